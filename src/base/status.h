@@ -1,0 +1,53 @@
+// What a call came to. A failure carries a text for a person: lower case, naming the thing, what was expected and what was found.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+namespace weft {
+
+// The values are those of include/weft.h and never change.
+enum class Code : int32_t {
+  ok = 0,
+  invalid = -1,      // an argument, shape or name that cannot be
+  no_memory = -2,
+  state = -3,        // right call, wrong moment
+  again = -4,        // a bounded queue is full
+  canceled = -5,
+  timed_out = -6,
+  peer = -7,         // another rank is lost or refused
+  protocol = -8,     // bytes that no weft of this version sends
+  unsupported = -9,
+  not_found = -10,
+  user = -11,        // a callback of the caller failed
+  internal = -12,    // a fault of weft
+  io = -13,          // a file could not be read or written
+  data = -14,        // a file or stream was read and its content is wrong
+};
+
+const char* code_name(Code code);
+
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  Status(Code code, std::string text) : code_(code), text_(std::move(text)) {}
+
+  bool ok() const { return code_ == Code::ok; }
+  Code code() const { return code_; }
+  const std::string& text() const { return text_; }
+
+  // The same failure seen from one level up: "prefix: text".
+  Status within(const std::string& prefix) const;
+
+ private:
+  Code code_ = Code::ok;
+  std::string text_;
+};
+
+}  // namespace weft
+
+#define WEFT_TRY(expr)                                    \
+  do {                                                    \
+    if (::weft::Status weft_status_ = (expr); !weft_status_.ok()) return weft_status_; \
+  } while (0)

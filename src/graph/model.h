@@ -1,0 +1,104 @@
+// A model: a DAG of ops over named parameters. Built node by node; shapes are inferred at once, a mismatch names the node, the
+// port and both shapes. A node has one output, so a value is named by the node that makes it; inputs are nodes without an op.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/result.h"
+#include "ops/op.h"
+
+namespace weft {
+
+using NodeId = int32_t;
+using ParamId = int32_t;
+
+enum class InitKind : uint8_t { zeros = 0, constant = 1, normal = 2 };
+
+// First value of a parameter: a constant, or normal(0, value) keyed by (seed, name, element).
+struct Init {
+  InitKind kind = InitKind::zeros;
+  double value = 0;
+  friend bool operator==(const Init&, const Init&) = default;
+};
+
+struct Param {
+  std::string name;
+  Shape shape;   // f32
+  Init init;
+  struct Use {
+    NodeId node;
+    int port;    // index into Node::weights
+  };
+  std::vector<Use> uses;   // ascending by node, then port
+};
+
+struct Node {
+  std::string name;
+  const Op* op = nullptr;          // null: a model input
+  Attrs attrs;
+  std::vector<NodeId> in;
+  std::vector<ParamId> weights;
+  Inferred one;                    // for one sample
+  bool batched = false;
+  bool wants_grad = false;         // inputs: the caller reads its gradient
+  bool needs_grad = false;         // a gradient flows into its output
+  struct Use {
+    NodeId node;
+    int port;    // index into Node::in
+  };
+  std::vector<Use> uses;           // ascending by node, then port
+
+  bool is_input() const { return op == nullptr; }
+};
+
+class Model {
+ public:
+  // Dimension 0 of an input is the number of samples and is given as 1 here; dims are those of one sample batch, e.g. [1, 128].
+  Result<NodeId> add_input(std::string name, Desc one_sample, bool wants_grad);
+  Result<ParamId> add_param(std::string name, Shape shape, Init init);
+  // Inputs and weights in port order. An empty name is replaced by "<op>_<id>".
+  Result<NodeId> add_node(std::string name, const Op* op, const Attrs& attrs, std::span<const NodeId> in,
+                          std::span<const ParamId> weights);
+  // The node whose output is delivered after a forward-only step. May be called for several nodes.
+  Status add_output(NodeId node);
+  // An op of the caller, kept alive with the model.
+  const Op* adopt_op(std::shared_ptr<const Op> op);
+
+  // Checks that the whole is a model: at least one node, at most one loss, names unique.
+  Status finish();
+
+  const std::vector<Node>& nodes() const { return nodes_; }
+  const std::vector<Param>& params() const { return params_; }
+  const std::vector<NodeId>& inputs() const { return inputs_; }
+  const std::vector<NodeId>& outputs() const { return outputs_; }
+  NodeId loss() const { return loss_; }   // -1: none
+  const Node& node(NodeId id) const { return nodes_[static_cast<size_t>(id)]; }
+  const Param& param(ParamId id) const { return params_[static_cast<size_t>(id)]; }
+  NodeId find_node(std::string_view name) const;    // -1: none
+  ParamId find_param(std::string_view name) const;  // -1: none
+
+  // Shapes of one node for a micro-batch of that many samples.
+  Inferred infer(NodeId id, int64_t samples) const;
+  Desc desc(NodeId id, int64_t samples) const;
+
+  // Over everything that decides arithmetic: ops with versions, attributes, wiring, shapes, names of parameters.
+  Digest hash() const;
+
+ private:
+  Status check_name(const std::string& name, const char* what) const;
+  std::vector<Operand> operands(std::span<const NodeId> in, int64_t samples) const;
+
+  std::vector<Node> nodes_;
+  std::vector<Param> params_;
+  std::vector<NodeId> inputs_, outputs_;
+  std::vector<std::shared_ptr<const Op>> adopted_;
+  NodeId loss_ = -1;
+  bool finished_ = false;
+};
+
+}  // namespace weft

@@ -1,0 +1,122 @@
+// An op: what a node of a model computes. Stateless; one file per op, one row in ops.def.
+//
+//   forward       out, stash          <- in, weights
+//   input_grad    din (per input)     <- dout, and what `uses_input` names           "I"
+//   weight_grad   acc of one weight  += dout, and what `uses_weight` names           "W", one call per weight
+//
+// I and W are separate so that a schedule may run W late. A call is a pure function of its operands, attributes and key: same
+// bits for any number of threads, any address, any host floating-point mode. Every op has exactly one output.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/result.h"
+#include "kernels/tiles.h"
+#include "tensor/shape.h"
+
+namespace weft {
+
+// What the builder of a node says beside its operands. One plain struct for all ops; each op documents and checks the fields it reads.
+struct Attrs {
+  int32_t axis = 0;        // softmax-free ops with an axis: mean, slice, concat
+  int32_t heads = 0;       // attention
+  uint32_t flags = 0;      // AttrFlag
+  int64_t begin = 0;       // slice: [begin, end) along axis
+  int64_t end = 0;
+  double factor = 0;       // scale: factor; layer norm: epsilon; dropout: probability
+  Shape dims;              // reshape: target, first may be -1 (the batch); transpose: permutation
+  friend bool operator==(const Attrs&, const Attrs&) = default;
+};
+
+enum AttrFlag : uint32_t {
+  kTanh = 1,        // gelu: the tanh approximation; otherwise erf
+  kCausal = 2,      // attention: row t sees columns <= t
+  kOutIn = 4,       // linear: weight stored [out, in]; otherwise [in, out]
+  kPositions = 8,   // embedding: look up the position along the last axis of the indices, not the index
+};
+
+// One operand at build time. `batched`: dimension 0 is a multiple of the number of samples, so no op may mix along it.
+struct Operand {
+  Desc desc;
+  bool batched = false;
+};
+
+// What a node makes for the operand shapes it was asked about.
+struct Inferred {
+  Desc out;
+  std::vector<Desc> stash;   // kept by forward for I or W
+  size_t scratch = 0;        // bytes that any single call may use while it runs (64-byte aligned)
+};
+
+// Which of forward's tensors a later call reads: bit i of `in` = input i, `out` = the output, `stash` = all stash.
+struct Uses {
+  uint32_t in = 0;
+  bool out = false;
+  bool stash = false;
+};
+
+// Multiply-adds count as two.
+struct Cost {
+  double forward_flops = 0, input_flops = 0, weight_flops = 0;
+};
+
+// What a random number of this call is keyed by.
+struct CallKey {
+  uint64_t seed = 0, step = 0;
+  uint32_t micro_batch = 0, node = 0;
+};
+
+// The operands of one call. Views that the call neither reads nor writes have null data.
+struct Call {
+  const Attrs* attrs = nullptr;
+  std::span<const View> in;
+  std::span<const View> weights;
+  View out;
+  std::span<const View> stash;
+  View dout;                      // I, W
+  std::span<const View> din;      // I: one per input; null data where no gradient is wanted. Written, never added to.
+  View acc;                       // W: of weight `weight`; added to
+  int weight = 0;
+  void* scratch = nullptr;
+  CallKey key;
+  bool training = true;           // dropout is the identity when false
+  double denominator = 1;         // losses: what the step's loss is divided by
+  Tiles* tiles = nullptr;         // never null when called
+};
+
+class Op {
+ public:
+  virtual ~Op() = default;
+  virtual std::string_view name() const = 0;
+  virtual uint32_t version() const { return 1; }
+
+  // Checks attributes, counts, dtypes and shapes; errors name the port ("input 1 expects f32[?,256], got f32[4,128]").
+  virtual Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in, std::span<const Desc> weights) const = 0;
+  // May input `port` receive a gradient?
+  virtual bool differentiable(int port) const { (void)port; return true; }
+  virtual Uses uses_input(const Attrs& attrs) const { (void)attrs; return {}; }   // what I reads
+  virtual Uses uses_weight(const Attrs& attrs) const { (void)attrs; return {}; }  // what W reads
+  virtual Cost cost(const Attrs& attrs, std::span<const Desc> in, std::span<const Desc> weights, const Desc& out) const = 0;
+
+  virtual Status forward(const Call& call) const = 0;
+  virtual Status input_grad(const Call& call) const = 0;
+  virtual Status weight_grad(const Call& call) const { (void)call; return {}; }
+
+  // A loss: its output is one f64, the sum over the micro-batch; I scales by 1/denominator and reads no dout.
+  virtual bool is_loss() const { return false; }
+  // Losses: which input holds the targets, and what a batch of them adds to the denominator.
+  virtual int target_port() const { return 1; }
+  virtual double count(const View& targets) const { return static_cast<double>(targets.desc.elements()); }
+};
+
+// The built-in op of that name, or null. Owned by the library, immutable, usable from any thread.
+const Op* find_op(std::string_view name);
+// All built-in ops in the order of ops.def.
+std::span<const Op* const> all_ops();
+
+}  // namespace weft

@@ -1,0 +1,46 @@
+// Update rules, as in PyTorch: SGD (momentum, weight decay added to the gradient), Adam (L2 decay added to the gradient), AdamW
+// (decoupled decay). Pure functions of one parameter's bits; one call updates a whole parameter.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/result.h"
+#include "kernels/tiles.h"
+
+namespace weft {
+
+enum class Rule : uint8_t { sgd = 1, adam = 2, adamw = 3 };
+enum class RateCurve : uint8_t { constant = 1, cosine = 2 };
+
+// Settings of a run; part of the plan's hash.
+struct OptimSettings {
+  Rule rule = Rule::adamw;
+  double rate = 1e-3;
+  double momentum = 0;                       // sgd
+  double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
+  double weight_decay = 0;
+  bool decay_all = false;                    // false: only parameters of rank >= 2 decay
+  RateCurve curve = RateCurve::constant;
+  uint64_t warmup = 0;                       // steps of linear warm-up: step s (from 0) has rate * (s+1)/warmup
+  uint64_t total = 0;                        // cosine: steps until the rate reaches min_rate
+  double min_rate = 0;
+  double clip = 0;                           // global norm; 0 = no clipping
+};
+
+Status check(const OptimSettings& settings);   // names the field, what was expected, what was found
+int slots(const OptimSettings& settings);      // optimizer tensors per parameter: sgd 0 or 1, adam and adamw 2
+std::string_view slot_name(const OptimSettings& settings, int slot);  // "momentum", "exp_avg", "exp_avg_sq"
+double rate_at(const OptimSettings& settings, uint64_t step);         // step counts from 0
+// What the gradient is multiplied by: 1 when norm <= clip or no clipping, else clip / norm.
+double clip_scale(const OptimSettings& settings, double norm);
+
+// Sum of squares of n floats: blocks of 4096 elements from the start, each summed in double in a fixed tree, folded ascending.
+// One partial per block is kept in `partials` ((n + 4095) / 4096 doubles) so that threads only take blocks.
+double sum_of_squares(const float* x, int64_t n, double* partials, Tiles& tiles);
+
+// weight, slot0, slot1: n floats, updated in place. grad: n floats, read. step counts from 0.
+void update(const OptimSettings& settings, uint64_t step, double grad_scale, bool decay, int64_t n, float* weight, const float* grad,
+            float* slot0, float* slot1, Tiles& tiles);
+
+}  // namespace weft

@@ -1,0 +1,68 @@
+// What a tensor is (dtype and shape) and where one lies (view). Plain values; row-major, dense.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+
+namespace weft {
+
+enum class DType : uint8_t {
+  f32 = 1,
+  i32 = 2,
+  f64 = 3,  // sums of losses only
+};
+
+constexpr size_t size_of(DType dtype) { return dtype == DType::f64 ? 8 : 4; }
+const char* dtype_name(DType dtype);
+
+constexpr int kMaxRank = 8;
+
+struct Shape {
+  int rank = 0;
+  std::array<int64_t, kMaxRank> dims{};
+
+  Shape() = default;
+  Shape(std::initializer_list<int64_t> list) : Shape(std::span<const int64_t>(list.begin(), list.size())) {}
+  explicit Shape(std::span<const int64_t> list);
+
+  int64_t operator[](int i) const { return dims[static_cast<size_t>(i)]; }
+  int64_t& operator[](int i) { return dims[static_cast<size_t>(i)]; }
+  int64_t last() const { return rank ? dims[static_cast<size_t>(rank - 1)] : 1; }
+  int64_t elements() const;                      // 1 for rank 0
+  int64_t elements(int begin, int end) const;    // product of dims [begin, end)
+  std::string text() const;                      // "[4,128]"
+  friend bool operator==(const Shape&, const Shape&) = default;
+};
+
+// Dimensions >= 0, rank <= 8, and a byte size that fits int64.
+Status check_shape(std::span<const int64_t> dims, DType dtype);
+
+struct Desc {
+  DType dtype = DType::f32;
+  Shape shape;
+
+  int64_t elements() const { return shape.elements(); }
+  size_t bytes() const { return static_cast<size_t>(elements()) * size_of(dtype); }
+  std::string text() const;  // "f32[4,128]"
+  friend bool operator==(const Desc&, const Desc&) = default;
+};
+
+// Borrowed memory of a tensor. data is null where a call neither reads nor writes it.
+struct View {
+  void* data = nullptr;
+  Desc desc;
+
+  template <typename T>
+  T* as() const { return static_cast<T*>(data); }
+  float* f32() const { return as<float>(); }
+  int32_t* i32() const { return as<int32_t>(); }
+  explicit operator bool() const { return data != nullptr; }
+};
+
+}  // namespace weft

@@ -1,0 +1,58 @@
+// base: status, text, hash, counter-based random numbers.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "base/hash.h"
+#include "base/result.h"
+#include "base/rng.h"
+#include "base/text.h"
+
+namespace weft {
+namespace {
+
+TEST(Text, NumbersAreShortestAndWithoutLocale) {
+  EXPECT_EQ(cat("a ", 1, ' ', -2L, " ", 0.1, " ", 1e300), "a 1 -2 0.1 1e+300");
+}
+
+TEST(Hash, HexIsThatOfTheReference) {
+  // XXH3-128 of the empty input, from the specification of xxHash.
+  EXPECT_EQ(hash_bytes("", 0).hex(), "99aa06d3014798d86001c324468d497f");
+  Hasher a, b;
+  a.text("ab").text("c");
+  b.text("a").text("bc");
+  EXPECT_NE(a.finish(), b.finish());
+}
+
+TEST(Rng, PhiloxKnownAnswers) {
+  // Known-answer vectors of Random123 (philox4x32 10).
+  EXPECT_EQ(philox({0, 0, 0, 0}, 0), (Philox{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
+  EXPECT_EQ(philox({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, 0xffffffffffffffffull),
+            (Philox{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+}
+
+TEST(Rng, NormalHasItsMoments) {
+  const Stream stream = Stream::initial(7, "w");
+  double sum = 0, squares = 0, fourth = 0;
+  const int n = 200000;
+  for (int i = 0; i < n / 2; ++i)
+    for (double z : stream.normal(static_cast<uint64_t>(i))) {
+      sum += z;
+      squares += z * z;
+      fourth += z * z * z * z;
+    }
+  EXPECT_NEAR(sum / n, 0, 0.01);
+  EXPECT_NEAR(squares / n, 1, 0.02);
+  EXPECT_NEAR(fourth / n, 3, 0.1);
+}
+
+TEST(Rng, StreamsDifferByWhatTheyAreFor) {
+  EXPECT_NE(Stream::initial(1, "a").draw(0), Stream::initial(1, "b").draw(0));
+  EXPECT_NE(Stream::initial(1, "a").draw(0), Stream::initial(2, "a").draw(0));
+  EXPECT_NE(Stream::dropout(1, 2, 3, 4).draw(0), Stream::dropout(1, 2, 4, 3).draw(0));
+  EXPECT_NE(Stream::data(1, 2).draw(0), Stream::dropout(1, 2, 0, 0).draw(0));
+  EXPECT_LT(Stream::data(1, 2).below(9, 10), 10u);
+}
+
+}  // namespace
+}  // namespace weft
