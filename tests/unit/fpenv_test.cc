@@ -1,0 +1,64 @@
+// ComputeScope: the bits of a computation do not depend on the host's floating-point mode, and the mode survives.
+#include "kernels/fpenv.h"
+
+#include <gtest/gtest.h>
+
+#include <cfenv>
+#include <limits>
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+namespace weft {
+namespace {
+
+// The compiler must not compute these itself, and must not move them across the scope.
+float divide(float a, float b) {
+  volatile float dividend = a, divisor = b;
+  volatile float quotient = dividend / divisor;
+  return quotient;
+}
+
+TEST(ComputeScope, RoundsToNearestWhateverTheHostChose) {
+  const float nearest = divide(1, 3);
+  ASSERT_EQ(std::fesetround(FE_UPWARD), 0);
+  const float up = divide(-1, 3);
+  float inside = 0;
+  {
+    ComputeScope scope;
+    inside = divide(-1, 3);
+  }
+  const int after = std::fegetround();
+  std::fesetround(FE_TONEAREST);
+  EXPECT_NE(up, -nearest) << "the test would not notice";
+  EXPECT_EQ(inside, -nearest);
+  EXPECT_EQ(after, FE_UPWARD);
+}
+
+#if defined(__x86_64__)
+TEST(ComputeScope, KeepsSubnormalNumbersInAFastMathHost) {
+  const unsigned before = _mm_getcsr();
+  _mm_setcsr(before | 0x8040);  // flush to zero, denormals are zero: what -ffast-math sets at start-up
+  const float tiny = std::numeric_limits<float>::min();
+  const float outside = divide(tiny, 4);
+  float inside = 0, nested = 0;
+  {
+    ComputeScope scope;
+    inside = divide(tiny, 4);
+    {
+      ComputeScope again;
+      nested = divide(tiny, 4);
+    }
+  }
+  const unsigned after = _mm_getcsr();
+  _mm_setcsr(before);
+  EXPECT_EQ(outside, 0.f) << "the test would not notice";
+  EXPECT_EQ(inside, 0x1p-128f);
+  EXPECT_EQ(nested, 0x1p-128f);
+  EXPECT_EQ(after & 0xffc0u, (before | 0x8040u) & 0xffc0u);
+}
+#endif
+
+}  // namespace
+}  // namespace weft
