@@ -1,0 +1,68 @@
+#include "kernels/elementwise.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/elementwise.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/map-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace weft::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+void add(const float* a, const float* b, float* out, int64_t n) {
+  map2(a, b, out, n, [](FloatVec x, FloatVec y) HWY_ATTR { return hn::Add(x, y); });
+}
+
+void mul(const float* a, const float* b, float* out, int64_t n) {
+  map2(a, b, out, n, [](FloatVec x, FloatVec y) HWY_ATTR { return hn::Mul(x, y); });
+}
+
+void scale(const float* x, float factor, float* out, int64_t n) {
+  const FloatVec f = hn::Set(FloatTag(), factor);
+  map1(x, out, n, [f](FloatVec v) HWY_ATTR { return hn::Mul(v, f); });
+}
+
+void scaled_difference(const float* a, const float* b, float factor, float* out, int64_t n) {
+  const FloatVec f = hn::Set(FloatTag(), factor);
+  map2(a, b, out, n, [f](FloatVec x, FloatVec y) HWY_ATTR { return hn::Mul(hn::Sub(x, y), f); });
+}
+
+// A comparison instead of a maximum: a NaN stays one.
+void relu(const float* x, float* out, int64_t n) {
+  map1(x, out, n, [](FloatVec v) HWY_ATTR { return hn::IfThenZeroElse(hn::Le(v, hn::Zero(FloatTag())), v); });
+}
+
+void relu_grad(const float* out, const float* dout, float* dx, int64_t n) {
+  map2(out, dout, dx, n,
+       [](FloatVec y, FloatVec dy) HWY_ATTR { return hn::IfThenZeroElse(hn::Le(y, hn::Zero(FloatTag())), dy); });
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace weft::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace weft::kernels {
+
+HWY_EXPORT(add);
+HWY_EXPORT(mul);
+HWY_EXPORT(scale);
+HWY_EXPORT(scaled_difference);
+HWY_EXPORT(relu);
+HWY_EXPORT(relu_grad);
+
+void add(const float* a, const float* b, float* out, int64_t n) { HWY_DYNAMIC_DISPATCH(add)(a, b, out, n); }
+void mul(const float* a, const float* b, float* out, int64_t n) { HWY_DYNAMIC_DISPATCH(mul)(a, b, out, n); }
+void scale(const float* x, float factor, float* out, int64_t n) { HWY_DYNAMIC_DISPATCH(scale)(x, factor, out, n); }
+void scaled_difference(const float* a, const float* b, float factor, float* out, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(scaled_difference)(a, b, factor, out, n);
+}
+void relu(const float* x, float* out, int64_t n) { HWY_DYNAMIC_DISPATCH(relu)(x, out, n); }
+void relu_grad(const float* out, const float* dout, float* dx, int64_t n) { HWY_DYNAMIC_DISPATCH(relu_grad)(out, dout, dx, n); }
+
+}  // namespace weft::kernels
+#endif

@@ -1,0 +1,113 @@
+// Loops over vectors, compiled once per SIMD target (no include guard in the usual sense: see foreach_target.h).
+//
+// An element's result never depends on where it lies: the last, short vector is copied to a full one and goes through the same
+// code, and memory is read unaligned. A reduction has kFolds partial sums whatever the width of a vector, so targets that have
+// fused multiply-add give the same bits.
+#include <cstdint>
+#include <cstring>
+
+#if defined(WEFT_KERNELS_MAP_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef WEFT_KERNELS_MAP_INL_H
+#undef WEFT_KERNELS_MAP_INL_H
+#else
+#define WEFT_KERNELS_MAP_INL_H
+#endif
+
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace weft::kernels {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+using FloatTag = hn::CappedTag<float, 16>;
+using FloatVec = hn::Vec<FloatTag>;
+constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(FloatTag()));
+constexpr int64_t kFolds = 32;
+constexpr int64_t kFoldVecs = kFolds / kLanes;
+
+// The first `count` < kLanes floats at p, then zeros.
+HWY_INLINE FloatVec load_tail(const float* p, int64_t count) {
+  HWY_ALIGN float lanes[kLanes] = {};
+  std::memcpy(lanes, p, static_cast<size_t>(count) * sizeof(float));
+  return hn::Load(FloatTag(), lanes);
+}
+
+HWY_INLINE void store_tail(FloatVec v, float* p, int64_t count) {
+  HWY_ALIGN float lanes[kLanes];
+  hn::Store(v, FloatTag(), lanes);
+  std::memcpy(p, lanes, static_cast<size_t>(count) * sizeof(float));
+}
+
+// out[i] = f(a[i])
+template <typename F>
+HWY_INLINE void map1(const float* a, float* out, int64_t n, const F& f) {
+  const FloatTag d;
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) hn::StoreU(f(hn::LoadU(d, a + i)), d, out + i);
+  if (i < n) store_tail(f(load_tail(a + i, n - i)), out + i, n - i);
+}
+
+// out[i] = f(a[i], b[i])
+template <typename F>
+HWY_INLINE void map2(const float* a, const float* b, float* out, int64_t n, const F& f) {
+  const FloatTag d;
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) hn::StoreU(f(hn::LoadU(d, a + i), hn::LoadU(d, b + i)), d, out + i);
+  if (i < n) store_tail(f(load_tail(a + i, n - i), load_tail(b + i, n - i)), out + i, n - i);
+}
+
+// out[i] = f(a[i], b[i], c[i])
+template <typename F>
+HWY_INLINE void map3(const float* a, const float* b, const float* c, float* out, int64_t n, const F& f) {
+  const FloatTag d;
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    hn::StoreU(f(hn::LoadU(d, a + i), hn::LoadU(d, b + i), hn::LoadU(d, c + i)), d, out + i);
+  if (i < n) store_tail(f(load_tail(a + i, n - i), load_tail(b + i, n - i), load_tail(c + i, n - i)), out + i, n - i);
+}
+
+// The partial sums of a reduction: partial j holds elements j, j + kFolds, j + 2 kFolds, ..
+struct Folds {
+  FloatVec part[kFoldVecs];
+
+  HWY_INLINE Folds() {
+    for (auto& p : part) p = hn::Zero(FloatTag());
+  }
+  // Folded by halves: j += j + 16, then 8, 4, 2, 1.
+  HWY_INLINE float total() const {
+    HWY_ALIGN float lanes[kFolds];
+    for (int64_t v = 0; v < kFoldVecs; ++v) hn::Store(part[v], FloatTag(), lanes + v * kLanes);
+    for (int64_t half = kFolds / 2; half > 0; half /= 2)
+      for (int64_t j = 0; j < half; ++j) lanes[j] += lanes[j + half];
+    return lanes[0];
+  }
+};
+
+// Sum of f(a[i], b[i]); for one operand pass it twice, the second load costs nothing.
+template <typename F>
+HWY_INLINE float sum2(const float* a, const float* b, int64_t n, const F& f) {
+  const FloatTag d;
+  Folds folds;
+  int64_t i = 0;
+  for (; i + kFolds <= n; i += kFolds)
+    for (int64_t v = 0; v < kFoldVecs; ++v) {
+      const int64_t at = i + v * kLanes;
+      folds.part[v] = hn::Add(folds.part[v], f(hn::LoadU(d, a + at), hn::LoadU(d, b + at)));
+    }
+  for (int64_t v = 0; i < n; i += kLanes, ++v) {
+    const int64_t count = HWY_MIN(kLanes, n - i);
+    const FloatVec x = count == kLanes ? hn::LoadU(d, a + i) : load_tail(a + i, count);
+    const FloatVec y = count == kLanes ? hn::LoadU(d, b + i) : load_tail(b + i, count);
+    const auto mask = hn::FirstN(d, static_cast<size_t>(count));
+    folds.part[v] = hn::Add(folds.part[v], hn::IfThenElseZero(mask, f(x, y)));
+  }
+  return folds.total();
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace weft::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // WEFT_KERNELS_MAP_INL_H

@@ -1,0 +1,56 @@
+// What infer() of most ops checks. Errors name the port, what was expected and what was found.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "base/text.h"
+#include "ops/op.h"
+
+namespace weft {
+
+inline std::string port_name(int port) { return cat("input ", port); }
+
+inline Status check_counts(std::span<const Operand> in, size_t inputs, std::span<const Desc> weights, size_t weight_count) {
+  if (in.size() != inputs) return Status(Code::invalid, cat("expected ", inputs, " inputs, got ", in.size()));
+  if (weights.size() != weight_count) return Status(Code::invalid, cat("expected ", weight_count, " weights, got ", weights.size()));
+  return {};
+}
+
+inline Status check_dtype(int port, const Desc& desc, DType dtype) {
+  if (desc.dtype == dtype) return {};
+  return Status(Code::invalid, cat(port_name(port), " expects ", dtype_name(dtype), ", got ", desc.text()));
+}
+
+// For ops that only move elements.
+inline Status check_movable(int port, const Desc& desc) {
+  if (size_of(desc.dtype) == 4) return {};
+  return Status(Code::invalid, cat(port_name(port), " expects f32 or i32, got ", desc.text()));
+}
+
+inline Status check_axis(int port, const Desc& desc, int axis) {
+  if (axis >= 0 && axis < desc.shape.rank) return {};
+  return Status(Code::invalid, cat("axis is ", axis, ", expected 0 to ", desc.shape.rank - 1, " for ", port_name(port), " ", desc.text()));
+}
+
+// An op works along the last axis: there must be one, and it must not be the batch.
+inline Status check_last_axis(int port, const Operand& operand) {
+  const int least = operand.batched ? 2 : 1;
+  if (operand.desc.shape.rank >= least) return {};
+  return Status(Code::invalid, cat(port_name(port), " expects rank ", least, " or more", operand.batched ? " (axis 0 is the batch)" : "",
+                                   ", got ", operand.desc.text()));
+}
+
+// Input `port` has the same dtype and shape as input 0, and both are batched or neither.
+inline Status check_same(std::span<const Operand> in, int port) {
+  const Operand& first = in[0];
+  const Operand& other = in[static_cast<size_t>(port)];
+  if (other.desc != first.desc)
+    return Status(Code::invalid, cat(port_name(port), " expects ", first.desc.text(), " as input 0, got ", other.desc.text()));
+  if (other.batched != first.batched)
+    return Status(Code::invalid, cat(port_name(port), " expects ", first.batched ? "a batched" : "an unbatched", " tensor as input 0, got ",
+                                     other.batched ? "a batched" : "an unbatched", " ", other.desc.text()));
+  return {};
+}
+
+}  // namespace weft
