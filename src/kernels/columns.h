@@ -1,0 +1,11 @@
+// Sums down the columns of a matrix. Serial; callers cut the columns into tiles.
+#pragma once
+
+#include <cstdint>
+
+namespace weft::kernels {
+
+// acc[j] += the sum over i of x[i * stride + j], i ascending, for j < columns.
+void add_column_sums(const float* x, int64_t rows, int64_t columns, int64_t stride, float* acc);
+
+}  // namespace weft::kernels
