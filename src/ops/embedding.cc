@@ -1,0 +1,100 @@
+// embedding: rows of a table. Input 0 holds i32 indices [.., t], weight 0 is the table f32[v, d], the output is f32[.., t, d].
+// With kPositions the row is the position along the last axis, and the indices only say how many there are.
+#include <cstring>
+
+#include "kernels/elementwise.h"
+#include "kernels/ranges.h"
+#include "ops/check.h"
+
+namespace weft {
+
+namespace {
+
+constexpr int64_t kColumns = 128;  // of the table, per tile of W
+
+bool positions(const Attrs& attrs) { return (attrs.flags & kPositions) != 0; }
+
+// Which row of the table element `i` of the indices takes.
+int64_t row_of(const Call& call, int64_t i) {
+  return positions(*call.attrs) ? i % call.in[0].desc.shape.last() : call.in[0].i32()[i];
+}
+
+Status check_indices(const Call& call) {
+  if (positions(*call.attrs)) return {};
+  const View& indices = call.in[0];
+  const int64_t bound = call.weights[0].desc.shape[0];
+  for (int64_t i = 0; i < indices.desc.elements(); ++i) {
+    const int64_t index = indices.i32()[i];
+    if (index < 0 || index >= bound)
+      return Status(Code::invalid, cat("index ", index, " at element ", i, " of ", indices.desc.text(), " is outside the table's 0 to ", bound - 1));
+  }
+  return {};
+}
+
+class Embedding final : public Op {
+ public:
+  std::string_view name() const override { return "embedding"; }
+
+  Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in, std::span<const Desc> weights) const override {
+    WEFT_TRY(check_counts(in, 1, weights, 1));
+    WEFT_TRY(check_dtype(0, in[0].desc, DType::i32));
+    const Shape& indices = in[0].desc.shape;
+    const Desc& table = weights[0];
+    if (indices.rank < 1 || indices.rank >= kMaxRank)
+      return Status(Code::invalid, cat("input 0 expects rank 1 to ", kMaxRank - 1, ", got ", in[0].desc.text()));
+    if (table.dtype != DType::f32 || table.shape.rank != 2)
+      return Status(Code::invalid, cat("weight 0 expects f32[?,?], got ", table.text()));
+    if (positions(attrs)) {
+      WEFT_TRY(check_last_axis(0, in[0]));
+      if (indices.last() > table.shape[0])
+        return Status(Code::invalid, cat("weight 0 expects ", indices.last(), " rows or more for the positions of input 0 ",
+                                         in[0].desc.text(), ", got ", table.text()));
+    }
+    Inferred inferred{.out = {DType::f32, indices}, .stash = {}, .scratch = 0};
+    inferred.out.shape.rank = indices.rank + 1;
+    inferred.out.shape[indices.rank] = table.shape[1];
+    return inferred;
+  }
+
+  bool differentiable(int) const override { return false; }
+  Uses uses_weight(const Attrs& attrs) const override { return {.in = positions(attrs) ? 0u : 1u, .out = false, .stash = false}; }
+
+  Cost cost(const Attrs&, std::span<const Desc>, std::span<const Desc>, const Desc& out) const override {
+    return {.forward_flops = 0, .input_flops = 0, .weight_flops = static_cast<double>(out.elements())};
+  }
+
+  Status forward(const Call& call) const override {
+    WEFT_TRY(check_indices(call));
+    const int64_t width = call.weights[0].desc.shape[1];
+    const float* table = call.weights[0].f32();
+    for_ranges(*call.tiles, call.in[0].desc.elements(), tile_rows(width), [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i)
+        std::memcpy(call.out.f32() + i * width, table + row_of(call, i) * width, static_cast<size_t>(width) * sizeof(float));
+    });
+    return {};
+  }
+
+  Status input_grad(const Call&) const override { return {}; }
+
+  // Tiles take columns, so that each number of the table is added to in the order of the rows.
+  Status weight_grad(const Call& call) const override {
+    WEFT_TRY(check_indices(call));
+    const int64_t width = call.acc.desc.shape[1], rows = call.in[0].desc.elements();
+    for_ranges(*call.tiles, width, kColumns, [&](int64_t begin, int64_t end) {
+      for (int64_t i = 0; i < rows; ++i) {
+        float* acc = call.acc.f32() + row_of(call, i) * width + begin;
+        kernels::add(acc, call.dout.f32() + i * width + begin, acc, end - begin);
+      }
+    });
+    return {};
+  }
+};
+
+}  // namespace
+
+const Op& embedding_op() {
+  static const Embedding op;
+  return op;
+}
+
+}  // namespace weft
