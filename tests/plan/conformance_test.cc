@@ -9,6 +9,7 @@
 #include <map>
 
 #include "base/text.h"
+#include "plan/check.h"
 #include "plan/schedule.h"
 
 namespace weft {
@@ -138,6 +139,54 @@ TEST(Golden, TimetablesAreAsDrawn) {
   for (const Golden& golden : goldens())
     EXPECT_EQ(lines(play(made(golden.name, golden.sizes)).rows), lines(golden.rows))
         << golden.name << ", " << golden.sizes.ranks << " ranks, " << golden.sizes.micro_batches << " micro-batches";
+}
+
+// A chain, and a skip from the first stage to every later one.
+std::vector<StageEdge> chain_and_skips(int32_t stages) {
+  std::vector<StageEdge> edges;
+  for (int32_t s = 0; s + 1 < stages; ++s) edges.push_back({.from = s, .to = s + 1});
+  for (int32_t s = 2; s < stages; ++s) edges.push_back({.from = 0, .to = s});
+  return edges;
+}
+
+TEST(Conformance, CanRunWhereverItIsMade) {
+  for (const ScheduleKind& kind : all_schedules())
+    for (int32_t p = 1; p <= 8; ++p)
+      for (int32_t m = 1; m <= 20; ++m) {
+        SCOPED_TRACE(cat(kind.name, " p ", p, " m ", m));
+        const Result<Schedule> schedule = kind.make({p, m});
+        if (!schedule.ok()) {
+          // A schedule may refuse sizes, but not without naming one.
+          EXPECT_NE(schedule.status().text().find_first_of("0123456789"), std::string::npos) << schedule.status().text();
+          continue;
+        }
+        EXPECT_EQ(schedule.value().ranks(), p);
+        EXPECT_EQ(schedule.value().micro_batches, m);
+        for (int32_t slack = 0; slack < 3; ++slack) {
+          const Result<Checked> checked = check_schedule(schedule.value(), chain_and_skips(schedule.value().stages), slack);
+          EXPECT_TRUE(checked.ok()) << checked.status().text();
+        }
+      }
+}
+
+TEST(ClosedForm, Peaks) {
+  for (int32_t p = 1; p <= 8; ++p)
+    for (int32_t m = 1; m <= 20; ++m) {
+      SCOPED_TRACE(cat("p ", p, " m ", m));
+      const Result<Checked> one = check_schedule(made("1f1b", {p, m}), chain_and_skips(p));
+      const Result<Checked> all = check_schedule(made("gpipe", {p, m}), chain_and_skips(p));
+      ASSERT_TRUE(one.ok() && all.ok());
+      for (int32_t r = 0; r < p; ++r) {
+        const StagePeaks& few = one.value().peaks[static_cast<size_t>(r)];
+        EXPECT_EQ(few.f_to_i, std::min(p - r, m));
+        EXPECT_EQ(few.f_to_w, std::min(p - r, m));
+        EXPECT_EQ(few.i_to_w, 1);
+        const StagePeaks& many = all.value().peaks[static_cast<size_t>(r)];
+        EXPECT_EQ(many.f_to_i, m);
+        EXPECT_EQ(many.f_to_w, m);
+        EXPECT_EQ(many.i_to_w, 1);
+      }
+    }
 }
 
 // The closed form that DeepSpeed's TrainSchedule is built on: F_i of stage s at slot 2i + s, B_i at slot 2i + 2p - 1 - s.

@@ -1,0 +1,164 @@
+// Deadlock freedom as a topological sort. The graph has the actions as its nodes and three kinds of arrows:
+//
+//   program order  an action runs after the one before it in its row;
+//   data           F of micro-batch k at `to` runs after F of k at `from`; for a gradient, I of k at `from` after I of k at `to`;
+//   grant          a message lands in place k mod places, so the message of k, and with it the action that receives it, comes after
+//                  the action that releases the place from k - places: `forward_until` at `to`, `gradient_until` at `from`.
+//
+// A sender is never held up by a message that has no grant yet: its outgoing value waits in a place of the sender, of which the
+// lowering plans enough. So no arrow leads from a grant to the action that makes the tensor. Where both stages live on one rank
+// the same arrows hold.
+//
+// An action has one predecessor in its row, so instead of building the graph each rank is walked to its first action that must
+// wait, and walked on when that wait ends. If the walk ends early, every rank that is left waits for a rank that is left, and
+// following the waits leads round a cycle. Time is linear in actions plus arrows.
+#include "plan/deadlock.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace weft {
+namespace {
+
+// Cycles can go round a thousand ranks; a person needs the first few.
+constexpr size_t kShownWaits = 8;
+
+struct Spot {
+  int32_t rank = 0, position = 0;
+};
+
+class Walk {
+ public:
+  Walk(const Schedule& schedule, const Positions& positions, const std::vector<StageEdge>& edges,
+       const std::vector<EdgePlaces>& places)
+      : schedule_(schedule), positions_(positions), edges_(edges), places_(places),
+        into_(static_cast<size_t>(schedule.stages)), back_into_(into_.size()), ranks_(schedule.rows.size()) {
+    for (size_t e = 0; e < edges.size(); ++e) {
+      into_[static_cast<size_t>(edges[e].to)].push_back(e);
+      if (edges[e].gradient && !schedule.forward_only) back_into_[static_cast<size_t>(edges[e].from)].push_back(e);
+    }
+    for (size_t r = 0; r < ranks_.size(); ++r) ranks_[r].waiters.assign(schedule.rows[r].size(), -1);
+  }
+
+  Status run() {
+    std::vector<int32_t> movable;
+    for (int32_t r = schedule_.ranks(); r-- > 0;) movable.push_back(r);
+    while (!movable.empty()) {
+      const int32_t r = movable.back();
+      movable.pop_back();
+      advance(r, movable);
+    }
+    for (int32_t r = 0; r < schedule_.ranks(); ++r)
+      if (!at_end(r)) return cycle_from(r);
+    return {};
+  }
+
+ private:
+  struct RankState {
+    int32_t next = 0;               // the first action that has not run
+    size_t arrow = 0;               // arrows into it that are known to be met
+    Spot waits_for;                 // if it waits
+    int32_t next_waiter = -1;       // rank that waits for the same action
+    std::vector<int32_t> waiters;   // per action: first rank that waits for it, or -1
+  };
+
+  RankState& rank(int32_t r) { return ranks_[static_cast<size_t>(r)]; }
+  const std::vector<Action>& row(int32_t r) const { return schedule_.rows[static_cast<size_t>(r)]; }
+  bool at_end(int32_t r) { return static_cast<size_t>(rank(r).next) == row(r).size(); }
+
+  Spot find(Kind kind, int32_t stage, int32_t micro_batch) const {
+    const auto& table = kind == Kind::F ? positions_.f : kind == Kind::W ? positions_.w : positions_.i;
+    const auto s = static_cast<size_t>(stage);
+    return {schedule_.rank_of_stage[s], table[s][static_cast<size_t>(micro_batch)]};
+  }
+
+  // Arrows into an action other than program order, two per edge: data, then grant. False when there are no more of them.
+  bool arrow(const Action& action, size_t index, bool& exists, Spot& from) const {
+    if (action.kind == Kind::W) return false;
+    const bool forward = action.kind == Kind::F;
+    const auto& list = (forward ? into_ : back_into_)[static_cast<size_t>(action.stage)];
+    if (index / 2 >= list.size()) return false;
+    const StageEdge& edge = edges_[list[index / 2]];
+    const EdgePlaces& places = places_[list[index / 2]];
+    exists = true;
+    if (index % 2 == 0) {
+      from = find(forward ? Kind::F : Kind::I, forward ? edge.from : edge.to, action.micro_batch);
+      return true;
+    }
+    const int32_t earlier = action.micro_batch - (forward ? places.forward : places.gradient);
+    exists = earlier >= 0;
+    const Kind until = !forward ? edge.gradient_until : schedule_.forward_only ? Kind::F : edge.forward_until;
+    if (exists) from = find(until, action.stage, earlier);
+    return true;
+  }
+
+  // True if the next action of `r` may run; else `waits_for` says which action it needs first.
+  bool ready(int32_t r) {
+    RankState& state = rank(r);
+    const Action& action = row(r)[static_cast<size_t>(state.next)];
+    bool exists = false;
+    for (Spot from; arrow(action, state.arrow, exists, from); ++state.arrow)
+      if (exists && rank(from.rank).next <= from.position) {
+        state.waits_for = from;
+        return false;
+      }
+    return true;
+  }
+
+  void advance(int32_t r, std::vector<int32_t>& movable) {
+    RankState& state = rank(r);
+    while (!at_end(r)) {
+      if (!ready(r)) {
+        int32_t& first = rank(state.waits_for.rank).waiters[static_cast<size_t>(state.waits_for.position)];
+        state.next_waiter = first;
+        first = r;
+        return;
+      }
+      for (int32_t woken = state.waiters[static_cast<size_t>(state.next)]; woken >= 0; woken = rank(woken).next_waiter)
+        movable.push_back(woken);
+      ++state.next;
+      state.arrow = 0;
+    }
+  }
+
+  Status cycle_from(int32_t r) {
+    // As many hops as there are ranks lead onto the cycle from wherever the walk began.
+    for (size_t hop = 0; hop < ranks_.size(); ++hop) r = rank(r).waits_for.rank;
+    // One cycle, one text: it is told from its lowest rank.
+    for (int32_t on = rank(r).waits_for.rank, end = r; on != end; on = rank(on).waits_for.rank) r = std::min(r, on);
+    std::string text = cat("rank ", r, ", action ", rank(r).next, " (", text_at({r, rank(r).next}), "): waits in a cycle: for ");
+    size_t waits = 0;
+    int32_t at = r;
+    do {
+      const Spot need = rank(at).waits_for;
+      if (waits++ < kShownWaits) {
+        if (at != r) text += ", which waits for ";
+        text += cat(text_at(need), " (rank ", need.rank, ", action ", need.position, ")");
+        const int32_t head = rank(need.rank).next;
+        if (head != need.position) text += cat(", behind ", text_at({need.rank, head}), " (action ", head, ")");
+      }
+      at = need.rank;
+    } while (at != r);
+    if (waits > kShownWaits) text += cat(", and on over ", waits - kShownWaits, " more ranks");
+    return Status(Code::invalid, std::move(text));
+  }
+
+  std::string text_at(Spot spot) const { return row(spot.rank)[static_cast<size_t>(spot.position)].text(); }
+
+  const Schedule& schedule_;
+  const Positions& positions_;
+  const std::vector<StageEdge>& edges_;
+  const std::vector<EdgePlaces>& places_;
+  std::vector<std::vector<size_t>> into_, back_into_;   // per stage: edges whose tensor, or gradient, it receives
+  std::vector<RankState> ranks_;
+};
+
+}  // namespace
+
+Status check_deadlock(const Schedule& schedule, const Positions& positions, const std::vector<StageEdge>& edges,
+                      const std::vector<EdgePlaces>& places) {
+  return Walk(schedule, positions, edges, places).run();
+}
+
+}  // namespace weft
