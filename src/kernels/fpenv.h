@@ -1,5 +1,5 @@
-// The floating-point control register while weft computes. A host linked with -ffast-math, or one that chose another rounding mode,
-// would change our bits; and weft must leave the host's choice as it was.
+// The floating-point control register while weft computes. A host linked with -ffast-math, or one that chose another rounding
+// mode, would change our bits; and weft must leave the host's choice as it was.
 #pragma once
 
 #include <cstdint>

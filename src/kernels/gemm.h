@@ -50,10 +50,10 @@ struct GemmInfo {
   std::string text() const;  // "BLIS 0.9.0, skx kernels"
 };
 
-// Initialises BLIS once per process and chooses its kernels; later calls cost nothing. Called when a run starts, before its threads
-// compute. BLIS 0.9.0 knows processors by family number, and on one newer than itself falls back to kernels several times slower
-// without a word. The only way to tell it otherwise is the environment variable BLIS_ARCH_TYPE, read at its first use. So, unless
-// the host has set it or has used BLIS before, it is set for the time of that first use and removed again.
+// Initialises BLIS once per process and chooses its kernels; later calls cost nothing. Called when a run starts, before its
+// threads compute. BLIS 0.9.0 knows processors by family number, and on one newer than itself falls back to kernels several times
+// slower without a word. The only way to tell it otherwise is the environment variable BLIS_ARCH_TYPE, read at its first use. So,
+// unless the host has set it or has used BLIS before, it is set for the time of that first use and removed again.
 //
 // setenv() is not safe while another thread of the host calls getenv() or setenv(): a host with such threads makes its first call
 // here before it starts them, or sets BLIS_ARCH_TYPE itself.

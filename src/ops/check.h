@@ -33,13 +33,15 @@ inline Status check_axis(int port, const Desc& desc, int axis) {
   return Status(Code::invalid, cat("axis is ", axis, ", expected 0 to ", desc.shape.rank - 1, " for ", port_name(port), " ", desc.text()));
 }
 
-// An op works along the last axis: there must be one, and it must not be the batch.
-inline Status check_last_axis(int port, const Operand& operand) {
-  const int least = operand.batched ? 2 : 1;
+// An op works along the last `count` axes: they must be there, and not be the batch.
+inline Status check_last_axes(int port, const Operand& operand, int count) {
+  const int least = count + (operand.batched ? 1 : 0);
   if (operand.desc.shape.rank >= least) return {};
   return Status(Code::invalid, cat(port_name(port), " expects rank ", least, " or more", operand.batched ? " (axis 0 is the batch)" : "",
                                    ", got ", operand.desc.text()));
 }
+
+inline Status check_last_axis(int port, const Operand& operand) { return check_last_axes(port, operand, 1); }
 
 // Input `port` has the same dtype and shape as input 0, and both are batched or neither.
 inline Status check_same(std::span<const Operand> in, int port) {

@@ -1,4 +1,5 @@
-// linear: x W + b along the last axis of x. Weight 0 is [in, out], or [out, in] with kOutIn; weight 1, the bias [out], is optional.
+// linear: x W + b along the last axis of x. Weight 0 is [in, out], or [out, in] with kOutIn. Weight 1 is the bias [out]
+// and may be missing.
 #include <cstring>
 
 #include "kernels/columns.h"
@@ -34,12 +35,13 @@ class Linear final : public Op {
     const Desc& weight = weights[0];
     const int side = out_in(attrs) ? 1 : 0;
     if (weight.dtype != DType::f32 || weight.shape.rank != 2 || weight.shape[side] != shape.last())
-      return Status(Code::invalid, cat("weight 0 expects f32[", side ? "?," : "", shape.last(), side ? "]" : ",?]", " for input 0 ",
-                                       in[0].desc.text(), ", got ", weight.text()));
+      return Status(Code::invalid, cat("weight 0 expects f32[", side ? "?," : "", shape.last(), side ? "]" : ",?]",
+                                       " for input 0 ", in[0].desc.text(), ", got ", weight.text()));
     const Sizes sizes(attrs, in[0].desc, weight);
     const Desc bias{DType::f32, {sizes.out}};
     if (weights.size() == 2 && weights[1] != bias)
-      return Status(Code::invalid, cat("weight 1 expects ", bias.text(), " for weight 0 ", weight.text(), ", got ", weights[1].text()));
+      return Status(Code::invalid,
+                    cat("weight 1 expects ", bias.text(), " for weight 0 ", weight.text(), ", got ", weights[1].text()));
     Inferred inferred{.out = in[0].desc, .stash = {}, .scratch = 0};
     inferred.out.shape[shape.rank - 1] = sizes.out;
     return inferred;

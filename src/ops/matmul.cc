@@ -54,10 +54,7 @@ class Matmul final : public Op {
     for (int port = 0; port < 2; ++port) {
       const Operand& operand = in[static_cast<size_t>(port)];
       WEFT_TRY(check_dtype(port, operand.desc, DType::f32));
-      const int least = operand.batched ? 3 : 2;  // the batch is not an axis of a matrix
-      if (operand.desc.shape.rank < least)
-        return Status(Code::invalid, cat(port_name(port), " expects rank ", least, " or more", operand.batched ? " (axis 0 is the batch)" : "",
-                                         ", got ", operand.desc.text()));
+      WEFT_TRY(check_last_axes(port, operand, 2));
     }
     const Shape &a = in[0].desc.shape, &b = in[1].desc.shape;
     Shape wanted = a;  // of b, but for its last axis
@@ -66,11 +63,13 @@ class Matmul final : public Op {
     if (b != wanted) {
       std::string text = "f32[";
       for (int i = 0; i + 1 < a.rank; ++i) text += cat(wanted[i], ",");
-      return Status(Code::invalid, cat("input 1 expects ", text, "?] for input 0 ", in[0].desc.text(), ", got ", in[1].desc.text()));
+      return Status(Code::invalid,
+                    cat("input 1 expects ", text, "?] for input 0 ", in[0].desc.text(), ", got ", in[1].desc.text()));
     }
     if (in[0].batched != in[1].batched)
-      return Status(Code::invalid, cat("input 1 expects ", in[0].batched ? "a batched" : "an unbatched", " tensor as input 0, got ",
-                                       in[1].batched ? "a batched" : "an unbatched", " ", in[1].desc.text()));
+      return Status(Code::invalid, cat("input 1 expects ", in[0].batched ? "a batched" : "an unbatched",
+                                       " tensor as input 0, got ", in[1].batched ? "a batched" : "an unbatched", " ",
+                                       in[1].desc.text()));
     Inferred inferred{.out = in[0].desc, .stash = {}, .scratch = 0};
     inferred.out.shape[a.rank - 1] = b.last();
     return inferred;
@@ -95,13 +94,13 @@ class Matmul final : public Op {
   Status input_grad(const Call& call) const override {
     const Sizes s(call.in[0].desc.shape, call.in[1].desc.shape);
     if (call.din[0])  // dout b^T
-      multiply({{.m = s.m, .n = s.k, .k = s.n, .a = call.dout.f32(), .lda = s.n, .b = call.in[1].f32(), .ldb = s.n, .trans_b = true,
-                 .c = call.din[0].f32(), .ldc = s.k},
+      multiply({{.m = s.m, .n = s.k, .k = s.n, .a = call.dout.f32(), .lda = s.n, .b = call.in[1].f32(), .ldb = s.n,
+                 .trans_b = true, .c = call.din[0].f32(), .ldc = s.k},
                 s.count, s.m * s.n, s.k * s.n, s.m * s.k},
                *call.tiles);
     if (call.din[1])  // a^T dout
-      multiply({{.m = s.k, .n = s.n, .k = s.m, .a = call.in[0].f32(), .lda = s.k, .trans_a = true, .b = call.dout.f32(), .ldb = s.n,
-                 .c = call.din[1].f32(), .ldc = s.n},
+      multiply({{.m = s.k, .n = s.n, .k = s.m, .a = call.in[0].f32(), .lda = s.k, .trans_a = true, .b = call.dout.f32(),
+                 .ldb = s.n, .c = call.din[1].f32(), .ldc = s.n},
                 s.count, s.m * s.k, s.m * s.n, s.k * s.n},
                *call.tiles);
     return {};

@@ -1,0 +1,212 @@
+// attention: multi-head, scaled by 1 / sqrt(head size). One input f32[.., t, 3 d] with queries, keys and values side by side (as
+// GPT-2 makes them), or three inputs f32[.., t, d]; output f32[.., t, d]. Head h owns columns [h d / heads, (h + 1) d / heads) of
+// each.
+//
+//   for a block of rows:   S = Q K^T / sqrt(size)    P = softmax(S)    out = P V
+//   I, from lse and out:   P = exp(S - lse)    dV += P^T dout    dP = dout V^T    dS = P (dP - rowsum(dout out))
+//                          dQ = dS K / sqrt(size)    dK += dS^T Q / sqrt(size)
+//
+// No [t, t] matrix outlives a block of rows: forward keeps one number per row and head, the logarithm of the sum of exp(S). Heads
+// of all samples are dealt to at most kGroups tiles, each with scratch for one block; a head's blocks run one after another.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "kernels/elementwise.h"
+#include "kernels/gemm.h"
+#include "kernels/ranges.h"
+#include "kernels/softmax_block.h"
+#include "ops/check.h"
+
+namespace weft {
+
+namespace {
+
+using kernels::ScoreBlock;
+
+constexpr int64_t kGroups = 16;
+constexpr int64_t kBlockRows = 64;
+constexpr int64_t kBlockElements = 131072;  // a block has fewer rows where t is above 2048 ..
+constexpr int64_t kLeastRows = 16;          // .. but not fewer than this
+
+struct Sizes {
+  int64_t heads, rows, width, size, heads_in_all, row_step;
+
+  Sizes(const Attrs& attrs, const Shape& in, bool packed)
+      : heads(attrs.heads), rows(in[in.rank - 2]), width(packed ? in.last() / 3 : in.last()), size(width / heads),
+        heads_in_all(in.elements(0, in.rank - 2) * heads), row_step(in.last()) {}
+
+  int64_t block_rows() const { return std::clamp(kBlockElements / std::max<int64_t>(1, rows) / 16 * 16, kLeastRows, kBlockRows); }
+  int64_t stride() const { return (rows + 15) / 16 * 16; }  // of a block of scores
+  int64_t groups() const { return std::min(kGroups, heads_in_all); }
+  // Two blocks of scores and two numbers per row of a block.
+  int64_t group_floats() const { return block_rows() * (2 * stride() + 2); }
+};
+
+// One head of one sample. Rows of q, k, v and their gradients are `step` apart, those of out and dout `out_step`.
+struct Head {
+  const float *q, *k, *v;
+  float *dq = nullptr, *dk = nullptr, *dv = nullptr;
+  int64_t step, out_step, offset_out;  // offset_out: of its first element in out
+  float* lse;
+};
+
+// The same places in inputs and gradients; null where there is no tensor.
+std::array<float*, 3> places(std::span<const View> views, const Sizes& s, int64_t sample, int64_t head) {
+  std::array<float*, 3> out{};
+  for (size_t i = 0; i < 3; ++i) {
+    const View& view = views[views.size() == 3 ? i : 0];
+    const int64_t column = head * s.size + (views.size() == 3 ? 0 : static_cast<int64_t>(i) * s.width);
+    if (view) out[i] = view.f32() + sample * s.rows * s.row_step + column;
+  }
+  return out;
+}
+
+Head head_of(const Call& call, const Sizes& s, int64_t index) {
+  const int64_t sample = index / s.heads, head = index % s.heads;
+  const auto in = places(call.in, s, sample, head);
+  Head h{.q = in[0], .k = in[1], .v = in[2], .step = s.row_step, .out_step = s.width,
+         .offset_out = sample * s.rows * s.width + head * s.size, .lse = call.stash[0].f32() + index * s.rows};
+  if (!call.din.empty()) {
+    const auto din = places(call.din, s, sample, head);
+    h.dq = din[0];
+    h.dk = din[1];
+    h.dv = din[2];
+  }
+  return h;
+}
+
+// Runs body(head, scratch) for every head.
+template <typename F>
+void for_heads(const Call& call, const Sizes& s, F&& body) {
+  const int64_t groups = s.groups();
+  for_tiles(*call.tiles, static_cast<int>(groups), [&](int group) {
+    float* scratch = static_cast<float*>(call.scratch) + group * s.group_floats();
+    const int64_t end = (group + 1) * s.heads_in_all / groups;
+    for (int64_t i = group * s.heads_in_all / groups; i < end; ++i) body(head_of(call, s, i), scratch);
+  });
+}
+
+class HeadKernel {
+ public:
+  HeadKernel(const Call& call, const Sizes& sizes, const Head& head, float* scratch)
+      : call_(call), s_(sizes), h_(head), causal_((call.attrs->flags & kCausal) != 0), scores_(scratch),
+        grads_(scores_ + s_.block_rows() * s_.stride()), rows_a_(grads_ + s_.block_rows() * s_.stride()),
+        rows_b_(rows_a_ + s_.block_rows()), factor_(static_cast<float>(1 / std::sqrt(static_cast<double>(s_.size)))) {}
+
+  void forward() const {
+    for (int64_t first = 0; first < s_.rows; first += s_.block_rows()) {
+      const ScoreBlock block = score(first);
+      kernels::softmax_block(block, rows_a_, h_.lse + first);
+      float* out = call_.out.f32() + h_.offset_out + first * h_.out_step;
+      gemm_tile({.m = block.rows, .n = s_.size, .k = block.columns, .a = block.data, .lda = block.stride, .b = h_.v,
+                 .ldb = h_.step, .c = out, .ldc = h_.out_step});
+      for (int64_t i = 0; i < block.rows; ++i)
+        kernels::scale(out + i * h_.out_step, rows_a_[i], out + i * h_.out_step, s_.size);
+    }
+  }
+
+  // Last block first: it sees all columns even under a causal mask, so it writes all of dK and dV and the others add to them.
+  void backward() const {
+    const int64_t step = s_.block_rows();
+    const int64_t last = (s_.rows - 1) / step * step;
+    for (int64_t first = last; first >= 0; first -= step) backward_block(first, first == last ? 0.f : 1.f);
+  }
+
+ private:
+  ScoreBlock block_at(float* data, int64_t first) const {
+    const int64_t end = std::min(first + s_.block_rows(), s_.rows);
+    return {.data = data, .stride = s_.stride(), .rows = end - first, .columns = causal_ ? end : s_.rows, .causal = causal_,
+            .first = first};
+  }
+
+  ScoreBlock score(int64_t first) const {
+    const ScoreBlock block = block_at(scores_, first);
+    gemm_tile({.m = block.rows, .n = block.columns, .k = s_.size, .a = h_.q + first * h_.step, .lda = h_.step, .b = h_.k,
+               .ldb = h_.step, .trans_b = true, .c = block.data, .ldc = block.stride, .alpha = factor_});
+    return block;
+  }
+
+  void backward_block(int64_t first, float beta) const {
+    const ScoreBlock p = score(first), ds = block_at(grads_, first);
+    kernels::probability_block(p, h_.lse + first);
+    const int64_t offset = h_.offset_out + first * h_.out_step;
+    const float *out = call_.out.f32() + offset, *dout = call_.dout.f32() + offset;
+    if (h_.dv)
+      gemm_tile({.m = p.columns, .n = s_.size, .k = p.rows, .a = p.data, .lda = p.stride, .trans_a = true, .b = dout,
+                 .ldb = h_.out_step, .c = h_.dv, .ldc = h_.step, .beta = beta});
+    if (!h_.dq && !h_.dk) return;
+    gemm_tile({.m = p.rows, .n = p.columns, .k = s_.size, .a = dout, .lda = h_.out_step, .b = h_.v, .ldb = h_.step,
+               .trans_b = true, .c = ds.data, .ldc = ds.stride});
+    for (int64_t i = 0; i < p.rows; ++i) rows_b_[i] = kernels::dot(dout + i * h_.out_step, out + i * h_.out_step, s_.size);
+    kernels::score_grad_block(ds, p, rows_b_);
+    if (h_.dq)
+      gemm_tile({.m = ds.rows, .n = s_.size, .k = ds.columns, .a = ds.data, .lda = ds.stride, .b = h_.k, .ldb = h_.step,
+                 .c = h_.dq + first * h_.step, .ldc = h_.step, .alpha = factor_});
+    if (h_.dk)
+      gemm_tile({.m = ds.columns, .n = s_.size, .k = ds.rows, .a = ds.data, .lda = ds.stride, .trans_a = true,
+                 .b = h_.q + first * h_.step, .ldb = h_.step, .c = h_.dk, .ldc = h_.step, .alpha = factor_, .beta = beta});
+  }
+
+  const Call& call_;
+  const Sizes& s_;
+  const Head& h_;
+  bool causal_;
+  float *scores_, *grads_, *rows_a_, *rows_b_;
+  float factor_;
+};
+
+class Attention final : public Op {
+ public:
+  std::string_view name() const override { return "attention"; }
+
+  Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in, std::span<const Desc> weights) const override {
+    WEFT_TRY(check_counts(in, in.size() == 3 ? 3 : 1, weights, 0));
+    WEFT_TRY(check_dtype(0, in[0].desc, DType::f32));
+    const bool packed = in.size() == 1;
+    const Desc& desc = in[0].desc;
+    WEFT_TRY(check_last_axes(0, in[0], 2));
+    for (int port = 1; port < static_cast<int>(in.size()); ++port) WEFT_TRY(check_same(in, port));
+    if (attrs.heads < 1) return Status(Code::invalid, cat("heads is ", attrs.heads, ", expected 1 or more"));
+    const int64_t unit = int64_t{attrs.heads} * (packed ? 3 : 1);
+    if (desc.shape.last() == 0 || desc.shape.last() % unit != 0)
+      return Status(Code::invalid, cat("input 0 expects a last dimension that is a multiple of ", unit, " (", attrs.heads,
+                                       " heads", packed ? " of queries, keys and values)" : ")", ", got ", desc.text()));
+    const Sizes s(attrs, desc.shape, packed);
+    Inferred inferred{.out = desc, .stash = {{DType::f32, {s.heads_in_all, s.rows}}}};
+    inferred.out.shape[desc.shape.rank - 1] = s.width;
+    inferred.scratch = static_cast<size_t>(s.groups() * s.group_floats()) * sizeof(float);
+    return inferred;
+  }
+
+  // Whether one input or three.
+  Uses uses_input(const Attrs&) const override { return {.in = 0b111, .out = true, .stash = true}; }
+
+  // Two products forward, five backward; a causal mask hides half of each.
+  Cost cost(const Attrs& attrs, std::span<const Desc>, std::span<const Desc>, const Desc& out) const override {
+    const double rows = static_cast<double>(out.shape[out.shape.rank - 2]);
+    const double product = static_cast<double>(out.elements()) * rows * ((attrs.flags & kCausal) ? 1 : 2);
+    return {.forward_flops = 2 * product, .input_flops = 5 * product, .weight_flops = 0};
+  }
+
+  Status forward(const Call& call) const override {
+    const Sizes s(*call.attrs, call.in[0].desc.shape, call.in.size() == 1);
+    for_heads(call, s, [&](const Head& head, float* scratch) { HeadKernel(call, s, head, scratch).forward(); });
+    return {};
+  }
+
+  Status input_grad(const Call& call) const override {
+    const Sizes s(*call.attrs, call.in[0].desc.shape, call.in.size() == 1);
+    for_heads(call, s, [&](const Head& head, float* scratch) { HeadKernel(call, s, head, scratch).backward(); });
+    return {};
+  }
+};
+
+}  // namespace
+
+const Op& attention_op() {
+  static const Attention op;
+  return op;
+}
+
+}  // namespace weft
