@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cassert>
 #include <cstdlib>
-#include <mutex>
 
 #if defined(__GNUC__)
 #pragma GCC diagnostic push
@@ -29,7 +28,6 @@ namespace {
 constexpr const char* kVariable = "BLIS_ARCH_TYPE";
 constexpr int kNone = -1;
 
-std::once_flag g_once;
 bool g_set_by_host = false;
 
 // The kernel set for this processor, by what it can do and not by its family; kNone where BLIS is left to choose. Only sets that
@@ -63,12 +61,13 @@ int width(int kernels) {
   }
 }
 
-void init_once() {
+bool init_once() {
   g_set_by_host = std::getenv(kVariable) != nullptr;
   const int best = best_kernels();
   const bool set = !g_set_by_host && best != kNone && setenv(kVariable, std::to_string(best).c_str(), 0) == 0;
   bli_init();  // before any query: BLIS 0.9.0 aborts when it is asked for its kernels first and the variable is set
   if (set) unsetenv(kVariable);
+  return true;
 }
 
 const char* kernel_name(int kernels) { return bli_arch_string(static_cast<arch_t>(kernels)); }
@@ -80,7 +79,10 @@ constexpr double kWorthSplitting = 4e6;
 
 }  // namespace
 
-void init_gemm() { std::call_once(g_once, init_once); }
+// A local static is set up once, whoever comes first; kernels know no locks of their own.
+void init_gemm() {
+  [[maybe_unused]] static const bool done = init_once();
+}
 
 GemmInfo gemm_info() {
   init_gemm();
