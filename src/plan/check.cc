@@ -1,9 +1,9 @@
-// The structure of a schedule, row by row, and the places and peaks that follow from it; the proof that it never stands still is in
-// deadlock.cc. Actions are counted from 0 within a row, like everything that errors name.
+// The structure of a schedule, row by row, and the places and peaks that follow from it; the proof that it never stands still is
+// in deadlock.cc. Actions are counted from 0 within a row, like everything that errors name.
 //
-// Micro-batches ascend, so what a stage holds at any time is a run of consecutive micro-batches: a ring of `places` (or of a peak's
-// size) serves, with micro-batch k in place k mod size. A forward-only schedule keeps nothing beyond F: its peaks are 0, and so are
-// the gradient places of an edge that carries no gradient.
+// Micro-batches ascend, so what a stage holds at any time is a run of consecutive micro-batches: a ring of `places` (or of a
+// peak's size) serves, with micro-batch k in place k mod size. A forward-only schedule keeps nothing beyond F: its peaks are 0,
+// and so are the gradient places of an edge that carries no gradient.
 #include "plan/check.h"
 
 #include <algorithm>
@@ -44,8 +44,8 @@ class Structure {
     if (schedule_.micro_batches < 1)
       return Status(Code::invalid, cat("micro_batches is ", schedule_.micro_batches, ", expected 1 or more"));
     if (schedule_.rank_of_stage.size() != static_cast<size_t>(schedule_.stages))
-      return Status(Code::invalid, cat("rank_of_stage has ", schedule_.rank_of_stage.size(), " entries, expected one for each of ",
-                                       schedule_.stages, " stages"));
+      return Status(Code::invalid, cat("rank_of_stage has ", schedule_.rank_of_stage.size(), " entries, expected one for each ",
+                                       "of ", schedule_.stages, " stages"));
     for (size_t s = 0; s < schedule_.rank_of_stage.size(); ++s)
       if (const int32_t r = schedule_.rank_of_stage[s]; r < 0 || r >= schedule_.ranks())
         return Status(Code::invalid, cat("stage ", s, " is on rank ", r, ", expected one of ", schedule_.ranks(), " ranks"));

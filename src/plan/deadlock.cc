@@ -2,8 +2,8 @@
 //
 //   program order  an action runs after the one before it in its row;
 //   data           F of micro-batch k at `to` runs after F of k at `from`; for a gradient, I of k at `from` after I of k at `to`;
-//   grant          a message lands in place k mod places, so the message of k, and with it the action that receives it, comes after
-//                  the action that releases the place from k - places: `forward_until` at `to`, `gradient_until` at `from`.
+//   grant          a message lands in place k mod places, so the message of k, and with it the action that receives it, comes
+//                  after the action that releases the place from k - places: `forward_until` at `to`, `gradient_until` at `from`.
 //
 // A sender is never held up by a message that has no grant yet: its outgoing value waits in a place of the sender, of which the
 // lowering plans enough. So no arrow leads from a grant to the action that makes the tensor. Where both stages live on one rank
