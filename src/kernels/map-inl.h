@@ -27,6 +27,8 @@ constexpr int64_t kLanes = static_cast<int64_t>(hn::MaxLanes(FloatTag()));
 constexpr int64_t kFolds = 32;
 constexpr int64_t kFoldVecs = kFolds / kLanes;
 
+HWY_INLINE FloatVec constant(float value) { return hn::Set(FloatTag(), value); }
+
 // The first `count` < kLanes floats at p, then zeros.
 HWY_INLINE FloatVec load_tail(const float* p, int64_t count) {
   HWY_ALIGN float lanes[kLanes] = {};
@@ -63,8 +65,7 @@ template <typename F>
 HWY_INLINE void map3(const float* a, const float* b, const float* c, float* out, int64_t n, const F& f) {
   const FloatTag d;
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes)
-    hn::StoreU(f(hn::LoadU(d, a + i), hn::LoadU(d, b + i), hn::LoadU(d, c + i)), d, out + i);
+  for (; i + kLanes <= n; i += kLanes) hn::StoreU(f(hn::LoadU(d, a + i), hn::LoadU(d, b + i), hn::LoadU(d, c + i)), d, out + i);
   if (i < n) store_tail(f(load_tail(a + i, n - i), load_tail(b + i, n - i), load_tail(c + i, n - i)), out + i, n - i);
 }
 
@@ -85,25 +86,56 @@ struct Folds {
   }
 };
 
-// Sum of f(a[i], b[i]); for one operand pass it twice, the second load costs nothing.
+// `count` floats at p: a whole vector, or a tail.
+HWY_INLINE FloatVec load(const float* p, int64_t count) {
+  return count == kLanes ? hn::LoadU(FloatTag(), p) : load_tail(p, count);
+}
+
+// Sum over i < n of term(i, count), where term makes the vector of elements i .. i + count - 1 (load() reads them).
 template <typename F>
-HWY_INLINE float sum2(const float* a, const float* b, int64_t n, const F& f) {
-  const FloatTag d;
+HWY_INLINE float sum(int64_t n, const F& term) {
   Folds folds;
   int64_t i = 0;
   for (; i + kFolds <= n; i += kFolds)
-    for (int64_t v = 0; v < kFoldVecs; ++v) {
-      const int64_t at = i + v * kLanes;
-      folds.part[v] = hn::Add(folds.part[v], f(hn::LoadU(d, a + at), hn::LoadU(d, b + at)));
-    }
+    for (int64_t v = 0; v < kFoldVecs; ++v) folds.part[v] = hn::Add(folds.part[v], term(i + v * kLanes, kLanes));
   for (int64_t v = 0; i < n; i += kLanes, ++v) {
     const int64_t count = HWY_MIN(kLanes, n - i);
-    const FloatVec x = count == kLanes ? hn::LoadU(d, a + i) : load_tail(a + i, count);
-    const FloatVec y = count == kLanes ? hn::LoadU(d, b + i) : load_tail(b + i, count);
-    const auto mask = hn::FirstN(d, static_cast<size_t>(count));
-    folds.part[v] = hn::Add(folds.part[v], hn::IfThenElseZero(mask, f(x, y)));
+    const auto mask = hn::FirstN(FloatTag(), static_cast<size_t>(count));
+    folds.part[v] = hn::Add(folds.part[v], hn::IfThenElseZero(mask, term(i, count)));
   }
   return folds.total();
+}
+
+// Sum over i < n of f(a[i], b[i]).
+template <typename F>
+HWY_INLINE float sum2(const float* a, const float* b, int64_t n, const F& f) {
+  return sum(n, [a, b, &f](int64_t i, int64_t count) HWY_ATTR { return f(load(a + i, count), load(b + i, count)); });
+}
+
+// Sum over rows r < n of term(r), lane by lane: in blocks of 32 rows, so that the error grows slowly.
+template <typename F>
+HWY_INLINE FloatVec sum_rows(int64_t n, const F& term) {
+  FloatVec total = hn::Zero(FloatTag());
+  for (int64_t begin = 0; begin < n; begin += 32) {
+    FloatVec part = hn::Zero(FloatTag());
+    for (int64_t r = begin; r < HWY_MIN(n, begin + 32); ++r) part = hn::Add(part, term(r));
+    total = hn::Add(total, part);
+  }
+  return total;
+}
+
+// The greatest of n floats; -infinity when there is none.
+HWY_INLINE float maximum(const float* x, int64_t n) {
+  const FloatTag d;
+  const FloatVec least = hn::Neg(hn::Inf(d));
+  FloatVec top = least;
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) top = hn::Max(top, hn::LoadU(d, x + i));
+  if (i < n) {
+    const auto mask = hn::FirstN(d, static_cast<size_t>(n - i));
+    top = hn::Max(top, hn::IfThenElse(mask, load_tail(x + i, n - i), least));
+  }
+  return hn::GetLane(hn::MaxOfLanes(d, top));
 }
 
 }  // namespace HWY_NAMESPACE

@@ -1,6 +1,6 @@
-// exp, log, tanh and erf of vectors of floats, compiled once per SIMD target. No libm: its results differ between versions. Each is
-// good to 1.5 ulp (tests/unit/math_test.cc measures), keeps NaN, infinities, signed zeros and subnormal numbers, and treats an element
-// alike whatever lane it is in. The polynomials are minimax fits; all multiply-adds are written out.
+// exp, log, tanh and erf of vectors of floats, compiled once per SIMD target. No libm: its results differ between versions. Each
+// is good to 1.5 ulp (tests/unit/math_test.cc measures), keeps NaN, infinities, signed zeros and subnormal numbers, and treats an
+// element alike whatever lane it is in. The polynomials are minimax fits; all multiply-adds are written out.
 #if defined(WEFT_KERNELS_MATH_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef WEFT_KERNELS_MATH_INL_H
 #undef WEFT_KERNELS_MATH_INL_H
@@ -18,8 +18,6 @@ namespace HWY_NAMESPACE {
 
 using IntTag = hn::RebindToSigned<FloatTag>;
 using IntVec = hn::Vec<IntTag>;
-
-HWY_INLINE FloatVec constant(float value) { return hn::Set(FloatTag(), value); }
 
 // Horner's rule; the highest coefficient comes first.
 HWY_INLINE FloatVec polynomial(FloatVec, FloatVec sum) { return sum; }
@@ -42,7 +40,8 @@ HWY_INLINE FloatVec vexp(FloatVec x) {
   // ln 2 in two parts; the product with the first is exact.
   FloatVec r = hn::NegMulAdd(kf, constant(0.693359375f), bounded);
   r = hn::NegMulAdd(kf, constant(-2.12194440e-4f), r);
-  const FloatVec tail = polynomial(r, constant(0.000197898131f), 0.00139451993f, 0.00833350047f, 0.0416662879f, 0.166666657f, 0.5f);
+  const FloatVec tail =
+      polynomial(r, constant(0.000197898131f), 0.00139451993f, 0.00833350047f, 0.0416662879f, 0.166666657f, 0.5f);
   const FloatVec mantissa = hn::Add(hn::MulAdd(hn::Mul(r, r), tail, r), constant(1.0f));
   const IntVec half = hn::ShiftRight<1>(k);
   const FloatVec y = hn::Mul(hn::Mul(mantissa, power_of_two(half)), power_of_two(hn::Sub(k, half)));
@@ -62,8 +61,8 @@ HWY_INLINE FloatVec vlog(FloatVec x) {
   const FloatVec m = hn::BitCast(d, hn::Sub(bits, hn::ShiftLeft<23>(e)));
   const FloatVec ef = hn::Sub(hn::ConvertTo(d, e), hn::IfThenElseZero(subnormal, constant(23.0f)));
   const FloatVec f = hn::Sub(m, constant(1.0f)), f2 = hn::Mul(f, f);
-  const FloatVec p = polynomial(f, constant(0.0674660131f), -0.116756409f, 0.118881747f, -0.124055915f, 0.142195508f, -0.166679963f,
-                                0.200021192f, -0.250000089f, 0.333333135f);
+  const FloatVec p = polynomial(f, constant(0.0674660131f), -0.116756409f, 0.118881747f, -0.124055915f, 0.142195508f,
+                                -0.166679963f, 0.200021192f, -0.250000089f, 0.333333135f);
   FloatVec y = hn::Mul(hn::Mul(f, f2), p);
   y = hn::MulAdd(ef, constant(-2.12194440e-4f), y);
   y = hn::NegMulAdd(constant(0.5f), f2, y);

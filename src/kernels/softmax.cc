@@ -1,0 +1,88 @@
+#include "kernels/softmax.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/softmax.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/math-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace weft::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+// exp(x - top) for each element of a row to out; returns their sum.
+HWY_INLINE float shifted_exponentials(const float* x, float top, int64_t n, float* out) {
+  const FloatVec shift = constant(top);
+  map1(x, out, n, [shift](FloatVec v) HWY_ATTR { return vexp(hn::Sub(v, shift)); });
+  return sum(n, [out](int64_t i, int64_t count) HWY_ATTR { return load(out + i, count); });
+}
+
+void softmax(const float* x, int64_t rows, int64_t n, float* out) {
+  for (int64_t r = 0; r < rows; ++r, x += n, out += n) {
+    const float total = shifted_exponentials(x, maximum(x, n), n, out);
+    const FloatVec factor = constant(1.0f / total);
+    map1(out, out, n, [factor](FloatVec v) HWY_ATTR { return hn::Mul(v, factor); });
+  }
+}
+
+// dx = y (dy - sum of dy y)
+void softmax_grad(const float* y, const float* dy, int64_t rows, int64_t n, float* dx) {
+  for (int64_t r = 0; r < rows; ++r, y += n, dy += n, dx += n) {
+    const FloatVec dot =
+        constant(sum(n, [y, dy](int64_t i, int64_t count) HWY_ATTR { return hn::Mul(load(y + i, count), load(dy + i, count)); }));
+    map2(y, dy, dx, n, [dot](FloatVec v, FloatVec dv) HWY_ATTR { return hn::Mul(v, hn::Sub(dv, dot)); });
+  }
+}
+
+void log_sum_exp(const float* x, int64_t rows, int64_t n, float* out) {
+  for (int64_t r = 0; r < rows; ++r, x += n) {
+    const float top = maximum(x, n);
+    const FloatVec shift = constant(top);
+    const float total =
+        sum(n, [x, shift](int64_t i, int64_t count) HWY_ATTR { return vexp(hn::Sub(load(x + i, count), shift)); });
+    out[r] = top + hn::GetLane(vlog(constant(total)));
+  }
+}
+
+void cross_entropy_grad(const float* x, const int32_t* targets, const float* lse, float factor, int64_t rows, int64_t n,
+                        float* dx) {
+  const FloatVec scale = constant(factor);
+  for (int64_t r = 0; r < rows; ++r, x += n, dx += n) {
+    const int32_t target = targets[r];
+    if (target < 0) {
+      std::memset(dx, 0, static_cast<size_t>(n) * sizeof(float));
+      continue;
+    }
+    const FloatVec shift = constant(lse[r]);
+    map1(x, dx, n, [scale, shift](FloatVec v) HWY_ATTR { return hn::Mul(vexp(hn::Sub(v, shift)), scale); });
+    dx[target] -= factor;
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace weft::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace weft::kernels {
+
+HWY_EXPORT(softmax);
+HWY_EXPORT(softmax_grad);
+HWY_EXPORT(log_sum_exp);
+HWY_EXPORT(cross_entropy_grad);
+
+void softmax(const float* x, int64_t rows, int64_t n, float* out) { HWY_DYNAMIC_DISPATCH(softmax)(x, rows, n, out); }
+void softmax_grad(const float* y, const float* dy, int64_t rows, int64_t n, float* dx) {
+  HWY_DYNAMIC_DISPATCH(softmax_grad)(y, dy, rows, n, dx);
+}
+void log_sum_exp(const float* x, int64_t rows, int64_t n, float* out) { HWY_DYNAMIC_DISPATCH(log_sum_exp)(x, rows, n, out); }
+void cross_entropy_grad(const float* x, const int32_t* targets, const float* lse, float factor, int64_t rows, int64_t n,
+                        float* dx) {
+  HWY_DYNAMIC_DISPATCH(cross_entropy_grad)(x, targets, lse, factor, rows, n, dx);
+}
+
+}  // namespace weft::kernels
+#endif

@@ -1,0 +1,56 @@
+// softmax over the last axis. I needs the output alone.
+#include "kernels/softmax.h"
+#include "kernels/ranges.h"
+#include "ops/check.h"
+
+namespace weft {
+
+namespace {
+
+class Softmax final : public Op {
+ public:
+  std::string_view name() const override { return "softmax"; }
+
+  Result<Inferred> infer(const Attrs&, std::span<const Operand> in, std::span<const Desc> weights) const override {
+    WEFT_TRY(check_counts(in, 1, weights, 0));
+    WEFT_TRY(check_dtype(0, in[0].desc, DType::f32));
+    WEFT_TRY(check_last_axis(0, in[0]));
+    return Inferred{.out = in[0].desc, .stash = {}, .scratch = 0};
+  }
+
+  Uses uses_input(const Attrs&) const override { return {.in = 0, .out = true, .stash = false}; }
+
+  Cost cost(const Attrs&, std::span<const Desc>, std::span<const Desc>, const Desc& out) const override {
+    const double n = static_cast<double>(out.elements());
+    return {.forward_flops = 20 * n, .input_flops = 4 * n, .weight_flops = 0};
+  }
+
+  Status forward(const Call& call) const override {
+    const Shape& shape = call.out.desc.shape;
+    const int64_t n = shape.last(), rows = shape.elements(0, shape.rank - 1);
+    for_ranges(*call.tiles, rows, tile_rows(n), [&](int64_t begin, int64_t end) {
+      kernels::softmax(call.in[0].f32() + begin * n, end - begin, n, call.out.f32() + begin * n);
+    });
+    return {};
+  }
+
+  Status input_grad(const Call& call) const override {
+    if (!call.din[0]) return {};
+    const Shape& shape = call.dout.desc.shape;
+    const int64_t n = shape.last(), rows = shape.elements(0, shape.rank - 1);
+    for_ranges(*call.tiles, rows, tile_rows(n), [&](int64_t begin, int64_t end) {
+      const int64_t at = begin * n;
+      kernels::softmax_grad(call.out.f32() + at, call.dout.f32() + at, end - begin, n, call.din[0].f32() + at);
+    });
+    return {};
+  }
+};
+
+}  // namespace
+
+const Op& softmax_op() {
+  static const Softmax op;
+  return op;
+}
+
+}  // namespace weft
