@@ -11,18 +11,20 @@
 
 namespace weft {
 
-// C[m,n] = alpha * op(A)[m,k] * op(B)[k,n] + beta * C. A is stored [m,k], or [k,m] when trans_a; B likewise. With beta 0, C is
-// not read. C overlaps neither A nor B.
+// A matrix as stored: rows `stride` elements apart. A transposed one is multiplied as its transpose.
+struct Factor {
+  const float* data = nullptr;
+  int64_t stride = 0;
+  bool transposed = false;
+};
+constexpr bool kTransposed = true;
+
+// C[m,n] = alpha * A[m,k] * B[k,n] + beta * C. With beta 0, C is not read. C overlaps neither A nor B.
 struct Gemm {
   int64_t m = 0, n = 0, k = 0;
-  const float* a = nullptr;
-  int64_t lda = 0;  // elements between rows as stored, at least the stored width
-  bool trans_a = false;
-  const float* b = nullptr;
-  int64_t ldb = 0;
-  bool trans_b = false;
+  Factor a, b;
   float* c = nullptr;
-  int64_t ldc = 0;
+  int64_t stride = 0;  // of C
   float alpha = 1, beta = 0;
 };
 

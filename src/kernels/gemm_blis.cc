@@ -80,9 +80,7 @@ constexpr double kWorthSplitting = 4e6;
 }  // namespace
 
 // A local static is set up once, whoever comes first; kernels know no locks of their own.
-void init_gemm() {
-  [[maybe_unused]] static const bool done = init_once();
-}
+void init_gemm() { [[maybe_unused]] static const bool done = init_once(); }
 
 GemmInfo gemm_info() {
   init_gemm();
@@ -122,16 +120,16 @@ GemmSplit gemm_split(int64_t m, int64_t n, int64_t k) {
 
 void gemm_tile(const Gemm& g) {
   if (g.m == 0 || g.n == 0) return;
-  assert(g.lda >= (g.trans_a ? g.m : g.k) && g.ldb >= (g.trans_b ? g.k : g.n) && g.ldc >= g.n);
+  assert(g.a.stride >= (g.a.transposed ? g.m : g.k) && g.b.stride >= (g.b.transposed ? g.k : g.n) && g.stride >= g.n);
   init_gemm();
   rntm_t threads;
   bli_rntm_init(&threads);
   bli_rntm_set_num_threads(1, &threads);
   float alpha = g.alpha, beta = g.beta;
   // BLIS 0.9.0 takes pointers to non-const and does not write through them.
-  bli_sgemm_ex(g.trans_a ? BLIS_TRANSPOSE : BLIS_NO_TRANSPOSE, g.trans_b ? BLIS_TRANSPOSE : BLIS_NO_TRANSPOSE, g.m, g.n, g.k,
-               &alpha, const_cast<float*>(g.a), g.lda, 1, const_cast<float*>(g.b), g.ldb, 1, &beta, g.c, g.ldc, 1, nullptr,
-               &threads);
+  const auto trans = [](const Factor& factor) { return factor.transposed ? BLIS_TRANSPOSE : BLIS_NO_TRANSPOSE; };
+  bli_sgemm_ex(trans(g.a), trans(g.b), g.m, g.n, g.k, &alpha, const_cast<float*>(g.a.data), g.a.stride, 1,
+               const_cast<float*>(g.b.data), g.b.stride, 1, &beta, g.c, g.stride, 1, nullptr, &threads);
 }
 
 void gemm(const Gemm& g, Tiles& tiles) {
@@ -142,12 +140,12 @@ void gemm(const Gemm& g, Tiles& tiles) {
     Gemm part = g;
     if (split.rows) {
       part.m = std::min(split.block, g.m - begin);
-      part.a = g.a + (g.trans_a ? begin : begin * g.lda);
-      part.c = g.c + begin * g.ldc;
+      part.a.data += begin * (g.a.transposed ? 1 : g.a.stride);
+      part.c += begin * g.stride;
     } else {
       part.n = std::min(split.block, g.n - begin);
-      part.b = g.b + (g.trans_b ? begin * g.ldb : begin);
-      part.c = g.c + begin;
+      part.b.data += begin * (g.b.transposed ? g.b.stride : 1);
+      part.c += begin;
     }
     gemm_tile(part);
   });

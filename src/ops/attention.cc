@@ -33,8 +33,12 @@ struct Sizes {
   int64_t heads, rows, width, size, heads_in_all, row_step;
 
   Sizes(const Attrs& attrs, const Shape& in, bool packed)
-      : heads(attrs.heads), rows(in[in.rank - 2]), width(packed ? in.last() / 3 : in.last()), size(width / heads),
-        heads_in_all(in.elements(0, in.rank - 2) * heads), row_step(in.last()) {}
+      : heads(attrs.heads),
+        rows(in[in.rank - 2]),
+        width(packed ? in.last() / 3 : in.last()),
+        size(width / heads),
+        heads_in_all(in.elements(0, in.rank - 2) * heads),
+        row_step(in.last()) {}
 
   int64_t block_rows() const { return std::clamp(kBlockElements / std::max<int64_t>(1, rows) / 16 * 16, kLeastRows, kBlockRows); }
   int64_t stride() const { return (rows + 15) / 16 * 16; }  // of a block of scores
@@ -65,8 +69,13 @@ std::array<float*, 3> places(std::span<const View> views, const Sizes& s, int64_
 Head head_of(const Call& call, const Sizes& s, int64_t index) {
   const int64_t sample = index / s.heads, head = index % s.heads;
   const auto in = places(call.in, s, sample, head);
-  Head h{.q = in[0], .k = in[1], .v = in[2], .step = s.row_step, .out_step = s.width,
-         .offset_out = sample * s.rows * s.width + head * s.size, .lse = call.stash[0].f32() + index * s.rows};
+  Head h{.q = in[0],
+         .k = in[1],
+         .v = in[2],
+         .step = s.row_step,
+         .out_step = s.width,
+         .offset_out = sample * s.rows * s.width + head * s.size,
+         .lse = call.stash[0].f32() + index * s.rows};
   if (!call.din.empty()) {
     const auto din = places(call.din, s, sample, head);
     h.dq = din[0];
@@ -90,19 +99,23 @@ void for_heads(const Call& call, const Sizes& s, F&& body) {
 class HeadKernel {
  public:
   HeadKernel(const Call& call, const Sizes& sizes, const Head& head, float* scratch)
-      : call_(call), s_(sizes), h_(head), causal_((call.attrs->flags & kCausal) != 0), scores_(scratch),
-        grads_(scores_ + s_.block_rows() * s_.stride()), rows_a_(grads_ + s_.block_rows() * s_.stride()),
-        rows_b_(rows_a_ + s_.block_rows()), factor_(static_cast<float>(1 / std::sqrt(static_cast<double>(s_.size)))) {}
+      : call_(call),
+        s_(sizes),
+        h_(head),
+        causal_((call.attrs->flags & kCausal) != 0),
+        scores_(scratch),
+        grads_(scores_ + s_.block_rows() * s_.stride()),
+        rows_a_(grads_ + s_.block_rows() * s_.stride()),
+        rows_b_(rows_a_ + s_.block_rows()),
+        factor_(static_cast<float>(1 / std::sqrt(static_cast<double>(s_.size)))) {}
 
   void forward() const {
     for (int64_t first = 0; first < s_.rows; first += s_.block_rows()) {
       const ScoreBlock block = score(first);
       kernels::softmax_block(block, rows_a_, h_.lse + first);
       float* out = call_.out.f32() + h_.offset_out + first * h_.out_step;
-      gemm_tile({.m = block.rows, .n = s_.size, .k = block.columns, .a = block.data, .lda = block.stride, .b = h_.v,
-                 .ldb = h_.step, .c = out, .ldc = h_.out_step});
-      for (int64_t i = 0; i < block.rows; ++i)
-        kernels::scale(out + i * h_.out_step, rows_a_[i], out + i * h_.out_step, s_.size);
+      gemm_tile({block.rows, s_.size, block.columns, {block.data, block.stride}, {h_.v, h_.step}, out, h_.out_step});
+      for (int64_t i = 0; i < block.rows; ++i) kernels::scale(out + i * h_.out_step, rows_a_[i], out + i * h_.out_step, s_.size);
     }
   }
 
@@ -116,14 +129,18 @@ class HeadKernel {
  private:
   ScoreBlock block_at(float* data, int64_t first) const {
     const int64_t end = std::min(first + s_.block_rows(), s_.rows);
-    return {.data = data, .stride = s_.stride(), .rows = end - first, .columns = causal_ ? end : s_.rows, .causal = causal_,
+    return {.data = data,
+            .stride = s_.stride(),
+            .rows = end - first,
+            .columns = causal_ ? end : s_.rows,
+            .causal = causal_,
             .first = first};
   }
 
   ScoreBlock score(int64_t first) const {
     const ScoreBlock block = block_at(scores_, first);
-    gemm_tile({.m = block.rows, .n = block.columns, .k = s_.size, .a = h_.q + first * h_.step, .lda = h_.step, .b = h_.k,
-               .ldb = h_.step, .trans_b = true, .c = block.data, .ldc = block.stride, .alpha = factor_});
+    const Factor q{h_.q + first * h_.step, h_.step}, k{h_.k, h_.step, kTransposed};
+    gemm_tile({block.rows, block.columns, s_.size, q, k, block.data, block.stride, factor_});
     return block;
   }
 
@@ -133,19 +150,15 @@ class HeadKernel {
     const int64_t offset = h_.offset_out + first * h_.out_step;
     const float *out = call_.out.f32() + offset, *dout = call_.dout.f32() + offset;
     if (h_.dv)
-      gemm_tile({.m = p.columns, .n = s_.size, .k = p.rows, .a = p.data, .lda = p.stride, .trans_a = true, .b = dout,
-                 .ldb = h_.out_step, .c = h_.dv, .ldc = h_.step, .beta = beta});
+      gemm_tile({p.columns, s_.size, p.rows, {p.data, p.stride, kTransposed}, {dout, h_.out_step}, h_.dv, h_.step, 1, beta});
     if (!h_.dq && !h_.dk) return;
-    gemm_tile({.m = p.rows, .n = p.columns, .k = s_.size, .a = dout, .lda = h_.out_step, .b = h_.v, .ldb = h_.step,
-               .trans_b = true, .c = ds.data, .ldc = ds.stride});
+    gemm_tile({p.rows, p.columns, s_.size, {dout, h_.out_step}, {h_.v, h_.step, kTransposed}, ds.data, ds.stride});
     for (int64_t i = 0; i < p.rows; ++i) rows_b_[i] = kernels::dot(dout + i * h_.out_step, out + i * h_.out_step, s_.size);
     kernels::score_grad_block(ds, p, rows_b_);
     if (h_.dq)
-      gemm_tile({.m = ds.rows, .n = s_.size, .k = ds.columns, .a = ds.data, .lda = ds.stride, .b = h_.k, .ldb = h_.step,
-                 .c = h_.dq + first * h_.step, .ldc = h_.step, .alpha = factor_});
-    if (h_.dk)
-      gemm_tile({.m = ds.columns, .n = s_.size, .k = ds.rows, .a = ds.data, .lda = ds.stride, .trans_a = true,
-                 .b = h_.q + first * h_.step, .ldb = h_.step, .c = h_.dk, .ldc = h_.step, .alpha = factor_, .beta = beta});
+      gemm_tile({ds.rows, s_.size, ds.columns, {ds.data, ds.stride}, {h_.k, h_.step}, h_.dq + first * h_.step, h_.step, factor_});
+    const Factor grads{ds.data, ds.stride, kTransposed}, q{h_.q + first * h_.step, h_.step};
+    if (h_.dk) gemm_tile({ds.columns, s_.size, ds.rows, grads, q, h_.dk, h_.step, factor_, beta});
   }
 
   const Call& call_;

@@ -17,9 +17,15 @@ bool out_in(const Attrs& attrs) { return (attrs.flags & kOutIn) != 0; }
 struct Sizes {
   int64_t rows, in, out;
 
-  Sizes(const Attrs& attrs, const Desc& x, const Desc& weight)
-      : rows(x.shape.elements(0, x.shape.rank - 1)), in(x.shape.last()), out(weight.shape[out_in(attrs) ? 0 : 1]) {}
+  Sizes(const Attrs& attrs, const Desc& x, const Desc& stored)
+      : rows(x.shape.elements(0, x.shape.rank - 1)), in(x.shape.last()), out(stored.shape[out_in(attrs) ? 0 : 1]) {}
 };
+
+// The weight as [in, out], or as [out, in] when transposed.
+Factor weight(const Call& call, const Sizes& s, bool transposed) {
+  const bool stored_so = out_in(*call.attrs);
+  return {call.weights[0].f32(), stored_so ? s.in : s.out, stored_so != transposed};
+}
 
 constexpr int64_t kColumns = 256;  // of a bias, per tile
 
@@ -32,16 +38,16 @@ class Linear final : public Op {
     WEFT_TRY(check_dtype(0, in[0].desc, DType::f32));
     const Shape& shape = in[0].desc.shape;
     if (shape.rank < 2) return Status(Code::invalid, cat("input 0 expects rank 2 or more, got ", in[0].desc.text()));
-    const Desc& weight = weights[0];
+    const Desc& stored = weights[0];
     const int side = out_in(attrs) ? 1 : 0;
-    if (weight.dtype != DType::f32 || weight.shape.rank != 2 || weight.shape[side] != shape.last())
+    if (stored.dtype != DType::f32 || stored.shape.rank != 2 || stored.shape[side] != shape.last())
       return Status(Code::invalid, cat("weight 0 expects f32[", side ? "?," : "", shape.last(), side ? "]" : ",?]",
-                                       " for input 0 ", in[0].desc.text(), ", got ", weight.text()));
-    const Sizes sizes(attrs, in[0].desc, weight);
+                                       " for input 0 ", in[0].desc.text(), ", got ", stored.text()));
+    const Sizes sizes(attrs, in[0].desc, stored);
     const Desc bias{DType::f32, {sizes.out}};
     if (weights.size() == 2 && weights[1] != bias)
       return Status(Code::invalid,
-                    cat("weight 1 expects ", bias.text(), " for weight 0 ", weight.text(), ", got ", weights[1].text()));
+                    cat("weight 1 expects ", bias.text(), " for weight 0 ", stored.text(), ", got ", weights[1].text()));
     Inferred inferred{.out = in[0].desc, .stash = {}, .scratch = 0};
     inferred.out.shape[shape.rank - 1] = sizes.out;
     return inferred;
@@ -65,9 +71,7 @@ class Linear final : public Op {
         for (int64_t row = begin; row < end; ++row)
           std::memcpy(call.out.f32() + row * s.out, call.weights[1].data, static_cast<size_t>(s.out) * sizeof(float));
       });
-    const bool transposed = out_in(*call.attrs);
-    gemm({.m = s.rows, .n = s.out, .k = s.in, .a = call.in[0].f32(), .lda = s.in, .b = call.weights[0].f32(),
-          .ldb = transposed ? s.in : s.out, .trans_b = transposed, .c = call.out.f32(), .ldc = s.out, .beta = bias ? 1.f : 0.f},
+    gemm({s.rows, s.out, s.in, {call.in[0].f32(), s.in}, weight(call, s, false), call.out.f32(), s.out, 1, bias ? 1.f : 0.f},
          *call.tiles);
     return {};
   }
@@ -75,10 +79,7 @@ class Linear final : public Op {
   Status input_grad(const Call& call) const override {
     if (!call.din[0]) return {};
     const Sizes s(*call.attrs, call.din[0].desc, call.weights[0].desc);
-    const bool transposed = out_in(*call.attrs);
-    gemm({.m = s.rows, .n = s.in, .k = s.out, .a = call.dout.f32(), .lda = s.out, .b = call.weights[0].f32(),
-          .ldb = transposed ? s.in : s.out, .trans_b = !transposed, .c = call.din[0].f32(), .ldc = s.in},
-         *call.tiles);
+    gemm({s.rows, s.in, s.out, {call.dout.f32(), s.out}, weight(call, s, true), call.din[0].f32(), s.in}, *call.tiles);
     return {};
   }
 
@@ -90,13 +91,12 @@ class Linear final : public Op {
       });
       return {};
     }
-    Gemm product{.m = s.in, .n = s.out, .k = s.rows, .a = call.in[0].f32(), .lda = s.in, .trans_a = true, .b = call.dout.f32(),
-                 .ldb = s.out, .c = call.acc.f32(), .ldc = s.out, .beta = 1};
-    if (out_in(*call.attrs)) {
-      product = {.m = s.out, .n = s.in, .k = s.rows, .a = call.dout.f32(), .lda = s.out, .trans_a = true, .b = call.in[0].f32(),
-                 .ldb = s.in, .c = call.acc.f32(), .ldc = s.in, .beta = 1};
-    }
-    gemm(product, *call.tiles);
+    const Factor x{call.in[0].f32(), s.in}, dy{call.dout.f32(), s.out};
+    const bool swapped = out_in(*call.attrs);
+    Factor rows = swapped ? dy : x;
+    const Factor columns = swapped ? x : dy;
+    rows.transposed = true;
+    gemm({rows.stride, columns.stride, s.rows, rows, columns, call.acc.f32(), columns.stride, 1, 1}, *call.tiles);
     return {};
   }
 };

@@ -12,8 +12,7 @@ namespace {
 struct Sizes {
   int64_t count, m, k, n;
 
-  Sizes(const Shape& a, const Shape& b)
-      : count(a.elements(0, a.rank - 2)), m(a[a.rank - 2]), k(a.last()), n(b.last()) {}
+  Sizes(const Shape& a, const Shape& b) : count(a.elements(0, a.rank - 2)), m(a[a.rank - 2]), k(a.last()), n(b.last()) {}
 };
 
 // Multiply-adds that a tile of small products has at least.
@@ -29,8 +28,8 @@ struct Products {
 void multiply(const Products& p, Tiles& tiles) {
   const auto product = [&](int64_t i) {
     Gemm g = p.first;
-    g.a += i * p.step_a;
-    g.b += i * p.step_b;
+    g.a.data += i * p.step_a;
+    g.b.data += i * p.step_b;
     g.c += i * p.step_c;
     return g;
   };
@@ -67,9 +66,9 @@ class Matmul final : public Op {
                     cat("input 1 expects ", text, "?] for input 0 ", in[0].desc.text(), ", got ", in[1].desc.text()));
     }
     if (in[0].batched != in[1].batched)
-      return Status(Code::invalid, cat("input 1 expects ", in[0].batched ? "a batched" : "an unbatched",
-                                       " tensor as input 0, got ", in[1].batched ? "a batched" : "an unbatched", " ",
-                                       in[1].desc.text()));
+      return Status(Code::invalid,
+                    cat("input 1 expects ", in[0].batched ? "a batched" : "an unbatched", " tensor as input 0, got ",
+                        in[1].batched ? "a batched" : "an unbatched", " ", in[1].desc.text()));
     Inferred inferred{.out = in[0].desc, .stash = {}, .scratch = 0};
     inferred.out.shape[a.rank - 1] = b.last();
     return inferred;
@@ -84,24 +83,20 @@ class Matmul final : public Op {
 
   Status forward(const Call& call) const override {
     const Sizes s(call.in[0].desc.shape, call.in[1].desc.shape);
-    multiply({{.m = s.m, .n = s.n, .k = s.k, .a = call.in[0].f32(), .lda = s.k, .b = call.in[1].f32(), .ldb = s.n,
-               .c = call.out.f32(), .ldc = s.n},
-              s.count, s.m * s.k, s.k * s.n, s.m * s.n},
-             *call.tiles);
+    const Factor a{call.in[0].f32(), s.k}, b{call.in[1].f32(), s.n};
+    multiply({{s.m, s.n, s.k, a, b, call.out.f32(), s.n}, s.count, s.m * s.k, s.k * s.n, s.m * s.n}, *call.tiles);
     return {};
   }
 
   Status input_grad(const Call& call) const override {
     const Sizes s(call.in[0].desc.shape, call.in[1].desc.shape);
+    const int64_t a = s.m * s.k, b = s.k * s.n, c = s.m * s.n;
+    const Factor dout{call.dout.f32(), s.n};
     if (call.din[0])  // dout b^T
-      multiply({{.m = s.m, .n = s.k, .k = s.n, .a = call.dout.f32(), .lda = s.n, .b = call.in[1].f32(), .ldb = s.n,
-                 .trans_b = true, .c = call.din[0].f32(), .ldc = s.k},
-                s.count, s.m * s.n, s.k * s.n, s.m * s.k},
+      multiply({{s.m, s.k, s.n, dout, {call.in[1].f32(), s.n, kTransposed}, call.din[0].f32(), s.k}, s.count, c, b, a},
                *call.tiles);
     if (call.din[1])  // a^T dout
-      multiply({{.m = s.k, .n = s.n, .k = s.m, .a = call.in[0].f32(), .lda = s.k, .trans_a = true, .b = call.dout.f32(),
-                 .ldb = s.n, .c = call.din[1].f32(), .ldc = s.n},
-                s.count, s.m * s.k, s.m * s.n, s.k * s.n},
+      multiply({{s.k, s.n, s.m, {call.in[0].f32(), s.k, kTransposed}, dout, call.din[1].f32(), s.n}, s.count, a, c, b},
                *call.tiles);
     return {};
   }

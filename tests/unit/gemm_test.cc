@@ -43,9 +43,7 @@ struct Case {
   std::vector<float> run(Tiles& tiles) const {
     ComputeScope scope;
     std::vector<float> out = c;
-    gemm({.m = m, .n = n, .k = k, .a = a.data(), .lda = lda(), .trans_a = trans_a, .b = b.data(), .ldb = ldb(),
-          .trans_b = trans_b, .c = out.data(), .ldc = ldc(), .alpha = alpha, .beta = beta},
-         tiles);
+    gemm({m, n, k, {a.data(), lda(), trans_a}, {b.data(), ldb(), trans_b}, out.data(), ldc(), alpha, beta}, tiles);
     return out;
   }
 
@@ -62,15 +60,17 @@ struct Case {
   void check(const std::vector<float>& out) const {
     const double bound = 1e-6 * std::sqrt(static_cast<double>(k) + 1) + 1e-6;
     for (int64_t i = 0; i < m; ++i) {
-      for (int64_t j = 0; j < n; ++j) ASSERT_NEAR(out[static_cast<size_t>(i * ldc() + j)], expected(i, j), bound) << i << ',' << j;
-      for (int64_t j = n; j < ldc(); ++j) ASSERT_EQ(out[static_cast<size_t>(i * ldc() + j)], c[static_cast<size_t>(i * ldc() + j)]);
+      for (int64_t j = 0; j < n; ++j)
+        ASSERT_NEAR(out[static_cast<size_t>(i * ldc() + j)], expected(i, j), bound) << i << ',' << j;
+      for (int64_t j = n; j < ldc(); ++j)
+        ASSERT_EQ(out[static_cast<size_t>(i * ldc() + j)], c[static_cast<size_t>(i * ldc() + j)]);
     }
   }
 };
 
 TEST(Gemm, AgreesWithTheNaiveProduct) {
   SerialTiles serial;
-  const int64_t sizes[][3] = {{1, 1, 1},   {1, 7, 5},    {5, 1, 9},     {3, 4, 0},     {16, 4, 16},   {17, 33, 65},
+  const int64_t sizes[][3] = {{1, 1, 1},    {1, 7, 5},     {5, 1, 9},     {3, 4, 0},     {16, 4, 16},   {17, 33, 65},
                               {64, 64, 64}, {100, 1, 300}, {1, 300, 100}, {12, 800, 40}, {800, 12, 40}, {769, 40, 257}};
   for (const auto& s : sizes)
     for (int trans = 0; trans < 4; ++trans)
