@@ -1,0 +1,15 @@
+// Elementary functions from IEEE arithmetic alone: libm's differ between versions, these do not. For scalars off the hot path.
+#pragma once
+
+#include <cstdint>
+
+namespace weft {
+
+// Natural logarithm of a positive, normal number.
+double plain_log(double x);
+// sin and cos of 2 pi u for u in [0, 1).
+void plain_sincos_turn(double u, double& sine, double& cosine);
+// base to the power of exponent, by squaring.
+double plain_power(double base, uint64_t exponent);
+
+}  // namespace weft

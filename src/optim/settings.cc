@@ -1,0 +1,71 @@
+// What a run's optimizer settings may be, and the numbers that follow from them alone.
+#include <cmath>
+#include <utility>
+
+#include "base/plain_math.h"
+#include "base/text.h"
+#include "optim/optim.h"
+
+namespace weft {
+
+namespace {
+
+struct Field {
+  std::string_view name;
+  double value;
+};
+
+Status expect(bool holds, std::string_view field, double value, std::string_view expected) {
+  if (holds) return {};
+  return Status(Code::invalid, cat("optimizer ", field, " is ", value, ", expected ", expected));
+}
+
+bool at_least_zero(double value) { return std::isfinite(value) && value >= 0; }
+bool fraction(double value) { return value >= 0 && value < 1; }
+
+Status check_curve(const OptimSettings& s) {
+  const bool known = s.curve == RateCurve::constant || s.curve == RateCurve::cosine;
+  WEFT_TRY(expect(known, "curve", static_cast<double>(s.curve), "1 (constant) or 2 (cosine)"));
+  if (s.curve == RateCurve::constant) return {};
+  if (s.total <= s.warmup)
+    return Status(Code::invalid, cat("optimizer total is ", s.total, " steps, expected more than the ", s.warmup, " of warmup"));
+  return expect(at_least_zero(s.min_rate) && s.min_rate <= s.rate, "min_rate", s.min_rate, cat("0 to the rate ", s.rate));
+}
+
+}  // namespace
+
+Status check(const OptimSettings& s) {
+  const bool known = s.rule == Rule::sgd || s.rule == Rule::adam || s.rule == Rule::adamw;
+  WEFT_TRY(expect(known, "rule", static_cast<double>(s.rule), "1 (sgd), 2 (adam) or 3 (adamw)"));
+  const Field amounts[] = {{"rate", s.rate}, {"eps", s.eps}, {"weight_decay", s.weight_decay}, {"clip", s.clip}};
+  for (const auto& [field, value] : amounts) WEFT_TRY(expect(at_least_zero(value), field, value, "0 or more"));
+  const Field fractions[] = {{"momentum", s.momentum}, {"beta1", s.beta1}, {"beta2", s.beta2}};
+  for (const auto& [field, value] : fractions) WEFT_TRY(expect(fraction(value), field, value, "0 or more and below 1"));
+  return check_curve(s);
+}
+
+int slots(const OptimSettings& settings) {
+  if (settings.rule == Rule::sgd) return settings.momentum != 0 ? 1 : 0;
+  return 2;
+}
+
+std::string_view slot_name(const OptimSettings& settings, int slot) {
+  if (settings.rule == Rule::sgd) return "momentum";
+  return slot == 0 ? "exp_avg" : "exp_avg_sq";
+}
+
+double rate_at(const OptimSettings& s, uint64_t step) {
+  if (step < s.warmup) return s.rate * (static_cast<double>(step) + 1) / static_cast<double>(s.warmup);
+  if (s.curve == RateCurve::constant) return s.rate;
+  if (step >= s.total) return s.min_rate;
+  const double progress = static_cast<double>(step - s.warmup) / static_cast<double>(s.total - s.warmup);
+  double sine, cosine;
+  plain_sincos_turn(progress / 2, sine, cosine);
+  return s.min_rate + (s.rate - s.min_rate) * (1 + cosine) / 2;
+}
+
+double clip_scale(const OptimSettings& settings, double norm) {
+  return settings.clip == 0 || norm <= settings.clip ? 1 : settings.clip / norm;
+}
+
+}  // namespace weft

@@ -1,0 +1,225 @@
+// Update rules against numbers that optax made, rates, norms, and the same bits for any number of threads.
+#include "optim/optim.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "base/plain_math.h"
+#include "base/rng.h"
+#include "data/optim.h"
+#include "kernels/fpenv.h"
+#include "support/threaded_tiles.h"
+
+namespace weft {
+namespace {
+
+std::vector<float> random_floats(size_t n, uint64_t seed) {
+  const Stream stream = Stream::data(seed, 0);
+  std::vector<float> out(n);
+  for (size_t i = 0; i < n; ++i) out[i] = static_cast<float>(unit(stream.draw(i)[0]) - 0.5);
+  return out;
+}
+
+OptimSettings settings_of(const test::OptimCase& one) {
+  OptimSettings settings;
+  settings.rule = one.rule;
+  settings.rate = one.rate;
+  settings.momentum = one.momentum;
+  settings.beta1 = one.beta1;
+  settings.beta2 = one.beta2;
+  settings.eps = one.eps;
+  settings.weight_decay = one.weight_decay;
+  return settings;
+}
+
+// A parameter with its slots.
+struct Parameter {
+  std::vector<float> weight, slot0, slot1;
+
+  explicit Parameter(std::vector<float> w) : weight(std::move(w)), slot0(weight.size()), slot1(weight.size()) {}
+
+  void step(const OptimSettings& settings, uint64_t step, double scale, bool decay, const std::vector<float>& grad,
+            Tiles& tiles) {
+    ComputeScope scope;
+    update(settings, step, scale, decay, static_cast<int64_t>(weight.size()), weight.data(), grad.data(),
+           slots(settings) > 0 ? slot0.data() : nullptr, slots(settings) > 1 ? slot1.data() : nullptr, tiles);
+  }
+};
+
+TEST(Optim, StepsAreThoseOfOptax) {
+  for (const test::OptimCase& one : test::kOptimCases) {
+    SCOPED_TRACE(one.name);
+    const OptimSettings settings = settings_of(one);
+    ASSERT_TRUE(check(settings).ok());
+    // Repeated, so that whole vectors and a short last one are compared.
+    constexpr int kRepeats = 9;
+    std::vector<float> start;
+    for (int i = 0; i < test::kOptimCount * kRepeats; ++i)
+      start.push_back(static_cast<float>(i % test::kOptimCount * 5 % 7 - 3) / 4);
+    Parameter parameter(start);
+    SerialTiles serial;
+    size_t row = 0;
+    for (int step = 0; step < 10; ++step) {
+      std::vector<float> grad;
+      for (size_t i = 0; i < start.size(); ++i)
+        grad.push_back(static_cast<float>((static_cast<int>(i) % test::kOptimCount * 7 + step * 3) % 11 - 5) / 8);
+      parameter.step(settings, static_cast<uint64_t>(step), one.scale, true, grad, serial);
+      if (step + 1 != test::kOptimSteps[row]) continue;
+      for (size_t i = 0; i < start.size(); ++i)
+        EXPECT_NEAR(parameter.weight[i], one.weights[row][i % test::kOptimCount], 2e-6)
+            << "after step " << step + 1 << ", element " << i;
+      ++row;
+    }
+    EXPECT_EQ(row, std::size(test::kOptimSteps));
+  }
+}
+
+TEST(Optim, WithoutDecayTheAmountDoesNotMatter) {
+  SerialTiles serial;
+  const std::vector<float> grad = random_floats(100, 2);
+  for (Rule rule : {Rule::sgd, Rule::adam, Rule::adamw}) {
+    OptimSettings with;
+    with.rule = rule;
+    with.weight_decay = 0.5;
+    OptimSettings without = with;
+    without.weight_decay = 0;
+    Parameter a(random_floats(100, 1)), b = a, c = a;
+    a.step(with, 0, 1, false, grad, serial);
+    b.step(without, 0, 1, true, grad, serial);
+    c.step(with, 0, 1, true, grad, serial);
+    EXPECT_EQ(a.weight, b.weight);
+    EXPECT_NE(a.weight, c.weight);
+  }
+}
+
+TEST(Optim, EqualBitsForAnyNumberOfThreadsAndAnyAddress) {
+  const size_t n = 100'003;
+  const std::vector<float> grad = random_floats(n, 2);
+  for (Rule rule : {Rule::sgd, Rule::adam, Rule::adamw}) {
+    OptimSettings settings;
+    settings.rule = rule;
+    settings.momentum = 0.5;
+    settings.weight_decay = 0.1;
+    SerialTiles serial;
+    test::ThreadedTiles threads(4);
+    Parameter a(random_floats(n, 1)), b = a;
+    a.step(settings, 3, 0.7, true, grad, serial);
+    b.step(settings, 3, 0.7, true, grad, threads);
+    EXPECT_GT(threads.most, 4);
+    EXPECT_EQ(std::memcmp(a.weight.data(), b.weight.data(), n * sizeof(float)), 0);
+    EXPECT_EQ(a.slot0, b.slot0);
+    EXPECT_EQ(a.slot1, b.slot1);
+
+    // One element alone, which is a short vector, comes out as it does among others.
+    Parameter one({a.weight[0]}), many(std::vector<float>(70, a.weight[0]));
+    one.step(settings, 0, 1, true, {0.3f}, serial);
+    many.step(settings, 0, 1, true, std::vector<float>(70, 0.3f), serial);
+    for (float w : many.weight) EXPECT_EQ(w, one.weight[0]);
+  }
+}
+
+TEST(Optim, SumOfSquaresFoldsBlocksOf4096) {
+  const size_t n = 3 * 16384 + 4096 + 77;
+  const std::vector<float> x = random_floats(n, 5);
+  double expected = 0;
+  std::vector<double> blocks;
+  for (size_t i = 0; i < n; ++i) {
+    if (i % 4096 == 0) blocks.push_back(0);
+    blocks.back() += double{x[i]} * x[i];
+  }
+  for (double block : blocks) expected += block;
+
+  ComputeScope scope;
+  SerialTiles serial;
+  test::ThreadedTiles threads(4);
+  std::vector<double> one(blocks.size(), -1), four(blocks.size(), -1);
+  const double sum = sum_of_squares(x.data(), static_cast<int64_t>(n), one.data(), serial);
+  EXPECT_EQ(sum, sum_of_squares(x.data(), static_cast<int64_t>(n), four.data(), threads));
+  EXPECT_EQ(one, four);
+  EXPECT_NEAR(sum, expected, 1e-12 * expected);
+  for (size_t i = 0; i < blocks.size(); ++i) EXPECT_NEAR(one[i], blocks[i], 1e-12 * blocks[i]);
+  EXPECT_EQ(sum_of_squares(x.data(), 0, one.data(), serial), 0);
+}
+
+TEST(Optim, RatesWarmUpAndFollowTheCosine) {
+  OptimSettings settings;
+  settings.rate = 0.5;
+  settings.warmup = 5;
+  EXPECT_EQ(rate_at(settings, 0), 0.1);
+  EXPECT_EQ(rate_at(settings, 4), 0.5);
+  EXPECT_EQ(rate_at(settings, 1000), 0.5);
+  settings.curve = RateCurve::cosine;
+  settings.total = 25;
+  settings.min_rate = 0.05;
+  for (size_t i = 0; i < std::size(test::kCosineRates); ++i)
+    EXPECT_NEAR(rate_at(settings, 5 + i), test::kCosineRates[i], 1e-15) << i;
+  EXPECT_EQ(rate_at(settings, 25), 0.05);
+  EXPECT_EQ(rate_at(settings, 26), 0.05);
+  settings.warmup = 0;
+  EXPECT_EQ(rate_at(settings, 0), 0.5);
+}
+
+TEST(Optim, ClipScale) {
+  OptimSettings settings;
+  EXPECT_EQ(clip_scale(settings, 1e9), 1);
+  settings.clip = 2;
+  EXPECT_EQ(clip_scale(settings, 2), 1);
+  EXPECT_EQ(clip_scale(settings, 8), 0.25);
+  EXPECT_TRUE(std::isnan(clip_scale(settings, std::nan(""))));
+}
+
+TEST(Optim, SlotsHaveTheirNames) {
+  OptimSettings settings;
+  EXPECT_EQ(slots(settings), 2);
+  EXPECT_EQ(slot_name(settings, 0), "exp_avg");
+  EXPECT_EQ(slot_name(settings, 1), "exp_avg_sq");
+  settings.rule = Rule::sgd;
+  EXPECT_EQ(slots(settings), 0);
+  settings.momentum = 0.9;
+  EXPECT_EQ(slots(settings), 1);
+  EXPECT_EQ(slot_name(settings, 0), "momentum");
+}
+
+TEST(Optim, SettingsThatCannotBeAreNamed) {
+  const auto text = [](auto change) {
+    OptimSettings settings;
+    change(settings);
+    return check(settings).text();
+  };
+  EXPECT_EQ(text([](OptimSettings&) {}), "");
+  EXPECT_EQ(text([](OptimSettings& s) { s.rate = -1; }), "optimizer rate is -1, expected 0 or more");
+  EXPECT_EQ(text([](OptimSettings& s) { s.beta2 = 1; }), "optimizer beta2 is 1, expected 0 or more and below 1");
+  EXPECT_EQ(text([](OptimSettings& s) { s.clip = std::nan(""); }), "optimizer clip is nan, expected 0 or more");
+  EXPECT_EQ(text([](OptimSettings& s) { s.rule = static_cast<Rule>(9); }),
+            "optimizer rule is 9, expected 1 (sgd), 2 (adam) or 3 (adamw)");
+  EXPECT_EQ(text([](OptimSettings& s) { s.curve = RateCurve::cosine; }),
+            "optimizer total is 0 steps, expected more than the 0 of warmup");
+  EXPECT_EQ(text([](OptimSettings& s) {
+              s.curve = RateCurve::cosine;
+              s.total = 10;
+              s.min_rate = 1;
+            }),
+            "optimizer min_rate is 1, expected 0 to the rate 0.001");
+}
+
+TEST(PlainMath, AgreesWithLibm) {
+  for (double x : {1e-300, 1e-9, 0.1, 0.5, 0.7, 1.0, 1.5, 2.0, 1000.0, 1e300})
+    EXPECT_NEAR(plain_log(x), std::log(x), 1e-14 * std::abs(std::log(x)) + 1e-16);
+  for (int i = 0; i < 64; ++i) {
+    const double turn = i / 64.0;
+    double sine, cosine;
+    plain_sincos_turn(turn, sine, cosine);
+    EXPECT_NEAR(sine, std::sin(turn * 6.283185307179586), 1e-14);
+    EXPECT_NEAR(cosine, std::cos(turn * 6.283185307179586), 1e-14);
+  }
+  EXPECT_EQ(plain_power(0.5, 10), 0x1p-10);
+  EXPECT_EQ(plain_power(3, 0), 1);
+  EXPECT_NEAR(plain_power(0.999, 12345), std::pow(0.999, 12345), 1e-16);
+  EXPECT_EQ(plain_power(0.9, 1'000'000'000'000), 0);
+}
+
+}  // namespace
+}  // namespace weft
