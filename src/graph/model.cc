@@ -1,0 +1,216 @@
+#include "graph/model.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace weft {
+
+namespace {
+
+// What infer() says for one and for two samples tells whether the output is batched and that samples do not mix.
+Status check_batching(const Desc& one, const Desc& two, bool any_batched, bool& batched) {
+  batched = !(one == two);
+  if (!batched) {
+    if (any_batched)
+      return Status(Code::invalid, cat("output ", one.text(), " does not keep the batch in dimension 0"));
+    return {};
+  }
+  Shape expected = one.shape;
+  if (expected.rank > 0) expected[0] *= 2;
+  if (!(two.shape == expected))
+    return Status(Code::invalid, cat("output mixes samples: ", one.text(), " for one sample, ", two.text(), " for two"));
+  return {};
+}
+
+}  // namespace
+
+Status Model::check_name(const std::string& name, const char* what) const {
+  if (name.empty() || name.size() > 200) return Status(Code::invalid, cat(what, " name must have 1 to 200 bytes, has ", name.size()));
+  for (char c : name)
+    if (static_cast<unsigned char>(c) <= ' ' || c == 127)
+      return Status(Code::invalid, cat(what, " name '", name, "' has a space or control character"));
+  return {};
+}
+
+Result<NodeId> Model::add_input(std::string name, Desc one_sample, bool wants_grad) {
+  if (finished_) return Status(Code::state, "the model is finished; nodes can no longer be added");
+  WEFT_TRY(check_name(name, "input"));
+  if (find_node(name) >= 0) return Status(Code::invalid, cat("input '", name, "': the name is taken"));
+  if (one_sample.shape.rank < 1 || one_sample.shape[0] != 1)
+    return Status(Code::invalid, cat("input '", name, "': dimension 0 counts samples and is given as 1, got ", one_sample.text()));
+  WEFT_TRY(check_shape({one_sample.shape.dims.data(), static_cast<size_t>(one_sample.shape.rank)}, one_sample.dtype)
+               .within(cat("input '", name, "'")));
+  if (one_sample.dtype == DType::f64) return Status(Code::invalid, cat("input '", name, "': dtype must be f32 or i32"));
+  if (wants_grad && one_sample.dtype != DType::f32)
+    return Status(Code::invalid, cat("input '", name, "': only f32 has a gradient, got ", one_sample.text()));
+  Node node;
+  node.name = std::move(name);
+  node.one.out = one_sample;
+  node.batched = true;
+  node.wants_grad = node.needs_grad = wants_grad;
+  nodes_.push_back(std::move(node));
+  inputs_.push_back(static_cast<NodeId>(nodes_.size() - 1));
+  return inputs_.back();
+}
+
+Result<ParamId> Model::add_param(std::string name, Shape shape, Init init) {
+  if (finished_) return Status(Code::state, "the model is finished; parameters can no longer be added");
+  WEFT_TRY(check_name(name, "parameter"));
+  if (find_param(name) >= 0) return Status(Code::invalid, cat("parameter '", name, "': the name is taken"));
+  WEFT_TRY(check_shape({shape.dims.data(), static_cast<size_t>(shape.rank)}, DType::f32).within(cat("parameter '", name, "'")));
+  if (shape.elements() == 0) return Status(Code::invalid, cat("parameter '", name, "' has no element: ", shape.text()));
+  Param param;
+  param.name = std::move(name);
+  param.shape = shape;
+  param.init = init;
+  params_.push_back(std::move(param));
+  return static_cast<ParamId>(params_.size() - 1);
+}
+
+std::vector<Operand> Model::operands(std::span<const NodeId> in, int64_t samples) const {
+  std::vector<Operand> out;
+  for (NodeId id : in) out.push_back({desc(id, samples), node(id).batched});
+  return out;
+}
+
+Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attrs, std::span<const NodeId> in,
+                               std::span<const ParamId> weights) {
+  if (finished_) return Status(Code::state, "the model is finished; nodes can no longer be added");
+  const NodeId id = static_cast<NodeId>(nodes_.size());
+  if (name.empty()) name = cat(op->name(), "_", id);
+  WEFT_TRY(check_name(name, "node"));
+  const std::string where = cat("node '", name, "' (", op->name(), ")");
+  if (find_node(name) >= 0) return Status(Code::invalid, where + ": the name is taken");
+  for (size_t i = 0; i < in.size(); ++i) {
+    if (in[i] < 0 || in[i] >= id) return Status(Code::invalid, cat(where, ": input ", i, " is value ", in[i], ", which is not of this model"));
+    if (node(in[i]).op && node(in[i]).op->is_loss()) return Status(Code::invalid, cat(where, ": input ", i, " is a loss; a loss ends the model"));
+  }
+  std::vector<Desc> weight_descs;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (weights[i] < 0 || weights[i] >= static_cast<ParamId>(params_.size()))
+      return Status(Code::invalid, cat(where, ": weight ", i, " is parameter ", weights[i], ", which is not of this model"));
+    weight_descs.push_back({DType::f32, param(weights[i]).shape});
+  }
+  if (op->is_loss() && loss_ >= 0) return Status(Code::invalid, cat(where, ": the model already has the loss '", node(loss_).name, "'"));
+
+  Node made;
+  auto one = op->infer(attrs, operands(in, 1), weight_descs);
+  if (!one.ok()) return one.status().within(where);
+  made.one = one.take();
+  bool any_batched = false;
+  for (NodeId i : in) any_batched = any_batched || node(i).batched;
+  if (!op->is_loss()) {
+    auto two = op->infer(attrs, operands(in, 2), weight_descs);
+    if (!two.ok()) return two.status().within(where);
+    WEFT_TRY(check_batching(made.one.out, two.value().out, any_batched, made.batched).within(where));
+  }
+  for (size_t i = 0; i < in.size(); ++i)
+    made.needs_grad = made.needs_grad || (node(in[i]).needs_grad && op->differentiable(static_cast<int>(i)));
+  made.needs_grad = made.needs_grad || !weights.empty();
+  made.name = std::move(name);
+  made.op = op;
+  made.attrs = attrs;
+  made.in.assign(in.begin(), in.end());
+  made.weights.assign(weights.begin(), weights.end());
+  for (size_t i = 0; i < in.size(); ++i) nodes_[static_cast<size_t>(in[i])].uses.push_back({id, static_cast<int>(i)});
+  for (size_t i = 0; i < weights.size(); ++i)
+    params_[static_cast<size_t>(weights[i])].uses.push_back({id, static_cast<int>(i)});
+  if (op->is_loss()) loss_ = id;
+  nodes_.push_back(std::move(made));
+  return id;
+}
+
+Status Model::add_output(NodeId id) {
+  if (finished_) return Status(Code::state, "the model is finished; outputs can no longer be added");
+  if (id < 0 || id >= static_cast<NodeId>(nodes_.size())) return Status(Code::invalid, cat("output: value ", id, " is not of this model"));
+  const Node& made = node(id);
+  if (made.is_input()) return Status(Code::invalid, cat("output: '", made.name, "' is an input"));
+  if (!made.batched) return Status(Code::invalid, cat("output: '", made.name, "' has no batch dimension"));
+  if (std::find(outputs_.begin(), outputs_.end(), id) != outputs_.end())
+    return Status(Code::invalid, cat("output: '", made.name, "' is one already"));
+  outputs_.push_back(id);
+  return {};
+}
+
+const Op* Model::adopt_op(std::shared_ptr<const Op> op) {
+  adopted_.push_back(std::move(op));
+  return adopted_.back().get();
+}
+
+Status Model::finish() {
+  if (finished_) return {};
+  if (nodes_.size() == inputs_.size()) return Status(Code::invalid, "the model has no node");
+  if (inputs_.empty()) return Status(Code::invalid, "the model has no input");
+  if (loss_ < 0 && outputs_.empty()) return Status(Code::invalid, "the model has neither a loss nor an output");
+  for (const Param& p : params_)
+    if (p.uses.empty()) return Status(Code::invalid, cat("parameter '", p.name, "' is used by no node"));
+  if (loss_ >= 0) {
+    const Node& loss = node(loss_);
+    const Node& targets = node(loss.in[static_cast<size_t>(loss.op->target_port())]);
+    if (!targets.is_input())
+      return Status(Code::invalid, cat("loss '", loss.name, "': its targets must be a model input, got node '", targets.name, "'"));
+  }
+  finished_ = true;
+  return {};
+}
+
+NodeId Model::find_node(std::string_view name) const {
+  for (size_t i = 0; i < nodes_.size(); ++i)
+    if (nodes_[i].name == name) return static_cast<NodeId>(i);
+  return -1;
+}
+
+ParamId Model::find_param(std::string_view name) const {
+  for (size_t i = 0; i < params_.size(); ++i)
+    if (params_[i].name == name) return static_cast<ParamId>(i);
+  return -1;
+}
+
+Desc Model::desc(NodeId id, int64_t samples) const {
+  const Node& n = node(id);
+  Desc out = n.one.out;
+  if (n.batched) out.shape[0] *= samples;
+  return out;
+}
+
+Inferred Model::infer(NodeId id, int64_t samples) const {
+  const Node& n = node(id);
+  if (n.is_input()) return {desc(id, samples), {}, 0};
+  std::vector<Desc> weights;
+  for (ParamId w : n.weights) weights.push_back({DType::f32, param(w).shape});
+  return n.op->infer(n.attrs, operands(n.in, samples), weights).take();  // was checked when the node was added
+}
+
+Digest Model::hash() const {
+  Hasher h;
+  auto count = [&h](size_t n) { h.number(static_cast<uint64_t>(n)); };
+  auto shape = [&h](const Shape& s) {
+    h.number(static_cast<uint64_t>(s.rank));
+    for (int i = 0; i < s.rank; ++i) h.number(static_cast<uint64_t>(s[i]));
+  };
+  count(params_.size());
+  for (const Param& p : params_) {
+    h.text(p.name).number(static_cast<uint64_t>(p.init.kind)).number(p.init.value);
+    shape(p.shape);
+  }
+  count(nodes_.size());
+  for (const Node& n : nodes_) {
+    h.text(n.name).text(n.op ? n.op->name() : "input").number(static_cast<uint64_t>(n.op ? n.op->version() : 0));
+    h.number(static_cast<uint64_t>(n.attrs.axis)).number(static_cast<uint64_t>(n.attrs.heads));
+    h.number(uint64_t{n.attrs.flags}).number(static_cast<uint64_t>(n.attrs.begin)).number(static_cast<uint64_t>(n.attrs.end));
+    h.number(n.attrs.factor);
+    shape(n.attrs.dims);
+    h.number(static_cast<uint64_t>(n.one.out.dtype)).number(uint64_t{n.wants_grad});
+    shape(n.one.out.shape);
+    count(n.in.size());
+    for (NodeId i : n.in) h.number(static_cast<uint64_t>(i));
+    count(n.weights.size());
+    for (ParamId w : n.weights) h.number(static_cast<uint64_t>(w));
+  }
+  count(outputs_.size());
+  for (NodeId o : outputs_) h.number(static_cast<uint64_t>(o));
+  return h.finish();
+}
+
+}  // namespace weft

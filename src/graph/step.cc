@@ -1,0 +1,154 @@
+#include "graph/step.h"
+
+namespace weft {
+
+const char* mode_name(Mode mode) {
+  switch (mode) {
+    case Mode::train: return "train";
+    case Mode::eval: return "eval";
+    case Mode::infer: return "infer";
+  }
+  return "?";
+}
+
+namespace {
+
+class Builder {
+ public:
+  Builder(const Model& model, Mode mode, const std::vector<int32_t>& stages) : model_(model), stages_(stages) { graph_.mode = mode; }
+
+  StepGraph build() {
+    const size_t n = model_.nodes().size();
+    graph_.value.assign(n, -1);
+    graph_.grad.assign(n, -1);
+    stash_.resize(n);
+    mark_needed();
+    for (size_t id = 0; id < n; ++id) forward(static_cast<NodeId>(id));
+    if (graph_.mode == Mode::train) {
+      pending_.resize(n);
+      for (size_t id = n; id-- > 0;) backward(static_cast<NodeId>(id));
+    }
+    add_sinks();
+    return std::move(graph_);
+  }
+
+ private:
+  TensorId add_tensor(StepTensor::Role role, NodeId node, int32_t index, NodeId maker) {
+    graph_.tensors.push_back({role, node, index, maker});
+    return static_cast<TensorId>(graph_.tensors.size() - 1);
+  }
+
+  void mark_needed() {
+    needed_.assign(model_.nodes().size(), false);
+    if (graph_.mode == Mode::infer) {
+      for (NodeId o : model_.outputs()) needed_[static_cast<size_t>(o)] = true;
+    } else if (model_.loss() >= 0) {
+      needed_[static_cast<size_t>(model_.loss())] = true;
+    }
+    for (size_t id = needed_.size(); id-- > 0;)
+      if (needed_[id])
+        for (NodeId i : model_.nodes()[id].in) needed_[static_cast<size_t>(i)] = true;
+  }
+
+  void forward(NodeId id) {
+    if (!needed_[static_cast<size_t>(id)]) return;
+    const Node& node = model_.node(id);
+    graph_.value[static_cast<size_t>(id)] = add_tensor(StepTensor::Role::value, id, 0, id);
+    if (node.is_input()) return;
+    StepCall call{.kind = CallKind::forward, .node = id, .where = id};
+    for (NodeId i : node.in) call.in.push_back(graph_.value[static_cast<size_t>(i)]);
+    call.out = graph_.value[static_cast<size_t>(id)];
+    for (size_t k = 0; k < node.one.stash.size(); ++k)
+      call.stash.push_back(add_tensor(StepTensor::Role::stash, id, static_cast<int32_t>(k), id));
+    stash_[static_cast<size_t>(id)] = call.stash;
+    graph_.calls.push_back(std::move(call));
+  }
+
+  // The operands of a backward call of `node`, as far as `uses` names them.
+  void read_forward(StepCall& call, const Node& node, const Uses& uses) const {
+    for (size_t i = 0; i < node.in.size(); ++i)
+      call.in.push_back((uses.in >> i) & 1 ? graph_.value[static_cast<size_t>(node.in[i])] : -1);
+    if (uses.out) call.out = graph_.value[static_cast<size_t>(call.node)];
+    if (uses.stash) call.stash = stash_[static_cast<size_t>(call.node)];
+    call.dout = call.node == model_.loss() ? -1 : graph_.grad[static_cast<size_t>(call.node)];
+  }
+
+  void backward(NodeId id) {
+    const Node& node = model_.node(id);
+    if (!needed_[static_cast<size_t>(id)] || node.is_input()) return;
+    const bool is_loss = id == model_.loss();
+    if (!is_loss && graph_.grad[static_cast<size_t>(id)] < 0) return;
+
+    StepCall call{.kind = CallKind::input_grad, .node = id, .where = id};
+    bool any = false;
+    for (size_t i = 0; i < node.in.size(); ++i) {
+      const bool wanted = model_.node(node.in[i]).needs_grad && node.op->differentiable(static_cast<int>(i));
+      call.din.push_back(wanted ? add_tensor(StepTensor::Role::grad, node.in[i], static_cast<int32_t>(i), id) : -1);
+      any = any || wanted;
+    }
+    if (any) {
+      read_forward(call, node, node.op->uses_input(node.attrs));
+      const std::vector<TensorId> din = call.din;
+      graph_.calls.push_back(std::move(call));
+      // Later ports are later uses: fold from the last.
+      for (size_t i = node.in.size(); i-- > 0;)
+        if (din[i] >= 0) fold(node.in[i], din[i], id);
+    }
+    for (size_t w = 0; w < node.weights.size(); ++w) {
+      StepCall weight{.kind = CallKind::weight_grad, .node = id, .where = id, .weight = static_cast<int32_t>(w)};
+      read_forward(weight, node, node.op->uses_weight(node.attrs));
+      graph_.calls.push_back(std::move(weight));
+    }
+  }
+
+  // One more use's gradient of `value`: uses arrive from the last to the first, so the fold is one binary add each. An add runs in the
+  // stage of the uses while they all lie in one (the head of the fold: one message carries their sum), else in the maker's stage.
+  void fold(NodeId value, TensorId contribution, NodeId user) {
+    TensorId& sum = graph_.grad[static_cast<size_t>(value)];
+    if (sum < 0) {
+      sum = contribution;
+      return;
+    }
+    const NodeId so_far = graph_.tensors[static_cast<size_t>(sum)].maker;
+    const NodeId where = stage(so_far) == stage(user) ? user : value;
+    StepCall add{.kind = CallKind::add, .node = value, .where = where};
+    add.in = {sum, contribution};
+    add.out = add_tensor(StepTensor::Role::grad, value, ++pending_[static_cast<size_t>(value)], where);
+    sum = add.out;
+    graph_.calls.push_back(std::move(add));
+  }
+
+  void add_sinks() {
+    if (graph_.mode == Mode::infer) {
+      for (NodeId o : model_.outputs()) graph_.sinks.push_back(graph_.value[static_cast<size_t>(o)]);
+      return;
+    }
+    if (model_.loss() >= 0) graph_.sinks.push_back(graph_.value[static_cast<size_t>(model_.loss())]);
+    if (graph_.mode == Mode::train)
+      for (NodeId i : model_.inputs())
+        if (model_.node(i).wants_grad && graph_.grad[static_cast<size_t>(i)] >= 0) graph_.sinks.push_back(graph_.grad[static_cast<size_t>(i)]);
+  }
+
+  int32_t stage(NodeId id) const { return stages_[static_cast<size_t>(id)]; }
+
+  const Model& model_;
+  const std::vector<int32_t>& stages_;
+  StepGraph graph_;
+  std::vector<bool> needed_;
+  std::vector<std::vector<TensorId>> stash_;   // per node
+  std::vector<int32_t> pending_;               // per node: adds so far
+};
+
+}  // namespace
+
+Desc StepGraph::desc(const Model& model, TensorId id, int64_t samples) const {
+  const StepTensor& t = tensors[static_cast<size_t>(id)];
+  if (t.role == StepTensor::Role::stash) return model.infer(t.node, samples).stash[static_cast<size_t>(t.index)];
+  return model.desc(t.node, samples);
+}
+
+StepGraph build_step_graph(const Model& model, Mode mode, const std::vector<int32_t>& stage_of_node) {
+  return Builder(model, mode, stage_of_node).build();
+}
+
+}  // namespace weft
