@@ -1,0 +1,169 @@
+// A plan: where and when every kernel call of the step graph runs, and where every byte lies. Immutable; a pure function of the model
+// and the configuration, so every rank that makes it makes the same one; hashed by section, so that a rank that differs is refused
+// with the name of the section.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graph/step.h"
+#include "optim/optim.h"
+#include "plan/check.h"
+#include "plan/schedule.h"
+
+namespace weft {
+
+enum class SplitBy : uint8_t { uniform = 1, cost = 2 };
+
+struct PlanConfig {
+  int32_t ranks = 1;
+  int32_t micro_batches = 1;
+  int64_t micro_batch_size = 1;          // samples
+  int64_t short_size = 0;                // samples of a short last micro-batch; 0: there is none
+  std::string schedule = "1f1b";
+  SplitBy split = SplitBy::cost;
+  std::vector<std::string> cuts;         // names of the first nodes of stages 1, 2, ...; replaces `split` when not empty
+  OptimSettings optim;
+  uint64_t seed = 0;
+};
+
+// --- memory -------------------------------------------------------------------------------------------------------------------------
+// A ring is `count` equal places; micro-batch mb has place mb % count. F, I and W ascend per stage, so places are taken and left in order.
+struct Ring {
+  int64_t base = 0, stride = 0;   // bytes from the start of the rank's arena
+  int32_t count = 1;
+};
+
+// Where an operand lies: inside a place of a ring. Ring 0 is what outlives the step (weights, accumulators, optimizer state).
+struct Place {
+  int32_t ring = -1;   // -1: the call neither reads nor writes it
+  int64_t offset = 0;
+  explicit operator bool() const { return ring >= 0; }
+};
+
+struct PlacedOperand {
+  Place place;
+  std::array<Desc, 2> desc;   // of a full and of the short micro-batch
+};
+
+// --- messages -----------------------------------------------------------------------------------------------------------------------
+enum class EdgeKind : uint8_t {
+  feed,       // an input, from the controller to a stage that uses it
+  forward,    // an activation, to a later stage
+  gradient,   // back to the stage that folds it
+  sink,       // loss, output or gradient of an input, to the controller
+  tie_grad,   // accumulator of one use of a tied parameter, to the rank that owns it
+  tie_value,  // new value of a tied parameter, to another rank that uses it
+};
+const char* edge_kind_name(EdgeKind kind);
+
+// A tensor that travels. A message is tagged (step, edge, micro-batch); ties have micro-batch 0 only.
+struct Edge {
+  EdgeKind kind;
+  TensorId tensor = -1;                      // feed, forward, gradient, sink
+  ParamId param = -1;                        // ties
+  int32_t use = -1;                          // tie_grad: index into Param::uses
+  int32_t from_stage = -1, to_stage = -1;    // -1: the controller, or a tie
+  int32_t from_rank = 0, to_rank = 0;
+  int32_t landing_places = 1;                // at the receiver: so many may be under way before a grant
+  int32_t out_places = 1;                    // at the sender
+  std::array<Desc, 2> desc;
+};
+
+// --- programs -----------------------------------------------------------------------------------------------------------------------
+struct ProgramCall {
+  CallKind kind;
+  NodeId node;
+  int32_t weight = -1;
+  std::vector<PlacedOperand> in, weights, stash, din;
+  PlacedOperand out, dout, acc;
+  Place scratch;
+};
+
+// What a stage does for one micro-batch in one action; all micro-batches share it.
+struct ActionProgram {
+  int32_t stage;
+  Kind kind;
+  std::vector<ProgramCall> calls;
+  std::vector<int32_t> waits;    // edges that must have arrived for this micro-batch
+  std::vector<int32_t> posts;    // edges that can leave when it has run
+  std::vector<int32_t> frees;    // edges whose landing place it leaves
+};
+
+enum class JobKind : uint8_t {
+  clear,       // accumulators to +0
+  action,
+  send_ties,   // post the accumulators of tied parameters that others own
+  reduce,      // fold tied accumulators, sums of squares; then ready
+  update,      // after the commit: new weights; then post them to the others that use them
+  finish,      // new values of tied parameters have arrived; the step is done
+};
+
+struct Job {
+  JobKind kind;
+  int32_t program = -1;        // action: index into RankProgram::programs
+  int32_t micro_batch = 0;
+};
+
+struct RankProgram {
+  std::vector<Ring> rings;
+  std::vector<ActionProgram> programs;
+  std::vector<Job> jobs;
+  std::vector<Place> landing;      // per edge of the mode: where it lands if this rank receives it
+  std::vector<Place> outgoing;     // per edge: where it leaves from if this rank sends it
+  int64_t bytes = 0;               // rings beyond ring 0
+};
+
+struct ResidentUse {
+  int32_t use;             // index into Param::uses
+  Place acc;               // of this rank's use, or where another rank's lands (owner only)
+  bool local = true;       // a use on this rank
+};
+
+struct ResidentParam {
+  ParamId param;
+  bool owned = false;
+  Place weight;
+  std::vector<ResidentUse> uses;     // ascending; the owner has all, others their own. The owner's first is where the gradient ends.
+  std::array<Place, 2> slots;        // owner: optimizer state
+  Place partials;                    // owner: one double per 4096 elements
+};
+
+struct ModePlan {
+  Mode mode = Mode::train;
+  bool present = false;              // a model without a loss has no train and no eval, one without outputs no infer
+  StepGraph graph;
+  Schedule schedule;
+  std::vector<Edge> edges;
+  std::vector<RankProgram> ranks;
+};
+
+struct PlanHash {
+  Digest model, partition, schedule, settings;
+  friend bool operator==(const PlanHash&, const PlanHash&) = default;
+};
+
+struct Plan {
+  std::shared_ptr<const Model> model;
+  PlanConfig config;
+  std::vector<int32_t> stage_of_node;          // inputs: the stage of their first use
+  std::vector<int32_t> rank_of_stage;
+  std::vector<int32_t> owner_of_param;         // rank
+  std::array<ModePlan, kModes> modes;
+  std::vector<std::vector<ResidentParam>> resident;   // per rank, ascending by parameter
+  std::vector<int64_t> permanent_bytes;               // per rank: ring 0
+  std::vector<int64_t> arena_bytes;                   // per rank: everything a run takes for tensors
+  PlanHash hash;
+
+  int32_t stages() const { return static_cast<int32_t>(rank_of_stage.size()); }
+  int32_t rank_of(NodeId node) const { return rank_of_stage[static_cast<size_t>(stage_of_node[static_cast<size_t>(node)])]; }
+  const ModePlan& mode(Mode m) const { return modes[static_cast<size_t>(m)]; }
+  int64_t samples(int32_t variant) const { return variant ? config.short_size : config.micro_batch_size; }
+};
+
+// Errors name the setting or node, what was expected and what was found.
+Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const Model> model, const PlanConfig& config);
+
+}  // namespace weft
