@@ -1,0 +1,127 @@
+#include "engine/controller.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+
+namespace weft {
+
+Controller::Controller(std::shared_ptr<const Plan> plan) : plan_(std::move(plan)) {
+  const size_t ranks = static_cast<size_t>(plan_->config.ranks), m = static_cast<size_t>(plan_->config.micro_batches);
+  owned_.resize(ranks);
+  for (size_t r = 0; r < ranks; ++r)
+    for (const ResidentParam& p : plan_->resident[r])
+      if (p.owned) owned_[r].push_back(p.param);
+  losses_.resize(m);
+  due_.resize(m);
+  squares_.resize(plan_->model->params().size());
+  ready_.resize(ranks);
+  done_.resize(ranks);
+}
+
+Status Controller::begin(const StepDescriptor& step, ControllerEffects& effects) {
+  if (running_) return Status(Code::state, cat("step ", step_.sequence, " still runs"));
+  step_ = step;
+  step_.sequence = next_sequence_;
+  running_ = true;
+  std::fill(losses_.begin(), losses_.end(), 0.0);
+  std::fill(ready_.begin(), ready_.end(), uint8_t{0});
+  std::fill(done_.begin(), done_.end(), uint8_t{0});
+  missing_ready_ = missing_done_ = plan_->config.ranks;
+  sinks_ = 0;
+  for (const Edge& e : mode().edges) sinks_ += e.kind == EdgeKind::sink;
+  std::fill(due_.begin(), due_.end(), sinks_);
+  missing_deliveries_ = sinks_ * step_.micro_batches;
+  result_ = {};
+  result_.step = step_;
+
+  Control message{.kind = ControlKind::begin, .step = step_, .sequence = step_.sequence, .scale = 1, .squares = {}};
+  for (int32_t r = 0; r < plan_->config.ranks; ++r) effects.control(r, message);
+  for (size_t e = 0; e < mode().edges.size(); ++e)
+    if (mode().edges[e].kind == EdgeKind::feed)
+      for (int32_t mb = 0; mb < std::min(step_.micro_batches, mode().edges[e].landing_places); ++mb) effects.post(static_cast<int32_t>(e), mb);
+  return {};
+}
+
+Status Controller::check_tag(uint64_t sequence, int32_t edge, int32_t micro_batch, EdgeKind kind) const {
+  if (!running_ || sequence != step_.sequence) return Status(Code::protocol, cat("message of step ", sequence, ", which does not run"));
+  if (edge < 0 || static_cast<size_t>(edge) >= mode().edges.size() || mode().edges[static_cast<size_t>(edge)].kind != kind)
+    return Status(Code::protocol, cat("edge ", edge, " is no ", edge_kind_name(kind)));
+  if (micro_batch < 0 || micro_batch >= step_.micro_batches)
+    return Status(Code::protocol, cat("micro-batch ", micro_batch, " of a step of ", step_.micro_batches));
+  return {};
+}
+
+Status Controller::granted(uint64_t sequence, int32_t edge, int32_t micro_batch, ControllerEffects& effects) {
+  WEFT_TRY(check_tag(sequence, edge, micro_batch, EdgeKind::feed));
+  effects.post(edge, micro_batch);
+  return {};
+}
+
+Status Controller::delivered(uint64_t sequence, int32_t edge, int32_t micro_batch, double loss, ControllerEffects& effects) {
+  WEFT_TRY(check_tag(sequence, edge, micro_batch, EdgeKind::sink));
+  int32_t& due = due_[static_cast<size_t>(micro_batch)];
+  if (due == 0) return Status(Code::protocol, cat("edge ", edge, ", micro-batch ", micro_batch, " was delivered twice"));
+  --due;
+  --missing_deliveries_;
+  const TensorId tensor = mode().edges[static_cast<size_t>(edge)].tensor;
+  if (mode().graph.tensors[static_cast<size_t>(tensor)].node == plan_->model->loss()) losses_[static_cast<size_t>(micro_batch)] = loss;
+  if (due == 0) effects.micro_batch(micro_batch);
+  finish_if_over(effects);
+  return {};
+}
+
+Status Controller::heard(int32_t rank, const Control& message, ControllerEffects& effects) {
+  if (rank < 0 || rank >= plan_->config.ranks) return Status(Code::protocol, cat("rank ", rank, " is not one of ", plan_->config.ranks));
+  if (!running_ || message.sequence != step_.sequence)
+    return Status(Code::protocol, cat("rank ", rank, " speaks of step ", message.sequence, ", which does not run"));
+  const size_t r = static_cast<size_t>(rank);
+  if (message.kind == ControlKind::ready) {
+    if (ready_[r]) return Status(Code::protocol, cat("rank ", rank, " is ready twice in step ", step_.sequence));
+    if (message.squares.size() != owned_[r].size())
+      return Status(Code::protocol, cat("rank ", rank, " sent ", message.squares.size(), " norms, it owns ", owned_[r].size(), " parameters"));
+    ready_[r] = 1;
+    for (size_t i = 0; i < owned_[r].size(); ++i) squares_[static_cast<size_t>(owned_[r][i])] = message.squares[i];
+    if (--missing_ready_ == 0) commit(effects);
+    return {};
+  }
+  if (message.kind == ControlKind::done) {
+    if (done_[r]) return Status(Code::protocol, cat("rank ", rank, " is done twice in step ", step_.sequence));
+    done_[r] = 1;
+    --missing_done_;
+    finish_if_over(effects);
+    return {};
+  }
+  return Status(Code::protocol, cat("rank ", rank, " sent a message that only the controller sends"));
+}
+
+void Controller::commit(ControllerEffects& effects) {
+  double sum = 0;
+  for (double s : squares_) sum += s;   // parameter order, whatever rank they came from
+  result_.grad_norm = std::sqrt(sum);
+  result_.scale = clip_scale(plan_->config.optim, result_.grad_norm);
+  Control message{.kind = ControlKind::commit, .step = {}, .sequence = step_.sequence, .scale = result_.scale, .squares = {}};
+  if (step_.update)
+    for (int32_t r = 0; r < plan_->config.ranks; ++r) effects.control(r, message);
+}
+
+void Controller::finish_if_over(ControllerEffects& effects) {
+  if (!running_ || missing_done_ > 0 || missing_deliveries_ > 0) return;
+  double sum = 0;
+  for (int32_t mb = 0; mb < step_.micro_batches; ++mb) sum += losses_[static_cast<size_t>(mb)];
+  result_.loss = sum / step_.denominator;
+  running_ = false;
+  ++next_sequence_;
+  effects.step_done(result_);
+}
+
+std::string Controller::describe() const {
+  if (!running_) return cat("no step runs, ", next_sequence_, " done");
+  std::string late;
+  for (size_t r = 0; r < done_.size(); ++r)
+    if (!done_[r]) late += cat(late.empty() ? "" : ", ", r);
+  return cat("step ", step_.step, " waits for rank ", late);
+}
+
+}  // namespace weft

@@ -1,0 +1,68 @@
+// The controller's state machine: cuts steps into micro-batches, feeds inputs, gathers readiness and norms, commits, gathers what the
+// step delivers. It lives in the process of rank 0 and does no I/O, like the engines.
+//
+// A step is a transaction: weights change only after every rank has said that its gradients are complete, and the norm and the commit
+// are one exchange.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/messages.h"
+#include "plan/plan.h"
+
+namespace weft {
+
+// What a step came to. Loss: sum over micro-batches, folded ascending in double, divided once.
+struct StepResult {
+  StepDescriptor step;
+  double loss = 0;
+  double grad_norm = 0;   // before clipping; train only
+  double scale = 1;
+};
+
+class ControllerEffects : public Effects {
+ public:
+  // Every delivery of that micro-batch has arrived at rank 0.
+  virtual void micro_batch(int32_t micro_batch) = 0;
+  virtual void step_done(const StepResult& result) = 0;
+};
+
+class Controller {
+ public:
+  explicit Controller(std::shared_ptr<const Plan> plan);
+
+  // Starts the next step. The driver has the inputs of the whole step and answers post() of feed edges from them.
+  Status begin(const StepDescriptor& step, ControllerEffects& effects);
+  Status granted(uint64_t sequence, int32_t edge, int32_t micro_batch, ControllerEffects& effects);
+  // A delivery has landed; losses bring their sum over the micro-batch.
+  Status delivered(uint64_t sequence, int32_t edge, int32_t micro_batch, double loss, ControllerEffects& effects);
+  Status heard(int32_t rank, const Control& message, ControllerEffects& effects);
+
+  bool idle() const { return !running_; }
+  uint64_t next_sequence() const { return next_sequence_; }
+  // Ranks that the controller waits for, for a person.
+  std::string describe() const;
+
+ private:
+  Status check_tag(uint64_t sequence, int32_t edge, int32_t micro_batch, EdgeKind kind) const;
+  void commit(ControllerEffects& effects);
+  void finish_if_over(ControllerEffects& effects);
+  const ModePlan& mode() const { return plan_->mode(step_.mode); }
+
+  std::shared_ptr<const Plan> plan_;
+  std::vector<std::vector<ParamId>> owned_;   // per rank, ascending
+  StepDescriptor step_;
+  bool running_ = false;
+  uint64_t next_sequence_ = 0;
+  std::vector<double> losses_;                // per micro-batch
+  std::vector<double> squares_;               // per parameter
+  std::vector<int32_t> due_;                  // per micro-batch: deliveries still missing
+  std::vector<uint8_t> ready_, done_;         // per rank
+  int32_t missing_ready_ = 0, missing_done_ = 0, missing_deliveries_ = 0;
+  int32_t sinks_ = 0;
+  StepResult result_;
+};
+
+}  // namespace weft

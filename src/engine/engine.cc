@@ -1,0 +1,276 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace weft {
+
+void Engine::Marks::resize(size_t edges, int32_t micro_batches) {
+  stride_ = static_cast<size_t>(micro_batches);
+  bits_.assign(edges * stride_, 0);
+}
+
+bool Engine::Marks::set(int32_t edge, int32_t mb) {
+  uint8_t& bit = bits_[index(edge, mb)];
+  const bool fresh = !bit;
+  bit = 1;
+  return fresh;
+}
+
+void Engine::Marks::clear() { std::fill(bits_.begin(), bits_.end(), uint8_t{0}); }
+
+Engine::Engine(std::shared_ptr<const Plan> plan, int32_t rank) : plan_(std::move(plan)), rank_(rank) {
+  for (const ModePlan& mode : plan_->modes) most_edges_ = std::max(most_edges_, static_cast<int32_t>(mode.edges.size()));
+  for (Marks* marks : {&arrived_[0], &arrived_[1], &granted_, &held_marks_, &released_})
+    marks->resize(static_cast<size_t>(most_edges_), plan_->config.micro_batches);
+  const auto& train = plan_->mode(Mode::train).edges;
+  for (size_t i = 0; i < train.size(); ++i) {
+    const Edge& e = train[i];
+    const int32_t id = static_cast<int32_t>(i);
+    if (e.kind == EdgeKind::tie_grad && e.from_rank == rank_) tie_out_.push_back(id);
+    if (e.kind == EdgeKind::tie_grad && e.to_rank == rank_) tie_in_.push_back(id);
+    if (e.kind == EdgeKind::tie_value && e.from_rank == rank_) value_out_.push_back(id);
+    if (e.kind == EdgeKind::tie_value && e.to_rank == rank_) value_in_.push_back(id);
+  }
+}
+
+Status Engine::begin(const StepDescriptor& step, Effects& effects) {
+  if (failed_) return {};
+  if (running_) return Status(Code::protocol, cat("step ", step.sequence, " begins while step ", step_.sequence, " runs"));
+  if (step.sequence != next_sequence_) return Status(Code::protocol, cat("step ", step.sequence, " begins, expected ", next_sequence_));
+  if (!plan_->mode(step.mode).present) return Status(Code::protocol, cat("the plan has no ", mode_name(step.mode), " mode"));
+  if (step.micro_batches < 1 || step.micro_batches > plan_->config.micro_batches)
+    return Status(Code::protocol, cat("step of ", step.micro_batches, " micro-batches, the plan has ", plan_->config.micro_batches));
+  step_ = step;
+  running_ = true;
+  committed_ = false;
+  next_ = done_ = 0;
+  granted_.clear();
+  released_.clear();
+  held_marks_.clear();
+  for (size_t e = 0; e < mode().edges.size(); ++e)
+    for (int32_t mb = 0; mb < std::min(mode().edges[e].landing_places, plan_->config.micro_batches); ++mb)
+      granted_.set(static_cast<int32_t>(e), mb);
+  advance(effects);
+  return {};
+}
+
+Status Engine::check_tag(const ModePlan& mode, int32_t edge, int32_t micro_batch, bool incoming) const {
+  if (edge < 0 || static_cast<size_t>(edge) >= mode.edges.size())
+    return Status(Code::protocol, cat("edge ", edge, " is not one of the plan's ", mode.edges.size()));
+  const Edge& e = mode.edges[static_cast<size_t>(edge)];
+  const int32_t here = incoming ? e.to_rank : e.from_rank;
+  if (here != rank_) return Status(Code::protocol, cat("edge ", edge, " ends at rank ", here, ", not at rank ", rank_));
+  const int32_t count = e.param >= 0 ? 1 : plan_->config.micro_batches;
+  if (micro_batch < 0 || micro_batch >= count)
+    return Status(Code::protocol, cat("edge ", edge, " has no micro-batch ", micro_batch, " (", count, ")"));
+  return {};
+}
+
+Status Engine::arrived(uint64_t sequence, int32_t edge, int32_t micro_batch, Effects& effects) {
+  if (failed_) return {};
+  const bool now = running_ && sequence == step_.sequence;
+  if (!now && sequence != next_sequence_ + (running_ ? 1 : 0))
+    return Status(Code::protocol, cat("message of step ", sequence, " while step ", next_sequence_, " is the next"));
+  if (now) WEFT_TRY(check_tag(mode(), edge, micro_batch, true));
+  if (edge < 0 || edge >= most_edges_ || micro_batch < 0 || micro_batch >= plan_->config.micro_batches)
+    return Status(Code::protocol, cat("message of edge ", edge, ", micro-batch ", micro_batch, " cannot be"));
+  if (!arrived_[sequence & 1].set(edge, micro_batch))
+    return Status(Code::protocol, cat("edge ", edge, ", micro-batch ", micro_batch, " of step ", sequence, " arrived twice"));
+  if (now) advance(effects);
+  return {};
+}
+
+Status Engine::granted(uint64_t sequence, int32_t edge, int32_t micro_batch, Effects& effects) {
+  if (failed_) return {};
+  if (!running_ || sequence != step_.sequence)
+    return Status(Code::protocol, cat("grant of step ", sequence, ", which does not run here"));
+  WEFT_TRY(check_tag(mode(), edge, micro_batch, false));
+  if (!granted_.set(edge, micro_batch))
+    return Status(Code::protocol, cat("edge ", edge, ", micro-batch ", micro_batch, " was granted twice"));
+  if (held_marks_.get(edge, micro_batch)) {
+    --held_;
+    ++unreleased_;
+    effects.post(edge, micro_batch);
+  }
+  advance(effects);
+  return {};
+}
+
+Status Engine::released(int32_t edge, int32_t micro_batch, Effects& effects) {
+  if (failed_) return {};
+  if (!running_) return Status(Code::internal, cat("edge ", edge, " was released outside a step"));
+  if (!released_.set(edge, micro_batch)) return Status(Code::internal, cat("edge ", edge, " was released twice"));
+  --unreleased_;
+  advance(effects);
+  return {};
+}
+
+Status Engine::commit(uint64_t sequence, double scale, Effects& effects) {
+  if (failed_) return {};
+  if (!running_ || sequence != step_.sequence || committed_)
+    return Status(Code::protocol, cat("commit of step ", sequence, ", which waits for none"));
+  committed_ = true;
+  scale_ = scale;
+  advance(effects);
+  return {};
+}
+
+void Engine::abort() {
+  failed_ = true;
+  running_ = false;
+}
+
+int32_t Engine::missing(const Job& job) const {
+  const Marks& arrived = arrived_[step_.sequence & 1];
+  auto first = [&](const std::vector<int32_t>& edges, int32_t mb) {
+    for (int32_t e : edges)
+      if (!arrived.get(e, mb)) return e;
+    return int32_t{-1};
+  };
+  switch (job.kind) {
+    case JobKind::action: return first(program().programs[static_cast<size_t>(job.program)].waits, job.micro_batch);
+    case JobKind::reduce: return first(tie_in_, 0);
+    case JobKind::finish: return step_.mode == Mode::train && step_.update ? first(value_in_, 0) : -1;
+    case JobKind::clear:
+    case JobKind::send_ties:
+    case JobKind::update: return -1;
+  }
+  return -1;
+}
+
+bool Engine::ready(const Job& job) const {
+  if (missing(job) >= 0) return false;
+  switch (job.kind) {
+    case JobKind::action:
+      for (int32_t e : program().programs[static_cast<size_t>(job.program)].posts) {
+        const int32_t before = job.micro_batch - mode().edges[static_cast<size_t>(e)].out_places;
+        if (before >= 0 && !released_.get(e, before)) return false;
+      }
+      return true;
+    case JobKind::clear:
+    case JobKind::reduce: return true;
+    case JobKind::send_ties: return in_flight_ == 0;
+    case JobKind::update: return committed_;
+    case JobKind::finish: return in_flight_ == 0 && unreleased_ == 0 && held_ == 0;
+  }
+  return false;
+}
+
+void Engine::advance(Effects& effects) {
+  constexpr int32_t kAhead = 2;
+  while (running_ && next_ < program().jobs.size() && in_flight_ < kAhead) {
+    const Job& job = program().jobs[next_];
+    if (skipped(job) || (job.kind == JobKind::update && !step_.update)) {
+      ++next_;
+      ++done_;
+      continue;
+    }
+    if (!ready(job)) return;
+    const int32_t index = static_cast<int32_t>(next_++);
+    if (job.kind == JobKind::send_ties || job.kind == JobKind::finish) {
+      ++done_;
+      finish_job(job, effects);
+    } else {
+      ++in_flight_;
+      effects.run(index);
+    }
+  }
+}
+
+Status Engine::ran(int32_t job, std::span<const double> squares, Effects& effects) {
+  if (failed_) return {};
+  if (!running_ || in_flight_ == 0) return Status(Code::internal, cat("job ", job, " ran, but none was given out"));
+  --in_flight_;
+  ++done_;
+  const Job& ran = program().jobs[static_cast<size_t>(job)];
+  if (ran.kind == JobKind::reduce) {
+    Control ready{.kind = ControlKind::ready, .step = {}, .sequence = step_.sequence, .scale = 1, .squares = squares};
+    effects.control(kController, ready);
+  }
+  finish_job(ran, effects);
+  advance(effects);
+  return {};
+}
+
+void Engine::offer(int32_t edge, int32_t micro_batch, Effects& effects) {
+  if (granted_.get(edge, micro_batch)) {
+    ++unreleased_;
+    effects.post(edge, micro_batch);
+  } else {
+    ++held_;
+    held_marks_.set(edge, micro_batch);
+  }
+}
+
+void Engine::finish_job(const Job& job, Effects& effects) {
+  switch (job.kind) {
+    case JobKind::action: {
+      const ActionProgram& action = program().programs[static_cast<size_t>(job.program)];
+      for (int32_t e : action.posts) offer(e, job.micro_batch, effects);
+      for (int32_t e : action.frees) {
+        const int32_t next = job.micro_batch + mode().edges[static_cast<size_t>(e)].landing_places;
+        if (next < step_.micro_batches) effects.grant(e, next);
+      }
+      return;
+    }
+    case JobKind::send_ties:
+      for (int32_t e : tie_out_) offer(e, 0, effects);
+      return;
+    case JobKind::update:
+      for (int32_t e : value_out_) offer(e, 0, effects);
+      return;
+    case JobKind::finish: end_step(effects); return;
+    case JobKind::clear:
+    case JobKind::reduce: return;
+  }
+}
+
+void Engine::end_step(Effects& effects) {
+  arrived_[step_.sequence & 1].clear();
+  running_ = false;
+  next_sequence_ = step_.sequence + 1;
+  Control done{.kind = ControlKind::done, .step = {}, .sequence = step_.sequence, .scale = 1, .squares = {}};
+  effects.control(kController, done);
+}
+
+int32_t Engine::waits_for() const {
+  if (!running_ || next_ >= program().jobs.size()) return -1;
+  return missing(program().jobs[next_]);
+}
+
+namespace {
+std::string job_text(const RankProgram& program, const Job& job) {
+  switch (job.kind) {
+    case JobKind::action: {
+      const ActionProgram& action = program.programs[static_cast<size_t>(job.program)];
+      return Action{action.stage, action.kind, job.micro_batch}.text();
+    }
+    case JobKind::clear: return "clearing gradients";
+    case JobKind::send_ties:
+    case JobKind::reduce: return "reducing gradients";
+    case JobKind::update: return "updating weights";
+    case JobKind::finish: return "finishing";
+  }
+  return "?";
+}
+}  // namespace
+
+std::string Engine::describe() const {
+  if (failed_) return "has failed";
+  if (!running_) return cat("is between steps, ", next_sequence_, " done");
+  const std::string step = cat(" of step ", step_.step);
+  if (in_flight_ > 0) return cat("in ", job_text(program(), program().jobs[next_ - static_cast<size_t>(in_flight_)]), step);
+  if (next_ >= program().jobs.size()) return cat("at the end", step);
+  const Job& job = program().jobs[next_];
+  if (const int32_t e = missing(job); e >= 0) {
+    const Edge& edge = mode().edges[static_cast<size_t>(e)];
+    return cat("before ", job_text(program(), job), step, ", waits for ", edge_kind_name(edge.kind), " of micro-batch ", job.micro_batch,
+               " from rank ", edge.from_rank);
+  }
+  if (job.kind == JobKind::update) return cat("waits for the commit", step);
+  return cat("before ", job_text(program(), job), step, ", waits for its messages to leave");
+}
+
+}  // namespace weft

@@ -1,0 +1,54 @@
+// What engines and the controller say to each other and to their driver.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "graph/step.h"
+
+namespace weft {
+
+// Made by the controller, sent ahead of the first forward.
+struct StepDescriptor {
+  uint64_t sequence = 0;        // counts every step of the run, whatever its mode; tags messages
+  uint64_t step = 0;            // training steps so far: keys random numbers and the learning rate
+  Mode mode = Mode::train;
+  bool update = true;           // train: false leaves weights alone and gradients readable
+  int32_t micro_batches = 0;    // of this step; at most the plan's
+  bool short_last = false;      // the last one has the plan's short size
+  double denominator = 1;       // what the loss is divided by: samples or counted targets of the whole step
+};
+
+enum class ControlKind : uint8_t {
+  begin,    // controller -> rank: a step
+  ready,    // rank -> controller: gradients complete; sums of squares of the parameters it owns, ascending
+  commit,   // controller -> rank: change the weights
+  done,     // rank -> controller: the step is over here
+};
+
+struct Control {
+  ControlKind kind = ControlKind::begin;
+  StepDescriptor step;                  // begin
+  uint64_t sequence = 0;                // ready, commit, done
+  double scale = 1;                     // commit: what gradients are multiplied by (clipping)
+  std::span<const double> squares;      // ready; borrowed for the call
+};
+
+constexpr int32_t kController = -1;
+
+// The effects of an engine or controller. The driver carries them out after the call that made them returns or later, never by calling
+// back into the same engine from inside.
+class Effects {
+ public:
+  virtual ~Effects() = default;
+  // Run that job of the mode's program on this rank. Jobs run in the order given; answer with ran().
+  virtual void run(int32_t job) = 0;
+  // Send micro-batch mb of that edge; the receiver has room. Answer with released() once the place may be written again.
+  virtual void post(int32_t edge, int32_t micro_batch) = 0;
+  // Tell the edge's sender that there is room for that micro-batch.
+  virtual void grant(int32_t edge, int32_t micro_batch) = 0;
+  virtual void control(int32_t to_rank, const Control& message) = 0;
+};
+
+}  // namespace weft
