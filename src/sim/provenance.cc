@@ -1,0 +1,215 @@
+#include "sim/provenance.h"
+
+#include <bit>
+
+#include "base/text.h"
+
+namespace weft {
+
+double as_number(const Digest& digest) {
+  return std::bit_cast<double>((digest.low & 0xfffffffffffffull) | 0x3ff0000000000000ull);
+}
+
+Digest Provenance::initial(const Param& param) { return Hasher().text("initial").text(param.name).finish(); }
+Digest Provenance::cleared() { return Hasher().text("cleared").finish(); }
+
+Digest Provenance::call(const Model& model, CallKind kind, NodeId node, int32_t weight, const StepDescriptor& step, int32_t micro_batch,
+                        std::span<const Digest> operands) {
+  const Node& n = model.node(node);
+  Hasher h;
+  h.text(n.op->name()).number(static_cast<uint64_t>(kind)).number(static_cast<uint64_t>(node)).number(static_cast<uint64_t>(weight));
+  h.number(step.step).number(static_cast<uint64_t>(micro_batch)).number(static_cast<uint64_t>(step.mode));
+  h.number(uint64_t{step.short_last && micro_batch == step.micro_batches - 1});
+  if (n.op->is_loss()) h.number(step.denominator);
+  for (const Digest& d : operands) h.digest(d);
+  return h.finish();
+}
+
+Digest Provenance::result(const Digest& call, int32_t index) { return Hasher().digest(call).number(static_cast<uint64_t>(index)).finish(); }
+Digest Provenance::add(const Digest& later, const Digest& earlier) { return Hasher().text("add").digest(later).digest(earlier).finish(); }
+double Provenance::square(const Digest& grad) { return as_number(Hasher().text("square").digest(grad).finish()); }
+
+Digest Provenance::update(const Digest& weight, const Digest& grad, const Digest& state, const StepDescriptor& step, double scale) {
+  return Hasher().text("update").digest(weight).digest(grad).digest(state).number(step.step).number(scale).finish();
+}
+
+Digest Provenance::fed(NodeId input, const StepDescriptor& step, int32_t micro_batch) {
+  return Hasher().text("fed").number(static_cast<uint64_t>(input)).number(step.sequence).number(static_cast<uint64_t>(micro_batch)).finish();
+}
+
+// --- one rank -----------------------------------------------------------------------------------------------------------------------
+
+DigestWorker::DigestWorker(std::shared_ptr<const Plan> plan, int32_t rank) : plan_(std::move(plan)), rank_(rank) {
+  for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
+    const Param& param = plan_->model->param(p.param);
+    write(p.weight.offset, param.shape.elements() * 4, Provenance::initial(param));
+    if (p.owned) squares_.push_back(0);
+    for (const Place& slot : p.slots)
+      if (slot) write(slot.offset, param.shape.elements() * 4, Provenance::cleared());
+  }
+}
+
+int64_t DigestWorker::address(const RankProgram& program, const Place& place, int32_t micro_batch) const {
+  const Ring& ring = program.rings[static_cast<size_t>(place.ring)];
+  return ring.base + (micro_batch % ring.count) * ring.stride + place.offset;
+}
+
+Result<Digest> DigestWorker::read(int64_t address, int64_t bytes, const std::string& what) const {
+  auto it = memory_.find(address);
+  if (it == memory_.end() || it->second.bytes != bytes)
+    return Status(Code::internal, cat("rank ", rank_, ": ", what, " reads ", bytes, " bytes at ", address, " that hold no whole value"));
+  return it->second.digest;
+}
+
+void DigestWorker::write(int64_t address, int64_t bytes, const Digest& digest) {
+  auto it = memory_.lower_bound(address);
+  if (it != memory_.begin() && std::prev(it)->first + std::prev(it)->second.bytes > address) --it;
+  while (it != memory_.end() && it->first < address + bytes) it = memory_.erase(it);
+  memory_[address] = {bytes, digest};
+}
+
+const ResidentParam* DigestWorker::find(ParamId param) const {
+  for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)])
+    if (p.param == param) return &p;
+  return nullptr;
+}
+
+Result<Digest> DigestWorker::weight(ParamId param) const {
+  const ResidentParam* p = find(param);
+  if (!p) return Status(Code::not_found, cat("rank ", rank_, " does not use parameter ", param));
+  return read(p->weight.offset, plan_->model->param(param).shape.elements() * 4, "weight");
+}
+
+Result<Digest> DigestWorker::grad(ParamId param) const {
+  const ResidentParam* p = find(param);
+  if (!p || !p->owned) return Status(Code::not_found, cat("rank ", rank_, " does not own parameter ", param));
+  return read(p->uses.front().acc.offset, plan_->model->param(param).shape.elements() * 4, "gradient");
+}
+
+namespace {
+size_t variant_of(const StepDescriptor& step, int32_t micro_batch) {
+  return step.short_last && micro_batch == step.micro_batches - 1 ? 1 : 0;
+}
+int64_t edge_bytes(const Plan& plan, const StepDescriptor& step, int32_t edge, int32_t micro_batch) {
+  return static_cast<int64_t>(plan.mode(step.mode).edges[static_cast<size_t>(edge)].desc[variant_of(step, micro_batch)].bytes());
+}
+}  // namespace
+
+Result<Digest> DigestWorker::outgoing(const StepDescriptor& step, int32_t edge, int32_t micro_batch) const {
+  const RankProgram& p = program(step.mode);
+  return read(address(p, p.outgoing[static_cast<size_t>(edge)], micro_batch), edge_bytes(*plan_, step, edge, micro_batch), "a message");
+}
+
+Status DigestWorker::land(const StepDescriptor& step, int32_t edge, int32_t micro_batch, const Digest& value) {
+  const RankProgram& p = program(step.mode);
+  write(address(p, p.landing[static_cast<size_t>(edge)], micro_batch), edge_bytes(*plan_, step, edge, micro_batch), value);
+  return {};
+}
+
+Result<Digest> DigestWorker::landed(const StepDescriptor& step, int32_t edge, int32_t micro_batch) const {
+  const RankProgram& p = program(step.mode);
+  return read(address(p, p.landing[static_cast<size_t>(edge)], micro_batch), edge_bytes(*plan_, step, edge, micro_batch), "a delivery");
+}
+
+Status DigestWorker::run(const StepDescriptor& step, double scale, int32_t job) {
+  const RankProgram& p = program(step.mode);
+  const Job& which = p.jobs[static_cast<size_t>(job)];
+  switch (which.kind) {
+    case JobKind::clear:
+      for (const ResidentParam& r : plan_->resident[static_cast<size_t>(rank_)])
+        for (const ResidentUse& use : r.uses)
+          if (use.local) write(use.acc.offset, plan_->model->param(r.param).shape.elements() * 4, Provenance::cleared());
+      return {};
+    case JobKind::action: return run_action(step, p, which);
+    case JobKind::reduce: return reduce();
+    case JobKind::update: return update(step, scale);
+    case JobKind::send_ties:
+    case JobKind::finish: return {};
+  }
+  return {};
+}
+
+Status DigestWorker::run_action(const StepDescriptor& step, const RankProgram& program, const Job& job) {
+  const ActionProgram& action = program.programs[static_cast<size_t>(job.program)];
+  for (const ProgramCall& call : action.calls)
+    WEFT_TRY(run_call(step, program, call, job.micro_batch, variant_of(step, job.micro_batch))
+                 .within(Action{action.stage, action.kind, job.micro_batch}.text()));
+  return {};
+}
+
+Status DigestWorker::run_call(const StepDescriptor& step, const RankProgram& program, const ProgramCall& call, int32_t micro_batch,
+                              size_t variant) {
+  std::vector<Digest> operands;
+  const std::string name = plan_->model->node(call.node).name;
+  Status status;
+  auto take = [&](const PlacedOperand& o) {
+    if (!o.place || !status.ok()) return;
+    auto digest = read(address(program, o.place, micro_batch), static_cast<int64_t>(o.desc[variant].bytes()), name);
+    if (digest.ok()) operands.push_back(digest.take());
+    else status = digest.status();
+  };
+  auto put = [&](const PlacedOperand& o, const Digest& digest) {
+    if (o.place) write(address(program, o.place, micro_batch), static_cast<int64_t>(o.desc[variant].bytes()), digest);
+  };
+  for (const PlacedOperand& o : call.in) take(o);
+  if (call.kind == CallKind::add) {
+    WEFT_TRY(std::move(status));
+    put(call.out, Provenance::add(operands[0], operands[1]));
+    return {};
+  }
+  if (call.kind != CallKind::weight_grad)
+    for (const PlacedOperand& o : call.weights) take(o);
+  if (call.kind != CallKind::forward) {
+    take(call.out);
+    for (const PlacedOperand& o : call.stash) take(o);
+    take(call.dout);
+    take(call.acc);
+  }
+  WEFT_TRY(std::move(status));
+  const Digest made = Provenance::call(*plan_->model, call.kind, call.node, call.weight, step, micro_batch, operands);
+  // While a call runs its scratch is its own.
+  const int64_t scratch = static_cast<int64_t>(plan_->model->infer(call.node, plan_->samples(static_cast<int32_t>(variant))).scratch);
+  if (call.scratch && scratch > 0) write(address(program, call.scratch, micro_batch), scratch, made);
+  if (call.kind == CallKind::forward) {
+    put(call.out, Provenance::result(made, 0));
+    for (size_t k = 0; k < call.stash.size(); ++k) put(call.stash[k], Provenance::result(made, static_cast<int32_t>(k) + 1));
+  }
+  for (size_t i = 0; i < call.din.size(); ++i) put(call.din[i], Provenance::result(made, static_cast<int32_t>(i)));
+  if (call.kind == CallKind::weight_grad) put(call.acc, Provenance::result(made, 0));
+  return {};
+}
+
+Status DigestWorker::reduce() {
+  size_t owned = 0;
+  for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
+    if (!p.owned) continue;
+    const int64_t bytes = plan_->model->param(p.param).shape.elements() * 4;
+    for (size_t u = p.uses.size() - 1; u > 0; --u) {
+      WEFT_TRY_ASSIGN(const Digest later, read(p.uses[u].acc.offset, bytes, "fold"));
+      WEFT_TRY_ASSIGN(const Digest earlier, read(p.uses[u - 1].acc.offset, bytes, "fold"));
+      write(p.uses[u - 1].acc.offset, bytes, Provenance::add(later, earlier));
+    }
+    WEFT_TRY_ASSIGN(const Digest grad, read(p.uses[0].acc.offset, bytes, "gradient"));
+    squares_[owned++] = Provenance::square(grad);
+  }
+  return {};
+}
+
+Status DigestWorker::update(const StepDescriptor& step, double scale) {
+  for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
+    if (!p.owned) continue;
+    const int64_t bytes = plan_->model->param(p.param).shape.elements() * 4;
+    WEFT_TRY_ASSIGN(const Digest grad, read(p.uses[0].acc.offset, bytes, "gradient"));
+    WEFT_TRY_ASSIGN(const Digest old, read(p.weight.offset, bytes, "weight"));
+    Digest state = Provenance::cleared();
+    if (p.slots[0]) {
+      WEFT_TRY_ASSIGN(state, read(p.slots[0].offset, bytes, "optimizer state"));
+    }
+    const Digest fresh = Provenance::update(old, grad, state, step, scale);
+    write(p.weight.offset, bytes, fresh);
+    if (p.slots[0]) write(p.slots[0].offset, bytes, Provenance::result(fresh, 1));
+  }
+  return {};
+}
+
+}  // namespace weft

@@ -1,0 +1,89 @@
+// Provenance: in the simulator a tensor's value can be the digest of how it was made, hash(kernel, digests of its operands). Two runs
+// with equal digests made the same kernel calls on the same values, so a partition or schedule is compared without computing a float.
+//
+// DigestWorker stands where runtime/worker.h stands: same jobs, same places. It remembers which bytes hold which value, so a place that
+// is taken too early, or read before it was written, is an error of its own and not only another digest.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/hash.h"
+#include "engine/messages.h"
+#include "plan/plan.h"
+
+namespace weft {
+
+// Digest as a number in [1, 2): sums of such numbers depend on their order, as sums of floats do.
+double as_number(const Digest& digest);
+
+// How each kernel makes a digest; the sequential reference and the workers share nothing else.
+struct Provenance {
+  static Digest initial(const Param& param);
+  static Digest cleared();
+  // `operands` in canonical order: inputs, weights (not for W), output, stash, dout, acc; those that are not read are left out.
+  static Digest call(const Model& model, CallKind kind, NodeId node, int32_t weight, const StepDescriptor& step, int32_t micro_batch,
+                     std::span<const Digest> operands);
+  static Digest result(const Digest& call, int32_t index);   // F: 0 output, 1.. stash; I: port
+  static Digest add(const Digest& later, const Digest& earlier);
+  static double square(const Digest& grad);
+  static Digest update(const Digest& weight, const Digest& grad, const Digest& state, const StepDescriptor& step, double scale);
+  static Digest fed(NodeId input, const StepDescriptor& step, int32_t micro_batch);
+};
+
+class DigestWorker {
+ public:
+  DigestWorker(std::shared_ptr<const Plan> plan, int32_t rank);
+
+  Status run(const StepDescriptor& step, double scale, int32_t job);
+  std::span<const double> squares() const { return squares_; }
+  Result<Digest> outgoing(const StepDescriptor& step, int32_t edge, int32_t micro_batch) const;
+  Status land(const StepDescriptor& step, int32_t edge, int32_t micro_batch, const Digest& value);
+  Result<Digest> landed(const StepDescriptor& step, int32_t edge, int32_t micro_batch) const;
+  Result<Digest> weight(ParamId param) const;
+  Result<Digest> grad(ParamId param) const;
+
+ private:
+  struct Held {
+    int64_t bytes;
+    Digest digest;
+  };
+  const RankProgram& program(Mode mode) const { return plan_->mode(mode).ranks[static_cast<size_t>(rank_)]; }
+  int64_t address(const RankProgram& program, const Place& place, int32_t micro_batch) const;
+  Result<Digest> read(int64_t address, int64_t bytes, const std::string& what) const;
+  void write(int64_t address, int64_t bytes, const Digest& digest);
+  Status run_action(const StepDescriptor& step, const RankProgram& program, const Job& job);
+  Status run_call(const StepDescriptor& step, const RankProgram& program, const ProgramCall& call, int32_t micro_batch, size_t variant);
+  Status reduce();
+  Status update(const StepDescriptor& step, double scale);
+  const ResidentParam* find(ParamId param) const;
+
+  std::shared_ptr<const Plan> plan_;
+  const int32_t rank_;
+  std::map<int64_t, Held> memory_;   // by address; never overlapping
+  std::vector<double> squares_;
+};
+
+// The whole model, one call after another, with a memory of its own for every tensor: what every plan must equal.
+class SequentialReference {
+ public:
+  explicit SequentialReference(const Model& model, const OptimSettings& optim);
+
+  struct Outcome {
+    double loss = 0, grad_norm = 0;
+    std::vector<std::vector<Digest>> deliveries;   // [sink in the order of StepGraph::sinks][micro-batch]
+  };
+  Outcome step(const StepDescriptor& step);
+  const Digest& weight(ParamId param) const { return weights_[static_cast<size_t>(param)]; }
+  const Digest& grad(ParamId param) const { return grads_[static_cast<size_t>(param)]; }
+
+ private:
+  const Model& model_;
+  OptimSettings optim_;
+  std::vector<StepGraph> graphs_;
+  std::vector<Digest> weights_, state_, grads_;
+};
+
+}  // namespace weft
