@@ -1,0 +1,36 @@
+#include "runtime/arena.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/text.h"
+
+namespace weft {
+
+Result<Arena> Arena::make(int64_t bytes) {
+  Arena arena;
+  const size_t size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
+  // Without reserving, a machine that overcommits would promise memory that it kills us for later; this way mmap itself says no.
+  void* at = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (at == MAP_FAILED) return Status(Code::no_memory, cat("cannot take ", bytes, " bytes for tensors"));
+  madvise(at, size, MADV_HUGEPAGE);   // a hint; where it is refused nothing changes but speed
+  arena.data_ = static_cast<std::byte*>(at);
+  arena.bytes_ = static_cast<int64_t>(size);
+  return arena;
+}
+
+Arena::~Arena() {
+  if (data_) munmap(data_, static_cast<size_t>(bytes_));
+}
+
+Arena::Arena(Arena&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+
+Arena& Arena::operator=(Arena&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+}  // namespace weft

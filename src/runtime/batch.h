@@ -1,0 +1,26 @@
+// The caller's data of one step, and what follows from it for the step's descriptor.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "engine/messages.h"
+#include "plan/plan.h"
+
+namespace weft {
+
+// All samples of all inputs of a step, dense and row-major, in the order of Model::inputs(). Borrowed until the step's final event.
+struct Batch {
+  int64_t samples = 0;
+  std::vector<const void*> inputs;   // null where the mode does not use the input
+};
+
+// Cuts the batch: how many micro-batches, whether the last is short, what the loss is divided by (elements or counted targets of the
+// whole step). Errors name the input, or the numbers of samples that the plan takes.
+Result<StepDescriptor> describe_step(const Plan& plan, Mode mode, const Batch& batch);
+
+// The samples of one micro-batch of the input that a feed edge carries.
+std::span<const std::byte> feed_bytes(const Plan& plan, const StepDescriptor& step, int32_t edge, int32_t micro_batch, const Batch& batch);
+
+}  // namespace weft

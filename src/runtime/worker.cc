@@ -1,0 +1,190 @@
+#include "runtime/worker.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/rng.h"
+#include "base/text.h"
+#include "kernels/elementwise.h"
+#include "kernels/fpenv.h"
+
+namespace weft {
+
+namespace {
+
+// Element-wise kernels over a whole tensor, in blocks that threads take.
+constexpr int64_t kBlock = 16384;
+
+void add_tensors(Tiles& tiles, const float* a, const float* b, float* out, int64_t n) {
+  for_tiles(tiles, static_cast<int>((n + kBlock - 1) / kBlock), [&](int tile) {
+    const int64_t begin = tile * kBlock, count = std::min(kBlock, n - begin);
+    kernels::add(a + begin, b + begin, out + begin, count);
+  });
+}
+
+void initialize(const Param& param, uint64_t seed, float* out) {
+  const int64_t n = param.shape.elements();
+  if (param.init.kind != InitKind::normal) {
+    std::fill(out, out + n, param.init.kind == InitKind::constant ? static_cast<float>(param.init.value) : 0.0f);
+    return;
+  }
+  const Stream stream = Stream::initial(seed, param.name);
+  for (int64_t i = 0; i < n; i += 2) {
+    const auto pair = stream.normal(static_cast<uint64_t>(i / 2));
+    for (int64_t k = 0; k < 2 && i + k < n; ++k) out[i + k] = static_cast<float>(param.init.value * pair[static_cast<size_t>(k)]);
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Worker>> Worker::make(std::shared_ptr<const Plan> plan, int32_t rank, Tiles& tiles) {
+  auto arena = Arena::make(plan->arena_bytes[static_cast<size_t>(rank)]);
+  if (!arena.ok()) return arena.status().within(cat("rank ", rank));
+  std::unique_ptr<Worker> worker(new Worker(std::move(plan), rank, tiles, arena.take()));
+  worker->bind();
+  worker->initialize_parameters();
+  return worker;
+}
+
+Worker::Worker(std::shared_ptr<const Plan> plan, int32_t rank, Tiles& tiles, Arena arena)
+    : plan_(std::move(plan)), rank_(rank), tiles_(tiles), arena_(std::move(arena)) {
+  const auto& resident = plan_->resident[static_cast<size_t>(rank_)];
+  squares_.resize(static_cast<size_t>(std::count_if(resident.begin(), resident.end(), [](const ResidentParam& p) { return p.owned; })));
+}
+
+void Worker::bind() {
+  auto views = [](const std::vector<PlacedOperand>& operands, size_t variant) {
+    std::vector<View> out;
+    for (const PlacedOperand& o : operands) out.push_back({nullptr, o.desc[variant]});
+    return out;
+  };
+  for (const ModePlan& mode : plan_->modes) {
+    if (!mode.present) continue;
+    for (size_t v = 0; v < 2; ++v)
+      for (const ActionProgram& action : program(mode.mode).programs) {
+        BoundProgram bound;
+        for (const ProgramCall& c : action.calls)
+          bound.push_back({views(c.in, v), views(c.weights, v), views(c.stash, v), views(c.din, v), {nullptr, c.out.desc[v]},
+                           {nullptr, c.dout.desc[v]}, {nullptr, c.acc.desc[v]}});
+        bound_[static_cast<size_t>(mode.mode)][v].push_back(std::move(bound));
+      }
+  }
+}
+
+void Worker::initialize_parameters() {
+  for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)])
+    initialize(plan_->model->param(p.param), plan_->config.seed, memory_of(p).weight);
+}
+
+void* Worker::at(const RankProgram& program, const Place& place, int32_t micro_batch) const {
+  if (!place) return nullptr;
+  const Ring& ring = program.rings[static_cast<size_t>(place.ring)];
+  return arena_.data() + ring.base + (micro_batch % ring.count) * ring.stride + place.offset;
+}
+
+std::span<std::byte> Worker::outgoing(Mode mode, int32_t edge, int32_t micro_batch, int32_t variant) {
+  const RankProgram& p = program(mode);
+  const Desc& desc = plan_->mode(mode).edges[static_cast<size_t>(edge)].desc[static_cast<size_t>(variant)];
+  return {static_cast<std::byte*>(at(p, p.outgoing[static_cast<size_t>(edge)], micro_batch)), desc.bytes()};
+}
+
+std::span<std::byte> Worker::landing(Mode mode, int32_t edge, int32_t micro_batch, int32_t variant) {
+  const RankProgram& p = program(mode);
+  const Desc& desc = plan_->mode(mode).edges[static_cast<size_t>(edge)].desc[static_cast<size_t>(variant)];
+  return {static_cast<std::byte*>(at(p, p.landing[static_cast<size_t>(edge)], micro_batch)), desc.bytes()};
+}
+
+Worker::ParamMemory Worker::param(ParamId id) {
+  for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)])
+    if (p.param == id) return memory_of(p);
+  return {};
+}
+
+Worker::ParamMemory Worker::memory_of(const ResidentParam& p) const {
+  auto memory = [&](const Place& place) { return place ? reinterpret_cast<float*>(arena_.data() + place.offset) : nullptr; };
+  ParamMemory out{memory(p.weight), nullptr, {memory(p.slots[0]), memory(p.slots[1])}, p.owned};
+  if (p.owned && !p.uses.empty()) out.grad = memory(p.uses.front().acc);
+  return out;
+}
+
+Status Worker::run(const StepDescriptor& step, double scale, int32_t job) {
+  const ComputeScope scope;
+  const RankProgram& p = program(step.mode);
+  const Job& which = p.jobs[static_cast<size_t>(job)];
+  switch (which.kind) {
+    case JobKind::clear: clear(); return {};
+    case JobKind::action: return run_action(step, p, which);
+    case JobKind::reduce: reduce(); return {};
+    case JobKind::update: update_weights(step, scale); return {};
+    case JobKind::send_ties:
+    case JobKind::finish: return {};
+  }
+  return {};
+}
+
+Status Worker::run_action(const StepDescriptor& step, const RankProgram& program, const Job& job) {
+  const ActionProgram& action = program.programs[static_cast<size_t>(job.program)];
+  const size_t variant = step.short_last && job.micro_batch == step.micro_batches - 1 ? 1 : 0;
+  BoundProgram& bound = bound_[static_cast<size_t>(step.mode)][variant][static_cast<size_t>(job.program)];
+  for (size_t c = 0; c < action.calls.size(); ++c) WEFT_TRY(run_call(step, program, action.calls[c], bound[c], job.micro_batch));
+  return {};
+}
+
+Status Worker::run_call(const StepDescriptor& step, const RankProgram& program, const ProgramCall& call, BoundCall& bound,
+                        int32_t micro_batch) {
+  auto point = [&](const std::vector<PlacedOperand>& operands, std::vector<View>& views) {
+    for (size_t i = 0; i < operands.size(); ++i) views[i].data = at(program, operands[i].place, micro_batch);
+  };
+  point(call.in, bound.in);
+  bound.out.data = at(program, call.out.place, micro_batch);
+  if (call.kind == CallKind::add) {
+    add_tensors(tiles_, bound.in[0].f32(), bound.in[1].f32(), bound.out.f32(), bound.out.desc.elements());
+    return {};
+  }
+  point(call.weights, bound.weights);
+  point(call.stash, bound.stash);
+  point(call.din, bound.din);
+  bound.dout.data = at(program, call.dout.place, micro_batch);
+  bound.acc.data = at(program, call.acc.place, micro_batch);
+  const Node& node = plan_->model->node(call.node);
+  const CallKey key{plan_->config.seed, step.step, static_cast<uint32_t>(micro_batch), static_cast<uint32_t>(call.node)};
+  const Call op{.attrs = &node.attrs, .in = bound.in, .weights = bound.weights, .out = bound.out, .stash = bound.stash,
+                .dout = bound.dout, .din = bound.din, .acc = bound.acc, .weight = std::max(call.weight, 0),
+                .scratch = at(program, call.scratch, micro_batch), .key = key, .training = step.mode == Mode::train,
+                .denominator = step.denominator, .tiles = &tiles_};
+  const Status status = call.kind == CallKind::forward      ? node.op->forward(op)
+                        : call.kind == CallKind::input_grad ? node.op->input_grad(op)
+                                                            : node.op->weight_grad(op);
+  return status.ok() ? Status() : status.within(cat("node '", node.name, "' (", node.op->name(), "), micro-batch ", micro_batch));
+}
+
+void Worker::clear() {
+  for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)])
+    for (const ResidentUse& use : p.uses)
+      if (use.local) std::memset(arena_.data() + use.acc.offset, 0, static_cast<size_t>(plan_->model->param(p.param).shape.elements()) * 4);
+}
+
+// Accumulators fold from the last use to the first, in place: the first use's ends as the gradient.
+void Worker::reduce() {
+  size_t owned = 0;
+  for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
+    if (!p.owned) continue;
+    const int64_t n = plan_->model->param(p.param).shape.elements();
+    auto acc = [&](size_t use) { return reinterpret_cast<float*>(arena_.data() + p.uses[use].acc.offset); };
+    for (size_t u = p.uses.size() - 1; u > 0; --u) add_tensors(tiles_, acc(u), acc(u - 1), acc(u - 1), n);
+    squares_[owned++] = sum_of_squares(acc(0), n, reinterpret_cast<double*>(arena_.data() + p.partials.offset), tiles_);
+  }
+}
+
+void Worker::update_weights(const StepDescriptor& step, double scale) {
+  const OptimSettings& optim = plan_->config.optim;
+  for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
+    if (!p.owned) continue;
+    const Shape& shape = plan_->model->param(p.param).shape;
+    const ParamMemory memory = memory_of(p);
+    update(optim, step.step, scale, optim.decay_all || shape.rank >= 2, shape.elements(), memory.weight, memory.grad, memory.slots[0],
+           memory.slots[1], tiles_);
+  }
+}
+
+}  // namespace weft

@@ -1,0 +1,69 @@
+// Runs the jobs of one rank on real floats: the rank's arena, and the programs of its plan bound to addresses in it.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/messages.h"
+#include "kernels/tiles.h"
+#include "plan/plan.h"
+#include "runtime/arena.h"
+
+namespace weft {
+
+// Lives on the thread that runs the jobs; between steps any one thread may read and write parameters.
+class Worker {
+ public:
+  // Allocates the arena and draws the initial values of the resident parameters. `tiles` outlives the worker.
+  static Result<std::unique_ptr<Worker>> make(std::shared_ptr<const Plan> plan, int32_t rank, Tiles& tiles);
+
+  // Allocates nothing. Errors of an op name the node.
+  Status run(const StepDescriptor& step, double scale, int32_t job);
+  std::span<const double> squares() const { return squares_; }   // after a reduce job: per owned parameter, ascending
+
+  // Where a message of that edge leaves from or lands, and how long it is.
+  std::span<std::byte> outgoing(Mode mode, int32_t edge, int32_t micro_batch, int32_t variant);
+  std::span<std::byte> landing(Mode mode, int32_t edge, int32_t micro_batch, int32_t variant);
+
+  // Memory of a resident parameter; the gradient and the optimizer state lie with its owner only (else null).
+  struct ParamMemory {
+    float* weight = nullptr;
+    float* grad = nullptr;
+    std::array<float*, 2> slots{};
+    bool owned = false;
+  };
+  ParamMemory param(ParamId id);   // all null when this rank does not use it
+  void initialize_parameters();
+
+  int64_t arena_bytes() const { return arena_.bytes(); }
+  int32_t rank() const { return rank_; }
+
+ private:
+  // A call's views: shapes are fixed, addresses are filled in for each micro-batch.
+  struct BoundCall {
+    std::vector<View> in, weights, stash, din;
+    View out, dout, acc;
+  };
+  using BoundProgram = std::vector<BoundCall>;
+
+  Worker(std::shared_ptr<const Plan> plan, int32_t rank, Tiles& tiles, Arena arena);
+  void bind();
+  const RankProgram& program(Mode mode) const { return plan_->mode(mode).ranks[static_cast<size_t>(rank_)]; }
+  void* at(const RankProgram& program, const Place& place, int32_t micro_batch) const;
+  Status run_action(const StepDescriptor& step, const RankProgram& program, const Job& job);
+  Status run_call(const StepDescriptor& step, const RankProgram& program, const ProgramCall& call, BoundCall& bound, int32_t micro_batch);
+  ParamMemory memory_of(const ResidentParam& p) const;
+  void clear();
+  void reduce();
+  void update_weights(const StepDescriptor& step, double scale);
+
+  std::shared_ptr<const Plan> plan_;
+  const int32_t rank_;
+  Tiles& tiles_;
+  Arena arena_;
+  std::array<std::array<std::vector<BoundProgram>, 2>, kModes> bound_;   // [mode][variant][program][call]
+  std::vector<double> squares_;
+};
+
+}  // namespace weft
