@@ -1,0 +1,337 @@
+/* weft: trains and runs neural networks pipeline-parallel, across threads, processes and machines.
+ *
+ * Five objects, made in this order:
+ *
+ *   weft_model   a graph of ops over named parameters: what is computed
+ *   weft_plan    where and when every kernel call of a step runs, and where every byte lies; checked before anything runs
+ *   weft_mesh    the processes that share the plan (none: all ranks live in this process)
+ *   weft_run     the plan at work: submit batches, poll events, read and write parameters
+ *   weft_tensor  a dense array, often around memory of the caller
+ *
+ * A complete program stands in weft(3) and in examples/embed.c.
+ *
+ * Same bits anywhere: for one model, seed, data and micro-batch count, every synchronous schedule, partition, number of ranks and
+ * threads gives bit-identical losses, gradients and weights. weft_run_digest() shows it.
+ *
+ * Errors. Functions that can fail return a weft_status: 0 or more is success, less than 0 a failure (WEFT_E...). Functions that are
+ * called rarely also fill a weft_error of the caller, if one is given, with a text for a person. Results are written on success alone.
+ *
+ * Ownership. X_new and X_start make an object that the caller frees with X_free, which accepts NULL. A plan keeps what it needs of its
+ * model, and a run keeps its plan, so either may be freed first. Tensors are counted: weft_tensor_ref, weft_tensor_unref.
+ *
+ * Threads. Each function says "Thread: any" or "Thread: owner". Owner is one thread at a time; the library locks nothing on behalf of
+ * the caller. Nothing survives fork().
+ *
+ * The host process. The library never prints, never exits, and leaves signals, locale and working directory alone; it starts no thread
+ * before weft_run_start. What a dependency may do despite that stands in weft(3).
+ *
+ * Configurations start with `size`, which WEFT_X_INIT sets; every other field is 0 for its default. They grow at their end only. */
+#ifndef WEFT_H
+#define WEFT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define WEFT_API __attribute__((visibility("default")))
+#else
+#define WEFT_API
+#endif
+
+#define WEFT_VERSION_MAJOR 0
+#define WEFT_VERSION_MINOR 1
+#define WEFT_VERSION_PATCH 0
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- status ------------------------------------------------------------------------------------------------------------------- */
+
+typedef int32_t weft_status;
+
+/* X(name, value, text). Values are never changed and never used again. */
+#define WEFT_STATUS_MAP(X)                                                              \
+  X(OK, 0, "ok")                                                                        \
+  X(EINVAL, -1, "invalid argument")            /* an argument, shape or name that cannot be */          \
+  X(ENOMEM, -2, "out of memory")                                                        \
+  X(ESTATE, -3, "wrong state")                 /* the right call at the wrong moment */                 \
+  X(EAGAIN, -4, "try again")                   /* a bounded queue is full */                            \
+  X(ECANCELED, -5, "canceled")                                                          \
+  X(ETIMEDOUT, -6, "timed out")                                                         \
+  X(EPEER, -7, "peer lost")                    /* another rank is lost, or was refused */               \
+  X(EPROTO, -8, "protocol violated")                                                    \
+  X(ENOTSUP, -9, "not supported")                                                       \
+  X(ENOENT, -10, "not found")                                                           \
+  X(EUSER, -11, "callback failed")             /* a callback of the caller returned a failure */        \
+  X(EINTERNAL, -12, "internal error")          /* a fault of weft; please report it */                  \
+  X(EIO, -13, "input or output failed")                                                 \
+  X(EDATA, -14, "bad data")                    /* a file was read and its content is wrong */
+
+#define WEFT_STATUS_ENUM_(name, value, text) WEFT_##name = value,
+enum { WEFT_STATUS_MAP(WEFT_STATUS_ENUM_) WEFT_STATUS_END_ = 1 };
+
+/* The text of a status, "unknown status" for others. Borrowed: valid for ever. Thread: any. */
+WEFT_API const char *weft_status_text(weft_status status);
+
+/* What went wrong, for a person: lower case, naming the thing, what was expected and what was found. */
+typedef struct weft_error {
+  uint32_t size;
+  weft_status status;
+  char text[504];   /* ends with a NUL; a longer text is cut */
+} weft_error;
+#define WEFT_ERROR_INIT {sizeof(weft_error), 0, {0}}
+
+/* The version of the library at run time, "0.1.0". Borrowed: valid for ever. Thread: any. */
+WEFT_API const char *weft_version(void);
+
+/* ---- tensors ------------------------------------------------------------------------------------------------------------------- */
+
+enum { WEFT_F32 = 1, WEFT_I32 = 2, WEFT_F64 = 3 };   /* dtypes; F64 is used for losses alone */
+#define WEFT_MAX_RANK 8
+
+/* Shape and dtype of a dense, row-major array. */
+typedef struct weft_desc {
+  uint32_t dtype;
+  uint32_t rank;
+  int64_t dims[WEFT_MAX_RANK];
+} weft_desc;
+
+typedef struct weft_tensor weft_tensor;
+typedef struct weft_value { uint32_t id; } weft_value;   /* a value inside a model; 0: none */
+typedef struct weft_param { uint32_t id; } weft_param;   /* a parameter inside a model; 0: none */
+
+/* Called exactly once, from any thread, when a wrapped tensor is no longer used. Returns normally; calls nothing of weft. */
+typedef void (*weft_release_cb)(void *data, void *payload);
+
+/* A tensor around memory of the caller, without a copy. `data` is aligned to its elements, stays valid and unchanged until `release`
+ * (may be NULL) is called. Owner: caller; drop with weft_tensor_unref. On failure release is not called. Thread: any. */
+WEFT_API weft_status weft_tensor_wrap(const weft_desc *desc, void *data, weft_release_cb release, void *payload, weft_tensor **out,
+                                      weft_error *err);
+/* A tensor of its own memory, zeroed. Owner: caller; drop with weft_tensor_unref. Thread: any. */
+WEFT_API weft_status weft_tensor_new(const weft_desc *desc, weft_tensor **out, weft_error *err);
+/* One more owner; returns its argument. Thread: any. */
+WEFT_API weft_tensor *weft_tensor_ref(weft_tensor *tensor);
+/* One owner less; the last one frees. NULL is a no-op. Thread: any. */
+WEFT_API void weft_tensor_unref(weft_tensor *tensor);
+/* Its memory. Borrowed: valid as long as the tensor. Thread: any. */
+WEFT_API void *weft_tensor_data(const weft_tensor *tensor);
+/* Its shape and dtype. Thread: any. */
+WEFT_API weft_desc weft_tensor_desc(const weft_tensor *tensor);
+
+/* ---- model --------------------------------------------------------------------------------------------------------------------- */
+
+typedef struct weft_model weft_model;
+
+/* An empty model. Owner: caller; free with weft_model_free. Thread: any. */
+WEFT_API weft_status weft_model_new(weft_model **out, weft_error *err);
+/* NULL is a no-op. Thread: owner. */
+WEFT_API void weft_model_free(weft_model *model);
+
+enum { WEFT_INPUT_WANT_GRAD = 1 };   /* the gradient of this input can be read after a step */
+
+/* An input. Dimension 0 of `sample` counts samples and is 1 here; F32 or I32. Thread: owner. */
+WEFT_API weft_status weft_model_add_input(weft_model *model, const char *name, const weft_desc *sample, uint32_t flags, weft_value *out,
+                                          weft_error *err);
+
+enum { WEFT_INIT_ZEROS = 0, WEFT_INIT_CONSTANT = 1, WEFT_INIT_NORMAL = 2 };
+
+/* A parameter, always F32. Its first value is 0, `value`, or drawn from N(0, value), keyed by the plan's seed, the name and the
+ * element. Thread: owner. */
+WEFT_API weft_status weft_model_add_param(weft_model *model, const char *name, const weft_desc *desc, uint32_t init, double value,
+                                          weft_param *out, weft_error *err);
+
+enum {
+  WEFT_NODE_TANH = 1,        /* gelu: the tanh approximation */
+  WEFT_NODE_CAUSAL = 2,      /* attention: row t sees columns up to t */
+  WEFT_NODE_OUT_IN = 4,      /* linear: the weight is stored [out, in], not [in, out] */
+  WEFT_NODE_POSITIONS = 8,   /* embedding: look up positions along the last axis of the indices, not the indices */
+};
+
+/* A node: one op with its operands. Ops and the fields they read are listed in weft_model_add_node(3). */
+typedef struct weft_node_config {
+  uint32_t size;
+  uint32_t flags;
+  const char *name;           /* NULL: "<op>_<number>"; names are unique in a model */
+  const char *op;             /* a built-in op, or one that was registered with weft_model_add_op */
+  const weft_value *inputs;   /* in port order */
+  const weft_param *params;   /* linear: weight, bias; embedding: table; layer_norm: scale, shift */
+  uint32_t n_inputs, n_params;
+  int32_t axis;               /* mean, slice, concat */
+  int32_t heads;              /* attention */
+  int64_t begin, end;         /* slice */
+  double factor;              /* scale: factor; layer_norm: epsilon; dropout: probability */
+  uint32_t rank, reserved;    /* of dims */
+  int64_t dims[WEFT_MAX_RANK];/* reshape: target, the first may be -1 (the batch); transpose: permutation */
+} weft_node_config;
+#define WEFT_NODE_INIT {sizeof(weft_node_config), 0, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}}
+
+/* Adds a node and infers its shape; an error names the node, the port and both shapes. Strings and arrays are copied. Thread: owner. */
+WEFT_API weft_status weft_model_add_node(weft_model *model, const weft_node_config *config, weft_value *out, weft_error *err);
+
+/* y = x W + b with new parameters NAME.weight [in, out], drawn from N(0, 0.02), and NAME.bias [out], zero; `in` is the last dimension
+ * of x. Thread: owner. */
+WEFT_API weft_status weft_model_add_linear(weft_model *model, const char *name, weft_value x, int64_t out_features, weft_value *out,
+                                           weft_error *err);
+
+/* The value is delivered by WEFT_FORWARD steps. Thread: owner. */
+WEFT_API weft_status weft_model_add_output(weft_model *model, weft_value value, weft_error *err);
+
+/* One tensor of a user op's call; data is NULL where the call has no use for it. */
+typedef struct weft_view {
+  void *data;
+  weft_desc desc;
+} weft_view;
+
+/* An op of the caller: one output, no parameters. Every call must be a pure function of its operands. The callbacks run on compute
+ * threads, may run at the same time, return 0 or a failure (which ends the run with WEFT_EUSER), must return normally and must not
+ * call weft. The output keeps the batch in dimension 0. */
+typedef struct weft_op {
+  uint32_t size;
+  uint32_t version;           /* part of the plan's hash, with the name */
+  const char *name;
+  /* Fills *out for these inputs; `batch` of them are asked about at build time with 1 and 2 samples. */
+  int32_t (*shape)(const weft_desc *in, uint32_t n_in, weft_desc *out, void *payload);
+  int32_t (*forward)(const weft_view *in, uint32_t n_in, weft_view *out, void *payload);
+  /* Writes (never adds to) grad_in[i].data where it is not NULL. NULL: the op has no gradient. */
+  int32_t (*backward)(const weft_view *in, uint32_t n_in, const weft_view *out, const weft_view *grad_out, weft_view *grad_in,
+                      void *payload);
+  void (*destroy)(void *payload);   /* once, after the last model, plan and run that knows the op is gone; may be NULL */
+} weft_op;
+#define WEFT_OP_INIT {sizeof(weft_op), 1, NULL, NULL, NULL, NULL, NULL}
+
+/* Registers an op under its name for this model. On failure destroy is not called. Thread: owner. */
+WEFT_API weft_status weft_model_add_op(weft_model *model, const weft_op *op, void *payload, weft_error *err);
+
+/* Elements of all parameters. Thread: owner. */
+WEFT_API int64_t weft_model_parameters(const weft_model *model);
+
+/* ---- plan ---------------------------------------------------------------------------------------------------------------------- */
+
+typedef struct weft_plan weft_plan;
+
+enum { WEFT_ADAMW = 0, WEFT_ADAM = 1, WEFT_SGD = 2 };
+enum { WEFT_RATE_CONSTANT = 0, WEFT_RATE_COSINE = 1 };
+enum { WEFT_SPLIT_COST = 0, WEFT_SPLIT_UNIFORM = 1 };
+
+/* Update rule, as in PyTorch. */
+typedef struct weft_optimizer {
+  uint32_t size;
+  uint32_t rule;              /* WEFT_ADAMW, WEFT_ADAM, WEFT_SGD */
+  double rate;                /* learning rate; 0: 1e-3 */
+  double momentum;            /* sgd */
+  double beta1, beta2, eps;   /* adam, adamw; 0: 0.9, 0.999, 1e-8 */
+  double weight_decay;        /* of parameters of rank 2 and more */
+  double clip;                /* global norm of the gradients; 0: no clipping */
+  uint32_t curve;             /* WEFT_RATE_CONSTANT, WEFT_RATE_COSINE */
+  uint32_t decay_all;         /* 1: parameters of rank 0 and 1 decay as well */
+  uint64_t warmup;            /* steps of linear warm-up */
+  uint64_t total;             /* cosine: steps until min_rate */
+  double min_rate;
+} weft_optimizer;
+#define WEFT_OPTIMIZER_INIT {sizeof(weft_optimizer), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+
+typedef struct weft_plan_config {
+  uint32_t size;
+  uint32_t ranks;             /* 0: 1. One stage per rank. */
+  uint32_t micro_batches;     /* of a step; 0: 1 */
+  uint32_t micro_batch_size;  /* samples; 0: 1 */
+  uint32_t short_size;        /* samples that a step's last micro-batch may have instead; 0: always full */
+  uint32_t split;             /* WEFT_SPLIT_COST (by analysed cost), WEFT_SPLIT_UNIFORM (equal numbers of nodes) */
+  const char *schedule;       /* NULL: "1f1b"; or "gpipe" */
+  const char *const *cuts;    /* names of the first nodes of stages 1, 2, ...; replaces split */
+  uint32_t n_cuts, reserved;
+  uint64_t seed;
+  const weft_optimizer *optimizer;   /* NULL: the defaults */
+} weft_plan_config;
+#define WEFT_PLAN_INIT {sizeof(weft_plan_config), 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, NULL}
+
+/* Partitions, schedules, proves the schedule free of deadlock, and places every byte. The model can no longer be changed after its
+ * first plan. Owner: caller; free with weft_plan_free. Thread: owner of the model. */
+WEFT_API weft_status weft_plan_new(weft_model *model, const weft_plan_config *config, weft_plan **out, weft_error *err);
+/* NULL is a no-op. Thread: any. */
+WEFT_API void weft_plan_free(weft_plan *plan);
+/* Number of stages. Thread: any. */
+WEFT_API uint32_t weft_plan_stages(const weft_plan *plan);
+/* Bytes that a run takes for tensors on that rank; 0 for a rank that is not. Thread: any. */
+WEFT_API int64_t weft_plan_bytes(const weft_plan *plan, uint32_t rank);
+/* Elements of the parameters that a rank owns, and of those that it holds (its own and copies of tied ones). Thread: any. */
+WEFT_API int64_t weft_plan_owned(const weft_plan *plan, uint32_t rank);
+WEFT_API int64_t weft_plan_resident(const weft_plan *plan, uint32_t rank);
+/* The training timetable as text, a row per rank ("0F0 0F1 0B0 0B1"), and a NUL. Writes at most `size` bytes into `buffer`; returns
+ * the bytes the whole text needs with its NUL, as snprintf would. Thread: any. */
+WEFT_API size_t weft_plan_timetable(const weft_plan *plan, char *buffer, size_t size);
+
+/* ---- run ----------------------------------------------------------------------------------------------------------------------- */
+
+typedef struct weft_run weft_run;
+
+typedef struct weft_run_config {
+  uint32_t size;
+  uint32_t threads;           /* compute threads per rank; 0: none, everything runs inside weft_run_poll on the caller's thread */
+} weft_run_config;
+#define WEFT_RUN_INIT {sizeof(weft_run_config), 0}
+
+/* Takes the memory that the plan says, draws the first values of the parameters. `config` may be NULL. Owner: caller; free with
+ * weft_run_free. Thread: any. */
+WEFT_API weft_status weft_run_start(const weft_plan *plan, const weft_run_config *config, weft_run **out, weft_error *err);
+/* NULL is a no-op. Drops steps that were submitted and not polled. Thread: owner. */
+WEFT_API void weft_run_free(weft_run *run);
+
+enum {
+  WEFT_TRAIN = 0,       /* forward, backward, update */
+  WEFT_NO_UPDATE = 1,   /* forward, backward; weights stay, gradients can be read */
+  WEFT_EVAL = 2,        /* forward to the loss */
+  WEFT_FORWARD = 4,     /* forward to the outputs; inputs that they do not need may be NULL */
+};
+
+/* One step: all samples of all inputs, in the order in which the inputs were added, dimension 0 being the samples. The engine cuts
+ * them into micro-batches. On WEFT_OK the run has taken references of its own and delivers events with this tag: one per micro-batch,
+ * then exactly one final one. On failure nothing has changed and no event comes; WEFT_EAGAIN: 16 steps are waiting.
+ * Thread: owner. */
+WEFT_API weft_status weft_run_submit(weft_run *run, weft_tensor *const *inputs, uint32_t n_inputs, uint32_t flags, uint64_t tag,
+                                     weft_error *err);
+
+enum {
+  WEFT_EVENT_MICRO_BATCH = 1,   /* loss of one micro-batch, or its outputs */
+  WEFT_EVENT_DONE = 2,          /* final: the step is over */
+  WEFT_EVENT_ERROR = 3,         /* final: the run has failed; status and text say why */
+};
+
+typedef struct weft_event {
+  uint32_t size;
+  uint32_t kind;                  /* ignore kinds that you do not know */
+  uint64_t tag;
+  weft_status status;
+  uint32_t micro_batch;
+  uint64_t step;                  /* training steps before this one */
+  double loss;                    /* mean over what the loss counts: of the micro-batch, or of the whole step */
+  double grad_norm;               /* done: global norm before clipping */
+  weft_tensor *const *outputs;    /* micro-batch of a WEFT_FORWARD step: in the order of weft_model_add_output */
+  uint32_t n_outputs, reserved;
+  const char *text;               /* error */
+} weft_event;
+#define WEFT_EVENT_INIT {sizeof(weft_event), 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, NULL}
+
+/* The next event into *event, whose size is set; what it points to is borrowed until the next poll. Returns 1 for an event, 0 when the
+ * time (nanoseconds; negative: no limit) is over or nothing was submitted. Thread: owner. */
+WEFT_API weft_status weft_run_poll(weft_run *run, weft_event *event, int64_t timeout_ns);
+
+enum { WEFT_VALUE = 0, WEFT_GRAD = 1, WEFT_STATE = 2 };   /* WEFT_STATE + k: optimizer tensor k (momentum; exp_avg, exp_avg_sq) */
+
+/* Copies a parameter, its gradient of the last training step (before clipping), or its optimizer state, or the gradient of an input
+ * (WEFT_GRAD; the samples of the last step), into or from `tensor`, which has its shape. Between steps alone: WEFT_ESTATE while
+ * submitted steps are not over. Thread: owner. */
+WEFT_API weft_status weft_run_read(weft_run *run, const char *name, uint32_t what, weft_tensor *tensor, weft_error *err);
+WEFT_API weft_status weft_run_write(weft_run *run, const char *name, uint32_t what, const weft_tensor *tensor, weft_error *err);
+
+/* 32 hex digits and a NUL over all parameter bits by name: two runs agree if and only if their digests do. XXH3-128 over, per parameter
+ * in byte order of names, its name, a NUL, and the XXH3-128 of its little-endian bytes (two little-endian 64-bit words, the high one
+ * first); a tied parameter counts once. Between steps alone. Thread: owner. */
+WEFT_API weft_status weft_run_digest(weft_run *run, char digest[33], weft_error *err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,74 @@
+// What stands behind the public handles, and the one place where exceptions end.
+#pragma once
+
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "base/text.h"
+#include "graph/model.h"
+#include "plan/plan.h"
+#include "runtime/run.h"
+#include "weft.h"
+
+struct weft_tensor {
+  std::atomic<uint32_t> owners{1};
+  weft::Desc desc;
+  void* data = nullptr;
+  weft_release_cb release = nullptr;
+  void* payload = nullptr;
+  std::unique_ptr<std::byte[]> own;
+};
+
+struct weft_model {
+  std::shared_ptr<weft::Model> model = std::make_shared<weft::Model>();
+  std::vector<const weft::Op*> user_ops;
+};
+
+struct weft_plan {
+  std::shared_ptr<const weft::Plan> plan;
+};
+
+namespace weft::api {
+
+weft_status report(const Status& status, weft_error* err);
+
+// Runs `body` (returning Status) and turns whatever happens into a status and a text. Nothing is thrown past it.
+template <typename F>
+weft_status guard(weft_error* err, F&& body) noexcept {
+  try {
+    return report(body(), err);
+  } catch (const std::bad_alloc&) {
+    return report(Status(Code::no_memory, "out of memory"), err);
+  } catch (...) {
+    return report(Status(Code::internal, "an unexpected exception"), err);
+  }
+}
+
+// Copies a configuration that may be older (shorter: the rest is 0) or newer (longer: the rest must be 0) than this library's.
+template <typename T>
+Status read_config(const T* in, const char* name, T& out) {
+  out = T{};
+  if (!in) return {};
+  const size_t size = in->size;
+  if (size < sizeof in->size || size > 65536)
+    return Status(Code::invalid, cat(name, ".size is ", size, ", expected ", sizeof(T), "; start from WEFT_..._INIT"));
+  const auto* bytes = reinterpret_cast<const unsigned char*>(in);
+  for (size_t i = sizeof(T); i < size; ++i)
+    if (bytes[i]) return Status(Code::invalid, cat(name, " was made for a newer weft: byte ", i, " is not 0"));
+  std::memcpy(&out, in, size < sizeof(T) ? size : sizeof(T));
+  out.size = sizeof(T);
+  return {};
+}
+
+Status require(const void* pointer, const char* name);
+Status require_name(const char* text, const char* what);
+
+// Public and inner descriptions of tensors.
+Result<Desc> to_desc(const weft_desc* desc);
+weft_desc from_desc(const Desc& desc);
+
+}  // namespace weft::api

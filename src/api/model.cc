@@ -1,0 +1,156 @@
+#include <algorithm>
+
+#include "api/handles.h"
+#include "api/user_op.h"
+
+using namespace weft;
+using namespace weft::api;
+
+namespace {
+
+// Handles are ids plus one, so that 0 is none.
+NodeId node_of(weft_value value) { return static_cast<NodeId>(value.id) - 1; }
+
+Result<InitKind> init_kind(uint32_t init) {
+  if (init > WEFT_INIT_NORMAL) return Status(Code::invalid, cat("init is ", init, ", expected WEFT_INIT_ZEROS, _CONSTANT or _NORMAL"));
+  return static_cast<InitKind>(init);
+}
+
+Result<const Op*> op_of(const weft_model& model, const char* name) {
+  WEFT_TRY(require_name(name, "op"));
+  for (const Op* op : model.user_ops)
+    if (op->name() == name) return op;
+  if (const Op* op = find_op(name)) return op;
+  std::string known;
+  for (const Op* op : all_ops()) known += cat(known.empty() ? "" : ", ", op->name());
+  return Status(Code::not_found, cat("op '", name, "' is not known; there are ", known));
+}
+
+Result<Attrs> attrs_of(const weft_node_config& c) {
+  if (c.rank > WEFT_MAX_RANK) return Status(Code::invalid, cat("node config: rank is ", c.rank, ", expected at most ", WEFT_MAX_RANK));
+  Attrs attrs;
+  attrs.axis = c.axis;
+  attrs.heads = c.heads;
+  attrs.flags = c.flags;
+  attrs.begin = c.begin;
+  attrs.end = c.end;
+  attrs.factor = c.factor;
+  attrs.dims = Shape(std::span<const int64_t>(c.dims, c.rank));
+  return attrs;
+}
+
+}  // namespace
+
+weft_status weft_model_new(weft_model** out, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(out, "out"));
+    *out = new weft_model;
+    return {};
+  });
+}
+
+void weft_model_free(weft_model* model) { delete model; }
+
+weft_status weft_model_add_input(weft_model* model, const char* name, const weft_desc* sample, uint32_t flags, weft_value* out,
+                                 weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(model, "model"));
+    WEFT_TRY(require(out, "out"));
+    WEFT_TRY(require_name(name, "input name"));
+    if (flags & ~uint32_t{WEFT_INPUT_WANT_GRAD}) return Status(Code::invalid, cat("input '", name, "': unknown flags ", flags));
+    WEFT_TRY_ASSIGN(const Desc desc, to_desc(sample));
+    WEFT_TRY_ASSIGN(const NodeId id, model->model->add_input(name, desc, flags & WEFT_INPUT_WANT_GRAD));
+    out->id = static_cast<uint32_t>(id) + 1;
+    return {};
+  });
+}
+
+weft_status weft_model_add_param(weft_model* model, const char* name, const weft_desc* desc, uint32_t init, double value, weft_param* out,
+                                 weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(model, "model"));
+    WEFT_TRY(require(out, "out"));
+    WEFT_TRY(require_name(name, "parameter name"));
+    WEFT_TRY_ASSIGN(const Desc inner, to_desc(desc));
+    if (inner.dtype != DType::f32) return Status(Code::invalid, cat("parameter '", name, "': dtype must be WEFT_F32, got ", dtype_name(inner.dtype)));
+    WEFT_TRY_ASSIGN(const InitKind kind, init_kind(init));
+    WEFT_TRY_ASSIGN(const ParamId id, model->model->add_param(name, inner.shape, {kind, value}));
+    out->id = static_cast<uint32_t>(id) + 1;
+    return {};
+  });
+}
+
+weft_status weft_model_add_node(weft_model* model, const weft_node_config* config, weft_value* out, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(model, "model"));
+    WEFT_TRY(require(config, "config"));
+    WEFT_TRY(require(out, "out"));
+    weft_node_config c;
+    WEFT_TRY(read_config(config, "weft_node_config", c));
+    WEFT_TRY_ASSIGN(const Op* op, op_of(*model, c.op));
+    WEFT_TRY_ASSIGN(const Attrs attrs, attrs_of(c));
+    if (c.n_inputs) WEFT_TRY(require(c.inputs, "inputs"));
+    if (c.n_params) WEFT_TRY(require(c.params, "params"));
+    if (c.n_inputs > 1024 || c.n_params > 1024) return Status(Code::invalid, "a node has at most 1024 inputs and 1024 parameters");
+    std::vector<NodeId> in;
+    std::vector<ParamId> params;
+    for (uint32_t i = 0; i < c.n_inputs; ++i) in.push_back(node_of(c.inputs[i]));
+    for (uint32_t i = 0; i < c.n_params; ++i) params.push_back(static_cast<ParamId>(c.params[i].id) - 1);
+    WEFT_TRY_ASSIGN(const NodeId id, model->model->add_node(c.name ? c.name : "", op, attrs, in, params));
+    out->id = static_cast<uint32_t>(id) + 1;
+    return {};
+  });
+}
+
+weft_status weft_model_add_linear(weft_model* model, const char* name, weft_value x, int64_t out_features, weft_value* out, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(model, "model"));
+    WEFT_TRY(require(out, "out"));
+    WEFT_TRY(require_name(name, "node name"));
+    Model& m = *model->model;
+    const NodeId in = node_of(x);
+    if (in < 0 || in >= static_cast<NodeId>(m.nodes().size())) return Status(Code::invalid, cat("node '", name, "': x is not a value of this model"));
+    if (out_features < 1) return Status(Code::invalid, cat("node '", name, "': out_features is ", out_features, ", expected 1 or more"));
+    if (m.find_node(name) >= 0) return Status(Code::invalid, cat("node '", name, "': the name is taken"));
+    // Tried first without the parameters, which could not be taken back.
+    const Desc weight{DType::f32, {m.desc(in, 1).shape.last(), out_features}}, bias{DType::f32, {out_features}};
+    const Operand operand{m.desc(in, 1), m.node(in).batched};
+    const Desc descs[] = {weight, bias};
+    if (auto inferred = find_op("linear")->infer({}, {&operand, 1}, descs); !inferred.ok()) return inferred.status().within(cat("node '", name, "' (linear)"));
+    WEFT_TRY_ASSIGN(const ParamId w, m.add_param(cat(name, ".weight"), weight.shape, {InitKind::normal, 0.02}));
+    WEFT_TRY_ASSIGN(const ParamId b, m.add_param(cat(name, ".bias"), bias.shape, {}));
+    const ParamId params[] = {w, b};
+    WEFT_TRY_ASSIGN(const NodeId id, m.add_node(name, find_op("linear"), {}, {&in, 1}, params));
+    out->id = static_cast<uint32_t>(id) + 1;
+    return {};
+  });
+}
+
+weft_status weft_model_add_output(weft_model* model, weft_value value, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(model, "model"));
+    return model->model->add_output(node_of(value));
+  });
+}
+
+weft_status weft_model_add_op(weft_model* model, const weft_op* op, void* payload, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(model, "model"));
+    WEFT_TRY(require(op, "op"));
+    weft_op inner;
+    WEFT_TRY(read_config(op, "weft_op", inner));
+    WEFT_TRY_ASSIGN(auto made, make_user_op(inner, payload));
+    for (const Op* known : model->user_ops)
+      if (known->name() == made->name()) return made->disown(), Status(Code::invalid, cat("op '", made->name(), "' is registered already"));
+    if (find_op(made->name())) return made->disown(), Status(Code::invalid, cat("op '", made->name(), "' is built in"));
+    model->user_ops.push_back(model->model->adopt_op(std::move(made)));
+    return {};
+  });
+}
+
+int64_t weft_model_parameters(const weft_model* model) {
+  int64_t elements = 0;
+  if (model)
+    for (const Param& p : model->model->params()) elements += p.shape.elements();
+  return elements;
+}

@@ -1,0 +1,111 @@
+#include <algorithm>
+
+#include "api/handles.h"
+
+using namespace weft;
+using namespace weft::api;
+
+namespace {
+
+double or_default(double value, double fallback) { return value == 0 ? fallback : value; }
+
+Result<OptimSettings> optim_of(const weft_optimizer* config) {
+  weft_optimizer c;
+  WEFT_TRY(read_config(config, "weft_optimizer", c));
+  OptimSettings out;
+  switch (c.rule) {
+    case WEFT_ADAMW: out.rule = Rule::adamw; break;
+    case WEFT_ADAM: out.rule = Rule::adam; break;
+    case WEFT_SGD: out.rule = Rule::sgd; break;
+    default: return Status(Code::invalid, cat("weft_optimizer.rule is ", c.rule, ", expected WEFT_ADAMW, WEFT_ADAM or WEFT_SGD"));
+  }
+  switch (c.curve) {
+    case WEFT_RATE_CONSTANT: out.curve = RateCurve::constant; break;
+    case WEFT_RATE_COSINE: out.curve = RateCurve::cosine; break;
+    default: return Status(Code::invalid, cat("weft_optimizer.curve is ", c.curve, ", expected WEFT_RATE_CONSTANT or WEFT_RATE_COSINE"));
+  }
+  out.rate = or_default(c.rate, out.rate);
+  out.momentum = c.momentum;
+  out.beta1 = or_default(c.beta1, out.beta1);
+  out.beta2 = or_default(c.beta2, out.beta2);
+  out.eps = or_default(c.eps, out.eps);
+  out.weight_decay = c.weight_decay;
+  out.decay_all = c.decay_all != 0;
+  out.warmup = c.warmup;
+  out.total = c.total;
+  out.min_rate = c.min_rate;
+  out.clip = c.clip;
+  return out;
+}
+
+Result<PlanConfig> config_of(const weft_plan_config* config) {
+  weft_plan_config c;
+  WEFT_TRY(read_config(config, "weft_plan_config", c));
+  PlanConfig out;
+  constexpr uint32_t kMost = 1u << 30;
+  if (c.ranks > kMost || c.micro_batches > kMost) return Status(Code::invalid, "weft_plan_config: ranks or micro_batches is out of range");
+  out.ranks = static_cast<int32_t>(std::max(c.ranks, 1u));
+  out.micro_batches = static_cast<int32_t>(std::max(c.micro_batches, 1u));
+  out.micro_batch_size = std::max(c.micro_batch_size, 1u);
+  out.short_size = c.short_size;
+  if (c.split > WEFT_SPLIT_UNIFORM) return Status(Code::invalid, cat("weft_plan_config.split is ", c.split, ", expected WEFT_SPLIT_COST or WEFT_SPLIT_UNIFORM"));
+  out.split = c.split == WEFT_SPLIT_UNIFORM ? SplitBy::uniform : SplitBy::cost;
+  if (c.schedule) out.schedule = c.schedule;
+  if (c.n_cuts) WEFT_TRY(require(c.cuts, "weft_plan_config.cuts"));
+  for (uint32_t i = 0; i < c.n_cuts; ++i) {
+    WEFT_TRY(require_name(c.cuts[i], "a name in weft_plan_config.cuts"));
+    out.cuts.push_back(c.cuts[i]);
+  }
+  out.seed = c.seed;
+  WEFT_TRY_ASSIGN(out.optim, optim_of(c.optimizer));
+  return out;
+}
+
+int64_t elements(const weft_plan* plan, uint32_t rank, bool owned_only) {
+  int64_t sum = 0;
+  if (!plan || rank >= plan->plan->resident.size()) return 0;
+  for (const ResidentParam& p : plan->plan->resident[rank])
+    if (p.owned || !owned_only) sum += plan->plan->model->param(p.param).shape.elements();
+  return sum;
+}
+
+}  // namespace
+
+weft_status weft_plan_new(weft_model* model, const weft_plan_config* config, weft_plan** out, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(model, "model"));
+    WEFT_TRY(require(out, "out"));
+    WEFT_TRY_ASSIGN(const PlanConfig inner, config_of(config));
+    WEFT_TRY(model->model->finish());
+    WEFT_TRY_ASSIGN(auto plan, make_plan(model->model, inner));
+    *out = new weft_plan{std::move(plan)};
+    return {};
+  });
+}
+
+void weft_plan_free(weft_plan* plan) { delete plan; }
+
+uint32_t weft_plan_stages(const weft_plan* plan) { return plan ? static_cast<uint32_t>(plan->plan->stages()) : 0; }
+
+int64_t weft_plan_bytes(const weft_plan* plan, uint32_t rank) {
+  return plan && rank < plan->plan->arena_bytes.size() ? plan->plan->arena_bytes[rank] : 0;
+}
+
+int64_t weft_plan_owned(const weft_plan* plan, uint32_t rank) { return elements(plan, rank, true); }
+int64_t weft_plan_resident(const weft_plan* plan, uint32_t rank) { return elements(plan, rank, false); }
+
+size_t weft_plan_timetable(const weft_plan* plan, char* buffer, size_t size) {
+  if (!plan) return 0;
+  try {
+    const ModePlan& train = plan->plan->mode(Mode::train);
+    const std::string text = (train.present ? train : plan->plan->mode(Mode::infer)).schedule.text();
+    if (buffer && size > 0) {
+      const size_t n = std::min(size - 1, text.size());
+      std::memcpy(buffer, text.data(), n);
+      buffer[n] = 0;
+    }
+    return text.size() + 1;
+  } catch (...) {
+    return 0;
+  }
+}

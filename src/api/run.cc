@@ -1,0 +1,207 @@
+#include <algorithm>
+
+#include "api/handles.h"
+
+using namespace weft;
+using namespace weft::api;
+
+struct weft_run {
+  std::unique_ptr<Run> run;
+  // Of the event polled last; freed by the next poll.
+  std::vector<weft_tensor*> outputs;
+  std::string text;
+
+  void drop_outputs() {
+    for (weft_tensor* t : outputs) weft_tensor_unref(t);
+    outputs.clear();
+  }
+  ~weft_run() { drop_outputs(); }
+};
+
+namespace {
+
+struct Inputs {
+  std::vector<weft_tensor*> tensors;
+  ~Inputs() {
+    for (weft_tensor* t : tensors) weft_tensor_unref(t);
+  }
+};
+
+// Checks the tensors of a batch against the model's inputs and finds the number of samples, which all must share.
+Status check_batch(const Model& model, weft_tensor* const* inputs, uint32_t n_inputs, Batch& batch) {
+  if (n_inputs != model.inputs().size())
+    return Status(Code::invalid, cat("got ", n_inputs, " inputs, the model has ", model.inputs().size()));
+  for (uint32_t i = 0; i < n_inputs; ++i) {
+    const Node& node = model.node(model.inputs()[i]);
+    if (!inputs[i]) {
+      batch.inputs.push_back(nullptr);
+      continue;
+    }
+    const Desc& found = inputs[i]->desc;
+    Desc expected = node.one.out;
+    if (found.shape.rank == expected.shape.rank) expected.shape[0] = found.shape[0];
+    if (!(found == expected))
+      return Status(Code::invalid, cat("input '", node.name, "' expects ", node.one.out.text(), " per sample, got ", found.text()));
+    if (batch.samples && batch.samples != found.shape[0])
+      return Status(Code::invalid, cat("input '", node.name, "' has ", found.shape[0], " samples, an input before it ", batch.samples));
+    batch.samples = found.shape[0];
+    batch.inputs.push_back(inputs[i]->data);
+  }
+  return {};
+}
+
+Result<Part> part_of(const Plan& plan, uint32_t what) {
+  if (what == WEFT_VALUE) return Part::value;
+  if (what == WEFT_GRAD) return Part::grad;
+  const uint32_t state = what - WEFT_STATE;
+  const uint32_t has = static_cast<uint32_t>(slots(plan.config.optim));
+  if (state >= has) return Status(Code::invalid, cat("what is ", what, "; this optimizer has ", has, " state tensors per parameter"));
+  return state == 0 ? Part::state0 : Part::state1;
+}
+
+// The named parameter and the floats of a tensor of its shape.
+struct Access {
+  ParamId param;
+  Part part;
+  std::span<float> floats;
+};
+
+Status check_idle(const weft_run& run) {
+  return run.run->idle() ? Status() : Status(Code::state, "steps are under way; poll their final events first");
+}
+
+Result<Access> access(const weft_run& run, const char* name, uint32_t what, const weft_tensor& tensor) {
+  const Plan& plan = run.run->plan();
+  const ParamId id = plan.model->find_param(name);
+  if (id < 0) return Status(Code::not_found, cat("the model has no parameter '", name, "'"));
+  WEFT_TRY_ASSIGN(const Part part, part_of(plan, what));
+  const Desc expected{DType::f32, plan.model->param(id).shape};
+  if (!(tensor.desc == expected))
+    return Status(Code::invalid, cat("parameter '", name, "' is ", expected.text(), ", the tensor ", tensor.desc.text()));
+  return Access{id, part, {static_cast<float*>(tensor.data), static_cast<size_t>(expected.elements())}};
+}
+
+Status read_input_grad(weft_run& run, NodeId input, weft_tensor& tensor) {
+  Desc expected = run.run->plan().model->node(input).one.out;
+  const Desc& found = tensor.desc;
+  if (found.shape.rank == expected.shape.rank) expected.shape[0] = found.shape[0];
+  if (!(found == expected))
+    return Status(Code::invalid, cat("gradient of input '", run.run->plan().model->node(input).name, "' is ", expected.text(), ", the tensor ", found.text()));
+  return run.run->read_input_grad(input, {static_cast<float*>(tensor.data), static_cast<size_t>(found.elements())});
+}
+
+Status wrap_outputs(weft_run& run, const std::vector<View>& views) {
+  for (const View& view : views) {
+    auto tensor = std::make_unique<weft_tensor>();
+    tensor->desc = view.desc;
+    tensor->data = view.data;
+    run.outputs.push_back(tensor.release());
+  }
+  return {};
+}
+
+}  // namespace
+
+weft_status weft_run_start(const weft_plan* plan, const weft_run_config* config, weft_run** out, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(plan, "plan"));
+    WEFT_TRY(require(out, "out"));
+    weft_run_config c;
+    WEFT_TRY(read_config(config, "weft_run_config", c));
+    if (c.threads) return Status(Code::unsupported, cat("weft_run_config.threads is ", c.threads, "; this version computes inside weft_run_poll, set 0"));
+    auto run = std::make_unique<weft_run>();
+    WEFT_TRY_ASSIGN(run->run, start_inline(plan->plan));
+    *out = run.release();
+    return {};
+  });
+}
+
+void weft_run_free(weft_run* run) { delete run; }
+
+weft_status weft_run_submit(weft_run* run, weft_tensor* const* inputs, uint32_t n_inputs, uint32_t flags, uint64_t tag, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(run, "run"));
+    if (n_inputs) WEFT_TRY(require(inputs, "inputs"));
+    StepRequest request;
+    switch (flags) {
+      case WEFT_TRAIN: break;
+      case WEFT_NO_UPDATE: request.update = false; break;
+      case WEFT_EVAL: request.mode = Mode::eval; break;
+      case WEFT_FORWARD: request.mode = Mode::infer; break;
+      default: return Status(Code::invalid, cat("flags are ", flags, ", expected WEFT_TRAIN, _NO_UPDATE, _EVAL or _FORWARD"));
+    }
+    request.tag = tag;
+    WEFT_TRY(check_batch(*run->run->plan().model, inputs, n_inputs, request.batch));
+    auto kept = std::make_shared<Inputs>();
+    for (uint32_t i = 0; i < n_inputs; ++i)
+      if (inputs[i]) kept->tensors.push_back(weft_tensor_ref(inputs[i]));
+    request.keep = std::move(kept);
+    return run->run->submit(std::move(request));
+  });
+}
+
+weft_status weft_run_poll(weft_run* run, weft_event* event, int64_t timeout_ns) {
+  weft_status found = 0;
+  const weft_status status = guard(nullptr, [&]() -> Status {
+    WEFT_TRY(require(run, "run"));
+    WEFT_TRY(require(event, "event"));
+    if (event->size < sizeof(weft_event)) return Status(Code::invalid, "weft_event.size is too small; start from WEFT_EVENT_INIT");
+    run->drop_outputs();
+    RunEvent inner;
+    if (!run->run->poll(inner, timeout_ns)) return {};
+    if (inner.outputs) WEFT_TRY(wrap_outputs(*run, *inner.outputs));
+    run->text = inner.status.text();
+    const uint32_t size = event->size;
+    *event = weft_event{};
+    event->size = size;
+    event->kind = static_cast<uint32_t>(inner.kind);
+    event->tag = inner.tag;
+    event->status = static_cast<weft_status>(inner.status.code());
+    event->micro_batch = static_cast<uint32_t>(inner.micro_batch);
+    event->step = inner.step;
+    event->loss = inner.loss;
+    event->grad_norm = inner.grad_norm;
+    event->outputs = run->outputs.data();
+    event->n_outputs = static_cast<uint32_t>(run->outputs.size());
+    event->text = inner.status.ok() ? nullptr : run->text.c_str();
+    found = 1;
+    return {};
+  });
+  return status < 0 ? status : found;
+}
+
+weft_status weft_run_read(weft_run* run, const char* name, uint32_t what, weft_tensor* tensor, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(run, "run"));
+    WEFT_TRY(require_name(name, "name"));
+    WEFT_TRY(require(tensor, "tensor"));
+    WEFT_TRY(check_idle(*run));
+    const Model& model = *run->run->plan().model;
+    const NodeId node = model.find_node(name);
+    if (what == WEFT_GRAD && model.find_param(name) < 0 && node >= 0 && model.node(node).is_input()) return read_input_grad(*run, node, *tensor);
+    WEFT_TRY_ASSIGN(const Access a, access(*run, name, what, *tensor));
+    return run->run->read(a.param, a.part, a.floats);
+  });
+}
+
+weft_status weft_run_write(weft_run* run, const char* name, uint32_t what, const weft_tensor* tensor, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(run, "run"));
+    WEFT_TRY(require_name(name, "name"));
+    WEFT_TRY(require(tensor, "tensor"));
+    WEFT_TRY(check_idle(*run));
+    WEFT_TRY_ASSIGN(const Access a, access(*run, name, what, *tensor));
+    return run->run->write(a.param, a.part, a.floats);
+  });
+}
+
+weft_status weft_run_digest(weft_run* run, char digest[33], weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(run, "run"));
+    WEFT_TRY(require(digest, "digest"));
+    WEFT_TRY(check_idle(*run));
+    WEFT_TRY_ASSIGN(const Digest value, run_digest(*run->run));
+    std::memcpy(digest, value.hex().c_str(), 33);
+    return {};
+  });
+}

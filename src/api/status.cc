@@ -1,0 +1,80 @@
+#include <algorithm>
+
+#include "api/handles.h"
+
+namespace weft::api {
+
+static_assert(sizeof(weft_error) == 512);
+#define WEFT_SAME_VALUE_(inner, outer) static_assert(static_cast<int32_t>(Code::inner) == WEFT_##outer)
+WEFT_SAME_VALUE_(ok, OK);
+WEFT_SAME_VALUE_(invalid, EINVAL);
+WEFT_SAME_VALUE_(no_memory, ENOMEM);
+WEFT_SAME_VALUE_(state, ESTATE);
+WEFT_SAME_VALUE_(again, EAGAIN);
+WEFT_SAME_VALUE_(canceled, ECANCELED);
+WEFT_SAME_VALUE_(timed_out, ETIMEDOUT);
+WEFT_SAME_VALUE_(peer, EPEER);
+WEFT_SAME_VALUE_(protocol, EPROTO);
+WEFT_SAME_VALUE_(unsupported, ENOTSUP);
+WEFT_SAME_VALUE_(not_found, ENOENT);
+WEFT_SAME_VALUE_(user, EUSER);
+WEFT_SAME_VALUE_(internal, EINTERNAL);
+WEFT_SAME_VALUE_(io, EIO);
+WEFT_SAME_VALUE_(data, EDATA);
+
+weft_status report(const Status& status, weft_error* err) {
+  if (status.ok()) return WEFT_OK;
+  const weft_status code = static_cast<weft_status>(status.code());
+  if (err && err->size >= offsetof(weft_error, text) + 2) {
+    err->status = code;
+    const size_t room = std::min<size_t>(err->size, sizeof *err) - offsetof(weft_error, text) - 1;
+    const size_t n = std::min(room, status.text().size());
+    std::memcpy(err->text, status.text().data(), n);
+    err->text[n] = 0;
+  }
+  return code;
+}
+
+Status require(const void* pointer, const char* name) {
+  return pointer ? Status() : Status(Code::invalid, cat(name, " is NULL"));
+}
+
+Status require_name(const char* text, const char* what) {
+  if (!text) return Status(Code::invalid, cat(what, " is NULL"));
+  return {};
+}
+
+Result<Desc> to_desc(const weft_desc* desc) {
+  WEFT_TRY(require(desc, "desc"));
+  if (desc->dtype < WEFT_F32 || desc->dtype > WEFT_F64)
+    return Status(Code::invalid, cat("dtype is ", desc->dtype, ", expected WEFT_F32, WEFT_I32 or WEFT_F64"));
+  if (desc->rank > WEFT_MAX_RANK) return Status(Code::invalid, cat("rank is ", desc->rank, ", expected at most ", WEFT_MAX_RANK));
+  const std::span<const int64_t> dims(desc->dims, desc->rank);
+  const DType dtype = static_cast<DType>(desc->dtype);
+  WEFT_TRY(check_shape(dims, dtype));
+  return Desc{dtype, Shape(dims)};
+}
+
+weft_desc from_desc(const Desc& desc) {
+  weft_desc out = {};
+  out.dtype = static_cast<uint32_t>(desc.dtype);
+  out.rank = static_cast<uint32_t>(desc.shape.rank);
+  for (int i = 0; i < desc.shape.rank; ++i) out.dims[i] = desc.shape[i];
+  return out;
+}
+
+}  // namespace weft::api
+
+const char* weft_status_text(weft_status status) {
+  switch (status) {
+#define WEFT_STATUS_CASE_(name, value, text) \
+  case value: return text;
+    WEFT_STATUS_MAP(WEFT_STATUS_CASE_)
+#undef WEFT_STATUS_CASE_
+    default: return "unknown status";
+  }
+}
+
+#define WEFT_TEXT_(x) #x
+#define WEFT_VERSION_TEXT_(major, minor, patch) WEFT_TEXT_(major) "." WEFT_TEXT_(minor) "." WEFT_TEXT_(patch)
+const char* weft_version(void) { return WEFT_VERSION_TEXT_(WEFT_VERSION_MAJOR, WEFT_VERSION_MINOR, WEFT_VERSION_PATCH); }

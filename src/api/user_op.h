@@ -1,0 +1,36 @@
+// An op made of the caller's C callbacks.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "ops/op.h"
+#include "weft.h"
+
+namespace weft::api {
+
+class UserOp final : public Op {
+ public:
+  UserOp(const weft_op& op, void* payload) : op_(op), name_(op.name), payload_(payload) {}
+  ~UserOp() override;
+  void disown() { op_.destroy = nullptr; }   // registration failed: the payload stays the caller's
+
+  std::string_view name() const override { return name_; }
+  uint32_t version() const override { return op_.version; }
+  bool differentiable(int) const override { return op_.backward != nullptr; }
+  // What a callback reads is not known, so all of forward is kept.
+  Uses uses_input(const Attrs&) const override { return {.in = ~0u, .out = true, .stash = false}; }
+  Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in, std::span<const Desc> weights) const override;
+  Cost cost(const Attrs& attrs, std::span<const Desc> in, std::span<const Desc> weights, const Desc& out) const override;
+  Status forward(const Call& call) const override;
+  Status input_grad(const Call& call) const override;
+
+ private:
+  weft_op op_;
+  std::string name_;
+  void* payload_;
+};
+
+Result<std::shared_ptr<UserOp>> make_user_op(const weft_op& op, void* payload);
+
+}  // namespace weft::api
