@@ -1,0 +1,52 @@
+// A frame: one message of the transport, a header of 64 bytes and at most 1 MiB of payload. All numbers are little-endian. The layout is
+// documented byte by byte in weft-wire(7).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/result.h"
+
+namespace weft {
+
+constexpr size_t kHeaderBytes = 64;
+constexpr size_t kMaxPayload = size_t{1} << 20;
+constexpr size_t kMaxFrame = kHeaderBytes + kMaxPayload;
+constexpr uint32_t kMagic = 0x54464557;   // "WEFT"
+constexpr uint8_t kWireMajor = 1, kWireMinor = 0;
+
+enum class FrameKind : uint8_t {
+  hello = 1,      // control lane, first frame each way: who speaks, what it speaks of
+  data = 2,       // data lane: a piece of a tensor of (step, edge, micro-batch)
+  grant = 3,      // control lane: room for (step, edge, micro-batch)
+  message = 4,    // control lane: a piece of a message of the runtime; `edge` is its type
+  heartbeat = 5,  // control lane: the loop lives; payload: what the rank does, as text
+  abort = 6,      // control lane: the run has failed; payload: origin and text
+  abort_ack = 7,  // control lane: the abort was heard
+  bye = 8,        // control lane: an orderly end
+};
+
+struct FrameHeader {
+  FrameKind kind = FrameKind::data;
+  uint8_t flags = 0;              // 0
+  uint32_t incarnation = 0;       // of the run; a frame of another one is refused
+  uint16_t source = 0, destination = 0;   // ranks
+  uint64_t step = 0;              // sequence of the step
+  uint32_t micro_batch = 0;
+  uint32_t edge = 0;
+  uint64_t sequence = 0;          // per lane and direction, from 0 without gaps
+  uint64_t offset = 0;            // of this piece in the whole
+  uint32_t total = 0;             // bytes of the whole, in units that `offset` counts; see weft-wire(7)
+  uint32_t length = 0;            // payload bytes that follow
+  friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
+};
+
+// Writes the 64 bytes, with checks (XXH3-64, low 32 bits) over payload and header.
+void encode_header(const FrameHeader& header, std::span<const std::byte> payload, std::span<std::byte, kHeaderBytes> out);
+
+// Checks length, magic, major version, kind and both checks; `payload` is the rest of the frame. Errors say what was expected and found.
+Result<FrameHeader> decode_frame(std::span<const std::byte> frame, std::span<const std::byte>* payload);
+
+}  // namespace weft
