@@ -1,0 +1,34 @@
+// The cases of the op suite: one row each. A new op joins with a row in cases.cc and a plain forward in reference.cc.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ops/op.h"
+
+namespace weft::test {
+
+struct OpCase {
+  std::string name;  // "<op>/<what is special about it>"
+  std::string op;
+  Attrs attrs{};
+  std::vector<Operand> in{};
+  std::vector<Desc> weights{};
+  double tolerance = 1e-5;    // of max(1, |value|), for values and gradients alike
+  int32_t low = 0, high = 0;  // i32 inputs are drawn from [low, high)
+  bool training = true;
+};
+
+// An op refuses these operands; the error contains `says`.
+struct BadCase {
+  std::string op;
+  Attrs attrs{};
+  std::vector<Operand> in{};
+  std::vector<Desc> weights{};
+  std::string says{};
+};
+
+std::vector<OpCase> op_cases();
+std::vector<BadCase> bad_cases();
+
+}  // namespace weft::test

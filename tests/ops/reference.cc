@@ -1,0 +1,248 @@
+#include "ops/reference.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numbers>
+
+#include "base/rng.h"
+
+namespace weft::test {
+
+namespace {
+
+using Values = std::vector<double>;
+
+template <typename F>
+Values each(const Values& x, F f) {
+  Values out;
+  for (double v : x) out.push_back(f(v));
+  return out;
+}
+
+template <typename F>
+Values pairs(const RefCall& c, F f) {
+  Values out;
+  for (size_t i = 0; i < c.in[0].v.size(); ++i) out.push_back(f(c.in[0].v[i], c.in[1].v[i]));
+  return out;
+}
+
+// A tensor as [outer, axis, inner].
+struct Split {
+  int64_t outer, axis, inner;
+  Split(const Shape& shape, int at) : outer(shape.elements(0, at)), axis(shape[at]), inner(shape.elements(at + 1, shape.rank)) {}
+};
+
+double& at(Values& v, int64_t i) { return v[static_cast<size_t>(i)]; }
+double at(const Values& v, int64_t i) { return v[static_cast<size_t>(i)]; }
+
+Values add(const RefCall& c) { return pairs(c, std::plus<double>()); }
+Values mul(const RefCall& c) { return pairs(c, std::multiplies<double>()); }
+Values relu(const RefCall& c) {
+  return each(c.in[0].v, [](double x) { return x > 0 ? x : 0; });
+}
+Values reshape(const RefCall& c) { return c.in[0].v; }
+Values scale(const RefCall& c) {
+  return each(c.in[0].v, [&](double x) { return x * c.attrs.factor; });
+}
+
+Values gelu(const RefCall& c) {
+  return each(c.in[0].v, [&](double x) {
+    if (c.attrs.flags & kTanh) return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+    return 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2));
+  });
+}
+
+Values mse(const RefCall& c) {
+  double sum = 0;
+  for (double e : pairs(c, std::minus<double>())) sum += e * e;
+  return {sum};
+}
+
+void softmax_row(double* x, int64_t n) {
+  const double top = *std::max_element(x, x + n);
+  double sum = 0;
+  for (int64_t i = 0; i < n; ++i) sum += x[i] = std::exp(x[i] - top);
+  for (int64_t i = 0; i < n; ++i) x[i] /= sum;
+}
+
+Values softmax(const RefCall& c) {
+  Values out = c.in[0].v;
+  const int64_t n = c.in[0].shape.last();
+  for (size_t row = 0; row < out.size(); row += static_cast<size_t>(n)) softmax_row(&out[row], n);
+  return out;
+}
+
+Values softmax_cross_entropy(const RefCall& c) {
+  const Values p = softmax(c);
+  double sum = 0;
+  for (size_t r = 0; r < c.in[1].v.size(); ++r)
+    if (const auto target = static_cast<int64_t>(c.in[1].v[r]); target >= 0)
+      sum -= std::log(at(p, static_cast<int64_t>(r) * c.in[0].shape.last() + target));
+  return {sum};
+}
+
+Values layer_norm(const RefCall& c) {
+  Values out = c.in[0].v;
+  const int64_t n = c.in[0].shape.last();
+  for (size_t row = 0; row < out.size(); row += static_cast<size_t>(n)) {
+    double mean = 0, variance = 0;
+    for (int64_t i = 0; i < n; ++i) mean += out[row + static_cast<size_t>(i)] / static_cast<double>(n);
+    for (int64_t i = 0; i < n; ++i) variance += std::pow(out[row + static_cast<size_t>(i)] - mean, 2) / static_cast<double>(n);
+    for (int64_t i = 0; i < n; ++i) {
+      double& x = out[row + static_cast<size_t>(i)];
+      x = (x - mean) / std::sqrt(variance + c.attrs.factor) * at(c.weights[0].v, i) + at(c.weights[1].v, i);
+    }
+  }
+  return out;
+}
+
+Values mean(const RefCall& c) {
+  const Split s(c.in[0].shape, c.attrs.axis);
+  Values out(static_cast<size_t>(s.outer * s.inner));
+  for (int64_t o = 0; o < s.outer; ++o)
+    for (int64_t a = 0; a < s.axis; ++a)
+      for (int64_t i = 0; i < s.inner; ++i)
+        at(out, o * s.inner + i) += at(c.in[0].v, (o * s.axis + a) * s.inner + i) / static_cast<double>(s.axis);
+  return out;
+}
+
+Values slice(const RefCall& c) {
+  const Split s(c.in[0].shape, c.attrs.axis);
+  Values out;
+  for (int64_t o = 0; o < s.outer; ++o)
+    for (int64_t a = c.attrs.begin; a < c.attrs.end; ++a)
+      for (int64_t i = 0; i < s.inner; ++i) out.push_back(at(c.in[0].v, (o * s.axis + a) * s.inner + i));
+  return out;
+}
+
+Values concat(const RefCall& c) {
+  Values out;
+  for (int64_t o = 0; o < c.in[0].shape.elements(0, c.attrs.axis); ++o)
+    for (const RefTensor& x : c.in) {
+      const int64_t run = x.shape.elements(c.attrs.axis, x.shape.rank);
+      for (int64_t i = 0; i < run; ++i) out.push_back(at(x.v, o * run + i));
+    }
+  return out;
+}
+
+Values transpose(const RefCall& c) {
+  const Shape& in = c.in[0].shape;
+  Shape shape = in;
+  for (int i = 0; i < in.rank; ++i) shape[i] = in[static_cast<int>(c.attrs.dims[i])];
+  Values out;
+  for (int64_t e = 0; e < in.elements(); ++e) {
+    int64_t from = 0;
+    for (int64_t i = in.rank - 1, rest = e; i >= 0; rest /= shape[static_cast<int>(i)], --i) {
+      const int axis = static_cast<int>(c.attrs.dims[static_cast<int>(i)]);
+      from += rest % shape[static_cast<int>(i)] * in.elements(axis + 1, in.rank);
+    }
+    out.push_back(at(c.in[0].v, from));
+  }
+  return out;
+}
+
+Values dropout(const RefCall& c) {
+  if (!c.training) return c.in[0].v;
+  const Stream stream = Stream::dropout(c.key.seed, c.key.step, c.key.micro_batch, c.key.node);
+  Values out = c.in[0].v;
+  for (size_t i = 0; i < out.size(); ++i)
+    out[i] = unit(stream.draw(i / 4)[i % 4]) > c.attrs.factor ? out[i] / (1 - c.attrs.factor) : 0;
+  return out;
+}
+
+Values embedding(const RefCall& c) {
+  const int64_t d = c.weights[0].shape[1], t = c.in[0].shape.last();
+  Values out;
+  for (int64_t i = 0; i < c.in[0].shape.elements(); ++i) {
+    const int64_t row = c.attrs.flags & kPositions ? i % t : static_cast<int64_t>(at(c.in[0].v, i));
+    for (int64_t j = 0; j < d; ++j) out.push_back(at(c.weights[0].v, row * d + j));
+  }
+  return out;
+}
+
+Values linear(const RefCall& c) {
+  const bool out_in = c.attrs.flags & kOutIn;
+  const int64_t k = c.in[0].shape.last(), n = c.weights[0].shape[out_in ? 0 : 1], rows = c.in[0].shape.elements() / k;
+  Values out;
+  for (int64_t r = 0; r < rows; ++r)
+    for (int64_t j = 0; j < n; ++j) {
+      double sum = c.weights.size() == 2 ? at(c.weights[1].v, j) : 0;
+      for (int64_t i = 0; i < k; ++i) sum += at(c.in[0].v, r * k + i) * at(c.weights[0].v, out_in ? j * k + i : i * n + j);
+      out.push_back(sum);
+    }
+  return out;
+}
+
+Values matmul(const RefCall& c) {
+  const Shape &a = c.in[0].shape, &b = c.in[1].shape;
+  const int64_t m = a[a.rank - 2], k = a.last(), n = b.last();
+  Values out;
+  for (int64_t p = 0; p < a.elements(0, a.rank - 2); ++p)
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t j = 0; j < n; ++j) {
+        double sum = 0;
+        for (int64_t l = 0; l < k; ++l) sum += at(c.in[0].v, (p * m + i) * k + l) * at(c.in[1].v, (p * k + l) * n + j);
+        out.push_back(sum);
+      }
+  return out;
+}
+
+Values attention(const RefCall& c) {
+  const Shape& in = c.in[0].shape;
+  const bool packed = c.in.size() == 1;
+  const int64_t t = in[in.rank - 2], d = packed ? in.last() / 3 : in.last(), size = d / c.attrs.heads;
+  const auto value = [&](int which, int64_t row, int64_t column) {
+    return packed ? at(c.in[0].v, row * in.last() + which * d + column)
+                  : at(c.in[static_cast<size_t>(which)].v, row * in.last() + column);
+  };
+  Values out(static_cast<size_t>(in.elements(0, in.rank - 1) * d));
+  for (int64_t sample = 0; sample < in.elements(0, in.rank - 2); ++sample)
+    for (int64_t head = 0; head < c.attrs.heads; ++head)
+      for (int64_t i = 0; i < t; ++i) {
+        const int64_t seen = c.attrs.flags & kCausal ? i + 1 : t, base = sample * t, first = head * size;
+        Values p(static_cast<size_t>(seen));
+        for (int64_t j = 0; j < seen; ++j) {
+          for (int64_t e = first; e < first + size; ++e) at(p, j) += value(0, base + i, e) * value(1, base + j, e);
+          at(p, j) /= std::sqrt(static_cast<double>(size));
+        }
+        softmax_row(p.data(), seen);
+        for (int64_t j = 0; j < seen; ++j)
+          for (int64_t e = first; e < first + size; ++e) at(out, (base + i) * d + e) += at(p, j) * value(2, base + j, e);
+      }
+  return out;
+}
+
+}  // namespace
+
+RefForward find_reference(const std::string& op) {
+  static constexpr struct {
+    const char* name;
+    RefForward forward;
+  } rows[] = {
+      {"add", add},
+      {"attention", attention},
+      {"concat", concat},
+      {"dropout", dropout},
+      {"embedding", embedding},
+      {"gelu", gelu},
+      {"layer_norm", layer_norm},
+      {"linear", linear},
+      {"matmul", matmul},
+      {"mean", mean},
+      {"mse", mse},
+      {"mul", mul},
+      {"relu", relu},
+      {"reshape", reshape},
+      {"scale", scale},
+      {"slice", slice},
+      {"softmax", softmax},
+      {"softmax_cross_entropy", softmax_cross_entropy},
+      {"transpose", transpose},
+  };
+  for (const auto& row : rows)
+    if (op == row.name) return row.forward;
+  return nullptr;
+}
+
+}  // namespace weft::test
