@@ -1,6 +1,7 @@
 // The cases of the op suite: one row each. A new op joins with a row in cases.cc and a plain forward in reference.cc.
 #pragma once
 
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -27,6 +28,9 @@ struct BadCase {
   std::vector<Desc> weights{};
   std::string says{};
 };
+
+// How GoogleTest names a row in a failure.
+inline void PrintTo(const OpCase& c, std::ostream* out) { *out << c.name; }
 
 std::vector<OpCase> op_cases();
 std::vector<BadCase> bad_cases();

@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""Writes op_values.json beside itself: values and gradients of each op as JAX computes them, in double precision.
+
+    python3 -m venv venv && venv/bin/pip install jax && venv/bin/python tests/data/make_op_values.py
+
+Inputs have three decimals and are exact in the file; a float rounds them once. One line per case.
+"""
+import json
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+jax.config.update("jax_enable_x64", True)
+jax.config.update("jax_platforms", "cpu")
+rng = np.random.default_rng(20)
+
+TANH, CAUSAL, OUT_IN, POSITIONS = 1, 2, 4, 8
+cases = []
+
+
+def exact(x):
+    """Three decimals, rounded to a float."""
+    return np.float32(np.round(x, 3)).astype(np.float64)
+
+
+def normal(*shape):
+    return exact(rng.standard_normal(shape))
+
+
+def integers(low, high, *shape):
+    return rng.integers(low, high, shape).astype(np.int32)
+
+
+def flat(x):
+    return [float(f"{v:.9g}") for v in np.asarray(x, dtype=np.float64).ravel()]
+
+
+def tensor(x):
+    kind = "i32" if x.dtype == np.int32 else "f32"
+    data = [int(v) for v in x.ravel()] if kind == "i32" else [float(f"{v:.7g}") for v in x.ravel()]
+    return {"dtype": kind, "shape": list(x.shape), "data": data}
+
+
+def case(name, op, forward, inputs, weights=(), denominator=None, **attrs):
+    """forward(inputs, weights) -> out; a loss has a denominator and its gradient is divided by it."""
+    inputs, weights = [x if x.dtype == np.int32 else exact(x) for x in inputs], list(weights)
+    floats = [i for i, x in enumerate(inputs) if x.dtype == np.float64]
+    if denominator is not None:
+        floats = floats[:1]  # targets have no gradient
+
+    def run(some, w):
+        full = list(inputs)
+        for i, x in zip(floats, some):
+            full[i] = x
+        return forward(full, w)
+
+    out, back = jax.vjp(run, [jnp.asarray(inputs[i]) for i in floats], [jnp.asarray(w) for w in weights])
+    dout = normal(*out.shape) if denominator is None else np.full(out.shape, 1 / denominator)
+    din, dweights = back(jnp.asarray(dout))
+    gradients = [None] * len(inputs)
+    for i, g in zip(floats, din):
+        gradients[i] = flat(g)
+    row = {"name": name, "op": op, "attrs": attrs, "in": [tensor(x) for x in inputs], "weights": [tensor(w) for w in weights],
+           "out": flat(out), "din": gradients, "dweights": [flat(g) for g in dweights]}
+    if denominator is None:
+        row["dout"] = flat(dout)
+    else:
+        row["denominator"] = denominator
+    cases.append(row)
+
+
+def linear(out_in):
+    return lambda x, w: x[0] @ (w[0].T if out_in else w[0]) + (w[1] if len(w) == 2 else 0)
+
+
+def attention(heads, causal):
+    def forward(x, _):
+        q, k, v = jnp.split(x[0], 3, axis=-1) if len(x) == 1 else x
+        split = [y.reshape(*y.shape[:-1], heads, -1) for y in (q, k, v)]
+        return jax.nn.dot_product_attention(*split, is_causal=causal).reshape(q.shape)
+    return forward
+
+
+def layer_norm(eps):
+    return lambda x, w: jax.nn.standardize(x[0], axis=-1, epsilon=eps) * w[0] + w[1]
+
+
+def cross_entropy(x, _):
+    logits, targets = x
+    picked = jnp.take_along_axis(jax.nn.log_softmax(logits), jnp.maximum(targets, 0)[..., None], axis=-1)[..., 0]
+    return -jnp.sum(jnp.where(targets >= 0, picked, 0)).reshape(1)
+
+
+case("add", "add", lambda x, _: x[0] + x[1], [normal(3, 5), normal(3, 5)])
+case("attention packed", "attention", attention(2, False), [normal(2, 5, 24)], heads=2)
+case("attention causal", "attention", attention(3, True), [normal(2, 6, 36)], heads=3, flags=CAUSAL)
+case("attention three inputs", "attention", attention(2, True), [normal(2, 4, 8) for _ in range(3)], heads=2, flags=CAUSAL)
+case("concat", "concat", lambda x, _: jnp.concatenate(x, axis=1), [normal(2, 3, 2), normal(2, 1, 2), normal(2, 2, 2)], axis=1)
+case("embedding", "embedding", lambda x, w: w[0][x[0]], [integers(0, 7, 2, 5)], [normal(7, 6)])
+case("embedding positions", "embedding", lambda x, w: jnp.broadcast_to(w[0][:5], (2, 5, 6)), [integers(0, 7, 2, 5)], [normal(7, 6)],
+     flags=POSITIONS)
+case("gelu erf", "gelu", lambda x, _: jax.nn.gelu(x[0], approximate=False), [3 * normal(4, 9)])
+case("gelu tanh", "gelu", lambda x, _: jax.nn.gelu(x[0], approximate=True), [3 * normal(4, 9)], flags=TANH)
+case("layer norm", "layer_norm", layer_norm(1e-5), [normal(2, 3, 19)], [normal(19), normal(19)], factor=1e-5)
+case("layer norm far from 0", "layer_norm", layer_norm(1e-5), [normal(4, 33) + 10], [normal(33), normal(33)], factor=1e-5)
+case("linear", "linear", linear(False), [normal(2, 3, 7)], [normal(7, 5), normal(5)])
+case("linear no bias", "linear", linear(False), [normal(4, 7)], [normal(7, 5)])
+case("linear out in", "linear", linear(True), [normal(4, 7)], [normal(5, 7), normal(5)], flags=OUT_IN)
+case("matmul", "matmul", lambda x, _: x[0] @ x[1], [normal(2, 3, 4, 5), normal(2, 3, 5, 2)])
+case("mean last", "mean", lambda x, _: x[0].mean(axis=2), [normal(2, 3, 7)], axis=2)
+case("mean middle", "mean", lambda x, _: x[0].mean(axis=1), [normal(2, 5, 7)], axis=1)
+case("mse", "mse", lambda x, _: jnp.sum((x[0] - x[1]) ** 2).reshape(1), [normal(3, 7), normal(3, 7)], denominator=21)
+case("mul", "mul", lambda x, _: x[0] * x[1], [normal(3, 5), normal(3, 5)])
+case("relu", "relu", lambda x, _: jax.nn.relu(x[0]), [normal(4, 9)])
+case("reshape", "reshape", lambda x, _: x[0].reshape(-1, 6), [normal(2, 3, 4)], dims=[-1, 6])
+case("scale", "scale", lambda x, _: x[0] * 0.75, [normal(3, 7)], factor=0.75)
+case("slice", "slice", lambda x, _: x[0][:, 1:3], [normal(2, 4, 3)], axis=1, begin=1, end=3)
+case("softmax", "softmax", lambda x, _: jax.nn.softmax(x[0]), [3 * normal(4, 17)])
+case("softmax far from 0", "softmax", lambda x, _: jax.nn.softmax(x[0]), [20 * normal(4, 5) + 500])
+case("cross entropy", "softmax_cross_entropy", cross_entropy, [2 * normal(3, 4, 11), integers(0, 11, 3, 4)], denominator=12)
+case("cross entropy ignored", "softmax_cross_entropy", cross_entropy,
+     [2 * normal(2, 5, 11), np.int32([[3, -1, 0, 10, -1], [-1, -1, 7, 7, 2]])], denominator=6)
+case("transpose", "transpose", lambda x, _: x[0].transpose(0, 2, 1, 3), [normal(2, 3, 2, 4)], dims=[0, 2, 1, 3])
+
+path = pathlib.Path(__file__).with_name("op_values.json")
+lines = [json.dumps(row, separators=(",", ":")) for row in cases]
+path.write_text("[\n" + ",\n".join(lines) + "\n]\n")
