@@ -8,59 +8,13 @@
 
 #include "base/rng.h"
 #include "ops/cases.h"
+#include "ops/problem.h"
 #include "ops/reference.h"
 #include "ops/runner.h"
 #include "support/threaded_tiles.h"
 
 namespace weft::test {
 namespace {
-
-// Normal numbers, none near 0: a step of the differences never crosses the corner of relu.
-Bytes random_floats(int64_t count, uint64_t purpose) {
-  const Stream stream = Stream::data(7, purpose);
-  std::vector<float> x(static_cast<size_t>(count));
-  for (size_t i = 0; i < x.size(); ++i) {
-    x[i] = static_cast<float>(stream.normal(i)[0]);
-    if (std::fabs(x[i]) < 0.01f) x[i] = std::copysign(0.01f, x[i]);
-  }
-  Bytes out(x.size() * sizeof(float));
-  if (!x.empty()) std::memcpy(out.data(), x.data(), out.size());
-  return out;
-}
-
-Bytes random_ints(int64_t count, int32_t low, int32_t high, uint64_t purpose) {
-  const Stream stream = Stream::data(7, purpose);
-  std::vector<int32_t> x(static_cast<size_t>(count));
-  for (size_t i = 0; i < x.size(); ++i) x[i] = low + static_cast<int32_t>(stream.below(i, static_cast<uint64_t>(high - low)));
-  Bytes out(x.size() * sizeof(int32_t));
-  std::memcpy(out.data(), x.data(), out.size());
-  return out;
-}
-
-Problem problem_of(const OpCase& c) {
-  Problem p{.op = find_op(c.op), .attrs = c.attrs, .in = c.in, .weights = c.weights, .training = c.training};
-  if (!p.op) {
-    ADD_FAILURE() << "no op '" << c.op << "'";
-    return p;
-  }
-  auto inferred = p.op->infer(p.attrs, p.in, p.weights);
-  if (!inferred.ok()) {
-    ADD_FAILURE() << inferred.status().text();
-    p.op = nullptr;
-    return p;
-  }
-  p.inferred = inferred.take();
-  uint64_t purpose = 0;
-  for (const Operand& in : p.in)
-    p.in_data.push_back(in.desc.dtype == DType::i32 ? random_ints(in.desc.elements(), c.low, c.high, ++purpose)
-                                                    : random_floats(in.desc.elements(), ++purpose));
-  for (const Desc& desc : p.weights) {
-    p.weight_data.push_back(random_floats(desc.elements(), ++purpose));
-    p.acc.push_back(random_floats(desc.elements(), ++purpose));
-  }
-  if (!p.op->is_loss()) p.dout = random_floats(p.inferred.out.elements(), ++purpose);
-  return p;
-}
 
 RefCall reference_of(const Problem& p) {
   RefCall c{.attrs = p.attrs, .in = {}, .weights = {}, .key = p.key, .training = p.training};
