@@ -22,6 +22,9 @@ class Stream {
   static Stream dropout(uint64_t seed, uint64_t step, uint32_t micro_batch, uint32_t node);
 
   Philox draw(uint64_t index) const;
+  // draw(index) is philox({index, high()}, key()), low words first: for kernels that make many blocks at once.
+  uint64_t key() const { return key_; }
+  uint64_t high() const { return high_; }
   // Two independent standard normals; IEEE arithmetic alone, so the same bits on every machine.
   std::array<double, 2> normal(uint64_t index) const;
   // Uniform integer in [0, bound), bound > 0; bias below 2^-32 of a step.

@@ -2,17 +2,106 @@
 
 #include <algorithm>
 
-namespace weft::kernels {
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/dropout.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
 
-void dropout(const Stream& stream, double probability, const float* x, int64_t begin, int64_t end, float* out) {
-  // Kept with chance 1 - probability, to 2^-32.
-  const uint64_t bound = static_cast<uint64_t>(probability * 0x1p32);
-  const float factor = static_cast<float>(1 / (1 - probability));
-  for (int64_t i = begin; i < end; i += 4) {
-    const Philox words = stream.draw(static_cast<uint64_t>(i) / 4);
-    const int64_t count = std::min<int64_t>(4, end - i);
-    for (int64_t j = 0; j < count; ++j) out[i + j] = words[static_cast<size_t>(j)] >= bound ? x[i + j] * factor : 0.0f;
+#include "kernels/map-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace weft::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+using WordTag = hn::RebindToUnsigned<FloatTag>;
+
+#if HWY_TARGET == HWY_SCALAR
+
+constexpr int64_t kBlocks = 1;
+
+HWY_INLINE void draw(uint64_t key, uint64_t high, uint64_t first, uint32_t* words) {
+  const Philox block = philox({static_cast<uint32_t>(first), static_cast<uint32_t>(first >> 32), static_cast<uint32_t>(high),
+                               static_cast<uint32_t>(high >> 32)},
+                              key);
+  std::copy(block.begin(), block.end(), words);
+}
+
+#else
+
+using PairTag = hn::Repartition<uint64_t, WordTag>;
+using PairVec = hn::Vec<PairTag>;
+constexpr int64_t kBlocks = kLanes / 2;  // Philox blocks per vector: each word has 64 bits to itself, so that products fit
+
+HWY_INLINE PairVec product(PairVec word, PairVec factor) {
+  return hn::MulEven(hn::BitCast(WordTag(), word), hn::BitCast(WordTag(), factor));
+}
+
+// Blocks first .. first + kBlocks - 1 of the stream, 4 kBlocks words (see philox() in base/rng.cc).
+HWY_INLINE void draw(uint64_t key, uint64_t high, uint64_t first, uint32_t* words) {
+  const PairTag d;
+  const PairVec low = hn::Set(d, 0xffffffffull);
+  const PairVec index = hn::Add(hn::Set(d, first), hn::Iota(d, 0));
+  PairVec c0 = hn::And(index, low), c1 = hn::ShiftRight<32>(index);
+  PairVec c2 = hn::Set(d, high & 0xffffffffull), c3 = hn::Set(d, high >> 32);
+  uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
+  for (int round = 0; round < 10; ++round) {
+    const PairVec p0 = product(c0, hn::Set(d, 0xD2511F53ull)), p1 = product(c2, hn::Set(d, 0xCD9E8D57ull));
+    c0 = hn::Xor(hn::Xor(hn::ShiftRight<32>(p1), c1), hn::Set(d, k0));
+    c2 = hn::Xor(hn::Xor(hn::ShiftRight<32>(p0), c3), hn::Set(d, k1));
+    c1 = hn::And(p1, low);
+    c3 = hn::And(p0, low);
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  HWY_ALIGN uint64_t front[kBlocks], back[kBlocks];
+  hn::Store(hn::Or(c0, hn::ShiftLeft<32>(c1)), d, front);
+  hn::Store(hn::Or(c2, hn::ShiftLeft<32>(c3)), d, back);
+  for (int64_t i = 0; i < kBlocks; ++i) {
+    words[4 * i] = static_cast<uint32_t>(front[i]);
+    words[4 * i + 1] = static_cast<uint32_t>(front[i] >> 32);
+    words[4 * i + 2] = static_cast<uint32_t>(back[i]);
+    words[4 * i + 3] = static_cast<uint32_t>(back[i] >> 32);
   }
 }
 
+#endif
+
+void dropout(uint64_t key, uint64_t high, uint32_t bound, float factor, const float* x, int64_t begin, int64_t end, float* out) {
+  const WordTag dw;
+  const FloatVec scale = constant(factor);
+  const auto least = hn::Set(dw, bound);
+  HWY_ALIGN uint32_t words[4 * kBlocks];
+  for (int64_t i = begin; i < end; i += 4 * kBlocks) {
+    draw(key, high, static_cast<uint64_t>(i) / 4, words);
+    for (int64_t j = 0; j < 4 * kBlocks && i + j < end; j += kLanes) {
+      const int64_t count = std::min(kLanes, end - i - j);
+      const auto drop = hn::RebindMask(FloatTag(), hn::Lt(hn::Load(dw, words + j), least));
+      const FloatVec y = hn::IfThenZeroElse(drop, hn::Mul(load(x + i + j, count), scale));
+      if (count == kLanes)
+        hn::StoreU(y, FloatTag(), out + i + j);
+      else
+        store_tail(y, out + i + j, count);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
 }  // namespace weft::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace weft::kernels {
+
+HWY_EXPORT(dropout);
+
+void dropout(const Stream& stream, double probability, const float* x, int64_t begin, int64_t end, float* out) {
+  // Kept with chance 1 - probability, to 2^-32.
+  const auto bound = static_cast<uint32_t>(probability * 0x1p32);
+  const auto factor = static_cast<float>(1 / (1 - probability));
+  HWY_DYNAMIC_DISPATCH(dropout)(stream.key(), stream.high(), bound, factor, x, begin, end, out);
+}
+
+}  // namespace weft::kernels
+#endif
