@@ -25,9 +25,8 @@ class Relu final : public Op {
   }
 
   Status forward(const Call& call) const override {
-    for_ranges(*call.tiles, call.out.desc.elements(), kTileElements, [&](int64_t begin, int64_t end) {
-      kernels::relu(call.in[0].f32() + begin, call.out.f32() + begin, end - begin);
-    });
+    for_ranges(*call.tiles, call.out.desc.elements(), kTileElements,
+               [&](int64_t begin, int64_t end) { kernels::relu(call.in[0].f32() + begin, call.out.f32() + begin, end - begin); });
     return {};
   }
 

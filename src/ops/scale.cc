@@ -38,9 +38,8 @@ class Scale final : public Op {
  private:
   static void run(const Call& call, const View& from, const View& to) {
     const float factor = static_cast<float>(call.attrs->factor);
-    for_ranges(*call.tiles, to.desc.elements(), kTileElements, [&](int64_t begin, int64_t end) {
-      kernels::scale(from.f32() + begin, factor, to.f32() + begin, end - begin);
-    });
+    for_ranges(*call.tiles, to.desc.elements(), kTileElements,
+               [&](int64_t begin, int64_t end) { kernels::scale(from.f32() + begin, factor, to.f32() + begin, end - begin); });
   }
 };
 
