@@ -62,11 +62,19 @@ struct OpNodes {
   }
 };
 
+// A cut names a node, or a group of nodes by the part of their names before a dot: "h.3" begins at "h.3.ln_1".
+NodeId find_cut(const Model& model, const std::string& name) {
+  if (const NodeId id = model.find_node(name); id >= 0) return id;
+  for (NodeId id = 0; id < static_cast<NodeId>(model.nodes().size()); ++id)
+    if (model.node(id).name.starts_with(name + ".")) return id;
+  return -1;
+}
+
 Result<Partition> split_at_names(const Model& model, const OpNodes& ops, const NodeCosts& costs, const PlanConfig& config) {
   std::vector<int32_t> begins;
   for (const std::string& name : config.cuts) {
-    const NodeId id = model.find_node(name);
-    if (id < 0 || model.node(id).is_input()) return Status(Code::not_found, cat("cut '", name, "' names no node of the model"));
+    const NodeId id = find_cut(model, name);
+    if (id < 0 || model.node(id).is_input()) return Status(Code::not_found, cat("cut '", name, "' names no node and no group of nodes of the model"));
     begins.push_back(ops.index[static_cast<size_t>(id)]);
   }
   if (static_cast<int32_t>(begins.size()) + 1 != config.ranks)

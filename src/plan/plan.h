@@ -24,7 +24,7 @@ struct PlanConfig {
   int64_t short_size = 0;                // samples of a short last micro-batch; 0: there is none
   std::string schedule = "1f1b";
   SplitBy split = SplitBy::cost;
-  std::vector<std::string> cuts;         // names of the first nodes of stages 1, 2, ...; replaces `split` when not empty
+  std::vector<std::string> cuts;         // where stages 1, 2, ... begin: names of nodes, or of groups; replaces `split` when not empty
   OptimSettings optim;
   uint64_t seed = 0;
 };
