@@ -1,7 +1,7 @@
 // Single-precision matrix product, row-major with leading dimensions. The only door to BLIS.
 //
 // Threads: gemm() may be called from any number of threads at once. Each product is cut into tiles by its shape alone and every
-// tile is one BLIS call on one thread, so the bits do not depend on who runs the tiles. Callers hold a ComputeScope (fpenv.h).
+// tile is multiplied on one thread, so the bits do not depend on who runs the tiles. Callers hold a ComputeScope (fpenv.h).
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,11 @@ struct Gemm {
 
 void gemm(const Gemm& product, Tiles& tiles);
 
-// One BLIS call on the caller's thread, for kernels that already run inside a tile. Other bits than gemm() where that splits.
+// The product uncut, on the caller's thread, for kernels that already run inside a tile. Other bits than gemm() where that cuts.
 void gemm_tile(const Gemm& product);
+
+// BLIS alone, uncut: what gemm_tile() does with products that are not small.
+void blis_product(const Gemm& product);
 
 // How gemm() cuts C: `count` tiles of `block` rows (or columns); the last may be short.
 struct GemmSplit {

@@ -1,8 +1,6 @@
 // The only file that includes blis.h. One thread per BLIS call always: weft's tiles use the others.
 #include "kernels/gemm.h"
 
-#include <algorithm>
-#include <cassert>
 #include <cstdlib>
 
 #if defined(__GNUC__)
@@ -72,11 +70,6 @@ bool init_once() {
 
 const char* kernel_name(int kernels) { return bli_arch_string(static_cast<arch_t>(kernels)); }
 
-// `block` rows or columns at least; a multiple of what the micro-kernels of skx and haswell take, so that no tile ends ragged.
-constexpr int64_t kUnit = 96, kSmallest = 384, kUsual = 768;
-// Below this many multiply-adds a second thread costs more than it brings.
-constexpr double kWorthSplitting = 4e6;
-
 }  // namespace
 
 // A local static is set up once, whoever comes first; kernels know no locks of their own.
@@ -103,24 +96,7 @@ std::string GemmInfo::text() const {
   return out;
 }
 
-// Measured with the skx kernels on GPT-2's shapes: each tile packs the operand that is not cut once more, which costs 3 % at 768
-// columns, 6 % at 384, 15 % at 192. So four tiles where they stay at 384 or more, and more only when they are 768 wide.
-GemmSplit gemm_split(int64_t m, int64_t n, int64_t k) {
-  GemmSplit split;
-  split.rows = m > n;
-  const int64_t length = std::max(m, n);
-  const double work = static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
-  int64_t count = length >= 4 * kUsual ? (length + kUsual - 1) / kUsual : std::min<int64_t>(4, length / kSmallest);
-  if (work < kWorthSplitting || count < 1) count = 1;
-  const int64_t even = (length + count - 1) / count;
-  split.block = count == 1 ? length : (even + kUnit - 1) / kUnit * kUnit;
-  split.count = count == 1 ? 1 : static_cast<int>((length + split.block - 1) / split.block);
-  return split;
-}
-
-void gemm_tile(const Gemm& g) {
-  if (g.m == 0 || g.n == 0) return;
-  assert(g.a.stride >= (g.a.transposed ? g.m : g.k) && g.b.stride >= (g.b.transposed ? g.k : g.n) && g.stride >= g.n);
+void blis_product(const Gemm& g) {
   init_gemm();
   rntm_t threads;
   bli_rntm_init(&threads);
@@ -130,25 +106,6 @@ void gemm_tile(const Gemm& g) {
   const auto trans = [](const Factor& factor) { return factor.transposed ? BLIS_TRANSPOSE : BLIS_NO_TRANSPOSE; };
   bli_sgemm_ex(trans(g.a), trans(g.b), g.m, g.n, g.k, &alpha, const_cast<float*>(g.a.data), g.a.stride, 1,
                const_cast<float*>(g.b.data), g.b.stride, 1, &beta, g.c, g.stride, 1, nullptr, &threads);
-}
-
-void gemm(const Gemm& g, Tiles& tiles) {
-  const GemmSplit split = gemm_split(g.m, g.n, g.k);
-  if (split.count == 1) return gemm_tile(g);
-  for_tiles(tiles, split.count, [&](int tile) {
-    const int64_t begin = tile * split.block;
-    Gemm part = g;
-    if (split.rows) {
-      part.m = std::min(split.block, g.m - begin);
-      part.a.data += begin * (g.a.transposed ? 1 : g.a.stride);
-      part.c += begin * g.stride;
-    } else {
-      part.n = std::min(split.block, g.n - begin);
-      part.b.data += begin * (g.b.transposed ? g.b.stride : 1);
-      part.c += begin;
-    }
-    gemm_tile(part);
-  });
 }
 
 }  // namespace weft

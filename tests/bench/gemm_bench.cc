@@ -2,7 +2,7 @@
 // in turn and reported as ratios of medians: the machine may be shared, and its clock moves.
 //
 //   share_of_peak   gemm()'s rate over that of multiply-adds in registers
-//   share_of_uncut  gemm()'s rate over that of one BLIS call for the whole product: what cutting it for threads costs
+//   share_of_uncut  gemm()'s rate over that of the whole product uncut: what cutting it for threads costs
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

@@ -2,7 +2,9 @@
 #include "kernels/gemm.h"
 
 #include <gtest/gtest.h>
+#include <hwy/targets.h>
 
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -70,15 +72,35 @@ struct Case {
 
 TEST(Gemm, AgreesWithTheNaiveProduct) {
   SerialTiles serial;
-  const int64_t sizes[][3] = {{1, 1, 1},    {1, 7, 5},     {5, 1, 9},     {3, 4, 0},     {16, 4, 16},   {17, 33, 65},
-                              {64, 64, 64}, {100, 1, 300}, {1, 300, 100}, {12, 800, 40}, {800, 12, 40}, {769, 40, 257}};
+  const int64_t sizes[][3] = {{1, 1, 1},     {1, 7, 5},      {5, 1, 9},      {3, 4, 0},     {16, 4, 16},
+                              {17, 33, 65},  {64, 64, 64},   {100, 1, 300},  {1, 300, 100}, {12, 800, 40},
+                              {800, 12, 40}, {769, 40, 257}, {100, 300, 200}};
   for (const auto& s : sizes)
     for (int trans = 0; trans < 4; ++trans)
-      for (const auto& [alpha, beta] : {std::pair{1.f, 0.f}, {1.f, 1.f}, {-0.5f, 2.f}}) {
+      for (const auto& [alpha, beta] : {std::pair{1.f, 0.f}, {1.f, 1.f}, {-0.5f, 1.f}, {-0.5f, 2.f}}) {
         SCOPED_TRACE(testing::Message() << s[0] << 'x' << s[1] << 'x' << s[2] << " transposes " << trans << " beta " << beta);
         const Case one(s[0], s[1], s[2], trans & 1, trans & 2, alpha, beta);
         one.check(one.run(serial));
       }
+}
+
+TEST(Gemm, SmallProductsAgreeOnEverySimdTarget) {
+  SerialTiles serial;
+  int targets = 0;
+  for (int64_t target : hwy::SupportedAndGeneratedTargets()) {
+    SCOPED_TRACE(hwy::TargetName(target));
+    hwy::SetSupportedTargetsForTest(target);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    for (int trans = 0; trans < 4; ++trans)
+      for (const auto& s : {std::array{17, 33, 65}, {8, 64, 128}, {9, 5, 3}, {5, 40, 0}}) {
+        const Case one(s[0], s[1], s[2], trans & 1, trans & 2, 0.5f, 1);
+        one.check(one.run(serial));
+      }
+    ++targets;
+  }
+  hwy::SetSupportedTargetsForTest(0);
+  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+  EXPECT_GE(targets, 1);
 }
 
 TEST(Gemm, BetaZeroDoesNotReadC) {
