@@ -1,7 +1,5 @@
 #include "kernels/softmax_block.h"
 
-#include <cstring>
-
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/softmax_block.cc"
 #include <hwy/foreach_target.h>
@@ -15,52 +13,61 @@ namespace weft::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-HWY_INLINE float row_maximum(const float* x, int64_t n) {
+using Mask = hn::Mask<FloatTag>;
+
+// Calls f(vector at column c, which of its rows see column c) for all columns of the vector of rows from `lane`.
+template <typename F>
+HWY_INLINE void for_columns(const ScoreBlock& block, int64_t lane, const F& f) {
   const FloatTag d;
-  FloatVec most = hn::Set(d, x[0]);
-  int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) most = hn::Max(most, hn::LoadU(d, x + i));
-  float maximum = hn::GetLane(hn::MaxOfLanes(d, most));
-  for (; i < n; ++i) maximum = x[i] > maximum ? x[i] : maximum;
-  return maximum;
-}
-
-HWY_INLINE void clear_hidden(const ScoreBlock& block, int64_t i) {
-  const int64_t visible = block.visible(i);
-  std::memset(block.row(i) + visible, 0, static_cast<size_t>(block.columns - visible) * sizeof(float));
-}
-
-HWY_INLINE void exp_minus(float* x, float shift, int64_t n) {
-  const FloatVec s = hn::Set(FloatTag(), shift);
-  map1(x, x, n, [s](FloatVec v) HWY_ATTR { return vexp(hn::Sub(v, s)); });
+  // Columns before `all` are seen by every row; later ones by those rows that lie at or after them.
+  const int64_t all = block.causal ? HWY_MIN(block.columns, block.first + lane + 1) : block.columns;
+  int64_t c = 0;
+  for (; c < all; ++c) f(c, block.data + c * block.width + lane, hn::FirstN(d, static_cast<size_t>(kLanes)));
+  const FloatVec row = hn::Iota(d, static_cast<float>(lane));
+  for (; c < block.columns; ++c)
+    f(c, block.data + c * block.width + lane, hn::Ge(row, hn::Set(d, static_cast<float>(c - block.first))));
 }
 
 void softmax_block(const ScoreBlock& scores, float* inverse, float* lse) {
-  for (int64_t i = 0; i < scores.rows; ++i) {
-    float* row = scores.row(i);
-    const int64_t visible = scores.visible(i);
-    const float maximum = row_maximum(row, visible);
-    exp_minus(row, maximum, visible);
-    const float sum = sum2(row, row, visible, [](FloatVec v, FloatVec) HWY_ATTR { return v; });
-    clear_hidden(scores, i);
-    inverse[i] = 1 / sum;
-    lse[i] = maximum + hn::GetLane(vlog(hn::Set(FloatTag(), sum)));
+  const FloatTag d;
+  for (int64_t lane = 0; lane < scores.width; lane += kLanes) {
+    FloatVec most = hn::LoadU(d, scores.data + lane);  // every row sees column 0
+    for_columns(scores, lane, [&](int64_t, float* at, Mask seen) HWY_ATTR {
+      most = hn::IfThenElse(seen, hn::Max(most, hn::LoadU(d, at)), most);
+    });
+    FloatVec even = hn::Zero(d), odd = hn::Zero(d);  // two sums: half the error, half the wait
+    for_columns(scores, lane, [&](int64_t, float* at, Mask seen) HWY_ATTR {
+      const FloatVec e = hn::IfThenElseZero(seen, vexp(hn::Sub(hn::LoadU(d, at), most)));
+      hn::StoreU(e, d, at);
+      odd = hn::Add(odd, e);
+      const FloatVec swap = even;
+      even = odd;
+      odd = swap;
+    });
+    const FloatVec sum = hn::Add(even, odd);
+    hn::StoreU(hn::Div(hn::Set(d, 1.0f), sum), d, inverse + lane);
+    hn::StoreU(hn::Add(most, vlog(sum)), d, lse + lane);
   }
 }
 
 void probability_block(const ScoreBlock& scores, const float* lse) {
-  for (int64_t i = 0; i < scores.rows; ++i) {
-    exp_minus(scores.row(i), lse[i], scores.visible(i));
-    clear_hidden(scores, i);
+  const FloatTag d;
+  for (int64_t lane = 0; lane < scores.width; lane += kLanes) {
+    const FloatVec shift = hn::LoadU(d, lse + lane);
+    for_columns(scores, lane, [&](int64_t, float* at, Mask seen) HWY_ATTR {
+      hn::StoreU(hn::IfThenElseZero(seen, vexp(hn::Sub(hn::LoadU(d, at), shift))), d, at);
+    });
   }
 }
 
 void score_grad_block(const ScoreBlock& grads, const ScoreBlock& probabilities, const float* delta) {
-  for (int64_t i = 0; i < grads.rows; ++i) {
-    const FloatVec shift = hn::Set(FloatTag(), delta[i]);
-    map2(grads.row(i), probabilities.row(i), grads.row(i), grads.visible(i),
-         [shift](FloatVec g, FloatVec p) HWY_ATTR { return hn::Mul(p, hn::Sub(g, shift)); });
-    clear_hidden(grads, i);
+  const FloatTag d;
+  for (int64_t lane = 0; lane < grads.width; lane += kLanes) {
+    const FloatVec shift = hn::LoadU(d, delta + lane);
+    for_columns(grads, lane, [&](int64_t c, float* at, Mask seen) HWY_ATTR {
+      const FloatVec p = hn::LoadU(d, probabilities.data + c * probabilities.width + lane);
+      hn::StoreU(hn::IfThenElseZero(seen, hn::Mul(p, hn::Sub(hn::LoadU(d, at), shift))), d, at);
+    });
   }
 }
 

@@ -12,8 +12,8 @@
 #include <array>
 #include <cmath>
 
+#include "kernels/block_product.h"
 #include "kernels/elementwise.h"
-#include "kernels/gemm.h"
 #include "kernels/ranges.h"
 #include "kernels/softmax_block.h"
 #include "ops/check.h"
@@ -22,6 +22,7 @@ namespace weft {
 
 namespace {
 
+using kernels::block_product;
 using kernels::ScoreBlock;
 
 constexpr int64_t kGroups = 16;
@@ -40,11 +41,14 @@ struct Sizes {
         heads_in_all(in.elements(0, in.rank - 2) * heads),
         row_step(in.last()) {}
 
-  int64_t block_rows() const { return std::clamp(kBlockElements / std::max<int64_t>(1, rows) / 16 * 16, kLeastRows, kBlockRows); }
-  int64_t stride() const { return (rows + 15) / 16 * 16; }  // of a block of scores
+  // A multiple of 16, as softmax_block.h wants it.
+  int64_t block_rows() const {
+    const int64_t affordable = kBlockElements / std::max<int64_t>(1, rows) / 16 * 16;
+    return std::clamp(std::min(affordable, (rows + 15) / 16 * 16), kLeastRows, kBlockRows);
+  }
   int64_t groups() const { return std::min(kGroups, heads_in_all); }
-  // Two blocks of scores and two numbers per row of a block.
-  int64_t group_floats() const { return block_rows() * (2 * stride() + 2); }
+  // Two blocks of scores, one of rows of q or dout, two numbers per row.
+  int64_t group_floats() const { return block_rows() * (2 * rows + size + 2); }
 };
 
 // One head of one sample. Rows of q, k, v and their gradients are `step` apart, those of out and dout `out_step`.
@@ -96,6 +100,7 @@ void for_heads(const Call& call, const Sizes& s, F&& body) {
   });
 }
 
+// All that happens to one head. Blocks of scores lie transposed (softmax_block.h); so do the block's rows of q and of dout.
 class HeadKernel {
  public:
   HeadKernel(const Call& call, const Sizes& sizes, const Head& head, float* scratch)
@@ -104,18 +109,21 @@ class HeadKernel {
         h_(head),
         causal_((call.attrs->flags & kCausal) != 0),
         scores_(scratch),
-        grads_(scores_ + s_.block_rows() * s_.stride()),
-        rows_a_(grads_ + s_.block_rows() * s_.stride()),
-        rows_b_(rows_a_ + s_.block_rows()),
+        grads_(scores_ + s_.rows * s_.block_rows()),
+        side_(grads_ + s_.rows * s_.block_rows()),
+        inverse_(side_ + s_.size * s_.block_rows()),
+        lse_(inverse_ + s_.block_rows()),
         factor_(static_cast<float>(1 / std::sqrt(static_cast<double>(s_.size)))) {}
 
   void forward() const {
     for (int64_t first = 0; first < s_.rows; first += s_.block_rows()) {
-      const ScoreBlock block = score(first);
-      kernels::softmax_block(block, rows_a_, h_.lse + first);
+      const int64_t rows = rows_from(first);
+      const ScoreBlock p = scores(first);
+      kernels::softmax_block(p, inverse_, lse_);
+      std::copy(lse_, lse_ + rows, h_.lse + first);
       float* out = call_.out.f32() + h_.offset_out + first * h_.out_step;
-      gemm_tile({block.rows, s_.size, block.columns, {block.data, block.stride}, {h_.v, h_.step}, out, h_.out_step});
-      for (int64_t i = 0; i < block.rows; ++i) kernels::scale(out + i * h_.out_step, rows_a_[i], out + i * h_.out_step, s_.size);
+      block_product({rows, s_.size, p.columns, p.data, 1, p.width, h_.v, h_.step, 1, out, h_.out_step});
+      for (int64_t i = 0; i < rows; ++i) kernels::scale(out + i * h_.out_step, inverse_[i], out + i * h_.out_step, s_.size);
     }
   }
 
@@ -123,49 +131,57 @@ class HeadKernel {
   void backward() const {
     const int64_t step = s_.block_rows();
     const int64_t last = (s_.rows - 1) / step * step;
-    for (int64_t first = last; first >= 0; first -= step) backward_block(first, first == last ? 0.f : 1.f);
+    for (int64_t first = last; first >= 0; first -= step) backward_block(first, first != last);
   }
 
  private:
+  int64_t rows_from(int64_t first) const { return std::min(s_.block_rows(), s_.rows - first); }
+
   ScoreBlock block_at(float* data, int64_t first) const {
-    const int64_t end = std::min(first + s_.block_rows(), s_.rows);
-    return {.data = data,
-            .stride = s_.stride(),
-            .rows = end - first,
-            .columns = causal_ ? end : s_.rows,
-            .causal = causal_,
-            .first = first};
+    return {data, s_.block_rows(), causal_ ? first + rows_from(first) : s_.rows, causal_, first};
   }
 
-  ScoreBlock score(int64_t first) const {
+  // columns x (a block's rows)^T: `x` has a row per column, `rows` are the block's.
+  void product_with_rows(const float* x, const float* rows, int64_t row_step, int64_t count, const ScoreBlock& to,
+                         float factor) const {
+    kernels::transpose_block(rows, count, s_.size, row_step, side_, to.width);
+    block_product({to.columns, to.width, s_.size, x, h_.step, 1, side_, to.width, 1, to.data, to.width, factor});
+  }
+
+  ScoreBlock scores(int64_t first) const {
     const ScoreBlock block = block_at(scores_, first);
-    const Factor q{h_.q + first * h_.step, h_.step}, k{h_.k, h_.step, kTransposed};
-    gemm_tile({block.rows, block.columns, s_.size, q, k, block.data, block.stride, factor_});
+    product_with_rows(h_.k, h_.q + first * h_.step, h_.step, rows_from(first), block, factor_);
     return block;
   }
 
-  void backward_block(int64_t first, float beta) const {
-    const ScoreBlock p = score(first), ds = block_at(grads_, first);
-    kernels::probability_block(p, h_.lse + first);
-    const int64_t offset = h_.offset_out + first * h_.out_step;
+  void backward_block(int64_t first, bool add) const {
+    const int64_t rows = rows_from(first), offset = h_.offset_out + first * h_.out_step;
     const float *out = call_.out.f32() + offset, *dout = call_.dout.f32() + offset;
-    if (h_.dv)
-      gemm_tile({p.columns, s_.size, p.rows, {p.data, p.stride, kTransposed}, {dout, h_.out_step}, h_.dv, h_.step, 1, beta});
+    const ScoreBlock p = scores(first), ds = block_at(grads_, first);
+    std::fill(std::copy(h_.lse + first, h_.lse + first + rows, lse_), lse_ + p.width, 0.0f);
+    kernels::probability_block(p, lse_);
+    if (h_.dv) block_product({p.columns, s_.size, rows, p.data, p.width, 1, dout, h_.out_step, 1, h_.dv, h_.step, 1, add});
     if (!h_.dq && !h_.dk) return;
-    gemm_tile({p.rows, p.columns, s_.size, {dout, h_.out_step}, {h_.v, h_.step, kTransposed}, ds.data, ds.stride});
-    for (int64_t i = 0; i < p.rows; ++i) rows_b_[i] = kernels::dot(dout + i * h_.out_step, out + i * h_.out_step, s_.size);
-    kernels::score_grad_block(ds, p, rows_b_);
-    if (h_.dq)
-      gemm_tile({ds.rows, s_.size, ds.columns, {ds.data, ds.stride}, {h_.k, h_.step}, h_.dq + first * h_.step, h_.step, factor_});
-    const Factor grads{ds.data, ds.stride, kTransposed}, q{h_.q + first * h_.step, h_.step};
-    if (h_.dk) gemm_tile({ds.columns, s_.size, ds.rows, grads, q, h_.dk, h_.step, factor_, beta});
+    product_with_rows(h_.v, dout, h_.out_step, rows, ds, 1);
+    float* delta = inverse_;
+    for (int64_t i = 0; i < rows; ++i) delta[i] = kernels::dot(dout + i * h_.out_step, out + i * h_.out_step, s_.size);
+    std::fill(delta + rows, delta + ds.width, 0.0f);
+    kernels::score_grad_block(ds, p, delta);
+    if (h_.dq) {
+      float* dq = h_.dq + first * h_.step;
+      block_product({rows, s_.size, ds.columns, ds.data, 1, ds.width, h_.k, h_.step, 1, dq, h_.step, factor_});
+    }
+    if (h_.dk) {
+      const float* q = h_.q + first * h_.step;
+      block_product({ds.columns, s_.size, rows, ds.data, ds.width, 1, q, h_.step, 1, h_.dk, h_.step, factor_, add});
+    }
   }
 
   const Call& call_;
   const Sizes& s_;
   const Head& h_;
   bool causal_;
-  float *scores_, *grads_, *rows_a_, *rows_b_;
+  float *scores_, *grads_, *side_, *inverse_, *lse_;
   float factor_;
 };
 
