@@ -7,25 +7,16 @@ using namespace weft::api;
 
 struct weft_run {
   std::unique_ptr<Run> run;
-  // Of the event polled last; freed by the next poll.
-  std::vector<weft_tensor*> outputs;
+  // Of the event polled last.
+  std::vector<std::unique_ptr<weft_tensor>> outputs;
+  std::vector<weft_tensor*> output_pointers;
+  std::vector<int32_t> output_edges;
   std::string text;
-
-  void drop_outputs() {
-    for (weft_tensor* t : outputs) weft_tensor_unref(t);
-    outputs.clear();
-  }
-  ~weft_run() { drop_outputs(); }
 };
 
 namespace {
 
-struct Inputs {
-  std::vector<weft_tensor*> tensors;
-  ~Inputs() {
-    for (weft_tensor* t : tensors) weft_tensor_unref(t);
-  }
-};
+void drop_tensor(void* tensor) { weft_tensor_unref(static_cast<weft_tensor*>(tensor)); }
 
 // Checks the tensors of a batch against the model's inputs and finds the number of samples, which all must share.
 Status check_batch(const Model& model, weft_tensor* const* inputs, uint32_t n_inputs, Batch& batch) {
@@ -90,13 +81,27 @@ Status read_input_grad(weft_run& run, NodeId input, weft_tensor& tensor) {
   return run.run->read_input_grad(input, {static_cast<float*>(tensor.data), static_cast<size_t>(found.elements())});
 }
 
-Status wrap_outputs(weft_run& run, const std::vector<View>& views) {
-  for (const View& view : views) {
-    auto tensor = std::make_unique<weft_tensor>();
-    tensor->desc = view.desc;
-    tensor->data = view.data;
-    run.outputs.push_back(tensor.release());
+// Points the run's output tensors at what a micro-batch delivered.
+void show_outputs(weft_run& run, int32_t micro_batch) {
+  for (size_t i = 0; i < run.outputs.size(); ++i) {
+    const View view = run.run->delivered(run.output_edges[i], micro_batch);
+    run.outputs[i]->desc = view.desc;
+    run.outputs[i]->data = view.data;
   }
+}
+
+// The step's mode, data and references; on failure nothing is kept.
+Status fill_step(Step& step, const Model& model, weft_tensor* const* inputs, uint32_t n_inputs, uint32_t flags) {
+  switch (flags) {
+    case WEFT_TRAIN: break;
+    case WEFT_NO_UPDATE: step.update = false; break;
+    case WEFT_EVAL: step.mode = Mode::eval; break;
+    case WEFT_FORWARD: step.mode = Mode::infer; break;
+    default: return Status(Code::invalid, cat("flags are ", flags, ", expected WEFT_TRAIN, _NO_UPDATE, _EVAL or _FORWARD"));
+  }
+  WEFT_TRY(check_batch(model, inputs, n_inputs, step.batch));
+  for (uint32_t i = 0; i < n_inputs; ++i)
+    if (inputs[i]) step.kept.push_back(weft_tensor_ref(inputs[i]));
   return {};
 }
 
@@ -110,7 +115,12 @@ weft_status weft_run_start(const weft_plan* plan, const weft_run_config* config,
     WEFT_TRY(read_config(config, "weft_run_config", c));
     if (c.threads) return Status(Code::unsupported, cat("weft_run_config.threads is ", c.threads, "; this version computes inside weft_run_poll, set 0"));
     auto run = std::make_unique<weft_run>();
-    WEFT_TRY_ASSIGN(run->run, start_inline(plan->plan));
+    WEFT_TRY_ASSIGN(run->run, start_inline(plan->plan, drop_tensor));
+    run->output_edges = output_edges(*plan->plan);
+    for (size_t i = 0; i < run->output_edges.size(); ++i) {
+      run->outputs.push_back(std::make_unique<weft_tensor>());
+      run->output_pointers.push_back(run->outputs.back().get());
+    }
     *out = run.release();
     return {};
   });
@@ -122,21 +132,14 @@ weft_status weft_run_submit(weft_run* run, weft_tensor* const* inputs, uint32_t 
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(run, "run"));
     if (n_inputs) WEFT_TRY(require(inputs, "inputs"));
-    StepRequest request;
-    switch (flags) {
-      case WEFT_TRAIN: break;
-      case WEFT_NO_UPDATE: request.update = false; break;
-      case WEFT_EVAL: request.mode = Mode::eval; break;
-      case WEFT_FORWARD: request.mode = Mode::infer; break;
-      default: return Status(Code::invalid, cat("flags are ", flags, ", expected WEFT_TRAIN, _NO_UPDATE, _EVAL or _FORWARD"));
+    Step* step = run->run->acquire();
+    if (!step) return Status(Code::again, cat(Run::kQueue, " steps are under way; poll their events first"));
+    step->tag = tag;
+    if (Status status = fill_step(*step, *run->run->plan().model, inputs, n_inputs, flags); !status.ok()) {
+      run->run->give_back(step);
+      return status;
     }
-    request.tag = tag;
-    WEFT_TRY(check_batch(*run->run->plan().model, inputs, n_inputs, request.batch));
-    auto kept = std::make_shared<Inputs>();
-    for (uint32_t i = 0; i < n_inputs; ++i)
-      if (inputs[i]) kept->tensors.push_back(weft_tensor_ref(inputs[i]));
-    request.keep = std::move(kept);
-    return run->run->submit(std::move(request));
+    return run->run->submit(step);
   });
 }
 
@@ -146,10 +149,10 @@ weft_status weft_run_poll(weft_run* run, weft_event* event, int64_t timeout_ns) 
     WEFT_TRY(require(run, "run"));
     WEFT_TRY(require(event, "event"));
     if (event->size < sizeof(weft_event)) return Status(Code::invalid, "weft_event.size is too small; start from WEFT_EVENT_INIT");
-    run->drop_outputs();
     RunEvent inner;
     if (!run->run->poll(inner, timeout_ns)) return {};
-    if (inner.outputs) WEFT_TRY(wrap_outputs(*run, *inner.outputs));
+    const bool delivers = inner.kind == RunEvent::Kind::micro_batch && inner.mode == Mode::infer;
+    if (delivers) show_outputs(*run, inner.micro_batch);
     run->text = inner.status.text();
     const uint32_t size = event->size;
     *event = weft_event{};
@@ -158,11 +161,11 @@ weft_status weft_run_poll(weft_run* run, weft_event* event, int64_t timeout_ns) 
     event->tag = inner.tag;
     event->status = static_cast<weft_status>(inner.status.code());
     event->micro_batch = static_cast<uint32_t>(inner.micro_batch);
-    event->step = inner.step;
+    event->step = inner.number;
     event->loss = inner.loss;
     event->grad_norm = inner.grad_norm;
-    event->outputs = run->outputs.data();
-    event->n_outputs = static_cast<uint32_t>(run->outputs.size());
+    event->outputs = delivers ? run->output_pointers.data() : nullptr;
+    event->n_outputs = delivers ? static_cast<uint32_t>(run->outputs.size()) : 0;
     event->text = inner.status.ok() ? nullptr : run->text.c_str();
     found = 1;
     return {};
@@ -200,7 +203,7 @@ weft_status weft_run_digest(weft_run* run, char digest[33], weft_error* err) {
     WEFT_TRY(require(run, "run"));
     WEFT_TRY(require(digest, "digest"));
     WEFT_TRY(check_idle(*run));
-    WEFT_TRY_ASSIGN(const Digest value, run_digest(*run->run));
+    WEFT_TRY_ASSIGN(const Digest value, run->run->digest());
     std::memcpy(digest, value.hex().c_str(), 33);
     return {};
   });

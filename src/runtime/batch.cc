@@ -6,6 +6,24 @@
 
 namespace weft {
 
+namespace {
+
+// Index among the model's inputs of the one that holds the targets.
+size_t target_input(const Model& model) {
+  const Node& loss = model.node(model.loss());
+  const NodeId targets = loss.in[static_cast<size_t>(loss.op->target_port())];
+  return static_cast<size_t>(std::find(model.inputs().begin(), model.inputs().end(), targets) - model.inputs().begin());
+}
+
+// The sink edge that delivers a tensor, or -1.
+int32_t sink_edge(const ModePlan& mode, TensorId tensor) {
+  for (size_t e = 0; e < mode.edges.size(); ++e)
+    if (mode.edges[e].kind == EdgeKind::sink && mode.edges[e].tensor == tensor) return static_cast<int32_t>(e);
+  return -1;
+}
+
+}  // namespace
+
 Result<StepDescriptor> describe_step(const Plan& plan, Mode mode, const Batch& batch) {
   const ModePlan& which = plan.mode(mode);
   const Model& model = *plan.model;
@@ -26,10 +44,9 @@ Result<StepDescriptor> describe_step(const Plan& plan, Mode mode, const Batch& b
   step.micro_batches = static_cast<int32_t>((batch.samples + full - 1) / full);
   step.short_last = rest != 0;
   if (mode != Mode::infer) {
-    const Node& loss = model.node(model.loss());
-    const NodeId targets = loss.in[static_cast<size_t>(loss.op->target_port())];
-    const auto at = std::find(model.inputs().begin(), model.inputs().end(), targets) - model.inputs().begin();
-    step.denominator = loss.op->count({const_cast<void*>(batch.inputs[static_cast<size_t>(at)]), model.desc(targets, batch.samples)});
+    const size_t at = target_input(model);
+    const NodeId targets = model.inputs()[at];
+    step.denominator = model.node(model.loss()).op->count({const_cast<void*>(batch.inputs[at]), model.desc(targets, batch.samples)});
     if (!(step.denominator > 0)) return Status(Code::invalid, cat("input '", model.node(targets).name, "' has no target that counts"));
   }
   return step;
@@ -41,9 +58,42 @@ std::span<const std::byte> feed_bytes(const Plan& plan, const StepDescriptor& st
   const NodeId node = mode.graph.tensors[static_cast<size_t>(e.tensor)].node;
   const auto& inputs = plan.model->inputs();
   const size_t input = static_cast<size_t>(std::find(inputs.begin(), inputs.end(), node) - inputs.begin());
-  const size_t variant = step.short_last && micro_batch == step.micro_batches - 1 ? 1 : 0;
+  const size_t variant = static_cast<size_t>(variant_of(step, micro_batch));
   const std::byte* start = static_cast<const std::byte*>(batch.inputs[input]);
   return {start + static_cast<size_t>(micro_batch) * e.desc[0].bytes(), e.desc[variant].bytes()};
+}
+
+void count_targets(const Plan& plan, const StepDescriptor& step, const Batch& batch, std::vector<double>& counts) {
+  counts.clear();
+  if (step.mode == Mode::infer) return;
+  const Model& model = *plan.model;
+  const size_t at = target_input(model);
+  const NodeId targets = model.inputs()[at];
+  const std::byte* from = static_cast<const std::byte*>(batch.inputs[at]);
+  for (int32_t mb = 0; mb < step.micro_batches; ++mb) {
+    const Desc desc = model.desc(targets, plan.samples(variant_of(step, mb)));
+    counts.push_back(model.node(model.loss()).op->count({const_cast<std::byte*>(from), desc}));
+    from += desc.bytes();
+  }
+}
+
+int32_t loss_edge(const Plan& plan, Mode mode) {
+  if (mode == Mode::infer || plan.model->loss() < 0) return -1;
+  const ModePlan& which = plan.mode(mode);
+  return sink_edge(which, which.graph.value[static_cast<size_t>(plan.model->loss())]);
+}
+
+std::vector<int32_t> output_edges(const Plan& plan) {
+  const ModePlan& infer = plan.mode(Mode::infer);
+  std::vector<int32_t> out;
+  for (NodeId o : plan.model->outputs()) out.push_back(sink_edge(infer, infer.graph.value[static_cast<size_t>(o)]));
+  return out;
+}
+
+int32_t input_grad_edge(const Plan& plan, NodeId input) {
+  const ModePlan& train = plan.mode(Mode::train);
+  if (!train.present || train.graph.grad[static_cast<size_t>(input)] < 0) return -1;
+  return sink_edge(train, train.graph.grad[static_cast<size_t>(input)]);
 }
 
 }  // namespace weft

@@ -1,4 +1,7 @@
-// A run: a plan at work behind a queue of steps and a queue of events. One interface, a driver behind it.
+// A run: a plan at work behind a queue of steps and a queue of events. One interface; drivers differ in who computes and where.
+//
+// The owner's thread acquires a step, fills it, submits it, and polls events; a step is the owner's again after its final event. Steps and
+// events live in rings that are made once, so that a run allocates nothing.
 #pragma once
 
 #include <memory>
@@ -11,24 +14,29 @@
 
 namespace weft {
 
-struct StepRequest {
+struct Step {
+  // Set by the owner.
   Mode mode = Mode::train;
   bool update = true;
   uint64_t tag = 0;
   Batch batch;
-  std::shared_ptr<void> keep;   // whatever keeps the batch's memory valid; dropped after the final event
+  std::vector<void*> kept;   // what keeps the batch's memory valid; given to `drop` after the final event
+  // Set by submit().
+  StepDescriptor descriptor;
+  std::vector<double> counts;   // per micro-batch: what its loss is divided by for its own mean
 };
 
 struct RunEvent {
   enum class Kind : uint8_t { micro_batch = 1, done = 2, error = 3 };
   Kind kind = Kind::done;
+  Step* step = nullptr;        // final events: valid until the next acquire()
   uint64_t tag = 0;
-  uint64_t step = 0;
+  uint64_t number = 0;         // training steps before this one
+  Mode mode = Mode::train;
   int32_t micro_batch = 0;
-  double loss = 0;                    // mean over what counts: of the micro-batch, or of the step
+  double loss = 0;             // mean over what counts: of the micro-batch, or of the step
   double grad_norm = 0;
   Status status;
-  const std::vector<View>* outputs = nullptr;   // micro-batch of an infer step; valid until the next poll
 };
 
 // What a name means to read and write.
@@ -36,28 +44,58 @@ enum class Part : uint8_t { value, grad, state0, state1 };
 
 class Run {
  public:
-  static constexpr size_t kQueue = 16;   // steps that may wait
+  static constexpr size_t kQueue = 16;   // steps that may be under way
 
-  virtual ~Run() = default;
-  virtual const Plan& plan() const = 0;
+  // `drop` is called for each kept object, on the owner's thread.
+  Run(std::shared_ptr<const Plan> plan, void (*drop)(void*));
+  virtual ~Run();
 
-  // On success exactly one final event will come.
-  virtual Status submit(StepRequest request) = 0;
-  // The next event, if there is one within the time (nanoseconds; negative: no limit).
-  virtual bool poll(RunEvent& event, int64_t timeout_ns) = 0;
-  virtual bool idle() const = 0;         // no step waits or runs
+  const Plan& plan() const { return *plan_; }
+
+  Step* acquire();                       // null: kQueue steps are under way
+  void give_back(Step* step);            // acquired, but not submitted
+  // On success exactly one final event will come; on failure the step is given back.
+  Status submit(Step* step);
+  // The next event, if there is one within the time (nanoseconds; negative: no limit). False at once when nothing is under way.
+  bool poll(RunEvent& event, int64_t timeout_ns);
+  bool idle() const { return free_.size() == steps_.size(); }   // every final event has been polled
 
   // Between steps alone; sizes are checked by the caller. A parameter, whoever holds it.
   virtual Status read(ParamId param, Part part, std::span<float> out) = 0;
   virtual Status write(ParamId param, Part part, std::span<const float> in) = 0;
+  // A delivery at rank 0 of the step whose event was polled last.
+  virtual View delivered(int32_t edge, int32_t micro_batch) = 0;
   // The gradient of a model input, of the samples of the last training step; `out` has them all.
-  virtual Status read_input_grad(NodeId input, std::span<float> out) = 0;
+  Status read_input_grad(NodeId input, std::span<float> out);
+  // XXH3-128 over all parameters by name, as weft_run_digest(3) says.
+  Result<Digest> digest();
+
+  uint64_t trained() const { return trained_; }
+  void set_trained(uint64_t steps) { trained_ = steps; }   // a resumed run
+
+ protected:
+  // Begins the step after those before it. After a step of mode infer nothing begins before proceed(): its deliveries are being read.
+  virtual void start(Step* step) = 0;
+  virtual bool next_event(RunEvent& event, int64_t timeout_ns) = 0;
+  virtual void proceed() = 0;
+
+  RunEvent micro_batch_event(const Step& step, int32_t micro_batch, double loss_sum) const;
+  static RunEvent final_event(Step* step, const StepResult& result);
+  static RunEvent error_event(Step* step, const Status& status);
+
+  std::shared_ptr<const Plan> plan_;
+
+ private:
+  void (*drop_)(void*);
+  std::vector<std::unique_ptr<Step>> steps_;
+  std::vector<Step*> free_;
+  StepDescriptor last_;
+  uint64_t trained_ = 0;
 };
 
-// XXH3-128 over all parameters by name; `part` value: weights, state: all optimizer tensors.
-Result<Digest> run_digest(Run& run);
-
 // All ranks in this process on the caller's thread: steps run inside poll().
-Result<std::unique_ptr<Run>> start_inline(std::shared_ptr<const Plan> plan);
+Result<std::unique_ptr<Run>> start_inline(std::shared_ptr<const Plan> plan, void (*drop)(void*));
+// All ranks in this process, each with a thread that runs its jobs and threads - 1 that help with tiles; a loop thread joins them.
+Result<std::unique_ptr<Run>> start_threads(std::shared_ptr<const Plan> plan, int threads, void (*drop)(void*));
 
 }  // namespace weft

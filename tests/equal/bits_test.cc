@@ -68,7 +68,7 @@ Outcome train(const std::shared_ptr<Model>& model, const PlanConfig& config, int
   auto plan = make_plan(model, config);
   EXPECT_TRUE(plan.ok()) << plan.status().text();
   if (!plan.ok()) return out;
-  auto started = start_inline(plan.take());
+  auto started = start_inline(plan.take(), [](void*) {});
   EXPECT_TRUE(started.ok()) << started.status().text();
   auto run = started.take();
   for (int s = 0; s < steps; ++s) {
@@ -78,9 +78,10 @@ Outcome train(const std::shared_ptr<Model>& model, const PlanConfig& config, int
       tokens[i] = static_cast<int32_t>(stream.below(i, 37));
       targets[i] = i % 5 == 0 ? -1 : (tokens[i] * 3 + 1) % 37;
     }
-    StepRequest request;
-    request.batch = {samples, {tokens.data(), targets.data()}};
-    EXPECT_TRUE(run->submit(std::move(request)).ok());
+    Step* step = run->acquire();
+    step->batch.samples = samples;
+    step->batch.inputs = {tokens.data(), targets.data()};
+    EXPECT_TRUE(run->submit(step).ok());
     RunEvent event;
     while (run->poll(event, -1)) {
       EXPECT_TRUE(event.status.ok()) << event.status.text();
@@ -89,7 +90,7 @@ Outcome train(const std::shared_ptr<Model>& model, const PlanConfig& config, int
       out.norms.push_back(event.grad_norm);
     }
   }
-  auto digest = run_digest(*run);
+  auto digest = run->digest();
   EXPECT_TRUE(digest.ok());
   if (digest.ok()) out.digest = digest.value();
   return out;

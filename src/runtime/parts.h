@@ -1,0 +1,15 @@
+// Reading and writing parameters that live in this process.
+#pragma once
+
+#include "runtime/local.h"
+#include "runtime/run.h"
+
+namespace weft {
+
+// The tensor that `part` names of a parameter's memory, or an error that says that there is none.
+Result<float*> find_part(const Plan& plan, const Worker::ParamMemory& memory, ParamId param, Part part);
+
+Status read_local(const Plan& plan, LocalRanks& ranks, ParamId param, Part part, std::span<float> out);
+Status write_local(const Plan& plan, LocalRanks& ranks, ParamId param, Part part, std::span<const float> in);
+
+}  // namespace weft

@@ -1,0 +1,34 @@
+// A queue of fixed size; its memory is taken once.
+#pragma once
+
+#include <cassert>
+#include <cstddef>
+#include <utility>
+#include <vector>
+
+namespace weft {
+
+template <typename T>
+class RingQueue {
+ public:
+  explicit RingQueue(size_t capacity) : items_(capacity) {}
+  bool empty() const { return size_ == 0; }
+  T& front() { return items_[head_]; }
+  void push(T item) {
+    assert(size_ < items_.size());
+    items_[(head_ + size_++) % items_.size()] = std::move(item);
+  }
+  T pop() {
+    assert(size_ > 0);
+    T item = std::move(items_[head_]);
+    head_ = (head_ + 1) % items_.size();
+    --size_;
+    return item;
+  }
+
+ private:
+  std::vector<T> items_;
+  size_t head_ = 0, size_ = 0;
+};
+
+}  // namespace weft
