@@ -1,0 +1,127 @@
+#include "graph/encode.h"
+
+#include "base/bytes.h"
+#include "base/text.h"
+
+namespace weft {
+
+namespace {
+
+constexpr uint32_t kFormat = 1;
+
+void write_shape(ByteWriter& out, const Shape& shape) {
+  out.number(static_cast<uint8_t>(shape.rank));
+  for (int i = 0; i < shape.rank; ++i) out.number(shape[i]);
+}
+
+Result<Shape> read_shape(ByteReader& in) {
+  const int rank = in.number<uint8_t>();
+  if (rank > kMaxRank) return Status(Code::protocol, cat("a shape of rank ", rank));
+  std::array<int64_t, kMaxRank> dims{};
+  for (int i = 0; i < rank; ++i) dims[static_cast<size_t>(i)] = in.number<int64_t>();
+  return Shape(std::span<const int64_t>(dims.data(), static_cast<size_t>(rank)));
+}
+
+void write_attrs(ByteWriter& out, const Attrs& a) {
+  out.number(a.axis).number(a.heads).number(a.flags).number(a.begin).number(a.end).number(a.factor);
+  write_shape(out, a.dims);
+}
+
+Result<Attrs> read_attrs(ByteReader& in) {
+  Attrs a;
+  a.axis = in.number<int32_t>();
+  a.heads = in.number<int32_t>();
+  a.flags = in.number<uint32_t>();
+  a.begin = in.number<int64_t>();
+  a.end = in.number<int64_t>();
+  a.factor = in.number<double>();
+  WEFT_TRY_ASSIGN(a.dims, read_shape(in));
+  return a;
+}
+
+template <typename Id>
+void write_ids(ByteWriter& out, const std::vector<Id>& ids) {
+  out.number(static_cast<uint64_t>(ids.size()));
+  for (Id id : ids) out.number(id);
+}
+
+std::vector<int32_t> read_ids(ByteReader& in) {
+  std::vector<int32_t> ids(in.count(sizeof(int32_t)));
+  for (int32_t& id : ids) id = in.number<int32_t>();
+  return ids;
+}
+
+Status read_param(ByteReader& in, Model& model) {
+  const std::string name = in.text();
+  WEFT_TRY_ASSIGN(const Shape shape, read_shape(in));
+  Init init;
+  init.kind = in.number<InitKind>();
+  init.value = in.number<double>();
+  if (init.kind > InitKind::normal) return Status(Code::protocol, cat("parameter '", name, "' has an unknown kind of first value"));
+  if (!in.ok()) return {};   // the caller says so
+  return model.add_param(name, shape, init).status();
+}
+
+Status read_node(ByteReader& in, Model& model, const OpFinder& find_user_op) {
+  const std::string name = in.text(), op_name = in.text();
+  const uint32_t version = in.number<uint32_t>();
+  if (op_name.empty()) {
+    const DType dtype = in.number<DType>();
+    const bool wants_grad = in.number<uint8_t>() != 0;
+    WEFT_TRY_ASSIGN(const Shape shape, read_shape(in));
+    if (!in.ok()) return {};
+    if (dtype != DType::f32 && dtype != DType::i32) return Status(Code::protocol, cat("input '", name, "' has an unknown dtype"));
+    return model.add_input(name, {dtype, shape}, wants_grad).status();
+  }
+  WEFT_TRY_ASSIGN(const Attrs attrs, read_attrs(in));
+  const std::vector<int32_t> from = read_ids(in), weights = read_ids(in);
+  if (!in.ok()) return {};
+  const Op* op = find_op(op_name);
+  if (!op && find_user_op) op = find_user_op(op_name);
+  if (!op) return Status(Code::not_found, cat("node '", name, "' needs the op '", op_name, "', which this process does not have"));
+  if (op->version() != version)
+    return Status(Code::unsupported, cat("node '", name, "' needs version ", version, " of the op '", op_name, "', this process has ", op->version()));
+  return model.add_node(name, op, attrs, from, weights).status();
+}
+
+}  // namespace
+
+std::vector<std::byte> encode_model(const Model& model) {
+  std::vector<std::byte> bytes;
+  ByteWriter out(bytes);
+  out.number(kFormat).number(static_cast<uint64_t>(model.params().size()));
+  for (const Param& p : model.params()) {
+    out.text(p.name);
+    write_shape(out, p.shape);
+    out.number(p.init.kind).number(p.init.value);
+  }
+  out.number(static_cast<uint64_t>(model.nodes().size()));
+  for (const Node& n : model.nodes()) {
+    out.text(n.name).text(n.op ? std::string(n.op->name()) : "").number(n.op ? n.op->version() : 0u);
+    if (n.is_input()) {
+      out.number(n.one.out.dtype).number(static_cast<uint8_t>(n.wants_grad));
+      write_shape(out, n.one.out.shape);
+    } else {
+      write_attrs(out, n.attrs);
+      write_ids(out, n.in);
+      write_ids(out, n.weights);
+    }
+  }
+  write_ids(out, model.outputs());
+  return bytes;
+}
+
+Result<std::shared_ptr<Model>> decode_model(std::span<const std::byte> bytes, const OpFinder& find_user_op) {
+  ByteReader in(bytes);
+  auto model = std::make_shared<Model>();
+  if (const uint32_t format = in.number<uint32_t>(); format != kFormat)
+    return Status(Code::protocol, cat("model of format ", format, ", this weft reads format ", kFormat));
+  for (uint64_t i = 0, n = in.count(1); i < n && in.ok(); ++i) WEFT_TRY(read_param(in, *model));
+  for (uint64_t i = 0, n = in.count(1); i < n && in.ok(); ++i) WEFT_TRY(read_node(in, *model, find_user_op));
+  for (int32_t id : read_ids(in)) WEFT_TRY(model->add_output(id));
+  if (!in.at_end()) return Status(Code::protocol, in.ok() ? "bytes follow the model" : "the model is cut short");
+  WEFT_TRY(model->finish());
+  return model;
+}
+
+}  // namespace weft
