@@ -1,25 +1,32 @@
-// One connection between two ranks: a state machine. Frames and time go in; frames and events come out. It owns no socket, thread or
-// clock, knows nothing of engines or plans beyond bytes and tags, and allocates nothing after the handshake except for long messages.
+// One connection between two ranks: a state machine. Frames and time go in; frames and events come out. It owns no socket, thread
+// or clock, knows nothing of engines or plans beyond bytes and tags, and allocates nothing after the handshake except for long
+// messages and failures.
 //
-//        connecting ── hello each way, equal ──► open ──► bye ──► closed
-//                │                                 │
-//                └────────── refused ◄─────────────┴──► lost (suspected ≤ 300 ms, then named)
+//   waiting ── connected ──► greeting ── hello each way, equal, heard ──► open ── bye both ways ──► ended
+//      │                        │                                          │
+//      └────────────────────────┴──────────── failed ◄─────────────────────┘
+//                                               │
+//                       aborting (until the peer has heard why, at most 300 ms) ──► ended
 //
-//  - Two lanes: control (hello, grants, messages, heartbeats, abort) and data (tensors), each with its own sequence numbers. A gap, a
-//    repeat, a frame of another incarnation, a wrong check: the link fails with Code::protocol and names it. Nothing is retried.
-//  - Tensors are cut into pieces of at most 1 MiB and land where the owner says, piece by piece.
-//  - Heartbeats every 250 ms; a peer silent for 3 s is lost. A closed connection is a suspicion for 300 ms: the abort that explains it
-//    may still arrive, and then its origin is named instead of the messenger.
+//  - Two lanes: control (hello, grants, messages, heartbeats, abort) and data (tensors), each with its own sequence numbers. A
+//    gap, a repeat, a frame of another incarnation, a wrong check: the link fails with Code::protocol and names it. Nothing is
+//    retried.
+//  - Lanes may overtake each other. So a side is open, and may send tensors, when it knows that the other has taken its hello:
+//    from the heartbeat that answers a hello.
+//  - Tensors are cut into pieces of 1 MiB and land where the owner says, piece by piece; those of one lane never interleave.
+//  - Heartbeats every 250 ms; a peer silent for 3 s is lost. A heartbeat tells how many data frames have been sent: if those do
+//    not come within 3 s while no other data frame does, the lane is lost. A closed connection is a suspicion for 300 ms: the
+//    abort that explains it may still come, here or from another rank, and then its origin is named instead of the messenger.
+//  - Every state but ended has a deadline; see next_tick().
 #pragma once
 
-#include <cstdint>
-#include <deque>
+#include <limits>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "base/hash.h"
-#include "base/result.h"
 #include "link/frame.h"
+#include "link/payload.h"
 
 namespace weft {
 
@@ -31,73 +38,166 @@ struct Tag {
   friend bool operator==(const Tag&, const Tag&) = default;
 };
 
-// What both ends must agree on, section by section; a difference refuses the link and names the section with both values.
-struct Identity {
-  uint32_t incarnation = 0;
-  std::string version;       // of weft
-  std::string profile;       // numeric profile
-  Digest run, model, partition, schedule, settings;
-};
-
-// Why a run failed, as every rank tells it.
-struct Origin {
-  int32_t rank = -1;         // the rank that failed (not the one that noticed)
-  Code code = Code::peer;
-  std::string text;          // "rank 2 lost: connection closed, in 2B5 of step 12"
-};
-
 // Milliseconds of a monotonic clock; the link never reads one itself.
 using LinkTime = int64_t;
+constexpr LinkTime kNever = std::numeric_limits<LinkTime>::max();
 
 struct LinkTimes {
-  LinkTime heartbeat = 250, silence = 3000, suspicion = 300, hello = 10000;
+  LinkTime heartbeat = 250;
+  LinkTime silence = 3000;     // without a frame, or without a data frame that was announced
+  LinkTime suspicion = 300;    // from a closed connection to the loss; also how long an abort waits to be heard
+  LinkTime hello = 10000;      // from start() to open
 };
 
 // What the link asks of its transport and tells its owner. None of these calls back into the link before it returns.
 class LinkEffects {
  public:
   virtual ~LinkEffects() = default;
-  // One frame: header and payload, to be joined. The payload stays valid until the transport calls Link::sent(token); token 0: copied
-  // by the transport before it returns.
-  virtual void send(Lane lane, std::span<const std::byte, kHeaderBytes> header, std::span<const std::byte> payload, uint64_t token) = 0;
+  // One frame: header and payload, to be joined. The payload stays valid until the transport calls Link::sent(token); token 0:
+  // copied by the transport before it returns. Only data frames have tokens.
+  virtual void send(Lane lane, std::span<const std::byte, kHeaderBytes> header, std::span<const std::byte> payload,
+                    uint64_t token) = 0;
   virtual void open() = 0;                                         // handshake done both ways
-  // Where the tensor with this tag lands; an empty span refuses it (no grant, unknown, wrong size).
-  virtual std::span<std::byte> landing(const Tag& tag, uint64_t bytes) = 0;
+  // Where the tensor with this tag lands: as many bytes as it has, or why it is refused (no grant, unknown, wrong size). Tensors
+  // may come just before open().
+  virtual Result<std::span<std::byte>> landing(const Tag& tag, uint64_t bytes) = 0;
   virtual void arrived(const Tag& tag) = 0;
   virtual void released(const Tag& tag) = 0;                       // all pieces of a tensor have left its memory
   virtual void granted(const Tag& tag) = 0;
   virtual void message(uint32_t type, std::span<const std::byte> bytes) = 0;
-  virtual void failed(const Origin& origin, bool by_abort) = 0;    // once; the link is dead
+  virtual void leaving() = 0;                                      // the peer said bye; answer with bye() in time
+  virtual void failed(const Origin& origin, bool by_abort) = 0;    // once; the link is of no more use
   virtual void closed() = 0;                                       // orderly: bye both ways
 };
 
 class Link {
  public:
-  Link(int32_t self, int32_t peer, Identity identity, LinkTimes times = {});
+  static constexpr size_t kMaxMessage = size_t{64} << 20;
+  static constexpr size_t kMaxStatus = 200;          // bytes of a heartbeat's text
+  // Data given to the transport and not yet sent, at most.
+  static constexpr size_t kWindowBytes = size_t{4} << 20, kWindowFrames = 64;
 
-  // The transport has a connection; sends hello. Everything below takes the present time.
+  // `tensors`: how many may be under way at once without an allocation.
+  Link(int32_t self, int32_t peer, Identity identity, LinkTimes times = {}, size_t tensors = 64);
+
+  // Everything takes the present time. From start() the peer has LinkTimes::hello to connect and greet.
+  void start(LinkTime now);
+  // The transport has a connection; says hello.
   void connected(LinkTime now, LinkEffects& effects);
   void disconnected(LinkTime now, LinkEffects& effects);
   void received(Lane lane, std::span<const std::byte> frame, LinkTime now, LinkEffects& effects);
   void sent(uint64_t token, LinkTime now, LinkEffects& effects);
   void tick(LinkTime now, LinkEffects& effects);
-  LinkTime next_tick() const;    // when tick() has something to do
+  LinkTime next_tick() const;    // when tick() has something to do; kNever when the link has ended
 
-  // Only when open. A tensor's memory stays valid until released(tag).
+  // Only when open; otherwise they do nothing. A tensor's memory stays valid until released(tag); after a failure until the
+  // transport is closed.
   void send_tensor(const Tag& tag, std::span<const std::byte> bytes, LinkTime now, LinkEffects& effects);
   void send_grant(const Tag& tag, LinkTime now, LinkEffects& effects);
   void send_message(uint32_t type, std::span<const std::byte> bytes, LinkTime now, LinkEffects& effects);   // copied
-  // The run has failed here: tells the peer, once.
+  // The run has failed here: tells the peer, once. The owner knows already, so failed() is not called.
   void abort(const Origin& origin, LinkTime now, LinkEffects& effects);
+  // An orderly end; nothing may be under way.
   void bye(LinkTime now, LinkEffects& effects);
   // What this rank tells with its heartbeats, and what the peer told last and when.
-  void set_status(std::string status);
-  const std::string& peer_status() const;
-  LinkTime last_heard() const;
+  void set_status(std::string_view status);
+  const std::string& peer_status() const { return peer_status_; }
+  LinkTime last_heard() const { return last_heard_; }
 
-  bool is_open() const;
-  bool is_dead() const;
-  int32_t peer() const;
+  bool is_open() const { return state_ == State::open; }
+  // Nothing will be sent any more: the transport may be closed, once what was sent has left.
+  bool is_dead() const { return state_ == State::ended; }
+  int32_t peer() const { return peer_; }
+
+ private:
+  enum class State : uint8_t { waiting, greeting, open, aborting, ended };
+  struct Sending {             // a tensor whose pieces leave
+    Tag tag;
+    std::span<const std::byte> bytes;
+  };
+  // First in, first out; grows if it must.
+  template <typename T>
+  class Fifo {
+   public:
+    explicit Fifo(size_t capacity) : slots_(std::max<size_t>(capacity, 1)) {}
+    bool empty() const { return count_ == 0; }
+    size_t size() const { return count_; }
+    T& front() { return slots_[head_]; }
+    T& at(size_t i) { return slots_[(head_ + i) % slots_.size()]; }
+    void push(const T& value) {
+      if (count_ == slots_.size()) grow();
+      slots_[(head_ + count_++) % slots_.size()] = value;
+    }
+    void pop() {
+      head_ = (head_ + 1) % slots_.size();
+      --count_;
+    }
+
+   private:
+    void grow() {
+      std::vector<T> more(slots_.size() * 2);
+      for (size_t i = 0; i < count_; ++i) more[i] = at(i);
+      slots_ = std::move(more);
+      head_ = 0;
+    }
+    std::vector<T> slots_;
+    size_t head_ = 0, count_ = 0;
+  };
+
+  FrameHeader header(FrameKind kind) const;
+  void send_control(FrameHeader h, std::span<const std::byte> payload, LinkEffects& effects);
+  void send_heartbeat(LinkTime now, LinkEffects& effects);
+  void send_pieces(LinkEffects& effects);
+  void send_abort(const Origin& origin, LinkTime now, LinkEffects& effects);
+  void fail(Origin origin, LinkTime now, LinkEffects& effects);
+  void fail_peer(Code code, std::string text, LinkTime now, LinkEffects& effects);
+  void end();
+  Status check_header(Lane lane, const FrameHeader& h) const;
+  void heard_abort(const FrameHeader& h, std::span<const std::byte> payload, LinkTime now, LinkEffects& effects);
+  Status control_frame(const FrameHeader& h, std::span<const std::byte> payload, LinkTime now, LinkEffects& effects);
+  Status hello_frame(std::span<const std::byte> payload, LinkTime now, LinkEffects& effects);
+  Status heartbeat_frame(const FrameHeader& h, std::span<const std::byte> payload, LinkTime now, LinkEffects& effects);
+  Status message_frame(const FrameHeader& h, std::span<const std::byte> payload, LinkEffects& effects);
+  Status data_frame(const FrameHeader& h, std::span<const std::byte> payload, LinkTime now, LinkEffects& effects);
+  std::string last_words(LinkTime now) const;
+  bool lagging() const { return announced_ > in_sequence_[1]; }
+  bool live() const { return state_ == State::greeting || state_ == State::open; }
+
+  const int32_t self_, peer_;
+  const Identity identity_;
+  const LinkTimes times_;
+  State state_ = State::waiting;
+  bool connection_ = false;      // the transport has one
+  bool greeted_ = false;         // the peer's hello was taken
+  bool said_bye_ = false, heard_bye_ = false;
+
+  LinkTime hello_by_ = kNever;
+  LinkTime last_heard_ = 0, next_heartbeat_ = kNever;
+  LinkTime lost_at_ = kNever;    // end of a suspicion
+  LinkTime abort_by_ = kNever, bye_by_ = kNever;
+  uint64_t out_sequence_[2] = {0, 0}, in_sequence_[2] = {0, 0};   // per lane
+  uint64_t announced_ = 0;       // data frames that the peer says it has sent
+  LinkTime lag_since_ = 0;       // lagging(): the last data frame, or the heartbeat that announced more
+
+  Fifo<Sending> sending_;        // the first `posted_` are wholly with the transport, the next one from piece `next_piece_`
+  size_t posted_ = 0;
+  uint32_t next_piece_ = 0;
+  struct Piece {
+    uint64_t token;
+    uint32_t bytes;
+    bool last;
+  };
+  Fifo<Piece> in_flight_;
+  size_t in_flight_bytes_ = 0;
+  uint64_t next_token_ = 1;
+
+  bool landing_ = false;         // a tensor has begun to land
+  Tag landing_tag_;
+  std::span<std::byte> landing_bytes_;
+  uint32_t landing_piece_ = 0;
+  std::vector<std::byte> long_message_;
+  uint32_t message_type_ = 0, message_piece_ = 0;
+  std::string status_, peer_status_;
 };
 
 }  // namespace weft

@@ -15,7 +15,7 @@ FLOORS = {
     "graph": 2,
     "plan": 3, "io": 3,
     "engine": 4, "link": 4,
-    "net": 5, "loop": 5,
+    "net": 5, "loop": 5, "node": 5,
     "runtime": 6, "inline": 6, "sim": 6,
     "tune": 7,
     "api": 8,

@@ -1,0 +1,18 @@
+// Control messages of engine and controller as bytes: the payload of link messages of type kControlMessage.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "engine/messages.h"
+
+namespace weft {
+
+// Appends nothing to what `out` held: it is replaced, and keeps its capacity.
+void encode_control(const Control& control, std::vector<std::byte>& out);
+
+// Refuses what encode_control does not write. `squares` holds the numbers that the result borrows.
+Result<Control> decode_control(std::span<const std::byte> bytes, std::vector<double>& squares);
+
+}  // namespace weft

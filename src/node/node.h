@@ -1,0 +1,160 @@
+// A rank among its peers: its engine, on rank 0 the controller too, and one link to each rank that it speaks to. Still a pure
+// state machine: events and time go in, effects come out; the driver owns worker, memory, transport and clock.
+//
+// The driver of a process that hosts one rank:
+//    connects the peers (the higher rank of a pair dials), and tells connected / received / sent / disconnected;
+//    runs jobs on the worker in the order given, and tells ran();
+//    says where tensors lie when it is asked;
+//    calls tick() when next_tick() has come.
+//
+// Failure: the first origin wins. It is told to every peer, reported once, and from then on the node only hangs up.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engine/controller.h"
+#include "engine/engine.h"
+#include "link/link.h"
+
+namespace weft {
+
+// One tensor in this rank's memory.
+struct MessageAt {
+  Mode mode = Mode::train;
+  int32_t edge = 0, micro_batch = 0;
+  int32_t variant = 0;          // 1: the short last micro-batch
+  bool operator==(const MessageAt&) const = default;
+};
+
+// None of these calls back into the node before it returns.
+class RankNodeEffects {
+ public:
+  virtual ~RankNodeEffects() = default;
+
+  // --- the worker and its memory
+  // Jobs run in the order given; answer each with RankNode::ran().
+  virtual void run(const StepDescriptor& step, double scale, int32_t job) = 0;
+  // Where a tensor leaves from; for a feed edge (rank 0 alone): the samples. Valid and unchanged until the engine's next release
+  // of the place; a feed's until its step is done.
+  virtual Result<std::span<const std::byte>> outgoing(const MessageAt& at) = 0;
+  // Where it lands. A tensor may land before its step has begun here, when all steps before are done.
+  virtual Result<std::span<std::byte>> landing(const MessageAt& at) = 0;
+  // All its bytes are there. Not ok: the run fails.
+  virtual Status landed(const MessageAt& at) = 0;
+  // Rank 0: the sum of losses that a delivery of the model's loss brings; 0 for others.
+  virtual double loss(const MessageAt& at) = 0;
+
+  // --- the transport: see LinkEffects::send
+  virtual void send(int32_t peer, Lane lane, std::span<const std::byte, kHeaderBytes> header, std::span<const std::byte> payload,
+                    uint64_t token) = 0;
+  // Nothing more will be sent to that peer: close the connection once what was sent has left, or 300 ms later. Comes once per
+  // peer, whatever ended the link, before or after failed(); never for a peer that was not connected.
+  virtual void hang_up(int32_t peer) = 0;
+
+  // --- reports
+  virtual void joined() = 0;                               // rank 0: every rank has all its links; others: this one has
+  virtual void message(int32_t peer, uint32_t type, std::span<const std::byte> bytes) = 0;   // types >= kFirstFreeType
+  virtual void micro_batch(int32_t micro_batch) = 0;       // rank 0: see ControllerEffects
+  virtual void step_done(const StepResult& result) = 0;    // rank 0
+  virtual void failed(const Origin& origin) = 0;           // once
+  virtual void closed() = 0;                               // once: the run has ended orderly everywhere this rank looks
+};
+
+class RankNode {
+ public:
+  static constexpr uint32_t kFirstFreeType = 16;   // of link messages; those below are the node's own
+
+  // `effects` outlives the node.
+  RankNode(std::shared_ptr<const Plan> plan, int32_t rank, const Identity& identity, RankNodeEffects& effects,
+           LinkTimes times = {});
+  ~RankNode();
+
+  // Ranks that this one needs a connection with, ascending: every rank with rank 0, and both ends of every edge of any mode.
+  static std::vector<int32_t> peers_of(const Plan& plan, int32_t rank);
+  const std::vector<int32_t>& peers() const { return peers_; }
+
+  // From here peers have LinkTimes::hello to join. A node without peers has joined at once.
+  void start(LinkTime now);
+
+  // --- the transport. Events of a peer that has been hung up on are ignored.
+  void connected(int32_t peer, LinkTime now);
+  void disconnected(int32_t peer, LinkTime now);
+  void received(int32_t peer, Lane lane, std::span<const std::byte> frame, LinkTime now);
+  void sent(int32_t peer, uint64_t token, LinkTime now);
+  void tick(LinkTime now);
+  LinkTime next_tick() const;
+
+  // --- the worker. `squares`: see Engine::ran(); a status that is not ok fails the run with this rank as origin.
+  void ran(int32_t job, std::span<const double> squares, const Status& status, LinkTime now);
+
+  // --- the owner
+  // Rank 0, joined and idle: the next step. outgoing() of feed edges is answered from its inputs.
+  Status begin(const StepDescriptor& step, LinkTime now);
+  // When joined; type >= kFirstFreeType. Copied.
+  void send_message(int32_t peer, uint32_t type, std::span<const std::byte> bytes, LinkTime now);
+  void fail(Code code, const std::string& text, LinkTime now);   // of this rank
+  // Rank 0, idle: ends the run on every rank.
+  void bye(LinkTime now);
+
+  int32_t rank() const { return rank_; }
+  bool is_joined() const { return joined_; }
+  // Not failed and no step runs here; on rank 0: nowhere.
+  bool idle() const;
+  bool has_failed() const { return failed_; }
+  const Origin& origin() const { return origin_; }
+  uint64_t next_sequence() const { return next_sequence_; }
+  const Engine& engine() const { return engine_; }
+  // What this rank does and, on rank 0, what every other rank was last seen doing.
+  std::string describe(LinkTime now) const;
+
+ private:
+  class EngineAdapter;
+  class LinkAdapter;
+  struct Peer;
+  struct Event;
+  struct Incoming {             // what may land next on an edge
+    uint64_t step = UINT64_MAX;
+    int32_t next = 0, room = 0;
+  };
+
+  Peer* find(int32_t rank);
+  void push(const Event& event);
+  void drain(LinkTime now);
+  Status handle(const Event& event, LinkTime now);
+  Status arrived(const Event& event);
+  Status heard_control(int32_t from, const Control& control);
+  Status heard_message(int32_t from, uint32_t type, std::span<const std::byte> bytes);
+  void begin_here(const StepDescriptor& step);
+  void post(int32_t edge, int32_t micro_batch, bool controller);
+  void grant(int32_t edge, int32_t micro_batch);
+  void control(int32_t to, const Control& message);
+  void fail_with(const Origin& origin, LinkTime now);
+  void links_changed(LinkTime now);
+  // The step that a message belongs to, as far as it is known here; null: it has not begun.
+  const StepDescriptor* known_step(uint64_t sequence) const;
+  Result<MessageAt> place_of(int32_t from, const Tag& tag, uint64_t bytes);
+
+  std::shared_ptr<const Plan> plan_;
+  const int32_t rank_;
+  RankNodeEffects& effects_;
+  const LinkTimes times_;
+  std::vector<int32_t> peers_;
+  std::vector<std::unique_ptr<Peer>> links_;       // in the order of peers_
+  Engine engine_;
+  std::unique_ptr<Controller> controller_;         // rank 0
+  std::unique_ptr<EngineAdapter> from_engine_, from_controller_;
+  std::vector<std::vector<Incoming>> incoming_;    // [mode][edge]
+  std::vector<Event> queue_, early_;
+  size_t head_ = 0;
+  std::vector<std::byte> bytes_;
+  std::vector<double> squares_;
+  LinkTime now_ = 0;
+  uint64_t next_sequence_ = 0;    // of the next step to begin here
+  int32_t joined_ranks_ = 0;      // rank 0: that have said so
+  bool started_ = false, joined_ = false, failed_ = false, leaving_ = false, closed_ = false;
+  Origin origin_;
+};
+
+}  // namespace weft
