@@ -26,7 +26,7 @@ int main(void) {
   const weft_optimizer adamw = {sizeof adamw, .rate = 0.02, .curve = WEFT_RATE_COSINE, .total = 500};
   const weft_plan_config config = {sizeof config, .ranks = 2, .micro_batches = 4, .micro_batch_size = 16, .optimizer = &adamw};
   TRY(weft_plan_new(model, &config, &plan, &err));
-  TRY(weft_run_start(plan, NULL, &run, &err));
+  TRY(weft_run_start(plan, NULL, NULL, &run, &err));
   weft_event event = WEFT_EVENT_INIT;
   for (int step = 0; step <= 500; ++step) {
     TRY(weft_run_submit(run, batch, 2, WEFT_TRAIN, 0, &err));

@@ -179,7 +179,7 @@ static void compute(data *d, int stages, const char *schedule, result *r, char d
   weft_run *run = NULL;
   weft_model *model = build();
   weft_plan *plan = make_plan(model, stages, schedule);
-  require(weft_run_start(plan, NULL, &run, &err), "run", &err);
+  require(weft_run_start(plan, NULL, NULL, &run, &err), "run", &err);
   each_parameter(run, d->weight, d->bias, 1);
 
   r->loss = step(run, d, WEFT_NO_UPDATE);

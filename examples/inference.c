@@ -107,7 +107,7 @@ int main(void) {
   weft_run *run = NULL;
   weft_model *model = build();
   require(weft_plan_new(model, &config, &plan, &err), "plan", &err);
-  require(weft_run_start(plan, NULL, &run, &err), "run", &err);
+  require(weft_run_start(plan, NULL, NULL, &run, &err), "run", &err);
   set_weights(run, &d);
   forward(run, &d, found);
   weft_run_free(run);

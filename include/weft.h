@@ -265,6 +265,7 @@ WEFT_API size_t weft_plan_timetable(const weft_plan *plan, char *buffer, size_t 
 /* ---- run ----------------------------------------------------------------------------------------------------------------------- */
 
 typedef struct weft_run weft_run;
+typedef struct weft_mesh weft_mesh;
 
 typedef struct weft_run_config {
   uint32_t size;
@@ -272,9 +273,10 @@ typedef struct weft_run_config {
 } weft_run_config;
 #define WEFT_RUN_INIT {sizeof(weft_run_config), 0}
 
-/* Takes the memory that the plan says, draws the first values of the parameters. `config` may be NULL. Owner: caller; free with
- * weft_run_free. Thread: any. */
-WEFT_API weft_status weft_run_start(const weft_plan *plan, const weft_run_config *config, weft_run **out, weft_error *err);
+/* Takes the memory that the plan says, draws the first values of the parameters. `mesh` NULL: all ranks live in this process. `config`
+ * may be NULL. Owner: caller; free with weft_run_free. Thread: any. */
+WEFT_API weft_status weft_run_start(const weft_plan *plan, weft_mesh *mesh, const weft_run_config *config, weft_run **out,
+                                    weft_error *err);
 /* NULL is a no-op. Drops steps that were submitted and not polled. Thread: owner. */
 WEFT_API void weft_run_free(weft_run *run);
 

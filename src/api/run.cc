@@ -107,10 +107,11 @@ Status fill_step(Step& step, const Model& model, weft_tensor* const* inputs, uin
 
 }  // namespace
 
-weft_status weft_run_start(const weft_plan* plan, const weft_run_config* config, weft_run** out, weft_error* err) {
+weft_status weft_run_start(const weft_plan* plan, weft_mesh* mesh, const weft_run_config* config, weft_run** out, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(plan, "plan"));
     WEFT_TRY(require(out, "out"));
+    if (mesh) return Status(Code::unsupported, "this version runs all ranks in one process; mesh must be NULL");
     weft_run_config c;
     WEFT_TRY(read_config(config, "weft_run_config", c));
     if (c.threads) return Status(Code::unsupported, cat("weft_run_config.threads is ", c.threads, "; this version computes inside weft_run_poll, set 0"));
