@@ -1,4 +1,5 @@
-// The event loop (libuv) and the threads beside it. One loop per run, on a thread of its own.
+// The event loop (libuv) of a run, and the ways to wake it. One loop per run, on a thread of its own; <uv.h> stays inside this
+// folder.
 #pragma once
 
 #include <cstdint>
@@ -14,24 +15,74 @@ namespace weft {
 class Loop {
  public:
   static Result<std::unique_ptr<Loop>> make();
-  ~Loop();   // after run() has returned; closes every handle
+  // After run() has returned, or without it; whatever lives on the loop (timers, signals, wakers, turns) is destroyed before.
+  ~Loop();
 
-  // Runs until stop(); the calling thread becomes the loop thread.
+  // Runs until stop(), once in a loop's life; the calling thread becomes the loop thread.
   void run();
-  // Any thread. Runs `task` on the loop thread, in order; false once the loop has stopped.
+  // Any thread. Runs `task` on the loop thread, in the order of the calls; never from inside post(). False, and the task is
+  // dropped, once stop() has been called. Allocates: for a wake-up that must not, see Signal.
   bool post(std::function<void()> task);
-  void stop();                                    // any thread
-  int64_t now_ms() const;                         // monotonic; loop thread
+  // Any thread. What was posted before still runs, then run() returns.
+  void stop();
+  // Monotonic, of one clock with the timers. Loop thread.
+  int64_t now_ms() const;
+  // False on every thread while the loop does not run.
   bool on_loop_thread() const;
-  uv_loop_s* uv() const;                          // for src/net and src/loop
+  uv_loop_s* uv() const;  // for src/loop
 
-  // A repeatable one-shot timer of the loop thread. Restarting replaces; destroying stops.
+  // A one-shot timer. Starting again replaces; destroying stops. Loop thread; `fired` may start and stop it, but not destroy it.
   class Timer {
    public:
     Timer(Loop& loop, std::function<void()> fired);
     ~Timer();
+    Timer(const Timer&) = delete;
+    Timer& operator=(const Timer&) = delete;
     void start(int64_t after_ms);
     void stop();
+
+   private:
+    struct State;
+    State* state_;
+  };
+
+  // Wakes the loop from any thread without allocating: `raised` runs on the loop thread at least once after the last raise(), and
+  // many raises may share one run. Made and destroyed on the loop thread; nobody may be in raise() any more when it is destroyed.
+  class Signal {
+   public:
+    Signal(Loop& loop, std::function<void()> raised);
+    ~Signal();
+    Signal(const Signal&) = delete;
+    Signal& operator=(const Signal&) = delete;
+    void raise();
+
+   private:
+    struct State;
+    State* state_;
+  };
+
+  // A descriptor that wakes the loop when it becomes readable, and does nothing else: what to do then is for a Turn. After its
+  // destruction the descriptor may be closed. Loop thread.
+  class Waker {
+   public:
+    static Result<std::unique_ptr<Waker>> make(Loop& loop, int descriptor);
+    ~Waker();
+
+   private:
+    struct State;
+    explicit Waker(State* state) : state_(state) {}
+    State* state_;
+  };
+
+  // For a library with a queue of its own behind an edge-triggered descriptor (ZeroMQ): before the loop would sleep `ready` is
+  // asked, and if it says yes the loop only looks at its other descriptors; after each look `turn` runs. So no wake-up can be
+  // lost, whoever swallowed the edge. Loop thread; neither may destroy the Turn.
+  class Turn {
+   public:
+    Turn(Loop& loop, std::function<bool()> ready, std::function<void()> turn);
+    ~Turn();
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
 
    private:
     struct State;

@@ -23,10 +23,10 @@ FLOORS = {
 }
 
 # On one floor, who may see whom.
-BESIDE = {("tensor", "base"), ("ops", "kernels"), ("optim", "kernels")}
+BESIDE = {("tensor", "base"), ("ops", "kernels"), ("optim", "kernels"), ("net", "loop")}
 
 # Used by these alone, whatever their floor.
-ONLY_FOR = {"net": {"runtime"}, "loop": {"runtime"}}
+ONLY_FOR = {"net": {"runtime"}, "loop": {"net", "runtime"}}
 
 # The command is written against the public header alone.
 ALONE = {"cli"}

@@ -1,0 +1,122 @@
+// What lives on a loop: timers, signals, wakers and turns. libuv wants a handle's memory until its close callback, so each keeps
+// its handles in a state of its own, which the last close callback frees.
+#include <uv.h>
+
+#include <cassert>
+#include <utility>
+
+#include "base/text.h"
+#include "loop/loop.h"
+
+namespace weft {
+
+namespace {
+
+uv_handle_t* handle_of(void* handle) { return static_cast<uv_handle_t*>(handle); }
+
+// `data` of the handle is its state.
+template <typename State>
+void close_and_delete(void* handle) {
+  uv_close(handle_of(handle), [](uv_handle_t* closed) { delete static_cast<State*>(closed->data); });
+}
+
+}  // namespace
+
+struct Loop::Timer::State {
+  uv_timer_t handle{};
+  std::function<void()> fired;
+};
+
+Loop::Timer::Timer(Loop& loop, std::function<void()> fired) : state_(new State) {
+  state_->fired = std::move(fired);
+  uv_timer_init(loop.uv(), &state_->handle);
+  state_->handle.data = state_;
+}
+
+Loop::Timer::~Timer() { close_and_delete<State>(&state_->handle); }
+
+void Loop::Timer::start(int64_t after_ms) {
+  uv_update_time(state_->handle.loop);  // else the time of this callback so far would be taken off
+  const auto fire = [](uv_timer_t* handle) { static_cast<State*>(handle->data)->fired(); };
+  uv_timer_start(&state_->handle, fire, after_ms > 0 ? static_cast<uint64_t>(after_ms) : 0, 0);
+}
+
+void Loop::Timer::stop() { uv_timer_stop(&state_->handle); }
+
+struct Loop::Signal::State {
+  uv_async_t handle{};
+  std::function<void()> raised;
+};
+
+Loop::Signal::Signal(Loop& loop, std::function<void()> raised) : state_(new State) {
+  state_->raised = std::move(raised);
+  // Only a loop's first async handle makes descriptors, and that was the loop's own.
+  [[maybe_unused]] const int error =
+      uv_async_init(loop.uv(), &state_->handle, [](uv_async_t* handle) { static_cast<State*>(handle->data)->raised(); });
+  assert(error == 0);
+  state_->handle.data = state_;
+}
+
+Loop::Signal::~Signal() { close_and_delete<State>(&state_->handle); }
+
+void Loop::Signal::raise() { uv_async_send(&state_->handle); }
+
+struct Loop::Waker::State {
+  uv_poll_t handle{};
+};
+
+Result<std::unique_ptr<Loop::Waker>> Loop::Waker::make(Loop& loop, int descriptor) {
+  auto state = std::make_unique<State>();
+  if (const int error = uv_poll_init(loop.uv(), &state->handle, descriptor); error != 0)
+    return Status(Code::io, cat("event loop: cannot watch descriptor ", descriptor, ": ", uv_strerror(error)));
+  state->handle.data = state.get();
+  const int error = uv_poll_start(&state->handle, UV_READABLE, [](uv_poll_t*, int, int) {});
+  std::unique_ptr<Waker> waker(new Waker(state.release()));
+  if (error != 0) return Status(Code::io, cat("event loop: cannot watch descriptor ", descriptor, ": ", uv_strerror(error)));
+  return waker;
+}
+
+Loop::Waker::~Waker() {
+  uv_poll_stop(&state_->handle);
+  close_and_delete<State>(&state_->handle);
+}
+
+struct Loop::Turn::State {
+  uv_prepare_t before{};
+  uv_check_t after{};
+  uv_idle_t awake{};  // while active, libuv does not sleep
+  std::function<bool()> ready;
+  std::function<void()> turn;
+  int open = 3;
+
+  static void closed(uv_handle_t* handle) {
+    auto* state = static_cast<State*>(handle->data);
+    if (--state->open == 0) delete state;
+  }
+};
+
+Loop::Turn::Turn(Loop& loop, std::function<bool()> ready, std::function<void()> turn) : state_(new State) {
+  state_->ready = std::move(ready);
+  state_->turn = std::move(turn);
+  uv_prepare_init(loop.uv(), &state_->before);
+  uv_check_init(loop.uv(), &state_->after);
+  uv_idle_init(loop.uv(), &state_->awake);
+  state_->before.data = state_->after.data = state_->awake.data = state_;
+  uv_prepare_start(&state_->before, [](uv_prepare_t* handle) {
+    auto* state = static_cast<State*>(handle->data);
+    if (state->ready()) uv_idle_start(&state->awake, [](uv_idle_t*) {});
+  });
+  uv_check_start(&state_->after, [](uv_check_t* handle) {
+    auto* state = static_cast<State*>(handle->data);
+    uv_idle_stop(&state->awake);
+    state->turn();
+  });
+}
+
+Loop::Turn::~Turn() {
+  for (void* handle :
+       {static_cast<void*>(&state_->before), static_cast<void*>(&state_->after), static_cast<void*>(&state_->awake)})
+    uv_close(handle_of(handle), State::closed);
+}
+
+}  // namespace weft

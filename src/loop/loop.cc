@@ -1,0 +1,100 @@
+// The loop itself and its posts. What is posted waits in a vector under a mutex; a wake-up takes the whole vector at once, so a
+// task that posts again does not keep the loop from its sockets.
+#include "loop/loop.h"
+
+#include <uv.h>
+
+#include <atomic>
+#include <cassert>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+
+namespace weft {
+
+struct Loop::State {
+  uv_loop_t loop{};
+  uv_async_t wake{};
+  std::atomic<std::thread::id> thread{};
+  std::mutex mutex;
+  std::vector<std::function<void()>> posted;   // under mutex
+  bool stopping = false;                       // under mutex
+  std::vector<std::function<void()>> running;  // loop thread
+
+  static void woken(uv_async_t* handle) { static_cast<State*>(handle->data)->drain(); }
+
+  void drain() {
+    bool last;
+    {
+      const std::lock_guard lock(mutex);
+      running.swap(posted);
+      last = stopping;
+    }
+    for (auto& task : running) {
+      task();
+      task = nullptr;  // what it holds goes before the next one runs
+    }
+    running.clear();
+    if (last) uv_stop(&loop);
+  }
+};
+
+Loop::Loop() : state_(std::make_unique<State>()) {}
+
+Result<std::unique_ptr<Loop>> Loop::make() {
+  std::unique_ptr<Loop> made(new Loop);
+  State& state = *made->state_;
+  if (const int error = uv_loop_init(&state.loop); error != 0) {
+    state.loop.data = nullptr;
+    return Status(Code::io, cat("event loop: cannot be made: ", uv_strerror(error)));
+  }
+  state.loop.data = &state;
+  if (const int error = uv_async_init(&state.loop, &state.wake, State::woken); error != 0)
+    return Status(Code::io, cat("event loop: cannot be woken: ", uv_strerror(error)));
+  state.wake.data = &state;
+  return made;
+}
+
+Loop::~Loop() {
+  if (state_->loop.data == nullptr) return;
+  if (state_->wake.data != nullptr) uv_close(reinterpret_cast<uv_handle_t*>(&state_->wake), nullptr);
+  // What was destroyed after run() returned still waits for its close callback.
+  uv_run(&state_->loop, UV_RUN_DEFAULT);
+  [[maybe_unused]] const int left = uv_loop_close(&state_->loop);
+  assert(left == 0);
+}
+
+void Loop::run() {
+  state_->thread.store(std::this_thread::get_id());
+  uv_run(&state_->loop, UV_RUN_DEFAULT);
+  state_->thread.store({});
+}
+
+bool Loop::post(std::function<void()> task) {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->stopping) return false;
+  state_->posted.push_back(std::move(task));
+  // Under the lock: after stop() the loop may end and be destroyed as soon as nobody holds it.
+  uv_async_send(&state_->wake);
+  return true;
+}
+
+void Loop::stop() {
+  const std::lock_guard lock(state_->mutex);
+  state_->stopping = true;
+  uv_async_send(&state_->wake);
+}
+
+int64_t Loop::now_ms() const {
+  uv_update_time(&state_->loop);
+  return static_cast<int64_t>(uv_now(&state_->loop));
+}
+
+bool Loop::on_loop_thread() const { return state_->thread.load() == std::this_thread::get_id(); }
+
+uv_loop_s* Loop::uv() const { return &state_->loop; }
+
+}  // namespace weft

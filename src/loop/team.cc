@@ -1,0 +1,158 @@
+#include "loop/team.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/text.h"
+#include "kernels/fpenv.h"
+
+namespace weft {
+
+namespace {
+
+constexpr uint32_t kOpen = uint32_t{1} << 31;
+
+// The gap between two kernels of a job is shorter than a sleep and a wake-up, so it is worth looking for some microseconds; a
+// processor that others want is given up soon.
+constexpr int kLooks = 400;
+
+void pause() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Waits until the atomic has another value than `old`; returns one.
+uint32_t await_change(const std::atomic<uint32_t>& value, uint32_t old) {
+  for (int i = 0; i < kLooks; ++i) {
+    if (const uint32_t now = value.load(std::memory_order_acquire); now != old) return now;
+    pause();
+  }
+  value.wait(old, std::memory_order_acquire);
+  return value.load(std::memory_order_acquire);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Team>> Team::make(int threads, const ComputeOptions& options) {
+  if (threads < 1) return Status(Code::invalid, cat("threads: expected at least 1, got ", threads));
+  std::unique_ptr<Team> team(new Team);
+  for (int i = 1; i < threads; ++i) {
+    WEFT_TRY_ASSIGN(auto helper,
+                    Thread::start(cat("weft-r", options.rank, ".", i), options.niceness, [t = team.get()] { t->help(); }));
+    team->helpers_.push_back(std::move(helper));
+  }
+  return team;
+}
+
+Team::~Team() {
+  ending_.store(true, std::memory_order_relaxed);
+  epoch_.fetch_add(1, std::memory_order_release);
+  epoch_.notify_all();
+  helpers_.clear();
+}
+
+void Team::run(int count, Fn fn, void* context) {
+  const int wanted = std::min(static_cast<int>(helpers_.size()), count - 1);
+  if (wanted <= 0) {
+    for (int i = 0; i < count; ++i) fn(context, i);
+    return;
+  }
+  fn_ = fn;
+  context_ = context;
+  count_ = count;
+  next_.store(0, std::memory_order_relaxed);
+  gate_.store(kOpen, std::memory_order_release);
+  epoch_.fetch_add(1, std::memory_order_release);
+  if (wanted == static_cast<int>(helpers_.size()))
+    epoch_.notify_all();
+  else
+    for (int i = 0; i < wanted; ++i) epoch_.notify_one();
+  take_tiles();
+  for (uint32_t inside = gate_.fetch_and(~kOpen, std::memory_order_acq_rel) & ~kOpen; inside != 0;)
+    inside = await_change(gate_, inside);
+}
+
+void Team::take_tiles() {
+  // Tiles are taken one by one, so count_ + threads is the most that next_ can reach.
+  for (int tile; (tile = next_.fetch_add(1, std::memory_order_relaxed)) < count_;) fn_(context_, tile);
+}
+
+bool Team::enter() {
+  uint32_t gate = gate_.load(std::memory_order_relaxed);
+  while ((gate & kOpen) != 0)
+    if (gate_.compare_exchange_weak(gate, gate + 1, std::memory_order_acq_rel, std::memory_order_relaxed)) return true;
+  return false;
+}
+
+void Team::leave() {
+  // The last one out of a shut gate. The caller may return, and the next run begin, before the notification: it wakes nobody
+  // then.
+  if (gate_.fetch_sub(1, std::memory_order_acq_rel) == 1) gate_.notify_one();
+}
+
+void Team::help() {
+  const ComputeScope scope;
+  for (uint32_t epoch = 0;;) {
+    epoch = await_change(epoch_, epoch);
+    if (ending_.load(std::memory_order_relaxed)) return;
+    if (!enter()) continue;
+    take_tiles();
+    leave();
+  }
+}
+
+Result<std::unique_ptr<WorkerThread>> WorkerThread::make(Loop& loop, std::function<void(int64_t job)> run,
+                                                         std::function<void(int64_t job)> done, int depth,
+                                                         const ComputeOptions& options) {
+  if (depth < 1) return Status(Code::invalid, cat("jobs under way: expected at least 1, got ", depth));
+  std::unique_ptr<WorkerThread> worker(new WorkerThread);
+  WorkerThread* w = worker.get();
+  w->run_ = std::move(run);
+  w->done_ = std::move(done);
+  size_t size = 1;  // a power of two, so that the counters may wrap around
+  while (size < static_cast<size_t>(depth)) size *= 2;
+  w->depth_ = static_cast<uint32_t>(depth);
+  w->ring_.resize(size);
+  w->signal_ = std::make_unique<Loop::Signal>(loop, [w] { w->deliver(); });
+  WEFT_TRY_ASSIGN(w->thread_, Thread::start(cat("weft-r", options.rank), options.niceness, [w] { w->work(); }));
+  return worker;
+}
+
+WorkerThread::~WorkerThread() {
+  ending_.store(true, std::memory_order_relaxed);
+  pushed_.fetch_add(1, std::memory_order_release);  // a change to wake up for; no job
+  pushed_.notify_one();
+  thread_.reset();
+}
+
+bool WorkerThread::push(int64_t job) {
+  const uint32_t n = pushed_.load(std::memory_order_relaxed);
+  if (n - delivered_ >= depth_) return false;
+  ring_[n % ring_.size()] = job;
+  pushed_.store(n + 1, std::memory_order_release);
+  pushed_.notify_one();
+  return true;
+}
+
+void WorkerThread::work() {
+  for (uint32_t n = 0;; ++n) {
+    if (pushed_.load(std::memory_order_acquire) == n) await_change(pushed_, n);
+    if (ending_.load(std::memory_order_relaxed)) return;
+    run_(ring_[n % ring_.size()]);
+    ran_.store(n + 1, std::memory_order_release);
+    signal_->raise();
+  }
+}
+
+void WorkerThread::deliver() {
+  while (delivered_ != ran_.load(std::memory_order_acquire)) {
+    const int64_t job = ring_[delivered_ % ring_.size()];
+    ++delivered_;  // first: `done` may push
+    done_(job);
+  }
+}
+
+}  // namespace weft

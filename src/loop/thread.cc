@@ -1,0 +1,55 @@
+// pthreads rather than std::thread: a thread that cannot be started is a status, not an exception.
+#include "loop/thread.h"
+
+#include <pthread.h>
+#include <sys/resource.h>
+#include <uv.h>
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include "base/text.h"
+
+namespace weft {
+
+struct Thread::State {
+  pthread_t handle{};
+  std::string name;
+  int niceness = 0;
+  std::function<void()> body;
+
+  static void* enter(void* state) {
+    static_cast<State*>(state)->live();
+    return nullptr;
+  }
+
+  void live() {
+    pthread_setname_np(pthread_self(), name.c_str());
+    // On Linux a niceness belongs to a thread, and 0 names the caller's.
+    if (niceness != 0) setpriority(PRIO_PROCESS, 0, std::clamp(getpriority(PRIO_PROCESS, 0) + niceness, -20, 19));
+    body();
+  }
+};
+
+Thread::Thread(std::unique_ptr<State> state) : state_(std::move(state)) {}
+
+Result<std::unique_ptr<Thread>> Thread::start(const std::string& name, int niceness, std::function<void()> body) {
+  auto state = std::make_unique<State>();
+  state->name = name.substr(0, 15);
+  state->niceness = niceness;
+  state->body = std::move(body);
+  // A new thread inherits the mask, so it never runs without it.
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const int error = pthread_create(&state->handle, nullptr, State::enter, state.get());
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+  if (error != 0)
+    return Status(Code::no_memory, cat("thread '", name, "' cannot be started: ", uv_strerror(uv_translate_sys_error(error))));
+  return std::unique_ptr<Thread>(new Thread(std::move(state)));
+}
+
+Thread::~Thread() { pthread_join(state_->handle, nullptr); }
+
+}  // namespace weft

@@ -1,0 +1,223 @@
+// Loop: posts from many threads, timers, wake-ups, stop; Thread: what it shields the host from.
+#include "loop/loop.h"
+
+#include <gtest/gtest.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <thread>
+#include <vector>
+
+#include "loop/thread.h"
+
+namespace weft {
+namespace {
+
+std::unique_ptr<Loop> make_loop() {
+  auto loop = Loop::make();
+  EXPECT_TRUE(loop.ok()) << loop.status().text();
+  return loop.take();
+}
+
+TEST(Loop, RunsPostsOfEachThreadInOrder) {
+  constexpr int kThreads = 4, kPosts = 2000;
+  auto loop = make_loop();
+  std::vector<int> next(kThreads, 0);
+  int in_order = 0, ended = 0;
+  std::vector<std::thread> threads;
+  for (int t = 0; t < kThreads; ++t)
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < kPosts; ++i)
+        EXPECT_TRUE(loop->post([&, t, i] { in_order += next[static_cast<size_t>(t)]++ == i && loop->on_loop_thread(); }));
+      EXPECT_TRUE(loop->post([&] {
+        if (++ended == kThreads) loop->stop();
+      }));
+    });
+  loop->run();
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(in_order, kThreads * kPosts);
+  EXPECT_FALSE(loop->on_loop_thread());
+}
+
+TEST(Loop, RunsWhatWasPostedBeforeStopAndRefusesTheRest) {
+  auto loop = make_loop();
+  std::vector<int> ran;
+  EXPECT_TRUE(loop->post([&] {
+    ran.push_back(1);
+    EXPECT_TRUE(loop->post([&] {
+      ran.push_back(3);
+      loop->stop();
+      EXPECT_FALSE(loop->post([&] { ran.push_back(5); }));
+    }));
+  }));
+  EXPECT_TRUE(loop->post([&] { ran.push_back(2); }));
+  loop->run();
+  EXPECT_FALSE(loop->post([&] { ran.push_back(6); }));
+  EXPECT_EQ(ran, (std::vector<int>{1, 2, 3}));
+}
+
+TEST(Loop, StopBeforeRunStillRunsWhatWasPosted) {
+  auto loop = make_loop();
+  bool ran = false;
+  EXPECT_TRUE(loop->post([&] { ran = true; }));
+  loop->stop();
+  loop->run();
+  EXPECT_TRUE(ran);
+}
+
+TEST(Loop, ALoopThatNeverRanGivesBackItsDescriptors) {
+  const int before = dup(0);
+  close(before);
+  {
+    auto loop = make_loop();
+    Loop::Timer timer(*loop, [] { FAIL(); });
+    timer.start(0);
+    EXPECT_TRUE(loop->post([] { FAIL(); }));
+  }
+  const int after = dup(0);
+  close(after);
+  EXPECT_EQ(before, after);
+}
+
+TEST(Timer, FiresOnceInOrderOfTimeAndNotBefore) {
+  auto loop = make_loop();
+  std::vector<int> fired;
+  const int64_t start = loop->now_ms();
+  int64_t first_after = 0;
+  Loop::Timer late(*loop, [&] {
+    fired.push_back(2);
+    loop->stop();
+  });
+  Loop::Timer early(*loop, [&] {
+    fired.push_back(1);
+    first_after = loop->now_ms() - start;
+  });
+  Loop::Timer stopped(*loop, [&] { fired.push_back(3); });
+  {
+    Loop::Timer destroyed(*loop, [&] { fired.push_back(4); });
+    destroyed.start(0);
+  }
+  late.start(0);
+  late.start(20);  // replaces
+  early.start(10);
+  stopped.start(1);
+  stopped.stop();
+  loop->run();
+  EXPECT_EQ(fired, (std::vector<int>{1, 2}));
+  EXPECT_GE(first_after, 10);
+}
+
+TEST(Timer, MayBeStartedAgainByItself) {
+  auto loop = make_loop();
+  int fired = 0;
+  Loop::Timer* self = nullptr;
+  Loop::Timer timer(*loop, [&] { ++fired < 3 ? self->start(1) : loop->stop(); });
+  self = &timer;
+  timer.start(-5);  // as 0
+  loop->run();
+  EXPECT_EQ(fired, 3);
+}
+
+TEST(Signal, RunsAfterTheLastRaise) {
+  auto loop = make_loop();
+  std::atomic<int> value = 0;
+  int seen = 0, runs = 0;
+  Loop::Signal signal(*loop, [&] {
+    ++runs;
+    seen = value.load();
+    if (seen == 1000) loop->stop();
+  });
+  std::thread thread([&] {
+    for (int i = 1; i <= 1000; ++i) {
+      value.store(i);
+      signal.raise();
+    }
+  });
+  loop->run();
+  thread.join();
+  EXPECT_EQ(seen, 1000);
+  EXPECT_LE(runs, 1000);
+}
+
+// An eventfd stands for ZeroMQ's: its edge is swallowed by another callback, and only `ready` knows that there is work.
+TEST(Turn, RunsAlthoughTheEdgeWasSwallowed) {
+  auto loop = make_loop();
+  const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  auto waker = Loop::Waker::make(*loop, fd);
+  ASSERT_TRUE(waker.ok()) << waker.status().text();
+  int queued = 0, done = 0;
+  Loop::Turn turn(
+      *loop, [&] { return queued > 0; },
+      [&] {
+        if (queued == 0) return;
+        --queued;  // one per turn: the rest must not wait for another edge
+        if (++done == 3) loop->stop();
+      });
+  Loop::Timer swallows(*loop, [&] {
+    uint64_t value = 1;
+    EXPECT_EQ(write(fd, &value, sizeof value), static_cast<ssize_t>(sizeof value));
+    EXPECT_EQ(read(fd, &value, sizeof value), static_cast<ssize_t>(sizeof value));
+    queued = 3;
+  });
+  swallows.start(1);
+  loop->run();
+  EXPECT_EQ(done, 3);
+  waker.value().reset();
+  close(fd);
+}
+
+TEST(Turn, RunsWhenADescriptorWakesTheLoop) {
+  auto loop = make_loop();
+  const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  auto waker = Loop::Waker::make(*loop, fd);
+  ASSERT_TRUE(waker.ok()) << waker.status().text();
+  uint64_t value = 0;
+  Loop::Turn turn(
+      *loop, [] { return false; },
+      [&] {
+        if (read(fd, &value, sizeof value) > 0) loop->stop();
+      });
+  std::thread thread([&] {
+    const uint64_t seven = 7;
+    EXPECT_EQ(write(fd, &seven, sizeof seven), static_cast<ssize_t>(sizeof seven));
+  });
+  loop->run();
+  thread.join();
+  EXPECT_EQ(value, 7u);
+  waker.value().reset();
+  close(fd);
+}
+
+TEST(Waker, RefusesADescriptorThatIsNone) {
+  auto loop = make_loop();
+  const auto waker = Loop::Waker::make(*loop, 9999);
+  ASSERT_FALSE(waker.ok());
+  EXPECT_NE(waker.status().text().find("descriptor 9999"), std::string::npos) << waker.status().text();
+}
+
+TEST(Thread, HasANameBlocksSignalsAndIsNicer) {
+  char name[16] = "";
+  int blocked = -1, niceness = -99;
+  const int own = getpriority(PRIO_PROCESS, 0);
+  {
+    auto thread = Thread::start("a-name-that-is-too-long", 3, [&] {
+      pthread_getname_np(pthread_self(), name, sizeof name);
+      sigset_t mask;
+      pthread_sigmask(SIG_BLOCK, nullptr, &mask);
+      blocked = sigismember(&mask, SIGINT) + sigismember(&mask, SIGTERM) + sigismember(&mask, SIGCHLD);
+      niceness = getpriority(PRIO_PROCESS, 0);
+    });
+    ASSERT_TRUE(thread.ok()) << thread.status().text();
+  }
+  EXPECT_STREQ(name, "a-name-that-is-");
+  EXPECT_EQ(blocked, 3);
+  EXPECT_EQ(niceness, std::min(own + 3, 19));
+  sigset_t mask;
+  pthread_sigmask(SIG_BLOCK, nullptr, &mask);
+  EXPECT_EQ(sigismember(&mask, SIGINT), 0) << "the caller's own mask was changed";
+}
+
+}  // namespace
+}  // namespace weft

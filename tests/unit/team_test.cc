@@ -1,0 +1,199 @@
+// Team and WorkerThread: every tile and job once, in any order that may be, without an allocation.
+#include "loop/team.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cfenv>
+#include <cstdlib>
+#include <new>
+#include <thread>
+#include <vector>
+
+namespace {
+std::atomic<int64_t> allocations = 0;
+}  // namespace
+
+// Counts what the whole process allocates through C++. The thread sanitizer brings operators of its own; the other builds count.
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define WEFT_TEST_DOES_NOT_COUNT
+#endif
+#endif
+#if !defined(WEFT_TEST_DOES_NOT_COUNT) && !defined(__SANITIZE_THREAD__)
+void* operator new(size_t bytes) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* memory = std::malloc(bytes)) return memory;
+  std::abort();
+}
+void* operator new(size_t bytes, std::align_val_t alignment) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  const size_t a = static_cast<size_t>(alignment);
+  if (void* memory = std::aligned_alloc(a, (bytes + a - 1) / a * a)) return memory;
+  std::abort();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
+#endif
+
+namespace weft {
+namespace {
+
+std::unique_ptr<Team> make_team(int threads) {
+  auto team = Team::make(threads);
+  EXPECT_TRUE(team.ok()) << team.status().text();
+  return team.take();
+}
+
+TEST(Team, RunsEachTileOnce) {
+  for (const int threads : {1, 2, 3, 8}) {
+    auto team = make_team(threads);
+    EXPECT_EQ(team->threads(), threads);
+    for (int run = 0; run < 2000; ++run) {
+      const int count = run % 13;
+      // Not atomic on purpose: the thread sanitizer proves that run() hands the results over.
+      std::vector<int> times(static_cast<size_t>(count), 0);
+      for_tiles(*team, count, [&](int tile) { ++times[static_cast<size_t>(tile)]; });
+      EXPECT_EQ(times, std::vector<int>(static_cast<size_t>(count), 1));
+    }
+  }
+}
+
+TEST(Team, HelpersTakePart) {
+  auto team = make_team(3);
+  // Each tile waits until all three have begun: one thread alone would never return.
+  std::atomic<int> begun = 0;
+  for_tiles(*team, 3, [&](int) {
+    begun.fetch_add(1);
+    while (begun.load() < 3) std::this_thread::yield();
+  });
+  EXPECT_EQ(begun.load(), 3);
+}
+
+TEST(Team, HelpersWakeAfterTheySlept) {
+  auto team = make_team(2);
+  for (int run = 0; run < 20; ++run) {
+    std::atomic<int> begun = 0;
+    for_tiles(*team, 2, [&](int) {
+      begun.fetch_add(1);
+      while (begun.load() < 2) std::this_thread::yield();
+    });
+    for (int i = 0; i < 1000; ++i) std::this_thread::yield();  // beyond the time that helpers look around
+  }
+}
+
+TEST(Team, HelpersComputeAsTheCallerDoes) {
+  ASSERT_EQ(std::fesetround(FE_UPWARD), 0);  // a host's choice, inherited by new threads
+  auto team = make_team(2);
+  std::fesetround(FE_TONEAREST);
+  std::atomic<int> begun = 0;
+  volatile float dividend = -1, divisor = 3;
+  const float nearest = dividend / divisor;
+  float quotient[2] = {};
+  for_tiles(*team, 2, [&](int tile) {
+    quotient[tile] = dividend / divisor;
+    begun.fetch_add(1);
+    while (begun.load() < 2) std::this_thread::yield();
+  });
+  EXPECT_EQ(quotient[0], nearest);
+  EXPECT_EQ(quotient[1], nearest);
+}
+
+TEST(Team, AllocatesNothing) {
+  auto team = make_team(4);
+  std::atomic<int> tiles = 0;
+  const int64_t before = allocations.load();
+  for (int run = 0; run < 500; ++run) for_tiles(*team, 7, [&](int) { tiles.fetch_add(1, std::memory_order_relaxed); });
+  EXPECT_EQ(allocations.load(), before);
+  EXPECT_EQ(tiles.load(), 3500);
+}
+
+TEST(Team, RefusesNoThreads) {
+  const auto team = Team::make(0);
+  ASSERT_FALSE(team.ok());
+  EXPECT_EQ(team.status().text(), "threads: expected at least 1, got 0");
+}
+
+TEST(WorkerThread, RunsJobsInOrderAndTellsOfEach) {
+  auto loop = Loop::make().take();
+  constexpr int64_t kJobs = 3000;
+  std::vector<int64_t> ran, done;
+  ran.reserve(kJobs);
+  int64_t pushed = 0, before = 0;
+  WorkerThread* worker = nullptr;
+  const auto push = [&] {
+    while (pushed < kJobs && worker->push(pushed)) ++pushed;
+  };
+  done.reserve(kJobs);
+  auto made = WorkerThread::make(
+      *loop, [&](int64_t job) { ran.push_back(job); },
+      [&](int64_t job) {
+        EXPECT_TRUE(loop->on_loop_thread());
+        done.push_back(job);
+        if (job == 100) before = allocations.load();
+        if (job == kJobs - 100) before = allocations.load() - before;
+        push();
+        if (job == kJobs - 1) loop->stop();
+      },
+      5);
+  ASSERT_TRUE(made.ok()) << made.status().text();
+  worker = made.value().get();
+  EXPECT_TRUE(loop->post(push));
+  loop->run();
+  made.value().reset();
+  ASSERT_EQ(done.size(), static_cast<size_t>(kJobs));
+  for (int64_t i = 0; i < kJobs; ++i) EXPECT_EQ(done[static_cast<size_t>(i)], i);
+  EXPECT_EQ(ran, done);
+  EXPECT_EQ(before, 0) << "allocations while jobs ran";
+}
+
+TEST(WorkerThread, HoldsNoMoreThanItsDepth) {
+  auto loop = Loop::make().take();
+  std::atomic<bool> go = false;
+  int done = 0;
+  auto made = WorkerThread::make(
+      *loop,
+      [&](int64_t) {
+        while (!go.load()) std::this_thread::yield();
+      },
+      [&](int64_t) {
+        if (++done == 3) loop->stop();
+      },
+      3);
+  ASSERT_TRUE(made.ok()) << made.status().text();
+  WorkerThread& worker = *made.value();
+  EXPECT_TRUE(worker.push(1));
+  EXPECT_TRUE(worker.push(2));
+  EXPECT_TRUE(worker.push(3));
+  EXPECT_FALSE(worker.push(4));  // also while the first is running
+  go.store(true);
+  loop->run();
+  EXPECT_TRUE(worker.push(5));
+  made.value().reset();
+  EXPECT_EQ(done, 3);
+}
+
+TEST(WorkerThread, EndsAfterTheJobUnderWay) {
+  auto loop = Loop::make().take();
+  std::atomic<int> begun = 0;
+  std::atomic<bool> go = false;
+  auto made = WorkerThread::make(
+      *loop,
+      [&](int64_t) {
+        begun.fetch_add(1);
+        while (!go.load()) std::this_thread::yield();
+      },
+      [](int64_t) { FAIL() << "nobody listens any more"; });
+  ASSERT_TRUE(made.ok()) << made.status().text();
+  for (int64_t job = 0; job < 10; ++job) EXPECT_TRUE(made.value()->push(job));
+  while (begun.load() == 0) std::this_thread::yield();
+  std::thread frees([&] { go.store(true); });
+  made.value().reset();
+  frees.join();
+  EXPECT_GE(begun.load(), 1);
+}
+
+}  // namespace
+}  // namespace weft
