@@ -1,4 +1,4 @@
-// Same bits on real kernels: one loss series and one digest over ranks, schedules and ties, with the inline driver.
+// Same bits on real kernels: one loss series and one digest over ranks, schedules, ties, drivers and threads.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -63,12 +63,14 @@ struct Outcome {
   friend bool operator==(const Outcome&, const Outcome&) = default;
 };
 
-Outcome train(const std::shared_ptr<Model>& model, const PlanConfig& config, int64_t samples, int steps) {
+// `threads` 0: the inline driver.
+Outcome train(const std::shared_ptr<Model>& model, const PlanConfig& config, int64_t samples, int steps, int threads = 0) {
   Outcome out;
   auto plan = make_plan(model, config);
   EXPECT_TRUE(plan.ok()) << plan.status().text();
   if (!plan.ok()) return out;
-  auto started = start_inline(plan.take(), [](void*) {});
+  auto drop = [](void*) {};
+  auto started = threads ? start_threads(plan.take(), threads, drop) : start_inline(plan.take(), drop);
   EXPECT_TRUE(started.ok()) << started.status().text();
   auto run = started.take();
   for (int s = 0; s < steps; ++s) {
@@ -122,6 +124,59 @@ TEST(Bits, OneDigestOverRanksSchedulesAndSplits) {
         config.split = split;
         EXPECT_EQ(train(model, config, 11, 6), expected) << ranks << " ranks, " << schedule;
       }
+}
+
+TEST(Bits, ThreadsChangeNothing) {
+  const auto model = small_gpt();
+  const Outcome expected = train(model, base_config(), 11, 6);
+  for (int32_t ranks : {1, 2, 3, 4})
+    for (int threads : {1, 2, 3})
+      for (const char* schedule : {"gpipe", "1f1b"}) {
+        PlanConfig config = base_config();
+        config.ranks = ranks;
+        config.schedule = schedule;
+        EXPECT_EQ(train(model, config, 11, 6, threads), expected) << ranks << " ranks, " << threads << " threads, " << schedule;
+      }
+}
+
+// Submits ahead, so that steps queue up; infer steps are read while others wait.
+TEST(Bits, QueuedStepsComeInOrder) {
+  const auto model = small_gpt();
+  std::vector<std::vector<float>> logits[2];
+  for (int driver = 0; driver < 2; ++driver) {
+    PlanConfig config = base_config();
+    config.ranks = 3;
+    auto plan = make_plan(model, config).take();
+    auto drop = [](void*) {};
+    auto run = (driver ? start_threads(plan, 2, drop) : start_inline(plan, drop)).take();
+    std::vector<int32_t> tokens(12 * 12, 3), targets(12 * 12, 5);
+    for (uint64_t s = 0; s < Run::kQueue; ++s) {
+      Step* step = run->acquire();
+      ASSERT_NE(step, nullptr);
+      step->mode = s % 2 ? Mode::infer : Mode::train;
+      step->tag = s;
+      step->batch.samples = 12;
+      step->batch.inputs = {tokens.data(), targets.data()};
+      ASSERT_TRUE(run->submit(step).ok());
+    }
+    EXPECT_EQ(run->acquire(), nullptr);
+    RunEvent event;
+    uint64_t over = 0;
+    const int32_t edge = output_edges(run->plan())[0];
+    while (run->poll(event, -1)) {
+      ASSERT_TRUE(event.status.ok()) << event.status.text();
+      EXPECT_EQ(event.tag, over);
+      if (event.kind == RunEvent::Kind::done) {
+        ++over;
+      } else if (event.mode == Mode::infer) {
+        const View view = run->delivered(edge, event.micro_batch);
+        logits[driver].emplace_back(view.f32(), view.f32() + view.desc.elements());
+      }
+    }
+    EXPECT_EQ(over, Run::kQueue);
+  }
+  EXPECT_EQ(logits[0].size(), Run::kQueue / 2 * 4);
+  EXPECT_EQ(logits[0], logits[1]);
 }
 
 TEST(Bits, WhatDecidesArithmeticChangesTheDigest) {

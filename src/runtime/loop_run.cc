@@ -1,0 +1,107 @@
+#include "runtime/loop_run.h"
+
+#include <condition_variable>
+
+namespace weft {
+
+LoopRun::LoopRun(std::shared_ptr<const Plan> plan, void (*drop)(void*))
+    : Run(std::move(plan), drop),
+      events_(kQueue * (static_cast<size_t>(plan_->config.micro_batches) + 1)),
+      submitted_(kQueue),
+      waiting_(kQueue) {}
+
+Status LoopRun::attach(Loop& loop) {
+  loop_ = &loop;
+  return on_loop(loop, [this] {
+    wake_ = std::make_unique<Loop::Signal>(*loop_, [this] { take_submitted(); });
+    return Status();
+  });
+}
+
+void LoopRun::detach() {
+  if (!loop_) return;
+  (void)on_loop(*loop_, [this] {
+    wake_.reset();
+    return Status();
+  });
+  loop_ = nullptr;
+}
+
+Status on_loop(Loop& loop, const std::function<Status()>& body) {
+  std::mutex mutex;
+  std::condition_variable done;
+  bool finished = false;
+  Status status;
+  const bool posted = loop.post([&] {
+    Status result = body();
+    const std::lock_guard lock(mutex);
+    status = std::move(result);
+    finished = true;
+    done.notify_one();
+  });
+  if (!posted) return Status(Code::state, "the loop has stopped");
+  std::unique_lock lock(mutex);
+  done.wait(lock, [&] { return finished; });
+  return status;
+}
+
+void LoopRun::start(Step* step) {
+  {
+    const std::lock_guard lock(mutex_);
+    submitted_.push(step);
+  }
+  wake_->raise();
+}
+
+void LoopRun::proceed() {
+  {
+    const std::lock_guard lock(mutex_);
+    proceed_ = true;
+  }
+  wake_->raise();
+}
+
+void LoopRun::take_submitted() {
+  {
+    const std::lock_guard lock(mutex_);
+    while (!submitted_.empty()) waiting_.push(submitted_.pop());
+    if (proceed_) being_read_ = proceed_ = false;
+  }
+  begin_waiting();
+}
+
+void LoopRun::begin_waiting() {
+  while (!current_ && !being_read_ && !waiting_.empty()) {
+    current_ = waiting_.pop();
+    if (failure_.ok()) begin_step(*current_);
+    else events_.push(error_event(std::exchange(current_, nullptr), failure_));
+  }
+}
+
+void LoopRun::micro_batch_over(int32_t micro_batch, double loss_sum) { events_.push(micro_batch_event(*current_, micro_batch, loss_sum)); }
+
+void LoopRun::step_over(const StepResult& result) {
+  being_read_ = current_->mode == Mode::infer;
+  events_.push(final_event(std::exchange(current_, nullptr), result));
+}
+
+void LoopRun::run_failed(const Status& status) {
+  failure_ = status;
+  being_read_ = false;
+  if (current_) events_.push(error_event(std::exchange(current_, nullptr), status));
+}
+
+Result<std::unique_ptr<LoopThread>> LoopThread::make() {
+  std::unique_ptr<LoopThread> out(new LoopThread);
+  WEFT_TRY_ASSIGN(out->loop_, Loop::make());
+  Loop* loop = out->loop_.get();
+  WEFT_TRY_ASSIGN(out->thread_, Thread::start("weft-loop", 0, [loop] { loop->run(); }));
+  return out;
+}
+
+LoopThread::~LoopThread() {
+  if (thread_) loop_->stop();
+  thread_.reset();
+}
+
+}  // namespace weft

@@ -1,0 +1,70 @@
+// A run whose steps proceed on a loop thread: the owner's thread hands it steps and takes events from it. Drivers derive from it.
+#pragma once
+
+#include <functional>
+#include <mutex>
+
+#include "loop/loop.h"
+#include "loop/thread.h"
+#include "runtime/event_queue.h"
+#include "runtime/ring.h"
+#include "runtime/run.h"
+
+namespace weft {
+
+// Runs `body` on the loop thread and waits for it; any other thread.
+Status on_loop(Loop& loop, const std::function<Status()>& body);
+
+class LoopRun : public Run {
+ protected:
+  // `loop` runs already, on a thread that outlives this object or that stop_loop() ends.
+  LoopRun(std::shared_ptr<const Plan> plan, void (*drop)(void*));
+
+  // Owner's thread. Starts steps; before it, nothing is submitted.
+  Status attach(Loop& loop);
+  // Owner's thread, before the loop ends: nothing of this object runs on the loop thread any more.
+  void detach();
+
+  // --- loop thread, for the driver
+  // The next step; its end is told by step_over() or run_failed(), from inside this call or later.
+  virtual void begin_step(Step& step) = 0;
+  void micro_batch_over(int32_t micro_batch, double loss_sum);
+  void step_over(const StepResult& result);
+  void run_failed(const Status& status);     // every step that waits or comes fails with it
+  void begin_waiting();                      // to be called after anything that may have ended a step
+  void begin_soon() { wake_->raise(); }      // the same, when the driver cannot begin a step now
+  const Step* current() const { return current_; }
+
+ private:
+  void start(Step* step) final;
+  bool next_event(RunEvent& event, int64_t timeout_ns) final { return events_.pop(event, timeout_ns); }
+  void proceed() final;
+  void take_submitted();
+
+  EventQueue events_;
+  std::mutex mutex_;             // submitted_, proceed_
+  RingQueue<Step*> submitted_;
+  bool proceed_ = false;
+
+  RingQueue<Step*> waiting_;     // loop thread, as all below
+  Step* current_ = nullptr;
+  bool being_read_ = false;      // the deliveries of an infer step are being read
+  Status failure_;
+  std::unique_ptr<Loop::Signal> wake_;
+  Loop* loop_ = nullptr;
+};
+
+// A loop and the thread that it runs on. Destroying it stops the loop after what was posted.
+class LoopThread {
+ public:
+  static Result<std::unique_ptr<LoopThread>> make();
+  ~LoopThread();
+  Loop& loop() { return *loop_; }
+
+ private:
+  LoopThread() = default;
+  std::unique_ptr<Loop> loop_;
+  std::unique_ptr<Thread> thread_;
+};
+
+}  // namespace weft

@@ -1,0 +1,81 @@
+// All ranks in this process, each with a thread of its own. A loop thread joins them: it owns engines and controller.
+#include "base/text.h"
+#include "runtime/job_thread.h"
+#include "runtime/loop_run.h"
+#include "runtime/parts.h"
+
+namespace weft {
+
+namespace {
+
+class ThreadRun final : public LoopRun, private LocalRanks::Driver {
+ public:
+  ThreadRun(std::shared_ptr<const Plan> plan, void (*drop)(void*)) : LoopRun(std::move(plan), drop) {}
+
+  ~ThreadRun() override {
+    if (!loop_) return;
+    (void)on_loop(loop_->loop(), [this] {
+      threads_.clear();   // waits for the jobs under way
+      return Status();
+    });
+    detach();
+  }
+
+  Status open(int threads) {
+    std::vector<Tiles*> tiles;
+    for (int32_t r = 0; r < plan_->config.ranks; ++r) {
+      WEFT_TRY_ASSIGN(auto team, Team::make(threads, {.rank = r}));
+      tiles.push_back(team.get());
+      teams_.push_back(std::move(team));
+    }
+    WEFT_TRY_ASSIGN(ranks_, LocalRanks::make(plan_, tiles, *this));
+    WEFT_TRY_ASSIGN(loop_, LoopThread::make());
+    WEFT_TRY(on_loop(loop_->loop(), [this] { return start_threads(); }));
+    return attach(loop_->loop());
+  }
+
+  Status read(ParamId param, Part part, std::span<float> out) override { return read_local(*plan_, *ranks_, param, part, out); }
+  Status write(ParamId param, Part part, std::span<const float> in) override { return write_local(*plan_, *ranks_, param, part, in); }
+  View delivered(int32_t edge, int32_t micro_batch) override { return ranks_->delivered(edge, micro_batch); }
+
+ private:
+  Status start_threads() {
+    for (int32_t r = 0; r < plan_->config.ranks; ++r) {
+      auto ran = [this, r](int32_t job, Status status) {
+        ranks_->ran(r, job, std::move(status));
+        begin_waiting();
+      };
+      WEFT_TRY_ASSIGN(auto thread, JobThread::make(loop_->loop(), ranks_->worker(r), ran));
+      threads_.push_back(std::move(thread));
+    }
+    return {};
+  }
+
+  // --- loop thread
+  void begin_step(Step& step) override { ranks_->begin(step.descriptor, step.batch); }
+  void run(int32_t rank, const StepDescriptor& step, double scale, int32_t job) override {
+    threads_[static_cast<size_t>(rank)]->push(step, scale, job);
+  }
+  void micro_batch(int32_t mb) override {
+    const int32_t edge = loss_edge(*plan_, current()->mode);
+    micro_batch_over(mb, edge < 0 ? 0 : *ranks_->delivered(edge, mb).as<double>());
+  }
+  void over(const StepResult& result) override { step_over(result); }
+  void failed(const Status& status) override { run_failed(status); }
+
+  std::vector<std::unique_ptr<Team>> teams_;
+  std::unique_ptr<LocalRanks> ranks_;
+  std::vector<std::unique_ptr<JobThread>> threads_;
+  std::unique_ptr<LoopThread> loop_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Run>> start_threads(std::shared_ptr<const Plan> plan, int threads, void (*drop)(void*)) {
+  if (threads < 1 || threads > 1024) return Status(Code::invalid, cat("threads is ", threads, ", expected 1 to 1024"));
+  auto run = std::make_unique<ThreadRun>(std::move(plan), drop);
+  WEFT_TRY(run->open(threads));
+  return std::unique_ptr<Run>(std::move(run));
+}
+
+}  // namespace weft
