@@ -147,18 +147,22 @@ class Link {
   FrameHeader header(FrameKind kind) const;
   void send_control(FrameHeader h, std::span<const std::byte> payload, LinkEffects& effects);
   void send_heartbeat(LinkTime now, LinkEffects& effects);
+  void tick_live(LinkTime now, LinkEffects& effects);
   void send_pieces(LinkEffects& effects);
   void send_abort(const Origin& origin, LinkTime now, LinkEffects& effects);
   void fail(Origin origin, LinkTime now, LinkEffects& effects);
   void fail_peer(Code code, std::string text, LinkTime now, LinkEffects& effects);
   void end();
-  Status check_header(Lane lane, const FrameHeader& h) const;
+  Status check_header(Lane lane, const FrameHeader& h);
+  Status live_frame(Lane lane, const FrameHeader& h, std::span<const std::byte> payload, LinkTime now, LinkEffects& effects);
   void heard_abort(const FrameHeader& h, std::span<const std::byte> payload, LinkTime now, LinkEffects& effects);
   Status control_frame(const FrameHeader& h, std::span<const std::byte> payload, LinkTime now, LinkEffects& effects);
   Status hello_frame(std::span<const std::byte> payload, LinkTime now, LinkEffects& effects);
   Status heartbeat_frame(const FrameHeader& h, std::span<const std::byte> payload, LinkTime now, LinkEffects& effects);
   Status message_frame(const FrameHeader& h, std::span<const std::byte> payload, LinkEffects& effects);
   Status data_frame(const FrameHeader& h, std::span<const std::byte> payload, LinkTime now, LinkEffects& effects);
+  LinkTime silent_at() const;
+  LinkTime lag_at() const;
   std::string last_words(LinkTime now) const;
   bool lagging() const { return announced_ > in_sequence_[1]; }
   bool live() const { return state_ == State::greeting || state_ == State::open; }
@@ -173,6 +177,7 @@ class Link {
 
   LinkTime hello_by_ = kNever;
   LinkTime last_heard_ = 0, next_heartbeat_ = kNever;
+  LinkTime last_tick_ = 0, deaf_until_ = 0;   // a rank that was stopped itself listens first, before it calls others silent
   LinkTime lost_at_ = kNever;    // end of a suspicion
   LinkTime abort_by_ = kNever, bye_by_ = kNever;
   uint64_t out_sequence_[2] = {0, 0}, in_sequence_[2] = {0, 0};   // per lane

@@ -1,0 +1,258 @@
+// A link's life, time and what it sends; what it receives is in receive.cc.
+#include "link/link.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace weft {
+
+namespace {
+constexpr size_t kControl = 0, kData = 1;
+
+std::string seconds(LinkTime ms) { return cat(static_cast<double>(ms / 100) / 10, " s"); }
+}  // namespace
+
+Link::Link(int32_t self, int32_t peer, Identity identity, LinkTimes times, size_t tensors)
+    : self_(self), peer_(peer), identity_(std::move(identity)), times_(times), sending_(tensors), in_flight_(kWindowFrames) {
+  status_.reserve(kMaxStatus);
+  peer_status_.reserve(kMaxStatus);
+}
+
+void Link::start(LinkTime now) {
+  if (state_ == State::waiting && hello_by_ == kNever) hello_by_ = now + times_.hello;
+  last_tick_ = now;
+}
+
+void Link::connected(LinkTime now, LinkEffects& effects) {
+  if (state_ != State::waiting) return;
+  start(now);
+  state_ = State::greeting;
+  connection_ = true;
+  last_heard_ = now;
+  const std::vector<std::byte> hello = encode_hello(identity_);
+  send_control(header(FrameKind::hello), hello, effects);
+}
+
+void Link::disconnected(LinkTime now, LinkEffects& effects) {
+  connection_ = false;
+  if (state_ == State::aborting) return end();
+  if (!live() || lost_at_ != kNever) return;
+  if (heard_bye_) {   // it has said all that it had to say
+    end();
+    return effects.closed();
+  }
+  lost_at_ = now + times_.suspicion;
+}
+
+void Link::end() {
+  state_ = State::ended;
+  connection_ = false;
+}
+
+// --- failure ------------------------------------------------------------------------------------------------------------------------
+
+void Link::fail(Origin origin, LinkTime now, LinkEffects& effects) {
+  send_abort(origin, now, effects);
+  effects.failed(origin, false);
+}
+
+void Link::fail_peer(Code code, std::string text, LinkTime now, LinkEffects& effects) {
+  fail({.rank = peer_, .code = code, .text = std::move(text)}, now, effects);
+}
+
+void Link::abort(const Origin& origin, LinkTime now, LinkEffects& effects) {
+  if (state_ != State::aborting && state_ != State::ended) send_abort(origin, now, effects);
+}
+
+void Link::send_abort(const Origin& origin, LinkTime now, LinkEffects& effects) {
+  if (!connection_) return end();
+  const std::vector<std::byte> payload = encode_origin(origin);
+  send_control(header(FrameKind::abort), payload, effects);
+  state_ = State::aborting;
+  abort_by_ = now + times_.suspicion;
+}
+
+std::string Link::last_words(LinkTime now) const {
+  if (!greeted_) return "; it never said hello";
+  return cat("; last heard ", seconds(now - last_heard_), " ago", peer_status_.empty() ? "" : ", ", peer_status_);
+}
+
+// --- time ---------------------------------------------------------------------------------------------------------------------------
+
+LinkTime Link::silent_at() const { return greeted_ ? std::max(last_heard_ + times_.silence, deaf_until_) : kNever; }
+
+LinkTime Link::lag_at() const { return lagging() ? std::max(lag_since_ + times_.silence, deaf_until_) : kNever; }
+
+LinkTime Link::next_tick() const {
+  switch (state_) {
+    case State::waiting: return hello_by_;
+    case State::greeting:
+    case State::open: {
+      const LinkTime heartbeat = connection_ ? next_heartbeat_ : kNever;
+      return std::min({hello_by_, lost_at_, silent_at(), lag_at(), bye_by_, heartbeat});
+    }
+    case State::aborting: return abort_by_;
+    case State::ended: return kNever;
+  }
+  return kNever;
+}
+
+void Link::tick(LinkTime now, LinkEffects& effects) {
+  if (now - last_tick_ > 2 * times_.heartbeat) deaf_until_ = now + times_.suspicion;
+  last_tick_ = now;
+  switch (state_) {
+    case State::waiting:
+      if (now >= hello_by_) fail_peer(Code::timed_out, cat("rank ", peer_, " did not connect within ", seconds(times_.hello)), now, effects);
+      return;
+    case State::greeting:
+    case State::open: return tick_live(now, effects);
+    case State::aborting:
+      if (now >= abort_by_) end();
+      return;
+    case State::ended: return;
+  }
+}
+
+void Link::tick_live(LinkTime now, LinkEffects& effects) {
+  const std::string who = cat("rank ", peer_);
+  if (now >= lost_at_) return fail_peer(Code::peer, cat(who, " lost: connection closed", last_words(now)), now, effects);
+  if (now >= hello_by_) {
+    const char* what = greeted_ ? " did not answer our hello within " : " did not say hello within ";
+    return fail_peer(Code::timed_out, cat(who, what, seconds(times_.hello)), now, effects);
+  }
+  if (now >= silent_at())
+    return fail_peer(Code::peer, cat(who, " lost: silent for ", seconds(times_.silence), last_words(now)), now, effects);
+  if (now >= lag_at()) {
+    const uint64_t missing = announced_ - in_sequence_[kData];
+    return fail_peer(Code::peer, cat(who, " lost: ", missing, " data frames that it sent did not come within ", seconds(times_.silence)),
+                     now, effects);
+  }
+  if (now >= bye_by_) return fail_peer(Code::timed_out, cat(who, " did not answer bye within ", seconds(times_.silence)), now, effects);
+  if (connection_ && now >= next_heartbeat_) send_heartbeat(now, effects);
+}
+
+// --- sending ------------------------------------------------------------------------------------------------------------------------
+
+FrameHeader Link::header(FrameKind kind) const {
+  FrameHeader h;
+  h.kind = kind;
+  h.incarnation = identity_.incarnation;
+  h.source = static_cast<uint16_t>(self_);
+  h.destination = static_cast<uint16_t>(peer_);
+  return h;
+}
+
+void Link::send_control(FrameHeader h, std::span<const std::byte> payload, LinkEffects& effects) {
+  if (!connection_) return;
+  h.sequence = out_sequence_[kControl]++;
+  if (h.kind != FrameKind::message) h.total = payload.size();
+  h.length = static_cast<uint32_t>(payload.size());
+  std::array<std::byte, kHeaderBytes> bytes;
+  encode_header(h, payload, bytes);
+  effects.send(Lane::control, bytes, payload, 0);
+}
+
+void Link::send_heartbeat(LinkTime now, LinkEffects& effects) {
+  FrameHeader h = header(FrameKind::heartbeat);
+  h.step = out_sequence_[kData];
+  send_control(h, std::as_bytes(std::span(status_)), effects);
+  next_heartbeat_ = now + times_.heartbeat;
+}
+
+void Link::set_status(std::string_view status) { status_.assign(status.substr(0, kMaxStatus)); }
+
+namespace {
+void put_tag(FrameHeader& h, const Tag& tag) {
+  h.step = tag.step;
+  h.edge = static_cast<uint32_t>(tag.edge);
+  h.micro_batch = static_cast<uint32_t>(tag.micro_batch);
+}
+}  // namespace
+
+void Link::send_tensor(const Tag& tag, std::span<const std::byte> bytes, LinkTime, LinkEffects& effects) {
+  if (state_ != State::open || said_bye_) return;
+  sending_.push({tag, bytes});
+  send_pieces(effects);
+}
+
+void Link::send_pieces(LinkEffects& effects) {
+  while (connection_ && posted_ < sending_.size() && in_flight_.size() < kWindowFrames) {
+    const Sending& tensor = sending_.at(posted_);
+    const uint32_t length = piece_length(tensor.bytes.size(), next_piece_);
+    if (in_flight_bytes_ + length > kWindowBytes) return;
+    FrameHeader h = header(FrameKind::data);
+    put_tag(h, tensor.tag);
+    h.sequence = out_sequence_[kData]++;
+    h.total = tensor.bytes.size();
+    h.piece = next_piece_;
+    h.length = length;
+    const auto payload = tensor.bytes.subspan(static_cast<size_t>(h.offset()), length);
+    const uint64_t token = next_token_++;
+    in_flight_.push({token, length, h.last()});
+    in_flight_bytes_ += length;
+    if (h.last()) {
+      ++posted_;
+      next_piece_ = 0;
+    } else {
+      ++next_piece_;
+    }
+    std::array<std::byte, kHeaderBytes> bytes;
+    encode_header(h, payload, bytes);
+    effects.send(Lane::data, bytes, payload, token);
+  }
+}
+
+void Link::sent(uint64_t token, LinkTime now, LinkEffects& effects) {
+  if (!live()) return;
+  if (in_flight_.empty() || in_flight_.front().token != token)
+    return fail({.rank = self_, .code = Code::internal, .text = cat("the transport to rank ", peer_, " sent frames out of order")}, now,
+                effects);
+  const Piece piece = in_flight_.front();
+  in_flight_.pop();
+  in_flight_bytes_ -= piece.bytes;
+  if (piece.last) {
+    const Tag tag = sending_.front().tag;
+    sending_.pop();
+    --posted_;
+    effects.released(tag);
+  }
+  send_pieces(effects);
+}
+
+void Link::send_grant(const Tag& tag, LinkTime, LinkEffects& effects) {
+  if (state_ != State::open || said_bye_) return;
+  FrameHeader h = header(FrameKind::grant);
+  put_tag(h, tag);
+  send_control(h, {}, effects);
+}
+
+void Link::send_message(uint32_t type, std::span<const std::byte> bytes, LinkTime now, LinkEffects& effects) {
+  if (state_ != State::open || said_bye_) return;
+  if (bytes.size() > kMaxMessage)
+    return fail({.rank = self_, .code = Code::internal, .text = cat("message of ", bytes.size(), " bytes, at most ", kMaxMessage)}, now,
+                effects);
+  FrameHeader h = header(FrameKind::message);
+  h.edge = type;
+  h.total = bytes.size();
+  do {
+    const uint32_t length = piece_length(h.total, h.piece);
+    send_control(h, bytes.subspan(static_cast<size_t>(h.offset()), length), effects);
+    ++h.piece;
+  } while (h.offset() < h.total);
+}
+
+void Link::bye(LinkTime now, LinkEffects& effects) {
+  if (state_ != State::open || said_bye_) return;
+  if (!sending_.empty())
+    return fail({.rank = self_, .code = Code::internal, .text = cat("bye to rank ", peer_, " while tensors leave")}, now, effects);
+  said_bye_ = true;
+  send_control(header(FrameKind::bye), {}, effects);
+  if (heard_bye_) {
+    end();
+    return effects.closed();
+  }
+  bye_by_ = now + times_.silence;
+}
+
+}  // namespace weft
