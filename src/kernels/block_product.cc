@@ -1,6 +1,7 @@
 #include "kernels/block_product.h"
 
 #include <algorithm>
+#include <cstring>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/block_product.cc"
@@ -83,9 +84,12 @@ HWY_INLINE Panel panel_of(const BlockProduct& g, int64_t from, int64_t j, float*
 }
 
 void block_product(const BlockProduct& g) {
+  if (g.k == 0) {  // nothing to add; the factors may be null
+    for (int64_t i = 0; i < g.m && !g.add; ++i) std::memset(g.c + i * g.c_row, 0, static_cast<size_t>(g.n) * sizeof(float));
+    return;
+  }
   HWY_ALIGN float copy[kDepth * kVecs * kLanes];
-  int64_t from = 0;
-  do {  // once even when k is 0: C is written then, too
+  for (int64_t from = 0; from < g.k; from += kDepth)
     for (int64_t j = 0; j < g.n; j += kVecs * kLanes) {
       const Panel panel = panel_of(g, from, j, copy);
       const bool add = g.add || from > 0;
@@ -94,8 +98,6 @@ void block_product(const BlockProduct& g) {
       else
         tiles<1>(g, panel, from, j, add);
     }
-    from += kDepth;
-  } while (from < g.k);
 }
 
 }  // namespace
