@@ -1,0 +1,276 @@
+// Ops of the caller: their gradients, their failures, and how long they live.
+#include <atomic>
+
+#include "api/api.h"
+
+namespace {
+
+// y = x * x, as the built-in `mul` of a value with itself. Callbacks may run on several threads at once.
+struct Square {
+  int fail_forward_at = -1, fail_backward_at = -1;   // number of the call
+  std::atomic<int> forwards{0}, backwards{0}, destroyed{0};
+
+  static Square& of(void* payload) { return *static_cast<Square*>(payload); }
+  static int32_t shape(const weft_desc* in, uint32_t n_in, weft_desc* out, void*) {
+    if (n_in != 1) return 5;
+    *out = in[0];
+    return 0;
+  }
+  static int32_t forward(const weft_view* in, uint32_t, weft_view* out, void* payload) {
+    if (of(payload).forwards++ == of(payload).fail_forward_at) return 7;
+    const float* x = static_cast<const float*>(in[0].data);
+    float* y = static_cast<float*>(out->data);
+    for (int64_t i = 0; i < elements(out->desc); ++i) y[i] = x[i] * x[i];
+    return 0;
+  }
+  static int32_t backward(const weft_view* in, uint32_t, const weft_view* out, const weft_view* grad_out, weft_view* grad_in, void* payload) {
+    if (of(payload).backwards++ == of(payload).fail_backward_at) return -3;
+    const float *x = static_cast<const float*>(in[0].data), *y = static_cast<const float*>(out->data),
+                *dy = static_cast<const float*>(grad_out->data);
+    float* dx = static_cast<float*>(grad_in[0].data);
+    if (!dx) return 0;
+    for (int64_t i = 0; i < elements(out->desc); ++i) {
+      if (y[i] != x[i] * x[i]) return 9;   // what forward read and wrote is still there
+      dx[i] = dy[i] * x[i] + dy[i] * x[i];
+    }
+    return 0;
+  }
+  static void destroy(void* payload) { ++of(payload).destroyed; }
+};
+
+weft_op square_op() {
+  weft_op op = WEFT_OP_INIT;
+  op.name = "square";
+  op.shape = Square::shape;
+  op.forward = Square::forward;
+  op.backward = Square::backward;
+  op.destroy = Square::destroy;
+  return op;
+}
+
+// x [6] -> 8, squared -> 3. Squared by the caller's op, or, if there is none, by the built-in one.
+ModelPtr squaring_model(Square* square, uint32_t flags = 0, weft_op op = square_op()) {
+  ModelPtr model = new_model();
+  const weft_value x = add_input(model, "x", {1, 6}, flags), y = add_input(model, "y", {1, 3});
+  weft_value h = add_linear(model, "a", x, 8);
+  if (square) {
+    Error err;
+    EXPECT_EQ(weft_model_add_op(model.get(), &op, square, &err), WEFT_OK) << err.text;
+    h = add_node(model, "square", {h}, "squares");
+  } else {
+    h = add_node(model, "mul", {h, h}, "squares");
+  }
+  EXPECT_EQ(weft_model_add_output(model.get(), h, nullptr), WEFT_OK);
+  add_node(model, "mse", {add_linear(model, "b", h, 3), y});
+  return model;
+}
+
+class UserOpTest : public testing::TestWithParam<uint32_t> {
+ protected:
+  RunPtr start(const ModelPtr& model, const weft_plan_config& config) { return ::start(model, config, GetParam()); }
+
+  const TensorPtr x = noise({6, 6}, 1), y = noise({6, 3}, 2);
+  const std::vector<weft_tensor*> batch = {x.get(), y.get()};
+};
+
+INSTANTIATE_TEST_SUITE_P(Threads, UserOpTest, testing::Values(0u));
+
+TEST_P(UserOpTest, ComputesWhatTheBuiltInDoes) {
+  const RunPtr built_in = start(squaring_model(nullptr, WEFT_INPUT_WANT_GRAD), plan_config());
+  for (uint32_t ranks = 1; ranks <= 3; ++ranks) {
+    Square square;
+    {
+      const RunPtr run = start(squaring_model(&square, WEFT_INPUT_WANT_GRAD), plan_config(ranks));
+      const RunPtr reference = start(squaring_model(nullptr, WEFT_INPUT_WANT_GRAD), plan_config());
+      for (int i = 0; i < 3; ++i) EXPECT_EQ(step(run, batch).loss, step(reference, batch).loss);
+      EXPECT_EQ(read(run, "x", WEFT_GRAD, {6, 6}), read(reference, "x", WEFT_GRAD, {6, 6}));
+      EXPECT_EQ(read(run, "a.weight", WEFT_GRAD, {6, 8}), read(reference, "a.weight", WEFT_GRAD, {6, 8}));
+      EXPECT_EQ(digest(run), digest(reference));
+      EXPECT_EQ(step(run, batch, WEFT_FORWARD).outputs, step(reference, batch, WEFT_FORWARD).outputs);
+      EXPECT_EQ(square.forwards, 4 * 3);
+      EXPECT_EQ(square.backwards, 3 * 3);
+    }
+    EXPECT_EQ(square.destroyed, 1);
+  }
+}
+
+TEST_P(UserOpTest, LivesAsLongAsWhatKnowsIt) {
+  Square square;
+  ModelPtr model = squaring_model(&square);
+  PlanPtr plan = new_plan(model, plan_config());
+  RunPtr run = ::start(plan, GetParam());
+  model.reset();
+  plan.reset();
+  EXPECT_EQ(square.destroyed, 0);
+  step(run, batch);
+  run.reset();
+  EXPECT_EQ(square.destroyed, 1);
+}
+
+TEST_P(UserOpTest, IsDestroyedWithAModelThatNeverRan) {
+  Square square;
+  squaring_model(&square);
+  EXPECT_EQ(square.destroyed, 1);
+}
+
+// Whatever fails, each tag has exactly one final event, and every tensor is released exactly once.
+void expect_failed(const RunPtr& run, const std::vector<weft_tensor*>& batch, int good_steps, std::initializer_list<const char*> parts) {
+  int released = 0;
+  float data[6 * 6] = {};
+  const weft_desc d = desc({6, 6});
+  weft_tensor* mine = nullptr;
+  auto release = [](void*, void* payload) { ++*static_cast<int*>(payload); };
+  ASSERT_EQ(weft_tensor_wrap(&d, data, release, &released, &mine, nullptr), WEFT_OK);
+  for (uint64_t tag = 0; tag < 5; ++tag) ASSERT_EQ(submit(run, {mine, batch[1]}, WEFT_TRAIN, tag), WEFT_OK);
+  weft_tensor_unref(mine);
+  for (uint64_t tag = 0; tag < 5; ++tag) {
+    const Outcome outcome = finish(run);
+    EXPECT_EQ(outcome.tag, tag);
+    if (static_cast<int>(tag) < good_steps) {
+      EXPECT_EQ(outcome.kind, static_cast<uint32_t>(WEFT_EVENT_DONE));
+      continue;
+    }
+    EXPECT_EQ(outcome.kind, static_cast<uint32_t>(WEFT_EVENT_ERROR));
+    EXPECT_EQ(outcome.status, WEFT_EUSER);
+    for (const char* part : parts) EXPECT_NE(outcome.text.find(part), std::string::npos) << outcome.text;
+  }
+  EXPECT_EQ(released, 1);
+  weft_event event = WEFT_EVENT_INIT;
+  EXPECT_EQ(weft_run_poll(run.get(), &event, -1), 0);
+}
+
+TEST_P(UserOpTest, AFailingForwardEndsTheRun) {
+  for (uint32_t ranks = 1; ranks <= 3; ++ranks) {
+    Square square;
+    square.fail_forward_at = 4;   // the second step, its second micro-batch
+    const RunPtr run = start(squaring_model(&square), plan_config(ranks));
+    expect_failed(run, batch, 1, {"forward returned 7", "'squares'", "micro-batch 1", "rank"});
+  }
+}
+
+TEST_P(UserOpTest, AFailingBackwardEndsTheRun) {
+  for (uint32_t ranks = 1; ranks <= 3; ++ranks) {
+    Square square;
+    square.fail_backward_at = 0;
+    const RunPtr run = start(squaring_model(&square, WEFT_INPUT_WANT_GRAD), plan_config(ranks));
+    expect_failed(run, batch, 0, {"backward returned -3", "'squares'", "micro-batch 0", "rank"});
+  }
+}
+
+TEST_P(UserOpTest, AFailedRunAnswersEveryLaterStepWithItsFailure) {
+  Square square;
+  square.fail_forward_at = 0;
+  const RunPtr run = start(squaring_model(&square), plan_config());
+  EXPECT_EQ(step(run, batch, WEFT_TRAIN, 1).status, WEFT_EUSER);
+  const Outcome later = step(run, batch, WEFT_EVAL, 2);
+  EXPECT_EQ(later.tag, 2u);
+  EXPECT_EQ(later.kind, static_cast<uint32_t>(WEFT_EVENT_ERROR));
+  EXPECT_EQ(later.status, WEFT_EUSER);
+  EXPECT_EQ(square.forwards, 1) << "nothing is computed any more";
+}
+
+// ---- registering ----
+
+TEST(UserOpRegistration, SaysWhatIsMissing) {
+  const ModelPtr model = new_model();
+  Square square;
+  auto refused = [&](auto change, std::initializer_list<const char*> parts) {
+    weft_op op = square_op();
+    change(op);
+    Error err;
+    expect_error(weft_model_add_op(model.get(), &op, &square, &err), err, WEFT_EINVAL, parts);
+  };
+  refused([](weft_op& op) { op.name = nullptr; }, {"op name is NULL"});
+  refused([](weft_op& op) { op.name = ""; }, {"op name is empty"});
+  refused([](weft_op& op) { op.shape = nullptr; }, {"'square'", "shape is NULL"});
+  refused([](weft_op& op) { op.forward = nullptr; }, {"'square'", "forward is NULL"});
+  refused([](weft_op& op) { op.name = "relu"; }, {"'relu'", "built in"});
+  const weft_op op = square_op();
+  EXPECT_EQ(weft_model_add_op(model.get(), &op, &square, nullptr), WEFT_OK);
+  refused([](weft_op&) {}, {"'square'", "registered already"});
+  EXPECT_EQ(square.destroyed, 0) << "after a failure the payload is the caller's";
+}
+
+TEST(UserOpRegistration, TheNameIsCopied) {
+  const ModelPtr model = new_model();
+  Square square;
+  std::string name = "mine";
+  weft_op op = square_op();
+  op.name = name.data();
+  ASSERT_EQ(weft_model_add_op(model.get(), &op, &square, nullptr), WEFT_OK);
+  name = "####";
+  add_node(model, "mine", {add_input(model, "x", {1, 2})});
+}
+
+weft_status add_squares(const ModelPtr& model, std::vector<weft_value> inputs, Error& err) {
+  weft_node_config config = WEFT_NODE_INIT;
+  config.op = "square";
+  config.name = "n";
+  config.inputs = inputs.data();
+  config.n_inputs = static_cast<uint32_t>(inputs.size());
+  weft_value out = {};
+  return weft_model_add_node(model.get(), &config, &out, &err);
+}
+
+TEST(UserOpRegistration, AFailingShapeIsAnErrorOfTheNode) {
+  const ModelPtr model = new_model();
+  Square square;
+  const weft_op op = square_op();
+  ASSERT_EQ(weft_model_add_op(model.get(), &op, &square, nullptr), WEFT_OK);
+  const weft_value x = add_input(model, "x", {1, 2});
+  Error err;
+  expect_error(add_squares(model, {x, x}, err), err, WEFT_EUSER, {"node 'n'", "shape returned 5"});
+}
+
+TEST(UserOpRegistration, AShapeMustKeepTheBatch) {
+  const ModelPtr model = new_model();
+  const weft_value x = add_input(model, "x", {1, 2});
+  Square square;
+  weft_op op = square_op();
+  op.shape = [](const weft_desc* in, uint32_t, weft_desc* out, void*) -> int32_t {
+    *out = in[0];
+    std::swap(out->dims[0], out->dims[1]);
+    return 0;
+  };
+  ASSERT_EQ(weft_model_add_op(model.get(), &op, &square, nullptr), WEFT_OK);
+  Error err;
+  expect_error(add_squares(model, {x}, err), err, WEFT_EINVAL, {"node 'n'", "samples"});
+
+  const ModelPtr other = new_model();
+  const weft_value z = add_input(other, "x", {1, 2});
+  op.shape = [](const weft_desc*, uint32_t, weft_desc* out, void*) -> int32_t {
+    out->rank = 99;
+    return 0;
+  };
+  ASSERT_EQ(weft_model_add_op(other.get(), &op, &square, nullptr), WEFT_OK);
+  expect_error(add_squares(other, {z}, err), err, WEFT_EINVAL, {"node 'n'", "shape's output"});
+}
+
+TEST(UserOpRegistration, WithoutBackwardItCanStillRunForward) {
+  Square square;
+  weft_op op = square_op();
+  op.backward = nullptr;
+  const ModelPtr model = new_model();
+  const weft_value x = add_input(model, "x", {1, 6});
+  ASSERT_EQ(weft_model_add_op(model.get(), &op, &square, nullptr), WEFT_OK);
+  ASSERT_EQ(weft_model_add_output(model.get(), add_node(model, "square", {x}), nullptr), WEFT_OK);
+  const RunPtr run = start(model, plan_config());
+  const TensorPtr in = noise({2, 6}, 5);
+  const auto outputs = step(run, {in.get()}, WEFT_FORWARD).outputs;
+  for (size_t i = 0; i < 12; ++i) EXPECT_EQ(outputs[0][0][i], floats(in)[i] * floats(in)[i]);
+}
+
+// Weights under an op without a gradient cannot be trained; that is said, not left at zero.
+TEST(UserOpRegistration, WithoutBackwardItCannotBeTrainedThrough) {
+  Square square;
+  weft_op op = square_op();
+  op.backward = nullptr;
+  const ModelPtr model = squaring_model(&square, 0, op);
+  const weft_plan_config config = plan_config();
+  weft_plan* out = nullptr;
+  Error err;
+  expect_error(weft_plan_new(model.get(), &config, &out, &err), err, WEFT_EINVAL, {"'squares'", "gradient"});
+  weft_plan_free(out);
+}
+
+}  // namespace
