@@ -8,8 +8,9 @@ using namespace weft::api;
 
 namespace {
 
-// Handles are ids plus one, so that 0 is none.
-NodeId node_of(weft_value value) { return static_cast<NodeId>(value.id) - 1; }
+// Handles are ids plus one, so that 0 is none. Unsigned until the end: a foreign handle may be any number.
+NodeId node_of(weft_value value) { return static_cast<NodeId>(value.id - 1); }
+ParamId param_of(weft_param param) { return static_cast<ParamId>(param.id - 1); }
 
 Result<InitKind> init_kind(uint32_t init) {
   if (init > WEFT_INIT_NORMAL) return Status(Code::invalid, cat("init is ", init, ", expected WEFT_INIT_ZEROS, _CONSTANT or _NORMAL"));
@@ -95,7 +96,7 @@ weft_status weft_model_add_node(weft_model* model, const weft_node_config* confi
     std::vector<NodeId> in;
     std::vector<ParamId> params;
     for (uint32_t i = 0; i < c.n_inputs; ++i) in.push_back(node_of(c.inputs[i]));
-    for (uint32_t i = 0; i < c.n_params; ++i) params.push_back(static_cast<ParamId>(c.params[i].id) - 1);
+    for (uint32_t i = 0; i < c.n_params; ++i) params.push_back(param_of(c.params[i]));
     WEFT_TRY_ASSIGN(const NodeId id, model->model->add_node(c.name ? c.name : "", op, attrs, in, params));
     out->id = static_cast<uint32_t>(id) + 1;
     return {};
@@ -117,6 +118,7 @@ weft_status weft_model_add_linear(weft_model* model, const char* name, weft_valu
     const Operand operand{m.desc(in, 1), m.node(in).batched};
     const Desc descs[] = {weight, bias};
     if (auto inferred = find_op("linear")->infer({}, {&operand, 1}, descs); !inferred.ok()) return inferred.status().within(cat("node '", name, "' (linear)"));
+    if (m.find_param(cat(name, ".bias")) >= 0) return Status(Code::invalid, cat("parameter '", name, ".bias': the name is taken"));
     WEFT_TRY_ASSIGN(const ParamId w, m.add_param(cat(name, ".weight"), weight.shape, {InitKind::normal, 0.02}));
     WEFT_TRY_ASSIGN(const ParamId b, m.add_param(cat(name, ".bias"), bias.shape, {}));
     const ParamId params[] = {w, b};

@@ -83,13 +83,13 @@ Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attr
   const std::string where = cat("node '", name, "' (", op->name(), ")");
   if (find_node(name) >= 0) return Status(Code::invalid, where + ": the name is taken");
   for (size_t i = 0; i < in.size(); ++i) {
-    if (in[i] < 0 || in[i] >= id) return Status(Code::invalid, cat(where, ": input ", i, " is value ", in[i], ", which is not of this model"));
+    if (in[i] < 0 || in[i] >= id) return Status(Code::invalid, cat(where, ": input ", i, " is not a value of this model"));
     if (node(in[i]).op && node(in[i]).op->is_loss()) return Status(Code::invalid, cat(where, ": input ", i, " is a loss; a loss ends the model"));
   }
   std::vector<Desc> weight_descs;
   for (size_t i = 0; i < weights.size(); ++i) {
     if (weights[i] < 0 || weights[i] >= static_cast<ParamId>(params_.size()))
-      return Status(Code::invalid, cat(where, ": weight ", i, " is parameter ", weights[i], ", which is not of this model"));
+      return Status(Code::invalid, cat(where, ": weight ", i, " is not a parameter of this model"));
     weight_descs.push_back({DType::f32, param(weights[i]).shape});
   }
   if (op->is_loss() && loss_ >= 0) return Status(Code::invalid, cat(where, ": the model already has the loss '", node(loss_).name, "'"));
@@ -123,7 +123,7 @@ Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attr
 
 Status Model::add_output(NodeId id) {
   if (finished_) return Status(Code::state, "the model is finished; outputs can no longer be added");
-  if (id < 0 || id >= static_cast<NodeId>(nodes_.size())) return Status(Code::invalid, cat("output: value ", id, " is not of this model"));
+  if (id < 0 || id >= static_cast<NodeId>(nodes_.size())) return Status(Code::invalid, "output: not a value of this model");
   const Node& made = node(id);
   if (made.is_input()) return Status(Code::invalid, cat("output: '", made.name, "' is an input"));
   if (!made.batched) return Status(Code::invalid, cat("output: '", made.name, "' has no batch dimension"));
@@ -138,6 +138,25 @@ const Op* Model::adopt_op(std::shared_ptr<const Op> op) {
   return adopted_.back().get();
 }
 
+// Weights that a gradient cannot reach would silently stay as they are.
+Status Model::check_gradients() const {
+  std::vector<bool> leads(nodes_.size(), false);   // to the loss
+  leads[static_cast<size_t>(loss_)] = true;
+  for (NodeId id = loss_; id >= 0; --id) {
+    const Node& n = node(id);
+    if (!leads[static_cast<size_t>(id)]) continue;
+    for (size_t i = 0; i < n.in.size(); ++i) {
+      leads[static_cast<size_t>(n.in[i])] = true;
+      const Node& below = node(n.in[i]);
+      const bool target = id == loss_ && static_cast<int>(i) == n.op->target_port();
+      if (below.needs_grad && !target && !n.op->differentiable(static_cast<int>(i)))
+        return Status(Code::invalid, cat("node '", n.name, "' (", n.op->name(), "): has no gradient for input ", i, ", which '", below.name,
+                                         "' needs to be trained"));
+    }
+  }
+  return {};
+}
+
 Status Model::finish() {
   if (finished_) return {};
   if (nodes_.size() == inputs_.size()) return Status(Code::invalid, "the model has no node");
@@ -150,6 +169,7 @@ Status Model::finish() {
     const Node& targets = node(loss.in[static_cast<size_t>(loss.op->target_port())]);
     if (!targets.is_input())
       return Status(Code::invalid, cat("loss '", loss.name, "': its targets must be a model input, got node '", targets.name, "'"));
+    WEFT_TRY(check_gradients());
   }
   finished_ = true;
   return {};

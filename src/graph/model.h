@@ -91,6 +91,7 @@ class Model {
 
  private:
   Status check_name(const std::string& name, const char* what) const;
+  Status check_gradients() const;
   std::vector<Operand> operands(std::span<const NodeId> in, int64_t samples) const;
 
   std::vector<Node> nodes_;
