@@ -18,6 +18,8 @@ Controller::Controller(std::shared_ptr<const Plan> plan) : plan_(std::move(plan)
   squares_.resize(plan_->model->params().size());
   ready_.resize(ranks);
   done_.resize(ranks);
+  times_.resize(ranks);
+  idle_.resize(ranks);
 }
 
 Status Controller::begin(const StepDescriptor& step, ControllerEffects& effects) {
@@ -89,6 +91,7 @@ Status Controller::heard(int32_t rank, const Control& message, ControllerEffects
   if (message.kind == ControlKind::done) {
     if (done_[r]) return Status(Code::protocol, cat("rank ", rank, " is done twice in step ", step_.sequence));
     done_[r] = 1;
+    times_[r] = message.times;
     --missing_done_;
     finish_if_over(effects);
     return {};
@@ -111,9 +114,25 @@ void Controller::finish_if_over(ControllerEffects& effects) {
   double sum = 0;
   for (int32_t mb = 0; mb < step_.micro_batches; ++mb) sum += losses_[static_cast<size_t>(mb)];
   result_.loss = sum / step_.denominator;
+  measure_idle();
   running_ = false;
   ++next_sequence_;
   effects.step_done(result_);
+}
+
+void Controller::measure_idle() {
+  int64_t begin = times_[0].begin, end = times_[0].end;
+  for (const RankTimes& t : times_) {
+    begin = std::min(begin, t.begin);
+    end = std::max(end, t.end);
+  }
+  double sum = 0;
+  for (size_t r = 0; r < times_.size(); ++r) {
+    idle_[r] = end > begin ? 1 - static_cast<double>(times_[r].busy) / static_cast<double>(end - begin) : 0;
+    sum += idle_[r];
+  }
+  result_.idle_by_rank = idle_;
+  result_.idle = sum / static_cast<double>(times_.size());
 }
 
 std::string Controller::describe() const {

@@ -20,6 +20,9 @@ struct StepResult {
   double loss = 0;
   double grad_norm = 0;   // before clipping; train only
   double scale = 1;
+  // From the step's first forward to its last backward action on any rank: the share in which a rank ran no kernel. Valid until the next step.
+  std::span<const double> idle_by_rank;
+  double idle = 0;        // mean over ranks
 };
 
 class ControllerEffects : public Effects {
@@ -49,6 +52,7 @@ class Controller {
   Status check_tag(uint64_t sequence, int32_t edge, int32_t micro_batch, EdgeKind kind) const;
   void commit(ControllerEffects& effects);
   void finish_if_over(ControllerEffects& effects);
+  void measure_idle();
   const ModePlan& mode() const { return plan_->mode(step_.mode); }
 
   std::shared_ptr<const Plan> plan_;
@@ -60,6 +64,8 @@ class Controller {
   std::vector<double> squares_;               // per parameter
   std::vector<int32_t> due_;                  // per micro-batch: deliveries still missing
   std::vector<uint8_t> ready_, done_;         // per rank
+  std::vector<RankTimes> times_;              // per rank
+  std::vector<double> idle_;                  // per rank
   int32_t missing_ready_ = 0, missing_done_ = 0, missing_deliveries_ = 0;
   int32_t sinks_ = 0;
   StepResult result_;

@@ -46,6 +46,8 @@ Status Engine::begin(const StepDescriptor& step, Effects& effects) {
   running_ = true;
   committed_ = false;
   next_ = done_ = 0;
+  timed_ = 0;
+  times_ = {};
   granted_.clear();
   released_.clear();
   held_marks_.clear();
@@ -179,12 +181,17 @@ void Engine::advance(Effects& effects) {
   }
 }
 
-Status Engine::ran(int32_t job, std::span<const double> squares, Effects& effects) {
+Status Engine::ran(int32_t job, std::span<const double> squares, Effects& effects, const JobTime& time) {
   if (failed_) return {};
   if (!running_ || in_flight_ == 0) return Status(Code::internal, cat("job ", job, " ran, but none was given out"));
   --in_flight_;
   ++done_;
   const Job& ran = program().jobs[static_cast<size_t>(job)];
+  if (ran.kind == JobKind::action) {
+    if (timed_++ == 0) times_ = {.begin = time.begin, .end = time.end, .busy = 0};
+    times_.end = time.end;
+    times_.busy += time.end - time.begin;
+  }
   if (ran.kind == JobKind::reduce) {
     Control ready{.kind = ControlKind::ready, .step = {}, .sequence = step_.sequence, .scale = 1, .squares = squares};
     effects.control(kController, ready);
@@ -231,7 +238,7 @@ void Engine::end_step(Effects& effects) {
   arrived_[step_.sequence & 1].clear();
   running_ = false;
   next_sequence_ = step_.sequence + 1;
-  Control done{.kind = ControlKind::done, .step = {}, .sequence = step_.sequence, .scale = 1, .squares = {}};
+  Control done{.kind = ControlKind::done, .step = {}, .sequence = step_.sequence, .scale = 1, .squares = {}, .times = times_};
   effects.control(kController, done);
 }
 

@@ -27,7 +27,7 @@ class Engine {
   Status granted(uint64_t sequence, int32_t edge, int32_t micro_batch, Effects& effects);
   Status released(int32_t edge, int32_t micro_batch, Effects& effects);
   // `squares`: after a reduce job, the sums of squares of the owned parameters.
-  Status ran(int32_t job, std::span<const double> squares, Effects& effects);
+  Status ran(int32_t job, std::span<const double> squares, Effects& effects, const JobTime& time = {});
   Status commit(uint64_t sequence, double scale, Effects& effects);
   void abort();
 
@@ -84,6 +84,8 @@ class Engine {
   int32_t in_flight_ = 0;
   int32_t unreleased_ = 0;       // posts that were not released
   int32_t held_ = 0;             // messages that wait for a grant
+  int32_t timed_ = 0;            // actions that times_ covers
+  RankTimes times_;
   Marks arrived_[2];             // by parity of the sequence: a neighbour may be one step ahead
   Marks granted_, held_marks_, released_;
 };

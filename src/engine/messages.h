@@ -9,6 +9,16 @@
 
 namespace weft {
 
+// When a job ran, in nanoseconds (or any unit) of a clock that all ranks of a machine share.
+struct JobTime {
+  int64_t begin = 0, end = 0;
+};
+
+// A rank's actions of one step: from its first forward to its last action, and how much of that was spent in kernels.
+struct RankTimes {
+  int64_t begin = 0, end = 0, busy = 0;
+};
+
 // Made by the controller, sent ahead of the first forward.
 struct StepDescriptor {
   uint64_t sequence = 0;        // counts every step of the run, whatever its mode; tags messages
@@ -33,6 +43,7 @@ struct Control {
   uint64_t sequence = 0;                // ready, commit, done
   double scale = 1;                     // commit: what gradients are multiplied by (clipping)
   std::span<const double> squares;      // ready; borrowed for the call
+  RankTimes times = {};                 // done
 };
 
 constexpr int32_t kController = -1;

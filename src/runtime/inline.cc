@@ -1,5 +1,6 @@
 // The inline driver: everything runs inside poll() on the caller's thread, one event at a time in a fixed order. For tiny embeddings,
 // debuggers and deterministic tests.
+#include "runtime/clock.h"
 #include "runtime/parts.h"
 #include "runtime/ring.h"
 #include "runtime/run.h"
@@ -43,7 +44,9 @@ class InlineRun final : public Run, private LocalRanks::Driver {
   }
 
   void run(int32_t rank, const StepDescriptor& step, double scale, int32_t job) override {
-    ranks_->ran(rank, job, ranks_->worker(rank).run(step, scale, job));
+    const int64_t begin = monotonic_ns();
+    Status status = ranks_->worker(rank).run(step, scale, job);
+    ranks_->ran(rank, job, std::move(status), {begin, monotonic_ns()});
   }
   void micro_batch(int32_t mb) override {
     const int32_t edge = loss_edge(*plan_, current_->mode);

@@ -12,7 +12,7 @@ namespace weft {
 
 class JobThread {
  public:
-  using Ran = std::function<void(int32_t job, Status status)>;   // on the loop thread
+  using Ran = std::function<void(int32_t job, Status status, const JobTime& time)>;   // on the loop thread
 
   // Loop thread, as push() and the destructor. `worker` outlives it.
   static Result<std::unique_ptr<JobThread>> make(Loop& loop, Worker& worker, Ran ran);
@@ -29,6 +29,7 @@ class JobThread {
     double scale = 1;
     int32_t job = 0;
     Status status;
+    JobTime time;
   };
 
   JobThread(Worker& worker, Ran ran) : worker_(worker), ran_(std::move(ran)), slots_(kDepth) {}

@@ -81,10 +81,10 @@ void LocalRanks::begin(const StepDescriptor& step, const Batch& batch) {
   drain();
 }
 
-void LocalRanks::ran(int32_t rank, int32_t job, Status status) {
+void LocalRanks::ran(int32_t rank, int32_t job, Status status, const JobTime& time) {
   if (failed_) return;
   if (!status.ok()) fail(status.within(cat("rank ", rank)));
-  push({Event::Kind::ran, rank, job, 0, rank, {}});
+  push({Event::Kind::ran, rank, job, 0, rank, {}, time});
   drain();
 }
 
@@ -123,7 +123,7 @@ Status LocalRanks::handle(const Event& event) {
   const uint64_t sequence = step_.sequence;
   switch (event.kind) {
     case Event::Kind::run: driver_.run(event.rank, engines_[r]->step(), engines_[r]->scale(), event.edge_or_job); return {};
-    case Event::Kind::ran: return engines_[r]->ran(event.edge_or_job, workers_[r]->squares(), *effects_[r]);
+    case Event::Kind::ran: return engines_[r]->ran(event.edge_or_job, workers_[r]->squares(), *effects_[r], event.time);
     case Event::Kind::arrived: {
       if (!main) return engines_[r]->arrived(sequence, event.edge_or_job, event.micro_batch, *effects_[r]);
       const View view = delivered(event.edge_or_job, event.micro_batch);

@@ -30,7 +30,7 @@ class LocalRanks {
 
   // One thread calls these, one step at a time. `batch` is borrowed until over() or failed().
   void begin(const StepDescriptor& step, const Batch& batch);
-  void ran(int32_t rank, int32_t job, Status status);
+  void ran(int32_t rank, int32_t job, Status status, const JobTime& time);
   // A step runs, no job does and nothing can happen: a fault of weft, told to the driver. For drivers that run jobs at once.
   void check_progress();
 
@@ -46,6 +46,7 @@ class LocalRanks {
     int32_t edge_or_job = 0, micro_batch = 0;
     int32_t from = 0;
     Control control;
+    JobTime time = {};
   };
   class RankEffects;
   class MainEffects;

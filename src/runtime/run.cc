@@ -13,6 +13,7 @@ Run::Run(std::shared_ptr<const Plan> plan, void (*drop)(void*)) : plan_(std::mov
     steps_.push_back(std::make_unique<Step>());
     steps_.back()->batch.inputs.reserve(inputs);
     steps_.back()->kept.reserve(inputs);
+    steps_.back()->idle_by_rank.reserve(static_cast<size_t>(plan_->config.ranks));
     steps_.back()->counts.reserve(static_cast<size_t>(plan_->config.micro_batches));
     free_.push_back(steps_.back().get());
   }
@@ -84,6 +85,8 @@ RunEvent Run::final_event(Step* step, const StepResult& result) {
   event.mode = step->mode;
   event.loss = result.loss;
   event.grad_norm = result.grad_norm;
+  event.idle = result.idle;
+  step->idle_by_rank.assign(result.idle_by_rank.begin(), result.idle_by_rank.end());
   return event;
 }
 

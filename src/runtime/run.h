@@ -24,6 +24,7 @@ struct Step {
   // Set by submit().
   StepDescriptor descriptor;
   std::vector<double> counts;   // per micro-batch: what its loss is divided by for its own mean
+  std::vector<double> idle_by_rank;   // after its end, see StepResult
 };
 
 struct RunEvent {
@@ -36,6 +37,7 @@ struct RunEvent {
   int32_t micro_batch = 0;
   double loss = 0;             // mean over what counts: of the micro-batch, or of the step
   double grad_norm = 0;
+  double idle = 0;             // final: mean over ranks; by rank in the step
   Status status;
 };
 

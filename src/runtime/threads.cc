@@ -41,8 +41,8 @@ class ThreadRun final : public LoopRun, private LocalRanks::Driver {
  private:
   Status start_threads() {
     for (int32_t r = 0; r < plan_->config.ranks; ++r) {
-      auto ran = [this, r](int32_t job, Status status) {
-        ranks_->ran(r, job, std::move(status));
+      auto ran = [this, r](int32_t job, Status status, const JobTime& time) {
+        ranks_->ran(r, job, std::move(status), time);
         begin_waiting();
       };
       WEFT_TRY_ASSIGN(auto thread, JobThread::make(loop_->loop(), ranks_->worker(r), ran));
