@@ -114,9 +114,10 @@ weft_status weft_run_start(const weft_plan* plan, weft_mesh* mesh, const weft_ru
     if (mesh) return Status(Code::unsupported, "this version runs all ranks in one process; mesh must be NULL");
     weft_run_config c;
     WEFT_TRY(read_config(config, "weft_run_config", c));
-    if (c.threads) return Status(Code::unsupported, cat("weft_run_config.threads is ", c.threads, "; this version computes inside weft_run_poll, set 0"));
+    const int threads = static_cast<int>(std::min(c.threads, 1u << 20));
     auto run = std::make_unique<weft_run>();
-    WEFT_TRY_ASSIGN(run->run, start_inline(plan->plan, drop_tensor));
+    auto started = threads ? start_threads(plan->plan, threads, drop_tensor) : start_inline(plan->plan, drop_tensor);
+    WEFT_TRY_ASSIGN(run->run, std::move(started));
     run->output_edges = output_edges(*plan->plan);
     for (size_t i = 0; i < run->output_edges.size(); ++i) {
       run->outputs.push_back(std::make_unique<weft_tensor>());

@@ -1,0 +1,73 @@
+// After its first step a run allocates nothing: counted in operator new, on every driver.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "graph/presets.h"
+#include "runtime/run.h"
+
+namespace {
+std::atomic<int64_t> allocations{0};
+}
+
+void* operator new(size_t size) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* at = std::malloc(size ? size : 1)) return at;
+  throw std::bad_alloc();
+}
+void* operator new(size_t size, std::align_val_t alignment) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* at = std::aligned_alloc(static_cast<size_t>(alignment), (size + static_cast<size_t>(alignment) - 1) / static_cast<size_t>(alignment) * static_cast<size_t>(alignment))) return at;
+  throw std::bad_alloc();
+}
+void operator delete(void* at) noexcept { std::free(at); }
+void operator delete(void* at, size_t) noexcept { std::free(at); }
+void operator delete(void* at, std::align_val_t) noexcept { std::free(at); }
+void operator delete(void* at, size_t, std::align_val_t) noexcept { std::free(at); }
+
+namespace weft {
+namespace {
+
+// Steps of every mode; the first of each may allocate.
+void expect_no_allocation(std::unique_ptr<Run> run, int64_t tokens_per_sample) {
+  const int64_t samples = run->plan().config.micro_batches * run->plan().config.micro_batch_size;
+  std::vector<int32_t> tokens(static_cast<size_t>(samples * tokens_per_sample), 7), targets(tokens.size(), 9);
+  int64_t before = 0;
+  double last = 0;
+  for (int n = 0; n < 12; ++n) {
+    if (n == 6) before = allocations;
+    Step* step = run->acquire();
+    step->mode = static_cast<Mode>(n % kModes);
+    step->batch.samples = samples;
+    step->batch.inputs.push_back(tokens.data());
+    step->batch.inputs.push_back(targets.data());
+    ASSERT_TRUE(run->submit(step).ok());
+    RunEvent event;
+    while (run->poll(event, -1)) {
+      ASSERT_TRUE(event.status.ok()) << event.status.text();
+      if (event.kind == RunEvent::Kind::done && event.mode == Mode::train) last = event.loss;
+    }
+  }
+  EXPECT_EQ(allocations - before, 0);
+  EXPECT_GT(last, 0);
+}
+
+std::shared_ptr<const Plan> nano_plan(int32_t ranks) {
+  PlanConfig config;
+  config.ranks = ranks;
+  config.micro_batches = 6;
+  config.micro_batch_size = 2;
+  config.optim.clip = 1;
+  return make_plan(make_preset("gpt-nano:width=32,dropout=0.1", {.seq_len = 16}).take().model, config).take();
+}
+
+void ignore(void*) {}
+
+TEST(Allocation, NoneOnTheCallersThread) { expect_no_allocation(start_inline(nano_plan(3), ignore).take(), 16); }
+TEST(Allocation, NoneWithAThreadPerRank) { expect_no_allocation(start_threads(nano_plan(3), 1, ignore).take(), 16); }
+TEST(Allocation, NoneWithSeveralThreadsPerRank) { expect_no_allocation(start_threads(nano_plan(2), 3, ignore).take(), 16); }
+
+}  // namespace
+}  // namespace weft
