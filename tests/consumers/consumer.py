@@ -1,0 +1,66 @@
+#!/usr/bin/env python3
+"""Installs weft below the build folder, builds a program against it as a user would, and runs it. Exits with 77 if the tools are missing.
+
+usage: consumer.py c|go|rust BUILD_ROOT SOURCE_ROOT
+"""
+import os
+import pathlib
+import shlex
+import shutil
+import subprocess
+import sys
+
+NEEDED = {"c": ("cc", "pkg-config"), "go": ("go", "cc", "pkg-config"), "rust": ("cargo", "cc", "pkg-config")}
+
+
+def run(*command, env=None, cwd=None):
+    print("$", shlex.join(map(str, command)), flush=True)
+    subprocess.run(command, env=env, cwd=cwd, check=True)
+
+
+def install(build, root):
+    """Installs into `root` and returns the environment in which pkg-config and the loader find the package there."""
+    shutil.rmtree(root, ignore_errors=True)
+    run("meson", "install", "--no-rebuild", "--quiet", "-C", build, "--destdir", root)
+    package = next(root.rglob("weft.pc"))
+    return dict(
+        os.environ,
+        PKG_CONFIG_PATH=str(package.parent),
+        PKG_CONFIG_SYSROOT_DIR=str(root),
+        LD_LIBRARY_PATH=str(package.parent.parent),
+    )
+
+
+def build_c(source, out, env):
+    flags = subprocess.run(["pkg-config", "--cflags", "--libs", "weft"], env=env, stdout=subprocess.PIPE, text=True, check=True).stdout
+    strict = ["-std=c99", "-Wall", "-Wextra", "-Wpedantic", "-Werror"]
+    run("cc", *strict, source / "examples" / "embed.c", "-o", out / "embed", *shlex.split(flags), "-lm", env=env)
+    return out / "embed"
+
+
+def build_go(source, out, env):
+    env.update(GOCACHE=str(out / "cache"), GOFLAGS="-buildvcs=false", GOPROXY="off", GOTOOLCHAIN="local", CGO_ENABLED="1")
+    run("go", "build", "-o", out / "embed", ".", env=env, cwd=source / "tests" / "consumers" / "go")
+    return out / "embed"
+
+
+def build_rust(source, out, env):
+    project = source / "tests" / "consumers" / "rust"
+    run("cargo", "build", "--quiet", "--offline", "--locked", "--target-dir", out / "target", env=env, cwd=project)
+    return out / "target" / "debug" / "embed"
+
+
+def main():
+    language, build, source = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
+    missing = [tool for tool in NEEDED[language] if not shutil.which(tool)]
+    if missing:
+        print("skipped: there is no", ", ".join(missing))
+        sys.exit(77)
+    out = build / "tests" / "consumers" / language
+    out.mkdir(parents=True, exist_ok=True)
+    env = install(build, out / "root")
+    program = {"c": build_c, "go": build_go, "rust": build_rust}[language](source, out, env)
+    run(sys.executable, "-B", source / "tests" / "examples" / "falls.py", program, env=env)
+
+
+main()
