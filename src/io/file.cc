@@ -1,0 +1,264 @@
+#include "io/file.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <limits>
+#include <system_error>
+
+#include "base/text.h"
+
+namespace weft {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// The words of the system, in lower case like all others.
+std::string reason(int error) {
+  std::string text = std::system_category().message(error);
+  if (text.size() > 1 && text[0] >= 'A' && text[0] <= 'Z' && text[1] >= 'a' && text[1] <= 'z') text[0] |= 0x20;
+  return text;
+}
+
+Status failure(const std::string& path, std::string_view what, int error) {
+  const Code code = error == ENOENT ? Code::not_found : error == ENOMEM ? Code::no_memory : Code::io;
+  return Status(code, cat(path, ": cannot ", what, ": ", reason(error)));
+}
+
+Status failure(const std::string& path, std::string_view what, const std::error_code& error) {
+  return failure(path, what, error.value());
+}
+
+int open_again(const char* path, int flags, mode_t mode = 0) {
+  int fd;
+  do fd = ::open(path, flags | O_CLOEXEC, mode);
+  while (fd < 0 && errno == EINTR);
+  return fd;
+}
+
+// One call moves less than 2 GiB, and an offset is signed.
+constexpr size_t kMostAtOnce = size_t{1} << 30;
+bool fits(uint64_t offset, uint64_t size) {
+  constexpr uint64_t most = std::numeric_limits<int64_t>::max();
+  return offset <= most && size <= most - offset;
+}
+
+}  // namespace
+
+File::File(File&& other) noexcept : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
+
+File& File::operator=(File&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(path_, other.path_);
+  return *this;
+}
+
+File::~File() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+Result<File> File::open(const std::string& path, Links links) {
+  // Without O_NONBLOCK the open of a pipe would wait for its other end.
+  const int fd = open_again(path.c_str(), O_RDONLY | O_NONBLOCK | (links == Links::refuse ? O_NOFOLLOW : 0));
+  if (fd < 0)
+    return links == Links::refuse && errno == ELOOP ? Status(Code::data, cat(path, ": expected a file, found a link"))
+                                                    : failure(path, "open", errno);
+  File file(fd, path);
+  struct stat info;
+  if (::fstat(fd, &info) != 0) return failure(path, "look at", errno);
+  if (!S_ISREG(info.st_mode))
+    return Status(Code::io,
+                  cat(path, ": expected a regular file, found a ", S_ISDIR(info.st_mode) ? "directory" : "device or pipe"));
+  return file;
+}
+
+Result<File> File::create(const std::string& path) {
+  const int fd = open_again(path.c_str(), O_RDWR | O_CREAT | O_EXCL, 0666);
+  if (fd < 0) return failure(path, "create", errno);
+  return File(fd, path);
+}
+
+Result<File> File::open_directory(const std::string& path) {
+  const int fd = open_again(path.c_str(), O_RDONLY | O_DIRECTORY);
+  if (fd < 0) return failure(path, "open", errno);
+  return File(fd, path);
+}
+
+Result<uint64_t> File::size() const {
+  struct stat info;
+  if (::fstat(fd_, &info) != 0) return failure(path_, "look at", errno);
+  return static_cast<uint64_t>(info.st_size);
+}
+
+Status File::read(uint64_t offset, void* out, size_t size) const {
+  if (!fits(offset, size)) return Status(Code::invalid, cat(path_, ": no file has a byte ", offset));
+  for (size_t done = 0; done < size;) {
+    const ssize_t n =
+        ::pread(fd_, static_cast<char*>(out) + done, std::min(size - done, kMostAtOnce), static_cast<off_t>(offset + done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return failure(path_, "read", errno);
+    if (n == 0) return Status(Code::data, cat(path_, ": ends at byte ", offset + done, ", expected ", size - done, " more"));
+    done += static_cast<size_t>(n);
+  }
+  return {};
+}
+
+Status File::write(uint64_t offset, const void* data, size_t size) {
+  if (!fits(offset, size)) return Status(Code::invalid, cat(path_, ": no file has a byte ", offset));
+  for (size_t done = 0; done < size;) {
+    const ssize_t n = ::pwrite(fd_, static_cast<const char*>(data) + done, std::min(size - done, kMostAtOnce),
+                               static_cast<off_t>(offset + done));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return failure(path_, "write", errno);
+    done += static_cast<size_t>(n);
+  }
+  return {};
+}
+
+Status File::reserve(uint64_t size) {
+  if (size == 0) return {};
+  if (!fits(0, size)) return Status(Code::invalid, cat(path_, ": no file has ", size, " bytes"));
+  int error;
+  do error = ::posix_fallocate(fd_, 0, static_cast<off_t>(size));
+  while (error == EINTR);
+  if (error == 0 || error == EOPNOTSUPP || error == EINVAL || error == ENOSYS) return {};
+  return failure(path_, cat("claim ", size, " bytes"), error);
+}
+
+Status File::sync() {
+  // Not tried again when it fails: the kernel may by then have forgotten which pages were lost. EINVAL: nothing to sync here.
+  if (::fsync(fd_) != 0 && errno != EINVAL) return failure(path_, "sync", errno);
+  return {};
+}
+
+Status File::lock(const std::string& busy) {
+  if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) return {};
+  if (errno == EWOULDBLOCK) return Status(Code::state, cat(path_, ": ", busy));
+  // A file system without locks: then one writer is the caller's care.
+  if (errno == ENOLCK || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL || errno == EBADF) return {};
+  return failure(path_, "lock", errno);
+}
+
+Temporary& Temporary::operator=(Temporary&& other) noexcept {
+  std::swap(path_, other.path_);
+  return *this;
+}
+
+Temporary::~Temporary() {
+  // Nobody can be told of a failure here; whoever next needs the name removes what is left.
+  if (!path_.empty()) (void)remove_path(path_);
+}
+
+Result<Digest> checksum_of(const File& file, uint64_t size) {
+  constexpr uint64_t kBlock = 1 << 20;
+  std::vector<char> block(static_cast<size_t>(std::min(size, kBlock)));
+  Hasher hasher;
+  for (uint64_t at = 0; at < size; at += block.size()) {
+    const size_t n = static_cast<size_t>(std::min<uint64_t>(size - at, block.size()));
+    WEFT_TRY(file.read(at, block.data(), n));
+    hasher.bytes(block.data(), n);
+  }
+  return hasher.finish();
+}
+
+std::string join_path(const std::string& directory, std::string_view name) {
+  return directory.empty() || directory.back() == '/' ? cat(directory, name) : cat(directory, '/', name);
+}
+
+std::string parent_path(const std::string& path) {
+  const std::string parent = fs::path(path).parent_path().string();
+  return parent.empty() ? "." : parent;
+}
+
+bool path_exists(const std::string& path) {
+  struct stat info;
+  return ::lstat(path.c_str(), &info) == 0;
+}
+
+Result<std::string> read_text(const std::string& path, size_t limit, Links links) {
+  WEFT_TRY_ASSIGN(const File file, File::open(path, links));
+  WEFT_TRY_ASSIGN(const uint64_t size, file.size());
+  if (size > limit) return Status(Code::data, cat(path, ": has ", size, " bytes, expected at most ", limit));
+  std::string text(static_cast<size_t>(size), '\0');
+  WEFT_TRY(file.read(0, text.data(), text.size()));
+  return text;
+}
+
+Status write_text(const std::string& path, std::string_view text) {
+  WEFT_TRY_ASSIGN(File file, File::create(path));
+  WEFT_TRY(file.write(0, text.data(), text.size()));
+  return file.sync();
+}
+
+Status replace_text(const std::string& path, std::string_view text) {
+  const std::string parent = parent_path(path);
+  const std::string temporary = join_path(parent, cat('.', fs::path(path).filename().string(), ".tmp"));
+  // What an earlier crash left.
+  if (path_exists(temporary)) WEFT_TRY(remove_path(temporary));
+  Temporary owner(temporary);
+  WEFT_TRY(write_text(temporary, text));
+  WEFT_TRY(rename_path(temporary, path));
+  owner.keep();
+  return sync_directory(parent);
+}
+
+Status rename_path(const std::string& from, const std::string& to) {
+  if (::rename(from.c_str(), to.c_str()) != 0) return failure(from, cat("rename to ", to), errno);
+  return {};
+}
+
+Status rename_or_swap(const std::string& from, const std::string& to, bool* swapped) {
+  *swapped = false;
+  if (!path_exists(to)) return rename_path(from, to);
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
+    *swapped = true;
+    return {};
+  }
+  if (errno != EINVAL && errno != ENOSYS) return failure(from, cat("swap with ", to), errno);
+  // Where the kernel or file system cannot swap there is a moment without either.
+  const std::string aside = from + ".old";
+  WEFT_TRY(rename_path(to, aside));
+  WEFT_TRY(rename_path(from, to));
+  *swapped = true;
+  return rename_path(aside, from);
+}
+
+Status sync_directory(const std::string& path) {
+  WEFT_TRY_ASSIGN(File directory, File::open_directory(path));
+  return directory.sync();
+}
+
+Status make_directory(const std::string& path, bool with_parents) {
+  std::error_code error;
+  if (with_parents) {
+    fs::create_directories(path, error);
+  } else if (!fs::create_directory(path, error) && !error) {
+    error = std::make_error_code(std::errc::file_exists);
+  }
+  return error ? failure(path, "create", error) : Status();
+}
+
+Result<std::vector<std::string>> list_directory(const std::string& path) {
+  std::error_code error;
+  std::vector<std::string> names;
+  for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error))
+    names.push_back(at->path().filename().string());
+  if (error) return failure(path, "list", error);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+Status remove_path(const std::string& path) {
+  std::error_code error;
+  fs::remove_all(path, error);
+  return error ? failure(path, "remove", error) : Status();
+}
+
+}  // namespace weft

@@ -1,0 +1,36 @@
+// Names of tensors and files that come from outside: how they are shown, which are allowed, and whether two lists agree.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tensor/shape.h"
+
+namespace weft {
+
+struct TensorSpec {
+  std::string name;
+  Desc desc;
+  friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
+};
+
+// 'name' for a message: without control characters, and cut when long.
+std::string shown(std::string_view name);
+
+// "a, b, c", and of a long list how many more.
+std::string listed(const std::vector<std::string>& items);
+
+bool valid_utf8(std::string_view text);
+
+// A file name that stays in its directory: letters, digits, '.', '_', '-', not starting with a dot.
+bool plain_file_name(std::string_view name);
+
+// 1 to 512 bytes of UTF-8 without NUL, and not the name that safetensors keeps for itself.
+Status check_tensor_name(std::string_view name);
+
+// The same names, each with the same dtype and shape, in any order. Otherwise a failure that lists what is missing, what is
+// surplus and what differs.
+Status compare_tensors(const std::string& where, const std::vector<TensorSpec>& expected, const std::vector<TensorSpec>& found);
+
+}  // namespace weft

@@ -1,0 +1,117 @@
+// Files of named tensors in the safetensors format: 8 bytes that count the header, a JSON header, then the tensors' bytes.
+//
+// The reader treats a file as hostile. It accepts what the reference reader accepts within the limits below, and refuses holes,
+// overlaps, trailing bytes, duplicate keys and unknown dtypes. The writer's files are byte for byte those of the reference
+// writer.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/result.h"
+#include "io/file.h"
+#include "io/names.h"
+#include "tensor/shape.h"
+
+namespace weft {
+
+struct SafetensorsEntry {
+  std::string name;
+  std::string dtype;  // as in the file: "F32", "BF16", ...
+  Shape shape;
+  uint64_t begin = 0, end = 0;  // bytes, counted from the end of the header
+
+  // What it is here; fails for a dtype that weft does not load.
+  Result<TensorSpec> spec() const;
+};
+
+using SafetensorsMetadata = std::map<std::string, std::string>;
+
+struct SafetensorsHeader {
+  std::vector<SafetensorsEntry> entries;  // in the order of their bytes
+  SafetensorsMetadata metadata;
+};
+
+struct SafetensorsLimits {
+  uint64_t header_bytes = 16u << 20;  // the format's own limit is 100 000 000
+  uint64_t tensors = 1'000'000;
+};
+
+// The count of header bytes from the first 8 bytes of a file, checked against the limits and the file's size before any is read.
+Result<uint64_t> safetensors_header_bytes(const unsigned char prefix[8], uint64_t file_bytes, const SafetensorsLimits& limits);
+// All checks that need no tensor's bytes. `data_bytes` is what the file holds after the header.
+Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, uint64_t data_bytes, const SafetensorsLimits& limits);
+// The 8 bytes and the padded JSON that open a file with these entries.
+std::string print_safetensors_header(const SafetensorsHeader& header);
+// Where each tensor goes in a written file: the widest dtype first, then by name. Fails for a name that cannot be or occurs
+// twice.
+Result<SafetensorsHeader> lay_out_safetensors(const std::vector<TensorSpec>& tensors, const SafetensorsMetadata& metadata);
+
+class SafetensorsFile {
+ public:
+  static Result<SafetensorsFile> open(const std::string& path, const SafetensorsLimits& limits = {}, Links links = Links::follow);
+
+  const std::string& path() const { return file_.path(); }
+  const std::vector<SafetensorsEntry>& entries() const { return header_.entries; }
+  const SafetensorsMetadata& metadata() const { return header_.metadata; }
+  uint64_t bytes() const { return data_begin_ + data_bytes_; }
+  const SafetensorsEntry* find(std::string_view name) const;  // null if there is none
+
+  // The whole tensor; a dtype or a count that is not that of `out` is a failure.
+  Status read(const SafetensorsEntry& entry, std::span<float> out) const;
+  Status read(const SafetensorsEntry& entry, std::span<int32_t> out) const;
+  // Its bytes as they are.
+  Status read_bytes(const SafetensorsEntry& entry, std::span<std::byte> out) const;
+  // Of the whole file.
+  Result<Digest> checksum() const;
+
+ private:
+  Status read_as(const SafetensorsEntry& entry, DType dtype, std::span<std::byte> out) const;
+
+  File file_;
+  SafetensorsHeader header_;
+  std::vector<size_t> by_name_;
+  uint64_t data_begin_ = 0, data_bytes_ = 0;
+};
+
+// Writes tensor by tensor, so that no more than one need be in memory. The file appears under its name, whole and synced, when
+// finish succeeds; until then it is a hidden file beside it, which goes away with the writer.
+class SafetensorsWriter {
+ public:
+  struct Written {
+    uint64_t bytes = 0;
+    Digest checksum;
+  };
+
+  static Result<SafetensorsWriter> create(const std::string& path, const std::vector<TensorSpec>& tensors,
+                                          const SafetensorsMetadata& metadata = {});
+  // The tensors in the order of the file. Writing in this order is fastest: another one costs a second pass for the checksum.
+  const std::vector<SafetensorsEntry>& order() const { return header_.entries; }
+  // Each declared tensor exactly once, all its bytes.
+  Status write(std::string_view name, std::span<const std::byte> bytes);
+  // Whether it succeeds or fails, the writer is done for.
+  Result<Written> finish();
+
+ private:
+  SafetensorsWriter() = default;
+
+  std::string path_;
+  Temporary temporary_;
+  File file_;
+  SafetensorsHeader header_;
+  std::map<std::string_view, size_t> by_name_;  // views into header_, whose entries stay where they are when this is moved
+  std::vector<bool> written_;
+  size_t count_ = 0;
+  bool in_order_ = true;
+  uint64_t data_begin_ = 0, data_bytes_ = 0;
+  std::unique_ptr<Hasher> hasher_;
+};
+
+}  // namespace weft

@@ -1,0 +1,72 @@
+#include <algorithm>
+#include <numeric>
+
+#include "base/text.h"
+#include "io/safetensors.h"
+
+namespace weft {
+
+Result<TensorSpec> SafetensorsEntry::spec() const {
+  if (dtype == "F32") return TensorSpec{name, {DType::f32, shape}};
+  if (dtype == "I32") return TensorSpec{name, {DType::i32, shape}};
+  if (dtype == "F64") return TensorSpec{name, {DType::f64, shape}};
+  return Status(Code::unsupported, cat("tensor ", shown(name), ": dtype ", dtype, " cannot be loaded, expected F32, I32 or F64"));
+}
+
+Result<SafetensorsFile> SafetensorsFile::open(const std::string& path, const SafetensorsLimits& limits, Links links) {
+  SafetensorsFile out;
+  WEFT_TRY_ASSIGN(out.file_, File::open(path, links));
+  WEFT_TRY_ASSIGN(const uint64_t size, out.file_.size());
+  if (size < 8) return Status(Code::data, cat(path, ": has ", size, " bytes, expected at least 8"));
+  unsigned char prefix[8];
+  WEFT_TRY(out.file_.read(0, prefix, sizeof prefix));
+  const auto count = safetensors_header_bytes(prefix, size, limits);
+  if (!count.ok()) return count.status().within(path);
+  out.data_begin_ = 8 + count.value();
+  out.data_bytes_ = size - out.data_begin_;
+  std::string json(static_cast<size_t>(count.value()), '\0');
+  WEFT_TRY(out.file_.read(8, json.data(), json.size()));
+  auto header = parse_safetensors_header(json, out.data_bytes_, limits);
+  if (!header.ok()) return header.status().within(path);
+  out.header_ = header.take();
+  const auto& entries = out.header_.entries;
+  out.by_name_.resize(entries.size());
+  std::iota(out.by_name_.begin(), out.by_name_.end(), size_t{0});
+  std::sort(out.by_name_.begin(), out.by_name_.end(), [&](size_t a, size_t b) { return entries[a].name < entries[b].name; });
+  return out;
+}
+
+const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const {
+  const auto it = std::lower_bound(by_name_.begin(), by_name_.end(), name,
+                                   [&](size_t i, std::string_view wanted) { return header_.entries[i].name < wanted; });
+  return it != by_name_.end() && header_.entries[*it].name == name ? &header_.entries[*it] : nullptr;
+}
+
+Status SafetensorsFile::read(const SafetensorsEntry& entry, std::span<float> out) const {
+  return read_as(entry, DType::f32, std::as_writable_bytes(out));
+}
+
+Status SafetensorsFile::read(const SafetensorsEntry& entry, std::span<int32_t> out) const {
+  return read_as(entry, DType::i32, std::as_writable_bytes(out));
+}
+
+Status SafetensorsFile::read_as(const SafetensorsEntry& entry, DType dtype, std::span<std::byte> out) const {
+  const auto spec = entry.spec();
+  if (!spec.ok()) return spec.status().within(path());
+  if (spec.value().desc.dtype != dtype)
+    return Status(Code::invalid, cat(path(), ": tensor ", shown(entry.name), ": expected ", dtype_name(dtype), ", found ",
+                                     spec.value().desc.text()));
+  return read_bytes(entry, out);
+}
+
+Status SafetensorsFile::read_bytes(const SafetensorsEntry& entry, std::span<std::byte> out) const {
+  const std::string where = cat(path(), ": tensor ", shown(entry.name));
+  if (entry.end > data_bytes_ || entry.begin > entry.end) return Status(Code::invalid, cat(where, ": is not of this file"));
+  if (out.size() != entry.end - entry.begin)
+    return Status(Code::invalid, cat(where, ": has ", entry.end - entry.begin, " bytes, but there is room for ", out.size()));
+  return file_.read(data_begin_ + entry.begin, out.data(), out.size()).within(cat("tensor ", shown(entry.name)));
+}
+
+Result<Digest> SafetensorsFile::checksum() const { return checksum_of(file_, bytes()); }
+
+}  // namespace weft

@@ -1,0 +1,69 @@
+// A directory of its own for a test, and whole files in and out of it.
+#pragma once
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <initializer_list>
+#include <iterator>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace weft::test {
+
+class Directory {
+ public:
+  Directory() {
+    // In memory where that is possible: thousands of files are written, and what survives a power cut is not tested here.
+    std::string name = "/dev/shm/weft-io-XXXXXX";
+    if (!mkdtemp(name.data())) {
+      name = (std::filesystem::temp_directory_path() / "weft-io-XXXXXX").string();
+      if (!mkdtemp(name.data())) ADD_FAILURE() << "cannot make a directory " << name;
+    }
+    path_ = name;
+  }
+  ~Directory() {
+    std::error_code error;
+    std::filesystem::remove_all(path_, error);
+  }
+  Directory(const Directory&) = delete;
+  Directory& operator=(const Directory&) = delete;
+
+  std::string operator/(std::string_view name) const { return (path_ / name).string(); }
+  std::string path() const { return path_.string(); }
+
+ private:
+  std::filesystem::path path_;
+};
+
+inline std::string slurp(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file.good()) << path;
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+inline void spill(const std::string& path, std::string_view bytes) {
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
+  file.close();
+  EXPECT_TRUE(file.good()) << path;
+}
+
+// For EXPECT_TRUE: the failure says what the status says.
+inline testing::AssertionResult fine(const Status& status) {
+  return status.ok() ? testing::AssertionSuccess() : testing::AssertionFailure() << status.text();
+}
+
+inline testing::AssertionResult says(const Status& status, std::initializer_list<std::string_view> parts) {
+  if (status.ok()) return testing::AssertionFailure() << "succeeded";
+  for (const std::string_view part : parts)
+    if (status.text().find(part) == std::string::npos)
+      return testing::AssertionFailure() << "says '" << status.text() << "', without '" << part << "'";
+  return testing::AssertionSuccess();
+}
+
+}  // namespace weft::test
