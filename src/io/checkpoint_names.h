@@ -1,0 +1,25 @@
+// The names of files and directories of checkpoints, for the reader and the writer.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace weft {
+
+constexpr std::string_view kManifestFile = "manifest.json";
+constexpr std::string_view kLatestFile = "latest";
+
+std::string step_directory(uint64_t step);                         // "step-00000010"
+std::optional<uint64_t> step_of_directory(std::string_view name);  // of exactly such a name
+// Hidden names in which a step's directory is made and taken away.
+std::string hidden_directory(uint64_t step, std::string_view purpose);
+bool is_hidden_directory(std::string_view name);
+// The steps that have a directory, newest first.
+Result<std::vector<uint64_t>> list_steps(const std::string& directory);
+
+}  // namespace weft

@@ -1,0 +1,139 @@
+#include <algorithm>
+
+#include "base/text.h"
+#include "io/checkpoint.h"
+#include "io/checkpoint_names.h"
+
+namespace weft {
+
+namespace {
+
+constexpr size_t kManifestBytes = size_t{64} << 20;
+constexpr size_t kLatestBytes = 256;
+
+std::string without_slashes(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+std::string last_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+// Tensors for a message about the file that holds them.
+std::string holding(const CheckpointShard& shard) {
+  std::vector<std::string> names;
+  for (const std::string& name : shard.tensors) names.push_back(shown(name));
+  return cat(part_name(shard.part), " tensors ", listed(names));
+}
+
+Result<std::string> read_latest(const std::string& directory) {
+  const std::string path = join_path(directory, kLatestFile);
+  WEFT_TRY_ASSIGN(std::string name, read_text(path, kLatestBytes, Links::refuse));
+  while (!name.empty() && (name.back() == '\n' || name.back() == '\r' || name.back() == ' ')) name.pop_back();
+  if (!step_of_directory(name))
+    return Status(Code::data, cat(path, ": expected a name such as step-00000010, found ", shown(name)));
+  return name;
+}
+
+}  // namespace
+
+Result<Checkpoint> Checkpoint::open(const std::string& given) {
+  const std::string path = without_slashes(given);
+  if (step_of_directory(last_name(path)) || path_exists(join_path(path, kManifestFile))) return open_step(path);
+  return open_newest(path);
+}
+
+Result<Checkpoint> Checkpoint::open_newest(const std::string& path) {
+  auto latest = read_latest(path);
+  Status failure = latest.status();
+  if (latest.ok()) {
+    auto opened = open_step(join_path(path, latest.value()));
+    if (opened.ok()) return opened;
+    failure = opened.status();
+  }
+  WEFT_TRY_ASSIGN(const auto steps, list_steps(path));
+  if (steps.empty()) return Status(Code::not_found, cat(path, ": holds no checkpoint"));
+  for (const uint64_t step : steps) {
+    if (latest.ok() && step_directory(step) == latest.value()) continue;
+    auto opened = open_step(join_path(path, step_directory(step)));
+    if (!opened.ok()) continue;
+    opened.value().warning_ = cat("fell back to ", step_directory(step), ": ", failure.text());
+    return opened;
+  }
+  return Status(failure.code(), cat(path, ": none of its ", steps.size(), " checkpoints is whole: ", failure.text()));
+}
+
+Result<Checkpoint> Checkpoint::open_step(const std::string& path) {
+  Checkpoint out;
+  out.path_ = path;
+  const std::string manifest_path = join_path(path, kManifestFile);
+  WEFT_TRY_ASSIGN(const std::string text, read_text(manifest_path, kManifestBytes, Links::refuse));
+  auto manifest = parse_manifest(text);
+  if (!manifest.ok()) return manifest.status().within(manifest_path);
+  out.manifest_ = manifest.take();
+  for (const CheckpointShard& shard : out.manifest_.shards) WEFT_TRY(out.add_shard(shard));
+  return out;
+}
+
+Status Checkpoint::add_shard(const CheckpointShard& listed) {
+  const std::string path = join_path(path_, listed.file);
+  const auto failed = [&](const Status& status) { return Status(status.code(), cat(status.text(), " (", holding(listed), ")")); };
+  auto opened = SafetensorsFile::open(path, {}, Links::refuse);
+  if (!opened.ok()) return failed(opened.status());
+  SafetensorsFile& file = opened.value();
+  if (file.bytes() != listed.bytes)
+    return failed(Status(Code::data, cat(path, ": has ", file.bytes(), " bytes, expected ", listed.bytes)));
+
+  const size_t part = static_cast<size_t>(listed.part);
+  std::vector<std::string> missing, surplus;
+  for (const std::string& name : listed.tensors) {
+    const SafetensorsEntry* entry = file.find(name);
+    if (!entry) {
+      missing.push_back(shown(name));
+      continue;
+    }
+    auto spec = entry->spec();
+    if (!spec.ok()) return spec.status().within(path);
+    tensors_[part].push_back(spec.take());
+    shard_of_[part].emplace(name, shards_.size());
+  }
+  for (const SafetensorsEntry& entry : file.entries()) {
+    const auto it = shard_of_[part].find(entry.name);
+    if (it == shard_of_[part].end() || it->second != shards_.size()) surplus.push_back(shown(entry.name));
+  }
+  if (!missing.empty())
+    return Status(Code::data, cat(path, ": missing ", part_name(listed.part), " tensors: ", weft::listed(missing)));
+  if (!surplus.empty())
+    return Status(Code::data, cat(path, ": surplus ", part_name(listed.part), " tensors: ", weft::listed(surplus)));
+  shards_.push_back({opened.take(), false});
+  return {};
+}
+
+Status Checkpoint::verify(size_t shard) {
+  if (shards_[shard].verified) return {};
+  const CheckpointShard& listed = manifest_.shards[shard];
+  WEFT_TRY_ASSIGN(const Digest actual, shards_[shard].file.checksum());
+  if (actual != listed.checksum)
+    return Status(Code::data,
+                  cat(shards_[shard].file.path(), ": checksum is ", actual.hex(), ", expected ", listed.checksum.hex()));
+  shards_[shard].verified = true;
+  return {};
+}
+
+Status Checkpoint::verify() {
+  for (size_t i = 0; i < shards_.size(); ++i) {
+    const Status status = verify(i);
+    if (!status.ok()) return Status(status.code(), cat(status.text(), " (", holding(manifest_.shards[i]), ")"));
+  }
+  return {};
+}
+
+Status Checkpoint::read(Part part, std::string_view name, std::span<std::byte> out) {
+  const auto& shard_of = shard_of_[static_cast<size_t>(part)];
+  const auto it = shard_of.find(name);
+  if (it == shard_of.end()) return Status(Code::not_found, cat(path_, ": holds no ", part_name(part), " tensor ", shown(name)));
+  WEFT_TRY(verify(it->second).within(cat(part_name(part), " tensor ", shown(name))));
+  const SafetensorsFile& file = shards_[it->second].file;
+  return file.read_bytes(*file.find(name), out);
+}
+
+}  // namespace weft

@@ -1,0 +1,160 @@
+#include <algorithm>
+
+#include "base/text.h"
+#include "io/checkpoint.h"
+#include "io/checkpoint_names.h"
+
+namespace weft {
+
+namespace {
+
+bool opens(const std::string& directory, uint64_t step) {
+  return Checkpoint::open(join_path(directory, step_directory(step))).ok();
+}
+
+std::string shard_name(Part part, size_t index) {
+  std::string digits = cat(index + 1);
+  if (digits.size() < 5) digits.insert(0, 5 - digits.size(), '0');
+  return cat(part_name(part), "-", digits, ".safetensors");
+}
+
+// As many tensors to a shard as fit, in their order.
+Result<std::vector<size_t>> split(const std::vector<TensorSpec>& tensors, uint64_t shard_bytes) {
+  // What no shard would accept is found before the first is made.
+  WEFT_TRY(lay_out_safetensors(tensors, {}).status());
+  std::vector<size_t> ends;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const uint64_t more = tensors[i].desc.bytes();
+    const bool empty = i == (ends.empty() ? 0 : ends.back());
+    if (!empty && (bytes > shard_bytes || more > shard_bytes - bytes)) {
+      ends.push_back(i);
+      bytes = 0;
+    }
+    bytes += more;
+  }
+  if (!tensors.empty()) ends.push_back(tensors.size());
+  return ends;
+}
+
+// Renamed first, so that one that is half gone is never taken for a checkpoint.
+Status remove_step(const std::string& directory, uint64_t step) {
+  const std::string hidden = join_path(directory, hidden_directory(step, "removed"));
+  WEFT_TRY(rename_path(join_path(directory, step_directory(step)), hidden));
+  return remove_path(hidden);
+}
+
+// Keeps `step` and the newest below it that is whole. What is newer and broken is left for a person to look at.
+Status prune(const std::string& directory, uint64_t step) {
+  WEFT_TRY_ASSIGN(const auto steps, list_steps(directory));
+  bool kept = false;
+  for (const uint64_t other : steps) {
+    if (other >= step) continue;
+    if (!kept && opens(directory, other)) {
+      kept = true;
+    } else {
+      WEFT_TRY(remove_step(directory, other));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string optimizer_tensor_name(std::string_view parameter, std::string_view slot) { return cat(parameter, ".", slot); }
+
+Status CheckpointWriter::may_write(const std::string& directory, uint64_t step) {
+  // What a resumed run would start from. One that `latest` does not know yet is of a writer that was killed, and no obstacle.
+  const auto current = Checkpoint::open(directory);
+  if (!current.ok() || current.value().manifest().step <= step) return {};
+  return Status(Code::state, cat(current.value().path(), ": is newer than step ", step, "; remove it or write elsewhere"));
+}
+
+Result<CheckpointWriter> CheckpointWriter::begin(const std::string& directory, Manifest manifest,
+                                                 const std::vector<TensorSpec>& model, const std::vector<TensorSpec>& optimizer,
+                                                 uint64_t shard_bytes) {
+  CheckpointWriter out;
+  manifest.shards.clear();
+  WEFT_TRY(print_manifest(manifest).status().within(directory));
+  WEFT_TRY(may_write(directory, manifest.step));
+  for (const Part part : kParts) {
+    Series& series = out.series_[static_cast<size_t>(part)];
+    series.part = part;
+    series.tensors = part == Part::model ? model : optimizer;
+    auto ends = split(series.tensors, shard_bytes);
+    if (!ends.ok()) return ends.status().within(cat(directory, ": ", part_name(part)));
+    series.ends = ends.take();
+  }
+
+  WEFT_TRY(make_directory(directory, /*with_parents=*/true));
+  WEFT_TRY_ASSIGN(out.lock_, File::open_directory(directory));
+  WEFT_TRY(out.lock_.lock("another writer is at work here"));
+  // What writers left that were killed.
+  WEFT_TRY_ASSIGN(const auto names, list_directory(directory));
+  for (const std::string& name : names)
+    if (is_hidden_directory(name)) WEFT_TRY(remove_path(join_path(directory, name)));
+
+  out.directory_ = directory;
+  out.name_ = step_directory(manifest.step);
+  out.temporary_ = Temporary(join_path(directory, hidden_directory(manifest.step, "tmp")));
+  out.manifest_ = std::move(manifest);
+  WEFT_TRY(make_directory(out.temporary_.path(), /*with_parents=*/false));
+  return out;
+}
+
+Status CheckpointWriter::open_shard(Series& series) {
+  const auto at = [&](size_t i) { return series.tensors.begin() + static_cast<std::ptrdiff_t>(i); };
+  const size_t begin = series.shard == 0 ? 0 : series.ends[series.shard - 1];
+  const std::string path = join_path(temporary_.path(), shard_name(series.part, series.shard));
+  WEFT_TRY_ASSIGN(series.writer, SafetensorsWriter::create(path, {at(begin), at(series.ends[series.shard])}));
+  return {};
+}
+
+Status CheckpointWriter::close_shard(Series& series) {
+  WEFT_TRY_ASSIGN(const auto written, series.writer->finish());
+  CheckpointShard shard{shard_name(series.part, series.shard), series.part, written.bytes, written.checksum, {}};
+  for (size_t i = series.shard == 0 ? 0 : series.ends[series.shard - 1]; i < series.ends[series.shard]; ++i)
+    shard.tensors.push_back(series.tensors[i].name);
+  manifest_.shards.push_back(std::move(shard));
+  series.writer.reset();
+  ++series.shard;
+  return {};
+}
+
+Status CheckpointWriter::write(Series& series, std::string_view name, std::span<const std::byte> bytes) {
+  const auto refuse = [&](std::string text) {
+    return Status(Code::state, cat(directory_, ": ", part_name(series.part), " tensor ", shown(name), ": ", text));
+  };
+  if (!temporary_) return refuse("the checkpoint is finished");
+  if (series.next == series.tensors.size()) return refuse("all declared tensors are written");
+  const std::string& expected = series.tensors[series.next].name;
+  if (name != expected) return refuse(cat("is out of order, expected ", shown(expected)));
+  if (!series.writer) WEFT_TRY(open_shard(series));
+  WEFT_TRY(series.writer->write(name, bytes));
+  ++series.next;
+  return series.next == series.ends[series.shard] ? close_shard(series) : Status();
+}
+
+Result<std::string> CheckpointWriter::commit() {
+  if (!temporary_) return Status(Code::state, cat(directory_, ": the checkpoint is finished"));
+  Temporary temporary = std::move(temporary_);
+  for (const Series& series : series_)
+    if (series.next < series.tensors.size())
+      return Status(Code::state, cat(directory_, ": ", part_name(series.part), " tensor ",
+                                     shown(series.tensors[series.next].name), " was declared but not written"));
+  WEFT_TRY_ASSIGN(const std::string text, print_manifest(manifest_));
+  WEFT_TRY(write_text(join_path(temporary.path(), kManifestFile), text));
+  WEFT_TRY(sync_directory(temporary.path()));
+  const std::string path = join_path(directory_, name_);
+  bool swapped = false;
+  WEFT_TRY(rename_or_swap(temporary.path(), path, &swapped));
+  // After a swap the hidden name holds what this one replaces.
+  if (!swapped) temporary.keep();
+  WEFT_TRY(lock_.sync());
+  WEFT_TRY(replace_text(join_path(directory_, kLatestFile), name_ + "\n"));
+  // The checkpoint is safe; old ones that stay for once are removed after the next.
+  (void)prune(directory_, manifest_.step);
+  return path;
+}
+
+}  // namespace weft

@@ -1,0 +1,46 @@
+// The manifest of a checkpoint: what it is of, and which files with which checksums make it up. A JSON file that checks itself.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/result.h"
+
+namespace weft {
+
+enum class Part : uint8_t { model, optimizer };
+constexpr Part kParts[] = {Part::model, Part::optimizer};
+const char* part_name(Part part);
+
+struct CheckpointShard {
+  std::string file;  // a plain name, in the directory of the manifest
+  Part part = Part::model;
+  uint64_t bytes = 0;
+  Digest checksum;
+  std::vector<std::string> tensors;
+  friend bool operator==(const CheckpointShard&, const CheckpointShard&) = default;
+};
+
+struct Manifest {
+  std::string weft;   // the version that wrote it
+  std::string model;  // what the user called the model
+  uint64_t seed = 0;
+  uint64_t step = 0;  // how many steps the parameters have seen
+  // Settings as text, so that numbers come back as they were given.
+  std::map<std::string, std::string> optimizer, options;
+  std::vector<CheckpointShard> shards;  // the writer's to fill
+  friend bool operator==(const Manifest&, const Manifest&) = default;
+};
+
+// Fails for text that is not UTF-8.
+Result<std::string> print_manifest(const Manifest& manifest);
+enum class Checksum : uint8_t { check, ignore };
+// Refuses a checksum that is not that of the rest, duplicate and unknown keys, file names that lead elsewhere, and a tensor or a
+// file that occurs twice. A fuzzer, which cannot guess checksums, has them ignored.
+Result<Manifest> parse_manifest(std::string_view text, Checksum checksum = Checksum::check);
+
+}  // namespace weft
