@@ -1,6 +1,5 @@
 // The inline driver: everything runs inside poll() on the caller's thread, one event at a time in a fixed order. For tiny embeddings,
 // debuggers and deterministic tests.
-#include "runtime/clock.h"
 #include "runtime/parts.h"
 #include "runtime/ring.h"
 #include "runtime/run.h"
@@ -22,6 +21,8 @@ class InlineRun final : public Run, private LocalRanks::Driver {
 
   Status read(ParamId param, Part part, std::span<float> out) override { return read_local(*plan_, *ranks_, param, part, out); }
   Status write(ParamId param, Part part, std::span<const float> in) override { return write_local(*plan_, *ranks_, param, part, in); }
+  Status trace(size_t jobs) override { return trace_local(*plan_, *ranks_, jobs); }
+  Status spans(int32_t rank, std::vector<TraceSpan>& out) override { return out = ranks_->worker(rank).spans(), Status(); }
   View delivered(int32_t edge, int32_t micro_batch) override { return ranks_->delivered(edge, micro_batch); }
 
  private:
@@ -44,9 +45,8 @@ class InlineRun final : public Run, private LocalRanks::Driver {
   }
 
   void run(int32_t rank, const StepDescriptor& step, double scale, int32_t job) override {
-    const int64_t begin = monotonic_ns();
     Status status = ranks_->worker(rank).run(step, scale, job);
-    ranks_->ran(rank, job, std::move(status), {begin, monotonic_ns()});
+    ranks_->ran(rank, job, std::move(status), ranks_->worker(rank).last_time());
   }
   void micro_batch(int32_t mb) override {
     const int32_t edge = loss_edge(*plan_, current_->mode);

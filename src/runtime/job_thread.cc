@@ -1,7 +1,5 @@
 #include "runtime/job_thread.h"
 
-#include "runtime/clock.h"
-
 namespace weft {
 
 Result<std::unique_ptr<JobThread>> JobThread::make(Loop& loop, Worker& worker, Ran ran) {
@@ -9,9 +7,8 @@ Result<std::unique_ptr<JobThread>> JobThread::make(Loop& loop, Worker& worker, R
   JobThread* self = out.get();
   auto run = [self](int64_t n) {
     Slot& slot = self->slot(n);
-    slot.time.begin = monotonic_ns();
     slot.status = self->worker_.run(slot.step, slot.scale, slot.job);
-    slot.time.end = monotonic_ns();
+    slot.time = self->worker_.last_time();
   };
   auto done = [self](int64_t n) { self->ran_(self->slot(n).job, std::move(self->slot(n).status), self->slot(n).time); };
   WEFT_TRY_ASSIGN(out->thread_, WorkerThread::make(loop, run, done, kDepth, {.rank = worker.rank()}));

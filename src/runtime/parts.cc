@@ -19,6 +19,11 @@ Status read_local(const Plan& plan, LocalRanks& ranks, ParamId param, Part part,
   return {};
 }
 
+Status trace_local(const Plan& plan, LocalRanks& ranks, size_t jobs) {
+  for (int32_t r = 0; r < plan.config.ranks; ++r) ranks.worker(r).trace(jobs);
+  return {};
+}
+
 Status write_local(const Plan& plan, LocalRanks& ranks, ParamId param, Part part, std::span<const float> in) {
   const int32_t owner = plan.owner_of_param[static_cast<size_t>(param)];
   WEFT_TRY_ASSIGN(float* to, find_part(plan, ranks.worker(owner).param(param), param, part));

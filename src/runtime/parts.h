@@ -10,6 +10,7 @@ namespace weft {
 Result<float*> find_part(const Plan& plan, const Worker::ParamMemory& memory, ParamId param, Part part);
 
 Status read_local(const Plan& plan, LocalRanks& ranks, ParamId param, Part part, std::span<float> out);
+Status trace_local(const Plan& plan, LocalRanks& ranks, size_t jobs);
 Status write_local(const Plan& plan, LocalRanks& ranks, ParamId param, Part part, std::span<const float> in);
 
 }  // namespace weft

@@ -116,6 +116,12 @@ Status Run::read_input_grad(NodeId input, std::span<float> out) {
   return {};
 }
 
+Status Run::save_trace(const std::string& path) {
+  std::vector<std::vector<TraceSpan>> all(static_cast<size_t>(plan_->config.ranks));
+  for (int32_t r = 0; r < plan_->config.ranks; ++r) WEFT_TRY(spans(r, all[static_cast<size_t>(r)]));
+  return write_trace(*plan_, all, path);
+}
+
 Result<Digest> Run::digest() {
   const auto& params = plan_->model->params();
   std::vector<ParamId> order(params.size());

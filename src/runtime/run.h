@@ -10,6 +10,7 @@
 
 #include "engine/controller.h"
 #include "runtime/batch.h"
+#include "runtime/trace.h"
 #include "tensor/shape.h"
 
 namespace weft {
@@ -65,6 +66,10 @@ class Run {
   // Between steps alone; sizes are checked by the caller. A parameter, whoever holds it.
   virtual Status read(ParamId param, Part part, std::span<float> out) = 0;
   virtual Status write(ParamId param, Part part, std::span<const float> in) = 0;
+  // Every rank keeps the spans of its next `jobs` jobs; 0: no more. spans(): those kept so far.
+  virtual Status trace(size_t jobs) = 0;
+  virtual Status spans(int32_t rank, std::vector<TraceSpan>& out) = 0;
+  Status save_trace(const std::string& path);   // as a Chrome trace
   // A delivery at rank 0 of the step whose event was polled last.
   virtual View delivered(int32_t edge, int32_t micro_batch) = 0;
   // The gradient of a model input, of the samples of the last training step; `out` has them all.

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "kernels/elementwise.h"
 #include "kernels/fpenv.h"
+#include "runtime/clock.h"
 
 namespace weft {
 
@@ -107,13 +108,25 @@ Worker::ParamMemory Worker::memory_of(const ResidentParam& p) const {
   return out;
 }
 
+void Worker::trace(size_t jobs) {
+  spans_.clear();
+  spans_.reserve(jobs);
+  spans_wanted_ = jobs;
+}
+
 Status Worker::run(const StepDescriptor& step, double scale, int32_t job) {
+  last_time_.begin = monotonic_ns();
+  Status status = run_job(step, scale, program(step.mode).jobs[static_cast<size_t>(job)]);
+  last_time_.end = monotonic_ns();
+  if (spans_.size() < spans_wanted_) spans_.push_back({.step = step.step, .time = last_time_, .job = job, .mode = step.mode});
+  return status;
+}
+
+Status Worker::run_job(const StepDescriptor& step, double scale, const Job& job) {
   const ComputeScope scope;
-  const RankProgram& p = program(step.mode);
-  const Job& which = p.jobs[static_cast<size_t>(job)];
-  switch (which.kind) {
+  switch (job.kind) {
     case JobKind::clear: clear(); return {};
-    case JobKind::action: return run_action(step, p, which);
+    case JobKind::action: return run_action(step, program(step.mode), job);
     case JobKind::reduce: reduce(); return {};
     case JobKind::update: update_weights(step, scale); return {};
     case JobKind::send_ties:

@@ -9,6 +9,7 @@
 #include "kernels/tiles.h"
 #include "plan/plan.h"
 #include "runtime/arena.h"
+#include "runtime/trace.h"
 
 namespace weft {
 
@@ -21,6 +22,11 @@ class Worker {
   // Allocates nothing. Errors of an op name the node.
   Status run(const StepDescriptor& step, double scale, int32_t job);
   std::span<const double> squares() const { return squares_; }   // after a reduce job: per owned parameter, ascending
+  const JobTime& last_time() const { return last_time_; }        // of the job that ran last
+
+  // Between steps: keeps the spans of that many jobs from now on, then no more; 0: stops. Forgets those before.
+  void trace(size_t jobs);
+  const std::vector<TraceSpan>& spans() const { return spans_; }
 
   // Where a message of that edge leaves from or lands, and how long it is.
   std::span<std::byte> outgoing(Mode mode, int32_t edge, int32_t micro_batch, int32_t variant);
@@ -51,6 +57,7 @@ class Worker {
   void bind();
   const RankProgram& program(Mode mode) const { return plan_->mode(mode).ranks[static_cast<size_t>(rank_)]; }
   void* at(const RankProgram& program, const Place& place, int32_t micro_batch) const;
+  Status run_job(const StepDescriptor& step, double scale, const Job& job);
   Status run_action(const StepDescriptor& step, const RankProgram& program, const Job& job);
   Status run_call(const StepDescriptor& step, const RankProgram& program, const ProgramCall& call, BoundCall& bound, int32_t micro_batch);
   ParamMemory memory_of(const ResidentParam& p) const;
@@ -64,6 +71,9 @@ class Worker {
   Arena arena_;
   std::array<std::array<std::vector<BoundProgram>, 2>, kModes> bound_;   // [mode][variant][program][call]
   std::vector<double> squares_;
+  JobTime last_time_;
+  std::vector<TraceSpan> spans_;
+  size_t spans_wanted_ = 0;
 };
 
 }  // namespace weft
