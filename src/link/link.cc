@@ -50,7 +50,7 @@ void Link::end() {
   connection_ = false;
 }
 
-// --- failure ------------------------------------------------------------------------------------------------------------------------
+// --- failure -------------------------------------------------------------------------------------------------------------------
 
 void Link::fail(Origin origin, LinkTime now, LinkEffects& effects) {
   send_abort(origin, now, effects);
@@ -78,7 +78,7 @@ std::string Link::last_words(LinkTime now) const {
   return cat("; last heard ", seconds(now - last_heard_), " ago", peer_status_.empty() ? "" : ", ", peer_status_);
 }
 
-// --- time ---------------------------------------------------------------------------------------------------------------------------
+// --- time ----------------------------------------------------------------------------------------------------------------------
 
 LinkTime Link::silent_at() const { return greeted_ ? std::max(last_heard_ + times_.silence, deaf_until_) : kNever; }
 
@@ -103,7 +103,8 @@ void Link::tick(LinkTime now, LinkEffects& effects) {
   last_tick_ = now;
   switch (state_) {
     case State::waiting:
-      if (now >= hello_by_) fail_peer(Code::timed_out, cat("rank ", peer_, " did not connect within ", seconds(times_.hello)), now, effects);
+      if (now >= hello_by_)
+        fail_peer(Code::timed_out, cat("rank ", peer_, " did not connect within ", seconds(times_.hello)), now, effects);
       return;
     case State::greeting:
     case State::open: return tick_live(now, effects);
@@ -125,14 +126,16 @@ void Link::tick_live(LinkTime now, LinkEffects& effects) {
     return fail_peer(Code::peer, cat(who, " lost: silent for ", seconds(times_.silence), last_words(now)), now, effects);
   if (now >= lag_at()) {
     const uint64_t missing = announced_ - in_sequence_[kData];
-    return fail_peer(Code::peer, cat(who, " lost: ", missing, " data frames that it sent did not come within ", seconds(times_.silence)),
-                     now, effects);
+    return fail_peer(Code::peer,
+                     cat(who, " lost: ", missing, " data frames that it sent did not come within ", seconds(times_.silence)), now,
+                     effects);
   }
-  if (now >= bye_by_) return fail_peer(Code::timed_out, cat(who, " did not answer bye within ", seconds(times_.silence)), now, effects);
+  if (now >= bye_by_)
+    return fail_peer(Code::timed_out, cat(who, " did not answer bye within ", seconds(times_.silence)), now, effects);
   if (connection_ && now >= next_heartbeat_) send_heartbeat(now, effects);
 }
 
-// --- sending ------------------------------------------------------------------------------------------------------------------------
+// --- sending -------------------------------------------------------------------------------------------------------------------
 
 FrameHeader Link::header(FrameKind kind) const {
   FrameHeader h;
@@ -206,8 +209,9 @@ void Link::send_pieces(LinkEffects& effects) {
 void Link::sent(uint64_t token, LinkTime now, LinkEffects& effects) {
   if (!live()) return;
   if (in_flight_.empty() || in_flight_.front().token != token)
-    return fail({.rank = self_, .code = Code::internal, .text = cat("the transport to rank ", peer_, " sent frames out of order")}, now,
-                effects);
+    return fail(
+        {.rank = self_, .code = Code::internal, .text = cat("the transport to rank ", peer_, " sent frames out of order")}, now,
+        effects);
   const Piece piece = in_flight_.front();
   in_flight_.pop();
   in_flight_bytes_ -= piece.bytes;
@@ -230,8 +234,9 @@ void Link::send_grant(const Tag& tag, LinkTime, LinkEffects& effects) {
 void Link::send_message(uint32_t type, std::span<const std::byte> bytes, LinkTime now, LinkEffects& effects) {
   if (state_ != State::open || said_bye_) return;
   if (bytes.size() > kMaxMessage)
-    return fail({.rank = self_, .code = Code::internal, .text = cat("message of ", bytes.size(), " bytes, at most ", kMaxMessage)}, now,
-                effects);
+    return fail(
+        {.rank = self_, .code = Code::internal, .text = cat("message of ", bytes.size(), " bytes, at most ", kMaxMessage)}, now,
+        effects);
   FrameHeader h = header(FrameKind::message);
   h.edge = type;
   h.total = bytes.size();
@@ -245,7 +250,8 @@ void Link::send_message(uint32_t type, std::span<const std::byte> bytes, LinkTim
 void Link::bye(LinkTime now, LinkEffects& effects) {
   if (state_ != State::open || said_bye_) return;
   if (!sending_.empty())
-    return fail({.rank = self_, .code = Code::internal, .text = cat("bye to rank ", peer_, " while tensors leave")}, now, effects);
+    return fail({.rank = self_, .code = Code::internal, .text = cat("bye to rank ", peer_, " while tensors leave")}, now,
+                effects);
   said_bye_ = true;
   send_control(header(FrameKind::bye), {}, effects);
   if (heard_bye_) {

@@ -85,7 +85,8 @@ Status Link::control_frame(const FrameHeader& h, std::span<const std::byte> payl
     case FrameKind::heartbeat: return heartbeat_frame(h, payload, now, effects);
     case FrameKind::message: return message_frame(h, payload, effects);
     case FrameKind::grant:
-      if (!payload.empty() || h.edge > kMostTag || h.micro_batch > kMostTag) return wrong("grant frame with a tag or payload that cannot be");
+      if (!payload.empty() || h.edge > kMostTag || h.micro_batch > kMostTag)
+        return wrong("grant frame with a tag or payload that cannot be");
       effects.granted({h.step, static_cast<int32_t>(h.edge), static_cast<int32_t>(h.micro_batch)});
       return {};
     case FrameKind::bye:

@@ -9,7 +9,7 @@
 
 namespace weft {
 
-// Appends nothing to what `out` held: it is replaced, and keeps its capacity.
+// Replaces what `out` held; it keeps its capacity.
 void encode_control(const Control& control, std::vector<std::byte>& out);
 
 // Refuses what encode_control does not write. `squares` holds the numbers that the result borrows.

@@ -110,9 +110,8 @@ class RankNode {
   std::string describe(LinkTime now) const;
 
  private:
-  class EngineAdapter;
-  class LinkAdapter;
-  struct Peer;
+  class EngineAdapter;          // the effects of engine and controller
+  struct Peer;                  // a link and its effects
   struct Event;
   struct Incoming {             // what may land next on an edge
     uint64_t step = UINT64_MAX;
@@ -120,40 +119,49 @@ class RankNode {
   };
 
   Peer* find(int32_t rank);
-  void push(const Event& event);
+  void push(Event event);
   void drain(LinkTime now);
-  Status handle(const Event& event, LinkTime now);
-  Status arrived(const Event& event);
+  Status handle(const Event& event);
+  Status joined_here();
+  Status heard_joined(int32_t from);
   Status heard_control(int32_t from, const Control& control);
   Status heard_message(int32_t from, uint32_t type, std::span<const std::byte> bytes);
-  void begin_here(const StepDescriptor& step);
-  void post(int32_t edge, int32_t micro_batch, bool controller);
+  Status begin_here(const StepDescriptor& step);
+  Status take_early(const Event& event);
+  Status arrived(const Event& event);
+  Status granted(const Event& event);
+  Status left();
+  Status post(int32_t edge, int32_t micro_batch, bool feed);
+  Status copy_here(const MessageAt& at, bool feed);
   void grant(int32_t edge, int32_t micro_batch);
   void control(int32_t to, const Control& message);
-  void fail_with(const Origin& origin, LinkTime now);
-  void links_changed(LinkTime now);
-  // The step that a message belongs to, as far as it is known here; null: it has not begun.
-  const StepDescriptor* known_step(uint64_t sequence) const;
-  Result<MessageAt> place_of(int32_t from, const Tag& tag, uint64_t bytes);
+  void fail_with(const Origin& origin);
+  void hang_up_dead();
+  MessageAt at(int32_t edge, int32_t micro_batch) const;
+  const Edge& edge_at(const MessageAt& at) const;
+  Result<MessageAt> decode_tag(const Tag& tag) const;
+  Result<std::span<std::byte>> landing(Peer& from, const Tag& tag, uint64_t bytes);
 
   std::shared_ptr<const Plan> plan_;
   const int32_t rank_;
   RankNodeEffects& effects_;
-  const LinkTimes times_;
-  std::vector<int32_t> peers_;
+  const std::vector<int32_t> peers_;
   std::vector<std::unique_ptr<Peer>> links_;       // in the order of peers_
   Engine engine_;
   std::unique_ptr<Controller> controller_;         // rank 0
   std::unique_ptr<EngineAdapter> from_engine_, from_controller_;
   std::vector<std::vector<Incoming>> incoming_;    // [mode][edge]
-  std::vector<Event> queue_, early_;
+  std::vector<Event> queue_, early_;               // early_: landed before their step began here
   size_t head_ = 0;
   std::vector<std::byte> bytes_;
   std::vector<double> squares_;
+  Status fault_;                                   // of an effect, until drain() sees it
   LinkTime now_ = 0;
-  uint64_t next_sequence_ = 0;    // of the next step to begin here
-  int32_t joined_ranks_ = 0;      // rank 0: that have said so
-  bool started_ = false, joined_ = false, failed_ = false, leaving_ = false, closed_ = false;
+  StepDescriptor step_;                            // the last that began here
+  uint64_t next_sequence_ = 0;                     // of the next one
+  int32_t open_links_ = 0, closed_links_ = 0;
+  int32_t joined_ranks_ = 0;                       // rank 0: that have said so
+  bool joined_ = false, failed_ = false, leaving_ = false, closed_ = false;
   Origin origin_;
 };
 

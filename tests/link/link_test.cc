@@ -27,9 +27,12 @@ TEST(Link, ADifferenceIsNamedOnBothEndsWithBothValues) {
       {"numeric profile", [](Identity& i) { i.profile = "neon"; }, "avx2+blis", "neon"},
       {"run", [](Identity& i) { i.run.low = 3; }, "00000000000000010000000000000002", "00000000000000010000000000000003"},
       {"model", [](Identity& i) { i.model.low = 5; }, "00000000000000030000000000000004", "00000000000000030000000000000005"},
-      {"partition", [](Identity& i) { i.partition.low = 7; }, "00000000000000050000000000000006", "00000000000000050000000000000007"},
-      {"schedule", [](Identity& i) { i.schedule.low = 9; }, "00000000000000070000000000000008", "00000000000000070000000000000009"},
-      {"settings", [](Identity& i) { i.settings.low = 11; }, "0000000000000009000000000000000a", "0000000000000009000000000000000b"},
+      {"partition", [](Identity& i) { i.partition.low = 7; }, "00000000000000050000000000000006",
+       "00000000000000050000000000000007"},
+      {"schedule", [](Identity& i) { i.schedule.low = 9; }, "00000000000000070000000000000008",
+       "00000000000000070000000000000009"},
+      {"settings", [](Identity& i) { i.settings.low = 11; }, "0000000000000009000000000000000a",
+       "0000000000000009000000000000000b"},
       {"incarnation", [](Identity& i) { i.incarnation = 3; }, "4", "3"},
   };
   for (const Case& c : cases) {

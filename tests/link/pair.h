@@ -37,7 +37,8 @@ class Side final : public LinkEffects {
   Side(int32_t self, int32_t peer, const Identity& id, SimNetwork& network, LinkTimes times = {})
       : link(self, peer, id, times), self_(self), network_(network) {}
 
-  void send(Lane lane, std::span<const std::byte, kHeaderBytes> header, std::span<const std::byte> payload, uint64_t token) override {
+  void send(Lane lane, std::span<const std::byte, kHeaderBytes> header, std::span<const std::byte> payload,
+            uint64_t token) override {
     network_.send(self_, link.peer(), lane, header, payload, token, now);
   }
   void open() override { ++opened; }

@@ -1,0 +1,72 @@
+#include "node/control_codec.h"
+
+#include "base/bytes.h"
+#include "base/text.h"
+
+namespace weft {
+
+void encode_control(const Control& control, std::vector<std::byte>& out) {
+  out.clear();
+  ByteWriter writer(out);
+  writer.number(static_cast<uint8_t>(control.kind));
+  switch (control.kind) {
+    case ControlKind::begin: {
+      const StepDescriptor& step = control.step;
+      writer.number(step.sequence).number(step.step).number(static_cast<uint8_t>(step.mode)).number(uint8_t{step.update});
+      writer.number(step.micro_batches).number(uint8_t{step.short_last}).number(step.denominator);
+      return;
+    }
+    case ControlKind::ready:
+      writer.number(control.sequence).number(static_cast<uint64_t>(control.squares.size()));
+      for (double s : control.squares) writer.number(s);
+      return;
+    case ControlKind::commit: writer.number(control.sequence).number(control.scale); return;
+    case ControlKind::done: writer.number(control.sequence); return;
+  }
+}
+
+Result<Control> decode_control(std::span<const std::byte> bytes, std::vector<double>& squares) {
+  ByteReader reader(bytes);
+  Control control;
+  const uint8_t kind = reader.number<uint8_t>();
+  if (kind > static_cast<uint8_t>(ControlKind::done))
+    return Status(Code::protocol, cat("control message of kind ", kind, ", which is unknown"));
+  control.kind = static_cast<ControlKind>(kind);
+  control.sequence = reader.number<uint64_t>();
+  bool sound = true;
+  auto flag = [&] {
+    const uint8_t value = reader.number<uint8_t>();
+    sound = sound && value <= 1;
+    return value == 1;
+  };
+  switch (control.kind) {
+    case ControlKind::begin: {
+      StepDescriptor& step = control.step;
+      step.sequence = control.sequence;
+      step.step = reader.number<uint64_t>();
+      const uint8_t mode = reader.number<uint8_t>();
+      sound = mode < kModes;
+      step.mode = sound ? static_cast<Mode>(mode) : Mode::train;
+      step.update = flag();
+      step.micro_batches = reader.number<int32_t>();
+      step.short_last = flag();
+      step.denominator = reader.number<double>();
+      break;
+    }
+    case ControlKind::ready: {
+      const uint64_t count = reader.count(sizeof(double));
+      squares.clear();
+      for (uint64_t i = 0; i < count; ++i) squares.push_back(reader.number<double>());
+      control.squares = squares;
+      break;
+    }
+    case ControlKind::commit: control.scale = reader.number<double>(); break;
+    case ControlKind::done: break;
+  }
+  if (!sound || !reader.at_end())
+    return Status(Code::protocol,
+                  cat("control message of kind ", kind, " and ", bytes.size(), " bytes, which its fields do not fill"));
+  return control;
+}
+
+}  // namespace weft

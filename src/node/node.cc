@@ -1,0 +1,283 @@
+// A rank's life among its peers: joining, failing, leaving. What flows during a step is in flow.cc.
+#include "node/node.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "node/adapters.h"
+
+namespace weft {
+
+namespace {
+
+// Tensors that may be under way from one rank to another at once.
+size_t most_under_way(const Plan& plan, int32_t from, int32_t to) {
+  size_t most = 1;
+  for (const ModePlan& mode : plan.modes) {
+    size_t sum = 0;
+    for (const Edge& e : mode.edges)
+      if (e.from_rank == from && e.to_rank == to)
+        sum += static_cast<size_t>(e.kind == EdgeKind::feed ? e.landing_places : e.out_places);
+    most = std::max(most, sum);
+  }
+  return most;
+}
+
+}  // namespace
+
+std::vector<int32_t> RankNode::peers_of(const Plan& plan, int32_t rank) {
+  std::vector<int32_t> peers;
+  auto add = [&](int32_t peer) {
+    if (peer != rank && std::find(peers.begin(), peers.end(), peer) == peers.end()) peers.push_back(peer);
+  };
+  if (rank != 0) add(0);
+  for (int32_t r = 1; rank == 0 && r < plan.config.ranks; ++r) add(r);
+  for (const ModePlan& mode : plan.modes)
+    for (const Edge& e : mode.edges) {
+      if (e.from_rank == rank) add(e.to_rank);
+      if (e.to_rank == rank) add(e.from_rank);
+    }
+  std::sort(peers.begin(), peers.end());
+  return peers;
+}
+
+RankNode::RankNode(std::shared_ptr<const Plan> plan, int32_t rank, const Identity& identity, RankNodeEffects& effects,
+                   LinkTimes times)
+    : plan_(std::move(plan)), rank_(rank), effects_(effects), peers_(peers_of(*plan_, rank)), engine_(plan_, rank) {
+  for (int32_t peer : peers_)
+    links_.push_back(std::make_unique<Peer>(*this, peer, identity, times, most_under_way(*plan_, rank, peer)));
+  if (rank_ == 0) controller_ = std::make_unique<Controller>(plan_);
+  from_engine_ = std::make_unique<EngineAdapter>(*this, false);
+  from_controller_ = std::make_unique<EngineAdapter>(*this, true);
+  size_t edges = 0;
+  for (const ModePlan& mode : plan_->modes) {
+    incoming_.emplace_back(mode.edges.size());
+    edges = std::max(edges, mode.edges.size());
+  }
+  queue_.reserve(64 + 2 * edges);
+  early_.reserve(edges * static_cast<size_t>(plan_->config.micro_batches));
+  squares_.reserve(plan_->model->params().size());
+}
+
+RankNode::~RankNode() = default;
+
+RankNode::Peer* RankNode::find(int32_t rank) {
+  const auto at = std::lower_bound(peers_.begin(), peers_.end(), rank);
+  return at == peers_.end() || *at != rank ? nullptr : links_[static_cast<size_t>(at - peers_.begin())].get();
+}
+
+// --- events from outside -------------------------------------------------------------------------------------------------------
+
+void RankNode::start(LinkTime now) {
+  for (auto& peer : links_) peer->link.start(now);
+  if (!peers_.empty()) return;
+  now_ = now;
+  fault_ = joined_here();
+  drain(now);
+}
+
+void RankNode::connected(int32_t peer, LinkTime now) {
+  Peer* p = find(peer);
+  if (!p) return;
+  p->connected = true;
+  p->link.connected(now, *p);
+  drain(now);
+}
+
+void RankNode::disconnected(int32_t peer, LinkTime now) {
+  if (Peer* p = find(peer)) p->link.disconnected(now, *p);
+  drain(now);
+}
+
+void RankNode::received(int32_t peer, Lane lane, std::span<const std::byte> frame, LinkTime now) {
+  if (Peer* p = find(peer)) p->link.received(lane, frame, now, *p);
+  drain(now);
+}
+
+void RankNode::sent(int32_t peer, uint64_t token, LinkTime now) {
+  if (Peer* p = find(peer)) p->link.sent(token, now, *p);
+  drain(now);
+}
+
+LinkTime RankNode::next_tick() const {
+  LinkTime next = kNever;
+  for (const auto& peer : links_) next = std::min(next, peer->link.next_tick());
+  return next;
+}
+
+void RankNode::tick(LinkTime now) {
+  if (next_tick() > now) return;
+  const std::string status = failed_ ? origin_.text : engine_.describe();
+  for (auto& peer : links_) {
+    peer->link.set_status(status);
+    peer->link.tick(now, *peer);
+  }
+  drain(now);
+}
+
+void RankNode::ran(int32_t job, std::span<const double> squares, const Status& status, LinkTime now) {
+  if (failed_) return;
+  now_ = now;
+  if (status.ok()) {
+    if (Status s = engine_.ran(job, squares, *from_engine_); !s.ok() && fault_.ok()) fault_ = s;
+  } else {
+    fault_ = status;
+  }
+  drain(now);
+}
+
+Status RankNode::begin(const StepDescriptor& step, LinkTime now) {
+  if (failed_) return Status(origin_.code, origin_.text);
+  if (!controller_ || !joined_ || leaving_) return Status(Code::state, cat("rank ", rank_, " cannot begin a step now"));
+  if (!idle()) return Status(Code::state, cat("step ", step_.step, " still runs"));
+  if (!plan_->mode(step.mode).present) return Status(Code::invalid, cat("the plan has no ", mode_name(step.mode), " mode"));
+  if (step.micro_batches < 1 || step.micro_batches > plan_->config.micro_batches)
+    return Status(Code::invalid,
+                  cat("step of ", step.micro_batches, " micro-batches, the plan has ", plan_->config.micro_batches));
+  now_ = now;
+  step_ = step;
+  step_.sequence = controller_->next_sequence();
+  if (Status s = controller_->begin(step_, *from_controller_); !s.ok()) fault_ = s;
+  drain(now);
+  return failed_ ? Status(origin_.code, origin_.text) : Status();
+}
+
+void RankNode::send_message(int32_t peer, uint32_t type, std::span<const std::byte> bytes, LinkTime now) {
+  if (Peer* p = find(peer)) p->link.send_message(type, bytes, now, *p);
+  drain(now);
+}
+
+void RankNode::fail(Code code, const std::string& text, LinkTime now) {
+  now_ = now;
+  fail_with({.rank = rank_, .code = code, .text = cat("rank ", rank_, " failed: ", text)});
+  drain(now);
+}
+
+void RankNode::bye(LinkTime now) {
+  if (failed_ || leaving_ || !joined_) return;
+  if (!idle()) return fail(Code::state, "it left while a step ran", now);
+  now_ = now;
+  leaving_ = true;
+  for (auto& peer : links_) peer->link.bye(now, *peer);
+  if (peers_.empty()) {
+    closed_ = true;
+    effects_.closed();
+  }
+  drain(now);
+}
+
+bool RankNode::idle() const { return !failed_ && engine_.idle() && (!controller_ || controller_->idle()); }
+
+std::string RankNode::describe(LinkTime now) const {
+  if (failed_) return origin_.text;
+  std::string text = cat("rank ", rank_, " ", engine_.describe());
+  for (const auto& peer : links_) {
+    if (controller_ && !peer->link.peer_status().empty())
+      text += cat("; rank ", peer->rank, " ", peer->link.peer_status(), " (",
+                  static_cast<double>((now - peer->link.last_heard()) / 100) / 10, " s ago)");
+    if (!peer->link.is_open()) text += cat("; no link with rank ", peer->rank);
+  }
+  return text;
+}
+
+// --- the queue -----------------------------------------------------------------------------------------------------------------
+
+void RankNode::push(Event event) { queue_.push_back(event); }
+
+void RankNode::drain(LinkTime now) {
+  now_ = now;
+  auto settle = [&](const Status& status, int32_t peer) {
+    if (status.ok() || failed_) return;
+    // What a peer caused is told of it; anything else is this rank's own.
+    if (peer >= 0 && status.code() == Code::protocol)
+      fail_with({.rank = peer, .code = status.code(), .text = cat("rank ", peer, ": ", status.text())});
+    else
+      fail_with({.rank = rank_, .code = status.code(), .text = cat("rank ", rank_, " failed: ", status.text())});
+  };
+  settle(std::exchange(fault_, {}), -1);
+  while (head_ < queue_.size()) {
+    const Event event = queue_[head_++];
+    if (failed_) continue;
+    settle(handle(event), event.peer);
+    settle(std::exchange(fault_, {}), -1);
+  }
+  queue_.clear();
+  head_ = 0;
+  hang_up_dead();
+}
+
+Status RankNode::handle(const Event& event) {
+  switch (event.kind) {
+    case Event::Kind::opened: return ++open_links_ == static_cast<int32_t>(peers_.size()) ? joined_here() : Status();
+    case Event::Kind::failed: fail_with(find(event.peer)->origin); return {};
+    case Event::Kind::leaving: return left();
+    case Event::Kind::closed:
+      if (++closed_links_ == static_cast<int32_t>(peers_.size())) {
+        closed_ = true;
+        effects_.closed();
+      }
+      return {};
+    case Event::Kind::joined: return heard_joined(event.peer);
+    case Event::Kind::arrived: return arrived(event);
+    case Event::Kind::granted: return granted(event);
+    case Event::Kind::released: {
+      if (event.peer < 0) return engine_.released(event.at.edge, event.at.micro_batch, *from_engine_);
+      WEFT_TRY_ASSIGN(const MessageAt at, decode_tag(event.tag));
+      if (edge_at(at).kind == EdgeKind::feed) return {};   // the inputs stay where they are
+      return engine_.released(at.edge, at.micro_batch, *from_engine_);
+    }
+    case Event::Kind::control: return heard_control(event.peer, event.control);
+  }
+  return {};
+}
+
+// --- joining, failing, leaving -------------------------------------------------------------------------------------------------
+
+Status RankNode::joined_here() {
+  if (controller_) return heard_joined(0);
+  joined_ = true;
+  Peer* zero = find(0);
+  zero->link.send_message(kJoinedMessage, {}, now_, *zero);
+  effects_.joined();
+  return {};
+}
+
+Status RankNode::heard_joined(int32_t from) {
+  if (!controller_) return Status(Code::protocol, "it says that it has joined to a rank other than 0");
+  if (Peer* peer = find(from)) {
+    if (peer->joined) return Status(Code::protocol, "it has joined twice");
+    peer->joined = true;
+  }
+  if (++joined_ranks_ < plan_->config.ranks) return {};
+  joined_ = true;
+  effects_.joined();
+  return {};
+}
+
+void RankNode::fail_with(const Origin& origin) {
+  if (failed_ || closed_) return;
+  failed_ = true;
+  origin_ = origin;
+  engine_.abort();
+  for (auto& peer : links_) peer->link.abort(origin_, now_, *peer);
+  effects_.failed(origin_);
+}
+
+Status RankNode::left() {
+  if (leaving_) return {};   // both ends said bye at once
+  if (controller_ || !engine_.idle())
+    return Status(Code::protocol, cat("it left ", engine_.idle() ? "before rank 0 did" : cat("while step ", step_.step, " ran")));
+  leaving_ = true;
+  for (auto& peer : links_) peer->link.bye(now_, *peer);
+  return {};
+}
+
+void RankNode::hang_up_dead() {
+  for (auto& peer : links_) {
+    if (peer->hung_up || !peer->connected || !peer->link.is_dead()) continue;
+    peer->hung_up = true;
+    effects_.hang_up(peer->rank);
+  }
+}
+
+}  // namespace weft
