@@ -1,6 +1,10 @@
-// A transport moves whole frames between this process and its peers. It lives on the loop thread; none of its calls blocks. It promises
-// order and wholeness per lane while a connection lives, and nothing across a loss: a lost connection is reported and never retried in
-// hiding. Every transport passes tests/net/conformance.
+// A transport moves whole frames between this process and its peers. It lives on the loop thread; none of its calls blocks,
+// except that a host name (not a numeric address) is resolved in listen() or dial(). It promises order and wholeness per lane
+// while a connection lives, and nothing across a loss: a lost connection is reported and never retried in hiding. Every transport
+// passes tests/net/conformance.
+//
+// Connections and listeners are destroyed before their transport, the transport before its loop: on the loop thread, or after
+// run().
 #pragma once
 
 #include <cstdint>
@@ -15,44 +19,57 @@ namespace weft {
 
 class Loop;
 
+constexpr int kLanes = 2;  // 0 control, 1 data: neither waits behind the other
+
 // One connection to one peer, with a control and a data lane.
 class Connection {
  public:
-  // Called on the loop thread, never from inside a call of the connection.
+  // Called on the loop thread, never from inside a call of the connection. Each may destroy the connection.
   class Events {
    public:
     virtual ~Events() = default;
-    virtual void connected() = 0;
-    virtual void received(int lane, std::span<const std::byte> frame) = 0;   // borrowed for the call
-    virtual void sent(uint64_t token) = 0;                                   // payload of send(token != 0) may be written again
-    virtual void disconnected(const std::string& why) = 0;                   // once; no event follows
+    virtual void connected() = 0;  // dialed connections only
+    virtual void received(int lane,
+                          std::span<const std::byte> frame) = 0;  // borrowed for the call; at any address, even an odd one
+    virtual void sent(uint64_t token) = 0;                        // payload of send(token != 0) may be written again
+    virtual void disconnected(const std::string& why) = 0;        // once; no event follows
   };
-  virtual ~Connection() = default;                          // closes at once; no event follows
+  virtual ~Connection() = default;  // closes at once; no event follows. After close_after(): changes nothing
   virtual void start(Events& events) = 0;
-  // Joins header and payload into one frame. With token 0 the payload is copied before send returns; otherwise it stays valid until
-  // sent(token) and frames leave in order per lane.
+  // Joins header (kHeaderBytes) and payload (at most kMaxPayload) into one frame. With token 0 the payload is copied before send
+  // returns; otherwise it stays valid until sent(token), and frames leave in order per lane. Frames sent before connected() wait
+  // for it; after a loss, or close_after(), they are dropped.
   virtual void send(int lane, std::span<const std::byte> header, std::span<const std::byte> payload, uint64_t token) = 0;
-  // No more frames from here; what was sent still leaves, for at most that long; then disconnected() is not called.
+  // No more frames from here and no more events; what was sent still leaves, for at most that long, also if the connection is
+  // destroyed meanwhile. Payloads whose sent(token) has not come are copied.
   virtual void close_after(int64_t linger_ms) = 0;
 };
 
 class Listener {
  public:
-  virtual ~Listener() = default;
-  virtual std::string endpoint() const = 0;     // as a peer may dial it: "tcp://127.0.0.1:40123", "ipc:///run/.../rank0"
+  virtual ~Listener() = default;             // accepts no more; peers that were accepted stay, and hold the address until they go
+  virtual std::string endpoint() const = 0;  // as a peer may dial it: "tcp://127.0.0.1:40123", "ipc:///run/.../rank0"
 };
 
 class Transport {
  public:
   virtual ~Transport() = default;
-  // Accepts peers at an endpoint (port 0, or an ipc directory: chooses). Each new peer is handed over as a connection that is
-  // connected already.
-  virtual Result<std::unique_ptr<Listener>> listen(const std::string& endpoint,
+  // Accepts peers at an endpoint:
+  //   tcp://HOST:PORT  port 0 chooses one. Nothing is encrypted yet: a host that is not loopback must be allowed by `insecure`
+  //   ipc://PATH       a socket file, which others cannot take while we listen and which is removed at the end; a PATH that is a
+  //   directory,
+  //                    or empty (then under XDG_RUNTIME_DIR or the directory for temporary files), chooses one of its own in mode
+  //                    0700
+  // Each new peer is handed over as a connection that is connected already; it is started within the call, or given up.
+  virtual Result<std::unique_ptr<Listener>> listen(const std::string& endpoint, bool insecure,
                                                    std::function<void(std::unique_ptr<Connection>)> accepted) = 0;
+  // The connection is started before the loop turns. While nobody listens there it stays pending, and tries again a few times a
+  // second: the owner's deadline ends it. Once somebody answers, a failure is final and told by disconnected().
   virtual Result<std::unique_ptr<Connection>> dial(const std::string& endpoint) = 0;
 };
 
-// The transport for an endpoint's scheme ("tcp://", "ipc://"); errors name the endpoint and the known schemes.
+// The transport for an endpoint's scheme ("tcp://", "ipc://"; a whole endpoint will do); errors name the endpoint and the known
+// schemes.
 Result<std::unique_ptr<Transport>> make_transport(Loop& loop, const std::string& scheme);
 
 }  // namespace weft

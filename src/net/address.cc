@@ -1,0 +1,176 @@
+#include "net/address.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netdb.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <memory>
+#include <system_error>
+#include <utility>
+
+#include "base/text.h"
+
+namespace weft {
+
+namespace {
+
+constexpr std::string_view kTcp = "tcp://", kIpc = "ipc://";
+constexpr size_t kLongestPath = sizeof(sockaddr_un::sun_path) - 1;
+
+std::string error_text(int error) { return std::generic_category().message(error); }
+
+Status wrong(const std::string& endpoint, std::string_view what) {
+  return Status(Code::invalid, cat("'", endpoint, "': ", what));
+}
+
+struct HostPort {
+  std::string host;
+  int port = 0;
+};
+
+Result<HostPort> split(const std::string& endpoint, bool listening) {
+  const std::string_view rest = std::string_view(endpoint).substr(kTcp.size());
+  const size_t colon = rest.rfind(':');
+  constexpr std::string_view kForm = "expected tcp://HOST:PORT";
+  if (colon == std::string_view::npos || colon == 0) return wrong(endpoint, kForm);
+  HostPort out;
+  std::string_view host = rest.substr(0, colon);
+  if (host.front() == '[' && host.back() == ']')
+    host = host.substr(1, host.size() - 2);
+  else if (host.find(':') != std::string_view::npos)
+    return wrong(endpoint, "expected an IPv6 address in brackets, tcp://[ADDRESS]:PORT");
+  if (host.empty()) return wrong(endpoint, kForm);
+  out.host = host;
+  const std::string_view port = rest.substr(colon + 1);
+  const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), out.port);
+  const int least = listening ? 0 : 1;
+  if (error != std::errc() || end != port.data() + port.size() || out.port < least || out.port > 65535)
+    return wrong(endpoint, cat("expected a port of ", least, " to 65535, got '", std::string(port), "'"));
+  return out;
+}
+
+// Owner only, and the same file as that at the path: another may have removed it between our open and our lock.
+int lock_file(const std::string& path, int* error) {
+  for (;;) {
+    const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (file < 0 || flock(file, LOCK_EX | LOCK_NB) != 0) {
+      *error = errno;
+      if (file >= 0) close(file);
+      return -1;
+    }
+    struct stat mine {
+    }, there{};
+    if (fstat(file, &mine) == 0 && stat(path.c_str(), &there) == 0 && mine.st_ino == there.st_ino && mine.st_dev == there.st_dev)
+      return file;
+    close(file);
+  }
+}
+
+bool is_directory(const std::string& path) {
+  struct stat found {};
+  return stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
+}
+
+// Of the user alone, if the system gives one.
+std::string default_directory() {
+  for (const char* name : {"XDG_RUNTIME_DIR", "TMPDIR"})
+    if (const char* value = std::getenv(name); value != nullptr && value[0] == '/') return value;
+  return "/tmp";
+}
+
+Status too_long(const std::string& endpoint, const std::string& path) {
+  return wrong(endpoint, cat("the path of a socket may have ", kLongestPath, " bytes, '", path, "' has ", path.size()));
+}
+
+}  // namespace
+
+Result<TcpAddress> parse_tcp(const std::string& endpoint, bool listening) {
+  WEFT_TRY_ASSIGN(const HostPort to, split(endpoint, listening));
+  TcpAddress out;
+  const bool star = to.host == "*";
+  if (star && !listening) return wrong(endpoint, "expected a host to dial, got '*'");
+  addrinfo hints{}, *list = nullptr;
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_family = star ? AF_INET : AF_UNSPEC;
+  hints.ai_flags = star ? AI_PASSIVE : 0;
+  if (const int error = getaddrinfo(star ? nullptr : to.host.c_str(), "0", &hints, &list); error != 0)
+    return Status(Code::not_found, cat("'", endpoint, "': host '", to.host, "' cannot be resolved: ", gai_strerror(error)));
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, freeaddrinfo);
+  char text[INET6_ADDRSTRLEN] = "";
+  if (list->ai_family == AF_INET6) {
+    const in6_addr& address = reinterpret_cast<const sockaddr_in6*>(list->ai_addr)->sin6_addr;
+    inet_ntop(AF_INET6, &address, text, sizeof text);
+    out.v6 = true;
+    out.loopback = IN6_IS_ADDR_LOOPBACK(&address);
+    out.any = IN6_IS_ADDR_UNSPECIFIED(&address);
+    out.zmq = cat("tcp://[", text, "]:", to.port);
+  } else {
+    const in_addr& address = reinterpret_cast<const sockaddr_in*>(list->ai_addr)->sin_addr;
+    inet_ntop(AF_INET, &address, text, sizeof text);
+    out.loopback = ntohl(address.s_addr) >> 24 == 127;
+    out.any = address.s_addr == htonl(INADDR_ANY);
+    out.zmq = cat("tcp://", text, ":", to.port);
+  }
+  return out;
+}
+
+Result<std::string> parse_ipc(const std::string& endpoint) {
+  std::string path = endpoint.substr(kIpc.size());
+  if (path.empty() || path.front() != '/') return wrong(endpoint, "expected an absolute path, ipc:///PATH");
+  if (path.size() > kLongestPath) return too_long(endpoint, path);
+  return path;
+}
+
+Result<IpcPlace> IpcPlace::take(const std::string& endpoint) {
+  IpcPlace place;
+  std::string path = endpoint.substr(kIpc.size());
+  if (path.empty() || path == "*") path = default_directory();
+  if (path.front() != '/') return wrong(endpoint, "expected an absolute path, ipc:///PATH");
+  const bool chooses = path.back() == '/' || is_directory(path);
+  if (chooses) {
+    while (path.size() > 1 && path.back() == '/') path.pop_back();
+    std::string own = path + "/weft-XXXXXX";
+    if (const std::string socket = own + "/socket"; socket.size() > kLongestPath) return too_long(endpoint, socket);
+    if (mkdtemp(own.data()) == nullptr)
+      return Status(Code::io, cat("'", endpoint, "': cannot make a directory in '", path, "': ", error_text(errno)));
+    place.directory_ = own;
+    path = own + "/socket";
+  }
+  if (path.size() > kLongestPath) return too_long(endpoint, path);
+  if (const std::string parent = path.substr(0, path.rfind('/') + 1); !is_directory(parent))
+    return Status(Code::not_found, cat("'", endpoint, "': directory '", parent, "' does not exist"));
+  int error = 0;
+  place.lock_ = lock_file(path + ".lock", &error);
+  if (place.lock_ < 0 && error == EWOULDBLOCK)
+    return Status(Code::state, cat("'", endpoint, "': another listener holds this path"));
+  if (place.lock_ < 0) return Status(Code::io, cat("'", endpoint, "': cannot lock '", path, ".lock': ", error_text(error)));
+  place.path_ = path;
+  return place;
+}
+
+IpcPlace::IpcPlace(IpcPlace&& other) noexcept { *this = std::move(other); }
+
+IpcPlace& IpcPlace::operator=(IpcPlace&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(directory_, other.directory_);
+  std::swap(lock_, other.lock_);
+  return *this;
+}
+
+IpcPlace::~IpcPlace() {
+  if (lock_ >= 0) {
+    unlink(path_.c_str());
+    unlink((path_ + ".lock").c_str());  // before the lock goes with the descriptor
+    close(lock_);
+  }
+  if (!directory_.empty()) rmdir(directory_.c_str());
+}
+
+}  // namespace weft

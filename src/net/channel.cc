@@ -1,0 +1,246 @@
+#include "net/channel.h"
+
+#include <algorithm>
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/text.h"
+
+namespace weft {
+
+namespace {
+
+// Both lanes of a peer that dies go within a millisecond. When one is lost alone, the other may say why: so long after its last
+// frame.
+constexpr int64_t kOtherLaneMs = 50;
+// How long a peer that does not read is waited for, to tell it that it was dropped.
+constexpr int64_t kByeMs = 1000;
+
+class Handle final : public Connection {
+ public:
+  explicit Handle(std::shared_ptr<Channel> channel) : channel_(std::move(channel)) {}
+  ~Handle() override { channel_->drop(); }
+  void start(Events& events) override { channel_->start(events); }
+  void send(int lane, std::span<const std::byte> header, std::span<const std::byte> payload, uint64_t token) override {
+    channel_->send(lane, header, payload, token);
+  }
+  void close_after(int64_t linger_ms) override { channel_->close_after(linger_ms); }
+
+ private:
+  std::shared_ptr<Channel> channel_;
+};
+
+}  // namespace
+
+std::unique_ptr<Connection> make_connection(std::shared_ptr<Channel> channel) {
+  return std::make_unique<Handle>(std::move(channel));
+}
+
+int Message::send(void* socket, int flags) {
+  for (;;) {
+    if (zmq_msg_send(&message_, socket, flags | ZMQ_DONTWAIT) >= 0) return 0;
+    if (errno != EINTR) return errno;
+  }
+}
+
+int Message::receive(void* socket) {
+  for (;;) {
+    if (zmq_msg_recv(&message_, socket, ZMQ_DONTWAIT) >= 0) return 0;
+    if (errno != EINTR) return errno;
+  }
+}
+
+void Outbox::pop() {
+  frames_[first_].message = Message();
+  ++first_;
+  if (first_ == frames_.size()) {
+    frames_.clear();
+    first_ = 0;
+  } else if (first_ >= 64 && first_ * 2 >= frames_.size()) {  // a queue that never runs empty must not grow without end
+    frames_.erase(frames_.begin(), frames_.begin() + static_cast<std::ptrdiff_t>(first_));
+    first_ = 0;
+  }
+}
+
+void Outbox::clear() {
+  frames_.clear();
+  first_ = 0;
+}
+
+bool Outbox::build(Frame& frame) {
+  if (frame.built) return true;
+  if (!frame.message.allocate(kHeaderBytes + frame.payload.size())) return false;
+  const std::span<std::byte> bytes = frame.message.bytes();
+  std::memcpy(bytes.data(), frame.header.data(), kHeaderBytes);
+  if (!frame.payload.empty()) std::memcpy(bytes.data() + kHeaderBytes, frame.payload.data(), frame.payload.size());
+  frame.built = true;
+  return true;
+}
+
+bool Outbox::build_all() { return std::all_of(frames_.begin() + static_cast<std::ptrdiff_t>(first_), frames_.end(), build); }
+
+void Channel::send(int lane, std::span<const std::byte> header, std::span<const std::byte> payload, uint64_t token) {
+  assert(header.size() == kHeaderBytes && payload.size() <= kMaxPayload);
+  if (!is_live()) return;
+  Outbox::Frame frame;
+  std::copy(header.begin(), header.end(), frame.header.begin());
+  frame.payload = payload;
+  frame.token = token;
+  if (token == 0 && !Outbox::build(frame)) return fail("out of memory for a frame");
+  out_[static_cast<size_t>(lane)].push(std::move(frame));
+}
+
+void Channel::say(int lane, std::string_view words) {
+  Outbox::Frame frame;
+  if (!frame.message.allocate(words.size())) return fail("out of memory for a frame");
+  std::memcpy(frame.message.bytes().data(), words.data(), words.size());
+  frame.built = true;
+  out_[static_cast<size_t>(lane)].push(std::move(frame));
+}
+
+void Channel::close_after(int64_t linger_ms) {
+  if (state_ == State::connecting) return drop();  // nothing of it is with the peer
+  if (state_ != State::open) return;
+  for (Outbox& out : out_)
+    if (!out.build_all()) out.clear();
+  begin_closing(linger_ms);
+}
+
+void Channel::drop() {
+  if (!is_live()) return;
+  for (Outbox& out : out_) out.clear();
+  if (state_ == State::connecting) return finish(0);
+  begin_closing(kByeMs);
+}
+
+void Channel::begin_closing(int64_t linger_ms) {
+  events_ = nullptr;
+  state_ = State::closing;
+  for (int lane = 0; lane < kLanes; ++lane)
+    if (!is_lost(lane)) say(lane, kBye);
+  deadline_ = hub_->loop().now_ms() + linger_ms;
+  expired_ = false;
+  wake_in(linger_ms);
+  // Tries at once: the loop may not turn again.
+  flush();
+  if (!waits(0) && !waits(1)) finish(linger_ms);
+}
+
+void Channel::finish(int64_t linger_ms) {
+  if (state_ == State::gone) return;
+  state_ = State::gone;
+  events_ = nullptr;
+  for (Outbox& out : out_) out.clear();
+  timer_.reset();
+  const auto self = shared_from_this();
+  close_sockets(linger_ms);
+  hub_->remove(*this);
+}
+
+void Channel::end() {
+  if (state_ == State::gone) return;
+  if (is_live()) {
+    drop();
+    if (state_ == State::gone) return;
+  }
+  flush();
+  finish(std::max<int64_t>(deadline_ - hub_->loop().now_ms(), 0));
+}
+
+// Each lane as far as ZeroMQ takes it.
+void Channel::flush() {
+  for (int lane = 0; lane < kLanes; ++lane) {
+    Outbox& out = out_[static_cast<size_t>(lane)];
+    while (!out.empty() && !is_lost(lane)) {
+      Outbox::Frame& frame = out.front();
+      if (!Outbox::build(frame)) return fail("out of memory for a frame");
+      const int error = transmit(lane, frame.message);
+      if (error == EAGAIN) break;
+      if (error != 0) {
+        lane_lost(lane, error == EHOSTUNREACH ? "connection closed" : cat("cannot send: ", zmq_strerror(error)));
+        break;
+      }
+      if (frame.token != 0) sent_.push_back(frame.token);
+      out.pop();
+    }
+  }
+}
+
+void Channel::send_waiting() {
+  if (state_ != State::gone) flush();
+}
+
+bool Channel::ready() {
+  if (state_ == State::gone) return false;
+  return !sent_.empty() || expired_ || (is_live() && lost_[0] && lost_[1]) || readable();
+}
+
+void Channel::after_wake() {
+  const bool all_read = read();
+  if (state_ == State::gone) return;
+  flush();
+  tell_sent();
+  if (state_ == State::closing) {
+    if ((!waits(0) && !waits(1)) || expired_) finish(std::max<int64_t>(deadline_ - hub_->loop().now_ms(), 0));
+    return;
+  }
+  if (all_read) tell_loss();
+}
+
+void Channel::tell_sent() {
+  // An owner that sends again adds to the list; one that goes empties it of meaning.
+  for (size_t i = 0; i < sent_.size(); ++i)
+    if (events() != nullptr) events()->sent(sent_[i]);
+  sent_.clear();
+}
+
+void Channel::tell_loss() {
+  const bool both = lost_[0] && lost_[1];
+  if (!both && !(expired_ && (lost_[0] || lost_[1]))) return;
+  Connection::Events* events = events_;
+  const std::string why = why_;
+  if (!both && state_ == State::open) {  // the peer may be there still, on the other lane
+    for (Outbox& out : out_) out.clear();
+    begin_closing(0);
+  }
+  finish(0);
+  if (events != nullptr) events->disconnected(why);
+}
+
+void Channel::deliver(int lane, Message& message) {
+  if (refused_) return;
+  if (broken_ && !expired_) wake_in(kOtherLaneMs);
+  if (Connection::Events* to = events(); to != nullptr) to->received(lane, message.bytes());
+}
+
+void Channel::lane_ended(int lane) { end_lane(lane, "the peer closed the connection"); }
+
+void Channel::lane_lost(int lane, const std::string& why) {
+  if (is_lost(lane)) return;
+  end_lane(lane, why);
+  if (!is_live() || broken_) return;
+  broken_ = true;
+  wake_in(kOtherLaneMs);
+}
+
+void Channel::end_lane(int lane, const std::string& why) {
+  lost_[static_cast<size_t>(lane)] = true;
+  out_[static_cast<size_t>(lane)].clear();
+  if (why_.empty()) why_ = why;
+}
+
+void Channel::fail(const std::string& why) {
+  refused_ = true;
+  why_ = why;
+  for (int lane = 0; lane < kLanes; ++lane) lane_lost(lane, why);
+  expired_ = true;  // nothing to wait for
+}
+
+void Channel::wake_in(int64_t ms) {
+  if (!timer_) timer_.emplace(hub_->loop(), [this] { expired_ = true; });
+  timer_->start(ms);
+}
+
+}  // namespace weft

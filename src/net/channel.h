@@ -1,0 +1,149 @@
+// What a dialed and an accepted connection have in common: two lanes with frames that wait to leave, and the end of their life.
+//
+//   connecting ──► open ──► lost (one lane is gone: the other may bring more, and say why) ──► told
+//                    └────► closing (what waits may leave, until a deadline) ──► gone
+#pragma once
+
+#include <zmq.h>
+
+#include <array>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "link/frame.h"
+#include "net/hub.h"
+#include "net/transport.h"
+
+namespace weft {
+
+// Frames of the transport itself are shorter than a header, so they need no mark.
+//   dialer, each lane:    hello               listener, once both lanes said it: accepted
+//   both, each lane:      bye, after the last frame (ZeroMQ cannot close one connection of a listening socket, so the listener
+//   says it;
+//                         and who hears it knows that the other lane may have more to come)
+constexpr std::string_view kHello = "weft-hello-1", kAccepted = "weft-accepted-1", kBye = "weft-bye-1";
+
+// A message of ZeroMQ.
+class Message {
+ public:
+  Message() { zmq_msg_init(&message_); }
+  ~Message() { zmq_msg_close(&message_); }
+  Message(Message&& other) noexcept : Message() { zmq_msg_move(&message_, &other.message_); }
+  Message& operator=(Message&& other) noexcept {
+    zmq_msg_move(&message_, &other.message_);
+    return *this;
+  }
+  bool allocate(size_t bytes) {
+    zmq_msg_close(&message_);
+    if (zmq_msg_init_size(&message_, bytes) == 0) return true;
+    zmq_msg_init(&message_);
+    return false;
+  }
+  std::span<std::byte> bytes() { return {static_cast<std::byte*>(zmq_msg_data(&message_)), zmq_msg_size(&message_)}; }
+  bool is(std::string_view text) {
+    return zmq_msg_size(&message_) == text.size() &&
+           std::string_view(static_cast<const char*>(zmq_msg_data(&message_)), text.size()) == text;
+  }
+  // 0, or errno (EAGAIN: later). EINTR is tried again.
+  int send(void* socket, int flags = 0);
+  int receive(void* socket);
+  bool more() { return zmq_msg_more(&message_) != 0; }
+  zmq_msg_t* raw() { return &message_; }
+
+ private:
+  zmq_msg_t message_;
+};
+
+// One lane's frames that ZeroMQ has not taken yet, oldest first. Keeps its memory.
+class Outbox {
+ public:
+  struct Frame {
+    Message message;  // the whole frame, once built
+    bool built = false;
+    std::array<std::byte, kHeaderBytes> header{};
+    std::span<const std::byte> payload;
+    uint64_t token = 0;
+  };
+
+  bool empty() const { return first_ == frames_.size(); }
+  Frame& front() { return frames_[first_]; }
+  void pop();
+  void push(Frame frame) { frames_.push_back(std::move(frame)); }
+  void clear();
+  // Copies the payload beside the header, into memory of ZeroMQ. False: out of memory.
+  static bool build(Frame& frame);
+  bool build_all();
+
+ private:
+  std::vector<Frame> frames_;
+  size_t first_ = 0;
+};
+
+class Channel : public Hub::Member, public std::enable_shared_from_this<Channel> {
+ public:
+  explicit Channel(Hub& hub) : hub_(&hub) {}
+  void start(Connection::Events& events) { events_ = &events; }
+  void send(int lane, std::span<const std::byte> header, std::span<const std::byte> payload, uint64_t token);
+  void close_after(int64_t linger_ms);
+  void drop();  // the owner is gone
+
+  void send_waiting() override;
+  bool ready() override;
+  void after_wake() override;
+  void end() override;
+
+ protected:
+  enum class State { connecting, open, closing, gone };
+
+  // ---- of the two kinds ----
+  // Gives the message to ZeroMQ: 0, EAGAIN, or another errno: the lane is lost.
+  virtual int transmit(int lane, Message& message) = 0;
+  // Whether ZeroMQ has something to read, or room for what waits.
+  virtual bool readable() = 0;
+  // Calls deliver() and lane_lost(); returns true when everything that has come was read.
+  virtual bool read() = 0;
+  virtual void close_sockets(int64_t linger_ms) = 0;
+
+  void open() { state_ = State::open; }
+  bool is_connecting() const { return state_ == State::connecting; }
+  bool is_live() const { return state_ == State::open || state_ == State::connecting; }
+  bool is_gone() const { return state_ == State::gone; }
+  Hub& hub() { return *hub_; }
+  Connection::Events* events() { return state_ == State::open || state_ == State::connecting ? events_ : nullptr; }
+  void say(int lane, std::string_view words);
+  void deliver(int lane, Message& message);
+  void lane_ended(int lane);  // the peer has said bye there
+  void lane_lost(int lane, const std::string& why);
+  void fail(const std::string& why);  // both lanes at once
+  bool waits(int lane) const { return !out_[static_cast<size_t>(lane)].empty(); }
+  bool is_lost(int lane) const { return lost_[static_cast<size_t>(lane)]; }
+
+ private:
+  void flush();
+  void end_lane(int lane, const std::string& why);
+  void tell_sent();
+  void tell_loss();
+  void begin_closing(int64_t linger_ms);
+  void finish(int64_t linger_ms);
+  void wake_in(int64_t ms);
+
+  Hub* hub_;
+  State state_ = State::connecting;
+  Connection::Events* events_ = nullptr;
+  std::array<Outbox, kLanes> out_;
+  std::array<bool, kLanes> lost_{};
+  bool broken_ = false;         // a lane was lost without a bye
+  bool refused_ = false;        // what it sends is not listened to any more
+  std::string why_;             // of the first lane that was lost
+  std::vector<uint64_t> sent_;  // not told yet
+  std::optional<Loop::Timer> timer_;
+  bool expired_ = false;
+  int64_t deadline_ = 0;  // of closing
+};
+
+// What the owner holds.
+std::unique_ptr<Connection> make_connection(std::shared_ptr<Channel> channel);
+
+}  // namespace weft

@@ -1,0 +1,131 @@
+#include "net/dialed.h"
+
+#include <sys/random.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/text.h"
+#include "net/router.h"
+#include "net/socket.h"
+
+namespace weft {
+
+namespace {
+
+class Dialed final : public Channel {
+ public:
+  explicit Dialed(Hub& hub) : Channel(hub) {}
+
+  Status connect(const std::string& endpoint, bool v6) {
+    // The two lanes find each other by a name that nobody else knows.
+    RoutingId id{};
+    if (getrandom(id.nonce, sizeof id.nonce, 0) != static_cast<ssize_t>(sizeof id.nonce))
+      return Status(Code::io, "the system gives no random numbers");
+    for (int lane = 0; lane < kLanes; ++lane) {
+      auto& socket = sockets_[static_cast<size_t>(lane)];
+      WEFT_TRY_ASSIGN(socket, Socket::make(hub().loop(), hub().context(), ZMQ_DEALER));
+      id.lane = static_cast<char>('0' + lane);
+      zmq_setsockopt(socket->raw(), ZMQ_ROUTING_ID, &id, sizeof id);
+      socket->set(ZMQ_IPV6, v6 ? 1 : 0);
+      if (zmq_connect(socket->raw(), endpoint.c_str()) != 0)
+        return Status(Code::io, cat("'", endpoint, "': cannot be dialed: ", zmq_strerror(errno)));
+      say(lane, kHello);
+    }
+    return {};
+  }
+
+ private:
+  int transmit(int lane, Message& message) override {
+    // Only the hello goes out before the listener has accepted.
+    const auto l = static_cast<size_t>(lane);
+    if (said_hello_[l] && is_connecting()) return EAGAIN;
+    const int error = message.send(sockets_[l]->raw());
+    if (error == 0) said_hello_[l] = true;
+    return error;
+  }
+
+  bool readable() override {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const Socket& socket = *sockets_[static_cast<size_t>(lane)];
+      if (socket.has_events() || socket.ready(reads(lane), writes(lane))) return true;
+    }
+    return false;
+  }
+
+  bool writes(int lane) const { return waits(lane) && (!is_connecting() || !said_hello_[static_cast<size_t>(lane)]); }
+  // A lane that is accepted waits for the other.
+  bool reads(int lane) const { return !is_connecting() || !accepted_[static_cast<size_t>(lane)]; }
+
+  bool read() override {
+    for (int lane = 0; lane < kLanes && !is_gone(); ++lane) read_events(lane);
+    bool all = true;
+    for (int lane = 0; lane < kLanes && !is_gone(); ++lane) all = read_lane(lane) && all;
+    return all;
+  }
+
+  void read_events(int lane) {
+    Socket& socket = *sockets_[static_cast<size_t>(lane)];
+    for (SocketEvent event; socket.next_event(&event);) switch (event.event) {
+        case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
+        case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH: lane_lost(lane, "what answers there is no weft"); break;
+        case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+          lane_lost(lane, "the connection was closed before the handshake was done");
+          break;
+        case ZMQ_EVENT_DISCONNECTED: lane_lost(lane, "connection closed"); break;
+        default: break;  // CLOSED: nobody listens; it is tried again
+      }
+  }
+
+  bool read_lane(int lane) {
+    size_t bytes = 0;
+    for (int frames = 0; frames < kFramesPerTurn && bytes < kBytesPerTurn; ++frames) {
+      if (is_gone() || !reads(lane)) return true;
+      if (const int error = message_.receive(sockets_[static_cast<size_t>(lane)]->raw()); error != 0) {
+        if (error != EAGAIN) fail(cat("cannot receive: ", zmq_strerror(error)));
+        return true;
+      }
+      bytes += message_.bytes().size();
+      take(lane);
+    }
+    return false;
+  }
+
+  void take(int lane) {
+    if (message_.more() || in_parts_) {
+      in_parts_ = message_.more();
+      return fail("the peer sent a frame of several parts");
+    }
+    if (message_.bytes().size() >= kHeaderBytes && !is_connecting()) return deliver(lane, message_);
+    if (message_.is(kBye)) return lane_ended(lane);
+    if (!message_.is(kAccepted) || !is_connecting()) return fail("the peer sent a frame without a header");
+    accepted_[static_cast<size_t>(lane)] = true;
+    if (!accepted_[0] || !accepted_[1]) return;
+    open();
+    if (events() != nullptr) events()->connected();
+  }
+
+  void close_sockets(int64_t linger_ms) override {
+    for (auto& socket : sockets_) {
+      if (socket) socket->set_linger(linger_ms);
+      socket.reset();
+    }
+  }
+
+  std::array<std::unique_ptr<Socket>, kLanes> sockets_;
+  std::array<bool, kLanes> said_hello_{}, accepted_{};
+  bool in_parts_ = false;
+  Message message_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Connection>> dial(Hub& hub, const std::string& endpoint, bool v6) {
+  auto channel = std::make_shared<Dialed>(hub);
+  WEFT_TRY(channel->connect(endpoint, v6));
+  hub.add(channel);
+  return make_connection(std::move(channel));
+}
+
+}  // namespace weft

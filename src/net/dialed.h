@@ -1,0 +1,14 @@
+// A connection that this process dials: one DEALER per lane, each connected to the listener's one endpoint.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "net/channel.h"
+
+namespace weft {
+
+// `endpoint` as ZeroMQ wants it; errors name it.
+Result<std::unique_ptr<Connection>> dial(Hub& hub, const std::string& endpoint, bool v6);
+
+}  // namespace weft

@@ -1,0 +1,215 @@
+#include "net/router.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/text.h"
+
+namespace weft {
+
+// A peer that dialed us. The router reads for it.
+class Accepted final : public Channel {
+ public:
+  Accepted(Hub& hub, std::shared_ptr<Router> router, const Router::Nonce& nonce)
+      : Channel(hub), router_(std::move(router)), nonce_(nonce) {
+    for (int lane = 0; lane < kLanes; ++lane) say(lane, kAccepted);
+    open();
+  }
+  bool is_started() { return events() != nullptr; }
+  void came(int lane, Message& message) {
+    if (message.is(kBye)) return lane_ended(lane);
+    if (message.bytes().size() < kHeaderBytes) return fail("the peer sent a frame without a header");
+    deliver(lane, message);
+  }
+  using Channel::fail;
+  using Channel::lane_lost;
+
+ private:
+  int transmit(int lane, Message& message) override { return router_->transmit(nonce_, lane, message); }
+  bool readable() override { return false; }
+  bool read() override { return router_->all_read(); }
+  void close_sockets(int64_t linger_ms) override { std::exchange(router_, nullptr)->forget(nonce_, linger_ms); }
+
+  std::shared_ptr<Router> router_;
+  const Router::Nonce nonce_;
+};
+
+namespace {
+
+Status cannot_listen(const std::string& endpoint, int error) {
+  switch (error) {
+    case EADDRINUSE: return Status(Code::state, cat("'", endpoint, "': the port is taken"));
+    case EADDRNOTAVAIL:
+    case ENODEV: return Status(Code::invalid, cat("'", endpoint, "': this machine has no such address"));
+    default: return Status(Code::io, cat("'", endpoint, "': cannot listen: ", zmq_strerror(error)));
+  }
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Router>> Router::make(Hub& hub, const std::string& endpoint, bool v6, IpcPlace place, Accept accept) {
+  auto router = std::make_shared<Router>(hub, std::move(accept));
+  WEFT_TRY_ASSIGN(router->socket_, Socket::make(hub.loop(), hub.context(), ZMQ_ROUTER));
+  router->place_ = std::move(place);
+  router->socket_->set(ZMQ_IPV6, v6 ? 1 : 0);
+  if (zmq_bind(router->socket_->raw(), endpoint.c_str()) != 0) return cannot_listen(endpoint, errno);
+  char text[256];
+  size_t size = sizeof text;
+  zmq_getsockopt(router->socket_->raw(), ZMQ_LAST_ENDPOINT, text, &size);
+  router->bound_ = text;
+  hub.add(router);
+  return router;
+}
+
+Router::~Router() = default;
+
+void Router::stop_accepting() {
+  accepting_ = false;
+  std::erase_if(peers_, [](const auto& peer) { return !peer.second.channel; });
+  close_if_idle();
+}
+
+bool Router::ready() { return socket_ && (socket_->has_events() || socket_->ready(true, false)); }
+
+void Router::after_wake() {
+  // First what was lost, then what has come until nothing more does: what a peer said before it was lost is delivered before its
+  // loss is told.
+  read_events();
+  size_t bytes = 0;
+  all_read_ = false;
+  for (int frames = 0; frames < kFramesPerTurn && bytes < kBytesPerTurn; ++frames)
+    if (!socket_ || !read_frame(&bytes)) {
+      all_read_ = true;
+      break;
+    }
+}
+
+void Router::end() {
+  accepting_ = false;
+  close();
+}
+
+void Router::read_events() {
+  for (SocketEvent event; socket_ && socket_->next_event(&event);) {
+    if (event.event == ZMQ_EVENT_ACCEPTED) descriptors_.push_back(event.value);
+    if (event.event == ZMQ_EVENT_DISCONNECTED) {
+      std::erase(descriptors_, event.value);
+      lost(event.value);
+    }
+  }
+}
+
+bool Router::read_frame(size_t* bytes) {
+  if (id_.receive(socket_->raw()) != 0) return false;
+  bool parts = false;
+  if (message_.receive(socket_->raw()) != 0) return false;
+  *bytes += message_.bytes().size();
+  RoutingId id;
+  const bool known = id_.bytes().size() == sizeof id;
+  if (known) std::memcpy(&id, id_.bytes().data(), sizeof id);
+  const int descriptor = zmq_msg_get(message_.raw(), ZMQ_SRCFD);
+  Message rest;
+  for (bool more = message_.more(); more && rest.receive(socket_->raw()) == 0; more = rest.more()) parts = true;
+  if (!known || (id.lane != '0' && id.lane != '1')) return true;  // not one of ours
+
+  Nonce nonce;
+  std::copy_n(id.nonce, nonce.size(), nonce.begin());
+  const int lane = id.lane - '0';
+  const auto at = peers_.find(nonce);
+  if (at == peers_.end() || at->second.descriptor[static_cast<size_t>(lane)] < 0) {
+    if (!parts && message_.is(kHello)) greet(nonce, lane, descriptor);
+    return true;
+  }
+  // Another connection that uses the name of this one, or the same after a loss that we have not been told yet: not what was
+  // accepted.
+  if (at->second.descriptor[static_cast<size_t>(lane)] != descriptor) return true;
+  const std::shared_ptr<Accepted> channel = at->second.channel;
+  if (!channel) return true;
+  if (parts)
+    channel->fail("the peer sent a frame of several parts");
+  else
+    channel->came(lane, message_);
+  return true;
+}
+
+void Router::greet(const Nonce& nonce, int lane, int descriptor) {
+  if (!accepting_) {
+    Message bye;
+    const auto text = kBye;
+    if (bye.allocate(text.size())) {
+      std::memcpy(bye.bytes().data(), text.data(), text.size());
+      transmit(nonce, lane, bye);
+    }
+    return;
+  }
+  // Descriptors are used again. What the monitor tells up to here is about earlier holders of this one, or about its end.
+  read_events();
+  if (std::find(descriptors_.begin(), descriptors_.end(), descriptor) == descriptors_.end()) return;
+  lost(descriptor);
+  Peer& peer = peers_[nonce];
+  peer.descriptor[static_cast<size_t>(lane)] = descriptor;
+  if (peer.descriptor[0] < 0 || peer.descriptor[1] < 0) return;
+  const auto channel = std::make_shared<Accepted>(hub_, shared_from_this(), nonce);
+  peer.channel = channel;
+  hub_.add(channel);
+  accept_(make_connection(channel));
+  if (!channel->is_started()) channel->drop();
+}
+
+void Router::lost(int descriptor) {
+  for (auto at = peers_.begin(); at != peers_.end();) {
+    Peer& peer = at->second;
+    bool gone = false;
+    for (int lane = 0; lane < kLanes; ++lane) {
+      int& own = peer.descriptor[static_cast<size_t>(lane)];
+      if (own != descriptor) continue;
+      if (peer.channel)
+        peer.channel->lane_lost(lane, "connection closed");
+      else
+        gone = true;
+    }
+    at = gone ? peers_.erase(at) : std::next(at);
+  }
+}
+
+int Router::transmit(const Nonce& nonce, int lane, Message& message) {
+  if (!socket_) return EHOSTUNREACH;
+  RoutingId id;
+  id.lane = static_cast<char>('0' + lane);
+  std::copy(nonce.begin(), nonce.end(), id.nonce);
+  Message to;
+  if (!to.allocate(sizeof id)) return ENOMEM;
+  std::memcpy(to.bytes().data(), &id, sizeof id);
+  const int error = to.send(socket_->raw(), ZMQ_SNDMORE);
+  if (error == EAGAIN) again_.start(1);
+  return error != 0 ? error : message.send(socket_->raw());
+}
+
+void Router::forget(const Nonce& nonce, int64_t linger_ms) {
+  linger_until_ = std::max(linger_until_, hub_.loop().now_ms() + linger_ms);
+  peers_.erase(nonce);
+  close_if_idle();
+}
+
+void Router::close_if_idle() {
+  if (!accepting_ && peers_.empty()) close();
+}
+
+void Router::close() {
+  if (!socket_) return;
+  const int64_t linger = std::max<int64_t>(linger_until_ - hub_.loop().now_ms(), 0);
+  socket_->set(ZMQ_LINGER, static_cast<int>(linger));
+  socket_->set_linger(linger);
+  // ZeroMQ's thread closes the address; only then another may take it. That is a matter of microseconds.
+  zmq_unbind(socket_->raw(), bound_.c_str());
+  for (bool closed = false; !closed && socket_->wait_event(1000);)
+    for (SocketEvent event; socket_->next_event(&event);) closed = closed || event.event == ZMQ_EVENT_CLOSED;
+  const auto self = shared_from_this();
+  socket_.reset();
+  place_ = IpcPlace();
+  hub_.remove(*this);
+}
+
+}  // namespace weft

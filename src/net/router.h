@@ -1,0 +1,84 @@
+// A listener: one ROUTER, to which every peer comes with two connections, one per lane, that share a nonce. A frame says which
+// peer and lane it is of by its routing id; a loss says only which descriptor, so the router keeps the descriptor that each lane
+// speaks from.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "net/address.h"
+#include "net/channel.h"
+#include "net/socket.h"
+
+namespace weft {
+
+// One look at a socket takes no longer than that, so that timers and other sockets have their turn.
+constexpr int kFramesPerTurn = 256;
+constexpr size_t kBytesPerTurn = size_t{4} << 20;
+
+struct RoutingId {
+  char mark = 'w';  // ZeroMQ keeps those that begin with 0 for itself
+  char lane = '0';
+  unsigned char nonce[16] = {};
+};
+static_assert(sizeof(RoutingId) == 18);
+
+class Accepted;
+
+class Router final : public Hub::Member, public std::enable_shared_from_this<Router> {
+ public:
+  using Accept = std::function<void(std::unique_ptr<Connection>)>;
+  using Nonce = std::array<unsigned char, 16>;
+
+  // `endpoint` as ZeroMQ wants it.
+  static Result<std::shared_ptr<Router>> make(Hub& hub, const std::string& endpoint, bool v6, IpcPlace place, Accept accept);
+  Router(Hub& hub, Accept accept) : hub_(hub), accept_(std::move(accept)), again_(hub.loop(), [] {}) {}
+  ~Router() override;
+
+  const std::string& bound() const { return bound_; }  // as ZeroMQ says it, with the port
+  void stop_accepting();
+
+  void send_waiting() override {}
+  bool ready() override;
+  void after_wake() override;
+  void end() override;
+
+  // For Accepted:
+  int transmit(const Nonce& nonce, int lane, Message& message);
+  void forget(const Nonce& nonce, int64_t linger_ms);
+  bool all_read() const { return all_read_; }
+
+ private:
+  struct Peer {
+    std::array<int, kLanes> descriptor{-1, -1};
+    std::shared_ptr<Accepted> channel;  // once both lanes are there
+  };
+  void read_events();
+  bool read_frame(size_t* bytes);
+  void take(const RoutingId& id);
+  void greet(const Nonce& nonce, int lane, int descriptor);
+  void lost(int descriptor);
+  void close_if_idle();
+  void close();
+
+  Hub& hub_;
+  Accept accept_;
+  bool accepting_ = true;
+  std::unique_ptr<Socket> socket_;
+  std::string bound_;
+  IpcPlace place_;
+  std::map<Nonce, Peer> peers_;
+  std::vector<int> descriptors_;  // of connections that are open, by what the monitor has told
+  bool all_read_ = true;
+  int64_t linger_until_ = 0;
+  // A peer without room: ZeroMQ wakes us when there is some, unless one of our own calls has swallowed that; and of a ROUTER one
+  // cannot ask for a single peer. So the loop looks again soon.
+  Loop::Timer again_;
+  Message id_, message_;
+};
+
+}  // namespace weft

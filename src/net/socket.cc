@@ -1,0 +1,138 @@
+#include "net/socket.h"
+
+#include <zmq.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cassert>
+#include <cerrno>
+#include <cstring>
+
+#include "base/text.h"
+#include "link/frame.h"
+
+namespace weft {
+
+namespace {
+
+// What a pipe holds on each side beside what the sockets of the kernel hold. Small, since it is memory that no plan knows of.
+constexpr int kFramesInPipe = 16;
+
+constexpr int kWatched = ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+                         ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+
+// Names of monitors, unique in the context.
+constinit std::atomic<uint64_t> monitors = 0;
+
+bool pending(void* socket, int interest) {
+  int events = 0;
+  size_t size = sizeof events;
+  return zmq_getsockopt(socket, ZMQ_EVENTS, &events, &size) == 0 && (events & interest) != 0;
+}
+
+Result<std::unique_ptr<Loop::Waker>> watch(Loop& loop, void* socket) {
+  int descriptor = -1;
+  size_t size = sizeof descriptor;
+  zmq_getsockopt(socket, ZMQ_FD, &descriptor, &size);
+  return Loop::Waker::make(loop, descriptor);
+}
+
+Status failed(const char* what) { return Status(Code::io, cat("ZeroMQ: ", what, ": ", zmq_strerror(errno))); }
+
+}  // namespace
+
+Result<std::unique_ptr<Socket>> Socket::make(Loop& loop, void* context, int type) {
+  std::unique_ptr<Socket> socket(new Socket);
+  WEFT_TRY(socket->open(loop, context, type));
+  return socket;
+}
+
+Status Socket::open(Loop& loop, void* context, int type) {
+  socket_ = zmq_socket(context, type);
+  if (socket_ == nullptr) return failed("cannot make a socket");
+  set(ZMQ_LINGER, 0);
+  set(ZMQ_SNDHWM, kFramesInPipe);
+  set(ZMQ_RCVHWM, kFramesInPipe);
+  set(ZMQ_IMMEDIATE, 1);  // a frame is accepted only when somebody is there
+  set(ZMQ_HANDSHAKE_IVL, 2000);
+  set(ZMQ_CONNECT_TIMEOUT, 2000);
+  // Until the first connection; after it the socket is closed at the first loss.
+  set(ZMQ_RECONNECT_IVL, 50);
+  set(ZMQ_RECONNECT_IVL_MAX, 500);
+  // The kernel judges the line, not ZeroMQ's heartbeats: those report a loss when a long frame is under way on a slow one.
+  set(ZMQ_TCP_MAXRT, 3000);
+  set(ZMQ_TCP_KEEPALIVE, 1);
+  set(ZMQ_TCP_KEEPALIVE_IDLE, 1);
+  set(ZMQ_TCP_KEEPALIVE_INTVL, 1);
+  set(ZMQ_TCP_KEEPALIVE_CNT, 2);
+  set(ZMQ_BACKLOG, 64);
+  const int64_t largest = kMaxFrame;
+  zmq_setsockopt(socket_, ZMQ_MAXMSGSIZE, &largest, sizeof largest);
+  if (type == ZMQ_ROUTER) {
+    set(ZMQ_ROUTER_MANDATORY, 1);
+    set(ZMQ_ROUTER_HANDOVER, 1);
+  }
+
+  const std::string name = cat("inproc://weft-monitor-", monitors.fetch_add(1));
+  if (zmq_socket_monitor(socket_, name.c_str(), kWatched) != 0) return failed("cannot monitor a socket");
+  monitor_ = zmq_socket(context, ZMQ_PAIR);
+  if (monitor_ == nullptr) return failed("cannot make a socket");
+  const int zero = 0;
+  zmq_setsockopt(monitor_, ZMQ_LINGER, &zero, sizeof zero);
+  zmq_setsockopt(monitor_, ZMQ_RCVHWM, &zero, sizeof zero);  // no limit: an event that is dropped is a loss that nobody sees
+  if (zmq_connect(monitor_, name.c_str()) != 0) return failed("cannot monitor a socket");
+  WEFT_TRY_ASSIGN(waker_, watch(loop, socket_));
+  WEFT_TRY_ASSIGN(monitor_waker_, watch(loop, monitor_));
+  return {};
+}
+
+Socket::~Socket() {
+  waker_.reset();
+  monitor_waker_.reset();
+  if (socket_ != nullptr) {
+    set(ZMQ_LINGER, static_cast<int>(std::clamp<int64_t>(linger_, 0, 60000)));
+    zmq_socket_monitor(socket_, nullptr, 0);
+    zmq_close(socket_);
+  }
+  if (monitor_ != nullptr) zmq_close(monitor_);
+}
+
+void Socket::set(int option, int value) {
+  [[maybe_unused]] const int result = zmq_setsockopt(socket_, option, &value, sizeof value);
+  assert(result == 0);
+}
+
+bool Socket::ready(bool to_read, bool to_send) const {
+  return pending(socket_, (to_read ? ZMQ_POLLIN : 0) | (to_send ? ZMQ_POLLOUT : 0));
+}
+bool Socket::has_events() const { return pending(monitor_, ZMQ_POLLIN); }
+
+bool Socket::wait_event(int ms) {
+  zmq_pollitem_t item{monitor_, 0, ZMQ_POLLIN, 0};
+  int ready;
+  do ready = zmq_poll(&item, 1, ms);
+  while (ready < 0 && errno == EINTR);
+  return ready > 0;
+}
+
+bool Socket::next_event(SocketEvent* event) {
+  // Two frames: event (16 bits) and value (32 bits); the endpoint, which says nothing that we do not know.
+  zmq_msg_t message;
+  zmq_msg_init(&message);
+  int bytes;
+  do bytes = zmq_msg_recv(&message, monitor_, ZMQ_DONTWAIT);
+  while (bytes < 0 && errno == EINTR);
+  const bool found = bytes == 6;
+  if (found) {
+    uint16_t kind;
+    int32_t value;
+    std::memcpy(&kind, zmq_msg_data(&message), sizeof kind);
+    std::memcpy(&value, static_cast<const char*>(zmq_msg_data(&message)) + sizeof kind, sizeof value);
+    *event = {kind, value};
+  }
+  while (bytes >= 0 && zmq_msg_more(&message) != 0) bytes = zmq_msg_recv(&message, monitor_, ZMQ_DONTWAIT);
+  zmq_msg_close(&message);
+  return found;
+}
+
+}  // namespace weft

@@ -1,0 +1,47 @@
+// A ZeroMQ socket on the loop, with its monitor. Both descriptors only wake the loop; the hub asks and drains (transport.h's
+// promise that no wake-up is lost rests on that).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "loop/loop.h"
+
+namespace weft {
+
+struct SocketEvent {
+  int event = 0;  // ZMQ_EVENT_*
+  int value = 0;  // mostly a descriptor
+};
+
+class Socket {
+ public:
+  // With all options that do not depend on the endpoint; monitors loss and handshakes.
+  static Result<std::unique_ptr<Socket>> make(Loop& loop, void* context, int type);
+  // Lets what was sent leave for that long, in the background.
+  ~Socket();
+  Socket(const Socket&) = delete;
+  Socket& operator=(const Socket&) = delete;
+
+  void* raw() const { return socket_; }
+  void set(int option, int value);
+  void set_linger(int64_t ms) { linger_ = ms; }
+  // Something to read, or room to send. Of a ROUTER the latter says only that some peer has room.
+  bool ready(bool to_read, bool to_send) const;
+  bool has_events() const;
+  bool next_event(SocketEvent* event);  // false: none now
+  bool wait_event(int ms);              // blocks; false: none in that time
+
+ private:
+  Socket() = default;
+  Status open(Loop& loop, void* context, int type);
+
+  void* socket_ = nullptr;
+  void* monitor_ = nullptr;
+  std::unique_ptr<Loop::Waker> waker_, monitor_waker_;
+  int64_t linger_ = 0;
+};
+
+}  // namespace weft

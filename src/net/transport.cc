@@ -1,0 +1,123 @@
+// The transports over ZeroMQ: tcp and ipc differ in their addresses alone.
+#include "net/transport.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "base/text.h"
+#include "net/address.h"
+#include "net/context.h"
+#include "net/dialed.h"
+#include "net/hub.h"
+#include "net/router.h"
+
+namespace weft {
+
+namespace {
+
+class RouterListener final : public Listener {
+ public:
+  RouterListener(std::shared_ptr<Router> router, std::string endpoint)
+      : router_(std::move(router)), endpoint_(std::move(endpoint)) {}
+  ~RouterListener() override { router_->stop_accepting(); }
+  std::string endpoint() const override { return endpoint_; }
+
+ private:
+  std::shared_ptr<Router> router_;
+  std::string endpoint_;
+};
+
+// What the schemes share.
+class ZmqTransport : public Transport {
+ public:
+  ZmqTransport(Loop& loop, ZmqContext context, std::string scheme)
+      : context_(std::move(context)), hub_(loop, context_.get()), scheme_(std::move(scheme)) {}
+
+ protected:
+  Status check_scheme(const std::string& endpoint) const {
+    if (endpoint.starts_with(scheme_)) return {};
+    return Status(Code::invalid, cat("'", endpoint, "': expected an endpoint that begins with ", scheme_));
+  }
+  ZmqContext context_;  // outlives the sockets
+  Hub hub_;
+
+ private:
+  std::string scheme_;
+};
+
+class TcpTransport final : public ZmqTransport {
+ public:
+  using ZmqTransport::ZmqTransport;
+
+  Result<std::unique_ptr<Listener>> listen(const std::string& endpoint, bool insecure, Router::Accept accepted) override {
+    WEFT_TRY(check_scheme(endpoint));
+    WEFT_TRY_ASSIGN(const TcpAddress address, parse_tcp(endpoint, true));
+    if (!address.loopback && !insecure)
+      return Status(Code::invalid,
+                    cat("'", endpoint,
+                        "' is open to the network and nothing is encrypted yet: listen on 127.0.0.1, or allow it as insecure"));
+    WEFT_TRY_ASSIGN(auto router, Router::make(hub_, address.zmq, address.v6, IpcPlace(), std::move(accepted)));
+    std::string bound = router->bound();
+    if (address.any) {  // peers need a name of this machine
+      char name[256] = "";
+      gethostname(name, sizeof name - 1);
+      bound = cat("tcp://", name, bound.substr(bound.rfind(':')));
+    }
+    return std::unique_ptr<Listener>(std::make_unique<RouterListener>(std::move(router), std::move(bound)));
+  }
+
+  Result<std::unique_ptr<Connection>> dial(const std::string& endpoint) override {
+    WEFT_TRY(check_scheme(endpoint));
+    WEFT_TRY_ASSIGN(const TcpAddress address, parse_tcp(endpoint, false));
+    return weft::dial(hub_, address.zmq, address.v6);
+  }
+};
+
+class IpcTransport final : public ZmqTransport {
+ public:
+  using ZmqTransport::ZmqTransport;
+
+  Result<std::unique_ptr<Listener>> listen(const std::string& endpoint, bool, Router::Accept accepted) override {
+    WEFT_TRY(check_scheme(endpoint));
+    WEFT_TRY_ASSIGN(IpcPlace place, IpcPlace::take(endpoint));
+    const std::string path = place.path();
+    WEFT_TRY_ASSIGN(auto router, Router::make(hub_, "ipc://" + path, false, std::move(place), std::move(accepted)));
+    chmod(path.c_str(), 0600);  // in a directory of others, too, only the user may connect
+    return std::unique_ptr<Listener>(std::make_unique<RouterListener>(std::move(router), "ipc://" + path));
+  }
+
+  Result<std::unique_ptr<Connection>> dial(const std::string& endpoint) override {
+    WEFT_TRY(check_scheme(endpoint));
+    WEFT_TRY_ASSIGN(const std::string path, parse_ipc(endpoint));
+    return weft::dial(hub_, "ipc://" + path, false);
+  }
+};
+
+template <typename T>
+std::unique_ptr<Transport> make(Loop& loop, ZmqContext context, const char* scheme) {
+  return std::make_unique<T>(loop, std::move(context), scheme);
+}
+
+struct Row {
+  const char* scheme;
+  std::unique_ptr<Transport> (*make)(Loop& loop, ZmqContext context, const char* scheme);
+};
+constexpr Row kTransports[] = {
+    {"tcp://", make<TcpTransport>},
+    {"ipc://", make<IpcTransport>},
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Transport>> make_transport(Loop& loop, const std::string& scheme) {
+  for (const Row& row : kTransports) {
+    if (!scheme.starts_with(row.scheme)) continue;
+    WEFT_TRY_ASSIGN(ZmqContext context, ZmqContext::acquire());
+    return row.make(loop, std::move(context), row.scheme);
+  }
+  return Status(Code::unsupported, cat("'", scheme, "': unknown scheme, expected tcp:// or ipc://"));
+}
+
+}  // namespace weft
