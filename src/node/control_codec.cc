@@ -21,7 +21,9 @@ void encode_control(const Control& control, std::vector<std::byte>& out) {
       for (double s : control.squares) writer.number(s);
       return;
     case ControlKind::commit: writer.number(control.sequence).number(control.scale); return;
-    case ControlKind::done: writer.number(control.sequence); return;
+    case ControlKind::done:
+      writer.number(control.sequence).number(control.times.begin).number(control.times.end).number(control.times.busy);
+      return;
   }
 }
 
@@ -61,7 +63,16 @@ Result<Control> decode_control(std::span<const std::byte> bytes, std::vector<dou
       break;
     }
     case ControlKind::commit: control.scale = reader.number<double>(); break;
-    case ControlKind::done: break;
+    case ControlKind::done: {
+      RankTimes& times = control.times;
+      times.begin = reader.number<int64_t>();
+      times.end = reader.number<int64_t>();
+      times.busy = reader.number<int64_t>();
+      constexpr int64_t kMost = int64_t{1} << 61;   // so that no difference overflows
+      sound = times.begin > -kMost && times.begin <= times.end && times.end < kMost && times.busy >= 0 &&
+              times.busy <= times.end - times.begin;
+      break;
+    }
   }
   if (!sound || !reader.at_end())
     return Status(Code::protocol,

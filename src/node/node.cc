@@ -115,11 +115,11 @@ void RankNode::tick(LinkTime now) {
   drain(now);
 }
 
-void RankNode::ran(int32_t job, std::span<const double> squares, const Status& status, LinkTime now) {
+void RankNode::ran(int32_t job, std::span<const double> squares, const Status& status, LinkTime now, const JobTime& time) {
   if (failed_) return;
   now_ = now;
   if (status.ok()) {
-    if (Status s = engine_.ran(job, squares, *from_engine_); !s.ok() && fault_.ok()) fault_ = s;
+    if (Status s = engine_.ran(job, squares, *from_engine_, time); !s.ok() && fault_.ok()) fault_ = s;
   } else {
     fault_ = status;
   }

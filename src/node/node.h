@@ -87,7 +87,7 @@ class RankNode {
   LinkTime next_tick() const;
 
   // --- the worker. `squares`: see Engine::ran(); a status that is not ok fails the run with this rank as origin.
-  void ran(int32_t job, std::span<const double> squares, const Status& status, LinkTime now);
+  void ran(int32_t job, std::span<const double> squares, const Status& status, LinkTime now, const JobTime& time = {});
 
   // --- the owner
   // Rank 0, joined and idle: the next step. outgoing() of feed edges is answered from its inputs.
