@@ -262,23 +262,56 @@ WEFT_API int64_t weft_plan_resident(const weft_plan *plan, uint32_t rank);
  * the bytes the whole text needs with its NUL, as snprintf would. Thread: any. */
 WEFT_API size_t weft_plan_timetable(const weft_plan *plan, char *buffer, size_t size);
 
+/* ---- mesh ---------------------------------------------------------------------------------------------------------------------- */
+
+/* The processes that share a run. Rank 0, the controller, listens and starts the run; every other process joins and serves. */
+typedef struct weft_mesh weft_mesh;
+
+enum { WEFT_MESH_INSECURE = 1 };   /* allow a tcp address that is not loopback, without encryption */
+
+typedef struct weft_mesh_config {
+  uint32_t size;
+  uint32_t flags;
+  const char *endpoint;       /* listen: "ipc://" (NULL; a socket in a directory of its own, mode 0700), "ipc://PATH", "tcp://ADDR:PORT"
+                                 (port 0: any); join: rank 0's endpoint */
+  const char *listen;         /* join: where this process is reached by other ranks; NULL: chosen, if rank 0 is on this machine */
+  uint32_t rank;              /* join: the rank it wants; 0: any */
+  uint32_t join_timeout_ms;   /* 0: 60000 */
+} weft_mesh_config;
+#define WEFT_MESH_INIT {sizeof(weft_mesh_config), 0, NULL, NULL, 0, 0}
+
+/* Rank 0: starts to listen, on a thread of its own. `config` may be NULL. Owner: caller; free with weft_mesh_free. Thread: any. */
+WEFT_API weft_status weft_mesh_listen(const weft_mesh_config *config, weft_mesh **out, weft_error *err);
+/* Any other rank: opens its own door; rank 0 is met in weft_run_serve. Owner: caller; free with weft_mesh_free. Thread: any. */
+WEFT_API weft_status weft_mesh_join(const weft_mesh_config *config, weft_mesh **out, weft_error *err);
+/* Where this process listens, as others may dial it. Borrowed: valid as long as the mesh. Thread: any. */
+WEFT_API const char *weft_mesh_endpoint(const weft_mesh *mesh);
+/* NULL is a no-op. After the runs on it have been freed. Thread: owner. */
+WEFT_API void weft_mesh_free(weft_mesh *mesh);
+
 /* ---- run ----------------------------------------------------------------------------------------------------------------------- */
 
 typedef struct weft_run weft_run;
-typedef struct weft_mesh weft_mesh;
 
 typedef struct weft_run_config {
   uint32_t size;
-  uint32_t threads;           /* compute threads per rank; 0: none, everything runs inside weft_run_poll on the caller's thread */
+  uint32_t threads;           /* compute threads per rank; 0: one with a mesh; without one, everything runs inside weft_run_poll */
 } weft_run_config;
 #define WEFT_RUN_INIT {sizeof(weft_run_config), 0}
 
-/* Takes the memory that the plan says, draws the first values of the parameters. `mesh` NULL: all ranks live in this process. `config`
- * may be NULL. Owner: caller; free with weft_run_free. Thread: any. */
+/* Takes the memory that the plan says, draws the first values of the parameters. `mesh` NULL: all ranks live in this process. Otherwise
+ * waits until every other rank has joined, or fails with WEFT_ETIMEDOUT and the ranks that are missing; the mesh outlives the run and
+ * serves one run. `config` may be NULL. Owner: caller; free with weft_run_free. Thread: any. */
 WEFT_API weft_status weft_run_start(const weft_plan *plan, weft_mesh *mesh, const weft_run_config *config, weft_run **out,
                                     weft_error *err);
-/* NULL is a no-op. Drops steps that were submitted and not polled. Thread: owner. */
+/* NULL is a no-op. Drops steps that were submitted and not polled; ends the run on every rank. May wait for a job under way. Thread: owner. */
 WEFT_API void weft_run_free(weft_run *run);
+/* Any rank but 0: joins, is given a rank, model and plan, and serves until the run ends. Returns WEFT_OK after an orderly end, otherwise
+ * what failed and on which rank (WEFT_EPEER: a rank was lost). `plan`: of a process that made the plan itself, which must equal that of
+ * rank 0 (WEFT_EINVAL names the section that differs); NULL: taken from rank 0. `ops`: a model whose user ops are known here; may be NULL.
+ * `config` may be NULL; threads 0 counts as 1. Thread: owner of the mesh. */
+WEFT_API weft_status weft_run_serve(weft_mesh *mesh, const weft_plan *plan, const weft_model *ops, const weft_run_config *config,
+                                    weft_error *err);
 
 enum {
   WEFT_TRAIN = 0,       /* forward, backward, update */
@@ -310,10 +343,15 @@ typedef struct weft_event {
   double loss;                    /* mean over what the loss counts: of the micro-batch, or of the whole step */
   double grad_norm;               /* done: global norm before clipping */
   weft_tensor *const *outputs;    /* micro-batch of a WEFT_FORWARD step: in the order of weft_model_add_output */
-  uint32_t n_outputs, reserved;
+  uint32_t n_outputs;
+  int32_t rank;                   /* error: the rank that failed, or -1 */
   const char *text;               /* error */
+  double idle;                    /* done: share of the time from the step's first forward to its last backward action, on any rank, in
+                                     which a rank ran no kernel; mean over ranks */
+  const double *idle_by_rank;     /* done; ranks of different machines are compared by their own clocks */
+  uint32_t n_ranks, reserved2;
 } weft_event;
-#define WEFT_EVENT_INIT {sizeof(weft_event), 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, NULL}
+#define WEFT_EVENT_INIT {sizeof(weft_event), 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, NULL, 0, NULL, 0, 0}
 
 /* The next event into *event, whose size is set; what it points to is borrowed until the next poll. Returns 1 for an event, 0 when the
  * time (nanoseconds; negative: no limit) is over or nothing was submitted. Thread: owner. */
@@ -326,6 +364,11 @@ enum { WEFT_VALUE = 0, WEFT_GRAD = 1, WEFT_STATE = 2 };   /* WEFT_STATE + k: opt
  * submitted steps are not over. Thread: owner. */
 WEFT_API weft_status weft_run_read(weft_run *run, const char *name, uint32_t what, weft_tensor *tensor, weft_error *err);
 WEFT_API weft_status weft_run_write(weft_run *run, const char *name, uint32_t what, const weft_tensor *tensor, weft_error *err);
+
+/* From now on every rank keeps when its next `jobs` jobs (actions and the like) ran; 0: no more. Between steps alone. Thread: owner. */
+WEFT_API weft_status weft_run_trace(weft_run *run, uint32_t jobs, weft_error *err);
+/* Writes what was kept as a Chrome trace (JSON; chrome://tracing, Perfetto), a process per rank. Between steps alone. Thread: owner. */
+WEFT_API weft_status weft_run_save_trace(weft_run *run, const char *path, weft_error *err);
 
 /* 32 hex digits and a NUL over all parameter bits by name: two runs agree if and only if their digests do. XXH3-128 over, per parameter
  * in byte order of names, its name, a NUL, and the XXH3-128 of its little-endian bytes (two little-endian 64-bit words, the high one

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "graph/model.h"
 #include "plan/plan.h"
+#include "runtime/mesh.h"
 #include "runtime/run.h"
 #include "weft.h"
 
@@ -30,6 +31,10 @@ struct weft_model {
 
 struct weft_plan {
   std::shared_ptr<const weft::Plan> plan;
+};
+
+struct weft_mesh {
+  std::unique_ptr<weft::Mesh> mesh;
 };
 
 namespace weft::api {

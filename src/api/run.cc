@@ -111,12 +111,13 @@ weft_status weft_run_start(const weft_plan* plan, weft_mesh* mesh, const weft_ru
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(plan, "plan"));
     WEFT_TRY(require(out, "out"));
-    if (mesh) return Status(Code::unsupported, "this version runs all ranks in one process; mesh must be NULL");
     weft_run_config c;
     WEFT_TRY(read_config(config, "weft_run_config", c));
     const int threads = static_cast<int>(std::min(c.threads, 1u << 20));
     auto run = std::make_unique<weft_run>();
-    auto started = threads ? start_threads(plan->plan, threads, drop_tensor) : start_inline(plan->plan, drop_tensor);
+    auto started = mesh      ? start_mesh(plan->plan, *mesh->mesh, std::max(threads, 1), drop_tensor)
+                   : threads ? start_threads(plan->plan, threads, drop_tensor)
+                             : start_inline(plan->plan, drop_tensor);
     WEFT_TRY_ASSIGN(run->run, std::move(started));
     run->output_edges = output_edges(*plan->plan);
     for (size_t i = 0; i < run->output_edges.size(); ++i) {
@@ -168,7 +169,13 @@ weft_status weft_run_poll(weft_run* run, weft_event* event, int64_t timeout_ns) 
     event->grad_norm = inner.grad_norm;
     event->outputs = delivers ? run->output_pointers.data() : nullptr;
     event->n_outputs = delivers ? static_cast<uint32_t>(run->outputs.size()) : 0;
+    event->rank = inner.rank;
     event->text = inner.status.ok() ? nullptr : run->text.c_str();
+    if (inner.kind == RunEvent::Kind::done) {
+      event->idle = inner.idle;
+      event->idle_by_rank = inner.step->idle_by_rank.data();
+      event->n_ranks = static_cast<uint32_t>(inner.step->idle_by_rank.size());
+    }
     found = 1;
     return {};
   });
@@ -197,6 +204,23 @@ weft_status weft_run_write(weft_run* run, const char* name, uint32_t what, const
     WEFT_TRY(check_idle(*run));
     WEFT_TRY_ASSIGN(const Access a, access(*run, name, what, *tensor));
     return run->run->write(a.param, a.part, a.floats);
+  });
+}
+
+weft_status weft_run_trace(weft_run* run, uint32_t jobs, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(run, "run"));
+    WEFT_TRY(check_idle(*run));
+    return run->run->trace(jobs);
+  });
+}
+
+weft_status weft_run_save_trace(weft_run* run, const char* path, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(run, "run"));
+    WEFT_TRY(require_name(path, "path"));
+    WEFT_TRY(check_idle(*run));
+    return run->run->save_trace(path);
   });
 }
 

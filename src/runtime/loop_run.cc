@@ -74,7 +74,7 @@ void LoopRun::begin_waiting() {
   while (!current_ && !being_read_ && !waiting_.empty()) {
     current_ = waiting_.pop();
     if (failure_.ok()) begin_step(*current_);
-    else events_.push(error_event(std::exchange(current_, nullptr), failure_));
+    else events_.push(error_event(std::exchange(current_, nullptr), failure_, failed_rank_));
   }
 }
 
@@ -85,10 +85,11 @@ void LoopRun::step_over(const StepResult& result) {
   events_.push(final_event(std::exchange(current_, nullptr), result));
 }
 
-void LoopRun::run_failed(const Status& status) {
+void LoopRun::run_failed(const Status& status, int32_t rank) {
   failure_ = status;
+  failed_rank_ = rank;
   being_read_ = false;
-  if (current_) events_.push(error_event(std::exchange(current_, nullptr), status));
+  if (current_) events_.push(error_event(std::exchange(current_, nullptr), status, rank));
 }
 
 Result<std::unique_ptr<LoopThread>> LoopThread::make() {

@@ -90,10 +90,11 @@ RunEvent Run::final_event(Step* step, const StepResult& result) {
   return event;
 }
 
-RunEvent Run::error_event(Step* step, const Status& status) {
+RunEvent Run::error_event(Step* step, const Status& status, int32_t rank) {
   RunEvent event = final_event(step, {});
   event.kind = RunEvent::Kind::error;
   event.status = status;
+  event.rank = rank;
   return event;
 }
 

@@ -40,6 +40,7 @@ struct RunEvent {
   double grad_norm = 0;
   double idle = 0;             // final: mean over ranks; by rank in the step
   Status status;
+  int32_t rank = -1;           // error: that failed, if it is known
 };
 
 // What a name means to read and write.
@@ -88,7 +89,7 @@ class Run {
 
   RunEvent micro_batch_event(const Step& step, int32_t micro_batch, double loss_sum) const;
   static RunEvent final_event(Step* step, const StepResult& result);
-  static RunEvent error_event(Step* step, const Status& status);
+  static RunEvent error_event(Step* step, const Status& status, int32_t rank = -1);
 
   std::shared_ptr<const Plan> plan_;
 

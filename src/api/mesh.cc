@@ -1,0 +1,63 @@
+#include <algorithm>
+
+#include "api/handles.h"
+
+using namespace weft;
+using namespace weft::api;
+
+namespace {
+
+Result<MeshOptions> options_of(const weft_mesh_config* config) {
+  weft_mesh_config c;
+  WEFT_TRY(read_config(config, "weft_mesh_config", c));
+  if (c.flags & ~uint32_t{WEFT_MESH_INSECURE}) return Status(Code::invalid, cat("weft_mesh_config.flags are ", c.flags, ", expected 0 or WEFT_MESH_INSECURE"));
+  MeshOptions out;
+  if (c.endpoint) out.endpoint = c.endpoint;
+  if (c.listen) out.listen = c.listen;
+  out.insecure = c.flags & WEFT_MESH_INSECURE;
+  out.rank = c.rank ? static_cast<int32_t>(std::min<uint32_t>(c.rank, INT32_MAX)) : -1;
+  if (c.join_timeout_ms) out.join_timeout_ms = c.join_timeout_ms;
+  return out;
+}
+
+}  // namespace
+
+weft_status weft_mesh_listen(const weft_mesh_config* config, weft_mesh** out, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(out, "out"));
+    WEFT_TRY_ASSIGN(const MeshOptions options, options_of(config));
+    WEFT_TRY_ASSIGN(auto mesh, Mesh::listen(options));
+    *out = new weft_mesh{std::move(mesh)};
+    return {};
+  });
+}
+
+weft_status weft_mesh_join(const weft_mesh_config* config, weft_mesh** out, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(out, "out"));
+    WEFT_TRY_ASSIGN(const MeshOptions options, options_of(config));
+    if (options.endpoint.empty()) return Status(Code::invalid, "weft_mesh_config.endpoint is NULL; it is where rank 0 listens");
+    WEFT_TRY_ASSIGN(auto mesh, Mesh::join(options));
+    *out = new weft_mesh{std::move(mesh)};
+    return {};
+  });
+}
+
+const char* weft_mesh_endpoint(const weft_mesh* mesh) { return mesh ? mesh->mesh->endpoint().c_str() : ""; }
+
+void weft_mesh_free(weft_mesh* mesh) { delete mesh; }
+
+weft_status weft_run_serve(weft_mesh* mesh, const weft_plan* plan, const weft_model* ops, const weft_run_config* config, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(mesh, "mesh"));
+    weft_run_config c;
+    WEFT_TRY(read_config(config, "weft_run_config", c));
+    auto find = [ops](std::string_view name) -> const Op* {
+      if (ops)
+        for (const Op* op : ops->user_ops)
+          if (op->name() == name) return op;
+      return nullptr;
+    };
+    return serve(*mesh->mesh, plan ? plan->plan : nullptr, static_cast<int>(std::clamp(c.threads, 1u, 1u << 20)), find);
+  });
+}

@@ -1,0 +1,213 @@
+#include "runtime/lobby.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace weft {
+
+// A connection that has not said yet what it is, or that waits for its rank.
+struct Lobby::Guest final : LinkEffects {
+  Guest(Lobby& l, std::unique_ptr<Wire> w, LinkTime now)
+      : lobby(l), wire(std::move(w)), link(0, kNobody, lobby_identity()), since(now) {}
+
+  void send(Lane lane, std::span<const std::byte, kHeaderBytes> header, std::span<const std::byte> payload, uint64_t token) override {
+    wire->connection().send(static_cast<int>(lane), header, payload, token);
+  }
+  void open() override {}
+  Result<std::span<std::byte>> landing(const Tag&, uint64_t) override { return Status(Code::protocol, "a guest sends no tensors"); }
+  void arrived(const Tag&) override {}
+  void released(const Tag&) override {}
+  void granted(const Tag&) override {}
+  void message(uint32_t type, std::span<const std::byte> bytes) override {
+    if (type == kJoinType) lobby.asked(*this, bytes);
+  }
+  void leaving() override { gone = true; }
+  void failed(const Origin&, bool) override { gone = true; }
+  void closed() override { gone = true; }
+
+  Lobby& lobby;
+  std::unique_ptr<Wire> wire;
+  Link link;
+  LinkTime since;
+  bool greeted = false;   // the first frame was a guest's
+  bool gone = false;
+  int32_t rank = -1;
+  std::vector<std::byte> request;   // came before anyone was expected
+  int32_t member = -1;              // a rank of the run, with its first frame
+  int first_lane = 0;
+  std::vector<std::byte> first;
+};
+
+Lobby::Lobby(Loop& loop, Transport& transport) : loop_(loop), transport_(transport) {}
+Lobby::~Lobby() = default;
+
+Status Lobby::listen(const std::string& endpoint, bool insecure) {
+  WEFT_TRY_ASSIGN(listener_, transport_.listen(endpoint, insecure, [this](std::unique_ptr<Connection> c) { accepted(std::move(c)); }));
+  timer_ = std::make_unique<Loop::Timer>(loop_, [this] { tick(); });
+  timer_->start(100);
+  return {};
+}
+
+void Lobby::accepted(std::unique_ptr<Connection> connection) {
+  auto guest = std::make_unique<Guest>(*this, std::make_unique<Wire>(std::move(connection)), loop_.now_ms());
+  Wire& wire = *guest->wire;
+  guest->link.start(loop_.now_ms());
+  guests_[&wire] = std::move(guest);
+  wire.start(*this);
+}
+
+void Lobby::received(Wire& wire, int lane, std::span<const std::byte> frame) {
+  auto at = guests_.find(&wire);
+  if (at == guests_.end()) return;
+  Guest& guest = *at->second;
+  if (guest.member >= 0) return drop(wire);   // a rank says nothing more before it is answered
+  if (!guest.greeted) {
+    std::span<const std::byte> payload;
+    auto header = decode_frame(frame, &payload);
+    if (!header.ok()) return drop(wire);   // not one of ours; nothing it could be told
+    if (header.value().source != kNobody) {
+      guest.member = header.value().source;
+      guest.first_lane = lane;
+      guest.first.assign(frame.begin(), frame.end());
+      if (member_) hand_over(wire);
+      return;
+    }
+    guest.greeted = true;
+    guest.link.connected(loop_.now_ms(), guest);
+  }
+  guest.link.received(static_cast<Lane>(lane), frame, loop_.now_ms(), guest);
+  if (guest.gone) drop(wire);
+}
+
+void Lobby::sent(Wire& wire, uint64_t token) {
+  if (auto at = guests_.find(&wire); at != guests_.end()) at->second->link.sent(token, loop_.now_ms(), *at->second);
+}
+
+void Lobby::disconnected(Wire& wire, const std::string&) { drop(wire); }
+
+// A guest that left is no guest; its seat is free again.
+void Lobby::drop(Wire& wire) {
+  auto at = guests_.find(&wire);
+  if (at == guests_.end()) return;
+  std::unique_ptr<Guest> guest = std::move(at->second);
+  guests_.erase(at);
+  if (guest->rank >= 0) {
+    seats_[static_cast<size_t>(guest->rank)] = nullptr;
+    if (done_) joined_[static_cast<size_t>(guest->rank)] = {};
+  }
+  guest->wire->connection().close_after(300);
+  retire(loop_, std::move(guest->wire));
+  loop_.post([keep = std::shared_ptr<Guest>(std::move(guest))]() mutable { keep.reset(); });
+}
+
+void Lobby::expect(const Plan& plan, int64_t timeout_ms, std::function<void(const Status&)> done) {
+  plan_ = &plan;
+  seats_.assign(static_cast<size_t>(plan.config.ranks), nullptr);
+  joined_.assign(static_cast<size_t>(plan.config.ranks), {});
+  joined_[0].endpoint = endpoint();
+  deadline_ = loop_.now_ms() + timeout_ms;
+  done_ = std::move(done);
+  // Some have asked already; those first that came first.
+  std::vector<Guest*> early;
+  for (auto& [wire, guest] : guests_)
+    if (!guest->request.empty()) early.push_back(guest.get());
+  std::sort(early.begin(), early.end(), [](const Guest* a, const Guest* b) { return a->since < b->since; });
+  for (Guest* guest : early) asked(*guest, std::vector<std::byte>(guest->request));
+  finish_if_full();
+}
+
+void Lobby::asked(Guest& guest, std::span<const std::byte> bytes) {
+  if (!plan_) {
+    guest.request.assign(bytes.begin(), bytes.end());
+    return;
+  }
+  auto request = decode_join(bytes);
+  const Status status = request.ok() ? seat(guest, request.value()) : request.status();
+  if (!status.ok()) return refuse(guest, status);
+  finish_if_full();
+}
+
+Status Lobby::seat(Guest& guest, const JoinRequest& request) {
+  if (!done_) return Status(Code::state, "the run has all its ranks");
+  if (guest.rank >= 0) return Status(Code::protocol, "a guest asked twice");
+  if (request.plan) WEFT_TRY(compare_plans(plan_->hash, *request.plan));
+  const int32_t ranks = static_cast<int32_t>(seats_.size());
+  int32_t rank = request.wanted_rank;
+  if (rank < 0) rank = static_cast<int32_t>(std::find(seats_.begin() + 1, seats_.end(), nullptr) - seats_.begin());
+  if (rank < 1 || rank >= ranks) return Status(Code::invalid, cat("it asks to be rank ", rank, ", the run has the ranks 0 to ", ranks - 1));
+  if (seats_[static_cast<size_t>(rank)]) return Status(Code::invalid, cat("it asks to be rank ", rank, ", which has joined already"));
+  guest.rank = rank;
+  seats_[static_cast<size_t>(rank)] = &guest;
+  joined_[static_cast<size_t>(rank)] = request;
+  return {};
+}
+
+void Lobby::refuse(Guest& guest, const Status& why) {
+  guest.link.abort({.rank = kNobody, .code = why.code(), .text = cat("refused by rank 0: ", why.text())}, loop_.now_ms(), guest);
+}
+
+void Lobby::tick() {
+  const LinkTime now = loop_.now_ms();
+  std::vector<Wire*> over;
+  for (auto& [wire, guest] : guests_) {
+    if (guest->link.next_tick() <= now) guest->link.tick(now, *guest);
+    // A connection that says nothing is no guest.
+    if (guest->gone || guest->link.is_dead() || (!guest->greeted && guest->member < 0 && now - guest->since > 10000)) over.push_back(wire);
+  }
+  for (Wire* wire : over) drop(*wire);
+  if (done_ && now >= deadline_) {
+    std::string missing;
+    int count = 0;
+    for (size_t r = 1; r < seats_.size(); ++r)
+      if (!seats_[r]) {
+        missing += cat(missing.empty() ? "" : ", ", r);
+        ++count;
+      }
+    if (count) finish(Status(Code::timed_out, cat(count > 1 ? "ranks " : "rank ", missing, count > 1 ? " have" : " has", " not joined at ", endpoint(), " in time")));
+  }
+  timer_->start(50);
+}
+
+void Lobby::finish_if_full() {
+  if (done_ && std::count(seats_.begin() + 1, seats_.end(), nullptr) == 0) finish({});
+}
+
+void Lobby::finish(const Status& status) {
+  auto done = std::move(done_);
+  done_ = nullptr;
+  done(status);
+}
+
+void Lobby::take_members(Member member) {
+  member_ = std::move(member);
+  std::vector<Wire*> waiting;
+  for (auto& [wire, guest] : guests_)
+    if (guest->member >= 0) waiting.push_back(wire);
+  for (Wire* wire : waiting) hand_over(*wire);
+}
+
+void Lobby::hand_over(Wire& wire) {
+  auto at = guests_.find(&wire);
+  std::shared_ptr<Guest> guest = std::move(at->second);
+  guests_.erase(at);
+  guest->wire->hand_to(nullptr);
+  member_(guest->member, std::move(guest->wire), guest->first_lane, guest->first);
+  loop_.post([guest]() mutable { guest.reset(); });
+}
+
+void Lobby::welcome(const Welcome& base) {
+  for (size_t r = 1; r < seats_.size(); ++r) {
+    Guest* guest = seats_[r];
+    if (!guest) continue;   // left in between; the run will miss it by name
+    Welcome own = base;
+    own.rank = static_cast<int32_t>(r);
+    guest->link.send_message(kWelcomeType, encode_welcome(own), loop_.now_ms(), *guest);
+  }
+}
+
+int64_t Lobby::pid_of(int32_t rank) const {
+  return rank >= 0 && static_cast<size_t>(rank) < joined_.size() ? joined_[static_cast<size_t>(rank)].pid : 0;
+}
+
+}  // namespace weft

@@ -1,0 +1,67 @@
+// The door of a process: guests and ranks of the run dial its address. At rank 0 guests say what they are, and are given their ranks once
+// all have come; elsewhere only ranks are let in. Lives on the loop thread.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "runtime/welcome.h"
+#include "runtime/wire.h"
+
+namespace weft {
+
+class Lobby final : private Wire::Reader {
+ public:
+  // A connection whose first frame comes from a rank of the run, not from a guest.
+  using Member = std::function<void(int32_t rank, std::unique_ptr<Wire> wire, int lane, std::span<const std::byte> first)>;
+
+  Lobby(Loop& loop, Transport& transport);
+  ~Lobby() override;
+
+  Status listen(const std::string& endpoint, bool insecure);
+  std::string endpoint() const { return listener_->endpoint(); }
+
+  // From here guests are expected until `ranks` - 1 are there, or the time is over. Then `done` is told, once: with the guests' requests by
+  // rank (index 0 is this process), or with why not, naming who is missing.
+  void expect(const Plan& plan, int64_t timeout_ms, std::function<void(const Status&)> done);
+  const std::vector<JoinRequest>& joined() const { return joined_; }
+  // Ranks of the run may come before they are wanted; they are kept until now.
+  void take_members(Member member);
+  // Rank 0: gives each guest its welcome.
+  void welcome(const Welcome& welcome);
+  // A rank that joined: its process, for error texts.
+  int64_t pid_of(int32_t rank) const;
+
+ private:
+  struct Guest;
+  void accepted(std::unique_ptr<Connection> connection);
+  void connected(Wire&) override {}
+  void received(Wire& wire, int lane, std::span<const std::byte> frame) override;
+  void sent(Wire& wire, uint64_t token) override;
+  void disconnected(Wire& wire, const std::string& why) override;
+  void asked(Guest& guest, std::span<const std::byte> request);
+  Status seat(Guest& guest, const JoinRequest& request);
+  void refuse(Guest& guest, const Status& why);
+  void drop(Wire& wire);
+  void hand_over(Wire& wire);
+  void tick();
+  void finish_if_full();
+  void finish(const Status& status);
+
+  Loop& loop_;
+  Transport& transport_;
+  std::unique_ptr<Listener> listener_;
+  std::map<Wire*, std::unique_ptr<Guest>> guests_;
+  std::vector<Guest*> seats_;          // per rank; index 0 stays empty
+  std::vector<JoinRequest> joined_;
+  const Plan* plan_ = nullptr;
+  int64_t deadline_ = 0;
+  std::function<void(const Status&)> done_;
+  Member member_;
+  std::unique_ptr<Loop::Timer> timer_;
+};
+
+}  // namespace weft

@@ -1,0 +1,71 @@
+// Processes that share a run. Rank 0 listens; others join it and serve until the run ends.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "graph/encode.h"
+#include "runtime/lobby.h"
+#include "runtime/loop_run.h"
+#include "runtime/worker.h"
+
+namespace weft {
+
+struct MeshOptions {
+  std::string endpoint;            // rank 0: where to listen; others: where rank 0 listens
+  std::string listen;              // others: where they listen for ranks above theirs; empty: chosen to fit `endpoint`
+  bool insecure = false;           // a tcp address that is not loopback is allowed
+  int32_t rank = -1;               // others: the rank they want; -1: any
+  int64_t join_timeout_ms = 60000;
+};
+
+// Owner's thread; the loop thread runs from make() to the end.
+class Mesh {
+ public:
+  static Result<std::unique_ptr<Mesh>> listen(const MeshOptions& options);   // rank 0
+  static Result<std::unique_ptr<Mesh>> join(const MeshOptions& options);     // others: only opens their own door
+  ~Mesh();
+
+  const std::string& endpoint() const { return endpoint_; }
+  const MeshOptions& options() const { return options_; }
+  Loop& loop() { return thread_->loop(); }
+  Transport& transport() { return *transport_; }
+  Lobby& lobby() { return *lobby_; }
+
+ private:
+  explicit Mesh(MeshOptions options) : options_(std::move(options)) {}
+  Status open(const std::string& endpoint);
+
+  MeshOptions options_;
+  std::string endpoint_;
+  std::unique_ptr<LoopThread> thread_;
+  std::unique_ptr<Transport> transport_;   // loop thread, as the lobby
+  std::unique_ptr<Lobby> lobby_;
+};
+
+// Rank 0: waits until all ranks have joined, or names those that are missing. `mesh` outlives the run.
+Result<std::unique_ptr<Run>> start_mesh(std::shared_ptr<const Plan> plan, Mesh& mesh, int threads, void (*drop)(void*));
+
+// Other ranks: joins, and returns when the run has ended: ok after an orderly end, else what failed and where. `plan` is null for a process
+// that takes everything from rank 0; `find_user_op` may be null.
+Status serve(Mesh& mesh, std::shared_ptr<const Plan> plan, int threads, const OpFinder& find_user_op);
+
+// Parameters of a rank over the mesh, a piece at a time.
+namespace rpc {
+constexpr uint32_t kRead = 16, kWrite = 17, kTrace = 18, kSpans = 19;   // an answer has the type of its request
+constexpr uint64_t kPieceFloats = uint64_t{1} << 20;
+struct Request {
+  ParamId param = -1;
+  Part part = Part::value;
+  uint64_t offset = 0, count = 0;      // in floats
+  std::span<const std::byte> bytes;    // write
+};
+std::vector<std::byte> encode(const Request& request);
+// What the rank of this worker answers: a status, and for a read the floats, for spans (from `offset`, at most `count`) those there are.
+// Trace takes the number of jobs from `count`.
+std::vector<std::byte> answer(const Plan& plan, Worker& worker, uint32_t type, std::span<const std::byte> request);
+// Reads an answer: its status, and into `out` its bytes.
+Status read_answer(std::span<const std::byte> answer, std::vector<std::byte>& out);
+}  // namespace rpc
+
+}  // namespace weft

@@ -1,0 +1,186 @@
+// Rank 0 of a run over several processes: it submits, reads and writes; the others serve (serve.cc).
+#include <algorithm>
+#include <cstring>
+#include <random>
+
+#include "base/text.h"
+#include "kernels/gemm.h"
+#include "plan/encode.h"
+#include "runtime/mesh.h"
+#include "runtime/parts.h"
+#include "runtime/rank_process.h"
+#include "runtime/waiter.h"
+
+namespace weft {
+
+namespace {
+
+// A run is named by chance, so that what is left of an old one is not taken for it.
+Digest random_name() {
+  std::random_device device;
+  auto word = [&device] { return (uint64_t{device()} << 32) | device(); };
+  return {word(), word()};
+}
+
+class MeshRun final : public LoopRun, private RankProcess::Owner {
+ public:
+  MeshRun(std::shared_ptr<const Plan> plan, Mesh& mesh, void (*drop)(void*)) : LoopRun(std::move(plan), drop), mesh_(mesh) {}
+
+  ~MeshRun() override {
+    if (!process_) return;
+    (void)on_loop(mesh_.loop(), [this] {
+      if (process_->node().idle()) process_->bye();
+      else process_->fail(Code::canceled, "rank 0 ended the run");
+      return Status();
+    });
+    if (plan_->config.ranks > 1) (void)alone_.wait_for(3000);
+    (void)on_loop(mesh_.loop(), [this] {
+      process_.reset();
+      return Status();
+    });
+    detach();
+  }
+
+  Status open(int threads) {
+    init_gemm();
+    WEFT_TRY_ASSIGN(team_, Team::make(threads, {.rank = 0}));
+    WEFT_TRY_ASSIGN(worker_, Worker::make(plan_, 0, *team_));
+    Waiter gathered;
+    mesh_.loop().post([&] {
+      mesh_.lobby().expect(*plan_, mesh_.options().join_timeout_ms, [&](const Status& status) { gathered.set(status); });
+    });
+    WEFT_TRY(gathered.wait());
+    WEFT_TRY(on_loop(mesh_.loop(), [this] { return start_process(); }));
+    WEFT_TRY(joined_.wait());
+    return attach(mesh_.loop());
+  }
+
+  Status read(ParamId param, Part part, std::span<float> out) override {
+    const int32_t owner = plan_->owner_of_param[static_cast<size_t>(param)];
+    for (size_t at = 0; at < out.size(); at += rpc::kPieceFloats) {
+      const size_t n = std::min<size_t>(rpc::kPieceFloats, out.size() - at);
+      WEFT_TRY(ask(owner, rpc::kRead, {.param = param, .part = part, .offset = at, .count = n, .bytes = {}}));
+      if (answer_.size() != n * sizeof(float)) return Status(Code::protocol, cat("rank ", owner, " answered ", answer_.size(), " bytes for ", n, " floats"));
+      std::copy(answer_.begin(), answer_.end(), std::as_writable_bytes(out.subspan(at, n)).begin());
+    }
+    return {};
+  }
+
+  Status write(ParamId param, Part part, std::span<const float> in) override {
+    const int32_t owner = plan_->owner_of_param[static_cast<size_t>(param)];
+    for (int32_t r = 0; r < plan_->config.ranks; ++r)
+      for (const ResidentParam& p : plan_->resident[static_cast<size_t>(r)])
+        if (p.param == param && (r == owner || part == Part::value)) WEFT_TRY(write_to(r, param, part, in));   // copies of a tied parameter too
+    return {};
+  }
+
+  Status trace(size_t jobs) override {
+    for (int32_t r = 0; r < plan_->config.ranks; ++r) WEFT_TRY(ask(r, rpc::kTrace, {.count = jobs, .bytes = {}}));
+    return {};
+  }
+
+  Status spans(int32_t rank, std::vector<TraceSpan>& out) override {
+    out.clear();
+    do {
+      WEFT_TRY(ask(rank, rpc::kSpans, {.offset = out.size(), .count = UINT64_MAX, .bytes = {}}));
+      const size_t n = answer_.size() / sizeof(TraceSpan), before = out.size();
+      out.resize(before + n);
+      std::memcpy(out.data() + before, answer_.data(), n * sizeof(TraceSpan));
+    } while (!answer_.empty());
+    const auto& jobs = plan_->modes;
+    for (const TraceSpan& s : out)   // from another process: looked at before it is used as an index
+      if (static_cast<size_t>(s.mode) >= jobs.size() || !plan_->mode(s.mode).present || s.job < 0 ||
+          static_cast<size_t>(s.job) >= plan_->mode(s.mode).ranks[static_cast<size_t>(rank)].jobs.size())
+        return Status(Code::protocol, cat("rank ", rank, " sent a span of a job that it does not have"));
+    return {};
+  }
+
+  View delivered(int32_t edge, int32_t micro_batch) override { return process_->delivered(edge, micro_batch); }
+
+ private:
+  Status start_process() {
+    const Digest name = random_name();
+    const uint32_t incarnation = static_cast<uint32_t>(name.low);
+    const LinkTimes times{.hello = mesh_.options().join_timeout_ms};
+    process_ = std::make_unique<RankProcess>(mesh_.loop(), plan_, *worker_, run_identity(*plan_, incarnation, name), times, static_cast<Owner&>(*this));
+    WEFT_TRY(process_->start());
+    Welcome welcome{.rank = 0, .incarnation = incarnation, .run = name, .model = encode_model(*plan_->model),
+                    .config = encode_config(plan_->config), .endpoints = {}};
+    for (const JoinRequest& request : mesh_.lobby().joined()) welcome.endpoints.push_back(request.endpoint);
+    mesh_.lobby().take_members([this](int32_t rank, std::unique_ptr<Wire> wire, int lane, std::span<const std::byte> first) {
+      process_->accept(rank, std::move(wire), lane, first);
+    });
+    mesh_.lobby().welcome(welcome);
+    return {};
+  }
+
+  Status write_to(int32_t rank, ParamId param, Part part, std::span<const float> in) {
+    for (size_t at = 0; at < in.size(); at += rpc::kPieceFloats) {
+      const std::span<const float> piece = in.subspan(at, std::min<size_t>(rpc::kPieceFloats, in.size() - at));
+      WEFT_TRY(ask(rank, rpc::kWrite, {.param = param, .part = part, .offset = at, .count = piece.size(), .bytes = std::as_bytes(piece)}));
+    }
+    return {};
+  }
+
+  // Asks a rank, this one too; what it answers is in answer_. Owner's thread.
+  Status ask(int32_t rank, uint32_t type, const rpc::Request& request) {
+    const std::vector<std::byte> bytes = rpc::encode(request);
+    if (rank == 0) return rpc::read_answer(rpc::answer(*plan_, *worker_, type, bytes), answer_);
+    answered_.reset();
+    mesh_.loop().post([&] {
+      if (failed_) return answered_.set(failure_);
+      asked_ = rank;
+      process_->send_message(rank, type, bytes);
+    });
+    return answered_.wait();
+  }
+
+  // --- loop thread
+  void begin_step(Step& step) override {
+    if (Status status = process_->begin(step.descriptor, step.batch); !status.ok()) run_failed(status);
+  }
+  void joined() override { joined_.set({}); }
+  void message(int32_t peer, uint32_t, std::span<const std::byte> bytes) override {
+    if (peer != asked_) return;
+    asked_ = -1;
+    answered_.set(rpc::read_answer(bytes, answer_));
+  }
+  void micro_batch(int32_t mb) override {
+    const int32_t edge = loss_edge(*plan_, current()->mode);
+    micro_batch_over(mb, edge < 0 ? 0 : *process_->delivered(edge, mb).as<double>());
+  }
+  void step_done(const StepResult& result) override {
+    step_over(result);
+    begin_soon();
+  }
+  void failed(const Origin& origin) override {
+    failed_ = true;
+    failure_ = Status(origin.code, origin.text);
+    joined_.set(failure_);
+    answered_.set(failure_);
+    run_failed(failure_, origin.rank);
+    begin_soon();
+  }
+  void closed() override {}
+  void alone() override { alone_.set({}); }
+
+  Mesh& mesh_;
+  std::unique_ptr<Team> team_;
+  std::unique_ptr<Worker> worker_;
+  std::unique_ptr<RankProcess> process_;
+  Waiter joined_, answered_, alone_;
+  std::vector<std::byte> answer_;   // of the rank asked last; the loop thread's until answered_ is set
+  int32_t asked_ = -1;
+  bool failed_ = false;
+  Status failure_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Run>> start_mesh(std::shared_ptr<const Plan> plan, Mesh& mesh, int threads, void (*drop)(void*)) {
+  auto run = std::make_unique<MeshRun>(std::move(plan), mesh, drop);
+  WEFT_TRY(run->open(threads));
+  return std::unique_ptr<Run>(std::move(run));
+}
+
+}  // namespace weft

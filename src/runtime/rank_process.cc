@@ -1,0 +1,157 @@
+#include "runtime/rank_process.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "runtime/clock.h"
+
+namespace weft {
+
+RankProcess::RankProcess(Loop& loop, std::shared_ptr<const Plan> plan, Worker& worker, const Identity& identity, LinkTimes times, Owner& owner)
+    : loop_(loop), plan_(std::move(plan)), worker_(worker), owner_(owner) {
+  node_ = std::make_unique<RankNode>(plan_, worker.rank(), identity, static_cast<RankNodeEffects&>(*this), times);
+}
+
+RankProcess::~RankProcess() {
+  thread_.reset();   // waits for the job under way
+  for (auto& [peer, wire] : wires_) retire(loop_, std::move(wire));
+}
+
+Status RankProcess::start() {
+  auto ran = [this](int32_t job, Status status, const JobTime& time) {
+    stall_.ran(time);
+    node_->ran(job, worker_.squares(), status, now(), time);
+    act();
+  };
+  WEFT_TRY_ASSIGN(thread_, JobThread::make(loop_, worker_, ran));
+  timer_ = std::make_unique<Loop::Timer>(loop_, [this] {
+    node_->tick(now());
+    act();
+  });
+  watch_timer_ = std::make_unique<Loop::Timer>(loop_, [this] { watch(); });
+  watch_timer_->start(1000);
+  node_->start(now());
+  act();
+  return {};
+}
+
+void RankProcess::watch() {
+  if (node_->has_failed()) return;
+  if (node_->idle()) {
+    stall_.begin(monotonic_ns());
+  } else if (const int64_t silent = stall_.stalled(monotonic_ns())) {
+    fail(Code::timed_out, cat("stalled: ", node_->engine().describe(), ", nothing finished for ", silent / 1'000'000'000, " s"));
+    return;
+  }
+  watch_timer_->start(1000);
+}
+
+void RankProcess::act() {
+  const LinkTime next = node_->next_tick();
+  if (next == kNever) timer_->stop();
+  else timer_->start(std::max<int64_t>(next - now(), 0));
+}
+
+Status RankProcess::dial(Transport& transport, int32_t peer, const std::string& endpoint) {
+  auto connection = transport.dial(endpoint);
+  if (!connection.ok()) return connection.status().within(cat("rank ", peer));
+  auto wire = std::make_unique<Wire>(connection.take());
+  Wire& started = *wire;
+  wires_[peer] = std::move(wire);
+  started.start(*this);
+  return {};
+}
+
+void RankProcess::accept(int32_t peer, std::unique_ptr<Wire> wire, int lane, std::span<const std::byte> first) {
+  const auto& peers = node_->peers();
+  if (std::find(peers.begin(), peers.end(), peer) == peers.end() || peer < worker_.rank() || wires_.count(peer)) {
+    retire(loop_, std::move(wire));   // a stranger, or a second one
+    return;
+  }
+  Wire& taken = *wire;
+  taken.hand_to(this);
+  wires_[peer] = std::move(wire);
+  connected(taken);
+  received(taken, lane, first);
+}
+
+Status RankProcess::begin(const StepDescriptor& step, const Batch& batch) {
+  step_ = step;
+  batch_ = &batch;
+  Status status = node_->begin(step, now());
+  act();
+  return status;
+}
+
+View RankProcess::delivered(int32_t edge, int32_t micro_batch) {
+  const Edge& e = plan_->mode(step_.mode).edges[static_cast<size_t>(edge)];
+  const int32_t v = variant_of(step_, micro_batch);
+  return {worker_.landing(step_.mode, edge, micro_batch, v).data(), e.desc[static_cast<size_t>(v)]};
+}
+
+// --- what the node asks for -----------------------------------------------------------------------------------------------------------
+
+void RankProcess::run(const StepDescriptor& step, double scale, int32_t job) { thread_->push(step, scale, job); }
+
+Result<std::span<const std::byte>> RankProcess::outgoing(const MessageAt& at) {
+  if (plan_->mode(at.mode).edges[static_cast<size_t>(at.edge)].kind == EdgeKind::feed)
+    return feed_bytes(*plan_, step_, at.edge, at.micro_batch, *batch_);
+  return std::span<const std::byte>(worker_.outgoing(at.mode, at.edge, at.micro_batch, at.variant));
+}
+
+Result<std::span<std::byte>> RankProcess::landing(const MessageAt& at) { return worker_.landing(at.mode, at.edge, at.micro_batch, at.variant); }
+
+double RankProcess::loss(const MessageAt& at) {
+  const auto bytes = worker_.landing(at.mode, at.edge, at.micro_batch, at.variant);
+  return *reinterpret_cast<const double*>(bytes.data());
+}
+
+void RankProcess::send(int32_t peer, Lane lane, std::span<const std::byte, kHeaderBytes> header, std::span<const std::byte> payload,
+                       uint64_t token) {
+  if (auto wire = wires_.find(peer); wire != wires_.end()) wire->second->connection().send(static_cast<int>(lane), header, payload, token);
+}
+
+void RankProcess::hang_up(int32_t peer) {
+  auto at = wires_.find(peer);
+  if (at == wires_.end()) return;
+  at->second->connection().close_after(300);
+  retire(loop_, std::move(at->second));
+  wires_.erase(at);
+  if (wires_.empty()) owner_.alone();
+}
+
+// --- what the connections say ---------------------------------------------------------------------------------------------------------
+
+int32_t RankProcess::peer_of(const Wire& wire) const {
+  for (const auto& [peer, w] : wires_)
+    if (w.get() == &wire) return peer;
+  return -1;
+}
+
+void RankProcess::connected(Wire& wire) {
+  node_->connected(peer_of(wire), now());
+  act();
+}
+
+void RankProcess::received(Wire& wire, int lane, std::span<const std::byte> frame) {
+  const int32_t peer = peer_of(wire);
+  if (peer < 0) return;
+  node_->received(peer, static_cast<Lane>(lane), frame, now());
+  act();
+}
+
+void RankProcess::sent(Wire& wire, uint64_t token) {
+  const int32_t peer = peer_of(wire);
+  if (peer < 0) return;
+  node_->sent(peer, token, now());
+  act();
+}
+
+void RankProcess::disconnected(Wire& wire, const std::string&) {
+  const int32_t peer = peer_of(wire);
+  if (peer < 0) return;
+  node_->disconnected(peer, now());
+  act();
+}
+
+}  // namespace weft

@@ -1,0 +1,91 @@
+// One rank in this process: its node, its worker and the thread of its jobs, its connections to the other ranks. Lives on the loop thread.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "loop/team.h"
+#include "node/node.h"
+#include "runtime/batch.h"
+#include "runtime/job_thread.h"
+#include "runtime/stall.h"
+#include "runtime/wire.h"
+
+namespace weft {
+
+class RankProcess final : private RankNodeEffects, private Wire::Reader {
+ public:
+  // What the owner of the process hears; called on the loop thread.
+  class Owner {
+   public:
+    virtual ~Owner() = default;
+    virtual void joined() = 0;                                      // rank 0: every rank has its links
+    virtual void message(int32_t peer, uint32_t type, std::span<const std::byte> bytes) = 0;
+    virtual void micro_batch(int32_t micro_batch) = 0;              // rank 0
+    virtual void step_done(const StepResult& result) = 0;           // rank 0
+    virtual void failed(const Origin& origin) = 0;                  // once
+    virtual void closed() = 0;                                      // once: an orderly end
+    virtual void alone() = 0;                                       // the last connection has been closed
+  };
+
+  // `worker` and `owner` outlive it.
+  RankProcess(Loop& loop, std::shared_ptr<const Plan> plan, Worker& worker, const Identity& identity, LinkTimes times, Owner& owner);
+  ~RankProcess() override;
+
+  Status start();
+  // The way to a peer: dialled by us, or taken from a listener with its first frame.
+  Status dial(Transport& transport, int32_t peer, const std::string& endpoint);
+  void accept(int32_t peer, std::unique_ptr<Wire> wire, int lane, std::span<const std::byte> first);
+
+  Status begin(const StepDescriptor& step, const Batch& batch);    // rank 0
+  void send_message(int32_t peer, uint32_t type, std::span<const std::byte> bytes) { node_->send_message(peer, type, bytes, now()); act(); }
+  void fail(Code code, const std::string& text) { node_->fail(code, text, now()); act(); }
+  void bye() { node_->bye(now()); act(); }
+  View delivered(int32_t edge, int32_t micro_batch);
+  Worker& worker() { return worker_; }
+  RankNode& node() { return *node_; }
+
+ private:
+  int64_t now() const { return loop_.now_ms(); }
+  void act();   // after every call of the node: set the timer to what it waits for
+  void watch();
+
+  // RankNodeEffects
+  void run(const StepDescriptor& step, double scale, int32_t job) override;
+  Result<std::span<const std::byte>> outgoing(const MessageAt& at) override;
+  Result<std::span<std::byte>> landing(const MessageAt& at) override;
+  Status landed(const MessageAt&) override { return {}; }
+  double loss(const MessageAt& at) override;
+  void send(int32_t peer, Lane lane, std::span<const std::byte, kHeaderBytes> header, std::span<const std::byte> payload,
+            uint64_t token) override;
+  void hang_up(int32_t peer) override;
+  void joined() override { owner_.joined(); }
+  void message(int32_t peer, uint32_t type, std::span<const std::byte> bytes) override { owner_.message(peer, type, bytes); }
+  void micro_batch(int32_t micro_batch) override { owner_.micro_batch(micro_batch); }
+  void step_done(const StepResult& result) override { owner_.step_done(result); }
+  void failed(const Origin& origin) override { owner_.failed(origin); }
+  void closed() override { owner_.closed(); }
+
+  // Wire::Reader
+  void connected(Wire& wire) override;
+  void received(Wire& wire, int lane, std::span<const std::byte> frame) override;
+  void sent(Wire& wire, uint64_t token) override;
+  void disconnected(Wire& wire, const std::string& why) override;
+  int32_t peer_of(const Wire& wire) const;
+
+  Loop& loop_;
+  std::shared_ptr<const Plan> plan_;
+  Worker& worker_;
+  Owner& owner_;
+  std::unique_ptr<RankNode> node_;
+  std::unique_ptr<JobThread> thread_;
+  std::map<int32_t, std::unique_ptr<Wire>> wires_;   // by peer
+  std::unique_ptr<Loop::Timer> timer_, watch_timer_;
+  StallWatch stall_;
+  StepDescriptor step_;                              // rank 0: that runs or ran last
+  const Batch* batch_ = nullptr;
+};
+
+}  // namespace weft

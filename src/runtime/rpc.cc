@@ -1,0 +1,93 @@
+#include <algorithm>
+#include <cstring>
+
+#include "base/bytes.h"
+#include "base/text.h"
+#include "runtime/mesh.h"
+#include "runtime/parts.h"
+
+namespace weft::rpc {
+
+namespace {
+
+Result<Request> decode(std::span<const std::byte> bytes) {
+  ByteReader in(bytes);
+  Request request;
+  request.param = in.number<int32_t>();
+  request.part = in.number<Part>();
+  request.offset = in.number<uint64_t>();
+  request.count = in.number<uint64_t>();
+  request.bytes = in.bytes();
+  if (!in.at_end()) return Status(Code::protocol, "a request is cut short or too long");
+  return request;
+}
+
+// The floats that a read or write is about.
+Result<std::span<float>> floats_of(const Plan& plan, Worker& worker, const Request& r) {
+  if (r.param < 0 || static_cast<size_t>(r.param) >= plan.model->params().size() || r.part > Part::state1)
+    return Status(Code::protocol, cat("a request for parameter ", r.param, ", part ", static_cast<int>(r.part)));
+  const uint64_t all = static_cast<uint64_t>(plan.model->param(r.param).shape.elements());
+  if (r.offset > all || r.count > all - r.offset || r.count > kPieceFloats)
+    return Status(Code::protocol, cat("a request for ", r.count, " floats from ", r.offset, " of ", all));
+  WEFT_TRY_ASSIGN(float* at, find_part(plan, worker.param(r.param), r.param, r.part));
+  return std::span<float>(at + r.offset, r.count);
+}
+
+Status carry_out(const Plan& plan, Worker& worker, uint32_t type, std::span<const std::byte> bytes, std::span<const std::byte>& out) {
+  WEFT_TRY_ASSIGN(const Request request, decode(bytes));
+  switch (type) {
+    case kRead: {
+      WEFT_TRY_ASSIGN(const std::span<float> floats, floats_of(plan, worker, request));
+      out = std::as_bytes(floats);
+      return {};
+    }
+    case kWrite: {
+      WEFT_TRY_ASSIGN(const std::span<float> floats, floats_of(plan, worker, request));
+      if (request.bytes.size() != floats.size_bytes())
+        return Status(Code::protocol, cat("a write of ", floats.size(), " floats with ", request.bytes.size(), " bytes"));
+      std::copy(request.bytes.begin(), request.bytes.end(), std::as_writable_bytes(floats).begin());
+      return {};
+    }
+    case kTrace:
+      if (request.count > (uint64_t{1} << 32)) return Status(Code::protocol, cat("a trace of ", request.count, " jobs"));
+      worker.trace(request.count);
+      return {};
+    case kSpans: {
+      const auto& spans = worker.spans();
+      const size_t from = std::min<size_t>(request.offset, spans.size());
+      const size_t n = std::min<size_t>({request.count, spans.size() - from, kPieceFloats / 16});
+      out = std::as_bytes(std::span<const TraceSpan>(spans.data() + from, n));
+      return {};
+    }
+    default: return Status(Code::protocol, cat("a request of type ", type));
+  }
+}
+
+}  // namespace
+
+std::vector<std::byte> encode(const Request& request) {
+  std::vector<std::byte> bytes;
+  ByteWriter(bytes).number(request.param).number(request.part).number(request.offset).number(request.count).bytes(request.bytes);
+  return bytes;
+}
+
+std::vector<std::byte> answer(const Plan& plan, Worker& worker, uint32_t type, std::span<const std::byte> request) {
+  std::span<const std::byte> bytes;
+  const Status status = carry_out(plan, worker, type, request, bytes);
+  std::vector<std::byte> out;
+  ByteWriter(out).number(status.code()).text(status.text()).bytes(bytes);
+  return out;
+}
+
+Status read_answer(std::span<const std::byte> answer, std::vector<std::byte>& out) {
+  ByteReader in(answer);
+  const Code code = in.number<Code>();
+  const std::string text = in.text();
+  const std::span<const std::byte> bytes = in.bytes();
+  if (!in.at_end()) return Status(Code::protocol, "the answer of a rank is cut short or too long");
+  if (code != Code::ok) return Status(code, text);
+  out.assign(bytes.begin(), bytes.end());
+  return {};
+}
+
+}  // namespace weft::rpc

@@ -1,0 +1,175 @@
+// A rank other than 0: asks rank 0 for a place, takes model and plan from it, and serves until the run ends.
+#include <unistd.h>
+
+#include "base/text.h"
+#include "kernels/gemm.h"
+#include "plan/encode.h"
+#include "runtime/mesh.h"
+#include "runtime/rank_process.h"
+#include "runtime/waiter.h"
+
+namespace weft {
+
+namespace {
+
+// In the lobby of rank 0: asks, and waits for the welcome. Loop thread, but for wait().
+class Applicant final : private Wire::Reader, private LinkEffects {
+ public:
+  Applicant(Mesh& mesh, JoinRequest request)
+      : mesh_(mesh),
+        request_(std::move(request)),
+        link_(kNobody, 0, lobby_identity(), LinkTimes{.hello = mesh.options().join_timeout_ms}),
+        timer_(mesh.loop(), [this] { tick(); }) {}
+
+  ~Applicant() override {
+    if (wire_) retire(mesh_.loop(), std::move(wire_));
+  }
+
+  Status start() {
+    WEFT_TRY_ASSIGN(auto connection, mesh_.transport().dial(mesh_.options().endpoint));
+    wire_ = std::make_unique<Wire>(std::move(connection));
+    link_.start(now());
+    wire_->start(*this);
+    tick();
+    return {};
+  }
+
+  Result<Welcome> wait() {
+    WEFT_TRY(answer_.wait());
+    return std::move(welcome_);
+  }
+
+  void leave() {
+    link_.bye(now(), *this);
+    wire_->connection().close_after(300);
+  }
+
+ private:
+  int64_t now() const { return mesh_.loop().now_ms(); }
+  void tick() {
+    if (link_.next_tick() <= now()) link_.tick(now(), *this);
+    timer_.start(50);
+  }
+
+  void connected(Wire&) override { link_.connected(now(), *this); }
+  void received(Wire&, int lane, std::span<const std::byte> frame) override { link_.received(static_cast<Lane>(lane), frame, now(), *this); }
+  void sent(Wire&, uint64_t token) override { link_.sent(token, now(), *this); }
+  void disconnected(Wire&, const std::string& why) override {
+    last_ = why;
+    link_.disconnected(now(), *this);
+  }
+
+  void send(Lane lane, std::span<const std::byte, kHeaderBytes> header, std::span<const std::byte> payload, uint64_t token) override {
+    wire_->connection().send(static_cast<int>(lane), header, payload, token);
+  }
+  void open() override {
+    // Not from inside the link's own call.
+    mesh_.loop().post([this] { link_.send_message(kJoinType, encode_join(request_), now(), *this); });
+  }
+  Result<std::span<std::byte>> landing(const Tag&, uint64_t) override { return Status(Code::protocol, "no tensors in the lobby"); }
+  void arrived(const Tag&) override {}
+  void released(const Tag&) override {}
+  void granted(const Tag&) override {}
+  void message(uint32_t type, std::span<const std::byte> bytes) override {
+    if (type != kWelcomeType) return;
+    auto welcome = decode_welcome(bytes);
+    if (welcome.ok()) welcome_ = welcome.take();
+    answer_.set(welcome.status());
+  }
+  void leaving() override { answer_.set(Status(Code::peer, "rank 0 has left")); }
+  void failed(const Origin& origin, bool) override {
+    answer_.set(Status(origin.code, cat("joining ", mesh_.options().endpoint, ": ", origin.text, last_.empty() ? "" : cat(" (", last_, ")"))));
+  }
+  void closed() override {}
+
+  Mesh& mesh_;
+  JoinRequest request_;
+  Link link_;
+  std::unique_ptr<Wire> wire_;
+  Loop::Timer timer_;
+  Welcome welcome_;
+  std::string last_;
+  Waiter answer_;
+};
+
+class Server final : private RankProcess::Owner {
+ public:
+  Server(Mesh& mesh, std::shared_ptr<const Plan> plan) : mesh_(mesh), plan_(std::move(plan)) {}
+
+  ~Server() override {
+    (void)on_loop(mesh_.loop(), [this] {
+      process_.reset();
+      applicant_.reset();
+      return Status();
+    });
+  }
+
+  Status run(int threads, const OpFinder& find_user_op) {
+    init_gemm();
+    JoinRequest request{.wanted_rank = mesh_.options().rank, .endpoint = mesh_.endpoint(), .pid = getpid(), .plan = {}};
+    if (plan_) request.plan = plan_->hash;
+    WEFT_TRY(on_loop(mesh_.loop(), [&] {
+      applicant_ = std::make_unique<Applicant>(mesh_, request);
+      return applicant_->start();
+    }));
+    WEFT_TRY_ASSIGN(welcome_, applicant_->wait());
+    if (!plan_) {
+      WEFT_TRY_ASSIGN(auto model, decode_model(welcome_.model, find_user_op));
+      WEFT_TRY_ASSIGN(const PlanConfig config, decode_config(welcome_.config));
+      WEFT_TRY_ASSIGN(plan_, make_plan(model, config));
+    }
+    if (welcome_.rank >= plan_->config.ranks) return Status(Code::protocol, cat("welcome as rank ", welcome_.rank, " of ", plan_->config.ranks));
+    WEFT_TRY_ASSIGN(team_, Team::make(threads, {.rank = welcome_.rank}));
+    WEFT_TRY_ASSIGN(worker_, Worker::make(plan_, welcome_.rank, *team_));
+    WEFT_TRY(on_loop(mesh_.loop(), [this] { return start_process(); }));
+    const Status ended = ended_.wait();
+    (void)alone_.wait_for(3000);
+    return ended;
+  }
+
+ private:
+  Status start_process() {
+    applicant_->leave();
+    const LinkTimes times{.hello = mesh_.options().join_timeout_ms};
+    process_ = std::make_unique<RankProcess>(mesh_.loop(), plan_, *worker_, run_identity(*plan_, welcome_.incarnation, welcome_.run), times, static_cast<Owner&>(*this));
+    WEFT_TRY(process_->start());
+    mesh_.lobby().take_members([this](int32_t rank, std::unique_ptr<Wire> wire, int lane, std::span<const std::byte> first) {
+      process_->accept(rank, std::move(wire), lane, first);
+    });
+    for (int32_t peer : process_->node().peers())
+      if (peer < worker_->rank())
+        WEFT_TRY(process_->dial(mesh_.transport(), peer, peer == 0 ? mesh_.options().endpoint : welcome_.endpoints[static_cast<size_t>(peer)]));
+    return {};
+  }
+
+  void joined() override {}
+  void message(int32_t peer, uint32_t type, std::span<const std::byte> bytes) override {
+    if (peer != 0) return;
+    // The node is on the stack.
+    mesh_.loop().post([this, type, answer = rpc::answer(*plan_, *worker_, type, bytes)] {
+      if (process_) process_->send_message(0, type, answer);
+    });
+  }
+  void micro_batch(int32_t) override {}
+  void step_done(const StepResult&) override {}
+  void failed(const Origin& origin) override { ended_.set(Status(origin.code, origin.text)); }
+  void closed() override { ended_.set({}); }
+  void alone() override { alone_.set({}); }
+
+  Mesh& mesh_;
+  std::shared_ptr<const Plan> plan_;
+  Welcome welcome_;
+  std::unique_ptr<Applicant> applicant_;
+  std::unique_ptr<Team> team_;
+  std::unique_ptr<Worker> worker_;
+  std::unique_ptr<RankProcess> process_;
+  Waiter ended_, alone_;
+};
+
+}  // namespace
+
+Status serve(Mesh& mesh, std::shared_ptr<const Plan> plan, int threads, const OpFinder& find_user_op) {
+  return Server(mesh, std::move(plan)).run(threads, find_user_op);
+}
+
+}  // namespace weft

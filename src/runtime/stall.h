@@ -1,0 +1,40 @@
+// When a rank that should go on does not: no finished action for 30 s or ten times the median action, whichever is longer. A long kernel is no
+// stall until then, and a rank that waits stalls later than the one it waits for.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "engine/messages.h"
+
+namespace weft {
+
+class StallWatch {
+ public:
+  static constexpr int64_t kLeast = 30'000'000'000;   // nanoseconds
+
+  void ran(const JobTime& time) {
+    last_ = time.end;
+    durations_[count_++ % durations_.size()] = time.end - time.begin;
+  }
+  void begin(int64_t now) { last_ = now; }   // a step begins
+  // How long nothing has happened, if that is too long; else 0.
+  int64_t stalled(int64_t now) const { return now - last_ > limit() ? now - last_ : 0; }
+
+  int64_t limit() const {
+    const size_t n = std::min(count_, durations_.size());
+    if (n == 0) return kLeast;
+    auto sorted = durations_;
+    std::nth_element(sorted.begin(), sorted.begin() + n / 2, sorted.begin() + n);
+    return std::max(kLeast, 10 * sorted[n / 2]);
+  }
+
+ private:
+  int64_t last_ = 0;
+  std::array<int64_t, 64> durations_{};
+  size_t count_ = 0;
+};
+
+}  // namespace weft

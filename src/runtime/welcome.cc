@@ -1,0 +1,120 @@
+#include "runtime/welcome.h"
+
+#include "base/bytes.h"
+#include "base/text.h"
+#include "kernels/gemm.h"
+#include "kernels/target.h"
+
+namespace weft {
+
+namespace {
+
+// Ranks of different weft versions may compute differently, so the version is part of what links compare.
+constexpr const char* kVersion = WEFT_VERSION_TEXT;
+
+void write_digest(ByteWriter& out, const Digest& digest) { out.number(digest.high).number(digest.low); }
+
+Digest read_digest(ByteReader& in) {
+  Digest out;
+  out.high = in.number<uint64_t>();
+  out.low = in.number<uint64_t>();
+  return out;
+}
+
+Status whole(const ByteReader& in, const char* what) {
+  if (in.at_end()) return {};
+  return Status(Code::protocol, cat(what, in.ok() ? " is followed by other bytes" : " is cut short"));
+}
+
+std::vector<std::byte> copy(std::span<const std::byte> bytes) { return {bytes.begin(), bytes.end()}; }
+
+}  // namespace
+
+std::string numeric_profile() {
+  const GemmInfo gemm = gemm_info();
+  return cat(gemm.library, ' ', gemm.kernels, ", ", simd_target());
+}
+
+std::vector<std::byte> encode_join(const JoinRequest& join) {
+  std::vector<std::byte> bytes;
+  ByteWriter out(bytes);
+  out.number(join.wanted_rank).text(join.endpoint).number(join.pid).number(static_cast<uint8_t>(join.plan.has_value()));
+  if (join.plan)
+    for (const Digest& d : {join.plan->model, join.plan->partition, join.plan->schedule, join.plan->settings}) write_digest(out, d);
+  return bytes;
+}
+
+Result<JoinRequest> decode_join(std::span<const std::byte> bytes) {
+  ByteReader in(bytes);
+  JoinRequest join;
+  join.wanted_rank = in.number<int32_t>();
+  join.endpoint = in.text();
+  join.pid = in.number<int64_t>();
+  if (in.number<uint8_t>()) {
+    PlanHash hash;
+    for (Digest* d : {&hash.model, &hash.partition, &hash.schedule, &hash.settings}) *d = read_digest(in);
+    join.plan = hash;
+  }
+  WEFT_TRY(whole(in, "the request to join"));
+  return join;
+}
+
+std::vector<std::byte> encode_welcome(const Welcome& welcome) {
+  std::vector<std::byte> bytes;
+  ByteWriter out(bytes);
+  out.number(welcome.rank).number(welcome.incarnation);
+  write_digest(out, welcome.run);
+  out.bytes(welcome.model).bytes(welcome.config).number(static_cast<uint64_t>(welcome.endpoints.size()));
+  for (const std::string& endpoint : welcome.endpoints) out.text(endpoint);
+  return bytes;
+}
+
+Result<Welcome> decode_welcome(std::span<const std::byte> bytes) {
+  ByteReader in(bytes);
+  Welcome welcome;
+  welcome.rank = in.number<int32_t>();
+  welcome.incarnation = in.number<uint32_t>();
+  welcome.run = read_digest(in);
+  welcome.model = copy(in.bytes());
+  welcome.config = copy(in.bytes());
+  welcome.endpoints.resize(in.count(1));
+  for (std::string& endpoint : welcome.endpoints) endpoint = in.text();
+  WEFT_TRY(whole(in, "the welcome"));
+  if (welcome.rank < 1 || welcome.rank >= static_cast<int32_t>(welcome.endpoints.size()))
+    return Status(Code::protocol, cat("welcome as rank ", welcome.rank, " of ", welcome.endpoints.size()));
+  return welcome;
+}
+
+Status compare_plans(const PlanHash& mine, const PlanHash& theirs) {
+  const struct {
+    const char* section;
+    const Digest &mine, &theirs;
+  } sections[] = {{"model", mine.model, theirs.model},
+                  {"partition", mine.partition, theirs.partition},
+                  {"schedule", mine.schedule, theirs.schedule},
+                  {"settings", mine.settings, theirs.settings}};
+  for (const auto& s : sections)
+    if (s.mine != s.theirs)
+      return Status(Code::invalid, cat("its plan has another ", s.section, ": ", s.theirs.hex(), ", rank 0 has ", s.mine.hex()));
+  return {};
+}
+
+Identity lobby_identity() {
+  Identity out;
+  out.version = kVersion;
+  out.profile = numeric_profile();
+  return out;
+}
+
+Identity run_identity(const Plan& plan, uint32_t incarnation, const Digest& run) {
+  Identity out = lobby_identity();
+  out.incarnation = incarnation;
+  out.run = run;
+  out.model = plan.hash.model;
+  out.partition = plan.hash.partition;
+  out.schedule = plan.hash.schedule;
+  out.settings = plan.hash.settings;
+  return out;
+}
+
+}  // namespace weft

@@ -1,0 +1,47 @@
+// What is said in the lobby: a process that knows only rank 0's address asks to join, and is given its rank, the model, the plan and where
+// the others are.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "link/link.h"
+#include "plan/plan.h"
+
+namespace weft {
+
+// The numeric profile of this process: build, SIMD target, GEMM kernels. Ranks with different profiles would not give the same bits.
+std::string numeric_profile();
+
+constexpr uint16_t kNobody = 0xffff;   // the rank of a process that has none yet
+constexpr uint32_t kJoinType = 1, kWelcomeType = 2;
+
+struct JoinRequest {
+  int32_t wanted_rank = -1;        // -1: any
+  std::string endpoint;            // where higher ranks may dial this process
+  int64_t pid = 0;
+  std::optional<PlanHash> plan;    // of a process that made the plan itself
+};
+
+struct Welcome {
+  int32_t rank = 0;
+  uint32_t incarnation = 0;
+  Digest run;
+  std::vector<std::byte> model, config;
+  std::vector<std::string> endpoints;   // per rank
+};
+
+std::vector<std::byte> encode_join(const JoinRequest& join);
+Result<JoinRequest> decode_join(std::span<const std::byte> bytes);
+std::vector<std::byte> encode_welcome(const Welcome& welcome);
+Result<Welcome> decode_welcome(std::span<const std::byte> bytes);
+
+// Equal, or the first section that differs, with both values.
+Status compare_plans(const PlanHash& mine, const PlanHash& theirs);
+
+// What both ends of a lobby link know: version and profile. And of a link of the run.
+Identity lobby_identity();
+Identity run_identity(const Plan& plan, uint32_t incarnation, const Digest& run);
+
+}  // namespace weft

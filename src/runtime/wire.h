@@ -1,0 +1,57 @@
+// A connection and whoever reads it at the moment: it may be a guest of the lobby first and a peer of the run later.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "loop/loop.h"
+#include "net/transport.h"
+
+namespace weft {
+
+class Wire final : private Connection::Events {
+ public:
+  class Reader {
+   public:
+    virtual ~Reader() = default;
+    virtual void connected(Wire& wire) = 0;
+    virtual void received(Wire& wire, int lane, std::span<const std::byte> frame) = 0;
+    virtual void sent(Wire& wire, uint64_t token) = 0;
+    virtual void disconnected(Wire& wire, const std::string& why) = 0;
+  };
+
+  explicit Wire(std::unique_ptr<Connection> connection) : connection_(std::move(connection)) {}
+
+  void start(Reader& reader) {
+    reader_ = &reader;
+    connection_->start(*this);
+  }
+  void hand_to(Reader* reader) { reader_ = reader; }   // null: nobody listens any more
+  Connection& connection() { return *connection_; }
+
+ private:
+  void connected() override {
+    if (reader_) reader_->connected(*this);
+  }
+  void received(int lane, std::span<const std::byte> frame) override {
+    if (reader_) reader_->received(*this, lane, frame);
+  }
+  void sent(uint64_t token) override {
+    if (reader_) reader_->sent(*this, token);
+  }
+  void disconnected(const std::string& why) override {
+    if (reader_) reader_->disconnected(*this, why);
+  }
+
+  std::unique_ptr<Connection> connection_;
+  Reader* reader_ = nullptr;
+};
+
+// Destroys a wire once the loop is out of its callbacks.
+inline void retire(Loop& loop, std::unique_ptr<Wire> wire) {
+  wire->hand_to(nullptr);
+  loop.post([keep = std::shared_ptr<Wire>(std::move(wire))]() mutable { keep.reset(); });
+}
+
+}  // namespace weft
