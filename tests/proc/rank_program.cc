@@ -1,0 +1,187 @@
+#include "proc/rank_program.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+
+extern char** environ;
+
+namespace weft::test {
+
+namespace {
+
+constexpr int kWidth = 32, kLayers = 8;
+
+[[noreturn]] void die(const char* what, const weft_error& err) {
+  std::fprintf(stderr, "rank program: %s: %s\n", what, err.text);
+  std::exit(9);
+}
+
+std::string value(const Options& options, const char* name, const char* fallback) {
+  const auto at = options.find(name);
+  return at == options.end() ? fallback : at->second;
+}
+
+uint32_t number(const Options& options, const char* name, uint32_t fallback) {
+  return static_cast<uint32_t>(std::stoul(value(options, name, std::to_string(fallback).c_str())));
+}
+
+weft_value node(weft_model* model, const char* name, const char* op, std::vector<weft_value> in) {
+  weft_error err = WEFT_ERROR_INIT;
+  weft_node_config config = WEFT_NODE_INIT;
+  config.name = name;
+  config.op = op;
+  config.inputs = in.data();
+  config.n_inputs = static_cast<uint32_t>(in.size());
+  weft_value out = {0};
+  if (weft_model_add_node(model, &config, &out, &err) < 0) die(name, err);
+  return out;
+}
+
+}  // namespace
+
+Program::~Program() {
+  weft_plan_free(plan);
+  weft_model_free(model);
+}
+
+void make_program(const Options& options, Program& out) {
+  weft_error err = WEFT_ERROR_INIT;
+  if (weft_model_new(&out.model, &err) < 0) die("model", err);
+  weft_desc row = {WEFT_F32, 2, {1, kWidth}};
+  weft_value x = {0}, target = {0};
+  if (weft_model_add_input(out.model, "x", &row, 0, &x, &err) < 0) die("x", err);
+  if (weft_model_add_input(out.model, "target", &row, 0, &target, &err) < 0) die("target", err);
+  const weft_value first = x;
+  for (int i = 0; i < kLayers; ++i) {
+    const std::string name = "l" + std::to_string(i);
+    weft_value y = {0};
+    if (weft_model_add_linear(out.model, name.c_str(), x, kWidth, &y, &err) < 0) die("linear", err);
+    y = node(out.model, (name + ".relu").c_str(), "relu", {y});
+    x = node(out.model, (name + ".add").c_str(), "add", {y, i == kLayers - 1 ? first : x});   // the last one skips every stage
+  }
+  node(out.model, "loss", "mse", {x, target});
+  weft_plan_config config = WEFT_PLAN_INIT;
+  config.ranks = number(options, "ranks", 3);
+  config.micro_batches = number(options, "micro", 6);
+  config.micro_batch_size = 2;
+  config.seed = number(options, "seed", 1);
+  const std::string schedule = value(options, "schedule", "1f1b"), cut = value(options, "cut", "");
+  config.schedule = schedule.c_str();
+  const char* cuts[] = {cut.c_str(), "l7"};
+  if (!cut.empty()) {
+    config.cuts = cuts;
+    config.n_cuts = 2;
+  }
+  if (weft_plan_new(out.model, &config, &out.plan, &err) < 0) die("plan", err);
+}
+
+Outcome train(weft_run* run, int steps, const std::function<void(int)>& after) {
+  Outcome out;
+  weft_error err = WEFT_ERROR_INIT;
+  const weft_desc desc = {WEFT_F32, 2, {12, kWidth}};
+  std::vector<float> x(12 * kWidth), target(x.size());
+  for (int step = 0; step < steps; ++step) {
+    for (size_t i = 0; i < x.size(); ++i) {
+      x[i] = static_cast<float>((i * 7 + static_cast<size_t>(step) * 13) % 17) / 17.0f - 0.5f;
+      target[i] = x[(i * 3) % x.size()];
+    }
+    weft_tensor* inputs[2] = {nullptr, nullptr};
+    if (weft_tensor_wrap(&desc, x.data(), nullptr, nullptr, &inputs[0], &err) < 0 ||
+        weft_tensor_wrap(&desc, target.data(), nullptr, nullptr, &inputs[1], &err) < 0)
+      die("tensor", err);
+    const weft_status submitted = weft_run_submit(run, inputs, 2, WEFT_TRAIN, static_cast<uint64_t>(step), &err);
+    for (weft_tensor* t : inputs) weft_tensor_unref(t);
+    if (submitted < 0) die("submit", err);
+    weft_event event = WEFT_EVENT_INIT;
+    while (weft_run_poll(run, &event, -1) == 1) {
+      if (event.kind == WEFT_EVENT_ERROR) {
+        out.status = event.status;
+        out.text = event.text;
+        return out;
+      }
+      if (event.kind == WEFT_EVENT_DONE) out.losses.push_back(event.loss);
+    }
+    if (after) after(step);
+  }
+  char digest[33];
+  if (weft_run_digest(run, digest, &err) < 0) {
+    out.status = err.status;
+    out.text = err.text;
+  } else {
+    out.digest = digest;
+  }
+  return out;
+}
+
+int serve(const Options& options) {
+  weft_error err = WEFT_ERROR_INIT;
+  weft_mesh_config config = WEFT_MESH_INIT;
+  const std::string endpoint = value(options, "join", "");
+  config.endpoint = endpoint.c_str();
+  config.rank = number(options, "rank", 0);
+  config.join_timeout_ms = number(options, "timeout", 0);
+  weft_mesh* mesh = nullptr;
+  weft_status status = weft_mesh_join(&config, &mesh, &err);
+  if (status >= 0) {
+    Program program;
+    if (value(options, "own", "") == "yes") make_program(options, program);
+    status = weft_run_serve(mesh, program.plan, nullptr, nullptr, &err);
+    weft_mesh_free(mesh);
+  }
+  if (status < 0) std::fprintf(stderr, "%s: %s\n", weft_status_text(status), err.text);
+  return status >= 0 ? 0 : status == WEFT_EPEER || status == WEFT_ETIMEDOUT || status == WEFT_ECANCELED ? 4 : 3;
+}
+
+Child::Child(const Options& options, const std::string& log) : pid_(0), log_(log) {
+  std::vector<std::string> words = {"/proc/self/exe"};
+  for (const auto& [name, text] : options) words.push_back(name + "=" + text);
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 2, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  if (posix_spawn(&pid_, "/proc/self/exe", &actions, nullptr, argv.data(), environ) != 0) std::abort();
+  posix_spawn_file_actions_destroy(&actions);
+}
+
+Child::~Child() {
+  if (pid_ <= 0) return;
+  kill(pid_, SIGKILL);
+  kill(pid_, SIGCONT);
+  waitpid(pid_, nullptr, 0);
+}
+
+void Child::signal(int number) const { kill(pid_, number); }
+
+int Child::wait(int milliseconds) {
+  const int descriptor = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
+  pollfd entry = {descriptor, POLLIN, 0};
+  const int ready = poll(&entry, 1, milliseconds);
+  close(descriptor);
+  if (ready != 1) return -1;
+  int status = 0;
+  waitpid(pid_, &status, 0);
+  pid_ = 0;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+std::string Child::last_line() const {
+  std::ifstream file(log_);
+  std::string line, last;
+  while (std::getline(file, line))
+    if (!line.empty()) last = line;
+  return last;
+}
+
+}  // namespace weft::test

@@ -1,0 +1,221 @@
+// Runs over real processes and sockets: same bits, refusals by name, and what survivors say when a rank dies.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+
+#include "proc/rank_program.h"
+
+namespace weft::test {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+std::string log_path(const std::string& name) { return testing::TempDir() + "weft_proc_" + std::to_string(getpid()) + "_" + name; }
+
+struct Mesh {
+  weft_mesh* mesh = nullptr;
+  Mesh(const char* endpoint, uint32_t timeout_ms = 20000) {
+    weft_error err = WEFT_ERROR_INIT;
+    weft_mesh_config config = WEFT_MESH_INIT;
+    config.endpoint = endpoint;
+    config.join_timeout_ms = timeout_ms;
+    EXPECT_EQ(weft_mesh_listen(&config, &mesh, &err), WEFT_OK) << err.text;
+  }
+  ~Mesh() { weft_mesh_free(mesh); }
+  std::string endpoint() const { return weft_mesh_endpoint(mesh); }
+};
+
+struct Started {
+  weft_run* run = nullptr;
+  weft_error err = WEFT_ERROR_INIT;
+  weft_status status;
+  Started(const Program& program, weft_mesh* mesh) : status(weft_run_start(program.plan, mesh, nullptr, &run, &err)) {}
+  ~Started() { weft_run_free(run); }
+};
+
+// Rank 0 in this process, the others in children.
+struct World {
+  Mesh mesh;
+  Program program;
+  std::vector<std::unique_ptr<Child>> children;   // of rank index + 1
+  std::unique_ptr<Started> run;
+  World(const Options& options, uint32_t ranks, const char* endpoint = nullptr) : mesh(endpoint) {
+    make_program(options, program);
+    for (uint32_t r = 1; r < ranks; ++r)
+      children.push_back(std::make_unique<Child>(Options{{"join", mesh.endpoint()}, {"rank", std::to_string(r)}}, log_path(std::to_string(r))));
+    run = std::make_unique<Started>(program, mesh.mesh);
+    EXPECT_EQ(run->status, WEFT_OK) << run->err.text;
+  }
+  // Ends the run in order; every child leaves with 0.
+  void end() {
+    run.reset();
+    for (auto& child : children) EXPECT_EQ(child->wait(10000), 0) << child->last_line();
+  }
+};
+
+Outcome in_process(const Options& options, int steps) {
+  Program program;
+  make_program(options, program);
+  Started run(program, nullptr);
+  EXPECT_EQ(run.status, WEFT_OK) << run.err.text;
+  return train(run.run, steps);
+}
+
+TEST(Ranks, ProcessesGiveTheBitsOfOneProcess) {
+  const Outcome expected = in_process({{"ranks", "1"}}, 5);
+  ASSERT_EQ(expected.losses.size(), 5u);
+  for (const char* endpoint : {"ipc://", "tcp://127.0.0.1:0"})
+    for (uint32_t ranks : {1u, 2u, 3u, 4u})
+      for (const char* schedule : {"gpipe", "1f1b"}) {
+        World world({{"ranks", std::to_string(ranks)}, {"schedule", schedule}}, ranks, endpoint);
+        const Outcome outcome = train(world.run->run, 5);
+        EXPECT_EQ(outcome.status, WEFT_OK) << outcome.text;
+        EXPECT_EQ(outcome.losses, expected.losses) << ranks << " ranks, " << schedule << ", " << endpoint;
+        EXPECT_EQ(outcome.digest, expected.digest) << ranks << " ranks, " << schedule << ", " << endpoint;
+        world.end();
+      }
+}
+
+// Every survivor names the rank that was hit, within 5 seconds.
+void hit_each_rank(int signal_number) {
+  for (uint32_t victim = 1; victim < 4; ++victim) {
+    World world({{"ranks", "4"}}, 4);
+    Clock::time_point hit;
+    const Outcome outcome = train(world.run->run, 1000000, [&](int step) {
+      if (step != 3) return;
+      hit = Clock::now();
+      world.children[victim - 1]->signal(signal_number);
+    });
+    const std::string name = "rank " + std::to_string(victim);
+    EXPECT_EQ(outcome.status, WEFT_EPEER) << outcome.text;
+    EXPECT_NE(outcome.text.find(name + " lost"), std::string::npos) << outcome.text;
+    EXPECT_LT(Clock::now() - hit, std::chrono::seconds(5)) << name;
+    for (uint32_t r = 1; r < 4; ++r) {
+      if (r == victim) continue;
+      EXPECT_EQ(world.children[r - 1]->wait(5000), 4) << "survivor " << r << " of " << name;
+      EXPECT_NE(world.children[r - 1]->last_line().find(name + " lost"), std::string::npos)
+          << "survivor " << r << " says: " << world.children[r - 1]->last_line();
+    }
+    EXPECT_LT(Clock::now() - hit, std::chrono::seconds(6)) << name;
+  }
+}
+
+TEST(Ranks, SurvivorsNameTheRankThatWasKilled) { hit_each_rank(SIGKILL); }
+TEST(Ranks, SurvivorsNameTheRankThatWasStopped) { hit_each_rank(SIGSTOP); }
+
+TEST(Ranks, SurvivorsNameRank0) {
+  for (int signal_number : {SIGKILL, SIGSTOP}) {
+    // The controller is a child too; its ranks are ours, so that they can be waited for.
+    const std::string path = testing::TempDir() + "weft_proc_" + std::to_string(getpid()) + ".endpoint";
+    unlink(path.c_str());
+    ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+    Child controller({{"control", path}, {"ranks", "3"}}, log_path("0"));
+    char buffer[256] = {};
+    FILE* fifo = fopen(path.c_str(), "r");
+    ASSERT_NE(fifo, nullptr);
+    ASSERT_NE(fgets(buffer, sizeof buffer, fifo), nullptr);   // its endpoint
+    std::string endpoint(buffer);
+    endpoint.pop_back();
+    Child one({{"join", endpoint}, {"rank", "1"}}, log_path("1")), two({{"join", endpoint}, {"rank", "2"}}, log_path("2"));
+    ASSERT_NE(fgets(buffer, sizeof buffer, fifo), nullptr);   // its third step
+    fclose(fifo);
+    controller.signal(signal_number);
+    for (Child* survivor : {&one, &two}) {
+      EXPECT_EQ(survivor->wait(6000), 4);
+      EXPECT_NE(survivor->last_line().find("rank 0 lost"), std::string::npos) << survivor->last_line();
+    }
+    unlink(path.c_str());
+  }
+}
+
+TEST(Ranks, WhoDiffersIsRefusedByName) {
+  const struct {
+    Options options;
+    const char* section;
+  } cases[] = {{{{"seed", "2"}}, "settings"}, {{{"cut", "l3"}}, "partition"}, {{{"schedule", "gpipe"}}, "schedule"}};
+  for (const auto& c : cases) {
+    Mesh mesh("ipc://", 1500);
+    Program program;
+    make_program({{"ranks", "3"}}, program);
+    Options options = c.options;
+    options.insert({{"join", mesh.endpoint()}, {"own", "yes"}, {"ranks", "3"}});
+    Child other(options, log_path("other"));
+    Started run(program, mesh.mesh);
+    EXPECT_EQ(run.status, WEFT_ETIMEDOUT);
+    EXPECT_NE(std::string(run.err.text).find("ranks 1, 2 have not joined"), std::string::npos) << run.err.text;
+    EXPECT_EQ(other.wait(5000), 3);
+    EXPECT_NE(other.last_line().find(std::string("another ") + c.section), std::string::npos) << other.last_line();
+  }
+}
+
+TEST(Ranks, ARankThatMadeThePlanItselfMayJoin) {
+  Mesh mesh("ipc://");
+  Program program;
+  make_program({{"ranks", "2"}}, program);
+  Child other({{"join", mesh.endpoint()}, {"own", "yes"}, {"ranks", "2"}}, log_path("own"));
+  {
+    Started run(program, mesh.mesh);
+    ASSERT_EQ(run.status, WEFT_OK) << run.err.text;
+    EXPECT_EQ(train(run.run, 2).digest, in_process({}, 2).digest);
+  }
+  EXPECT_EQ(other.wait(5000), 0) << other.last_line();
+}
+
+TEST(Ranks, TheSameRankTwiceIsRefused) {
+  Mesh mesh("ipc://", 3000);
+  Program program;
+  make_program({{"ranks", "3"}}, program);
+  const Options options = {{"join", mesh.endpoint()}, {"rank", "1"}};
+  Child first(options, log_path("a")), second(options, log_path("b"));
+  Started run(program, mesh.mesh);
+  EXPECT_EQ(run.status, WEFT_ETIMEDOUT);
+  EXPECT_NE(std::string(run.err.text).find("rank 2 has not joined"), std::string::npos) << run.err.text;
+  const int a = first.wait(5000), b = second.wait(5000);
+  EXPECT_TRUE(a == 3 || b == 3) << a << " " << b;
+  const std::string said = a == 3 ? first.last_line() : second.last_line();
+  EXPECT_NE(said.find("rank 1, which has joined already"), std::string::npos) << said;
+}
+
+TEST(Ranks, NobodyAtTheAddress) {
+  Child lonely({{"join", "tcp://127.0.0.1:9"}, {"timeout", "1500"}}, log_path("lonely"));
+  EXPECT_EQ(lonely.wait(10000), 4) << lonely.last_line();
+  EXPECT_NE(lonely.last_line().find("tcp://127.0.0.1:9"), std::string::npos) << lonely.last_line();
+}
+
+// As rank 0 that does not leave on its own: writes its endpoint and a line after its third step, and trains on.
+int control(const Options& options) {
+  Mesh mesh("ipc://");
+  FILE* fifo = fopen(options.at("control").c_str(), "w");
+  fprintf(fifo, "%s\n", mesh.endpoint().c_str());
+  fflush(fifo);
+  Program program;
+  make_program(options, program);
+  Started run(program, mesh.mesh);
+  if (run.status != WEFT_OK) return 1;
+  train(run.run, 1000000, [fifo](int step) {
+    if (step == 2) {
+      fprintf(fifo, "three\n");
+      fflush(fifo);
+    }
+  });
+  return 0;
+}
+
+}  // namespace
+}  // namespace weft::test
+
+int main(int argc, char** argv) {
+  weft::test::Options options;
+  for (int i = 1; i < argc; ++i)
+    if (const std::string word = argv[i]; word.find('=') != std::string::npos && word[0] != '-')
+      options[word.substr(0, word.find('='))] = word.substr(word.find('=') + 1);
+  if (options.count("join")) return weft::test::serve(options);
+  if (options.count("control")) return weft::test::control(options);
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}
