@@ -4,7 +4,11 @@
  * through them. The program computes the same loss and gradients once more by itself, layer after layer, in double, and fails if
  * weft's differ by more than rounding. All it prints after its first line is the same for any number of stages and any schedule.
  *
- *   gpipe [--stages N] [--schedule gpipe|1f1b] */
+ *   gpipe [--stages N] [--schedule gpipe|1f1b] [--in-process]
+ *
+ * Every stage is a process of its own, but with --in-process. */
+#include "ranks.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -174,12 +178,10 @@ static double step(weft_run *run, data *d, uint32_t flags) {
   return event.loss;
 }
 
-static void compute(data *d, int stages, const char *schedule, result *r, char digest[33]) {
+static void compute(weft_plan *plan, weft_mesh *mesh, data *d, result *r, char digest[33]) {
   weft_error err = WEFT_ERROR_INIT;
   weft_run *run = NULL;
-  weft_model *model = build();
-  weft_plan *plan = make_plan(model, stages, schedule);
-  require(weft_run_start(plan, NULL, NULL, &run, &err), "run", &err);
+  require(weft_run_start(plan, mesh, NULL, &run, &err), "run", &err);
   each_parameter(run, d->weight, d->bias, 1);
 
   r->loss = step(run, d, WEFT_NO_UPDATE);
@@ -191,8 +193,6 @@ static void compute(data *d, int stages, const char *schedule, result *r, char d
   step(run, d, WEFT_TRAIN);   /* so that the digest depends on every gradient */
   require(weft_run_digest(run, digest, &err), "digest", &err);
   weft_run_free(run);
-  weft_plan_free(plan);
-  weft_model_free(model);
 }
 
 /* ---- comparison ---- */
@@ -215,20 +215,28 @@ static int compare(const char *what, const float *found, const double *expected,
 }
 
 static int usage(void) {
-  fprintf(stderr, "usage: gpipe [--stages 1..4] [--schedule gpipe|1f1b]\n");
+  fprintf(stderr, "usage: gpipe [--stages 1..4] [--schedule gpipe|1f1b] [--in-process]\n");
   return 2;
 }
 
 int main(int argc, char **argv) {
   int stages = LAYERS;
   const char *schedule = "gpipe";
-  for (int i = 1; i < argc; i += 2) {
+  for (int i = 1; i < argc; ++i) {
+    if (!strcmp(argv[i], "--in-process")) continue;
     if (i + 1 == argc) return usage();
-    if (!strcmp(argv[i], "--stages")) stages = atoi(argv[i + 1]);
-    else if (!strcmp(argv[i], "--schedule")) schedule = argv[i + 1];
+    if (!strcmp(argv[i], "--stages")) stages = atoi(argv[++i]);
+    else if (!strcmp(argv[i], "--schedule")) schedule = argv[++i];
+    else if (!strcmp(argv[i], "--join")) ++i;
     else return usage();
   }
   if (stages < 1 || stages > LAYERS) return usage();
+
+  weft_model *model = build();
+  weft_plan *plan = make_plan(model, stages, schedule);
+  if (ranks_joined(argc, argv, plan)) return ranks_exit;
+  ranks world;
+  ranks_start(&world, argc, argv, stages);
 
   static data d;
   static result r;
@@ -238,7 +246,9 @@ int main(int argc, char **argv) {
   randn_seed(&random, 42);
   randn_fill(&random, &d.weight[0][0][0], sizeof d / sizeof(float));   /* all members, in their order */
   compute_exact(&d, &e);
-  compute(&d, stages, schedule, &r, digest);
+  compute(plan, world.mesh, &d, &r, digest);
+  weft_plan_free(plan);
+  weft_model_free(model);
 
   const float *weight = &r.weight[0][0][0];
   float low = weight[0], high = weight[0];
@@ -256,5 +266,5 @@ int main(int argc, char **argv) {
   good &= compare("  weight gradients", weight, &e.weight[0][0][0], sizeof r.weight / sizeof(float));
   good &= compare("  bias gradients", &r.bias[0][0], &e.bias[0][0], sizeof r.bias / sizeof(float));
   printf("parameters after one step of SGD: %s\n", digest);
-  return good ? 0 : 1;
+  return ranks_end(&world) || !good;
 }

@@ -2,6 +2,8 @@
  *
  * Four layers (linear without bias, ReLU) of width 16 stand in as many stages. The batch goes in as 8 micro-batches of 4 samples; the
  * outputs come back one micro-batch at a time, each in an event of its own. */
+#include "ranks.h"
+
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -90,14 +92,7 @@ static void forward(weft_run *run, data *d, float out[SAMPLES][WIDTH]) {
   require(event.status, "forward", &err);
 }
 
-int main(void) {
-  static data d;
-  static float found[SAMPLES][WIDTH], expected[SAMPLES][WIDTH];
-  randn random;
-  randn_seed(&random, 42);
-  randn_fill(&random, &d.weight[0][0][0], sizeof d / sizeof(float));   /* weights, then inputs */
-  compute_plainly(&d, expected);
-
+int main(int argc, char **argv) {
   weft_error err = WEFT_ERROR_INIT;
   weft_plan_config config = WEFT_PLAN_INIT;
   config.ranks = LAYERS;
@@ -107,7 +102,18 @@ int main(void) {
   weft_run *run = NULL;
   weft_model *model = build();
   require(weft_plan_new(model, &config, &plan, &err), "plan", &err);
-  require(weft_run_start(plan, NULL, NULL, &run, &err), "run", &err);
+  if (ranks_joined(argc, argv, plan)) return ranks_exit;
+  ranks world;
+  ranks_start(&world, argc, argv, LAYERS);
+
+  static data d;
+  static float found[SAMPLES][WIDTH], expected[SAMPLES][WIDTH];
+  randn random;
+  randn_seed(&random, 42);
+  randn_fill(&random, &d.weight[0][0][0], sizeof d / sizeof(float));   /* weights, then inputs */
+  compute_plainly(&d, expected);
+
+  require(weft_run_start(plan, world.mesh, NULL, &run, &err), "run", &err);
   set_weights(run, &d);
   forward(run, &d, found);
   weft_run_free(run);
@@ -125,5 +131,5 @@ int main(void) {
   const int good = low == 0 && fabs(high - 417.7554) <= 1e-4 && off <= 1e-4;
   printf("outputs from %.4f to %.4f, expected 0 to 417.7554\n", low, high);
   printf("largest difference to plain loops %.3e, expected at most 1e-4\n%s\n", off, good ? "ok" : "WRONG");
-  return good ? 0 : 1;
+  return ranks_end(&world) || !good;
 }

@@ -5,9 +5,9 @@ import subprocess
 import sys
 
 
-def numbers(program, stages, schedule):
+def numbers(program, stages, schedule, where):
     """What the program prints after its first line, which names the stages and the schedule."""
-    done = subprocess.run([program, "--stages", str(stages), "--schedule", schedule], stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run([program, "--stages", str(stages), "--schedule", schedule, *where], stdout=subprocess.PIPE, text=True, check=False)
     first, _, rest = done.stdout.partition("\n")
     print(done.stdout)
     if done.returncode != 0:
@@ -19,11 +19,11 @@ def numbers(program, stages, schedule):
 
 def main():
     program = sys.argv[1]
-    found = {case: numbers(program, *case) for case in itertools.product((1, 2, 3, 4), ("gpipe", "1f1b"))}
+    found = {case: numbers(program, *case) for case in itertools.product((1, 2, 3, 4), ("gpipe", "1f1b"), ((), ("--in-process",)))}
     expected = next(iter(found.values()))
     if "ok" not in expected:
         sys.exit("the program printed no numbers")
-    for (stages, schedule), text in found.items():
+    for (stages, schedule, _), text in found.items():
         if text != expected:
             sys.exit(f"{stages} stages, {schedule}: the numbers differ from those of one stage")
 
