@@ -47,7 +47,7 @@ class CheckpointWriter {
  private:
   // The shards of one part, written one after another.
   struct Series {
-    Part part = Part::model;
+    ShardPart part = ShardPart::model;
     std::vector<TensorSpec> tensors;
     std::vector<size_t> ends;  // shard i holds the tensors from ends[i - 1] to ends[i]
     size_t next = 0, shard = 0;
@@ -80,8 +80,8 @@ class Checkpoint {
   const std::vector<TensorSpec>& optimizer() const { return tensors_[1]; }
 
   // The first read of a shard checks the checksum of its file.
-  Status read_model(std::string_view name, std::span<std::byte> out) { return read(Part::model, name, out); }
-  Status read_optimizer(std::string_view name, std::span<std::byte> out) { return read(Part::optimizer, name, out); }
+  Status read_model(std::string_view name, std::span<std::byte> out) { return read(ShardPart::model, name, out); }
+  Status read_optimizer(std::string_view name, std::span<std::byte> out) { return read(ShardPart::optimizer, name, out); }
   // All shards now.
   Status verify();
 
@@ -95,7 +95,7 @@ class Checkpoint {
   static Result<Checkpoint> open_newest(const std::string& path);
   Status add_shard(const CheckpointShard& listed);
   Status verify(size_t shard);
-  Status read(Part part, std::string_view name, std::span<std::byte> out);
+  Status read(ShardPart part, std::string_view name, std::span<std::byte> out);
 
   std::string path_, warning_;
   Manifest manifest_;

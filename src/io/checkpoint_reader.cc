@@ -127,7 +127,7 @@ Status Checkpoint::verify() {
   return {};
 }
 
-Status Checkpoint::read(Part part, std::string_view name, std::span<std::byte> out) {
+Status Checkpoint::read(ShardPart part, std::string_view name, std::span<std::byte> out) {
   const auto& shard_of = shard_of_[static_cast<size_t>(part)];
   const auto it = shard_of.find(name);
   if (it == shard_of.end()) return Status(Code::not_found, cat(path_, ": holds no ", part_name(part), " tensor ", shown(name)));

@@ -12,7 +12,7 @@ bool opens(const std::string& directory, uint64_t step) {
   return Checkpoint::open(join_path(directory, step_directory(step))).ok();
 }
 
-std::string shard_name(Part part, size_t index) {
+std::string shard_name(ShardPart part, size_t index) {
   std::string digits = cat(index + 1);
   if (digits.size() < 5) digits.insert(0, 5 - digits.size(), '0');
   return cat(part_name(part), "-", digits, ".safetensors");
@@ -77,10 +77,10 @@ Result<CheckpointWriter> CheckpointWriter::begin(const std::string& directory, M
   manifest.shards.clear();
   WEFT_TRY(print_manifest(manifest).status().within(directory));
   WEFT_TRY(may_write(directory, manifest.step));
-  for (const Part part : kParts) {
+  for (const ShardPart part : kParts) {
     Series& series = out.series_[static_cast<size_t>(part)];
     series.part = part;
-    series.tensors = part == Part::model ? model : optimizer;
+    series.tensors = part == ShardPart::model ? model : optimizer;
     auto ends = split(series.tensors, shard_bytes);
     if (!ends.ok()) return ends.status().within(cat(directory, ": ", part_name(part)));
     series.ends = ends.take();

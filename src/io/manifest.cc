@@ -148,7 +148,7 @@ Status read_shard(const Json& value, size_t index, CheckpointShard& out) {
   if (!plain_file_name(out.file)) return fault(cat(where, "'file' expects a plain name, found ", shown(out.file)));
   std::string part;
   WEFT_TRY(fields.text("part", part));
-  const auto found = std::find_if(std::begin(kParts), std::end(kParts), [&](Part p) { return part == part_name(p); });
+  const auto found = std::find_if(std::begin(kParts), std::end(kParts), [&](ShardPart p) { return part == part_name(p); });
   if (found == std::end(kParts)) return fault(cat(where, "'part' expects model or optimizer, found ", shown(part)));
   out.part = *found;
   WEFT_TRY(fields.number("bytes", out.bytes));
@@ -163,7 +163,7 @@ Status read_shard(const Json& value, size_t index, CheckpointShard& out) {
 
 Status check_unique(const Manifest& manifest) {
   std::set<std::string_view> files;
-  std::set<std::pair<Part, std::string_view>> tensors;
+  std::set<std::pair<ShardPart, std::string_view>> tensors;
   for (const CheckpointShard& shard : manifest.shards) {
     if (!files.insert(shard.file).second) return fault(cat("file ", shown(shard.file), " occurs twice"));
     for (const std::string& name : shard.tensors)
@@ -184,7 +184,7 @@ bool all_utf8(const Manifest& manifest) {
 
 }  // namespace
 
-const char* part_name(Part part) { return part == Part::model ? "model" : "optimizer"; }
+const char* part_name(ShardPart part) { return part == ShardPart::model ? "model" : "optimizer"; }
 
 Result<std::string> print_manifest(const Manifest& manifest) {
   if (!all_utf8(manifest)) return Status(Code::invalid, "a text for the manifest is not UTF-8");

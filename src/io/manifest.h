@@ -12,13 +12,13 @@
 
 namespace weft {
 
-enum class Part : uint8_t { model, optimizer };
-constexpr Part kParts[] = {Part::model, Part::optimizer};
-const char* part_name(Part part);
+enum class ShardPart : uint8_t { model, optimizer };
+constexpr ShardPart kParts[] = {ShardPart::model, ShardPart::optimizer};
+const char* part_name(ShardPart part);
 
 struct CheckpointShard {
   std::string file;  // a plain name, in the directory of the manifest
-  Part part = Part::model;
+  ShardPart part = ShardPart::model;
   uint64_t bytes = 0;
   Digest checksum;
   std::vector<std::string> tensors;

@@ -56,7 +56,7 @@ TEST(Checkpoint, ComesBackAsItWas) {
     EXPECT_EQ(checkpoint.warning(), "");
     Manifest manifest = checkpoint.manifest();
     // 64 | 24 + 12 + 20 + 4 bytes of model, twice that of optimizer state.
-    EXPECT_EQ(std::count_if(manifest.shards.begin(), manifest.shards.end(), [](auto& s) { return s.part == Part::model; }), 2);
+    EXPECT_EQ(std::count_if(manifest.shards.begin(), manifest.shards.end(), [](auto& s) { return s.part == ShardPart::model; }), 2);
     EXPECT_GE(manifest.shards.size(), 5u);
     manifest.shards.clear();
     EXPECT_EQ(manifest, manifest_of(10));

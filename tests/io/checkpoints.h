@@ -67,12 +67,12 @@ inline Status check_checkpoint(Checkpoint& checkpoint) {
   const uint64_t step = checkpoint.manifest().step;
   WEFT_TRY(compare_tensors("model", model_tensors(), checkpoint.model()));
   WEFT_TRY(compare_tensors("optimizer", optimizer_tensors(), checkpoint.optimizer()));
-  for (const Part part : kParts) {
-    for (const TensorSpec& tensor : part == Part::model ? model_tensors() : optimizer_tensors()) {
+  for (const ShardPart part : kParts) {
+    for (const TensorSpec& tensor : part == ShardPart::model ? model_tensors() : optimizer_tensors()) {
       const std::vector<float> expected = values_of(tensor, step);
       std::vector<float> found(expected.size());
       const auto out = std::as_writable_bytes(std::span(found));
-      WEFT_TRY(part == Part::model ? checkpoint.read_model(tensor.name, out) : checkpoint.read_optimizer(tensor.name, out));
+      WEFT_TRY(part == ShardPart::model ? checkpoint.read_model(tensor.name, out) : checkpoint.read_optimizer(tensor.name, out));
       if (found != expected) return Status(Code::data, "tensor " + tensor.name + " has other values");
     }
   }

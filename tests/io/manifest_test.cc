@@ -18,8 +18,8 @@ Manifest example() {
   out.step = uint64_t{1} << 60;
   out.optimizer = {{"rule", "sgd"}, {"rate", "1e-30"}};
   out.options = {{"", ""}, {"a.b", "c"}};
-  out.shards = {{"model-00001.safetensors", Part::model, 1234, {0x0123456789abcdef, 0xfedcba9876543210}, {"w", "b/\xC3\xA9"}},
-                {"optimizer-00001.safetensors", Part::optimizer, 0, {}, {"w"}}};
+  out.shards = {{"model-00001.safetensors", ShardPart::model, 1234, {0x0123456789abcdef, 0xfedcba9876543210}, {"w", "b/\xC3\xA9"}},
+                {"optimizer-00001.safetensors", ShardPart::optimizer, 0, {}, {"w"}}};
   return out;
 }
 
