@@ -85,6 +85,11 @@ typedef struct weft_error {
 /* The version of the library at run time, "0.1.0". Borrowed: valid for ever. Thread: any. */
 WEFT_API const char *weft_version(void);
 
+/* Which kernels multiply matrices, as text and a NUL, e.g. "BLIS 0.9.0, skx kernels"; as snprintf, returns the bytes that the whole text
+ * needs. *slow (may be NULL) is set to 1 if they leave much of the processor unused; the text then says why. Initialises BLIS.
+ * Thread: any; see weft(3) on BLIS_ARCH_TYPE. */
+WEFT_API size_t weft_kernels(char *buffer, size_t size, uint32_t *slow);
+
 /* ---- tensors ------------------------------------------------------------------------------------------------------------------- */
 
 enum { WEFT_F32 = 1, WEFT_I32 = 2, WEFT_F64 = 3 };   /* dtypes; F64 is used for losses alone */
@@ -206,6 +211,22 @@ WEFT_API weft_status weft_model_add_op(weft_model *model, const weft_op *op, voi
 /* Elements of all parameters. Thread: owner. */
 WEFT_API int64_t weft_model_parameters(const weft_model *model);
 
+/* What a preset is and which data it takes. */
+typedef struct weft_preset_info {
+  uint32_t size;
+  uint32_t tokens;      /* 1: inputs "tokens" and "targets" (I32 [1, seq_len]), output logits; 0: "x" and "target" (F32 [1, width]) */
+  int64_t vocabulary, context, seq_len;   /* tokens */
+  int64_t width;
+  const char *text;     /* NAME with every key: makes the same model whatever the defaults become. Borrowed: valid as long as the model */
+} weft_preset_info;
+#define WEFT_PRESET_INFO_INIT {sizeof(weft_preset_info), 0, 0, 0, 0, 0, NULL}
+
+/* A model by name, NAME[:key=value,...]: "mlp", "gpt-nano", "gpt2"; keys and defaults are listed in weft-train(1). `seq_len`: tokens per
+ * sample, 0 for the whole context; `stages`: mlp has as many layers at least. `info` may be NULL. Owner: caller; free with
+ * weft_model_free. Thread: any. */
+WEFT_API weft_status weft_model_preset(const char *text, int64_t seq_len, uint32_t stages, weft_model **out, weft_preset_info *info,
+                                       weft_error *err);
+
 /* ---- plan ---------------------------------------------------------------------------------------------------------------------- */
 
 typedef struct weft_plan weft_plan;
@@ -288,6 +309,39 @@ WEFT_API weft_status weft_mesh_join(const weft_mesh_config *config, weft_mesh **
 WEFT_API const char *weft_mesh_endpoint(const weft_mesh *mesh);
 /* NULL is a no-op. After the runs on it have been freed. Thread: owner. */
 WEFT_API void weft_mesh_free(weft_mesh *mesh);
+
+/* Name of the first node of a stage; NULL for a stage that is not. Borrowed: valid as long as the plan. Thread: any. */
+WEFT_API const char *weft_plan_first(const weft_plan *plan, uint32_t stage);
+/* Simulates one training step with the engine that runs it, every call taking its multiply-adds at one fixed speed and messages no time.
+ * Fills idle[rank], the share of the step in which a rank computes nothing, for the first `n` ranks. Thread: any. */
+WEFT_API weft_status weft_plan_predict(const weft_plan *plan, double *idle, uint32_t n, weft_error *err);
+
+/* ---- data ---------------------------------------------------------------------------------------------------------------------- */
+
+typedef struct weft_data weft_data;
+
+typedef struct weft_data_config {
+  uint32_t size, reserved;
+  const char *path;           /* bytes for a vocabulary of 256; else ids, little-endian: NAME.u16 or NAME.u32; NULL: drawn from the seed */
+  const char *eval_path;      /* held-out data of their own, or NULL */
+  double eval_share;          /* else the last share of `path` is held out; 0: none */
+  int64_t vocabulary, seq_len;   /* tokens; 0: rows of numbers, `path` is NULL */
+  int64_t width;              /* of rows */
+} weft_data_config;
+#define WEFT_DATA_INIT {sizeof(weft_data_config), 0, NULL, NULL, 0, 0, 0, 0}
+
+/* Opens training data. Every id is checked. Owner: caller; free with weft_data_free. Thread: any. */
+WEFT_API weft_status weft_data_open(const weft_data_config *config, weft_data **out, weft_error *err);
+/* NULL is a no-op. Thread: owner. */
+WEFT_API void weft_data_free(weft_data *data);
+/* Fills the two inputs of a preset, whose dimension 0 counts the samples. Sample j is the window at an offset that is drawn for (seed,
+ * step, j), and the same window one token later as targets. Thread: any. */
+WEFT_API weft_status weft_data_sample(const weft_data *data, uint64_t seed, uint64_t step, weft_tensor *x, weft_tensor *target,
+                                      weft_error *err);
+/* Windows of held-out data, which follow each other; 0: nothing is held out. Thread: any. */
+WEFT_API int64_t weft_data_eval_windows(const weft_data *data);
+/* Fills the two inputs with held-out windows from `first` on. Thread: any. */
+WEFT_API weft_status weft_data_eval(const weft_data *data, int64_t first, weft_tensor *x, weft_tensor *target, weft_error *err);
 
 /* ---- run ----------------------------------------------------------------------------------------------------------------------- */
 
@@ -374,6 +428,64 @@ WEFT_API weft_status weft_run_save_trace(weft_run *run, const char *path, weft_e
  * in byte order of names, its name, a NUL, and the XXH3-128 of its little-endian bytes (two little-endian 64-bit words, the high one
  * first); a tied parameter counts once. Between steps alone. Thread: owner. */
 WEFT_API weft_status weft_run_digest(weft_run *run, char digest[33], weft_error *err);
+/* The same over the optimizer state, whose tensors are named PARAMETER.exp_avg, PARAMETER.exp_avg_sq or PARAMETER.momentum. Thread:
+ * owner. */
+WEFT_API weft_status weft_run_optimizer_digest(weft_run *run, char digest[33], weft_error *err);
+
+/* ---- checkpoints --------------------------------------------------------------------------------------------------------------- */
+
+typedef struct weft_pair { const char *key, *value; } weft_pair;
+
+typedef struct weft_save_config {
+  uint32_t size;
+  uint32_t n_options;
+  const char *directory;      /* made if there is none; holds step-00000010/, ..., and latest, which names the newest. Two are kept. */
+  const char *model;          /* what the model is, for whoever loads it: a preset's text; NULL: nothing */
+  const weft_pair *options;   /* whatever else the caller wants to find again */
+} weft_save_config;
+#define WEFT_SAVE_INIT {sizeof(weft_save_config), 0, NULL, NULL, NULL}
+
+/* Writes parameters, optimizer state, seed, settings and the number of steps; the checkpoint appears whole or not at all. Refuses a
+ * directory that holds a newer one. Between steps alone. Thread: owner. */
+WEFT_API weft_status weft_run_save(weft_run *run, const weft_save_config *config, weft_error *err);
+
+typedef struct weft_checkpoint weft_checkpoint;
+
+typedef struct weft_checkpoint_info {
+  uint32_t size;
+  uint32_t weights_only;      /* 1: a safetensors file; model is NULL, seed and step are 0 */
+  const char *path;           /* what was opened: of a directory of checkpoints, the latest. Borrowed, as all here: valid as long as
+                                 the checkpoint */
+  const char *model;          /* as given to weft_run_save */
+  uint64_t seed, step;
+  const weft_pair *options;   /* in byte order of keys */
+  uint32_t n_options;
+  uint32_t n_params, n_states;   /* tensors: parameters, then optimizer state */
+  uint32_t reserved;
+  const char *warning;        /* why this is not the checkpoint that `latest` names, or NULL */
+} weft_checkpoint_info;
+#define WEFT_CHECKPOINT_INFO_INIT {sizeof(weft_checkpoint_info), 0, NULL, NULL, 0, 0, NULL, 0, 0, 0, 0, NULL}
+
+/* Opens a checkpoint, the latest one of a directory of checkpoints, or a safetensors file; tensors are read later. Owner: caller; free
+ * with weft_checkpoint_free. Thread: any. */
+WEFT_API weft_status weft_checkpoint_open(const char *path, weft_checkpoint **out, weft_error *err);
+/* NULL is a no-op. Thread: owner. */
+WEFT_API void weft_checkpoint_free(weft_checkpoint *checkpoint);
+/* Thread: any. */
+WEFT_API weft_status weft_checkpoint_describe(const weft_checkpoint *checkpoint, weft_checkpoint_info *info);
+/* Name of tensor `index` and its shape; the name is NULL and dtype 0 where there is none. `dtype` (may be NULL) gets the file's own name
+ * for it, which may be one that weft does not compute with (desc.dtype is 0). Borrowed: valid as long as the checkpoint. Thread: any. */
+WEFT_API const char *weft_checkpoint_tensor(const weft_checkpoint *checkpoint, uint32_t index, weft_desc *desc, const char **dtype);
+/* XXH3-128 of a tensor's bytes, 32 hex digits and a NUL; index -1: over all parameters, as weft_run_digest. Thread: owner. */
+WEFT_API weft_status weft_checkpoint_digest(weft_checkpoint *checkpoint, int64_t index, char digest[33], weft_error *err);
+/* Writes the parameters as one safetensors file. Thread: owner. */
+WEFT_API weft_status weft_checkpoint_export(weft_checkpoint *checkpoint, const char *path, weft_error *err);
+
+enum { WEFT_LOAD_ALL = 0, WEFT_LOAD_WEIGHTS = 1 };
+
+/* Takes parameters by name; with WEFT_LOAD_ALL also optimizer state and the number of steps, so that the run goes on bit for bit, at any
+ * number of ranks. An error lists what is missing, surplus or of another shape. Between steps alone. Thread: owner. */
+WEFT_API weft_status weft_run_load(weft_run *run, weft_checkpoint *checkpoint, uint32_t what, weft_error *err);
 
 #ifdef __cplusplus
 }

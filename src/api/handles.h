@@ -27,6 +27,7 @@ struct weft_tensor {
 struct weft_model {
   std::shared_ptr<weft::Model> model = std::make_shared<weft::Model>();
   std::vector<const weft::Op*> user_ops;
+  std::string preset;   // what it was made of, if by name
 };
 
 struct weft_plan {
@@ -69,8 +70,14 @@ Status read_config(const T* in, const char* name, T& out) {
   return {};
 }
 
+// A struct that the library fills: at least as large as this library's.
+Status check_result_size(uint32_t size, size_t expected, const char* name);
+
 Status require(const void* pointer, const char* name);
 Status require_name(const char* text, const char* what);
+
+// As snprintf: at most `size` bytes with a NUL; returns the bytes that the whole text needs.
+size_t print_to(std::string_view text, char* buffer, size_t size);
 
 // Public and inner descriptions of tensors.
 Result<Desc> to_desc(const weft_desc* desc);

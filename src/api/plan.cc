@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "api/handles.h"
+#include "sim/predict.h"
 
 using namespace weft;
 using namespace weft::api;
@@ -98,14 +99,26 @@ size_t weft_plan_timetable(const weft_plan* plan, char* buffer, size_t size) {
   if (!plan) return 0;
   try {
     const ModePlan& train = plan->plan->mode(Mode::train);
-    const std::string text = (train.present ? train : plan->plan->mode(Mode::infer)).schedule.text();
-    if (buffer && size > 0) {
-      const size_t n = std::min(size - 1, text.size());
-      std::memcpy(buffer, text.data(), n);
-      buffer[n] = 0;
-    }
-    return text.size() + 1;
+    return print_to((train.present ? train : plan->plan->mode(Mode::infer)).schedule.text(), buffer, size);
   } catch (...) {
     return 0;
   }
+}
+
+const char* weft_plan_first(const weft_plan* plan, uint32_t stage) {
+  if (!plan || stage >= weft_plan_stages(plan)) return nullptr;
+  const Plan& p = *plan->plan;
+  for (size_t id = 0; id < p.stage_of_node.size(); ++id)
+    if (!p.model->nodes()[id].is_input() && p.stage_of_node[id] == static_cast<int32_t>(stage)) return p.model->nodes()[id].name.c_str();
+  return nullptr;
+}
+
+weft_status weft_plan_predict(const weft_plan* plan, double* idle, uint32_t n, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(plan, "plan"));
+    if (n) WEFT_TRY(require(idle, "idle"));
+    WEFT_TRY_ASSIGN(const std::vector<double> predicted, predict_idle(plan->plan));
+    std::copy_n(predicted.begin(), std::min<size_t>(n, predicted.size()), idle);
+    return {};
+  });
 }

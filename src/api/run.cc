@@ -1,18 +1,9 @@
 #include <algorithm>
 
-#include "api/handles.h"
+#include "api/run_handle.h"
 
 using namespace weft;
 using namespace weft::api;
-
-struct weft_run {
-  std::unique_ptr<Run> run;
-  // Of the event polled last.
-  std::vector<std::unique_ptr<weft_tensor>> outputs;
-  std::vector<weft_tensor*> output_pointers;
-  std::vector<int32_t> output_edges;
-  std::string text;
-};
 
 namespace {
 
@@ -56,10 +47,6 @@ struct Access {
   Part part;
   std::span<float> floats;
 };
-
-Status check_idle(const weft_run& run) {
-  return run.run->idle() ? Status() : Status(Code::state, "steps are under way; poll their final events first");
-}
 
 Result<Access> access(const weft_run& run, const char* name, uint32_t what, const weft_tensor& tensor) {
   const Plan& plan = run.run->plan();
@@ -224,13 +211,23 @@ weft_status weft_run_save_trace(weft_run* run, const char* path, weft_error* err
   });
 }
 
-weft_status weft_run_digest(weft_run* run, char digest[33], weft_error* err) {
+namespace {
+
+weft_status digest_of(weft_run* run, char digest[33], Result<Digest> (Run::*of)(), weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(run, "run"));
     WEFT_TRY(require(digest, "digest"));
     WEFT_TRY(check_idle(*run));
-    WEFT_TRY_ASSIGN(const Digest value, run->run->digest());
+    WEFT_TRY_ASSIGN(const Digest value, (run->run.get()->*of)());
     std::memcpy(digest, value.hex().c_str(), 33);
     return {};
   });
+}
+
+}  // namespace
+
+weft_status weft_run_digest(weft_run* run, char digest[33], weft_error* err) { return digest_of(run, digest, &Run::digest, err); }
+
+weft_status weft_run_optimizer_digest(weft_run* run, char digest[33], weft_error* err) {
+  return digest_of(run, digest, &Run::optimizer_digest, err);
 }

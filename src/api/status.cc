@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "api/handles.h"
+#include "kernels/gemm.h"
 
 namespace weft::api {
 
@@ -35,6 +36,11 @@ weft_status report(const Status& status, weft_error* err) {
   return code;
 }
 
+Status check_result_size(uint32_t size, size_t expected, const char* name) {
+  if (size >= expected) return {};
+  return Status(Code::invalid, cat(name, ".size is ", size, ", expected ", expected, "; start from WEFT_..._INIT"));
+}
+
 Status require(const void* pointer, const char* name) {
   return pointer ? Status() : Status(Code::invalid, cat(name, " is NULL"));
 }
@@ -42,6 +48,15 @@ Status require(const void* pointer, const char* name) {
 Status require_name(const char* text, const char* what) {
   if (!text) return Status(Code::invalid, cat(what, " is NULL"));
   return {};
+}
+
+size_t print_to(std::string_view text, char* buffer, size_t size) {
+  if (buffer && size > 0) {
+    const size_t n = std::min(size - 1, text.size());
+    std::memcpy(buffer, text.data(), n);
+    buffer[n] = 0;
+  }
+  return text.size() + 1;
 }
 
 Result<Desc> to_desc(const weft_desc* desc) {
@@ -78,3 +93,13 @@ const char* weft_status_text(weft_status status) {
 #define WEFT_TEXT_(x) #x
 #define WEFT_VERSION_TEXT_(major, minor, patch) WEFT_TEXT_(major) "." WEFT_TEXT_(minor) "." WEFT_TEXT_(patch)
 const char* weft_version(void) { return WEFT_VERSION_TEXT_(WEFT_VERSION_MAJOR, WEFT_VERSION_MINOR, WEFT_VERSION_PATCH); }
+
+size_t weft_kernels(char* buffer, size_t size, uint32_t* slow) {
+  try {
+    const weft::GemmInfo info = weft::gemm_info();
+    if (slow) *slow = info.slow;
+    return weft::api::print_to(info.text(), buffer, size);
+  } catch (...) {
+    return 0;
+  }
+}

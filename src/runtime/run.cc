@@ -123,19 +123,38 @@ Status Run::save_trace(const std::string& path) {
   return write_trace(*plan_, all, path);
 }
 
-Result<Digest> Run::digest() {
-  const auto& params = plan_->model->params();
+namespace {
+
+std::vector<ParamId> by_name(const std::vector<Param>& params) {
   std::vector<ParamId> order(params.size());
   std::iota(order.begin(), order.end(), 0);
   std::sort(order.begin(), order.end(), [&](ParamId a, ParamId b) { return params[static_cast<size_t>(a)].name < params[static_cast<size_t>(b)].name; });
+  return order;
+}
+
+}  // namespace
+
+Status Run::hash_part(Hasher& all, ParamId id, Part part, const std::string& name, std::vector<float>& values) {
+  values.resize(static_cast<size_t>(plan_->model->param(id).shape.elements()));
+  WEFT_TRY(read(id, part, values));
+  all.bytes(name.c_str(), name.size() + 1).digest(hash_bytes(values.data(), values.size() * 4));
+  return {};
+}
+
+Result<Digest> Run::digest() {
   Hasher all;
   std::vector<float> values;
-  for (ParamId p : order) {
-    const Param& param = params[static_cast<size_t>(p)];
-    values.resize(static_cast<size_t>(param.shape.elements()));
-    WEFT_TRY(read(p, Part::value, values));
-    all.bytes(param.name.c_str(), param.name.size() + 1).digest(hash_bytes(values.data(), values.size() * 4));
-  }
+  for (ParamId p : by_name(plan_->model->params())) WEFT_TRY(hash_part(all, p, Part::value, plan_->model->param(p).name, values));
+  return all.finish();
+}
+
+Result<Digest> Run::optimizer_digest() {
+  Hasher all;
+  std::vector<float> values;
+  const OptimSettings& optim = plan_->config.optim;
+  for (ParamId p : by_name(plan_->model->params()))
+    for (int slot = 0; slot < slots(optim); ++slot)
+      WEFT_TRY(hash_part(all, p, slot == 0 ? Part::state0 : Part::state1, cat(plan_->model->param(p).name, ".", slot_name(optim, slot)), values));
   return all.finish();
 }
 

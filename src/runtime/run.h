@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/controller.h"
+#include "base/hash.h"
 #include "runtime/batch.h"
 #include "runtime/trace.h"
 #include "tensor/shape.h"
@@ -77,6 +78,8 @@ class Run {
   Status read_input_grad(NodeId input, std::span<float> out);
   // XXH3-128 over all parameters by name, as weft_run_digest(3) says.
   Result<Digest> digest();
+  // The same over the optimizer state: per parameter in the order of names, per slot, the tensor named PARAMETER.SLOT.
+  Result<Digest> optimizer_digest();
 
   uint64_t trained() const { return trained_; }
   void set_trained(uint64_t steps) { trained_ = steps; }   // a resumed run
@@ -94,6 +97,8 @@ class Run {
   std::shared_ptr<const Plan> plan_;
 
  private:
+  Status hash_part(Hasher& all, ParamId id, Part part, const std::string& name, std::vector<float>& values);
+
   void (*drop_)(void*);
   std::vector<std::unique_ptr<Step>> steps_;
   std::vector<Step*> free_;

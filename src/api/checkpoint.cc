@@ -1,0 +1,188 @@
+// Checkpoints and safetensors files behind one handle.
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include "api/run_handle.h"
+#include "runtime/save.h"
+
+using namespace weft;
+using namespace weft::api;
+
+struct weft_checkpoint {
+  std::optional<Checkpoint> checkpoint;
+  std::optional<SafetensorsFile> file;
+  std::vector<weft_pair> options;
+
+  size_t params() const { return checkpoint ? checkpoint->model().size() : file->entries().size(); }
+  size_t states() const { return checkpoint ? checkpoint->optimizer().size() : 0; }
+  const std::string& path() const { return checkpoint ? checkpoint->path() : file->path(); }
+
+  const TensorSpec& spec(size_t index) const {
+    return index < params() ? checkpoint->model()[index] : checkpoint->optimizer()[index - params()];
+  }
+  const std::string& name(size_t index) const { return checkpoint ? spec(index).name : file->entries()[index].name; }
+};
+
+namespace {
+
+bool is_file(const std::string& path) { return path_exists(path) && File::open(path).ok(); }
+
+Result<std::vector<std::byte>> tensor_bytes(weft_checkpoint& c, size_t index) {
+  std::vector<std::byte> bytes;
+  if (c.file) {
+    const SafetensorsEntry& entry = c.file->entries()[index];
+    bytes.resize(entry.end - entry.begin);
+    WEFT_TRY(c.file->read_bytes(entry, bytes));
+    return bytes;
+  }
+  const TensorSpec& spec = c.spec(index);
+  bytes.resize(spec.desc.bytes());
+  WEFT_TRY(index < c.params() ? c.checkpoint->read_model(spec.name, bytes) : c.checkpoint->read_optimizer(spec.name, bytes));
+  return bytes;
+}
+
+Result<Digest> digest_of_params(weft_checkpoint& c) {
+  std::vector<size_t> order(c.params());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return c.name(a) < c.name(b); });
+  Hasher all;
+  for (size_t i : order) {
+    WEFT_TRY_ASSIGN(const std::vector<std::byte> bytes, tensor_bytes(c, i));
+    all.bytes(c.name(i).c_str(), c.name(i).size() + 1).digest(hash_bytes(bytes.data(), bytes.size()));
+  }
+  return all.finish();
+}
+
+}  // namespace
+
+weft_status weft_run_save(weft_run* run, const weft_save_config* config, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(run, "run"));
+    WEFT_TRY(require(config, "config"));
+    weft_save_config c;
+    WEFT_TRY(read_config(config, "weft_save_config", c));
+    WEFT_TRY(require_name(c.directory, "weft_save_config.directory"));
+    if (c.n_options) WEFT_TRY(require(c.options, "weft_save_config.options"));
+    WEFT_TRY(check_idle(*run));
+    Manifest manifest;
+    manifest.weft = weft_version();
+    if (c.model) manifest.model = c.model;
+    for (uint32_t i = 0; i < c.n_options; ++i) {
+      WEFT_TRY(require_name(c.options[i].key, "a key in weft_save_config.options"));
+      WEFT_TRY(require_name(c.options[i].value, "a value in weft_save_config.options"));
+      manifest.options[c.options[i].key] = c.options[i].value;
+    }
+    auto saved = save_run(*run->run, c.directory, std::move(manifest));
+    return saved.ok() ? Status() : saved.status();
+  });
+}
+
+weft_status weft_checkpoint_open(const char* path, weft_checkpoint** out, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require_name(path, "path"));
+    WEFT_TRY(require(out, "out"));
+    auto opened = std::make_unique<weft_checkpoint>();
+    if (is_file(path)) {
+      WEFT_TRY_ASSIGN(opened->file, SafetensorsFile::open(path));
+    } else {
+      WEFT_TRY_ASSIGN(opened->checkpoint, Checkpoint::open(path));
+      for (const auto& [key, value] : opened->checkpoint->manifest().options) opened->options.push_back({key.c_str(), value.c_str()});
+    }
+    *out = opened.release();
+    return {};
+  });
+}
+
+void weft_checkpoint_free(weft_checkpoint* checkpoint) { delete checkpoint; }
+
+weft_status weft_checkpoint_describe(const weft_checkpoint* checkpoint, weft_checkpoint_info* info) {
+  return guard(nullptr, [&]() -> Status {
+    WEFT_TRY(require(checkpoint, "checkpoint"));
+    WEFT_TRY(require(info, "info"));
+    WEFT_TRY(check_result_size(info->size, sizeof *info, "weft_checkpoint_info"));
+    const uint32_t size = info->size;
+    *info = weft_checkpoint_info{};
+    info->size = size;
+    info->weights_only = checkpoint->file.has_value();
+    info->path = checkpoint->path().c_str();
+    info->n_params = static_cast<uint32_t>(checkpoint->params());
+    info->n_states = static_cast<uint32_t>(checkpoint->states());
+    if (!checkpoint->checkpoint) return {};
+    const Manifest& manifest = checkpoint->checkpoint->manifest();
+    info->model = manifest.model.c_str();
+    info->seed = manifest.seed;
+    info->step = manifest.step;
+    info->options = checkpoint->options.data();
+    info->n_options = static_cast<uint32_t>(checkpoint->options.size());
+    if (const std::string& warning = checkpoint->checkpoint->warning(); !warning.empty()) info->warning = warning.c_str();
+    return {};
+  });
+}
+
+const char* weft_checkpoint_tensor(const weft_checkpoint* c, uint32_t index, weft_desc* desc, const char** dtype) {
+  if (desc) *desc = {};
+  if (!c || index >= c->params() + c->states()) return nullptr;
+  if (!c->file) {
+    if (desc) *desc = from_desc(c->spec(index).desc);
+    if (dtype) *dtype = c->spec(index).desc.dtype == DType::i32 ? "I32" : "F32";
+    return c->spec(index).name.c_str();
+  }
+  const SafetensorsEntry& entry = c->file->entries()[index];
+  const auto spec = entry.spec();
+  if (desc) {
+    *desc = from_desc({spec.ok() ? spec.value().desc.dtype : DType::f32, entry.shape});
+    if (!spec.ok()) desc->dtype = 0;
+  }
+  if (dtype) *dtype = entry.dtype.c_str();
+  return entry.name.c_str();
+}
+
+weft_status weft_checkpoint_digest(weft_checkpoint* checkpoint, int64_t index, char digest[33], weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(checkpoint, "checkpoint"));
+    WEFT_TRY(require(digest, "digest"));
+    const auto tensors = static_cast<int64_t>(checkpoint->params() + checkpoint->states());
+    if (index < -1 || index >= tensors) return Status(Code::invalid, cat("index is ", index, ", expected -1 to ", tensors - 1));
+    Digest value;
+    if (index < 0) {
+      WEFT_TRY_ASSIGN(value, digest_of_params(*checkpoint));
+    } else {
+      WEFT_TRY_ASSIGN(const std::vector<std::byte> bytes, tensor_bytes(*checkpoint, static_cast<size_t>(index)));
+      value = hash_bytes(bytes.data(), bytes.size());
+    }
+    std::memcpy(digest, value.hex().c_str(), 33);
+    return {};
+  });
+}
+
+weft_status weft_checkpoint_export(weft_checkpoint* checkpoint, const char* path, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(checkpoint, "checkpoint"));
+    WEFT_TRY(require_name(path, "path"));
+    if (!checkpoint->checkpoint) return Status(Code::invalid, cat("'", checkpoint->path(), "' is a safetensors file already"));
+    Checkpoint& from = *checkpoint->checkpoint;
+    WEFT_TRY_ASSIGN(SafetensorsWriter writer, SafetensorsWriter::create(path, from.model(), {{"format", "pt"}}));
+    std::vector<std::byte> bytes;
+    for (const SafetensorsEntry& entry : writer.order()) {
+      bytes.resize(entry.end - entry.begin);
+      WEFT_TRY(from.read_model(entry.name, bytes));
+      WEFT_TRY(writer.write(entry.name, bytes));
+    }
+    auto written = writer.finish();
+    return written.ok() ? Status() : written.status();
+  });
+}
+
+weft_status weft_run_load(weft_run* run, weft_checkpoint* checkpoint, uint32_t what, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(run, "run"));
+    WEFT_TRY(require(checkpoint, "checkpoint"));
+    WEFT_TRY(check_idle(*run));
+    if (what > WEFT_LOAD_WEIGHTS) return Status(Code::invalid, cat("what is ", what, ", expected WEFT_LOAD_ALL or WEFT_LOAD_WEIGHTS"));
+    if (checkpoint->file && what == WEFT_LOAD_ALL)
+      return Status(Code::invalid, cat("'", checkpoint->path(), "' holds weights alone; a run can be started from it, not resumed"));
+    if (checkpoint->file) return load_weights(*run->run, *checkpoint->file);
+    return what == WEFT_LOAD_ALL ? load_run(*run->run, *checkpoint->checkpoint) : load_weights(*run->run, *checkpoint->checkpoint);
+  });
+}

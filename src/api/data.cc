@@ -1,0 +1,149 @@
+// Training data of the presets: windows of a token file, or samples drawn from the seed.
+#include <algorithm>
+#include <optional>
+
+#include "api/handles.h"
+#include "base/rng.h"
+#include "io/tokens.h"
+
+using namespace weft;
+using namespace weft::api;
+
+struct weft_data {
+  int64_t vocabulary = 0, seq_len = 0, width = 0;
+  std::optional<Samples> train;
+  std::optional<TokenFile> eval_file;   // otherwise the held-out end of `train`
+};
+
+namespace {
+
+constexpr int64_t kSyntheticWindows = 64;
+// A step that no training step has, so that what is held out is not trained on.
+constexpr uint64_t kHeldOut = ~uint64_t{0};
+
+Result<weft_data_config> check_data(const weft_data_config* config) {
+  weft_data_config c;
+  WEFT_TRY(require(config, "config"));
+  WEFT_TRY(read_config(config, "weft_data_config", c));
+  const bool tokens = c.vocabulary > 0 && c.seq_len > 0, rows = c.width > 0;
+  if (c.vocabulary < 0 || c.seq_len < 0 || c.width < 0 || (!tokens && !rows))
+    return Status(Code::invalid, cat("weft_data_config: vocabulary is ", c.vocabulary, ", seq_len ", c.seq_len, ", width ", c.width,
+                                     "; expected vocabulary and seq_len, or width"));
+  if (!(c.eval_share >= 0 && c.eval_share < 1))
+    return Status(Code::invalid, cat("weft_data_config.eval_share is ", c.eval_share, ", expected 0 or more and less than 1"));
+  if (c.path && !tokens) return Status(Code::invalid, cat("data '", c.path, "': this model takes no tokens; its data is synthetic"));
+  if (c.eval_path && !c.path) return Status(Code::invalid, cat("held-out data '", c.eval_path, "' needs training data from a file"));
+  return c;
+}
+
+// The tensors of one call: same number of samples, and the shape that the data has.
+Result<int64_t> check_pair(const weft_data& data, const weft_tensor* x, const weft_tensor* target) {
+  WEFT_TRY(require(x, "x"));
+  WEFT_TRY(require(target, "target"));
+  const bool tokens = data.vocabulary > 0;
+  const Desc expected{tokens ? DType::i32 : DType::f32, {x->desc.shape[0], tokens ? data.seq_len : data.width}};
+  for (const weft_tensor* t : {x, target})
+    if (!(t->desc == expected)) return Status(Code::invalid, cat("the data is ", expected.text(), ", a tensor ", t->desc.text()));
+  return expected.shape[0];
+}
+
+// Rows: x is drawn from N(0, 1), its target is x moved by one column, without what is negative: a network of ReLUs can learn it.
+void draw_row(const Stream& stream, uint64_t sample, int64_t width, float* x, float* target) {
+  const uint64_t pairs = static_cast<uint64_t>(width + 1) / 2;
+  for (int64_t i = 0; i < width; i += 2) {
+    const auto two = stream.normal(sample * pairs + static_cast<uint64_t>(i / 2));
+    x[i] = static_cast<float>(two[0]);
+    if (i + 1 < width) x[i + 1] = static_cast<float>(two[1]);
+  }
+  for (int64_t i = 0; i < width; ++i) target[i] = std::max(x[(i + 1) % width], 0.0f);
+}
+
+// Tokens: counting up from a drawn id in drawn steps of 1 to 8.
+void draw_tokens(const Stream& stream, uint64_t sample, int64_t vocabulary, int64_t length, int32_t* tokens, int32_t* targets) {
+  int64_t id = static_cast<int64_t>(stream.below(2 * sample, static_cast<uint64_t>(vocabulary)));
+  const int64_t stride = 1 + static_cast<int64_t>(stream.below(2 * sample + 1, 8));
+  for (int64_t i = 0; i <= length; ++i, id = (id + stride) % vocabulary) {
+    if (i < length) tokens[i] = static_cast<int32_t>(id);
+    if (i > 0) targets[i - 1] = static_cast<int32_t>(id);
+  }
+}
+
+// Samples from `first` on of the synthetic data of a step.
+void draw(const weft_data& data, uint64_t seed, uint64_t step, int64_t first, int64_t samples, weft_tensor& x, weft_tensor& target) {
+  const Stream stream = Stream::data(seed, step);
+  for (int64_t j = 0; j < samples; ++j) {
+    const uint64_t sample = static_cast<uint64_t>(first + j);
+    if (data.vocabulary)
+      draw_tokens(stream, sample, data.vocabulary, data.seq_len, static_cast<int32_t*>(x.data) + j * data.seq_len,
+                  static_cast<int32_t*>(target.data) + j * data.seq_len);
+    else
+      draw_row(stream, sample, data.width, static_cast<float*>(x.data) + j * data.width, static_cast<float*>(target.data) + j * data.width);
+  }
+}
+
+int64_t eval_windows(const weft_data& data) {
+  if (data.eval_file) return (data.eval_file->size() - 1) / data.seq_len;
+  return data.train ? data.train->evaluations() : kSyntheticWindows;
+}
+
+}  // namespace
+
+weft_status weft_data_open(const weft_data_config* config, weft_data** out, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(out, "out"));
+    WEFT_TRY_ASSIGN(const weft_data_config c, check_data(config));
+    auto data = std::make_unique<weft_data>();
+    data->vocabulary = c.seq_len > 0 ? c.vocabulary : 0;
+    data->seq_len = c.seq_len;
+    data->width = c.width;
+    if (c.path) {
+      WEFT_TRY_ASSIGN(TokenFile file, TokenFile::open(c.path, c.vocabulary));
+      WEFT_TRY_ASSIGN(data->train, Samples::make(std::move(file), c.seq_len, c.eval_path ? 0 : c.eval_share));
+    }
+    if (c.eval_path) {
+      WEFT_TRY_ASSIGN(data->eval_file, TokenFile::open(c.eval_path, c.vocabulary));
+      if (eval_windows(*data) < 1)
+        return Status(Code::data, cat("'", c.eval_path, "' has ", data->eval_file->size(), " tokens, a window needs ", c.seq_len + 1));
+    }
+    *out = data.release();
+    return {};
+  });
+}
+
+void weft_data_free(weft_data* data) { delete data; }
+
+weft_status weft_data_sample(const weft_data* data, uint64_t seed, uint64_t step, weft_tensor* x, weft_tensor* target, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(data, "data"));
+    WEFT_TRY_ASSIGN(const int64_t samples, check_pair(*data, x, target));
+    if (!data->train) return draw(*data, seed, step, 0, samples, *x, *target), Status();
+    for (int64_t j = 0; j < samples; ++j)
+      WEFT_TRY(data->train->training(seed, step, static_cast<uint64_t>(j), static_cast<int32_t*>(x->data) + j * data->seq_len,
+                                     static_cast<int32_t*>(target->data) + j * data->seq_len));
+    return {};
+  });
+}
+
+int64_t weft_data_eval_windows(const weft_data* data) { return data ? eval_windows(*data) : 0; }
+
+weft_status weft_data_eval(const weft_data* data, int64_t first, weft_tensor* x, weft_tensor* target, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(data, "data"));
+    WEFT_TRY_ASSIGN(const int64_t samples, check_pair(*data, x, target));
+    if (first < 0 || first > eval_windows(*data) - samples)
+      return Status(Code::invalid, cat("held-out windows ", first, " to ", first + samples - 1, " are asked for, there are ", eval_windows(*data)));
+    if (!data->train) return draw(*data, 0, kHeldOut, first, samples, *x, *target), Status();
+    std::vector<int32_t> window(static_cast<size_t>(data->seq_len) + 1);
+    for (int64_t j = 0; j < samples; ++j) {
+      int32_t *tokens = static_cast<int32_t*>(x->data) + j * data->seq_len, *targets = static_cast<int32_t*>(target->data) + j * data->seq_len;
+      if (!data->eval_file) {
+        WEFT_TRY(data->train->evaluation(first + j, tokens, targets));
+        continue;
+      }
+      WEFT_TRY(data->eval_file->window((first + j) * data->seq_len, data->seq_len + 1, window.data()));
+      std::copy(window.begin(), window.end() - 1, tokens);
+      std::copy(window.begin() + 1, window.end(), targets);
+    }
+    return {};
+  });
+}

@@ -1,0 +1,25 @@
+// What stands behind weft_run.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "api/handles.h"
+
+struct weft_run {
+  std::unique_ptr<weft::Run> run;
+  // Of the event polled last.
+  std::vector<std::unique_ptr<weft_tensor>> outputs;
+  std::vector<weft_tensor*> output_pointers;
+  std::vector<int32_t> output_edges;
+  std::string text;
+};
+
+namespace weft::api {
+
+inline Status check_idle(const weft_run& run) {
+  return run.run->idle() ? Status() : Status(Code::state, "steps are under way; poll their final events first");
+}
+
+}  // namespace weft::api
