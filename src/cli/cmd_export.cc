@@ -1,0 +1,26 @@
+// weft export
+#include "cli/command.h"
+#include "cli/console.h"
+#include "cli/setup.h"
+
+namespace weft::cli {
+
+Action add_export(CLI::App& app) {
+  struct Options {
+    std::string checkpoint, file;
+  };
+  auto o = std::make_shared<Options>();
+  app.add_option("CHECKPOINT", o->checkpoint, "A checkpoint, or a directory of them: then the latest")->required();
+  app.add_option("FILE", o->file, "The safetensors file to write")->required();
+  return [o]() -> Outcome {
+    weft_error err = WEFT_ERROR_INIT;
+    CheckpointPtr checkpoint;
+    weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
+    CLI_TRY(open_checkpoint("export", o->checkpoint, checkpoint, info));
+    CLI_CALL(weft_checkpoint_export(checkpoint.get(), o->file.c_str(), &err));
+    print_line(o->file + ": " + std::to_string(info.n_params) + " tensors of step " + std::to_string(info.step));
+    return {};
+  };
+}
+
+}  // namespace weft::cli

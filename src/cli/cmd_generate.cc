@@ -1,0 +1,157 @@
+// weft generate
+#include <algorithm>
+
+#include "cli/command.h"
+#include "cli/console.h"
+#include "cli/launch.h"
+#include "cli/sampling.h"
+#include "cli/setup.h"
+#include "cli/signals.h"
+
+namespace weft::cli {
+
+namespace {
+
+struct Options {
+  std::string checkpoint;
+  std::vector<std::string> prompts;
+  uint64_t tokens = 100;
+  LaunchOptions launch;
+  Sampling sampling;
+  bool json = false;
+};
+
+// Texts that grow token by token. All are computed in one window of fixed length, filled up at its end: attention is causal, so what
+// follows a position cannot reach it.
+class Generator {
+ public:
+  explicit Generator(const Options& options) : options_(options) {}
+
+  Outcome prepare();
+  Outcome run();
+
+ private:
+  Outcome step(uint64_t position);
+  void print();
+
+  const Options& options_;
+  Built built_;
+  RunPtr run_;
+  TensorPtr inputs_[2];
+  std::vector<std::vector<int32_t>> texts_;
+  std::vector<int32_t> order_;
+};
+
+Outcome Generator::prepare() {
+  ModelOptions model;
+  model.model = options_.checkpoint;
+  CLI_TRY(build_model(model, options_.launch.ranks, built_));
+  if (!built_.checkpoint) return {kBadInput, "'" + options_.checkpoint + "' is a model without weights, expected a checkpoint", ""};
+  if (!built_.info.tokens || built_.info.vocabulary != 256)
+    return {kBadInput, "texts are bytes, and the model " + std::string(built_.info.text) + " has no vocabulary of 256", ""};
+  size_t longest = 0;
+  for (const std::string& prompt : options_.prompts) {
+    texts_.emplace_back();
+    for (char c : prompt) texts_.back().push_back(static_cast<unsigned char>(c));
+    if (prompt.empty()) return {kBadInput, "a prompt is empty; a text needs something to begin with", ""};
+    longest = std::max(longest, prompt.size());
+  }
+  // No longer than needed: the window's length decides how much is computed.
+  model.seq_len = std::min<int64_t>(built_.info.context, static_cast<int64_t>(std::min<uint64_t>(longest + options_.tokens, uint64_t{1} << 30)));
+  Built window;
+  CLI_TRY(build_model(model, options_.launch.ranks, window));
+  built_ = std::move(window);
+  PlanOptions plan;
+  plan.ranks = options_.launch.ranks;
+  plan.micro_batches = static_cast<uint32_t>(texts_.size());
+  plan.micro_batch_size = 1;
+  OptimizerOptions optimizer;
+  optimizer.rule = "sgd";   // keeps no state
+  CLI_TRY(build_plan(plan, optimizer, 1, built_));
+  CLI_TRY(make_inputs(built_.info, static_cast<int64_t>(texts_.size()), inputs_));
+  CLI_TRY(launch(built_.plan.get(), options_.launch, run_));
+  weft_error err = WEFT_ERROR_INIT;
+  CLI_CALL(weft_run_load(run_.get(), built_.checkpoint.get(), WEFT_LOAD_WEIGHTS, &err));
+  return {};
+}
+
+// One more token for every text. A text that is longer than the window is seen through its end.
+Outcome Generator::step(uint64_t position) {
+  const size_t length = static_cast<size_t>(built_.info.seq_len), vocabulary = static_cast<size_t>(built_.info.vocabulary);
+  auto* tokens = static_cast<int32_t*>(weft_tensor_data(inputs_[0].get()));
+  std::fill_n(tokens, texts_.size() * length, 0);
+  for (size_t i = 0; i < texts_.size(); ++i) {
+    const size_t seen = std::min(length, texts_[i].size());
+    std::copy(texts_[i].end() - static_cast<std::ptrdiff_t>(seen), texts_[i].end(), tokens + i * length);
+  }
+  weft_error err = WEFT_ERROR_INIT;
+  weft_tensor* const inputs[2] = {inputs_[0].get(), nullptr};
+  CLI_CALL(weft_run_submit(run_.get(), inputs, 2, WEFT_FORWARD, position, &err));
+  std::vector<int32_t> next(texts_.size());
+  for (;;) {
+    weft_event event = WEFT_EVENT_INIT;
+    const weft_status got = weft_run_poll(run_.get(), &event, -1);
+    if (got < 0) return failed(got, err);
+    if (got == 0 || event.kind == WEFT_EVENT_DONE) break;
+    if (event.kind == WEFT_EVENT_ERROR) return {failed(event.status, err).exit, event.text ? event.text : "the run failed", ""};
+    if (event.kind != WEFT_EVENT_MICRO_BATCH || event.n_outputs < 1) continue;
+    const size_t i = event.micro_batch, last = std::min(length, texts_[i].size()) - 1;
+    const auto* logits = static_cast<const float*>(weft_tensor_data(event.outputs[0])) + last * vocabulary;
+    next[i] = sample(options_.sampling, {logits, vocabulary}, i, position, order_);
+  }
+  for (size_t i = 0; i < texts_.size(); ++i) texts_[i].push_back(next[i]);
+  return {};
+}
+
+void Generator::print() {
+  for (size_t i = 0; i < texts_.size(); ++i) {
+    std::string text;
+    for (int32_t token : texts_[i]) text += static_cast<char>(token);
+    if (options_.json) {
+      const std::vector<int32_t> made(texts_[i].begin() + static_cast<std::ptrdiff_t>(options_.prompts[i].size()), texts_[i].end());
+      print_line(JsonObject().add("prompt", options_.prompts[i]).add("text", text).add("tokens", made).text());
+    } else {
+      print_line(text);
+      if (i + 1 < texts_.size()) print_line("");
+    }
+  }
+}
+
+Outcome Generator::run() {
+  for (uint64_t position = 0; position < options_.tokens && !stop_signal(); ++position) CLI_TRY(step(position));
+  print();
+  return {stop_signal() ? 128 + stop_signal() : kDone, "", ""};
+}
+
+}  // namespace
+
+Action add_generate(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  app.add_option("CHECKPOINT", o->checkpoint, "A checkpoint, or a directory of them: then the latest")->required();
+  app.add_option("--prompt", o->prompts, "Texts to continue, as bytes")->required()->type_name("TEXT...")->allow_extra_args();
+  app.add_option("--tokens", o->tokens, "Tokens to add to each")->type_name("N")->capture_default_str();
+  app.add_option("--ranks,--stages", o->launch.ranks, "Pipeline ranks; the output is the same for any number")
+      ->type_name("P")
+      ->capture_default_str()
+      ->check(CLI::Range(1u, 4096u));
+  app.add_option("--threads", o->launch.threads, "Compute threads per rank; 0: everything on one thread")
+      ->type_name("N")
+      ->capture_default_str()
+      ->check(CLI::Range(0u, 4096u));
+  app.add_flag("--in-process", o->launch.in_process, "All ranks in this process");
+  app.add_option("--temperature", o->sampling.temperature, "How freely to choose; 0: the most likely token always")
+      ->type_name("X")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--top-k", o->sampling.top_k, "Choose among the K most likely tokens; 0: among all")->type_name("K")->capture_default_str();
+  app.add_option("--seed", o->sampling.seed, "Seed of the choices")->type_name("N")->capture_default_str();
+  app.add_flag("--json", o->json, "One JSON object per text instead of text");
+  return [o]() -> Outcome {
+    watch_signals();
+    Generator generator(*o);
+    CLI_TRY(generator.prepare());
+    return generator.run();
+  };
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,84 @@
+// weft inspect
+#include "cli/command.h"
+#include "cli/console.h"
+#include "cli/setup.h"
+
+namespace weft::cli {
+
+namespace {
+
+struct Options {
+  std::string path;
+  bool json = false, digests = false;
+};
+
+std::string shape_text(const weft_desc& desc) {
+  std::string out = "[";
+  for (uint32_t i = 0; i < desc.rank; ++i) out += (i ? "," : "") + std::to_string(desc.dims[i]);
+  return out + "]";
+}
+
+// The tensors from `first` on as JSON objects, or as lines of text.
+Outcome list_tensors(weft_checkpoint* checkpoint, uint32_t first, uint32_t n, const Options& o, std::vector<JsonObject>& objects) {
+  weft_error err = WEFT_ERROR_INIT;
+  for (uint32_t i = first; i < first + n; ++i) {
+    weft_desc desc;
+    const char* dtype = nullptr;
+    const char* name = weft_checkpoint_tensor(checkpoint, i, &desc, &dtype);
+    char digest[33] = {};
+    if (o.digests) CLI_CALL(weft_checkpoint_digest(checkpoint, i, digest, &err));
+    if (!o.json) {
+      print_line("  " + std::string(name) + "  " + dtype + shape_text(desc) + (o.digests ? std::string("  ") + digest : ""));
+      continue;
+    }
+    JsonObject object;
+    object.add("name", name).add("dtype", dtype).add("shape", std::vector<int64_t>(desc.dims, desc.dims + desc.rank));
+    if (o.digests) object.add("digest", digest);
+    objects.push_back(object);
+  }
+  return {};
+}
+
+Outcome inspect(const Options& o) {
+  weft_error err = WEFT_ERROR_INIT;
+  CheckpointPtr checkpoint;
+  weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
+  CLI_TRY(open_checkpoint("inspect", o.path, checkpoint, info));
+  char digest[33] = {};
+  CLI_CALL(weft_checkpoint_digest(checkpoint.get(), -1, digest, &err));
+  std::vector<JsonObject> params, states;
+  if (!o.json) {
+    print_line(info.path);
+    if (!info.weights_only) {
+      print_line("model " + std::string(info.model) + ", step " + std::to_string(info.step) + ", seed " + std::to_string(info.seed));
+      for (uint32_t i = 0; i < info.n_options; ++i) print_line("  --" + std::string(info.options[i].key) + " " + info.options[i].value);
+    }
+    print_line("digest " + std::string(digest));
+    print_line(std::to_string(info.n_params) + " parameters");
+  }
+  CLI_TRY(list_tensors(checkpoint.get(), 0, info.n_params, o, params));
+  if (!o.json && info.n_states) print_line(std::to_string(info.n_states) + " tensors of optimizer state");
+  CLI_TRY(list_tensors(checkpoint.get(), info.n_params, info.n_states, o, states));
+  if (!o.json) return {};
+  JsonObject object;
+  object.add("path", info.path);
+  if (!info.weights_only) {
+    JsonObject options;
+    for (uint32_t i = 0; i < info.n_options; ++i) options.add(info.options[i].key, info.options[i].value);
+    object.add("model", info.model).add("step", info.step).add("seed", info.seed).add("options", options);
+  }
+  print_line(object.add("digest", digest).add("parameters", params).add("optimizer", states).text());
+  return {};
+}
+
+}  // namespace
+
+Action add_inspect(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  app.add_option("PATH", o->path, "A checkpoint, a directory of them (then the latest), or a safetensors file")->required();
+  app.add_flag("--digests", o->digests, "Show the digest of each tensor as well");
+  app.add_flag("--json", o->json, "One JSON object instead of text");
+  return [o] { return inspect(*o); };
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,82 @@
+// weft train
+#include <filesystem>
+
+#include "cli/command.h"
+#include "cli/signals.h"
+#include "cli/trainer.h"
+
+namespace weft::cli {
+
+namespace {
+
+struct Train {
+  explicit Train(CLI::App& app) : settings(app) {}
+  Settings settings;
+  TrainOptions options;
+
+  Outcome run();
+  Outcome resume(CheckpointPtr& checkpoint);
+};
+
+// What the command line does not say, the checkpoint does.
+Outcome Train::resume(CheckpointPtr& checkpoint) {
+  weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
+  CLI_TRY(open_checkpoint("train", options.resume, checkpoint, info));
+  if (info.weights_only) return {kBadInput, "'" + options.resume + "' holds weights alone; there is nothing to resume", "start from them with --init"};
+  std::vector<std::pair<std::string, std::string>> texts;
+  for (uint32_t i = 0; i < info.n_options; ++i) texts.emplace_back(info.options[i].key, info.options[i].value);
+  CLI_TRY(settings.restore(texts));
+  if (options.model.model.empty()) {
+    options.model.model = info.model;
+  } else {
+    Built asked;
+    CLI_TRY(build_model(options.model, options.plan.ranks, asked));
+    if (std::string(asked.info.text) != info.model)
+      return {kBadInput, "the checkpoint is of model " + std::string(info.model) + ", not of " + asked.info.text, "leave MODEL out to resume"};
+  }
+  // A directory of checkpoints goes on where it is; a single one is left as it is.
+  std::error_code ignored;
+  if (options.checkpoint.empty() && std::filesystem::exists(std::filesystem::path(options.resume) / "latest", ignored)) options.checkpoint = options.resume;
+  return {};
+}
+
+Outcome Train::run() {
+  CheckpointPtr checkpoint;
+  if (!options.resume.empty()) CLI_TRY(resume(checkpoint));
+  if (options.model.model.empty()) return {kUsage, "MODEL is missing", "for example: weft train gpt-nano --data book.txt"};
+  options.launch.ranks = options.plan.ranks;
+  watch_signals();
+  Trainer trainer(options, settings.texts());
+  CLI_TRY(trainer.prepare(checkpoint.get()));
+  return trainer.run();
+}
+
+void add_run_options(CLI::App& app, Settings& settings, TrainOptions& o) {
+  settings.add("--data", o.data, "File of tokens (bytes; NAME.u16, NAME.u32: ids), or 'synthetic': drawn from the seed")->type_name("FILE");
+  settings.add("--steps", o.steps, "Train until this many steps were made, those before --resume included")->type_name("N");
+  settings.add("--eval", o.eval, "Held-out data: a file, or a share of --data such as 0.1")->type_name("FILE|SHARE");
+  settings.add("--eval-every", o.eval_every, "Evaluate at the start and every N steps; 0: at the end alone")->type_name("N");
+  settings.add("--checkpoint-every", o.checkpoint_every, "Save every N steps and at the end; 0: at the end alone")->type_name("N");
+  settings.add("--threads", o.launch.threads, "Compute threads per rank; 0: everything on one thread")->type_name("N")->check(CLI::Range(0u, 4096u));
+  app.add_option("--checkpoint", o.checkpoint, "Save checkpoints into this directory; with --resume DIR, that directory is the default")->type_name("DIR");
+  app.add_option("--resume", o.resume, "Go on from a checkpoint, or from the latest in a directory; its settings are the defaults")->type_name("DIR");
+  app.add_option("--init", o.init, "Start from these weights, by name")->type_name("FILE")->excludes("--resume");
+  app.add_flag("--in-process", o.launch.in_process, "All ranks in this process");
+  app.add_flag("--json", o.json, "One JSON object per line instead of text");
+  app.add_flag("-q,--quiet", o.quiet, "No progress on standard error");
+}
+
+}  // namespace
+
+Action add_train(CLI::App& app) {
+  auto train = std::make_shared<Train>(app);
+  TrainOptions& o = train->options;
+  app.add_option("MODEL", o.model.model, "NAME[:key=value,...] (mlp, gpt-nano, gpt2), or a checkpoint whose weights to start from");
+  add_run_options(app, train->settings, o);
+  add_model_options(train->settings, o.model);
+  add_plan_options(train->settings, o.plan);
+  add_optimizer_options(train->settings, o.optimizer);
+  return [train] { return train->run(); };
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,73 @@
+#include "cli/console.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+
+namespace weft::cli {
+
+namespace {
+
+// Of this process's standard output, of which there is one.
+bool g_closed = false, g_failed = false;
+
+bool write_all(int fd, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t n = write(fd, text.data(), text.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return false;
+    text.remove_prefix(static_cast<size_t>(n));
+  }
+  return true;
+}
+
+bool is_terminal() {
+  const char* term = std::getenv("TERM");
+  return isatty(STDERR_FILENO) == 1 && term && std::string_view(term) != "dumb";
+}
+
+}  // namespace
+
+bool print_text(std::string_view text) {
+  if (g_closed || g_failed) return false;
+  if (write_all(STDOUT_FILENO, text)) return true;
+  (errno == EPIPE ? g_closed : g_failed) = true;
+  return false;
+}
+
+bool print_line(std::string_view line) { return print_text(std::string(line) + "\n"); }
+bool stdout_closed() { return g_closed; }
+bool stdout_failed() { return g_failed; }
+
+void complain(std::string_view command, std::string_view text, std::string_view hint) {
+  std::string out = "weft: ";
+  if (!command.empty()) (out += command) += ": ";
+  (out += text) += "\n";
+  if (!hint.empty()) (out += hint) += "\n";
+  write_all(STDERR_FILENO, out);
+}
+
+Progress::Progress(bool silent) : silent_(silent), terminal_(is_terminal()) {}
+
+void Progress::show(std::string_view line) {
+  const auto now = Clock::now();
+  if (silent_ || (any_ && now - last_ < (terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(10000)))) return;
+  any_ = true;
+  last_ = now;
+  shown_ = terminal_;
+  write_all(STDERR_FILENO, terminal_ ? "\r" + std::string(line) + "\x1b[K" : std::string(line) + "\n");
+}
+
+void Progress::note(std::string_view line) {
+  clear();
+  if (!silent_) write_all(STDERR_FILENO, std::string(line) + "\n");
+}
+
+void Progress::clear() {
+  if (shown_) write_all(STDERR_FILENO, "\r\x1b[K");
+  shown_ = false;
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,36 @@
+// The terminal: results go to standard output, everything else to standard error.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <string_view>
+
+namespace weft::cli {
+
+// One line, flushed. False once nobody reads any more; then standard output stays silent.
+bool print_line(std::string_view line);
+bool print_text(std::string_view text);   // as it is
+bool stdout_closed();                     // nobody reads: no fault, but a reason to stop
+bool stdout_failed();                     // it could not be written: the disk is full, for example
+
+// "weft: command: text", and a hint on a line of its own.
+void complain(std::string_view command, std::string_view text, std::string_view hint = "");
+
+// A line on standard error that tells how far something is. On a terminal it is rewritten in place, at most ten times a second;
+// elsewhere a line appears now and then.
+class Progress {
+ public:
+  explicit Progress(bool silent);
+  ~Progress() { clear(); }
+  void show(std::string_view line);
+  void note(std::string_view line);   // a line that stays
+  void clear();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  const bool silent_, terminal_;
+  bool shown_ = false, any_ = false;
+  Clock::time_point last_;
+};
+
+}  // namespace weft::cli

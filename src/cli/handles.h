@@ -1,0 +1,40 @@
+// The library's objects with one owner each.
+#pragma once
+
+#include <memory>
+
+#include "weft.h"
+
+namespace weft::cli {
+
+template <auto Free>
+struct Freer {
+  template <typename T>
+  void operator()(T* object) const { Free(object); }
+};
+
+using ModelPtr = std::unique_ptr<weft_model, Freer<weft_model_free>>;
+using PlanPtr = std::unique_ptr<weft_plan, Freer<weft_plan_free>>;
+using RunPtr = std::unique_ptr<weft_run, Freer<weft_run_free>>;
+using DataPtr = std::unique_ptr<weft_data, Freer<weft_data_free>>;
+using CheckpointPtr = std::unique_ptr<weft_checkpoint, Freer<weft_checkpoint_free>>;
+using TensorPtr = std::unique_ptr<weft_tensor, Freer<weft_tensor_unref>>;
+
+// Hands the address to a function that makes an object: make(..., Out(ptr), &err).
+template <typename Ptr>
+class Out {
+ public:
+  explicit Out(Ptr& to) : to_(to) {}
+  ~Out() {
+    if (made_) to_.reset(made_);
+  }
+  Out(const Out&) = delete;
+  Out& operator=(const Out&) = delete;
+  operator typename Ptr::pointer*() { return &made_; }
+
+ private:
+  Ptr& to_;
+  typename Ptr::pointer made_ = nullptr;
+};
+
+}  // namespace weft::cli

@@ -1,0 +1,116 @@
+#include "cli/setup.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "cli/console.h"
+
+namespace weft::cli {
+
+namespace {
+
+std::vector<std::string> split(const std::string& list) {
+  std::vector<std::string> out;
+  for (size_t begin = 0; begin < list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    if (end > begin) out.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return out;
+}
+
+CLI::Range at_least_one() { return CLI::Range(uint32_t{1}, uint32_t{1} << 20); }
+
+}  // namespace
+
+void add_model_options(Settings& settings, ModelOptions& options) {
+  settings.add("--seq-len", options.seq_len, "Tokens per sample; 0: the model's whole context")->type_name("N");
+  settings.add("--dropout", options.dropout, "Probability of dropout; -1: what MODEL says")->type_name("P");
+}
+
+void add_plan_options(Settings& settings, PlanOptions& options) {
+  settings.add("--ranks,--stages", options.ranks, "Pipeline ranks, one stage each")->type_name("P")->check(at_least_one());
+  settings.add("--schedule", options.schedule, "Order of actions: 1f1b or gpipe")->type_name("NAME")->check(CLI::IsMember({"1f1b", "gpipe"}));
+  settings.add("--micro-batches", options.micro_batches, "Micro-batches per step")->type_name("M")->check(at_least_one());
+  settings.add("--micro-batch-size", options.micro_batch_size, "Samples per micro-batch")->type_name("N")->check(at_least_one());
+  settings.add("--partition", options.partition, "How stages are cut: cost (equal work) or uniform (equal numbers of nodes)")
+      ->type_name("HOW")
+      ->check(CLI::IsMember({"cost", "uniform"}));
+  settings.add("--cut", options.cut, "First node, or group of nodes, of each stage after the first; replaces --partition")->type_name("NAME,...");
+  settings.add("--seed", options.seed, "Seed of first values, data and dropout")->type_name("N");
+}
+
+void add_optimizer_options(Settings& settings, OptimizerOptions& options) {
+  settings.add("--optimizer", options.rule, "Update rule: adamw, adam or sgd")->type_name("RULE")->check(CLI::IsMember({"adamw", "adam", "sgd"}));
+  settings.add("--lr", options.rate, "Learning rate")->type_name("X")->check(CLI::PositiveNumber);
+  settings.add("--lr-schedule", options.curve, "Learning rate over time: constant, or cosine down to 0 at the last step")
+      ->type_name("CURVE")
+      ->check(CLI::IsMember({"constant", "cosine"}));
+  settings.add("--warmup", options.warmup, "Steps of linear warm-up of the learning rate")->type_name("N");
+  settings.add("--weight-decay", options.weight_decay, "Weight decay, of matrices alone")->type_name("X")->check(CLI::NonNegativeNumber);
+  settings.add("--clip", options.clip, "Clip gradients to this global norm; 0: never")->type_name("X")->check(CLI::NonNegativeNumber);
+}
+
+Outcome open_checkpoint(const std::string& command, const std::string& path, CheckpointPtr& out, weft_checkpoint_info& info) {
+  weft_error err = WEFT_ERROR_INIT;
+  CLI_CALL(weft_checkpoint_open(path.c_str(), Out(out), &err));
+  info = WEFT_CHECKPOINT_INFO_INIT;
+  CLI_CALL(weft_checkpoint_describe(out.get(), &info));
+  if (info.warning) complain(command, info.warning);
+  return {};
+}
+
+Outcome build_model(const ModelOptions& options, uint32_t ranks, Built& out) {
+  weft_error err = WEFT_ERROR_INIT;
+  std::string text = options.model;
+  std::error_code ignored;
+  if (const std::string name = text.substr(0, text.find(':')); name.find('/') != std::string::npos || std::filesystem::is_directory(text, ignored)) {
+    weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
+    CLI_TRY(open_checkpoint("", text, out.checkpoint, info));
+    if (!info.model) return {kBadInput, "'" + text + "' holds weights alone, not what model they are of", "name the model, and give the file with --init"};
+    text = info.model;
+  }
+  if (options.dropout >= 0) text += (text.find(':') == std::string::npos ? ":dropout=" : ",dropout=") + number_text(options.dropout);
+  CLI_CALL(weft_model_preset(text.c_str(), options.seq_len, ranks, Out(out.model), &out.info, &err));
+  return {};
+}
+
+Outcome build_plan(const PlanOptions& options, const OptimizerOptions& optimizer, uint64_t steps, Built& out) {
+  weft_error err = WEFT_ERROR_INIT;
+  weft_optimizer rule = WEFT_OPTIMIZER_INIT;
+  rule.rule = optimizer.rule == "sgd" ? WEFT_SGD : optimizer.rule == "adam" ? WEFT_ADAM : WEFT_ADAMW;
+  rule.rate = optimizer.rate;
+  rule.curve = optimizer.curve == "cosine" ? WEFT_RATE_COSINE : WEFT_RATE_CONSTANT;
+  rule.warmup = optimizer.warmup;
+  rule.total = rule.curve == WEFT_RATE_COSINE ? steps : 0;
+  rule.weight_decay = optimizer.weight_decay;
+  rule.clip = optimizer.clip;
+  const std::vector<std::string> names = split(options.cut);
+  std::vector<const char*> cuts;
+  for (const std::string& name : names) cuts.push_back(name.c_str());
+  weft_plan_config config = WEFT_PLAN_INIT;
+  config.ranks = options.ranks;
+  config.micro_batches = options.micro_batches;
+  config.micro_batch_size = options.micro_batch_size;
+  config.split = options.partition == "uniform" ? WEFT_SPLIT_UNIFORM : WEFT_SPLIT_COST;
+  config.schedule = options.schedule.c_str();
+  config.cuts = cuts.data();
+  config.n_cuts = static_cast<uint32_t>(cuts.size());
+  config.seed = options.seed;
+  config.optimizer = &rule;
+  CLI_CALL(weft_plan_new(out.model.get(), &config, Out(out.plan), &err));
+  return {};
+}
+
+Outcome make_inputs(const weft_preset_info& info, int64_t samples, TensorPtr (&out)[2]) {
+  weft_error err = WEFT_ERROR_INIT;
+  weft_desc desc = {};
+  desc.dtype = info.tokens ? WEFT_I32 : WEFT_F32;
+  desc.rank = 2;
+  desc.dims[0] = samples;
+  desc.dims[1] = info.tokens ? info.seq_len : info.width;
+  for (TensorPtr& tensor : out) CLI_CALL(weft_tensor_new(&desc, Out(tensor), &err));
+  return {};
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,50 @@
+// From options to a model and a plan: what train, generate and plan share.
+#pragma once
+
+#include "cli/handles.h"
+#include "cli/settings.h"
+
+namespace weft::cli {
+
+struct ModelOptions {
+  std::string model;
+  int64_t seq_len = 0;
+  double dropout = -1;   // below 0: what the model says
+};
+
+struct PlanOptions {
+  uint32_t ranks = 1, micro_batches = 8, micro_batch_size = 4;
+  std::string schedule = "1f1b", partition = "cost", cut;
+  uint64_t seed = 0;
+};
+
+struct OptimizerOptions {
+  std::string rule = "adamw", curve = "constant";
+  double rate = 1e-3, weight_decay = 0, clip = 1;
+  uint64_t warmup = 0;
+};
+
+// MODEL itself is the command's.
+void add_model_options(Settings& settings, ModelOptions& options);
+void add_plan_options(Settings& settings, PlanOptions& options);
+void add_optimizer_options(Settings& settings, OptimizerOptions& options);
+
+struct Built {
+  ModelPtr model;
+  weft_preset_info info = WEFT_PRESET_INFO_INIT;
+  PlanPtr plan;
+  CheckpointPtr checkpoint;   // if MODEL is one
+};
+
+// Makes the preset, or the model of the checkpoint that MODEL is; `dropout` overrides what its text says.
+Outcome build_model(const ModelOptions& options, uint32_t ranks, Built& out);
+// `steps`: where the cosine ends.
+Outcome build_plan(const PlanOptions& options, const OptimizerOptions& optimizer, uint64_t steps, Built& out);
+
+// Opens a checkpoint and warns if it is not the one that was asked for.
+Outcome open_checkpoint(const std::string& command, const std::string& path, CheckpointPtr& out, weft_checkpoint_info& info);
+
+// Makes the pair of tensors that a preset takes for that many samples.
+Outcome make_inputs(const weft_preset_info& info, int64_t samples, TensorPtr (&out)[2]);
+
+}  // namespace weft::cli

@@ -1,0 +1,222 @@
+#include "cli/trainer.h"
+
+#include <charconv>
+#include <chrono>
+#include <filesystem>
+
+#include "cli/signals.h"
+
+namespace weft::cli {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+std::string digest_text(weft_status (*of)(weft_run*, char*, weft_error*), weft_run* run, weft_error& err, weft_status& status) {
+  char text[33] = {};
+  status = of(run, text, &err);
+  return text;
+}
+
+std::string kernels_text() {
+  std::string text(weft_kernels(nullptr, 0, nullptr), 0);
+  weft_kernels(text.data(), text.size(), nullptr);
+  text.resize(text.empty() ? 0 : text.size() - 1);
+  return text;
+}
+
+std::string step_path(const std::string& directory, uint64_t step) {
+  std::string number = std::to_string(step);
+  if (number.size() < 8) number.insert(0, 8 - number.size(), '0');
+  return (std::filesystem::path(directory) / ("step-" + number)).string();
+}
+
+// A share is a number below 1 and above 0; anything else is the name of a file.
+double share_of(const std::string& eval) {
+  double share = 0;
+  const auto [end, error] = std::from_chars(eval.data(), eval.data() + eval.size(), share);
+  return error == std::errc() && end == eval.data() + eval.size() && share > 0 && share < 1 ? share : 0;
+}
+
+}  // namespace
+
+Trainer::Trainer(const TrainOptions& options, std::vector<std::pair<std::string, std::string>> settings)
+    : options_(options), settings_(std::move(settings)) {}
+
+Outcome Trainer::prepare(weft_checkpoint* resumed) {
+  CLI_TRY(build_model(options_.model, options_.plan.ranks, built_));
+  CLI_TRY(build_plan(options_.plan, options_.optimizer, options_.steps, built_));
+  CLI_TRY(open_data());
+  const int64_t samples = int64_t{options_.plan.micro_batches} * options_.plan.micro_batch_size;
+  CLI_TRY(make_inputs(built_.info, samples, inputs_));
+  CLI_TRY(launch(built_.plan.get(), options_.launch, run_));
+  CLI_TRY(load(resumed));
+  CLI_TRY(check_directory());
+  report_ = std::make_unique<Report>(options_.json, options_.quiet, options_.steps, built_.info.tokens ? "tokens" : "samples");
+  return {};
+}
+
+Outcome Trainer::open_data() {
+  weft_error err = WEFT_ERROR_INIT;
+  const double share = share_of(options_.eval);
+  weft_data_config config = WEFT_DATA_INIT;
+  config.vocabulary = built_.info.vocabulary;
+  config.seq_len = built_.info.seq_len;
+  config.width = built_.info.tokens ? 0 : built_.info.width;
+  if (options_.data != "synthetic") config.path = options_.data.c_str();
+  if (share > 0) config.eval_share = share;
+  else if (!options_.eval.empty()) config.eval_path = options_.eval.c_str();
+  CLI_CALL(weft_data_open(&config, Out(data_), &err));
+  const int64_t windows = weft_data_eval_windows(data_.get());
+  if (!options_.eval.empty() && windows < options_.plan.micro_batch_size)
+    return {kBadInput, std::to_string(windows) + " windows are held out, one micro-batch has " + std::to_string(options_.plan.micro_batch_size), ""};
+  return {};
+}
+
+Outcome Trainer::load(weft_checkpoint* resumed) {
+  weft_error err = WEFT_ERROR_INIT;
+  if (resumed) {
+    weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
+    CLI_CALL(weft_checkpoint_describe(resumed, &info));
+    CLI_CALL(weft_run_load(run_.get(), resumed, WEFT_LOAD_ALL, &err));
+    step_ = info.step;
+    last_checkpoint_ = info.path;
+    if (std::filesystem::path(info.path).parent_path() == std::filesystem::path(options_.checkpoint)) saved_ = step_;
+  } else if (!options_.init.empty()) {
+    CheckpointPtr weights;
+    CLI_CALL(weft_checkpoint_open(options_.init.c_str(), Out(weights), &err));
+    CLI_CALL(weft_run_load(run_.get(), weights.get(), WEFT_LOAD_WEIGHTS, &err));
+  } else if (built_.checkpoint) {
+    CLI_CALL(weft_run_load(run_.get(), built_.checkpoint.get(), WEFT_LOAD_WEIGHTS, &err));
+  }
+  return {};
+}
+
+// A directory that holds a later checkpoint would refuse ours when the work is done; better now.
+Outcome Trainer::check_directory() {
+  std::error_code ignored;
+  const std::string& directory = options_.checkpoint;
+  if (directory.empty() || !std::filesystem::exists(std::filesystem::path(directory) / "latest", ignored)) return {};
+  weft_error err = WEFT_ERROR_INIT;
+  CheckpointPtr there;
+  weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
+  CLI_CALL(weft_checkpoint_open(directory.c_str(), Out(there), &err));
+  CLI_CALL(weft_checkpoint_describe(there.get(), &info));
+  if (info.step <= step_) return {};
+  return {kBadInput, "'" + directory + "' holds a checkpoint of step " + std::to_string(info.step) + ", this run begins at step " + std::to_string(step_),
+          "go on from it with --resume " + directory + ", or choose another directory"};
+}
+
+Outcome Trainer::drive(weft_tensor* const (&inputs)[2], uint32_t flags, weft_event& event, std::vector<double>* losses) {
+  weft_error err = WEFT_ERROR_INIT;
+  CLI_CALL(weft_run_submit(run_.get(), inputs, 2, flags, step_, &err));
+  for (;;) {
+    event = WEFT_EVENT_INIT;
+    const weft_status got = weft_run_poll(run_.get(), &event, -1);
+    if (got < 0) return failed(got, err);
+    if (got == 0 || event.kind == WEFT_EVENT_DONE) return {};
+    if (event.kind == WEFT_EVENT_MICRO_BATCH && losses) losses->push_back(event.loss);
+    if (event.kind != WEFT_EVENT_ERROR) continue;
+    Outcome lost = failed(event.status, err);
+    if (event.text) lost.text = event.text;
+    if (!last_checkpoint_.empty()) lost.text += "; last checkpoint: " + last_checkpoint_;
+    return lost;
+  }
+}
+
+Outcome Trainer::step() {
+  weft_error err = WEFT_ERROR_INIT;
+  const auto begin = Clock::now();
+  CLI_CALL(weft_data_sample(data_.get(), options_.plan.seed, step_, inputs_[0].get(), inputs_[1].get(), &err));
+  StepReport report;
+  weft_event event;
+  CLI_TRY(drive({inputs_[0].get(), inputs_[1].get()}, WEFT_TRAIN, event, &report.micro_batch_losses));
+  ++step_;
+  ++steps_run_;
+  const double samples = static_cast<double>(options_.plan.micro_batches) * options_.plan.micro_batch_size;
+  report.step = step_;
+  report.loss = event.loss;
+  report.grad_norm = event.grad_norm;
+  report.per_second = samples * static_cast<double>(built_.info.tokens ? built_.info.seq_len : 1) / seconds_since(begin);
+  report_->step(report);
+  return {};
+}
+
+// Over all whole micro-batches of what is held out.
+Outcome Trainer::evaluate() {
+  if (options_.eval.empty() || evaluated_ == step_) return {};
+  weft_error err = WEFT_ERROR_INIT;
+  const int64_t size = options_.plan.micro_batch_size, most = size * options_.plan.micro_batches;
+  const int64_t windows = weft_data_eval_windows(data_.get()) / size * size;
+  double sum = 0;
+  for (int64_t first = 0; first < windows; first += most) {
+    const int64_t samples = std::min(most, windows - first);
+    TensorPtr part[2];
+    CLI_TRY(make_inputs(built_.info, samples, part));
+    CLI_CALL(weft_data_eval(data_.get(), first, part[0].get(), part[1].get(), &err));
+    weft_event event;
+    CLI_TRY(drive({part[0].get(), part[1].get()}, WEFT_EVAL, event, nullptr));
+    sum += event.loss * static_cast<double>(samples);
+    if (stop_signal()) return {};
+  }
+  evaluated_ = step_;
+  report_->evaluated(step_, sum / static_cast<double>(windows), windows);
+  return {};
+}
+
+Outcome Trainer::save() {
+  if (options_.checkpoint.empty() || saved_ == step_) return {};
+  weft_error err = WEFT_ERROR_INIT;
+  std::vector<weft_pair> pairs;
+  for (const auto& [key, value] : settings_) pairs.push_back({key.c_str(), value.c_str()});
+  weft_save_config config = WEFT_SAVE_INIT;
+  config.directory = options_.checkpoint.c_str();
+  config.model = built_.info.text;
+  config.options = pairs.data();
+  config.n_options = static_cast<uint32_t>(pairs.size());
+  CLI_CALL(weft_run_save(run_.get(), &config, &err));
+  saved_ = step_;
+  last_checkpoint_ = step_path(options_.checkpoint, step_);
+  report_->saved(step_, last_checkpoint_);
+  return {};
+}
+
+Outcome Trainer::run() {
+  const auto begin = Clock::now();
+  const auto stopped = [] { return stop_signal() != 0 || stdout_closed() || stdout_failed(); };
+  if (options_.eval_every > 0) CLI_TRY(evaluate());
+  while (step_ < options_.steps && !stopped()) {
+    CLI_TRY(step());
+    if (due(options_.eval_every)) CLI_TRY(evaluate());
+    if (due(options_.checkpoint_every)) CLI_TRY(save());
+  }
+  if (!stopped()) CLI_TRY(evaluate());
+  CLI_TRY(save());
+
+  weft_error err = WEFT_ERROR_INIT;
+  weft_status status = WEFT_OK;
+  DoneReport done;
+  done.digest = digest_text(weft_run_digest, run_.get(), err, status);
+  CLI_CALL(status);
+  done.optimizer_digest = digest_text(weft_run_optimizer_digest, run_.get(), err, status);
+  CLI_CALL(status);
+  done.steps = step_;
+  done.seconds = seconds_since(begin);
+  done.parameters = weft_model_parameters(built_.model.get());
+  for (uint32_t r = 0; r < options_.plan.ranks; ++r) done.planned_bytes.push_back(weft_plan_bytes(built_.plan.get(), r));
+  done.kernels = kernels_text();
+  report_->done(done);
+  return finish();
+}
+
+Outcome Trainer::finish() {
+  const int signal = stop_signal();
+  if (!signal) return {};
+  std::string text = "stopped after step " + std::to_string(step_), hint;
+  if (last_checkpoint_.empty()) hint = "nothing was saved; --checkpoint DIR would";
+  else if (!options_.checkpoint.empty()) hint = "go on with: weft train --resume " + options_.checkpoint;
+  return {128 + signal, text, hint};
+}
+
+}  // namespace weft::cli

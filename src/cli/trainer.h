@@ -1,0 +1,54 @@
+// The training loop of `weft train`: steps, evaluations, checkpoints, until it is done, asked to stop, or fails.
+#pragma once
+
+#include "cli/launch.h"
+#include "cli/report.h"
+#include "cli/setup.h"
+
+namespace weft::cli {
+
+struct TrainOptions {
+  ModelOptions model;
+  PlanOptions plan;
+  OptimizerOptions optimizer;
+  LaunchOptions launch;
+  std::string data = "synthetic", eval, checkpoint, resume, init;
+  uint64_t steps = 100, eval_every = 0, checkpoint_every = 100;
+  bool json = false, quiet = false;
+};
+
+class Trainer {
+ public:
+  // `settings` is what a checkpoint keeps.
+  Trainer(const TrainOptions& options, std::vector<std::pair<std::string, std::string>> settings);
+
+  // `resumed`: the checkpoint to go on from, or null.
+  Outcome prepare(weft_checkpoint* resumed);
+  Outcome run();
+
+ private:
+  Outcome open_data();
+  Outcome load(weft_checkpoint* resumed);
+  Outcome check_directory();
+  Outcome step();
+  Outcome evaluate();
+  Outcome save();
+  Outcome finish();
+  // Submits a step and waits for its final event.
+  Outcome drive(weft_tensor* const (&inputs)[2], uint32_t flags, weft_event& event, std::vector<double>* losses);
+  bool due(uint64_t every) const { return every > 0 && step_ % every == 0; }
+
+  const TrainOptions& options_;
+  const std::vector<std::pair<std::string, std::string>> settings_;
+  Built built_;
+  DataPtr data_;
+  RunPtr run_;
+  TensorPtr inputs_[2];
+  std::unique_ptr<Report> report_;
+  uint64_t step_ = 0;              // steps that the weights have seen
+  uint64_t steps_run_ = 0;
+  uint64_t saved_ = ~uint64_t{0}, evaluated_ = ~uint64_t{0};   // the step of the last one
+  std::string last_checkpoint_;
+};
+
+}  // namespace weft::cli
