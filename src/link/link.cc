@@ -25,6 +25,10 @@ void Link::start(LinkTime now) {
 }
 
 void Link::connected(LinkTime now, LinkEffects& effects) {
+  if (state_ == State::aborting && !connection_) {   // it failed before the peer came: the peer shall know why
+    connection_ = true;
+    return send_abort(now, effects);
+  }
   if (state_ != State::waiting) return;
   start(now);
   state_ = State::greeting;
@@ -53,7 +57,7 @@ void Link::end() {
 // --- failure -------------------------------------------------------------------------------------------------------------------
 
 void Link::fail(Origin origin, LinkTime now, LinkEffects& effects) {
-  send_abort(origin, now, effects);
+  abort(origin, now, effects);
   effects.failed(origin, false);
 }
 
@@ -62,14 +66,15 @@ void Link::fail_peer(Code code, std::string text, LinkTime now, LinkEffects& eff
 }
 
 void Link::abort(const Origin& origin, LinkTime now, LinkEffects& effects) {
-  if (state_ != State::aborting && state_ != State::ended) send_abort(origin, now, effects);
+  if (state_ == State::aborting || state_ == State::ended) return;
+  if (!connection_ && state_ != State::waiting) return end();
+  abort_words_ = encode_origin(origin);
+  state_ = State::aborting;
+  send_abort(now, effects);
 }
 
-void Link::send_abort(const Origin& origin, LinkTime now, LinkEffects& effects) {
-  if (!connection_) return end();
-  const std::vector<std::byte> payload = encode_origin(origin);
-  send_control(header(FrameKind::abort), payload, effects);
-  state_ = State::aborting;
+void Link::send_abort(LinkTime now, LinkEffects& effects) {
+  send_control(header(FrameKind::abort), abort_words_, effects);
   abort_by_ = now + times_.suspicion;
 }
 

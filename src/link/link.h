@@ -95,7 +95,8 @@ class Link {
   void send_tensor(const Tag& tag, std::span<const std::byte> bytes, LinkTime now, LinkEffects& effects);
   void send_grant(const Tag& tag, LinkTime now, LinkEffects& effects);
   void send_message(uint32_t type, std::span<const std::byte> bytes, LinkTime now, LinkEffects& effects);   // copied
-  // The run has failed here: tells the peer, once. The owner knows already, so failed() is not called.
+  // The run has failed here: tells the peer, once, or one that connects within LinkTimes::suspicion. The owner knows already, so
+  // failed() is not called.
   void abort(const Origin& origin, LinkTime now, LinkEffects& effects);
   // An orderly end; nothing may be under way.
   void bye(LinkTime now, LinkEffects& effects);
@@ -149,7 +150,7 @@ class Link {
   void send_heartbeat(LinkTime now, LinkEffects& effects);
   void tick_live(LinkTime now, LinkEffects& effects);
   void send_pieces(LinkEffects& effects);
-  void send_abort(const Origin& origin, LinkTime now, LinkEffects& effects);
+  void send_abort(LinkTime now, LinkEffects& effects);
   void fail(Origin origin, LinkTime now, LinkEffects& effects);
   void fail_peer(Code code, std::string text, LinkTime now, LinkEffects& effects);
   void end();
@@ -180,6 +181,7 @@ class Link {
   LinkTime last_tick_ = 0, deaf_until_ = 0;   // a rank that was stopped itself listens first, before it calls others silent
   LinkTime lost_at_ = kNever;    // end of a suspicion
   LinkTime abort_by_ = kNever, bye_by_ = kNever;
+  std::vector<std::byte> abort_words_;
   uint64_t out_sequence_[2] = {0, 0}, in_sequence_[2] = {0, 0};   // per lane
   uint64_t announced_ = 0;       // data frames that the peer says it has sent
   LinkTime lag_since_ = 0;       // lagging(): the last data frame, or the heartbeat that announced more

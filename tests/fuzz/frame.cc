@@ -1,5 +1,5 @@
-// Frames from outside: any bytes are either refused or read as what encodes to the same bytes; and a link in every state takes them
-// without a crash, an endless wait or a second failure.
+// Frames from outside: any bytes are either refused or read as what encodes to the same bytes; and a link in every state takes
+// them without a crash, an endless wait or a second failure.
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -75,8 +75,8 @@ void bring_to(int state, Link& link, Owner& owner, std::span<const std::byte> te
   if (state == 7) link.disconnected(0, owner);
 }
 
-// The first two bytes choose the state and the way in; then come frames: lane, length and either bytes as they are, or header fields and
-// payload that get right checks, so that the bytes reach what lies behind them.
+// The first two bytes choose the state and the way in; then come frames: lane, length and either bytes as they are, or header
+// fields and payload that get right checks, so that the bytes reach what lies behind them.
 void feed(std::span<const std::byte> in) {
   if (in.size() < 2) return;
   const int state = static_cast<int>(in[0]) & 7;

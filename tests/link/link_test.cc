@@ -76,6 +76,7 @@ TEST(Link, TheHelloHasADeadlineWhateverIsMissing) {
   alone.now = 10100;
   alone.link.tick(10100, alone);
   EXPECT_EQ(alone.failure.text, "rank 5 did not connect within 10 s");
+  alone.link.tick(10400, alone);
   EXPECT_TRUE(alone.link.is_dead());
 
   Pair pair;
@@ -248,6 +249,17 @@ TEST(Link, AnAbortNamesItsOriginAndIsAcknowledged) {
   EXPECT_TRUE(pair.b.link.is_dead());
   EXPECT_TRUE(pair.a.link.is_dead());   // heard
   EXPECT_EQ(pair.a.failures, 0);        // its owner knew
+}
+
+// A rank may fail before another has reached it.
+TEST(Link, APeerThatConnectsAfterTheFailureIsTold) {
+  Pair pair(1, {.latency = 100});
+  const Origin origin{7, Code::user, "rank 7 failed"};
+  pair.a.link.abort(origin, 0, pair.a);
+  pair.run_until(1000);
+  EXPECT_EQ(pair.b.failure, origin);
+  EXPECT_TRUE(pair.a.link.is_dead());
+  EXPECT_TRUE(pair.b.link.is_dead());
 }
 
 TEST(Link, AnAbortThatNobodyHearsLingers300ms) {

@@ -1,5 +1,5 @@
-// Seeded runs over a network that loses, repeats, reorders, delays, flips bits and breaks connections. The outcome is complete and
-// correct, or an error on both ends in time; never a wrong byte, never silence.
+// Seeded runs over a network that loses, repeats, reorders, delays, flips bits and breaks connections. The outcome is complete
+// and correct, or an error on both ends in time; never a wrong byte, never silence.
 #include <gtest/gtest.h>
 
 #include "pair.h"
