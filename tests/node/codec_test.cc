@@ -1,0 +1,80 @@
+// Control messages read back as they were written; what is cut, longer or out of range is refused.
+#include "node/control_codec.h"
+
+#include <gtest/gtest.h>
+
+namespace weft {
+namespace {
+
+StepDescriptor sample_step() {
+  StepDescriptor step;
+  step.sequence = 7;
+  step.step = 5;
+  step.mode = Mode::eval;
+  step.update = false;
+  step.micro_batches = 9;
+  step.short_last = true;
+  step.denominator = 0.1;
+  return step;
+}
+
+TEST(ControlCodec, ReadsWhatItWroteAndNothingElse) {
+  const double sums[] = {1.5, -0.0, 3e300};
+  Control begin{.kind = ControlKind::begin, .step = sample_step(), .sequence = 7, .squares = {}};
+  Control ready{.kind = ControlKind::ready, .step = {}, .sequence = 8, .squares = sums};
+  Control commit{.kind = ControlKind::commit, .step = {}, .sequence = 9, .scale = 0.25, .squares = {}};
+  Control done{.kind = ControlKind::done, .step = {}, .sequence = 10, .squares = {}, .times = {-5, 100, 60}};
+  for (const Control& control : {begin, ready, commit, done}) {
+    std::vector<std::byte> bytes;
+    std::vector<double> squares;
+    encode_control(control, bytes);
+    const auto read = decode_control(bytes, squares);
+    ASSERT_TRUE(read.ok()) << read.status().text();
+    const Control& c = read.value();
+    EXPECT_EQ(c.kind, control.kind);
+    EXPECT_EQ(c.sequence, control.sequence);
+    EXPECT_EQ(c.scale, control.scale);
+    EXPECT_TRUE(std::equal(c.squares.begin(), c.squares.end(), control.squares.begin(), control.squares.end()));
+    EXPECT_EQ(c.step.sequence, control.step.sequence);
+    EXPECT_EQ(c.step.step, control.step.step);
+    EXPECT_EQ(c.step.mode, control.step.mode);
+    EXPECT_EQ(c.step.update, control.step.update);
+    EXPECT_EQ(c.step.micro_batches, control.step.micro_batches);
+    EXPECT_EQ(c.step.short_last, control.step.short_last);
+    EXPECT_EQ(c.step.denominator, control.step.denominator);
+    EXPECT_EQ(c.times.begin, control.times.begin);
+    EXPECT_EQ(c.times.end, control.times.end);
+    EXPECT_EQ(c.times.busy, control.times.busy);
+    for (size_t size = 0; size < bytes.size(); ++size) EXPECT_FALSE(decode_control(std::span(bytes).first(size), squares).ok());
+    bytes.push_back({});
+    EXPECT_FALSE(decode_control(bytes, squares).ok());
+  }
+}
+
+TEST(ControlCodec, RefusesValuesThatCannotBe) {
+  std::vector<double> squares;
+  auto refused = [&](Control control, size_t at, int value) {
+    std::vector<std::byte> bytes;
+    encode_control(control, bytes);
+    if (value >= 0) bytes[at] = static_cast<std::byte>(value);
+    const auto read = decode_control(bytes, squares);
+    return !read.ok() && read.status().code() == Code::protocol;
+  };
+  const Control begin{.kind = ControlKind::begin, .step = sample_step(), .sequence = 7, .squares = {}};
+  EXPECT_FALSE(refused(begin, 0, -1));
+  EXPECT_TRUE(refused(begin, 0, 4));     // kind
+  EXPECT_TRUE(refused(begin, 17, 3));    // mode
+  EXPECT_TRUE(refused(begin, 18, 2));    // update
+  EXPECT_TRUE(refused(begin, 23, 255));  // short_last
+  Control ready{.kind = ControlKind::ready, .step = {}, .sequence = 8, .squares = {}};
+  EXPECT_TRUE(refused(ready, 16, 255));  // more sums than any message holds
+  Control done{.kind = ControlKind::done, .step = {}, .sequence = 8, .squares = {}, .times = {10, 5, 0}};
+  EXPECT_TRUE(refused(done, 0, -1));
+  done.times = {0, 10, 11};
+  EXPECT_TRUE(refused(done, 0, -1));
+  done.times = {INT64_MIN, INT64_MAX, 0};
+  EXPECT_TRUE(refused(done, 0, -1));
+}
+
+}  // namespace
+}  // namespace weft
