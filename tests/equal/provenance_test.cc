@@ -1,57 +1,27 @@
-// Same calls on the same values, however the step is split: provenance of the plan's run in the simulator against the sequential reference,
-// over random DAGs, partitions, schedules, micro-batch counts, kernel costs and latencies.
+// Same calls on the same values, however the step is split: provenance of the plan's run in the simulator against the sequential
+// reference, over random DAGs, partitions, schedules, micro-batch counts, kernel costs and latencies.
 #include <gtest/gtest.h>
 
 #include <random>
 
 #include "graph/model.h"
 #include "sim/sim.h"
-#include "support/random_model.h"
+#include "support/random_plan.h"
 
 namespace weft {
 namespace {
 
-struct Case {
-  std::shared_ptr<const Model> model;
-  std::shared_ptr<const Plan> plan;
+struct Case : test::PlanCase {
   SimCosts costs;
-  std::string text;
 };
 
 Case random_case(uint32_t seed) {
-  std::mt19937 rng(seed);
-  auto below = [&rng](uint32_t n) { return static_cast<int32_t>(rng() % n); };
-  Case c;
-  const int nodes = 1 + below(14);
-  c.model = test::random_model(rng, nodes);
-  PlanConfig config;
-  config.ranks = 1 + below(static_cast<uint32_t>(std::min(nodes + 1, 8)));
-  config.micro_batches = 1 + below(17);
-  config.micro_batch_size = 1 + below(3);
-  config.short_size = config.micro_batch_size > 1 ? below(static_cast<uint32_t>(config.micro_batch_size)) : 0;
-  config.schedule = all_schedules()[static_cast<size_t>(below(static_cast<uint32_t>(all_schedules().size())))].name;
-  if (config.schedule == "forward") config.schedule = "gpipe";
-  config.split = below(2) ? SplitBy::uniform : SplitBy::cost;
-  config.optim.rule = below(2) ? Rule::sgd : Rule::adamw;
-  config.optim.clip = below(2) ? 0.5 : 0;
-  // Half of the time any cut at all, so that stages are as lopsided as they can be.
-  if (below(2) && config.ranks > 1) {
-    std::vector<std::string> names;
-    for (const Node& n : c.model->nodes())
-      if (!n.is_input()) names.push_back(n.name);
-    names.erase(names.begin());
-    while (static_cast<int32_t>(names.size()) >= config.ranks) names.erase(names.begin() + below(static_cast<uint32_t>(names.size())));
-    config.cuts = names;
-  }
-  c.text = "seed " + std::to_string(seed) + ": " + std::to_string(nodes) + " nodes, " + std::to_string(config.ranks) + " ranks, " +
-           std::to_string(config.micro_batches) + " micro-batches, " + config.schedule;
-  auto plan = make_plan(c.model, config);
-  EXPECT_TRUE(plan.ok()) << c.text << ": " << plan.status().text();
-  if (plan.ok()) c.plan = plan.take();
+  Case c{test::random_plan(seed), {}};
   auto jitter = std::make_shared<std::mt19937>(seed + 1);
+  std::mt19937 rng(seed + 2);
   c.costs.job = [jitter](int32_t, const RankProgram&, const Job&) { return 0.1 + static_cast<double>((*jitter)() % 1000) / 100; };
-  c.costs.latency = below(3) * 2.5;
-  c.costs.bytes_per_time = below(2) ? 16 : 0;
+  c.costs.latency = static_cast<double>(rng() % 3) * 2.5;
+  c.costs.bytes_per_time = rng() % 2 ? 16 : 0;
   return c;
 }
 
@@ -84,15 +54,7 @@ TEST(Provenance, EveryPlanEqualsTheSequentialStep) {
     std::mt19937 rng(seed);
     uint64_t trained = 0;
     for (uint64_t n = 0; n < 4; ++n) {
-      StepDescriptor step;
-      step.sequence = n;
-      step.step = trained;
-      step.mode = n == 0 ? Mode::train : static_cast<Mode>(rng() % kModes);
-      if (!c.plan->mode(step.mode).present) step.mode = Mode::eval;
-      step.update = rng() % 4 != 0;
-      step.micro_batches = 1 + static_cast<int32_t>(rng() % static_cast<uint32_t>(c.plan->config.micro_batches));
-      step.short_last = c.plan->config.short_size > 0 && rng() % 2;
-      step.denominator = 1 + static_cast<double>(rng() % 7);
+      const StepDescriptor step = test::random_step(*c.plan, n, trained, rng);
       expect_equal(c, sim, reference, step);
       trained += step.mode == Mode::train && step.update;
       with_shorts += step.short_last;

@@ -1,0 +1,87 @@
+// A whole mesh in one place: the nodes that a run's processes have (engine, controller, links) over a simulated network under a
+// virtual clock, with provenance digests for tensors. Faults are injected at will, and a failure is reproduced by its seed.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "node/node.h"
+#include "sim/network.h"
+#include "sim/provenance.h"
+#include "sim/sim.h"
+
+namespace weft {
+
+struct SimMeshSettings {
+  uint64_t seed = 0;
+  SimFaults faults;
+  LinkTimes times;
+  LinkTime longest_job = 0;                                  // a job takes 0 to that many milliseconds
+  // What each rank says of itself; empty: all the same.
+  std::function<Identity(int32_t rank)> identity;
+};
+
+class SimMesh {
+ public:
+  struct Rank;
+
+  SimMesh(std::shared_ptr<const Plan> plan, SimMeshSettings settings);
+  ~SimMesh();
+
+  // Connects every pair at once, and begins to run.
+  void start();
+  // Runs until that time; stops early when `until`, asked after each event, says so.
+  void run(LinkTime end, const std::function<bool()>& until = {});
+  // Rank 0 begins a step; it is over when outcome().result has its sequence, or never.
+  Status begin(const StepDescriptor& step);
+  bool step_is_over() const { return over_; }
+  const SimStep& outcome() const { return outcome_; }
+  void bye() { node(0).bye(now_); }
+
+  void kill(int32_t rank);
+  void stall(int32_t rank);      // its loop hangs for ever; nobody is told
+  void cut(int32_t a, int32_t b) { network_.cut(a, b, now_); }
+  // Its worker returns an error from the next job.
+  void break_worker(int32_t rank);
+  SimNetwork& network() { return network_; }
+
+  LinkTime now() const { return now_; }
+  int32_t ranks() const { return static_cast<int32_t>(ranks_.size()); }
+  bool alive(int32_t rank) const { return !gone_.contains(rank); }
+  RankNode& node(int32_t rank);
+  const DigestWorker& worker(int32_t rank) const;
+  LinkTime failed_at(int32_t rank) const;          // kNever: it has not
+  bool closed(int32_t rank) const;
+  bool joined() const { return joined_; }          // as rank 0 knows
+
+ private:
+  friend struct Rank;
+  struct Job {
+    LinkTime end;
+    uint64_t order;
+    int32_t rank, job;
+    StepDescriptor step;
+    double scale;
+  };
+  void step_event(const SimNetwork::Event& event);
+  void finish(const Job& job);
+  LinkTime next_tick(int32_t* rank) const;
+
+  std::shared_ptr<const Plan> plan_;
+  const SimMeshSettings settings_;
+  std::mt19937_64 rng_;
+  SimNetwork network_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  std::vector<Job> jobs_;                          // under way, by end
+  std::set<int32_t> gone_;                         // killed or stalled
+  LinkTime now_ = 0;
+  uint64_t order_ = 0;
+  StepDescriptor step_;                            // the last that rank 0 began
+  SimStep outcome_;
+  bool over_ = false, joined_ = false;
+};
+
+}  // namespace weft

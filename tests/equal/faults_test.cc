@@ -1,0 +1,218 @@
+// Whatever happens to a run of several ranks, it either makes the same kernel calls on the same values as the sequential step, or
+// every surviving rank has an error that names its origin within the promised time. Engines, controller and links are those that
+// users run; network and clock are made up. A failure is reproduced by its seed.
+#include <gtest/gtest.h>
+
+#include "sim/mesh.h"
+#include "support/random_plan.h"
+
+namespace weft {
+namespace {
+
+constexpr LinkTime kPromise = 5000;
+
+SimMeshSettings settings_of(uint64_t seed) {
+  std::mt19937_64 rng(seed);
+  SimMeshSettings settings;
+  settings.seed = seed;
+  settings.faults.latency = static_cast<LinkTime>(rng() % 8);
+  settings.faults.jitter = static_cast<LinkTime>(rng() % 30);
+  settings.longest_job = static_cast<LinkTime>(rng() % 12);
+  return settings;
+}
+
+// A run of some steps, compared with the reference after each.
+class Scene {
+ public:
+  explicit Scene(uint32_t seed, uint32_t least_ranks = 1) : seed_(seed), rng_(seed) {
+    // The generator's own seeds, until there are enough ranks.
+    for (uint32_t i = 0; !case_.plan || case_.plan->config.ranks < static_cast<int32_t>(least_ranks); ++i)
+      case_ = test::random_plan(seed + i * 1000003);
+    mesh = std::make_unique<SimMesh>(case_.plan, settings_of(seed));
+    reference_ = std::make_unique<SequentialReference>(*case_.model, case_.plan->config.optim);
+  }
+
+  void join() {
+    mesh->start();
+    mesh->run(mesh->now() + 2000, [&] { return mesh->joined() || mesh->node(0).has_failed(); });
+  }
+
+  // `between`: asked after each event. False: the step did not end.
+  bool step(const std::function<bool()>& between = {}) {
+    const StepDescriptor step = test::random_step(*case_.plan, n_++, trained_, rng_);
+    if (!mesh->begin(step).ok()) return false;
+    mesh->run(mesh->now() + 600000, [&] { return mesh->step_is_over() || mesh->node(0).has_failed() || (between && between()); });
+    if (!mesh->step_is_over()) return false;
+    trained_ += step.mode == Mode::train && step.update;
+    compare(step);
+    return true;
+  }
+
+  // Every survivor has an error by then, and `rank` (if any) is the one it names.
+  void expect_failed(LinkTime by, int32_t rank) {
+    mesh->run(by);
+    for (int32_t r = 0; r < mesh->ranks(); ++r) {
+      if (!mesh->alive(r)) continue;
+      ASSERT_TRUE(mesh->node(r).has_failed()) << text() << ": rank " << r << " hangs: " << mesh->node(r).describe(mesh->now());
+      ASSERT_LE(mesh->failed_at(r), by);
+      ASSERT_FALSE(mesh->node(r).origin().text.empty());
+      if (rank >= 0) {
+        ASSERT_EQ(mesh->node(r).origin().rank, rank) << text() << ": rank " << r << " says: " << mesh->node(r).origin().text;
+      }
+    }
+  }
+
+  std::string text() const { return "seed " + std::to_string(seed_) + ", " + case_.text; }
+  int32_t any_rank() { return static_cast<int32_t>(rng_() % static_cast<uint32_t>(mesh->ranks())); }
+  std::mt19937& rng() { return rng_; }
+
+  std::unique_ptr<SimMesh> mesh;
+
+ private:
+  void compare(const StepDescriptor& step) {
+    const auto expected = reference_->step(step);
+    const SimStep& run = mesh->outcome();
+    ASSERT_EQ(run.result.loss, expected.loss) << text();
+    ASSERT_EQ(run.deliveries, expected.deliveries) << text();
+    if (step.mode != Mode::train) return;
+    ASSERT_EQ(run.result.grad_norm, expected.grad_norm) << text();
+    for (ParamId p = 0; p < static_cast<ParamId>(case_.model->params().size()); ++p)
+      for (int32_t r = 0; r < mesh->ranks(); ++r)
+        if (auto weight = mesh->worker(r).weight(p); weight.status().code() != Code::not_found) {
+          ASSERT_TRUE(weight.ok()) << text() << ": " << weight.status().text();
+          ASSERT_EQ(weight.value(), reference_->weight(p)) << text() << ", copy of rank " << r;
+        }
+  }
+
+  const uint32_t seed_;
+  std::mt19937 rng_;
+  test::PlanCase case_;
+  std::unique_ptr<SequentialReference> reference_;
+  uint64_t n_ = 0, trained_ = 0;
+};
+
+TEST(Faults, WithoutAnyAMeshEqualsTheSequentialStepAndEndsOrderly) {
+  for (uint32_t seed = 0; seed < 500 && !HasFailure(); ++seed) {
+    Scene run(seed);
+    run.join();
+    ASSERT_TRUE(run.mesh->joined()) << run.text() << ": " << run.mesh->node(0).describe(0);
+    for (int n = 0; n < 4; ++n) ASSERT_TRUE(run.step()) << run.text() << ": " << run.mesh->node(0).describe(run.mesh->now());
+    run.mesh->bye();
+    run.mesh->run(run.mesh->now() + 1000);
+    for (int32_t r = 0; r < run.mesh->ranks(); ++r) {
+      EXPECT_TRUE(run.mesh->closed(r)) << run.text() << ", rank " << r;
+      EXPECT_FALSE(run.mesh->node(r).has_failed()) << run.text() << ": " << run.mesh->node(r).origin().text;
+    }
+  }
+}
+
+// Kills or stops a rank at any event of the run; every survivor names that rank.
+void lose_a_rank(uint32_t seed, bool killed, int* in_a_step) {
+  Scene run(seed, 2);
+  const int32_t victim = run.any_rank();
+  int64_t events = static_cast<int64_t>(run.rng()() % 400);
+  auto gone = [&] {
+    if (events-- > 0) return false;
+    if (run.mesh->alive(victim)) killed ? run.mesh->kill(victim) : run.mesh->stall(victim);
+    return true;
+  };
+  run.join();
+  ASSERT_TRUE(run.mesh->joined()) << run.text();
+  for (int n = 0; n < 50 && run.mesh->alive(victim); ++n) {
+    const bool over = run.step(gone);
+    if (!over) {
+      ASSERT_FALSE(run.mesh->alive(victim)) << run.text() << ": " << run.mesh->node(0).describe(run.mesh->now());
+      ++*in_a_step;
+    }
+    if (over && run.rng()() % 8 == 0) run.mesh->run(run.mesh->now() + 1000);
+  }
+  if (run.mesh->alive(victim)) killed ? run.mesh->kill(victim) : run.mesh->stall(victim);
+  run.expect_failed(run.mesh->now() + kPromise, victim);
+}
+
+TEST(Faults, EverySurvivorNamesTheRankThatWasKilled) {
+  int in_a_step = 0;
+  for (uint32_t seed = 0; seed < 1000 && !HasFailure(); ++seed) lose_a_rank(seed, true, &in_a_step);
+  EXPECT_GT(in_a_step, 500);
+}
+
+TEST(Faults, EverySurvivorNamesTheRankThatHangs) {
+  int in_a_step = 0;
+  for (uint32_t seed = 0; seed < 500 && !HasFailure(); ++seed) lose_a_rank(seed, false, &in_a_step);
+  EXPECT_GT(in_a_step, 250);
+}
+
+TEST(Faults, EveryRankNamesTheOneWhoseJobFailed) {
+  for (uint32_t seed = 0; seed < 300 && !HasFailure(); ++seed) {
+    Scene run(seed, 2);
+    run.join();
+    ASSERT_TRUE(run.mesh->joined());
+    const int32_t victim = run.any_rank();
+    run.mesh->break_worker(victim);
+    while (run.step()) {   // a mode may have no job on that rank
+    }
+    run.expect_failed(run.mesh->now() + 1000, victim);
+    EXPECT_EQ(run.mesh->node(0).origin().text, "rank " + std::to_string(victim) + " failed: a job returned an error")
+        << run.text();
+    EXPECT_EQ(run.mesh->node(0).origin().code, Code::user);
+  }
+}
+
+// Frames that are lost, repeated, reordered or flipped, connections that break: the same values, or an error everywhere in time.
+TEST(Faults, AFaultyNetworkNeverChangesAValueNorHangsARank) {
+  int complete = 0, failed = 0;
+  for (uint32_t seed = 0; seed < 1500 && !HasFailure(); ++seed) {
+    Scene run(seed, 2);
+    run.join();
+    ASSERT_TRUE(run.mesh->joined());
+    SimFaults faults = settings_of(seed).faults;
+    for (uint32_t* chance : {&faults.lose, &faults.duplicate, &faults.reorder, &faults.corrupt, &faults.disconnect})
+      if (run.rng()() % 3 == 0) *chance = static_cast<uint32_t>(run.rng()() % 4000);
+    run.mesh->network().set_faults(faults);
+    int64_t made = 0;
+    LinkTime first_fault = kNever;
+    auto watch = [&] {
+      if (const int64_t now_made = run.mesh->network().faults_made(); first_fault == kNever && now_made != made)
+        first_fault = run.mesh->now();
+      for (int32_t r = 0; r < run.mesh->ranks(); ++r)
+        if (run.mesh->node(r).has_failed()) return true;
+      return false;
+    };
+    bool whole = true;
+    for (int n = 0; n < 4 && whole; ++n) whole = run.step(watch) && !HasFailure();
+    if (whole) {
+      ++complete;
+      continue;
+    }
+    ++failed;
+    ASSERT_NE(first_fault, kNever) << run.text() << ": failed without a fault: " << run.mesh->node(0).describe(run.mesh->now());
+    run.expect_failed(run.mesh->now() + kPromise, -1);
+  }
+  EXPECT_GT(complete, 300);
+  EXPECT_GT(failed, 300);
+}
+
+TEST(Faults, ARankThatDiffersIsRefusedByNameOnEveryRank) {
+  for (uint32_t seed = 0; seed < 100 && !HasFailure(); ++seed) {
+    auto c = test::random_plan(seed);
+    if (!c.plan || c.plan->config.ranks < 2) continue;
+    const int32_t odd = 1 + static_cast<int32_t>(seed) % (c.plan->config.ranks - 1);
+    SimMeshSettings settings = settings_of(seed);
+    settings.identity = [&](int32_t rank) {
+      Identity identity;
+      identity.version = "0.1.0";
+      identity.partition.low = rank == odd ? 2 : 1;
+      return identity;
+    };
+    SimMesh mesh(c.plan, settings);
+    mesh.start();
+    mesh.run(kPromise);
+    for (int32_t r = 0; r < mesh.ranks(); ++r) {
+      ASSERT_TRUE(mesh.node(r).has_failed()) << "seed " << seed << ", rank " << r;
+      EXPECT_NE(mesh.node(r).origin().text.find("refused: partition 0"), std::string::npos) << mesh.node(r).origin().text;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace weft
