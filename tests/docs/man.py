@@ -1,0 +1,205 @@
+#!/usr/bin/env python3
+"""Holds what users read against what the tree has: include/weft.h, the tables of ops and schedules, the man pages, README.md.
+
+usage: man.py ROOT, prints a line per fault
+
+  - every function of the header is in the NAME section of exactly one page, and its SYNOPSIS has the header's prototype and structures
+  - every status, constant, op and schedule is described; what pages speak of exists
+  - every function of the header says on which thread it may be called, in the comment directly above it or above its group
+  - the programs in weft(3) and README.md are examples/embed.c to the letter; links in README.md and CONTRIBUTING.md lead to a file
+"""
+import pathlib
+import re
+import sys
+
+SECTIONS = ["NAME", "LIBRARY", "SYNOPSIS", "DESCRIPTION", "OWNERSHIP AND THREADS", "RETURN VALUES", "ERRORS", "SEE ALSO", "HISTORY"]
+OVERVIEW = "weft.3"   # the one page about no function
+
+
+def without_comments(source):
+    return re.sub(r"/\*.*?\*/", " ", source, flags=re.S)
+
+
+def squeeze(source):
+    """Without the white space that means nothing in C."""
+    return re.sub(r" ?([^\w ]) ?", r"\1", " ".join(source.split()))
+
+
+def functions(header):
+    """Name -> prototype."""
+    found = {}
+    for prototype in re.findall(r"^WEFT_API\s+(.*?);", without_comments(header), re.S | re.M):
+        found[re.search(r"\b(weft_\w+)\s*\(", prototype)[1]] = squeeze(prototype)
+    return found
+
+
+def constants(header):
+    """Statuses, enumerators and macros that programs use."""
+    text = without_comments(header)
+    found = {"WEFT_" + name for name in re.findall(r"^\s+X\((\w+), -?\d+,", text, re.M)}
+    for body in re.findall(r"\benum\s*\{(.*?)\}", text, re.S):
+        found |= set(re.findall(r"\b(WEFT_\w+)\s*=", body))
+    found |= set(re.findall(r"^#define\s+(WEFT_\w+)\s+\S", text, re.M))
+    return {name for name in found if not name.endswith("_") and name not in ("WEFT_API", "WEFT_H", "WEFT_STATUS_MAP")}
+
+
+def structures(header):
+    return re.findall(r"typedef struct (\w+)\s*\{", without_comments(header))
+
+
+def section(page, title):
+    found = re.search(r"^\.Sh " + re.escape(title) + r"\n(.*?)(?=^\.Sh |\Z)", page, re.S | re.M)
+    return found[1] if found else ""
+
+
+def names(page):
+    return re.findall(r"^\.Nm (\S+)", section(page, "NAME"), re.M)
+
+
+def prototypes(page):
+    """Name -> prototype, put together from Ft, Fo, Fa, Fc."""
+    found = {}
+    for kind, name, body in re.findall(r"^\.Ft ([^\n]*)\n\.Fo (\S+)\n(.*?)^\.Fc$", section(page, "SYNOPSIS"), re.S | re.M):
+        arguments = [a.strip().strip('"') for a in re.findall(r"^\.Fa (.*)$", body, re.M)]
+        found[name] = squeeze(f"{kind} {name}({', '.join(arguments)})")
+    return found
+
+
+def typedefs(page):
+    blocks = re.findall(r"^\.Bd -literal\n(.*?)^\.Ed", section(page, "SYNOPSIS"), re.S | re.M)
+    return [t for block in blocks for t in re.split(r"^(?=typedef )", block, flags=re.M) if t.strip()]
+
+
+def literal(page):
+    """The program of the EXAMPLES section."""
+    block = re.search(r"^\.Bd -literal\n(.*?)^\.Ed", section(page, "EXAMPLES"), re.S | re.M)
+    return re.sub(r"^\\&", "", block[1], flags=re.M).replace("\\e", "\\") if block else None
+
+
+def check_threads(header):
+    faults = []
+    said, end = False, 0
+    for found in re.finditer(r"^WEFT_API\s+(.*?);\n", header, re.S | re.M):
+        comment = re.search(r"/\*(?:[^*]|\*(?!/))*\*/\n\Z", header[end:found.start()])
+        if comment:
+            said = re.search(r"Thread:[\s*]*(any|owner)", comment[0]) is not None
+        elif found.start() != end:   # neither under a comment nor in the group of the function before
+            said = False
+        if not said:
+            name = re.search(r"\b(weft_\w+)\s*\(", found[1])[1]
+            faults.append(f"include/weft.h: the comment of {name} does not say \"Thread: any\" or \"Thread: owner\"")
+        end = found.end()
+    return faults
+
+
+def check_functions(header, pages):
+    faults = []
+    declared = functions(header)
+    home = {}
+    for file, page in pages.items():
+        if not file.endswith(".3") or file == OVERVIEW:
+            continue
+        for name in names(page):
+            if name not in declared:
+                faults.append(f"man/{file}: {name} is not declared in include/weft.h")
+            elif name in home:
+                faults.append(f"man/{file}: {name} is in man/{home[name]} already")
+            else:
+                home[name] = file
+        if names(page)[:1] != [file[:-2]]:
+            faults.append(f"man/{file}: the first name is not {file[:-2]}")
+        shown = prototypes(page)
+        for name in set(shown) - set(names(page)):
+            faults.append(f"man/{file}: {name} is in SYNOPSIS, but not in NAME")
+        for name in names(page):
+            if name in declared and shown.get(name) != declared[name]:
+                faults.append(f"man/{file}: SYNOPSIS has {shown.get(name)}, include/weft.h {declared[name]}")
+    faults += [f"include/weft.h: {name} is in the NAME section of no page" for name in declared if name not in home]
+    return faults
+
+
+def check_types(header, pages):
+    faults = []
+    squeezed = squeeze(without_comments(header))
+    shown = set()
+    for file, page in pages.items():
+        for typedef in typedefs(page):
+            shown |= set(structures(typedef))
+            if squeeze(typedef) not in squeezed:
+                faults.append(f"man/{file}: not as in include/weft.h: {squeeze(typedef)[:100]}")
+    faults += [f"include/weft.h: struct {name} is in the SYNOPSIS of no page" for name in structures(header) if name not in shown]
+    known = constants(header) | {"WEFT_API"}
+    spoken = {}
+    for file, page in pages.items():
+        if file.endswith(".3"):
+            for name in re.findall(r"\bWEFT_[A-Z0-9_]*[A-Z0-9]\b", re.sub(r"^\.Dt .*", "", page, flags=re.M)):
+                spoken.setdefault(name, file)
+    faults += [f"man/{file}: {name} is not in include/weft.h" for name, file in spoken.items() if name not in known]
+    faults += [f"include/weft.h: {name} is in no page" for name in sorted(known - {"WEFT_API"}) if name not in spoken]
+    return faults
+
+
+def check_tables(root, pages):
+    faults = []
+    ops = re.findall(r"^WEFT_OP\((\w+)\)", (root / "src/ops/ops.def").read_text(encoding="utf-8"), re.M)
+    part = re.search(r"^\.Ss Ops\n(.*?)(?=^\.S[hs] )", pages["weft_model_new.3"], re.S | re.M)
+    shown = re.findall(r"^\.It Sy (\w+)", part[1] if part else "", re.M)
+    if shown != ops:
+        faults.append(f"man/weft_model_new.3: the ops are {shown}, in src/ops/ops.def {ops}")
+    schedules = re.findall(r'^WEFT_SCHEDULE\("([^"]+)"', (root / "src/plan/schedules.def").read_text(encoding="utf-8"), re.M)
+    part = re.search(r"^\.Ss Schedules\n(.*?)(?=^\.S[hs] )", pages["weft_plan_new.3"], re.S | re.M)
+    shown = re.findall(r'^\.It Qq (\S+)', part[1] if part else "", re.M)
+    if sorted(shown) != sorted(s for s in schedules if s != "forward"):   # which no plan can ask for
+        faults.append(f"man/weft_plan_new.3: the schedules are {shown}, in src/plan/schedules.def {schedules}")
+    return faults
+
+
+def check_pages(root, pages):
+    faults = []
+    described = {(name, file.rsplit(".", 1)[1]) for file, page in pages.items() for name in names(page)}
+    described |= {tuple(file.rsplit(".", 1)) for file in pages}
+    for file, page in pages.items():
+        sections = re.findall(r"^\.Sh (.*)$", page, re.M)
+        wanted = [s for s in SECTIONS if file != OVERVIEW or s not in ("RETURN VALUES", "ERRORS")]
+        if file.endswith(".3") and [s for s in sections if s in SECTIONS] != wanted:
+            faults.append(f"man/{file}: the sections are {sections}, expected {wanted}")
+        for name, number in re.findall(r"^\.Xr (weft\S*) (\d)", page, re.M):
+            if (name, number) not in described:
+                faults.append(f"man/{file}: there is no page {name}({number})")
+    listed = set(re.findall(r"'([^']+\.\d)'", (root / "man/meson.build").read_text(encoding="utf-8")))
+    faults += [f"man/meson.build: {file} is not listed" for file in pages if file not in listed]
+    return faults
+
+
+def check_programs(root, pages):
+    program = (root / "examples/embed.c").read_text(encoding="utf-8")
+    faults = []
+    if literal(pages[OVERVIEW]) != program:
+        faults.append(f"man/{OVERVIEW}: the program is not examples/embed.c")
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    if re.findall(r"^```c\n(.*?)^```$", readme, re.S | re.M) != [program]:
+        faults.append("README.md: the program is not examples/embed.c")
+    return faults
+
+
+def check_links(root):
+    faults = []
+    for file in ("README.md", "CONTRIBUTING.md"):
+        text = re.sub(r"^```.*?^```$", "", (root / file).read_text(encoding="utf-8"), flags=re.S | re.M)
+        for link in re.findall(r"\]\(([^)#\s]+)", text):
+            if not re.match(r"[a-z]+:", link) and not (root / link).exists():
+                faults.append(f"{file}: {link} is not there")
+    return faults
+
+
+def check(root):
+    header = (root / "include/weft.h").read_text(encoding="utf-8")
+    pages = {p.name: p.read_text(encoding="utf-8") for p in sorted((root / "man").glob("*.[1-9]"))}
+    return (check_threads(header) + check_functions(header, pages) + check_types(header, pages) + check_tables(root, pages)
+            + check_pages(root, pages) + check_programs(root, pages) + check_links(root))
+
+
+if __name__ == "__main__":
+    lines = check(pathlib.Path(sys.argv[1]))
+    print("\n".join(lines) if lines else "pages and header agree")
+    sys.exit(1 if lines else 0)
