@@ -10,8 +10,8 @@ Action add_export(CLI::App& app) {
     std::string checkpoint, file;
   };
   auto o = std::make_shared<Options>();
-  app.add_option("CHECKPOINT", o->checkpoint, "A checkpoint, or a directory of them: then the latest")->required();
-  app.add_option("FILE", o->file, "The safetensors file to write")->required();
+  app.add_option("CHECKPOINT", o->checkpoint, "A checkpoint, or a directory of them: then the latest")->required()->type_name("");
+  app.add_option("FILE", o->file, "The safetensors file to write")->required()->type_name("");
   return [o]() -> Outcome {
     weft_error err = WEFT_ERROR_INIT;
     CheckpointPtr checkpoint;

@@ -36,6 +36,7 @@ class Generator {
 
   const Options& options_;
   Built built_;
+  Ranks ranks_;
   RunPtr run_;
   TensorPtr inputs_[2];
   std::vector<std::vector<int32_t>> texts_;
@@ -69,7 +70,7 @@ Outcome Generator::prepare() {
   optimizer.rule = "sgd";   // keeps no state
   CLI_TRY(build_plan(plan, optimizer, 1, built_));
   CLI_TRY(make_inputs(built_.info, static_cast<int64_t>(texts_.size()), inputs_));
-  CLI_TRY(launch(built_.plan.get(), options_.launch, run_));
+  CLI_TRY(ranks_.start(built_.plan.get(), options_.launch, run_));
   weft_error err = WEFT_ERROR_INIT;
   CLI_CALL(weft_run_load(run_.get(), built_.checkpoint.get(), WEFT_LOAD_WEIGHTS, &err));
   return {};
@@ -127,7 +128,7 @@ Outcome Generator::run() {
 
 Action add_generate(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  app.add_option("CHECKPOINT", o->checkpoint, "A checkpoint, or a directory of them: then the latest")->required();
+  app.add_option("CHECKPOINT", o->checkpoint, "A checkpoint, or a directory of them: then the latest")->required()->type_name("");
   app.add_option("--prompt", o->prompts, "Texts to continue, as bytes")->required()->type_name("TEXT...")->allow_extra_args();
   app.add_option("--tokens", o->tokens, "Tokens to add to each")->type_name("N")->capture_default_str();
   app.add_option("--ranks,--stages", o->launch.ranks, "Pipeline ranks; the output is the same for any number")
@@ -138,7 +139,7 @@ Action add_generate(CLI::App& app) {
       ->type_name("N")
       ->capture_default_str()
       ->check(CLI::Range(0u, 4096u));
-  app.add_flag("--in-process", o->launch.in_process, "All ranks in this process");
+  add_launch_options(app, o->launch);
   app.add_option("--temperature", o->sampling.temperature, "How freely to choose; 0: the most likely token always")
       ->type_name("X")
       ->capture_default_str()

@@ -75,7 +75,7 @@ Outcome inspect(const Options& o) {
 
 Action add_inspect(CLI::App& app) {
   auto o = std::make_shared<Options>();
-  app.add_option("PATH", o->path, "A checkpoint, a directory of them (then the latest), or a safetensors file")->required();
+  app.add_option("PATH", o->path, "A checkpoint, a directory of them (then the latest), or a safetensors file")->required()->type_name("");
   app.add_flag("--digests", o->digests, "Show the digest of each tensor as well");
   app.add_flag("--json", o->json, "One JSON object instead of text");
   return [o] { return inspect(*o); };

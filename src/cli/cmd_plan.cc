@@ -89,7 +89,7 @@ Outcome show_plan(const Options& o) {
 Action add_plan(CLI::App& app) {
   auto o = std::make_shared<Options>();
   auto settings = std::make_shared<Settings>(app);
-  app.add_option("MODEL", o->model.model, "NAME[:key=value,...] (mlp, gpt-nano, gpt2), or a checkpoint")->required();
+  app.add_option("MODEL", o->model.model, "NAME[:key=value,...] (mlp, gpt-nano, gpt2), or a checkpoint")->required()->type_name("");
   add_model_options(*settings, o->model);
   add_plan_options(*settings, o->plan);
   add_optimizer_options(*settings, o->optimizer);

@@ -45,6 +45,7 @@ Outcome Train::run() {
   if (!options.resume.empty()) CLI_TRY(resume(checkpoint));
   if (options.model.model.empty()) return {kUsage, "MODEL is missing", "for example: weft train gpt-nano --data book.txt"};
   options.launch.ranks = options.plan.ranks;
+  options.launch.quiet = options.quiet;
   watch_signals();
   Trainer trainer(options, settings.texts());
   CLI_TRY(trainer.prepare(checkpoint.get()));
@@ -61,7 +62,8 @@ void add_run_options(CLI::App& app, Settings& settings, TrainOptions& o) {
   app.add_option("--checkpoint", o.checkpoint, "Save checkpoints into this directory; with --resume DIR, that directory is the default")->type_name("DIR");
   app.add_option("--resume", o.resume, "Go on from a checkpoint, or from the latest in a directory; its settings are the defaults")->type_name("DIR");
   app.add_option("--init", o.init, "Start from these weights, by name")->type_name("FILE")->excludes("--resume");
-  app.add_flag("--in-process", o.launch.in_process, "All ranks in this process");
+  app.add_option("--trace", o.trace, "Write when every action really ran, as a Chrome trace; the first 100000 of each rank")->type_name("FILE");
+  add_launch_options(app, o.launch);
   app.add_flag("--json", o.json, "One JSON object per line instead of text");
   app.add_flag("-q,--quiet", o.quiet, "No progress on standard error");
 }
@@ -71,7 +73,7 @@ void add_run_options(CLI::App& app, Settings& settings, TrainOptions& o) {
 Action add_train(CLI::App& app) {
   auto train = std::make_shared<Train>(app);
   TrainOptions& o = train->options;
-  app.add_option("MODEL", o.model.model, "NAME[:key=value,...] (mlp, gpt-nano, gpt2), or a checkpoint whose weights to start from");
+  app.add_option("MODEL", o.model.model, "NAME[:key=value,...] (mlp, gpt-nano, gpt2), or a checkpoint whose weights to start from")->type_name("");
   add_run_options(app, train->settings, o);
   add_model_options(train->settings, o.model);
   add_plan_options(train->settings, o.plan);

@@ -13,6 +13,7 @@ struct Freer {
   void operator()(T* object) const { Free(object); }
 };
 
+using MeshPtr = std::unique_ptr<weft_mesh, Freer<weft_mesh_free>>;
 using ModelPtr = std::unique_ptr<weft_model, Freer<weft_model_free>>;
 using PlanPtr = std::unique_ptr<weft_plan, Freer<weft_plan_free>>;
 using RunPtr = std::unique_ptr<weft_run, Freer<weft_run_free>>;

@@ -1,13 +1,127 @@
 #include "cli/launch.h"
 
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+
+#include "cli/console.h"
+
+extern char** environ;
+
 namespace weft::cli {
 
-Outcome launch(const weft_plan* plan, const LaunchOptions& options, RunPtr& out) {
+namespace {
+
+// Waits for a child at most that long; false if it still runs.
+bool wait_for(int pid, int milliseconds, int& status) {
+  const int descriptor = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  if (descriptor >= 0) {
+    pollfd entry = {descriptor, POLLIN, 0};
+    const int ready = poll(&entry, 1, milliseconds);
+    close(descriptor);
+    if (ready == 0) return false;
+  }
+  return waitpid(pid, &status, descriptor >= 0 ? 0 : WNOHANG) == pid;
+}
+
+std::string end_of(int status) {
+  if (WIFSIGNALED(status)) return "killed by signal " + std::to_string(WTERMSIG(status));
+  return "exited with status " + std::to_string(WEXITSTATUS(status));
+}
+
+}  // namespace
+
+void add_launch_options(CLI::App& app, LaunchOptions& o) {
+  app.add_flag("--in-process", o.in_process, "All ranks in this process");
+  app.add_option("--listen", o.listen, "Where ranks of other machines join: tcp://ADDRESS:PORT")->type_name("ENDPOINT");
+  app.add_option("--external", o.external, "Ranks that are started elsewhere with 'weft worker --join'; the last ones")->capture_default_str()->type_name("N");
+  app.add_flag("--insecure", o.insecure, "Allow an address that is not loopback: nothing is encrypted");
+  app.add_option("--join-timeout", o.join_timeout, "How long to wait for the other ranks, in seconds")->capture_default_str()->type_name("N");
+}
+
+Outcome Ranks::start(const weft_plan* plan, const LaunchOptions& options, RunPtr& out) {
   weft_error err = WEFT_ERROR_INIT;
   weft_run_config config = WEFT_RUN_INIT;
   config.threads = options.threads;
-  CLI_CALL(weft_run_start(plan, nullptr, &config, Out(out), &err));
+  if (options.external >= options.ranks && options.external > 0)
+    return {kUsage, "--external is " + std::to_string(options.external) + ", --ranks " + std::to_string(options.ranks) + " leaves at most " + std::to_string(options.ranks - 1), ""};
+  if (options.in_process || (options.ranks == 1 && options.listen.empty())) {
+    CLI_CALL(weft_run_start(plan, nullptr, &config, Out(out), &err));
+    return {};
+  }
+  weft_mesh_config mesh = WEFT_MESH_INIT;
+  mesh.endpoint = options.listen.empty() ? nullptr : options.listen.c_str();
+  mesh.flags = options.insecure ? WEFT_MESH_INSECURE : 0;
+  mesh.join_timeout_ms = options.join_timeout * 1000;
+  CLI_CALL(weft_mesh_listen(&mesh, Out(mesh_), &err));
+  pids_.assign(options.ranks, 0);
+  for (uint32_t rank = 1; rank < options.ranks - options.external; ++rank) CLI_TRY(spawn(rank, options));
+  if (options.external && !options.quiet)
+    Progress(false).note("waiting for " + std::to_string(options.external) + (options.external > 1 ? " ranks" : " rank") + ": weft worker --join " +
+                         weft_mesh_endpoint(mesh_.get()) + (options.insecure ? " --insecure" : ""));
+  if (const weft_status status = weft_run_start(plan, mesh_.get(), &config, Out(out), &err); status < 0) {
+    Outcome outcome = failed(status, err);
+    for (size_t rank = 1; rank < pids_.size(); ++rank)
+      if (int ended = 0; pids_[rank] && wait_for(pids_[rank], 0, ended)) {
+        pids_[rank] = 0;
+        outcome.text += "; rank " + std::to_string(rank) + " " + end_of(ended);
+      }
+    return outcome;
+  }
   return {};
+}
+
+// In a process group of its own, so that a Ctrl-C reaches rank 0 alone, which ends the step and then the run.
+Outcome Ranks::spawn(uint32_t rank, const LaunchOptions& options) {
+  std::vector<std::string> words = {"weft", "worker", "--join", weft_mesh_endpoint(mesh_.get()), "--rank", std::to_string(rank), "--threads",
+                                    std::to_string(std::max(options.threads, 1u)), "--join-timeout", std::to_string(options.join_timeout), "--quiet"};
+  if (options.insecure) words.push_back("--insecure");
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  posix_spawnattr_t attributes;
+  posix_spawnattr_init(&attributes);
+  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+  const int error = posix_spawn(&pids_[rank], "/proc/self/exe", nullptr, &attributes, argv.data(), environ);
+  posix_spawnattr_destroy(&attributes);
+  if (error == 0) return {};
+  pids_[rank] = 0;
+  return {kResource, "cannot start rank " + std::to_string(rank) + ": " + std::strerror(error), ""};
+}
+
+std::string Ranks::explain(const weft_event& event) {
+  std::string text = event.text ? event.text : weft_status_text(event.status);
+  const std::string lost = "rank " + std::to_string(event.rank) + " lost: ";
+  if (event.rank < 1 || static_cast<size_t>(event.rank) >= pids_.size() || !text.starts_with(lost)) return text;
+  int& pid = pids_[static_cast<size_t>(event.rank)];
+  if (!pid) return text;
+  std::string cause = text.substr(lost.size());
+  const int was = pid;
+  // A process that is gone tells more than its closed connection; its end may be seen a moment later.
+  if (int ended = 0; wait_for(pid, 200, ended)) {
+    pid = 0;
+    const size_t comma = cause.find(", ");
+    cause = end_of(ended) + (comma == std::string::npos ? "" : cause.substr(comma));
+  }
+  const std::string rank = std::to_string(event.rank);
+  return "rank " + rank + " (stage " + rank + ", pid " + std::to_string(was) + ") lost: " + cause;
+}
+
+Ranks::~Ranks() {
+  // The run has told them to leave, or will not tell them anything any more; then they see that nobody is there.
+  mesh_.reset();
+  for (int pid : pids_) {
+    if (!pid) continue;
+    int status = 0;
+    if (wait_for(pid, 5000, status)) continue;
+    kill(pid, SIGKILL);
+    waitpid(pid, &status, 0);
+  }
 }
 
 }  // namespace weft::cli

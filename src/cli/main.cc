@@ -1,6 +1,7 @@
 // weft: the command. Written against <weft.h> alone.
 #include <algorithm>
 #include <csignal>
+#include <memory>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -58,7 +59,7 @@ size_t distance(std::string_view a, std::string_view b) {
 // The known name that is meant, if one is near.
 std::string meant(std::string_view found, const std::vector<std::string>& known) {
   std::string best;
-  size_t least = std::max<size_t>(1, found.size() / 3) + 1;
+  size_t least = found.size() / 2 + 1;
   for (const std::string& name : known)
     if (const size_t d = distance(found, name); d < least) best = name, least = d;
   return best.empty() ? "" : "did you mean " + best + "?";
@@ -84,10 +85,24 @@ int usage(const std::string& command, const std::string& text, const std::string
   return end(command, {kUsage, text, hint.empty() ? "see weft " + (command.empty() ? "help" : command + " --help") : hint});
 }
 
+// Options as "--lr X" and their default, without what CLI11 adds for the checks.
+class HelpFormatter final : public CLI::Formatter {
+ public:
+  HelpFormatter() { column_width(32); }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    if (option->get_type_size() == 0) return "";
+    const std::string type = option->get_type_name();
+    std::string out = " " + type.substr(0, type.find(':'));
+    if (option->get_required()) out += " (required)";
+    if (!option->get_default_str().empty()) out += " (" + option->get_default_str() + ")";
+    return out;
+  }
+};
+
 int run_command(const Row& row, std::vector<std::string> arguments) {
   CLI::App app(row.about, std::string("weft ") + row.name);
   app.set_help_flag("-h,--help", "Show this help");
-  app.get_formatter()->column_width(34);
+  app.formatter(std::make_shared<HelpFormatter>());
   const Action action = row.add(app);
   std::reverse(arguments.begin(), arguments.end());
   try {

@@ -24,6 +24,8 @@ void Report::step(const StepReport& report) {
                    .add("micro_batch_losses", report.micro_batch_losses)
                    .add("grad_norm", report.grad_norm)
                    .add("tokens_per_second", report.per_second)
+                   .add("idle", report.idle)
+                   .add("idle_by_rank", report.idle_by_rank)
                    .text());
     return;
   }

@@ -14,7 +14,8 @@ namespace weft::cli {
 struct StepReport {
   uint64_t step = 0;   // counts from 1
   double loss = 0, grad_norm = 0, per_second = 0;
-  std::vector<double> micro_batch_losses;
+  double idle = 0;
+  std::vector<double> micro_batch_losses, idle_by_rank;
 };
 
 struct DoneReport {

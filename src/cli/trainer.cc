@@ -50,8 +50,10 @@ Outcome Trainer::prepare(weft_checkpoint* resumed) {
   CLI_TRY(open_data());
   const int64_t samples = int64_t{options_.plan.micro_batches} * options_.plan.micro_batch_size;
   CLI_TRY(make_inputs(built_.info, samples, inputs_));
-  CLI_TRY(launch(built_.plan.get(), options_.launch, run_));
+  CLI_TRY(ranks_.start(built_.plan.get(), options_.launch, run_));
   CLI_TRY(load(resumed));
+  weft_error err = WEFT_ERROR_INIT;
+  if (!options_.trace.empty()) CLI_CALL(weft_run_trace(run_.get(), 100000, &err));
   CLI_TRY(check_directory());
   report_ = std::make_unique<Report>(options_.json, options_.quiet, options_.steps, built_.info.tokens ? "tokens" : "samples");
   return {};
@@ -119,7 +121,7 @@ Outcome Trainer::drive(weft_tensor* const (&inputs)[2], uint32_t flags, weft_eve
     if (event.kind == WEFT_EVENT_MICRO_BATCH && losses) losses->push_back(event.loss);
     if (event.kind != WEFT_EVENT_ERROR) continue;
     Outcome lost = failed(event.status, err);
-    if (event.text) lost.text = event.text;
+    lost.text = ranks_.explain(event);
     if (!last_checkpoint_.empty()) lost.text += "; last checkpoint: " + last_checkpoint_;
     return lost;
   }
@@ -138,6 +140,8 @@ Outcome Trainer::step() {
   report.step = step_;
   report.loss = event.loss;
   report.grad_norm = event.grad_norm;
+  report.idle = event.idle;
+  report.idle_by_rank.assign(event.idle_by_rank, event.idle_by_rank + event.n_ranks);
   report.per_second = samples * static_cast<double>(built_.info.tokens ? built_.info.seq_len : 1) / seconds_since(begin);
   report_->step(report);
   return {};
@@ -182,6 +186,13 @@ Outcome Trainer::save() {
   return {};
 }
 
+Outcome Trainer::save_trace() {
+  if (options_.trace.empty()) return {};
+  weft_error err = WEFT_ERROR_INIT;
+  CLI_CALL(weft_run_save_trace(run_.get(), options_.trace.c_str(), &err));
+  return {};
+}
+
 Outcome Trainer::run() {
   const auto begin = Clock::now();
   const auto stopped = [] { return stop_signal() != 0 || stdout_closed() || stdout_failed(); };
@@ -193,6 +204,7 @@ Outcome Trainer::run() {
   }
   if (!stopped()) CLI_TRY(evaluate());
   CLI_TRY(save());
+  CLI_TRY(save_trace());
 
   weft_error err = WEFT_ERROR_INIT;
   weft_status status = WEFT_OK;

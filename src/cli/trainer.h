@@ -12,7 +12,7 @@ struct TrainOptions {
   PlanOptions plan;
   OptimizerOptions optimizer;
   LaunchOptions launch;
-  std::string data = "synthetic", eval, checkpoint, resume, init;
+  std::string data = "synthetic", eval, checkpoint, resume, init, trace;
   uint64_t steps = 100, eval_every = 0, checkpoint_every = 100;
   bool json = false, quiet = false;
 };
@@ -33,6 +33,7 @@ class Trainer {
   Outcome step();
   Outcome evaluate();
   Outcome save();
+  Outcome save_trace();
   Outcome finish();
   // Submits a step and waits for its final event.
   Outcome drive(weft_tensor* const (&inputs)[2], uint32_t flags, weft_event& event, std::vector<double>* losses);
@@ -42,6 +43,7 @@ class Trainer {
   const std::vector<std::pair<std::string, std::string>> settings_;
   Built built_;
   DataPtr data_;
+  Ranks ranks_;
   RunPtr run_;
   TensorPtr inputs_[2];
   std::unique_ptr<Report> report_;

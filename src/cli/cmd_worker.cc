@@ -1,0 +1,60 @@
+// weft worker
+#include <memory>
+
+#include "cli/command.h"
+#include "cli/console.h"
+#include "cli/handles.h"
+
+namespace weft::cli {
+
+namespace {
+
+struct Worker {
+  std::string join, listen;
+  uint32_t rank = 0, threads = 1, join_timeout = 60;
+  bool insecure = false, quiet = false;
+
+  Outcome run() const;
+  Outcome serve() const;
+};
+
+Outcome Worker::serve() const {
+  weft_error err = WEFT_ERROR_INIT;
+  weft_mesh_config mesh = WEFT_MESH_INIT;
+  mesh.endpoint = join.c_str();
+  mesh.listen = listen.empty() ? nullptr : listen.c_str();
+  mesh.rank = rank;
+  mesh.flags = insecure ? WEFT_MESH_INSECURE : 0;
+  mesh.join_timeout_ms = join_timeout * 1000;
+  weft_run_config config = WEFT_RUN_INIT;
+  config.threads = threads;
+  MeshPtr joined;
+  CLI_CALL(weft_mesh_join(&mesh, Out(joined), &err));
+  if (!quiet) Progress(false).note("joining " + join);
+  CLI_CALL(weft_run_serve(joined.get(), nullptr, nullptr, &config, &err));
+  if (!quiet) Progress(false).note("the run has ended");
+  return {};
+}
+
+Outcome Worker::run() const {
+  Outcome outcome = serve();
+  // Rank 0 tells its user the same story; one line is enough.
+  if (quiet && outcome.exit == kLost) outcome.text.clear();
+  return outcome;
+}
+
+}  // namespace
+
+Action add_worker(CLI::App& app) {
+  auto worker = std::make_shared<Worker>();
+  app.add_option("--join", worker->join, "Where rank 0 listens: tcp://ADDRESS:PORT")->required()->type_name("ENDPOINT");
+  app.add_option("--listen", worker->listen, "Where other ranks reach this one; chosen if rank 0 is on this machine")->type_name("ENDPOINT");
+  app.add_option("--rank", worker->rank, "The rank to be; 0: any")->capture_default_str()->type_name("N");
+  app.add_option("--threads", worker->threads, "Compute threads")->capture_default_str()->type_name("N")->check(CLI::Range(1u, 4096u));
+  app.add_option("--join-timeout", worker->join_timeout, "How long to try, in seconds")->capture_default_str()->type_name("N");
+  app.add_flag("--insecure", worker->insecure, "Allow an address that is not loopback: nothing is encrypted");
+  app.add_flag("-q,--quiet", worker->quiet, "Say nothing of ranks that are lost; the exit status does");
+  return [worker] { return worker->run(); };
+}
+
+}  // namespace weft::cli

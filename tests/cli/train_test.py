@@ -1,0 +1,129 @@
+#!/usr/bin/env python3
+"""weft train: the same bits over ranks, schedules and threads, resumed or not; what it prints; what it does when it is stopped."""
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import unittest
+
+from weft import Case, TINY, TINY_STEP, WEFT, lines, run
+
+
+class Train(Case):
+    def test_one_digest_over_ranks_schedules_and_threads(self):
+        steps, done = self.train(TINY, "--steps", 4, *TINY_STEP)
+        self.assertEqual([s["step"] for s in steps], [1, 2, 3, 4])
+        for more in (["--ranks", 2], ["--ranks", 4, "--schedule", "gpipe"], ["--stages", 3, "--partition", "uniform"], ["--threads", 0],
+                     ["--ranks", 2, "--threads", 2], ["--ranks", 2, "--cut", "h.1"]):
+            other_steps, other = self.train(TINY, "--steps", 4, *TINY_STEP, *more)
+            self.assertEqual(other["digest"], done["digest"], more)
+            self.assertEqual(other["optimizer_digest"], done["optimizer_digest"], more)
+            for a, b in zip(steps, other_steps):
+                self.assertEqual((a["loss"], a["micro_batch_losses"], a["grad_norm"]), (b["loss"], b["micro_batch_losses"], b["grad_norm"]))
+
+    def test_seed_and_micro_batch_count_change_the_digest(self):
+        base = ["--steps", 2, "--micro-batch-size", 2, "--in-process"]
+        digests = {self.train(TINY, *base, "--micro-batches", m, "--seed", s)[1]["digest"] for m, s in ((4, 1), (4, 2), (2, 1))}
+        self.assertEqual(len(digests), 3)
+
+    def test_json_has_the_documented_keys(self):
+        steps, done = self.train(TINY, "--steps", 1, *TINY_STEP, "--ranks", 2)
+        self.assertLessEqual({"event", "step", "loss", "micro_batch_losses", "grad_norm", "tokens_per_second", "idle", "idle_by_rank"}, set(steps[0]))
+        self.assertEqual(len(steps[0]["micro_batch_losses"]), 4)
+        self.assertEqual(len(steps[0]["idle_by_rank"]), 2)
+        self.assertLessEqual({"event", "digest", "optimizer_digest", "steps", "seconds", "parameters", "peak_bytes_by_rank", "kernels"}, set(done))
+        self.assertRegex(done["digest"], r"\A[0-9a-f]{32}\Z")
+        self.assertEqual(len(done["peak_bytes_by_rank"]["planned"]), 2)
+
+    def test_a_resumed_run_is_the_undisturbed_one(self):
+        whole = self.train(TINY, "--steps", 6, *TINY_STEP, "--lr-schedule", "cosine", "--warmup", 2)[1]
+        common = [TINY, *TINY_STEP, "--lr-schedule", "cosine", "--warmup", 2, "--steps", 6, "--checkpoint", self.path("ck")]
+        # Stopped after step 3 by its own reader: the cosine still ends at step 6.
+        process = subprocess.Popen([WEFT, "train", *map(str, common), "--checkpoint-every", "3", "--json"], stdout=subprocess.PIPE, text=True)
+        for line in process.stdout:
+            if '"checkpoint"' in line:
+                process.send_signal(signal.SIGKILL)
+                break
+        process.communicate()
+        at_3 = self.path("ck", "step-00000003")
+        self.assertTrue(os.path.isdir(at_3))
+        for ranks in (1, 2, 4):
+            resumed = self.train("--resume", at_3, "--ranks", ranks, "--in-process")[1]
+            self.assertEqual((resumed["steps"], resumed["digest"], resumed["optimizer_digest"]), (6, whole["digest"], whole["optimizer_digest"]))
+
+    def test_interrupt_finishes_the_step_saves_and_tells_how_to_go_on(self):
+        for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            directory = self.path(f"ck{status}")
+            process = subprocess.Popen([WEFT, "train", TINY, *TINY_STEP, "--steps", "1000000", "--checkpoint", directory, "--json"],
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+            self.assertIn('"step"', process.stdout.readline())
+            process.send_signal(number)
+            out, err = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, status)
+            self.assertIn(f"weft train --resume {directory}", err)
+            done = lines(out)[-1]
+            with open(os.path.join(directory, "latest"), encoding="utf-8") as latest:
+                self.assertEqual(latest.read().strip(), f"step-{done['steps']:08d}")
+            more = self.train("--resume", directory, "--steps", done["steps"] + 1, "--in-process")[1]
+            self.assertEqual(more["digest"], self.train(TINY, *TINY_STEP, "--steps", done["steps"] + 1)[1]["digest"])
+
+    def test_a_reader_that_goes_away_stops_it_quietly(self):
+        process = subprocess.Popen([WEFT, "train", TINY, *TINY_STEP, "--steps", "1000000", "--json"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        process.stdout.readline()
+        process.stdout.close()
+        self.assertEqual(process.wait(timeout=60), 0)
+        self.assertEqual(process.stderr.read(), "")
+        process.stderr.close()
+
+    def test_a_full_disk_is_an_error(self):
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run([WEFT, "train", TINY, *TINY_STEP, "--steps", "2"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("standard output", done.stderr)
+
+    def test_held_out_loss_falls_and_init_starts_from_weights(self):
+        text = self.path("text")
+        with open(text, "w", encoding="utf-8") as file:
+            file.write("the shuttle goes to and fro, " * 200)
+        args = [TINY, *TINY_STEP, "--data", text, "--steps", 40, "--lr", 0.01, "--eval", 0.2, "--eval-every", 20, "--checkpoint", self.path("ck")]
+        done = run("train", *args, "--json")
+        evals = [line for line in lines(done.stdout) if line["event"] == "eval"]
+        self.assertEqual([e["step"] for e in evals], [0, 20, 40])
+        self.assertLess(evals[2]["eval_loss"], evals[0]["eval_loss"] - 1)
+        file = self.path("w.safetensors")
+        self.assertEqual(run("export", self.path("ck"), file).returncode, 0)
+        trained = lines(done.stdout)[-1]["digest"]
+        self.assertEqual(self.train(TINY, *TINY_STEP, "--steps", 0, "--init", file)[1]["digest"], trained)
+        self.assertEqual(self.train(self.path("ck"), *TINY_STEP, "--steps", 0)[1]["digest"], trained)
+        self.assertEqual(lines(run("inspect", file, "--json").stdout)[0]["digest"], trained)
+        self.fails(3, "h.2.ln_1.weight", "train", "gpt-nano:blocks=3,width=32,heads=2,context=16", "--init", file)
+        self.fails(3, "a checkpoint of step 40", "train", TINY, *TINY_STEP, "--checkpoint", self.path("ck"))
+
+    def test_the_live_line_is_for_terminals_alone(self):
+        command = [WEFT, "train", TINY, *TINY_STEP, "--steps", "3"]
+        plain = subprocess.run(command, capture_output=True, text=True, check=True)
+        self.assertNotIn("\r", plain.stderr)
+        self.assertEqual(subprocess.run([*command, "--quiet"], capture_output=True, text=True, check=True).stderr, "")
+        main, side = pty.openpty()
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=side, env={**os.environ, "TERM": "xterm"})
+        os.close(side)
+        seen = b""
+        try:
+            while chunk := os.read(main, 4096):
+                seen += chunk
+        except OSError:   # the last writer has closed it
+            pass
+        os.close(main)
+        self.assertEqual(process.wait(timeout=60), 0)
+        self.assertRegex(seen, re.compile(rb"\rstep 1/3  loss "))
+
+    def test_mlp_trains_on_synthetic_rows(self):
+        steps, _ = self.train("mlp:width=16", "--steps", 30, "--lr", 0.01, "--ranks", 2, "--in-process")
+        self.assertLess(steps[-1]["loss"], steps[0]["loss"])
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())

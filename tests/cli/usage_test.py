@@ -1,0 +1,69 @@
+#!/usr/bin/env python3
+"""Help, errors and exit statuses of the command."""
+import unittest
+
+from weft import Case, TINY, run
+
+COMMANDS = ["train", "generate", "plan", "inspect", "export", "version"]
+
+
+class Usage(Case):
+    def test_help_can_be_asked_for_in_every_way(self):
+        overview = run()
+        self.assertEqual(overview.returncode, 0)
+        self.assertEqual(run("--help").stdout, overview.stdout)
+        self.assertEqual(run("help").stdout, overview.stdout)
+        for name in COMMANDS:
+            self.assertRegex(overview.stdout, rf"(?m)^  {name} +\w")
+            asked = run(name, "--help")
+            self.assertEqual((asked.returncode, asked.stderr), (0, ""))
+            self.assertIn(f"Usage: weft {name}", asked.stdout)
+            for other in (("help", name), (name, "-h"), ("--help", name)):
+                self.assertEqual(run(*other).stdout, asked.stdout)
+
+    def test_train_shows_every_option_with_its_default(self):
+        text = run("train", "--help").stdout
+        for option, default in {
+            "--data FILE": "synthetic", "--steps N": "100", "--ranks,--stages P": "1", "--schedule NAME": "1f1b", "--micro-batches M": "8",
+            "--micro-batch-size N": "4", "--seq-len N": "0", "--optimizer RULE": "adamw", "--lr X": "0.001",
+            "--lr-schedule CURVE": "constant", "--warmup N": "0", "--weight-decay X": "0", "--clip X": "1", "--seed N": "0",
+            "--threads N": "1", "--partition HOW": "cost", "--checkpoint-every N": "100", "--eval-every N": "0",
+        }.items():
+            self.assertIn(f"  {option} ({default}) ", text.replace("\n", " "))
+        for option in ("--cut", "--in-process", "--checkpoint DIR", "--resume DIR", "--init FILE", "--eval FILE|SHARE", "--json", "--quiet"):
+            self.assertIn(option, text)
+
+    def test_misuse_is_status_2_with_a_hint(self):
+        self.fails(2, "did you mean train?", "trian")
+        self.fails(2, "did you mean --ranks?", "train", "mlp", "--rank", "2")
+        self.fails(2, "see weft train --help", "train", "mlp", "--steps", "many")
+        self.fails(2, "--schedule", "train", "mlp", "--schedule", "zigzag")
+        self.fails(2, "MODEL is missing", "train")
+        self.fails(2, "CHECKPOINT", "generate", "--prompt", "x")
+
+    def test_bad_input_is_status_3_and_names_it(self):
+        self.fails(3, "model 'nonsense' is not known", "train", "nonsense")
+        self.fails(3, "has no key 'depth'", "plan", "gpt-nano:depth=3")
+        self.fails(3, self.path("none.txt"), "train", TINY, "--data", self.path("none.txt"))
+        with open(self.path("short.txt"), "wb") as short:
+            short.write(b"abc")
+        self.fails(3, "3", "train", TINY, "--data", self.path("short.txt"))
+        with open(self.path("ids.u16"), "wb") as ids:
+            ids.write((999).to_bytes(2, "little") * 100)
+        self.fails(3, "999", "train", TINY, "--data", self.path("ids.u16"))
+        self.fails(3, "cut 'h.7'", "plan", TINY, "--ranks", "2", "--cut", "h.7")
+        self.fails(3, "60 stages", "plan", TINY, "--ranks", "60")
+        self.fails(3, self.path("none"), "inspect", self.path("none"))
+        with open(self.path("bad.safetensors"), "wb") as bad:
+            bad.write(b"\xff" * 64)
+        self.fails(3, "bad.safetensors", "inspect", self.path("bad.safetensors"))
+
+    def test_version_names_library_and_kernels(self):
+        done = run("version")
+        self.assertEqual(done.returncode, 0)
+        self.assertRegex(done.stdout, r"\Aweft \d+\.\d+\.\d+\nBLIS \S+, \w+ kernels.*\n\Z")
+        self.assertEqual(run("--version").stdout, done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main()

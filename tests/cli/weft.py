@@ -1,0 +1,47 @@
+"""Runs the command for the tests of it. The program is the first argument of the test script."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+WEFT = os.path.abspath(sys.argv.pop(1))
+# Small enough that a step takes milliseconds, large enough for four stages.
+TINY = "gpt-nano:blocks=2,width=32,heads=2,context=16"
+TINY_STEP = ["--micro-batches", "4", "--micro-batch-size", "2", "--seed", "1", "--in-process"]
+
+
+def run(*args, **kwargs):
+    kwargs.setdefault("timeout", 120)
+    return subprocess.run([WEFT, *map(str, args)], capture_output=True, text=True, check=False, **kwargs)
+
+
+def lines(output):
+    return [json.loads(line) for line in output.splitlines()]
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.directory = tempfile.mkdtemp(prefix="weft-cli-")
+        self.addCleanup(shutil.rmtree, self.directory, ignore_errors=True)
+
+    def path(self, *names):
+        return os.path.join(self.directory, *names)
+
+    def train(self, *args, status=0):
+        """Trains with --json; returns the steps and the last line."""
+        done = run("train", *args, "--json")
+        self.assertEqual(done.returncode, status, done.stderr)
+        out = lines(done.stdout)
+        self.assertEqual(out[-1]["event"], "done")
+        return [line for line in out if line["event"] == "step"], out[-1]
+
+    def fails(self, status, text, *args):
+        done = run(*args)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        self.assertIn(text, done.stderr)
+        self.assertTrue(done.stderr.startswith("weft: "), done.stderr)
+        self.assertNotIn("terminate", done.stderr)
+        self.assertEqual(done.stdout, "")
