@@ -198,7 +198,7 @@ typedef struct weft_op {
   /* Fills *out for these inputs; `batch` of them are asked about at build time with 1 and 2 samples. */
   int32_t (*shape)(const weft_desc *in, uint32_t n_in, weft_desc *out, void *payload);
   int32_t (*forward)(const weft_view *in, uint32_t n_in, weft_view *out, void *payload);
-  /* Writes (never adds to) grad_in[i].data where it is not NULL. NULL: the op has no gradient. */
+  /* Writes (never adds to) grad_in[i].data where it is not NULL. NULL: no gradient, so nothing below is trained. */
   int32_t (*backward)(const weft_view *in, uint32_t n_in, const weft_view *out, const weft_view *grad_out, weft_view *grad_in,
                       void *payload);
   void (*destroy)(void *payload);   /* once, after the last model, plan and run that knows the op is gone; may be NULL */
@@ -376,7 +376,7 @@ enum {
 
 /* One step: all samples of all inputs, in the order in which the inputs were added, dimension 0 being the samples. The engine cuts
  * them into micro-batches. On WEFT_OK the run has taken references of its own and delivers events with this tag: one per micro-batch,
- * then exactly one final one. On failure nothing has changed and no event comes; WEFT_EAGAIN: 16 steps are waiting.
+ * then exactly one final one. On failure nothing has changed and no event comes; WEFT_EAGAIN: 16 steps are not over.
  * Thread: owner. */
 WEFT_API weft_status weft_run_submit(weft_run *run, weft_tensor *const *inputs, uint32_t n_inputs, uint32_t flags, uint64_t tag,
                                      weft_error *err);

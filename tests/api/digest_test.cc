@@ -40,12 +40,14 @@ std::vector<Case> cases() {
   std::vector<Case> out;
   for (uint32_t ranks = 1; ranks <= 4; ++ranks)
     for (const char* schedule : {"gpipe", "1f1b"})
-      for (uint32_t split : {WEFT_SPLIT_COST, WEFT_SPLIT_UNIFORM}) out.push_back({ranks, schedule, split, 0});
+      for (uint32_t split : {WEFT_SPLIT_COST, WEFT_SPLIT_UNIFORM})
+        for (uint32_t threads : {0, 1, 3}) out.push_back({ranks, schedule, split, threads});
   return out;
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuts, DigestTest, testing::ValuesIn(cases()), [](const auto& test) {
-  return std::string(test.param.schedule) + "_" + std::to_string(test.param.ranks) + (test.param.split ? "_uniform" : "_cost");
+  return std::string(test.param.schedule) + "_" + std::to_string(test.param.ranks) + (test.param.split ? "_uniform_" : "_cost_") +
+         std::to_string(test.param.threads);
 });
 
 TEST(Digest, ChangesWithTheSeed) {

@@ -15,7 +15,7 @@ class RunTest : public testing::TestWithParam<uint32_t> {
   const std::vector<weft_tensor*> batch = {x.get(), y.get()};
 };
 
-INSTANTIATE_TEST_SUITE_P(Threads, RunTest, testing::Values(0u));
+INSTANTIATE_TEST_SUITE_P(Threads, RunTest, testing::Values(0u, 1u, 2u));
 
 TEST_P(RunTest, NullIsAnError) {
   const ModelPtr model = small_model();

@@ -73,7 +73,7 @@ class UserOpTest : public testing::TestWithParam<uint32_t> {
   const std::vector<weft_tensor*> batch = {x.get(), y.get()};
 };
 
-INSTANTIATE_TEST_SUITE_P(Threads, UserOpTest, testing::Values(0u));
+INSTANTIATE_TEST_SUITE_P(Threads, UserOpTest, testing::Values(0u, 1u, 2u));
 
 TEST_P(UserOpTest, ComputesWhatTheBuiltInDoes) {
   const RunPtr built_in = start(squaring_model(nullptr, WEFT_INPUT_WANT_GRAD), plan_config());
