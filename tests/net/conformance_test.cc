@@ -1,0 +1,371 @@
+// What every transport promises; one row per scheme.
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+
+#include "child.h"
+#include "peers.h"
+
+namespace weft::test {
+
+int child_main(const std::string& role, const std::string& endpoint) {
+  Net net(endpoint);
+  std::unique_ptr<End> end;
+  if (role == "dial") {
+    end = net.dial(endpoint);
+    end->send(0, 1);
+  } else {
+    if (!net.listen(endpoint).ok()) return 1;
+    const std::string line = net.listener->endpoint() + "\n";
+    if (write(1, line.data(), line.size()) < 0) return 1;
+  }
+  net.until([] { return false; }, 60000);  // to be killed long before
+  return 0;
+}
+
+namespace {
+
+// Sockets, event descriptors and files. Not pipes: libuv keeps one for signals from the first loop on, a sanitizer one to its
+// symbolizer.
+int open_descriptors() {
+  int count = 0;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
+    if (!std::filesystem::read_symlink(entry.path(), error).string().starts_with("pipe:")) ++count;
+  return count;
+}
+
+class Conformance : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    std::string name = "/tmp/weft-net-XXXXXX";
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    directory_ = name;
+    descriptors_ = open_descriptors();
+  }
+  // Every test leaves nothing behind.
+  void TearDown() override {
+    EXPECT_EQ(open_descriptors(), descriptors_);
+    for (const auto& left : std::filesystem::recursive_directory_iterator(directory_)) ADD_FAILURE() << "left: " << left.path();
+    std::filesystem::remove_all(directory_);
+  }
+  std::string scheme() const { return GetParam(); }
+  bool is_ipc() const { return scheme() == "ipc://"; }
+  // Somewhere to listen.
+  std::string place() const { return is_ipc() ? "ipc://" + directory_ : "tcp://127.0.0.1:0"; }
+
+  // Both ends of a connection within one transport.
+  struct Pair {
+    std::unique_ptr<End> dialed;
+    End* accepted = nullptr;
+  };
+  Pair connect(Net& net) {
+    if (!net.listener) {
+      const Status status = net.listen(place());
+      EXPECT_TRUE(status.ok()) << status.text();
+    }
+    const size_t before = net.accepted.size();
+    Pair pair{net.dial(net.listener->endpoint()), nullptr};
+    EXPECT_TRUE(net.until([&] { return pair.dialed->times_connected == 1 && net.accepted.size() == before + 1; }));
+    pair.accepted = net.accepted.back().get();
+    return pair;
+  }
+
+  std::string directory_;
+  int descriptors_ = 0;
+};
+
+std::string row_name(const testing::TestParamInfo<const char*>& row) { return std::string(row.param).substr(0, 3); }
+INSTANTIATE_TEST_SUITE_P(, Conformance, testing::Values("tcp://", "ipc://"), row_name);
+
+TEST_P(Conformance, ExchangesOnBothLanes) {
+  Net net(scheme());
+  auto [dialed, accepted] = connect(net);
+  const auto payload = bytes_of(1000, 7);
+  for (End* end : {dialed.get(), accepted}) {
+    end->send(0, 10, payload);
+    end->send(1, 11);
+  }
+  for (End* end : {dialed.get(), accepted}) {
+    ASSERT_TRUE(net.until([e = end] { return e->frames.size() == 2; }));
+    const bool control_first = end->frames[0].lane == 0;
+    EXPECT_EQ(end->frames[control_first ? 0 : 1].payload, payload);
+    EXPECT_EQ(end->frames[control_first ? 1 : 0].number, 11u);
+    EXPECT_EQ(end->frames[control_first ? 1 : 0].lane, 1);
+  }
+  EXPECT_EQ(accepted->times_connected, 0);
+}
+
+TEST_P(Conformance, FramesSentBeforeTheConnectionWaitForIt) {
+  Net net(scheme());
+  ASSERT_TRUE(net.listen(place()).ok());
+  auto dialed = net.dial(net.listener->endpoint());
+  for (uint32_t i = 0; i < 40; ++i) dialed->send(1, i);
+  ASSERT_TRUE(net.until([&] { return net.accepted.size() == 1 && net.accepted[0]->frames.size() == 40; }));
+  for (uint32_t i = 0; i < 40; ++i) EXPECT_EQ(net.accepted[0]->frames[i].number, i);
+}
+
+TEST_P(Conformance, ADialerWaitsForAListener) {
+  Net net(scheme());
+  std::string endpoint;
+  {
+    Net other(scheme());  // a place where somebody listened
+    ASSERT_TRUE(other.listen(place()).ok());
+    endpoint = other.listener->endpoint();
+  }
+  if (is_ipc()) endpoint = "ipc://" + directory_ + "/late";
+  auto dialed = net.dial(endpoint);
+  EXPECT_FALSE(net.until([&] { return dialed->times_connected + dialed->times_disconnected > 0; }, 120));
+  ASSERT_TRUE(net.listen(endpoint).ok());
+  EXPECT_TRUE(net.until([&] { return dialed->times_connected == 1; }));
+  EXPECT_EQ(dialed->times_disconnected, 0);
+}
+
+TEST_P(Conformance, TenThousandSmallFramesBothWaysInOrder) {
+  constexpr uint32_t kFrames = 10000;
+  Net net(scheme());
+  auto [dialed, accepted] = connect(net);
+  for (uint32_t i = 0; i < kFrames; ++i)
+    for (End* end : {dialed.get(), accepted}) end->send(static_cast<int>(i % 2), i, {}, i % 1000 == 0 ? i + 1 : 0);
+  for (End* end : {dialed.get(), accepted}) {
+    ASSERT_TRUE(net.until([e = end] { return e->frames.size() == kFrames && e->tokens.size() == kFrames / 1000; }));
+    uint32_t next[kLanes] = {0, 1};
+    for (const End::Frame& frame : end->frames) {
+      EXPECT_EQ(frame.number, next[frame.lane]);
+      next[frame.lane] += 2;
+    }
+  }
+}
+
+TEST_P(Conformance, LargestFramesBothWays) {
+  constexpr uint32_t kFrames = 64;
+  Net net(scheme());
+  auto [dialed, accepted] = connect(net);
+  const auto payload = bytes_of(kMaxPayload, 3);
+  for (uint32_t i = 0; i < kFrames; ++i)
+    for (End* end : {dialed.get(), accepted}) end->send(1, i, payload, i + 1);
+  EXPECT_TRUE(dialed->tokens.empty()) << "told from inside send";
+  for (End* end : {dialed.get(), accepted}) {
+    ASSERT_TRUE(net.until([e = end] { return e->frames.size() == kFrames && e->tokens.size() == kFrames; }));
+    for (uint32_t i = 0; i < kFrames; ++i) {
+      EXPECT_EQ(end->frames[i].number, i);
+      EXPECT_TRUE(same(end->frames[i].payload, payload)) << i;
+      EXPECT_EQ(end->tokens[i], i + 1);
+    }
+  }
+}
+
+TEST_P(Conformance, PayloadsWithoutATokenAreCopiedAtOnce) {
+  Net net(scheme());
+  auto [dialed, accepted] = connect(net);
+  auto payload = bytes_of(5000, 1);
+  dialed->send(1, 1, payload);
+  std::fill(payload.begin(), payload.end(), std::byte{0});
+  ASSERT_TRUE(net.until([a = accepted] { return a->frames.size() == 1; }));
+  EXPECT_TRUE(accepted->frames[0].payload == bytes_of(5000, 1));
+}
+
+TEST_P(Conformance, ManyPeersAtOneListener) {
+  Net net(scheme());
+  std::vector<Pair> pairs;
+  for (int i = 0; i < 5; ++i) pairs.push_back(connect(net));
+  for (uint32_t i = 0; i < 5; ++i) pairs[i].accepted->send(0, 100 + i);
+  pairs[2].dialed.reset();
+  ASSERT_TRUE(net.until([&] { return pairs[2].accepted->times_disconnected == 1; }));
+  for (uint32_t i = 0; i < 5; ++i) {
+    if (i == 2) continue;
+    EXPECT_TRUE(net.until([&] { return pairs[i].dialed->frames.size() == 1; }));
+    EXPECT_EQ(pairs[i].dialed->frames.at(0).number, 100 + i);
+    EXPECT_EQ(pairs[i].accepted->times_disconnected, 0);
+  }
+}
+
+TEST_P(Conformance, TheOtherEndHearsOfADestroyedConnection) {
+  Net net(scheme());
+  auto [dialed, accepted] = connect(net);
+  dialed.reset();
+  ASSERT_TRUE(net.until([a = accepted] { return a->times_disconnected == 1; }, 1000));
+  EXPECT_FALSE(accepted->why.empty());
+  accepted->send(0, 1);  // into the void
+
+  auto again = connect(net);
+  again.accepted->connection.reset();
+  ASSERT_TRUE(net.until([&] { return again.dialed->times_disconnected == 1; }, 1000));
+  EXPECT_EQ(again.dialed->why, "the peer closed the connection");
+  EXPECT_FALSE(net.until([&] { return again.dialed->times_connected > 1 || again.dialed->times_disconnected > 1; }, 150))
+      << "retried in hiding";
+}
+
+TEST_P(Conformance, AKilledPeerIsReportedWithinASecond) {
+  {
+    Net net(scheme());
+    ASSERT_TRUE(net.listen(place()).ok());
+    Child child("dial", net.listener->endpoint());
+    ASSERT_TRUE(net.until([&] { return net.accepted.size() == 1 && net.accepted[0]->frames.size() == 1; }));
+    child.kill_now();
+    EXPECT_TRUE(net.until([&] { return net.accepted[0]->times_disconnected == 1; }, 1000));
+  }
+  Net net(scheme());
+  // What a killed listener leaves is not the test's concern: it gets a directory of its own.
+  const std::string own = directory_ + "/child";
+  mkdir(own.c_str(), 0700);
+  {
+    Child child("listen", is_ipc() ? "ipc://" + own + "/socket" : place());
+    auto dialed = net.dial(child.read_line());
+    ASSERT_TRUE(net.until([&] { return dialed->times_connected == 1; }));
+    child.kill_now();
+    EXPECT_TRUE(net.until([&] { return dialed->times_disconnected == 1; }, 1000));
+  }
+  if (is_ipc()) {  // and what it left does not keep the next one from listening
+    const Status status = net.listen("ipc://" + own + "/socket");
+    EXPECT_TRUE(status.ok()) << status.text();
+    net.listener.reset();
+  }
+  std::filesystem::remove(own);
+}
+
+TEST_P(Conformance, CloseAfterDeliversWhatWasSent) {
+  for (const bool dialer_closes : {true, false}) {
+    Net net(scheme());
+    auto [dialed, accepted] = connect(net);
+    End& from = dialer_closes ? *dialed : *accepted;
+    End& to = dialer_closes ? *accepted : *dialed;
+    const auto sent = bytes_of(kMaxPayload, 9);
+    auto payload = sent;
+    for (uint32_t i = 0; i < 40; ++i) from.send(1, i, payload, i + 1);
+    from.send(0, 77);
+    from.connection->close_after(5000);
+    std::fill(payload.begin(), payload.end(), std::byte{0});  // copied
+    from.connection.reset();
+    ASSERT_TRUE(net.until([&] { return to.times_disconnected == 1; }));
+    EXPECT_EQ(to.frames.size(), 41u);
+    for (const End::Frame& frame : to.frames) EXPECT_TRUE(frame.lane == 0 || same(frame.payload, sent));
+    EXPECT_EQ(from.times_disconnected, 0);
+    EXPECT_TRUE(from.tokens.empty());
+  }
+}
+
+TEST_P(Conformance, CloseAfterDeliversAlthoughTheTransportEnds) {
+  for (const bool dialer_closes : {true, false}) {
+    Net stays(scheme()), goes(scheme());
+    Net& listens = dialer_closes ? stays : goes;
+    ASSERT_TRUE(listens.listen(place()).ok());
+    auto dialed = (dialer_closes ? goes : stays).dial(listens.listener->endpoint());
+    const auto connected = [&] { return dialed->times_connected == 1 && listens.accepted.size() == 1; };
+    for (int turn = 0; turn < 20000 && !connected(); ++turn)
+      if (!stays.until(connected, 1)) goes.until(connected, 1);
+    ASSERT_TRUE(connected());
+    End& from = dialer_closes ? *dialed : *listens.accepted[0];
+    End& to = dialer_closes ? *listens.accepted[0] : *dialed;
+    from.send(0, 5);
+    from.connection->close_after(2000);
+    from.connection.reset();
+    goes.listener.reset();
+    goes.transport.reset();
+    ASSERT_TRUE(stays.until([&] { return to.times_disconnected == 1; }));
+    ASSERT_EQ(to.frames.size(), 1u);
+    EXPECT_EQ(to.frames[0].number, 5u);
+    dialed.reset();
+  }
+}
+
+TEST_P(Conformance, AConnectionMayBeDestroyedByItsOwnEvents) {
+  Net net(scheme());
+  auto first = connect(net);
+  first.accepted->on_frame = [&](const End::Frame&) { first.accepted->connection.reset(); };
+  for (uint32_t i = 0; i < 5; ++i) first.dialed->send(1, i);
+  first.dialed->on_loss = [&] { first.dialed->connection.reset(); };
+  ASSERT_TRUE(net.until([&] { return first.dialed->times_disconnected == 1; }));
+  EXPECT_EQ(first.accepted->frames.size(), 1u);
+  auto second = connect(net);
+  second.dialed->on_frame = [&](const End::Frame&) { second.dialed->connection.reset(); };
+  for (uint32_t i = 0; i < 5; ++i) second.accepted->send(1, i);
+  ASSERT_TRUE(net.until([&] { return second.accepted->times_disconnected == 1; }));
+  EXPECT_EQ(second.dialed->frames.size(), 1u);
+}
+
+TEST_P(Conformance, ASecondListenerIsRefused) {
+  Net net(scheme()), other(scheme());
+  ASSERT_TRUE(net.listen(is_ipc() ? "ipc://" + directory_ + "/one" : place()).ok());
+  const Status status = other.listen(net.listener->endpoint());
+  ASSERT_FALSE(status.ok());
+  EXPECT_NE(status.text().find(net.listener->endpoint()), std::string::npos) << status.text();
+  EXPECT_NE(status.text().find(is_ipc() ? "another listener holds this path" : "the port is taken"), std::string::npos)
+      << status.text();
+  auto dialed = net.dial(net.listener->endpoint());
+  EXPECT_TRUE(net.until([&] { return dialed->times_connected == 1; })) << "the first one was disturbed";
+  // Free again as soon as the listener is gone.
+  const std::string endpoint = net.listener->endpoint();
+  dialed.reset();
+  net.accepted.clear();
+  net.listener.reset();
+  const Status later = other.listen(endpoint);
+  EXPECT_TRUE(is_ipc() ? later.ok() : later.ok() || later.text().find("taken") != std::string::npos) << later.text();
+}
+
+TEST_P(Conformance, AnEndedListenerAcceptsNoMoreAndKeepsItsPeers) {
+  Net net(scheme());
+  auto [dialed, accepted] = connect(net);
+  const std::string endpoint = net.listener->endpoint();
+  net.listener.reset();
+  dialed->send(1, 4);
+  ASSERT_TRUE(net.until([a = accepted] { return a->frames.size() == 1; }));
+  auto late = net.dial(endpoint);
+  ASSERT_TRUE(net.until([&] { return late->times_disconnected == 1; }));
+  EXPECT_EQ(late->times_connected, 0);
+  EXPECT_EQ(net.accepted.size(), 1u);
+}
+
+// The other loop echoes; this one blocks now and then for 1.5 ms before it sends, which swallows wake-ups.
+TEST_P(Conformance, NeverStallsWhenTheLoopWasBusy) {
+  std::string endpoint;
+  std::unique_ptr<Loop> echo_loop = Loop::make().take();
+  std::unique_ptr<Transport> echo = make_transport(*echo_loop, scheme()).take();
+  std::vector<std::unique_ptr<End>> ends;
+  auto listener = echo->listen(place(), false, [&](std::unique_ptr<Connection> c) {
+    ends.push_back(std::make_unique<End>(std::move(c)));
+    ends.back()->on_frame = [end = ends.back().get()](const End::Frame& frame) { end->send(frame.lane, frame.number); };
+  });
+  ASSERT_TRUE(listener.ok());
+  std::thread thread([&] { echo_loop->run(); });
+  {
+    Net net(scheme());
+    auto dialed = net.dial(listener.value()->endpoint());
+    ASSERT_TRUE(net.until([&] { return dialed->times_connected == 1; }));
+    uint32_t sent = 0;
+    Loop::Timer* again = nullptr;
+    Loop::Timer busy(*net.loop, [&] {
+      const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(1500);
+      while (std::chrono::steady_clock::now() < end) {
+      }
+      dialed->send(static_cast<int>(sent % 2), sent);
+      ++sent;
+      again->start(1);
+    });
+    again = &busy;
+    for (uint32_t burst = 0; burst < 200; ++burst) {
+      for (uint32_t i = 0; i <= burst % 4; ++i, ++sent) dialed->send(static_cast<int>(i % 2), sent);
+      busy.start(burst % 2);
+      const uint32_t wanted = sent;
+      ASSERT_TRUE(net.until([&] { return dialed->frames.size() >= wanted; }, 2000)) << "stalled in burst " << burst;
+    }
+    busy.stop();
+  }
+  EXPECT_TRUE(echo_loop->post([&] { ends.clear(); }));
+  echo_loop->stop();
+  thread.join();
+  listener.value().reset();
+  echo.reset();
+}
+
+}  // namespace
+}  // namespace weft::test
+
+int main(int argc, char** argv) {
+  if (argc == 4 && std::string(argv[1]) == "--child") return weft::test::child_main(argv[2], argv[3]);
+  testing::InitGoogleTest(&argc, argv);
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,229 @@
+// Endpoints that cannot be, and peers that are no weft: each is refused with a text for a person, or leaves healthy peers alone.
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#include <cstdlib>
+
+#include "peers.h"
+
+namespace weft::test {
+namespace {
+
+std::string listen_error(const std::string& endpoint, bool insecure = false) {
+  Net net(endpoint.substr(0, 6));
+  const Status status = net.listen(endpoint, insecure);
+  return status.ok() ? "listens" : status.text();
+}
+
+std::string dial_error(const std::string& endpoint) {
+  Net net(endpoint.substr(0, 6));
+  auto connection = net.transport->dial(endpoint);
+  return connection.ok() ? "dials" : connection.status().text();
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+#define EXPECT_HAS(text, part) EXPECT_PRED2(has, text, part)
+
+TEST(Endpoint, SchemesAreNamed) {
+  auto loop = Loop::make().take();
+  const auto transport = make_transport(*loop, "udp://");
+  ASSERT_FALSE(transport.ok());
+  EXPECT_EQ(transport.status().text(), "'udp://': unknown scheme, expected tcp:// or ipc://");
+  EXPECT_TRUE(make_transport(*loop, "tcp://10.0.0.1:4000").ok());
+}
+
+TEST(Endpoint, TcpFormsThatCannotBe) {
+  EXPECT_HAS(listen_error("tcp://127.0.0.1"), "expected tcp://HOST:PORT");
+  EXPECT_HAS(listen_error("tcp://127.0.0.1:port"), "got 'port'");
+  EXPECT_HAS(listen_error("tcp://127.0.0.1:65536"), "expected a port of 0 to 65535");
+  EXPECT_HAS(listen_error("tcp://::1:4000"), "in brackets");
+  EXPECT_HAS(dial_error("tcp://127.0.0.1:0"), "expected a port of 1 to 65535");
+  EXPECT_HAS(dial_error("tcp://*:4000"), "expected a host to dial");
+  EXPECT_HAS(dial_error("tcp://no-such-host.invalid:4000"), "host 'no-such-host.invalid' cannot be resolved");
+  EXPECT_HAS(listen_error("tcp://192.0.2.1:4000", true), "this machine has no such address");
+}
+
+TEST(Endpoint, TheNetworkMustBeAllowed) {
+  EXPECT_HAS(listen_error("tcp://0.0.0.0:0"), "allow it as insecure");
+  EXPECT_HAS(listen_error("tcp://*:0"), "allow it as insecure");
+  Net net("tcp://");
+  ASSERT_TRUE(net.listen("tcp://0.0.0.0:0", true).ok());
+  char name[256] = "";
+  gethostname(name, sizeof name - 1);
+  EXPECT_EQ(net.listener->endpoint().rfind(std::string("tcp://") + name + ":", 0), 0u) << net.listener->endpoint();
+  EXPECT_EQ(listen_error("tcp://localhost:0"), "listens");
+}
+
+TEST(Endpoint, IpcFormsThatCannotBe) {
+  EXPECT_HAS(listen_error("ipc:///nowhere/at/all"), "directory '/nowhere/at/' does not exist");
+  EXPECT_HAS(listen_error("ipc://relative"), "expected an absolute path");
+  EXPECT_HAS(listen_error("ipc:///tmp/" + std::string(120, 'x')), "may have 107 bytes");
+  EXPECT_HAS(dial_error("ipc:///tmp/" + std::string(120, 'x')), "may have 107 bytes");
+  EXPECT_HAS(dial_error("ipc://"), "expected an absolute path");
+}
+
+TEST(Endpoint, IpcChoosesADirectoryForTheUserAlone) {
+  std::string path;
+  {
+    Net net("ipc://");
+    ASSERT_TRUE(net.listen("ipc://").ok());
+    path = net.listener->endpoint().substr(6);
+    struct stat socket {
+    }, directory{};
+    ASSERT_EQ(stat(path.c_str(), &socket), 0);
+    ASSERT_EQ(stat(path.substr(0, path.rfind('/')).c_str(), &directory), 0);
+    EXPECT_EQ(directory.st_mode & 0777, 0700u);
+    EXPECT_EQ(socket.st_mode & 0777, 0600u);
+    Net other("ipc://");
+    ASSERT_TRUE(other.listen("ipc://").ok());
+    EXPECT_NE(other.listener->endpoint(), net.listener->endpoint());
+  }
+  EXPECT_NE(access(path.substr(0, path.rfind('/')).c_str(), F_OK), 0) << "the directory is left";
+}
+
+// A listener with a healthy peer.
+class Hostile : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(net_.listen("tcp://127.0.0.1:0").ok());
+    healthy_ = net_.dial(endpoint());
+    ASSERT_TRUE(net_.until([&] { return healthy_->times_connected == 1 && net_.accepted.size() == 1; }));
+  }
+  std::string endpoint() const { return net_.listener->endpoint(); }
+  int raw_client() {
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in to{};
+    to.sin_family = AF_INET;
+    to.sin_port = htons(static_cast<uint16_t>(std::stoi(endpoint().substr(endpoint().rfind(':') + 1))));
+    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
+    return fd;
+  }
+  void expect_healthy() {
+    const size_t before = net_.accepted[0]->frames.size();
+    healthy_->send(0, 1);
+    healthy_->send(1, 2, bytes_of(100000, 5));
+    EXPECT_TRUE(net_.until([&] { return net_.accepted[0]->frames.size() == before + 2; }));
+    EXPECT_EQ(net_.accepted[0]->times_disconnected + healthy_->times_disconnected, 0);
+  }
+
+  Net net_{"tcp://"};
+  std::unique_ptr<End> healthy_;
+};
+
+TEST_F(Hostile, GarbageAndSilenceLeaveOthersAlone) {
+  const std::string garbage(5000, 'G');
+  std::vector<int> clients;
+  for (int i = 0; i < 20; ++i) {
+    clients.push_back(raw_client());
+    if (i % 2 == 0) {
+      EXPECT_GT(send(clients.back(), garbage.data(), garbage.size(), MSG_NOSIGNAL), 0);
+    }
+  }
+  expect_healthy();
+  auto another = net_.dial(endpoint());
+  EXPECT_TRUE(net_.until([&] { return another->times_connected == 1; })) << "newcomers are kept out";
+  for (const int fd : clients) close(fd);
+  expect_healthy();
+  EXPECT_EQ(net_.accepted.size(), 2u);
+}
+
+TEST_F(Hostile, AServerThatIsNoWeftIsTold) {
+  const int server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in at{};
+  at.sin_family = AF_INET;
+  at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof at;
+  ASSERT_EQ(bind(server, reinterpret_cast<sockaddr*>(&at), size), 0);
+  ASSERT_EQ(listen(server, 8), 0);
+  ASSERT_EQ(getsockname(server, reinterpret_cast<sockaddr*>(&at), &size), 0);
+  auto dialed = net_.dial("tcp://127.0.0.1:" + std::to_string(ntohs(at.sin_port)));
+  const std::string answer = "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n" + std::string(100, ' ');
+  for (int i = 0; i < 2; ++i) {
+    const int client = accept(server, nullptr, nullptr);
+    EXPECT_GT(send(client, answer.data(), answer.size(), MSG_NOSIGNAL), 0);
+    close(client);
+  }
+  EXPECT_TRUE(net_.until([&] { return dialed->times_disconnected == 1; }));
+  EXPECT_FALSE(dialed->why.empty());
+  close(server);
+}
+
+// A peer made of plain ZeroMQ sockets, which says what it likes.
+class ZmqPeer {
+ public:
+  explicit ZmqPeer(const std::string& endpoint) : context_(zmq_ctx_new()) {
+    char id[18] = {'w', '0', 'n', 'o', 'n', 'c', 'e'};
+    for (int lane = 0; lane < kLanes; ++lane) {
+      sockets_[lane] = zmq_socket(context_, ZMQ_DEALER);
+      const int linger = 0;
+      zmq_setsockopt(sockets_[lane], ZMQ_LINGER, &linger, sizeof linger);
+      id[1] = static_cast<char>('0' + lane);
+      zmq_setsockopt(sockets_[lane], ZMQ_ROUTING_ID, id, sizeof id);
+      EXPECT_EQ(zmq_connect(sockets_[lane], endpoint.c_str()), 0);
+    }
+  }
+  ~ZmqPeer() {
+    for (void* socket : sockets_) zmq_close(socket);
+    zmq_ctx_term(context_);
+  }
+  void say(int lane, const std::string& text, bool more = false) {
+    EXPECT_EQ(zmq_send(sockets_[lane], text.data(), text.size(), more ? ZMQ_SNDMORE : 0), static_cast<int>(text.size()));
+  }
+  void hello() {
+    for (int lane = 0; lane < kLanes; ++lane) say(lane, "weft-hello-1");
+  }
+
+ private:
+  void* context_;
+  void* sockets_[kLanes] = {};
+};
+
+TEST_F(Hostile, AFrameOfSeveralPartsEndsTheConnection) {
+  ZmqPeer peer(endpoint());
+  peer.hello();
+  ASSERT_TRUE(net_.until([&] { return net_.accepted.size() == 2; }));
+  for (int i = 0; i < 5; ++i) peer.say(1, std::string(100, 'x'), true);
+  peer.say(1, std::string(100, 'x'));
+  ASSERT_TRUE(net_.until([&] { return net_.accepted[1]->times_disconnected == 1; }));
+  EXPECT_EQ(net_.accepted[1]->why, "the peer sent a frame of several parts");
+  EXPECT_TRUE(net_.accepted[1]->frames.empty());
+  expect_healthy();
+}
+
+TEST_F(Hostile, AFrameWithoutAHeaderEndsTheConnection) {
+  ZmqPeer peer(endpoint());
+  peer.hello();
+  ASSERT_TRUE(net_.until([&] { return net_.accepted.size() == 2; }));
+  peer.say(0, "short");
+  ASSERT_TRUE(net_.until([&] { return net_.accepted[1]->times_disconnected == 1; }));
+  EXPECT_EQ(net_.accepted[1]->why, "the peer sent a frame without a header");
+  expect_healthy();
+}
+
+TEST_F(Hostile, AFrameBeyondTheLimitEndsTheConnection) {
+  ZmqPeer peer(endpoint());
+  peer.hello();
+  ASSERT_TRUE(net_.until([&] { return net_.accepted.size() == 2; }));
+  peer.say(1, std::string(kMaxFrame, 'y'));
+  ASSERT_TRUE(net_.until([&] { return net_.accepted[1]->frames.size() == 1; })) << "the limit itself is allowed";
+  peer.say(1, std::string(kMaxFrame + 1, 'x'));
+  ASSERT_TRUE(net_.until([&] { return net_.accepted[1]->times_disconnected == 1; }));
+  EXPECT_EQ(net_.accepted[1]->frames.size(), 1u);
+  expect_healthy();
+}
+
+TEST_F(Hostile, APeerThatDoesNotSayHelloIsIgnored) {
+  ZmqPeer peer(endpoint());
+  for (int i = 0; i < 10; ++i) peer.say(i % 2, std::string(100, 'x'));
+  expect_healthy();
+  EXPECT_EQ(net_.accepted.size(), 1u);
+}
+
+}  // namespace
+}  // namespace weft::test
