@@ -79,7 +79,11 @@ func main() {
 	event := C.weft_event{size: C.sizeof_weft_event}
 	for step := 0; step <= 500; step++ {
 		try(C.weft_run_submit(run, &batch[0], 2, C.WEFT_TRAIN, 0, &failure))
-		for C.weft_run_poll(run, &event, -1) > 0 && event.kind == C.WEFT_EVENT_MICRO_BATCH {
+		for event.kind = C.WEFT_EVENT_MICRO_BATCH; event.kind == C.WEFT_EVENT_MICRO_BATCH; {
+			if status := C.weft_run_poll(run, &event, -1); status < 0 {
+				fmt.Fprintln(os.Stderr, "embed:", C.GoString(C.weft_status_text(status)))
+				os.Exit(1)
+			}
 		}
 		if event.kind != C.WEFT_EVENT_DONE {
 			fmt.Fprintln(os.Stderr, "embed:", C.GoString(event.text))

@@ -19,7 +19,7 @@ use std::ptr::{null, null_mut};
 }
 #[repr(C)] struct Event {
     size: u32, kind: u32, tag: u64, status: i32, micro_batch: u32, step: u64, loss: f64, grad_norm: f64,
-    outputs: *const *mut c_void, n_outputs: u32, reserved: u32, text: *const c_char,
+    outputs: *const *mut c_void, n_outputs: u32, rank: i32, text: *const c_char, idle: f64, idle_by_rank: *const f64, n_ranks: u32, reserved: u32,
 }
 type Release = Option<unsafe extern "C" fn(*mut c_void, *mut c_void)>;
 type Handle = *mut c_void;
@@ -38,19 +38,22 @@ extern "C" {
     fn weft_run_free(run: Handle);
     fn weft_run_submit(run: Handle, inputs: *const Handle, n_inputs: u32, flags: u32, tag: u64, err: *mut Error) -> i32;
     fn weft_run_poll(run: Handle, event: *mut Event, timeout_ns: i64) -> i32;
+    fn weft_status_text(status: i32) -> *const c_char;
 }
 
 const F32: u32 = 1;
+const COSINE: u32 = 1;
 const MICRO_BATCH: u32 = 1;
 const DONE: u32 = 2;
-const COSINE: u32 = 1;
 
 /// Calls a function of weft with an error as its last argument; a failure becomes its text.
 fn attempt(call: impl FnOnce(*mut Error) -> i32) -> Result<(), String> {
     let mut err = Error { size: std::mem::size_of::<Error>() as u32, status: 0, text: [0; 504] };
     if call(&mut err) >= 0 { return Ok(()); }
-    Err(unsafe { CStr::from_ptr(err.text.as_ptr()) }.to_string_lossy().into_owned())
+    Err(unsafe { text_of(err.text.as_ptr()) })
 }
+
+unsafe fn text_of(text: *const c_char) -> String { CStr::from_ptr(text).to_string_lossy().into_owned() }
 
 fn name(text: &'static [u8]) -> *const c_char { CStr::from_bytes_with_nul(text).unwrap().as_ptr() }
 fn size<T>(_: &T) -> u32 { std::mem::size_of::<T>() as u32 }
@@ -92,8 +95,12 @@ unsafe fn train() -> Result<(), String> {
     event.size = size(&event);
     for step in 0..=500 {
         attempt(|err| weft_run_submit(run, batch.as_ptr(), 2, 0, 0, err))?;
-        while weft_run_poll(run, &mut event, -1) > 0 && event.kind == MICRO_BATCH {}
-        if event.kind != DONE { return Err(CStr::from_ptr(event.text).to_string_lossy().into_owned()); }
+        loop {
+            let status = weft_run_poll(run, &mut event, -1);
+            if status < 0 { return Err(text_of(weft_status_text(status))); }
+            if event.kind != MICRO_BATCH { break; }
+        }
+        if event.kind != DONE { return Err(text_of(event.text)); }
         if step % 100 == 0 { println!("step {:3}  loss {:.6}", step, event.loss); }
     }
     weft_run_free(run);
