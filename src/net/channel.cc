@@ -215,7 +215,10 @@ void Channel::deliver(int lane, Message& message) {
   if (Connection::Events* to = events(); to != nullptr) to->received(lane, message.bytes());
 }
 
-void Channel::lane_ended(int lane) { end_lane(lane, "the peer closed the connection"); }
+void Channel::lane_ended(int lane) {
+  if (!refused_) why_.clear();  // a bye explains the loss that was seen before it was read
+  end_lane(lane, "the peer closed the connection");
+}
 
 void Channel::lane_lost(int lane, const std::string& why) {
   if (is_lost(lane)) return;

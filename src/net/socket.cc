@@ -53,7 +53,10 @@ Status Socket::open(Loop& loop, void* context, int type) {
   set(ZMQ_LINGER, 0);
   set(ZMQ_SNDHWM, kFramesInPipe);
   set(ZMQ_RCVHWM, kFramesInPipe);
-  set(ZMQ_IMMEDIATE, 1);  // a frame is accepted only when somebody is there
+  // With IMMEDIATE a dialed socket throws away what has come and was not read when it notices the loss of its connection, such as
+  // the words that say why. Without it frames can be queued for nobody, so a connection sends none before the listener has
+  // accepted it.
+  set(ZMQ_IMMEDIATE, 0);
   set(ZMQ_HANDSHAKE_IVL, 2000);
   set(ZMQ_CONNECT_TIMEOUT, 2000);
   // Until the first connection; after it the socket is closed at the first loss.

@@ -22,6 +22,12 @@ int child_main(const std::string& role, const std::string& endpoint) {
     const std::string line = net.listener->endpoint() + "\n";
     if (write(1, line.data(), line.size()) < 0) return 1;
   }
+  if (role == "answer") {
+    net.until([&] { return net.accepted.size() == 1 && net.accepted[0]->frames.size() == 1; });
+    net.accepted.at(0)->send(1, 5);
+    net.accepted[0]->connection->close_after(5000);
+    return 0;
+  }
   net.until([] { return false; }, 60000);  // to be killed long before
   return 0;
 }
@@ -270,6 +276,22 @@ TEST_P(Conformance, CloseAfterDeliversAlthoughTheTransportEnds) {
     EXPECT_EQ(to.frames[0].number, 5u);
     dialed.reset();
   }
+}
+
+TEST_P(Conformance, WhatCameBeforeALossIsDeliveredAlthoughTheLoopWasBusy) {
+  Child child("answer", place());
+  Net net(scheme());
+  auto dialed = net.dial(child.read_line());
+  ASSERT_TRUE(net.until([&] { return dialed->times_connected == 1; }));
+  const int descriptors = open_descriptors();
+  dialed->send(0, 1, {}, 1);
+  ASSERT_TRUE(net.until([&] { return dialed->tokens.size() == 1; }));
+  // The loop does not turn while the child answers and goes, and ZeroMQ closes the connections of both lanes.
+  while (open_descriptors() > descriptors - kLanes) std::this_thread::yield();
+  ASSERT_TRUE(net.until([&] { return dialed->times_disconnected == 1; }));
+  ASSERT_EQ(dialed->frames.size(), 1u);
+  EXPECT_EQ(dialed->frames[0].number, 5u);
+  EXPECT_EQ(dialed->why, "the peer closed the connection");
 }
 
 TEST_P(Conformance, AConnectionMayBeDestroyedByItsOwnEvents) {
