@@ -411,6 +411,13 @@ typedef struct weft_event {
  * time (nanoseconds; negative: no limit) is over or nothing was submitted. Thread: owner. */
 WEFT_API weft_status weft_run_poll(weft_run *run, weft_event *event, int64_t timeout_ns);
 
+/* Readable while weft_run_poll has something to do; level-triggered, for poll(2) and the like; never read from it. -1: the process had no
+ * descriptor left when the run started. Borrowed: valid as long as the run. Thread: any. */
+WEFT_API int weft_run_fd(const weft_run *run);
+
+/* Bytes of a rank's tensors that are really in memory; compare weft_plan_bytes. Between steps alone. Thread: owner. */
+WEFT_API weft_status weft_run_resident(weft_run *run, uint32_t rank, int64_t *bytes, weft_error *err);
+
 enum { WEFT_VALUE = 0, WEFT_GRAD = 1, WEFT_STATE = 2 };   /* WEFT_STATE + k: optimizer tensor k (momentum; exp_avg, exp_avg_sq) */
 
 /* Copies a parameter, its gradient of the last training step (before clipping), or its optimizer state, or the gradient of an input

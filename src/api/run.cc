@@ -194,6 +194,20 @@ weft_status weft_run_write(weft_run* run, const char* name, uint32_t what, const
   });
 }
 
+int weft_run_fd(const weft_run* run) { return run ? run->run->descriptor() : -1; }
+
+weft_status weft_run_resident(weft_run* run, uint32_t rank, int64_t* bytes, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(run, "run"));
+    WEFT_TRY(require(bytes, "bytes"));
+    WEFT_TRY(check_idle(*run));
+    const int32_t ranks = run->run->plan().config.ranks;
+    if (rank >= static_cast<uint32_t>(ranks)) return Status(Code::invalid, cat("rank is ", rank, ", the run has ", ranks));
+    WEFT_TRY_ASSIGN(*bytes, run->run->resident_bytes(static_cast<int32_t>(rank)));
+    return {};
+  });
+}
+
 weft_status weft_run_trace(weft_run* run, uint32_t jobs, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(run, "run"));

@@ -54,7 +54,7 @@ void Report::done(const DoneReport& r) {
                    .add("steps", r.steps)
                    .add("seconds", r.seconds)
                    .add("parameters", r.parameters)
-                   .add("peak_bytes_by_rank", JsonObject().add("planned", r.planned_bytes))
+                   .add("peak_bytes_by_rank", JsonObject().add("planned", r.planned_bytes).add("measured", r.measured_bytes))
                    .add("kernels", r.kernels)
                    .text());
     return;

@@ -23,7 +23,7 @@ struct DoneReport {
   uint64_t steps = 0;
   double seconds = 0;
   int64_t parameters = 0;
-  std::vector<int64_t> planned_bytes;
+  std::vector<int64_t> planned_bytes, measured_bytes;
 };
 
 class Report {

@@ -216,7 +216,11 @@ Outcome Trainer::run() {
   done.steps = step_;
   done.seconds = seconds_since(begin);
   done.parameters = weft_model_parameters(built_.model.get());
-  for (uint32_t r = 0; r < options_.plan.ranks; ++r) done.planned_bytes.push_back(weft_plan_bytes(built_.plan.get(), r));
+  for (uint32_t r = 0; r < options_.plan.ranks; ++r) {
+    done.planned_bytes.push_back(weft_plan_bytes(built_.plan.get(), r));
+    done.measured_bytes.push_back(0);
+    CLI_CALL(weft_run_resident(run_.get(), r, &done.measured_bytes.back(), &err));
+  }
   done.kernels = kernels_text();
   report_->done(done);
   return finish();

@@ -1,9 +1,11 @@
 #include "runtime/arena.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "base/text.h"
 
@@ -19,6 +21,14 @@ Result<Arena> Arena::make(int64_t bytes) {
   arena.data_ = static_cast<std::byte*>(at);
   arena.bytes_ = static_cast<int64_t>(size);
   return arena;
+}
+
+Result<int64_t> Arena::resident() const {
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  std::vector<unsigned char> pages((static_cast<size_t>(bytes_) + page - 1) / page);
+  if (mincore(data_, static_cast<size_t>(bytes_), pages.data()) != 0) return Status(Code::unsupported, "the system does not say what is in memory");
+  const auto there = std::count_if(pages.begin(), pages.end(), [](unsigned char p) { return p & 1; });
+  return std::min(bytes_, static_cast<int64_t>(there) * static_cast<int64_t>(page));
 }
 
 Arena::~Arena() {

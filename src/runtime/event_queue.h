@@ -1,5 +1,9 @@
-// Events on their way from a loop thread to the owner's thread. Fixed size; full is impossible, since room is taken when a step is submitted.
+// Events on their way to the owner's thread, and a descriptor that is readable while there are any. Fixed size; full is impossible, since room
+// is taken when a step is submitted.
 #pragma once
+
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <condition_variable>
@@ -10,6 +14,29 @@
 
 namespace weft {
 
+// Readable while it is raised; level-triggered.
+class Flag {
+ public:
+  Flag() : descriptor_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
+  ~Flag() {
+    if (descriptor_ >= 0) close(descriptor_);
+  }
+  Flag(const Flag&) = delete;
+  Flag& operator=(const Flag&) = delete;
+
+  void set(bool raised) {
+    if (raised == raised_) return;
+    raised_ = raised;
+    uint64_t word = 1;
+    if (raised ? write(descriptor_, &word, sizeof word) : read(descriptor_, &word, sizeof word)) return;   // cannot fail on a live eventfd
+  }
+  int descriptor() const { return descriptor_; }   // -1: the process has no descriptor left
+
+ private:
+  const int descriptor_;
+  bool raised_ = false;
+};
+
 class EventQueue {
  public:
   explicit EventQueue(size_t capacity) : events_(capacity) {}
@@ -18,6 +45,7 @@ class EventQueue {
     {
       const std::lock_guard lock(mutex_);
       events_.push(std::move(event));
+      flag_.set(true);
     }
     there_.notify_one();
   }
@@ -29,13 +57,17 @@ class EventQueue {
     if (timeout_ns < 0) there_.wait(lock, there);
     else if (!there_.wait_for(lock, std::chrono::nanoseconds(timeout_ns), there)) return false;
     event = events_.pop();
+    flag_.set(!events_.empty());
     return true;
   }
+
+  int descriptor() const { return flag_.descriptor(); }
 
  private:
   std::mutex mutex_;
   std::condition_variable there_;
   RingQueue<RunEvent> events_;
+  Flag flag_;
 };
 
 }  // namespace weft

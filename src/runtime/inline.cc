@@ -1,5 +1,6 @@
 // The inline driver: everything runs inside poll() on the caller's thread, one event at a time in a fixed order. For tiny embeddings,
 // debuggers and deterministic tests.
+#include "runtime/event_queue.h"
 #include "runtime/parts.h"
 #include "runtime/ring.h"
 #include "runtime/run.h"
@@ -21,12 +22,17 @@ class InlineRun final : public Run, private LocalRanks::Driver {
 
   Status read(ParamId param, Part part, std::span<float> out) override { return read_local(*plan_, *ranks_, param, part, out); }
   Status write(ParamId param, Part part, std::span<const float> in) override { return write_local(*plan_, *ranks_, param, part, in); }
+  int descriptor() const override { return flag_.descriptor(); }
+  Result<int64_t> resident_bytes(int32_t rank) override { return ranks_->worker(rank).resident_bytes(); }
   Status trace(size_t jobs) override { return trace_local(*plan_, *ranks_, jobs); }
   Status spans(int32_t rank, std::vector<TraceSpan>& out) override { return out = ranks_->worker(rank).spans(), Status(); }
   View delivered(int32_t edge, int32_t micro_batch) override { return ranks_->delivered(edge, micro_batch); }
 
  private:
-  void start(Step* step) override { waiting_.push(step); }
+  void start(Step* step) override {
+    waiting_.push(step);
+    flag_.set(true);
+  }
   void proceed() override {}
 
   bool next_event(RunEvent& event, int64_t) override {
@@ -41,6 +47,7 @@ class InlineRun final : public Run, private LocalRanks::Driver {
     }
     if (events_.empty()) return false;
     event = events_.pop();
+    flag_.set(!events_.empty() || !waiting_.empty());
     return true;
   }
 
@@ -62,6 +69,7 @@ class InlineRun final : public Run, private LocalRanks::Driver {
   std::unique_ptr<LocalRanks> ranks_;
   RingQueue<Step*> waiting_;
   RingQueue<RunEvent> events_;
+  Flag flag_;
   Step* current_ = nullptr;
   Status failure_;
 };

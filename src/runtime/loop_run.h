@@ -16,6 +16,9 @@ namespace weft {
 Status on_loop(Loop& loop, const std::function<Status()>& body);
 
 class LoopRun : public Run {
+ public:
+  int descriptor() const final { return events_.descriptor(); }
+
  protected:
   // `loop` runs already, on a thread that outlives this object or that stop_loop() ends.
   LoopRun(std::shared_ptr<const Plan> plan, void (*drop)(void*));

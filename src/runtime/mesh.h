@@ -52,7 +52,7 @@ Status serve(Mesh& mesh, std::shared_ptr<const Plan> plan, int threads, const Op
 
 // Parameters of a rank over the mesh, a piece at a time.
 namespace rpc {
-constexpr uint32_t kRead = 16, kWrite = 17, kTrace = 18, kSpans = 19;   // an answer has the type of its request
+constexpr uint32_t kRead = 16, kWrite = 17, kTrace = 18, kSpans = 19, kResident = 20;   // an answer has the type of its request
 constexpr uint64_t kPieceFloats = uint64_t{1} << 20;
 struct Request {
   ParamId param = -1;

@@ -74,6 +74,14 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
     return {};
   }
 
+  Result<int64_t> resident_bytes(int32_t rank) override {
+    int64_t bytes = 0;
+    WEFT_TRY(ask(rank, rpc::kResident, {.bytes = {}}));
+    if (answer_.size() != sizeof bytes) return Status(Code::protocol, cat("rank ", rank, " answered ", answer_.size(), " bytes for a number"));
+    std::memcpy(&bytes, answer_.data(), sizeof bytes);
+    return bytes;
+  }
+
   Status trace(size_t jobs) override {
     for (int32_t r = 0; r < plan_->config.ranks; ++r) WEFT_TRY(ask(r, rpc::kTrace, {.count = jobs, .bytes = {}}));
     return {};

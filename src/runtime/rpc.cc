@@ -33,7 +33,9 @@ Result<std::span<float>> floats_of(const Plan& plan, Worker& worker, const Reque
   return std::span<float>(at + r.offset, r.count);
 }
 
-Status carry_out(const Plan& plan, Worker& worker, uint32_t type, std::span<const std::byte> bytes, std::span<const std::byte>& out) {
+// `number` is where an answer may lie that lies nowhere else.
+Status carry_out(const Plan& plan, Worker& worker, uint32_t type, std::span<const std::byte> bytes, int64_t& number,
+                 std::span<const std::byte>& out) {
   WEFT_TRY_ASSIGN(const Request request, decode(bytes));
   switch (type) {
     case kRead: {
@@ -59,6 +61,11 @@ Status carry_out(const Plan& plan, Worker& worker, uint32_t type, std::span<cons
       out = std::as_bytes(std::span<const TraceSpan>(spans.data() + from, n));
       return {};
     }
+    case kResident: {
+      WEFT_TRY_ASSIGN(number, worker.resident_bytes());
+      out = std::as_bytes(std::span<const int64_t>(&number, 1));
+      return {};
+    }
     default: return Status(Code::protocol, cat("a request of type ", type));
   }
 }
@@ -73,7 +80,8 @@ std::vector<std::byte> encode(const Request& request) {
 
 std::vector<std::byte> answer(const Plan& plan, Worker& worker, uint32_t type, std::span<const std::byte> request) {
   std::span<const std::byte> bytes;
-  const Status status = carry_out(plan, worker, type, request, bytes);
+  int64_t number = 0;
+  const Status status = carry_out(plan, worker, type, request, number, bytes);
   std::vector<std::byte> out;
   ByteWriter(out).number(status.code()).text(status.text()).bytes(bytes);
   return out;

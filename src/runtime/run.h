@@ -63,6 +63,8 @@ class Run {
   Status submit(Step* step);
   // The next event, if there is one within the time (nanoseconds; negative: no limit). False at once when nothing is under way.
   bool poll(RunEvent& event, int64_t timeout_ns);
+  // Readable while poll() has something to do; level-triggered, never read from it. -1: the process had no descriptor left.
+  virtual int descriptor() const = 0;
   bool idle() const { return free_.size() == steps_.size(); }   // every final event has been polled
 
   // Between steps alone; sizes are checked by the caller. A parameter, whoever holds it.
@@ -72,6 +74,8 @@ class Run {
   virtual Status trace(size_t jobs) = 0;
   virtual Status spans(int32_t rank, std::vector<TraceSpan>& out) = 0;
   Status save_trace(const std::string& path);   // as a Chrome trace
+  // Bytes of that rank's tensors that are really in memory.
+  virtual Result<int64_t> resident_bytes(int32_t rank) = 0;
   // A delivery at rank 0 of the step whose event was polled last.
   virtual View delivered(int32_t edge, int32_t micro_batch) = 0;
   // The gradient of a model input, of the samples of the last training step; `out` has them all.

@@ -43,6 +43,7 @@ class Worker {
   void initialize_parameters();
 
   int64_t arena_bytes() const { return arena_.bytes(); }
+  Result<int64_t> resident_bytes() const { return arena_.resident(); }
   int32_t rank() const { return rank_; }
 
  private:
