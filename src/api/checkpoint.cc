@@ -101,21 +101,23 @@ weft_status weft_checkpoint_describe(const weft_checkpoint* checkpoint, weft_che
     WEFT_TRY(require(checkpoint, "checkpoint"));
     WEFT_TRY(require(info, "info"));
     WEFT_TRY(check_result_size(info->size, sizeof *info, "weft_checkpoint_info"));
-    const uint32_t size = info->size;
-    *info = weft_checkpoint_info{};
-    info->size = size;
-    info->weights_only = checkpoint->file.has_value();
-    info->path = checkpoint->path().c_str();
-    info->n_params = static_cast<uint32_t>(checkpoint->params());
-    info->n_states = static_cast<uint32_t>(checkpoint->states());
-    if (!checkpoint->checkpoint) return {};
+    weft_checkpoint_info full = {};
+    full.weights_only = checkpoint->file.has_value();
+    full.path = checkpoint->path().c_str();
+    full.n_params = static_cast<uint32_t>(checkpoint->params());
+    full.n_states = static_cast<uint32_t>(checkpoint->states());
+    if (!checkpoint->checkpoint) {
+      fill_result(info, full);
+      return {};
+    }
     const Manifest& manifest = checkpoint->checkpoint->manifest();
-    info->model = manifest.model.c_str();
-    info->seed = manifest.seed;
-    info->step = manifest.step;
-    info->options = checkpoint->options.data();
-    info->n_options = static_cast<uint32_t>(checkpoint->options.size());
-    if (const std::string& warning = checkpoint->checkpoint->warning(); !warning.empty()) info->warning = warning.c_str();
+    full.model = manifest.model.c_str();
+    full.seed = manifest.seed;
+    full.step = manifest.step;
+    full.options = checkpoint->options.data();
+    full.n_options = static_cast<uint32_t>(checkpoint->options.size());
+    if (const std::string& warning = checkpoint->checkpoint->warning(); !warning.empty()) full.warning = warning.c_str();
+    fill_result(info, full);
     return {};
   });
 }

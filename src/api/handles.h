@@ -1,6 +1,7 @@
 // What stands behind the public handles, and the one place where exceptions end.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstring>
 #include <memory>
@@ -70,8 +71,14 @@ Status read_config(const T* in, const char* name, T& out) {
   return {};
 }
 
-// A struct that the library fills: at least as large as this library's.
-Status check_result_size(uint32_t size, size_t expected, const char* name);
+// A struct that the library fills: at least as large as the first version of it.
+Status check_result_size(uint32_t size, size_t first, const char* name);
+// Fills as much of *out as its caller knows, who may have been built against an older (shorter) or newer (longer) header.
+template <typename T>
+void fill_result(T* out, T full) {
+  full.size = out->size;
+  std::memcpy(static_cast<void*>(out), &full, std::min<size_t>(full.size, sizeof full));
+}
 
 Status require(const void* pointer, const char* name);
 Status require_name(const char* text, const char* what);

@@ -17,15 +17,14 @@ weft_status weft_model_preset(const char* text, int64_t seq_len, uint32_t stages
     model->model = std::move(preset.model);
     model->preset = std::move(preset.text);
     if (info) {
-      const uint32_t size = info->size;
-      *info = weft_preset_info{};
-      info->size = size;
-      info->tokens = preset.tokens;
-      info->vocabulary = preset.vocabulary;
-      info->context = preset.context;
-      info->seq_len = preset.seq_len;
-      info->width = preset.width;
-      info->text = model->preset.c_str();
+      weft_preset_info full = {};
+      full.tokens = preset.tokens;
+      full.vocabulary = preset.vocabulary;
+      full.context = preset.context;
+      full.seq_len = preset.seq_len;
+      full.width = preset.width;
+      full.text = model->preset.c_str();
+      fill_result(info, full);
     }
     *out = model.release();
     return {};

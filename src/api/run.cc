@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstddef>
 
 #include "api/run_handle.h"
 
@@ -138,31 +139,30 @@ weft_status weft_run_poll(weft_run* run, weft_event* event, int64_t timeout_ns) 
   const weft_status status = guard(nullptr, [&]() -> Status {
     WEFT_TRY(require(run, "run"));
     WEFT_TRY(require(event, "event"));
-    if (event->size < sizeof(weft_event)) return Status(Code::invalid, "weft_event.size is too small; start from WEFT_EVENT_INIT");
+    WEFT_TRY(check_result_size(event->size, offsetof(weft_event, idle), "weft_event"));
     RunEvent inner;
     if (!run->run->poll(inner, timeout_ns)) return {};
     const bool delivers = inner.kind == RunEvent::Kind::micro_batch && inner.mode == Mode::infer;
     if (delivers) show_outputs(*run, inner.micro_batch);
     run->text = inner.status.text();
-    const uint32_t size = event->size;
-    *event = weft_event{};
-    event->size = size;
-    event->kind = static_cast<uint32_t>(inner.kind);
-    event->tag = inner.tag;
-    event->status = static_cast<weft_status>(inner.status.code());
-    event->micro_batch = static_cast<uint32_t>(inner.micro_batch);
-    event->step = inner.number;
-    event->loss = inner.loss;
-    event->grad_norm = inner.grad_norm;
-    event->outputs = delivers ? run->output_pointers.data() : nullptr;
-    event->n_outputs = delivers ? static_cast<uint32_t>(run->outputs.size()) : 0;
-    event->rank = inner.rank;
-    event->text = inner.status.ok() ? nullptr : run->text.c_str();
+    weft_event full = {};
+    full.kind = static_cast<uint32_t>(inner.kind);
+    full.tag = inner.tag;
+    full.status = static_cast<weft_status>(inner.status.code());
+    full.micro_batch = static_cast<uint32_t>(inner.micro_batch);
+    full.step = inner.number;
+    full.loss = inner.loss;
+    full.grad_norm = inner.grad_norm;
+    full.outputs = delivers ? run->output_pointers.data() : nullptr;
+    full.n_outputs = delivers ? static_cast<uint32_t>(run->outputs.size()) : 0;
+    full.rank = inner.rank;
+    full.text = inner.status.ok() ? nullptr : run->text.c_str();
     if (inner.kind == RunEvent::Kind::done) {
-      event->idle = inner.idle;
-      event->idle_by_rank = inner.step->idle_by_rank.data();
-      event->n_ranks = static_cast<uint32_t>(inner.step->idle_by_rank.size());
+      full.idle = inner.idle;
+      full.idle_by_rank = inner.step->idle_by_rank.data();
+      full.n_ranks = static_cast<uint32_t>(inner.step->idle_by_rank.size());
     }
+    fill_result(event, full);
     found = 1;
     return {};
   });

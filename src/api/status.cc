@@ -36,9 +36,9 @@ weft_status report(const Status& status, weft_error* err) {
   return code;
 }
 
-Status check_result_size(uint32_t size, size_t expected, const char* name) {
-  if (size >= expected) return {};
-  return Status(Code::invalid, cat(name, ".size is ", size, ", expected ", expected, "; start from WEFT_..._INIT"));
+Status check_result_size(uint32_t size, size_t first, const char* name) {
+  if (size >= first) return {};
+  return Status(Code::invalid, cat(name, ".size is ", size, ", expected ", first, " or more; start from WEFT_..._INIT"));
 }
 
 Status require(const void* pointer, const char* name) {

@@ -1,5 +1,6 @@
 // Steps and their events; reading and writing what a run holds.
 #include <cmath>
+#include <cstddef>
 #include <map>
 
 #include "api/api.h"
@@ -57,6 +58,20 @@ TEST_P(RunTest, AnEventNeedsItsSize) {
   event.size = 8;
   EXPECT_EQ(weft_run_poll(run.get(), &event, -1), WEFT_EINVAL);
   EXPECT_EQ(finish(run).losses.size(), 3u) << "no event was lost";
+}
+
+TEST_P(RunTest, AShorterEventIsFilledAsFarAsItReaches) {
+  const RunPtr run = start(small_model(), plan_config());
+  ASSERT_EQ(submit(run, batch, WEFT_TRAIN, 5), WEFT_OK);
+  weft_event event = WEFT_EVENT_INIT;
+  event.size = offsetof(weft_event, idle);   // what the first version had
+  event.n_ranks = 77;
+  do ASSERT_EQ(weft_run_poll(run.get(), &event, -1), 1);
+  while (event.kind == WEFT_EVENT_MICRO_BATCH);
+  EXPECT_EQ(event.kind, static_cast<uint32_t>(WEFT_EVENT_DONE));
+  EXPECT_EQ(event.tag, 5u);
+  EXPECT_EQ(event.size, offsetof(weft_event, idle));
+  EXPECT_EQ(event.n_ranks, 77u);
 }
 
 TEST_P(RunTest, ALongerEventIsFilledAsFarAsItIsKnown) {

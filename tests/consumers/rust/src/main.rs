@@ -1,5 +1,5 @@
 //! The README's program in Rust: a sine is learned with a small network in two pipeline stages. The declarations are by hand.
-//! A configuration may end after the last field one needs: its size says so, and the rest has its defaults.
+//! A struct with a size may end after the last field one needs; what is left out has its default, or is not told.
 use std::ffi::{c_char, c_void, CStr};
 use std::ptr::{null, null_mut};
 
@@ -19,7 +19,7 @@ use std::ptr::{null, null_mut};
 }
 #[repr(C)] struct Event {
     size: u32, kind: u32, tag: u64, status: i32, micro_batch: u32, step: u64, loss: f64, grad_norm: f64,
-    outputs: *const *mut c_void, n_outputs: u32, rank: i32, text: *const c_char, idle: f64, idle_by_rank: *const f64, n_ranks: u32, reserved: u32,
+    outputs: *const *mut c_void, n_outputs: u32, rank: i32, text: *const c_char,
 }
 type Release = Option<unsafe extern "C" fn(*mut c_void, *mut c_void)>;
 type Handle = *mut c_void;
