@@ -114,7 +114,6 @@ std::string Ranks::explain(const weft_event& event) {
 
 Ranks::~Ranks() {
   // The run has told them to leave, or will not tell them anything any more; then they see that nobody is there.
-  mesh_.reset();
   for (int pid : pids_) {
     if (!pid) continue;
     int status = 0;
@@ -122,6 +121,7 @@ Ranks::~Ranks() {
     kill(pid, SIGKILL);
     waitpid(pid, &status, 0);
   }
+  mesh_.reset();   // last, for it removes what killed ranks left behind
 }
 
 }  // namespace weft::cli

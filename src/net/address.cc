@@ -155,6 +155,22 @@ Result<IpcPlace> IpcPlace::take(const std::string& endpoint) {
   return place;
 }
 
+void IpcPlace::clear(const std::string& endpoint) {
+  const std::string socket = "/socket";
+  if (!endpoint.starts_with(kIpc) || !endpoint.ends_with(socket)) return;
+  IpcPlace left;
+  left.path_ = endpoint.substr(kIpc.size());
+  left.directory_ = left.path_.substr(0, left.path_.size() - socket.size());
+  const size_t name = left.directory_.rfind('/') + 1;
+  const int lock = left.directory_.compare(name, 5, "weft-") == 0 ? open((left.path_ + ".lock").c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW) : -1;
+  if (lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) == 0) {
+    left.lock_ = lock;   // nobody else's any more: the destructor removes it
+  } else {
+    if (lock >= 0) close(lock);
+    left.directory_.clear();
+  }
+}
+
 IpcPlace::IpcPlace(IpcPlace&& other) noexcept { *this = std::move(other); }
 
 IpcPlace& IpcPlace::operator=(IpcPlace&& other) noexcept {

@@ -25,6 +25,8 @@ Result<std::string> parse_ipc(const std::string& endpoint);
 class IpcPlace {
  public:
   static Result<IpcPlace> take(const std::string& endpoint);
+  // Removes what a process that died left at an endpoint in a directory of its own; nothing if it lives, or if the directory is another.
+  static void clear(const std::string& endpoint);
   IpcPlace() = default;
   IpcPlace(IpcPlace&& other) noexcept;
   IpcPlace& operator=(IpcPlace&& other) noexcept;

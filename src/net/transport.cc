@@ -73,6 +73,8 @@ class TcpTransport final : public ZmqTransport {
     WEFT_TRY_ASSIGN(const TcpAddress address, parse_tcp(endpoint, false));
     return weft::dial(hub_, address.zmq, address.v6);
   }
+
+  void clear(const std::string&) override {}
 };
 
 class IpcTransport final : public ZmqTransport {
@@ -93,6 +95,8 @@ class IpcTransport final : public ZmqTransport {
     WEFT_TRY_ASSIGN(const std::string path, parse_ipc(endpoint));
     return weft::dial(hub_, "ipc://" + path, false);
   }
+
+  void clear(const std::string& endpoint) override { IpcPlace::clear(endpoint); }
 };
 
 template <typename T>

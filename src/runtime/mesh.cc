@@ -49,6 +49,8 @@ Mesh::~Mesh() {
   });
   // What the lobby retired is gone after this turn; then the transport has no connection any more.
   (void)on_loop(loop(), [this] {
+    for (const std::string& endpoint : others_)
+      if (endpoint != endpoint_) transport_->clear(endpoint);
     transport_.reset();
     return Status();
   });

@@ -115,6 +115,7 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
     Welcome welcome{.rank = 0, .incarnation = incarnation, .run = name, .model = encode_model(*plan_->model),
                     .config = encode_config(plan_->config), .endpoints = {}};
     for (const JoinRequest& request : mesh_.lobby().joined()) welcome.endpoints.push_back(request.endpoint);
+    mesh_.remember(welcome.endpoints);
     mesh_.lobby().take_members([this](int32_t rank, std::unique_ptr<Wire> wire, int lane, std::span<const std::byte> first) {
       process_->accept(rank, std::move(wire), lane, first);
     });

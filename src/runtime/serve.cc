@@ -113,6 +113,7 @@ class Server final : private RankProcess::Owner {
       return applicant_->start();
     }));
     WEFT_TRY_ASSIGN(welcome_, applicant_->wait());
+    mesh_.remember(welcome_.endpoints);
     if (!plan_) {
       WEFT_TRY_ASSIGN(auto model, decode_model(welcome_.model, find_user_op));
       WEFT_TRY_ASSIGN(const PlanConfig config, decode_config(welcome_.config));

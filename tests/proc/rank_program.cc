@@ -156,6 +156,7 @@ Child::Child(const Options& options, const std::string& log) : pid_(0), log_(log
 }
 
 Child::~Child() {
+  unlink(log_.c_str());
   if (pid_ <= 0) return;
   kill(pid_, SIGKILL);
   kill(pid_, SIGCONT);
