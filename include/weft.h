@@ -295,7 +295,7 @@ typedef struct weft_mesh_config {
   uint32_t flags;
   const char *endpoint;       /* listen: "ipc://" (NULL; a socket in a directory of its own, mode 0700), "ipc://PATH", "tcp://ADDR:PORT"
                                  (port 0: any); join: rank 0's endpoint */
-  const char *listen;         /* join: where this process is reached by other ranks; NULL: chosen, if rank 0 is on this machine */
+  const char *listen;         /* join: where this process is reached by other ranks; NULL: chosen, on the way that leads to rank 0 */
   uint32_t rank;              /* join: the rank it wants; 0: any */
   uint32_t join_timeout_ms;   /* 0: 60000 */
 } weft_mesh_config;

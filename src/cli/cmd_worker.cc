@@ -48,7 +48,7 @@ Outcome Worker::run() const {
 Action add_worker(CLI::App& app) {
   auto worker = std::make_shared<Worker>();
   app.add_option("--join", worker->join, "Where rank 0 listens: tcp://ADDRESS:PORT")->required()->type_name("ENDPOINT");
-  app.add_option("--listen", worker->listen, "Where other ranks reach this one; chosen if rank 0 is on this machine")->type_name("ENDPOINT");
+  app.add_option("--listen", worker->listen, "Where other ranks reach this one; chosen on the way to rank 0 if left out")->type_name("ENDPOINT");
   app.add_option("--rank", worker->rank, "The rank to be; 0: any")->capture_default_str()->type_name("N");
   app.add_option("--threads", worker->threads, "Compute threads")->capture_default_str()->type_name("N")->check(CLI::Range(1u, 4096u));
   app.add_option("--join-timeout", worker->join_timeout, "How long to try, in seconds")->capture_default_str()->type_name("N");

@@ -5,6 +5,8 @@
 #include <netdb.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -119,6 +121,40 @@ Result<TcpAddress> parse_tcp(const std::string& endpoint, bool listening) {
     out.zmq = cat("tcp://", text, ":", to.port);
   }
   return out;
+}
+
+Result<std::string> tcp_door(const std::string& endpoint) {
+  WEFT_TRY_ASSIGN(const TcpAddress to, parse_tcp(endpoint, false));
+  // A datagram socket that is connected knows its own address and has sent nothing.
+  const int probe = socket(to.v6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (probe < 0) return Status(Code::io, cat("'", endpoint, "': ", error_text(errno)));
+  sockaddr_storage there{}, here{};
+  socklen_t length = sizeof here;
+  if (to.v6) {
+    auto& v6 = reinterpret_cast<sockaddr_in6&>(there);
+    v6.sin6_family = AF_INET6;
+    v6.sin6_port = htons(9);
+    const std::string host = to.zmq.substr(7, to.zmq.rfind(']') - 7);
+    inet_pton(AF_INET6, host.c_str(), &v6.sin6_addr);
+  } else {
+    auto& v4 = reinterpret_cast<sockaddr_in&>(there);
+    v4.sin_family = AF_INET;
+    v4.sin_port = htons(9);
+    const std::string host = to.zmq.substr(6, to.zmq.rfind(':') - 6);
+    inet_pton(AF_INET, host.c_str(), &v4.sin_addr);
+  }
+  const bool known = connect(probe, reinterpret_cast<const sockaddr*>(&there), to.v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in)) == 0 &&
+                     getsockname(probe, reinterpret_cast<sockaddr*>(&here), &length) == 0;
+  const int error = errno;
+  close(probe);
+  if (!known) return Status(Code::io, cat("'", endpoint, "': no way leads there: ", error_text(error)));
+  char text[INET6_ADDRSTRLEN] = "";
+  if (to.v6) {
+    inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6&>(here).sin6_addr, text, sizeof text);
+    return cat("tcp://[", text, "]:0");
+  }
+  inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in&>(here).sin_addr, text, sizeof text);
+  return cat("tcp://", text, ":0");
 }
 
 Result<std::string> parse_ipc(const std::string& endpoint) {

@@ -17,6 +17,9 @@ struct TcpAddress {
 // `listening`: port 0 and host "*" are allowed.
 Result<TcpAddress> parse_tcp(const std::string& endpoint, bool listening);
 
+// "tcp://ADDRESS:0" with the address of this machine that leads to `endpoint`. Sends nothing.
+Result<std::string> tcp_door(const std::string& endpoint);
+
 // The path of "ipc://PATH" to dial.
 Result<std::string> parse_ipc(const std::string& endpoint);
 

@@ -74,6 +74,7 @@ class TcpTransport final : public ZmqTransport {
     return weft::dial(hub_, address.zmq, address.v6);
   }
 
+  Result<std::string> door(const std::string& endpoint) override { return tcp_door(endpoint); }
   void clear(const std::string&) override {}
 };
 
@@ -96,6 +97,7 @@ class IpcTransport final : public ZmqTransport {
     return weft::dial(hub_, "ipc://" + path, false);
   }
 
+  Result<std::string> door(const std::string&) override { return std::string("ipc://"); }
   void clear(const std::string& endpoint) override { IpcPlace::clear(endpoint); }
 };
 

@@ -66,6 +66,8 @@ class Transport {
   // The connection is started before the loop turns. While nobody listens there it stays pending, and tries again a few times a
   // second: the owner's deadline ends it. Once somebody answers, a failure is final and told by disconnected().
   virtual Result<std::unique_ptr<Connection>> dial(const std::string& endpoint) = 0;
+  // Where to listen so that whoever is at `endpoint`, or can be reached from there, can dial this process.
+  virtual Result<std::string> door(const std::string& endpoint) = 0;
   // Removes files that a listener of this machine left at its endpoint because it was killed; one that lives keeps them.
   virtual void clear(const std::string& endpoint) = 0;
 };
