@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <new>
+
 #include "api/handles.h"
 
 using namespace weft;
@@ -26,7 +29,8 @@ weft_status weft_tensor_new(const weft_desc* desc, weft_tensor** out, weft_error
     WEFT_TRY_ASSIGN(const Desc inner, to_desc(desc));
     auto tensor = std::make_unique<weft_tensor>();
     tensor->desc = inner;
-    tensor->own = std::make_unique<std::byte[]>(std::max<size_t>(inner.bytes(), 1));
+    tensor->own.reset(new (std::nothrow) std::byte[std::max<size_t>(inner.bytes(), 1)]());
+    if (!tensor->own) return Status(Code::no_memory, cat("no memory for a tensor of ", inner.bytes(), " bytes, ", inner.text()));
     tensor->data = tensor->own.get();
     *out = tensor.release();
     return {};

@@ -172,8 +172,8 @@ TEST_P(UserOpTest, AFailedRunAnswersEveryLaterStepWithItsFailure) {
 // ---- registering ----
 
 TEST(UserOpRegistration, SaysWhatIsMissing) {
-  const ModelPtr model = new_model();
   Square square;
+  const ModelPtr model = new_model();
   auto refused = [&](auto change, std::initializer_list<const char*> parts) {
     weft_op op = square_op();
     change(op);
@@ -192,8 +192,8 @@ TEST(UserOpRegistration, SaysWhatIsMissing) {
 }
 
 TEST(UserOpRegistration, TheNameIsCopied) {
-  const ModelPtr model = new_model();
   Square square;
+  const ModelPtr model = new_model();
   std::string name = "mine";
   weft_op op = square_op();
   op.name = name.data();
@@ -213,8 +213,8 @@ weft_status add_squares(const ModelPtr& model, std::vector<weft_value> inputs, E
 }
 
 TEST(UserOpRegistration, AFailingShapeIsAnErrorOfTheNode) {
-  const ModelPtr model = new_model();
   Square square;
+  const ModelPtr model = new_model();
   const weft_op op = square_op();
   ASSERT_EQ(weft_model_add_op(model.get(), &op, &square, nullptr), WEFT_OK);
   const weft_value x = add_input(model, "x", {1, 2});
@@ -223,9 +223,9 @@ TEST(UserOpRegistration, AFailingShapeIsAnErrorOfTheNode) {
 }
 
 TEST(UserOpRegistration, AShapeMustKeepTheBatch) {
+  Square square;
   const ModelPtr model = new_model();
   const weft_value x = add_input(model, "x", {1, 2});
-  Square square;
   weft_op op = square_op();
   op.shape = [](const weft_desc* in, uint32_t, weft_desc* out, void*) -> int32_t {
     *out = in[0];
