@@ -234,7 +234,11 @@ int main(int argc, char **argv) {
 
   weft_model *model = build();
   weft_plan *plan = make_plan(model, stages, schedule);
-  if (ranks_joined(argc, argv, plan)) return ranks_exit;
+  if (ranks_joined(argc, argv, plan)) {
+    weft_plan_free(plan);
+    weft_model_free(model);
+    return ranks_exit;
+  }
   ranks world;
   ranks_start(&world, argc, argv, stages);
 

@@ -102,7 +102,11 @@ int main(int argc, char **argv) {
   weft_run *run = NULL;
   weft_model *model = build();
   require(weft_plan_new(model, &config, &plan, &err), "plan", &err);
-  if (ranks_joined(argc, argv, plan)) return ranks_exit;
+  if (ranks_joined(argc, argv, plan)) {
+    weft_plan_free(plan);
+    weft_model_free(model);
+    return ranks_exit;
+  }
   ranks world;
   ranks_start(&world, argc, argv, LAYERS);
 
