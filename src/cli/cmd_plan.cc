@@ -92,7 +92,7 @@ Action add_plan(CLI::App& app) {
   app.add_option("MODEL", o->model.model, "NAME[:key=value,...] (mlp, gpt-nano, gpt2), or a checkpoint")->required()->type_name("");
   add_model_options(*settings, o->model);
   add_plan_options(*settings, o->plan);
-  add_optimizer_options(*settings, o->optimizer);
+  add_rule_option(*settings, o->optimizer);
   app.add_flag("--timetable", o->timetable, "With --json: the actions of each rank as well");
   app.add_flag("--json", o->json, "One JSON object instead of text");
   return [o, settings] { return show_plan(*o); };

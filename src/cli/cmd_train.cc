@@ -54,6 +54,7 @@ Outcome Train::run() {
 
 void add_run_options(CLI::App& app, Settings& settings, TrainOptions& o) {
   settings.add("--data", o.data, "File of tokens (bytes; NAME.u16, NAME.u32: ids), or 'synthetic': drawn from the seed")->type_name("FILE");
+  settings.add("--seed", o.plan.seed, "Seed of first values, data and dropout")->type_name("N");
   settings.add("--steps", o.steps, "Train until this many steps were made, those before --resume included")->type_name("N");
   settings.add("--eval", o.eval, "Held-out data: a file, or a share of --data such as 0.1")->type_name("FILE|SHARE");
   settings.add("--eval-every", o.eval_every, "Evaluate at the start and every N steps; 0: at the end alone")->type_name("N");

@@ -11,7 +11,7 @@
 namespace weft::cli {
 
 struct LaunchOptions {
-  uint32_t ranks = 1, threads = 0;
+  uint32_t ranks = 1, threads = 1;
   bool in_process = false;
   std::string listen;          // empty: a socket file of this machine
   uint32_t external = 0;       // ranks that others start

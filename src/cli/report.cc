@@ -30,7 +30,7 @@ void Report::step(const StepReport& report) {
     return;
   }
   progress_.show("step " + std::to_string(report.step) + "/" + std::to_string(steps_) + "  loss " + fixed(report.loss, 4) + "  " +
-                 fixed(report.per_second, 0) + " " + unit_ + "/s");
+                 fixed(report.per_second, 0) + " " + unit_ + "/s  idle " + fixed(100 * report.idle, 0) + "%");
 }
 
 void Report::evaluated(uint64_t step, double loss, int64_t windows) {

@@ -37,11 +37,14 @@ void add_plan_options(Settings& settings, PlanOptions& options) {
       ->type_name("HOW")
       ->check(CLI::IsMember({"cost", "uniform"}));
   settings.add("--cut", options.cut, "First node, or group of nodes, of each stage after the first; replaces --partition")->type_name("NAME,...");
-  settings.add("--seed", options.seed, "Seed of first values, data and dropout")->type_name("N");
+}
+
+void add_rule_option(Settings& settings, OptimizerOptions& options) {
+  settings.add("--optimizer", options.rule, "Update rule: adamw, adam or sgd")->type_name("RULE")->check(CLI::IsMember({"adamw", "adam", "sgd"}));
 }
 
 void add_optimizer_options(Settings& settings, OptimizerOptions& options) {
-  settings.add("--optimizer", options.rule, "Update rule: adamw, adam or sgd")->type_name("RULE")->check(CLI::IsMember({"adamw", "adam", "sgd"}));
+  add_rule_option(settings, options);
   settings.add("--lr", options.rate, "Learning rate")->type_name("X")->check(CLI::PositiveNumber);
   settings.add("--lr-schedule", options.curve, "Learning rate over time: constant, or cosine down to 0 at the last step")
       ->type_name("CURVE")

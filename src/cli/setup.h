@@ -27,6 +27,7 @@ struct OptimizerOptions {
 // MODEL itself is the command's.
 void add_model_options(Settings& settings, ModelOptions& options);
 void add_plan_options(Settings& settings, PlanOptions& options);
+void add_rule_option(Settings& settings, OptimizerOptions& options);
 void add_optimizer_options(Settings& settings, OptimizerOptions& options);
 
 struct Built {
