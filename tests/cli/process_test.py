@@ -1,0 +1,65 @@
+#!/usr/bin/env python3
+"""Ranks as processes: the same bits, and what happens when one of them goes away."""
+import os
+import signal
+import subprocess
+import unittest
+
+from weft import Case, TINY, WEFT, lines, run
+
+STEP = ["--micro-batches", "4", "--micro-batch-size", "2", "--seed", "1"]
+
+
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as file:
+        return [int(child) for child in file.read().split()]
+
+
+class Processes(Case):
+    def start(self, *args):
+        process = subprocess.Popen([WEFT, "train", TINY, *STEP, "--steps", "1000000", "--json", *map(str, args)],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(lambda: process.poll() is None and process.kill())
+        self.assertIn('"step"', process.stdout.readline())
+        return process
+
+    def test_processes_compute_the_same_bits_and_resume(self):
+        alone = self.train(TINY, *STEP, "--steps", 6)[1]
+        half = self.train(TINY, *STEP, "--steps", 3, "--ranks", 3, "--checkpoint", self.path("ck"))[1]
+        self.assertEqual(half["steps"], 3)
+        whole = self.train("--resume", self.path("ck"), "--steps", 6, "--ranks", 2)[1]
+        self.assertEqual((whole["digest"], whole["optimizer_digest"]), (alone["digest"], alone["optimizer_digest"]))
+        generate = ["generate", self.path("ck"), "--prompt", "to and", "--tokens", 8, "--json"]
+        self.assertEqual(run(*generate, "--ranks", 3).stdout, run(*generate).stdout)
+
+    def test_a_killed_rank_is_named_in_one_line(self):
+        process = self.start("--ranks", 3, "--checkpoint", self.path("ck"), "--checkpoint-every", 1)
+        ranks = children(process.pid)
+        self.assertEqual(len(ranks), 2)
+        while '"checkpoint"' not in process.stdout.readline():
+            pass
+        os.kill(ranks[1], signal.SIGKILL)
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 4, err)
+        self.assertRegex(err, rf"\Aweft: train: rank 2 \(stage 2, pid {ranks[1]}\) lost: killed by signal 9.*; "
+                              rf"last checkpoint: {self.path('ck')}/step-\d+\n\Z")
+        for pid in ranks:
+            self.assertFalse(os.path.exists(f"/proc/{pid}"), "a rank is left over")
+
+    def test_interrupt_ends_every_rank_after_the_step(self):
+        process = self.start("--ranks", 2, "--checkpoint", self.path("ck"))
+        ranks = children(process.pid)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130, err)
+        done = lines(out)[-1]
+        self.assertEqual(done["event"], "done")
+        self.assertTrue(os.path.isdir(self.path("ck", f"step-{done['steps']:08d}")))
+        for pid in ranks:
+            self.assertFalse(os.path.exists(f"/proc/{pid}"), "a rank is left over")
+
+
+if __name__ == "__main__":
+    unittest.main()
