@@ -12,12 +12,10 @@ namespace weft {
 
 class Waiter {
  public:
-  // The first answer counts.
+  // The first answer counts. Told under the lock: a waiter on the other thread's stack may be gone as soon as that is free.
   void set(Status status) {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!status_) status_ = std::move(status);
-    }
+    const std::lock_guard lock(mutex_);
+    if (!status_) status_ = std::move(status);
     there_.notify_all();
   }
   Status wait() {
