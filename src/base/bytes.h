@@ -19,8 +19,9 @@ class ByteWriter {
   template <typename T>
   ByteWriter& number(T value) {
     static_assert(std::is_arithmetic_v<T> || std::is_enum_v<T>);
-    const auto* from = reinterpret_cast<const std::byte*>(&value);
-    out_.insert(out_.end(), from, from + sizeof value);
+    const size_t at = out_.size();
+    out_.resize(at + sizeof value);
+    std::memcpy(out_.data() + at, &value, sizeof value);
     return *this;
   }
   ByteWriter& text(const std::string& value) { return bytes({reinterpret_cast<const std::byte*>(value.data()), value.size()}); }

@@ -26,7 +26,7 @@ Status check_indices(const Call& call) {
   for (int64_t i = 0; i < indices.desc.elements(); ++i) {
     const int64_t index = indices.i32()[i];
     if (index < 0 || index >= bound)
-      return Status(Code::invalid, cat("index ", index, " at element ", i, " of ", indices.desc.text(),
+      return Status(Code::data, cat("index ", index, " at element ", i, " of ", indices.desc.text(),
                                        " is outside the table's 0 to ", bound - 1));
   }
   return {};
