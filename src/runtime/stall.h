@@ -19,9 +19,14 @@ class StallWatch {
     last_ = time.end;
     durations_[count_++ % durations_.size()] = time.end - time.begin;
   }
-  void begin(int64_t now) { last_ = now; }   // a step begins
-  // How long nothing has happened, if that is too long; else 0.
-  int64_t stalled(int64_t now) const { return now - last_ > limit() ? now - last_ : 0; }
+  void begin(int64_t now) { last_ = looked_ = now; }   // a step begins
+  // How long nothing has happened, if that is too long; else 0. To be asked every second: a longer gap is a time in which this process itself
+  // was stopped, and counts for nothing.
+  int64_t stalled(int64_t now) {
+    if (now - looked_ > kGap) last_ += now - looked_;
+    looked_ = now;
+    return now - last_ > limit() ? now - last_ : 0;
+  }
 
   int64_t limit() const {
     const size_t n = std::min(count_, durations_.size());
@@ -32,7 +37,8 @@ class StallWatch {
   }
 
  private:
-  int64_t last_ = 0;
+  static constexpr int64_t kGap = 3'000'000'000;
+  int64_t last_ = 0, looked_ = 0;
   std::array<int64_t, 64> durations_{};
   size_t count_ = 0;
 };
