@@ -19,19 +19,23 @@ class ByteWriter {
   template <typename T>
   ByteWriter& number(T value) {
     static_assert(std::is_arithmetic_v<T> || std::is_enum_v<T>);
-    const size_t at = out_.size();
-    out_.resize(at + sizeof value);
-    std::memcpy(out_.data() + at, &value, sizeof value);
+    append(&value, sizeof value);
     return *this;
   }
   ByteWriter& text(const std::string& value) { return bytes({reinterpret_cast<const std::byte*>(value.data()), value.size()}); }
   ByteWriter& bytes(std::span<const std::byte> value) {
     number(static_cast<uint64_t>(value.size()));
-    out_.insert(out_.end(), value.begin(), value.end());
+    append(value.data(), value.size());
     return *this;
   }
 
  private:
+  void append(const void* from, size_t size) {
+    const size_t at = out_.size();
+    out_.resize(at + size);
+    if (size) std::memcpy(out_.data() + at, from, size);
+  }
+
   std::vector<std::byte>& out_;
 };
 
