@@ -79,6 +79,7 @@ Sim::Sim(std::shared_ptr<const Plan> plan, SimCosts costs, bool values)
     engines_.push_back(std::make_unique<Engine>(plan_, r));
     effects_.push_back(std::make_unique<RankEffects>(*this, r));
   }
+  zeros_.assign(plan_->model->params().size(), 0.0);
   worker_free_.assign(ranks, 0);
   link_free_.assign(ranks, std::vector<double>(ranks, 0));
 }
@@ -129,14 +130,12 @@ Status Sim::handle(const Event& event) {
   switch (event.kind) {
     case Event::Kind::ran: {
       std::span<const double> squares;
-      std::vector<double> zeros;
       if (values_) {
         WEFT_TRY(workers_[r].run(engines_[r]->step(), engines_[r]->scale(), event.edge_or_job));
         squares = workers_[r].squares();
       } else {
-        for (const ResidentParam& p : plan_->resident[r])
-          if (p.owned) zeros.push_back(0);
-        squares = zeros;
+        const auto& resident = plan_->resident[r];
+        squares = {zeros_.data(), static_cast<size_t>(std::count_if(resident.begin(), resident.end(), [](const ResidentParam& p) { return p.owned; }))};
       }
       return engines_[r]->ran(event.edge_or_job, squares, *effects_[r]);
     }

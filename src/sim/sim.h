@@ -72,6 +72,7 @@ class Sim {
   std::vector<std::vector<double>> link_free_;   // [from][to]
   double now_ = 0;
   uint64_t order_ = 0;
+  std::vector<double> zeros_;                  // without values: the norms of all parameters; a message on its way borrows them
   StepDescriptor step_;
   SimStep outcome_;
   Status failure_;
