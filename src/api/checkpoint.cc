@@ -62,15 +62,15 @@ weft_status weft_run_save(weft_run* run, const weft_save_config* config, weft_er
     WEFT_TRY(require(config, "config"));
     weft_save_config c;
     WEFT_TRY(read_config(config, "weft_save_config", c));
-    WEFT_TRY(require_name(c.directory, "weft_save_config.directory"));
+    WEFT_TRY(require(c.directory, "weft_save_config.directory"));
     if (c.n_options) WEFT_TRY(require(c.options, "weft_save_config.options"));
     WEFT_TRY(check_idle(*run));
     Manifest manifest;
     manifest.weft = weft_version();
     if (c.model) manifest.model = c.model;
     for (uint32_t i = 0; i < c.n_options; ++i) {
-      WEFT_TRY(require_name(c.options[i].key, "a key in weft_save_config.options"));
-      WEFT_TRY(require_name(c.options[i].value, "a value in weft_save_config.options"));
+      WEFT_TRY(require(c.options[i].key, "a key in weft_save_config.options"));
+      WEFT_TRY(require(c.options[i].value, "a value in weft_save_config.options"));
       manifest.options[c.options[i].key] = c.options[i].value;
     }
     auto saved = save_run(*run->run, c.directory, std::move(manifest));
@@ -80,7 +80,7 @@ weft_status weft_run_save(weft_run* run, const weft_save_config* config, weft_er
 
 weft_status weft_checkpoint_open(const char* path, weft_checkpoint** out, weft_error* err) {
   return guard(err, [&]() -> Status {
-    WEFT_TRY(require_name(path, "path"));
+    WEFT_TRY(require(path, "path"));
     WEFT_TRY(require(out, "out"));
     auto opened = std::make_unique<weft_checkpoint>();
     if (is_file(path)) {
@@ -161,7 +161,7 @@ weft_status weft_checkpoint_digest(weft_checkpoint* checkpoint, int64_t index, c
 weft_status weft_checkpoint_export(weft_checkpoint* checkpoint, const char* path, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(checkpoint, "checkpoint"));
-    WEFT_TRY(require_name(path, "path"));
+    WEFT_TRY(require(path, "path"));
     if (!checkpoint->checkpoint) return Status(Code::invalid, cat("'", checkpoint->path(), "' is a safetensors file already"));
     Checkpoint& from = *checkpoint->checkpoint;
     WEFT_TRY_ASSIGN(SafetensorsWriter writer, SafetensorsWriter::create(path, from.model(), {{"format", "pt"}}));

@@ -81,7 +81,6 @@ void fill_result(T* out, T full) {
 }
 
 Status require(const void* pointer, const char* name);
-Status require_name(const char* text, const char* what);
 
 // As snprintf: at most `size` bytes with a NUL; returns the bytes that the whole text needs.
 size_t print_to(std::string_view text, char* buffer, size_t size);

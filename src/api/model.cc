@@ -18,7 +18,7 @@ Result<InitKind> init_kind(uint32_t init) {
 }
 
 Result<const Op*> op_of(const weft_model& model, const char* name) {
-  WEFT_TRY(require_name(name, "op"));
+  WEFT_TRY(require(name, "op"));
   for (const Op* op : model.user_ops)
     if (op->name() == name) return op;
   if (const Op* op = find_op(name)) return op;
@@ -57,7 +57,7 @@ weft_status weft_model_add_input(weft_model* model, const char* name, const weft
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(model, "model"));
     WEFT_TRY(require(out, "out"));
-    WEFT_TRY(require_name(name, "input name"));
+    WEFT_TRY(require(name, "input name"));
     if (flags & ~uint32_t{WEFT_INPUT_WANT_GRAD}) return Status(Code::invalid, cat("input '", name, "': unknown flags ", flags));
     WEFT_TRY_ASSIGN(const Desc desc, to_desc(sample));
     WEFT_TRY_ASSIGN(const NodeId id, model->model->add_input(name, desc, flags & WEFT_INPUT_WANT_GRAD));
@@ -71,7 +71,7 @@ weft_status weft_model_add_param(weft_model* model, const char* name, const weft
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(model, "model"));
     WEFT_TRY(require(out, "out"));
-    WEFT_TRY(require_name(name, "parameter name"));
+    WEFT_TRY(require(name, "parameter name"));
     WEFT_TRY_ASSIGN(const Desc inner, to_desc(desc));
     if (inner.dtype != DType::f32) return Status(Code::invalid, cat("parameter '", name, "': dtype must be WEFT_F32, got ", dtype_name(inner.dtype)));
     WEFT_TRY_ASSIGN(const InitKind kind, init_kind(init));
@@ -107,7 +107,7 @@ weft_status weft_model_add_linear(weft_model* model, const char* name, weft_valu
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(model, "model"));
     WEFT_TRY(require(out, "out"));
-    WEFT_TRY(require_name(name, "node name"));
+    WEFT_TRY(require(name, "node name"));
     Model& m = *model->model;
     const NodeId in = node_of(x);
     if (in < 0 || in >= static_cast<NodeId>(m.nodes().size())) return Status(Code::invalid, cat("node '", name, "': x is not a value of this model"));

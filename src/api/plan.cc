@@ -54,7 +54,7 @@ Result<PlanConfig> config_of(const weft_plan_config* config) {
   if (c.schedule) out.schedule = c.schedule;
   if (c.n_cuts) WEFT_TRY(require(c.cuts, "weft_plan_config.cuts"));
   for (uint32_t i = 0; i < c.n_cuts; ++i) {
-    WEFT_TRY(require_name(c.cuts[i], "a name in weft_plan_config.cuts"));
+    WEFT_TRY(require(c.cuts[i], "a name in weft_plan_config.cuts"));
     out.cuts.push_back(c.cuts[i]);
   }
   out.seed = c.seed;

@@ -8,7 +8,7 @@ using namespace weft::api;
 
 weft_status weft_model_preset(const char* text, int64_t seq_len, uint32_t stages, weft_model** out, weft_preset_info* info, weft_error* err) {
   return guard(err, [&]() -> Status {
-    WEFT_TRY(require_name(text, "text"));
+    WEFT_TRY(require(text, "text"));
     WEFT_TRY(require(out, "out"));
     if (info) WEFT_TRY(check_result_size(info->size, sizeof *info, "weft_preset_info"));
     if (stages > 4096) return Status(Code::invalid, cat("stages is ", stages, ", expected at most 4096"));

@@ -172,7 +172,7 @@ weft_status weft_run_poll(weft_run* run, weft_event* event, int64_t timeout_ns) 
 weft_status weft_run_read(weft_run* run, const char* name, uint32_t what, weft_tensor* tensor, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(run, "run"));
-    WEFT_TRY(require_name(name, "name"));
+    WEFT_TRY(require(name, "name"));
     WEFT_TRY(require(tensor, "tensor"));
     WEFT_TRY(check_idle(*run));
     const Model& model = *run->run->plan().model;
@@ -186,7 +186,7 @@ weft_status weft_run_read(weft_run* run, const char* name, uint32_t what, weft_t
 weft_status weft_run_write(weft_run* run, const char* name, uint32_t what, const weft_tensor* tensor, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(run, "run"));
-    WEFT_TRY(require_name(name, "name"));
+    WEFT_TRY(require(name, "name"));
     WEFT_TRY(require(tensor, "tensor"));
     WEFT_TRY(check_idle(*run));
     WEFT_TRY_ASSIGN(const Access a, access(*run, name, what, *tensor));
@@ -219,7 +219,7 @@ weft_status weft_run_trace(weft_run* run, uint32_t jobs, weft_error* err) {
 weft_status weft_run_save_trace(weft_run* run, const char* path, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(run, "run"));
-    WEFT_TRY(require_name(path, "path"));
+    WEFT_TRY(require(path, "path"));
     WEFT_TRY(check_idle(*run));
     return run->run->save_trace(path);
   });

@@ -45,11 +45,6 @@ Status require(const void* pointer, const char* name) {
   return pointer ? Status() : Status(Code::invalid, cat(name, " is NULL"));
 }
 
-Status require_name(const char* text, const char* what) {
-  if (!text) return Status(Code::invalid, cat(what, " is NULL"));
-  return {};
-}
-
 size_t print_to(std::string_view text, char* buffer, size_t size) {
   if (buffer && size > 0) {
     const size_t n = std::min(size - 1, text.size());

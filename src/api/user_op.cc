@@ -21,7 +21,7 @@ UserOp::~UserOp() {
 }
 
 Result<std::shared_ptr<UserOp>> make_user_op(const weft_op& op, void* payload) {
-  WEFT_TRY(require_name(op.name, "op name"));
+  WEFT_TRY(require(op.name, "op name"));
   if (!*op.name) return Status(Code::invalid, "op name is empty");
   WEFT_TRY(require(reinterpret_cast<const void*>(op.shape), "shape").within(cat("op '", op.name, "'")));
   WEFT_TRY(require(reinterpret_cast<const void*>(op.forward), "forward").within(cat("op '", op.name, "'")));

@@ -45,7 +45,7 @@ Status Engine::begin(const StepDescriptor& step, Effects& effects) {
   step_ = step;
   running_ = true;
   committed_ = false;
-  next_ = done_ = 0;
+  next_ = 0;
   timed_ = 0;
   times_ = {};
   granted_.clear();
@@ -166,13 +166,11 @@ void Engine::advance(Effects& effects) {
     const Job& job = program().jobs[next_];
     if (skipped(job) || (job.kind == JobKind::update && !step_.update)) {
       ++next_;
-      ++done_;
       continue;
     }
     if (!ready(job)) return;
     const int32_t index = static_cast<int32_t>(next_++);
     if (job.kind == JobKind::send_ties || job.kind == JobKind::finish) {
-      ++done_;
       finish_job(job, effects);
     } else {
       ++in_flight_;
@@ -185,7 +183,6 @@ Status Engine::ran(int32_t job, std::span<const double> squares, Effects& effect
   if (failed_) return {};
   if (!running_ || in_flight_ == 0) return Status(Code::internal, cat("job ", job, " ran, but none was given out"));
   --in_flight_;
-  ++done_;
   const Job& ran = program().jobs[static_cast<size_t>(job)];
   if (ran.kind == JobKind::action) {
     if (timed_++ == 0) times_ = {.begin = time.begin, .end = time.end, .busy = 0};
@@ -240,11 +237,6 @@ void Engine::end_step(Effects& effects) {
   next_sequence_ = step_.sequence + 1;
   Control done{.kind = ControlKind::done, .step = {}, .sequence = step_.sequence, .scale = 1, .squares = {}, .times = times_};
   effects.control(kController, done);
-}
-
-int32_t Engine::waits_for() const {
-  if (!running_ || next_ >= program().jobs.size()) return -1;
-  return missing(program().jobs[next_]);
 }
 
 namespace {

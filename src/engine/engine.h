@@ -35,13 +35,9 @@ class Engine {
   bool idle() const { return !running_; }
   const StepDescriptor& step() const { return step_; }
   double scale() const { return scale_; }
-  // Is the micro-batch the step's last and short?
-  int32_t variant(int32_t micro_batch) const { return step_.short_last && micro_batch == step_.micro_batches - 1 ? 1 : 0; }
 
   // What the rank is doing, for a person: "in 3W4", or "waits for 3B5 from rank 3".
   std::string describe() const;
-  // The first message that the next job waits for: edge, or -1.
-  int32_t waits_for() const;
 
  private:
   // Bits per (edge, micro-batch).
@@ -80,7 +76,6 @@ class Engine {
   uint64_t next_sequence_ = 0;
   double scale_ = 1;
   size_t next_ = 0;              // the next job to give out
-  size_t done_ = 0;              // jobs that ran or were skipped
   int32_t in_flight_ = 0;
   int32_t unreleased_ = 0;       // posts that were not released
   int32_t held_ = 0;             // messages that wait for a grant

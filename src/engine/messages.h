@@ -30,6 +30,11 @@ struct StepDescriptor {
   double denominator = 1;       // what the loss is divided by: samples or counted targets of the whole step
 };
 
+// Which shapes a micro-batch of the step has: 0 the full ones, 1 those of the short last one.
+inline int32_t variant_of(const StepDescriptor& step, int32_t micro_batch) {
+  return step.short_last && micro_batch == step.micro_batches - 1 ? 1 : 0;
+}
+
 enum class ControlKind : uint8_t {
   begin,    // controller -> rank: a step
   ready,    // rank -> controller: gradients complete; sums of squares of the parameters it owns, ascending

@@ -26,10 +26,6 @@ std::span<const std::byte> feed_bytes(const Plan& plan, const StepDescriptor& st
 // What the targets of each micro-batch add to the denominator; `counts` has room for them.
 void count_targets(const Plan& plan, const StepDescriptor& step, const Batch& batch, std::vector<double>& counts);
 
-inline int32_t variant_of(const StepDescriptor& step, int32_t micro_batch) {
-  return step.short_last && micro_batch == step.micro_batches - 1 ? 1 : 0;
-}
-
 // The sink edge that delivers the loss, or -1; the sink edges that deliver outputs, in their order.
 int32_t loss_edge(const Plan& plan, Mode mode);
 std::vector<int32_t> output_edges(const Plan& plan);

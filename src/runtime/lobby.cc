@@ -206,8 +206,4 @@ void Lobby::welcome(const Welcome& base) {
   }
 }
 
-int64_t Lobby::pid_of(int32_t rank) const {
-  return rank >= 0 && static_cast<size_t>(rank) < joined_.size() ? joined_[static_cast<size_t>(rank)].pid : 0;
-}
-
 }  // namespace weft

@@ -32,8 +32,6 @@ class Lobby final : private Wire::Reader {
   void take_members(Member member);
   // Rank 0: gives each guest its welcome.
   void welcome(const Welcome& welcome);
-  // A rank that joined: its process, for error texts.
-  int64_t pid_of(int32_t rank) const;
 
  private:
   struct Guest;

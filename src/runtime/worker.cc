@@ -137,7 +137,7 @@ Status Worker::run_job(const StepDescriptor& step, double scale, const Job& job)
 
 Status Worker::run_action(const StepDescriptor& step, const RankProgram& program, const Job& job) {
   const ActionProgram& action = program.programs[static_cast<size_t>(job.program)];
-  const size_t variant = step.short_last && job.micro_batch == step.micro_batches - 1 ? 1 : 0;
+  const size_t variant = static_cast<size_t>(variant_of(step, job.micro_batch));
   BoundProgram& bound = bound_[static_cast<size_t>(step.mode)][variant][static_cast<size_t>(job.program)];
   for (size_t c = 0; c < action.calls.size(); ++c) WEFT_TRY(run_call(step, program, action.calls[c], bound[c], job.micro_batch));
   return {};

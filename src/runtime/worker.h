@@ -40,9 +40,7 @@ class Worker {
     bool owned = false;
   };
   ParamMemory param(ParamId id);   // all null when this rank does not use it
-  void initialize_parameters();
 
-  int64_t arena_bytes() const { return arena_.bytes(); }
   Result<int64_t> resident_bytes() const { return arena_.resident(); }
   int32_t rank() const { return rank_; }
 
@@ -56,6 +54,7 @@ class Worker {
 
   Worker(std::shared_ptr<const Plan> plan, int32_t rank, Tiles& tiles, Arena arena);
   void bind();
+  void initialize_parameters();
   const RankProgram& program(Mode mode) const { return plan_->mode(mode).ranks[static_cast<size_t>(rank_)]; }
   void* at(const RankProgram& program, const Place& place, int32_t micro_batch) const;
   Status run_job(const StepDescriptor& step, double scale, const Job& job);

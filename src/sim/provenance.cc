@@ -19,7 +19,7 @@ Digest Provenance::call(const Model& model, CallKind kind, NodeId node, int32_t 
   Hasher h;
   h.text(n.op->name()).number(static_cast<uint64_t>(kind)).number(static_cast<uint64_t>(node)).number(static_cast<uint64_t>(weight));
   h.number(step.step).number(static_cast<uint64_t>(micro_batch)).number(static_cast<uint64_t>(step.mode));
-  h.number(uint64_t{step.short_last && micro_batch == step.micro_batches - 1});
+  h.number(static_cast<uint64_t>(variant_of(step, micro_batch)));
   if (n.op->is_loss()) h.number(step.denominator);
   for (const Digest& d : operands) h.digest(d);
   return h.finish();
@@ -87,11 +87,8 @@ Result<Digest> DigestWorker::grad(ParamId param) const {
 }
 
 namespace {
-size_t variant_of(const StepDescriptor& step, int32_t micro_batch) {
-  return step.short_last && micro_batch == step.micro_batches - 1 ? 1 : 0;
-}
 int64_t edge_bytes(const Plan& plan, const StepDescriptor& step, int32_t edge, int32_t micro_batch) {
-  return static_cast<int64_t>(plan.mode(step.mode).edges[static_cast<size_t>(edge)].desc[variant_of(step, micro_batch)].bytes());
+  return static_cast<int64_t>(plan.mode(step.mode).edges[static_cast<size_t>(edge)].desc[static_cast<size_t>(variant_of(step, micro_batch))].bytes());
 }
 }  // namespace
 
@@ -132,7 +129,7 @@ Status DigestWorker::run(const StepDescriptor& step, double scale, int32_t job) 
 Status DigestWorker::run_action(const StepDescriptor& step, const RankProgram& program, const Job& job) {
   const ActionProgram& action = program.programs[static_cast<size_t>(job.program)];
   for (const ProgramCall& call : action.calls)
-    WEFT_TRY(run_call(step, program, call, job.micro_batch, variant_of(step, job.micro_batch))
+    WEFT_TRY(run_call(step, program, call, job.micro_batch, static_cast<size_t>(variant_of(step, job.micro_batch)))
                  .within(Action{action.stage, action.kind, job.micro_batch}.text()));
   return {};
 }
