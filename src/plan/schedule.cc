@@ -35,7 +35,7 @@ std::string Schedule::text() const {
 
 const std::vector<ScheduleKind>& all_schedules() {
   static const std::vector<ScheduleKind> table = {
-#define WEFT_SCHEDULE(name, make, about) {name, about, make},
+#define WEFT_SCHEDULE(name, chunks, make, about) {name, chunks, make, about},
 #include "plan/schedules.def"
 #undef WEFT_SCHEDULE
   };
@@ -46,6 +46,15 @@ const ScheduleKind* find_schedule(std::string_view name) {
   for (const ScheduleKind& kind : all_schedules())
     if (kind.name == name) return &kind;
   return nullptr;
+}
+
+Result<int32_t> chunks_of(const ScheduleKind& kind, int32_t chunks) {
+  if (chunks < 0) return Status(Code::invalid, cat("chunks is ", chunks, ", expected 1 or more"));
+  if (kind.chunks == 0) return chunks ? chunks : 2;
+  if (chunks && chunks != kind.chunks)
+    return Status(Code::invalid, cat("schedule '", kind.name, "' has ", kind.chunks, " stage", kind.chunks == 1 ? "" : "s",
+                                     " per rank, found chunks ", chunks));
+  return kind.chunks;
 }
 
 namespace {

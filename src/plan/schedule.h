@@ -39,21 +39,41 @@ struct Schedule {
   std::string text() const;
 };
 
-struct ScheduleSizes {
-  int32_t ranks = 1, micro_batches = 1;
+// What a schedule is made from beside sizes, where it is made from measured costs. Per stage; an empty list stands for all equal: 1.
+struct ScheduleCosts {
+  std::vector<double> forward, input, weight;   // time of F, I and W
+  std::vector<double> held;                     // what a micro-batch keeps from F to W, in any unit (bytes)
+  double latency = 0;                           // of a message between ranks, in the unit of time
+  double cap = 0;                               // the most that a rank may hold, in the unit of `held`; 0: as much as it likes
 };
 
-// A row of the table of schedules (schedules.def): name, one-line description, generator.
+struct ScheduleSizes {
+  int32_t ranks = 1, micro_batches = 1;
+  int32_t chunks = 0;      // stages per rank; 0: the schedule's own number
+  int32_t group = 0;       // interleaved: micro-batches that pass a chunk before the next chunk's turn; 0: as many as ranks
+  int32_t warm_up = 0;     // 1f1b: forwards before the first backward, per later rank; 0: 1. 2 hides latency ("eager")
+  ScheduleCosts costs = {};
+};
+
+// A row of the table of schedules (schedules.def).
 struct ScheduleKind {
-  std::string_view name, about;
+  std::string_view name;
+  int32_t chunks;            // stages per rank: 1, 2 (V-shaped), or 0: any number, 2 unless told otherwise
   Result<Schedule> (*make)(const ScheduleSizes& sizes);
+  std::string_view about;    // one line, with the sizes that it allows
 };
 const ScheduleKind* find_schedule(std::string_view name);
 const std::vector<ScheduleKind>& all_schedules();
 
+// Stages per rank that `kind` makes for `chunks` (0: its own number). An error says what it allows.
+Result<int32_t> chunks_of(const ScheduleKind& kind, int32_t chunks);
+
 Result<Schedule> make_gpipe(const ScheduleSizes& sizes);     // GPipe (Huang et al. 2019), backward ascending
 Result<Schedule> make_1f1b(const ScheduleSizes& sizes);      // PipeDream-flush / 1F1B (Narayanan et al. 2021)
 Result<Schedule> make_forward(const ScheduleSizes& sizes);   // inference and evaluation
+
+// Forwards alone for stages that lie on ranks as another schedule placed them, so that evaluation runs where training does.
+Result<Schedule> make_forward(const std::vector<int32_t>& rank_of_stage, int32_t ranks, int32_t micro_batches);
 
 Result<Schedule> parse_schedule(std::string_view text);
 

@@ -69,9 +69,27 @@ Result<Schedule> make_1f1b(const ScheduleSizes& sizes) {
 
 Result<Schedule> make_forward(const ScheduleSizes& sizes) {
   WEFT_TRY(check_sizes(sizes, 1));
-  Schedule schedule = straight(sizes, true);
-  for (int32_t r = 0; r < sizes.ranks; ++r)
-    for (int32_t k = 0; k < sizes.micro_batches; ++k) schedule.rows[static_cast<size_t>(r)].push_back({r, Kind::F, k});
+  return make_forward(straight(sizes, true).rank_of_stage, sizes.ranks, sizes.micro_batches);
+}
+
+// In lock step: a rank runs the deepest of its stages whose next micro-batch is there, so that what has begun is finished first.
+Result<Schedule> make_forward(const std::vector<int32_t>& rank_of_stage, int32_t ranks, int32_t micro_batches) {
+  const auto stages = static_cast<int32_t>(rank_of_stage.size());
+  WEFT_TRY(check_sizes({.ranks = stages, .micro_batches = micro_batches}, 1));
+  Schedule schedule{.stages = stages, .micro_batches = micro_batches, .forward_only = true, .rank_of_stage = rank_of_stage, .rows = {}};
+  schedule.rows.resize(static_cast<size_t>(ranks));
+  std::vector<std::vector<int32_t>> stages_of(static_cast<size_t>(ranks));   // descending
+  for (int32_t s = stages; s-- > 0;) stages_of[static_cast<size_t>(rank_of_stage[static_cast<size_t>(s)])].push_back(s);
+  std::vector<int32_t> done(rank_of_stage.size(), 0), before = done;   // micro-batches through each stage, now and a slot ago
+  for (int64_t left = int64_t{stages} * micro_batches; left > 0; before = done)
+    for (size_t r = 0; r < stages_of.size(); ++r)
+      for (int32_t s : stages_of[r]) {
+        const auto i = static_cast<size_t>(s);
+        if (done[i] == micro_batches || (s > 0 && before[i - 1] <= done[i])) continue;
+        schedule.rows[r].push_back({s, Kind::F, done[i]++});
+        --left;
+        break;
+      }
   return schedule;
 }
 
