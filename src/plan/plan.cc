@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "plan/edges.h"
 #include "plan/lower.h"
-#include "plan/partition.h"
+#include "plan/stages.h"
 
 namespace weft {
 
@@ -29,72 +29,6 @@ Status check_config(const Model& model, const PlanConfig& c) {
       return Status(Code::invalid, cat("node '", node.name, "': ", node.one.out.text(), " for ", samples, " samples is too large"));
   }
   return check(c.optim);
-}
-
-// Adds and copies cost a little even where no multiplication is done.
-double cost_of(const Model& model, NodeId id, int64_t samples) {
-  const Node& node = model.node(id);
-  std::vector<Desc> in, weights;
-  for (NodeId i : node.in) in.push_back(model.desc(i, samples));
-  for (ParamId w : node.weights) weights.push_back({DType::f32, model.param(w).shape});
-  const Desc out = model.desc(id, samples);
-  const Cost cost = node.op->cost(node.attrs, in, weights, out);
-  return cost.forward_flops + cost.input_flops + cost.weight_flops + 16.0 * static_cast<double>(out.elements());
-}
-
-// The model's nodes without its inputs, which follow the stage of their first use.
-struct OpNodes {
-  std::vector<NodeId> ids;
-  std::vector<double> costs;
-  std::vector<NodeEdge> edges;
-  std::vector<int32_t> index;   // per node of the model, -1: an input
-
-  OpNodes(const Model& model, int64_t samples) : index(model.nodes().size(), -1) {
-    for (NodeId id = 0; id < static_cast<NodeId>(model.nodes().size()); ++id) {
-      const Node& node = model.node(id);
-      if (node.is_input()) continue;
-      index[static_cast<size_t>(id)] = static_cast<int32_t>(ids.size());
-      for (NodeId i : node.in)
-        if (const int32_t from = index[static_cast<size_t>(i)]; from >= 0) edges.push_back({from, static_cast<int32_t>(ids.size())});
-      ids.push_back(id);
-      costs.push_back(cost_of(model, id, samples));
-    }
-  }
-};
-
-// A cut names a node, or a group of nodes by the part of their names before a dot: "h.3" begins at "h.3.ln_1".
-NodeId find_cut(const Model& model, const std::string& name) {
-  if (const NodeId id = model.find_node(name); id >= 0) return id;
-  for (NodeId id = 0; id < static_cast<NodeId>(model.nodes().size()); ++id)
-    if (model.node(id).name.starts_with(name + ".")) return id;
-  return -1;
-}
-
-Result<Partition> split_at_names(const Model& model, const OpNodes& ops, const NodeCosts& costs, const PlanConfig& config) {
-  std::vector<int32_t> begins;
-  for (const std::string& name : config.cuts) {
-    const NodeId id = find_cut(model, name);
-    if (id < 0 || model.node(id).is_input()) return Status(Code::not_found, cat("cut '", name, "' names no node and no group of nodes of the model"));
-    begins.push_back(ops.index[static_cast<size_t>(id)]);
-  }
-  if (static_cast<int32_t>(begins.size()) + 1 != config.ranks)
-    return Status(Code::invalid, cat(begins.size(), " cuts make ", begins.size() + 1, " stages, the plan has ", config.ranks, " ranks"));
-  return partition_at(costs, begins);
-}
-
-Status choose_stages(const Model& model, Plan& plan) {
-  const OpNodes ops(model, plan.config.micro_batch_size);
-  const NodeCosts costs{.cost = ops.costs, .param_bytes = {}, .edges = ops.edges};
-  auto split = !plan.config.cuts.empty()                ? split_at_names(model, ops, costs, plan.config)
-               : plan.config.split == SplitBy::uniform ? partition_uniform(costs, plan.config.ranks)
-                                                        : partition_by_cost(costs, plan.config.ranks);
-  if (!split.ok()) return split.status();
-  plan.stage_of_node.assign(model.nodes().size(), 0);
-  for (size_t i = 0; i < ops.ids.size(); ++i) plan.stage_of_node[static_cast<size_t>(ops.ids[i])] = split.value().stage_of_node[i];
-  for (NodeId id : model.inputs())
-    if (!model.node(id).uses.empty())
-      plan.stage_of_node[static_cast<size_t>(id)] = plan.stage_of_node[static_cast<size_t>(model.node(id).uses.front().node)];
-  return {};
 }
 
 Status make_mode(Plan& plan, Mode which) {
@@ -161,7 +95,9 @@ Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const Model> model
   auto plan = std::make_shared<Plan>();
   plan->model = std::move(model);
   plan->config = config;
-  WEFT_TRY(choose_stages(*plan->model, *plan).within("plan"));
+  auto stages = choose_stages(*plan->model, config, config.ranks);
+  if (!stages.ok()) return stages.status().within("plan");
+  plan->stage_of_node = std::move(stages.value());
   for (Mode m : {Mode::train, Mode::eval, Mode::infer}) WEFT_TRY(make_mode(*plan, m).within("plan"));
   for (const Param& p : plan->model->params()) plan->owner_of_param.push_back(plan->rank_of(p.uses.front().node));
   place_parameters(*plan);
