@@ -22,6 +22,7 @@ class Structure {
     WEFT_TRY(read_sizes());
     const auto stages = static_cast<size_t>(schedule_.stages);
     positions.f.resize(stages);
+    positions.r.resize(stages);
     positions.i.resize(stages);
     positions.w.resize(stages);
     peaks.resize(stages);
@@ -62,12 +63,15 @@ class Structure {
     if (schedule_.rank_of_stage[s] != r) return cat("stage ", s, " belongs to rank ", schedule_.rank_of_stage[s]);
     if (schedule_.forward_only && action.kind != Kind::F) return "the schedule is forward only";
 
-    auto &f = positions.f[s], &i = positions.i[s], &w = positions.w[s];
+    auto &f = positions.f[s], &again = positions.r[s], &i = positions.i[s], &w = positions.w[s];
     const bool is_i = action.kind == Kind::I || action.kind == Kind::B, is_w = action.kind == Kind::W || action.kind == Kind::B;
     // An action of unknown kind can only come from a plan read wrongly; it would pass as one that does nothing.
-    std::string fault = is_i || is_w || action.kind == Kind::F ? "" : "unknown kind of action";
+    std::string fault = is_i || is_w || action.kind == Kind::F || action.kind == Kind::R ? "" : "unknown kind of action";
     if (action.kind == Kind::F) fault = append(f, a, action, "F", nullptr, "");
-    if (is_i) fault = append(i, a, action, "I", &f, "F");
+    if (action.kind == Kind::R)
+      fault = i.size() > again.size() ? cat("stage ", s, " ran ", s, "I", again.size(), " before, at action ", i[again.size()])
+                                      : append(again, a, action, "R", &f, "F");
+    if (is_i) fault = append(i, a, action, "I", again.empty() ? &f : &again, again.empty() ? "F" : "R");
     note_peaks(s);
     if (is_w && fault.empty()) fault = append(w, a, action, "W", &i, "I");
     return fault;
@@ -94,6 +98,7 @@ class Structure {
       return static_cast<int32_t>(begun.size() - ended.size());
     };
     StagePeaks& peak = peaks[s];
+    peak.f_to_r = std::max(peak.f_to_r, between(positions.f[s], positions.r[s]));
     peak.f_to_i = std::max(peak.f_to_i, between(positions.f[s], positions.i[s]));
     peak.f_to_w = std::max(peak.f_to_w, between(positions.f[s], positions.w[s]));
     peak.i_to_w = std::max(peak.i_to_w, between(positions.i[s], positions.w[s]));
@@ -110,6 +115,7 @@ class Structure {
       };
       if (positions.f[s].size() < all) return missing("F", positions.f[s].size());
       if (schedule_.forward_only) continue;
+      if (!positions.r[s].empty() && positions.r[s].size() < all) return missing("R", positions.r[s].size());
       if (positions.i[s].size() < all) return missing("I", positions.i[s].size());
       if (positions.w[s].size() < all) return missing("W", positions.w[s].size());
     }
@@ -119,7 +125,7 @@ class Structure {
   const Schedule& schedule_;
 };
 
-Status check_edges(const Schedule& schedule, const std::vector<StageEdge>& edges) {
+Status check_edges(const Schedule& schedule, const Positions& positions, const std::vector<StageEdge>& edges) {
   for (size_t e = 0; e < edges.size(); ++e) {
     const StageEdge& edge = edges[e];
     const auto fault = [&](std::string_view text) {
@@ -127,8 +133,9 @@ Status check_edges(const Schedule& schedule, const std::vector<StageEdge>& edges
     };
     if (edge.from < 0 || edge.to >= schedule.stages) return fault(cat("the stages are 0 to ", schedule.stages - 1));
     if (edge.from >= edge.to) return fault("expected a tensor to travel to a later stage");
-    if (edge.forward_until != Kind::F && edge.forward_until != Kind::I && edge.forward_until != Kind::W)
-      return fault(cat("forward_until is ", kind_letter(edge.forward_until), ", expected F, I or W"));
+    if (edge.forward_until > Kind::W) return fault(cat("forward_until is ", kind_letter(edge.forward_until), ", expected F, R, I or W"));
+    if (edge.forward_until == Kind::R && positions.r[static_cast<size_t>(edge.to)].empty())
+      return fault(cat("forward_until is R, but stage ", edge.to, " has no R"));
     if (edge.gradient && edge.gradient_until != Kind::I && edge.gradient_until != Kind::W)
       return fault(cat("gradient_until is ", kind_letter(edge.gradient_until), ", expected I or W"));
   }
@@ -141,6 +148,7 @@ EdgePlaces held(const StageEdge& edge, const std::vector<StagePeaks>& peaks, boo
   EdgePlaces most{.forward = 1, .gradient = 0};
   if (forward_only) return most;
   const StagePeaks& to = peaks[static_cast<size_t>(edge.to)];
+  if (edge.forward_until == Kind::R) most.forward = to.f_to_r;
   if (edge.forward_until == Kind::I) most.forward = to.f_to_i;
   if (edge.forward_until == Kind::W) most.forward = to.f_to_w;
   if (edge.gradient) most.gradient = edge.gradient_until == Kind::W ? peaks[static_cast<size_t>(edge.from)].i_to_w : 1;
@@ -153,7 +161,7 @@ Result<Checked> check_schedule(const Schedule& schedule, const std::vector<Stage
   if (slack < 0) return Status(Code::invalid, cat("slack is ", slack, ", expected 0 or more"));
   Structure structure(schedule);
   WEFT_TRY(structure.read());
-  WEFT_TRY(check_edges(schedule, edges));
+  WEFT_TRY(check_edges(schedule, structure.positions, edges));
 
   Checked checked;
   checked.peaks = std::move(structure.peaks);

@@ -14,7 +14,7 @@ namespace weft {
 struct StageEdge {
   int32_t from = 0, to = 0;
   bool gradient = true;
-  // Until when the landing of the forward tensor is used at `to`, and that of the gradient at `from`: F < I < W.
+  // Until when the landing of the forward tensor is used at `to`, and that of the gradient at `from`: F < R < I < W.
   Kind forward_until = Kind::W, gradient_until = Kind::W;
   friend bool operator==(const StageEdge&, const StageEdge&) = default;
 };
@@ -26,7 +26,7 @@ struct EdgePlaces {
 };
 
 struct StagePeaks {
-  int32_t f_to_i = 0, f_to_w = 0, i_to_w = 0;   // most micro-batches between the ends of those actions at once
+  int32_t f_to_r = 0, f_to_i = 0, f_to_w = 0, i_to_w = 0;   // most micro-batches between the ends of those actions at once
 };
 
 struct Checked {
@@ -36,7 +36,8 @@ struct Checked {
 
 // Errors name rank, position and reason ("rank 1, action 4 (1B0): stage 1 has not run 1F0").
 //  - each stage on one rank, each stage's F exactly once per micro-batch, and (unless forward only) either B or I and W
-//  - per stage F, I and W ascend by micro-batch; I after F, W after I
+//  - R of a stage for every micro-batch or for none
+//  - per stage F, R, I and W ascend by micro-batch; R and I after F, I after R, W after I
 //  - program order, data edges and grant edges together have no cycle, with the landing places computed here
 Result<Checked> check_schedule(const Schedule& schedule, const std::vector<StageEdge>& edges, int32_t slack = 1);
 

@@ -68,14 +68,14 @@ class Walk {
   bool at_end(int32_t r) { return static_cast<size_t>(rank(r).next) == row(r).size(); }
 
   Spot find(Kind kind, int32_t stage, int32_t micro_batch) const {
-    const auto& table = kind == Kind::F ? positions_.f : kind == Kind::W ? positions_.w : positions_.i;
+    const auto& table = kind == Kind::F ? positions_.f : kind == Kind::R ? positions_.r : kind == Kind::W ? positions_.w : positions_.i;
     const auto s = static_cast<size_t>(stage);
     return {schedule_.rank_of_stage[s], table[s][static_cast<size_t>(micro_batch)]};
   }
 
   // Arrows into an action other than program order, two per edge: data, then grant. False when there are no more of them.
   bool arrow(const Action& action, size_t index, bool& exists, Spot& from) const {
-    if (action.kind == Kind::W) return false;
+    if (action.kind == Kind::W || action.kind == Kind::R) return false;
     const bool forward = action.kind == Kind::F;
     const auto& list = (forward ? into_ : back_into_)[static_cast<size_t>(action.stage)];
     if (index / 2 >= list.size()) return false;

@@ -12,7 +12,7 @@ namespace weft {
 
 // Where the actions of each stage stand in the row of its rank: [stage][micro-batch]. B stands in both `i` and `w`.
 struct Positions {
-  std::vector<std::vector<int32_t>> f, i, w;
+  std::vector<std::vector<int32_t>> f, r, i, w;
 };
 
 // Expects the schedule's structure and the edges to be sound already (check_schedule sees to it). `places` is per edge. The error

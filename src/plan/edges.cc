@@ -19,52 +19,6 @@ const char* edge_kind_name(EdgeKind kind) {
   return "?";
 }
 
-std::vector<TensorId> reads_of(const StepCall& call) {
-  std::vector<TensorId> out;
-  auto take = [&out](TensorId t) {
-    if (t >= 0) out.push_back(t);
-  };
-  for (TensorId t : call.in) take(t);
-  if (call.kind == CallKind::input_grad || call.kind == CallKind::weight_grad) {
-    take(call.out);
-    for (TensorId t : call.stash) take(t);
-    take(call.dout);
-  }
-  return out;
-}
-
-std::vector<TensorId> writes_of(const StepCall& call) {
-  std::vector<TensorId> out;
-  if (call.kind == CallKind::forward || call.kind == CallKind::add) out.push_back(call.out);
-  if (call.kind == CallKind::forward) out.insert(out.end(), call.stash.begin(), call.stash.end());
-  for (TensorId t : call.din)
-    if (t >= 0) out.push_back(t);
-  return out;
-}
-
-bool is_split(const Schedule& schedule, int32_t stage) {
-  const auto& row = schedule.rows[static_cast<size_t>(schedule.rank_of_stage[static_cast<size_t>(stage)])];
-  return std::any_of(row.begin(), row.end(), [&](const Action& a) { return a.stage == stage && (a.kind == Kind::I || a.kind == Kind::W); });
-}
-
-std::vector<Touch> touches(const Plan& plan, const ModePlan& mode, int32_t stage) {
-  const bool split = is_split(mode.schedule, stage);
-  std::vector<Touch> out(mode.graph.tensors.size());
-  for (const StepCall& call : mode.graph.calls) {
-    if (plan.stage_of_node[static_cast<size_t>(call.where)] != stage) continue;
-    const int32_t phase = call.kind == CallKind::forward ? kPhaseF : call.kind == CallKind::weight_grad && split ? kPhaseW : kPhaseI;
-    auto touch = [&](TensorId t, bool made) {
-      Touch& touched = out[static_cast<size_t>(t)];
-      if (touched.first < 0) touched.first = phase;
-      touched.last = std::max(touched.last, phase);
-      touched.made = touched.made || made;
-    };
-    for (TensorId t : reads_of(call)) touch(t, false);
-    for (TensorId t : writes_of(call)) touch(t, true);
-  }
-  return out;
-}
-
 namespace {
 
 void add_tie_edges(const Plan& plan, std::vector<Edge>& edges) {
@@ -86,14 +40,42 @@ void add_tie_edges(const Plan& plan, std::vector<Edge>& edges) {
   }
 }
 
+struct Transfer {
+  EdgeKind kind;   // feed, forward, gradient
+  TensorId tensor;
+  int32_t from, to;   // stages, -1: the controller
+};
+
+// In the order of the edges that most of them become.
+std::vector<Transfer> transfers(const Plan& plan, const ModePlan& mode, const std::vector<StageWork>& work) {
+  const auto readers = readers_of(plan, mode, work);
+  std::vector<Transfer> out;
+  for (TensorId t = 0; t < static_cast<TensorId>(readers.size()); ++t) {
+    const StepTensor& tensor = mode.graph.tensors[static_cast<size_t>(t)];
+    const bool fed = tensor.role == StepTensor::Role::value && plan.model->node(tensor.node).is_input();
+    const EdgeKind kind = fed ? EdgeKind::feed : tensor.role == StepTensor::Role::grad ? EdgeKind::gradient : EdgeKind::forward;
+    for (int32_t to : readers[static_cast<size_t>(t)])
+      out.push_back({kind, t, fed ? -1 : plan.stage_of_node[static_cast<size_t>(tensor.maker)], to});
+  }
+  return out;
+}
+
+bool within_rank(const Plan& plan, const Transfer& t) {
+  return t.from >= 0 && plan.rank_of_stage[static_cast<size_t>(t.from)] == plan.rank_of_stage[static_cast<size_t>(t.to)];
+}
+
 }  // namespace
 
-std::vector<Edge> make_edges(const Plan& plan, const ModePlan& mode) {
-  const StepGraph& graph = mode.graph;
-  std::vector<std::set<int32_t>> readers(graph.tensors.size());
-  for (const StepCall& call : graph.calls)
-    for (TensorId t : reads_of(call)) readers[static_cast<size_t>(t)].insert(plan.stage_of_node[static_cast<size_t>(call.where)]);
+std::vector<std::vector<int32_t>> readers_of(const Plan& plan, const ModePlan& mode, const std::vector<StageWork>& work) {
+  std::vector<std::vector<int32_t>> readers(mode.graph.tensors.size());
+  for (int32_t s = 0; s < plan.stages(); ++s)
+    for (const auto& [t, life] : work[static_cast<size_t>(s)].lives)
+      if (!life.made) readers[static_cast<size_t>(t)].push_back(s);
+  return readers;
+}
 
+std::vector<Edge> make_edges(const Plan& plan, const ModePlan& mode, const std::vector<StageWork>& work) {
+  const StepGraph& graph = mode.graph;
   std::vector<Edge> edges;
   auto add = [&](EdgeKind kind, TensorId t, int32_t from, int32_t to) {
     Edge edge{.kind = kind, .tensor = t, .from_stage = from, .to_stage = to, .desc = {}};
@@ -102,39 +84,25 @@ std::vector<Edge> make_edges(const Plan& plan, const ModePlan& mode) {
     for (int v = 0; v < 2; ++v) edge.desc[static_cast<size_t>(v)] = graph.desc(*plan.model, t, plan.samples(v));
     edges.push_back(edge);
   };
-  for (TensorId t = 0; t < static_cast<TensorId>(graph.tensors.size()); ++t) {
-    const StepTensor& tensor = graph.tensors[static_cast<size_t>(t)];
-    const bool fed = tensor.role == StepTensor::Role::value && plan.model->node(tensor.node).is_input();
-    const int32_t maker = fed ? -1 : plan.stage_of_node[static_cast<size_t>(tensor.maker)];
-    const EdgeKind kind = fed ? EdgeKind::feed : tensor.role == StepTensor::Role::grad ? EdgeKind::gradient : EdgeKind::forward;
-    for (int32_t stage : readers[static_cast<size_t>(t)])
-      if (stage != maker) add(kind, t, maker, stage);
-  }
+  for (const Transfer& t : transfers(plan, mode, work))
+    if (!within_rank(plan, t)) add(t.kind, t.tensor, t.from, t.to);
   for (TensorId t : graph.sinks) add(EdgeKind::sink, t, plan.stage_of_node[static_cast<size_t>(graph.tensors[static_cast<size_t>(t)].maker)], -1);
   if (mode.mode == Mode::train) add_tie_edges(plan, edges);
   return edges;
 }
 
-std::vector<StageEdge> stage_edges(const Plan& plan, const ModePlan& mode, std::vector<int32_t>* edge_of) {
+std::vector<StageEdge> stage_edges(const Plan& plan, const ModePlan& mode, const std::vector<StageWork>& work, std::vector<int32_t>* edge_of) {
   std::vector<StageEdge> out;
-  std::vector<std::vector<Touch>> touched;
-  for (int32_t s = 0; s < plan.stages(); ++s) touched.push_back(touches(plan, mode, s));
-  auto until = [&](const Edge& e) {
-    const int32_t last = touched[static_cast<size_t>(e.to_stage)][static_cast<size_t>(e.tensor)].last;
-    return last == kPhaseF ? Kind::F : last == kPhaseI ? Kind::I : Kind::W;
-  };
-  for (size_t i = 0; i < mode.edges.size(); ++i) {
-    const Edge& e = mode.edges[i];
-    StageEdge edge;
-    if (e.kind == EdgeKind::forward) {
-      edge = {.from = e.from_stage, .to = e.to_stage, .gradient = false, .forward_until = until(e)};
-    } else if (e.kind == EdgeKind::gradient) {
-      edge = {.from = e.to_stage, .to = e.from_stage, .gradient = true, .forward_until = Kind::F, .gradient_until = until(e)};
-    } else {
-      continue;
-    }
-    out.push_back(edge);
-    if (edge_of) edge_of->push_back(static_cast<int32_t>(i));
+  int32_t index = 0;
+  for (const Transfer& t : transfers(plan, mode, work)) {
+    const int32_t edge = within_rank(plan, t) ? -1 : index++;
+    if (t.kind == EdgeKind::feed) continue;
+    constexpr Kind kKinds[kPhases] = {Kind::F, Kind::R, Kind::I, Kind::W};
+    const Kind until = kKinds[work[static_cast<size_t>(t.to)].lives.at(t.tensor).last];
+    out.push_back(t.kind == EdgeKind::forward
+                      ? StageEdge{.from = t.from, .to = t.to, .gradient = false, .forward_until = until}
+                      : StageEdge{.from = t.to, .to = t.from, .gradient = true, .forward_until = Kind::F, .gradient_until = until});
+    if (edge_of) edge_of->push_back(edge);
   }
   return out;
 }

@@ -7,7 +7,7 @@ namespace weft {
 
 namespace {
 
-constexpr uint32_t kFormat = 1;
+constexpr uint32_t kFormat = 2;
 
 // One list of fields serves both ways.
 template <typename Optim, typename F>
@@ -34,6 +34,10 @@ void number_fields(Config& c, F&& field) {
   field(c.micro_batch_size);
   field(c.short_size);
   field(c.split);
+  field(c.chunks);
+  field(c.group);
+  field(c.warm_up);
+  field(c.memory_limit);
   field(c.seed);
   optim_fields(c.optim, field);
 }
@@ -45,7 +49,7 @@ std::vector<std::byte> encode_config(const PlanConfig& config) {
   ByteWriter out(bytes);
   out.number(kFormat);
   number_fields(config, [&out](auto value) { out.number(value); });
-  out.text(config.schedule).number(static_cast<uint64_t>(config.cuts.size()));
+  out.text(config.schedule).text(config.schedule_text).text(config.recompute).number(static_cast<uint64_t>(config.cuts.size()));
   for (const std::string& cut : config.cuts) out.text(cut);
   return bytes;
 }
@@ -57,6 +61,8 @@ Result<PlanConfig> decode_config(std::span<const std::byte> bytes) {
   PlanConfig config;
   number_fields(config, [&in](auto& value) { value = in.number<std::remove_reference_t<decltype(value)>>(); });
   config.schedule = in.text();
+  config.schedule_text = in.text();
+  config.recompute = in.text();
   config.cuts.resize(in.count(1));
   for (std::string& cut : config.cuts) cut = in.text();
   if (!in.at_end()) return Status(Code::protocol, in.ok() ? "bytes follow the plan" : "the plan is cut short");

@@ -6,56 +6,27 @@
 #include <tuple>
 
 #include "plan/edges.h"
+#include "plan/packer.h"
 
 namespace weft {
 
 namespace {
 
-// First fit by lifetime: bytes that live from one call to another share one area.
-class Packer {
- public:
-  int64_t place(int64_t bytes, size_t first, size_t last) {
-    bytes = align_up(bytes);
-    std::vector<std::pair<int64_t, int64_t>> taken;
-    for (const Block& b : blocks_)
-      if (b.first <= last && first <= b.last) taken.push_back({b.offset, b.offset + b.bytes});
-    std::sort(taken.begin(), taken.end());
-    int64_t at = 0;
-    for (auto [begin, end] : taken) {
-      if (at + bytes <= begin) break;
-      at = std::max(at, end);
-    }
-    blocks_.push_back({at, bytes, first, last});
-    size_ = std::max(size_, at + bytes);
-    return at;
-  }
-  int64_t size() const { return size_; }
-
- private:
-  struct Block {
-    int64_t offset, bytes;
-    size_t first, last;
-  };
-  std::vector<Block> blocks_;
-  int64_t size_ = 0;
-};
-
 class RankLowering {
  public:
-  RankLowering(const Plan& plan, ModePlan& mode, const StageTimes& times, int32_t rank)
-      : plan_(plan), mode_(mode), times_(times), rank_(rank), place_(mode.graph.tensors.size()) {
-    program_.rings.push_back({0, plan.permanent_bytes[static_cast<size_t>(rank)], 1});
+  RankLowering(const Lowering& from, ModePlan& mode, int32_t rank)
+      : from_(from), plan_(from.plan), mode_(mode), rank_(rank), placed_(from.work.size()) {
+    program_.rings.push_back({0, plan_.permanent_bytes[static_cast<size_t>(rank)], 1});
     program_.rings.push_back({0, 0, 1});   // scratch, sized at the end
     program_.landing.resize(mode.edges.size());
     program_.outgoing.resize(mode.edges.size());
-    for (size_t v = 0; v < 2; ++v)
-      for (NodeId n = 0; n < static_cast<NodeId>(plan.model->nodes().size()); ++n)
-        inferred_[v].push_back(plan.model->infer(n, plan.samples(static_cast<int32_t>(v))));
   }
 
   RankProgram run() {
-    for (int32_t s = 0; s < plan_.stages(); ++s)
-      if (plan_.rank_of_stage[static_cast<size_t>(s)] == rank_) lower_stage(s);
+    const std::vector<int32_t>& stages = from_.stages_of_rank[static_cast<size_t>(rank_)];
+    for (int32_t s : stages) place_landings(s);
+    for (int32_t s : stages) place_made(s);
+    for (int32_t s : stages) lower_stage(s);
     place_sinks();
     place_ties();
     add_jobs();
@@ -71,18 +42,15 @@ class RankLowering {
  private:
   static constexpr int32_t kScratch = 1;
 
-  struct PhaseCalls {
-    std::vector<const StepCall*> calls;
-    std::vector<int32_t> waits, posts, frees;
+  // Where the tensors of a stage lie: as made or received first, and as made again.
+  struct Placed {
+    std::map<TensorId, Place> first, second;
   };
 
   int64_t bytes_of(TensorId t) const { return static_cast<int64_t>(desc(t, 0).bytes()); }
-
-  Desc desc(TensorId t, size_t variant) const {
-    const StepTensor& tensor = mode_.graph.tensors[static_cast<size_t>(t)];
-    const Inferred& made = inferred_[variant][static_cast<size_t>(tensor.node)];
-    return tensor.role == StepTensor::Role::stash ? made.stash[static_cast<size_t>(tensor.index)] : made.out;
-  }
+  Desc desc(TensorId t, size_t variant) const { return from_.shapes.desc(mode_.graph, t, variant); }
+  const StageWork& work(int32_t stage) const { return from_.work[static_cast<size_t>(stage)]; }
+  Placed& placed(int32_t stage) { return placed_[static_cast<size_t>(stage)]; }
 
   Place add_ring(int64_t stride, int32_t count) {
     program_.rings.push_back({0, align_up(stride), count});
@@ -91,35 +59,92 @@ class RankLowering {
 
   int32_t cap(int32_t places) const { return std::clamp(places, 1, mode_.schedule.micro_batches); }
   const std::vector<int32_t>& when(int32_t stage, int32_t phase) const {
-    return times_[static_cast<size_t>(stage)][static_cast<size_t>(phase)];
+    return from_.times[static_cast<size_t>(stage)][static_cast<size_t>(phase)];
+  }
+
+  // What comes from another rank lies in a ring of its own. One place more than the program holds at once lets the next message land
+  // while this rank computes.
+  void place_landings(int32_t stage) {
+    for (int32_t i : from_.edges_into[static_cast<size_t>(stage)]) {
+      Edge& e = mode_.edges[static_cast<size_t>(i)];
+      const Life& life = work(stage).lives.at(e.tensor);
+      // The checker takes every gradient to be held from I on, also one that W alone reads.
+      const int32_t first = e.kind == EdgeKind::gradient ? kPhaseI : life.first;
+      e.landing_places = cap(places_needed(when(stage, first), when(stage, life.last)) + 1);
+      placed(stage).first[e.tensor] = program_.landing[static_cast<size_t>(i)] = add_ring(bytes_of(e.tensor), e.landing_places);
+    }
+  }
+
+  // What is made here and sent, kept to a later phase, or used by another stage of this rank.
+  void place_made(int32_t stage) {
+    std::map<std::pair<int32_t, int32_t>, int32_t> frames;   // (first, last phase) -> ring
+    for (const auto& [t, life] : work(stage).lives)
+      if (life.made && !place_shared(stage, t, life)) placed(stage).first[t] = place_kept(stage, t, life, frames);
+    for (const auto& [t, life] : work(stage).remade) placed(stage).second[t] = place_kept(stage, t, life, frames);
+  }
+
+  // Empty for what lives within one phase: that goes into scratch.
+  Place place_kept(int32_t stage, TensorId t, const Life& life, std::map<std::pair<int32_t, int32_t>, int32_t>& frames) {
+    if (life.first == life.last) return {};
+    auto [it, fresh] = frames.try_emplace({life.first, life.last}, -1);
+    if (fresh) it->second = add_ring(0, cap(places_needed(when(stage, life.first), when(stage, life.last)))).ring;
+    Ring& ring = program_.rings[static_cast<size_t>(it->second)];
+    const Place place{it->second, ring.stride};
+    ring.stride += align_up(bytes_of(t));
+    return place;
+  }
+
+  // A tensor that other ranks or other stages of this rank use as well has a ring of its own; false if there is no such use.
+  bool place_shared(int32_t stage, TensorId t, const Life& life) {
+    std::vector<int32_t> end = when(stage, life.last);
+    const auto last_until = [&end](const std::vector<int32_t>& used) {
+      for (size_t mb = 0; mb < end.size(); ++mb) end[mb] = std::max(end[mb], used[mb]);
+    };
+    std::vector<int32_t> here;
+    for (int32_t reader : from_.readers[static_cast<size_t>(t)])
+      if (plan_.rank_of_stage[static_cast<size_t>(reader)] == rank_) {
+        here.push_back(reader);
+        last_until(when(reader, work(reader).lives.at(t).last));
+      }
+    const std::vector<int32_t>& sent = from_.edges_of_tensor[static_cast<size_t>(t)];
+    if (sent.empty() && here.empty()) return false;
+    for (int32_t i : sent) {
+      const Edge& e = mode_.edges[static_cast<size_t>(i)];
+      if (e.kind != EdgeKind::sink)   // which always has room at the receiver
+        last_until(when(e.to_stage, work(e.to_stage).lives.at(t).first));
+    }
+    const int32_t count = cap(places_needed(when(stage, life.first), end));
+    const Place place = add_ring(bytes_of(t), count);
+    placed(stage).first[t] = place;
+    for (int32_t reader : here) placed(reader).first[t] = place;
+    for (int32_t i : sent) {
+      mode_.edges[static_cast<size_t>(i)].out_places = count;
+      program_.outgoing[static_cast<size_t>(i)] = place;
+    }
+    return true;
   }
 
   void lower_stage(int32_t stage) {
-    const bool split = is_split(mode_.schedule, stage);
-    touched_ = touches(plan_, mode_, stage);
-    PhaseCalls phases[3];
-    for (const StepCall& call : mode_.graph.calls)
-      if (plan_.stage_of_node[static_cast<size_t>(call.where)] == stage)
-        phases[call.kind == CallKind::forward ? kPhaseF : call.kind == CallKind::weight_grad && split ? kPhaseW : kPhaseI].calls.push_back(&call);
-    place_landings(stage, phases);
-    place_made(stage, phases);
-    for (PhaseCalls& phase : phases) place_scratch(phase);
-
-    auto add = [&](Kind kind, std::initializer_list<int32_t> which) {
+    for (int32_t phase = 0; phase < kPhases; ++phase) place_scratch(stage, phase);
+    auto add = [&](Kind kind, std::initializer_list<int32_t> phases) {
       ActionProgram action{.stage = stage, .kind = kind, .calls = {}, .waits = {}, .posts = {}, .frees = {}};
-      for (int32_t w : which) {
-        const PhaseCalls& phase = phases[w];
-        for (const StepCall* call : phase.calls) action.calls.push_back(lower_call(*call));
-        action.waits.insert(action.waits.end(), phase.waits.begin(), phase.waits.end());
-        action.posts.insert(action.posts.end(), phase.posts.begin(), phase.posts.end());
-        action.frees.insert(action.frees.end(), phase.frees.begin(), phase.frees.end());
+      for (int32_t phase : phases) {
+        for (size_t c = 0; c < work(stage).calls[static_cast<size_t>(phase)].size(); ++c) action.calls.push_back(lower_call(stage, phase, c));
+        for (int32_t i : from_.edges_into[static_cast<size_t>(stage)]) {
+          const Life& life = work(stage).lives.at(mode_.edges[static_cast<size_t>(i)].tensor);
+          if (life.first == phase) action.waits.push_back(i);
+          if (life.last == phase) action.frees.push_back(i);
+        }
+        for (int32_t i : from_.edges_out_of[static_cast<size_t>(stage)])
+          if (work(stage).lives.at(mode_.edges[static_cast<size_t>(i)].tensor).first == phase) action.posts.push_back(i);
       }
       program_of_[{stage, kind}] = static_cast<int32_t>(program_.programs.size());
       program_.programs.push_back(std::move(action));
     };
     add(Kind::F, {kPhaseF});
     if (mode_.schedule.forward_only) return;
-    if (split) {
+    add(Kind::R, {kPhaseR});   // a schedule may say R where there is nothing to make again
+    if (work(stage).split) {
       add(Kind::I, {kPhaseI});
       add(Kind::W, {kPhaseW});
       add(Kind::B, {kPhaseI, kPhaseW});
@@ -128,106 +153,68 @@ class RankLowering {
     }
   }
 
-  // What comes from elsewhere lies in a ring of its own. One place more than the program holds at once lets the next message land
-  // while this rank computes.
-  void place_landings(int32_t stage, PhaseCalls (&phases)[3]) {
-    for (size_t i = 0; i < mode_.edges.size(); ++i) {
-      Edge& e = mode_.edges[i];
-      if (e.to_stage != stage || e.tensor < 0) continue;
-      const Touch& touch = touched_[static_cast<size_t>(e.tensor)];
-      e.landing_places = cap(places_needed(when(stage, touch.first), when(stage, touch.last)) + 1);
-      place_[static_cast<size_t>(e.tensor)] = program_.landing[i] = add_ring(bytes_of(e.tensor), e.landing_places);
-      phases[touch.first].waits.push_back(static_cast<int32_t>(i));
-      phases[touch.last].frees.push_back(static_cast<int32_t>(i));
-    }
-  }
-
-  // What is made here and sent, or kept to a later phase.
-  void place_made(int32_t stage, PhaseCalls (&phases)[3]) {
-    std::map<std::pair<int32_t, int32_t>, int32_t> frames;   // (first, last phase) -> ring
-    for (size_t t = 0; t < touched_.size(); ++t) {
-      const Touch& touch = touched_[t];
-      if (!touch.made) continue;
-      std::vector<int32_t> end = when(stage, touch.last);
-      bool sent = false;
-      for (size_t i = 0; i < mode_.edges.size(); ++i) {
-        const Edge& e = mode_.edges[i];
-        if (e.from_stage != stage || e.tensor != static_cast<TensorId>(t)) continue;
-        sent = true;
-        phases[touch.first].posts.push_back(static_cast<int32_t>(i));
-        if (e.kind == EdgeKind::sink) continue;   // always room at the receiver
-        const auto& used = when(e.to_stage, e.kind == EdgeKind::gradient ? kPhaseI : kPhaseF);
-        for (size_t mb = 0; mb < end.size(); ++mb) end[mb] = std::max(end[mb], used[mb]);
-      }
-      if (sent) {
-        const int32_t count = cap(places_needed(when(stage, touch.first), end));
-        place_[t] = add_ring(bytes_of(static_cast<TensorId>(t)), count);
-        for (size_t i = 0; i < mode_.edges.size(); ++i)
-          if (mode_.edges[i].from_stage == stage && mode_.edges[i].tensor == static_cast<TensorId>(t)) {
-            mode_.edges[i].out_places = count;
-            program_.outgoing[i] = place_[t];
-          }
-      } else if (touch.first != touch.last) {
-        auto [it, fresh] = frames.try_emplace({touch.first, touch.last}, -1);
-        if (fresh) it->second = add_ring(0, cap(places_needed(when(stage, touch.first), when(stage, touch.last)))).ring;
-        Ring& ring = program_.rings[static_cast<size_t>(it->second)];
-        place_[t] = {it->second, ring.stride};
-        ring.stride += align_up(bytes_of(static_cast<TensorId>(t)));
-      } else {
-        place_[t] = {};   // scratch, below
-      }
-    }
-  }
-
-  // What lives within one action, and the scratch of each call, packed by lifetime.
-  void place_scratch(PhaseCalls& phase) {
-    struct Life {
+  // What lives within one phase, and the scratch of each call, packed by lifetime.
+  void place_scratch(int32_t stage, int32_t phase) {
+    struct Span {
       size_t first, last;
     };
-    std::map<TensorId, Life> lives;
-    for (size_t c = 0; c < phase.calls.size(); ++c) {
-      for (TensorId t : writes_of(*phase.calls[c]))
-        if (!place_[static_cast<size_t>(t)]) lives[t] = {c, c};
-      for (TensorId t : reads_of(*phase.calls[c]))
-        if (auto it = lives.find(t); it != lives.end()) it->second.last = c;
+    const auto& calls = work(stage).calls[static_cast<size_t>(phase)];
+    std::map<std::pair<bool, TensorId>, Span> spans;
+    for (size_t c = 0; c < calls.size(); ++c) {
+      for (TensorId t : writes_of(*calls[c])) {
+        const bool second = work(stage).second(phase, t, true);
+        if (!place(stage, t, second)) spans[{second, t}] = {c, c};
+      }
+      for (TensorId t : reads_of(*calls[c]))
+        if (auto it = spans.find({work(stage).second(phase, t, false), t}); it != spans.end()) it->second.last = c;
     }
     Packer packer;
-    for (auto& [t, life] : lives)
-      place_[static_cast<size_t>(t)] = {kScratch, packer.place(bytes_of(t), life.first, life.last)};
-    for (size_t c = 0; c < phase.calls.size(); ++c) {
-      const StepCall& call = *phase.calls[c];
-      const int64_t need = call.kind == CallKind::add ? 0 : static_cast<int64_t>(inferred_[0][static_cast<size_t>(call.node)].scratch);
-      call_scratch_[&call] = need ? Place{kScratch, packer.place(need, c, c)} : Place{};
+    for (auto& [at, span] : spans)
+      place(stage, at.second, at.first) = {kScratch, packer.place(bytes_of(at.second), span.first, span.last)};
+    for (size_t c = 0; c < calls.size(); ++c) {
+      const StepCall& call = *calls[c];
+      const int64_t need = call.kind == CallKind::add ? 0 : static_cast<int64_t>(from_.shapes.of(call.node, 0).scratch);
+      call_scratch_[{&call, phase}] = need ? Place{kScratch, packer.place(need, c, c)} : Place{};
     }
     int64_t& size = program_.rings[kScratch].stride;
     size = std::max(size, align_up(packer.size()));
   }
 
-  PlacedOperand operand(TensorId t) const {
-    if (t < 0) return {};
-    return {place_[static_cast<size_t>(t)], {desc(t, 0), desc(t, 1)}};
+  Place& place(int32_t stage, TensorId t, bool second) { return (second ? placed(stage).second : placed(stage).first)[t]; }
+
+  ProgramCall lower_call(int32_t stage, int32_t phase, size_t index) {
+    const StepCall& call = *work(stage).calls[static_cast<size_t>(phase)][index];
+    const auto operand = [&](TensorId t, bool written) -> PlacedOperand {
+      if (t < 0) return {};
+      return {place(stage, t, work(stage).second(phase, t, written)), {desc(t, 0), desc(t, 1)}};
+    };
+    const bool forward = call.kind == CallKind::forward, makes_out = forward || call.kind == CallKind::add;
+    ProgramCall out{.kind = call.kind, .node = call.node, .weight = call.weight, .in = {}, .weights = {}, .stash = {}, .din = {},
+                    .out = operand(call.out, makes_out), .dout = operand(call.dout, false), .acc = {},
+                    .scratch = call_scratch_.at({&call, phase})};
+    for (TensorId t : call.in) out.in.push_back(operand(t, false));
+    if (call.kind == CallKind::add) return out;
+    for (TensorId t : call.stash) out.stash.push_back(operand(t, forward));
+    for (TensorId t : call.din) out.din.push_back(operand(t, true));
+    add_shapes(call, out);
+    add_weights(call, out);
+    return out;
   }
 
-  ProgramCall lower_call(const StepCall& call) {
+  // A view that is not read, or whose gradient is not wanted, still has its shape.
+  void add_shapes(const StepCall& call, ProgramCall& out) const {
     const Node& node = plan_.model->node(call.node);
-    ProgramCall out{.kind = call.kind, .node = call.node, .weight = call.weight, .in = {}, .weights = {}, .stash = {}, .din = {},
-                    .out = operand(call.out), .dout = operand(call.dout), .acc = {}, .scratch = call_scratch_[&call]};
-    for (size_t i = 0; i < call.in.size(); ++i) {
-      out.in.push_back(operand(call.in[i]));
-      // A view that is not read still has its shape.
-      if (call.in[i] < 0 && call.kind != CallKind::add)
-        for (size_t v = 0; v < 2; ++v) out.in.back().desc[v] = inferred_[v][static_cast<size_t>(node.in[i])].out;
-    }
-    if (call.kind == CallKind::add) return out;
     for (size_t v = 0; v < 2; ++v) {
-      if (call.out < 0) out.out.desc[v] = inferred_[v][static_cast<size_t>(call.node)].out;
-      if (call.dout < 0) out.dout.desc[v] = inferred_[v][static_cast<size_t>(call.node)].out;
+      for (size_t i = 0; i < call.in.size(); ++i)
+        if (call.in[i] < 0) out.in[i].desc[v] = from_.shapes.of(node.in[i], v).out;
+      for (size_t i = 0; i < call.din.size(); ++i) out.din[i].desc[v] = from_.shapes.of(node.in[i], v).out;
+      if (call.out < 0) out.out.desc[v] = from_.shapes.of(call.node, v).out;
+      if (call.dout < 0) out.dout.desc[v] = from_.shapes.of(call.node, v).out;
     }
-    for (TensorId t : call.stash) out.stash.push_back(operand(t));
-    for (size_t i = 0; i < call.din.size(); ++i) {
-      out.din.push_back(operand(call.din[i]));
-      for (size_t v = 0; v < 2; ++v) out.din.back().desc[v] = inferred_[v][static_cast<size_t>(node.in[i])].out;
-    }
+  }
+
+  void add_weights(const StepCall& call, ProgramCall& out) const {
+    const Node& node = plan_.model->node(call.node);
     for (size_t w = 0; w < node.weights.size(); ++w) {
       const ResidentParam& resident = find_resident(node.weights[w]);
       const Desc weight{DType::f32, plan_.model->param(node.weights[w]).shape};
@@ -238,7 +225,6 @@ class RankLowering {
         if (at.node == call.node && at.port == call.weight) out.acc = {use.acc, {weight, weight}};
       }
     }
-    return out;
   }
 
   const ResidentParam& find_resident(ParamId p) const {
@@ -283,23 +269,47 @@ class RankLowering {
     jobs.push_back({.kind = JobKind::finish});
   }
 
+  const Lowering& from_;
   const Plan& plan_;
   ModePlan& mode_;
-  const StageTimes& times_;
   const int32_t rank_;
   RankProgram program_;
-  std::vector<Inferred> inferred_[2];
-  std::vector<Place> place_;   // per tensor, of the stage at hand
-  std::vector<Touch> touched_;
-  std::map<const StepCall*, Place> call_scratch_;
+  std::vector<Placed> placed_;   // per stage
+  std::map<std::pair<const StepCall*, int32_t>, Place> call_scratch_;   // per call and phase
   std::map<std::pair<int32_t, Kind>, int32_t> program_of_;
 };
 
 }  // namespace
 
-void lower_mode(const Plan& plan, ModePlan& mode, const StageTimes& times) {
-  mode.ranks.clear();
-  for (int32_t r = 0; r < plan.config.ranks; ++r) mode.ranks.push_back(RankLowering(plan, mode, times, r).run());
+Shapes::Shapes(const Plan& plan) {
+  for (size_t v = 0; v < 2; ++v)
+    for (NodeId n = 0; n < static_cast<NodeId>(plan.model->nodes().size()); ++n)
+      inferred_[v].push_back(plan.model->infer(n, plan.samples(static_cast<int32_t>(v))));
+}
+
+Desc Shapes::desc(const StepGraph& graph, TensorId t, size_t variant) const {
+  const StepTensor& tensor = graph.tensors[static_cast<size_t>(t)];
+  const Inferred& made = of(tensor.node, variant);
+  return tensor.role == StepTensor::Role::stash ? made.stash[static_cast<size_t>(tensor.index)] : made.out;
+}
+
+Lowering::Lowering(const Plan& p, const Shapes& s, const ModePlan& mode, const std::vector<StageWork>& w)
+    : plan(p), shapes(s), work(w), readers(readers_of(p, mode, w)), edges_of_tensor(mode.graph.tensors.size()),
+      edges_into(w.size()), edges_out_of(w.size()), stages_of_rank(static_cast<size_t>(p.config.ranks)) {
+  for (int32_t stage = 0; stage < p.stages(); ++stage)
+    stages_of_rank[static_cast<size_t>(p.rank_of_stage[static_cast<size_t>(stage)])].push_back(stage);
+  for (size_t i = 0; i < mode.edges.size(); ++i) {
+    const Edge& e = mode.edges[i];
+    const int32_t id = static_cast<int32_t>(i);
+    if (e.tensor < 0) continue;
+    if (e.from_stage >= 0) edges_of_tensor[static_cast<size_t>(e.tensor)].push_back(id);
+    if (e.from_stage >= 0) edges_out_of[static_cast<size_t>(e.from_stage)].push_back(id);
+    if (e.to_stage >= 0) edges_into[static_cast<size_t>(e.to_stage)].push_back(id);
+  }
+}
+
+void lower_rank(const Lowering& lowering, ModePlan& mode, int32_t rank) {
+  mode.ranks[static_cast<size_t>(rank)] = RankLowering(lowering, mode, rank).run();
 }
 
 }  // namespace weft

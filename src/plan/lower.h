@@ -3,16 +3,39 @@
 
 #include "plan/places.h"
 #include "plan/plan.h"
+#include "plan/work.h"
 
 namespace weft {
 
-constexpr int64_t kAlign = 64;
-constexpr int64_t align_up(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+// What every node infers for a full and for the short micro-batch.
+class Shapes {
+ public:
+  explicit Shapes(const Plan& plan);
+  const Inferred& of(NodeId node, size_t variant) const { return inferred_[variant][static_cast<size_t>(node)]; }
+  Desc desc(const StepGraph& graph, TensorId t, size_t variant) const;
+
+ private:
+  std::vector<Inferred> inferred_[2];
+};
 
 // Ring 0 of a rank: its weights, accumulators, optimizer state. Fills plan.resident and plan.permanent_bytes.
 void place_parameters(Plan& plan);
 
-// Fills mode.ranks, and the place counts of mode.edges. `times` is the lock-step order of the mode's schedule.
-void lower_mode(const Plan& plan, ModePlan& mode, const StageTimes& times);
+// What the lowering of every rank of a mode reads. Borrows what it is made from.
+struct Lowering {
+  Lowering(const Plan& plan, const Shapes& shapes, const ModePlan& mode, const std::vector<StageWork>& work);
+
+  const Plan& plan;
+  const Shapes& shapes;
+  const std::vector<StageWork>& work;
+  StageTimes times;                                   // the lock-step order of the mode's schedule
+  std::vector<std::vector<int32_t>> readers;          // per tensor: stages other than its maker's
+  std::vector<std::vector<int32_t>> edges_of_tensor;  // per tensor: edges that it leaves by
+  std::vector<std::vector<int32_t>> edges_into, edges_out_of;   // per stage
+  std::vector<std::vector<int32_t>> stages_of_rank;
+};
+
+// Fills mode.ranks[rank], and the place counts of the edges that begin or end there.
+void lower_rank(const Lowering& lowering, ModePlan& mode, int32_t rank);
 
 }  // namespace weft

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "plan/lower.h"
+#include "plan/packer.h"
 
 namespace weft {
 

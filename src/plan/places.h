@@ -1,5 +1,5 @@
-// How many places a tensor needs. Counted on one valid order of the whole schedule (every rank runs its next action as soon as its data is
-// there, all actions equally long). Since that order is possible with these counts, the run cannot deadlock with them.
+// How many places a tensor needs. Counted on one valid order of the whole schedule (every rank runs its next action as soon as its data
+// is there, all actions equally long). Since that order is possible with these counts, the run cannot deadlock with them.
 #pragma once
 
 #include <array>
@@ -10,10 +10,11 @@
 
 namespace weft {
 
-enum Phase : int32_t { kPhaseF = 0, kPhaseI = 1, kPhaseW = 2 };
+enum Phase : int32_t { kPhaseF = 0, kPhaseR = 1, kPhaseI = 2, kPhaseW = 3 };
+constexpr int32_t kPhases = 4;
 
-// time[stage][phase][micro-batch]: when that action runs; a rank's actions have ascending times. B is both I and W.
-using StageTimes = std::vector<std::array<std::vector<int32_t>, 3>>;
+// time[stage][phase][micro-batch]: when that action runs, -1 where there is none; a rank's actions have ascending times. B is I and W.
+using StageTimes = std::vector<std::array<std::vector<int32_t>, kPhases>>;
 
 // The schedule has passed check_schedule.
 StageTimes lock_step(const Schedule& schedule, const std::vector<StageEdge>& edges);

@@ -5,6 +5,8 @@
 #include "base/text.h"
 #include "plan/edges.h"
 #include "plan/lower.h"
+#include "plan/recompute.h"
+#include "plan/schedule_choice.h"
 #include "plan/stages.h"
 
 namespace weft {
@@ -19,7 +21,11 @@ Status check_config(const Model& model, const PlanConfig& c) {
   WEFT_TRY(at_least("micro_batches", c.micro_batches, 1));
   WEFT_TRY(at_least("micro_batch_size", c.micro_batch_size, 1));
   WEFT_TRY(at_least("short_size", c.short_size, 0));
-  if (c.ranks > 4096) return Status(Code::invalid, cat("ranks is ", c.ranks, ", expected at most 4096"));
+  if (c.ranks > kMaxStages) return Status(Code::invalid, cat("ranks is ", c.ranks, ", expected at most ", kMaxStages));
+  WEFT_TRY(at_least("chunks", c.chunks, 0));
+  WEFT_TRY(at_least("group", c.group, 0));
+  WEFT_TRY(at_least("warm_up", c.warm_up, 0));
+  WEFT_TRY(at_least("memory_limit", c.memory_limit, 0));
   if (c.short_size >= c.micro_batch_size && c.short_size > 0)
     return Status(Code::invalid, cat("short_size is ", c.short_size, ", expected less than micro_batch_size, ", c.micro_batch_size));
   for (const Node& node : model.nodes()) {
@@ -31,42 +37,95 @@ Status check_config(const Model& model, const PlanConfig& c) {
   return check(c.optim);
 }
 
-Status make_mode(Plan& plan, Mode which) {
+Status make_mode(Plan& plan, Mode which, const Schedule& train) {
   const Model& model = *plan.model;
   ModePlan& mode = plan.modes[static_cast<size_t>(which)];
   mode.mode = which;
   mode.present = which == Mode::infer ? !model.outputs().empty() : model.loss() >= 0;
   if (!mode.present) return {};
   mode.graph = build_step_graph(model, which, plan.stage_of_node);
-  const ScheduleSizes sizes{.ranks = plan.config.ranks, .micro_batches = plan.config.micro_batches};
-  const ScheduleKind* kind = find_schedule(which == Mode::train ? plan.config.schedule : "forward");
-  if (!kind) {
-    std::string known;
-    for (const ScheduleKind& k : all_schedules()) known += cat(known.empty() ? "" : ", ", k.name);
-    return Status(Code::not_found, cat("schedule '", plan.config.schedule, "' is not known; there are ", known));
-  }
-  WEFT_TRY_ASSIGN(mode.schedule, kind->make(sizes));
-  if (which == Mode::train && mode.schedule.forward_only)
+  if (which != Mode::train) {
+    WEFT_TRY_ASSIGN(mode.schedule, make_forward(train.rank_of_stage, plan.config.ranks, plan.config.micro_batches));
+  } else if (train.forward_only) {
     return Status(Code::invalid, cat("schedule '", plan.config.schedule, "' has no backward and cannot train"));
-  plan.rank_of_stage = mode.schedule.rank_of_stage;
+  } else {
+    mode.schedule = train;
+  }
   return {};
 }
 
-Status lower(Plan& plan, ModePlan& mode) {
-  if (!mode.present) return {};
-  mode.edges = make_edges(plan, mode);
+Status lower(Plan& plan, const Shapes& shapes, ModePlan& mode, const std::vector<int32_t>& segments) {
+  const std::vector<StageWork> work = make_work(mode.graph, plan.stage_of_node, mode.schedule, segments);
+  if (mode.mode == Mode::train) add_recompute(mode.schedule, work);
+  mode.edges = make_edges(plan, mode, work);
   std::vector<int32_t> edge_of;
-  const std::vector<StageEdge> edges = stage_edges(plan, mode, &edge_of);
+  const std::vector<StageEdge> edges = stage_edges(plan, mode, work, &edge_of);
   auto checked = check_schedule(mode.schedule, edges);
   if (!checked.ok()) return checked.status().within(cat("schedule of mode ", mode_name(mode.mode)));
-  lower_mode(plan, mode, lock_step(mode.schedule, edges));
+  Lowering lowering(plan, shapes, mode, work);
+  lowering.times = lock_step(mode.schedule, edges);
+  mode.ranks.clear();
+  mode.ranks.resize(static_cast<size_t>(plan.config.ranks));
+  for (int32_t r = 0; r < plan.config.ranks; ++r) lower_rank(lowering, mode, r);
   // The checker proved the schedule with its own count of places; the programs must give at least those.
   for (size_t i = 0; i < edges.size(); ++i) {
+    if (edge_of[i] < 0) continue;
     const Edge& e = mode.edges[static_cast<size_t>(edge_of[i])];
     const EdgePlaces& proved = checked.value().places[i];
     const int32_t least = e.kind == EdgeKind::gradient ? proved.gradient : proved.forward;
     if (e.landing_places < least)
       return Status(Code::internal, cat("edge ", edge_of[i], " has ", e.landing_places, " places, the schedule was proved with ", least));
+  }
+  return {};
+}
+
+// Rank by rank, stages give up what they keep until the rank fits its limit: first the whole stage at once, then in ever shorter segments,
+// which need less memory while they are made again.
+Status fit(Plan& plan, const Shapes& shapes, const Schedule& schedule, std::vector<int32_t>& segments) {
+  ModePlan& train = plan.modes[static_cast<size_t>(Mode::train)];
+  const auto bytes = [&plan, &train](size_t r) { return plan.permanent_bytes[r] + train.ranks[r].bytes; };
+  const auto again = [&] {
+    train.schedule = schedule;
+    return lower(plan, shapes, train, segments);
+  };
+  for (size_t r = 0; r < train.ranks.size(); ++r)
+    for (size_t s = 0; s < segments.size() && plan.config.memory_limit > 0 && bytes(r) > plan.config.memory_limit; ++s) {
+      if (plan.rank_of_stage[s] != static_cast<int32_t>(r)) continue;
+      int32_t best = segments[s];
+      int64_t least = bytes(r);
+      const auto calls = std::count_if(train.graph.calls.begin(), train.graph.calls.end(), [&](const StepCall& c) {
+        return c.kind == CallKind::forward && plan.stage_of_node[static_cast<size_t>(c.where)] == static_cast<int32_t>(s);
+      });
+      for (int32_t length : {Recompute::kWhole, static_cast<int32_t>(calls / 2), static_cast<int32_t>(calls / 4), static_cast<int32_t>(calls / 8)}) {
+        if (length < 1 || least <= plan.config.memory_limit) continue;
+        segments[s] = length;
+        WEFT_TRY(again());
+        if (bytes(r) < least) {
+          least = bytes(r);
+          best = length;
+        }
+      }
+      segments[s] = best;
+      WEFT_TRY(again());
+    }
+  for (size_t r = 0; r < train.ranks.size(); ++r)
+    if (plan.config.memory_limit > 0 && bytes(r) > plan.config.memory_limit)
+      return Status(Code::invalid, cat("rank ", r, " needs ", bytes(r), " bytes with everything recomputed that can be, the limit is ",
+                                       plan.config.memory_limit));
+  return {};
+}
+
+Status lower_modes(Plan& plan, const Schedule& train) {
+  const Shapes shapes(plan);
+  WEFT_TRY_ASSIGN(const Recompute recompute, parse_recompute(plan.config.recompute));
+  std::vector<int32_t> segments = segments_of(recompute, train);
+  plan.arena_bytes = plan.permanent_bytes;
+  for (ModePlan& mode : plan.modes) {
+    if (!mode.present) continue;
+    WEFT_TRY(lower(plan, shapes, mode, segments));
+    if (mode.mode == Mode::train && recompute.kind == Recompute::Kind::fit) WEFT_TRY(fit(plan, shapes, train, segments));
+    for (size_t r = 0; r < mode.ranks.size(); ++r)
+      plan.arena_bytes[r] = std::max(plan.arena_bytes[r], plan.permanent_bytes[r] + mode.ranks[r].bytes);
   }
   return {};
 }
@@ -88,6 +147,18 @@ void hash_plan(Plan& plan) {
   plan.hash.settings = settings.finish();
 }
 
+// Where everything runs, then what each rank runs.
+Status make_parts(Plan& plan) {
+  WEFT_TRY_ASSIGN(const ScheduleChoice choice, choose_schedule(plan.config));
+  WEFT_TRY_ASSIGN(plan.stage_of_node, choose_stages(*plan.model, plan.config, choice.stages));
+  WEFT_TRY_ASSIGN(const Schedule train, make_schedule(choice, plan.config, {}));
+  plan.rank_of_stage = train.rank_of_stage;
+  for (Mode m : {Mode::train, Mode::eval, Mode::infer}) WEFT_TRY(make_mode(plan, m, train));
+  for (const Param& p : plan.model->params()) plan.owner_of_param.push_back(plan.rank_of(p.uses.front().node));
+  place_parameters(plan);
+  return lower_modes(plan, train);
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const Model> model, const PlanConfig& config) {
@@ -95,18 +166,7 @@ Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const Model> model
   auto plan = std::make_shared<Plan>();
   plan->model = std::move(model);
   plan->config = config;
-  auto stages = choose_stages(*plan->model, config, config.ranks);
-  if (!stages.ok()) return stages.status().within("plan");
-  plan->stage_of_node = std::move(stages.value());
-  for (Mode m : {Mode::train, Mode::eval, Mode::infer}) WEFT_TRY(make_mode(*plan, m).within("plan"));
-  for (const Param& p : plan->model->params()) plan->owner_of_param.push_back(plan->rank_of(p.uses.front().node));
-  place_parameters(*plan);
-  plan->arena_bytes = plan->permanent_bytes;
-  for (ModePlan& mode : plan->modes) {
-    WEFT_TRY(lower(*plan, mode).within("plan"));
-    for (size_t r = 0; r < mode.ranks.size(); ++r)
-      plan->arena_bytes[r] = std::max(plan->arena_bytes[r], plan->permanent_bytes[r] + mode.ranks[r].bytes);
-  }
+  WEFT_TRY(make_parts(*plan).within("plan"));
   hash_plan(*plan);
   return std::shared_ptr<const Plan>(std::move(plan));
 }

@@ -15,6 +15,8 @@
 
 namespace weft {
 
+constexpr int32_t kMaxStages = 4096;
+
 enum class SplitBy : uint8_t { uniform = 1, cost = 2 };
 
 struct PlanConfig {
@@ -23,6 +25,10 @@ struct PlanConfig {
   int64_t micro_batch_size = 1;          // samples
   int64_t short_size = 0;                // samples of a short last micro-batch; 0: there is none
   std::string schedule = "1f1b";
+  std::string schedule_text;             // the schedule written out, as Schedule::text; replaces `schedule` when not empty
+  int32_t chunks = 0, group = 0, warm_up = 0;   // as in ScheduleSizes
+  std::string recompute = "none";        // none, stage, every:N, auto
+  int64_t memory_limit = 0;              // recompute auto: bytes of a rank; 0: no limit
   SplitBy split = SplitBy::cost;
   std::vector<std::string> cuts;         // where stages 1, 2, ... begin: names of nodes, or of groups; replaces `split` when not empty
   OptimSettings optim;

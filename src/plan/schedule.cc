@@ -12,6 +12,7 @@ namespace weft {
 char kind_letter(Kind kind) {
   switch (kind) {
     case Kind::F: return 'F';
+    case Kind::R: return 'R';
     case Kind::I: return 'I';
     case Kind::W: return 'W';
     case Kind::B: return 'B';
@@ -83,6 +84,7 @@ bool read_action(std::string_view word, Action& out) {
   if (!take_number(word, out.stage) || word.empty()) return false;
   switch (word.front()) {
     case 'F': out.kind = Kind::F; break;
+    case 'R': out.kind = Kind::R; break;
     case 'I': out.kind = Kind::I; break;
     case 'W': out.kind = Kind::W; break;
     case 'B': out.kind = Kind::B; break;

@@ -12,6 +12,7 @@ namespace weft {
 
 enum class Kind : uint8_t {
   F,  // forward
+  R,  // part of the forward again, for a stage that did not keep what its backward reads
   I,  // input gradients
   W,  // weight gradients
   B,  // I and W, fused

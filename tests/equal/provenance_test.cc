@@ -45,7 +45,7 @@ void expect_equal(const Case& c, Sim& sim, SequentialReference& reference, StepD
 }
 
 TEST(Provenance, EveryPlanEqualsTheSequentialStep) {
-  int with_ties = 0, with_shorts = 0;
+  int with_ties = 0, with_shorts = 0, with_remaking = 0, with_chunks = 0, with_split = 0;
   for (uint32_t seed = 0; seed < 3000 && !HasFailure(); ++seed) {
     const Case c = random_case(seed);
     if (!c.plan) return;
@@ -60,10 +60,19 @@ TEST(Provenance, EveryPlanEqualsTheSequentialStep) {
       with_shorts += step.short_last;
     }
     for (const Edge& e : c.plan->mode(Mode::train).edges) with_ties += e.kind == EdgeKind::tie_value;
+    for (const RankProgram& rank : c.plan->mode(Mode::train).ranks)
+      for (const ActionProgram& action : rank.programs) {
+        with_remaking += action.kind == Kind::R && !action.calls.empty();
+        with_split += action.kind == Kind::W && !action.calls.empty();
+      }
+    with_chunks += c.plan->stages() > c.plan->config.ranks;
   }
   // The generator must make what the test is about.
   EXPECT_GT(with_ties, 500);
   EXPECT_GT(with_shorts, 500);
+  EXPECT_GT(with_remaking, 500);
+  EXPECT_GT(with_chunks, 500);
+  EXPECT_GT(with_split, 500);
 }
 
 }  // namespace

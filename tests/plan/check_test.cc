@@ -81,7 +81,7 @@ TEST(CheckEdges, NamesTheEdge) {
   EXPECT_EQ(fault_of(schedule, {{.from = 0, .to = 3}}), "edge 0 (stage 0 to 3): the stages are 0 to 2");
   EXPECT_EQ(fault_of(schedule, {{.from = -1, .to = 2}}), "edge 0 (stage -1 to 2): the stages are 0 to 2");
   EXPECT_EQ(fault_of(schedule, {{.from = 0, .to = 1, .forward_until = Kind::B}}),
-            "edge 0 (stage 0 to 1): forward_until is B, expected F, I or W");
+            "edge 0 (stage 0 to 1): forward_until is B, expected F, R, I or W");
   EXPECT_EQ(fault_of(schedule, {{.from = 0, .to = 1, .gradient_until = Kind::F}}),
             "edge 0 (stage 0 to 1): gradient_until is F, expected I or W");
   EXPECT_TRUE(check_schedule(schedule, {{.from = 0, .to = 1, .gradient = false, .gradient_until = Kind::F}}).ok());
@@ -235,8 +235,8 @@ TEST(CheckProperty, CorruptedSchedulesAreJudgedAsTheSimulatorDoes) {
 
 Positions positions_of(const Schedule& schedule) {
   const auto stages = static_cast<size_t>(schedule.stages);
-  Positions positions{std::vector<std::vector<int32_t>>(stages), std::vector<std::vector<int32_t>>(stages),
-                      std::vector<std::vector<int32_t>>(stages)};
+  Positions positions;
+  for (auto* list : {&positions.f, &positions.r, &positions.i, &positions.w}) list->resize(stages);
   for (const auto& row : schedule.rows)
     for (size_t a = 0; a < row.size(); ++a) {
       const auto s = static_cast<size_t>(row[a].stage);

@@ -106,6 +106,7 @@ void redraw(std::vector<Action>& row, int32_t stages, Dice& dice) {
     const int32_t k = action.micro_batch;
     switch (action.kind) {
       case Kind::F: return done.f == k;
+      case Kind::R: return done.f > k;   // none is drawn
       case Kind::I: return done.i == k && done.f > k;
       case Kind::W: return done.w == k && done.i > k;
       case Kind::B: return done.i == k && done.w == k && done.f > k;
@@ -147,7 +148,7 @@ void corrupt(Schedule& schedule, Dice& dice) {
       row.insert(row.begin() + b, copy);
       break;
     }
-    case 5: row[a].kind = static_cast<Kind>(dice.below(4)); break;
+    case 5: row[a].kind = static_cast<Kind>(dice.below(5)); break;
     case 6:
       if (dice.below(2) == 0) {
         row[a].micro_batch = dice.from_to(-1, schedule.micro_batches);

@@ -7,7 +7,7 @@
 namespace weft {
 namespace {
 
-using Part = std::tuple<int32_t, Kind, int32_t>;   // stage, F or I or W, micro-batch
+using Part = std::tuple<int32_t, Kind, int32_t>;   // stage, F, R, I or W, micro-batch
 
 std::vector<Part> parts_of(const Action& action) {
   if (action.kind != Kind::B) return {{action.stage, action.kind, action.micro_batch}};
@@ -37,15 +37,19 @@ std::string malformed(const Schedule& schedule) {
               if (part_before == Part{s, wanted_kind, k}) return true;
           return false;
         };
+        if (kind == Kind::R && !earlier_in_row(Kind::F)) return "R before F";
+        if (kind == Kind::R && earlier_in_row(Kind::I)) return "R after I";
         if (kind == Kind::I && !earlier_in_row(Kind::F)) return "I before F";
         if (kind == Kind::W && !earlier_in_row(Kind::I)) return "W before I";
       }
     }
   }
-  for (int32_t s = 0; s < schedule.stages; ++s)
+  for (int32_t s = 0; s < schedule.stages; ++s) {
+    const bool again = std::any_of(found.begin(), found.end(), [s](const Part& p) { return std::get<0>(p) == s && std::get<1>(p) == Kind::R; });
     for (int32_t k = 0; k < schedule.micro_batches; ++k)
-      for (Kind kind : {Kind::F, Kind::I, Kind::W})
-        if (kind == Kind::F || !schedule.forward_only) wanted.insert({s, kind, k});
+      for (Kind kind : {Kind::F, Kind::R, Kind::I, Kind::W})
+        if (kind == Kind::F || (!schedule.forward_only && (kind != Kind::R || again))) wanted.insert({s, kind, k});
+  }
   return found == wanted ? "" : "actions missing or too many";
 }
 
@@ -124,8 +128,8 @@ void measure(const Schedule& schedule, const std::vector<StageEdge>& edges, Simu
   for (int32_t s = 0; s < schedule.stages; ++s) {
     StagePeaks peaks;
     if (!schedule.forward_only)
-      peaks = {most_between(schedule, s, Kind::F, Kind::I), most_between(schedule, s, Kind::F, Kind::W),
-               most_between(schedule, s, Kind::I, Kind::W)};
+      peaks = {.f_to_r = most_between(schedule, s, Kind::F, Kind::R), .f_to_i = most_between(schedule, s, Kind::F, Kind::I),
+               .f_to_w = most_between(schedule, s, Kind::F, Kind::W), .i_to_w = most_between(schedule, s, Kind::I, Kind::W)};
     out.peaks.push_back(peaks);
   }
   for (const StageEdge& edge : edges) {

@@ -20,6 +20,42 @@ struct PlanCase {
   std::string text;
 };
 
+// Any schedule at all that can run: stages lie on ranks as they fall, and the actions are in the order of some run of them, I and W
+// apart or not. Some stages recompute.
+inline Schedule random_schedule(std::mt19937& rng, int32_t ranks, int32_t stages, int32_t micro_batches) {
+  auto below = [&rng](size_t n) { return static_cast<size_t>(rng() % n); };
+  Schedule out{.stages = stages, .micro_batches = micro_batches, .forward_only = false, .rank_of_stage = {}, .rows = {}};
+  for (int32_t s = 0; s < stages; ++s) out.rank_of_stage.push_back(s < ranks ? s : static_cast<int32_t>(below(static_cast<size_t>(ranks))));
+  std::shuffle(out.rank_of_stage.begin(), out.rank_of_stage.end(), rng);
+  out.rows.resize(static_cast<size_t>(ranks));
+  struct Progress {
+    bool split, again;
+    int32_t f = 0, r = 0, i = 0, w = 0;
+  };
+  std::vector<Progress> done;
+  for (int32_t s = 0; s < stages; ++s) done.push_back({.split = below(2) == 0, .again = below(3) == 0});
+  // The actions that may run now, of every stage.
+  for (;;) {
+    std::vector<Action> ready;
+    for (int32_t s = 0; s < stages; ++s) {
+      const Progress& p = done[static_cast<size_t>(s)];
+      if (p.f < micro_batches && (s == 0 || done[static_cast<size_t>(s) - 1].f > p.f)) ready.push_back({s, Kind::F, p.f});
+      if (p.again && p.r < p.f) ready.push_back({s, Kind::R, p.r});
+      if (p.i < (p.again ? p.r : p.f) && (s + 1 == stages || done[static_cast<size_t>(s) + 1].i > p.i))
+        ready.push_back({s, p.split && (p.w < p.i || below(2)) ? Kind::I : Kind::B, p.i});
+      if (p.w < p.i) ready.push_back({s, Kind::W, p.w});
+    }
+    if (ready.empty()) return out;
+    Action action = ready[below(ready.size())];
+    Progress& p = done[static_cast<size_t>(action.stage)];
+    out.rows[static_cast<size_t>(out.rank_of_stage[static_cast<size_t>(action.stage)])].push_back(action);
+    p.f += action.kind == Kind::F;
+    p.r += action.kind == Kind::R;
+    p.i += action.kind == Kind::I || action.kind == Kind::B;
+    p.w += action.kind == Kind::W || action.kind == Kind::B;
+  }
+}
+
 inline PlanCase random_plan(uint32_t seed) {
   std::mt19937 rng(seed);
   auto below = [&rng](uint32_t n) { return static_cast<int32_t>(rng() % n); };
@@ -27,27 +63,46 @@ inline PlanCase random_plan(uint32_t seed) {
   const int nodes = 1 + below(14);
   c.model = random_model(rng, nodes);
   PlanConfig config;
-  config.ranks = 1 + below(static_cast<uint32_t>(std::min(nodes + 1, 8)));
   config.micro_batches = 1 + below(17);
   config.micro_batch_size = 1 + below(3);
   config.short_size = config.micro_batch_size > 1 ? below(static_cast<uint32_t>(config.micro_batch_size)) : 0;
-  config.schedule = all_schedules()[static_cast<size_t>(below(static_cast<uint32_t>(all_schedules().size())))].name;
-  if (config.schedule == "forward") config.schedule = "gpipe";
+  // A third of the time a schedule that nobody thought of, else one of the table; one with enough nodes for its stages.
+  int32_t stages = 1 + below(static_cast<uint32_t>(std::min(nodes + 1, 8)));
+  if (below(3) == 0) {
+    config.ranks = 1 + below(static_cast<uint32_t>(stages));
+    config.schedule_text = random_schedule(rng, config.ranks, stages, config.micro_batches).text();
+  } else {
+    const ScheduleKind* kind = &all_schedules()[static_cast<size_t>(below(static_cast<uint32_t>(all_schedules().size())))];
+    if (kind->name == "forward" || kind->chunks > stages) kind = find_schedule("gpipe");
+    config.schedule = kind->name;
+    config.chunks = kind->chunks ? kind->chunks : 1 + below(static_cast<uint32_t>(std::min(stages, 3)));
+    config.ranks = std::max(1, stages / config.chunks);
+    stages = config.ranks * config.chunks;
+    const ScheduleSizes sizes{.ranks = config.ranks, .micro_batches = config.micro_batches, .chunks = config.chunks};
+    if (!kind->make(sizes).ok()) {   // it may refuse sizes
+      config.schedule = "gpipe";
+      config.chunks = 0;
+      config.ranks = stages;
+    }
+  }
+  const char* recomputes[] = {"none", "none", "stage", "every:1", "every:2", "every:3", "auto"};
+  config.recompute = recomputes[below(7)];
   config.split = below(2) ? SplitBy::uniform : SplitBy::cost;
   config.optim.rule = below(2) ? Rule::sgd : Rule::adamw;
   config.optim.clip = below(2) ? 0.5 : 0;
   // Half of the time any cut at all, so that stages are as lopsided as they can be.
-  if (below(2) && config.ranks > 1) {
+  if (below(2) && stages > 1) {
     std::vector<std::string> names;
     for (const Node& n : c.model->nodes())
       if (!n.is_input()) names.push_back(n.name);
     names.erase(names.begin());
-    while (static_cast<int32_t>(names.size()) >= config.ranks)
+    while (static_cast<int32_t>(names.size()) >= stages)
       names.erase(names.begin() + below(static_cast<uint32_t>(names.size())));
     config.cuts = names;
   }
   c.text = "seed " + std::to_string(seed) + ": " + std::to_string(nodes) + " nodes, " + std::to_string(config.ranks) +
-           " ranks, " + std::to_string(config.micro_batches) + " micro-batches, " + config.schedule;
+           " ranks, " + std::to_string(config.micro_batches) + " micro-batches, " +
+           (config.schedule_text.empty() ? config.schedule : config.schedule_text) + ", recompute " + config.recompute;
   auto plan = make_plan(c.model, config);
   EXPECT_TRUE(plan.ok()) << c.text << ": " << plan.status().text();
   if (plan.ok()) c.plan = plan.take();

@@ -1,0 +1,26 @@
+// Which stages let go what their forward made and make it again for their backward (Chen et al. 2016; GPipe).
+#pragma once
+
+#include "plan/plan.h"
+#include "plan/work.h"
+
+namespace weft {
+
+struct Recompute {
+  enum class Kind : uint8_t { none, stage, every, fit } kind = Kind::none;
+  int32_t every = 0;   // forward calls per segment
+
+  static constexpr int32_t kWhole = 1 << 30;   // a segment that is the whole stage
+};
+
+// "none", "stage", "every:N" or "auto".
+Result<Recompute> parse_recompute(std::string_view text);
+
+// Forward calls per segment for each stage, 0: keeps everything. A stage whose R is in the schedule already recomputes in any case.
+std::vector<int32_t> segments_of(const Recompute& recompute, const Schedule& schedule);
+
+// Adds an R before each I or B of the stages that have something to make again and no R yet: it needs no gradient, so it runs while the
+// rank waits for one.
+void add_recompute(Schedule& schedule, const std::vector<StageWork>& work);
+
+}  // namespace weft

@@ -1,0 +1,48 @@
+#include "plan/schedule_choice.h"
+
+#include "base/text.h"
+
+namespace weft {
+
+namespace {
+
+Result<ScheduleChoice> read_written(const PlanConfig& config) {
+  ScheduleChoice out;
+  auto written = parse_schedule(config.schedule_text);
+  if (!written.ok()) return written.status().within("schedule");
+  out.written = written.take();
+  const auto differs = [](const char* what, int32_t found, int32_t expected) {
+    return Status(Code::invalid, cat("the schedule is written for ", found, " ", what, ", the plan has ", expected));
+  };
+  if (out.written.ranks() != config.ranks) return differs("ranks", out.written.ranks(), config.ranks);
+  if (out.written.micro_batches != config.micro_batches) return differs("micro-batches", out.written.micro_batches, config.micro_batches);
+  out.stages = out.written.stages;
+  return out;
+}
+
+}  // namespace
+
+Result<ScheduleChoice> choose_schedule(const PlanConfig& config) {
+  if (!config.schedule_text.empty()) return read_written(config);
+  ScheduleChoice out;
+  out.kind = find_schedule(config.schedule);
+  if (!out.kind) {
+    std::string known;
+    for (const ScheduleKind& k : all_schedules()) known += cat(known.empty() ? "" : ", ", k.name);
+    return Status(Code::not_found, cat("schedule '", config.schedule, "' is not known; there are ", known));
+  }
+  WEFT_TRY_ASSIGN(const int32_t chunks, chunks_of(*out.kind, config.chunks));
+  if (int64_t{chunks} * config.ranks > kMaxStages)
+    return Status(Code::invalid, cat(config.ranks, " ranks of ", chunks, " stages make ", int64_t{chunks} * config.ranks,
+                                     " stages, expected at most ", kMaxStages));
+  out.stages = chunks * config.ranks;
+  return out;
+}
+
+Result<Schedule> make_schedule(const ScheduleChoice& choice, const PlanConfig& config, ScheduleCosts costs) {
+  if (!choice.kind) return choice.written;
+  return choice.kind->make({.ranks = config.ranks, .micro_batches = config.micro_batches, .chunks = config.chunks, .group = config.group,
+                            .warm_up = config.warm_up, .costs = std::move(costs)});
+}
+
+}  // namespace weft
