@@ -254,18 +254,37 @@ typedef struct weft_optimizer {
 
 typedef struct weft_plan_config {
   uint32_t size;
-  uint32_t ranks;             /* 0: 1. One stage per rank. */
+  uint32_t ranks;             /* 0: 1 */
   uint32_t micro_batches;     /* of a step; 0: 1 */
   uint32_t micro_batch_size;  /* samples; 0: 1 */
   uint32_t short_size;        /* samples that a step's last micro-batch may have instead; 0: always full */
   uint32_t split;             /* WEFT_SPLIT_COST (by analysed cost), WEFT_SPLIT_UNIFORM (equal numbers of nodes) */
-  const char *schedule;       /* NULL: "1f1b"; or "gpipe" */
+  const char *schedule;       /* NULL: "1f1b"; or another of weft_schedule_describe */
   const char *const *cuts;    /* names of the first nodes of stages 1, 2, ...; replaces split */
   uint32_t n_cuts, reserved;
   uint64_t seed;
   const weft_optimizer *optimizer;   /* NULL: the defaults */
+  uint32_t chunks;            /* stages per rank; 0: as many as the schedule makes */
+  uint32_t group;             /* interleaved: micro-batches that pass a chunk before the next one's turn; 0: as many as ranks */
+  uint32_t warm_up;           /* 1f1b: forwards before the first backward, per later rank; 0: 1; 2 hides latency */
+  uint32_t reserved2;
+  const char *schedule_text;  /* a schedule written out, as weft_plan_timetable writes it; replaces schedule. NULL: none */
+  const char *recompute;      /* what is made again for the backward, not kept: NULL or "none", "stage", "every:N" nodes, "auto" */
+  uint64_t memory_limit;      /* bytes of a rank that recompute "auto" keeps to; 0: no limit */
 } weft_plan_config;
-#define WEFT_PLAN_INIT {sizeof(weft_plan_config), 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, NULL}
+#define WEFT_PLAN_INIT {sizeof(weft_plan_config), 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL, 0}
+
+/* A schedule that weft can make. */
+typedef struct weft_schedule_info {
+  uint32_t size;
+  uint32_t chunks;            /* stages per rank; 0: any number, 2 unless told otherwise */
+  const char *name;           /* borrowed: valid for ever, as is about */
+  const char *about;          /* one line, with the sizes that it allows */
+} weft_schedule_info;
+#define WEFT_SCHEDULE_INFO_INIT {sizeof(weft_schedule_info), 0, NULL, NULL}
+
+/* Row `index` of the table of schedules; WEFT_ENOENT beyond its end. Thread: any. */
+WEFT_API weft_status weft_schedule_describe(uint32_t index, weft_schedule_info *info);
 
 /* Partitions, schedules, proves the schedule free of deadlock, and places every byte. The model can no longer be changed after its
  * first plan. Owner: caller; free with weft_plan_free. Thread: owner of the model. */
@@ -279,8 +298,9 @@ WEFT_API int64_t weft_plan_bytes(const weft_plan *plan, uint32_t rank);
 /* Elements of the parameters that a rank owns, and of those that it holds (its own and copies of tied ones). Thread: any. */
 WEFT_API int64_t weft_plan_owned(const weft_plan *plan, uint32_t rank);
 WEFT_API int64_t weft_plan_resident(const weft_plan *plan, uint32_t rank);
-/* The training timetable as text, a row per rank ("0F0 0F1 0B0 0B1"), and a NUL. Writes at most `size` bytes into `buffer`; returns
- * the bytes the whole text needs with its NUL, as snprintf would. Thread: any. */
+/* The training timetable as text, a row per rank ("0F0 0F1 0B0 0B1"), and a NUL; weft_plan_config.schedule_text takes
+ * it back. Writes at most `size` bytes into `buffer`; returns the bytes the whole text needs with its NUL, as snprintf would. Thread:
+ * any. */
 WEFT_API size_t weft_plan_timetable(const weft_plan *plan, char *buffer, size_t size);
 
 /* ---- mesh ---------------------------------------------------------------------------------------------------------------------- */

@@ -57,6 +57,15 @@ Result<PlanConfig> config_of(const weft_plan_config* config) {
     WEFT_TRY(require(c.cuts[i], "a name in weft_plan_config.cuts"));
     out.cuts.push_back(c.cuts[i]);
   }
+  if (c.chunks > kMost || c.group > kMost || c.warm_up > kMost)
+    return Status(Code::invalid, "weft_plan_config: chunks, group or warm_up is out of range");
+  out.chunks = static_cast<int32_t>(c.chunks);
+  out.group = static_cast<int32_t>(c.group);
+  out.warm_up = static_cast<int32_t>(c.warm_up);
+  if (c.schedule_text) out.schedule_text = c.schedule_text;
+  if (c.recompute) out.recompute = c.recompute;
+  if (c.memory_limit > INT64_MAX) return Status(Code::invalid, "weft_plan_config.memory_limit is out of range");
+  out.memory_limit = static_cast<int64_t>(c.memory_limit);
   out.seed = c.seed;
   WEFT_TRY_ASSIGN(out.optim, optim_of(c.optimizer));
   return out;
@@ -80,6 +89,17 @@ weft_status weft_plan_new(weft_model* model, const weft_plan_config* config, wef
     WEFT_TRY(model->model->finish());
     WEFT_TRY_ASSIGN(auto plan, make_plan(model->model, inner));
     *out = new weft_plan{std::move(plan)};
+    return {};
+  });
+}
+
+weft_status weft_schedule_describe(uint32_t index, weft_schedule_info* info) {
+  return guard(nullptr, [&]() -> Status {
+    WEFT_TRY(require(info, "info"));
+    WEFT_TRY(check_result_size(info->size, sizeof(weft_schedule_info), "weft_schedule_info"));
+    if (index >= all_schedules().size()) return Status(Code::not_found, cat("there are ", all_schedules().size(), " schedules"));
+    const ScheduleKind& kind = all_schedules()[index];
+    fill_result(info, {0, static_cast<uint32_t>(kind.chunks), kind.name.data(), kind.about.data()});   // of string literals
     return {};
   });
 }

@@ -1,5 +1,6 @@
 // weft plan
 #include <cstdio>
+#include <fstream>
 
 #include "cli/command.h"
 #include "cli/console.h"
@@ -14,8 +15,26 @@ struct Options {
   PlanOptions plan;
   OptimizerOptions optimizer;
   uint64_t steps = 100;
-  bool json = false, timetable = false;
+  bool json = false, timetable = false, schedules = false;
+  std::string write_schedule;
 };
+
+void print_schedules() {
+  weft_schedule_info info = WEFT_SCHEDULE_INFO_INIT;
+  for (uint32_t i = 0; weft_schedule_describe(i, &info) == WEFT_OK; ++i) {
+    char line[512];
+    std::snprintf(line, sizeof line, "%-15s %s", info.name, info.about);
+    print_line(line);
+  }
+}
+
+Outcome write_rows(const std::string& path, const std::vector<std::string>& rows) {
+  std::ofstream file(path, std::ios::binary);
+  for (const std::string& row : rows) file << row << '\n';
+  file.close();
+  if (!file) return {kBadInput, "cannot write '" + path + "'", ""};
+  return {};
+}
 
 std::vector<std::string> timetable_rows(const weft_plan* plan) {
   std::string text(weft_plan_timetable(plan, nullptr, 0), 0);
@@ -72,15 +91,22 @@ void print_json(const Built& built, const Options& o, const std::vector<double>&
 }
 
 Outcome show_plan(const Options& o) {
+  if (o.schedules) {
+    print_schedules();
+    return {};
+  }
+  if (o.model.model.empty()) return {kUsage, "MODEL is missing", "weft plan --help"};
   weft_error err = WEFT_ERROR_INIT;
   Built built;
-  CLI_TRY(build_model(o.model, o.plan.ranks, built));
+  CLI_TRY(build_model(o.model, stages_of(o.plan), built));
   CLI_TRY(build_plan(o.plan, o.optimizer, o.steps, built));
   std::vector<double> idle(o.plan.ranks);
   CLI_CALL(weft_plan_predict(built.plan.get(), idle.data(), o.plan.ranks, &err));
   double mean = 0;
   for (double share : idle) mean += share / o.plan.ranks;
-  (o.json ? print_json : print_table)(built, o, idle, mean, timetable_rows(built.plan.get()));
+  const std::vector<std::string> rows = timetable_rows(built.plan.get());
+  if (!o.write_schedule.empty()) CLI_TRY(write_rows(o.write_schedule, rows));
+  (o.json ? print_json : print_table)(built, o, idle, mean, rows);
   return {};
 }
 
@@ -89,10 +115,12 @@ Outcome show_plan(const Options& o) {
 Action add_plan(CLI::App& app) {
   auto o = std::make_shared<Options>();
   auto settings = std::make_shared<Settings>(app);
-  app.add_option("MODEL", o->model.model, "NAME[:key=value,...] (mlp, gpt-nano, gpt2), or a checkpoint")->required()->type_name("");
+  app.add_option("MODEL", o->model.model, "NAME[:key=value,...] (mlp, gpt-nano, gpt2), or a checkpoint")->type_name("");
   add_model_options(*settings, o->model);
   add_plan_options(*settings, o->plan);
   add_rule_option(*settings, o->optimizer);
+  app.add_flag("--schedules", o->schedules, "List the schedules that there are, with the sizes that each allows");
+  app.add_option("--write-schedule", o->write_schedule, "Also write the timetable to a file, for --schedule-file")->type_name("FILE");
   app.add_flag("--timetable", o->timetable, "With --json: the actions of each rank as well");
   app.add_flag("--json", o->json, "One JSON object instead of text");
   return [o, settings] { return show_plan(*o); };

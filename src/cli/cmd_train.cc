@@ -30,7 +30,7 @@ Outcome Train::resume(CheckpointPtr& checkpoint) {
     options.model.model = info.model;
   } else {
     Built asked;
-    CLI_TRY(build_model(options.model, options.plan.ranks, asked));
+    CLI_TRY(build_model(options.model, stages_of(options.plan), asked));
     if (std::string(asked.info.text) != info.model)
       return {kBadInput, "the checkpoint is of model " + std::string(info.model) + ", not of " + asked.info.text, "leave MODEL out to resume"};
   }

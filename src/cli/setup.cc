@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "cli/console.h"
 
@@ -19,6 +21,20 @@ std::vector<std::string> split(const std::string& list) {
   return out;
 }
 
+Outcome read_text(const std::string& path, std::string& out) {
+  std::ifstream file(path, std::ios::binary);
+  out.assign(std::istreambuf_iterator<char>(file), {});
+  if (!file) return {kBadInput, "cannot read '" + path + "'", ""};
+  return {};
+}
+
+std::vector<std::string> schedule_names() {
+  std::vector<std::string> out;
+  weft_schedule_info info = WEFT_SCHEDULE_INFO_INIT;
+  for (uint32_t i = 0; weft_schedule_describe(i, &info) == WEFT_OK; ++i) out.push_back(info.name);
+  return out;
+}
+
 CLI::Range at_least_one() { return CLI::Range(uint32_t{1}, uint32_t{1} << 20); }
 
 }  // namespace
@@ -29,8 +45,21 @@ void add_model_options(Settings& settings, ModelOptions& options) {
 }
 
 void add_plan_options(Settings& settings, PlanOptions& options) {
-  settings.add("--ranks,--stages", options.ranks, "Pipeline ranks, one stage each")->type_name("P")->check(at_least_one());
-  settings.add("--schedule", options.schedule, "Order of actions: 1f1b or gpipe")->type_name("NAME")->check(CLI::IsMember({"1f1b", "gpipe"}));
+  settings.add("--ranks,--stages", options.ranks, "Pipeline ranks")->type_name("P")->check(at_least_one());
+  settings.add("--schedule", options.schedule, "Order of actions; weft plan --schedules lists them")
+      ->type_name("NAME")
+      ->check(CLI::IsMember(schedule_names()).description(""));
+  settings.add("--schedule-file", options.schedule_file, "Order of actions as weft plan --write-schedule wrote it; replaces --schedule")
+      ->type_name("FILE");
+  settings.add("--chunks", options.chunks, "Stages per rank; 0: as many as the schedule makes")->type_name("V");
+  settings.add("--group", options.group, "interleaved: micro-batches that pass a chunk before the next one's turn; 0: as many as ranks")
+      ->type_name("G");
+  settings.add("--warmup-depth", options.warm_up, "1f1b: forwards before the first backward, per later rank")->type_name("K");
+  settings.add("--recompute", options.recompute, "What is not kept but made again for the backward: none, stage, every:N nodes, or auto")
+      ->type_name("WHAT");
+  settings.add("--memory-limit", options.memory_limit, "Bytes of a rank that --recompute auto keeps to; 0: no limit")
+      ->type_name("BYTES")
+      ->transform(CLI::AsSizeValue(false));
   settings.add("--micro-batches", options.micro_batches, "Micro-batches per step")->type_name("M")->check(at_least_one());
   settings.add("--micro-batch-size", options.micro_batch_size, "Samples per micro-batch")->type_name("N")->check(at_least_one());
   settings.add("--partition", options.partition, "How stages are cut: cost (equal work) or uniform (equal numbers of nodes)")
@@ -63,7 +92,15 @@ Outcome open_checkpoint(const std::string& command, const std::string& path, Che
   return {};
 }
 
-Outcome build_model(const ModelOptions& options, uint32_t ranks, Built& out) {
+uint32_t stages_of(const PlanOptions& options) {
+  uint32_t chunks = options.chunks;
+  weft_schedule_info info = WEFT_SCHEDULE_INFO_INIT;
+  for (uint32_t i = 0; chunks == 0 && weft_schedule_describe(i, &info) == WEFT_OK; ++i)
+    if (options.schedule == info.name) chunks = info.chunks ? info.chunks : 2;
+  return options.ranks * std::max(chunks, 1u);
+}
+
+Outcome build_model(const ModelOptions& options, uint32_t stages, Built& out) {
   weft_error err = WEFT_ERROR_INIT;
   std::string text = options.model;
   std::error_code ignored;
@@ -74,7 +111,7 @@ Outcome build_model(const ModelOptions& options, uint32_t ranks, Built& out) {
     text = info.model;
   }
   if (options.dropout >= 0) text += (text.find(':') == std::string::npos ? ":dropout=" : ",dropout=") + number_text(options.dropout);
-  CLI_CALL(weft_model_preset(text.c_str(), options.seq_len, ranks, Out(out.model), &out.info, &err));
+  CLI_CALL(weft_model_preset(text.c_str(), options.seq_len, stages, Out(out.model), &out.info, &err));
   return {};
 }
 
@@ -97,6 +134,16 @@ Outcome build_plan(const PlanOptions& options, const OptimizerOptions& optimizer
   config.micro_batch_size = options.micro_batch_size;
   config.split = options.partition == "uniform" ? WEFT_SPLIT_UNIFORM : WEFT_SPLIT_COST;
   config.schedule = options.schedule.c_str();
+  config.chunks = options.chunks;
+  config.group = options.group;
+  config.warm_up = options.warm_up;
+  config.recompute = options.recompute.c_str();
+  config.memory_limit = options.memory_limit;
+  std::string rows;
+  if (!options.schedule_file.empty()) {
+    CLI_TRY(read_text(options.schedule_file, rows));
+    config.schedule_text = rows.c_str();
+  }
   config.cuts = cuts.data();
   config.n_cuts = static_cast<uint32_t>(cuts.size());
   config.seed = options.seed;

@@ -14,7 +14,9 @@ struct ModelOptions {
 
 struct PlanOptions {
   uint32_t ranks = 1, micro_batches = 8, micro_batch_size = 4;
-  std::string schedule = "1f1b", partition = "cost", cut;
+  std::string schedule = "1f1b", schedule_file, partition = "cost", cut, recompute = "none";
+  uint32_t chunks = 0, group = 0, warm_up = 1;
+  uint64_t memory_limit = 0;
   uint64_t seed = 0;
 };
 
@@ -38,7 +40,9 @@ struct Built {
 };
 
 // Makes the preset, or the model of the checkpoint that MODEL is; `dropout` overrides what its text says.
-Outcome build_model(const ModelOptions& options, uint32_t ranks, Built& out);
+Outcome build_model(const ModelOptions& options, uint32_t stages, Built& out);
+// Stages that the plan will have: a model may want at least as many layers.
+uint32_t stages_of(const PlanOptions& options);
 // `steps`: where the cosine ends.
 Outcome build_plan(const PlanOptions& options, const OptimizerOptions& optimizer, uint64_t steps, Built& out);
 

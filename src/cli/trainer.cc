@@ -45,7 +45,7 @@ Trainer::Trainer(const TrainOptions& options, std::vector<std::pair<std::string,
     : options_(options), settings_(std::move(settings)) {}
 
 Outcome Trainer::prepare(weft_checkpoint* resumed) {
-  CLI_TRY(build_model(options_.model, options_.plan.ranks, built_));
+  CLI_TRY(build_model(options_.model, stages_of(options_.plan), built_));
   CLI_TRY(build_plan(options_.plan, options_.optimizer, options_.steps, built_));
   CLI_TRY(open_data());
   const int64_t samples = int64_t{options_.plan.micro_batches} * options_.plan.micro_batch_size;
