@@ -160,14 +160,15 @@ typedef struct weft_node_config {
   const char *name;           /* NULL: "<op>_<number>"; names are unique in a model */
   const char *op;             /* a built-in op, or one that was registered with weft_model_add_op */
   const weft_value *inputs;   /* in port order */
-  const weft_param *params;   /* linear: weight, bias; embedding: table; layer_norm: scale, shift */
+  const weft_param *params;   /* linear: weight, bias; conv1d: weight, bias; embedding: table; layer_norm: scale, shift */
   uint32_t n_inputs, n_params;
   int32_t axis;               /* mean, slice, concat */
   int32_t heads;              /* attention */
   int64_t begin, end;         /* slice */
   double factor;              /* scale: factor; layer_norm: epsilon; dropout: probability */
   uint32_t rank, reserved;    /* of dims */
-  int64_t dims[WEFT_MAX_RANK];/* reshape: target, the first may be -1 (the batch); transpose: permutation */
+  int64_t dims[WEFT_MAX_RANK];/* reshape: target, the first may be -1 (the batch); transpose: permutation; conv1d: stride,
+                                 padding, dilation */
 } weft_node_config;
 #define WEFT_NODE_INIT {sizeof(weft_node_config), 0, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}}
 

@@ -93,6 +93,14 @@ def cross_entropy(x, _):
     return -jnp.sum(jnp.where(targets >= 0, picked, 0)).reshape(1)
 
 
+def conv1d(stride, padding, dilation):
+    def forward(x, w):
+        y = jax.lax.conv_general_dilated(x[0], w[0], (stride,), [(padding, padding)], rhs_dilation=(dilation,),
+                                         dimension_numbers=("NWC", "WIO", "NWC"))
+        return y + (w[1] if len(w) == 2 else 0)
+    return forward
+
+
 case("add", "add", lambda x, _: x[0] + x[1], [normal(3, 5), normal(3, 5)])
 case("attention packed", "attention", attention(2, False), [normal(2, 5, 24)], heads=2)
 case("attention causal", "attention", attention(3, True), [normal(2, 6, 36)], heads=3, flags=CAUSAL)
@@ -123,6 +131,9 @@ case("cross entropy", "softmax_cross_entropy", cross_entropy, [2 * normal(3, 4, 
 case("cross entropy ignored", "softmax_cross_entropy", cross_entropy,
      [2 * normal(2, 5, 11), np.int32([[3, -1, 0, 10, -1], [-1, -1, 7, 7, 2]])], denominator=6)
 case("transpose", "transpose", lambda x, _: x[0].transpose(0, 2, 1, 3), [normal(2, 3, 2, 4)], dims=[0, 2, 1, 3])
+case("conv1d", "conv1d", conv1d(1, 1, 1), [normal(2, 7, 4)], [normal(3, 4, 5), normal(5)], dims=[1, 1])
+case("conv1d no bias", "conv1d", conv1d(1, 0, 1), [normal(2, 6, 3)], [normal(4, 3, 2)])
+case("conv1d strided", "conv1d", conv1d(2, 3, 2), [normal(2, 9, 3)], [normal(4, 3, 4), normal(4)], dims=[2, 3, 2])
 
 path = pathlib.Path(__file__).with_name("op_values.json")
 lines = [json.dumps(row, separators=(",", ":")) for row in cases]

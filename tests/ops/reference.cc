@@ -174,6 +174,27 @@ Values linear(const RefCall& c) {
   return out;
 }
 
+Values conv1d(const RefCall& c) {
+  const Shape &x = c.in[0].shape, &w = c.weights[0].shape, &dims = c.attrs.dims;
+  const int64_t stride = dims.rank > 0 ? dims[0] : 1, padding = dims.rank > 1 ? dims[1] : 0,
+                dilation = dims.rank > 2 ? dims[2] : 1;
+  const int64_t rows = x[x.rank - 2], in = x.last();
+  Values out;
+  for (int64_t sample = 0; sample < x.elements(0, x.rank - 2); ++sample)
+    for (int64_t first = -padding; first + dilation * (w[0] - 1) < rows + padding; first += stride)
+      for (int64_t o = 0; o < w[2]; ++o) {
+        double sum = c.weights.size() == 2 ? at(c.weights[1].v, o) : 0;
+        for (int64_t tap = 0; tap < w[0]; ++tap) {
+          const int64_t row = first + tap * dilation;
+          if (row < 0 || row >= rows) continue;
+          for (int64_t i = 0; i < in; ++i)
+            sum += at(c.in[0].v, (sample * rows + row) * in + i) * at(c.weights[0].v, (tap * in + i) * w[2] + o);
+        }
+        out.push_back(sum);
+      }
+  return out;
+}
+
 Values matmul(const RefCall& c) {
   const Shape &a = c.in[0].shape, &b = c.in[1].shape;
   const int64_t m = a[a.rank - 2], k = a.last(), n = b.last();
@@ -223,6 +244,7 @@ RefForward find_reference(const std::string& op) {
       {"add", add},
       {"attention", attention},
       {"concat", concat},
+      {"conv1d", conv1d},
       {"dropout", dropout},
       {"embedding", embedding},
       {"gelu", gelu},
