@@ -1,0 +1,110 @@
+// What recompute keeps, makes again and when, and the memory that it saves.
+#include "plan/recompute.h"
+
+#include <gtest/gtest.h>
+
+#include "support/random_model.h"
+
+namespace weft {
+namespace {
+
+TEST(Recompute, Words) {
+  EXPECT_EQ(parse_recompute("none").value().kind, Recompute::Kind::none);
+  EXPECT_EQ(parse_recompute("").value().kind, Recompute::Kind::none);
+  EXPECT_EQ(parse_recompute("stage").value().every, Recompute::kWhole);
+  EXPECT_EQ(parse_recompute("every:3").value().every, 3);
+  EXPECT_EQ(parse_recompute("auto").value().kind, Recompute::Kind::fit);
+  for (const char* text : {"every:", "every:0", "every:-1", "every:2x", "every:99999999999", "Stage"})
+    EXPECT_EQ(parse_recompute(text).status().text(),
+              std::string("recompute is '") + text + "', expected none, stage, every:N (N nodes, 1 or more) or auto");
+}
+
+// Eight tanh-like layers in a row: relu(x W), so that every layer keeps something.
+std::shared_ptr<const Model> chain() {
+  auto model = std::make_shared<Model>();
+  const Shape row{1, 256};
+  NodeId x = model->add_input("x", {DType::f32, row}, false).take();
+  const NodeId target = model->add_input("target", {DType::f32, row}, false).take();
+  for (int layer = 0; layer < 8; ++layer) {
+    const ParamId w[] = {model->add_param("w" + std::to_string(layer), Shape{256, 256}, {InitKind::normal, 0.1}).take()};
+    const NodeId in[] = {x};
+    const NodeId linear[] = {model->add_node("", find_op("linear"), {}, in, w).take()};
+    x = model->add_node("", find_op("gelu"), {}, linear, {}).take();
+  }
+  const NodeId ends[] = {x, target};
+  EXPECT_TRUE(model->add_node("loss", find_op("mse"), {}, ends, {}).ok());
+  EXPECT_TRUE(model->finish().ok());
+  return model;
+}
+
+std::shared_ptr<const Plan> plan_of(const char* recompute, int64_t limit = 0) {
+  PlanConfig config;
+  config.ranks = 2;
+  config.micro_batches = 8;
+  config.micro_batch_size = 64;
+  config.schedule = "gpipe";
+  config.recompute = recompute;
+  config.memory_limit = limit;
+  auto plan = make_plan(chain(), config);
+  EXPECT_TRUE(plan.ok()) << plan.status().text();
+  return plan.ok() ? plan.take() : nullptr;
+}
+
+int64_t moving(const Plan& plan, size_t rank) { return plan.arena_bytes[rank] - plan.permanent_bytes[rank]; }
+
+size_t calls_of(const Plan& plan, size_t rank, Kind kind) {
+  for (const ActionProgram& action : plan.mode(Mode::train).ranks[rank].programs)
+    if (action.kind == kind) return action.calls.size();
+  return 0;
+}
+
+TEST(Recompute, AnActionOfItsOwnBeforeTheBackward) {
+  EXPECT_EQ(plan_of("none")->mode(Mode::train).schedule.text().find('R'), std::string::npos);
+  const auto stage = plan_of("stage");
+  const auto& row = stage->mode(Mode::train).schedule.rows[0];
+  ASSERT_EQ(row.size(), 24u);
+  EXPECT_EQ(row[8].text() + row[9].text() + row[10].text(), "0R00B00R1");
+}
+
+TEST(Recompute, KeepsWhatArrivesAlone) {
+  const auto none = plan_of("none"), stage = plan_of("stage");
+  // Eight micro-batches of four layers with two activations of 64 KiB each, against one micro-batch and what arrives and leaves.
+  EXPECT_GT(moving(*none, 0), 8 * 8 * 65536);
+  EXPECT_LT(moving(*stage, 0), moving(*none, 0) / 2);
+  EXPECT_LT(moving(*stage, 1), moving(*none, 1) / 2);
+}
+
+TEST(Recompute, SegmentsAreMadeAgainOneAtATime) {
+  const auto stage = plan_of("stage"), every = plan_of("every:2");
+  // The segment that the backward reads first is R; the others are in B, which has as many calls more as R has fewer.
+  const size_t all = calls_of(*stage, 0, Kind::R);
+  EXPECT_LT(calls_of(*every, 0, Kind::R), all);
+  EXPECT_GT(calls_of(*every, 0, Kind::B), calls_of(*stage, 0, Kind::B));
+  EXPECT_GT(calls_of(*every, 0, Kind::R), 0u);
+}
+
+TEST(Recompute, AutoDoesAsLittleAsFits) {
+  const auto none = plan_of("none");
+  const int64_t enough = std::max(none->arena_bytes[0], none->arena_bytes[1]);
+  EXPECT_EQ(plan_of("auto", enough)->arena_bytes, none->arena_bytes);
+  // A limit between the two ranks' needs: only the one that needs more recomputes.
+  const size_t big = none->arena_bytes[0] > none->arena_bytes[1] ? 0 : 1;
+  ASSERT_NE(none->arena_bytes[0], none->arena_bytes[1]);
+  const auto some = plan_of("auto", enough - 1);
+  EXPECT_LT(some->arena_bytes[big], enough);
+  EXPECT_GT(calls_of(*some, big, Kind::R), 0u);
+  EXPECT_EQ(calls_of(*some, 1 - big, Kind::R), 0u);
+}
+
+TEST(Recompute, ALimitThatNothingFitsIsNamed) {
+  PlanConfig config;
+  config.ranks = 2;
+  config.recompute = "auto";
+  config.memory_limit = 1000;
+  const Status status = make_plan(chain(), config).status();
+  EXPECT_NE(status.text().find("the limit is 1000"), std::string::npos) << status.text();
+  EXPECT_NE(status.text().find("rank 0 needs "), std::string::npos) << status.text();
+}
+
+}  // namespace
+}  // namespace weft
