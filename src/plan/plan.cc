@@ -1,6 +1,7 @@
 #include "plan/plan.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/text.h"
 #include "plan/edges.h"
@@ -12,6 +13,24 @@
 namespace weft {
 
 namespace {
+
+Status check_machines(const Model& model, const PlanConfig& c) {
+  const Machines& m = c.machines;
+  if (!m.speeds.empty() && m.speeds.size() != static_cast<size_t>(c.ranks))
+    return Status(Code::invalid, cat("speeds has ", m.speeds.size(), " entries, expected one for each of ", c.ranks, " ranks"));
+  auto number = [](const char* name, double value, bool zero) {
+    const bool good = std::isfinite(value) && (zero ? value >= 0 : value > 0);
+    return good ? Status() : Status(Code::invalid, cat(name, " is ", value, ", expected a finite number ", zero ? "from 0" : "above 0"));
+  };
+  for (double speed : m.speeds) WEFT_TRY(number("a rank's speed", speed, false));
+  WEFT_TRY(number("latency", m.latency, true));
+  WEFT_TRY(number("bandwidth", m.bandwidth, true));
+  if (!c.times.empty() && c.times.size() != model.nodes().size())
+    return Status(Code::invalid, cat("times has ", c.times.size(), " entries, expected one for each of ", model.nodes().size(), " nodes"));
+  for (const NodeTimes& t : c.times)
+    for (double seconds : {t.forward, t.input, t.weight}) WEFT_TRY(number("a node's time", seconds, true));
+  return {};
+}
 
 Status check_config(const Model& model, const PlanConfig& c) {
   auto at_least = [](const char* name, int64_t value, int64_t least) {
@@ -34,6 +53,7 @@ Status check_config(const Model& model, const PlanConfig& c) {
     if (__builtin_mul_overflow(static_cast<int64_t>(node.one.out.bytes()), samples, &bytes) || bytes > (int64_t{1} << 46))
       return Status(Code::invalid, cat("node '", node.name, "': ", node.one.out.text(), " for ", samples, " samples is too large"));
   }
+  WEFT_TRY(check_machines(model, c));
   return check(c.optim);
 }
 
@@ -147,11 +167,28 @@ void hash_plan(Plan& plan) {
   plan.hash.settings = settings.finish();
 }
 
-// Where everything runs, then what each rank runs.
-Status make_parts(Plan& plan) {
+// However the stages were chosen, the plan says where they begin.
+void keep_cuts(Plan& plan) {
+  plan.config.cuts = cuts_of(*plan.model, plan.stage_of_node);
+  plan.config.split = SplitBy::uniform;   // of a single stage, which has no cut
+}
+
+// The training schedule. What was made from measured costs is kept as it is, since other ranks do not have them.
+Result<Schedule> training_schedule(Plan& plan, const ScheduleChoice& choice) {
+  PlanConfig& config = plan.config;
+  WEFT_TRY_ASSIGN(Schedule schedule, make_schedule(choice, config, schedule_costs(*plan.model, config, config.times, plan.stage_of_node)));
+  if (config.times.empty() || !choice.kind) return schedule;
+  WEFT_TRY_ASSIGN(const Schedule analysed, make_schedule(choice, config, schedule_costs(*plan.model, config, {}, plan.stage_of_node)));
+  if (schedule != analysed) config.schedule_text = schedule.text();
+  return schedule;
+}
+
+// Where everything runs, then what each rank runs. `room`: as of choose_stages.
+Status make_parts(Plan& plan, const std::vector<int64_t>& room) {
   WEFT_TRY_ASSIGN(const ScheduleChoice choice, choose_schedule(plan.config));
-  WEFT_TRY_ASSIGN(plan.stage_of_node, choose_stages(*plan.model, plan.config, choice.stages));
-  WEFT_TRY_ASSIGN(const Schedule train, make_schedule(choice, plan.config, {}));
+  WEFT_TRY_ASSIGN(plan.stage_of_node, choose_stages(*plan.model, plan.config, choice.stages, room));
+  keep_cuts(plan);
+  WEFT_TRY_ASSIGN(const Schedule train, training_schedule(plan, choice));
   plan.rank_of_stage = train.rank_of_stage;
   for (Mode m : {Mode::train, Mode::eval, Mode::infer}) WEFT_TRY(make_mode(plan, m, train));
   for (const Param& p : plan.model->params()) plan.owner_of_param.push_back(plan.rank_of(p.uses.front().node));
@@ -159,16 +196,42 @@ Status make_parts(Plan& plan) {
   return lower_modes(plan, train);
 }
 
+Result<std::shared_ptr<Plan>> try_plan(const std::shared_ptr<const Model>& model, const PlanConfig& config, const std::vector<int64_t>& room) {
+  auto plan = std::make_shared<Plan>();
+  plan->model = model;
+  plan->config = config;
+  WEFT_TRY(make_parts(*plan, room));
+  hash_plan(*plan);
+  return plan;
+}
+
+// The partition is chosen by an estimate of the bytes; the plan knows them. Where it has more, the estimate is given less room.
+Result<std::shared_ptr<Plan>> plan_within(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
+  const int64_t limit = config.memory_limit;
+  const bool by_cut = limit > 0 && config.split == SplitBy::cost && config.cuts.empty() && config.recompute != "auto";
+  std::vector<int64_t> room;
+  if (by_cut) room.assign(static_cast<size_t>(config.ranks), limit);
+  constexpr int kAttempts = 6;
+  Status over;
+  for (int attempt = 0; attempt < (by_cut ? kAttempts : 1); ++attempt) {
+    auto plan = try_plan(model, config, room);
+    if (!plan.ok()) return over.ok() ? plan.status() : over;
+    const std::vector<int64_t>& bytes = plan.value()->arena_bytes;
+    const auto most = std::max_element(bytes.begin(), bytes.end());
+    if (limit == 0 || *most <= limit) return plan;
+    over = Status(Code::invalid, cat("rank ", most - bytes.begin(), " needs ", *most, " bytes, the limit is ", limit));
+    for (size_t r = 0; r < room.size(); ++r) room[r] -= std::max<int64_t>(0, bytes[r] - limit);
+  }
+  return over;
+}
+
 }  // namespace
 
 Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const Model> model, const PlanConfig& config) {
   WEFT_TRY(check_config(*model, config).within("plan"));
-  auto plan = std::make_shared<Plan>();
-  plan->model = std::move(model);
-  plan->config = config;
-  WEFT_TRY(make_parts(*plan).within("plan"));
-  hash_plan(*plan);
-  return std::shared_ptr<const Plan>(std::move(plan));
+  auto plan = plan_within(model, config);
+  if (!plan.ok()) return plan.status().within("plan");
+  return std::shared_ptr<const Plan>(plan.take());
 }
 
 }  // namespace weft

@@ -12,12 +12,13 @@
 #include "optim/optim.h"
 #include "plan/check.h"
 #include "plan/schedule.h"
+#include "plan/times.h"
 
 namespace weft {
 
 constexpr int32_t kMaxStages = 4096;
 
-enum class SplitBy : uint8_t { uniform = 1, cost = 2 };
+enum class SplitBy : uint8_t { uniform = 1, cost = 2, parameters = 3, type = 4 };
 
 struct PlanConfig {
   int32_t ranks = 1;
@@ -28,11 +29,16 @@ struct PlanConfig {
   std::string schedule_text;             // the schedule written out, as Schedule::text; replaces `schedule` when not empty
   int32_t chunks = 0, group = 0, warm_up = 0;   // as in ScheduleSizes
   std::string recompute = "none";        // none, stage, every:N, auto
-  int64_t memory_limit = 0;              // recompute auto: bytes of a rank; 0: no limit
+  int64_t memory_limit = 0;              // bytes of a rank, 0: no limit; kept by recompute auto, else by SplitBy::cost, else checked
   SplitBy split = SplitBy::cost;
   std::vector<std::string> cuts;         // where stages 1, 2, ... begin: names of nodes, or of groups; replaces `split` when not empty
   OptimSettings optim;
   uint64_t seed = 0;
+
+  // What the partition is made from. A plan's own config has `cuts` instead, however it was cut, and that is what other ranks are sent.
+  std::string split_type;                // SplitBy::type: the name of an op
+  std::vector<NodeTimes> times;          // per node of the model; empty: by analysis
+  Machines machines;                     // SplitBy::cost
 };
 
 // --- memory -------------------------------------------------------------------------------------------------------------------------

@@ -1,21 +1,14 @@
 #include "plan/stages.h"
 
+#include <algorithm>
+
 #include "base/text.h"
+#include "plan/balance.h"
+#include "plan/schedule_choice.h"
 
 namespace weft {
 
 namespace {
-
-// Adds and copies cost a little even where no multiplication is done.
-double cost_of(const Model& model, NodeId id, int64_t samples) {
-  const Node& node = model.node(id);
-  std::vector<Desc> in, weights;
-  for (NodeId i : node.in) in.push_back(model.desc(i, samples));
-  for (ParamId w : node.weights) weights.push_back({DType::f32, model.param(w).shape});
-  const Desc out = model.desc(id, samples);
-  const Cost cost = node.op->cost(node.attrs, in, weights, out);
-  return cost.forward_flops + cost.input_flops + cost.weight_flops + 16.0 * static_cast<double>(out.elements());
-}
 
 // A cut names a node, or a group of nodes by the part of their names before a dot: "h.3" begins at "h.3.ln_1".
 NodeId find_cut(const Model& model, const std::string& name) {
@@ -38,9 +31,96 @@ Result<Partition> split_at_names(const Model& model, const OpNodes& ops, const N
   return partition_at(costs, begins);
 }
 
+// Blocks of the type, one per node whose op has that name. A block begins where the group of names begins that holds this node and no
+// other of the type: "h.3" for attention in a GPT, since "h" holds them all.
+Result<std::vector<int32_t>> blocks_of_type(const Model& model, const OpNodes& ops, const std::string& type) {
+  std::vector<NodeId> found;
+  std::string known;
+  for (NodeId id : ops.ids) {
+    const std::string op(model.node(id).op->name());
+    if (op == type) found.push_back(id);
+    if (cat(" ", known, ",").find(cat(" ", op, ",")) == std::string::npos) known += cat(known.empty() ? "" : ", ", op);
+  }
+  if (found.empty()) return Status(Code::not_found, cat("type '", type, "' is that of no node; the model has ", known));
+  std::vector<int32_t> begins;
+  for (NodeId id : found) {
+    const std::string& name = model.node(id).name;
+    NodeId begin = id;
+    for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
+      const std::string group = name.substr(0, dot + 1);
+      if (std::any_of(found.begin(), found.end(), [&](NodeId other) { return other != id && model.node(other).name.starts_with(group); })) continue;
+      const auto first = std::find_if(ops.ids.begin(), ops.ids.end(), [&](NodeId n) { return model.node(n).name.starts_with(group); });
+      begin = std::min(begin, *first);
+      break;
+    }
+    const int32_t index = ops.index[static_cast<size_t>(begin)];
+    begins.push_back(begins.empty() ? 0 : std::max(index, begins.back() + 1));   // what comes before the first block belongs to it
+  }
+  return begins;
+}
+
+Result<Partition> split_by_type(const Model& model, const OpNodes& ops, const NodeCosts& costs, const std::string& type, int32_t stages) {
+  WEFT_TRY_ASSIGN(const std::vector<int32_t> blocks, blocks_of_type(model, ops, type));
+  if (stages > static_cast<int32_t>(blocks.size()))
+    return Status(Code::invalid, cat(stages, " stages need at least as many nodes of type '", type, "', found ", blocks.size()));
+  return partition_uniform(costs, stages, blocks);
+}
+
+Result<Partition> split_by_parameters(const Model& model, const OpNodes& ops, int32_t stages) {
+  std::vector<double> elements;
+  for (NodeId id : ops.ids) {
+    double sum = 0;
+    for (ParamId w : model.node(id).weights) sum += static_cast<double>(model.param(w).shape.elements());
+    elements.push_back(sum);
+  }
+  return partition_by_cost({.cost = elements, .param_bytes = {}, .edges = ops.edges}, stages);
+}
+
+// What the schedule says of each stage: its rank, and how many micro-batches it holds at its peak.
+Result<std::vector<StageRoom>> rooms_of(const PlanConfig& config, int32_t stages) {
+  WEFT_TRY_ASSIGN(const ScheduleChoice choice, choose_schedule(config));
+  WEFT_TRY_ASSIGN(const Schedule schedule, make_schedule(choice, config, {}));
+  std::vector<StageRoom> rooms(static_cast<size_t>(stages));
+  for (size_t s = 0; s < rooms.size(); ++s) rooms[s].rank = schedule.rank_of_stage[s];
+  std::vector<int64_t> now(rooms.size(), 0);
+  for (const auto& row : schedule.rows)
+    for (const Action& a : row) {
+      const auto s = static_cast<size_t>(a.stage);
+      if (a.kind == Kind::F) rooms[s].in_flight = std::max(rooms[s].in_flight, ++now[s]);
+      if (a.kind == Kind::W || a.kind == Kind::B) --now[s];
+    }
+  for (StageRoom& room : rooms)
+    if (!config.machines.speeds.empty()) room.speed = config.machines.speeds[static_cast<size_t>(room.rank)];
+  return rooms;
+}
+
+// With several stages on a rank the cap is for their sum, which a search from stage to stage does not see. So each may first take all of
+// it; if a rank then has too much, each gets an equal share. What comes out keeps the cap, but something better may have been missed.
+Result<Partition> split_for_machines(const Model& model, const PlanConfig& config, const OpNodes& ops, const NodeCosts& costs, int32_t stages,
+                                     const std::vector<int64_t>& room) {
+  WEFT_TRY_ASSIGN(std::vector<StageRoom> rooms, rooms_of(config, stages));
+  const OpLoads loads = loads_of(model, config, ops);
+  const ChainLoads chain{.fixed = loads.fixed, .held = loads.held, .cut_time = loads.cut_time};
+  if (!room.empty())
+    for (StageRoom& r : rooms) r.max_bytes = room[static_cast<size_t>(r.rank)];
+  auto whole = partition_for(costs, chain, rooms);
+  if (!whole.ok() || room.empty()) return whole;
+  std::vector<int64_t> taken(room.size(), 0);
+  for (size_t i = 0; i < ops.ids.size(); ++i) {
+    const StageRoom& r = rooms[static_cast<size_t>(whole.value().stage_of_node[i])];
+    taken[static_cast<size_t>(r.rank)] += loads.fixed[i] + r.in_flight * loads.held[i];
+  }
+  bool fits = true;
+  for (size_t r = 0; r < room.size(); ++r) fits = fits && taken[r] <= room[r];
+  if (fits) return whole;
+  for (StageRoom& r : rooms) r.max_bytes = room[static_cast<size_t>(r.rank)] * config.ranks / stages;
+  return partition_for(costs, chain, rooms);
+}
+
 }  // namespace
 
-OpNodes::OpNodes(const Model& model, int64_t samples) : index(model.nodes().size(), -1) {
+OpNodes::OpNodes(const Model& model, int64_t samples, const std::vector<NodeTimes>& times) : index(model.nodes().size(), -1) {
+  const std::vector<NodeTimes> analysed = times.empty() ? analysed_times(model, samples) : std::vector<NodeTimes>();
   for (NodeId id = 0; id < static_cast<NodeId>(model.nodes().size()); ++id) {
     const Node& node = model.node(id);
     if (node.is_input()) continue;
@@ -48,22 +128,111 @@ OpNodes::OpNodes(const Model& model, int64_t samples) : index(model.nodes().size
     for (NodeId i : node.in)
       if (const int32_t from = index[static_cast<size_t>(i)]; from >= 0) edges.push_back({from, static_cast<int32_t>(ids.size())});
     ids.push_back(id);
-    costs.push_back(cost_of(model, id, samples));
+    costs.push_back((times.empty() ? analysed : times)[static_cast<size_t>(id)].total());
   }
 }
 
-Result<std::vector<int32_t>> choose_stages(const Model& model, const PlanConfig& config, int32_t stages) {
-  const OpNodes ops(model, config.micro_batch_size);
+OpLoads loads_of(const Model& model, const PlanConfig& config, const OpNodes& ops) {
+  OpLoads out;
+  const size_t n = ops.ids.size();
+  out.fixed.assign(n, 0);
+  out.held.assign(n, 0);
+  for (size_t i = 0; i < n; ++i)
+    // A tied parameter counts at each of its uses: each rank that uses it has a copy.
+    for (ParamId w : model.node(ops.ids[i]).weights)
+      out.fixed[i] += model.param(w).shape.elements() * 4 * (2 + slots(config.optim));
+  if (model.loss() >= 0) {
+    // What forward makes and backward reads, wherever the stages will end.
+    const StepGraph graph = build_step_graph(model, Mode::train, std::vector<int32_t>(model.nodes().size(), 0));
+    std::vector<bool> made(graph.tensors.size(), false), kept = made;
+    for (const StepCall& call : graph.calls) {
+      const bool forward = call.kind == CallKind::forward;
+      const auto touch = [&](TensorId t, bool writes) {
+        if (t < 0) return;
+        if (forward && writes) made[static_cast<size_t>(t)] = true;
+        if (!forward && !writes && made[static_cast<size_t>(t)]) kept[static_cast<size_t>(t)] = true;
+      };
+      for (TensorId t : call.in) touch(t, false);
+      for (TensorId t : call.stash) touch(t, forward);
+      touch(call.out, forward);
+    }
+    for (size_t t = 0; t < kept.size(); ++t)
+      if (const int32_t i = kept[t] ? ops.index[static_cast<size_t>(graph.tensors[t].maker)] : -1; i >= 0)
+        out.held[static_cast<size_t>(i)] += static_cast<int64_t>(graph.desc(model, static_cast<TensorId>(t), config.micro_batch_size).bytes());
+  }
+  // Over a cut goes every tensor that is made before it and used behind it, once, as if all messages passed through neighbours: a tensor
+  // that skips stages travels straight in truth, so this is no less than what a link carries. Links carry both directions at once.
+  std::vector<double> there(n + 1, 0.0), back(n + 1, 0.0), messages(n + 1, 0.0);
+  for (size_t i = 0; i < n; ++i) {
+    const Node& node = model.node(ops.ids[i]);
+    if (node.uses.empty()) continue;
+    const auto last = static_cast<size_t>(ops.index[static_cast<size_t>(node.uses.back().node)]);
+    const auto bytes = static_cast<double>(model.desc(ops.ids[i], config.micro_batch_size).bytes());
+    for (auto [sums, value] : {std::pair(&there, bytes), std::pair(&back, node.needs_grad ? bytes : 0.0), std::pair(&messages, 1.0)}) {
+      (*sums)[i + 1] += value;
+      (*sums)[last + 1] -= value;
+    }
+  }
+  out.cut_time.assign(n, 0.0);
+  double forward = 0, backward = 0, count = 0;   // whole numbers below 2^53, so the differences are exact
+  for (size_t i = 0; i < n; ++i) {
+    forward += there[i], backward += back[i], count += messages[i];
+    if (count == 0) continue;
+    out.cut_time[i] = config.machines.latency;
+    if (config.machines.bandwidth > 0) out.cut_time[i] += std::max(forward, backward) / config.machines.bandwidth;
+  }
+  return out;
+}
+
+Result<std::vector<int32_t>> choose_stages(const Model& model, const PlanConfig& config, int32_t stages, const std::vector<int64_t>& room) {
+  const OpNodes ops(model, config.micro_batch_size, config.times);
   const NodeCosts costs{.cost = ops.costs, .param_bytes = {}, .edges = ops.edges};
-  auto split = !config.cuts.empty()                ? split_at_names(model, ops, costs, config.cuts, stages)
-               : config.split == SplitBy::uniform ? partition_uniform(costs, stages)
-                                                   : partition_by_cost(costs, stages);
-  if (!split.ok()) return split.status();
+  const auto split = [&]() -> Result<Partition> {
+    if (!config.cuts.empty()) return split_at_names(model, ops, costs, config.cuts, stages);
+    switch (config.split) {
+      case SplitBy::uniform: return partition_uniform(costs, stages);
+      case SplitBy::parameters: return split_by_parameters(model, ops, stages);
+      case SplitBy::type: return split_by_type(model, ops, costs, config.split_type, stages);
+      case SplitBy::cost: break;
+    }
+    return config.machines.any() || !room.empty() ? split_for_machines(model, config, ops, costs, stages, room) : partition_by_cost(costs, stages);
+  };
+  WEFT_TRY_ASSIGN(const Partition partition, split());
   std::vector<int32_t> stage_of_node(model.nodes().size(), 0);
-  for (size_t i = 0; i < ops.ids.size(); ++i) stage_of_node[static_cast<size_t>(ops.ids[i])] = split.value().stage_of_node[i];
+  for (size_t i = 0; i < ops.ids.size(); ++i) stage_of_node[static_cast<size_t>(ops.ids[i])] = partition.stage_of_node[i];
   for (NodeId id : model.inputs())
     if (!model.node(id).uses.empty()) stage_of_node[static_cast<size_t>(id)] = stage_of_node[static_cast<size_t>(model.node(id).uses.front().node)];
   return stage_of_node;
+}
+
+ScheduleCosts schedule_costs(const Model& model, const PlanConfig& config, const std::vector<NodeTimes>& times, const std::vector<int32_t>& stage_of_node) {
+  const std::vector<NodeTimes> analysed = times.empty() ? analysed_times(model, config.micro_batch_size) : std::vector<NodeTimes>();
+  const OpNodes ops(model, config.micro_batch_size, times);
+  const OpLoads loads = loads_of(model, config, ops);
+  const auto stages = static_cast<size_t>(*std::max_element(stage_of_node.begin(), stage_of_node.end())) + 1;
+  ScheduleCosts out;
+  for (auto* list : {&out.forward, &out.input, &out.weight, &out.held}) list->assign(stages, 0.0);
+  out.latency = config.machines.latency;
+  std::vector<double> fixed(stages, 0.0);
+  for (size_t i = 0; i < ops.ids.size(); ++i) {
+    const auto id = static_cast<size_t>(ops.ids[i]), s = static_cast<size_t>(stage_of_node[id]);
+    const NodeTimes& t = (times.empty() ? analysed : times)[id];
+    out.forward[s] += t.forward, out.input[s] += t.input, out.weight[s] += t.weight;
+    out.held[s] += static_cast<double>(loads.held[i]);
+    fixed[s] += static_cast<double>(loads.fixed[i]);
+  }
+  if (config.memory_limit > 0) {
+    const double most = *std::max_element(fixed.begin(), fixed.end()) * static_cast<double>(stages) / config.ranks;
+    out.cap = std::max(1.0, static_cast<double>(config.memory_limit) - most);
+  }
+  return out;
+}
+
+std::vector<std::string> cuts_of(const Model& model, const std::vector<int32_t>& stage_of_node) {
+  std::vector<std::string> cuts;
+  for (size_t id = 0; id < stage_of_node.size(); ++id)   // nodes are in topological order, so stages ascend
+    if (!model.nodes()[id].is_input() && stage_of_node[id] == static_cast<int32_t>(cuts.size()) + 1) cuts.push_back(model.nodes()[id].name);
+  return cuts;
 }
 
 }  // namespace weft

@@ -8,15 +8,31 @@ namespace weft {
 
 // The model's nodes without its inputs, which follow the stage of their first use.
 struct OpNodes {
-  OpNodes(const Model& model, int64_t samples);
+  // `times` as of PlanConfig: per node of the model, or empty.
+  OpNodes(const Model& model, int64_t samples, const std::vector<NodeTimes>& times);
 
   std::vector<NodeId> ids;
-  std::vector<double> costs;    // by analysis: multiply-adds and bytes, in no unit
+  std::vector<double> costs;    // seconds of F, I and W
   std::vector<NodeEdge> edges;
   std::vector<int32_t> index;   // per node of the model, -1: an input
 };
 
-// The stage of every node of the model, cut as `config` says. Errors name the cut or the sizes that cannot be.
-Result<std::vector<int32_t>> choose_stages(const Model& model, const PlanConfig& config, int32_t stages);
+// Bytes of each of `ops`, as a partition under a cap estimates them, and the time that messages over a cut before it take.
+struct OpLoads {
+  std::vector<int64_t> fixed, held;
+  std::vector<double> cut_time;
+};
+OpLoads loads_of(const Model& model, const PlanConfig& config, const OpNodes& ops);
+
+// The stage of every node of the model, cut as `config` says. `room` is what the estimate of each rank's bytes may come to, or empty.
+// Errors name the cut, the type, the sizes or the rank that cannot be.
+Result<std::vector<int32_t>> choose_stages(const Model& model, const PlanConfig& config, int32_t stages, const std::vector<int64_t>& room = {});
+
+// What a schedule can be made from beside sizes: the stages' times (by analysis if `times` is empty) and what they hold. The cap is what
+// the limit leaves to the rank with the least room beside its parameters.
+ScheduleCosts schedule_costs(const Model& model, const PlanConfig& config, const std::vector<NodeTimes>& times, const std::vector<int32_t>& stage_of_node);
+
+// The names of the first nodes of stages 1, 2, ...
+std::vector<std::string> cuts_of(const Model& model, const std::vector<int32_t>& stage_of_node);
 
 }  // namespace weft

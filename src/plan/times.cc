@@ -1,0 +1,23 @@
+#include "plan/times.h"
+
+namespace weft {
+
+std::vector<NodeTimes> analysed_times(const Model& model, int64_t samples) {
+  // The speed of a modest core. Adds and copies cost a little even where no multiplication is done.
+  constexpr double kSpeed = 1e10, kPerElement = 8;
+  std::vector<NodeTimes> out(model.nodes().size());
+  for (NodeId id = 0; id < static_cast<NodeId>(out.size()); ++id) {
+    const Node& node = model.node(id);
+    if (node.is_input()) continue;
+    std::vector<Desc> in, weights;
+    for (NodeId i : node.in) in.push_back(model.desc(i, samples));
+    for (ParamId w : node.weights) weights.push_back({DType::f32, model.param(w).shape});
+    const Desc desc = model.desc(id, samples);
+    const Cost cost = node.op->cost(node.attrs, in, weights, desc);
+    const double touched = kPerElement * static_cast<double>(desc.elements());
+    out[static_cast<size_t>(id)] = {(cost.forward_flops + touched) / kSpeed, (cost.input_flops + touched) / kSpeed, cost.weight_flops / kSpeed};
+  }
+  return out;
+}
+
+}  // namespace weft

@@ -1,0 +1,167 @@
+// Partitions for machines that are not alike: known answers, and the search against every possible cut.
+#include "plan/balance.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <random>
+
+namespace weft {
+namespace {
+
+using Ints = std::vector<int32_t>;
+using Costs = std::vector<double>;
+using Bytes = std::vector<int64_t>;
+
+std::vector<StageRoom> rooms(int32_t stages) {
+  std::vector<StageRoom> out(static_cast<size_t>(stages));
+  for (int32_t s = 0; s < stages; ++s) out[static_cast<size_t>(s)].rank = s;
+  return out;
+}
+
+Ints starts_of(const Result<Partition>& partition) {
+  EXPECT_TRUE(partition.ok()) << partition.status().text();
+  return partition.ok() ? partition.value().first_node : Ints();
+}
+
+TEST(Balance, AFasterRankGetsMore) {
+  const Costs cost(12, 1.0);
+  std::vector<StageRoom> two = rooms(2);
+  EXPECT_EQ(starts_of(partition_for({cost, {}, {}}, {}, two)), (Ints{0, 6}));
+  two[0].speed = 2;
+  EXPECT_EQ(starts_of(partition_for({cost, {}, {}}, {}, two)), (Ints{0, 8}));
+}
+
+TEST(Balance, ASlowCutIsAvoidedUnlessBothStagesShareARank) {
+  const Costs cost(6, 1.0);
+  const Costs cut = {0, 9, 9, 9, 2, 9};
+  std::vector<StageRoom> two = rooms(2);
+  EXPECT_EQ(starts_of(partition_for({cost, {}, {}}, {{}, {}, cut}, two)), (Ints{0, 4}));
+  two[1].rank = 0;
+  EXPECT_EQ(starts_of(partition_for({cost, {}, {}}, {{}, {}, cut}, two)), (Ints{0, 3}));
+}
+
+TEST(Balance, AStageThatHoldsMoreMicroBatchesGetsFewerNodes) {
+  const Costs cost(6, 1.0);
+  const Bytes fixed(6, 10), held(6, 10);
+  std::vector<StageRoom> two = rooms(2);
+  two[0].in_flight = 4;
+  two[0].max_bytes = two[1].max_bytes = 100;
+  EXPECT_EQ(starts_of(partition_for({cost, {}, {}}, {fixed, held, {}}, two)), (Ints{0, 2}));
+}
+
+TEST(Balance, WhatFitsNowhereIsNamed) {
+  const Costs cost(4, 1.0);
+  const Bytes fixed = {10, 10, 50, 10};
+  std::vector<StageRoom> two = rooms(2);
+  two[0].max_bytes = two[1].max_bytes = 55;
+  EXPECT_EQ(partition_for({cost, {}, {}}, {fixed, {}, {}}, two).status().text(),
+            "no partition fits: rank 1 needs 60 bytes for what the ranks before it leave (by estimate), the limit is 55");
+  two[0].max_bytes = 5;
+  EXPECT_EQ(partition_for({cost, {}, {}}, {fixed, {}, {}}, two).status().text(),
+            "no partition fits: rank 0 needs 10 bytes for the least of a stage (by estimate), the limit is 5");
+}
+
+TEST(Balance, FaultsAreNamed) {
+  const Costs cost(4, 1.0);
+  std::vector<StageRoom> two = rooms(2);
+  const auto text = [&](const ChainLoads& loads) { return partition_for({cost, {}, {}}, loads, two).status().text(); };
+  EXPECT_EQ(text({Bytes{1, 2}, {}, {}}), "fixed has 2 entries, expected one for each of 4 nodes");
+  EXPECT_EQ(text({{}, Bytes{1, 2, 3, -4}, {}}), "node 3 has -4 bytes (held), expected 0 or more, and a sum of 64 bits");
+  EXPECT_EQ(text({{}, {}, Costs{0, NAN, 0, 0}}), "a cut at node 1 takes nan, expected a finite number, 0 or more");
+  two[1].speed = 0;
+  EXPECT_EQ(text({}), "rank 1 has speed 0, expected a finite number above 0");
+  EXPECT_EQ(partition_for({cost, {}, {}}, {}, rooms(5)).status().text(), "5 stages need at least as many nodes, found 4");
+}
+
+struct Case {
+  Costs cost, cut;
+  Bytes fixed, held;
+  std::vector<StageRoom> stages;
+
+  // The bottleneck of a partition that fits; infinity otherwise.
+  double judge(const Ints& starts) const {
+    double worst = 0;
+    for (size_t s = 0; s < stages.size(); ++s) {
+      const auto begin = static_cast<size_t>(starts[s]), end = s + 1 < starts.size() ? static_cast<size_t>(starts[s + 1]) : cost.size();
+      double time = 0;
+      int64_t bytes = 0;
+      for (size_t v = begin; v < end; ++v) time += cost[v], bytes += fixed[v] + stages[s].in_flight * held[v];
+      if (stages[s].max_bytes >= 0 && bytes > stages[s].max_bytes) return INFINITY;
+      worst = std::max(worst, time / stages[s].speed);
+      if (s > 0 && stages[s].rank != stages[s - 1].rank) worst = std::max(worst, cut[begin]);
+    }
+    return worst;
+  }
+
+  // Of all partitions the best; of several the one with the earliest cuts, which comes first here.
+  Ints best() const {
+    Ints found, starts = {0};
+    double least = INFINITY;
+    const std::function<void()> extend = [&] {
+      if (starts.size() == stages.size()) {
+        if (const double worst = judge(starts); worst < least) least = worst, found = starts;
+        return;
+      }
+      for (int32_t v = starts.back() + 1; v < static_cast<int32_t>(cost.size()); ++v) {
+        starts.push_back(v);
+        extend();
+        starts.pop_back();
+      }
+    };
+    extend();
+    return found;
+  }
+};
+
+TEST(Balance, IsTheBestOfAllCuts) {
+  std::mt19937 rng(7);
+  const auto below = [&rng](uint32_t n) { return static_cast<int32_t>(rng() % n); };
+  int refused = 0;
+  for (int i = 0; i < 4000; ++i) {
+    Case c;
+    const int32_t nodes = 1 + below(9), stages = 1 + below(static_cast<uint32_t>(std::min(nodes, 5)));
+    for (int32_t v = 0; v < nodes; ++v) {
+      // Small whole numbers: sums are exact, and ties are common.
+      c.cost.push_back(below(6));
+      c.cut.push_back(below(8));
+      c.fixed.push_back(below(6));
+      c.held.push_back(below(4));
+    }
+    c.stages = rooms(stages);
+    const bool capped = below(2), chunked = below(4) == 0;
+    for (size_t s = 0; s < c.stages.size(); ++s) {
+      c.stages[s].speed = below(2) ? 1 : 2;
+      c.stages[s].in_flight = 1 + below(3);
+      if (capped) c.stages[s].max_bytes = 4 + below(30);
+      if (chunked) c.stages[s].rank = static_cast<int32_t>(s / 2);
+    }
+    const auto found = partition_for({c.cost, {}, {}}, {c.fixed, c.held, c.cut}, c.stages);
+    const Ints best = c.best();
+    if (best.empty()) {
+      ++refused;
+      ASSERT_FALSE(found.ok()) << "case " << i;
+      ASSERT_EQ(found.status().code(), Code::invalid) << "case " << i;
+      continue;
+    }
+    ASSERT_TRUE(found.ok()) << "case " << i << ": " << found.status().text();
+    ASSERT_EQ(found.value().first_node, best) << "case " << i;
+  }
+  EXPECT_GT(refused, 100);
+}
+
+TEST(Balance, WithoutMachinesItIsThePartitionByCost) {
+  std::mt19937 rng(11);
+  for (int i = 0; i < 300; ++i) {
+    Costs cost(1 + rng() % 60);
+    for (double& v : cost) v = static_cast<double>(rng() % 1000) / 7;
+    const auto stages = static_cast<int32_t>(1 + rng() % cost.size());
+    ASSERT_EQ(starts_of(partition_for({cost, {}, {}}, {}, rooms(stages))), starts_of(partition_by_cost({cost, {}, {}}, stages))) << "case " << i;
+  }
+}
+
+}  // namespace
+}  // namespace weft

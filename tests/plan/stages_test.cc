@@ -1,0 +1,118 @@
+// How a model is cut: by parameters, by type, by measured times, for given machines and under a cap of bytes.
+#include "plan/stages.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "graph/presets.h"
+#include "plan/encode.h"
+
+namespace weft {
+namespace {
+
+std::shared_ptr<const Model> model_of(const char* text, int64_t seq_len = 0) {
+  auto preset = make_preset(text, {.seq_len = seq_len});
+  EXPECT_TRUE(preset.ok()) << preset.status().text();
+  return preset.ok() ? preset.value().model : nullptr;
+}
+
+PlanConfig config_of(int32_t ranks, SplitBy split) {
+  PlanConfig config;
+  config.ranks = ranks;
+  config.micro_batches = 4;
+  config.split = split;
+  return config;
+}
+
+std::vector<std::string> cuts(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
+  auto plan = make_plan(model, config);
+  EXPECT_TRUE(plan.ok()) << plan.status().text();
+  return plan.ok() ? plan.value()->config.cuts : std::vector<std::string>();
+}
+
+std::string fault(const std::shared_ptr<const Model>& model, const PlanConfig& config) { return make_plan(model, config).status().text(); }
+
+TEST(Stages, ByTypeEqualNumbersOfBlocks) {
+  const auto model = model_of("gpt2:blocks=12,width=64,heads=4,vocabulary=100,context=16");
+  PlanConfig config = config_of(4, SplitBy::type);
+  config.split_type = "attention";
+  EXPECT_EQ(cuts(model, config), (std::vector<std::string>{"h.3.ln_1", "h.6.ln_1", "h.9.ln_1"}));
+  config.ranks = 5;
+  EXPECT_EQ(cuts(model, config), (std::vector<std::string>{"h.3.ln_1", "h.6.ln_1", "h.8.ln_1", "h.10.ln_1"}));
+  config.ranks = 13;
+  EXPECT_EQ(fault(model, config), "plan: 13 stages need at least as many nodes of type 'attention', found 12");
+  config.split_type = "attn";
+  EXPECT_EQ(fault(model, config).substr(0, 64), "plan: type 'attn' is that of no node; the model has embedding, a");
+}
+
+TEST(Stages, ByParametersTheLargestShareIsTheLeast) {
+  const auto model = model_of("mlp:layers=8,width=16");
+  EXPECT_EQ(cuts(model, config_of(4, SplitBy::parameters)), (std::vector<std::string>{"layers.1.relu", "layers.3.relu", "layers.5.relu"}));
+}
+
+TEST(Stages, ByMeasuredTimes) {
+  const auto model = model_of("mlp:layers=4,width=16");
+  PlanConfig config = config_of(2, SplitBy::cost);
+  config.times.resize(model->nodes().size());
+  const NodeId dear = model->find_node("layers.3");
+  config.times[static_cast<size_t>(dear)] = {.forward = 1, .input = 2, .weight = 3};
+  config.times[static_cast<size_t>(model->find_node("layers.0"))] = {.forward = 5, .input = 0, .weight = 0};
+  EXPECT_EQ(cuts(model, config).front(), "layers.0.relu");
+  config.times[static_cast<size_t>(dear)].input = -1;
+  EXPECT_EQ(fault(model, config), "plan: a node's time is -1, expected a finite number from 0");
+  config.times.pop_back();
+  EXPECT_EQ(fault(model, config), "plan: times has 10 entries, expected one for each of 11 nodes");
+}
+
+TEST(Stages, UnequalSpeeds) {
+  const auto model = model_of("mlp:layers=8,width=64");
+  PlanConfig config = config_of(2, SplitBy::cost);
+  EXPECT_EQ(cuts(model, config).front(), "layers.4");
+  config.machines.speeds = {3, 1};
+  EXPECT_EQ(cuts(model, config).front(), "layers.6");
+  config.machines.speeds = {3, 0};
+  EXPECT_EQ(fault(model, config), "plan: a rank's speed is 0, expected a finite number above 0");
+  config.machines.speeds = {3};
+  EXPECT_EQ(fault(model, config), "plan: speeds has 1 entries, expected one for each of 2 ranks");
+}
+
+TEST(Stages, ALimitIsKeptByTheBytesOfThePlan) {
+  const auto model = model_of("mlp:layers=12,width=64");
+  PlanConfig config = config_of(3, SplitBy::cost);
+  config.micro_batch_size = 64;
+  auto free = make_plan(model, config);
+  ASSERT_TRUE(free.ok()) << free.status().text();
+  const std::vector<int64_t>& bytes = free.value()->arena_bytes;
+  // Rank 0 holds the most micro-batches.
+  EXPECT_EQ(std::max_element(bytes.begin(), bytes.end()) - bytes.begin(), 0);
+  config.memory_limit = bytes[0] - bytes[0] / 10;
+  auto capped = make_plan(model, config);
+  ASSERT_TRUE(capped.ok()) << capped.status().text();
+  for (int64_t b : capped.value()->arena_bytes) EXPECT_LE(b, config.memory_limit);
+  EXPECT_NE(capped.value()->config.cuts, free.value()->config.cuts);
+  config.memory_limit = 100000;
+  const std::string text = fault(model, config);
+  EXPECT_TRUE(text.starts_with("plan: no partition fits: rank ") && text.ends_with(" bytes for what the ranks before it leave (by estimate), the limit is 100000"))
+      << text;
+}
+
+// Other ranks know neither profile nor machines, and make the same plan.
+TEST(Stages, ThePartitionTravelsAsItsCuts) {
+  const auto model = model_of("gpt-nano");
+  PlanConfig config = config_of(3, SplitBy::cost);
+  config.times = analysed_times(*model, 1);
+  for (size_t i = 0; i < config.times.size(); ++i) config.times[i].forward *= static_cast<double>(1 + i % 5);
+  config.machines.speeds = {1, 0.3, 2};
+  auto plan = make_plan(model, config);
+  ASSERT_TRUE(plan.ok()) << plan.status().text();
+  auto received = decode_config(encode_config(plan.value()->config));
+  ASSERT_TRUE(received.ok()) << received.status().text();
+  EXPECT_TRUE(received.value().times.empty());
+  auto again = make_plan(model, received.value());
+  ASSERT_TRUE(again.ok()) << again.status().text();
+  EXPECT_EQ(again.value()->hash, plan.value()->hash);
+}
+
+}  // namespace
+}  // namespace weft
