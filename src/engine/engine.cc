@@ -6,32 +6,54 @@
 
 namespace weft {
 
-void Engine::Marks::resize(size_t edges, int32_t micro_batches) {
-  stride_ = static_cast<size_t>(micro_batches);
-  bits_.assign(edges * stride_, 0);
-}
-
-bool Engine::Marks::set(int32_t edge, int32_t mb) {
-  uint8_t& bit = bits_[index(edge, mb)];
-  const bool fresh = !bit;
-  bit = 1;
-  return fresh;
-}
-
-void Engine::Marks::clear() { std::fill(bits_.begin(), bits_.end(), uint8_t{0}); }
-
 Engine::Engine(std::shared_ptr<const Plan> plan, int32_t rank) : plan_(std::move(plan)), rank_(rank) {
-  for (const ModePlan& mode : plan_->modes) most_edges_ = std::max(most_edges_, static_cast<int32_t>(mode.edges.size()));
-  for (Marks* marks : {&arrived_[0], &arrived_[1], &granted_, &held_marks_, &released_})
-    marks->resize(static_cast<size_t>(most_edges_), plan_->config.micro_batches);
-  const auto& train = plan_->mode(Mode::train).edges;
-  for (size_t i = 0; i < train.size(); ++i) {
-    const Edge& e = train[i];
-    const int32_t id = static_cast<int32_t>(i);
+  for (const ModePlan& mode : plan_->modes)
+    if (mode.present) own_.insert(own_.end(), mode.ranks[static_cast<size_t>(rank_)].edges.begin(), mode.ranks[static_cast<size_t>(rank_)].edges.end());
+  std::sort(own_.begin(), own_.end());
+  own_.erase(std::unique(own_.begin(), own_.end()), own_.end());
+  stride_ = (static_cast<size_t>(plan_->config.micro_batches) + 63) / 64;
+  marks_.resize(own_.size() * stride_);
+  for (const ModePlan& mode : plan_->modes)
+    if (mode.present) make_table(mode);
+  const ModePlan& train = plan_->mode(Mode::train);
+  if (!train.present) return;
+  for (int32_t id : train.ranks[static_cast<size_t>(rank_)].edges) {
+    const Edge& e = train.edges[static_cast<size_t>(id)];
     if (e.kind == EdgeKind::tie_grad && e.from_rank == rank_) tie_out_.push_back(id);
     if (e.kind == EdgeKind::tie_grad && e.to_rank == rank_) tie_in_.push_back(id);
     if (e.kind == EdgeKind::tie_value && e.from_rank == rank_) value_out_.push_back(id);
     if (e.kind == EdgeKind::tie_value && e.to_rank == rank_) value_in_.push_back(id);
+  }
+}
+
+int32_t Engine::slot(int32_t edge) const {
+  const auto it = std::lower_bound(own_.begin(), own_.end(), edge);
+  return it != own_.end() && *it == edge ? static_cast<int32_t>(it - own_.begin()) : -1;
+}
+
+void Engine::make_table(const ModePlan& mode) {
+  Table& table = tables_[static_cast<size_t>(mode.mode)];
+  table.ends.resize(own_.size());
+  for (int32_t id : mode.ranks[static_cast<size_t>(rank_)].edges) {
+    const Edge& e = mode.edges[static_cast<size_t>(id)];
+    table.ends[static_cast<size_t>(slot(id))] = static_cast<uint8_t>((e.from_rank == rank_ ? kBegins : 0) | (e.to_rank == rank_ ? kEnds : 0) |
+                                                                     (e.param >= 0 ? kOnce : 0));
+  }
+  for (const ActionProgram& action : mode.ranks[static_cast<size_t>(rank_)].programs) {
+    const auto add = [&](const std::vector<int32_t>& edges, bool outgoing) {
+      const size_t begin = table.uses.size();
+      for (int32_t e : edges) {
+        const Edge& edge = mode.edges[static_cast<size_t>(e)];
+        table.uses.push_back({e, slot(e), outgoing ? edge.out_places : edge.landing_places});
+      }
+      return static_cast<int32_t>(begin);
+    };
+    Span span{};
+    span.waits = add(action.waits, false);
+    span.posts = add(action.posts, true);
+    span.frees = add(action.frees, false);
+    span.end = static_cast<int32_t>(table.uses.size());
+    table.actions.push_back(span);
   }
 }
 
@@ -48,26 +70,29 @@ Status Engine::begin(const StepDescriptor& step, Effects& effects) {
   next_ = 0;
   timed_ = 0;
   times_ = {};
-  granted_.clear();
-  released_.clear();
-  held_marks_.clear();
-  for (size_t e = 0; e < mode().edges.size(); ++e)
-    for (int32_t mb = 0; mb < std::min(mode().edges[e].landing_places, plan_->config.micro_batches); ++mb)
-      granted_.set(static_cast<int32_t>(e), mb);
+  program_ = &mode().ranks[static_cast<size_t>(rank_)];
+  table_ = &tables_[static_cast<size_t>(step_.mode)];
+  for (Marks& marks : marks_) marks.granted = marks.held = marks.released = 0;
+  for (int32_t e : program().edges)
+    for (int32_t mb = 0; mb < std::min(mode().edges[static_cast<size_t>(e)].landing_places, plan_->config.micro_batches); ++mb)
+      marks(slot(e), mb).granted |= bit(mb);
   advance(effects);
   return {};
 }
 
-Status Engine::check_tag(const ModePlan& mode, int32_t edge, int32_t micro_batch, bool incoming) const {
-  if (edge < 0 || static_cast<size_t>(edge) >= mode.edges.size())
-    return Status(Code::protocol, cat("edge ", edge, " is not one of the plan's ", mode.edges.size()));
-  const Edge& e = mode.edges[static_cast<size_t>(edge)];
+bool Engine::fits(int32_t slot, int32_t micro_batch, uint8_t end) const {
+  if (slot < 0 || micro_batch < 0 || micro_batch >= plan_->config.micro_batches) return false;
+  const uint8_t ends = table_->ends[static_cast<size_t>(slot)];
+  return (ends & end) && (!(ends & kOnce) || micro_batch == 0);
+}
+
+Status Engine::refusal(int32_t edge, int32_t micro_batch, bool incoming) const {
+  if (edge < 0 || static_cast<size_t>(edge) >= mode().edges.size())
+    return Status(Code::protocol, cat("edge ", edge, " is not one of the plan's ", mode().edges.size()));
+  const Edge& e = mode().edges[static_cast<size_t>(edge)];
   const int32_t here = incoming ? e.to_rank : e.from_rank;
   if (here != rank_) return Status(Code::protocol, cat("edge ", edge, " ends at rank ", here, ", not at rank ", rank_));
-  const int32_t count = e.param >= 0 ? 1 : plan_->config.micro_batches;
-  if (micro_batch < 0 || micro_batch >= count)
-    return Status(Code::protocol, cat("edge ", edge, " has no micro-batch ", micro_batch, " (", count, ")"));
-  return {};
+  return Status(Code::protocol, cat("edge ", edge, " has no micro-batch ", micro_batch, " (", e.param >= 0 ? 1 : plan_->config.micro_batches, ")"));
 }
 
 Status Engine::arrived(uint64_t sequence, int32_t edge, int32_t micro_batch, Effects& effects) {
@@ -75,11 +100,14 @@ Status Engine::arrived(uint64_t sequence, int32_t edge, int32_t micro_batch, Eff
   const bool now = running_ && sequence == step_.sequence;
   if (!now && sequence != next_sequence_ + (running_ ? 1 : 0))
     return Status(Code::protocol, cat("message of step ", sequence, " while step ", next_sequence_, " is the next"));
-  if (now) WEFT_TRY(check_tag(mode(), edge, micro_batch, true));
-  if (edge < 0 || edge >= most_edges_ || micro_batch < 0 || micro_batch >= plan_->config.micro_batches)
+  const int32_t at = slot(edge);
+  if (now && !fits(at, micro_batch, kEnds)) return refusal(edge, micro_batch, true);
+  if (at < 0 || micro_batch < 0 || micro_batch >= plan_->config.micro_batches)
     return Status(Code::protocol, cat("message of edge ", edge, ", micro-batch ", micro_batch, " cannot be"));
-  if (!arrived_[sequence & 1].set(edge, micro_batch))
+  uint64_t& arrived = marks(at, micro_batch).arrived[sequence & 1];
+  if (arrived & bit(micro_batch))
     return Status(Code::protocol, cat("edge ", edge, ", micro-batch ", micro_batch, " of step ", sequence, " arrived twice"));
+  arrived |= bit(micro_batch);
   if (now) advance(effects);
   return {};
 }
@@ -88,10 +116,13 @@ Status Engine::granted(uint64_t sequence, int32_t edge, int32_t micro_batch, Eff
   if (failed_) return {};
   if (!running_ || sequence != step_.sequence)
     return Status(Code::protocol, cat("grant of step ", sequence, ", which does not run here"));
-  WEFT_TRY(check_tag(mode(), edge, micro_batch, false));
-  if (!granted_.set(edge, micro_batch))
+  const int32_t at = slot(edge);
+  if (!fits(at, micro_batch, kBegins)) return refusal(edge, micro_batch, false);
+  Marks& known = marks(at, micro_batch);
+  if (known.granted & bit(micro_batch))
     return Status(Code::protocol, cat("edge ", edge, ", micro-batch ", micro_batch, " was granted twice"));
-  if (held_marks_.get(edge, micro_batch)) {
+  known.granted |= bit(micro_batch);
+  if (known.held & bit(micro_batch)) {
     --held_;
     ++unreleased_;
     effects.post(edge, micro_batch);
@@ -103,7 +134,9 @@ Status Engine::granted(uint64_t sequence, int32_t edge, int32_t micro_batch, Eff
 Status Engine::released(int32_t edge, int32_t micro_batch, Effects& effects) {
   if (failed_) return {};
   if (!running_) return Status(Code::internal, cat("edge ", edge, " was released outside a step"));
-  if (!released_.set(edge, micro_batch)) return Status(Code::internal, cat("edge ", edge, " was released twice"));
+  uint64_t& released = marks(slot(edge), micro_batch).released;
+  if (released & bit(micro_batch)) return Status(Code::internal, cat("edge ", edge, " was released twice"));
+  released |= bit(micro_batch);
   --unreleased_;
   advance(effects);
   return {};
@@ -125,16 +158,19 @@ void Engine::abort() {
 }
 
 int32_t Engine::missing(const Job& job) const {
-  const Marks& arrived = arrived_[step_.sequence & 1];
-  auto first = [&](const std::vector<int32_t>& edges, int32_t mb) {
+  const size_t parity = step_.sequence & 1;
+  auto first = [&](const std::vector<int32_t>& edges) {
     for (int32_t e : edges)
-      if (!arrived.get(e, mb)) return e;
+      if (!(marks(slot(e), 0).arrived[parity] & bit(0))) return e;
     return int32_t{-1};
   };
   switch (job.kind) {
-    case JobKind::action: return first(program().programs[static_cast<size_t>(job.program)].waits, job.micro_batch);
-    case JobKind::reduce: return first(tie_in_, 0);
-    case JobKind::finish: return step_.mode == Mode::train && step_.update ? first(value_in_, 0) : -1;
+    case JobKind::action:
+      for (const Use& use : uses(span_of(job).waits, span_of(job).posts))
+        if (!(marks(use.slot, job.micro_batch).arrived[parity] & bit(job.micro_batch))) return use.edge;
+      return -1;
+    case JobKind::reduce: return first(tie_in_);
+    case JobKind::finish: return step_.mode == Mode::train && step_.update ? first(value_in_) : -1;
     case JobKind::clear:
     case JobKind::send_ties:
     case JobKind::update: return -1;
@@ -146,9 +182,9 @@ bool Engine::ready(const Job& job) const {
   if (missing(job) >= 0) return false;
   switch (job.kind) {
     case JobKind::action:
-      for (int32_t e : program().programs[static_cast<size_t>(job.program)].posts) {
-        const int32_t before = job.micro_batch - mode().edges[static_cast<size_t>(e)].out_places;
-        if (before >= 0 && !released_.get(e, before)) return false;
+      for (const Use& use : uses(span_of(job).posts, span_of(job).frees)) {
+        const int32_t before = job.micro_batch - use.places;
+        if (before >= 0 && !(marks(use.slot, before).released & bit(before))) return false;
       }
       return true;
     case JobKind::clear:
@@ -198,32 +234,31 @@ Status Engine::ran(int32_t job, std::span<const double> squares, Effects& effect
   return {};
 }
 
-void Engine::offer(int32_t edge, int32_t micro_batch, Effects& effects) {
-  if (granted_.get(edge, micro_batch)) {
+void Engine::offer(int32_t edge, int32_t slot, int32_t micro_batch, Effects& effects) {
+  Marks& known = marks(slot, micro_batch);
+  if (known.granted & bit(micro_batch)) {
     ++unreleased_;
     effects.post(edge, micro_batch);
   } else {
     ++held_;
-    held_marks_.set(edge, micro_batch);
+    known.held |= bit(micro_batch);
   }
 }
 
 void Engine::finish_job(const Job& job, Effects& effects) {
   switch (job.kind) {
     case JobKind::action: {
-      const ActionProgram& action = program().programs[static_cast<size_t>(job.program)];
-      for (int32_t e : action.posts) offer(e, job.micro_batch, effects);
-      for (int32_t e : action.frees) {
-        const int32_t next = job.micro_batch + mode().edges[static_cast<size_t>(e)].landing_places;
-        if (next < step_.micro_batches) effects.grant(e, next);
-      }
+      const Span& span = span_of(job);
+      for (const Use& use : uses(span.posts, span.frees)) offer(use.edge, use.slot, job.micro_batch, effects);
+      for (const Use& use : uses(span.frees, span.end))
+        if (const int32_t next = job.micro_batch + use.places; next < step_.micro_batches) effects.grant(use.edge, next);
       return;
     }
     case JobKind::send_ties:
-      for (int32_t e : tie_out_) offer(e, 0, effects);
+      for (int32_t e : tie_out_) offer(e, slot(e), 0, effects);
       return;
     case JobKind::update:
-      for (int32_t e : value_out_) offer(e, 0, effects);
+      for (int32_t e : value_out_) offer(e, slot(e), 0, effects);
       return;
     case JobKind::finish: end_step(effects); return;
     case JobKind::clear:
@@ -232,7 +267,7 @@ void Engine::finish_job(const Job& job, Effects& effects) {
 }
 
 void Engine::end_step(Effects& effects) {
-  arrived_[step_.sequence & 1].clear();
+  for (Marks& marks : marks_) marks.arrived[step_.sequence & 1] = 0;
   running_ = false;
   next_sequence_ = step_.sequence + 1;
   Control done{.kind = ControlKind::done, .step = {}, .sequence = step_.sequence, .scale = 1, .squares = {}, .times = times_};

@@ -7,7 +7,9 @@
 // One job more than the one that runs may be given out, so that the worker never waits for the loop.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,35 +42,51 @@ class Engine {
   std::string describe() const;
 
  private:
-  // Bits per (edge, micro-batch).
-  class Marks {
-   public:
-    void resize(size_t edges, int32_t micro_batches);
-    bool get(int32_t edge, int32_t mb) const { return bits_[index(edge, mb)] != 0; }
-    // False if it was set before.
-    bool set(int32_t edge, int32_t mb);
-    void clear();
-
-   private:
-    size_t index(int32_t edge, int32_t mb) const { return static_cast<size_t>(edge) * stride_ + static_cast<size_t>(mb); }
-    std::vector<uint8_t> bits_;
-    size_t stride_ = 0;
+  // What happened to 64 micro-batches of an edge: a bit each, side by side, since one event reads several of them.
+  struct Marks {
+    uint64_t arrived[2] = {0, 0};   // by parity of the sequence: a neighbour may be one step ahead
+    uint64_t granted = 0, held = 0, released = 0;
   };
+  // An edge as an action uses it, with what the engine needs of it at hand.
+  struct Use {
+    int32_t edge, slot;   // slot: its place in own_
+    int32_t places;       // at this end
+  };
+  // Where the edges of an action stand in Table::uses: what it waits for, what it posts, what it frees.
+  struct Span {
+    int32_t waits, posts, frees, end;
+  };
+  struct Table {
+    std::vector<Use> uses;
+    std::vector<Span> actions;   // per program of the mode
+    std::vector<uint8_t> ends;   // per place in own_: kBegins, kEnds, kOnce
+  };
+  static constexpr uint8_t kBegins = 1, kEnds = 2, kOnce = 4;   // an edge here; once: for micro-batch 0 alone
 
   const ModePlan& mode() const { return plan_->mode(step_.mode); }
-  const RankProgram& program() const { return mode().ranks[static_cast<size_t>(rank_)]; }
-  Status check_tag(const ModePlan& mode, int32_t edge, int32_t micro_batch, bool incoming) const;
+  const RankProgram& program() const { return *program_; }
+  std::span<const Use> uses(int32_t begin, int32_t end) const { return {table_->uses.data() + begin, static_cast<size_t>(end - begin)}; }
+  const Span& span_of(const Job& job) const { return table_->actions[static_cast<size_t>(job.program)]; }
+  void make_table(const ModePlan& mode);
+  int32_t slot(int32_t edge) const;           // in own_; -1: the edge neither begins nor ends here
+  Marks& marks(int32_t slot, int32_t mb) { return marks_[static_cast<size_t>(slot) * stride_ + static_cast<uint32_t>(mb) / 64]; }
+  const Marks& marks(int32_t slot, int32_t mb) const { return const_cast<Engine*>(this)->marks(slot, mb); }
+  static uint64_t bit(int32_t mb) { return uint64_t{1} << (static_cast<uint32_t>(mb) % 64); }
+  // Whether a message of the edge may come (`end` is kEnds) or be granted (kBegins) here; refusal() says why not.
+  bool fits(int32_t slot, int32_t micro_batch, uint8_t end) const;
+  Status refusal(int32_t edge, int32_t micro_batch, bool incoming) const;
   bool skipped(const Job& job) const { return job.kind == JobKind::action && job.micro_batch >= step_.micro_batches; }
   int32_t missing(const Job& job) const;      // an edge that has not arrived, or -1
   bool ready(const Job& job) const;
   void advance(Effects& effects);
   void finish_job(const Job& job, Effects& effects);
-  void offer(int32_t edge, int32_t micro_batch, Effects& effects);   // post it, or hold it until there is a grant
+  void offer(int32_t edge, int32_t slot, int32_t micro_batch, Effects& effects);   // post it, or hold it until there is a grant
   void end_step(Effects& effects);
 
   std::shared_ptr<const Plan> plan_;
   const int32_t rank_;
-  int32_t most_edges_ = 0;   // of any mode
+  std::vector<int32_t> own_;   // edges that begin or end here in any mode, ascending
+  std::array<Table, kModes> tables_;
   std::vector<int32_t> tie_out_, tie_in_, value_out_, value_in_;   // edges of the train mode
 
   StepDescriptor step_;
@@ -81,8 +99,10 @@ class Engine {
   int32_t held_ = 0;             // messages that wait for a grant
   int32_t timed_ = 0;            // actions that times_ covers
   RankTimes times_;
-  Marks arrived_[2];             // by parity of the sequence: a neighbour may be one step ahead
-  Marks granted_, held_marks_, released_;
+  const RankProgram* program_ = nullptr;   // of the step's mode
+  const Table* table_ = nullptr;
+  std::vector<Marks> marks_;     // [place in own_][micro-batch / 64]
+  size_t stride_ = 0;
 };
 
 }  // namespace weft

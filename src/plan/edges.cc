@@ -32,11 +32,13 @@ void add_tie_edges(const Plan& plan, std::vector<Edge>& edges) {
       const int32_t rank = plan.rank_of(param.uses[u].node);
       if (rank == owner) continue;
       others.insert(rank);
-      Edge edge{.kind = EdgeKind::tie_grad, .param = p, .use = static_cast<int32_t>(u), .from_rank = rank, .to_rank = owner, .desc = {desc, desc}};
+      Edge edge{.kind = EdgeKind::tie_grad, .param = p, .use = static_cast<int32_t>(u), .from_rank = rank, .to_rank = owner, .landing = {},
+                .outgoing = {}, .desc = {desc, desc}};
       edges.push_back(edge);
     }
     for (int32_t rank : others)
-      edges.push_back({.kind = EdgeKind::tie_value, .param = p, .from_rank = owner, .to_rank = rank, .desc = {desc, desc}});
+      edges.push_back({.kind = EdgeKind::tie_value, .param = p, .from_rank = owner, .to_rank = rank, .landing = {}, .outgoing = {},
+                       .desc = {desc, desc}});
   }
 }
 
@@ -78,7 +80,7 @@ std::vector<Edge> make_edges(const Plan& plan, const ModePlan& mode, const std::
   const StepGraph& graph = mode.graph;
   std::vector<Edge> edges;
   auto add = [&](EdgeKind kind, TensorId t, int32_t from, int32_t to) {
-    Edge edge{.kind = kind, .tensor = t, .from_stage = from, .to_stage = to, .desc = {}};
+    Edge edge{.kind = kind, .tensor = t, .from_stage = from, .to_stage = to, .landing = {}, .outgoing = {}, .desc = {}};
     edge.from_rank = from < 0 ? 0 : plan.rank_of_stage[static_cast<size_t>(from)];
     edge.to_rank = to < 0 ? 0 : plan.rank_of_stage[static_cast<size_t>(to)];
     for (int v = 0; v < 2; ++v) edge.desc[static_cast<size_t>(v)] = graph.desc(*plan.model, t, plan.samples(v));

@@ -15,11 +15,10 @@ namespace {
 class RankLowering {
  public:
   RankLowering(const Lowering& from, ModePlan& mode, int32_t rank)
-      : from_(from), plan_(from.plan), mode_(mode), rank_(rank), placed_(from.work.size()) {
+      : from_(from), plan_(from.plan), mode_(mode), rank_(rank) {
     program_.rings.push_back({0, plan_.permanent_bytes[static_cast<size_t>(rank)], 1});
     program_.rings.push_back({0, 0, 1});   // scratch, sized at the end
-    program_.landing.resize(mode.edges.size());
-    program_.outgoing.resize(mode.edges.size());
+    program_.edges = from.edges_of_rank[static_cast<size_t>(rank)];
   }
 
   RankProgram run() {
@@ -50,7 +49,7 @@ class RankLowering {
   int64_t bytes_of(TensorId t) const { return static_cast<int64_t>(desc(t, 0).bytes()); }
   Desc desc(TensorId t, size_t variant) const { return from_.shapes.desc(mode_.graph, t, variant); }
   const StageWork& work(int32_t stage) const { return from_.work[static_cast<size_t>(stage)]; }
-  Placed& placed(int32_t stage) { return placed_[static_cast<size_t>(stage)]; }
+  Placed& placed(int32_t stage) { return placed_[stage]; }
 
   Place add_ring(int64_t stride, int32_t count) {
     program_.rings.push_back({0, align_up(stride), count});
@@ -71,7 +70,7 @@ class RankLowering {
       // The checker takes every gradient to be held from I on, also one that W alone reads.
       const int32_t first = e.kind == EdgeKind::gradient ? kPhaseI : life.first;
       e.landing_places = cap(places_needed(when(stage, first), when(stage, life.last)) + 1);
-      placed(stage).first[e.tensor] = program_.landing[static_cast<size_t>(i)] = add_ring(bytes_of(e.tensor), e.landing_places);
+      placed(stage).first[e.tensor] = e.landing = add_ring(bytes_of(e.tensor), e.landing_places);
     }
   }
 
@@ -119,7 +118,7 @@ class RankLowering {
     for (int32_t reader : here) placed(reader).first[t] = place;
     for (int32_t i : sent) {
       mode_.edges[static_cast<size_t>(i)].out_places = count;
-      program_.outgoing[static_cast<size_t>(i)] = place;
+      mode_.edges[static_cast<size_t>(i)].outgoing = place;
     }
     return true;
   }
@@ -138,7 +137,7 @@ class RankLowering {
         for (int32_t i : from_.edges_out_of[static_cast<size_t>(stage)])
           if (work(stage).lives.at(mode_.edges[static_cast<size_t>(i)].tensor).first == phase) action.posts.push_back(i);
       }
-      program_of_[{stage, kind}] = static_cast<int32_t>(program_.programs.size());
+      program_of_[stage][static_cast<size_t>(kind)] = static_cast<int32_t>(program_.programs.size());
       program_.programs.push_back(std::move(action));
     };
     add(Kind::F, {kPhaseF});
@@ -237,33 +236,34 @@ class RankLowering {
   // The controller keeps what a step delivers until the step's end.
   void place_sinks() {
     if (rank_ != 0) return;
-    for (size_t i = 0; i < mode_.edges.size(); ++i) {
-      Edge& e = mode_.edges[i];
+    for (int32_t i : program_.edges) {
+      Edge& e = mode_.edges[static_cast<size_t>(i)];
       if (e.kind != EdgeKind::sink) continue;
       e.landing_places = mode_.schedule.micro_batches;
-      program_.landing[i] = add_ring(static_cast<int64_t>(e.desc[0].bytes()), e.landing_places);
+      e.landing = add_ring(static_cast<int64_t>(e.desc[0].bytes()), e.landing_places);
     }
   }
 
   void place_ties() {
-    for (size_t i = 0; i < mode_.edges.size(); ++i) {
-      const Edge& e = mode_.edges[i];
-      if (e.param < 0 || (e.from_rank != rank_ && e.to_rank != rank_)) continue;
+    for (int32_t i : program_.edges) {
+      Edge& e = mode_.edges[static_cast<size_t>(i)];
+      if (e.param < 0) continue;
       const ResidentParam& resident = find_resident(e.param);
       Place place = resident.weight;
       if (e.kind == EdgeKind::tie_grad)
         for (const ResidentUse& use : resident.uses)
           if (use.use == e.use) place = use.acc;
-      (e.from_rank == rank_ ? program_.outgoing : program_.landing)[i] = place;
+      (e.from_rank == rank_ ? e.outgoing : e.landing) = place;
     }
   }
 
   void add_jobs() {
     auto& jobs = program_.jobs;
+    const auto& row = mode_.schedule.rows[static_cast<size_t>(rank_)];
+    jobs.reserve(row.size() + 5);
     const bool train = mode_.mode == Mode::train;
     if (train) jobs.push_back({.kind = JobKind::clear});
-    for (const Action& a : mode_.schedule.rows[static_cast<size_t>(rank_)])
-      jobs.push_back({JobKind::action, program_of_.at({a.stage, a.kind}), a.micro_batch});
+    for (const Action& a : row) jobs.push_back({JobKind::action, program_of_.at(a.stage)[static_cast<size_t>(a.kind)], a.micro_batch});
     if (train)
       for (JobKind kind : {JobKind::send_ties, JobKind::reduce, JobKind::update}) jobs.push_back({.kind = kind});
     jobs.push_back({.kind = JobKind::finish});
@@ -274,9 +274,9 @@ class RankLowering {
   ModePlan& mode_;
   const int32_t rank_;
   RankProgram program_;
-  std::vector<Placed> placed_;   // per stage
+  std::map<int32_t, Placed> placed_;   // per stage of this rank
   std::map<std::pair<const StepCall*, int32_t>, Place> call_scratch_;   // per call and phase
-  std::map<std::pair<int32_t, Kind>, int32_t> program_of_;
+  std::map<int32_t, std::array<int32_t, 5>> program_of_;   // per stage and kind
 };
 
 }  // namespace
@@ -295,12 +295,14 @@ Desc Shapes::desc(const StepGraph& graph, TensorId t, size_t variant) const {
 
 Lowering::Lowering(const Plan& p, const Shapes& s, const ModePlan& mode, const std::vector<StageWork>& w)
     : plan(p), shapes(s), work(w), readers(readers_of(p, mode, w)), edges_of_tensor(mode.graph.tensors.size()),
-      edges_into(w.size()), edges_out_of(w.size()), stages_of_rank(static_cast<size_t>(p.config.ranks)) {
+      edges_into(w.size()), edges_out_of(w.size()), edges_of_rank(static_cast<size_t>(p.config.ranks)), stages_of_rank(edges_of_rank.size()) {
   for (int32_t stage = 0; stage < p.stages(); ++stage)
     stages_of_rank[static_cast<size_t>(p.rank_of_stage[static_cast<size_t>(stage)])].push_back(stage);
   for (size_t i = 0; i < mode.edges.size(); ++i) {
     const Edge& e = mode.edges[i];
     const int32_t id = static_cast<int32_t>(i);
+    edges_of_rank[static_cast<size_t>(e.from_rank)].push_back(id);
+    if (e.to_rank != e.from_rank) edges_of_rank[static_cast<size_t>(e.to_rank)].push_back(id);
     if (e.tensor < 0) continue;
     if (e.from_stage >= 0) edges_of_tensor[static_cast<size_t>(e.tensor)].push_back(id);
     if (e.from_stage >= 0) edges_out_of[static_cast<size_t>(e.from_stage)].push_back(id);

@@ -32,6 +32,7 @@ struct Lowering {
   std::vector<std::vector<int32_t>> readers;          // per tensor: stages other than its maker's
   std::vector<std::vector<int32_t>> edges_of_tensor;  // per tensor: edges that it leaves by
   std::vector<std::vector<int32_t>> edges_into, edges_out_of;   // per stage
+  std::vector<std::vector<int32_t>> edges_of_rank;    // that begin or end there
   std::vector<std::vector<int32_t>> stages_of_rank;
 };
 

@@ -150,6 +150,16 @@ Status lower_modes(Plan& plan, const Schedule& train) {
   return {};
 }
 
+void hash_schedule(const Schedule& schedule, Hasher& hasher) {
+  hasher.number(static_cast<uint64_t>(schedule.ranks()));
+  std::vector<int32_t> row;
+  for (const auto& actions : schedule.rows) {
+    row.clear();
+    for (const Action& a : actions) row.insert(row.end(), {a.stage, static_cast<int32_t>(a.kind), a.micro_batch});
+    hasher.number(static_cast<uint64_t>(actions.size())).bytes(row.data(), row.size() * sizeof row[0]);
+  }
+}
+
 void hash_plan(Plan& plan) {
   const PlanConfig& c = plan.config;
   plan.hash.model = plan.model->hash();
@@ -157,7 +167,9 @@ void hash_plan(Plan& plan) {
   partition.number(static_cast<uint64_t>(c.ranks));
   for (int32_t s : plan.stage_of_node) partition.number(static_cast<uint64_t>(s));
   plan.hash.partition = partition.finish();
-  for (const ModePlan& mode : plan.modes) schedule.text(mode.present ? mode.schedule.text() : "");
+  for (const ModePlan& mode : plan.modes)
+    if (mode.present) hash_schedule(mode.schedule, schedule);
+    else schedule.number(uint64_t{0});
   schedule.number(static_cast<uint64_t>(c.micro_batches)).number(static_cast<uint64_t>(c.micro_batch_size));
   plan.hash.schedule = schedule.number(static_cast<uint64_t>(c.short_size)).finish();
   const OptimSettings& o = c.optim;

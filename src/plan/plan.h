@@ -81,6 +81,7 @@ struct Edge {
   int32_t from_rank = 0, to_rank = 0;
   int32_t landing_places = 1;                // at the receiver: so many may be under way before a grant
   int32_t out_places = 1;                    // at the sender
+  Place landing, outgoing;                   // in the arena of the receiver, and of the sender (a feed leaves from the caller's tensor)
   std::array<Desc, 2> desc;
 };
 
@@ -123,8 +124,7 @@ struct RankProgram {
   std::vector<Ring> rings;
   std::vector<ActionProgram> programs;
   std::vector<Job> jobs;
-  std::vector<Place> landing;      // per edge of the mode: where it lands if this rank receives it
-  std::vector<Place> outgoing;     // per edge: where it leaves from if this rank sends it
+  std::vector<int32_t> edges;      // those of the mode that begin or end here, ascending
   int64_t bytes = 0;               // rings beyond ring 0
 };
 

@@ -102,11 +102,6 @@ class Remaking {
   bool any_ = false;
 };
 
-bool is_split(const Schedule& schedule, int32_t stage) {
-  const auto& row = schedule.rows[static_cast<size_t>(schedule.rank_of_stage[static_cast<size_t>(stage)])];
-  return std::any_of(row.begin(), row.end(), [&](const Action& a) { return a.stage == stage && (a.kind == Kind::I || a.kind == Kind::W); });
-}
-
 void find_lives(StageWork& work) {
   for (int32_t phase = 0; phase < kPhases; ++phase)
     for (const StepCall* call : work.calls[static_cast<size_t>(phase)]) {
@@ -126,7 +121,9 @@ void find_lives(StageWork& work) {
 std::vector<StageWork> make_work(const StepGraph& graph, const std::vector<int32_t>& stage_of_node, const Schedule& schedule,
                                  const std::vector<int32_t>& segment_of_stage) {
   std::vector<StageWork> out(static_cast<size_t>(schedule.stages));
-  for (int32_t s = 0; s < schedule.stages; ++s) out[static_cast<size_t>(s)].split = is_split(schedule, s);
+  for (const auto& row : schedule.rows)
+    for (const Action& a : row)
+      if (a.kind == Kind::I || a.kind == Kind::W) out[static_cast<size_t>(a.stage)].split = true;
   for (const StepCall& call : graph.calls) {
     StageWork& work = out[static_cast<size_t>(stage_of_node[static_cast<size_t>(call.where)])];
     const int32_t phase = call.kind == CallKind::forward ? kPhaseF : call.kind == CallKind::weight_grad && work.split ? kPhaseW : kPhaseI;

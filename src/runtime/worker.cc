@@ -84,15 +84,13 @@ void* Worker::at(const RankProgram& program, const Place& place, int32_t micro_b
 }
 
 std::span<std::byte> Worker::outgoing(Mode mode, int32_t edge, int32_t micro_batch, int32_t variant) {
-  const RankProgram& p = program(mode);
-  const Desc& desc = plan_->mode(mode).edges[static_cast<size_t>(edge)].desc[static_cast<size_t>(variant)];
-  return {static_cast<std::byte*>(at(p, p.outgoing[static_cast<size_t>(edge)], micro_batch)), desc.bytes()};
+  const Edge& e = plan_->mode(mode).edges[static_cast<size_t>(edge)];
+  return {static_cast<std::byte*>(at(program(mode), e.outgoing, micro_batch)), e.desc[static_cast<size_t>(variant)].bytes()};
 }
 
 std::span<std::byte> Worker::landing(Mode mode, int32_t edge, int32_t micro_batch, int32_t variant) {
-  const RankProgram& p = program(mode);
-  const Desc& desc = plan_->mode(mode).edges[static_cast<size_t>(edge)].desc[static_cast<size_t>(variant)];
-  return {static_cast<std::byte*>(at(p, p.landing[static_cast<size_t>(edge)], micro_batch)), desc.bytes()};
+  const Edge& e = plan_->mode(mode).edges[static_cast<size_t>(edge)];
+  return {static_cast<std::byte*>(at(program(mode), e.landing, micro_batch)), e.desc[static_cast<size_t>(variant)].bytes()};
 }
 
 Worker::ParamMemory Worker::param(ParamId id) {

@@ -37,31 +37,31 @@ double call_cost(const Model& model, const ProgramCall& call, int64_t samples) {
 
 Result<std::vector<double>> predict_idle(std::shared_ptr<const Plan> plan) {
   const Mode mode = plan->mode(Mode::train).present ? Mode::train : Mode::infer;
+  std::vector<std::vector<double>> of_program;   // per rank
+  for (const RankProgram& rank : plan->mode(mode).ranks) {
+    std::vector<double>& programs = of_program.emplace_back();
+    for (const ActionProgram& program : rank.programs) {
+      programs.push_back(0);
+      for (const ProgramCall& call : program.calls) programs.back() += call_cost(*plan->model, call, plan->config.micro_batch_size);
+    }
+  }
   SimCosts costs;
-  costs.job = [&plan](int32_t, const RankProgram& program, const Job& job) {
-    double cost = 0;
-    if (job.kind == JobKind::action)
-      for (const ProgramCall& call : program.programs[static_cast<size_t>(job.program)].calls)
-        cost += call_cost(*plan->model, call, plan->config.micro_batch_size);
-    return cost;
+  costs.job = [&of_program](int32_t rank, const RankProgram&, const Job& job) {
+    return job.kind == JobKind::action ? of_program[static_cast<size_t>(rank)][static_cast<size_t>(job.program)] : 0;
   };
   Sim sim(plan, std::move(costs), false);
   StepDescriptor step;
   step.mode = mode;
   step.micro_batches = plan->config.micro_batches;
   WEFT_TRY_ASSIGN(const SimStep done, sim.step(step));
-  double first = 0, last = 0;
-  std::vector<double> busy(static_cast<size_t>(plan->config.ranks));
-  bool any = false;
-  for (const SimSpan& span : done.spans) {
-    if (plan->mode(mode).ranks[static_cast<size_t>(span.rank)].jobs[static_cast<size_t>(span.job)].kind != JobKind::action) continue;
-    first = any ? std::min(first, span.begin) : span.begin;
-    last = std::max(last, span.end);
-    busy[static_cast<size_t>(span.rank)] += span.end - span.begin;
-    any = true;
+  double first = done.ranks[0].first, last = 0;
+  for (const SimRank& rank : done.ranks) {
+    first = std::min(first, rank.first);
+    last = std::max(last, rank.last);
   }
-  for (double& share : busy) share = last > first ? std::max(0.0, 1 - share / (last - first)) : 0;
-  return busy;
+  std::vector<double> idle;
+  for (const SimRank& rank : done.ranks) idle.push_back(last > first ? std::max(0.0, 1 - rank.busy / (last - first)) : 0);
+  return idle;
 }
 
 }  // namespace weft

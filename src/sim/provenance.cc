@@ -87,25 +87,25 @@ Result<Digest> DigestWorker::grad(ParamId param) const {
 }
 
 namespace {
-int64_t edge_bytes(const Plan& plan, const StepDescriptor& step, int32_t edge, int32_t micro_batch) {
-  return static_cast<int64_t>(plan.mode(step.mode).edges[static_cast<size_t>(edge)].desc[static_cast<size_t>(variant_of(step, micro_batch))].bytes());
+int64_t edge_bytes(const Edge& edge, const StepDescriptor& step, int32_t micro_batch) {
+  return static_cast<int64_t>(edge.desc[static_cast<size_t>(variant_of(step, micro_batch))].bytes());
 }
 }  // namespace
 
 Result<Digest> DigestWorker::outgoing(const StepDescriptor& step, int32_t edge, int32_t micro_batch) const {
-  const RankProgram& p = program(step.mode);
-  return read(address(p, p.outgoing[static_cast<size_t>(edge)], micro_batch), edge_bytes(*plan_, step, edge, micro_batch), "a message");
+  const Edge& e = plan_->mode(step.mode).edges[static_cast<size_t>(edge)];
+  return read(address(program(step.mode), e.outgoing, micro_batch), edge_bytes(e, step, micro_batch), "a message");
 }
 
 Status DigestWorker::land(const StepDescriptor& step, int32_t edge, int32_t micro_batch, const Digest& value) {
-  const RankProgram& p = program(step.mode);
-  write(address(p, p.landing[static_cast<size_t>(edge)], micro_batch), edge_bytes(*plan_, step, edge, micro_batch), value);
+  const Edge& e = plan_->mode(step.mode).edges[static_cast<size_t>(edge)];
+  write(address(program(step.mode), e.landing, micro_batch), edge_bytes(e, step, micro_batch), value);
   return {};
 }
 
 Result<Digest> DigestWorker::landed(const StepDescriptor& step, int32_t edge, int32_t micro_batch) const {
-  const RankProgram& p = program(step.mode);
-  return read(address(p, p.landing[static_cast<size_t>(edge)], micro_batch), edge_bytes(*plan_, step, edge, micro_batch), "a delivery");
+  const Edge& e = plan_->mode(step.mode).edges[static_cast<size_t>(edge)];
+  return read(address(program(step.mode), e.landing, micro_batch), edge_bytes(e, step, micro_batch), "a delivery");
 }
 
 Status DigestWorker::run(const StepDescriptor& step, double scale, int32_t job) {

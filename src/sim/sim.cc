@@ -1,6 +1,7 @@
 #include "sim/sim.h"
 
 #include <algorithm>
+#include <map>
 
 #include "base/text.h"
 
@@ -17,18 +18,17 @@ class Sim::RankEffects final : public Effects {
       if (read.ok()) value = read.value();
       else if (sim_.failure_.ok()) sim_.failure_ = read.status();
     }
-    sim_.send(rank_, edge, micro_batch, value);
-    sim_.push({.kind = Event::Kind::released, .rank = rank_, .edge_or_job = edge, .micro_batch = micro_batch, .control = {}, .value = {}}, sim_.now_);
+    sim_.send(edge, micro_batch, value);
+    sim_.events_.push({.kind = SimEvent::Kind::released, .rank = rank_, .what = edge, .micro_batch = micro_batch}, sim_.events_.now());
   }
   void grant(int32_t edge, int32_t micro_batch) override {
-    const Edge& e = sim_.plan_->mode(sim_.step_.mode).edges[static_cast<size_t>(edge)];
-    const int32_t to = e.kind == EdgeKind::feed ? kController : e.from_rank;
-    sim_.push({.kind = Event::Kind::granted, .rank = to, .edge_or_job = edge, .micro_batch = micro_batch, .from = rank_, .control = {}, .value = {}},
-              sim_.now_ + (e.from_rank == rank_ ? 0 : sim_.costs_.latency));
+    const Parcel& parcel = sim_.parcel(edge);
+    const double latency = parcel.line < 0 ? 0 : sim_.lines_[static_cast<size_t>(parcel.line)].back;
+    sim_.events_.push({.kind = SimEvent::Kind::granted, .rank = parcel.from, .what = edge, .micro_batch = micro_batch},
+                      sim_.events_.now() + latency);
   }
   void control(int32_t to, const Control& message) override {
-    sim_.push({.kind = Event::Kind::control, .rank = to, .from = rank_, .control = message, .value = {}},
-              sim_.now_ + (rank_ == 0 ? 0 : sim_.costs_.latency));
+    sim_.tell(rank_, to, message, sim_.events_.now() + sim_.to_main_[static_cast<size_t>(rank_)]);
   }
 
  private:
@@ -42,17 +42,24 @@ class Sim::MainEffects final : public ControllerEffects {
   void run(int32_t) override {}
   void grant(int32_t, int32_t) override {}
   void post(int32_t edge, int32_t micro_batch) override {
-    const ModePlan& mode = sim_.plan_->mode(sim_.step_.mode);
-    const NodeId node = mode.graph.tensors[static_cast<size_t>(mode.edges[static_cast<size_t>(edge)].tensor)].node;
-    sim_.send(0, edge, micro_batch, Provenance::fed(node, sim_.step_, micro_batch));
+    Digest value;
+    if (sim_.values_) {
+      const ModePlan& mode = sim_.mode();
+      const NodeId node = mode.graph.tensors[static_cast<size_t>(mode.edges[static_cast<size_t>(edge)].tensor)].node;
+      value = Provenance::fed(node, sim_.step_, micro_batch);
+    }
+    sim_.send(edge, micro_batch, value);
   }
   void control(int32_t to, const Control& message) override {
-    sim_.push({.kind = Event::Kind::control, .rank = to, .from = kController, .control = message, .value = {}},
-              sim_.now_ + (to == 0 ? 0 : sim_.costs_.latency));
+    if (message.kind == ControlKind::commit && !sim_.committed_) {
+      sim_.committed_ = true;
+      sim_.outcome_.commit = sim_.events_.now();
+    }
+    sim_.tell(kController, to, message, sim_.events_.now() + sim_.from_main_[static_cast<size_t>(to)]);
   }
   void micro_batch(int32_t micro_batch) override {
     if (!sim_.values_) return;
-    const auto& edges = sim_.plan_->mode(sim_.step_.mode).edges;
+    const auto& edges = sim_.mode().edges;
     size_t sink = 0;
     for (size_t e = 0; e < edges.size(); ++e) {
       if (edges[e].kind != EdgeKind::sink) continue;
@@ -73,85 +80,173 @@ class Sim::MainEffects final : public ControllerEffects {
 
 Sim::Sim(std::shared_ptr<const Plan> plan, SimCosts costs, bool values)
     : plan_(std::move(plan)), costs_(std::move(costs)), values_(values), main_(std::make_unique<MainEffects>(*this)), controller_(plan_) {
-  const size_t ranks = static_cast<size_t>(plan_->config.ranks);
   for (int32_t r = 0; r < plan_->config.ranks; ++r) {
     if (values_) workers_.emplace_back(plan_, r);
     engines_.push_back(std::make_unique<Engine>(plan_, r));
     effects_.push_back(std::make_unique<RankEffects>(*this, r));
+    const auto& resident = plan_->resident[static_cast<size_t>(r)];
+    owned_.push_back(static_cast<size_t>(std::count_if(resident.begin(), resident.end(), [](const ResidentParam& p) { return p.owned; })));
+    from_main_.push_back(link_between(0, r).latency);
+    to_main_.push_back(link_between(r, 0).latency);
   }
   zeros_.assign(plan_->model->params().size(), 0.0);
-  worker_free_.assign(ranks, 0);
-  link_free_.assign(ranks, std::vector<double>(ranks, 0));
+  worker_free_.assign(engines_.size(), 0);
+  for (const ModePlan& mode : plan_->modes)
+    if (mode.present) make_lines(mode);
 }
 
 Sim::~Sim() = default;
 
-namespace {
-// A heap by time, then by the order of pushing: the same run every time.
-struct Later {
-  template <typename E>
-  bool operator()(const E& a, const E& b) const { return a.time != b.time ? a.time > b.time : a.order > b.order; }
-};
-}  // namespace
-
-void Sim::push(Event event, double time) {
-  event.time = time;
-  event.order = order_++;
-  heap_.push_back(std::move(event));
-  std::push_heap(heap_.begin(), heap_.end(), Later{});
+SimLink Sim::link_between(int32_t from, int32_t to) const {
+  if (from == to) return {};
+  return costs_.link_of ? costs_.link_of(from, to) : costs_.link;
 }
 
-void Sim::send(int32_t from, int32_t edge, int32_t micro_batch, const Digest& value) {
-  const Edge& e = plan_->mode(step_.mode).edges[static_cast<size_t>(edge)];
-  double arrival = now_;
-  if (e.to_rank != from) {
-    double& free = link_free_[static_cast<size_t>(from)][static_cast<size_t>(e.to_rank)];
-    const double transfer = costs_.bytes_per_time > 0 ? static_cast<double>(e.desc[0].bytes()) / costs_.bytes_per_time : 0;
-    free = std::max(free, now_) + transfer;
-    arrival = free + costs_.latency;
+// Only pairs that have something to say to each other: there can be thousands of ranks.
+void Sim::make_lines(const ModePlan& mode) {
+  std::map<std::pair<int32_t, int32_t>, int32_t> known;
+  for (size_t i = 0; i < lines_.size(); ++i) known[{lines_[i].from, lines_[i].to}] = static_cast<int32_t>(i);
+  for (const Edge& e : mode.edges) {
+    Parcel& parcel = parcels_[static_cast<size_t>(mode.mode)].emplace_back();
+    parcel.to = e.kind == EdgeKind::sink ? kController : e.to_rank;
+    parcel.from = e.kind == EdgeKind::feed ? kController : e.from_rank;
+    for (size_t v = 0; v < 2; ++v) parcel.bytes[v] = static_cast<int64_t>(e.desc[v].bytes());
+    if (e.from_rank == e.to_rank) continue;
+    const auto [it, fresh] = known.try_emplace({e.from_rank, e.to_rank}, static_cast<int32_t>(lines_.size()));
+    if (fresh)
+      lines_.push_back({.from = e.from_rank, .to = e.to_rank, .link = link_between(e.from_rank, e.to_rank),
+                        .back = link_between(e.to_rank, e.from_rank).latency});
+    parcel.line = it->second;
   }
-  push({.kind = Event::Kind::arrived, .rank = e.kind == EdgeKind::sink ? kController : e.to_rank, .edge_or_job = edge,
-        .micro_batch = micro_batch, .from = from, .control = {}, .value = value},
-       arrival);
+}
+
+int32_t Sim::keep(const Digest& value) {
+  if (free_digests_.empty()) {
+    digests_.push_back(value);
+    return static_cast<int32_t>(digests_.size() - 1);
+  }
+  const int32_t at = free_digests_.back();
+  free_digests_.pop_back();
+  digests_[static_cast<size_t>(at)] = value;
+  return at;
+}
+
+void Sim::tell(int32_t from, int32_t to, const Control& message, double time) {
+  heard_.push_back({message, from});
+  events_.push({.kind = SimEvent::Kind::control, .rank = to, .extra = static_cast<int32_t>(heard_.size() - 1)}, time);
+}
+
+void Sim::send(int32_t edge, int32_t micro_batch, const Digest& value) {
+  const Parcel& parcel = this->parcel(edge);
+  double arrival = events_.now();
+  if (parcel.line >= 0) {
+    Line& line = lines_[static_cast<size_t>(parcel.line)];
+    const int64_t bytes = parcel.bytes[static_cast<size_t>(variant_of(step_, micro_batch))];
+    ++line.messages;
+    line.bytes += bytes;
+    line.free = std::max(line.free, arrival) + (line.link.bytes_per_time > 0 ? static_cast<double>(bytes) / line.link.bytes_per_time : 0);
+    arrival = line.free + line.link.latency;
+  }
+  events_.push({.kind = SimEvent::Kind::arrived, .rank = parcel.to, .what = edge, .micro_batch = micro_batch,
+                .extra = values_ ? keep(value) : -1},
+               arrival);
 }
 
 void Sim::start(int32_t rank, int32_t job) {
-  const RankProgram& program = plan_->mode(step_.mode).ranks[static_cast<size_t>(rank)];
-  double& free = worker_free_[static_cast<size_t>(rank)];
-  const double begin = std::max(free, now_);
-  free = begin + costs_.job(rank, program, program.jobs[static_cast<size_t>(job)]);
-  outcome_.spans.push_back({rank, job, begin, free});
-  push({.kind = Event::Kind::ran, .rank = rank, .edge_or_job = job, .control = {}, .value = {}}, free);
+  const size_t r = static_cast<size_t>(rank);
+  const RankProgram& program = mode().ranks[r];
+  const Job& what = program.jobs[static_cast<size_t>(job)];
+  const double begin = std::max(worker_free_[r], events_.now()) + costs_.overhead, cost = costs_.job(rank, program, what);
+  worker_free_[r] = begin + cost;
+  SimRank& did = outcome_.ranks[r];
+  if (what.kind == JobKind::action) {
+    if (did.actions++ == 0) did.first = begin;
+    did.last = begin + cost;
+    did.busy += cost;
+  }
+  if (!committed_) did.before_commit += cost;
+  if (keep_spans_) outcome_.spans.push_back({rank, job, begin, begin + cost});
+  events_.push({.kind = SimEvent::Kind::ran, .rank = rank, .what = job}, begin + cost);
 }
 
-Status Sim::handle(const Event& event) {
+Status Sim::arrive(const SimEvent& event) {
+  const bool main = event.rank == kController;
+  const size_t r = main ? 0 : static_cast<size_t>(event.rank);
+  Digest value;
+  if (values_) {
+    value = digests_[static_cast<size_t>(event.extra)];
+    free_digests_.push_back(event.extra);
+    WEFT_TRY(workers_[r].land(step_, event.what, event.micro_batch, value));
+  }
+  if (main) return controller_.delivered(step_.sequence, event.what, event.micro_batch, as_number(value), *main_);
+  return engines_[r]->arrived(step_.sequence, event.what, event.micro_batch, *effects_[r]);
+}
+
+Status Sim::handle(const SimEvent& event) {
   const bool main = event.rank == kController;
   const size_t r = main ? 0 : static_cast<size_t>(event.rank);
   switch (event.kind) {
-    case Event::Kind::ran: {
-      std::span<const double> squares;
+    case SimEvent::Kind::ran: {
+      std::span<const double> squares(zeros_.data(), owned_[r]);
       if (values_) {
-        WEFT_TRY(workers_[r].run(engines_[r]->step(), engines_[r]->scale(), event.edge_or_job));
+        WEFT_TRY(workers_[r].run(engines_[r]->step(), engines_[r]->scale(), event.what));
         squares = workers_[r].squares();
-      } else {
-        const auto& resident = plan_->resident[r];
-        squares = {zeros_.data(), static_cast<size_t>(std::count_if(resident.begin(), resident.end(), [](const ResidentParam& p) { return p.owned; }))};
       }
-      return engines_[r]->ran(event.edge_or_job, squares, *effects_[r]);
+      return engines_[r]->ran(event.what, squares, *effects_[r]);
     }
-    case Event::Kind::arrived:
-      if (values_) WEFT_TRY(workers_[r].land(step_, event.edge_or_job, event.micro_batch, event.value));
-      if (main) return controller_.delivered(step_.sequence, event.edge_or_job, event.micro_batch, as_number(event.value), *main_);
-      return engines_[r]->arrived(step_.sequence, event.edge_or_job, event.micro_batch, *effects_[r]);
-    case Event::Kind::granted:
-      return main ? controller_.granted(step_.sequence, event.edge_or_job, event.micro_batch, *main_)
-                  : engines_[r]->granted(step_.sequence, event.edge_or_job, event.micro_batch, *effects_[r]);
-    case Event::Kind::released: return engines_[r]->released(event.edge_or_job, event.micro_batch, *effects_[r]);
-    case Event::Kind::control:
-      if (main) return controller_.heard(event.from, event.control, *main_);
-      if (event.control.kind == ControlKind::begin) return engines_[r]->begin(event.control.step, *effects_[r]);
-      return engines_[r]->commit(event.control.sequence, event.control.scale, *effects_[r]);
+    case SimEvent::Kind::arrived: return arrive(event);
+    case SimEvent::Kind::granted:
+      return main ? controller_.granted(step_.sequence, event.what, event.micro_batch, *main_)
+                  : engines_[r]->granted(step_.sequence, event.what, event.micro_batch, *effects_[r]);
+    case SimEvent::Kind::released: return engines_[r]->released(event.what, event.micro_batch, *effects_[r]);
+    case SimEvent::Kind::control: {
+      const Heard heard = heard_[static_cast<size_t>(event.extra)];
+      if (main && heard.control.kind == ControlKind::ready && !committed_) outcome_.commit = events_.now();
+      if (main) return controller_.heard(heard.from, heard.control, *main_);
+      if (heard.control.kind == ControlKind::begin) return engines_[r]->begin(heard.control.step, *effects_[r]);
+      return engines_[r]->commit(heard.control.sequence, heard.control.scale, *effects_[r]);
+    }
   }
+  return {};
+}
+
+void Sim::begin_outcome() {
+  outcome_ = {};
+  const auto& edges = mode().edges;
+  if (values_) {
+    const auto sinks = std::count_if(edges.begin(), edges.end(), [](const Edge& e) { return e.kind == EdgeKind::sink; });
+    outcome_.deliveries.assign(static_cast<size_t>(sinks), std::vector<Digest>(static_cast<size_t>(step_.micro_batches)));
+  }
+  outcome_.ranks.resize(engines_.size());
+  outcome_.commit = events_.now();
+  for (Line& line : lines_) line.messages = line.bytes = 0;
+  heard_.clear();
+  over_ = committed_ = false;
+}
+
+Status Sim::end_outcome(double begin) {
+  if (failure_.ok() && !over_) {
+    std::string why = controller_.describe();
+    for (const auto& engine : engines_)
+      if (!engine->idle()) why += cat("; rank ", engine->rank(), " ", engine->describe());
+    failure_ = Status(Code::internal, "nothing can happen any more: " + why);
+  }
+  WEFT_TRY(failure_);
+  outcome_.makespan = events_.now() - begin;
+  outcome_.commit -= begin;
+  for (SimRank& rank : outcome_.ranks) {
+    rank.first -= begin;
+    rank.last -= begin;
+    if (step_.mode != Mode::train) outcome_.commit = std::max(outcome_.commit, rank.last);
+  }
+  for (SimSpan& span : outcome_.spans) {
+    span.begin -= begin;
+    span.end -= begin;
+  }
+  for (const Line& line : lines_)
+    if (line.messages > 0) outcome_.traffic.push_back({line.from, line.to, line.messages, line.bytes});
+  std::sort(outcome_.traffic.begin(), outcome_.traffic.end(),
+            [](const SimTraffic& a, const SimTraffic& b) { return std::pair(a.from, a.to) < std::pair(b.from, b.to); });
   return {};
 }
 
@@ -159,30 +254,13 @@ Result<SimStep> Sim::step(const StepDescriptor& step) {
   if (!failure_.ok()) return failure_;
   step_ = step;
   step_.sequence = controller_.next_sequence();
-  outcome_ = {};
-  const auto& edges = plan_->mode(step_.mode).edges;
-  const auto sinks = std::count_if(edges.begin(), edges.end(), [](const Edge& e) { return e.kind == EdgeKind::sink; });
-  outcome_.deliveries.assign(static_cast<size_t>(sinks), std::vector<Digest>(static_cast<size_t>(step_.micro_batches)));
-  over_ = false;
-  const double begin = now_;
+  begin_outcome();
+  const double begin = events_.now();
   Status status = controller_.begin(step_, *main_);
-  while (status.ok() && failure_.ok() && !heap_.empty()) {
-    std::pop_heap(heap_.begin(), heap_.end(), Later{});
-    const Event event = std::move(heap_.back());
-    heap_.pop_back();
-    now_ = event.time;
-    status = handle(event);
-  }
+  while (status.ok() && failure_.ok() && !events_.empty()) status = handle(events_.pop());
   if (failure_.ok()) failure_ = status;
-  if (failure_.ok() && !over_) {
-    std::string why = controller_.describe();
-    for (const auto& engine : engines_)
-      if (!engine->idle()) why += cat("; rank ", engine->rank(), " ", engine->describe());
-    failure_ = Status(Code::internal, "nothing can happen any more: " + why);
-  }
-  if (!failure_.ok()) return failure_;
-  outcome_.makespan = now_ - begin;
-  return outcome_;
+  WEFT_TRY(end_outcome(begin));
+  return std::move(outcome_);
 }
 
 }  // namespace weft

@@ -2,21 +2,31 @@
 // latency and bandwidth of its link; values are provenance digests, or nothing at all when only time is asked for.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <vector>
 
 #include "engine/controller.h"
 #include "engine/engine.h"
+#include "sim/events.h"
 #include "sim/provenance.h"
 
 namespace weft {
 
-struct SimCosts {
-  // Time of one job on a rank; times are in any unit.
-  std::function<double(int32_t rank, const RankProgram& program, const Job& job)> job;
+struct SimLink {
   double latency = 0;             // one way, per message
-  double bytes_per_time = 0;      // of a link; 0: unlimited
+  double bytes_per_time = 0;      // 0: unlimited. Messages of one direction follow one another
+  friend bool operator==(const SimLink&, const SimLink&) = default;
+};
+
+// Times are in any unit.
+struct SimCosts {
+  // Of one job on a rank.
+  std::function<double(int32_t rank, const RankProgram& program, const Job& job)> job;
+  double overhead = 0;            // of a rank before each job: handing it out, and taking notice of its end
+  SimLink link;                   // between any two ranks,
+  std::function<SimLink(int32_t from, int32_t to)> link_of = {};   // unless this says otherwise
 };
 
 struct SimSpan {
@@ -24,10 +34,27 @@ struct SimSpan {
   double begin, end;
 };
 
+// What one rank did in a step.
+struct SimRank {
+  double first = 0, last = 0;   // begin of its first action, end of its last
+  double busy = 0;              // in actions
+  double before_commit = 0;     // in all jobs that began before the commit
+  int64_t actions = 0;
+};
+
+struct SimTraffic {
+  int32_t from, to;             // ranks
+  int64_t messages = 0, bytes = 0;
+};
+
+// Times count from the begin of the step.
 struct SimStep {
   StepResult result;
-  double makespan = 0;
-  std::vector<SimSpan> spans;     // in the order they ended
+  double makespan = 0;            // until the controller has heard of everything
+  double commit = 0;              // when the controller let the weights change; without an update, when the last rank was ready to
+  std::vector<SimRank> ranks;
+  std::vector<SimTraffic> traffic;   // between different ranks, tensors alone; ascending
+  std::vector<SimSpan> spans;     // in the order they began, if asked for
   std::vector<std::vector<Digest>> deliveries;   // [sink][micro-batch], in the order of the mode's sink edges
 };
 
@@ -37,44 +64,68 @@ class Sim {
   Sim(std::shared_ptr<const Plan> plan, SimCosts costs, bool values);
   ~Sim();
 
+  void keep_spans() { keep_spans_ = true; }
   // Errors: what an engine refused, or that nothing can happen any more, with what every rank waits for.
   Result<SimStep> step(const StepDescriptor& step);
   const DigestWorker& worker(int32_t rank) const { return workers_[static_cast<size_t>(rank)]; }
 
  private:
-  struct Event {
-    enum class Kind : uint8_t { ran, arrived, granted, released, control } kind;
-    int32_t rank;
-    int32_t edge_or_job = 0, micro_batch = 0, from = 0;
+  // One direction between two ranks.
+  struct Line {
+    int32_t from, to;
+    SimLink link;
+    double back = 0;            // latency the other way, which a grant takes
+    double free = 0;            // when the last message has left
+    int64_t messages = 0, bytes = 0;
+  };
+  // What is to be known of an edge to send a message of it; edges themselves are too large to walk through.
+  struct Parcel {
+    int32_t to = 0, from = 0;     // kController: a sink, a feed
+    int32_t line = -1;            // -1: within a rank
+    std::array<int64_t, 2> bytes = {};
+  };
+  struct Heard {
     Control control;
-    Digest value;
-    double time = 0;
-    uint64_t order = 0;
+    int32_t from;
   };
   class RankEffects;
   class MainEffects;
 
-  void push(Event event, double time);
-  Status handle(const Event& event);
-  void send(int32_t from, int32_t edge, int32_t micro_batch, const Digest& value);
+  SimLink link_between(int32_t from, int32_t to) const;
+  void make_lines(const ModePlan& mode);
+  int32_t keep(const Digest& value);
+  void tell(int32_t from, int32_t to, const Control& message, double time);
+  Status handle(const SimEvent& event);
+  Status arrive(const SimEvent& event);
+  void send(int32_t edge, int32_t micro_batch, const Digest& value);
   void start(int32_t rank, int32_t job);
+  void begin_outcome();
+  Status end_outcome(double begin);
+  const ModePlan& mode() const { return plan_->mode(step_.mode); }
+  const Parcel& parcel(int32_t edge) const { return parcels_[static_cast<size_t>(step_.mode)][static_cast<size_t>(edge)]; }
 
   std::shared_ptr<const Plan> plan_;
   SimCosts costs_;
   const bool values_;
+  bool keep_spans_ = false;
   std::vector<DigestWorker> workers_;
   std::vector<std::unique_ptr<Engine>> engines_;
   std::vector<std::unique_ptr<RankEffects>> effects_;
   std::unique_ptr<MainEffects> main_;
   Controller controller_;
-  std::vector<Event> heap_;
+  std::vector<Line> lines_;
+  std::array<std::vector<Parcel>, kModes> parcels_;         // per edge
+  std::vector<double> from_main_, to_main_;                 // latency of control messages, per rank
+  SimEvents events_;
+  std::vector<Heard> heard_;                   // control messages of the step
+  std::vector<Digest> digests_;                // values on their way
+  std::vector<int32_t> free_digests_;
   std::vector<double> worker_free_;            // per rank
-  std::vector<std::vector<double>> link_free_;   // [from][to]
-  double now_ = 0;
-  uint64_t order_ = 0;
+  std::vector<size_t> owned_;                  // per rank: parameters
   std::vector<double> zeros_;                  // without values: the norms of all parameters; a message on its way borrows them
   StepDescriptor step_;
   SimStep outcome_;
+  bool committed_ = false;
   Status failure_;
   bool over_ = true;
 };

@@ -20,8 +20,8 @@ Case random_case(uint32_t seed) {
   auto jitter = std::make_shared<std::mt19937>(seed + 1);
   std::mt19937 rng(seed + 2);
   c.costs.job = [jitter](int32_t, const RankProgram&, const Job&) { return 0.1 + static_cast<double>((*jitter)() % 1000) / 100; };
-  c.costs.latency = static_cast<double>(rng() % 3) * 2.5;
-  c.costs.bytes_per_time = rng() % 2 ? 16 : 0;
+  c.costs.link.latency = static_cast<double>(rng() % 3) * 2.5;
+  c.costs.link.bytes_per_time = rng() % 2 ? 16 : 0;
   return c;
 }
 
