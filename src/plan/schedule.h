@@ -69,9 +69,16 @@ const std::vector<ScheduleKind>& all_schedules();
 // Stages per rank that `kind` makes for `chunks` (0: its own number). An error says what it allows.
 Result<int32_t> chunks_of(const ScheduleKind& kind, int32_t chunks);
 
-Result<Schedule> make_gpipe(const ScheduleSizes& sizes);     // GPipe (Huang et al. 2019), backward ascending
-Result<Schedule> make_1f1b(const ScheduleSizes& sizes);      // PipeDream-flush / 1F1B (Narayanan et al. 2021)
-Result<Schedule> make_forward(const ScheduleSizes& sizes);   // inference and evaluation
+Result<Schedule> make_gpipe(const ScheduleSizes& sizes);            // GPipe (Huang et al. 2019), backward ascending
+Result<Schedule> make_1f1b(const ScheduleSizes& sizes);             // PipeDream-flush / 1F1B (Narayanan et al. 2021)
+Result<Schedule> make_interleaved(const ScheduleSizes& sizes);      // interleaved 1F1B, depth first (Megatron-LM)
+Result<Schedule> make_looped_bfs(const ScheduleSizes& sizes);       // breadth first (Lamy-Poirier 2023), backward ascending
+Result<Schedule> make_zb_h1(const ScheduleSizes& sizes);            // zero bubble (Qi et al. 2023), the memory of 1f1b
+Result<Schedule> make_zb_h2(const ScheduleSizes& sizes);            // zero bubble, twice the memory
+Result<Schedule> make_interleaved_zb(const ScheduleSizes& sizes);   // zb-h1 over several chunks per rank
+Result<Schedule> make_zb_v(const ScheduleSizes& sizes);             // zero bubble folded into a V (Qi et al. 2024)
+Result<Schedule> make_dualpipe_v(const ScheduleSizes& sizes);       // DualPipe folded into a V (DeepSeek 2025)
+Result<Schedule> make_forward(const ScheduleSizes& sizes);          // inference and evaluation
 
 // Forwards alone for stages that lie on ranks as another schedule placed them, so that evaluation runs where training does.
 Result<Schedule> make_forward(const std::vector<int32_t>& rank_of_stage, int32_t ranks, int32_t micro_batches);
