@@ -78,6 +78,8 @@ Result<Schedule> make_zb_h2(const ScheduleSizes& sizes);            // zero bubb
 Result<Schedule> make_interleaved_zb(const ScheduleSizes& sizes);   // zb-h1 over several chunks per rank
 Result<Schedule> make_zb_v(const ScheduleSizes& sizes);             // zero bubble folded into a V (Qi et al. 2024)
 Result<Schedule> make_dualpipe_v(const ScheduleSizes& sizes);       // DualPipe folded into a V (DeepSeek 2025)
+Result<Schedule> make_v_half(const ScheduleSizes& sizes);           // V-Half (Qi et al. 2024), half the memory of 1f1b
+Result<Schedule> make_v_min(const ScheduleSizes& sizes);            // V-Min, a third
 Result<Schedule> make_forward(const ScheduleSizes& sizes);          // inference and evaluation
 
 // Forwards alone for stages that lie on ranks as another schedule placed them, so that evaluation runs where training does.

@@ -241,6 +241,33 @@ TEST(ClosedForm, PeaksOfZeroBubbleSchedules) {
       }
     }
 }
+// Peaks in stages, on the rank that holds most, once there are micro-batches enough; 1f1b holds 2p stages' worth. About 1/2 and 1/3 of it.
+TEST(ClosedForm, PeaksOfVHalfAndVMin) {
+  const int32_t half[] = {2, 4, 4, 6, 6, 8, 8, 10, 10, 12, 12, 14, 14, 16, 16, 18};
+  const int32_t least[] = {2, 4, 4, 4, 6, 6, 6, 8, 8, 8, 10, 10, 10, 12, 12, 12};
+  for (int32_t p = 1; p <= 16; ++p) {
+    EXPECT_EQ(2 * played("v-half", {p, 6 * p}).most_held(), half[p - 1]) << p;
+    EXPECT_EQ(2 * played("v-min", {p, 6 * p}).most_held(), least[p - 1]) << p;
+    EXPECT_EQ(2 * played("1f1b", {p, 6 * p}).most_held(), 2 * p);
+  }
+  for (const int32_t p : {1, 2, 3, 4, 5, 11, 12, 13, 62, 63, 64}) {
+    const int32_t stages_half = p % 2 ? p + 1 : p + 2, stages_min = (2 * p + 2) / 3 + (p % 3 == 1 ? 1 : 2);
+    for (const int32_t m : {1, 2, p, 3 * p}) {
+      EXPECT_LE(2 * played("v-half", {p, m}).most_held(), stages_half) << p << " " << m;
+      EXPECT_LE(2 * played("v-min", {p, m}).most_held(), stages_min) << p << " " << m;
+    }
+  }
+  EXPECT_NEAR(played("v-half", {64, 192}).most_held() / 64, 0.5, 0.02);
+  EXPECT_NEAR(played("v-min", {63, 192}).most_held() / 63, 1. / 3, 0.02);
+}
+
+// Half and two thirds of the 3(p-1) of 1f1b, give or take what keeps slots apart.
+TEST(ClosedForm, IdleOfVHalfAndVMin) {
+  for (int32_t p = 2; p <= 16; ++p) {
+    EXPECT_DOUBLE_EQ(played("v-half", {p, 6 * p}).most_idle(), 1.5 * (p - 1) - (p % 2 ? 0.5 : 0)) << p;
+    EXPECT_DOUBLE_EQ(played("v-min", {p, 6 * p}).most_idle(), 2 * (p - 1) + (p % 3 ? -0.5 : 0.5)) << p;
+  }
+}
 
 struct Row {
   const char* name;
@@ -253,7 +280,8 @@ struct Row {
 TEST(Published, IdleOfFourRanks) {
   for (const Row& row : {Row{"gpipe", 0, 9, 9}, {"1f1b", 0, 9, 9}, {"1f1b", 2, 9, 9}, {"interleaved", 0, 4.5, 4.5},
                          {"looped-bfs", 0, 4.5, 4.5}, {"zb-h1", 0, 3, 3}, {"zb-h2", 0, 3, 0}, {"interleaved-zb", 0, 1.5, 1.5},
-                         {"zb-v", 0, 1.5, 0}, {"dualpipe-v", 0, 1.5, 1.5}}) {
+                         {"zb-v", 0, 1.5, 0}, {"dualpipe-v", 0, 1.5, 1.5}, {"v-half", 0, 4.5, 4.5},
+                         {"v-min", 0, 5.5, 5.5}}) {
     const Played out = played(row.name, {.ranks = 4, .micro_batches = 12, .warm_up = row.warm_up});
     EXPECT_DOUBLE_EQ(out.most_idle(), row.idle) << row.name;
     EXPECT_DOUBLE_EQ(out.most_idle_in_span(), row.idle_in_span) << row.name;
