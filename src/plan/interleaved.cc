@@ -4,12 +4,13 @@
 // last chunk comes first. Every rank takes forwards in the same order and backwards in the same order, and differs only in how
 // many turns its backwards lag behind.
 //
-// Why no size can deadlock. Number the items of that order k = 0, 1, ... with groups of G = max(g, p). Let F of item k on rank r
-// be at time 2k + a r and the backward of item k at 2 (k + (v-1) G) + 2 a (p-1) + 1 - a r, with a = 1 or 2. Then every arrow leads to
-// a later time: along the ranks by a; from the last rank round to the first, and back, since 2G > a (p-1); from the last stage's F
-// of a micro-batch to its backward by 1. In the order of these times rank r runs the backward of item k right after F of item
-// k + w with w = a (p-1-r) + (v-1) G, and that is the rule. Where g < p, or the last group is short, the groups have gaps in place of
-// micro-batches: leaving out whole micro-batches leaves all other arrows as they were. W waits for nothing but its own I.
+// Why no size can deadlock. Number the items of that order k = 0, 1, ... with groups of G = max(g, p). Let F of item k on rank
+// r be at time 2k + a r and the backward of item k at 2 (k + (v-1) G) + 2 a (p-1) + 1 - a r, with a = 1 or 2. Then every arrow
+// leads to a later time: along the ranks by a; from the last rank round to the first, and back, since 2G > a (p-1); from the
+// last stage's F of a micro-batch to its backward by 1. In the order of these times rank r runs the backward of item k right
+// after F of item k + w with w = a (p-1-r) + (v-1) G, and that is the rule. Where g < p, or the last group is short, the groups
+// have gaps in place of micro-batches: leaving out whole micro-batches leaves all other arrows as they were. W waits for
+// nothing but its own I.
 #include <algorithm>
 
 #include "plan/rows.h"
@@ -67,8 +68,8 @@ Result<Schedule> make_interleaved_zb(const ScheduleSizes& sizes) {
   return schedule;
 }
 
-// Breadth first: all micro-batches through a chunk, then the next chunk; backward from the last chunk, ascending so that gradients
-// are summed in the order of a run without a pipeline.
+// Breadth first: all micro-batches through a chunk, then the next chunk; backward from the last chunk, ascending so that
+// gradients are summed in the order of a run without a pipeline.
 Result<Schedule> make_looped_bfs(const ScheduleSizes& sizes) {
   WEFT_TRY_ASSIGN(Schedule schedule, begin_schedule({.name = "looped-bfs"}, sizes));
   const int32_t p = schedule.ranks(), v = schedule.stages / p, m = schedule.micro_batches;

@@ -40,10 +40,11 @@ struct Schedule {
   std::string text() const;
 };
 
-// What a schedule is made from beside sizes, where it is made from measured costs. Per stage; an empty list stands for all equal: 1.
+// What a schedule is made from beside sizes, where it is made from measured costs. Per stage; an empty list stands for 1 each.
 struct ScheduleCosts {
-  std::vector<double> forward, input, weight;   // time of F, I and W
-  std::vector<double> held;                     // what a micro-batch keeps from F to W, in any unit (bytes)
+  std::vector<double> forward = {}, input = {}, weight = {};   // time of F, I and W
+  std::vector<double> held = {};                // what a micro-batch keeps from F to I, in any unit (bytes)
+  std::vector<double> parked = {};              // what it keeps from I to W; empty: all of `held`
   double latency = 0;                           // of a message between ranks, in the unit of time
   double cap = 0;                               // the most that a rank may hold, in the unit of `held`; 0: as much as it likes
 };
@@ -78,6 +79,7 @@ Result<Schedule> make_zb_h2(const ScheduleSizes& sizes);            // zero bubb
 Result<Schedule> make_interleaved_zb(const ScheduleSizes& sizes);   // zb-h1 over several chunks per rank
 Result<Schedule> make_zb_v(const ScheduleSizes& sizes);             // zero bubble folded into a V (Qi et al. 2024)
 Result<Schedule> make_dualpipe_v(const ScheduleSizes& sizes);       // DualPipe folded into a V (DeepSeek 2025)
+Result<Schedule> make_zb_auto(const ScheduleSizes& sizes);          // zero bubble from measured costs under a cap
 Result<Schedule> make_v_half(const ScheduleSizes& sizes);           // V-Half (Qi et al. 2024), half the memory of 1f1b
 Result<Schedule> make_v_min(const ScheduleSizes& sizes);            // V-Min, a third
 Result<Schedule> make_forward(const ScheduleSizes& sizes);          // inference and evaluation

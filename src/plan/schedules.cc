@@ -47,7 +47,8 @@ Result<Schedule> make_forward(const std::vector<int32_t>& rank_of_stage, int32_t
   const auto stages = static_cast<int32_t>(rank_of_stage.size());
   WEFT_TRY(check_sizes({.ranks = ranks, .micro_batches = micro_batches}, 1, 1));
   WEFT_TRY(check_sizes({.ranks = stages, .micro_batches = micro_batches}, 1, 1));
-  Schedule schedule{.stages = stages, .micro_batches = micro_batches, .forward_only = true, .rank_of_stage = rank_of_stage, .rows = {}};
+  Schedule schedule{.stages = stages, .micro_batches = micro_batches, .forward_only = true, .rank_of_stage = rank_of_stage,
+                    .rows = {}};
   schedule.rows.resize(static_cast<size_t>(ranks));
   std::vector<std::vector<int32_t>> stages_of(static_cast<size_t>(ranks));   // descending
   for (int32_t s = stages; s-- > 0;) stages_of[static_cast<size_t>(rank_of_stage[static_cast<size_t>(s)])].push_back(s);

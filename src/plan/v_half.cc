@@ -1,11 +1,11 @@
-// Schedules in a V that keep few activations (Qi et al. 2024, "Pipeline Parallelism with Controllable Memory"): v-half keeps about
-// half of what 1f1b does, v-min about a third, for more idle time than zb-v.
+// Schedules in a V that keep few activations (Qi et al. 2024, "Pipeline Parallelism with Controllable Memory"): v-half keeps
+// about half of what 1f1b does, v-min about a third, for more idle time than zb-v.
 //
-// Both are a block of six slots per micro-batch that repeats: the forward and the I of each of a rank's two stages start at slots
-// of their own, which differ modulo 6, and two slots are left for W. How long a micro-batch stays on a rank is then the same on
-// every rank, and with it the peak. Slots decide the order of F and I and the peak alone; then the block is squeezed: in lock step
-// each rank takes its next F or I if it can and the peak allows, else a W that is due, else it waits. That never stands still:
-// a rank that waits has no W due, so it holds no more than the block does at the same place, and the block runs.
+// Both are a block of six slots per micro-batch that repeats: the forward and the I of each of a rank's two stages start at
+// slots of their own, which differ modulo 6, and two slots are left for W. How long a micro-batch stays on a rank is then the
+// same on every rank, and with it the peak. Slots decide the order of F and I and the peak alone; then the block is squeezed:
+// in lock step each rank takes its next F or I if it can and the peak allows, else a W that is due, else it waits. That never
+// stands still: a rank that waits has no W due, so it holds no more than the block does at the same place, and the block runs.
 #include <algorithm>
 #include <array>
 

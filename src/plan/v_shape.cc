@@ -62,7 +62,8 @@ void write_zb_v(Row& row, int32_t p, int32_t r, int32_t n) {
   while (row.done(W, 0) < n) row.put(W, 0);
 }
 
-// DualPipeV of DeepSeek's DualPipe repository. Its pairs of a forward and a backward that run at once are one after the other here.
+// DualPipeV of DeepSeek's DualPipe repository. Its pairs of a forward and a backward that run at once are one after the other
+// here.
 void write_dualpipe_v(Row& row, int32_t p, int32_t r, int32_t n) {
   constexpr Kind F = Kind::F, I = Kind::I, B = Kind::B;
   times(2 * (p - 1 - r), [&](int32_t) { row.put(F, 0); });

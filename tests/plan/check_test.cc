@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdio>
 
 #include "base/text.h"
 #include "plan/deadlock.h"
@@ -207,6 +208,16 @@ TEST(CheckProperty, AcceptsWhatRanOnce) {
   }
 }
 
+// "rank 1, action 4 (1B0): ...", or a rank without any action.
+bool names_rank_and_position(const std::string& text) {
+  int rank = -1, action = -1, length = 0;
+  if (std::sscanf(text.c_str(), "rank %d, action %d (%*[^)]): %n", &rank, &action, &length) == 2 && length > 0)
+    return text.size() > static_cast<size_t>(length);
+  length = 0;
+  std::sscanf(text.c_str(), "rank %d has no action, expected at least one%n", &rank, &length);
+  return length > 0;
+}
+
 TEST(CheckProperty, CorruptedSchedulesAreJudgedAsTheSimulatorDoes) {
   int accepted = 0, malformed = 0, deadlocked = 0;
   for (uint64_t seed = 0; seed < 15000; ++seed) {
@@ -222,6 +233,7 @@ TEST(CheckProperty, CorruptedSchedulesAreJudgedAsTheSimulatorDoes) {
     if (checked.ok()) {
       ++accepted;
     } else {
+      ASSERT_TRUE(names_rank_and_position(checked.status().text())) << checked.status().text();
       const bool cycle = checked.status().text().find("waits in a cycle") != std::string::npos;
       ASSERT_EQ(cycle, simulated.well_formed) << checked.status().text();
       ++(cycle ? deadlocked : malformed);

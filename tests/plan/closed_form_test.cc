@@ -241,7 +241,8 @@ TEST(ClosedForm, PeaksOfZeroBubbleSchedules) {
       }
     }
 }
-// Peaks in stages, on the rank that holds most, once there are micro-batches enough; 1f1b holds 2p stages' worth. About 1/2 and 1/3 of it.
+// Peaks in stages, on the rank that holds most, once there are micro-batches enough; 1f1b holds 2p stages' worth. About 1/2 and
+// 1/3 of it.
 TEST(ClosedForm, PeaksOfVHalfAndVMin) {
   const int32_t half[] = {2, 4, 4, 6, 6, 8, 8, 10, 10, 12, 12, 14, 14, 16, 16, 18};
   const int32_t least[] = {2, 4, 4, 4, 6, 6, 6, 8, 8, 8, 10, 10, 10, 12, 12, 12};
@@ -275,8 +276,8 @@ struct Row {
   double idle, idle_in_span;
 };
 
-// p = 4, m = 12, F = I = W = 1: idle against a common start and finish, and in a rank's own span, which is what a second step costs if
-// it need not wait for the end of the first.
+// p = 4, m = 12, F = I = W = 1: idle against a common start and finish, and in a rank's own span, which is what a second step
+// costs if it need not wait for the end of the first.
 TEST(Published, IdleOfFourRanks) {
   for (const Row& row : {Row{"gpipe", 0, 9, 9}, {"1f1b", 0, 9, 9}, {"1f1b", 2, 9, 9}, {"interleaved", 0, 4.5, 4.5},
                          {"looped-bfs", 0, 4.5, 4.5}, {"zb-h1", 0, 3, 3}, {"zb-h2", 0, 3, 0}, {"interleaved-zb", 0, 1.5, 1.5},

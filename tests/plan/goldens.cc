@@ -229,6 +229,18 @@ const std::vector<Golden>& goldens() {
       {"v-min", {1, 3}, {
           "0..a.1A..b.2B..c.C",
           ".0a.A..1b.B..2c.C."}},
+      {"zb-auto", {4, 8}, {
+          "0123456aA7bBcCdDeEfFgGhH...",
+          ".01234a5b6cA7dBeCfDgEhFGH..",
+          "..012a3b4c5d6eA7fBgChDEFGH.",
+          "...0a1b2c3d4e5f6gA7hBCDEFGH"}},
+      {"zb-auto", {4, 2}, {
+          "01.....aAbB",
+          ".01...a.bAB",
+          "..01.a.bAB.",
+          "...0a1bAB.."}},
+      {"zb-auto", {1, 3}, {
+          "0aA1bB2cC"}},
       {"forward", {4, 8}, {
           "01234567...",
           ".01234567..",

@@ -10,7 +10,8 @@ double cost_of(const std::vector<double>& list, int32_t stage) { return list.emp
 
 class Player {
  public:
-  Player(const Schedule& schedule, const ScheduleCosts& costs) : schedule_(schedule), costs_(costs), next_(schedule.rows.size(), 0) {
+  Player(const Schedule& schedule, const ScheduleCosts& costs)
+      : schedule_(schedule), costs_(costs), next_(schedule.rows.size(), 0) {
     const size_t all = static_cast<size_t>(schedule.stages) * static_cast<size_t>(schedule.micro_batches);
     forward_.assign(all, -1);
     back_.assign(all, -1);
@@ -48,7 +49,7 @@ class Player {
   double arrival(const Action& action) {
     const bool forward = action.kind == Kind::F;
     const int32_t from = action.stage + (forward ? -1 : 1);
-    if (action.kind == Kind::W || from < 0 || from == schedule_.stages) return 0;
+    if (action.kind == Kind::W || action.kind == Kind::R || from < 0 || from == schedule_.stages) return 0;
     const double end = at(forward ? forward_ : back_, from, action.micro_batch);
     const auto rank = [&](int32_t stage) { return schedule_.rank_of_stage[static_cast<size_t>(stage)]; };
     return end < 0 || rank(from) == rank(action.stage) ? end : end + costs_.latency;
@@ -59,7 +60,7 @@ class Player {
     if (there < 0) return false;
     const int32_t s = action.stage;
     double cost = 0;
-    if (action.kind == Kind::F) cost += cost_of(costs_.forward, s);
+    if (action.kind == Kind::F || action.kind == Kind::R) cost += cost_of(costs_.forward, s);
     if (action.kind == Kind::I || action.kind == Kind::B) cost += cost_of(costs_.input, s);
     if (action.kind == Kind::W || action.kind == Kind::B) cost += cost_of(costs_.weight, s);
     const double start = std::max(there, out_.last[r]);
@@ -72,8 +73,13 @@ class Player {
       holds_[r] += cost_of(costs_.held, s);
       out_.held[r] = std::max(out_.held[r], holds_[r]);
     }
-    if (action.kind == Kind::I || action.kind == Kind::B) at(back_, s, action.micro_batch) = out_.last[r];
-    if (action.kind == Kind::W || action.kind == Kind::B) holds_[r] -= cost_of(costs_.held, s);
+    const double held = cost_of(costs_.held, s), parked = costs_.parked.empty() ? held : cost_of(costs_.parked, s);
+    if (action.kind == Kind::I || action.kind == Kind::B) {
+      at(back_, s, action.micro_batch) = out_.last[r];
+      holds_[r] -= held - parked;
+      out_.held[r] = std::max(out_.held[r], holds_[r]);
+    }
+    if (action.kind == Kind::W || action.kind == Kind::B) holds_[r] -= parked;
     return true;
   }
 

@@ -71,12 +71,25 @@ class Recorder {
 
 }  // namespace
 
+namespace {
+
+// A schedule of the table with sizes that it takes: whatever a generator makes must be able to run.
+Schedule random_from_table(int32_t ranks, int32_t micro_batches, Dice& dice) {
+  const ScheduleKind& kind = all_schedules()[dice.below(static_cast<uint32_t>(all_schedules().size()))];
+  ScheduleSizes sizes{.ranks = ranks, .micro_batches = micro_batches};
+  if (kind.chunks == 0) sizes.chunks = dice.from_to(0, 4);
+  if (kind.make({.group = 1}).ok()) sizes.group = dice.from_to(0, micro_batches + 1);
+  if (kind.make({.warm_up = 1}).ok()) sizes.warm_up = dice.from_to(0, 3);
+  return kind.make(sizes).take();
+}
+
+}  // namespace
+
 Case random_valid_case(Dice& dice) {
   Case one;
   const int32_t ranks = dice.from_to(1, 5), micro_batches = dice.from_to(1, 7);
   if (dice.below(2) == 0) {
-    const auto& table = all_schedules();
-    one.schedule = table[dice.below(static_cast<uint32_t>(table.size()))].make({ranks, micro_batches}).take();
+    one.schedule = random_from_table(ranks, micro_batches, dice);
     one.edges = random_edges(one.schedule.stages, dice);
     return one;
   }
@@ -138,7 +151,7 @@ void corrupt(Schedule& schedule, Dice& dice) {
   if (row.empty()) return;
   const auto pick = [&] { return dice.below(static_cast<uint32_t>(row.size())); };
   const uint32_t a = pick(), b = pick();
-  switch (dice.below(11)) {
+  switch (dice.below(13)) {
     case 0:
     case 1: std::swap(row[a], row[b]); break;
     case 2: std::rotate(row.begin() + std::min(a, b), row.begin() + std::min(a, b) + 1, row.begin() + std::max(a, b) + 1); break;
@@ -157,6 +170,14 @@ void corrupt(Schedule& schedule, Dice& dice) {
       }
       break;
     case 7: std::swap(row, schedule.rows[dice.below(static_cast<uint32_t>(schedule.rows.size()))]); break;
+    case 8: std::swap(row[a].kind, row[b].kind); break;
+    case 9: {
+      std::vector<Action>& other = schedule.rows[dice.below(static_cast<uint32_t>(schedule.rows.size()))];
+      const Action moved = row[a];
+      row.erase(row.begin() + a);
+      other.insert(other.begin() + dice.below(static_cast<uint32_t>(other.size() + 1)), moved);
+      break;
+    }
     default: redraw(row, schedule.stages, dice);
   }
 }

@@ -25,11 +25,12 @@ struct Case {
   std::vector<StageEdge> edges;
 };
 
-// Either a schedule of the table, or one with chunks, I and W apart and any order that data allows; with random edges.
+// Either a schedule of the table with any sizes that it takes, or one with chunks, I and W apart and any order that data
+// allows; with random edges.
 Case random_valid_case(Dice& dice);
 
-// Swaps, moves, drops, doubles or changes an action, swaps two rows, or draws a row anew in an order that is in keeping with each
-// stage alone. May leave a schedule valid.
+// Swaps, moves (within its rank or to another), drops, doubles or changes an action, swaps two rows or two kinds, or draws a
+// row anew in an order that is in keeping with each stage alone. May leave a schedule valid.
 void corrupt(Schedule& schedule, Dice& dice);
 
 }  // namespace weft

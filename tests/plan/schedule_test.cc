@@ -23,10 +23,24 @@ TEST(ScheduleText, ReadsBackWhatItPrints) {
         SCOPED_TRACE(cat(kind.name, " ", ranks, " ", micro_batches));
         const Result<Schedule> made = kind.make({.ranks = ranks, .micro_batches = micro_batches});
         ASSERT_TRUE(made.ok()) << made.status().text();
-        const Result<Schedule> read = parse_schedule(made.value().text());
-        ASSERT_TRUE(read.ok()) << read.status().text();
-        EXPECT_EQ(read.value(), made.value());
+        const std::string plain = made.value().text();
+        for (const std::string& text : {plain, cat("# ", kind.name, "\n\n# ", kind.about, "\r\n", plain, "\n")}) {
+          const Result<Schedule> read = parse_schedule(text);
+          ASSERT_TRUE(read.ok()) << read.status().text();
+          EXPECT_EQ(read.value(), made.value());
+        }
       }
+}
+
+TEST(ScheduleText, ReadsBackChunksGroupsAndWarmUps) {
+  for (const ScheduleSizes& sizes : {ScheduleSizes{3, 7, 3, 2}, {3, 7, 4, 7}, {1, 2, 5, 1}})
+    for (const char* name : {"interleaved", "interleaved-zb"}) {
+      const Schedule made = find_schedule(name)->make(sizes).take();
+      EXPECT_EQ(made.stages, sizes.ranks * sizes.chunks);
+      EXPECT_EQ(parse_schedule(made.text()).take(), made);
+    }
+  const Schedule eager = make_1f1b({.ranks = 3, .micro_batches = 7, .warm_up = 2}).take();
+  EXPECT_EQ(parse_schedule(eager.text()).take(), eager);
 }
 
 TEST(ScheduleText, ReadsChunksSplitBackwardsAndComments) {
@@ -92,6 +106,32 @@ TEST(ScheduleSizesRefused, NamingTheNumbers) {
     const Status huge = kind.make({.ranks = 2147483647, .micro_batches = 2147483647}).status();
     EXPECT_EQ(huge.code(), Code::invalid);
     EXPECT_NE(huge.text().find("2147483647 ranks and 2147483647 micro-batches"), std::string::npos) << huge.text();
+  }
+}
+
+TEST(ScheduleSizesRefused, WhatAScheduleDoesNotTake) {
+  const auto fault = [](const char* name, const ScheduleSizes& sizes) {
+    return find_schedule(name)->make(sizes).status().text();
+  };
+  EXPECT_EQ(fault("zb-v", {.ranks = 2, .micro_batches = 2, .chunks = 3}),
+            "schedule 'zb-v' has 2 stages per rank, found chunks 3");
+  EXPECT_EQ(fault("1f1b", {.ranks = 2, .micro_batches = 2, .chunks = 2}), "schedule '1f1b' has 1 stage per rank, found chunks 2");
+  EXPECT_EQ(fault("interleaved", {.ranks = 2, .micro_batches = 2, .chunks = -1}), "chunks is -1, expected 1 or more");
+  EXPECT_EQ(fault("interleaved", {.ranks = 2, .micro_batches = 2, .group = -1}), "group is -1, expected 1 or more");
+  EXPECT_EQ(fault("1f1b", {.ranks = 2, .micro_batches = 2, .warm_up = -1}), "warm_up is -1, expected 1 or more");
+  EXPECT_EQ(fault("gpipe", {.ranks = 2, .micro_batches = 2, .group = 4}),
+            "group is 4, but schedule 'gpipe' has no groups of micro-batches, expected 0; interleaved and interleaved-zb have");
+  EXPECT_EQ(fault("zb-h1", {.ranks = 2, .micro_batches = 2, .warm_up = 2}),
+            "warm_up is 2, but schedule 'zb-h1' has a warm-up of its own, expected 0; 1f1b can choose");
+  EXPECT_EQ(fault("looped-bfs", {.ranks = 2, .micro_batches = 2, .chunks = 2147483647}),
+            "2 ranks and 2 micro-batches with 2147483647 stages per rank make more than 67108864 actions");
+}
+
+// One line for a person, with the sizes that it allows.
+TEST(ScheduleTable, SaysWhatItAllows) {
+  for (const ScheduleKind& kind : all_schedules()) {
+    EXPECT_NE(kind.about.find("any p"), std::string_view::npos) << kind.name;
+    EXPECT_EQ(kind.about.find('\n'), std::string_view::npos) << kind.name;
   }
 }
 

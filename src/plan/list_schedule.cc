@@ -1,0 +1,316 @@
+// zb-auto: a zero-bubble schedule with one stage per rank, made from measured costs under a cap on what each rank may hold.
+//
+// The order of F and I on a rank is settled by one number, its forwards before the first I ("warm-up"); after them I and F take
+// turns. That can run for any warm-ups that do not grow from rank to rank: F of micro-batch k on rank r comes after I of k -
+// warm_up(r), and what rank r needs for it on rank r-1 comes after I of a micro-batch no later. W is placed by the clock:
+// arrivals are known exactly, since an action is placed only after the one it needs. A rank runs the W that is due
+//   - if the next F or I would exceed the cap without it;
+//   - if it fits into the wait for the next arrival;
+//   - if it does not quite fit, but the wait is longer than the patience of this try, a share of W.
+// Several warm-ups and patiences are tried, as in the zero-bubble authors' scheduler, and the shortest is kept: by makespan,
+// since a step ends when all ranks are done, then by the longest span of a rank. zb-h1 and zb-h2 are among those tried.
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "base/text.h"
+#include "plan/rows.h"
+
+namespace weft {
+namespace {
+
+// Sums of measured times differ in their last digits by the order of summation; differences as small decide nothing.
+constexpr double kSlack = 1e-9;
+
+struct Cost {
+  double forward = 1, input = 1, weight = 1;
+  double held = 1, parked = 1;   // from F to I, and from I to W
+};
+
+struct Costs {
+  std::vector<Cost> ranks;
+  double latency = 0, cap = 0;   // cap 0: none
+  bool fits(double held) const { return cap <= 0 || held <= cap * (1 + kSlack); }
+};
+
+Status read_list(const char* name, const std::vector<double>& list, double Cost::*member, std::vector<Cost>& out) {
+  if (list.empty()) return {};
+  if (list.size() != out.size())
+    return Status(Code::invalid, cat("costs.", name, " has ", list.size(), " entries, expected one for each of ", out.size(),
+                                     " stages"));
+  for (size_t s = 0; s < list.size(); ++s) {
+    if (!std::isfinite(list[s]) || list[s] < 0)
+      return Status(Code::invalid, cat("costs.", name, " of stage ", s, " is ", list[s], ", expected 0 or more"));
+    out[s].*member = list[s];
+  }
+  return {};
+}
+
+Result<Costs> read_costs(const ScheduleSizes& sizes) {
+  const ScheduleCosts& in = sizes.costs;
+  Costs out{.ranks = std::vector<Cost>(static_cast<size_t>(sizes.ranks)), .latency = in.latency, .cap = in.cap};
+  WEFT_TRY(read_list("forward", in.forward, &Cost::forward, out.ranks));
+  WEFT_TRY(read_list("input", in.input, &Cost::input, out.ranks));
+  WEFT_TRY(read_list("weight", in.weight, &Cost::weight, out.ranks));
+  WEFT_TRY(read_list("held", in.held, &Cost::held, out.ranks));
+  WEFT_TRY(read_list("parked", in.parked.empty() ? in.held : in.parked, &Cost::parked, out.ranks));
+  for (const auto& [name, value] : {std::pair{"latency", in.latency}, {"cap", in.cap}})
+    if (!std::isfinite(value) || value < 0)
+      return Status(Code::invalid, cat("costs.", name, " is ", value, ", expected 0 or more"));
+  double least = 0;
+  size_t most = 0;
+  for (size_t r = 0; r < out.ranks.size(); ++r) {
+    const double one = std::max(out.ranks[r].held, out.ranks[r].parked);
+    if (one > least) least = one, most = r;
+  }
+  if (!out.fits(least))
+    return Status(Code::invalid, cat("costs.cap is ", in.cap, ", expected at least ", least, ", which rank ", most,
+                                     " holds of a single micro-batch"));
+  return out;
+}
+
+// A rank as time goes on. Kept by the lister, which decides what runs, and by the clock, which is told.
+struct RankTime {
+  double first = -1, now = 0;   // start of the first action, end of the last
+  double held = 0, peak = 0;
+  int32_t f = 0, i = 0, w = 0;
+
+  void run(Kind kind, double there, const Cost& cost) {
+    const double start = std::max(now, there);
+    if (first < 0) first = start;
+    now = start + (kind == Kind::F ? cost.forward : kind == Kind::I ? cost.input : cost.weight);
+    held += kind == Kind::F ? cost.held : kind == Kind::I ? cost.parked - cost.held : -cost.parked;
+    peak = std::max(peak, held);
+    ++(kind == Kind::F ? f : kind == Kind::I ? i : w);
+  }
+};
+
+struct Try {
+  std::vector<int32_t> warm_up;
+  double patience = 0;    // share of W that a rank would rather wait than be late for the next arrival
+  int32_t punctual = 0;   // for that many last micro-batches no W makes an I late
+};
+
+// When what has run of a schedule ran, and when what it makes is where it is needed.
+class Clock {
+ public:
+  Clock(const Costs& costs, int32_t micro_batches)
+      : costs_(costs), micro_batches_(micro_batches), ranks_(costs.ranks.size()),
+        ends_(2 * costs.ranks.size() * static_cast<size_t>(micro_batches), -1) {}
+
+  const std::vector<RankTime>& ranks() const { return ranks_; }
+
+  // When the next F or I of the rank can start as far as its data is concerned; below 0: not known yet.
+  double arrival(size_t r, Kind kind) const {
+    const bool forward = kind == Kind::F, edge = forward ? r == 0 : r + 1 == ranks_.size();
+    const int32_t k = forward ? ranks_[r].f : ranks_[r].i;
+    if (edge) return forward ? 0 : end(r, Kind::F, k);
+    const double made = end(forward ? r - 1 : r + 1, kind, k);
+    return made < 0 ? made : made + costs_.latency;
+  }
+
+  void run(size_t r, Kind kind, double there) {
+    RankTime& rank = ranks_[r];
+    const int32_t k = kind == Kind::F ? rank.f : rank.i;
+    rank.run(kind, there, costs_.ranks[r]);
+    if (kind != Kind::W) ends_[index(r, kind, k)] = rank.now;
+  }
+
+  double makespan() const {
+    double out = 0;
+    for (const RankTime& rank : ranks_) out = std::max(out, rank.now);
+    return out;
+  }
+  double longest_span() const {
+    double out = 0;
+    for (const RankTime& rank : ranks_) out = std::max(out, rank.now - rank.first);
+    return out;
+  }
+
+ private:
+  size_t index(size_t r, Kind kind, int32_t k) const {
+    return (2 * r + (kind == Kind::F ? 0 : 1)) * static_cast<size_t>(micro_batches_) + static_cast<size_t>(k);
+  }
+  double end(size_t r, Kind kind, int32_t k) const { return ends_[index(r, kind, k)]; }
+
+  const Costs& costs_;
+  const int32_t micro_batches_;
+  std::vector<RankTime> ranks_;
+  std::vector<double> ends_;   // of F and I of each rank; below 0: has not run
+};
+
+// Calls step(r) for each rank until it says that the rank has to wait, and again when a neighbour has run.
+template <typename Step>
+void run_all(size_t ranks, Step&& step) {
+  std::vector<size_t> movable;
+  for (size_t r = ranks; r-- > 0;) movable.push_back(r);
+  while (!movable.empty()) {
+    const size_t r = movable.back();
+    movable.pop_back();
+    for (std::optional<Kind> ran; (ran = step(r));) {
+      if (*ran == Kind::F && r + 1 < ranks) movable.push_back(r + 1);
+      if (*ran == Kind::I && r > 0) movable.push_back(r - 1);
+    }
+  }
+}
+
+// Writes the rows of a try.
+class Lister {
+ public:
+  Lister(const Costs& costs, const Try& one, Schedule& schedule)
+      : costs_(costs), try_(one), schedule_(schedule), clock_(costs, schedule.micro_batches) {}
+
+  const Clock& run() {
+    run_all(costs_.ranks.size(), [this](size_t r) { return step(r); });
+    for (size_t r = 0; r < costs_.ranks.size(); ++r)
+      while (clock_.ranks()[r].w < schedule_.micro_batches) put(r, Kind::W, 0);
+    return clock_;
+  }
+
+ private:
+  std::optional<Kind> step(size_t r) {
+    const RankTime& rank = clock_.ranks()[r];
+    const Cost& cost = costs_.ranks[r];
+    if (rank.i == schedule_.micro_batches) return {};
+    const bool forward = rank.f < schedule_.micro_batches && rank.f < try_.warm_up[r] + rank.i;
+    const Kind kind = forward ? Kind::F : Kind::I;
+    const double there = clock_.arrival(r, kind);
+    if (there < 0) return {};
+    const double more = forward ? cost.held : cost.parked - cost.held;
+    while (!costs_.fits(rank.held + more) && due(rank)) put(r, Kind::W, 0);
+    while (due(rank) && rank.now + cost.weight <= there + kSlack * there) put(r, Kind::W, 0);
+    const bool late_is_fine = forward || rank.i + try_.punctual < schedule_.micro_batches;
+    if (due(rank) && late_is_fine && there - rank.now > try_.patience * cost.weight + kSlack * there) put(r, Kind::W, 0);
+    put(r, kind, there);
+    return kind;
+  }
+
+  static bool due(const RankTime& rank) { return rank.w < rank.i; }
+
+  void put(size_t r, Kind kind, double there) {
+    const RankTime& rank = clock_.ranks()[r];
+    const int32_t k = kind == Kind::F ? rank.f : kind == Kind::I ? rank.i : rank.w;
+    schedule_.rows[r].push_back({static_cast<int32_t>(r), kind, k});
+    clock_.run(r, kind, there);
+  }
+
+  const Costs& costs_;
+  const Try& try_;
+  Schedule& schedule_;
+  Clock clock_;
+};
+
+// The times of rows that were written without them.
+Clock played(const Costs& costs, const Schedule& schedule) {
+  Clock clock(costs, schedule.micro_batches);
+  std::vector<size_t> next(schedule.rows.size(), 0);
+  run_all(schedule.rows.size(), [&](size_t r) -> std::optional<Kind> {
+    if (next[r] == schedule.rows[r].size()) return {};
+    const Kind kind = schedule.rows[r][next[r]].kind;
+    const double there = kind == Kind::W ? 0 : clock.arrival(r, kind);
+    if (there < 0) return {};
+    clock.run(r, kind, there);
+    ++next[r];
+    return kind;
+  });
+  return clock;
+}
+
+// The most forwards that a rank may have between F and I under the cap, never fewer than on the rank after it.
+std::vector<int32_t> warm_ups(const Costs& costs, const std::vector<double>& wanted, int32_t micro_batches) {
+  std::vector<int32_t> out(wanted.size());
+  double most = 1;
+  for (size_t r = wanted.size(); r-- > 0;) {
+    most = std::max(most, wanted[r]);
+    out[r] = static_cast<int32_t>(std::clamp<double>(most, 1, micro_batches));
+  }
+  for (size_t r = 0; r < out.size(); ++r) {
+    if (costs.cap > 0 && costs.ranks[r].held > 0) {
+      // The last of them still has to get through I, which may leave more than it frees.
+      const double last = std::max(costs.ranks[r].held, costs.ranks[r].parked);
+      const double room = 1 + std::floor((costs.cap * (1 + kSlack) - last) / costs.ranks[r].held);
+      out[r] = static_cast<int32_t>(std::clamp<double>(room, 1, out[r]));
+    }
+    if (r > 0) out[r] = std::min(out[r], out[r - 1]);
+  }
+  return out;
+}
+
+// As many forwards as fit into the time until the first gradient comes back, two per later rank, one; each also with one more.
+std::vector<std::vector<int32_t>> all_warm_ups(const Costs& costs, int32_t micro_batches) {
+  std::vector<std::vector<int32_t>> out;
+  const size_t p = costs.ranks.size();
+  for (const int extra : {0, 1})
+    for (const int way : {3, 2, 1}) {
+      std::vector<double> wanted(p);
+      double round_trip = 0;
+      for (size_t r = p; r-- > 0;) {
+        const Cost& cost = costs.ranks[r];
+        const double fit = cost.forward > 0 ? std::floor(round_trip / cost.forward) : micro_batches;
+        wanted[r] = r + 1 == p ? 1 : 1 + extra + (way == 3 ? fit : way * static_cast<double>(p - 1 - r));
+        round_trip += cost.forward + cost.input + 2 * costs.latency;
+      }
+      out.push_back(warm_ups(costs, wanted, micro_batches));
+    }
+  return out;
+}
+
+class Best {
+ public:
+  Best(const Costs& costs, Schedule empty) : costs_(costs), empty_(std::move(empty)) {}
+
+  void offer(Schedule schedule, const Clock& clock) {
+    for (const RankTime& rank : clock.ranks())
+      if (!costs_.fits(rank.peak)) return;
+    const double makespan = clock.makespan(), span = clock.longest_span();
+    const auto less = [](double a, double b) { return a < b - kSlack * b; };
+    if (found_ && !less(makespan, makespan_) && (less(makespan_, makespan) || !less(span, span_))) return;
+    found_ = std::move(schedule);
+    makespan_ = makespan;
+    span_ = span;
+  }
+
+  void offer(const Try& one) {
+    Schedule schedule = empty_;
+    Lister lister(costs_, one, schedule);
+    const Clock& clock = lister.run();
+    offer(std::move(schedule), clock);
+  }
+
+  std::optional<Schedule>& found() { return found_; }
+
+ private:
+  const Costs& costs_;
+  const Schedule empty_;
+  std::optional<Schedule> found_;
+  double makespan_ = 0, span_ = 0;
+};
+
+// The time spent on trying is bounded; large schedules are tried a few ways only, the most promising first.
+constexpr int64_t kTriedActions = int64_t{1} << 24;
+
+}  // namespace
+
+Result<Schedule> make_zb_auto(const ScheduleSizes& sizes) {
+  WEFT_TRY_ASSIGN(Schedule empty, begin_schedule({.name = "zb-auto", .kinds = 3}, sizes));
+  WEFT_TRY_ASSIGN(const Costs costs, read_costs(sizes));
+  Best best(costs, std::move(empty));
+  for (const auto make : {make_zb_h1, make_zb_h2}) {
+    WEFT_TRY_ASSIGN(Schedule closed, make({.ranks = sizes.ranks, .micro_batches = sizes.micro_batches}));
+    const Clock clock = played(costs, closed);
+    best.offer(std::move(closed), clock);
+  }
+  int64_t left = kTriedActions;
+  const auto ways = all_warm_ups(costs, sizes.micro_batches);
+  for (const int32_t punctual : {1, 0})
+    for (const double patience : {0.5, 0., 1.})
+      for (const auto& warm_up : ways) {
+        if (left < 0 && best.found()) continue;
+        best.offer({.warm_up = warm_up, .patience = patience, .punctual = punctual});
+        left -= int64_t{3} * sizes.ranks * sizes.micro_batches;
+      }
+  if (!best.found()) return Status(Code::internal, cat("no order of ", sizes.ranks, " ranks fits a cap of ", costs.cap));
+  return std::move(*best.found());
+}
+
+}  // namespace weft
