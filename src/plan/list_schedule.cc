@@ -69,7 +69,7 @@ Result<Costs> read_costs(const ScheduleSizes& sizes) {
   return out;
 }
 
-// A rank as time goes on. Kept by the lister, which decides what runs, and by the clock, which is told.
+// A rank as time goes on.
 struct RankTime {
   double first = -1, now = 0;   // start of the first action, end of the last
   double held = 0, peak = 0;

@@ -17,9 +17,9 @@ Status check_knobs(const Form& form, const ScheduleSizes& sizes) {
   if (sizes.group && !form.takes_group)
     return Status(Code::invalid, cat("group is ", sizes.group, ", but schedule '", form.name,
                                      "' has no groups of micro-batches, expected 0; interleaved and interleaved-zb have"));
-  if (sizes.warm_up && !form.takes_warm_up)
+  if (sizes.warm_up > 1 && !form.takes_warm_up)   // 1 is what 1f1b has untold, so it wishes for nothing
     return Status(Code::invalid, cat("warm_up is ", sizes.warm_up, ", but schedule '", form.name,
-                                     "' has a warm-up of its own, expected 0; 1f1b can choose"));
+                                     "' has a warm-up of its own, expected 0 or 1; 1f1b can choose"));
   return {};
 }
 

@@ -61,7 +61,7 @@ bool takes(const ScheduleKind& kind, ScheduleSizes sizes) { return kind.make(siz
 
 TEST(Conformance, CanRunAtEverySize) {
   for (const ScheduleKind& kind : all_schedules()) {
-    const bool grouped = takes(kind, {.group = 1}), warmed = takes(kind, {.warm_up = 1});
+    const bool grouped = takes(kind, {.group = 1}), warmed = takes(kind, {.warm_up = 2});
     const int32_t most_chunks = kind.chunks ? 0 : 4;
     for (int32_t p = 1; p <= 8; ++p)
       for (int32_t m = 1; m <= 20; ++m)

@@ -79,7 +79,7 @@ Schedule random_from_table(int32_t ranks, int32_t micro_batches, Dice& dice) {
   ScheduleSizes sizes{.ranks = ranks, .micro_batches = micro_batches};
   if (kind.chunks == 0) sizes.chunks = dice.from_to(0, 4);
   if (kind.make({.group = 1}).ok()) sizes.group = dice.from_to(0, micro_batches + 1);
-  if (kind.make({.warm_up = 1}).ok()) sizes.warm_up = dice.from_to(0, 3);
+  if (kind.make({.warm_up = 2}).ok()) sizes.warm_up = dice.from_to(0, 3);
   return kind.make(sizes).take();
 }
 
