@@ -23,11 +23,17 @@ void append(std::string& out, T value) {
 }
 }  // namespace detail
 
+// Onto what is there; allocates nothing while the capacity suffices (numbers with a point aside).
+template <typename... Parts>
+void append(std::string& out, const Parts&... parts) {
+  (detail::append(out, parts), ...);
+}
+
 // cat("node '", name, "': port ", 0) -> std::string
 template <typename... Parts>
 std::string cat(const Parts&... parts) {
   std::string out;
-  (detail::append(out, parts), ...);
+  append(out, parts...);
   return out;
 }
 

@@ -275,36 +275,46 @@ void Engine::end_step(Effects& effects) {
 }
 
 namespace {
-std::string job_text(const RankProgram& program, const Job& job) {
+void append_job(std::string& out, const RankProgram& program, const Job& job) {
   switch (job.kind) {
     case JobKind::action: {
       const ActionProgram& action = program.programs[static_cast<size_t>(job.program)];
-      return Action{action.stage, action.kind, job.micro_batch}.text();
+      return append(out, action.stage, kind_letter(action.kind), job.micro_batch);
     }
-    case JobKind::clear: return "clearing gradients";
+    case JobKind::clear: return append(out, "clearing gradients");
     case JobKind::send_ties:
-    case JobKind::reduce: return "reducing gradients";
-    case JobKind::update: return "updating weights";
-    case JobKind::finish: return "finishing";
+    case JobKind::reduce: return append(out, "reducing gradients");
+    case JobKind::update: return append(out, "updating weights");
+    case JobKind::finish: return append(out, "finishing");
   }
-  return "?";
 }
 }  // namespace
 
 std::string Engine::describe() const {
-  if (failed_) return "has failed";
-  if (!running_) return cat("is between steps, ", next_sequence_, " done");
-  const std::string step = cat(" of step ", step_.step);
-  if (in_flight_ > 0) return cat("in ", job_text(program(), program().jobs[next_ - static_cast<size_t>(in_flight_)]), step);
-  if (next_ >= program().jobs.size()) return cat("at the end", step);
-  const Job& job = program().jobs[next_];
-  if (const int32_t e = missing(job); e >= 0) {
-    const Edge& edge = mode().edges[static_cast<size_t>(e)];
-    return cat("before ", job_text(program(), job), step, ", waits for ", edge_kind_name(edge.kind), " of micro-batch ", job.micro_batch,
-               " from rank ", edge.from_rank);
+  std::string out;
+  describe(out);
+  return out;
+}
+
+void Engine::describe(std::string& out) const {
+  out.clear();
+  if (failed_) return append(out, "has failed");
+  if (!running_) return append(out, "is between steps, ", next_sequence_, " done");
+  if (in_flight_ > 0) {
+    append(out, "in ");
+    append_job(out, program(), program().jobs[next_ - static_cast<size_t>(in_flight_)]);
+    return append(out, " of step ", step_.step);
   }
-  if (job.kind == JobKind::update) return cat("waits for the commit", step);
-  return cat("before ", job_text(program(), job), step, ", waits for its messages to leave");
+  if (next_ >= program().jobs.size()) return append(out, "at the end of step ", step_.step);
+  const Job& job = program().jobs[next_];
+  const int32_t awaited = missing(job);
+  if (awaited < 0 && job.kind == JobKind::update) return append(out, "waits for the commit of step ", step_.step);
+  append(out, "before ");
+  append_job(out, program(), job);
+  append(out, " of step ", step_.step);
+  if (awaited < 0) return append(out, ", waits for its messages to leave");
+  const Edge& edge = mode().edges[static_cast<size_t>(awaited)];
+  append(out, ", waits for ", edge_kind_name(edge.kind), " of micro-batch ", job.micro_batch, " from rank ", edge.from_rank);
 }
 
 }  // namespace weft

@@ -40,6 +40,8 @@ class Engine {
 
   // What the rank is doing, for a person: "in 3W4", or "waits for 3B5 from rank 3".
   std::string describe() const;
+  // The same in place of what `out` held; allocates nothing if that has the capacity (200 bytes).
+  void describe(std::string& out) const;
 
  private:
   // What happened to 64 micro-batches of an edge: a bit each, side by side, since one event reads several of them.

@@ -56,9 +56,12 @@ class Message {
   zmq_msg_t message_;
 };
 
-// One lane's frames that ZeroMQ has not taken yet, oldest first. Keeps its memory.
+// One lane's frames that ZeroMQ has not taken yet, oldest first. Keeps its memory, which is room for what a link lets wait, so that a
+// step in which ZeroMQ is slower than in all before allocates nothing either.
 class Outbox {
  public:
+  static constexpr size_t kRoom = 128;
+  Outbox() { frames_.reserve(kRoom); }
   struct Frame {
     Message message;  // the whole frame, once built
     bool built = false;
@@ -83,7 +86,7 @@ class Outbox {
 
 class Channel : public Hub::Member, public std::enable_shared_from_this<Channel> {
  public:
-  explicit Channel(Hub& hub) : hub_(&hub) {}
+  explicit Channel(Hub& hub) : hub_(&hub) { sent_.reserve(Outbox::kRoom); }
   void start(Connection::Events& events) { events_ = &events; }
   void send(int lane, std::span<const std::byte> header, std::span<const std::byte> payload, uint64_t token);
   void close_after(int64_t linger_ms);

@@ -57,6 +57,7 @@ RankNode::RankNode(std::shared_ptr<const Plan> plan, int32_t rank, const Identit
   queue_.reserve(64 + 2 * edges);
   early_.reserve(edges * static_cast<size_t>(plan_->config.micro_batches));
   squares_.reserve(plan_->model->params().size());
+  status_.reserve(Link::kMaxStatus);
 }
 
 RankNode::~RankNode() = default;
@@ -107,9 +108,10 @@ LinkTime RankNode::next_tick() const {
 
 void RankNode::tick(LinkTime now) {
   if (next_tick() > now) return;
-  const std::string status = failed_ ? origin_.text : engine_.describe();
+  if (failed_) status_.assign(origin_.text);
+  else engine_.describe(status_);
   for (auto& peer : links_) {
-    peer->link.set_status(status);
+    peer->link.set_status(status_);
     peer->link.tick(now, *peer);
   }
   drain(now);

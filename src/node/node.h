@@ -155,6 +155,7 @@ class RankNode {
   size_t head_ = 0;
   std::vector<std::byte> bytes_;
   std::vector<double> squares_;
+  std::string status_;                             // for heartbeats
   Status fault_;                                   // of an effect, until drain() sees it
   LinkTime now_ = 0;
   StepDescriptor step_;                            // the last that began here

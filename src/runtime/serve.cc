@@ -39,6 +39,7 @@ class Applicant final : private Wire::Reader, private LinkEffects {
     return std::move(welcome_);
   }
 
+  // What it says still leaves when this object is gone.
   void leave() {
     link_.bye(now(), *this);
     wire_->connection().close_after(300);
@@ -131,6 +132,7 @@ class Server final : private RankProcess::Owner {
  private:
   Status start_process() {
     applicant_->leave();
+    applicant_.reset();   // its link would call rank 0 lost in the middle of a step
     const LinkTimes times{.hello = mesh_.options().join_timeout_ms};
     process_ = std::make_unique<RankProcess>(mesh_.loop(), plan_, *worker_, run_identity(*plan_, welcome_.incarnation, welcome_.run), times, static_cast<Owner&>(*this));
     WEFT_TRY(process_->start());
