@@ -328,6 +328,10 @@ WEFT_API weft_status weft_mesh_listen(const weft_mesh_config *config, weft_mesh 
 WEFT_API weft_status weft_mesh_join(const weft_mesh_config *config, weft_mesh **out, weft_error *err);
 /* Where this process listens, as others may dial it. Borrowed: valid as long as the mesh. Thread: any. */
 WEFT_API const char *weft_mesh_endpoint(const weft_mesh *mesh);
+/* How many connections this process has turned away: whoever came to its endpoint and was no weft, or one that does not fit. Writes into
+ * `buffer`, at most `size` bytes with a NUL, what is to be said of the last one: "a connection from tcp://127.0.0.1:40123: not a weft
+ * connection: ..."; the empty text if there was none. Thread: any. */
+WEFT_API uint64_t weft_mesh_refused(const weft_mesh *mesh, char *buffer, size_t size);
 /* NULL is a no-op. After the runs on it have been freed. Thread: owner. */
 WEFT_API void weft_mesh_free(weft_mesh *mesh);
 

@@ -45,6 +45,17 @@ weft_status weft_mesh_join(const weft_mesh_config* config, weft_mesh** out, weft
 
 const char* weft_mesh_endpoint(const weft_mesh* mesh) { return mesh ? mesh->mesh->endpoint().c_str() : ""; }
 
+uint64_t weft_mesh_refused(const weft_mesh* mesh, char* buffer, size_t size) {
+  uint64_t count = 0;
+  (void)guard(nullptr, [&]() -> Status {
+    std::string last;
+    if (mesh) count = mesh->mesh->refusals().read(last);
+    print_to(last, buffer, size);
+    return {};
+  });
+  return count;
+}
+
 void weft_mesh_free(weft_mesh* mesh) { delete mesh; }
 
 weft_status weft_run_serve(weft_mesh* mesh, const weft_plan* plan, const weft_model* ops, const weft_run_config* config, weft_error* err) {

@@ -8,4 +8,16 @@ std::string to_text(double value) {
   return std::string(buffer, end);
 }
 
+std::string quoted(std::string_view bytes, size_t most) {
+  std::string out = "'";
+  for (const char c : bytes.substr(0, most)) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte < 0x7f && c != '\'' && c != '\\')
+      out += c;
+    else
+      ((out += "\\x") += "0123456789abcdef"[byte >> 4]) += "0123456789abcdef"[byte & 15];
+  }
+  return out + (bytes.size() > most ? "...'" : "'");
+}
+
 }  // namespace weft

@@ -37,4 +37,7 @@ std::string cat(const Parts&... parts) {
   return out;
 }
 
+// Bytes of unknown origin for a person: the first ones in quotes, those that are no letters as "\\x16".
+std::string quoted(std::string_view bytes, size_t most = 16);
+
 }  // namespace weft

@@ -4,6 +4,7 @@
 #include "cli/command.h"
 #include "cli/console.h"
 #include "cli/handles.h"
+#include "cli/launch.h"
 
 namespace weft::cli {
 
@@ -31,7 +32,10 @@ Outcome Worker::serve() const {
   MeshPtr joined;
   CLI_CALL(weft_mesh_join(&mesh, Out(joined), &err));
   if (!quiet) Progress(false).note("joining " + join);
-  CLI_CALL(weft_run_serve(joined.get(), nullptr, nullptr, &config, &err));
+  const weft_status served = weft_run_serve(joined.get(), nullptr, nullptr, &config, &err);
+  uint64_t told = 0;
+  if (const std::string text = refused_text(joined.get(), told); !text.empty()) complain("worker", text);
+  CLI_CALL(served);
   if (!quiet) Progress(false).note("the run has ended");
   return {};
 }

@@ -65,7 +65,7 @@ Outcome Ranks::start(const weft_plan* plan, const LaunchOptions& options, RunPtr
     Progress(false).note("waiting for " + std::to_string(options.external) + (options.external > 1 ? " ranks" : " rank") + ": weft worker --join " +
                          weft_mesh_endpoint(mesh_.get()) + (options.insecure ? " --insecure" : ""));
   if (const weft_status status = weft_run_start(plan, mesh_.get(), &config, Out(out), &err); status < 0) {
-    Outcome outcome = failed(status, err);
+    Outcome outcome = failed(status, err, refused());
     for (size_t rank = 1; rank < pids_.size(); ++rank)
       if (int ended = 0; pids_[rank] && wait_for(pids_[rank], 0, ended)) {
         pids_[rank] = 0;
@@ -92,6 +92,14 @@ Outcome Ranks::spawn(uint32_t rank, const LaunchOptions& options) {
   if (error == 0) return {};
   pids_[rank] = 0;
   return {kResource, "cannot start rank " + std::to_string(rank) + ": " + std::strerror(error), ""};
+}
+
+std::string refused_text(const weft_mesh* mesh, uint64_t& told) {
+  char text[512];
+  const uint64_t count = mesh ? weft_mesh_refused(mesh, text, sizeof text) : 0;
+  if (count == 0 || count < 2 * told) return "";
+  told = count;
+  return "refused " + std::string(text) + (count > 1 ? " (" + std::to_string(count) + " in all)" : "");
 }
 
 std::string Ranks::explain(const weft_event& event) {

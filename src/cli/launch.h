@@ -22,6 +22,10 @@ struct LaunchOptions {
 
 void add_launch_options(CLI::App& app, LaunchOptions& options);
 
+// What came to a mesh's door and was turned away, in a line: each time there are twice as many as were told, which `told` counts. Else
+// empty.
+std::string refused_text(const weft_mesh* mesh, uint64_t& told);
+
 // The processes of a run's other ranks, and the way to them. Destroyed after the run: waits until they have left.
 class Ranks {
  public:
@@ -31,6 +35,8 @@ class Ranks {
   Ranks& operator=(const Ranks&) = delete;
 
   Outcome start(const weft_plan* plan, const LaunchOptions& options, RunPtr& out);
+  // A line about who came and was turned away, if there is something new to tell.
+  std::string refused() { return refused_text(mesh_.get(), refused_); }
   // What the library says of a failed run, with what became of the process of that rank, if it is one of ours.
   std::string explain(const weft_event& event);
 
@@ -38,6 +44,7 @@ class Ranks {
   Outcome spawn(uint32_t rank, const LaunchOptions& options);
 
   MeshPtr mesh_;
+  uint64_t refused_ = 0;    // connections turned away, as told
   std::vector<int> pids_;   // by rank; 0: not ours, or gone
 };
 

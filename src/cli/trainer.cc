@@ -147,6 +147,13 @@ Outcome Trainer::step() {
   return {};
 }
 
+void Trainer::tell_refused() {
+  const std::string text = ranks_.refused();
+  if (text.empty()) return;
+  report_->clear();
+  complain("train", text);
+}
+
 // Over all whole micro-batches of what is held out.
 Outcome Trainer::evaluate() {
   if (options_.eval.empty() || evaluated_ == step_) return {};
@@ -199,6 +206,7 @@ Outcome Trainer::run() {
   if (options_.eval_every > 0) CLI_TRY(evaluate());
   while (step_ < options_.steps && !stopped()) {
     CLI_TRY(step());
+    tell_refused();
     if (due(options_.eval_every)) CLI_TRY(evaluate());
     if (due(options_.checkpoint_every)) CLI_TRY(save());
   }

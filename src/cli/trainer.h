@@ -31,6 +31,7 @@ class Trainer {
   Outcome load(weft_checkpoint* resumed);
   Outcome check_directory();
   Outcome step();
+  void tell_refused();
   Outcome evaluate();
   Outcome save();
   Outcome save_trace();

@@ -157,6 +157,37 @@ Result<std::string> tcp_door(const std::string& endpoint) {
   return cat("tcp://", text, ":0");
 }
 
+std::string peer_of(int descriptor, const std::string& bound) {
+  sockaddr_storage here{}, there{};
+  socklen_t here_size = sizeof here, there_size = sizeof there;
+  if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&here), &here_size) != 0 ||
+      getpeername(descriptor, reinterpret_cast<sockaddr*>(&there), &there_size) != 0 || here.ss_family != there.ss_family)
+    return "";
+  char text[INET6_ADDRSTRLEN] = "";
+  switch (here.ss_family) {
+    case AF_INET: {
+      if (!bound.ends_with(cat(":", ntohs(reinterpret_cast<const sockaddr_in&>(here).sin_port)))) return "";
+      const auto& v4 = reinterpret_cast<const sockaddr_in&>(there);
+      inet_ntop(AF_INET, &v4.sin_addr, text, sizeof text);
+      return cat("tcp://", text, ":", ntohs(v4.sin_port));
+    }
+    case AF_INET6: {
+      if (!bound.ends_with(cat(":", ntohs(reinterpret_cast<const sockaddr_in6&>(here).sin6_port)))) return "";
+      const auto& v6 = reinterpret_cast<const sockaddr_in6&>(there);
+      inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof text);
+      return cat("tcp://[", text, "]:", ntohs(v6.sin6_port));
+    }
+    case AF_UNIX: {
+      ucred who{};
+      socklen_t size = sizeof who;
+      const auto& local = reinterpret_cast<const sockaddr_un&>(here);
+      if (bound != cat(kIpc, local.sun_path) || getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0) return "";
+      return cat("process ", who.pid);
+    }
+    default: return "";
+  }
+}
+
 Result<std::string> parse_ipc(const std::string& endpoint) {
   std::string path = endpoint.substr(kIpc.size());
   if (path.empty() || path.front() != '/') return wrong(endpoint, "expected an absolute path, ipc:///PATH");

@@ -20,6 +20,10 @@ Result<TcpAddress> parse_tcp(const std::string& endpoint, bool listening);
 // "tcp://ADDRESS:0" with the address of this machine that leads to `endpoint`. Sends nothing.
 Result<std::string> tcp_door(const std::string& endpoint);
 
+// Whom a connection that was accepted at `bound` is with: "tcp://127.0.0.1:40123", "process 4711"; empty if the descriptor is of
+// another socket by now.
+std::string peer_of(int descriptor, const std::string& bound);
+
 // The path of "ipc://PATH" to dial.
 Result<std::string> parse_ipc(const std::string& endpoint);
 

@@ -27,6 +27,7 @@ class Handle final : public Connection {
     channel_->send(lane, header, payload, token);
   }
   void close_after(int64_t linger_ms) override { channel_->close_after(linger_ms); }
+  const std::string& peer() const override { return channel_->peer(); }
 
  private:
   std::shared_ptr<Channel> channel_;

@@ -19,6 +19,7 @@ class Dialed final : public Channel {
   explicit Dialed(Hub& hub) : Channel(hub) {}
 
   Status connect(const std::string& endpoint, bool v6) {
+    set_peer(endpoint);
     // The two lanes find each other by a name that nobody else knows.
     RoutingId id{};
     if (getrandom(id.nonce, sizeof id.nonce, 0) != static_cast<ssize_t>(sizeof id.nonce))

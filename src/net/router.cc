@@ -12,8 +12,9 @@ namespace weft {
 // A peer that dialed us. The router reads for it.
 class Accepted final : public Channel {
  public:
-  Accepted(Hub& hub, std::shared_ptr<Router> router, const Router::Nonce& nonce)
+  Accepted(Hub& hub, std::shared_ptr<Router> router, const Router::Nonce& nonce, const std::string& peer)
       : Channel(hub), router_(std::move(router)), nonce_(nonce) {
+    set_peer(peer);
     for (int lane = 0; lane < kLanes; ++lane) say(lane, kAccepted);
     open();
   }
@@ -49,8 +50,9 @@ Status cannot_listen(const std::string& endpoint, int error) {
 
 }  // namespace
 
-Result<std::shared_ptr<Router>> Router::make(Hub& hub, const std::string& endpoint, bool v6, IpcPlace place, Accept accept) {
-  auto router = std::make_shared<Router>(hub, std::move(accept));
+Result<std::shared_ptr<Router>> Router::make(Hub& hub, const std::string& endpoint, bool v6, IpcPlace place, Accept accept,
+                                             Refused refused) {
+  auto router = std::make_shared<Router>(hub, std::move(accept), std::move(refused));
   WEFT_TRY_ASSIGN(router->socket_, Socket::make(hub.loop(), hub.context(), ZMQ_ROUTER));
   router->place_ = std::move(place);
   router->socket_->set(ZMQ_IPV6, v6 ? 1 : 0);
@@ -84,6 +86,7 @@ void Router::after_wake() {
       all_read_ = true;
       break;
     }
+  if (all_read_) forget_closed_lines();
 }
 
 void Router::end() {
@@ -92,13 +95,62 @@ void Router::end() {
 }
 
 void Router::read_events() {
-  for (SocketEvent event; socket_ && socket_->next_event(&event);) {
-    if (event.event == ZMQ_EVENT_ACCEPTED) descriptors_.push_back(event.value);
-    if (event.event == ZMQ_EVENT_DISCONNECTED) {
-      std::erase(descriptors_, event.value);
-      lost(event.value);
+  for (SocketEvent event; socket_ && socket_->next_event(&event);) switch (event.event) {
+      case ZMQ_EVENT_ACCEPTED: lines_.push_back({.descriptor = event.value, .peer = peer_of(event.value, bound_)}); break;
+      // Says only that it was one of ours; ZeroMQ closes that at once, and says which.
+      case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+      case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
+      case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH: handshake_error_ = event.event; break;
+      case ZMQ_EVENT_DISCONNECTED: {
+        const int error = std::exchange(handshake_error_, 0);
+        if (Line* line = find_line(event.value)) close_line(*line, error);
+        lost(event.value);
+        break;
+      }
+      default: break;
     }
+}
+
+// That is open: a descriptor is used again.
+Router::Line* Router::find_line(int descriptor) {
+  const auto at = std::find_if(lines_.begin(), lines_.end(), [&](const Line& l) { return l.descriptor == descriptor && !l.closed; });
+  return at == lines_.end() ? nullptr : &*at;
+}
+
+void Router::refuse(Line& line, const std::string& why) {
+  if (line.refused || line.greeted || !accepting_) return;
+  line.refused = true;
+  refused_(line.peer, why);
+}
+
+// The frame is in id_ and message_.
+void Router::refuse_frame(int descriptor) {
+  read_events();
+  const auto at = std::find_if(lines_.rbegin(), lines_.rend(), [&](const Line& l) { return l.descriptor == descriptor; });
+  if (at == lines_.rend()) return;
+  const auto text = [](Message& m) { return std::string_view(reinterpret_cast<const char*>(m.bytes().data()), m.bytes().size()); };
+  const std::string_view id = text(id_), frame = text(message_);
+  // ZeroMQ makes names for those that give none, which begin with a zero byte: then what it said tells more.
+  const bool named = !id.empty() && id[0] != 0;
+  if (named && id.size() != sizeof(RoutingId))
+    return refuse(*at, cat("not a weft connection: expected a name of ", sizeof(RoutingId), " bytes, found ", id.size(), ": ", quoted(id)));
+  refuse(*at, cat("not a weft connection: expected ", quoted(kHello), ", found ", frame.size(), " bytes: ", quoted(frame)));
+}
+
+void Router::close_line(Line& line, int handshake_error) {
+  line.closed = true;
+  switch (handshake_error) {
+    case 0: line.how = "it ended before it had said what it is"; break;
+    case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL: line.how = "expected ZeroMQ's handshake, which did not come within 2 s or before the end"; break;
+    default: line.how = "expected ZeroMQ's handshake, found something else"; break;
   }
+}
+
+// What they said has been read; it would have told more.
+void Router::forget_closed_lines() {
+  for (Line& line : lines_)
+    if (line.closed) refuse(line, cat("not a weft connection: ", line.how));
+  std::erase_if(lines_, [](const Line& line) { return line.closed; });
 }
 
 bool Router::read_frame(size_t* bytes) {
@@ -112,7 +164,7 @@ bool Router::read_frame(size_t* bytes) {
   const int descriptor = zmq_msg_get(message_.raw(), ZMQ_SRCFD);
   Message rest;
   for (bool more = message_.more(); more && rest.receive(socket_->raw()) == 0; more = rest.more()) parts = true;
-  if (!known || (id.lane != '0' && id.lane != '1')) return true;  // not one of ours
+  if (!known || (id.lane != '0' && id.lane != '1')) return refuse_frame(descriptor), true;
 
   Nonce nonce;
   std::copy_n(id.nonce, nonce.size(), nonce.begin());
@@ -120,6 +172,7 @@ bool Router::read_frame(size_t* bytes) {
   const auto at = peers_.find(nonce);
   if (at == peers_.end() || at->second.descriptor[static_cast<size_t>(lane)] < 0) {
     if (!parts && message_.is(kHello)) greet(nonce, lane, descriptor);
+    else refuse_frame(descriptor);
     return true;
   }
   // Another connection that uses the name of this one, or the same after a loss that we have not been told yet: not what was
@@ -146,12 +199,14 @@ void Router::greet(const Nonce& nonce, int lane, int descriptor) {
   }
   // Descriptors are used again. What the monitor tells up to here is about earlier holders of this one, or about its end.
   read_events();
-  if (std::find(descriptors_.begin(), descriptors_.end(), descriptor) == descriptors_.end()) return;
+  Line* line = find_line(descriptor);
+  if (line == nullptr) return;
+  line->greeted = true;
   lost(descriptor);
   Peer& peer = peers_[nonce];
   peer.descriptor[static_cast<size_t>(lane)] = descriptor;
   if (peer.descriptor[0] < 0 || peer.descriptor[1] < 0) return;
-  const auto channel = std::make_shared<Accepted>(hub_, shared_from_this(), nonce);
+  const auto channel = std::make_shared<Accepted>(hub_, shared_from_this(), nonce, line->peer);
   peer.channel = channel;
   hub_.add(channel);
   accept_(make_connection(channel));

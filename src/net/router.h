@@ -32,11 +32,14 @@ class Accepted;
 class Router final : public Hub::Member, public std::enable_shared_from_this<Router> {
  public:
   using Accept = std::function<void(std::unique_ptr<Connection>)>;
+  using Refused = std::function<void(const std::string& peer, const std::string& why)>;
   using Nonce = std::array<unsigned char, 16>;
 
   // `endpoint` as ZeroMQ wants it.
-  static Result<std::shared_ptr<Router>> make(Hub& hub, const std::string& endpoint, bool v6, IpcPlace place, Accept accept);
-  Router(Hub& hub, Accept accept) : hub_(hub), accept_(std::move(accept)), again_(hub.loop(), [] {}) {}
+  static Result<std::shared_ptr<Router>> make(Hub& hub, const std::string& endpoint, bool v6, IpcPlace place, Accept accept,
+                                              Refused refused);
+  Router(Hub& hub, Accept accept, Refused refused)
+      : hub_(hub), accept_(std::move(accept)), refused_(std::move(refused)), again_(hub.loop(), [] {}) {}
   ~Router() override;
 
   const std::string& bound() const { return bound_; }  // as ZeroMQ says it, with the port
@@ -57,9 +60,22 @@ class Router final : public Hub::Member, public std::enable_shared_from_this<Rou
     std::array<int, kLanes> descriptor{-1, -1};
     std::shared_ptr<Accepted> channel;  // once both lanes are there
   };
+  // A connection of the system's, by what the monitor has told.
+  struct Line {
+    int descriptor = -1;
+    std::string peer;
+    bool greeted = false;  // it is a lane of a peer
+    bool refused = false;  // told already
+    bool closed = false;   // what it said may still be to read
+    const char* how = "";  // it was closed
+  };
   void read_events();
+  Line* find_line(int descriptor);
+  void refuse(Line& line, const std::string& why);
+  void refuse_frame(int descriptor);
+  void close_line(Line& line, int handshake_error);
+  void forget_closed_lines();
   bool read_frame(size_t* bytes);
-  void take(const RoutingId& id);
   void greet(const Nonce& nonce, int lane, int descriptor);
   void lost(int descriptor);
   void close_if_idle();
@@ -67,12 +83,14 @@ class Router final : public Hub::Member, public std::enable_shared_from_this<Rou
 
   Hub& hub_;
   Accept accept_;
+  Refused refused_;
   bool accepting_ = true;
   std::unique_ptr<Socket> socket_;
   std::string bound_;
   IpcPlace place_;
   std::map<Nonce, Peer> peers_;
-  std::vector<int> descriptors_;  // of connections that are open, by what the monitor has told
+  std::vector<Line> lines_;
+  int handshake_error_ = 0;  // ZMQ_EVENT_*: of the line whose end is told next
   bool all_read_ = true;
   int64_t linger_until_ = 0;
   // A peer without room: ZeroMQ wakes us when there is some, unless one of our own calls has swallowed that; and of a ROUTER one

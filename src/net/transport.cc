@@ -51,14 +51,15 @@ class TcpTransport final : public ZmqTransport {
  public:
   using ZmqTransport::ZmqTransport;
 
-  Result<std::unique_ptr<Listener>> listen(const std::string& endpoint, bool insecure, Router::Accept accepted) override {
+  Result<std::unique_ptr<Listener>> listen(const std::string& endpoint, bool insecure, Router::Accept accepted,
+                                           Router::Refused refused) override {
     WEFT_TRY(check_scheme(endpoint));
     WEFT_TRY_ASSIGN(const TcpAddress address, parse_tcp(endpoint, true));
     if (!address.loopback && !insecure)
       return Status(Code::invalid,
                     cat("'", endpoint,
                         "' is open to the network and nothing is encrypted yet: listen on 127.0.0.1, or allow it as insecure"));
-    WEFT_TRY_ASSIGN(auto router, Router::make(hub_, address.zmq, address.v6, IpcPlace(), std::move(accepted)));
+    WEFT_TRY_ASSIGN(auto router, Router::make(hub_, address.zmq, address.v6, IpcPlace(), std::move(accepted), std::move(refused)));
     std::string bound = router->bound();
     if (address.any) {  // peers need a name of this machine
       char name[256] = "";
@@ -82,11 +83,12 @@ class IpcTransport final : public ZmqTransport {
  public:
   using ZmqTransport::ZmqTransport;
 
-  Result<std::unique_ptr<Listener>> listen(const std::string& endpoint, bool, Router::Accept accepted) override {
+  Result<std::unique_ptr<Listener>> listen(const std::string& endpoint, bool, Router::Accept accepted,
+                                           Router::Refused refused) override {
     WEFT_TRY(check_scheme(endpoint));
     WEFT_TRY_ASSIGN(IpcPlace place, IpcPlace::take(endpoint));
     const std::string path = place.path();
-    WEFT_TRY_ASSIGN(auto router, Router::make(hub_, "ipc://" + path, false, std::move(place), std::move(accepted)));
+    WEFT_TRY_ASSIGN(auto router, Router::make(hub_, "ipc://" + path, false, std::move(place), std::move(accepted), std::move(refused)));
     chmod(path.c_str(), 0600);  // in a directory of others, too, only the user may connect
     return std::unique_ptr<Listener>(std::make_unique<RouterListener>(std::move(router), "ipc://" + path));
   }

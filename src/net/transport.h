@@ -43,6 +43,8 @@ class Connection {
   // No more frames from here and no more events; what was sent still leaves, for at most that long, also if the connection is
   // destroyed meanwhile. Payloads whose sent(token) has not come are copied.
   virtual void close_after(int64_t linger_ms) = 0;
+  // Whom it is with, as far as the system tells: "tcp://127.0.0.1:40123", "process 4711", where it was dialed; or empty.
+  virtual const std::string& peer() const = 0;
 };
 
 class Listener {
@@ -61,8 +63,11 @@ class Transport {
   //                    or empty (then under XDG_RUNTIME_DIR or the directory for temporary files), chooses one of its own in mode
   //                    0700
   // Each new peer is handed over as a connection that is connected already; it is started within the call, or given up.
+  // `refused` hears of whoever came and was no peer of weft's: Connection::peer() of it, and what was wrong. Once per connection of the
+  // system's; other peers are not disturbed. Neither callback destroys the listener.
   virtual Result<std::unique_ptr<Listener>> listen(const std::string& endpoint, bool insecure,
-                                                   std::function<void(std::unique_ptr<Connection>)> accepted) = 0;
+                                                   std::function<void(std::unique_ptr<Connection>)> accepted,
+                                                   std::function<void(const std::string& peer, const std::string& why)> refused) = 0;
   // The connection is started before the loop turns. While nobody listens there it stays pending, and tries again a few times a
   // second: the owner's deadline ends it. Once somebody answers, a failure is final and told by disconnected().
   virtual Result<std::unique_ptr<Connection>> dial(const std::string& endpoint) = 0;

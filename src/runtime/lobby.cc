@@ -23,7 +23,10 @@ struct Lobby::Guest final : LinkEffects {
     if (type == kJoinType) lobby.asked(*this, bytes);
   }
   void leaving() override { gone = true; }
-  void failed(const Origin&, bool) override { gone = true; }
+  void failed(const Origin& origin, bool by_abort) override {
+    if (!by_abort && rank < 0) lobby.refusals_.add(wire->connection().peer(), origin.text);
+    gone = true;
+  }
   void closed() override { gone = true; }
 
   Lobby& lobby;
@@ -39,11 +42,12 @@ struct Lobby::Guest final : LinkEffects {
   std::vector<std::byte> first;
 };
 
-Lobby::Lobby(Loop& loop, Transport& transport) : loop_(loop), transport_(transport) {}
+Lobby::Lobby(Loop& loop, Transport& transport, Refusals& refusals) : loop_(loop), transport_(transport), refusals_(refusals) {}
 Lobby::~Lobby() = default;
 
 Status Lobby::listen(const std::string& endpoint, bool insecure) {
-  WEFT_TRY_ASSIGN(listener_, transport_.listen(endpoint, insecure, [this](std::unique_ptr<Connection> c) { accepted(std::move(c)); }));
+  WEFT_TRY_ASSIGN(listener_, transport_.listen(endpoint, insecure, [this](std::unique_ptr<Connection> c) { accepted(std::move(c)); },
+                                                [this](const std::string& peer, const std::string& why) { refusals_.add(peer, why); }));
   timer_ = std::make_unique<Loop::Timer>(loop_, [this] { tick(); });
   timer_->start(100);
   return {};
@@ -65,7 +69,7 @@ void Lobby::received(Wire& wire, int lane, std::span<const std::byte> frame) {
   if (!guest.greeted) {
     std::span<const std::byte> payload;
     auto header = decode_frame(frame, &payload);
-    if (!header.ok()) return drop(wire);   // not one of ours; nothing it could be told
+    if (!header.ok()) return turn_away(wire, cat("not a weft frame: ", header.status().text()));   // nothing it could be told
     if (header.value().source != kNobody) {
       guest.member = header.value().source;
       guest.first_lane = lane;
@@ -84,7 +88,16 @@ void Lobby::sent(Wire& wire, uint64_t token) {
   if (auto at = guests_.find(&wire); at != guests_.end()) at->second->link.sent(token, loop_.now_ms(), *at->second);
 }
 
-void Lobby::disconnected(Wire& wire, const std::string&) { drop(wire); }
+void Lobby::disconnected(Wire& wire, const std::string& why) {
+  const auto at = guests_.find(&wire);
+  if (at == guests_.end() || at->second->greeted || at->second->member >= 0) return drop(wire);
+  turn_away(wire, cat("not a weft connection: ", why));
+}
+
+void Lobby::turn_away(Wire& wire, const std::string& why) {
+  refusals_.add(wire.connection().peer(), why);
+  drop(wire);
+}
 
 // A guest that left is no guest; its seat is free again.
 void Lobby::drop(Wire& wire) {
@@ -144,6 +157,7 @@ Status Lobby::seat(Guest& guest, const JoinRequest& request) {
 }
 
 void Lobby::refuse(Guest& guest, const Status& why) {
+  refusals_.add(guest.wire->connection().peer(), why.text());
   guest.link.abort({.rank = kNobody, .code = why.code(), .text = cat("refused by rank 0: ", why.text())}, loop_.now_ms(), guest);
 }
 
@@ -153,7 +167,9 @@ void Lobby::tick() {
   for (auto& [wire, guest] : guests_) {
     if (guest->link.next_tick() <= now) guest->link.tick(now, *guest);
     // A connection that says nothing is no guest.
-    if (guest->gone || guest->link.is_dead() || (!guest->greeted && guest->member < 0 && now - guest->since > 10000)) over.push_back(wire);
+    const bool silent = !guest->greeted && guest->member < 0 && now - guest->since > 10000;
+    if (silent) refusals_.add(wire->connection().peer(), "not a weft connection: it said nothing for 10 s");
+    if (silent || guest->gone || guest->link.is_dead()) over.push_back(wire);
   }
   for (Wire* wire : over) drop(*wire);
   if (done_ && now >= deadline_) {

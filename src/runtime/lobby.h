@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "runtime/refusals.h"
 #include "runtime/welcome.h"
 #include "runtime/wire.h"
 
@@ -18,7 +19,8 @@ class Lobby final : private Wire::Reader {
   // A connection whose first frame comes from a rank of the run, not from a guest.
   using Member = std::function<void(int32_t rank, std::unique_ptr<Wire> wire, int lane, std::span<const std::byte> first)>;
 
-  Lobby(Loop& loop, Transport& transport);
+  // `refusals` outlives it.
+  Lobby(Loop& loop, Transport& transport, Refusals& refusals);
   ~Lobby() override;
 
   Status listen(const std::string& endpoint, bool insecure);
@@ -43,6 +45,7 @@ class Lobby final : private Wire::Reader {
   void asked(Guest& guest, std::span<const std::byte> request);
   Status seat(Guest& guest, const JoinRequest& request);
   void refuse(Guest& guest, const Status& why);
+  void turn_away(Wire& wire, const std::string& why);
   void drop(Wire& wire);
   void hand_over(Wire& wire);
   void tick();
@@ -51,6 +54,7 @@ class Lobby final : private Wire::Reader {
 
   Loop& loop_;
   Transport& transport_;
+  Refusals& refusals_;
   std::unique_ptr<Listener> listener_;
   std::map<Wire*, std::unique_ptr<Guest>> guests_;
   std::vector<Guest*> seats_;          // per rank; index 0 stays empty

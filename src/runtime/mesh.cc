@@ -23,7 +23,7 @@ Status Mesh::open(const std::string& endpoint) {
     if (door.empty()) {
       WEFT_TRY_ASSIGN(door, transport_->door(options_.endpoint));
     }
-    lobby_ = std::make_unique<Lobby>(loop(), *transport_);
+    lobby_ = std::make_unique<Lobby>(loop(), *transport_, refusals_);
     WEFT_TRY(lobby_->listen(door, options_.insecure));
     endpoint_ = lobby_->endpoint();
     return {};

@@ -31,6 +31,7 @@ class Mesh {
   Loop& loop() { return thread_->loop(); }
   Transport& transport() { return *transport_; }
   Lobby& lobby() { return *lobby_; }
+  const Refusals& refusals() const { return refusals_; }   // any thread
   // Where other ranks listen: what those that were killed leave behind is removed in the end.
   void remember(const std::vector<std::string>& endpoints) { others_ = endpoints; }
 
@@ -41,6 +42,7 @@ class Mesh {
   MeshOptions options_;
   std::string endpoint_;
   std::vector<std::string> others_;
+  Refusals refusals_;
   std::unique_ptr<LoopThread> thread_;
   std::unique_ptr<Transport> transport_;   // loop thread, as the lobby
   std::unique_ptr<Lobby> lobby_;

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Ranks as processes: the same bits, and what happens when one of them goes away."""
 import os
+import select
 import signal
+import socket
 import subprocess
 import unittest
 
@@ -47,6 +49,23 @@ class Processes(Case):
                               rf"last checkpoint: {self.path('ck')}/step-\d+\n\Z")
         for pid in ranks:
             self.assertFalse(os.path.exists(f"/proc/{pid}"), "a rank is left over")
+
+    def test_a_stranger_at_the_port_is_told_of_and_disturbs_nothing(self):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        process = self.start("--ranks", 2, "--listen", f"tcp://127.0.0.1:{port}")
+        with socket.create_connection(("127.0.0.1", port)) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\n" + b"x" * 200)
+            while not select.select([process.stderr], [], [], 0)[0]:
+                self.assertIn('"step"', process.stdout.readline())
+            self.assertRegex(process.stderr.readline(),
+                             r"\Aweft: train: refused a connection( from tcp://127\.0\.0\.1:\d+)?: not a weft connection: "
+                             r"expected ZeroMQ's handshake, ")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130, err)
+        self.assertEqual(lines(out)[-1]["event"], "done")
 
     def test_interrupt_ends_every_rank_after_the_step(self):
         process = self.start("--ranks", 2, "--checkpoint", self.path("ck"))

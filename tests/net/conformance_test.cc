@@ -350,7 +350,7 @@ TEST_P(Conformance, NeverStallsWhenTheLoopWasBusy) {
   auto listener = echo->listen(place(), false, [&](std::unique_ptr<Connection> c) {
     ends.push_back(std::make_unique<End>(std::move(c)));
     ends.back()->on_frame = [end = ends.back().get()](const End::Frame& frame) { end->send(frame.lane, frame.number); };
-  });
+  }, [](const std::string& peer, const std::string& why) { ADD_FAILURE() << peer << ": " << why; });
   ASSERT_TRUE(listener.ok());
   std::thread thread([&] { echo_loop->run(); });
   {

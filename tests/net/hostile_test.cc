@@ -104,6 +104,27 @@ class Hostile : public testing::Test {
     EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
     return fd;
   }
+  // The address of that end, as the listener names it.
+  static std::string address_of(int fd) {
+    sockaddr_in at{};
+    socklen_t size = sizeof at;
+    EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&at), &size), 0);
+    return "tcp://127.0.0.1:" + std::to_string(ntohs(at.sin_port));
+  }
+  // What a stranger is told to be who says that and stays.
+  std::string refusal_of(const std::string& words) {
+    const size_t before = net_.refused.size();
+    const int fd = raw_client();
+    // When a later one is connected the listener knows of this one, whose address the system tells only while it is open.
+    const auto later = net_.dial(endpoint());
+    EXPECT_TRUE(net_.until([&] { return later->times_connected == 1; }));
+    EXPECT_EQ(send(fd, words.data(), words.size(), MSG_NOSIGNAL), static_cast<ssize_t>(words.size()));
+    EXPECT_TRUE(net_.until([&] { return net_.refused.size() > before; })) << words;
+    if (net_.refused.size() == before) return "";
+    EXPECT_EQ(net_.refused.back().first, address_of(fd));
+    close(fd);
+    return net_.refused.back().second;
+  }
   void expect_healthy() {
     const size_t before = net_.accepted[0]->frames.size();
     healthy_->send(0, 1);
@@ -131,6 +152,17 @@ TEST_F(Hostile, GarbageAndSilenceLeaveOthersAlone) {
   for (const int fd : clients) close(fd);
   expect_healthy();
   EXPECT_EQ(net_.accepted.size(), 2u);
+  EXPECT_TRUE(net_.until([&] { return net_.refused.size() >= clients.size(); })) << "each stranger is told of";
+  EXPECT_EQ(net_.refused.size(), clients.size()) << "but once";
+}
+
+TEST_F(Hostile, StrangersAreToldOfByAddressAndWords) {
+  EXPECT_EQ(refusal_of("GET / HTTP/1.1\r\nHost: " + std::string(200, 'x')),
+            "not a weft connection: expected ZeroMQ's handshake, which did not come within 2 s or before the end");
+  // A greeting as ZeroMQ's, with a mechanism that is none.
+  EXPECT_EQ(refusal_of(std::string("\xff\0\0\0\0\0\0\0\x01\x7f\x03\x01", 12) + std::string(52, 'Z')),
+            "not a weft connection: expected ZeroMQ's handshake, found something else");
+  expect_healthy();
 }
 
 TEST_F(Hostile, AServerThatIsNoWeftIsTold) {
@@ -157,14 +189,14 @@ TEST_F(Hostile, AServerThatIsNoWeftIsTold) {
 // A peer made of plain ZeroMQ sockets, which says what it likes.
 class ZmqPeer {
  public:
-  explicit ZmqPeer(const std::string& endpoint) : context_(zmq_ctx_new()) {
+  explicit ZmqPeer(const std::string& endpoint, size_t id_bytes = 18) : context_(zmq_ctx_new()) {
     char id[18] = {'w', '0', 'n', 'o', 'n', 'c', 'e'};
     for (int lane = 0; lane < kLanes; ++lane) {
       sockets_[lane] = zmq_socket(context_, ZMQ_DEALER);
       const int linger = 0;
       zmq_setsockopt(sockets_[lane], ZMQ_LINGER, &linger, sizeof linger);
       id[1] = static_cast<char>('0' + lane);
-      zmq_setsockopt(sockets_[lane], ZMQ_ROUTING_ID, id, sizeof id);
+      zmq_setsockopt(sockets_[lane], ZMQ_ROUTING_ID, id, id_bytes);
       EXPECT_EQ(zmq_connect(sockets_[lane], endpoint.c_str()), 0);
     }
   }
@@ -223,6 +255,23 @@ TEST_F(Hostile, APeerThatDoesNotSayHelloIsIgnored) {
   for (int i = 0; i < 10; ++i) peer.say(i % 2, std::string(100, 'x'));
   expect_healthy();
   EXPECT_EQ(net_.accepted.size(), 1u);
+  EXPECT_TRUE(net_.until([&] { return net_.refused.size() == 2; }));
+  for (const auto& [who, why] : net_.refused) {
+    EXPECT_EQ(who.rfind("tcp://127.0.0.1:", 0), 0u) << who;
+    EXPECT_EQ(why, "not a weft connection: expected 'weft-hello-1', found 100 bytes: 'xxxxxxxxxxxxxxxx...'");
+  }
+}
+
+TEST_F(Hostile, APeerWithAnotherNameIsIgnored) {
+  ZmqPeer peer(endpoint(), 5);
+  peer.hello();
+  EXPECT_TRUE(net_.until([&] { return net_.refused.size() == 2; }));
+  EXPECT_EQ(net_.accepted.size(), 1u);
+  for (const auto& [who, why] : net_.refused) {
+    EXPECT_EQ(who.rfind("tcp://127.0.0.1:", 0), 0u) << who;
+    EXPECT_HAS(why, "not a weft connection: expected a name of 18 bytes, found 5: 'w");
+  }
+  expect_healthy();
 }
 
 }  // namespace

@@ -87,7 +87,7 @@ class Net {
   Status listen(const std::string& endpoint, bool insecure = false) {
     WEFT_TRY_ASSIGN(listener, transport->listen(endpoint, insecure, [this](std::unique_ptr<Connection> c) {
       accepted.push_back(std::make_unique<End>(std::move(c)));
-    }));
+    }, [this](const std::string& peer, const std::string& why) { refused.emplace_back(peer, why); }));
     return {};
   }
   std::unique_ptr<End> dial(const std::string& endpoint) { return std::make_unique<End>(transport->dial(endpoint).take()); }
@@ -106,6 +106,7 @@ class Net {
   std::unique_ptr<Transport> transport;
   std::unique_ptr<Listener> listener;
   std::vector<std::unique_ptr<End>> accepted;
+  std::vector<std::pair<std::string, std::string>> refused;   // peer, why
 };
 
 }  // namespace weft::test
