@@ -7,6 +7,13 @@
 
 namespace weft {
 
+RankTimes on_our_clock(const RankTimes& theirs, int64_t said, int64_t answered) {
+  const int64_t least = theirs.told - answered, most = theirs.heard - said;
+  if (least <= 0 && most >= 0) return theirs;
+  const int64_t ahead = least + (most - least) / 2;
+  return {theirs.begin - ahead, theirs.end - ahead, theirs.busy, theirs.heard - ahead, theirs.told - ahead};
+}
+
 Controller::Controller(std::shared_ptr<const Plan> plan) : plan_(std::move(plan)) {
   const size_t ranks = static_cast<size_t>(plan_->config.ranks), m = static_cast<size_t>(plan_->config.micro_batches);
   owned_.resize(ranks);

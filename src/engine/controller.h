@@ -21,6 +21,7 @@ struct StepResult {
   double grad_norm = 0;   // before clipping; train only
   double scale = 1;
   // From the step's first forward to its last backward action on any rank: the share in which a rank ran no kernel. Valid until the next step.
+  // Times of done messages are on one clock.
   std::span<const double> idle_by_rank;
   double idle = 0;        // mean over ranks
 };

@@ -9,15 +9,22 @@
 
 namespace weft {
 
-// When a job ran, in nanoseconds (or any unit) of a clock that all ranks of a machine share.
+// When a job ran, in nanoseconds (or any unit) of the rank's clock. Ranks of one machine share it; see RankTimes.
 struct JobTime {
   int64_t begin = 0, end = 0;
 };
 
-// A rank's actions of one step: from its first forward to its last action, and how much of that was spent in kernels.
+// A rank's actions of one step: from its first forward to its last action, and how much of that was spent in kernels. The controller
+// hears them on its own clock: what lies between two ranks' clocks follows from when a step's first and last messages were sent and heard.
 struct RankTimes {
   int64_t begin = 0, end = 0, busy = 0;
+  int64_t heard = 0, told = 0;   // when the rank heard of the step, and told its end; of drivers whose ranks share a clock: 0
 };
+
+// The same on the clock of whoever sent the step's begin at `said` and heard its done at `answered`. Nobody hears a thing before it is said,
+// which bounds how far the clocks are apart; if that allows one clock it is one, else the middle is taken, so that a message takes as long
+// one way as the other.
+RankTimes on_our_clock(const RankTimes& theirs, int64_t said, int64_t answered);
 
 // Made by the controller, sent ahead of the first forward.
 struct StepDescriptor {

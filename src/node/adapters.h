@@ -6,7 +6,7 @@
 namespace weft {
 
 // Types of link messages below RankNode::kFirstFreeType.
-constexpr uint32_t kControlMessage = 1, kJoinedMessage = 2;
+constexpr uint32_t kControlMessage = 1, kJoinedMessage = 2, kLostMessage = 3;
 
 // On the wire an edge carries its mode: a tensor may come before the step that says which mode runs.
 constexpr int32_t kModeShift = 28;
@@ -32,7 +32,10 @@ struct RankNode::Peer final : LinkEffects {
             uint64_t token) override {
     node.effects_.send(rank, lane, header, payload, token);
   }
-  void open() override { push(Event::Kind::opened); }
+  void open() override {
+    opened = true;
+    push(Event::Kind::opened);
+  }
   Result<std::span<std::byte>> landing(const Tag& tag, uint64_t bytes) override { return node.landing(*this, tag, bytes); }
   void arrived(const Tag& tag) override {
     Event event{.kind = Event::Kind::arrived, .peer = rank, .tag = tag, .at = landing_at, .sequence = tag.step, .control = {}};
@@ -48,8 +51,9 @@ struct RankNode::Peer final : LinkEffects {
     }
   }
   void leaving() override { push(Event::Kind::leaving); }
-  void failed(const Origin& why, bool) override {
+  void failed(const Origin& why, bool by_abort) override {
     origin = why;
+    told_by_peer = by_abort;
     push(Event::Kind::failed);
   }
   void closed() override { push(Event::Kind::closed); }
@@ -64,7 +68,8 @@ struct RankNode::Peer final : LinkEffects {
   MessageAt landing_at;          // of the tensor that lands
   uint64_t landing_bytes = 0;
   Origin origin;                 // of a failed event
-  bool connected = false, hung_up = false, joined = false;
+  bool told_by_peer = false;     // the failure: in an abort
+  bool connected = false, opened = false, hung_up = false, joined = false;
 };
 
 class RankNode::EngineAdapter final : public ControllerEffects {

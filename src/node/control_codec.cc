@@ -23,6 +23,7 @@ void encode_control(const Control& control, std::vector<std::byte>& out) {
     case ControlKind::commit: writer.number(control.sequence).number(control.scale); return;
     case ControlKind::done:
       writer.number(control.sequence).number(control.times.begin).number(control.times.end).number(control.times.busy);
+      writer.number(control.times.heard).number(control.times.told);
       return;
   }
 }
@@ -68,9 +69,11 @@ Result<Control> decode_control(std::span<const std::byte> bytes, std::vector<dou
       times.begin = reader.number<int64_t>();
       times.end = reader.number<int64_t>();
       times.busy = reader.number<int64_t>();
-      constexpr int64_t kMost = int64_t{1} << 61;   // so that no difference overflows
-      sound = times.begin > -kMost && times.begin <= times.end && times.end < kMost && times.busy >= 0 &&
-              times.busy <= times.end - times.begin;
+      times.heard = reader.number<int64_t>();
+      times.told = reader.number<int64_t>();
+      constexpr int64_t kMost = int64_t{1} << 59;   // so that no difference overflows
+      for (const int64_t t : {times.begin, times.end, times.heard, times.told}) sound = sound && t > -kMost && t < kMost;
+      sound = sound && times.begin <= times.end && times.busy >= 0 && times.busy <= times.end - times.begin;
       break;
     }
   }

@@ -9,6 +9,7 @@ namespace weft {
 
 namespace {
 Status wrong(std::string text) { return Status(Code::protocol, std::move(text)); }
+constexpr int64_t kNsPerMs = 1'000'000;   // JobTime counts the former, LinkTime the latter
 }  // namespace
 
 // --- places
@@ -116,7 +117,12 @@ void RankNode::control(int32_t to, const Control& message) {
     }
     return push(event);
   }
-  encode_control(message, bytes_);
+  Control told = message;
+  if (message.kind == ControlKind::done) {
+    told.times.heard = begun_at_ * kNsPerMs;
+    told.times.told = now_ * kNsPerMs;
+  }
+  encode_control(told, bytes_);
   Peer* peer = find(rank);
   peer->link.send_message(kControlMessage, bytes_, now_, *peer);
 }
@@ -134,6 +140,8 @@ Status RankNode::heard_message(int32_t from, uint32_t type, std::span<const std:
     WEFT_TRY_ASSIGN(event.control, decode_control(bytes, squares_));
     event.control.squares = {};
     event.kind = Event::Kind::control;
+  } else if (type == kLostMessage) {
+    return heard_accusation(from, bytes);
   } else if (type != kJoinedMessage || !bytes.empty()) {
     return wrong(cat("message of type ", type, " and ", bytes.size(), " bytes, which is unknown"));
   }
@@ -147,6 +155,8 @@ Status RankNode::heard_control(int32_t from, const Control& received) {
   if (to_controller) {
     if (!controller_) return wrong("a message for the controller, which is not here");
     if (message.kind == ControlKind::ready) message.squares = squares_;
+    if (message.kind == ControlKind::done && from > 0)
+      message.times = on_our_clock(message.times, begun_at_ * kNsPerMs, now_ * kNsPerMs);
     return controller_->heard(from < 0 ? rank_ : from, message, *from_controller_);
   }
   if (from > 0) return wrong("a message that only the controller sends");
@@ -159,6 +169,7 @@ Status RankNode::begin_here(const StepDescriptor& step) {
   if (fits) {
     step_ = step;
     ++next_sequence_;
+    if (!controller_) begun_at_ = now_;
   }
   WEFT_TRY(engine_.begin(step, *from_engine_));
   for (const Event& event : early_) WEFT_TRY(take_early(event));

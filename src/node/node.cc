@@ -91,7 +91,10 @@ void RankNode::disconnected(int32_t peer, LinkTime now) {
 }
 
 void RankNode::received(int32_t peer, Lane lane, std::span<const std::byte> frame, LinkTime now) {
-  if (Peer* p = find(peer)) p->link.received(lane, frame, now, *p);
+  if (Peer* p = find(peer)) {
+    p->link.received(lane, frame, now, *p);
+    if (accusation_.of == peer && p->link.is_open()) acquit(peer);
+  }
   drain(now);
 }
 
@@ -101,7 +104,7 @@ void RankNode::sent(int32_t peer, uint64_t token, LinkTime now) {
 }
 
 LinkTime RankNode::next_tick() const {
-  LinkTime next = kNever;
+  LinkTime next = failed_ ? kNever : accusation_.until;
   for (const auto& peer : links_) next = std::min(next, peer->link.next_tick());
   return next;
 }
@@ -115,6 +118,7 @@ void RankNode::tick(LinkTime now) {
     peer->link.tick(now, *peer);
   }
   drain(now);
+  judge_in_time();
 }
 
 void RankNode::ran(int32_t job, std::span<const double> squares, const Status& status, LinkTime now, const JobTime& time) {
@@ -139,6 +143,7 @@ Status RankNode::begin(const StepDescriptor& step, LinkTime now) {
   now_ = now;
   step_ = step;
   step_.sequence = controller_->next_sequence();
+  begun_at_ = now;
   if (Status s = controller_->begin(step_, *from_controller_); !s.ok()) fault_ = s;
   drain(now);
   return failed_ ? Status(origin_.code, origin_.text) : Status();
@@ -211,7 +216,12 @@ void RankNode::drain(LinkTime now) {
 Status RankNode::handle(const Event& event) {
   switch (event.kind) {
     case Event::Kind::opened: return ++open_links_ == static_cast<int32_t>(peers_.size()) ? joined_here() : Status();
-    case Event::Kind::failed: fail_with(find(event.peer)->origin); return {};
+    case Event::Kind::failed: {
+      Peer& peer = *find(event.peer);
+      if (ask_first(peer)) accuse(peer);
+      else fail_with(peer.origin);
+      return {};
+    }
     case Event::Kind::leaving: return left();
     case Event::Kind::closed:
       if (++closed_links_ == static_cast<int32_t>(peers_.size())) {

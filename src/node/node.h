@@ -8,6 +8,9 @@
 //    calls tick() when next_tick() has come.
 //
 // Failure: the first origin wins. It is told to every peer, reported once, and from then on the node only hangs up.
+//
+// Two ranks whose connection breaks would each call the other lost. So a rank that loses another one asks rank 0 first, which has a link
+// to both: if it hears the accused, their connection was lost and neither of them; if it loses the accused too, that is the story.
 #pragma once
 
 #include <memory>
@@ -136,6 +139,12 @@ class RankNode {
   void grant(int32_t edge, int32_t micro_batch);
   void control(int32_t to, const Control& message);
   void fail_with(const Origin& origin);
+  // --- verdict.cc: who is lost when one rank says so of another
+  bool ask_first(const Peer& peer) const;
+  void accuse(Peer& peer);
+  Status heard_accusation(int32_t from, std::span<const std::byte> bytes);
+  void acquit(int32_t heard);
+  void judge_in_time();
   void hang_up_dead();
   MessageAt at(int32_t edge, int32_t micro_batch) const;
   const Edge& edge_at(const MessageAt& at) const;
@@ -158,10 +167,17 @@ class RankNode {
   std::string status_;                             // for heartbeats
   Status fault_;                                   // of an effect, until drain() sees it
   LinkTime now_ = 0;
+  LinkTime begun_at_ = 0;                          // rank 0: the step was begun; others: was heard of
   StepDescriptor step_;                            // the last that began here
   uint64_t next_sequence_ = 0;                     // of the next one
   int32_t open_links_ = 0, closed_links_ = 0;
   int32_t joined_ranks_ = 0;                       // rank 0: that have said so
+  struct Accusation {
+    int32_t by = -1, of = -1;                      // ranks; -1: there is none
+    Origin origin;                                 // what is to be said if nothing contradicts it
+    LinkTime until = kNever;
+  };
+  Accusation accusation_;                          // rank 0: heard; others: made
   bool joined_ = false, failed_ = false, leaving_ = false, closed_ = false;
   Origin origin_;
 };

@@ -102,9 +102,9 @@ void print_control() {
   print_bytes("commit", bytes);
   std::printf("commit.kind 2\ncommit.sequence 91\ncommit.scale 4611686018427387904\n");
 
-  encode_control({.kind = ControlKind::done, .step = {}, .sequence = 101, .scale = 1, .squares = {}, .times = {102, 204, 103}}, bytes);
+  encode_control({.kind = ControlKind::done, .step = {}, .sequence = 101, .scale = 1, .squares = {}, .times = {102, 204, 103, 101, 205}}, bytes);
   print_bytes("done", bytes);
-  std::printf("done.kind 3\ndone.sequence 101\ndone.begin 102\ndone.end 204\ndone.busy 103\n");
+  std::printf("done.kind 3\ndone.sequence 101\ndone.begin 102\ndone.end 204\ndone.busy 103\ndone.heard 101\ndone.told 205\n");
 }
 
 void print_lobby() {

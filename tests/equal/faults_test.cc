@@ -142,6 +142,36 @@ TEST(Faults, EverySurvivorNamesTheRankThatHangs) {
   EXPECT_GT(in_a_step, 250);
 }
 
+// The connection of two ranks breaks while rank 0 hears both: neither is blamed, and every rank tells the same.
+TEST(Faults, TwoRanksThatLoseEachOtherAloneBlameTheConnection) {
+  int cuts = 0;
+  for (uint32_t seed = 0; seed < 300 && !HasFailure(); ++seed) {
+    Scene run(seed, 3);
+    int32_t low = 0, high = 0;   // any two neighbours without rank 0
+    for (int32_t r = 1; r < run.mesh->ranks(); ++r)
+      for (const int32_t peer : run.mesh->node(r).peers())
+        if (peer > r && (high == 0 || run.rng()() % 2)) low = r, high = peer;
+    if (high == 0) continue;
+    ++cuts;
+    int64_t events = static_cast<int64_t>(run.rng()() % 400);
+    bool cut = false;
+    auto break_it = [&] {
+      if (events-- > 0 || cut) return false;
+      run.mesh->cut(low, high);
+      return cut = true;
+    };
+    run.join();
+    ASSERT_TRUE(run.mesh->joined()) << run.text();
+    while (!cut && !HasFailure()) run.step(break_it);
+    run.expect_failed(run.mesh->now() + kPromise, high);
+    const std::string story = run.mesh->node(0).origin().text;
+    EXPECT_EQ(story.rfind("the connection between rank " + std::to_string(low) + " and rank " + std::to_string(high) + " was lost: ", 0), 0u)
+        << run.text() << ": " << story;
+    for (int32_t r = 1; r < run.mesh->ranks(); ++r) EXPECT_EQ(run.mesh->node(r).origin().text, story) << run.text() << ", rank " << r;
+  }
+  EXPECT_GT(cuts, 100);
+}
+
 TEST(Faults, EveryRankNamesTheOneWhoseJobFailed) {
   for (uint32_t seed = 0; seed < 300 && !HasFailure(); ++seed) {
     Scene run(seed, 2);

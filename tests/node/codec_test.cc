@@ -23,7 +23,7 @@ TEST(ControlCodec, ReadsWhatItWroteAndNothingElse) {
   Control begin{.kind = ControlKind::begin, .step = sample_step(), .sequence = 7, .squares = {}};
   Control ready{.kind = ControlKind::ready, .step = {}, .sequence = 8, .squares = sums};
   Control commit{.kind = ControlKind::commit, .step = {}, .sequence = 9, .scale = 0.25, .squares = {}};
-  Control done{.kind = ControlKind::done, .step = {}, .sequence = 10, .squares = {}, .times = {-5, 100, 60}};
+  Control done{.kind = ControlKind::done, .step = {}, .sequence = 10, .squares = {}, .times = {-5, 100, 60, -9, 104}};
   for (const Control& control : {begin, ready, commit, done}) {
     std::vector<std::byte> bytes;
     std::vector<double> squares;
@@ -45,6 +45,8 @@ TEST(ControlCodec, ReadsWhatItWroteAndNothingElse) {
     EXPECT_EQ(c.times.begin, control.times.begin);
     EXPECT_EQ(c.times.end, control.times.end);
     EXPECT_EQ(c.times.busy, control.times.busy);
+    EXPECT_EQ(c.times.heard, control.times.heard);
+    EXPECT_EQ(c.times.told, control.times.told);
     for (size_t size = 0; size < bytes.size(); ++size) EXPECT_FALSE(decode_control(std::span(bytes).first(size), squares).ok());
     bytes.push_back({});
     EXPECT_FALSE(decode_control(bytes, squares).ok());
@@ -68,12 +70,16 @@ TEST(ControlCodec, RefusesValuesThatCannotBe) {
   EXPECT_TRUE(refused(begin, 23, 255));  // short_last
   Control ready{.kind = ControlKind::ready, .step = {}, .sequence = 8, .squares = {}};
   EXPECT_TRUE(refused(ready, 16, 255));  // more sums than any message holds
-  Control done{.kind = ControlKind::done, .step = {}, .sequence = 8, .squares = {}, .times = {10, 5, 0}};
+  Control done{.kind = ControlKind::done, .step = {}, .sequence = 8, .squares = {}, .times = {10, 5, 0, 0, 0}};
   EXPECT_TRUE(refused(done, 0, -1));
-  done.times = {0, 10, 11};
+  done.times = {0, 10, 11, 0, 0};
   EXPECT_TRUE(refused(done, 0, -1));
-  done.times = {INT64_MIN, INT64_MAX, 0};
+  done.times = {INT64_MIN, INT64_MAX, 0, 0, 0};
   EXPECT_TRUE(refused(done, 0, -1));
+  done.times = {0, 10, 5, 0, INT64_MAX};
+  EXPECT_TRUE(refused(done, 0, -1));
+  done.times = {0, 10, 5, 0, 12};
+  EXPECT_FALSE(refused(done, 0, -1));
 }
 
 }  // namespace
