@@ -58,6 +58,11 @@ class Usage(Case):
             bad.write(b"\xff" * 64)
         self.fails(3, "bad.safetensors", "inspect", self.path("bad.safetensors"))
 
+    def test_memory_that_nobody_has_is_status_5(self):
+        # More bytes than addresses: no machine gives it, however it overcommits.
+        self.fails(5, "bytes for tensors", "train", "mlp:layers=64,width=1000000", "--steps", "1", "--micro-batches", "1", "--micro-batch-size", "1",
+                   "--in-process")
+
     def test_version_names_library_and_kernels(self):
         done = run("version")
         self.assertEqual(done.returncode, 0)

@@ -1,0 +1,183 @@
+// Presets, data and checkpoints through the C API: what they are, and what is said when they do not fit.
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+
+#include "api/api.h"
+
+namespace {
+
+struct Directory {
+  Directory() {
+    char name[] = "/tmp/weft-api-XXXXXX";
+    path = mkdtemp(name);
+  }
+  ~Directory() { std::filesystem::remove_all(path); }
+  std::string file(const char* name, const std::string& bytes) const {
+    const std::string at = path + "/" + name;
+    std::ofstream(at, std::ios::binary) << bytes;
+    return at;
+  }
+  std::string path;
+};
+
+struct FreeFiles {
+  void operator()(weft_data* data) const { weft_data_free(data); }
+  void operator()(weft_checkpoint* checkpoint) const { weft_checkpoint_free(checkpoint); }
+};
+using DataPtr = std::unique_ptr<weft_data, FreeFiles>;
+using CheckpointPtr = std::unique_ptr<weft_checkpoint, FreeFiles>;
+
+TEST(Preset, EachSaysWhatItIs) {
+  const struct {
+    const char* text;
+    int64_t seq_len;
+    uint32_t tokens;
+    int64_t vocabulary, context, taken, width, parameters;
+    const char* full;
+  } rows[] = {
+      {"mlp", 0, 0, 0, 0, 0, 256, 4 * (256 * 256 + 256), "mlp:layers=4,width=256"},
+      {"mlp:layers=2,width=8", 0, 0, 0, 0, 0, 8, 2 * (8 * 8 + 8), "mlp:layers=2,width=8"},
+      {"gpt-nano", 0, 1, 256, 128, 128, 128, 842496, "gpt-nano:blocks=4,width=128,heads=4,context=128,vocabulary=256,dropout=0,tied=1"},
+      {"gpt-nano:tied=0", 32, 1, 256, 128, 32, 128, 842496 + 256 * 128,
+       "gpt-nano:blocks=4,width=128,heads=4,context=128,vocabulary=256,dropout=0,tied=0"},
+      {"gpt2", 64, 1, 50257, 1024, 64, 768, 124439808, "gpt2:blocks=12,width=768,heads=12,context=1024,vocabulary=50257,dropout=0,tied=1"},
+  };
+  for (const auto& row : rows) {
+    weft_model* made = nullptr;
+    weft_preset_info info = WEFT_PRESET_INFO_INIT;
+    Error err;
+    ASSERT_EQ(weft_model_preset(row.text, row.seq_len, 1, &made, &info, &err), WEFT_OK) << row.text << ": " << err.text;
+    const ModelPtr model(made);
+    EXPECT_EQ(info.tokens, row.tokens) << row.text;
+    EXPECT_EQ(info.vocabulary, row.vocabulary) << row.text;
+    EXPECT_EQ(info.context, row.context) << row.text;
+    EXPECT_EQ(info.seq_len, row.taken) << row.text;
+    EXPECT_EQ(info.width, row.width) << row.text;
+    EXPECT_STREQ(info.text, row.full);
+    EXPECT_EQ(weft_model_parameters(made), row.parameters) << row.text;
+  }
+}
+
+TEST(Preset, WhatIsNoPresetIsRefusedByName) {
+  weft_model* out = nullptr;
+  Error err;
+  expect_error(weft_model_preset("gpt3", 0, 1, &out, nullptr, &err), err, WEFT_ENOENT, {"'gpt3' is not known", "mlp", "gpt-nano", "gpt2"});
+  expect_error(weft_model_preset("mlp", 0, 5000, &out, nullptr, &err), err, WEFT_EINVAL, {"stages is 5000", "at most 4096"});
+  expect_error(weft_model_preset(nullptr, 0, 1, &out, nullptr, &err), err, WEFT_EINVAL, {"text"});
+  EXPECT_EQ(out, nullptr);
+}
+
+weft_data_config tokens(const std::string& path) {
+  weft_data_config config = WEFT_DATA_INIT;
+  config.path = path.c_str();
+  config.vocabulary = 256;
+  config.seq_len = 8;
+  return config;
+}
+
+TEST(Data, WhatDoesNotFitIsRefusedWithTheNumbers) {
+  const Directory directory;
+  const std::string text = directory.file("text", std::string(100, 'a')), odd = directory.file("odd.u16", "abc"),
+                    two = directory.file("two", "ab"), none = directory.path + "/none";
+  const auto refused = [](const weft_data_config& config, weft_status status, std::initializer_list<const char*> parts) {
+    weft_data* out = nullptr;
+    Error err;
+    expect_error(weft_data_open(&config, &out, &err), err, status, parts);
+    EXPECT_EQ(out, nullptr);
+  };
+  weft_data_config config = WEFT_DATA_INIT;
+  refused(config, WEFT_EINVAL, {"vocabulary is 0", "seq_len 0", "width 0"});
+  config.width = -1;
+  refused(config, WEFT_EINVAL, {"width -1"});
+  config.width = 8;
+  config.path = text.c_str();
+  refused(config, WEFT_EINVAL, {"takes no tokens"});
+  refused(tokens(none), WEFT_ENOENT, {none.c_str()});
+  refused(tokens(two), WEFT_EINVAL, {"2 of its 2 tokens", "take 9"});
+  refused(tokens(odd), WEFT_EDATA, {"has 3 bytes", "multiple of 2"});
+  config = tokens(text);
+  config.eval_share = 1;
+  refused(config, WEFT_EINVAL, {"eval_share is 1", "less than 1"});
+  config.eval_share = 0.05;
+  refused(config, WEFT_EINVAL, {"5 of its 100 tokens are for evaluation", "take 9"});
+  config = tokens(text);
+  config.eval_path = two.c_str();
+  refused(config, WEFT_EDATA, {two.c_str(), "2 tokens", "needs 9"});
+  config.path = nullptr;
+  refused(config, WEFT_EINVAL, {"needs training data"});
+}
+
+TEST(Data, AnIdOutOfRangeAndATensorThatDoesNotFitAreRefused) {
+  const Directory directory;
+  const std::string path = directory.file("ids.u16", std::string("\x01\x00\x02\x00\x2c\x01\x03\x00\x04\x00\x05\x00", 12));
+  weft_data_config config = tokens(path);
+  config.seq_len = 5;
+  weft_data* opened = nullptr;
+  Error err;
+  ASSERT_EQ(weft_data_open(&config, &opened, &err), WEFT_OK) << err.text;
+  const DataPtr data(opened);
+  const TensorPtr x = zeros({2, 5}, WEFT_I32), y = zeros({2, 5}, WEFT_I32), wrong = zeros({2, 4}, WEFT_I32), rows = zeros({2, 5});
+  expect_error(weft_data_sample(data.get(), 1, 0, x.get(), y.get(), &err), err, WEFT_EDATA, {"token 2 is 300", "0 to 255"});
+  expect_error(weft_data_sample(data.get(), 1, 0, x.get(), wrong.get(), &err), err, WEFT_EINVAL, {"i32[2,5]", "i32[2,4]"});
+  expect_error(weft_data_sample(data.get(), 1, 0, rows.get(), y.get(), &err), err, WEFT_EINVAL, {"i32[2,5]", "f32[2,5]"});
+  EXPECT_EQ(weft_data_eval_windows(data.get()), 0);
+  expect_error(weft_data_eval(data.get(), 0, x.get(), y.get(), &err), err, WEFT_EINVAL, {"windows 0 to 1", "there are 0"});
+}
+
+CheckpointPtr open_checkpoint(const std::string& path) {
+  weft_checkpoint* out = nullptr;
+  Error err;
+  EXPECT_EQ(weft_checkpoint_open(path.c_str(), &out, &err), WEFT_OK) << err.text;
+  return CheckpointPtr(out);
+}
+
+// x [6] -> the named layers of 6 -> mean squared error to y [6].
+RunPtr start_layers(std::initializer_list<const char*> names, int64_t width = 6) {
+  const ModelPtr model = new_model();
+  weft_value x = add_input(model, "x", {1, 6});
+  const weft_value y = add_input(model, "y", {1, width});
+  for (const char* name : names) x = add_linear(model, name, x, width);
+  add_node(model, "mse", {x, y});
+  return start(model, plan_config());
+}
+
+TEST(Load, TakesWhatFitsAndListsWhatDoesNot) {
+  const Directory directory;
+  const RunPtr saved = start_layers({"a", "b"});
+  step(saved, {noise({6, 6}).get(), noise({6, 6}, 2).get()});
+  weft_save_config config = WEFT_SAVE_INIT;
+  config.directory = directory.path.c_str();
+  Error err;
+  ASSERT_EQ(weft_run_save(saved.get(), &config, &err), WEFT_OK) << err.text;
+  const CheckpointPtr checkpoint = open_checkpoint(directory.path);
+  const std::string file = directory.path + "/weights.safetensors";
+  ASSERT_EQ(weft_checkpoint_export(checkpoint.get(), file.c_str(), &err), WEFT_OK) << err.text;
+  const CheckpointPtr weights = open_checkpoint(file);
+
+  for (weft_checkpoint* from : {checkpoint.get(), weights.get()}) {
+    const RunPtr same = start_layers({"a", "b"});
+    EXPECT_EQ(weft_run_load(same.get(), from, WEFT_LOAD_WEIGHTS, &err), WEFT_OK) << err.text;
+    EXPECT_EQ(digest(same), digest(saved));
+
+    const RunPtr other = start_layers({"a", "c"});
+    const std::string before = digest(other);
+    expect_error(weft_run_load(other.get(), from, WEFT_LOAD_WEIGHTS, &err), err, WEFT_EDATA,
+                 {"missing", "'c.weight'", "'c.bias'", "surplus", "'b.weight'", "'b.bias'"});
+    EXPECT_EQ(std::strstr(err.text, "'a.weight'"), nullptr) << err.text;
+    EXPECT_EQ(digest(other), before) << "a refused file has changed something";
+
+    const RunPtr fewer = start_layers({"a"}), wider = start_layers({"a", "b"}, 7);
+    expect_error(weft_run_load(fewer.get(), from, WEFT_LOAD_WEIGHTS, &err), err, WEFT_EDATA, {"surplus", "'b.weight'"});
+    EXPECT_EQ(std::strstr(err.text, "missing"), nullptr) << err.text;
+    expect_error(weft_run_load(wider.get(), from, WEFT_LOAD_WEIGHTS, &err), err, WEFT_EDATA, {"'a.weight'", "6,6", "6,7"});
+  }
+  const RunPtr run = start_layers({"a", "b"});
+  expect_error(weft_run_load(run.get(), weights.get(), WEFT_LOAD_ALL, &err), err, WEFT_EINVAL, {"weights alone", "not resumed"});
+  expect_error(weft_run_load(run.get(), checkpoint.get(), 7, &err), err, WEFT_EINVAL, {"what is 7"});
+  EXPECT_EQ(weft_run_load(run.get(), checkpoint.get(), WEFT_LOAD_ALL, &err), WEFT_OK) << err.text;
+}
+
+}  // namespace
