@@ -295,12 +295,14 @@ Result<Schedule> make_zb_auto(const ScheduleSizes& sizes) {
   WEFT_TRY_ASSIGN(Schedule empty, begin_schedule({.name = "zb-auto", .kinds = 3}, sizes));
   WEFT_TRY_ASSIGN(const Costs costs, read_costs(sizes));
   Best best(costs, std::move(empty));
+  int64_t left = kTriedActions;
   for (const auto make : {make_zb_h1, make_zb_h2}) {
+    if (left < kTriedActions / 2) break;
     WEFT_TRY_ASSIGN(Schedule closed, make({.ranks = sizes.ranks, .micro_batches = sizes.micro_batches}));
     const Clock clock = played(costs, closed);
     best.offer(std::move(closed), clock);
+    left -= int64_t{3} * sizes.ranks * sizes.micro_batches;
   }
-  int64_t left = kTriedActions;
   const auto ways = all_warm_ups(costs, sizes.micro_batches);
   for (const int32_t punctual : {1, 0})
     for (const double patience : {0.5, 0., 1.})

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 
 #include "base/text.h"
 #include "goldens.h"
@@ -79,6 +80,19 @@ TEST(Conformance, FewActionsOfManyRanks) {
   for (const ScheduleKind& kind : all_schedules())
     for (const int32_t p : {17, 33, 64})
       for (const int32_t m : {1, 7, p, 2 * p + 1}) expect_runs(kind, {.ranks = p, .micro_batches = m});
+}
+
+// Quadratic time would take minutes for each; the bound leaves room for a loaded machine and for sanitizers.
+TEST(Conformance, AThousandStagesTakeNoTime) {
+  const auto start = std::chrono::steady_clock::now();
+  for (const ScheduleKind& kind : all_schedules()) {
+    const int32_t chunks = chunks_of(kind, 0).value();
+    const Result<Schedule> schedule = kind.make({.ranks = 1024 / chunks, .micro_batches = 512});
+    ASSERT_TRUE(schedule.ok()) << schedule.status().text();
+    EXPECT_EQ(schedule.value().stages, 1024);
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  EXPECT_LT(seconds.count(), 30);
 }
 
 // V-shaped placement: rank 0 has the first stage and the last.
