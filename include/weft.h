@@ -228,13 +228,47 @@ typedef struct weft_preset_info {
 WEFT_API weft_status weft_model_preset(const char *text, int64_t seq_len, uint32_t stages, weft_model **out, weft_preset_info *info,
                                        weft_error *err);
 
+/* ---- profile ------------------------------------------------------------------------------------------------------------------- */
+
+/* How long the kernels of each node of a model take on a machine. */
+typedef struct weft_profile weft_profile;
+
+typedef struct weft_profile_config {
+  uint32_t size;
+  uint32_t micro_batch_size;  /* samples; 0: 1. A plan takes a profile of its own micro-batch size alone. */
+  uint32_t repeats;           /* micro-batches that count; 0: 10 */
+  uint32_t threads;           /* 0: 1 */
+} weft_profile_config;
+#define WEFT_PROFILE_INIT {sizeof(weft_profile_config), 0, 0, 0}
+
+/* A node's medians in seconds for one micro-batch, and bytes of what it makes. */
+typedef struct weft_node_times {
+  uint32_t size, reserved;
+  const char *name;           /* borrowed: valid as long as the profile */
+  double forward, input, weight;
+  uint64_t output_bytes, stash_bytes;
+} weft_node_times;
+#define WEFT_NODE_TIMES_INIT {sizeof(weft_node_times), 0, NULL, 0, 0, 0, 0, 0}
+
+/* Runs every kernel of the model on drawn data, in this thread and `threads` - 1 others. The model can no longer be changed. Owner:
+ * caller; free with weft_profile_free. Thread: owner of the model. */
+WEFT_API weft_status weft_profile_new(weft_model *model, const weft_profile_config *config, weft_profile **out, weft_error *err);
+/* Reads what weft_profile_save wrote. Owner: caller; free with weft_profile_free. Thread: any. */
+WEFT_API weft_status weft_profile_load(const char *path, weft_profile **out, weft_error *err);
+WEFT_API weft_status weft_profile_save(const weft_profile *profile, const char *path, weft_error *err);
+/* Number of nodes, those of the model without its inputs; one of them, or WEFT_ENOENT. Thread: any. */
+WEFT_API uint32_t weft_profile_nodes(const weft_profile *profile);
+WEFT_API weft_status weft_profile_node(const weft_profile *profile, uint32_t index, weft_node_times *times);
+/* NULL is a no-op. Thread: any. */
+WEFT_API void weft_profile_free(weft_profile *profile);
+
 /* ---- plan ---------------------------------------------------------------------------------------------------------------------- */
 
 typedef struct weft_plan weft_plan;
 
 enum { WEFT_ADAMW = 0, WEFT_ADAM = 1, WEFT_SGD = 2 };
 enum { WEFT_RATE_CONSTANT = 0, WEFT_RATE_COSINE = 1 };
-enum { WEFT_SPLIT_COST = 0, WEFT_SPLIT_UNIFORM = 1 };
+enum { WEFT_SPLIT_COST = 0, WEFT_SPLIT_UNIFORM = 1, WEFT_SPLIT_PARAMETERS = 2, WEFT_SPLIT_TYPE = 3 };
 
 /* Update rule, as in PyTorch. */
 typedef struct weft_optimizer {
@@ -259,7 +293,7 @@ typedef struct weft_plan_config {
   uint32_t micro_batches;     /* of a step; 0: 1 */
   uint32_t micro_batch_size;  /* samples; 0: 1 */
   uint32_t short_size;        /* samples that a step's last micro-batch may have instead; 0: always full */
-  uint32_t split;             /* WEFT_SPLIT_COST (by analysed cost), WEFT_SPLIT_UNIFORM (equal numbers of nodes) */
+  uint32_t split;             /* WEFT_SPLIT_COST (the dearest stage is cheapest), _UNIFORM (nodes), _PARAMETERS, _TYPE (nodes of an op) */
   const char *schedule;       /* NULL: "1f1b"; or another of weft_schedule_describe */
   const char *const *cuts;    /* names of the first nodes of stages 1, 2, ...; replaces split */
   uint32_t n_cuts, reserved;
@@ -271,9 +305,14 @@ typedef struct weft_plan_config {
   uint32_t reserved2;
   const char *schedule_text;  /* a schedule written out, as weft_plan_timetable writes it; replaces schedule. NULL: none */
   const char *recompute;      /* what is made again for the backward, not kept: NULL or "none", "stage", "every:N" nodes, "auto" */
-  uint64_t memory_limit;      /* bytes of a rank that recompute "auto" keeps to; 0: no limit */
+  uint64_t memory_limit;      /* bytes of a rank; kept by recompute "auto", otherwise by WEFT_SPLIT_COST; 0: no limit */
+  const char *split_type;     /* WEFT_SPLIT_TYPE: the name of an op, "attention" */
+  const weft_profile *profile;       /* measured times; NULL: what the ops say they need */
+  const double *speeds;       /* WEFT_SPLIT_COST: of each rank, in units of the machine of the profile; NULL: all 1 */
+  double link_latency;        /* WEFT_SPLIT_COST: of a message, in seconds */
+  double link_bandwidth;      /* WEFT_SPLIT_COST: of a link, each way, in bytes a second; 0: no limit */
 } weft_plan_config;
-#define WEFT_PLAN_INIT {sizeof(weft_plan_config), 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL, 0}
+#define WEFT_PLAN_INIT {sizeof(weft_plan_config), 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, 0, 0}
 
 /* A schedule that weft can make. */
 typedef struct weft_schedule_info {

@@ -11,6 +11,7 @@
 
 #include "base/text.h"
 #include "graph/model.h"
+#include "io/profile.h"
 #include "plan/plan.h"
 #include "runtime/mesh.h"
 #include "runtime/run.h"
@@ -29,6 +30,11 @@ struct weft_model {
   std::shared_ptr<weft::Model> model = std::make_shared<weft::Model>();
   std::vector<const weft::Op*> user_ops;
   std::string preset;   // what it was made of, if by name
+  int64_t seq_len = 0;  // of a preset that has one
+};
+
+struct weft_profile {
+  weft::Profile profile;
 };
 
 struct weft_plan {

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "api/handles.h"
+#include "runtime/measure.h"
 #include "sim/predict.h"
 
 using namespace weft;
@@ -39,7 +40,28 @@ Result<OptimSettings> optim_of(const weft_optimizer* config) {
   return out;
 }
 
-Result<PlanConfig> config_of(const weft_plan_config* config) {
+Status read_split(const weft_plan_config& c, const Model& model, PlanConfig& out) {
+  switch (c.split) {
+    case WEFT_SPLIT_COST: out.split = SplitBy::cost; break;
+    case WEFT_SPLIT_UNIFORM: out.split = SplitBy::uniform; break;
+    case WEFT_SPLIT_PARAMETERS: out.split = SplitBy::parameters; break;
+    case WEFT_SPLIT_TYPE: out.split = SplitBy::type; break;
+    default: return Status(Code::invalid, cat("weft_plan_config.split is ", c.split, ", expected one of WEFT_SPLIT_COST to WEFT_SPLIT_TYPE"));
+  }
+  if (c.split == WEFT_SPLIT_TYPE) {
+    WEFT_TRY(require(c.split_type, "weft_plan_config.split_type"));
+    out.split_type = c.split_type;
+  }
+  if (c.profile) {
+    WEFT_TRY_ASSIGN(out.times, times_of(c.profile->profile, model, out.micro_batch_size));
+  }
+  if (c.speeds) out.machines.speeds.assign(c.speeds, c.speeds + std::max(c.ranks, 1u));
+  out.machines.latency = c.link_latency;
+  out.machines.bandwidth = c.link_bandwidth;
+  return {};
+}
+
+Result<PlanConfig> config_of(const weft_plan_config* config, const Model& model) {
   weft_plan_config c;
   WEFT_TRY(read_config(config, "weft_plan_config", c));
   PlanConfig out;
@@ -49,8 +71,7 @@ Result<PlanConfig> config_of(const weft_plan_config* config) {
   out.micro_batches = static_cast<int32_t>(std::max(c.micro_batches, 1u));
   out.micro_batch_size = std::max(c.micro_batch_size, 1u);
   out.short_size = c.short_size;
-  if (c.split > WEFT_SPLIT_UNIFORM) return Status(Code::invalid, cat("weft_plan_config.split is ", c.split, ", expected WEFT_SPLIT_COST or WEFT_SPLIT_UNIFORM"));
-  out.split = c.split == WEFT_SPLIT_UNIFORM ? SplitBy::uniform : SplitBy::cost;
+  WEFT_TRY(read_split(c, model, out));
   if (c.schedule) out.schedule = c.schedule;
   if (c.n_cuts) WEFT_TRY(require(c.cuts, "weft_plan_config.cuts"));
   for (uint32_t i = 0; i < c.n_cuts; ++i) {
@@ -85,8 +106,8 @@ weft_status weft_plan_new(weft_model* model, const weft_plan_config* config, wef
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(model, "model"));
     WEFT_TRY(require(out, "out"));
-    WEFT_TRY_ASSIGN(const PlanConfig inner, config_of(config));
     WEFT_TRY(model->model->finish());
+    WEFT_TRY_ASSIGN(const PlanConfig inner, config_of(config, *model->model));
     WEFT_TRY_ASSIGN(auto plan, make_plan(model->model, inner));
     *out = new weft_plan{std::move(plan)};
     return {};

@@ -16,6 +16,7 @@ weft_status weft_model_preset(const char* text, int64_t seq_len, uint32_t stages
     auto model = std::make_unique<weft_model>();
     model->model = std::move(preset.model);
     model->preset = std::move(preset.text);
+    model->seq_len = preset.seq_len;
     if (info) {
       weft_preset_info full = {};
       full.tokens = preset.tokens;

@@ -16,6 +16,7 @@ struct Freer {
 using MeshPtr = std::unique_ptr<weft_mesh, Freer<weft_mesh_free>>;
 using ModelPtr = std::unique_ptr<weft_model, Freer<weft_model_free>>;
 using PlanPtr = std::unique_ptr<weft_plan, Freer<weft_plan_free>>;
+using ProfilePtr = std::unique_ptr<weft_profile, Freer<weft_profile_free>>;
 using RunPtr = std::unique_ptr<weft_run, Freer<weft_run_free>>;
 using DataPtr = std::unique_ptr<weft_data, Freer<weft_data_free>>;
 using CheckpointPtr = std::unique_ptr<weft_checkpoint, Freer<weft_checkpoint_free>>;

@@ -37,6 +37,47 @@ std::vector<std::string> schedule_names() {
 
 CLI::Range at_least_one() { return CLI::Range(uint32_t{1}, uint32_t{1} << 20); }
 
+std::string check_partition(const std::string& how) {
+  const bool known = how == "cost" || how == "uniform" || how == "parameters" || (how.starts_with("type:") && how.size() > 5);
+  return known ? "" : "'" + how + "' is none of cost, uniform, parameters, type:OP";
+}
+
+uint32_t split_of(const std::string& how) {
+  if (how.starts_with("type:")) return WEFT_SPLIT_TYPE;
+  return how == "uniform" ? WEFT_SPLIT_UNIFORM : how == "parameters" ? WEFT_SPLIT_PARAMETERS : WEFT_SPLIT_COST;
+}
+
+// Where stages are cut, and what that is decided by. The config borrows from this.
+struct Cutting {
+  std::vector<std::string> names;
+  std::vector<const char*> cuts;
+  std::vector<double> speeds;
+  ProfilePtr profile;
+
+  Outcome fill(const PlanOptions& options, weft_plan_config& config) {
+    weft_error err = WEFT_ERROR_INIT;
+    names = split(options.cut);
+    for (const std::string& name : names) cuts.push_back(name.c_str());
+    config.cuts = cuts.data();
+    config.n_cuts = static_cast<uint32_t>(cuts.size());
+    config.split = split_of(options.partition);
+    if (config.split == WEFT_SPLIT_TYPE) config.split_type = options.partition.c_str() + 5;
+    if (!options.profile.empty()) CLI_CALL(weft_profile_load(options.profile.c_str(), Out(profile), &err));
+    config.profile = profile.get();
+    for (const std::string& text : split(options.speeds)) {
+      double speed = 0;
+      if (!CLI::detail::lexical_cast(text, speed)) return {kUsage, "--speeds: '" + text + "' is no number", ""};
+      speeds.push_back(speed);
+    }
+    if (!speeds.empty() && speeds.size() != options.ranks)
+      return {kUsage, "--speeds has " + std::to_string(speeds.size()) + " numbers, expected one for each of " + std::to_string(options.ranks) + " ranks", ""};
+    if (!speeds.empty()) config.speeds = speeds.data();
+    config.link_latency = options.link_latency;
+    config.link_bandwidth = options.link_bandwidth;
+    return {};
+  }
+};
+
 }  // namespace
 
 void add_model_options(Settings& settings, ModelOptions& options) {
@@ -57,15 +98,23 @@ void add_plan_options(Settings& settings, PlanOptions& options) {
   settings.add("--warmup-depth", options.warm_up, "1f1b: forwards before the first backward, per later rank")->type_name("K");
   settings.add("--recompute", options.recompute, "What is not kept but made again for the backward: none, stage, every:N nodes, or auto")
       ->type_name("WHAT");
-  settings.add("--memory-limit", options.memory_limit, "Bytes of a rank that --recompute auto keeps to; 0: no limit")
+  settings.add("--memory-limit", options.memory_limit, "Bytes of a rank that --recompute auto or else --partition cost keeps to; 0: no limit")
       ->type_name("BYTES")
       ->transform(CLI::AsSizeValue(false));
   settings.add("--micro-batches", options.micro_batches, "Micro-batches per step")->type_name("M")->check(at_least_one());
   settings.add("--micro-batch-size", options.micro_batch_size, "Samples per micro-batch")->type_name("N")->check(at_least_one());
-  settings.add("--partition", options.partition, "How stages are cut: cost (equal work) or uniform (equal numbers of nodes)")
+  settings.add("--partition", options.partition, "How stages are cut: cost (equal time), uniform (equal numbers of nodes), parameters, or type:OP")
       ->type_name("HOW")
-      ->check(CLI::IsMember({"cost", "uniform"}));
+      ->check(check_partition);
   settings.add("--cut", options.cut, "First node, or group of nodes, of each stage after the first; replaces --partition")->type_name("NAME,...");
+  settings.add("--profile", options.profile, "Measured times, of weft profile; without: what the ops say they need")->type_name("FILE");
+  settings.add("--speeds", options.speeds, "For --partition cost: speed of each rank, in units of the machine of the profile")->type_name("X,...");
+  settings.add("--link-latency", options.link_latency, "For --partition cost: seconds that a message is under way")
+      ->type_name("S")
+      ->check(CLI::NonNegativeNumber);
+  settings.add("--link-bandwidth", options.link_bandwidth, "For --partition cost: bytes a second of a link, each way; 0: no limit")
+      ->type_name("B")
+      ->check(CLI::NonNegativeNumber);
 }
 
 void add_rule_option(Settings& settings, OptimizerOptions& options) {
@@ -125,14 +174,10 @@ Outcome build_plan(const PlanOptions& options, const OptimizerOptions& optimizer
   rule.total = rule.curve == WEFT_RATE_COSINE ? steps : 0;
   rule.weight_decay = optimizer.weight_decay;
   rule.clip = optimizer.clip;
-  const std::vector<std::string> names = split(options.cut);
-  std::vector<const char*> cuts;
-  for (const std::string& name : names) cuts.push_back(name.c_str());
   weft_plan_config config = WEFT_PLAN_INIT;
   config.ranks = options.ranks;
   config.micro_batches = options.micro_batches;
   config.micro_batch_size = options.micro_batch_size;
-  config.split = options.partition == "uniform" ? WEFT_SPLIT_UNIFORM : WEFT_SPLIT_COST;
   config.schedule = options.schedule.c_str();
   config.chunks = options.chunks;
   config.group = options.group;
@@ -144,8 +189,8 @@ Outcome build_plan(const PlanOptions& options, const OptimizerOptions& optimizer
     CLI_TRY(read_text(options.schedule_file, rows));
     config.schedule_text = rows.c_str();
   }
-  config.cuts = cuts.data();
-  config.n_cuts = static_cast<uint32_t>(cuts.size());
+  Cutting cutting;
+  CLI_TRY(cutting.fill(options, config));
   config.seed = options.seed;
   config.optimizer = &rule;
   CLI_CALL(weft_plan_new(out.model.get(), &config, Out(out.plan), &err));

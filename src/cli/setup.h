@@ -17,6 +17,8 @@ struct PlanOptions {
   std::string schedule = "1f1b", schedule_file, partition = "cost", cut, recompute = "none";
   uint32_t chunks = 0, group = 0, warm_up = 1;
   uint64_t memory_limit = 0;
+  std::string profile, speeds;
+  double link_latency = 0, link_bandwidth = 0;
   uint64_t seed = 0;
 };
 

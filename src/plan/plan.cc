@@ -185,12 +185,16 @@ void keep_cuts(Plan& plan) {
   plan.config.split = SplitBy::uniform;   // of a single stage, which has no cut
 }
 
-// The training schedule. What was made from measured costs is kept as it is, since other ranks do not have them.
+// The training schedule. What only measured costs or machines explain is kept as it is: other ranks know
+// neither.
 Result<Schedule> training_schedule(Plan& plan, const ScheduleChoice& choice) {
   PlanConfig& config = plan.config;
   WEFT_TRY_ASSIGN(Schedule schedule, make_schedule(choice, config, schedule_costs(*plan.model, config, config.times, plan.stage_of_node)));
-  if (config.times.empty() || !choice.kind) return schedule;
-  WEFT_TRY_ASSIGN(const Schedule analysed, make_schedule(choice, config, schedule_costs(*plan.model, config, {}, plan.stage_of_node)));
+  if (!choice.kind || (config.times.empty() && !config.machines.any())) return schedule;
+  PlanConfig known = config;
+  known.times.clear();
+  known.machines = {};
+  WEFT_TRY_ASSIGN(const Schedule analysed, make_schedule(choice, known, schedule_costs(*plan.model, known, known.times, plan.stage_of_node)));
   if (schedule != analysed) config.schedule_text = schedule.text();
   return schedule;
 }

@@ -137,7 +137,11 @@ Status Worker::run_action(const StepDescriptor& step, const RankProgram& program
   const ActionProgram& action = program.programs[static_cast<size_t>(job.program)];
   const size_t variant = static_cast<size_t>(variant_of(step, job.micro_batch));
   BoundProgram& bound = bound_[static_cast<size_t>(step.mode)][variant][static_cast<size_t>(job.program)];
-  for (size_t c = 0; c < action.calls.size(); ++c) WEFT_TRY(run_call(step, program, action.calls[c], bound[c], job.micro_batch));
+  for (size_t c = 0; c < action.calls.size(); ++c) {
+    const int64_t begin = call_times_ ? monotonic_ns() : 0;
+    WEFT_TRY(run_call(step, program, action.calls[c], bound[c], job.micro_batch));
+    if (call_times_) call_times_->push_back(monotonic_ns() - begin);
+  }
   return {};
 }
 

@@ -28,6 +28,9 @@ class Worker {
   void trace(size_t jobs);
   const std::vector<TraceSpan>& spans() const { return spans_; }
 
+  // From now on adds how long each call of an action took, in nanoseconds and their order, to the end of *out; null: stops.
+  void time_calls(std::vector<int64_t>* out) { call_times_ = out; }
+
   // Where a message of that edge leaves from or lands, and how long it is.
   std::span<std::byte> outgoing(Mode mode, int32_t edge, int32_t micro_batch, int32_t variant);
   std::span<std::byte> landing(Mode mode, int32_t edge, int32_t micro_batch, int32_t variant);
@@ -72,6 +75,7 @@ class Worker {
   std::array<std::array<std::vector<BoundProgram>, 2>, kModes> bound_;   // [mode][variant][program][call]
   std::vector<double> squares_;
   JobTime last_time_;
+  std::vector<int64_t>* call_times_ = nullptr;
   std::vector<TraceSpan> spans_;
   size_t spans_wanted_ = 0;
 };

@@ -43,6 +43,37 @@ class Look(Case):
         timetable = lines(run("plan", "mlp", "--ranks", 2, "--micro-batches", 2, "--json", "--timetable").stdout)[0]["timetable"]
         self.assertEqual(timetable, ["0F0 0F1 0B0 0B1", "1F0 1B0 1F1 1B1"])
 
+    def test_profile_feeds_a_plan(self):
+        model = "mlp:layers=6,width=32"
+        done = run("profile", model, "--micro-batch-size", 2, "--repeats", 3, "--out", self.path("p.json"), "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        seen = lines(done.stdout)[0]
+        self.assertEqual([n["name"] for n in seen["nodes"]][:3], ["layers.0", "layers.0.relu", "layers.1"])
+        self.assertTrue(all(n["forward"] > 0 for n in seen["nodes"]))
+        with open(self.path("p.json"), encoding="utf-8") as file:
+            profile = json.load(file)
+        self.assertEqual([(n["name"], n["forward"]) for n in profile["nodes"]], [(n["name"], n["forward"]) for n in seen["nodes"]])
+        for node in profile["nodes"]:
+            node["forward"] = 5.0 if node["name"] == "layers.4" else 0.001
+        with open(self.path("q.json"), "w", encoding="utf-8") as file:
+            json.dump(profile, file)
+        args = ["plan", model, "--ranks", 2, "--profile", self.path("q.json"), "--json"]
+        plan = lines(run(*args, "--micro-batch-size", 2).stdout)[0]
+        # The one dear node shares its stage with the fewer others.
+        self.assertEqual(plan["ranks"][1]["from"], "layers.4")
+        refused = run(*args, "--micro-batch-size", 3)
+        self.assertEqual(refused.returncode, 3)
+        self.assertIn("micro-batches of 2", refused.stderr)
+
+    def test_partition_by_type_and_for_unequal_ranks(self):
+        args = ["plan", TINY, "--ranks", 2, "--json"]
+        self.assertEqual(lines(run(*args, "--partition", "type:attention").stdout)[0]["ranks"][1]["from"], "h.1.ln_1")
+        self.assertEqual(run(*args, "--partition", "type:").returncode, 2)
+        model = ["plan", "mlp:layers=8,width=64", "--ranks", 2, "--json"]
+        self.assertEqual(lines(run(*model, "--speeds", "3,1").stdout)[0]["ranks"][1]["from"], "layers.6")
+        self.assertEqual(run(*model, "--speeds", "3").returncode, 2)
+        self.assertEqual(run(*model, "--memory-limit", "1kB").returncode, 3)
+
     def test_inspect_and_export(self):
         _, done = self.train(TINY, *TINY_STEP, "--steps", 1, "--checkpoint", self.path("ck"))
         seen = lines(run("inspect", self.path("ck"), "--json", "--digests").stdout)[0]

@@ -1,0 +1,72 @@
+#include "api/handles.h"
+#include "kernels/gemm.h"
+#include "runtime/measure.h"
+
+using namespace weft;
+using namespace weft::api;
+
+weft_status weft_profile_new(weft_model* model, const weft_profile_config* config, weft_profile** out, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(model, "model"));
+    WEFT_TRY(require(out, "out"));
+    weft_profile_config c;
+    WEFT_TRY(read_config(config, "weft_profile_config", c));
+    constexpr uint32_t kMost = 1u << 30;
+    if (c.repeats > kMost || c.threads > kMost) return Status(Code::invalid, "weft_profile_config: repeats or threads is out of range");
+    WEFT_TRY(model->model->finish());
+    MeasureOptions options;
+    options.micro_batch_size = std::max(c.micro_batch_size, 1u);
+    if (c.repeats) options.repeats = static_cast<int>(c.repeats);
+    options.threads = static_cast<int>(std::max(c.threads, 1u));
+    WEFT_TRY_ASSIGN(const Measured measured, measure(model->model, options));
+    auto made = std::make_unique<weft_profile>();
+    made->profile = profile_of(measured, *model->model, options);
+    made->profile.weft = weft_version();
+    made->profile.model = model->preset;
+    made->profile.seq_len = static_cast<uint64_t>(model->seq_len);
+    made->profile.kernels = gemm_info().text();
+    *out = made.release();
+    return {};
+  });
+}
+
+weft_status weft_profile_load(const char* path, weft_profile** out, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(path, "path"));
+    WEFT_TRY(require(out, "out"));
+    WEFT_TRY_ASSIGN(Profile profile, read_profile(path));
+    *out = new weft_profile{std::move(profile)};
+    return {};
+  });
+}
+
+weft_status weft_profile_save(const weft_profile* profile, const char* path, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(profile, "profile"));
+    WEFT_TRY(require(path, "path"));
+    return write_profile(path, profile->profile);
+  });
+}
+
+uint32_t weft_profile_nodes(const weft_profile* profile) { return profile ? static_cast<uint32_t>(profile->profile.nodes.size()) : 0; }
+
+weft_status weft_profile_node(const weft_profile* profile, uint32_t index, weft_node_times* times) {
+  return guard(nullptr, [&]() -> Status {
+    WEFT_TRY(require(profile, "profile"));
+    WEFT_TRY(require(times, "times"));
+    WEFT_TRY(check_result_size(times->size, sizeof *times, "weft_node_times"));
+    if (index >= profile->profile.nodes.size()) return Status(Code::not_found, cat("there is no node ", index));
+    const ProfileNode& node = profile->profile.nodes[index];
+    weft_node_times full = {};
+    full.name = node.name.c_str();
+    full.forward = node.forward;
+    full.input = node.input;
+    full.weight = node.weight;
+    full.output_bytes = node.output_bytes;
+    full.stash_bytes = node.stash_bytes;
+    fill_result(times, full);
+    return {};
+  });
+}
+
+void weft_profile_free(weft_profile* profile) { delete profile; }

@@ -1,0 +1,87 @@
+// weft profile
+#include <cstdio>
+
+#include "cli/command.h"
+#include "cli/console.h"
+#include "cli/setup.h"
+
+namespace weft::cli {
+
+namespace {
+
+struct Options {
+  ModelOptions model;
+  std::string out;
+  uint32_t micro_batch_size = 4, repeats = 10, threads = 1, ranks = 1;
+  bool json = false;
+};
+
+Outcome show(const weft_profile* profile, const Options& o, const Built& built) {
+  weft_error err = WEFT_ERROR_INIT;
+  double total = 0;
+  std::vector<JsonObject> nodes;
+  if (!o.json) print_line("  forward ms    input ms   weight ms   output KiB  node");
+  for (uint32_t i = 0; i < weft_profile_nodes(profile); ++i) {
+    weft_node_times t = WEFT_NODE_TIMES_INIT;
+    CLI_CALL(weft_profile_node(profile, i, &t));
+    total += t.forward + t.input + t.weight;
+    if (o.json) {
+      nodes.push_back(JsonObject()
+                          .add("name", t.name)
+                          .add("forward", t.forward)
+                          .add("input", t.input)
+                          .add("weight", t.weight)
+                          .add("output_bytes", t.output_bytes)
+                          .add("stash_bytes", t.stash_bytes));
+      continue;
+    }
+    char line[128];
+    std::snprintf(line, sizeof line, "%12.3f%12.3f%12.3f%13.1f  ", 1e3 * t.forward, 1e3 * t.input, 1e3 * t.weight, static_cast<double>(t.output_bytes) / 1024);
+    print_line(line + std::string(t.name));
+  }
+  if (o.json) {
+    print_line(JsonObject().add("model", built.info.text).add("micro_batch_size", o.micro_batch_size).add("seconds", total).add("nodes", nodes).text());
+  } else {
+    char line[64];
+    std::snprintf(line, sizeof line, ": %.3f ms for a micro-batch of %u", 1e3 * total, o.micro_batch_size);
+    print_line("");
+    print_line(built.info.text + std::string(line));
+  }
+  return {};
+}
+
+Outcome make_profile(const Options& o) {
+  weft_error err = WEFT_ERROR_INIT;
+  Built built;
+  CLI_TRY(build_model(o.model, o.ranks, built));
+  weft_profile_config config = WEFT_PROFILE_INIT;
+  config.micro_batch_size = o.micro_batch_size;
+  config.repeats = o.repeats;
+  config.threads = o.threads;
+  ProfilePtr profile;
+  CLI_CALL(weft_profile_new(built.model.get(), &config, Out(profile), &err));
+  if (!o.out.empty()) CLI_CALL(weft_profile_save(profile.get(), o.out.c_str(), &err));
+  return show(profile.get(), o, built);
+}
+
+}  // namespace
+
+Action add_profile(CLI::App& app) {
+  auto o = std::make_shared<Options>();
+  auto settings = std::make_shared<Settings>(app);
+  app.add_option("MODEL", o->model.model, "NAME[:key=value,...] (mlp, gpt-nano, gpt2), or a checkpoint")->required()->type_name("");
+  add_model_options(*settings, o->model);
+  app.add_option("--out", o->out, "Write the profile into this file, for plan and train to read with --profile")->type_name("FILE");
+  app.add_option("--micro-batch-size", o->micro_batch_size, "Samples per micro-batch; a plan must have the same")
+      ->capture_default_str()
+      ->type_name("N")
+      ->check(CLI::Range(uint32_t{1}, uint32_t{1} << 20));
+  app.add_option("--repeats", o->repeats, "Micro-batches that count")->capture_default_str()->type_name("N")->check(CLI::Range(1u, 100000u));
+  app.add_option("--threads", o->threads, "Compute threads, as each rank will have")->capture_default_str()->type_name("N")->check(CLI::Range(1u, 1024u));
+  app.add_option("--stages", o->ranks, "Stages that the model is for: mlp has as many layers at least")->capture_default_str()->type_name("P")->check(
+      CLI::Range(1u, 4096u));
+  app.add_flag("--json", o->json, "One JSON object instead of text");
+  return [o, settings] { return make_profile(*o); };
+}
+
+}  // namespace weft::cli

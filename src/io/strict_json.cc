@@ -1,0 +1,164 @@
+#include "io/strict_json.h"
+
+#include <cmath>
+
+#include "base/text.h"
+#include "io/names.h"
+
+namespace weft {
+
+namespace {
+
+Status fault(std::string text) { return Status(Code::data, std::move(text)); }
+
+// Builds the value, but refuses what a tree would hide: duplicate keys, and depth beyond what any file here has.
+class StrictBuilder {
+ public:
+  explicit StrictBuilder(Fractions fractions) : fractions_(fractions) {}
+  Json root;
+  Status status;
+
+  bool null() { return add(nullptr); }
+  bool boolean(bool value) { return add(value); }
+  bool number_integer(int64_t value) { return add(value); }
+  bool number_unsigned(uint64_t value) { return add(value); }
+  bool number_float(double value, const std::string& text) {
+    return fractions_ == Fractions::allow ? add(value) : stop(cat("expected no fraction, found ", shown(text)));
+  }
+  bool string(std::string& value) { return add(std::move(value)); }
+  bool binary(Json::binary_t&) { return stop("expected no binary data"); }
+  bool start_object(size_t) { return open(Json::object()); }
+  bool start_array(size_t) { return open(Json::array()); }
+  bool end_object() { return close(); }
+  bool end_array() { return close(); }
+  bool key(std::string& name) {
+    if (open_.back()->contains(name)) return stop(cat("duplicate key ", shown(name)));
+    key_ = std::move(name);
+    return true;
+  }
+  bool parse_error(size_t position, const std::string&, const Json::exception&) {
+    if (status.ok()) status = fault(cat("is not valid JSON near byte ", position));
+    return false;
+  }
+
+ private:
+  static constexpr size_t kDepth = 5;
+
+  bool stop(std::string text) {
+    status = fault(std::move(text));
+    return false;
+  }
+  Json* place(Json value) {
+    if (open_.empty()) return &(root = std::move(value));
+    Json& parent = *open_.back();
+    if (parent.is_object()) return &(parent[key_] = std::move(value));
+    parent.push_back(std::move(value));
+    return &parent.back();
+  }
+  bool add(Json value) {
+    place(std::move(value));
+    return true;
+  }
+  bool open(Json value) {
+    if (open_.size() == kDepth) return stop(cat("is nested deeper than ", kDepth));
+    open_.push_back(place(std::move(value)));  // stays put: its parent grows only after it is closed
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  const Fractions fractions_;
+  std::vector<Json*> open_;
+  std::string key_;
+};
+
+}  // namespace
+
+Result<Json> read_json(std::string_view text, Fractions fractions) {
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  if (first == text.npos || text[first] != '{') return fault("expected an object");
+  if (text.find('\0') != text.npos) return fault("is not valid JSON: it holds a NUL");
+  StrictBuilder builder(fractions);
+  const bool read = Json::sax_parse(text.begin(), text.end(), &builder);
+  if (!builder.status.ok()) return builder.status;
+  if (!read) return fault("is not valid JSON");
+  return std::move(builder.root);
+}
+
+Status Fields::number(const char* key, uint64_t& out) {
+  WEFT_TRY_ASSIGN(const Json* value, take(key, "a number from 0", &Json::is_number_unsigned));
+  out = value->get<uint64_t>();
+  return {};
+}
+
+Status Fields::real(const char* key, double& out) {
+  WEFT_TRY_ASSIGN(const Json* value, take(key, "a number", &Json::is_number));
+  out = value->get<double>();
+  if (std::isfinite(out) && out >= 0) return {};
+  return fault(cat(where_, shown(key), " is ", out, ", expected a finite number from 0"));
+}
+
+Status Fields::text(const char* key, std::string& out) {
+  WEFT_TRY_ASSIGN(const Json* value, take(key, "a string", &Json::is_string));
+  out = value->get_ref<const std::string&>();
+  return {};
+}
+
+Status Fields::flag(const char* key, bool& out) {
+  WEFT_TRY_ASSIGN(const Json* value, take(key, "true or false", &Json::is_boolean));
+  out = value->get<bool>();
+  return {};
+}
+
+Status Fields::digest(const char* key, Digest& out) {
+  std::string hex;
+  WEFT_TRY(text(key, hex));
+  constexpr std::string_view digits = "0123456789abcdef";
+  if (hex.size() != 32 || hex.find_first_not_of(digits) != hex.npos)
+    return fault(cat(where_, shown(key), " expects 32 hexadecimal digits, found ", shown(hex)));
+  out = {};
+  for (size_t i = 0; i < 32; ++i) {
+    uint64_t& half = i < 16 ? out.high : out.low;
+    half = half << 4 | digits.find(hex[i]);
+  }
+  return {};
+}
+
+Status Fields::texts(const char* key, std::map<std::string, std::string>& out) {
+  WEFT_TRY_ASSIGN(const Json* value, object(key));
+  for (const auto& [name, item] : value->items()) {
+    if (!item.is_string())
+      return fault(cat(where_, shown(key), ": ", shown(name), " expects a string, found ", item.type_name()));
+    out[name] = item.get_ref<const std::string&>();
+  }
+  return {};
+}
+
+Result<const Json*> Fields::list(const char* key) { return take(key, "an array", &Json::is_array); }
+Result<const Json*> Fields::object(const char* key) { return take(key, "an object", &Json::is_object); }
+
+Status Fields::finish() const {
+  for (const auto& [name, item] : object_.items())
+    if (!taken_.contains(name)) return fault(cat(where_, "unknown key ", shown(name)));
+  return {};
+}
+
+Result<const Json*> Fields::take(const char* key, const char* expected, bool (Json::*is)() const noexcept) {
+  const auto it = object_.find(key);
+  if (it == object_.end()) return fault(cat(where_, "has no ", shown(key)));
+  if (!((*it).*is)()) return fault(cat(where_, shown(key), " expects ", expected, ", found ", it->type_name()));
+  taken_.insert(key);
+  return &*it;
+}
+
+Status read_texts(const Json& list, const std::string& where, std::vector<std::string>& out) {
+  for (const Json& item : list) {
+    if (!item.is_string()) return fault(cat(where, " expects strings, found ", item.type_name()));
+    out.push_back(item.get_ref<const std::string&>());
+  }
+  return {};
+}
+
+}  // namespace weft

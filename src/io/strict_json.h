@@ -1,0 +1,49 @@
+// JSON that comes from outside, read without mercy: duplicate, unknown and missing keys, wrong types and depth are failures that name them.
+#pragma once
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "base/hash.h"
+#include "base/result.h"
+
+namespace weft {
+
+using Json = nlohmann::json;  // objects are ordered by key, so a value has one text
+
+enum class Fractions : uint8_t { refuse, allow };
+// One object, at most five levels deep.
+Result<Json> read_json(std::string_view text, Fractions fractions = Fractions::refuse);
+
+// Takes the known keys of an object one by one; what is left at the end is unknown.
+class Fields {
+ public:
+  // `where` opens each message. The object stays the caller's.
+  Fields(const Json& object, std::string where) : object_(object), where_(std::move(where)) {}
+
+  Status number(const char* key, uint64_t& out);
+  Status real(const char* key, double& out);   // finite, from 0
+  Status text(const char* key, std::string& out);
+  Status flag(const char* key, bool& out);
+  Status digest(const char* key, Digest& out);
+  Status texts(const char* key, std::map<std::string, std::string>& out);
+  Result<const Json*> list(const char* key);
+  Result<const Json*> object(const char* key);
+  bool has(const char* key) const { return object_.contains(key); }
+  Status finish() const;
+
+ private:
+  Result<const Json*> take(const char* key, const char* expected, bool (Json::*is)() const noexcept);
+
+  const Json& object_;
+  std::string where_;
+  std::set<std::string> taken_;
+};
+
+// A list of strings.
+Status read_texts(const Json& list, const std::string& where, std::vector<std::string>& out);
+
+}  // namespace weft

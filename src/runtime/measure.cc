@@ -1,0 +1,175 @@
+#include "runtime/measure.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/text.h"
+#include "io/names.h"
+#include "kernels/gemm.h"
+#include "loop/team.h"
+#include "runtime/worker.h"
+
+namespace weft {
+
+namespace {
+
+constexpr int kUncounted = 2;
+
+double median(std::vector<int64_t>& values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return static_cast<double>(*middle) * 1e-9;
+}
+
+// Indices below this are good for every op that reads the input.
+int64_t bound_of(const Model& model, NodeId input) {
+  int64_t bound = 0;
+  const auto at_most = [&bound](int64_t most) { bound = bound == 0 ? most : std::min(bound, most); };
+  for (const Node::Use& use : model.node(input).uses) {
+    const Node& user = model.node(use.node);
+    if (user.op->is_loss()) at_most(model.node(user.in.front()).one.out.shape.last());
+    if (user.op->name() == "embedding" && !(user.attrs.flags & kPositions)) at_most(model.param(user.weights.front()).shape[0]);
+  }
+  return std::max<int64_t>(bound, 1);
+}
+
+void draw(const Model& model, NodeId input, std::span<std::byte> bytes) {
+  uint64_t state = 0x9e3779b97f4a7c15u + static_cast<uint64_t>(input);
+  const auto next = [&state] { return (state = state * 6364136223846793005u + 1442695040888963407u) >> 33; };
+  if (model.node(input).one.out.dtype == DType::i32) {
+    const auto bound = static_cast<uint64_t>(bound_of(model, input));
+    auto* out = reinterpret_cast<int32_t*>(bytes.data());
+    for (size_t i = 0; i < bytes.size() / 4; ++i) out[i] = static_cast<int32_t>(next() % bound);
+  } else if (model.node(input).one.out.dtype == DType::f32) {
+    auto* out = reinterpret_cast<float*>(bytes.data());
+    for (size_t i = 0; i < bytes.size() / 4; ++i) out[i] = static_cast<float>(next()) / static_cast<float>(1u << 30) - 1;
+  }
+}
+
+class Measure {
+ public:
+  Measure(std::shared_ptr<const Plan> plan, Worker& worker) : plan_(std::move(plan)), worker_(worker) {}
+
+  Result<Measured> run(int repeats) {
+    mode_ = plan_->mode(Mode::train).present ? Mode::train : Mode::infer;
+    const RankProgram& program = plan_->mode(mode_).ranks[0];
+    for (const ActionProgram& action : program.programs) calls_.emplace_back(action.calls.size());
+    updates_.clear();
+    worker_.time_calls(&now_);
+    Status status;
+    for (int i = 0; i < kUncounted + repeats && status.ok(); ++i) status = step(i >= kUncounted, static_cast<uint64_t>(i));
+    worker_.time_calls(nullptr);
+    if (!status.ok()) return status;
+    return collect(program);
+  }
+
+ private:
+  Status step(bool counts, uint64_t number) {
+    const ModePlan& mode = plan_->mode(mode_);
+    const RankProgram& program = mode.ranks[0];
+    for (size_t e = 0; e < mode.edges.size(); ++e)
+      if (mode.edges[e].kind == EdgeKind::feed)
+        draw(*plan_->model, mode.graph.tensors[static_cast<size_t>(mode.edges[e].tensor)].node, worker_.landing(mode_, static_cast<int32_t>(e), 0, 0));
+    StepDescriptor step;
+    step.sequence = step.step = number;
+    step.mode = mode_;
+    step.micro_batches = 1;
+    int64_t update = 0;
+    for (size_t j = 0; j < program.jobs.size(); ++j) {
+      const Job& job = program.jobs[j];
+      now_.clear();
+      WEFT_TRY(worker_.run(step, 1, static_cast<int32_t>(j)));
+      if (job.kind != JobKind::action) {
+        update += worker_.last_time().end - worker_.last_time().begin;
+      } else if (counts) {
+        auto& calls = calls_[static_cast<size_t>(job.program)];
+        for (size_t c = 0; c < calls.size(); ++c) calls[c].push_back(now_[c]);
+      }
+    }
+    if (counts) updates_.push_back(update);
+    return {};
+  }
+
+  Measured collect(const RankProgram& program) {
+    Measured out;
+    out.times.resize(plan_->model->nodes().size());
+    out.update = mode_ == Mode::train ? median(updates_) : 0;
+    for (size_t p = 0; p < calls_.size(); ++p)
+      for (size_t c = 0; c < calls_[p].size(); ++c) {
+        if (calls_[p][c].empty()) continue;   // a program that the schedule has no action for
+        const ProgramCall& call = program.programs[p].calls[c];
+        NodeTimes& times = out.times[static_cast<size_t>(call.node)];
+        (call.kind == CallKind::forward ? times.forward : call.kind == CallKind::weight_grad ? times.weight : times.input) += median(calls_[p][c]);
+      }
+    return out;
+  }
+
+  std::shared_ptr<const Plan> plan_;
+  Worker& worker_;
+  Mode mode_ = Mode::train;
+  std::vector<int64_t> now_, updates_;
+  std::vector<std::vector<std::vector<int64_t>>> calls_;   // [program][call][repeat]
+};
+
+}  // namespace
+
+Result<Measured> measure(const std::shared_ptr<const Model>& model, const MeasureOptions& options) {
+  if (options.repeats < 1 || options.repeats > 100000) return Status(Code::invalid, cat("repeats is ", options.repeats, ", expected 1 to 100000"));
+  if (options.threads < 1 || options.threads > 1024) return Status(Code::invalid, cat("threads is ", options.threads, ", expected 1 to 1024"));
+  PlanConfig config;
+  config.micro_batch_size = options.micro_batch_size;
+  config.optim.rate = 1e-9;   // the weights stay what they are, near enough
+  WEFT_TRY_ASSIGN(const std::shared_ptr<const Plan> plan, make_plan(model, config));
+  gemm_info();   // chooses the kernels, once
+  WEFT_TRY_ASSIGN(const auto team, Team::make(options.threads, {.rank = 0}));
+  WEFT_TRY_ASSIGN(const auto worker, Worker::make(plan, 0, *team));
+  return Measure(plan, *worker).run(options.repeats);
+}
+
+Profile profile_of(const Measured& measured, const Model& model, const MeasureOptions& options) {
+  Profile out;
+  out.micro_batch_size = static_cast<uint64_t>(options.micro_batch_size);
+  out.threads = static_cast<uint64_t>(options.threads);
+  out.update = measured.update;
+  for (NodeId id = 0; id < static_cast<NodeId>(model.nodes().size()); ++id) {
+    if (model.node(id).is_input()) continue;
+    const Inferred made = model.infer(id, options.micro_batch_size);
+    const NodeTimes& t = measured.times[static_cast<size_t>(id)];
+    ProfileNode node{.name = model.node(id).name, .forward = t.forward, .input = t.input, .weight = t.weight, .output_bytes = made.out.bytes()};
+    for (const Desc& stash : made.stash) node.stash_bytes += stash.bytes();
+    out.nodes.push_back(std::move(node));
+  }
+  return out;
+}
+
+Result<std::vector<NodeTimes>> times_of(const Profile& profile, const Model& model, int64_t micro_batch_size) {
+  if (profile.micro_batch_size != static_cast<uint64_t>(micro_batch_size))
+    return Status(Code::invalid, cat("the profile was made with micro-batches of ", profile.micro_batch_size, ", the plan has micro-batches of ", micro_batch_size));
+  std::map<std::string, const ProfileNode*> found;
+  for (const ProfileNode& node : profile.nodes)
+    if (!found.emplace(node.name, &node).second) return Status(Code::invalid, cat("node ", shown(node.name), " occurs twice in the profile"));
+  std::vector<std::string> missing, surplus;
+  std::vector<NodeTimes> out(model.nodes().size());
+  Status differs;
+  for (NodeId id = 0; id < static_cast<NodeId>(model.nodes().size()); ++id) {
+    const Node& node = model.node(id);
+    if (node.is_input()) continue;
+    const auto it = found.find(node.name);
+    if (it == found.end()) {
+      missing.push_back(node.name);
+      continue;
+    }
+    const ProfileNode& p = *it->second;
+    out[static_cast<size_t>(id)] = {p.forward, p.input, p.weight};
+    if (const uint64_t bytes = model.desc(id, micro_batch_size).bytes(); p.output_bytes != bytes && differs.ok())
+      differs = Status(Code::invalid, cat("node ", shown(node.name), " makes ", p.output_bytes, " bytes in the profile (", shown(profile.model), ", ", profile.seq_len,
+                                          " tokens), in the model ", bytes));
+    found.erase(it);
+  }
+  for (const auto& [name, node] : found) surplus.push_back(name);
+  if (missing.empty() && surplus.empty()) return differs.ok() ? Result<std::vector<NodeTimes>>(std::move(out)) : differs;
+  return Status(Code::invalid, cat("the profile is of other nodes than the model", missing.empty() ? "" : "; missing: ", listed(missing),
+                                   surplus.empty() ? "" : "; surplus: ", listed(surplus)));
+}
+
+}  // namespace weft

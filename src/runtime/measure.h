@@ -1,0 +1,31 @@
+// How long a model's kernels take on this machine: the programs of a plan with one rank, run by a worker as in any run, each call timed.
+#pragma once
+
+#include <memory>
+
+#include "io/profile.h"
+#include "plan/plan.h"
+
+namespace weft {
+
+struct Measured {
+  std::vector<NodeTimes> times;   // per node of the model: medians
+  double update = 0;              // seconds of a step's end for all parameters
+};
+
+struct MeasureOptions {
+  int64_t micro_batch_size = 1;
+  int repeats = 10;               // micro-batches that count; two before them do not
+  int threads = 1;
+};
+
+// Inputs are drawn; indices stay below what the ops that read them allow.
+Result<Measured> measure(const std::shared_ptr<const Model>& model, const MeasureOptions& options);
+
+// As a file: names and bytes of the nodes from the model, the rest of the head left to the caller.
+Profile profile_of(const Measured& measured, const Model& model, const MeasureOptions& options);
+
+// Per node of the model. Refuses a profile of another micro-batch size, of other nodes (which it lists), or of other shapes.
+Result<std::vector<NodeTimes>> times_of(const Profile& profile, const Model& model, int64_t micro_batch_size);
+
+}  // namespace weft

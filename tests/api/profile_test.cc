@@ -1,0 +1,154 @@
+// Profiles: measured, saved, read back, and refused where they are of something else.
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "api.h"
+
+namespace {
+
+struct FreeProfile {
+  void operator()(weft_profile* profile) const { weft_profile_free(profile); }
+};
+using ProfilePtr = std::unique_ptr<weft_profile, FreeProfile>;
+
+class ProfileTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = (std::filesystem::temp_directory_path() / "profile-XXXXXX").string();
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    directory_ = name;
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  std::string path(const char* name) const { return directory_ + "/" + name; }
+
+  static ModelPtr preset(const char* text) {
+    weft_model* out = nullptr;
+    Error err;
+    EXPECT_EQ(weft_model_preset(text, 0, 1, &out, nullptr, &err), WEFT_OK) << err.text;
+    return ModelPtr(out);
+  }
+
+  static ProfilePtr measure(const ModelPtr& model, uint32_t micro_batch_size) {
+    weft_profile_config config = WEFT_PROFILE_INIT;
+    config.micro_batch_size = micro_batch_size;
+    config.repeats = 3;
+    weft_profile* out = nullptr;
+    Error err;
+    EXPECT_EQ(weft_profile_new(model.get(), &config, &out, &err), WEFT_OK) << err.text;
+    return ProfilePtr(out);
+  }
+
+  static weft_status plan(const ModelPtr& model, const weft_profile* profile, uint32_t micro_batch_size, PlanPtr& out, Error& err) {
+    weft_plan_config config = WEFT_PLAN_INIT;
+    config.ranks = 2;
+    config.micro_batch_size = micro_batch_size;
+    config.profile = profile;
+    weft_plan* made = nullptr;
+    const weft_status status = weft_plan_new(model.get(), &config, &made, &err);
+    out.reset(made);
+    return status;
+  }
+
+  std::string directory_;
+};
+
+TEST_F(ProfileTest, TimesEveryNodeAndSurvivesItsFile) {
+  const ModelPtr model = preset("gpt-nano:blocks=2,width=32,heads=2,context=16");
+  const ProfilePtr profile = measure(model, 3);
+  ASSERT_EQ(weft_profile_save(profile.get(), path("p.json").c_str(), nullptr), WEFT_OK);
+  weft_profile* loaded = nullptr;
+  Error err;
+  ASSERT_EQ(weft_profile_load(path("p.json").c_str(), &loaded, &err), WEFT_OK) << err.text;
+  const ProfilePtr again(loaded);
+  ASSERT_GT(weft_profile_nodes(profile.get()), 20u);
+  ASSERT_EQ(weft_profile_nodes(again.get()), weft_profile_nodes(profile.get()));
+  for (uint32_t i = 0; i < weft_profile_nodes(profile.get()); ++i) {
+    weft_node_times a = WEFT_NODE_TIMES_INIT, b = WEFT_NODE_TIMES_INIT;
+    ASSERT_EQ(weft_profile_node(profile.get(), i, &a), WEFT_OK);
+    ASSERT_EQ(weft_profile_node(again.get(), i, &b), WEFT_OK);
+    EXPECT_STREQ(a.name, b.name);
+    EXPECT_EQ(a.forward, b.forward) << a.name;
+    EXPECT_EQ(a.input, b.input) << a.name;
+    EXPECT_EQ(a.weight, b.weight) << a.name;
+    EXPECT_EQ(a.output_bytes, b.output_bytes) << a.name;
+    EXPECT_GT(a.forward, 0) << a.name;
+    EXPECT_GT(a.output_bytes, 0u) << a.name;
+    const bool has_weights = std::strstr(a.name, "c_attn") != nullptr;
+    if (has_weights) {
+      EXPECT_GT(a.input, 0) << a.name;
+      EXPECT_GT(a.weight, 0) << a.name;
+    }
+  }
+  weft_node_times beyond = WEFT_NODE_TIMES_INIT;
+  EXPECT_EQ(weft_profile_node(profile.get(), weft_profile_nodes(profile.get()), &beyond), WEFT_ENOENT);
+  PlanPtr made;
+  EXPECT_EQ(plan(model, again.get(), 3, made, err), WEFT_OK) << err.text;
+}
+
+TEST_F(ProfileTest, DecidesWhereTheModelIsCut) {
+  const ModelPtr model = preset("mlp:layers=4,width=8");
+  const ProfilePtr profile = measure(model, 2);
+  ASSERT_EQ(weft_profile_save(profile.get(), path("p.json").c_str(), nullptr), WEFT_OK);
+  std::ifstream in(path("p.json"));
+  std::stringstream text;
+  text << in.rdbuf();
+  // The same file, but for the first node's time.
+  std::string edited = text.str();
+  const size_t at = edited.find("\"forward\": ") + 11;
+  edited.replace(at, edited.find(',', at) - at, "7.5");
+  std::ofstream(path("q.json")) << edited;
+  weft_profile* loaded = nullptr;
+  Error err;
+  ASSERT_EQ(weft_profile_load(path("q.json").c_str(), &loaded, &err), WEFT_OK) << err.text;
+  const ProfilePtr changed(loaded);
+  PlanPtr made;
+  ASSERT_EQ(plan(model, changed.get(), 2, made, err), WEFT_OK) << err.text;
+  EXPECT_STREQ(weft_plan_first(made.get(), 1), "layers.0.relu");
+}
+
+TEST_F(ProfileTest, OfSomethingElseIsRefused) {
+  const ModelPtr small = preset("mlp:layers=3,width=8"), large = preset("mlp:layers=4,width=8"), wide = preset("mlp:layers=3,width=16");
+  const ProfilePtr profile = measure(small, 2);
+  PlanPtr made;
+  Error err;
+  expect_error(plan(small, profile.get(), 4, made, err), err, WEFT_EINVAL, {"micro-batches of 2", "micro-batches of 4"});
+  expect_error(plan(large, profile.get(), 2, made, err), err, WEFT_EINVAL, {"missing: layers.3, layers.3.relu"});
+  expect_error(plan(wide, profile.get(), 2, made, err), err, WEFT_EINVAL, {"'layers.0' makes 64 bytes in the profile", "in the model 128"});
+  const ProfilePtr other = measure(large, 2);
+  expect_error(plan(small, other.get(), 2, made, err), err, WEFT_EINVAL, {"surplus: layers.3, layers.3.relu"});
+}
+
+TEST_F(ProfileTest, DamagedFilesAreRefused) {
+  const auto refused = [&](const std::string& text, std::initializer_list<const char*> parts) {
+    std::ofstream(path("bad.json")) << text;
+    weft_profile* out = nullptr;
+    Error err;
+    expect_error(weft_profile_load(path("bad.json").c_str(), &out, &err), err, WEFT_EDATA, parts);
+    EXPECT_EQ(out, nullptr);
+  };
+  refused("", {"expected an object"});
+  refused("{}", {"bad.json", "has no 'format'"});
+  refused(R"({"format": 2})", {"'format' is 2"});
+  const std::string head = R"({"format":1,"weft":"","model":"","kernels":"","micro_batch_size":1,"seq_len":0,"threads":1,"update":0,)";
+  refused(head + R"("nodes":[{"name":"a","forward":-1}]})", {"node 0: 'forward' is -1"});
+  refused(head + R"("nodes":[],"more":1})", {"unknown key 'more'"});
+  weft_profile* out = nullptr;
+  Error err;
+  EXPECT_EQ(weft_profile_load(path("none.json").c_str(), &out, &err), WEFT_ENOENT) << err.text;
+}
+
+TEST_F(ProfileTest, NullIsHarmless) {
+  Error err;
+  weft_profile* out = nullptr;
+  expect_error(weft_profile_new(nullptr, nullptr, &out, &err), err, WEFT_EINVAL, {"model is NULL"});
+  expect_error(weft_profile_load(nullptr, &out, &err), err, WEFT_EINVAL, {"path is NULL"});
+  expect_error(weft_profile_save(nullptr, "x", &err), err, WEFT_EINVAL, {"profile is NULL"});
+  EXPECT_EQ(weft_profile_nodes(nullptr), 0u);
+  EXPECT_EQ(weft_profile_node(nullptr, 0, nullptr), WEFT_EINVAL);
+  weft_profile_free(nullptr);
+}
+
+}  // namespace
