@@ -9,6 +9,17 @@
 
 namespace weft {
 
+namespace {
+
+// Whether a peer that has been forgotten may have said that: ZeroMQ can tell the end of a connection before it hands over the last words,
+// and by then the descriptor may be another's.
+bool is_late(Message& message) {
+  const std::span<const std::byte> bytes = message.bytes();
+  return message.is(kBye) || (bytes.size() >= kHeaderBytes && std::memcmp(bytes.data(), "WEFT", 4) == 0);
+}
+
+}  // namespace
+
 // A peer that dialed us. The router reads for it.
 class Accepted final : public Channel {
  public:
@@ -172,7 +183,7 @@ bool Router::read_frame(size_t* bytes) {
   const auto at = peers_.find(nonce);
   if (at == peers_.end() || at->second.descriptor[static_cast<size_t>(lane)] < 0) {
     if (!parts && message_.is(kHello)) greet(nonce, lane, descriptor);
-    else refuse_frame(descriptor);
+    else if (!is_late(message_)) refuse_frame(descriptor);
     return true;
   }
   // Another connection that uses the name of this one, or the same after a loss that we have not been told yet: not what was
