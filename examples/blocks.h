@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <weft.h>
 
 static inline void require(weft_status status, const char *what, const weft_error *err) {
@@ -102,22 +103,35 @@ static inline weft_value add_block(weft_model *model, const char *name, weft_val
   return add_plain(model, name, "mlp.add", NODE(.op = "add"), x, add_linear(model, n[5], y, 4 * width, width, residual));
 }
 
-/* Where the cuts fall, and what each of the `n` ranks has: parameters, bytes, and as predicted its share of all that is computed
- * and the share of a step in which it waits. */
-static inline void print_shares(const weft_plan *plan, uint32_t n, int64_t parameters) {
+/* What each of the `n` ranks computes: seconds by the profile if there is one, otherwise in proportion, by analysed cost. */
+static inline void sum_work(const weft_plan *plan, uint32_t n, const weft_profile *profile, double *work) {
   weft_error err = WEFT_ERROR_INIT;
-  double *idle = (double *)calloc(n, sizeof *idle), busy = 0;
-  if (!idle) exit(2);
-  require(weft_plan_predict(plan, idle, n, &err), "prediction", &err);
-  for (uint32_t rank = 0; rank < n; ++rank) busy += 1 - idle[rank];
-  printf("rank  from               parameters   share      MiB  compute   idle\n");
+  weft_node_times node = WEFT_NODE_TIMES_INIT;
+  if (!profile) {
+    require(weft_plan_predict(plan, work, n, &err), "prediction", &err);
+    for (uint32_t rank = 0; rank < n; ++rank) work[rank] = 1 - work[rank];   /* it was the idle share of each */
+    return;
+  }
+  for (uint32_t i = 0, rank = 0; i < weft_profile_nodes(profile); ++i) {   /* a rank has one stage, and a stage a run of nodes */
+    require(weft_profile_node(profile, i, &node), "profile", &err);
+    if (rank + 1 < n && strcmp(node.name, weft_plan_first(plan, rank + 1)) == 0) ++rank;
+    work[rank] += node.forward + node.input + node.weight;
+  }
+}
+
+/* Where the cuts fall, and what each of the `n` ranks has: parameters, bytes, and its share of all that is computed. */
+static inline void print_shares(const weft_plan *plan, uint32_t n, const weft_profile *profile, int64_t parameters) {
+  double *work = (double *)calloc(n, sizeof *work), all = 0;
+  if (!work) exit(2);
+  sum_work(plan, n, profile, work);
+  for (uint32_t rank = 0; rank < n; ++rank) all += work[rank];
+  printf("rank  from                   parameters   share      MiB  compute\n");
   for (uint32_t rank = 0; rank < n; ++rank) {
     const int64_t owned = weft_plan_owned(plan, rank);
-    printf("%4u  %-16s %12lld  %5.1f%%  %7.1f  %6.1f%%  %4.1f%%\n", rank, weft_plan_first(plan, rank), (long long)owned,
-           100 * (double)owned / (double)parameters, (double)weft_plan_bytes(plan, rank) / 1048576, 100 * (1 - idle[rank]) / busy,
-           100 * idle[rank]);
+    printf("%4u  %-20s %12lld  %5.1f%%  %7.1f  %6.1f%%\n", rank, weft_plan_first(plan, rank), (long long)owned,
+           100 * (double)owned / (double)parameters, (double)weft_plan_bytes(plan, rank) / 1048576, 100 * work[rank] / all);
   }
-  free(idle);
+  free(work);
 }
 
 /* One step of a run, which must succeed: submits and polls until it is over. Outputs go to `output`, one micro-batch after

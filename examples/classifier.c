@@ -5,9 +5,10 @@
  * test at the end.
  *
  * The model is made of four unequal stages: embedding, two convolutions and a layer norm; a transformer block; another one; layer
- * norm, mean and classifier. --split stages cuts it there. By default weft cuts where the dearest rank is as cheap as it can be.
+ * norm, mean and classifier. --split stages cuts it there. By default weft times every node first, and cuts where the dearest
+ * rank is as cheap as it can be; --split cost does the same by what the ops say they cost. All of it gives the same bits.
  *
- *   classifier [--split cost|stages] [--width N] [--steps N] [--in-process]
+ *   classifier [--split profile|cost|stages] [--width N] [--steps N] [--in-process]
  *
  * Every rank is a process of its own, but with --in-process. */
 #include "ranks.h"
@@ -82,14 +83,23 @@ static weft_model *build(int64_t width) {
   return m;
 }
 
-static weft_plan *make_plan(weft_model *model, const settings *s) {
+static weft_profile *measure(weft_model *model) {
+  weft_error err = WEFT_ERROR_INIT;
+  weft_profile *profile = NULL;
+  const weft_profile_config config = {.size = sizeof config, .micro_batch_size = MICRO_BATCH_SIZE};
+  require(weft_profile_new(model, &config, &profile, &err), "profile", &err);
+  return profile;
+}
+
+static weft_plan *make_plan(weft_model *model, const weft_profile *profile, const settings *s) {
   static const char *const stages[] = {"block_1.ln_1", "block_2.ln_1", "norm_2"};
   weft_error err = WEFT_ERROR_INIT;
   weft_plan *plan = NULL;
   const weft_optimizer adam = {.size = sizeof adam, .rule = WEFT_ADAM, .rate = 2e-3, .clip = 1, .curve = WEFT_RATE_COSINE,
-                               .warmup = 10, .total = (uint64_t)s->steps, .min_rate = 1e-5};
+                               .warmup = 10, .total = (uint64_t)s->steps + 10, .min_rate = 1e-5};
   weft_plan_config config = {.size = sizeof config, .ranks = RANKS, .micro_batches = MICRO_BATCHES,
-                             .micro_batch_size = MICRO_BATCH_SIZE, .seed = 1, .optimizer = &adam};
+                             .micro_batch_size = MICRO_BATCH_SIZE, .seed = 1, .optimizer = &adam,
+                             .profile = profile};
   if (strcmp(s->split, "stages") == 0) config.cuts = stages, config.n_cuts = RANKS - 1;
   require(weft_plan_new(model, &config, &plan, &err), "plan", &err);
   return plan;
@@ -143,12 +153,12 @@ static void train(weft_run *run, const settings *s) {
 }
 
 static int usage(void) {
-  fprintf(stderr, "usage: classifier [--split cost|stages] [--width N] [--steps N] [--in-process]\n");
+  fprintf(stderr, "usage: classifier [--split profile|cost|stages] [--width N] [--steps N] [--in-process]\n");
   return 2;
 }
 
 int main(int argc, char **argv) {
-  settings s = {.width = 256, .steps = 300, .split = "cost"};
+  settings s = {.width = 256, .steps = 300, .split = "profile"};
   if (ranks_joined(argc, argv, NULL)) return ranks_exit;   /* gets model and plan from rank 0 */
   for (int i = 1; i < argc; ++i) {
     if (!strcmp(argv[i], "--in-process")) continue;
@@ -158,22 +168,25 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[i], "--steps")) s.steps = atoi(argv[++i]);
     else return usage();
   }
-  if (s.width < 4 || s.width % 4 || s.steps < 1 || (strcmp(s.split, "cost") && strcmp(s.split, "stages"))) return usage();
+  if (s.width < 4 || s.width % 4 || s.steps < 1) return usage();
+  if (strcmp(s.split, "profile") && strcmp(s.split, "cost") && strcmp(s.split, "stages")) return usage();
 
   weft_error err = WEFT_ERROR_INIT;
   weft_model *model = build(s.width);
-  weft_plan *plan = make_plan(model, &s);
+  weft_profile *profile = strcmp(s.split, "profile") == 0 ? measure(model) : NULL;
+  weft_plan *plan = make_plan(model, profile, &s);
   weft_run *run = NULL;
   ranks world;
   printf("%d classes, width %lld, %lld parameters, split by %s over %d ranks\n", CLASSES, (long long)s.width,
          (long long)weft_model_parameters(model), s.split, RANKS);
-  print_shares(plan, RANKS, weft_model_parameters(model));
+  print_shares(plan, RANKS, profile, weft_model_parameters(model));
   fflush(stdout);
   ranks_start(&world, argc, argv, RANKS);
   require(weft_run_start(plan, world.mesh, NULL, &run, &err), "run", &err);
   train(run, &s);
   weft_run_free(run);
   weft_plan_free(plan);
+  weft_profile_free(profile);
   weft_model_free(model);
   return ranks_end(&world);
 }

@@ -113,7 +113,7 @@ int main(int argc, char **argv) {
   ranks world;
   printf("GPT-2 for %d classes: %d blocks of width %lld, %lld parameters, split over %d ranks\n", CLASSES, z->blocks,
          (long long)z->width, (long long)weft_model_parameters(model), RANKS);
-  print_shares(plan, RANKS, weft_model_parameters(model));
+  print_shares(plan, RANKS, NULL, weft_model_parameters(model));
   fflush(stdout);
   ranks_start(&world, argc, argv, RANKS);
   require(weft_run_start(plan, world.mesh, NULL, &run, &err), "run", &err);
