@@ -1,5 +1,8 @@
 // Building a model and a plan: what is refused, and how that is told.
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
 
 #include "api/api.h"
 
@@ -282,6 +285,63 @@ TEST(PlanTest, EachParameterIsOwnedOnce) {
     EXPECT_EQ(weft_plan_bytes(plan.get(), ranks), 0);
     EXPECT_EQ(weft_plan_owned(plan.get(), ranks), 0);
   }
+}
+
+std::string text_at(const std::string& path) {
+  std::ifstream in(path);
+  std::stringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+// The file holds the hash of every section of the plan, so equal files are of equal plans.
+TEST(PlanTest, APlanIsSavedAndUsedAgainAsItIs) {
+  std::string directory = (std::filesystem::temp_directory_path() / "plan-XXXXXX").string();
+  ASSERT_NE(mkdtemp(directory.data()), nullptr);
+  const std::string first = directory + "/first.json", second = directory + "/second.json", edited = directory + "/edited.json";
+  const ModelPtr model = small_model();
+  weft_plan_config config = plan_config(2);
+  weft_optimizer optimizer = WEFT_OPTIMIZER_INIT;
+  optimizer.rule = WEFT_SGD;
+  optimizer.momentum = 0.3;
+  optimizer.clip = 1.0 / 3;
+  config.optimizer = &optimizer;
+  config.seed = 0xfedcba9876543210;
+  const double speeds[] = {1, 3};
+  config.speeds = speeds;
+  Error err;
+  for (const char* written : {"", "0F0 0F1 0F2 0B0 0B1 0B2\n1F0 1B0 1F1 1B1 1F2 1B2\n"}) {
+    config.schedule_text = *written ? written : nullptr;
+    config.micro_batches = 3;
+    const PlanPtr plan = new_plan(model, config);
+    ASSERT_EQ(weft_plan_save(plan.get(), first.c_str(), &err), WEFT_OK) << err.text;
+    weft_plan* loaded = nullptr;
+    ASSERT_EQ(weft_plan_load(model.get(), first.c_str(), &loaded, &err), WEFT_OK) << err.text;
+    const PlanPtr again(loaded);
+    ASSERT_EQ(weft_plan_save(again.get(), second.c_str(), &err), WEFT_OK) << err.text;
+    EXPECT_EQ(text_at(first), text_at(second));
+    EXPECT_STREQ(weft_plan_first(again.get(), 1), weft_plan_first(plan.get(), 1));
+    EXPECT_EQ(weft_plan_bytes(again.get(), 0), weft_plan_bytes(plan.get(), 0));
+  }
+  const auto refused = [&](const std::string& from, const std::string& to, weft_status status, std::initializer_list<const char*> parts) {
+    std::string text = text_at(first);
+    ASSERT_NE(text.find(from), std::string::npos) << from;
+    std::ofstream(edited) << text.replace(text.find(from), from.size(), to);
+    weft_plan* out = nullptr;
+    expect_error(weft_plan_load(model.get(), edited.c_str(), &out, &err), err, status, parts);
+    EXPECT_EQ(out, nullptr);
+  };
+  refused("\"sgd\"", "\"sdg\"", WEFT_EDATA, {"edited.json", "'sdg'"});
+  refused("\"seed\"", "\"sead\"", WEFT_EDATA, {"has no 'seed'"});
+  refused("\"seed\"", "\"more\": 1, \"seed\"", WEFT_EDATA, {"unknown key 'more'"});
+  refused("0F0 0F1", "0F1 0F0", WEFT_EINVAL, {"rank 0"});
+  const ModelPtr other = new_model();
+  add_linear(other, "l", add_input(other, "x", {1, 4}), 2);
+  weft_plan* out = nullptr;
+  EXPECT_NE(weft_plan_load(other.get(), first.c_str(), &out, &err), WEFT_OK);
+  expect_error(weft_plan_load(nullptr, "x", &out, &err), err, WEFT_EINVAL, {"model is NULL"});
+  expect_error(weft_plan_save(nullptr, "x", &err), err, WEFT_EINVAL, {"plan is NULL"});
+  std::filesystem::remove_all(directory);
 }
 
 TEST(PlanTest, TheTimetableIsWrittenAsSnprintfWould) {
