@@ -11,21 +11,18 @@
 namespace weft {
 namespace {
 
-struct Case : test::PlanCase {
+// Kernels take times that nobody could foresee, messages a while.
+SimCosts random_costs(uint32_t seed) {
   SimCosts costs;
-};
-
-Case random_case(uint32_t seed) {
-  Case c{test::random_plan(seed), {}};
   auto jitter = std::make_shared<std::mt19937>(seed + 1);
   std::mt19937 rng(seed + 2);
-  c.costs.job = [jitter](int32_t, const RankProgram&, const Job&) { return 0.1 + static_cast<double>((*jitter)() % 1000) / 100; };
-  c.costs.link.latency = static_cast<double>(rng() % 3) * 2.5;
-  c.costs.link.bytes_per_time = rng() % 2 ? 16 : 0;
-  return c;
+  costs.job = [jitter](int32_t, const RankProgram&, const Job&) { return 0.1 + static_cast<double>((*jitter)() % 1000) / 100; };
+  costs.link.latency = static_cast<double>(rng() % 3) * 2.5;
+  costs.link.bytes_per_time = rng() % 2 ? 16 : 0;
+  return costs;
 }
 
-void expect_equal(const Case& c, Sim& sim, SequentialReference& reference, StepDescriptor step) {
+void expect_equal(const test::PlanCase& c, Sim& sim, SequentialReference& reference, StepDescriptor step) {
   auto run = sim.step(step);
   ASSERT_TRUE(run.ok()) << c.text << ": " << run.status().text();
   const auto expected = reference.step(step);
@@ -47,9 +44,9 @@ void expect_equal(const Case& c, Sim& sim, SequentialReference& reference, StepD
 TEST(Provenance, EveryPlanEqualsTheSequentialStep) {
   int with_ties = 0, with_shorts = 0, with_remaking = 0, with_chunks = 0, with_split = 0;
   for (uint32_t seed = 0; seed < 3000 && !HasFailure(); ++seed) {
-    const Case c = random_case(seed);
+    const test::PlanCase c = test::random_plan(seed);
     if (!c.plan) return;
-    Sim sim(c.plan, c.costs, true);
+    Sim sim(c.plan, random_costs(seed), true);
     SequentialReference reference(*c.model, c.plan->config.optim);
     std::mt19937 rng(seed);
     uint64_t trained = 0;
@@ -73,6 +70,29 @@ TEST(Provenance, EveryPlanEqualsTheSequentialStep) {
   EXPECT_GT(with_remaking, 500);
   EXPECT_GT(with_chunks, 500);
   EXPECT_GT(with_split, 500);
+}
+
+TEST(Provenance, EveryScheduleAtEverySize) {
+  uint32_t cases = 0;
+  for (const ScheduleKind& kind : all_schedules()) {
+    if (kind.name == "forward") continue;
+    for (int32_t p = 1; p <= 8; ++p)
+      for (int32_t m = 1; m <= 17; ++m)
+        for (int32_t v = kind.chunks ? kind.chunks : 1; v <= (kind.chunks ? kind.chunks : 3) && !HasFailure(); ++v, ++cases) {
+          const test::PlanCase c = test::random_plan_of(kind, p, m, v);
+          if (!c.plan) return;
+          Sim sim(c.plan, random_costs(cases), true);
+          SequentialReference reference(*c.model, c.plan->config.optim);
+          for (uint64_t n = 0; n < 2; ++n) {
+            StepDescriptor step;
+            step.sequence = step.step = n;
+            step.micro_batches = m;
+            step.short_last = n == 1 && c.plan->config.short_size > 0;
+            expect_equal(c, sim, reference, step);
+          }
+        }
+  }
+  EXPECT_GT(cases, 2000u);
 }
 
 }  // namespace

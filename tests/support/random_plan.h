@@ -56,16 +56,43 @@ inline Schedule random_schedule(std::mt19937& rng, int32_t ranks, int32_t stages
   }
 }
 
+// The rest of a plan whose model, ranks, micro-batches and schedule are there already, for `stages` stages.
+inline PlanCase random_case(std::mt19937& rng, std::shared_ptr<const Model> model, PlanConfig config, int32_t stages, std::string text) {
+  auto below = [&rng](uint32_t n) { return static_cast<int32_t>(rng() % n); };
+  config.micro_batch_size = 1 + below(3);
+  config.short_size = config.micro_batch_size > 1 ? below(static_cast<uint32_t>(config.micro_batch_size)) : 0;
+  const char* recomputes[] = {"none", "none", "stage", "every:1", "every:2", "every:3", "auto"};
+  config.recompute = recomputes[below(7)];
+  config.split = below(2) ? SplitBy::uniform : SplitBy::cost;
+  config.optim.rule = below(2) ? Rule::sgd : Rule::adamw;
+  config.optim.clip = below(2) ? 0.5 : 0;
+  // Half of the time any cut at all, so that stages are as lopsided as they can be.
+  if (below(2) && stages > 1) {
+    std::vector<std::string> names;
+    for (const Node& n : model->nodes())
+      if (!n.is_input()) names.push_back(n.name);
+    names.erase(names.begin());
+    while (static_cast<int32_t>(names.size()) >= stages)
+      names.erase(names.begin() + below(static_cast<uint32_t>(names.size())));
+    config.cuts = names;
+  }
+  PlanCase c{.model = std::move(model), .plan = nullptr, .text = std::move(text)};
+  c.text += ": " + std::to_string(config.ranks) + " ranks of " + std::to_string(stages) + " stages, " +
+            std::to_string(config.micro_batches) + " micro-batches, " +
+            (config.schedule_text.empty() ? config.schedule : config.schedule_text) + ", recompute " + config.recompute;
+  auto plan = make_plan(c.model, config);
+  EXPECT_TRUE(plan.ok()) << c.text << ": " << plan.status().text();
+  if (plan.ok()) c.plan = plan.take();
+  return c;
+}
+
 inline PlanCase random_plan(uint32_t seed) {
   std::mt19937 rng(seed);
   auto below = [&rng](uint32_t n) { return static_cast<int32_t>(rng() % n); };
-  PlanCase c;
   const int nodes = 1 + below(14);
-  c.model = random_model(rng, nodes);
+  auto model = random_model(rng, nodes);
   PlanConfig config;
   config.micro_batches = 1 + below(17);
-  config.micro_batch_size = 1 + below(3);
-  config.short_size = config.micro_batch_size > 1 ? below(static_cast<uint32_t>(config.micro_batch_size)) : 0;
   // A third of the time a schedule that nobody thought of, else one of the table; one with enough nodes for its stages.
   int32_t stages = 1 + below(static_cast<uint32_t>(std::min(nodes + 1, 8)));
   if (below(3) == 0) {
@@ -78,35 +105,21 @@ inline PlanCase random_plan(uint32_t seed) {
     config.chunks = kind->chunks ? kind->chunks : 1 + below(static_cast<uint32_t>(std::min(stages, 3)));
     config.ranks = std::max(1, stages / config.chunks);
     stages = config.ranks * config.chunks;
-    const ScheduleSizes sizes{.ranks = config.ranks, .micro_batches = config.micro_batches, .chunks = config.chunks};
-    if (!kind->make(sizes).ok()) {   // it may refuse sizes
-      config.schedule = "gpipe";
-      config.chunks = 0;
-      config.ranks = stages;
-    }
   }
-  const char* recomputes[] = {"none", "none", "stage", "every:1", "every:2", "every:3", "auto"};
-  config.recompute = recomputes[below(7)];
-  config.split = below(2) ? SplitBy::uniform : SplitBy::cost;
-  config.optim.rule = below(2) ? Rule::sgd : Rule::adamw;
-  config.optim.clip = below(2) ? 0.5 : 0;
-  // Half of the time any cut at all, so that stages are as lopsided as they can be.
-  if (below(2) && stages > 1) {
-    std::vector<std::string> names;
-    for (const Node& n : c.model->nodes())
-      if (!n.is_input()) names.push_back(n.name);
-    names.erase(names.begin());
-    while (static_cast<int32_t>(names.size()) >= stages)
-      names.erase(names.begin() + below(static_cast<uint32_t>(names.size())));
-    config.cuts = names;
-  }
-  c.text = "seed " + std::to_string(seed) + ": " + std::to_string(nodes) + " nodes, " + std::to_string(config.ranks) +
-           " ranks, " + std::to_string(config.micro_batches) + " micro-batches, " +
-           (config.schedule_text.empty() ? config.schedule : config.schedule_text) + ", recompute " + config.recompute;
-  auto plan = make_plan(c.model, config);
-  EXPECT_TRUE(plan.ok()) << c.text << ": " << plan.status().text();
-  if (plan.ok()) c.plan = plan.take();
-  return c;
+  return random_case(rng, std::move(model), std::move(config), stages, "seed " + std::to_string(seed));
+}
+
+// A schedule of the table at those sizes, on a random model that has nodes enough.
+inline PlanCase random_plan_of(const ScheduleKind& kind, int32_t ranks, int32_t micro_batches, int32_t chunks) {
+  std::mt19937 rng(static_cast<uint32_t>(ranks * 10007 + micro_batches * 101 + chunks) * 31u + static_cast<uint32_t>(kind.name.size()));
+  const int32_t stages = ranks * chunks;
+  auto model = random_model(rng, stages + static_cast<int>(rng() % 6));
+  PlanConfig config;
+  config.ranks = ranks;
+  config.micro_batches = micro_batches;
+  config.chunks = chunks;
+  config.schedule = kind.name;
+  return random_case(rng, std::move(model), std::move(config), stages, std::string(kind.name));
 }
 
 // The n-th step of a run; `trained`: how many updates came before.
