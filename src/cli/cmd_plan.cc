@@ -16,7 +16,7 @@ struct Options {
   OptimizerOptions optimizer;
   uint64_t steps = 100;
   bool json = false, timetable = false, schedules = false;
-  std::string write_schedule;
+  std::string write_schedule, save;
 };
 
 void print_schedules() {
@@ -100,6 +100,7 @@ Outcome show_plan(const Options& o) {
   Built built;
   CLI_TRY(build_model(o.model, stages_of(o.plan), built));
   CLI_TRY(build_plan(o.plan, o.optimizer, o.steps, built));
+  if (!o.save.empty()) CLI_CALL(weft_plan_save(built.plan.get(), o.save.c_str(), &err));
   std::vector<double> idle(o.plan.ranks);
   CLI_CALL(weft_plan_predict(built.plan.get(), idle.data(), o.plan.ranks, &err));
   double mean = 0;
@@ -121,9 +122,14 @@ Action add_plan(CLI::App& app) {
   add_rule_option(*settings, o->optimizer);
   app.add_flag("--schedules", o->schedules, "List the schedules that there are, with the sizes that each allows");
   app.add_option("--write-schedule", o->write_schedule, "Also write the timetable to a file, for --schedule-file")->type_name("FILE");
+  app.add_option("--plan", o->plan.plan_file, "Take a saved plan instead of making one")->type_name("FILE");
+  app.add_option("--save", o->save, "Also save the plan, for --plan")->type_name("FILE");
   app.add_flag("--timetable", o->timetable, "With --json: the actions of each rank as well");
   app.add_flag("--json", o->json, "One JSON object instead of text");
-  return [o, settings] { return show_plan(*o); };
+  return [o, settings]() -> Outcome {
+    CLI_TRY(take_plan_file(*settings, o->plan));
+    return show_plan(*o);
+  };
 }
 
 }  // namespace weft::cli

@@ -44,6 +44,7 @@ Outcome Train::run() {
   CheckpointPtr checkpoint;
   if (!options.resume.empty()) CLI_TRY(resume(checkpoint));
   if (options.model.model.empty()) return {kUsage, "MODEL is missing", "for example: weft train gpt-nano --data book.txt"};
+  CLI_TRY(take_plan_file(settings, options.plan));
   options.launch.ranks = options.plan.ranks;
   options.launch.quiet = options.quiet;
   watch_signals();
@@ -60,6 +61,7 @@ void add_run_options(CLI::App& app, Settings& settings, TrainOptions& o) {
   settings.add("--eval-every", o.eval_every, "Evaluate at the start and every N steps; 0: at the end alone")->type_name("N");
   settings.add("--checkpoint-every", o.checkpoint_every, "Save every N steps and at the end; 0: at the end alone")->type_name("N");
   settings.add("--threads", o.launch.threads, "Compute threads per rank; 0: everything on one thread")->type_name("N")->check(CLI::Range(0u, 4096u));
+  app.add_option("--plan", o.plan.plan_file, "Take a plan that weft plan saved instead of making one")->type_name("FILE");
   app.add_option("--checkpoint", o.checkpoint, "Save checkpoints into this directory; with --resume DIR, that directory is the default")->type_name("DIR");
   app.add_option("--resume", o.resume, "Go on from a checkpoint, or from the latest in a directory; its settings are the defaults")->type_name("DIR");
   app.add_option("--init", o.init, "Start from these weights, by name")->type_name("FILE")->excludes("--resume");

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <fstream>
 #include <iterator>
 
@@ -164,8 +165,32 @@ Outcome build_model(const ModelOptions& options, uint32_t stages, Built& out) {
   return {};
 }
 
+Outcome take_plan_file(const Settings& settings, PlanOptions& options) {
+  if (options.plan_file.empty()) return {};
+  for (const char* name : {"ranks", "schedule", "schedule-file", "chunks", "group", "warmup-depth", "recompute", "memory-limit", "micro-batches", "micro-batch-size",
+                           "partition", "cut", "profile", "speeds", "link-latency", "link-bandwidth", "optimizer", "lr", "lr-schedule", "warmup", "weight-decay", "clip"})
+    if (settings.given(name)) return {kUsage, "--" + std::string(name) + " beside --plan, which says it already", "leave one of them out"};
+  std::string text;
+  CLI_TRY(read_text(options.plan_file, text));
+  const nlohmann::json plan = nlohmann::json::parse(text, nullptr, false);
+  const auto number = [&plan](const char* key, uint32_t& to) {
+    const bool good = plan.is_object() && plan.contains(key) && plan[key].is_number_unsigned() && plan[key].get<uint64_t>() <= (1u << 20);
+    if (good) to = plan[key].get<uint32_t>();
+    return good;
+  };
+  if (!number("ranks", options.ranks) || !number("micro_batches", options.micro_batches) || !number("micro_batch_size", options.micro_batch_size) ||
+      !number("chunks", options.chunks) || !plan.contains("schedule") || !plan["schedule"].is_string())
+    return {kBadInput, "'" + options.plan_file + "' is no saved plan", "weft plan --save writes one"};
+  options.schedule = plan["schedule"].get<std::string>();
+  return {};
+}
+
 Outcome build_plan(const PlanOptions& options, const OptimizerOptions& optimizer, uint64_t steps, Built& out) {
   weft_error err = WEFT_ERROR_INIT;
+  if (!options.plan_file.empty()) {
+    CLI_CALL(weft_plan_load(out.model.get(), options.plan_file.c_str(), Out(out.plan), &err));
+    return {};
+  }
   weft_optimizer rule = WEFT_OPTIMIZER_INIT;
   rule.rule = optimizer.rule == "sgd" ? WEFT_SGD : optimizer.rule == "adam" ? WEFT_ADAM : WEFT_ADAMW;
   rule.rate = optimizer.rate;

@@ -17,7 +17,7 @@ struct PlanOptions {
   std::string schedule = "1f1b", schedule_file, partition = "cost", cut, recompute = "none";
   uint32_t chunks = 0, group = 0, warm_up = 1;
   uint64_t memory_limit = 0;
-  std::string profile, speeds;
+  std::string profile, speeds, plan_file;
   double link_latency = 0, link_bandwidth = 0;
   uint64_t seed = 0;
 };
@@ -45,6 +45,8 @@ struct Built {
 Outcome build_model(const ModelOptions& options, uint32_t stages, Built& out);
 // Stages that the plan will have: a model may want at least as many layers.
 uint32_t stages_of(const PlanOptions& options);
+// A saved plan says all of these options itself: takes the sizes from it, and refuses options that it leaves no room for.
+Outcome take_plan_file(const Settings& settings, PlanOptions& options);
 // `steps`: where the cosine ends.
 Outcome build_plan(const PlanOptions& options, const OptimizerOptions& optimizer, uint64_t steps, Built& out);
 

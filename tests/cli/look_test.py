@@ -65,6 +65,21 @@ class Look(Case):
         self.assertEqual(refused.returncode, 3)
         self.assertIn("micro-batches of 2", refused.stderr)
 
+    def test_a_saved_plan_is_used_as_it_is(self):
+        args = ["plan", TINY, "--json", "--timetable"]
+        made = run(*args, "--ranks", 2, "--micro-batches", 3, "--schedule", "gpipe", "--speeds", "3,1", "--save", self.path("plan.json"))
+        self.assertEqual(made.returncode, 0, made.stderr)
+        again = run(*args, "--plan", self.path("plan.json"), "--save", self.path("again.json"))
+        self.assertEqual(again.stdout, made.stdout, again.stderr)
+        with open(self.path("plan.json"), "rb") as first, open(self.path("again.json"), "rb") as second:
+            self.assertEqual(first.read(), second.read())
+        self.assertEqual(run(*args, "--plan", self.path("plan.json"), "--ranks", 3).returncode, 2)
+        other = run("plan", "mlp", "--plan", self.path("plan.json"))
+        self.assertEqual(other.returncode, 3)
+        self.assertIn("another model", other.stderr)
+        trained = run("train", TINY, "--data", "synthetic", "--steps", 2, "--in-process", "--plan", self.path("plan.json"))
+        self.assertEqual(trained.returncode, 0, trained.stderr)
+
     def test_partition_by_type_and_for_unequal_ranks(self):
         args = ["plan", TINY, "--ranks", 2, "--json"]
         self.assertEqual(lines(run(*args, "--partition", "type:attention").stdout)[0]["ranks"][1]["from"], "h.1.ln_1")
