@@ -19,12 +19,13 @@ struct Cell {
   int32_t replicas = 0;    // of the last stage
 };
 
-// The best for the states i..j on 1 to M machines of one level. Only rows that are asked for are there.
+// The best for the states i..j on 1 to M machines of one level, for i below `rows`.
 class Level {
  public:
-  Level(std::span<const ModelState> states, const MachineLevel& level, const ReplicaOptions& options, std::vector<std::vector<double>> part, int32_t within)
-      : states_(states), level_(level), options_(options), part_(std::move(part)), within_(within), cells_(part_.size()) {
-    for (size_t i = 0; i < part_.size(); ++i) solve(i);
+  Level(std::span<const ModelState> states, const MachineLevel& level, const ReplicaOptions& options, std::vector<std::vector<double>> part, int32_t within,
+        size_t rows)
+      : states_(states), level_(level), options_(options), part_(std::move(part)), within_(within), cells_(rows) {
+    for (size_t i = 0; i < rows; ++i) solve(i);
   }
 
   const Cell& at(size_t i, size_t j, int32_t machines) const { return cells_[i][(j - i) * static_cast<size_t>(level_.machines) + static_cast<size_t>(machines) - 1]; }
@@ -32,7 +33,7 @@ class Level {
   // What the next level sees as the time of each part.
   std::vector<std::vector<double>> times() const {
     std::vector<std::vector<double>> out = part_;
-    for (size_t i = 0; i < out.size(); ++i)
+    for (size_t i = 0; i < cells_.size(); ++i)
       for (size_t j = i; j < states_.size(); ++j) out[i][j - i] = at(i, j, level_.machines).time;
     return out;
   }
@@ -131,7 +132,8 @@ Result<ReplicatedPlan> partition_replicated(std::span<const ModelState> states, 
   int32_t within = 1;
   double replicated = states[n - 1].time;
   for (const MachineLevel& level : options.levels) {
-    levels.emplace_back(states, level, options, std::move(part), within);
+    const bool outermost = &level == &options.levels.back();
+    levels.emplace_back(states, level, options, std::move(part), within, outermost ? 1 : n);
     part = levels.back().times();
     const double sync = 4.0 * (level.machines - 1) * states[n - 1].param_bytes / (level.bandwidth * level.machines) / within;
     replicated = (replicated + sync) / level.machines;

@@ -18,7 +18,7 @@ namespace weft {
 
 constexpr int32_t kMaxStages = 4096;
 
-enum class SplitBy : uint8_t { uniform = 1, cost = 2, parameters = 3, type = 4 };
+enum class SplitBy : uint8_t { uniform = 1, cost = 2, parameters = 3, type = 4, pipedream = 5 };
 
 struct PlanConfig {
   int32_t ranks = 1;

@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "plan/balance.h"
+#include "plan/replicas.h"
 #include "plan/schedule_choice.h"
 
 namespace weft {
@@ -174,9 +175,11 @@ OpLoads loads_of(const Model& model, const PlanConfig& config, const OpNodes& op
     }
   }
   out.cut_time.assign(n, 0.0);
+  out.cut_bytes.assign(n, 0.0);
   double forward = 0, backward = 0, count = 0;   // whole numbers below 2^53, so the differences are exact
   for (size_t i = 0; i < n; ++i) {
     forward += there[i], backward += back[i], count += messages[i];
+    out.cut_bytes[i] = forward;
     if (count == 0) continue;
     out.cut_time[i] = config.machines.latency;
     if (config.machines.bandwidth > 0) out.cut_time[i] += std::max(forward, backward) / config.machines.bandwidth;
@@ -193,6 +196,7 @@ Result<std::vector<int32_t>> choose_stages(const Model& model, const PlanConfig&
       case SplitBy::uniform: return partition_uniform(costs, stages);
       case SplitBy::parameters: return split_by_parameters(model, ops, stages);
       case SplitBy::type: return split_by_type(model, ops, costs, config.split_type, stages);
+      case SplitBy::pipedream: return partition_pipedream(model, config, ops, costs, stages);
       case SplitBy::cost: break;
     }
     return config.machines.any() || !room.empty() ? split_for_machines(model, config, ops, costs, stages, room) : partition_by_cost(costs, stages);

@@ -17,10 +17,10 @@ struct OpNodes {
   std::vector<int32_t> index;   // per node of the model, -1: an input
 };
 
-// Bytes of each of `ops`, as a partition under a cap estimates them, and the time that messages over a cut before it take.
+// Bytes of each of `ops`, as a partition under a cap estimates them, and the time that messages over a cut before it take, and their bytes.
 struct OpLoads {
   std::vector<int64_t> fixed, held;
-  std::vector<double> cut_time;
+  std::vector<double> cut_time, cut_bytes;   // forward bytes
 };
 OpLoads loads_of(const Model& model, const PlanConfig& config, const OpNodes& ops);
 

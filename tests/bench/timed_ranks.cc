@@ -72,6 +72,7 @@ Result<std::shared_ptr<const Plan>> timed_plan(const ScheduleKind& kind, int32_t
   config.ranks = ranks;
   config.micro_batches = micro_batches;
   config.schedule = kind.name;
+  for (const Node& node : model->nodes()) config.times.push_back({node.attrs.factor, node.attrs.factor, node.attrs.factor});
   return make_plan(std::move(model), config);
 }
 

@@ -1,0 +1,82 @@
+// PipeDream's partitioner on models of ours: a plan's stages, and machines as replicas.
+#include "plan/replicas.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+namespace weft {
+namespace {
+
+// Linear layers of these widths, one after another, on x [samples, widths[0]].
+std::shared_ptr<Model> layers(const std::vector<int64_t>& widths) {
+  auto model = std::make_shared<Model>();
+  NodeId x = model->add_input("x", {DType::f32, Shape{1, widths[0]}}, false).take();
+  const NodeId target = model->add_input("target", {DType::f32, Shape{1, widths.back()}}, false).take();
+  for (size_t i = 1; i < widths.size(); ++i) {
+    const std::string name = "l" + std::to_string(i);
+    const ParamId w[] = {model->add_param(name + ".weight", Shape{widths[i - 1], widths[i]}, {InitKind::normal, 0.1}).take()};
+    const NodeId in[] = {x};
+    x = model->add_node(name, find_op("linear"), {}, in, w).take();
+  }
+  const NodeId ends[] = {x, target};
+  EXPECT_TRUE(model->add_node("loss", find_op("mse"), {}, ends, {}).ok());
+  EXPECT_TRUE(model->finish().ok());
+  return model;
+}
+
+PlanConfig timed(const Model& model, double seconds) {
+  PlanConfig config;
+  for (const Node& node : model.nodes()) config.times.push_back(node.is_input() || node.name == "loss" ? NodeTimes{} : NodeTimes{seconds, seconds, seconds});
+  return config;
+}
+
+TEST(Replicas, AStraightPlanHasTheStagesThatWereAskedFor) {
+  const auto model = layers({8, 8, 8, 8, 8, 8, 8});
+  PlanConfig config = timed(*model, 1);
+  config.ranks = 3;
+  config.split = SplitBy::pipedream;
+  auto plan = make_plan(model, config);
+  ASSERT_TRUE(plan.ok()) << plan.status().text();
+  std::vector<int> nodes(3, 0);
+  for (NodeId id = 0; id < static_cast<NodeId>(model->nodes().size()); ++id)
+    if (model->node(id).op != nullptr && model->node(id).name != "loss") ++nodes[static_cast<size_t>(plan.value()->stage_of_node[static_cast<size_t>(id)])];
+  EXPECT_EQ(nodes, (std::vector<int>{2, 2, 2}));
+}
+
+TEST(Replicas, SlowLinksMoveACutToWhereLittleCrosses) {
+  // The widest value is in the middle, where equal work would cut.
+  const auto model = layers({8, 8, 1024, 8, 8});
+  PlanConfig config = timed(*model, 1);
+  config.ranks = 2;
+  config.split = SplitBy::pipedream;
+  EXPECT_EQ(make_plan(model, config).value()->config.cuts, std::vector<std::string>{"l3"});
+  config.machines.bandwidth = 500;   // 4096 bytes forward and back take longer than a layer, 32 do not
+  EXPECT_NE(make_plan(model, config).value()->config.cuts, std::vector<std::string>{"l3"});
+}
+
+TEST(Replicas, CheapParametersAreReplicatedAndDearOnesAreNot) {
+  const auto model = layers({4, 4, 4, 4, 4, 4, 4, 2048});
+  PlanConfig config = timed(*model, 1);
+  config.machines.bandwidth = 4000;   // a replica of the last layer would send 32 KiB of gradients
+  auto found = plan_workers(*model, config, 4);
+  ASSERT_TRUE(found.ok()) << found.status().text();
+  ASSERT_EQ(found.value().plan.stages.size(), 2u);
+  EXPECT_EQ(found.value().plan.stages[0].replicas, 3);
+  EXPECT_EQ(found.value().plan.stages[1].replicas, 1);
+  EXPECT_EQ(model->node(found.value().first[1]).name, "l6");
+  EXPECT_LT(found.value().plan.time, found.value().plan.data_parallel);
+  EXPECT_DOUBLE_EQ(found.value().plan.one_machine, 21);
+}
+
+TEST(Replicas, RefusesWhatCannotBe) {
+  const auto model = layers({8, 8});
+  PlanConfig config = timed(*model, 1);
+  EXPECT_EQ(plan_workers(*model, config, 0).status().text(), "workers is 0, expected 1 or more");
+  config.ranks = 5;
+  config.split = SplitBy::pipedream;
+  EXPECT_NE(make_plan(model, config).status().text().find("5 stages need at least as many nodes, the model has 2"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace weft
