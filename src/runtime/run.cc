@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "base/text.h"
+#include "io/file.h"
 
 namespace weft {
 
@@ -120,7 +121,7 @@ Status Run::read_input_grad(NodeId input, std::span<float> out) {
 Status Run::save_trace(const std::string& path) {
   std::vector<std::vector<TraceSpan>> all(static_cast<size_t>(plan_->config.ranks));
   for (int32_t r = 0; r < plan_->config.ranks; ++r) WEFT_TRY(spans(r, all[static_cast<size_t>(r)]));
-  return write_trace(*plan_, all, path);
+  return replace_text(path, trace_text(*plan_, all));
 }
 
 namespace {

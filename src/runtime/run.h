@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
-#include "engine/controller.h"
 #include "base/hash.h"
+#include "engine/controller.h"
+#include "engine/trace.h"
 #include "runtime/batch.h"
-#include "runtime/trace.h"
 #include "tensor/shape.h"
 
 namespace weft {

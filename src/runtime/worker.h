@@ -6,10 +6,10 @@
 #include <vector>
 
 #include "engine/messages.h"
+#include "engine/trace.h"
 #include "kernels/tiles.h"
 #include "plan/plan.h"
 #include "runtime/arena.h"
-#include "runtime/trace.h"
 
 namespace weft {
 

@@ -7,11 +7,11 @@
 #include <vector>
 
 #include "base/text.h"
+#include "engine/trace.h"
 #include "link/frame.h"
 #include "link/payload.h"
 #include "node/control_codec.h"
 #include "runtime/mesh.h"
-#include "runtime/trace.h"
 #include "runtime/welcome.h"
 
 namespace {

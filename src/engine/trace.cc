@@ -1,9 +1,6 @@
-#include "runtime/trace.h"
+#include "engine/trace.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
 
 #include "base/text.h"
 
@@ -33,7 +30,7 @@ std::string category(const RankProgram& program, const Job& job) {
 
 }  // namespace
 
-Status write_trace(const Plan& plan, const std::vector<std::vector<TraceSpan>>& spans, const std::string& path) {
+std::string trace_text(const Plan& plan, const std::vector<std::vector<TraceSpan>>& spans) {
   int64_t first = INT64_MAX;
   for (const auto& rank : spans)
     for (const TraceSpan& s : rank) first = std::min(first, s.time.begin);
@@ -49,17 +46,7 @@ Status write_trace(const Plan& plan, const std::vector<std::vector<TraceSpan>>& 
                  ",\"args\":{\"step\":", s.step, ",\"mode\":\"", mode_name(s.mode), "\"}}");
     }
   }
-  out += "\n]}\n";
-  const std::string temporary = path + ".tmp";
-  std::FILE* file = std::fopen(temporary.c_str(), "we");
-  if (!file) return Status(Code::io, cat("cannot write '", path, "': ", std::strerror(errno)));
-  const bool written = std::fwrite(out.data(), 1, out.size(), file) == out.size();
-  if ((std::fclose(file) != 0) | !written || std::rename(temporary.c_str(), path.c_str()) != 0) {
-    const int error = errno;
-    std::remove(temporary.c_str());
-    return Status(Code::io, cat("cannot write '", path, "': ", std::strerror(error)));
-  }
-  return {};
+  return out + "\n]}\n";
 }
 
 }  // namespace weft

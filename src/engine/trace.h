@@ -1,0 +1,25 @@
+// When every job of a rank ran, as a Chrome trace (chrome://tracing, Perfetto): a process per rank, a slice per job. Of a run and of its
+// prediction alike, so that both open side by side.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "engine/messages.h"
+#include "plan/plan.h"
+
+namespace weft {
+
+struct TraceSpan {
+  uint64_t step = 0;        // training step
+  JobTime time;             // nanoseconds of one clock for all ranks
+  int32_t job = 0;          // of the mode's program on that rank
+  Mode mode = Mode::train;
+  uint8_t unused[3] = {};
+};
+
+// The text of the file. `spans`: per rank.
+std::string trace_text(const Plan& plan, const std::vector<std::vector<TraceSpan>>& spans);
+
+}  // namespace weft
