@@ -103,13 +103,19 @@ static inline weft_value add_block(weft_model *model, const char *name, weft_val
   return add_plain(model, name, "mlp.add", NODE(.op = "add"), x, add_linear(model, n[5], y, 4 * width, width, residual));
 }
 
-/* What each of the `n` ranks computes: seconds by the profile if there is one, otherwise in proportion, by analysed cost. */
+/* What each of the `n` ranks computes: seconds by the profile if there is one, otherwise by analysed cost. */
 static inline void sum_work(const weft_plan *plan, uint32_t n, const weft_profile *profile, double *work) {
   weft_error err = WEFT_ERROR_INIT;
   weft_node_times node = WEFT_NODE_TIMES_INIT;
   if (!profile) {
-    require(weft_plan_predict(plan, work, n, &err), "prediction", &err);
-    for (uint32_t rank = 0; rank < n; ++rank) work[rank] = 1 - work[rank];   /* it was the idle share of each */
+    weft_prediction *prediction;
+    require(weft_plan_simulate(plan, 0, &prediction, &err), "prediction", &err);
+    for (uint32_t rank = 0; rank < n; ++rank) {
+      weft_rank_prediction r = WEFT_RANK_PREDICTION_INIT;
+      weft_prediction_rank(prediction, rank, &r);
+      work[rank] = r.busy;
+    }
+    weft_prediction_free(prediction);
     return;
   }
   for (uint32_t i = 0, rank = 0; i < weft_profile_nodes(profile); ++i) {   /* a rank has one stage, and a stage a run of nodes */

@@ -266,6 +266,18 @@ WEFT_API void weft_profile_free(weft_profile *profile);
 
 typedef struct weft_plan weft_plan;
 
+/* Machines and links that need not be here: how many ranks, how fast, how far apart. The file is described in weft-plan(1). */
+typedef struct weft_cluster weft_cluster;
+
+/* Reads a cluster file. Owner: caller; free with weft_cluster_free. Thread: any. */
+WEFT_API weft_status weft_cluster_load(const char *path, weft_cluster **out, weft_error *err);
+/* NULL is a no-op. Thread: owner. */
+WEFT_API void weft_cluster_free(weft_cluster *cluster);
+/* Number of its ranks. Thread: any. */
+WEFT_API uint32_t weft_cluster_ranks(const weft_cluster *cluster);
+
+enum { WEFT_WARM_UP_AUTO = 0x7fffffff };
+
 enum { WEFT_ADAMW = 0, WEFT_ADAM = 1, WEFT_SGD = 2 };
 enum { WEFT_RATE_CONSTANT = 0, WEFT_RATE_COSINE = 1 };
 enum { WEFT_SPLIT_COST = 0, WEFT_SPLIT_UNIFORM = 1, WEFT_SPLIT_PARAMETERS = 2, WEFT_SPLIT_TYPE = 3 };
@@ -294,14 +306,14 @@ typedef struct weft_plan_config {
   uint32_t micro_batch_size;  /* samples; 0: 1 */
   uint32_t short_size;        /* samples that a step's last micro-batch may have instead; 0: always full */
   uint32_t split;             /* WEFT_SPLIT_COST (the dearest stage is cheapest), _UNIFORM (nodes), _PARAMETERS, _TYPE (nodes of an op) */
-  const char *schedule;       /* NULL: "1f1b"; or another of weft_schedule_describe */
+  const char *schedule;       /* NULL: "1f1b"; another of weft_schedule_describe; "auto": the best of weft_plan_compare */
   const char *const *cuts;    /* names of the first nodes of stages 1, 2, ...; replaces split */
   uint32_t n_cuts, reserved;
   uint64_t seed;
   const weft_optimizer *optimizer;   /* NULL: the defaults */
   uint32_t chunks;            /* stages per rank; 0: as many as the schedule makes */
   uint32_t group;             /* interleaved: micro-batches that pass a chunk before the next one's turn; 0: as many as ranks */
-  uint32_t warm_up;           /* 1f1b: forwards before the first backward, per later rank; 0: 1; 2 hides latency */
+  uint32_t warm_up;           /* 1f1b: forwards before the first backward, per later rank; 0: 1; 2 hides latency; WEFT_WARM_UP_AUTO */
   uint32_t reserved2;
   const char *schedule_text;  /* a schedule written out, as weft_plan_timetable writes it; replaces schedule. NULL: none */
   const char *recompute;      /* what is made again for the backward, not kept: NULL or "none", "stage", "every:N" nodes, "auto" */
@@ -311,8 +323,10 @@ typedef struct weft_plan_config {
   const double *speeds;       /* WEFT_SPLIT_COST: of each rank, in units of the machine of the profile; NULL: all 1 */
   double link_latency;        /* WEFT_SPLIT_COST: of a message, in seconds */
   double link_bandwidth;      /* WEFT_SPLIT_COST: of a link, each way, in bytes a second; 0: no limit */
+  const weft_cluster *cluster;       /* what the plan is cut, chosen and predicted for; replaces the three above. NULL: no such thing */
 } weft_plan_config;
-#define WEFT_PLAN_INIT {sizeof(weft_plan_config), 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, 0, 0}
+#define WEFT_PLAN_INIT \
+  {sizeof(weft_plan_config), 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, 0, 0, NULL}
 
 /* A schedule that weft can make. */
 typedef struct weft_schedule_info {
@@ -348,6 +362,97 @@ WEFT_API int64_t weft_plan_resident(const weft_plan *plan, uint32_t rank);
  * any. */
 WEFT_API size_t weft_plan_timetable(const weft_plan *plan, char *buffer, size_t size);
 
+/* What a plan came to, where its configuration left a choice. */
+typedef struct weft_plan_info {
+  uint32_t size;
+  uint32_t ranks, stages, micro_batches;
+  const char *schedule;       /* its name, "written" for one that was written out. Borrowed: valid as long as the plan */
+  uint32_t warm_up;           /* 1f1b: forwards ahead per later rank; else 0 */
+  uint32_t reserved;
+} weft_plan_info;
+#define WEFT_PLAN_INFO_INIT {sizeof(weft_plan_info), 0, 0, 0, NULL, 0, 0}
+
+/* Thread: any. */
+WEFT_API weft_status weft_plan_describe(const weft_plan *plan, weft_plan_info *info);
+/* The rank that hosts a stage; 0 for a stage that is not. Thread: any. */
+WEFT_API uint32_t weft_plan_rank(const weft_plan *plan, uint32_t stage);
+
+/* ---- prediction ---------------------------------------------------------------------------------------------------------------- */
+
+/* One step of a plan (a training step; a forward one, for a model without a loss), simulated with the engine that runs it. Kernels take
+ * the times that the plan was made from, messages those of the cluster's links. */
+typedef struct weft_prediction weft_prediction;
+
+enum { WEFT_PREDICT_TIMELINE = 1 };   /* keep when every job runs, for weft_prediction_save_trace */
+
+/* Owner: caller; free with weft_prediction_free. Thread: any. */
+WEFT_API weft_status weft_plan_simulate(const weft_plan *plan, uint32_t flags, weft_prediction **out, weft_error *err);
+/* NULL is a no-op. Thread: owner. */
+WEFT_API void weft_prediction_free(weft_prediction *prediction);
+
+typedef struct weft_prediction_info {
+  uint32_t size;
+  uint32_t ranks, links;
+  uint32_t reserved;
+  double seconds;             /* of the step, until the controller has heard of everything */
+  double commit_seconds;      /* from its begin until the weights may change */
+  double idle, idle_own;      /* means over ranks */
+  int64_t peak_bytes;         /* of the largest rank */
+  int64_t messages, bytes;    /* tensors over all links */
+} weft_prediction_info;
+#define WEFT_PREDICTION_INFO_INIT {sizeof(weft_prediction_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+
+typedef struct weft_rank_prediction {
+  uint32_t size, reserved;
+  double first, last;         /* seconds of the step: its first action begins, its last one ends */
+  double busy;                /* seconds in kernels of actions */
+  double idle;                /* share of the step, from its begin to the commit, in which the rank runs no kernel */
+  double idle_own;            /* the same from first to last */
+  int64_t peak_bytes;
+} weft_rank_prediction;
+#define WEFT_RANK_PREDICTION_INIT {sizeof(weft_rank_prediction), 0, 0, 0, 0, 0, 0, 0}
+
+typedef struct weft_link_prediction {
+  uint32_t size;
+  uint32_t from, to;          /* ranks */
+  uint32_t reserved;
+  int64_t messages, bytes;    /* of a step */
+} weft_link_prediction;
+#define WEFT_LINK_PREDICTION_INIT {sizeof(weft_link_prediction), 0, 0, 0, 0, 0}
+
+/* Thread: any. The last two: WEFT_ENOENT beyond the last. */
+WEFT_API weft_status weft_prediction_describe(const weft_prediction *prediction, weft_prediction_info *info);
+WEFT_API weft_status weft_prediction_rank(const weft_prediction *prediction, uint32_t rank, weft_rank_prediction *out);
+WEFT_API weft_status weft_prediction_link(const weft_prediction *prediction, uint32_t index, weft_link_prediction *out);
+/* Writes the timeline as weft_run_save_trace writes that of a run, so that both open side by side. Thread: any. */
+WEFT_API weft_status weft_prediction_save_trace(const weft_prediction *prediction, const char *path, weft_error *err);
+
+/* Every schedule that a configuration allows, predicted. */
+typedef struct weft_comparison weft_comparison;
+
+typedef struct weft_candidate {
+  uint32_t size;
+  uint32_t chunks;            /* stages per rank */
+  uint32_t warm_up;           /* 1f1b: forwards ahead per later rank; else 0 */
+  uint32_t best;              /* 1: the fastest that keeps to the bytes of a rank; of those within a thousandth of it the smallest */
+  uint32_t over;              /* 1: some rank takes more */
+  uint32_t reserved;
+  const char *schedule;       /* borrowed, as is refused: valid as long as the comparison */
+  const char *refused;        /* why there is no such plan, or NULL; then all that follows is 0 */
+  double seconds, idle, idle_own;
+  int64_t peak_bytes, bytes;
+} weft_candidate;
+#define WEFT_CANDIDATE_INIT {sizeof(weft_candidate), 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, 0, 0}
+
+/* Plans and simulates with each schedule of weft_schedule_describe that trains, if config->schedule is "auto", else with that one alone;
+ * 1f1b with each of several warm-ups, if that is WEFT_WARM_UP_AUTO. Owner: caller; free with weft_comparison_free. Thread: owner of
+ * the model. */
+WEFT_API weft_status weft_plan_compare(weft_model *model, const weft_plan_config *config, weft_comparison **out, weft_error *err);
+/* NULL is a no-op. Thread: owner. */
+WEFT_API void weft_comparison_free(weft_comparison *comparison);
+/* Row `index`; WEFT_ENOENT beyond the last. Thread: any. */
+WEFT_API weft_status weft_comparison_row(const weft_comparison *comparison, uint32_t index, weft_candidate *out);
+
 /* ---- mesh ---------------------------------------------------------------------------------------------------------------------- */
 
 /* The processes that share a run. Rank 0, the controller, listens and starts the run; every other process joins and serves. */
@@ -381,9 +486,6 @@ WEFT_API void weft_mesh_free(weft_mesh *mesh);
 
 /* Name of the first node of a stage; NULL for a stage that is not. Borrowed: valid as long as the plan. Thread: any. */
 WEFT_API const char *weft_plan_first(const weft_plan *plan, uint32_t stage);
-/* Simulates one training step with the engine that runs it, every call taking its multiply-adds at one fixed speed and messages no time.
- * Fills idle[rank], the share of the step in which a rank computes nothing, for the first `n` ranks. Thread: any. */
-WEFT_API weft_status weft_plan_predict(const weft_plan *plan, double *idle, uint32_t n, weft_error *err);
 
 /* ---- data ---------------------------------------------------------------------------------------------------------------------- */
 

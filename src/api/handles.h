@@ -11,6 +11,7 @@
 
 #include "base/text.h"
 #include "graph/model.h"
+#include "io/cluster.h"
 #include "io/profile.h"
 #include "plan/plan.h"
 #include "runtime/mesh.h"
@@ -37,8 +38,13 @@ struct weft_profile {
   weft::Profile profile;
 };
 
+struct weft_cluster {
+  std::shared_ptr<const weft::Cluster> cluster;
+};
+
 struct weft_plan {
   std::shared_ptr<const weft::Plan> plan;
+  std::shared_ptr<const weft::Cluster> cluster;   // may be null
 };
 
 struct weft_mesh {

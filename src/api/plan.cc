@@ -1,8 +1,9 @@
 #include <algorithm>
 
-#include "api/handles.h"
+#include "api/plan_config.h"
 #include "runtime/measure.h"
 #include "sim/predict.h"
+#include "tune/compare.h"
 
 using namespace weft;
 using namespace weft::api;
@@ -78,11 +79,11 @@ Result<PlanConfig> config_of(const weft_plan_config* config, const Model& model)
     WEFT_TRY(require(c.cuts[i], "a name in weft_plan_config.cuts"));
     out.cuts.push_back(c.cuts[i]);
   }
-  if (c.chunks > kMost || c.group > kMost || c.warm_up > kMost)
+  if (c.chunks > kMost || c.group > kMost || (c.warm_up > kMost && c.warm_up != WEFT_WARM_UP_AUTO))
     return Status(Code::invalid, "weft_plan_config: chunks, group or warm_up is out of range");
   out.chunks = static_cast<int32_t>(c.chunks);
   out.group = static_cast<int32_t>(c.group);
-  out.warm_up = static_cast<int32_t>(c.warm_up);
+  out.warm_up = c.warm_up == WEFT_WARM_UP_AUTO ? kAutoWarmUp : static_cast<int32_t>(c.warm_up);
   if (c.schedule_text) out.schedule_text = c.schedule_text;
   if (c.recompute) out.recompute = c.recompute;
   if (c.memory_limit > INT64_MAX) return Status(Code::invalid, "weft_plan_config.memory_limit is out of range");
@@ -102,14 +103,29 @@ int64_t elements(const weft_plan* plan, uint32_t rank, bool owned_only) {
 
 }  // namespace
 
+Result<Asked> weft::api::read_plan_config(const weft_plan_config* config, const Model& model) {
+  weft_plan_config c;
+  WEFT_TRY(read_config(config, "weft_plan_config", c));
+  Asked out;
+  WEFT_TRY_ASSIGN(out.config, config_of(&c, model));
+  if (!c.cluster) return out;
+  out.cluster = c.cluster->cluster;
+  WEFT_TRY(check_ranks(*out.cluster, out.config.ranks));
+  out.config.machines = machines_of(*out.cluster, out.config.ranks);
+  if (out.config.memory_limit == 0) out.config.memory_limit = memory_of(*out.cluster, out.config.ranks);
+  return out;
+}
+
 weft_status weft_plan_new(weft_model* model, const weft_plan_config* config, weft_plan** out, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(model, "model"));
     WEFT_TRY(require(out, "out"));
     WEFT_TRY(model->model->finish());
-    WEFT_TRY_ASSIGN(const PlanConfig inner, config_of(config, *model->model));
-    WEFT_TRY_ASSIGN(auto plan, make_plan(model->model, inner));
-    *out = new weft_plan{std::move(plan)};
+    WEFT_TRY_ASSIGN(const Asked asked, read_plan_config(config, *model->model));
+    WEFT_TRY_ASSIGN(const PlanConfig chosen, choose(model->model, asked.config, asked.cluster.get()));
+    WEFT_TRY_ASSIGN(auto plan, make_plan(model->model, chosen));
+    WEFT_TRY(check_memory(*plan, asked.cluster.get(), 0));
+    *out = new weft_plan{std::move(plan), asked.cluster};
     return {};
   });
 }
@@ -154,12 +170,23 @@ const char* weft_plan_first(const weft_plan* plan, uint32_t stage) {
   return nullptr;
 }
 
-weft_status weft_plan_predict(const weft_plan* plan, double* idle, uint32_t n, weft_error* err) {
-  return guard(err, [&]() -> Status {
+weft_status weft_plan_describe(const weft_plan* plan, weft_plan_info* info) {
+  return guard(nullptr, [&]() -> Status {
     WEFT_TRY(require(plan, "plan"));
-    if (n) WEFT_TRY(require(idle, "idle"));
-    WEFT_TRY_ASSIGN(const std::vector<double> predicted, predict_idle(plan->plan));
-    std::copy_n(predicted.begin(), std::min<size_t>(n, predicted.size()), idle);
+    WEFT_TRY(require(info, "info"));
+    WEFT_TRY(check_result_size(info->size, sizeof(weft_plan_info), "weft_plan_info"));
+    const PlanConfig& config = plan->plan->config;
+    weft_plan_info full = WEFT_PLAN_INFO_INIT;
+    full.ranks = static_cast<uint32_t>(config.ranks);
+    full.stages = weft_plan_stages(plan);
+    full.micro_batches = static_cast<uint32_t>(config.micro_batches);
+    full.schedule = config.schedule_text.empty() ? config.schedule.c_str() : "written";
+    full.warm_up = config.schedule_text.empty() && config.schedule == "1f1b" ? static_cast<uint32_t>(std::max(config.warm_up, 1)) : 0;
+    fill_result(info, full);
     return {};
   });
+}
+
+uint32_t weft_plan_rank(const weft_plan* plan, uint32_t stage) {
+  return stage < weft_plan_stages(plan) ? static_cast<uint32_t>(plan->plan->rank_of_stage[stage]) : 0;
 }

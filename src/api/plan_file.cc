@@ -130,7 +130,7 @@ weft_status weft_plan_load(weft_model* model, const char* path, weft_plan** out,
     WEFT_TRY_ASSIGN(const std::string text, read_text(path, kMostBytes));
     auto plan = load(model->model, text);
     if (!plan.ok()) return plan.status().within(cat("plan '", path, "'"));
-    *out = new weft_plan{plan.take()};
+    *out = new weft_plan{plan.take(), nullptr};
     return {};
   });
 }

@@ -45,6 +45,7 @@ Outcome Train::run() {
   if (!options.resume.empty()) CLI_TRY(resume(checkpoint));
   if (options.model.model.empty()) return {kUsage, "MODEL is missing", "for example: weft train gpt-nano --data book.txt"};
   CLI_TRY(take_plan_file(settings, options.plan));
+  CLI_TRY(settle_choices(options.model, options.plan, options.optimizer, options.steps));
   options.launch.ranks = options.plan.ranks;
   options.launch.quiet = options.quiet;
   watch_signals();
@@ -80,6 +81,7 @@ Action add_train(CLI::App& app) {
   add_run_options(app, train->settings, o);
   add_model_options(train->settings, o.model);
   add_plan_options(train->settings, o.plan);
+  add_cluster_option(app, o.plan);
   add_optimizer_options(train->settings, o.optimizer);
   return [train] { return train->run(); };
 }

@@ -29,8 +29,10 @@ Outcome read_text(const std::string& path, std::string& out) {
   return {};
 }
 
+constexpr const char* kAuto = "auto";
+
 std::vector<std::string> schedule_names() {
-  std::vector<std::string> out;
+  std::vector<std::string> out = {kAuto};
   weft_schedule_info info = WEFT_SCHEDULE_INFO_INIT;
   for (uint32_t i = 0; weft_schedule_describe(i, &info) == WEFT_OK; ++i) out.push_back(info.name);
   return out;
@@ -48,37 +50,6 @@ uint32_t split_of(const std::string& how) {
   return how == "uniform" ? WEFT_SPLIT_UNIFORM : how == "parameters" ? WEFT_SPLIT_PARAMETERS : WEFT_SPLIT_COST;
 }
 
-// Where stages are cut, and what that is decided by. The config borrows from this.
-struct Cutting {
-  std::vector<std::string> names;
-  std::vector<const char*> cuts;
-  std::vector<double> speeds;
-  ProfilePtr profile;
-
-  Outcome fill(const PlanOptions& options, weft_plan_config& config) {
-    weft_error err = WEFT_ERROR_INIT;
-    names = split(options.cut);
-    for (const std::string& name : names) cuts.push_back(name.c_str());
-    config.cuts = cuts.data();
-    config.n_cuts = static_cast<uint32_t>(cuts.size());
-    config.split = split_of(options.partition);
-    if (config.split == WEFT_SPLIT_TYPE) config.split_type = options.partition.c_str() + 5;
-    if (!options.profile.empty()) CLI_CALL(weft_profile_load(options.profile.c_str(), Out(profile), &err));
-    config.profile = profile.get();
-    for (const std::string& text : split(options.speeds)) {
-      double speed = 0;
-      if (!CLI::detail::lexical_cast(text, speed)) return {kUsage, "--speeds: '" + text + "' is no number", ""};
-      speeds.push_back(speed);
-    }
-    if (!speeds.empty() && speeds.size() != options.ranks)
-      return {kUsage, "--speeds has " + std::to_string(speeds.size()) + " numbers, expected one for each of " + std::to_string(options.ranks) + " ranks", ""};
-    if (!speeds.empty()) config.speeds = speeds.data();
-    config.link_latency = options.link_latency;
-    config.link_bandwidth = options.link_bandwidth;
-    return {};
-  }
-};
-
 }  // namespace
 
 void add_model_options(Settings& settings, ModelOptions& options) {
@@ -88,7 +59,7 @@ void add_model_options(Settings& settings, ModelOptions& options) {
 
 void add_plan_options(Settings& settings, PlanOptions& options) {
   settings.add("--ranks,--stages", options.ranks, "Pipeline ranks")->type_name("P")->check(at_least_one());
-  settings.add("--schedule", options.schedule, "Order of actions; weft plan --schedules lists them")
+  settings.add("--schedule", options.schedule, "Order of actions; weft plan --schedules lists them; auto: the fastest as predicted")
       ->type_name("NAME")
       ->check(CLI::IsMember(schedule_names()).description(""));
   settings.add("--schedule-file", options.schedule_file, "Order of actions as weft plan --write-schedule wrote it; replaces --schedule")
@@ -96,7 +67,7 @@ void add_plan_options(Settings& settings, PlanOptions& options) {
   settings.add("--chunks", options.chunks, "Stages per rank; 0: as many as the schedule makes")->type_name("V");
   settings.add("--group", options.group, "interleaved: micro-batches that pass a chunk before the next one's turn; 0: as many as ranks")
       ->type_name("G");
-  settings.add("--warmup-depth", options.warm_up, "1f1b: forwards before the first backward, per later rank")->type_name("K");
+  settings.add("--warmup-depth", options.warm_up, "1f1b: forwards before the first backward, per later rank, or auto")->type_name("K");
   settings.add("--recompute", options.recompute, "What is not kept but made again for the backward: none, stage, every:N nodes, or auto")
       ->type_name("WHAT");
   settings.add("--memory-limit", options.memory_limit, "Bytes of a rank that --recompute auto or else --partition cost keeps to; 0: no limit")
@@ -116,6 +87,10 @@ void add_plan_options(Settings& settings, PlanOptions& options) {
   settings.add("--link-bandwidth", options.link_bandwidth, "For --partition cost: bytes a second of a link, each way; 0: no limit")
       ->type_name("B")
       ->check(CLI::NonNegativeNumber);
+}
+
+void add_cluster_option(CLI::App& app, PlanOptions& options) {
+  app.add_option("--cluster", options.cluster, "Predict, cut and choose for the machines and links of this file, not for this machine")->type_name("FILE");
 }
 
 void add_rule_option(Settings& settings, OptimizerOptions& options) {
@@ -143,10 +118,11 @@ Outcome open_checkpoint(const std::string& command, const std::string& path, Che
 }
 
 uint32_t stages_of(const PlanOptions& options) {
-  uint32_t chunks = options.chunks;
+  if (options.chunks) return options.ranks * options.chunks;
+  uint32_t chunks = 0;
   weft_schedule_info info = WEFT_SCHEDULE_INFO_INIT;
-  for (uint32_t i = 0; chunks == 0 && weft_schedule_describe(i, &info) == WEFT_OK; ++i)
-    if (options.schedule == info.name) chunks = info.chunks ? info.chunks : 2;
+  for (uint32_t i = 0; weft_schedule_describe(i, &info) == WEFT_OK; ++i)
+    if (options.schedule == info.name || options.schedule == kAuto) chunks = std::max(chunks, info.chunks ? info.chunks : 2);
   return options.ranks * std::max(chunks, 1u);
 }
 
@@ -170,6 +146,7 @@ Outcome take_plan_file(const Settings& settings, PlanOptions& options) {
   for (const char* name : {"ranks", "schedule", "schedule-file", "chunks", "group", "warmup-depth", "recompute", "memory-limit", "micro-batches", "micro-batch-size",
                            "partition", "cut", "profile", "speeds", "link-latency", "link-bandwidth", "optimizer", "lr", "lr-schedule", "warmup", "weight-decay", "clip"})
     if (settings.given(name)) return {kUsage, "--" + std::string(name) + " beside --plan, which says it already", "leave one of them out"};
+  if (!options.cluster.empty()) return {kUsage, "--cluster beside --plan, which was made without it or for it", "leave one of them out"};
   std::string text;
   CLI_TRY(read_text(options.plan_file, text));
   const nlohmann::json plan = nlohmann::json::parse(text, nullptr, false);
@@ -185,40 +162,94 @@ Outcome take_plan_file(const Settings& settings, PlanOptions& options) {
   return {};
 }
 
-Outcome build_plan(const PlanOptions& options, const OptimizerOptions& optimizer, uint64_t steps, Built& out) {
+Outcome Cutting::fill(const PlanOptions& options, weft_plan_config& config) {
   weft_error err = WEFT_ERROR_INIT;
-  if (!options.plan_file.empty()) {
-    CLI_CALL(weft_plan_load(out.model.get(), options.plan_file.c_str(), Out(out.plan), &err));
-    return {};
+  names = split(options.cut);
+  for (const std::string& name : names) cuts.push_back(name.c_str());
+  config.cuts = cuts.data();
+  config.n_cuts = static_cast<uint32_t>(cuts.size());
+  config.split = split_of(options.partition);
+  if (config.split == WEFT_SPLIT_TYPE) config.split_type = options.partition.c_str() + 5;
+  if (!options.profile.empty()) CLI_CALL(weft_profile_load(options.profile.c_str(), Out(profile), &err));
+  config.profile = profile.get();
+  for (const std::string& text : split(options.speeds)) {
+    double speed = 0;
+    if (!CLI::detail::lexical_cast(text, speed)) return {kUsage, "--speeds: '" + text + "' is no number", ""};
+    speeds.push_back(speed);
   }
-  weft_optimizer rule = WEFT_OPTIMIZER_INIT;
-  rule.rule = optimizer.rule == "sgd" ? WEFT_SGD : optimizer.rule == "adam" ? WEFT_ADAM : WEFT_ADAMW;
-  rule.rate = optimizer.rate;
-  rule.curve = optimizer.curve == "cosine" ? WEFT_RATE_COSINE : WEFT_RATE_CONSTANT;
-  rule.warmup = optimizer.warmup;
-  rule.total = rule.curve == WEFT_RATE_COSINE ? steps : 0;
-  rule.weight_decay = optimizer.weight_decay;
-  rule.clip = optimizer.clip;
-  weft_plan_config config = WEFT_PLAN_INIT;
+  if (!speeds.empty() && speeds.size() != options.ranks)
+    return {kUsage, "--speeds has " + std::to_string(speeds.size()) + " numbers, expected one for each of " + std::to_string(options.ranks) + " ranks", ""};
+  if (!speeds.empty()) config.speeds = speeds.data();
+  config.link_latency = options.link_latency;
+  config.link_bandwidth = options.link_bandwidth;
+  return {};
+}
+
+Outcome PlanRequest::fill(const PlanOptions& options, const OptimizerOptions& optimizer, uint64_t steps) {
+  weft_error err = WEFT_ERROR_INIT;
+  rule_.rule = optimizer.rule == "sgd" ? WEFT_SGD : optimizer.rule == "adam" ? WEFT_ADAM : WEFT_ADAMW;
+  rule_.rate = optimizer.rate;
+  rule_.curve = optimizer.curve == "cosine" ? WEFT_RATE_COSINE : WEFT_RATE_CONSTANT;
+  rule_.warmup = optimizer.warmup;
+  rule_.total = rule_.curve == WEFT_RATE_COSINE ? steps : 0;
+  rule_.weight_decay = optimizer.weight_decay;
+  rule_.clip = optimizer.clip;
   config.ranks = options.ranks;
   config.micro_batches = options.micro_batches;
   config.micro_batch_size = options.micro_batch_size;
   config.schedule = options.schedule.c_str();
   config.chunks = options.chunks;
   config.group = options.group;
-  config.warm_up = options.warm_up;
+  if (options.warm_up == kAuto) config.warm_up = WEFT_WARM_UP_AUTO;
+  else if (!CLI::detail::lexical_cast(options.warm_up, config.warm_up) || config.warm_up == WEFT_WARM_UP_AUTO)
+    return {kUsage, "--warmup-depth is '" + options.warm_up + "', expected a number or auto", ""};
   config.recompute = options.recompute.c_str();
   config.memory_limit = options.memory_limit;
-  std::string rows;
   if (!options.schedule_file.empty()) {
-    CLI_TRY(read_text(options.schedule_file, rows));
-    config.schedule_text = rows.c_str();
+    CLI_TRY(read_text(options.schedule_file, rows_));
+    config.schedule_text = rows_.c_str();
   }
-  Cutting cutting;
-  CLI_TRY(cutting.fill(options, config));
+  CLI_TRY(cutting_.fill(options, config));
+  if (!options.cluster.empty()) {
+    CLI_CALL(weft_cluster_load(options.cluster.c_str(), Out(cluster_), &err));
+    config.cluster = cluster_.get();
+  }
   config.seed = options.seed;
-  config.optimizer = &rule;
-  CLI_CALL(weft_plan_new(out.model.get(), &config, Out(out.plan), &err));
+  config.optimizer = &rule_;
+  return {};
+}
+
+Outcome build_plan(const PlanOptions& options, const OptimizerOptions& optimizer, uint64_t steps, Built& out) {
+  weft_error err = WEFT_ERROR_INIT;
+  if (!options.plan_file.empty()) {
+    CLI_CALL(weft_plan_load(out.model.get(), options.plan_file.c_str(), Out(out.plan), &err));
+    return {};
+  }
+  PlanRequest request;
+  CLI_TRY(request.fill(options, optimizer, steps));
+  CLI_CALL(weft_plan_new(out.model.get(), &request.config, Out(out.plan), &err));
+  return {};
+}
+
+Outcome take_ranks(PlanOptions& options) {
+  if (options.cluster.empty() || options.ranks != 1) return {};
+  weft_error err = WEFT_ERROR_INIT;
+  ClusterPtr cluster;
+  CLI_CALL(weft_cluster_load(options.cluster.c_str(), Out(cluster), &err));
+  options.ranks = weft_cluster_ranks(cluster.get());
+  return {};
+}
+
+Outcome settle_choices(const ModelOptions& model, PlanOptions& options, const OptimizerOptions& optimizer, uint64_t steps) {
+  CLI_TRY(take_ranks(options));
+  if (options.schedule != kAuto && options.warm_up != kAuto) return {};
+  Built built;
+  CLI_TRY(build_model(model, stages_of(options), built));
+  CLI_TRY(build_plan(options, optimizer, steps, built));
+  weft_plan_info info = WEFT_PLAN_INFO_INIT;
+  weft_plan_describe(built.plan.get(), &info);
+  if (options.schedule_file.empty()) options.schedule = info.schedule;
+  options.warm_up = std::to_string(std::max(info.warm_up, 1u));
   return {};
 }
 

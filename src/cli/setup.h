@@ -15,7 +15,8 @@ struct ModelOptions {
 struct PlanOptions {
   uint32_t ranks = 1, micro_batches = 8, micro_batch_size = 4;
   std::string schedule = "1f1b", schedule_file, partition = "cost", cut, recompute = "none";
-  uint32_t chunks = 0, group = 0, warm_up = 1;
+  std::string warm_up = "1", cluster;
+  uint32_t chunks = 0, group = 0;
   uint64_t memory_limit = 0;
   std::string profile, speeds, plan_file;
   double link_latency = 0, link_bandwidth = 0;
@@ -28,6 +29,8 @@ struct OptimizerOptions {
   uint64_t warmup = 0;
 };
 
+// Of plan and train; not among the settings that a checkpoint keeps.
+void add_cluster_option(CLI::App& app, PlanOptions& options);
 // MODEL itself is the command's.
 void add_model_options(Settings& settings, ModelOptions& options);
 void add_plan_options(Settings& settings, PlanOptions& options);
@@ -40,6 +43,32 @@ struct Built {
   PlanPtr plan;
   CheckpointPtr checkpoint;   // if MODEL is one
 };
+
+// Where stages are cut, and what that is decided by. The configuration borrows from this.
+struct Cutting {
+  std::vector<std::string> names;
+  std::vector<const char*> cuts;
+  std::vector<double> speeds;
+  ProfilePtr profile;
+  Outcome fill(const PlanOptions& options, weft_plan_config& config);
+};
+
+// Options as a configuration, which borrows from them and from this.
+struct PlanRequest {
+  weft_plan_config config = WEFT_PLAN_INIT;
+  Outcome fill(const PlanOptions& options, const OptimizerOptions& optimizer, uint64_t steps);
+
+ private:
+  weft_optimizer rule_ = WEFT_OPTIMIZER_INIT;
+  Cutting cutting_;
+  std::string rows_;
+  ClusterPtr cluster_;
+};
+
+// If a cluster is named, and the number of ranks left at 1: as many as it has.
+Outcome take_ranks(PlanOptions& options);
+// Replaces "auto" by what it comes to, so that it can be kept.
+Outcome settle_choices(const ModelOptions& model, PlanOptions& options, const OptimizerOptions& optimizer, uint64_t steps);
 
 // Makes the preset, or the model of the checkpoint that MODEL is; `dropout` overrides what its text says.
 Outcome build_model(const ModelOptions& options, uint32_t stages, Built& out);

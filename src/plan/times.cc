@@ -3,8 +3,8 @@
 namespace weft {
 
 std::vector<NodeTimes> analysed_times(const Model& model, int64_t samples) {
-  // The speed of a modest core. Adds and copies cost a little even where no multiplication is done.
-  constexpr double kSpeed = 1e10, kPerElement = 8;
+  // Each output element is read and written once beside what is multiplied: adds and copies cost that alone.
+  constexpr double kFlops = 1e11, kBytes = 1e10, kPerElement = 8;
   std::vector<NodeTimes> out(model.nodes().size());
   for (NodeId id = 0; id < static_cast<NodeId>(out.size()); ++id) {
     const Node& node = model.node(id);
@@ -14,8 +14,8 @@ std::vector<NodeTimes> analysed_times(const Model& model, int64_t samples) {
     for (ParamId w : node.weights) weights.push_back({DType::f32, model.param(w).shape});
     const Desc desc = model.desc(id, samples);
     const Cost cost = node.op->cost(node.attrs, in, weights, desc);
-    const double touched = kPerElement * static_cast<double>(desc.elements());
-    out[static_cast<size_t>(id)] = {(cost.forward_flops + touched) / kSpeed, (cost.input_flops + touched) / kSpeed, cost.weight_flops / kSpeed};
+    const double moved = kPerElement * static_cast<double>(desc.elements()) / kBytes;
+    out[static_cast<size_t>(id)] = {cost.forward_flops / kFlops + moved, cost.input_flops / kFlops + moved, cost.weight_flops / kFlops};
   }
   return out;
 }

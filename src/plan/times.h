@@ -17,7 +17,7 @@ struct NodeTimes {
   friend bool operator==(const NodeTimes&, const NodeTimes&) = default;
 };
 
-// By what the ops say: multiply-adds and bytes, on a processor that makes 1e10 operations a second. Per node of the model; 0 for inputs.
+// By what the ops say, on a core of 100 GFLOP/s (a multiply-add is two) that moves 10 GB/s. Per node of the model; 0 for inputs.
 std::vector<NodeTimes> analysed_times(const Model& model, int64_t samples);
 
 struct Machines {

@@ -1,67 +1,116 @@
 #include "sim/predict.h"
 
 #include <algorithm>
+#include <cmath>
 
-#include "sim/sim.h"
+#include "base/text.h"
+#include "sim/costs.h"
 
 namespace weft {
 
 namespace {
 
-// A processor that does this many multiply-adds (counted as two) in the time in which it moves one byte. Only the ratio matters.
-constexpr double kFlopsPerByte = 8;
+int64_t nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
 
-double call_cost(const Model& model, const ProgramCall& call, int64_t samples) {
-  double bytes = 0;
-  auto touch = [&](const PlacedOperand& operand) {
-    if (operand.place) bytes += static_cast<double>(operand.desc[0].bytes());
-  };
-  for (const auto* list : {&call.in, &call.weights, &call.stash, &call.din})
-    for (const PlacedOperand& operand : *list) touch(operand);
-  for (const PlacedOperand* operand : {&call.out, &call.dout, &call.acc}) touch(*operand);
-  if (call.kind == CallKind::add) return bytes * kFlopsPerByte;
-  const Node& node = model.node(call.node);
-  std::vector<Desc> in, weights;
-  for (NodeId i : node.in) in.push_back(model.desc(i, samples));
-  for (ParamId w : node.weights) weights.push_back({DType::f32, model.param(w).shape});
-  const Cost cost = node.op->cost(node.attrs, in, weights, model.desc(call.node, samples));
-  switch (call.kind) {
-    case CallKind::forward: return cost.forward_flops + bytes * kFlopsPerByte;
-    case CallKind::input_grad: return cost.input_flops + bytes * kFlopsPerByte;
-    // What an op says is for all its weights; nearly all of it is for the matrix, not for the bias.
-    default: return (weights[static_cast<size_t>(call.weight)].shape.rank >= 2 ? cost.weight_flops : 0) + bytes * kFlopsPerByte;
-  }
+std::vector<std::vector<TraceSpan>> trace_spans(const SimStep& done, Mode mode) {
+  std::vector<std::vector<TraceSpan>> out(done.ranks.size());
+  for (const SimSpan& s : done.spans)
+    out[static_cast<size_t>(s.rank)].push_back({.time = {nanoseconds(s.begin), nanoseconds(s.end)}, .job = s.job, .mode = mode});
+  return out;
 }
+
+SimCosts costs_of(const Plan& plan, const Cluster* cluster, const JobCosts& jobs) {
+  SimCosts costs;
+  costs.job = [&jobs](int32_t rank, const RankProgram&, const Job& job) { return jobs.of(rank, job); };
+  costs.overhead = cluster ? cluster->overhead : kActionOverhead;
+  costs.link = {plan.config.machines.latency, plan.config.machines.bandwidth};
+  if (cluster)
+    costs.link_of = [cluster](int32_t from, int32_t to) {
+      const ClusterLink link = cluster->link(from, to);
+      return SimLink{link.latency, link.bandwidth};
+    };
+  return costs;
+}
+
+double share(double idle, double of) { return of > 0 ? std::max(0.0, idle / of) : 0; }
 
 }  // namespace
 
-Result<std::vector<double>> predict_idle(std::shared_ptr<const Plan> plan) {
-  const Mode mode = plan->mode(Mode::train).present ? Mode::train : Mode::infer;
-  std::vector<std::vector<double>> of_program;   // per rank
-  for (const RankProgram& rank : plan->mode(mode).ranks) {
-    std::vector<double>& programs = of_program.emplace_back();
-    for (const ActionProgram& program : rank.programs) {
-      programs.push_back(0);
-      for (const ProgramCall& call : program.calls) programs.back() += call_cost(*plan->model, call, plan->config.micro_batch_size);
-    }
-  }
-  SimCosts costs;
-  costs.job = [&of_program](int32_t rank, const RankProgram&, const Job& job) {
-    return job.kind == JobKind::action ? of_program[static_cast<size_t>(rank)][static_cast<size_t>(job.program)] : 0;
-  };
-  Sim sim(plan, std::move(costs), false);
+int64_t Prediction::peak_bytes() const {
+  int64_t most = 0;
+  for (const RankPrediction& r : ranks) most = std::max(most, r.peak_bytes);
+  return most;
+}
+
+int64_t Prediction::bytes() const {
+  int64_t sum = 0;
+  for (const SimTraffic& link : links) sum += link.bytes;
+  return sum;
+}
+
+Result<Prediction> predict(const std::shared_ptr<const Plan>& plan, const Cluster* cluster, bool spans) {
+  Prediction out;
+  out.mode = plan->mode(Mode::train).present ? Mode::train : Mode::infer;
+  if (cluster) WEFT_TRY(check_ranks(*cluster, plan->config.ranks));
+  const std::vector<double> speeds = cluster ? machines_of(*cluster, plan->config.ranks).speeds : plan->config.machines.speeds;
+  const JobCosts jobs(*plan, out.mode, plan->config.times, speeds);
+  Sim sim(plan, costs_of(*plan, cluster, jobs), false);
+  if (spans) sim.keep_spans();
   StepDescriptor step;
-  step.mode = mode;
+  step.mode = out.mode;
   step.micro_batches = plan->config.micro_batches;
-  WEFT_TRY_ASSIGN(const SimStep done, sim.step(step));
-  double first = done.ranks[0].first, last = 0;
-  for (const SimRank& rank : done.ranks) {
-    first = std::min(first, rank.first);
-    last = std::max(last, rank.last);
+  WEFT_TRY_ASSIGN(SimStep done, sim.step(step));
+
+  out.seconds = done.makespan;
+  out.commit = done.commit;
+  for (size_t r = 0; r < done.ranks.size(); ++r) {
+    const SimRank& did = done.ranks[r];
+    const double own = did.last - did.first;
+    out.ranks.push_back({.first = did.first, .last = did.last, .busy = did.busy, .idle = share(done.commit - did.before_commit, done.commit),
+                         .idle_own = share(own - did.busy, own), .peak_bytes = plan->arena_bytes[r]});
+    out.idle += out.ranks.back().idle / static_cast<double>(done.ranks.size());
+    out.idle_own += out.ranks.back().idle_own / static_cast<double>(done.ranks.size());
   }
-  std::vector<double> idle;
-  for (const SimRank& rank : done.ranks) idle.push_back(last > first ? std::max(0.0, 1 - rank.busy / (last - first)) : 0);
-  return idle;
+  out.links = std::move(done.traffic);
+  if (spans) out.spans = trace_spans(done, out.mode);
+  return out;
+}
+
+Machines machines_of(const Cluster& cluster, int32_t ranks) {
+  Machines out;
+  for (int32_t r = 0; r < ranks; ++r) {
+    out.speeds.push_back(cluster.speed(r));
+    if (r == 0) continue;
+    const ClusterLink link = cluster.link(r - 1, r);
+    out.latency = std::max(out.latency, link.latency);
+    if (link.bandwidth > 0) out.bandwidth = out.bandwidth > 0 ? std::min(out.bandwidth, link.bandwidth) : link.bandwidth;
+  }
+  return out;
+}
+
+int64_t memory_of(const Cluster& cluster, int32_t ranks) {
+  int64_t most = 0;
+  for (int32_t r = 0; r < ranks; ++r) {
+    if (cluster.memory(r) == 0) return 0;
+    most = std::max(most, cluster.memory(r));
+  }
+  return most;
+}
+
+Status check_memory(const Plan& plan, const Cluster* cluster, int64_t limit) {
+  for (size_t r = 0; r < plan.arena_bytes.size(); ++r) {
+    const int64_t bytes = plan.arena_bytes[r], given = cluster ? cluster->memory(static_cast<int64_t>(r)) : 0;
+    if (limit > 0 && bytes > limit) return Status(Code::invalid, cat("rank ", r, " needs ", bytes, " bytes, the limit is ", limit));
+    if (given > 0 && bytes > given)
+      return Status(Code::invalid, cat("rank ", r, " needs ", bytes, " bytes, machine '", cluster->machine(static_cast<int64_t>(r)), "' has ",
+                                       given, " for it"));
+  }
+  return {};
+}
+
+Status check_ranks(const Cluster& cluster, int32_t ranks) {
+  if (cluster.ranks() == ranks) return {};
+  return Status(Code::invalid, cat("the cluster has ", cluster.ranks(), " ranks, the plan has ", ranks));
 }
 
 }  // namespace weft

@@ -1,0 +1,223 @@
+#include "cli/plan_report.h"
+
+#include <cstdio>
+
+#include "cli/console.h"
+
+namespace weft::cli {
+
+namespace {
+
+// What a person looks at; --json has everything.
+constexpr uint32_t kMostRows = 64, kMostLinks = 32;
+constexpr size_t kMostColumns = 120;
+constexpr uint64_t kMostActions = 100000;
+
+template <typename... Args>
+void print_format(const char* format, Args... args) {
+  char line[512];
+  std::snprintf(line, sizeof line, format, args...);
+  print_line(line);
+}
+
+// 1.23 s, 45.6 ms, 7.8 us
+std::string time_text(double seconds) {
+  char text[32];
+  if (seconds >= 1) std::snprintf(text, sizeof text, "%.2f s", seconds);
+  else if (seconds >= 1e-3) std::snprintf(text, sizeof text, "%.2f ms", seconds * 1e3);
+  else std::snprintf(text, sizeof text, "%.1f us", seconds * 1e6);
+  return text;
+}
+
+std::string bytes_text(int64_t bytes) {
+  char text[32];
+  if (bytes >= int64_t{1} << 20) std::snprintf(text, sizeof text, "%.1f MiB", static_cast<double>(bytes) / 0x1p20);
+  else std::snprintf(text, sizeof text, "%.1f KiB", static_cast<double>(bytes) / 0x1p10);
+  return text;
+}
+
+weft_prediction_info info_of(const weft_prediction& prediction) {
+  weft_prediction_info info = WEFT_PREDICTION_INFO_INIT;
+  weft_prediction_describe(&prediction, &info);
+  return info;
+}
+
+weft_plan_info info_of(const Built& built) {
+  weft_plan_info info = WEFT_PLAN_INFO_INIT;
+  weft_plan_describe(built.plan.get(), &info);
+  return info;
+}
+
+// Per rank, the first nodes of its stages.
+std::vector<std::vector<std::string>> stages_by_rank(const weft_plan* plan, uint32_t ranks) {
+  std::vector<std::vector<std::string>> out(ranks);
+  for (uint32_t s = 0; s < weft_plan_stages(plan); ++s) out[weft_plan_rank(plan, s)].push_back(weft_plan_first(plan, s));
+  return out;
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string out;
+  for (const std::string& name : names) out += (out.empty() ? "" : ", ") + name;
+  return out;
+}
+
+void print_ranks(const PlanReport& r, uint32_t ranks) {
+  const weft_plan* plan = r.built.plan.get();
+  const auto stages = stages_by_rank(plan, ranks);
+  print_line("rank   owned M  resident M   peak MiB   idle    own  from");
+  for (uint32_t i = 0; i < std::min(ranks, kMostRows); ++i) {
+    weft_rank_prediction p = WEFT_RANK_PREDICTION_INIT;
+    weft_prediction_rank(&r.prediction, i, &p);
+    print_format("%4u  %8.2f    %8.2f  %9.1f  %4.1f%%  %4.1f%%  %s", i, static_cast<double>(weft_plan_owned(plan, i)) / 1e6,
+                 static_cast<double>(weft_plan_resident(plan, i)) / 1e6, static_cast<double>(p.peak_bytes) / 0x1p20, 100 * p.idle, 100 * p.idle_own,
+                 joined(stages[i]).c_str());
+  }
+  if (ranks > kMostRows) print_format("...  and %u more", ranks - kMostRows);
+}
+
+void print_links(const weft_prediction& prediction, const weft_prediction_info& info) {
+  if (info.links == 0) return;
+  print_line("");
+  print_line("link                   messages  bytes of a step");
+  for (uint32_t i = 0; i < std::min(info.links, kMostLinks); ++i) {
+    weft_link_prediction link = WEFT_LINK_PREDICTION_INIT;
+    weft_prediction_link(&prediction, i, &link);
+    print_format("rank %4u to %-4u  %12lld  %15s", link.from, link.to, static_cast<long long>(link.messages), bytes_text(link.bytes).c_str());
+  }
+  if (info.links > kMostLinks) print_format("...  and %u more", info.links - kMostLinks);
+  print_format("all                %12lld  %15s", static_cast<long long>(info.messages), bytes_text(info.bytes).c_str());
+}
+
+uint64_t actions_of(const weft_plan_info& info) { return uint64_t{2} * info.stages * info.micro_batches; }
+
+void print_timetable(const PlanReport& r, const weft_plan_info& info) {
+  print_line("");
+  if (!r.timetable && actions_of(info) > kMostActions) {
+    print_line("The timetable is long; --timetable prints it.");
+    return;
+  }
+  const std::vector<std::string> rows = timetable_rows(r.built.plan.get());
+  for (size_t i = 0; i < rows.size() && (r.timetable || i < kMostRows); ++i) {
+    const bool cut = !r.timetable && rows[i].size() > kMostColumns;
+    print_line(std::to_string(i) + ": " + (cut ? rows[i].substr(0, rows[i].rfind(' ', kMostColumns)) + " ..." : rows[i]));
+  }
+}
+
+std::vector<weft_candidate> rows_of(const weft_comparison& comparison) {
+  std::vector<weft_candidate> out;
+  weft_candidate row = WEFT_CANDIDATE_INIT;
+  for (uint32_t i = 0; weft_comparison_row(&comparison, i, &row) == WEFT_OK; ++i) out.push_back(row);
+  return out;
+}
+
+std::string candidate_name(const weft_candidate& row) {
+  std::string name = row.schedule;
+  if (row.chunks > 1) name += " x" + std::to_string(row.chunks);
+  if (row.warm_up > 1) name += " warm-up " + std::to_string(row.warm_up);
+  return name;
+}
+
+}  // namespace
+
+std::vector<std::string> timetable_rows(const weft_plan* plan) {
+  std::string text(weft_plan_timetable(plan, nullptr, 0), 0);
+  weft_plan_timetable(plan, text.data(), text.size());
+  std::vector<std::string> rows;
+  for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) rows.push_back(text.substr(begin, end - begin));
+  return rows;
+}
+
+void print_plan(const PlanReport& r) {
+  const weft_plan_info plan = info_of(r.built);
+  const weft_prediction_info info = info_of(r.prediction);
+  print_format("%s: %.2f M parameters, %u ranks, %s, %u micro-batches of %u", r.built.info.text,
+               static_cast<double>(weft_model_parameters(r.built.model.get())) / 1e6, plan.ranks, plan.schedule, plan.micro_batches,
+               r.options.micro_batch_size);
+  print_line("");
+  print_ranks(r, plan.ranks);
+  print_line("");
+  print_format("predicted: a step takes %s, %s of it until the commit; idle %.1f%%, within each rank's own span %.1f%%",
+               time_text(info.seconds).c_str(), time_text(info.commit_seconds).c_str(), 100 * info.idle, 100 * info.idle_own);
+  print_links(r.prediction, info);
+  print_timetable(r, plan);
+}
+
+void print_plan_json(const PlanReport& r) {
+  const weft_plan* plan = r.built.plan.get();
+  const weft_plan_info made = info_of(r.built);
+  const weft_prediction_info info = info_of(r.prediction);
+  const auto stages = stages_by_rank(plan, made.ranks);
+  std::vector<JsonObject> ranks, links;
+  for (uint32_t i = 0; i < made.ranks; ++i) {
+    weft_rank_prediction p = WEFT_RANK_PREDICTION_INIT;
+    weft_prediction_rank(&r.prediction, i, &p);
+    ranks.push_back(JsonObject()
+                        .add("rank", i)
+                        .add("from", stages[i].empty() ? "" : stages[i][0])
+                        .add("begins", stages[i])
+                        .add("owned", weft_plan_owned(plan, i))
+                        .add("resident", weft_plan_resident(plan, i))
+                        .add("peak_bytes", p.peak_bytes)
+                        .add("first", p.first)
+                        .add("last", p.last)
+                        .add("busy", p.busy)
+                        .add("idle", p.idle)
+                        .add("idle_own", p.idle_own));
+  }
+  for (uint32_t i = 0; i < info.links; ++i) {
+    weft_link_prediction link = WEFT_LINK_PREDICTION_INIT;
+    weft_prediction_link(&r.prediction, i, &link);
+    links.push_back(JsonObject().add("from", link.from).add("to", link.to).add("messages", link.messages).add("bytes", link.bytes));
+  }
+  JsonObject object;
+  object.add("model", r.built.info.text)
+      .add("parameters", weft_model_parameters(r.built.model.get()))
+      .add("schedule", made.schedule)
+      .add("warmup_depth", made.warm_up)
+      .add("stages", made.stages)
+      .add("micro_batches", made.micro_batches)
+      .add("micro_batch_size", r.options.micro_batch_size)
+      .add("seconds", info.seconds)
+      .add("commit_seconds", info.commit_seconds)
+      .add("idle", info.idle)
+      .add("idle_own", info.idle_own)
+      .add("peak_bytes", info.peak_bytes)
+      .add("ranks", ranks)
+      .add("links", links);
+  if (r.timetable) object.add("timetable", timetable_rows(plan));
+  print_line(object.text());
+}
+
+void print_comparison(const weft_comparison& comparison) {
+  print_line("  schedule                      step   idle    own  largest rank   over links");
+  for (const weft_candidate& row : rows_of(comparison)) {
+    const std::string name = candidate_name(row);
+    if (row.refused) print_format("  %-22s  %s", name.c_str(), row.refused);
+    else
+      print_format("%c %-22s  %10s  %4.1f%%  %4.1f%%  %12s  %11s%s", row.best ? '*' : ' ', name.c_str(), time_text(row.seconds).c_str(),
+                   100 * row.idle, 100 * row.idle_own, bytes_text(row.peak_bytes).c_str(), bytes_text(row.bytes).c_str(),
+                   row.over ? "  over the limit" : "");
+  }
+}
+
+void print_comparison_json(const weft_comparison& comparison) {
+  std::vector<JsonObject> schedules;
+  std::string best = "null";
+  for (const weft_candidate& row : rows_of(comparison)) {
+    JsonObject object;
+    object.add("schedule", row.schedule).add("chunks", row.chunks).add("warmup_depth", row.warm_up).add("best", row.best != 0);
+    if (row.refused) object.add("refused", row.refused);
+    else
+      object.add("seconds", row.seconds)
+          .add("idle", row.idle)
+          .add("idle_own", row.idle_own)
+          .add("peak_bytes", row.peak_bytes)
+          .add("bytes", row.bytes)
+          .add("over", row.over != 0);
+    if (row.best) best = quoted_text(row.schedule);
+    schedules.push_back(object);
+  }
+  print_line(JsonObject().raw("best", best).add("schedules", schedules).text());
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,26 @@
+// What weft plan shows: a plan with its prediction, or schedules side by side.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/setup.h"
+
+namespace weft::cli {
+
+struct PlanReport {
+  const Built& built;
+  const weft_prediction& prediction;
+  const PlanOptions& options;
+  bool timetable = false;   // all of it, however long
+};
+
+void print_plan(const PlanReport& report);
+void print_plan_json(const PlanReport& report);
+void print_comparison(const weft_comparison& comparison);
+void print_comparison_json(const weft_comparison& comparison);
+
+// A row of actions per rank.
+std::vector<std::string> timetable_rows(const weft_plan* plan);
+
+}  // namespace weft::cli

@@ -1,0 +1,68 @@
+#include "sim/costs.h"
+
+namespace weft {
+
+namespace {
+
+// W's time is for all weights of a node; nearly all of it goes into the largest.
+double weight_share(const Model& model, const ProgramCall& call) {
+  double all = 0, own = 0;
+  const auto& weights = model.node(call.node).weights;
+  for (size_t w = 0; w < weights.size(); ++w) {
+    const double elements = static_cast<double>(model.param(weights[w]).shape.elements());
+    all += elements;
+    if (static_cast<int32_t>(w) == call.weight) own = elements;
+  }
+  return all > 0 ? own / all : 1;
+}
+
+double seconds_of(const Model& model, const ProgramCall& call, const std::vector<NodeTimes>& times) {
+  const NodeTimes& node = times[static_cast<size_t>(call.node)];
+  switch (call.kind) {
+    case CallKind::forward: return node.forward;
+    case CallKind::input_grad: return node.input;
+    case CallKind::weight_grad: return node.weight * weight_share(model, call);
+    case CallKind::add: return 0;   // is in the I of the node whose gradient it folds
+  }
+  return 0;
+}
+
+struct StepBytes {
+  double clear = 0, reduce = 0, update = 0;
+};
+
+StepBytes step_bytes(const Plan& plan, int32_t rank) {
+  StepBytes out;
+  for (const ResidentParam& p : plan.resident[static_cast<size_t>(rank)]) {
+    const double bytes = 4 * static_cast<double>(plan.model->param(p.param).shape.elements());
+    double local = 0, slots = 0;
+    for (const ResidentUse& use : p.uses) local += use.local;
+    for (const Place& slot : p.slots) slots += slot ? 1 : 0;
+    out.clear += bytes * local;
+    if (!p.owned) continue;
+    out.reduce += bytes * (1 + 3 * (static_cast<double>(p.uses.size()) - 1));   // each further use: two read, one written
+    out.update += bytes * (3 + 2 * slots);                                      // gradient read; weight and state read and written
+  }
+  return out;
+}
+
+}  // namespace
+
+JobCosts::JobCosts(const Plan& plan, Mode mode, const std::vector<NodeTimes>& times, const std::vector<double>& speeds) {
+  const std::vector<NodeTimes> analysed = times.empty() ? analysed_times(*plan.model, plan.config.micro_batch_size) : std::vector<NodeTimes>();
+  for (int32_t r = 0; r < plan.config.ranks; ++r) {
+    const double speed = speeds.empty() ? 1 : speeds[static_cast<size_t>(r)];
+    RankCosts& costs = ranks_.emplace_back();
+    for (const ActionProgram& program : plan.mode(mode).ranks[static_cast<size_t>(r)].programs) {
+      double seconds = 0;
+      for (const ProgramCall& call : program.calls) seconds += seconds_of(*plan.model, call, times.empty() ? analysed : times);
+      costs.programs.push_back(seconds / speed);
+    }
+    const StepBytes bytes = step_bytes(plan, r);
+    costs.step[static_cast<size_t>(JobKind::clear)] = bytes.clear / kMemorySpeed / speed;
+    costs.step[static_cast<size_t>(JobKind::reduce)] = bytes.reduce / kMemorySpeed / speed;
+    costs.step[static_cast<size_t>(JobKind::update)] = bytes.update / kMemorySpeed / speed;
+  }
+}
+
+}  // namespace weft

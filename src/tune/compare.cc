@@ -1,0 +1,93 @@
+#include "tune/compare.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/text.h"
+
+namespace weft {
+
+namespace {
+
+// Deeper warm-ups hold more and gain nothing that these do not: a depth of 2 hides a latency of up to a forward and a backward.
+constexpr int32_t kDeepest = 4;
+
+Status measure(const std::shared_ptr<const Model>& model, PlanConfig config, const Cluster* cluster, Candidate& out) {
+  const int64_t limit = config.memory_limit;
+  auto plan = make_plan(model, config);
+  if (!plan.ok() && limit > 0) {   // it may be that nothing but its size is in the way, and a table shows by how much
+    config.memory_limit = 0;
+    if (config.recompute == "auto") config.recompute = "stage";
+    if (auto larger = make_plan(model, config); larger.ok()) plan = std::move(larger);
+  }
+  if (!plan.ok()) return plan.status();
+  out.chunks = plan.value()->stages() / plan.value()->config.ranks;
+  out.over = !check_memory(*plan.value(), cluster, limit).ok();
+  WEFT_TRY_ASSIGN(out.prediction, predict(plan.value(), cluster, false));
+  return {};
+}
+
+// Of those that fit and are as fast as the fastest, as far as a prediction can tell, the smallest.
+int32_t best_of(const std::vector<Candidate>& candidates) {
+  constexpr double kSame = 1.001;
+  const auto fits = [](const Candidate& c) { return c.refused.ok() && !c.over; };
+  double least = std::numeric_limits<double>::infinity();
+  for (const Candidate& c : candidates)
+    if (fits(c)) least = std::min(least, c.prediction.seconds);
+  int32_t best = -1;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const Candidate& c = candidates[i];
+    if (!fits(c) || c.prediction.seconds > least * kSame) continue;
+    if (best < 0 || c.prediction.peak_bytes() < candidates[static_cast<size_t>(best)].prediction.peak_bytes()) best = static_cast<int32_t>(i);
+  }
+  return best;
+}
+
+}  // namespace
+
+Result<Comparison> compare_schedules(const std::shared_ptr<const Model>& model, const PlanConfig& config, const Cluster* cluster) {
+  if (cluster) WEFT_TRY(check_ranks(*cluster, config.ranks));
+  Comparison out;
+  for (const ScheduleKind& kind : all_schedules()) {
+    if (kind.name == "forward" || (config.schedule != kAutoSchedule && config.schedule != kind.name)) continue;
+    const bool warms_up = kind.name == "1f1b";
+    std::vector<int32_t> depths = {warms_up ? config.warm_up : 0};
+    if (warms_up && config.warm_up == kAutoWarmUp) {
+      depths.clear();
+      for (int32_t k = 1; k <= (config.ranks > 1 ? kDeepest : 1); ++k) depths.push_back(k);
+    }
+    for (int32_t depth : depths) {
+      Candidate next{.schedule = std::string(kind.name), .chunks = config.chunks, .warm_up = depth, .refused = {}, .prediction = {}};
+      PlanConfig tried = config;
+      tried.schedule = next.schedule;
+      tried.warm_up = depth;
+      next.refused = measure(model, std::move(tried), cluster, next);
+      out.candidates.push_back(std::move(next));
+    }
+  }
+  out.best = best_of(out.candidates);
+  if (out.candidates.empty()) return Status(Code::not_found, cat("schedule '", config.schedule, "' is not known"));
+  return out;
+}
+
+Result<PlanConfig> choose(const std::shared_ptr<const Model>& model, const PlanConfig& config, const Cluster* cluster) {
+  PlanConfig out = config;
+  if (!config.schedule_text.empty() || (config.schedule != kAutoSchedule && config.warm_up != kAutoWarmUp)) {
+    out.warm_up = std::max(out.warm_up, 0);
+    return out;
+  }
+  WEFT_TRY_ASSIGN(const Comparison comparison, compare_schedules(model, config, cluster));
+  if (comparison.best < 0) {
+    std::string why;
+    for (const Candidate& c : comparison.candidates)
+      why += cat(why.empty() ? "" : "; ", c.schedule, ": ",
+                 c.refused.ok() ? cat("its largest rank needs ", c.prediction.peak_bytes(), " bytes") : c.refused.text());
+    return Status(Code::invalid, cat("no schedule fits: ", why));
+  }
+  const Candidate& best = comparison.candidates[static_cast<size_t>(comparison.best)];
+  out.schedule = best.schedule;
+  out.warm_up = std::max(best.warm_up, 0);
+  return out;
+}
+
+}  // namespace weft

@@ -1,0 +1,111 @@
+#!/usr/bin/env python3
+"""weft plan: what it predicts, compares and writes."""
+import json
+import unittest
+
+from weft import Case, TINY, TINY_STEP, lines, run
+
+SLOW_MLP = "mlp:layers=8,width=512"
+SLOW = ["--micro-batches", 8, "--micro-batch-size", 64]
+CLUSTER = {
+    "weft_cluster": 1,
+    "machines": [{"name": "a", "count": 2, "ranks": 1}, {"name": "b", "ranks": 2, "speed": 0.5}],
+    "between": {"latency": 0.001, "bandwidth": 1e8},
+}
+
+
+class Plan(Case):
+    def cluster(self, **changes):
+        path = self.path("cluster.json")
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump({**CLUSTER, **changes}, file)
+        return path
+
+    def plan(self, *args):
+        done = run("plan", *args, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return lines(done.stdout)[0]
+
+    def test_prediction_adds_up(self):
+        plan = self.plan(SLOW_MLP, "--ranks", 4, *SLOW)
+        self.assertEqual((plan["schedule"], plan["warmup_depth"], plan["stages"]), ("1f1b", 1, 4))
+        self.assertLessEqual(plan["commit_seconds"], plan["seconds"])
+        for rank in plan["ranks"]:
+            self.assertLessEqual(rank["last"], plan["commit_seconds"])
+            self.assertAlmostEqual(rank["idle_own"], 1 - rank["busy"] / (rank["last"] - rank["first"]), places=6)
+        self.assertAlmostEqual(plan["idle"], sum(r["idle"] for r in plan["ranks"]) / 4, places=9)
+        self.assertEqual(plan["peak_bytes"], max(r["peak_bytes"] for r in plan["ranks"]))
+        # An activation or gradient of 64 x 512 floats per micro-batch and neighbour; targets to the last rank, losses back.
+        bytes_of = {(link["from"], link["to"]): link["bytes"] for link in plan["links"]}
+        tensor = 8 * 64 * 512 * 4
+        self.assertEqual(bytes_of, {(0, 1): tensor, (1, 2): tensor, (2, 3): tensor, (1, 0): tensor, (2, 1): tensor, (3, 2): tensor,
+                                    (0, 3): tensor, (3, 0): 8 * 8})
+
+    def test_several_stages_of_a_rank_are_all_named(self):
+        plan = self.plan(SLOW_MLP, "--ranks", 2, "--schedule", "interleaved", "--chunks", 2, *SLOW)
+        self.assertEqual([len(r["begins"]) for r in plan["ranks"]], [2, 2])
+        text = run("plan", SLOW_MLP, "--ranks", 2, "--schedule", "interleaved", "--chunks", 2, *SLOW).stdout
+        self.assertIn(", ".join(plan["ranks"][1]["begins"]), text)
+
+    def test_cluster_slows_what_it_says(self):
+        here = self.plan(SLOW_MLP, "--ranks", 4, "--partition", "uniform", *SLOW)
+        there = self.plan(SLOW_MLP, "--cluster", self.cluster(), "--partition", "uniform", *SLOW)   # which says how many ranks
+        self.assertEqual(len(there["ranks"]), 4)
+        self.assertAlmostEqual(there["ranks"][0]["busy"], here["ranks"][0]["busy"], places=9)
+        self.assertAlmostEqual(there["ranks"][3]["busy"], 2 * here["ranks"][3]["busy"], places=9)
+        self.assertGreater(there["seconds"], here["seconds"])
+
+    def test_cluster_errors_name_the_field(self):
+        self.fails(3, "the cluster has 4 ranks, the plan has 3", "plan", SLOW_MLP, "--ranks", 3, "--cluster", self.cluster())
+        bad = self.cluster(machines=[{"name": "a", "speed": -1}])
+        self.fails(3, f"cluster '{bad}': machines[0]: ", "plan", SLOW_MLP, "--cluster", bad)
+        small = self.cluster(machines=[{"name": "a", "ranks": 4, "memory": 1000}])
+        self.fails(3, "the limit is 1000", "plan", SLOW_MLP, "--cluster", small)
+
+    def test_compare_marks_the_best_that_fits(self):
+        table = self.plan(SLOW_MLP, "--ranks", 4, "--compare", *SLOW)
+        rows = table["schedules"]
+        self.assertEqual([r["schedule"] for r in rows if r["best"]], [table["best"]])
+        self.assertLessEqual({"gpipe", "1f1b", "zb-h1", "interleaved"}, {r["schedule"] for r in rows})
+        least = min(r["peak_bytes"] for r in rows if "seconds" in r)
+        limited = self.plan(SLOW_MLP, "--ranks", 4, "--compare", "--memory-limit", least, *SLOW)["schedules"]
+        self.assertTrue(any(r.get("over") for r in limited))
+        self.assertTrue(all(r["peak_bytes"] <= least for r in limited if r["best"]))
+        text = run("plan", SLOW_MLP, "--ranks", 4, "--compare", *SLOW).stdout
+        marked = [line for line in text.splitlines() if line.startswith("*")]
+        self.assertEqual(len(marked), 1)
+        self.assertIn(table["best"], marked[0])
+
+    def test_auto_takes_the_best_and_says_so(self):
+        best = self.plan(SLOW_MLP, "--ranks", 4, "--compare", *SLOW)["best"]
+        self.assertEqual(self.plan(SLOW_MLP, "--ranks", 4, "--schedule", "auto", "--warmup-depth", "auto", *SLOW)["schedule"], best)
+        far = self.cluster(between={"latency": 0.05})
+        self.assertGreater(self.plan(SLOW_MLP, "--cluster", far, "--warmup-depth", "auto", "--micro-batches", 32)["warmup_depth"], 1)
+        # A checkpoint keeps what was chosen, not that there was a choice.
+        self.train(TINY, *TINY_STEP, "--ranks", 2, "--steps", 1, "--schedule", "auto", "--warmup-depth", "auto", "--checkpoint", self.path("ck"))
+        options = lines(run("inspect", self.path("ck"), "--json").stdout)[0]["options"]
+        self.assertNotIn("auto", (options["schedule"], options["warmup-depth"]))
+
+    def test_warm_up_is_a_number_or_auto(self):
+        self.fails(2, "--warmup-depth is 'deep', expected a number or auto", "plan", SLOW_MLP, "--ranks", 2, "--warmup-depth", "deep")
+
+    def test_trace_opens_beside_that_of_a_run(self):
+        self.assertEqual(run("plan", TINY, "--ranks", 2, "--micro-batches", 4, "--micro-batch-size", 2, "--trace", self.path("plan.json")).returncode, 0)
+        self.train(TINY, *TINY_STEP, "--ranks", 2, "--steps", 1, "--trace", self.path("run.json"))
+        events = []
+        for name in ("plan.json", "run.json"):
+            with open(self.path(name), encoding="utf-8") as file:
+                trace = json.load(file)["traceEvents"]
+            events.append([(e["ph"], e["pid"], e.get("tid"), e["name"], e.get("cat")) for e in trace if e.get("args", {}).get("mode") != "eval"])
+        self.assertEqual(*events)
+
+    def test_a_long_timetable_is_printed_on_request(self):
+        args = ["plan", "mlp:width=8", "--ranks", 2, "--micro-batches", 100]
+        short, whole = run(*args).stdout, run(*args, "--timetable").stdout
+        self.assertIn(" ...", short)
+        self.assertNotIn("1B99", short)
+        self.assertIn("1B99", whole)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,110 @@
+// What comparing and choosing come to.
+#include <gtest/gtest.h>
+
+#include "sim/chain.h"
+#include "tune/compare.h"
+
+namespace weft {
+namespace {
+
+// Nodes that take long enough for the overhead not to matter.
+PlanConfig slow_config(const Model& model, int32_t ranks, int32_t micro_batches) {
+  PlanConfig config = test::chain_config("auto", ranks, micro_batches);
+  config.split = SplitBy::cost;
+  bool first = true;   // it has no I, so that W takes the time of both
+  for (const Node& node : model.nodes()) {
+    config.times.emplace_back();
+    if (node.is_input() || node.weights.empty()) continue;
+    config.times.back() = {0.1, first ? 0 : 0.1, first ? 0.2 : 0.1};
+    first = false;
+  }
+  return config;
+}
+
+const Candidate* find(const Comparison& comparison, const std::string& schedule) {
+  for (const Candidate& c : comparison.candidates)
+    if (c.schedule == schedule) return &c;
+  return nullptr;
+}
+
+TEST(Compare, TablesEverySchedule) {
+  const auto model = test::chain_model(8);
+  PlanConfig config = slow_config(*model, 4, 8);
+  config.warm_up = kAutoWarmUp;
+  const auto compared = compare_schedules(model, config, nullptr);
+  ASSERT_TRUE(compared.ok()) << compared.status().text();
+  for (const ScheduleKind& kind : all_schedules()) {
+    const Candidate* c = find(compared.value(), std::string(kind.name));
+    EXPECT_EQ(c != nullptr, kind.name != "forward") << kind.name;
+    if (!c) continue;
+    EXPECT_TRUE(c->refused.ok()) << kind.name << ": " << c->refused.text();
+  }
+  ASSERT_GE(compared.value().best, 0);
+  const Candidate& best = compared.value().candidates[static_cast<size_t>(compared.value().best)];
+  for (const Candidate& c : compared.value().candidates) EXPECT_LE(best.prediction.seconds, c.prediction.seconds * 1.001) << c.schedule;
+  EXPECT_LT(best.prediction.seconds, find(compared.value(), "gpipe")->prediction.seconds);
+}
+
+TEST(Compare, KeepsToTheBytesOfARank) {
+  const auto model = test::chain_model(8);
+  PlanConfig config = slow_config(*model, 4, 16);
+  config.micro_batch_size = 256;
+  const auto free = compare_schedules(model, config, nullptr);
+  ASSERT_TRUE(free.ok()) << free.status().text();
+  const Candidate* gpipe = find(free.value(), "gpipe");
+  const Candidate* least = find(free.value(), "1f1b");
+  ASSERT_LT(least->prediction.peak_bytes(), gpipe->prediction.peak_bytes());
+  config.memory_limit = least->prediction.peak_bytes();
+  const auto limited = compare_schedules(model, config, nullptr);
+  ASSERT_TRUE(limited.ok()) << limited.status().text();
+  EXPECT_TRUE(find(limited.value(), "gpipe")->over);
+  EXPECT_EQ(find(limited.value(), "gpipe")->prediction.peak_bytes(), gpipe->prediction.peak_bytes());
+  ASSERT_GE(limited.value().best, 0);
+  const Candidate& best = limited.value().candidates[static_cast<size_t>(limited.value().best)];
+  EXPECT_LE(best.prediction.peak_bytes(), config.memory_limit);
+  config.memory_limit = 1000;
+  const auto none = choose(model, config, nullptr);
+  ASSERT_FALSE(none.ok());
+  EXPECT_NE(none.status().text().find("no schedule fits"), std::string::npos) << none.status().text();
+}
+
+TEST(Choose, WarmsUpDeeperWhereLinksAreSlow) {
+  const auto model = test::chain_model(4);
+  PlanConfig config = slow_config(*model, 4, 32);
+  config.schedule = "1f1b";
+  config.warm_up = kAutoWarmUp;
+  const auto near = choose(model, config, nullptr);
+  ASSERT_TRUE(near.ok()) << near.status().text();
+  EXPECT_EQ(near.value().warm_up, 1);
+  config.machines.latency = 0.1;
+  const auto far = choose(model, config, nullptr);
+  ASSERT_TRUE(far.ok()) << far.status().text();
+  EXPECT_EQ(far.value().warm_up, 2);
+}
+
+TEST(Choose, LeavesNothingToChoose) {
+  const auto model = test::chain_model(8);
+  const PlanConfig config = slow_config(*model, 4, 8);
+  const auto chosen = choose(model, config, nullptr);
+  ASSERT_TRUE(chosen.ok()) << chosen.status().text();
+  EXPECT_NE(find_schedule(chosen.value().schedule), nullptr) << chosen.value().schedule;
+  const auto plan = make_plan(model, chosen.value());
+  ASSERT_TRUE(plan.ok()) << plan.status().text();
+  EXPECT_EQ(plan.value()->config.schedule, chosen.value().schedule);
+  PlanConfig told = chosen.value();
+  const auto again = choose(model, told, nullptr);
+  ASSERT_TRUE(again.ok());
+  EXPECT_EQ(again.value().schedule, told.schedule);
+}
+
+TEST(Compare, RefusesAClusterOfAnotherSize) {
+  const auto model = test::chain_model(4);
+  Cluster cluster;
+  cluster.machines = {{.name = "a", .group = "", .ranks = 3}};
+  const auto compared = compare_schedules(model, slow_config(*model, 4, 4), &cluster);
+  ASSERT_FALSE(compared.ok());
+  EXPECT_EQ(compared.status().text(), "the cluster has 3 ranks, the plan has 4");
+}
+
+}  // namespace
+}  // namespace weft

@@ -1,0 +1,159 @@
+// Idle time, latency, bandwidth and speed, predicted by the engine, against closed forms and against what can be reckoned by hand.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "sim/chain.h"
+#include "sim/predict.h"
+
+namespace weft {
+namespace {
+
+using test::chain_config;
+using test::chain_plan;
+using test::simulate;
+using test::span_of;
+using test::unit_costs;
+
+struct Form {
+  const char* schedule;
+  int32_t chunks;
+  double idle;       // of a rank from the common begin to the commit, in units of (p - 1) F
+  bool own_is_zero;  // none within its own span
+};
+
+class ClosedForm : public testing::TestWithParam<Form> {};
+
+TEST_P(ClosedForm, IdleIsWhatTheFamilySays) {
+  const Form form = GetParam();
+  for (const auto& [p, m] : {std::pair{2, 8}, std::pair{4, 12}, std::pair{4, 16}, std::pair{8, 24}}) {
+    PlanConfig config = chain_config(form.schedule, p, m);
+    config.chunks = form.chunks;
+    const auto plan = chain_plan(config, form.chunks);
+    if (!plan) return;
+    const SimStep done = simulate(plan, unit_costs(*plan));
+    EXPECT_NEAR(done.commit, 3 * m + form.idle * (p - 1), 1e-9) << form.schedule << " p " << p << " m " << m;
+    EXPECT_NEAR(span_of(done), done.commit, 1e-9);
+    for (const SimRank& rank : done.ranks) {
+      EXPECT_NEAR(rank.busy, 3 * m, 1e-9);
+      EXPECT_NEAR(rank.before_commit, 3 * m, 1e-9);
+      if (!form.own_is_zero) continue;
+      EXPECT_NEAR(rank.last - rank.first, rank.busy, 1e-9) << form.schedule << " p " << p << " m " << m;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Schedules, ClosedForm,
+                         testing::Values(Form{"gpipe", 1, 3, false}, Form{"1f1b", 1, 3, false}, Form{"interleaved", 2, 1.5, false},
+                                         Form{"looped-bfs", 2, 1.5, false}, Form{"zb-h1", 1, 1, false}, Form{"zb-h2", 1, 1, true},
+                                         Form{"interleaved-zb", 2, 0.5, false}, Form{"zb-v", 2, 0.5, true}),
+                         [](const auto& form) {
+                           std::string name = form.param.schedule;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+// Shares of idle time, p = 4, m = 32, F = I = W = 1, over one-way latency.
+TEST(Latency, CostsEachFamilyWhatIsKnownOfIt) {
+  struct Row {
+    double latency, gpipe, one_f_one_b, eager;
+  };
+  for (const Row& row : {Row{0, 8.6, 8.6, 8.6}, Row{0.05, 8.8, 10.8, 8.8}, Row{0.1, 9.1, 12.9, 9.1}, Row{0.25, 9.9, 18.6, 9.9},
+                         Row{0.5, 11.1, 26.7, 11.1}}) {
+    const auto idle = [&row](const char* schedule, int32_t warm_up) {
+      PlanConfig config = chain_config(schedule, 4, 32);
+      config.warm_up = warm_up;
+      const auto plan = chain_plan(config);
+      SimCosts costs = unit_costs(*plan);
+      costs.link.latency = row.latency;
+      return 100 * (1 - 96 / span_of(simulate(plan, std::move(costs))));
+    };
+    EXPECT_NEAR(idle("gpipe", 0), row.gpipe, 0.05) << row.latency;
+    EXPECT_NEAR(idle("1f1b", 0), row.one_f_one_b, 0.05) << row.latency;
+    EXPECT_NEAR(idle("1f1b", 2), row.eager, 0.05) << row.latency;
+  }
+}
+
+// With a warm-up of one, neighbours are one micro-batch apart: each cycle waits for a message there and one back.
+TEST(Latency, OfASteadyCycleIsTwoMessages) {
+  const auto steps = [](int32_t m) {
+    const auto plan = chain_plan(chain_config("1f1b", 4, m));
+    SimCosts costs = unit_costs(*plan);
+    costs.link.latency = 0.5;
+    return span_of(simulate(plan, std::move(costs)));
+  };
+  EXPECT_NEAR(steps(40) - steps(39), 3 + 2 * 0.5, 1e-9);
+}
+
+TEST(Bandwidth, MessagesOfOneLinkFollowOneAnother) {
+  const auto plan = chain_plan(chain_config("gpipe", 2, 4));
+  SimCosts costs = unit_costs(*plan);
+  costs.link.bytes_per_time = 8 * 4 / 5.0;   // an activation of a sample takes 5
+  const SimStep done = simulate(plan, std::move(costs));
+  // Four targets and four activations leave one after another, the last is there at 8 x 5; then the last F, and four B that wait for nothing.
+  // Gradients follow one another from the end of the first B on, and the last B waits for the last of them.
+  ASSERT_EQ(done.traffic.size(), 2u);
+  EXPECT_NEAR(done.ranks[1].last, 8 * 5 + 1 + 4 * 2, 1e-9);
+  EXPECT_NEAR(done.ranks[0].last, 8 * 5 + 1 + 2 + 4 * 5 + 2, 1e-9);
+}
+
+TEST(Traffic, CountsTensorsBetweenRanks) {
+  const auto plan = chain_plan(chain_config("1f1b", 3, 5));
+  const SimStep done = simulate(plan, unit_costs(*plan));
+  std::vector<std::string> links;
+  for (const SimTraffic& t : done.traffic) links.push_back(cat(t.from, ">", t.to, " ", t.messages, " ", t.bytes));
+  // Targets go from the controller to the last rank, its losses back.
+  EXPECT_EQ(links, (std::vector<std::string>{"0>1 5 160", "0>2 5 160", "1>0 5 160", "1>2 5 160", "2>0 5 40", "2>1 5 160"}));
+}
+
+TEST(Prediction, FollowsTheSpeedOfEachRank) {
+  const auto plan = chain_plan(chain_config("1f1b", 2, 4));
+  Cluster cluster;
+  cluster.machines = {{.name = "fast", .group = ""}, {.name = "slow", .group = "", .speed = 0.25}};
+  cluster.overhead = 0;
+  const auto uneven = predict(plan, &cluster, false);
+  cluster.machines[1].speed = 1;
+  const auto even = predict(plan, &cluster, false);
+  ASSERT_TRUE(uneven.ok() && even.ok());
+  EXPECT_NEAR(uneven.value().ranks[0].busy, even.value().ranks[0].busy, 1e-15);
+  EXPECT_NEAR(uneven.value().ranks[1].busy, 4 * even.value().ranks[1].busy, 1e-15);
+  EXPECT_GT(uneven.value().ranks[0].idle, even.value().ranks[0].idle);
+  EXPECT_EQ(uneven.value().ranks[0].peak_bytes, plan->arena_bytes[0]);
+}
+
+// An action costs its kernel and the overhead; the overhead is idle time, as a run measures it.
+TEST(Prediction, CountsTheOverheadAsIdle) {
+  PlanConfig config = chain_config("1f1b", 1, 10);
+  const auto plan = chain_plan(config);
+  SimCosts costs = unit_costs(*plan);
+  costs.overhead = 0.5;
+  const SimStep done = simulate(plan, std::move(costs));
+  EXPECT_NEAR(done.ranks[0].busy, 30, 1e-9);
+  EXPECT_NEAR(done.ranks[0].last, 0.5 + 30 + 20 * 0.5, 1e-9);   // the clearing comes first
+}
+
+TEST(Prediction, KeepsATimelineIfAsked) {
+  const auto plan = chain_plan(chain_config("1f1b", 2, 3));
+  const auto silent = predict(plan, nullptr, false), told = predict(plan, nullptr, true);
+  ASSERT_TRUE(silent.ok() && told.ok());
+  EXPECT_TRUE(silent.value().spans.empty());
+  ASSERT_EQ(told.value().spans.size(), 2u);
+  for (size_t r = 0; r < 2; ++r) {
+    const auto& spans = told.value().spans[r];
+    ASSERT_EQ(spans.size(), 9u);   // clear, six actions, reduce, update
+    for (size_t i = 1; i < spans.size(); ++i) EXPECT_GE(spans[i].time.begin, spans[i - 1].time.end);
+  }
+  const std::string text = trace_text(*plan, told.value().spans);
+  for (const char* part : {"\"rank 1\"", "\"0F0\"", "\"1B2\"", "\"clear\"", "\"update\""}) EXPECT_NE(text.find(part), std::string::npos) << part;
+}
+
+// As many ranks as a test can afford; tests/bench has the thousand.
+TEST(Large, IsAsTheSmallOnes) {
+  const auto plan = chain_plan(chain_config("1f1b", 96, 256));
+  const SimStep done = simulate(plan, unit_costs(*plan));
+  EXPECT_NEAR(done.commit, 3 * (256 + 95), 1e-6);
+  EXPECT_EQ(done.traffic.size(), 2u * 95 + 2);
+}
+
+}  // namespace
+}  // namespace weft
