@@ -11,8 +11,7 @@ Engine::Engine(std::shared_ptr<const Plan> plan, int32_t rank) : plan_(std::move
     if (mode.present) own_.insert(own_.end(), mode.ranks[static_cast<size_t>(rank_)].edges.begin(), mode.ranks[static_cast<size_t>(rank_)].edges.end());
   std::sort(own_.begin(), own_.end());
   own_.erase(std::unique(own_.begin(), own_.end()), own_.end());
-  stride_ = (static_cast<size_t>(plan_->config.micro_batches) + 63) / 64;
-  marks_.resize(own_.size() * stride_);
+  marks_.resize(own_.size() * ((static_cast<size_t>(plan_->config.micro_batches) + 63) / 64));
   for (const ModePlan& mode : plan_->modes)
     if (mode.present) make_table(mode);
   const ModePlan& train = plan_->mode(Mode::train);

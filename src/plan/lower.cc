@@ -58,7 +58,7 @@ class RankLowering {
 
   int32_t cap(int32_t places) const { return std::clamp(places, 1, mode_.schedule.micro_batches); }
   const std::vector<int32_t>& when(int32_t stage, int32_t phase) const {
-    return from_.times[static_cast<size_t>(stage)][static_cast<size_t>(phase)];
+    return (*from_.times)[static_cast<size_t>(stage)][static_cast<size_t>(phase)];
   }
 
   // What comes from another rank lies in a ring of its own. One place more than the program holds at once lets the next message land

@@ -28,7 +28,7 @@ struct Lowering {
   const Plan& plan;
   const Shapes& shapes;
   const std::vector<StageWork>& work;
-  StageTimes times;                                   // the lock-step order of the mode's schedule
+  const StageTimes* times = nullptr;                  // the lock-step order of the mode's schedule
   std::vector<std::vector<int32_t>> readers;          // per tensor: stages other than its maker's
   std::vector<std::vector<int32_t>> edges_of_tensor;  // per tensor: edges that it leaves by
   std::vector<std::vector<int32_t>> edges_into, edges_out_of;   // per stage

@@ -74,24 +74,41 @@ Status make_mode(Plan& plan, Mode which, const Schedule& train) {
   return {};
 }
 
-Status lower(Plan& plan, const Shapes& shapes, ModePlan& mode, const std::vector<int32_t>& segments) {
+// A schedule that was proved, over these edges. Evaluation and inference mostly have the same of both, and training's is like no other.
+struct Proof {
+  const Schedule* schedule = nullptr;   // of a mode of the plan that stays as it is; null: none
+  std::vector<StageEdge> edges;
+  Checked checked;
+  StageTimes times;
+};
+
+Status prove(const ModePlan& mode, std::vector<StageEdge> edges, Proof& proof) {
+  if (proof.schedule && *proof.schedule == mode.schedule && proof.edges == edges) return {};
+  auto checked = check_schedule(mode.schedule, edges);
+  if (!checked.ok()) return checked.status().within(cat("schedule of mode ", mode_name(mode.mode)));
+  proof.schedule = mode.mode == Mode::train ? nullptr : &mode.schedule;
+  proof.edges = std::move(edges);
+  proof.checked = checked.take();
+  proof.times = lock_step(mode.schedule, proof.edges);
+  return {};
+}
+
+Status lower(Plan& plan, const Shapes& shapes, ModePlan& mode, const std::vector<int32_t>& segments, Proof& proof) {
   const std::vector<StageWork> work = make_work(mode.graph, plan.stage_of_node, mode.schedule, segments);
   if (mode.mode == Mode::train) add_recompute(mode.schedule, work);
   mode.edges = make_edges(plan, mode, work);
   std::vector<int32_t> edge_of;
-  const std::vector<StageEdge> edges = stage_edges(plan, mode, work, &edge_of);
-  auto checked = check_schedule(mode.schedule, edges);
-  if (!checked.ok()) return checked.status().within(cat("schedule of mode ", mode_name(mode.mode)));
+  WEFT_TRY(prove(mode, stage_edges(plan, mode, work, &edge_of), proof));
   Lowering lowering(plan, shapes, mode, work);
-  lowering.times = lock_step(mode.schedule, edges);
+  lowering.times = &proof.times;
   mode.ranks.clear();
   mode.ranks.resize(static_cast<size_t>(plan.config.ranks));
   for (int32_t r = 0; r < plan.config.ranks; ++r) lower_rank(lowering, mode, r);
   // The checker proved the schedule with its own count of places; the programs must give at least those.
-  for (size_t i = 0; i < edges.size(); ++i) {
+  for (size_t i = 0; i < proof.edges.size(); ++i) {
     if (edge_of[i] < 0) continue;
     const Edge& e = mode.edges[static_cast<size_t>(edge_of[i])];
-    const EdgePlaces& proved = checked.value().places[i];
+    const EdgePlaces& proved = proof.checked.places[i];
     const int32_t least = e.kind == EdgeKind::gradient ? proved.gradient : proved.forward;
     if (e.landing_places < least)
       return Status(Code::internal, cat("edge ", edge_of[i], " has ", e.landing_places, " places, the schedule was proved with ", least));
@@ -101,12 +118,12 @@ Status lower(Plan& plan, const Shapes& shapes, ModePlan& mode, const std::vector
 
 // Rank by rank, stages give up what they keep until the rank fits its limit: first the whole stage at once, then in ever shorter segments,
 // which need less memory while they are made again.
-Status fit(Plan& plan, const Shapes& shapes, const Schedule& schedule, std::vector<int32_t>& segments) {
+Status fit(Plan& plan, const Shapes& shapes, const Schedule& schedule, std::vector<int32_t>& segments, Proof& proof) {
   ModePlan& train = plan.modes[static_cast<size_t>(Mode::train)];
   const auto bytes = [&plan, &train](size_t r) { return plan.permanent_bytes[r] + train.ranks[r].bytes; };
   const auto again = [&] {
     train.schedule = schedule;
-    return lower(plan, shapes, train, segments);
+    return lower(plan, shapes, train, segments, proof);
   };
   for (size_t r = 0; r < train.ranks.size(); ++r)
     for (size_t s = 0; s < segments.size() && plan.config.memory_limit > 0 && bytes(r) > plan.config.memory_limit; ++s) {
@@ -140,10 +157,11 @@ Status lower_modes(Plan& plan, const Schedule& train) {
   WEFT_TRY_ASSIGN(const Recompute recompute, parse_recompute(plan.config.recompute));
   std::vector<int32_t> segments = segments_of(recompute, train);
   plan.arena_bytes = plan.permanent_bytes;
+  Proof proof;
   for (ModePlan& mode : plan.modes) {
     if (!mode.present) continue;
-    WEFT_TRY(lower(plan, shapes, mode, segments));
-    if (mode.mode == Mode::train && recompute.kind == Recompute::Kind::fit) WEFT_TRY(fit(plan, shapes, train, segments));
+    WEFT_TRY(lower(plan, shapes, mode, segments, proof));
+    if (mode.mode == Mode::train && recompute.kind == Recompute::Kind::fit) WEFT_TRY(fit(plan, shapes, train, segments, proof));
     for (size_t r = 0; r < mode.ranks.size(); ++r)
       plan.arena_bytes[r] = std::max(plan.arena_bytes[r], plan.permanent_bytes[r] + mode.ranks[r].bytes);
   }
