@@ -324,9 +324,11 @@ typedef struct weft_plan_config {
   double link_latency;        /* WEFT_SPLIT_COST: of a message, in seconds */
   double link_bandwidth;      /* WEFT_SPLIT_COST: of a link, each way, in bytes a second; 0: no limit */
   const weft_cluster *cluster;       /* what the plan is cut, chosen and predicted for; replaces the three above. NULL: no such thing */
+  uint32_t segment;           /* asynchronous schedules: updates of a step, each of micro_batches; 0: 16 */
+  uint32_t vertical_sync;     /* 1: every stage uses the version of its weights that the first stage does */
 } weft_plan_config;
 #define WEFT_PLAN_INIT \
-  {sizeof(weft_plan_config), 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, 0, 0, NULL}
+  {sizeof(weft_plan_config), 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, 0, 0, NULL, 0, 0}
 
 /* A schedule that weft can make. */
 typedef struct weft_schedule_info {
@@ -334,8 +336,10 @@ typedef struct weft_schedule_info {
   uint32_t chunks;            /* stages per rank; 0: any number, 2 unless told otherwise */
   const char *name;           /* borrowed: valid for ever, as is about */
   const char *about;          /* one line, with the sizes that it allows */
+  uint32_t asynchronous;      /* 1: weights change while other micro-batches are under way */
+  uint32_t reserved;
 } weft_schedule_info;
-#define WEFT_SCHEDULE_INFO_INIT {sizeof(weft_schedule_info), 0, NULL, NULL}
+#define WEFT_SCHEDULE_INFO_INIT {sizeof(weft_schedule_info), 0, NULL, NULL, 0, 0}
 
 /* Row `index` of the table of schedules; WEFT_ENOENT beyond its end. Thread: any. */
 WEFT_API weft_status weft_schedule_describe(uint32_t index, weft_schedule_info *info);
@@ -376,6 +380,13 @@ typedef struct weft_plan_info {
 WEFT_API weft_status weft_plan_describe(const weft_plan *plan, weft_plan_info *info);
 /* The rank that hosts a stage; 0 for a stage that is not. Thread: any. */
 WEFT_API uint32_t weft_plan_rank(const weft_plan *plan, uint32_t stage);
+
+/* Updates that a step of WEFT_TRAIN makes at the most: those of a segment of an asynchronous schedule, otherwise 1. Thread: any. */
+WEFT_API uint32_t weft_plan_updates(const weft_plan *plan);
+/* Minibatches that an asynchronous schedule best has under way (PipeDream's NOAM); 0 for a synchronous one. Thread: any. */
+WEFT_API uint32_t weft_plan_noam(const weft_plan *plan);
+/* Versions of its weights that a rank keeps at once: 1 with a synchronous schedule; 0 for a rank that is not. Thread: any. */
+WEFT_API uint32_t weft_plan_versions(const weft_plan *plan, uint32_t rank);
 
 /* ---- prediction ---------------------------------------------------------------------------------------------------------------- */
 
@@ -444,7 +455,7 @@ typedef struct weft_candidate {
 } weft_candidate;
 #define WEFT_CANDIDATE_INIT {sizeof(weft_candidate), 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, 0, 0}
 
-/* Plans and simulates with each schedule of weft_schedule_describe that trains, if config->schedule is "auto", else with that one alone;
+/* Plans and simulates with each schedule of weft_schedule_describe that trains in step, if config->schedule is "auto", else with that one alone;
  * 1f1b with each of several warm-ups, if that is WEFT_WARM_UP_AUTO. Owner: caller; free with weft_comparison_free. Thread: owner of
  * the model. */
 WEFT_API weft_status weft_plan_compare(weft_model *model, const weft_plan_config *config, weft_comparison **out, weft_error *err);
@@ -546,8 +557,8 @@ enum {
 };
 
 /* One step: all samples of all inputs, in the order in which the inputs were added, dimension 0 being the samples. The engine cuts
- * them into micro-batches. On WEFT_OK the run has taken references of its own and delivers events with this tag: one per micro-batch,
- * then exactly one final one. On failure nothing has changed and no event comes; WEFT_EAGAIN: 16 steps are not over.
+ * them into micro-batches, and with an asynchronous schedule WEFT_TRAIN makes an update of every weft_plan_config.micro_batches of them.
+ * On WEFT_OK the run has taken references of its own and delivers events with this tag: one per micro-batch, then exactly one final one. On failure nothing has changed and no event comes; WEFT_EAGAIN: 16 steps are not over.
  * Thread: owner. */
 WEFT_API weft_status weft_run_submit(weft_run *run, weft_tensor *const *inputs, uint32_t n_inputs, uint32_t flags, uint64_t tag,
                                      weft_error *err);
@@ -556,6 +567,7 @@ enum {
   WEFT_EVENT_MICRO_BATCH = 1,   /* loss of one micro-batch, or its outputs */
   WEFT_EVENT_DONE = 2,          /* final: the step is over */
   WEFT_EVENT_ERROR = 3,         /* final: the run has failed; status and text say why */
+  WEFT_EVENT_UPDATE = 4,        /* asynchronous schedules: what an update of the step came to; ascending, before the final event */
 };
 
 typedef struct weft_event {
@@ -564,9 +576,9 @@ typedef struct weft_event {
   uint64_t tag;
   weft_status status;
   uint32_t micro_batch;
-  uint64_t step;                  /* training steps before this one */
-  double loss;                    /* mean over what the loss counts: of the micro-batch, or of the whole step */
-  double grad_norm;               /* done: global norm before clipping */
+  uint64_t step;                  /* training steps before this one; update: updates before it */
+  double loss;                    /* mean over what the loss counts: of the micro-batch, of the update, or of the whole step */
+  double grad_norm;               /* done, update: global norm before clipping; done after several updates: of the last */
   weft_tensor *const *outputs;    /* micro-batch of a WEFT_FORWARD step: in the order of weft_model_add_output */
   uint32_t n_outputs;
   int32_t rank;                   /* error: the rank that failed, or -1 */

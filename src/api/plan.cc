@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "api/plan_config.h"
+#include "plan/asynchronous.h"
 #include "runtime/measure.h"
 #include "sim/predict.h"
 #include "tune/compare.h"
@@ -88,6 +89,9 @@ Result<PlanConfig> config_of(const weft_plan_config* config, const Model& model)
   if (c.recompute) out.recompute = c.recompute;
   if (c.memory_limit > INT64_MAX) return Status(Code::invalid, "weft_plan_config.memory_limit is out of range");
   out.memory_limit = static_cast<int64_t>(c.memory_limit);
+  if (c.segment > kMost) return Status(Code::invalid, "weft_plan_config.segment is out of range");
+  out.segment = static_cast<int32_t>(c.segment);
+  out.vertical_sync = c.vertical_sync != 0;
   out.seed = c.seed;
   WEFT_TRY_ASSIGN(out.optim, optim_of(c.optimizer));
   return out;
@@ -136,7 +140,8 @@ weft_status weft_schedule_describe(uint32_t index, weft_schedule_info* info) {
     WEFT_TRY(check_result_size(info->size, sizeof(weft_schedule_info), "weft_schedule_info"));
     if (index >= all_schedules().size()) return Status(Code::not_found, cat("there are ", all_schedules().size(), " schedules"));
     const ScheduleKind& kind = all_schedules()[index];
-    fill_result(info, {0, static_cast<uint32_t>(kind.chunks), kind.name.data(), kind.about.data()});   // of string literals
+    fill_result(info, {0, static_cast<uint32_t>(kind.chunks), kind.name.data(), kind.about.data(),   // of string literals
+                       kind.asynchronous ? 1u : 0u, 0});
     return {};
   });
 }
@@ -147,6 +152,21 @@ uint32_t weft_plan_stages(const weft_plan* plan) { return plan ? static_cast<uin
 
 int64_t weft_plan_bytes(const weft_plan* plan, uint32_t rank) {
   return plan && rank < plan->plan->arena_bytes.size() ? plan->plan->arena_bytes[rank] : 0;
+}
+
+uint32_t weft_plan_updates(const weft_plan* plan) { return plan ? static_cast<uint32_t>(std::max(plan->plan->config.segment, 1)) : 0; }
+
+uint32_t weft_plan_noam(const weft_plan* plan) {
+  if (!plan || !plan->plan->asynchronous()) return 0;
+  try {
+    return static_cast<uint32_t>(pipedream_numbers(std::vector<int32_t>(static_cast<size_t>(plan->plan->config.ranks), 1)).noam);
+  } catch (...) {
+    return 0;
+  }
+}
+
+uint32_t weft_plan_versions(const weft_plan* plan, uint32_t rank) {
+  return plan && rank < plan->plan->versions.size() ? static_cast<uint32_t>(plan->plan->versions[rank].count) : 0;
 }
 
 int64_t weft_plan_owned(const weft_plan* plan, uint32_t rank) { return elements(plan, rank, true); }

@@ -91,6 +91,7 @@ Action add_plan(CLI::App& app) {
   app.add_flag("--json", o->json, "One JSON object instead of text");
   return [o, settings]() -> Outcome {
     CLI_TRY(take_plan_file(*settings, o->plan));
+    settle_defaults(*settings, o->plan, o->optimizer);
     return show_plan(*o);
   };
 }

@@ -45,6 +45,7 @@ Outcome Train::run() {
   if (!options.resume.empty()) CLI_TRY(resume(checkpoint));
   if (options.model.model.empty()) return {kUsage, "MODEL is missing", "for example: weft train gpt-nano --data book.txt"};
   CLI_TRY(take_plan_file(settings, options.plan));
+  settle_defaults(settings, options.plan, options.optimizer);
   CLI_TRY(settle_choices(options.model, options.plan, options.optimizer, options.steps));
   options.launch.ranks = options.plan.ranks;
   options.launch.quiet = options.quiet;

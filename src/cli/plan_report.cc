@@ -117,6 +117,15 @@ std::string candidate_name(const weft_candidate& row) {
   return name;
 }
 
+// Of asynchronous schedules alone.
+void print_versions(const weft_plan* plan, uint32_t ranks) {
+  if (weft_plan_noam(plan) == 0) return;
+  std::string text = "segments of " + std::to_string(weft_plan_updates(plan)) + " updates; " + std::to_string(weft_plan_noam(plan)) +
+                     " minibatches under way (NOAM); versions of weights by rank:";
+  for (uint32_t r = 0; r < ranks; ++r) text += " " + std::to_string(weft_plan_versions(plan, r));
+  print_line(text);
+}
+
 }  // namespace
 
 std::vector<std::string> timetable_rows(const weft_plan* plan) {
@@ -138,6 +147,7 @@ void print_plan(const PlanReport& r) {
   print_line("");
   print_format("predicted: a step takes %s, %s of it until the commit; idle %.1f%%, within each rank's own span %.1f%%",
                time_text(info.seconds).c_str(), time_text(info.commit_seconds).c_str(), 100 * info.idle, 100 * info.idle_own);
+  print_versions(r.built.plan.get(), plan.ranks);
   print_links(r.prediction, info);
   print_timetable(r, plan);
 }
@@ -162,7 +172,8 @@ void print_plan_json(const PlanReport& r) {
                         .add("last", p.last)
                         .add("busy", p.busy)
                         .add("idle", p.idle)
-                        .add("idle_own", p.idle_own));
+                        .add("idle_own", p.idle_own)
+                        .add("versions", weft_plan_versions(plan, i)));
   }
   for (uint32_t i = 0; i < info.links; ++i) {
     weft_link_prediction link = WEFT_LINK_PREDICTION_INIT;
@@ -182,6 +193,8 @@ void print_plan_json(const PlanReport& r) {
       .add("idle", info.idle)
       .add("idle_own", info.idle_own)
       .add("peak_bytes", info.peak_bytes)
+      .add("updates", weft_plan_updates(plan))
+      .add("noam", weft_plan_noam(plan))
       .add("ranks", ranks)
       .add("links", links);
   if (r.timetable) object.add("timetable", timetable_rows(plan));

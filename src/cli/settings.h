@@ -31,6 +31,13 @@ class Settings {
     return option;
   }
 
+  CLI::Option* add_flag(const std::string& name, bool& value, const std::string& about) {
+    CLI::Option* option = app_.add_flag(name, value, about);
+    rows_.push_back({name.substr(2), option, [&value] { return detail::setting_text(int{value}); },
+                     [&value](const std::string& text) { return CLI::detail::lexical_cast(text, value); }});
+    return option;
+  }
+
   std::vector<std::pair<std::string, std::string>> texts() const;
   bool given(const std::string& name) const;
   // Takes what the command line did not give.

@@ -73,6 +73,8 @@ void add_plan_options(Settings& settings, PlanOptions& options) {
   settings.add("--memory-limit", options.memory_limit, "Bytes of a rank that --recompute auto or else --partition cost keeps to; 0: no limit")
       ->type_name("BYTES")
       ->transform(CLI::AsSizeValue(false));
+  settings.add("--segment", options.segment, "Asynchronous schedules: updates until the pipeline drains; 0: 16")->type_name("K");
+  settings.add_flag("--vertical-sync", options.vertical_sync, "Asynchronous schedules: every stage uses the version of its weights that the first does");
   settings.add("--micro-batches", options.micro_batches, "Micro-batches per step")->type_name("M")->check(at_least_one());
   settings.add("--micro-batch-size", options.micro_batch_size, "Samples per micro-batch")->type_name("N")->check(at_least_one());
   settings.add("--partition", options.partition, "How stages are cut: cost (equal time), uniform (equal numbers of nodes), parameters, or type:OP")
@@ -106,6 +108,17 @@ void add_optimizer_options(Settings& settings, OptimizerOptions& options) {
   settings.add("--warmup", options.warmup, "Steps of linear warm-up of the learning rate")->type_name("N");
   settings.add("--weight-decay", options.weight_decay, "Weight decay, of matrices alone")->type_name("X")->check(CLI::NonNegativeNumber);
   settings.add("--clip", options.clip, "Clip gradients to this global norm; 0: never")->type_name("X")->check(CLI::NonNegativeNumber);
+}
+
+void settle_defaults(const Settings& settings, PlanOptions& plan, OptimizerOptions& optimizer) {
+  if (!plan.schedule_file.empty() || !plan.plan_file.empty()) return;
+  weft_schedule_info info = WEFT_SCHEDULE_INFO_INIT;
+  for (uint32_t i = 0; weft_schedule_describe(i, &info) == WEFT_OK && plan.schedule != info.name; ++i) continue;
+  if (!info.asynchronous) return;
+  if (!settings.given("clip")) optimizer.clip = 0;
+  if (plan.schedule != "pipedream" || settings.given("micro-batches")) return;
+  if (!settings.given("micro-batch-size")) plan.micro_batch_size *= plan.micro_batches;
+  plan.micro_batches = 1;
 }
 
 Outcome open_checkpoint(const std::string& command, const std::string& path, CheckpointPtr& out, weft_checkpoint_info& info) {
@@ -143,8 +156,8 @@ Outcome build_model(const ModelOptions& options, uint32_t stages, Built& out) {
 
 Outcome take_plan_file(const Settings& settings, PlanOptions& options) {
   if (options.plan_file.empty()) return {};
-  for (const char* name : {"ranks", "schedule", "schedule-file", "chunks", "group", "warmup-depth", "recompute", "memory-limit", "micro-batches", "micro-batch-size",
-                           "partition", "cut", "profile", "speeds", "link-latency", "link-bandwidth", "optimizer", "lr", "lr-schedule", "warmup", "weight-decay", "clip"})
+  for (const char* name : {"ranks", "schedule", "schedule-file", "chunks", "group", "warmup-depth", "recompute", "memory-limit", "segment",
+                           "vertical-sync", "micro-batches", "micro-batch-size", "partition", "cut", "profile", "speeds", "link-latency", "link-bandwidth", "optimizer", "lr", "lr-schedule", "warmup", "weight-decay", "clip"})
     if (settings.given(name)) return {kUsage, "--" + std::string(name) + " beside --plan, which says it already", "leave one of them out"};
   if (!options.cluster.empty()) return {kUsage, "--cluster beside --plan, which was made without it or for it", "leave one of them out"};
   std::string text;
@@ -205,6 +218,8 @@ Outcome PlanRequest::fill(const PlanOptions& options, const OptimizerOptions& op
     return {kUsage, "--warmup-depth is '" + options.warm_up + "', expected a number or auto", ""};
   config.recompute = options.recompute.c_str();
   config.memory_limit = options.memory_limit;
+  config.segment = options.segment;
+  config.vertical_sync = options.vertical_sync;
   if (!options.schedule_file.empty()) {
     CLI_TRY(read_text(options.schedule_file, rows_));
     config.schedule_text = rows_.c_str();
@@ -250,6 +265,18 @@ Outcome settle_choices(const ModelOptions& model, PlanOptions& options, const Op
   weft_plan_describe(built.plan.get(), &info);
   if (options.schedule_file.empty()) options.schedule = info.schedule;
   options.warm_up = std::to_string(std::max(info.warm_up, 1u));
+  return {};
+}
+
+Outcome make_part(const TensorPtr (&whole)[2], int64_t first, int64_t samples, TensorPtr (&out)[2]) {
+  weft_error err = WEFT_ERROR_INIT;
+  for (size_t i = 0; i < 2; ++i) {
+    weft_desc desc = weft_tensor_desc(whole[i].get());
+    constexpr int64_t kElement = 4;   // of both dtypes that presets take
+    char* data = static_cast<char*>(weft_tensor_data(whole[i].get())) + first * desc.dims[1] * kElement;
+    desc.dims[0] = samples;
+    CLI_CALL(weft_tensor_wrap(&desc, data, nullptr, nullptr, Out(out[i]), &err));
+  }
   return {};
 }
 

@@ -20,6 +20,8 @@ struct PlanOptions {
   uint64_t memory_limit = 0;
   std::string profile, speeds, plan_file;
   double link_latency = 0, link_bandwidth = 0;
+  uint32_t segment = 0;
+  bool vertical_sync = false;
   uint64_t seed = 0;
 };
 
@@ -36,6 +38,10 @@ void add_model_options(Settings& settings, ModelOptions& options);
 void add_plan_options(Settings& settings, PlanOptions& options);
 void add_rule_option(Settings& settings, OptimizerOptions& options);
 void add_optimizer_options(Settings& settings, OptimizerOptions& options);
+
+// What the defaults are with the schedule that was asked for: an asynchronous one has no gradient of all parameters to clip, and 'pipedream'
+// makes one micro-batch of the samples of an update.
+void settle_defaults(const Settings& settings, PlanOptions& plan, OptimizerOptions& optimizer);
 
 struct Built {
   ModelPtr model;
@@ -81,6 +87,9 @@ Outcome build_plan(const PlanOptions& options, const OptimizerOptions& optimizer
 
 // Opens a checkpoint and warns if it is not the one that was asked for.
 Outcome open_checkpoint(const std::string& command, const std::string& path, CheckpointPtr& out, weft_checkpoint_info& info);
+
+// A part of such a pair: `samples` of them from `first` on. Valid as long as the whole.
+Outcome make_part(const TensorPtr (&whole)[2], int64_t first, int64_t samples, TensorPtr (&out)[2]);
 
 // Makes the pair of tensors that a preset takes for that many samples.
 Outcome make_inputs(const weft_preset_info& info, int64_t samples, TensorPtr (&out)[2]);

@@ -48,8 +48,7 @@ Outcome Trainer::prepare(weft_checkpoint* resumed) {
   CLI_TRY(build_model(options_.model, stages_of(options_.plan), built_));
   CLI_TRY(build_plan(options_.plan, options_.optimizer, options_.steps, built_));
   CLI_TRY(open_data());
-  const int64_t samples = int64_t{options_.plan.micro_batches} * options_.plan.micro_batch_size;
-  CLI_TRY(make_inputs(built_.info, samples, inputs_));
+  CLI_TRY(make_inputs(built_.info, samples_of_update() * weft_plan_updates(built_.plan.get()), inputs_));
   CLI_TRY(ranks_.start(built_.plan.get(), options_.launch, run_));
   CLI_TRY(load(resumed));
   weft_error err = WEFT_ERROR_INIT;
@@ -110,7 +109,8 @@ Outcome Trainer::check_directory() {
           "go on from it with --resume " + directory + ", or choose another directory"};
 }
 
-Outcome Trainer::drive(weft_tensor* const (&inputs)[2], uint32_t flags, weft_event& event, std::vector<double>* losses) {
+Outcome Trainer::drive(weft_tensor* const (&inputs)[2], uint32_t flags, Events& events) {
+  weft_event& event = events.last;
   weft_error err = WEFT_ERROR_INIT;
   CLI_CALL(weft_run_submit(run_.get(), inputs, 2, flags, step_, &err));
   for (;;) {
@@ -118,7 +118,8 @@ Outcome Trainer::drive(weft_tensor* const (&inputs)[2], uint32_t flags, weft_eve
     const weft_status got = weft_run_poll(run_.get(), &event, -1);
     if (got < 0) return failed(got, err);
     if (got == 0 || event.kind == WEFT_EVENT_DONE) return {};
-    if (event.kind == WEFT_EVENT_MICRO_BATCH && losses) losses->push_back(event.loss);
+    if (event.kind == WEFT_EVENT_MICRO_BATCH) events.losses.push_back(event.loss);
+    if (event.kind == WEFT_EVENT_UPDATE) events.updates.push_back(event);
     if (event.kind != WEFT_EVENT_ERROR) continue;
     Outcome lost = failed(event.status, err);
     lost.text = ranks_.explain(event);
@@ -127,23 +128,44 @@ Outcome Trainer::drive(weft_tensor* const (&inputs)[2], uint32_t flags, weft_eve
   }
 }
 
-Outcome Trainer::step() {
+// Fills the inputs, update by update: what an update is made from does not depend on how many of them are submitted at once.
+Outcome Trainer::sample(int64_t updates) {
   weft_error err = WEFT_ERROR_INIT;
+  for (int64_t u = 0; u < updates; ++u) {
+    TensorPtr part[2];
+    CLI_TRY(make_part(inputs_, u * samples_of_update(), samples_of_update(), part));
+    CLI_CALL(weft_data_sample(data_.get(), options_.plan.seed, step_ + static_cast<uint64_t>(u), part[0].get(), part[1].get(), &err));
+  }
+  return {};
+}
+
+// A step, or with an asynchronous schedule the steps of a segment.
+Outcome Trainer::step() {
   const auto begin = Clock::now();
-  CLI_CALL(weft_data_sample(data_.get(), options_.plan.seed, step_, inputs_[0].get(), inputs_[1].get(), &err));
+  const uint64_t updates = std::min<uint64_t>(weft_plan_updates(built_.plan.get()), options_.steps - step_);
+  CLI_TRY(sample(static_cast<int64_t>(updates)));
+  TensorPtr whole[2];
+  CLI_TRY(make_part(inputs_, 0, static_cast<int64_t>(updates) * samples_of_update(), whole));
+  Events events;
+  CLI_TRY(drive({whole[0].get(), whole[1].get()}, WEFT_TRAIN, events));
+  if (events.updates.empty()) events.updates.push_back(events.last);
+  before_ = step_;
+  const double samples = static_cast<double>(updates) * static_cast<double>(samples_of_update());
   StepReport report;
-  weft_event event;
-  CLI_TRY(drive({inputs_[0].get(), inputs_[1].get()}, WEFT_TRAIN, event, &report.micro_batch_losses));
-  ++step_;
-  ++steps_run_;
-  const double samples = static_cast<double>(options_.plan.micro_batches) * options_.plan.micro_batch_size;
-  report.step = step_;
-  report.loss = event.loss;
-  report.grad_norm = event.grad_norm;
-  report.idle = event.idle;
-  report.idle_by_rank.assign(event.idle_by_rank, event.idle_by_rank + event.n_ranks);
+  report.idle = events.last.idle;
+  report.idle_by_rank.assign(events.last.idle_by_rank, events.last.idle_by_rank + events.last.n_ranks);
   report.per_second = samples * static_cast<double>(built_.info.tokens ? built_.info.seq_len : 1) / seconds_since(begin);
-  report_->step(report);
+  const auto micro_batches = static_cast<ptrdiff_t>(options_.plan.micro_batches);
+  auto losses = events.losses.begin();
+  for (const weft_event& update : events.updates) {
+    report.step = ++step_;
+    ++steps_run_;
+    report.loss = update.loss;
+    report.grad_norm = update.grad_norm;
+    report.micro_batch_losses.assign(losses, losses + micro_batches);
+    losses += micro_batches;
+    report_->step(report);
+  }
   return {};
 }
 
@@ -158,7 +180,7 @@ void Trainer::tell_refused() {
 Outcome Trainer::evaluate() {
   if (options_.eval.empty() || evaluated_ == step_) return {};
   weft_error err = WEFT_ERROR_INIT;
-  const int64_t size = options_.plan.micro_batch_size, most = size * options_.plan.micro_batches;
+  const int64_t size = options_.plan.micro_batch_size, most = samples_of_update() * weft_plan_updates(built_.plan.get());
   const int64_t windows = weft_data_eval_windows(data_.get()) / size * size;
   double sum = 0;
   for (int64_t first = 0; first < windows; first += most) {
@@ -166,9 +188,9 @@ Outcome Trainer::evaluate() {
     TensorPtr part[2];
     CLI_TRY(make_inputs(built_.info, samples, part));
     CLI_CALL(weft_data_eval(data_.get(), first, part[0].get(), part[1].get(), &err));
-    weft_event event;
-    CLI_TRY(drive({part[0].get(), part[1].get()}, WEFT_EVAL, event, nullptr));
-    sum += event.loss * static_cast<double>(samples);
+    Events events;
+    CLI_TRY(drive({part[0].get(), part[1].get()}, WEFT_EVAL, events));
+    sum += events.last.loss * static_cast<double>(samples);
     if (stop_signal()) return {};
   }
   evaluated_ = step_;

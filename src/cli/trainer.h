@@ -31,14 +31,22 @@ class Trainer {
   Outcome load(weft_checkpoint* resumed);
   Outcome check_directory();
   Outcome step();
+  Outcome sample(int64_t updates);
   void tell_refused();
   Outcome evaluate();
   Outcome save();
   Outcome save_trace();
   Outcome finish();
+  struct Events {
+    std::vector<double> losses;        // of micro-batches
+    std::vector<weft_event> updates;   // of a segment
+    weft_event last;                   // the final one
+  };
   // Submits a step and waits for its final event.
-  Outcome drive(weft_tensor* const (&inputs)[2], uint32_t flags, weft_event& event, std::vector<double>* losses);
-  bool due(uint64_t every) const { return every > 0 && step_ % every == 0; }
+  Outcome drive(weft_tensor* const (&inputs)[2], uint32_t flags, Events& events);
+  // Whether a multiple of `every` is among the steps made last, which are several after a segment.
+  bool due(uint64_t every) const { return every > 0 && step_ / every > before_ / every; }
+  int64_t samples_of_update() const { return int64_t{options_.plan.micro_batches} * options_.plan.micro_batch_size; }
 
   const TrainOptions& options_;
   const std::vector<std::pair<std::string, std::string>> settings_;
@@ -48,7 +56,7 @@ class Trainer {
   RunPtr run_;
   TensorPtr inputs_[2];
   std::unique_ptr<Report> report_;
-  uint64_t step_ = 0;              // steps that the weights have seen
+  uint64_t step_ = 0, before_ = 0;   // steps that the weights have seen, now and before the last were made
   uint64_t steps_run_ = 0;
   uint64_t saved_ = ~uint64_t{0}, evaluated_ = ~uint64_t{0};   // the step of the last one
   std::string last_checkpoint_;

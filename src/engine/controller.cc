@@ -15,14 +15,15 @@ RankTimes on_our_clock(const RankTimes& theirs, int64_t said, int64_t answered) 
 }
 
 Controller::Controller(std::shared_ptr<const Plan> plan) : plan_(std::move(plan)) {
-  const size_t ranks = static_cast<size_t>(plan_->config.ranks), m = static_cast<size_t>(plan_->config.micro_batches);
+  const size_t ranks = static_cast<size_t>(plan_->config.ranks), m = static_cast<size_t>(plan_->most_micro_batches());
   owned_.resize(ranks);
   for (size_t r = 0; r < ranks; ++r)
     for (const ResidentParam& p : plan_->resident[r])
       if (p.owned) owned_[r].push_back(p.param);
   losses_.resize(m);
   due_.resize(m);
-  squares_.resize(plan_->model->params().size());
+  squares_.resize(plan_->model->params().size() * static_cast<size_t>(std::max(plan_->config.segment, 1)));
+  updates_.reserve(static_cast<size_t>(plan_->config.segment));
   ready_.resize(ranks);
   done_.resize(ranks);
   times_.resize(ranks);
@@ -44,6 +45,7 @@ Status Controller::begin(const StepDescriptor& step, ControllerEffects& effects)
   missing_deliveries_ = sinks_ * step_.micro_batches;
   result_ = {};
   result_.step = step_;
+  updates_.clear();
 
   Control message{.kind = ControlKind::begin, .step = step_, .sequence = step_.sequence, .scale = 1, .squares = {}};
   for (int32_t r = 0; r < plan_->config.ranks; ++r) effects.control(r, message);
@@ -88,10 +90,13 @@ Status Controller::heard(int32_t rank, const Control& message, ControllerEffects
   const size_t r = static_cast<size_t>(rank);
   if (message.kind == ControlKind::ready) {
     if (ready_[r]) return Status(Code::protocol, cat("rank ", rank, " is ready twice in step ", step_.sequence));
-    if (message.squares.size() != owned_[r].size())
-      return Status(Code::protocol, cat("rank ", rank, " sent ", message.squares.size(), " norms, it owns ", owned_[r].size(), " parameters"));
+    const size_t owned = owned_[r].size(), sums = static_cast<size_t>(std::max(updates_of(step_), 1)), params = plan_->model->params().size();
+    if (message.squares.size() != owned * sums)
+      return Status(Code::protocol, cat("rank ", rank, " sent ", message.squares.size(), " norms, it owns ", owned, " parameters and made ",
+                                        sums, " sums"));
     ready_[r] = 1;
-    for (size_t i = 0; i < owned_[r].size(); ++i) squares_[static_cast<size_t>(owned_[r][i])] = message.squares[i];
+    for (size_t i = 0; i < message.squares.size(); ++i)
+      squares_[i / owned * params + static_cast<size_t>(owned_[r][i % owned])] = message.squares[i];
     if (--missing_ready_ == 0) commit(effects);
     return {};
   }
@@ -107,20 +112,33 @@ Status Controller::heard(int32_t rank, const Control& message, ControllerEffects
 }
 
 void Controller::commit(ControllerEffects& effects) {
-  double sum = 0;
-  for (double s : squares_) sum += s;   // parameter order, whatever rank they came from
-  result_.grad_norm = std::sqrt(sum);
+  const size_t params = plan_->model->params().size();
+  for (int32_t u = 0; u < std::max(updates_of(step_), 1); ++u) {
+    double sum = 0;
+    for (size_t p = 0; p < params; ++p) sum += squares_[static_cast<size_t>(u) * params + p];   // whatever rank they came from
+    result_.grad_norm = std::sqrt(sum);
+    if (step_.per_update > 0) updates_.push_back({.loss = 0, .grad_norm = result_.grad_norm});
+  }
   result_.scale = clip_scale(plan_->config.optim, result_.grad_norm);
   Control message{.kind = ControlKind::commit, .step = {}, .sequence = step_.sequence, .scale = result_.scale, .squares = {}};
   if (step_.update)
     for (int32_t r = 0; r < plan_->config.ranks; ++r) effects.control(r, message);
 }
 
+double Controller::loss_of(int32_t first, int32_t end) const {
+  double sum = 0;
+  for (int32_t mb = first; mb < end; ++mb) sum += losses_[static_cast<size_t>(mb)];
+  return sum;
+}
+
 void Controller::finish_if_over(ControllerEffects& effects) {
   if (!running_ || missing_done_ > 0 || missing_deliveries_ > 0) return;
-  double sum = 0;
-  for (int32_t mb = 0; mb < step_.micro_batches; ++mb) sum += losses_[static_cast<size_t>(mb)];
-  result_.loss = sum / step_.denominator;
+  result_.loss = loss_of(0, step_.micro_batches) / step_.denominator;
+  for (size_t u = 0; u < updates_.size(); ++u) {
+    const int32_t first = static_cast<int32_t>(u) * step_.per_update;
+    updates_[u].loss = loss_of(first, std::min(first + step_.per_update, step_.micro_batches)) / denominator_of(step_, first);
+  }
+  result_.updates = updates_;
   measure_idle();
   running_ = false;
   ++next_sequence_;

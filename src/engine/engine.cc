@@ -11,7 +11,7 @@ Engine::Engine(std::shared_ptr<const Plan> plan, int32_t rank) : plan_(std::move
     if (mode.present) own_.insert(own_.end(), mode.ranks[static_cast<size_t>(rank_)].edges.begin(), mode.ranks[static_cast<size_t>(rank_)].edges.end());
   std::sort(own_.begin(), own_.end());
   own_.erase(std::unique(own_.begin(), own_.end()), own_.end());
-  marks_.resize(own_.size() * ((static_cast<size_t>(plan_->config.micro_batches) + 63) / 64));
+  marks_.resize(own_.size() * ((static_cast<size_t>(plan_->most_micro_batches()) + 63) / 64));
   for (const ModePlan& mode : plan_->modes)
     if (mode.present) make_table(mode);
   const ModePlan& train = plan_->mode(Mode::train);
@@ -61,8 +61,13 @@ Status Engine::begin(const StepDescriptor& step, Effects& effects) {
   if (running_) return Status(Code::protocol, cat("step ", step.sequence, " begins while step ", step_.sequence, " runs"));
   if (step.sequence != next_sequence_) return Status(Code::protocol, cat("step ", step.sequence, " begins, expected ", next_sequence_));
   if (!plan_->mode(step.mode).present) return Status(Code::protocol, cat("the plan has no ", mode_name(step.mode), " mode"));
-  if (step.micro_batches < 1 || step.micro_batches > plan_->config.micro_batches)
-    return Status(Code::protocol, cat("step of ", step.micro_batches, " micro-batches, the plan has ", plan_->config.micro_batches));
+  const int32_t most = plan_->mode(step.mode).schedule.micro_batches, per_update = plan_->per_update(step.mode, step.update);
+  if (step.micro_batches < 1 || step.micro_batches > most)
+    return Status(Code::protocol, cat("step of ", step.micro_batches, " micro-batches, the plan has ", most));
+  if (step.per_update != per_update)
+    return Status(Code::protocol, cat("step with ", step.per_update, " micro-batches per update, the plan has ", per_update));
+  if (!step.denominators.empty() && static_cast<int32_t>(step.denominators.size()) != updates_of(step))
+    return Status(Code::protocol, cat("step of ", updates_of(step), " updates with ", step.denominators.size(), " denominators"));
   step_ = step;
   running_ = true;
   committed_ = false;
@@ -73,14 +78,14 @@ Status Engine::begin(const StepDescriptor& step, Effects& effects) {
   table_ = &tables_[static_cast<size_t>(step_.mode)];
   for (Marks& marks : marks_) marks.granted = marks.held = marks.released = 0;
   for (int32_t e : program().edges)
-    for (int32_t mb = 0; mb < std::min(mode().edges[static_cast<size_t>(e)].landing_places, plan_->config.micro_batches); ++mb)
+    for (int32_t mb = 0; mb < std::min(mode().edges[static_cast<size_t>(e)].landing_places, mode().schedule.micro_batches); ++mb)
       marks(slot(e), mb).granted |= bit(mb);
   advance(effects);
   return {};
 }
 
 bool Engine::fits(int32_t slot, int32_t micro_batch, uint8_t end) const {
-  if (slot < 0 || micro_batch < 0 || micro_batch >= plan_->config.micro_batches) return false;
+  if (slot < 0 || micro_batch < 0 || micro_batch >= mode().schedule.micro_batches) return false;
   const uint8_t ends = table_->ends[static_cast<size_t>(slot)];
   return (ends & end) && (!(ends & kOnce) || micro_batch == 0);
 }
@@ -91,7 +96,7 @@ Status Engine::refusal(int32_t edge, int32_t micro_batch, bool incoming) const {
   const Edge& e = mode().edges[static_cast<size_t>(edge)];
   const int32_t here = incoming ? e.to_rank : e.from_rank;
   if (here != rank_) return Status(Code::protocol, cat("edge ", edge, " ends at rank ", here, ", not at rank ", rank_));
-  return Status(Code::protocol, cat("edge ", edge, " has no micro-batch ", micro_batch, " (", e.param >= 0 ? 1 : plan_->config.micro_batches, ")"));
+  return Status(Code::protocol, cat("edge ", edge, " has no micro-batch ", micro_batch, " (", e.param >= 0 ? 1 : mode().schedule.micro_batches, ")"));
 }
 
 Status Engine::arrived(uint64_t sequence, int32_t edge, int32_t micro_batch, Effects& effects) {
@@ -101,7 +106,7 @@ Status Engine::arrived(uint64_t sequence, int32_t edge, int32_t micro_batch, Eff
     return Status(Code::protocol, cat("message of step ", sequence, " while step ", next_sequence_, " is the next"));
   const int32_t at = slot(edge);
   if (now && !fits(at, micro_batch, kEnds)) return refusal(edge, micro_batch, true);
-  if (at < 0 || micro_batch < 0 || micro_batch >= plan_->config.micro_batches)
+  if (at < 0 || micro_batch < 0 || micro_batch >= plan_->most_micro_batches())
     return Status(Code::protocol, cat("message of edge ", edge, ", micro-batch ", micro_batch, " cannot be"));
   uint64_t& arrived = marks(at, micro_batch).arrived[sequence & 1];
   if (arrived & bit(micro_batch))
@@ -156,6 +161,13 @@ void Engine::abort() {
   running_ = false;
 }
 
+bool Engine::skipped(const Job& job) const {
+  if (job.kind == JobKind::update) return !step_.update;
+  if (job.kind != JobKind::action) return false;
+  if (program().programs[static_cast<size_t>(job.program)].kind == Kind::O) return !step_.update || job.micro_batch >= updates_of(step_);
+  return job.micro_batch >= step_.micro_batches;
+}
+
 int32_t Engine::missing(const Job& job) const {
   const size_t parity = step_.sequence & 1;
   auto first = [&](const std::vector<int32_t>& edges) {
@@ -199,7 +211,7 @@ void Engine::advance(Effects& effects) {
   constexpr int32_t kAhead = 2;
   while (running_ && next_ < program().jobs.size() && in_flight_ < kAhead) {
     const Job& job = program().jobs[next_];
-    if (skipped(job) || (job.kind == JobKind::update && !step_.update)) {
+    if (skipped(job)) {
       ++next_;
       continue;
     }

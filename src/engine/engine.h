@@ -4,6 +4,9 @@
 //            begin ──► clear, actions in program order ──► reduce ──► [ready → commit] ──► update ──► finish ──► done
 //
 // An action runs when its messages have arrived, the actions before it were given out, and the places it writes into were released.
+// A segment of an asynchronous schedule has updates among its actions; the update at its end only makes the newest weights the first of
+// the next one.
+//
 // One job more than the one that runs may be given out, so that the worker never waits for the loop.
 #pragma once
 
@@ -28,7 +31,7 @@ class Engine {
   Status arrived(uint64_t sequence, int32_t edge, int32_t micro_batch, Effects& effects);
   Status granted(uint64_t sequence, int32_t edge, int32_t micro_batch, Effects& effects);
   Status released(int32_t edge, int32_t micro_batch, Effects& effects);
-  // `squares`: after a reduce job, the sums of squares of the owned parameters.
+  // `squares`: after a reduce job, the sums of squares of the owned parameters, of a segment update by update.
   Status ran(int32_t job, std::span<const double> squares, Effects& effects, const JobTime& time = {});
   Status commit(uint64_t sequence, double scale, Effects& effects);
   void abort();
@@ -77,7 +80,7 @@ class Engine {
   // Whether a message of the edge may come (`end` is kEnds) or be granted (kBegins) here; refusal() says why not.
   bool fits(int32_t slot, int32_t micro_batch, uint8_t end) const;
   Status refusal(int32_t edge, int32_t micro_batch, bool incoming) const;
-  bool skipped(const Job& job) const { return job.kind == JobKind::action && job.micro_batch >= step_.micro_batches; }
+  bool skipped(const Job& job) const;
   int32_t missing(const Job& job) const;      // an edge that has not arrived, or -1
   bool ready(const Job& job) const;
   void advance(Effects& effects);

@@ -35,7 +35,28 @@ struct StepDescriptor {
   int32_t micro_batches = 0;    // of this step; at most the plan's
   bool short_last = false;      // the last one has the plan's short size
   double denominator = 1;       // what the loss is divided by: samples or counted targets of the whole step
+  // A segment of an asynchronous schedule is one step that makes several updates, each of that many micro-batches, the last of what is
+  // left; 0: the step is one update at most. `step` is then the number of the first.
+  int32_t per_update = 0;
+  // What the loss of each update is divided by, in the place of `denominator`; empty: that. Borrowed until the step is over.
+  std::span<const double> denominators = {};
 };
+
+// Updates that the step makes, and the one that a micro-batch belongs to.
+inline int32_t updates_of(const StepDescriptor& step) {
+  if (step.per_update == 0) return step.mode == Mode::train && step.update ? 1 : 0;
+  return (step.micro_batches + step.per_update - 1) / step.per_update;
+}
+inline int32_t update_of(const StepDescriptor& step, int32_t micro_batch) { return step.per_update ? micro_batch / step.per_update : 0; }
+
+// What random numbers and the loss of a micro-batch depend on; a segment's are those of as many steps.
+inline uint64_t step_of(const StepDescriptor& step, int32_t micro_batch) { return step.step + static_cast<uint64_t>(update_of(step, micro_batch)); }
+inline int32_t micro_batch_of(const StepDescriptor& step, int32_t micro_batch) {
+  return step.per_update ? micro_batch % step.per_update : micro_batch;
+}
+inline double denominator_of(const StepDescriptor& step, int32_t micro_batch) {
+  return step.denominators.empty() ? step.denominator : step.denominators[static_cast<size_t>(update_of(step, micro_batch))];
+}
 
 // Which shapes a micro-batch of the step has: 0 the full ones, 1 those of the short last one.
 inline int32_t variant_of(const StepDescriptor& step, int32_t micro_batch) {
@@ -44,8 +65,8 @@ inline int32_t variant_of(const StepDescriptor& step, int32_t micro_batch) {
 
 enum class ControlKind : uint8_t {
   begin,    // controller -> rank: a step
-  ready,    // rank -> controller: gradients complete; sums of squares of the parameters it owns, ascending
-  commit,   // controller -> rank: change the weights
+  ready,    // rank -> controller: gradients complete (of a segment: updates made); sums of squares of the parameters it owns, ascending
+  commit,   // controller -> rank: change the weights (a segment: go on from those that the last update made)
   done,     // rank -> controller: the step is over here
 };
 
@@ -54,7 +75,7 @@ struct Control {
   StepDescriptor step;                  // begin
   uint64_t sequence = 0;                // ready, commit, done
   double scale = 1;                     // commit: what gradients are multiplied by (clipping)
-  std::span<const double> squares;      // ready; borrowed for the call
+  std::span<const double> squares;      // ready; of a segment: update by update; borrowed for the call
   RankTimes times = {};                 // done
 };
 

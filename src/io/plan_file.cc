@@ -22,6 +22,7 @@ void numbers(File& p, F&& field) {
   field("warm_up", p.warm_up);
   field("memory_limit", p.memory_limit);
   field("seed", p.seed);
+  field("segment", p.segment);
 }
 
 template <typename File, typename F>
@@ -65,6 +66,7 @@ Result<std::string> print_plan(const PlanFile& plan) {
                {"plan_hash", plan.plan_hash.hex()},
                {"schedule", plan.schedule},
                {"recompute", plan.recompute},
+               {"vertical_sync", plan.vertical_sync},
                {"rows", plan.rows},
                {"cuts", plan.cuts},
                {"optimizer", optimizer}};
@@ -84,6 +86,7 @@ Result<PlanFile> parse_plan(std::string_view text) {
   WEFT_TRY(fields.digest("plan_hash", out.plan_hash));
   WEFT_TRY(fields.text("schedule", out.schedule));
   WEFT_TRY(fields.text("recompute", out.recompute));
+  WEFT_TRY(fields.flag("vertical_sync", out.vertical_sync));
   Status status;
   numbers(out, [&](const char* key, uint64_t& to) { if (status.ok()) status = fields.number(key, to); });
   WEFT_TRY(status);

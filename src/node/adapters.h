@@ -21,7 +21,7 @@ struct RankNode::Event {
   MessageAt at;                  // arrived, released
   uint64_t sequence = 0;         // arrived, released
   uint64_t bytes = 0;            // arrived
-  Control control;               // squares: in squares_
+  Control control;               // its numbers: in numbers_
 };
 
 struct RankNode::Peer final : LinkEffects {

@@ -14,6 +14,8 @@ void encode_control(const Control& control, std::vector<std::byte>& out) {
       const StepDescriptor& step = control.step;
       writer.number(step.sequence).number(step.step).number(static_cast<uint8_t>(step.mode)).number(uint8_t{step.update});
       writer.number(step.micro_batches).number(uint8_t{step.short_last}).number(step.denominator);
+      writer.number(step.per_update).number(static_cast<uint64_t>(step.denominators.size()));
+      for (double d : step.denominators) writer.number(d);
       return;
     }
     case ControlKind::ready:
@@ -28,7 +30,7 @@ void encode_control(const Control& control, std::vector<std::byte>& out) {
   }
 }
 
-Result<Control> decode_control(std::span<const std::byte> bytes, std::vector<double>& squares) {
+Result<Control> decode_control(std::span<const std::byte> bytes, std::vector<double>& numbers) {
   ByteReader reader(bytes);
   Control control;
   const uint8_t kind = reader.number<uint8_t>();
@@ -37,6 +39,12 @@ Result<Control> decode_control(std::span<const std::byte> bytes, std::vector<dou
   control.kind = static_cast<ControlKind>(kind);
   control.sequence = reader.number<uint64_t>();
   bool sound = true;
+  auto read_numbers = [&] {
+    const uint64_t count = reader.count(sizeof(double));
+    numbers.clear();
+    for (uint64_t i = 0; i < count; ++i) numbers.push_back(reader.number<double>());
+    return std::span<const double>(numbers);
+  };
   auto flag = [&] {
     const uint8_t value = reader.number<uint8_t>();
     sound = sound && value <= 1;
@@ -54,15 +62,12 @@ Result<Control> decode_control(std::span<const std::byte> bytes, std::vector<dou
       step.micro_batches = reader.number<int32_t>();
       step.short_last = flag();
       step.denominator = reader.number<double>();
+      step.per_update = reader.number<int32_t>();
+      sound = sound && step.per_update >= 0;
+      step.denominators = read_numbers();
       break;
     }
-    case ControlKind::ready: {
-      const uint64_t count = reader.count(sizeof(double));
-      squares.clear();
-      for (uint64_t i = 0; i < count; ++i) squares.push_back(reader.number<double>());
-      control.squares = squares;
-      break;
-    }
+    case ControlKind::ready: control.squares = read_numbers(); break;
     case ControlKind::commit: control.scale = reader.number<double>(); break;
     case ControlKind::done: {
       RankTimes& times = control.times;

@@ -12,7 +12,7 @@ namespace weft {
 // Replaces what `out` held; it keeps its capacity.
 void encode_control(const Control& control, std::vector<std::byte>& out);
 
-// Refuses what encode_control does not write. `squares` holds the numbers that the result borrows.
-Result<Control> decode_control(std::span<const std::byte> bytes, std::vector<double>& squares);
+// Refuses what encode_control does not write. `numbers` holds those that the result borrows: squares, or denominators.
+Result<Control> decode_control(std::span<const std::byte> bytes, std::vector<double>& numbers);
 
 }  // namespace weft

@@ -29,7 +29,7 @@ Result<MessageAt> RankNode::decode_tag(const Tag& tag) const {
   const ModePlan& plan = plan_->mode(static_cast<Mode>(mode));
   if (static_cast<size_t>(edge) >= plan.edges.size())
     return wrong(cat("edge ", edge, " is not one of the ", plan.edges.size(), " of mode ", mode_name(plan.mode)));
-  const int32_t count = plan.edges[static_cast<size_t>(edge)].param >= 0 ? 1 : plan_->config.micro_batches;
+  const int32_t count = plan.edges[static_cast<size_t>(edge)].param >= 0 ? 1 : plan.schedule.micro_batches;
   if (tag.micro_batch < 0 || tag.micro_batch >= count)
     return wrong(cat("edge ", edge, " has no micro-batch ", tag.micro_batch, " (", count, ")"));
   return MessageAt{static_cast<Mode>(mode), edge, tag.micro_batch, 0};
@@ -112,7 +112,7 @@ void RankNode::control(int32_t to, const Control& message) {
   if (rank == rank_) {
     Event event{.kind = Event::Kind::control, .peer = -1, .tag = {}, .at = {}, .sequence = 0, .control = message};
     if (message.kind == ControlKind::ready) {
-      squares_.assign(message.squares.begin(), message.squares.end());
+      numbers_.assign(message.squares.begin(), message.squares.end());
       event.control.squares = {};
     }
     return push(event);
@@ -137,8 +137,9 @@ Status RankNode::heard_message(int32_t from, uint32_t type, std::span<const std:
   }
   Event event{.kind = Event::Kind::joined, .peer = from, .tag = {}, .at = {}, .sequence = 0, .control = {}};
   if (type == kControlMessage) {
-    WEFT_TRY_ASSIGN(event.control, decode_control(bytes, squares_));
+    WEFT_TRY_ASSIGN(event.control, decode_control(bytes, numbers_));
     event.control.squares = {};
+    event.control.step.denominators = {};
     event.kind = Event::Kind::control;
   } else if (type == kLostMessage) {
     return heard_accusation(from, bytes);
@@ -154,19 +155,24 @@ Status RankNode::heard_control(int32_t from, const Control& received) {
   const bool to_controller = message.kind == ControlKind::ready || message.kind == ControlKind::done;
   if (to_controller) {
     if (!controller_) return wrong("a message for the controller, which is not here");
-    if (message.kind == ControlKind::ready) message.squares = squares_;
+    if (message.kind == ControlKind::ready) message.squares = numbers_;
     if (message.kind == ControlKind::done && from > 0)
       message.times = on_our_clock(message.times, begun_at_ * kNsPerMs, now_ * kNsPerMs);
     return controller_->heard(from < 0 ? rank_ : from, message, *from_controller_);
   }
   if (from > 0) return wrong("a message that only the controller sends");
-  if (message.kind == ControlKind::begin) return begin_here(message.step);
+  if (message.kind == ControlKind::begin) return begin_here(message.step, from >= 0);
   return engine_.commit(message.sequence, message.scale, *from_engine_);
 }
 
-Status RankNode::begin_here(const StepDescriptor& step) {
+// `remote`: the numbers that came with it are its denominators, which live here until the step is over.
+Status RankNode::begin_here(StepDescriptor step, bool remote) {
   const bool fits = step.sequence == next_sequence_ && engine_.idle();
   if (fits) {
+    if (remote) {
+      denominators_.assign(numbers_.begin(), numbers_.end());
+      step.denominators = denominators_;
+    }
     step_ = step;
     ++next_sequence_;
     if (!controller_) begun_at_ = now_;

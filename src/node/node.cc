@@ -55,8 +55,9 @@ RankNode::RankNode(std::shared_ptr<const Plan> plan, int32_t rank, const Identit
     edges = std::max(edges, mode.edges.size());
   }
   queue_.reserve(64 + 2 * edges);
-  early_.reserve(edges * static_cast<size_t>(plan_->config.micro_batches));
-  squares_.reserve(plan_->model->params().size());
+  early_.reserve(edges * static_cast<size_t>(plan_->most_micro_batches()));
+  numbers_.reserve(plan_->model->params().size() * static_cast<size_t>(std::max(plan_->config.segment, 1)));
+  denominators_.reserve(static_cast<size_t>(plan_->config.segment));
   status_.reserve(Link::kMaxStatus);
 }
 
@@ -137,9 +138,9 @@ Status RankNode::begin(const StepDescriptor& step, LinkTime now) {
   if (!controller_ || !joined_ || leaving_) return Status(Code::state, cat("rank ", rank_, " cannot begin a step now"));
   if (!idle()) return Status(Code::state, cat("step ", step_.step, " still runs"));
   if (!plan_->mode(step.mode).present) return Status(Code::invalid, cat("the plan has no ", mode_name(step.mode), " mode"));
-  if (step.micro_batches < 1 || step.micro_batches > plan_->config.micro_batches)
-    return Status(Code::invalid,
-                  cat("step of ", step.micro_batches, " micro-batches, the plan has ", plan_->config.micro_batches));
+  const int32_t most = plan_->mode(step.mode).schedule.micro_batches;
+  if (step.micro_batches < 1 || step.micro_batches > most)
+    return Status(Code::invalid, cat("step of ", step.micro_batches, " micro-batches, the plan has ", most));
   now_ = now;
   step_ = step;
   step_.sequence = controller_->next_sequence();

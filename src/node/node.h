@@ -129,7 +129,7 @@ class RankNode {
   Status heard_joined(int32_t from);
   Status heard_control(int32_t from, const Control& control);
   Status heard_message(int32_t from, uint32_t type, std::span<const std::byte> bytes);
-  Status begin_here(const StepDescriptor& step);
+  Status begin_here(StepDescriptor step, bool remote);
   Status take_early(const Event& event);
   Status arrived(const Event& event);
   Status granted(const Event& event);
@@ -163,7 +163,8 @@ class RankNode {
   std::vector<Event> queue_, early_;               // early_: landed before their step began here
   size_t head_ = 0;
   std::vector<std::byte> bytes_;
-  std::vector<double> squares_;
+  std::vector<double> numbers_;                    // of the control message that came last
+  std::vector<double> denominators_;               // of the step that runs
   std::string status_;                             // for heartbeats
   Status fault_;                                   // of an effect, until drain() sees it
   LinkTime now_ = 0;

@@ -26,6 +26,7 @@ class Structure {
     positions.i.resize(stages);
     positions.w.resize(stages);
     peaks.resize(stages);
+    updates_.resize(stages);
     for (int32_t r = 0; r < schedule_.ranks(); ++r) {
       const auto& row = schedule_.rows[static_cast<size_t>(r)];
       for (size_t a = 0; a < row.size(); ++a)
@@ -44,6 +45,8 @@ class Structure {
     if (schedule_.stages < 1) return Status(Code::invalid, cat("stages is ", schedule_.stages, ", expected 1 or more"));
     if (schedule_.micro_batches < 1)
       return Status(Code::invalid, cat("micro_batches is ", schedule_.micro_batches, ", expected 1 or more"));
+    if (schedule_.updates < 0 || (schedule_.updates > 0 && schedule_.micro_batches % schedule_.updates != 0))
+      return Status(Code::invalid, cat(schedule_.micro_batches, " micro-batches make no ", schedule_.updates, " updates of one size"));
     if (schedule_.rank_of_stage.size() != static_cast<size_t>(schedule_.stages))
       return Status(Code::invalid, cat("rank_of_stage has ", schedule_.rank_of_stage.size(), " entries, expected one for each ",
                                        "of ", schedule_.stages, " stages"));
@@ -57,11 +60,12 @@ class Structure {
   std::string read_action(int32_t r, int32_t a, const Action& action) {
     if (action.stage < 0 || action.stage >= schedule_.stages)
       return cat("the stages are 0 to ", schedule_.stages - 1);
-    if (action.micro_batch < 0 || action.micro_batch >= schedule_.micro_batches)
-      return cat("the micro-batches are 0 to ", schedule_.micro_batches - 1);
     const auto s = static_cast<size_t>(action.stage);
     if (schedule_.rank_of_stage[s] != r) return cat("stage ", s, " belongs to rank ", schedule_.rank_of_stage[s]);
     if (schedule_.forward_only && action.kind != Kind::F) return "the schedule is forward only";
+    if (action.kind == Kind::O) return read_update(a, action);
+    if (action.micro_batch < 0 || action.micro_batch >= schedule_.micro_batches)
+      return cat("the micro-batches are 0 to ", schedule_.micro_batches - 1);
 
     auto &f = positions.f[s], &again = positions.r[s], &i = positions.i[s], &w = positions.w[s];
     const bool is_i = action.kind == Kind::I || action.kind == Kind::B, is_w = action.kind == Kind::W || action.kind == Kind::B;
@@ -75,6 +79,21 @@ class Structure {
     note_peaks(s);
     if (is_w && fault.empty()) fault = append(w, a, action, "W", &i, "I");
     return fault;
+  }
+
+  // An update takes the sums of its own micro-batches, whole and unmixed.
+  std::string read_update(int32_t a, const Action& action) {
+    if (schedule_.updates == 0) return "the schedule is synchronous";
+    if (action.micro_batch < 0 || action.micro_batch >= schedule_.updates) return cat("the updates are 0 to ", schedule_.updates - 1);
+    const auto s = static_cast<size_t>(action.stage), u = static_cast<size_t>(action.micro_batch);
+    auto &w = positions.w[s], &o = updates_[s];
+    const size_t whole = (u + 1) * static_cast<size_t>(schedule_.micro_batches / schedule_.updates);
+    if (u < o.size()) return cat("stage ", s, " ran ", s, "O", u, " before, at action ", o[u]);
+    if (u > o.size()) return cat("stage ", s, " has not run ", s, "O", o.size(), ", and updates ascend");
+    if (w.size() < whole) return cat("stage ", s, " has not run ", s, "W", w.size());
+    if (w.size() > whole) return cat("stage ", s, " ran ", s, "W", whole, " of the next update before, at action ", w[whole]);
+    o.push_back(a);
+    return {};
   }
 
   // The position joins the stage's list if its micro-batch is next in turn and has been through `before`.
@@ -118,11 +137,13 @@ class Structure {
       if (!positions.r[s].empty() && positions.r[s].size() < all) return missing("R", positions.r[s].size());
       if (positions.i[s].size() < all) return missing("I", positions.i[s].size());
       if (positions.w[s].size() < all) return missing("W", positions.w[s].size());
+      if (updates_[s].size() < static_cast<size_t>(schedule_.updates)) return missing("O", updates_[s].size());
     }
     return {};
   }
 
   const Schedule& schedule_;
+  std::vector<std::vector<int32_t>> updates_;   // per stage: where its O stand
 };
 
 Status check_edges(const Schedule& schedule, const Positions& positions, const std::vector<StageEdge>& edges) {

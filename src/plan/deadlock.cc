@@ -75,7 +75,7 @@ class Walk {
 
   // Arrows into an action other than program order, two per edge: data, then grant. False when there are no more of them.
   bool arrow(const Action& action, size_t index, bool& exists, Spot& from) const {
-    if (action.kind == Kind::W || action.kind == Kind::R) return false;
+    if (action.kind == Kind::W || action.kind == Kind::R || action.kind == Kind::O) return false;
     const bool forward = action.kind == Kind::F;
     const auto& list = (forward ? into_ : back_into_)[static_cast<size_t>(action.stage)];
     if (index / 2 >= list.size()) return false;

@@ -39,6 +39,8 @@ void number_fields(Config& c, F&& field) {
   field(c.warm_up);
   field(c.memory_limit);
   field(c.seed);
+  field(c.segment);
+  field(c.vertical_sync);
   optim_fields(c.optim, field);
 }
 

@@ -142,6 +142,7 @@ class RankLowering {
     };
     add(Kind::F, {kPhaseF});
     if (mode_.schedule.forward_only) return;
+    if (mode_.schedule.updates > 0) add(Kind::O, {});   // the worker knows what an update is
     add(Kind::R, {kPhaseR});   // a schedule may say R where there is nothing to make again
     if (work(stage).split) {
       add(Kind::I, {kPhaseI});
@@ -276,7 +277,7 @@ class RankLowering {
   RankProgram program_;
   std::map<int32_t, Placed> placed_;   // per stage of this rank
   std::map<std::pair<const StepCall*, int32_t>, Place> call_scratch_;   // per call and phase
-  std::map<int32_t, std::array<int32_t, 5>> program_of_;   // per stage and kind
+  std::map<int32_t, std::array<int32_t, kKindCount>> program_of_;   // per stage and kind
 };
 
 }  // namespace

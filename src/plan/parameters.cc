@@ -7,38 +7,53 @@
 
 namespace weft {
 
+namespace {
+
+// The first bytes of a rank: its weights, as often as it has versions of them.
+void place_weights(Plan& plan) {
+  const Model& model = *plan.model;
+  for (ParamId p = 0; p < static_cast<ParamId>(model.params().size()); ++p) {
+    std::set<int32_t> users;
+    for (const Param::Use& use : model.param(p).uses) users.insert(plan.rank_of(use.node));
+    for (int32_t rank : users) {
+      int64_t& top = plan.permanent_bytes[static_cast<size_t>(rank)];
+      plan.resident[static_cast<size_t>(rank)].push_back(
+          {.param = p, .owned = rank == plan.owner_of_param[static_cast<size_t>(p)], .weight = {0, top}, .uses = {}, .slots = {}, .partials = {}});
+      top += align_up(model.param(p).shape.elements() * 4);
+    }
+  }
+  for (size_t r = 0; r < plan.versions.size(); ++r) {
+    plan.versions[r].stride = plan.permanent_bytes[r];
+    plan.permanent_bytes[r] *= plan.versions[r].count;
+  }
+}
+
+}  // namespace
+
 void place_parameters(Plan& plan) {
   const Model& model = *plan.model;
   const size_t ranks = static_cast<size_t>(plan.config.ranks);
-  const int state = model.loss() >= 0 ? slots(plan.config.optim) : 0;
-  const bool trains = model.loss() >= 0;
   plan.resident.assign(ranks, {});
   plan.permanent_bytes.assign(ranks, 0);
-  for (ParamId p = 0; p < static_cast<ParamId>(model.params().size()); ++p) {
-    const Param& param = model.param(p);
-    const int64_t bytes = param.shape.elements() * 4;
-    const int32_t owner = plan.owner_of_param[static_cast<size_t>(p)];
-    std::set<int32_t> users;
-    for (const Param::Use& use : param.uses) users.insert(plan.rank_of(use.node));
-    for (int32_t rank : users) {
-      int64_t& top = plan.permanent_bytes[static_cast<size_t>(rank)];
-      auto take = [&top](int64_t size) {
+  place_weights(plan);
+  if (model.loss() < 0) return;
+  for (size_t rank = 0; rank < ranks; ++rank)
+    for (ResidentParam& resident : plan.resident[rank]) {
+      const Param& param = model.param(resident.param);
+      const int64_t bytes = param.shape.elements() * 4;
+      auto take = [&top = plan.permanent_bytes[rank]](int64_t size) {
         Place place{0, top};
         top += align_up(size);
         return place;
       };
-      ResidentParam resident{.param = p, .owned = rank == owner, .weight = take(bytes), .uses = {}, .slots = {}, .partials = {}};
-      for (size_t u = 0; trains && u < param.uses.size(); ++u) {
-        const bool local = plan.rank_of(param.uses[u].node) == rank;
+      for (size_t u = 0; u < param.uses.size(); ++u) {
+        const bool local = plan.rank_of(param.uses[u].node) == static_cast<int32_t>(rank);
         if (resident.owned || local) resident.uses.push_back({static_cast<int32_t>(u), take(bytes), local});
       }
-      if (resident.owned && trains) {
-        for (int s = 0; s < state; ++s) resident.slots[static_cast<size_t>(s)] = take(bytes);
-        resident.partials = take((param.shape.elements() + 4095) / 4096 * 8);
-      }
-      plan.resident[static_cast<size_t>(rank)].push_back(std::move(resident));
+      if (!resident.owned) continue;
+      for (int s = 0; s < slots(plan.config.optim); ++s) resident.slots[static_cast<size_t>(s)] = take(bytes);
+      resident.partials = take((param.shape.elements() + 4095) / 4096 * 8);
     }
-  }
 }
 
 }  // namespace weft

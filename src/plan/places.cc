@@ -17,7 +17,7 @@ StageTimes lock_step(const Schedule& schedule, const std::vector<StageEdge>& edg
   }
   auto ready = [&](const Action& a, int32_t now) {
     const bool forward = a.kind == Kind::F;
-    if (a.kind == Kind::W || a.kind == Kind::R) return true;
+    if (a.kind != Kind::F && a.kind != Kind::I && a.kind != Kind::B) return true;
     for (int32_t s : (forward ? feeds : backs)[static_cast<size_t>(a.stage)]) {
       const int32_t t = times[static_cast<size_t>(s)][forward ? kPhaseF : kPhaseI][static_cast<size_t>(a.micro_batch)];
       if (t < 0 || t >= now) return false;
@@ -31,14 +31,15 @@ StageTimes lock_step(const Schedule& schedule, const std::vector<StageEdge>& edg
       if (next[r] == schedule.rows[r].size()) continue;
       const Action& a = schedule.rows[r][next[r]];
       if (!ready(a, now)) continue;
+      ++next[r];
+      moved = 1;
+      if (a.kind == Kind::O) continue;
       auto& stage = times[static_cast<size_t>(a.stage)];
       const size_t mb = static_cast<size_t>(a.micro_batch);
       if (a.kind == Kind::F) stage[kPhaseF][mb] = now;
       if (a.kind == Kind::R) stage[kPhaseR][mb] = now;
       if (a.kind == Kind::I || a.kind == Kind::B) stage[kPhaseI][mb] = now;
       if (a.kind == Kind::W || a.kind == Kind::B) stage[kPhaseW][mb] = now;
-      ++next[r];
-      moved = 1;
     }
   }
   return times;

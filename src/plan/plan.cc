@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "plan/asynchronous.h"
 #include "plan/edges.h"
 #include "plan/lower.h"
 #include "plan/recompute.h"
@@ -45,11 +46,12 @@ Status check_config(const Model& model, const PlanConfig& c) {
   WEFT_TRY(at_least("group", c.group, 0));
   WEFT_TRY(at_least("warm_up", c.warm_up, 0));
   WEFT_TRY(at_least("memory_limit", c.memory_limit, 0));
+  WEFT_TRY(at_least("segment", c.segment, 0));
   if (c.short_size >= c.micro_batch_size && c.short_size > 0)
     return Status(Code::invalid, cat("short_size is ", c.short_size, ", expected less than micro_batch_size, ", c.micro_batch_size));
   for (const Node& node : model.nodes()) {
     int64_t bytes = 0;
-    const int64_t samples = c.micro_batch_size * (node.is_input() ? c.micro_batches : 1);
+    const int64_t samples = c.micro_batch_size * (node.is_input() ? int64_t{c.micro_batches} * std::max(c.segment, 1) : 1);
     if (__builtin_mul_overflow(static_cast<int64_t>(node.one.out.bytes()), samples, &bytes) || bytes > (int64_t{1} << 46))
       return Status(Code::invalid, cat("node '", node.name, "': ", node.one.out.text(), " for ", samples, " samples is too large"));
   }
@@ -65,7 +67,9 @@ Status make_mode(Plan& plan, Mode which, const Schedule& train) {
   if (!mode.present) return {};
   mode.graph = build_step_graph(model, which, plan.stage_of_node);
   if (which != Mode::train) {
-    WEFT_TRY_ASSIGN(mode.schedule, make_forward(train.rank_of_stage, plan.config.ranks, plan.config.micro_batches));
+    // A segment of an evaluation fills the pipeline as one of training does; deliveries of outputs, which are large, are not multiplied.
+    const int32_t micro_batches = which == Mode::eval ? plan.most_micro_batches() : plan.config.micro_batches;
+    WEFT_TRY_ASSIGN(mode.schedule, make_forward(train.rank_of_stage, plan.config.ranks, micro_batches));
   } else if (train.forward_only) {
     return Status(Code::invalid, cat("schedule '", plan.config.schedule, "' has no backward and cannot train"));
   } else {
@@ -189,6 +193,7 @@ void hash_plan(Plan& plan) {
     if (mode.present) hash_schedule(mode.schedule, schedule);
     else schedule.number(uint64_t{0});
   schedule.number(static_cast<uint64_t>(c.micro_batches)).number(static_cast<uint64_t>(c.micro_batch_size));
+  schedule.number(uint64_t{c.vertical_sync});
   plan.hash.schedule = schedule.number(static_cast<uint64_t>(c.short_size)).finish();
   const OptimSettings& o = c.optim;
   settings.number(c.seed).number(static_cast<uint64_t>(o.rule)).number(static_cast<uint64_t>(o.curve));
@@ -217,6 +222,14 @@ Result<Schedule> training_schedule(Plan& plan, const ScheduleChoice& choice) {
   return schedule;
 }
 
+Status choose_versions(Plan& plan, const Schedule& train) {
+  WEFT_TRY(check_schedule(train, {}).status().within("schedule of mode train"));
+  plan.config.segment = train.updates;
+  WEFT_TRY_ASSIGN(const std::vector<WeightVersions> versions, weight_versions(train, plan.config.vertical_sync));
+  for (size_t s = 0; s < versions.size(); ++s) plan.versions[static_cast<size_t>(train.rank_of_stage[s])] = versions[s];
+  return {};
+}
+
 // Where everything runs, then what each rank runs. `room`: as of choose_stages.
 Status make_parts(Plan& plan, const std::vector<int64_t>& room) {
   WEFT_TRY_ASSIGN(const ScheduleChoice choice, choose_schedule(plan.config));
@@ -224,6 +237,9 @@ Status make_parts(Plan& plan, const std::vector<int64_t>& room) {
   keep_cuts(plan);
   WEFT_TRY_ASSIGN(const Schedule train, training_schedule(plan, choice));
   plan.rank_of_stage = train.rank_of_stage;
+  plan.versions.assign(static_cast<size_t>(plan.config.ranks), {});
+  WEFT_TRY(check_asynchronous(plan, train));
+  if (train.updates > 0) WEFT_TRY(choose_versions(plan, train));
   for (Mode m : {Mode::train, Mode::eval, Mode::infer}) WEFT_TRY(make_mode(plan, m, train));
   for (const Param& p : plan.model->params()) plan.owner_of_param.push_back(plan.rank_of(p.uses.front().node));
   place_parameters(plan);

@@ -13,6 +13,7 @@
 #include "plan/check.h"
 #include "plan/schedule.h"
 #include "plan/times.h"
+#include "plan/versions.h"
 
 namespace weft {
 
@@ -34,6 +35,10 @@ struct PlanConfig {
   std::vector<std::string> cuts;         // where stages 1, 2, ... begin: names of nodes, or of groups; replaces `split` when not empty
   OptimSettings optim;
   uint64_t seed = 0;
+  // Asynchronous schedules: updates of a segment, which is what a step is, each of `micro_batches`; 0: the schedule's own number. A plan
+  // says what it came to, 0 with a synchronous schedule.
+  int32_t segment = 0;
+  bool vertical_sync = false;            // every stage uses the version of its weights that the first stage does
 
   // What the partition is made from. A plan's own config has `cuts` instead, however it was cut, and that is what other ranks are sent.
   std::string split_type;                // SplitBy::type: the name of an op
@@ -165,6 +170,7 @@ struct Plan {
   std::vector<int32_t> owner_of_param;         // rank
   std::array<ModePlan, kModes> modes;
   std::vector<std::vector<ResidentParam>> resident;   // per rank, ascending by parameter
+  std::vector<WeightVersions> versions;               // per rank; copies of the weights lie at the start of ring 0
   std::vector<int64_t> permanent_bytes;               // per rank: ring 0
   std::vector<int64_t> arena_bytes;                   // per rank: everything a run takes for tensors
   PlanHash hash;
@@ -172,6 +178,11 @@ struct Plan {
   int32_t stages() const { return static_cast<int32_t>(rank_of_stage.size()); }
   int32_t rank_of(NodeId node) const { return rank_of_stage[static_cast<size_t>(stage_of_node[static_cast<size_t>(node)])]; }
   const ModePlan& mode(Mode m) const { return modes[static_cast<size_t>(m)]; }
+  bool asynchronous() const { return config.segment > 0; }
+  // Micro-batches of one update of a segment; 0: the step is one update at most.
+  int32_t per_update(Mode m, bool update) const { return asynchronous() && m == Mode::train && update ? config.micro_batches : 0; }
+  // The most that a step of any mode has.
+  int32_t most_micro_batches() const { return config.micro_batches * (asynchronous() ? config.segment : 1); }
   int64_t samples(int32_t variant) const { return variant ? config.short_size : config.micro_batch_size; }
 };
 

@@ -16,6 +16,7 @@ char kind_letter(Kind kind) {
     case Kind::I: return 'I';
     case Kind::W: return 'W';
     case Kind::B: return 'B';
+    case Kind::O: return 'O';
   }
   return '?';
 }
@@ -36,8 +37,10 @@ std::string Schedule::text() const {
 
 const std::vector<ScheduleKind>& all_schedules() {
   static const std::vector<ScheduleKind> table = {
-#define WEFT_SCHEDULE(name, chunks, make, about) {name, chunks, make, about},
+#define WEFT_SCHEDULE(name, chunks, make, about) {name, chunks, make, about, false},
+#define WEFT_ASYNCHRONOUS(name, make, about) {name, 1, make, about, true},
 #include "plan/schedules.def"
+#undef WEFT_ASYNCHRONOUS
 #undef WEFT_SCHEDULE
   };
   return table;
@@ -88,6 +91,7 @@ bool read_action(std::string_view word, Action& out) {
     case 'I': out.kind = Kind::I; break;
     case 'W': out.kind = Kind::W; break;
     case 'B': out.kind = Kind::B; break;
+    case 'O': out.kind = Kind::O; break;
     default: return false;
   }
   word.remove_prefix(1);
@@ -140,7 +144,8 @@ struct Reader {
       actions += row.size();
       for (const Action& action : row) {
         schedule.stages = std::max(schedule.stages, action.stage + 1);
-        schedule.micro_batches = std::max(schedule.micro_batches, action.micro_batch + 1);
+        int32_t& count = action.kind == Kind::O ? schedule.updates : schedule.micro_batches;
+        count = std::max(count, action.micro_batch + 1);
         schedule.forward_only = schedule.forward_only && action.kind == Kind::F;
       }
     }

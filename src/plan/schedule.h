@@ -16,13 +16,15 @@ enum class Kind : uint8_t {
   I,  // input gradients
   W,  // weight gradients
   B,  // I and W, fused
+  O,  // optimizer: an update of the stage's weights, in a schedule without a flush
 };
+constexpr size_t kKindCount = 6;
 char kind_letter(Kind kind);
 
 struct Action {
   int32_t stage = 0;
   Kind kind = Kind::F;
-  int32_t micro_batch = 0;
+  int32_t micro_batch = 0;   // O: the update
   friend bool operator==(const Action&, const Action&) = default;
   std::string text() const;  // "2F0"
 };
@@ -30,6 +32,7 @@ struct Action {
 struct Schedule {
   int32_t stages = 0;
   int32_t micro_batches = 0;
+  int32_t updates = 0;                      // asynchronous: updates of a segment, each of as many micro-batches; 0: synchronous
   bool forward_only = false;
   std::vector<int32_t> rank_of_stage;       // [stages]
   std::vector<std::vector<Action>> rows;    // [ranks]
@@ -39,6 +42,8 @@ struct Schedule {
   // One row per rank: "0F0 0F1 0B0 0B1\n...". parse_schedule reads it back.
   std::string text() const;
 };
+
+constexpr int32_t kDefaultSegment = 16, kMaxSegment = 4096;
 
 // What a schedule is made from beside sizes, where it is made from measured costs. Per stage; an empty list stands for 1 each.
 struct ScheduleCosts {
@@ -53,6 +58,7 @@ struct ScheduleSizes {
   int32_t ranks = 1, micro_batches = 1;
   int32_t chunks = 0;      // stages per rank; 0: the schedule's own number
   int32_t group = 0;       // interleaved: micro-batches that pass a chunk before the next chunk's turn; 0: as many as ranks
+  int32_t segment = 0;     // asynchronous: updates until the pipeline is drained, each of `micro_batches`; 0: kDefaultSegment
   int32_t warm_up = 0;     // 1f1b: forwards before the first backward, per later rank; 0: 1. 2 hides latency ("eager")
   ScheduleCosts costs = {};
 };
@@ -63,6 +69,7 @@ struct ScheduleKind {
   int32_t chunks;            // stages per rank: 1, 2 (V-shaped), or 0: any number, 2 unless told otherwise
   Result<Schedule> (*make)(const ScheduleSizes& sizes);
   std::string_view about;    // one line, with the sizes that it allows
+  bool asynchronous = false;   // weights change while other micro-batches are under way
 };
 const ScheduleKind* find_schedule(std::string_view name);
 const std::vector<ScheduleKind>& all_schedules();
@@ -82,6 +89,8 @@ Result<Schedule> make_dualpipe_v(const ScheduleSizes& sizes);       // DualPipe 
 Result<Schedule> make_zb_auto(const ScheduleSizes& sizes);          // zero bubble from measured costs under a cap
 Result<Schedule> make_v_half(const ScheduleSizes& sizes);           // V-Half (Qi et al. 2024), half the memory of 1f1b
 Result<Schedule> make_v_min(const ScheduleSizes& sizes);            // V-Min, a third
+Result<Schedule> make_pipedream(const ScheduleSizes& sizes);        // PipeDream (Narayanan et al. 2019)
+Result<Schedule> make_pipedream_2bw(const ScheduleSizes& sizes);    // PipeDream-2BW (Narayanan et al. 2021)
 Result<Schedule> make_forward(const ScheduleSizes& sizes);          // inference and evaluation
 
 // Forwards alone for stages that lie on ranks as another schedule placed them, so that evaluation runs where training does.

@@ -1,5 +1,7 @@
 #include "plan/schedule_choice.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 
 namespace weft {
@@ -11,11 +13,13 @@ Result<ScheduleChoice> read_written(const PlanConfig& config) {
   auto written = parse_schedule(config.schedule_text);
   if (!written.ok()) return written.status().within("schedule");
   out.written = written.take();
-  const auto differs = [](const char* what, int32_t found, int32_t expected) {
+  const auto differs = [](const char* what, int64_t found, int64_t expected) {
     return Status(Code::invalid, cat("the schedule is written for ", found, " ", what, ", the plan has ", expected));
   };
   if (out.written.ranks() != config.ranks) return differs("ranks", out.written.ranks(), config.ranks);
-  if (out.written.micro_batches != config.micro_batches) return differs("micro-batches", out.written.micro_batches, config.micro_batches);
+  if (config.segment > 0 && out.written.updates > 0 && out.written.updates != config.segment) return differs("updates", out.written.updates, config.segment);
+  const int64_t micro_batches = int64_t{config.micro_batches} * std::max(out.written.updates, 1);
+  if (out.written.micro_batches != micro_batches) return differs("micro-batches", out.written.micro_batches, micro_batches);
   out.stages = out.written.stages;
   return out;
 }
@@ -42,6 +46,7 @@ Result<ScheduleChoice> choose_schedule(const PlanConfig& config) {
 Result<Schedule> make_schedule(const ScheduleChoice& choice, const PlanConfig& config, ScheduleCosts costs) {
   if (!choice.kind) return choice.written;
   return choice.kind->make({.ranks = config.ranks, .micro_batches = config.micro_batches, .chunks = config.chunks, .group = config.group,
+                            .segment = config.segment,
                             .warm_up = config.warm_up, .costs = std::move(costs)});
 }
 

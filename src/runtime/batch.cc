@@ -24,7 +24,7 @@ int32_t sink_edge(const ModePlan& mode, TensorId tensor) {
 
 }  // namespace
 
-Result<StepDescriptor> describe_step(const Plan& plan, Mode mode, const Batch& batch) {
+Result<StepDescriptor> describe_step(const Plan& plan, Mode mode, bool update, const Batch& batch) {
   const ModePlan& which = plan.mode(mode);
   const Model& model = *plan.model;
   if (!which.present)
@@ -34,13 +34,15 @@ Result<StepDescriptor> describe_step(const Plan& plan, Mode mode, const Batch& b
   for (size_t i = 0; i < batch.inputs.size(); ++i)
     if (!batch.inputs[i] && which.graph.value[static_cast<size_t>(model.inputs()[i])] >= 0)
       return Status(Code::invalid, cat("batch has no data for input '", model.node(model.inputs()[i]).name, "'"));
-  const int64_t full = plan.config.micro_batch_size, rest = batch.samples % full, most = full * plan.config.micro_batches;
+  const int64_t full = plan.config.micro_batch_size, rest = batch.samples % full, most = full * which.schedule.micro_batches;
   if (batch.samples < 1 || batch.samples > most || (rest != 0 && rest != plan.config.short_size)) {
     const std::string shorter = plan.config.short_size ? cat(", or that plus ", plan.config.short_size) : "";
     return Status(Code::invalid, cat("batch has ", batch.samples, " samples, the plan takes a multiple of ", full, shorter, ", at most ", most));
   }
   StepDescriptor step;
   step.mode = mode;
+  step.update = update;
+  step.per_update = plan.per_update(mode, update);
   step.micro_batches = static_cast<int32_t>((batch.samples + full - 1) / full);
   step.short_last = rest != 0;
   if (mode != Mode::infer) {
@@ -75,6 +77,17 @@ void count_targets(const Plan& plan, const StepDescriptor& step, const Batch& ba
     counts.push_back(model.node(model.loss()).op->count({const_cast<std::byte*>(from), desc}));
     from += desc.bytes();
   }
+}
+
+Status gather_updates(const std::vector<double>& counts, std::vector<double>& sums, StepDescriptor& step) {
+  sums.clear();
+  if (step.per_update == 0) return {};
+  sums.resize(static_cast<size_t>(updates_of(step)), 0.0);
+  for (int32_t mb = 0; mb < step.micro_batches; ++mb) sums[static_cast<size_t>(update_of(step, mb))] += counts[static_cast<size_t>(mb)];
+  for (size_t u = 0; u < sums.size(); ++u)
+    if (!(sums[u] > 0)) return Status(Code::invalid, cat("update ", u, " of the segment has no target that counts"));
+  step.denominators = sums;
+  return {};
 }
 
 int32_t loss_edge(const Plan& plan, Mode mode) {

@@ -12,7 +12,7 @@ namespace {
 class InlineRun final : public Run, private LocalRanks::Driver {
  public:
   InlineRun(std::shared_ptr<const Plan> plan, void (*drop)(void*))
-      : Run(std::move(plan), drop), waiting_(kQueue), events_(kQueue * (static_cast<size_t>(plan_->config.micro_batches) + 1)) {}
+      : Run(std::move(plan), drop), waiting_(kQueue), events_(kQueue * most_events(*plan_)) {}
 
   Status open() {
     const std::vector<Tiles*> tiles(static_cast<size_t>(plan_->config.ranks), &tiles_);
@@ -59,7 +59,10 @@ class InlineRun final : public Run, private LocalRanks::Driver {
     const int32_t edge = loss_edge(*plan_, current_->mode);
     events_.push(micro_batch_event(*current_, mb, edge < 0 ? 0 : *ranks_->delivered(edge, mb).as<double>()));
   }
-  void over(const StepResult& result) override { events_.push(final_event(current_, result)); }
+  void over(const StepResult& result) override {
+    for (size_t u = 0; u < result.updates.size(); ++u) events_.push(update_event(*current_, result, u));
+    events_.push(final_event(current_, result));
+  }
   void failed(const Status& status) override {
     failure_ = status;
     events_.push(error_event(current_, status));

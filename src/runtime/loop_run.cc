@@ -6,7 +6,7 @@ namespace weft {
 
 LoopRun::LoopRun(std::shared_ptr<const Plan> plan, void (*drop)(void*))
     : Run(std::move(plan), drop),
-      events_(kQueue * (static_cast<size_t>(plan_->config.micro_batches) + 1)),
+      events_(kQueue * most_events(*plan_)),
       submitted_(kQueue),
       waiting_(kQueue) {}
 
@@ -82,6 +82,7 @@ void LoopRun::micro_batch_over(int32_t micro_batch, double loss_sum) { events_.p
 
 void LoopRun::step_over(const StepResult& result) {
   being_read_ = current_->mode == Mode::infer;
+  for (size_t u = 0; u < result.updates.size(); ++u) events_.push(update_event(*current_, result, u));
   events_.push(final_event(std::exchange(current_, nullptr), result));
 }
 

@@ -15,7 +15,8 @@ Run::Run(std::shared_ptr<const Plan> plan, void (*drop)(void*)) : plan_(std::mov
     steps_.back()->batch.inputs.reserve(inputs);
     steps_.back()->kept.reserve(inputs);
     steps_.back()->idle_by_rank.reserve(static_cast<size_t>(plan_->config.ranks));
-    steps_.back()->counts.reserve(static_cast<size_t>(plan_->config.micro_batches));
+    steps_.back()->counts.reserve(static_cast<size_t>(plan_->most_micro_batches()));
+    steps_.back()->sums.reserve(static_cast<size_t>(plan_->config.segment));
     free_.push_back(steps_.back().get());
   }
 }
@@ -43,23 +44,25 @@ void Run::give_back(Step* step) {
 }
 
 Status Run::submit(Step* step) {
-  auto described = describe_step(*plan_, step->mode, step->batch);
-  if (!described.ok()) {
+  if (Status status = describe(*step); !status.ok()) {
     give_back(step);
-    return described.status();
+    return status;
   }
-  step->descriptor = described.take();
-  step->descriptor.update = step->update;
-  step->descriptor.step = trained_;
-  if (step->mode == Mode::train && step->update) ++trained_;
-  count_targets(*plan_, step->descriptor, step->batch, step->counts);
+  trained_ += static_cast<uint64_t>(updates_of(step->descriptor));
   start(step);
   return {};
 }
 
+Status Run::describe(Step& step) {
+  WEFT_TRY_ASSIGN(step.descriptor, describe_step(*plan_, step.mode, step.update, step.batch));
+  step.descriptor.step = trained_;
+  count_targets(*plan_, step.descriptor, step.batch, step.counts);
+  return gather_updates(step.counts, step.sums, step.descriptor);
+}
+
 bool Run::poll(RunEvent& event, int64_t timeout_ns) {
   if (idle() || !next_event(event, timeout_ns)) return false;
-  if (event.kind == RunEvent::Kind::micro_batch) return true;
+  if (event.kind == RunEvent::Kind::micro_batch || event.kind == RunEvent::Kind::update) return true;
   if (event.kind == RunEvent::Kind::done) last_ = event.step->descriptor;
   give_back(event.step);
   if (event.mode == Mode::infer) proceed();
@@ -75,6 +78,17 @@ RunEvent Run::micro_batch_event(const Step& step, int32_t micro_batch, double lo
   event.micro_batch = micro_batch;
   const double count = step.mode == Mode::infer ? 0 : step.counts[static_cast<size_t>(micro_batch)];
   event.loss = count > 0 ? loss_sum / count : 0;
+  return event;
+}
+
+RunEvent Run::update_event(const Step& step, const StepResult& result, size_t update) {
+  RunEvent event;
+  event.kind = RunEvent::Kind::update;
+  event.tag = step.tag;
+  event.number = step.descriptor.step + update;
+  event.mode = step.mode;
+  event.loss = result.updates[update].loss;
+  event.grad_norm = result.updates[update].grad_norm;
   return event;
 }
 

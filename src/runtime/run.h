@@ -26,18 +26,19 @@ struct Step {
   // Set by submit().
   StepDescriptor descriptor;
   std::vector<double> counts;   // per micro-batch: what its loss is divided by for its own mean
+  std::vector<double> sums;     // of a segment, per update: the same
   std::vector<double> idle_by_rank;   // after its end, see StepResult
 };
 
 struct RunEvent {
-  enum class Kind : uint8_t { micro_batch = 1, done = 2, error = 3 };
+  enum class Kind : uint8_t { micro_batch = 1, done = 2, error = 3, update = 4 };
   Kind kind = Kind::done;
   Step* step = nullptr;        // final events: valid until the next acquire()
   uint64_t tag = 0;
-  uint64_t number = 0;         // training steps before this one
+  uint64_t number = 0;         // training steps before this one; update: and of the segment before that update
   Mode mode = Mode::train;
   int32_t micro_batch = 0;
-  double loss = 0;             // mean over what counts: of the micro-batch, or of the step
+  double loss = 0;             // mean over what counts: of the micro-batch, of the update, or of the step
   double grad_norm = 0;
   double idle = 0;             // final: mean over ranks; by rank in the step
   Status status;
@@ -95,12 +96,16 @@ class Run {
   virtual void proceed() = 0;
 
   RunEvent micro_batch_event(const Step& step, int32_t micro_batch, double loss_sum) const;
+  static RunEvent update_event(const Step& step, const StepResult& result, size_t update);   // of a segment, before its final event
   static RunEvent final_event(Step* step, const StepResult& result);
+  // Events of one step at the most.
+  static size_t most_events(const Plan& plan) { return static_cast<size_t>(plan.most_micro_batches() + plan.config.segment + 1); }
   static RunEvent error_event(Step* step, const Status& status, int32_t rank = -1);
 
   std::shared_ptr<const Plan> plan_;
 
  private:
+  Status describe(Step& step);
   Status hash_part(Hasher& all, ParamId id, Part part, const std::string& name, std::vector<float>& values);
 
   void (*drop_)(void*);

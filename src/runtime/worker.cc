@@ -5,6 +5,7 @@
 
 #include "base/rng.h"
 #include "base/text.h"
+#include "engine/steps.h"
 #include "kernels/elementwise.h"
 #include "kernels/fpenv.h"
 #include "runtime/clock.h"
@@ -50,7 +51,8 @@ Result<std::unique_ptr<Worker>> Worker::make(std::shared_ptr<const Plan> plan, i
 Worker::Worker(std::shared_ptr<const Plan> plan, int32_t rank, Tiles& tiles, Arena arena)
     : plan_(std::move(plan)), rank_(rank), tiles_(tiles), arena_(std::move(arena)) {
   const auto& resident = plan_->resident[static_cast<size_t>(rank_)];
-  squares_.resize(static_cast<size_t>(std::count_if(resident.begin(), resident.end(), [](const ResidentParam& p) { return p.owned; })));
+  owned_ = static_cast<size_t>(std::count_if(resident.begin(), resident.end(), [](const ResidentParam& p) { return p.owned; }));
+  squares_.resize(owned_ * static_cast<size_t>(std::max(plan_->config.segment, 1)));
 }
 
 void Worker::bind() {
@@ -124,17 +126,27 @@ Status Worker::run_job(const StepDescriptor& step, double scale, const Job& job)
   const ComputeScope scope;
   switch (job.kind) {
     case JobKind::clear: clear(); return {};
-    case JobKind::action: return run_action(step, program(step.mode), job);
-    case JobKind::reduce: reduce(); return {};
-    case JobKind::update: update_weights(step, scale); return {};
+    case JobKind::action: return run_action(step, scale, program(step.mode), job);
+    case JobKind::reduce:
+      summed_ = owned_ * static_cast<size_t>(std::max(updates_of(step), 1));
+      if (step.per_update == 0) reduce(0);
+      return {};
+    case JobKind::update:
+      if (step.per_update == 0) update_weights(step.step, 0, 0, scale);
+      else copy_version(updates_of(step), 0);
+      return {};
     case JobKind::send_ties:
     case JobKind::finish: return {};
   }
   return {};
 }
 
-Status Worker::run_action(const StepDescriptor& step, const RankProgram& program, const Job& job) {
+Status Worker::run_action(const StepDescriptor& step, double scale, const RankProgram& program, const Job& job) {
   const ActionProgram& action = program.programs[static_cast<size_t>(job.program)];
+  if (action.kind == Kind::O) {
+    run_update(step, job.micro_batch, scale);
+    return {};
+  }
   const size_t variant = static_cast<size_t>(variant_of(step, job.micro_batch));
   BoundProgram& bound = bound_[static_cast<size_t>(step.mode)][variant][static_cast<size_t>(job.program)];
   for (size_t c = 0; c < action.calls.size(); ++c) {
@@ -156,17 +168,20 @@ Status Worker::run_call(const StepDescriptor& step, const RankProgram& program, 
     add_tensors(tiles_, bound.in[0].f32(), bound.in[1].f32(), bound.out.f32(), bound.out.desc.elements());
     return {};
   }
-  point(call.weights, bound.weights);
+  const int64_t version = weights_at(versions(), step, micro_batch);
+  for (size_t i = 0; i < call.weights.size(); ++i)
+    bound.weights[i].data = static_cast<std::byte*>(at(program, call.weights[i].place, micro_batch)) + version;
   point(call.stash, bound.stash);
   point(call.din, bound.din);
   bound.dout.data = at(program, call.dout.place, micro_batch);
   bound.acc.data = at(program, call.acc.place, micro_batch);
   const Node& node = plan_->model->node(call.node);
-  const CallKey key{plan_->config.seed, step.step, static_cast<uint32_t>(micro_batch), static_cast<uint32_t>(call.node)};
+  const CallKey key{plan_->config.seed, step_of(step, micro_batch), static_cast<uint32_t>(micro_batch_of(step, micro_batch)),
+                    static_cast<uint32_t>(call.node)};
   const Call op{.attrs = &node.attrs, .in = bound.in, .weights = bound.weights, .out = bound.out, .stash = bound.stash,
                 .dout = bound.dout, .din = bound.din, .acc = bound.acc, .weight = std::max(call.weight, 0),
                 .scratch = at(program, call.scratch, micro_batch), .key = key, .training = step.mode == Mode::train,
-                .denominator = step.denominator, .tiles = &tiles_};
+                .denominator = denominator_of(step, micro_batch), .tiles = &tiles_};
   const Status status = call.kind == CallKind::forward      ? node.op->forward(op)
                         : call.kind == CallKind::input_grad ? node.op->input_grad(op)
                                                             : node.op->weight_grad(op);
@@ -180,26 +195,45 @@ void Worker::clear() {
 }
 
 // Accumulators fold from the last use to the first, in place: the first use's ends as the gradient.
-void Worker::reduce() {
-  size_t owned = 0;
+void Worker::reduce(int32_t update) {
+  size_t sum = static_cast<size_t>(update) * owned_;
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
     if (!p.owned) continue;
     const int64_t n = plan_->model->param(p.param).shape.elements();
     auto acc = [&](size_t use) { return reinterpret_cast<float*>(arena_.data() + p.uses[use].acc.offset); };
     for (size_t u = p.uses.size() - 1; u > 0; --u) add_tensors(tiles_, acc(u), acc(u - 1), acc(u - 1), n);
-    squares_[owned++] = sum_of_squares(acc(0), n, reinterpret_cast<double*>(arena_.data() + p.partials.offset), tiles_);
+    squares_[sum++] = sum_of_squares(acc(0), n, reinterpret_cast<double*>(arena_.data() + p.partials.offset), tiles_);
   }
 }
 
-void Worker::update_weights(const StepDescriptor& step, double scale) {
+// Makes one version of the weights of another, which may lie in the same place.
+void Worker::update_weights(uint64_t step, int32_t from, int32_t to, double scale) {
+  copy_version(from, to);
   const OptimSettings& optim = plan_->config.optim;
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
     if (!p.owned) continue;
     const Shape& shape = plan_->model->param(p.param).shape;
     const ParamMemory memory = memory_of(p);
-    update(optim, step.step, scale, optim.decay_all || shape.rank >= 2, shape.elements(), memory.weight, memory.grad, memory.slots[0],
-           memory.slots[1], tiles_);
+    float* weight = memory.weight + versions().offset(to) / static_cast<int64_t>(sizeof(float));
+    update(optim, step, scale, optim.decay_all || shape.rank >= 2, shape.elements(), weight, memory.grad, memory.slots[0], memory.slots[1],
+           tiles_);
   }
+}
+
+void Worker::copy_version(int32_t from, int32_t to) {
+  const int64_t read = versions().offset(from), written = versions().offset(to), bytes = versions().stride;
+  if (read == written) return;
+  for_tiles(tiles_, static_cast<int>((bytes + kBlock - 1) / kBlock), [&](int tile) {
+    const int64_t begin = tile * kBlock;
+    std::memcpy(arena_.data() + written + begin, arena_.data() + read + begin, static_cast<size_t>(std::min(kBlock, bytes - begin)));
+  });
+}
+
+// The last gradient of a segment stays readable.
+void Worker::run_update(const StepDescriptor& step, int32_t update, double scale) {
+  reduce(update);
+  update_weights(step.step + static_cast<uint64_t>(update), update, update + 1, scale);
+  if (update + 1 < updates_of(step)) clear();
 }
 
 }  // namespace weft

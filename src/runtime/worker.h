@@ -21,7 +21,8 @@ class Worker {
 
   // Allocates nothing. Errors of an op name the node.
   Status run(const StepDescriptor& step, double scale, int32_t job);
-  std::span<const double> squares() const { return squares_; }   // after a reduce job: per owned parameter, ascending
+  // After a reduce job: per owned parameter, ascending; of a segment, update by update.
+  std::span<const double> squares() const { return std::span(squares_).first(summed_); }
   const JobTime& last_time() const { return last_time_; }        // of the job that ran last
 
   // Between steps: keeps the spans of that many jobs from now on, then no more; 0: stops. Forgets those before.
@@ -61,12 +62,15 @@ class Worker {
   const RankProgram& program(Mode mode) const { return plan_->mode(mode).ranks[static_cast<size_t>(rank_)]; }
   void* at(const RankProgram& program, const Place& place, int32_t micro_batch) const;
   Status run_job(const StepDescriptor& step, double scale, const Job& job);
-  Status run_action(const StepDescriptor& step, const RankProgram& program, const Job& job);
+  Status run_action(const StepDescriptor& step, double scale, const RankProgram& program, const Job& job);
   Status run_call(const StepDescriptor& step, const RankProgram& program, const ProgramCall& call, BoundCall& bound, int32_t micro_batch);
   ParamMemory memory_of(const ResidentParam& p) const;
+  const WeightVersions& versions() const { return plan_->versions[static_cast<size_t>(rank_)]; }
   void clear();
-  void reduce();
-  void update_weights(const StepDescriptor& step, double scale);
+  void reduce(int32_t update);
+  void update_weights(uint64_t step, int32_t from, int32_t to, double scale);
+  void copy_version(int32_t from, int32_t to);
+  void run_update(const StepDescriptor& step, int32_t update, double scale);
 
   std::shared_ptr<const Plan> plan_;
   const int32_t rank_;
@@ -74,6 +78,7 @@ class Worker {
   Arena arena_;
   std::array<std::array<std::vector<BoundProgram>, 2>, kModes> bound_;   // [mode][variant][program][call]
   std::vector<double> squares_;
+  size_t owned_ = 0, summed_ = 0;   // parameters; squares of the last step
   JobTime last_time_;
   std::vector<int64_t>* call_times_ = nullptr;
   std::vector<TraceSpan> spans_;

@@ -53,12 +53,13 @@ JobCosts::JobCosts(const Plan& plan, Mode mode, const std::vector<NodeTimes>& ti
   for (int32_t r = 0; r < plan.config.ranks; ++r) {
     const double speed = speeds.empty() ? 1 : speeds[static_cast<size_t>(r)];
     RankCosts& costs = ranks_.emplace_back();
+    const StepBytes bytes = step_bytes(plan, r);
     for (const ActionProgram& program : plan.mode(mode).ranks[static_cast<size_t>(r)].programs) {
       double seconds = 0;
+      if (program.kind == Kind::O) seconds = (bytes.clear + bytes.reduce + bytes.update) / kMemorySpeed;
       for (const ProgramCall& call : program.calls) seconds += seconds_of(*plan.model, call, times.empty() ? analysed : times);
       costs.programs.push_back(seconds / speed);
     }
-    const StepBytes bytes = step_bytes(plan, r);
     costs.step[static_cast<size_t>(JobKind::clear)] = bytes.clear / kMemorySpeed / speed;
     costs.step[static_cast<size_t>(JobKind::reduce)] = bytes.reduce / kMemorySpeed / speed;
     costs.step[static_cast<size_t>(JobKind::update)] = bytes.update / kMemorySpeed / speed;

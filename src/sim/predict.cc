@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "engine/steps.h"
 #include "sim/costs.h"
 
 namespace weft {
@@ -56,10 +57,7 @@ Result<Prediction> predict(const std::shared_ptr<const Plan>& plan, const Cluste
   const JobCosts jobs(*plan, out.mode, plan->config.times, speeds);
   Sim sim(plan, costs_of(*plan, cluster, jobs), false);
   if (spans) sim.keep_spans();
-  StepDescriptor step;
-  step.mode = out.mode;
-  step.micro_batches = plan->config.micro_batches;
-  WEFT_TRY_ASSIGN(SimStep done, sim.step(step));
+  WEFT_TRY_ASSIGN(SimStep done, sim.step(largest_step(*plan, out.mode)));
 
   out.seconds = done.makespan;
   out.commit = done.commit;

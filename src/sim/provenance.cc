@@ -1,8 +1,10 @@
 #include "sim/provenance.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "base/text.h"
+#include "engine/steps.h"
 
 namespace weft {
 
@@ -18,9 +20,9 @@ Digest Provenance::call(const Model& model, CallKind kind, NodeId node, int32_t 
   const Node& n = model.node(node);
   Hasher h;
   h.text(n.op->name()).number(static_cast<uint64_t>(kind)).number(static_cast<uint64_t>(node)).number(static_cast<uint64_t>(weight));
-  h.number(step.step).number(static_cast<uint64_t>(micro_batch)).number(static_cast<uint64_t>(step.mode));
+  h.number(step_of(step, micro_batch)).number(static_cast<uint64_t>(micro_batch_of(step, micro_batch))).number(static_cast<uint64_t>(step.mode));
   h.number(static_cast<uint64_t>(variant_of(step, micro_batch)));
-  if (n.op->is_loss()) h.number(step.denominator);
+  if (n.op->is_loss()) h.number(denominator_of(step, micro_batch));
   for (const Digest& d : operands) h.digest(d);
   return h.finish();
 }
@@ -29,8 +31,8 @@ Digest Provenance::result(const Digest& call, int32_t index) { return Hasher().d
 Digest Provenance::add(const Digest& later, const Digest& earlier) { return Hasher().text("add").digest(later).digest(earlier).finish(); }
 double Provenance::square(const Digest& grad) { return as_number(Hasher().text("square").digest(grad).finish()); }
 
-Digest Provenance::update(const Digest& weight, const Digest& grad, const Digest& state, const StepDescriptor& step, double scale) {
-  return Hasher().text("update").digest(weight).digest(grad).digest(state).number(step.step).number(scale).finish();
+Digest Provenance::update(const Digest& weight, const Digest& grad, const Digest& state, uint64_t step, double scale) {
+  return Hasher().text("update").digest(weight).digest(grad).digest(state).number(step).number(scale).finish();
 }
 
 Digest Provenance::fed(NodeId input, const StepDescriptor& step, int32_t micro_batch) {
@@ -43,10 +45,11 @@ DigestWorker::DigestWorker(std::shared_ptr<const Plan> plan, int32_t rank) : pla
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
     const Param& param = plan_->model->param(p.param);
     write(p.weight.offset, param.shape.elements() * 4, Provenance::initial(param));
-    if (p.owned) squares_.push_back(0);
+    owned_ += p.owned;
     for (const Place& slot : p.slots)
       if (slot) write(slot.offset, param.shape.elements() * 4, Provenance::cleared());
   }
+  squares_.resize(owned_ * static_cast<size_t>(std::max(plan_->config.segment, 1)));
 }
 
 int64_t DigestWorker::address(const RankProgram& program, const Place& place, int32_t micro_batch) const {
@@ -112,22 +115,21 @@ Status DigestWorker::run(const StepDescriptor& step, double scale, int32_t job) 
   const RankProgram& p = program(step.mode);
   const Job& which = p.jobs[static_cast<size_t>(job)];
   switch (which.kind) {
-    case JobKind::clear:
-      for (const ResidentParam& r : plan_->resident[static_cast<size_t>(rank_)])
-        for (const ResidentUse& use : r.uses)
-          if (use.local) write(use.acc.offset, plan_->model->param(r.param).shape.elements() * 4, Provenance::cleared());
-      return {};
-    case JobKind::action: return run_action(step, p, which);
-    case JobKind::reduce: return reduce();
-    case JobKind::update: return update(step, scale);
+    case JobKind::clear: clear(); return {};
+    case JobKind::action: return run_action(step, scale, p, which);
+    case JobKind::reduce:
+      summed_ = owned_ * static_cast<size_t>(std::max(updates_of(step), 1));
+      return step.per_update > 0 ? Status() : reduce(0);
+    case JobKind::update: return step.per_update > 0 ? make_first(updates_of(step)) : update(step.step, 0, 0, scale);
     case JobKind::send_ties:
     case JobKind::finish: return {};
   }
   return {};
 }
 
-Status DigestWorker::run_action(const StepDescriptor& step, const RankProgram& program, const Job& job) {
+Status DigestWorker::run_action(const StepDescriptor& step, double scale, const RankProgram& program, const Job& job) {
   const ActionProgram& action = program.programs[static_cast<size_t>(job.program)];
+  if (action.kind == Kind::O) return run_update(step, job.micro_batch, scale);
   for (const ProgramCall& call : action.calls)
     WEFT_TRY(run_call(step, program, call, job.micro_batch, static_cast<size_t>(variant_of(step, job.micro_batch)))
                  .within(Action{action.stage, action.kind, job.micro_batch}.text()));
@@ -139,9 +141,9 @@ Status DigestWorker::run_call(const StepDescriptor& step, const RankProgram& pro
   std::vector<Digest> operands;
   const std::string name = plan_->model->node(call.node).name;
   Status status;
-  auto take = [&](const PlacedOperand& o) {
+  auto take = [&](const PlacedOperand& o, int64_t offset = 0) {
     if (!o.place || !status.ok()) return;
-    auto digest = read(address(program, o.place, micro_batch), static_cast<int64_t>(o.desc[variant].bytes()), name);
+    auto digest = read(address(program, o.place, micro_batch) + offset, static_cast<int64_t>(o.desc[variant].bytes()), name);
     if (digest.ok()) operands.push_back(digest.take());
     else status = digest.status();
   };
@@ -155,7 +157,7 @@ Status DigestWorker::run_call(const StepDescriptor& step, const RankProgram& pro
     return {};
   }
   if (call.kind != CallKind::weight_grad)
-    for (const PlacedOperand& o : call.weights) take(o);
+    for (const PlacedOperand& o : call.weights) take(o, weights_at(versions(), step, micro_batch));
   if (call.kind != CallKind::forward) {
     take(call.out);
     for (const PlacedOperand& o : call.stash) take(o);
@@ -176,8 +178,14 @@ Status DigestWorker::run_call(const StepDescriptor& step, const RankProgram& pro
   return {};
 }
 
-Status DigestWorker::reduce() {
-  size_t owned = 0;
+void DigestWorker::clear() {
+  for (const ResidentParam& r : plan_->resident[static_cast<size_t>(rank_)])
+    for (const ResidentUse& use : r.uses)
+      if (use.local) write(use.acc.offset, plan_->model->param(r.param).shape.elements() * 4, Provenance::cleared());
+}
+
+Status DigestWorker::reduce(int32_t update) {
+  size_t at = static_cast<size_t>(update) * owned_;
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
     if (!p.owned) continue;
     const int64_t bytes = plan_->model->param(p.param).shape.elements() * 4;
@@ -187,24 +195,41 @@ Status DigestWorker::reduce() {
       write(p.uses[u - 1].acc.offset, bytes, Provenance::add(later, earlier));
     }
     WEFT_TRY_ASSIGN(const Digest grad, read(p.uses[0].acc.offset, bytes, "gradient"));
-    squares_[owned++] = Provenance::square(grad);
+    squares_[at++] = Provenance::square(grad);
   }
   return {};
 }
 
-Status DigestWorker::update(const StepDescriptor& step, double scale) {
+// `from`, `to`: versions.
+Status DigestWorker::update(uint64_t step, int32_t from, int32_t to, double scale) {
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
     if (!p.owned) continue;
     const int64_t bytes = plan_->model->param(p.param).shape.elements() * 4;
     WEFT_TRY_ASSIGN(const Digest grad, read(p.uses[0].acc.offset, bytes, "gradient"));
-    WEFT_TRY_ASSIGN(const Digest old, read(p.weight.offset, bytes, "weight"));
+    WEFT_TRY_ASSIGN(const Digest old, read(p.weight.offset + versions().offset(from), bytes, "weight"));
     Digest state = Provenance::cleared();
     if (p.slots[0]) {
       WEFT_TRY_ASSIGN(state, read(p.slots[0].offset, bytes, "optimizer state"));
     }
     const Digest fresh = Provenance::update(old, grad, state, step, scale);
-    write(p.weight.offset, bytes, fresh);
+    write(p.weight.offset + versions().offset(to), bytes, fresh);
     if (p.slots[0]) write(p.slots[0].offset, bytes, Provenance::result(fresh, 1));
+  }
+  return {};
+}
+
+Status DigestWorker::run_update(const StepDescriptor& step, int32_t update, double scale) {
+  WEFT_TRY(reduce(update));
+  WEFT_TRY(this->update(step.step + static_cast<uint64_t>(update), update, update + 1, scale));
+  if (update + 1 < updates_of(step)) clear();
+  return {};
+}
+
+Status DigestWorker::make_first(int32_t version) {
+  for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
+    const int64_t bytes = plan_->model->param(p.param).shape.elements() * 4;
+    WEFT_TRY_ASSIGN(const Digest newest, read(p.weight.offset + versions().offset(version), bytes, "weight"));
+    write(p.weight.offset, bytes, newest);
   }
   return {};
 }

@@ -5,6 +5,7 @@
 // is taken too early, or read before it was written, is an error of its own and not only another digest.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -29,7 +30,7 @@ struct Provenance {
   static Digest result(const Digest& call, int32_t index);   // F: 0 output, 1.. stash; I: port
   static Digest add(const Digest& later, const Digest& earlier);
   static double square(const Digest& grad);
-  static Digest update(const Digest& weight, const Digest& grad, const Digest& state, const StepDescriptor& step, double scale);
+  static Digest update(const Digest& weight, const Digest& grad, const Digest& state, uint64_t step, double scale);
   static Digest fed(NodeId input, const StepDescriptor& step, int32_t micro_batch);
 };
 
@@ -38,7 +39,7 @@ class DigestWorker {
   DigestWorker(std::shared_ptr<const Plan> plan, int32_t rank);
 
   Status run(const StepDescriptor& step, double scale, int32_t job);
-  std::span<const double> squares() const { return squares_; }
+  std::span<const double> squares() const { return std::span(squares_).first(summed_); }
   Result<Digest> outgoing(const StepDescriptor& step, int32_t edge, int32_t micro_batch) const;
   Status land(const StepDescriptor& step, int32_t edge, int32_t micro_batch, const Digest& value);
   Result<Digest> landed(const StepDescriptor& step, int32_t edge, int32_t micro_batch) const;
@@ -54,16 +55,21 @@ class DigestWorker {
   int64_t address(const RankProgram& program, const Place& place, int32_t micro_batch) const;
   Result<Digest> read(int64_t address, int64_t bytes, const std::string& what) const;
   void write(int64_t address, int64_t bytes, const Digest& digest);
-  Status run_action(const StepDescriptor& step, const RankProgram& program, const Job& job);
+  Status run_action(const StepDescriptor& step, double scale, const RankProgram& program, const Job& job);
   Status run_call(const StepDescriptor& step, const RankProgram& program, const ProgramCall& call, int32_t micro_batch, size_t variant);
-  Status reduce();
-  Status update(const StepDescriptor& step, double scale);
+  const WeightVersions& versions() const { return plan_->versions[static_cast<size_t>(rank_)]; }
+  void clear();
+  Status reduce(int32_t update);
+  Status update(uint64_t step, int32_t from, int32_t to, double scale);
+  Status run_update(const StepDescriptor& step, int32_t update, double scale);
+  Status make_first(int32_t version);
   const ResidentParam* find(ParamId param) const;
 
   std::shared_ptr<const Plan> plan_;
   const int32_t rank_;
   std::map<int64_t, Held> memory_;   // by address; never overlapping
   std::vector<double> squares_;
+  size_t owned_ = 0, summed_ = 0;    // parameters; squares of the last step
 };
 
 // The whole model, one call after another, with a memory of its own for every tensor: what every plan must equal.
@@ -73,13 +79,24 @@ class SequentialReference {
 
   struct Outcome {
     double loss = 0, grad_norm = 0;
+    std::vector<double> update_losses, update_norms;   // of a segment
     std::vector<std::vector<Digest>> deliveries;   // [sink in the order of StepGraph::sinks][micro-batch]
   };
   Outcome step(const StepDescriptor& step);
+  // The updates of a segment, one after another: update b changes the weights that the updates before it made, by a gradient for which
+  // each node used the weights from `delay_of_node` updates earlier, at the earliest those that the segment began with.
+  Outcome segment(const StepDescriptor& step, std::span<const int32_t> delay_of_node);
   const Digest& weight(ParamId param) const { return weights_[static_cast<size_t>(param)]; }
   const Digest& grad(ParamId param) const { return grads_[static_cast<size_t>(param)]; }
 
  private:
+  using Sums = std::vector<std::vector<Digest>>;   // [parameter][use]
+  using WeightOf = std::function<Digest(NodeId node, ParamId param)>;
+  Sums cleared_sums() const;
+  double micro_batch(const StepDescriptor& step, int32_t mb, const WeightOf& weight, Sums& sums, Outcome& outcome) const;
+  double reduce(Sums& sums);
+  void update(uint64_t step, double scale);
+
   const Model& model_;
   OptimSettings optim_;
   std::vector<StepGraph> graphs_;

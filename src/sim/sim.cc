@@ -89,7 +89,7 @@ Sim::Sim(std::shared_ptr<const Plan> plan, SimCosts costs, bool values)
     from_main_.push_back(link_between(0, r).latency);
     to_main_.push_back(link_between(r, 0).latency);
   }
-  zeros_.assign(plan_->model->params().size(), 0.0);
+  zeros_.assign(plan_->model->params().size() * static_cast<size_t>(std::max(plan_->config.segment, 1)), 0.0);
   worker_free_.assign(engines_.size(), 0);
   for (const ModePlan& mode : plan_->modes)
     if (mode.present) make_lines(mode);
@@ -187,7 +187,7 @@ Status Sim::handle(const SimEvent& event) {
   const size_t r = main ? 0 : static_cast<size_t>(event.rank);
   switch (event.kind) {
     case SimEvent::Kind::ran: {
-      std::span<const double> squares(zeros_.data(), owned_[r]);
+      std::span<const double> squares(zeros_.data(), owned_[r] * static_cast<size_t>(std::max(updates_of(step_), 1)));
       if (values_) {
         WEFT_TRY(workers_[r].run(engines_[r]->step(), engines_[r]->scale(), event.what));
         squares = workers_[r].squares();

@@ -49,7 +49,9 @@ Result<Comparison> compare_schedules(const std::shared_ptr<const Model>& model, 
   if (cluster) WEFT_TRY(check_ranks(*cluster, config.ranks));
   Comparison out;
   for (const ScheduleKind& kind : all_schedules()) {
-    if (kind.name == "forward" || (config.schedule != kAutoSchedule && config.schedule != kind.name)) continue;
+    const bool asked = config.schedule == kind.name;
+    // An asynchronous one has another result, so it is not taken unless it is meant.
+    if (kind.name == "forward" || (!asked && (kind.asynchronous || config.schedule != kAutoSchedule))) continue;
     const bool warms_up = kind.name == "1f1b";
     std::vector<int32_t> depths = {warms_up ? config.warm_up : 0};
     if (warms_up && config.warm_up == kAutoWarmUp) {

@@ -2,6 +2,7 @@
 """Ranks as processes: the same bits, and what happens when one of them goes away."""
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -35,6 +36,24 @@ class Processes(Case):
         self.assertEqual((whole["digest"], whole["optimizer_digest"]), (alone["digest"], alone["optimizer_digest"]))
         generate = ["generate", self.path("ck"), "--prompt", "to and", "--tokens", 8, "--json"]
         self.assertEqual(run(*generate, "--ranks", 3).stdout, run(*generate).stdout)
+
+    def test_asynchronous_processes_compute_the_bits_of_one_process(self):
+        model = "gpt-nano:blocks=2,width=32,heads=2,context=16,tied=0"
+        for extra in (["--schedule", "pipedream"], ["--schedule", "pipedream", "--vertical-sync"],
+                      ["--schedule", "pipedream-2bw", "--micro-batches", 3]):
+            args = [model, *extra, "--micro-batch-size", 2, "--seed", 1, "--segment", 4, "--ranks", 3]
+            steps, done = self.train(*args, "--steps", 10)
+            self.assertEqual([step["step"] for step in steps], list(range(1, 11)))
+            inside, same = self.train(*args, "--steps", 10, "--in-process")
+            for key in ["loss", "grad_norm", "micro_batch_losses"]:
+                self.assertEqual([step[key] for step in steps], [step[key] for step in inside], extra)
+            self.assertEqual(done["digest"], same["digest"])
+            # At the end of a segment a run may stop and go on.
+            half = self.train(*args, "--steps", 8, "--checkpoint", self.path("async"))[1]
+            self.assertEqual(half["steps"], 8)
+            whole = self.train("--resume", self.path("async"), "--steps", 10)[1]
+            self.assertEqual((whole["digest"], whole["optimizer_digest"]), (done["digest"], done["optimizer_digest"]))
+            shutil.rmtree(self.path("async"))
 
     def test_a_killed_rank_is_named_in_one_line(self):
         process = self.start("--ranks", 3, "--checkpoint", self.path("ck"), "--checkpoint-every", 1)

@@ -86,12 +86,14 @@ void print_payloads() {
 
 void print_control() {
   std::vector<std::byte> bytes;
+  const std::vector<double> denominators = {2, 2};
   const StepDescriptor step{
-      .sequence = 71, .step = 72, .mode = Mode::eval, .update = true, .micro_batches = 73, .short_last = true, .denominator = 2};
+      .sequence = 71, .step = 72, .mode = Mode::eval, .update = true, .micro_batches = 73, .short_last = true, .denominator = 2,
+      .per_update = 74, .denominators = denominators};
   encode_control({.kind = ControlKind::begin, .step = step, .sequence = 71, .scale = 1, .squares = {}}, bytes);
   print_bytes("begin", bytes);
   std::printf("begin.kind 0\nbegin.sequence 71\nbegin.step 72\nbegin.mode 1\nbegin.update 1\nbegin.micro-batches 73\nbegin.short-last 1\n"
-              "begin.denominator 4611686018427387904\n");   // the bits of 2.0
+              "begin.denominator 4611686018427387904\nbegin.per-update 74\nbegin.count 2\n");   // the bits of 2.0
 
   const std::vector<double> squares = {2, 2, 2};
   encode_control({.kind = ControlKind::ready, .step = {}, .sequence = 81, .scale = 1, .squares = squares}, bytes);

@@ -32,15 +32,15 @@ namespace {
 
 // Steps of every mode; the first of each may allocate.
 void expect_no_allocation(std::unique_ptr<Run> run, int64_t tokens_per_sample) {
-  const int64_t samples = run->plan().config.micro_batches * run->plan().config.micro_batch_size;
-  std::vector<int32_t> tokens(static_cast<size_t>(samples * tokens_per_sample), 7), targets(tokens.size(), 9);
+  const auto samples_of = [&run](Mode mode) { return run->plan().mode(mode).schedule.micro_batches * run->plan().config.micro_batch_size; };
+  std::vector<int32_t> tokens(static_cast<size_t>(samples_of(Mode::train) * tokens_per_sample), 7), targets(tokens.size(), 9);
   int64_t before = 0;
   double last = 0;
   for (int n = 0; n < 12; ++n) {
     if (n == 6) before = allocations;
     Step* step = run->acquire();
     step->mode = static_cast<Mode>(n % kModes);
-    step->batch.samples = samples;
+    step->batch.samples = samples_of(step->mode);
     step->batch.inputs.push_back(tokens.data());
     step->batch.inputs.push_back(targets.data());
     ASSERT_TRUE(run->submit(step).ok());
@@ -63,10 +63,24 @@ std::shared_ptr<const Plan> nano_plan(int32_t ranks) {
   return make_plan(make_preset("gpt-nano:width=32,dropout=0.1", {.seq_len = 16}).take().model, config).take();
 }
 
+std::shared_ptr<const Plan> asynchronous_plan(const char* schedule, int32_t micro_batches) {
+  PlanConfig config;
+  config.ranks = 3;
+  config.schedule = schedule;
+  config.micro_batches = micro_batches;
+  config.micro_batch_size = 2;
+  config.segment = 5;
+  return make_plan(make_preset("gpt-nano:width=32,dropout=0.1,tied=0", {.seq_len = 16}).take().model, config).take();
+}
+
 void ignore(void*) {}
 
 TEST(Allocation, NoneOnTheCallersThread) { expect_no_allocation(start_inline(nano_plan(3), ignore).take(), 16); }
 TEST(Allocation, NoneWithAThreadPerRank) { expect_no_allocation(start_threads(nano_plan(3), 1, ignore).take(), 16); }
+TEST(Allocation, NoneWithAsynchronousSchedules) {
+  expect_no_allocation(start_inline(asynchronous_plan("pipedream", 1), ignore).take(), 16);
+  expect_no_allocation(start_threads(asynchronous_plan("pipedream-2bw", 3), 1, ignore).take(), 16);
+}
 TEST(Allocation, NoneWithSeveralThreadsPerRank) { expect_no_allocation(start_threads(nano_plan(2), 3, ignore).take(), 16); }
 
 }  // namespace

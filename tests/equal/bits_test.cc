@@ -115,7 +115,7 @@ std::vector<const ScheduleKind*> schedules_for(const PlanConfig& config) {
   std::vector<const ScheduleKind*> out;
   for (const ScheduleKind& kind : all_schedules()) {
     const auto made = kind.make({.ranks = config.ranks, .micro_batches = config.micro_batches, .chunks = config.chunks});
-    if (made.ok() && !made.value().forward_only) out.push_back(&kind);
+    if (made.ok() && !kind.asynchronous && !made.value().forward_only) out.push_back(&kind);
   }
   EXPECT_GE(out.size(), 2u);
   return out;

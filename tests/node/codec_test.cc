@@ -15,12 +15,14 @@ StepDescriptor sample_step() {
   step.micro_batches = 9;
   step.short_last = true;
   step.denominator = 0.1;
+  step.per_update = 4;
   return step;
 }
 
 TEST(ControlCodec, ReadsWhatItWroteAndNothingElse) {
   const double sums[] = {1.5, -0.0, 3e300};
   Control begin{.kind = ControlKind::begin, .step = sample_step(), .sequence = 7, .squares = {}};
+  begin.step.denominators = sums;
   Control ready{.kind = ControlKind::ready, .step = {}, .sequence = 8, .squares = sums};
   Control commit{.kind = ControlKind::commit, .step = {}, .sequence = 9, .scale = 0.25, .squares = {}};
   Control done{.kind = ControlKind::done, .step = {}, .sequence = 10, .squares = {}, .times = {-5, 100, 60, -9, 104}};
@@ -42,6 +44,8 @@ TEST(ControlCodec, ReadsWhatItWroteAndNothingElse) {
     EXPECT_EQ(c.step.micro_batches, control.step.micro_batches);
     EXPECT_EQ(c.step.short_last, control.step.short_last);
     EXPECT_EQ(c.step.denominator, control.step.denominator);
+    EXPECT_EQ(c.step.per_update, control.step.per_update);
+    EXPECT_TRUE(std::equal(c.step.denominators.begin(), c.step.denominators.end(), control.step.denominators.begin(), control.step.denominators.end()));
     EXPECT_EQ(c.times.begin, control.times.begin);
     EXPECT_EQ(c.times.end, control.times.end);
     EXPECT_EQ(c.times.busy, control.times.busy);
@@ -68,6 +72,8 @@ TEST(ControlCodec, RefusesValuesThatCannotBe) {
   EXPECT_TRUE(refused(begin, 17, 3));    // mode
   EXPECT_TRUE(refused(begin, 18, 2));    // update
   EXPECT_TRUE(refused(begin, 23, 255));  // short_last
+  EXPECT_TRUE(refused(begin, 35, 255));  // a negative number of micro-batches per update
+  EXPECT_TRUE(refused(begin, 36, 1));    // a denominator that is not there
   Control ready{.kind = ControlKind::ready, .step = {}, .sequence = 8, .squares = {}};
   EXPECT_TRUE(refused(ready, 16, 255));  // more sums than any message holds
   Control done{.kind = ControlKind::done, .step = {}, .sequence = 8, .squares = {}, .times = {10, 5, 0, 0, 0}};

@@ -77,6 +77,7 @@ namespace {
 Schedule random_from_table(int32_t ranks, int32_t micro_batches, Dice& dice) {
   const ScheduleKind& kind = all_schedules()[dice.below(static_cast<uint32_t>(all_schedules().size()))];
   ScheduleSizes sizes{.ranks = ranks, .micro_batches = micro_batches};
+  if (kind.asynchronous) return make_gpipe(sizes).take();   // see async_test.cc
   if (kind.chunks == 0) sizes.chunks = dice.from_to(0, 4);
   if (kind.make({.group = 1}).ok()) sizes.group = dice.from_to(0, micro_batches + 1);
   if (kind.make({.warm_up = 2}).ok()) sizes.warm_up = dice.from_to(0, 3);
@@ -120,6 +121,7 @@ void redraw(std::vector<Action>& row, int32_t stages, Dice& dice) {
     switch (action.kind) {
       case Kind::F: return done.f == k;
       case Kind::R: return done.f > k;   // none is drawn
+      case Kind::O: return false;        // nor is any of these
       case Kind::I: return done.i == k && done.f > k;
       case Kind::W: return done.w == k && done.i > k;
       case Kind::B: return done.i == k && done.w == k && done.f > k;

@@ -100,7 +100,7 @@ inline PlanCase random_plan(uint32_t seed) {
     config.schedule_text = random_schedule(rng, config.ranks, stages, config.micro_batches).text();
   } else {
     const ScheduleKind* kind = &all_schedules()[static_cast<size_t>(below(static_cast<uint32_t>(all_schedules().size())))];
-    if (kind->name == "forward" || kind->chunks > stages) kind = find_schedule("gpipe");
+    if (kind->name == "forward" || kind->asynchronous || kind->chunks > stages) kind = find_schedule("gpipe");
     config.schedule = kind->name;
     config.chunks = kind->chunks ? kind->chunks : 1 + below(static_cast<uint32_t>(std::min(stages, 3)));
     config.ranks = std::max(1, stages / config.chunks);

@@ -1,0 +1,23 @@
+// Schedules without a flush (PipeDream): weights change while other micro-batches are under way.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace weft {
+
+// PipeDream's numbers for stages that several ranks may replicate, in the order of the stages. With N ranks in all and R_i replicas:
+// stage s runs floor((N - 1 - sum of R_i before s) / R_s) forwards before its first backward, and keeps one version of its weights more
+// than that; ceil(N / R_0) minibatches are under way at best (NOAM).
+struct PipedreamNumbers {
+  std::vector<int32_t> warm_up, versions;   // per stage
+  int32_t noam = 1;
+};
+PipedreamNumbers pipedream_numbers(std::span<const int32_t> replicas);
+
+// What needs a flush, and what only makes sense without one, named.
+Status check_asynchronous(const Plan& plan, const Schedule& train);
+
+}  // namespace weft
