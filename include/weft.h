@@ -280,7 +280,7 @@ enum { WEFT_WARM_UP_AUTO = 0x7fffffff };
 
 enum { WEFT_ADAMW = 0, WEFT_ADAM = 1, WEFT_SGD = 2 };
 enum { WEFT_RATE_CONSTANT = 0, WEFT_RATE_COSINE = 1 };
-enum { WEFT_SPLIT_COST = 0, WEFT_SPLIT_UNIFORM = 1, WEFT_SPLIT_PARAMETERS = 2, WEFT_SPLIT_TYPE = 3 };
+enum { WEFT_SPLIT_COST = 0, WEFT_SPLIT_UNIFORM = 1, WEFT_SPLIT_PARAMETERS = 2, WEFT_SPLIT_TYPE = 3, WEFT_SPLIT_PIPEDREAM = 4 };
 
 /* Update rule, as in PyTorch. */
 typedef struct weft_optimizer {
@@ -305,7 +305,8 @@ typedef struct weft_plan_config {
   uint32_t micro_batches;     /* of a step; 0: 1 */
   uint32_t micro_batch_size;  /* samples; 0: 1 */
   uint32_t short_size;        /* samples that a step's last micro-batch may have instead; 0: always full */
-  uint32_t split;             /* WEFT_SPLIT_COST (the dearest stage is cheapest), _UNIFORM (nodes), _PARAMETERS, _TYPE (nodes of an op) */
+  uint32_t split;             /* WEFT_SPLIT_COST (the dearest stage is cheapest), _UNIFORM (nodes), _PARAMETERS, _TYPE (nodes of an op),
+                                 _PIPEDREAM (its partitioner, a machine per stage) */
   const char *schedule;       /* NULL: "1f1b"; another of weft_schedule_describe; "auto": the best of weft_plan_compare */
   const char *const *cuts;    /* names of the first nodes of stages 1, 2, ...; replaces split */
   uint32_t n_cuts, reserved;
@@ -454,6 +455,26 @@ typedef struct weft_candidate {
   int64_t peak_bytes, bytes;
 } weft_candidate;
 #define WEFT_CANDIDATE_INIT {sizeof(weft_candidate), 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, 0, 0}
+
+/* How PipeDream's partitioner (Narayanan et al. 2019) would use machines: each stage on one or several, as replicas of it. */
+typedef struct weft_worker_stage {
+  const char *first;          /* its first node. Borrowed: valid as long as the model */
+  uint32_t replicas, reserved;
+} weft_worker_stage;
+typedef struct weft_workers {
+  uint32_t size;
+  uint32_t n_stages;
+  double seconds;             /* of a micro-batch, once the pipeline is full */
+  double one_machine;         /* with all on one machine */
+  double data_parallel;       /* with every machine a replica of the whole */
+} weft_workers;
+#define WEFT_WORKERS_INIT {sizeof(weft_workers), 0, 0, 0, 0}
+
+/* The best use of `workers` machines for the model, by the configuration's times, link_bandwidth and memory_limit; its ranks and schedule
+ * are not read. Fills at most `room` of `stages`, of which there are at most `workers`. A run has no replicas yet: this is an answer,
+ * not a plan. Thread: owner of the model. */
+WEFT_API weft_status weft_plan_workers(weft_model *model, const weft_plan_config *config, uint32_t workers, weft_worker_stage *stages,
+                                       uint32_t room, weft_workers *out, weft_error *err);
 
 /* Plans and simulates with each schedule of weft_schedule_describe that trains in step, if config->schedule is "auto", else with that one alone;
  * 1f1b with each of several warm-ups, if that is WEFT_WARM_UP_AUTO. Owner: caller; free with weft_comparison_free. Thread: owner of

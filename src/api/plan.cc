@@ -48,7 +48,8 @@ Status read_split(const weft_plan_config& c, const Model& model, PlanConfig& out
     case WEFT_SPLIT_UNIFORM: out.split = SplitBy::uniform; break;
     case WEFT_SPLIT_PARAMETERS: out.split = SplitBy::parameters; break;
     case WEFT_SPLIT_TYPE: out.split = SplitBy::type; break;
-    default: return Status(Code::invalid, cat("weft_plan_config.split is ", c.split, ", expected one of WEFT_SPLIT_COST to WEFT_SPLIT_TYPE"));
+    case WEFT_SPLIT_PIPEDREAM: out.split = SplitBy::pipedream; break;
+    default: return Status(Code::invalid, cat("weft_plan_config.split is ", c.split, ", expected one of WEFT_SPLIT_COST to WEFT_SPLIT_PIPEDREAM"));
   }
   if (c.split == WEFT_SPLIT_TYPE) {
     WEFT_TRY(require(c.split_type, "weft_plan_config.split_type"));

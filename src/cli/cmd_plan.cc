@@ -4,6 +4,7 @@
 
 #include "cli/command.h"
 #include "cli/console.h"
+#include "cli/json.h"
 #include "cli/plan_report.h"
 
 namespace weft::cli {
@@ -17,6 +18,7 @@ struct Options {
   uint64_t steps = 100;
   bool json = false, timetable = false, schedules = false, compare = false;
   std::string write_schedule, save, trace;
+  uint32_t workers = 0;
 };
 
 void print_schedules() {
@@ -33,6 +35,38 @@ Outcome write_rows(const std::string& path, const std::vector<std::string>& rows
   for (const std::string& row : rows) file << row << '\n';
   file.close();
   if (!file) return {kBadInput, "cannot write '" + path + "'", ""};
+  return {};
+}
+
+// PipeDream's answer: stages, and how many machines each.
+Outcome show_workers(const Options& o) {
+  weft_error err = WEFT_ERROR_INIT;
+  Built built;
+  CLI_TRY(build_model(o.model, o.workers, built));
+  PlanRequest request;
+  CLI_TRY(request.fill(o.plan, o.optimizer, o.steps));
+  std::vector<weft_worker_stage> stages(o.workers);
+  weft_workers found = WEFT_WORKERS_INIT;
+  CLI_CALL(weft_plan_workers(built.model.get(), &request.config, o.workers, stages.data(), o.workers, &found, &err));
+  stages.resize(found.n_stages);
+  const uint32_t noam = (o.workers + stages[0].replicas - 1) / stages[0].replicas;
+  if (o.json) {
+    std::vector<JsonObject> rows;
+    for (const weft_worker_stage& stage : stages) rows.push_back(JsonObject().add("from", stage.first).add("replicas", stage.replicas));
+    JsonObject object;
+    object.add("model", built.info.text).add("workers", o.workers).add("seconds", found.seconds).add("one_machine", found.one_machine);
+    print_line(object.add("data_parallel", found.data_parallel).add("noam", noam).add("stages", rows).text());
+    return {};
+  }
+  char line[256];
+  std::snprintf(line, sizeof line, "%u workers: %.2f times one, %.2f times all as replicas of the whole; %u minibatches under way (NOAM)", o.workers,
+                found.one_machine / found.seconds, found.data_parallel / found.seconds, noam);
+  print_line(line);
+  print_line("stage  replicas  from");
+  for (size_t s = 0; s < stages.size(); ++s) {
+    std::snprintf(line, sizeof line, "%5zu  %8u  %s", s, stages[s].replicas, stages[s].first);
+    print_line(line);
+  }
   return {};
 }
 
@@ -57,6 +91,7 @@ Outcome show_plan(Options& o) {
   }
   if (o.model.model.empty()) return {kUsage, "MODEL is missing", "weft plan --help"};
   CLI_TRY(take_ranks(o.plan));
+  if (o.workers) return show_workers(o);
   if (o.compare) return compare(o);
   weft_error err = WEFT_ERROR_INIT;
   Built built;
@@ -86,6 +121,9 @@ Action add_plan(CLI::App& app) {
   app.add_option("--plan", o->plan.plan_file, "Take a saved plan instead of making one")->type_name("FILE");
   app.add_option("--save", o->save, "Also save the plan, for --plan")->type_name("FILE");
   app.add_flag("--compare", o->compare, "Predict every schedule that the other options allow, and mark the best");
+  app.add_option("--workers", o->workers, "Only show how PipeDream's partitioner would use N machines, some as replicas of a stage")
+      ->type_name("N")
+      ->check(CLI::Range(1u, 4096u));
   app.add_option("--trace", o->trace, "Also write the predicted timeline, as weft train --trace writes the real one")->type_name("FILE");
   app.add_flag("--timetable", o->timetable, "All actions of each rank: with --json as well, without it however many there are");
   app.add_flag("--json", o->json, "One JSON object instead of text");

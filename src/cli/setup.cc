@@ -41,12 +41,13 @@ std::vector<std::string> schedule_names() {
 CLI::Range at_least_one() { return CLI::Range(uint32_t{1}, uint32_t{1} << 20); }
 
 std::string check_partition(const std::string& how) {
-  const bool known = how == "cost" || how == "uniform" || how == "parameters" || (how.starts_with("type:") && how.size() > 5);
-  return known ? "" : "'" + how + "' is none of cost, uniform, parameters, type:OP";
+  const bool known = how == "cost" || how == "uniform" || how == "parameters" || how == "pipedream" || (how.starts_with("type:") && how.size() > 5);
+  return known ? "" : "'" + how + "' is none of cost, uniform, parameters, pipedream, type:OP";
 }
 
 uint32_t split_of(const std::string& how) {
   if (how.starts_with("type:")) return WEFT_SPLIT_TYPE;
+  if (how == "pipedream") return WEFT_SPLIT_PIPEDREAM;
   return how == "uniform" ? WEFT_SPLIT_UNIFORM : how == "parameters" ? WEFT_SPLIT_PARAMETERS : WEFT_SPLIT_COST;
 }
 
@@ -77,7 +78,7 @@ void add_plan_options(Settings& settings, PlanOptions& options) {
   settings.add_flag("--vertical-sync", options.vertical_sync, "Asynchronous schedules: every stage uses the version of its weights that the first does");
   settings.add("--micro-batches", options.micro_batches, "Micro-batches per step")->type_name("M")->check(at_least_one());
   settings.add("--micro-batch-size", options.micro_batch_size, "Samples per micro-batch")->type_name("N")->check(at_least_one());
-  settings.add("--partition", options.partition, "How stages are cut: cost (equal time), uniform (equal numbers of nodes), parameters, or type:OP")
+  settings.add("--partition", options.partition, "How stages are cut: cost (equal time), uniform (equal numbers of nodes), parameters, pipedream, or type:OP")
       ->type_name("HOW")
       ->check(check_partition);
   settings.add("--cut", options.cut, "First node, or group of nodes, of each stage after the first; replaces --partition")->type_name("NAME,...");

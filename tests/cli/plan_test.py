@@ -106,6 +106,16 @@ class Plan(Case):
         self.assertNotIn("1B99", short)
         self.assertIn("1B99", whole)
 
+    def test_workers_are_pipedreams_answer(self):
+        model = "mlp:layers=6,width=64"
+        found = json.loads(run("plan", model, "--workers", 4, "--link-bandwidth", 1e6, "--json").stdout)
+        self.assertEqual((found["workers"], sum(s["replicas"] for s in found["stages"])), (4, 4))
+        self.assertEqual(found["noam"], -(-4 // found["stages"][0]["replicas"]))
+        self.assertLessEqual(found["seconds"], found["data_parallel"])
+        self.assertIn("times one", run("plan", model, "--workers", 4).stdout)
+        straight = json.loads(run("plan", model, "--ranks", 3, "--partition", "pipedream", "--json").stdout)
+        self.assertEqual(len(straight["ranks"]), 3)
+
 
 if __name__ == "__main__":
     unittest.main()
