@@ -49,6 +49,7 @@ PlanFile to_file(const Plan& plan) {
   out.warm_up = static_cast<uint64_t>(c.warm_up);
   out.memory_limit = static_cast<uint64_t>(c.memory_limit);
   out.seed = c.seed;
+  out.slack = static_cast<uint64_t>(c.slack);
   out.segment = static_cast<uint64_t>(c.segment);
   out.vertical_sync = c.vertical_sync;
   out.schedule = c.schedule;
@@ -73,7 +74,7 @@ PlanFile to_file(const Plan& plan) {
 Result<PlanConfig> from_file(const PlanFile& file) {
   PlanConfig out;
   constexpr uint64_t kMost = uint64_t{1} << 30;
-  for (uint64_t n : {file.ranks, file.micro_batches, file.chunks, file.group, file.warm_up, file.segment})
+  for (uint64_t n : {file.ranks, file.micro_batches, file.chunks, file.group, file.warm_up, file.slack, file.segment})
     if (n > kMost) return Status(Code::data, cat("a number of the plan is ", n, ", expected at most ", kMost));
   for (uint64_t n : {file.micro_batch_size, file.short_size, file.memory_limit})
     if (n > INT64_MAX) return Status(Code::data, cat("a number of the plan is ", n, ", expected 63 bits"));
@@ -86,6 +87,7 @@ Result<PlanConfig> from_file(const PlanFile& file) {
   out.warm_up = static_cast<int32_t>(file.warm_up);
   out.memory_limit = static_cast<int64_t>(file.memory_limit);
   out.seed = file.seed;
+  out.slack = static_cast<int32_t>(file.slack);
   out.segment = static_cast<int32_t>(file.segment);
   out.vertical_sync = file.vertical_sync;
   out.schedule = file.schedule;

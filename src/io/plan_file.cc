@@ -22,6 +22,7 @@ void numbers(File& p, F&& field) {
   field("warm_up", p.warm_up);
   field("memory_limit", p.memory_limit);
   field("seed", p.seed);
+  field("slack", p.slack);
   field("segment", p.segment);
 }
 

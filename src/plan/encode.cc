@@ -7,7 +7,7 @@ namespace weft {
 
 namespace {
 
-constexpr uint32_t kFormat = 2;
+constexpr uint32_t kFormat = 3;
 
 // One list of fields serves both ways.
 template <typename Optim, typename F>
@@ -37,6 +37,7 @@ void number_fields(Config& c, F&& field) {
   field(c.chunks);
   field(c.group);
   field(c.warm_up);
+  field(c.slack);
   field(c.memory_limit);
   field(c.seed);
   field(c.segment);

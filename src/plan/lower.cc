@@ -61,15 +61,15 @@ class RankLowering {
     return (*from_.times)[static_cast<size_t>(stage)][static_cast<size_t>(phase)];
   }
 
-  // What comes from another rank lies in a ring of its own. One place more than the program holds at once lets the next message land
-  // while this rank computes.
+  // What comes from another rank lies in a ring of its own. The places beyond those that the program holds at once let the next messages
+  // land while this rank computes.
   void place_landings(int32_t stage) {
     for (int32_t i : from_.edges_into[static_cast<size_t>(stage)]) {
       Edge& e = mode_.edges[static_cast<size_t>(i)];
       const Life& life = work(stage).lives.at(e.tensor);
       // The checker takes every gradient to be held from I on, also one that W alone reads.
       const int32_t first = e.kind == EdgeKind::gradient ? kPhaseI : life.first;
-      e.landing_places = cap(places_needed(when(stage, first), when(stage, life.last)) + 1);
+      e.landing_places = cap(places_needed(when(stage, first), when(stage, life.last)) + plan_.config.slack);
       placed(stage).first[e.tensor] = e.landing = add_ring(bytes_of(e.tensor), e.landing_places);
     }
   }

@@ -45,6 +45,7 @@ Status check_config(const Model& model, const PlanConfig& c) {
   WEFT_TRY(at_least("chunks", c.chunks, 0));
   WEFT_TRY(at_least("group", c.group, 0));
   WEFT_TRY(at_least("warm_up", c.warm_up, 0));
+  WEFT_TRY(at_least("slack", c.slack, 0));
   WEFT_TRY(at_least("memory_limit", c.memory_limit, 0));
   WEFT_TRY(at_least("segment", c.segment, 0));
   if (c.short_size >= c.micro_batch_size && c.short_size > 0)
@@ -86,9 +87,9 @@ struct Proof {
   StageTimes times;
 };
 
-Status prove(const ModePlan& mode, std::vector<StageEdge> edges, Proof& proof) {
+Status prove(const ModePlan& mode, std::vector<StageEdge> edges, int32_t slack, Proof& proof) {
   if (proof.schedule && *proof.schedule == mode.schedule && proof.edges == edges) return {};
-  auto checked = check_schedule(mode.schedule, edges);
+  auto checked = check_schedule(mode.schedule, edges, slack);
   if (!checked.ok()) return checked.status().within(cat("schedule of mode ", mode_name(mode.mode)));
   proof.schedule = mode.mode == Mode::train ? nullptr : &mode.schedule;
   proof.edges = std::move(edges);
@@ -102,7 +103,7 @@ Status lower(Plan& plan, const Shapes& shapes, ModePlan& mode, const std::vector
   if (mode.mode == Mode::train) add_recompute(mode.schedule, work);
   mode.edges = make_edges(plan, mode, work);
   std::vector<int32_t> edge_of;
-  WEFT_TRY(prove(mode, stage_edges(plan, mode, work, &edge_of), proof));
+  WEFT_TRY(prove(mode, stage_edges(plan, mode, work, &edge_of), plan.config.slack, proof));
   Lowering lowering(plan, shapes, mode, work);
   lowering.times = &proof.times;
   mode.ranks.clear();
@@ -194,6 +195,7 @@ void hash_plan(Plan& plan) {
     else schedule.number(uint64_t{0});
   schedule.number(static_cast<uint64_t>(c.micro_batches)).number(static_cast<uint64_t>(c.micro_batch_size));
   schedule.number(uint64_t{c.vertical_sync});
+  schedule.number(static_cast<uint64_t>(c.slack));
   plan.hash.schedule = schedule.number(static_cast<uint64_t>(c.short_size)).finish();
   const OptimSettings& o = c.optim;
   settings.number(c.seed).number(static_cast<uint64_t>(o.rule)).number(static_cast<uint64_t>(o.curve));
@@ -212,7 +214,9 @@ void keep_cuts(Plan& plan) {
 // neither.
 Result<Schedule> training_schedule(Plan& plan, const ScheduleChoice& choice) {
   PlanConfig& config = plan.config;
-  WEFT_TRY_ASSIGN(Schedule schedule, make_schedule(choice, config, schedule_costs(*plan.model, config, config.times, plan.stage_of_node)));
+  const ScheduleCosts costs = schedule_costs(*plan.model, config, config.times, plan.stage_of_node);
+  WEFT_TRY_ASSIGN(Schedule schedule, make_schedule(choice, config, costs));
+  if (config.slack == 0) config.slack = slack_for(costs, schedule.rank_of_stage, config);
   if (!choice.kind || (config.times.empty() && !config.machines.any())) return schedule;
   PlanConfig known = config;
   known.times.clear();

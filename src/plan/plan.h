@@ -30,6 +30,7 @@ struct PlanConfig {
   std::string schedule_text;             // the schedule written out, as Schedule::text; replaces `schedule` when not empty
   int32_t chunks = 0, group = 0, warm_up = 0;   // as in ScheduleSizes
   std::string recompute = "none";        // none, stage, every:N, auto
+  int32_t slack = 0;                     // landing places beyond what a stage holds; 0: as slack_for says
   int64_t memory_limit = 0;              // bytes of a rank, 0: no limit; kept by recompute auto, else by SplitBy::cost, else checked
   SplitBy split = SplitBy::cost;
   std::vector<std::string> cuts;         // where stages 1, 2, ... begin: names of nodes, or of groups; replaces `split` when not empty

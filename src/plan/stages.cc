@@ -1,6 +1,7 @@
 #include "plan/stages.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/text.h"
 #include "plan/balance.h"
@@ -230,6 +231,17 @@ ScheduleCosts schedule_costs(const Model& model, const PlanConfig& config, const
     out.cap = std::max(1.0, static_cast<double>(config.memory_limit) - most);
   }
   return out;
+}
+
+int32_t slack_for(const ScheduleCosts& costs, const std::vector<int32_t>& rank_of_stage, const PlanConfig& config) {
+  std::vector<double> busy(static_cast<size_t>(config.ranks), 0.0);
+  for (size_t s = 0; s < rank_of_stage.size(); ++s) {
+    const auto r = static_cast<size_t>(rank_of_stage[s]);
+    busy[r] += costs.forward[s] / (config.machines.speeds.empty() ? 1 : config.machines.speeds[r]);
+  }
+  const double forward = *std::max_element(busy.begin(), busy.end()), round_trip = 2 * config.machines.latency;
+  if (round_trip <= 0 || forward <= 0) return 1;
+  return static_cast<int32_t>(std::clamp(std::ceil(round_trip / forward), 1.0, static_cast<double>(config.micro_batches)));
 }
 
 std::vector<std::string> cuts_of(const Model& model, const std::vector<int32_t>& stage_of_node) {

@@ -77,6 +77,27 @@ TEST(Stages, UnequalSpeeds) {
   EXPECT_EQ(fault(model, config), "plan: speeds has 1 entries, expected one for each of 2 ranks");
 }
 
+// A forward takes a second, and a message two and a half: five micro-batches pass while one is under way and its grant comes back.
+TEST(Stages, SlowLinksHaveMorePlaces) {
+  const auto model = model_of("mlp:layers=2,width=16");
+  PlanConfig config = config_of(2, SplitBy::uniform);
+  config.micro_batches = 16;
+  config.cuts = {"layers.1"};
+  for (const Node& node : model->nodes()) config.times.push_back(node.weights.empty() ? NodeTimes{0, 0, 0} : NodeTimes{1, 0.5, 0.5});
+  const auto slack = [&] {
+    auto plan = make_plan(model, config);
+    EXPECT_TRUE(plan.ok()) << plan.status().text();
+    return plan.ok() ? plan.value()->config.slack : 0;
+  };
+  EXPECT_EQ(slack(), 1);
+  config.machines.latency = 2.5;
+  EXPECT_EQ(slack(), 5);
+  config.machines.latency = 1e9;
+  EXPECT_EQ(slack(), 16);
+  config.slack = 2;
+  EXPECT_EQ(slack(), 2);
+}
+
 TEST(Stages, ALimitIsKeptByTheBytesOfThePlan) {
   const auto model = model_of("mlp:layers=12,width=64");
   PlanConfig config = config_of(3, SplitBy::cost);
@@ -104,6 +125,7 @@ TEST(Stages, ThePartitionTravelsAsItsCuts) {
   config.times = analysed_times(*model, 1);
   for (size_t i = 0; i < config.times.size(); ++i) config.times[i].forward *= static_cast<double>(1 + i % 5);
   config.machines.speeds = {1, 0.3, 2};
+  config.machines.latency = 10;
   auto plan = make_plan(model, config);
   ASSERT_TRUE(plan.ok()) << plan.status().text();
   auto received = decode_config(encode_config(plan.value()->config));

@@ -85,6 +85,20 @@ TEST(Latency, OfASteadyCycleIsTwoMessages) {
   EXPECT_NEAR(steps(40) - steps(39), 3 + 2 * 0.5, 1e-9);
 }
 
+// A grant and the message that answers it take a way there and back; places for what is made meanwhile keep everybody at work.
+TEST(Latency, IsNotPaidPerMessageWithPlacesEnough) {
+  const auto span = [](int32_t slack) {
+    PlanConfig config = chain_config("gpipe", 4, 32);
+    config.slack = slack;
+    const auto plan = chain_plan(config);
+    SimCosts costs = unit_costs(*plan);
+    costs.link.latency = 5;
+    return span_of(simulate(plan, std::move(costs)));
+  };
+  EXPECT_NEAR(span(2 * 5), (32 + 3) * 3 + 2 * 3 * 5, 1e-9);   // the latency of a chain there and back, once
+  EXPECT_GT(span(1), 2 * span(2 * 5));
+}
+
 TEST(Bandwidth, MessagesOfOneLinkFollowOneAnother) {
   const auto plan = chain_plan(chain_config("gpipe", 2, 4));
   SimCosts costs = unit_costs(*plan);
