@@ -23,6 +23,19 @@ bool write_all(int fd, std::string_view text) {
   return true;
 }
 
+// Words may quote a peer or a file, and a terminal obeys control characters: they become "\x1b", line breaks and tabs aside.
+std::string printable(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f)
+      ((out += "\\x") += "0123456789abcdef"[byte >> 4]) += "0123456789abcdef"[byte & 15];
+    else
+      out += c;
+  }
+  return out;
+}
+
 bool is_terminal() {
   const char* term = std::getenv("TERM");
   return isatty(STDERR_FILENO) == 1 && term && std::string_view(term) != "dumb";
@@ -44,7 +57,7 @@ bool stdout_failed() { return g_failed; }
 void complain(std::string_view command, std::string_view text, std::string_view hint) {
   std::string out = "weft: ";
   if (!command.empty()) (out += command) += ": ";
-  (out += text) += "\n";
+  (out += printable(text)) += "\n";
   if (!hint.empty()) (out += hint) += "\n";
   write_all(STDERR_FILENO, out);
 }
@@ -62,7 +75,7 @@ void Progress::show(std::string_view line) {
 
 void Progress::note(std::string_view line) {
   clear();
-  if (!silent_) write_all(STDERR_FILENO, std::string(line) + "\n");
+  if (!silent_) write_all(STDERR_FILENO, printable(line) + "\n");
 }
 
 void Progress::clear() {

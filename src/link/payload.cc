@@ -75,6 +75,7 @@ Result<Origin> decode_origin(std::span<const std::byte> payload) {
   if (code >= static_cast<int32_t>(Code::ok) || code < static_cast<int32_t>(Code::data))
     return Status(Code::protocol, cat("abort with code ", code, ", which is no failure"));
   origin.code = static_cast<Code>(code);
+  if (origin.text.empty()) origin.text = "no reason given";
   return origin;
 }
 

@@ -32,6 +32,12 @@ class Look(Case):
         owned = [line.split()[1] for line in done.stdout.splitlines() if line[:4].strip().isdigit() and ":" not in line]
         self.assertEqual(owned, ["60.65", "21.26", "21.26", "21.27"])
 
+    def test_what_a_terminal_would_obey_is_shown_instead(self):
+        done = run("inspect", self.path("\x1b[31mred\x07"))
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("/\\x1b[31mred\\x07", done.stderr)
+        self.assertNotIn("\x1b", done.stderr)
+
     def test_plan_as_json(self):
         plan = lines(run("plan", "mlp:layers=8,width=512", "--ranks", 4, "--micro-batches", 4, "--micro-batch-size", 64, "--schedule", "gpipe",
                          "--json").stdout)[0]

@@ -160,6 +160,7 @@ TEST(Payload, HelloAndOriginReadBackAndRefuseWhatIsCut) {
   ASSERT_TRUE(decode_origin(words).ok());
   EXPECT_EQ(decode_origin(words).value(), origin);
   for (size_t size = 0; size < words.size(); ++size) EXPECT_FALSE(decode_origin(std::span(words).first(size)).ok());
+  EXPECT_EQ(decode_origin(encode_origin({3, Code::user, ""})).value().text, "no reason given");
   EXPECT_FALSE(decode_origin(encode_origin({3, Code::ok, ""})).ok());
 }
 
