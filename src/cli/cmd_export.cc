@@ -5,13 +5,13 @@
 
 namespace weft::cli {
 
-Action add_export(CLI::App& app) {
+Action add_export(Parser& parser) {
   struct Options {
     std::string checkpoint, file;
   };
   auto o = std::make_shared<Options>();
-  app.add_option("CHECKPOINT", o->checkpoint, "A checkpoint, or a directory of them: then the latest")->required()->type_name("");
-  app.add_option("FILE", o->file, "The safetensors file to write")->required()->type_name("");
+  parser.add("CHECKPOINT", o->checkpoint, "A checkpoint, or a directory of them: then the latest").required().type("");
+  parser.add("FILE", o->file, "The safetensors file to write").required().type("");
   return [o]() -> Outcome {
     weft_error err = WEFT_ERROR_INIT;
     CheckpointPtr checkpoint;

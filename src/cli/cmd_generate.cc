@@ -3,6 +3,7 @@
 
 #include "cli/command.h"
 #include "cli/console.h"
+#include "cli/json.h"
 #include "cli/launch.h"
 #include "cli/sampling.h"
 #include "cli/setup.h"
@@ -126,27 +127,24 @@ Outcome Generator::run() {
 
 }  // namespace
 
-Action add_generate(CLI::App& app) {
+Action add_generate(Parser& parser) {
   auto o = std::make_shared<Options>();
-  app.add_option("CHECKPOINT", o->checkpoint, "A checkpoint, or a directory of them: then the latest")->required()->type_name("");
-  app.add_option("--prompt", o->prompts, "Texts to continue, as bytes")->required()->type_name("TEXT...")->allow_extra_args();
-  app.add_option("--tokens", o->tokens, "Tokens to add to each")->type_name("N")->capture_default_str();
-  app.add_option("--ranks,--stages", o->launch.ranks, "Pipeline ranks; the output is the same for any number")
-      ->type_name("P")
-      ->capture_default_str()
-      ->check(CLI::Range(1u, 4096u));
-  app.add_option("--threads", o->launch.threads, "Compute threads per rank; 0: everything on one thread")
-      ->type_name("N")
-      ->capture_default_str()
-      ->check(CLI::Range(0u, 4096u));
-  add_launch_options(app, o->launch);
-  app.add_option("--temperature", o->sampling.temperature, "How freely to choose; 0: the most likely token always")
-      ->type_name("X")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--top-k", o->sampling.top_k, "Choose among the K most likely tokens; 0: among all")->type_name("K")->capture_default_str();
-  app.add_option("--seed", o->sampling.seed, "Seed of the choices")->type_name("N")->capture_default_str();
-  app.add_flag("--json", o->json, "One JSON object per text instead of text");
+  parser.add("CHECKPOINT", o->checkpoint, "A checkpoint, or a directory of them: then the latest").required().type("");
+  parser.add("--prompt", o->prompts, "Texts to continue, as bytes").required().type("TEXT...");
+  parser.add("--tokens", o->tokens, "Tokens to add to each").type("N");
+  parser.add("--ranks,--stages", o->launch.ranks, "Pipeline ranks; the output is the same for any number")
+      .type("P")
+      .range(1, 4096);
+  parser.add("--threads", o->launch.threads, "Compute threads per rank; 0: everything on one thread")
+      .type("N")
+      .range(0, 4096);
+  add_launch_options(parser, o->launch);
+  parser.add("--temperature", o->sampling.temperature, "How freely to choose; 0: the most likely token always")
+      .type("X")
+      .not_negative();
+  parser.add("--top-k", o->sampling.top_k, "Choose among the K most likely tokens; 0: among all").type("K");
+  parser.add("--seed", o->sampling.seed, "Seed of the choices").type("N");
+  parser.add("--json", o->json, "One JSON object per text instead of text");
   return [o]() -> Outcome {
     watch_signals();
     Generator generator(*o);

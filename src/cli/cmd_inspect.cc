@@ -1,6 +1,7 @@
 // weft inspect
 #include "cli/command.h"
 #include "cli/console.h"
+#include "cli/json.h"
 #include "cli/setup.h"
 
 namespace weft::cli {
@@ -73,11 +74,11 @@ Outcome inspect(const Options& o) {
 
 }  // namespace
 
-Action add_inspect(CLI::App& app) {
+Action add_inspect(Parser& parser) {
   auto o = std::make_shared<Options>();
-  app.add_option("PATH", o->path, "A checkpoint, a directory of them (then the latest), or a safetensors file")->required()->type_name("");
-  app.add_flag("--digests", o->digests, "Show the digest of each tensor as well");
-  app.add_flag("--json", o->json, "One JSON object instead of text");
+  parser.add("PATH", o->path, "A checkpoint, a directory of them (then the latest), or a safetensors file").required().type("");
+  parser.add("--digests", o->digests, "Show the digest of each tensor as well");
+  parser.add("--json", o->json, "One JSON object instead of text");
   return [o] { return inspect(*o); };
 }
 

@@ -108,25 +108,25 @@ Outcome show_plan(Options& o) {
 
 }  // namespace
 
-Action add_plan(CLI::App& app) {
+Action add_plan(Parser& parser) {
   auto o = std::make_shared<Options>();
-  auto settings = std::make_shared<Settings>(app);
-  app.add_option("MODEL", o->model.model, "NAME[:key=value,...] (mlp, gpt-nano, gpt2), or a checkpoint")->type_name("");
+  auto settings = std::make_shared<Settings>(parser);
+  parser.add("MODEL", o->model.model, "NAME[:key=value,...] (mlp, gpt-nano, gpt2), or a checkpoint").type("");
   add_model_options(*settings, o->model);
   add_plan_options(*settings, o->plan);
-  add_cluster_option(app, o->plan);
+  add_cluster_option(parser, o->plan);
   add_rule_option(*settings, o->optimizer);
-  app.add_flag("--schedules", o->schedules, "List the schedules that there are, with the sizes that each allows");
-  app.add_option("--write-schedule", o->write_schedule, "Also write the timetable to a file, for --schedule-file")->type_name("FILE");
-  app.add_option("--plan", o->plan.plan_file, "Take a saved plan instead of making one")->type_name("FILE");
-  app.add_option("--save", o->save, "Also save the plan, for --plan")->type_name("FILE");
-  app.add_flag("--compare", o->compare, "Predict every schedule that the other options allow, and mark the best");
-  app.add_option("--workers", o->workers, "Only show how PipeDream's partitioner would use N machines, some as replicas of a stage")
-      ->type_name("N")
-      ->check(CLI::Range(1u, 4096u));
-  app.add_option("--trace", o->trace, "Also write the predicted timeline, as weft train --trace writes the real one")->type_name("FILE");
-  app.add_flag("--timetable", o->timetable, "All actions of each rank: with --json as well, without it however many there are");
-  app.add_flag("--json", o->json, "One JSON object instead of text");
+  parser.add("--schedules", o->schedules, "List the schedules that there are, with the sizes that each allows");
+  parser.add("--write-schedule", o->write_schedule, "Also write the timetable to a file, for --schedule-file").type("FILE");
+  parser.add("--plan", o->plan.plan_file, "Take a saved plan instead of making one").type("FILE");
+  parser.add("--save", o->save, "Also save the plan, for --plan").type("FILE");
+  parser.add("--compare", o->compare, "Predict every schedule that the other options allow, and mark the best");
+  parser.add("--workers", o->workers, "Only show how PipeDream's partitioner would use N machines, some as replicas of a stage")
+      .type("N")
+      .range(1, 4096);
+  parser.add("--trace", o->trace, "Also write the predicted timeline, as weft train --trace writes the real one").type("FILE");
+  parser.add("--timetable", o->timetable, "All actions of each rank: with --json as well, without it however many there are");
+  parser.add("--json", o->json, "One JSON object instead of text");
   return [o, settings]() -> Outcome {
     CLI_TRY(take_plan_file(*settings, o->plan));
     settle_defaults(*settings, o->plan, o->optimizer);

@@ -3,6 +3,7 @@
 
 #include "cli/command.h"
 #include "cli/console.h"
+#include "cli/json.h"
 #include "cli/setup.h"
 
 namespace weft::cli {
@@ -66,21 +67,19 @@ Outcome make_profile(const Options& o) {
 
 }  // namespace
 
-Action add_profile(CLI::App& app) {
+Action add_profile(Parser& parser) {
   auto o = std::make_shared<Options>();
-  auto settings = std::make_shared<Settings>(app);
-  app.add_option("MODEL", o->model.model, "NAME[:key=value,...] (mlp, gpt-nano, gpt2), or a checkpoint")->required()->type_name("");
+  auto settings = std::make_shared<Settings>(parser);
+  parser.add("MODEL", o->model.model, "NAME[:key=value,...] (mlp, gpt-nano, gpt2), or a checkpoint").required().type("");
   add_model_options(*settings, o->model);
-  app.add_option("--out", o->out, "Write the profile into this file, for plan and train to read with --profile")->type_name("FILE");
-  app.add_option("--micro-batch-size", o->micro_batch_size, "Samples per micro-batch; a plan must have the same")
-      ->capture_default_str()
-      ->type_name("N")
-      ->check(CLI::Range(uint32_t{1}, uint32_t{1} << 20));
-  app.add_option("--repeats", o->repeats, "Micro-batches that count")->capture_default_str()->type_name("N")->check(CLI::Range(1u, 100000u));
-  app.add_option("--threads", o->threads, "Compute threads, as each rank will have")->capture_default_str()->type_name("N")->check(CLI::Range(1u, 1024u));
-  app.add_option("--stages", o->ranks, "Stages that the model is for: mlp has as many layers at least")->capture_default_str()->type_name("P")->check(
-      CLI::Range(1u, 4096u));
-  app.add_flag("--json", o->json, "One JSON object instead of text");
+  parser.add("--out", o->out, "Write the profile into this file, for plan and train to read with --profile").type("FILE");
+  parser.add("--micro-batch-size", o->micro_batch_size, "Samples per micro-batch; a plan must have the same")
+      .type("N")
+      .range(1, 1u << 20);
+  parser.add("--repeats", o->repeats, "Micro-batches that count").type("N").range(1, 100000);
+  parser.add("--threads", o->threads, "Compute threads, as each rank will have").type("N").range(1, 1024);
+  parser.add("--stages", o->ranks, "Stages that the model is for: mlp has as many layers at least").type("P").range(1, 4096);
+  parser.add("--json", o->json, "One JSON object instead of text");
   return [o, settings] { return make_profile(*o); };
 }
 

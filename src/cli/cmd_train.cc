@@ -10,7 +10,7 @@ namespace weft::cli {
 namespace {
 
 struct Train {
-  explicit Train(CLI::App& app) : settings(app) {}
+  explicit Train(Parser& parser) : settings(parser) {}
   Settings settings;
   TrainOptions options;
 
@@ -55,34 +55,34 @@ Outcome Train::run() {
   return trainer.run();
 }
 
-void add_run_options(CLI::App& app, Settings& settings, TrainOptions& o) {
-  settings.add("--data", o.data, "File of tokens (bytes; NAME.u16, NAME.u32: ids), or 'synthetic': drawn from the seed")->type_name("FILE");
-  settings.add("--seed", o.plan.seed, "Seed of first values, data and dropout")->type_name("N");
-  settings.add("--steps", o.steps, "Train until this many steps were made, those before --resume included")->type_name("N");
-  settings.add("--eval", o.eval, "Held-out data: a file, or a share of --data such as 0.1")->type_name("FILE|SHARE");
-  settings.add("--eval-every", o.eval_every, "Evaluate at the start and every N steps; 0: at the end alone")->type_name("N");
-  settings.add("--checkpoint-every", o.checkpoint_every, "Save every N steps and at the end; 0: at the end alone")->type_name("N");
-  settings.add("--threads", o.launch.threads, "Compute threads per rank; 0: everything on one thread")->type_name("N")->check(CLI::Range(0u, 4096u));
-  app.add_option("--plan", o.plan.plan_file, "Take a plan that weft plan saved instead of making one")->type_name("FILE");
-  app.add_option("--checkpoint", o.checkpoint, "Save checkpoints into this directory; with --resume DIR, that directory is the default")->type_name("DIR");
-  app.add_option("--resume", o.resume, "Go on from a checkpoint, or from the latest in a directory; its settings are the defaults")->type_name("DIR");
-  app.add_option("--init", o.init, "Start from these weights, by name")->type_name("FILE")->excludes("--resume");
-  app.add_option("--trace", o.trace, "Write when every action really ran, as a Chrome trace; the first 100000 of each rank")->type_name("FILE");
-  add_launch_options(app, o.launch);
-  app.add_flag("--json", o.json, "One JSON object per line instead of text");
-  app.add_flag("-q,--quiet", o.quiet, "No progress on standard error");
+void add_run_options(Parser& parser, Settings& settings, TrainOptions& o) {
+  settings.add("--data", o.data, "File of tokens (bytes; NAME.u16, NAME.u32: ids), or 'synthetic': drawn from the seed").type("FILE");
+  settings.add("--seed", o.plan.seed, "Seed of first values, data and dropout").type("N");
+  settings.add("--steps", o.steps, "Train until this many steps were made, those before --resume included").type("N");
+  settings.add("--eval", o.eval, "Held-out data: a file, or a share of --data such as 0.1").type("FILE|SHARE");
+  settings.add("--eval-every", o.eval_every, "Evaluate at the start and every N steps; 0: at the end alone").type("N");
+  settings.add("--checkpoint-every", o.checkpoint_every, "Save every N steps and at the end; 0: at the end alone").type("N");
+  settings.add("--threads", o.launch.threads, "Compute threads per rank; 0: everything on one thread").type("N").range(0, 4096);
+  parser.add("--plan", o.plan.plan_file, "Take a plan that weft plan saved instead of making one").type("FILE");
+  parser.add("--checkpoint", o.checkpoint, "Save checkpoints into this directory; with --resume DIR, that directory is the default").type("DIR");
+  parser.add("--resume", o.resume, "Go on from a checkpoint, or from the latest in a directory; its settings are the defaults").type("DIR");
+  parser.add("--init", o.init, "Start from these weights, by name").type("FILE").excludes("--resume");
+  parser.add("--trace", o.trace, "Write when every action really ran, as a Chrome trace; the first 100000 of each rank").type("FILE");
+  add_launch_options(parser, o.launch);
+  parser.add("--json", o.json, "One JSON object per line instead of text");
+  parser.add("-q,--quiet", o.quiet, "No progress on standard error");
 }
 
 }  // namespace
 
-Action add_train(CLI::App& app) {
-  auto train = std::make_shared<Train>(app);
+Action add_train(Parser& parser) {
+  auto train = std::make_shared<Train>(parser);
   TrainOptions& o = train->options;
-  app.add_option("MODEL", o.model.model, "NAME[:key=value,...] (mlp, gpt-nano, gpt2), or a checkpoint whose weights to start from")->type_name("");
-  add_run_options(app, train->settings, o);
+  parser.add("MODEL", o.model.model, "NAME[:key=value,...] (mlp, gpt-nano, gpt2), or a checkpoint whose weights to start from").type("");
+  add_run_options(parser, train->settings, o);
   add_model_options(train->settings, o.model);
   add_plan_options(train->settings, o.plan);
-  add_cluster_option(app, o.plan);
+  add_cluster_option(parser, o.plan);
   add_optimizer_options(train->settings, o.optimizer);
   return [train] { return train->run(); };
 }

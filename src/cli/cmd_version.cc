@@ -26,9 +26,9 @@ Outcome show_version(bool json) {
 
 }  // namespace
 
-Action add_version(CLI::App& app) {
+Action add_version(Parser& parser) {
   auto json = std::make_shared<bool>(false);
-  app.add_flag("--json", *json, "One JSON object instead of text");
+  parser.add("--json", *json, "One JSON object instead of text");
   return [json] { return show_version(*json); };
 }
 

@@ -49,15 +49,15 @@ Outcome Worker::run() const {
 
 }  // namespace
 
-Action add_worker(CLI::App& app) {
+Action add_worker(Parser& parser) {
   auto worker = std::make_shared<Worker>();
-  app.add_option("--join", worker->join, "Where rank 0 listens: tcp://ADDRESS:PORT")->required()->type_name("ENDPOINT");
-  app.add_option("--listen", worker->listen, "Where other ranks reach this one; chosen on the way to rank 0 if left out")->type_name("ENDPOINT");
-  app.add_option("--rank", worker->rank, "The rank to be; 0: any")->capture_default_str()->type_name("N");
-  app.add_option("--threads", worker->threads, "Compute threads")->capture_default_str()->type_name("N")->check(CLI::Range(1u, 4096u));
-  app.add_option("--join-timeout", worker->join_timeout, "How long to try, in seconds")->capture_default_str()->type_name("N");
-  app.add_flag("--insecure", worker->insecure, "Allow an address that is not loopback: nothing is encrypted");
-  app.add_flag("-q,--quiet", worker->quiet, "Say nothing of ranks that are lost; the exit status does");
+  parser.add("--join", worker->join, "Where rank 0 listens: tcp://ADDRESS:PORT").required().type("ENDPOINT");
+  parser.add("--listen", worker->listen, "Where other ranks reach this one; chosen on the way to rank 0 if left out").type("ENDPOINT");
+  parser.add("--rank", worker->rank, "The rank to be; 0: any").type("N");
+  parser.add("--threads", worker->threads, "Compute threads").type("N").range(1, 4096);
+  parser.add("--join-timeout", worker->join_timeout, "How long to try, in seconds").type("N");
+  parser.add("--insecure", worker->insecure, "Allow an address that is not loopback: nothing is encrypted");
+  parser.add("-q,--quiet", worker->quiet, "Say nothing of ranks that are lost; the exit status does");
   return [worker] { return worker->run(); };
 }
 

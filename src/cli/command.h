@@ -1,16 +1,16 @@
 // What a command is: options on a parser, and something to do once they are read. One file per command, one row in commands.def.
 #pragma once
 
-#include <CLI/CLI.hpp>
 #include <functional>
+#include <memory>
 
-#include "cli/outcome.h"
+#include "cli/parser.h"
 
 namespace weft::cli {
 
 using Action = std::function<Outcome()>;
 
-#define WEFT_COMMAND(name, group, about) Action add_##name(CLI::App& app);
+#define WEFT_COMMAND(name, group, about) Action add_##name(Parser& parser);
 #include "cli/commands.def"
 #undef WEFT_COMMAND
 

@@ -36,12 +36,12 @@ std::string end_of(int status) {
 
 }  // namespace
 
-void add_launch_options(CLI::App& app, LaunchOptions& o) {
-  app.add_flag("--in-process", o.in_process, "All ranks in this process");
-  app.add_option("--listen", o.listen, "Where ranks of other machines join: tcp://ADDRESS:PORT")->type_name("ENDPOINT");
-  app.add_option("--external", o.external, "Ranks that are started elsewhere with 'weft worker --join'; the last ones")->capture_default_str()->type_name("N");
-  app.add_flag("--insecure", o.insecure, "Allow an address that is not loopback: nothing is encrypted");
-  app.add_option("--join-timeout", o.join_timeout, "How long to wait for the other ranks, in seconds")->capture_default_str()->type_name("N");
+void add_launch_options(Parser& parser, LaunchOptions& o) {
+  parser.add("--in-process", o.in_process, "All ranks in this process");
+  parser.add("--listen", o.listen, "Where ranks of other machines join: tcp://ADDRESS:PORT").type("ENDPOINT");
+  parser.add("--external", o.external, "Ranks that are started elsewhere with 'weft worker --join'; the last ones").type("N");
+  parser.add("--insecure", o.insecure, "Allow an address that is not loopback: nothing is encrypted");
+  parser.add("--join-timeout", o.join_timeout, "How long to wait for the other ranks, in seconds").type("N");
 }
 
 Outcome Ranks::start(const weft_plan* plan, const LaunchOptions& options, RunPtr& out) {

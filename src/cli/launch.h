@@ -20,7 +20,7 @@ struct LaunchOptions {
   bool quiet = false;
 };
 
-void add_launch_options(CLI::App& app, LaunchOptions& options);
+void add_launch_options(Parser& parser, LaunchOptions& options);
 
 // What came to a mesh's door and was turned away, in a line: each time there are twice as many as were told, which `told` counts. Else
 // empty.

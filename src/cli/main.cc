@@ -1,8 +1,6 @@
 // weft: the command. Written against <weft.h> alone.
 #include <algorithm>
 #include <csignal>
-#include <memory>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -15,7 +13,7 @@ namespace {
 
 struct Row {
   const char *name, *group, *about;
-  Action (*add)(CLI::App&);
+  Action (*add)(Parser&);
 };
 
 constexpr Row kCommands[] = {
@@ -40,38 +38,6 @@ std::string overview() {
   return out + "\nweft help COMMAND, or weft COMMAND --help, lists the options; man weft-COMMAND tells more.\n";
 }
 
-// Letters to change, add or remove to make one of the other.
-size_t distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t above = row[j];
-      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])});
-      diagonal = above;
-    }
-  }
-  return row[b.size()];
-}
-
-// The known name that is meant, if one is near.
-std::string meant(std::string_view found, const std::vector<std::string>& known) {
-  std::string best;
-  size_t least = found.size() / 2 + 1;
-  for (const std::string& name : known)
-    if (const size_t d = distance(found, name); d < least) best = name, least = d;
-  return best.empty() ? "" : "did you mean " + best + "?";
-}
-
-std::vector<std::string> option_names(const CLI::App& app) {
-  std::vector<std::string> out;
-  for (const CLI::Option* option : app.get_options())
-    for (const std::string& name : option->get_lnames()) out.push_back("--" + name);
-  return out;
-}
-
 int end(const std::string& command, const Outcome& outcome) {
   if (!outcome.text.empty()) complain(command, outcome.text, outcome.hint);
   if (outcome.ok() && stdout_failed()) {
@@ -85,41 +51,14 @@ int usage(const std::string& command, const std::string& text, const std::string
   return end(command, {kUsage, text, hint.empty() ? "see weft " + (command.empty() ? "help" : command + " --help") : hint});
 }
 
-// Options as "--lr X" and their default, without what CLI11 adds for the checks.
-class HelpFormatter final : public CLI::Formatter {
- public:
-  HelpFormatter() { column_width(32); }
-  std::string make_option_opts(const CLI::Option* option) const override {
-    if (option->get_type_size() == 0) return "";
-    const std::string type = option->get_type_name();
-    std::string out = " " + type.substr(0, type.find(':'));
-    if (option->get_required()) out += " (required)";
-    if (!option->get_default_str().empty()) out += " (" + option->get_default_str() + ")";
-    return out;
-  }
-};
-
 int run_command(const Row& row, std::vector<std::string> arguments) {
-  CLI::App app(row.about, std::string("weft ") + row.name);
-  app.set_help_flag("-h,--help", "Show this help");
-  app.formatter(std::make_shared<HelpFormatter>());
-  const Action action = row.add(app);
-  std::reverse(arguments.begin(), arguments.end());
-  try {
-    app.parse(std::move(arguments));
-  } catch (const CLI::CallForHelp&) {
-    print_text(app.help());
-    return end(row.name, {});
-  } catch (const CLI::ExtrasError& error) {
-    const std::string text = error.what(), found = text.substr(text.rfind(' ') + 1);
-    return usage(row.name, "unknown argument '" + found + "'", meant(found, option_names(app)));
-  } catch (const CLI::ParseError& error) {
-    std::string text = error.what();
-    for (char& c : text)
-      if (c == '\n') c = ' ';
-    return usage(row.name, text, "");
-  }
-  return end(row.name, action());
+  Parser parser(row.name, row.about);
+  const Action action = row.add(parser);
+  std::string help;
+  if (const Outcome parsed = parser.parse(std::move(arguments), help); !parsed.ok()) return usage(row.name, parsed.text, parsed.hint);
+  if (help.empty()) return end(row.name, action());
+  print_text(help);
+  return end(row.name, {});
 }
 
 const Row* find_command(std::string_view name) {

@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "cli/console.h"
+#include "cli/json.h"
 
 namespace weft::cli {
 

@@ -1,4 +1,5 @@
 #include "cli/report.h"
+#include "cli/json.h"
 
 #include <cstdio>
 

@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "cli/console.h"
+#include "cli/json.h"
 
 namespace weft::cli {
 
@@ -38,11 +39,11 @@ std::vector<std::string> schedule_names() {
   return out;
 }
 
-CLI::Range at_least_one() { return CLI::Range(uint32_t{1}, uint32_t{1} << 20); }
+constexpr uint32_t kMost = uint32_t{1} << 20;
 
 std::string check_partition(const std::string& how) {
   const bool known = how == "cost" || how == "uniform" || how == "parameters" || how == "pipedream" || (how.starts_with("type:") && how.size() > 5);
-  return known ? "" : "'" + how + "' is none of cost, uniform, parameters, pipedream, type:OP";
+  return known ? "" : "'" + how + "', expected one of cost, uniform, parameters, pipedream, type:OP";
 }
 
 uint32_t split_of(const std::string& how) {
@@ -54,61 +55,61 @@ uint32_t split_of(const std::string& how) {
 }  // namespace
 
 void add_model_options(Settings& settings, ModelOptions& options) {
-  settings.add("--seq-len", options.seq_len, "Tokens per sample; 0: the model's whole context")->type_name("N");
-  settings.add("--dropout", options.dropout, "Probability of dropout; -1: what MODEL says")->type_name("P");
+  settings.add("--seq-len", options.seq_len, "Tokens per sample; 0: the model's whole context").type("N");
+  settings.add("--dropout", options.dropout, "Probability of dropout; -1: what MODEL says").type("P");
 }
 
 void add_plan_options(Settings& settings, PlanOptions& options) {
-  settings.add("--ranks,--stages", options.ranks, "Pipeline ranks")->type_name("P")->check(at_least_one());
+  settings.add("--ranks,--stages", options.ranks, "Pipeline ranks").type("P").range(1, kMost);
   settings.add("--schedule", options.schedule, "Order of actions; weft plan --schedules lists them; auto: the fastest as predicted")
-      ->type_name("NAME")
-      ->check(CLI::IsMember(schedule_names()).description(""));
+      .type("NAME")
+      .one_of(schedule_names());
   settings.add("--schedule-file", options.schedule_file, "Order of actions as weft plan --write-schedule wrote it; replaces --schedule")
-      ->type_name("FILE");
-  settings.add("--chunks", options.chunks, "Stages per rank; 0: as many as the schedule makes")->type_name("V");
+      .type("FILE");
+  settings.add("--chunks", options.chunks, "Stages per rank; 0: as many as the schedule makes").type("V");
   settings.add("--group", options.group, "interleaved: micro-batches that pass a chunk before the next one's turn; 0: as many as ranks")
-      ->type_name("G");
-  settings.add("--warmup-depth", options.warm_up, "1f1b: forwards before the first backward, per later rank, or auto")->type_name("K");
+      .type("G");
+  settings.add("--warmup-depth", options.warm_up, "1f1b: forwards before the first backward, per later rank, or auto").type("K");
   settings.add("--recompute", options.recompute, "What is not kept but made again for the backward: none, stage, every:N nodes, or auto")
-      ->type_name("WHAT");
+      .type("WHAT");
   settings.add("--memory-limit", options.memory_limit, "Bytes of a rank that --recompute auto or else --partition cost keeps to; 0: no limit")
-      ->type_name("BYTES")
-      ->transform(CLI::AsSizeValue(false));
-  settings.add("--segment", options.segment, "Asynchronous schedules: updates until the pipeline drains; 0: 16")->type_name("K");
-  settings.add_flag("--vertical-sync", options.vertical_sync, "Asynchronous schedules: every stage uses the version of its weights that the first does");
-  settings.add("--micro-batches", options.micro_batches, "Micro-batches per step")->type_name("M")->check(at_least_one());
-  settings.add("--micro-batch-size", options.micro_batch_size, "Samples per micro-batch")->type_name("N")->check(at_least_one());
+      .type("BYTES")
+      .bytes();
+  settings.add("--segment", options.segment, "Asynchronous schedules: updates until the pipeline drains; 0: 16").type("K");
+  settings.add("--vertical-sync", options.vertical_sync, "Asynchronous schedules: every stage uses the version of its weights that the first does");
+  settings.add("--micro-batches", options.micro_batches, "Micro-batches per step").type("M").range(1, kMost);
+  settings.add("--micro-batch-size", options.micro_batch_size, "Samples per micro-batch").type("N").range(1, kMost);
   settings.add("--partition", options.partition, "How stages are cut: cost (equal time), uniform (equal numbers of nodes), parameters, pipedream, or type:OP")
-      ->type_name("HOW")
-      ->check(check_partition);
-  settings.add("--cut", options.cut, "First node, or group of nodes, of each stage after the first; replaces --partition")->type_name("NAME,...");
-  settings.add("--profile", options.profile, "Measured times, of weft profile; without: what the ops say they need")->type_name("FILE");
-  settings.add("--speeds", options.speeds, "For --partition cost: speed of each rank, in units of the machine of the profile")->type_name("X,...");
+      .type("HOW")
+      .check(check_partition);
+  settings.add("--cut", options.cut, "First node, or group of nodes, of each stage after the first; replaces --partition").type("NAME,...");
+  settings.add("--profile", options.profile, "Measured times, of weft profile; without: what the ops say they need").type("FILE");
+  settings.add("--speeds", options.speeds, "For --partition cost: speed of each rank, in units of the machine of the profile").type("X,...");
   settings.add("--link-latency", options.link_latency, "For --partition cost: seconds that a message is under way")
-      ->type_name("S")
-      ->check(CLI::NonNegativeNumber);
+      .type("S")
+      .not_negative();
   settings.add("--link-bandwidth", options.link_bandwidth, "For --partition cost: bytes a second of a link, each way; 0: no limit")
-      ->type_name("B")
-      ->check(CLI::NonNegativeNumber);
+      .type("B")
+      .not_negative();
 }
 
-void add_cluster_option(CLI::App& app, PlanOptions& options) {
-  app.add_option("--cluster", options.cluster, "Predict, cut and choose for the machines and links of this file, not for this machine")->type_name("FILE");
+void add_cluster_option(Parser& parser, PlanOptions& options) {
+  parser.add("--cluster", options.cluster, "Predict, cut and choose for the machines and links of this file, not for this machine").type("FILE");
 }
 
 void add_rule_option(Settings& settings, OptimizerOptions& options) {
-  settings.add("--optimizer", options.rule, "Update rule: adamw, adam or sgd")->type_name("RULE")->check(CLI::IsMember({"adamw", "adam", "sgd"}));
+  settings.add("--optimizer", options.rule, "Update rule: adamw, adam or sgd").type("RULE").one_of({"adamw", "adam", "sgd"});
 }
 
 void add_optimizer_options(Settings& settings, OptimizerOptions& options) {
   add_rule_option(settings, options);
-  settings.add("--lr", options.rate, "Learning rate")->type_name("X")->check(CLI::PositiveNumber);
+  settings.add("--lr", options.rate, "Learning rate").type("X").positive();
   settings.add("--lr-schedule", options.curve, "Learning rate over time: constant, or cosine down to 0 at the last step")
-      ->type_name("CURVE")
-      ->check(CLI::IsMember({"constant", "cosine"}));
-  settings.add("--warmup", options.warmup, "Steps of linear warm-up of the learning rate")->type_name("N");
-  settings.add("--weight-decay", options.weight_decay, "Weight decay, of matrices alone")->type_name("X")->check(CLI::NonNegativeNumber);
-  settings.add("--clip", options.clip, "Clip gradients to this global norm; 0: never")->type_name("X")->check(CLI::NonNegativeNumber);
+      .type("CURVE")
+      .one_of({"constant", "cosine"});
+  settings.add("--warmup", options.warmup, "Steps of linear warm-up of the learning rate").type("N");
+  settings.add("--weight-decay", options.weight_decay, "Weight decay, of matrices alone").type("X").not_negative();
+  settings.add("--clip", options.clip, "Clip gradients to this global norm; 0: never").type("X").not_negative();
 }
 
 void settle_defaults(const Settings& settings, PlanOptions& plan, OptimizerOptions& optimizer) {
@@ -188,7 +189,7 @@ Outcome Cutting::fill(const PlanOptions& options, weft_plan_config& config) {
   config.profile = profile.get();
   for (const std::string& text : split(options.speeds)) {
     double speed = 0;
-    if (!CLI::detail::lexical_cast(text, speed)) return {kUsage, "--speeds: '" + text + "' is no number", ""};
+    if (!read_value(text, &speed)) return {kUsage, "--speeds: '" + text + "' is no number", ""};
     speeds.push_back(speed);
   }
   if (!speeds.empty() && speeds.size() != options.ranks)
@@ -215,7 +216,7 @@ Outcome PlanRequest::fill(const PlanOptions& options, const OptimizerOptions& op
   config.chunks = options.chunks;
   config.group = options.group;
   if (options.warm_up == kAuto) config.warm_up = WEFT_WARM_UP_AUTO;
-  else if (!CLI::detail::lexical_cast(options.warm_up, config.warm_up) || config.warm_up == WEFT_WARM_UP_AUTO)
+  else if (!read_value(options.warm_up, &config.warm_up) || config.warm_up == WEFT_WARM_UP_AUTO)
     return {kUsage, "--warmup-depth is '" + options.warm_up + "', expected a number or auto", ""};
   config.recompute = options.recompute.c_str();
   config.memory_limit = options.memory_limit;

@@ -32,7 +32,7 @@ struct OptimizerOptions {
 };
 
 // Of plan and train; not among the settings that a checkpoint keeps.
-void add_cluster_option(CLI::App& app, PlanOptions& options);
+void add_cluster_option(Parser& parser, PlanOptions& options);
 // MODEL itself is the command's.
 void add_model_options(Settings& settings, ModelOptions& options);
 void add_plan_options(Settings& settings, PlanOptions& options);

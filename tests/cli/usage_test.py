@@ -58,6 +58,19 @@ class Usage(Case):
             bad.write(b"\xff" * 64)
         self.fails(3, "bad.safetensors", "inspect", self.path("bad.safetensors"))
 
+    def test_every_value_out_of_place_is_named_with_what_was_expected(self):
+        for option, value, expected in (
+                ("--ranks", "0", "a whole number from 1 to 1048576"), ("--ranks", "-3", "a whole number from 0"), ("--steps", "1.5", "a whole number from 0"),
+                ("--warmup", "-1", "a whole number from 0"), ("--seed", "99999999999999999999", "a whole number from 0"), ("--lr", "1e-3x", "a number"),
+                ("--lr", "0", "a number above 0"), ("--clip", "-1", "a number from 0"), ("--dropout", "nan", "a number"),
+                ("--optimizer", "lion", "one of adamw, adam, sgd"), ("--partition", "type:", "one of cost, uniform, parameters, pipedream, type:OP"),
+                ("--memory-limit", "-1", "bytes, such as"), ("--memory-limit", "3x", "bytes, such as"), ("--memory-limit", "17179869184G", "bytes, such as")):
+            self.fails(2, f"{option}: '{value}', expected {expected}", "train", TINY, option, value)
+
+    def test_bytes_may_have_a_unit(self):
+        for text in ("1024", "1K", "1kb", "1KiB"):
+            self.fails(3, "1024", "plan", "mlp", "--memory-limit", text)
+
     def test_memory_that_nobody_has_is_status_5(self):
         # More bytes than addresses: no machine gives it, however it overcommits.
         self.fails(5, "bytes for tensors", "train", "mlp:layers=64,width=1000000", "--steps", "1", "--micro-batches", "1", "--micro-batch-size", "1",

@@ -1,0 +1,192 @@
+#include "cli/parser.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <numeric>
+
+#include "cli/json.h"
+
+namespace weft::cli {
+
+namespace {
+
+// Options as "--lr X" and their default, without what CLI11 adds for the checks.
+class HelpFormatter final : public CLI::Formatter {
+ public:
+  HelpFormatter() { column_width(32); }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    if (option->get_type_size() == 0) return "";
+    const std::string type = option->get_type_name();
+    std::string out = " " + type.substr(0, type.find(':'));
+    if (option->get_required()) out += " (required)";
+    if (!option->get_default_str().empty()) out += " (" + option->get_default_str() + ")";
+    return out;
+  }
+};
+
+// Letters to change, add or remove to make one of the other.
+size_t distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t above = row[j];
+      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+std::vector<std::string> option_names(const CLI::App& app) {
+  std::vector<std::string> out;
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames()) out.push_back("--" + name);
+  return out;
+}
+
+std::string unexpected(const std::string& found, const std::string& expected) { return "'" + found + "', expected " + expected; }
+
+template <typename Number>
+void expect(CLI::Option* option, const std::string& expected, const std::function<bool(Number)>& fits) {
+  option->check(CLI::Validator(
+      [expected, fits](const std::string& text) {
+        Number number = 0;
+        return read_value(text, &number) && fits(number) ? std::string() : unexpected(text, expected);
+      },
+      ""));
+}
+
+// Replaces "64M", "64MB" or "64MiB" by the number that it stands for.
+std::string as_bytes(std::string& text) {
+  uint64_t bytes = 0;
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, bytes);
+  std::string unit(at, end);
+  for (char& c : unit) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const char* const units[] = {"", "k", "m", "g", "t"};
+  for (unsigned power = 0; power < 5 && error == std::errc(); ++power)
+    for (const char* ending : {"", "b", "i", "ib"})
+      if (unit == std::string(units[power]) + ending && bytes <= UINT64_MAX >> (10 * power)) {
+        text = std::to_string(bytes << (10 * power));
+        return "";
+      }
+  return unexpected(text, "bytes, such as 1500000, 64M or 2G");
+}
+
+// Both ways between a value and its text.
+struct Reader {
+  const std::string& text;
+  bool operator()(std::string* value) const { return *value = text, true; }
+  bool operator()(std::vector<std::string>* value) const { return value->push_back(text), true; }
+  bool operator()(bool* value) const { return *value = text == "1", text == "0" || text == "1"; }
+  template <typename Number>
+  bool operator()(Number* value) const {
+    const char* const end = text.data() + text.size();
+    const auto [at, error] = std::from_chars(text.data(), end, *value);
+    return error == std::errc() && at == end;
+  }
+};
+
+struct Writer {
+  std::string operator()(const std::string* value) const { return *value; }
+  std::string operator()(const double* value) const { return number_text(*value); }
+  std::string operator()(const std::vector<std::string>*) const { return ""; }
+  template <std::integral T>
+  std::string operator()(const T* value) const {
+    return std::to_string(*value);
+  }
+};
+
+// How an option of each type is added.
+struct Adder {
+  CLI::App& app;
+  const std::string &names, &about;
+  CLI::Option* operator()(bool* value) const { return app.add_flag(names, *value, about); }
+  CLI::Option* operator()(std::vector<std::string>* value) const { return app.add_option(names, *value, about)->allow_extra_args(); }
+  CLI::Option* operator()(std::string* value) const { return app.add_option(names, *value, about)->capture_default_str(); }
+  template <typename Number>
+  CLI::Option* operator()(Number* value) const {
+    const std::function<void(const std::string&)> take = [value](const std::string& text) { read_value(text, value); };
+    CLI::Option* const option = app.add_option_function(names, take, about)->default_str(value_text(value));
+    const bool whole = std::is_integral_v<Number>;
+    expect<Number>(option, std::string(whole ? "a whole number" : "a number") + (std::is_unsigned_v<Number> ? " from 0" : ""),
+                   [](Number x) { return whole || x == x; });
+    return option;
+  }
+};
+
+}  // namespace
+
+bool read_value(const std::string& text, Target target) { return std::visit(Reader{text}, target); }
+std::string value_text(Target target) { return std::visit(Writer(), target); }
+
+Option Option::type(const char* name) const { return option_->type_name(name), *this; }
+Option Option::required() const { return option_->required(), *this; }
+
+Option Option::range(uint32_t least, uint32_t most) const {
+  const std::string expected = "a whole number from " + std::to_string(least) + " to " + std::to_string(most);
+  return expect<uint64_t>(option_, expected, [least, most](uint64_t n) { return n >= least && n <= most; }), *this;
+}
+
+Option Option::not_negative() const { return expect<double>(option_, "a number from 0", [](double x) { return x >= 0; }), *this; }
+Option Option::positive() const { return expect<double>(option_, "a number above 0", [](double x) { return x > 0; }), *this; }
+
+Option Option::one_of(const std::vector<std::string>& names) const {
+  option_->check(CLI::Validator(
+      [names](const std::string& text) {
+        if (std::find(names.begin(), names.end(), text) != names.end()) return std::string();
+        std::string list;
+        for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+        return unexpected(text, "one of " + list);
+      },
+      ""));
+  return *this;
+}
+
+Option Option::bytes() const { return option_->transform(CLI::Validator(as_bytes, "")), *this; }
+Option Option::check(std::string (*fault)(const std::string&)) const { return option_->check(fault), *this; }
+Option Option::excludes(const char* other) const { return option_->excludes(other), *this; }
+bool Option::given() const { return option_->count() > 0; }
+
+Parser::Parser(const std::string& command, const std::string& about) : app_(std::make_unique<CLI::App>(about, "weft " + command)) {
+  app_->set_help_flag("-h,--help", "Show this help");
+  app_->formatter(std::make_shared<HelpFormatter>());
+}
+
+Parser::~Parser() = default;
+
+Option Parser::add(const std::string& names, Target target, const std::string& about) {
+  return Option(std::visit(Adder{*app_, names, about}, target));
+}
+
+Outcome Parser::parse(std::vector<std::string> arguments, std::string& help) {
+  std::reverse(arguments.begin(), arguments.end());
+  try {
+    app_->parse(std::move(arguments));
+  } catch (const CLI::CallForHelp&) {
+    help = app_->help();
+  } catch (const CLI::ExtrasError& error) {
+    const std::string text = error.what(), found = text.substr(text.rfind(' ') + 1);
+    return {kUsage, "unknown argument '" + found + "'", meant(found, option_names(*app_))};
+  } catch (const CLI::ParseError& error) {
+    std::string text = error.what();
+    std::replace(text.begin(), text.end(), '\n', ' ');
+    return {kUsage, text, ""};
+  }
+  return {};
+}
+
+std::string meant(std::string_view found, const std::vector<std::string>& known) {
+  std::string best;
+  size_t least = found.size() / 2 + 1;
+  for (const std::string& name : known)
+    if (const size_t d = distance(found, name); d < least) best = name, least = d;
+  return best.empty() ? "" : "did you mean " + best + "?";
+}
+
+}  // namespace weft::cli
