@@ -1,6 +1,8 @@
 // Plans that are saved and used again as they are.
 #include "io/plan_file.h"
 
+#include <limits>
+
 #include "api/handles.h"
 #include "io/file.h"
 
@@ -16,6 +18,23 @@ constexpr const char* kCurves[] = {"constant", "cosine"};
 constexpr RateCurve kCurveOf[] = {RateCurve::constant, RateCurve::cosine};
 
 // Settings of the two sides in one list.
+template <typename File, typename Config, typename F>
+void each_number(File& file, Config& config, F&& f) {
+  f(file.ranks, config.ranks);
+  f(file.micro_batches, config.micro_batches);
+  f(file.micro_batch_size, config.micro_batch_size);
+  f(file.short_size, config.short_size);
+  f(file.chunks, config.chunks);
+  f(file.group, config.group);
+  f(file.warm_up, config.warm_up);
+  f(file.slack, config.slack);
+  f(file.memory_limit, config.memory_limit);
+  f(file.seed, config.seed);
+  f(file.segment, config.segment);
+  f(file.warmup, config.optim.warmup);
+  f(file.total, config.optim.total);
+}
+
 template <typename File, typename Optim, typename F>
 void each_real(File& file, Optim& optim, F&& f) {
   f(file.rate, optim.rate);
@@ -40,17 +59,7 @@ PlanFile to_file(const Plan& plan) {
   out.weft = weft_version();
   out.model_hash = plan.hash.model;
   out.plan_hash = hash_of(plan);
-  out.ranks = static_cast<uint64_t>(c.ranks);
-  out.micro_batches = static_cast<uint64_t>(c.micro_batches);
-  out.micro_batch_size = static_cast<uint64_t>(c.micro_batch_size);
-  out.short_size = static_cast<uint64_t>(c.short_size);
-  out.chunks = static_cast<uint64_t>(c.chunks);
-  out.group = static_cast<uint64_t>(c.group);
-  out.warm_up = static_cast<uint64_t>(c.warm_up);
-  out.memory_limit = static_cast<uint64_t>(c.memory_limit);
-  out.seed = c.seed;
-  out.slack = static_cast<uint64_t>(c.slack);
-  out.segment = static_cast<uint64_t>(c.segment);
+  each_number(out, c, [](uint64_t& to, auto from) { to = static_cast<uint64_t>(from); });
   out.vertical_sync = c.vertical_sync;
   out.schedule = c.schedule;
   out.recompute = c.recompute;
@@ -66,29 +75,19 @@ PlanFile to_file(const Plan& plan) {
     if (kCurveOf[i] == c.optim.curve) out.curve = kCurves[i];
   out.decay_all = c.optim.decay_all;
   each_real(out, c.optim, [](double& to, double from) { to = from; });
-  out.warmup = c.optim.warmup;
-  out.total = c.optim.total;
   return out;
 }
 
 Result<PlanConfig> from_file(const PlanFile& file) {
   PlanConfig out;
-  constexpr uint64_t kMost = uint64_t{1} << 30;
-  for (uint64_t n : {file.ranks, file.micro_batches, file.chunks, file.group, file.warm_up, file.slack, file.segment})
-    if (n > kMost) return Status(Code::data, cat("a number of the plan is ", n, ", expected at most ", kMost));
-  for (uint64_t n : {file.micro_batch_size, file.short_size, file.memory_limit})
-    if (n > INT64_MAX) return Status(Code::data, cat("a number of the plan is ", n, ", expected 63 bits"));
-  out.ranks = static_cast<int32_t>(file.ranks);
-  out.micro_batches = static_cast<int32_t>(file.micro_batches);
-  out.micro_batch_size = static_cast<int64_t>(file.micro_batch_size);
-  out.short_size = static_cast<int64_t>(file.short_size);
-  out.chunks = static_cast<int32_t>(file.chunks);
-  out.group = static_cast<int32_t>(file.group);
-  out.warm_up = static_cast<int32_t>(file.warm_up);
-  out.memory_limit = static_cast<int64_t>(file.memory_limit);
-  out.seed = file.seed;
-  out.slack = static_cast<int32_t>(file.slack);
-  out.segment = static_cast<int32_t>(file.segment);
+  Status status;
+  each_number(file, out, [&status](uint64_t from, auto& to) {
+    using Number = std::remove_reference_t<decltype(to)>;
+    constexpr uint64_t kMost = sizeof(Number) == 4 ? uint64_t{1} << 30 : static_cast<uint64_t>(std::numeric_limits<Number>::max());
+    if (from > kMost && status.ok()) status = Status(Code::data, cat("a number of the plan is ", from, ", expected at most ", kMost));
+    to = static_cast<Number>(from);
+  });
+  WEFT_TRY(status);
   out.vertical_sync = file.vertical_sync;
   out.schedule = file.schedule;
   out.recompute = file.recompute;
@@ -104,8 +103,6 @@ Result<PlanConfig> from_file(const PlanFile& file) {
   if (!curve) return Status(Code::data, cat("'curve' is '", file.curve, "', expected constant or cosine"));
   out.optim.decay_all = file.decay_all;
   each_real(file, out.optim, [](double from, double& to) { to = from; });
-  out.optim.warmup = file.warmup;
-  out.optim.total = file.total;
   return out;
 }
 

@@ -87,9 +87,7 @@ Result<Manifest> parse_manifest(std::string_view text, Checksum mode) {
   WEFT_TRY_ASSIGN(const Json root, read_json(text));
   Manifest out;
   Fields fields(root, "");
-  uint64_t format = 0;
-  WEFT_TRY(fields.number("format", format));
-  if (format != kFormat) return fault(cat("'format' is ", format, ", this version of weft reads ", kFormat));
+  WEFT_TRY(fields.format(kFormat));
   Digest checksum;
   WEFT_TRY(fields.digest("checksum", checksum));
   Json rest = root;

@@ -79,9 +79,7 @@ Result<PlanFile> parse_plan(std::string_view text) {
   WEFT_TRY_ASSIGN(const Json root, read_json(text, Fractions::allow));
   PlanFile out;
   Fields fields(root, "");
-  uint64_t format = 0;
-  WEFT_TRY(fields.number("format", format));
-  if (format != kFormat) return Status(Code::data, cat("'format' is ", format, ", this version of weft reads ", kFormat));
+  WEFT_TRY(fields.format(kFormat));
   WEFT_TRY(fields.text("weft", out.weft));
   WEFT_TRY(fields.digest("model_hash", out.model_hash));
   WEFT_TRY(fields.digest("plan_hash", out.plan_hash));

@@ -59,9 +59,7 @@ Result<Profile> parse_profile(std::string_view text) {
   WEFT_TRY_ASSIGN(const Json root, read_json(text, Fractions::allow));
   Profile out;
   Fields fields(root, "");
-  uint64_t format = 0;
-  WEFT_TRY(fields.number("format", format));
-  if (format != kFormat) return fault(cat("'format' is ", format, ", this version of weft reads ", kFormat));
+  WEFT_TRY(fields.format(kFormat));
   WEFT_TRY(fields.text("weft", out.weft));
   WEFT_TRY(fields.text("model", out.model));
   WEFT_TRY(fields.text("kernels", out.kernels));

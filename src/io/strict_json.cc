@@ -87,6 +87,12 @@ Result<Json> read_json(std::string_view text, Fractions fractions) {
   return std::move(builder.root);
 }
 
+Status Fields::format(uint64_t known) {
+  uint64_t found = 0;
+  WEFT_TRY(number("format", found));
+  return found == known ? Status() : fault(cat(where_, "'format' is ", found, ", this version of weft reads ", known));
+}
+
 Status Fields::number(const char* key, uint64_t& out) {
   WEFT_TRY_ASSIGN(const Json* value, take(key, "a number from 0", &Json::is_number_unsigned));
   out = value->get<uint64_t>();
