@@ -513,6 +513,9 @@ WEFT_API const char *weft_mesh_endpoint(const weft_mesh *mesh);
  * `buffer`, at most `size` bytes with a NUL, what is to be said of the last one: "a connection from tcp://127.0.0.1:40123: not a weft
  * connection: ..."; the empty text if there was none. Thread: any. */
 WEFT_API uint64_t weft_mesh_refused(const weft_mesh *mesh, char *buffer, size_t size);
+/* Ends with WEFT_ECANCELED what waits or works on the mesh in this process, now or later: weft_run_start, weft_run_serve, the steps of a run.
+ * The other ranks fail with it. NULL is a no-op. Thread: any, and signal handlers. */
+WEFT_API void weft_mesh_cancel(weft_mesh *mesh);
 /* NULL is a no-op. After the runs on it have been freed. Thread: owner. */
 WEFT_API void weft_mesh_free(weft_mesh *mesh);
 

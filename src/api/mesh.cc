@@ -56,6 +56,10 @@ uint64_t weft_mesh_refused(const weft_mesh* mesh, char* buffer, size_t size) {
   return count;
 }
 
+void weft_mesh_cancel(weft_mesh* mesh) {
+  if (mesh) mesh->mesh->cancel();
+}
+
 void weft_mesh_free(weft_mesh* mesh) { delete mesh; }
 
 weft_status weft_run_serve(weft_mesh* mesh, const weft_plan* plan, const weft_model* ops, const weft_run_config* config, weft_error* err) {

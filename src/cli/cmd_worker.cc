@@ -5,6 +5,7 @@
 #include "cli/console.h"
 #include "cli/handles.h"
 #include "cli/launch.h"
+#include "cli/signals.h"
 
 namespace weft::cli {
 
@@ -32,15 +33,18 @@ Outcome Worker::serve() const {
   MeshPtr joined;
   CLI_CALL(weft_mesh_join(&mesh, Out(joined), &err));
   if (!quiet) Progress(false).note("joining " + join);
+  const CancelOnSignal cancel(joined.get());
   const weft_status served = weft_run_serve(joined.get(), nullptr, nullptr, &config, &err);
   uint64_t told = 0;
   if (const std::string text = refused_text(joined.get(), told); !text.empty()) complain("worker", text);
+  if (served < 0 && stop_signal()) return {128 + stop_signal(), quiet ? "" : "stopped", ""};
   CLI_CALL(served);
   if (!quiet) Progress(false).note("the run has ended");
   return {};
 }
 
 Outcome Worker::run() const {
+  watch_signals();
   Outcome outcome = serve();
   // Rank 0 tells its user the same story; one line is enough.
   if (quiet && outcome.exit == kLost) outcome.text.clear();

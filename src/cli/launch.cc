@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "cli/console.h"
+#include "cli/signals.h"
 
 extern char** environ;
 
@@ -27,6 +28,24 @@ bool wait_for(int pid, int milliseconds, int& status) {
     if (ready == 0) return false;
   }
   return waitpid(pid, &status, descriptor >= 0 ? 0 : WNOHANG) == pid;
+}
+
+// Ranks of this machine have to be found by those of others at the address that rank 0 listens at, which has to be one.
+bool is_wildcard(const std::string& endpoint) {
+  const std::string_view host = std::string_view(endpoint).substr(0, endpoint.rfind(':'));
+  return host == "tcp://*" || host == "tcp://0.0.0.0" || host == "tcp://[::]";
+}
+
+Outcome check_launch(const LaunchOptions& o) {
+  const auto number = [](uint32_t n) { return std::to_string(n); };
+  if (o.external >= o.ranks && o.external > 0)
+    return {kUsage, "--external is " + number(o.external) + ", --ranks " + number(o.ranks) + " leaves at most " + number(o.ranks - 1), ""};
+  if ((o.in_process || o.threads == 0) && (o.external || !o.listen.empty()))
+    return {kUsage, std::string(o.in_process ? "--in-process" : "--threads 0") + " keeps all ranks in this process; nobody joins at " + (o.external ? "--external" : "--listen"),
+            "leave one of them out"};
+  if (o.external && o.ranks - o.external > 1 && is_wildcard(o.listen))
+    return {kUsage, "--listen " + o.listen + " names no address, and ranks of this machine have to be reached by those of others", "name the address of this machine"};
+  return {};
 }
 
 std::string end_of(int status) {
@@ -48,9 +67,8 @@ Outcome Ranks::start(const weft_plan* plan, const LaunchOptions& options, RunPtr
   weft_error err = WEFT_ERROR_INIT;
   weft_run_config config = WEFT_RUN_INIT;
   config.threads = options.threads;
-  if (options.external >= options.ranks && options.external > 0)
-    return {kUsage, "--external is " + std::to_string(options.external) + ", --ranks " + std::to_string(options.ranks) + " leaves at most " + std::to_string(options.ranks - 1), ""};
-  if (options.in_process || (options.ranks == 1 && options.listen.empty())) {
+  CLI_TRY(check_launch(options));
+  if (options.in_process || options.threads == 0 || (options.ranks == 1 && options.listen.empty())) {
     CLI_CALL(weft_run_start(plan, nullptr, &config, Out(out), &err));
     return {};
   }
@@ -64,7 +82,9 @@ Outcome Ranks::start(const weft_plan* plan, const LaunchOptions& options, RunPtr
   if (options.external && !options.quiet)
     Progress(false).note("waiting for " + std::to_string(options.external) + (options.external > 1 ? " ranks" : " rank") + ": weft worker --join " +
                          weft_mesh_endpoint(mesh_.get()) + (options.insecure ? " --insecure" : ""));
+  const CancelOnSignal cancel(mesh_.get());
   if (const weft_status status = weft_run_start(plan, mesh_.get(), &config, Out(out), &err); status < 0) {
+    if (stop_signal()) return {128 + stop_signal(), "stopped before all ranks were there", ""};
     Outcome outcome = failed(status, err, refused());
     for (size_t rank = 1; rank < pids_.size(); ++rank)
       if (int ended = 0; pids_[rank] && wait_for(pids_[rank], 0, ended)) {
@@ -79,7 +99,7 @@ Outcome Ranks::start(const weft_plan* plan, const LaunchOptions& options, RunPtr
 // In a process group of its own, so that a Ctrl-C reaches rank 0 alone, which ends the step and then the run.
 Outcome Ranks::spawn(uint32_t rank, const LaunchOptions& options) {
   std::vector<std::string> words = {"weft", "worker", "--join", weft_mesh_endpoint(mesh_.get()), "--rank", std::to_string(rank), "--threads",
-                                    std::to_string(std::max(options.threads, 1u)), "--join-timeout", std::to_string(options.join_timeout), "--quiet"};
+                                    std::to_string(options.threads), "--join-timeout", std::to_string(options.join_timeout), "--quiet"};
   if (options.insecure) words.push_back("--insecure");
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());

@@ -12,7 +12,8 @@ Exit exit_of(weft_status status) {
     case WEFT_ENOTSUP: return kBadInput;
     case WEFT_EPEER:
     case WEFT_EPROTO:
-    case WEFT_ETIMEDOUT: return kLost;
+    case WEFT_ETIMEDOUT:
+    case WEFT_ECANCELED: return kLost;
     case WEFT_ENOMEM: return kResource;
     default: return kFailed;
   }

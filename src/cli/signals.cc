@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <csignal>
 
 namespace weft::cli {
@@ -9,10 +10,13 @@ namespace weft::cli {
 namespace {
 
 volatile std::sig_atomic_t g_signal = 0;
+std::atomic<weft_mesh*> g_mesh = nullptr;
+static_assert(std::atomic<weft_mesh*>::is_always_lock_free, "a signal handler reads it");
 
 extern "C" void on_signal(int number) {
   if (g_signal) _exit(128 + number);
   g_signal = number;
+  weft_mesh_cancel(g_mesh);
 }
 
 }  // namespace
@@ -26,5 +30,12 @@ void watch_signals() {
 }
 
 int stop_signal() { return g_signal; }
+
+CancelOnSignal::CancelOnSignal(weft_mesh* mesh) {
+  g_mesh = mesh;
+  if (g_signal) weft_mesh_cancel(mesh);
+}
+
+CancelOnSignal::~CancelOnSignal() { g_mesh = nullptr; }
 
 }  // namespace weft::cli

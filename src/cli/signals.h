@@ -1,9 +1,20 @@
 // Ctrl-C and termination: the first asks to stop after the step, the second stops at once.
 #pragma once
 
+#include "weft.h"
+
 namespace weft::cli {
 
 void watch_signals();
 int stop_signal();   // 0, or the number of the signal that asked to stop
+
+// While it lives there is no step to finish, and the first signal ends what waits on the mesh. One at a time.
+class CancelOnSignal {
+ public:
+  explicit CancelOnSignal(weft_mesh* mesh);
+  ~CancelOnSignal();
+  CancelOnSignal(const CancelOnSignal&) = delete;
+  CancelOnSignal& operator=(const CancelOnSignal&) = delete;
+};
 
 }  // namespace weft::cli

@@ -128,6 +128,12 @@ void Lobby::expect(const Plan& plan, int64_t timeout_ms, std::function<void(cons
   std::sort(early.begin(), early.end(), [](const Guest* a, const Guest* b) { return a->since < b->since; });
   for (Guest* guest : early) asked(*guest, std::vector<std::byte>(guest->request));
   finish_if_full();
+  if (canceled_) cancel();
+}
+
+void Lobby::cancel() {
+  canceled_ = true;
+  if (done_) finish(Status(Code::canceled, cat("the wait for other ranks at ", endpoint(), " was canceled")));
 }
 
 void Lobby::asked(Guest& guest, std::span<const std::byte> bytes) {
@@ -192,6 +198,11 @@ void Lobby::finish_if_full() {
 void Lobby::finish(const Status& status) {
   auto done = std::move(done_);
   done_ = nullptr;
+  // Those that came wait for a word.
+  const Origin why{.rank = 0, .code = Code::peer, .text = cat("rank 0 began no run: ", status.text())};
+  if (!status.ok())
+    for (auto& [wire, guest] : guests_)
+      if (guest->greeted) guest->link.abort(why, loop_.now_ms(), *guest);
   done(status);
 }
 

@@ -32,6 +32,8 @@ class Lobby final : private Wire::Reader {
   const std::vector<JoinRequest>& joined() const { return joined_; }
   // Ranks of the run may come before they are wanted; they are kept until now.
   void take_members(Member member);
+  // Guests are not waited for any more.
+  void cancel();
   // Rank 0: gives each guest its welcome.
   void welcome(const Welcome& welcome);
 
@@ -62,6 +64,7 @@ class Lobby final : private Wire::Reader {
   const Plan* plan_ = nullptr;
   int64_t deadline_ = 0;
   std::function<void(const Status&)> done_;
+  bool canceled_ = false;
   Member member_;
   std::unique_ptr<Loop::Timer> timer_;
 };

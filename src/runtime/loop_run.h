@@ -35,7 +35,7 @@ class LoopRun : public Run {
   void step_over(const StepResult& result);
   void run_failed(const Status& status, int32_t rank = -1);   // every step that waits or comes fails with it
   void begin_waiting();                      // to be called after anything that may have ended a step
-  void begin_soon() { wake_->raise(); }      // the same, when the driver cannot begin a step now
+  void begin_soon();                         // the same, when the driver cannot begin a step now
   const Step* current() const { return current_; }
 
  private:

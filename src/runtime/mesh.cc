@@ -24,15 +24,26 @@ Status Mesh::open(const std::string& endpoint) {
       WEFT_TRY_ASSIGN(door, transport_->door(options_.endpoint));
     }
     lobby_ = std::make_unique<Lobby>(loop(), *transport_, refusals_);
+    cancel_ = std::make_unique<Loop::Signal>(loop(), [this] {
+      canceled_ = true;
+      lobby_->cancel();
+      if (on_cancel_) on_cancel_();
+    });
     WEFT_TRY(lobby_->listen(door, options_.insecure));
     endpoint_ = lobby_->endpoint();
     return {};
   });
 }
 
+void Mesh::on_cancel(std::function<void()> told) {
+  on_cancel_ = std::move(told);
+  if (canceled_ && on_cancel_) on_cancel_();
+}
+
 Mesh::~Mesh() {
   if (!thread_) return;
   (void)on_loop(loop(), [this] {
+    cancel_.reset();
     lobby_.reset();
     return Status();
   });

@@ -32,6 +32,10 @@ class Mesh {
   Transport& transport() { return *transport_; }
   Lobby& lobby() { return *lobby_; }
   const Refusals& refusals() const { return refusals_; }   // any thread
+  // Any thread, and a signal handler: whoever waits or works on this mesh fails with Code::canceled.
+  void cancel() { cancel_->raise(); }
+  // Loop thread: whom it tells, besides the lobby; at once, if it is so already.
+  void on_cancel(std::function<void()> told);
   // Where other ranks listen: what those that were killed leave behind is removed in the end.
   void remember(const std::vector<std::string>& endpoints) { others_ = endpoints; }
 
@@ -46,6 +50,9 @@ class Mesh {
   std::unique_ptr<LoopThread> thread_;
   std::unique_ptr<Transport> transport_;   // loop thread, as the lobby
   std::unique_ptr<Lobby> lobby_;
+  std::unique_ptr<Loop::Signal> cancel_;
+  std::function<void()> on_cancel_;        // loop thread, as canceled_
+  bool canceled_ = false;
 };
 
 // Rank 0: waits until all ranks have joined, or names those that are missing. `mesh` outlives the run.

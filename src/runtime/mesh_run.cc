@@ -31,10 +31,12 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
     (void)on_loop(mesh_.loop(), [this] {
       if (process_->node().idle()) process_->bye();
       else process_->fail(Code::canceled, "rank 0 ended the run");
+      if (process_->is_alone()) alone_.set({});   // nobody came, or all have gone
       return Status();
     });
-    if (plan_->config.ranks > 1) (void)alone_.wait_for(3000);
+    (void)alone_.wait_for(3000);
     (void)on_loop(mesh_.loop(), [this] {
+      mesh_.on_cancel(nullptr);
       process_.reset();
       return Status();
     });
@@ -120,6 +122,7 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
       process_->accept(rank, std::move(wire), lane, first);
     });
     mesh_.lobby().welcome(welcome);
+    mesh_.on_cancel([this] { process_->fail(Code::canceled, "canceled"); });
     return {};
   }
 

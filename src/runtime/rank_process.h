@@ -46,6 +46,7 @@ class RankProcess final : private RankNodeEffects, private Wire::Reader {
   View delivered(int32_t edge, int32_t micro_batch);
   Worker& worker() { return worker_; }
   RankNode& node() { return *node_; }
+  bool is_alone() const { return wires_.empty(); }
 
  private:
   int64_t now() const { return loop_.now_ms(); }

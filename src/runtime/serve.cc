@@ -39,6 +39,8 @@ class Applicant final : private Wire::Reader, private LinkEffects {
     return std::move(welcome_);
   }
 
+  void cancel() { answer_.set(Status(Code::canceled, cat("joining ", mesh_.options().endpoint, " was canceled"))); }
+
   // What it says still leaves when this object is gone.
   void leave() {
     link_.bye(now(), *this);
@@ -99,6 +101,7 @@ class Server final : private RankProcess::Owner {
 
   ~Server() override {
     (void)on_loop(mesh_.loop(), [this] {
+      mesh_.on_cancel(nullptr);
       process_.reset();
       applicant_.reset();
       return Status();
@@ -109,8 +112,10 @@ class Server final : private RankProcess::Owner {
     init_gemm();
     JoinRequest request{.wanted_rank = mesh_.options().rank, .endpoint = mesh_.endpoint(), .pid = getpid(), .plan = {}};
     if (plan_) request.plan = plan_->hash;
+    mesh_.remember({mesh_.options().endpoint});   // should rank 0 die before it has told of others
     WEFT_TRY(on_loop(mesh_.loop(), [&] {
       applicant_ = std::make_unique<Applicant>(mesh_, request);
+      mesh_.on_cancel([this] { cancel(); });
       return applicant_->start();
     }));
     WEFT_TRY_ASSIGN(welcome_, applicant_->wait());
@@ -130,6 +135,11 @@ class Server final : private RankProcess::Owner {
   }
 
  private:
+  void cancel() {
+    if (process_) process_->fail(Code::canceled, "canceled");
+    else applicant_->cancel();
+  }
+
   Status start_process() {
     applicant_->leave();
     applicant_.reset();   // its link would call rank 0 lost in the middle of a step
@@ -142,6 +152,7 @@ class Server final : private RankProcess::Owner {
     for (int32_t peer : process_->node().peers())
       if (peer < worker_->rank())
         WEFT_TRY(process_->dial(mesh_.transport(), peer, peer == 0 ? mesh_.options().endpoint : welcome_.endpoints[static_cast<size_t>(peer)]));
+    mesh_.on_cancel([this] { cancel(); });   // it may have come while the plan was made
     return {};
   }
 

@@ -13,7 +13,8 @@ namespace weft::test {
 
 using Options = std::map<std::string, std::string>;
 
-// A plan of a small residual network (width 32, 8 layers), as `ranks`, `schedule`, `seed`, `cut`, `micro` say.
+// A plan of a small residual network (width 32, 8 layers), as `ranks`, `schedule`, `seed`, `cut`, `micro` say; with `user_op` "yes" it has a
+// node of an op of its own.
 struct Program {
   weft_model* model = nullptr;
   weft_plan* plan = nullptr;

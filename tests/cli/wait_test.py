@@ -1,0 +1,79 @@
+#!/usr/bin/env python3
+"""Ranks that wait for each other: how a person ends that, and that nothing is left."""
+import os
+import select
+import signal
+import socket
+import subprocess
+import unittest
+
+from weft import Case, TINY, WEFT, run
+
+
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as file:
+        return [int(child) for child in file.read().split()]
+
+
+class Waiting(Case):
+    def setUp(self):
+        super().setUp()
+        os.mkdir(self.path("sockets"))
+        self.environment = {**os.environ, "TMPDIR": self.path("sockets")}
+        self.environment.pop("XDG_RUNTIME_DIR", None)
+
+    def start(self, said, *args):
+        """Returns when the command has said so on standard error."""
+        process = subprocess.Popen([WEFT, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(lambda: process.poll() is None and process.kill())
+        self.assertIn(said, process.stderr.readline())
+        return process
+
+    def ends(self, status, text, process):
+        out, err = process.communicate(timeout=60)
+        self.assertEqual((process.returncode, out), (status, ""), err)
+        self.assertIn(text, err)
+        self.assertEqual(os.listdir(self.path("sockets")), [])
+
+    def test_interrupt_ends_the_wait_for_other_ranks(self):
+        for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
+            process = self.start("waiting for 1 rank", "train", TINY, "--ranks", 3, "--external", 1, "--join-timeout", 600)
+            ranks = children(process.pid)
+            self.assertEqual(len(ranks), 1)
+            process.send_signal(number)
+            self.ends(status, "weft: train: stopped before all ranks were there", process)
+            for pid in ranks:
+                self.assertFalse(os.path.exists(f"/proc/{pid}"), "a rank is left over")
+
+    def test_interrupt_ends_a_worker_that_waits(self):
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        for endpoint in (f"tcp://127.0.0.1:{port}", f"ipc://{self.path('none')}"):
+            process = self.start("joining", "worker", "--join", endpoint, "--join-timeout", 600)
+            process.send_signal(signal.SIGINT)
+            self.ends(130, "weft: worker: stopped", process)
+
+    def test_ranks_whose_rank_0_is_killed_leave_no_socket(self):
+        process = self.start("waiting for 1 rank", "train", TINY, "--ranks", 3, "--external", 1, "--join-timeout", 5)
+        ranks = [os.pidfd_open(pid) for pid in children(process.pid)]
+        process.kill()
+        for rank in ranks:
+            self.assertTrue(select.select([rank], [], [], 60)[0], "a rank is left over")
+            os.close(rank)
+        self.ends(-9, "", process)
+
+    def test_ranks_that_would_not_find_each_other_are_refused(self):
+        self.fails(2, "names no address", "train", TINY, "--ranks", 3, "--external", 1, "--listen", "tcp://0.0.0.0:0", "--insecure")
+        self.fails(2, "nobody joins", "train", TINY, "--ranks", 2, "--external", 1, "--in-process")
+        self.fails(2, "nobody joins", "train", TINY, "--ranks", 2, "--listen", "tcp://127.0.0.1:0", "--threads", 0)
+
+    def test_no_threads_is_one_process(self):
+        done = run("train", TINY, "--ranks", 2, "--threads", 0, "--steps", 1, env={"TMPDIR": self.path("none"), "PATH": ""})
+        self.assertEqual(done.returncode, 0, done.stderr)   # no socket was needed
+
+
+if __name__ == "__main__":
+    unittest.main()
