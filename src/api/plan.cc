@@ -11,6 +11,8 @@ using namespace weft::api;
 
 namespace {
 
+constexpr const char* kWritten = "written";   // the schedule of whoever wrote its rows
+
 double or_default(double value, double fallback) { return value == 0 ? fallback : value; }
 
 Result<OptimSettings> optim_of(const weft_optimizer* config) {
@@ -86,7 +88,10 @@ Result<PlanConfig> config_of(const weft_plan_config* config, const Model& model)
   out.chunks = static_cast<int32_t>(c.chunks);
   out.group = static_cast<int32_t>(c.group);
   out.warm_up = c.warm_up == WEFT_WARM_UP_AUTO ? kAutoWarmUp : static_cast<int32_t>(c.warm_up);
-  if (c.schedule_text) out.schedule_text = c.schedule_text;
+  if (c.schedule_text && c.schedule_text[0]) {
+    out.schedule_text = c.schedule_text;
+    out.schedule = kWritten;
+  }
   if (c.recompute) out.recompute = c.recompute;
   if (c.memory_limit > INT64_MAX) return Status(Code::invalid, "weft_plan_config.memory_limit is out of range");
   out.memory_limit = static_cast<int64_t>(c.memory_limit);
@@ -201,7 +206,7 @@ weft_status weft_plan_describe(const weft_plan* plan, weft_plan_info* info) {
     full.ranks = static_cast<uint32_t>(config.ranks);
     full.stages = weft_plan_stages(plan);
     full.micro_batches = static_cast<uint32_t>(config.micro_batches);
-    full.schedule = config.schedule_text.empty() ? config.schedule.c_str() : "written";
+    full.schedule = config.schedule.c_str();   // zb-auto stays zb-auto where its rows are kept
     full.warm_up = config.schedule_text.empty() && config.schedule == "1f1b" ? static_cast<uint32_t>(std::max(config.warm_up, 1)) : 0;
     fill_result(info, full);
     return {};

@@ -8,8 +8,10 @@
 //   - if it fits into the wait for the next arrival;
 //   - if it does not quite fit, but the wait is longer than the patience of this try, a share of W.
 // Several warm-ups and patiences are tried, as in the zero-bubble authors' scheduler, and the shortest is kept: by makespan,
-// since a step ends when all ranks are done, then by the longest span of a rank. zb-h1 and zb-h2 are among those tried.
+// since a step ends when all ranks are done. zb-h1 and zb-h2 are among those tried. Of equally long ones the one that holds least
+// is kept, for which the tries are repeated under a cap that the one found so far does not keep.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <optional>
 
@@ -25,11 +27,14 @@ constexpr double kSlack = 1e-9;
 struct Cost {
   double forward = 1, input = 1, weight = 1;
   double held = 1, parked = 1;   // from F to I, and from I to W
+  double kept = 0;               // of both
+  double fixed = 0;
 };
 
 struct Costs {
   std::vector<Cost> ranks;
   double latency = 0, cap = 0;   // cap 0: none
+  bool places = false, short_spans = false;
   bool fits(double held) const { return cap <= 0 || held <= cap * (1 + kSlack); }
 };
 
@@ -48,23 +53,28 @@ Status read_list(const char* name, const std::vector<double>& list, double Cost:
 
 Result<Costs> read_costs(const ScheduleSizes& sizes) {
   const ScheduleCosts& in = sizes.costs;
-  Costs out{.ranks = std::vector<Cost>(static_cast<size_t>(sizes.ranks)), .latency = in.latency, .cap = in.cap};
+  Costs out{.ranks = std::vector<Cost>(static_cast<size_t>(sizes.ranks)), .latency = in.latency, .cap = in.cap, .places = !in.kept.empty(), .short_spans = in.short_spans};
   WEFT_TRY(read_list("forward", in.forward, &Cost::forward, out.ranks));
   WEFT_TRY(read_list("input", in.input, &Cost::input, out.ranks));
   WEFT_TRY(read_list("weight", in.weight, &Cost::weight, out.ranks));
   WEFT_TRY(read_list("held", in.held, &Cost::held, out.ranks));
   WEFT_TRY(read_list("parked", in.parked.empty() ? in.held : in.parked, &Cost::parked, out.ranks));
+  WEFT_TRY(read_list("kept", in.kept, &Cost::kept, out.ranks));
+  WEFT_TRY(read_list("fixed", in.fixed, &Cost::fixed, out.ranks));
   for (const auto& [name, value] : {std::pair{"latency", in.latency}, {"cap", in.cap}})
     if (!std::isfinite(value) || value < 0)
       return Status(Code::invalid, cat("costs.", name, " is ", value, ", expected 0 or more"));
   double least = 0;
   size_t most = 0;
   for (size_t r = 0; r < out.ranks.size(); ++r) {
-    const double one = std::max(out.ranks[r].held, out.ranks[r].parked);
+    const Cost& cost = out.ranks[r];
+    if (cost.kept > std::min(cost.held, cost.parked))
+      return Status(Code::invalid, cat("costs.kept of stage ", r, " is ", cost.kept, ", expected at most ", std::min(cost.held, cost.parked)));
+    const double one = cost.fixed + (out.places ? cost.held + cost.parked - cost.kept : std::max(cost.held, cost.parked));
     if (one > least) least = one, most = r;
   }
   if (!out.fits(least))
-    return Status(Code::invalid, cat("costs.cap is ", in.cap, ", expected at least ", least, ", which rank ", most,
+    return Status(Code::invalid, cat("the limit of a rank is ", in.cap, ", expected at least ", least, ", which rank ", most,
                                      " holds of a single micro-batch"));
   return out;
 }
@@ -72,16 +82,35 @@ Result<Costs> read_costs(const ScheduleSizes& sizes) {
 // A rank as time goes on.
 struct RankTime {
   double first = -1, now = 0;   // start of the first action, end of the last
-  double held = 0, peak = 0;
-  int32_t f = 0, i = 0, w = 0;
+  int32_t f = 0, i = 0, w = 0;                    // how many have run
+  int32_t f_to_i = 0, f_to_w = 0, i_to_w = 0;     // most micro-batches at once between the two
+  double peak = 0;                                // most held at once, if places are not told apart
+
+  double held(const Cost& cost) const { return cost.held * (f - i) + cost.parked * (i - w); }
+
+  void count(Kind kind) {
+    ++(kind == Kind::F ? f : kind == Kind::I ? i : w);
+    f_to_i = std::max(f_to_i, f - i), f_to_w = std::max(f_to_w, f - w), i_to_w = std::max(i_to_w, i - w);
+  }
+
+  // What the rank holds at most if it runs such an action next.
+  double most_with(Kind kind, const Costs& costs, const Cost& cost) const {
+    RankTime next = *this;
+    next.count(kind);
+    return next.most(costs, cost, next.held(cost));
+  }
+  double most(const Costs& costs, const Cost& cost, double at_once) const {
+    if (!costs.places) return cost.fixed + at_once;
+    // A micro-batch still has its place while what I leaves of it gets one.
+    return cost.fixed + (cost.held - cost.kept) * f_to_i + cost.kept * f_to_w + (cost.parked - cost.kept) * i_to_w;
+  }
 
   void run(Kind kind, double there, const Cost& cost) {
     const double start = std::max(now, there);
     if (first < 0) first = start;
     now = start + (kind == Kind::F ? cost.forward : kind == Kind::I ? cost.input : cost.weight);
-    held += kind == Kind::F ? cost.held : kind == Kind::I ? cost.parked - cost.held : -cost.parked;
-    peak = std::max(peak, held);
-    ++(kind == Kind::F ? f : kind == Kind::I ? i : w);
+    count(kind);
+    peak = std::max(peak, held(cost));
   }
 };
 
@@ -119,6 +148,11 @@ class Clock {
   double makespan() const {
     double out = 0;
     for (const RankTime& rank : ranks_) out = std::max(out, rank.now);
+    return out;
+  }
+  double most_held() const {
+    double out = 0;
+    for (size_t r = 0; r < ranks_.size(); ++r) out = std::max(out, ranks_[r].most(costs_, costs_.ranks[r], ranks_[r].peak));
     return out;
   }
   double longest_span() const {
@@ -176,8 +210,7 @@ class Lister {
     const Kind kind = forward ? Kind::F : Kind::I;
     const double there = clock_.arrival(r, kind);
     if (there < 0) return {};
-    const double more = forward ? cost.held : cost.parked - cost.held;
-    while (!costs_.fits(rank.held + more) && due(rank)) put(r, Kind::W, 0);
+    while (costs_.cap > 0 && due(rank) && !costs_.fits(rank.most_with(kind, costs_, cost))) put(r, Kind::W, 0);
     while (due(rank) && rank.now + cost.weight <= there + kSlack * there) put(r, Kind::W, 0);
     const bool late_is_fine = forward || rank.i + try_.punctual < schedule_.micro_batches;
     if (due(rank) && late_is_fine && there - rank.now > try_.patience * cost.weight + kSlack * there) put(r, Kind::W, 0);
@@ -206,6 +239,7 @@ Clock played(const Costs& costs, const Schedule& schedule) {
   std::vector<size_t> next(schedule.rows.size(), 0);
   run_all(schedule.rows.size(), [&](size_t r) -> std::optional<Kind> {
     if (next[r] == schedule.rows[r].size()) return {};
+    while (next[r] < schedule.rows[r].size() && schedule.rows[r][next[r]].kind == Kind::R) ++next[r];   // its time is part of I
     const Kind kind = schedule.rows[r][next[r]].kind;
     const double there = kind == Kind::W ? 0 : clock.arrival(r, kind);
     if (there < 0) return {};
@@ -225,10 +259,11 @@ std::vector<int32_t> warm_ups(const Costs& costs, const std::vector<double>& wan
     out[r] = static_cast<int32_t>(std::clamp<double>(most, 1, micro_batches));
   }
   for (size_t r = 0; r < out.size(); ++r) {
-    if (costs.cap > 0 && costs.ranks[r].held > 0) {
+    const Cost& cost = costs.ranks[r];
+    if (costs.cap > 0 && cost.held > 0) {
       // The last of them still has to get through I, which may leave more than it frees.
-      const double last = std::max(costs.ranks[r].held, costs.ranks[r].parked);
-      const double room = 1 + std::floor((costs.cap * (1 + kSlack) - last) / costs.ranks[r].held);
+      const double last = costs.places ? cost.held + cost.parked - cost.kept : std::max(cost.held, cost.parked);
+      const double room = 1 + std::floor((costs.cap * (1 + kSlack) - cost.fixed - last) / cost.held);
       out[r] = static_cast<int32_t>(std::clamp<double>(room, 1, out[r]));
     }
     if (r > 0) out[r] = std::min(out[r], out[r - 1]);
@@ -260,14 +295,16 @@ class Best {
   Best(const Costs& costs, Schedule empty) : costs_(costs), empty_(std::move(empty)) {}
 
   void offer(Schedule schedule, const Clock& clock) {
-    for (const RankTime& rank : clock.ranks())
-      if (!costs_.fits(rank.peak)) return;
-    const double makespan = clock.makespan(), span = clock.longest_span();
-    const auto less = [](double a, double b) { return a < b - kSlack * b; };
-    if (found_ && !less(makespan, makespan_) && (less(makespan_, makespan) || !less(span, span_))) return;
+    if (!costs_.fits(clock.most_held())) return;
+    std::array<double, 3> price = {clock.makespan(), clock.most_held(), clock.longest_span()};
+    if (costs_.short_spans) std::swap(price[1], price[2]);
+    for (size_t i = 0; found_ && i < price.size(); ++i) {
+      if (price[i] > price_[i] + kSlack * price_[i]) return;
+      if (price[i] < price_[i] - kSlack * price_[i]) break;
+      if (i + 1 == price.size()) return;
+    }
     found_ = std::move(schedule);
-    makespan_ = makespan;
-    span_ = span;
+    price_ = price;
   }
 
   void offer(const Try& one) {
@@ -278,22 +315,37 @@ class Best {
   }
 
   std::optional<Schedule>& found() { return found_; }
+  double most_held() const { return price_[costs_.short_spans ? 2 : 1]; }
 
  private:
   const Costs& costs_;
   const Schedule empty_;
   std::optional<Schedule> found_;
-  double makespan_ = 0, span_ = 0;
+  std::array<double, 3> price_ = {};
 };
 
 // The time spent on trying is bounded; large schedules are tried a few ways only, the most promising first.
 constexpr int64_t kTriedActions = int64_t{1} << 24;
 
+int64_t actions_of(const ScheduleSizes& sizes) { return int64_t{3} * sizes.ranks * sizes.micro_batches; }
+
+void try_all(const Costs& costs, const ScheduleSizes& sizes, Best& best, int64_t& left) {
+  const auto ways = all_warm_ups(costs, sizes.micro_batches);
+  for (const int32_t punctual : {1, 0})
+    for (const double patience : {0.5, 0., 1.})
+      for (const auto& warm_up : ways) {
+        if (left < 0 && best.found()) return;
+        best.offer({.warm_up = warm_up, .patience = patience, .punctual = punctual});
+        left -= actions_of(sizes);
+      }
+}
+
 }  // namespace
 
 Result<Schedule> make_zb_auto(const ScheduleSizes& sizes) {
   WEFT_TRY_ASSIGN(Schedule empty, begin_schedule({.name = "zb-auto", .kinds = 3}, sizes));
-  WEFT_TRY_ASSIGN(const Costs costs, read_costs(sizes));
+  WEFT_TRY_ASSIGN(Costs costs, read_costs(sizes));
+  const double cap = costs.cap;
   Best best(costs, std::move(empty));
   int64_t left = kTriedActions;
   for (const auto make : {make_zb_h1, make_zb_h2}) {
@@ -301,18 +353,21 @@ Result<Schedule> make_zb_auto(const ScheduleSizes& sizes) {
     WEFT_TRY_ASSIGN(Schedule closed, make({.ranks = sizes.ranks, .micro_batches = sizes.micro_batches}));
     const Clock clock = played(costs, closed);
     best.offer(std::move(closed), clock);
-    left -= int64_t{3} * sizes.ranks * sizes.micro_batches;
+    left -= actions_of(sizes);
   }
-  const auto ways = all_warm_ups(costs, sizes.micro_batches);
-  for (const int32_t punctual : {1, 0})
-    for (const double patience : {0.5, 0., 1.})
-      for (const auto& warm_up : ways) {
-        if (left < 0 && best.found()) continue;
-        best.offer({.warm_up = warm_up, .patience = patience, .punctual = punctual});
-        left -= int64_t{3} * sizes.ranks * sizes.micro_batches;
-      }
-  if (!best.found()) return Status(Code::internal, cat("no order of ", sizes.ranks, " ranks fits a cap of ", costs.cap));
+  try_all(costs, sizes, best, left);
+  for (double held = INFINITY; best.found() && left > 0 && best.most_held() < held;) {
+    held = best.most_held();
+    costs.cap = held * (1 - 2 * kSlack);
+    if (costs.cap > 0) try_all(costs, sizes, best, left);
+  }
+  if (!best.found()) return Status(Code::internal, cat("no order of ", sizes.ranks, " ranks fits a cap of ", cap));
   return std::move(*best.found());
+}
+
+Result<double> listed_time(const Schedule& schedule, const ScheduleCosts& costs) {
+  WEFT_TRY_ASSIGN(Costs read, read_costs({.ranks = schedule.ranks(), .micro_batches = schedule.micro_batches, .costs = costs}));
+  return played(read, schedule).makespan();
 }
 
 }  // namespace weft

@@ -9,6 +9,7 @@
 #include "plan/lower.h"
 #include "plan/recompute.h"
 #include "plan/schedule_choice.h"
+#include "plan/schedule_costs.h"
 #include "plan/stages.h"
 
 namespace weft {
@@ -210,19 +211,27 @@ void keep_cuts(Plan& plan) {
   plan.config.split = SplitBy::uniform;   // of a single stage, which has no cut
 }
 
-// The training schedule. What only measured costs or machines explain is kept as it is: other ranks know
-// neither.
-Result<Schedule> training_schedule(Plan& plan, const ScheduleChoice& choice) {
+// Bytes that the estimates of what is chosen by one may come to, per rank; empty: no limit.
+struct Room {
+  std::vector<int64_t> cut;     // of the partition
+  std::vector<int64_t> order;   // of zb-auto
+};
+
+bool made_from_costs(const ScheduleChoice& choice) { return choice.kind && choice.kind->make == make_zb_auto; }
+
+// The training schedule. What only measured costs, machines or room explain is kept as it is: other ranks know none of them.
+Result<Schedule> training_schedule(Plan& plan, const ScheduleChoice& choice, const std::vector<int64_t>& room) {
   PlanConfig& config = plan.config;
-  const ScheduleCosts costs = schedule_costs(*plan.model, config, config.times, plan.stage_of_node);
+  const Model& model = *plan.model;
+  const ScheduleCosts times = schedule_costs(model, config, config.times, plan.stage_of_node);
+  ScheduleCosts costs = at_speeds(times, config.machines.speeds);
+  if (made_from_costs(choice)) {
+    WEFT_TRY(add_bytes(model, config, config.times, plan.stage_of_node, costs));
+    for (size_t r = 0; r < room.size(); ++r) costs.fixed[r] += static_cast<double>(config.memory_limit - room[r]);
+  }
   WEFT_TRY_ASSIGN(Schedule schedule, make_schedule(choice, config, costs));
-  if (config.slack == 0) config.slack = slack_for(costs, schedule.rank_of_stage, config);
-  if (!choice.kind || (config.times.empty() && !config.machines.any())) return schedule;
-  PlanConfig known = config;
-  known.times.clear();
-  known.machines = {};
-  WEFT_TRY_ASSIGN(const Schedule analysed, make_schedule(choice, known, schedule_costs(*plan.model, known, known.times, plan.stage_of_node)));
-  if (schedule != analysed) config.schedule_text = schedule.text();
+  if (config.slack == 0) config.slack = slack_for(times, schedule.rank_of_stage, config);
+  if (made_from_costs(choice) && (!config.times.empty() || config.machines.any() || config.memory_limit > 0)) config.schedule_text = schedule.text();
   return schedule;
 }
 
@@ -234,12 +243,12 @@ Status choose_versions(Plan& plan, const Schedule& train) {
   return {};
 }
 
-// Where everything runs, then what each rank runs. `room`: as of choose_stages.
-Status make_parts(Plan& plan, const std::vector<int64_t>& room) {
+// Where everything runs, then what each rank runs.
+Status make_parts(Plan& plan, const Room& room) {
   WEFT_TRY_ASSIGN(const ScheduleChoice choice, choose_schedule(plan.config));
-  WEFT_TRY_ASSIGN(plan.stage_of_node, choose_stages(*plan.model, plan.config, choice.stages, room));
+  WEFT_TRY_ASSIGN(plan.stage_of_node, choose_stages(*plan.model, plan.config, choice.stages, room.cut));
   keep_cuts(plan);
-  WEFT_TRY_ASSIGN(const Schedule train, training_schedule(plan, choice));
+  WEFT_TRY_ASSIGN(const Schedule train, training_schedule(plan, choice, room.order));
   plan.rank_of_stage = train.rank_of_stage;
   plan.versions.assign(static_cast<size_t>(plan.config.ranks), {});
   WEFT_TRY(check_asynchronous(plan, train));
@@ -250,7 +259,9 @@ Status make_parts(Plan& plan, const std::vector<int64_t>& room) {
   return lower_modes(plan, train);
 }
 
-Result<std::shared_ptr<Plan>> try_plan(const std::shared_ptr<const Model>& model, const PlanConfig& config, const std::vector<int64_t>& room) {
+using PlanPtr = std::shared_ptr<Plan>;
+
+Result<PlanPtr> try_plan(const std::shared_ptr<const Model>& model, const PlanConfig& config, const Room& room) {
   auto plan = std::make_shared<Plan>();
   plan->model = model;
   plan->config = config;
@@ -259,24 +270,108 @@ Result<std::shared_ptr<Plan>> try_plan(const std::shared_ptr<const Model>& model
   return plan;
 }
 
-// The partition is chosen by an estimate of the bytes; the plan knows them. Where it has more, the estimate is given less room.
-Result<std::shared_ptr<Plan>> plan_within(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
+// What is chosen by an estimate of the bytes is given less room where the plan, which knows them, has more: by as much as it has too much,
+// by twice as much as before where that changed nothing, and by half as much where nothing fits that.
+Result<PlanPtr> try_within(const std::shared_ptr<const Model>& model, const PlanConfig& config, std::vector<int64_t> Room::*chosen) {
   const int64_t limit = config.memory_limit;
-  const bool by_cut = limit > 0 && config.split == SplitBy::cost && config.cuts.empty() && config.recompute != "auto";
-  std::vector<int64_t> room;
-  if (by_cut) room.assign(static_cast<size_t>(config.ranks), limit);
-  constexpr int kAttempts = 6;
+  const auto ranks = static_cast<size_t>(config.ranks);
+  const bool again = limit > 0 && chosen;
+  Room room;
+  if (again) (room.*chosen).assign(ranks, limit);
+  std::vector<int64_t> before(ranks, 0), step(ranks, 0);   // bytes of the last plan, and what its room then lost
+  constexpr int kAttempts = 12;
   Status over;
-  for (int attempt = 0; attempt < (by_cut ? kAttempts : 1); ++attempt) {
+  for (int attempt = 0; attempt < (again ? kAttempts : 1); ++attempt) {
     auto plan = try_plan(model, config, room);
-    if (!plan.ok()) return over.ok() ? plan.status() : over;
+    if (!plan.ok()) {
+      if (over.ok()) return plan.status();
+      for (size_t r = 0; r < ranks; ++r) step[r] -= step[r] / 2, (room.*chosen)[r] += step[r];
+      continue;
+    }
     const std::vector<int64_t>& bytes = plan.value()->arena_bytes;
     const auto most = std::max_element(bytes.begin(), bytes.end());
     if (limit == 0 || *most <= limit) return plan;
     over = Status(Code::invalid, cat("rank ", most - bytes.begin(), " needs ", *most, " bytes, the limit is ", limit));
-    for (size_t r = 0; r < room.size(); ++r) room[r] -= std::max<int64_t>(0, bytes[r] - limit);
+    for (size_t r = 0; again && r < ranks; ++r) {
+      step[r] = bytes[r] <= limit ? 0 : bytes[r] == before[r] ? 2 * step[r] : bytes[r] - limit;
+      (room.*chosen)[r] -= step[r];
+    }
+    before = bytes;
   }
   return over;
+}
+
+bool cuts_by_bytes(const PlanConfig& config) {
+  return config.memory_limit > 0 && config.split == SplitBy::cost && config.cuts.empty() && config.recompute != "auto";
+}
+
+// zb-auto under a limit: the shortest of orders made for it, by the cuts that the times alone ask for and by those of the plans of zb-h1 and
+// zb-h2 that keep the limit, and of these plans themselves; so it is never worse than they are.
+class OrderWithin {
+ public:
+  OrderWithin(const std::shared_ptr<const Model>& model, const PlanConfig& config) : model_(model), config_(config) {}
+
+  Result<PlanPtr> run() {
+    std::vector<std::vector<std::string>> cuts;
+    for (const auto make : {make_zb_h1, make_zb_h2}) {
+      PlanConfig written = config_;
+      WEFT_TRY_ASSIGN(const Schedule rows, make({.ranks = config_.ranks, .micro_batches = config_.micro_batches}));
+      written.schedule_text = rows.text();
+      auto plan = try_within(model_, written, cuts_by_bytes(written) ? &Room::cut : nullptr);
+      if (!plan.ok()) continue;
+      cuts.push_back(plan.value()->config.cuts);
+      WEFT_TRY(offer(plan.take()));
+    }
+    if (cuts.empty() && cuts_by_bytes(config_)) {   // a limit below theirs: 1f1b keeps less
+      PlanConfig fused = config_;
+      fused.schedule = "1f1b";
+      if (auto plan = try_within(model_, fused, &Room::cut); plan.ok()) cuts.push_back(plan.value()->config.cuts);
+    }
+    PlanConfig made = config_;
+    auto first = try_within(model_, made, &Room::order);
+    if (first.ok()) WEFT_TRY(offer(first.take()));
+    for (size_t i = 0; i < cuts.size(); ++i) {
+      made.cuts = cuts[i];
+      if (!cuts_by_bytes(config_) || (i > 0 && cuts[i] == cuts[0])) continue;
+      auto plan = try_within(model_, made, &Room::order);
+      if (plan.ok()) WEFT_TRY(offer(plan.take()));
+    }
+    if (best_) return std::move(best_);
+    return first.status();
+  }
+
+ private:
+  Status offer(PlanPtr plan) {
+    const PlanConfig& c = plan->config;
+    ScheduleCosts costs = at_speeds(schedule_costs(*model_, c, c.times, plan->stage_of_node), c.machines.speeds);
+    WEFT_TRY(add_bytes(*model_, c, c.times, plan->stage_of_node, costs));
+    costs.cap = 0;
+    WEFT_TRY_ASSIGN(const double time, listed_time(plan->mode(Mode::train).schedule, costs));
+    const int64_t bytes = *std::max_element(plan->arena_bytes.begin(), plan->arena_bytes.end());
+    if (best_ && (time > time_ || (time == time_ && bytes >= bytes_))) return {};
+    best_ = std::move(plan), time_ = time, bytes_ = bytes;
+    return {};
+  }
+
+  const std::shared_ptr<const Model>& model_;
+  const PlanConfig& config_;
+  PlanPtr best_;
+  double time_ = 0;
+  int64_t bytes_ = 0;
+};
+
+Result<PlanPtr> plan_within(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
+  const bool listed = config.memory_limit > 0 && config.schedule_text.empty() && config.schedule == "zb-auto" && model->loss() >= 0;
+  if (!listed) return try_within(model, config, cuts_by_bytes(config) ? &Room::cut : nullptr);
+  if (config.recompute != "auto") return OrderWithin(model, config).run();
+  // As long as another order does, nothing is made again.
+  PlanConfig once = config;
+  once.recompute = "none";
+  if (auto plan = OrderWithin(model, once).run(); plan.ok()) {
+    plan.value()->config.recompute = config.recompute;
+    return plan;
+  }
+  return OrderWithin(model, config).run();
 }
 
 }  // namespace

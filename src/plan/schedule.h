@@ -50,8 +50,13 @@ struct ScheduleCosts {
   std::vector<double> forward = {}, input = {}, weight = {};   // time of F, I and W
   std::vector<double> held = {};                // what a micro-batch keeps from F to I, in any unit (bytes)
   std::vector<double> parked = {};              // what it keeps from I to W; empty: all of `held`
+  std::vector<double> kept = {};                // of `held` and `parked`, what it keeps all the way from F to W. If given, each kind lies
+                                                // in places of its own, as in a plan: a rank holds the sum of what each comes to at its peak
+  std::vector<double> fixed = {};               // what the rank holds beside, whatever the order; empty: nothing
   double latency = 0;                           // of a message between ranks, in the unit of time
   double cap = 0;                               // the most that a rank may hold, in the unit of `held`; 0: as much as it likes
+  bool short_spans = false;                     // of equally long schedules take the one whose ranks begin last and end first, not the
+                                                // one that holds least: where a step need not wait for the end of the one before
 };
 
 struct ScheduleSizes {
@@ -87,6 +92,8 @@ Result<Schedule> make_interleaved_zb(const ScheduleSizes& sizes);   // zb-h1 ove
 Result<Schedule> make_zb_v(const ScheduleSizes& sizes);             // zero bubble folded into a V (Qi et al. 2024)
 Result<Schedule> make_dualpipe_v(const ScheduleSizes& sizes);       // DualPipe folded into a V (DeepSeek 2025)
 Result<Schedule> make_zb_auto(const ScheduleSizes& sizes);          // zero bubble from measured costs under a cap
+// How long a schedule of F, I and W with one stage per rank takes at these costs, which zb-auto makes as small as it can.
+Result<double> listed_time(const Schedule& schedule, const ScheduleCosts& costs);
 Result<Schedule> make_v_half(const ScheduleSizes& sizes);           // V-Half (Qi et al. 2024), half the memory of 1f1b
 Result<Schedule> make_v_min(const ScheduleSizes& sizes);            // V-Min, a third
 Result<Schedule> make_pipedream(const ScheduleSizes& sizes);        // PipeDream (Narayanan et al. 2019)

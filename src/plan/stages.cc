@@ -210,40 +210,6 @@ Result<std::vector<int32_t>> choose_stages(const Model& model, const PlanConfig&
   return stage_of_node;
 }
 
-ScheduleCosts schedule_costs(const Model& model, const PlanConfig& config, const std::vector<NodeTimes>& times, const std::vector<int32_t>& stage_of_node) {
-  const std::vector<NodeTimes> analysed = times.empty() ? analysed_times(model, config.micro_batch_size) : std::vector<NodeTimes>();
-  const OpNodes ops(model, config.micro_batch_size, times);
-  const OpLoads loads = loads_of(model, config, ops);
-  const auto stages = static_cast<size_t>(*std::max_element(stage_of_node.begin(), stage_of_node.end())) + 1;
-  ScheduleCosts out;
-  for (auto* list : {&out.forward, &out.input, &out.weight, &out.held}) list->assign(stages, 0.0);
-  out.latency = config.machines.latency;
-  std::vector<double> fixed(stages, 0.0);
-  for (size_t i = 0; i < ops.ids.size(); ++i) {
-    const auto id = static_cast<size_t>(ops.ids[i]), s = static_cast<size_t>(stage_of_node[id]);
-    const NodeTimes& t = (times.empty() ? analysed : times)[id];
-    out.forward[s] += t.forward, out.input[s] += t.input, out.weight[s] += t.weight;
-    out.held[s] += static_cast<double>(loads.held[i]);
-    fixed[s] += static_cast<double>(loads.fixed[i]);
-  }
-  if (config.memory_limit > 0) {
-    const double most = *std::max_element(fixed.begin(), fixed.end()) * static_cast<double>(stages) / config.ranks;
-    out.cap = std::max(1.0, static_cast<double>(config.memory_limit) - most);
-  }
-  return out;
-}
-
-int32_t slack_for(const ScheduleCosts& costs, const std::vector<int32_t>& rank_of_stage, const PlanConfig& config) {
-  std::vector<double> busy(static_cast<size_t>(config.ranks), 0.0);
-  for (size_t s = 0; s < rank_of_stage.size(); ++s) {
-    const auto r = static_cast<size_t>(rank_of_stage[s]);
-    busy[r] += costs.forward[s] / (config.machines.speeds.empty() ? 1 : config.machines.speeds[r]);
-  }
-  const double forward = *std::max_element(busy.begin(), busy.end()), round_trip = 2 * config.machines.latency;
-  if (round_trip <= 0 || forward <= 0) return 1;
-  return static_cast<int32_t>(std::clamp(std::ceil(round_trip / forward), 1.0, static_cast<double>(config.micro_batches)));
-}
-
 std::vector<std::string> cuts_of(const Model& model, const std::vector<int32_t>& stage_of_node) {
   std::vector<std::string> cuts;
   for (size_t id = 0; id < stage_of_node.size(); ++id)   // nodes are in topological order, so stages ascend

@@ -28,14 +28,6 @@ OpLoads loads_of(const Model& model, const PlanConfig& config, const OpNodes& op
 // Errors name the cut, the type, the sizes or the rank that cannot be.
 Result<std::vector<int32_t>> choose_stages(const Model& model, const PlanConfig& config, int32_t stages, const std::vector<int64_t>& room = {});
 
-// What a schedule can be made from beside sizes: the stages' times (by analysis if `times` is empty) and what they hold. The cap is what
-// the limit leaves to the rank with the least room beside its parameters.
-ScheduleCosts schedule_costs(const Model& model, const PlanConfig& config, const std::vector<NodeTimes>& times, const std::vector<int32_t>& stage_of_node);
-
-// Landing places to have beyond what a stage holds, so that throughput does not wait for the way of a grant and of the message that answers
-// it: as many as forwards of the busiest rank, the shortest cycle that a phase can have, fit into that time.
-int32_t slack_for(const ScheduleCosts& costs, const std::vector<int32_t>& rank_of_stage, const PlanConfig& config);
-
 // The names of the first nodes of stages 1, 2, ...
 std::vector<std::string> cuts_of(const Model& model, const std::vector<int32_t>& stage_of_node);
 

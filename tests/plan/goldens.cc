@@ -230,10 +230,10 @@ const std::vector<Golden>& goldens() {
           "0..a.1A..b.2B..c.C",
           ".0a.A..1b.B..2c.C."}},
       {"zb-auto", {4, 8}, {
-          "0123456aA7bBcCdDeEfFgGhH...",
-          ".01234a5b6cA7dBeCfDgEhFGH..",
-          "..012a3b4c5d6eA7fBgChDEFGH.",
-          "...0a1b2c3d4e5f6gA7hBCDEFGH"}},
+          "0123...aA4bB5cC6dD7eEfFgGhH",
+          ".012..a3bA4cB5dC6eD7fEgFhGH",
+          "..01.a2b3cA4dB5eC6fD7gEhFGH",
+          "...0a1b2c3dA4eB5fC6gD7hEFGH"}},
       {"zb-auto", {4, 2}, {
           "01.....aAbB",
           ".01...a.bAB",

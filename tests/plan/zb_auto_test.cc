@@ -44,7 +44,7 @@ TEST(ZbAuto, RatesAreNoWorseThanPublished) {
     const auto all = [&](double cost) { return std::vector<double>(static_cast<size_t>(row.p), cost); };
     ScheduleCosts costs{.forward = all(row.forward), .input = all(row.backward), .weight = all(row.weight),
                         .held = all(34. * row.hidden + 5. * row.heads * 1024), .parked = all(32. * row.hidden),
-                        .latency = row.latency};
+                        .latency = row.latency, .short_spans = true};
     const double work = row.m * (row.forward + row.backward + row.weight);
     const auto rate = [&](const Schedule& schedule) {
       const Played played = play(schedule, costs);
@@ -72,7 +72,8 @@ TEST(ZbAuto, EqualCostsReachTheFloor) {
   for (int32_t p = 1; p <= 8; ++p)
     for (int32_t m = 2 * p - 1; m <= 20; ++m) {
       SCOPED_TRACE(cat("p ", p, " m ", m));
-      const Played played = play(make_auto(p, m, {}).take());
+      EXPECT_DOUBLE_EQ(play(make_auto(p, m, {}).take()).makespan, p - 1 + 3 * m);
+      const Played played = play(make_auto(p, m, {.short_spans = true}).take());
       EXPECT_DOUBLE_EQ(played.makespan, p - 1 + 3 * m);
       EXPECT_DOUBLE_EQ(played.most_idle_in_span(), 0);
     }
@@ -117,6 +118,33 @@ TEST(ZbAuto, NeverWorseThanZbH1AndUnderTheCap) {
   EXPECT_GT(capped, 300);
 }
 
+// As in a plan, where what I frees of a micro-batch is another place than what stays until W.
+TEST(ZbAuto, PlacesOfEachKindKeepTheCap) {
+  for (uint64_t seed = 0; seed < 500; ++seed) {
+    Dice dice(seed);
+    const int32_t p = dice.from_to(1, 8), m = dice.from_to(1, 20);
+    ScheduleCosts costs = random_costs(p, dice);
+    if (costs.parked.empty()) costs.parked = costs.held;
+    double least = 0;
+    for (size_t r = 0; r < costs.held.size(); ++r) {
+      costs.kept.push_back(std::min(costs.held[r], costs.parked[r]) * dice.from_to(0, 4) / 4);
+      costs.fixed.push_back(dice.from_to(0, 9));
+      least = std::max(least, costs.fixed[r] + costs.held[r] + costs.parked[r] - costs.kept[r]);
+    }
+    costs.cap = least * dice.from_to(4, 12) / 4;
+    SCOPED_TRACE(cat("seed ", seed, " p ", p, " m ", m, " cap ", costs.cap));
+    const Result<Schedule> made = make_auto(p, m, costs);
+    ASSERT_TRUE(made.ok()) << made.status().text();
+    const Result<Checked> checked = check_schedule(made.value(), chain(p), 0);
+    ASSERT_TRUE(checked.ok());
+    for (size_t r = 0; r < costs.held.size(); ++r) {
+      const StagePeaks& peaks = checked.value().peaks[r];
+      EXPECT_LE(costs.fixed[r] + (costs.held[r] - costs.kept[r]) * peaks.f_to_i + costs.kept[r] * peaks.f_to_w +
+                    (costs.parked[r] - costs.kept[r]) * peaks.i_to_w, costs.cap * (1 + kSlack)) << "rank " << r;
+    }
+  }
+}
+
 TEST(ZbAuto, RefusesCostsAndCapsNamingWhatWouldDo) {
   const auto fault = [](const ScheduleCosts& costs) {
     const Result<Schedule> made = make_auto(3, 4, costs);
@@ -124,9 +152,10 @@ TEST(ZbAuto, RefusesCostsAndCapsNamingWhatWouldDo) {
   };
   EXPECT_EQ(fault({.forward = {1, 2}}), "costs.forward has 2 entries, expected one for each of 3 stages");
   EXPECT_EQ(fault({.weight = {1, 2, -3}}), "costs.weight of stage 2 is -3, expected 0 or more");
+  EXPECT_EQ(fault({.held = {2, 2, 2}, .parked = {2, 1, 2}, .kept = {1, 2, 1}}), "costs.kept of stage 1 is 2, expected at most 1");
   EXPECT_EQ(fault({.latency = -1}), "costs.latency is -1, expected 0 or more");
   EXPECT_EQ(fault({.held = {1, 7, 2}, .cap = 6.5}),
-            "costs.cap is 6.5, expected at least 7, which rank 1 holds of a single micro-batch");
+            "the limit of a rank is 6.5, expected at least 7, which rank 1 holds of a single micro-batch");
   EXPECT_EQ(fault({.held = {1, 7, 2}, .cap = 7}), "made");
   EXPECT_EQ(fault({.forward = {0, 0, 0}, .input = {0, 0, 0}, .weight = {0, 0, 0}, .held = {0, 0, 0}, .cap = 1}), "made");
 }

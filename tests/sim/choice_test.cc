@@ -1,6 +1,8 @@
 // What comparing and choosing come to.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "sim/chain.h"
 #include "tune/compare.h"
 
@@ -105,6 +107,99 @@ TEST(Compare, RefusesAClusterOfAnotherSize) {
   ASSERT_FALSE(compared.ok());
   EXPECT_EQ(compared.status().text(), "the cluster has 3 ranks, the plan has 4");
 }
+
+// zb-auto on real models, whose stages differ and keep unequal things from I to W.
+class ZbAutoPlanned : public testing::TestWithParam<const char*> {
+ public:
+  Result<Prediction> plan_of(const char* schedule, int64_t limit, SplitBy split, const char* recompute = "none") {
+    PlanConfig config;
+    config.schedule = schedule;
+    config.ranks = 4;
+    config.micro_batches = 12;
+    config.micro_batch_size = std::string_view(GetParam()).starts_with("mlp") ? 256 : 4;
+    config.split = split;
+    config.memory_limit = limit;
+    config.recompute = recompute;
+    WEFT_TRY_ASSIGN(const auto plan, make_plan(model_, config));
+    EXPECT_EQ(plan->config.schedule, schedule);
+    EXPECT_LE(*std::max_element(plan->arena_bytes.begin(), plan->arena_bytes.end()), limit > 0 ? limit : INT64_MAX);
+    return predict(plan, nullptr, false);
+  }
+
+ private:
+  std::shared_ptr<const Model> model_ = make_preset(GetParam(), {.seq_len = 0}).value().model;
+};
+
+constexpr double kSame = 1.0001;   // the overhead of an action is no part of what the schedule is made from
+
+TEST_P(ZbAutoPlanned, TakesTheTimeOfZbH2AndNoMoreBytes) {
+  for (const SplitBy split : {SplitBy::uniform, SplitBy::cost}) {
+    const auto h2 = plan_of("zb-h2", 0, split), made = plan_of("zb-auto", 0, split);
+    ASSERT_TRUE(h2.ok() && made.ok()) << made.status().text();
+    EXPECT_LE(made.value().seconds, h2.value().seconds * kSame);
+    EXPECT_LE(made.value().peak_bytes(), h2.value().peak_bytes());
+  }
+}
+
+TEST_P(ZbAutoPlanned, UsesTheBytesBeyondZbH1ForLessIdle) {
+  for (const SplitBy split : {SplitBy::uniform, SplitBy::cost}) {
+    const auto h1 = plan_of("zb-h1", 0, split);
+    ASSERT_TRUE(h1.ok());
+    const int64_t least = h1.value().peak_bytes();
+    for (const int64_t limit : {least, least * 21 / 20, least * 5 / 4, least * 7 / 5}) {
+      SCOPED_TRACE(cat(limit, " of ", least));
+      const auto made = plan_of("zb-auto", limit, split);
+      ASSERT_TRUE(made.ok()) << made.status().text();
+      EXPECT_LE(made.value().seconds, h1.value().seconds * kSame);
+      EXPECT_LE(made.value().idle, h1.value().idle * kSame);
+      if (limit == least * 7 / 5) {
+        EXPECT_LT(made.value().idle, 0.97 * h1.value().idle);
+      }
+    }
+  }
+}
+
+TEST_P(ZbAutoPlanned, WorksWithLessThanZbH1) {
+  for (const SplitBy split : {SplitBy::uniform, SplitBy::cost}) {
+    const auto h1 = plan_of("zb-h1", 0, split);
+    ASSERT_TRUE(h1.ok());
+    double before = 0;   // less room, no less time
+    for (const int64_t percent : {95, 90}) {
+      SCOPED_TRACE(percent);
+      const int64_t limit = h1.value().peak_bytes() * percent / 100;
+      const auto made = plan_of("zb-auto", limit, split);
+      ASSERT_TRUE(made.ok()) << made.status().text();
+      EXPECT_GE(made.value().seconds * kSame, before);
+      before = made.value().seconds;
+      EXPECT_TRUE(plan_of("zb-auto", limit, split, "auto").ok());
+    }
+  }
+}
+
+// The order is made for the times that the ranks have, not for those of the machine that was measured.
+TEST(ZbAuto, KnowsTheSpeedsOfRanks) {
+  const auto model = test::chain_model(8);
+  PlanConfig config = slow_config(*model, 4, 8);
+  config.split = SplitBy::uniform;
+  config.schedule = "zb-auto";
+  const auto rows = [&] {
+    const auto plan = make_plan(model, config);
+    EXPECT_TRUE(plan.ok()) << plan.status().text();
+    return plan.value()->mode(Mode::train).schedule.text();
+  };
+  const std::string equal = rows();
+  config.machines.speeds = {1, 4, 2, 1};
+  const std::string unequal = rows();
+  EXPECT_NE(equal, unequal);
+  const std::vector<int32_t> stages = make_plan(model, config).value()->stage_of_node;
+  for (size_t id = 0; id < config.times.size(); ++id)
+    for (double* t : {&config.times[id].forward, &config.times[id].input, &config.times[id].weight})
+      *t /= config.machines.speeds[static_cast<size_t>(stages[id])];
+  config.machines.speeds.clear();
+  EXPECT_EQ(rows(), unequal);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, ZbAutoPlanned, testing::Values("gpt-nano:blocks=6,context=64", "mlp:layers=12,width=512"));
 
 }  // namespace
 }  // namespace weft
