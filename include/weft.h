@@ -165,7 +165,7 @@ typedef struct weft_node_config {
   int32_t axis;               /* mean, slice, concat */
   int32_t heads;              /* attention */
   int64_t begin, end;         /* slice */
-  double factor;              /* scale: factor; layer_norm: epsilon; dropout: probability */
+  double factor;              /* scale: factor; layer_norm: epsilon; dropout, attention: probability of dropout */
   uint32_t rank, reserved;    /* of dims */
   int64_t dims[WEFT_MAX_RANK];/* reshape: target, the first may be -1 (the batch); transpose: permutation; conv1d: stride,
                                  padding, dilation */

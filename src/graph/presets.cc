@@ -135,6 +135,7 @@ NodeId gpt_block(Builder& b, const GptSizes& s, int64_t index, NodeId x) {
   Attrs attention, gelu;
   attention.heads = static_cast<int32_t>(s.heads);
   attention.flags = kCausal;
+  attention.factor = s.dropout;
   gelu.flags = kTanh;
   NodeId y = b.linear(n + ".attn.c_attn", b.norm(n + ".ln_1", x, s.width), s.width, 3 * s.width, 0.02);
   y = b.node(n + ".attn", "attention", {y}, {}, attention);

@@ -67,15 +67,15 @@ HWY_INLINE void draw(uint64_t key, uint64_t high, uint64_t first, uint32_t* word
 
 #endif
 
-void dropout(uint64_t key, uint64_t high, uint32_t bound, float factor, const float* x, int64_t begin, int64_t end, float* out) {
+void dropout(uint64_t key, uint64_t high, uint32_t bound, float factor, int64_t first, const float* x, int64_t n, float* out) {
   const WordTag dw;
   const FloatVec scale = constant(factor);
   const auto least = hn::Set(dw, bound);
   HWY_ALIGN uint32_t words[4 * kBlocks];
-  for (int64_t i = begin; i < end; i += 4 * kBlocks) {
-    draw(key, high, static_cast<uint64_t>(i) / 4, words);
-    for (int64_t j = 0; j < 4 * kBlocks && i + j < end; j += kLanes) {
-      const int64_t count = std::min(kLanes, end - i - j);
+  for (int64_t i = 0; i < n; i += 4 * kBlocks) {
+    draw(key, high, static_cast<uint64_t>(first + i) / 4, words);
+    for (int64_t j = 0; j < 4 * kBlocks && i + j < n; j += kLanes) {
+      const int64_t count = std::min(kLanes, n - i - j);
       const auto drop = hn::RebindMask(FloatTag(), hn::Lt(hn::Load(dw, words + j), least));
       const FloatVec y = hn::IfThenZeroElse(drop, hn::Mul(load(x + i + j, count), scale));
       if (count == kLanes)
@@ -96,11 +96,11 @@ namespace weft::kernels {
 
 HWY_EXPORT(dropout);
 
-void dropout(const Stream& stream, double probability, const float* x, int64_t begin, int64_t end, float* out) {
+void dropout(const Stream& stream, double probability, int64_t first, const float* x, int64_t n, float* out) {
   // Kept with chance 1 - probability, to 2^-32.
   const auto bound = static_cast<uint32_t>(probability * 0x1p32);
   const auto factor = static_cast<float>(1 / (1 - probability));
-  HWY_DYNAMIC_DISPATCH(dropout)(stream.key(), stream.high(), bound, factor, x, begin, end, out);
+  HWY_DYNAMIC_DISPATCH(dropout)(stream.key(), stream.high(), bound, factor, first, x, n, out);
 }
 
 }  // namespace weft::kernels

@@ -8,7 +8,7 @@
 
 namespace weft::kernels {
 
-// out = x / (1 - probability) where kept, else 0; for elements [begin, end), begin a multiple of 4.
-void dropout(const Stream& stream, double probability, const float* x, int64_t begin, int64_t end, float* out);
+// out = x / (1 - probability) where kept, else 0; x[0] is element `first` of the stream, a multiple of 4.
+void dropout(const Stream& stream, double probability, int64_t first, const float* x, int64_t n, float* out);
 
 }  // namespace weft::kernels

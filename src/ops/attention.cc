@@ -6,6 +6,9 @@
 //   I, from lse and out:   P = exp(S - lse)    dV += P^T dout    dP = dout V^T    dS = P (dP - rowsum(dout out))
 //                          dQ = dS K / sqrt(size)    dK += dS^T Q / sqrt(size)
 //
+// Dropout of probabilities, if attrs.factor is above 0 and the step trains: P is masked where it meets V, and so is dP; the masks are made
+// again where they are needed.
+//
 // No [t, t] matrix outlives a block of rows: forward keeps one number per row and head, the logarithm of the sum of exp(S). Heads
 // of all samples are dealt to at most kGroups tiles, each with scratch for one block; a head's blocks run one after another.
 #include <algorithm>
@@ -13,10 +16,12 @@
 #include <cmath>
 
 #include "kernels/block_product.h"
+#include "kernels/dropout.h"
 #include "kernels/elementwise.h"
 #include "kernels/ranges.h"
 #include "kernels/softmax_block.h"
 #include "ops/check.h"
+#include "ops/dropout.h"
 
 namespace weft {
 
@@ -55,6 +60,7 @@ struct Sizes {
 struct Head {
   const float *q, *k, *v;
   float *dq = nullptr, *dk = nullptr, *dv = nullptr;
+  int64_t index;                       // of it among all heads of all samples
   int64_t step, out_step, offset_out;  // offset_out: of its first element in out
   float* lse;
 };
@@ -76,6 +82,7 @@ Head head_of(const Call& call, const Sizes& s, int64_t index) {
   Head h{.q = in[0],
          .k = in[1],
          .v = in[2],
+         .index = index,
          .step = s.row_step,
          .out_step = s.width,
          .offset_out = sample * s.rows * s.width + head * s.size,
@@ -108,6 +115,7 @@ class HeadKernel {
         s_(sizes),
         h_(head),
         causal_((call.attrs->flags & kCausal) != 0),
+        drops_(call.training && call.attrs->factor > 0),
         scores_(scratch),
         grads_(scores_ + s_.rows * s_.block_rows()),
         side_(grads_ + s_.rows * s_.block_rows()),
@@ -121,6 +129,7 @@ class HeadKernel {
       const ScoreBlock p = scores(first);
       kernels::softmax_block(p, inverse_, lse_);
       std::copy(lse_, lse_ + rows, h_.lse + first);
+      drop(p);
       float* out = call_.out.f32() + h_.offset_out + first * h_.out_step;
       block_product({rows, s_.size, p.columns, p.data, 1, p.width, h_.v, h_.step, 1, out, h_.out_step});
       for (int64_t i = 0; i < rows; ++i) kernels::scale(out + i * h_.out_step, inverse_[i], out + i * h_.out_step, s_.size);
@@ -156,13 +165,21 @@ class HeadKernel {
 
   void backward_block(int64_t first, bool add) const {
     const int64_t rows = rows_from(first), offset = h_.offset_out + first * h_.out_step;
-    const float *out = call_.out.f32() + offset, *dout = call_.dout.f32() + offset;
+    const float* dout = call_.dout.f32() + offset;
     const ScoreBlock p = scores(first), ds = block_at(grads_, first);
     std::fill(std::copy(h_.lse + first, h_.lse + first + rows, lse_), lse_ + p.width, 0.0f);
     kernels::probability_block(p, lse_);
-    if (h_.dv) block_product({p.columns, s_.size, rows, p.data, p.width, 1, dout, h_.out_step, 1, h_.dv, h_.step, 1, add});
-    if (!h_.dq && !h_.dk) return;
+    if (h_.dq || h_.dk) score_grads(first, p, ds, add);
+    if (!h_.dv) return;
+    drop(p);
+    block_product({p.columns, s_.size, rows, p.data, p.width, 1, dout, h_.out_step, 1, h_.dv, h_.step, 1, add});
+  }
+
+  void score_grads(int64_t first, const ScoreBlock& p, const ScoreBlock& ds, bool add) const {
+    const int64_t rows = rows_from(first), offset = h_.offset_out + first * h_.out_step;
+    const float *out = call_.out.f32() + offset, *dout = call_.dout.f32() + offset;
     product_with_rows(h_.v, dout, h_.out_step, rows, ds, 1);
+    drop(ds);
     float* delta = inverse_;
     for (int64_t i = 0; i < rows; ++i) delta[i] = kernels::dot(dout + i * h_.out_step, out + i * h_.out_step, s_.size);
     std::fill(delta + rows, delta + ds.width, 0.0f);
@@ -177,10 +194,22 @@ class HeadKernel {
     }
   }
 
+  // In the stream lie heads, in a head columns, in a column rows.
+  void drop(const ScoreBlock& block) const {
+    if (!drops_) return;
+    const Stream stream = dropout_stream(call_.key);
+    const int64_t column = (s_.rows + 15) / 16 * 16;   // rows of the stream per column
+    for (int64_t c = 0; c < block.columns; ++c) {
+      float* at = block.data + c * block.width;
+      const int64_t first = (h_.index * s_.rows + c) * column + block.first;
+      kernels::dropout(stream, call_.attrs->factor, first, at, std::min(block.width, column - block.first), at);
+    }
+  }
+
   const Call& call_;
   const Sizes& s_;
   const Head& h_;
-  bool causal_;
+  bool causal_, drops_;
   float *scores_, *grads_, *side_, *inverse_, *lse_;
   float factor_;
 };
@@ -197,6 +226,7 @@ class Attention final : public Op {
     WEFT_TRY(check_last_axes(0, in[0], 2));
     for (int port = 1; port < static_cast<int>(in.size()); ++port) WEFT_TRY(check_same(in, port));
     if (attrs.heads < 1) return Status(Code::invalid, cat("heads is ", attrs.heads, ", expected 1 or more"));
+    WEFT_TRY(check_probability(attrs));
     const int64_t unit = int64_t{attrs.heads} * (packed ? 3 : 1);
     if (desc.shape.last() == 0 || desc.shape.last() % unit != 0)
       return Status(Code::invalid, cat("input 0 expects a last dimension that is a multiple of ", unit, " (", attrs.heads,
@@ -215,7 +245,8 @@ class Attention final : public Op {
   Cost cost(const Attrs& attrs, std::span<const Desc>, std::span<const Desc>, const Desc& out) const override {
     const double rows = static_cast<double>(out.shape[out.shape.rank - 2]);
     const double product = static_cast<double>(out.elements()) * rows * ((attrs.flags & kCausal) ? 1 : 2);
-    return {.forward_flops = 2 * product, .input_flops = 5 * product, .weight_flops = 0};
+    const double mask = attrs.factor > 0 ? kDropoutFlops * rows * static_cast<double>(out.elements()) * attrs.heads / static_cast<double>(out.shape.last()) : 0;
+    return {.forward_flops = 2 * product + mask, .input_flops = 5 * product + 2 * mask, .weight_flops = 0};
   }
 
   Status forward(const Call& call) const override {

@@ -5,6 +5,7 @@
 #include "kernels/dropout.h"
 #include "kernels/ranges.h"
 #include "ops/check.h"
+#include "ops/dropout.h"
 
 namespace weft {
 
@@ -17,14 +18,13 @@ class Dropout final : public Op {
   Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in, std::span<const Desc> weights) const override {
     WEFT_TRY(check_counts(in, 1, weights, 0));
     WEFT_TRY(check_dtype(0, in[0].desc, DType::f32));
-    if (!(attrs.factor >= 0 && attrs.factor < 1))
-      return Status(Code::invalid, cat("factor (probability) is ", attrs.factor, ", expected 0 or more and less than 1"));
+    WEFT_TRY(check_probability(attrs));
     return Inferred{.out = in[0].desc, .stash = {}, .scratch = 0};
   }
 
   Cost cost(const Attrs&, std::span<const Desc>, std::span<const Desc>, const Desc& out) const override {
     const double n = static_cast<double>(out.elements());
-    return {.forward_flops = 20 * n, .input_flops = 20 * n, .weight_flops = 0};
+    return {.forward_flops = kDropoutFlops * n, .input_flops = kDropoutFlops * n, .weight_flops = 0};
   }
 
   Status forward(const Call& call) const override {
@@ -39,10 +39,10 @@ class Dropout final : public Op {
 
  private:
   static void run(const Call& call, const View& from, const View& to) {
-    const Stream stream = Stream::dropout(call.key.seed, call.key.step, call.key.micro_batch, call.key.node);
+    const Stream stream = dropout_stream(call.key);
     for_ranges(*call.tiles, to.desc.elements(), kTileElements, [&](int64_t begin, int64_t end) {
       if (call.training)
-        kernels::dropout(stream, call.attrs->factor, from.f32(), begin, end, to.f32());
+        kernels::dropout(stream, call.attrs->factor, begin, from.f32() + begin, end - begin, to.f32() + begin);
       else
         std::memcpy(to.f32() + begin, from.f32() + begin, static_cast<size_t>(end - begin) * sizeof(float));
     });

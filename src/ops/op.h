@@ -28,7 +28,7 @@ struct Attrs {
   uint32_t flags = 0;      // AttrFlag
   int64_t begin = 0;       // slice: [begin, end) along axis
   int64_t end = 0;
-  double factor = 0;       // scale: factor; layer norm: epsilon; dropout: probability
+  double factor = 0;       // scale: factor; layer norm: epsilon; dropout, attention: probability of dropout
   Shape dims{};            // reshape: target, first may be -1 (the batch); transpose: permutation; conv1d: stride, padding, dilation
   friend bool operator==(const Attrs&, const Attrs&) = default;
 };

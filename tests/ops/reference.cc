@@ -142,12 +142,16 @@ Values transpose(const RefCall& c) {
   return out;
 }
 
+// An element of the stream of that call.
+double dropped(const RefCall& c, double value, uint64_t element) {
+  const Stream stream = Stream::dropout(c.key.seed, c.key.step, c.key.micro_batch, c.key.node);
+  return unit(stream.draw(element / 4)[element % 4]) > c.attrs.factor ? value / (1 - c.attrs.factor) : 0;
+}
+
 Values dropout(const RefCall& c) {
   if (!c.training) return c.in[0].v;
-  const Stream stream = Stream::dropout(c.key.seed, c.key.step, c.key.micro_batch, c.key.node);
   Values out = c.in[0].v;
-  for (size_t i = 0; i < out.size(); ++i)
-    out[i] = unit(stream.draw(i / 4)[i % 4]) > c.attrs.factor ? out[i] / (1 - c.attrs.factor) : 0;
+  for (size_t i = 0; i < out.size(); ++i) out[i] = dropped(c, out[i], i);
   return out;
 }
 
@@ -228,6 +232,9 @@ Values attention(const RefCall& c) {
           at(p, j) /= std::sqrt(static_cast<double>(size));
         }
         softmax_row(p.data(), seen);
+        if (c.training && c.attrs.factor > 0)
+          for (int64_t j = 0, rows = (t + 15) / 16 * 16; j < seen; ++j)
+            at(p, j) = dropped(c, at(p, j), static_cast<uint64_t>((((sample * c.attrs.heads + head) * t + j) * rows) + i));
         for (int64_t j = 0; j < seen; ++j)
           for (int64_t e = first; e < first + size; ++e) at(out, (base + i) * d + e) += at(p, j) * value(2, base + j, e);
       }
