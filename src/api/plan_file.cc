@@ -108,7 +108,7 @@ Result<PlanConfig> from_file(const PlanFile& file) {
 
 Result<std::shared_ptr<const Plan>> load(const std::shared_ptr<const Model>& model, const std::string& text) {
   WEFT_TRY_ASSIGN(const PlanFile file, parse_plan(text));
-  if (file.model_hash != model->hash()) return Status(Code::invalid, "is of another model");
+  if (file.model_hash != model->hash()) return Status(Code::invalid, cat("is of another model: 'model_hash' is ", file.model_hash.hex(), ", expected ", model->hash().hex()));
   WEFT_TRY_ASSIGN(const PlanConfig config, from_file(file));
   return make_plan(model, config);
 }

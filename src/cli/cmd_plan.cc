@@ -70,7 +70,18 @@ Outcome show_workers(const Options& o) {
   return {};
 }
 
+// What a table of schedules has no use for.
+Outcome check_compare(const Options& o) {
+  const std::pair<const char*, bool> given[] = {{"--schedule-file", !o.plan.schedule_file.empty()}, {"--plan", !o.plan.plan_file.empty()},
+                                                {"--write-schedule", !o.write_schedule.empty()},    {"--save", !o.save.empty()},
+                                                {"--trace", !o.trace.empty()},                      {"--timetable", o.timetable}};
+  for (const auto& [name, is] : given)
+    if (is) return {kUsage, std::string(name) + " is of one schedule, --compare tries them all", "leave one of them out"};
+  return {};
+}
+
 Outcome compare(const Options& o) {
+  CLI_TRY(check_compare(o));
   weft_error err = WEFT_ERROR_INIT;
   PlanOptions all = o.plan;
   all.schedule = all.warm_up = "auto";
@@ -115,7 +126,9 @@ Action add_plan(Parser& parser) {
   add_model_options(*settings, o->model);
   add_plan_options(*settings, o->plan);
   add_cluster_option(parser, o->plan);
-  add_rule_option(*settings, o->optimizer);
+  add_optimizer_options(*settings, o->optimizer);
+  settings->add("--steps", o->steps, "With --lr-schedule cosine: the step at which the learning rate is 0").type("N");
+  settings->add("--seed", o->plan.seed, "Seed of first values and dropout, and of the data of weft train --plan").type("N");
   parser.add("--schedules", o->schedules, "List the schedules that there are, with the sizes that each allows");
   parser.add("--write-schedule", o->write_schedule, "Also write the timetable to a file, for --schedule-file").type("FILE");
   parser.add("--plan", o->plan.plan_file, "Take a saved plan instead of making one").type("FILE");
@@ -128,7 +141,7 @@ Action add_plan(Parser& parser) {
   parser.add("--timetable", o->timetable, "All actions of each rank: with --json as well, without it however many there are");
   parser.add("--json", o->json, "One JSON object instead of text");
   return [o, settings]() -> Outcome {
-    CLI_TRY(take_plan_file(*settings, o->plan));
+    CLI_TRY(take_plan_file(*settings, o->plan, o->optimizer, o->steps));
     settle_defaults(*settings, o->plan, o->optimizer);
     return show_plan(*o);
   };

@@ -26,6 +26,7 @@ Outcome Train::resume(CheckpointPtr& checkpoint) {
   std::vector<std::pair<std::string, std::string>> texts;
   for (uint32_t i = 0; i < info.n_options; ++i) texts.emplace_back(info.options[i].key, info.options[i].value);
   CLI_TRY(settings.restore(texts));
+  if (settings.given("ranks") && !settings.given("cut")) options.plan.cut.clear();   // which is of another number of ranks
   if (options.model.model.empty()) {
     options.model.model = info.model;
   } else {
@@ -44,7 +45,7 @@ Outcome Train::run() {
   CheckpointPtr checkpoint;
   if (!options.resume.empty()) CLI_TRY(resume(checkpoint));
   if (options.model.model.empty()) return {kUsage, "MODEL is missing", "for example: weft train gpt-nano --data book.txt"};
-  CLI_TRY(take_plan_file(settings, options.plan));
+  CLI_TRY(take_plan_file(settings, options.plan, options.optimizer, options.steps));
   settle_defaults(settings, options.plan, options.optimizer);
   CLI_TRY(settle_choices(options.model, options.plan, options.optimizer, options.steps));
   options.launch.ranks = options.plan.ranks;

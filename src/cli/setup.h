@@ -36,7 +36,6 @@ void add_cluster_option(Parser& parser, PlanOptions& options);
 // MODEL itself is the command's.
 void add_model_options(Settings& settings, ModelOptions& options);
 void add_plan_options(Settings& settings, PlanOptions& options);
-void add_rule_option(Settings& settings, OptimizerOptions& options);
 void add_optimizer_options(Settings& settings, OptimizerOptions& options);
 
 // What the defaults are with the schedule that was asked for: an asynchronous one has no gradient of all parameters to clip, and 'pipedream'
@@ -80,8 +79,8 @@ Outcome settle_choices(const ModelOptions& model, PlanOptions& options, const Op
 Outcome build_model(const ModelOptions& options, uint32_t stages, Built& out);
 // Stages that the plan will have: a model may want at least as many layers.
 uint32_t stages_of(const PlanOptions& options);
-// A saved plan says all of these options itself: takes the sizes from it, and refuses options that it leaves no room for.
-Outcome take_plan_file(const Settings& settings, PlanOptions& options);
+// A saved plan says all of these options itself: takes them from it, so that they are what a checkpoint keeps, and refuses options beside it.
+Outcome take_plan_file(const Settings& settings, PlanOptions& options, OptimizerOptions& optimizer, uint64_t& steps);
 // `steps`: where the cosine ends.
 Outcome build_plan(const PlanOptions& options, const OptimizerOptions& optimizer, uint64_t steps, Built& out);
 

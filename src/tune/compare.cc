@@ -47,6 +47,7 @@ int32_t best_of(const std::vector<Candidate>& candidates) {
 
 Result<Comparison> compare_schedules(const std::shared_ptr<const Model>& model, const PlanConfig& config, const Cluster* cluster) {
   if (cluster) WEFT_TRY(check_ranks(*cluster, config.ranks));
+  if (!config.schedule_text.empty()) return Status(Code::invalid, "a schedule that is written out leaves nothing to compare");
   Comparison out;
   for (const ScheduleKind& kind : all_schedules()) {
     const bool asked = config.schedule == kind.name;

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """weft plan: what it predicts, compares and writes."""
 import json
+import os
 import unittest
 
 from weft import Case, TINY, TINY_STEP, lines, run
@@ -105,6 +106,42 @@ class Plan(Case):
         self.assertIn(" ...", short)
         self.assertNotIn("1B99", short)
         self.assertIn("1B99", whole)
+
+    def test_a_saved_plan_says_how_it_is_trained(self):
+        how = ["--micro-batches", 4, "--micro-batch-size", 2, "--ranks", 2, "--seed", 7, "--lr", 0.01, "--lr-schedule", "cosine", "--warmup", 1, "--clip",
+               0.5, "--weight-decay", 0.1, "--steps", 6, "--schedule", "zb-h1"]
+        whole = self.train(TINY, "--in-process", *how)[1]["digest"]
+        self.assertEqual(run("plan", TINY, *how, "--save", self.path("p.json")).returncode, 0)
+        self.assertEqual(self.train(TINY, "--in-process", "--plan", self.path("p.json"))[1]["digest"], whole)
+        # What the plan said goes on without it.
+        self.train(TINY, "--in-process", "--plan", self.path("p.json"), "--checkpoint", self.path("ck"), "--checkpoint-every", 3)
+        half = os.path.join(self.path("ck"), "step-00000003")
+        self.assertEqual(self.train("--in-process", "--resume", half)[1]["digest"], whole)
+        self.assertEqual(self.train("--in-process", "--resume", half, "--ranks", 3)[1]["digest"], whole)
+        for option in (["--seed", 7], ["--lr", 0.01], ["--ranks", 2], ["--cut", "h.1"]):
+            self.fails(2, option[0] + " beside --plan, which says it already", "train", TINY, "--plan", self.path("p.json"), *option)
+        self.fails(2, "--steps is 9 beside --plan, whose learning rate falls until step 6", "train", TINY, "--plan", self.path("p.json"), "--steps", 9)
+
+    def test_a_damaged_plan_is_refused_by_name(self):
+        self.assertEqual(run("plan", TINY, "--ranks", 2, "--save", self.path("p.json")).returncode, 0)
+        with open(self.path("p.json"), encoding="utf-8") as file:
+            good = json.load(file)
+        for change, text in (({"ranks": "two"}, "no saved plan: 'ranks' is not there"), ({"cuts": ["h.7"]}, "cut 'h.7' names no node"),
+                             ({"optimizer": {}}, "no saved plan: 'rate' is not there"), ({"schedule": "2f2b"}, "schedule '2f2b' is not known"),
+                             ({"extra": 1}, "'extra'"), ({"rows": ["0F0", "1F0"]}, "the schedule is written for 1 micro-batches"), ({"recompute": "some"}, "recompute is 'some'"),
+                             ({"model_hash": "0" * 32}, f"'model_hash' is {'0' * 32}, expected {good['model_hash']}")):
+            with open(self.path("bad.json"), "w", encoding="utf-8") as file:
+                json.dump({**good, **change}, file)
+            with self.subTest(change=change):
+                done = run("plan", TINY, "--plan", self.path("bad.json"))
+                self.assertEqual((done.returncode, done.stdout), (3, ""), done.stderr)
+                self.assertIn(text, done.stderr)
+
+    def test_compare_refuses_what_is_of_one_schedule(self):
+        self.assertEqual(run("plan", TINY, "--ranks", 2, "--write-schedule", self.path("rows")).returncode, 0)
+        for option in (["--schedule-file", self.path("rows")], ["--trace", self.path("t")], ["--save", self.path("s")], ["--timetable"],
+                       ["--write-schedule", self.path("w")]):
+            self.fails(2, option[0] + " is of one schedule, --compare tries them all", "plan", TINY, "--ranks", 2, "--compare", *option)
 
     def test_workers_are_pipedreams_answer(self):
         model = "mlp:layers=6,width=64"
