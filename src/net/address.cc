@@ -98,11 +98,12 @@ Result<TcpAddress> parse_tcp(const std::string& endpoint, bool listening) {
   TcpAddress out;
   const bool star = to.host == "*";
   if (star && !listening) return wrong(endpoint, "expected a host to dial, got '*'");
+  const bool local = to.host == "localhost";   // means loopback even where no file of hosts says so (RFC 6761, 6.3)
   addrinfo hints{}, *list = nullptr;
   hints.ai_socktype = SOCK_STREAM;
-  hints.ai_family = star ? AF_INET : AF_UNSPEC;
+  hints.ai_family = star || local ? AF_INET : AF_UNSPEC;
   hints.ai_flags = star ? AI_PASSIVE : 0;
-  if (const int error = getaddrinfo(star ? nullptr : to.host.c_str(), "0", &hints, &list); error != 0)
+  if (const int error = getaddrinfo(star || local ? nullptr : to.host.c_str(), "0", &hints, &list); error != 0)
     return Status(Code::not_found, cat("'", endpoint, "': host '", to.host, "' cannot be resolved: ", gai_strerror(error)));
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, freeaddrinfo);
   char text[INET6_ADDRSTRLEN] = "";
