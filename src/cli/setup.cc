@@ -85,7 +85,7 @@ void add_plan_options(Settings& settings, PlanOptions& options) {
   settings.add("--cut", options.cut, "First node, or group of nodes, of each stage after the first; replaces --partition").type("NAME,...");
   settings.add("--profile", options.profile, "Measured times, of weft profile; without: what the ops say they need").type("FILE");
   settings.add("--speeds", options.speeds, "For --partition cost: speed of each rank, in units of the machine of the profile").type("X,...");
-  settings.add("--link-latency", options.link_latency, "For --partition cost: seconds that a message is under way")
+  settings.add("--link-latency", options.link_latency, "Seconds that a message is under way: that long, others may follow; and --partition cost reckons with it")
       .type("S")
       .not_negative();
   settings.add("--link-bandwidth", options.link_bandwidth, "For --partition cost: bytes a second of a link, each way; 0: no limit")
