@@ -21,6 +21,13 @@ constexpr int64_t kSyntheticWindows = 64;
 // A step that no training step has, so that what is held out is not trained on.
 constexpr uint64_t kHeldOut = ~uint64_t{0};
 
+// Bytes of a text, taken for ids of another vocabulary, would train a model on nonsense, and nothing would show it.
+Status check_ids(const char* path, int64_t vocabulary) {
+  const std::string_view name = path ? path : "";
+  if (!path || vocabulary == 256 || name.ends_with(".u16") || name.ends_with(".u32")) return {};
+  return Status(Code::invalid, cat("data '", name, "': a vocabulary of ", vocabulary, " takes ids from NAME.u16 or NAME.u32; bytes are for one of 256"));
+}
+
 Result<weft_data_config> check_data(const weft_data_config* config) {
   weft_data_config c;
   WEFT_TRY(require(config, "config"));
@@ -33,6 +40,8 @@ Result<weft_data_config> check_data(const weft_data_config* config) {
     return Status(Code::invalid, cat("weft_data_config.eval_share is ", c.eval_share, ", expected 0 or more and less than 1"));
   if (c.path && !tokens) return Status(Code::invalid, cat("data '", c.path, "': this model takes no tokens; its data is synthetic"));
   if (c.eval_path && !c.path) return Status(Code::invalid, cat("held-out data '", c.eval_path, "' needs training data from a file"));
+  WEFT_TRY(check_ids(c.path, c.vocabulary));
+  WEFT_TRY(check_ids(c.eval_path, c.vocabulary));
   return c;
 }
 

@@ -1,5 +1,6 @@
 // weft generate
 #include <algorithm>
+#include <sstream>
 
 #include "cli/command.h"
 #include "cli/console.h"
@@ -32,32 +33,60 @@ class Generator {
   Outcome run();
 
  private:
+  Outcome read_prompt(const std::string& prompt);
   Outcome step(uint64_t position);
+  std::string text_of(const std::vector<int32_t>& tokens) const;
   void print();
 
   const Options& options_;
   Built built_;
   Ranks ranks_;
   RunPtr run_;
+  bool bytes_ = true;   // a token is a byte of a text; otherwise texts are ids, separated by blanks
   TensorPtr inputs_[2];
   std::vector<std::vector<int32_t>> texts_;
+  std::vector<size_t> begun_;   // how many tokens of each were given
   std::vector<int32_t> order_;
 };
+
+Outcome Generator::read_prompt(const std::string& prompt) {
+  std::vector<int32_t>& text = texts_.emplace_back();
+  if (bytes_) {
+    for (char c : prompt) text.push_back(static_cast<unsigned char>(c));
+  } else {
+    std::istringstream words(prompt);
+    for (std::string word; words >> word;) {
+      uint32_t id = 0;
+      if (!read_value(word, &id) || id >= built_.info.vocabulary)
+        return {kBadInput, "prompt " + std::to_string(texts_.size()) + ": '" + word + "', expected ids from 0 to " + std::to_string(built_.info.vocabulary - 1) +
+                           " separated by blanks, for that is the vocabulary of the model", ""};
+      text.push_back(static_cast<int32_t>(id));
+    }
+  }
+  if (text.empty()) return {kBadInput, "prompt " + std::to_string(texts_.size()) + " is empty; a text needs something to begin with", ""};
+  begun_.push_back(text.size());
+  return {};
+}
+
+std::string Generator::text_of(const std::vector<int32_t>& tokens) const {
+  std::string text;
+  for (int32_t token : tokens) {
+    if (bytes_) text += static_cast<char>(token);
+    else text += (text.empty() ? "" : " ") + std::to_string(token);
+  }
+  return text;
+}
 
 Outcome Generator::prepare() {
   ModelOptions model;
   model.model = options_.checkpoint;
+  model.is_checkpoint = true;
   CLI_TRY(build_model(model, options_.launch.ranks, built_));
   if (!built_.checkpoint) return {kBadInput, "'" + options_.checkpoint + "' is a model without weights, expected a checkpoint", ""};
-  if (!built_.info.tokens || built_.info.vocabulary != 256)
-    return {kBadInput, "texts are bytes, and the model " + std::string(built_.info.text) + " has no vocabulary of 256", ""};
-  size_t longest = 0;
-  for (const std::string& prompt : options_.prompts) {
-    texts_.emplace_back();
-    for (char c : prompt) texts_.back().push_back(static_cast<unsigned char>(c));
-    if (prompt.empty()) return {kBadInput, "a prompt is empty; a text needs something to begin with", ""};
-    longest = std::max(longest, prompt.size());
-  }
+  if (!built_.info.tokens) return {kBadInput, "the model " + std::string(built_.info.text) + " takes no tokens, so it generates none", ""};
+  bytes_ = built_.info.vocabulary == 256;
+  for (const std::string& prompt : options_.prompts) CLI_TRY(read_prompt(prompt));
+  const size_t longest = *std::max_element(begun_.begin(), begun_.end());
   // No longer than needed: the window's length decides how much is computed.
   model.seq_len = std::min<int64_t>(built_.info.context, static_cast<int64_t>(std::min<uint64_t>(longest + options_.tokens, uint64_t{1} << 30)));
   Built window;
@@ -107,10 +136,9 @@ Outcome Generator::step(uint64_t position) {
 
 void Generator::print() {
   for (size_t i = 0; i < texts_.size(); ++i) {
-    std::string text;
-    for (int32_t token : texts_[i]) text += static_cast<char>(token);
+    const std::string text = text_of(texts_[i]);
     if (options_.json) {
-      const std::vector<int32_t> made(texts_[i].begin() + static_cast<std::ptrdiff_t>(options_.prompts[i].size()), texts_[i].end());
+      const std::vector<int32_t> made(texts_[i].begin() + static_cast<std::ptrdiff_t>(begun_[i]), texts_[i].end());
       print_line(JsonObject().add("prompt", options_.prompts[i]).add("text", text).add("tokens", made).text());
     } else {
       print_line(text);
@@ -130,7 +158,7 @@ Outcome Generator::run() {
 Action add_generate(Parser& parser) {
   auto o = std::make_shared<Options>();
   parser.add("CHECKPOINT", o->checkpoint, "A checkpoint, or a directory of them: then the latest").required().type("");
-  parser.add("--prompt", o->prompts, "Texts to continue, as bytes").required().type("TEXT...");
+  parser.add("--prompt", o->prompts, "Texts to continue: bytes, or of a vocabulary other than 256 ids separated by blanks").required().type("TEXT...");
   parser.add("--tokens", o->tokens, "Tokens to add to each").type("N");
   parser.add("--ranks,--stages", o->launch.ranks, "Pipeline ranks; the output is the same for any number")
       .type("P")

@@ -44,6 +44,10 @@ Outcome Train::resume(CheckpointPtr& checkpoint) {
 Outcome Train::run() {
   CheckpointPtr checkpoint;
   if (!options.resume.empty()) CLI_TRY(resume(checkpoint));
+  if (settings.given("eval-every") && options.eval_every && options.eval.empty())
+    return {kUsage, "--eval-every without --eval", "hold out a share of the data: --eval 0.1"};
+  if (settings.given("checkpoint-every") && options.checkpoint_every && options.checkpoint.empty())
+    return {kUsage, "--checkpoint-every without --checkpoint", "say where to: --checkpoint DIR"};
   if (options.model.model.empty()) return {kUsage, "MODEL is missing", "for example: weft train gpt-nano --data book.txt"};
   CLI_TRY(take_plan_file(settings, options.plan, options.optimizer, options.steps));
   settle_defaults(settings, options.plan, options.optimizer);

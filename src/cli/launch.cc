@@ -60,7 +60,7 @@ void add_launch_options(Parser& parser, LaunchOptions& o) {
   parser.add("--listen", o.listen, "Where ranks of other machines join: tcp://ADDRESS:PORT").type("ENDPOINT");
   parser.add("--external", o.external, "Ranks that are started elsewhere with 'weft worker --join'; the last ones").type("N");
   parser.add("--insecure", o.insecure, "Allow an address that is not loopback: nothing is encrypted");
-  parser.add("--join-timeout", o.join_timeout, "How long to wait for the other ranks, in seconds").type("N");
+  parser.add("--join-timeout", o.join_timeout, "How long to wait for the other ranks, in seconds").type("N").range(1, 4294967);
 }
 
 Outcome Ranks::start(const weft_plan* plan, const LaunchOptions& options, RunPtr& out) {

@@ -1,5 +1,8 @@
 #include "cli/outcome.h"
 
+#include <cctype>
+#include <system_error>
+
 namespace weft::cli {
 
 namespace {
@@ -20,6 +23,12 @@ Exit exit_of(weft_status status) {
 }
 
 }  // namespace
+
+std::string reason(int error) {
+  std::string text = std::generic_category().message(error);
+  if (text.size() > 1 && text[1] >= 'a' && text[1] <= 'z') text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
+  return text;
+}
 
 Outcome failed(weft_status status, const weft_error& err, const std::string& hint) {
   const bool told = err.text[0] != 0;

@@ -24,6 +24,9 @@ struct [[nodiscard]] Outcome {
   bool ok() const { return exit == kDone; }
 };
 
+// The system's words for an error, in lower case like all others.
+std::string reason(int error);
+
 // A failed call of the library; `text` stands for what no error tells.
 Outcome failed(weft_status status, const weft_error& err, const std::string& hint = "");
 

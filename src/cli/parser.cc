@@ -106,7 +106,7 @@ struct Writer {
 struct Adder {
   CLI::App& app;
   const std::string &names, &about;
-  CLI::Option* operator()(bool* value) const { return app.add_flag(names, *value, about); }
+  CLI::Option* operator()(bool* value) const { return app.add_flag(names, *value, about)->disable_flag_override(); }
   CLI::Option* operator()(std::vector<std::string>* value) const { return app.add_option(names, *value, about)->allow_extra_args(); }
   CLI::Option* operator()(std::string* value) const { return app.add_option(names, *value, about)->capture_default_str(); }
   template <typename Number>
@@ -119,6 +119,13 @@ struct Adder {
     return option;
   }
 };
+
+// CLI11 tells how many values there were: none, too many, or one for a flag.
+std::string misplaced_value(const std::string& told) {
+  const std::string name = told.substr(0, told.find_first_of(": "));
+  if (told.ends_with("missing")) return name + ": its value is missing";
+  return told.find("At Most") != std::string::npos ? name + " is given more than once" : "--" + name + " takes no value";
+}
 
 }  // namespace
 
@@ -173,6 +180,8 @@ Outcome Parser::parse(std::vector<std::string> arguments, std::string& help) {
   } catch (const CLI::ExtrasError& error) {
     const std::string text = error.what(), found = text.substr(text.rfind(' ') + 1);
     return {kUsage, "unknown argument '" + found + "'", meant(found, option_names(*app_))};
+  } catch (const CLI::ArgumentMismatch& error) {
+    return {kUsage, misplaced_value(error.what()), ""};
   } catch (const CLI::ParseError& error) {
     std::string text = error.what();
     std::replace(text.begin(), text.end(), '\n', ' ');

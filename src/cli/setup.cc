@@ -3,8 +3,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <cerrno>
 #include <fstream>
-#include <iterator>
+#include <sstream>
 
 #include "cli/console.h"
 #include "cli/json.h"
@@ -15,18 +16,23 @@ namespace {
 
 std::vector<std::string> split(const std::string& list) {
   std::vector<std::string> out;
-  for (size_t begin = 0; begin < list.size();) {
+  for (size_t begin = 0; !list.empty() && begin <= list.size();) {
     const size_t end = std::min(list.find(',', begin), list.size());
-    if (end > begin) out.push_back(list.substr(begin, end - begin));
+    out.push_back(list.substr(begin, end - begin));
     begin = end + 1;
   }
   return out;
 }
 
 Outcome read_text(const std::string& path, std::string& out) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) return {kBadInput, path + ": expected a file, found a directory", ""};
   std::ifstream file(path, std::ios::binary);
-  out.assign(std::istreambuf_iterator<char>(file), {});
-  if (!file) return {kBadInput, "cannot read '" + path + "'", ""};
+  if (!file) return {kBadInput, path + ": cannot open: " + reason(errno), ""};
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (file.bad()) return {kFailed, path + ": cannot read", ""};
+  out = text.str();
   return {};
 }
 
@@ -40,6 +46,11 @@ std::vector<std::string> schedule_names() {
 }
 
 constexpr uint32_t kMost = uint32_t{1} << 20;
+
+std::string check_dropout(const std::string& text) {
+  double p = 0;
+  return read_value(text, &p) && (p == -1 || (p >= 0 && p <= 0.99)) ? "" : "'" + text + "', expected -1 or a number from 0 to 0.99";
+}
 
 std::string check_partition(const std::string& how) {
   const bool known = how == "cost" || how == "uniform" || how == "parameters" || how == "pipedream" || (how.starts_with("type:") && how.size() > 5);
@@ -56,7 +67,7 @@ uint32_t split_of(const std::string& how) {
 
 void add_model_options(Settings& settings, ModelOptions& options) {
   settings.add("--seq-len", options.seq_len, "Tokens per sample; 0: the model's whole context").type("N");
-  settings.add("--dropout", options.dropout, "Probability of dropout; -1: what MODEL says").type("P");
+  settings.add("--dropout", options.dropout, "Probability of dropout; -1: what MODEL says").type("P").check(check_dropout);
 }
 
 void add_plan_options(Settings& settings, PlanOptions& options) {
@@ -141,10 +152,12 @@ Outcome build_model(const ModelOptions& options, uint32_t stages, Built& out) {
   weft_error err = WEFT_ERROR_INIT;
   std::string text = options.model;
   std::error_code ignored;
-  if (const std::string name = text.substr(0, text.find(':')); name.find('/') != std::string::npos || std::filesystem::is_directory(text, ignored)) {
+  if (const std::string name = text.substr(0, text.find(':')); options.is_checkpoint || name.find('/') != std::string::npos || std::filesystem::is_directory(text, ignored)) {
     weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
     CLI_TRY(open_checkpoint("", text, out.checkpoint, info));
-    if (!info.model) return {kBadInput, "'" + text + "' holds weights alone, not what model they are of", "name the model, and give the file with --init"};
+    if (!info.model)
+      return {kBadInput, "'" + text + "' holds weights alone, not what model they are of",
+              options.is_checkpoint ? "weft train MODEL --init FILE --steps 0 --checkpoint DIR makes a checkpoint of them" : "name the model, and give the file with --init"};
     text = info.model;
   }
   if (options.dropout >= 0) text += (text.find(':') == std::string::npos ? ":dropout=" : ",dropout=") + number_text(options.dropout);
@@ -274,6 +287,7 @@ Outcome PlanRequest::fill(const PlanOptions& options, const OptimizerOptions& op
   config.vertical_sync = options.vertical_sync;
   if (!options.schedule_file.empty()) {
     CLI_TRY(read_text(options.schedule_file, rows_));
+    if (rows_.find_first_not_of(" \t\r\n") == std::string::npos) return {kBadInput, options.schedule_file + ": holds no row of actions", ""};
     config.schedule_text = rows_.c_str();
   }
   CLI_TRY(cutting_.fill(options, config));

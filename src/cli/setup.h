@@ -8,6 +8,7 @@ namespace weft::cli {
 
 struct ModelOptions {
   std::string model;
+  bool is_checkpoint = false;   // not a name, whatever it looks like
   int64_t seq_len = 0;
   double dropout = -1;   // below 0: what the model says
 };

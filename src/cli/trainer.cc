@@ -1,5 +1,8 @@
 #include "cli/trainer.h"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <filesystem>
@@ -39,6 +42,26 @@ double share_of(const std::string& eval) {
   return error == std::errc() && end == eval.data() + eval.size() && share > 0 && share < 1 ? share : 0;
 }
 
+// A number that is no share is hardly the name of a file.
+Outcome check_eval(const std::string& eval) {
+  double number = 0;
+  std::error_code ignored;
+  if (!read_value(eval, &number) || share_of(eval) > 0 || std::filesystem::exists(eval, ignored)) return {};
+  return {kUsage, "--eval: '" + eval + "', expected a file, or a share above 0 and below 1", ""};
+}
+
+// A place for checkpoints that cannot be is told of before the work, not after it.
+Outcome check_writable(const std::string& directory) {
+  if (directory.empty()) return {};
+  std::filesystem::path there = std::filesystem::absolute(directory).lexically_normal();
+  std::error_code ignored;
+  while (!std::filesystem::exists(there, ignored) && there.has_relative_path()) there = there.parent_path();
+  const bool is_directory = std::filesystem::is_directory(there, ignored);
+  if (is_directory && access(there.c_str(), W_OK | X_OK) == 0) return {};
+  const int error = is_directory ? errno : ENOTDIR;
+  return {kBadInput, directory + ": cannot write into '" + there.string() + "': " + reason(error), ""};
+}
+
 }  // namespace
 
 Trainer::Trainer(const TrainOptions& options, std::vector<std::pair<std::string, std::string>> settings)
@@ -48,10 +71,12 @@ Outcome Trainer::prepare(weft_checkpoint* resumed) {
   CLI_TRY(build_model(options_.model, stages_of(options_.plan), built_));
   CLI_TRY(build_plan(options_.plan, options_.optimizer, options_.steps, built_));
   CLI_TRY(open_data());
+  CLI_TRY(check_writable(options_.checkpoint));
   CLI_TRY(make_inputs(built_.info, samples_of_update() * weft_plan_updates(built_.plan.get()), inputs_));
   CLI_TRY(ranks_.start(built_.plan.get(), options_.launch, run_));
   CLI_TRY(load(resumed));
   weft_error err = WEFT_ERROR_INIT;
+  CLI_TRY(save_trace());   // an empty one, so that a place where it cannot be is known now
   if (!options_.trace.empty()) CLI_CALL(weft_run_trace(run_.get(), 100000, &err));
   CLI_TRY(check_directory());
   report_ = std::make_unique<Report>(options_.json, options_.quiet, options_.steps, built_.info.tokens ? "tokens" : "samples");
@@ -60,6 +85,7 @@ Outcome Trainer::prepare(weft_checkpoint* resumed) {
 
 Outcome Trainer::open_data() {
   weft_error err = WEFT_ERROR_INIT;
+  CLI_TRY(check_eval(options_.eval));
   const double share = share_of(options_.eval);
   weft_data_config config = WEFT_DATA_INIT;
   config.vocabulary = built_.info.vocabulary;
@@ -208,7 +234,11 @@ Outcome Trainer::save() {
   config.model = built_.info.text;
   config.options = pairs.data();
   config.n_options = static_cast<uint32_t>(pairs.size());
-  CLI_CALL(weft_run_save(run_.get(), &config, &err));
+  if (const weft_status status = weft_run_save(run_.get(), &config, &err); status < 0) {
+    Outcome outcome = failed(status, err);
+    if (!last_checkpoint_.empty()) outcome.text += "; last checkpoint: " + last_checkpoint_;
+    return outcome;
+  }
   saved_ = step_;
   last_checkpoint_ = step_path(options_.checkpoint, step_);
   report_->saved(step_, last_checkpoint_);
@@ -234,7 +264,6 @@ Outcome Trainer::run() {
   }
   if (!stopped()) CLI_TRY(evaluate());
   CLI_TRY(save());
-  CLI_TRY(save_trace());
 
   weft_error err = WEFT_ERROR_INIT;
   weft_status status = WEFT_OK;
@@ -253,6 +282,7 @@ Outcome Trainer::run() {
   }
   done.kernels = kernels_text();
   report_->done(done);
+  CLI_TRY(save_trace());
   return finish();
 }
 

@@ -43,6 +43,7 @@ Result<Checkpoint> Checkpoint::open(const std::string& given) {
 }
 
 Result<Checkpoint> Checkpoint::open_newest(const std::string& path) {
+  WEFT_TRY(File::open_directory(path).status());
   auto latest = read_latest(path);
   Status failure = latest.status();
   if (latest.ok()) {

@@ -28,7 +28,8 @@ std::string reason(int error) {
 }
 
 Status failure(const std::string& path, std::string_view what, int error) {
-  const Code code = error == ENOENT ? Code::not_found : error == ENOMEM ? Code::no_memory : Code::io;
+  const bool wrong_path = error == ENOTDIR || error == EISDIR || error == ELOOP || error == ENAMETOOLONG;
+  const Code code = error == ENOENT ? Code::not_found : error == ENOMEM ? Code::no_memory : wrong_path ? Code::invalid : Code::io;
   return Status(code, cat(path, ": cannot ", what, ": ", reason(error)));
 }
 
@@ -42,6 +43,8 @@ int open_again(const char* path, int flags, mode_t mode = 0) {
   while (fd < 0 && errno == EINTR);
   return fd;
 }
+
+const char* kind_of(mode_t mode) { return S_ISDIR(mode) ? "directory" : "device or pipe"; }
 
 // One call moves less than 2 GiB, and an offset is signed.
 constexpr size_t kMostAtOnce = size_t{1} << 30;
@@ -74,8 +77,7 @@ Result<File> File::open(const std::string& path, Links links) {
   struct stat info;
   if (::fstat(fd, &info) != 0) return failure(path, "look at", errno);
   if (!S_ISREG(info.st_mode))
-    return Status(Code::io,
-                  cat(path, ": expected a regular file, found a ", S_ISDIR(info.st_mode) ? "directory" : "device or pipe"));
+    return Status(Code::invalid, cat(path, ": expected a regular file, found a ", kind_of(info.st_mode)));
   return file;
 }
 
@@ -197,7 +199,19 @@ Status write_text(const std::string& path, std::string_view text) {
   return file.sync();
 }
 
-Status replace_text(const std::string& path, std::string_view text) {
+Result<std::string> place_for_file(const std::string& path) {
+  struct stat info;
+  if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
+    return Status(Code::invalid, cat(path, ": expected a regular file or nothing, found a ", kind_of(info.st_mode)));
+  const std::string parent = parent_path(path);
+  if (::stat(parent.c_str(), &info) != 0) return failure(path, cat("write into '", parent, "'"), errno);
+  std::error_code error;
+  const fs::path through = fs::is_symlink(path, error) ? fs::canonical(path, error) : fs::path();
+  return error || through.empty() ? path : through.string();
+}
+
+Status replace_text(const std::string& given, std::string_view text) {
+  WEFT_TRY_ASSIGN(const std::string path, place_for_file(given));
   const std::string parent = parent_path(path);
   const std::string temporary = join_path(parent, cat('.', fs::path(path).filename().string(), ".tmp"));
   // What an earlier crash left.

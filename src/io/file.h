@@ -79,6 +79,10 @@ Status write_text(const std::string& path, std::string_view text);
 // The file at `path` is the old one or the new one at every moment, also after a crash.
 Status replace_text(const std::string& path, std::string_view text);
 
+// Where a new file has to be put to replace what `path` leads to: that, through links, if it is a file, or nothing. Anything else is
+// refused: to replace a device would take it from everyone.
+Result<std::string> place_for_file(const std::string& path);
+
 Status rename_path(const std::string& from, const std::string& to);
 // Puts directory `from` at `to`, where a directory may lie: then that one is at `from` afterwards and *swapped is set.
 Status rename_or_swap(const std::string& from, const std::string& to, bool* swapped);

@@ -242,7 +242,7 @@ Result<uint64_t> safetensors_header_bytes(const unsigned char prefix[8], uint64_
   uint64_t count = 0;
   std::memcpy(&count, prefix, sizeof count);  // little-endian, as everything here (base/hash.cc refuses other machines)
   const uint64_t most = std::min(limits.header_bytes, kFormatHeaderBytes);
-  if (count < 2 || count > most) return fault(cat("header has ", count, " bytes, expected 2 to ", most));
+  if (count < 2 || count > most) return fault(cat("is no safetensors file: header has ", count, " bytes, expected 2 to ", most));
   if (count > file_bytes - 8)
     return fault(cat("header has ", count, " bytes, but the file holds ", file_bytes - 8, " after the first 8"));
   return count;

@@ -5,9 +5,10 @@
 
 namespace weft {
 
-Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& path, const std::vector<TensorSpec>& tensors,
+Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& given, const std::vector<TensorSpec>& tensors,
                                                     const SafetensorsMetadata& metadata) {
   SafetensorsWriter out;
+  WEFT_TRY_ASSIGN(const std::string path, place_for_file(given));
   auto header = lay_out_safetensors(tensors, metadata);
   if (!header.ok()) return header.status().within(path);
   out.header_ = header.take();

@@ -2,12 +2,48 @@
 """weft generate, plan, inspect and export."""
 import json
 import struct
+import os
 import unittest
 
 from weft import Case, TINY, TINY_STEP, lines, run
 
 
 class Look(Case):
+    def test_generate_takes_and_gives_ids_of_another_vocabulary(self):
+        self.train(TINY + ",vocabulary=300", "--steps", 0, "--checkpoint", self.path("ids"), "--in-process")
+        args = ["generate", self.path("ids"), "--tokens", 3, "--in-process"]
+        done = run(*args, "--prompt", "299 0  17", "5")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertRegex(done.stdout, r"\A299 0 17( \d+){3}\n\n5( \d+){3}\n\Z")
+        texts = lines(run(*args, "--prompt", "299 0  17", "5", "--json", "--ranks", 3).stdout)
+        self.assertEqual([text["text"] for text in texts], done.stdout.split("\n\n")[0:1] + done.stdout.split("\n\n")[1].splitlines())
+        for text, begun in zip(texts, ([299, 0, 17], [5])):
+            self.assertEqual([int(word) for word in text["text"].split()], begun + text["tokens"])
+            self.assertTrue(all(0 <= token < 300 for token in text["tokens"]))
+        for bad in ("300", "-1", "word", "1,2", "99999999999999999999"):
+            self.fails(3, f"prompt 2: '{bad}', expected ids from 0 to 299", *args, "--prompt", "1", f"7 {bad}")
+        self.fails(3, "prompt 1 is empty", *args, "--prompt", "  ")
+
+    def test_generate_wants_a_checkpoint(self):
+        self.fails(3, f"{self.path('none')}: cannot open", "generate", self.path("none"), "--prompt", "x")
+        self.fails(3, "none: cannot open", "generate", "none", "--prompt", "x", cwd=self.directory)
+        self.train(TINY, "--steps", 0, "--checkpoint", self.path("ck"), "--in-process")
+        run("export", self.path("ck"), self.path("weights.safetensors"))
+        self.fails(3, "holds weights alone", "generate", "weights.safetensors", "--prompt", "x", cwd=self.directory)
+
+    def test_export_replaces_files_alone(self):
+        self.train(TINY, "--steps", 0, "--checkpoint", self.path("ck"), "--in-process")
+        os.mkfifo(self.path("pipe"))
+        os.mkdir(self.path("directory"))
+        for name in ("pipe", "directory"):
+            self.fails(3, f"{self.path(name)}: expected a regular file or nothing", "export", self.path("ck"), self.path(name))
+        os.symlink(self.path("target"), self.path("link"))
+        with open(self.path("target"), "wb"):
+            pass
+        self.assertEqual(run("export", self.path("ck"), self.path("link")).returncode, 0)
+        self.assertTrue(os.path.islink(self.path("link")))
+        self.assertGreater(os.path.getsize(self.path("target")), 0)
+
     def test_generate_is_the_same_for_any_number_of_ranks(self):
         self.train(TINY, *TINY_STEP, "--steps", 2, "--checkpoint", self.path("ck"))
         args = ["generate", self.path("ck"), "--prompt", "a", "some longer text than the window of 16", "--tokens", 20, "--in-process", "--json"]

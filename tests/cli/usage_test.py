@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Help, errors and exit statuses of the command."""
+import os
 import unittest
 
 from weft import Case, TINY, run
@@ -70,6 +71,43 @@ class Usage(Case):
     def test_bytes_may_have_a_unit(self):
         for text in ("1024", "1K", "1kb", "1KiB"):
             self.fails(3, "1024", "plan", "mlp", "--memory-limit", text)
+
+    def test_values_that_are_not_there_twice_or_too_much(self):
+        self.fails(2, "--ranks is given more than once", "train", TINY, "--ranks", "2", "--stages", "3")
+        self.fails(2, "--optimizer: its value is missing", "train", TINY, "--optimizer")
+        self.fails(2, "--json takes no value", "train", TINY, "--json=3")
+        self.fails(2, "--dropout: '-0.5', expected -1 or a number from 0 to 0.99", "train", TINY, "--dropout", "-0.5")
+        self.fails(2, "--join-timeout: '0'", "train", TINY, "--join-timeout", "0")
+        self.fails(3, "cut '' names no node", "train", TINY, "--ranks", "2", "--cut", ",")
+        self.fails(2, "--speeds: '' is no number", "train", TINY, "--ranks", "2", "--speeds", "1,")
+
+    def test_what_would_be_without_effect_is_refused(self):
+        self.fails(2, "--eval-every without --eval", "train", TINY, "--eval-every", "3")
+        self.fails(2, "--checkpoint-every without --checkpoint", "train", TINY, "--checkpoint-every", "3")
+        self.fails(2, "--eval: '1.5', expected a file, or a share above 0 and below 1", "train", TINY, "--eval", "1.5")
+
+    def test_directories_and_devices_are_no_files(self):
+        directory = self.path("directory")
+        os.mkdir(directory)
+        for option in ("--data", "--schedule-file", "--plan", "--cluster", "--profile", "--trace"):
+            self.fails(3, f"{directory}: expected a ", "train", TINY, "--in-process", option, directory)
+        self.fails(3, "/dev/zero: expected a regular file", "train", TINY, "--data", "/dev/zero")
+        self.fails(3, f"{self.path('none')}: cannot open: no such file", "train", TINY, "--schedule-file", self.path("none"))
+        with open(self.path("empty"), "wb"):
+            pass
+        self.fails(3, "holds no row of actions", "train", TINY, "--schedule-file", self.path("empty"))
+
+    def test_a_place_that_cannot_be_is_told_before_the_work(self):
+        with open(self.path("file"), "wb"):
+            pass
+        long = ["train", TINY, "--in-process", "--steps", "100000000"]
+        self.fails(3, f"cannot write into '{self.path('file')}': not a directory", *long, "--checkpoint", self.path("file", "ck"))
+        self.fails(3, f"cannot write into '{self.path('none')}'", *long, "--trace", self.path("none", "trace.json"))
+
+    def test_bytes_are_for_a_vocabulary_of_256(self):
+        with open(self.path("book.txt"), "wb") as book:
+            book.write(b"word " * 100)
+        self.fails(3, "a vocabulary of 300 takes ids from NAME.u16 or NAME.u32", "train", TINY + ",vocabulary=300", "--data", self.path("book.txt"))
 
     def test_memory_that_nobody_has_is_status_5(self):
         # More bytes than addresses: no machine gives it, however it overcommits.

@@ -38,8 +38,8 @@ class Case(unittest.TestCase):
         self.assertEqual(out[-1]["event"], "done")
         return [line for line in out if line["event"] == "step"], out[-1]
 
-    def fails(self, status, text, *args):
-        done = run(*args)
+    def fails(self, status, text, *args, **kwargs):
+        done = run(*args, **kwargs)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         self.assertIn(text, done.stderr)
         self.assertTrue(done.stderr.startswith("weft: "), done.stderr)
