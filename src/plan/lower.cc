@@ -39,7 +39,7 @@ class RankLowering {
   }
 
  private:
-  static constexpr int32_t kScratch = 1;
+  static constexpr int32_t kScratch = kScratchRing;
 
   // Where the tensors of a stage lie: as made or received first, and as made again.
   struct Placed {

@@ -36,6 +36,8 @@ struct Lowering {
   std::vector<std::vector<int32_t>> stages_of_rank;
 };
 
+constexpr int32_t kScratchRing = 1;   // of RankProgram::rings
+
 // Fills mode.ranks[rank], and the place counts of the edges that begin or end there.
 void lower_rank(const Lowering& lowering, ModePlan& mode, int32_t rank);
 

@@ -5,9 +5,8 @@
 
 #include "base/text.h"
 #include "plan/asynchronous.h"
-#include "plan/edges.h"
 #include "plan/lower.h"
-#include "plan/recompute.h"
+#include "plan/modes.h"
 #include "plan/schedule_choice.h"
 #include "plan/schedule_costs.h"
 #include "plan/stages.h"
@@ -80,100 +79,6 @@ Status make_mode(Plan& plan, Mode which, const Schedule& train) {
   return {};
 }
 
-// A schedule that was proved, over these edges. Evaluation and inference mostly have the same of both, and training's is like no other.
-struct Proof {
-  const Schedule* schedule = nullptr;   // of a mode of the plan that stays as it is; null: none
-  std::vector<StageEdge> edges;
-  Checked checked;
-  StageTimes times;
-};
-
-Status prove(const ModePlan& mode, std::vector<StageEdge> edges, int32_t slack, Proof& proof) {
-  if (proof.schedule && *proof.schedule == mode.schedule && proof.edges == edges) return {};
-  auto checked = check_schedule(mode.schedule, edges, slack);
-  if (!checked.ok()) return checked.status().within(cat("schedule of mode ", mode_name(mode.mode)));
-  proof.schedule = mode.mode == Mode::train ? nullptr : &mode.schedule;
-  proof.edges = std::move(edges);
-  proof.checked = checked.take();
-  proof.times = lock_step(mode.schedule, proof.edges);
-  return {};
-}
-
-Status lower(Plan& plan, const Shapes& shapes, ModePlan& mode, const std::vector<int32_t>& segments, Proof& proof) {
-  const std::vector<StageWork> work = make_work(mode.graph, plan.stage_of_node, mode.schedule, segments);
-  if (mode.mode == Mode::train) add_recompute(mode.schedule, work);
-  mode.edges = make_edges(plan, mode, work);
-  std::vector<int32_t> edge_of;
-  WEFT_TRY(prove(mode, stage_edges(plan, mode, work, &edge_of), plan.config.slack, proof));
-  Lowering lowering(plan, shapes, mode, work);
-  lowering.times = &proof.times;
-  mode.ranks.clear();
-  mode.ranks.resize(static_cast<size_t>(plan.config.ranks));
-  for (int32_t r = 0; r < plan.config.ranks; ++r) lower_rank(lowering, mode, r);
-  // The checker proved the schedule with its own count of places; the programs must give at least those.
-  for (size_t i = 0; i < proof.edges.size(); ++i) {
-    if (edge_of[i] < 0) continue;
-    const Edge& e = mode.edges[static_cast<size_t>(edge_of[i])];
-    const EdgePlaces& proved = proof.checked.places[i];
-    const int32_t least = e.kind == EdgeKind::gradient ? proved.gradient : proved.forward;
-    if (e.landing_places < least)
-      return Status(Code::internal, cat("edge ", edge_of[i], " has ", e.landing_places, " places, the schedule was proved with ", least));
-  }
-  return {};
-}
-
-// Rank by rank, stages give up what they keep until the rank fits its limit: first the whole stage at once, then in ever shorter segments,
-// which need less memory while they are made again.
-Status fit(Plan& plan, const Shapes& shapes, const Schedule& schedule, std::vector<int32_t>& segments, Proof& proof) {
-  ModePlan& train = plan.modes[static_cast<size_t>(Mode::train)];
-  const auto bytes = [&plan, &train](size_t r) { return plan.permanent_bytes[r] + train.ranks[r].bytes; };
-  const auto again = [&] {
-    train.schedule = schedule;
-    return lower(plan, shapes, train, segments, proof);
-  };
-  for (size_t r = 0; r < train.ranks.size(); ++r)
-    for (size_t s = 0; s < segments.size() && plan.config.memory_limit > 0 && bytes(r) > plan.config.memory_limit; ++s) {
-      if (plan.rank_of_stage[s] != static_cast<int32_t>(r)) continue;
-      int32_t best = segments[s];
-      int64_t least = bytes(r);
-      const auto calls = std::count_if(train.graph.calls.begin(), train.graph.calls.end(), [&](const StepCall& c) {
-        return c.kind == CallKind::forward && plan.stage_of_node[static_cast<size_t>(c.where)] == static_cast<int32_t>(s);
-      });
-      for (int32_t length : {Recompute::kWhole, static_cast<int32_t>(calls / 2), static_cast<int32_t>(calls / 4), static_cast<int32_t>(calls / 8)}) {
-        if (length < 1 || least <= plan.config.memory_limit) continue;
-        segments[s] = length;
-        WEFT_TRY(again());
-        if (bytes(r) < least) {
-          least = bytes(r);
-          best = length;
-        }
-      }
-      segments[s] = best;
-      WEFT_TRY(again());
-    }
-  for (size_t r = 0; r < train.ranks.size(); ++r)
-    if (plan.config.memory_limit > 0 && bytes(r) > plan.config.memory_limit)
-      return Status(Code::invalid, cat("rank ", r, " needs ", bytes(r), " bytes with everything recomputed that can be, the limit is ",
-                                       plan.config.memory_limit));
-  return {};
-}
-
-Status lower_modes(Plan& plan, const Schedule& train) {
-  const Shapes shapes(plan);
-  WEFT_TRY_ASSIGN(const Recompute recompute, parse_recompute(plan.config.recompute));
-  std::vector<int32_t> segments = segments_of(recompute, train);
-  plan.arena_bytes = plan.permanent_bytes;
-  Proof proof;
-  for (ModePlan& mode : plan.modes) {
-    if (!mode.present) continue;
-    WEFT_TRY(lower(plan, shapes, mode, segments, proof));
-    if (mode.mode == Mode::train && recompute.kind == Recompute::Kind::fit) WEFT_TRY(fit(plan, shapes, train, segments, proof));
-    for (size_t r = 0; r < mode.ranks.size(); ++r)
-      plan.arena_bytes[r] = std::max(plan.arena_bytes[r], plan.permanent_bytes[r] + mode.ranks[r].bytes);
-  }
-  return {};
-}
-
 void hash_schedule(const Schedule& schedule, Hasher& hasher) {
   hasher.number(static_cast<uint64_t>(schedule.ranks()));
   std::vector<int32_t> row;
@@ -236,7 +141,6 @@ Result<Schedule> training_schedule(Plan& plan, const ScheduleChoice& choice, con
 }
 
 Status choose_versions(Plan& plan, const Schedule& train) {
-  WEFT_TRY(check_schedule(train, {}).status().within("schedule of mode train"));
   plan.config.segment = train.updates;
   WEFT_TRY_ASSIGN(const std::vector<WeightVersions> versions, weight_versions(train, plan.config.vertical_sync));
   for (size_t s = 0; s < versions.size(); ++s) plan.versions[static_cast<size_t>(train.rank_of_stage[s])] = versions[s];
@@ -251,6 +155,7 @@ Status make_parts(Plan& plan, const Room& room) {
   WEFT_TRY_ASSIGN(const Schedule train, training_schedule(plan, choice, room.order));
   plan.rank_of_stage = train.rank_of_stage;
   plan.versions.assign(static_cast<size_t>(plan.config.ranks), {});
+  if (train.updates > 0) WEFT_TRY(check_schedule(train, {}).status().within("schedule of mode train"));
   WEFT_TRY(check_asynchronous(plan, train));
   if (train.updates > 0) WEFT_TRY(choose_versions(plan, train));
   for (Mode m : {Mode::train, Mode::eval, Mode::infer}) WEFT_TRY(make_mode(plan, m, train));

@@ -23,4 +23,16 @@ std::vector<int32_t> segments_of(const Recompute& recompute, const Schedule& sch
 // rank waits for one.
 void add_recompute(Schedule& schedule, const std::vector<StageWork>& work);
 
+// What a stage may let go, and what comes of it on its rank.
+struct RecomputeOption {
+  int32_t segment = 0;                // forward calls per segment, 0: keeps everything
+  double seconds = 0;                 // of a micro-batch, to make it again
+  int64_t kept = 0, scratch = 0;      // bytes of the rank, were all its other stages to keep everything: but scratch, and scratch
+};
+
+// The ways of a rank to choose one option for each of its stages; the first option of each keeps everything. Those that take no more than
+// `room`, which is for `kept` and `scratch`, the quickest first; then the few smallest of the others,
+// since it is an estimate.
+std::vector<std::vector<int32_t>> ways_of(const std::vector<std::vector<RecomputeOption>>& stages, int64_t room);
+
 }  // namespace weft

@@ -3,6 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "graph/presets.h"
 #include "support/random_model.h"
 
 namespace weft {
@@ -94,6 +97,60 @@ TEST(Recompute, AutoDoesAsLittleAsFits) {
   EXPECT_LT(some->arena_bytes[big], enough);
   EXPECT_GT(calls_of(*some, big, Kind::R), 0u);
   EXPECT_EQ(calls_of(*some, 1 - big, Kind::R), 0u);
+}
+
+// Seconds of a micro-batch for what a rank makes again, by analysis.
+double remade(const Plan& plan, size_t rank) {
+  const std::vector<NodeTimes> times = analysed_times(*plan.model, plan.config.micro_batch_size);
+  double out = 0;
+  for (const ActionProgram& action : plan.mode(Mode::train).ranks[rank].programs)
+    for (const ProgramCall& call : action.calls)
+      if (action.kind != Kind::F && call.kind == CallKind::forward) out += times[static_cast<size_t>(call.node)].forward;
+  return out;
+}
+
+// For every limit that some `every:N` keeps exactly, auto keeps it too and makes no more again, on every rank.
+TEST(Recompute, AutoIsTheLeastThatFits) {
+  for (const char* text : {"gpt-nano:blocks=3,width=32,heads=2,context=32", "mlp:layers=9,width=64"}) {
+    const auto model = make_preset(text, {.seq_len = 0}).value().model;
+    PlanConfig config;
+    config.ranks = 2;
+    config.micro_batches = 6;
+    config.micro_batch_size = 16;
+    std::vector<std::shared_ptr<const Plan>> all;
+    for (int n = 1; n < 24; ++n) {
+      config.recompute = "every:" + std::to_string(n);
+      all.push_back(make_plan(model, config).value());
+    }
+    config.recompute = "stage";
+    all.push_back(make_plan(model, config).value());
+    config.recompute = "auto";
+    double most = 0, least = 1e9;
+    for (const auto& one : all) {
+      config.memory_limit = *std::max_element(one->arena_bytes.begin(), one->arena_bytes.end());
+      SCOPED_TRACE(std::string(text) + " " + one->config.recompute);
+      const auto made = make_plan(model, config);
+      ASSERT_TRUE(made.ok()) << made.status().text();
+      for (size_t r = 0; r < 2; ++r) {
+        EXPECT_LE(made.value()->arena_bytes[r], config.memory_limit);
+        for (const auto& other : all)
+          if (other->arena_bytes[r] <= config.memory_limit) {
+            EXPECT_LE(remade(*made.value(), r), remade(*other, r) * (1 + 1e-9)) << "rank " << r << ", " << other->config.recompute;
+          }
+        most = std::max(most, remade(*made.value(), r));
+        least = std::min(least, remade(*made.value(), r));
+      }
+    }
+    EXPECT_GT(most, least);
+  }
+}
+
+TEST(Recompute, WaysAreTheQuickestThatFitThenTheSmallest) {
+  const std::vector<RecomputeOption> one = {{0, 0, 100, 10}, {1, 1, 80, 12}, {9, 3, 50, 30}}, two = {{0, 0, 100, 10}, {2, 1.5, 60, 10}};
+  using Ways = std::vector<std::vector<int32_t>>;
+  EXPECT_EQ(ways_of({one, two}, 1000), (Ways{{0, 0}, {1, 0}, {0, 2}, {1, 2}, {9, 0}, {9, 2}}));
+  EXPECT_EQ(ways_of({one, two}, 70), (Ways{{0, 2}, {1, 2}, {9, 2}, {9, 0}, {1, 0}, {0, 0}}));
+  EXPECT_EQ(ways_of({one, two}, 10), (Ways{{9, 2}, {1, 2}, {0, 2}}));
 }
 
 TEST(Recompute, ALimitThatNothingFitsIsNamed) {
