@@ -51,6 +51,14 @@ Status read_machines(const Json& value, size_t index, ClusterMachines& out) {
   return fields.finish();
 }
 
+// Is that the name of a machine of m, or of all of them?
+bool carries(const ClusterMachines& m, const std::string& name) {
+  if (m.name == name) return true;
+  for (uint64_t i = 0; m.count > 1 && name.size() > m.name.size() && name.starts_with(m.name) && i < m.count; ++i)
+    if (cat(m.name, "-", i) == name) return true;
+  return false;
+}
+
 Status read_override(const Json& value, size_t index, const Cluster& cluster, ClusterOverride& out) {
   const std::string where = cat("links[", index, "]: ");
   if (!value.is_object()) return fault(cat(where, "expected an object, found ", value.type_name()));
@@ -61,10 +69,7 @@ Status read_override(const Json& value, size_t index, const Cluster& cluster, Cl
   if (names.size() != 2) return fault(cat(where, "between has ", names.size(), " names, expected 2"));
   for (const std::string& name : names) {
     bool known = false;
-    for (const ClusterMachines& m : cluster.machines) {
-      known = known || m.name == name || m.group == name;
-      for (uint64_t i = 0; m.count > 1 && i < m.count && !known; ++i) known = cat(m.name, "-", i) == name;
-    }
+    for (const ClusterMachines& m : cluster.machines) known = known || m.group == name || carries(m, name);
     if (!known) return fault(cat(where, "'", name, "' is no machine and no group of the file"));
   }
   out.a = names[0];
@@ -85,6 +90,9 @@ Status read_all(const Json& root, Cluster& out) {
   for (const Json& value : *machines) {
     ClusterMachines next;
     WEFT_TRY(read_machines(value, out.machines.size(), next));
+    for (size_t i = 0; i < out.machines.size(); ++i)
+      if (carries(out.machines[i], next.name) || carries(next, out.machines[i].name))
+        return fault(cat("machines[", out.machines.size(), "]: name '", next.name, "' is also in machines[", i, "]"));
     out.machines.push_back(std::move(next));
   }
   uint64_t ranks = 0;

@@ -57,7 +57,7 @@ Result<int32_t> chunks_of(const ScheduleKind& kind, int32_t chunks) {
   if (kind.chunks == 0) return chunks ? chunks : 2;
   if (chunks && chunks != kind.chunks)
     return Status(Code::invalid, cat("schedule '", kind.name, "' has ", kind.chunks, " stage", kind.chunks == 1 ? "" : "s",
-                                     " per rank, found chunks ", chunks));
+                                     " per rank, found chunks ", chunks, "; interleaved, looped-bfs and interleaved-zb take any number"));
   return kind.chunks;
 }
 

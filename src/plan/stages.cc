@@ -27,6 +27,10 @@ Result<Partition> split_at_names(const Model& model, const OpNodes& ops, const N
     const NodeId id = find_cut(model, name);
     if (id < 0 || model.node(id).is_input()) return Status(Code::not_found, cat("cut '", name, "' names no node and no group of nodes of the model"));
     begins.push_back(ops.index[static_cast<size_t>(id)]);
+    const size_t i = begins.size() - 1;
+    if (begins[i] == 0) return Status(Code::invalid, cat("cut '", name, "' is at the first node, '", model.node(id).name, "', where stage 0 begins"));
+    if (i > 0 && begins[i] <= begins[i - 1])
+      return Status(Code::invalid, cat("cut '", name, "' is at node '", model.node(id).name, "', expected one behind that of cut '", cuts[i - 1], "'"));
   }
   if (static_cast<int32_t>(begins.size()) + 1 != stages)
     return Status(Code::invalid, cat(begins.size(), " cuts make ", begins.size() + 1, " stages, the plan has ", stages));

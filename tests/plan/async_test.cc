@@ -246,6 +246,11 @@ TEST(Refused, WhatNeedsAFlush) {
   PlanConfig config = pipedream_config(2);
   config.optim.clip = 1;
   EXPECT_EQ(fault(config), "plan: schedule 'pipedream' makes updates without a flush, so no global norm is known to clip to: clip is 1, expected 0");
+  // Rows that make no sense are told where, whatever else would be wrong.
+  PlanConfig rows = config;
+  rows.schedule_text = "0F0 0O0 0B0\n1F0 1B0 1O0\n";
+  rows.micro_batches = 1;
+  EXPECT_EQ(fault(rows), "plan: schedule of mode train: rank 0, action 1 (0O0): stage 0 has not run 0W0");
   EXPECT_EQ(fault(pipedream_config(2), true), "plan: schedule 'pipedream' makes updates without a flush, but parameter 'w0' is tied across stages 0 and 1");
   EXPECT_EQ(fault(pipedream_config(1), true), "");   // within a stage nothing stands in the way
   config = pipedream_config(2);

@@ -115,8 +115,8 @@ TEST(ScheduleSizesRefused, WhatAScheduleDoesNotTake) {
     return find_schedule(name)->make(sizes).status().text();
   };
   EXPECT_EQ(fault("zb-v", {.ranks = 2, .micro_batches = 2, .chunks = 3}),
-            "schedule 'zb-v' has 2 stages per rank, found chunks 3");
-  EXPECT_EQ(fault("1f1b", {.ranks = 2, .micro_batches = 2, .chunks = 2}), "schedule '1f1b' has 1 stage per rank, found chunks 2");
+            "schedule 'zb-v' has 2 stages per rank, found chunks 3; interleaved, looped-bfs and interleaved-zb take any number");
+  EXPECT_EQ(fault("1f1b", {.ranks = 2, .micro_batches = 2, .chunks = 2}), "schedule '1f1b' has 1 stage per rank, found chunks 2; interleaved, looped-bfs and interleaved-zb take any number");
   EXPECT_EQ(fault("interleaved", {.ranks = 2, .micro_batches = 2, .chunks = -1}), "chunks is -1, expected 1 or more");
   EXPECT_EQ(fault("interleaved", {.ranks = 2, .micro_batches = 2, .group = -1}), "group is -1, expected 1 or more");
   EXPECT_EQ(fault("1f1b", {.ranks = 2, .micro_batches = 2, .warm_up = -1}), "warm_up is -1, expected 1 or more");

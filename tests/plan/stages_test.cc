@@ -46,6 +46,17 @@ TEST(Stages, ByTypeEqualNumbersOfBlocks) {
   EXPECT_EQ(fault(model, config).substr(0, 64), "plan: type 'attn' is that of no node; the model has embedding, a");
 }
 
+TEST(Stages, CutsThatDoNotAscendAreNamed) {
+  const auto model = model_of("gpt2:blocks=3,width=64,heads=4,vocabulary=100,context=16");
+  PlanConfig config = config_of(3, SplitBy::cost);
+  config.cuts = {"h.2", "h.1"};
+  EXPECT_EQ(fault(model, config), "plan: cut 'h.1' is at node 'h.1.ln_1', expected one behind that of cut 'h.2'");
+  config.cuts = {"h.1", "h.1.ln_1"};
+  EXPECT_EQ(fault(model, config), "plan: cut 'h.1.ln_1' is at node 'h.1.ln_1', expected one behind that of cut 'h.1'");
+  config.cuts = {"wte", "h.1"};
+  EXPECT_EQ(fault(model, config), "plan: cut 'wte' is at the first node, 'wte', where stage 0 begins");
+}
+
 TEST(Stages, ByParametersTheLargestShareIsTheLeast) {
   const auto model = model_of("mlp:layers=8,width=16");
   EXPECT_EQ(cuts(model, config_of(4, SplitBy::parameters)), (std::vector<std::string>{"layers.1.relu", "layers.3.relu", "layers.5.relu"}));
