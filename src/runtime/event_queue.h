@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <mutex>
 
 #include "runtime/ring.h"
@@ -52,9 +53,10 @@ class EventQueue {
 
   // Within the time (nanoseconds; negative: no limit).
   bool pop(RunEvent& event, int64_t timeout_ns) {
+    constexpr int64_t kForever = INT64_MAX / 2;   // 146 years; what is added to the clock must not overflow it
     std::unique_lock lock(mutex_);
     auto there = [this] { return !events_.empty(); };
-    if (timeout_ns < 0) there_.wait(lock, there);
+    if (timeout_ns < 0 || timeout_ns > kForever) there_.wait(lock, there);
     else if (!there_.wait_for(lock, std::chrono::nanoseconds(timeout_ns), there)) return false;
     event = events_.pop();
     flag_.set(!events_.empty());

@@ -33,6 +33,17 @@ TEST_P(Poll, TheDescriptorIsReadableWhilePollHasSomethingToDo) {
   }
 }
 
+TEST_P(Poll, ALimitBeyondAllTimesIsNone) {
+  const RunPtr run = start(small_model(), plan_config(2), GetParam());
+  const TensorPtr x = noise({6, 6}), y = noise({6, 3}, 2);
+  for (uint64_t tag = 0; tag < 8; ++tag) {
+    ASSERT_EQ(submit(run, {x.get(), y.get()}, WEFT_TRAIN, tag), WEFT_OK);
+    weft_event event = WEFT_EVENT_INIT;
+    do ASSERT_EQ(weft_run_poll(run.get(), &event, INT64_MAX), 1);
+    while (event.kind == WEFT_EVENT_MICRO_BATCH);
+  }
+}
+
 TEST_P(Poll, MemoryIsWhatThePlanSaid) {
   const PlanPtr plan = new_plan(small_model(), plan_config(2));
   const RunPtr run = start(plan, GetParam());
