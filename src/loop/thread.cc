@@ -39,10 +39,12 @@ Result<std::unique_ptr<Thread>> Thread::start(const std::string& name, int nicen
   state->name = name.substr(0, 15);
   state->niceness = niceness;
   state->body = std::move(body);
-  // A new thread inherits the mask, so it never runs without it.
-  sigset_t all, before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
+  // A new thread inherits the mask, so it never runs without it. Faults stay open: the system kills a thread that blocks its own, and the
+  // host's handler (a crash reporter, a language runtime behind a callback) would not hear of it.
+  sigset_t mask, before;
+  sigfillset(&mask);
+  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) sigdelset(&mask, fault);
+  pthread_sigmask(SIG_SETMASK, &mask, &before);
   const int error = pthread_create(&state->handle, nullptr, State::enter, state.get());
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (error != 0)

@@ -219,5 +219,19 @@ TEST(Thread, HasANameBlocksSignalsAndIsNicer) {
   EXPECT_EQ(sigismember(&mask, SIGINT), 0) << "the caller's own mask was changed";
 }
 
+TEST(Thread, LeavesItsFaultsToTheHostsHandlers) {
+  std::vector<int> blocked;
+  {
+    auto thread = Thread::start("faults", 0, [&] {
+      sigset_t mask;
+      pthread_sigmask(SIG_BLOCK, nullptr, &mask);
+      for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS})
+        if (sigismember(&mask, fault)) blocked.push_back(fault);
+    });
+    ASSERT_TRUE(thread.ok()) << thread.status().text();
+  }
+  EXPECT_EQ(blocked, std::vector<int>());
+}
+
 }  // namespace
 }  // namespace weft
