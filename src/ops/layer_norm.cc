@@ -23,8 +23,9 @@ class LayerNorm final : public Op {
     WEFT_TRY(check_dtype(0, x, DType::f32));
     WEFT_TRY(check_last_axis(0, in[0]));
     if (x.shape.last() < 1) return Status(Code::invalid, cat("input 0 expects a last axis of 1 or more, got ", x.text()));
-    if (!(attrs.factor > 0) || !std::isfinite(attrs.factor))
-      return Status(Code::invalid, cat("factor (epsilon) is ", attrs.factor, ", expected more than 0"));
+    // As the float that it becomes: one that vanishes there would make a row of equal numbers NaN.
+    if (const float eps = static_cast<float>(attrs.factor); !(eps > 0) || !std::isfinite(eps))
+      return Status(Code::invalid, cat("factor (epsilon) is ", attrs.factor, ", expected a float more than 0"));
     const Desc expected{DType::f32, {x.shape.last()}};
     for (size_t i = 0; i < 2; ++i)
       if (weights[i] != expected)
