@@ -59,8 +59,9 @@ weft_status weft_model_add_input(weft_model* model, const char* name, const weft
     WEFT_TRY(require(out, "out"));
     WEFT_TRY(require(name, "input name"));
     if (flags & ~uint32_t{WEFT_INPUT_WANT_GRAD}) return Status(Code::invalid, cat("input '", name, "': unknown flags ", flags));
-    WEFT_TRY_ASSIGN(const Desc desc, to_desc(sample));
-    WEFT_TRY_ASSIGN(const NodeId id, model->model->add_input(name, desc, flags & WEFT_INPUT_WANT_GRAD));
+    const auto desc = to_desc(sample);
+    if (!desc.ok()) return desc.status().within(cat("input '", name, "'"));
+    WEFT_TRY_ASSIGN(const NodeId id, model->model->add_input(name, desc.value(), flags & WEFT_INPUT_WANT_GRAD));
     out->id = static_cast<uint32_t>(id) + 1;
     return {};
   });
@@ -72,10 +73,12 @@ weft_status weft_model_add_param(weft_model* model, const char* name, const weft
     WEFT_TRY(require(model, "model"));
     WEFT_TRY(require(out, "out"));
     WEFT_TRY(require(name, "parameter name"));
-    WEFT_TRY_ASSIGN(const Desc inner, to_desc(desc));
-    if (inner.dtype != DType::f32) return Status(Code::invalid, cat("parameter '", name, "': dtype must be WEFT_F32, got ", dtype_name(inner.dtype)));
+    const auto inner = to_desc(desc);
+    if (!inner.ok()) return inner.status().within(cat("parameter '", name, "'"));
+    if (inner.value().dtype != DType::f32)
+      return Status(Code::invalid, cat("parameter '", name, "': dtype must be WEFT_F32, got ", dtype_name(inner.value().dtype)));
     WEFT_TRY_ASSIGN(const InitKind kind, init_kind(init));
-    WEFT_TRY_ASSIGN(const ParamId id, model->model->add_param(name, inner.shape, {kind, value}));
+    WEFT_TRY_ASSIGN(const ParamId id, model->model->add_param(name, inner.value().shape, {kind, value}));
     out->id = static_cast<uint32_t>(id) + 1;
     return {};
   });
@@ -115,9 +118,15 @@ weft_status weft_model_add_linear(weft_model* model, const char* name, weft_valu
     if (m.find_node(name) >= 0) return Status(Code::invalid, cat("node '", name, "': the name is taken"));
     // Tried first without the parameters, which could not be taken back.
     const Desc weight{DType::f32, {m.desc(in, 1).shape.last(), out_features}}, bias{DType::f32, {out_features}};
-    const Operand operand{m.desc(in, 1), m.node(in).batched};
     const Desc descs[] = {weight, bias};
-    if (auto inferred = find_op("linear")->infer({}, {&operand, 1}, descs); !inferred.ok()) return inferred.status().within(cat("node '", name, "' (linear)"));
+    for (const int64_t samples : {1, 2}) {
+      const Operand operand{m.desc(in, samples), m.node(in).batched};
+      const auto made = find_op("linear")->infer({}, {&operand, 1}, descs);
+      const std::string where = cat("node '", name, "' (linear)");
+      if (!made.ok()) return made.status().within(where);
+      const Desc& y = made.value().out;
+      WEFT_TRY(check_shape({y.shape.dims.data(), static_cast<size_t>(y.shape.rank)}, y.dtype).within(cat(where, ": output")));
+    }
     if (m.find_param(cat(name, ".bias")) >= 0) return Status(Code::invalid, cat("parameter '", name, ".bias': the name is taken"));
     WEFT_TRY_ASSIGN(const ParamId w, m.add_param(cat(name, ".weight"), weight.shape, {InitKind::normal, 0.02}));
     WEFT_TRY_ASSIGN(const ParamId b, m.add_param(cat(name, ".bias"), bias.shape, {}));

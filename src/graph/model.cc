@@ -23,6 +23,13 @@ Status check_batching(const Desc& one, const Desc& two, bool any_batched, bool& 
   return {};
 }
 
+Status check_sizes(const Inferred& made) {
+  const auto check = [](const Desc& d) { return check_shape({d.shape.dims.data(), static_cast<size_t>(d.shape.rank)}, d.dtype); };
+  WEFT_TRY(check(made.out).within("output"));
+  for (const Desc& stash : made.stash) WEFT_TRY(check(stash).within("what is kept for the backward"));
+  return {};
+}
+
 }  // namespace
 
 Status Model::check_name(const std::string& name, const char* what) const {
@@ -98,11 +105,13 @@ Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attr
   auto one = op->infer(attrs, operands(in, 1), weight_descs);
   if (!one.ok()) return one.status().within(where);
   made.one = one.take();
+  WEFT_TRY(check_sizes(made.one).within(where));
   bool any_batched = false;
   for (NodeId i : in) any_batched = any_batched || node(i).batched;
   if (!op->is_loss()) {
     auto two = op->infer(attrs, operands(in, 2), weight_descs);
     if (!two.ok()) return two.status().within(where);
+    WEFT_TRY(check_sizes(two.value()).within(where));
     WEFT_TRY(check_batching(made.one.out, two.value().out, any_batched, made.batched).within(where));
   }
   for (size_t i = 0; i < in.size(); ++i)
@@ -199,7 +208,23 @@ Inferred Model::infer(NodeId id, int64_t samples) const {
   if (n.is_input()) return {desc(id, samples), {}, 0};
   std::vector<Desc> weights;
   for (ParamId w : n.weights) weights.push_back({DType::f32, param(w).shape});
-  return n.op->infer(n.attrs, operands(n.in, samples), weights).take();  // was checked when the node was added
+  return n.op->infer(n.attrs, operands(n.in, samples), weights).take();  // check_samples() has said that it can
+}
+
+Status Model::check_samples(int64_t samples) const {
+  for (NodeId id = 0; id < static_cast<NodeId>(nodes_.size()); ++id) {
+    const Node& n = node(id);
+    if (n.is_input()) continue;
+    std::vector<Desc> weights;
+    for (ParamId w : n.weights) weights.push_back({DType::f32, param(w).shape});
+    const std::string where = cat("node '", n.name, "' (", n.op->name(), "), ", samples, " samples");
+    const auto made = n.op->infer(n.attrs, operands(n.in, samples), weights);
+    if (!made.ok()) return made.status().within(where);
+    WEFT_TRY(check_sizes(made.value()).within(where));
+    if (!(made.value().out == desc(id, samples)))
+      return Status(Code::invalid, cat(where, ": output is ", made.value().out.text(), ", for one sample ", n.one.out.text()));
+  }
+  return {};
 }
 
 Digest Model::hash() const {

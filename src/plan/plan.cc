@@ -51,11 +51,15 @@ Status check_config(const Model& model, const PlanConfig& c) {
   if (c.short_size >= c.micro_batch_size && c.short_size > 0)
     return Status(Code::invalid, cat("short_size is ", c.short_size, ", expected less than micro_batch_size, ", c.micro_batch_size));
   for (const Node& node : model.nodes()) {
-    int64_t bytes = 0;
-    const int64_t samples = c.micro_batch_size * (node.is_input() ? int64_t{c.micro_batches} * std::max(c.segment, 1) : 1);
-    if (__builtin_mul_overflow(static_cast<int64_t>(node.one.out.bytes()), samples, &bytes) || bytes > (int64_t{1} << 46))
-      return Status(Code::invalid, cat("node '", node.name, "': ", node.one.out.text(), " for ", samples, " samples is too large"));
+    int64_t samples = 0, bytes = 0;
+    const int64_t micro_batches = node.is_input() ? int64_t{c.micro_batches} * std::max(c.segment, 1) : 1;
+    if (__builtin_mul_overflow(c.micro_batch_size, micro_batches, &samples) ||
+        __builtin_mul_overflow(static_cast<int64_t>(node.one.out.bytes()), samples, &bytes) || bytes > (int64_t{1} << 46))
+      return Status(Code::invalid, cat("node '", node.name, "': ", node.one.out.text(), " for ", micro_batches, " x ", c.micro_batch_size,
+                                       " samples is too large"));
   }
+  WEFT_TRY(model.check_samples(c.micro_batch_size));
+  if (c.short_size > 0) WEFT_TRY(model.check_samples(c.short_size));
   WEFT_TRY(check_machines(model, c));
   return check(c.optim);
 }

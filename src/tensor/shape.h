@@ -40,7 +40,7 @@ struct Shape {
   friend bool operator==(const Shape&, const Shape&) = default;
 };
 
-// Dimensions >= 0, rank <= 8, and a byte size that fits int64.
+// Dimensions >= 0, rank <= 8, and a byte size that fits int64, of any part of them.
 Status check_shape(std::span<const int64_t> dims, DType dtype);
 
 struct Desc {

@@ -97,6 +97,20 @@ TEST(ModelTest, HandlesThatAreNoneOrForeignAreRefused) {
   }
 }
 
+TEST(ModelTest, WhatNo64BitsCanCountIsRefused) {
+  const ModelPtr model = new_model();
+  constexpr int64_t kLong = int64_t{1} << 31;
+  const weft_value column = add_input(model, "column", {1, kLong, 1}), row = add_input(model, "row", {1, 1, kLong});
+  const weft_value both[] = {column, row};
+  Error err;
+  expect_error(add(model, node("matmul", both, 2, "product"), err), err, WEFT_EINVAL, {"product", "output", "64-bit"});
+  weft_value out = {};
+  expect_error(weft_model_add_linear(model.get(), "wide", column, kLong, &out, &err), err, WEFT_EINVAL, {"wide", "output", "64-bit"});
+  EXPECT_EQ(weft_model_parameters(model.get()), 0) << "a refused linear leaves none";
+  const weft_desc beside_nothing = desc({1, 0, int64_t{1} << 40, int64_t{1} << 40});
+  expect_error(weft_model_add_input(model.get(), "nothing", &beside_nothing, 0, &out, &err), err, WEFT_EINVAL, {"nothing", "64-bit"});
+}
+
 TEST(ModelTest, NamesAreChecked) {
   const ModelPtr model = new_model();
   const weft_value x = add_input(model, "x", {1, 4});

@@ -222,6 +222,38 @@ TEST(UserOpRegistration, AFailingShapeIsAnErrorOfTheNode) {
   expect_error(add_squares(model, {x, x}, err), err, WEFT_EUSER, {"node 'n'", "shape returned 5"});
 }
 
+TEST(UserOpRegistration, AShapeThatRefusesTheMicroBatchIsAnErrorOfThePlan) {
+  Square square;
+  weft_op op = square_op();
+  op.shape = [](const weft_desc* in, uint32_t, weft_desc* out, void*) {
+    *out = in[0];
+    return in[0].dims[0] > 2 ? 5 : 0;
+  };
+  const ModelPtr model = squaring_model(&square, 0, op);
+  weft_plan_config config = plan_config(1, 2, 3);
+  weft_plan* plan = nullptr;
+  Error err;
+  expect_error(weft_plan_new(model.get(), &config, &plan, &err), err, WEFT_EUSER, {"squares", "3 samples", "shape returned 5"});
+  config.micro_batch_size = 2;
+  EXPECT_EQ(weft_plan_new(model.get(), &config, &plan, &err), WEFT_OK) << err.text;
+  weft_plan_free(plan);
+}
+
+TEST(UserOpRegistration, AShapeThatIsNotInProportionIsAnErrorOfThePlan) {
+  Square square;
+  weft_op op = square_op();
+  op.shape = [](const weft_desc* in, uint32_t, weft_desc* out, void*) {
+    *out = in[0];
+    if (in[0].dims[0] > 2) out->dims[1] = 1;
+    return 0;
+  };
+  const ModelPtr model = squaring_model(&square, 0, op);
+  weft_plan_config config = plan_config(1, 2, 3);
+  weft_plan* plan = nullptr;
+  Error err;
+  expect_error(weft_plan_new(model.get(), &config, &plan, &err), err, WEFT_EINVAL, {"squares", "f32[3,1]", "f32[1,8]"});
+}
+
 TEST(UserOpRegistration, AShapeMustKeepTheBatch) {
   Square square;
   const ModelPtr model = new_model();
