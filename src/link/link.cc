@@ -13,8 +13,14 @@ constexpr size_t kControl = 0, kData = 1;
 std::string seconds(LinkTime ms) { return cat(static_cast<double>(ms / 100) / 10, " s"); }
 }  // namespace
 
-Link::Link(int32_t self, int32_t peer, Identity identity, LinkTimes times, size_t tensors)
-    : self_(self), peer_(peer), identity_(std::move(identity)), times_(times), sending_(tensors), in_flight_(kWindowFrames) {
+Link::Link(int32_t self, int32_t peer, Identity identity, LinkTimes times, size_t tensors, size_t most_message)
+    : self_(self),
+      peer_(peer),
+      identity_(std::move(identity)),
+      times_(times),
+      most_message_(most_message),
+      sending_(tensors),
+      in_flight_(kWindowFrames) {
   status_.reserve(kMaxStatus);
   peer_status_.reserve(kMaxStatus);
 }

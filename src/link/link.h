@@ -77,8 +77,8 @@ class Link {
   // Data given to the transport and not yet sent, at most.
   static constexpr size_t kWindowBytes = size_t{4} << 20, kWindowFrames = 64;
 
-  // `tensors`: how many may be under way at once without an allocation.
-  Link(int32_t self, int32_t peer, Identity identity, LinkTimes times = {}, size_t tensors = 64);
+  // `tensors`: how many may be under way at once without an allocation. `most_message`: bytes of a message that the peer may send.
+  Link(int32_t self, int32_t peer, Identity identity, LinkTimes times = {}, size_t tensors = 64, size_t most_message = kMaxMessage);
 
   // Everything takes the present time. From start() the peer has LinkTimes::hello to connect and greet.
   void start(LinkTime now);
@@ -171,6 +171,7 @@ class Link {
   const int32_t self_, peer_;
   const Identity identity_;
   const LinkTimes times_;
+  const size_t most_message_;
   State state_ = State::waiting;
   bool connection_ = false;      // the transport has one
   bool greeted_ = false;         // the peer's hello was taken

@@ -125,7 +125,7 @@ Status Link::heartbeat_frame(const FrameHeader& h, std::span<const std::byte> pa
 }
 
 Status Link::message_frame(const FrameHeader& h, std::span<const std::byte> payload, LinkEffects& effects) {
-  if (h.total > kMaxMessage) return wrong(cat("message of ", h.total, " bytes, at most ", kMaxMessage));
+  if (h.total > most_message_) return wrong(cat("message of ", h.total, " bytes, at most ", most_message_));
   if (h.piece != message_piece_ || (h.piece > 0 && h.edge != message_type_))
     return wrong(cat("piece ", h.piece, " of a message of type ", h.edge, ", expected piece ", message_piece_,
                      message_piece_ > 0 ? cat(" of type ", message_type_) : std::string()));
