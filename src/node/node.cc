@@ -161,6 +161,12 @@ void RankNode::fail(Code code, const std::string& text, LinkTime now) {
   drain(now);
 }
 
+void RankNode::fail(const Origin& origin, LinkTime now) {
+  now_ = now;
+  fail_with(origin);
+  drain(now);
+}
+
 void RankNode::bye(LinkTime now) {
   if (failed_ || leaving_ || !joined_) return;
   if (!idle()) return fail(Code::state, "it left while a step ran", now);

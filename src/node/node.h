@@ -98,6 +98,7 @@ class RankNode {
   // When joined; type >= kFirstFreeType. Copied.
   void send_message(int32_t peer, uint32_t type, std::span<const std::byte> bytes, LinkTime now);
   void fail(Code code, const std::string& text, LinkTime now);   // of this rank
+  void fail(const Origin& origin, LinkTime now);                 // of another that has no link yet
   // Rank 0, idle: ends the run on every rank.
   void bye(LinkTime now);
 

@@ -6,10 +6,15 @@
 
 namespace weft {
 
+namespace {
+// Bytes of what comes from those whom nobody knows yet: a request to join, and the first frame of a rank, which is a hello.
+constexpr size_t kMostRequest = 65536, kMostHello = 4096;
+}  // namespace
+
 // A connection that has not said yet what it is, or that waits for its rank.
 struct Lobby::Guest final : LinkEffects {
   Guest(Lobby& l, std::unique_ptr<Wire> w, LinkTime now)
-      : lobby(l), wire(std::move(w)), link(0, kNobody, lobby_identity()), since(now) {}
+      : lobby(l), wire(std::move(w)), link(0, kNobody, lobby_identity(), {.hello = l.patience_ms_}, 1, kMostRequest), since(now) {}
 
   void send(Lane lane, std::span<const std::byte, kHeaderBytes> header, std::span<const std::byte> payload, uint64_t token) override {
     wire->connection().send(static_cast<int>(lane), header, payload, token);
@@ -22,9 +27,11 @@ struct Lobby::Guest final : LinkEffects {
   void message(uint32_t type, std::span<const std::byte> bytes) override {
     if (type == kJoinType) lobby.asked(*this, bytes);
   }
-  void leaving() override { gone = true; }
+  void leaving() override { gone = said_bye = true; }
   void failed(const Origin& origin, bool by_abort) override {
     if (!by_abort && rank < 0) lobby.refusals_.add(wire->connection().peer(), origin.text);
+    why = origin;
+    told = by_abort;
     gone = true;
   }
   void closed() override { gone = true; }
@@ -34,7 +41,9 @@ struct Lobby::Guest final : LinkEffects {
   Link link;
   LinkTime since;
   bool greeted = false;   // the first frame was a guest's
-  bool gone = false;
+  bool gone = false, said_bye = false;
+  Origin why;             // it has gone; by its own word if `told`
+  bool told = false;
   int32_t rank = -1;
   std::vector<std::byte> request;   // came before anyone was expected
   int32_t member = -1;              // a rank of the run, with its first frame
@@ -42,7 +51,8 @@ struct Lobby::Guest final : LinkEffects {
   std::vector<std::byte> first;
 };
 
-Lobby::Lobby(Loop& loop, Transport& transport, Refusals& refusals) : loop_(loop), transport_(transport), refusals_(refusals) {}
+Lobby::Lobby(Loop& loop, Transport& transport, Refusals& refusals, int64_t patience_ms)
+    : loop_(loop), transport_(transport), refusals_(refusals), patience_ms_(patience_ms) {}
 Lobby::~Lobby() = default;
 
 Status Lobby::listen(const std::string& endpoint, bool insecure) {
@@ -71,6 +81,11 @@ void Lobby::received(Wire& wire, int lane, std::span<const std::byte> frame) {
     auto header = decode_frame(frame, &payload);
     if (!header.ok()) return turn_away(wire, cat("not a weft frame: ", header.status().text()));   // nothing it could be told
     if (header.value().source != kNobody) {
+      if (failure_) return tell_failure(guest, header.value()), drop(wire);
+      if (over_) return turn_away(wire, cat("rank ", header.value().source, " of a run that is over"));
+      if (header.value().kind != FrameKind::hello || frame.size() > kMostHello)
+        return turn_away(wire, cat("rank ", header.value().source, " begins with ", frame_kind_name(header.value().kind), " of ", frame.size(),
+                                   " bytes, expected hello of at most ", kMostHello));
       guest.member = header.value().source;
       guest.first_lane = lane;
       guest.first.assign(frame.begin(), frame.end());
@@ -108,13 +123,24 @@ void Lobby::drop(Wire& wire) {
   if (guest->rank >= 0) {
     seats_[static_cast<size_t>(guest->rank)] = nullptr;
     if (done_) joined_[static_cast<size_t>(guest->rank)] = {};
+    if (!guest->said_bye) tell_left(*guest);
   }
   guest->wire->connection().close_after(300);
   retire(loop_, std::move(guest->wire));
   loop_.post([keep = std::shared_ptr<Guest>(std::move(guest))]() mutable { keep.reset(); });
 }
 
+void Lobby::tell_left(const Guest& guest) {
+  if (!left_) return;
+  const std::string who = cat("rank ", guest.rank);
+  if (guest.told) return left_({.rank = guest.rank, .code = guest.why.code, .text = cat(who, " failed: ", guest.why.text)});
+  left_({.rank = guest.rank, .code = Code::peer,
+         .text = cat(who, " lost before it had joined: ", guest.why.text.empty() ? "connection closed" : guest.why.text)});
+}
+
 void Lobby::expect(const Plan& plan, int64_t timeout_ms, std::function<void(const Status&)> done) {
+  over_ = false;
+  failure_.reset();
   plan_ = &plan;
   seats_.assign(static_cast<size_t>(plan.config.ranks), nullptr);
   joined_.assign(static_cast<size_t>(plan.config.ranks), {});
@@ -171,10 +197,11 @@ void Lobby::tick() {
   const LinkTime now = loop_.now_ms();
   std::vector<Wire*> over;
   for (auto& [wire, guest] : guests_) {
-    if (guest->link.next_tick() <= now) guest->link.tick(now, *guest);
+    if (guest->member >= 0) continue;   // its next word is ours, once it is wanted
+    if (guest->greeted && guest->link.next_tick() <= now) guest->link.tick(now, *guest);
     // A connection that says nothing is no guest.
-    const bool silent = !guest->greeted && guest->member < 0 && now - guest->since > 10000;
-    if (silent) refusals_.add(wire->connection().peer(), "not a weft connection: it said nothing for 10 s");
+    const bool silent = !guest->greeted && now - guest->since > patience_ms_;
+    if (silent) refusals_.add(wire->connection().peer(), cat("not a weft connection: it said nothing for ", static_cast<double>(patience_ms_) / 1000, " s"));
     if (silent || guest->gone || guest->link.is_dead()) over.push_back(wire);
   }
   for (Wire* wire : over) drop(*wire);
@@ -208,6 +235,7 @@ void Lobby::finish(const Status& status) {
 
 void Lobby::take_members(Member member) {
   member_ = std::move(member);
+  over_ = false;
   std::vector<Wire*> waiting;
   for (auto& [wire, guest] : guests_)
     if (guest->member >= 0) waiting.push_back(wire);
@@ -223,14 +251,39 @@ void Lobby::hand_over(Wire& wire) {
   loop_.post([guest]() mutable { guest.reset(); });
 }
 
-void Lobby::welcome(const Welcome& base) {
+void Lobby::welcome(const Welcome& base, Left left) {
+  left_ = std::move(left);
   for (size_t r = 1; r < seats_.size(); ++r) {
     Guest* guest = seats_[r];
-    if (!guest) continue;   // left in between; the run will miss it by name
+    if (!guest) {   // left in between
+      left_({.rank = static_cast<int32_t>(r), .code = Code::peer, .text = cat("rank ", r, " lost before it had joined: connection closed")});
+      continue;
+    }
     Welcome own = base;
     own.rank = static_cast<int32_t>(r);
     guest->link.send_message(kWelcomeType, encode_welcome(own), loop_.now_ms(), *guest);
   }
+}
+
+// From a link of its own, which has nothing else to say.
+void Lobby::tell_failure(Guest& guest, const FrameHeader& hello) {
+  Identity identity;
+  identity.incarnation = hello.incarnation;
+  Link link(0, hello.source, identity);
+  link.abort(*failure_, loop_.now_ms(), guest);
+  link.connected(loop_.now_ms(), guest);
+}
+
+void Lobby::dismiss(const Origin& origin) {
+  failure_ = origin;
+  for (Guest* guest : seats_)
+    if (guest) guest->link.abort(origin, loop_.now_ms(), *guest);
+}
+
+void Lobby::end_run() {
+  member_ = nullptr;
+  left_ = nullptr;
+  over_ = true;
 }
 
 }  // namespace weft

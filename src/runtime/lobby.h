@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,8 +20,11 @@ class Lobby final : private Wire::Reader {
   // A connection whose first frame comes from a rank of the run, not from a guest.
   using Member = std::function<void(int32_t rank, std::unique_ptr<Wire> wire, int lane, std::span<const std::byte> first)>;
 
-  // `refusals` outlives it.
-  Lobby(Loop& loop, Transport& transport, Refusals& refusals);
+  // A rank that was given its place and went before it had joined the run, and why.
+  using Left = std::function<void(const Origin& origin)>;
+
+  // `refusals` outlives it. `patience_ms`: how long a connection may say nothing.
+  Lobby(Loop& loop, Transport& transport, Refusals& refusals, int64_t patience_ms = 10000);
   ~Lobby() override;
 
   Status listen(const std::string& endpoint, bool insecure);
@@ -35,7 +39,11 @@ class Lobby final : private Wire::Reader {
   // Guests are not waited for any more.
   void cancel();
   // Rank 0: gives each guest its welcome.
-  void welcome(const Welcome& welcome);
+  void welcome(const Welcome& welcome, Left left);
+  // Rank 0: the run has failed. Those who were welcomed and have not joined it yet are told why, here or when they come.
+  void dismiss(const Origin& origin);
+  // The run is over: nobody is told of anyone any more, and ranks that come are turned away.
+  void end_run();
 
  private:
   struct Guest;
@@ -47,6 +55,8 @@ class Lobby final : private Wire::Reader {
   void asked(Guest& guest, std::span<const std::byte> request);
   Status seat(Guest& guest, const JoinRequest& request);
   void refuse(Guest& guest, const Status& why);
+  void tell_left(const Guest& guest);
+  void tell_failure(Guest& guest, const FrameHeader& hello);
   void turn_away(Wire& wire, const std::string& why);
   void drop(Wire& wire);
   void hand_over(Wire& wire);
@@ -57,6 +67,7 @@ class Lobby final : private Wire::Reader {
   Loop& loop_;
   Transport& transport_;
   Refusals& refusals_;
+  const int64_t patience_ms_;
   std::unique_ptr<Listener> listener_;
   std::map<Wire*, std::unique_ptr<Guest>> guests_;
   std::vector<Guest*> seats_;          // per rank; index 0 stays empty
@@ -66,6 +77,9 @@ class Lobby final : private Wire::Reader {
   std::function<void(const Status&)> done_;
   bool canceled_ = false;
   Member member_;
+  Left left_;
+  bool over_ = false;
+  std::optional<Origin> failure_;      // of the run
   std::unique_ptr<Loop::Timer> timer_;
 };
 

@@ -37,6 +37,7 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
     (void)alone_.wait_for(3000);
     (void)on_loop(mesh_.loop(), [this] {
       mesh_.on_cancel(nullptr);
+      mesh_.lobby().end_run();
       process_.reset();
       return Status();
     });
@@ -121,7 +122,7 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
     mesh_.lobby().take_members([this](int32_t rank, std::unique_ptr<Wire> wire, int lane, std::span<const std::byte> first) {
       process_->accept(rank, std::move(wire), lane, first);
     });
-    mesh_.lobby().welcome(welcome);
+    mesh_.lobby().welcome(welcome, [this](const Origin& origin) { process_->fail(origin); });
     mesh_.on_cancel([this] { process_->fail(Code::canceled, "canceled"); });
     return {};
   }
@@ -168,6 +169,7 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
   void failed(const Origin& origin) override {
     failed_ = true;
     failure_ = Status(origin.code, origin.text);
+    mesh_.lobby().dismiss(origin);
     joined_.set(failure_);
     answered_.set(failure_);
     run_failed(failure_, origin.rank);

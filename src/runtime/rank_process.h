@@ -42,6 +42,7 @@ class RankProcess final : private RankNodeEffects, private Wire::Reader {
   Status begin(const StepDescriptor& step, const Batch& batch);    // rank 0
   void send_message(int32_t peer, uint32_t type, std::span<const std::byte> bytes) { node_->send_message(peer, type, bytes, now()); act(); }
   void fail(Code code, const std::string& text) { node_->fail(code, text, now()); act(); }
+  void fail(const Origin& origin) { node_->fail(origin, now()); act(); }
   void bye() { node_->bye(now()); act(); }
   View delivered(int32_t edge, int32_t micro_batch);
   Worker& worker() { return worker_; }

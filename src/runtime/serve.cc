@@ -41,9 +41,17 @@ class Applicant final : private Wire::Reader, private LinkEffects {
 
   void cancel() { answer_.set(Status(Code::canceled, cat("joining ", mesh_.options().endpoint, " was canceled"))); }
 
+  // Rank 0 may go while this rank makes its plan.
+  const Status& lost() const { return lost_; }
   // What it says still leaves when this object is gone.
   void leave() {
     link_.bye(now(), *this);
+    wire_->connection().close_after(300);
+  }
+  // It cannot be the rank that it was made: rank 0 shall know why.
+  void give_up(const Status& why) {
+    if (!wire_) return;
+    link_.abort({.rank = kNobody, .code = why.code(), .text = why.text()}, now(), *this);
     wire_->connection().close_after(300);
   }
 
@@ -79,9 +87,13 @@ class Applicant final : private Wire::Reader, private LinkEffects {
     if (welcome.ok()) welcome_ = welcome.take();
     answer_.set(welcome.status());
   }
-  void leaving() override { answer_.set(Status(Code::peer, "rank 0 has left")); }
+  void leaving() override { lose(Status(Code::peer, "rank 0 has left")); }
   void failed(const Origin& origin, bool) override {
-    answer_.set(Status(origin.code, cat("joining ", mesh_.options().endpoint, ": ", origin.text, last_.empty() ? "" : cat(" (", last_, ")"))));
+    lose(Status(origin.code, cat("joining ", mesh_.options().endpoint, ": ", origin.text, last_.empty() ? "" : cat(" (", last_, ")"))));
+  }
+  void lose(const Status& why) {
+    lost_ = why;
+    answer_.set(why);
   }
   void closed() override {}
 
@@ -92,6 +104,7 @@ class Applicant final : private Wire::Reader, private LinkEffects {
   Loop::Timer timer_;
   Welcome welcome_;
   std::string last_;
+  Status lost_;
   Waiter answer_;
 };
 
@@ -102,6 +115,7 @@ class Server final : private RankProcess::Owner {
   ~Server() override {
     (void)on_loop(mesh_.loop(), [this] {
       mesh_.on_cancel(nullptr);
+      mesh_.lobby().end_run();
       process_.reset();
       applicant_.reset();
       return Status();
@@ -109,6 +123,17 @@ class Server final : private RankProcess::Owner {
   }
 
   Status run(int threads, const OpFinder& find_user_op) {
+    const Status status = join_and_serve(threads, find_user_op);
+    if (!status.ok())
+      (void)on_loop(mesh_.loop(), [&] {
+        if (applicant_) applicant_->give_up(status);
+        return Status();
+      });
+    return status;
+  }
+
+ private:
+  Status join_and_serve(int threads, const OpFinder& find_user_op) {
     init_gemm();
     JoinRequest request{.wanted_rank = mesh_.options().rank, .endpoint = mesh_.endpoint(), .pid = getpid(), .plan = {}};
     if (plan_) request.plan = plan_->hash;
@@ -134,15 +159,13 @@ class Server final : private RankProcess::Owner {
     return ended;
   }
 
- private:
   void cancel() {
     if (process_) process_->fail(Code::canceled, "canceled");
     else applicant_->cancel();
   }
 
   Status start_process() {
-    applicant_->leave();
-    applicant_.reset();   // its link would call rank 0 lost in the middle of a step
+    WEFT_TRY(applicant_->lost());
     const LinkTimes times{.hello = mesh_.options().join_timeout_ms};
     process_ = std::make_unique<RankProcess>(mesh_.loop(), plan_, *worker_, run_identity(*plan_, welcome_.incarnation, welcome_.run), times, static_cast<Owner&>(*this));
     WEFT_TRY(process_->start());
@@ -152,6 +175,8 @@ class Server final : private RankProcess::Owner {
     for (int32_t peer : process_->node().peers())
       if (peer < worker_->rank())
         WEFT_TRY(process_->dial(mesh_.transport(), peer, peer == 0 ? mesh_.options().endpoint : welcome_.endpoints[static_cast<size_t>(peer)]));
+    applicant_->leave();
+    applicant_.reset();   // its link would call rank 0 lost in the middle of a step
     mesh_.on_cancel([this] { cancel(); });   // it may have come while the plan was made
     return {};
   }

@@ -1,0 +1,118 @@
+// Ranks that fail on their way into a run: rank 0 hears of it at once, by name.
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "api/api.h"
+
+namespace {
+
+struct FreeMesh {
+  void operator()(weft_mesh* mesh) const { weft_mesh_free(mesh); }
+};
+using MeshPtr = std::unique_ptr<weft_mesh, FreeMesh>;
+
+MeshPtr listen() {
+  weft_mesh* out = nullptr;
+  Error err;
+  EXPECT_EQ(weft_mesh_listen(nullptr, &out, &err), WEFT_OK) << err.text;
+  return MeshPtr(out);
+}
+
+// Joins and serves; `ops` may be null.
+weft_status serve(const std::string& endpoint, const weft_model* ops, Error& err) {
+  weft_mesh_config config = WEFT_MESH_INIT;
+  config.endpoint = endpoint.c_str();
+  weft_mesh* mesh = nullptr;
+  weft_status status = weft_mesh_join(&config, &mesh, &err);
+  if (status >= 0) status = weft_run_serve(mesh, nullptr, ops, nullptr, &err);
+  weft_mesh_free(mesh);
+  return status;
+}
+
+int32_t same_shape(const weft_desc* in, uint32_t, weft_desc* out, void*) { return *out = in[0], 0; }
+int32_t copy(const weft_view* in, uint32_t, weft_view* out, void*) {
+  std::memcpy(out->data, in[0].data, static_cast<size_t>(elements(out->desc)) * sizeof(float));
+  return 0;
+}
+
+void add_own_op(const ModelPtr& model, int32_t (*shape)(const weft_desc*, uint32_t, weft_desc*, void*)) {
+  weft_op op = WEFT_OP_INIT;
+  op.name = "own";
+  op.shape = shape;
+  op.forward = copy;
+  Error err;
+  EXPECT_EQ(weft_model_add_op(model.get(), &op, nullptr, &err), WEFT_OK) << err.text;
+}
+
+// An op of the caller's, and a layer for each of two ranks.
+ModelPtr own_model() {
+  ModelPtr model = new_model();
+  add_own_op(model, same_shape);
+  weft_value x = add_input(model, "x", {1, 6});
+  const weft_value y = add_input(model, "y", {1, 3});
+  x = add_linear(model, "a", add_node(model, "own", {x}), 6);
+  add_node(model, "mse", {add_linear(model, "b", x, 3), y});
+  return model;
+}
+
+TEST(JoiningRanks, ARankThatCannotMakeItsPlanIsNamedWithTheReason) {
+  const PlanPtr plan = new_plan(own_model(), plan_config(2));
+  const MeshPtr mesh = listen();
+  Error theirs, err;
+  std::thread other([&, endpoint = std::string(weft_mesh_endpoint(mesh.get()))] { EXPECT_LT(serve(endpoint, nullptr, theirs), 0); });
+  weft_run* run = nullptr;
+  // Its join timeout, a minute, is not waited for: the test's own time ends before.
+  const weft_status status = weft_run_start(plan.get(), mesh.get(), nullptr, &run, &err);
+  other.join();
+  expect_error(status, err, theirs.status, {"rank 1 failed: ", theirs.text});
+  EXPECT_NE(std::strstr(theirs.text, "own"), nullptr) << theirs.text;
+}
+
+TEST(JoiningRanks, OneThatFailsIsNamedOnTheOthersToo) {
+  const ModelPtr ops = new_model();
+  add_own_op(ops, same_shape);
+  const PlanPtr plan = new_plan(own_model(), plan_config(3));
+  const MeshPtr mesh = listen();
+  Error theirs[2], err;
+  const std::string endpoint = weft_mesh_endpoint(mesh.get());
+  std::thread sound([&] { EXPECT_LT(serve(endpoint, ops.get(), theirs[0]), 0); });
+  std::thread other([&] { EXPECT_LT(serve(endpoint, nullptr, theirs[1]), 0); });
+  weft_run* run = nullptr;
+  const weft_status status = weft_run_start(plan.get(), mesh.get(), nullptr, &run, &err);
+  sound.join();
+  other.join();
+  expect_error(status, err, theirs[1].status, {" failed: ", theirs[1].text});
+  EXPECT_NE(std::strstr(theirs[0].text, err.text), nullptr) << theirs[0].text;
+}
+
+TEST(JoiningRanks, ARankThatDiesBeforeItHasJoinedIsNamed) {
+  int way[2];
+  ASSERT_EQ(pipe(way), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    char endpoint[200] = "";
+    if (read(way[0], endpoint, sizeof endpoint - 1) <= 0) _exit(1);
+    const ModelPtr ops = new_model();
+    add_own_op(ops, [](const weft_desc*, uint32_t, weft_desc*, void*) -> int32_t { return raise(SIGKILL); });   // when it has its welcome
+    Error err;
+    serve(endpoint, ops.get(), err);
+    _exit(2);
+  }
+  const PlanPtr plan = new_plan(own_model(), plan_config(2));
+  const MeshPtr mesh = listen();
+  const std::string endpoint = weft_mesh_endpoint(mesh.get());
+  ASSERT_EQ(write(way[1], endpoint.data(), endpoint.size()), static_cast<ssize_t>(endpoint.size()));
+  weft_run* run = nullptr;
+  Error err;
+  expect_error(weft_run_start(plan.get(), mesh.get(), nullptr, &run, &err), err, WEFT_EPEER, {"rank 1 lost before it had joined: connection closed"});
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
+  close(way[0]);
+  close(way[1]);
+}
+
+}  // namespace

@@ -1,0 +1,93 @@
+// The door of a process before it knows who is there: what strangers may cost, and ranks that come too early or too late.
+#include "runtime/lobby.h"
+
+#include "peers.h"
+
+namespace weft::test {
+namespace {
+
+class LobbyTest : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_TRUE(lobby_.listen("ipc://", false).ok()); }
+
+  std::unique_ptr<End> come() {
+    auto end = net_.dial(lobby_.endpoint());
+    EXPECT_TRUE(net_.until([&] { return end->times_connected == 1; }));
+    return end;
+  }
+  static void say(End& end, FrameHeader header, uint16_t rank, std::span<const std::byte> payload) {
+    header.source = rank;
+    header.length = static_cast<uint32_t>(payload.size());
+    if (header.total == 0) header.total = payload.size();
+    std::array<std::byte, kHeaderBytes> bytes;
+    encode_header(header, payload, bytes);
+    end.connection->send(header.kind == FrameKind::data ? 1 : 0, bytes, payload, 0);
+  }
+  static void say_hello(End& end, uint16_t rank) { say(end, {.kind = FrameKind::hello}, rank, encode_hello(lobby_identity())); }
+  // Why the last connection was turned away, once `count` were.
+  std::string refusal(uint64_t count) {
+    std::string why;
+    EXPECT_TRUE(net_.until([&] { return refusals_.read(why) >= count; }));
+    return why;
+  }
+  void expect_refusal(uint64_t count, const std::string& part) { EXPECT_NE(refusal(count).find(part), std::string::npos) << refusal(count); }
+
+  Net net_{"ipc://"};
+  Refusals refusals_;
+  Lobby lobby_{*net_.loop, *net_.transport, refusals_, 500};
+  std::vector<int32_t> members_;
+  const Lobby::Member member_ = [this](int32_t rank, std::unique_ptr<Wire>, int, std::span<const std::byte>) { members_.push_back(rank); };
+};
+
+TEST_F(LobbyTest, ARankThatComesEarlyIsKeptUntilItIsWanted) {
+  const auto early = come();
+  say_hello(*early, 1);
+  const auto later = come();   // is given up for its silence; the rank would have been by then
+  expect_refusal(1, "it said nothing for 0.5 s");
+  EXPECT_EQ(early->times_disconnected, 0);
+  lobby_.take_members(member_);
+  EXPECT_EQ(members_, std::vector<int32_t>{1});
+}
+
+TEST_F(LobbyTest, ARankThatComesAfterTheRunIsTurnedAway) {
+  lobby_.take_members(member_);
+  lobby_.end_run();
+  const auto late = come();
+  say_hello(*late, 1);
+  expect_refusal(1, "rank 1 of a run that is over");
+  EXPECT_TRUE(net_.until([&] { return late->times_disconnected == 1; }));
+  EXPECT_TRUE(members_.empty());
+}
+
+TEST_F(LobbyTest, ARankThatComesAfterAFailureHearsWhy) {
+  lobby_.dismiss({.rank = 2, .code = Code::peer, .text = "rank 2 lost: it was a test"});
+  lobby_.end_run();
+  const auto late = come();
+  say_hello(*late, 1);
+  ASSERT_TRUE(net_.until([&] { return late->times_disconnected == 1; }));
+  ASSERT_EQ(late->frames.size(), 1u);
+  const auto heard = decode_origin(late->frames[0].payload);
+  ASSERT_TRUE(heard.ok()) << heard.status().text();
+  EXPECT_EQ(heard.value().text, "rank 2 lost: it was a test");
+}
+
+TEST_F(LobbyTest, ARankBeginsWithAHello) {
+  const auto end = come();
+  const std::vector<std::byte> much = bytes_of(100000, 1);
+  say(*end, {.kind = FrameKind::data}, 1, much);
+  expect_refusal(1, "rank 1 begins with data of 100064 bytes, expected hello");
+  const auto other = come();
+  say(*other, {.kind = FrameKind::hello}, 1, much);
+  expect_refusal(2, "rank 1 begins with hello of 100064 bytes");
+}
+
+TEST_F(LobbyTest, AGuestSendsNoMoreThanARequest) {
+  const auto guest = come();
+  say_hello(*guest, kNobody);
+  const std::vector<std::byte> piece = bytes_of(kMaxPayload, 1);
+  say(*guest, {.kind = FrameKind::message, .edge = kJoinType, .sequence = 1, .total = 32 * kMaxPayload}, kNobody, piece);
+  expect_refusal(1, "message of 33554432 bytes, at most 65536");
+}
+
+}  // namespace
+}  // namespace weft::test
