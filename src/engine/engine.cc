@@ -64,6 +64,8 @@ Status Engine::begin(const StepDescriptor& step, Effects& effects) {
   const int32_t most = plan_->mode(step.mode).schedule.micro_batches, per_update = plan_->per_update(step.mode, step.update);
   if (step.micro_batches < 1 || step.micro_batches > most)
     return Status(Code::protocol, cat("step of ", step.micro_batches, " micro-batches, the plan has ", most));
+  if (step.short_last && plan_->config.short_size == 0)
+    return Status(Code::protocol, "step with a short last micro-batch, the plan has none");
   if (step.per_update != per_update)
     return Status(Code::protocol, cat("step with ", step.per_update, " micro-batches per update, the plan has ", per_update));
   if (!step.denominators.empty() && static_cast<int32_t>(step.denominators.size()) != updates_of(step))

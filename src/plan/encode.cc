@@ -66,7 +66,7 @@ Result<PlanConfig> decode_config(std::span<const std::byte> bytes) {
   config.schedule = in.text();
   config.schedule_text = in.text();
   config.recompute = in.text();
-  config.cuts.resize(in.count(1));
+  config.cuts.resize(in.count(sizeof(uint64_t)));
   for (std::string& cut : config.cuts) cut = in.text();
   if (!in.at_end()) return Status(Code::protocol, in.ok() ? "bytes follow the plan" : "the plan is cut short");
   if (config.split != SplitBy::uniform && config.split != SplitBy::cost) return Status(Code::protocol, "the plan has an unknown split");

@@ -93,8 +93,10 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
   Status spans(int32_t rank, std::vector<TraceSpan>& out) override {
     out.clear();
     do {
+      // In pieces, the last of which is empty.
       WEFT_TRY(ask(rank, rpc::kSpans, {.offset = out.size(), .count = UINT64_MAX, .bytes = {}}));
       const size_t n = answer_.size() / sizeof(TraceSpan), before = out.size();
+      if (answer_.size() % sizeof(TraceSpan) != 0) return Status(Code::protocol, cat("rank ", rank, " sent spans of ", answer_.size(), " bytes"));
       out.resize(before + n);
       std::memcpy(out.data() + before, answer_.data(), n * sizeof(TraceSpan));
     } while (!answer_.empty());
@@ -150,7 +152,8 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
 
   // --- loop thread
   void begin_step(Step& step) override {
-    if (Status status = process_->begin(step.descriptor, step.batch); !status.ok()) run_failed(status);
+    // Of a failure of the run failed() has heard, with the rank that it is of.
+    if (Status status = process_->begin(step.descriptor, step.batch); !status.ok() && !failed_) run_failed(status);
   }
   void joined() override { joined_.set({}); }
   void message(int32_t peer, uint32_t, std::span<const std::byte> bytes) override {

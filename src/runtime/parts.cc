@@ -20,7 +20,7 @@ Status read_local(const Plan& plan, LocalRanks& ranks, ParamId param, Part part,
 }
 
 Status trace_local(const Plan& plan, LocalRanks& ranks, size_t jobs) {
-  for (int32_t r = 0; r < plan.config.ranks; ++r) ranks.worker(r).trace(jobs);
+  for (int32_t r = 0; r < plan.config.ranks; ++r) WEFT_TRY(ranks.worker(r).trace(jobs));
   return {};
 }
 

@@ -52,8 +52,7 @@ Status carry_out(const Plan& plan, Worker& worker, uint32_t type, std::span<cons
     }
     case kTrace:
       if (request.count > (uint64_t{1} << 32)) return Status(Code::protocol, cat("a trace of ", request.count, " jobs"));
-      worker.trace(request.count);
-      return {};
+      return worker.trace(request.count);
     case kSpans: {
       const auto& spans = worker.spans();
       const size_t from = std::min<size_t>(request.offset, spans.size());
@@ -93,6 +92,8 @@ Status read_answer(std::span<const std::byte> answer, std::vector<std::byte>& ou
   const std::string text = in.text();
   const std::span<const std::byte> bytes = in.bytes();
   if (!in.at_end()) return Status(Code::protocol, "the answer of a rank is cut short or too long");
+  // A caller takes a code above 0 for success.
+  if (code > Code::ok || code < Code::data) return Status(Code::protocol, cat("the answer of a rank has the code ", static_cast<int32_t>(code), ", which is none"));
   if (code != Code::ok) return Status(code, text);
   out.assign(bytes.begin(), bytes.end());
   return {};

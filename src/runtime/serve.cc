@@ -120,6 +120,8 @@ class Server final : private RankProcess::Owner {
       applicant_.reset();
       return Status();
     });
+    // What they retired goes in a turn of its own; until then it may read from the worker's memory.
+    (void)on_loop(mesh_.loop(), [] { return Status(); });
   }
 
   Status run(int threads, const OpFinder& find_user_op) {

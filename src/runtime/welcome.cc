@@ -77,7 +77,7 @@ Result<Welcome> decode_welcome(std::span<const std::byte> bytes) {
   welcome.run = read_digest(in);
   welcome.model = copy(in.bytes());
   welcome.config = copy(in.bytes());
-  welcome.endpoints.resize(in.count(1));
+  welcome.endpoints.resize(in.count(sizeof(uint64_t)));
   for (std::string& endpoint : welcome.endpoints) endpoint = in.text();
   WEFT_TRY(whole(in, "the welcome"));
   if (welcome.rank < 1 || welcome.rank >= static_cast<int32_t>(welcome.endpoints.size()))

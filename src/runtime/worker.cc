@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "base/rng.h"
 #include "base/text.h"
@@ -108,10 +109,16 @@ Worker::ParamMemory Worker::memory_of(const ResidentParam& p) const {
   return out;
 }
 
-void Worker::trace(size_t jobs) {
+Status Worker::trace(size_t jobs) {
   spans_.clear();
+  spans_wanted_ = 0;
+  // Tried first: it may be the loop thread, where nobody catches what reserve() throws, and the number comes from outside.
+  void* room = jobs <= spans_.max_size() ? ::operator new(jobs * sizeof(TraceSpan), std::nothrow) : nullptr;
+  if (!room) return Status(Code::no_memory, cat("rank ", rank_, " has no memory for the spans of ", jobs, " jobs"));
+  ::operator delete(room);
   spans_.reserve(jobs);
   spans_wanted_ = jobs;
+  return {};
 }
 
 Status Worker::run(const StepDescriptor& step, double scale, int32_t job) {

@@ -26,7 +26,7 @@ class Worker {
   const JobTime& last_time() const { return last_time_; }        // of the job that ran last
 
   // Between steps: keeps the spans of that many jobs from now on, then no more; 0: stops. Forgets those before.
-  void trace(size_t jobs);
+  Status trace(size_t jobs);
   const std::vector<TraceSpan>& spans() const { return spans_; }
 
   // From now on adds how long each call of an action took, in nanoseconds and their order, to the end of *out; null: stops.

@@ -1,0 +1,76 @@
+// What comes from another rank and decides what this one does: requests, answers and steps that no sound rank sends.
+#include <gtest/gtest.h>
+
+#include "base/bytes.h"
+#include "engine/engine.h"
+#include "graph/presets.h"
+#include "kernels/tiles.h"
+#include "runtime/mesh.h"
+
+namespace weft {
+namespace {
+
+std::shared_ptr<const Plan> small_plan() {
+  auto preset = make_preset("mlp:layers=2,width=4", {});
+  EXPECT_TRUE(preset.ok()) << preset.status().text();
+  auto plan = make_plan(preset.value().model, {});
+  EXPECT_TRUE(plan.ok()) << plan.status().text();
+  return plan.take();
+}
+
+Status read_answer(int32_t code) {
+  std::vector<std::byte> bytes, out;
+  ByteWriter(bytes).number(code).text("a text").bytes({});
+  return rpc::read_answer(bytes, out);
+}
+
+TEST(Answer, OfAnotherRankHasACodeThatIsOne) {
+  EXPECT_TRUE(read_answer(0).ok());
+  EXPECT_EQ(read_answer(-6).code(), Code::timed_out);
+  EXPECT_EQ(read_answer(-6).text(), "a text");
+  for (const int32_t code : {1, 77, INT32_MAX, -15, INT32_MIN}) {
+    EXPECT_EQ(read_answer(code).code(), Code::protocol) << code;
+    EXPECT_NE(read_answer(code).text().find(std::to_string(code)), std::string::npos);
+  }
+}
+
+TEST(Answer, ToARequestForMoreThanThereIsMemoryForIsAFailure) {
+  const auto plan = small_plan();
+  SerialTiles tiles;
+  auto worker = Worker::make(plan, 0, tiles);
+  ASSERT_TRUE(worker.ok()) << worker.status().text();
+  std::vector<std::byte> out;
+  const auto trace = [&](uint64_t jobs) {
+    return rpc::read_answer(rpc::answer(*plan, *worker.value(), rpc::kTrace, rpc::encode({.count = jobs, .bytes = {}})), out);
+  };
+  EXPECT_TRUE(trace(10).ok());
+  // As many bytes as a machine of today may promise, but no allocator gives.
+  const Status much = worker.value()->trace(SIZE_MAX / 2 / sizeof(TraceSpan));
+  EXPECT_EQ(much.code(), Code::no_memory) << much.text();
+  EXPECT_EQ(trace(UINT64_MAX).code(), Code::protocol);
+  EXPECT_TRUE(trace(10).ok());
+}
+
+class Unheard final : public Effects {
+ public:
+  void run(int32_t) override {}
+  void post(int32_t, int32_t) override {}
+  void grant(int32_t, int32_t) override {}
+  void control(int32_t, const Control&) override {}
+};
+
+TEST(Step, WithAShortMicroBatchThatThePlanHasNotIsRefused) {
+  Engine engine(small_plan(), 0);
+  Unheard effects;
+  StepDescriptor step;
+  step.micro_batches = 1;
+  step.short_last = true;
+  const Status refused = engine.begin(step, effects);
+  EXPECT_EQ(refused.code(), Code::protocol);
+  EXPECT_NE(refused.text().find("short last micro-batch"), std::string::npos) << refused.text();
+  step.short_last = false;
+  EXPECT_TRUE(engine.begin(step, effects).ok());
+}
+
+}  // namespace
+}  // namespace weft
