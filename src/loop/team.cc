@@ -11,6 +11,7 @@ namespace weft {
 namespace {
 
 constexpr uint32_t kOpen = uint32_t{1} << 31;
+constexpr int kMostThreads = 1024;   // per rank
 
 // The gap between two kernels of a job is shorter than a sleep and a wake-up, so it is worth looking for some microseconds; a
 // processor that others want is given up soon.
@@ -37,7 +38,8 @@ uint32_t await_change(const std::atomic<uint32_t>& value, uint32_t old) {
 }  // namespace
 
 Result<std::unique_ptr<Team>> Team::make(int threads, const ComputeOptions& options) {
-  if (threads < 1) return Status(Code::invalid, cat("threads: expected at least 1, got ", threads));
+  if (threads < 1 || threads > kMostThreads)
+    return Status(Code::invalid, cat("threads is ", threads, ", expected 1 to ", kMostThreads));
   std::unique_ptr<Team> team(new Team);
   for (int i = 1; i < threads; ++i) {
     WEFT_TRY_ASSIGN(auto helper,

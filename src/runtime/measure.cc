@@ -115,7 +115,6 @@ class Measure {
 
 Result<Measured> measure(const std::shared_ptr<const Model>& model, const MeasureOptions& options) {
   if (options.repeats < 1 || options.repeats > 100000) return Status(Code::invalid, cat("repeats is ", options.repeats, ", expected 1 to 100000"));
-  if (options.threads < 1 || options.threads > 1024) return Status(Code::invalid, cat("threads is ", options.threads, ", expected 1 to 1024"));
   PlanConfig config;
   config.micro_batch_size = options.micro_batch_size;
   config.optim.rate = 1e-9;   // the weights stay what they are, near enough

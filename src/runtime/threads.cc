@@ -75,7 +75,6 @@ class ThreadRun final : public LoopRun, private LocalRanks::Driver {
 }  // namespace
 
 Result<std::unique_ptr<Run>> start_threads(std::shared_ptr<const Plan> plan, int threads, void (*drop)(void*)) {
-  if (threads < 1 || threads > 1024) return Status(Code::invalid, cat("threads is ", threads, ", expected 1 to 1024"));
   auto run = std::make_unique<ThreadRun>(std::move(plan), drop);
   WEFT_TRY(run->open(threads));
   return std::unique_ptr<Run>(std::move(run));

@@ -110,10 +110,12 @@ TEST(Team, AllocatesNothing) {
   EXPECT_EQ(tiles.load(), 3500);
 }
 
-TEST(Team, RefusesNoThreads) {
-  const auto team = Team::make(0);
-  ASSERT_FALSE(team.ok());
-  EXPECT_EQ(team.status().text(), "threads: expected at least 1, got 0");
+TEST(Team, RefusesNoThreadsAndThousands) {
+  for (const int threads : {0, 1025, 1 << 20}) {
+    const auto team = Team::make(threads);
+    ASSERT_FALSE(team.ok());
+    EXPECT_EQ(team.status().text(), "threads is " + std::to_string(threads) + ", expected 1 to 1024");
+  }
 }
 
 TEST(WorkerThread, RunsJobsInOrderAndTellsOfEach) {
