@@ -36,6 +36,10 @@ Result<weft_data_config> check_data(const weft_data_config* config) {
   if (c.vocabulary < 0 || c.seq_len < 0 || c.width < 0 || (!tokens && !rows))
     return Status(Code::invalid, cat("weft_data_config: vocabulary is ", c.vocabulary, ", seq_len ", c.seq_len, ", width ", c.width,
                                      "; expected vocabulary and seq_len, or width"));
+  constexpr int64_t kMostIds = int64_t{1} << 31, kMostLength = int64_t{1} << 40;
+  if (c.vocabulary > kMostIds || c.seq_len > kMostLength || c.width > kMostLength)
+    return Status(Code::invalid, cat("weft_data_config: vocabulary is ", c.vocabulary, ", seq_len ", c.seq_len, ", width ", c.width,
+                                     "; expected at most ", kMostIds, ", ", kMostLength, " and ", kMostLength));
   if (!(c.eval_share >= 0 && c.eval_share < 1))
     return Status(Code::invalid, cat("weft_data_config.eval_share is ", c.eval_share, ", expected 0 or more and less than 1"));
   if (c.path && !tokens) return Status(Code::invalid, cat("data '", c.path, "': this model takes no tokens; its data is synthetic"));

@@ -95,6 +95,13 @@ TEST(Data, WhatDoesNotFitIsRefusedWithTheNumbers) {
   config.width = 8;
   config.path = text.c_str();
   refused(config, WEFT_EINVAL, {"takes no tokens"});
+  config = tokens(text);
+  config.seq_len = INT64_MAX;
+  refused(config, WEFT_EINVAL, {"seq_len 9223372036854775807", "at most"});
+  config = tokens(text);
+  config.path = nullptr;
+  config.vocabulary = int64_t{1} << 40;   // drawn ids would not fit
+  refused(config, WEFT_EINVAL, {"vocabulary is 1099511627776", "at most 2147483648"});
   refused(tokens(none), WEFT_ENOENT, {none.c_str()});
   refused(tokens(two), WEFT_EINVAL, {"2 of its 2 tokens", "take 9"});
   refused(tokens(odd), WEFT_EDATA, {"has 3 bytes", "multiple of 2"});
