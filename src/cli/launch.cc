@@ -77,20 +77,23 @@ Outcome Ranks::start(const weft_plan* plan, const LaunchOptions& options, RunPtr
   mesh.flags = options.insecure ? WEFT_MESH_INSECURE : 0;
   mesh.join_timeout_ms = options.join_timeout * 1000;
   CLI_CALL(weft_mesh_listen(&mesh, Out(mesh_), &err));
+  const CancelOnSignal cancel(mesh_.get());
   pids_.assign(options.ranks, 0);
   for (uint32_t rank = 1; rank < options.ranks - options.external; ++rank) CLI_TRY(spawn(rank, options));
   if (options.external && !options.quiet)
     Progress(false).note("waiting for " + std::to_string(options.external) + (options.external > 1 ? " ranks" : " rank") + ": weft worker --join " +
                          weft_mesh_endpoint(mesh_.get()) + (options.insecure ? " --insecure" : ""));
-  const CancelOnSignal cancel(mesh_.get());
   if (const weft_status status = weft_run_start(plan, mesh_.get(), &config, Out(out), &err); status < 0) {
     if (stop_signal()) return {128 + stop_signal(), "stopped before all ranks were there", ""};
-    Outcome outcome = failed(status, err, refused());
+    std::string gone;
     for (size_t rank = 1; rank < pids_.size(); ++rank)
       if (int ended = 0; pids_[rank] && wait_for(pids_[rank], 0, ended)) {
         pids_[rank] = 0;
-        outcome.text += "; rank " + std::to_string(rank) + " " + end_of(ended);
+        gone += (gone.empty() ? "rank " : "; rank ") + std::to_string(rank) + " " + end_of(ended);
       }
+    Outcome outcome = failed(status, err, refused());
+    if (status == WEFT_ECANCELED) outcome.text = gone + " before all ranks were there";
+    else if (!gone.empty()) outcome.text += "; " + gone;
     return outcome;
   }
   return {};

@@ -1,4 +1,7 @@
 // weft: the command. Written against <weft.h> alone.
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <csignal>
 #include <string>
@@ -89,7 +92,19 @@ int run(std::vector<std::string> arguments) {
   return usage("", "unknown command '" + name + "'", meant(name, known));
 }
 
+// A descriptor that the command was started without would be given to a socket, and be written to. To read alone, so that output fails.
+void fill_standard_descriptors() {
+  int fd = open("/dev/null", O_RDONLY);
+  while (fd >= 0 && fd <= STDERR_FILENO) fd = open("/dev/null", O_RDONLY);
+  if (fd >= 0) close(fd);
+}
+
 }  // namespace
+
+int start(int argc, char** argv) {
+  fill_standard_descriptors();
+  return run({argv + 1, argv + argc});
+}
 
 }  // namespace weft::cli
 
@@ -97,7 +112,7 @@ int main(int argc, char** argv) {
   // A reader that goes away is told by write(), so that a checkpoint can still be written.
   std::signal(SIGPIPE, SIG_IGN);
   try {
-    return weft::cli::run({argv + 1, argv + argc});
+    return weft::cli::start(argc, argv);
   } catch (const std::bad_alloc&) {
     weft::cli::complain("", "out of memory");
     return weft::cli::kResource;

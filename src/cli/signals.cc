@@ -19,6 +19,8 @@ extern "C" void on_signal(int number) {
   weft_mesh_cancel(g_mesh);
 }
 
+extern "C" void on_child(int) { weft_mesh_cancel(g_mesh); }
+
 }  // namespace
 
 void watch_signals() {
@@ -33,9 +35,16 @@ int stop_signal() { return g_signal; }
 
 CancelOnSignal::CancelOnSignal(weft_mesh* mesh) {
   g_mesh = mesh;
+  struct sigaction action = {};
+  action.sa_handler = on_child;
+  action.sa_flags = SA_RESTART | SA_NOCLDSTOP;
+  sigaction(SIGCHLD, &action, nullptr);
   if (g_signal) weft_mesh_cancel(mesh);
 }
 
-CancelOnSignal::~CancelOnSignal() { g_mesh = nullptr; }
+CancelOnSignal::~CancelOnSignal() {
+  std::signal(SIGCHLD, SIG_DFL);
+  g_mesh = nullptr;
+}
 
 }  // namespace weft::cli

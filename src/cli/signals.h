@@ -8,7 +8,7 @@ namespace weft::cli {
 void watch_signals();
 int stop_signal();   // 0, or the number of the signal that asked to stop
 
-// While it lives there is no step to finish, and the first signal ends what waits on the mesh. One at a time.
+// While it lives there is no step to finish, and the first signal ends what waits on the mesh; so does the end of a child. One at a time.
 class CancelOnSignal {
  public:
   explicit CancelOnSignal(weft_mesh* mesh);

@@ -26,7 +26,12 @@ namespace {
 constexpr std::string_view kTcp = "tcp://", kIpc = "ipc://";
 constexpr size_t kLongestPath = sizeof(sockaddr_un::sun_path) - 1;
 
-std::string error_text(int error) { return std::generic_category().message(error); }
+// The system's words, in lower case like all others.
+std::string error_text(int error) {
+  std::string text = std::generic_category().message(error);
+  if (text.size() > 1 && text[0] >= 'A' && text[0] <= 'Z' && text[1] >= 'a' && text[1] <= 'z') text[0] |= 0x20;
+  return text;
+}
 
 Status wrong(const std::string& endpoint, std::string_view what) {
   return Status(Code::invalid, cat("'", endpoint, "': ", what));
@@ -80,10 +85,16 @@ bool is_directory(const std::string& path) {
   return stat(path.c_str(), &found) == 0 && S_ISDIR(found.st_mode);
 }
 
-// Of the user alone, if the system gives one.
+constexpr std::string_view kOwn = "/weft-XXXXXX";
+
+// Of the user alone, if the system gives one. After su or in a container the environment may name a directory of someone else, or none.
 std::string default_directory() {
-  for (const char* name : {"XDG_RUNTIME_DIR", "TMPDIR"})
-    if (const char* value = std::getenv(name); value != nullptr && value[0] == '/') return value;
+  for (const char* name : {"XDG_RUNTIME_DIR", "TMPDIR"}) {
+    const char* const value = std::getenv(name);
+    if (value != nullptr && value[0] == '/' && is_directory(value) && access(value, W_OK | X_OK) == 0 &&
+        std::string_view(value).size() + kOwn.size() + std::string_view("/socket").size() <= kLongestPath)
+      return value;
+  }
   return "/tmp";
 }
 
@@ -204,7 +215,7 @@ Result<IpcPlace> IpcPlace::take(const std::string& endpoint) {
   const bool chooses = path.back() == '/' || is_directory(path);
   if (chooses) {
     while (path.size() > 1 && path.back() == '/') path.pop_back();
-    std::string own = path + "/weft-XXXXXX";
+    std::string own = cat(path, kOwn);
     if (const std::string socket = own + "/socket"; socket.size() > kLongestPath) return too_long(endpoint, socket);
     if (mkdtemp(own.data()) == nullptr)
       return Status(Code::io, cat("'", endpoint, "': cannot make a directory in '", path, "': ", error_text(errno)));

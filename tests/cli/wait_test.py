@@ -65,6 +65,23 @@ class Waiting(Case):
             os.close(rank)
         self.ends(-9, "", process)
 
+    def test_a_rank_that_ends_while_others_are_awaited_ends_the_wait(self):
+        process = self.start("waiting for 1 rank", "train", TINY, "--ranks", 3, "--external", 1, "--join-timeout", 600)
+        os.kill(children(process.pid)[0], signal.SIGKILL)
+        self.ends(4, "weft: train: rank 1 killed by signal 9 before all ranks were there", process)
+
+    def test_sockets_are_made_where_that_is_possible(self):
+        for name in ("XDG_RUNTIME_DIR", "TMPDIR"):
+            for value in (self.path("none"), self.path("x" * 120)):
+                os.makedirs(self.path("x" * 120), exist_ok=True)
+                done = run("train", TINY, "--ranks", 2, "--steps", 1, env={**self.environment, name: value})
+                self.assertEqual(done.returncode, 0, done.stderr)
+                self.assertFalse(os.path.exists(self.path("none")))
+
+    def test_without_standard_descriptors_nothing_is_written_elsewhere(self):
+        command = f"exec {WEFT} train {TINY} --ranks 2 --steps 2 <&- >&- 2>&-"
+        self.assertEqual(subprocess.run(["sh", "-c", command], check=False, timeout=120).returncode, 1)
+
     def test_ranks_that_would_not_find_each_other_are_refused(self):
         self.fails(2, "names no address", "train", TINY, "--ranks", 3, "--external", 1, "--listen", "tcp://0.0.0.0:0", "--insecure")
         self.fails(2, "nobody joins", "train", TINY, "--ranks", 2, "--external", 1, "--in-process")
