@@ -66,12 +66,17 @@ Status read_split(const weft_plan_config& c, const Model& model, PlanConfig& out
   return {};
 }
 
+Status at_most(const char* field, uint64_t value, uint64_t most) {
+  return value <= most ? Status() : Status(Code::invalid, cat("weft_plan_config.", field, " is ", value, ", expected at most ", most));
+}
+
 Result<PlanConfig> config_of(const weft_plan_config* config, const Model& model) {
   weft_plan_config c;
   WEFT_TRY(read_config(config, "weft_plan_config", c));
   PlanConfig out;
   constexpr uint32_t kMost = 1u << 30;
-  if (c.ranks > kMost || c.micro_batches > kMost) return Status(Code::invalid, "weft_plan_config: ranks or micro_batches is out of range");
+  WEFT_TRY(at_most("ranks", c.ranks, kMost));
+  WEFT_TRY(at_most("micro_batches", c.micro_batches, kMost));
   out.ranks = static_cast<int32_t>(std::max(c.ranks, 1u));
   out.micro_batches = static_cast<int32_t>(std::max(c.micro_batches, 1u));
   out.micro_batch_size = std::max(c.micro_batch_size, 1u);
@@ -83,19 +88,22 @@ Result<PlanConfig> config_of(const weft_plan_config* config, const Model& model)
     WEFT_TRY(require(c.cuts[i], "a name in weft_plan_config.cuts"));
     out.cuts.push_back(c.cuts[i]);
   }
-  if (c.chunks > kMost || c.group > kMost || (c.warm_up > kMost && c.warm_up != WEFT_WARM_UP_AUTO))
-    return Status(Code::invalid, "weft_plan_config: chunks, group or warm_up is out of range");
+  WEFT_TRY(at_most("chunks", c.chunks, kMost));
+  WEFT_TRY(at_most("group", c.group, kMost));
+  if (c.warm_up != WEFT_WARM_UP_AUTO) WEFT_TRY(at_most("warm_up", c.warm_up, kMost));
   out.chunks = static_cast<int32_t>(c.chunks);
   out.group = static_cast<int32_t>(c.group);
   out.warm_up = c.warm_up == WEFT_WARM_UP_AUTO ? kAutoWarmUp : static_cast<int32_t>(c.warm_up);
-  if (c.schedule_text && c.schedule_text[0]) {
+  if (c.schedule_text) {
+    if (std::string_view(c.schedule_text).find_first_not_of(" \t\r\n") == std::string_view::npos)
+      return Status(Code::invalid, "weft_plan_config.schedule_text holds no row of actions");
     out.schedule_text = c.schedule_text;
     out.schedule = kWritten;
   }
   if (c.recompute) out.recompute = c.recompute;
-  if (c.memory_limit > INT64_MAX) return Status(Code::invalid, "weft_plan_config.memory_limit is out of range");
+  WEFT_TRY(at_most("memory_limit", c.memory_limit, INT64_MAX));
   out.memory_limit = static_cast<int64_t>(c.memory_limit);
-  if (c.segment > kMost) return Status(Code::invalid, "weft_plan_config.segment is out of range");
+  WEFT_TRY(at_most("segment", c.segment, kMost));
   out.segment = static_cast<int32_t>(c.segment);
   out.vertical_sync = c.vertical_sync != 0;
   out.seed = c.seed;

@@ -1,4 +1,5 @@
 // Building a model and a plan: what is refused, and how that is told.
+#include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -158,6 +159,8 @@ TEST(ModelTest, InputsAndParametersAreChecked) {
   expect_error(weft_model_add_param(model.get(), "p", &d, 0, 0, &p, &err), err, WEFT_EINVAL, {"'p'", "[0]"});
   d = desc({4});
   expect_error(weft_model_add_param(model.get(), "p", &d, 9, 0, &p, &err), err, WEFT_EINVAL, {"init is 9"});
+  for (const double value : {-1.0, std::nan(""), HUGE_VAL})
+    expect_error(weft_model_add_param(model.get(), "p", &d, WEFT_INIT_NORMAL, value, &p, &err), err, WEFT_EINVAL, {"'p'", "standard deviation"});
 }
 
 TEST(ModelTest, CannotBeChangedAfterItsFirstPlan) {
@@ -262,7 +265,9 @@ TEST(PlanTest, WrongSettingsAreNamed) {
   };
   refused([](auto& c) { c.schedule = "2f2b"; }, WEFT_ENOENT, {"'2f2b'", "1f1b", "gpipe"});
   refused([](auto& c) { c.ranks = 100; }, WEFT_EINVAL, {"100"});
-  refused([](auto& c) { c.ranks = 0xffffffff; }, WEFT_EINVAL, {"ranks"});
+  refused([](auto& c) { c.ranks = 0xffffffff; }, WEFT_EINVAL, {"ranks is 4294967295", "at most"});
+  refused([](auto& c) { c.group = 0xfffffffe; }, WEFT_EINVAL, {"group is 4294967294", "at most"});
+  refused([](auto& c) { c.schedule_text = " \n"; }, WEFT_EINVAL, {"schedule_text holds no row"});
   refused([](auto& c) { c.split = 7; }, WEFT_EINVAL, {"split is 7"});
   refused([](auto& c) { c.short_size = 2; }, WEFT_EINVAL, {"short_size is 2", "micro_batch_size, 2"});
   refused([](auto& c) { c.n_cuts = 1; }, WEFT_EINVAL, {"cuts is NULL"});
