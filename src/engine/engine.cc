@@ -7,11 +7,8 @@
 namespace weft {
 
 Engine::Engine(std::shared_ptr<const Plan> plan, int32_t rank) : plan_(std::move(plan)), rank_(rank) {
-  for (const ModePlan& mode : plan_->modes)
-    if (mode.present) own_.insert(own_.end(), mode.ranks[static_cast<size_t>(rank_)].edges.begin(), mode.ranks[static_cast<size_t>(rank_)].edges.end());
-  std::sort(own_.begin(), own_.end());
-  own_.erase(std::unique(own_.begin(), own_.end()), own_.end());
-  marks_.resize(own_.size() * ((static_cast<size_t>(plan_->most_micro_batches()) + 63) / 64));
+  make_ports();
+  marks_.resize(ports_.size() * ((static_cast<size_t>(plan_->most_micro_batches()) + 63) / 64));
   for (const ModePlan& mode : plan_->modes)
     if (mode.present) make_table(mode);
   const ModePlan& train = plan_->mode(Mode::train);
@@ -25,25 +22,37 @@ Engine::Engine(std::shared_ptr<const Plan> plan, int32_t rank) : plan_(std::move
   }
 }
 
+void Engine::make_ports() {
+  const size_t r = static_cast<size_t>(rank_);
+  std::vector<int32_t> own;
+  for (const ModePlan& mode : plan_->modes)
+    if (mode.present) own.insert(own.end(), mode.ranks[r].edges.begin(), mode.ranks[r].edges.end());
+  std::sort(own.begin(), own.end());
+  own.erase(std::unique(own.begin(), own.end()), own.end());
+  for (int32_t id : own) ports_.push_back({.edge = id});
+  for (const ModePlan& mode : plan_->modes) {
+    if (!mode.present) continue;
+    for (int32_t id : mode.ranks[r].edges) {
+      const Edge& e = mode.edges[static_cast<size_t>(id)];
+      ports_[static_cast<size_t>(slot(id))].ends[static_cast<size_t>(mode.mode)] = static_cast<uint8_t>(
+          (e.from_rank == rank_ ? kBegins : 0) | (e.to_rank == rank_ ? kEnds : 0) | (e.param >= 0 ? kOnce : 0));
+    }
+  }
+}
+
 int32_t Engine::slot(int32_t edge) const {
-  const auto it = std::lower_bound(own_.begin(), own_.end(), edge);
-  return it != own_.end() && *it == edge ? static_cast<int32_t>(it - own_.begin()) : -1;
+  const auto it = std::lower_bound(ports_.begin(), ports_.end(), edge, [](const Port& p, int32_t id) { return p.edge < id; });
+  return it != ports_.end() && it->edge == edge ? static_cast<int32_t>(it - ports_.begin()) : -1;
 }
 
 void Engine::make_table(const ModePlan& mode) {
   Table& table = tables_[static_cast<size_t>(mode.mode)];
-  table.ends.resize(own_.size());
-  for (int32_t id : mode.ranks[static_cast<size_t>(rank_)].edges) {
-    const Edge& e = mode.edges[static_cast<size_t>(id)];
-    table.ends[static_cast<size_t>(slot(id))] = static_cast<uint8_t>((e.from_rank == rank_ ? kBegins : 0) | (e.to_rank == rank_ ? kEnds : 0) |
-                                                                     (e.param >= 0 ? kOnce : 0));
-  }
   for (const ActionProgram& action : mode.ranks[static_cast<size_t>(rank_)].programs) {
     const auto add = [&](const std::vector<int32_t>& edges, bool outgoing) {
       const size_t begin = table.uses.size();
       for (int32_t e : edges) {
         const Edge& edge = mode.edges[static_cast<size_t>(e)];
-        table.uses.push_back({e, slot(e), outgoing ? edge.out_places : edge.landing_places});
+        table.uses.push_back({slot(e), outgoing ? edge.out_places : edge.landing_places});
       }
       return static_cast<int32_t>(begin);
     };
@@ -52,6 +61,7 @@ void Engine::make_table(const ModePlan& mode) {
     span.posts = add(action.posts, true);
     span.frees = add(action.frees, false);
     span.end = static_cast<int32_t>(table.uses.size());
+    span.update = action.kind == Kind::O;
     table.actions.push_back(span);
   }
 }
@@ -73,10 +83,11 @@ Status Engine::begin(const StepDescriptor& step, Effects& effects) {
   step_ = step;
   running_ = true;
   committed_ = false;
-  next_ = 0;
   timed_ = 0;
   times_ = {};
-  program_ = &mode().ranks[static_cast<size_t>(rank_)];
+  most_ = most;
+  jobs_ = program().jobs;
+  move_to(0);
   table_ = &tables_[static_cast<size_t>(step_.mode)];
   for (Marks& marks : marks_) marks.granted = marks.held = marks.released = 0;
   for (int32_t e : program().edges)
@@ -87,8 +98,8 @@ Status Engine::begin(const StepDescriptor& step, Effects& effects) {
 }
 
 bool Engine::fits(int32_t slot, int32_t micro_batch, uint8_t end) const {
-  if (slot < 0 || micro_batch < 0 || micro_batch >= mode().schedule.micro_batches) return false;
-  const uint8_t ends = table_->ends[static_cast<size_t>(slot)];
+  if (slot < 0 || micro_batch < 0 || micro_batch >= most_) return false;
+  const uint8_t ends = ports_[static_cast<size_t>(slot)].ends[static_cast<size_t>(step_.mode)];
   return (ends & end) && (!(ends & kOnce) || micro_batch == 0);
 }
 
@@ -166,21 +177,20 @@ void Engine::abort() {
 bool Engine::skipped(const Job& job) const {
   if (job.kind == JobKind::update) return !step_.update;
   if (job.kind != JobKind::action) return false;
-  if (program().programs[static_cast<size_t>(job.program)].kind == Kind::O) return !step_.update || job.micro_batch >= updates_of(step_);
+  if (span_of(job).update) return !step_.update || job.micro_batch >= updates_of(step_);
   return job.micro_batch >= step_.micro_batches;
 }
 
 int32_t Engine::missing(const Job& job) const {
-  const size_t parity = step_.sequence & 1;
   auto first = [&](const std::vector<int32_t>& edges) {
     for (int32_t e : edges)
-      if (!(marks(slot(e), 0).arrived[parity] & bit(0))) return e;
+      if (!here(slot(e), 0)) return e;
     return int32_t{-1};
   };
   switch (job.kind) {
     case JobKind::action:
       for (const Use& use : uses(span_of(job).waits, span_of(job).posts))
-        if (!(marks(use.slot, job.micro_batch).arrived[parity] & bit(job.micro_batch))) return use.edge;
+        if (!here(use.slot, job.micro_batch)) return edge(use.slot);
       return -1;
     case JobKind::reduce: return first(tie_in_);
     case JobKind::finish: return step_.mode == Mode::train && step_.update ? first(value_in_) : -1;
@@ -191,38 +201,59 @@ int32_t Engine::missing(const Job& job) const {
   return -1;
 }
 
-bool Engine::ready(const Job& job) const {
-  if (missing(job) >= 0) return false;
+// Until the mark is set, no event needs to look at the next job again.
+bool Engine::await(const uint64_t& marks, int32_t mb) {
+  awaited_ = &marks;
+  awaited_bit_ = bit(mb);
+  return false;
+}
+
+bool Engine::ready(const Job& job) {
   switch (job.kind) {
-    case JobKind::action:
-      for (const Use& use : uses(span_of(job).posts, span_of(job).frees)) {
+    case JobKind::action: {
+      const Span& span = span_of(job);
+      for (const Use& use : uses(span.waits, span.posts)) {
+        const uint64_t& arrived = marks(use.slot, job.micro_batch).arrived[step_.sequence & 1];
+        if (!(arrived & bit(job.micro_batch))) return await(arrived, job.micro_batch);
+      }
+      for (const Use& use : uses(span.posts, span.frees)) {
         const int32_t before = job.micro_batch - use.places;
-        if (before >= 0 && !(marks(use.slot, before).released & bit(before))) return false;
+        if (before < 0) continue;
+        const uint64_t& released = marks(use.slot, before).released;
+        if (!(released & bit(before))) return await(released, before);
       }
       return true;
-    case JobKind::clear:
-    case JobKind::reduce: return true;
+    }
+    case JobKind::clear: return true;
+    case JobKind::reduce: return missing(job) < 0;
     case JobKind::send_ties: return in_flight_ == 0;
     case JobKind::update: return committed_;
-    case JobKind::finish: return in_flight_ == 0 && unreleased_ == 0 && held_ == 0;
+    case JobKind::finish: return in_flight_ == 0 && unreleased_ == 0 && held_ == 0 && missing(job) < 0;
   }
   return false;
 }
 
+void Engine::move_to(size_t job) {
+  next_ = job;
+  awaited_ = nullptr;
+  if (job < jobs_.size()) upcoming_ = jobs_[job];
+}
+
 void Engine::advance(Effects& effects) {
-  constexpr int32_t kAhead = 2;
-  while (running_ && next_ < program().jobs.size() && in_flight_ < kAhead) {
-    const Job& job = program().jobs[next_];
-    if (skipped(job)) {
-      ++next_;
+  while (running_ && in_flight_ < kAhead && next_ < jobs_.size()) {
+    if (awaited_ && !(*awaited_ & awaited_bit_)) return;
+    if (skipped(upcoming_)) {
+      move_to(next_ + 1);
       continue;
     }
-    if (!ready(job)) return;
-    const int32_t index = static_cast<int32_t>(next_++);
+    if (!ready(upcoming_)) return;
+    const Job job = upcoming_;
+    const int32_t index = static_cast<int32_t>(next_);
+    move_to(next_ + 1);
     if (job.kind == JobKind::send_ties || job.kind == JobKind::finish) {
       finish_job(job, effects);
     } else {
-      ++in_flight_;
+      given_[static_cast<size_t>(in_flight_++)] = job;
       effects.run(index);
     }
   }
@@ -231,8 +262,10 @@ void Engine::advance(Effects& effects) {
 Status Engine::ran(int32_t job, std::span<const double> squares, Effects& effects, const JobTime& time) {
   if (failed_) return {};
   if (!running_ || in_flight_ == 0) return Status(Code::internal, cat("job ", job, " ran, but none was given out"));
+  __builtin_prefetch(jobs_.data() + next_);   // what follows that job is read next, and mostly far from any cache
+  const Job ran = given_[0];                  // jobs run in the order in which they are given out
+  given_[0] = given_[1];
   --in_flight_;
-  const Job& ran = program().jobs[static_cast<size_t>(job)];
   if (ran.kind == JobKind::action) {
     if (timed_++ == 0) times_ = {.begin = time.begin, .end = time.end, .busy = 0};
     times_.end = time.end;
@@ -247,11 +280,11 @@ Status Engine::ran(int32_t job, std::span<const double> squares, Effects& effect
   return {};
 }
 
-void Engine::offer(int32_t edge, int32_t slot, int32_t micro_batch, Effects& effects) {
+void Engine::offer(int32_t slot, int32_t micro_batch, Effects& effects) {
   Marks& known = marks(slot, micro_batch);
   if (known.granted & bit(micro_batch)) {
     ++unreleased_;
-    effects.post(edge, micro_batch);
+    effects.post(edge(slot), micro_batch);
   } else {
     ++held_;
     known.held |= bit(micro_batch);
@@ -262,16 +295,16 @@ void Engine::finish_job(const Job& job, Effects& effects) {
   switch (job.kind) {
     case JobKind::action: {
       const Span& span = span_of(job);
-      for (const Use& use : uses(span.posts, span.frees)) offer(use.edge, use.slot, job.micro_batch, effects);
+      for (const Use& use : uses(span.posts, span.frees)) offer(use.slot, job.micro_batch, effects);
       for (const Use& use : uses(span.frees, span.end))
-        if (const int32_t next = job.micro_batch + use.places; next < step_.micro_batches) effects.grant(use.edge, next);
+        if (const int32_t next = job.micro_batch + use.places; next < step_.micro_batches) effects.grant(edge(use.slot), next);
       return;
     }
     case JobKind::send_ties:
-      for (int32_t e : tie_out_) offer(e, slot(e), 0, effects);
+      for (int32_t e : tie_out_) offer(slot(e), 0, effects);
       return;
     case JobKind::update:
-      for (int32_t e : value_out_) offer(e, slot(e), 0, effects);
+      for (int32_t e : value_out_) offer(slot(e), 0, effects);
       return;
     case JobKind::finish: end_step(effects); return;
     case JobKind::clear:
@@ -315,11 +348,11 @@ void Engine::describe(std::string& out) const {
   if (!running_) return append(out, "is between steps, ", next_sequence_, " done");
   if (in_flight_ > 0) {
     append(out, "in ");
-    append_job(out, program(), program().jobs[next_ - static_cast<size_t>(in_flight_)]);
+    append_job(out, program(), given_[0]);
     return append(out, " of step ", step_.step);
   }
-  if (next_ >= program().jobs.size()) return append(out, "at the end of step ", step_.step);
-  const Job& job = program().jobs[next_];
+  if (next_ >= jobs_.size()) return append(out, "at the end of step ", step_.step);
+  const Job& job = upcoming_;
   const int32_t awaited = missing(job);
   if (awaited < 0 && job.kind == JobKind::update) return append(out, "waits for the commit of step ", step_.step);
   append(out, "before ");

@@ -52,17 +52,19 @@ JobCosts::JobCosts(const Plan& plan, Mode mode, const std::vector<NodeTimes>& ti
   const std::vector<NodeTimes> analysed = times.empty() ? analysed_times(*plan.model, plan.config.micro_batch_size) : std::vector<NodeTimes>();
   for (int32_t r = 0; r < plan.config.ranks; ++r) {
     const double speed = speeds.empty() ? 1 : speeds[static_cast<size_t>(r)];
-    RankCosts& costs = ranks_.emplace_back();
+    const size_t begin = costs_.size();
+    begins_.push_back(begin);
+    costs_.resize(begin + kKinds);
     const StepBytes bytes = step_bytes(plan, r);
+    costs_[begin + static_cast<size_t>(JobKind::clear)] = bytes.clear / kMemorySpeed / speed;
+    costs_[begin + static_cast<size_t>(JobKind::reduce)] = bytes.reduce / kMemorySpeed / speed;
+    costs_[begin + static_cast<size_t>(JobKind::update)] = bytes.update / kMemorySpeed / speed;
     for (const ActionProgram& program : plan.mode(mode).ranks[static_cast<size_t>(r)].programs) {
       double seconds = 0;
       if (program.kind == Kind::O) seconds = (bytes.clear + bytes.reduce + bytes.update) / kMemorySpeed;
       for (const ProgramCall& call : program.calls) seconds += seconds_of(*plan.model, call, times.empty() ? analysed : times);
-      costs.programs.push_back(seconds / speed);
+      costs_.push_back(seconds / speed);
     }
-    costs.step[static_cast<size_t>(JobKind::clear)] = bytes.clear / kMemorySpeed / speed;
-    costs.step[static_cast<size_t>(JobKind::reduce)] = bytes.reduce / kMemorySpeed / speed;
-    costs.step[static_cast<size_t>(JobKind::update)] = bytes.update / kMemorySpeed / speed;
   }
 }
 

@@ -1,7 +1,6 @@
 // How long each job of a plan takes: the one place where times of nodes become times of jobs.
 #pragma once
 
-#include <array>
 #include <vector>
 
 #include "plan/plan.h"
@@ -19,16 +18,14 @@ class JobCosts {
 
   // Seconds.
   double of(int32_t rank, const Job& job) const {
-    const RankCosts& costs = ranks_[static_cast<size_t>(rank)];
-    return job.kind == JobKind::action ? costs.programs[static_cast<size_t>(job.program)] : costs.step[static_cast<size_t>(job.kind)];
+    const size_t at = job.kind == JobKind::action ? kKinds + static_cast<size_t>(job.program) : static_cast<size_t>(job.kind);
+    return costs_[begins_[static_cast<size_t>(rank)] + at];
   }
 
  private:
-  struct RankCosts {
-    std::vector<double> programs;      // per program of the mode
-    std::array<double, 6> step = {};   // per JobKind
-  };
-  std::vector<RankCosts> ranks_;
+  static constexpr size_t kKinds = 6;   // of JobKind
+  std::vector<size_t> begins_;          // per rank: where its costs begin,
+  std::vector<double> costs_;           // which are those per JobKind, then those per program of the mode
 };
 
 }  // namespace weft

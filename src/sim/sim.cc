@@ -23,9 +23,8 @@ class Sim::RankEffects final : public Effects {
   }
   void grant(int32_t edge, int32_t micro_batch) override {
     const Parcel& parcel = sim_.parcel(edge);
-    const double latency = parcel.line < 0 ? 0 : sim_.lines_[static_cast<size_t>(parcel.line)].back;
     sim_.events_.push({.kind = SimEvent::Kind::granted, .rank = parcel.from, .what = edge, .micro_batch = micro_batch},
-                      sim_.events_.now() + latency);
+                      sim_.events_.now() + parcel.back);
   }
   void control(int32_t to, const Control& message) override {
     sim_.tell(rank_, to, message, sim_.events_.now() + sim_.to_main_[static_cast<size_t>(rank_)]);
@@ -78,19 +77,32 @@ class Sim::MainEffects final : public ControllerEffects {
   Sim& sim_;
 };
 
+// What a rank's events read lies side by side.
+struct Sim::Rank {
+  Rank(Sim& sim, int32_t rank) : effects(sim, rank), engine(sim.plan_, rank) {
+    const auto& resident = sim.plan_->resident[static_cast<size_t>(rank)];
+    owned = static_cast<size_t>(std::count_if(resident.begin(), resident.end(), [](const ResidentParam& p) { return p.owned; }));
+  }
+
+  RankEffects effects;
+  double worker_free = 0;
+  const RankProgram* program = nullptr;   // of the step's mode
+  const Job* jobs = nullptr;
+  SimRank did;
+  size_t owned;   // parameters
+  Engine engine;
+};
+
 Sim::Sim(std::shared_ptr<const Plan> plan, SimCosts costs, bool values)
     : plan_(std::move(plan)), costs_(std::move(costs)), values_(values), main_(std::make_unique<MainEffects>(*this)), controller_(plan_) {
+  ranks_.reserve(static_cast<size_t>(plan_->config.ranks));
   for (int32_t r = 0; r < plan_->config.ranks; ++r) {
     if (values_) workers_.emplace_back(plan_, r);
-    engines_.push_back(std::make_unique<Engine>(plan_, r));
-    effects_.push_back(std::make_unique<RankEffects>(*this, r));
-    const auto& resident = plan_->resident[static_cast<size_t>(r)];
-    owned_.push_back(static_cast<size_t>(std::count_if(resident.begin(), resident.end(), [](const ResidentParam& p) { return p.owned; })));
+    ranks_.emplace_back(*this, r);
     from_main_.push_back(link_between(0, r).latency);
     to_main_.push_back(link_between(r, 0).latency);
   }
   zeros_.assign(plan_->model->params().size() * static_cast<size_t>(std::max(plan_->config.segment, 1)), 0.0);
-  worker_free_.assign(engines_.size(), 0);
   for (const ModePlan& mode : plan_->modes)
     if (mode.present) make_lines(mode);
 }
@@ -113,10 +125,9 @@ void Sim::make_lines(const ModePlan& mode) {
     for (size_t v = 0; v < 2; ++v) parcel.bytes[v] = static_cast<int64_t>(e.desc[v].bytes());
     if (e.from_rank == e.to_rank) continue;
     const auto [it, fresh] = known.try_emplace({e.from_rank, e.to_rank}, static_cast<int32_t>(lines_.size()));
-    if (fresh)
-      lines_.push_back({.from = e.from_rank, .to = e.to_rank, .link = link_between(e.from_rank, e.to_rank),
-                        .back = link_between(e.to_rank, e.from_rank).latency});
+    if (fresh) lines_.push_back({.from = e.from_rank, .to = e.to_rank, .link = link_between(e.from_rank, e.to_rank)});
     parcel.line = it->second;
+    parcel.back = link_between(e.to_rank, e.from_rank).latency;
   }
 }
 
@@ -153,12 +164,11 @@ void Sim::send(int32_t edge, int32_t micro_batch, const Digest& value) {
 }
 
 void Sim::start(int32_t rank, int32_t job) {
-  const size_t r = static_cast<size_t>(rank);
-  const RankProgram& program = mode().ranks[r];
-  const Job& what = program.jobs[static_cast<size_t>(job)];
-  const double begin = std::max(worker_free_[r], events_.now()) + costs_.overhead, cost = costs_.job(rank, program, what);
-  worker_free_[r] = begin + cost;
-  SimRank& did = outcome_.ranks[r];
+  Rank& on = ranks_[static_cast<size_t>(rank)];
+  const Job& what = on.jobs[job];
+  const double begin = std::max(on.worker_free, events_.now()) + costs_.overhead, cost = costs_.job(rank, *on.program, what);
+  on.worker_free = begin + cost;
+  SimRank& did = on.did;
   if (what.kind == JobKind::action) {
     if (did.actions++ == 0) did.first = begin;
     did.last = begin + cost;
@@ -179,32 +189,33 @@ Status Sim::arrive(const SimEvent& event) {
     WEFT_TRY(workers_[r].land(step_, event.what, event.micro_batch, value));
   }
   if (main) return controller_.delivered(step_.sequence, event.what, event.micro_batch, as_number(value), *main_);
-  return engines_[r]->arrived(step_.sequence, event.what, event.micro_batch, *effects_[r]);
+  return ranks_[r].engine.arrived(step_.sequence, event.what, event.micro_batch, ranks_[r].effects);
 }
 
 Status Sim::handle(const SimEvent& event) {
   const bool main = event.rank == kController;
   const size_t r = main ? 0 : static_cast<size_t>(event.rank);
+  Rank& rank = ranks_[r];
   switch (event.kind) {
     case SimEvent::Kind::ran: {
-      std::span<const double> squares(zeros_.data(), owned_[r] * static_cast<size_t>(std::max(updates_of(step_), 1)));
+      std::span<const double> squares(zeros_.data(), rank.owned * static_cast<size_t>(std::max(updates_of(step_), 1)));
       if (values_) {
-        WEFT_TRY(workers_[r].run(engines_[r]->step(), engines_[r]->scale(), event.what));
+        WEFT_TRY(workers_[r].run(rank.engine.step(), rank.engine.scale(), event.what));
         squares = workers_[r].squares();
       }
-      return engines_[r]->ran(event.what, squares, *effects_[r]);
+      return rank.engine.ran(event.what, squares, rank.effects);
     }
     case SimEvent::Kind::arrived: return arrive(event);
     case SimEvent::Kind::granted:
       return main ? controller_.granted(step_.sequence, event.what, event.micro_batch, *main_)
-                  : engines_[r]->granted(step_.sequence, event.what, event.micro_batch, *effects_[r]);
-    case SimEvent::Kind::released: return engines_[r]->released(event.what, event.micro_batch, *effects_[r]);
+                  : rank.engine.granted(step_.sequence, event.what, event.micro_batch, rank.effects);
+    case SimEvent::Kind::released: return rank.engine.released(event.what, event.micro_batch, rank.effects);
     case SimEvent::Kind::control: {
       const Heard heard = heard_[static_cast<size_t>(event.extra)];
       if (main && heard.control.kind == ControlKind::ready && !committed_) outcome_.commit = events_.now();
       if (main) return controller_.heard(heard.from, heard.control, *main_);
-      if (heard.control.kind == ControlKind::begin) return engines_[r]->begin(heard.control.step, *effects_[r]);
-      return engines_[r]->commit(heard.control.sequence, heard.control.scale, *effects_[r]);
+      if (heard.control.kind == ControlKind::begin) return rank.engine.begin(heard.control.step, rank.effects);
+      return rank.engine.commit(heard.control.sequence, heard.control.scale, rank.effects);
     }
   }
   return {};
@@ -217,7 +228,11 @@ void Sim::begin_outcome() {
     const auto sinks = std::count_if(edges.begin(), edges.end(), [](const Edge& e) { return e.kind == EdgeKind::sink; });
     outcome_.deliveries.assign(static_cast<size_t>(sinks), std::vector<Digest>(static_cast<size_t>(step_.micro_batches)));
   }
-  outcome_.ranks.resize(engines_.size());
+  for (size_t r = 0; r < ranks_.size(); ++r) {
+    ranks_[r].did = {};
+    ranks_[r].program = &mode().ranks[r];
+    ranks_[r].jobs = mode().ranks[r].jobs.data();
+  }
   outcome_.commit = events_.now();
   for (Line& line : lines_) line.messages = line.bytes = 0;
   heard_.clear();
@@ -227,17 +242,18 @@ void Sim::begin_outcome() {
 Status Sim::end_outcome(double begin) {
   if (failure_.ok() && !over_) {
     std::string why = controller_.describe();
-    for (const auto& engine : engines_)
-      if (!engine->idle()) why += cat("; rank ", engine->rank(), " ", engine->describe());
+    for (const Rank& rank : ranks_)
+      if (!rank.engine.idle()) why += cat("; rank ", rank.engine.rank(), " ", rank.engine.describe());
     failure_ = Status(Code::internal, "nothing can happen any more: " + why);
   }
   WEFT_TRY(failure_);
   outcome_.makespan = events_.now() - begin;
   outcome_.commit -= begin;
-  for (SimRank& rank : outcome_.ranks) {
-    rank.first -= begin;
-    rank.last -= begin;
-    if (step_.mode != Mode::train) outcome_.commit = std::max(outcome_.commit, rank.last);
+  for (const Rank& rank : ranks_) {
+    SimRank& did = outcome_.ranks.emplace_back(rank.did);
+    did.first -= begin;
+    did.last -= begin;
+    if (step_.mode != Mode::train) outcome_.commit = std::max(outcome_.commit, did.last);
   }
   for (SimSpan& span : outcome_.spans) {
     span.begin -= begin;

@@ -74,7 +74,6 @@ class Sim {
   struct Line {
     int32_t from, to;
     SimLink link;
-    double back = 0;            // latency the other way, which a grant takes
     double free = 0;            // when the last message has left
     int64_t messages = 0, bytes = 0;
   };
@@ -82,6 +81,7 @@ class Sim {
   struct Parcel {
     int32_t to = 0, from = 0;     // kController: a sink, a feed
     int32_t line = -1;            // -1: within a rank
+    double back = 0;              // latency the other way, which a grant takes
     std::array<int64_t, 2> bytes = {};
   };
   struct Heard {
@@ -90,6 +90,7 @@ class Sim {
   };
   class RankEffects;
   class MainEffects;
+  struct Rank;
 
   SimLink link_between(int32_t from, int32_t to) const;
   void make_lines(const ModePlan& mode);
@@ -109,8 +110,7 @@ class Sim {
   const bool values_;
   bool keep_spans_ = false;
   std::vector<DigestWorker> workers_;
-  std::vector<std::unique_ptr<Engine>> engines_;
-  std::vector<std::unique_ptr<RankEffects>> effects_;
+  std::vector<Rank> ranks_;
   std::unique_ptr<MainEffects> main_;
   Controller controller_;
   std::vector<Line> lines_;
@@ -120,8 +120,6 @@ class Sim {
   std::vector<Heard> heard_;                   // control messages of the step
   std::vector<Digest> digests_;                // values on their way
   std::vector<int32_t> free_digests_;
-  std::vector<double> worker_free_;            // per rank
-  std::vector<size_t> owned_;                  // per rank: parameters
   std::vector<double> zeros_;                  // without values: the norms of all parameters; a message on its way borrows them
   StepDescriptor step_;
   SimStep outcome_;
