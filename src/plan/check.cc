@@ -20,24 +20,20 @@ class Structure {
 
   Status read() {
     WEFT_TRY(read_sizes());
-    const auto stages = static_cast<size_t>(schedule_.stages);
-    positions.f.resize(stages);
-    positions.r.resize(stages);
-    positions.i.resize(stages);
-    positions.w.resize(stages);
-    peaks.resize(stages);
-    updates_.resize(stages);
+    counts_.resize(static_cast<size_t>(schedule_.stages));
+    peaks.resize(counts_.size());
     for (int32_t r = 0; r < schedule_.ranks(); ++r) {
       const auto& row = schedule_.rows[static_cast<size_t>(r)];
       for (size_t a = 0; a < row.size(); ++a)
-        if (std::string fault = read_action(r, static_cast<int32_t>(a), row[a]); !fault.empty())
-          return Status(Code::invalid, cat("rank ", r, ", action ", a, " (", row[a].text(), "): ", fault));
+        if (!read_action(r, row[a]))
+          return Status(Code::invalid, cat("rank ", r, ", action ", a, " (", row[a].text(), "): ", fault_));
       if (row.empty()) return Status(Code::invalid, cat("rank ", r, " has no action, expected at least one"));
     }
     return read_ends();
   }
 
-  Positions positions;
+  bool has_r(int32_t stage) const { return counts_[static_cast<size_t>(stage)].r > 0; }
+
   std::vector<StagePeaks> peaks;
 
  private:
@@ -56,97 +52,131 @@ class Structure {
     return {};
   }
 
-  // Empty if the action may stand here.
-  std::string read_action(int32_t r, int32_t a, const Action& action) {
-    if (action.stage < 0 || action.stage >= schedule_.stages)
-      return cat("the stages are 0 to ", schedule_.stages - 1);
-    const auto s = static_cast<size_t>(action.stage);
-    if (schedule_.rank_of_stage[s] != r) return cat("stage ", s, " belongs to rank ", schedule_.rank_of_stage[s]);
-    if (schedule_.forward_only && action.kind != Kind::F) return "the schedule is forward only";
-    if (action.kind == Kind::O) return read_update(a, action);
-    if (action.micro_batch < 0 || action.micro_batch >= schedule_.micro_batches)
-      return cat("the micro-batches are 0 to ", schedule_.micro_batches - 1);
+  // Micro-batches that a stage has been through, phase by phase, and updates.
+  struct Counts {
+    int32_t f = 0, r = 0, i = 0, w = 0, o = 0;
+  };
 
-    auto &f = positions.f[s], &again = positions.r[s], &i = positions.i[s], &w = positions.w[s];
-    const bool is_i = action.kind == Kind::I || action.kind == Kind::B, is_w = action.kind == Kind::W || action.kind == Kind::B;
-    // An action of unknown kind can only come from a plan read wrongly; it would pass as one that does nothing.
-    std::string fault = is_i || is_w || action.kind == Kind::F || action.kind == Kind::R ? "" : "unknown kind of action";
-    if (action.kind == Kind::F) fault = append(f, a, action, "F", nullptr, "");
-    if (action.kind == Kind::R)
-      fault = i.size() > again.size() ? cat("stage ", s, " ran ", s, "I", again.size(), " before, at action ", i[again.size()])
-                                      : append(again, a, action, "R", &f, "F");
-    if (is_i) fault = append(i, a, action, "I", again.empty() ? &f : &again, again.empty() ? "F" : "R");
-    note_peaks(s);
-    if (is_w && fault.empty()) fault = append(w, a, action, "W", &i, "I");
-    return fault;
+  // Whether the action may stand here; else `fault_` says why not.
+  bool read_action(int32_t r, const Action& action) {
+    if (action.stage < 0 || action.stage >= schedule_.stages) return no(cat("the stages are 0 to ", schedule_.stages - 1));
+    const auto s = static_cast<size_t>(action.stage);
+    if (schedule_.rank_of_stage[s] != r) return no(cat("stage ", s, " belongs to rank ", schedule_.rank_of_stage[s]));
+    if (schedule_.forward_only && action.kind != Kind::F) return no("the schedule is forward only");
+    if (action.kind == Kind::O) return read_update(action);
+    if (action.micro_batch < 0 || action.micro_batch >= schedule_.micro_batches)
+      return no(cat("the micro-batches are 0 to ", schedule_.micro_batches - 1));
+
+    Counts& n = counts_[s];
+    const Turn f{Kind::F, n.f}, again{Kind::R, n.r}, i{Kind::I, n.i};
+    switch (action.kind) {
+      case Kind::F: return take(action, Kind::F, n.f, nullptr) && note_peaks(s);
+      case Kind::R:
+        if (n.i > n.r) return no(ran_before(action.stage, Kind::I, n.r, ""));
+        return take(action, Kind::R, n.r, &f);
+      case Kind::I: return take(action, Kind::I, n.i, n.r > 0 ? &again : &f) && note_peaks(s);
+      case Kind::W: return take(action, Kind::W, n.w, &i);
+      case Kind::B: {
+        if (!take(action, Kind::I, n.i, n.r > 0 ? &again : &f) || !note_peaks(s)) return false;
+        const Turn now{Kind::I, n.i};
+        return take(action, Kind::W, n.w, &now);
+      }
+      case Kind::O: break;
+    }
+    // It can only come from a plan read wrongly, and would pass as one that does nothing.
+    return no("unknown kind of action");
+  }
+
+  bool no(std::string why) {
+    fault_ = std::move(why);
+    return false;
   }
 
   // An update takes the sums of its own micro-batches, whole and unmixed.
-  std::string read_update(int32_t a, const Action& action) {
-    if (schedule_.updates == 0) return "the schedule is synchronous";
-    if (action.micro_batch < 0 || action.micro_batch >= schedule_.updates) return cat("the updates are 0 to ", schedule_.updates - 1);
-    const auto s = static_cast<size_t>(action.stage), u = static_cast<size_t>(action.micro_batch);
-    auto &w = positions.w[s], &o = updates_[s];
-    const size_t whole = (u + 1) * static_cast<size_t>(schedule_.micro_batches / schedule_.updates);
-    if (u < o.size()) return cat("stage ", s, " ran ", s, "O", u, " before, at action ", o[u]);
-    if (u > o.size()) return cat("stage ", s, " has not run ", s, "O", o.size(), ", and updates ascend");
-    if (w.size() < whole) return cat("stage ", s, " has not run ", s, "W", w.size());
-    if (w.size() > whole) return cat("stage ", s, " ran ", s, "W", whole, " of the next update before, at action ", w[whole]);
-    o.push_back(a);
-    return {};
+  bool read_update(const Action& action) {
+    if (schedule_.updates == 0) return no("the schedule is synchronous");
+    if (action.micro_batch < 0 || action.micro_batch >= schedule_.updates)
+      return no(cat("the updates are 0 to ", schedule_.updates - 1));
+    const int32_t s = action.stage, u = action.micro_batch;
+    Counts& n = counts_[static_cast<size_t>(s)];
+    const int32_t whole = (u + 1) * (schedule_.micro_batches / schedule_.updates);
+    if (u < n.o) return no(ran_before(s, Kind::O, u, ""));
+    if (u > n.o) return no(cat("stage ", s, " has not run ", s, "O", n.o, ", and updates ascend"));
+    if (n.w < whole) return no(cat("stage ", s, " has not run ", s, "W", n.w));
+    if (n.w > whole) return no(ran_before(s, Kind::W, whole, " of the next update"));
+    ++n.o;
+    return true;
   }
 
-  // The position joins the stage's list if its micro-batch is next in turn and has been through `before`.
-  static std::string append(std::vector<int32_t>& list, int32_t a, const Action& action, const char* kind,
-                            const std::vector<int32_t>* before, const char* before_kind) {
-    const auto k = static_cast<size_t>(action.micro_batch);
-    const auto not_run = [&](const char* what, size_t micro_batch) {
-      return cat("stage ", action.stage, " has not run ", action.stage, what, micro_batch);
+  // A phase, and how many micro-batches have been through it.
+  struct Turn {
+    Kind kind;
+    int32_t count;
+  };
+
+  // The micro-batch is counted if it is next in turn and has been through `before`.
+  bool take(const Action& action, Kind kind, int32_t& count, const Turn* before) {
+    const int32_t k = action.micro_batch;
+    if (k == count && (!before || k < before->count)) {
+      ++count;
+      return true;
+    }
+    const auto not_run = [&](Kind what, int32_t micro_batch) {
+      return cat("stage ", action.stage, " has not run ", action.stage, kind_letter(what), micro_batch);
     };
-    if (k < list.size()) return cat("stage ", action.stage, " ran ", action.stage, kind, k, " before, at action ", list[k]);
-    if (before && k >= before->size()) return not_run(before_kind, k);
-    if (k > list.size()) return cat(not_run(kind, list.size()), ", and micro-batches ascend");
-    list.push_back(a);
-    return {};
+    if (k < count) return no(ran_before(action.stage, kind, k, ""));
+    if (before && k >= before->count) return no(not_run(before->kind, k));
+    return no(cat(not_run(kind, count), ", and micro-batches ascend"));
+  }
+
+  // Of an action that has been read. B is I and W.
+  std::string ran_before(int32_t stage, Kind kind, int32_t micro_batch, std::string_view of_what) const {
+    const auto& row = schedule_.rows[static_cast<size_t>(schedule_.rank_of_stage[static_cast<size_t>(stage)])];
+    const bool in_b = kind == Kind::I || kind == Kind::W;
+    const auto it = std::find_if(row.begin(), row.end(), [&](const Action& a) {
+      return a.stage == stage && a.micro_batch == micro_batch && (a.kind == kind || (in_b && a.kind == Kind::B));
+    });
+    return cat("stage ", stage, " ran ", stage, kind_letter(kind), micro_batch, of_what, " before, at action ", it - row.begin());
   }
 
   // After an F or an I, before the W of the same action: then the counts are at their highest.
-  void note_peaks(size_t s) {
-    if (schedule_.forward_only) return;
-    const auto between = [](const std::vector<int32_t>& begun, const std::vector<int32_t>& ended) {
-      return static_cast<int32_t>(begun.size() - ended.size());
-    };
+  bool note_peaks(size_t s) {
+    if (schedule_.forward_only) return true;
+    const Counts& n = counts_[s];
     StagePeaks& peak = peaks[s];
-    peak.f_to_r = std::max(peak.f_to_r, between(positions.f[s], positions.r[s]));
-    peak.f_to_i = std::max(peak.f_to_i, between(positions.f[s], positions.i[s]));
-    peak.f_to_w = std::max(peak.f_to_w, between(positions.f[s], positions.w[s]));
-    peak.i_to_w = std::max(peak.i_to_w, between(positions.i[s], positions.w[s]));
+    peak.f_to_r = std::max(peak.f_to_r, n.f - n.r);
+    peak.f_to_i = std::max(peak.f_to_i, n.f - n.i);
+    peak.f_to_w = std::max(peak.f_to_w, n.f - n.w);
+    peak.i_to_w = std::max(peak.i_to_w, n.i - n.w);
+    return true;
   }
 
-  // Nothing was out of turn, so a list that is short lacks its last micro-batches.
+  // Nothing was out of turn, so a count that is short lacks its last micro-batches.
   Status read_ends() const {
-    const auto all = static_cast<size_t>(schedule_.micro_batches);
-    for (size_t s = 0; s < positions.f.size(); ++s) {
-      const auto missing = [&](const char* kind, size_t micro_batch) {
+    const int32_t all = schedule_.micro_batches;
+    for (size_t s = 0; s < counts_.size(); ++s) {
+      const Counts& n = counts_[s];
+      const auto missing = [&](const char* kind, int32_t micro_batch) {
         const int32_t r = schedule_.rank_of_stage[s];
         return Status(Code::invalid, cat("rank ", r, ", action ", schedule_.rows[static_cast<size_t>(r)].size(),
                                          " (end of row): stage ", s, " has not run ", s, kind, micro_batch));
       };
-      if (positions.f[s].size() < all) return missing("F", positions.f[s].size());
+      if (n.f < all) return missing("F", n.f);
       if (schedule_.forward_only) continue;
-      if (!positions.r[s].empty() && positions.r[s].size() < all) return missing("R", positions.r[s].size());
-      if (positions.i[s].size() < all) return missing("I", positions.i[s].size());
-      if (positions.w[s].size() < all) return missing("W", positions.w[s].size());
-      if (updates_[s].size() < static_cast<size_t>(schedule_.updates)) return missing("O", updates_[s].size());
+      if (n.r > 0 && n.r < all) return missing("R", n.r);
+      if (n.i < all) return missing("I", n.i);
+      if (n.w < all) return missing("W", n.w);
+      if (n.o < schedule_.updates) return missing("O", n.o);
     }
     return {};
   }
 
   const Schedule& schedule_;
-  std::vector<std::vector<int32_t>> updates_;   // per stage: where its O stand
+  std::vector<Counts> counts_;   // per stage
+  std::string fault_;
 };
 
-Status check_edges(const Schedule& schedule, const Positions& positions, const std::vector<StageEdge>& edges) {
+Status check_edges(const Schedule& schedule, const Structure& structure, const std::vector<StageEdge>& edges) {
   for (size_t e = 0; e < edges.size(); ++e) {
     const StageEdge& edge = edges[e];
     const auto fault = [&](std::string_view text) {
@@ -155,7 +185,7 @@ Status check_edges(const Schedule& schedule, const Positions& positions, const s
     if (edge.from < 0 || edge.to >= schedule.stages) return fault(cat("the stages are 0 to ", schedule.stages - 1));
     if (edge.from >= edge.to) return fault("expected a tensor to travel to a later stage");
     if (edge.forward_until > Kind::W) return fault(cat("forward_until is ", kind_letter(edge.forward_until), ", expected F, R, I or W"));
-    if (edge.forward_until == Kind::R && positions.r[static_cast<size_t>(edge.to)].empty())
+    if (edge.forward_until == Kind::R && !structure.has_r(edge.to))
       return fault(cat("forward_until is R, but stage ", edge.to, " has no R"));
     if (edge.gradient && edge.gradient_until != Kind::I && edge.gradient_until != Kind::W)
       return fault(cat("gradient_until is ", kind_letter(edge.gradient_until), ", expected I or W"));
@@ -182,7 +212,7 @@ Result<Checked> check_schedule(const Schedule& schedule, const std::vector<Stage
   if (slack < 0) return Status(Code::invalid, cat("slack is ", slack, ", expected 0 or more"));
   Structure structure(schedule);
   WEFT_TRY(structure.read());
-  WEFT_TRY(check_edges(schedule, structure.positions, edges));
+  WEFT_TRY(check_edges(schedule, structure, edges));
 
   Checked checked;
   checked.peaks = std::move(structure.peaks);
@@ -194,7 +224,7 @@ Result<Checked> check_schedule(const Schedule& schedule, const std::vector<Stage
     const EdgePlaces most = held(edge, checked.peaks, schedule.forward_only);
     checked.places.push_back({with_slack(most.forward), most.gradient ? with_slack(most.gradient) : 0});
   }
-  WEFT_TRY(check_deadlock(schedule, structure.positions, edges, checked.places));
+  WEFT_TRY(check_deadlock(schedule, edges, checked.places));
   return checked;
 }
 

@@ -10,13 +10,15 @@
 // the same arrows hold.
 //
 // An action has one predecessor in its row, so instead of building the graph each rank is walked to its first action that must
-// wait, and walked on when that wait ends. If the walk ends early, every rank that is left waits for a rank that is left, and
-// following the waits leads round a cycle. Time is linear in actions plus arrows.
+// wait, and walked on when that wait ends. Micro-batches ascend, so what has run of a stage is a count per phase. If the walk ends
+// early, every rank that is left waits for a rank that is left, and following the waits leads round a cycle.
 #include "plan/deadlock.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/text.h"
+#include "plan/places.h"
 
 namespace weft {
 namespace {
@@ -24,21 +26,29 @@ namespace {
 // Cycles can go round a thousand ranks; a person needs the first few.
 constexpr size_t kShownWaits = 8;
 
+// An action that another one needs: that phase of a stage, for a micro-batch.
+struct Need {
+  Phase phase = kPhaseF;
+  int32_t stage = 0, micro_batch = 0;
+};
+
 struct Spot {
   int32_t rank = 0, position = 0;
 };
 
+Phase phase_of(Kind kind) {
+  return kind == Kind::F ? kPhaseF : kind == Kind::R ? kPhaseR : kind == Kind::W ? kPhaseW : kPhaseI;   // B is W as well
+}
+
 class Walk {
  public:
-  Walk(const Schedule& schedule, const Positions& positions, const std::vector<StageEdge>& edges,
-       const std::vector<EdgePlaces>& places)
-      : schedule_(schedule), positions_(positions), edges_(edges), places_(places),
-        into_(static_cast<size_t>(schedule.stages)), back_into_(into_.size()), ranks_(schedule.rows.size()) {
+  Walk(const Schedule& schedule, const std::vector<StageEdge>& edges, const std::vector<EdgePlaces>& places)
+      : schedule_(schedule), edges_(edges), places_(places), into_(static_cast<size_t>(schedule.stages)), back_into_(into_.size()),
+        stages_(into_.size()), ranks_(schedule.rows.size()) {
     for (size_t e = 0; e < edges.size(); ++e) {
       into_[static_cast<size_t>(edges[e].to)].push_back(e);
       if (edges[e].gradient && !schedule.forward_only) back_into_[static_cast<size_t>(edges[e].from)].push_back(e);
     }
-    for (size_t r = 0; r < ranks_.size(); ++r) ranks_[r].waiters.assign(schedule.rows[r].size(), -1);
   }
 
   Status run() {
@@ -58,23 +68,22 @@ class Walk {
   struct RankState {
     int32_t next = 0;               // the first action that has not run
     size_t arrow = 0;               // arrows into it that are known to be met
-    Spot waits_for;                 // if it waits
-    int32_t next_waiter = -1;       // rank that waits for the same action
-    std::vector<int32_t> waiters;   // per action: first rank that waits for it, or -1
+    Need waits_for;                 // if it waits
+    int32_t next_waiter = -1;       // rank that waits for the same stage and phase
+  };
+  struct StageState {
+    std::array<int32_t, kPhases> ran = {};                          // micro-batches
+    std::array<int32_t, kPhases> waiters = {-1, -1, -1, -1};        // first rank that waits for more of them, or -1
   };
 
   RankState& rank(int32_t r) { return ranks_[static_cast<size_t>(r)]; }
+  StageState& stage(int32_t s) { return stages_[static_cast<size_t>(s)]; }
+  int32_t home(const Need& need) const { return schedule_.rank_of_stage[static_cast<size_t>(need.stage)]; }
   const std::vector<Action>& row(int32_t r) const { return schedule_.rows[static_cast<size_t>(r)]; }
   bool at_end(int32_t r) { return static_cast<size_t>(rank(r).next) == row(r).size(); }
 
-  Spot find(Kind kind, int32_t stage, int32_t micro_batch) const {
-    const auto& table = kind == Kind::F ? positions_.f : kind == Kind::R ? positions_.r : kind == Kind::W ? positions_.w : positions_.i;
-    const auto s = static_cast<size_t>(stage);
-    return {schedule_.rank_of_stage[s], table[s][static_cast<size_t>(micro_batch)]};
-  }
-
   // Arrows into an action other than program order, two per edge: data, then grant. False when there are no more of them.
-  bool arrow(const Action& action, size_t index, bool& exists, Spot& from) const {
+  bool arrow(const Action& action, size_t index, bool& exists, Need& from) const {
     if (action.kind == Kind::W || action.kind == Kind::R || action.kind == Kind::O) return false;
     const bool forward = action.kind == Kind::F;
     const auto& list = (forward ? into_ : back_into_)[static_cast<size_t>(action.stage)];
@@ -83,13 +92,13 @@ class Walk {
     const EdgePlaces& places = places_[list[index / 2]];
     exists = true;
     if (index % 2 == 0) {
-      from = find(forward ? Kind::F : Kind::I, forward ? edge.from : edge.to, action.micro_batch);
+      from = {forward ? kPhaseF : kPhaseI, forward ? edge.from : edge.to, action.micro_batch};
       return true;
     }
     const int32_t earlier = action.micro_batch - (forward ? places.forward : places.gradient);
     exists = earlier >= 0;
     const Kind until = !forward ? edge.gradient_until : schedule_.forward_only ? Kind::F : edge.forward_until;
-    if (exists) from = find(until, action.stage, earlier);
+    if (exists) from = {phase_of(until), action.stage, earlier};
     return true;
   }
 
@@ -98,8 +107,8 @@ class Walk {
     RankState& state = rank(r);
     const Action& action = row(r)[static_cast<size_t>(state.next)];
     bool exists = false;
-    for (Spot from; arrow(action, state.arrow, exists, from); ++state.arrow)
-      if (exists && rank(from.rank).next <= from.position) {
+    for (Need from; arrow(action, state.arrow, exists, from); ++state.arrow)
+      if (exists && stage(from.stage).ran[from.phase] <= from.micro_batch) {
         state.waits_for = from;
         return false;
       }
@@ -110,28 +119,43 @@ class Walk {
     RankState& state = rank(r);
     while (!at_end(r)) {
       if (!ready(r)) {
-        int32_t& first = rank(state.waits_for.rank).waiters[static_cast<size_t>(state.waits_for.position)];
+        int32_t& first = stage(state.waits_for.stage).waiters[state.waits_for.phase];
         state.next_waiter = first;
         first = r;
         return;
       }
-      for (int32_t woken = state.waiters[static_cast<size_t>(state.next)]; woken >= 0; woken = rank(woken).next_waiter)
-        movable.push_back(woken);
+      const Action& action = row(r)[static_cast<size_t>(state.next)];
+      if (action.kind != Kind::O) count(action.stage, phase_of(action.kind), movable);
+      if (action.kind == Kind::B) count(action.stage, kPhaseW, movable);
       ++state.next;
       state.arrow = 0;
     }
   }
 
+  // The next micro-batch of the phase has run; whoever waited for it can move.
+  void count(int32_t s, Phase phase, std::vector<int32_t>& movable) {
+    const int32_t ran = ++stage(s).ran[phase];
+    for (int32_t* link = &stage(s).waiters[phase]; *link >= 0;) {
+      RankState& waiter = rank(*link);
+      if (waiter.waits_for.micro_batch < ran) {
+        movable.push_back(*link);
+        *link = waiter.next_waiter;
+      } else {
+        link = &waiter.next_waiter;
+      }
+    }
+  }
+
   Status cycle_from(int32_t r) {
     // As many hops as there are ranks lead onto the cycle from wherever the walk began.
-    for (size_t hop = 0; hop < ranks_.size(); ++hop) r = rank(r).waits_for.rank;
+    for (size_t hop = 0; hop < ranks_.size(); ++hop) r = home(rank(r).waits_for);
     // One cycle, one text: it is told from its lowest rank.
-    for (int32_t on = rank(r).waits_for.rank, end = r; on != end; on = rank(on).waits_for.rank) r = std::min(r, on);
+    for (int32_t on = home(rank(r).waits_for), end = r; on != end; on = home(rank(on).waits_for)) r = std::min(r, on);
     std::string text = cat("rank ", r, ", action ", rank(r).next, " (", text_at({r, rank(r).next}), "): waits in a cycle: for ");
     size_t waits = 0;
     int32_t at = r;
     do {
-      const Spot need = rank(at).waits_for;
+      const Spot need = find(rank(at).waits_for);
       if (waits++ < kShownWaits) {
         if (at != r) text += ", which waits for ";
         text += cat(text_at(need), " (rank ", need.rank, ", action ", need.position, ")");
@@ -144,21 +168,31 @@ class Walk {
     return Status(Code::invalid, std::move(text));
   }
 
+  // Where that action stands. It has not run.
+  Spot find(const Need& need) {
+    Spot spot{home(need), rank(home(need)).next};
+    const auto is_it = [&need](const Action& a) {
+      return a.stage == need.stage && a.micro_batch == need.micro_batch && a.kind != Kind::O &&
+             (phase_of(a.kind) == need.phase || (a.kind == Kind::B && need.phase == kPhaseW));
+    };
+    while (!is_it(row(spot.rank)[static_cast<size_t>(spot.position)])) ++spot.position;
+    return spot;
+  }
+
   std::string text_at(Spot spot) const { return row(spot.rank)[static_cast<size_t>(spot.position)].text(); }
 
   const Schedule& schedule_;
-  const Positions& positions_;
   const std::vector<StageEdge>& edges_;
   const std::vector<EdgePlaces>& places_;
   std::vector<std::vector<size_t>> into_, back_into_;   // per stage: edges whose tensor, or gradient, it receives
+  std::vector<StageState> stages_;
   std::vector<RankState> ranks_;
 };
 
 }  // namespace
 
-Status check_deadlock(const Schedule& schedule, const Positions& positions, const std::vector<StageEdge>& edges,
-                      const std::vector<EdgePlaces>& places) {
-  return Walk(schedule, positions, edges, places).run();
+Status check_deadlock(const Schedule& schedule, const std::vector<StageEdge>& edges, const std::vector<EdgePlaces>& places) {
+  return Walk(schedule, edges, places).run();
 }
 
 }  // namespace weft

@@ -5,23 +5,28 @@
 
 namespace weft {
 
+namespace {
+
+// How far a stage is in one phase: `count` micro-batches, the last of them at `time`.
+struct Progress {
+  int32_t count = 0, time = -1;
+  bool before(int32_t now, int32_t micro_batch) const { return micro_batch < count - (time == now ? 1 : 0); }
+};
+
+}  // namespace
+
 StageTimes lock_step(const Schedule& schedule, const std::vector<StageEdge>& edges) {
   const size_t stages = static_cast<size_t>(schedule.stages), m = static_cast<size_t>(schedule.micro_batches);
   StageTimes times(stages);
-  for (auto& stage : times)
-    for (auto& phase : stage) phase.assign(m, -1);
+  std::vector<Progress> forward(stages), back(stages);
   std::vector<std::vector<int32_t>> feeds(stages), backs(stages);   // stages that F and I wait for
   for (const StageEdge& e : edges) {
     feeds[static_cast<size_t>(e.to)].push_back(e.from);
     if (e.gradient) backs[static_cast<size_t>(e.from)].push_back(e.to);
   }
-  auto ready = [&](const Action& a, int32_t now) {
-    const bool forward = a.kind == Kind::F;
-    if (a.kind != Kind::F && a.kind != Kind::I && a.kind != Kind::B) return true;
-    for (int32_t s : (forward ? feeds : backs)[static_cast<size_t>(a.stage)]) {
-      const int32_t t = times[static_cast<size_t>(s)][forward ? kPhaseF : kPhaseI][static_cast<size_t>(a.micro_batch)];
-      if (t < 0 || t >= now) return false;
-    }
+  const auto ready = [](const std::vector<int32_t>& needed, const std::vector<Progress>& of, int32_t micro_batch, int32_t now) {
+    for (int32_t s : needed)
+      if (!of[static_cast<size_t>(s)].before(now, micro_batch)) return false;
     return true;
   };
   std::vector<size_t> next(schedule.rows.size(), 0);
@@ -30,16 +35,23 @@ StageTimes lock_step(const Schedule& schedule, const std::vector<StageEdge>& edg
     for (size_t r = 0; r < schedule.rows.size(); ++r) {
       if (next[r] == schedule.rows[r].size()) continue;
       const Action& a = schedule.rows[r][next[r]];
-      if (!ready(a, now)) continue;
+      const size_t s = static_cast<size_t>(a.stage);
+      const bool is_i = a.kind == Kind::I || a.kind == Kind::B;
+      if (a.kind == Kind::F && !ready(feeds[s], forward, a.micro_batch, now)) continue;
+      if (is_i && !ready(backs[s], back, a.micro_batch, now)) continue;
       ++next[r];
       moved = 1;
-      if (a.kind == Kind::O) continue;
-      auto& stage = times[static_cast<size_t>(a.stage)];
-      const size_t mb = static_cast<size_t>(a.micro_batch);
-      if (a.kind == Kind::F) stage[kPhaseF][mb] = now;
-      if (a.kind == Kind::R) stage[kPhaseR][mb] = now;
-      if (a.kind == Kind::I || a.kind == Kind::B) stage[kPhaseI][mb] = now;
-      if (a.kind == Kind::W || a.kind == Kind::B) stage[kPhaseW][mb] = now;
+      if (a.kind == Kind::F) forward[s] = {a.micro_batch + 1, now};
+      if (is_i) back[s] = {a.micro_batch + 1, now};
+      const auto note = [&](Phase phase) {
+        std::vector<int32_t>& list = times[s][phase];
+        if (list.empty()) list.resize(m);
+        list[static_cast<size_t>(a.micro_batch)] = now;
+      };
+      if (a.kind == Kind::F) note(kPhaseF);
+      if (a.kind == Kind::R) note(kPhaseR);
+      if (is_i) note(kPhaseI);
+      if (a.kind == Kind::W || a.kind == Kind::B) note(kPhaseW);
     }
   }
   return times;

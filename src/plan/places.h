@@ -13,7 +13,8 @@ namespace weft {
 enum Phase : int32_t { kPhaseF = 0, kPhaseR = 1, kPhaseI = 2, kPhaseW = 3 };
 constexpr int32_t kPhases = 4;
 
-// time[stage][phase][micro-batch]: when that action runs, -1 where there is none; a rank's actions have ascending times. B is I and W.
+// time[stage][phase][micro-batch]: when that action runs; a rank's actions have ascending times. B is I and W. Empty: the stage has
+// no such phase.
 using StageTimes = std::vector<std::array<std::vector<int32_t>, kPhases>>;
 
 // The schedule has passed check_schedule.

@@ -87,8 +87,10 @@ void hash_schedule(const Schedule& schedule, Hasher& hasher) {
   hasher.number(static_cast<uint64_t>(schedule.ranks()));
   std::vector<int32_t> row;
   for (const auto& actions : schedule.rows) {
-    row.clear();
-    for (const Action& a : actions) row.insert(row.end(), {a.stage, static_cast<int32_t>(a.kind), a.micro_batch});
+    row.resize(3 * actions.size());
+    auto at = row.begin();
+    for (const Action& a : actions)
+      for (int32_t part : {a.stage, static_cast<int32_t>(a.kind), a.micro_batch}) *at++ = part;
     hasher.number(static_cast<uint64_t>(actions.size())).bytes(row.data(), row.size() * sizeof row[0]);
   }
 }

@@ -52,6 +52,7 @@ Result<Schedule> make_forward(const std::vector<int32_t>& rank_of_stage, int32_t
   schedule.rows.resize(static_cast<size_t>(ranks));
   std::vector<std::vector<int32_t>> stages_of(static_cast<size_t>(ranks));   // descending
   for (int32_t s = stages; s-- > 0;) stages_of[static_cast<size_t>(rank_of_stage[static_cast<size_t>(s)])].push_back(s);
+  for (size_t r = 0; r < stages_of.size(); ++r) schedule.rows[r].reserve(stages_of[r].size() * static_cast<size_t>(micro_batches));
   std::vector<int32_t> done(rank_of_stage.size(), 0), before = done;   // micro-batches through each stage, now and a slot ago
   for (int64_t left = int64_t{stages} * micro_batches; left > 0; before = done)
     for (size_t r = 0; r < stages_of.size(); ++r)

@@ -245,20 +245,6 @@ TEST(CheckProperty, CorruptedSchedulesAreJudgedAsTheSimulatorDoes) {
   EXPECT_GT(malformed, 5000);
 }
 
-Positions positions_of(const Schedule& schedule) {
-  const auto stages = static_cast<size_t>(schedule.stages);
-  Positions positions;
-  for (auto* list : {&positions.f, &positions.r, &positions.i, &positions.w}) list->resize(stages);
-  for (const auto& row : schedule.rows)
-    for (size_t a = 0; a < row.size(); ++a) {
-      const auto s = static_cast<size_t>(row[a].stage);
-      if (row[a].kind == Kind::F) positions.f[s].push_back(static_cast<int32_t>(a));
-      if (row[a].kind == Kind::I || row[a].kind == Kind::B) positions.i[s].push_back(static_cast<int32_t>(a));
-      if (row[a].kind == Kind::W || row[a].kind == Kind::B) positions.w[s].push_back(static_cast<int32_t>(a));
-    }
-  return positions;
-}
-
 // check_schedule always hands out enough places; here they are any number, so grants decide too.
 TEST(CheckProperty, TooFewPlacesStopTheProofAndTheSimulatorAlike) {
   int ran = 0, stood = 0;
@@ -273,7 +259,7 @@ TEST(CheckProperty, TooFewPlacesStopTheProofAndTheSimulatorAlike) {
       if (edge.forward > 1 && dice.below(4) == 0) --edge.forward;
       if (edge.gradient > 1 && dice.below(4) == 0) --edge.gradient;
     }
-    const Status proof = check_deadlock(one.schedule, positions_of(one.schedule), one.edges, places);
+    const Status proof = check_deadlock(one.schedule, one.edges, places);
     const Simulated simulated = simulate(one.schedule, one.edges, places);
     ASSERT_EQ(proof.ok(), simulated.ran) << proof.text() << simulated.why;
     // The places without slack are the least that serve: one fewer anywhere and the schedule stands still.
