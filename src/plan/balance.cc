@@ -66,7 +66,7 @@ class Chain {
 
   // From the last stage to the first: next[s][v] is the first node from v on at which stage s can begin so that it and those behind it
   // hold the rest; nodes() + 1 if there is none. Keeps all rows if `rows` is given. True if stage 0 can begin at node 0.
-  bool solve(double limit, std::vector<std::vector<size_t>>* rows) const {
+  bool solve(double limit, double cut_limit, std::vector<std::vector<size_t>>* rows) const {
     const size_t n = nodes(), p = stages_.size(), none = n + 1;
     std::vector<size_t> behind(n + 1, n), here;   // behind the last stage only the end may follow
     if (rows) rows->assign(p, {});
@@ -75,7 +75,7 @@ class Chain {
       size_t end = n;   // of the longest run from v that fits: it moves back with v
       for (size_t v = n; v-- > 0;) {
         while (end > v && !fits(s, v, end, limit)) --end;
-        const bool good = behind[v + 1] <= end && (s == 0 || passable(s, v, limit));
+        const bool good = behind[v + 1] <= end && (s == 0 || passable(s, v, cut_limit));
         here[v] = good ? v : here[v + 1];
       }
       behind.swap(here);
@@ -115,25 +115,34 @@ class Chain {
   std::vector<int64_t> fixed_, held_;
 };
 
+// The smallest number from 0 to `most` that is good, if all from there on are. Doubles from 0 on are in the order of their bits, so at most
+// 64 halvings find it.
+template <typename Good>
+double least(double most, Good&& good) {
+  uint64_t low = 0, high = std::bit_cast<uint64_t>(most);
+  while (low < high) {
+    const uint64_t middle = low + (high - low) / 2;
+    if (good(std::bit_cast<double>(middle))) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return std::bit_cast<double>(low);
+}
+
 }  // namespace
 
 Result<Partition> partition_for(const NodeCosts& nodes, const ChainLoads& loads, std::span<const StageRoom> stages) {
   // Checks the nodes and their number on the way.
   WEFT_TRY_ASSIGN(const Partition even, partition_uniform(nodes, static_cast<int32_t>(stages.size())));
   WEFT_TRY_ASSIGN(const Chain chain, Chain::make(nodes, loads, stages));
-  uint64_t low = 0, high = std::bit_cast<uint64_t>(chain.bound());
-  if (!chain.solve(std::bit_cast<double>(high), nullptr)) return chain.refusal();
-  // Doubles from 0 on are in the order of their bits, so at most 64 halvings find the smallest limit.
-  while (low < high) {
-    const uint64_t middle = low + (high - low) / 2;
-    if (chain.solve(std::bit_cast<double>(middle), nullptr)) {
-      high = middle;
-    } else {
-      low = middle + 1;
-    }
-  }
+  if (!chain.solve(chain.bound(), chain.bound(), nullptr)) return chain.refusal();
+  const double both = least(chain.bound(), [&chain](double limit) { return chain.solve(limit, limit, nullptr); });
+  // Where a cut is the bottleneck, the stages need not be as slow.
+  const double limit = least(both, [&chain, both](double time) { return chain.solve(time, both, nullptr); });
   std::vector<std::vector<size_t>> rows;
-  chain.solve(std::bit_cast<double>(low), &rows);
+  chain.solve(limit, both, &rows);
   std::vector<int32_t> cuts;
   for (size_t s = 1, begin = 0; s < stages.size(); ++s) {
     begin = rows[s][begin + 1];

@@ -24,7 +24,8 @@ struct StageRoom {
   int64_t max_bytes = -1;     // fixed and in_flight times held may be so many; below 0: no limit
 };
 
-// The smallest bottleneck; of several such partitions the one whose first cut is earliest, then its second, and so on. Every stage gets
+// The smallest bottleneck; of several such partitions one whose slowest stage takes the least time, which counts where a cut is the bottleneck;
+// and of these the one whose first cut is earliest, then its second, and so on. Every stage gets
 // at least one node. Where nothing fits, the error names the rank, the bytes it needs and those it has.
 Result<Partition> partition_for(const NodeCosts& nodes, const ChainLoads& loads, std::span<const StageRoom> stages);
 

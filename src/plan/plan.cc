@@ -28,6 +28,8 @@ Status check_machines(const Model& model, const PlanConfig& c) {
   WEFT_TRY(number("bandwidth", m.bandwidth, true));
   if (!c.times.empty() && c.times.size() != model.nodes().size())
     return Status(Code::invalid, cat("times has ", c.times.size(), " entries, expected one for each of ", model.nodes().size(), " nodes"));
+  if (!m.memory.empty() && m.memory.size() != static_cast<size_t>(c.ranks))
+    return Status(Code::invalid, cat("memory has ", m.memory.size(), " entries, expected one for each of ", c.ranks, " ranks"));
   for (const NodeTimes& t : c.times)
     for (double seconds : {t.forward, t.input, t.weight}) WEFT_TRY(number("a node's time", seconds, true));
   return {};
@@ -181,14 +183,32 @@ Result<PlanPtr> try_plan(const std::shared_ptr<const Model>& model, const PlanCo
   return plan;
 }
 
+// Bytes that a rank may take.
+constexpr int64_t kNoLimit = int64_t{1} << 46;
+int64_t limit_of(const PlanConfig& config, size_t rank) {
+  const int64_t own = config.machines.memory.empty() ? 0 : config.machines.memory[rank];
+  return std::min(config.memory_limit > 0 ? config.memory_limit : kNoLimit, own > 0 ? own : kNoLimit);
+}
+
+// What a rank takes beyond that; not above 0: nothing.
+int64_t excess(const PlanConfig& config, size_t rank, int64_t bytes) {
+  const int64_t limit = limit_of(config, rank);
+  return limit == kNoLimit ? 0 : bytes - limit;
+}
+
+bool limited(const PlanConfig& config) {
+  bool out = config.memory_limit > 0;
+  for (const int64_t bytes : config.machines.memory) out = out || bytes > 0;
+  return out;
+}
+
 // What is chosen by an estimate of the bytes is given less room where the plan, which knows them, has more: by as much as it has too much,
 // by twice as much as before where that changed nothing, and by half as much where nothing fits that.
 Result<PlanPtr> try_within(const std::shared_ptr<const Model>& model, const PlanConfig& config, std::vector<int64_t> Room::*chosen) {
-  const int64_t limit = config.memory_limit;
   const auto ranks = static_cast<size_t>(config.ranks);
-  const bool again = limit > 0 && chosen;
+  const bool again = limited(config) && chosen;
   Room room;
-  if (again) (room.*chosen).assign(ranks, limit);
+  for (size_t r = 0; again && r < ranks; ++r) (room.*chosen).push_back(limit_of(config, r));
   std::vector<int64_t> before(ranks, 0), step(ranks, 0);   // bytes of the last plan, and what its room then lost
   constexpr int kAttempts = 12;
   Status over;
@@ -200,11 +220,14 @@ Result<PlanPtr> try_within(const std::shared_ptr<const Model>& model, const Plan
       continue;
     }
     const std::vector<int64_t>& bytes = plan.value()->arena_bytes;
-    const auto most = std::max_element(bytes.begin(), bytes.end());
-    if (limit == 0 || *most <= limit) return plan;
-    over = Status(Code::invalid, cat("rank ", most - bytes.begin(), " needs ", *most, " bytes, the limit is ", limit));
+    size_t most = 0;   // the rank with the most too much
+    for (size_t r = 0; r < ranks; ++r)
+      if (excess(config, r, bytes[r]) > excess(config, most, bytes[most])) most = r;
+    if (excess(config, most, bytes[most]) <= 0) return plan;
+    over = Status(Code::invalid, cat("rank ", most, " needs ", bytes[most], " bytes, the limit is ", limit_of(config, most)));
     for (size_t r = 0; again && r < ranks; ++r) {
-      step[r] = bytes[r] <= limit ? 0 : bytes[r] == before[r] ? 2 * step[r] : bytes[r] - limit;
+      const int64_t more = excess(config, r, bytes[r]);
+      step[r] = more <= 0 ? 0 : bytes[r] == before[r] ? 2 * step[r] : more;
       (room.*chosen)[r] -= step[r];
     }
     before = bytes;
@@ -213,7 +236,7 @@ Result<PlanPtr> try_within(const std::shared_ptr<const Model>& model, const Plan
 }
 
 bool cuts_by_bytes(const PlanConfig& config) {
-  return config.memory_limit > 0 && config.split == SplitBy::cost && config.cuts.empty() && config.recompute != "auto";
+  return limited(config) && config.split == SplitBy::cost && config.cuts.empty() && config.recompute != "auto";
 }
 
 // zb-auto under a limit: the shortest of orders made for it, by the cuts that the times alone ask for and by those of the plans of zb-h1 and

@@ -22,6 +22,7 @@ std::vector<NodeTimes> analysed_times(const Model& model, int64_t samples);
 
 struct Machines {
   std::vector<double> speeds;   // per rank, in units of the one that the times are of; empty: all 1
+  std::vector<int64_t> memory;  // bytes that each may take for tensors, 0: no limit; empty: none has one. The partition keeps to it
   double latency = 0;           // of a message, in seconds
   double bandwidth = 0;         // of a link, each way, in bytes a second; 0: no limit
   bool any() const { return !speeds.empty() || latency > 0 || bandwidth > 0; }

@@ -78,6 +78,7 @@ Machines machines_of(const Cluster& cluster, int32_t ranks) {
   Machines out;
   for (int32_t r = 0; r < ranks; ++r) {
     out.speeds.push_back(cluster.speed(r));
+    out.memory.push_back(cluster.memory(r));
     if (r == 0) continue;
     const ClusterLink link = cluster.link(r - 1, r);
     out.latency = std::max(out.latency, link.latency);

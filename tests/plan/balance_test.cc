@@ -44,6 +44,11 @@ TEST(Balance, ASlowCutIsAvoidedUnlessBothStagesShareARank) {
   EXPECT_EQ(starts_of(partition_for({cost, {}, {}}, {{}, {}, cut}, two)), (Ints{0, 3}));
 }
 
+TEST(Balance, StagesAreEvenWhereALinkIsTheBottleneck) {
+  const Costs cost(12, 1.0), cut(12, 40.0);
+  EXPECT_EQ(starts_of(partition_for({cost, {}, {}}, {{}, {}, cut}, rooms(3))), (Ints{0, 4, 8}));
+}
+
 TEST(Balance, AStageThatHoldsMoreMicroBatchesGetsFewerNodes) {
   const Costs cost(6, 1.0);
   const Bytes fixed(6, 10), held(6, 10);
@@ -82,28 +87,28 @@ struct Case {
   Bytes fixed, held;
   std::vector<StageRoom> stages;
 
-  // The bottleneck of a partition that fits; infinity otherwise.
-  double judge(const Ints& starts) const {
-    double worst = 0;
+  // The bottleneck of a partition that fits, and its slowest stage; infinity otherwise.
+  std::pair<double, double> judge(const Ints& starts) const {
+    double worst = 0, stage = 0;
     for (size_t s = 0; s < stages.size(); ++s) {
       const auto begin = static_cast<size_t>(starts[s]), end = s + 1 < starts.size() ? static_cast<size_t>(starts[s + 1]) : cost.size();
       double time = 0;
       int64_t bytes = 0;
       for (size_t v = begin; v < end; ++v) time += cost[v], bytes += fixed[v] + stages[s].in_flight * held[v];
-      if (stages[s].max_bytes >= 0 && bytes > stages[s].max_bytes) return INFINITY;
-      worst = std::max(worst, time / stages[s].speed);
+      if (stages[s].max_bytes >= 0 && bytes > stages[s].max_bytes) return {INFINITY, INFINITY};
+      stage = std::max(stage, time / stages[s].speed);
       if (s > 0 && stages[s].rank != stages[s - 1].rank) worst = std::max(worst, cut[begin]);
     }
-    return worst;
+    return {std::max(worst, stage), stage};
   }
 
   // Of all partitions the best; of several the one with the earliest cuts, which comes first here.
   Ints best() const {
     Ints found, starts = {0};
-    double least = INFINITY;
+    std::pair<double, double> least = {INFINITY, INFINITY};
     const std::function<void()> extend = [&] {
       if (starts.size() == stages.size()) {
-        if (const double worst = judge(starts); worst < least) least = worst, found = starts;
+        if (const auto worst = judge(starts); worst < least) least = worst, found = starts;
         return;
       }
       for (int32_t v = starts.back() + 1; v < static_cast<int32_t>(cost.size()); ++v) {

@@ -76,6 +76,24 @@ TEST(Stages, ByMeasuredTimes) {
   EXPECT_EQ(fault(model, config), "plan: times has 10 entries, expected one for each of 11 nodes");
 }
 
+TEST(Stages, UnequalMemory) {
+  const auto model = model_of("mlp:layers=8,width=64");
+  PlanConfig config = config_of(2, SplitBy::cost);
+  const std::vector<int64_t> free = make_plan(model, config).value()->arena_bytes;
+  config.machines.memory = {0, free[1] * 2 / 3};
+  const auto plan = make_plan(model, config);
+  ASSERT_TRUE(plan.ok()) << plan.status().text();
+  EXPECT_LE(plan.value()->arena_bytes[1], config.machines.memory[1]);
+  EXPECT_GT(plan.value()->arena_bytes[0], free[0]);
+  config.memory_limit = free[0];   // of every rank; the lesser of the two counts
+  EXPECT_NE(fault(model, config).find("the limit is "), std::string::npos) << fault(model, config);
+  config.memory_limit = 0;
+  config.machines.memory = {0, 1000};
+  EXPECT_NE(fault(model, config).find("the limit is 1000"), std::string::npos) << fault(model, config);
+  config.machines.memory = {1};
+  EXPECT_EQ(fault(model, config), "plan: memory has 1 entries, expected one for each of 2 ranks");
+}
+
 TEST(Stages, UnequalSpeeds) {
   const auto model = model_of("mlp:layers=8,width=64");
   PlanConfig config = config_of(2, SplitBy::cost);
