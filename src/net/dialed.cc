@@ -71,11 +71,15 @@ class Dialed final : public Channel {
     for (SocketEvent event; socket.next_event(&event);) switch (event.event) {
         case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
         case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH: lane_lost(lane, "what answers there is no weft"); break;
+        // Something in between took the connection and found nobody behind it, as a tunnel does: it is tried again.
         case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
-          lane_lost(lane, "the connection was closed before the handshake was done");
+          turned_away_[static_cast<size_t>(lane)] = true;
+          set_trouble("what listens there closes connections before the handshake");
           break;
-        case ZMQ_EVENT_DISCONNECTED: lane_lost(lane, "connection closed"); break;
-        default: break;  // CLOSED: nobody listens; it is tried again
+        case ZMQ_EVENT_DISCONNECTED:
+          if (!std::exchange(turned_away_[static_cast<size_t>(lane)], false)) lane_lost(lane, "connection closed");
+          break;
+        default: set_trouble("nobody listens there"); break;  // CLOSED: it is tried again
       }
   }
 
@@ -115,7 +119,7 @@ class Dialed final : public Channel {
   }
 
   std::array<std::unique_ptr<Socket>, kLanes> sockets_;
-  std::array<bool, kLanes> said_hello_{}, accepted_{};
+  std::array<bool, kLanes> said_hello_{}, accepted_{}, turned_away_{};
   bool in_parts_ = false;
   Message message_;
 };

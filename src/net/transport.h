@@ -45,6 +45,8 @@ class Connection {
   virtual void close_after(int64_t linger_ms) = 0;
   // Whom it is with, as far as the system tells: "tcp://127.0.0.1:40123", "process 4711", where it was dialed; or empty.
   virtual const std::string& peer() const = 0;
+  // Of a dialed connection that is not connected yet: what became of the last try; empty while nothing did.
+  virtual const std::string& trouble() const = 0;
 };
 
 class Listener {
@@ -68,8 +70,8 @@ class Transport {
   virtual Result<std::unique_ptr<Listener>> listen(const std::string& endpoint, bool insecure,
                                                    std::function<void(std::unique_ptr<Connection>)> accepted,
                                                    std::function<void(const std::string& peer, const std::string& why)> refused) = 0;
-  // The connection is started before the loop turns. While nobody listens there it stays pending, and tries again a few times a
-  // second: the owner's deadline ends it. Once somebody answers, a failure is final and told by disconnected().
+  // The connection is started before the loop turns. While nobody listens there, or what listens hangs up without a word, it stays pending and
+  // tries again a few times a second: the owner's deadline ends it. Once somebody answers, a failure is final and told by disconnected().
   virtual Result<std::unique_ptr<Connection>> dial(const std::string& endpoint) = 0;
   // Where to listen so that whoever is at `endpoint`, or can be reached from there, can dial this process.
   virtual Result<std::string> door(const std::string& endpoint) = 0;

@@ -89,7 +89,8 @@ class Applicant final : private Wire::Reader, private LinkEffects {
   }
   void leaving() override { lose(Status(Code::peer, "rank 0 has left")); }
   void failed(const Origin& origin, bool) override {
-    lose(Status(origin.code, cat("joining ", mesh_.options().endpoint, ": ", origin.text, last_.empty() ? "" : cat(" (", last_, ")"))));
+    const std::string& trouble = last_.empty() ? wire_->connection().trouble() : last_;
+    lose(Status(origin.code, cat("joining ", mesh_.options().endpoint, ": ", origin.text, trouble.empty() ? "" : cat(" (", trouble, ")"))));
   }
   void lose(const Status& why) {
     lost_ = why;

@@ -165,15 +165,23 @@ TEST_F(Hostile, StrangersAreToldOfByAddressAndWords) {
   expect_healthy();
 }
 
-TEST_F(Hostile, AServerThatIsNoWeftIsTold) {
-  const int server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in at{};
+// A server of plain sockets, and its address.
+void serve(int& server, sockaddr_in& at) {
+  server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int on = 1;   // what it accepted may outlive it
+  ASSERT_EQ(setsockopt(server, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
   at.sin_family = AF_INET;
   at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof at;
   ASSERT_EQ(bind(server, reinterpret_cast<sockaddr*>(&at), size), 0);
   ASSERT_EQ(listen(server, 8), 0);
   ASSERT_EQ(getsockname(server, reinterpret_cast<sockaddr*>(&at), &size), 0);
+}
+
+TEST_F(Hostile, AServerThatIsNoWeftIsTold) {
+  int server = -1;
+  sockaddr_in at{};
+  ASSERT_NO_FATAL_FAILURE(serve(server, at));
   auto dialed = net_.dial("tcp://127.0.0.1:" + std::to_string(ntohs(at.sin_port)));
   const std::string answer = "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n" + std::string(100, ' ');
   for (int i = 0; i < 2; ++i) {
@@ -184,6 +192,23 @@ TEST_F(Hostile, AServerThatIsNoWeftIsTold) {
   EXPECT_TRUE(net_.until([&] { return dialed->times_disconnected == 1; }));
   EXPECT_FALSE(dialed->why.empty());
   close(server);
+}
+
+// As a tunnel does whose far end is not there yet.
+TEST_F(Hostile, WhoHangsUpWithoutAWordIsTriedAgain) {
+  int server = -1;
+  sockaddr_in at{};
+  ASSERT_NO_FATAL_FAILURE(serve(server, at));
+  const std::string there = "tcp://127.0.0.1:" + std::to_string(ntohs(at.sin_port));
+  auto dialed = net_.dial(there);
+  for (int i = 0; i < 2; ++i) close(accept(server, nullptr, nullptr));
+  EXPECT_TRUE(net_.until([&] { return dialed->connection->trouble() == "what listens there closes connections before the handshake"; }));
+  close(server);
+  EXPECT_TRUE(net_.until([&] { return dialed->connection->trouble() == "nobody listens there"; }));
+  const Status listening = net_.listen(there);
+  ASSERT_TRUE(listening.ok()) << listening.text();
+  EXPECT_TRUE(net_.until([&] { return dialed->times_connected == 1; }));
+  EXPECT_EQ(dialed->times_disconnected, 0);
 }
 
 // A peer made of plain ZeroMQ sockets, which says what it likes.
