@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cerrno>
 
 #include "api/handles.h"
 
@@ -57,7 +58,9 @@ uint64_t weft_mesh_refused(const weft_mesh* mesh, char* buffer, size_t size) {
 }
 
 void weft_mesh_cancel(weft_mesh* mesh) {
+  const int kept = errno;   // it may be called in a signal handler
   if (mesh) mesh->mesh->cancel();
+  errno = kept;
 }
 
 void weft_mesh_free(weft_mesh* mesh) { delete mesh; }

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 
 #include "cli/signals.h"
@@ -191,8 +192,18 @@ Outcome Trainer::step() {
     report.micro_batch_losses.assign(losses, losses + micro_batches);
     losses += micro_batches;
     report_->step(report);
+    CLI_TRY(check_finite(update));
   }
   return {};
+}
+
+// What follows would be lost work, and its checkpoints would replace the good ones.
+Outcome Trainer::check_finite(const weft_event& update) const {
+  if (std::isfinite(update.loss) && std::isfinite(update.grad_norm)) return {};
+  std::string text = (std::isfinite(update.loss) ? "the norm of the gradients" : "the loss") + std::string(" is not finite in step ") +
+                     std::to_string(step_) + ", which has spoiled the weights";
+  text += last_checkpoint_.empty() ? "; nothing was saved" : "; last checkpoint: " + last_checkpoint_;
+  return {kFailed, text, "a lower --lr, --warmup or --clip may help"};
 }
 
 void Trainer::tell_refused() {

@@ -30,6 +30,7 @@ class Trainer {
   Outcome open_data();
   Outcome load(weft_checkpoint* resumed);
   Outcome check_directory();
+  Outcome check_finite(const weft_event& update) const;
   Outcome step();
   Outcome sample(int64_t updates);
   void tell_refused();

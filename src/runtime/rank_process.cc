@@ -7,8 +7,21 @@
 
 namespace weft {
 
+namespace {
+
+// Of any stage, forward and backward, by what the ops say they need.
+double longest_action(const Plan& plan) {
+  const std::vector<NodeTimes> times = analysed_times(*plan.model, plan.config.micro_batch_size);
+  std::vector<double> stages(static_cast<size_t>(plan.stages()));
+  for (size_t id = 0; id < times.size(); ++id) stages[static_cast<size_t>(plan.stage_of_node[id])] += times[id].total();
+  return *std::max_element(stages.begin(), stages.end());
+}
+
+}  // namespace
+
 RankProcess::RankProcess(Loop& loop, std::shared_ptr<const Plan> plan, Worker& worker, const Identity& identity, LinkTimes times, Owner& owner)
     : loop_(loop), plan_(std::move(plan)), worker_(worker), owner_(owner) {
+  stall_.expect(longest_action(*plan_));
   node_ = std::make_unique<RankNode>(plan_, worker.rank(), identity, static_cast<RankNodeEffects&>(*this), times);
 }
 

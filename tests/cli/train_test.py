@@ -94,6 +94,13 @@ class Train(Case):
         self.assertEqual(done.returncode, 1)
         self.assertIn("standard output", done.stderr)
 
+    def test_a_loss_that_is_not_finite_ends_it_before_the_good_checkpoints_are_replaced(self):
+        done = run("train", TINY, *TINY_STEP, "--steps", 100, "--lr", 1e30, "--optimizer", "sgd", "--clip", 0,
+                   "--checkpoint", self.path("ck"), "--checkpoint-every", 1)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertRegex(done.stderr, r"weft: train: the (loss|norm of the gradients) is not finite in step \d+, which has spoiled the weights; last checkpoint: ")
+        self.assertIn("--lr", done.stderr)
+
     def test_held_out_loss_falls_and_init_starts_from_weights(self):
         text = self.path("text")
         with open(text, "w", encoding="utf-8") as file:

@@ -33,6 +33,16 @@ TEST(Stall, TimeInWhichTheProcessWasStoppedDoesNotCount) {
   EXPECT_EQ(watch.stalled(1021 * kSecond), 31 * kSecond);
 }
 
+TEST(Stall, AFirstActionMayBeLongWhereOnesAreExpected) {
+  StallWatch watch;
+  watch.expect(0.001);
+  EXPECT_EQ(watch.limit(), 30 * kSecond);
+  watch.expect(2);
+  EXPECT_EQ(watch.limit(), 200 * kSecond);
+  watch.ran({.begin = 0, .end = kSecond});
+  EXPECT_EQ(watch.limit(), 200 * kSecond);
+}
+
 TEST(Stall, TenTimesTheMedianOfLongActions) {
   StallWatch watch;
   int64_t now = 0;
