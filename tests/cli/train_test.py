@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
 """weft train: the same bits over ranks, schedules and threads, resumed or not; what it prints; what it does when it is stopped."""
+import json
+import math
 import os
 import pty
 import re
@@ -9,6 +11,17 @@ import sys
 import unittest
 
 from weft import Case, TINY, TINY_STEP, WEFT, lines, run
+
+
+def add_tensor(path, name, dtype, shape):
+    with open(path, "rb") as file:
+        size = int.from_bytes(file.read(8), "little")
+        header, data = json.loads(file.read(size)), file.read()
+    values = bytes(math.prod(shape) * {"U8": 1, "F32": 4}[dtype])
+    header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(values)]}
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text + data + values)
 
 
 class Train(Case):
@@ -115,6 +128,11 @@ class Train(Case):
         trained = lines(done.stdout)[-1]["digest"]
         self.assertEqual(self.train(TINY, *TINY_STEP, "--steps", 0, "--init", file)[1]["digest"], trained)
         self.assertEqual(self.train(self.path("ck"), *TINY_STEP, "--steps", 0)[1]["digest"], trained)
+        add_tensor(file, "h.0.attn.bias", "U8", [1, 1, 16, 16])   # as files of GPT-2 have it
+        self.assertEqual(self.train(TINY, *TINY_STEP, "--steps", 0, "--init", file)[1]["digest"], trained)
+        add_tensor(file, "h.0.attn.scale", "F32", [1])
+        self.fails(3, "surplus tensors: 'h.0.attn.scale'", "train", TINY, *TINY_STEP, "--init", file)
+        self.assertEqual(run("export", self.path("ck"), file).returncode, 0)
         self.assertEqual(lines(run("inspect", file, "--json").stdout)[0]["digest"], trained)
         self.fails(3, "h.2.ln_1.weight", "train", "gpt-nano:blocks=3,width=32,heads=2,context=16", "--init", file)
         self.fails(3, "a checkpoint of step 40", "train", TINY, *TINY_STEP, "--checkpoint", self.path("ck"))
