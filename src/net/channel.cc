@@ -26,6 +26,7 @@ class Handle final : public Connection {
   void send(int lane, std::span<const std::byte> header, std::span<const std::byte> payload, uint64_t token) override {
     channel_->send(lane, header, payload, token);
   }
+  void forget() override { channel_->forget(); }
   void close_after(int64_t linger_ms) override { channel_->close_after(linger_ms); }
   const std::string& peer() const override { return channel_->peer(); }
   const std::string& trouble() const override { return channel_->trouble(); }
@@ -71,6 +72,12 @@ void Outbox::clear() {
   first_ = 0;
 }
 
+void Outbox::forget() {
+  const auto waiting = frames_.begin() + static_cast<std::ptrdiff_t>(first_);
+  frames_.erase(std::remove_if(waiting, frames_.end(), [](const Frame& frame) { return !frame.built; }), frames_.end());
+  if (empty()) clear();
+}
+
 bool Outbox::build(Frame& frame) {
   if (frame.built) return true;
   if (!frame.message.allocate(kHeaderBytes + frame.payload.size())) return false;
@@ -100,6 +107,10 @@ void Channel::say(int lane, std::string_view words) {
   std::memcpy(frame.message.bytes().data(), words.data(), words.size());
   frame.built = true;
   out_[static_cast<size_t>(lane)].push(std::move(frame));
+}
+
+void Channel::forget() {
+  for (Outbox& out : out_) out.forget();
 }
 
 void Channel::close_after(int64_t linger_ms) {

@@ -75,6 +75,7 @@ class Outbox {
   void pop();
   void push(Frame frame) { frames_.push_back(std::move(frame)); }
   void clear();
+  void forget();   // those that are not built
   // Copies the payload beside the header, into memory of ZeroMQ. False: out of memory.
   static bool build(Frame& frame);
   bool build_all();
@@ -91,6 +92,7 @@ class Channel : public Hub::Member, public std::enable_shared_from_this<Channel>
   const std::string& peer() const { return peer_; }
   const std::string& trouble() const { return trouble_; }
   void send(int lane, std::span<const std::byte> header, std::span<const std::byte> payload, uint64_t token);
+  void forget();
   void close_after(int64_t linger_ms);
   void drop();  // the owner is gone
 

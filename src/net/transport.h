@@ -40,6 +40,8 @@ class Connection {
   // returns; otherwise it stays valid until sent(token), and frames leave in order per lane. Frames sent before connected() wait
   // for it; after a loss, or close_after(), they are dropped.
   virtual void send(int lane, std::span<const std::byte> header, std::span<const std::byte> payload, uint64_t token) = 0;
+  // Drops the frames whose payload is still borrowed: it is not read any more. For an owner that has failed; the frames would be of no use.
+  virtual void forget() = 0;
   // No more frames from here and no more events; what was sent still leaves, for at most that long, also if the connection is
   // destroyed meanwhile. Payloads whose sent(token) has not come are copied.
   virtual void close_after(int64_t linger_ms) = 0;

@@ -48,6 +48,12 @@ Status RankProcess::start() {
   return {};
 }
 
+// Whoever hears of it may free the batch.
+void RankProcess::failed(const Origin& origin) {
+  for (auto& [peer, wire] : wires_) wire->connection().forget();
+  owner_.failed(origin);
+}
+
 void RankProcess::watch() {
   if (node_->has_failed()) return;
   if (node_->idle()) {

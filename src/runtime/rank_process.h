@@ -67,7 +67,7 @@ class RankProcess final : private RankNodeEffects, private Wire::Reader {
   void message(int32_t peer, uint32_t type, std::span<const std::byte> bytes) override { owner_.message(peer, type, bytes); }
   void micro_batch(int32_t micro_batch) override { owner_.micro_batch(micro_batch); }
   void step_done(const StepResult& result) override { owner_.step_done(result); }
-  void failed(const Origin& origin) override { owner_.failed(origin); }
+  void failed(const Origin& origin) override;
   void closed() override { owner_.closed(); }
 
   // Wire::Reader

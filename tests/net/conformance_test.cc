@@ -174,6 +174,25 @@ TEST_P(Conformance, PayloadsWithoutATokenAreCopiedAtOnce) {
   EXPECT_TRUE(accepted->frames[0].payload == bytes_of(5000, 1));
 }
 
+TEST_P(Conformance, WhatIsForgottenIsNotReadAnyMore) {
+  Net net(scheme());
+  auto [dialed, accepted] = connect(net);
+  constexpr uint32_t kFrames = 400;
+  {
+    const auto borrowed = bytes_of(kMaxPayload, 1);   // gone when the rest leaves
+    for (uint32_t i = 0; i < kFrames; ++i) dialed->send(1, i, borrowed, i + 1);
+    ASSERT_TRUE(net.until([&d = *dialed] { return !d.tokens.empty(); }));
+    dialed->connection->forget();
+  }
+  dialed->send(0, kFrames);   // the connection is as good as before
+  dialed->send(1, kFrames);
+  const auto is_later = [](const End::Frame& frame) { return frame.number == kFrames; };
+  ASSERT_TRUE(net.until([a = accepted, is_later] { return std::count_if(a->frames.begin(), a->frames.end(), is_later) == 2; }));
+  EXPECT_LT(accepted->frames.size(), kFrames);
+  const auto sent = bytes_of(kMaxPayload, 1);
+  for (const End::Frame& frame : accepted->frames) EXPECT_TRUE(is_later(frame) || frame.payload == sent);
+}
+
 TEST_P(Conformance, ManyPeersAtOneListener) {
   Net net(scheme());
   std::vector<Pair> pairs;
