@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "plan/schedule_costs.h"
 #include "runtime/clock.h"
 
 namespace weft {
@@ -11,10 +12,10 @@ namespace {
 
 // Of any stage, forward and backward, by what the ops say they need.
 double longest_action(const Plan& plan) {
-  const std::vector<NodeTimes> times = analysed_times(*plan.model, plan.config.micro_batch_size);
-  std::vector<double> stages(static_cast<size_t>(plan.stages()));
-  for (size_t id = 0; id < times.size(); ++id) stages[static_cast<size_t>(plan.stage_of_node[id])] += times[id].total();
-  return *std::max_element(stages.begin(), stages.end());
+  const ScheduleCosts costs = schedule_costs(*plan.model, plan.config, {}, plan.stage_of_node);
+  double longest = 0;
+  for (size_t s = 0; s < costs.forward.size(); ++s) longest = std::max(longest, costs.forward[s] + costs.input[s] + costs.weight[s]);
+  return longest;
 }
 
 }  // namespace
