@@ -96,7 +96,10 @@ class Net {
   template <typename Condition>
   bool until(Condition condition, int64_t ms = 20000) {
     bool expired = false;
-    Loop::Timer timer(*loop, [&] { expired = true; });
+    Loop::Timer timer(*loop, [&] {
+      expired = true;
+      uv_stop(loop->uv());  // a timer that is due before the loop waits would leave it nothing to wait for
+    });
     timer.start(ms);
     while (!condition() && !expired) uv_run(loop->uv(), UV_RUN_ONCE);
     return condition();
