@@ -1,12 +1,27 @@
 #include "base/text.h"
 
+#include <charconv>
+
 namespace weft {
 
-std::string to_text(double value) {
-  char buffer[40];
-  auto end = std::to_chars(buffer, buffer + sizeof buffer, value).ptr;
-  return std::string(buffer, end);
+namespace {
+
+template <size_t Size, typename T>
+std::string_view digits(char (&buffer)[Size], T value) {
+  return {buffer, std::to_chars(buffer, buffer + Size, value).ptr};
 }
+
+}  // namespace
+
+Piece::Piece(double value) : text_(digits(buffer_, value)) {}
+Piece::Piece(Digits, int64_t value) : text_(digits(buffer_, value)) {}
+Piece::Piece(Digits, uint64_t value) : text_(digits(buffer_, value)) {}
+
+void append_pieces(std::string& out, std::initializer_list<Piece> pieces) {
+  for (const Piece& piece : pieces) out.append(piece.text());
+}
+
+std::string to_text(double value) { return std::string(Piece(value).text()); }
 
 std::string quoted(std::string_view bytes, size_t most) {
   std::string out = "'";

@@ -1,8 +1,9 @@
 // Text without locale: numbers print the same whatever the host process has set.
 #pragma once
 
-#include <charconv>
 #include <concepts>
+#include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 
@@ -11,29 +12,46 @@ namespace weft {
 // Shortest decimal form that reads back as the same double.
 std::string to_text(double value);
 
-namespace detail {
-inline void append(std::string& out, std::string_view text) { out.append(text); }
-inline void append(std::string& out, char c) { out.push_back(c); }
-inline void append(std::string& out, double value) { out += to_text(value); }
-template <std::integral T>
-void append(std::string& out, T value) {
-  char buffer[24];
-  auto end = std::to_chars(buffer, buffer + sizeof buffer, value).ptr;
-  out.append(buffer, end);
-}
-}  // namespace detail
+// One argument of cat(): a text that stays the caller's, or a number's digits. Errors are put together in hundreds of places; this keeps what
+// each of them compiles to small.
+class Piece {
+ public:
+  template <std::convertible_to<std::string_view> T>
+  Piece(const T& text) : text_(text) {}
+  Piece(char c) : text_(buffer_, 1) { buffer_[0] = c; }
+  Piece(double value);
+  template <std::signed_integral T>
+  Piece(T value) : Piece(Digits(), static_cast<int64_t>(value)) {}
+  template <std::unsigned_integral T>
+  Piece(T value) : Piece(Digits(), static_cast<uint64_t>(value)) {}
+  Piece(bool) = delete;
+  Piece(const Piece&) = delete;   // a copy would look into the other's digits
+  Piece& operator=(const Piece&) = delete;
 
-// Onto what is there; allocates nothing while the capacity suffices (numbers with a point aside).
+  std::string_view text() const { return text_; }
+
+ private:
+  struct Digits {};
+  Piece(Digits, int64_t value);
+  Piece(Digits, uint64_t value);
+
+  std::string_view text_;
+  char buffer_[32];
+};
+
+void append_pieces(std::string& out, std::initializer_list<Piece> pieces);
+
+// Onto what is there; allocates nothing while the capacity suffices.
 template <typename... Parts>
 void append(std::string& out, const Parts&... parts) {
-  (detail::append(out, parts), ...);
+  append_pieces(out, {Piece(parts)...});
 }
 
 // cat("node '", name, "': port ", 0) -> std::string
 template <typename... Parts>
 std::string cat(const Parts&... parts) {
   std::string out;
-  append(out, parts...);
+  append_pieces(out, {Piece(parts)...});
   return out;
 }
 
