@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "cli/console.h"
 #include "cli/json.h"
+#include "cli/kernels.h"
 #include "cli/launch.h"
 #include "cli/sampling.h"
 #include "cli/setup.h"
@@ -124,7 +125,7 @@ Outcome Generator::step(uint64_t position) {
     const weft_status got = weft_run_poll(run_.get(), &event, -1);
     if (got < 0) return failed(got, err);
     if (got == 0 || event.kind == WEFT_EVENT_DONE) break;
-    if (event.kind == WEFT_EVENT_ERROR) return {failed(event.status, err).exit, event.text ? event.text : "the run failed", ""};
+    if (event.kind == WEFT_EVENT_ERROR) return {failed(event.status, err).exit, ranks_.explain(event), ""};
     if (event.kind != WEFT_EVENT_MICRO_BATCH || event.n_outputs < 1) continue;
     const size_t i = event.micro_batch, last = std::min(length, texts_[i].size()) - 1;
     const auto* logits = static_cast<const float*>(weft_tensor_data(event.outputs[0])) + last * vocabulary;
@@ -175,6 +176,7 @@ Action add_generate(Parser& parser) {
   parser.add("--json", o->json, "One JSON object per text instead of text");
   return [o]() -> Outcome {
     watch_signals();
+    warn_of_slow_kernels("generate");
     Generator generator(*o);
     CLI_TRY(generator.prepare());
     return generator.run();

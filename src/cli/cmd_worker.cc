@@ -4,6 +4,7 @@
 #include "cli/command.h"
 #include "cli/console.h"
 #include "cli/handles.h"
+#include "cli/kernels.h"
 #include "cli/launch.h"
 #include "cli/signals.h"
 
@@ -32,6 +33,7 @@ Outcome Worker::serve() const {
   config.threads = threads;
   MeshPtr joined;
   CLI_CALL(weft_mesh_join(&mesh, Out(joined), &err));
+  if (!quiet) warn_of_slow_kernels("worker");
   if (!quiet) Progress(false).note("joining " + join);
   const CancelOnSignal cancel(joined.get());
   const weft_status served = weft_run_serve(joined.get(), nullptr, nullptr, &config, &err);

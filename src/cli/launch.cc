@@ -136,8 +136,10 @@ std::string Ranks::explain(const weft_event& event) {
   // A process that is gone tells more than its closed connection; its end may be seen a moment later.
   if (int ended = 0; wait_for(pid, 200, ended)) {
     pid = 0;
-    const size_t comma = cause.find(", ");
-    cause = end_of(ended) + (comma == std::string::npos ? "" : cause.substr(comma));
+    const size_t heard = cause.find("; ");
+    cause = end_of(ended) + (heard == std::string::npos ? "" : cause.substr(heard));
+  } else {
+    kill(pid, SIGKILL);   // stopped or stuck: it would not leave on its own
   }
   const std::string rank = std::to_string(event.rank);
   return "rank " + rank + " (stage " + rank + ", pid " + std::to_string(was) + ") lost: " + cause;

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <filesystem>
 
+#include "cli/kernels.h"
 #include "cli/signals.h"
 
 namespace weft::cli {
@@ -20,13 +21,6 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 std::string digest_text(weft_status (*of)(weft_run*, char*, weft_error*), weft_run* run, weft_error& err, weft_status& status) {
   char text[33] = {};
   status = of(run, text, &err);
-  return text;
-}
-
-std::string kernels_text() {
-  std::string text(weft_kernels(nullptr, 0, nullptr), 0);
-  weft_kernels(text.data(), text.size(), nullptr);
-  text.resize(text.empty() ? 0 : text.size() - 1);
   return text;
 }
 
@@ -69,6 +63,7 @@ Trainer::Trainer(const TrainOptions& options, std::vector<std::pair<std::string,
     : options_(options), settings_(std::move(settings)) {}
 
 Outcome Trainer::prepare(weft_checkpoint* resumed) {
+  if (!options_.quiet) warn_of_slow_kernels("train");
   CLI_TRY(build_model(options_.model, stages_of(options_.plan), built_));
   CLI_TRY(build_plan(options_.plan, options_.optimizer, options_.steps, built_));
   CLI_TRY(open_data());
@@ -301,8 +296,8 @@ Outcome Trainer::finish() {
   const int signal = stop_signal();
   if (!signal) return {};
   std::string text = "stopped after step " + std::to_string(step_), hint;
-  if (last_checkpoint_.empty()) hint = "nothing was saved; --checkpoint DIR would";
-  else if (!options_.checkpoint.empty()) hint = "go on with: weft train --resume " + options_.checkpoint;
+  if (options_.checkpoint.empty()) hint = "nothing was saved" + std::string(last_checkpoint_.empty() ? "" : " since ") + last_checkpoint_ + "; --checkpoint DIR would";
+  else hint = "go on with: weft train --resume " + options_.checkpoint;
   return {128 + signal, text, hint};
 }
 

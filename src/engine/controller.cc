@@ -165,7 +165,7 @@ std::string Controller::describe() const {
   std::string late;
   for (size_t r = 0; r < done_.size(); ++r)
     if (!done_[r]) late += cat(late.empty() ? "" : ", ", r);
-  return cat("step ", step_.step, " waits for rank ", late);
+  return cat("step ", step_.step + 1, " waits for rank ", late);
 }
 
 }  // namespace weft

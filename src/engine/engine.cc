@@ -342,6 +342,12 @@ std::string Engine::describe() const {
   return out;
 }
 
+// For people steps count from 1, as the command and checkpoints do.
+void Engine::append_step(std::string& out, int32_t micro_batch) const {
+  if (step_.mode == Mode::train) return append(out, " of step ", step_of(step_, micro_batch) + 1);
+  append(out, step_.mode == Mode::eval ? " of an evaluation" : " of a forward step");
+}
+
 void Engine::describe(std::string& out) const {
   out.clear();
   if (failed_) return append(out, "has failed");
@@ -349,15 +355,19 @@ void Engine::describe(std::string& out) const {
   if (in_flight_ > 0) {
     append(out, "in ");
     append_job(out, program(), given_[0]);
-    return append(out, " of step ", step_.step);
+    return append_step(out, given_[0].micro_batch);
   }
-  if (next_ >= jobs_.size()) return append(out, "at the end of step ", step_.step);
+  if (next_ >= jobs_.size()) {
+    append(out, "at the end");
+    return append_step(out, step_.micro_batches - 1);
+  }
   const Job& job = upcoming_;
   const int32_t awaited = missing(job);
-  if (awaited < 0 && job.kind == JobKind::update) return append(out, "waits for the commit of step ", step_.step);
-  append(out, "before ");
-  append_job(out, program(), job);
-  append(out, " of step ", step_.step);
+  const bool waits_for_commit = awaited < 0 && job.kind == JobKind::update;
+  append(out, waits_for_commit ? "waits for the commit" : "before ");
+  if (!waits_for_commit) append_job(out, program(), job);
+  append_step(out, job.micro_batch);
+  if (waits_for_commit) return;
   if (awaited < 0) return append(out, ", waits for its messages to leave");
   const Edge& edge = mode().edges[static_cast<size_t>(awaited)];
   append(out, ", waits for ", edge_kind_name(edge.kind), " of micro-batch ", job.micro_batch, " from rank ", edge.from_rank);

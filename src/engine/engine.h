@@ -47,6 +47,7 @@ class Engine {
   void describe(std::string& out) const;
 
  private:
+  void append_step(std::string& out, int32_t micro_batch) const;
   // What happened to 64 micro-batches of an edge: a bit each, side by side, since one event reads several of them.
   struct Marks {
     uint64_t arrived[2] = {0, 0};   // by parity of the sequence: a neighbour may be one step ahead

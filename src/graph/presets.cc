@@ -19,6 +19,7 @@ struct Key {
 };
 
 Status read_keys(std::string_view name, std::string_view text, std::vector<Key>& keys) {
+  std::vector<std::string_view> given;
   while (!text.empty()) {
     const size_t comma = std::min(text.find(','), text.size());
     const std::string_view pair = text.substr(0, comma);
@@ -32,6 +33,9 @@ Status read_keys(std::string_view name, std::string_view text, std::vector<Key>&
       for (const Key& k : keys) known += cat(known.empty() ? "" : ", ", k.name);
       return Status(Code::invalid, cat("model '", name, "' has no key '", key, "'; it has ", known));
     }
+    if (std::find(given.begin(), given.end(), key) != given.end())
+      return Status(Code::invalid, cat("model '", name, "' is given ", key, " twice"));
+    given.push_back(key);
     double number = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
     if (error != std::errc() || end != value.data() + value.size())
@@ -197,6 +201,7 @@ Result<Preset> make_gpt(std::string_view name, std::string_view keys_text, const
 Result<Preset> make_preset(std::string_view text, const PresetOptions& options) {
   const size_t colon = std::min(text.find(':'), text.size());
   const std::string_view name = text.substr(0, colon), keys = text.substr(std::min(colon + 1, text.size()));
+  if (text.ends_with(':') || text.ends_with(',')) return Status(Code::invalid, cat("model '", text, "': expected key=value at its end"));
   if (name == "mlp") return make_mlp(keys, options);
   if (name == "gpt-nano" || name == "gpt2") return make_gpt(name, keys, options);
   return Status(Code::not_found, cat("model '", name, "' is not known; there are mlp, gpt-nano and gpt2"));

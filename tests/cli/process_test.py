@@ -6,6 +6,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import time
 import unittest
 
 from weft import Case, TINY, WEFT, lines, run
@@ -64,8 +65,20 @@ class Processes(Case):
         os.kill(ranks[1], signal.SIGKILL)
         _, err = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 4, err)
-        self.assertRegex(err, rf"\Aweft: train: rank 2 \(stage 2, pid {ranks[1]}\) lost: killed by signal 9.*; "
+        self.assertRegex(err, rf"\Aweft: train: rank 2 \(stage 2, pid {ranks[1]}\) lost: killed by signal 9; last heard .* ago.*; "
                               rf"last checkpoint: {self.path('ck')}/step-\d+\n\Z")
+        for pid in ranks:
+            self.assertFalse(os.path.exists(f"/proc/{pid}"), "a rank is left over")
+
+    def test_a_stopped_rank_is_named_within_five_seconds(self):
+        process = self.start("--ranks", 3)
+        ranks = children(process.pid)
+        begin = time.monotonic()
+        os.kill(ranks[0], signal.SIGSTOP)
+        line = process.stderr.readline()
+        self.assertLess(time.monotonic() - begin, 5)
+        self.assertRegex(line, rf"\Aweft: train: rank 1 \(stage 1, pid {ranks[0]}\) lost: silent for 3 s; last heard 3 s ago")
+        self.assertEqual(process.wait(timeout=60), 4)
         for pid in ranks:
             self.assertFalse(os.path.exists(f"/proc/{pid}"), "a rank is left over")
 

@@ -92,6 +92,19 @@ class Train(Case):
             more = self.train("--resume", directory, "--steps", done["steps"] + 1, "--in-process")[1]
             self.assertEqual(more["digest"], self.train(TINY, *TINY_STEP, "--steps", done["steps"] + 1)[1]["digest"])
 
+    def test_an_interrupt_says_what_is_not_saved(self):
+        self.train(TINY, *TINY_STEP, "--steps", 2, "--checkpoint", self.path("ck"))
+        one = self.path("ck") + "/step-00000002"
+        process = subprocess.Popen([WEFT, "train", "--resume", one, "--steps", "1000000", "--json"], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.stdout.close)
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130)
+        self.assertIn(f"nothing was saved since {one}", err)
+
     def test_a_reader_that_goes_away_stops_it_quietly(self):
         process = subprocess.Popen([WEFT, "train", TINY, *TINY_STEP, "--steps", "1000000", "--json"],
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
