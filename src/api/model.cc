@@ -166,6 +166,7 @@ weft_status weft_model_add_op(weft_model* model, const weft_op* op, void* payloa
 int64_t weft_model_parameters(const weft_model* model) {
   int64_t elements = 0;
   if (model)
-    for (const Param& p : model->model->params()) elements += p.shape.elements();
+    for (const Param& p : model->model->params())
+      if (__builtin_add_overflow(elements, p.shape.elements(), &elements)) return INT64_MAX;
   return elements;
 }

@@ -32,7 +32,7 @@ class RankLowering {
     int64_t top = program_.rings[0].stride;
     for (size_t i = 1; i < program_.rings.size(); ++i) {
       program_.rings[i].base = top;
-      top += program_.rings[i].stride * program_.rings[i].count;
+      top = sum_of_bytes(top, bytes_of_many(program_.rings[i].stride, program_.rings[i].count));
     }
     program_.bytes = top - program_.rings[0].stride;
     return std::move(program_);
@@ -89,7 +89,7 @@ class RankLowering {
     if (fresh) it->second = add_ring(0, cap(places_needed(when(stage, life.first), when(stage, life.last)))).ring;
     Ring& ring = program_.rings[static_cast<size_t>(it->second)];
     const Place place{it->second, ring.stride};
-    ring.stride += align_up(bytes_of(t));
+    ring.stride = sum_of_bytes(ring.stride, align_up(bytes_of(t)));
     return place;
   }
 

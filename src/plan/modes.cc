@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "plan/edges.h"
 #include "plan/lower.h"
+#include "plan/packer.h"
 #include "plan/recompute.h"
 
 namespace weft {
@@ -53,6 +54,14 @@ Status lower(Plan& plan, const Shapes& shapes, ModePlan& mode, const std::vector
   return {};
 }
 
+// Addresses are 64 bits, but no machine has what a wrong dimension can ask for.
+Status check_bytes(const std::vector<int64_t>& bytes) {
+  for (size_t r = 0; r < bytes.size(); ++r)
+    if (bytes[r] > kMostBytes)
+      return Status(Code::invalid, cat("rank ", r, " needs ", bytes[r], bytes[r] < kEndless ? " bytes" : " bytes or more", ", expected at most ", kMostBytes));
+  return {};
+}
+
 // `recompute` auto: of what the stages of a rank may let go, the quickest to make again with which the rank fits its limit. What each option
 // comes to is tried on the j-th stage of all ranks at once; what they come to together is estimated, and then seen. The times are by
 // analysis, which is the same for all ranks.
@@ -93,7 +102,7 @@ class Fit {
 
  private:
   ModePlan& train() { return plan_.modes[static_cast<size_t>(Mode::train)]; }
-  int64_t bytes(size_t r) { return plan_.permanent_bytes[r] + train().ranks[r].bytes; }
+  int64_t bytes(size_t r) { return sum_of_bytes(plan_.permanent_bytes[r], train().ranks[r].bytes); }
   bool over() {
     bool out = false;
     for (size_t r = 0; r < stages_of_.size(); ++r) out = out || (plan_.config.memory_limit > 0 && bytes(r) > plan_.config.memory_limit);
@@ -161,6 +170,7 @@ class Fit {
 }  // namespace
 
 Status lower_modes(Plan& plan, const Schedule& train) {
+  WEFT_TRY(check_bytes(plan.permanent_bytes));
   const Shapes shapes(plan);
   WEFT_TRY_ASSIGN(const Recompute recompute, parse_recompute(plan.config.recompute));
   std::vector<int32_t> segments = segments_of(recompute, train);
@@ -171,9 +181,9 @@ Status lower_modes(Plan& plan, const Schedule& train) {
     WEFT_TRY(lower(plan, shapes, mode, segments, proof));
     if (mode.mode == Mode::train && recompute.kind == Recompute::Kind::fit) WEFT_TRY(Fit(plan, shapes, train, segments, proof).run());
     for (size_t r = 0; r < mode.ranks.size(); ++r)
-      plan.arena_bytes[r] = std::max(plan.arena_bytes[r], plan.permanent_bytes[r] + mode.ranks[r].bytes);
+      plan.arena_bytes[r] = std::max(plan.arena_bytes[r], sum_of_bytes(plan.permanent_bytes[r], mode.ranks[r].bytes));
   }
-  return {};
+  return check_bytes(plan.arena_bytes);
 }
 
 }  // namespace weft

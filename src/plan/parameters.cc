@@ -19,12 +19,12 @@ void place_weights(Plan& plan) {
       int64_t& top = plan.permanent_bytes[static_cast<size_t>(rank)];
       plan.resident[static_cast<size_t>(rank)].push_back(
           {.param = p, .owned = rank == plan.owner_of_param[static_cast<size_t>(p)], .weight = {0, top}, .uses = {}, .slots = {}, .partials = {}});
-      top += align_up(model.param(p).shape.elements() * 4);
+      top = sum_of_bytes(top, align_up(model.param(p).shape.elements() * 4));
     }
   }
   for (size_t r = 0; r < plan.versions.size(); ++r) {
     plan.versions[r].stride = plan.permanent_bytes[r];
-    plan.permanent_bytes[r] *= plan.versions[r].count;
+    plan.permanent_bytes[r] = bytes_of_many(plan.permanent_bytes[r], plan.versions[r].count);
   }
 }
 
@@ -43,7 +43,7 @@ void place_parameters(Plan& plan) {
       const int64_t bytes = param.shape.elements() * 4;
       auto take = [&top = plan.permanent_bytes[rank]](int64_t size) {
         Place place{0, top};
-        top += align_up(size);
+        top = sum_of_bytes(top, align_up(size));
         return place;
       };
       for (size_t u = 0; u < param.uses.size(); ++u) {

@@ -7,6 +7,7 @@
 #include "plan/asynchronous.h"
 #include "plan/lower.h"
 #include "plan/modes.h"
+#include "plan/packer.h"
 #include "plan/schedule_choice.h"
 #include "plan/schedule_costs.h"
 #include "plan/stages.h"
@@ -56,7 +57,7 @@ Status check_config(const Model& model, const PlanConfig& c) {
     int64_t samples = 0, bytes = 0;
     const int64_t micro_batches = node.is_input() ? int64_t{c.micro_batches} * std::max(c.segment, 1) : 1;
     if (__builtin_mul_overflow(c.micro_batch_size, micro_batches, &samples) ||
-        __builtin_mul_overflow(static_cast<int64_t>(node.one.out.bytes()), samples, &bytes) || bytes > (int64_t{1} << 46))
+        __builtin_mul_overflow(static_cast<int64_t>(node.one.out.bytes()), samples, &bytes) || bytes > kMostBytes)
       return Status(Code::invalid, cat("node '", node.name, "': ", node.one.out.text(), " for ", micro_batches, " x ", c.micro_batch_size,
                                        " samples is too large"));
   }
@@ -184,7 +185,7 @@ Result<PlanPtr> try_plan(const std::shared_ptr<const Model>& model, const PlanCo
 }
 
 // Bytes that a rank may take.
-constexpr int64_t kNoLimit = int64_t{1} << 46;
+constexpr int64_t kNoLimit = kMostBytes;
 int64_t limit_of(const PlanConfig& config, size_t rank) {
   const int64_t own = config.machines.memory.empty() ? 0 : config.machines.memory[rank];
   return std::min(config.memory_limit > 0 ? config.memory_limit : kNoLimit, own > 0 ? own : kNoLimit);

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "plan/balance.h"
+#include "plan/packer.h"
 #include "plan/replicas.h"
 #include "plan/schedule_choice.h"
 
@@ -146,7 +147,7 @@ OpLoads loads_of(const Model& model, const PlanConfig& config, const OpNodes& op
   for (size_t i = 0; i < n; ++i)
     // A tied parameter counts at each of its uses: each rank that uses it has a copy.
     for (ParamId w : model.node(ops.ids[i]).weights)
-      out.fixed[i] += model.param(w).shape.elements() * 4 * (2 + slots(config.optim));
+      out.fixed[i] = sum_of_bytes(out.fixed[i], bytes_of_many(model.param(w).shape.elements() * 4, 2 + slots(config.optim)));
   if (model.loss() >= 0) {
     // What forward makes and backward reads, wherever the stages will end.
     const StepGraph graph = build_step_graph(model, Mode::train, std::vector<int32_t>(model.nodes().size(), 0));
@@ -164,7 +165,8 @@ OpLoads loads_of(const Model& model, const PlanConfig& config, const OpNodes& op
     }
     for (size_t t = 0; t < kept.size(); ++t)
       if (const int32_t i = kept[t] ? ops.index[static_cast<size_t>(graph.tensors[t].maker)] : -1; i >= 0)
-        out.held[static_cast<size_t>(i)] += static_cast<int64_t>(graph.desc(model, static_cast<TensorId>(t), config.micro_batch_size).bytes());
+        out.held[static_cast<size_t>(i)] = sum_of_bytes(
+            out.held[static_cast<size_t>(i)], static_cast<int64_t>(graph.desc(model, static_cast<TensorId>(t), config.micro_batch_size).bytes()));
   }
   // Over a cut goes every tensor that is made before it and used behind it, once, as if all messages passed through neighbours: a tensor
   // that skips stages travels straight in truth, so this is no less than what a link carries. Links carry both directions at once.

@@ -12,9 +12,11 @@
 namespace weft {
 
 Result<Arena> Arena::make(int64_t bytes) {
+  if (bytes < 0) return Status(Code::internal, cat("a rank's tensors are to take ", bytes, " bytes"));
   Arena arena;
   const size_t size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
-  // Without reserving, a machine that overcommits would promise memory that it kills us for later; this way mmap itself says no.
+  // Without MAP_NORESERVE mmap itself says no, where the system does not overcommit. Where it does, too much is promised and whoever uses it
+  // is killed later: then only the bytes that the plan names tell beforehand.
   void* at = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (at == MAP_FAILED) return Status(Code::no_memory, cat("cannot take ", bytes, " bytes for tensors"));
   madvise(at, size, MADV_HUGEPAGE);   // a hint; where it is refused nothing changes but speed

@@ -112,6 +112,15 @@ TEST(ModelTest, WhatNo64BitsCanCountIsRefused) {
   expect_error(weft_model_add_input(model.get(), "nothing", &beside_nothing, 0, &out, &err), err, WEFT_EINVAL, {"nothing", "64-bit"});
 }
 
+TEST(ModelTest, ParametersAreCountedAsFarAs64BitsGo) {
+  const ModelPtr model = new_model();
+  const weft_desc most = desc({int64_t{1} << 60});
+  weft_param out = {};
+  for (const char* name : {"a", "b", "c", "d", "e", "f", "g", "h", "i"})
+    ASSERT_EQ(weft_model_add_param(model.get(), name, &most, WEFT_INIT_ZEROS, 0, &out, nullptr), WEFT_OK);
+  EXPECT_EQ(weft_model_parameters(model.get()), INT64_MAX);
+}
+
 TEST(ModelTest, NamesAreChecked) {
   const ModelPtr model = new_model();
   const weft_value x = add_input(model, "x", {1, 4});
@@ -279,6 +288,31 @@ TEST(PlanTest, WrongSettingsAreNamed) {
         c.n_cuts = 1;
       },
       WEFT_ENOENT, {"'nowhere'"});
+}
+
+// x [1, in] times a weight [in, out], to a loss or as an output.
+std::string refusal_of_bytes(int64_t in, int64_t out_features, bool trained, uint32_t micro_batches) {
+  const ModelPtr model = new_model();
+  const weft_value wide = add_linear(model, "wide", add_input(model, "x", {1, in}), out_features);
+  Error err;
+  if (trained) {
+    add_node(model, "mse", {wide, add_input(model, "y", {1, out_features})});
+  } else {
+    EXPECT_EQ(weft_model_add_output(model.get(), wide, &err), WEFT_OK) << err.text;
+  }
+  const weft_plan_config config = plan_config(1, micro_batches, 1);
+  weft_plan* out = nullptr;
+  expect_error(weft_plan_new(model.get(), &config, &out, &err), err, WEFT_EINVAL, {"plan: rank 0 needs ", "expected at most 70368744177664"});
+  weft_plan_free(out);
+  return err.text;
+}
+
+TEST(PlanTest, MoreBytesThanAnyRankHasAreRefused) {
+  constexpr int64_t kOne = 1;
+  EXPECT_NE(refusal_of_bytes(kOne << 20, kOne << 39, true, 1).find("2305843009213693952 bytes or more"), std::string::npos)
+      << "weight, gradient and state have more than 64 bits can count";
+  refusal_of_bytes(kOne << 21, kOne << 21, true, 1);   // a weight of a quarter of the limit, and three times as much beside it
+  refusal_of_bytes(1, kOne << 40, false, 32);          // what is kept of each micro-batch
 }
 
 TEST(PlanTest, AModelMustHaveAnEnd) {
