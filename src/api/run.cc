@@ -112,6 +112,7 @@ weft_status weft_run_start(const weft_plan* plan, weft_mesh* mesh, const weft_ru
       run->outputs.push_back(std::make_unique<weft_tensor>());
       run->output_pointers.push_back(run->outputs.back().get());
     }
+    run->idle_by_rank.reserve(static_cast<size_t>(plan->plan->config.ranks));
     *out = run.release();
     return {};
   });
@@ -159,8 +160,10 @@ weft_status weft_run_poll(weft_run* run, weft_event* event, int64_t timeout_ns) 
     full.text = inner.status.ok() ? nullptr : run->text.c_str();
     if (inner.kind == RunEvent::Kind::done) {
       full.idle = inner.idle;
-      full.idle_by_rank = inner.step->idle_by_rank.data();
-      full.n_ranks = static_cast<uint32_t>(inner.step->idle_by_rank.size());
+      // The step itself is used again by the next submit.
+      run->idle_by_rank.assign(inner.step->idle_by_rank.begin(), inner.step->idle_by_rank.end());
+      full.idle_by_rank = run->idle_by_rank.data();
+      full.n_ranks = static_cast<uint32_t>(run->idle_by_rank.size());
     }
     fill_result(event, full);
     found = 1;

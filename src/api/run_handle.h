@@ -14,6 +14,7 @@ struct weft_run {
   std::vector<weft_tensor*> output_pointers;
   std::vector<int32_t> output_edges;
   std::string text;
+  std::vector<double> idle_by_rank;
 };
 
 namespace weft::api {

@@ -17,7 +17,9 @@ struct Square {
     return 0;
   }
   static int32_t forward(const weft_view* in, uint32_t, weft_view* out, void* payload) {
-    if (of(payload).forwards++ == of(payload).fail_forward_at) return 7;
+    const int call = of(payload).forwards++;
+    of(payload).forwards.notify_all();
+    if (call == of(payload).fail_forward_at) return 7;
     const float* x = static_cast<const float*>(in[0].data);
     float* y = static_cast<float*>(out->data);
     for (int64_t i = 0; i < elements(out->desc); ++i) y[i] = x[i] * x[i];
@@ -74,6 +76,23 @@ class UserOpTest : public testing::TestWithParam<uint32_t> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Threads, UserOpTest, testing::Values(0u, 1u, 2u));
+
+// The run goes on while its owner looks at what it was told last: the next step ends, which a step behind it shows by beginning.
+TEST_P(UserOpTest, WhatAnEventPointsToStaysUntilTheNextPoll) {
+  Square square;
+  const RunPtr run = start(squaring_model(&square), plan_config(2));
+  ASSERT_EQ(submit(run, batch, WEFT_TRAIN, 0), WEFT_OK);
+  weft_event event = WEFT_EVENT_INIT;
+  do ASSERT_EQ(weft_run_poll(run.get(), &event, -1), 1);
+  while (event.kind == WEFT_EVENT_MICRO_BATCH);
+  ASSERT_EQ(event.n_ranks, 2u);
+  const std::vector<double> told(event.idle_by_rank, event.idle_by_rank + event.n_ranks);
+  for (uint64_t tag : {1, 2}) ASSERT_EQ(submit(run, batch, WEFT_TRAIN, tag), WEFT_OK);
+  if (GetParam() > 0)
+    for (int calls = square.forwards; calls < 7; calls = square.forwards) square.forwards.wait(calls);   // a step has three
+  EXPECT_EQ(std::vector<double>(event.idle_by_rank, event.idle_by_rank + event.n_ranks), told);
+  for (uint64_t tag : {1, 2}) EXPECT_EQ(finish(run).tag, tag);
+}
 
 TEST_P(UserOpTest, ComputesWhatTheBuiltInDoes) {
   const RunPtr built_in = start(squaring_model(nullptr, WEFT_INPUT_WANT_GRAD), plan_config());
