@@ -604,7 +604,8 @@ typedef struct weft_event {
   double loss;                    /* mean over what the loss counts: of the micro-batch, of the update, or of the whole step */
   double grad_norm;               /* done, update: global norm before clipping; done after several updates: of the last. Where the loss or
                                      the norm is not finite the update was made all the same, and the weights are spoiled: look at it */
-  weft_tensor *const *outputs;    /* micro-batch of a WEFT_FORWARD step: in the order of weft_model_add_output */
+  weft_tensor *const *outputs;    /* micro-batch of a WEFT_FORWARD step: in the order of weft_model_add_output. Borrowed as all here: copy
+                                     what is to stay. A reference keeps no content, and none can be submitted */
   uint32_t n_outputs;
   int32_t rank;                   /* error: the rank that failed, or -1 */
   const char *text;               /* error */

@@ -22,6 +22,7 @@ struct weft_tensor {
   std::atomic<uint32_t> owners{1};
   weft::Desc desc;
   void* data = nullptr;
+  bool lent = false;   // an output of a run: shows another memory after each poll, and none when the run is gone
   weft_release_cb release = nullptr;
   void* payload = nullptr;
   std::unique_ptr<std::byte[]> own;

@@ -20,6 +20,7 @@ Status check_batch(const Model& model, weft_tensor* const* inputs, uint32_t n_in
       batch.inputs.push_back(nullptr);
       continue;
     }
+    if (inputs[i]->lent) return Status(Code::invalid, cat("input '", node.name, "' is an output of a run, which the next poll changes; submit a copy"));
     const Desc& found = inputs[i]->desc;
     Desc expected = node.one.out;
     if (found.shape.rank == expected.shape.rank) expected.shape[0] = found.shape[0];
@@ -109,7 +110,8 @@ weft_status weft_run_start(const weft_plan* plan, weft_mesh* mesh, const weft_ru
     WEFT_TRY_ASSIGN(run->run, std::move(started));
     run->output_edges = output_edges(*plan->plan);
     for (size_t i = 0; i < run->output_edges.size(); ++i) {
-      run->outputs.push_back(std::make_unique<weft_tensor>());
+      run->outputs.emplace_back(new weft_tensor);
+      run->outputs.back()->lent = true;
       run->output_pointers.push_back(run->outputs.back().get());
     }
     run->idle_by_rank.reserve(static_cast<size_t>(plan->plan->config.ranks));

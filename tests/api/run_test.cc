@@ -219,59 +219,6 @@ TEST_P(RunTest, StepsCountUpdatesAlone) {
   EXPECT_EQ(step(run, batch, WEFT_EVAL).step, 1u);
 }
 
-TEST_P(RunTest, OutputsComeInTheOrderTheyWereAsked) {
-  const ModelPtr model = new_model();
-  const weft_value x0 = add_input(model, "x", {1, 2}), unused = add_input(model, "y", {1, 2});
-  const weft_desc square = desc({2, 2}), vector = desc({2});
-  weft_param params[2];
-  ASSERT_EQ(weft_model_add_param(model.get(), "w", &square, WEFT_INIT_CONSTANT, 0.5, &params[0], nullptr), WEFT_OK);
-  ASSERT_EQ(weft_model_add_param(model.get(), "b", &vector, WEFT_INIT_CONSTANT, -1, &params[1], nullptr), WEFT_OK);
-  weft_node_config linear = WEFT_NODE_INIT;
-  linear.op = "linear";
-  linear.inputs = &x0;
-  linear.n_inputs = 1;
-  linear.params = params;
-  linear.n_params = 2;
-  weft_value sums = {};
-  ASSERT_EQ(weft_model_add_node(model.get(), &linear, &sums, nullptr), WEFT_OK);
-  const weft_value relu = add_node(model, "relu", {sums});
-  add_node(model, "mse", {relu, unused});
-  ASSERT_EQ(weft_model_add_output(model.get(), relu, nullptr), WEFT_OK);
-  ASSERT_EQ(weft_model_add_output(model.get(), sums, nullptr), WEFT_OK);
-  const TensorPtr in = zeros({4, 2});
-  for (int i = 0; i < 8; ++i) floats(in)[i] = static_cast<float>(i - 4);
-  const RunPtr run = start(model, plan_config(2, 2, 2));
-  const Outcome outcome = step(run, {in.get(), nullptr}, WEFT_FORWARD);
-  ASSERT_EQ(outcome.outputs.size(), 2u);
-  const std::vector<float> whole[] = {{-4.5, -4.5, -2.5, -2.5}, {-0.5, -0.5, 1.5, 1.5}}, positive[] = {{0, 0, 0, 0}, {0, 0, 1.5, 1.5}};
-  for (size_t mb = 0; mb < 2; ++mb) {
-    ASSERT_EQ(outcome.outputs[mb].size(), 2u);
-    EXPECT_EQ(outcome.outputs[mb][0], positive[mb]);
-    EXPECT_EQ(outcome.outputs[mb][1], whole[mb]);
-  }
-  EXPECT_TRUE(step(run, {in.get(), in.get()}, WEFT_EVAL).outputs[0].empty());
-}
-
-TEST_P(RunTest, WithoutALossThereIsOnlyForward) {
-  const ModelPtr model = new_model();
-  const weft_value out = add_linear(model, "a", add_input(model, "x", {1, 6}), 2);
-  ASSERT_EQ(weft_model_add_output(model.get(), out, nullptr), WEFT_OK);
-  const RunPtr run = start(model, plan_config());
-  Error err;
-  expect_error(submit(run, {x.get()}, WEFT_TRAIN, 0, &err), err, WEFT_ESTATE, {"no loss"});
-  expect_error(submit(run, {x.get()}, WEFT_EVAL, 0, &err), err, WEFT_ESTATE, {"no loss"});
-  EXPECT_EQ(step(run, {x.get()}, WEFT_FORWARD).outputs.size(), 3u);
-}
-
-TEST_P(RunTest, WithoutAnOutputThereIsNoForward) {
-  const ModelPtr model = new_model();
-  const weft_value in = add_input(model, "x", {1, 6}), target = add_input(model, "y", {1, 3});
-  add_node(model, "mse", {add_linear(model, "a", in, 3), target});
-  const RunPtr run = start(model, plan_config());
-  Error err;
-  expect_error(submit(run, batch, WEFT_FORWARD, 0, &err), err, WEFT_ESTATE, {"no output"});
-}
-
 // A short last micro-batch weighs as its samples do: the same step in micro-batches that divide evenly differs by rounding alone.
 TEST_P(RunTest, TheLastMicroBatchMayBeShort) {
   const TensorPtr x10 = noise({10, 6}, 3), y10 = noise({10, 3}, 4);
