@@ -122,6 +122,7 @@ weft_status weft_checkpoint_describe(const weft_checkpoint* checkpoint, weft_che
   });
 }
 
+// It has no status to give, so it takes no memory that there might not be.
 const char* weft_checkpoint_tensor(const weft_checkpoint* c, uint32_t index, weft_desc* desc, const char** dtype) {
   if (desc) *desc = {};
   if (!c || index >= c->params() + c->states()) return nullptr;
@@ -131,10 +132,10 @@ const char* weft_checkpoint_tensor(const weft_checkpoint* c, uint32_t index, wef
     return c->spec(index).name.c_str();
   }
   const SafetensorsEntry& entry = c->file->entries()[index];
-  const auto spec = entry.spec();
+  const auto known = entry.known();
   if (desc) {
-    *desc = from_desc({spec.ok() ? spec.value().desc.dtype : DType::f32, entry.shape});
-    if (!spec.ok()) desc->dtype = 0;
+    *desc = from_desc({known.value_or(DType::f32), entry.shape});
+    if (!known) desc->dtype = 0;
   }
   if (dtype) *dtype = entry.dtype.c_str();
   return entry.name.c_str();

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -28,7 +29,9 @@ struct SafetensorsEntry {
   Shape shape;
   uint64_t begin = 0, end = 0;  // bytes, counted from the end of the header
 
-  // What it is here; fails for a dtype that weft does not load.
+  // What it is here; none for a dtype that weft does not load. Takes no memory.
+  std::optional<DType> known() const;
+  // The same with name and shape; fails for such a dtype.
   Result<TensorSpec> spec() const;
 };
 

@@ -6,10 +6,15 @@
 
 namespace weft {
 
+std::optional<DType> SafetensorsEntry::known() const {
+  if (dtype == "F32") return DType::f32;
+  if (dtype == "I32") return DType::i32;
+  if (dtype == "F64") return DType::f64;
+  return {};
+}
+
 Result<TensorSpec> SafetensorsEntry::spec() const {
-  if (dtype == "F32") return TensorSpec{name, {DType::f32, shape}};
-  if (dtype == "I32") return TensorSpec{name, {DType::i32, shape}};
-  if (dtype == "F64") return TensorSpec{name, {DType::f64, shape}};
+  if (const auto type = known()) return TensorSpec{name, {*type, shape}};
   return Status(Code::unsupported, cat("tensor ", shown(name), ": dtype ", dtype, " cannot be loaded, expected F32, I32 or F64"));
 }
 

@@ -1,0 +1,57 @@
+// What has no status to return works where there is no memory: counted in operator new, which fails when told to.
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <new>
+
+#include "api/api.h"
+
+namespace {
+
+bool starved = false;
+
+}  // namespace
+
+void* operator new(size_t size) {
+  void* at = starved ? nullptr : std::malloc(size);
+  if (!at) throw std::bad_alloc();
+  return at;
+}
+void operator delete(void* at) noexcept { std::free(at); }
+void operator delete(void* at, size_t) noexcept { std::free(at); }
+
+namespace {
+
+TEST(NoMemory, ATensorOfAFileIsDescribed) {
+  char path[] = "/tmp/weft-no-memory-XXXXXX";
+  const int file = mkstemp(path);
+  ASSERT_GE(file, 0);
+  close(file);
+  const char* const names[] = {"a.name.longer.than.a.string.keeps.in.itself", "another.name.longer.than.a.string.keeps.in.itself"};
+  const std::string header = std::string("{\"") + names[0] + R"(":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},")" + names[1] +
+                             R"(":{"dtype":"BF16","shape":[2,2],"data_offsets":[8,16]}})";
+  std::ofstream out(path, std::ios::binary);
+  for (unsigned i = 0; i < 8; ++i) out.put(static_cast<char>(header.size() >> (8 * i)));
+  out << header << std::string(16, '\0');
+  out.close();
+  weft_checkpoint* checkpoint = nullptr;
+  Error err;
+  ASSERT_EQ(weft_checkpoint_open(path, &checkpoint, &err), WEFT_OK) << err.text;
+  weft_desc descs[2];
+  const char *dtypes[2], *found[2];
+  starved = true;
+  for (uint32_t i = 0; i < 2; ++i) found[i] = weft_checkpoint_tensor(checkpoint, i, &descs[i], &dtypes[i]);
+  starved = false;
+  for (uint32_t i = 0; i < 2; ++i) EXPECT_STREQ(found[i], names[i]);
+  EXPECT_STREQ(dtypes[0], "F32");
+  EXPECT_STREQ(dtypes[1], "BF16");
+  EXPECT_EQ(descs[0].dtype, static_cast<uint32_t>(WEFT_F32));
+  EXPECT_EQ(descs[1].dtype, 0u);
+  EXPECT_EQ(descs[1].rank, 2u);
+  weft_checkpoint_free(checkpoint);
+  std::filesystem::remove(path);
+}
+
+}  // namespace
