@@ -76,7 +76,6 @@ Result<CheckpointWriter> CheckpointWriter::begin(const std::string& directory, M
   CheckpointWriter out;
   manifest.shards.clear();
   WEFT_TRY(print_manifest(manifest).status().within(directory));
-  WEFT_TRY(may_write(directory, manifest.step));
   for (const ShardPart part : kParts) {
     Series& series = out.series_[static_cast<size_t>(part)];
     series.part = part;
@@ -89,6 +88,7 @@ Result<CheckpointWriter> CheckpointWriter::begin(const std::string& directory, M
   WEFT_TRY(make_directory(directory, /*with_parents=*/true));
   WEFT_TRY_ASSIGN(out.lock_, File::open_directory(directory));
   WEFT_TRY(out.lock_.lock("another writer is at work here"));
+  WEFT_TRY(may_write(directory, manifest.step));   // under the lock: what it finds is the newest until this writer is done
   // What writers left that were killed.
   WEFT_TRY_ASSIGN(const auto names, list_directory(directory));
   for (const std::string& name : names)
