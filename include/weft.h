@@ -250,8 +250,8 @@ typedef struct weft_node_times {
 } weft_node_times;
 #define WEFT_NODE_TIMES_INIT {sizeof(weft_node_times), 0, NULL, 0, 0, 0, 0, 0}
 
-/* Runs every kernel of the model on drawn data, in this thread and `threads` - 1 others. The model can no longer be changed. Owner:
- * caller; free with weft_profile_free. Thread: owner of the model. */
+/* Runs every kernel of the model on drawn data, in this thread and `threads` - 1 others. The model can no longer be changed. `config` may be
+ * NULL. Owner: caller; free with weft_profile_free. Thread: owner of the model. */
 WEFT_API weft_status weft_profile_new(weft_model *model, const weft_profile_config *config, weft_profile **out, weft_error *err);
 /* Reads what weft_profile_save wrote. Owner: caller; free with weft_profile_free. Thread: any. */
 WEFT_API weft_status weft_profile_load(const char *path, weft_profile **out, weft_error *err);

@@ -70,9 +70,7 @@ Status at_most(const char* field, uint64_t value, uint64_t most) {
   return value <= most ? Status() : Status(Code::invalid, cat("weft_plan_config.", field, " is ", value, ", expected at most ", most));
 }
 
-Result<PlanConfig> config_of(const weft_plan_config* config, const Model& model) {
-  weft_plan_config c;
-  WEFT_TRY(read_config(config, "weft_plan_config", c));
+Result<PlanConfig> config_of(const weft_plan_config& c, const Model& model) {
   PlanConfig out;
   constexpr uint32_t kMost = 1u << 30;
   WEFT_TRY(at_most("ranks", c.ranks, kMost));
@@ -122,10 +120,11 @@ int64_t elements(const weft_plan* plan, uint32_t rank, bool owned_only) {
 }  // namespace
 
 Result<Asked> weft::api::read_plan_config(const weft_plan_config* config, const Model& model) {
+  WEFT_TRY(require(config, "config"));
   weft_plan_config c;
   WEFT_TRY(read_config(config, "weft_plan_config", c));
   Asked out;
-  WEFT_TRY_ASSIGN(out.config, config_of(&c, model));
+  WEFT_TRY_ASSIGN(out.config, config_of(c, model));
   if (!c.cluster) return out;
   out.cluster = c.cluster->cluster;
   WEFT_TRY(check_ranks(*out.cluster, out.config.ranks));

@@ -254,6 +254,11 @@ TEST(PlanTest, NullIsHarmless) {
   Error err;
   expect_error(weft_plan_new(nullptr, &config, &out, &err), err, WEFT_EINVAL, {"model is NULL"});
   expect_error(weft_plan_new(model.get(), &config, nullptr, &err), err, WEFT_EINVAL, {"out is NULL"});
+  expect_error(weft_plan_new(model.get(), nullptr, &out, &err), err, WEFT_EINVAL, {"config is NULL"});
+  weft_comparison* comparison = nullptr;
+  expect_error(weft_plan_compare(model.get(), nullptr, &comparison, &err), err, WEFT_EINVAL, {"config is NULL"});
+  weft_workers workers = WEFT_WORKERS_INIT;
+  expect_error(weft_plan_workers(model.get(), nullptr, 1, nullptr, 0, &workers, &err), err, WEFT_EINVAL, {"config is NULL"});
   weft_plan_free(nullptr);
   EXPECT_EQ(weft_plan_stages(nullptr), 0u);
   EXPECT_EQ(weft_plan_bytes(nullptr, 0), 0);
