@@ -1,5 +1,9 @@
 #include "io/cluster.h"
 
+#include <charconv>
+#include <map>
+#include <set>
+
 #include "base/text.h"
 #include "io/file.h"
 #include "io/strict_json.h"
@@ -51,15 +55,62 @@ Status read_machines(const Json& value, size_t index, ClusterMachines& out) {
   return fields.finish();
 }
 
-// Is that the name of a machine of m, or of all of them?
-bool carries(const ClusterMachines& m, const std::string& name) {
-  if (m.name == name) return true;
-  for (uint64_t i = 0; m.count > 1 && name.size() > m.name.size() && name.starts_with(m.name) && i < m.count; ++i)
-    if (cat(m.name, "-", i) == name) return true;
-  return false;
+// "node-7" as the 7 of "node"; no stem: not such a name.
+struct Numbered {
+  std::string_view stem;
+  uint64_t number = 0;
+};
+Numbered numbered(std::string_view name) {
+  const size_t dash = name.rfind('-');
+  if (dash == std::string_view::npos) return {};
+  const std::string_view digits = name.substr(dash + 1);
+  Numbered out{name.substr(0, dash)};
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), out.number);
+  const bool plain = error == std::errc() && end == digits.data() + digits.size() && (digits[0] != '0' || digits.size() == 1);
+  return plain ? out : Numbered{};
 }
 
-Status read_override(const Json& value, size_t index, const Cluster& cluster, ClusterOverride& out) {
+// The names that machines have: those of the file, and with a count those of each of them.
+class Names {
+ public:
+  // The entry that has the name, as it is or with a number; null: none.
+  const size_t* find(std::string_view name) const {
+    if (const auto it = entries_.find(name); it != entries_.end()) return &it->second.index;
+    const Numbered one = numbered(name);
+    const auto it = entries_.find(one.stem);
+    return it != entries_.end() && it->second.count > 1 && one.number < it->second.count ? &it->second.index : nullptr;
+  }
+  // An entry that has a name of m already.
+  const size_t* taken(const ClusterMachines& m) const {
+    if (const size_t* index = find(m.name)) return index;
+    const auto it = lowest_.find(m.name);
+    return it != lowest_.end() && m.count > 1 && it->second.number < m.count ? &it->second.index : nullptr;
+  }
+  void add(const ClusterMachines& m, size_t index) {
+    entries_[m.name] = {m.count, index};
+    groups_.insert(m.group);
+    const Numbered one = numbered(m.name);
+    if (one.stem.empty()) return;
+    const auto [it, fresh] = lowest_.try_emplace(std::string(one.stem), Lowest{one.number, index});
+    if (!fresh && one.number < it->second.number) it->second = {one.number, index};
+  }
+  bool knows(const std::string& name) const { return groups_.contains(name) || find(name); }
+
+ private:
+  struct Entry {
+    uint64_t count;
+    size_t index;
+  };
+  struct Lowest {
+    uint64_t number;
+    size_t index;
+  };
+  std::map<std::string, Entry, std::less<>> entries_;
+  std::map<std::string, Lowest, std::less<>> lowest_;   // by stem: the entry whose own name is it with the lowest number
+  std::set<std::string, std::less<>> groups_;
+};
+
+Status read_override(const Json& value, size_t index, const Names& known, const ClusterLink& between, ClusterOverride& out) {
   const std::string where = cat("links[", index, "]: ");
   if (!value.is_object()) return fault(cat(where, "expected an object, found ", value.type_name()));
   Fields fields(value, where);
@@ -67,15 +118,12 @@ Status read_override(const Json& value, size_t index, const Cluster& cluster, Cl
   std::vector<std::string> names;
   WEFT_TRY(read_texts(*ends, cat(where, "between"), names));
   if (names.size() != 2) return fault(cat(where, "between has ", names.size(), " names, expected 2"));
-  for (const std::string& name : names) {
-    bool known = false;
-    for (const ClusterMachines& m : cluster.machines) known = known || m.group == name || carries(m, name);
-    if (!known) return fault(cat(where, "'", name, "' is no machine and no group of the file"));
-  }
+  for (const std::string& name : names)
+    if (!known.knows(name)) return fault(cat(where, "'", name, "' is no machine and no group of the file"));
   out.a = names[0];
   out.b = names[1];
   // What it does not say stays as it is between machines.
-  out.link = cluster.between;
+  out.link = between;
   WEFT_TRY(read_link(fields, out.link));
   return fields.finish();
 }
@@ -87,17 +135,18 @@ Status read_all(const Json& root, Cluster& out) {
   if (format != kFormat) return fault(cat("weft_cluster is ", format, ", this weft reads format ", kFormat));
   WEFT_TRY_ASSIGN(const Json* machines, fields.list("machines"));
   if (machines->empty()) return fault("machines is empty, expected one or more");
+  Names names;
+  uint64_t ranks = 0;
   for (const Json& value : *machines) {
+    const size_t index = out.machines.size();
     ClusterMachines next;
-    WEFT_TRY(read_machines(value, out.machines.size(), next));
-    for (size_t i = 0; i < out.machines.size(); ++i)
-      if (carries(out.machines[i], next.name) || carries(next, out.machines[i].name))
-        return fault(cat("machines[", out.machines.size(), "]: name '", next.name, "' is also in machines[", i, "]"));
+    WEFT_TRY(read_machines(value, index, next));
+    ranks += next.count * next.ranks;   // each at most 2^20
+    if (ranks > kMostRanks) return fault(cat("machines[", index, "]: up to here there are ", ranks, " ranks, expected at most ", kMostRanks));
+    if (const size_t* other = names.taken(next)) return fault(cat("machines[", index, "]: name '", next.name, "' is also in machines[", *other, "]"));
+    names.add(next, index);
     out.machines.push_back(std::move(next));
   }
-  uint64_t ranks = 0;
-  for (const ClusterMachines& m : out.machines) ranks += m.count * m.ranks;   // each at most 2^20
-  if (ranks > kMostRanks) return fault(cat("machines have ", ranks, " ranks, expected at most ", kMostRanks));
   if (fields.has("overhead")) WEFT_TRY(fields.real("overhead", out.overhead));
   WEFT_TRY(read_default_link(fields, "within", out.within));
   WEFT_TRY(read_default_link(fields, "between", out.between));
@@ -105,7 +154,7 @@ Status read_all(const Json& root, Cluster& out) {
     WEFT_TRY_ASSIGN(const Json* links, fields.list("links"));
     for (const Json& value : *links) {
       ClusterOverride next;
-      WEFT_TRY(read_override(value, out.overrides.size(), out, next));
+      WEFT_TRY(read_override(value, out.overrides.size(), names, out.between, next));
       out.overrides.push_back(std::move(next));
     }
   }

@@ -42,6 +42,26 @@ TEST(Cluster, TheLastLinkThatFitsCounts) {
   EXPECT_EQ(c.link(5, 8), (ClusterLink{0.02, 1e9}));    // what it leaves out is as between machines
 }
 
+TEST(Cluster, NamesThatOnlyLookAlikeDiffer) {
+  const auto read = parse_cluster(R"({"weft_cluster": 1, "machines": [{"name": "b-8"}, {"name": "b-01"}, {"name": "b-"}, {"name": "-0"},
+      {"name": "b", "count": 8}, {"name": "b-9", "count": 2}]})");
+  EXPECT_TRUE(read.ok()) << read.status().text();
+}
+
+// With a comparison per pair of names, and one per machine of a count, this would take hours.
+TEST(Cluster, AMillionNamesAreFoundAtOnce) {
+  constexpr int kNames = 100000;
+  std::string text = R"({"weft_cluster": 1, "machines": [{"name": "many", "count": 900000})", links;
+  for (int i = 0; i < kNames; ++i) {
+    text += R"(, {"name": "one-)" + std::to_string(i) + "\"}";
+    links += std::string(i ? "," : "") + R"({"between": ["one-)" + std::to_string(i) + R"(", "many-)" + std::to_string(899999 - i) + "\"]}";
+  }
+  const auto read = parse_cluster(text + R"(], "links": [)" + links + "]}");
+  ASSERT_TRUE(read.ok()) << read.status().text();
+  EXPECT_EQ(read.value().ranks(), 1000000);
+  EXPECT_EQ(read.value().overrides.size(), static_cast<size_t>(kNames));
+}
+
 TEST(Cluster, SaysWhatIsWrong) {
   const auto with = [](const std::string& machines, const std::string& more = "") {
     return R"({"weft_cluster": 1, "machines": [)" + machines + "]" + more + "}";
@@ -61,6 +81,11 @@ TEST(Cluster, SaysWhatIsWrong) {
       {with(one + ", " + one), "machines[1]: name 'a' is also in machines[0]"},
       {with(one + R"(, {"name": "b-1"}, {"name": "b", "count": 2})"), "machines[2]: name 'b' is also in machines[1]"},
       {with(R"({"name": "b", "count": 3}, {"name": "b-2"})"), "machines[1]: name 'b-2' is also in machines[0]"},
+      {with(R"({"name": "b-10"}, {"name": "b-7"}, {"name": "b", "count": 8})"), "machines[2]: name 'b' is also in machines[1]"},
+      {with(R"({"name": "a", "count": 1048576, "ranks": 2}, 3)"), "machines[0]: up to here there are 2097152 ranks"},
+      {with(R"({"name": "b", "count": 3})", R"(, "links": [{"between": ["b-2", "b-3"]}])"), "'b-3' is no machine"},
+      {with(R"({"name": "b", "count": 3})", R"(, "links": [{"between": ["b-2", "b-02"]}])"), "'b-02' is no machine"},
+      {with(R"({"name": "b"})", R"(, "links": [{"between": ["b", "b-0"]}])"), "'b-0' is no machine"},
       {with(one + R"(, {"name": "b", "ranks": 0})"), "machines[1]: ranks is 0, expected 1 to 1048576"},
       {with(R"({"name": "a", "count": 2000000})"), "count is 2000000"},
       {with(R"({"name": "a", "count": 1048576, "ranks": 2})"), "2097152 ranks, expected at most 1048576"},
