@@ -39,7 +39,7 @@ class InlineRun final : public Run, private LocalRanks::Driver {
     while (events_.empty() && !waiting_.empty()) {
       current_ = waiting_.pop();
       if (!failure_.ok()) {
-        events_.push(error_event(current_, failure_));
+        events_.push(error_event(current_, failure_, failed_rank_));
         continue;
       }
       ranks_->begin(current_->descriptor, current_->batch);
@@ -63,9 +63,10 @@ class InlineRun final : public Run, private LocalRanks::Driver {
     for (size_t u = 0; u < result.updates.size(); ++u) events_.push(update_event(*current_, result, u));
     events_.push(final_event(current_, result));
   }
-  void failed(const Status& status) override {
+  void failed(const Status& status, int32_t rank) override {
     failure_ = status;
-    events_.push(error_event(current_, status));
+    failed_rank_ = rank;
+    events_.push(error_event(current_, status, rank));
   }
 
   SerialTiles tiles_;
@@ -75,6 +76,7 @@ class InlineRun final : public Run, private LocalRanks::Driver {
   Flag flag_;
   Step* current_ = nullptr;
   Status failure_;
+  int32_t failed_rank_ = -1;
 };
 
 }  // namespace

@@ -83,7 +83,7 @@ void LocalRanks::begin(const StepDescriptor& step, const Batch& batch) {
 
 void LocalRanks::ran(int32_t rank, int32_t job, Status status, const JobTime& time) {
   if (failed_) return;
-  if (!status.ok()) fail(status.within(cat("rank ", rank)));
+  if (!status.ok()) fail(status.within(cat("rank ", rank)), rank);
   push({Event::Kind::ran, rank, job, 0, rank, {}, time});
   drain();
 }
@@ -97,16 +97,16 @@ void LocalRanks::drain() {
       queue_.clear();
       head_ = 0;
     }
-    if (Status status = handle(event); !status.ok()) fail(status);
+    if (Status status = handle(event); !status.ok()) fail(status, event.rank == kController ? -1 : event.rank);
   }
   draining_ = false;
 }
 
-void LocalRanks::fail(const Status& status) {
+void LocalRanks::fail(const Status& status, int32_t rank) {
   if (failed_) return;
   failed_ = true;
   for (auto& engine : engines_) engine->abort();
-  driver_.failed(status);
+  driver_.failed(status, rank);
 }
 
 void LocalRanks::check_progress() {

@@ -21,7 +21,7 @@ class LocalRanks {
     virtual void run(int32_t rank, const StepDescriptor& step, double scale, int32_t job) = 0;
     virtual void micro_batch(int32_t micro_batch) = 0;   // all its deliveries have arrived
     virtual void over(const StepResult& result) = 0;
-    virtual void failed(const Status& status) = 0;       // once; nothing goes on
+    virtual void failed(const Status& status, int32_t rank) = 0;   // once; nothing goes on. The rank that failed, -1: none in particular
   };
 
   // `tiles`: per rank; outlive this object, as does `driver`.
@@ -56,7 +56,7 @@ class LocalRanks {
   void drain();
   Status handle(const Event& event);
   void land(int32_t edge, int32_t micro_batch, std::span<const std::byte> bytes);
-  void fail(const Status& status);
+  void fail(const Status& status, int32_t rank = -1);
 
   std::shared_ptr<const Plan> plan_;
   Driver& driver_;

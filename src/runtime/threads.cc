@@ -64,7 +64,7 @@ class ThreadRun final : public LoopRun, private LocalRanks::Driver {
     micro_batch_over(mb, edge < 0 ? 0 : *ranks_->delivered(edge, mb).as<double>());
   }
   void over(const StepResult& result) override { step_over(result); }
-  void failed(const Status& status) override { run_failed(status); }
+  void failed(const Status& status, int32_t rank) override { run_failed(status, rank); }
 
   std::vector<std::unique_ptr<Team>> teams_;
   std::unique_ptr<LocalRanks> ranks_;

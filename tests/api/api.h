@@ -152,6 +152,7 @@ inline weft_status submit(const RunPtr& run, std::vector<weft_tensor*> inputs, u
 struct Outcome {
   uint32_t kind = 0;   // of the final event
   weft_status status = 0;
+  int32_t rank = -1;
   uint64_t tag = 0, step = 0;
   double loss = 0, grad_norm = 0;
   std::string text;
@@ -176,6 +177,7 @@ inline Outcome finish(const RunPtr& run) {
     }
     out.kind = event.kind;
     out.status = event.status;
+    out.rank = event.rank;
     out.tag = event.tag;
     out.step = event.step;
     out.loss = event.loss;

@@ -151,6 +151,7 @@ void expect_failed(const RunPtr& run, const std::vector<weft_tensor*>& batch, in
     }
     EXPECT_EQ(outcome.kind, static_cast<uint32_t>(WEFT_EVENT_ERROR));
     EXPECT_EQ(outcome.status, WEFT_EUSER);
+    EXPECT_EQ(outcome.text.rfind("rank " + std::to_string(outcome.rank), 0), 0u) << outcome.rank << " and " << outcome.text;
     for (const char* part : parts) EXPECT_NE(outcome.text.find(part), std::string::npos) << outcome.text;
   }
   EXPECT_EQ(released, 1);
@@ -185,6 +186,7 @@ TEST_P(UserOpTest, AFailedRunAnswersEveryLaterStepWithItsFailure) {
   EXPECT_EQ(later.tag, 2u);
   EXPECT_EQ(later.kind, static_cast<uint32_t>(WEFT_EVENT_ERROR));
   EXPECT_EQ(later.status, WEFT_EUSER);
+  EXPECT_EQ(later.rank, 0);
   EXPECT_EQ(square.forwards, 1) << "nothing is computed any more";
 }
 
