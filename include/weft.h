@@ -25,7 +25,8 @@
  * The host process. The library never prints, never exits, and leaves signals, locale and working directory alone; it starts no thread
  * before weft_run_start. What a dependency may do despite that stands in weft(3).
  *
- * Configurations start with `size`, which WEFT_X_INIT sets; every other field is 0 for its default. They grow at their end only. */
+ * Configurations start with `size`, which WEFT_X_INIT sets; every other field is 0 for its default, and `reserved` ones are always 0. They
+ * grow at their end only. */
 #ifndef WEFT_H
 #define WEFT_H
 

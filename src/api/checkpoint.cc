@@ -100,7 +100,7 @@ weft_status weft_checkpoint_describe(const weft_checkpoint* checkpoint, weft_che
   return guard(nullptr, [&]() -> Status {
     WEFT_TRY(require(checkpoint, "checkpoint"));
     WEFT_TRY(require(info, "info"));
-    WEFT_TRY(check_result_size(info->size, sizeof *info, "weft_checkpoint_info"));
+    WEFT_TRY(check_result(*info));
     weft_checkpoint_info full = {};
     full.weights_only = checkpoint->file.has_value();
     full.path = checkpoint->path().c_str();

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <cstring>
 #include <memory>
 #include <new>
@@ -68,6 +69,8 @@ weft_status guard(weft_error* err, F&& body) noexcept {
   }
 }
 
+Status check_reserved(const char* name, const char* field, uint32_t value);
+
 // Copies a configuration that may be older (shorter: the rest is 0) or newer (longer: the rest must be 0) than this library's.
 template <typename T>
 Status read_config(const T* in, const char* name, T& out) {
@@ -81,11 +84,42 @@ Status read_config(const T* in, const char* name, T& out) {
     if (bytes[i]) return Status(Code::invalid, cat(name, " was made for a newer weft: byte ", i, " is not 0"));
   std::memcpy(&out, in, size < sizeof(T) ? size : sizeof(T));
   out.size = sizeof(T);
+  // Gaps in the structs, so that they can be used one day.
+  if constexpr (requires { out.reserved; }) WEFT_TRY(check_reserved(name, "reserved", out.reserved));
+  if constexpr (requires { out.reserved2; }) WEFT_TRY(check_reserved(name, "reserved2", out.reserved2));
   return {};
 }
 
-// A struct that the library fills: at least as large as the first version of it.
-Status check_result_size(uint32_t size, size_t first, const char* name);
+// The structs that the library fills, each with the last field of its first version. What is added behind it changes no row, so that
+// programs which were built before go on.
+#define WEFT_FILLED_MAP(X)               \
+  X(weft_preset_info, text)              \
+  X(weft_node_times, stash_bytes)        \
+  X(weft_schedule_info, reserved)        \
+  X(weft_plan_info, reserved)            \
+  X(weft_prediction_info, bytes)         \
+  X(weft_rank_prediction, peak_bytes)    \
+  X(weft_link_prediction, bytes)         \
+  X(weft_candidate, bytes)               \
+  X(weft_workers, data_parallel)         \
+  X(weft_checkpoint_info, warning)       \
+  X(weft_event, text)
+template <typename T>
+struct FirstVersion;
+#define WEFT_FIRST_VERSION_(type, last)                                       \
+  template <>                                                                 \
+  struct FirstVersion<type> {                                                 \
+    static constexpr const char* kName = #type;                               \
+    static constexpr size_t kSize = offsetof(type, last) + sizeof(type::last); \
+  };
+WEFT_FILLED_MAP(WEFT_FIRST_VERSION_)
+
+Status check_size(uint32_t size, size_t first, const char* name);
+// Can it take what its first version had?
+template <typename T>
+Status check_result(const T& out) {
+  return check_size(out.size, FirstVersion<T>::kSize, FirstVersion<T>::kName);
+}
 // Fills as much of *out as its caller knows, who may have been built against an older (shorter) or newer (longer) header.
 template <typename T>
 void fill_result(T* out, T full) {

@@ -150,7 +150,7 @@ weft_status weft_plan_new(weft_model* model, const weft_plan_config* config, wef
 weft_status weft_schedule_describe(uint32_t index, weft_schedule_info* info) {
   return guard(nullptr, [&]() -> Status {
     WEFT_TRY(require(info, "info"));
-    WEFT_TRY(check_result_size(info->size, sizeof(weft_schedule_info), "weft_schedule_info"));
+    WEFT_TRY(check_result(*info));
     if (index >= all_schedules().size()) return Status(Code::not_found, cat("there are ", all_schedules().size(), " schedules"));
     const ScheduleKind& kind = all_schedules()[index];
     fill_result(info, {0, static_cast<uint32_t>(kind.chunks), kind.name.data(), kind.about.data(),   // of string literals
@@ -207,7 +207,7 @@ weft_status weft_plan_describe(const weft_plan* plan, weft_plan_info* info) {
   return guard(nullptr, [&]() -> Status {
     WEFT_TRY(require(plan, "plan"));
     WEFT_TRY(require(info, "info"));
-    WEFT_TRY(check_result_size(info->size, sizeof(weft_plan_info), "weft_plan_info"));
+    WEFT_TRY(check_result(*info));
     const PlanConfig& config = plan->plan->config;
     weft_plan_info full = WEFT_PLAN_INFO_INIT;
     full.ranks = static_cast<uint32_t>(config.ranks);

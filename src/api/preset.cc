@@ -10,7 +10,7 @@ weft_status weft_model_preset(const char* text, int64_t seq_len, uint32_t stages
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(text, "text"));
     WEFT_TRY(require(out, "out"));
-    if (info) WEFT_TRY(check_result_size(info->size, sizeof *info, "weft_preset_info"));
+    if (info) WEFT_TRY(check_result(*info));
     if (stages > 4096) return Status(Code::invalid, cat("stages is ", stages, ", expected at most 4096"));
     WEFT_TRY_ASSIGN(Preset preset, make_preset(text, {.seq_len = seq_len, .stages = static_cast<int32_t>(std::max(stages, 1u))}));
     auto model = std::make_unique<weft_model>();

@@ -54,7 +54,7 @@ weft_status weft_profile_node(const weft_profile* profile, uint32_t index, weft_
   return guard(nullptr, [&]() -> Status {
     WEFT_TRY(require(profile, "profile"));
     WEFT_TRY(require(times, "times"));
-    WEFT_TRY(check_result_size(times->size, sizeof *times, "weft_node_times"));
+    WEFT_TRY(check_result(*times));
     if (index >= profile->profile.nodes.size()) return Status(Code::not_found, cat("there is no node ", index));
     const ProfileNode& node = profile->profile.nodes[index];
     weft_node_times full = {};

@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <cstddef>
 
 #include "api/run_handle.h"
 
@@ -142,7 +141,7 @@ weft_status weft_run_poll(weft_run* run, weft_event* event, int64_t timeout_ns) 
   const weft_status status = guard(nullptr, [&]() -> Status {
     WEFT_TRY(require(run, "run"));
     WEFT_TRY(require(event, "event"));
-    WEFT_TRY(check_result_size(event->size, offsetof(weft_event, idle), "weft_event"));
+    WEFT_TRY(check_result(*event));
     RunEvent inner;
     if (!run->run->poll(inner, timeout_ns)) return {};
     const bool delivers = inner.kind == RunEvent::Kind::micro_batch && inner.mode == Mode::infer;

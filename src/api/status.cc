@@ -36,7 +36,11 @@ weft_status report(const Status& status, weft_error* err) {
   return code;
 }
 
-Status check_result_size(uint32_t size, size_t first, const char* name) {
+Status check_reserved(const char* name, const char* field, uint32_t value) {
+  return value ? Status(Code::invalid, cat(name, ".", field, " is ", value, ", expected 0; start from WEFT_..._INIT")) : Status();
+}
+
+Status check_size(uint32_t size, size_t first, const char* name) {
   if (size >= first) return {};
   return Status(Code::invalid, cat(name, ".size is ", size, ", expected ", first, " or more; start from WEFT_..._INIT"));
 }

@@ -11,7 +11,7 @@ weft_status weft_plan_workers(weft_model* model, const weft_plan_config* config,
     WEFT_TRY(require(model, "model"));
     WEFT_TRY(require(out, "out"));
     if (room) WEFT_TRY(require(stages, "stages"));
-    WEFT_TRY(check_result_size(out->size, sizeof(weft_workers), "weft_workers"));
+    WEFT_TRY(check_result(*out));
     WEFT_TRY(model->model->finish());
     WEFT_TRY_ASSIGN(const Asked asked, read_plan_config(config, *model->model));
     if (workers > static_cast<uint32_t>(kMaxStages)) return Status(Code::invalid, cat("workers is ", workers, ", expected at most ", kMaxStages));

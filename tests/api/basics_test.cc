@@ -85,6 +85,78 @@ TEST(InitMacros, SetTheSizeAndNothingElse) {
   EXPECT_EQ(op.version, 1u);
 }
 
+// Exactly `first` bytes are enough for a struct that the library fills, whatever has been added behind them.
+template <typename T, typename F>
+void expect_first(T filled, uint32_t first, F&& call) {
+  filled.size = first;
+  EXPECT_EQ(call(&filled), WEFT_OK) << first;
+  EXPECT_EQ(filled.size, first);
+  filled.size = first - 1;
+  EXPECT_EQ(call(&filled), WEFT_EINVAL) << first;
+}
+
+// The numbers never change: programs that were built against the first version have them.
+TEST(FirstVersion, OfEachFilledStructIsEnough) {
+  if (sizeof(void*) != 8) GTEST_SKIP() << "the numbers are those of 64-bit machines";
+  const ModelPtr model = small_model();
+  const PlanPtr plan = new_plan(model, plan_config(2));
+  expect_first(weft_schedule_info WEFT_SCHEDULE_INFO_INIT, 32, [](auto* out) { return weft_schedule_describe(0, out); });
+  expect_first(weft_plan_info WEFT_PLAN_INFO_INIT, 32, [&](auto* out) { return weft_plan_describe(plan.get(), out); });
+  weft_prediction* prediction = nullptr;
+  ASSERT_EQ(weft_plan_simulate(plan.get(), 0, &prediction, nullptr), WEFT_OK);
+  expect_first(weft_prediction_info WEFT_PREDICTION_INFO_INIT, 72, [&](auto* out) { return weft_prediction_describe(prediction, out); });
+  expect_first(weft_rank_prediction WEFT_RANK_PREDICTION_INIT, 56, [&](auto* out) { return weft_prediction_rank(prediction, 0, out); });
+  expect_first(weft_link_prediction WEFT_LINK_PREDICTION_INIT, 32, [&](auto* out) { return weft_prediction_link(prediction, 0, out); });
+  weft_prediction_free(prediction);
+  const weft_plan_config config = plan_config(2);
+  weft_comparison* comparison = nullptr;
+  ASSERT_EQ(weft_plan_compare(model.get(), &config, &comparison, nullptr), WEFT_OK);
+  expect_first(weft_candidate WEFT_CANDIDATE_INIT, 80, [&](auto* out) { return weft_comparison_row(comparison, 0, out); });
+  weft_comparison_free(comparison);
+  expect_first(weft_workers WEFT_WORKERS_INIT, 32,
+               [&](auto* out) { return weft_plan_workers(model.get(), &config, 2, nullptr, 0, out, nullptr); });
+  expect_first(weft_preset_info WEFT_PRESET_INFO_INIT, 48, [](auto* out) {
+    weft_model* made = nullptr;
+    const weft_status status = weft_model_preset("mlp", 0, 1, &made, out, nullptr);
+    weft_model_free(made);
+    return status;
+  });
+  weft_profile_config once = WEFT_PROFILE_INIT;
+  once.repeats = 1;
+  weft_profile* profile = nullptr;
+  ASSERT_EQ(weft_profile_new(model.get(), &once, &profile, nullptr), WEFT_OK);
+  expect_first(weft_node_times WEFT_NODE_TIMES_INIT, 56, [&](auto* out) { return weft_profile_node(profile, 0, out); });
+  weft_profile_free(profile);
+  EXPECT_EQ(offsetof(weft_event, idle), 72u) << "run_test polls such an event";
+  EXPECT_EQ(sizeof(weft_checkpoint_info), 72u) << "then describe one of 72 bytes here";
+}
+
+TEST(Reserved, FieldsAreZero) {
+  const ModelPtr model = small_model();
+  Error err;
+  weft_plan* plan = nullptr;
+  weft_plan_config config = plan_config();
+  config.reserved = 7;
+  expect_error(weft_plan_new(model.get(), &config, &plan, &err), err, WEFT_EINVAL, {"weft_plan_config.reserved is 7", "expected 0"});
+  config = plan_config();
+  config.reserved2 = 8;
+  expect_error(weft_plan_new(model.get(), &config, &plan, &err), err, WEFT_EINVAL, {"weft_plan_config.reserved2 is 8"});
+  weft_data_config data = WEFT_DATA_INIT;
+  data.width = 3;
+  data.reserved = 9;
+  weft_data* opened = nullptr;
+  expect_error(weft_data_open(&data, &opened, &err), err, WEFT_EINVAL, {"weft_data_config.reserved is 9"});
+  const ModelPtr other = new_model();
+  const weft_value x = add_input(other, "x", {1, 4});
+  weft_node_config node = WEFT_NODE_INIT;
+  node.op = "relu";
+  node.inputs = &x;
+  node.n_inputs = 1;
+  node.reserved = 10;
+  weft_value out = {};
+  expect_error(weft_model_add_node(other.get(), &node, &out, &err), err, WEFT_EINVAL, {"weft_node_config.reserved is 10"});
+}
+
 // ---- tensors ----
 
 struct Released {
