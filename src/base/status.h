@@ -26,8 +26,6 @@ enum class Code : int32_t {
   data = -14,        // a file or stream was read and its content is wrong
 };
 
-const char* code_name(Code code);
-
 class [[nodiscard]] Status {
  public:
   Status() = default;
