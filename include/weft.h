@@ -350,7 +350,7 @@ WEFT_API weft_status weft_schedule_describe(uint32_t index, weft_schedule_info *
  * first plan. Owner: caller; free with weft_plan_free. Thread: owner of the model. */
 WEFT_API weft_status weft_plan_new(weft_model *model, const weft_plan_config *config, weft_plan **out, weft_error *err);
 /* Writes what the plan is made of (the stages' first nodes, schedule, sizes, settings) as JSON, in place of what was at `path`; reads it back
- * into the same plan, for the same model. Owner: caller; free with weft_plan_free. Thread: any for weft_plan_save, owner of the
+ * into the same plan, for the same model, or fails (weft_plan_new(3) says how to edit one). Owner: caller; free with weft_plan_free. Thread: any for weft_plan_save, owner of the
  * model for weft_plan_load. */
 WEFT_API weft_status weft_plan_save(const weft_plan *plan, const char *path, weft_error *err);
 WEFT_API weft_status weft_plan_load(weft_model *model, const char *path, weft_plan **out, weft_error *err);

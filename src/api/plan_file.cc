@@ -110,7 +110,11 @@ Result<std::shared_ptr<const Plan>> load(const std::shared_ptr<const Model>& mod
   WEFT_TRY_ASSIGN(const PlanFile file, parse_plan(text));
   if (file.model_hash != model->hash()) return Status(Code::invalid, cat("is of another model: 'model_hash' is ", file.model_hash.hex(), ", expected ", model->hash().hex()));
   WEFT_TRY_ASSIGN(const PlanConfig config, from_file(file));
-  return make_plan(model, config);
+  WEFT_TRY_ASSIGN(auto plan, make_plan(model, config));
+  if (const Digest made = hash_of(*plan); file.plan_hash && *file.plan_hash != made)
+    return Status(Code::invalid, cat("makes the plan ", made.hex(), ", but 'plan_hash' is ", file.plan_hash->hex(), ": it was edited, or written by a weft that places "
+                                     "differently (", file.weft, ", this is ", weft_version(), "); without 'plan_hash' it is taken as it stands"));
+  return plan;
 }
 
 }  // namespace

@@ -64,13 +64,13 @@ Result<std::string> print_plan(const PlanFile& plan) {
   Json body = {{"format", kFormat},
                {"weft", plan.weft},
                {"model_hash", plan.model_hash.hex()},
-               {"plan_hash", plan.plan_hash.hex()},
                {"schedule", plan.schedule},
                {"recompute", plan.recompute},
                {"vertical_sync", plan.vertical_sync},
                {"rows", plan.rows},
                {"cuts", plan.cuts},
                {"optimizer", optimizer}};
+  if (plan.plan_hash) body["plan_hash"] = plan.plan_hash->hex();
   numbers(plan, [&](const char* key, uint64_t value) { body[key] = value; });
   return body.dump(1) + "\n";
 }
@@ -82,7 +82,7 @@ Result<PlanFile> parse_plan(std::string_view text) {
   WEFT_TRY(fields.format(kFormat));
   WEFT_TRY(fields.text("weft", out.weft));
   WEFT_TRY(fields.digest("model_hash", out.model_hash));
-  WEFT_TRY(fields.digest("plan_hash", out.plan_hash));
+  if (fields.has("plan_hash")) WEFT_TRY(fields.digest("plan_hash", out.plan_hash.emplace()));
   WEFT_TRY(fields.text("schedule", out.schedule));
   WEFT_TRY(fields.text("recompute", out.recompute));
   WEFT_TRY(fields.flag("vertical_sync", out.vertical_sync));

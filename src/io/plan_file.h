@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,7 +15,7 @@ namespace weft {
 struct PlanFile {
   std::string weft;          // who wrote it
   Digest model_hash;         // a plan is of this model alone
-  Digest plan_hash;          // of the plan as it was saved; an edited file makes another plan
+  std::optional<Digest> plan_hash;   // of the plan as it was saved; none: whatever plan the rest makes
   uint64_t ranks = 1, micro_batches = 1, micro_batch_size = 1, short_size = 0, chunks = 0, group = 0, warm_up = 0, memory_limit = 0, seed = 0;
   uint64_t slack = 0;              // landing places beyond what a stage holds
   uint64_t segment = 0;            // updates of an asynchronous schedule's step

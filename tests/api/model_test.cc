@@ -393,6 +393,15 @@ TEST(PlanTest, APlanIsSavedAndUsedAgainAsItIs) {
   refused("\"seed\"", "\"sead\"", WEFT_EDATA, {"has no 'seed'"});
   refused("\"seed\"", "\"more\": 1, \"seed\"", WEFT_EDATA, {"unknown key 'more'"});
   refused("0F0 0F1", "0F1 0F0", WEFT_EINVAL, {"rank 0"});
+  refused("\"slack\": 1", "\"slack\": 2", WEFT_EINVAL, {"edited.json", "'plan_hash' is ", "edited", "without 'plan_hash'"});
+  std::string free = text_at(edited);
+  const size_t at = free.find("\"plan_hash\"");
+  ASSERT_NE(at, std::string::npos);
+  std::ofstream(edited) << free.erase(at, free.find(',', at) + 1 - at);
+  weft_plan* taken = nullptr;
+  ASSERT_EQ(weft_plan_load(model.get(), edited.c_str(), &taken, &err), WEFT_OK) << err.text;
+  EXPECT_GT(weft_plan_bytes(taken, 1), 0);
+  weft_plan_free(taken);
   const ModelPtr other = new_model();
   add_linear(other, "l", add_input(other, "x", {1, 4}), 2);
   weft_plan* out = nullptr;
