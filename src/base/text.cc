@@ -1,6 +1,7 @@
 #include "base/text.h"
 
 #include <charconv>
+#include <system_error>
 
 namespace weft {
 
@@ -22,6 +23,12 @@ void append_pieces(std::string& out, std::initializer_list<Piece> pieces) {
 }
 
 std::string to_text(double value) { return std::string(Piece(value).text()); }
+
+std::string system_text(int error) {
+  std::string text = std::system_category().message(error);
+  if (text.size() > 1 && text[0] >= 'A' && text[0] <= 'Z' && text[1] >= 'a' && text[1] <= 'z') text[0] |= 0x20;
+  return text;
+}
 
 std::string quoted(std::string_view bytes, size_t most) {
   std::string out = "'";

@@ -55,6 +55,9 @@ std::string cat(const Parts&... parts) {
   return out;
 }
 
+// What the system says of an errno, in lower case like all others.
+std::string system_text(int error);
+
 // Bytes of unknown origin for a person: the first ones in quotes, those that are no letters as "\\x16".
 std::string quoted(std::string_view bytes, size_t most = 16);
 

@@ -20,17 +20,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The words of the system, in lower case like all others.
-std::string reason(int error) {
-  std::string text = std::system_category().message(error);
-  if (text.size() > 1 && text[0] >= 'A' && text[0] <= 'Z' && text[1] >= 'a' && text[1] <= 'z') text[0] |= 0x20;
-  return text;
-}
-
 Status failure(const std::string& path, std::string_view what, int error) {
   const bool wrong_path = error == ENOTDIR || error == EISDIR || error == ELOOP || error == ENAMETOOLONG;
   const Code code = error == ENOENT ? Code::not_found : error == ENOMEM ? Code::no_memory : wrong_path ? Code::invalid : Code::io;
-  return Status(code, cat(path, ": cannot ", what, ": ", reason(error)));
+  return Status(code, cat(path, ": cannot ", what, ": ", system_text(error)));
 }
 
 Status failure(const std::string& path, std::string_view what, const std::error_code& error) {
