@@ -65,14 +65,6 @@ namespace {
 
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
-// What a person is shown of a word that is no action: short, printable.
-std::string quoted(std::string_view word) {
-  constexpr size_t kShown = 24;
-  std::string out = "'";
-  for (char c : word.substr(0, kShown)) out += c < ' ' || c > '~' ? '?' : c;
-  return out + (word.size() > kShown ? "...'" : "'");
-}
-
 // Digits at the front of `word`, which are taken off it. The top value is left out, since counts are the largest number plus one.
 bool take_number(std::string_view& word, int32_t& out) {
   uint32_t value = 0;
@@ -126,7 +118,7 @@ struct Reader {
       while (end < line.size() && !is_blank(line[end])) ++end;
       const std::string_view word = line.substr(at, end - at);
       Action action;
-      if (!read_action(word, action)) return fault(at, cat("expected an action such as 2F0, found ", quoted(word)));
+      if (!read_action(word, action)) return fault(at, cat("expected an action such as 2F0, found ", quoted(word, 24)));
       row.push_back(action);
       at = end;
       skip_blanks();

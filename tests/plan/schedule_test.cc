@@ -75,7 +75,7 @@ TEST(ScheduleText, FaultsNameLineRankColumnAndWord) {
   for (const char* word : {"0F", "0", "F", "0F0x", "0f0", "-1F0", "0F-1", "+1F0", "0F0,", "0F0.5", "0SEND_F0", "0F2147483647",
                            "2147483647F0", "4294967296F0", "0F99999999999999999999"})
     EXPECT_EQ(fault_of(word), cat("line 1 (row of rank 0), column 1: expected an action such as 2F0, found '", word, "'"));
-  EXPECT_EQ(fault_of("0F0 \x01\xff"), "line 1 (row of rank 0), column 5: expected an action such as 2F0, found '?" "?'");
+  EXPECT_EQ(fault_of("0F0 \x01\xff"), "line 1 (row of rank 0), column 5: expected an action such as 2F0, found '\\x01\\xff'");
   EXPECT_EQ(fault_of(std::string(500, '7')),
             "line 1 (row of rank 0), column 1: expected an action such as 2F0, found '777777777777777777777777...'");
   EXPECT_EQ(fault_of("0F0\n# late\n"), "line 2 (row of rank 1), column 1: expected an action such as 2F0, found '#'");
