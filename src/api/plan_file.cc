@@ -12,10 +12,6 @@ using namespace weft::api;
 namespace {
 
 constexpr size_t kMostBytes = size_t{1} << 30;
-constexpr const char* kRules[] = {"adamw", "adam", "sgd"};
-constexpr Rule kRuleOf[] = {Rule::adamw, Rule::adam, Rule::sgd};
-constexpr const char* kCurves[] = {"constant", "cosine"};
-constexpr RateCurve kCurveOf[] = {RateCurve::constant, RateCurve::cosine};
 
 // Settings of the two sides in one list.
 template <typename File, typename Config, typename F>
@@ -69,10 +65,8 @@ PlanFile to_file(const Plan& plan) {
     out.rows.push_back(c.schedule_text.substr(begin, end - begin));
     begin = end + 1;
   }
-  for (size_t i = 0; i < std::size(kRules); ++i)
-    if (kRuleOf[i] == c.optim.rule) out.rule = kRules[i];
-  for (size_t i = 0; i < std::size(kCurves); ++i)
-    if (kCurveOf[i] == c.optim.curve) out.curve = kCurves[i];
+  out.rule = rule_name(c.optim.rule);
+  out.curve = curve_name(c.optim.curve);
   out.decay_all = c.optim.decay_all;
   each_real(out, c.optim, [](double& to, double from) { to = from; });
   return out;
@@ -94,13 +88,8 @@ Result<PlanConfig> from_file(const PlanFile& file) {
   out.cuts = file.cuts;
   out.split = SplitBy::uniform;   // of a single stage
   for (const std::string& row : file.rows) out.schedule_text += row + "\n";
-  bool rule = false, curve = false;
-  for (size_t i = 0; i < std::size(kRules); ++i)
-    if (file.rule == kRules[i]) out.optim.rule = kRuleOf[i], rule = true;
-  for (size_t i = 0; i < std::size(kCurves); ++i)
-    if (file.curve == kCurves[i]) out.optim.curve = kCurveOf[i], curve = true;
-  if (!rule) return Status(Code::data, cat("'rule' is '", file.rule, "', expected adamw, adam or sgd"));
-  if (!curve) return Status(Code::data, cat("'curve' is '", file.curve, "', expected constant or cosine"));
+  WEFT_TRY_ASSIGN(out.optim.rule, rule_named(file.rule));
+  WEFT_TRY_ASSIGN(out.optim.curve, curve_named(file.curve));
   out.optim.decay_all = file.decay_all;
   each_real(file, out.optim, [](double from, double& to) { to = from; });
   return out;

@@ -13,6 +13,13 @@ namespace weft {
 enum class Rule : uint8_t { sgd = 1, adam = 2, adamw = 3 };
 enum class RateCurve : uint8_t { constant = 1, cosine = 2 };
 
+// As files and options say them: "adamw", "cosine".
+std::string_view rule_name(Rule rule);
+std::string_view curve_name(RateCurve curve);
+// Fail with the names that there are.
+Result<Rule> rule_named(std::string_view name);
+Result<RateCurve> curve_named(std::string_view name);
+
 // Settings of a run; part of the plan's hash.
 struct OptimSettings {
   Rule rule = Rule::adamw;

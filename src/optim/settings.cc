@@ -10,6 +10,9 @@ namespace weft {
 
 namespace {
 
+constexpr std::pair<Rule, std::string_view> kRules[] = {{Rule::adamw, "adamw"}, {Rule::adam, "adam"}, {Rule::sgd, "sgd"}};
+constexpr std::pair<RateCurve, std::string_view> kCurves[] = {{RateCurve::constant, "constant"}, {RateCurve::cosine, "cosine"}};
+
 struct Field {
   std::string_view name;
   double value;
@@ -33,6 +36,30 @@ Status check_curve(const OptimSettings& s) {
 }
 
 }  // namespace
+
+std::string_view rule_name(Rule rule) {
+  for (const auto& [value, name] : kRules)
+    if (value == rule) return name;
+  return "";
+}
+
+std::string_view curve_name(RateCurve curve) {
+  for (const auto& [value, name] : kCurves)
+    if (value == curve) return name;
+  return "";
+}
+
+Result<Rule> rule_named(std::string_view name) {
+  for (const auto& [rule, known] : kRules)
+    if (known == name) return rule;
+  return Status(Code::data, cat("'rule' is '", name, "', expected adamw, adam or sgd"));
+}
+
+Result<RateCurve> curve_named(std::string_view name) {
+  for (const auto& [curve, known] : kCurves)
+    if (known == name) return curve;
+  return Status(Code::data, cat("'curve' is '", name, "', expected constant or cosine"));
+}
 
 Status check(const OptimSettings& s) {
   const bool known = s.rule == Rule::sgd || s.rule == Rule::adam || s.rule == Rule::adamw;

@@ -29,10 +29,8 @@ std::span<float> room_for(const Plan& plan, ParamId p, std::vector<float>& value
   return values;
 }
 
-const char* rule_name(Rule rule) { return rule == Rule::sgd ? "sgd" : rule == Rule::adam ? "adam" : "adamw"; }
-
 std::map<std::string, std::string> settings_text(const OptimSettings& s) {
-  return {{"rule", rule_name(s.rule)},
+  return {{"rule", std::string(rule_name(s.rule))},
           {"rate", to_text(s.rate)},
           {"momentum", to_text(s.momentum)},
           {"beta1", to_text(s.beta1)},
@@ -40,7 +38,7 @@ std::map<std::string, std::string> settings_text(const OptimSettings& s) {
           {"eps", to_text(s.eps)},
           {"weight_decay", to_text(s.weight_decay)},
           {"decay_all", s.decay_all ? "1" : "0"},
-          {"curve", s.curve == RateCurve::cosine ? "cosine" : "constant"},
+          {"curve", std::string(curve_name(s.curve))},
           {"warmup", cat(s.warmup)},
           {"total", cat(s.total)},
           {"min_rate", to_text(s.min_rate)},

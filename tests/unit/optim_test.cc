@@ -49,6 +49,13 @@ struct Parameter {
   }
 };
 
+TEST(Optim, NamesReadBack) {
+  for (Rule rule : {Rule::sgd, Rule::adam, Rule::adamw}) EXPECT_EQ(rule_named(rule_name(rule)).value(), rule);
+  for (RateCurve curve : {RateCurve::constant, RateCurve::cosine}) EXPECT_EQ(curve_named(curve_name(curve)).value(), curve);
+  EXPECT_EQ(rule_named("sdg").status().text(), "'rule' is 'sdg', expected adamw, adam or sgd");
+  EXPECT_EQ(curve_named("").status().text(), "'curve' is '', expected constant or cosine");
+}
+
 TEST(Optim, StepsAreThoseOfOptax) {
   for (const test::OptimCase& one : test::kOptimCases) {
     SCOPED_TRACE(one.name);
