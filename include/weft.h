@@ -537,7 +537,7 @@ typedef struct weft_data_config {
 } weft_data_config;
 #define WEFT_DATA_INIT {sizeof(weft_data_config), 0, NULL, NULL, 0, 0, 0, 0}
 
-/* Opens training data. Every id is checked. Owner: caller; free with weft_data_free. Thread: any. */
+/* Opens training data. A file too short is refused here, an id out of range where it is read, with the numbers. Owner: caller; free with weft_data_free. Thread: any. */
 WEFT_API weft_status weft_data_open(const weft_data_config *config, weft_data **out, weft_error *err);
 /* NULL is a no-op. Thread: owner. */
 WEFT_API void weft_data_free(weft_data *data);
