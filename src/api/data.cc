@@ -116,7 +116,7 @@ weft_status weft_data_open(const weft_data_config* config, weft_data** out, weft
     if (c.eval_path) {
       WEFT_TRY_ASSIGN(data->eval_file, TokenFile::open(c.eval_path, c.vocabulary));
       if (eval_windows(*data) < 1)
-        return Status(Code::data, cat("'", c.eval_path, "' has ", data->eval_file->size(), " tokens, a window needs ", c.seq_len + 1));
+        return Status(Code::invalid, cat("'", c.eval_path, "' has ", data->eval_file->size(), " tokens, a window needs ", c.seq_len + 1));
     }
     *out = data.release();
     return {};

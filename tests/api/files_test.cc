@@ -112,7 +112,7 @@ TEST(Data, WhatDoesNotFitIsRefusedWithTheNumbers) {
   refused(config, WEFT_EINVAL, {"5 of its 100 tokens are for evaluation", "take 9"});
   config = tokens(text);
   config.eval_path = two.c_str();
-  refused(config, WEFT_EDATA, {two.c_str(), "2 tokens", "needs 9"});
+  refused(config, WEFT_EINVAL, {two.c_str(), "2 tokens", "needs 9"});
   config.path = nullptr;
   refused(config, WEFT_EINVAL, {"needs training data"});
 }
