@@ -121,7 +121,7 @@ void Lobby::drop(Wire& wire) {
   std::unique_ptr<Guest> guest = std::move(at->second);
   guests_.erase(at);
   if (guest->rank >= 0) {
-    seats_[static_cast<size_t>(guest->rank)] = nullptr;
+    seats_[static_cast<size_t>(guest->rank)] = nullptr;   // a guest with a rank sits there: see finish()
     if (done_) joined_[static_cast<size_t>(guest->rank)] = {};
     if (!guest->said_bye) tell_left(*guest);
   }
@@ -225,12 +225,21 @@ void Lobby::finish_if_full() {
 void Lobby::finish(const Status& status) {
   auto done = std::move(done_);
   done_ = nullptr;
-  // Those that came wait for a word.
-  const Origin why{.rank = 0, .code = Code::peer, .text = cat("rank 0 began no run: ", status.text())};
-  if (!status.ok())
-    for (auto& [wire, guest] : guests_)
-      if (guest->greeted) guest->link.abort(why, loop_.now_ms(), *guest);
+  if (!status.ok()) send_away(status);
   done(status);
+}
+
+// Those that came wait for a word. They go when they have heard it, and have no part in what is expected next.
+void Lobby::send_away(const Status& status) {
+  const Origin why{.rank = 0, .code = Code::peer, .text = cat("rank 0 began no run: ", status.text())};
+  for (auto& [wire, guest] : guests_) {
+    guest->rank = -1;
+    guest->request.clear();
+    if (guest->greeted) guest->link.abort(why, loop_.now_ms(), *guest);
+  }
+  seats_.clear();
+  joined_.clear();
+  plan_ = nullptr;
 }
 
 void Lobby::take_members(Member member) {

@@ -31,7 +31,7 @@ class Lobby final : private Wire::Reader {
   std::string endpoint() const { return listener_->endpoint(); }
 
   // From here guests are expected until `ranks` - 1 are there, or the time is over. Then `done` is told, once: with the guests' requests by
-  // rank (index 0 is this process), or with why not, naming who is missing.
+  // rank (index 0 is this process), or with why not, naming who is missing; those who came are told, and others may be expected after that.
   void expect(const Plan& plan, int64_t timeout_ms, std::function<void(const Status&)> done);
   const std::vector<JoinRequest>& joined() const { return joined_; }
   // Ranks of the run may come before they are wanted; they are kept until now.
@@ -63,6 +63,7 @@ class Lobby final : private Wire::Reader {
   void tick();
   void finish_if_full();
   void finish(const Status& status);
+  void send_away(const Status& status);
 
   Loop& loop_;
   Transport& transport_;
@@ -70,7 +71,7 @@ class Lobby final : private Wire::Reader {
   const int64_t patience_ms_;
   std::unique_ptr<Listener> listener_;
   std::map<Wire*, std::unique_ptr<Guest>> guests_;
-  std::vector<Guest*> seats_;          // per rank; index 0 stays empty
+  std::vector<Guest*> seats_;          // per rank; index 0 stays empty. A guest has a rank if and only if it sits there
   std::vector<JoinRequest> joined_;
   const Plan* plan_ = nullptr;
   int64_t deadline_ = 0;

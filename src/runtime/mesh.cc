@@ -1,15 +1,17 @@
 #include "runtime/mesh.h"
 
+#include "base/text.h"
+
 namespace weft {
 
 Result<std::unique_ptr<Mesh>> Mesh::listen(const MeshOptions& options) {
-  std::unique_ptr<Mesh> mesh(new Mesh(options));
+  std::unique_ptr<Mesh> mesh(new Mesh(options, Part::start));
   WEFT_TRY(mesh->open(options.endpoint.empty() ? "ipc://" : options.endpoint));
   return mesh;
 }
 
 Result<std::unique_ptr<Mesh>> Mesh::join(const MeshOptions& options) {
-  std::unique_ptr<Mesh> mesh(new Mesh(options));
+  std::unique_ptr<Mesh> mesh(new Mesh(options, Part::serve));
   WEFT_TRY(mesh->open(options.listen));
   return mesh;
 }
@@ -33,6 +35,14 @@ Status Mesh::open(const std::string& endpoint) {
     endpoint_ = lobby_->endpoint();
     return {};
   });
+}
+
+Status Mesh::may(Part part) const {
+  if (part != part_)
+    return Status(Code::state, part == Part::start ? "the mesh was made to join another process: it serves that one's run, and starts none"
+                                                   : "the mesh was made to listen for other ranks: it starts a run, and serves none");
+  if (had_run_) return Status(Code::state, cat("the mesh at ", endpoint_, " has had its run: another run needs another mesh"));
+  return {};
 }
 
 void Mesh::on_cancel(std::function<void()> told) {

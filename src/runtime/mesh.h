@@ -32,6 +32,11 @@ class Mesh {
   Transport& transport() { return *transport_; }
   Lobby& lobby() { return *lobby_; }
   const Refusals& refusals() const { return refusals_; }   // any thread
+  // Owner's thread. Whether that part of a run may begin: a mesh plays the one that it was made for, in one run. A wait for the other ranks
+  // that failed was no run yet.
+  enum class Part : uint8_t { start, serve };
+  Status may(Part part) const;
+  void run_begun() { had_run_ = true; }
   // Any thread, and a signal handler: whoever waits or works on this mesh fails with Code::canceled.
   void cancel() { cancel_->raise(); }
   // Loop thread: whom it tells, besides the lobby; at once, if it is so already.
@@ -40,10 +45,12 @@ class Mesh {
   void remember(const std::vector<std::string>& endpoints) { others_ = endpoints; }
 
  private:
-  explicit Mesh(MeshOptions options) : options_(std::move(options)) {}
+  Mesh(MeshOptions options, Part part) : options_(std::move(options)), part_(part) {}
   Status open(const std::string& endpoint);
 
   MeshOptions options_;
+  const Part part_;
+  bool had_run_ = false;
   std::string endpoint_;
   std::vector<std::string> others_;
   Refusals refusals_;

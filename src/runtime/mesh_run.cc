@@ -45,6 +45,7 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
   }
 
   Status open(int threads) {
+    WEFT_TRY(mesh_.may(Mesh::Part::start));
     init_gemm();
     WEFT_TRY_ASSIGN(team_, Team::make(threads, {.rank = 0}));
     WEFT_TRY_ASSIGN(worker_, Worker::make(plan_, 0, *team_));
@@ -53,6 +54,7 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
       mesh_.lobby().expect(*plan_, mesh_.options().join_timeout_ms, [&](const Status& status) { gathered.set(status); });
     });
     WEFT_TRY(gathered.wait());
+    mesh_.run_begun();
     WEFT_TRY(on_loop(mesh_.loop(), [this] { return start_process(); }));
     WEFT_TRY(joined_.wait());
     return attach(mesh_.loop());

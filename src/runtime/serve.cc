@@ -137,6 +137,7 @@ class Server final : private RankProcess::Owner {
 
  private:
   Status join_and_serve(int threads, const OpFinder& find_user_op) {
+    WEFT_TRY(mesh_.may(Mesh::Part::serve));
     init_gemm();
     JoinRequest request{.wanted_rank = mesh_.options().rank, .endpoint = mesh_.endpoint(), .pid = getpid(), .plan = {}};
     if (plan_) request.plan = plan_->hash;
@@ -147,6 +148,7 @@ class Server final : private RankProcess::Owner {
       return applicant_->start();
     }));
     WEFT_TRY_ASSIGN(welcome_, applicant_->wait());
+    mesh_.run_begun();
     mesh_.remember(welcome_.endpoints);
     if (!plan_) {
       WEFT_TRY_ASSIGN(auto model, decode_model(welcome_.model, find_user_op));

@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <thread>
 
 #include "api/api.h"
@@ -113,6 +114,68 @@ TEST(JoiningRanks, ARankThatDiesBeforeItHasJoinedIsNamed) {
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;
   close(way[0]);
   close(way[1]);
+}
+
+// Plans of these many ranks, as processes have them that join.
+PlanPtr plan_of(uint32_t ranks) {
+  ModelPtr model = new_model();
+  weft_value x = add_input(model, "x", {1, 6});
+  const weft_value y = add_input(model, "y", {1, 6});
+  for (uint32_t i = 0; i < ranks; ++i) x = add_linear(model, ("l" + std::to_string(i)).c_str(), x, 6);
+  add_node(model, "mse", {x, y});
+  return new_plan(model, plan_config(ranks));
+}
+
+TEST(Mesh, AStartThatFailedMayBeTriedAgainWithAnotherPlan) {
+  weft_mesh_config config = WEFT_MESH_INIT;
+  config.join_timeout_ms = 300;
+  weft_mesh* out = nullptr;
+  Error theirs, err;
+  ASSERT_EQ(weft_mesh_listen(&config, &out, &err), WEFT_OK) << err.text;
+  const MeshPtr mesh(out);
+  const std::string endpoint = weft_mesh_endpoint(mesh.get());
+  const PlanPtr large = plan_of(8), small = plan_of(2);
+  weft_run* run = nullptr;
+  // It may come when one wait is over; in the next it is a guest, and hears of that one's end.
+  std::atomic<bool> heard = false;
+  std::thread other([&] {
+    EXPECT_LT(serve(endpoint, nullptr, theirs), 0);
+    heard = true;
+  });
+  weft_status status = WEFT_OK;
+  do EXPECT_EQ(status = weft_run_start(large.get(), mesh.get(), nullptr, &run, &err), WEFT_ETIMEDOUT) << err.text;
+  while (status == WEFT_ETIMEDOUT && !heard);
+  other.join();
+  EXPECT_NE(std::strstr(theirs.text, "rank 0 began no run: "), nullptr) << theirs.text;
+  std::thread again([&] { EXPECT_EQ(serve(endpoint, nullptr, theirs), WEFT_OK) << theirs.text; });
+  do status = weft_run_start(small.get(), mesh.get(), nullptr, &run, &err);
+  while (status == WEFT_ETIMEDOUT);
+  EXPECT_EQ(status, WEFT_OK) << err.text;
+  weft_run_free(run);
+  again.join();
+}
+
+TEST(Mesh, ServesOneRunInThePartThatItWasMadeFor) {
+  const PlanPtr plan = plan_of(2);
+  const MeshPtr mesh = listen();
+  Error err, theirs;
+  expect_error(weft_run_serve(mesh.get(), nullptr, nullptr, nullptr, &err), err, WEFT_ESTATE, {"made to listen", "serves none"});
+  weft_mesh_config config = WEFT_MESH_INIT;
+  config.endpoint = weft_mesh_endpoint(mesh.get());
+  weft_mesh* out = nullptr;
+  ASSERT_EQ(weft_mesh_join(&config, &out, &err), WEFT_OK) << err.text;
+  const MeshPtr joined(out);
+  weft_run* run = nullptr;
+  expect_error(weft_run_start(plan.get(), joined.get(), nullptr, &run, &err), err, WEFT_ESTATE, {"made to join", "starts none"});
+
+  std::thread other([&] { EXPECT_EQ(weft_run_serve(joined.get(), nullptr, nullptr, nullptr, &theirs), WEFT_OK) << theirs.text; });
+  ASSERT_EQ(weft_run_start(plan.get(), mesh.get(), nullptr, &run, &err), WEFT_OK) << err.text;
+  weft_run* second = nullptr;
+  expect_error(weft_run_start(plan.get(), mesh.get(), nullptr, &second, &err), err, WEFT_ESTATE, {"has had its run"});
+  weft_run_free(run);
+  other.join();
+  expect_error(weft_run_start(plan.get(), mesh.get(), nullptr, &run, &err), err, WEFT_ESTATE, {"has had its run"});
+  expect_error(weft_run_serve(joined.get(), nullptr, nullptr, nullptr, &err), err, WEFT_ESTATE, {"has had its run"});
 }
 
 }  // namespace

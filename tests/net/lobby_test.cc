@@ -1,6 +1,9 @@
 // The door of a process before it knows who is there: what strangers may cost, and ranks that come too early or too late.
 #include "runtime/lobby.h"
 
+#include <algorithm>
+#include <optional>
+
 #include "peers.h"
 
 namespace weft::test {
@@ -24,6 +27,26 @@ class LobbyTest : public testing::Test {
     end.connection->send(header.kind == FrameKind::data ? 1 : 0, bytes, payload, 0);
   }
   static void say_hello(End& end, uint16_t rank) { say(end, {.kind = FrameKind::hello}, rank, encode_hello(lobby_identity())); }
+  // Joins as that rank, or asks to; -1: any.
+  std::unique_ptr<End> ask(int32_t rank) {
+    auto end = come();
+    say_hello(*end, kNobody);
+    say(*end, {.kind = FrameKind::message, .edge = kJoinType, .sequence = 1}, kNobody, encode_join({.wanted_rank = rank, .endpoint = "ipc:///there", .plan = {}}));
+    return end;
+  }
+  bool hears_abort(const End& end) {
+    return net_.until([&] { return std::any_of(end.frames.begin(), end.frames.end(), [](const End::Frame& f) { return decode_origin(f.payload).ok(); }); });
+  }
+  // Expects them; what came of it is in `gathered` once it is known.
+  void expect(const Plan& plan, int64_t timeout_ms) {
+    gathered_.reset();
+    lobby_.expect(plan, timeout_ms, [this](const Status& status) { gathered_ = status; });
+  }
+  static Plan plan_of(int32_t ranks) {
+    Plan plan;
+    plan.config.ranks = ranks;
+    return plan;
+  }
   // Why the last connection was turned away, once `count` were.
   std::string refusal(uint64_t count) {
     std::string why;
@@ -35,6 +58,7 @@ class LobbyTest : public testing::Test {
   Net net_{"ipc://"};
   Refusals refusals_;
   Lobby lobby_{*net_.loop, *net_.transport, refusals_, 500};
+  std::optional<Status> gathered_;
   std::vector<int32_t> members_;
   const Lobby::Member member_ = [this](int32_t rank, std::unique_ptr<Wire>, int, std::span<const std::byte>) { members_.push_back(rank); };
 };
@@ -87,6 +111,53 @@ TEST_F(LobbyTest, AGuestSendsNoMoreThanARequest) {
   const std::vector<std::byte> piece = bytes_of(kMaxPayload, 1);
   say(*guest, {.kind = FrameKind::message, .edge = kJoinType, .sequence = 1, .total = 32 * kMaxPayload}, kNobody, piece);
   expect_refusal(1, "message of 33554432 bytes, at most 65536");
+}
+
+// A wait that failed leaves guests behind, for as long as it takes to tell them; the next wait has seats of its own.
+TEST_F(LobbyTest, GuestsOfAWaitThatFailedAreNoneOfTheNext) {
+  const Plan large = plan_of(64), small = plan_of(3);
+  const auto early = ask(1), late = ask(60);
+  expect(large, 500);
+  ASSERT_TRUE(net_.until([&] { return gathered_.has_value(); }));
+  EXPECT_EQ(gathered_->code(), Code::timed_out) << gathered_->text();
+  expect(small, 60000);
+  const auto one = ask(1);
+  for (const auto* old : {&early, &late}) {
+    EXPECT_TRUE(hears_abort(**old));
+    EXPECT_TRUE(net_.until([&] { return (*old)->times_disconnected == 1; }));
+  }
+  EXPECT_FALSE(gathered_.has_value());
+  const auto two = ask(2);
+  ASSERT_TRUE(net_.until([&] { return gathered_.has_value(); }));
+  EXPECT_TRUE(gathered_->ok()) << gathered_->text();
+  std::string why;
+  EXPECT_EQ(refusals_.read(why), 0u) << why;
+}
+
+// The seat that an old guest had may be taken already when it goes.
+TEST_F(LobbyTest, AnOldGuestFreesNoSeatOfANewOne) {
+  const Plan plan = plan_of(3);
+  const auto old = ask(1);
+  expect(plan, 500);
+  ASSERT_TRUE(net_.until([&] { return gathered_.has_value(); }));
+  expect(plan, 60000);
+  const auto one = ask(1);
+  ASSERT_TRUE(net_.until([&] { return old->times_disconnected == 1; }));
+  const auto again = ask(1);
+  expect_refusal(1, "it asks to be rank 1, which has joined already");
+}
+
+// Between two waits nobody is expected, and nobody is told that there is no room.
+TEST_F(LobbyTest, WhoComesBetweenTwoWaitsIsKeptForTheNext) {
+  const Plan plan = plan_of(2);
+  expect(plan, 1);
+  ASSERT_TRUE(net_.until([&] { return gathered_.has_value(); }));
+  const auto guest = ask(1);
+  const auto silent = come();   // is given up after the guest's word has been read
+  expect_refusal(1, "it said nothing");
+  expect(plan, 60000);
+  ASSERT_TRUE(gathered_.has_value());
+  EXPECT_TRUE(gathered_->ok()) << gathered_->text();
 }
 
 }  // namespace
