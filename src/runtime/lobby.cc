@@ -47,12 +47,13 @@ struct Lobby::Guest final : LinkEffects {
   int32_t rank = -1;
   std::vector<std::byte> request;   // came before anyone was expected
   int32_t member = -1;              // a rank of the run, with its first frame
+  FrameHeader hello;
   int first_lane = 0;
   std::vector<std::byte> first;
 };
 
-Lobby::Lobby(Loop& loop, Transport& transport, Refusals& refusals, int64_t patience_ms)
-    : loop_(loop), transport_(transport), refusals_(refusals), patience_ms_(patience_ms) {}
+Lobby::Lobby(Loop& loop, Transport& transport, Refusals& refusals, int64_t patience_ms, size_t most_early)
+    : loop_(loop), transport_(transport), refusals_(refusals), patience_ms_(patience_ms), most_early_(most_early) {}
 Lobby::~Lobby() = default;
 
 Status Lobby::listen(const std::string& endpoint, bool insecure) {
@@ -80,23 +81,29 @@ void Lobby::received(Wire& wire, int lane, std::span<const std::byte> frame) {
     std::span<const std::byte> payload;
     auto header = decode_frame(frame, &payload);
     if (!header.ok()) return turn_away(wire, cat("not a weft frame: ", header.status().text()));   // nothing it could be told
-    if (header.value().source != kNobody) {
-      if (failure_) return tell_failure(guest, header.value()), drop(wire);
-      if (over_) return turn_away(wire, cat("rank ", header.value().source, " of a run that is over"));
-      if (header.value().kind != FrameKind::hello || frame.size() > kMostHello)
-        return turn_away(wire, cat("rank ", header.value().source, " begins with ", frame_kind_name(header.value().kind), " of ", frame.size(),
-                                   " bytes, expected hello of at most ", kMostHello));
-      guest.member = header.value().source;
-      guest.first_lane = lane;
-      guest.first.assign(frame.begin(), frame.end());
-      if (member_) hand_over(wire);
-      return;
-    }
+    if (header.value().source != kNobody) return met_rank(guest, header.value(), lane, frame);
     guest.greeted = true;
     guest.link.connected(loop_.now_ms(), guest);
   }
   guest.link.received(static_cast<Lane>(lane), frame, loop_.now_ms(), guest);
   if (guest.gone) drop(wire);
+}
+
+// Whoever says that it is a rank of the run.
+void Lobby::met_rank(Guest& guest, const FrameHeader& header, int lane, std::span<const std::byte> frame) {
+  Wire& wire = *guest.wire;
+  const std::string who = cat("rank ", header.source);
+  guest.hello = header;
+  if (failure_) return tell_failure(guest, *failure_), drop(wire);
+  if (over_) return turn_away(wire, cat(who, " of a run that is over"));
+  if (header.kind != FrameKind::hello || frame.size() > kMostHello)
+    return turn_away(wire, cat(who, " begins with ", frame_kind_name(header.kind), " of ", frame.size(), " bytes, expected hello of at most ", kMostHello));
+  const auto early = static_cast<size_t>(std::count_if(guests_.begin(), guests_.end(), [](const auto& g) { return g.second->member >= 0; }));
+  if (!member_ && early >= most_early_) return turn_away(wire, cat(who, " came before it was wanted, as ", early, " others did"));
+  guest.member = header.source;
+  guest.first_lane = lane;
+  guest.first.assign(frame.begin(), frame.end());
+  if (member_) hand_over(wire);
 }
 
 void Lobby::sent(Wire& wire, uint64_t token) {
@@ -242,7 +249,9 @@ void Lobby::send_away(const Status& status) {
   plan_ = nullptr;
 }
 
-void Lobby::take_members(Member member) {
+void Lobby::take_members(int32_t self, const Identity& run, Member member) {
+  self_ = self;
+  run_ = run;
   member_ = std::move(member);
   over_ = false;
   std::vector<Wire*> waiting;
@@ -251,8 +260,19 @@ void Lobby::take_members(Member member) {
   for (Wire* wire : waiting) hand_over(*wire);
 }
 
+// The name of the run tells who was welcomed. If such a rank differs in something else, the run cannot be, and its link says so.
+Status Lobby::check_member(const Guest& guest) const {
+  WEFT_TRY_ASSIGN(const Identity theirs, decode_hello(std::span(guest.first).subspan(kHeaderBytes)));
+  if (theirs.run == run_.run && theirs.incarnation == run_.incarnation) return {};
+  return compare_identity(self_, run_, guest.member, theirs);
+}
+
 void Lobby::hand_over(Wire& wire) {
   auto at = guests_.find(&wire);
+  if (const Status status = check_member(*at->second); !status.ok()) {
+    tell_failure(*at->second, {.rank = at->second->member, .code = status.code(), .text = status.text()});
+    return turn_away(wire, status.text());
+  }
   std::shared_ptr<Guest> guest = std::move(at->second);
   guests_.erase(at);
   guest->wire->hand_to(nullptr);
@@ -275,11 +295,11 @@ void Lobby::welcome(const Welcome& base, Left left) {
 }
 
 // From a link of its own, which has nothing else to say.
-void Lobby::tell_failure(Guest& guest, const FrameHeader& hello) {
+void Lobby::tell_failure(Guest& guest, const Origin& origin) {
   Identity identity;
-  identity.incarnation = hello.incarnation;
-  Link link(0, hello.source, identity);
-  link.abort(*failure_, loop_.now_ms(), guest);
+  identity.incarnation = guest.hello.incarnation;
+  Link link(self_, guest.hello.source, identity);
+  link.abort(origin, loop_.now_ms(), guest);
   link.connected(loop_.now_ms(), guest);
 }
 

@@ -23,8 +23,8 @@ class Lobby final : private Wire::Reader {
   // A rank that was given its place and went before it had joined the run, and why.
   using Left = std::function<void(const Origin& origin)>;
 
-  // `refusals` outlives it. `patience_ms`: how long a connection may say nothing.
-  Lobby(Loop& loop, Transport& transport, Refusals& refusals, int64_t patience_ms = 10000);
+  // `refusals` outlives it. `patience_ms`: how long a connection may say nothing. `most_early`: how many ranks are kept until they are wanted.
+  Lobby(Loop& loop, Transport& transport, Refusals& refusals, int64_t patience_ms = 10000, size_t most_early = 1024);
   ~Lobby() override;
 
   Status listen(const std::string& endpoint, bool insecure);
@@ -34,8 +34,9 @@ class Lobby final : private Wire::Reader {
   // rank (index 0 is this process), or with why not, naming who is missing; those who came are told, and others may be expected after that.
   void expect(const Plan& plan, int64_t timeout_ms, std::function<void(const Status&)> done);
   const std::vector<JoinRequest>& joined() const { return joined_; }
-  // Ranks of the run may come before they are wanted; they are kept until now.
-  void take_members(Member member);
+  // This is rank `self` of the run with that identity. Ranks of it may come before they are wanted; they are kept until now. Who does not
+  // know the run's name was not welcomed by rank 0, and is turned away.
+  void take_members(int32_t self, const Identity& run, Member member);
   // Guests are not waited for any more.
   void cancel();
   // Rank 0: gives each guest its welcome.
@@ -52,11 +53,13 @@ class Lobby final : private Wire::Reader {
   void received(Wire& wire, int lane, std::span<const std::byte> frame) override;
   void sent(Wire& wire, uint64_t token) override;
   void disconnected(Wire& wire, const std::string& why) override;
+  void met_rank(Guest& guest, const FrameHeader& header, int lane, std::span<const std::byte> frame);
   void asked(Guest& guest, std::span<const std::byte> request);
   Status seat(Guest& guest, const JoinRequest& request);
   void refuse(Guest& guest, const Status& why);
   void tell_left(const Guest& guest);
-  void tell_failure(Guest& guest, const FrameHeader& hello);
+  Status check_member(const Guest& guest) const;
+  void tell_failure(Guest& guest, const Origin& origin);
   void turn_away(Wire& wire, const std::string& why);
   void drop(Wire& wire);
   void hand_over(Wire& wire);
@@ -69,6 +72,7 @@ class Lobby final : private Wire::Reader {
   Transport& transport_;
   Refusals& refusals_;
   const int64_t patience_ms_;
+  const size_t most_early_;
   std::unique_ptr<Listener> listener_;
   std::map<Wire*, std::unique_ptr<Guest>> guests_;
   std::vector<Guest*> seats_;          // per rank; index 0 stays empty. A guest has a rank if and only if it sits there
@@ -78,6 +82,8 @@ class Lobby final : private Wire::Reader {
   std::function<void(const Status&)> done_;
   bool canceled_ = false;
   Member member_;
+  int32_t self_ = 0;                   // what member_ is told of: this rank, and the run
+  Identity run_;
   Left left_;
   bool over_ = false;
   std::optional<Origin> failure_;      // of the run

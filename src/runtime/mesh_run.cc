@@ -117,13 +117,14 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
     const Digest name = random_name();
     const uint32_t incarnation = static_cast<uint32_t>(name.low);
     const LinkTimes times{.hello = mesh_.options().join_timeout_ms};
-    process_ = std::make_unique<RankProcess>(mesh_.loop(), plan_, *worker_, run_identity(*plan_, incarnation, name), times, static_cast<Owner&>(*this));
+    const Identity identity = run_identity(*plan_, incarnation, name);
+    process_ = std::make_unique<RankProcess>(mesh_.loop(), plan_, *worker_, identity, times, static_cast<Owner&>(*this));
     WEFT_TRY(process_->start());
     Welcome welcome{.rank = 0, .incarnation = incarnation, .run = name, .model = encode_model(*plan_->model),
                     .config = encode_config(plan_->config), .endpoints = {}};
     for (const JoinRequest& request : mesh_.lobby().joined()) welcome.endpoints.push_back(request.endpoint);
     mesh_.remember(welcome.endpoints);
-    mesh_.lobby().take_members([this](int32_t rank, std::unique_ptr<Wire> wire, int lane, std::span<const std::byte> first) {
+    mesh_.lobby().take_members(0, identity, [this](int32_t rank, std::unique_ptr<Wire> wire, int lane, std::span<const std::byte> first) {
       process_->accept(rank, std::move(wire), lane, first);
     });
     mesh_.lobby().welcome(welcome, [this](const Origin& origin) { process_->fail(origin); });

@@ -172,9 +172,10 @@ class Server final : private RankProcess::Owner {
   Status start_process() {
     WEFT_TRY(applicant_->lost());
     const LinkTimes times{.hello = mesh_.options().join_timeout_ms};
-    process_ = std::make_unique<RankProcess>(mesh_.loop(), plan_, *worker_, run_identity(*plan_, welcome_.incarnation, welcome_.run), times, static_cast<Owner&>(*this));
+    const Identity identity = run_identity(*plan_, welcome_.incarnation, welcome_.run);
+    process_ = std::make_unique<RankProcess>(mesh_.loop(), plan_, *worker_, identity, times, static_cast<Owner&>(*this));
     WEFT_TRY(process_->start());
-    mesh_.lobby().take_members([this](int32_t rank, std::unique_ptr<Wire> wire, int lane, std::span<const std::byte> first) {
+    mesh_.lobby().take_members(worker_->rank(), identity, [this](int32_t rank, std::unique_ptr<Wire> wire, int lane, std::span<const std::byte> first) {
       process_->accept(rank, std::move(wire), lane, first);
     });
     for (int32_t peer : process_->node().peers())

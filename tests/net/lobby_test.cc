@@ -26,7 +26,9 @@ class LobbyTest : public testing::Test {
     encode_header(header, payload, bytes);
     end.connection->send(header.kind == FrameKind::data ? 1 : 0, bytes, payload, 0);
   }
-  static void say_hello(End& end, uint16_t rank) { say(end, {.kind = FrameKind::hello}, rank, encode_hello(lobby_identity())); }
+  static void say_hello(End& end, uint16_t rank, const Identity& identity = lobby_identity()) {
+    say(end, {.kind = FrameKind::hello, .incarnation = identity.incarnation}, rank, encode_hello(identity));
+  }
   // Joins as that rank, or asks to; -1: any.
   std::unique_ptr<End> ask(int32_t rank) {
     auto end = come();
@@ -57,7 +59,7 @@ class LobbyTest : public testing::Test {
 
   Net net_{"ipc://"};
   Refusals refusals_;
-  Lobby lobby_{*net_.loop, *net_.transport, refusals_, 500};
+  Lobby lobby_{*net_.loop, *net_.transport, refusals_, 500, 2};
   std::optional<Status> gathered_;
   std::vector<int32_t> members_;
   const Lobby::Member member_ = [this](int32_t rank, std::unique_ptr<Wire>, int, std::span<const std::byte>) { members_.push_back(rank); };
@@ -69,12 +71,50 @@ TEST_F(LobbyTest, ARankThatComesEarlyIsKeptUntilItIsWanted) {
   const auto later = come();   // is given up for its silence; the rank would have been by then
   expect_refusal(1, "it said nothing for 0.5 s");
   EXPECT_EQ(early->times_disconnected, 0);
-  lobby_.take_members(member_);
+  lobby_.take_members(0, lobby_identity(), member_);
   EXPECT_EQ(members_, std::vector<int32_t>{1});
 }
 
+// Anybody can say that he is rank 1; who was welcomed knows the name of the run.
+TEST_F(LobbyTest, ARankOfAnotherRunIsTurnedAwayAndHearsWhy) {
+  Identity run = lobby_identity(), other = run;
+  run.incarnation = 7;
+  run.run = {1, 2};
+  const auto early = come();
+  say_hello(*early, 1);
+  const auto later = come();
+  expect_refusal(1, "it said nothing for 0.5 s");
+  lobby_.take_members(0, run, member_);
+  expect_refusal(2, "rank 1 refused: run 00000000000000000000000000000000, rank 0 has " + run.run.hex());
+  EXPECT_TRUE(hears_abort(*early));
+
+  const auto stranger = come();
+  other.profile = "x";
+  say_hello(*stranger, 1, other);
+  expect_refusal(3, "rank 1 refused: numeric profile x, rank 0 has " + run.profile);
+  EXPECT_TRUE(hears_abort(*stranger));
+  const auto no_hello = come();
+  say(*no_hello, {.kind = FrameKind::hello}, 1, bytes_of(5, 1));
+  expect_refusal(4, "hello of 5 bytes, which its fields do not fill");
+  EXPECT_TRUE(members_.empty());
+
+  // What else differs is a fault of the run, and its link says so.
+  const auto welcomed = come();
+  run.model = {3, 4};
+  say_hello(*welcomed, 1, run);
+  EXPECT_TRUE(net_.until([&] { return members_.size() == 1; }));
+}
+
+TEST_F(LobbyTest, NoMoreRanksThanThatAreKeptBeforeTheyAreWanted) {
+  const auto one = come(), two = come(), three = come();
+  say_hello(*one, 1);
+  say_hello(*two, 2);
+  say_hello(*three, 3);
+  expect_refusal(1, "came before it was wanted, as 2 others did");
+}
+
 TEST_F(LobbyTest, ARankThatComesAfterTheRunIsTurnedAway) {
-  lobby_.take_members(member_);
+  lobby_.take_members(0, lobby_identity(), member_);
   lobby_.end_run();
   const auto late = come();
   say_hello(*late, 1);
