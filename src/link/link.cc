@@ -44,15 +44,16 @@ void Link::connected(LinkTime now, LinkEffects& effects) {
   send_control(header(FrameKind::hello), hello, effects);
 }
 
-void Link::disconnected(LinkTime now, LinkEffects& effects) {
+void Link::disconnected(const std::string& why, LinkTime now, LinkEffects& effects) {
   connection_ = false;
   if (state_ == State::aborting) return end();
-  if (!live() || lost_at_ != kNever) return;
+  if (state_ == State::ended || lost_at_ != kNever) return;
   if (heard_bye_) {   // it has said all that it had to say
     end();
     return effects.closed();
   }
   lost_at_ = now + times_.suspicion;
+  lost_why_ = why;
 }
 
 void Link::end() {
@@ -97,7 +98,7 @@ LinkTime Link::lag_at() const { return lagging() ? std::max(lag_since_ + times_.
 
 LinkTime Link::next_tick() const {
   switch (state_) {
-    case State::waiting: return hello_by_;
+    case State::waiting: return std::min(hello_by_, lost_at_);
     case State::greeting:
     case State::open: {
       const LinkTime heartbeat = connection_ ? next_heartbeat_ : kNever;
@@ -114,6 +115,7 @@ void Link::tick(LinkTime now, LinkEffects& effects) {
   last_tick_ = now;
   switch (state_) {
     case State::waiting:
+      if (now >= lost_at_) return fail_peer(Code::peer, cat("rank ", peer_, " did not connect: ", lost_why_), now, effects);
       if (now >= hello_by_)
         fail_peer(Code::timed_out, cat("rank ", peer_, " did not connect within ", seconds(times_.hello)), now, effects);
       return;

@@ -17,6 +17,7 @@
 //  - Heartbeats every 250 ms; a peer silent for 3 s is lost. A heartbeat tells how many data frames have been sent: if those do
 //    not come within 3 s while no other data frame does, the lane is lost. A closed connection is a suspicion for 300 ms: the
 //    abort that explains it may still come, here or from another rank, and then its origin is named instead of the messenger.
+//    So is a connection that cannot come to be; while the transport still tries it says nothing, and the hello's deadline counts.
 //  - Every state but ended has a deadline; see next_tick().
 #pragma once
 
@@ -84,7 +85,8 @@ class Link {
   void start(LinkTime now);
   // The transport has a connection; says hello.
   void connected(LinkTime now, LinkEffects& effects);
-  void disconnected(LinkTime now, LinkEffects& effects);
+  // It has lost it, or has given up the hope of one: `why`, for a person.
+  void disconnected(const std::string& why, LinkTime now, LinkEffects& effects);
   void received(Lane lane, std::span<const std::byte> frame, LinkTime now, LinkEffects& effects);
   void sent(uint64_t token, LinkTime now, LinkEffects& effects);
   void tick(LinkTime now, LinkEffects& effects);
@@ -181,6 +183,7 @@ class Link {
   LinkTime last_heard_ = 0, next_heartbeat_ = kNever;
   LinkTime last_tick_ = 0, deaf_until_ = 0;   // a rank that was stopped itself listens first, before it calls others silent
   LinkTime lost_at_ = kNever;    // end of a suspicion
+  std::string lost_why_;
   LinkTime abort_by_ = kNever, bye_by_ = kNever;
   std::vector<std::byte> abort_words_;
   uint64_t out_sequence_[2] = {0, 0}, in_sequence_[2] = {0, 0};   // per lane

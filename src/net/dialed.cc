@@ -98,11 +98,12 @@ class Dialed final : public Channel {
   }
 
   void take(int lane) {
+    if (is_connecting() && !message_.is(kAccepted) && !message_.is(kBye)) return fail("what answers there is no weft");
     if (message_.more() || in_parts_) {
       in_parts_ = message_.more();
       return fail("the peer sent a frame of several parts");
     }
-    if (message_.bytes().size() >= kHeaderBytes && !is_connecting()) return deliver(lane, message_);
+    if (message_.bytes().size() >= kHeaderBytes) return deliver(lane, message_);
     if (message_.is(kBye)) return lane_ended(lane);
     if (!message_.is(kAccepted) || !is_connecting()) return fail("the peer sent a frame without a header");
     accepted_[static_cast<size_t>(lane)] = true;

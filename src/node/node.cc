@@ -86,8 +86,8 @@ void RankNode::connected(int32_t peer, LinkTime now) {
   drain(now);
 }
 
-void RankNode::disconnected(int32_t peer, LinkTime now) {
-  if (Peer* p = find(peer)) p->link.disconnected(now, *p);
+void RankNode::disconnected(int32_t peer, const std::string& why, LinkTime now) {
+  if (Peer* p = find(peer)) p->link.disconnected(why, now, *p);
   drain(now);
 }
 

@@ -83,7 +83,7 @@ class RankNode {
 
   // --- the transport. Events of a peer that has been hung up on are ignored.
   void connected(int32_t peer, LinkTime now);
-  void disconnected(int32_t peer, LinkTime now);
+  void disconnected(int32_t peer, const std::string& why, LinkTime now);
   void received(int32_t peer, Lane lane, std::span<const std::byte> frame, LinkTime now);
   void sent(int32_t peer, uint64_t token, LinkTime now);
   void tick(LinkTime now);

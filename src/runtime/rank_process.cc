@@ -167,10 +167,10 @@ void RankProcess::sent(Wire& wire, uint64_t token) {
   act();
 }
 
-void RankProcess::disconnected(Wire& wire, const std::string&) {
+void RankProcess::disconnected(Wire& wire, const std::string& why) {
   const int32_t peer = peer_of(wire);
   if (peer < 0) return;
-  node_->disconnected(peer, now());
+  node_->disconnected(peer, why, now());
   act();
 }
 

@@ -65,10 +65,7 @@ class Applicant final : private Wire::Reader, private LinkEffects {
   void connected(Wire&) override { link_.connected(now(), *this); }
   void received(Wire&, int lane, std::span<const std::byte> frame) override { link_.received(static_cast<Lane>(lane), frame, now(), *this); }
   void sent(Wire&, uint64_t token) override { link_.sent(token, now(), *this); }
-  void disconnected(Wire&, const std::string& why) override {
-    last_ = why;
-    link_.disconnected(now(), *this);
-  }
+  void disconnected(Wire&, const std::string& why) override { link_.disconnected(why, now(), *this); }
 
   void send(Lane lane, std::span<const std::byte, kHeaderBytes> header, std::span<const std::byte> payload, uint64_t token) override {
     wire_->connection().send(static_cast<int>(lane), header, payload, token);
@@ -89,7 +86,7 @@ class Applicant final : private Wire::Reader, private LinkEffects {
   }
   void leaving() override { lose(Status(Code::peer, "rank 0 has left")); }
   void failed(const Origin& origin, bool) override {
-    const std::string& trouble = last_.empty() ? wire_->connection().trouble() : last_;
+    const std::string trouble = origin.code == Code::timed_out ? wire_->connection().trouble() : "";
     lose(Status(origin.code, cat("joining ", mesh_.options().endpoint, ": ", origin.text, trouble.empty() ? "" : cat(" (", trouble, ")"))));
   }
   void lose(const Status& why) {
@@ -104,7 +101,6 @@ class Applicant final : private Wire::Reader, private LinkEffects {
   std::unique_ptr<Wire> wire_;
   Loop::Timer timer_;
   Welcome welcome_;
-  std::string last_;
   Status lost_;
   Waiter answer_;
 };

@@ -144,7 +144,7 @@ void SimMesh::step_event(const SimNetwork::Event& event) {
     case SimNetwork::Event::Kind::connected: return node.connected(event.peer, now_);
     case SimNetwork::Event::Kind::frame: return node.received(event.peer, event.lane, event.frame, now_);
     case SimNetwork::Event::Kind::sent: return node.sent(event.peer, event.token, now_);
-    case SimNetwork::Event::Kind::disconnected: return node.disconnected(event.peer, now_);
+    case SimNetwork::Event::Kind::disconnected: return node.disconnected(event.peer, "connection closed", now_);
   }
 }
 

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
 """Ranks that wait for each other: how a person ends that, and that nothing is left."""
+import contextlib
 import os
 import select
 import signal
 import socket
+import socketserver
 import subprocess
+import threading
 import unittest
 
 from weft import Case, TINY, WEFT, run
@@ -55,6 +58,26 @@ class Waiting(Case):
             process = self.start("joining", "worker", "--join", endpoint, "--join-timeout", 600)
             process.send_signal(signal.SIGINT)
             self.ends(130, "weft: worker: stopped", process)
+
+    def test_a_worker_tells_at_once_that_rank_0_is_no_weft(self):
+        class Answer(socketserver.BaseRequestHandler):
+            def handle(self):
+                self.request.recv(1000)
+                self.request.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n" + b"x" * 400)
+                with contextlib.suppress(OSError):
+                    while self.request.recv(1000):
+                        pass
+
+        with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Answer) as server:
+            thread = threading.Thread(target=server.serve_forever)
+            thread.start()
+            endpoint = f"tcp://127.0.0.1:{server.server_address[1]}"
+            try:
+                process = self.start("joining", "worker", "--join", endpoint, "--join-timeout", 600)
+                self.ends(4, f"joining {endpoint}: rank 0 did not connect: what answers there is no weft", process)
+            finally:
+                server.shutdown()
+                thread.join()
 
     def test_ranks_whose_rank_0_is_killed_leave_no_socket(self):
         process = self.start("waiting for 1 rank", "train", TINY, "--ranks", 3, "--external", 1, "--join-timeout", 5)

@@ -72,7 +72,7 @@ void bring_to(int state, Link& link, Owner& owner, std::span<const std::byte> te
   if (state == 4) link.send_tensor({0, 0, 0}, tensor, 0, owner);
   if (state == 5) link.bye(0, owner);
   if (state == 6) link.abort({0, Code::user, "here"}, 0, owner);
-  if (state == 7) link.disconnected(0, owner);
+  if (state == 7) link.disconnected("closed", 0, owner);
 }
 
 // The first two bytes choose the state and the way in; then come frames: lane, length and either bytes as they are, or header

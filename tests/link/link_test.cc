@@ -87,6 +87,20 @@ TEST(Link, TheHelloHasADeadlineWhateverIsMissing) {
   EXPECT_TRUE(pair.a.link.is_dead());
 }
 
+TEST(Link, AConnectionThatCannotBeIsNotWaitedFor) {
+  SimNetwork network(1, {});
+  Side alone(2, 5, identity(), network);
+  alone.link.start(100);
+  alone.link.disconnected("what answers there is no weft", 200, alone);
+  EXPECT_EQ(alone.link.next_tick(), 500);   // another may say what really happened until then
+  alone.link.tick(500, alone);
+  EXPECT_EQ(alone.failures, 1);
+  EXPECT_EQ(alone.failure.code, Code::peer);
+  EXPECT_EQ(alone.failure.text, "rank 5 did not connect: what answers there is no weft");
+  alone.link.tick(800, alone);
+  EXPECT_TRUE(alone.link.is_dead());
+}
+
 TEST(Link, TensorsOfAnySizeArriveIntact) {
   Pair pair(3, {.latency = 1, .jitter = 3});
   pair.run_until(50);

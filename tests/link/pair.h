@@ -124,6 +124,7 @@ class Pair {
   SimNetwork network;
   Side a, b;
   LinkTime now = 0;
+  std::string why = "connection closed";   // what the transport says of a loss
   bool a_deaf = false, b_deaf = false;   // its loop hangs
 
  private:
@@ -135,7 +136,7 @@ class Pair {
       case SimNetwork::Event::Kind::connected: return s.link.connected(now, s);
       case SimNetwork::Event::Kind::frame: return s.link.received(event.lane, event.frame, now, s);
       case SimNetwork::Event::Kind::sent: return s.link.sent(event.token, now, s);
-      case SimNetwork::Event::Kind::disconnected: return s.link.disconnected(now, s);
+      case SimNetwork::Event::Kind::disconnected: return s.link.disconnected(why, now, s);
     }
   }
 };
