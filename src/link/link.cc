@@ -116,8 +116,12 @@ void Link::tick(LinkTime now, LinkEffects& effects) {
   switch (state_) {
     case State::waiting:
       if (now >= lost_at_) return fail_peer(Code::peer, cat("rank ", peer_, " did not connect: ", lost_why_), now, effects);
-      if (now >= hello_by_)
-        fail_peer(Code::timed_out, cat("rank ", peer_, " did not connect within ", seconds(times_.hello)), now, effects);
+      if (now >= hello_by_) {
+        const std::string trouble = effects.trouble();
+        fail_peer(Code::timed_out,
+                  cat("rank ", peer_, " did not connect within ", seconds(times_.hello), trouble.empty() ? "" : cat(" (", trouble, ")")), now,
+                  effects);
+      }
       return;
     case State::greeting:
     case State::open: return tick_live(now, effects);
@@ -130,7 +134,7 @@ void Link::tick(LinkTime now, LinkEffects& effects) {
 
 void Link::tick_live(LinkTime now, LinkEffects& effects) {
   const std::string who = cat("rank ", peer_);
-  if (now >= lost_at_) return fail_peer(Code::peer, cat(who, " lost: connection closed", last_words(now)), now, effects);
+  if (now >= lost_at_) return fail_peer(Code::peer, cat(who, " lost: ", lost_why_, last_words(now)), now, effects);
   if (now >= hello_by_) {
     const char* what = greeted_ ? " did not answer our hello within " : " did not say hello within ";
     return fail_peer(Code::timed_out, cat(who, what, seconds(times_.hello)), now, effects);

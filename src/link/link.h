@@ -69,6 +69,8 @@ class LinkEffects {
   virtual void leaving() = 0;                                      // the peer said bye; answer with bye() in time
   virtual void failed(const Origin& origin, bool by_abort) = 0;    // once; the link is of no more use
   virtual void closed() = 0;                                       // orderly: bye both ways
+  // What the transport says of its last try, asked when a connection has not come in time. Empty: it knows nothing.
+  virtual std::string trouble() { return {}; }
 };
 
 class Link {

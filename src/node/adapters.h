@@ -57,6 +57,7 @@ struct RankNode::Peer final : LinkEffects {
     push(Event::Kind::failed);
   }
   void closed() override { push(Event::Kind::closed); }
+  std::string trouble() override { return node.effects_.trouble(rank); }
 
   void push(Event::Kind kind, const Tag& tag = {}) {
     node.push({.kind = kind, .peer = rank, .tag = tag, .at = {}, .sequence = tag.step, .control = {}});

@@ -55,6 +55,7 @@ class RankNodeEffects {
   // Nothing more will be sent to that peer: close the connection once what was sent has left, or 300 ms later. Comes once per
   // peer, whatever ended the link, before or after failed(); never for a peer that was not connected.
   virtual void hang_up(int32_t peer) = 0;
+  virtual std::string trouble(int32_t) { return {}; }   // see LinkEffects
 
   // --- reports
   virtual void joined() = 0;                               // rank 0: every rank has all its links; others: this one has

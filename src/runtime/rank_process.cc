@@ -140,6 +140,11 @@ void RankProcess::hang_up(int32_t peer) {
   if (wires_.empty()) owner_.alone();
 }
 
+std::string RankProcess::trouble(int32_t peer) {
+  const auto at = wires_.find(peer);
+  return at == wires_.end() ? std::string() : at->second->connection().trouble();
+}
+
 // --- what the connections say ---------------------------------------------------------------------------------------------------------
 
 int32_t RankProcess::peer_of(const Wire& wire) const {

@@ -63,6 +63,7 @@ class RankProcess final : private RankNodeEffects, private Wire::Reader {
   void send(int32_t peer, Lane lane, std::span<const std::byte, kHeaderBytes> header, std::span<const std::byte> payload,
             uint64_t token) override;
   void hang_up(int32_t peer) override;
+  std::string trouble(int32_t peer) override;
   void joined() override { owner_.joined(); }
   void message(int32_t peer, uint32_t type, std::span<const std::byte> bytes) override { owner_.message(peer, type, bytes); }
   void micro_batch(int32_t micro_batch) override { owner_.micro_batch(micro_batch); }

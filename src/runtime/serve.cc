@@ -86,14 +86,14 @@ class Applicant final : private Wire::Reader, private LinkEffects {
   }
   void leaving() override { lose(Status(Code::peer, "rank 0 has left")); }
   void failed(const Origin& origin, bool) override {
-    const std::string trouble = origin.code == Code::timed_out ? wire_->connection().trouble() : "";
-    lose(Status(origin.code, cat("joining ", mesh_.options().endpoint, ": ", origin.text, trouble.empty() ? "" : cat(" (", trouble, ")"))));
+    lose(Status(origin.code, cat("joining ", mesh_.options().endpoint, ": ", origin.text)));
   }
   void lose(const Status& why) {
     lost_ = why;
     answer_.set(why);
   }
   void closed() override {}
+  std::string trouble() override { return wire_->connection().trouble(); }
 
   Mesh& mesh_;
   JoinRequest request_;

@@ -238,6 +238,22 @@ TEST(Link, ARankThatWasStoppedBelievesTheOthers) {
   EXPECT_EQ(pair.b.failure.text, "rank 5 lost: silent for 3 s");
 }
 
+TEST(Link, WhatTheTransportSaysOfALossIsTold) {
+  Pair pair;
+  pair.why = "out of memory for a frame";
+  pair.run_until(1000);
+  pair.network.cut(2, 5, 1000);
+  pair.run_until(1300);
+  EXPECT_EQ(pair.a.failure.text.substr(0, 40), "rank 5 lost: out of memory for a frame; ");
+
+  SimNetwork network(1, {});
+  Side alone(2, 5, identity(), network);
+  alone.last_try = "nobody listens there";
+  alone.link.start(0);
+  alone.link.tick(10000, alone);
+  EXPECT_EQ(alone.failure.text, "rank 5 did not connect within 10 s (nobody listens there)");
+}
+
 TEST(Link, ADisconnectIsASuspicionFor300ms) {
   Pair pair;
   pair.run_until(1000);

@@ -66,6 +66,7 @@ class Side final : public LinkEffects {
     failed_at = now;
   }
   void closed() override { ++closes; }
+  std::string trouble() override { return last_try; }
 
   void send_tensor(const Tag& tag, std::vector<std::byte> bytes) {
     auto& memory = out[{tag.edge, tag.micro_batch}];
@@ -78,6 +79,7 @@ class Side final : public LinkEffects {
   int opened = 0, leavings = 0, failures = 0, closes = 0;
   bool refuse = false, aborted = false;
   Origin failure;
+  std::string last_try;                    // what the transport says of it
   LinkTime failed_at = -1;
   std::map<std::pair<int32_t, int32_t>, std::vector<std::byte>> out, landed;
   std::vector<Tag> arrivals, releases, grants;
