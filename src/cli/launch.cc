@@ -146,7 +146,8 @@ std::string Ranks::explain(const weft_event& event) {
 }
 
 Ranks::~Ranks() {
-  // The run has told them to leave, or will not tell them anything any more; then they see that nobody is there.
+  // The run has told them to leave. If there was none, those that come only now are told.
+  weft_mesh_cancel(mesh_.get());
   for (int pid : pids_) {
     if (!pid) continue;
     int status = 0;

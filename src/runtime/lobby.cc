@@ -9,6 +9,8 @@ namespace weft {
 namespace {
 // Bytes of what comes from those whom nobody knows yet: a request to join, and the first frame of a rank, which is a hello.
 constexpr size_t kMostRequest = 65536, kMostHello = 4096;
+
+Origin no_run(const Status& why) { return {.rank = 0, .code = Code::peer, .text = cat("rank 0 began no run: ", why.text())}; }
 }  // namespace
 
 // A connection that has not said yet what it is, or that waits for its rank.
@@ -166,11 +168,16 @@ void Lobby::expect(const Plan& plan, int64_t timeout_ms, std::function<void(cons
 
 void Lobby::cancel() {
   canceled_ = true;
-  if (done_) finish(Status(Code::canceled, cat("the wait for other ranks at ", endpoint(), " was canceled")));
+  if (done_) return finish(canceled());
+  for (auto& [wire, guest] : guests_)
+    if (!guest->request.empty()) guest->link.abort(no_run(canceled()), loop_.now_ms(), *guest);
 }
+
+Status Lobby::canceled() const { return Status(Code::canceled, cat("the wait for other ranks at ", endpoint(), " was canceled")); }
 
 void Lobby::asked(Guest& guest, std::span<const std::byte> bytes) {
   if (!plan_) {
+    if (canceled_) return guest.link.abort(no_run(canceled()), loop_.now_ms(), guest);   // none will be expected
     guest.request.assign(bytes.begin(), bytes.end());
     return;
   }
@@ -238,7 +245,7 @@ void Lobby::finish(const Status& status) {
 
 // Those that came wait for a word. They go when they have heard it, and have no part in what is expected next.
 void Lobby::send_away(const Status& status) {
-  const Origin why{.rank = 0, .code = Code::peer, .text = cat("rank 0 began no run: ", status.text())};
+  const Origin why = no_run(status);
   for (auto& [wire, guest] : guests_) {
     guest->rank = -1;
     guest->request.clear();

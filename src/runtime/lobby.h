@@ -37,7 +37,7 @@ class Lobby final : private Wire::Reader {
   // This is rank `self` of the run with that identity. Ranks of it may come before they are wanted; they are kept until now. Who does not
   // know the run's name was not welcomed by rank 0, and is turned away.
   void take_members(int32_t self, const Identity& run, Member member);
-  // Guests are not waited for any more.
+  // Guests are not waited for any more, and who comes is told so.
   void cancel();
   // Rank 0: gives each guest its welcome.
   void welcome(const Welcome& welcome, Left left);
@@ -63,6 +63,7 @@ class Lobby final : private Wire::Reader {
   void turn_away(Wire& wire, const std::string& why);
   void drop(Wire& wire);
   void hand_over(Wire& wire);
+  Status canceled() const;
   void tick();
   void finish_if_full();
   void finish(const Status& status);

@@ -187,6 +187,17 @@ TEST_F(LobbyTest, AnOldGuestFreesNoSeatOfANewOne) {
   expect_refusal(1, "it asks to be rank 1, which has joined already");
 }
 
+TEST_F(LobbyTest, WhoComesWhenAllIsCanceledIsTold) {
+  const Plan plan = plan_of(3);
+  const auto early = ask(1);
+  expect(plan, 60000);
+  lobby_.cancel();
+  ASSERT_TRUE(gathered_.has_value());
+  EXPECT_EQ(gathered_->code(), Code::canceled);
+  const auto late = ask(2);
+  EXPECT_TRUE(hears_abort(*early) && hears_abort(*late));
+}
+
 // Between two waits nobody is expected, and nobody is told that there is no room.
 TEST_F(LobbyTest, WhoComesBetweenTwoWaitsIsKeptForTheNext) {
   const Plan plan = plan_of(2);
