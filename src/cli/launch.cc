@@ -77,9 +77,10 @@ Outcome Ranks::start(const weft_plan* plan, const LaunchOptions& options, RunPtr
   mesh.flags = options.insecure ? WEFT_MESH_INSECURE : 0;
   mesh.join_timeout_ms = options.join_timeout * 1000;
   CLI_CALL(weft_mesh_listen(&mesh, Out(mesh_), &err));
-  const CancelOnSignal cancel(mesh_.get());
+  CancelOnSignal cancel(mesh_.get());
   pids_.assign(options.ranks, 0);
   for (uint32_t rank = 1; rank < options.ranks - options.external; ++rank) CLI_TRY(spawn(rank, options));
+  cancel.watch(pids_);
   if (options.external && !options.quiet)
     Progress(false).note("waiting for " + std::to_string(options.external) + (options.external > 1 ? " ranks" : " rank") + ": weft worker --join " +
                          weft_mesh_endpoint(mesh_.get()) + (options.insecure ? " --insecure" : ""));
@@ -92,7 +93,7 @@ Outcome Ranks::start(const weft_plan* plan, const LaunchOptions& options, RunPtr
         gone += (gone.empty() ? "rank " : "; rank ") + std::to_string(rank) + " " + end_of(ended);
       }
     Outcome outcome = failed(status, err, refused());
-    if (status == WEFT_ECANCELED) outcome.text = gone + " before all ranks were there";
+    if (status == WEFT_ECANCELED && !gone.empty()) outcome.text = gone + " before all ranks were there";
     else if (!gone.empty()) outcome.text += "; " + gone;
     return outcome;
   }

@@ -1,8 +1,10 @@
 #include "cli/signals.h"
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 
 namespace weft::cli {
@@ -19,7 +21,19 @@ extern "C" void on_signal(int number) {
   weft_mesh_cancel(g_mesh);
 }
 
-extern "C" void on_child(int) { weft_mesh_cancel(g_mesh); }
+// Of the processes watched. Set while no handler of theirs is installed.
+const int* g_pids = nullptr;
+size_t g_pid_count = 0;
+
+// Some child has ended: one of ours? It stays to be waited for. As a system call and no more, waitid() may be called here.
+extern "C" void on_child(int) {
+  const int kept = errno;
+  for (size_t i = 0; i < g_pid_count; ++i) {
+    siginfo_t info = {};
+    if (g_pids[i] && waitid(P_PID, static_cast<id_t>(g_pids[i]), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid) weft_mesh_cancel(g_mesh);
+  }
+  errno = kept;
+}
 
 }  // namespace
 
@@ -35,15 +49,22 @@ int stop_signal() { return g_signal; }
 
 CancelOnSignal::CancelOnSignal(weft_mesh* mesh) {
   g_mesh = mesh;
+  if (g_signal) weft_mesh_cancel(mesh);
+}
+
+void CancelOnSignal::watch(std::span<const int> pids) {
+  g_pids = pids.data();
+  g_pid_count = pids.size();
   struct sigaction action = {};
   action.sa_handler = on_child;
   action.sa_flags = SA_RESTART | SA_NOCLDSTOP;
   sigaction(SIGCHLD, &action, nullptr);
-  if (g_signal) weft_mesh_cancel(mesh);
+  on_child(SIGCHLD);
 }
 
 CancelOnSignal::~CancelOnSignal() {
   std::signal(SIGCHLD, SIG_DFL);
+  g_pid_count = 0;
   g_mesh = nullptr;
 }
 

@@ -25,13 +25,15 @@ class Waiting(Case):
         self.environment = {**os.environ, "TMPDIR": self.path("sockets")}
         self.environment.pop("XDG_RUNTIME_DIR", None)
 
-    def start(self, said, *args):
+    def start(self, said, *args, before=(), stdin=None):
         """Returns when the command has said so on standard error."""
-        process = subprocess.Popen([WEFT, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment)
+        process = subprocess.Popen([*before, WEFT, *map(str, args)], stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment)
         self.addCleanup(process.stderr.close)
         self.addCleanup(process.stdout.close)
         self.addCleanup(lambda: process.poll() is None and process.kill())
-        self.assertIn(said, process.stderr.readline())
+        line = process.stderr.readline()
+        self.assertIn(said, line)
+        self.endpoint = line.split()[-1]
         return process
 
     def ends(self, status, text, process):
@@ -92,6 +94,23 @@ class Waiting(Case):
         process = self.start("waiting for 1 rank", "train", TINY, "--ranks", 3, "--external", 1, "--join-timeout", 600)
         os.kill(children(process.pid)[0], signal.SIGKILL)
         self.ends(4, "weft: train: rank 1 killed by signal 9 before all ranks were there", process)
+
+    def test_a_child_that_is_no_rank_may_end_meanwhile(self):
+        # A shell leaves a child to the command that takes its place; it ends with what it reads.
+        words = 'exec 3<&0; cat <&3 >/dev/null 2>&1 3<&- & exec "$@" 3<&- </dev/null'
+        process = self.start("waiting for 1 rank", "train", TINY, "--ranks", 2, "--external", 1, "--steps", 2, "--join-timeout", 600,
+                             before=["sh", "-c", words, "sh"], stdin=subprocess.PIPE)
+        child = children(process.pid)
+        self.assertEqual(len(child), 1)
+        gone = os.pidfd_open(child[0])
+        process.stdin.close()
+        process.stdin = None
+        self.assertTrue(select.select([gone], [], [], 60)[0])
+        os.close(gone)
+        done = run("worker", "--join", self.endpoint, "--quiet", env=self.environment)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, out + err)
 
     def test_sockets_are_made_where_that_is_possible(self):
         for name in ("XDG_RUNTIME_DIR", "TMPDIR"):
