@@ -12,7 +12,7 @@ using namespace weft::api;
 struct weft_data {
   int64_t vocabulary = 0, seq_len = 0, width = 0;
   std::optional<Samples> train;
-  std::optional<TokenFile> eval_file;   // otherwise the held-out end of `train`
+  std::optional<TokenFile> eval_file;  // otherwise the held-out end of `train`
 };
 
 namespace {
@@ -25,7 +25,8 @@ constexpr uint64_t kHeldOut = ~uint64_t{0};
 Status check_ids(const char* path, int64_t vocabulary) {
   const std::string_view name = path ? path : "";
   if (!path || vocabulary == 256 || name.ends_with(".u16") || name.ends_with(".u32")) return {};
-  return Status(Code::invalid, cat("data '", name, "': a vocabulary of ", vocabulary, " takes ids from NAME.u16 or NAME.u32; bytes are for one of 256"));
+  return Status(Code::invalid,
+                cat("data '", name, "': a vocabulary of ", vocabulary, " takes ids from NAME.u16 or NAME.u32; bytes are for one of 256"));
 }
 
 Result<weft_data_config> check_data(const weft_data_config* config) {
@@ -144,11 +145,13 @@ weft_status weft_data_eval(const weft_data* data, int64_t first, weft_tensor* x,
     WEFT_TRY(require(data, "data"));
     WEFT_TRY_ASSIGN(const int64_t samples, check_pair(*data, x, target));
     if (first < 0 || first > eval_windows(*data) - samples)
-      return Status(Code::invalid, cat("held-out windows ", first, " to ", first + samples - 1, " are asked for, there are ", eval_windows(*data)));
+      return Status(Code::invalid,
+                    cat("held-out windows ", first, " to ", first + samples - 1, " are asked for, there are ", eval_windows(*data)));
     if (!data->train) return draw(*data, 0, kHeldOut, first, samples, *x, *target), Status();
     std::vector<int32_t> window(static_cast<size_t>(data->seq_len) + 1);
     for (int64_t j = 0; j < samples; ++j) {
-      int32_t *tokens = static_cast<int32_t*>(x->data) + j * data->seq_len, *targets = static_cast<int32_t*>(target->data) + j * data->seq_len;
+      int32_t *tokens = static_cast<int32_t*>(x->data) + j * data->seq_len,
+              *targets = static_cast<int32_t*>(target->data) + j * data->seq_len;
       if (!data->eval_file) {
         WEFT_TRY(data->train->evaluation(first + j, tokens, targets));
         continue;

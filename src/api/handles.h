@@ -23,7 +23,7 @@ struct weft_tensor {
   std::atomic<uint32_t> owners{1};
   weft::Desc desc;
   void* data = nullptr;
-  bool lent = false;   // an output of a run: shows another memory after each poll, and none when the run is gone
+  bool lent = false;  // an output of a run: shows another memory after each poll, and none when the run is gone
   weft_release_cb release = nullptr;
   void* payload = nullptr;
   std::unique_ptr<std::byte[]> own;
@@ -46,7 +46,7 @@ struct weft_cluster {
 
 struct weft_plan {
   std::shared_ptr<const weft::Plan> plan;
-  std::shared_ptr<const weft::Cluster> cluster;   // may be null
+  std::shared_ptr<const weft::Cluster> cluster;  // may be null
 };
 
 struct weft_mesh {
@@ -62,9 +62,7 @@ template <typename F>
 weft_status guard(weft_error* err, F&& body) noexcept {
   try {
     return report(body(), err);
-  } catch (const std::bad_alloc&) {
-    return report(Status(Code::no_memory, "out of memory"), err);
-  } catch (...) {
+  } catch (const std::bad_alloc&) { return report(Status(Code::no_memory, "out of memory"), err); } catch (...) {
     return report(Status(Code::internal, "an unexpected exception"), err);
   }
 }
@@ -92,24 +90,24 @@ Status read_config(const T* in, const char* name, T& out) {
 
 // The structs that the library fills, each with the last field of its first version. What is added behind it changes no row, so that
 // programs which were built before go on.
-#define WEFT_FILLED_MAP(X)               \
-  X(weft_preset_info, text)              \
-  X(weft_node_times, stash_bytes)        \
-  X(weft_schedule_info, reserved)        \
-  X(weft_plan_info, reserved)            \
-  X(weft_prediction_info, bytes)         \
-  X(weft_rank_prediction, peak_bytes)    \
-  X(weft_link_prediction, bytes)         \
-  X(weft_candidate, bytes)               \
-  X(weft_workers, data_parallel)         \
-  X(weft_checkpoint_info, warning)       \
+#define WEFT_FILLED_MAP(X)            \
+  X(weft_preset_info, text)           \
+  X(weft_node_times, stash_bytes)     \
+  X(weft_schedule_info, reserved)     \
+  X(weft_plan_info, reserved)         \
+  X(weft_prediction_info, bytes)      \
+  X(weft_rank_prediction, peak_bytes) \
+  X(weft_link_prediction, bytes)      \
+  X(weft_candidate, bytes)            \
+  X(weft_workers, data_parallel)      \
+  X(weft_checkpoint_info, warning)    \
   X(weft_event, text)
 template <typename T>
 struct FirstVersion;
-#define WEFT_FIRST_VERSION_(type, last)                                       \
-  template <>                                                                 \
-  struct FirstVersion<type> {                                                 \
-    static constexpr const char* kName = #type;                               \
+#define WEFT_FIRST_VERSION_(type, last)                                        \
+  template <>                                                                  \
+  struct FirstVersion<type> {                                                  \
+    static constexpr const char* kName = #type;                                \
     static constexpr size_t kSize = offsetof(type, last) + sizeof(type::last); \
   };
 WEFT_FILLED_MAP(WEFT_FIRST_VERSION_)

@@ -11,7 +11,8 @@ namespace {
 Result<MeshOptions> options_of(const weft_mesh_config* config) {
   weft_mesh_config c;
   WEFT_TRY(read_config(config, "weft_mesh_config", c));
-  if (c.flags & ~uint32_t{WEFT_MESH_INSECURE}) return Status(Code::invalid, cat("weft_mesh_config.flags are ", c.flags, ", expected 0 or WEFT_MESH_INSECURE"));
+  if (c.flags & ~uint32_t{WEFT_MESH_INSECURE})
+    return Status(Code::invalid, cat("weft_mesh_config.flags are ", c.flags, ", expected 0 or WEFT_MESH_INSECURE"));
   MeshOptions out;
   if (c.endpoint) out.endpoint = c.endpoint;
   if (c.listen) out.listen = c.listen;
@@ -58,7 +59,7 @@ uint64_t weft_mesh_refused(const weft_mesh* mesh, char* buffer, size_t size) {
 }
 
 void weft_mesh_cancel(weft_mesh* mesh) {
-  const int kept = errno;   // it may be called in a signal handler
+  const int kept = errno;  // it may be called in a signal handler
   if (mesh) mesh->mesh->cancel();
   errno = kept;
 }

@@ -80,8 +80,8 @@ weft_status weft_model_add_param(weft_model* model, const char* name, const weft
       return Status(Code::invalid, cat("parameter '", name, "': dtype must be WEFT_F32, got ", dtype_name(inner.value().dtype)));
     WEFT_TRY_ASSIGN(const InitKind kind, init_kind(init));
     if (!std::isfinite(value) || (init == WEFT_INIT_NORMAL && value < 0))
-      return Status(Code::invalid, cat("parameter '", name, "': ", init == WEFT_INIT_NORMAL ? "standard deviation" : "first value", " is ", value, ", expected ",
-                                       init == WEFT_INIT_NORMAL ? "a finite number from 0" : "a finite number"));
+      return Status(Code::invalid, cat("parameter '", name, "': ", init == WEFT_INIT_NORMAL ? "standard deviation" : "first value", " is ",
+                                       value, ", expected ", init == WEFT_INIT_NORMAL ? "a finite number from 0" : "a finite number"));
     WEFT_TRY_ASSIGN(const ParamId id, model->model->add_param(name, inner.value().shape, {kind, value}));
     out->id = static_cast<uint32_t>(id) + 1;
     return {};
@@ -110,14 +110,16 @@ weft_status weft_model_add_node(weft_model* model, const weft_node_config* confi
   });
 }
 
-weft_status weft_model_add_linear(weft_model* model, const char* name, weft_value x, int64_t out_features, weft_value* out, weft_error* err) {
+weft_status weft_model_add_linear(weft_model* model, const char* name, weft_value x, int64_t out_features, weft_value* out,
+                                  weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(model, "model"));
     WEFT_TRY(require(out, "out"));
     WEFT_TRY(require(name, "node name"));
     Model& m = *model->model;
     const NodeId in = node_of(x);
-    if (in < 0 || in >= static_cast<NodeId>(m.nodes().size())) return Status(Code::invalid, cat("node '", name, "': x is not a value of this model"));
+    if (in < 0 || in >= static_cast<NodeId>(m.nodes().size()))
+      return Status(Code::invalid, cat("node '", name, "': x is not a value of this model"));
     if (out_features < 1) return Status(Code::invalid, cat("node '", name, "': out_features is ", out_features, ", expected 1 or more"));
     if (m.find_node(name) >= 0) return Status(Code::invalid, cat("node '", name, "': the name is taken"));
     // Tried first without the parameters, which could not be taken back.

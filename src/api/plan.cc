@@ -11,7 +11,7 @@ using namespace weft::api;
 
 namespace {
 
-constexpr const char* kWritten = "written";   // the schedule of whoever wrote its rows
+constexpr const char* kWritten = "written";  // the schedule of whoever wrote its rows
 
 double or_default(double value, double fallback) { return value == 0 ? fallback : value; }
 
@@ -51,15 +51,14 @@ Status read_split(const weft_plan_config& c, const Model& model, PlanConfig& out
     case WEFT_SPLIT_PARAMETERS: out.split = SplitBy::parameters; break;
     case WEFT_SPLIT_TYPE: out.split = SplitBy::type; break;
     case WEFT_SPLIT_PIPEDREAM: out.split = SplitBy::pipedream; break;
-    default: return Status(Code::invalid, cat("weft_plan_config.split is ", c.split, ", expected one of WEFT_SPLIT_COST to WEFT_SPLIT_PIPEDREAM"));
+    default:
+      return Status(Code::invalid, cat("weft_plan_config.split is ", c.split, ", expected one of WEFT_SPLIT_COST to WEFT_SPLIT_PIPEDREAM"));
   }
   if (c.split == WEFT_SPLIT_TYPE) {
     WEFT_TRY(require(c.split_type, "weft_plan_config.split_type"));
     out.split_type = c.split_type;
   }
-  if (c.profile) {
-    WEFT_TRY_ASSIGN(out.times, times_of(c.profile->profile, model, out.micro_batch_size));
-  }
+  if (c.profile) { WEFT_TRY_ASSIGN(out.times, times_of(c.profile->profile, model, out.micro_batch_size)); }
   if (c.speeds) out.machines.speeds.assign(c.speeds, c.speeds + std::max(c.ranks, 1u));
   out.machines.latency = c.link_latency;
   out.machines.bandwidth = c.link_bandwidth;
@@ -153,7 +152,7 @@ weft_status weft_schedule_describe(uint32_t index, weft_schedule_info* info) {
     WEFT_TRY(check_result(*info));
     if (index >= all_schedules().size()) return Status(Code::not_found, cat("there are ", all_schedules().size(), " schedules"));
     const ScheduleKind& kind = all_schedules()[index];
-    fill_result(info, {0, static_cast<uint32_t>(kind.chunks), kind.name.data(), kind.about.data(),   // of string literals
+    fill_result(info, {0, static_cast<uint32_t>(kind.chunks), kind.name.data(), kind.about.data(),  // of string literals
                        kind.asynchronous ? 1u : 0u, 0});
     return {};
   });
@@ -173,9 +172,7 @@ uint32_t weft_plan_noam(const weft_plan* plan) {
   if (!plan || !plan->plan->asynchronous()) return 0;
   try {
     return static_cast<uint32_t>(pipedream_numbers(std::vector<int32_t>(static_cast<size_t>(plan->plan->config.ranks), 1)).noam);
-  } catch (...) {
-    return 0;
-  }
+  } catch (...) { return 0; }
 }
 
 uint32_t weft_plan_versions(const weft_plan* plan, uint32_t rank) {
@@ -190,9 +187,7 @@ size_t weft_plan_timetable(const weft_plan* plan, char* buffer, size_t size) {
   try {
     const ModePlan& train = plan->plan->mode(Mode::train);
     return print_to((train.present ? train : plan->plan->mode(Mode::infer)).schedule.text(), buffer, size);
-  } catch (...) {
-    return 0;
-  }
+  } catch (...) { return 0; }
 }
 
 const char* weft_plan_first(const weft_plan* plan, uint32_t stage) {
@@ -213,7 +208,7 @@ weft_status weft_plan_describe(const weft_plan* plan, weft_plan_info* info) {
     full.ranks = static_cast<uint32_t>(config.ranks);
     full.stages = weft_plan_stages(plan);
     full.micro_batches = static_cast<uint32_t>(config.micro_batches);
-    full.schedule = config.schedule.c_str();   // zb-auto stays zb-auto where its rows are kept
+    full.schedule = config.schedule.c_str();  // zb-auto stays zb-auto where its rows are kept
     full.warm_up = config.schedule_text.empty() && config.schedule == "1f1b" ? static_cast<uint32_t>(std::max(config.warm_up, 1)) : 0;
     fill_result(info, full);
     return {};

@@ -6,7 +6,7 @@
 namespace weft::api {
 
 struct Asked {
-  PlanConfig config;   // `schedule` and `warm_up` may still ask for a choice (tune/compare.h)
+  PlanConfig config;  // `schedule` and `warm_up` may still ask for a choice (tune/compare.h)
   std::shared_ptr<const Cluster> cluster;
 };
 

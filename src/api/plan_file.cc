@@ -45,7 +45,8 @@ void each_real(File& file, Optim& optim, F&& f) {
 
 Digest hash_of(const Plan& plan) {
   Hasher hasher;
-  for (const Digest& d : {plan.hash.model, plan.hash.partition, plan.hash.schedule, plan.hash.settings}) hasher.number(d.high).number(d.low);
+  for (const Digest& d : {plan.hash.model, plan.hash.partition, plan.hash.schedule, plan.hash.settings})
+    hasher.number(d.high).number(d.low);
   return hasher.finish();
 }
 
@@ -86,7 +87,7 @@ Result<PlanConfig> from_file(const PlanFile& file) {
   out.schedule = file.schedule;
   out.recompute = file.recompute;
   out.cuts = file.cuts;
-  out.split = SplitBy::uniform;   // of a single stage
+  out.split = SplitBy::uniform;  // of a single stage
   for (const std::string& row : file.rows) out.schedule_text += row + "\n";
   WEFT_TRY_ASSIGN(out.optim.rule, rule_named(file.rule));
   WEFT_TRY_ASSIGN(out.optim.curve, curve_named(file.curve));
@@ -97,12 +98,15 @@ Result<PlanConfig> from_file(const PlanFile& file) {
 
 Result<std::shared_ptr<const Plan>> load(const std::shared_ptr<const Model>& model, const std::string& text) {
   WEFT_TRY_ASSIGN(const PlanFile file, parse_plan(text));
-  if (file.model_hash != model->hash()) return Status(Code::invalid, cat("is of another model: 'model_hash' is ", file.model_hash.hex(), ", expected ", model->hash().hex()));
+  if (file.model_hash != model->hash())
+    return Status(Code::invalid, cat("is of another model: 'model_hash' is ", file.model_hash.hex(), ", expected ", model->hash().hex()));
   WEFT_TRY_ASSIGN(const PlanConfig config, from_file(file));
   WEFT_TRY_ASSIGN(auto plan, make_plan(model, config));
   if (const Digest made = hash_of(*plan); file.plan_hash && *file.plan_hash != made)
-    return Status(Code::invalid, cat("makes the plan ", made.hex(), ", but 'plan_hash' is ", file.plan_hash->hex(), ": it was edited, or written by a weft that places "
-                                     "differently (", file.weft, ", this is ", weft_version(), "); without 'plan_hash' it is taken as it stands"));
+    return Status(Code::invalid, cat("makes the plan ", made.hex(), ", but 'plan_hash' is ", file.plan_hash->hex(),
+                                     ": it was edited, or written by a weft that places "
+                                     "differently (",
+                                     file.weft, ", this is ", weft_version(), "); without 'plan_hash' it is taken as it stands"));
   return plan;
 }
 

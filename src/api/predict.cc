@@ -1,6 +1,6 @@
+#include "sim/predict.h"
 #include "api/plan_config.h"
 #include "io/file.h"
-#include "sim/predict.h"
 #include "tune/compare.h"
 
 using namespace weft;
@@ -48,7 +48,8 @@ weft_status weft_plan_simulate(const weft_plan* plan, uint32_t flags, weft_predi
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(plan, "plan"));
     WEFT_TRY(require(out, "out"));
-    if (flags & ~uint32_t{WEFT_PREDICT_TIMELINE}) return Status(Code::invalid, cat("flags is ", flags, ", expected WEFT_PREDICT_TIMELINE or 0"));
+    if (flags & ~uint32_t{WEFT_PREDICT_TIMELINE})
+      return Status(Code::invalid, cat("flags is ", flags, ", expected WEFT_PREDICT_TIMELINE or 0"));
     WEFT_TRY_ASSIGN(Prediction predicted, predict(plan->plan, plan->cluster.get(), (flags & WEFT_PREDICT_TIMELINE) != 0));
     *out = new weft_prediction{plan->plan, std::move(predicted)};
     return {};
@@ -94,7 +95,8 @@ weft_status weft_prediction_save_trace(const weft_prediction* prediction, const 
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(prediction, "prediction"));
     WEFT_TRY(require(path, "path"));
-    if (prediction->inner.spans.empty()) return Status(Code::state, "the prediction has no timeline; it was made without WEFT_PREDICT_TIMELINE");
+    if (prediction->inner.spans.empty())
+      return Status(Code::state, "the prediction has no timeline; it was made without WEFT_PREDICT_TIMELINE");
     return replace_text(path, trace_text(*prediction->plan, prediction->inner.spans));
   });
 }

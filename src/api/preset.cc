@@ -6,7 +6,8 @@
 using namespace weft;
 using namespace weft::api;
 
-weft_status weft_model_preset(const char* text, int64_t seq_len, uint32_t stages, weft_model** out, weft_preset_info* info, weft_error* err) {
+weft_status weft_model_preset(const char* text, int64_t seq_len, uint32_t stages, weft_model** out, weft_preset_info* info,
+                              weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(text, "text"));
     WEFT_TRY(require(out, "out"));

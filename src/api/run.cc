@@ -19,7 +19,8 @@ Status check_batch(const Model& model, weft_tensor* const* inputs, uint32_t n_in
       batch.inputs.push_back(nullptr);
       continue;
     }
-    if (inputs[i]->lent) return Status(Code::invalid, cat("input '", node.name, "' is an output of a run, which the next poll changes; submit a copy"));
+    if (inputs[i]->lent)
+      return Status(Code::invalid, cat("input '", node.name, "' is an output of a run, which the next poll changes; submit a copy"));
     const Desc& found = inputs[i]->desc;
     Desc expected = node.one.out;
     if (found.shape.rank == expected.shape.rank) expected.shape[0] = found.shape[0];
@@ -65,7 +66,8 @@ Status read_input_grad(weft_run& run, NodeId input, weft_tensor& tensor) {
   const Desc& found = tensor.desc;
   if (found.shape.rank == expected.shape.rank) expected.shape[0] = found.shape[0];
   if (!(found == expected))
-    return Status(Code::invalid, cat("gradient of input '", run.run->plan().model->node(input).name, "' is ", expected.text(), ", the tensor ", found.text()));
+    return Status(Code::invalid, cat("gradient of input '", run.run->plan().model->node(input).name, "' is ", expected.text(),
+                                     ", the tensor ", found.text()));
   return run.run->read_input_grad(input, {static_cast<float*>(tensor.data), static_cast<size_t>(found.elements())});
 }
 
@@ -181,7 +183,8 @@ weft_status weft_run_read(weft_run* run, const char* name, uint32_t what, weft_t
     WEFT_TRY(check_idle(*run));
     const Model& model = *run->run->plan().model;
     const NodeId node = model.find_node(name);
-    if (what == WEFT_GRAD && model.find_param(name) < 0 && node >= 0 && model.node(node).is_input()) return read_input_grad(*run, node, *tensor);
+    if (what == WEFT_GRAD && model.find_param(name) < 0 && node >= 0 && model.node(node).is_input())
+      return read_input_grad(*run, node, *tensor);
     WEFT_TRY_ASSIGN(const Access a, access(*run, name, what, *tensor));
     return run->run->read(a.param, a.part, a.floats);
   });

@@ -45,9 +45,7 @@ Status check_size(uint32_t size, size_t first, const char* name) {
   return Status(Code::invalid, cat(name, ".size is ", size, ", expected ", first, " or more; start from WEFT_..._INIT"));
 }
 
-Status require(const void* pointer, const char* name) {
-  return pointer ? Status() : Status(Code::invalid, cat(name, " is NULL"));
-}
+Status require(const void* pointer, const char* name) { return pointer ? Status() : Status(Code::invalid, cat(name, " is NULL")); }
 
 size_t print_to(std::string_view text, char* buffer, size_t size) {
   if (buffer && size > 0) {
@@ -98,7 +96,5 @@ size_t weft_kernels(char* buffer, size_t size, uint32_t* slow) {
     const weft::GemmInfo info = weft::gemm_info();
     if (slow) *slow = info.slow;
     return weft::api::print_to(info.text(), buffer, size);
-  } catch (...) {
-    return 0;
-  }
+  } catch (...) { return 0; }
 }

@@ -6,7 +6,8 @@
 using namespace weft;
 using namespace weft::api;
 
-weft_status weft_tensor_wrap(const weft_desc* desc, void* data, weft_release_cb release, void* payload, weft_tensor** out, weft_error* err) {
+weft_status weft_tensor_wrap(const weft_desc* desc, void* data, weft_release_cb release, void* payload, weft_tensor** out,
+                             weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(out, "out"));
     WEFT_TRY_ASSIGN(const Desc inner, to_desc(desc));

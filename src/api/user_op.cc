@@ -10,9 +10,7 @@ constexpr size_t kMostInputs = 16;
 
 weft_view to_view(const View& view) { return {view.data, from_desc(view.desc)}; }
 
-Status failed(std::string_view what, int32_t code) {
-  return code == 0 ? Status() : Status(Code::user, cat(what, " returned ", code));
-}
+Status failed(std::string_view what, int32_t code) { return code == 0 ? Status() : Status(Code::user, cat(what, " returned ", code)); }
 
 }  // namespace
 

@@ -13,7 +13,7 @@ class UserOp final : public Op {
  public:
   UserOp(const weft_op& op, void* payload) : op_(op), name_(op.name), payload_(payload) {}
   ~UserOp() override;
-  void disown() { op_.destroy = nullptr; }   // registration failed: the payload stays the caller's
+  void disown() { op_.destroy = nullptr; }  // registration failed: the payload stays the caller's
 
   std::string_view name() const override { return name_; }
   uint32_t version() const override { return op_.version; }

@@ -14,7 +14,8 @@ weft_status weft_plan_workers(weft_model* model, const weft_plan_config* config,
     WEFT_TRY(check_result(*out));
     WEFT_TRY(model->model->finish());
     WEFT_TRY_ASSIGN(const Asked asked, read_plan_config(config, *model->model));
-    if (workers > static_cast<uint32_t>(kMaxStages)) return Status(Code::invalid, cat("workers is ", workers, ", expected at most ", kMaxStages));
+    if (workers > static_cast<uint32_t>(kMaxStages))
+      return Status(Code::invalid, cat("workers is ", workers, ", expected at most ", kMaxStages));
     WEFT_TRY_ASSIGN(const WorkerPlan found, plan_workers(*model->model, asked.config, static_cast<int32_t>(workers)));
     const ReplicatedPlan& plan = found.plan;
     for (size_t s = 0; s < plan.stages.size() && s < room; ++s)

@@ -46,7 +46,7 @@ class ByteReader {
   template <typename T>
   T number() {
     static_assert(std::is_arithmetic_v<T> || std::is_enum_v<T>);
-    if constexpr (std::is_same_v<T, bool>) return number<uint8_t>() != 0;   // any other byte would be no bool
+    if constexpr (std::is_same_v<T, bool>) return number<uint8_t>() != 0;  // any other byte would be no bool
     T value{};
     if (take(sizeof value)) std::memcpy(&value, taken_, sizeof value);
     return value;

@@ -18,9 +18,18 @@ class [[nodiscard]] Result {
 
   bool ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }
-  T& value() { assert(ok()); return *value_; }
-  const T& value() const { assert(ok()); return *value_; }
-  T take() { assert(ok()); return std::move(*value_); }
+  T& value() {
+    assert(ok());
+    return *value_;
+  }
+  const T& value() const {
+    assert(ok());
+    return *value_;
+  }
+  T take() {
+    assert(ok());
+    return std::move(*value_);
+  }
 
  private:
   Status status_;

@@ -2,8 +2,6 @@
 
 namespace weft {
 
-Status Status::within(const std::string& prefix) const {
-  return ok() ? Status() : Status(code_, prefix + ": " + text_);
-}
+Status Status::within(const std::string& prefix) const { return ok() ? Status() : Status(code_, prefix + ": " + text_); }
 
 }  // namespace weft

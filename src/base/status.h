@@ -10,20 +10,20 @@ namespace weft {
 // The values are those of include/weft.h and never change.
 enum class Code : int32_t {
   ok = 0,
-  invalid = -1,      // an argument, shape or name that cannot be
+  invalid = -1,  // an argument, shape or name that cannot be
   no_memory = -2,
-  state = -3,        // right call, wrong moment
-  again = -4,        // a bounded queue is full
+  state = -3,  // right call, wrong moment
+  again = -4,  // a bounded queue is full
   canceled = -5,
   timed_out = -6,
-  peer = -7,         // another rank is lost or refused
-  protocol = -8,     // bytes that no weft of this version sends
+  peer = -7,      // another rank is lost or refused
+  protocol = -8,  // bytes that no weft of this version sends
   unsupported = -9,
   not_found = -10,
-  user = -11,        // a callback of the caller failed
-  internal = -12,    // a fault of weft
-  io = -13,          // a file could not be read or written
-  data = -14,        // a file or stream was read and its content is wrong
+  user = -11,      // a callback of the caller failed
+  internal = -12,  // a fault of weft
+  io = -13,        // a file could not be read or written
+  data = -14,      // a file or stream was read and its content is wrong
 };
 
 class [[nodiscard]] Status {
@@ -45,7 +45,7 @@ class [[nodiscard]] Status {
 
 }  // namespace weft
 
-#define WEFT_TRY(expr)                                    \
-  do {                                                    \
+#define WEFT_TRY(expr)                                                                 \
+  do {                                                                                 \
     if (::weft::Status weft_status_ = (expr); !weft_status_.ok()) return weft_status_; \
   } while (0)

@@ -25,7 +25,7 @@ class Piece {
   template <std::unsigned_integral T>
   Piece(T value) : Piece(Digits(), static_cast<uint64_t>(value)) {}
   Piece(bool) = delete;
-  Piece(const Piece&) = delete;   // a copy would look into the other's digits
+  Piece(const Piece&) = delete;  // a copy would look into the other's digits
   Piece& operator=(const Piece&) = delete;
 
   std::string_view text() const { return text_; }

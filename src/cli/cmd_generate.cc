@@ -43,10 +43,10 @@ class Generator {
   Built built_;
   Ranks ranks_;
   RunPtr run_;
-  bool bytes_ = true;   // a token is a byte of a text; otherwise texts are ids, separated by blanks
+  bool bytes_ = true;  // a token is a byte of a text; otherwise texts are ids, separated by blanks
   TensorPtr inputs_[2];
   std::vector<std::vector<int32_t>> texts_;
-  std::vector<size_t> begun_;   // how many tokens of each were given
+  std::vector<size_t> begun_;  // how many tokens of each were given
   std::vector<int32_t> order_;
 };
 
@@ -59,8 +59,10 @@ Outcome Generator::read_prompt(const std::string& prompt) {
     for (std::string word; words >> word;) {
       uint32_t id = 0;
       if (!read_value(word, &id) || id >= built_.info.vocabulary)
-        return {kBadInput, "prompt " + std::to_string(texts_.size()) + ": '" + word + "', expected ids from 0 to " + std::to_string(built_.info.vocabulary - 1) +
-                           " separated by blanks, for that is the vocabulary of the model", ""};
+        return {kBadInput,
+                "prompt " + std::to_string(texts_.size()) + ": '" + word + "', expected ids from 0 to " +
+                    std::to_string(built_.info.vocabulary - 1) + " separated by blanks, for that is the vocabulary of the model",
+                ""};
       text.push_back(static_cast<int32_t>(id));
     }
   }
@@ -72,8 +74,10 @@ Outcome Generator::read_prompt(const std::string& prompt) {
 std::string Generator::text_of(const std::vector<int32_t>& tokens) const {
   std::string text;
   for (int32_t token : tokens) {
-    if (bytes_) text += static_cast<char>(token);
-    else text += (text.empty() ? "" : " ") + std::to_string(token);
+    if (bytes_)
+      text += static_cast<char>(token);
+    else
+      text += (text.empty() ? "" : " ") + std::to_string(token);
   }
   return text;
 }
@@ -89,7 +93,8 @@ Outcome Generator::prepare() {
   for (const std::string& prompt : options_.prompts) CLI_TRY(read_prompt(prompt));
   const size_t longest = *std::max_element(begun_.begin(), begun_.end());
   // No longer than needed: the window's length decides how much is computed.
-  model.seq_len = std::min<int64_t>(built_.info.context, static_cast<int64_t>(std::min<uint64_t>(longest + options_.tokens, uint64_t{1} << 30)));
+  model.seq_len =
+      std::min<int64_t>(built_.info.context, static_cast<int64_t>(std::min<uint64_t>(longest + options_.tokens, uint64_t{1} << 30)));
   Built window;
   CLI_TRY(build_model(model, options_.launch.ranks, window));
   built_ = std::move(window);
@@ -98,7 +103,7 @@ Outcome Generator::prepare() {
   plan.micro_batches = static_cast<uint32_t>(texts_.size());
   plan.micro_batch_size = 1;
   OptimizerOptions optimizer;
-  optimizer.rule = "sgd";   // keeps no state
+  optimizer.rule = "sgd";  // keeps no state
   CLI_TRY(build_plan(plan, optimizer, 1, built_));
   CLI_TRY(make_inputs(built_.info, static_cast<int64_t>(texts_.size()), inputs_));
   CLI_TRY(ranks_.start(built_.plan.get(), options_.launch, run_));
@@ -159,18 +164,14 @@ Outcome Generator::run() {
 Action add_generate(Parser& parser) {
   auto o = std::make_shared<Options>();
   parser.add("CHECKPOINT", o->checkpoint, "A checkpoint, or a directory of them: then the latest").required().type("");
-  parser.add("--prompt", o->prompts, "Texts to continue: bytes, or of a vocabulary other than 256 ids separated by blanks").required().type("TEXT...");
+  parser.add("--prompt", o->prompts, "Texts to continue: bytes, or of a vocabulary other than 256 ids separated by blanks")
+      .required()
+      .type("TEXT...");
   parser.add("--tokens", o->tokens, "Tokens to add to each").type("N");
-  parser.add("--ranks,--stages", o->launch.ranks, "Pipeline ranks; the output is the same for any number")
-      .type("P")
-      .range(1, 4096);
-  parser.add("--threads", o->launch.threads, "Compute threads per rank; 0: everything on one thread")
-      .type("N")
-      .range(0, 4096);
+  parser.add("--ranks,--stages", o->launch.ranks, "Pipeline ranks; the output is the same for any number").type("P").range(1, 4096);
+  parser.add("--threads", o->launch.threads, "Compute threads per rank; 0: everything on one thread").type("N").range(0, 4096);
   add_launch_options(parser, o->launch);
-  parser.add("--temperature", o->sampling.temperature, "How freely to choose; 0: the most likely token always")
-      .type("X")
-      .not_negative();
+  parser.add("--temperature", o->sampling.temperature, "How freely to choose; 0: the most likely token always").type("X").not_negative();
   parser.add("--top-k", o->sampling.top_k, "Choose among the K most likely tokens; 0: among all").type("K");
   parser.add("--seed", o->sampling.seed, "Seed of the choices").type("N");
   parser.add("--json", o->json, "One JSON object per text instead of text");

@@ -59,8 +59,8 @@ Outcome show_workers(const Options& o) {
     return {};
   }
   char line[256];
-  std::snprintf(line, sizeof line, "%u workers: %.2f times one, %.2f times all as replicas of the whole; %u minibatches under way (NOAM)", o.workers,
-                found.one_machine / found.seconds, found.data_parallel / found.seconds, noam);
+  std::snprintf(line, sizeof line, "%u workers: %.2f times one, %.2f times all as replicas of the whole; %u minibatches under way (NOAM)",
+                o.workers, found.one_machine / found.seconds, found.data_parallel / found.seconds, noam);
   print_line(line);
   print_line("stage  replicas  from");
   for (size_t s = 0; s < stages.size(); ++s) {
@@ -72,9 +72,12 @@ Outcome show_workers(const Options& o) {
 
 // What a table of schedules has no use for.
 Outcome check_compare(const Options& o) {
-  const std::pair<const char*, bool> given[] = {{"--schedule-file", !o.plan.schedule_file.empty()}, {"--plan", !o.plan.plan_file.empty()},
-                                                {"--write-schedule", !o.write_schedule.empty()},    {"--save", !o.save.empty()},
-                                                {"--trace", !o.trace.empty()},                      {"--timetable", o.timetable}};
+  const std::pair<const char*, bool> given[] = {{"--schedule-file", !o.plan.schedule_file.empty()},
+                                                {"--plan", !o.plan.plan_file.empty()},
+                                                {"--write-schedule", !o.write_schedule.empty()},
+                                                {"--save", !o.save.empty()},
+                                                {"--trace", !o.trace.empty()},
+                                                {"--timetable", o.timetable}};
   for (const auto& [name, is] : given)
     if (is) return {kUsage, std::string(name) + " is of one schedule, --compare tries them all", "leave one of them out"};
   return {};

@@ -37,11 +37,17 @@ Outcome show(const weft_profile* profile, const Options& o, const Built& built) 
       continue;
     }
     char line[128];
-    std::snprintf(line, sizeof line, "%12.3f%12.3f%12.3f%13.1f  ", 1e3 * t.forward, 1e3 * t.input, 1e3 * t.weight, static_cast<double>(t.output_bytes) / 1024);
+    std::snprintf(line, sizeof line, "%12.3f%12.3f%12.3f%13.1f  ", 1e3 * t.forward, 1e3 * t.input, 1e3 * t.weight,
+                  static_cast<double>(t.output_bytes) / 1024);
     print_line(line + std::string(t.name));
   }
   if (o.json) {
-    print_line(JsonObject().add("model", built.info.text).add("micro_batch_size", o.micro_batch_size).add("seconds", total).add("nodes", nodes).text());
+    print_line(JsonObject()
+                   .add("model", built.info.text)
+                   .add("micro_batch_size", o.micro_batch_size)
+                   .add("seconds", total)
+                   .add("nodes", nodes)
+                   .text());
   } else {
     char line[64];
     std::snprintf(line, sizeof line, ": %.3f ms for a micro-batch of %u", 1e3 * total, o.micro_batch_size);
@@ -73,9 +79,7 @@ Action add_profile(Parser& parser) {
   parser.add("MODEL", o->model.model, "NAME[:key=value,...] (mlp, gpt-nano, gpt2), or a checkpoint").required().type("");
   add_model_options(*settings, o->model);
   parser.add("--out", o->out, "Write the profile into this file, for plan and train to read with --profile").type("FILE");
-  parser.add("--micro-batch-size", o->micro_batch_size, "Samples per micro-batch; a plan must have the same")
-      .type("N")
-      .range(1, 1u << 20);
+  parser.add("--micro-batch-size", o->micro_batch_size, "Samples per micro-batch; a plan must have the same").type("N").range(1, 1u << 20);
   parser.add("--repeats", o->repeats, "Micro-batches that count").type("N").range(1, 100000);
   parser.add("--threads", o->threads, "Compute threads, as each rank will have").type("N").range(1, 1024);
   parser.add("--stages", o->ranks, "Stages that the model is for: mlp has as many layers at least").type("P").range(1, 4096);

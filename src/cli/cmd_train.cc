@@ -22,22 +22,25 @@ struct Train {
 Outcome Train::resume(CheckpointPtr& checkpoint) {
   weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
   CLI_TRY(open_checkpoint("train", options.resume, checkpoint, info));
-  if (info.weights_only) return {kBadInput, "'" + options.resume + "' holds weights alone; there is nothing to resume", "start from them with --init"};
+  if (info.weights_only)
+    return {kBadInput, "'" + options.resume + "' holds weights alone; there is nothing to resume", "start from them with --init"};
   std::vector<std::pair<std::string, std::string>> texts;
   for (uint32_t i = 0; i < info.n_options; ++i) texts.emplace_back(info.options[i].key, info.options[i].value);
   CLI_TRY(settings.restore(texts));
-  if (settings.given("ranks") && !settings.given("cut")) options.plan.cut.clear();   // which is of another number of ranks
+  if (settings.given("ranks") && !settings.given("cut")) options.plan.cut.clear();  // which is of another number of ranks
   if (options.model.model.empty()) {
     options.model.model = info.model;
   } else {
     Built asked;
     CLI_TRY(build_model(options.model, stages_of(options.plan), asked));
     if (std::string(asked.info.text) != info.model)
-      return {kBadInput, "the checkpoint is of model " + std::string(info.model) + ", not of " + asked.info.text, "leave MODEL out to resume"};
+      return {kBadInput, "the checkpoint is of model " + std::string(info.model) + ", not of " + asked.info.text,
+              "leave MODEL out to resume"};
   }
   // A directory of checkpoints goes on where it is; a single one is left as it is.
   std::error_code ignored;
-  if (options.checkpoint.empty() && std::filesystem::exists(std::filesystem::path(options.resume) / "latest", ignored)) options.checkpoint = options.resume;
+  if (options.checkpoint.empty() && std::filesystem::exists(std::filesystem::path(options.resume) / "latest", ignored))
+    options.checkpoint = options.resume;
   return {};
 }
 
@@ -69,7 +72,8 @@ void add_run_options(Parser& parser, Settings& settings, TrainOptions& o) {
   settings.add("--checkpoint-every", o.checkpoint_every, "Save every N steps and at the end; 0: at the end alone").type("N");
   settings.add("--threads", o.launch.threads, "Compute threads per rank; 0: everything on one thread").type("N").range(0, 4096);
   parser.add("--plan", o.plan.plan_file, "Take a plan that weft plan saved instead of making one").type("FILE");
-  parser.add("--checkpoint", o.checkpoint, "Save checkpoints into this directory; with --resume DIR, that directory is the default").type("DIR");
+  parser.add("--checkpoint", o.checkpoint, "Save checkpoints into this directory; with --resume DIR, that directory is the default")
+      .type("DIR");
   parser.add("--resume", o.resume, "Go on from a checkpoint, or from the latest in a directory; its settings are the defaults").type("DIR");
   parser.add("--init", o.init, "Start from these weights, by name").type("FILE").excludes("--resume");
   parser.add("--trace", o.trace, "Write when every action really ran, as a Chrome trace; the first 100000 of each rank").type("FILE");

@@ -57,7 +57,7 @@ bool stdout_failed() { return g_failed; }
 void complain(std::string_view command, std::string_view text, std::string_view hint) {
   std::string out = "weft: ";
   const std::string whose = command.empty() ? "" : std::string(command) + ": ";
-  if (!text.starts_with(whose)) out += whose;   // the library names a plan as well
+  if (!text.starts_with(whose)) out += whose;  // the library names a plan as well
   (out += printable(text)) += "\n";
   if (!hint.empty()) (out += hint) += "\n";
   write_all(STDERR_FILENO, out);

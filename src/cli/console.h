@@ -9,9 +9,9 @@ namespace weft::cli {
 
 // One line, flushed. False once nobody reads any more; then standard output stays silent.
 bool print_line(std::string_view line);
-bool print_text(std::string_view text);   // as it is
-bool stdout_closed();                     // nobody reads: no fault, but a reason to stop
-bool stdout_failed();                     // it could not be written: the disk is full, for example
+bool print_text(std::string_view text);  // as it is
+bool stdout_closed();                    // nobody reads: no fault, but a reason to stop
+bool stdout_failed();                    // it could not be written: the disk is full, for example
 
 // "weft: command: text", and a hint on a line of its own.
 void complain(std::string_view command, std::string_view text, std::string_view hint = "");
@@ -23,7 +23,7 @@ class Progress {
   explicit Progress(bool silent);
   ~Progress() { clear(); }
   void show(std::string_view line);
-  void note(std::string_view line);   // a line that stays
+  void note(std::string_view line);  // a line that stays
   void clear();
 
  private:

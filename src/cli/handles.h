@@ -10,7 +10,9 @@ namespace weft::cli {
 template <auto Free>
 struct Freer {
   template <typename T>
-  void operator()(T* object) const { Free(object); }
+  void operator()(T* object) const {
+    Free(object);
+  }
 };
 
 using MeshPtr = std::unique_ptr<weft_mesh, Freer<weft_mesh_free>>;
@@ -35,7 +37,7 @@ class Out {
   }
   Out(const Out&) = delete;
   Out& operator=(const Out&) = delete;
-  operator typename Ptr::pointer*() { return &made_; }
+  operator typename Ptr::pointer *() { return &made_; }
 
  private:
   Ptr& to_;

@@ -11,12 +11,18 @@ namespace {
 size_t character_bytes(std::string_view text) {
   const auto at = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = at(0);
-  const size_t n = first < 0x80 ? 1 : first >= 0xc2 && first < 0xe0 ? 2 : first >= 0xe0 && first < 0xf0 ? 3 : first >= 0xf0 && first < 0xf5 ? 4 : 0;
+  const size_t n = first < 0x80                    ? 1
+                   : first >= 0xc2 && first < 0xe0 ? 2
+                   : first >= 0xe0 && first < 0xf0 ? 3
+                   : first >= 0xf0 && first < 0xf5 ? 4
+                                                   : 0;
   if (n == 0 || n > text.size()) return 0;
   for (size_t i = 1; i < n; ++i)
     if ((at(i) & 0xc0) != 0x80) return 0;
   // Overlong forms, surrogates, and what lies beyond U+10FFFF.
-  if ((first == 0xe0 && at(1) < 0xa0) || (first == 0xed && at(1) > 0x9f) || (first == 0xf0 && at(1) < 0x90) || (first == 0xf4 && at(1) > 0x8f)) return 0;
+  if ((first == 0xe0 && at(1) < 0xa0) || (first == 0xed && at(1) > 0x9f) || (first == 0xf0 && at(1) < 0x90) ||
+      (first == 0xf4 && at(1) > 0x8f))
+    return 0;
   return n;
 }
 
@@ -34,12 +40,18 @@ std::string quoted_text(std::string_view text) {
   while (!text.empty()) {
     const size_t n = character_bytes(text);
     const char c = text[0];
-    if (n == 0) out += "\xef\xbf\xbd";
-    else if (c == '"' || c == '\\') (out += '\\') += c;
-    else if (c == '\n') out += "\\n";
-    else if (c == '\t') out += "\\t";
-    else if (static_cast<unsigned char>(c) < 0x20) ((out += "\\u00") += kHex[c >> 4]) += kHex[c & 15];
-    else out += text.substr(0, n);
+    if (n == 0)
+      out += "\xef\xbf\xbd";
+    else if (c == '"' || c == '\\')
+      (out += '\\') += c;
+    else if (c == '\n')
+      out += "\\n";
+    else if (c == '\t')
+      out += "\\t";
+    else if (static_cast<unsigned char>(c) < 0x20)
+      ((out += "\\u00") += kHex[c >> 4]) += kHex[c & 15];
+    else
+      out += text.substr(0, n);
     text.remove_prefix(n == 0 ? 1 : n);
   }
   return out + "\"";

@@ -9,8 +9,8 @@
 
 namespace weft::cli {
 
-std::string number_text(double value);          // "null" for what JSON has no number for
-std::string quoted_text(std::string_view text); // with its quotes; bytes that are no UTF-8 become U+FFFD
+std::string number_text(double value);           // "null" for what JSON has no number for
+std::string quoted_text(std::string_view text);  // with its quotes; bytes that are no UTF-8 become U+FFFD
 
 class JsonObject {
  public:
@@ -20,17 +20,23 @@ class JsonObject {
   JsonObject& add(std::string_view key, double value) { return raw(key, number_text(value)); }
   JsonObject& add(std::string_view key, bool value) { return raw(key, value ? "true" : "false"); }
   template <std::integral T>
-  JsonObject& add(std::string_view key, T value) { return raw(key, std::to_string(value)); }
+  JsonObject& add(std::string_view key, T value) {
+    return raw(key, std::to_string(value));
+  }
   JsonObject& add(std::string_view key, const JsonObject& value) { return raw(key, value.text()); }
   template <typename T>
   JsonObject& add(std::string_view key, const std::vector<T>& values) {
     std::string list;
     for (const T& value : values) {
       list += list.empty() ? "[" : ",";
-      if constexpr (std::is_same_v<T, double>) list += number_text(value);
-      else if constexpr (std::is_same_v<T, JsonObject>) list += value.text();
-      else if constexpr (std::integral<T>) list += std::to_string(value);
-      else list += quoted_text(value);
+      if constexpr (std::is_same_v<T, double>)
+        list += number_text(value);
+      else if constexpr (std::is_same_v<T, JsonObject>)
+        list += value.text();
+      else if constexpr (std::integral<T>)
+        list += std::to_string(value);
+      else
+        list += quoted_text(value);
     }
     return raw(key, list.empty() ? "[]" : list + "]");
   }

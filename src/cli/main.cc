@@ -75,7 +75,8 @@ int run(std::vector<std::string> arguments) {
   const auto at = std::find_if(arguments.begin(), arguments.end(), [](const std::string& a) { return a.empty() || a[0] != '-'; });
   if (at == arguments.end()) {
     if (!arguments.empty() && arguments[0] == "--version") return run_command(*find_command("version"), {});
-    if (!arguments.empty() && arguments[0] != "-h" && arguments[0] != "--help") return usage("", "no command, but '" + arguments[0] + "'", "");
+    if (!arguments.empty() && arguments[0] != "-h" && arguments[0] != "--help")
+      return usage("", "no command, but '" + arguments[0] + "'", "");
     print_text(overview());
     return end("", {});
   }

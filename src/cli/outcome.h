@@ -12,14 +12,14 @@ enum Exit {
   kDone = 0,
   kFailed = 1,
   kUsage = 2,
-  kBadInput = 3,    // model, plan, data, checkpoint
-  kLost = 4,        // another rank, or the way to it
-  kResource = 5,    // memory, limits
+  kBadInput = 3,  // model, plan, data, checkpoint
+  kLost = 4,      // another rank, or the way to it
+  kResource = 5,  // memory, limits
 };
 
 struct [[nodiscard]] Outcome {
   int exit = kDone;
-  std::string text, hint;   // without "weft: command: "
+  std::string text, hint;  // without "weft: command: "
 
   bool ok() const { return exit == kDone; }
 };
@@ -32,13 +32,13 @@ Outcome failed(weft_status status, const weft_error& err, const std::string& hin
 
 }  // namespace weft::cli
 
-#define CLI_TRY(expr)                                                                  \
-  do {                                                                                 \
+#define CLI_TRY(expr)                                                                        \
+  do {                                                                                       \
     if (::weft::cli::Outcome cli_outcome_ = (expr); !cli_outcome_.ok()) return cli_outcome_; \
   } while (0)
 
 // Calls the library and fails as it does; a weft_error named `err` is in scope.
-#define CLI_CALL(expr)                                                             \
-  do {                                                                             \
+#define CLI_CALL(expr)                                                                                         \
+  do {                                                                                                         \
     if (const weft_status cli_status_ = (expr); cli_status_ < 0) return ::weft::cli::failed(cli_status_, err); \
   } while (0)

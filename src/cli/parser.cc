@@ -141,8 +141,12 @@ Option Option::range(uint32_t least, uint32_t most) const {
   return expect<uint64_t>(option_, expected, [least, most](uint64_t n) { return n >= least && n <= most; }), *this;
 }
 
-Option Option::not_negative() const { return expect<double>(option_, "a number from 0", [](double x) { return x >= 0; }), *this; }
-Option Option::positive() const { return expect<double>(option_, "a number above 0", [](double x) { return x > 0; }), *this; }
+Option Option::not_negative() const {
+  return expect<double>(option_, "a number from 0", [](double x) { return x >= 0; }), *this;
+}
+Option Option::positive() const {
+  return expect<double>(option_, "a number above 0", [](double x) { return x > 0; }), *this;
+}
 
 Option Option::one_of(const std::vector<std::string>& names) const {
   option_->check(CLI::Validator(
@@ -176,9 +180,7 @@ Outcome Parser::parse(std::vector<std::string> arguments, std::string& help) {
   std::reverse(arguments.begin(), arguments.end());
   try {
     app_->parse(std::move(arguments));
-  } catch (const CLI::CallForHelp&) {
-    help = app_->help();
-  } catch (const CLI::ExtrasError& error) {
+  } catch (const CLI::CallForHelp&) { help = app_->help(); } catch (const CLI::ExtrasError& error) {
     const std::string text = error.what(), found = text.substr(text.rfind(' ') + 1);
     return {kUsage, "unknown argument '" + found + "'", meant(found, option_names(*app_))};
   } catch (const CLI::ArgumentMismatch& error) {

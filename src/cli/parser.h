@@ -26,14 +26,14 @@ std::string value_text(Target target);
 class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}
-  Option type(const char* name) const;   // as help shows it: "N", "FILE"; "" for none
+  Option type(const char* name) const;  // as help shows it: "N", "FILE"; "" for none
   Option required() const;
-  Option range(uint32_t least, uint32_t most) const;   // both are in it
+  Option range(uint32_t least, uint32_t most) const;  // both are in it
   Option not_negative() const;
   Option positive() const;
   Option one_of(const std::vector<std::string>& names) const;
-  Option bytes() const;   // "64M" and the like, in powers of 1024
-  Option check(std::string (*fault)(const std::string&)) const;   // empty if it is good
+  Option bytes() const;                                          // "64M" and the like, in powers of 1024
+  Option check(std::string (*fault)(const std::string&)) const;  // empty if it is good
   Option excludes(const char* other) const;
   bool given() const;
 

@@ -24,16 +24,21 @@ void print_format(const char* format, Args... args) {
 // 1.23 s, 45.6 ms, 7.8 us
 std::string time_text(double seconds) {
   char text[32];
-  if (seconds >= 1) std::snprintf(text, sizeof text, "%.2f s", seconds);
-  else if (seconds >= 1e-3) std::snprintf(text, sizeof text, "%.2f ms", seconds * 1e3);
-  else std::snprintf(text, sizeof text, "%.1f us", seconds * 1e6);
+  if (seconds >= 1)
+    std::snprintf(text, sizeof text, "%.2f s", seconds);
+  else if (seconds >= 1e-3)
+    std::snprintf(text, sizeof text, "%.2f ms", seconds * 1e3);
+  else
+    std::snprintf(text, sizeof text, "%.1f us", seconds * 1e6);
   return text;
 }
 
 std::string bytes_text(int64_t bytes) {
   char text[32];
-  if (bytes >= int64_t{1} << 20) std::snprintf(text, sizeof text, "%.1f MiB", static_cast<double>(bytes) / 0x1p20);
-  else std::snprintf(text, sizeof text, "%.1f KiB", static_cast<double>(bytes) / 0x1p10);
+  if (bytes >= int64_t{1} << 20)
+    std::snprintf(text, sizeof text, "%.1f MiB", static_cast<double>(bytes) / 0x1p20);
+  else
+    std::snprintf(text, sizeof text, "%.1f KiB", static_cast<double>(bytes) / 0x1p10);
   return text;
 }
 
@@ -70,8 +75,8 @@ void print_ranks(const PlanReport& r, uint32_t ranks) {
     weft_rank_prediction p = WEFT_RANK_PREDICTION_INIT;
     weft_prediction_rank(&r.prediction, i, &p);
     print_format("%4u  %8.2f    %8.2f  %9.1f  %4.1f%%  %4.1f%%  %s", i, static_cast<double>(weft_plan_owned(plan, i)) / 1e6,
-                 static_cast<double>(weft_plan_resident(plan, i)) / 1e6, static_cast<double>(p.peak_bytes) / 0x1p20, 100 * p.idle, 100 * p.idle_own,
-                 joined(stages[i]).c_str());
+                 static_cast<double>(weft_plan_resident(plan, i)) / 1e6, static_cast<double>(p.peak_bytes) / 0x1p20, 100 * p.idle,
+                 100 * p.idle_own, joined(stages[i]).c_str());
   }
   if (ranks > kMostRows) print_format("...  and %u more", ranks - kMostRows);
 }
@@ -83,7 +88,8 @@ void print_links(const weft_prediction& prediction, const weft_prediction_info& 
   for (uint32_t i = 0; i < std::min(info.links, kMostLinks); ++i) {
     weft_link_prediction link = WEFT_LINK_PREDICTION_INIT;
     weft_prediction_link(&prediction, i, &link);
-    print_format("rank %4u to %-4u  %12lld  %15s", link.from, link.to, static_cast<long long>(link.messages), bytes_text(link.bytes).c_str());
+    print_format("rank %4u to %-4u  %12lld  %15s", link.from, link.to, static_cast<long long>(link.messages),
+                 bytes_text(link.bytes).c_str());
   }
   if (info.links > kMostLinks) print_format("...  and %u more", info.links - kMostLinks);
   print_format("all                %12lld  %15s", static_cast<long long>(info.messages), bytes_text(info.bytes).c_str());
@@ -133,7 +139,8 @@ std::vector<std::string> timetable_rows(const weft_plan* plan) {
   std::string text(weft_plan_timetable(plan, nullptr, 0), 0);
   weft_plan_timetable(plan, text.data(), text.size());
   std::vector<std::string> rows;
-  for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) rows.push_back(text.substr(begin, end - begin));
+  for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1)
+    rows.push_back(text.substr(begin, end - begin));
   return rows;
 }
 
@@ -206,7 +213,8 @@ void print_comparison(const weft_comparison& comparison) {
   print_line("  schedule                      step   idle    own  largest rank   over links");
   for (const weft_candidate& row : rows_of(comparison)) {
     const std::string name = candidate_name(row);
-    if (row.refused) print_format("  %-22s  %s", name.c_str(), row.refused);
+    if (row.refused)
+      print_format("  %-22s  %s", name.c_str(), row.refused);
     else
       print_format("%c %-22s  %10s  %4.1f%%  %4.1f%%  %12s  %11s%s", row.best ? '*' : ' ', name.c_str(), time_text(row.seconds).c_str(),
                    100 * row.idle, 100 * row.idle_own, bytes_text(row.peak_bytes).c_str(), bytes_text(row.bytes).c_str(),
@@ -220,7 +228,8 @@ void print_comparison_json(const weft_comparison& comparison) {
   for (const weft_candidate& row : rows_of(comparison)) {
     JsonObject object;
     object.add("schedule", row.schedule).add("chunks", row.chunks).add("warmup_depth", row.warm_up).add("best", row.best != 0);
-    if (row.refused) object.add("refused", row.refused);
+    if (row.refused)
+      object.add("refused", row.refused);
     else
       object.add("seconds", row.seconds)
           .add("idle", row.idle)

@@ -12,7 +12,7 @@ struct PlanReport {
   const Built& built;
   const weft_prediction& prediction;
   const PlanOptions& options;
-  bool timetable = false;   // all of it, however long
+  bool timetable = false;  // all of it, however long
 };
 
 void print_plan(const PlanReport& report);

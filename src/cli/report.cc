@@ -36,13 +36,17 @@ void Report::step(const StepReport& report) {
 
 void Report::evaluated(uint64_t step, double loss, int64_t windows) {
   eval_loss_ = loss;
-  if (json_) print_line(JsonObject().add("event", "eval").add("step", step).add("eval_loss", loss).add("windows", windows).text());
-  else progress_.note("step " + std::to_string(step) + "  held-out loss " + fixed(loss, 4));
+  if (json_)
+    print_line(JsonObject().add("event", "eval").add("step", step).add("eval_loss", loss).add("windows", windows).text());
+  else
+    progress_.note("step " + std::to_string(step) + "  held-out loss " + fixed(loss, 4));
 }
 
 void Report::saved(uint64_t step, const std::string& path) {
-  if (json_) print_line(JsonObject().add("event", "checkpoint").add("step", step).add("path", path).text());
-  else progress_.note("step " + std::to_string(step) + "  saved " + path);
+  if (json_)
+    print_line(JsonObject().add("event", "checkpoint").add("step", step).add("path", path).text());
+  else
+    progress_.note("step " + std::to_string(step) + "  saved " + path);
 }
 
 void Report::done(const DoneReport& r) {

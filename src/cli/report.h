@@ -12,7 +12,7 @@
 namespace weft::cli {
 
 struct StepReport {
-  uint64_t step = 0;   // counts from 1
+  uint64_t step = 0;  // counts from 1
   double loss = 0, grad_norm = 0, per_second = 0;
   double idle = 0;
   std::vector<double> micro_batch_losses, idle_by_rank;

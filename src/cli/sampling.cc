@@ -35,7 +35,9 @@ int32_t sample(const Sampling& sampling, std::span<const float> logits, uint64_t
   const size_t k = sampling.top_k == 0 ? order.size() : std::min<size_t>(sampling.top_k, order.size());
   std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k), order.end(), likelier);
   const double most = static_cast<double>(logits[static_cast<size_t>(order[0])]);
-  const auto weight = [&](int32_t token) { return std::exp((static_cast<double>(logits[static_cast<size_t>(token)]) - most) / sampling.temperature); };
+  const auto weight = [&](int32_t token) {
+    return std::exp((static_cast<double>(logits[static_cast<size_t>(token)]) - most) / sampling.temperature);
+  };
   double sum = 0;
   for (size_t i = 0; i < k; ++i) sum += weight(order[i]);
   double left = uniform(sampling.seed, prompt, position) * sum;

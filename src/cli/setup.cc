@@ -1,10 +1,10 @@
 #include "cli/setup.h"
 
 #include <algorithm>
-#include <filesystem>
-#include <nlohmann/json.hpp>
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "cli/console.h"
@@ -53,7 +53,8 @@ std::string check_dropout(const std::string& text) {
 }
 
 std::string check_partition(const std::string& how) {
-  const bool known = how == "cost" || how == "uniform" || how == "parameters" || how == "pipedream" || (how.starts_with("type:") && how.size() > 5);
+  const bool known =
+      how == "cost" || how == "uniform" || how == "parameters" || how == "pipedream" || (how.starts_with("type:") && how.size() > 5);
   return known ? "" : "'" + how + "', expected one of cost, uniform, parameters, pipedream, type:OP";
 }
 
@@ -83,20 +84,27 @@ void add_plan_options(Settings& settings, PlanOptions& options) {
   settings.add("--warmup-depth", options.warm_up, "1f1b: forwards before the first backward, per later rank, or auto").type("K");
   settings.add("--recompute", options.recompute, "What is not kept but made again for the backward: none, stage, every:N nodes, or auto")
       .type("WHAT");
-  settings.add("--memory-limit", options.memory_limit, "Bytes of a rank that --recompute auto or else --partition cost keeps to; 0: no limit")
+  settings
+      .add("--memory-limit", options.memory_limit, "Bytes of a rank that --recompute auto or else --partition cost keeps to; 0: no limit")
       .type("BYTES")
       .bytes();
   settings.add("--segment", options.segment, "Asynchronous schedules: updates until the pipeline drains; 0: 16").type("K");
-  settings.add("--vertical-sync", options.vertical_sync, "Asynchronous schedules: every stage uses the version of its weights that the first does");
+  settings.add("--vertical-sync", options.vertical_sync,
+               "Asynchronous schedules: every stage uses the version of its weights that the first does");
   settings.add("--micro-batches", options.micro_batches, "Micro-batches per step").type("M").range(1, kMost);
   settings.add("--micro-batch-size", options.micro_batch_size, "Samples per micro-batch").type("N").range(1, kMost);
-  settings.add("--partition", options.partition, "How stages are cut: cost (equal time), uniform (equal numbers of nodes), parameters, pipedream, or type:OP")
+  settings
+      .add("--partition", options.partition,
+           "How stages are cut: cost (equal time), uniform (equal numbers of nodes), parameters, pipedream, or type:OP")
       .type("HOW")
       .check(check_partition);
   settings.add("--cut", options.cut, "First node, or group of nodes, of each stage after the first; replaces --partition").type("NAME,...");
   settings.add("--profile", options.profile, "Measured times, of weft profile; without: what the ops say they need").type("FILE");
-  settings.add("--speeds", options.speeds, "For --partition cost: speed of each rank, in units of the machine of the profile").type("X,...");
-  settings.add("--link-latency", options.link_latency, "Seconds that a message is under way: that long, others may follow; and --partition cost reckons with it")
+  settings.add("--speeds", options.speeds, "For --partition cost: speed of each rank, in units of the machine of the profile")
+      .type("X,...");
+  settings
+      .add("--link-latency", options.link_latency,
+           "Seconds that a message is under way: that long, others may follow; and --partition cost reckons with it")
       .type("S")
       .not_negative();
   settings.add("--link-bandwidth", options.link_bandwidth, "For --partition cost: bytes a second of a link, each way; 0: no limit")
@@ -105,7 +113,8 @@ void add_plan_options(Settings& settings, PlanOptions& options) {
 }
 
 void add_cluster_option(Parser& parser, PlanOptions& options) {
-  parser.add("--cluster", options.cluster, "Predict, cut and choose for the machines and links of this file, not for this machine").type("FILE");
+  parser.add("--cluster", options.cluster, "Predict, cut and choose for the machines and links of this file, not for this machine")
+      .type("FILE");
 }
 
 void add_optimizer_options(Settings& settings, OptimizerOptions& options) {
@@ -152,12 +161,14 @@ Outcome build_model(const ModelOptions& options, uint32_t stages, Built& out) {
   weft_error err = WEFT_ERROR_INIT;
   std::string text = options.model;
   std::error_code ignored;
-  if (const std::string name = text.substr(0, text.find(':')); options.is_checkpoint || name.find('/') != std::string::npos || std::filesystem::is_directory(text, ignored)) {
+  if (const std::string name = text.substr(0, text.find(':'));
+      options.is_checkpoint || name.find('/') != std::string::npos || std::filesystem::is_directory(text, ignored)) {
     weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
     CLI_TRY(open_checkpoint("", text, out.checkpoint, info));
     if (!info.model)
       return {kBadInput, "'" + text + "' holds weights alone, not what model they are of",
-              options.is_checkpoint ? "weft train MODEL --init FILE --steps 0 --checkpoint DIR makes a checkpoint of them" : "name the model, and give the file with --init"};
+              options.is_checkpoint ? "weft train MODEL --init FILE --steps 0 --checkpoint DIR makes a checkpoint of them"
+                                    : "name the model, and give the file with --init"};
     text = info.model;
   }
   if (options.dropout >= 0) text += (text.find(':') == std::string::npos ? ":dropout=" : ",dropout=") + number_text(options.dropout);
@@ -174,12 +185,14 @@ class PlanFileReader {
 
   std::string read(PlanOptions& o, OptimizerOptions& rule, uint64_t& steps) {
     uint32_t warm_up = 0;
-    number("ranks", o.ranks), number("micro_batches", o.micro_batches), number("micro_batch_size", o.micro_batch_size), number("chunks", o.chunks);
-    number("group", o.group), number("warm_up", warm_up), number("memory_limit", o.memory_limit), number("segment", o.segment), number("seed", o.seed);
+    number("ranks", o.ranks), number("micro_batches", o.micro_batches), number("micro_batch_size", o.micro_batch_size),
+        number("chunks", o.chunks);
+    number("group", o.group), number("warm_up", warm_up), number("memory_limit", o.memory_limit), number("segment", o.segment),
+        number("seed", o.seed);
     take(plan_, "schedule", o.schedule, has(plan_, "schedule") && plan_["schedule"].is_string());
     take(plan_, "recompute", o.recompute, has(plan_, "recompute") && plan_["recompute"].is_string());
     take(plan_, "vertical_sync", o.vertical_sync, has(plan_, "vertical_sync") && plan_["vertical_sync"].is_boolean());
-    if (o.schedule == "written") o.schedule = "1f1b";   // of the options none says its rows
+    if (o.schedule == "written") o.schedule = "1f1b";  // of the options none says its rows
     o.warm_up = std::to_string(std::max(warm_up, 1u));
     cuts(o.cut);
     optimizer(rule, steps);
@@ -191,8 +204,10 @@ class PlanFileReader {
 
   template <typename T>
   void take(const nlohmann::json& from, const char* key, T& to, bool good) {
-    if (good) to = from[key].get<T>();
-    else if (fault_.empty()) fault_ = key;
+    if (good)
+      to = from[key].get<T>();
+    else if (fault_.empty())
+      fault_ = key;
   }
   template <typename T>
   void number(const char* key, T& to) {
@@ -203,12 +218,14 @@ class PlanFileReader {
     to.clear();
     if (has(plan_, "cuts") && plan_["cuts"].is_array())
       for (const auto& cut : plan_["cuts"]) to += (to.empty() ? "" : ",") + (cut.is_string() ? cut.get<std::string>() : std::string());
-    else if (fault_.empty()) fault_ = "cuts";
+    else if (fault_.empty())
+      fault_ = "cuts";
   }
   void optimizer(OptimizerOptions& to, uint64_t& steps) {
     for (const auto& [key, value] : {std::pair{"rate", &to.rate}, {"weight_decay", &to.weight_decay}, {"clip", &to.clip}})
       take(rule_, key, *value, has(rule_, key) && rule_[key].is_number());
-    for (const auto& [key, value] : {std::pair{"rule", &to.rule}, {"curve", &to.curve}}) take(rule_, key, *value, has(rule_, key) && rule_[key].is_string());
+    for (const auto& [key, value] : {std::pair{"rule", &to.rule}, {"curve", &to.curve}})
+      take(rule_, key, *value, has(rule_, key) && rule_[key].is_string());
     take(rule_, "warmup", to.warmup, has(rule_, "warmup") && rule_["warmup"].is_number_unsigned());
     if (to.curve == "cosine") take(rule_, "total", steps, has(rule_, "total") && rule_["total"].is_number_unsigned());
   }
@@ -222,9 +239,11 @@ class PlanFileReader {
 
 Outcome take_plan_file(const Settings& settings, PlanOptions& options, OptimizerOptions& optimizer, uint64_t& steps) {
   if (options.plan_file.empty()) return {};
-  for (const char* name : {"ranks", "schedule", "schedule-file", "chunks", "group", "warmup-depth", "recompute", "memory-limit", "segment",
-                           "vertical-sync", "micro-batches", "micro-batch-size", "partition", "cut", "profile", "speeds", "link-latency",
-                           "link-bandwidth", "optimizer", "lr", "lr-schedule", "warmup", "weight-decay", "clip", "seed"})
+  for (const char* name : {"ranks",         "schedule",         "schedule-file",  "chunks",    "group",
+                           "warmup-depth",  "recompute",        "memory-limit",   "segment",   "vertical-sync",
+                           "micro-batches", "micro-batch-size", "partition",      "cut",       "profile",
+                           "speeds",        "link-latency",     "link-bandwidth", "optimizer", "lr",
+                           "lr-schedule",   "warmup",           "weight-decay",   "clip",      "seed"})
     if (settings.given(name)) return {kUsage, "--" + std::string(name) + " beside --plan, which says it already", "leave one of them out"};
   if (!options.cluster.empty()) return {kUsage, "--cluster beside --plan, which was made without it or for it", "leave one of them out"};
   std::string text;
@@ -233,9 +252,11 @@ Outcome take_plan_file(const Settings& settings, PlanOptions& options, Optimizer
   uint64_t total = steps;
   const std::string fault = PlanFileReader(plan).read(options, optimizer, total);
   if (!fault.empty())
-    return {kBadInput, "'" + options.plan_file + "' is no saved plan: '" + fault + "' is not there or not as expected", "weft plan --save writes one"};
+    return {kBadInput, "'" + options.plan_file + "' is no saved plan: '" + fault + "' is not there or not as expected",
+            "weft plan --save writes one"};
   if (total != steps && settings.given("steps"))
-    return {kUsage, "--steps is " + std::to_string(steps) + " beside --plan, whose learning rate falls until step " + std::to_string(total), "leave --steps out"};
+    return {kUsage, "--steps is " + std::to_string(steps) + " beside --plan, whose learning rate falls until step " + std::to_string(total),
+            "leave --steps out"};
   steps = total;
   return {};
 }
@@ -256,7 +277,10 @@ Outcome Cutting::fill(const PlanOptions& options, weft_plan_config& config) {
     speeds.push_back(speed);
   }
   if (!speeds.empty() && speeds.size() != options.ranks)
-    return {kUsage, "--speeds has " + std::to_string(speeds.size()) + " numbers, expected one for each of " + std::to_string(options.ranks) + " ranks", ""};
+    return {
+        kUsage,
+        "--speeds has " + std::to_string(speeds.size()) + " numbers, expected one for each of " + std::to_string(options.ranks) + " ranks",
+        ""};
   if (!speeds.empty()) config.speeds = speeds.data();
   config.link_latency = options.link_latency;
   config.link_bandwidth = options.link_bandwidth;
@@ -278,7 +302,8 @@ Outcome PlanRequest::fill(const PlanOptions& options, const OptimizerOptions& op
   config.schedule = options.schedule.c_str();
   config.chunks = options.chunks;
   config.group = options.group;
-  if (options.warm_up == kAuto) config.warm_up = WEFT_WARM_UP_AUTO;
+  if (options.warm_up == kAuto)
+    config.warm_up = WEFT_WARM_UP_AUTO;
   else if (!read_value(options.warm_up, &config.warm_up) || config.warm_up == WEFT_WARM_UP_AUTO)
     return {kUsage, "--warmup-depth is '" + options.warm_up + "', expected a number or auto", ""};
   config.recompute = options.recompute.c_str();
@@ -287,7 +312,8 @@ Outcome PlanRequest::fill(const PlanOptions& options, const OptimizerOptions& op
   config.vertical_sync = options.vertical_sync;
   if (!options.schedule_file.empty()) {
     CLI_TRY(read_text(options.schedule_file, rows_));
-    if (rows_.find_first_not_of(" \t\r\n") == std::string::npos) return {kBadInput, options.schedule_file + ": holds no row of actions", ""};
+    if (rows_.find_first_not_of(" \t\r\n") == std::string::npos)
+      return {kBadInput, options.schedule_file + ": holds no row of actions", ""};
     config.schedule_text = rows_.c_str();
   }
   CLI_TRY(cutting_.fill(options, config));
@@ -338,7 +364,7 @@ Outcome make_part(const TensorPtr (&whole)[2], int64_t first, int64_t samples, T
   weft_error err = WEFT_ERROR_INIT;
   for (size_t i = 0; i < 2; ++i) {
     weft_desc desc = weft_tensor_desc(whole[i].get());
-    constexpr int64_t kElement = 4;   // of both dtypes that presets take
+    constexpr int64_t kElement = 4;  // of both dtypes that presets take
     char* data = static_cast<char*>(weft_tensor_data(whole[i].get())) + first * desc.dims[1] * kElement;
     desc.dims[0] = samples;
     CLI_CALL(weft_tensor_wrap(&desc, data, nullptr, nullptr, Out(out[i]), &err));

@@ -8,9 +8,9 @@ namespace weft::cli {
 
 struct ModelOptions {
   std::string model;
-  bool is_checkpoint = false;   // not a name, whatever it looks like
+  bool is_checkpoint = false;  // not a name, whatever it looks like
   int64_t seq_len = 0;
-  double dropout = -1;   // below 0: what the model says
+  double dropout = -1;  // below 0: what the model says
 };
 
 struct PlanOptions {
@@ -47,7 +47,7 @@ struct Built {
   ModelPtr model;
   weft_preset_info info = WEFT_PRESET_INFO_INIT;
   PlanPtr plan;
-  CheckpointPtr checkpoint;   // if MODEL is one
+  CheckpointPtr checkpoint;  // if MODEL is one
 };
 
 // Where stages are cut, and what that is decided by. The configuration borrows from this.

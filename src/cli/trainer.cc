@@ -72,7 +72,7 @@ Outcome Trainer::prepare(weft_checkpoint* resumed) {
   CLI_TRY(ranks_.start(built_.plan.get(), options_.launch, run_));
   CLI_TRY(load(resumed));
   weft_error err = WEFT_ERROR_INIT;
-  CLI_TRY(save_trace());   // an empty one, so that a place where it cannot be is known now
+  CLI_TRY(save_trace());  // an empty one, so that a place where it cannot be is known now
   if (!options_.trace.empty()) CLI_CALL(weft_run_trace(run_.get(), 100000, &err));
   CLI_TRY(check_directory());
   report_ = std::make_unique<Report>(options_.json, options_.quiet, options_.steps, built_.info.tokens ? "tokens" : "samples");
@@ -88,12 +88,15 @@ Outcome Trainer::open_data() {
   config.seq_len = built_.info.seq_len;
   config.width = built_.info.tokens ? 0 : built_.info.width;
   if (options_.data != "synthetic") config.path = options_.data.c_str();
-  if (share > 0) config.eval_share = share;
-  else if (!options_.eval.empty()) config.eval_path = options_.eval.c_str();
+  if (share > 0)
+    config.eval_share = share;
+  else if (!options_.eval.empty())
+    config.eval_path = options_.eval.c_str();
   CLI_CALL(weft_data_open(&config, Out(data_), &err));
   const int64_t windows = weft_data_eval_windows(data_.get());
   if (!options_.eval.empty() && windows < options_.plan.micro_batch_size)
-    return {kBadInput, std::to_string(windows) + " windows are held out, one micro-batch has " + std::to_string(options_.plan.micro_batch_size), ""};
+    return {kBadInput,
+            std::to_string(windows) + " windows are held out, one micro-batch has " + std::to_string(options_.plan.micro_batch_size), ""};
   return {};
 }
 
@@ -127,8 +130,10 @@ Outcome Trainer::check_directory() {
   CLI_CALL(weft_checkpoint_open(directory.c_str(), Out(there), &err));
   CLI_CALL(weft_checkpoint_describe(there.get(), &info));
   if (info.step <= step_) return {};
-  return {kBadInput, "'" + directory + "' holds a checkpoint of step " + std::to_string(info.step) + ", this run begins at step " + std::to_string(step_),
-          "go on from it with --resume " + directory + ", or choose another directory"};
+  return {
+      kBadInput,
+      "'" + directory + "' holds a checkpoint of step " + std::to_string(info.step) + ", this run begins at step " + std::to_string(step_),
+      "go on from it with --resume " + directory + ", or choose another directory"};
 }
 
 Outcome Trainer::drive(weft_tensor* const (&inputs)[2], uint32_t flags, Events& events) {
@@ -296,8 +301,10 @@ Outcome Trainer::finish() {
   const int signal = stop_signal();
   if (!signal) return {};
   std::string text = "stopped after step " + std::to_string(step_), hint;
-  if (options_.checkpoint.empty()) hint = "nothing was saved" + std::string(last_checkpoint_.empty() ? "" : " since ") + last_checkpoint_ + "; --checkpoint DIR would";
-  else hint = "go on with: weft train --resume " + options_.checkpoint;
+  if (options_.checkpoint.empty())
+    hint = "nothing was saved" + std::string(last_checkpoint_.empty() ? "" : " since ") + last_checkpoint_ + "; --checkpoint DIR would";
+  else
+    hint = "go on with: weft train --resume " + options_.checkpoint;
   return {128 + signal, text, hint};
 }
 

@@ -39,9 +39,9 @@ class Trainer {
   Outcome save_trace();
   Outcome finish();
   struct Events {
-    std::vector<double> losses;        // of micro-batches
-    std::vector<weft_event> updates;   // of a segment
-    weft_event last;                   // the final one
+    std::vector<double> losses;       // of micro-batches
+    std::vector<weft_event> updates;  // of a segment
+    weft_event last;                  // the final one
   };
   // Submits a step and waits for its final event.
   Outcome drive(weft_tensor* const (&inputs)[2], uint32_t flags, Events& events);
@@ -57,9 +57,9 @@ class Trainer {
   RunPtr run_;
   TensorPtr inputs_[2];
   std::unique_ptr<Report> report_;
-  uint64_t step_ = 0, before_ = 0;   // steps that the weights have seen, now and before the last were made
+  uint64_t step_ = 0, before_ = 0;  // steps that the weights have seen, now and before the last were made
   uint64_t steps_run_ = 0;
-  uint64_t saved_ = ~uint64_t{0}, evaluated_ = ~uint64_t{0};   // the step of the last one
+  uint64_t saved_ = ~uint64_t{0}, evaluated_ = ~uint64_t{0};  // the step of the last one
   std::string last_checkpoint_;
 };
 

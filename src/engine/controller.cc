@@ -51,7 +51,8 @@ Status Controller::begin(const StepDescriptor& step, ControllerEffects& effects)
   for (int32_t r = 0; r < plan_->config.ranks; ++r) effects.control(r, message);
   for (size_t e = 0; e < mode().edges.size(); ++e)
     if (mode().edges[e].kind == EdgeKind::feed)
-      for (int32_t mb = 0; mb < std::min(step_.micro_batches, mode().edges[e].landing_places); ++mb) effects.post(static_cast<int32_t>(e), mb);
+      for (int32_t mb = 0; mb < std::min(step_.micro_batches, mode().edges[e].landing_places); ++mb)
+        effects.post(static_cast<int32_t>(e), mb);
   return {};
 }
 
@@ -90,7 +91,8 @@ Status Controller::heard(int32_t rank, const Control& message, ControllerEffects
   const size_t r = static_cast<size_t>(rank);
   if (message.kind == ControlKind::ready) {
     if (ready_[r]) return Status(Code::protocol, cat("rank ", rank, " is ready twice in step ", step_.sequence));
-    const size_t owned = owned_[r].size(), sums = static_cast<size_t>(std::max(updates_of(step_), 1)), params = plan_->model->params().size();
+    const size_t owned = owned_[r].size(), sums = static_cast<size_t>(std::max(updates_of(step_), 1)),
+                 params = plan_->model->params().size();
     if (message.squares.size() != owned * sums)
       return Status(Code::protocol, cat("rank ", rank, " sent ", message.squares.size(), " norms, it owns ", owned, " parameters and made ",
                                         sums, " sums"));
@@ -115,7 +117,7 @@ void Controller::commit(ControllerEffects& effects) {
   const size_t params = plan_->model->params().size();
   for (int32_t u = 0; u < std::max(updates_of(step_), 1); ++u) {
     double sum = 0;
-    for (size_t p = 0; p < params; ++p) sum += squares_[static_cast<size_t>(u) * params + p];   // whatever rank they came from
+    for (size_t p = 0; p < params; ++p) sum += squares_[static_cast<size_t>(u) * params + p];  // whatever rank they came from
     result_.grad_norm = std::sqrt(sum);
     if (step_.per_update > 0) updates_.push_back({.loss = 0, .grad_norm = result_.grad_norm});
   }

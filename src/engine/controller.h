@@ -23,13 +23,13 @@ struct UpdateResult {
 struct StepResult {
   StepDescriptor step;
   double loss = 0;
-  double grad_norm = 0;   // before clipping; train only; of a segment: of its last update
+  double grad_norm = 0;  // before clipping; train only; of a segment: of its last update
   double scale = 1;
   // From the step's first forward to its last backward action on any rank: the share in which a rank ran no kernel. Valid until the next step.
   // Times of done messages are on one clock.
   std::span<const double> idle_by_rank;
-  std::span<const UpdateResult> updates;   // of a segment, ascending; as long valid
-  double idle = 0;        // mean over ranks
+  std::span<const UpdateResult> updates;  // of a segment, ascending; as long valid
+  double idle = 0;                        // mean over ranks
 };
 
 class ControllerEffects : public Effects {
@@ -59,22 +59,22 @@ class Controller {
   Status check_tag(uint64_t sequence, int32_t edge, int32_t micro_batch, EdgeKind kind) const;
   void commit(ControllerEffects& effects);
   void finish_if_over(ControllerEffects& effects);
-  double loss_of(int32_t first, int32_t end) const;   // sum over those micro-batches
+  double loss_of(int32_t first, int32_t end) const;  // sum over those micro-batches
   void measure_idle();
   const ModePlan& mode() const { return plan_->mode(step_.mode); }
 
   std::shared_ptr<const Plan> plan_;
-  std::vector<std::vector<ParamId>> owned_;   // per rank, ascending
+  std::vector<std::vector<ParamId>> owned_;  // per rank, ascending
   StepDescriptor step_;
   bool running_ = false;
   uint64_t next_sequence_ = 0;
-  std::vector<double> losses_;                // per micro-batch
-  std::vector<double> squares_;               // per update of a segment (else one) and parameter
+  std::vector<double> losses_;   // per micro-batch
+  std::vector<double> squares_;  // per update of a segment (else one) and parameter
   std::vector<UpdateResult> updates_;
-  std::vector<int32_t> due_;                  // per micro-batch: deliveries still missing
-  std::vector<uint8_t> ready_, done_;         // per rank
-  std::vector<RankTimes> times_;              // per rank
-  std::vector<double> idle_;                  // per rank
+  std::vector<int32_t> due_;           // per micro-batch: deliveries still missing
+  std::vector<uint8_t> ready_, done_;  // per rank
+  std::vector<RankTimes> times_;       // per rank
+  std::vector<double> idle_;           // per rank
   int32_t missing_ready_ = 0, missing_done_ = 0, missing_deliveries_ = 0;
   int32_t sinks_ = 0;
   StepResult result_;

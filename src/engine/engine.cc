@@ -34,8 +34,8 @@ void Engine::make_ports() {
     if (!mode.present) continue;
     for (int32_t id : mode.ranks[r].edges) {
       const Edge& e = mode.edges[static_cast<size_t>(id)];
-      ports_[static_cast<size_t>(slot(id))].ends[static_cast<size_t>(mode.mode)] = static_cast<uint8_t>(
-          (e.from_rank == rank_ ? kBegins : 0) | (e.to_rank == rank_ ? kEnds : 0) | (e.param >= 0 ? kOnce : 0));
+      ports_[static_cast<size_t>(slot(id))].ends[static_cast<size_t>(mode.mode)] =
+          static_cast<uint8_t>((e.from_rank == rank_ ? kBegins : 0) | (e.to_rank == rank_ ? kEnds : 0) | (e.param >= 0 ? kOnce : 0));
     }
   }
 }
@@ -109,7 +109,8 @@ Status Engine::refusal(int32_t edge, int32_t micro_batch, bool incoming) const {
   const Edge& e = mode().edges[static_cast<size_t>(edge)];
   const int32_t here = incoming ? e.to_rank : e.from_rank;
   if (here != rank_) return Status(Code::protocol, cat("edge ", edge, " ends at rank ", here, ", not at rank ", rank_));
-  return Status(Code::protocol, cat("edge ", edge, " has no micro-batch ", micro_batch, " (", e.param >= 0 ? 1 : mode().schedule.micro_batches, ")"));
+  return Status(Code::protocol,
+                cat("edge ", edge, " has no micro-batch ", micro_batch, " (", e.param >= 0 ? 1 : mode().schedule.micro_batches, ")"));
 }
 
 Status Engine::arrived(uint64_t sequence, int32_t edge, int32_t micro_batch, Effects& effects) {
@@ -131,8 +132,7 @@ Status Engine::arrived(uint64_t sequence, int32_t edge, int32_t micro_batch, Eff
 
 Status Engine::granted(uint64_t sequence, int32_t edge, int32_t micro_batch, Effects& effects) {
   if (failed_) return {};
-  if (!running_ || sequence != step_.sequence)
-    return Status(Code::protocol, cat("grant of step ", sequence, ", which does not run here"));
+  if (!running_ || sequence != step_.sequence) return Status(Code::protocol, cat("grant of step ", sequence, ", which does not run here"));
   const int32_t at = slot(edge);
   if (!fits(at, micro_batch, kBegins)) return refusal(edge, micro_batch, false);
   Marks& known = marks(at, micro_batch);
@@ -262,8 +262,8 @@ void Engine::advance(Effects& effects) {
 Status Engine::ran(int32_t job, std::span<const double> squares, Effects& effects, const JobTime& time) {
   if (failed_) return {};
   if (!running_ || in_flight_ == 0) return Status(Code::internal, cat("job ", job, " ran, but none was given out"));
-  __builtin_prefetch(jobs_.data() + next_);   // what follows that job is read next, and mostly far from any cache
-  const Job ran = given_[0];                  // jobs run in the order in which they are given out
+  __builtin_prefetch(jobs_.data() + next_);  // what follows that job is read next, and mostly far from any cache
+  const Job ran = given_[0];                 // jobs run in the order in which they are given out
   given_[0] = given_[1];
   --in_flight_;
   if (ran.kind == JobKind::action) {

@@ -1,5 +1,5 @@
-// A rank's engine: a state machine. Events go in, effects come out; it owns no thread, socket or clock, and allocates nothing after it
-// is made.
+// A rank's engine: a state machine. Events go in, effects come out; it owns no thread, socket or clock, and allocates nothing after
+// it is made.
 //
 //            begin ──► clear, actions in program order ──► reduce ──► [ready → commit] ──► update ──► finish ──► done
 //
@@ -50,7 +50,7 @@ class Engine {
   void append_step(std::string& out, int32_t micro_batch) const;
   // What happened to 64 micro-batches of an edge: a bit each, side by side, since one event reads several of them.
   struct Marks {
-    uint64_t arrived[2] = {0, 0};   // by parity of the sequence: a neighbour may be one step ahead
+    uint64_t arrived[2] = {0, 0};  // by parity of the sequence: a neighbour may be one step ahead
     uint64_t granted = 0, held = 0, released = 0;
   };
   // An edge that begins or ends here in any mode, and what it does here in each: kBegins, kEnds, kOnce (for micro-batch 0 alone).
@@ -59,20 +59,20 @@ class Engine {
     std::array<uint8_t, kModes> ends = {};
   };
   static constexpr uint8_t kBegins = 1, kEnds = 2, kOnce = 4;
-  static constexpr int32_t kAhead = 2;   // jobs given out at once
+  static constexpr int32_t kAhead = 2;  // jobs given out at once
   // An edge as an action uses it, with what the engine needs of it at hand.
   struct Use {
-    int32_t slot;     // its place in ports_
-    int32_t places;   // at this end
+    int32_t slot;    // its place in ports_
+    int32_t places;  // at this end
   };
   // Where the edges of an action stand in Table::uses: what it waits for, what it posts, what it frees.
   struct Span {
     int32_t waits, posts, frees, end;
-    bool update;          // an action of kind O
+    bool update;  // an action of kind O
   };
   struct Table {
     std::vector<Use> uses;
-    std::vector<Span> actions;   // per program of the mode
+    std::vector<Span> actions;  // per program of the mode
   };
 
   const ModePlan& mode() const { return plan_->mode(step_.mode); }
@@ -81,7 +81,7 @@ class Engine {
   const Span& span_of(const Job& job) const { return table_->actions[static_cast<size_t>(job.program)]; }
   void make_ports();
   void make_table(const ModePlan& mode);
-  int32_t slot(int32_t edge) const;           // in ports_; -1: the edge neither begins nor ends here
+  int32_t slot(int32_t edge) const;  // in ports_; -1: the edge neither begins nor ends here
   Marks& marks(int32_t slot, int32_t mb) { return marks_[static_cast<uint32_t>(mb) / 64 * ports_.size() + static_cast<size_t>(slot)]; }
   const Marks& marks(int32_t slot, int32_t mb) const { return const_cast<Engine*>(this)->marks(slot, mb); }
   static uint64_t bit(int32_t mb) { return uint64_t{1} << (static_cast<uint32_t>(mb) % 64); }
@@ -90,13 +90,13 @@ class Engine {
   Status refusal(int32_t edge, int32_t micro_batch, bool incoming) const;
   bool skipped(const Job& job) const;
   bool here(int32_t slot, int32_t mb) const { return marks(slot, mb).arrived[step_.sequence & 1] & bit(mb); }
-  int32_t missing(const Job& job) const;      // an edge that has not arrived, or -1
+  int32_t missing(const Job& job) const;  // an edge that has not arrived, or -1
   bool ready(const Job& job);
   bool await(const uint64_t& marks, int32_t mb);
-  void move_to(size_t job);                   // makes it the next one
+  void move_to(size_t job);  // makes it the next one
   void advance(Effects& effects);
   void finish_job(const Job& job, Effects& effects);
-  void offer(int32_t slot, int32_t micro_batch, Effects& effects);   // post it, or hold it until there is a grant
+  void offer(int32_t slot, int32_t micro_batch, Effects& effects);  // post it, or hold it until there is a grant
   int32_t edge(int32_t slot) const { return ports_[static_cast<size_t>(slot)].edge; }
   void end_step(Effects& effects);
 
@@ -106,26 +106,26 @@ class Engine {
   // What every event reads, in few cache lines: in a simulation thousands of engines take turns.
   bool running_ = false, failed_ = false, committed_ = false;
   int32_t in_flight_ = 0;
-  int32_t unreleased_ = 0;       // posts that were not released
-  int32_t held_ = 0;             // messages that wait for a grant
-  int32_t timed_ = 0;            // actions that times_ covers
-  int32_t most_ = 0;             // micro-batches of the step's mode
-  size_t next_ = 0;              // the next job to give out, and, if it is known to wait, the mark that it waits for
+  int32_t unreleased_ = 0;  // posts that were not released
+  int32_t held_ = 0;        // messages that wait for a grant
+  int32_t timed_ = 0;       // actions that times_ covers
+  int32_t most_ = 0;        // micro-batches of the step's mode
+  size_t next_ = 0;         // the next job to give out, and, if it is known to wait, the mark that it waits for
   const uint64_t* awaited_ = nullptr;
   uint64_t awaited_bit_ = 0;
-  Job upcoming_{};               // that job, and, oldest first, those in flight; of the many in
+  Job upcoming_{};  // that job, and, oldest first, those in flight; of the many in
   std::array<Job, kAhead> given_{};
-  std::span<const Job> jobs_;    // the program of the step's mode
+  std::span<const Job> jobs_;  // the program of the step's mode
   const Table* table_ = nullptr;
-  std::vector<Port> ports_;      // ascending
-  std::vector<Marks> marks_;     // [micro-batch / 64][place in ports_]: those of one time lie together
+  std::vector<Port> ports_;   // ascending
+  std::vector<Marks> marks_;  // [micro-batch / 64][place in ports_]: those of one time lie together
   StepDescriptor step_;
 
   RankTimes times_;
   uint64_t next_sequence_ = 0;
   double scale_ = 1;
   std::array<Table, kModes> tables_;
-  std::vector<int32_t> tie_out_, tie_in_, value_out_, value_in_;   // edges of the train mode
+  std::vector<int32_t> tie_out_, tie_in_, value_out_, value_in_;  // edges of the train mode
 };
 
 }  // namespace weft

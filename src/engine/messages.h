@@ -18,7 +18,7 @@ struct JobTime {
 // hears them on its own clock: what lies between two ranks' clocks follows from when a step's first and last messages were sent and heard.
 struct RankTimes {
   int64_t begin = 0, end = 0, busy = 0;
-  int64_t heard = 0, told = 0;   // when the rank heard of the step, and told its end; of drivers whose ranks share a clock: 0
+  int64_t heard = 0, told = 0;  // when the rank heard of the step, and told its end; of drivers whose ranks share a clock: 0
 };
 
 // The same on the clock of whoever sent the step's begin at `said` and heard its done at `answered`. Nobody hears a thing before it is said,
@@ -28,13 +28,13 @@ RankTimes on_our_clock(const RankTimes& theirs, int64_t said, int64_t answered);
 
 // Made by the controller, sent ahead of the first forward.
 struct StepDescriptor {
-  uint64_t sequence = 0;        // counts every step of the run, whatever its mode; tags messages
-  uint64_t step = 0;            // training steps so far: keys random numbers and the learning rate
+  uint64_t sequence = 0;  // counts every step of the run, whatever its mode; tags messages
+  uint64_t step = 0;      // training steps so far: keys random numbers and the learning rate
   Mode mode = Mode::train;
-  bool update = true;           // train: false leaves weights alone and gradients readable
-  int32_t micro_batches = 0;    // of this step; at most the plan's
-  bool short_last = false;      // the last one has the plan's short size
-  double denominator = 1;       // what the loss is divided by: samples or counted targets of the whole step
+  bool update = true;         // train: false leaves weights alone and gradients readable
+  int32_t micro_batches = 0;  // of this step; at most the plan's
+  bool short_last = false;    // the last one has the plan's short size
+  double denominator = 1;     // what the loss is divided by: samples or counted targets of the whole step
   // A segment of an asynchronous schedule is one step that makes several updates, each of that many micro-batches, the last of what is
   // left; 0: the step is one update at most. `step` is then the number of the first.
   int32_t per_update = 0;
@@ -50,7 +50,9 @@ inline int32_t updates_of(const StepDescriptor& step) {
 inline int32_t update_of(const StepDescriptor& step, int32_t micro_batch) { return step.per_update ? micro_batch / step.per_update : 0; }
 
 // What random numbers and the loss of a micro-batch depend on; a segment's are those of as many steps.
-inline uint64_t step_of(const StepDescriptor& step, int32_t micro_batch) { return step.step + static_cast<uint64_t>(update_of(step, micro_batch)); }
+inline uint64_t step_of(const StepDescriptor& step, int32_t micro_batch) {
+  return step.step + static_cast<uint64_t>(update_of(step, micro_batch));
+}
 inline int32_t micro_batch_of(const StepDescriptor& step, int32_t micro_batch) {
   return step.per_update ? micro_batch % step.per_update : micro_batch;
 }
@@ -64,19 +66,19 @@ inline int32_t variant_of(const StepDescriptor& step, int32_t micro_batch) {
 }
 
 enum class ControlKind : uint8_t {
-  begin,    // controller -> rank: a step
-  ready,    // rank -> controller: gradients complete (of a segment: updates made); sums of squares of the parameters it owns, ascending
-  commit,   // controller -> rank: change the weights (a segment: go on from those that the last update made)
-  done,     // rank -> controller: the step is over here
+  begin,   // controller -> rank: a step
+  ready,   // rank -> controller: gradients complete (of a segment: updates made); sums of squares of the parameters it owns, ascending
+  commit,  // controller -> rank: change the weights (a segment: go on from those that the last update made)
+  done,    // rank -> controller: the step is over here
 };
 
 struct Control {
   ControlKind kind = ControlKind::begin;
-  StepDescriptor step;                  // begin
-  uint64_t sequence = 0;                // ready, commit, done
-  double scale = 1;                     // commit: what gradients are multiplied by (clipping)
-  std::span<const double> squares;      // ready; of a segment: update by update; borrowed for the call
-  RankTimes times = {};                 // done
+  StepDescriptor step;              // begin
+  uint64_t sequence = 0;            // ready, commit, done
+  double scale = 1;                 // commit: what gradients are multiplied by (clipping)
+  std::span<const double> squares;  // ready; of a segment: update by update; borrowed for the call
+  RankTimes times = {};             // done
 };
 
 constexpr int32_t kController = -1;

@@ -42,8 +42,9 @@ std::string trace_text(const Plan& plan, const std::vector<std::vector<TraceSpan
       const Job& job = program.jobs[static_cast<size_t>(s.job)];
       // Chrome counts in microseconds.
       out += cat(",\n{\"ph\":\"X\",\"pid\":", r, ",\"tid\":0,\"name\":\"", job_name(program, job), "\",\"cat\":\"", category(program, job),
-                 "\",\"ts\":", static_cast<double>(s.time.begin - first) / 1000, ",\"dur\":", static_cast<double>(s.time.end - s.time.begin) / 1000,
-                 ",\"args\":{\"step\":", s.step, ",\"mode\":\"", mode_name(s.mode), "\"}}");
+                 "\",\"ts\":", static_cast<double>(s.time.begin - first) / 1000,
+                 ",\"dur\":", static_cast<double>(s.time.end - s.time.begin) / 1000, ",\"args\":{\"step\":", s.step, ",\"mode\":\"",
+                 mode_name(s.mode), "\"}}");
     }
   }
   return out + "\n]}\n";

@@ -12,9 +12,9 @@
 namespace weft {
 
 struct TraceSpan {
-  uint64_t step = 0;        // training step
-  JobTime time;             // nanoseconds of one clock for all ranks
-  int32_t job = 0;          // of the mode's program on that rank
+  uint64_t step = 0;  // training step
+  JobTime time;       // nanoseconds of one clock for all ranks
+  int32_t job = 0;    // of the mode's program on that rank
   Mode mode = Mode::train;
   uint8_t unused[3] = {};
 };

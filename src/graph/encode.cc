@@ -58,7 +58,7 @@ Status read_param(ByteReader& in, Model& model) {
   init.kind = in.number<InitKind>();
   init.value = in.number<double>();
   if (init.kind > InitKind::normal) return Status(Code::protocol, cat("parameter '", name, "' has an unknown kind of first value"));
-  if (!in.ok()) return {};   // the caller says so
+  if (!in.ok()) return {};  // the caller says so
   return model.add_param(name, shape, init).status();
 }
 
@@ -80,7 +80,8 @@ Status read_node(ByteReader& in, Model& model, const OpFinder& find_user_op) {
   if (!op && find_user_op) op = find_user_op(op_name);
   if (!op) return Status(Code::not_found, cat("node '", name, "' needs the op '", op_name, "', which this process does not have"));
   if (op->version() != version)
-    return Status(Code::unsupported, cat("node '", name, "' needs version ", version, " of the op '", op_name, "', this process has ", op->version()));
+    return Status(Code::unsupported,
+                  cat("node '", name, "' needs version ", version, " of the op '", op_name, "', this process has ", op->version()));
   return model.add_node(name, op, attrs, from, weights).status();
 }
 

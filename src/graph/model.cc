@@ -12,8 +12,7 @@ namespace {
 Status check_batching(const Desc& one, const Desc& two, bool any_batched, bool& batched) {
   batched = !(one == two);
   if (!batched) {
-    if (any_batched)
-      return Status(Code::invalid, cat("output ", one.text(), " does not keep the batch in dimension 0"));
+    if (any_batched) return Status(Code::invalid, cat("output ", one.text(), " does not keep the batch in dimension 0"));
     return {};
   }
   Shape expected = one.shape;
@@ -91,7 +90,8 @@ Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attr
   if (find_node(name) >= 0) return Status(Code::invalid, where + ": the name is taken");
   for (size_t i = 0; i < in.size(); ++i) {
     if (in[i] < 0 || in[i] >= id) return Status(Code::invalid, cat(where, ": input ", i, " is not a value of this model"));
-    if (node(in[i]).op && node(in[i]).op->is_loss()) return Status(Code::invalid, cat(where, ": input ", i, " is a loss; a loss ends the model"));
+    if (node(in[i]).op && node(in[i]).op->is_loss())
+      return Status(Code::invalid, cat(where, ": input ", i, " is a loss; a loss ends the model"));
   }
   std::vector<Desc> weight_descs;
   for (size_t i = 0; i < weights.size(); ++i) {
@@ -123,8 +123,7 @@ Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attr
   made.in.assign(in.begin(), in.end());
   made.weights.assign(weights.begin(), weights.end());
   for (size_t i = 0; i < in.size(); ++i) nodes_[static_cast<size_t>(in[i])].uses.push_back({id, static_cast<int>(i)});
-  for (size_t i = 0; i < weights.size(); ++i)
-    params_[static_cast<size_t>(weights[i])].uses.push_back({id, static_cast<int>(i)});
+  for (size_t i = 0; i < weights.size(); ++i) params_[static_cast<size_t>(weights[i])].uses.push_back({id, static_cast<int>(i)});
   if (op->is_loss()) loss_ = id;
   nodes_.push_back(std::move(made));
   return id;
@@ -149,7 +148,7 @@ const Op* Model::adopt_op(std::shared_ptr<const Op> op) {
 
 // Weights that a gradient cannot reach would silently stay as they are.
 Status Model::check_gradients() const {
-  std::vector<bool> leads(nodes_.size(), false);   // to the loss
+  std::vector<bool> leads(nodes_.size(), false);  // to the loss
   leads[static_cast<size_t>(loss_)] = true;
   for (NodeId id = loss_; id >= 0; --id) {
     const Node& n = node(id);

@@ -28,30 +28,30 @@ struct Init {
 
 struct Param {
   std::string name;
-  Shape shape;   // f32
+  Shape shape;  // f32
   Init init;
   struct Use {
     NodeId node;
-    int port;    // index into Node::weights
+    int port;  // index into Node::weights
   };
-  std::vector<Use> uses;   // ascending by node, then port
+  std::vector<Use> uses;  // ascending by node, then port
 };
 
 struct Node {
   std::string name;
-  const Op* op = nullptr;          // null: a model input
+  const Op* op = nullptr;  // null: a model input
   Attrs attrs;
   std::vector<NodeId> in;
   std::vector<ParamId> weights;
-  Inferred one;                    // for one sample
+  Inferred one;  // for one sample
   bool batched = false;
-  bool wants_grad = false;         // inputs: the caller reads its gradient
-  bool needs_grad = false;         // a gradient flows into its output
+  bool wants_grad = false;  // inputs: the caller reads its gradient
+  bool needs_grad = false;  // a gradient flows into its output
   struct Use {
     NodeId node;
-    int port;    // index into Node::in
+    int port;  // index into Node::in
   };
-  std::vector<Use> uses;           // ascending by node, then port
+  std::vector<Use> uses;  // ascending by node, then port
 
   bool is_input() const { return op == nullptr; }
 };
@@ -62,8 +62,7 @@ class Model {
   Result<NodeId> add_input(std::string name, Desc one_sample, bool wants_grad);
   Result<ParamId> add_param(std::string name, Shape shape, Init init);
   // Inputs and weights in port order. An empty name is replaced by "<op>_<id>".
-  Result<NodeId> add_node(std::string name, const Op* op, const Attrs& attrs, std::span<const NodeId> in,
-                          std::span<const ParamId> weights);
+  Result<NodeId> add_node(std::string name, const Op* op, const Attrs& attrs, std::span<const NodeId> in, std::span<const ParamId> weights);
   // The node whose output is delivered after a forward-only step. May be called for several nodes.
   Status add_output(NodeId node);
   // An op of the caller, kept alive with the model.
@@ -76,7 +75,7 @@ class Model {
   const std::vector<Param>& params() const { return params_; }
   const std::vector<NodeId>& inputs() const { return inputs_; }
   const std::vector<NodeId>& outputs() const { return outputs_; }
-  NodeId loss() const { return loss_; }   // -1: none
+  NodeId loss() const { return loss_; }  // -1: none
   const Node& node(NodeId id) const { return nodes_[static_cast<size_t>(id)]; }
   const Param& param(ParamId id) const { return params_[static_cast<size_t>(id)]; }
   NodeId find_node(std::string_view name) const;    // -1: none

@@ -41,8 +41,8 @@ Status read_keys(std::string_view name, std::string_view text, std::vector<Key>&
     if (error != std::errc() || end != value.data() + value.size())
       return Status(Code::invalid, cat("model '", name, "': ", key, " is '", value, "', expected a number"));
     if (!(number >= at->least && number <= at->most) || (at->whole && number != std::floor(number)))
-      return Status(Code::invalid, cat("model '", name, "': ", key, " is ", value, ", expected ", at->whole ? "a whole number" : "a number", " from ",
-                                       at->least, " to ", at->most));
+      return Status(Code::invalid, cat("model '", name, "': ", key, " is ", value, ", expected ", at->whole ? "a whole number" : "a number",
+                                       " from ", at->least, " to ", at->most));
     at->value = number;
   }
   return {};
@@ -173,9 +173,12 @@ Result<std::shared_ptr<Model>> build_gpt(const GptSizes& s) {
 Result<Preset> make_gpt(std::string_view name, std::string_view keys_text, const PresetOptions& options) {
   const bool nano = name == "gpt-nano";
   std::vector<Key> keys = {
-      {"blocks", nano ? 4.0 : 12.0, 1, 1000},          {"width", nano ? 128.0 : 768.0, 1, 1 << 16},
-      {"heads", nano ? 4.0 : 12.0, 1, 1024},           {"context", nano ? 128.0 : 1024.0, 1, 1 << 20},
-      {"vocabulary", nano ? 256.0 : 50257.0, 2, 1 << 24}, {"dropout", 0, 0, 0.99, false},
+      {"blocks", nano ? 4.0 : 12.0, 1, 1000},
+      {"width", nano ? 128.0 : 768.0, 1, 1 << 16},
+      {"heads", nano ? 4.0 : 12.0, 1, 1024},
+      {"context", nano ? 128.0 : 1024.0, 1, 1 << 20},
+      {"vocabulary", nano ? 256.0 : 50257.0, 2, 1 << 24},
+      {"dropout", 0, 0, 0.99, false},
       {"tied", 1, 0, 1},
   };
   WEFT_TRY(read_keys(name, keys_text, keys));
@@ -189,9 +192,16 @@ Result<Preset> make_gpt(std::string_view name, std::string_view keys_text, const
   out.seq_len = options.seq_len ? options.seq_len : out.context;
   if (out.seq_len < 1 || out.seq_len > out.context)
     return Status(Code::invalid, cat("sequence length is ", out.seq_len, ", model '", name, "' has a context of ", out.context));
-  if (out.width % whole(2)) return Status(Code::invalid, cat("model '", name, "': width ", out.width, " is no multiple of heads ", whole(2)));
-  const GptSizes sizes{.blocks = whole(0), .width = out.width, .heads = whole(2), .context = out.context, .vocabulary = out.vocabulary,
-                       .seq_len = out.seq_len, .dropout = keys[5].value, .tied = keys[6].value != 0};
+  if (out.width % whole(2))
+    return Status(Code::invalid, cat("model '", name, "': width ", out.width, " is no multiple of heads ", whole(2)));
+  const GptSizes sizes{.blocks = whole(0),
+                       .width = out.width,
+                       .heads = whole(2),
+                       .context = out.context,
+                       .vocabulary = out.vocabulary,
+                       .seq_len = out.seq_len,
+                       .dropout = keys[5].value,
+                       .tied = keys[6].value != 0};
   WEFT_TRY_ASSIGN(out.model, build_gpt(sizes));
   return out;
 }

@@ -17,15 +17,15 @@
 namespace weft {
 
 struct PresetOptions {
-  int64_t seq_len = 0;    // tokens per sample; 0: the whole context
-  int32_t stages = 1;     // mlp: layers defaults to max(4, stages)
+  int64_t seq_len = 0;  // tokens per sample; 0: the whole context
+  int32_t stages = 1;   // mlp: layers defaults to max(4, stages)
 };
 
 struct Preset {
-  std::shared_ptr<Model> model;   // finished
-  std::string text;               // NAME with every key, in a fixed order: makes the same model whatever the defaults become
-  bool tokens = false;            // inputs "tokens" and "targets" (i32), output "lm_head"; otherwise "x" and "target" (f32)
-  int64_t vocabulary = 0, context = 0, seq_len = 0;   // tokens
+  std::shared_ptr<Model> model;  // finished
+  std::string text;              // NAME with every key, in a fixed order: makes the same model whatever the defaults become
+  bool tokens = false;           // inputs "tokens" and "targets" (i32), output "lm_head"; otherwise "x" and "target" (f32)
+  int64_t vocabulary = 0, context = 0, seq_len = 0;  // tokens
   int64_t width = 0;
 };
 

@@ -66,8 +66,7 @@ class Builder {
 
   // The operands of a backward call of `node`, as far as `uses` names them.
   void read_forward(StepCall& call, const Node& node, const Uses& uses) const {
-    for (size_t i = 0; i < node.in.size(); ++i)
-      call.in.push_back((uses.in >> i) & 1 ? graph_.value[static_cast<size_t>(node.in[i])] : -1);
+    for (size_t i = 0; i < node.in.size(); ++i) call.in.push_back((uses.in >> i) & 1 ? graph_.value[static_cast<size_t>(node.in[i])] : -1);
     if (uses.out) call.out = graph_.value[static_cast<size_t>(call.node)];
     if (uses.stash) call.stash = stash_[static_cast<size_t>(call.node)];
     call.dout = call.node == model_.loss() ? -1 : graph_.grad[static_cast<size_t>(call.node)];
@@ -126,7 +125,8 @@ class Builder {
     if (model_.loss() >= 0) graph_.sinks.push_back(graph_.value[static_cast<size_t>(model_.loss())]);
     if (graph_.mode == Mode::train)
       for (NodeId i : model_.inputs())
-        if (model_.node(i).wants_grad && graph_.grad[static_cast<size_t>(i)] >= 0) graph_.sinks.push_back(graph_.grad[static_cast<size_t>(i)]);
+        if (model_.node(i).wants_grad && graph_.grad[static_cast<size_t>(i)] >= 0)
+          graph_.sinks.push_back(graph_.grad[static_cast<size_t>(i)]);
   }
 
   int32_t stage(NodeId id) const { return stages_[static_cast<size_t>(id)]; }
@@ -135,8 +135,8 @@ class Builder {
   const std::vector<int32_t>& stages_;
   StepGraph graph_;
   std::vector<bool> needed_;
-  std::vector<std::vector<TensorId>> stash_;   // per node
-  std::vector<int32_t> pending_;               // per node: adds so far
+  std::vector<std::vector<TensorId>> stash_;  // per node
+  std::vector<int32_t> pending_;              // per node: adds so far
 };
 
 }  // namespace

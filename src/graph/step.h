@@ -12,38 +12,38 @@
 namespace weft {
 
 enum class Mode : uint8_t {
-  train,   // forward, backward, update: what the loss needs
-  eval,    // forward: what the loss needs
-  infer,   // forward: what the outputs need
+  train,  // forward, backward, update: what the loss needs
+  eval,   // forward: what the loss needs
+  infer,  // forward: what the outputs need
 };
 constexpr int kModes = 3;
 const char* mode_name(Mode mode);
 
 enum class CallKind : uint8_t { forward, input_grad, weight_grad, add };
 
-using TensorId = int32_t;   // index into StepGraph::tensors
+using TensorId = int32_t;  // index into StepGraph::tensors
 
 struct StepTensor {
   enum class Role : uint8_t {
-    value,   // output of `node`
-    stash,   // stash `index` of `node`
-    grad,    // gradient with the shape of `node`'s output: of one use of it, or a partial fold of several
+    value,  // output of `node`
+    stash,  // stash `index` of `node`
+    grad,   // gradient with the shape of `node`'s output: of one use of it, or a partial fold of several
   };
   Role role;
   NodeId node;
   int32_t index = 0;
-  NodeId maker;   // the node whose stage makes it
+  NodeId maker;  // the node whose stage makes it
 };
 
 struct StepCall {
   CallKind kind;
-  NodeId node;                  // add: the node whose gradient is folded
-  NodeId where;                 // the node whose stage runs it
-  int32_t weight = -1;          // weight_grad: index into Node::weights
+  NodeId node;                       // add: the node whose gradient is folded
+  NodeId where;                      // the node whose stage runs it
+  int32_t weight = -1;               // weight_grad: index into Node::weights
   std::vector<TensorId> in = {};     // per input port, -1 where not read; add: the two addends, later use first
-  TensorId out = -1;            // forward, add: written; input_grad, weight_grad: read, or -1
+  TensorId out = -1;                 // forward, add: written; input_grad, weight_grad: read, or -1
   std::vector<TensorId> stash = {};  // forward: written; else read or empty
-  TensorId dout = -1;           // -1: a loss
+  TensorId dout = -1;                // -1: a loss
   std::vector<TensorId> din = {};    // input_grad: per input port, -1 where no gradient is wanted
 };
 
@@ -51,9 +51,9 @@ struct StepGraph {
   Mode mode = Mode::train;
   std::vector<StepTensor> tensors;
   std::vector<StepCall> calls;
-  std::vector<TensorId> value;        // per node: its output, -1 where the mode does not need it
-  std::vector<TensorId> grad;         // per node: the whole gradient of its output, -1: none
-  std::vector<TensorId> sinks;        // delivered to the controller per micro-batch: the loss, outputs, gradients of inputs
+  std::vector<TensorId> value;  // per node: its output, -1 where the mode does not need it
+  std::vector<TensorId> grad;   // per node: the whole gradient of its output, -1: none
+  std::vector<TensorId> sinks;  // delivered to the controller per micro-batch: the loss, outputs, gradients of inputs
 
   Desc desc(const Model& model, TensorId id, int64_t samples) const;
 };

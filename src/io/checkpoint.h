@@ -33,8 +33,7 @@ class CheckpointWriter {
   // To be asked before the work whose result shall be kept.
   static Status may_write(const std::string& directory, uint64_t step);
 
-  // Makes the directory if there is none, and keeps other writers out of it. A shard holds tensors of at most `shard_bytes`, or
-  // one.
+  // Makes the directory if there is none, and keeps other writers out of it. A shard holds tensors of at most `shard_bytes`, or one.
   static Result<CheckpointWriter> begin(const std::string& directory, Manifest manifest, const std::vector<TensorSpec>& model,
                                         const std::vector<TensorSpec>& optimizer, uint64_t shard_bytes = kShardBytes);
 

@@ -29,8 +29,7 @@ Result<std::string> read_latest(const std::string& directory) {
   const std::string path = join_path(directory, kLatestFile);
   WEFT_TRY_ASSIGN(std::string name, read_text(path, kLatestBytes, Links::refuse));
   while (!name.empty() && (name.back() == '\n' || name.back() == '\r' || name.back() == ' ')) name.pop_back();
-  if (!step_of_directory(name))
-    return Status(Code::data, cat(path, ": expected a name such as step-00000010, found ", shown(name)));
+  if (!step_of_directory(name)) return Status(Code::data, cat(path, ": expected a name such as step-00000010, found ", shown(name)));
   return name;
 }
 
@@ -81,8 +80,7 @@ Status Checkpoint::add_shard(const CheckpointShard& listed) {
   auto opened = SafetensorsFile::open(path, {}, Links::refuse);
   if (!opened.ok()) return failed(opened.status());
   SafetensorsFile& file = opened.value();
-  if (file.bytes() != listed.bytes)
-    return failed(Status(Code::data, cat(path, ": has ", file.bytes(), " bytes, expected ", listed.bytes)));
+  if (file.bytes() != listed.bytes) return failed(Status(Code::data, cat(path, ": has ", file.bytes(), " bytes, expected ", listed.bytes)));
 
   const size_t part = static_cast<size_t>(listed.part);
   std::vector<std::string> missing, surplus;
@@ -101,10 +99,8 @@ Status Checkpoint::add_shard(const CheckpointShard& listed) {
     const auto it = shard_of_[part].find(entry.name);
     if (it == shard_of_[part].end() || it->second != shards_.size()) surplus.push_back(shown(entry.name));
   }
-  if (!missing.empty())
-    return Status(Code::data, cat(path, ": missing ", part_name(listed.part), " tensors: ", weft::listed(missing)));
-  if (!surplus.empty())
-    return Status(Code::data, cat(path, ": surplus ", part_name(listed.part), " tensors: ", weft::listed(surplus)));
+  if (!missing.empty()) return Status(Code::data, cat(path, ": missing ", part_name(listed.part), " tensors: ", weft::listed(missing)));
+  if (!surplus.empty()) return Status(Code::data, cat(path, ": surplus ", part_name(listed.part), " tensors: ", weft::listed(surplus)));
   shards_.push_back({opened.take(), false});
   return {};
 }
@@ -114,8 +110,7 @@ Status Checkpoint::verify(size_t shard) {
   const CheckpointShard& listed = manifest_.shards[shard];
   WEFT_TRY_ASSIGN(const Digest actual, shards_[shard].file.checksum());
   if (actual != listed.checksum)
-    return Status(Code::data,
-                  cat(shards_[shard].file.path(), ": checksum is ", actual.hex(), ", expected ", listed.checksum.hex()));
+    return Status(Code::data, cat(shards_[shard].file.path(), ": checksum is ", actual.hex(), ", expected ", listed.checksum.hex()));
   shards_[shard].verified = true;
   return {};
 }

@@ -8,9 +8,7 @@ namespace weft {
 
 namespace {
 
-bool opens(const std::string& directory, uint64_t step) {
-  return Checkpoint::open(join_path(directory, step_directory(step))).ok();
-}
+bool opens(const std::string& directory, uint64_t step) { return Checkpoint::open(join_path(directory, step_directory(step))).ok(); }
 
 std::string shard_name(ShardPart part, size_t index) {
   std::string digits = cat(index + 1);
@@ -70,9 +68,8 @@ Status CheckpointWriter::may_write(const std::string& directory, uint64_t step) 
   return Status(Code::state, cat(current.value().path(), ": is newer than step ", step, "; remove it or write elsewhere"));
 }
 
-Result<CheckpointWriter> CheckpointWriter::begin(const std::string& directory, Manifest manifest,
-                                                 const std::vector<TensorSpec>& model, const std::vector<TensorSpec>& optimizer,
-                                                 uint64_t shard_bytes) {
+Result<CheckpointWriter> CheckpointWriter::begin(const std::string& directory, Manifest manifest, const std::vector<TensorSpec>& model,
+                                                 const std::vector<TensorSpec>& optimizer, uint64_t shard_bytes) {
   CheckpointWriter out;
   manifest.shards.clear();
   WEFT_TRY(print_manifest(manifest).status().within(directory));
@@ -88,7 +85,7 @@ Result<CheckpointWriter> CheckpointWriter::begin(const std::string& directory, M
   WEFT_TRY(make_directory(directory, /*with_parents=*/true));
   WEFT_TRY_ASSIGN(out.lock_, File::open_directory(directory));
   WEFT_TRY(out.lock_.lock("another writer is at work here"));
-  WEFT_TRY(may_write(directory, manifest.step));   // under the lock: what it finds is the newest until this writer is done
+  WEFT_TRY(may_write(directory, manifest.step));  // under the lock: what it finds is the newest until this writer is done
   // What writers left that were killed.
   WEFT_TRY_ASSIGN(const auto names, list_directory(directory));
   for (const std::string& name : names)
@@ -140,8 +137,8 @@ Result<std::string> CheckpointWriter::commit() {
   Temporary temporary = std::move(temporary_);
   for (const Series& series : series_)
     if (series.next < series.tensors.size())
-      return Status(Code::state, cat(directory_, ": ", part_name(series.part), " tensor ",
-                                     shown(series.tensors[series.next].name), " was declared but not written"));
+      return Status(Code::state, cat(directory_, ": ", part_name(series.part), " tensor ", shown(series.tensors[series.next].name),
+                                     " was declared but not written"));
   WEFT_TRY_ASSIGN(const std::string text, print_manifest(manifest_));
   WEFT_TRY(write_text(join_path(temporary.path(), kManifestFile), text));
   WEFT_TRY(sync_directory(temporary.path()));

@@ -106,7 +106,7 @@ class Names {
     size_t index;
   };
   std::map<std::string, Entry, std::less<>> entries_;
-  std::map<std::string, Lowest, std::less<>> lowest_;   // by stem: the entry whose own name is it with the lowest number
+  std::map<std::string, Lowest, std::less<>> lowest_;  // by stem: the entry whose own name is it with the lowest number
   std::set<std::string, std::less<>> groups_;
 };
 
@@ -141,9 +141,11 @@ Status read_all(const Json& root, Cluster& out) {
     const size_t index = out.machines.size();
     ClusterMachines next;
     WEFT_TRY(read_machines(value, index, next));
-    ranks += next.count * next.ranks;   // each at most 2^20
-    if (ranks > kMostRanks) return fault(cat("machines[", index, "]: up to here there are ", ranks, " ranks, expected at most ", kMostRanks));
-    if (const size_t* other = names.taken(next)) return fault(cat("machines[", index, "]: name '", next.name, "' is also in machines[", *other, "]"));
+    ranks += next.count * next.ranks;  // each at most 2^20
+    if (ranks > kMostRanks)
+      return fault(cat("machines[", index, "]: up to here there are ", ranks, " ranks, expected at most ", kMostRanks));
+    if (const size_t* other = names.taken(next))
+      return fault(cat("machines[", index, "]: name '", next.name, "' is also in machines[", *other, "]"));
     names.add(next, index);
     out.machines.push_back(std::move(next));
   }

@@ -11,17 +11,17 @@
 namespace weft {
 
 struct ClusterLink {
-  double latency = 0;      // seconds, one way, per message
-  double bandwidth = 0;    // bytes a second, each way; 0: no limit
+  double latency = 0;    // seconds, one way, per message
+  double bandwidth = 0;  // bytes a second, each way; 0: no limit
   friend bool operator==(const ClusterLink&, const ClusterLink&) = default;
 };
 
 // Machines that are alike: "name" if there is one, else "name-0", "name-1", ...
 struct ClusterMachines {
-  std::string name, group;      // group: empty or shared by several
-  uint64_t count = 1, ranks = 1;   // ranks of each machine
-  double speed = 1;             // of a rank, in units of this machine
-  uint64_t memory = 0;          // bytes that a rank may take for tensors; 0: no limit
+  std::string name, group;        // group: empty or shared by several
+  uint64_t count = 1, ranks = 1;  // ranks of each machine
+  double speed = 1;               // of a rank, in units of this machine
+  uint64_t memory = 0;            // bytes that a rank may take for tensors; 0: no limit
 };
 
 // Between the machines of two names or groups, or, if both are the same, between those of one.
@@ -35,9 +35,9 @@ constexpr double kActionOverhead = 10e-6;
 
 struct Cluster {
   std::vector<ClusterMachines> machines;
-  ClusterLink within, between;               // ranks of one machine, of different machines
-  std::vector<ClusterOverride> overrides;    // the last that fits counts
-  double overhead = kActionOverhead;         // seconds of a rank per action
+  ClusterLink within, between;             // ranks of one machine, of different machines
+  std::vector<ClusterOverride> overrides;  // the last that fits counts
+  double overhead = kActionOverhead;       // seconds of a rank per action
 
   int64_t ranks() const;
   // Ranks are counted machine by machine. Expects a rank of the cluster.
@@ -48,8 +48,8 @@ struct Cluster {
 
  private:
   struct Seat {
-    size_t kind;       // index into machines
-    int64_t number;    // which of them
+    size_t kind;     // index into machines
+    int64_t number;  // which of them
   };
   Seat at(int64_t rank) const;
   bool named(const Seat& seat, const std::string& name) const;

@@ -26,9 +26,7 @@ Status failure(const std::string& path, std::string_view what, int error) {
   return Status(code, cat(path, ": cannot ", what, ": ", system_text(error)));
 }
 
-Status failure(const std::string& path, std::string_view what, const std::error_code& error) {
-  return failure(path, what, error.value());
-}
+Status failure(const std::string& path, std::string_view what, const std::error_code& error) { return failure(path, what, error.value()); }
 
 int open_again(const char* path, int flags, mode_t mode = 0) {
   int fd;
@@ -69,8 +67,7 @@ Result<File> File::open(const std::string& path, Links links) {
   File file(fd, path);
   struct stat info;
   if (::fstat(fd, &info) != 0) return failure(path, "look at", errno);
-  if (!S_ISREG(info.st_mode))
-    return Status(Code::invalid, cat(path, ": expected a regular file, found a ", kind_of(info.st_mode)));
+  if (!S_ISREG(info.st_mode)) return Status(Code::invalid, cat(path, ": expected a regular file, found a ", kind_of(info.st_mode)));
   return file;
 }
 
@@ -95,8 +92,7 @@ Result<uint64_t> File::size() const {
 Status File::read(uint64_t offset, void* out, size_t size) const {
   if (!fits(offset, size)) return Status(Code::invalid, cat(path_, ": no file has a byte ", offset));
   for (size_t done = 0; done < size;) {
-    const ssize_t n =
-        ::pread(fd_, static_cast<char*>(out) + done, std::min(size - done, kMostAtOnce), static_cast<off_t>(offset + done));
+    const ssize_t n = ::pread(fd_, static_cast<char*>(out) + done, std::min(size - done, kMostAtOnce), static_cast<off_t>(offset + done));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return failure(path_, "read", errno);
     if (n == 0) return Status(Code::data, cat(path_, ": ends at byte ", offset + done, ", expected ", size - done, " more"));
@@ -108,8 +104,8 @@ Status File::read(uint64_t offset, void* out, size_t size) const {
 Status File::write(uint64_t offset, const void* data, size_t size) {
   if (!fits(offset, size)) return Status(Code::invalid, cat(path_, ": no file has a byte ", offset));
   for (size_t done = 0; done < size;) {
-    const ssize_t n = ::pwrite(fd_, static_cast<const char*>(data) + done, std::min(size - done, kMostAtOnce),
-                               static_cast<off_t>(offset + done));
+    const ssize_t n =
+        ::pwrite(fd_, static_cast<const char*>(data) + done, std::min(size - done, kMostAtOnce), static_cast<off_t>(offset + done));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return failure(path_, "write", errno);
     done += static_cast<size_t>(n);

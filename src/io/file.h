@@ -1,5 +1,4 @@
-// Files and directories as the formats here need them: exact reads and writes at an offset, durable names, errors that name the
-// path.
+// Files and directories as the formats here need them: exact reads and writes at an offset, durable names, errors that name the path.
 #pragma once
 
 #include <cstddef>

@@ -45,8 +45,7 @@ Status check_unique(const Manifest& manifest) {
   for (const CheckpointShard& shard : manifest.shards) {
     if (!files.insert(shard.file).second) return fault(cat("file ", shown(shard.file), " occurs twice"));
     for (const std::string& name : shard.tensors)
-      if (!tensors.insert({shard.part, name}).second)
-        return fault(cat(part_name(shard.part), " tensor ", shown(name), " occurs twice"));
+      if (!tensors.insert({shard.part, name}).second) return fault(cat(part_name(shard.part), " tensor ", shown(name), " occurs twice"));
   }
   return {};
 }

@@ -41,7 +41,9 @@ void reals(File& p, F&& field) {
 Status read_optimizer(const Json& value, PlanFile& out) {
   Fields fields(value, "'optimizer': ");
   Status status;
-  reals(out, [&](const char* key, double& to) { if (status.ok()) status = fields.real(key, to); });
+  reals(out, [&](const char* key, double& to) {
+    if (status.ok()) status = fields.real(key, to);
+  });
   WEFT_TRY(status);
   WEFT_TRY(fields.text("rule", out.rule));
   WEFT_TRY(fields.text("curve", out.curve));
@@ -59,17 +61,12 @@ Result<std::string> print_plan(const PlanFile& plan) {
   for (const auto* list : {&plan.rows, &plan.cuts})
     for (const std::string& text : *list) good = good && valid_utf8(text);
   if (!good) return Status(Code::invalid, "a text of the plan is not UTF-8");
-  Json optimizer = {{"rule", plan.rule}, {"curve", plan.curve}, {"decay_all", plan.decay_all}, {"warmup", plan.warmup}, {"total", plan.total}};
+  Json optimizer = {
+      {"rule", plan.rule}, {"curve", plan.curve}, {"decay_all", plan.decay_all}, {"warmup", plan.warmup}, {"total", plan.total}};
   reals(plan, [&](const char* key, double value) { optimizer[key] = value; });
-  Json body = {{"format", kFormat},
-               {"weft", plan.weft},
-               {"model_hash", plan.model_hash.hex()},
-               {"schedule", plan.schedule},
-               {"recompute", plan.recompute},
-               {"vertical_sync", plan.vertical_sync},
-               {"rows", plan.rows},
-               {"cuts", plan.cuts},
-               {"optimizer", optimizer}};
+  Json body = {{"format", kFormat},         {"weft", plan.weft},           {"model_hash", plan.model_hash.hex()},
+               {"schedule", plan.schedule}, {"recompute", plan.recompute}, {"vertical_sync", plan.vertical_sync},
+               {"rows", plan.rows},         {"cuts", plan.cuts},           {"optimizer", optimizer}};
   if (plan.plan_hash) body["plan_hash"] = plan.plan_hash->hex();
   numbers(plan, [&](const char* key, uint64_t value) { body[key] = value; });
   return body.dump(1) + "\n";
@@ -87,7 +84,9 @@ Result<PlanFile> parse_plan(std::string_view text) {
   WEFT_TRY(fields.text("recompute", out.recompute));
   WEFT_TRY(fields.flag("vertical_sync", out.vertical_sync));
   Status status;
-  numbers(out, [&](const char* key, uint64_t& to) { if (status.ok()) status = fields.number(key, to); });
+  numbers(out, [&](const char* key, uint64_t& to) {
+    if (status.ok()) status = fields.number(key, to);
+  });
   WEFT_TRY(status);
   WEFT_TRY_ASSIGN(const Json* rows, fields.list("rows"));
   WEFT_TRY(read_texts(*rows, "'rows'", out.rows));

@@ -1,8 +1,7 @@
 // Files of named tensors in the safetensors format: 8 bytes that count the header, a JSON header, then the tensors' bytes.
 //
-// The reader treats a file as hostile. It accepts what the reference reader accepts within the limits below, and refuses holes,
-// overlaps, trailing bytes, duplicate keys and unknown dtypes. The writer's files are byte for byte those of the reference
-// writer.
+// The reader treats a file as hostile. It accepts what the reference reader accepts within the limits below, and refuses holes, overlaps,
+// trailing bytes, duplicate keys and unknown dtypes. The writer's files are byte for byte those of the reference writer.
 #pragma once
 
 #include <cstddef>
@@ -53,8 +52,7 @@ Result<uint64_t> safetensors_header_bytes(const unsigned char prefix[8], uint64_
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, uint64_t data_bytes, const SafetensorsLimits& limits);
 // The 8 bytes and the padded JSON that open a file with these entries.
 std::string print_safetensors_header(const SafetensorsHeader& header);
-// Where each tensor goes in a written file: the widest dtype first, then by name. Fails for a name that cannot be or occurs
-// twice.
+// Where each tensor goes in a written file: the widest dtype first, then by name. Fails for a name that cannot be or occurs twice.
 Result<SafetensorsHeader> lay_out_safetensors(const std::vector<TensorSpec>& tensors, const SafetensorsMetadata& metadata);
 
 class SafetensorsFile {

@@ -25,10 +25,9 @@ struct DTypeRow {
 };
 // In the order of the reference, which is also that in which its writer sorts, last row first.
 constexpr DTypeRow kDTypes[] = {
-    {"BOOL", 8},    {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6},     {"U8", 8},          {"I8", 8},
-    {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},
-    {"U16", 16},    {"F16", 16},    {"BF16", 16},   {"I32", 32},        {"U32", 32},        {"F32", 32},
-    {"C64", 64},    {"F64", 64},    {"I64", 64},    {"U64", 64},
+    {"BOOL", 8},    {"F4", 4},          {"F6_E2M3", 6},     {"F6_E3M2", 6}, {"U8", 8},   {"I8", 8},   {"F8_E5M2", 8}, {"F8_E4M3", 8},
+    {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},    {"U16", 16}, {"F16", 16}, {"BF16", 16},   {"I32", 32},
+    {"U32", 32},    {"F32", 32},        {"C64", 64},        {"F64", 64},    {"I64", 64}, {"U64", 64},
 };
 
 const DTypeRow* find_dtype(std::string_view name) {
@@ -166,9 +165,7 @@ class HeaderReader {
   }
 
   // A fault inside the object of key_.
-  bool stop(const std::string& text) {
-    return fail(key_ == kMetadata ? cat("metadata: ", text) : cat("tensor ", shown(key_), ": ", text));
-  }
+  bool stop(const std::string& text) { return fail(key_ == kMetadata ? cat("metadata: ", text) : cat("tensor ", shown(key_), ": ", text)); }
 
   bool refuse(const std::string& found) {
     constexpr std::string_view integer = "an integer from 0 to 9223372036854775807";
@@ -203,8 +200,7 @@ Status check_size(const SafetensorsEntry& entry) {
   if (bits % 8 != 0) return refuse(what, " does not fill whole bytes");
   if (entry.end < entry.begin) return refuse("ends at byte ", entry.end, " before it begins at ", entry.begin);
   const uint64_t bytes = static_cast<uint64_t>(bits) / 8;
-  if (bytes != entry.end - entry.begin)
-    return refuse(what, " has ", bytes, " bytes, but data_offsets give ", entry.end - entry.begin);
+  if (bytes != entry.end - entry.begin) return refuse(what, " has ", bytes, " bytes, but data_offsets give ", entry.end - entry.begin);
   return {};
 }
 
@@ -220,8 +216,7 @@ Status check_cover(std::vector<SafetensorsEntry>& entries, uint64_t data_bytes) 
     }
     next = entry.end;
   }
-  if (next != data_bytes)
-    return fault(cat("tensors end at byte ", next, ", but the file holds ", data_bytes, " after its header"));
+  if (next != data_bytes) return fault(cat("tensors end at byte ", next, ", but the file holds ", data_bytes, " after its header"));
   return {};
 }
 
@@ -243,8 +238,7 @@ Result<uint64_t> safetensors_header_bytes(const unsigned char prefix[8], uint64_
   std::memcpy(&count, prefix, sizeof count);  // little-endian, as everything here (base/hash.cc refuses other machines)
   const uint64_t most = std::min(limits.header_bytes, kFormatHeaderBytes);
   if (count < 2 || count > most) return fault(cat("is no safetensors file: header has ", count, " bytes, expected 2 to ", most));
-  if (count > file_bytes - 8)
-    return fault(cat("header has ", count, " bytes, but the file holds ", file_bytes - 8, " after the first 8"));
+  if (count > file_bytes - 8) return fault(cat("header has ", count, " bytes, but the file holds ", file_bytes - 8, " after the first 8"));
   return count;
 }
 

@@ -59,8 +59,8 @@ Status SafetensorsFile::read_as(const SafetensorsEntry& entry, DType dtype, std:
   const auto spec = entry.spec();
   if (!spec.ok()) return spec.status().within(path());
   if (spec.value().desc.dtype != dtype)
-    return Status(Code::invalid, cat(path(), ": tensor ", shown(entry.name), ": expected ", dtype_name(dtype), ", found ",
-                                     spec.value().desc.text()));
+    return Status(Code::invalid,
+                  cat(path(), ": tensor ", shown(entry.name), ": expected ", dtype_name(dtype), ", found ", spec.value().desc.text()));
   return read_bytes(entry, out);
 }
 

@@ -34,9 +34,7 @@ Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& given, co
 }
 
 Status SafetensorsWriter::write(std::string_view name, std::span<const std::byte> bytes) {
-  const auto refuse = [&](const auto&... parts) {
-    return Status(Code::invalid, cat(path_, ": tensor ", shown(name), ": ", parts...));
-  };
+  const auto refuse = [&](const auto&... parts) { return Status(Code::invalid, cat(path_, ": tensor ", shown(name), ": ", parts...)); };
   if (!temporary_) return Status(Code::state, cat(path_, ": is finished, no tensor can be added"));
   const auto it = by_name_.find(name);
   if (it == by_name_.end()) return refuse("was not declared");
@@ -55,12 +53,9 @@ Result<SafetensorsWriter::Written> SafetensorsWriter::finish() {
   if (!temporary_) return Status(Code::state, cat(path_, ": is finished already"));
   Temporary temporary = std::move(temporary_);
   for (size_t i = 0; i < written_.size(); ++i)
-    if (!written_[i])
-      return Status(Code::state, cat(path_, ": tensor ", shown(header_.entries[i].name), " was declared but not written"));
+    if (!written_[i]) return Status(Code::state, cat(path_, ": tensor ", shown(header_.entries[i].name), " was declared but not written"));
   Written out{data_begin_ + data_bytes_, hasher_->finish()};
-  if (!in_order_) {
-    WEFT_TRY_ASSIGN(out.checksum, checksum_of(file_, out.bytes));
-  }
+  if (!in_order_) { WEFT_TRY_ASSIGN(out.checksum, checksum_of(file_, out.bytes)); }
   WEFT_TRY(file_.sync());
   WEFT_TRY(rename_path(temporary.path(), path_));
   temporary.keep();

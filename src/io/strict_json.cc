@@ -135,8 +135,7 @@ Status Fields::digest(const char* key, Digest& out) {
 Status Fields::texts(const char* key, std::map<std::string, std::string>& out) {
   WEFT_TRY_ASSIGN(const Json* value, object(key));
   for (const auto& [name, item] : value->items()) {
-    if (!item.is_string())
-      return fault(cat(where_, shown(key), ": ", shown(name), " expects a string, found ", item.type_name()));
+    if (!item.is_string()) return fault(cat(where_, shown(key), ": ", shown(name), " expects a string, found ", item.type_name()));
     out[name] = item.get_ref<const std::string&>();
   }
   return {};

@@ -24,9 +24,9 @@ class Fields {
   // `where` opens each message. The object stays the caller's.
   Fields(const Json& object, std::string where) : object_(object), where_(std::move(where)) {}
 
-  Status format(uint64_t known);   // the number "format" is that one
+  Status format(uint64_t known);  // the number "format" is that one
   Status number(const char* key, uint64_t& out);
-  Status real(const char* key, double& out);   // finite, from 0
+  Status real(const char* key, double& out);  // finite, from 0
   Status text(const char* key, std::string& out);
   Status flag(const char* key, bool& out);
   Status digest(const char* key, Digest& out);

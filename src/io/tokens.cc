@@ -32,16 +32,14 @@ Result<TokenFile> TokenFile::open(const std::string& path, int64_t vocabulary) {
   WEFT_TRY_ASSIGN(const uint64_t bytes, out.file_.size());
   out.vocabulary_ = vocabulary;
   out.width_ = width_of(path);
-  if (bytes % out.width_ != 0)
-    return Status(Code::data, cat(path, ": has ", bytes, " bytes, expected a multiple of ", out.width_));
+  if (bytes % out.width_ != 0) return Status(Code::data, cat(path, ": has ", bytes, " bytes, expected a multiple of ", out.width_));
   out.size_ = static_cast<int64_t>(bytes / out.width_);
   return out;
 }
 
 Status TokenFile::window(int64_t offset, int64_t length, int32_t* out) const {
   if (offset < 0 || length < 0 || offset > size_ || length > size_ - offset)
-    return Status(Code::invalid,
-                  cat(path(), ": tokens ", offset, " to ", offset, " + ", length, " were asked for, but it has ", size_));
+    return Status(Code::invalid, cat(path(), ": tokens ", offset, " to ", offset, " + ", length, " were asked for, but it has ", size_));
   unsigned char block[1 << 14];
   const int64_t at_once = static_cast<int64_t>(sizeof block / width_);
   for (int64_t done = 0; done < length; done += at_once) {
@@ -67,8 +65,8 @@ Result<Samples> Samples::make(TokenFile file, int64_t length, double held_out) {
   out.boundary_ = file.size() - static_cast<int64_t>(std::floor(static_cast<double>(file.size()) * held_out));
   const int64_t held = file.size() - out.boundary_;
   const auto too_short = [&](int64_t tokens, const char* what) {
-    return Status(Code::invalid, cat(file.path(), ": ", tokens, " of its ", file.size(), " tokens are for ", what,
-                                     ", but a sample of ", length, " and its targets take ", length + 1));
+    return Status(Code::invalid, cat(file.path(), ": ", tokens, " of its ", file.size(), " tokens are for ", what, ", but a sample of ",
+                                     length, " and its targets take ", length + 1));
   };
   if (out.boundary_ <= length) return too_short(out.boundary_, "training");
   if (held_out > 0 && held <= length) return too_short(held, "evaluation");
@@ -87,8 +85,7 @@ Status Samples::training(uint64_t seed, uint64_t step, uint64_t sample, int32_t*
 
 Status Samples::evaluation(int64_t index, int32_t* tokens, int32_t* targets) const {
   if (index < 0 || index >= evaluations_)
-    return Status(Code::invalid,
-                  cat(file_.path(), ": evaluation window ", index, " was asked for, but there are ", evaluations_));
+    return Status(Code::invalid, cat(file_.path(), ": evaluation window ", index, " was asked for, but there are ", evaluations_));
   return read(boundary_ + index * length_, tokens, targets);
 }
 

@@ -21,9 +21,9 @@ using WordTag = hn::RebindToUnsigned<FloatTag>;
 constexpr int64_t kBlocks = 1;
 
 HWY_INLINE void draw(uint64_t key, uint64_t high, uint64_t first, uint32_t* words) {
-  const Philox block = philox({static_cast<uint32_t>(first), static_cast<uint32_t>(first >> 32), static_cast<uint32_t>(high),
-                               static_cast<uint32_t>(high >> 32)},
-                              key);
+  const Philox block = philox(
+      {static_cast<uint32_t>(first), static_cast<uint32_t>(first >> 32), static_cast<uint32_t>(high), static_cast<uint32_t>(high >> 32)},
+      key);
   std::copy(block.begin(), block.end(), words);
 }
 

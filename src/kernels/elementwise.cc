@@ -36,8 +36,7 @@ void relu(const float* x, float* out, int64_t n) {
 }
 
 void relu_grad(const float* out, const float* dout, float* dx, int64_t n) {
-  map2(out, dout, dx, n,
-       [](FloatVec y, FloatVec dy) HWY_ATTR { return hn::IfThenZeroElse(hn::Le(y, hn::Zero(FloatTag())), dy); });
+  map2(out, dout, dx, n, [](FloatVec y, FloatVec dy) HWY_ATTR { return hn::IfThenZeroElse(hn::Le(y, hn::Zero(FloatTag())), dy); });
 }
 
 }  // namespace

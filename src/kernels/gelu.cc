@@ -18,9 +18,7 @@ constexpr float kSlope = 1.59576912f;      // 2 sqrt(2 / pi)
 constexpr float kCubic = 0.044715f;
 
 // (1 + erf(x / sqrt 2)) / 2
-HWY_INLINE FloatVec normal_share(FloatVec x) {
-  return hn::MulAdd(constant(0.5f), verf(hn::Mul(x, constant(kRootHalf))), constant(0.5f));
-}
+HWY_INLINE FloatVec normal_share(FloatVec x) { return hn::MulAdd(constant(0.5f), verf(hn::Mul(x, constant(kRootHalf))), constant(0.5f)); }
 
 // (1 + tanh(u)) / 2 = 1 / (1 + exp(-2u)), with 2u = slope (x + cubic x^3)
 HWY_INLINE FloatVec tanh_share(FloatVec x) {
@@ -66,13 +64,9 @@ HWY_EXPORT(gelu_tanh);
 HWY_EXPORT(gelu_tanh_grad);
 
 void gelu_erf(const float* x, float* out, int64_t n) { HWY_DYNAMIC_DISPATCH(gelu_erf)(x, out, n); }
-void gelu_erf_grad(const float* x, const float* dout, float* dx, int64_t n) {
-  HWY_DYNAMIC_DISPATCH(gelu_erf_grad)(x, dout, dx, n);
-}
+void gelu_erf_grad(const float* x, const float* dout, float* dx, int64_t n) { HWY_DYNAMIC_DISPATCH(gelu_erf_grad)(x, dout, dx, n); }
 void gelu_tanh(const float* x, float* out, int64_t n) { HWY_DYNAMIC_DISPATCH(gelu_tanh)(x, out, n); }
-void gelu_tanh_grad(const float* x, const float* dout, float* dx, int64_t n) {
-  HWY_DYNAMIC_DISPATCH(gelu_tanh_grad)(x, dout, dx, n);
-}
+void gelu_tanh_grad(const float* x, const float* dout, float* dx, int64_t n) { HWY_DYNAMIC_DISPATCH(gelu_tanh_grad)(x, dout, dx, n); }
 
 }  // namespace weft::kernels
 #endif

@@ -23,9 +23,7 @@ constexpr double kSmall = 4e6;
 
 double work(int64_t m, int64_t n, int64_t k) { return static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k); }
 
-bool is_small(const Gemm& g) {
-  return (g.beta == 0 || g.beta == 1) && (std::min(g.m, g.n) <= kShort || work(g.m, g.n, g.k) <= kSmall);
-}
+bool is_small(const Gemm& g) { return (g.beta == 0 || g.beta == 1) && (std::min(g.m, g.n) <= kShort || work(g.m, g.n, g.k) <= kSmall); }
 
 }  // namespace
 

@@ -104,8 +104,8 @@ void blis_product(const Gemm& g) {
   float alpha = g.alpha, beta = g.beta;
   // BLIS 0.9.0 takes pointers to non-const and does not write through them.
   const auto trans = [](const Factor& factor) { return factor.transposed ? BLIS_TRANSPOSE : BLIS_NO_TRANSPOSE; };
-  bli_sgemm_ex(trans(g.a), trans(g.b), g.m, g.n, g.k, &alpha, const_cast<float*>(g.a.data), g.a.stride, 1,
-               const_cast<float*>(g.b.data), g.b.stride, 1, &beta, g.c, g.stride, 1, nullptr, &threads);
+  bli_sgemm_ex(trans(g.a), trans(g.b), g.m, g.n, g.k, &alpha, const_cast<float*>(g.a.data), g.a.stride, 1, const_cast<float*>(g.b.data),
+               g.b.stride, 1, &beta, g.c, g.stride, 1, nullptr, &threads);
 }
 
 }  // namespace weft

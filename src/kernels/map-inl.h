@@ -87,9 +87,7 @@ struct Folds {
 };
 
 // `count` floats at p: a whole vector, or a tail.
-HWY_INLINE FloatVec load(const float* p, int64_t count) {
-  return count == kLanes ? hn::LoadU(FloatTag(), p) : load_tail(p, count);
-}
+HWY_INLINE FloatVec load(const float* p, int64_t count) { return count == kLanes ? hn::LoadU(FloatTag(), p) : load_tail(p, count); }
 
 // Sum over i < n of term(i, count), where term makes the vector of elements i .. i + count - 1 (load() reads them).
 template <typename F>

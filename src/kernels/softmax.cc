@@ -40,14 +40,12 @@ void log_sum_exp(const float* x, int64_t rows, int64_t n, float* out) {
   for (int64_t r = 0; r < rows; ++r, x += n) {
     const float top = maximum(x, n);
     const FloatVec shift = constant(top);
-    const float total =
-        sum(n, [x, shift](int64_t i, int64_t count) HWY_ATTR { return vexp(hn::Sub(load(x + i, count), shift)); });
+    const float total = sum(n, [x, shift](int64_t i, int64_t count) HWY_ATTR { return vexp(hn::Sub(load(x + i, count), shift)); });
     out[r] = top + hn::GetLane(vlog(constant(total)));
   }
 }
 
-void cross_entropy_grad(const float* x, const int32_t* targets, const float* lse, float factor, int64_t rows, int64_t n,
-                        float* dx) {
+void cross_entropy_grad(const float* x, const int32_t* targets, const float* lse, float factor, int64_t rows, int64_t n, float* dx) {
   const FloatVec scale = constant(factor);
   for (int64_t r = 0; r < rows; ++r, x += n, dx += n) {
     const int32_t target = targets[r];
@@ -79,8 +77,7 @@ void softmax_grad(const float* y, const float* dy, int64_t rows, int64_t n, floa
   HWY_DYNAMIC_DISPATCH(softmax_grad)(y, dy, rows, n, dx);
 }
 void log_sum_exp(const float* x, int64_t rows, int64_t n, float* out) { HWY_DYNAMIC_DISPATCH(log_sum_exp)(x, rows, n, out); }
-void cross_entropy_grad(const float* x, const int32_t* targets, const float* lse, float factor, int64_t rows, int64_t n,
-                        float* dx) {
+void cross_entropy_grad(const float* x, const int32_t* targets, const float* lse, float factor, int64_t rows, int64_t n, float* dx) {
   HWY_DYNAMIC_DISPATCH(cross_entropy_grad)(x, targets, lse, factor, rows, n, dx);
 }
 

@@ -24,17 +24,15 @@ HWY_INLINE void for_columns(const ScoreBlock& block, int64_t lane, const F& f) {
   int64_t c = 0;
   for (; c < all; ++c) f(c, block.data + c * block.width + lane, hn::FirstN(d, static_cast<size_t>(kLanes)));
   const FloatVec row = hn::Iota(d, static_cast<float>(lane));
-  for (; c < block.columns; ++c)
-    f(c, block.data + c * block.width + lane, hn::Ge(row, hn::Set(d, static_cast<float>(c - block.first))));
+  for (; c < block.columns; ++c) f(c, block.data + c * block.width + lane, hn::Ge(row, hn::Set(d, static_cast<float>(c - block.first))));
 }
 
 void softmax_block(const ScoreBlock& scores, float* inverse, float* lse) {
   const FloatTag d;
   for (int64_t lane = 0; lane < scores.width; lane += kLanes) {
     FloatVec most = hn::LoadU(d, scores.data + lane);  // every row sees column 0
-    for_columns(scores, lane, [&](int64_t, float* at, Mask seen) HWY_ATTR {
-      most = hn::IfThenElse(seen, hn::Max(most, hn::LoadU(d, at)), most);
-    });
+    for_columns(scores, lane,
+                [&](int64_t, float* at, Mask seen) HWY_ATTR { most = hn::IfThenElse(seen, hn::Max(most, hn::LoadU(d, at)), most); });
     FloatVec even = hn::Zero(d), odd = hn::Zero(d);  // two sums: half the error, half the wait
     for_columns(scores, lane, [&](int64_t, float* at, Mask seen) HWY_ATTR {
       const FloatVec e = hn::IfThenElseZero(seen, vexp(hn::Sub(hn::LoadU(d, at), most)));
@@ -88,9 +86,7 @@ HWY_EXPORT(probability_block);
 HWY_EXPORT(score_grad_block);
 HWY_EXPORT(dot);
 
-void softmax_block(const ScoreBlock& scores, float* inverse, float* lse) {
-  HWY_DYNAMIC_DISPATCH(softmax_block)(scores, inverse, lse);
-}
+void softmax_block(const ScoreBlock& scores, float* inverse, float* lse) { HWY_DYNAMIC_DISPATCH(softmax_block)(scores, inverse, lse); }
 void probability_block(const ScoreBlock& scores, const float* lse) { HWY_DYNAMIC_DISPATCH(probability_block)(scores, lse); }
 void score_grad_block(const ScoreBlock& grads, const ScoreBlock& probabilities, const float* delta) {
   HWY_DYNAMIC_DISPATCH(score_grad_block)(grads, probabilities, delta);

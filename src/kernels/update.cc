@@ -51,15 +51,13 @@ void adam(float* w, const float* grad, float* m, float* v, int64_t n, const Adam
   }
   if (i == n) return;
   const int64_t rest = n - i;
-  const AdamVecs y =
-      adam_vector({load_tail(w + i, rest), load_tail(m + i, rest), load_tail(v + i, rest)}, load_tail(grad + i, rest), step);
+  const AdamVecs y = adam_vector({load_tail(w + i, rest), load_tail(m + i, rest), load_tail(v + i, rest)}, load_tail(grad + i, rest), step);
   store_tail(y.w, w + i, rest);
   store_tail(y.m, m + i, rest);
   store_tail(y.v, v + i, rest);
 }
 
-// Partial j holds elements j, j + 16, .. whatever the width of a vector; a product of floats is exact in double, so all targets
-// agree.
+// Partial j holds elements j, j + 16, .. whatever the width of a vector; a product of floats is exact in double, so all targets agree.
 constexpr int64_t kPartials = 16;
 
 double sum_of_squares(const float* x, int64_t n) {

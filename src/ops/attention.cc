@@ -1,6 +1,5 @@
-// attention: multi-head, scaled by 1 / sqrt(head size). One input f32[.., t, 3 d] with queries, keys and values side by side (as
-// GPT-2 makes them), or three inputs f32[.., t, d]; output f32[.., t, d]. Head h owns columns [h d / heads, (h + 1) d / heads) of
-// each.
+// attention: multi-head, scaled by 1 / sqrt(head size). One input f32[.., t, 3 d] with queries, keys and values side by side (as GPT-2
+// makes them), or three inputs f32[.., t, d]; output f32[.., t, d]. Head h owns columns [h d / heads, (h + 1) d / heads) of each.
 //
 //   for a block of rows:   S = Q K^T / sqrt(size)    P = softmax(S)    out = P V
 //   I, from lse and out:   P = exp(S - lse)    dV += P^T dout    dP = dout V^T    dS = P (dP - rowsum(dout out))
@@ -151,8 +150,7 @@ class HeadKernel {
   }
 
   // columns x (a block's rows)^T: `x` has a row per column, `rows` are the block's.
-  void product_with_rows(const float* x, const float* rows, int64_t row_step, int64_t count, const ScoreBlock& to,
-                         float factor) const {
+  void product_with_rows(const float* x, const float* rows, int64_t row_step, int64_t count, const ScoreBlock& to, float factor) const {
     kernels::transpose_block(rows, count, s_.size, row_step, side_, to.width);
     block_product({to.columns, to.width, s_.size, x, h_.step, 1, side_, to.width, 1, to.data, to.width, factor});
   }
@@ -198,7 +196,7 @@ class HeadKernel {
   void drop(const ScoreBlock& block) const {
     if (!drops_) return;
     const Stream stream = dropout_stream(call_.key);
-    const int64_t column = (s_.rows + 15) / 16 * 16;   // rows of the stream per column
+    const int64_t column = (s_.rows + 15) / 16 * 16;  // rows of the stream per column
     for (int64_t c = 0; c < block.columns; ++c) {
       float* at = block.data + c * block.width;
       const int64_t first = (h_.index * s_.rows + c) * column + block.first;
@@ -229,8 +227,8 @@ class Attention final : public Op {
     WEFT_TRY(check_probability(attrs));
     const int64_t unit = int64_t{attrs.heads} * (packed ? 3 : 1);
     if (desc.shape.last() == 0 || desc.shape.last() % unit != 0)
-      return Status(Code::invalid, cat("input 0 expects a last dimension that is a multiple of ", unit, " (", attrs.heads,
-                                       " heads", packed ? " of queries, keys and values)" : ")", ", got ", desc.text()));
+      return Status(Code::invalid, cat("input 0 expects a last dimension that is a multiple of ", unit, " (", attrs.heads, " heads",
+                                       packed ? " of queries, keys and values)" : ")", ", got ", desc.text()));
     const Sizes s(attrs, desc.shape, packed);
     Inferred inferred{.out = desc, .stash = {{DType::f32, {s.heads_in_all, s.rows}}}};
     inferred.out.shape[desc.shape.rank - 1] = s.width;
@@ -245,7 +243,9 @@ class Attention final : public Op {
   Cost cost(const Attrs& attrs, std::span<const Desc>, std::span<const Desc>, const Desc& out) const override {
     const double rows = static_cast<double>(out.shape[out.shape.rank - 2]);
     const double product = static_cast<double>(out.elements()) * rows * ((attrs.flags & kCausal) ? 1 : 2);
-    const double mask = attrs.factor > 0 ? kDropoutFlops * rows * static_cast<double>(out.elements()) * attrs.heads / static_cast<double>(out.shape.last()) : 0;
+    const double mask =
+        attrs.factor > 0 ? kDropoutFlops * rows * static_cast<double>(out.elements()) * attrs.heads / static_cast<double>(out.shape.last())
+                         : 0;
     return {.forward_flops = 2 * product + mask, .input_flops = 5 * product + 2 * mask, .weight_flops = 0};
   }
 

@@ -13,8 +13,7 @@ class Concat final : public Op {
   std::string_view name() const override { return "concat"; }
 
   Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in, std::span<const Desc> weights) const override {
-    if (in.empty() || in.size() > kMaxInputs)
-      return Status(Code::invalid, cat("expected 1 to ", kMaxInputs, " inputs, got ", in.size()));
+    if (in.empty() || in.size() > kMaxInputs) return Status(Code::invalid, cat("expected 1 to ", kMaxInputs, " inputs, got ", in.size()));
     WEFT_TRY(check_counts(in, in.size(), weights, 0));
     WEFT_TRY(check_movable(0, in[0].desc));
     WEFT_TRY(check_axis(0, in[0].desc, attrs.axis));

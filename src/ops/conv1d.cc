@@ -90,12 +90,11 @@ class Conv1d final : public Op {
     const Desc& weight = weights[0];
     if (weight.dtype != DType::f32 || weight.shape.rank != 3 || weight.shape[1] != x.shape.last() || weight.shape[0] < 1 ||
         weight.shape[0] > kMost)
-      return Status(Code::invalid, cat("weight 0 expects f32[taps,", x.shape.last(), ",?] with 1 to ", kMost,
-                                       " taps for input 0 ", x.text(), ", got ", weight.text()));
+      return Status(Code::invalid, cat("weight 0 expects f32[taps,", x.shape.last(), ",?] with 1 to ", kMost, " taps for input 0 ",
+                                       x.text(), ", got ", weight.text()));
     const Desc bias{DType::f32, {weight.shape[2]}};
     if (weights.size() == 2 && weights[1] != bias)
-      return Status(Code::invalid,
-                    cat("weight 1 expects ", bias.text(), " for weight 0 ", weight.text(), ", got ", weights[1].text()));
+      return Status(Code::invalid, cat("weight 1 expects ", bias.text(), " for weight 0 ", weight.text(), ", got ", weights[1].text()));
     WEFT_TRY(check_steps(attrs));
     const Sizes s(attrs, x, weight);
     if (s.out_rows < 1)

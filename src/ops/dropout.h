@@ -7,7 +7,7 @@
 
 namespace weft {
 
-constexpr double kDropoutFlops = 20;   // of an element, about
+constexpr double kDropoutFlops = 20;  // of an element, about
 
 inline Status check_probability(const Attrs& attrs) {
   if (attrs.factor >= 0 && attrs.factor < 1) return {};

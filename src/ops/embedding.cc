@@ -15,9 +15,7 @@ constexpr int64_t kColumns = 128;  // of the table, per tile of W
 bool positions(const Attrs& attrs) { return (attrs.flags & kPositions) != 0; }
 
 // Which row of the table element `i` of the indices takes.
-int64_t row_of(const Call& call, int64_t i) {
-  return positions(*call.attrs) ? i % call.in[0].desc.shape.last() : call.in[0].i32()[i];
-}
+int64_t row_of(const Call& call, int64_t i) { return positions(*call.attrs) ? i % call.in[0].desc.shape.last() : call.in[0].i32()[i]; }
 
 Status check_indices(const Call& call) {
   if (positions(*call.attrs)) return {};
@@ -26,8 +24,8 @@ Status check_indices(const Call& call) {
   for (int64_t i = 0; i < indices.desc.elements(); ++i) {
     const int64_t index = indices.i32()[i];
     if (index < 0 || index >= bound)
-      return Status(Code::data, cat("index ", index, " at element ", i, " of ", indices.desc.text(),
-                                       " is outside the table's 0 to ", bound - 1));
+      return Status(Code::data,
+                    cat("index ", index, " at element ", i, " of ", indices.desc.text(), " is outside the table's 0 to ", bound - 1));
   }
   return {};
 }

@@ -29,8 +29,8 @@ class LayerNorm final : public Op {
     const Desc expected{DType::f32, {x.shape.last()}};
     for (size_t i = 0; i < 2; ++i)
       if (weights[i] != expected)
-        return Status(Code::invalid, cat("weight ", i, i ? " (beta)" : " (gamma)", " expects ", expected.text(), " for input 0 ",
-                                         x.text(), ", got ", weights[i].text()));
+        return Status(Code::invalid, cat("weight ", i, i ? " (beta)" : " (gamma)", " expects ", expected.text(), " for input 0 ", x.text(),
+                                         ", got ", weights[i].text()));
     const Desc per_row{DType::f32, Shape(std::span(x.shape.dims.data(), static_cast<size_t>(x.shape.rank - 1)))};
     return Inferred{.out = x, .stash = {per_row, per_row}, .scratch = 0};
   }
@@ -58,8 +58,7 @@ class LayerNorm final : public Op {
     const auto [rows, n] = size(call.dout);
     for_ranges(*call.tiles, rows, tile_rows(n), [&, n = n](int64_t begin, int64_t end) {
       kernels::layer_norm_grad(call.in[0].f32() + begin * n, call.weights[0].f32(), call.dout.f32() + begin * n,
-                               call.stash[0].f32() + begin, call.stash[1].f32() + begin, end - begin, n,
-                               call.din[0].f32() + begin * n);
+                               call.stash[0].f32() + begin, call.stash[1].f32() + begin, end - begin, n, call.din[0].f32() + begin * n);
     });
     return {};
   }
@@ -68,8 +67,8 @@ class LayerNorm final : public Op {
     const auto [rows, n] = size(call.dout);
     for_ranges(*call.tiles, n, kColumns, [&, rows = rows, n = n](int64_t begin, int64_t end) {
       if (call.weight == 0)
-        kernels::layer_norm_gamma(call.in[0].f32(), call.dout.f32(), call.stash[0].f32(), call.stash[1].f32(), rows, n, begin,
-                                  end, call.acc.f32());
+        kernels::layer_norm_gamma(call.in[0].f32(), call.dout.f32(), call.stash[0].f32(), call.stash[1].f32(), rows, n, begin, end,
+                                  call.acc.f32());
       else
         kernels::add_column_sums(call.dout.f32() + begin, rows, end - begin, n, call.acc.f32() + begin);
     });

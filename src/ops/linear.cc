@@ -41,13 +41,12 @@ class Linear final : public Op {
     const Desc& stored = weights[0];
     const int side = out_in(attrs) ? 1 : 0;
     if (stored.dtype != DType::f32 || stored.shape.rank != 2 || stored.shape[side] != shape.last())
-      return Status(Code::invalid, cat("weight 0 expects f32[", side ? "?," : "", shape.last(), side ? "]" : ",?]",
-                                       " for input 0 ", in[0].desc.text(), ", got ", stored.text()));
+      return Status(Code::invalid, cat("weight 0 expects f32[", side ? "?," : "", shape.last(), side ? "]" : ",?]", " for input 0 ",
+                                       in[0].desc.text(), ", got ", stored.text()));
     const Sizes sizes(attrs, in[0].desc, stored);
     const Desc bias{DType::f32, {sizes.out}};
     if (weights.size() == 2 && weights[1] != bias)
-      return Status(Code::invalid,
-                    cat("weight 1 expects ", bias.text(), " for weight 0 ", stored.text(), ", got ", weights[1].text()));
+      return Status(Code::invalid, cat("weight 1 expects ", bias.text(), " for weight 0 ", stored.text(), ", got ", weights[1].text()));
     Inferred inferred{.out = in[0].desc, .stash = {}, .scratch = 0};
     inferred.out.shape[shape.rank - 1] = sizes.out;
     return inferred;
@@ -71,8 +70,7 @@ class Linear final : public Op {
         for (int64_t row = begin; row < end; ++row)
           std::memcpy(call.out.f32() + row * s.out, call.weights[1].data, static_cast<size_t>(s.out) * sizeof(float));
       });
-    gemm({s.rows, s.out, s.in, {call.in[0].f32(), s.in}, weight(call, s, false), call.out.f32(), s.out, 1, bias ? 1.f : 0.f},
-         *call.tiles);
+    gemm({s.rows, s.out, s.in, {call.in[0].f32(), s.in}, weight(call, s, false), call.out.f32(), s.out, 1, bias ? 1.f : 0.f}, *call.tiles);
     return {};
   }
 

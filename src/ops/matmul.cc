@@ -62,13 +62,11 @@ class Matmul final : public Op {
     if (b != wanted) {
       std::string text = "f32[";
       for (int i = 0; i + 1 < a.rank; ++i) text += cat(wanted[i], ",");
-      return Status(Code::invalid,
-                    cat("input 1 expects ", text, "?] for input 0 ", in[0].desc.text(), ", got ", in[1].desc.text()));
+      return Status(Code::invalid, cat("input 1 expects ", text, "?] for input 0 ", in[0].desc.text(), ", got ", in[1].desc.text()));
     }
     if (in[0].batched != in[1].batched)
-      return Status(Code::invalid,
-                    cat("input 1 expects ", in[0].batched ? "a batched" : "an unbatched", " tensor as input 0, got ",
-                        in[1].batched ? "a batched" : "an unbatched", " ", in[1].desc.text()));
+      return Status(Code::invalid, cat("input 1 expects ", in[0].batched ? "a batched" : "an unbatched", " tensor as input 0, got ",
+                                       in[1].batched ? "a batched" : "an unbatched", " ", in[1].desc.text()));
     Inferred inferred{.out = in[0].desc, .stash = {}, .scratch = 0};
     inferred.out.shape[a.rank - 1] = b.last();
     return inferred;
@@ -93,11 +91,9 @@ class Matmul final : public Op {
     const int64_t a = s.m * s.k, b = s.k * s.n, c = s.m * s.n;
     const Factor dout{call.dout.f32(), s.n};
     if (call.din[0])  // dout b^T
-      multiply({{s.m, s.k, s.n, dout, {call.in[1].f32(), s.n, kTransposed}, call.din[0].f32(), s.k}, s.count, c, b, a},
-               *call.tiles);
+      multiply({{s.m, s.k, s.n, dout, {call.in[1].f32(), s.n, kTransposed}, call.din[0].f32(), s.k}, s.count, c, b, a}, *call.tiles);
     if (call.din[1])  // a^T dout
-      multiply({{s.k, s.n, s.m, {call.in[0].f32(), s.k, kTransposed}, dout, call.din[1].f32(), s.n}, s.count, a, c, b},
-               *call.tiles);
+      multiply({{s.k, s.n, s.m, {call.in[0].f32(), s.k, kTransposed}, dout, call.din[1].f32(), s.n}, s.count, a, c, b}, *call.tiles);
     return {};
   }
 };

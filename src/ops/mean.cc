@@ -18,9 +18,7 @@ struct Split {
   int64_t outer, axis, inner;
 };
 
-Split split(const Desc& in, int axis) {
-  return {in.shape.elements(0, axis), in.shape[axis], in.shape.elements(axis + 1, in.shape.rank)};
-}
+Split split(const Desc& in, int axis) { return {in.shape.elements(0, axis), in.shape[axis], in.shape.elements(axis + 1, in.shape.rank)}; }
 
 class Mean final : public Op {
  public:
@@ -32,8 +30,7 @@ class Mean final : public Op {
     WEFT_TRY(check_dtype(0, x, DType::f32));
     WEFT_TRY(check_axis(0, x, attrs.axis));
     WEFT_TRY(check_not_batch(0, in[0], attrs.axis));
-    if (x.shape[attrs.axis] < 1)
-      return Status(Code::invalid, cat("input 0 expects 1 or more along axis ", attrs.axis, ", got ", x.text()));
+    if (x.shape[attrs.axis] < 1) return Status(Code::invalid, cat("input 0 expects 1 or more along axis ", attrs.axis, ", got ", x.text()));
     Desc out{DType::f32, {}};
     for (int i = 0; i < x.shape.rank; ++i)
       if (i != attrs.axis) out.shape[out.shape.rank++] = x.shape[i];

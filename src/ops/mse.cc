@@ -49,8 +49,7 @@ class Mse final : public Op {
     if (!call.din[0]) return {};
     const float factor = static_cast<float>(2 / call.denominator);
     for_ranges(*call.tiles, call.din[0].desc.elements(), kTileElements, [&](int64_t begin, int64_t end) {
-      kernels::scaled_difference(call.in[0].f32() + begin, call.in[1].f32() + begin, factor, call.din[0].f32() + begin,
-                                 end - begin);
+      kernels::scaled_difference(call.in[0].f32() + begin, call.in[1].f32() + begin, factor, call.din[0].f32() + begin, end - begin);
     });
     return {};
   }

@@ -23,21 +23,21 @@ namespace weft {
 
 // What the builder of a node says beside its operands. One plain struct for all ops; each op documents and checks the fields it reads.
 struct Attrs {
-  int32_t axis = 0;        // softmax-free ops with an axis: mean, slice, concat
-  int32_t heads = 0;       // attention
-  uint32_t flags = 0;      // AttrFlag
-  int64_t begin = 0;       // slice: [begin, end) along axis
+  int32_t axis = 0;    // softmax-free ops with an axis: mean, slice, concat
+  int32_t heads = 0;   // attention
+  uint32_t flags = 0;  // AttrFlag
+  int64_t begin = 0;   // slice: [begin, end) along axis
   int64_t end = 0;
-  double factor = 0;       // scale: factor; layer norm: epsilon; dropout, attention: probability of dropout
-  Shape dims{};            // reshape: target, first may be -1 (the batch); transpose: permutation; conv1d: stride, padding, dilation
+  double factor = 0;  // scale: factor; layer norm: epsilon; dropout, attention: probability of dropout
+  Shape dims{};       // reshape: target, first may be -1 (the batch); transpose: permutation; conv1d: stride, padding, dilation
   friend bool operator==(const Attrs&, const Attrs&) = default;
 };
 
 enum AttrFlag : uint32_t {
-  kTanh = 1,        // gelu: the tanh approximation; otherwise erf
-  kCausal = 2,      // attention: row t sees columns <= t
-  kOutIn = 4,       // linear: weight stored [out, in]; otherwise [in, out]
-  kPositions = 8,   // embedding: look up the position along the last axis of the indices, not the index
+  kTanh = 1,       // gelu: the tanh approximation; otherwise erf
+  kCausal = 2,     // attention: row t sees columns <= t
+  kOutIn = 4,      // linear: weight stored [out, in]; otherwise [in, out]
+  kPositions = 8,  // embedding: look up the position along the last axis of the indices, not the index
 };
 
 // One operand at build time. `batched`: dimension 0 is a multiple of the number of samples, so no op may mix along it.
@@ -49,8 +49,8 @@ struct Operand {
 // What a node makes for the operand shapes it was asked about.
 struct Inferred {
   Desc out;
-  std::vector<Desc> stash;   // kept by forward for I or W
-  size_t scratch = 0;        // bytes that any single call may use while it runs (64-byte aligned)
+  std::vector<Desc> stash;  // kept by forward for I or W
+  size_t scratch = 0;       // bytes that any single call may use while it runs (64-byte aligned)
 };
 
 // Which of forward's tensors a later call reads: bit i of `in` = input i, `out` = the output, `stash` = all stash.
@@ -78,15 +78,15 @@ struct Call {
   std::span<const View> weights;
   View out;
   std::span<const View> stash;
-  View dout;                      // I, W
-  std::span<const View> din;      // I: one per input; null data where no gradient is wanted. Written, never added to.
-  View acc;                       // W: of weight `weight`; added to
+  View dout;                  // I, W
+  std::span<const View> din;  // I: one per input; null data where no gradient is wanted. Written, never added to.
+  View acc;                   // W: of weight `weight`; added to
   int weight = 0;
   void* scratch = nullptr;
   CallKey key;
-  bool training = true;           // dropout is the identity when false
-  double denominator = 1;         // losses: what the step's loss is divided by
-  Tiles* tiles = nullptr;         // never null when called
+  bool training = true;    // dropout is the identity when false
+  double denominator = 1;  // losses: what the step's loss is divided by
+  Tiles* tiles = nullptr;  // never null when called
 };
 
 class Op {
@@ -98,14 +98,26 @@ class Op {
   // Checks attributes, counts, dtypes and shapes; errors name the port ("input 1 expects f32[?,256], got f32[4,128]").
   virtual Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in, std::span<const Desc> weights) const = 0;
   // May input `port` receive a gradient?
-  virtual bool differentiable(int port) const { (void)port; return true; }
-  virtual Uses uses_input(const Attrs& attrs) const { (void)attrs; return {}; }   // what I reads
-  virtual Uses uses_weight(const Attrs& attrs) const { (void)attrs; return {}; }  // what W reads
+  virtual bool differentiable(int port) const {
+    (void)port;
+    return true;
+  }
+  virtual Uses uses_input(const Attrs& attrs) const {
+    (void)attrs;
+    return {};
+  }  // what I reads
+  virtual Uses uses_weight(const Attrs& attrs) const {
+    (void)attrs;
+    return {};
+  }  // what W reads
   virtual Cost cost(const Attrs& attrs, std::span<const Desc> in, std::span<const Desc> weights, const Desc& out) const = 0;
 
   virtual Status forward(const Call& call) const = 0;
   virtual Status input_grad(const Call& call) const = 0;
-  virtual Status weight_grad(const Call& call) const { (void)call; return {}; }
+  virtual Status weight_grad(const Call& call) const {
+    (void)call;
+    return {};
+  }
 
   // A loss: its output is one f64, the sum over the micro-batch; I scales by 1/denominator and reads no dout.
   virtual bool is_loss() const { return false; }

@@ -10,9 +10,8 @@ namespace weft {
 namespace {
 
 void copy(Tiles& tiles, const View& from, const View& to) {
-  for_ranges(tiles, to.desc.elements(), kTileElements, [&](int64_t begin, int64_t end) {
-    std::memcpy(to.i32() + begin, from.i32() + begin, static_cast<size_t>(end - begin) * 4);
-  });
+  for_ranges(tiles, to.desc.elements(), kTileElements,
+             [&](int64_t begin, int64_t end) { std::memcpy(to.i32() + begin, from.i32() + begin, static_cast<size_t>(end - begin) * 4); });
 }
 
 class Reshape final : public Op {
@@ -28,8 +27,7 @@ class Reshape final : public Op {
     for (int i = 1; i < out.shape.rank; ++i) {
       const int64_t dim = out.shape[i];
       if (dim < 0 || __builtin_mul_overflow(rest, dim, &rest))
-        return Status(Code::invalid,
-                      cat("dims are ", attrs.dims.text(), ", expected 0 or more after the first and a product that fits"));
+        return Status(Code::invalid, cat("dims are ", attrs.dims.text(), ", expected 0 or more after the first and a product that fits"));
     }
     const bool inferred = out.shape.rank > 0 && out.shape[0] == -1;
     if (in[0].batched && !inferred)
@@ -42,8 +40,7 @@ class Reshape final : public Op {
     }
     WEFT_TRY(check_shape(std::span(out.shape.dims.data(), static_cast<size_t>(out.shape.rank)), out.dtype).within("dims"));
     if (out.elements() != x.elements())
-      return Status(Code::invalid,
-                    cat("input 0 expects ", out.elements(), " elements for dims ", attrs.dims.text(), ", got ", x.text()));
+      return Status(Code::invalid, cat("input 0 expects ", out.elements(), " elements for dims ", attrs.dims.text(), ", got ", x.text()));
     return Inferred{.out = out, .stash = {}, .scratch = 0};
   }
 

@@ -17,8 +17,8 @@ class Slice final : public Op {
     WEFT_TRY(check_axis(0, x, attrs.axis));
     WEFT_TRY(check_not_batch(0, in[0], attrs.axis));
     if (attrs.begin < 0 || attrs.begin >= attrs.end || attrs.end > x.shape[attrs.axis])
-      return Status(Code::invalid, cat("[begin, end) is [", attrs.begin, ", ", attrs.end, "), expected a part of [0, ",
-                                       x.shape[attrs.axis], ") for axis ", attrs.axis, " of input 0 ", x.text()));
+      return Status(Code::invalid, cat("[begin, end) is [", attrs.begin, ", ", attrs.end, "), expected a part of [0, ", x.shape[attrs.axis],
+                                       ") for axis ", attrs.axis, " of input 0 ", x.text()));
     Desc out = x;
     out.shape[attrs.axis] = attrs.end - attrs.begin;
     return Inferred{.out = out, .stash = {}, .scratch = 0};

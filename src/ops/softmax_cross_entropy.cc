@@ -60,8 +60,8 @@ class SoftmaxCrossEntropy final : public Op {
     const int64_t n = call.in[0].desc.shape.last();
     const float factor = static_cast<float>(1 / call.denominator);
     for_ranges(*call.tiles, call.in[1].desc.elements(), tile_rows(n), [&](int64_t begin, int64_t end) {
-      kernels::cross_entropy_grad(call.in[0].f32() + begin * n, call.in[1].i32() + begin, call.stash[0].f32() + begin, factor,
-                                  end - begin, n, call.din[0].f32() + begin * n);
+      kernels::cross_entropy_grad(call.in[0].f32() + begin * n, call.in[1].i32() + begin, call.stash[0].f32() + begin, factor, end - begin,
+                                  n, call.din[0].f32() + begin * n);
     });
     return {};
   }

@@ -66,8 +66,7 @@ class Transpose final : public Op {
   Status forward(const Call& call) const override {
     const auto from = strides(call.in[0].desc.shape);
     std::array<int64_t, kMaxRank> stride{};
-    for (int i = 0; i < call.attrs->dims.rank; ++i)
-      stride[static_cast<size_t>(i)] = from[static_cast<size_t>(call.attrs->dims[i])];
+    for (int i = 0; i < call.attrs->dims.rank; ++i) stride[static_cast<size_t>(i)] = from[static_cast<size_t>(call.attrs->dims[i])];
     gather(*call.tiles, call.in[0].i32(), stride, call.out);
     return {};
   }
@@ -76,8 +75,7 @@ class Transpose final : public Op {
     if (!call.din[0]) return {};
     const auto from = strides(call.dout.desc.shape);
     std::array<int64_t, kMaxRank> stride{};
-    for (int i = 0; i < call.attrs->dims.rank; ++i)
-      stride[static_cast<size_t>(call.attrs->dims[i])] = from[static_cast<size_t>(i)];
+    for (int i = 0; i < call.attrs->dims.rank; ++i) stride[static_cast<size_t>(call.attrs->dims[i])] = from[static_cast<size_t>(i)];
     gather(*call.tiles, call.dout.i32(), stride, call.din[0]);
     return {};
   }

@@ -24,19 +24,19 @@ Result<RateCurve> curve_named(std::string_view name);
 struct OptimSettings {
   Rule rule = Rule::adamw;
   double rate = 1e-3;
-  double momentum = 0;                       // sgd
+  double momentum = 0;  // sgd
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   double weight_decay = 0;
-  bool decay_all = false;                    // false: only parameters of rank >= 2 decay
+  bool decay_all = false;  // false: only parameters of rank >= 2 decay
   RateCurve curve = RateCurve::constant;
-  uint64_t warmup = 0;                       // steps of linear warm-up: step s (from 0) has rate * (s+1)/warmup
-  uint64_t total = 0;                        // cosine: steps until the rate reaches min_rate
+  uint64_t warmup = 0;  // steps of linear warm-up: step s (from 0) has rate * (s+1)/warmup
+  uint64_t total = 0;   // cosine: steps until the rate reaches min_rate
   double min_rate = 0;
-  double clip = 0;                           // global norm; 0 = no clipping
+  double clip = 0;  // global norm; 0 = no clipping
 };
 
-Status check(const OptimSettings& settings);   // names the field, what was expected, what was found
-int slots(const OptimSettings& settings);      // optimizer tensors per parameter: sgd 0 or 1, adam and adamw 2
+Status check(const OptimSettings& settings);                          // names the field, what was expected, what was found
+int slots(const OptimSettings& settings);                             // optimizer tensors per parameter: sgd 0 or 1, adam and adamw 2
 std::string_view slot_name(const OptimSettings& settings, int slot);  // "momentum", "exp_avg", "exp_avg_sq"
 double rate_at(const OptimSettings& settings, uint64_t step);         // step counts from 0
 // What the gradient is multiplied by: 1 when norm <= clip or no clipping, else clip / norm.

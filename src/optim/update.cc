@@ -42,8 +42,8 @@ double sum_of_squares(const float* x, int64_t n, double* partials, Tiles& tiles)
   return sum;
 }
 
-void update(const OptimSettings& settings, uint64_t step, double grad_scale, bool decay, int64_t n, float* weight,
-            const float* grad, float* slot0, float* slot1, Tiles& tiles) {
+void update(const OptimSettings& settings, uint64_t step, double grad_scale, bool decay, int64_t n, float* weight, const float* grad,
+            float* slot0, float* slot1, Tiles& tiles) {
   const double amount = decay ? settings.weight_decay : 0;
   if (settings.rule != Rule::sgd) {
     const kernels::AdamStep shared = adam_step(settings, step, grad_scale, amount);

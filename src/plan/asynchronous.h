@@ -12,7 +12,7 @@ namespace weft {
 // stage s runs floor((N - 1 - sum of R_i before s) / R_s) forwards before its first backward, and keeps one version of its weights more
 // than that; ceil(N / R_0) minibatches are under way at best (NOAM).
 struct PipedreamNumbers {
-  std::vector<int32_t> warm_up, versions;   // per stage
+  std::vector<int32_t> warm_up, versions;  // per stage
   int32_t noam = 1;
 };
 PipedreamNumbers pipedream_numbers(std::span<const int32_t> replicas);

@@ -54,7 +54,9 @@ class Chain {
 
   size_t nodes() const { return time_.size() - 1; }
   double time(size_t s, size_t begin, size_t end) const { return (time_[end] - time_[begin]) / stages_[s].speed; }
-  int64_t bytes(size_t s, size_t begin, size_t end) const { return fixed_[end] - fixed_[begin] + stages_[s].in_flight * (held_[end] - held_[begin]); }
+  int64_t bytes(size_t s, size_t begin, size_t end) const {
+    return fixed_[end] - fixed_[begin] + stages_[s].in_flight * (held_[end] - held_[begin]);
+  }
 
   // Does the run fit stage s?
   bool fits(size_t s, size_t begin, size_t end, double limit) const {
@@ -68,11 +70,11 @@ class Chain {
   // hold the rest; nodes() + 1 if there is none. Keeps all rows if `rows` is given. True if stage 0 can begin at node 0.
   bool solve(double limit, double cut_limit, std::vector<std::vector<size_t>>* rows) const {
     const size_t n = nodes(), p = stages_.size(), none = n + 1;
-    std::vector<size_t> behind(n + 1, n), here;   // behind the last stage only the end may follow
+    std::vector<size_t> behind(n + 1, n), here;  // behind the last stage only the end may follow
     if (rows) rows->assign(p, {});
     for (size_t s = p; s-- > 0;) {
       here.assign(n + 1, none);
-      size_t end = n;   // of the longest run from v that fits: it moves back with v
+      size_t end = n;  // of the longest run from v that fits: it moves back with v
       for (size_t v = n; v-- > 0;) {
         while (end > v && !fits(s, v, end, limit)) --end;
         const bool good = behind[v + 1] <= end && (s == 0 || passable(s, v, cut_limit));
@@ -97,10 +99,10 @@ class Chain {
     size_t begin = 0;
     const auto fault = [&](size_t s, size_t end, const char* why) {
       return Status(Code::invalid, cat("no partition fits: rank ", stages_[s].rank, " needs ", bytes(s, begin, end), " bytes ", why,
-                                         " (by estimate), the limit is ", stages_[s].max_bytes));
+                                       " (by estimate), the limit is ", stages_[s].max_bytes));
     };
     for (size_t s = 0; s + 1 < p; ++s) {
-      const size_t last = n - (p - 1 - s);   // the stages behind need a node each
+      const size_t last = n - (p - 1 - s);  // the stages behind need a node each
       size_t end = begin;
       while (end < last && fits(s, begin, end + 1, INFINITY)) ++end;
       if (end == begin) return fault(s, begin + 1, "for the least of a stage");

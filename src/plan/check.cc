@@ -25,8 +25,7 @@ class Structure {
     for (int32_t r = 0; r < schedule_.ranks(); ++r) {
       const auto& row = schedule_.rows[static_cast<size_t>(r)];
       for (size_t a = 0; a < row.size(); ++a)
-        if (!read_action(r, row[a]))
-          return Status(Code::invalid, cat("rank ", r, ", action ", a, " (", row[a].text(), "): ", fault_));
+        if (!read_action(r, row[a])) return Status(Code::invalid, cat("rank ", r, ", action ", a, " (", row[a].text(), "): ", fault_));
       if (row.empty()) return Status(Code::invalid, cat("rank ", r, " has no action, expected at least one"));
     }
     return read_ends();
@@ -44,8 +43,8 @@ class Structure {
     if (schedule_.updates < 0 || (schedule_.updates > 0 && schedule_.micro_batches % schedule_.updates != 0))
       return Status(Code::invalid, cat(schedule_.micro_batches, " micro-batches make no ", schedule_.updates, " updates of one size"));
     if (schedule_.rank_of_stage.size() != static_cast<size_t>(schedule_.stages))
-      return Status(Code::invalid, cat("rank_of_stage has ", schedule_.rank_of_stage.size(), " entries, expected one for each ",
-                                       "of ", schedule_.stages, " stages"));
+      return Status(Code::invalid, cat("rank_of_stage has ", schedule_.rank_of_stage.size(), " entries, expected one for each ", "of ",
+                                       schedule_.stages, " stages"));
     for (size_t s = 0; s < schedule_.rank_of_stage.size(); ++s)
       if (const int32_t r = schedule_.rank_of_stage[s]; r < 0 || r >= schedule_.ranks())
         return Status(Code::invalid, cat("stage ", s, " is on rank ", r, ", expected one of ", schedule_.ranks(), " ranks"));
@@ -95,8 +94,7 @@ class Structure {
   // An update takes the sums of its own micro-batches, whole and unmixed.
   bool read_update(const Action& action) {
     if (schedule_.updates == 0) return no("the schedule is synchronous");
-    if (action.micro_batch < 0 || action.micro_batch >= schedule_.updates)
-      return no(cat("the updates are 0 to ", schedule_.updates - 1));
+    if (action.micro_batch < 0 || action.micro_batch >= schedule_.updates) return no(cat("the updates are 0 to ", schedule_.updates - 1));
     const int32_t s = action.stage, u = action.micro_batch;
     Counts& n = counts_[static_cast<size_t>(s)];
     const int32_t whole = (u + 1) * (schedule_.micro_batches / schedule_.updates);
@@ -158,8 +156,8 @@ class Structure {
       const Counts& n = counts_[s];
       const auto missing = [&](const char* kind, int32_t micro_batch) {
         const int32_t r = schedule_.rank_of_stage[s];
-        return Status(Code::invalid, cat("rank ", r, ", action ", schedule_.rows[static_cast<size_t>(r)].size(),
-                                         " (end of row): stage ", s, " has not run ", s, kind, micro_batch));
+        return Status(Code::invalid, cat("rank ", r, ", action ", schedule_.rows[static_cast<size_t>(r)].size(), " (end of row): stage ", s,
+                                         " has not run ", s, kind, micro_batch));
       };
       if (n.f < all) return missing("F", n.f);
       if (schedule_.forward_only) continue;
@@ -172,7 +170,7 @@ class Structure {
   }
 
   const Schedule& schedule_;
-  std::vector<Counts> counts_;   // per stage
+  std::vector<Counts> counts_;  // per stage
   std::string fault_;
 };
 

@@ -22,16 +22,16 @@ struct StageEdge {
 // Places per edge that let every message land: for each edge, how many micro-batches' landings are held at once at the receiver
 // (in its program order), plus `slack` (so that the next one may arrive while the receiver computes), at most micro_batches.
 struct EdgePlaces {
-  int32_t forward = 1, gradient = 1;   // landing places at the receiver
+  int32_t forward = 1, gradient = 1;  // landing places at the receiver
 };
 
 struct StagePeaks {
-  int32_t f_to_r = 0, f_to_i = 0, f_to_w = 0, i_to_w = 0;   // most micro-batches between the ends of those actions at once
+  int32_t f_to_r = 0, f_to_i = 0, f_to_w = 0, i_to_w = 0;  // most micro-batches between the ends of those actions at once
 };
 
 struct Checked {
-  std::vector<EdgePlaces> places;   // per edge
-  std::vector<StagePeaks> peaks;    // per stage
+  std::vector<EdgePlaces> places;  // per edge
+  std::vector<StagePeaks> peaks;   // per stage
 };
 
 // Errors name rank, position and reason ("rank 1, action 4 (1B0): stage 1 has not run 1F0").

@@ -37,14 +37,19 @@ struct Spot {
 };
 
 Phase phase_of(Kind kind) {
-  return kind == Kind::F ? kPhaseF : kind == Kind::R ? kPhaseR : kind == Kind::W ? kPhaseW : kPhaseI;   // B is W as well
+  return kind == Kind::F ? kPhaseF : kind == Kind::R ? kPhaseR : kind == Kind::W ? kPhaseW : kPhaseI;  // B is W as well
 }
 
 class Walk {
  public:
   Walk(const Schedule& schedule, const std::vector<StageEdge>& edges, const std::vector<EdgePlaces>& places)
-      : schedule_(schedule), edges_(edges), places_(places), into_(static_cast<size_t>(schedule.stages)), back_into_(into_.size()),
-        stages_(into_.size()), ranks_(schedule.rows.size()) {
+      : schedule_(schedule),
+        edges_(edges),
+        places_(places),
+        into_(static_cast<size_t>(schedule.stages)),
+        back_into_(into_.size()),
+        stages_(into_.size()),
+        ranks_(schedule.rows.size()) {
     for (size_t e = 0; e < edges.size(); ++e) {
       into_[static_cast<size_t>(edges[e].to)].push_back(e);
       if (edges[e].gradient && !schedule.forward_only) back_into_[static_cast<size_t>(edges[e].from)].push_back(e);
@@ -66,14 +71,14 @@ class Walk {
 
  private:
   struct RankState {
-    int32_t next = 0;               // the first action that has not run
-    size_t arrow = 0;               // arrows into it that are known to be met
-    Need waits_for;                 // if it waits
-    int32_t next_waiter = -1;       // rank that waits for the same stage and phase
+    int32_t next = 0;          // the first action that has not run
+    size_t arrow = 0;          // arrows into it that are known to be met
+    Need waits_for;            // if it waits
+    int32_t next_waiter = -1;  // rank that waits for the same stage and phase
   };
   struct StageState {
-    std::array<int32_t, kPhases> ran = {};                          // micro-batches
-    std::array<int32_t, kPhases> waiters = {-1, -1, -1, -1};        // first rank that waits for more of them, or -1
+    std::array<int32_t, kPhases> ran = {};                    // micro-batches
+    std::array<int32_t, kPhases> waiters = {-1, -1, -1, -1};  // first rank that waits for more of them, or -1
   };
 
   RankState& rank(int32_t r) { return ranks_[static_cast<size_t>(r)]; }
@@ -184,7 +189,7 @@ class Walk {
   const Schedule& schedule_;
   const std::vector<StageEdge>& edges_;
   const std::vector<EdgePlaces>& places_;
-  std::vector<std::vector<size_t>> into_, back_into_;   // per stage: edges whose tensor, or gradient, it receives
+  std::vector<std::vector<size_t>> into_, back_into_;  // per stage: edges whose tensor, or gradient, it receives
   std::vector<StageState> stages_;
   std::vector<RankState> ranks_;
 };

@@ -32,20 +32,31 @@ void add_tie_edges(const Plan& plan, std::vector<Edge>& edges) {
       const int32_t rank = plan.rank_of(param.uses[u].node);
       if (rank == owner) continue;
       others.insert(rank);
-      Edge edge{.kind = EdgeKind::tie_grad, .param = p, .use = static_cast<int32_t>(u), .from_rank = rank, .to_rank = owner, .landing = {},
-                .outgoing = {}, .desc = {desc, desc}};
+      Edge edge{.kind = EdgeKind::tie_grad,
+                .param = p,
+                .use = static_cast<int32_t>(u),
+                .from_rank = rank,
+                .to_rank = owner,
+                .landing = {},
+                .outgoing = {},
+                .desc = {desc, desc}};
       edges.push_back(edge);
     }
     for (int32_t rank : others)
-      edges.push_back({.kind = EdgeKind::tie_value, .param = p, .from_rank = owner, .to_rank = rank, .landing = {}, .outgoing = {},
+      edges.push_back({.kind = EdgeKind::tie_value,
+                       .param = p,
+                       .from_rank = owner,
+                       .to_rank = rank,
+                       .landing = {},
+                       .outgoing = {},
                        .desc = {desc, desc}});
   }
 }
 
 struct Transfer {
-  EdgeKind kind;   // feed, forward, gradient
+  EdgeKind kind;  // feed, forward, gradient
   TensorId tensor;
-  int32_t from, to;   // stages, -1: the controller
+  int32_t from, to;  // stages, -1: the controller
 };
 
 // In the order of the edges that most of them become.
@@ -88,12 +99,14 @@ std::vector<Edge> make_edges(const Plan& plan, const ModePlan& mode, const std::
   };
   for (const Transfer& t : transfers(plan, mode, work))
     if (!within_rank(plan, t)) add(t.kind, t.tensor, t.from, t.to);
-  for (TensorId t : graph.sinks) add(EdgeKind::sink, t, plan.stage_of_node[static_cast<size_t>(graph.tensors[static_cast<size_t>(t)].maker)], -1);
+  for (TensorId t : graph.sinks)
+    add(EdgeKind::sink, t, plan.stage_of_node[static_cast<size_t>(graph.tensors[static_cast<size_t>(t)].maker)], -1);
   if (mode.mode == Mode::train) add_tie_edges(plan, edges);
   return edges;
 }
 
-std::vector<StageEdge> stage_edges(const Plan& plan, const ModePlan& mode, const std::vector<StageWork>& work, std::vector<int32_t>* edge_of) {
+std::vector<StageEdge> stage_edges(const Plan& plan, const ModePlan& mode, const std::vector<StageWork>& work,
+                                   std::vector<int32_t>* edge_of) {
   std::vector<StageEdge> out;
   int32_t index = 0;
   for (const Transfer& t : transfers(plan, mode, work)) {

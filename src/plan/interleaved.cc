@@ -20,14 +20,14 @@ namespace {
 
 struct Order {
   std::vector<Item> forward, back;
-  int64_t chunk_turns = 0;   // G: turns that a group takes per chunk
+  int64_t chunk_turns = 0;  // G: turns that a group takes per chunk
 };
 
 Order order_of(const Schedule& schedule, int32_t rank, int32_t group) {
   const int32_t p = schedule.ranks(), v = schedule.stages / p, m = schedule.micro_batches;
   const int32_t g = std::min(group ? group : p, m);
   Order order;
-  order.chunk_turns = v == 1 ? g : std::max(g, p);   // no way round, no gaps
+  order.chunk_turns = v == 1 ? g : std::max(g, p);  // no way round, no gaps
   order.forward.reserve(static_cast<size_t>(m) * static_cast<size_t>(v));
   order.back.reserve(order.forward.capacity());
   int64_t turn = 0;
@@ -50,8 +50,7 @@ Result<Schedule> make_interleaved(const ScheduleSizes& sizes) {
     const Order order = order_of(schedule, r, sizes.group);
     // A single chunk has no way round to wait for: one forward ahead per later rank, as in 1f1b.
     const int64_t ahead = v == 1 ? 1 : 2;
-    write_fused(schedule.rows[static_cast<size_t>(r)], order.forward, order.back,
-                ahead * (p - 1 - r) + (v - 1) * order.chunk_turns);
+    write_fused(schedule.rows[static_cast<size_t>(r)], order.forward, order.back, ahead * (p - 1 - r) + (v - 1) * order.chunk_turns);
   }
   return schedule;
 }

@@ -26,14 +26,14 @@ constexpr double kSlack = 1e-9;
 
 struct Cost {
   double forward = 1, input = 1, weight = 1;
-  double held = 1, parked = 1;   // from F to I, and from I to W
-  double kept = 0;               // of both
+  double held = 1, parked = 1;  // from F to I, and from I to W
+  double kept = 0;              // of both
   double fixed = 0;
 };
 
 struct Costs {
   std::vector<Cost> ranks;
-  double latency = 0, cap = 0;   // cap 0: none
+  double latency = 0, cap = 0;  // cap 0: none
   bool places = false, short_spans = false;
   bool fits(double held) const { return cap <= 0 || held <= cap * (1 + kSlack); }
 };
@@ -41,8 +41,7 @@ struct Costs {
 Status read_list(const char* name, const std::vector<double>& list, double Cost::*member, std::vector<Cost>& out) {
   if (list.empty()) return {};
   if (list.size() != out.size())
-    return Status(Code::invalid, cat("costs.", name, " has ", list.size(), " entries, expected one for each of ", out.size(),
-                                     " stages"));
+    return Status(Code::invalid, cat("costs.", name, " has ", list.size(), " entries, expected one for each of ", out.size(), " stages"));
   for (size_t s = 0; s < list.size(); ++s) {
     if (!std::isfinite(list[s]) || list[s] < 0)
       return Status(Code::invalid, cat("costs.", name, " of stage ", s, " is ", list[s], ", expected 0 or more"));
@@ -53,7 +52,11 @@ Status read_list(const char* name, const std::vector<double>& list, double Cost:
 
 Result<Costs> read_costs(const ScheduleSizes& sizes) {
   const ScheduleCosts& in = sizes.costs;
-  Costs out{.ranks = std::vector<Cost>(static_cast<size_t>(sizes.ranks)), .latency = in.latency, .cap = in.cap, .places = !in.kept.empty(), .short_spans = in.short_spans};
+  Costs out{.ranks = std::vector<Cost>(static_cast<size_t>(sizes.ranks)),
+            .latency = in.latency,
+            .cap = in.cap,
+            .places = !in.kept.empty(),
+            .short_spans = in.short_spans};
   WEFT_TRY(read_list("forward", in.forward, &Cost::forward, out.ranks));
   WEFT_TRY(read_list("input", in.input, &Cost::input, out.ranks));
   WEFT_TRY(read_list("weight", in.weight, &Cost::weight, out.ranks));
@@ -62,14 +65,14 @@ Result<Costs> read_costs(const ScheduleSizes& sizes) {
   WEFT_TRY(read_list("kept", in.kept, &Cost::kept, out.ranks));
   WEFT_TRY(read_list("fixed", in.fixed, &Cost::fixed, out.ranks));
   for (const auto& [name, value] : {std::pair{"latency", in.latency}, {"cap", in.cap}})
-    if (!std::isfinite(value) || value < 0)
-      return Status(Code::invalid, cat("costs.", name, " is ", value, ", expected 0 or more"));
+    if (!std::isfinite(value) || value < 0) return Status(Code::invalid, cat("costs.", name, " is ", value, ", expected 0 or more"));
   double least = 0;
   size_t most = 0;
   for (size_t r = 0; r < out.ranks.size(); ++r) {
     const Cost& cost = out.ranks[r];
     if (cost.kept > std::min(cost.held, cost.parked))
-      return Status(Code::invalid, cat("costs.kept of stage ", r, " is ", cost.kept, ", expected at most ", std::min(cost.held, cost.parked)));
+      return Status(Code::invalid,
+                    cat("costs.kept of stage ", r, " is ", cost.kept, ", expected at most ", std::min(cost.held, cost.parked)));
     const double one = cost.fixed + (out.places ? cost.held + cost.parked - cost.kept : std::max(cost.held, cost.parked));
     if (one > least) least = one, most = r;
   }
@@ -81,10 +84,10 @@ Result<Costs> read_costs(const ScheduleSizes& sizes) {
 
 // A rank as time goes on.
 struct RankTime {
-  double first = -1, now = 0;   // start of the first action, end of the last
-  int32_t f = 0, i = 0, w = 0;                    // how many have run
-  int32_t f_to_i = 0, f_to_w = 0, i_to_w = 0;     // most micro-batches at once between the two
-  double peak = 0;                                // most held at once, if places are not told apart
+  double first = -1, now = 0;                  // start of the first action, end of the last
+  int32_t f = 0, i = 0, w = 0;                 // how many have run
+  int32_t f_to_i = 0, f_to_w = 0, i_to_w = 0;  // most micro-batches at once between the two
+  double peak = 0;                             // most held at once, if places are not told apart
 
   double held(const Cost& cost) const { return cost.held * (f - i) + cost.parked * (i - w); }
 
@@ -116,15 +119,17 @@ struct RankTime {
 
 struct Try {
   std::vector<int32_t> warm_up;
-  double patience = 0;    // share of W that a rank would rather wait than be late for the next arrival
-  int32_t punctual = 0;   // for that many last micro-batches no W makes an I late
+  double patience = 0;   // share of W that a rank would rather wait than be late for the next arrival
+  int32_t punctual = 0;  // for that many last micro-batches no W makes an I late
 };
 
 // When what has run of a schedule ran, and when what it makes is where it is needed.
 class Clock {
  public:
   Clock(const Costs& costs, int32_t micro_batches)
-      : costs_(costs), micro_batches_(micro_batches), ranks_(costs.ranks.size()),
+      : costs_(costs),
+        micro_batches_(micro_batches),
+        ranks_(costs.ranks.size()),
         ends_(2 * costs.ranks.size() * static_cast<size_t>(micro_batches), -1) {}
 
   const std::vector<RankTime>& ranks() const { return ranks_; }
@@ -170,7 +175,7 @@ class Clock {
   const Costs& costs_;
   const int32_t micro_batches_;
   std::vector<RankTime> ranks_;
-  std::vector<double> ends_;   // of F and I of each rank; below 0: has not run
+  std::vector<double> ends_;  // of F and I of each rank; below 0: has not run
 };
 
 // Calls step(r) for each rank until it says that the rank has to wait, and again when a neighbour has run.
@@ -239,7 +244,7 @@ Clock played(const Costs& costs, const Schedule& schedule) {
   std::vector<size_t> next(schedule.rows.size(), 0);
   run_all(schedule.rows.size(), [&](size_t r) -> std::optional<Kind> {
     if (next[r] == schedule.rows[r].size()) return {};
-    while (next[r] < schedule.rows[r].size() && schedule.rows[r][next[r]].kind == Kind::R) ++next[r];   // its time is part of I
+    while (next[r] < schedule.rows[r].size() && schedule.rows[r][next[r]].kind == Kind::R) ++next[r];  // its time is part of I
     const Kind kind = schedule.rows[r][next[r]].kind;
     const double there = kind == Kind::W ? 0 : clock.arrival(r, kind);
     if (there < 0) return {};

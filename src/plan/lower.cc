@@ -14,10 +14,9 @@ namespace {
 
 class RankLowering {
  public:
-  RankLowering(const Lowering& from, ModePlan& mode, int32_t rank)
-      : from_(from), plan_(from.plan), mode_(mode), rank_(rank) {
+  RankLowering(const Lowering& from, ModePlan& mode, int32_t rank) : from_(from), plan_(from.plan), mode_(mode), rank_(rank) {
     program_.rings.push_back({0, plan_.permanent_bytes[static_cast<size_t>(rank)], 1});
-    program_.rings.push_back({0, 0, 1});   // scratch, sized at the end
+    program_.rings.push_back({0, 0, 1});  // scratch, sized at the end
     program_.edges = from.edges_of_rank[static_cast<size_t>(rank)];
   }
 
@@ -76,7 +75,7 @@ class RankLowering {
 
   // What is made here and sent, kept to a later phase, or used by another stage of this rank.
   void place_made(int32_t stage) {
-    std::map<std::pair<int32_t, int32_t>, int32_t> frames;   // (first, last phase) -> ring
+    std::map<std::pair<int32_t, int32_t>, int32_t> frames;  // (first, last phase) -> ring
     for (const auto& [t, life] : work(stage).lives)
       if (life.made && !place_shared(stage, t, life)) placed(stage).first[t] = place_kept(stage, t, life, frames);
     for (const auto& [t, life] : work(stage).remade) placed(stage).second[t] = place_kept(stage, t, life, frames);
@@ -109,7 +108,7 @@ class RankLowering {
     if (sent.empty() && here.empty()) return false;
     for (int32_t i : sent) {
       const Edge& e = mode_.edges[static_cast<size_t>(i)];
-      if (e.kind != EdgeKind::sink)   // which always has room at the receiver
+      if (e.kind != EdgeKind::sink)  // which always has room at the receiver
         last_until(when(e.to_stage, work(e.to_stage).lives.at(t).first));
     }
     const int32_t count = cap(places_needed(when(stage, life.first), end));
@@ -128,7 +127,8 @@ class RankLowering {
     auto add = [&](Kind kind, std::initializer_list<int32_t> phases) {
       ActionProgram action{.stage = stage, .kind = kind, .calls = {}, .waits = {}, .posts = {}, .frees = {}};
       for (int32_t phase : phases) {
-        for (size_t c = 0; c < work(stage).calls[static_cast<size_t>(phase)].size(); ++c) action.calls.push_back(lower_call(stage, phase, c));
+        for (size_t c = 0; c < work(stage).calls[static_cast<size_t>(phase)].size(); ++c)
+          action.calls.push_back(lower_call(stage, phase, c));
         for (int32_t i : from_.edges_into[static_cast<size_t>(stage)]) {
           const Life& life = work(stage).lives.at(mode_.edges[static_cast<size_t>(i)].tensor);
           if (life.first == phase) action.waits.push_back(i);
@@ -142,8 +142,8 @@ class RankLowering {
     };
     add(Kind::F, {kPhaseF});
     if (mode_.schedule.forward_only) return;
-    if (mode_.schedule.updates > 0) add(Kind::O, {});   // the worker knows what an update is
-    add(Kind::R, {kPhaseR});   // a schedule may say R where there is nothing to make again
+    if (mode_.schedule.updates > 0) add(Kind::O, {});  // the worker knows what an update is
+    add(Kind::R, {kPhaseR});                           // a schedule may say R where there is nothing to make again
     if (work(stage).split) {
       add(Kind::I, {kPhaseI});
       add(Kind::W, {kPhaseW});
@@ -169,8 +169,7 @@ class RankLowering {
         if (auto it = spans.find({work(stage).second(phase, t, false), t}); it != spans.end()) it->second.last = c;
     }
     Packer packer;
-    for (auto& [at, span] : spans)
-      place(stage, at.second, at.first) = {kScratch, packer.place(bytes_of(at.second), span.first, span.last)};
+    for (auto& [at, span] : spans) place(stage, at.second, at.first) = {kScratch, packer.place(bytes_of(at.second), span.first, span.last)};
     for (size_t c = 0; c < calls.size(); ++c) {
       const StepCall& call = *calls[c];
       const int64_t need = call.kind == CallKind::add ? 0 : static_cast<int64_t>(from_.shapes.of(call.node, 0).scratch);
@@ -189,8 +188,16 @@ class RankLowering {
       return {place(stage, t, work(stage).second(phase, t, written)), {desc(t, 0), desc(t, 1)}};
     };
     const bool forward = call.kind == CallKind::forward, makes_out = forward || call.kind == CallKind::add;
-    ProgramCall out{.kind = call.kind, .node = call.node, .weight = call.weight, .in = {}, .weights = {}, .stash = {}, .din = {},
-                    .out = operand(call.out, makes_out), .dout = operand(call.dout, false), .acc = {},
+    ProgramCall out{.kind = call.kind,
+                    .node = call.node,
+                    .weight = call.weight,
+                    .in = {},
+                    .weights = {},
+                    .stash = {},
+                    .din = {},
+                    .out = operand(call.out, makes_out),
+                    .dout = operand(call.dout, false),
+                    .acc = {},
                     .scratch = call_scratch_.at({&call, phase})};
     for (TensorId t : call.in) out.in.push_back(operand(t, false));
     if (call.kind == CallKind::add) return out;
@@ -275,9 +282,9 @@ class RankLowering {
   ModePlan& mode_;
   const int32_t rank_;
   RankProgram program_;
-  std::map<int32_t, Placed> placed_;   // per stage of this rank
-  std::map<std::pair<const StepCall*, int32_t>, Place> call_scratch_;   // per call and phase
-  std::map<int32_t, std::array<int32_t, kKindCount>> program_of_;   // per stage and kind
+  std::map<int32_t, Placed> placed_;                                   // per stage of this rank
+  std::map<std::pair<const StepCall*, int32_t>, Place> call_scratch_;  // per call and phase
+  std::map<int32_t, std::array<int32_t, kKindCount>> program_of_;      // per stage and kind
 };
 
 }  // namespace
@@ -295,8 +302,15 @@ Desc Shapes::desc(const StepGraph& graph, TensorId t, size_t variant) const {
 }
 
 Lowering::Lowering(const Plan& p, const Shapes& s, const ModePlan& mode, const std::vector<StageWork>& w)
-    : plan(p), shapes(s), work(w), readers(readers_of(p, mode, w)), edges_of_tensor(mode.graph.tensors.size()),
-      edges_into(w.size()), edges_out_of(w.size()), edges_of_rank(static_cast<size_t>(p.config.ranks)), stages_of_rank(edges_of_rank.size()) {
+    : plan(p),
+      shapes(s),
+      work(w),
+      readers(readers_of(p, mode, w)),
+      edges_of_tensor(mode.graph.tensors.size()),
+      edges_into(w.size()),
+      edges_out_of(w.size()),
+      edges_of_rank(static_cast<size_t>(p.config.ranks)),
+      stages_of_rank(edges_of_rank.size()) {
   for (int32_t stage = 0; stage < p.stages(); ++stage)
     stages_of_rank[static_cast<size_t>(p.rank_of_stage[static_cast<size_t>(stage)])].push_back(stage);
   for (size_t i = 0; i < mode.edges.size(); ++i) {

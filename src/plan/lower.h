@@ -28,15 +28,15 @@ struct Lowering {
   const Plan& plan;
   const Shapes& shapes;
   const std::vector<StageWork>& work;
-  const StageTimes* times = nullptr;                  // the lock-step order of the mode's schedule
-  std::vector<std::vector<int32_t>> readers;          // per tensor: stages other than its maker's
-  std::vector<std::vector<int32_t>> edges_of_tensor;  // per tensor: edges that it leaves by
-  std::vector<std::vector<int32_t>> edges_into, edges_out_of;   // per stage
-  std::vector<std::vector<int32_t>> edges_of_rank;    // that begin or end there
+  const StageTimes* times = nullptr;                           // the lock-step order of the mode's schedule
+  std::vector<std::vector<int32_t>> readers;                   // per tensor: stages other than its maker's
+  std::vector<std::vector<int32_t>> edges_of_tensor;           // per tensor: edges that it leaves by
+  std::vector<std::vector<int32_t>> edges_into, edges_out_of;  // per stage
+  std::vector<std::vector<int32_t>> edges_of_rank;             // that begin or end there
   std::vector<std::vector<int32_t>> stages_of_rank;
 };
 
-constexpr int32_t kScratchRing = 1;   // of RankProgram::rings
+constexpr int32_t kScratchRing = 1;  // of RankProgram::rings
 
 // Fills mode.ranks[rank], and the place counts of the edges that begin or end there.
 void lower_rank(const Lowering& lowering, ModePlan& mode, int32_t rank);

@@ -14,7 +14,7 @@ namespace {
 
 // A schedule that was proved, over these edges. Evaluation and inference mostly have the same of both, and training's is like no other.
 struct Proof {
-  const Schedule* schedule = nullptr;   // of a mode of the plan that stays as it is; null: none
+  const Schedule* schedule = nullptr;  // of a mode of the plan that stays as it is; null: none
   std::vector<StageEdge> edges;
   Checked checked;
   StageTimes times;
@@ -58,7 +58,8 @@ Status lower(Plan& plan, const Shapes& shapes, ModePlan& mode, const std::vector
 Status check_bytes(const std::vector<int64_t>& bytes) {
   for (size_t r = 0; r < bytes.size(); ++r)
     if (bytes[r] > kMostBytes)
-      return Status(Code::invalid, cat("rank ", r, " needs ", bytes[r], bytes[r] < kEndless ? " bytes" : " bytes or more", ", expected at most ", kMostBytes));
+      return Status(Code::invalid, cat("rank ", r, " needs ", bytes[r], bytes[r] < kEndless ? " bytes" : " bytes or more",
+                                       ", expected at most ", kMostBytes));
   return {};
 }
 
@@ -68,12 +69,17 @@ Status check_bytes(const std::vector<int64_t>& bytes) {
 class Fit {
  public:
   Fit(Plan& plan, const Shapes& shapes, const Schedule& schedule, std::vector<int32_t>& segments, Proof& proof)
-      : plan_(plan), shapes_(shapes), schedule_(schedule), segments_(segments), proof_(proof), stages_of_(static_cast<size_t>(plan.config.ranks)) {
+      : plan_(plan),
+        shapes_(shapes),
+        schedule_(schedule),
+        segments_(segments),
+        proof_(proof),
+        stages_of_(static_cast<size_t>(plan.config.ranks)) {
     for (size_t s = 0; s < segments.size(); ++s) stages_of_[static_cast<size_t>(plan.rank_of_stage[s])].push_back(s);
   }
 
   Status run() {
-    const std::vector<int32_t> written = segments_;   // stages that recompute by the schedule do so in any case
+    const std::vector<int32_t> written = segments_;  // stages that recompute by the schedule do so in any case
     if (!over()) return {};
     WEFT_TRY(find_options(written));
     std::vector<std::vector<std::vector<int32_t>>> ways(stages_of_.size());
@@ -119,7 +125,8 @@ class Fit {
     for (const StepCall& c : train().graph.calls)
       if (c.kind == CallKind::forward) ++calls[static_cast<size_t>(plan_.stage_of_node[static_cast<size_t>(c.where)])];
     std::vector<int32_t> out;
-    for (int32_t length = 1; length < *std::max_element(calls.begin(), calls.end()); length += std::max(1, length / 4)) out.push_back(length);
+    for (int32_t length = 1; length < *std::max_element(calls.begin(), calls.end()); length += std::max(1, length / 4))
+      out.push_back(length);
     out.push_back(Recompute::kWhole);
     return out;
   }
@@ -138,7 +145,8 @@ class Fit {
           if (j < stages.size()) segments_[stages[j]] = length, any = 1;
         if (any) WEFT_TRY(again());
         for (const auto& stages : stages_of_)
-          if (j < stages.size() && written[stages[j]] == 0) options_[stages[j]].push_back(measured(stages[j], length, seconds_of(work[stages[j]], times)));
+          if (j < stages.size() && written[stages[j]] == 0)
+            options_[stages[j]].push_back(measured(stages[j], length, seconds_of(work[stages[j]], times)));
       }
     }
     return {};
@@ -163,8 +171,8 @@ class Fit {
   const Schedule& schedule_;
   std::vector<int32_t>& segments_;
   Proof& proof_;
-  std::vector<std::vector<size_t>> stages_of_;            // per rank
-  std::vector<std::vector<RecomputeOption>> options_;     // per stage
+  std::vector<std::vector<size_t>> stages_of_;         // per rank
+  std::vector<std::vector<RecomputeOption>> options_;  // per stage
 };
 
 }  // namespace

@@ -17,8 +17,12 @@ void place_weights(Plan& plan) {
     for (const Param::Use& use : model.param(p).uses) users.insert(plan.rank_of(use.node));
     for (int32_t rank : users) {
       int64_t& top = plan.permanent_bytes[static_cast<size_t>(rank)];
-      plan.resident[static_cast<size_t>(rank)].push_back(
-          {.param = p, .owned = rank == plan.owner_of_param[static_cast<size_t>(p)], .weight = {0, top}, .uses = {}, .slots = {}, .partials = {}});
+      plan.resident[static_cast<size_t>(rank)].push_back({.param = p,
+                                                          .owned = rank == plan.owner_of_param[static_cast<size_t>(p)],
+                                                          .weight = {0, top},
+                                                          .uses = {},
+                                                          .slots = {},
+                                                          .partials = {}});
       top = sum_of_bytes(top, align_up(model.param(p).shape.elements() * 4));
     }
   }

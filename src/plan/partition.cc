@@ -14,8 +14,7 @@ namespace {
 Status check_nodes(const NodeCosts& nodes) {
   const size_t n = nodes.cost.size();
   if (!nodes.param_bytes.empty() && nodes.param_bytes.size() != n)
-    return Status(Code::invalid, cat("param_bytes has ", nodes.param_bytes.size(), " entries, expected one for each of ", n,
-                                     " nodes"));
+    return Status(Code::invalid, cat("param_bytes has ", nodes.param_bytes.size(), " entries, expected one for each of ", n, " nodes"));
   double total = 0;
   for (size_t v = 0; v < n; ++v) {
     // Written so that NaN fails as well.
@@ -36,8 +35,8 @@ Status check_nodes(const NodeCosts& nodes) {
     if (edge.from < 0 || edge.to < 0 || static_cast<size_t>(std::max(edge.from, edge.to)) >= n)
       return Status(Code::invalid, cat("edge ", e, " (node ", edge.from, " to ", edge.to, "): there are ", n, " nodes"));
     if (edge.from >= edge.to)
-      return Status(Code::invalid, cat("edge ", e, " (node ", edge.from, " to ", edge.to,
-                                       "): expected nodes in topological order, so that edges ascend"));
+      return Status(Code::invalid,
+                    cat("edge ", e, " (node ", edge.from, " to ", edge.to, "): expected nodes in topological order, so that edges ascend"));
   }
   return {};
 }
@@ -134,8 +133,8 @@ Result<Partition> partition_at(const NodeCosts& nodes, std::span<const int32_t> 
     if (cuts[c] < 1 || static_cast<size_t>(cuts[c]) >= n)
       return Status(Code::invalid, cat("cut ", c, " is at node ", cuts[c], ", expected a node from 1 to ", n - 1));
     if (cuts[c] <= starts.back())
-      return Status(Code::invalid, cat("cut ", c, " is at node ", cuts[c], ", expected one after that of cut ", c - 1, ", node ",
-                                       starts.back()));
+      return Status(Code::invalid,
+                    cat("cut ", c, " is at node ", cuts[c], ", expected one after that of cut ", c - 1, ", node ", starts.back()));
     starts.push_back(cuts[c]);
   }
   return cut(nodes, std::move(starts));
@@ -147,8 +146,8 @@ Result<Partition> partition_uniform(const NodeCosts& nodes, int32_t stages, std:
   for (size_t b = 0; b < block_starts.size(); ++b) {
     const bool follows = b == 0 ? block_starts[b] == 0 : block_starts[b] > block_starts[b - 1];
     if (!follows || static_cast<size_t>(block_starts[b]) >= n)
-      return Status(Code::invalid, cat("block ", b, " begins at node ", block_starts[b],
-                                       ", expected blocks to ascend from node 0 among ", n, " nodes"));
+      return Status(Code::invalid,
+                    cat("block ", b, " begins at node ", block_starts[b], ", expected blocks to ascend from node 0 among ", n, " nodes"));
   }
   const size_t blocks = block_starts.empty() ? n : block_starts.size();
   WEFT_TRY(check_stages(stages, blocks, block_starts.empty() ? "nodes" : "blocks"));
@@ -173,8 +172,7 @@ Result<Partition> partition_by_cost(const NodeCosts& nodes, int32_t stages) {
   for (size_t k = 1; k < p; ++k) earliest[k] = runs.first_begin(earliest[k - 1], limit);
 
   std::vector<int32_t> starts = {0};
-  for (size_t s = 1; s < p; ++s)
-    starts.push_back(static_cast<int32_t>(std::max(static_cast<size_t>(starts.back()) + 1, earliest[p - s])));
+  for (size_t s = 1; s < p; ++s) starts.push_back(static_cast<int32_t>(std::max(static_cast<size_t>(starts.back()) + 1, earliest[p - s])));
   return cut(nodes, std::move(starts));
 }
 

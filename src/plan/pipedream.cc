@@ -15,20 +15,22 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 // The best for a run of states on some machines, and how its last stage was split off.
 struct Cell {
   double time = kNever;
-  int32_t split = -1;      // last state before the last stage; -1: one stage
-  int32_t replicas = 0;    // of the last stage
+  int32_t split = -1;    // last state before the last stage; -1: one stage
+  int32_t replicas = 0;  // of the last stage
 };
 
 // The best for the states i..j on 1 to M machines of one level, for i below `rows`.
 class Level {
  public:
-  Level(std::span<const ModelState> states, const MachineLevel& level, const ReplicaOptions& options, std::vector<std::vector<double>> part, int32_t within,
-        size_t rows)
+  Level(std::span<const ModelState> states, const MachineLevel& level, const ReplicaOptions& options, std::vector<std::vector<double>> part,
+        int32_t within, size_t rows)
       : states_(states), level_(level), options_(options), part_(std::move(part)), within_(within), cells_(rows) {
     for (size_t i = 0; i < rows; ++i) solve(i);
   }
 
-  const Cell& at(size_t i, size_t j, int32_t machines) const { return cells_[i][(j - i) * static_cast<size_t>(level_.machines) + static_cast<size_t>(machines) - 1]; }
+  const Cell& at(size_t i, size_t j, int32_t machines) const {
+    return cells_[i][(j - i) * static_cast<size_t>(level_.machines) + static_cast<size_t>(machines) - 1];
+  }
 
   // What the next level sees as the time of each part.
   std::vector<std::vector<double>> times() const {
@@ -64,7 +66,9 @@ class Level {
     return 4.0 * (replicas - 1) * difference(&ModelState::param_bytes, i, j) / (level_.bandwidth * replicas);
   }
 
-  Cell& cell(size_t i, size_t j, int32_t machines) { return cells_[i][(j - i) * static_cast<size_t>(level_.machines) + static_cast<size_t>(machines) - 1]; }
+  Cell& cell(size_t i, size_t j, int32_t machines) {
+    return cells_[i][(j - i) * static_cast<size_t>(level_.machines) + static_cast<size_t>(machines) - 1];
+  }
 
   void solve(size_t i) {
     const int32_t most = level_.machines;
@@ -96,8 +100,8 @@ class Level {
   std::span<const ModelState> states_;
   const MachineLevel level_;
   const ReplicaOptions& options_;
-  std::vector<std::vector<double>> part_;   // [i][j - i]
-  const int32_t within_;                    // machines of the level below
+  std::vector<std::vector<double>> part_;  // [i][j - i]
+  const int32_t within_;                   // machines of the level below
   std::vector<std::vector<Cell>> cells_;
 };
 
@@ -108,11 +112,13 @@ Status check(std::span<const ModelState> states, const ReplicaOptions& options) 
     for (double v : {state.time, state.kept_bytes, state.param_bytes, state.output_bytes})
       if (!(v >= 0) || std::isinf(v)) return Status(Code::invalid, cat("state ", s, " has ", v, ", expected finite numbers from 0"));
     for (int32_t b : state.before)
-      if (b < 0 || static_cast<size_t>(b) >= s) return Status(Code::invalid, cat("state ", s, " contains state ", b, ", expected one before it"));
+      if (b < 0 || static_cast<size_t>(b) >= s)
+        return Status(Code::invalid, cat("state ", s, " contains state ", b, ", expected one before it"));
   }
   if (options.levels.empty()) return Status(Code::invalid, "machines are in at least one level, found none");
   for (const MachineLevel& level : options.levels) {
-    if (level.machines < 1 || level.machines > 4096) return Status(Code::invalid, cat("a level has ", level.machines, " machines, expected 1 to 4096"));
+    if (level.machines < 1 || level.machines > 4096)
+      return Status(Code::invalid, cat("a level has ", level.machines, " machines, expected 1 to 4096"));
     if (!(level.bandwidth > 0)) return Status(Code::invalid, cat("a level has bandwidth ", level.bandwidth, ", expected more than 0"));
   }
   if (!(options.memory >= 0)) return Status(Code::invalid, cat("memory is ", options.memory, ", expected 0 (no limit) or more"));

@@ -19,7 +19,7 @@ StageTimes lock_step(const Schedule& schedule, const std::vector<StageEdge>& edg
   const size_t stages = static_cast<size_t>(schedule.stages), m = static_cast<size_t>(schedule.micro_batches);
   StageTimes times(stages);
   std::vector<Progress> forward(stages), back(stages);
-  std::vector<std::vector<int32_t>> feeds(stages), backs(stages);   // stages that F and I wait for
+  std::vector<std::vector<int32_t>> feeds(stages), backs(stages);  // stages that F and I wait for
   for (const StageEdge& e : edges) {
     feeds[static_cast<size_t>(e.to)].push_back(e.from);
     if (e.gradient) backs[static_cast<size_t>(e.from)].push_back(e.to);

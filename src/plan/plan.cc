@@ -106,8 +106,10 @@ void hash_plan(Plan& plan) {
   for (int32_t s : plan.stage_of_node) partition.number(static_cast<uint64_t>(s));
   plan.hash.partition = partition.finish();
   for (const ModePlan& mode : plan.modes)
-    if (mode.present) hash_schedule(mode.schedule, schedule);
-    else schedule.number(uint64_t{0});
+    if (mode.present)
+      hash_schedule(mode.schedule, schedule);
+    else
+      schedule.number(uint64_t{0});
   schedule.number(static_cast<uint64_t>(c.micro_batches)).number(static_cast<uint64_t>(c.micro_batch_size));
   schedule.number(uint64_t{c.vertical_sync});
   schedule.number(static_cast<uint64_t>(c.slack));
@@ -122,13 +124,13 @@ void hash_plan(Plan& plan) {
 // However the stages were chosen, the plan says where they begin.
 void keep_cuts(Plan& plan) {
   plan.config.cuts = cuts_of(*plan.model, plan.stage_of_node);
-  plan.config.split = SplitBy::uniform;   // of a single stage, which has no cut
+  plan.config.split = SplitBy::uniform;  // of a single stage, which has no cut
 }
 
 // Bytes that the estimates of what is chosen by one may come to, per rank; empty: no limit.
 struct Room {
-  std::vector<int64_t> cut;     // of the partition
-  std::vector<int64_t> order;   // of zb-auto
+  std::vector<int64_t> cut;    // of the partition
+  std::vector<int64_t> order;  // of zb-auto
 };
 
 bool made_from_costs(const ScheduleChoice& choice) { return choice.kind && choice.kind->make == make_zb_auto; }
@@ -145,7 +147,8 @@ Result<Schedule> training_schedule(Plan& plan, const ScheduleChoice& choice, con
   }
   WEFT_TRY_ASSIGN(Schedule schedule, make_schedule(choice, config, costs));
   if (config.slack == 0) config.slack = slack_for(times, schedule.rank_of_stage, config);
-  if (made_from_costs(choice) && (!config.times.empty() || config.machines.any() || config.memory_limit > 0)) config.schedule_text = schedule.text();
+  if (made_from_costs(choice) && (!config.times.empty() || config.machines.any() || config.memory_limit > 0))
+    config.schedule_text = schedule.text();
   return schedule;
 }
 
@@ -210,7 +213,7 @@ Result<PlanPtr> try_within(const std::shared_ptr<const Model>& model, const Plan
   const bool again = limited(config) && chosen;
   Room room;
   for (size_t r = 0; again && r < ranks; ++r) (room.*chosen).push_back(limit_of(config, r));
-  std::vector<int64_t> before(ranks, 0), step(ranks, 0);   // bytes of the last plan, and what its room then lost
+  std::vector<int64_t> before(ranks, 0), step(ranks, 0);  // bytes of the last plan, and what its room then lost
   constexpr int kAttempts = 12;
   Status over;
   for (int attempt = 0; attempt < (again ? kAttempts : 1); ++attempt) {
@@ -221,7 +224,7 @@ Result<PlanPtr> try_within(const std::shared_ptr<const Model>& model, const Plan
       continue;
     }
     const std::vector<int64_t>& bytes = plan.value()->arena_bytes;
-    size_t most = 0;   // the rank with the most too much
+    size_t most = 0;  // the rank with the most too much
     for (size_t r = 0; r < ranks; ++r)
       if (excess(config, r, bytes[r]) > excess(config, most, bytes[most])) most = r;
     if (excess(config, most, bytes[most]) <= 0) return plan;
@@ -257,7 +260,7 @@ class OrderWithin {
       cuts.push_back(plan.value()->config.cuts);
       WEFT_TRY(offer(plan.take()));
     }
-    if (cuts.empty() && cuts_by_bytes(config_)) {   // a limit below theirs: 1f1b keeps less
+    if (cuts.empty() && cuts_by_bytes(config_)) {  // a limit below theirs: 1f1b keeps less
       PlanConfig fused = config_;
       fused.schedule = "1f1b";
       if (auto plan = try_within(model_, fused, &Room::cut); plan.ok()) cuts.push_back(plan.value()->config.cuts);

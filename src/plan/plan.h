@@ -24,46 +24,46 @@ enum class SplitBy : uint8_t { uniform = 1, cost = 2, parameters = 3, type = 4, 
 struct PlanConfig {
   int32_t ranks = 1;
   int32_t micro_batches = 1;
-  int64_t micro_batch_size = 1;          // samples
-  int64_t short_size = 0;                // samples of a short last micro-batch; 0: there is none
+  int64_t micro_batch_size = 1;  // samples
+  int64_t short_size = 0;        // samples of a short last micro-batch; 0: there is none
   std::string schedule = "1f1b";
-  std::string schedule_text;             // the schedule written out, as Schedule::text; replaces `schedule` when not empty
-  int32_t chunks = 0, group = 0, warm_up = 0;   // as in ScheduleSizes
-  std::string recompute = "none";        // none, stage, every:N, auto
-  int32_t slack = 0;                     // landing places beyond what a stage holds; 0: as slack_for says
-  int64_t memory_limit = 0;              // bytes of a rank, 0: no limit; kept by recompute auto, else by SplitBy::cost, else checked
+  std::string schedule_text;                   // the schedule written out, as Schedule::text; replaces `schedule` when not empty
+  int32_t chunks = 0, group = 0, warm_up = 0;  // as in ScheduleSizes
+  std::string recompute = "none";              // none, stage, every:N, auto
+  int32_t slack = 0;                           // landing places beyond what a stage holds; 0: as slack_for says
+  int64_t memory_limit = 0;                    // bytes of a rank, 0: no limit; kept by recompute auto, else by SplitBy::cost, else checked
   SplitBy split = SplitBy::cost;
-  std::vector<std::string> cuts;         // where stages 1, 2, ... begin: names of nodes, or of groups; replaces `split` when not empty
+  std::vector<std::string> cuts;  // where stages 1, 2, ... begin: names of nodes, or of groups; replaces `split` when not empty
   OptimSettings optim;
   uint64_t seed = 0;
   // Asynchronous schedules: updates of a segment, which is what a step is, each of `micro_batches`; 0: the schedule's own number. A plan
   // says what it came to, 0 with a synchronous schedule.
   int32_t segment = 0;
-  bool vertical_sync = false;            // every stage uses the version of its weights that the first stage does
+  bool vertical_sync = false;  // every stage uses the version of its weights that the first stage does
 
   // What the partition is made from. A plan's own config has `cuts` instead, however it was cut, and that is what other ranks are sent.
-  std::string split_type;                // SplitBy::type: the name of an op
-  std::vector<NodeTimes> times;          // per node of the model; empty: by analysis
-  Machines machines;                     // SplitBy::cost
+  std::string split_type;        // SplitBy::type: the name of an op
+  std::vector<NodeTimes> times;  // per node of the model; empty: by analysis
+  Machines machines;             // SplitBy::cost
 };
 
 // --- memory -------------------------------------------------------------------------------------------------------------------------
 // A ring is `count` equal places; micro-batch mb has place mb % count. F, I and W ascend per stage, so places are taken and left in order.
 struct Ring {
-  int64_t base = 0, stride = 0;   // bytes from the start of the rank's arena
+  int64_t base = 0, stride = 0;  // bytes from the start of the rank's arena
   int32_t count = 1;
 };
 
 // Where an operand lies: inside a place of a ring. Ring 0 is what outlives the step (weights, accumulators, optimizer state).
 struct Place {
-  int32_t ring = -1;   // -1: the call neither reads nor writes it
+  int32_t ring = -1;  // -1: the call neither reads nor writes it
   int64_t offset = 0;
   explicit operator bool() const { return ring >= 0; }
 };
 
 struct PlacedOperand {
   Place place;
-  std::array<Desc, 2> desc;   // of a full and of the short micro-batch
+  std::array<Desc, 2> desc;  // of a full and of the short micro-batch
 };
 
 // --- messages -----------------------------------------------------------------------------------------------------------------------
@@ -80,14 +80,14 @@ const char* edge_kind_name(EdgeKind kind);
 // A tensor that travels. A message is tagged (step, edge, micro-batch); ties have micro-batch 0 only.
 struct Edge {
   EdgeKind kind;
-  TensorId tensor = -1;                      // feed, forward, gradient, sink
-  ParamId param = -1;                        // ties
-  int32_t use = -1;                          // tie_grad: index into Param::uses
-  int32_t from_stage = -1, to_stage = -1;    // -1: the controller, or a tie
+  TensorId tensor = -1;                    // feed, forward, gradient, sink
+  ParamId param = -1;                      // ties
+  int32_t use = -1;                        // tie_grad: index into Param::uses
+  int32_t from_stage = -1, to_stage = -1;  // -1: the controller, or a tie
   int32_t from_rank = 0, to_rank = 0;
-  int32_t landing_places = 1;                // at the receiver: so many may be under way before a grant
-  int32_t out_places = 1;                    // at the sender
-  Place landing, outgoing;                   // in the arena of the receiver, and of the sender (a feed leaves from the caller's tensor)
+  int32_t landing_places = 1;  // at the receiver: so many may be under way before a grant
+  int32_t out_places = 1;      // at the sender
+  Place landing, outgoing;     // in the arena of the receiver, and of the sender (a feed leaves from the caller's tensor)
   std::array<Desc, 2> desc;
 };
 
@@ -106,23 +106,23 @@ struct ActionProgram {
   int32_t stage;
   Kind kind;
   std::vector<ProgramCall> calls;
-  std::vector<int32_t> waits;    // edges that must have arrived for this micro-batch
-  std::vector<int32_t> posts;    // edges that can leave when it has run
-  std::vector<int32_t> frees;    // edges whose landing place it leaves
+  std::vector<int32_t> waits;  // edges that must have arrived for this micro-batch
+  std::vector<int32_t> posts;  // edges that can leave when it has run
+  std::vector<int32_t> frees;  // edges whose landing place it leaves
 };
 
 enum class JobKind : uint8_t {
-  clear,       // accumulators to +0
+  clear,  // accumulators to +0
   action,
-  send_ties,   // post the accumulators of tied parameters that others own
-  reduce,      // fold tied accumulators, sums of squares; then ready
-  update,      // after the commit: new weights; then post them to the others that use them
-  finish,      // new values of tied parameters have arrived; the step is done
+  send_ties,  // post the accumulators of tied parameters that others own
+  reduce,     // fold tied accumulators, sums of squares; then ready
+  update,     // after the commit: new weights; then post them to the others that use them
+  finish,     // new values of tied parameters have arrived; the step is done
 };
 
 struct Job {
   JobKind kind;
-  int32_t program = -1;        // action: index into RankProgram::programs
+  int32_t program = -1;  // action: index into RankProgram::programs
   int32_t micro_batch = 0;
 };
 
@@ -130,28 +130,28 @@ struct RankProgram {
   std::vector<Ring> rings;
   std::vector<ActionProgram> programs;
   std::vector<Job> jobs;
-  std::vector<int32_t> edges;      // those of the mode that begin or end here, ascending
-  int64_t bytes = 0;               // rings beyond ring 0
+  std::vector<int32_t> edges;  // those of the mode that begin or end here, ascending
+  int64_t bytes = 0;           // rings beyond ring 0
 };
 
 struct ResidentUse {
-  int32_t use;             // index into Param::uses
-  Place acc;               // of this rank's use, or where another rank's lands (owner only)
-  bool local = true;       // a use on this rank
+  int32_t use;        // index into Param::uses
+  Place acc;          // of this rank's use, or where another rank's lands (owner only)
+  bool local = true;  // a use on this rank
 };
 
 struct ResidentParam {
   ParamId param;
   bool owned = false;
   Place weight;
-  std::vector<ResidentUse> uses;     // ascending; the owner has all, others their own. The owner's first is where the gradient ends.
-  std::array<Place, 2> slots;        // owner: optimizer state
-  Place partials;                    // owner: one double per 4096 elements
+  std::vector<ResidentUse> uses;  // ascending; the owner has all, others their own. The owner's first is where the gradient ends.
+  std::array<Place, 2> slots;     // owner: optimizer state
+  Place partials;                 // owner: one double per 4096 elements
 };
 
 struct ModePlan {
   Mode mode = Mode::train;
-  bool present = false;              // a model without a loss has no train and no eval, one without outputs no infer
+  bool present = false;  // a model without a loss has no train and no eval, one without outputs no infer
   StepGraph graph;
   Schedule schedule;
   std::vector<Edge> edges;
@@ -166,14 +166,14 @@ struct PlanHash {
 struct Plan {
   std::shared_ptr<const Model> model;
   PlanConfig config;
-  std::vector<int32_t> stage_of_node;          // inputs: the stage of their first use
+  std::vector<int32_t> stage_of_node;  // inputs: the stage of their first use
   std::vector<int32_t> rank_of_stage;
-  std::vector<int32_t> owner_of_param;         // rank
+  std::vector<int32_t> owner_of_param;  // rank
   std::array<ModePlan, kModes> modes;
-  std::vector<std::vector<ResidentParam>> resident;   // per rank, ascending by parameter
-  std::vector<WeightVersions> versions;               // per rank; copies of the weights lie at the start of ring 0
-  std::vector<int64_t> permanent_bytes;               // per rank: ring 0
-  std::vector<int64_t> arena_bytes;                   // per rank: everything a run takes for tensors
+  std::vector<std::vector<ResidentParam>> resident;  // per rank, ascending by parameter
+  std::vector<WeightVersions> versions;              // per rank; copies of the weights lie at the start of ring 0
+  std::vector<int64_t> permanent_bytes;              // per rank: ring 0
+  std::vector<int64_t> arena_bytes;                  // per rank: everything a run takes for tensors
   PlanHash hash;
 
   int32_t stages() const { return static_cast<int32_t>(rank_of_stage.size()); }

@@ -32,7 +32,8 @@ std::vector<ModelState> states_of(const Model& model, const PlanConfig& config, 
   return states;
 }
 
-Result<Partition> partition_pipedream(const Model& model, const PlanConfig& config, const OpNodes& ops, const NodeCosts& costs, int32_t stages) {
+Result<Partition> partition_pipedream(const Model& model, const PlanConfig& config, const OpNodes& ops, const NodeCosts& costs,
+                                      int32_t stages) {
   if (stages > static_cast<int32_t>(ops.ids.size()))
     return Status(Code::invalid, cat(stages, " stages need at least as many nodes, the model has ", ops.ids.size()));
   const std::vector<ModelState> states = states_of(model, config, ops);

@@ -10,7 +10,8 @@ namespace weft {
 std::vector<ModelState> states_of(const Model& model, const PlanConfig& config, const OpNodes& ops);
 
 // Stages of one machine each, which is what a plan without replicas can run. Links without a bandwidth count as unlimited.
-Result<Partition> partition_pipedream(const Model& model, const PlanConfig& config, const OpNodes& ops, const NodeCosts& costs, int32_t stages);
+Result<Partition> partition_pipedream(const Model& model, const PlanConfig& config, const OpNodes& ops, const NodeCosts& costs,
+                                      int32_t stages);
 
 // The best use of `workers` machines, each stage on one or several of them. `first`: per stage, the node that it begins with.
 struct WorkerPlan {

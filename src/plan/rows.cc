@@ -17,7 +17,7 @@ Status check_knobs(const Form& form, const ScheduleSizes& sizes) {
   if (sizes.group && !form.takes_group)
     return Status(Code::invalid, cat("group is ", sizes.group, ", but schedule '", form.name,
                                      "' has no groups of micro-batches, expected 0; interleaved and interleaved-zb have"));
-  if (sizes.warm_up > 1 && !form.takes_warm_up)   // 1 is what 1f1b has untold, so it wishes for nothing
+  if (sizes.warm_up > 1 && !form.takes_warm_up)  // 1 is what 1f1b has untold, so it wishes for nothing
     return Status(Code::invalid, cat("warm_up is ", sizes.warm_up, ", but schedule '", form.name,
                                      "' has a warm-up of its own, expected 0 or 1; 1f1b can choose"));
   return {};
@@ -27,8 +27,7 @@ Status check_knobs(const Form& form, const ScheduleSizes& sizes) {
 
 Status check_sizes(const ScheduleSizes& sizes, int32_t chunks, int32_t kinds) {
   if (sizes.ranks < 1) return Status(Code::invalid, cat("ranks is ", sizes.ranks, ", expected 1 or more"));
-  if (sizes.micro_batches < 1)
-    return Status(Code::invalid, cat("micro_batches is ", sizes.micro_batches, ", expected 1 or more"));
+  if (sizes.micro_batches < 1) return Status(Code::invalid, cat("micro_batches is ", sizes.micro_batches, ", expected 1 or more"));
   // Products are cut short at the limit, so that no size overflows them.
   int64_t actions = kinds;
   for (const int32_t factor : {chunks, sizes.ranks, sizes.micro_batches}) {

@@ -12,9 +12,9 @@ namespace weft {
 
 // What a generator does with its sizes. Everything that it does not take is refused, so that no wish goes unheard.
 struct Form {
-  std::string_view name;          // as in schedules.def, which says how many stages a rank has
-  int32_t kinds = 2;              // actions per stage and micro-batch
-  bool v_shaped = false;          // rank r has stages r and 2p - 1 - r; else every p-th from r on
+  std::string_view name;  // as in schedules.def, which says how many stages a rank has
+  int32_t kinds = 2;      // actions per stage and micro-batch
+  bool v_shaped = false;  // rank r has stages r and 2p - 1 - r; else every p-th from r on
   bool takes_group = false, takes_warm_up = false;
 };
 

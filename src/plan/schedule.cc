@@ -92,18 +92,19 @@ bool read_action(std::string_view word, Action& out) {
 
 struct Reader {
   Schedule schedule;
-  size_t line_number = 0;   // counted from 1
+  size_t line_number = 0;  // counted from 1
   bool blank_seen = false;
 
   Status fault(size_t column, std::string text) const {
-    return Status(Code::data, cat("line ", line_number, " (row of rank ", schedule.rows.size(), "), column ", column + 1, ": ",
-                                  text));
+    return Status(Code::data, cat("line ", line_number, " (row of rank ", schedule.rows.size(), "), column ", column + 1, ": ", text));
   }
 
   Status read_line(std::string_view line) {
     ++line_number;
     size_t at = 0;
-    const auto skip_blanks = [&] { while (at < line.size() && is_blank(line[at])) ++at; };
+    const auto skip_blanks = [&] {
+      while (at < line.size() && is_blank(line[at])) ++at;
+    };
     skip_blanks();
     if (at == line.size()) {
       blank_seen = blank_seen || !schedule.rows.empty();
@@ -143,8 +144,8 @@ struct Reader {
     }
     // Before memory is taken for the stages: more of them than actions cannot all have one.
     if (static_cast<size_t>(schedule.stages) > actions)
-      return Status(Code::data, cat("stage ", schedule.stages - 1, " is named, but ", actions, " actions cannot serve ",
-                                    schedule.stages, " stages"));
+      return Status(Code::data,
+                    cat("stage ", schedule.stages - 1, " is named, but ", actions, " actions cannot serve ", schedule.stages, " stages"));
     schedule.rank_of_stage.assign(static_cast<size_t>(schedule.stages), -1);
     for (int32_t r = 0; r < schedule.ranks(); ++r)
       for (const Action& action : schedule.rows[static_cast<size_t>(r)]) {
@@ -153,8 +154,8 @@ struct Reader {
       }
     const auto homeless = std::find(schedule.rank_of_stage.begin(), schedule.rank_of_stage.end(), -1);
     if (homeless != schedule.rank_of_stage.end())
-      return Status(Code::data, cat("stage ", homeless - schedule.rank_of_stage.begin(), " has no action, but stage ",
-                                    schedule.stages - 1, " has"));
+      return Status(Code::data,
+                    cat("stage ", homeless - schedule.rank_of_stage.begin(), " has no action, but stage ", schedule.stages - 1, " has"));
     return {};
   }
 };

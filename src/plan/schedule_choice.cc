@@ -17,7 +17,8 @@ Result<ScheduleChoice> read_written(const PlanConfig& config) {
     return Status(Code::invalid, cat("the schedule is written for ", found, " ", what, ", the plan has ", expected));
   };
   if (out.written.ranks() != config.ranks) return differs("ranks", out.written.ranks(), config.ranks);
-  if (config.segment > 0 && out.written.updates > 0 && out.written.updates != config.segment) return differs("updates", out.written.updates, config.segment);
+  if (config.segment > 0 && out.written.updates > 0 && out.written.updates != config.segment)
+    return differs("updates", out.written.updates, config.segment);
   const int64_t micro_batches = int64_t{config.micro_batches} * std::max(out.written.updates, 1);
   if (out.written.micro_batches != micro_batches) return differs("micro-batches", out.written.micro_batches, micro_batches);
   out.stages = out.written.stages;
@@ -45,9 +46,13 @@ Result<ScheduleChoice> choose_schedule(const PlanConfig& config) {
 
 Result<Schedule> make_schedule(const ScheduleChoice& choice, const PlanConfig& config, ScheduleCosts costs) {
   if (!choice.kind) return choice.written;
-  return choice.kind->make({.ranks = config.ranks, .micro_batches = config.micro_batches, .chunks = config.chunks, .group = config.group,
+  return choice.kind->make({.ranks = config.ranks,
+                            .micro_batches = config.micro_batches,
+                            .chunks = config.chunks,
+                            .group = config.group,
                             .segment = config.segment,
-                            .warm_up = config.warm_up, .costs = std::move(costs)});
+                            .warm_up = config.warm_up,
+                            .costs = std::move(costs)});
 }
 
 }  // namespace weft

@@ -6,7 +6,7 @@
 namespace weft {
 
 struct ScheduleChoice {
-  const ScheduleKind* kind = nullptr;   // null: `written`
+  const ScheduleKind* kind = nullptr;  // null: `written`
   Schedule written;
   int32_t stages = 1;
 };

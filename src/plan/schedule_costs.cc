@@ -28,7 +28,8 @@ size_t stages_of(const std::vector<int32_t>& stage_of_node) {
 
 }  // namespace
 
-ScheduleCosts schedule_costs(const Model& model, const PlanConfig& config, const std::vector<NodeTimes>& times, const std::vector<int32_t>& stage_of_node) {
+ScheduleCosts schedule_costs(const Model& model, const PlanConfig& config, const std::vector<NodeTimes>& times,
+                             const std::vector<int32_t>& stage_of_node) {
   const std::vector<NodeTimes> analysed = times.empty() ? analysed_times(model, config.micro_batch_size) : std::vector<NodeTimes>();
   ScheduleCosts out;
   for (auto* list : {&out.forward, &out.input, &out.weight}) list->assign(stages_of(stage_of_node), 0.0);
@@ -41,17 +42,19 @@ ScheduleCosts schedule_costs(const Model& model, const PlanConfig& config, const
   return out;
 }
 
-Status add_bytes(const Model& model, const PlanConfig& config, const std::vector<NodeTimes>& times, const std::vector<int32_t>& stage_of_node,
-                 ScheduleCosts& out) {
+Status add_bytes(const Model& model, const PlanConfig& config, const std::vector<NodeTimes>& times,
+                 const std::vector<int32_t>& stage_of_node, ScheduleCosts& out) {
   const size_t stages = stages_of(stage_of_node);
   for (auto* list : {&out.held, &out.parked, &out.kept, &out.fixed}) list->assign(stages, 0.0);
   out.cap = static_cast<double>(config.memory_limit);
   for (size_t id = 0; id < stage_of_node.size(); ++id)
-    for (ParamId w : model.node(static_cast<NodeId>(id)).weights)   // a tied parameter counts at each of its uses
-      out.fixed[static_cast<size_t>(stage_of_node[id])] += static_cast<double>(model.param(w).shape.elements()) * 4 * (2 + slots(config.optim));
+    for (ParamId w : model.node(static_cast<NodeId>(id)).weights)  // a tied parameter counts at each of its uses
+      out.fixed[static_cast<size_t>(stage_of_node[id])] +=
+          static_cast<double>(model.param(w).shape.elements()) * 4 * (2 + slots(config.optim));
   if (model.loss() < 0) return {};
   const StepGraph graph = build_step_graph(model, Mode::train, stage_of_node);
-  Schedule split{.stages = static_cast<int32_t>(stages), .micro_batches = 1, .rank_of_stage = {}, .rows = {{}}};   // as far as make_work reads it
+  Schedule split{
+      .stages = static_cast<int32_t>(stages), .micro_batches = 1, .rank_of_stage = {}, .rows = {{}}};  // as far as make_work reads it
   for (int32_t s = 0; s < split.stages; ++s) split.rows[0].push_back({s, Kind::I, 0});
   WEFT_TRY_ASSIGN(const Recompute recompute, parse_recompute(config.recompute));
   const std::vector<StageWork> work = make_work(graph, stage_of_node, split, segments_of(recompute, split));

@@ -20,8 +20,7 @@ void fill_row(std::vector<Action>& row, int32_t stage, int32_t micro_batches, in
 
 Result<Schedule> make_gpipe(const ScheduleSizes& sizes) {
   WEFT_TRY_ASSIGN(Schedule schedule, begin_schedule({.name = "gpipe"}, sizes));
-  for (int32_t r = 0; r < sizes.ranks; ++r)
-    fill_row(schedule.rows[static_cast<size_t>(r)], r, sizes.micro_batches, sizes.micro_batches);
+  for (int32_t r = 0; r < sizes.ranks; ++r) fill_row(schedule.rows[static_cast<size_t>(r)], r, sizes.micro_batches, sizes.micro_batches);
   return schedule;
 }
 
@@ -47,13 +46,12 @@ Result<Schedule> make_forward(const std::vector<int32_t>& rank_of_stage, int32_t
   const auto stages = static_cast<int32_t>(rank_of_stage.size());
   WEFT_TRY(check_sizes({.ranks = ranks, .micro_batches = micro_batches}, 1, 1));
   WEFT_TRY(check_sizes({.ranks = stages, .micro_batches = micro_batches}, 1, 1));
-  Schedule schedule{.stages = stages, .micro_batches = micro_batches, .forward_only = true, .rank_of_stage = rank_of_stage,
-                    .rows = {}};
+  Schedule schedule{.stages = stages, .micro_batches = micro_batches, .forward_only = true, .rank_of_stage = rank_of_stage, .rows = {}};
   schedule.rows.resize(static_cast<size_t>(ranks));
-  std::vector<std::vector<int32_t>> stages_of(static_cast<size_t>(ranks));   // descending
+  std::vector<std::vector<int32_t>> stages_of(static_cast<size_t>(ranks));  // descending
   for (int32_t s = stages; s-- > 0;) stages_of[static_cast<size_t>(rank_of_stage[static_cast<size_t>(s)])].push_back(s);
   for (size_t r = 0; r < stages_of.size(); ++r) schedule.rows[r].reserve(stages_of[r].size() * static_cast<size_t>(micro_batches));
-  std::vector<int32_t> done(rank_of_stage.size(), 0), before = done;   // micro-batches through each stage, now and a slot ago
+  std::vector<int32_t> done(rank_of_stage.size(), 0), before = done;  // micro-batches through each stage, now and a slot ago
   for (int64_t left = int64_t{stages} * micro_batches; left > 0; before = done)
     for (size_t r = 0; r < stages_of.size(); ++r)
       for (int32_t s : stages_of[r]) {

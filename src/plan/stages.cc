@@ -26,12 +26,15 @@ Result<Partition> split_at_names(const Model& model, const OpNodes& ops, const N
   std::vector<int32_t> begins;
   for (const std::string& name : cuts) {
     const NodeId id = find_cut(model, name);
-    if (id < 0 || model.node(id).is_input()) return Status(Code::not_found, cat("cut '", name, "' names no node and no group of nodes of the model"));
+    if (id < 0 || model.node(id).is_input())
+      return Status(Code::not_found, cat("cut '", name, "' names no node and no group of nodes of the model"));
     begins.push_back(ops.index[static_cast<size_t>(id)]);
     const size_t i = begins.size() - 1;
-    if (begins[i] == 0) return Status(Code::invalid, cat("cut '", name, "' is at the first node, '", model.node(id).name, "', where stage 0 begins"));
+    if (begins[i] == 0)
+      return Status(Code::invalid, cat("cut '", name, "' is at the first node, '", model.node(id).name, "', where stage 0 begins"));
     if (i > 0 && begins[i] <= begins[i - 1])
-      return Status(Code::invalid, cat("cut '", name, "' is at node '", model.node(id).name, "', expected one behind that of cut '", cuts[i - 1], "'"));
+      return Status(Code::invalid,
+                    cat("cut '", name, "' is at node '", model.node(id).name, "', expected one behind that of cut '", cuts[i - 1], "'"));
   }
   if (static_cast<int32_t>(begins.size()) + 1 != stages)
     return Status(Code::invalid, cat(begins.size(), " cuts make ", begins.size() + 1, " stages, the plan has ", stages));
@@ -55,13 +58,14 @@ Result<std::vector<int32_t>> blocks_of_type(const Model& model, const OpNodes& o
     NodeId begin = id;
     for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
       const std::string group = name.substr(0, dot + 1);
-      if (std::any_of(found.begin(), found.end(), [&](NodeId other) { return other != id && model.node(other).name.starts_with(group); })) continue;
+      if (std::any_of(found.begin(), found.end(), [&](NodeId other) { return other != id && model.node(other).name.starts_with(group); }))
+        continue;
       const auto first = std::find_if(ops.ids.begin(), ops.ids.end(), [&](NodeId n) { return model.node(n).name.starts_with(group); });
       begin = std::min(begin, *first);
       break;
     }
     const int32_t index = ops.index[static_cast<size_t>(begin)];
-    begins.push_back(begins.empty() ? 0 : std::max(index, begins.back() + 1));   // what comes before the first block belongs to it
+    begins.push_back(begins.empty() ? 0 : std::max(index, begins.back() + 1));  // what comes before the first block belongs to it
   }
   return begins;
 }
@@ -103,8 +107,8 @@ Result<std::vector<StageRoom>> rooms_of(const PlanConfig& config, int32_t stages
 
 // With several stages on a rank the cap is for their sum, which a search from stage to stage does not see. So each may first take all of
 // it; if a rank then has too much, each gets an equal share. What comes out keeps the cap, but something better may have been missed.
-Result<Partition> split_for_machines(const Model& model, const PlanConfig& config, const OpNodes& ops, const NodeCosts& costs, int32_t stages,
-                                     const std::vector<int64_t>& room) {
+Result<Partition> split_for_machines(const Model& model, const PlanConfig& config, const OpNodes& ops, const NodeCosts& costs,
+                                     int32_t stages, const std::vector<int64_t>& room) {
   WEFT_TRY_ASSIGN(std::vector<StageRoom> rooms, rooms_of(config, stages));
   const OpLoads loads = loads_of(model, config, ops);
   const ChainLoads chain{.fixed = loads.fixed, .held = loads.held, .cut_time = loads.cut_time};
@@ -165,8 +169,9 @@ OpLoads loads_of(const Model& model, const PlanConfig& config, const OpNodes& op
     }
     for (size_t t = 0; t < kept.size(); ++t)
       if (const int32_t i = kept[t] ? ops.index[static_cast<size_t>(graph.tensors[t].maker)] : -1; i >= 0)
-        out.held[static_cast<size_t>(i)] = sum_of_bytes(
-            out.held[static_cast<size_t>(i)], static_cast<int64_t>(graph.desc(model, static_cast<TensorId>(t), config.micro_batch_size).bytes()));
+        out.held[static_cast<size_t>(i)] =
+            sum_of_bytes(out.held[static_cast<size_t>(i)],
+                         static_cast<int64_t>(graph.desc(model, static_cast<TensorId>(t), config.micro_batch_size).bytes()));
   }
   // Over a cut goes every tensor that is made before it and used behind it, once, as if all messages passed through neighbours: a tensor
   // that skips stages travels straight in truth, so this is no less than what a link carries. Links carry both directions at once.
@@ -183,7 +188,7 @@ OpLoads loads_of(const Model& model, const PlanConfig& config, const OpNodes& op
   }
   out.cut_time.assign(n, 0.0);
   out.cut_bytes.assign(n, 0.0);
-  double forward = 0, backward = 0, count = 0;   // whole numbers below 2^53, so the differences are exact
+  double forward = 0, backward = 0, count = 0;  // whole numbers below 2^53, so the differences are exact
   for (size_t i = 0; i < n; ++i) {
     forward += there[i], backward += back[i], count += messages[i];
     out.cut_bytes[i] = forward;
@@ -206,19 +211,21 @@ Result<std::vector<int32_t>> choose_stages(const Model& model, const PlanConfig&
       case SplitBy::pipedream: return partition_pipedream(model, config, ops, costs, stages);
       case SplitBy::cost: break;
     }
-    return config.machines.any() || !room.empty() ? split_for_machines(model, config, ops, costs, stages, room) : partition_by_cost(costs, stages);
+    return config.machines.any() || !room.empty() ? split_for_machines(model, config, ops, costs, stages, room)
+                                                  : partition_by_cost(costs, stages);
   };
   WEFT_TRY_ASSIGN(const Partition partition, split());
   std::vector<int32_t> stage_of_node(model.nodes().size(), 0);
   for (size_t i = 0; i < ops.ids.size(); ++i) stage_of_node[static_cast<size_t>(ops.ids[i])] = partition.stage_of_node[i];
   for (NodeId id : model.inputs())
-    if (!model.node(id).uses.empty()) stage_of_node[static_cast<size_t>(id)] = stage_of_node[static_cast<size_t>(model.node(id).uses.front().node)];
+    if (!model.node(id).uses.empty())
+      stage_of_node[static_cast<size_t>(id)] = stage_of_node[static_cast<size_t>(model.node(id).uses.front().node)];
   return stage_of_node;
 }
 
 std::vector<std::string> cuts_of(const Model& model, const std::vector<int32_t>& stage_of_node) {
   std::vector<std::string> cuts;
-  for (size_t id = 0; id < stage_of_node.size(); ++id)   // nodes are in topological order, so stages ascend
+  for (size_t id = 0; id < stage_of_node.size(); ++id)  // nodes are in topological order, so stages ascend
     if (!model.nodes()[id].is_input() && stage_of_node[id] == static_cast<int32_t>(cuts.size()) + 1) cuts.push_back(model.nodes()[id].name);
   return cuts;
 }

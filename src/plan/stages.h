@@ -12,21 +12,22 @@ struct OpNodes {
   OpNodes(const Model& model, int64_t samples, const std::vector<NodeTimes>& times);
 
   std::vector<NodeId> ids;
-  std::vector<double> costs;    // seconds of F, I and W
+  std::vector<double> costs;  // seconds of F, I and W
   std::vector<NodeEdge> edges;
-  std::vector<int32_t> index;   // per node of the model, -1: an input
+  std::vector<int32_t> index;  // per node of the model, -1: an input
 };
 
 // Bytes of each of `ops`, as a partition under a cap estimates them, and the time that messages over a cut before it take, and their bytes.
 struct OpLoads {
   std::vector<int64_t> fixed, held;
-  std::vector<double> cut_time, cut_bytes;   // forward bytes
+  std::vector<double> cut_time, cut_bytes;  // forward bytes
 };
 OpLoads loads_of(const Model& model, const PlanConfig& config, const OpNodes& ops);
 
 // The stage of every node of the model, cut as `config` says. `room` is what the estimate of each rank's bytes may come to, or empty.
 // Errors name the cut, the type, the sizes or the rank that cannot be.
-Result<std::vector<int32_t>> choose_stages(const Model& model, const PlanConfig& config, int32_t stages, const std::vector<int64_t>& room = {});
+Result<std::vector<int32_t>> choose_stages(const Model& model, const PlanConfig& config, int32_t stages,
+                                           const std::vector<int64_t>& room = {});
 
 // The names of the first nodes of stages 1, 2, ...
 std::vector<std::string> cuts_of(const Model& model, const std::vector<int32_t>& stage_of_node);

@@ -12,7 +12,7 @@ namespace weft {
 
 // Seconds that the kernels of a node take for one micro-batch.
 struct NodeTimes {
-  double forward = 0, input = 0, weight = 0;   // F, I (with the folds of its output's gradients), W (of all its weights)
+  double forward = 0, input = 0, weight = 0;  // F, I (with the folds of its output's gradients), W (of all its weights)
   double total() const { return forward + input + weight; }
   friend bool operator==(const NodeTimes&, const NodeTimes&) = default;
 };

@@ -20,7 +20,7 @@ constexpr int32_t kBlock = 6;
 using Starts = std::array<int64_t, 4>;
 
 Starts half_starts(int64_t p, int64_t r) {
-  const int64_t d = p % 2 == 0 ? 3 : 0;   // so that no two meet modulo 6
+  const int64_t d = p % 2 == 0 ? 3 : 0;  // so that no two meet modulo 6
   return {2 * r, 3 * p - r - 2, 3 * p + d + 2 * r - 1, 6 * p + d - r - 2};
 }
 
@@ -30,9 +30,9 @@ Starts min_starts(int64_t p, int64_t r) {
 }
 
 struct Rank {
-  std::vector<Action> order;   // of F and I
+  std::vector<Action> order;  // of F and I
   size_t next = 0;
-  std::vector<Action> due;     // W, in the order of their I
+  std::vector<Action> due;  // W, in the order of their I
   size_t oldest = 0;
   int32_t held = 0, peak = 0;
 };
@@ -70,7 +70,7 @@ class Squeeze {
 
   void run() {
     for (int64_t left = int64_t{3} * schedule_.stages * schedule_.micro_batches; left > 0;) {
-      const std::vector<int32_t> forwards = forwards_, inputs = inputs_;   // as they were when the slot began
+      const std::vector<int32_t> forwards = forwards_, inputs = inputs_;  // as they were when the slot began
       for (size_t r = 0; r < ranks_.size(); ++r) left -= step(ranks_[r], schedule_.rows[r], forwards, inputs);
     }
   }
@@ -81,8 +81,8 @@ class Squeeze {
       const Action& action = rank.order[rank.next];
       const auto s = static_cast<size_t>(action.stage);
       const bool forward = action.kind == Kind::F;
-      const bool there = forward ? s == 0 || forwards[s - 1] > action.micro_batch
-                                 : s + 1 == inputs.size() || inputs[s + 1] > action.micro_batch;
+      const bool there =
+          forward ? s == 0 || forwards[s - 1] > action.micro_batch : s + 1 == inputs.size() || inputs[s + 1] > action.micro_batch;
       if (there && (!forward || rank.held < rank.peak)) {
         ++(forward ? forwards_ : inputs_)[s];
         if (forward) ++rank.held;
@@ -100,7 +100,7 @@ class Squeeze {
 
   Schedule& schedule_;
   std::vector<Rank> ranks_;
-  std::vector<int32_t> forwards_, inputs_;   // per stage: micro-batches done
+  std::vector<int32_t> forwards_, inputs_;  // per stage: micro-batches done
 };
 
 Result<Schedule> make(std::string_view name, const ScheduleSizes& sizes, Starts (*starts)(int64_t p, int64_t r)) {

@@ -13,8 +13,7 @@ namespace {
 class Row {
  public:
   Row(Schedule& schedule, int32_t rank)
-      : row_(schedule.rows[static_cast<size_t>(rank)]), micro_batches_(schedule.micro_batches),
-        stage_{rank, schedule.stages - 1 - rank} {}
+      : row_(schedule.rows[static_cast<size_t>(rank)]), micro_batches_(schedule.micro_batches), stage_{rank, schedule.stages - 1 - rank} {}
 
   // The next micro-batch of the chunk through F, I, W or B.
   void put(Kind kind, int chunk) {
@@ -36,7 +35,7 @@ class Row {
   std::vector<Action>& row_;
   int32_t micro_batches_;
   int32_t stage_[2];
-  int32_t forwards_[2] = {}, inputs_[2] = {}, weights_[2] = {};   // by chunk
+  int32_t forwards_[2] = {}, inputs_[2] = {}, weights_[2] = {};  // by chunk
   std::vector<int> put_off_;
   size_t oldest_ = 0;
 };
@@ -62,8 +61,7 @@ void write_zb_v(Row& row, int32_t p, int32_t r, int32_t n) {
   while (row.done(W, 0) < n) row.put(W, 0);
 }
 
-// DualPipeV of DeepSeek's DualPipe repository. Its pairs of a forward and a backward that run at once are one after the other
-// here.
+// DualPipeV of DeepSeek's DualPipe repository. Its pairs of a forward and a backward that run at once are one after the other here.
 void write_dualpipe_v(Row& row, int32_t p, int32_t r, int32_t n) {
   constexpr Kind F = Kind::F, I = Kind::I, B = Kind::B;
   times(2 * (p - 1 - r), [&](int32_t) { row.put(F, 0); });

@@ -37,8 +37,10 @@ int32_t most_at_once(const Schedule& schedule, int32_t stage, const std::vector<
   for (size_t a = row.size(); a-- > 0;) {
     if (row[a].stage != stage) continue;
     const int32_t update = update_of(schedule, row[a]);
-    if (row[a].kind == Kind::O) most = std::max(most, update + 2 - std::min(oldest, update + 1));
-    else oldest = std::min(oldest, of_update[static_cast<size_t>(update)]);
+    if (row[a].kind == Kind::O)
+      most = std::max(most, update + 2 - std::min(oldest, update + 1));
+    else
+      oldest = std::min(oldest, of_update[static_cast<size_t>(update)]);
   }
   return most;
 }

@@ -12,9 +12,9 @@ namespace weft {
 // Version v of a stage's weights is what its first v updates of a segment made; a segment begins with version 0 and its newest becomes the
 // next one's version 0.
 struct WeightVersions {
-  int32_t count = 1;                // copies that are there at once: version v is copy v % count
-  int64_t stride = 0;               // bytes from a copy to the next
-  std::vector<int32_t> of_update;   // per update: the version that its forwards and backwards use; empty: synchronous
+  int32_t count = 1;               // copies that are there at once: version v is copy v % count
+  int64_t stride = 0;              // bytes from a copy to the next
+  std::vector<int32_t> of_update;  // per update: the version that its forwards and backwards use; empty: synchronous
   int64_t offset(int32_t version) const { return version % count * stride; }
 };
 

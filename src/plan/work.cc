@@ -96,7 +96,7 @@ class Remaking {
   StageWork& work_;
   const std::vector<const StepCall*> forward_;
   const size_t segment_;
-  std::map<TensorId, size_t> maker_;   // tensors that F makes: the call
+  std::map<TensorId, size_t> maker_;  // tensors that F makes: the call
   std::map<TensorId, bool> kept_;
   std::vector<bool> again_, segments_done_;
   bool any_ = false;

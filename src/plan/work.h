@@ -22,11 +22,11 @@ struct Life {
 };
 
 struct StageWork {
-  bool split = false;                                          // the schedule parts I and W of this stage
-  std::array<std::vector<const StepCall*>, kPhases> calls;     // not split: W's calls are in I, in canonical order
-  std::map<TensorId, Life> lives;                              // what arrives, and what the first making leaves
-  std::map<TensorId, Life> remade;                             // what is made again, in R or later
-  std::map<TensorId, bool> reads_remade;                       // made again, and read in that making (else the first is kept and read)
+  bool split = false;                                       // the schedule parts I and W of this stage
+  std::array<std::vector<const StepCall*>, kPhases> calls;  // not split: W's calls are in I, in canonical order
+  std::map<TensorId, Life> lives;                           // what arrives, and what the first making leaves
+  std::map<TensorId, Life> remade;                          // what is made again, in R or later
+  std::map<TensorId, bool> reads_remade;                    // made again, and read in that making (else the first is kept and read)
 
   // Where a call of `phase` reads, or writes, the tensor: the second making, or the first.
   bool second(int32_t phase, TensorId t, bool writes) const;

@@ -22,7 +22,7 @@ double seconds_of(const Model& model, const ProgramCall& call, const std::vector
     case CallKind::forward: return node.forward;
     case CallKind::input_grad: return node.input;
     case CallKind::weight_grad: return node.weight * weight_share(model, call);
-    case CallKind::add: return 0;   // is in the I of the node whose gradient it folds
+    case CallKind::add: return 0;  // is in the I of the node whose gradient it folds
   }
   return 0;
 }
@@ -40,8 +40,8 @@ StepBytes step_bytes(const Plan& plan, int32_t rank) {
     for (const Place& slot : p.slots) slots += slot ? 1 : 0;
     out.clear += bytes * local;
     if (!p.owned) continue;
-    out.reduce += bytes * (1 + 3 * (static_cast<double>(p.uses.size()) - 1));   // each further use: two read, one written
-    out.update += bytes * (3 + 2 * slots);                                      // gradient read; weight and state read and written
+    out.reduce += bytes * (1 + 3 * (static_cast<double>(p.uses.size()) - 1));  // each further use: two read, one written
+    out.update += bytes * (3 + 2 * slots);                                     // gradient read; weight and state read and written
   }
   return out;
 }
@@ -49,7 +49,8 @@ StepBytes step_bytes(const Plan& plan, int32_t rank) {
 }  // namespace
 
 JobCosts::JobCosts(const Plan& plan, Mode mode, const std::vector<NodeTimes>& times, const std::vector<double>& speeds) {
-  const std::vector<NodeTimes> analysed = times.empty() ? analysed_times(*plan.model, plan.config.micro_batch_size) : std::vector<NodeTimes>();
+  const std::vector<NodeTimes> analysed =
+      times.empty() ? analysed_times(*plan.model, plan.config.micro_batch_size) : std::vector<NodeTimes>();
   for (int32_t r = 0; r < plan.config.ranks; ++r) {
     const double speed = speeds.empty() ? 1 : speeds[static_cast<size_t>(r)];
     const size_t begin = costs_.size();

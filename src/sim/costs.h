@@ -23,9 +23,9 @@ class JobCosts {
   }
 
  private:
-  static constexpr size_t kKinds = 6;   // of JobKind
-  std::vector<size_t> begins_;          // per rank: where its costs begin,
-  std::vector<double> costs_;           // which are those per JobKind, then those per program of the mode
+  static constexpr size_t kKinds = 6;  // of JobKind
+  std::vector<size_t> begins_;         // per rank: where its costs begin,
+  std::vector<double> costs_;          // which are those per JobKind, then those per program of the mode
 };
 
 }  // namespace weft

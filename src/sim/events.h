@@ -13,9 +13,9 @@ namespace weft {
 struct SimEvent {
   enum class Kind : uint8_t { ran, arrived, granted, released, control } kind = Kind::ran;
   int32_t rank = 0;
-  int32_t what = 0;          // edge or job
+  int32_t what = 0;  // edge or job
   int32_t micro_batch = 0;
-  int32_t extra = -1;        // where the value or message lies
+  int32_t extra = -1;  // where the value or message lies
 };
 
 // A radix heap. Time never goes back, so an event need not be sorted further than to the highest bit in which its time differs
@@ -25,8 +25,10 @@ struct SimEvent {
 class SimEvents {
  public:
   void push(const SimEvent& event, double time) {
-    if (time <= now()) at_once_.push(event);
-    else put({std::bit_cast<uint64_t>(time), event});
+    if (time <= now())
+      at_once_.push(event);
+    else
+      put({std::bit_cast<uint64_t>(time), event});
   }
 
   bool empty() const { return at_once_.empty() && due_.empty() && filled_ == 0; }
@@ -58,7 +60,7 @@ class SimEvents {
     }
 
    private:
-    std::vector<SimEvent> events_;   // from next_ on
+    std::vector<SimEvent> events_;  // from next_ on
     size_t next_ = 0;
   };
 
@@ -73,16 +75,18 @@ class SimEvents {
     now_ = std::min_element(heap.begin(), heap.end(), [](const Entry& a, const Entry& b) { return a.time < b.time; })->time;
     filled_ &= filled_ - 1;
     for (const Entry& entry : heap)
-      if (entry.time == now_) due_.push(entry.event);
-      else put(entry);
+      if (entry.time == now_)
+        due_.push(entry.event);
+      else
+        put(entry);
     heap.clear();
   }
 
-  uint64_t now_ = 0;                               // bits of the time
-  Queue at_once_;                                  // said at that time
-  Queue due_;                                      // said before, for that time
-  std::array<std::vector<Entry>, 64> heaps_;       // by the highest bit in which an entry's time differs from now
-  uint64_t filled_ = 0;                            // heaps that are not empty
+  uint64_t now_ = 0;                          // bits of the time
+  Queue at_once_;                             // said at that time
+  Queue due_;                                 // said before, for that time
+  std::array<std::vector<Entry>, 64> heaps_;  // by the highest bit in which an entry's time differs from now
+  uint64_t filled_ = 0;                       // heaps that are not empty
 };
 
 }  // namespace weft

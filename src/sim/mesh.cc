@@ -12,7 +12,7 @@ struct SimMesh::Rank final : RankNodeEffects {
   Rank(SimMesh& owner, int32_t self, const Identity& identity)
       : mesh(owner), rank(self), worker(owner.plan_, self), node(owner.plan_, self, identity, *this, owner.settings_.times) {}
 
-  using Key = std::pair<int32_t, int32_t>;   // edge, micro-batch
+  using Key = std::pair<int32_t, int32_t>;  // edge, micro-batch
   static std::span<std::byte> bytes_of(Digest& digest) { return std::as_writable_bytes(std::span(&digest, 1)); }
   const Edge& edge(const MessageAt& at) const { return mesh.plan_->mode(at.mode).edges[static_cast<size_t>(at.edge)]; }
 
@@ -33,9 +33,7 @@ struct SimMesh::Rank final : RankNodeEffects {
     return std::span<const std::byte>(bytes_of(value));
   }
   Result<std::span<std::byte>> landing(const MessageAt& at) override { return bytes_of(in[{at.edge, at.micro_batch}]); }
-  Status landed(const MessageAt& at) override {
-    return worker.land(mesh.step_, at.edge, at.micro_batch, in[{at.edge, at.micro_batch}]);
-  }
+  Status landed(const MessageAt& at) override { return worker.land(mesh.step_, at.edge, at.micro_batch, in[{at.edge, at.micro_batch}]); }
   double loss(const MessageAt& at) override { return as_number(in[{at.edge, at.micro_batch}]); }
   void send(int32_t peer, Lane lane, std::span<const std::byte, kHeaderBytes> header, std::span<const std::byte> payload,
             uint64_t token) override {
@@ -72,10 +70,7 @@ struct SimMesh::Rank final : RankNodeEffects {
 };
 
 SimMesh::SimMesh(std::shared_ptr<const Plan> plan, SimMeshSettings settings)
-    : plan_(std::move(plan)),
-      settings_(std::move(settings)),
-      rng_(settings_.seed),
-      network_(settings_.seed + 1, settings_.faults) {
+    : plan_(std::move(plan)), settings_(std::move(settings)), rng_(settings_.seed), network_(settings_.seed + 1, settings_.faults) {
   for (int32_t r = 0; r < plan_->config.ranks; ++r)
     ranks_.push_back(std::make_unique<Rank>(*this, r, settings_.identity ? settings_.identity(r) : Identity{}));
 }
@@ -133,8 +128,7 @@ void SimMesh::finish(const Job& job) {
   if (gone_.contains(job.rank)) return;
   Rank& rank = *ranks_[static_cast<size_t>(job.rank)];
   if (rank.node.has_failed()) return;
-  const Status status =
-      rank.broken ? Status(Code::user, "a job returned an error") : rank.worker.run(job.step, job.scale, job.job);
+  const Status status = rank.broken ? Status(Code::user, "a job returned an error") : rank.worker.run(job.step, job.scale, job.job);
   rank.node.ran(job.job, rank.worker.squares(), status, now_);
 }
 
@@ -152,9 +146,8 @@ void SimMesh::run(LinkTime end, const std::function<bool()>& until) {
   while (!until || !until()) {
     int32_t ticking = 0;
     const LinkTime tick = next_tick(&ticking);
-    const auto job = std::min_element(jobs_.begin(), jobs_.end(), [](const Job& a, const Job& b) {
-      return a.end != b.end ? a.end < b.end : a.order < b.order;
-    });
+    const auto job = std::min_element(jobs_.begin(), jobs_.end(),
+                                      [](const Job& a, const Job& b) { return a.end != b.end ? a.end < b.end : a.order < b.order; });
     const LinkTime work = job == jobs_.end() ? kNever : job->end;
     const LinkTime next = std::min({tick, work, network_.next_time()});
     if (next == kNever || next > end) break;

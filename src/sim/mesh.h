@@ -19,7 +19,7 @@ struct SimMeshSettings {
   uint64_t seed = 0;
   SimFaults faults;
   LinkTimes times;
-  LinkTime longest_job = 0;                                  // a job takes 0 to that many milliseconds
+  LinkTime longest_job = 0;  // a job takes 0 to that many milliseconds
   // What each rank says of itself; empty: all the same.
   std::function<Identity(int32_t rank)> identity;
 };
@@ -42,7 +42,7 @@ class SimMesh {
   void bye() { node(0).bye(now_); }
 
   void kill(int32_t rank);
-  void stall(int32_t rank);      // its loop hangs for ever; nobody is told
+  void stall(int32_t rank);  // its loop hangs for ever; nobody is told
   void cut(int32_t a, int32_t b) { network_.cut(a, b, now_); }
   // Its worker returns an error from the next job.
   void break_worker(int32_t rank);
@@ -53,9 +53,9 @@ class SimMesh {
   bool alive(int32_t rank) const { return !gone_.contains(rank); }
   RankNode& node(int32_t rank);
   const DigestWorker& worker(int32_t rank) const;
-  LinkTime failed_at(int32_t rank) const;          // kNever: it has not
+  LinkTime failed_at(int32_t rank) const;  // kNever: it has not
   bool closed(int32_t rank) const;
-  bool joined() const { return joined_; }          // as rank 0 knows
+  bool joined() const { return joined_; }  // as rank 0 knows
 
  private:
   friend struct Rank;
@@ -75,11 +75,11 @@ class SimMesh {
   std::mt19937_64 rng_;
   SimNetwork network_;
   std::vector<std::unique_ptr<Rank>> ranks_;
-  std::vector<Job> jobs_;                          // under way, by end
-  std::set<int32_t> gone_;                         // killed or stalled
+  std::vector<Job> jobs_;   // under way, by end
+  std::set<int32_t> gone_;  // killed or stalled
   LinkTime now_ = 0;
   uint64_t order_ = 0;
-  StepDescriptor step_;                            // the last that rank 0 began
+  StepDescriptor step_;  // the last that rank 0 began
   SimStep outcome_;
   bool over_ = false, joined_ = false;
 };

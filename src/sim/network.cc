@@ -89,8 +89,10 @@ void SimNetwork::fly(Event frame, LinkTime now) {
   frame.peer = from;
   LinkTime& last = end(connections_[frame.connection], from).last[static_cast<size_t>(frame.lane)];
   LinkTime arrival = std::max(last, now + delay());
-  if (happens(faults_.reorder)) arrival += 1 + static_cast<LinkTime>(rng_() % 20);   // those behind it may pass
-  else last = arrival;
+  if (happens(faults_.reorder))
+    arrival += 1 + static_cast<LinkTime>(rng_() % 20);  // those behind it may pass
+  else
+    last = arrival;
   if (happens(faults_.duplicate)) push(frame, arrival + static_cast<LinkTime>(rng_() % 20));
   push(std::move(frame), arrival);
 }

@@ -1,6 +1,5 @@
-// A network under a virtual clock, between any number of ranks: connections with two lanes, each in order, until a seeded fault
-// says otherwise. It stands where net/transport.h stands and is as exact about memory: a payload with a token is read when it is
-// "sent".
+// A network under a virtual clock, between any number of ranks: connections with two lanes, each in order, until a seeded fault says
+// otherwise. It stands where net/transport.h stands and is as exact about memory: a payload with a token is read when it is "sent".
 #pragma once
 
 #include <cstdint>
@@ -17,18 +16,18 @@ namespace weft {
 // Per frame, each with that chance of a million.
 struct SimFaults {
   uint32_t lose = 0, duplicate = 0, reorder = 0, corrupt = 0;
-  uint32_t disconnect = 0;                 // the connection breaks instead
-  LinkTime latency = 0, jitter = 0;        // of every frame: latency + at most jitter
+  uint32_t disconnect = 0;           // the connection breaks instead
+  LinkTime latency = 0, jitter = 0;  // of every frame: latency + at most jitter
 };
 
 class SimNetwork {
  public:
   struct Event {
     enum class Kind : uint8_t { connected, frame, sent, disconnected } kind = Kind::frame;
-    int32_t rank = 0, peer = 0;            // happens at `rank`
+    int32_t rank = 0, peer = 0;  // happens at `rank`
     Lane lane = Lane::control;
     uint64_t token = 0;
-    std::vector<std::byte> frame;          // of a `sent`: the header, until the payload is read
+    std::vector<std::byte> frame;  // of a `sent`: the header, until the payload is read
     std::span<const std::byte> payload;
     LinkTime time = 0;
     uint64_t order = 0;
@@ -41,8 +40,8 @@ class SimNetwork {
   int64_t faults_made() const { return made_; }
 
   void connect(int32_t a, int32_t b, LinkTime now);
-  void send(int32_t from, int32_t to, Lane lane, std::span<const std::byte> header, std::span<const std::byte> payload,
-            uint64_t token, LinkTime now);
+  void send(int32_t from, int32_t to, Lane lane, std::span<const std::byte> header, std::span<const std::byte> payload, uint64_t token,
+            LinkTime now);
   // `rank` closes: what it sent still arrives, then the peer sees a closed connection.
   void close(int32_t rank, int32_t peer, LinkTime now);
   // Breaks the connection: what is under way is lost, both ends see it.
@@ -60,13 +59,13 @@ class SimNetwork {
  private:
   struct End {
     int32_t rank = 0;
-    bool closed = false;                   // sends nothing and hears nothing
-    LinkTime last[2] = {0, 0};             // arrival of its last frame per lane
+    bool closed = false;        // sends nothing and hears nothing
+    LinkTime last[2] = {0, 0};  // arrival of its last frame per lane
     LinkTime last_sent = 0;
   };
   struct Connection {
     End ends[2];
-    bool broken = false;                   // what is under way is lost
+    bool broken = false;  // what is under way is lost
   };
   void push(Event event, LinkTime time);
   void fly(Event frame, LinkTime now);
@@ -80,7 +79,7 @@ class SimNetwork {
   SimFaults faults_;
   int64_t made_ = 0;
   std::vector<Connection> connections_;
-  std::map<std::pair<int32_t, int32_t>, size_t> current_;   // of a pair, lower rank first
+  std::map<std::pair<int32_t, int32_t>, size_t> current_;  // of a pair, lower rank first
   std::set<int32_t> stalled_;
   std::vector<Event> heap_;
   uint64_t order_ = 0;

@@ -64,8 +64,12 @@ Result<Prediction> predict(const std::shared_ptr<const Plan>& plan, const Cluste
   for (size_t r = 0; r < done.ranks.size(); ++r) {
     const SimRank& did = done.ranks[r];
     const double own = did.last - did.first;
-    out.ranks.push_back({.first = did.first, .last = did.last, .busy = did.busy, .idle = share(done.commit - did.before_commit, done.commit),
-                         .idle_own = share(own - did.busy, own), .peak_bytes = plan->arena_bytes[r]});
+    out.ranks.push_back({.first = did.first,
+                         .last = did.last,
+                         .busy = did.busy,
+                         .idle = share(done.commit - did.before_commit, done.commit),
+                         .idle_own = share(own - did.busy, own),
+                         .peak_bytes = plan->arena_bytes[r]});
     out.idle += out.ranks.back().idle / static_cast<double>(done.ranks.size());
     out.idle_own += out.ranks.back().idle_own / static_cast<double>(done.ranks.size());
   }
@@ -101,8 +105,8 @@ Status check_memory(const Plan& plan, const Cluster* cluster, int64_t limit) {
     const int64_t bytes = plan.arena_bytes[r], given = cluster ? cluster->memory(static_cast<int64_t>(r)) : 0;
     if (limit > 0 && bytes > limit) return Status(Code::invalid, cat("rank ", r, " needs ", bytes, " bytes, the limit is ", limit));
     if (given > 0 && bytes > given)
-      return Status(Code::invalid, cat("rank ", r, " needs ", bytes, " bytes, machine '", cluster->machine(static_cast<int64_t>(r)), "' has ",
-                                       given, " for it"));
+      return Status(Code::invalid, cat("rank ", r, " needs ", bytes, " bytes, machine '", cluster->machine(static_cast<int64_t>(r)),
+                                       "' has ", given, " for it"));
   }
   return {};
 }

@@ -12,23 +12,23 @@
 namespace weft {
 
 struct RankPrediction {
-  double first = 0, last = 0;     // begin of its first action, end of its last, in seconds of the step
-  double busy = 0;                // seconds in kernels of actions
-  double idle = 0;                // share of the step, from its begin to its commit, in which no kernel runs
-  double idle_own = 0;            // share of first to last
+  double first = 0, last = 0;  // begin of its first action, end of its last, in seconds of the step
+  double busy = 0;             // seconds in kernels of actions
+  double idle = 0;             // share of the step, from its begin to its commit, in which no kernel runs
+  double idle_own = 0;         // share of first to last
   int64_t peak_bytes = 0;
 };
 
 struct Prediction {
-  Mode mode = Mode::train;        // of a model without a loss: infer
-  double seconds = 0, commit = 0; // until the controller has heard of everything; until weights may change
-  double idle = 0, idle_own = 0;  // means over ranks
+  Mode mode = Mode::train;         // of a model without a loss: infer
+  double seconds = 0, commit = 0;  // until the controller has heard of everything; until weights may change
+  double idle = 0, idle_own = 0;   // means over ranks
   std::vector<RankPrediction> ranks;
   std::vector<SimTraffic> links;
-  std::vector<std::vector<TraceSpan>> spans;   // per rank, if asked for
+  std::vector<std::vector<TraceSpan>> spans;  // per rank, if asked for
 
-  int64_t peak_bytes() const;     // of the largest rank
-  int64_t bytes() const;          // over all links
+  int64_t peak_bytes() const;  // of the largest rank
+  int64_t bytes() const;       // over all links
 };
 
 // By the times that the plan was made from (analysed ones, if none). `cluster` may be null: then ranks and links are as the plan's own

@@ -8,9 +8,7 @@
 
 namespace weft {
 
-double as_number(const Digest& digest) {
-  return std::bit_cast<double>((digest.low & 0xfffffffffffffull) | 0x3ff0000000000000ull);
-}
+double as_number(const Digest& digest) { return std::bit_cast<double>((digest.low & 0xfffffffffffffull) | 0x3ff0000000000000ull); }
 
 Digest Provenance::initial(const Param& param) { return Hasher().text("initial").text(param.name).finish(); }
 Digest Provenance::cleared() { return Hasher().text("cleared").finish(); }
@@ -20,7 +18,9 @@ Digest Provenance::call(const Model& model, CallKind kind, NodeId node, int32_t 
   const Node& n = model.node(node);
   Hasher h;
   h.text(n.op->name()).number(static_cast<uint64_t>(kind)).number(static_cast<uint64_t>(node)).number(static_cast<uint64_t>(weight));
-  h.number(step_of(step, micro_batch)).number(static_cast<uint64_t>(micro_batch_of(step, micro_batch))).number(static_cast<uint64_t>(step.mode));
+  h.number(step_of(step, micro_batch))
+      .number(static_cast<uint64_t>(micro_batch_of(step, micro_batch)))
+      .number(static_cast<uint64_t>(step.mode));
   h.number(static_cast<uint64_t>(variant_of(step, micro_batch)));
   if (n.op->is_loss()) h.number(denominator_of(step, micro_batch));
   for (const Digest& d : operands) h.digest(d);
@@ -36,7 +36,12 @@ Digest Provenance::update(const Digest& weight, const Digest& grad, const Digest
 }
 
 Digest Provenance::fed(NodeId input, const StepDescriptor& step, int32_t micro_batch) {
-  return Hasher().text("fed").number(static_cast<uint64_t>(input)).number(step.sequence).number(static_cast<uint64_t>(micro_batch)).finish();
+  return Hasher()
+      .text("fed")
+      .number(static_cast<uint64_t>(input))
+      .number(step.sequence)
+      .number(static_cast<uint64_t>(micro_batch))
+      .finish();
 }
 
 // --- one rank -----------------------------------------------------------------------------------------------------------------------
@@ -144,8 +149,10 @@ Status DigestWorker::run_call(const StepDescriptor& step, const RankProgram& pro
   auto take = [&](const PlacedOperand& o, int64_t offset = 0) {
     if (!o.place || !status.ok()) return;
     auto digest = read(address(program, o.place, micro_batch) + offset, static_cast<int64_t>(o.desc[variant].bytes()), name);
-    if (digest.ok()) operands.push_back(digest.take());
-    else status = digest.status();
+    if (digest.ok())
+      operands.push_back(digest.take());
+    else
+      status = digest.status();
   };
   auto put = [&](const PlacedOperand& o, const Digest& digest) {
     if (o.place) write(address(program, o.place, micro_batch), static_cast<int64_t>(o.desc[variant].bytes()), digest);
@@ -208,9 +215,7 @@ Status DigestWorker::update(uint64_t step, int32_t from, int32_t to, double scal
     WEFT_TRY_ASSIGN(const Digest grad, read(p.uses[0].acc.offset, bytes, "gradient"));
     WEFT_TRY_ASSIGN(const Digest old, read(p.weight.offset + versions().offset(from), bytes, "weight"));
     Digest state = Provenance::cleared();
-    if (p.slots[0]) {
-      WEFT_TRY_ASSIGN(state, read(p.slots[0].offset, bytes, "optimizer state"));
-    }
+    if (p.slots[0]) { WEFT_TRY_ASSIGN(state, read(p.slots[0].offset, bytes, "optimizer state")); }
     const Digest fresh = Provenance::update(old, grad, state, step, scale);
     write(p.weight.offset + versions().offset(to), bytes, fresh);
     if (p.slots[0]) write(p.slots[0].offset, bytes, Provenance::result(fresh, 1));

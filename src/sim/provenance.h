@@ -27,7 +27,7 @@ struct Provenance {
   // `operands` in canonical order: inputs, weights (not for W), output, stash, dout, acc; those that are not read are left out.
   static Digest call(const Model& model, CallKind kind, NodeId node, int32_t weight, const StepDescriptor& step, int32_t micro_batch,
                      std::span<const Digest> operands);
-  static Digest result(const Digest& call, int32_t index);   // F: 0 output, 1.. stash; I: port
+  static Digest result(const Digest& call, int32_t index);  // F: 0 output, 1.. stash; I: port
   static Digest add(const Digest& later, const Digest& earlier);
   static double square(const Digest& grad);
   static Digest update(const Digest& weight, const Digest& grad, const Digest& state, uint64_t step, double scale);
@@ -67,9 +67,9 @@ class DigestWorker {
 
   std::shared_ptr<const Plan> plan_;
   const int32_t rank_;
-  std::map<int64_t, Held> memory_;   // by address; never overlapping
+  std::map<int64_t, Held> memory_;  // by address; never overlapping
   std::vector<double> squares_;
-  size_t owned_ = 0, summed_ = 0;    // parameters; squares of the last step
+  size_t owned_ = 0, summed_ = 0;  // parameters; squares of the last step
 };
 
 // The whole model, one call after another, with a memory of its own for every tensor: what every plan must equal.
@@ -79,8 +79,8 @@ class SequentialReference {
 
   struct Outcome {
     double loss = 0, grad_norm = 0;
-    std::vector<double> update_losses, update_norms;   // of a segment
-    std::vector<std::vector<Digest>> deliveries;   // [sink in the order of StepGraph::sinks][micro-batch]
+    std::vector<double> update_losses, update_norms;  // of a segment
+    std::vector<std::vector<Digest>> deliveries;      // [sink in the order of StepGraph::sinks][micro-batch]
   };
   Outcome step(const StepDescriptor& step);
   // The updates of a segment, one after another: update b changes the weights that the updates before it made, by a gradient for which
@@ -90,7 +90,7 @@ class SequentialReference {
   const Digest& grad(ParamId param) const { return grads_[static_cast<size_t>(param)]; }
 
  private:
-  using Sums = std::vector<std::vector<Digest>>;   // [parameter][use]
+  using Sums = std::vector<std::vector<Digest>>;  // [parameter][use]
   using WeightOf = std::function<Digest(NodeId node, ParamId param)>;
   Sums cleared_sums() const;
   double micro_batch(const StepDescriptor& step, int32_t mb, const WeightOf& weight, Sums& sums, Outcome& outcome) const;

@@ -30,7 +30,7 @@ SequentialReference::Outcome SequentialReference::step(const StepDescriptor& ste
 SequentialReference::Outcome SequentialReference::segment(const StepDescriptor& step, std::span<const int32_t> delay_of_node) {
   Outcome outcome;
   outcome.deliveries.resize(graphs_[static_cast<size_t>(step.mode)].sinks.size());
-  std::vector<std::vector<Digest>> versions;   // what each update of the segment began with
+  std::vector<std::vector<Digest>> versions;  // what each update of the segment began with
   for (int32_t b = 0; b * step.per_update < step.micro_batches; ++b) {
     versions.push_back(weights_);
     Sums sums = cleared_sums();
@@ -54,7 +54,8 @@ SequentialReference::Sums SequentialReference::cleared_sums() const {
   return sums;
 }
 
-double SequentialReference::micro_batch(const StepDescriptor& step, int32_t mb, const WeightOf& weight, Sums& sums, Outcome& outcome) const {
+double SequentialReference::micro_batch(const StepDescriptor& step, int32_t mb, const WeightOf& weight, Sums& sums,
+                                        Outcome& outcome) const {
   const StepGraph& graph = graphs_[static_cast<size_t>(step.mode)];
   std::vector<Digest> value(graph.tensors.size());
   auto at = [&](TensorId t) -> Digest& { return value[static_cast<size_t>(t)]; };

@@ -15,8 +15,10 @@ class Sim::RankEffects final : public Effects {
     Digest value;
     if (sim_.values_) {
       auto read = sim_.workers_[static_cast<size_t>(rank_)].outgoing(sim_.step_, edge, micro_batch);
-      if (read.ok()) value = read.value();
-      else if (sim_.failure_.ok()) sim_.failure_ = read.status();
+      if (read.ok())
+        value = read.value();
+      else if (sim_.failure_.ok())
+        sim_.failure_ = read.status();
     }
     sim_.send(edge, micro_batch, value);
     sim_.events_.push({.kind = SimEvent::Kind::released, .rank = rank_, .what = edge, .micro_batch = micro_batch}, sim_.events_.now());
@@ -63,8 +65,10 @@ class Sim::MainEffects final : public ControllerEffects {
     for (size_t e = 0; e < edges.size(); ++e) {
       if (edges[e].kind != EdgeKind::sink) continue;
       auto value = sim_.workers_[0].landed(sim_.step_, static_cast<int32_t>(e), micro_batch);
-      if (!value.ok()) sim_.failure_ = value.status();
-      else sim_.outcome_.deliveries[sink][static_cast<size_t>(micro_batch)] = value.value();
+      if (!value.ok())
+        sim_.failure_ = value.status();
+      else
+        sim_.outcome_.deliveries[sink][static_cast<size_t>(micro_batch)] = value.value();
       ++sink;
     }
   }
@@ -86,10 +90,10 @@ struct Sim::Rank {
 
   RankEffects effects;
   double worker_free = 0;
-  const RankProgram* program = nullptr;   // of the step's mode
+  const RankProgram* program = nullptr;  // of the step's mode
   const Job* jobs = nullptr;
   SimRank did;
-  size_t owned;   // parameters
+  size_t owned;  // parameters
   Engine engine;
 };
 
@@ -158,9 +162,9 @@ void Sim::send(int32_t edge, int32_t micro_batch, const Digest& value) {
     line.free = std::max(line.free, arrival) + (line.link.bytes_per_time > 0 ? static_cast<double>(bytes) / line.link.bytes_per_time : 0);
     arrival = line.free + line.link.latency;
   }
-  events_.push({.kind = SimEvent::Kind::arrived, .rank = parcel.to, .what = edge, .micro_batch = micro_batch,
-                .extra = values_ ? keep(value) : -1},
-               arrival);
+  events_.push(
+      {.kind = SimEvent::Kind::arrived, .rank = parcel.to, .what = edge, .micro_batch = micro_batch, .extra = values_ ? keep(value) : -1},
+      arrival);
 }
 
 void Sim::start(int32_t rank, int32_t job) {

@@ -15,8 +15,8 @@
 namespace weft {
 
 struct SimLink {
-  double latency = 0;             // one way, per message
-  double bytes_per_time = 0;      // 0: unlimited. Messages of one direction follow one another
+  double latency = 0;         // one way, per message
+  double bytes_per_time = 0;  // 0: unlimited. Messages of one direction follow one another
   friend bool operator==(const SimLink&, const SimLink&) = default;
 };
 
@@ -24,9 +24,9 @@ struct SimLink {
 struct SimCosts {
   // Of one job on a rank.
   std::function<double(int32_t rank, const RankProgram& program, const Job& job)> job;
-  double overhead = 0;            // of a rank before each job: handing it out, and taking notice of its end
-  SimLink link;                   // between any two ranks,
-  std::function<SimLink(int32_t from, int32_t to)> link_of = {};   // unless this says otherwise
+  double overhead = 0;                                            // of a rank before each job: handing it out, and taking notice of its end
+  SimLink link;                                                   // between any two ranks,
+  std::function<SimLink(int32_t from, int32_t to)> link_of = {};  // unless this says otherwise
 };
 
 struct SimSpan {
@@ -36,26 +36,26 @@ struct SimSpan {
 
 // What one rank did in a step.
 struct SimRank {
-  double first = 0, last = 0;   // begin of its first action, end of its last
-  double busy = 0;              // in actions
-  double before_commit = 0;     // in all jobs that began before the commit
+  double first = 0, last = 0;  // begin of its first action, end of its last
+  double busy = 0;             // in actions
+  double before_commit = 0;    // in all jobs that began before the commit
   int64_t actions = 0;
 };
 
 struct SimTraffic {
-  int32_t from, to;             // ranks
+  int32_t from, to;  // ranks
   int64_t messages = 0, bytes = 0;
 };
 
 // Times count from the begin of the step.
 struct SimStep {
   StepResult result;
-  double makespan = 0;            // until the controller has heard of everything
-  double commit = 0;              // when the controller let the weights change; without an update, when the last rank was ready to
+  double makespan = 0;  // until the controller has heard of everything
+  double commit = 0;    // when the controller let the weights change; without an update, when the last rank was ready to
   std::vector<SimRank> ranks;
-  std::vector<SimTraffic> traffic;   // between different ranks, tensors alone; ascending
-  std::vector<SimSpan> spans;     // in the order they began, if asked for
-  std::vector<std::vector<Digest>> deliveries;   // [sink][micro-batch], in the order of the mode's sink edges
+  std::vector<SimTraffic> traffic;              // between different ranks, tensors alone; ascending
+  std::vector<SimSpan> spans;                   // in the order they began, if asked for
+  std::vector<std::vector<Digest>> deliveries;  // [sink][micro-batch], in the order of the mode's sink edges
 };
 
 class Sim {
@@ -74,14 +74,14 @@ class Sim {
   struct Line {
     int32_t from, to;
     SimLink link;
-    double free = 0;            // when the last message has left
+    double free = 0;  // when the last message has left
     int64_t messages = 0, bytes = 0;
   };
   // What is to be known of an edge to send a message of it; edges themselves are too large to walk through.
   struct Parcel {
-    int32_t to = 0, from = 0;     // kController: a sink, a feed
-    int32_t line = -1;            // -1: within a rank
-    double back = 0;              // latency the other way, which a grant takes
+    int32_t to = 0, from = 0;  // kController: a sink, a feed
+    int32_t line = -1;         // -1: within a rank
+    double back = 0;           // latency the other way, which a grant takes
     std::array<int64_t, 2> bytes = {};
   };
   struct Heard {
@@ -114,13 +114,13 @@ class Sim {
   std::unique_ptr<MainEffects> main_;
   Controller controller_;
   std::vector<Line> lines_;
-  std::array<std::vector<Parcel>, kModes> parcels_;         // per edge
-  std::vector<double> from_main_, to_main_;                 // latency of control messages, per rank
+  std::array<std::vector<Parcel>, kModes> parcels_;  // per edge
+  std::vector<double> from_main_, to_main_;          // latency of control messages, per rank
   SimEvents events_;
-  std::vector<Heard> heard_;                   // control messages of the step
-  std::vector<Digest> digests_;                // values on their way
+  std::vector<Heard> heard_;     // control messages of the step
+  std::vector<Digest> digests_;  // values on their way
   std::vector<int32_t> free_digests_;
-  std::vector<double> zeros_;                  // without values: the norms of all parameters; a message on its way borrows them
+  std::vector<double> zeros_;  // without values: the norms of all parameters; a message on its way borrows them
   StepDescriptor step_;
   SimStep outcome_;
   bool committed_ = false;

@@ -34,9 +34,9 @@ struct Shape {
   int64_t operator[](int i) const { return dims[static_cast<size_t>(i)]; }
   int64_t& operator[](int i) { return dims[static_cast<size_t>(i)]; }
   int64_t last() const { return rank ? dims[static_cast<size_t>(rank - 1)] : 1; }
-  int64_t elements() const;                      // 1 for rank 0
-  int64_t elements(int begin, int end) const;    // product of dims [begin, end)
-  std::string text() const;                      // "[4,128]"
+  int64_t elements() const;                    // 1 for rank 0
+  int64_t elements(int begin, int end) const;  // product of dims [begin, end)
+  std::string text() const;                    // "[4,128]"
   friend bool operator==(const Shape&, const Shape&) = default;
 };
 
@@ -59,7 +59,9 @@ struct View {
   Desc desc;
 
   template <typename T>
-  T* as() const { return static_cast<T*>(data); }
+  T* as() const {
+    return static_cast<T*>(data);
+  }
   float* f32() const { return as<float>(); }
   int32_t* i32() const { return as<int32_t>(); }
   explicit operator bool() const { return data != nullptr; }

@@ -15,7 +15,7 @@ constexpr int32_t kDeepest = 4;
 Status measure(const std::shared_ptr<const Model>& model, PlanConfig config, const Cluster* cluster, Candidate& out) {
   const int64_t limit = config.memory_limit;
   auto plan = make_plan(model, config);
-  if (!plan.ok() && limit > 0) {   // it may be that nothing but its size is in the way, and a table shows by how much
+  if (!plan.ok() && limit > 0) {  // it may be that nothing but its size is in the way, and a table shows by how much
     config.memory_limit = 0;
     if (config.recompute == "auto") config.recompute = "stage";
     if (auto larger = make_plan(model, config); larger.ok()) plan = std::move(larger);
@@ -38,7 +38,8 @@ int32_t best_of(const std::vector<Candidate>& candidates) {
   for (size_t i = 0; i < candidates.size(); ++i) {
     const Candidate& c = candidates[i];
     if (!fits(c) || c.prediction.seconds > least * kSame) continue;
-    if (best < 0 || c.prediction.peak_bytes() < candidates[static_cast<size_t>(best)].prediction.peak_bytes()) best = static_cast<int32_t>(i);
+    if (best < 0 || c.prediction.peak_bytes() < candidates[static_cast<size_t>(best)].prediction.peak_bytes())
+      best = static_cast<int32_t>(i);
   }
   return best;
 }

@@ -16,9 +16,9 @@ constexpr int32_t kAutoWarmUp = -1;
 
 struct Candidate {
   std::string schedule;
-  int32_t chunks = 1, warm_up = 0;    // stages per rank; forwards ahead per later rank, 0: the schedule has no such choice
-  Status refused;                     // why there is no such plan; the rest is then empty
-  bool over = false;                  // some rank takes more bytes than it may
+  int32_t chunks = 1, warm_up = 0;  // stages per rank; forwards ahead per later rank, 0: the schedule has no such choice
+  Status refused;                   // why there is no such plan; the rest is then empty
+  bool over = false;                // some rank takes more bytes than it may
   Prediction prediction;
 };
 

@@ -150,7 +150,7 @@ inline weft_status submit(const RunPtr& run, std::vector<weft_tensor*> inputs, u
 
 // The events of one step, its outputs copied.
 struct Outcome {
-  uint32_t kind = 0;   // of the final event
+  uint32_t kind = 0;  // of the final event
   weft_status status = 0;
   int32_t rank = -1;
   uint64_t tag = 0, step = 0;

@@ -6,7 +6,7 @@
 namespace {
 
 TEST(Status, EachHasTheTextOfTheHeader) {
-#define EXPECT_TEXT(name, value, text)           \
+#define EXPECT_TEXT(name, value, text)             \
   EXPECT_EQ(static_cast<int>(WEFT_##name), value); \
   EXPECT_STREQ(weft_status_text(WEFT_##name), text);
   WEFT_STATUS_MAP(EXPECT_TEXT)
@@ -80,7 +80,7 @@ TEST(InitMacros, SetTheSizeAndNothingElse) {
   rest_is_zero(weft_plan_config WEFT_PLAN_INIT);
   rest_is_zero(weft_run_config WEFT_RUN_INIT);
   rest_is_zero(weft_event WEFT_EVENT_INIT);
-  const weft_op op = WEFT_OP_INIT;   // its version starts at 1
+  const weft_op op = WEFT_OP_INIT;  // its version starts at 1
   EXPECT_EQ(op.size, sizeof op);
   EXPECT_EQ(op.version, 1u);
 }

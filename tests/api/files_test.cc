@@ -100,7 +100,7 @@ TEST(Data, WhatDoesNotFitIsRefusedWithTheNumbers) {
   refused(config, WEFT_EINVAL, {"seq_len 9223372036854775807", "at most"});
   config = tokens(text);
   config.path = nullptr;
-  config.vocabulary = int64_t{1} << 40;   // drawn ids would not fit
+  config.vocabulary = int64_t{1} << 40;  // drawn ids would not fit
   refused(config, WEFT_EINVAL, {"vocabulary is 1099511627776", "at most 2147483648"});
   refused(tokens(none), WEFT_ENOENT, {none.c_str()});
   refused(tokens(two), WEFT_EINVAL, {"2 of its 2 tokens", "take 9"});

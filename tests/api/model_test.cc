@@ -169,7 +169,8 @@ TEST(ModelTest, InputsAndParametersAreChecked) {
   d = desc({4});
   expect_error(weft_model_add_param(model.get(), "p", &d, 9, 0, &p, &err), err, WEFT_EINVAL, {"init is 9"});
   for (const double value : {-1.0, std::nan(""), HUGE_VAL})
-    expect_error(weft_model_add_param(model.get(), "p", &d, WEFT_INIT_NORMAL, value, &p, &err), err, WEFT_EINVAL, {"'p'", "standard deviation"});
+    expect_error(weft_model_add_param(model.get(), "p", &d, WEFT_INIT_NORMAL, value, &p, &err), err, WEFT_EINVAL,
+                 {"'p'", "standard deviation"});
 }
 
 TEST(ModelTest, CannotBeChangedAfterItsFirstPlan) {
@@ -191,7 +192,7 @@ TEST(ModelTest, CannotBeChangedAfterItsFirstPlan) {
 TEST(ConfigSize, AShorterOneIsFilledWithDefaults) {
   const ModelPtr model = small_model();
   weft_plan_config config = plan_config(2);
-  config.schedule = reinterpret_cast<const char*>(8);   // past the size: never looked at
+  config.schedule = reinterpret_cast<const char*>(8);  // past the size: never looked at
   config.size = offsetof(weft_plan_config, short_size);
   EXPECT_EQ(weft_plan_stages(new_plan(model, config).get()), 2u);
 }
@@ -242,7 +243,8 @@ TEST(ConfigSize, HoldsForTheOthersToo) {
   weft_run_config run_config = WEFT_RUN_INIT;
   run_config.size = 1;
   weft_run* run = nullptr;
-  expect_error(weft_run_start(new_plan(small, plan_config()).get(), nullptr, &run_config, &run, &err), err, WEFT_EINVAL, {"weft_run_config.size"});
+  expect_error(weft_run_start(new_plan(small, plan_config()).get(), nullptr, &run_config, &run, &err), err, WEFT_EINVAL,
+               {"weft_run_config.size"});
 }
 
 // ---- plans ----
@@ -307,7 +309,8 @@ std::string refusal_of_bytes(int64_t in, int64_t out_features, bool trained, uin
   }
   const weft_plan_config config = plan_config(1, micro_batches, 1);
   weft_plan* out = nullptr;
-  expect_error(weft_plan_new(model.get(), &config, &out, &err), err, WEFT_EINVAL, {"plan: rank 0 needs ", "expected at most 70368744177664"});
+  expect_error(weft_plan_new(model.get(), &config, &out, &err), err, WEFT_EINVAL,
+               {"plan: rank 0 needs ", "expected at most 70368744177664"});
   weft_plan_free(out);
   return err.text;
 }
@@ -316,8 +319,8 @@ TEST(PlanTest, MoreBytesThanAnyRankHasAreRefused) {
   constexpr int64_t kOne = 1;
   EXPECT_NE(refusal_of_bytes(kOne << 20, kOne << 39, true, 1).find("2305843009213693952 bytes or more"), std::string::npos)
       << "weight, gradient and state have more than 64 bits can count";
-  refusal_of_bytes(kOne << 21, kOne << 21, true, 1);   // a weight of a quarter of the limit, and three times as much beside it
-  refusal_of_bytes(1, kOne << 40, false, 32);          // what is kept of each micro-batch
+  refusal_of_bytes(kOne << 21, kOne << 21, true, 1);  // a weight of a quarter of the limit, and three times as much beside it
+  refusal_of_bytes(1, kOne << 40, false, 32);         // what is kept of each micro-batch
 }
 
 TEST(PlanTest, AModelMustHaveAnEnd) {

@@ -64,7 +64,7 @@ TEST_P(RunTest, AShorterEventIsFilledAsFarAsItReaches) {
   const RunPtr run = start(small_model(), plan_config());
   ASSERT_EQ(submit(run, batch, WEFT_TRAIN, 5), WEFT_OK);
   weft_event event = WEFT_EVENT_INIT;
-  event.size = offsetof(weft_event, idle);   // what the first version had
+  event.size = offsetof(weft_event, idle);  // what the first version had
   event.n_ranks = 77;
   do ASSERT_EQ(weft_run_poll(run.get(), &event, -1), 1);
   while (event.kind == WEFT_EVENT_MICRO_BATCH);
@@ -122,7 +122,7 @@ TEST_P(RunTest, AWrongBatchIsRefusedAndChangesNothing) {
   const RunPtr run = start(small_model(), plan_config());
   const std::string before = digest(run);
   const TensorPtr wide = zeros({6, 7}), few = zeros({4, 3}), odd_x = zeros({5, 6}), odd_y = zeros({5, 3}), many_x = zeros({8, 6}),
-               many_y = zeros({8, 3}), none_x = zeros({0, 6}), none_y = zeros({0, 3}), integers = zeros({6, 6}, WEFT_I32);
+                  many_y = zeros({8, 3}), none_x = zeros({0, 6}), none_y = zeros({0, 3}), integers = zeros({6, 6}, WEFT_I32);
   Error err;
   expect_error(submit(run, {x.get()}, 0, 0, &err), err, WEFT_EINVAL, {"1 inputs", "2"});
   expect_error(submit(run, {wide.get(), y.get()}, 0, 0, &err), err, WEFT_EINVAL, {"'x'", "[1,6]", "[6,7]"});
@@ -327,7 +327,7 @@ TEST_P(RunTest, ARunCanBeCopied) {
   config.seed = 99;
   const RunPtr to = start(small_model(), config);
   EXPECT_NE(digest(to), digest(from));
-  const std::pair<const char*, weft_desc> params[] = {{"a.weight", desc({6, 8})}, {"a.bias", desc({8})},   {"b.weight", desc({8, 8})},
+  const std::pair<const char*, weft_desc> params[] = {{"a.weight", desc({6, 8})}, {"a.bias", desc({8})},      {"b.weight", desc({8, 8})},
                                                       {"b.bias", desc({8})},      {"c.weight", desc({8, 3})}, {"c.bias", desc({3})}};
   for (const auto& [name, d] : params)
     for (uint32_t what : {WEFT_VALUE, WEFT_STATE}) {

@@ -7,7 +7,7 @@ namespace {
 
 // y = x * x, as the built-in `mul` of a value with itself. Callbacks may run on several threads at once.
 struct Square {
-  int fail_forward_at = -1, fail_backward_at = -1;   // number of the call
+  int fail_forward_at = -1, fail_backward_at = -1;  // number of the call
   std::atomic<int> forwards{0}, backwards{0}, destroyed{0};
 
   static Square& of(void* payload) { return *static_cast<Square*>(payload); }
@@ -25,14 +25,15 @@ struct Square {
     for (int64_t i = 0; i < elements(out->desc); ++i) y[i] = x[i] * x[i];
     return 0;
   }
-  static int32_t backward(const weft_view* in, uint32_t, const weft_view* out, const weft_view* grad_out, weft_view* grad_in, void* payload) {
+  static int32_t backward(const weft_view* in, uint32_t, const weft_view* out, const weft_view* grad_out, weft_view* grad_in,
+                          void* payload) {
     if (of(payload).backwards++ == of(payload).fail_backward_at) return -3;
     const float *x = static_cast<const float*>(in[0].data), *y = static_cast<const float*>(out->data),
                 *dy = static_cast<const float*>(grad_out->data);
     float* dx = static_cast<float*>(grad_in[0].data);
     if (!dx) return 0;
     for (int64_t i = 0; i < elements(out->desc); ++i) {
-      if (y[i] != x[i] * x[i]) return 9;   // what forward read and wrote is still there
+      if (y[i] != x[i] * x[i]) return 9;  // what forward read and wrote is still there
       dx[i] = dy[i] * x[i] + dy[i] * x[i];
     }
     return 0;
@@ -89,7 +90,7 @@ TEST_P(UserOpTest, WhatAnEventPointsToStaysUntilTheNextPoll) {
   const std::vector<double> told(event.idle_by_rank, event.idle_by_rank + event.n_ranks);
   for (uint64_t tag : {1, 2}) ASSERT_EQ(submit(run, batch, WEFT_TRAIN, tag), WEFT_OK);
   if (GetParam() > 0)
-    for (int calls = square.forwards; calls < 7; calls = square.forwards) square.forwards.wait(calls);   // a step has three
+    for (int calls = square.forwards; calls < 7; calls = square.forwards) square.forwards.wait(calls);  // a step has three
   EXPECT_EQ(std::vector<double>(event.idle_by_rank, event.idle_by_rank + event.n_ranks), told);
   for (uint64_t tag : {1, 2}) EXPECT_EQ(finish(run).tag, tag);
 }
@@ -162,7 +163,7 @@ void expect_failed(const RunPtr& run, const std::vector<weft_tensor*>& batch, in
 TEST_P(UserOpTest, AFailingForwardEndsTheRun) {
   for (uint32_t ranks = 1; ranks <= 3; ++ranks) {
     Square square;
-    square.fail_forward_at = 4;   // the second step, its second micro-batch
+    square.fail_forward_at = 4;  // the second step, its second micro-batch
     const RunPtr run = start(squaring_model(&square), plan_config(ranks));
     expect_failed(run, batch, 1, {"forward returned 7", "'squares'", "micro-batch 1", "rank"});
   }

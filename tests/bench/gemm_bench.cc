@@ -112,8 +112,8 @@ int main(int argc, char** argv) {
   benchmark::AddCustomContext("gemm", gemm_info().text());
   for (const bench::Shape& shape : bench::kShapes)
     for (const bench::Product& product : bench::kProducts) {
-      const std::string name = "gemm/" + std::to_string(shape.rows) + "x" + std::to_string(shape.out) + "x" +
-                               std::to_string(shape.in) + "/" + product.name;
+      const std::string name =
+          "gemm/" + std::to_string(shape.rows) + "x" + std::to_string(shape.out) + "x" + std::to_string(shape.in) + "/" + product.name;
       benchmark::RegisterBenchmark(name.c_str(), bench::run_product, shape, product.kind)->UseManualTime()->MinTime(0.2);
     }
   benchmark::Initialize(&argc, argv);

@@ -17,10 +17,8 @@ namespace hn = hwy::HWY_NAMESPACE;
 double fma_burst(int64_t rounds, float& sink) {
   const hn::ScalableTag<float> d;
   const auto factor = hn::Set(d, 0.999f), term = hn::Set(d, 0.001f);
-  auto x0 = hn::Iota(d, 1), x1 = hn::Iota(d, 2), x2 = hn::Iota(d, 3), x3 = hn::Iota(d, 4), x4 = hn::Iota(d, 5),
-       x5 = hn::Iota(d, 6);
-  auto y0 = hn::Iota(d, 7), y1 = hn::Iota(d, 8), y2 = hn::Iota(d, 9), y3 = hn::Iota(d, 10), y4 = hn::Iota(d, 11),
-       y5 = hn::Iota(d, 12);
+  auto x0 = hn::Iota(d, 1), x1 = hn::Iota(d, 2), x2 = hn::Iota(d, 3), x3 = hn::Iota(d, 4), x4 = hn::Iota(d, 5), x5 = hn::Iota(d, 6);
+  auto y0 = hn::Iota(d, 7), y1 = hn::Iota(d, 8), y2 = hn::Iota(d, 9), y3 = hn::Iota(d, 10), y4 = hn::Iota(d, 11), y5 = hn::Iota(d, 12);
   for (int64_t i = 0; i < rounds; ++i) {
     x0 = hn::MulAdd(x0, factor, term);
     x1 = hn::MulAdd(x1, factor, term);

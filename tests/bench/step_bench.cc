@@ -119,7 +119,7 @@ int main(int argc, char** argv) {
   const auto samples = static_cast<uint32_t>(argc > 3 ? std::atoi(argv[3]) : 4);
   const int steps = argc > 4 ? std::max(std::atoi(argv[4]), 1) : 9;
   Bench bench(name, seq_len, samples);
-  bench.step(WEFT_TRAIN);   // takes the memory, and finds BLIS's kernels
+  bench.step(WEFT_TRAIN);  // takes the memory, and finds BLIS's kernels
   std::vector<double> peaks, gradients, whole;
   float sink = 0;
   for (int i = 0; i < steps; ++i) {

@@ -135,7 +135,8 @@ int compare(int32_t ranks, int32_t micro_batches, double seconds, const std::vec
   std::printf("%-16s %10s %10s %7s\n", "schedule", "predicted", "measured", "ratio");
   int faults = 0;
   for (const ScheduleKind& kind : all_schedules()) {
-    if (kind.name == "forward" || kind.asynchronous || (!names.empty() && std::find(names.begin(), names.end(), kind.name) == names.end())) continue;
+    if (kind.name == "forward" || kind.asynchronous || (!names.empty() && std::find(names.begin(), names.end(), kind.name) == names.end()))
+      continue;
     auto plan = timed_plan(kind, ranks, micro_batches, seconds);
     if (!plan.ok()) {
       std::printf("%-16s %s\n", std::string(kind.name).c_str(), plan.status().text().c_str());
@@ -148,7 +149,8 @@ int compare(int32_t ranks, int32_t micro_batches, double seconds, const std::vec
       ++faults;
       continue;
     }
-    std::printf("%-16s %10.1f %10.1f %7.3f\n", std::string(kind.name).c_str(), 1e3 * expected, 1e3 * found.value(), found.value() / expected);
+    std::printf("%-16s %10.1f %10.1f %7.3f\n", std::string(kind.name).c_str(), 1e3 * expected, 1e3 * found.value(),
+                found.value() / expected);
     std::fflush(stdout);
   }
   return faults ? 1 : 0;

@@ -87,13 +87,20 @@ void print_payloads() {
 void print_control() {
   std::vector<std::byte> bytes;
   const std::vector<double> denominators = {2, 2};
-  const StepDescriptor step{
-      .sequence = 71, .step = 72, .mode = Mode::eval, .update = true, .micro_batches = 73, .short_last = true, .denominator = 2,
-      .per_update = 74, .denominators = denominators};
+  const StepDescriptor step{.sequence = 71,
+                            .step = 72,
+                            .mode = Mode::eval,
+                            .update = true,
+                            .micro_batches = 73,
+                            .short_last = true,
+                            .denominator = 2,
+                            .per_update = 74,
+                            .denominators = denominators};
   encode_control({.kind = ControlKind::begin, .step = step, .sequence = 71, .scale = 1, .squares = {}}, bytes);
   print_bytes("begin", bytes);
-  std::printf("begin.kind 0\nbegin.sequence 71\nbegin.step 72\nbegin.mode 1\nbegin.update 1\nbegin.micro-batches 73\nbegin.short-last 1\n"
-              "begin.denominator 4611686018427387904\nbegin.per-update 74\nbegin.count 2\n");   // the bits of 2.0
+  std::printf(
+      "begin.kind 0\nbegin.sequence 71\nbegin.step 72\nbegin.mode 1\nbegin.update 1\nbegin.micro-batches 73\nbegin.short-last 1\n"
+      "begin.denominator 4611686018427387904\nbegin.per-update 74\nbegin.count 2\n");  // the bits of 2.0
 
   const std::vector<double> squares = {2, 2, 2};
   encode_control({.kind = ControlKind::ready, .step = {}, .sequence = 81, .scale = 1, .squares = squares}, bytes);
@@ -104,24 +111,26 @@ void print_control() {
   print_bytes("commit", bytes);
   std::printf("commit.kind 2\ncommit.sequence 91\ncommit.scale 4611686018427387904\n");
 
-  encode_control({.kind = ControlKind::done, .step = {}, .sequence = 101, .scale = 1, .squares = {}, .times = {102, 204, 103, 101, 205}}, bytes);
+  encode_control({.kind = ControlKind::done, .step = {}, .sequence = 101, .scale = 1, .squares = {}, .times = {102, 204, 103, 101, 205}},
+                 bytes);
   print_bytes("done", bytes);
   std::printf("done.kind 3\ndone.sequence 101\ndone.begin 102\ndone.end 204\ndone.busy 103\ndone.heard 101\ndone.told 205\n");
 }
 
 void print_lobby() {
-  const JoinRequest join{
-      .wanted_rank = 5, .endpoint = "ipc:///there", .pid = 4711, .plan = PlanHash{{0, 21}, {0, 22}, {0, 23}, {0, 24}}};
+  const JoinRequest join{.wanted_rank = 5, .endpoint = "ipc:///there", .pid = 4711, .plan = PlanHash{{0, 21}, {0, 22}, {0, 23}, {0, 24}}};
   print_bytes("join", encode_join(join));
-  std::printf("join.wanted-rank 5\njoin.endpoint \"ipc:///there\"\njoin.pid 4711\njoin.has-plan 1\n"
-              "join.model 0:21\njoin.partition 0:22\njoin.schedule 0:23\njoin.settings 0:24\n");
+  std::printf(
+      "join.wanted-rank 5\njoin.endpoint \"ipc:///there\"\njoin.pid 4711\njoin.has-plan 1\n"
+      "join.model 0:21\njoin.partition 0:22\njoin.schedule 0:23\njoin.settings 0:24\n");
 
   Welcome welcome{.rank = 1, .incarnation = 31, .run = {0, 32}, .model = {}, .config = {}, .endpoints = {"tcp://a:1", "tcp://b:2"}};
   welcome.model.assign(3, std::byte{'m'});
   welcome.config.assign(2, std::byte{'c'});
   print_bytes("welcome", encode_welcome(welcome));
-  std::printf("welcome.rank 1\nwelcome.incarnation 31\nwelcome.run 0:32\nwelcome.model \"mmm\"\nwelcome.config \"cc\"\n"
-              "welcome.endpoints 2\nwelcome.endpoint \"tcp://a:1\" \"tcp://b:2\"\n");
+  std::printf(
+      "welcome.rank 1\nwelcome.incarnation 31\nwelcome.run 0:32\nwelcome.model \"mmm\"\nwelcome.config \"cc\"\n"
+      "welcome.endpoints 2\nwelcome.endpoint \"tcp://a:1\" \"tcp://b:2\"\n");
 
   const std::vector<std::byte> bytes(4, std::byte{'x'});
   print_bytes("request", rpc::encode({.param = 41, .part = Part::state1, .offset = 42, .count = 43, .bytes = bytes}));

@@ -19,7 +19,9 @@ void* operator new(size_t size) {
 }
 void* operator new(size_t size, std::align_val_t alignment) {
   allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* at = std::aligned_alloc(static_cast<size_t>(alignment), (size + static_cast<size_t>(alignment) - 1) / static_cast<size_t>(alignment) * static_cast<size_t>(alignment))) return at;
+  if (void* at = std::aligned_alloc(static_cast<size_t>(alignment), (size + static_cast<size_t>(alignment) - 1) /
+                                                                        static_cast<size_t>(alignment) * static_cast<size_t>(alignment)))
+    return at;
   throw std::bad_alloc();
 }
 void operator delete(void* at) noexcept { std::free(at); }

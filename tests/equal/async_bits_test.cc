@@ -162,7 +162,7 @@ PlanConfig config_of(int32_t ranks, const char* schedule, int32_t micro_batches,
 
 void expect_sequential(const PlanConfig& config, const std::vector<int32_t>& delay) {
   SCOPED_TRACE(cat(config.schedule, ", ", config.ranks, " ranks", config.vertical_sync ? ", vertical sync" : ""));
-  constexpr int kUpdates = 17;   // two segments, and a part of one
+  constexpr int kUpdates = 17;  // two segments, and a part of one
   const auto model = small_gpt();
   const auto made = make_plan(model, config);
   ASSERT_TRUE(made.ok()) << made.status().text();
@@ -218,7 +218,7 @@ TEST(AsynchronousBits, AStepWithoutUpdateIsThatOfASynchronousPlan) {
 TEST(AsynchronousBits, AnUpdateWithoutATargetIsRefused) {
   auto run = start_inline(make_plan(small_gpt(), config_of(2, "pipedream", 1, false)).take(), ignore).take();
   Data data = sample(1, 6);
-  std::fill(data.targets.begin() + 2 * kTime, data.targets.begin() + 4 * kTime, -1);   // of the second update
+  std::fill(data.targets.begin() + 2 * kTime, data.targets.begin() + 4 * kTime, -1);  // of the second update
   Step* step = run->acquire();
   step->batch.samples = 6;
   step->batch.inputs = {data.tokens.data(), data.targets.data()};

@@ -15,7 +15,7 @@ namespace {
 
 struct Case {
   std::shared_ptr<const Model> model;
-  std::shared_ptr<const Plan> plan;   // null: the model has a parameter that is tied across stages
+  std::shared_ptr<const Plan> plan;  // null: the model has a parameter that is tied across stages
   std::vector<int32_t> delay_of_node;
   SimCosts costs;
   std::string text;
@@ -93,9 +93,7 @@ void expect_equal(const Case& c, Sim& sim, SequentialReference& reference, const
     EXPECT_EQ(result.updates[u].loss, expected.update_losses[u]) << c.text << ", update " << u;
     EXPECT_EQ(result.updates[u].grad_norm, expected.update_norms[u]) << c.text << ", update " << u;
   }
-  if (step.per_update == 0) {
-    EXPECT_EQ(result.loss, expected.loss) << c.text;
-  }
+  if (step.per_update == 0) { EXPECT_EQ(result.loss, expected.loss) << c.text; }
   if (step.mode != Mode::train) return;
   EXPECT_EQ(result.grad_norm, expected.grad_norm) << c.text;
   for (ParamId p = 0; p < static_cast<ParamId>(c.model->params().size()); ++p) {
@@ -188,7 +186,7 @@ TEST(AsynchronousProvenance, AnotherDelayIsAnotherResult) {
     bool differs = false;
     for (ParamId p = 0; p < static_cast<ParamId>(c.model->params().size()); ++p)
       differs = differs || sim.worker(c.plan->owner_of_param[static_cast<size_t>(p)]).weight(p).value() != reference.weight(p);
-    differing += differs;   // unless the loss depends on no parameter
+    differing += differs;  // unless the loss depends on no parameter
   }
   EXPECT_GT(differing, 20);
 }

@@ -39,13 +39,16 @@ std::shared_ptr<Model> small_gpt() {
   for (const char* b : {"h.0", "h.1"}) {
     const std::string n = b;
     auto ln = [&](const std::string& name, NodeId in) {
-      return node((n + name).c_str(), "layer_norm", {in}, {param(n + name + ".weight", {kWidth}, one), param(n + name + ".bias", {kWidth}, zero)}, norm);
+      return node((n + name).c_str(), "layer_norm", {in},
+                  {param(n + name + ".weight", {kWidth}, one), param(n + name + ".bias", {kWidth}, zero)}, norm);
     };
     auto linear = [&](const std::string& name, NodeId in, int64_t from, int64_t to) {
-      return node((n + name).c_str(), "linear", {in}, {param(n + name + ".weight", {from, to}, normal), param(n + name + ".bias", {to}, zero)});
+      return node((n + name).c_str(), "linear", {in},
+                  {param(n + name + ".weight", {from, to}, normal), param(n + name + ".bias", {to}, zero)});
     };
     const NodeId attended = node((n + ".attn").c_str(), "attention", {linear(".c_attn", ln(".ln_1", x), kWidth, 3 * kWidth)}, {}, heads);
-    const NodeId y = node((n + ".add_1").c_str(), "add", {x, node((n + ".drop").c_str(), "dropout", {linear(".c_proj", attended, kWidth, kWidth)}, {}, drop)});
+    const NodeId y = node((n + ".add_1").c_str(), "add",
+                          {x, node((n + ".drop").c_str(), "dropout", {linear(".c_proj", attended, kWidth, kWidth)}, {}, drop)});
     const NodeId inner = node((n + ".gelu").c_str(), "gelu", {linear(".c_fc", ln(".ln_2", y), kWidth, 4 * kWidth)}, {}, tanh);
     x = node((n + ".add_2").c_str(), "add", {y, linear(".c_out", inner, 4 * kWidth, kWidth)});
   }

@@ -147,7 +147,7 @@ TEST(Faults, TwoRanksThatLoseEachOtherAloneBlameTheConnection) {
   int cuts = 0;
   for (uint32_t seed = 0; seed < 300 && !HasFailure(); ++seed) {
     Scene run(seed, 3);
-    int32_t low = 0, high = 0;   // any two neighbours without rank 0
+    int32_t low = 0, high = 0;  // any two neighbours without rank 0
     for (int32_t r = 1; r < run.mesh->ranks(); ++r)
       for (const int32_t peer : run.mesh->node(r).peers())
         if (peer > r && (high == 0 || run.rng()() % 2)) low = r, high = peer;
@@ -165,7 +165,8 @@ TEST(Faults, TwoRanksThatLoseEachOtherAloneBlameTheConnection) {
     while (!cut && !HasFailure()) run.step(break_it);
     run.expect_failed(run.mesh->now() + kPromise, high);
     const std::string story = run.mesh->node(0).origin().text;
-    EXPECT_EQ(story.rfind("the connection between rank " + std::to_string(low) + " and rank " + std::to_string(high) + " was lost: ", 0), 0u)
+    EXPECT_EQ(story.rfind("the connection between rank " + std::to_string(low) + " and rank " + std::to_string(high) + " was lost: ", 0),
+              0u)
         << run.text() << ": " << story;
     for (int32_t r = 1; r < run.mesh->ranks(); ++r) EXPECT_EQ(run.mesh->node(r).origin().text, story) << run.text() << ", rank " << r;
   }
@@ -179,11 +180,10 @@ TEST(Faults, EveryRankNamesTheOneWhoseJobFailed) {
     ASSERT_TRUE(run.mesh->joined());
     const int32_t victim = run.any_rank();
     run.mesh->break_worker(victim);
-    while (run.step()) {   // a mode may have no job on that rank
+    while (run.step()) {  // a mode may have no job on that rank
     }
     run.expect_failed(run.mesh->now() + 1000, victim);
-    EXPECT_EQ(run.mesh->node(0).origin().text, "rank " + std::to_string(victim) + " failed: a job returned an error")
-        << run.text();
+    EXPECT_EQ(run.mesh->node(0).origin().text, "rank " + std::to_string(victim) + " failed: a job returned an error") << run.text();
     EXPECT_EQ(run.mesh->node(0).origin().code, Code::user);
   }
 }

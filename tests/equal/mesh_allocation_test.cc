@@ -32,7 +32,7 @@ constexpr int kRanks = 4, kFrames = 24;
 struct Ledger {
   std::atomic<bool> counting;
   std::atomic<int64_t> weft[kRanks], others[kRanks];
-  void* first[kRanks][kFrames];   // where the first of weft's came from; one program, one layout
+  void* first[kRanks][kFrames];  // where the first of weft's came from; one program, one layout
   int first_frames[kRanks];
   int64_t steps;
   char failure[512];
@@ -60,8 +60,10 @@ int take_object(dl_phdr_info* info, size_t, void*) {
     const auto& part = info->dlpi_phdr[i];
     if (part.p_type != PT_LOAD || !(part.p_flags & PF_X)) continue;
     const Range range = {info->dlpi_addr + part.p_vaddr, info->dlpi_addr + part.p_vaddr + part.p_memsz};
-    if (own) program = range;
-    else if (passed_count < kMostPassed) passed[passed_count++] = range;
+    if (own)
+      program = range;
+    else if (passed_count < kMostPassed)
+      passed[passed_count++] = range;
   }
   return 0;
 }
@@ -76,7 +78,7 @@ bool in(const Range& range, void* at) {
   inside = true;
   void* frames[kFrames];
   const int found = backtrace(frames, kFrames);
-  int at = 2;   // beyond this function and the one that called it
+  int at = 2;  // beyond this function and the one that called it
   const auto passes = [&](void* frame) {
     for (int i = 0; i < passed_count; ++i)
       if (in(passed[i], frame)) return true;
@@ -188,7 +190,7 @@ void expect_no_allocation(int32_t ranks) {
   ledger = new (page) Ledger{};
   dl_iterate_phdr(take_object, nullptr);
   void* frame[1];
-  backtrace(frame, 1);   // its own first use allocates
+  backtrace(frame, 1);  // its own first use allocates
   char directory[] = "/tmp/weft-test-XXXXXX";
   ASSERT_NE(mkdtemp(directory), nullptr);
   const std::string endpoint = std::string("ipc://") + directory + "/rank0";

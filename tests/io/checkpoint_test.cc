@@ -132,8 +132,7 @@ TEST(Checkpoint, OneWriterAtATime) {
   const Directory directory;
   auto first = CheckpointWriter::begin(directory.path(), manifest_of(1), {}, {});
   ASSERT_TRUE(fine(first.status()));
-  EXPECT_TRUE(
-      says(CheckpointWriter::begin(directory.path(), manifest_of(2), {}, {}).status(), {directory.path(), "another writer"}));
+  EXPECT_TRUE(says(CheckpointWriter::begin(directory.path(), manifest_of(2), {}, {}).status(), {directory.path(), "another writer"}));
   EXPECT_TRUE(fine(first.value().commit().status()));
 }
 
@@ -166,8 +165,7 @@ TEST(Checkpoint, TheWriterKeepsToItsLists) {
   EXPECT_TRUE(fs::is_empty(directory.path()));
 
   const std::vector<TensorSpec> twice(2, model_tensors()[0]);
-  EXPECT_TRUE(
-      says(CheckpointWriter::begin(directory.path(), manifest_of(1), twice, {}).status(), {"model", "duplicate", "'embed'"}));
+  EXPECT_TRUE(says(CheckpointWriter::begin(directory.path(), manifest_of(1), twice, {}).status(), {"model", "duplicate", "'embed'"}));
   Manifest manifest = manifest_of(1);
   manifest.options["k"] = "\xFF";
   EXPECT_TRUE(says(CheckpointWriter::begin(directory.path(), manifest, {}, {}).status(), {"not UTF-8"}));
@@ -232,78 +230,64 @@ TEST_P(DamagedCheckpoint, IsRefused) {
 
 INSTANTIATE_TEST_SUITE_P(
     Kinds, DamagedCheckpoint,
-    testing::Values(Damage{"shard_cut_short",
-                           [](const std::string& step) { fs::resize_file(step + kShard2, fs::file_size(step + kShard2) - 1); },
-                           {"model-00002", "'head'"},
-                           true},
-                    Damage{"shard_empty",
-                           [](const std::string& step) { spill(step + kShard2, ""); },
-                           {"model-00002", "has 0 bytes", "'head'"},
-                           true},
-                    Damage{"shard_deleted",
-                           [](const std::string& step) { fs::remove(step + kState1); },
-                           {"optimizer-00001", "'embed.exp_avg'"},
-                           true},
-                    Damage{"shard_longer",
-                           [](const std::string& step) { spill(step + kShard2, slurp(step + kShard2) + "x"); },
-                           {"model-00002"},
-                           true},
-                    Damage{"shard_value_flipped",
-                           [](const std::string& step) { flip(step + kShard2, 1); },
-                           {"model-00002", "checksum is", "model tensor '0.weight'"},
-                           false},
-                    Damage{"shards_swapped",
-                           [](const std::string& step) { swap_files(step + kShard2, step + "/model-00001.safetensors"); },
-                           {"model-0000", "has ", "bytes, expected"},
-                           true},
-                    Damage{"shard_of_another_step",
-                           [](const std::string& step) {
-                             fs::copy_file(step + "/../step-00000010" + kShard2, step + kShard2,
-                                           fs::copy_options::overwrite_existing);
-                           },
-                           {"model-00002", "checksum is", "'0.weight'"},
-                           false},
-                    Damage{"shard_with_a_tensor_renamed",
-                           [](const std::string& step) { edit(step + kShard2, "head", "hood"); },
-                           {"model-00002", "missing model tensors: 'head'"},
-                           true},
-                    Damage{"shard_is_a_link",
-                           [](const std::string& step) {
-                             fs::rename(step + kShard2, step + "/../aside");
-                             fs::create_symlink("../aside", step + kShard2);
-                           },
-                           {"model-00002", "found a link"},
-                           true},
-                    Damage{"shard_is_a_directory",
-                           [](const std::string& step) {
-                             fs::remove(step + kShard2);
-                             fs::create_directory(step + kShard2);
-                           },
-                           {"model-00002", "regular file"},
-                           true},
-                    Damage{"manifest_deleted",
-                           [](const std::string& step) { fs::remove(step + kManifest); },
-                           {"manifest.json", "no such file"},
-                           true},
-                    Damage{"manifest_empty",
-                           [](const std::string& step) { spill(step + kManifest, ""); },
-                           {"manifest.json", "expected an object"},
-                           true},
-                    Damage{"manifest_cut_short",
-                           [](const std::string& step) { fs::resize_file(step + kManifest, 100); },
-                           {"manifest.json", "not valid JSON"},
-                           true},
-                    Damage{"manifest_changed",
-                           [](const std::string& step) { edit(step + kManifest, "0.001", "0.002"); },
-                           {"manifest.json", "checksum is"},
-                           true},
-                    Damage{"manifest_is_a_link",
-                           [](const std::string& step) {
-                             fs::rename(step + kManifest, step + "/../aside");
-                             fs::create_symlink("../aside", step + kManifest);
-                           },
-                           {"manifest.json", "found a link"},
-                           true}),
+    testing::Values(
+        Damage{"shard_cut_short",
+               [](const std::string& step) { fs::resize_file(step + kShard2, fs::file_size(step + kShard2) - 1); },
+               {"model-00002", "'head'"},
+               true},
+        Damage{"shard_empty", [](const std::string& step) { spill(step + kShard2, ""); }, {"model-00002", "has 0 bytes", "'head'"}, true},
+        Damage{"shard_deleted", [](const std::string& step) { fs::remove(step + kState1); }, {"optimizer-00001", "'embed.exp_avg'"}, true},
+        Damage{"shard_longer", [](const std::string& step) { spill(step + kShard2, slurp(step + kShard2) + "x"); }, {"model-00002"}, true},
+        Damage{"shard_value_flipped",
+               [](const std::string& step) { flip(step + kShard2, 1); },
+               {"model-00002", "checksum is", "model tensor '0.weight'"},
+               false},
+        Damage{"shards_swapped",
+               [](const std::string& step) { swap_files(step + kShard2, step + "/model-00001.safetensors"); },
+               {"model-0000", "has ", "bytes, expected"},
+               true},
+        Damage{"shard_of_another_step",
+               [](const std::string& step) {
+                 fs::copy_file(step + "/../step-00000010" + kShard2, step + kShard2, fs::copy_options::overwrite_existing);
+               },
+               {"model-00002", "checksum is", "'0.weight'"},
+               false},
+        Damage{"shard_with_a_tensor_renamed",
+               [](const std::string& step) { edit(step + kShard2, "head", "hood"); },
+               {"model-00002", "missing model tensors: 'head'"},
+               true},
+        Damage{"shard_is_a_link",
+               [](const std::string& step) {
+                 fs::rename(step + kShard2, step + "/../aside");
+                 fs::create_symlink("../aside", step + kShard2);
+               },
+               {"model-00002", "found a link"},
+               true},
+        Damage{"shard_is_a_directory",
+               [](const std::string& step) {
+                 fs::remove(step + kShard2);
+                 fs::create_directory(step + kShard2);
+               },
+               {"model-00002", "regular file"},
+               true},
+        Damage{"manifest_deleted", [](const std::string& step) { fs::remove(step + kManifest); }, {"manifest.json", "no such file"}, true},
+        Damage{
+            "manifest_empty", [](const std::string& step) { spill(step + kManifest, ""); }, {"manifest.json", "expected an object"}, true},
+        Damage{"manifest_cut_short",
+               [](const std::string& step) { fs::resize_file(step + kManifest, 100); },
+               {"manifest.json", "not valid JSON"},
+               true},
+        Damage{"manifest_changed",
+               [](const std::string& step) { edit(step + kManifest, "0.001", "0.002"); },
+               {"manifest.json", "checksum is"},
+               true},
+        Damage{"manifest_is_a_link",
+               [](const std::string& step) {
+                 fs::rename(step + kManifest, step + "/../aside");
+                 fs::create_symlink("../aside", step + kManifest);
+               },
+               {"manifest.json", "found a link"},
+               true}),
     [](const testing::TestParamInfo<Damage>& row) { return std::string(row.param.name); });
 
 TEST(Checkpoint, LatestIsAHintNotATruth) {
@@ -345,8 +329,7 @@ TEST(Checkpoint, WhatIsNoneIsRefused) {
   EXPECT_EQ(Checkpoint::open(directory / "none").status().code(), Code::not_found);
   ASSERT_TRUE(fine(write_checkpoint(directory.path(), 10).status()));
   fs::remove(directory / "step-00000010/manifest.json");
-  EXPECT_TRUE(
-      says(Checkpoint::open(directory.path()).status(), {directory.path(), "none of its 1 checkpoints", "manifest.json"}));
+  EXPECT_TRUE(says(Checkpoint::open(directory.path()).status(), {directory.path(), "none of its 1 checkpoints", "manifest.json"}));
 }
 
 // A full disk, in a child since the limit is one of the process: the failure names the file, and what was there stays.

@@ -1,6 +1,5 @@
-// A writer killed at any moment leaves a whole checkpoint, and the next writer clears up after it. Between two system calls
-// nothing on the disk changes, so a child is stopped at each of its calls in turn and killed there: every moment there is, in a
-// known order.
+// A writer killed at any moment leaves a whole checkpoint, and the next writer clears up after it. Between two system calls nothing on the
+// disk changes, so a child is stopped at each of its calls in turn and killed there: every moment there is, in a known order.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/ptrace.h>
@@ -65,8 +64,7 @@ void kill_everywhere(const std::string& before, uint64_t step, uint64_t previous
     seen.insert(found);
     ASSERT_TRUE(fine(write_checkpoint(dir, step + 10).status())) << "killed at stop " << stop;
     const auto left = names_in(dir);
-    ASSERT_TRUE(left == after_recovery || left.contains("step-" + std::to_string(100000000 + step).substr(1)))
-        << "killed at stop " << stop;
+    ASSERT_TRUE(left == after_recovery || left.contains("step-" + std::to_string(100000000 + step).substr(1))) << "killed at stop " << stop;
     ASSERT_EQ(left.size(), 3u) << "killed at stop " << stop;
     if (!killed) break;
     ++kills;

@@ -48,9 +48,7 @@ TEST(Manifest, AnyChangeOfASignIsFound) {
       other[at] = static_cast<char>(other[at] ^ (1 << bit));
       const auto read = parse_manifest(other);
       // White space carries nothing.
-      if (read.ok()) {
-        EXPECT_EQ(read.value(), example()) << "bit " << bit << " of byte " << at;
-      }
+      if (read.ok()) { EXPECT_EQ(read.value(), example()) << "bit " << bit << " of byte " << at; }
     }
   }
   for (size_t size = 0; size + 1 < text.size(); ++size) EXPECT_FALSE(parse_manifest(text.substr(0, size)).ok()) << size;
@@ -79,8 +77,7 @@ TEST(Manifest, RefusesWhatNoWriterWrites) {
 }
 
 TEST(Manifest, FilesStayInTheirDirectory) {
-  for (const char* name :
-       {"", ".", "..", "../x", "/etc/passwd", "a/b", "a\\\\b", ".hidden", "a b", "\\u0000", "a\\nb", "\\u00e9"})
+  for (const char* name : {"", ".", "..", "../x", "/etc/passwd", "a/b", "a\\\\b", ".hidden", "a b", "\\u0000", "a\\nb", "\\u00e9"})
     EXPECT_TRUE(says(changed("model-00001.safetensors", name), {"shard 1", "'file' expects a plain name"})) << name;
   EXPECT_TRUE(fine(changed("model-00001.safetensors", "Model_1.x-y")));
 }

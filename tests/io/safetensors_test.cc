@@ -1,5 +1,4 @@
-// What the writer writes the reader reads, and both agree with the reference implementation's file
-// (tests/data/make_safetensors.py).
+// What the writer writes the reader reads, and both agree with the reference implementation's file (tests/data/make_safetensors.py).
 #include "io/safetensors.h"
 
 #include <gtest/gtest.h>
@@ -93,8 +92,7 @@ TEST(Safetensors, RefusesToReadATensorAsAnotherKind) {
   spill(directory / "x", std::string(1, static_cast<char>(json.size())) + std::string(7, '\0') + json + "ab");
   auto half = SafetensorsFile::open(directory / "x");
   ASSERT_TRUE(fine(half.status()));
-  EXPECT_TRUE(
-      says(half.value().read(half.value().entries()[0], floats), {directory / "x", "'half'", "BF16", "expected F32, I32"}));
+  EXPECT_TRUE(says(half.value().read(half.value().entries()[0], floats), {directory / "x", "'half'", "BF16", "expected F32, I32"}));
 }
 
 TEST(Safetensors, WritesTheBytesOfTheReference) {
@@ -105,8 +103,7 @@ TEST(Safetensors, WritesTheBytesOfTheReference) {
     auto writer = SafetensorsWriter::create(path, reference_tensors(), kMetadata);
     ASSERT_TRUE(fine(writer.status()));
     if (in_order) {
-      for (const SafetensorsEntry& entry : writer.value().order())
-        ASSERT_TRUE(fine(write_reference_tensor(writer.value(), entry.name)));
+      for (const SafetensorsEntry& entry : writer.value().order()) ASSERT_TRUE(fine(write_reference_tensor(writer.value(), entry.name)));
     } else {
       for (const TensorSpec& tensor : reference_tensors()) ASSERT_TRUE(fine(write_reference_tensor(writer.value(), tensor.name)));
     }
@@ -136,9 +133,7 @@ TEST(Safetensors, WritesAFileWithoutTensors) {
 
 TEST(Safetensors, WriterRefusesNamesThatCannotBe) {
   const Directory directory;
-  const auto create = [&](std::vector<TensorSpec> tensors) {
-    return SafetensorsWriter::create(directory / "x", tensors).status();
-  };
+  const auto create = [&](std::vector<TensorSpec> tensors) { return SafetensorsWriter::create(directory / "x", tensors).status(); };
   const Desc f32{DType::f32, {1}};
   EXPECT_TRUE(says(create({{"__metadata__", f32}}), {"'__metadata__'", "kept"}));
   EXPECT_TRUE(says(create({{"", f32}}), {"name is empty"}));

@@ -43,16 +43,14 @@ class OpTest : public testing::TestWithParam<OpCase> {};
 // Forward against the plain one; I and W against central differences of the plain one.
 class Differences {
  public:
-  Differences(const OpCase& c, const Problem& p)
-      : tolerance_(c.tolerance), p_(p), call_(reference_of(p)), forward_(find_reference(c.op)) {
+  Differences(const OpCase& c, const Problem& p) : tolerance_(c.tolerance), p_(p), call_(reference_of(p)), forward_(find_reference(c.op)) {
     dout_ = p.dout.empty() ? std::vector<double>{1 / p.denominator} : numbers(p.dout, DType::f32);
   }
 
   void check_out(const Results& r) { expect_near(numbers(r.out, p_.inferred.out.dtype), forward_(call_), tolerance_, "out"); }
 
   // `got` is what weft says of `tensor`; `before` is what was there to add to.
-  void check_gradient(RefTensor& tensor, const std::vector<double>& got, const std::vector<double>& before,
-                      const std::string& what) {
+  void check_gradient(RefTensor& tensor, const std::vector<double>& got, const std::vector<double>& before, const std::string& what) {
     ASSERT_EQ(got.size(), tensor.v.size()) << what;
     // All of a small tensor, a few of a large one.
     const size_t step = got.size() <= 256 ? 1 : (got.size() / 5) | 1;
@@ -100,8 +98,7 @@ TEST_P(OpTest, AgreesWithThePlainForwardAndItsDifferences) {
   for (size_t i = 0; i < p.in.size(); ++i)
     if (has_gradient(p, i)) {
       const std::vector<double> got = numbers(r.din[i], DType::f32);
-      differences.check_gradient(differences.call().in[i], got, std::vector<double>(got.size()),
-                                 "gradient of input " + std::to_string(i));
+      differences.check_gradient(differences.call().in[i], got, std::vector<double>(got.size()), "gradient of input " + std::to_string(i));
     }
   for (size_t i = 0; i < p.weights.size(); ++i)
     differences.check_gradient(differences.call().weights[i], numbers(r.acc[i], DType::f32), numbers(p.acc[i], DType::f32),
@@ -182,8 +179,7 @@ TEST_P(OpTest, CostsSomethingKnown) {
   std::vector<Desc> in;
   for (const Operand& operand : p.in) in.push_back(operand.desc);
   const Cost cost = p.op->cost(p.attrs, in, p.weights, p.inferred.out);
-  for (double flops : {cost.forward_flops, cost.input_flops, cost.weight_flops})
-    EXPECT_TRUE(std::isfinite(flops) && flops >= 0) << flops;
+  for (double flops : {cost.forward_flops, cost.input_flops, cost.weight_flops}) EXPECT_TRUE(std::isfinite(flops) && flops >= 0) << flops;
   if (p.op->is_loss()) {
     EXPECT_EQ(p.inferred.out, (Desc{DType::f64, {1}}));
     EXPECT_FALSE(p.op->differentiable(p.op->target_port()));
@@ -263,8 +259,8 @@ TEST(Dropout, DropsItsShareAndFollowsItsKey) {
   const std::vector<bool> first = kept();
   EXPECT_NEAR(static_cast<double>(std::count(first.begin(), first.end(), true)) / 40000, 0.7, 0.01);
   EXPECT_EQ(first, kept());
-  for (auto change : {+[](CallKey& key) { ++key.seed; }, +[](CallKey& key) { ++key.step; },
-                      +[](CallKey& key) { ++key.micro_batch; }, +[](CallKey& key) { ++key.node; }}) {
+  for (auto change : {+[](CallKey& key) { ++key.seed; }, +[](CallKey& key) { ++key.step; }, +[](CallKey& key) { ++key.micro_batch; },
+                      +[](CallKey& key) { ++key.node; }}) {
     p.key = {.seed = 11, .step = 3, .micro_batch = 2, .node = 5};
     change(p.key);
     EXPECT_NE(first, kept());

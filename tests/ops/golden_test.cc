@@ -33,9 +33,7 @@ Bytes bytes_of(const json& values) {
 }
 
 Desc desc_of(const json& tensor) { return {tensor["dtype"] == "i32" ? DType::i32 : DType::f32, shape_of(tensor["shape"])}; }
-Bytes data_of(const json& tensor) {
-  return tensor["dtype"] == "i32" ? bytes_of<int32_t>(tensor["data"]) : bytes_of<float>(tensor["data"]);
-}
+Bytes data_of(const json& tensor) { return tensor["dtype"] == "i32" ? bytes_of<int32_t>(tensor["data"]) : bytes_of<float>(tensor["data"]); }
 
 Problem problem_of(const json& row) {
   Problem p{.op = find_op(row["op"].get<std::string>())};

@@ -180,8 +180,7 @@ Values linear(const RefCall& c) {
 
 Values conv1d(const RefCall& c) {
   const Shape &x = c.in[0].shape, &w = c.weights[0].shape, &dims = c.attrs.dims;
-  const int64_t stride = dims.rank > 0 ? dims[0] : 1, padding = dims.rank > 1 ? dims[1] : 0,
-                dilation = dims.rank > 2 ? dims[2] : 1;
+  const int64_t stride = dims.rank > 0 ? dims[0] : 1, padding = dims.rank > 1 ? dims[1] : 0, dilation = dims.rank > 2 ? dims[2] : 1;
   const int64_t rows = x[x.rank - 2], in = x.last();
   Values out;
   for (int64_t sample = 0; sample < x.elements(0, x.rank - 2); ++sample)
@@ -218,8 +217,7 @@ Values attention(const RefCall& c) {
   const bool packed = c.in.size() == 1;
   const int64_t t = in[in.rank - 2], d = packed ? in.last() / 3 : in.last(), size = d / c.attrs.heads;
   const auto value = [&](int which, int64_t row, int64_t column) {
-    return packed ? at(c.in[0].v, row * in.last() + which * d + column)
-                  : at(c.in[static_cast<size_t>(which)].v, row * in.last() + column);
+    return packed ? at(c.in[0].v, row * in.last() + which * d + column) : at(c.in[static_cast<size_t>(which)].v, row * in.last() + column);
   };
   Values out(static_cast<size_t>(in.elements(0, in.rank - 1) * d));
   for (int64_t sample = 0; sample < in.elements(0, in.rank - 2); ++sample)

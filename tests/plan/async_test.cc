@@ -27,7 +27,7 @@ Schedule made(std::string_view name, ScheduleSizes sizes) {
 std::string play(const Schedule& schedule) {
   std::vector<std::string> rows(schedule.rows.size());
   std::vector<size_t> next(schedule.rows.size(), 0);
-  std::map<std::string, size_t> done;   // slot after which the result is there
+  std::map<std::string, size_t> done;  // slot after which the result is there
   const auto there = [&](int32_t stage, Kind kind, int32_t micro_batch, size_t now) {
     const auto found = done.find(Action{stage, kind, micro_batch}.text());
     return found != done.end() && found->second <= now;
@@ -48,7 +48,7 @@ std::string play(const Schedule& schedule) {
     }
   }
   std::string out;
-  for (auto& row : rows) out += row.substr(0, row.size() - 1) + "\n";   // without the slot in which nobody moved
+  for (auto& row : rows) out += row.substr(0, row.size() - 1) + "\n";  // without the slot in which nobody moved
   return out;
 }
 
@@ -102,9 +102,7 @@ TEST(Versions, OfPipedreamAreAsManyAsThePaperSays) {
           const int32_t delay = paper.warm_up[vertical ? 0 : i];
           for (int32_t u = 0; u < k; ++u) EXPECT_EQ(of[i].of_update[static_cast<size_t>(u)], std::max(0, u - delay));
           EXPECT_EQ(of[i].count, std::min(delay, k - 1) + 1);
-          if (k >= p) {
-            EXPECT_EQ(of[i].count, paper.versions[vertical ? 0 : i]);
-          }
+          if (k >= p) { EXPECT_EQ(of[i].count, paper.versions[vertical ? 0 : i]); }
         }
       }
 }
@@ -192,15 +190,13 @@ std::string checker_fault(std::string_view text) {
 
 TEST(Checker, RefusesUpdatesOutOfPlace) {
   EXPECT_EQ(checker_fault("0F0 0B0 0O0 0F1 0B1 0O1\n"), "");
-  EXPECT_EQ(checker_fault("0F0 0F1 0B0 0B1 0O0\n"), "");   // one update of two micro-batches
-  EXPECT_EQ(checker_fault("0F0 0B0 0F1 0B1 0O0 0O1\n"),
-            "rank 0, action 4 (0O0): stage 0 ran 0W1 of the next update before, at action 3");
+  EXPECT_EQ(checker_fault("0F0 0F1 0B0 0B1 0O0\n"), "");  // one update of two micro-batches
+  EXPECT_EQ(checker_fault("0F0 0B0 0F1 0B1 0O0 0O1\n"), "rank 0, action 4 (0O0): stage 0 ran 0W1 of the next update before, at action 3");
   EXPECT_EQ(checker_fault("0F0 0O0 0B0 0F1 0B1 0O1\n"), "rank 0, action 1 (0O0): stage 0 has not run 0W0");
   EXPECT_EQ(checker_fault("0F0 0I0 0O0 0W0\n"), "rank 0, action 2 (0O0): stage 0 has not run 0W0");
   EXPECT_EQ(checker_fault("0F0 0B0 0O0 0O0 0F1 0B1 0O1\n"), "rank 0, action 3 (0O0): stage 0 ran 0O0 before, at action 2");
   EXPECT_EQ(checker_fault("0F0 0B0 0O1 0F1 0B1 0O0\n"), "rank 0, action 2 (0O1): stage 0 has not run 0O0, and updates ascend");
-  EXPECT_EQ(checker_fault("0F0 0B0 0O0 0F1 0B1 0O1\n1F0 1B0 1O0 1F1 1B1\n"),
-            "rank 1, action 5 (end of row): stage 1 has not run 1O1");
+  EXPECT_EQ(checker_fault("0F0 0B0 0O0 0F1 0B1 0O1\n1F0 1B0 1O0 1F1 1B1\n"), "rank 1, action 5 (end of row): stage 1 has not run 1O1");
   EXPECT_EQ(checker_fault("0F0 0F1 0B0 0B1 0F2 0B2 0O0 0O1\n"), "3 micro-batches make no 2 updates of one size");
   Schedule none = made("gpipe", {2, 2});
   none.rows[1].push_back({1, Kind::O, 0});
@@ -245,14 +241,16 @@ TEST(Refused, WhatNeedsAFlush) {
   EXPECT_EQ(fault(pipedream_config(4)), "");
   PlanConfig config = pipedream_config(2);
   config.optim.clip = 1;
-  EXPECT_EQ(fault(config), "plan: schedule 'pipedream' makes updates without a flush, so no global norm is known to clip to: clip is 1, expected 0");
+  EXPECT_EQ(fault(config),
+            "plan: schedule 'pipedream' makes updates without a flush, so no global norm is known to clip to: clip is 1, expected 0");
   // Rows that make no sense are told where, whatever else would be wrong.
   PlanConfig rows = config;
   rows.schedule_text = "0F0 0O0 0B0\n1F0 1B0 1O0\n";
   rows.micro_batches = 1;
   EXPECT_EQ(fault(rows), "plan: schedule of mode train: rank 0, action 1 (0O0): stage 0 has not run 0W0");
-  EXPECT_EQ(fault(pipedream_config(2), true), "plan: schedule 'pipedream' makes updates without a flush, but parameter 'w0' is tied across stages 0 and 1");
-  EXPECT_EQ(fault(pipedream_config(1), true), "");   // within a stage nothing stands in the way
+  EXPECT_EQ(fault(pipedream_config(2), true),
+            "plan: schedule 'pipedream' makes updates without a flush, but parameter 'w0' is tied across stages 0 and 1");
+  EXPECT_EQ(fault(pipedream_config(1), true), "");  // within a stage nothing stands in the way
   config = pipedream_config(2);
   config.schedule = "1f1b";
   config.segment = 4;

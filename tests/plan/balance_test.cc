@@ -164,7 +164,8 @@ TEST(Balance, WithoutMachinesItIsThePartitionByCost) {
     Costs cost(1 + rng() % 60);
     for (double& v : cost) v = static_cast<double>(rng() % 1000) / 7;
     const auto stages = static_cast<int32_t>(1 + rng() % cost.size());
-    ASSERT_EQ(starts_of(partition_for({cost, {}, {}}, {}, rooms(stages))), starts_of(partition_by_cost({cost, {}, {}}, stages))) << "case " << i;
+    ASSERT_EQ(starts_of(partition_for({cost, {}, {}}, {}, rooms(stages))), starts_of(partition_by_cost({cost, {}, {}}, stages)))
+        << "case " << i;
   }
 }
 

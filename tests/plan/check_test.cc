@@ -99,8 +99,7 @@ TEST(CheckDeadlock, NamesTheCycle) {
             "rank 0, action 0 (2F0): waits in a cycle: for 1F0 (rank 1, action 0), which waits for 0F0 (rank 0, action 1), "
             "behind 2F0 (action 0)");
   // Alone with itself.
-  EXPECT_EQ(fault_of("1F0 0F0 1B0 0B0\n"),
-            "rank 0, action 0 (1F0): waits in a cycle: for 0F0 (rank 0, action 1), behind 1F0 (action 0)");
+  EXPECT_EQ(fault_of("1F0 0F0 1B0 0B0\n"), "rank 0, action 0 (1F0): waits in a cycle: for 0F0 (rank 0, action 1), behind 1F0 (action 0)");
 }
 
 TEST(CheckDeadlock, LongCyclesAreCutShort) {
@@ -115,7 +114,9 @@ TEST(CheckDeadlock, LongCyclesAreCutShort) {
   }
   const std::string fault = fault_of(schedule, edges);
   EXPECT_NE(fault.find("rank 0, action 0 (40F0): waits in a cycle: for 1F0 (rank 1, action 1), behind 41F0 (action 0), which "
-                       "waits for 2F0"), std::string::npos) << fault;
+                       "waits for 2F0"),
+            std::string::npos)
+      << fault;
   EXPECT_NE(fault.find(", and on over 32 more ranks"), std::string::npos) << fault;
   EXPECT_LT(fault.size(), 800u);
 }
@@ -146,8 +147,10 @@ TEST(CheckPlaces, AreThoseOfTheReceiver) {
   for (const int32_t slack : {0, 1, 2147483647}) {
     SCOPED_TRACE(slack);
     const auto at_most_3 = [&](int64_t held) { return static_cast<int32_t>(std::min<int64_t>(held + slack, 3)); };
-    checked = check_schedule(split.value(), {{.from = 0, .to = 1, .forward_until = Kind::I, .gradient_until = Kind::W},
-                                             {.from = 0, .to = 1, .forward_until = Kind::W, .gradient_until = Kind::I}}, slack);
+    checked = check_schedule(split.value(),
+                             {{.from = 0, .to = 1, .forward_until = Kind::I, .gradient_until = Kind::W},
+                              {.from = 0, .to = 1, .forward_until = Kind::W, .gradient_until = Kind::I}},
+                             slack);
     ASSERT_TRUE(checked.ok()) << checked.status().text();
     EXPECT_EQ(checked.value().places[0].forward, at_most_3(1));
     EXPECT_EQ(checked.value().places[0].gradient, at_most_3(2));

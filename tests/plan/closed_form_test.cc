@@ -1,7 +1,6 @@
 // Idle time and peaks against the closed forms of each family, and against published tables.
 //
-// Times are of a whole rank: a rank's F, I and W cost 1 each and its stages share them evenly, so a stage holds 1/v of a
-// micro-batch too.
+// Times are of a whole rank: a rank's F, I and W cost 1 each and its stages share them evenly, so a stage holds 1/v of a micro-batch too.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -206,9 +205,7 @@ TEST(ClosedForm, IdleOfZeroBubbleSchedules) {
       EXPECT_DOUBLE_EQ(played("zb-h2", {p, m}, 0, 1, 1.25, 0.75).most_idle_in_span(), 0.75 * (p - 1));
       EXPECT_DOUBLE_EQ(played("zb-v", {p, m}).most_idle(), 0.5 * (p - 1));
       EXPECT_DOUBLE_EQ(played("zb-v", {p, m}).most_idle_in_span(), 0);
-      if (m >= 2 * p) {
-        EXPECT_DOUBLE_EQ(played("dualpipe-v", {p, m}).most_idle(), 0.5 * (p - 1));
-      }
+      if (m >= 2 * p) { EXPECT_DOUBLE_EQ(played("dualpipe-v", {p, m}).most_idle(), 0.5 * (p - 1)); }
       if (m % p) continue;
       for (int32_t v = 2; v <= 4; ++v) {
         EXPECT_NEAR(played("interleaved-zb", {p, m, v}).most_idle(), (p - 1.) / v, 1e-9) << "v " << v;
@@ -279,9 +276,17 @@ struct Row {
 // p = 4, m = 12, F = I = W = 1: idle against a common start and finish, and in a rank's own span, which is what a second step
 // costs if it need not wait for the end of the first.
 TEST(Published, IdleOfFourRanks) {
-  for (const Row& row : {Row{"gpipe", 0, 9, 9}, {"1f1b", 0, 9, 9}, {"1f1b", 2, 9, 9}, {"interleaved", 0, 4.5, 4.5},
-                         {"looped-bfs", 0, 4.5, 4.5}, {"zb-h1", 0, 3, 3}, {"zb-h2", 0, 3, 0}, {"interleaved-zb", 0, 1.5, 1.5},
-                         {"zb-v", 0, 1.5, 0}, {"dualpipe-v", 0, 1.5, 1.5}, {"v-half", 0, 4.5, 4.5},
+  for (const Row& row : {Row{"gpipe", 0, 9, 9},
+                         {"1f1b", 0, 9, 9},
+                         {"1f1b", 2, 9, 9},
+                         {"interleaved", 0, 4.5, 4.5},
+                         {"looped-bfs", 0, 4.5, 4.5},
+                         {"zb-h1", 0, 3, 3},
+                         {"zb-h2", 0, 3, 0},
+                         {"interleaved-zb", 0, 1.5, 1.5},
+                         {"zb-v", 0, 1.5, 0},
+                         {"dualpipe-v", 0, 1.5, 1.5},
+                         {"v-half", 0, 4.5, 4.5},
                          {"v-min", 0, 5.5, 5.5}}) {
     const Played out = played(row.name, {.ranks = 4, .micro_batches = 12, .warm_up = row.warm_up});
     EXPECT_DOUBLE_EQ(out.most_idle(), row.idle) << row.name;
@@ -296,9 +301,7 @@ TEST(Published, IdleOfFourRanksWithUnevenCosts) {
     double h1, h2, interleaved, v;
   } const rows[] = {{{1, 1, 0.5}, 4.5, 3, 2.25, 1.5}, {{1, 1.2, 0.8}, 4.2, 3, 2.1, 1.8}, {{1, 1, 1.2}, 3, 3, 1.5, 1.7}};
   for (const auto& row : rows) {
-    const auto idle = [&](const char* name) {
-      return played(name, {4, 12}, 0, row.costs.f, row.costs.i, row.costs.w).most_idle();
-    };
+    const auto idle = [&](const char* name) { return played(name, {4, 12}, 0, row.costs.f, row.costs.i, row.costs.w).most_idle(); };
     EXPECT_NEAR(idle("zb-h1"), row.h1, 1e-9) << row.costs.w;
     EXPECT_NEAR(idle("zb-h2"), row.h2, 1e-9) << row.costs.w;
     EXPECT_NEAR(idle("interleaved-zb"), row.interleaved, 1e-9) << row.costs.w;
@@ -310,8 +313,10 @@ TEST(Published, IdleOfFourRanksWithUnevenCosts) {
 TEST(Published, IdleGrowsWithLatency) {
   struct {
     double latency, gpipe, one, eager, h1, h2, interleaved, v;
-  } const rows[] = {{0, 8.6, 8.6, 8.6, 3.0, 3.0, 4.5, 1.5},     {0.05, 8.8, 10.8, 8.8, 3.6, 3.2, 5.1, 2.2},
-                    {0.1, 9.1, 12.9, 9.1, 4.2, 3.3, 5.8, 2.8},  {0.25, 9.9, 18.6, 9.9, 5.9, 3.8, 7.7, 4.7},
+  } const rows[] = {{0, 8.6, 8.6, 8.6, 3.0, 3.0, 4.5, 1.5},
+                    {0.05, 8.8, 10.8, 8.8, 3.6, 3.2, 5.1, 2.2},
+                    {0.1, 9.1, 12.9, 9.1, 4.2, 3.3, 5.8, 2.8},
+                    {0.25, 9.9, 18.6, 9.9, 5.9, 3.8, 7.7, 4.7},
                     {0.5, 11.1, 26.7, 11.1, 8.6, 4.5, 10.7, 8.1}};
   for (const auto& row : rows) {
     const auto share = [&](const char* name, int32_t warm_up = 0) {
@@ -319,7 +324,7 @@ TEST(Published, IdleGrowsWithLatency) {
       return 100 * out.most_idle() / out.makespan;
     };
     SCOPED_TRACE(row.latency);
-    constexpr double kDigit = 0.05 + 1e-9;   // given to one digit
+    constexpr double kDigit = 0.05 + 1e-9;  // given to one digit
     EXPECT_NEAR(share("gpipe"), row.gpipe, kDigit);
     EXPECT_NEAR(share("1f1b"), row.one, kDigit);
     EXPECT_NEAR(share("1f1b", 2), row.eager, kDigit);

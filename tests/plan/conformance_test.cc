@@ -44,8 +44,8 @@ std::vector<StageEdge> chain_and_skips(int32_t stages) {
 }
 
 void expect_runs(const ScheduleKind& kind, const ScheduleSizes& sizes) {
-  SCOPED_TRACE(cat(kind.name, " p ", sizes.ranks, " m ", sizes.micro_batches, " v ", sizes.chunks, " g ", sizes.group, " w ",
-                   sizes.warm_up));
+  SCOPED_TRACE(
+      cat(kind.name, " p ", sizes.ranks, " m ", sizes.micro_batches, " v ", sizes.chunks, " g ", sizes.group, " w ", sizes.warm_up));
   const Result<Schedule> schedule = kind.make(sizes);
   ASSERT_TRUE(schedule.ok()) << schedule.status().text();
   EXPECT_EQ(schedule.value().ranks(), sizes.ranks);
@@ -62,7 +62,7 @@ bool takes(const ScheduleKind& kind, ScheduleSizes sizes) { return kind.make(siz
 
 TEST(Conformance, CanRunAtEverySize) {
   for (const ScheduleKind& kind : all_schedules()) {
-    if (kind.asynchronous) continue;   // see async_test.cc
+    if (kind.asynchronous) continue;  // see async_test.cc
     const bool grouped = takes(kind, {.group = 1}), warmed = takes(kind, {.warm_up = 2});
     const int32_t most_chunks = kind.chunks ? 0 : 4;
     for (int32_t p = 1; p <= 8; ++p)

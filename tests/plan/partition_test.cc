@@ -47,8 +47,7 @@ TEST(PartitionAt, FaultsNameTheCut) {
   EXPECT_EQ(fault_of(partition_at({cost, {}, {}}, Ints{2, 4})), "cut 1 is at node 4, expected a node from 1 to 3");
   EXPECT_EQ(fault_of(partition_at({cost, {}, {}}, Ints{0})), "cut 0 is at node 0, expected a node from 1 to 3");
   EXPECT_EQ(fault_of(partition_at({cost, {}, {}}, Ints{-5})), "cut 0 is at node -5, expected a node from 1 to 3");
-  EXPECT_EQ(fault_of(partition_at({cost, {}, {}}, Ints{1, 3, 3})),
-            "cut 2 is at node 3, expected one after that of cut 1, node 3");
+  EXPECT_EQ(fault_of(partition_at({cost, {}, {}}, Ints{1, 3, 3})), "cut 2 is at node 3, expected one after that of cut 1, node 3");
   EXPECT_EQ(fault_of(partition_at({cost, {}, {}}, Ints{3, 2})), "cut 1 is at node 2, expected one after that of cut 0, node 3");
   EXPECT_EQ(fault_of(partition_at({}, {})), "a stage needs at least one node, found 0");
 }
@@ -155,10 +154,10 @@ TEST(PartitionByCost, IsThatOfBruteForce) {
     Costs cost;
     for (int32_t v = 0; v < n; ++v) {
       const uint32_t word = dice.below(1u << 30);
-      cost.push_back(style == 0   ? word % 4                                          // many ties, zeros
+      cost.push_back(style == 0   ? word % 4  // many ties, zeros
                      : style == 1 ? word % 100
-                     : style == 2 ? word * 1e-7                                       // sums are rounded
-                                  : std::ldexp(word, static_cast<int>(word % 80) - 40));   // and lost
+                     : style == 2 ? word * 1e-7                                           // sums are rounded
+                                  : std::ldexp(word, static_cast<int>(word % 80) - 40));  // and lost
     }
     std::string trace = cat("seed ", seed, ", ", stages, " stages:");
     for (double c : cost) trace += cat(" ", c);

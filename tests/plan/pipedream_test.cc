@@ -66,7 +66,8 @@ Graph read_graph(const std::string& name) {
   };
   std::vector<int> gone;
   for (const auto& [id, layer] : graph)
-    if ((layer.in.empty() && layer.what.starts_with("Input")) || (layer.out.empty() && layer.what.starts_with("__getitem__"))) gone.push_back(id);
+    if ((layer.in.empty() && layer.what.starts_with("Input")) || (layer.out.empty() && layer.what.starts_with("__getitem__")))
+      gone.push_back(id);
   for (int id : gone) erase(id);
   return graph;
 }
@@ -122,7 +123,7 @@ struct Known {
   const char* model;
   int32_t machines;
   const char* replicas;
-  double speedup, over_replicas;   // to two digits; 0: not known
+  double speedup, over_replicas;  // to two digits; 0: not known
 };
 
 class Published : public testing::TestWithParam<Known> {};
@@ -134,12 +135,8 @@ TEST_P(Published, ModelsAreCutAsPublished) {
   ASSERT_TRUE(plan.ok()) << plan.status().text();
   EXPECT_EQ(text_of(plan.value()), known.replicas);
   const auto digits = [](double v) { return std::round(v * 100) / 100; };
-  if (known.speedup > 0) {
-    EXPECT_EQ(digits(plan.value().one_machine / plan.value().time), known.speedup);
-  }
-  if (known.over_replicas > 0) {
-    EXPECT_EQ(digits(plan.value().data_parallel / plan.value().time), known.over_replicas);
-  }
+  if (known.speedup > 0) { EXPECT_EQ(digits(plan.value().one_machine / plan.value().time), known.speedup); }
+  if (known.over_replicas > 0) { EXPECT_EQ(digits(plan.value().data_parallel / plan.value().time), known.over_replicas); }
 }
 
 INSTANTIATE_TEST_SUITE_P(PipeDream, Published,
@@ -191,7 +188,7 @@ TEST(PipeDream, IsTheBestOfAll) {
     const double memory = rng() % 2 ? 0 : 20.0 + static_cast<double>(rng() % 100);
     const auto plan = partition_replicated(states, {.levels = {{machines, 1}}, .memory = memory});
     const double best = best_of_all(states, 0, machines, memory);
-    ASSERT_TRUE(plan.ok()) << "case " << i << ": " << plan.status().text();   // replicas of the whole keep nothing
+    ASSERT_TRUE(plan.ok()) << "case " << i << ": " << plan.status().text();  // replicas of the whole keep nothing
     EXPECT_DOUBLE_EQ(plan.value().time, best) << "case " << i;
     int32_t used = 0, next = 0;
     for (const ReplicatedStage& stage : plan.value().stages) {
@@ -224,7 +221,7 @@ TEST(PipeDream, MachinesWithinMachines) {
   int32_t used = 0;
   for (const ReplicatedStage& stage : nested.value().stages) used += stage.replicas;
   EXPECT_EQ(used, 16);
-  EXPECT_LT(nested.value().data_parallel, flat.value().data_parallel);   // most of the sum goes over the fast links
+  EXPECT_LT(nested.value().data_parallel, flat.value().data_parallel);  // most of the sum goes over the fast links
 }
 
 TEST(PipeDream, StraightHasOneMachinePerStage) {

@@ -10,8 +10,7 @@ double cost_of(const std::vector<double>& list, int32_t stage) { return list.emp
 
 class Player {
  public:
-  Player(const Schedule& schedule, const ScheduleCosts& costs)
-      : schedule_(schedule), costs_(costs), next_(schedule.rows.size(), 0) {
+  Player(const Schedule& schedule, const ScheduleCosts& costs) : schedule_(schedule), costs_(costs), next_(schedule.rows.size(), 0) {
     const size_t all = static_cast<size_t>(schedule.stages) * static_cast<size_t>(schedule.micro_batches);
     forward_.assign(all, -1);
     back_.assign(all, -1);
@@ -86,7 +85,7 @@ class Player {
   const Schedule& schedule_;
   const ScheduleCosts& costs_;
   std::vector<size_t> next_;
-  std::vector<double> forward_, back_;   // [stage][micro-batch]: when its F, its I ended; below 0: not yet
+  std::vector<double> forward_, back_;  // [stage][micro-batch]: when its F, its I ended; below 0: not yet
   std::vector<double> holds_;
   Played out_;
 };
@@ -99,8 +98,12 @@ double most(size_t count, auto&& value) {
 
 }  // namespace
 
-double Played::most_idle() const { return most(busy.size(), [&](size_t r) { return idle(r); }); }
-double Played::most_idle_in_span() const { return most(busy.size(), [&](size_t r) { return idle_in_span(r); }); }
+double Played::most_idle() const {
+  return most(busy.size(), [&](size_t r) { return idle(r); });
+}
+double Played::most_idle_in_span() const {
+  return most(busy.size(), [&](size_t r) { return idle_in_span(r); });
+}
 double Played::most_held() const { return *std::max_element(held.begin(), held.end()); }
 
 Played play(const Schedule& schedule, const ScheduleCosts& costs) { return Player(schedule, costs).run(); }

@@ -12,13 +12,13 @@
 namespace weft {
 
 struct Played {
-  bool ran = false;                             // every action; else times are those of the part that ran
-  std::vector<std::vector<double>> start;       // [rank][action]
-  std::vector<double> first, last, busy;        // per rank: start of its first action, end of its last, sum of its actions
-  std::vector<double> held;                     // per rank: most that its micro-batches held at once
+  bool ran = false;                        // every action; else times are those of the part that ran
+  std::vector<std::vector<double>> start;  // [rank][action]
+  std::vector<double> first, last, busy;   // per rank: start of its first action, end of its last, sum of its actions
+  std::vector<double> held;                // per rank: most that its micro-batches held at once
   double makespan = 0;
 
-  double idle(size_t rank) const { return makespan - busy[rank]; }                    // from common start to common end
+  double idle(size_t rank) const { return makespan - busy[rank]; }  // from common start to common end
   double idle_in_span(size_t rank) const { return last[rank] - first[rank] - busy[rank]; }
   double most_idle() const;
   double most_idle_in_span() const;

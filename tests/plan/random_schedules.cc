@@ -77,7 +77,7 @@ namespace {
 Schedule random_from_table(int32_t ranks, int32_t micro_batches, Dice& dice) {
   const ScheduleKind& kind = all_schedules()[dice.below(static_cast<uint32_t>(all_schedules().size()))];
   ScheduleSizes sizes{.ranks = ranks, .micro_batches = micro_batches};
-  if (kind.asynchronous) return make_gpipe(sizes).take();   // see async_test.cc
+  if (kind.asynchronous) return make_gpipe(sizes).take();  // see async_test.cc
   if (kind.chunks == 0) sizes.chunks = dice.from_to(0, 4);
   if (kind.make({.group = 1}).ok()) sizes.group = dice.from_to(0, micro_batches + 1);
   if (kind.make({.warm_up = 2}).ok()) sizes.warm_up = dice.from_to(0, 3);
@@ -100,8 +100,7 @@ Case random_valid_case(Dice& dice) {
   schedule.forward_only = dice.below(8) == 0;
   schedule.rows.resize(static_cast<size_t>(ranks));
   // Every rank has a stage; the others go anywhere.
-  for (int32_t s = 0; s < schedule.stages; ++s)
-    schedule.rank_of_stage.push_back(s < ranks ? s : dice.from_to(0, ranks - 1));
+  for (int32_t s = 0; s < schedule.stages; ++s) schedule.rank_of_stage.push_back(s < ranks ? s : dice.from_to(0, ranks - 1));
   for (size_t s = schedule.rank_of_stage.size(); s > 1; --s)
     std::swap(schedule.rank_of_stage[s - 1], schedule.rank_of_stage[dice.below(static_cast<uint32_t>(s))]);
   one.edges = random_edges(schedule.stages, dice);
@@ -120,8 +119,8 @@ void redraw(std::vector<Action>& row, int32_t stages, Dice& dice) {
     const int32_t k = action.micro_batch;
     switch (action.kind) {
       case Kind::F: return done.f == k;
-      case Kind::R: return done.f > k;   // none is drawn
-      case Kind::O: return false;        // nor is any of these
+      case Kind::R: return done.f > k;  // none is drawn
+      case Kind::O: return false;       // nor is any of these
       case Kind::I: return done.i == k && done.f > k;
       case Kind::W: return done.w == k && done.i > k;
       case Kind::B: return done.i == k && done.w == k && done.f > k;
@@ -142,7 +141,7 @@ void redraw(std::vector<Action>& row, int32_t stages, Dice& dice) {
     drawn.push_back(left[a]);
     left.erase(left.begin() + static_cast<std::ptrdiff_t>(a));
   }
-  drawn.insert(drawn.end(), left.begin(), left.end());   // what an earlier change has left without a place
+  drawn.insert(drawn.end(), left.begin(), left.end());  // what an earlier change has left without a place
   row = drawn;
 }
 

@@ -27,7 +27,8 @@ std::shared_ptr<Model> layers(const std::vector<int64_t>& widths) {
 
 PlanConfig timed(const Model& model, double seconds) {
   PlanConfig config;
-  for (const Node& node : model.nodes()) config.times.push_back(node.is_input() || node.name == "loss" ? NodeTimes{} : NodeTimes{seconds, seconds, seconds});
+  for (const Node& node : model.nodes())
+    config.times.push_back(node.is_input() || node.name == "loss" ? NodeTimes{} : NodeTimes{seconds, seconds, seconds});
   return config;
 }
 
@@ -40,7 +41,8 @@ TEST(Replicas, AStraightPlanHasTheStagesThatWereAskedFor) {
   ASSERT_TRUE(plan.ok()) << plan.status().text();
   std::vector<int> nodes(3, 0);
   for (NodeId id = 0; id < static_cast<NodeId>(model->nodes().size()); ++id)
-    if (model->node(id).op != nullptr && model->node(id).name != "loss") ++nodes[static_cast<size_t>(plan.value()->stage_of_node[static_cast<size_t>(id)])];
+    if (model->node(id).op != nullptr && model->node(id).name != "loss")
+      ++nodes[static_cast<size_t>(plan.value()->stage_of_node[static_cast<size_t>(id)])];
   EXPECT_EQ(nodes, (std::vector<int>{2, 2, 2}));
 }
 
@@ -51,14 +53,14 @@ TEST(Replicas, SlowLinksMoveACutToWhereLittleCrosses) {
   config.ranks = 2;
   config.split = SplitBy::pipedream;
   EXPECT_EQ(make_plan(model, config).value()->config.cuts, std::vector<std::string>{"l3"});
-  config.machines.bandwidth = 500;   // 4096 bytes forward and back take longer than a layer, 32 do not
+  config.machines.bandwidth = 500;  // 4096 bytes forward and back take longer than a layer, 32 do not
   EXPECT_NE(make_plan(model, config).value()->config.cuts, std::vector<std::string>{"l3"});
 }
 
 TEST(Replicas, CheapParametersAreReplicatedAndDearOnesAreNot) {
   const auto model = layers({4, 4, 4, 4, 4, 4, 4, 2048});
   PlanConfig config = timed(*model, 1);
-  config.machines.bandwidth = 4000;   // a replica of the last layer would send 32 KiB of gradients
+  config.machines.bandwidth = 4000;  // a replica of the last layer would send 32 KiB of gradients
   auto found = plan_workers(*model, config, 4);
   ASSERT_TRUE(found.ok()) << found.status().text();
   ASSERT_EQ(found.value().plan.stages.size(), 2u);

@@ -22,7 +22,7 @@ TEST(ScheduleText, ReadsBackWhatItPrints) {
       for (int32_t micro_batches = 1; micro_batches <= 12; ++micro_batches) {
         SCOPED_TRACE(cat(kind.name, " ", ranks, " ", micro_batches));
         const Result<Schedule> made = kind.make({.ranks = ranks, .micro_batches = micro_batches});
-        if (kind.asynchronous && !made.ok()) continue;   // it takes few sizes
+        if (kind.asynchronous && !made.ok()) continue;  // it takes few sizes
         ASSERT_TRUE(made.ok()) << made.status().text();
         const std::string plain = made.value().text();
         for (const std::string& text : {plain, cat("# ", kind.name, "\n\n# ", kind.about, "\r\n", plain, "\n")}) {
@@ -69,8 +69,7 @@ TEST(ScheduleText, LastLineNeedsNoEnd) {
 }
 
 TEST(ScheduleText, FaultsNameLineRankColumnAndWord) {
-  EXPECT_EQ(fault_of("# x\n0F0 0B0\n1F0  1X0\n"),
-            "line 3 (row of rank 1), column 6: expected an action such as 2F0, found '1X0'");
+  EXPECT_EQ(fault_of("# x\n0F0 0B0\n1F0  1X0\n"), "line 3 (row of rank 1), column 6: expected an action such as 2F0, found '1X0'");
   EXPECT_EQ(fault_of("0F0 F0"), "line 1 (row of rank 0), column 5: expected an action such as 2F0, found 'F0'");
   for (const char* word : {"0F", "0", "F", "0F0x", "0f0", "-1F0", "0F-1", "+1F0", "0F0,", "0F0.5", "0SEND_F0", "0F2147483647",
                            "2147483647F0", "4294967296F0", "0F99999999999999999999"})
@@ -111,12 +110,11 @@ TEST(ScheduleSizesRefused, NamingTheNumbers) {
 }
 
 TEST(ScheduleSizesRefused, WhatAScheduleDoesNotTake) {
-  const auto fault = [](const char* name, const ScheduleSizes& sizes) {
-    return find_schedule(name)->make(sizes).status().text();
-  };
+  const auto fault = [](const char* name, const ScheduleSizes& sizes) { return find_schedule(name)->make(sizes).status().text(); };
   EXPECT_EQ(fault("zb-v", {.ranks = 2, .micro_batches = 2, .chunks = 3}),
             "schedule 'zb-v' has 2 stages per rank, found chunks 3; interleaved, looped-bfs and interleaved-zb take any number");
-  EXPECT_EQ(fault("1f1b", {.ranks = 2, .micro_batches = 2, .chunks = 2}), "schedule '1f1b' has 1 stage per rank, found chunks 2; interleaved, looped-bfs and interleaved-zb take any number");
+  EXPECT_EQ(fault("1f1b", {.ranks = 2, .micro_batches = 2, .chunks = 2}),
+            "schedule '1f1b' has 1 stage per rank, found chunks 2; interleaved, looped-bfs and interleaved-zb take any number");
   EXPECT_EQ(fault("interleaved", {.ranks = 2, .micro_batches = 2, .chunks = -1}), "chunks is -1, expected 1 or more");
   EXPECT_EQ(fault("interleaved", {.ranks = 2, .micro_batches = 2, .group = -1}), "group is -1, expected 1 or more");
   EXPECT_EQ(fault("1f1b", {.ranks = 2, .micro_batches = 2, .warm_up = -1}), "warm_up is -1, expected 1 or more");

@@ -7,7 +7,7 @@
 namespace weft {
 namespace {
 
-using Part = std::tuple<int32_t, Kind, int32_t>;   // stage, F, R, I or W, micro-batch
+using Part = std::tuple<int32_t, Kind, int32_t>;  // stage, F, R, I or W, micro-batch
 
 std::vector<Part> parts_of(const Action& action) {
   if (action.kind != Kind::B) return {{action.stage, action.kind, action.micro_batch}};
@@ -45,7 +45,8 @@ std::string malformed(const Schedule& schedule) {
     }
   }
   for (int32_t s = 0; s < schedule.stages; ++s) {
-    const bool again = std::any_of(found.begin(), found.end(), [s](const Part& p) { return std::get<0>(p) == s && std::get<1>(p) == Kind::R; });
+    const bool again =
+        std::any_of(found.begin(), found.end(), [s](const Part& p) { return std::get<0>(p) == s && std::get<1>(p) == Kind::R; });
     for (int32_t k = 0; k < schedule.micro_batches; ++k)
       for (Kind kind : {Kind::F, Kind::R, Kind::I, Kind::W})
         if (kind == Kind::F || (!schedule.forward_only && (kind != Kind::R || again))) wanted.insert({s, kind, k});
@@ -55,10 +56,10 @@ std::string malformed(const Schedule& schedule) {
 
 // One direction of one edge.
 struct Lane {
-  int32_t source = 0, target = 0;     // stages
+  int32_t source = 0, target = 0;  // stages
   Kind makes = Kind::F, until = Kind::F;
   int32_t places = 0;
-  std::vector<int32_t> outgoing;      // made, not sent: in order
+  std::vector<int32_t> outgoing;  // made, not sent: in order
   std::set<int32_t> landed;
   int32_t in_use = 0;
 };
@@ -128,15 +129,17 @@ void measure(const Schedule& schedule, const std::vector<StageEdge>& edges, Simu
   for (int32_t s = 0; s < schedule.stages; ++s) {
     StagePeaks peaks;
     if (!schedule.forward_only)
-      peaks = {.f_to_r = most_between(schedule, s, Kind::F, Kind::R), .f_to_i = most_between(schedule, s, Kind::F, Kind::I),
-               .f_to_w = most_between(schedule, s, Kind::F, Kind::W), .i_to_w = most_between(schedule, s, Kind::I, Kind::W)};
+      peaks = {.f_to_r = most_between(schedule, s, Kind::F, Kind::R),
+               .f_to_i = most_between(schedule, s, Kind::F, Kind::I),
+               .f_to_w = most_between(schedule, s, Kind::F, Kind::W),
+               .i_to_w = most_between(schedule, s, Kind::I, Kind::W)};
     out.peaks.push_back(peaks);
   }
   for (const StageEdge& edge : edges) {
     const Kind until = schedule.forward_only ? Kind::F : edge.forward_until;
     const bool back = edge.gradient && !schedule.forward_only;
-    out.held.push_back({most_between(schedule, edge.to, Kind::F, until),
-                        back ? most_between(schedule, edge.from, Kind::I, edge.gradient_until) : 0});
+    out.held.push_back(
+        {most_between(schedule, edge.to, Kind::F, until), back ? most_between(schedule, edge.from, Kind::I, edge.gradient_until) : 0});
   }
 }
 

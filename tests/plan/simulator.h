@@ -10,10 +10,10 @@
 namespace weft {
 
 struct Simulated {
-  bool well_formed = false;        // every action there once, each on its rank, each stage's micro-batches ascending
-  bool ran = false;                // well formed, and came to its end
-  std::string why;                 // if it did not run
-  std::vector<EdgePlaces> held;    // most landings in use at once, by the receiver's program order
+  bool well_formed = false;      // every action there once, each on its rank, each stage's micro-batches ascending
+  bool ran = false;              // well formed, and came to its end
+  std::string why;               // if it did not run
+  std::vector<EdgePlaces> held;  // most landings in use at once, by the receiver's program order
   std::vector<StagePeaks> peaks;
 };
 

@@ -85,7 +85,7 @@ TEST(Stages, UnequalMemory) {
   ASSERT_TRUE(plan.ok()) << plan.status().text();
   EXPECT_LE(plan.value()->arena_bytes[1], config.machines.memory[1]);
   EXPECT_GT(plan.value()->arena_bytes[0], free[0]);
-  config.memory_limit = free[0];   // of every rank; the lesser of the two counts
+  config.memory_limit = free[0];  // of every rank; the lesser of the two counts
   EXPECT_NE(fault(model, config).find("the limit is "), std::string::npos) << fault(model, config);
   config.memory_limit = 0;
   config.machines.memory = {0, 1000};
@@ -143,7 +143,8 @@ TEST(Stages, ALimitIsKeptByTheBytesOfThePlan) {
   EXPECT_NE(capped.value()->config.cuts, free.value()->config.cuts);
   config.memory_limit = 100000;
   const std::string text = fault(model, config);
-  EXPECT_TRUE(text.starts_with("plan: no partition fits: rank ") && text.ends_with(" bytes for what the ranks before it leave (by estimate), the limit is 100000"))
+  EXPECT_TRUE(text.starts_with("plan: no partition fits: rank ") &&
+              text.ends_with(" bytes for what the ranks before it leave (by estimate), the limit is 100000"))
       << text;
 }
 

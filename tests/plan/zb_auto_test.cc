@@ -25,7 +25,7 @@ std::vector<StageEdge> chain(int32_t stages) {
 
 struct Published {
   int32_t p, m;
-  double forward, backward, weight, latency;   // of the zero-bubble authors' four models, in ms
+  double forward, backward, weight, latency;  // of the zero-bubble authors' four models, in ms
   int32_t hidden, heads;
   double one, zb1p, zb2p;
 };
@@ -42,9 +42,13 @@ TEST(ZbAuto, RatesAreNoWorseThanPublished) {
                                {32, 96, 10.419, 10.207, 7.715, 0.408, 6144, 48, 0.2646, 0.1421, 0.0038}}) {
     SCOPED_TRACE(cat("p ", row.p, " hidden ", row.hidden));
     const auto all = [&](double cost) { return std::vector<double>(static_cast<size_t>(row.p), cost); };
-    ScheduleCosts costs{.forward = all(row.forward), .input = all(row.backward), .weight = all(row.weight),
-                        .held = all(34. * row.hidden + 5. * row.heads * 1024), .parked = all(32. * row.hidden),
-                        .latency = row.latency, .short_spans = true};
+    ScheduleCosts costs{.forward = all(row.forward),
+                        .input = all(row.backward),
+                        .weight = all(row.weight),
+                        .held = all(34. * row.hidden + 5. * row.heads * 1024),
+                        .parked = all(32. * row.hidden),
+                        .latency = row.latency,
+                        .short_spans = true};
     const double work = row.m * (row.forward + row.backward + row.weight);
     const auto rate = [&](const Schedule& schedule) {
       const Played played = play(schedule, costs);
@@ -54,7 +58,7 @@ TEST(ZbAuto, RatesAreNoWorseThanPublished) {
       for (size_t r = 0; r < played.last.size(); ++r) span = std::max(span, played.last[r] - played.first[r]);
       return 1 - work / span;
     };
-    constexpr double kDigit = 0.00005;   // published with four digits
+    constexpr double kDigit = 0.00005;  // published with four digits
     EXPECT_NEAR(rate(make_1f1b({.ranks = row.p, .micro_batches = row.m}).take()), row.one, kDigit);
     costs.cap = row.p * costs.held[0];
     const double zb1p = rate(make_auto(row.p, row.m, costs).take());
@@ -83,8 +87,7 @@ ScheduleCosts random_costs(int32_t p, Dice& dice) {
   ScheduleCosts costs;
   const bool equal = dice.below(3) == 0;
   for (auto* list : {&costs.forward, &costs.input, &costs.weight, &costs.held, &costs.parked})
-    for (int32_t r = 0; r < p; ++r)
-      list->push_back(equal && r > 0 ? list->front() : dice.from_to(list == &costs.held ? 1 : 0, 20) / 7.);
+    for (int32_t r = 0; r < p; ++r) list->push_back(equal && r > 0 ? list->front() : dice.from_to(list == &costs.held ? 1 : 0, 20) / 7.);
   if (dice.below(2)) costs.parked.clear();
   costs.latency = dice.below(2) ? dice.from_to(0, 20) / 9. : 0;
   return costs;
@@ -109,7 +112,7 @@ TEST(ZbAuto, NeverWorseThanZbH1AndUnderTheCap) {
     for (const auto make : {make_zb_h1, make_zb_h2, make_1f1b}) {
       const Played closed = play(make({.ranks = p, .micro_batches = m}).take(), costs);
       if (costs.cap > 0 && closed.most_held() > costs.cap) {
-        ++capped;   // it would not fit
+        ++capped;  // it would not fit
         continue;
       }
       EXPECT_LE(played.makespan, closed.makespan * (1 + kSlack)) << (make == make_zb_h1 ? "zb-h1" : "another");
@@ -140,7 +143,9 @@ TEST(ZbAuto, PlacesOfEachKindKeepTheCap) {
     for (size_t r = 0; r < costs.held.size(); ++r) {
       const StagePeaks& peaks = checked.value().peaks[r];
       EXPECT_LE(costs.fixed[r] + (costs.held[r] - costs.kept[r]) * peaks.f_to_i + costs.kept[r] * peaks.f_to_w +
-                    (costs.parked[r] - costs.kept[r]) * peaks.i_to_w, costs.cap * (1 + kSlack)) << "rank " << r;
+                    (costs.parked[r] - costs.kept[r]) * peaks.i_to_w,
+                costs.cap * (1 + kSlack))
+          << "rank " << r;
     }
   }
 }

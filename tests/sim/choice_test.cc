@@ -13,7 +13,7 @@ namespace {
 PlanConfig slow_config(const Model& model, int32_t ranks, int32_t micro_batches) {
   PlanConfig config = test::chain_config("auto", ranks, micro_batches);
   config.split = SplitBy::cost;
-  bool first = true;   // it has no I, so that W takes the time of both
+  bool first = true;  // it has no I, so that W takes the time of both
   for (const Node& node : model.nodes()) {
     config.times.emplace_back();
     if (node.is_input() || node.weights.empty()) continue;
@@ -130,7 +130,7 @@ class ZbAutoPlanned : public testing::TestWithParam<const char*> {
   std::shared_ptr<const Model> model_ = make_preset(GetParam(), {.seq_len = 0}).value().model;
 };
 
-constexpr double kSame = 1.0001;   // the overhead of an action is no part of what the schedule is made from
+constexpr double kSame = 1.0001;  // the overhead of an action is no part of what the schedule is made from
 
 TEST_P(ZbAutoPlanned, TakesTheTimeOfZbH2AndNoMoreBytes) {
   for (const SplitBy split : {SplitBy::uniform, SplitBy::cost}) {
@@ -152,9 +152,7 @@ TEST_P(ZbAutoPlanned, UsesTheBytesBeyondZbH1ForLessIdle) {
       ASSERT_TRUE(made.ok()) << made.status().text();
       EXPECT_LE(made.value().seconds, h1.value().seconds * kSame);
       EXPECT_LE(made.value().idle, h1.value().idle * kSame);
-      if (limit == least * 7 / 5) {
-        EXPECT_LT(made.value().idle, 0.97 * h1.value().idle);
-      }
+      if (limit == least * 7 / 5) { EXPECT_LT(made.value().idle, 0.97 * h1.value().idle); }
     }
   }
 }
@@ -163,7 +161,7 @@ TEST_P(ZbAutoPlanned, WorksWithLessThanZbH1) {
   for (const SplitBy split : {SplitBy::uniform, SplitBy::cost}) {
     const auto h1 = plan_of("zb-h1", 0, split);
     ASSERT_TRUE(h1.ok());
-    double before = 0;   // less room, no less time
+    double before = 0;  // less room, no less time
     for (const int64_t percent : {95, 90}) {
       SCOPED_TRACE(percent);
       const int64_t limit = h1.value().peak_bytes() * percent / 100;

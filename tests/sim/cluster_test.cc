@@ -35,11 +35,11 @@ TEST(Cluster, TheLastLinkThatFitsCounts) {
   const auto read = parse_cluster(kGood);
   ASSERT_TRUE(read.ok()) << read.status().text();
   const Cluster& c = read.value();
-  EXPECT_EQ(c.link(0, 3), (ClusterLink{1e-6, 1e10}));   // one machine
-  EXPECT_EQ(c.link(3, 4), (ClusterLink{1e-4, 1e9}));    // two of one group
+  EXPECT_EQ(c.link(0, 3), (ClusterLink{1e-6, 1e10}));  // one machine
+  EXPECT_EQ(c.link(3, 4), (ClusterLink{1e-4, 1e9}));   // two of one group
   EXPECT_EQ(c.link(0, 8), (ClusterLink{0.05, 1e7}));
   EXPECT_EQ(c.link(8, 0), (ClusterLink{0.05, 1e7}));
-  EXPECT_EQ(c.link(5, 8), (ClusterLink{0.02, 1e9}));    // what it leaves out is as between machines
+  EXPECT_EQ(c.link(5, 8), (ClusterLink{0.02, 1e9}));  // what it leaves out is as between machines
 }
 
 TEST(Cluster, NamesThatOnlyLookAlikeDiffer) {

@@ -14,8 +14,8 @@ TEST(SimEvents, ComeInOrderOfTimeAndAtOneTimeInTheOrderInWhichTheyWereSaid) {
   for (uint32_t seed = 0; seed < 200; ++seed) {
     std::mt19937 random(seed);
     SimEvents events;
-    std::vector<std::pair<double, int32_t>> later;   // ascending
-    std::vector<int32_t> now;                        // what was said for the time that it was
+    std::vector<std::pair<double, int32_t>> later;  // ascending
+    std::vector<int32_t> now;                       // what was said for the time that it was
     int32_t said = 0, together = 0;
     // Few different delays make times that are equal, and times that differ in their last bits alone.
     const double delays[] = {0, 0, 0.1, 0.3, 0.1 + 0.2, 1e-9, 1e6};

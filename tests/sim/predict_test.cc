@@ -95,14 +95,14 @@ TEST(Latency, IsNotPaidPerMessageWithPlacesEnough) {
     costs.link.latency = 5;
     return span_of(simulate(plan, std::move(costs)));
   };
-  EXPECT_NEAR(span(2 * 5), (32 + 3) * 3 + 2 * 3 * 5, 1e-9);   // the latency of a chain there and back, once
+  EXPECT_NEAR(span(2 * 5), (32 + 3) * 3 + 2 * 3 * 5, 1e-9);  // the latency of a chain there and back, once
   EXPECT_GT(span(1), 2 * span(2 * 5));
 }
 
 TEST(Bandwidth, MessagesOfOneLinkFollowOneAnother) {
   const auto plan = chain_plan(chain_config("gpipe", 2, 4));
   SimCosts costs = unit_costs(*plan);
-  costs.link.bytes_per_time = 8 * 4 / 5.0;   // an activation of a sample takes 5
+  costs.link.bytes_per_time = 8 * 4 / 5.0;  // an activation of a sample takes 5
   const SimStep done = simulate(plan, std::move(costs));
   // Four targets and four activations leave one after another, the last is there at 8 x 5; then the last F, and four B that wait for nothing.
   // Gradients follow one another from the end of the first B on, and the last B waits for the last of them.
@@ -143,7 +143,7 @@ TEST(Prediction, CountsTheOverheadAsIdle) {
   costs.overhead = 0.5;
   const SimStep done = simulate(plan, std::move(costs));
   EXPECT_NEAR(done.ranks[0].busy, 30, 1e-9);
-  EXPECT_NEAR(done.ranks[0].last, 0.5 + 30 + 20 * 0.5, 1e-9);   // the clearing comes first
+  EXPECT_NEAR(done.ranks[0].last, 0.5 + 30 + 20 * 0.5, 1e-9);  // the clearing comes first
 }
 
 TEST(Prediction, KeepsATimelineIfAsked) {
@@ -154,11 +154,12 @@ TEST(Prediction, KeepsATimelineIfAsked) {
   ASSERT_EQ(told.value().spans.size(), 2u);
   for (size_t r = 0; r < 2; ++r) {
     const auto& spans = told.value().spans[r];
-    ASSERT_EQ(spans.size(), 9u);   // clear, six actions, reduce, update
+    ASSERT_EQ(spans.size(), 9u);  // clear, six actions, reduce, update
     for (size_t i = 1; i < spans.size(); ++i) EXPECT_GE(spans[i].time.begin, spans[i - 1].time.end);
   }
   const std::string text = trace_text(*plan, told.value().spans);
-  for (const char* part : {"\"rank 1\"", "\"0F0\"", "\"1B2\"", "\"clear\"", "\"update\""}) EXPECT_NE(text.find(part), std::string::npos) << part;
+  for (const char* part : {"\"rank 1\"", "\"0F0\"", "\"1B2\"", "\"clear\"", "\"update\""})
+    EXPECT_NE(text.find(part), std::string::npos) << part;
 }
 
 // As many ranks as a test can afford; tests/bench has the thousand.

@@ -26,12 +26,15 @@ inline std::shared_ptr<Model> random_model(std::mt19937& rng, int nodes, int wid
   std::vector<ParamId> weights;
   for (int n = 0; n < nodes; ++n) {
     // Mostly the newest values, sometimes one from far back.
-    auto pick = [&] { return below(3) ? values[values.size() - 1 - below(std::min<size_t>(3, values.size()))] : values[below(values.size())]; };
+    auto pick = [&] {
+      return below(3) ? values[values.size() - 1 - below(std::min<size_t>(3, values.size()))] : values[below(values.size())];
+    };
     const size_t kind = below(5);
     NodeId made;
     if (kind < 2) {
       const bool fresh = weights.empty() || below(3);
-      if (fresh) weights.push_back(must(model->add_param("w" + std::to_string(weights.size()), Shape{width, width}, {InitKind::normal, 0.5})));
+      if (fresh)
+        weights.push_back(must(model->add_param("w" + std::to_string(weights.size()), Shape{width, width}, {InitKind::normal, 0.5})));
       const NodeId in[] = {pick()};
       const ParamId w[] = {fresh ? weights.back() : weights[below(weights.size())]};
       made = must(model->add_node("", find_op("linear"), {}, in, w));

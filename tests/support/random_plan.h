@@ -16,7 +16,7 @@ namespace weft::test {
 
 struct PlanCase {
   std::shared_ptr<const Model> model;
-  std::shared_ptr<const Plan> plan;   // null after a failed expectation
+  std::shared_ptr<const Plan> plan;  // null after a failed expectation
   std::string text;
 };
 
@@ -72,8 +72,7 @@ inline PlanCase random_case(std::mt19937& rng, std::shared_ptr<const Model> mode
     for (const Node& n : model->nodes())
       if (!n.is_input()) names.push_back(n.name);
     names.erase(names.begin());
-    while (static_cast<int32_t>(names.size()) >= stages)
-      names.erase(names.begin() + below(static_cast<uint32_t>(names.size())));
+    while (static_cast<int32_t>(names.size()) >= stages) names.erase(names.begin() + below(static_cast<uint32_t>(names.size())));
     config.cuts = names;
   }
   PlanCase c{.model = std::move(model), .plan = nullptr, .text = std::move(text)};

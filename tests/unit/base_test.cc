@@ -11,9 +11,7 @@
 namespace weft {
 namespace {
 
-TEST(Text, NumbersAreShortestAndWithoutLocale) {
-  EXPECT_EQ(cat("a ", 1, ' ', -2L, " ", 0.1, " ", 1e300), "a 1 -2 0.1 1e+300");
-}
+TEST(Text, NumbersAreShortestAndWithoutLocale) { EXPECT_EQ(cat("a ", 1, ' ', -2L, " ", 0.1, " ", 1e300), "a 1 -2 0.1 1e+300"); }
 
 TEST(Hash, HexIsThatOfTheReference) {
   // XXH3-128 of the empty input, from the specification of xxHash.

@@ -62,19 +62,16 @@ struct Case {
   void check(const std::vector<float>& out) const {
     const double bound = 1e-6 * std::sqrt(static_cast<double>(k) + 1) + 1e-6;
     for (int64_t i = 0; i < m; ++i) {
-      for (int64_t j = 0; j < n; ++j)
-        ASSERT_NEAR(out[static_cast<size_t>(i * ldc() + j)], expected(i, j), bound) << i << ',' << j;
-      for (int64_t j = n; j < ldc(); ++j)
-        ASSERT_EQ(out[static_cast<size_t>(i * ldc() + j)], c[static_cast<size_t>(i * ldc() + j)]);
+      for (int64_t j = 0; j < n; ++j) ASSERT_NEAR(out[static_cast<size_t>(i * ldc() + j)], expected(i, j), bound) << i << ',' << j;
+      for (int64_t j = n; j < ldc(); ++j) ASSERT_EQ(out[static_cast<size_t>(i * ldc() + j)], c[static_cast<size_t>(i * ldc() + j)]);
     }
   }
 };
 
 TEST(Gemm, AgreesWithTheNaiveProduct) {
   SerialTiles serial;
-  const int64_t sizes[][3] = {{1, 1, 1},     {1, 7, 5},      {5, 1, 9},      {3, 4, 0},     {16, 4, 16},
-                              {17, 33, 65},  {64, 64, 64},   {100, 1, 300},  {1, 300, 100}, {12, 800, 40},
-                              {800, 12, 40}, {769, 40, 257}, {100, 300, 200}};
+  const int64_t sizes[][3] = {{1, 1, 1},     {1, 7, 5},     {5, 1, 9},     {3, 4, 0},     {16, 4, 16},    {17, 33, 65},   {64, 64, 64},
+                              {100, 1, 300}, {1, 300, 100}, {12, 800, 40}, {800, 12, 40}, {769, 40, 257}, {100, 300, 200}};
   for (const auto& s : sizes)
     for (int trans = 0; trans < 4; ++trans)
       for (const auto& [alpha, beta] : {std::pair{1.f, 0.f}, {1.f, 1.f}, {-0.5f, 1.f}, {-0.5f, 2.f}}) {

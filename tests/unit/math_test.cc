@@ -65,18 +65,33 @@ struct Function {
 };
 
 const Function kFunctions[] = {
-    {"exp", [](const float* x, float* y, int64_t n) { HWY_DYNAMIC_DISPATCH(test_exp)
-                                                      (x, y, n); }, std::exp, 1.2, -103.0f, 88.72f},
-    {"log", [](const float* x, float* y, int64_t n) { HWY_DYNAMIC_DISPATCH(test_log)
-                                                      (x, y, n); }, std::log, 1.2, 1e-45f, 3.4e38f},
-    {"tanh", [](const float* x, float* y, int64_t n) { HWY_DYNAMIC_DISPATCH(test_tanh)
-                                                       (x, y, n); }, std::tanh, 1.5, -20, 20},
-    {"erf", [](const float* x, float* y, int64_t n) { HWY_DYNAMIC_DISPATCH(test_erf)
-                                                      (x, y, n); }, std::erf, 1.5, -6, 6},
+    {"exp",
+     [](const float* x, float* y, int64_t n) {
+       HWY_DYNAMIC_DISPATCH(test_exp)
+       (x, y, n);
+     },
+     std::exp, 1.2, -103.0f, 88.72f},
+    {"log",
+     [](const float* x, float* y, int64_t n) {
+       HWY_DYNAMIC_DISPATCH(test_log)
+       (x, y, n);
+     },
+     std::log, 1.2, 1e-45f, 3.4e38f},
+    {"tanh",
+     [](const float* x, float* y, int64_t n) {
+       HWY_DYNAMIC_DISPATCH(test_tanh)
+       (x, y, n);
+     },
+     std::tanh, 1.5, -20, 20},
+    {"erf",
+     [](const float* x, float* y, int64_t n) {
+       HWY_DYNAMIC_DISPATCH(test_erf)
+       (x, y, n);
+     },
+     std::erf, 1.5, -6, 6},
 };
 
-// Distance in units of the last place of the exact value; below the normal range the unit stays that of the smallest normal
-// number.
+// Distance in units of the last place of the exact value; below the normal range the unit stays that of the smallest normal number.
 double ulps(float got, double exact) {
   const double magnitude = std::max(std::fabs(exact), 0x1p-126);
   return std::fabs(double{got} - exact) / std::ldexp(1.0, std::ilogb(magnitude) - 23);
@@ -131,12 +146,11 @@ TEST(Math, SpecialValues) {
     float x, y;
   };
   const Row rows[] = {
-      {"exp", 0, 1},          {"exp", -kInf, 0},     {"exp", kInf, kInf},  {"exp", kNaN, kNaN},  {"exp", 100, kInf},
-      {"exp", -200, 0},       {"exp", 3e38f, kInf},  {"log", 1, 0},        {"log", 0, -kInf},    {"log", -0.0f, -kInf},
-      {"log", kInf, kInf},    {"log", -1, kNaN},     {"log", -kInf, kNaN}, {"log", kNaN, kNaN},  {"tanh", 0, 0},
-      {"tanh", -0.0f, -0.0f}, {"tanh", kInf, 1},     {"tanh", -kInf, -1},  {"tanh", kNaN, kNaN}, {"tanh", 3e38f, 1},
-      {"erf", 0, 0},          {"erf", -0.0f, -0.0f}, {"erf", kInf, 1},     {"erf", -kInf, -1},   {"erf", kNaN, kNaN},
-      {"erf", -3e38f, -1},
+      {"exp", 0, 1},        {"exp", -kInf, 0},   {"exp", kInf, kInf}, {"exp", kNaN, kNaN},    {"exp", 100, kInf},  {"exp", -200, 0},
+      {"exp", 3e38f, kInf}, {"log", 1, 0},       {"log", 0, -kInf},   {"log", -0.0f, -kInf},  {"log", kInf, kInf}, {"log", -1, kNaN},
+      {"log", -kInf, kNaN}, {"log", kNaN, kNaN}, {"tanh", 0, 0},      {"tanh", -0.0f, -0.0f}, {"tanh", kInf, 1},   {"tanh", -kInf, -1},
+      {"tanh", kNaN, kNaN}, {"tanh", 3e38f, 1},  {"erf", 0, 0},       {"erf", -0.0f, -0.0f},  {"erf", kInf, 1},    {"erf", -kInf, -1},
+      {"erf", kNaN, kNaN},  {"erf", -3e38f, -1},
   };
   for (const Row& row : rows)
     for (const Function& f : kFunctions) {
@@ -167,8 +181,7 @@ TEST(Math, AnElementIsTreatedAlikeEverywhere) {
     });
 }
 
-// The partial sums are the same for all widths; a target without fused multiply-add may differ in functions, never in a plain
-// sum.
+// The partial sums are the same for all widths; a target without fused multiply-add may differ in functions, never in a plain sum.
 TEST(Math, ASumIsTheSameForAllTargets) {
   std::vector<float> x(1003);
   for (size_t i = 0; i < x.size(); ++i) x[i] = std::ldexp(1.0f + static_cast<float>(i) * 1e-3f, static_cast<int>(i % 7));

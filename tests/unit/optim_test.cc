@@ -41,8 +41,7 @@ struct Parameter {
 
   explicit Parameter(std::vector<float> w) : weight(std::move(w)), slot0(weight.size()), slot1(weight.size()) {}
 
-  void step(const OptimSettings& settings, uint64_t step, double scale, bool decay, const std::vector<float>& grad,
-            Tiles& tiles) {
+  void step(const OptimSettings& settings, uint64_t step, double scale, bool decay, const std::vector<float>& grad, Tiles& tiles) {
     ComputeScope scope;
     update(settings, step, scale, decay, static_cast<int64_t>(weight.size()), weight.data(), grad.data(),
            slots(settings) > 0 ? slot0.data() : nullptr, slots(settings) > 1 ? slot1.data() : nullptr, tiles);
@@ -64,8 +63,7 @@ TEST(Optim, StepsAreThoseOfOptax) {
     // Repeated, so that whole vectors and a short last one are compared.
     constexpr int kRepeats = 9;
     std::vector<float> start;
-    for (int i = 0; i < test::kOptimCount * kRepeats; ++i)
-      start.push_back(static_cast<float>(i % test::kOptimCount * 5 % 7 - 3) / 4);
+    for (int i = 0; i < test::kOptimCount * kRepeats; ++i) start.push_back(static_cast<float>(i % test::kOptimCount * 5 % 7 - 3) / 4);
     Parameter parameter(start);
     SerialTiles serial;
     size_t row = 0;
@@ -76,8 +74,7 @@ TEST(Optim, StepsAreThoseOfOptax) {
       parameter.step(settings, static_cast<uint64_t>(step), one.scale, true, grad, serial);
       if (step + 1 != test::kOptimSteps[row]) continue;
       for (size_t i = 0; i < start.size(); ++i)
-        EXPECT_NEAR(parameter.weight[i], one.weights[row][i % test::kOptimCount], 2e-6)
-            << "after step " << step + 1 << ", element " << i;
+        EXPECT_NEAR(parameter.weight[i], one.weights[row][i % test::kOptimCount], 2e-6) << "after step " << step + 1 << ", element " << i;
       ++row;
     }
     EXPECT_EQ(row, std::size(test::kOptimSteps));
@@ -161,8 +158,7 @@ TEST(Optim, RatesWarmUpAndFollowTheCosine) {
   settings.curve = RateCurve::cosine;
   settings.total = 25;
   settings.min_rate = 0.05;
-  for (size_t i = 0; i < std::size(test::kCosineRates); ++i)
-    EXPECT_NEAR(rate_at(settings, 5 + i), test::kCosineRates[i], 1e-15) << i;
+  for (size_t i = 0; i < std::size(test::kCosineRates); ++i) EXPECT_NEAR(rate_at(settings, 5 + i), test::kCosineRates[i], 1e-15) << i;
   EXPECT_EQ(rate_at(settings, 25), 0.05);
   EXPECT_EQ(rate_at(settings, 26), 0.05);
   settings.warmup = 0;
@@ -200,10 +196,8 @@ TEST(Optim, SettingsThatCannotBeAreNamed) {
   EXPECT_EQ(text([](OptimSettings& s) { s.rate = -1; }), "optimizer rate is -1, expected 0 or more");
   EXPECT_EQ(text([](OptimSettings& s) { s.beta2 = 1; }), "optimizer beta2 is 1, expected 0 or more and below 1");
   EXPECT_EQ(text([](OptimSettings& s) { s.clip = std::nan(""); }), "optimizer clip is nan, expected 0 or more");
-  EXPECT_EQ(text([](OptimSettings& s) { s.rule = static_cast<Rule>(9); }),
-            "optimizer rule is 9, expected 1 (sgd), 2 (adam) or 3 (adamw)");
-  EXPECT_EQ(text([](OptimSettings& s) { s.curve = RateCurve::cosine; }),
-            "optimizer total is 0 steps, expected more than the 0 of warmup");
+  EXPECT_EQ(text([](OptimSettings& s) { s.rule = static_cast<Rule>(9); }), "optimizer rule is 9, expected 1 (sgd), 2 (adam) or 3 (adamw)");
+  EXPECT_EQ(text([](OptimSettings& s) { s.curve = RateCurve::cosine; }), "optimizer total is 0 steps, expected more than the 0 of warmup");
   EXPECT_EQ(text([](OptimSettings& s) {
               s.curve = RateCurve::cosine;
               s.total = 10;

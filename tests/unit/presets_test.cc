@@ -17,7 +17,7 @@ TEST(Presets, Gpt2HasItsSizeAndNames) {
   auto preset = make_preset("gpt2", {});
   ASSERT_TRUE(preset.ok()) << preset.status().text();
   const Model& model = *preset.value().model;
-  EXPECT_EQ(elements(model), 124439808);   // as published
+  EXPECT_EQ(elements(model), 124439808);  // as published
   EXPECT_EQ(model.params().size(), 148u);
   const ParamId w = model.find_param("h.11.attn.c_attn.weight");
   ASSERT_GE(w, 0);

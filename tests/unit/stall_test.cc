@@ -47,7 +47,7 @@ TEST(Stall, TenTimesTheMedianOfLongActions) {
   StallWatch watch;
   int64_t now = 0;
   for (int i = 0; i < 200; ++i) {
-    const int64_t length = i % 3 == 2 ? 1 * kSecond : 8 * kSecond;   // the median is 8 s
+    const int64_t length = i % 3 == 2 ? 1 * kSecond : 8 * kSecond;  // the median is 8 s
     watch.ran({.begin = now, .end = now + length});
     now += length;
   }
