@@ -17,6 +17,9 @@ struct MeshOptions {
   bool insecure = false;           // a tcp address that is not loopback is allowed
   int32_t rank = -1;               // others: the rank they want; -1: any
   int64_t join_timeout_ms = 60000;
+  // Rank 0: how long a rank may take for an answer, which is at most rpc::kPieceFloats floats, from its memory. A loop that hangs is lost
+  // before, and so is a connection that does not bring 1 MiB in 3 s.
+  int64_t answer_timeout_ms = 60000;
 };
 
 // Owner's thread; the loop thread runs from make() to the end.

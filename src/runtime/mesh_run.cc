@@ -148,8 +148,18 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
     mesh_.loop().post([&] {
       if (failed_) return answered_.set(failure_);
       asked_ = rank;
+      asked_type_ = type;
       process_->send_message(rank, type, bytes);
     });
+    const int64_t limit = mesh_.options().answer_timeout_ms;
+    if (!answered_.wait_for(limit))
+      (void)on_loop(mesh_.loop(), [&] {
+        const double seconds = static_cast<double>(limit) / 1000;
+        if (asked_ == rank)   // the answer may have come just now
+          process_->fail({.rank = rank, .code = Code::timed_out,
+                          .text = cat("rank ", rank, " did not answer a request of type ", type, " within ", seconds, " s")});
+        return Status();
+      });
     return answered_.wait();
   }
 
@@ -159,10 +169,11 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
     if (Status status = process_->begin(step.descriptor, step.batch); !status.ok() && !failed_) run_failed(status);
   }
   void joined() override { joined_.set({}); }
-  void message(int32_t peer, uint32_t, std::span<const std::byte> bytes) override {
+  void message(int32_t peer, uint32_t type, std::span<const std::byte> bytes) override {
     if (peer != asked_) return;
     asked_ = -1;
-    answered_.set(rpc::read_answer(bytes, answer_));
+    if (type == asked_type_) answered_.set(rpc::read_answer(bytes, answer_));
+    else answered_.set(Status(Code::protocol, cat("rank ", peer, " answered a request of type ", asked_type_, " with type ", type)));
   }
   void micro_batch(int32_t mb) override {
     const int32_t edge = loss_edge(*plan_, current()->mode);
@@ -191,6 +202,7 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
   Waiter joined_, answered_, alone_;
   std::vector<std::byte> answer_;   // of the rank asked last; the loop thread's until answered_ is set
   int32_t asked_ = -1;
+  uint32_t asked_type_ = 0;
   bool failed_ = false;
   Status failure_;
 };

@@ -1,9 +1,12 @@
-// A run whose door strangers come to: rank 0 over real sockets, the other end by hand.
+// A run whose door strangers come to, and a rank that does not answer: rank 0 over real sockets, the other end by hand.
+#include <algorithm>
+#include <atomic>
 #include <thread>
 
 #include "graph/presets.h"
 #include "peers.h"
 #include "runtime/mesh.h"
+#include "runtime/rank_process.h"
 
 namespace weft::test {
 namespace {
@@ -53,6 +56,88 @@ TEST(RunAtADoor, AStrangerThatSaysItIsARankDisturbsNobody) {
   std::string why;
   EXPECT_EQ(mesh->refusals().read(why), 1u);
   EXPECT_NE(why.find("rank 1 refused: numeric profile x"), std::string::npos) << why;
+}
+
+// Rank 1, which does what a rank does until it is asked something.
+class Mute final : private RankProcess::Owner {
+ public:
+  Mute(std::shared_ptr<const Plan> plan, const std::string& endpoint, bool answers) : plan_(std::move(plan)), answers_(answers) {
+    thread_ = std::thread([this, endpoint] { live(endpoint); });
+  }
+  ~Mute() override { thread_.join(); }
+
+ private:
+  void live(const std::string& endpoint) {
+    Net net(endpoint);
+    net_ = &net;
+    const auto guest = net.dial(endpoint);
+    ASSERT_TRUE(net.until([&] { return guest->times_connected == 1; }));
+    const std::vector<std::byte> hello = encode_hello(lobby_identity());
+    say(*guest, {.kind = FrameKind::hello}, kNobody, hello);
+    say(*guest, {.kind = FrameKind::message, .edge = kJoinType, .sequence = 1}, kNobody, encode_join({.endpoint = "ipc:///nowhere", .plan = {}}));
+    Result<Welcome> welcome = Status(Code::peer, "none came");
+    ASSERT_TRUE(net.until([&] {
+      for (size_t i = 0; i < guest->frames.size() && !welcome.ok(); ++i) welcome = decode_welcome(guest->frames[i].payload);
+      return welcome.ok();
+    }));
+    const auto team = Team::make(1).take();
+    const auto worker = Worker::make(plan_, 1, *team).take();
+    process_ = std::make_unique<RankProcess>(*net.loop, plan_, *worker, run_identity(*plan_, welcome.value().incarnation, welcome.value().run),
+                                             LinkTimes(), static_cast<Owner&>(*this));
+    EXPECT_TRUE(process_->start().ok());
+    EXPECT_TRUE(process_->dial(*net.transport, 0, endpoint).ok());
+    say(*guest, {.kind = FrameKind::bye, .sequence = 2}, kNobody, {});
+    EXPECT_TRUE(net.until([&] { return ended_; }));
+    process_.reset();
+    uv_run(net.loop->uv(), UV_RUN_NOWAIT);   // what it retired
+  }
+  void message(int32_t, uint32_t type, std::span<const std::byte> bytes) override {
+    if (!answers_) return;
+    net_->loop->post([this, type, answer = rpc::answer(*plan_, process_->worker(), type, bytes)] { process_->send_message(0, type + 1, answer); });
+  }
+  void joined() override {}
+  void micro_batch(int32_t) override {}
+  void step_done(const StepResult&) override {}
+  void failed(const Origin&) override {}
+  void closed() override {}
+  void alone() override { ended_ = true; }
+
+  const std::shared_ptr<const Plan> plan_;
+  const bool answers_;
+  Net* net_ = nullptr;
+  std::unique_ptr<RankProcess> process_;
+  bool ended_ = false;
+  std::thread thread_;
+};
+
+Status read_of_rank_1(const Plan& plan, Run& run) {
+  const auto at = std::find(plan.owner_of_param.begin(), plan.owner_of_param.end(), 1);
+  const auto param = static_cast<ParamId>(at - plan.owner_of_param.begin());
+  std::vector<float> values(static_cast<size_t>(plan.model->param(param).shape.elements()));
+  return run.read(param, Part::value, values);
+}
+
+TEST(RunWithARank, ThatNeverAnswersFailsByItsName) {
+  const auto plan = small_plan();
+  const auto mesh = Mesh::listen({.endpoint = {}, .listen = {}, .answer_timeout_ms = 200}).take();
+  Mute rank(plan, mesh->endpoint(), false);
+  const auto run = start(plan, *mesh);
+  ASSERT_TRUE(run.ok()) << run.status().text();
+  const Status first = read_of_rank_1(*plan, *run.value());
+  EXPECT_EQ(first.code(), Code::timed_out);
+  EXPECT_EQ(first.text(), "rank 1 did not answer a request of type 16 within 0.2 s");
+  EXPECT_EQ(read_of_rank_1(*plan, *run.value()).text(), first.text());   // the run has failed
+}
+
+TEST(RunWithARank, ThatAnswersSomethingElseIsNamed) {
+  const auto plan = small_plan();
+  const auto mesh = Mesh::listen({.endpoint = {}, .listen = {}}).take();
+  Mute rank(plan, mesh->endpoint(), true);
+  const auto run = start(plan, *mesh);
+  ASSERT_TRUE(run.ok()) << run.status().text();
+  const Status status = read_of_rank_1(*plan, *run.value());
+  EXPECT_EQ(status.code(), Code::protocol);
+  EXPECT_EQ(status.text(), "rank 1 answered a request of type 16 with type 17");
 }
 
 }  // namespace
