@@ -1,6 +1,4 @@
 // A rank other than 0: asks rank 0 for a place, takes model and plan from it, and serves until the run ends.
-#include <unistd.h>
-
 #include "base/text.h"
 #include "kernels/gemm.h"
 #include "plan/encode.h"
@@ -135,7 +133,7 @@ class Server final : private RankProcess::Owner {
   Status join_and_serve(int threads, const OpFinder& find_user_op) {
     WEFT_TRY(mesh_.may(Mesh::Part::serve));
     init_gemm();
-    JoinRequest request{.wanted_rank = mesh_.options().rank, .endpoint = mesh_.endpoint(), .pid = getpid(), .plan = {}};
+    JoinRequest request{.wanted_rank = mesh_.options().rank, .endpoint = mesh_.endpoint(), .plan = {}};
     if (plan_) request.plan = plan_->hash;
     mesh_.remember({mesh_.options().endpoint});   // should rank 0 die before it has told of others
     WEFT_TRY(on_loop(mesh_.loop(), [&] {

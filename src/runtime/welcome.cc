@@ -38,7 +38,7 @@ std::string numeric_profile() {
 std::vector<std::byte> encode_join(const JoinRequest& join) {
   std::vector<std::byte> bytes;
   ByteWriter out(bytes);
-  out.number(join.wanted_rank).text(join.endpoint).number(join.pid).number(static_cast<uint8_t>(join.plan.has_value()));
+  out.number(join.wanted_rank).text(join.endpoint).number(static_cast<uint8_t>(join.plan.has_value()));
   if (join.plan)
     for (const Digest& d : {join.plan->model, join.plan->partition, join.plan->schedule, join.plan->settings}) write_digest(out, d);
   return bytes;
@@ -49,7 +49,6 @@ Result<JoinRequest> decode_join(std::span<const std::byte> bytes) {
   JoinRequest join;
   join.wanted_rank = in.number<int32_t>();
   join.endpoint = in.text();
-  join.pid = in.number<int64_t>();
   if (in.number<uint8_t>()) {
     PlanHash hash;
     for (Digest* d : {&hash.model, &hash.partition, &hash.schedule, &hash.settings}) *d = read_digest(in);

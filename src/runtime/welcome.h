@@ -20,7 +20,6 @@ constexpr uint32_t kJoinType = 1, kWelcomeType = 2;
 struct JoinRequest {
   int32_t wanted_rank = -1;        // -1: any
   std::string endpoint;            // where higher ranks may dial this process
-  int64_t pid = 0;
   std::optional<PlanHash> plan;    // of a process that made the plan itself
 };
 
