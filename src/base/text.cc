@@ -1,5 +1,6 @@
 #include "base/text.h"
 
+#include <cerrno>
 #include <charconv>
 #include <system_error>
 
@@ -28,6 +29,11 @@ std::string system_text(int error) {
   std::string text = std::system_category().message(error);
   if (text.size() > 1 && text[0] >= 'A' && text[0] <= 'Z' && text[1] >= 'a' && text[1] <= 'z') text[0] |= 0x20;
   return text;
+}
+
+Status system_failure(std::string_view what, int error) {
+  const bool out = error == EMFILE || error == ENFILE || error == ENOMEM;
+  return Status(out ? Code::no_memory : Code::io, cat(what, ": ", system_text(error)));
 }
 
 std::string quoted(std::string_view bytes, size_t most) {

@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/status.h"
+
 namespace weft {
 
 // Shortest decimal form that reads back as the same double.
@@ -57,6 +59,8 @@ std::string cat(const Parts&... parts) {
 
 // What the system says of an errno, in lower case like all others.
 std::string system_text(int error);
+// A call of the system that failed with `error`: no_memory where memory or descriptors are out, else io. "what: text of the error"
+Status system_failure(std::string_view what, int error);
 
 // Bytes of unknown origin for a person: the first ones in quotes, those that are no letters as "\\x16".
 std::string quoted(std::string_view bytes, size_t most = 16);

@@ -68,11 +68,11 @@ struct Loop::Waker::State {
 Result<std::unique_ptr<Loop::Waker>> Loop::Waker::make(Loop& loop, int descriptor) {
   auto state = std::make_unique<State>();
   if (const int error = uv_poll_init(loop.uv(), &state->handle, descriptor); error != 0)
-    return Status(Code::io, cat("event loop: cannot watch descriptor ", descriptor, ": ", uv_strerror(error)));
+    return system_failure(cat("event loop: cannot watch descriptor ", descriptor), -error);
   state->handle.data = state.get();
   const int error = uv_poll_start(&state->handle, UV_READABLE, [](uv_poll_t*, int, int) {});
   std::unique_ptr<Waker> waker(new Waker(state.release()));
-  if (error != 0) return Status(Code::io, cat("event loop: cannot watch descriptor ", descriptor, ": ", uv_strerror(error)));
+  if (error != 0) return system_failure(cat("event loop: cannot watch descriptor ", descriptor), -error);
   return waker;
 }
 
@@ -114,8 +114,7 @@ Loop::Turn::Turn(Loop& loop, std::function<bool()> ready, std::function<void()> 
 }
 
 Loop::Turn::~Turn() {
-  for (void* handle :
-       {static_cast<void*>(&state_->before), static_cast<void*>(&state_->after), static_cast<void*>(&state_->awake)})
+  for (void* handle : {static_cast<void*>(&state_->before), static_cast<void*>(&state_->after), static_cast<void*>(&state_->awake)})
     uv_close(handle_of(handle), State::closed);
 }
 

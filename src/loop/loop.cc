@@ -49,11 +49,11 @@ Result<std::unique_ptr<Loop>> Loop::make() {
   State& state = *made->state_;
   if (const int error = uv_loop_init(&state.loop); error != 0) {
     state.loop.data = nullptr;
-    return Status(Code::io, cat("event loop: cannot be made: ", uv_strerror(error)));
+    return system_failure("event loop: cannot be made", -error);
   }
   state.loop.data = &state;
   if (const int error = uv_async_init(&state.loop, &state.wake, State::woken); error != 0)
-    return Status(Code::io, cat("event loop: cannot be woken: ", uv_strerror(error)));
+    return system_failure("event loop: cannot be woken", -error);
   state.wake.data = &state;
   return made;
 }

@@ -1,5 +1,4 @@
-// The event loop (libuv) of a run, and the ways to wake it. One loop per run, on a thread of its own; <uv.h> stays inside this
-// folder.
+// The event loop (libuv) of a run, and the ways to wake it. One loop per run, on a thread of its own; <uv.h> stays inside this folder.
 #pragma once
 
 #include <cstdint>

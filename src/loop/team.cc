@@ -11,7 +11,7 @@ namespace weft {
 namespace {
 
 constexpr uint32_t kOpen = uint32_t{1} << 31;
-constexpr int kMostThreads = 1024;   // per rank
+constexpr int kMostThreads = 1024;  // per rank
 
 // The gap between two kernels of a job is shorter than a sleep and a wake-up, so it is worth looking for some microseconds; a
 // processor that others want is given up soon.
@@ -38,12 +38,10 @@ uint32_t await_change(const std::atomic<uint32_t>& value, uint32_t old) {
 }  // namespace
 
 Result<std::unique_ptr<Team>> Team::make(int threads, const ComputeOptions& options) {
-  if (threads < 1 || threads > kMostThreads)
-    return Status(Code::invalid, cat("threads is ", threads, ", expected 1 to ", kMostThreads));
+  if (threads < 1 || threads > kMostThreads) return Status(Code::invalid, cat("threads is ", threads, ", expected 1 to ", kMostThreads));
   std::unique_ptr<Team> team(new Team);
   for (int i = 1; i < threads; ++i) {
-    WEFT_TRY_ASSIGN(auto helper,
-                    Thread::start(cat("weft-r", options.rank, ".", i), options.niceness, [t = team.get()] { t->help(); }));
+    WEFT_TRY_ASSIGN(auto helper, Thread::start(cat("weft-r", options.rank, ".", i), options.niceness, [t = team.get()] { t->help(); }));
     team->helpers_.push_back(std::move(helper));
   }
   return team;
@@ -73,8 +71,7 @@ void Team::run(int count, Fn fn, void* context) {
   else
     for (int i = 0; i < wanted; ++i) epoch_.notify_one();
   take_tiles();
-  for (uint32_t inside = gate_.fetch_and(~kOpen, std::memory_order_acq_rel) & ~kOpen; inside != 0;)
-    inside = await_change(gate_, inside);
+  for (uint32_t inside = gate_.fetch_and(~kOpen, std::memory_order_acq_rel) & ~kOpen; inside != 0;) inside = await_change(gate_, inside);
 }
 
 void Team::take_tiles() {
@@ -90,8 +87,7 @@ bool Team::enter() {
 }
 
 void Team::leave() {
-  // The last one out of a shut gate. The caller may return, and the next run begin, before the notification: it wakes nobody
-  // then.
+  // The last one out of a shut gate. The caller may return, and the next run begin, before the notification: it wakes nobody then.
   if (gate_.fetch_sub(1, std::memory_order_acq_rel) == 1) gate_.notify_one();
 }
 
@@ -107,8 +103,7 @@ void Team::help() {
 }
 
 Result<std::unique_ptr<WorkerThread>> WorkerThread::make(Loop& loop, std::function<void(int64_t job)> run,
-                                                         std::function<void(int64_t job)> done, int depth,
-                                                         const ComputeOptions& options) {
+                                                         std::function<void(int64_t job)> done, int depth, const ComputeOptions& options) {
   if (depth < 1) return Status(Code::invalid, cat("jobs under way: expected at least 1, got ", depth));
   std::unique_ptr<WorkerThread> worker(new WorkerThread);
   WorkerThread* w = worker.get();

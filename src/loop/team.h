@@ -55,9 +55,8 @@ class Team final : public Tiles {
 class WorkerThread {
  public:
   // `run` on the worker thread, `done` on the loop thread in the same order. At most `depth` jobs may be between push and done.
-  static Result<std::unique_ptr<WorkerThread>> make(Loop& loop, std::function<void(int64_t job)> run,
-                                                    std::function<void(int64_t job)> done, int depth = 64,
-                                                    const ComputeOptions& options = {});
+  static Result<std::unique_ptr<WorkerThread>> make(Loop& loop, std::function<void(int64_t job)> run, std::function<void(int64_t job)> done,
+                                                    int depth = 64, const ComputeOptions& options = {});
   // Waits for the job under way; those behind it are dropped, and `done` is not called any more.
   ~WorkerThread();
   WorkerThread(const WorkerThread&) = delete;

@@ -1,5 +1,5 @@
-// A thread of weft: named, deaf to signals but those of its own faults (they are the host's), at a lower priority if asked. Joined by its
-// destructor.
+// A thread of weft: named, deaf to signals but those of its own faults (they are the host's), at a lower priority if asked. Joined
+// by its destructor.
 #pragma once
 
 #include <functional>

@@ -3,10 +3,10 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netdb.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <netinet/in.h>
+#include <sys/file.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -26,16 +26,7 @@ namespace {
 constexpr std::string_view kTcp = "tcp://", kIpc = "ipc://";
 constexpr size_t kLongestPath = sizeof(sockaddr_un::sun_path) - 1;
 
-// The system's words, in lower case like all others.
-std::string error_text(int error) {
-  std::string text = std::generic_category().message(error);
-  if (text.size() > 1 && text[0] >= 'A' && text[0] <= 'Z' && text[1] >= 'a' && text[1] <= 'z') text[0] |= 0x20;
-  return text;
-}
-
-Status wrong(const std::string& endpoint, std::string_view what) {
-  return Status(Code::invalid, cat("'", endpoint, "': ", what));
-}
+Status wrong(const std::string& endpoint, std::string_view what) { return Status(Code::invalid, cat("'", endpoint, "': ", what)); }
 
 struct HostPort {
   std::string host;
@@ -109,7 +100,7 @@ Result<TcpAddress> parse_tcp(const std::string& endpoint, bool listening) {
   TcpAddress out;
   const bool star = to.host == "*";
   if (star && !listening) return wrong(endpoint, "expected a host to dial, got '*'");
-  const bool local = to.host == "localhost";   // means loopback even where no file of hosts says so (RFC 6761, 6.3)
+  const bool local = to.host == "localhost";  // means loopback even where no file of hosts says so (RFC 6761, 6.3)
   addrinfo hints{}, *list = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_family = star || local ? AF_INET : AF_UNSPEC;
@@ -139,7 +130,7 @@ Result<std::string> tcp_door(const std::string& endpoint) {
   WEFT_TRY_ASSIGN(const TcpAddress to, parse_tcp(endpoint, false));
   // A datagram socket that is connected knows its own address and has sent nothing.
   const int probe = socket(to.v6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (probe < 0) return Status(Code::io, cat("'", endpoint, "': ", error_text(errno)));
+  if (probe < 0) return system_failure(cat("'", endpoint, "'"), errno);
   sockaddr_storage there{}, here{};
   socklen_t length = sizeof here;
   if (to.v6) {
@@ -159,7 +150,7 @@ Result<std::string> tcp_door(const std::string& endpoint) {
                      getsockname(probe, reinterpret_cast<sockaddr*>(&here), &length) == 0;
   const int error = errno;
   close(probe);
-  if (!known) return Status(Code::io, cat("'", endpoint, "': no way leads there: ", error_text(error)));
+  if (!known) return system_failure(cat("'", endpoint, "': no way leads there"), error);
   char text[INET6_ADDRSTRLEN] = "";
   if (to.v6) {
     inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6&>(here).sin6_addr, text, sizeof text);
@@ -217,8 +208,7 @@ Result<IpcPlace> IpcPlace::take(const std::string& endpoint) {
     while (path.size() > 1 && path.back() == '/') path.pop_back();
     std::string own = cat(path, kOwn);
     if (const std::string socket = own + "/socket"; socket.size() > kLongestPath) return too_long(endpoint, socket);
-    if (mkdtemp(own.data()) == nullptr)
-      return Status(Code::io, cat("'", endpoint, "': cannot make a directory in '", path, "': ", error_text(errno)));
+    if (mkdtemp(own.data()) == nullptr) return system_failure(cat("'", endpoint, "': cannot make a directory in '", path, "'"), errno);
     place.directory_ = own;
     path = own + "/socket";
   }
@@ -227,9 +217,8 @@ Result<IpcPlace> IpcPlace::take(const std::string& endpoint) {
     return Status(Code::not_found, cat("'", endpoint, "': directory '", parent, "' does not exist"));
   int error = 0;
   place.lock_ = lock_file(path + ".lock", &error);
-  if (place.lock_ < 0 && error == EWOULDBLOCK)
-    return Status(Code::state, cat("'", endpoint, "': another listener holds this path"));
-  if (place.lock_ < 0) return Status(Code::io, cat("'", endpoint, "': cannot lock '", path, ".lock': ", error_text(error)));
+  if (place.lock_ < 0 && error == EWOULDBLOCK) return Status(Code::state, cat("'", endpoint, "': another listener holds this path"));
+  if (place.lock_ < 0) return system_failure(cat("'", endpoint, "': cannot lock '", path, ".lock'"), error);
   place.path_ = path;
   return place;
 }
@@ -241,9 +230,10 @@ void IpcPlace::clear(const std::string& endpoint) {
   left.path_ = endpoint.substr(kIpc.size());
   left.directory_ = left.path_.substr(0, left.path_.size() - socket.size());
   const size_t name = left.directory_.rfind('/') + 1;
-  const int lock = left.directory_.compare(name, 5, "weft-") == 0 ? open((left.path_ + ".lock").c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW) : -1;
+  const int lock =
+      left.directory_.compare(name, 5, "weft-") == 0 ? open((left.path_ + ".lock").c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW) : -1;
   if (lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) == 0) {
-    left.lock_ = lock;   // nobody else's any more: the destructor removes it
+    left.lock_ = lock;  // nobody else's any more: the destructor removes it
   } else {
     if (lock >= 0) close(lock);
     left.directory_.clear();

@@ -37,7 +37,7 @@ Result<std::unique_ptr<Loop::Waker>> watch(Loop& loop, void* socket) {
   return Loop::Waker::make(loop, descriptor);
 }
 
-Status failed(const char* what) { return Status(Code::io, cat("ZeroMQ: ", what, ": ", zmq_strerror(errno))); }
+Status failed(const char* what) { return system_failure(cat("ZeroMQ: ", what), errno); }
 
 }  // namespace
 
@@ -53,9 +53,8 @@ Status Socket::open(Loop& loop, void* context, int type) {
   set(ZMQ_LINGER, 0);
   set(ZMQ_SNDHWM, kFramesInPipe);
   set(ZMQ_RCVHWM, kFramesInPipe);
-  // With IMMEDIATE a dialed socket throws away what has come and was not read when it notices the loss of its connection, such as
-  // the words that say why. Without it frames can be queued for nobody, so a connection sends none before the listener has
-  // accepted it.
+  // With IMMEDIATE a dialed socket throws away what has come and was not read when it notices the loss of its connection, such as the words
+  // that say why. Without it frames can be queued for nobody, so a connection sends none before the listener has accepted it.
   set(ZMQ_IMMEDIATE, 0);
   set(ZMQ_HANDSHAKE_IVL, 2000);
   set(ZMQ_CONNECT_TIMEOUT, 2000);
@@ -105,9 +104,7 @@ void Socket::set(int option, int value) {
   assert(result == 0);
 }
 
-bool Socket::ready(bool to_read, bool to_send) const {
-  return pending(socket_, (to_read ? ZMQ_POLLIN : 0) | (to_send ? ZMQ_POLLOUT : 0));
-}
+bool Socket::ready(bool to_read, bool to_send) const { return pending(socket_, (to_read ? ZMQ_POLLIN : 0) | (to_send ? ZMQ_POLLOUT : 0)); }
 bool Socket::has_events() const { return pending(monitor_, ZMQ_POLLIN); }
 
 bool Socket::wait_event(int ms) {

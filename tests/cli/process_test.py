@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Ranks as processes: the same bits, and what happens when one of them goes away."""
 import os
+import resource
 import select
 import shutil
 import signal
@@ -98,6 +99,13 @@ class Processes(Case):
         out, err = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 130, err)
         self.assertEqual(lines(out)[-1]["event"], "done")
+
+    def test_without_descriptors_it_ends_with_the_status_for_resources(self):
+        for most in range(6, 17):
+            done = run("train", TINY, *STEP, "--steps", 1, "--ranks", 2, "-q",
+                       preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (most, most)))
+            self.assertEqual(done.returncode, 5, done.stderr)
+            self.assertIn("too many open files", done.stderr)
 
     def test_interrupt_ends_every_rank_after_the_step(self):
         process = self.start("--ranks", 2, "--checkpoint", self.path("ck"))
