@@ -41,10 +41,13 @@ Outcome check_launch(const LaunchOptions& o) {
   if (o.external >= o.ranks && o.external > 0)
     return {kUsage, "--external is " + number(o.external) + ", --ranks " + number(o.ranks) + " leaves at most " + number(o.ranks - 1), ""};
   if ((o.in_process || o.threads == 0) && (o.external || !o.listen.empty()))
-    return {kUsage, std::string(o.in_process ? "--in-process" : "--threads 0") + " keeps all ranks in this process; nobody joins at " + (o.external ? "--external" : "--listen"),
+    return {kUsage,
+            std::string(o.in_process ? "--in-process" : "--threads 0") + " keeps all ranks in this process; nobody joins at " +
+                (o.external ? "--external" : "--listen"),
             "leave one of them out"};
   if (o.external && o.ranks - o.external > 1 && is_wildcard(o.listen))
-    return {kUsage, "--listen " + o.listen + " names no address, and ranks of this machine have to be reached by those of others", "name the address of this machine"};
+    return {kUsage, "--listen " + o.listen + " names no address, and ranks of this machine have to be reached by those of others",
+            "name the address of this machine"};
   return {};
 }
 
@@ -82,8 +85,8 @@ Outcome Ranks::start(const weft_plan* plan, const LaunchOptions& options, RunPtr
   for (uint32_t rank = 1; rank < options.ranks - options.external; ++rank) CLI_TRY(spawn(rank, options));
   cancel.watch(pids_);
   if (options.external && !options.quiet)
-    Progress(false).note("waiting for " + std::to_string(options.external) + (options.external > 1 ? " ranks" : " rank") + ": weft worker --join " +
-                         weft_mesh_endpoint(mesh_.get()) + (options.insecure ? " --insecure" : ""));
+    Progress(false).note("waiting for " + std::to_string(options.external) + (options.external > 1 ? " ranks" : " rank") +
+                         ": weft worker --join " + weft_mesh_endpoint(mesh_.get()) + (options.insecure ? " --insecure" : ""));
   if (const weft_status status = weft_run_start(plan, mesh_.get(), &config, Out(out), &err); status < 0) {
     if (stop_signal()) return {128 + stop_signal(), "stopped before all ranks were there", ""};
     std::string gone;
@@ -93,8 +96,10 @@ Outcome Ranks::start(const weft_plan* plan, const LaunchOptions& options, RunPtr
         gone += (gone.empty() ? "rank " : "; rank ") + std::to_string(rank) + " " + end_of(ended);
       }
     Outcome outcome = failed(status, err, refused());
-    if (status == WEFT_ECANCELED && !gone.empty()) outcome.text = gone + " before all ranks were there";
-    else if (!gone.empty()) outcome.text += "; " + gone;
+    if (status == WEFT_ECANCELED && !gone.empty())
+      outcome.text = gone + " before all ranks were there";
+    else if (!gone.empty())
+      outcome.text += "; " + gone;
     return outcome;
   }
   return {};
@@ -102,8 +107,12 @@ Outcome Ranks::start(const weft_plan* plan, const LaunchOptions& options, RunPtr
 
 // In a process group of its own, so that a Ctrl-C reaches rank 0 alone, which ends the step and then the run.
 Outcome Ranks::spawn(uint32_t rank, const LaunchOptions& options) {
-  std::vector<std::string> words = {"weft", "worker", "--join", weft_mesh_endpoint(mesh_.get()), "--rank", std::to_string(rank), "--threads",
-                                    std::to_string(options.threads), "--join-timeout", std::to_string(options.join_timeout), "--quiet"};
+  std::vector<std::string> words = {"weft",           "worker",
+                                    "--join",         weft_mesh_endpoint(mesh_.get()),
+                                    "--rank",         std::to_string(rank),
+                                    "--threads",      std::to_string(options.threads),
+                                    "--join-timeout", std::to_string(options.join_timeout),
+                                    "--quiet"};
   if (options.insecure) words.push_back("--insecure");
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -140,7 +149,7 @@ std::string Ranks::explain(const weft_event& event) {
     const size_t heard = cause.find("; ");
     cause = end_of(ended) + (heard == std::string::npos ? "" : cause.substr(heard));
   } else {
-    kill(pid, SIGKILL);   // stopped or stuck: it would not leave on its own
+    kill(pid, SIGKILL);  // stopped or stuck: it would not leave on its own
   }
   const std::string rank = std::to_string(event.rank);
   return "rank " + rank + " (stage " + rank + ", pid " + std::to_string(was) + ") lost: " + cause;
@@ -156,7 +165,7 @@ Ranks::~Ranks() {
     kill(pid, SIGKILL);
     waitpid(pid, &status, 0);
   }
-  mesh_.reset();   // last, for it removes what killed ranks left behind
+  mesh_.reset();  // last, for it removes what killed ranks left behind
 }
 
 }  // namespace weft::cli

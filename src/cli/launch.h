@@ -13,8 +13,8 @@ namespace weft::cli {
 struct LaunchOptions {
   uint32_t ranks = 1, threads = 1;
   bool in_process = false;
-  std::string listen;          // empty: a socket file of this machine
-  uint32_t external = 0;       // ranks that others start
+  std::string listen;     // empty: a socket file of this machine
+  uint32_t external = 0;  // ranks that others start
   bool insecure = false;
   uint32_t join_timeout = 60;  // seconds
   bool quiet = false;
@@ -22,8 +22,8 @@ struct LaunchOptions {
 
 void add_launch_options(Parser& parser, LaunchOptions& options);
 
-// What came to a mesh's door and was turned away, in a line: each time there are twice as many as were told, which `told` counts. Else
-// empty.
+// What came to a mesh's door and was turned away, in a line: each time there are twice as many as were told, which `told`
+// counts. Else empty.
 std::string refused_text(const weft_mesh* mesh, uint64_t& told);
 
 // The processes of a run's other ranks, and the way to them. Destroyed after the run: waits until they have left.
@@ -44,8 +44,8 @@ class Ranks {
   Outcome spawn(uint32_t rank, const LaunchOptions& options);
 
   MeshPtr mesh_;
-  uint64_t refused_ = 0;    // connections turned away, as told
-  std::vector<int> pids_;   // by rank; 0: not ours, or gone
+  uint64_t refused_ = 0;   // connections turned away, as told
+  std::vector<int> pids_;  // by rank; 0: not ours, or gone
 };
 
 }  // namespace weft::cli

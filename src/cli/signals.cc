@@ -30,7 +30,8 @@ extern "C" void on_child(int) {
   const int kept = errno;
   for (size_t i = 0; i < g_pid_count; ++i) {
     siginfo_t info = {};
-    if (g_pids[i] && waitid(P_PID, static_cast<id_t>(g_pids[i]), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid) weft_mesh_cancel(g_mesh);
+    if (g_pids[i] && waitid(P_PID, static_cast<id_t>(g_pids[i]), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid)
+      weft_mesh_cancel(g_mesh);
   }
   errno = kept;
 }

@@ -8,7 +8,7 @@
 namespace weft::cli {
 
 void watch_signals();
-int stop_signal();   // 0, or the number of the signal that asked to stop
+int stop_signal();  // 0, or the number of the signal that asked to stop
 
 // While it lives there is no step to finish, and the first signal ends what waits on the mesh; so does the end of a process that is watched.
 // Other children of this process are not ours. One at a time.

@@ -1,7 +1,6 @@
 // A frame: one message of the transport, a header of 64 bytes and at most 1 MiB of payload. All numbers are little-endian.
 //
-//   0 magic u32 "WEFT"   4 major u8   5 minor u8   6 kind u8   7 flags u8   8 incarnation u32   12 source u16   14 destination
-//   u16
+//   0 magic u32 "WEFT"   4 major u8   5 minor u8   6 kind u8   7 flags u8   8 incarnation u32   12 source u16   14 destination u16
 //  16 step u64          24 micro-batch u32        28 edge u32
 //  32 sequence u64      40 total u64
 //  48 piece u32         52 length u32             56 payload check u32     60 header check u32
@@ -23,7 +22,7 @@ namespace weft {
 constexpr size_t kHeaderBytes = 64;
 constexpr size_t kMaxPayload = size_t{1} << 20;
 constexpr size_t kMaxFrame = kHeaderBytes + kMaxPayload;
-constexpr uint32_t kMagic = 0x54464557;   // "WEFT"
+constexpr uint32_t kMagic = 0x54464557;  // "WEFT"
 constexpr uint8_t kWireMajor = 1, kWireMinor = 0;
 
 enum class FrameKind : uint8_t {
@@ -40,16 +39,16 @@ const char* frame_kind_name(FrameKind kind);
 
 struct FrameHeader {
   FrameKind kind = FrameKind::data;
-  uint8_t flags = 0;              // 0
-  uint32_t incarnation = 0;       // of the run; a frame of another one is refused
-  uint16_t source = 0, destination = 0;   // ranks
-  uint64_t step = 0;              // sequence of the step
+  uint8_t flags = 0;                     // 0
+  uint32_t incarnation = 0;              // of the run; a frame of another one is refused
+  uint16_t source = 0, destination = 0;  // ranks
+  uint64_t step = 0;                     // sequence of the step
   uint32_t micro_batch = 0;
   uint32_t edge = 0;
-  uint64_t sequence = 0;          // per lane and direction, from 0 without gaps
-  uint64_t total = 0;             // bytes of the whole
+  uint64_t sequence = 0;  // per lane and direction, from 0 without gaps
+  uint64_t total = 0;     // bytes of the whole
   uint32_t piece = 0;
-  uint32_t length = 0;            // payload bytes that follow
+  uint32_t length = 0;  // payload bytes that follow
   friend bool operator==(const FrameHeader&, const FrameHeader&) = default;
 
   uint64_t offset() const { return uint64_t{piece} * kMaxPayload; }

@@ -31,7 +31,7 @@ void Link::start(LinkTime now) {
 }
 
 void Link::connected(LinkTime now, LinkEffects& effects) {
-  if (state_ == State::aborting && !connection_) {   // it failed before the peer came: the peer shall know why
+  if (state_ == State::aborting && !connection_) {  // it failed before the peer came: the peer shall know why
     connection_ = true;
     return send_abort(now, effects);
   }
@@ -48,7 +48,7 @@ void Link::disconnected(const std::string& why, LinkTime now, LinkEffects& effec
   connection_ = false;
   if (state_ == State::aborting) return end();
   if (state_ == State::ended || lost_at_ != kNever) return;
-  if (heard_bye_) {   // it has said all that it had to say
+  if (heard_bye_) {  // it has said all that it had to say
     end();
     return effects.closed();
   }
@@ -119,8 +119,8 @@ void Link::tick(LinkTime now, LinkEffects& effects) {
       if (now >= hello_by_) {
         const std::string trouble = effects.trouble();
         fail_peer(Code::timed_out,
-                  cat("rank ", peer_, " did not connect within ", seconds(times_.hello), trouble.empty() ? "" : cat(" (", trouble, ")")), now,
-                  effects);
+                  cat("rank ", peer_, " did not connect within ", seconds(times_.hello), trouble.empty() ? "" : cat(" (", trouble, ")")),
+                  now, effects);
       }
       return;
     case State::greeting:
@@ -143,12 +143,10 @@ void Link::tick_live(LinkTime now, LinkEffects& effects) {
     return fail_peer(Code::peer, cat(who, " lost: silent for ", seconds(times_.silence), last_words(now)), now, effects);
   if (now >= lag_at()) {
     const uint64_t missing = announced_ - in_sequence_[kData];
-    return fail_peer(Code::peer,
-                     cat(who, " lost: ", missing, " data frames that it sent did not come within ", seconds(times_.silence)), now,
-                     effects);
+    return fail_peer(Code::peer, cat(who, " lost: ", missing, " data frames that it sent did not come within ", seconds(times_.silence)),
+                     now, effects);
   }
-  if (now >= bye_by_)
-    return fail_peer(Code::timed_out, cat(who, " did not answer bye within ", seconds(times_.silence)), now, effects);
+  if (now >= bye_by_) return fail_peer(Code::timed_out, cat(who, " did not answer bye within ", seconds(times_.silence)), now, effects);
   if (connection_ && now >= next_heartbeat_) send_heartbeat(now, effects);
 }
 
@@ -226,9 +224,8 @@ void Link::send_pieces(LinkEffects& effects) {
 void Link::sent(uint64_t token, LinkTime now, LinkEffects& effects) {
   if (!live()) return;
   if (in_flight_.empty() || in_flight_.front().token != token)
-    return fail(
-        {.rank = self_, .code = Code::internal, .text = cat("the transport to rank ", peer_, " sent frames out of order")}, now,
-        effects);
+    return fail({.rank = self_, .code = Code::internal, .text = cat("the transport to rank ", peer_, " sent frames out of order")}, now,
+                effects);
   const Piece piece = in_flight_.front();
   in_flight_.pop();
   in_flight_bytes_ -= piece.bytes;
@@ -251,9 +248,8 @@ void Link::send_grant(const Tag& tag, LinkTime, LinkEffects& effects) {
 void Link::send_message(uint32_t type, std::span<const std::byte> bytes, LinkTime now, LinkEffects& effects) {
   if (state_ != State::open || said_bye_) return;
   if (bytes.size() > kMaxMessage)
-    return fail(
-        {.rank = self_, .code = Code::internal, .text = cat("message of ", bytes.size(), " bytes, at most ", kMaxMessage)}, now,
-        effects);
+    return fail({.rank = self_, .code = Code::internal, .text = cat("message of ", bytes.size(), " bytes, at most ", kMaxMessage)}, now,
+                effects);
   FrameHeader h = header(FrameKind::message);
   h.edge = type;
   h.total = bytes.size();
@@ -267,8 +263,7 @@ void Link::send_message(uint32_t type, std::span<const std::byte> bytes, LinkTim
 void Link::bye(LinkTime now, LinkEffects& effects) {
   if (state_ != State::open || said_bye_) return;
   if (!sending_.empty())
-    return fail({.rank = self_, .code = Code::internal, .text = cat("bye to rank ", peer_, " while tensors leave")}, now,
-                effects);
+    return fail({.rank = self_, .code = Code::internal, .text = cat("bye to rank ", peer_, " while tensors leave")}, now, effects);
   said_bye_ = true;
   send_control(header(FrameKind::bye), {}, effects);
   if (heard_bye_) {

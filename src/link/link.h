@@ -34,7 +34,7 @@ namespace weft {
 enum class Lane : uint8_t { control = 0, data = 1 };
 
 struct Tag {
-  uint64_t step = 0;         // sequence of the step
+  uint64_t step = 0;  // sequence of the step
   int32_t edge = 0, micro_batch = 0;
   friend bool operator==(const Tag&, const Tag&) = default;
 };
@@ -45,9 +45,9 @@ constexpr LinkTime kNever = std::numeric_limits<LinkTime>::max();
 
 struct LinkTimes {
   LinkTime heartbeat = 250;
-  LinkTime silence = 3000;     // without a frame, or without a data frame that was announced
-  LinkTime suspicion = 300;    // from a closed connection to the loss; also how long an abort waits to be heard
-  LinkTime hello = 10000;      // from start() to open
+  LinkTime silence = 3000;   // without a frame, or without a data frame that was announced
+  LinkTime suspicion = 300;  // from a closed connection to the loss; also how long an abort waits to be heard
+  LinkTime hello = 10000;    // from start() to open
 };
 
 // What the link asks of its transport and tells its owner. None of these calls back into the link before it returns.
@@ -56,19 +56,18 @@ class LinkEffects {
   virtual ~LinkEffects() = default;
   // One frame: header and payload, to be joined. The payload stays valid until the transport calls Link::sent(token); token 0:
   // copied by the transport before it returns. Only data frames have tokens.
-  virtual void send(Lane lane, std::span<const std::byte, kHeaderBytes> header, std::span<const std::byte> payload,
-                    uint64_t token) = 0;
-  virtual void open() = 0;                                         // handshake done both ways
+  virtual void send(Lane lane, std::span<const std::byte, kHeaderBytes> header, std::span<const std::byte> payload, uint64_t token) = 0;
+  virtual void open() = 0;  // handshake done both ways
   // Where the tensor with this tag lands: as many bytes as it has, or why it is refused (no grant, unknown, wrong size). Tensors
   // may come just before open().
   virtual Result<std::span<std::byte>> landing(const Tag& tag, uint64_t bytes) = 0;
   virtual void arrived(const Tag& tag) = 0;
-  virtual void released(const Tag& tag) = 0;                       // all pieces of a tensor have left its memory
+  virtual void released(const Tag& tag) = 0;  // all pieces of a tensor have left its memory
   virtual void granted(const Tag& tag) = 0;
   virtual void message(uint32_t type, std::span<const std::byte> bytes) = 0;
-  virtual void leaving() = 0;                                      // the peer said bye; answer with bye() in time
-  virtual void failed(const Origin& origin, bool by_abort) = 0;    // once; the link is of no more use
-  virtual void closed() = 0;                                       // orderly: bye both ways
+  virtual void leaving() = 0;                                    // the peer said bye; answer with bye() in time
+  virtual void failed(const Origin& origin, bool by_abort) = 0;  // once; the link is of no more use
+  virtual void closed() = 0;                                     // orderly: bye both ways
   // What the transport says of its last try, asked when a connection has not come in time. Empty: it knows nothing.
   virtual std::string trouble() { return {}; }
 };
@@ -76,7 +75,7 @@ class LinkEffects {
 class Link {
  public:
   static constexpr size_t kMaxMessage = size_t{64} << 20;
-  static constexpr size_t kMaxStatus = 200;          // bytes of a heartbeat's text
+  static constexpr size_t kMaxStatus = 200;  // bytes of a heartbeat's text
   // Data given to the transport and not yet sent, at most.
   static constexpr size_t kWindowBytes = size_t{4} << 20, kWindowFrames = 64;
 
@@ -92,13 +91,13 @@ class Link {
   void received(Lane lane, std::span<const std::byte> frame, LinkTime now, LinkEffects& effects);
   void sent(uint64_t token, LinkTime now, LinkEffects& effects);
   void tick(LinkTime now, LinkEffects& effects);
-  LinkTime next_tick() const;    // when tick() has something to do; kNever when the link has ended
+  LinkTime next_tick() const;  // when tick() has something to do; kNever when the link has ended
 
   // Only when open; otherwise they do nothing. A tensor's memory stays valid until released(tag); after a failure until the
   // transport is closed.
   void send_tensor(const Tag& tag, std::span<const std::byte> bytes, LinkTime now, LinkEffects& effects);
   void send_grant(const Tag& tag, LinkTime now, LinkEffects& effects);
-  void send_message(uint32_t type, std::span<const std::byte> bytes, LinkTime now, LinkEffects& effects);   // copied
+  void send_message(uint32_t type, std::span<const std::byte> bytes, LinkTime now, LinkEffects& effects);  // copied
   // The run has failed here: tells the peer, once, or one that connects within LinkTimes::suspicion. The owner knows already, so
   // failed() is not called.
   void abort(const Origin& origin, LinkTime now, LinkEffects& effects);
@@ -116,7 +115,7 @@ class Link {
 
  private:
   enum class State : uint8_t { waiting, greeting, open, aborting, ended };
-  struct Sending {             // a tensor whose pieces leave
+  struct Sending {  // a tensor whose pieces leave
     Tag tag;
     std::span<const std::byte> bytes;
   };
@@ -177,22 +176,22 @@ class Link {
   const LinkTimes times_;
   const size_t most_message_;
   State state_ = State::waiting;
-  bool connection_ = false;      // the transport has one
-  bool greeted_ = false;         // the peer's hello was taken
+  bool connection_ = false;  // the transport has one
+  bool greeted_ = false;     // the peer's hello was taken
   bool said_bye_ = false, heard_bye_ = false;
 
   LinkTime hello_by_ = kNever;
   LinkTime last_heard_ = 0, next_heartbeat_ = kNever;
-  LinkTime last_tick_ = 0, deaf_until_ = 0;   // a rank that was stopped itself listens first, before it calls others silent
-  LinkTime lost_at_ = kNever;    // end of a suspicion
+  LinkTime last_tick_ = 0, deaf_until_ = 0;  // a rank that was stopped itself listens first, before it calls others silent
+  LinkTime lost_at_ = kNever;                // end of a suspicion
   std::string lost_why_;
   LinkTime abort_by_ = kNever, bye_by_ = kNever;
   std::vector<std::byte> abort_words_;
-  uint64_t out_sequence_[2] = {0, 0}, in_sequence_[2] = {0, 0};   // per lane
-  uint64_t announced_ = 0;       // data frames that the peer says it has sent
-  LinkTime lag_since_ = 0;       // lagging(): the last data frame, or the heartbeat that announced more
+  uint64_t out_sequence_[2] = {0, 0}, in_sequence_[2] = {0, 0};  // per lane
+  uint64_t announced_ = 0;                                       // data frames that the peer says it has sent
+  LinkTime lag_since_ = 0;                                       // lagging(): the last data frame, or the heartbeat that announced more
 
-  Fifo<Sending> sending_;        // the first `posted_` are wholly with the transport, the next one from piece `next_piece_`
+  Fifo<Sending> sending_;  // the first `posted_` are wholly with the transport, the next one from piece `next_piece_`
   size_t posted_ = 0;
   uint32_t next_piece_ = 0;
   struct Piece {
@@ -204,7 +203,7 @@ class Link {
   size_t in_flight_bytes_ = 0;
   uint64_t next_token_ = 1;
 
-  bool landing_ = false;         // a tensor has begun to land
+  bool landing_ = false;  // a tensor has begun to land
   Tag landing_tag_;
   std::span<std::byte> landing_bytes_;
   uint32_t landing_piece_ = 0;

@@ -28,8 +28,7 @@ Result<Identity> decode_hello(std::span<const std::byte> payload) {
   }
   if (!in.at_end()) return Status(Code::protocol, cat("hello of ", payload.size(), " bytes, which its fields do not fill"));
   for (const std::string* name : {&identity.version, &identity.profile})
-    if (name->size() > kMaxName)
-      return Status(Code::protocol, cat("hello with a name of ", name->size(), " bytes, at most ", kMaxName));
+    if (name->size() > kMaxName) return Status(Code::protocol, cat("hello with a name of ", name->size(), " bytes, at most ", kMaxName));
   return identity;
 }
 

@@ -14,22 +14,22 @@ namespace weft {
 // What both ends must agree on, section by section; a difference refuses the link and names the section with both values.
 struct Identity {
   uint32_t incarnation = 0;
-  std::string version;       // of weft
-  std::string profile;       // numeric profile
+  std::string version;  // of weft
+  std::string profile;  // numeric profile
   Digest run, model, partition, schedule, settings;
   friend bool operator==(const Identity&, const Identity&) = default;
 };
 
 // Why a run failed, as every rank tells it.
 struct Origin {
-  int32_t rank = -1;         // the rank that failed (not the one that noticed)
+  int32_t rank = -1;  // the rank that failed (not the one that noticed)
   Code code = Code::peer;
-  std::string text;          // "rank 2 lost: connection closed, in 2B5 of step 12"
+  std::string text;  // "rank 2 lost: connection closed, in 2B5 of step 12"
   friend bool operator==(const Origin&, const Origin&) = default;
 };
 
-constexpr size_t kMaxName = 256;          // bytes of a version or profile
-constexpr size_t kMaxOriginText = 4096;   // longer ones are cut
+constexpr size_t kMaxName = 256;         // bytes of a version or profile
+constexpr size_t kMaxOriginText = 4096;  // longer ones are cut
 
 std::vector<std::byte> encode_hello(const Identity& identity);
 Result<Identity> decode_hello(std::span<const std::byte> payload);

@@ -56,7 +56,7 @@ void Link::heard_abort(const FrameHeader&, std::span<const std::byte> payload, L
   }
   // An abort counts whatever was lost before it: it says why.
   send_control(header(FrameKind::abort_ack), {}, effects);
-  if (!live()) return;   // aborting: this side's own word still waits to be heard
+  if (!live()) return;  // aborting: this side's own word still waits to be heard
   end();
   effects.failed(origin.value(), true);
 }
@@ -70,7 +70,7 @@ Status Link::live_frame(Lane lane, const FrameHeader& h, std::span<const std::by
   last_heard_ = now;
   if (greeted_ == (h.kind == FrameKind::hello))
     return wrong(cat(frame_kind_name(h.kind), greeted_ ? " frame after a hello" : " frame before a hello"));
-  if (state_ == State::greeting && greeted_) {   // whoever says more than hello has taken ours
+  if (state_ == State::greeting && greeted_) {  // whoever says more than hello has taken ours
     state_ = State::open;
     hello_by_ = kNever;
     effects.open();
@@ -101,7 +101,7 @@ Status Link::control_frame(const FrameHeader& h, std::span<const std::byte> payl
       return {};
     case FrameKind::abort_ack: return wrong("abort-ack frame, but nothing was aborted");
     case FrameKind::abort:
-    case FrameKind::data: break;   // handled before
+    case FrameKind::data: break;  // handled before
   }
   return wrong("frame on the wrong lane");
 }
@@ -111,7 +111,7 @@ Status Link::hello_frame(std::span<const std::byte> payload, LinkTime now, LinkE
   if (!theirs.ok()) return theirs.status();
   WEFT_TRY(compare_identity(self_, identity_, peer_, theirs.value()));
   greeted_ = true;
-  send_heartbeat(now, effects);   // tells the peer that its hello was taken
+  send_heartbeat(now, effects);  // tells the peer that its hello was taken
   return {};
 }
 
@@ -152,8 +152,7 @@ Status Link::data_frame(const FrameHeader& h, std::span<const std::byte> payload
   if (!landing_) {
     if (h.piece != 0) return wrong(cat("piece ", h.piece, " of a tensor whose first piece did not come"));
     WEFT_TRY_ASSIGN(landing_bytes_, effects.landing(tag, h.total));
-    if (landing_bytes_.size() != h.total)
-      return wrong(cat("tensor of ", h.total, " bytes, its place has ", landing_bytes_.size()));
+    if (landing_bytes_.size() != h.total) return wrong(cat("tensor of ", h.total, " bytes, its place has ", landing_bytes_.size()));
     landing_ = true;
     landing_tag_ = tag;
     landing_piece_ = 0;
@@ -167,7 +166,5 @@ Status Link::data_frame(const FrameHeader& h, std::span<const std::byte> payload
   effects.arrived(tag);
   return {};
 }
-
-
 
 }  // namespace weft

@@ -12,8 +12,7 @@ namespace weft {
 
 namespace {
 
-// Both lanes of a peer that dies go within a millisecond. When one is lost alone, the other may say why: so long after its last
-// frame.
+// Both lanes of a peer that dies go within a millisecond. When one is lost alone, the other may say why: so long after its last frame.
 constexpr int64_t kOtherLaneMs = 50;
 // How long a peer that does not read is waited for, to tell it that it was dropped.
 constexpr int64_t kByeMs = 1000;
@@ -37,9 +36,7 @@ class Handle final : public Connection {
 
 }  // namespace
 
-std::unique_ptr<Connection> make_connection(std::shared_ptr<Channel> channel) {
-  return std::make_unique<Handle>(std::move(channel));
-}
+std::unique_ptr<Connection> make_connection(std::shared_ptr<Channel> channel) { return std::make_unique<Handle>(std::move(channel)); }
 
 int Message::send(void* socket, int flags) {
   for (;;) {

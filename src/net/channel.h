@@ -20,8 +20,7 @@ namespace weft {
 
 // Frames of the transport itself are shorter than a header, so they need no mark.
 //   dialer, each lane:    hello               listener, once both lanes said it: accepted
-//   both, each lane:      bye, after the last frame (ZeroMQ cannot close one connection of a listening socket, so the listener
-//   says it;
+//   both, each lane:      bye, after the last frame (ZeroMQ cannot close one connection of a listening socket, so the listener says it;
 //                         and who hears it knows that the other lane may have more to come)
 constexpr std::string_view kHello = "weft-hello-1", kAccepted = "weft-accepted-1", kBye = "weft-bye-1";
 
@@ -75,7 +74,7 @@ class Outbox {
   void pop();
   void push(Frame frame) { frames_.push_back(std::move(frame)); }
   void clear();
-  void forget();   // those that are not built
+  void forget();  // those that are not built
   // Copies the payload beside the header, into memory of ZeroMQ. False: out of memory.
   static bool build(Frame& frame);
   bool build_all();

@@ -77,7 +77,8 @@ class Dialed final : public Channel {
           set_trouble("what listens there closes connections before the handshake");
           break;
         case ZMQ_EVENT_DISCONNECTED:
-          if (!std::exchange(turned_away_[static_cast<size_t>(lane)], false) || accepted_[static_cast<size_t>(lane)]) lane_lost(lane, "connection closed");
+          if (!std::exchange(turned_away_[static_cast<size_t>(lane)], false) || accepted_[static_cast<size_t>(lane)])
+            lane_lost(lane, "connection closed");
           break;
         default: set_trouble("nobody listens there"); break;  // CLOSED: it is tried again
       }

@@ -152,7 +152,9 @@ void Router::close_line(Line& line, int handshake_error) {
   line.closed = true;
   switch (handshake_error) {
     case 0: line.how = "it ended before it had said what it is"; break;
-    case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL: line.how = "expected ZeroMQ's handshake, which did not come within 2 s or before the end"; break;
+    case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+      line.how = "expected ZeroMQ's handshake, which did not come within 2 s or before the end";
+      break;
     default: line.how = "expected ZeroMQ's handshake, found something else"; break;
   }
 }
@@ -182,12 +184,13 @@ bool Router::read_frame(size_t* bytes) {
   const int lane = id.lane - '0';
   const auto at = peers_.find(nonce);
   if (at == peers_.end() || at->second.descriptor[static_cast<size_t>(lane)] < 0) {
-    if (!parts && message_.is(kHello)) greet(nonce, lane, descriptor);
-    else if (!is_late(message_)) refuse_frame(descriptor);
+    if (!parts && message_.is(kHello))
+      greet(nonce, lane, descriptor);
+    else if (!is_late(message_))
+      refuse_frame(descriptor);
     return true;
   }
-  // Another connection that uses the name of this one, or the same after a loss that we have not been told yet: not what was
-  // accepted.
+  // Another connection that uses the name of this one, or the same after a loss that we have not been told yet: not what was accepted.
   if (at->second.descriptor[static_cast<size_t>(lane)] != descriptor) return true;
   const std::shared_ptr<Accepted> channel = at->second.channel;
   if (!channel) return true;

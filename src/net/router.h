@@ -1,6 +1,5 @@
-// A listener: one ROUTER, to which every peer comes with two connections, one per lane, that share a nonce. A frame says which
-// peer and lane it is of by its routing id; a loss says only which descriptor, so the router keeps the descriptor that each lane
-// speaks from.
+// A listener: one ROUTER, to which every peer comes with two connections, one per lane, that share a nonce. A frame says which peer and
+// lane it is of by its routing id; a loss says only which descriptor, so the router keeps the descriptor that each lane speaks from.
 #pragma once
 
 #include <array>

@@ -19,8 +19,7 @@ namespace {
 
 class RouterListener final : public Listener {
  public:
-  RouterListener(std::shared_ptr<Router> router, std::string endpoint)
-      : router_(std::move(router)), endpoint_(std::move(endpoint)) {}
+  RouterListener(std::shared_ptr<Router> router, std::string endpoint) : router_(std::move(router)), endpoint_(std::move(endpoint)) {}
   ~RouterListener() override { router_->stop_accepting(); }
   std::string endpoint() const override { return endpoint_; }
 
@@ -56,9 +55,9 @@ class TcpTransport final : public ZmqTransport {
     WEFT_TRY(check_scheme(endpoint));
     WEFT_TRY_ASSIGN(const TcpAddress address, parse_tcp(endpoint, true));
     if (!address.loopback && !insecure)
-      return Status(Code::invalid,
-                    cat("'", endpoint,
-                        "' is open to the network and nothing is encrypted yet: listen on 127.0.0.1, or allow it as insecure"));
+      return Status(
+          Code::invalid,
+          cat("'", endpoint, "' is open to the network and nothing is encrypted yet: listen on 127.0.0.1, or allow it as insecure"));
     WEFT_TRY_ASSIGN(auto router, Router::make(hub_, address.zmq, address.v6, IpcPlace(), std::move(accepted), std::move(refused)));
     std::string bound = router->bound();
     if (address.any) {  // peers need a name of this machine
@@ -83,8 +82,7 @@ class IpcTransport final : public ZmqTransport {
  public:
   using ZmqTransport::ZmqTransport;
 
-  Result<std::unique_ptr<Listener>> listen(const std::string& endpoint, bool, Router::Accept accepted,
-                                           Router::Refused refused) override {
+  Result<std::unique_ptr<Listener>> listen(const std::string& endpoint, bool, Router::Accept accepted, Router::Refused refused) override {
     WEFT_TRY(check_scheme(endpoint));
     WEFT_TRY_ASSIGN(IpcPlace place, IpcPlace::take(endpoint));
     const std::string path = place.path();

@@ -1,10 +1,8 @@
-// A transport moves whole frames between this process and its peers. It lives on the loop thread; none of its calls blocks,
-// except that a host name (not a numeric address) is resolved in listen() or dial(). It promises order and wholeness per lane
-// while a connection lives, and nothing across a loss: a lost connection is reported and never retried in hiding. Every transport
-// passes tests/net/conformance.
+// A transport moves whole frames between this process and its peers. It lives on the loop thread; none of its calls blocks, except that a
+// host name (not a numeric address) is resolved in listen() or dial(). It promises order and wholeness per lane while a connection lives,
+// and nothing across a loss: a lost connection is reported and never retried in hiding. Every transport passes tests/net/conformance.
 //
-// Connections and listeners are destroyed before their transport, the transport before its loop: on the loop thread, or after
-// run().
+// Connections and listeners are destroyed before their transport, the transport before its loop: on the loop thread, or after run().
 #pragma once
 
 #include <cstdint>
@@ -29,10 +27,10 @@ class Connection {
    public:
     virtual ~Events() = default;
     virtual void connected() = 0;  // dialed connections only
-    virtual void received(int lane,
-                          std::span<const std::byte> frame) = 0;  // borrowed for the call; at any address, even an odd one
-    virtual void sent(uint64_t token) = 0;                        // payload of send(token != 0) may be written again
-    virtual void disconnected(const std::string& why) = 0;        // once; no event follows
+    // The frame is borrowed for the call; it may be at any address, even an odd one.
+    virtual void received(int lane, std::span<const std::byte> frame) = 0;
+    virtual void sent(uint64_t token) = 0;                  // payload of send(token != 0) may be written again
+    virtual void disconnected(const std::string& why) = 0;  // once; no event follows
   };
   virtual ~Connection() = default;  // closes at once; no event follows. After close_after(): changes nothing
   virtual void start(Events& events) = 0;
@@ -62,10 +60,8 @@ class Transport {
   virtual ~Transport() = default;
   // Accepts peers at an endpoint:
   //   tcp://HOST:PORT  port 0 chooses one. Nothing is encrypted yet: a host that is not loopback must be allowed by `insecure`
-  //   ipc://PATH       a socket file, which others cannot take while we listen and which is removed at the end; a PATH that is a
-  //   directory,
-  //                    or empty (then under XDG_RUNTIME_DIR or the directory for temporary files), chooses one of its own in mode
-  //                    0700
+  //   ipc://PATH       a socket file, which others cannot take while we listen and which is removed at the end; a PATH that is a directory,
+  //                    or empty (then under XDG_RUNTIME_DIR or the directory for temporary files), chooses one of its own in mode 0700
   // Each new peer is handed over as a connection that is connected already; it is started within the call, or given up.
   // `refused` hears of whoever came and was no peer of weft's: Connection::peer() of it, and what was wrong. Once per connection of the
   // system's; other peers are not disturbed. Neither callback destroys the listener.
@@ -81,8 +77,7 @@ class Transport {
   virtual void clear(const std::string& endpoint) = 0;
 };
 
-// The transport for an endpoint's scheme ("tcp://", "ipc://"; a whole endpoint will do); errors name the endpoint and the known
-// schemes.
+// The transport for an endpoint's scheme ("tcp://", "ipc://"; a whole endpoint will do); errors name the endpoint and the known schemes.
 Result<std::unique_ptr<Transport>> make_transport(Loop& loop, const std::string& scheme);
 
 }  // namespace weft

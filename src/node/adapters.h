@@ -16,20 +16,19 @@ inline Tag tag_of(uint64_t sequence, const MessageAt& at) {
 
 struct RankNode::Event {
   enum class Kind : uint8_t { opened, failed, leaving, closed, joined, arrived, granted, released, control } kind;
-  int32_t peer = -1;             // whom it comes from; -1: this rank
-  Tag tag;                       // granted
-  MessageAt at;                  // arrived, released
-  uint64_t sequence = 0;         // arrived, released
-  uint64_t bytes = 0;            // arrived
-  Control control;               // its numbers: in numbers_
+  int32_t peer = -1;      // whom it comes from; -1: this rank
+  Tag tag;                // granted
+  MessageAt at;           // arrived, released
+  uint64_t sequence = 0;  // arrived, released
+  uint64_t bytes = 0;     // arrived
+  Control control;        // its numbers: in numbers_
 };
 
 struct RankNode::Peer final : LinkEffects {
   Peer(RankNode& owner, int32_t peer_rank, const Identity& identity, LinkTimes times, size_t tensors)
       : node(owner), rank(peer_rank), link(owner.rank_, peer_rank, identity, times, tensors) {}
 
-  void send(Lane lane, std::span<const std::byte, kHeaderBytes> header, std::span<const std::byte> payload,
-            uint64_t token) override {
+  void send(Lane lane, std::span<const std::byte, kHeaderBytes> header, std::span<const std::byte> payload, uint64_t token) override {
     node.effects_.send(rank, lane, header, payload, token);
   }
   void open() override {
@@ -66,10 +65,10 @@ struct RankNode::Peer final : LinkEffects {
   RankNode& node;
   const int32_t rank;
   Link link;
-  MessageAt landing_at;          // of the tensor that lands
+  MessageAt landing_at;  // of the tensor that lands
   uint64_t landing_bytes = 0;
-  Origin origin;                 // of a failed event
-  bool told_by_peer = false;     // the failure: in an abort
+  Origin origin;              // of a failed event
+  bool told_by_peer = false;  // the failure: in an abort
   bool connected = false, opened = false, hung_up = false, joined = false;
 };
 

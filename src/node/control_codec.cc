@@ -76,15 +76,14 @@ Result<Control> decode_control(std::span<const std::byte> bytes, std::vector<dou
       times.busy = reader.number<int64_t>();
       times.heard = reader.number<int64_t>();
       times.told = reader.number<int64_t>();
-      constexpr int64_t kMost = int64_t{1} << 59;   // so that no difference overflows
+      constexpr int64_t kMost = int64_t{1} << 59;  // so that no difference overflows
       for (const int64_t t : {times.begin, times.end, times.heard, times.told}) sound = sound && t > -kMost && t < kMost;
       sound = sound && times.begin <= times.end && times.busy >= 0 && times.busy <= times.end - times.begin;
       break;
     }
   }
   if (!sound || !reader.at_end())
-    return Status(Code::protocol,
-                  cat("control message of kind ", kind, " and ", bytes.size(), " bytes, which its fields do not fill"));
+    return Status(Code::protocol, cat("control message of kind ", kind, " and ", bytes.size(), " bytes, which its fields do not fill"));
   return control;
 }
 

@@ -9,11 +9,10 @@ namespace weft {
 
 namespace {
 Status wrong(std::string text) { return Status(Code::protocol, std::move(text)); }
-constexpr int64_t kNsPerMs = 1'000'000;   // JobTime counts the former, LinkTime the latter
+constexpr int64_t kNsPerMs = 1'000'000;  // JobTime counts the former, LinkTime the latter
 }  // namespace
 
-// --- places
-// -------------------------------------------------------------------------------------------------------------------------
+// --- places ----------------------------------------------------------------------------------------------------------------
 
 MessageAt RankNode::at(int32_t edge, int32_t micro_batch) const {
   const bool tie = plan_->mode(step_.mode).edges[static_cast<size_t>(edge)].param >= 0;
@@ -35,8 +34,7 @@ Result<MessageAt> RankNode::decode_tag(const Tag& tag) const {
   return MessageAt{static_cast<Mode>(mode), edge, tag.micro_batch, 0};
 }
 
-// Every tensor is expected: its edge ends here and begins there, it is the next of its edge, there is room for it, and it has the
-// size.
+// Every tensor is expected: its edge ends here and begins there, it is the next of its edge, there is room for it, and it has the size.
 Result<std::span<std::byte>> RankNode::landing(Peer& from, const Tag& tag, uint64_t bytes) {
   WEFT_TRY_ASSIGN(MessageAt here, decode_tag(tag));
   const Edge& edge = edge_at(here);
@@ -47,10 +45,8 @@ Result<std::span<std::byte>> RankNode::landing(Peer& from, const Tag& tag, uint6
     return wrong(cat("tensor of step ", tag.step, ", which neither runs nor is next"));
   Incoming& in = incoming_[static_cast<size_t>(here.mode)][static_cast<size_t>(here.edge)];
   if (in.step != tag.step) in = {.step = tag.step, .next = 0, .room = edge.landing_places};
-  if (here.micro_batch != in.next)
-    return wrong(cat("edge ", here.edge, " brings micro-batch ", here.micro_batch, ", expected ", in.next));
-  if (here.micro_batch >= in.room)
-    return wrong(cat("edge ", here.edge, " brings micro-batch ", here.micro_batch, " without a grant"));
+  if (here.micro_batch != in.next) return wrong(cat("edge ", here.edge, " brings micro-batch ", here.micro_batch, ", expected ", in.next));
+  if (here.micro_batch >= in.room) return wrong(cat("edge ", here.edge, " brings micro-batch ", here.micro_batch, " without a grant"));
   if (begun) {
     if (here.mode != step_.mode || here.micro_batch >= step_.micro_batches)
       return wrong(cat("edge ", here.edge, ", micro-batch ", here.micro_batch, " does not belong to step ", step_.step));
@@ -58,7 +54,7 @@ Result<std::span<std::byte>> RankNode::landing(Peer& from, const Tag& tag, uint6
   }
   WEFT_TRY_ASSIGN(std::span<std::byte> place, effects_.landing(here));
   if (place.size() != bytes && !begun && plan_->config.short_size > 0 && edge.param < 0) {
-    here.variant = 1;   // the step will say whether it is the short one
+    here.variant = 1;  // the step will say whether it is the short one
     WEFT_TRY_ASSIGN(place, effects_.landing(here));
   }
   if (place.size() != bytes)
@@ -69,8 +65,7 @@ Result<std::span<std::byte>> RankNode::landing(Peer& from, const Tag& tag, uint6
   return place;
 }
 
-// --- out
-// ----------------------------------------------------------------------------------------------------------------------------
+// --- out -------------------------------------------------------------------------------------------------------------------
 
 Status RankNode::post(int32_t edge, int32_t micro_batch, bool feed) {
   const MessageAt here = at(edge, micro_batch);
@@ -99,8 +94,7 @@ void RankNode::grant(int32_t edge, int32_t micro_batch) {
   const MessageAt here = at(edge, micro_batch);
   const Tag tag = tag_of(step_.sequence, here);
   const int32_t from = edge_at(here).from_rank;
-  if (from == rank_)
-    return push({.kind = Event::Kind::granted, .peer = -1, .tag = tag, .at = here, .sequence = tag.step, .control = {}});
+  if (from == rank_) return push({.kind = Event::Kind::granted, .peer = -1, .tag = tag, .at = here, .sequence = tag.step, .control = {}});
   Incoming& in = incoming_[static_cast<size_t>(here.mode)][static_cast<size_t>(edge)];
   in.room = std::max(in.room, micro_batch + 1);
   Peer* peer = find(from);
@@ -127,8 +121,7 @@ void RankNode::control(int32_t to, const Control& message) {
   peer->link.send_message(kControlMessage, bytes_, now_, *peer);
 }
 
-// --- in
-// -----------------------------------------------------------------------------------------------------------------------------
+// --- in --------------------------------------------------------------------------------------------------------------------
 
 Status RankNode::heard_message(int32_t from, uint32_t type, std::span<const std::byte> bytes) {
   if (type >= kFirstFreeType) {
@@ -156,8 +149,7 @@ Status RankNode::heard_control(int32_t from, const Control& received) {
   if (to_controller) {
     if (!controller_) return wrong("a message for the controller, which is not here");
     if (message.kind == ControlKind::ready) message.squares = numbers_;
-    if (message.kind == ControlKind::done && from > 0)
-      message.times = on_our_clock(message.times, begun_at_ * kNsPerMs, now_ * kNsPerMs);
+    if (message.kind == ControlKind::done && from > 0) message.times = on_our_clock(message.times, begun_at_ * kNsPerMs, now_ * kNsPerMs);
     return controller_->heard(from < 0 ? rank_ : from, message, *from_controller_);
   }
   if (from > 0) return wrong("a message that only the controller sends");
@@ -191,8 +183,7 @@ Status RankNode::take_early(const Event& event) {
     WEFT_TRY_ASSIGN(const std::span<std::byte> place, effects_.landing(at(landed.edge, landed.micro_batch)));
     fits = place.size() == event.bytes;
   }
-  if (!fits)
-    return wrong(cat("edge ", landed.edge, ", micro-batch ", landed.micro_batch, " does not belong to step ", step_.step));
+  if (!fits) return wrong(cat("edge ", landed.edge, ", micro-batch ", landed.micro_batch, " does not belong to step ", step_.step));
   return engine_.arrived(event.sequence, landed.edge, landed.micro_batch, *from_engine_);
 }
 

@@ -16,8 +16,7 @@ size_t most_under_way(const Plan& plan, int32_t from, int32_t to) {
   for (const ModePlan& mode : plan.modes) {
     size_t sum = 0;
     for (const Edge& e : mode.edges)
-      if (e.from_rank == from && e.to_rank == to)
-        sum += static_cast<size_t>(e.kind == EdgeKind::feed ? e.landing_places : e.out_places);
+      if (e.from_rank == from && e.to_rank == to) sum += static_cast<size_t>(e.kind == EdgeKind::feed ? e.landing_places : e.out_places);
     most = std::max(most, sum);
   }
   return most;
@@ -41,11 +40,9 @@ std::vector<int32_t> RankNode::peers_of(const Plan& plan, int32_t rank) {
   return peers;
 }
 
-RankNode::RankNode(std::shared_ptr<const Plan> plan, int32_t rank, const Identity& identity, RankNodeEffects& effects,
-                   LinkTimes times)
+RankNode::RankNode(std::shared_ptr<const Plan> plan, int32_t rank, const Identity& identity, RankNodeEffects& effects, LinkTimes times)
     : plan_(std::move(plan)), rank_(rank), effects_(effects), peers_(peers_of(*plan_, rank)), engine_(plan_, rank) {
-  for (int32_t peer : peers_)
-    links_.push_back(std::make_unique<Peer>(*this, peer, identity, times, most_under_way(*plan_, rank, peer)));
+  for (int32_t peer : peers_) links_.push_back(std::make_unique<Peer>(*this, peer, identity, times, most_under_way(*plan_, rank, peer)));
   if (rank_ == 0) controller_ = std::make_unique<Controller>(plan_);
   from_engine_ = std::make_unique<EngineAdapter>(*this, false);
   from_controller_ = std::make_unique<EngineAdapter>(*this, true);
@@ -112,8 +109,10 @@ LinkTime RankNode::next_tick() const {
 
 void RankNode::tick(LinkTime now) {
   if (next_tick() > now) return;
-  if (failed_) status_.assign(origin_.text);
-  else engine_.describe(status_);
+  if (failed_)
+    status_.assign(origin_.text);
+  else
+    engine_.describe(status_);
   for (auto& peer : links_) {
     peer->link.set_status(status_);
     peer->link.tick(now, *peer);
@@ -225,8 +224,10 @@ Status RankNode::handle(const Event& event) {
     case Event::Kind::opened: return ++open_links_ == static_cast<int32_t>(peers_.size()) ? joined_here() : Status();
     case Event::Kind::failed: {
       Peer& peer = *find(event.peer);
-      if (ask_first(peer)) accuse(peer);
-      else fail_with(peer.origin);
+      if (ask_first(peer))
+        accuse(peer);
+      else
+        fail_with(peer.origin);
       return {};
     }
     case Event::Kind::leaving: return left();
@@ -242,7 +243,7 @@ Status RankNode::handle(const Event& event) {
     case Event::Kind::released: {
       if (event.peer < 0) return engine_.released(event.at.edge, event.at.micro_batch, *from_engine_);
       WEFT_TRY_ASSIGN(const MessageAt at, decode_tag(event.tag));
-      if (edge_at(at).kind == EdgeKind::feed) return {};   // the inputs stay where they are
+      if (edge_at(at).kind == EdgeKind::feed) return {};  // the inputs stay where they are
       return engine_.released(at.edge, at.micro_batch, *from_engine_);
     }
     case Event::Kind::control: return heard_control(event.peer, event.control);
@@ -283,7 +284,7 @@ void RankNode::fail_with(const Origin& origin) {
 }
 
 Status RankNode::left() {
-  if (leaving_) return {};   // both ends said bye at once
+  if (leaving_) return {};  // both ends said bye at once
   if (controller_ || !engine_.idle())
     return Status(Code::protocol, cat("it left ", engine_.idle() ? "before rank 0 did" : cat("while step ", step_.step, " ran")));
   leaving_ = true;

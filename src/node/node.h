@@ -27,7 +27,7 @@ namespace weft {
 struct MessageAt {
   Mode mode = Mode::train;
   int32_t edge = 0, micro_batch = 0;
-  int32_t variant = 0;          // 1: the short last micro-batch
+  int32_t variant = 0;  // 1: the short last micro-batch
   bool operator==(const MessageAt&) const = default;
 };
 
@@ -55,24 +55,23 @@ class RankNodeEffects {
   // Nothing more will be sent to that peer: close the connection once what was sent has left, or 300 ms later. Comes once per
   // peer, whatever ended the link, before or after failed(); never for a peer that was not connected.
   virtual void hang_up(int32_t peer) = 0;
-  virtual std::string trouble(int32_t) { return {}; }   // see LinkEffects
+  virtual std::string trouble(int32_t) { return {}; }  // see LinkEffects
 
   // --- reports
-  virtual void joined() = 0;                               // rank 0: every rank has all its links; others: this one has
-  virtual void message(int32_t peer, uint32_t type, std::span<const std::byte> bytes) = 0;   // types >= kFirstFreeType
-  virtual void micro_batch(int32_t micro_batch) = 0;       // rank 0: see ControllerEffects
-  virtual void step_done(const StepResult& result) = 0;    // rank 0
-  virtual void failed(const Origin& origin) = 0;           // once
-  virtual void closed() = 0;                               // once: the run has ended orderly everywhere this rank looks
+  virtual void joined() = 0;  // rank 0: every rank has all its links; others: this one has
+  virtual void message(int32_t peer, uint32_t type, std::span<const std::byte> bytes) = 0;  // types >= kFirstFreeType
+  virtual void micro_batch(int32_t micro_batch) = 0;                                        // rank 0: see ControllerEffects
+  virtual void step_done(const StepResult& result) = 0;                                     // rank 0
+  virtual void failed(const Origin& origin) = 0;                                            // once
+  virtual void closed() = 0;  // once: the run has ended orderly everywhere this rank looks
 };
 
 class RankNode {
  public:
-  static constexpr uint32_t kFirstFreeType = 16;   // of link messages; those below are the node's own
+  static constexpr uint32_t kFirstFreeType = 16;  // of link messages; those below are the node's own
 
   // `effects` outlives the node.
-  RankNode(std::shared_ptr<const Plan> plan, int32_t rank, const Identity& identity, RankNodeEffects& effects,
-           LinkTimes times = {});
+  RankNode(std::shared_ptr<const Plan> plan, int32_t rank, const Identity& identity, RankNodeEffects& effects, LinkTimes times = {});
   ~RankNode();
 
   // Ranks that this one needs a connection with, ascending: every rank with rank 0, and both ends of every edge of any mode.
@@ -98,8 +97,8 @@ class RankNode {
   Status begin(const StepDescriptor& step, LinkTime now);
   // When joined; type >= kFirstFreeType. Copied.
   void send_message(int32_t peer, uint32_t type, std::span<const std::byte> bytes, LinkTime now);
-  void fail(Code code, const std::string& text, LinkTime now);   // of this rank
-  void fail(const Origin& origin, LinkTime now);                 // of another that has no link yet
+  void fail(Code code, const std::string& text, LinkTime now);  // of this rank
+  void fail(const Origin& origin, LinkTime now);                // of another that has no link yet
   // Rank 0, idle: ends the run on every rank.
   void bye(LinkTime now);
 
@@ -115,10 +114,10 @@ class RankNode {
   std::string describe(LinkTime now) const;
 
  private:
-  class EngineAdapter;          // the effects of engine and controller
-  struct Peer;                  // a link and its effects
+  class EngineAdapter;  // the effects of engine and controller
+  struct Peer;          // a link and its effects
   struct Event;
-  struct Incoming {             // what may land next on an edge
+  struct Incoming {  // what may land next on an edge
     uint64_t step = UINT64_MAX;
     int32_t next = 0, room = 0;
   };
@@ -157,30 +156,30 @@ class RankNode {
   const int32_t rank_;
   RankNodeEffects& effects_;
   const std::vector<int32_t> peers_;
-  std::vector<std::unique_ptr<Peer>> links_;       // in the order of peers_
+  std::vector<std::unique_ptr<Peer>> links_;  // in the order of peers_
   Engine engine_;
-  std::unique_ptr<Controller> controller_;         // rank 0
+  std::unique_ptr<Controller> controller_;  // rank 0
   std::unique_ptr<EngineAdapter> from_engine_, from_controller_;
-  std::vector<std::vector<Incoming>> incoming_;    // [mode][edge]
-  std::vector<Event> queue_, early_;               // early_: landed before their step began here
+  std::vector<std::vector<Incoming>> incoming_;  // [mode][edge]
+  std::vector<Event> queue_, early_;             // early_: landed before their step began here
   size_t head_ = 0;
   std::vector<std::byte> bytes_;
-  std::vector<double> numbers_;                    // of the control message that came last
-  std::vector<double> denominators_;               // of the step that runs
-  std::string status_;                             // for heartbeats
-  Status fault_;                                   // of an effect, until drain() sees it
+  std::vector<double> numbers_;       // of the control message that came last
+  std::vector<double> denominators_;  // of the step that runs
+  std::string status_;                // for heartbeats
+  Status fault_;                      // of an effect, until drain() sees it
   LinkTime now_ = 0;
-  LinkTime begun_at_ = 0;                          // rank 0: the step was begun; others: was heard of
-  StepDescriptor step_;                            // the last that began here
-  uint64_t next_sequence_ = 0;                     // of the next one
+  LinkTime begun_at_ = 0;       // rank 0: the step was begun; others: was heard of
+  StepDescriptor step_;         // the last that began here
+  uint64_t next_sequence_ = 0;  // of the next one
   int32_t open_links_ = 0, closed_links_ = 0;
-  int32_t joined_ranks_ = 0;                       // rank 0: that have said so
+  int32_t joined_ranks_ = 0;  // rank 0: that have said so
   struct Accusation {
-    int32_t by = -1, of = -1;                      // ranks; -1: there is none
-    Origin origin;                                 // what is to be said if nothing contradicts it
+    int32_t by = -1, of = -1;  // ranks; -1: there is none
+    Origin origin;             // what is to be said if nothing contradicts it
     LinkTime until = kNever;
   };
-  Accusation accusation_;                          // rank 0: heard; others: made
+  Accusation accusation_;  // rank 0: heard; others: made
   bool joined_ = false, failed_ = false, leaving_ = false, closed_ = false;
   Origin origin_;
 };

@@ -22,11 +22,13 @@ bool RankNode::ask_first(const Peer& peer) const {
 void RankNode::accuse(Peer& peer) {
   Peer& zero = *find(0);
   if (!zero.link.is_open()) return fail_with(peer.origin);
-  if (accusation_.of >= 0) return;   // one is enough
+  if (accusation_.of >= 0) return;  // one is enough
   // The other end calls this one lost: for rank 0, and if it does not answer, that is a loss of the other.
   const std::string lost = cat("rank ", peer.origin.rank, " lost: ");
   const std::string why = peer.origin.text.starts_with(lost) ? peer.origin.text.substr(lost.size()) : peer.origin.text;
-  accusation_ = {.by = rank_, .of = peer.rank, .origin = {.rank = peer.rank, .code = Code::peer, .text = cat("rank ", peer.rank, " lost: ", why)},
+  accusation_ = {.by = rank_,
+                 .of = peer.rank,
+                 .origin = {.rank = peer.rank, .code = Code::peer, .text = cat("rank ", peer.rank, " lost: ", why)},
                  .until = now_ + kAnswerMs};
   std::vector<std::byte> bytes;
   ByteWriter(bytes).number(peer.rank).text(why);
@@ -40,9 +42,9 @@ Status RankNode::heard_accusation(int32_t from, std::span<const std::byte> bytes
   if (!controller_) return Status(Code::protocol, "it tells of a lost rank to a rank other than 0");
   if (!reader.at_end() || of == from || !find(of) || why.size() > kMaxOriginText)
     return Status(Code::protocol, cat("it tells of rank ", of, " as lost, in ", bytes.size(), " bytes that cannot be"));
-  if (accusation_.of >= 0) return {};   // one at a time; and if it is the accused that speaks, it has just been heard
-  accusation_ = {.by = from, .of = of, .origin = {.rank = of, .code = Code::peer, .text = cat("rank ", of, " lost: ", why)},
-                 .until = now_ + kJudgeMs};
+  if (accusation_.of >= 0) return {};  // one at a time; and if it is the accused that speaks, it has just been heard
+  accusation_ = {
+      .by = from, .of = of, .origin = {.rank = of, .code = Code::peer, .text = cat("rank ", of, " lost: ", why)}, .until = now_ + kJudgeMs};
   return {};
 }
 
@@ -51,9 +53,10 @@ void RankNode::acquit(int32_t heard) {
   if (!controller_ || failed_ || accusation_.of != heard) return;
   const int32_t low = std::min(accusation_.by, accusation_.of), high = std::max(accusation_.by, accusation_.of);
   const std::string lost = cat("rank ", accusation_.of, " lost: ");
-  fail_with({.rank = high, .code = Code::peer,
-             .text = cat("the connection between rank ", low, " and rank ", high, " was lost: rank 0 hears both (rank ", accusation_.by, " says: ",
-                         accusation_.origin.text.substr(lost.size()), ")")});
+  fail_with({.rank = high,
+             .code = Code::peer,
+             .text = cat("the connection between rank ", low, " and rank ", high, " was lost: rank 0 hears both (rank ", accusation_.by,
+                         " says: ", accusation_.origin.text.substr(lost.size()), ")")});
 }
 
 void RankNode::judge_in_time() {

@@ -19,7 +19,7 @@ Result<Arena> Arena::make(int64_t bytes) {
   // is killed later: then only the bytes that the plan names tell beforehand.
   void* at = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (at == MAP_FAILED) return Status(Code::no_memory, cat("cannot take ", bytes, " bytes for tensors"));
-  madvise(at, size, MADV_HUGEPAGE);   // a hint; where it is refused nothing changes but speed
+  madvise(at, size, MADV_HUGEPAGE);  // a hint; where it is refused nothing changes but speed
   arena.data_ = static_cast<std::byte*>(at);
   arena.bytes_ = static_cast<int64_t>(size);
   return arena;
@@ -28,7 +28,8 @@ Result<Arena> Arena::make(int64_t bytes) {
 Result<int64_t> Arena::resident() const {
   const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   std::vector<unsigned char> pages((static_cast<size_t>(bytes_) + page - 1) / page);
-  if (mincore(data_, static_cast<size_t>(bytes_), pages.data()) != 0) return Status(Code::unsupported, "the system does not say what is in memory");
+  if (mincore(data_, static_cast<size_t>(bytes_), pages.data()) != 0)
+    return Status(Code::unsupported, "the system does not say what is in memory");
   const auto there = std::count_if(pages.begin(), pages.end(), [](unsigned char p) { return p & 1; });
   return std::min(bytes_, static_cast<int64_t>(there) * static_cast<int64_t>(page));
 }

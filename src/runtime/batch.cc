@@ -37,7 +37,8 @@ Result<StepDescriptor> describe_step(const Plan& plan, Mode mode, bool update, c
   const int64_t full = plan.config.micro_batch_size, rest = batch.samples % full, most = full * which.schedule.micro_batches;
   if (batch.samples < 1 || batch.samples > most || (rest != 0 && rest != plan.config.short_size)) {
     const std::string shorter = plan.config.short_size ? cat(", or that plus ", plan.config.short_size) : "";
-    return Status(Code::invalid, cat("batch has ", batch.samples, " samples, the plan takes a multiple of ", full, shorter, ", at most ", most));
+    return Status(Code::invalid,
+                  cat("batch has ", batch.samples, " samples, the plan takes a multiple of ", full, shorter, ", at most ", most));
   }
   StepDescriptor step;
   step.mode = mode;

@@ -13,7 +13,7 @@ namespace weft {
 // All samples of all inputs of a step, dense and row-major, in the order of Model::inputs(). Borrowed until the step's final event.
 struct Batch {
   int64_t samples = 0;
-  std::vector<const void*> inputs;   // null where the mode does not use the input
+  std::vector<const void*> inputs;  // null where the mode does not use the input
 };
 
 // Cuts the batch: how many micro-batches, whether the last is short, what the loss is divided by (elements or counted targets of the

@@ -29,9 +29,9 @@ class Flag {
     if (raised == raised_) return;
     raised_ = raised;
     uint64_t word = 1;
-    if (raised ? write(descriptor_, &word, sizeof word) : read(descriptor_, &word, sizeof word)) return;   // cannot fail on a live eventfd
+    if (raised ? write(descriptor_, &word, sizeof word) : read(descriptor_, &word, sizeof word)) return;  // cannot fail on a live eventfd
   }
-  int descriptor() const { return descriptor_; }   // -1: the process has no descriptor left
+  int descriptor() const { return descriptor_; }  // -1: the process has no descriptor left
 
  private:
   const int descriptor_;
@@ -53,11 +53,13 @@ class EventQueue {
 
   // Within the time (nanoseconds; negative: no limit).
   bool pop(RunEvent& event, int64_t timeout_ns) {
-    constexpr int64_t kForever = INT64_MAX / 2;   // 146 years; what is added to the clock must not overflow it
+    constexpr int64_t kForever = INT64_MAX / 2;  // 146 years; what is added to the clock must not overflow it
     std::unique_lock lock(mutex_);
     auto there = [this] { return !events_.empty(); };
-    if (timeout_ns < 0 || timeout_ns > kForever) there_.wait(lock, there);
-    else if (!there_.wait_for(lock, std::chrono::nanoseconds(timeout_ns), there)) return false;
+    if (timeout_ns < 0 || timeout_ns > kForever)
+      there_.wait(lock, there);
+    else if (!there_.wait_for(lock, std::chrono::nanoseconds(timeout_ns), there))
+      return false;
     event = events_.pop();
     flag_.set(!events_.empty());
     return true;

@@ -12,7 +12,7 @@ namespace weft {
 
 class JobThread {
  public:
-  using Ran = std::function<void(int32_t job, Status status, const JobTime& time)>;   // on the loop thread
+  using Ran = std::function<void(int32_t job, Status status, const JobTime& time)>;  // on the loop thread
 
   // Loop thread, as push() and the destructor. `worker` outlives it.
   static Result<std::unique_ptr<JobThread>> make(Loop& loop, Worker& worker, Ran ran);
@@ -39,7 +39,7 @@ class JobThread {
   Ran ran_;
   std::vector<Slot> slots_;
   int64_t given_ = 0;
-  std::unique_ptr<WorkerThread> thread_;   // last: it ends before the slots do
+  std::unique_ptr<WorkerThread> thread_;  // last: it ends before the slots do
 };
 
 }  // namespace weft

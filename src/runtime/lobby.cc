@@ -42,13 +42,13 @@ struct Lobby::Guest final : LinkEffects {
   std::unique_ptr<Wire> wire;
   Link link;
   LinkTime since;
-  bool greeted = false;   // the first frame was a guest's
+  bool greeted = false;  // the first frame was a guest's
   bool gone = false, said_bye = false;
-  Origin why;             // it has gone; by its own word if `told`
+  Origin why;  // it has gone; by its own word if `told`
   bool told = false;
   int32_t rank = -1;
-  std::vector<std::byte> request;   // came before anyone was expected
-  int32_t member = -1;              // a rank of the run, with its first frame
+  std::vector<std::byte> request;  // came before anyone was expected
+  int32_t member = -1;             // a rank of the run, with its first frame
   FrameHeader hello;
   int first_lane = 0;
   std::vector<std::byte> first;
@@ -59,8 +59,9 @@ Lobby::Lobby(Loop& loop, Transport& transport, Refusals& refusals, int64_t patie
 Lobby::~Lobby() = default;
 
 Status Lobby::listen(const std::string& endpoint, bool insecure) {
-  WEFT_TRY_ASSIGN(listener_, transport_.listen(endpoint, insecure, [this](std::unique_ptr<Connection> c) { accepted(std::move(c)); },
-                                                [this](const std::string& peer, const std::string& why) { refusals_.add(peer, why); }));
+  WEFT_TRY_ASSIGN(listener_, transport_.listen(
+                                 endpoint, insecure, [this](std::unique_ptr<Connection> c) { accepted(std::move(c)); },
+                                 [this](const std::string& peer, const std::string& why) { refusals_.add(peer, why); }));
   timer_ = std::make_unique<Loop::Timer>(loop_, [this] { tick(); });
   timer_->start(100);
   return {};
@@ -78,11 +79,11 @@ void Lobby::received(Wire& wire, int lane, std::span<const std::byte> frame) {
   auto at = guests_.find(&wire);
   if (at == guests_.end()) return;
   Guest& guest = *at->second;
-  if (guest.member >= 0) return drop(wire);   // a rank says nothing more before it is answered
+  if (guest.member >= 0) return drop(wire);  // a rank says nothing more before it is answered
   if (!guest.greeted) {
     std::span<const std::byte> payload;
     auto header = decode_frame(frame, &payload);
-    if (!header.ok()) return turn_away(wire, cat("not a weft frame: ", header.status().text()));   // nothing it could be told
+    if (!header.ok()) return turn_away(wire, cat("not a weft frame: ", header.status().text()));  // nothing it could be told
     if (header.value().source != kNobody) return met_rank(guest, header.value(), lane, frame);
     guest.greeted = true;
     guest.link.connected(loop_.now_ms(), guest);
@@ -99,8 +100,10 @@ void Lobby::met_rank(Guest& guest, const FrameHeader& header, int lane, std::spa
   if (failure_) return tell_failure(guest, *failure_), drop(wire);
   if (over_) return turn_away(wire, cat(who, " of a run that is over"));
   if (header.kind != FrameKind::hello || frame.size() > kMostHello)
-    return turn_away(wire, cat(who, " begins with ", frame_kind_name(header.kind), " of ", frame.size(), " bytes, expected hello of at most ", kMostHello));
-  const auto early = static_cast<size_t>(std::count_if(guests_.begin(), guests_.end(), [](const auto& g) { return g.second->member >= 0; }));
+    return turn_away(wire, cat(who, " begins with ", frame_kind_name(header.kind), " of ", frame.size(),
+                               " bytes, expected hello of at most ", kMostHello));
+  const auto early =
+      static_cast<size_t>(std::count_if(guests_.begin(), guests_.end(), [](const auto& g) { return g.second->member >= 0; }));
   if (!member_ && early >= most_early_) return turn_away(wire, cat(who, " came before it was wanted, as ", early, " others did"));
   guest.member = header.source;
   guest.first_lane = lane;
@@ -130,7 +133,7 @@ void Lobby::drop(Wire& wire) {
   std::unique_ptr<Guest> guest = std::move(at->second);
   guests_.erase(at);
   if (guest->rank >= 0) {
-    seats_[static_cast<size_t>(guest->rank)] = nullptr;   // a guest with a rank sits there: see finish()
+    seats_[static_cast<size_t>(guest->rank)] = nullptr;  // a guest with a rank sits there: see finish()
     if (done_) joined_[static_cast<size_t>(guest->rank)] = {};
     if (!guest->said_bye) tell_left(*guest);
   }
@@ -143,7 +146,8 @@ void Lobby::tell_left(const Guest& guest) {
   if (!left_) return;
   const std::string who = cat("rank ", guest.rank);
   if (guest.told) return left_({.rank = guest.rank, .code = guest.why.code, .text = cat(who, " failed: ", guest.why.text)});
-  left_({.rank = guest.rank, .code = Code::peer,
+  left_({.rank = guest.rank,
+         .code = Code::peer,
          .text = cat(who, " lost before it had joined: ", guest.why.text.empty() ? "connection closed" : guest.why.text)});
 }
 
@@ -177,7 +181,7 @@ Status Lobby::canceled() const { return Status(Code::canceled, cat("the wait for
 
 void Lobby::asked(Guest& guest, std::span<const std::byte> bytes) {
   if (!plan_) {
-    if (canceled_) return guest.link.abort(no_run(canceled()), loop_.now_ms(), guest);   // none will be expected
+    if (canceled_) return guest.link.abort(no_run(canceled()), loop_.now_ms(), guest);  // none will be expected
     guest.request.assign(bytes.begin(), bytes.end());
     return;
   }
@@ -211,11 +215,13 @@ void Lobby::tick() {
   const LinkTime now = loop_.now_ms();
   std::vector<Wire*> over;
   for (auto& [wire, guest] : guests_) {
-    if (guest->member >= 0) continue;   // its next word is ours, once it is wanted
+    if (guest->member >= 0) continue;  // its next word is ours, once it is wanted
     if (guest->greeted && guest->link.next_tick() <= now) guest->link.tick(now, *guest);
     // A connection that says nothing is no guest.
     const bool silent = !guest->greeted && now - guest->since > patience_ms_;
-    if (silent) refusals_.add(wire->connection().peer(), cat("not a weft connection: it said nothing for ", static_cast<double>(patience_ms_) / 1000, " s"));
+    if (silent)
+      refusals_.add(wire->connection().peer(),
+                    cat("not a weft connection: it said nothing for ", static_cast<double>(patience_ms_) / 1000, " s"));
     if (silent || guest->gone || guest->link.is_dead()) over.push_back(wire);
   }
   for (Wire* wire : over) drop(*wire);
@@ -227,7 +233,9 @@ void Lobby::tick() {
         missing += cat(missing.empty() ? "" : ", ", r);
         ++count;
       }
-    if (count) finish(Status(Code::timed_out, cat(count > 1 ? "ranks " : "rank ", missing, count > 1 ? " have" : " has", " not joined at ", endpoint(), " in time")));
+    if (count)
+      finish(Status(Code::timed_out,
+                    cat(count > 1 ? "ranks " : "rank ", missing, count > 1 ? " have" : " has", " not joined at ", endpoint(), " in time")));
   }
   timer_->start(50);
 }
@@ -291,8 +299,9 @@ void Lobby::welcome(const Welcome& base, Left left) {
   left_ = std::move(left);
   for (size_t r = 1; r < seats_.size(); ++r) {
     Guest* guest = seats_[r];
-    if (!guest) {   // left in between
-      left_({.rank = static_cast<int32_t>(r), .code = Code::peer, .text = cat("rank ", r, " lost before it had joined: connection closed")});
+    if (!guest) {  // left in between
+      left_(
+          {.rank = static_cast<int32_t>(r), .code = Code::peer, .text = cat("rank ", r, " lost before it had joined: connection closed")});
       continue;
     }
     Welcome own = base;

@@ -76,18 +76,18 @@ class Lobby final : private Wire::Reader {
   const size_t most_early_;
   std::unique_ptr<Listener> listener_;
   std::map<Wire*, std::unique_ptr<Guest>> guests_;
-  std::vector<Guest*> seats_;          // per rank; index 0 stays empty. A guest has a rank if and only if it sits there
+  std::vector<Guest*> seats_;  // per rank; index 0 stays empty. A guest has a rank if and only if it sits there
   std::vector<JoinRequest> joined_;
   const Plan* plan_ = nullptr;
   int64_t deadline_ = 0;
   std::function<void(const Status&)> done_;
   bool canceled_ = false;
   Member member_;
-  int32_t self_ = 0;                   // what member_ is told of: this rank, and the run
+  int32_t self_ = 0;  // what member_ is told of: this rank, and the run
   Identity run_;
   Left left_;
   bool over_ = false;
-  std::optional<Origin> failure_;      // of the run
+  std::optional<Origin> failure_;  // of the run
   std::unique_ptr<Loop::Timer> timer_;
 };
 

@@ -19,9 +19,9 @@ class LocalRanks {
     virtual ~Driver() = default;
     // Runs worker(rank).run(step, scale, job), now or later; answers with ran(), from inside this call or after it.
     virtual void run(int32_t rank, const StepDescriptor& step, double scale, int32_t job) = 0;
-    virtual void micro_batch(int32_t micro_batch) = 0;   // all its deliveries have arrived
+    virtual void micro_batch(int32_t micro_batch) = 0;  // all its deliveries have arrived
     virtual void over(const StepResult& result) = 0;
-    virtual void failed(const Status& status, int32_t rank) = 0;   // once; nothing goes on. The rank that failed, -1: none in particular
+    virtual void failed(const Status& status, int32_t rank) = 0;  // once; nothing goes on. The rank that failed, -1: none in particular
   };
 
   // `tiles`: per rank; outlive this object, as does `driver`.
@@ -42,7 +42,7 @@ class LocalRanks {
  private:
   struct Event {
     enum class Kind : uint8_t { run, ran, arrived, granted, released, control } kind;
-    int32_t rank;   // where it happens; kController: the controller
+    int32_t rank;  // where it happens; kController: the controller
     int32_t edge_or_job = 0, micro_batch = 0;
     int32_t from = 0;
     Control control;
@@ -65,7 +65,7 @@ class LocalRanks {
   std::vector<std::unique_ptr<RankEffects>> effects_;
   std::unique_ptr<MainEffects> main_;
   Controller controller_;
-  std::vector<Event> queue_;   // handled in order, never from inside an engine; keeps its memory
+  std::vector<Event> queue_;  // handled in order, never from inside an engine; keeps its memory
   size_t head_ = 0;
   bool draining_ = false, failed_ = false;
   StepDescriptor step_;

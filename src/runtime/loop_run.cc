@@ -5,10 +5,7 @@
 namespace weft {
 
 LoopRun::LoopRun(std::shared_ptr<const Plan> plan, void (*drop)(void*))
-    : Run(std::move(plan), drop),
-      events_(kQueue * most_events(*plan_)),
-      submitted_(kQueue),
-      waiting_(kQueue) {}
+    : Run(std::move(plan), drop), events_(kQueue * most_events(*plan_)), submitted_(kQueue), waiting_(kQueue) {}
 
 Status LoopRun::attach(Loop& loop) {
   loop_ = &loop;
@@ -73,8 +70,10 @@ void LoopRun::take_submitted() {
 void LoopRun::begin_waiting() {
   while (!current_ && !being_read_ && !waiting_.empty()) {
     current_ = waiting_.pop();
-    if (failure_.ok()) begin_step(*current_);
-    else events_.push(error_event(std::exchange(current_, nullptr), failure_, failed_rank_));
+    if (failure_.ok())
+      begin_step(*current_);
+    else
+      events_.push(error_event(std::exchange(current_, nullptr), failure_, failed_rank_));
   }
 }
 

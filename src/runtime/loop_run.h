@@ -33,9 +33,9 @@ class LoopRun : public Run {
   virtual void begin_step(Step& step) = 0;
   void micro_batch_over(int32_t micro_batch, double loss_sum);
   void step_over(const StepResult& result);
-  void run_failed(const Status& status, int32_t rank = -1);   // every step that waits or comes fails with it
-  void begin_waiting();                      // to be called after anything that may have ended a step
-  void begin_soon();                         // the same, when the driver cannot begin a step now
+  void run_failed(const Status& status, int32_t rank = -1);  // every step that waits or comes fails with it
+  void begin_waiting();                                      // to be called after anything that may have ended a step
+  void begin_soon();                                         // the same, when the driver cannot begin a step now
   const Step* current() const { return current_; }
 
  private:
@@ -45,13 +45,13 @@ class LoopRun : public Run {
   void take_submitted();
 
   EventQueue events_;
-  std::mutex mutex_;             // submitted_, proceed_
+  std::mutex mutex_;  // submitted_, proceed_
   RingQueue<Step*> submitted_;
   bool proceed_ = false;
 
-  RingQueue<Step*> waiting_;     // loop thread, as all below
+  RingQueue<Step*> waiting_;  // loop thread, as all below
   Step* current_ = nullptr;
-  bool being_read_ = false;      // the deliveries of an infer step are being read
+  bool being_read_ = false;  // the deliveries of an infer step are being read
   Status failure_;
   int32_t failed_rank_ = -1;
   std::unique_ptr<Loop::Signal> wake_;

@@ -69,7 +69,8 @@ class Measure {
     const RankProgram& program = mode.ranks[0];
     for (size_t e = 0; e < mode.edges.size(); ++e)
       if (mode.edges[e].kind == EdgeKind::feed)
-        draw(*plan_->model, mode.graph.tensors[static_cast<size_t>(mode.edges[e].tensor)].node, worker_.landing(mode_, static_cast<int32_t>(e), 0, 0));
+        draw(*plan_->model, mode.graph.tensors[static_cast<size_t>(mode.edges[e].tensor)].node,
+             worker_.landing(mode_, static_cast<int32_t>(e), 0, 0));
     StepDescriptor step;
     step.sequence = step.step = number;
     step.mode = mode_;
@@ -96,10 +97,12 @@ class Measure {
     out.update = mode_ == Mode::train ? median(updates_) : 0;
     for (size_t p = 0; p < calls_.size(); ++p)
       for (size_t c = 0; c < calls_[p].size(); ++c) {
-        if (calls_[p][c].empty()) continue;   // a program that the schedule has no action for
+        if (calls_[p][c].empty()) continue;  // a program that the schedule has no action for
         const ProgramCall& call = program.programs[p].calls[c];
         NodeTimes& times = out.times[static_cast<size_t>(call.node)];
-        (call.kind == CallKind::forward ? times.forward : call.kind == CallKind::weight_grad ? times.weight : times.input) += median(calls_[p][c]);
+        (call.kind == CallKind::forward       ? times.forward
+         : call.kind == CallKind::weight_grad ? times.weight
+                                              : times.input) += median(calls_[p][c]);
       }
     return out;
   }
@@ -108,18 +111,19 @@ class Measure {
   Worker& worker_;
   Mode mode_ = Mode::train;
   std::vector<int64_t> now_, updates_;
-  std::vector<std::vector<std::vector<int64_t>>> calls_;   // [program][call][repeat]
+  std::vector<std::vector<std::vector<int64_t>>> calls_;  // [program][call][repeat]
 };
 
 }  // namespace
 
 Result<Measured> measure(const std::shared_ptr<const Model>& model, const MeasureOptions& options) {
-  if (options.repeats < 1 || options.repeats > 100000) return Status(Code::invalid, cat("repeats is ", options.repeats, ", expected 1 to 100000"));
+  if (options.repeats < 1 || options.repeats > 100000)
+    return Status(Code::invalid, cat("repeats is ", options.repeats, ", expected 1 to 100000"));
   PlanConfig config;
   config.micro_batch_size = options.micro_batch_size;
-  config.optim.rate = 1e-9;   // the weights stay what they are, near enough
+  config.optim.rate = 1e-9;  // the weights stay what they are, near enough
   WEFT_TRY_ASSIGN(const std::shared_ptr<const Plan> plan, make_plan(model, config));
-  gemm_info();   // chooses the kernels, once
+  gemm_info();  // chooses the kernels, once
   WEFT_TRY_ASSIGN(const auto team, Team::make(options.threads, {.rank = 0}));
   WEFT_TRY_ASSIGN(const auto worker, Worker::make(plan, 0, *team));
   return Measure(plan, *worker).run(options.repeats);
@@ -134,7 +138,8 @@ Profile profile_of(const Measured& measured, const Model& model, const MeasureOp
     if (model.node(id).is_input()) continue;
     const Inferred made = model.infer(id, options.micro_batch_size);
     const NodeTimes& t = measured.times[static_cast<size_t>(id)];
-    ProfileNode node{.name = model.node(id).name, .forward = t.forward, .input = t.input, .weight = t.weight, .output_bytes = made.out.bytes()};
+    ProfileNode node{
+        .name = model.node(id).name, .forward = t.forward, .input = t.input, .weight = t.weight, .output_bytes = made.out.bytes()};
     for (const Desc& stash : made.stash) node.stash_bytes += stash.bytes();
     out.nodes.push_back(std::move(node));
   }
@@ -143,10 +148,12 @@ Profile profile_of(const Measured& measured, const Model& model, const MeasureOp
 
 Result<std::vector<NodeTimes>> times_of(const Profile& profile, const Model& model, int64_t micro_batch_size) {
   if (profile.micro_batch_size != static_cast<uint64_t>(micro_batch_size))
-    return Status(Code::invalid, cat("the profile was made with micro-batches of ", profile.micro_batch_size, ", the plan has micro-batches of ", micro_batch_size));
+    return Status(Code::invalid, cat("the profile was made with micro-batches of ", profile.micro_batch_size,
+                                     ", the plan has micro-batches of ", micro_batch_size));
   std::map<std::string, const ProfileNode*> found;
   for (const ProfileNode& node : profile.nodes)
-    if (!found.emplace(node.name, &node).second) return Status(Code::invalid, cat("node ", shown(node.name), " occurs twice in the profile"));
+    if (!found.emplace(node.name, &node).second)
+      return Status(Code::invalid, cat("node ", shown(node.name), " occurs twice in the profile"));
   std::vector<std::string> missing, surplus;
   std::vector<NodeTimes> out(model.nodes().size());
   Status differs;
@@ -161,8 +168,8 @@ Result<std::vector<NodeTimes>> times_of(const Profile& profile, const Model& mod
     const ProfileNode& p = *it->second;
     out[static_cast<size_t>(id)] = {p.forward, p.input, p.weight};
     if (const uint64_t bytes = model.desc(id, micro_batch_size).bytes(); p.output_bytes != bytes && differs.ok())
-      differs = Status(Code::invalid, cat("node ", shown(node.name), " makes ", p.output_bytes, " bytes in the profile (", shown(profile.model), ", ", profile.seq_len,
-                                          " tokens), in the model ", bytes));
+      differs = Status(Code::invalid, cat("node ", shown(node.name), " makes ", p.output_bytes, " bytes in the profile (",
+                                          shown(profile.model), ", ", profile.seq_len, " tokens), in the model ", bytes));
     found.erase(it);
   }
   for (const auto& [name, node] : found) surplus.push_back(name);

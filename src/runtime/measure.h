@@ -9,13 +9,13 @@
 namespace weft {
 
 struct Measured {
-  std::vector<NodeTimes> times;   // per node of the model: medians
-  double update = 0;              // seconds of a step's end for all parameters
+  std::vector<NodeTimes> times;  // per node of the model: medians
+  double update = 0;             // seconds of a step's end for all parameters
 };
 
 struct MeasureOptions {
   int64_t micro_batch_size = 1;
-  int repeats = 10;               // micro-batches that count; two before them do not
+  int repeats = 10;  // micro-batches that count; two before them do not
   int threads = 1;
 };
 

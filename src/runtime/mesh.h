@@ -12,10 +12,10 @@
 namespace weft {
 
 struct MeshOptions {
-  std::string endpoint;            // rank 0: where to listen; others: where rank 0 listens
-  std::string listen;              // others: where they listen for ranks above theirs; empty: chosen to fit `endpoint`
-  bool insecure = false;           // a tcp address that is not loopback is allowed
-  int32_t rank = -1;               // others: the rank they want; -1: any
+  std::string endpoint;   // rank 0: where to listen; others: where rank 0 listens
+  std::string listen;     // others: where they listen for ranks above theirs; empty: chosen to fit `endpoint`
+  bool insecure = false;  // a tcp address that is not loopback is allowed
+  int32_t rank = -1;      // others: the rank they want; -1: any
   int64_t join_timeout_ms = 60000;
   // Rank 0: how long a rank may take for an answer, which is at most rpc::kPieceFloats floats, from its memory. A loop that hangs is lost
   // before, and so is a connection that does not bring 1 MiB in 3 s.
@@ -25,8 +25,8 @@ struct MeshOptions {
 // Owner's thread; the loop thread runs from make() to the end.
 class Mesh {
  public:
-  static Result<std::unique_ptr<Mesh>> listen(const MeshOptions& options);   // rank 0
-  static Result<std::unique_ptr<Mesh>> join(const MeshOptions& options);     // others: only opens their own door
+  static Result<std::unique_ptr<Mesh>> listen(const MeshOptions& options);  // rank 0
+  static Result<std::unique_ptr<Mesh>> join(const MeshOptions& options);    // others: only opens their own door
   ~Mesh();
 
   const std::string& endpoint() const { return endpoint_; }
@@ -34,7 +34,7 @@ class Mesh {
   Loop& loop() { return thread_->loop(); }
   Transport& transport() { return *transport_; }
   Lobby& lobby() { return *lobby_; }
-  const Refusals& refusals() const { return refusals_; }   // any thread
+  const Refusals& refusals() const { return refusals_; }  // any thread
   // Owner's thread. Whether that part of a run may begin: a mesh plays the one that it was made for, in one run. A wait for the other ranks
   // that failed was no run yet.
   enum class Part : uint8_t { start, serve };
@@ -58,10 +58,10 @@ class Mesh {
   std::vector<std::string> others_;
   Refusals refusals_;
   std::unique_ptr<LoopThread> thread_;
-  std::unique_ptr<Transport> transport_;   // loop thread, as the lobby
+  std::unique_ptr<Transport> transport_;  // loop thread, as the lobby
   std::unique_ptr<Lobby> lobby_;
   std::unique_ptr<Loop::Signal> cancel_;
-  std::function<void()> on_cancel_;        // loop thread, as canceled_
+  std::function<void()> on_cancel_;  // loop thread, as canceled_
   bool canceled_ = false;
 };
 
@@ -74,13 +74,13 @@ Status serve(Mesh& mesh, std::shared_ptr<const Plan> plan, int threads, const Op
 
 // Parameters of a rank over the mesh, a piece at a time.
 namespace rpc {
-constexpr uint32_t kRead = 16, kWrite = 17, kTrace = 18, kSpans = 19, kResident = 20;   // an answer has the type of its request
+constexpr uint32_t kRead = 16, kWrite = 17, kTrace = 18, kSpans = 19, kResident = 20;  // an answer has the type of its request
 constexpr uint64_t kPieceFloats = uint64_t{1} << 20;
 struct Request {
   ParamId param = -1;
   Part part = Part::value;
-  uint64_t offset = 0, count = 0;      // in floats
-  std::span<const std::byte> bytes;    // write
+  uint64_t offset = 0, count = 0;    // in floats
+  std::span<const std::byte> bytes;  // write
 };
 std::vector<std::byte> encode(const Request& request);
 // What the rank of this worker answers: a status, and for a read the floats, for spans (from `offset`, at most `count`) those there are.

@@ -29,9 +29,11 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
   ~MeshRun() override {
     if (!process_) return;
     (void)on_loop(mesh_.loop(), [this] {
-      if (process_->node().idle()) process_->bye();
-      else process_->fail(Code::canceled, "rank 0 ended the run");
-      if (process_->is_alone()) alone_.set({});   // nobody came, or all have gone
+      if (process_->node().idle())
+        process_->bye();
+      else
+        process_->fail(Code::canceled, "rank 0 ended the run");
+      if (process_->is_alone()) alone_.set({});  // nobody came, or all have gone
       return Status();
     });
     (void)alone_.wait_for(3000);
@@ -50,9 +52,8 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
     WEFT_TRY_ASSIGN(team_, Team::make(threads, {.rank = 0}));
     WEFT_TRY_ASSIGN(worker_, Worker::make(plan_, 0, *team_));
     Waiter gathered;
-    mesh_.loop().post([&] {
-      mesh_.lobby().expect(*plan_, mesh_.options().join_timeout_ms, [&](const Status& status) { gathered.set(status); });
-    });
+    mesh_.loop().post(
+        [&] { mesh_.lobby().expect(*plan_, mesh_.options().join_timeout_ms, [&](const Status& status) { gathered.set(status); }); });
     WEFT_TRY(gathered.wait());
     mesh_.run_begun();
     WEFT_TRY(on_loop(mesh_.loop(), [this] { return start_process(); }));
@@ -65,7 +66,8 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
     for (size_t at = 0; at < out.size(); at += rpc::kPieceFloats) {
       const size_t n = std::min<size_t>(rpc::kPieceFloats, out.size() - at);
       WEFT_TRY(ask(owner, rpc::kRead, {.param = param, .part = part, .offset = at, .count = n, .bytes = {}}));
-      if (answer_.size() != n * sizeof(float)) return Status(Code::protocol, cat("rank ", owner, " answered ", answer_.size(), " bytes for ", n, " floats"));
+      if (answer_.size() != n * sizeof(float))
+        return Status(Code::protocol, cat("rank ", owner, " answered ", answer_.size(), " bytes for ", n, " floats"));
       std::copy(answer_.begin(), answer_.end(), std::as_writable_bytes(out.subspan(at, n)).begin());
     }
     return {};
@@ -75,14 +77,16 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
     const int32_t owner = plan_->owner_of_param[static_cast<size_t>(param)];
     for (int32_t r = 0; r < plan_->config.ranks; ++r)
       for (const ResidentParam& p : plan_->resident[static_cast<size_t>(r)])
-        if (p.param == param && (r == owner || part == Part::value)) WEFT_TRY(write_to(r, param, part, in));   // copies of a tied parameter too
+        if (p.param == param && (r == owner || part == Part::value))
+          WEFT_TRY(write_to(r, param, part, in));  // copies of a tied parameter too
     return {};
   }
 
   Result<int64_t> resident_bytes(int32_t rank) override {
     int64_t bytes = 0;
     WEFT_TRY(ask(rank, rpc::kResident, {.bytes = {}}));
-    if (answer_.size() != sizeof bytes) return Status(Code::protocol, cat("rank ", rank, " answered ", answer_.size(), " bytes for a number"));
+    if (answer_.size() != sizeof bytes)
+      return Status(Code::protocol, cat("rank ", rank, " answered ", answer_.size(), " bytes for a number"));
     std::memcpy(&bytes, answer_.data(), sizeof bytes);
     return bytes;
   }
@@ -98,12 +102,13 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
       // In pieces, the last of which is empty.
       WEFT_TRY(ask(rank, rpc::kSpans, {.offset = out.size(), .count = UINT64_MAX, .bytes = {}}));
       const size_t n = answer_.size() / sizeof(TraceSpan), before = out.size();
-      if (answer_.size() % sizeof(TraceSpan) != 0) return Status(Code::protocol, cat("rank ", rank, " sent spans of ", answer_.size(), " bytes"));
+      if (answer_.size() % sizeof(TraceSpan) != 0)
+        return Status(Code::protocol, cat("rank ", rank, " sent spans of ", answer_.size(), " bytes"));
       out.resize(before + n);
       std::memcpy(out.data() + before, answer_.data(), n * sizeof(TraceSpan));
     } while (!answer_.empty());
     const auto& jobs = plan_->modes;
-    for (const TraceSpan& s : out)   // from another process: looked at before it is used as an index
+    for (const TraceSpan& s : out)  // from another process: looked at before it is used as an index
       if (static_cast<size_t>(s.mode) >= jobs.size() || !plan_->mode(s.mode).present || s.job < 0 ||
           static_cast<size_t>(s.job) >= plan_->mode(s.mode).ranks[static_cast<size_t>(rank)].jobs.size())
         return Status(Code::protocol, cat("rank ", rank, " sent a span of a job that it does not have"));
@@ -120,8 +125,12 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
     const Identity identity = run_identity(*plan_, incarnation, name);
     process_ = std::make_unique<RankProcess>(mesh_.loop(), plan_, *worker_, identity, times, static_cast<Owner&>(*this));
     WEFT_TRY(process_->start());
-    Welcome welcome{.rank = 0, .incarnation = incarnation, .run = name, .model = encode_model(*plan_->model),
-                    .config = encode_config(plan_->config), .endpoints = {}};
+    Welcome welcome{.rank = 0,
+                    .incarnation = incarnation,
+                    .run = name,
+                    .model = encode_model(*plan_->model),
+                    .config = encode_config(plan_->config),
+                    .endpoints = {}};
     for (const JoinRequest& request : mesh_.lobby().joined()) welcome.endpoints.push_back(request.endpoint);
     mesh_.remember(welcome.endpoints);
     mesh_.lobby().take_members(0, identity, [this](int32_t rank, std::unique_ptr<Wire> wire, int lane, std::span<const std::byte> first) {
@@ -155,8 +164,9 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
     if (!answered_.wait_for(limit))
       (void)on_loop(mesh_.loop(), [&] {
         const double seconds = static_cast<double>(limit) / 1000;
-        if (asked_ == rank)   // the answer may have come just now
-          process_->fail({.rank = rank, .code = Code::timed_out,
+        if (asked_ == rank)  // the answer may have come just now
+          process_->fail({.rank = rank,
+                          .code = Code::timed_out,
                           .text = cat("rank ", rank, " did not answer a request of type ", type, " within ", seconds, " s")});
         return Status();
       });
@@ -172,8 +182,10 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
   void message(int32_t peer, uint32_t type, std::span<const std::byte> bytes) override {
     if (peer != asked_) return;
     asked_ = -1;
-    if (type == asked_type_) answered_.set(rpc::read_answer(bytes, answer_));
-    else answered_.set(Status(Code::protocol, cat("rank ", peer, " answered a request of type ", asked_type_, " with type ", type)));
+    if (type == asked_type_)
+      answered_.set(rpc::read_answer(bytes, answer_));
+    else
+      answered_.set(Status(Code::protocol, cat("rank ", peer, " answered a request of type ", asked_type_, " with type ", type)));
   }
   void micro_batch(int32_t mb) override {
     const int32_t edge = loss_edge(*plan_, current()->mode);
@@ -200,7 +212,7 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
   std::unique_ptr<Worker> worker_;
   std::unique_ptr<RankProcess> process_;
   Waiter joined_, answered_, alone_;
-  std::vector<std::byte> answer_;   // of the rank asked last; the loop thread's until answered_ is set
+  std::vector<std::byte> answer_;  // of the rank asked last; the loop thread's until answered_ is set
   int32_t asked_ = -1;
   uint32_t asked_type_ = 0;
   bool failed_ = false;

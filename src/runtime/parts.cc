@@ -8,7 +8,8 @@ namespace weft {
 
 Result<float*> find_part(const Plan& plan, const Worker::ParamMemory& memory, ParamId param, Part part) {
   float* at = part == Part::value ? memory.weight : part == Part::grad ? memory.grad : memory.slots[part == Part::state0 ? 0 : 1];
-  if (!at) return Status(Code::not_found, cat("parameter '", plan.model->param(param).name, "' has no such tensor with this model and optimizer"));
+  if (!at)
+    return Status(Code::not_found, cat("parameter '", plan.model->param(param).name, "' has no such tensor with this model and optimizer"));
   return at;
 }
 
@@ -29,7 +30,7 @@ Status write_local(const Plan& plan, LocalRanks& ranks, ParamId param, Part part
   WEFT_TRY_ASSIGN(float* to, find_part(plan, ranks.worker(owner).param(param), param, part));
   std::copy(in.begin(), in.end(), to);
   if (part != Part::value) return {};
-  for (int32_t r = 0; r < plan.config.ranks; ++r)   // copies of a tied parameter
+  for (int32_t r = 0; r < plan.config.ranks; ++r)  // copies of a tied parameter
     if (float* weight = ranks.worker(r).param(param).weight) std::copy(in.begin(), in.end(), weight);
   return {};
 }

@@ -20,14 +20,15 @@ double longest_action(const Plan& plan) {
 
 }  // namespace
 
-RankProcess::RankProcess(Loop& loop, std::shared_ptr<const Plan> plan, Worker& worker, const Identity& identity, LinkTimes times, Owner& owner)
+RankProcess::RankProcess(Loop& loop, std::shared_ptr<const Plan> plan, Worker& worker, const Identity& identity, LinkTimes times,
+                         Owner& owner)
     : loop_(loop), plan_(std::move(plan)), worker_(worker), owner_(owner) {
   stall_.expect(longest_action(*plan_));
   node_ = std::make_unique<RankNode>(plan_, worker.rank(), identity, static_cast<RankNodeEffects&>(*this), times);
 }
 
 RankProcess::~RankProcess() {
-  thread_.reset();   // waits for the job under way
+  thread_.reset();  // waits for the job under way
   for (auto& [peer, wire] : wires_) retire(loop_, std::move(wire));
 }
 
@@ -68,8 +69,10 @@ void RankProcess::watch() {
 
 void RankProcess::act() {
   const LinkTime next = node_->next_tick();
-  if (next == kNever) timer_->stop();
-  else timer_->start(std::max<int64_t>(next - now(), 0));
+  if (next == kNever)
+    timer_->stop();
+  else
+    timer_->start(std::max<int64_t>(next - now(), 0));
 }
 
 Status RankProcess::dial(Transport& transport, int32_t peer, const std::string& endpoint) {
@@ -85,7 +88,7 @@ Status RankProcess::dial(Transport& transport, int32_t peer, const std::string& 
 void RankProcess::accept(int32_t peer, std::unique_ptr<Wire> wire, int lane, std::span<const std::byte> first) {
   const auto& peers = node_->peers();
   if (std::find(peers.begin(), peers.end(), peer) == peers.end() || peer < worker_.rank() || wires_.count(peer)) {
-    retire(loop_, std::move(wire));   // a stranger, or a second one
+    retire(loop_, std::move(wire));  // a stranger, or a second one
     return;
   }
   Wire& taken = *wire;
@@ -119,7 +122,9 @@ Result<std::span<const std::byte>> RankProcess::outgoing(const MessageAt& at) {
   return std::span<const std::byte>(worker_.outgoing(at.mode, at.edge, at.micro_batch, at.variant));
 }
 
-Result<std::span<std::byte>> RankProcess::landing(const MessageAt& at) { return worker_.landing(at.mode, at.edge, at.micro_batch, at.variant); }
+Result<std::span<std::byte>> RankProcess::landing(const MessageAt& at) {
+  return worker_.landing(at.mode, at.edge, at.micro_batch, at.variant);
+}
 
 double RankProcess::loss(const MessageAt& at) {
   const auto bytes = worker_.landing(at.mode, at.edge, at.micro_batch, at.variant);

@@ -21,13 +21,13 @@ class RankProcess final : private RankNodeEffects, private Wire::Reader {
   class Owner {
    public:
     virtual ~Owner() = default;
-    virtual void joined() = 0;                                      // rank 0: every rank has its links
+    virtual void joined() = 0;  // rank 0: every rank has its links
     virtual void message(int32_t peer, uint32_t type, std::span<const std::byte> bytes) = 0;
-    virtual void micro_batch(int32_t micro_batch) = 0;              // rank 0
-    virtual void step_done(const StepResult& result) = 0;           // rank 0
-    virtual void failed(const Origin& origin) = 0;                  // once
-    virtual void closed() = 0;                                      // once: an orderly end
-    virtual void alone() = 0;                                       // the last connection has been closed
+    virtual void micro_batch(int32_t micro_batch) = 0;     // rank 0
+    virtual void step_done(const StepResult& result) = 0;  // rank 0
+    virtual void failed(const Origin& origin) = 0;         // once
+    virtual void closed() = 0;                             // once: an orderly end
+    virtual void alone() = 0;                              // the last connection has been closed
   };
 
   // `worker` and `owner` outlive it.
@@ -39,11 +39,23 @@ class RankProcess final : private RankNodeEffects, private Wire::Reader {
   Status dial(Transport& transport, int32_t peer, const std::string& endpoint);
   void accept(int32_t peer, std::unique_ptr<Wire> wire, int lane, std::span<const std::byte> first);
 
-  Status begin(const StepDescriptor& step, const Batch& batch);    // rank 0
-  void send_message(int32_t peer, uint32_t type, std::span<const std::byte> bytes) { node_->send_message(peer, type, bytes, now()); act(); }
-  void fail(Code code, const std::string& text) { node_->fail(code, text, now()); act(); }
-  void fail(const Origin& origin) { node_->fail(origin, now()); act(); }
-  void bye() { node_->bye(now()); act(); }
+  Status begin(const StepDescriptor& step, const Batch& batch);  // rank 0
+  void send_message(int32_t peer, uint32_t type, std::span<const std::byte> bytes) {
+    node_->send_message(peer, type, bytes, now());
+    act();
+  }
+  void fail(Code code, const std::string& text) {
+    node_->fail(code, text, now());
+    act();
+  }
+  void fail(const Origin& origin) {
+    node_->fail(origin, now());
+    act();
+  }
+  void bye() {
+    node_->bye(now());
+    act();
+  }
   View delivered(int32_t edge, int32_t micro_batch);
   Worker& worker() { return worker_; }
   RankNode& node() { return *node_; }
@@ -51,7 +63,7 @@ class RankProcess final : private RankNodeEffects, private Wire::Reader {
 
  private:
   int64_t now() const { return loop_.now_ms(); }
-  void act();   // after every call of the node: set the timer to what it waits for
+  void act();  // after every call of the node: set the timer to what it waits for
   void watch();
 
   // RankNodeEffects
@@ -84,10 +96,10 @@ class RankProcess final : private RankNodeEffects, private Wire::Reader {
   Owner& owner_;
   std::unique_ptr<RankNode> node_;
   std::unique_ptr<JobThread> thread_;
-  std::map<int32_t, std::unique_ptr<Wire>> wires_;   // by peer
+  std::map<int32_t, std::unique_ptr<Wire>> wires_;  // by peer
   std::unique_ptr<Loop::Timer> timer_, watch_timer_;
   StallWatch stall_;
-  StepDescriptor step_;                              // rank 0: that runs or ran last
+  StepDescriptor step_;  // rank 0: that runs or ran last
   const Batch* batch_ = nullptr;
 };
 

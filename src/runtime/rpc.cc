@@ -93,7 +93,8 @@ Status read_answer(std::span<const std::byte> answer, std::vector<std::byte>& ou
   const std::span<const std::byte> bytes = in.bytes();
   if (!in.at_end()) return Status(Code::protocol, "the answer of a rank is cut short or too long");
   // A caller takes a code above 0 for success.
-  if (code > Code::ok || code < Code::data) return Status(Code::protocol, cat("the answer of a rank has the code ", static_cast<int32_t>(code), ", which is none"));
+  if (code > Code::ok || code < Code::data)
+    return Status(Code::protocol, cat("the answer of a rank has the code ", static_cast<int32_t>(code), ", which is none"));
   if (code != Code::ok) return Status(code, text);
   out.assign(bytes.begin(), bytes.end());
   return {};

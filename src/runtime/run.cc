@@ -117,13 +117,15 @@ Status Run::read_input_grad(NodeId input, std::span<float> out) {
   const Node& node = plan_->model->node(input);
   const int32_t edge = input_grad_edge(*plan_, input);
   if (edge < 0)
-    return Status(Code::not_found, cat("input '", node.name, "' was added without WEFT_INPUT_WANT_GRAD, or the loss does not depend on it"));
+    return Status(Code::not_found,
+                  cat("input '", node.name, "' was added without WEFT_INPUT_WANT_GRAD, or the loss does not depend on it"));
   if (last_.micro_batches == 0 || last_.mode != Mode::train) return Status(Code::state, "the last step was no training step");
   const int64_t full = plan_->config.micro_batch_size;
   const int64_t samples = full * (last_.micro_batches - 1) + (last_.short_last ? plan_->config.short_size : full);
   const int64_t expected = plan_->model->desc(input, samples).elements();
   if (static_cast<int64_t>(out.size()) != expected)
-    return Status(Code::invalid, cat("gradient of input '", node.name, "' has ", expected, " elements for ", samples, " samples, the tensor ", out.size()));
+    return Status(Code::invalid, cat("gradient of input '", node.name, "' has ", expected, " elements for ", samples,
+                                     " samples, the tensor ", out.size()));
   float* to = out.data();
   for (int32_t mb = 0; mb < last_.micro_batches; ++mb) {
     const View view = delivered(edge, mb);
@@ -143,7 +145,8 @@ namespace {
 std::vector<ParamId> by_name(const std::vector<Param>& params) {
   std::vector<ParamId> order(params.size());
   std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(), [&](ParamId a, ParamId b) { return params[static_cast<size_t>(a)].name < params[static_cast<size_t>(b)].name; });
+  std::sort(order.begin(), order.end(),
+            [&](ParamId a, ParamId b) { return params[static_cast<size_t>(a)].name < params[static_cast<size_t>(b)].name; });
   return order;
 }
 
@@ -169,7 +172,8 @@ Result<Digest> Run::optimizer_digest() {
   const OptimSettings& optim = plan_->config.optim;
   for (ParamId p : by_name(plan_->model->params()))
     for (int slot = 0; slot < slots(optim); ++slot)
-      WEFT_TRY(hash_part(all, p, slot == 0 ? Part::state0 : Part::state1, cat(plan_->model->param(p).name, ".", slot_name(optim, slot)), values));
+      WEFT_TRY(hash_part(all, p, slot == 0 ? Part::state0 : Part::state1, cat(plan_->model->param(p).name, ".", slot_name(optim, slot)),
+                         values));
   return all.finish();
 }
 

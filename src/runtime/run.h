@@ -22,27 +22,27 @@ struct Step {
   bool update = true;
   uint64_t tag = 0;
   Batch batch;
-  std::vector<void*> kept;   // what keeps the batch's memory valid; given to `drop` after the final event
+  std::vector<void*> kept;  // what keeps the batch's memory valid; given to `drop` after the final event
   // Set by submit().
   StepDescriptor descriptor;
-  std::vector<double> counts;   // per micro-batch: what its loss is divided by for its own mean
-  std::vector<double> sums;     // of a segment, per update: the same
-  std::vector<double> idle_by_rank;   // after its end, see StepResult
+  std::vector<double> counts;        // per micro-batch: what its loss is divided by for its own mean
+  std::vector<double> sums;          // of a segment, per update: the same
+  std::vector<double> idle_by_rank;  // after its end, see StepResult
 };
 
 struct RunEvent {
   enum class Kind : uint8_t { micro_batch = 1, done = 2, error = 3, update = 4 };
   Kind kind = Kind::done;
-  Step* step = nullptr;        // final events: valid until the next acquire()
+  Step* step = nullptr;  // final events: valid until the next acquire()
   uint64_t tag = 0;
-  uint64_t number = 0;         // training steps before this one; update: and of the segment before that update
+  uint64_t number = 0;  // training steps before this one; update: and of the segment before that update
   Mode mode = Mode::train;
   int32_t micro_batch = 0;
-  double loss = 0;             // mean over what counts: of the micro-batch, of the update, or of the step
+  double loss = 0;  // mean over what counts: of the micro-batch, of the update, or of the step
   double grad_norm = 0;
-  double idle = 0;             // final: mean over ranks; by rank in the step
+  double idle = 0;  // final: mean over ranks; by rank in the step
   Status status;
-  int32_t rank = -1;           // error: that failed, if it is known
+  int32_t rank = -1;  // error: that failed, if it is known
 };
 
 // What a name means to read and write.
@@ -50,7 +50,7 @@ enum class Part : uint8_t { value, grad, state0, state1 };
 
 class Run {
  public:
-  static constexpr size_t kQueue = 16;   // steps that may be under way
+  static constexpr size_t kQueue = 16;  // steps that may be under way
 
   // `drop` is called for each kept object, on the owner's thread.
   Run(std::shared_ptr<const Plan> plan, void (*drop)(void*));
@@ -58,15 +58,15 @@ class Run {
 
   const Plan& plan() const { return *plan_; }
 
-  Step* acquire();                       // null: kQueue steps are under way
-  void give_back(Step* step);            // acquired, but not submitted
+  Step* acquire();             // null: kQueue steps are under way
+  void give_back(Step* step);  // acquired, but not submitted
   // On success exactly one final event will come; on failure the step is given back.
   Status submit(Step* step);
   // The next event, if there is one within the time (nanoseconds; negative: no limit). False at once when nothing is under way.
   bool poll(RunEvent& event, int64_t timeout_ns);
   // Readable while poll() has something to do; level-triggered, never read from it. -1: the process had no descriptor left.
   virtual int descriptor() const = 0;
-  bool idle() const { return free_.size() == steps_.size(); }   // every final event has been polled
+  bool idle() const { return free_.size() == steps_.size(); }  // every final event has been polled
 
   // Between steps alone; sizes are checked by the caller. A parameter, whoever holds it.
   virtual Status read(ParamId param, Part part, std::span<float> out) = 0;
@@ -74,7 +74,7 @@ class Run {
   // Every rank keeps the spans of its next `jobs` jobs; 0: no more. spans(): those kept so far.
   virtual Status trace(size_t jobs) = 0;
   virtual Status spans(int32_t rank, std::vector<TraceSpan>& out) = 0;
-  Status save_trace(const std::string& path);   // as a Chrome trace
+  Status save_trace(const std::string& path);  // as a Chrome trace
   // Bytes of that rank's tensors that are really in memory.
   virtual Result<int64_t> resident_bytes(int32_t rank) = 0;
   // A delivery at rank 0 of the step whose event was polled last.
@@ -87,7 +87,7 @@ class Run {
   Result<Digest> optimizer_digest();
 
   uint64_t trained() const { return trained_; }
-  void set_trained(uint64_t steps) { trained_ = steps; }   // a resumed run
+  void set_trained(uint64_t steps) { trained_ = steps; }  // a resumed run
 
  protected:
   // Begins the step after those before it. After a step of mode infer nothing begins before proceed(): its deliveries are being read.
@@ -96,7 +96,7 @@ class Run {
   virtual void proceed() = 0;
 
   RunEvent micro_batch_event(const Step& step, int32_t micro_batch, double loss_sum) const;
-  static RunEvent update_event(const Step& step, const StepResult& result, size_t update);   // of a segment, before its final event
+  static RunEvent update_event(const Step& step, const StepResult& result, size_t update);  // of a segment, before its final event
   static RunEvent final_event(Step* step, const StepResult& result);
   // Events of one step at the most.
   static size_t most_events(const Plan& plan) { return static_cast<size_t>(plan.most_micro_batches() + plan.config.segment + 1); }

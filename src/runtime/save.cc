@@ -79,7 +79,8 @@ Result<std::string> save_run(Run& run, const std::string& directory, Manifest ma
   manifest.seed = plan.config.seed;
   manifest.step = run.trained();
   manifest.optimizer = settings_text(plan.config.optim);
-  WEFT_TRY_ASSIGN(CheckpointWriter writer, CheckpointWriter::begin(directory, std::move(manifest), model_tensors(plan), optimizer_tensors(plan)));
+  WEFT_TRY_ASSIGN(CheckpointWriter writer,
+                  CheckpointWriter::begin(directory, std::move(manifest), model_tensors(plan), optimizer_tensors(plan)));
   std::vector<float> values;
   const auto write_value = [&](ParamId p, Part part, const std::string& name) -> Status {
     WEFT_TRY(run.read(p, part, room_for(plan, p, values)));
@@ -98,8 +99,8 @@ Status load_run(Run& run, Checkpoint& checkpoint) {
   WEFT_TRY(compare_tensors(checkpoint.path(), optimizer_tensors(run.plan()), checkpoint.optimizer()));
   WEFT_TRY(load_weights(run, checkpoint));
   WEFT_TRY(each_state(run.plan(), into(run, [&](const std::string& name, std::span<float> to) {
-    return checkpoint.read_optimizer(name, std::as_writable_bytes(to));
-  })));
+                        return checkpoint.read_optimizer(name, std::as_writable_bytes(to));
+                      })));
   run.set_trained(checkpoint.manifest().step);
   return {};
 }
@@ -108,8 +109,8 @@ Status load_weights(Run& run, Checkpoint& checkpoint) {
   WEFT_TRY(compare_tensors(checkpoint.path(), model_tensors(run.plan()), checkpoint.model()));
   WEFT_TRY(checkpoint.verify());
   return each_value(run.plan(), into(run, [&](const std::string& name, std::span<float> to) {
-    return checkpoint.read_model(name, std::as_writable_bytes(to));
-  }));
+                      return checkpoint.read_model(name, std::as_writable_bytes(to));
+                    }));
 }
 
 Status load_weights(Run& run, const SafetensorsFile& file) {

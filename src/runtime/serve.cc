@@ -61,7 +61,9 @@ class Applicant final : private Wire::Reader, private LinkEffects {
   }
 
   void connected(Wire&) override { link_.connected(now(), *this); }
-  void received(Wire&, int lane, std::span<const std::byte> frame) override { link_.received(static_cast<Lane>(lane), frame, now(), *this); }
+  void received(Wire&, int lane, std::span<const std::byte> frame) override {
+    link_.received(static_cast<Lane>(lane), frame, now(), *this);
+  }
   void sent(Wire&, uint64_t token) override { link_.sent(token, now(), *this); }
   void disconnected(Wire&, const std::string& why) override { link_.disconnected(why, now(), *this); }
 
@@ -135,7 +137,7 @@ class Server final : private RankProcess::Owner {
     init_gemm();
     JoinRequest request{.wanted_rank = mesh_.options().rank, .endpoint = mesh_.endpoint(), .plan = {}};
     if (plan_) request.plan = plan_->hash;
-    mesh_.remember({mesh_.options().endpoint});   // should rank 0 die before it has told of others
+    mesh_.remember({mesh_.options().endpoint});  // should rank 0 die before it has told of others
     WEFT_TRY(on_loop(mesh_.loop(), [&] {
       applicant_ = std::make_unique<Applicant>(mesh_, request);
       mesh_.on_cancel([this] { cancel(); });
@@ -149,7 +151,8 @@ class Server final : private RankProcess::Owner {
       WEFT_TRY_ASSIGN(const PlanConfig config, decode_config(welcome_.config));
       WEFT_TRY_ASSIGN(plan_, make_plan(model, config));
     }
-    if (welcome_.rank >= plan_->config.ranks) return Status(Code::protocol, cat("welcome as rank ", welcome_.rank, " of ", plan_->config.ranks));
+    if (welcome_.rank >= plan_->config.ranks)
+      return Status(Code::protocol, cat("welcome as rank ", welcome_.rank, " of ", plan_->config.ranks));
     WEFT_TRY_ASSIGN(team_, Team::make(threads, {.rank = welcome_.rank}));
     WEFT_TRY_ASSIGN(worker_, Worker::make(plan_, welcome_.rank, *team_));
     WEFT_TRY(on_loop(mesh_.loop(), [this] { return start_process(); }));
@@ -159,8 +162,10 @@ class Server final : private RankProcess::Owner {
   }
 
   void cancel() {
-    if (process_) process_->fail(Code::canceled, "canceled");
-    else applicant_->cancel();
+    if (process_)
+      process_->fail(Code::canceled, "canceled");
+    else
+      applicant_->cancel();
   }
 
   Status start_process() {
@@ -169,15 +174,17 @@ class Server final : private RankProcess::Owner {
     const Identity identity = run_identity(*plan_, welcome_.incarnation, welcome_.run);
     process_ = std::make_unique<RankProcess>(mesh_.loop(), plan_, *worker_, identity, times, static_cast<Owner&>(*this));
     WEFT_TRY(process_->start());
-    mesh_.lobby().take_members(worker_->rank(), identity, [this](int32_t rank, std::unique_ptr<Wire> wire, int lane, std::span<const std::byte> first) {
-      process_->accept(rank, std::move(wire), lane, first);
-    });
+    mesh_.lobby().take_members(worker_->rank(), identity,
+                               [this](int32_t rank, std::unique_ptr<Wire> wire, int lane, std::span<const std::byte> first) {
+                                 process_->accept(rank, std::move(wire), lane, first);
+                               });
     for (int32_t peer : process_->node().peers())
       if (peer < worker_->rank())
-        WEFT_TRY(process_->dial(mesh_.transport(), peer, peer == 0 ? mesh_.options().endpoint : welcome_.endpoints[static_cast<size_t>(peer)]));
+        WEFT_TRY(
+            process_->dial(mesh_.transport(), peer, peer == 0 ? mesh_.options().endpoint : welcome_.endpoints[static_cast<size_t>(peer)]));
     applicant_->leave();
-    applicant_.reset();   // its link would call rank 0 lost in the middle of a step
-    mesh_.on_cancel([this] { cancel(); });   // it may have come while the plan was made
+    applicant_.reset();                     // its link would call rank 0 lost in the middle of a step
+    mesh_.on_cancel([this] { cancel(); });  // it may have come while the plan was made
     return {};
   }
 

@@ -13,7 +13,7 @@ namespace weft {
 
 class StallWatch {
  public:
-  static constexpr int64_t kLeast = 30'000'000'000;   // nanoseconds
+  static constexpr int64_t kLeast = 30'000'000'000;  // nanoseconds
 
   // What the longest action of any rank takes on a fast processor: a first one has no median yet.
   void expect(double seconds) { least_ = std::max(kLeast, static_cast<int64_t>(100e9 * std::min(seconds, 1e6))); }
@@ -21,7 +21,7 @@ class StallWatch {
     last_ = time.end;
     durations_[count_++ % durations_.size()] = time.end - time.begin;
   }
-  void begin(int64_t now) { last_ = looked_ = now; }   // a step begins
+  void begin(int64_t now) { last_ = looked_ = now; }  // a step begins
   // How long nothing has happened, if that is too long; else 0. To be asked every second: a longer gap is a time in which this process itself
   // was stopped, and counts for nothing.
   int64_t stalled(int64_t now) {

@@ -15,7 +15,7 @@ class ThreadRun final : public LoopRun, private LocalRanks::Driver {
   ~ThreadRun() override {
     if (!loop_) return;
     (void)on_loop(loop_->loop(), [this] {
-      threads_.clear();   // waits for the jobs under way
+      threads_.clear();  // waits for the jobs under way
       return Status();
     });
     detach();

@@ -14,13 +14,13 @@ namespace weft {
 // The numeric profile of this process: build, SIMD target, GEMM kernels. Ranks with different profiles would not give the same bits.
 std::string numeric_profile();
 
-constexpr uint16_t kNobody = 0xffff;   // the rank of a process that has none yet
+constexpr uint16_t kNobody = 0xffff;  // the rank of a process that has none yet
 constexpr uint32_t kJoinType = 1, kWelcomeType = 2;
 
 struct JoinRequest {
-  int32_t wanted_rank = -1;        // -1: any
-  std::string endpoint;            // where higher ranks may dial this process
-  std::optional<PlanHash> plan;    // of a process that made the plan itself
+  int32_t wanted_rank = -1;      // -1: any
+  std::string endpoint;          // where higher ranks may dial this process
+  std::optional<PlanHash> plan;  // of a process that made the plan itself
 };
 
 struct Welcome {
@@ -28,7 +28,7 @@ struct Welcome {
   uint32_t incarnation = 0;
   Digest run;
   std::vector<std::byte> model, config;
-  std::vector<std::string> endpoints;   // per rank
+  std::vector<std::string> endpoints;  // per rank
 };
 
 std::vector<std::byte> encode_join(const JoinRequest& join);

@@ -27,7 +27,7 @@ class Wire final : private Connection::Events {
     reader_ = &reader;
     connection_->start(*this);
   }
-  void hand_to(Reader* reader) { reader_ = reader; }   // null: nobody listens any more
+  void hand_to(Reader* reader) { reader_ = reader; }  // null: nobody listens any more
   Connection& connection() { return *connection_; }
 
  private:

@@ -68,8 +68,13 @@ void Worker::bind() {
       for (const ActionProgram& action : program(mode.mode).programs) {
         BoundProgram bound;
         for (const ProgramCall& c : action.calls)
-          bound.push_back({views(c.in, v), views(c.weights, v), views(c.stash, v), views(c.din, v), {nullptr, c.out.desc[v]},
-                           {nullptr, c.dout.desc[v]}, {nullptr, c.acc.desc[v]}});
+          bound.push_back({views(c.in, v),
+                           views(c.weights, v),
+                           views(c.stash, v),
+                           views(c.din, v),
+                           {nullptr, c.out.desc[v]},
+                           {nullptr, c.dout.desc[v]},
+                           {nullptr, c.acc.desc[v]}});
         bound_[static_cast<size_t>(mode.mode)][v].push_back(std::move(bound));
       }
   }
@@ -139,8 +144,10 @@ Status Worker::run_job(const StepDescriptor& step, double scale, const Job& job)
       if (step.per_update == 0) reduce(0);
       return {};
     case JobKind::update:
-      if (step.per_update == 0) update_weights(step.step, 0, 0, scale);
-      else copy_version(updates_of(step), 0);
+      if (step.per_update == 0)
+        update_weights(step.step, 0, 0, scale);
+      else
+        copy_version(updates_of(step), 0);
       return {};
     case JobKind::send_ties:
     case JobKind::finish: return {};
@@ -185,10 +192,20 @@ Status Worker::run_call(const StepDescriptor& step, const RankProgram& program, 
   const Node& node = plan_->model->node(call.node);
   const CallKey key{plan_->config.seed, step_of(step, micro_batch), static_cast<uint32_t>(micro_batch_of(step, micro_batch)),
                     static_cast<uint32_t>(call.node)};
-  const Call op{.attrs = &node.attrs, .in = bound.in, .weights = bound.weights, .out = bound.out, .stash = bound.stash,
-                .dout = bound.dout, .din = bound.din, .acc = bound.acc, .weight = std::max(call.weight, 0),
-                .scratch = at(program, call.scratch, micro_batch), .key = key, .training = step.mode == Mode::train,
-                .denominator = denominator_of(step, micro_batch), .tiles = &tiles_};
+  const Call op{.attrs = &node.attrs,
+                .in = bound.in,
+                .weights = bound.weights,
+                .out = bound.out,
+                .stash = bound.stash,
+                .dout = bound.dout,
+                .din = bound.din,
+                .acc = bound.acc,
+                .weight = std::max(call.weight, 0),
+                .scratch = at(program, call.scratch, micro_batch),
+                .key = key,
+                .training = step.mode == Mode::train,
+                .denominator = denominator_of(step, micro_batch),
+                .tiles = &tiles_};
   const Status status = call.kind == CallKind::forward      ? node.op->forward(op)
                         : call.kind == CallKind::input_grad ? node.op->input_grad(op)
                                                             : node.op->weight_grad(op);

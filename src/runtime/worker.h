@@ -23,7 +23,7 @@ class Worker {
   Status run(const StepDescriptor& step, double scale, int32_t job);
   // After a reduce job: per owned parameter, ascending; of a segment, update by update.
   std::span<const double> squares() const { return std::span(squares_).first(summed_); }
-  const JobTime& last_time() const { return last_time_; }        // of the job that ran last
+  const JobTime& last_time() const { return last_time_; }  // of the job that ran last
 
   // Between steps: keeps the spans of that many jobs from now on, then no more; 0: stops. Forgets those before.
   Status trace(size_t jobs);
@@ -43,7 +43,7 @@ class Worker {
     std::array<float*, 2> slots{};
     bool owned = false;
   };
-  ParamMemory param(ParamId id);   // all null when this rank does not use it
+  ParamMemory param(ParamId id);  // all null when this rank does not use it
 
   Result<int64_t> resident_bytes() const { return arena_.resident(); }
   int32_t rank() const { return rank_; }
@@ -76,9 +76,9 @@ class Worker {
   const int32_t rank_;
   Tiles& tiles_;
   Arena arena_;
-  std::array<std::array<std::vector<BoundProgram>, 2>, kModes> bound_;   // [mode][variant][program][call]
+  std::array<std::array<std::vector<BoundProgram>, 2>, kModes> bound_;  // [mode][variant][program][call]
   std::vector<double> squares_;
-  size_t owned_ = 0, summed_ = 0;   // parameters; squares of the last step
+  size_t owned_ = 0, summed_ = 0;  // parameters; squares of the last step
   JobTime last_time_;
   std::vector<int64_t>* call_times_ = nullptr;
   std::vector<TraceSpan> spans_;

@@ -97,7 +97,7 @@ TEST(JoiningRanks, ARankThatDiesBeforeItHasJoinedIsNamed) {
     char endpoint[200] = "";
     if (read(way[0], endpoint, sizeof endpoint - 1) <= 0) _exit(1);
     const ModelPtr ops = new_model();
-    add_own_op(ops, [](const weft_desc*, uint32_t, weft_desc*, void*) -> int32_t { return raise(SIGKILL); });   // when it has its welcome
+    add_own_op(ops, [](const weft_desc*, uint32_t, weft_desc*, void*) -> int32_t { return raise(SIGKILL); });  // when it has its welcome
     Error err;
     serve(endpoint, ops.get(), err);
     _exit(2);
@@ -108,7 +108,8 @@ TEST(JoiningRanks, ARankThatDiesBeforeItHasJoinedIsNamed) {
   ASSERT_EQ(write(way[1], endpoint.data(), endpoint.size()), static_cast<ssize_t>(endpoint.size()));
   weft_run* run = nullptr;
   Error err;
-  expect_error(weft_run_start(plan.get(), mesh.get(), nullptr, &run, &err), err, WEFT_EPEER, {"rank 1 lost before it had joined: connection closed"});
+  expect_error(weft_run_start(plan.get(), mesh.get(), nullptr, &run, &err), err, WEFT_EPEER,
+               {"rank 1 lost before it had joined: connection closed"});
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;

@@ -37,8 +37,7 @@ class Wire final : public LinkEffects {
   static constexpr size_t kSlots = 128;
 
   explicit Wire(size_t tensor) : buffers_(kSlots * kMaxFrame), slots_(kSlots), memory(tensor) {}
-  void send(Lane lane, std::span<const std::byte, kHeaderBytes> header, std::span<const std::byte> payload,
-            uint64_t token) override {
+  void send(Lane lane, std::span<const std::byte, kHeaderBytes> header, std::span<const std::byte> payload, uint64_t token) override {
     ASSERT_LT(tail - head, kSlots);
     std::byte* at = buffers_.data() + (tail % kSlots) * kMaxFrame;
     std::copy(header.begin(), header.end(), at);
@@ -81,8 +80,7 @@ TEST(LinkAllocation, NoneInTheSteadyState) {
   Link a(0, 1, identity), b(1, 0, identity);
   LinkTime now = 0;
   auto settle = [&] {
-    while (wa.deliver(a, b, wb, now) || wb.deliver(b, a, wa, now)) {
-    }
+    while (wa.deliver(a, b, wb, now) || wb.deliver(b, a, wa, now)) {}
   };
   a.connected(now, wa);
   b.connected(now, wb);

@@ -27,12 +27,9 @@ TEST(Link, ADifferenceIsNamedOnBothEndsWithBothValues) {
       {"numeric profile", [](Identity& i) { i.profile = "neon"; }, "avx2+blis", "neon"},
       {"run", [](Identity& i) { i.run.low = 3; }, "00000000000000010000000000000002", "00000000000000010000000000000003"},
       {"model", [](Identity& i) { i.model.low = 5; }, "00000000000000030000000000000004", "00000000000000030000000000000005"},
-      {"partition", [](Identity& i) { i.partition.low = 7; }, "00000000000000050000000000000006",
-       "00000000000000050000000000000007"},
-      {"schedule", [](Identity& i) { i.schedule.low = 9; }, "00000000000000070000000000000008",
-       "00000000000000070000000000000009"},
-      {"settings", [](Identity& i) { i.settings.low = 11; }, "0000000000000009000000000000000a",
-       "0000000000000009000000000000000b"},
+      {"partition", [](Identity& i) { i.partition.low = 7; }, "00000000000000050000000000000006", "00000000000000050000000000000007"},
+      {"schedule", [](Identity& i) { i.schedule.low = 9; }, "00000000000000070000000000000008", "00000000000000070000000000000009"},
+      {"settings", [](Identity& i) { i.settings.low = 11; }, "0000000000000009000000000000000a", "0000000000000009000000000000000b"},
       {"incarnation", [](Identity& i) { i.incarnation = 3; }, "4", "3"},
   };
   for (const Case& c : cases) {
@@ -65,7 +62,7 @@ TEST(Link, AnotherWireVersionIsRefusedOnBothEnds) {
   EXPECT_EQ(pair.a.failure.code, Code::protocol);
   EXPECT_EQ(pair.a.failure.rank, 5);
   pair.run_for(10);
-  EXPECT_EQ(pair.b.failure.text, pair.a.failure.text);   // told by the abort
+  EXPECT_EQ(pair.b.failure.text, pair.a.failure.text);  // told by the abort
 }
 
 TEST(Link, TheHelloHasADeadlineWhateverIsMissing) {
@@ -92,7 +89,7 @@ TEST(Link, AConnectionThatCannotBeIsNotWaitedFor) {
   Side alone(2, 5, identity(), network);
   alone.link.start(100);
   alone.link.disconnected("what answers there is no weft", 200, alone);
-  EXPECT_EQ(alone.link.next_tick(), 500);   // another may say what really happened until then
+  EXPECT_EQ(alone.link.next_tick(), 500);  // another may say what really happened until then
   alone.link.tick(500, alone);
   EXPECT_EQ(alone.failures, 1);
   EXPECT_EQ(alone.failure.code, Code::peer);
@@ -277,8 +274,8 @@ TEST(Link, AnAbortNamesItsOriginAndIsAcknowledged) {
   EXPECT_EQ(pair.b.failure, origin);
   EXPECT_TRUE(pair.b.aborted);
   EXPECT_TRUE(pair.b.link.is_dead());
-  EXPECT_TRUE(pair.a.link.is_dead());   // heard
-  EXPECT_EQ(pair.a.failures, 0);        // its owner knew
+  EXPECT_TRUE(pair.a.link.is_dead());  // heard
+  EXPECT_EQ(pair.a.failures, 0);       // its owner knew
 }
 
 // A rank may fail before another has reached it.

@@ -37,8 +37,7 @@ class Side final : public LinkEffects {
   Side(int32_t self, int32_t peer, const Identity& id, SimNetwork& network, LinkTimes times = {})
       : link(self, peer, id, times), self_(self), network_(network) {}
 
-  void send(Lane lane, std::span<const std::byte, kHeaderBytes> header, std::span<const std::byte> payload,
-            uint64_t token) override {
+  void send(Lane lane, std::span<const std::byte, kHeaderBytes> header, std::span<const std::byte> payload, uint64_t token) override {
     network_.send(self_, link.peer(), lane, header, payload, token, now);
   }
   void open() override { ++opened; }
@@ -51,7 +50,7 @@ class Side final : public LinkEffects {
   void arrived(const Tag& tag) override { arrivals.push_back(tag); }
   void released(const Tag& tag) override {
     auto& memory = out[{tag.edge, tag.micro_batch}];
-    std::fill(memory.begin(), memory.end(), std::byte{0x55});   // whoever reads it from here on sends garbage
+    std::fill(memory.begin(), memory.end(), std::byte{0x55});  // whoever reads it from here on sends garbage
     releases.push_back(tag);
   }
   void granted(const Tag& tag) override { grants.push_back(tag); }
@@ -79,7 +78,7 @@ class Side final : public LinkEffects {
   int opened = 0, leavings = 0, failures = 0, closes = 0;
   bool refuse = false, aborted = false;
   Origin failure;
-  std::string last_try;                    // what the transport says of it
+  std::string last_try;  // what the transport says of it
   LinkTime failed_at = -1;
   std::map<std::pair<int32_t, int32_t>, std::vector<std::byte>> out, landed;
   std::vector<Tag> arrivals, releases, grants;
@@ -126,8 +125,8 @@ class Pair {
   SimNetwork network;
   Side a, b;
   LinkTime now = 0;
-  std::string why = "connection closed";   // what the transport says of a loss
-  bool a_deaf = false, b_deaf = false;   // its loop hangs
+  std::string why = "connection closed";  // what the transport says of a loss
+  bool a_deaf = false, b_deaf = false;    // its loop hangs
 
  private:
   void set_now(LinkTime time) { now = a.now = b.now = time; }

@@ -7,8 +7,8 @@
 namespace weft::test {
 namespace {
 
-constexpr LinkTime kSend = 2000;       // traffic begins and ends within it
-constexpr LinkTime kPromise = 5000;    // from the last frame that something can have happened to
+constexpr LinkTime kSend = 2000;     // traffic begins and ends within it
+constexpr LinkTime kPromise = 5000;  // from the last frame that something can have happened to
 
 struct Tally {
   int complete = 0, failed = 0;
@@ -22,7 +22,7 @@ void run(uint64_t seed, Tally& tally) {
   if (seed % 4 != 0)
     for (uint32_t* chance : {&faults.lose, &faults.duplicate, &faults.reorder, &faults.corrupt, &faults.disconnect})
       if (rng() % 3 == 0) *chance = static_cast<uint32_t>(rng() % 20000);
-  const bool from_the_start = rng() % 4 == 0;   // else the handshake is spared
+  const bool from_the_start = rng() % 4 == 0;  // else the handshake is spared
   Pair pair(seed, from_the_start ? faults : SimFaults{});
   pair.run_until(200);
   pair.network.set_faults(faults);
@@ -41,9 +41,7 @@ void run(uint64_t seed, Tally& tally) {
         side.send_tensor({1, static_cast<int32_t>(sent[from].size() - 1), 0}, sent[from].back());
         break;
       }
-      case 1:
-        side.link.send_grant({1, static_cast<int32_t>(grants[from]++), 3}, pair.now, side);
-        break;
+      case 1: side.link.send_grant({1, static_cast<int32_t>(grants[from]++), 3}, pair.now, side); break;
       default: {
         const auto bytes = pattern(rng() % 300, messages[from]);
         side.link.send_message(static_cast<uint32_t>(messages[from]++), bytes, pair.now, side);

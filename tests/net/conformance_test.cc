@@ -34,8 +34,7 @@ int child_main(const std::string& role, const std::string& endpoint) {
 
 namespace {
 
-// Sockets, event descriptors and files. Not pipes: libuv keeps one for signals from the first loop on, a sanitizer one to its
-// symbolizer.
+// Sockets, event descriptors and files. Not pipes: libuv keeps one for signals from the first loop on, a sanitizer one to its symbolizer.
 int open_descriptors() {
   int count = 0;
   std::error_code error;
@@ -179,12 +178,12 @@ TEST_P(Conformance, WhatIsForgottenIsNotReadAnyMore) {
   auto [dialed, accepted] = connect(net);
   constexpr uint32_t kFrames = 400;
   {
-    const auto borrowed = bytes_of(kMaxPayload, 1);   // gone when the rest leaves
+    const auto borrowed = bytes_of(kMaxPayload, 1);  // gone when the rest leaves
     for (uint32_t i = 0; i < kFrames; ++i) dialed->send(1, i, borrowed, i + 1);
     ASSERT_TRUE(net.until([&d = *dialed] { return !d.tokens.empty(); }));
     dialed->connection->forget();
   }
-  dialed->send(0, kFrames);   // the connection is as good as before
+  dialed->send(0, kFrames);  // the connection is as good as before
   dialed->send(1, kFrames);
   const auto is_later = [](const End::Frame& frame) { return frame.number == kFrames; };
   ASSERT_TRUE(net.until([a = accepted, is_later] { return std::count_if(a->frames.begin(), a->frames.end(), is_later) == 2; }));
@@ -334,8 +333,7 @@ TEST_P(Conformance, ASecondListenerIsRefused) {
   const Status status = other.listen(net.listener->endpoint());
   ASSERT_FALSE(status.ok());
   EXPECT_NE(status.text().find(net.listener->endpoint()), std::string::npos) << status.text();
-  EXPECT_NE(status.text().find(is_ipc() ? "another listener holds this path" : "the port is taken"), std::string::npos)
-      << status.text();
+  EXPECT_NE(status.text().find(is_ipc() ? "another listener holds this path" : "the port is taken"), std::string::npos) << status.text();
   auto dialed = net.dial(net.listener->endpoint());
   EXPECT_TRUE(net.until([&] { return dialed->times_connected == 1; })) << "the first one was disturbed";
   // Free again as soon as the listener is gone.
@@ -366,10 +364,13 @@ TEST_P(Conformance, NeverStallsWhenTheLoopWasBusy) {
   std::unique_ptr<Loop> echo_loop = Loop::make().take();
   std::unique_ptr<Transport> echo = make_transport(*echo_loop, scheme()).take();
   std::vector<std::unique_ptr<End>> ends;
-  auto listener = echo->listen(place(), false, [&](std::unique_ptr<Connection> c) {
-    ends.push_back(std::make_unique<End>(std::move(c)));
-    ends.back()->on_frame = [end = ends.back().get()](const End::Frame& frame) { end->send(frame.lane, frame.number); };
-  }, [](const std::string& peer, const std::string& why) { ADD_FAILURE() << peer << ": " << why; });
+  auto listener = echo->listen(
+      place(), false,
+      [&](std::unique_ptr<Connection> c) {
+        ends.push_back(std::make_unique<End>(std::move(c)));
+        ends.back()->on_frame = [end = ends.back().get()](const End::Frame& frame) { end->send(frame.lane, frame.number); };
+      },
+      [](const std::string& peer, const std::string& why) { ADD_FAILURE() << peer << ": " << why; });
   ASSERT_TRUE(listener.ok());
   std::thread thread([&] { echo_loop->run(); });
   {
@@ -380,8 +381,7 @@ TEST_P(Conformance, NeverStallsWhenTheLoopWasBusy) {
     Loop::Timer* again = nullptr;
     Loop::Timer busy(*net.loop, [&] {
       const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(1500);
-      while (std::chrono::steady_clock::now() < end) {
-      }
+      while (std::chrono::steady_clock::now() < end) {}
       dialed->send(static_cast<int>(sent % 2), sent);
       ++sent;
       again->start(1);

@@ -142,9 +142,7 @@ TEST_F(Hostile, GarbageAndSilenceLeaveOthersAlone) {
   std::vector<int> clients;
   for (int i = 0; i < 20; ++i) {
     clients.push_back(raw_client());
-    if (i % 2 == 0) {
-      EXPECT_GT(send(clients.back(), garbage.data(), garbage.size(), MSG_NOSIGNAL), 0);
-    }
+    if (i % 2 == 0) { EXPECT_GT(send(clients.back(), garbage.data(), garbage.size(), MSG_NOSIGNAL), 0); }
   }
   expect_healthy();
   auto another = net_.dial(endpoint());
@@ -168,7 +166,7 @@ TEST_F(Hostile, StrangersAreToldOfByAddressAndWords) {
 // A server of plain sockets, and its address.
 void serve(int& server, sockaddr_in& at) {
   server = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const int on = 1;   // what it accepted may outlive it
+  const int on = 1;  // what it accepted may outlive it
   ASSERT_EQ(setsockopt(server, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), 0);
   at.sin_family = AF_INET;
   at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);

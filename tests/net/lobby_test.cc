@@ -33,11 +33,14 @@ class LobbyTest : public testing::Test {
   std::unique_ptr<End> ask(int32_t rank) {
     auto end = come();
     say_hello(*end, kNobody);
-    say(*end, {.kind = FrameKind::message, .edge = kJoinType, .sequence = 1}, kNobody, encode_join({.wanted_rank = rank, .endpoint = "ipc:///there", .plan = {}}));
+    say(*end, {.kind = FrameKind::message, .edge = kJoinType, .sequence = 1}, kNobody,
+        encode_join({.wanted_rank = rank, .endpoint = "ipc:///there", .plan = {}}));
     return end;
   }
   bool hears_abort(const End& end) {
-    return net_.until([&] { return std::any_of(end.frames.begin(), end.frames.end(), [](const End::Frame& f) { return decode_origin(f.payload).ok(); }); });
+    return net_.until([&] {
+      return std::any_of(end.frames.begin(), end.frames.end(), [](const End::Frame& f) { return decode_origin(f.payload).ok(); });
+    });
   }
   // Expects them; what came of it is in `gathered` once it is known.
   void expect(const Plan& plan, int64_t timeout_ms) {
@@ -55,7 +58,9 @@ class LobbyTest : public testing::Test {
     EXPECT_TRUE(net_.until([&] { return refusals_.read(why) >= count; }));
     return why;
   }
-  void expect_refusal(uint64_t count, const std::string& part) { EXPECT_NE(refusal(count).find(part), std::string::npos) << refusal(count); }
+  void expect_refusal(uint64_t count, const std::string& part) {
+    EXPECT_NE(refusal(count).find(part), std::string::npos) << refusal(count);
+  }
 
   Net net_{"ipc://"};
   Refusals refusals_;
@@ -68,7 +73,7 @@ class LobbyTest : public testing::Test {
 TEST_F(LobbyTest, ARankThatComesEarlyIsKeptUntilItIsWanted) {
   const auto early = come();
   say_hello(*early, 1);
-  const auto later = come();   // is given up for its silence; the rank would have been by then
+  const auto later = come();  // is given up for its silence; the rank would have been by then
   expect_refusal(1, "it said nothing for 0.5 s");
   EXPECT_EQ(early->times_disconnected, 0);
   lobby_.take_members(0, lobby_identity(), member_);
@@ -204,7 +209,7 @@ TEST_F(LobbyTest, WhoComesBetweenTwoWaitsIsKeptForTheNext) {
   expect(plan, 1);
   ASSERT_TRUE(net_.until([&] { return gathered_.has_value(); }));
   const auto guest = ask(1);
-  const auto silent = come();   // is given up after the guest's word has been read
+  const auto silent = come();  // is given up after the guest's word has been read
   expect_refusal(1, "it said nothing");
   expect(plan, 60000);
   ASSERT_TRUE(gathered_.has_value());

@@ -1,5 +1,4 @@
-// Peers for tests of a transport: a loop that is turned until something is true, and ends of connections that keep what they
-// hear.
+// Peers for tests of a transport: a loop that is turned until something is true, and ends of connections that keep what they hear.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,8 +20,7 @@ namespace weft::test {
 
 inline std::vector<std::byte> bytes_of(size_t size, uint32_t seed) {
   std::vector<std::byte> out(size);
-  for (size_t i = 0; i < size; ++i)
-    out[i] = static_cast<std::byte>((seed * 2654435761u + static_cast<uint32_t>(i) * 40503u) >> 13);
+  for (size_t i = 0; i < size; ++i) out[i] = static_cast<std::byte>((seed * 2654435761u + static_cast<uint32_t>(i) * 40503u) >> 13);
   return out;
 }
 
@@ -85,9 +83,10 @@ class Net {
   }
 
   Status listen(const std::string& endpoint, bool insecure = false) {
-    WEFT_TRY_ASSIGN(listener, transport->listen(endpoint, insecure, [this](std::unique_ptr<Connection> c) {
-      accepted.push_back(std::make_unique<End>(std::move(c)));
-    }, [this](const std::string& peer, const std::string& why) { refused.emplace_back(peer, why); }));
+    WEFT_TRY_ASSIGN(listener, transport->listen(
+                                  endpoint, insecure,
+                                  [this](std::unique_ptr<Connection> c) { accepted.push_back(std::make_unique<End>(std::move(c))); },
+                                  [this](const std::string& peer, const std::string& why) { refused.emplace_back(peer, why); }));
     return {};
   }
   std::unique_ptr<End> dial(const std::string& endpoint) { return std::make_unique<End>(transport->dial(endpoint).take()); }
@@ -109,7 +108,7 @@ class Net {
   std::unique_ptr<Transport> transport;
   std::unique_ptr<Listener> listener;
   std::vector<std::unique_ptr<End>> accepted;
-  std::vector<std::pair<std::string, std::string>> refused;   // peer, why
+  std::vector<std::pair<std::string, std::string>> refused;  // peer, why
 };
 
 }  // namespace weft::test

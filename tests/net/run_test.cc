@@ -74,7 +74,8 @@ class Mute final : private RankProcess::Owner {
     ASSERT_TRUE(net.until([&] { return guest->times_connected == 1; }));
     const std::vector<std::byte> hello = encode_hello(lobby_identity());
     say(*guest, {.kind = FrameKind::hello}, kNobody, hello);
-    say(*guest, {.kind = FrameKind::message, .edge = kJoinType, .sequence = 1}, kNobody, encode_join({.endpoint = "ipc:///nowhere", .plan = {}}));
+    say(*guest, {.kind = FrameKind::message, .edge = kJoinType, .sequence = 1}, kNobody,
+        encode_join({.endpoint = "ipc:///nowhere", .plan = {}}));
     Result<Welcome> welcome = Status(Code::peer, "none came");
     ASSERT_TRUE(net.until([&] {
       for (size_t i = 0; i < guest->frames.size() && !welcome.ok(); ++i) welcome = decode_welcome(guest->frames[i].payload);
@@ -82,18 +83,20 @@ class Mute final : private RankProcess::Owner {
     }));
     const auto team = Team::make(1).take();
     const auto worker = Worker::make(plan_, 1, *team).take();
-    process_ = std::make_unique<RankProcess>(*net.loop, plan_, *worker, run_identity(*plan_, welcome.value().incarnation, welcome.value().run),
-                                             LinkTimes(), static_cast<Owner&>(*this));
+    process_ =
+        std::make_unique<RankProcess>(*net.loop, plan_, *worker, run_identity(*plan_, welcome.value().incarnation, welcome.value().run),
+                                      LinkTimes(), static_cast<Owner&>(*this));
     EXPECT_TRUE(process_->start().ok());
     EXPECT_TRUE(process_->dial(*net.transport, 0, endpoint).ok());
     say(*guest, {.kind = FrameKind::bye, .sequence = 2}, kNobody, {});
     EXPECT_TRUE(net.until([&] { return ended_; }));
     process_.reset();
-    uv_run(net.loop->uv(), UV_RUN_NOWAIT);   // what it retired
+    uv_run(net.loop->uv(), UV_RUN_NOWAIT);  // what it retired
   }
   void message(int32_t, uint32_t type, std::span<const std::byte> bytes) override {
     if (!answers_) return;
-    net_->loop->post([this, type, answer = rpc::answer(*plan_, process_->worker(), type, bytes)] { process_->send_message(0, type + 1, answer); });
+    net_->loop->post(
+        [this, type, answer = rpc::answer(*plan_, process_->worker(), type, bytes)] { process_->send_message(0, type + 1, answer); });
   }
   void joined() override {}
   void micro_batch(int32_t) override {}
@@ -126,7 +129,7 @@ TEST(RunWithARank, ThatNeverAnswersFailsByItsName) {
   const Status first = read_of_rank_1(*plan, *run.value());
   EXPECT_EQ(first.code(), Code::timed_out);
   EXPECT_EQ(first.text(), "rank 1 did not answer a request of type 16 within 0.2 s");
-  EXPECT_EQ(read_of_rank_1(*plan, *run.value()).text(), first.text());   // the run has failed
+  EXPECT_EQ(read_of_rank_1(*plan, *run.value()).text(), first.text());  // the run has failed
 }
 
 TEST(RunWithARank, ThatAnswersSomethingElseIsNamed) {

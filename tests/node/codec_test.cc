@@ -45,7 +45,8 @@ TEST(ControlCodec, ReadsWhatItWroteAndNothingElse) {
     EXPECT_EQ(c.step.short_last, control.step.short_last);
     EXPECT_EQ(c.step.denominator, control.step.denominator);
     EXPECT_EQ(c.step.per_update, control.step.per_update);
-    EXPECT_TRUE(std::equal(c.step.denominators.begin(), c.step.denominators.end(), control.step.denominators.begin(), control.step.denominators.end()));
+    EXPECT_TRUE(std::equal(c.step.denominators.begin(), c.step.denominators.end(), control.step.denominators.begin(),
+                           control.step.denominators.end()));
     EXPECT_EQ(c.times.begin, control.times.begin);
     EXPECT_EQ(c.times.end, control.times.end);
     EXPECT_EQ(c.times.busy, control.times.busy);

@@ -86,7 +86,7 @@ void make_program(const Options& options, Program& out) {
     weft_value y = {0};
     if (weft_model_add_linear(out.model, name.c_str(), x, kWidth, &y, &err) < 0) die("linear", err);
     y = node(out.model, (name + ".relu").c_str(), "relu", {y});
-    x = node(out.model, (name + ".add").c_str(), "add", {y, i == kLayers - 1 ? first : x});   // the last one skips every stage
+    x = node(out.model, (name + ".add").c_str(), "add", {y, i == kLayers - 1 ? first : x});  // the last one skips every stage
   }
   if (value(options, "user_op", "") == "yes") x = user_node(out.model, x);
   node(out.model, "loss", "mse", {x, target});

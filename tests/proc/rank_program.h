@@ -25,7 +25,7 @@ void make_program(const Options& options, Program& out);
 // What rank 0 saw.
 struct Outcome {
   weft_status status = 0;
-  std::string text;       // of the failure
+  std::string text;  // of the failure
   std::vector<double> losses;
   std::string digest;
 };
@@ -40,7 +40,7 @@ int serve(const Options& options);
 class Child {
  public:
   Child(const Options& options, const std::string& log);
-  ~Child();   // kills what still runs
+  ~Child();  // kills what still runs
   Child(Child&& other) noexcept : pid_(other.pid_), log_(other.log_) { other.pid_ = 0; }
   int pid() const { return pid_; }
   void signal(int number) const;

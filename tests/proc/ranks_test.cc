@@ -44,12 +44,13 @@ struct Started {
 struct World {
   Mesh mesh;
   Program program;
-  std::vector<std::unique_ptr<Child>> children;   // of rank index + 1
+  std::vector<std::unique_ptr<Child>> children;  // of rank index + 1
   std::unique_ptr<Started> run;
   World(const Options& options, uint32_t ranks, const char* endpoint = nullptr) : mesh(endpoint) {
     make_program(options, program);
     for (uint32_t r = 1; r < ranks; ++r)
-      children.push_back(std::make_unique<Child>(Options{{"join", mesh.endpoint()}, {"rank", std::to_string(r)}}, log_path(std::to_string(r))));
+      children.push_back(
+          std::make_unique<Child>(Options{{"join", mesh.endpoint()}, {"rank", std::to_string(r)}}, log_path(std::to_string(r))));
     run = std::make_unique<Started>(program, mesh.mesh);
     EXPECT_EQ(run->status, WEFT_OK) << run->err.text;
   }
@@ -126,11 +127,11 @@ TEST(Ranks, SurvivorsNameRank0) {
     char buffer[256] = {};
     FILE* fifo = fopen(path.c_str(), "r");
     ASSERT_NE(fifo, nullptr);
-    ASSERT_NE(fgets(buffer, sizeof buffer, fifo), nullptr);   // its endpoint
+    ASSERT_NE(fgets(buffer, sizeof buffer, fifo), nullptr);  // its endpoint
     std::string endpoint(buffer);
     endpoint.pop_back();
     Child one({{"join", endpoint}, {"rank", "1"}}, log_path("1")), two({{"join", endpoint}, {"rank", "2"}}, log_path("2"));
-    ASSERT_NE(fgets(buffer, sizeof buffer, fifo), nullptr);   // its third step
+    ASSERT_NE(fgets(buffer, sizeof buffer, fifo), nullptr);  // its third step
     fclose(fifo);
     controller.signal(signal_number);
     for (Child* survivor : {&one, &two}) {
@@ -138,7 +139,7 @@ TEST(Ranks, SurvivorsNameRank0) {
       EXPECT_NE(survivor->last_line().find("rank 0 lost"), std::string::npos) << survivor->last_line();
     }
     unlink(path.c_str());
-    EXPECT_EQ(left_over(), signal_number == SIGKILL ? 0 : 1);   // a stopped one still holds its own
+    EXPECT_EQ(left_over(), signal_number == SIGKILL ? 0 : 1);  // a stopped one still holds its own
   }
 }
 
