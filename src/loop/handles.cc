@@ -2,6 +2,7 @@
 // its handles in a state of its own, which the last close callback frees.
 #include <uv.h>
 
+#include <atomic>
 #include <cassert>
 #include <utility>
 
@@ -51,15 +52,22 @@ struct Loop::Signal::State {
 Loop::Signal::Signal(Loop& loop, std::function<void()> raised) : state_(new State) {
   state_->raised = std::move(raised);
   // Only a loop's first async handle makes descriptors, and that was the loop's own.
-  [[maybe_unused]] const int error =
-      uv_async_init(loop.uv(), &state_->handle, [](uv_async_t* handle) { static_cast<State*>(handle->data)->raised(); });
+  [[maybe_unused]] const int error = uv_async_init(loop.uv(), &state_->handle, [](uv_async_t* handle) {
+    std::atomic_thread_fence(std::memory_order_seq_cst);  // goes with that of raise()
+    static_cast<State*>(handle->data)->raised();
+  });
   assert(error == 0);
   state_->handle.data = state_;
 }
 
 Loop::Signal::~Signal() { close_and_delete<State>(&state_->handle); }
 
-void Loop::Signal::raise() { uv_async_send(&state_->handle); }
+// libuv sends nothing while a raise is pending, and looks at that with a plain load, which a processor may do before the caller's last
+// stores are seen by others; then the callback under way would miss them, and no other would come.
+void Loop::Signal::raise() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  uv_async_send(&state_->handle);
+}
 
 struct Loop::Waker::State {
   uv_poll_t handle{};

@@ -129,7 +129,7 @@ bool WorkerThread::push(int64_t job) {
   const uint32_t n = pushed_.load(std::memory_order_relaxed);
   if (n - delivered_ >= depth_) return false;
   ring_[n % ring_.size()] = job;
-  pushed_.store(n + 1, std::memory_order_release);
+  pushed_.store(n + 1, std::memory_order_seq_cst);  // seen by others before notify_one() looks whether anybody sleeps
   pushed_.notify_one();
   return true;
 }
