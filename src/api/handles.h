@@ -62,7 +62,9 @@ template <typename F>
 weft_status guard(weft_error* err, F&& body) noexcept {
   try {
     return report(body(), err);
-  } catch (const std::bad_alloc&) { return report(Status(Code::no_memory, "out of memory"), err); } catch (...) {
+  } catch (const std::bad_alloc&) {
+    return report(Status(Code::no_memory, "out of memory"), err);
+  } catch (...) {
     return report(Status(Code::internal, "an unexpected exception"), err);
   }
 }

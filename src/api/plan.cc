@@ -58,7 +58,9 @@ Status read_split(const weft_plan_config& c, const Model& model, PlanConfig& out
     WEFT_TRY(require(c.split_type, "weft_plan_config.split_type"));
     out.split_type = c.split_type;
   }
-  if (c.profile) { WEFT_TRY_ASSIGN(out.times, times_of(c.profile->profile, model, out.micro_batch_size)); }
+  if (c.profile) {
+    WEFT_TRY_ASSIGN(out.times, times_of(c.profile->profile, model, out.micro_batch_size));
+  }
   if (c.speeds) out.machines.speeds.assign(c.speeds, c.speeds + std::max(c.ranks, 1u));
   out.machines.latency = c.link_latency;
   out.machines.bandwidth = c.link_bandwidth;
@@ -172,7 +174,9 @@ uint32_t weft_plan_noam(const weft_plan* plan) {
   if (!plan || !plan->plan->asynchronous()) return 0;
   try {
     return static_cast<uint32_t>(pipedream_numbers(std::vector<int32_t>(static_cast<size_t>(plan->plan->config.ranks), 1)).noam);
-  } catch (...) { return 0; }
+  } catch (...) {
+    return 0;
+  }
 }
 
 uint32_t weft_plan_versions(const weft_plan* plan, uint32_t rank) {
@@ -187,7 +191,9 @@ size_t weft_plan_timetable(const weft_plan* plan, char* buffer, size_t size) {
   try {
     const ModePlan& train = plan->plan->mode(Mode::train);
     return print_to((train.present ? train : plan->plan->mode(Mode::infer)).schedule.text(), buffer, size);
-  } catch (...) { return 0; }
+  } catch (...) {
+    return 0;
+  }
 }
 
 const char* weft_plan_first(const weft_plan* plan, uint32_t stage) {

@@ -96,5 +96,7 @@ size_t weft_kernels(char* buffer, size_t size, uint32_t* slow) {
     const weft::GemmInfo info = weft::gemm_info();
     if (slow) *slow = info.slow;
     return weft::api::print_to(info.text(), buffer, size);
-  } catch (...) { return 0; }
+  } catch (...) {
+    return 0;
+  }
 }

@@ -180,7 +180,9 @@ Outcome Parser::parse(std::vector<std::string> arguments, std::string& help) {
   std::reverse(arguments.begin(), arguments.end());
   try {
     app_->parse(std::move(arguments));
-  } catch (const CLI::CallForHelp&) { help = app_->help(); } catch (const CLI::ExtrasError& error) {
+  } catch (const CLI::CallForHelp&) {
+    help = app_->help();
+  } catch (const CLI::ExtrasError& error) {
     const std::string text = error.what(), found = text.substr(text.rfind(' ') + 1);
     return {kUsage, "unknown argument '" + found + "'", meant(found, option_names(*app_))};
   } catch (const CLI::ArgumentMismatch& error) {

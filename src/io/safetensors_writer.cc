@@ -55,7 +55,9 @@ Result<SafetensorsWriter::Written> SafetensorsWriter::finish() {
   for (size_t i = 0; i < written_.size(); ++i)
     if (!written_[i]) return Status(Code::state, cat(path_, ": tensor ", shown(header_.entries[i].name), " was declared but not written"));
   Written out{data_begin_ + data_bytes_, hasher_->finish()};
-  if (!in_order_) { WEFT_TRY_ASSIGN(out.checksum, checksum_of(file_, out.bytes)); }
+  if (!in_order_) {
+    WEFT_TRY_ASSIGN(out.checksum, checksum_of(file_, out.bytes));
+  }
   WEFT_TRY(file_.sync());
   WEFT_TRY(rename_path(temporary.path(), path_));
   temporary.keep();

@@ -22,7 +22,9 @@ Status Mesh::open(const std::string& endpoint) {
     const std::string& way = endpoint.empty() ? options_.endpoint : endpoint;
     WEFT_TRY_ASSIGN(transport_, make_transport(loop(), way));
     std::string door = endpoint;
-    if (door.empty()) { WEFT_TRY_ASSIGN(door, transport_->door(options_.endpoint)); }
+    if (door.empty()) {
+      WEFT_TRY_ASSIGN(door, transport_->door(options_.endpoint));
+    }
     lobby_ = std::make_unique<Lobby>(loop(), *transport_, refusals_);
     cancel_ = std::make_unique<Loop::Signal>(loop(), [this] {
       canceled_ = true;

@@ -215,7 +215,9 @@ Status DigestWorker::update(uint64_t step, int32_t from, int32_t to, double scal
     WEFT_TRY_ASSIGN(const Digest grad, read(p.uses[0].acc.offset, bytes, "gradient"));
     WEFT_TRY_ASSIGN(const Digest old, read(p.weight.offset + versions().offset(from), bytes, "weight"));
     Digest state = Provenance::cleared();
-    if (p.slots[0]) { WEFT_TRY_ASSIGN(state, read(p.slots[0].offset, bytes, "optimizer state")); }
+    if (p.slots[0]) {
+      WEFT_TRY_ASSIGN(state, read(p.slots[0].offset, bytes, "optimizer state"));
+    }
     const Digest fresh = Provenance::update(old, grad, state, step, scale);
     write(p.weight.offset + versions().offset(to), bytes, fresh);
     if (p.slots[0]) write(p.slots[0].offset, bytes, Provenance::result(fresh, 1));

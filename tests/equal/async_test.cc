@@ -93,7 +93,9 @@ void expect_equal(const Case& c, Sim& sim, SequentialReference& reference, const
     EXPECT_EQ(result.updates[u].loss, expected.update_losses[u]) << c.text << ", update " << u;
     EXPECT_EQ(result.updates[u].grad_norm, expected.update_norms[u]) << c.text << ", update " << u;
   }
-  if (step.per_update == 0) { EXPECT_EQ(result.loss, expected.loss) << c.text; }
+  if (step.per_update == 0) {
+    EXPECT_EQ(result.loss, expected.loss) << c.text;
+  }
   if (step.mode != Mode::train) return;
   EXPECT_EQ(result.grad_norm, expected.grad_norm) << c.text;
   for (ParamId p = 0; p < static_cast<ParamId>(c.model->params().size()); ++p) {

@@ -48,7 +48,9 @@ TEST(Manifest, AnyChangeOfASignIsFound) {
       other[at] = static_cast<char>(other[at] ^ (1 << bit));
       const auto read = parse_manifest(other);
       // White space carries nothing.
-      if (read.ok()) { EXPECT_EQ(read.value(), example()) << "bit " << bit << " of byte " << at; }
+      if (read.ok()) {
+        EXPECT_EQ(read.value(), example()) << "bit " << bit << " of byte " << at;
+      }
     }
   }
   for (size_t size = 0; size + 1 < text.size(); ++size) EXPECT_FALSE(parse_manifest(text.substr(0, size)).ok()) << size;

@@ -142,7 +142,9 @@ TEST_F(Hostile, GarbageAndSilenceLeaveOthersAlone) {
   std::vector<int> clients;
   for (int i = 0; i < 20; ++i) {
     clients.push_back(raw_client());
-    if (i % 2 == 0) { EXPECT_GT(send(clients.back(), garbage.data(), garbage.size(), MSG_NOSIGNAL), 0); }
+    if (i % 2 == 0) {
+      EXPECT_GT(send(clients.back(), garbage.data(), garbage.size(), MSG_NOSIGNAL), 0);
+    }
   }
   expect_healthy();
   auto another = net_.dial(endpoint());

@@ -102,7 +102,9 @@ TEST(Versions, OfPipedreamAreAsManyAsThePaperSays) {
           const int32_t delay = paper.warm_up[vertical ? 0 : i];
           for (int32_t u = 0; u < k; ++u) EXPECT_EQ(of[i].of_update[static_cast<size_t>(u)], std::max(0, u - delay));
           EXPECT_EQ(of[i].count, std::min(delay, k - 1) + 1);
-          if (k >= p) { EXPECT_EQ(of[i].count, paper.versions[vertical ? 0 : i]); }
+          if (k >= p) {
+            EXPECT_EQ(of[i].count, paper.versions[vertical ? 0 : i]);
+          }
         }
       }
 }

@@ -205,7 +205,9 @@ TEST(ClosedForm, IdleOfZeroBubbleSchedules) {
       EXPECT_DOUBLE_EQ(played("zb-h2", {p, m}, 0, 1, 1.25, 0.75).most_idle_in_span(), 0.75 * (p - 1));
       EXPECT_DOUBLE_EQ(played("zb-v", {p, m}).most_idle(), 0.5 * (p - 1));
       EXPECT_DOUBLE_EQ(played("zb-v", {p, m}).most_idle_in_span(), 0);
-      if (m >= 2 * p) { EXPECT_DOUBLE_EQ(played("dualpipe-v", {p, m}).most_idle(), 0.5 * (p - 1)); }
+      if (m >= 2 * p) {
+        EXPECT_DOUBLE_EQ(played("dualpipe-v", {p, m}).most_idle(), 0.5 * (p - 1));
+      }
       if (m % p) continue;
       for (int32_t v = 2; v <= 4; ++v) {
         EXPECT_NEAR(played("interleaved-zb", {p, m, v}).most_idle(), (p - 1.) / v, 1e-9) << "v " << v;

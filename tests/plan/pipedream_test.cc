@@ -135,8 +135,12 @@ TEST_P(Published, ModelsAreCutAsPublished) {
   ASSERT_TRUE(plan.ok()) << plan.status().text();
   EXPECT_EQ(text_of(plan.value()), known.replicas);
   const auto digits = [](double v) { return std::round(v * 100) / 100; };
-  if (known.speedup > 0) { EXPECT_EQ(digits(plan.value().one_machine / plan.value().time), known.speedup); }
-  if (known.over_replicas > 0) { EXPECT_EQ(digits(plan.value().data_parallel / plan.value().time), known.over_replicas); }
+  if (known.speedup > 0) {
+    EXPECT_EQ(digits(plan.value().one_machine / plan.value().time), known.speedup);
+  }
+  if (known.over_replicas > 0) {
+    EXPECT_EQ(digits(plan.value().data_parallel / plan.value().time), known.over_replicas);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(PipeDream, Published,

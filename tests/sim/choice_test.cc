@@ -152,7 +152,9 @@ TEST_P(ZbAutoPlanned, UsesTheBytesBeyondZbH1ForLessIdle) {
       ASSERT_TRUE(made.ok()) << made.status().text();
       EXPECT_LE(made.value().seconds, h1.value().seconds * kSame);
       EXPECT_LE(made.value().idle, h1.value().idle * kSame);
-      if (limit == least * 7 / 5) { EXPECT_LT(made.value().idle, 0.97 * h1.value().idle); }
+      if (limit == least * 7 / 5) {
+        EXPECT_LT(made.value().idle, 0.97 * h1.value().idle);
+      }
     }
   }
 }
