@@ -618,7 +618,7 @@ typedef struct weft_event {
 #define WEFT_EVENT_INIT {sizeof(weft_event), 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, NULL, 0, NULL, 0, 0}
 
 /* The next event into *event, whose size is set; what it points to is borrowed until the next poll. Returns 1 for an event, 0 when the
- * time (nanoseconds; negative: no limit) is over or nothing was submitted. Thread: owner. */
+ * time (nanoseconds; negative: no limit) is over or nothing was submitted; without an event all of *event but its size is 0. Thread: owner. */
 WEFT_API weft_status weft_run_poll(weft_run *run, weft_event *event, int64_t timeout_ns);
 
 /* Readable while weft_run_poll has something to do; level-triggered, for poll(2) and the like; never read from it. -1: the process had no

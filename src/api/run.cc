@@ -144,6 +144,7 @@ weft_status weft_run_poll(weft_run* run, weft_event* event, int64_t timeout_ns) 
     WEFT_TRY(require(run, "run"));
     WEFT_TRY(require(event, "event"));
     WEFT_TRY(check_result(*event));
+    fill_result(event, weft_event{});  // the last event is over, whether another follows or not
     RunEvent inner;
     if (!run->run->poll(inner, timeout_ns)) return {};
     const bool delivers = inner.kind == RunEvent::Kind::micro_batch && inner.mode == Mode::infer;

@@ -47,8 +47,14 @@ TEST_P(RunTest, NullIsAnError) {
 TEST_P(RunTest, NothingIsPolledBeforeAStep) {
   const RunPtr run = start(small_model(), plan_config());
   weft_event event = WEFT_EVENT_INIT;
-  EXPECT_EQ(weft_run_poll(run.get(), &event, -1), 0);
-  EXPECT_EQ(weft_run_poll(run.get(), &event, 0), 0);
+  for (const int64_t timeout : {-1, 0}) {
+    event.kind = WEFT_EVENT_DONE;
+    event.loss = 1;
+    EXPECT_EQ(weft_run_poll(run.get(), &event, timeout), 0);
+    EXPECT_EQ(event.kind, 0u) << "an event of the past is not taken for a new one";
+    EXPECT_EQ(event.loss, 0);
+    EXPECT_EQ(event.size, sizeof event);
+  }
 }
 
 TEST_P(RunTest, AnEventNeedsItsSize) {

@@ -1,9 +1,39 @@
-// The README's program in Go: a sine is learned with a small network in two pipeline stages.
+// The README's program in Go: a sine is learned with a small network in two pipeline stages. The declarations are by hand.
+// A struct with a size may end after the last field one needs; what is left out has its default, or is not told.
 package main
 
-// #cgo pkg-config: weft
-// #include <stdlib.h>
-// #include <weft.h>
+/*
+#cgo pkg-config: weft
+#include <stdint.h>
+#include <stdlib.h>
+
+typedef struct { uint32_t id; } value;
+typedef struct { uint32_t size; int32_t status; char text[504]; } failure;
+typedef struct { uint32_t dtype, rank; int64_t dims[8]; } desc;
+typedef struct { uint32_t size, flags; const char *name, *op; const value *inputs; const void *params; uint32_t n_inputs, n_params; } node;
+typedef struct { uint32_t size, rule; double rate, momentum, beta1, beta2, eps, weight_decay, clip;
+	uint32_t curve, decay_all; uint64_t warmup, total; } optimizer;
+typedef struct { uint32_t size, ranks, micro_batches, micro_batch_size, short_size, split; const char *schedule, *const *cuts;
+	uint32_t n_cuts, reserved; uint64_t seed; const optimizer *optimizer; } plan_config;
+typedef struct { uint32_t size, kind; uint64_t tag; int32_t status; uint32_t micro_batch; uint64_t step; double loss, grad_norm;
+	void *const *outputs; uint32_t n_outputs; int32_t rank; const char *text; } event;
+enum { F32 = 1, COSINE = 1, TRAIN = 0, MICRO_BATCH = 1, DONE = 2 };
+
+int32_t weft_tensor_new(const desc *, void **, failure *);
+void *weft_tensor_data(void *);
+void weft_tensor_unref(void *);
+int32_t weft_model_new(void **, failure *);
+void weft_model_free(void *);
+int32_t weft_model_add_input(void *, const char *name, const desc *sample, uint32_t flags, value *, failure *);
+int32_t weft_model_add_linear(void *, const char *name, value, int64_t features, value *, failure *);
+int32_t weft_model_add_node(void *, const node *, value *, failure *);
+int32_t weft_plan_new(void *, const plan_config *, void **, failure *);
+void weft_plan_free(void *);
+int32_t weft_run_start(const void *, void *mesh, const void *config, void **, failure *);
+void weft_run_free(void *);
+int32_t weft_run_submit(void *, void *const *inputs, uint32_t n_inputs, uint32_t flags, uint64_t tag, failure *);
+int32_t weft_run_poll(void *, event *, int64_t timeout_ns);
+*/
 import "C"
 
 import (
@@ -13,82 +43,54 @@ import (
 	"unsafe"
 )
 
-const samples = 64
+var failed = C.failure{size: C.sizeof_failure}
 
-var failure = C.weft_error{size: C.sizeof_weft_error}
-
-func try(status C.weft_status) {
-	if status < 0 {
-		fmt.Fprintln(os.Stderr, "embed:", C.GoString(&failure.text[0]))
+func must(done bool, text *C.char) {
+	if !done {
+		fmt.Fprintln(os.Stderr, "embed:", C.GoString(text))
 		os.Exit(1)
 	}
 }
 
-func desc(rows C.int64_t) *C.weft_desc {
-	return &C.weft_desc{dtype: C.WEFT_F32, rank: 2, dims: [C.WEFT_MAX_RANK]C.int64_t{rows, 1}}
-}
-
-// A tensor of the library's own memory, which Go may write and C may keep.
-func tensor(value func(i int) float64) *C.weft_tensor {
-	var out *C.weft_tensor
-	try(C.weft_tensor_new(desc(samples), &out, &failure))
-	data := unsafe.Slice((*float32)(C.weft_tensor_data(out)), samples)
-	for i := range data {
-		data[i] = float32(value(i))
-	}
-	return out
-}
-
-func node(model *C.weft_model, op string, inputs *C.weft_value, n C.uint32_t) {
-	name := C.CString(op)
-	defer C.free(unsafe.Pointer(name))
-	config := C.weft_node_config{size: C.sizeof_weft_node_config, op: name, inputs: inputs, n_inputs: n}
-	try(C.weft_model_add_node(model, &config, inputs, &failure))
-}
-
-func linear(model *C.weft_model, name string, value *C.weft_value, features C.int64_t) {
-	text := C.CString(name)
-	defer C.free(unsafe.Pointer(text))
-	try(C.weft_model_add_linear(model, text, *value, features, value, &failure))
-}
+func try(status C.int32_t)        { must(status >= 0, &failed.text[0]) }
+func desc(rows C.int64_t) *C.desc { return &C.desc{dtype: C.F32, rank: 2, dims: [8]C.int64_t{rows, 1}} }
+func name(text string) *C.char    { return (*C.char)(unsafe.Pointer(&append([]byte(text), 0)[0])) }
 
 func main() {
-	at := func(i int) float64 { return float64(i)/10 - 3.2 }
-	batch := []*C.weft_tensor{tensor(at), tensor(func(i int) float64 { return math.Sin(at(i)) })}
-
-	var model *C.weft_model
-	try(C.weft_model_new(&model, &failure))
-	values := (*[2]C.weft_value)(C.malloc(2 * C.sizeof_weft_value)) // the prediction so far, and its target
-	for i, name := range []string{"x", "y"} {
-		text := C.CString(name)
-		try(C.weft_model_add_input(model, text, desc(1), 0, &values[i], &failure))
-		C.free(unsafe.Pointer(text))
+	var batch [2]unsafe.Pointer // tensors of the library's own memory, which Go may write and C may keep
+	for i := range batch {
+		try(C.weft_tensor_new(desc(64), &batch[i], &failed))
 	}
-	linear(model, "hidden", &values[0], 32)
-	node(model, "gelu", &values[0], 1)
-	linear(model, "out", &values[0], 1)
-	node(model, "mse", &values[0], 2)
-
-	optimizer := (*C.weft_optimizer)(C.calloc(1, C.sizeof_weft_optimizer)) // C memory: a configuration points to it
-	*optimizer = C.weft_optimizer{size: C.sizeof_weft_optimizer, rate: 0.02, curve: C.WEFT_RATE_COSINE, total: 500}
-	config := C.weft_plan_config{size: C.sizeof_weft_plan_config, ranks: 2, micro_batches: 4, micro_batch_size: 16, optimizer: optimizer}
-	var plan *C.weft_plan
-	var run *C.weft_run
-	try(C.weft_plan_new(model, &config, &plan, &failure))
-	try(C.weft_run_start(plan, nil, nil, &run, &failure))
-	event := C.weft_event{size: C.sizeof_weft_event}
+	x, y := (*[64]float32)(C.weft_tensor_data(batch[0])), (*[64]float32)(C.weft_tensor_data(batch[1]))
+	for i := range x {
+		x[i] = float32(i)/10 - 3.2
+		y[i] = float32(math.Sin(float64(x[i])))
+	}
+	var model, plan, run unsafe.Pointer
+	v := (*[2]C.value)(C.calloc(2, C.sizeof_value))          // the prediction so far, and its target; C's memory, as all
+	adamw := (*C.optimizer)(C.calloc(1, C.sizeof_optimizer)) // that configurations point to
+	node := func(op string, n_inputs C.uint32_t) {
+		config := C.node{size: C.sizeof_node, op: C.CString(op), inputs: &v[0], n_inputs: n_inputs}
+		try(C.weft_model_add_node(model, &config, &v[0], &failed))
+		C.free(unsafe.Pointer(config.op))
+	}
+	try(C.weft_model_new(&model, &failed))
+	try(C.weft_model_add_input(model, name("x"), desc(1), 0, &v[0], &failed))
+	try(C.weft_model_add_input(model, name("y"), desc(1), 0, &v[1], &failed))
+	try(C.weft_model_add_linear(model, name("hidden"), v[0], 32, &v[0], &failed))
+	node("gelu", 1)
+	try(C.weft_model_add_linear(model, name("out"), v[0], 1, &v[0], &failed))
+	node("mse", 2)
+	*adamw = C.optimizer{size: C.sizeof_optimizer, rate: 0.02, curve: C.COSINE, total: 500}
+	config := C.plan_config{size: C.sizeof_plan_config, ranks: 2, micro_batches: 4, micro_batch_size: 16, optimizer: adamw}
+	try(C.weft_plan_new(model, &config, &plan, &failed))
+	try(C.weft_run_start(plan, nil, nil, &run, &failed))
+	event := C.event{size: C.sizeof_event}
 	for step := 0; step <= 500; step++ {
-		try(C.weft_run_submit(run, &batch[0], 2, C.WEFT_TRAIN, 0, &failure))
-		for event.kind = C.WEFT_EVENT_MICRO_BATCH; event.kind == C.WEFT_EVENT_MICRO_BATCH; {
-			if status := C.weft_run_poll(run, &event, -1); status < 0 {
-				fmt.Fprintln(os.Stderr, "embed:", C.GoString(C.weft_status_text(status)))
-				os.Exit(1)
-			}
+		try(C.weft_run_submit(run, &batch[0], 2, C.TRAIN, 0, &failed))
+		for C.weft_run_poll(run, &event, -1) > 0 && event.kind == C.MICRO_BATCH { // one per micro-batch
 		}
-		if event.kind != C.WEFT_EVENT_DONE {
-			fmt.Fprintln(os.Stderr, "embed:", C.GoString(event.text))
-			os.Exit(1)
-		}
+		must(event.kind == C.DONE, event.text)
 		if step%100 == 0 {
 			fmt.Printf("step %3d  loss %.6f\n", step, float64(event.loss))
 		}
@@ -96,9 +98,8 @@ func main() {
 	C.weft_run_free(run)
 	C.weft_plan_free(plan)
 	C.weft_model_free(model)
-	for _, t := range batch {
-		C.weft_tensor_unref(t)
-	}
-	C.free(unsafe.Pointer(values))
-	C.free(unsafe.Pointer(optimizer))
+	C.weft_tensor_unref(batch[0])
+	C.weft_tensor_unref(batch[1])
+	C.free(unsafe.Pointer(v))
+	C.free(unsafe.Pointer(adamw))
 }

@@ -1,28 +1,22 @@
 //! The README's program in Rust: a sine is learned with a small network in two pipeline stages. The declarations are by hand.
 //! A struct with a size may end after the last field one needs; what is left out has its default, or is not told.
 use std::ffi::{c_char, c_void, CStr};
+use std::mem::{size_of, zeroed};
 use std::ptr::{null, null_mut};
 
 #[repr(C)] struct Error { size: u32, status: i32, text: [c_char; 504] }
 #[repr(C)] struct Desc { dtype: u32, rank: u32, dims: [i64; 8] }
 #[repr(C)] #[derive(Clone, Copy)] struct Value { id: u32 }
-#[repr(C)] struct NodeConfig {
-    size: u32, flags: u32, name: *const c_char, op: *const c_char, inputs: *const Value, params: *const c_void, n_inputs: u32, n_params: u32,
-}
-#[repr(C)] #[derive(Default)] struct Optimizer {
-    size: u32, rule: u32, rate: f64, momentum: f64, beta1: f64, beta2: f64, eps: f64, weight_decay: f64, clip: f64,
-    curve: u32, decay_all: u32, warmup: u64, total: u64,
-}
-#[repr(C)] struct PlanConfig {
-    size: u32, ranks: u32, micro_batches: u32, micro_batch_size: u32, short_size: u32, split: u32, schedule: *const c_char,
-    cuts: *const *const c_char, n_cuts: u32, reserved: u32, seed: u64, optimizer: *const Optimizer,
-}
-#[repr(C)] struct Event {
-    size: u32, kind: u32, tag: u64, status: i32, micro_batch: u32, step: u64, loss: f64, grad_norm: f64,
-    outputs: *const *mut c_void, n_outputs: u32, rank: i32, text: *const c_char,
-}
-type Release = Option<unsafe extern "C" fn(*mut c_void, *mut c_void)>;
+#[repr(C)] struct NodeConfig { size: u32, flags: u32, name: *const c_char, op: *const c_char, inputs: *const Value,
+    params: *const c_void, n_inputs: u32, n_params: u32 }
+#[repr(C)] struct Optimizer { size: u32, rule: u32, rate: f64, momentum: f64, beta1: f64, beta2: f64, eps: f64, weight_decay: f64,
+    clip: f64, curve: u32, decay_all: u32, warmup: u64, total: u64 }
+#[repr(C)] struct PlanConfig { size: u32, ranks: u32, micro_batches: u32, micro_batch_size: u32, short_size: u32, split: u32,
+    schedule: *const c_char, cuts: *const *const c_char, n_cuts: u32, reserved: u32, seed: u64, optimizer: *const Optimizer }
+#[repr(C)] struct Event { size: u32, kind: u32, tag: u64, status: i32, micro_batch: u32, step: u64, loss: f64, grad_norm: f64,
+    outputs: *const *mut c_void, n_outputs: u32, rank: i32, text: *const c_char }
 type Handle = *mut c_void;
+type Release = Option<unsafe extern "C" fn(*mut c_void, *mut c_void)>;
 
 extern "C" {
     fn weft_tensor_wrap(desc: *const Desc, data: *mut f32, release: Release, payload: *mut c_void, out: *mut Handle, err: *mut Error) -> i32;
@@ -38,7 +32,6 @@ extern "C" {
     fn weft_run_free(run: Handle);
     fn weft_run_submit(run: Handle, inputs: *const Handle, n_inputs: u32, flags: u32, tag: u64, err: *mut Error) -> i32;
     fn weft_run_poll(run: Handle, event: *mut Event, timeout_ns: i64) -> i32;
-    fn weft_status_text(status: i32) -> *const c_char;
 }
 
 const F32: u32 = 1;
@@ -48,20 +41,17 @@ const DONE: u32 = 2;
 
 /// Calls a function of weft with an error as its last argument; a failure becomes its text.
 fn attempt(call: impl FnOnce(*mut Error) -> i32) -> Result<(), String> {
-    let mut err = Error { size: std::mem::size_of::<Error>() as u32, status: 0, text: [0; 504] };
-    if call(&mut err) >= 0 { return Ok(()); }
-    Err(unsafe { text_of(err.text.as_ptr()) })
+    let mut err = Error { size: bytes::<Error>(), status: 0, text: [0; 504] };
+    if call(&mut err) >= 0 { Ok(()) } else { Err(unsafe { text_of(err.text.as_ptr()) }) }
 }
 
 unsafe fn text_of(text: *const c_char) -> String { CStr::from_ptr(text).to_string_lossy().into_owned() }
-
 fn name(text: &'static [u8]) -> *const c_char { CStr::from_bytes_with_nul(text).unwrap().as_ptr() }
-fn size<T>(_: &T) -> u32 { std::mem::size_of::<T>() as u32 }
+fn bytes<T>() -> u32 { size_of::<T>() as u32 }
 fn desc(rows: i64) -> Desc { Desc { dtype: F32, rank: 2, dims: [rows, 1, 0, 0, 0, 0, 0, 0] } }
 
 unsafe fn node(model: Handle, op: &'static [u8], v: &mut [Value; 2], n_inputs: u32) -> Result<(), String> {
-    let mut config = NodeConfig { size: 0, flags: 0, name: null(), op: name(op), inputs: v.as_ptr(), params: null(), n_inputs, n_params: 0 };
-    config.size = size(&config);
+    let config = NodeConfig { size: bytes::<NodeConfig>(), op: name(op), inputs: v.as_ptr(), n_inputs, ..zeroed() };
     attempt(|err| weft_model_add_node(model, &config, &mut v[0], err))
 }
 
@@ -82,32 +72,22 @@ unsafe fn train() -> Result<(), String> {
     attempt(|err| weft_model_add_linear(model, name(b"out\0"), v[0], 1, &mut v[0], err))?;
     node(model, b"mse\0", &mut v, 2)?;
 
-    let mut adamw = Optimizer { rate: 0.02, curve: COSINE, total: 500, ..Default::default() };
-    adamw.size = size(&adamw);
-    let mut config = PlanConfig {
-        size: 0, ranks: 2, micro_batches: 4, micro_batch_size: 16, short_size: 0, split: 0, schedule: null(), cuts: null(), n_cuts: 0,
-        reserved: 0, seed: 0, optimizer: &adamw,
-    };
-    config.size = size(&config);
+    let adamw = Optimizer { size: bytes::<Optimizer>(), rate: 0.02, curve: COSINE, total: 500, ..zeroed() };
+    let size = bytes::<PlanConfig>();
+    let config = PlanConfig { size, ranks: 2, micro_batches: 4, micro_batch_size: 16, optimizer: &adamw, ..zeroed() };
     attempt(|err| weft_plan_new(model, &config, &mut plan, err))?;
     attempt(|err| weft_run_start(plan, null_mut(), null(), &mut run, err))?;
-    let mut event: Event = std::mem::zeroed();
-    event.size = size(&event);
+    let mut event = Event { size: bytes::<Event>(), ..zeroed() };
     for step in 0..=500 {
         attempt(|err| weft_run_submit(run, batch.as_ptr(), 2, 0, 0, err))?;
-        loop {
-            let status = weft_run_poll(run, &mut event, -1);
-            if status < 0 { return Err(text_of(weft_status_text(status))); }
-            if event.kind != MICRO_BATCH { break; }
-        }
+        while weft_run_poll(run, &mut event, -1) > 0 && event.kind == MICRO_BATCH {} // one per micro-batch
         if event.kind != DONE { return Err(text_of(event.text)); }
         if step % 100 == 0 { println!("step {:3}  loss {:.6}", step, event.loss); }
     }
     weft_run_free(run);
     weft_plan_free(plan);
     weft_model_free(model);
-    batch.iter().for_each(|tensor| weft_tensor_unref(*tensor));
-    Ok(())
+    Ok(batch.iter().for_each(|tensor| weft_tensor_unref(*tensor)))
 }
 
 fn main() {

@@ -1,0 +1,63 @@
+/* What the README's program uses of weft, declared by hand as another language's binding would, not taken from the installed header:
+ * where the library's structs or functions change their layout, the program built with this breaks. A struct with a size may end after
+ * the last field one needs; what is left out has its default, or is not told. */
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct weft_tensor weft_tensor;
+typedef struct weft_model weft_model;
+typedef struct weft_plan weft_plan;
+typedef struct weft_run weft_run;
+typedef struct { uint32_t id; } weft_value;
+typedef struct { uint32_t size; int32_t status; char text[504]; } weft_error;
+typedef struct { uint32_t dtype, rank; int64_t dims[8]; } weft_desc;
+typedef struct {
+  uint32_t size, flags;
+  const char *name, *op;
+  const weft_value *inputs;
+  const void *params;
+  uint32_t n_inputs, n_params;
+} weft_node_config;
+typedef struct {
+  uint32_t size, rule;
+  double rate, momentum, beta1, beta2, eps, weight_decay, clip;
+  uint32_t curve, decay_all;
+  uint64_t warmup, total;
+} weft_optimizer;
+typedef struct {
+  uint32_t size, ranks, micro_batches, micro_batch_size, short_size, split;
+  const char *schedule, *const *cuts;
+  uint32_t n_cuts, reserved;
+  uint64_t seed;
+  const weft_optimizer *optimizer;
+} weft_plan_config;
+typedef struct {
+  uint32_t size, kind;
+  uint64_t tag;
+  int32_t status;
+  uint32_t micro_batch;
+  uint64_t step;
+  double loss, grad_norm;
+  weft_tensor *const *outputs;
+  uint32_t n_outputs;
+  int32_t rank;
+  const char *text;
+} weft_event;
+
+enum { WEFT_F32 = 1, WEFT_RATE_COSINE = 1, WEFT_TRAIN = 0, WEFT_EVENT_MICRO_BATCH = 1, WEFT_EVENT_DONE = 2 };
+#define WEFT_ERROR_INIT {sizeof(weft_error), 0, {0}}
+#define WEFT_EVENT_INIT {sizeof(weft_event), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+
+int32_t weft_tensor_wrap(const weft_desc *, void *data, void (*release)(void *, void *), void *payload, weft_tensor **, weft_error *);
+void weft_tensor_unref(weft_tensor *);
+int32_t weft_model_new(weft_model **, weft_error *);
+void weft_model_free(weft_model *);
+int32_t weft_model_add_input(weft_model *, const char *name, const weft_desc *sample, uint32_t flags, weft_value *, weft_error *);
+int32_t weft_model_add_linear(weft_model *, const char *name, weft_value, int64_t features, weft_value *, weft_error *);
+int32_t weft_model_add_node(weft_model *, const weft_node_config *, weft_value *, weft_error *);
+int32_t weft_plan_new(weft_model *, const weft_plan_config *, weft_plan **, weft_error *);
+void weft_plan_free(weft_plan *);
+int32_t weft_run_start(const weft_plan *, void *mesh, const void *config, weft_run **, weft_error *);
+void weft_run_free(weft_run *);
+int32_t weft_run_submit(weft_run *, weft_tensor *const *inputs, uint32_t n_inputs, uint32_t flags, uint64_t tag, weft_error *);
+int32_t weft_run_poll(weft_run *, weft_event *, int64_t timeout_ns);
