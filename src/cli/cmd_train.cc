@@ -77,6 +77,7 @@ void add_run_options(Parser& parser, Settings& settings, TrainOptions& o) {
   parser.add("--resume", o.resume, "Go on from a checkpoint, or from the latest in a directory; its settings are the defaults").type("DIR");
   parser.add("--init", o.init, "Start from these weights, by name").type("FILE").excludes("--resume");
   parser.add("--trace", o.trace, "Write when every action really ran, as a Chrome trace; the first 100000 of each rank").type("FILE");
+  o.launch.command = "train";
   add_launch_options(parser, o.launch);
   parser.add("--json", o.json, "One JSON object per line instead of text");
   parser.add("-q,--quiet", o.quiet, "No progress on standard error");

@@ -36,9 +36,11 @@ Outcome Worker::serve() const {
   if (!quiet) warn_of_slow_kernels("worker");
   if (!quiet) Progress(false).note("joining " + join);
   const CancelOnSignal cancel(joined.get());
-  const weft_status served = weft_run_serve(joined.get(), nullptr, nullptr, &config, &err);
   uint64_t told = 0;
-  if (const std::string text = refused_text(joined.get(), told); !text.empty()) complain("worker", text);
+  const weft_status served = [&] {
+    const Doorkeeper doorkeeper("worker", joined.get(), told);
+    return weft_run_serve(joined.get(), nullptr, nullptr, &config, &err);
+  }();
   if (served < 0 && stop_signal()) return {128 + stop_signal(), quiet ? "" : "stopped", ""};
   CLI_CALL(served);
   if (!quiet) Progress(false).note("the run has ended");

@@ -87,22 +87,27 @@ Outcome Ranks::start(const weft_plan* plan, const LaunchOptions& options, RunPtr
   if (options.external && !options.quiet)
     Progress(false).note("waiting for " + std::to_string(options.external) + (options.external > 1 ? " ranks" : " rank") +
                          ": weft worker --join " + weft_mesh_endpoint(mesh_.get()) + (options.insecure ? " --insecure" : ""));
-  if (const weft_status status = weft_run_start(plan, mesh_.get(), &config, Out(out), &err); status < 0) {
-    if (stop_signal()) return {128 + stop_signal(), "stopped before all ranks were there", ""};
-    std::string gone;
-    for (size_t rank = 1; rank < pids_.size(); ++rank)
-      if (int ended = 0; pids_[rank] && wait_for(pids_[rank], 0, ended)) {
-        pids_[rank] = 0;
-        gone += (gone.empty() ? "rank " : "; rank ") + std::to_string(rank) + " " + end_of(ended);
-      }
-    Outcome outcome = failed(status, err, refused());
-    if (status == WEFT_ECANCELED && !gone.empty())
-      outcome.text = gone + " before all ranks were there";
-    else if (!gone.empty())
-      outcome.text += "; " + gone;
-    return outcome;
-  }
-  return {};
+  const weft_status status = [&] {
+    const Doorkeeper doorkeeper(options.command, mesh_.get(), refused_);
+    return weft_run_start(plan, mesh_.get(), &config, Out(out), &err);
+  }();
+  return status < 0 ? not_started(status, err) : Outcome();
+}
+
+Outcome Ranks::not_started(weft_status status, const weft_error& err) {
+  if (stop_signal()) return {128 + stop_signal(), "stopped before all ranks were there", ""};
+  std::string gone;
+  for (size_t rank = 1; rank < pids_.size(); ++rank)
+    if (int ended = 0; pids_[rank] && wait_for(pids_[rank], 0, ended)) {
+      pids_[rank] = 0;
+      gone += (gone.empty() ? "rank " : "; rank ") + std::to_string(rank) + " " + end_of(ended);
+    }
+  Outcome outcome = failed(status, err);
+  if (status == WEFT_ECANCELED && !gone.empty())
+    outcome.text = gone + " before all ranks were there";
+  else if (!gone.empty())
+    outcome.text += "; " + gone;
+  return outcome;
 }
 
 // In a process group of its own, so that a Ctrl-C reaches rank 0 alone, which ends the step and then the run.
@@ -125,14 +130,6 @@ Outcome Ranks::spawn(uint32_t rank, const LaunchOptions& options) {
   if (error == 0) return {};
   pids_[rank] = 0;
   return {kResource, "cannot start rank " + std::to_string(rank) + ": " + std::strerror(error), ""};
-}
-
-std::string refused_text(const weft_mesh* mesh, uint64_t& told) {
-  char text[512];
-  const uint64_t count = mesh ? weft_mesh_refused(mesh, text, sizeof text) : 0;
-  if (count == 0 || count < 2 * told) return "";
-  told = count;
-  return "refused " + std::string(text) + (count > 1 ? " (" + std::to_string(count) + " in all)" : "");
 }
 
 std::string Ranks::explain(const weft_event& event) {

@@ -5,12 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "cli/doorkeeper.h"
 #include "cli/handles.h"
 #include "cli/settings.h"
 
 namespace weft::cli {
 
 struct LaunchOptions {
+  const char* command = "";  // which tells
   uint32_t ranks = 1, threads = 1;
   bool in_process = false;
   std::string listen;     // empty: a socket file of this machine
@@ -21,10 +23,6 @@ struct LaunchOptions {
 };
 
 void add_launch_options(Parser& parser, LaunchOptions& options);
-
-// What came to a mesh's door and was turned away, in a line: each time there are twice as many as were told, which `told`
-// counts. Else empty.
-std::string refused_text(const weft_mesh* mesh, uint64_t& told);
 
 // The processes of a run's other ranks, and the way to them. Destroyed after the run: waits until they have left.
 class Ranks {
@@ -42,6 +40,7 @@ class Ranks {
 
  private:
   Outcome spawn(uint32_t rank, const LaunchOptions& options);
+  Outcome not_started(weft_status status, const weft_error& err);
 
   MeshPtr mesh_;
   uint64_t refused_ = 0;   // connections turned away, as told

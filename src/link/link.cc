@@ -115,11 +115,11 @@ void Link::tick(LinkTime now, LinkEffects& effects) {
   last_tick_ = now;
   switch (state_) {
     case State::waiting:
-      if (now >= lost_at_) return fail_peer(Code::peer, cat("rank ", peer_, " did not connect: ", lost_why_), now, effects);
+      if (now >= lost_at_) return fail_peer(Code::peer, cat(rank_name(peer_), " did not connect: ", lost_why_), now, effects);
       if (now >= hello_by_) {
         const std::string trouble = effects.trouble();
         fail_peer(Code::timed_out,
-                  cat("rank ", peer_, " did not connect within ", seconds(times_.hello), trouble.empty() ? "" : cat(" (", trouble, ")")),
+                  cat(rank_name(peer_), " did not connect within ", seconds(times_.hello), trouble.empty() ? "" : cat(" (", trouble, ")")),
                   now, effects);
       }
       return;
@@ -133,7 +133,7 @@ void Link::tick(LinkTime now, LinkEffects& effects) {
 }
 
 void Link::tick_live(LinkTime now, LinkEffects& effects) {
-  const std::string who = cat("rank ", peer_);
+  const std::string who = rank_name(peer_);
   if (now >= lost_at_) return fail_peer(Code::peer, cat(who, " lost: ", lost_why_, last_words(now)), now, effects);
   if (now >= hello_by_) {
     const char* what = greeted_ ? " did not answer our hello within " : " did not say hello within ";

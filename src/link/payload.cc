@@ -7,6 +7,8 @@
 
 namespace weft {
 
+std::string rank_name(int32_t rank) { return rank == kNobody ? "a process without a rank" : cat("rank ", rank); }
+
 std::vector<std::byte> encode_hello(const Identity& identity) {
   std::vector<std::byte> out;
   ByteWriter writer(out);
@@ -39,7 +41,7 @@ Status compare_identity(int32_t self, const Identity& mine, int32_t peer, const 
   const Identity& high = swap ? mine : theirs;
   auto differs = [&](const char* section, const std::string& a, const std::string& b) {
     return Status(Code::peer,
-                  cat("rank ", std::max(self, peer), " refused: ", section, " ", b, ", rank ", std::min(self, peer), " has ", a));
+                  cat(rank_name(std::max(self, peer)), " refused: ", section, " ", b, ", ", rank_name(std::min(self, peer)), " has ", a));
   };
   if (low.version != high.version) return differs("weft version", low.version, high.version);
   if (low.profile != high.profile) return differs("numeric profile", low.profile, high.profile);

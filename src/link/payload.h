@@ -28,6 +28,11 @@ struct Origin {
   friend bool operator==(const Origin&, const Origin&) = default;
 };
 
+constexpr uint16_t kNobody = 0xffff;  // the rank of a process that has none yet
+
+// As texts call it: "rank 2".
+std::string rank_name(int32_t rank);
+
 constexpr size_t kMaxName = 256;         // bytes of a version or profile
 constexpr size_t kMaxOriginText = 4096;  // longer ones are cut
 

@@ -30,7 +30,7 @@ void Link::received(Lane lane, std::span<const std::byte> frame, LinkTime now, L
   }
   if (status.ok() || !live()) return;
   // A refusal names the rank itself; anything else is told as what that rank sent.
-  std::string text = status.code() == Code::peer ? status.text() : cat("rank ", peer_, ": ", status.text());
+  std::string text = status.code() == Code::peer ? status.text() : cat(rank_name(peer_), ": ", status.text());
   const int32_t refused = status.code() == Code::peer ? std::max(self_, peer_) : peer_;
   fail({.rank = refused, .code = status.code(), .text = std::move(text)}, now, effects);
 }
@@ -51,7 +51,7 @@ Status Link::check_header(Lane lane, const FrameHeader& h) {
 void Link::heard_abort(const FrameHeader&, std::span<const std::byte> payload, LinkTime now, LinkEffects& effects) {
   auto origin = decode_origin(payload);
   if (!origin.ok()) {
-    if (live()) fail_peer(origin.status().code(), cat("rank ", peer_, ": ", origin.status().text()), now, effects);
+    if (live()) fail_peer(origin.status().code(), cat(rank_name(peer_), ": ", origin.status().text()), now, effects);
     return;
   }
   // An abort counts whatever was lost before it: it says why.

@@ -95,7 +95,7 @@ void Lobby::received(Wire& wire, int lane, std::span<const std::byte> frame) {
 // Whoever says that it is a rank of the run.
 void Lobby::met_rank(Guest& guest, const FrameHeader& header, int lane, std::span<const std::byte> frame) {
   Wire& wire = *guest.wire;
-  const std::string who = cat("rank ", header.source);
+  const std::string who = rank_name(header.source);
   guest.hello = header;
   if (failure_) return tell_failure(guest, *failure_), drop(wire);
   if (over_) return turn_away(wire, cat(who, " of a run that is over"));
@@ -208,7 +208,7 @@ Status Lobby::seat(Guest& guest, const JoinRequest& request) {
 
 void Lobby::refuse(Guest& guest, const Status& why) {
   refusals_.add(guest.wire->connection().peer(), why.text());
-  guest.link.abort({.rank = kNobody, .code = why.code(), .text = cat("refused by rank 0: ", why.text())}, loop_.now_ms(), guest);
+  guest.link.abort({.rank = kNobody, .code = Code::peer, .text = cat("refused by rank 0: ", why.text())}, loop_.now_ms(), guest);
 }
 
 void Lobby::tick() {

@@ -31,7 +31,9 @@ Status Mesh::open(const std::string& endpoint) {
       lobby_->cancel();
       if (on_cancel_) on_cancel_();
     });
-    WEFT_TRY(lobby_->listen(door, options_.insecure));
+    const Status listening = lobby_->listen(door, options_.insecure);
+    if (!listening.ok() && endpoint.empty()) return listening.within(cat("to join '", options_.endpoint, "' a rank has to be reached by others"));
+    WEFT_TRY(listening);
     endpoint_ = lobby_->endpoint();
     return {};
   });

@@ -14,7 +14,6 @@ namespace weft {
 // The numeric profile of this process: build, SIMD target, GEMM kernels. Ranks with different profiles would not give the same bits.
 std::string numeric_profile();
 
-constexpr uint16_t kNobody = 0xffff;  // the rank of a process that has none yet
 constexpr uint32_t kJoinType = 1, kWelcomeType = 2;
 
 struct JoinRequest {

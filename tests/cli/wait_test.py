@@ -81,6 +81,31 @@ class Waiting(Case):
                 server.shutdown()
                 thread.join()
 
+    def test_who_is_turned_away_is_told_while_others_are_awaited(self):
+        process = self.start("waiting for 1 rank", "train", TINY, "--ranks", 2, "--external", 1, "--listen", "tcp://127.0.0.1:0", "--steps", 1,
+                             "--join-timeout", 600)
+        host, port = self.endpoint.removeprefix("tcp://").split(":")
+        with socket.create_connection((host, int(port))) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\n" + b"x" * 200)
+            self.assertRegex(process.stderr.readline(), r"\Aweft: train: refused a connection.*: not a weft connection: ")
+        done = run("worker", "--join", self.endpoint, "--rank", 7)
+        self.assertEqual(done.returncode, 4, done.stderr)
+        self.assertIn("refused by rank 0: it asks to be rank 7, the run has the ranks 0 to 1", done.stderr)
+        self.assertIn("it asks to be rank 7, the run has the ranks 0 to 1 (2 in all)", process.stderr.readline())
+        done = run("worker", "--join", self.endpoint)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0)
+
+    def test_the_network_has_to_be_allowed(self):
+        self.fails(3, "allow it (--insecure", "train", TINY, "--ranks", 2, "--listen", "tcp://0.0.0.0:0")
+        self.fails(3, "allow it (--insecure", "worker", "--join", "tcp://192.0.2.1:5555", "--listen", "tcp://0.0.0.0:0")
+        done = run("worker", "--join", "tcp://192.0.2.1:5555")
+        self.assertIn("'tcp://192.0.2.1:5555'", done.stderr)
+        if "no way leads there" not in done.stderr:   # a machine without a network
+            self.assertEqual(done.returncode, 3)
+            self.assertIn("has to be reached by others", done.stderr)
+
     def test_ranks_whose_rank_0_is_killed_leave_no_socket(self):
         process = self.start("waiting for 1 rank", "train", TINY, "--ranks", 3, "--external", 1, "--join-timeout", 5)
         ranks = [os.pidfd_open(pid) for pid in children(process.pid)]

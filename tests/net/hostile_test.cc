@@ -49,8 +49,8 @@ TEST(Endpoint, TcpFormsThatCannotBe) {
 }
 
 TEST(Endpoint, TheNetworkMustBeAllowed) {
-  EXPECT_HAS(listen_error("tcp://0.0.0.0:0"), "allow it as insecure");
-  EXPECT_HAS(listen_error("tcp://*:0"), "allow it as insecure");
+  EXPECT_HAS(listen_error("tcp://0.0.0.0:0"), "allow it (--insecure");
+  EXPECT_HAS(listen_error("tcp://*:0"), "allow it (--insecure");
   Net net("tcp://");
   ASSERT_TRUE(net.listen("tcp://0.0.0.0:0", true).ok());
   char name[256] = "";
