@@ -1,10 +1,14 @@
 // Plans that are saved and used again as they are.
 #include "io/plan_file.h"
 
+#include <cmath>
+#include <concepts>
 #include <limits>
 
 #include "api/handles.h"
 #include "io/file.h"
+#include "io/names.h"
+#include "plan/settings.h"
 
 using namespace weft;
 using namespace weft::api;
@@ -13,41 +17,24 @@ namespace {
 
 constexpr size_t kMostBytes = size_t{1} << 30;
 
-// Settings of the two sides in one list.
-template <typename File, typename Config, typename F>
-void each_number(File& file, Config& config, F&& f) {
-  f(file.ranks, config.ranks);
-  f(file.micro_batches, config.micro_batches);
-  f(file.micro_batch_size, config.micro_batch_size);
-  f(file.short_size, config.short_size);
-  f(file.chunks, config.chunks);
-  f(file.group, config.group);
-  f(file.warm_up, config.warm_up);
-  f(file.slack, config.slack);
-  f(file.memory_limit, config.memory_limit);
-  f(file.seed, config.seed);
-  f(file.segment, config.segment);
-  f(file.warmup, config.optim.warmup);
-  f(file.total, config.optim.total);
-}
-
-template <typename File, typename Optim, typename F>
-void each_real(File& file, Optim& optim, F&& f) {
-  f(file.rate, optim.rate);
-  f(file.momentum, optim.momentum);
-  f(file.beta1, optim.beta1);
-  f(file.beta2, optim.beta2);
-  f(file.eps, optim.eps);
-  f(file.weight_decay, optim.weight_decay);
-  f(file.min_rate, optim.min_rate);
-  f(file.clip, optim.clip);
-}
-
 Digest hash_of(const Plan& plan) {
   Hasher hasher;
   for (const Digest& d : {plan.hash.model, plan.hash.partition, plan.hash.schedule, plan.hash.settings})
     hasher.number(d.high).number(d.low);
   return hasher.finish();
+}
+
+// A setting as a file holds it.
+template <typename T>
+FileValue to_value(const T& value) {
+  if constexpr (std::is_same_v<T, Rule>)
+    return std::string(rule_name(value));
+  else if constexpr (std::is_same_v<T, RateCurve>)
+    return std::string(curve_name(value));
+  else if constexpr (std::is_integral_v<T> && !std::is_same_v<T, bool>)
+    return static_cast<uint64_t>(value);
+  else
+    return value;
 }
 
 PlanFile to_file(const Plan& plan) {
@@ -56,43 +43,94 @@ PlanFile to_file(const Plan& plan) {
   out.weft = weft_version();
   out.model_hash = plan.hash.model;
   out.plan_hash = hash_of(plan);
-  each_number(out, c, [](uint64_t& to, auto from) { to = static_cast<uint64_t>(from); });
-  out.vertical_sync = c.vertical_sync;
-  out.schedule = c.schedule;
-  out.recompute = c.recompute;
   out.cuts = c.cuts;
   for (size_t begin = 0; begin < c.schedule_text.size();) {
     const size_t end = std::min(c.schedule_text.find('\n', begin), c.schedule_text.size());
     out.rows.push_back(c.schedule_text.substr(begin, end - begin));
     begin = end + 1;
   }
-  out.rule = rule_name(c.optim.rule);
-  out.curve = curve_name(c.optim.curve);
-  out.decay_all = c.optim.decay_all;
-  each_real(out, c.optim, [](double& to, double from) { to = from; });
+  each_plan_setting(c, [&out](const char* name, const auto& value) { out.settings[name] = to_value(value); });
+  each_optim_setting(c.optim, [&out](const char* name, const auto& value) { out.optimizer[name] = to_value(value); });
   return out;
 }
 
+// Takes the settings of a file one by one; each has to be there, and nothing else.
+class ValueReader {
+ public:
+  ValueReader(FileValues values, const char* where) : values_(std::move(values)), where_(where) {}
+
+  template <typename T>
+  void operator()(const char* name, T& to) {
+    if (!status_.ok()) return;
+    const auto at = values_.find(name);
+    if (at == values_.end())
+      status_ = Status(Code::data, cat(where_, "has no '", name, "'"));
+    else
+      status_ = take(name, at->second, to);
+    if (status_.ok()) values_.erase(at);
+  }
+  Status finish() const {
+    if (!status_.ok() || values_.empty()) return status_;
+    return Status(Code::data, cat(where_, "unknown key ", shown(values_.begin()->first)));
+  }
+
+ private:
+  Status fault(const char* name, auto... what) const { return Status(Code::data, cat(where_, "'", name, "' ", what...)); }
+
+  Status take(const char* name, const FileValue& from, bool& to) const { return take_as(name, from, to); }
+  Status take(const char* name, const FileValue& from, std::string& to) const { return take_as(name, from, to); }
+  Status take(const char* name, const FileValue& from, double& to) const {
+    if (const auto* whole = std::get_if<uint64_t>(&from)) {
+      to = static_cast<double>(*whole);
+      return {};
+    }
+    WEFT_TRY(take_as(name, from, to));
+    return std::isfinite(to) && to >= 0 ? Status() : fault(name, "is ", to, ", expected a finite number from 0");
+  }
+  Status take(const char* name, const FileValue& from, Rule& to) const {
+    std::string text;
+    WEFT_TRY(take_as(name, from, text));
+    WEFT_TRY_ASSIGN(to, rule_named(text));
+    return {};
+  }
+  Status take(const char* name, const FileValue& from, RateCurve& to) const {
+    std::string text;
+    WEFT_TRY(take_as(name, from, text));
+    WEFT_TRY_ASSIGN(to, curve_named(text));
+    return {};
+  }
+  template <std::integral T>
+  Status take(const char* name, const FileValue& from, T& to) const {
+    uint64_t number = 0;
+    WEFT_TRY(take_as(name, from, number));
+    constexpr uint64_t kMost = sizeof(T) == 4 ? uint64_t{1} << 30 : static_cast<uint64_t>(std::numeric_limits<T>::max());
+    if (number > kMost) return fault(name, "is ", number, ", expected at most ", kMost);
+    to = static_cast<T>(number);
+    return {};
+  }
+  template <typename T>
+  Status take_as(const char* name, const FileValue& from, T& to) const {
+    const auto* value = std::get_if<T>(&from);
+    if (!value) return fault(name, "expects ", value_kind(T()), ", found ", value_kind(from));
+    to = *value;
+    return {};
+  }
+
+  FileValues values_;
+  const char* where_;
+  Status status_;
+};
+
 Result<PlanConfig> from_file(const PlanFile& file) {
   PlanConfig out;
-  Status status;
-  each_number(file, out, [&status](uint64_t from, auto& to) {
-    using Number = std::remove_reference_t<decltype(to)>;
-    constexpr uint64_t kMost = sizeof(Number) == 4 ? uint64_t{1} << 30 : static_cast<uint64_t>(std::numeric_limits<Number>::max());
-    if (from > kMost && status.ok()) status = Status(Code::data, cat("a number of the plan is ", from, ", expected at most ", kMost));
-    to = static_cast<Number>(from);
-  });
-  WEFT_TRY(status);
-  out.vertical_sync = file.vertical_sync;
-  out.schedule = file.schedule;
-  out.recompute = file.recompute;
+  ValueReader settings(file.settings, ""), optimizer(file.optimizer, "'optimizer': ");
+  each_plan_setting(out, settings);
+  WEFT_TRY(settings.finish());
+  each_optim_setting(out.optim, optimizer);
+  WEFT_TRY(optimizer.finish());
   out.cuts = file.cuts;
   out.split = SplitBy::uniform;  // of a single stage
   for (const std::string& row : file.rows) out.schedule_text += row + "\n";
-  WEFT_TRY_ASSIGN(out.optim.rule, rule_named(file.rule));
-  WEFT_TRY_ASSIGN(out.optim.curve, curve_named(file.curve));
-  out.optim.decay_all = file.decay_all;
-  each_real(file, out.optim, [](double from, double& to) { to = from; });
   return out;
 }
 

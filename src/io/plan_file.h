@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "base/hash.h"
@@ -12,22 +14,19 @@
 
 namespace weft {
 
+// Settings by name. Which there are, and what each may be, is for their owner to say.
+using FileValue = std::variant<bool, uint64_t, double, std::string>;
+using FileValues = std::map<std::string, FileValue>;
+// What there is, for an error: "a string".
+const char* value_kind(const FileValue& value);
+
 struct PlanFile {
   std::string weft;                 // who wrote it
   Digest model_hash;                // a plan is of this model alone
   std::optional<Digest> plan_hash;  // of the plan as it was saved; none: whatever plan the rest makes
-  uint64_t ranks = 1, micro_batches = 1, micro_batch_size = 1, short_size = 0, chunks = 0, group = 0, warm_up = 0, memory_limit = 0,
-           seed = 0;
-  uint64_t slack = 0;    // landing places beyond what a stage holds
-  uint64_t segment = 0;  // updates of an asynchronous schedule's step
-  bool vertical_sync = false;
-  std::string schedule, recompute;
-  std::vector<std::string> rows;  // the schedule written out, a row per rank; empty: as `schedule` makes it
-  std::vector<std::string> cuts;  // the first nodes of stages 1, 2, ...
-  std::string rule, curve;
-  bool decay_all = false;
-  double rate = 0, momentum = 0, beta1 = 0, beta2 = 0, eps = 0, weight_decay = 0, min_rate = 0, clip = 0;
-  uint64_t warmup = 0, total = 0;
+  std::vector<std::string> rows;    // the schedule written out, a row per rank; empty: as the setting "schedule" makes it
+  std::vector<std::string> cuts;    // the first nodes of stages 1, 2, ...
+  FileValues settings, optimizer;
   friend bool operator==(const PlanFile&, const PlanFile&) = default;
 };
 

@@ -34,6 +34,7 @@ class Fields {
   Result<const Json*> list(const char* key);
   Result<const Json*> object(const char* key);
   bool has(const char* key) const { return object_.contains(key); }
+  bool taken(const std::string& key) const { return taken_.contains(key); }
   Status finish() const;
 
  private:

@@ -57,7 +57,8 @@ class TcpTransport final : public ZmqTransport {
     if (!address.loopback && !insecure)
       return Status(
           Code::invalid,
-          cat("'", endpoint, "' is open to the network and nothing is encrypted yet: listen on 127.0.0.1, or allow it (--insecure, WEFT_MESH_INSECURE)"));
+          cat("'", endpoint,
+              "' is open to the network and nothing is encrypted yet: listen on 127.0.0.1, or allow it (--insecure, WEFT_MESH_INSECURE)"));
     WEFT_TRY_ASSIGN(auto router, Router::make(hub_, address.zmq, address.v6, IpcPlace(), std::move(accepted), std::move(refused)));
     std::string bound = router->bound();
     if (address.any) {  // peers need a name of this machine

@@ -2,47 +2,28 @@
 
 #include "base/bytes.h"
 #include "base/text.h"
+#include "plan/settings.h"
 
 namespace weft {
 
 namespace {
 
-constexpr uint32_t kFormat = 3;
+constexpr uint32_t kFormat = 4;
 
-// One list of fields serves both ways.
-template <typename Optim, typename F>
-void optim_fields(Optim& o, F&& field) {
-  field(o.rule);
-  field(o.curve);
-  field(o.decay_all);
-  field(o.rate);
-  field(o.momentum);
-  field(o.beta1);
-  field(o.beta2);
-  field(o.eps);
-  field(o.weight_decay);
-  field(o.warmup);
-  field(o.total);
-  field(o.min_rate);
-  field(o.clip);
+template <typename T>
+void write(ByteWriter& out, const T& value) {
+  if constexpr (std::is_same_v<T, std::string>)
+    out.text(value);
+  else
+    out.number(value);
 }
 
-template <typename Config, typename F>
-void number_fields(Config& c, F&& field) {
-  field(c.ranks);
-  field(c.micro_batches);
-  field(c.micro_batch_size);
-  field(c.short_size);
-  field(c.split);
-  field(c.chunks);
-  field(c.group);
-  field(c.warm_up);
-  field(c.slack);
-  field(c.memory_limit);
-  field(c.seed);
-  field(c.segment);
-  field(c.vertical_sync);
-  optim_fields(c.optim, field);
+template <typename T>
+void read(ByteReader& in, T& value) {
+  if constexpr (std::is_same_v<T, std::string>)
+    value = in.text();
+  else
+    value = in.number<T>();
 }
 
 }  // namespace
@@ -50,9 +31,11 @@ void number_fields(Config& c, F&& field) {
 std::vector<std::byte> encode_config(const PlanConfig& config) {
   std::vector<std::byte> bytes;
   ByteWriter out(bytes);
+  const auto one = [&out](const char*, const auto& value) { write(out, value); };
   out.number(kFormat);
-  number_fields(config, [&out](auto value) { out.number(value); });
-  out.text(config.schedule).text(config.schedule_text).text(config.recompute).number(static_cast<uint64_t>(config.cuts.size()));
+  each_plan_setting(config, one);
+  each_optim_setting(config.optim, one);
+  out.number(config.split).text(config.schedule_text).number(static_cast<uint64_t>(config.cuts.size()));
   for (const std::string& cut : config.cuts) out.text(cut);
   return bytes;
 }
@@ -62,10 +45,11 @@ Result<PlanConfig> decode_config(std::span<const std::byte> bytes) {
   if (const uint32_t format = in.number<uint32_t>(); format != kFormat)
     return Status(Code::protocol, cat("plan of format ", format, ", this weft reads format ", kFormat));
   PlanConfig config;
-  number_fields(config, [&in](auto& value) { value = in.number<std::remove_reference_t<decltype(value)>>(); });
-  config.schedule = in.text();
+  const auto one = [&in](const char*, auto& value) { read(in, value); };
+  each_plan_setting(config, one);
+  each_optim_setting(config.optim, one);
+  config.split = in.number<SplitBy>();
   config.schedule_text = in.text();
-  config.recompute = in.text();
   config.cuts.resize(in.count(sizeof(uint64_t)));
   for (std::string& cut : config.cuts) cut = in.text();
   if (!in.at_end()) return Status(Code::protocol, in.ok() ? "bytes follow the plan" : "the plan is cut short");

@@ -32,7 +32,8 @@ Status Mesh::open(const std::string& endpoint) {
       if (on_cancel_) on_cancel_();
     });
     const Status listening = lobby_->listen(door, options_.insecure);
-    if (!listening.ok() && endpoint.empty()) return listening.within(cat("to join '", options_.endpoint, "' a rank has to be reached by others"));
+    if (!listening.ok() && endpoint.empty())
+      return listening.within(cat("to join '", options_.endpoint, "' a rank has to be reached by others"));
     WEFT_TRY(listening);
     endpoint_ = lobby_->endpoint();
     return {};

@@ -395,6 +395,12 @@ TEST(PlanTest, APlanIsSavedAndUsedAgainAsItIs) {
   refused("\"sgd\"", "\"sdg\"", WEFT_EDATA, {"edited.json", "'sdg'"});
   refused("\"seed\"", "\"sead\"", WEFT_EDATA, {"has no 'seed'"});
   refused("\"seed\"", "\"more\": 1, \"seed\"", WEFT_EDATA, {"unknown key 'more'"});
+  refused("\"clip\"", "\"clap\"", WEFT_EDATA, {"'optimizer': has no 'clip'"});
+  refused("\"rate\": ", "\"rate\": -", WEFT_EDATA, {"'optimizer': 'rate' is -0.001, expected a finite number from 0"});
+  refused("\"ranks\": 2", "\"ranks\": 2.5", WEFT_EDATA, {"'ranks' expects a number from 0, found a number"});
+  refused("\"ranks\": 2", "\"ranks\": 1073741825", WEFT_EDATA, {"'ranks' is 1073741825, expected at most 1073741824"});
+  refused("\"ranks\": 2", "\"ranks\": [2]", WEFT_EDATA, {"'ranks' expects a number, a string, true or false, found array"});
+  refused("\"vertical_sync\": false", "\"vertical_sync\": 0", WEFT_EDATA, {"'vertical_sync' expects true or false, found a number"});
   refused("0F0 0F1", "0F1 0F0", WEFT_EINVAL, {"rank 0"});
   refused("\"slack\": 1", "\"slack\": 2", WEFT_EINVAL, {"edited.json", "'plan_hash' is ", "edited", "without 'plan_hash'"});
   std::string free = text_at(edited);
