@@ -121,8 +121,9 @@ Status load_weights(Run& run, const SafetensorsFile& file) {
   std::vector<TensorSpec> found;
   for (const SafetensorsEntry& entry : file.entries()) {
     if (is_mask(entry.name) && !is_expected(entry.name)) continue;
-    WEFT_TRY_ASSIGN(TensorSpec spec, entry.spec());
-    found.push_back(std::move(spec));
+    auto spec = entry.spec();
+    if (!spec.ok()) return spec.status().within(file.path());
+    found.push_back(spec.take());
   }
   WEFT_TRY(compare_tensors(file.path(), expected, found));
   return each_value(run.plan(), into(run, [&](const std::string& name, std::span<float> to) { return file.read(*file.find(name), to); }));

@@ -17,7 +17,7 @@ def add_tensor(path, name, dtype, shape):
     with open(path, "rb") as file:
         size = int.from_bytes(file.read(8), "little")
         header, data = json.loads(file.read(size)), file.read()
-    values = bytes(math.prod(shape) * {"U8": 1, "F32": 4}[dtype])
+    values = bytes(math.prod(shape) * {"U8": 1, "F16": 2, "F32": 4}[dtype])
     header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(values)]}
     text = json.dumps(header).encode()
     with open(path, "wb") as file:
@@ -145,6 +145,8 @@ class Train(Case):
         self.assertEqual(self.train(TINY, *TINY_STEP, "--steps", 0, "--init", file)[1]["digest"], trained)
         add_tensor(file, "h.0.attn.scale", "F32", [1])
         self.fails(3, "surplus tensors: 'h.0.attn.scale'", "train", TINY, *TINY_STEP, "--init", file)
+        add_tensor(file, "h.0.attn.half", "F16", [1])
+        self.fails(3, f"{file}: tensor 'h.0.attn.half': dtype F16 cannot be loaded", "train", TINY, *TINY_STEP, "--init", file)
         self.assertEqual(run("export", self.path("ck"), file).returncode, 0)
         self.assertEqual(lines(run("inspect", file, "--json").stdout)[0]["digest"], trained)
         self.fails(3, "h.2.ln_1.weight", "train", "gpt-nano:blocks=3,width=32,heads=2,context=16", "--init", file)
