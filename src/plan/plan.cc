@@ -207,7 +207,8 @@ bool limited(const PlanConfig& config) {
 }
 
 // What is chosen by an estimate of the bytes is given less room where the plan, which knows them, has more: by as much as it has too much,
-// by twice as much as before where that changed nothing, and by half as much where nothing fits that.
+// by twice as much as before where that changed nothing, and by half as much where nothing fits that. Where that would be all of its room,
+// it loses half of it.
 Result<PlanPtr> try_within(const std::shared_ptr<const Model>& model, const PlanConfig& config, std::vector<int64_t> Room::*chosen) {
   const auto ranks = static_cast<size_t>(config.ranks);
   const bool again = limited(config) && chosen;
@@ -231,8 +232,10 @@ Result<PlanPtr> try_within(const std::shared_ptr<const Model>& model, const Plan
     over = Status(Code::invalid, cat("rank ", most, " needs ", bytes[most], " bytes, the limit is ", limit_of(config, most)));
     for (size_t r = 0; again && r < ranks; ++r) {
       const int64_t more = excess(config, r, bytes[r]);
+      int64_t& left = (room.*chosen)[r];
       step[r] = more <= 0 ? 0 : bytes[r] == before[r] ? 2 * step[r] : more;
-      (room.*chosen)[r] -= step[r];
+      if (step[r] >= left) step[r] = left / 2;  // never below 0, which would be no limit at all
+      left -= step[r];
     }
     before = bytes;
   }

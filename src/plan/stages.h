@@ -24,8 +24,8 @@ struct OpLoads {
 };
 OpLoads loads_of(const Model& model, const PlanConfig& config, const OpNodes& ops);
 
-// The stage of every node of the model, cut as `config` says. `room` is what the estimate of each rank's bytes may come to, or empty.
-// Errors name the cut, the type, the sizes or the rank that cannot be.
+// The stage of every node of the model, cut as `config` says. `room` is what the estimate of each rank's bytes may come to, 0 or more,
+// or empty. Errors name the cut, the type, the sizes or the rank that cannot be.
 Result<std::vector<int32_t>> choose_stages(const Model& model, const PlanConfig& config, int32_t stages,
                                            const std::vector<int64_t>& room = {});
 

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <tuple>
 
+#include "base/text.h"
 #include "graph/presets.h"
 #include "plan/encode.h"
 
@@ -146,6 +148,41 @@ TEST(Stages, ALimitIsKeptByTheBytesOfThePlan) {
   EXPECT_TRUE(text.starts_with("plan: no partition fits: rank ") &&
               text.ends_with(" bytes for what the ranks before it leave (by estimate), the limit is 100000"))
       << text;
+}
+
+// x [8] -> 1024 -> 8 -> 8 -> mean squared error. By the times given the best cut is at the wide value, of which rank 1 has many landing
+// places, which no estimate counts: the plan takes more than twice the limit.
+TEST(Stages, ALimitFarExceededIsStillALimit) {
+  Model made;
+  const Desc row{DType::f32, {1, 8}};
+  const NodeId target = made.add_input("target", row, false).take();
+  NodeId x = made.add_input("x", row, false).take();
+  PlanConfig config = config_of(2, SplitBy::cost);
+  config.times.resize(2);
+  for (const auto& [name, in_features, out_features] : {std::tuple("wide", 8, 1024), {"narrow", 1024, 8}, {"last", 8, 8}}) {
+    const ParamId w[] = {made.add_param(cat(name, ".weight"), Shape{in_features, out_features}, {InitKind::normal, 0.1}).take()};
+    const NodeId in[] = {x};
+    x = made.add_node(name, find_op("linear"), {}, in, w).take();
+    config.times.push_back({1, 1, 1});
+  }
+  config.times[2] = {2, 2, 2};
+  config.times.push_back({});
+  const NodeId ends[] = {x, target};
+  ASSERT_TRUE(made.add_node("loss", find_op("mse"), {}, ends, {}).ok());
+  ASSERT_TRUE(made.finish().ok());
+  const auto model = std::make_shared<const Model>(std::move(made));
+  config.micro_batches = 64;
+  config.micro_batch_size = 64;
+  config.slack = 64;
+  const auto free = make_plan(model, config);
+  ASSERT_TRUE(free.ok()) << free.status().text();
+  EXPECT_EQ(free.value()->config.cuts.front(), "narrow");
+  config.machines.memory = {0, 1 << 20};
+  ASSERT_GT(free.value()->arena_bytes[1], 2 * config.machines.memory[1]);
+  const auto plan = make_plan(model, config);
+  ASSERT_TRUE(plan.ok()) << plan.status().text();
+  EXPECT_EQ(plan.value()->config.cuts.front(), "last");
+  EXPECT_LE(plan.value()->arena_bytes[1], config.machines.memory[1]);
 }
 
 // Other ranks know neither profile nor machines, and make the same plan.
