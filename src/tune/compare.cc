@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/text.h"
+#include "plan/schedule_choice.h"
 
 namespace weft {
 
@@ -52,8 +53,8 @@ Result<Comparison> compare_schedules(const std::shared_ptr<const Model>& model, 
   Comparison out;
   for (const ScheduleKind& kind : all_schedules()) {
     const bool asked = config.schedule == kind.name;
-    // An asynchronous one has another result, so it is not taken unless it is meant.
-    if (kind.name == "forward" || (!asked && (kind.asynchronous || config.schedule != kAutoSchedule))) continue;
+    // An asynchronous one has another result, and "forward" does not train: neither is taken unless it is meant.
+    if (!asked && (kind.name == "forward" || kind.asynchronous || config.schedule != kAutoSchedule)) continue;
     const bool warms_up = kind.name == "1f1b";
     std::vector<int32_t> depths = {warms_up ? config.warm_up : 0};
     if (warms_up && config.warm_up == kAutoWarmUp) {
@@ -69,8 +70,8 @@ Result<Comparison> compare_schedules(const std::shared_ptr<const Model>& model, 
       out.candidates.push_back(std::move(next));
     }
   }
+  if (out.candidates.empty()) return choose_schedule(config).status();  // it is not known
   out.best = best_of(out.candidates);
-  if (out.candidates.empty()) return Status(Code::not_found, cat("schedule '", config.schedule, "' is not known"));
   return out;
 }
 

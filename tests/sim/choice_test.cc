@@ -99,6 +99,27 @@ TEST(Choose, LeavesNothingToChoose) {
   EXPECT_EQ(again.value().schedule, told.schedule);
 }
 
+TEST(Compare, AScheduleThatDoesNotTrainIsARowOfItsOwn) {
+  const auto model = test::chain_model(4);
+  PlanConfig config = slow_config(*model, 4, 4);
+  config.schedule = "forward";
+  const auto compared = compare_schedules(model, config, nullptr);
+  ASSERT_TRUE(compared.ok()) << compared.status().text();
+  ASSERT_EQ(compared.value().candidates.size(), 1u);
+  EXPECT_EQ(compared.value().best, -1);
+  EXPECT_EQ(compared.value().candidates[0].refused.text(), "plan: schedule 'forward' has no backward and cannot train");
+}
+
+TEST(Compare, OneThatIsNotKnownIsRefusedWithThoseThatAre) {
+  const auto model = test::chain_model(4);
+  PlanConfig config = slow_config(*model, 4, 4);
+  config.schedule = "fast";
+  const auto compared = compare_schedules(model, config, nullptr);
+  ASSERT_FALSE(compared.ok());
+  EXPECT_EQ(compared.status().code(), Code::not_found);
+  EXPECT_TRUE(compared.status().text().starts_with("schedule 'fast' is not known; there are gpipe, 1f1b, ")) << compared.status().text();
+}
+
 TEST(Compare, RefusesAClusterOfAnotherSize) {
   const auto model = test::chain_model(4);
   Cluster cluster;
