@@ -673,7 +673,7 @@ typedef struct weft_checkpoint_info {
   uint32_t weights_only;      /* 1: a safetensors file; model is NULL, seed and step are 0 */
   const char *path;           /* what was opened: of a directory of checkpoints, the latest. Borrowed, as all here: valid as long as
                                  the checkpoint */
-  const char *model;          /* as given to weft_run_save */
+  const char *model;          /* as given to weft_run_save; NULL: nothing */
   uint64_t seed, step;
   const weft_pair *options;   /* in byte order of keys */
   uint32_t n_options;

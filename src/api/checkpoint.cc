@@ -63,6 +63,7 @@ weft_status weft_run_save(weft_run* run, const weft_save_config* config, weft_er
     weft_save_config c;
     WEFT_TRY(read_config(config, "weft_save_config", c));
     WEFT_TRY(require(c.directory, "weft_save_config.directory"));
+    if (!*c.directory) return Status(Code::invalid, "weft_save_config.directory is empty, expected a path");
     if (c.n_options) WEFT_TRY(require(c.options, "weft_save_config.options"));
     WEFT_TRY(check_idle(*run));
     Manifest manifest;
@@ -111,7 +112,7 @@ weft_status weft_checkpoint_describe(const weft_checkpoint* checkpoint, weft_che
       return {};
     }
     const Manifest& manifest = checkpoint->checkpoint->manifest();
-    full.model = manifest.model.c_str();
+    if (!manifest.model.empty()) full.model = manifest.model.c_str();
     full.seed = manifest.seed;
     full.step = manifest.step;
     full.options = checkpoint->options.data();

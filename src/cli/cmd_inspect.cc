@@ -51,7 +51,8 @@ Outcome inspect(const Options& o) {
   if (!o.json) {
     print_line(info.path);
     if (!info.weights_only) {
-      print_line("model " + std::string(info.model) + ", step " + std::to_string(info.step) + ", seed " + std::to_string(info.seed));
+      const std::string model = info.model ? "model " + std::string(info.model) + ", " : "";
+      print_line(model + "step " + std::to_string(info.step) + ", seed " + std::to_string(info.seed));
       for (uint32_t i = 0; i < info.n_options; ++i) print_line("  --" + std::string(info.options[i].key) + " " + info.options[i].value);
     }
     print_line("digest " + std::string(digest));
@@ -66,7 +67,8 @@ Outcome inspect(const Options& o) {
   if (!info.weights_only) {
     JsonObject options;
     for (uint32_t i = 0; i < info.n_options; ++i) options.add(info.options[i].key, info.options[i].value);
-    object.add("model", info.model).add("step", info.step).add("seed", info.seed).add("options", options);
+    if (info.model) object.add("model", info.model);
+    object.add("step", info.step).add("seed", info.seed).add("options", options);
   }
   print_line(object.add("digest", digest).add("parameters", params).add("optimizer", states).text());
   return {};

@@ -29,11 +29,11 @@ Outcome Train::resume(CheckpointPtr& checkpoint) {
   CLI_TRY(settings.restore(texts));
   if (settings.given("ranks") && !settings.given("cut")) options.plan.cut.clear();  // which is of another number of ranks
   if (options.model.model.empty()) {
-    options.model.model = info.model;
+    if (info.model) options.model.model = info.model;
   } else {
     Built asked;
     CLI_TRY(build_model(options.model, stages_of(options.plan), asked));
-    if (std::string(asked.info.text) != info.model)
+    if (info.model && std::string(asked.info.text) != info.model)
       return {kBadInput, "the checkpoint is of model " + std::string(info.model) + ", not of " + asked.info.text,
               "leave MODEL out to resume"};
   }

@@ -166,7 +166,8 @@ Outcome build_model(const ModelOptions& options, uint32_t stages, Built& out) {
     weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
     CLI_TRY(open_checkpoint("", text, out.checkpoint, info));
     if (!info.model)
-      return {kBadInput, "'" + text + "' holds weights alone, not what model they are of",
+      return {kBadInput,
+              "'" + text + (info.weights_only ? "' holds weights alone, not what model they are of" : "' does not say what model it is of"),
               options.is_checkpoint ? "weft train MODEL --init FILE --steps 0 --checkpoint DIR makes a checkpoint of them"
                                     : "name the model, and give the file with --init"};
     text = info.model;

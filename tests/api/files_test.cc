@@ -187,4 +187,28 @@ TEST(Load, TakesWhatFitsAndListsWhatDoesNot) {
   EXPECT_EQ(weft_run_load(run.get(), checkpoint.get(), WEFT_LOAD_ALL, &err), WEFT_OK) << err.text;
 }
 
+TEST(CheckpointTest, ADirectoryWithoutANameIsRefused) {
+  const RunPtr run = start_layers({"a"});
+  weft_save_config config = WEFT_SAVE_INIT;
+  config.directory = "";
+  Error err;
+  expect_error(weft_run_save(run.get(), &config, &err), err, WEFT_EINVAL, {"weft_save_config.directory is empty"});
+}
+
+TEST(CheckpointTest, TheModelIsAsItWasGiven) {
+  for (const char* given : {static_cast<const char*>(nullptr), "a model"}) {
+    const Directory directory;
+    const RunPtr run = start_layers({"a"});
+    weft_save_config config = WEFT_SAVE_INIT;
+    config.directory = directory.path.c_str();
+    config.model = given;
+    Error err;
+    ASSERT_EQ(weft_run_save(run.get(), &config, &err), WEFT_OK) << err.text;
+    weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
+    const CheckpointPtr checkpoint = open_checkpoint(directory.path);
+    ASSERT_EQ(weft_checkpoint_describe(checkpoint.get(), &info), WEFT_OK);
+    EXPECT_STREQ(info.model, given);
+  }
+}
+
 }  // namespace

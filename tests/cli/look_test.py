@@ -3,6 +3,7 @@
 import json
 import struct
 import os
+import subprocess
 import unittest
 
 from weft import Case, TINY, TINY_STEP, lines, run
@@ -135,6 +136,17 @@ class Look(Case):
         self.assertEqual(lines(run(*model, "--speeds", "3,1").stdout)[0]["ranks"][1]["from"], "layers.6")
         self.assertEqual(run(*model, "--speeds", "3").returncode, 2)
         self.assertEqual(run(*model, "--memory-limit", "1kB").returncode, 3)
+
+    def test_a_checkpoint_may_not_say_what_model_it_is_of(self):
+        subprocess.run([os.environ["UNNAMED"], TINY, self.path("ck")], check=True)
+        shown = run("inspect", self.path("ck"))
+        self.assertEqual(shown.returncode, 0, shown.stderr)
+        self.assertIn("\nstep 0, seed 1\n", shown.stdout)
+        self.assertNotIn("model", lines(run("inspect", self.path("ck"), "--json").stdout)[0])
+        self.fails(3, "does not say what model it is of", "generate", self.path("ck"), "--prompt", "x")
+        self.fails(2, "MODEL is missing", "train", "--resume", self.path("ck"), "--steps", 1)
+        steps, _ = self.train(TINY, *TINY_STEP, "--resume", self.path("ck"), "--steps", 1)
+        self.assertEqual(len(steps), 1)
 
     def test_inspect_and_export(self):
         _, done = self.train(TINY, *TINY_STEP, "--steps", 1, "--checkpoint", self.path("ck"))
