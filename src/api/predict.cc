@@ -17,10 +17,11 @@ struct weft_comparison {
 
 namespace {
 
-// Answers a question about row `index` of `n`.
+// Answers a question to `handle` about row `index` of `n`.
 template <typename T, typename F>
-weft_status answer(T* out, size_t index, size_t n, F&& make) {
+weft_status answer(const void* handle, T* out, size_t index, size_t n, F&& make) {
   return guard(nullptr, [&]() -> Status {
+    WEFT_TRY(require(handle, "handle"));
     WEFT_TRY(require(out, "out"));
     WEFT_TRY(check_result(*out));
     if (index >= n) return Status(Code::not_found, cat("there are ", n));
@@ -59,7 +60,7 @@ weft_status weft_plan_simulate(const weft_plan* plan, uint32_t flags, weft_predi
 void weft_prediction_free(weft_prediction* prediction) { delete prediction; }
 
 weft_status weft_prediction_describe(const weft_prediction* prediction, weft_prediction_info* info) {
-  return answer(info, 0, prediction ? 1 : 0, [&] {
+  return answer(prediction, info, 0, 1, [&] {
     const Prediction& p = prediction->inner;
     int64_t messages = 0;
     for (const SimTraffic& link : p.links) messages += link.messages;
@@ -78,14 +79,14 @@ weft_status weft_prediction_describe(const weft_prediction* prediction, weft_pre
 }
 
 weft_status weft_prediction_rank(const weft_prediction* prediction, uint32_t rank, weft_rank_prediction* out) {
-  return answer(out, rank, prediction ? prediction->inner.ranks.size() : 0, [&] {
+  return answer(prediction, out, rank, prediction ? prediction->inner.ranks.size() : 0, [&] {
     const RankPrediction& r = prediction->inner.ranks[rank];
     return weft_rank_prediction{0, 0, r.first, r.last, r.busy, r.idle, r.idle_own, r.peak_bytes};
   });
 }
 
 weft_status weft_prediction_link(const weft_prediction* prediction, uint32_t index, weft_link_prediction* out) {
-  return answer(out, index, prediction ? prediction->inner.links.size() : 0, [&] {
+  return answer(prediction, out, index, prediction ? prediction->inner.links.size() : 0, [&] {
     const SimTraffic& link = prediction->inner.links[index];
     return weft_link_prediction{0, static_cast<uint32_t>(link.from), static_cast<uint32_t>(link.to), 0, link.messages, link.bytes};
   });
@@ -116,7 +117,7 @@ weft_status weft_plan_compare(weft_model* model, const weft_plan_config* config,
 void weft_comparison_free(weft_comparison* comparison) { delete comparison; }
 
 weft_status weft_comparison_row(const weft_comparison* comparison, uint32_t index, weft_candidate* out) {
-  return answer(out, index, comparison ? comparison->inner.candidates.size() : 0, [&] {
+  return answer(comparison, out, index, comparison ? comparison->inner.candidates.size() : 0, [&] {
     const Candidate& c = comparison->inner.candidates[index];
     weft_candidate row = WEFT_CANDIDATE_INIT;
     row.chunks = static_cast<uint32_t>(c.chunks);

@@ -1,0 +1,30 @@
+// Predictions and comparisons through the C API: what is not there is told from what cannot be.
+#include "api/api.h"
+
+namespace {
+
+struct FreePrediction {
+  void operator()(weft_prediction* prediction) const { weft_prediction_free(prediction); }
+};
+using PredictionPtr = std::unique_ptr<weft_prediction, FreePrediction>;
+
+TEST(Prediction, NullIsAnErrorAndNoRowThatIsNot) {
+  weft_prediction_info info = WEFT_PREDICTION_INFO_INIT;
+  weft_rank_prediction rank = WEFT_RANK_PREDICTION_INIT;
+  weft_link_prediction link = WEFT_LINK_PREDICTION_INIT;
+  weft_candidate row = WEFT_CANDIDATE_INIT;
+  EXPECT_EQ(weft_prediction_describe(nullptr, &info), WEFT_EINVAL);
+  EXPECT_EQ(weft_prediction_rank(nullptr, 0, &rank), WEFT_EINVAL);
+  EXPECT_EQ(weft_prediction_link(nullptr, 0, &link), WEFT_EINVAL);
+  EXPECT_EQ(weft_comparison_row(nullptr, 0, &row), WEFT_EINVAL);
+  const PlanPtr plan = new_plan(small_model(), plan_config());
+  weft_prediction* prediction = nullptr;
+  Error err;
+  ASSERT_EQ(weft_plan_simulate(plan.get(), 0, &prediction, &err), WEFT_OK) << err.text;
+  const PredictionPtr owner(prediction);
+  EXPECT_EQ(weft_prediction_rank(prediction, 0, &rank), WEFT_OK);
+  EXPECT_EQ(weft_prediction_rank(prediction, 1, &rank), WEFT_ENOENT);
+  EXPECT_EQ(weft_prediction_link(prediction, 0, &link), WEFT_ENOENT) << "a single rank has no links";
+}
+
+}  // namespace
