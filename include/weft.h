@@ -322,9 +322,9 @@ typedef struct weft_plan_config {
   uint64_t memory_limit;      /* bytes of a rank; kept by recompute "auto", otherwise by WEFT_SPLIT_COST; 0: no limit */
   const char *split_type;     /* WEFT_SPLIT_TYPE: the name of an op, "attention" */
   const weft_profile *profile;       /* measured times; NULL: what the ops say they need */
-  const double *speeds;       /* WEFT_SPLIT_COST: of each rank, in units of the machine of the profile; NULL: all 1 */
-  double link_latency;        /* of a message, in seconds: for WEFT_SPLIT_COST, and landing places for what follows meanwhile */
-  double link_bandwidth;      /* WEFT_SPLIT_COST: of a link, each way, in bytes a second; 0: no limit */
+  const double *speeds;       /* of each rank, in units of the machine of the profile, for WEFT_SPLIT_COST and predictions; NULL: all 1 */
+  double link_latency;        /* of a message, in seconds: for WEFT_SPLIT_COST, predictions, and landing places for what follows meanwhile */
+  double link_bandwidth;      /* of a link, each way, in bytes a second, for WEFT_SPLIT_COST, _PIPEDREAM and predictions; 0: no limit */
   const weft_cluster *cluster;       /* what the plan is cut, chosen and predicted for; replaces the three above. NULL: no such thing */
   uint32_t segment;           /* asynchronous schedules: updates of a step, each of micro_batches; 0: 16 */
   uint32_t vertical_sync;     /* 1: every stage uses the version of its weights that the first stage does */
@@ -350,8 +350,9 @@ WEFT_API weft_status weft_schedule_describe(uint32_t index, weft_schedule_info *
  * first plan. Owner: caller; free with weft_plan_free. Thread: owner of the model. */
 WEFT_API weft_status weft_plan_new(weft_model *model, const weft_plan_config *config, weft_plan **out, weft_error *err);
 /* Writes what the plan is made of (the stages' first nodes, schedule, sizes, settings) as JSON, in place of what was at `path`; reads it back
- * into the same plan, for the same model, or fails (weft_plan_new(3) says how to edit one). Owner: caller; free with weft_plan_free. Thread: any for weft_plan_save, owner of the
- * model for weft_plan_load. */
+ * into the same plan, for the same model, or fails (weft_plan_new(3) says how to edit one). It runs as the one that was saved; profile,
+ * speeds, links and cluster, by which that was chosen, are not in the file, so it is predicted without them. Owner: caller; free with
+ * weft_plan_free. Thread: any for weft_plan_save, owner of the model for weft_plan_load. */
 WEFT_API weft_status weft_plan_save(const weft_plan *plan, const char *path, weft_error *err);
 WEFT_API weft_status weft_plan_load(weft_model *model, const char *path, weft_plan **out, weft_error *err);
 /* NULL is a no-op. Thread: any. */
@@ -393,7 +394,7 @@ WEFT_API uint32_t weft_plan_versions(const weft_plan *plan, uint32_t rank);
 /* ---- prediction ---------------------------------------------------------------------------------------------------------------- */
 
 /* One step of a plan (a training step; a forward one, for a model without a loss), simulated with the engine that runs it. Kernels take
- * the times that the plan was made from, messages those of the cluster's links. */
+ * the times that the plan was made from, messages those of its links. */
 typedef struct weft_prediction weft_prediction;
 
 enum { WEFT_PREDICT_TIMELINE = 1 };   /* keep when every job runs, for weft_prediction_save_trace */

@@ -100,14 +100,17 @@ void add_plan_options(Settings& settings, PlanOptions& options) {
       .check(check_partition);
   settings.add("--cut", options.cut, "First node, or group of nodes, of each stage after the first; replaces --partition").type("NAME,...");
   settings.add("--profile", options.profile, "Measured times, of weft profile; without: what the ops say they need").type("FILE");
-  settings.add("--speeds", options.speeds, "For --partition cost: speed of each rank, in units of the machine of the profile")
+  settings
+      .add("--speeds", options.speeds, "Speed of each rank, in units of the machine of the profile: for predictions and --partition cost")
       .type("X,...");
   settings
       .add("--link-latency", options.link_latency,
-           "Seconds that a message is under way: that long, others may follow; and --partition cost reckons with it")
+           "Seconds that a message is under way: that long, others may follow; predictions and --partition cost reckon with it")
       .type("S")
       .not_negative();
-  settings.add("--link-bandwidth", options.link_bandwidth, "For --partition cost: bytes a second of a link, each way; 0: no limit")
+  settings
+      .add("--link-bandwidth", options.link_bandwidth,
+           "Bytes a second of a link, each way, for predictions and --partition cost or pipedream; 0: no limit")
       .type("B")
       .not_negative();
 }

@@ -1,4 +1,9 @@
 // Predictions and comparisons through the C API: what is not there is told from what cannot be.
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
 #include "api/api.h"
 
 namespace {
@@ -45,6 +50,34 @@ TEST(Prediction, WhereNoFileCanBeIsToldFromWhereNoneIs) {
   const PredictionPtr owner(prediction);
   expect_error(weft_prediction_save_trace(prediction, "/tmp/no-such-directory/trace.json", &err), err, WEFT_ENOENT, {"trace.json"});
   expect_error(weft_prediction_save_trace(prediction, "/tmp", &err), err, WEFT_EINVAL, {"/tmp: expected a regular file"});
+}
+
+TEST(Prediction, GoesByLinksThatASavedPlanHasNot) {
+  char path[] = "/tmp/weft-plan-XXXXXX";
+  const int file = mkstemp(path);
+  ASSERT_GE(file, 0);
+  close(file);
+  const ModelPtr model = small_model();
+  weft_plan_config config = plan_config(2);
+  config.link_latency = 0.5;
+  const PlanPtr plan = new_plan(model, config);
+  Error err;
+  ASSERT_EQ(weft_plan_save(plan.get(), path, &err), WEFT_OK) << err.text;
+  weft_plan* loaded = nullptr;
+  ASSERT_EQ(weft_plan_load(model.get(), path, &loaded, &err), WEFT_OK) << err.text;
+  std::remove(path);
+  const PlanPtr again(loaded);
+  const auto seconds = [&err](const PlanPtr& of) {
+    weft_prediction* prediction = nullptr;
+    EXPECT_EQ(weft_plan_simulate(of.get(), 0, &prediction, &err), WEFT_OK) << err.text;
+    const PredictionPtr owner(prediction);
+    weft_prediction_info info = WEFT_PREDICTION_INFO_INIT;
+    EXPECT_EQ(weft_prediction_describe(prediction, &info), WEFT_OK);
+    return info.seconds;
+  };
+  EXPECT_GT(seconds(plan), 1) << "a message there and one back";
+  EXPECT_LT(seconds(again), 0.5);
+  EXPECT_EQ(weft_plan_bytes(again.get(), 1), weft_plan_bytes(plan.get(), 1)) << "what it runs is the same";
 }
 
 }  // namespace
