@@ -323,7 +323,7 @@ typedef struct weft_plan_config {
   const char *split_type;     /* WEFT_SPLIT_TYPE: the name of an op, "attention" */
   const weft_profile *profile;       /* measured times; NULL: what the ops say they need */
   const double *speeds;       /* of each rank, in units of the machine of the profile, for WEFT_SPLIT_COST and predictions; NULL: all 1 */
-  double link_latency;        /* of a message, in seconds: for WEFT_SPLIT_COST, predictions, and landing places for what follows meanwhile */
+  double link_latency;        /* of a message, in seconds: for WEFT_SPLIT_COST, predictions, and landing places for what comes meanwhile */
   double link_bandwidth;      /* of a link, each way, in bytes a second, for WEFT_SPLIT_COST, _PIPEDREAM and predictions; 0: no limit */
   const weft_cluster *cluster;       /* what the plan is cut, chosen and predicted for; replaces the three above. NULL: no such thing */
   uint32_t segment;           /* asynchronous schedules: updates of a step, each of micro_batches; 0: 16 */
