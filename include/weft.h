@@ -664,7 +664,7 @@ typedef struct weft_save_config {
 #define WEFT_SAVE_INIT {sizeof(weft_save_config), 0, NULL, NULL, NULL}
 
 /* Writes parameters, optimizer state, seed, settings and the number of steps; the checkpoint appears whole or not at all. Refuses a
- * directory that holds a newer one. Between steps alone. Thread: owner. */
+ * directory that holds a newer one. Between steps alone, and not after a failed one. Thread: owner. */
 WEFT_API weft_status weft_run_save(weft_run *run, const weft_save_config *config, weft_error *err);
 
 typedef struct weft_checkpoint weft_checkpoint;
@@ -702,7 +702,8 @@ WEFT_API weft_status weft_checkpoint_export(weft_checkpoint *checkpoint, const c
 enum { WEFT_LOAD_ALL = 0, WEFT_LOAD_WEIGHTS = 1 };
 
 /* Takes parameters by name; with WEFT_LOAD_ALL also optimizer state and the number of steps, so that the run goes on bit for bit, at any
- * number of ranks. An error lists what is missing, surplus or of another shape. Between steps alone. Thread: owner. */
+ * number of ranks, if the plan has the seed, the optimizer and the micro-batches of the run that was saved: of these only the rule is
+ * checked. An error lists what is missing, surplus or of another shape. Between steps alone. Thread: owner. */
 WEFT_API weft_status weft_run_load(weft_run *run, weft_checkpoint *checkpoint, uint32_t what, weft_error *err);
 
 #ifdef __cplusplus

@@ -65,7 +65,7 @@ weft_status weft_run_save(weft_run* run, const weft_save_config* config, weft_er
     WEFT_TRY(require(c.directory, "weft_save_config.directory"));
     if (!*c.directory) return Status(Code::invalid, "weft_save_config.directory is empty, expected a path");
     if (c.n_options) WEFT_TRY(require(c.options, "weft_save_config.options"));
-    WEFT_TRY(check_idle(*run));
+    WEFT_TRY(run->run->settled());
     Manifest manifest;
     manifest.weft = weft_version();
     if (c.model) manifest.model = c.model;
@@ -182,7 +182,7 @@ weft_status weft_run_load(weft_run* run, weft_checkpoint* checkpoint, uint32_t w
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(run, "run"));
     WEFT_TRY(require(checkpoint, "checkpoint"));
-    WEFT_TRY(check_idle(*run));
+    WEFT_TRY(run->run->settled());
     if (what > WEFT_LOAD_WEIGHTS) return Status(Code::invalid, cat("what is ", what, ", expected WEFT_LOAD_ALL or WEFT_LOAD_WEIGHTS"));
     if (checkpoint->file && what == WEFT_LOAD_ALL)
       return Status(Code::invalid, cat("'", checkpoint->path(), "' holds weights alone; a run can be started from it, not resumed"));

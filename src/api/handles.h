@@ -14,6 +14,7 @@
 #include "graph/model.h"
 #include "io/cluster.h"
 #include "io/profile.h"
+#include "kernels/fpenv.h"
 #include "plan/plan.h"
 #include "runtime/mesh.h"
 #include "runtime/run.h"
@@ -57,9 +58,11 @@ namespace weft::api {
 
 weft_status report(const Status& status, weft_error* err);
 
-// Runs `body` (returning Status) and turns whatever happens into a status and a text. Nothing is thrown past it.
+// Runs `body` (returning Status) and turns whatever happens into a status and a text. Nothing is thrown past it, and nothing in it depends
+// on the floating-point mode of the caller.
 template <typename F>
 weft_status guard(weft_error* err, F&& body) noexcept {
+  const ComputeScope scope;
   try {
     return report(body(), err);
   } catch (const std::bad_alloc&) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "api/run_handle.h"
+#include "runtime/state.h"
 
 using namespace weft;
 using namespace weft::api;
@@ -38,9 +39,9 @@ Result<Part> part_of(const Plan& plan, uint32_t what) {
   if (what == WEFT_VALUE) return Part::value;
   if (what == WEFT_GRAD) return Part::grad;
   const uint32_t state = what - WEFT_STATE;
-  const uint32_t has = static_cast<uint32_t>(slots(plan.config.optim));
-  if (state >= has) return Status(Code::invalid, cat("what is ", what, "; this optimizer has ", has, " state tensors per parameter"));
-  return state == 0 ? Part::state0 : Part::state1;
+  const uint32_t has = static_cast<uint32_t>(state_slots(plan));
+  if (state >= has) return Status(Code::invalid, cat("what is ", what, "; there are ", has, " state tensors per parameter"));
+  return state_part(static_cast<int>(state));
 }
 
 // The named parameter and the floats of a tensor of its shape.
@@ -181,7 +182,7 @@ weft_status weft_run_read(weft_run* run, const char* name, uint32_t what, weft_t
     WEFT_TRY(require(run, "run"));
     WEFT_TRY(require(name, "name"));
     WEFT_TRY(require(tensor, "tensor"));
-    WEFT_TRY(check_idle(*run));
+    WEFT_TRY(run->run->settled());
     const Model& model = *run->run->plan().model;
     const NodeId node = model.find_node(name);
     if (what == WEFT_GRAD && model.find_param(name) < 0 && node >= 0 && model.node(node).is_input())
@@ -196,7 +197,7 @@ weft_status weft_run_write(weft_run* run, const char* name, uint32_t what, const
     WEFT_TRY(require(run, "run"));
     WEFT_TRY(require(name, "name"));
     WEFT_TRY(require(tensor, "tensor"));
-    WEFT_TRY(check_idle(*run));
+    WEFT_TRY(run->run->settled());
     WEFT_TRY_ASSIGN(const Access a, access(*run, name, what, *tensor));
     return run->run->write(a.param, a.part, a.floats);
   });
@@ -208,7 +209,7 @@ weft_status weft_run_resident(weft_run* run, uint32_t rank, int64_t* bytes, weft
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(run, "run"));
     WEFT_TRY(require(bytes, "bytes"));
-    WEFT_TRY(check_idle(*run));
+    WEFT_TRY(run->run->settled());
     const int32_t ranks = run->run->plan().config.ranks;
     if (rank >= static_cast<uint32_t>(ranks)) return Status(Code::invalid, cat("rank is ", rank, ", the run has ", ranks));
     WEFT_TRY_ASSIGN(*bytes, run->run->resident_bytes(static_cast<int32_t>(rank)));
@@ -219,7 +220,7 @@ weft_status weft_run_resident(weft_run* run, uint32_t rank, int64_t* bytes, weft
 weft_status weft_run_trace(weft_run* run, uint32_t jobs, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(run, "run"));
-    WEFT_TRY(check_idle(*run));
+    WEFT_TRY(run->run->settled());
     return run->run->trace(jobs);
   });
 }
@@ -228,7 +229,7 @@ weft_status weft_run_save_trace(weft_run* run, const char* path, weft_error* err
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(run, "run"));
     WEFT_TRY(require(path, "path"));
-    WEFT_TRY(check_idle(*run));
+    WEFT_TRY(run->run->settled());
     return run->run->save_trace(path);
   });
 }
@@ -239,7 +240,7 @@ weft_status digest_of(weft_run* run, char digest[33], Result<Digest> (Run::*of)(
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(run, "run"));
     WEFT_TRY(require(digest, "digest"));
-    WEFT_TRY(check_idle(*run));
+    WEFT_TRY(run->run->settled());
     WEFT_TRY_ASSIGN(const Digest value, (run->run.get()->*of)());
     std::memcpy(digest, value.hex().c_str(), 33);
     return {};

@@ -25,11 +25,3 @@ struct weft_run {
   std::string text;
   std::vector<double> idle_by_rank;
 };
-
-namespace weft::api {
-
-inline Status check_idle(const weft_run& run) {
-  return run.run->idle() ? Status() : Status(Code::state, "steps are under way; poll their final events first");
-}
-
-}  // namespace weft::api

@@ -10,6 +10,7 @@
 #include "plan/packer.h"
 #include "plan/schedule_choice.h"
 #include "plan/schedule_costs.h"
+#include "plan/settings.h"
 #include "plan/stages.h"
 
 namespace weft {
@@ -114,10 +115,13 @@ void hash_plan(Plan& plan) {
   schedule.number(uint64_t{c.vertical_sync});
   schedule.number(static_cast<uint64_t>(c.slack));
   plan.hash.schedule = schedule.number(static_cast<uint64_t>(c.short_size)).finish();
-  const OptimSettings& o = c.optim;
-  settings.number(c.seed).number(static_cast<uint64_t>(o.rule)).number(static_cast<uint64_t>(o.curve));
-  for (double v : {o.rate, o.momentum, o.beta1, o.beta2, o.eps, o.weight_decay, o.min_rate, o.clip}) settings.number(v);
-  settings.number(o.warmup).number(o.total).number(uint64_t{o.decay_all});
+  settings.number(c.seed);
+  each_optim_setting(c.optim, [&settings](const char*, auto value) {
+    if constexpr (std::is_floating_point_v<decltype(value)>)
+      settings.number(value);
+    else
+      settings.number(static_cast<uint64_t>(value));
+  });
   plan.hash.settings = settings.finish();
 }
 

@@ -2,6 +2,8 @@
 
 #include <condition_variable>
 
+#include "kernels/fpenv.h"
+
 namespace weft {
 
 LoopRun::LoopRun(std::shared_ptr<const Plan> plan, void (*drop)(void*))
@@ -101,7 +103,10 @@ Result<std::unique_ptr<LoopThread>> LoopThread::make() {
   std::unique_ptr<LoopThread> out(new LoopThread);
   WEFT_TRY_ASSIGN(out->loop_, Loop::make());
   Loop* loop = out->loop_.get();
-  WEFT_TRY_ASSIGN(out->thread_, Thread::start("weft-loop", 0, [loop] { loop->run(); }));
+  WEFT_TRY_ASSIGN(out->thread_, Thread::start("weft-loop", 0, [loop] {
+                    const ComputeScope scope;  // norms and losses are summed here; the mode is inherited from who made the thread
+                    loop->run();
+                  }));
   return out;
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "io/file.h"
+#include "runtime/state.h"
 
 namespace weft {
 
@@ -60,10 +61,16 @@ Status Run::describe(Step& step) {
   return gather_updates(step.counts, step.sums, step.descriptor);
 }
 
+Status Run::settled() const {
+  if (!failure_.ok()) return failure_;
+  return idle() ? Status() : Status(Code::state, "steps are under way; poll their final events first");
+}
+
 bool Run::poll(RunEvent& event, int64_t timeout_ns) {
   if (idle() || !next_event(event, timeout_ns)) return false;
   if (event.kind == RunEvent::Kind::micro_batch || event.kind == RunEvent::Kind::update) return true;
   if (event.kind == RunEvent::Kind::done) last_ = event.step->descriptor;
+  if (event.kind == RunEvent::Kind::error && failure_.ok()) failure_ = event.status.within("the run has failed");
   give_back(event.step);
   if (event.mode == Mode::infer) proceed();
   return true;
@@ -169,11 +176,8 @@ Result<Digest> Run::digest() {
 Result<Digest> Run::optimizer_digest() {
   Hasher all;
   std::vector<float> values;
-  const OptimSettings& optim = plan_->config.optim;
   for (ParamId p : by_name(plan_->model->params()))
-    for (int slot = 0; slot < slots(optim); ++slot)
-      WEFT_TRY(hash_part(all, p, slot == 0 ? Part::state0 : Part::state1, cat(plan_->model->param(p).name, ".", slot_name(optim, slot)),
-                         values));
+    WEFT_TRY(each_state(*plan_, p, [&](Part part, const std::string& name) { return hash_part(all, p, part, name, values); }));
   return all.finish();
 }
 

@@ -67,6 +67,8 @@ class Run {
   // Readable while poll() has something to do; level-triggered, never read from it. -1: the process had no descriptor left.
   virtual int descriptor() const = 0;
   bool idle() const { return free_.size() == steps_.size(); }  // every final event has been polled
+  // Ok between steps. After a failed one never again: what each rank has reached by then is not one step's state.
+  Status settled() const;
 
   // Between steps alone; sizes are checked by the caller. A parameter, whoever holds it.
   virtual Status read(ParamId param, Part part, std::span<float> out) = 0;
@@ -113,6 +115,7 @@ class Run {
   std::vector<Step*> free_;
   StepDescriptor last_;
   uint64_t trained_ = 0;
+  Status failure_;  // of the step that failed first, once it was polled
 };
 
 // All ranks in this process on the caller's thread: steps run inside poll().

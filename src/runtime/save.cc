@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "plan/settings.h"
+#include "runtime/state.h"
 
 namespace weft {
 
@@ -17,10 +19,8 @@ Status each_value(const Plan& plan, F&& f) {
 
 template <typename F>
 Status each_state(const Plan& plan, F&& f) {
-  const OptimSettings& optim = plan.config.optim;
   for (ParamId p = 0; p < static_cast<ParamId>(plan.model->params().size()); ++p)
-    for (int slot = 0; slot < slots(optim); ++slot)
-      WEFT_TRY(f(p, slot == 0 ? Part::state0 : Part::state1, optimizer_tensor_name(plan.model->param(p).name, slot_name(optim, slot))));
+    WEFT_TRY(each_state(plan, p, [&](Part part, const std::string& name) { return f(p, part, name); }));
   return {};
 }
 
@@ -29,20 +29,16 @@ std::span<float> room_for(const Plan& plan, ParamId p, std::vector<float>& value
   return values;
 }
 
-std::map<std::string, std::string> settings_text(const OptimSettings& s) {
-  return {{"rule", std::string(rule_name(s.rule))},
-          {"rate", to_text(s.rate)},
-          {"momentum", to_text(s.momentum)},
-          {"beta1", to_text(s.beta1)},
-          {"beta2", to_text(s.beta2)},
-          {"eps", to_text(s.eps)},
-          {"weight_decay", to_text(s.weight_decay)},
-          {"decay_all", s.decay_all ? "1" : "0"},
-          {"curve", std::string(curve_name(s.curve))},
-          {"warmup", cat(s.warmup)},
-          {"total", cat(s.total)},
-          {"min_rate", to_text(s.min_rate)},
-          {"clip", to_text(s.clip)}};
+std::string setting_text(Rule rule) { return std::string(rule_name(rule)); }
+std::string setting_text(RateCurve curve) { return std::string(curve_name(curve)); }
+std::string setting_text(bool flag) { return flag ? "1" : "0"; }
+std::string setting_text(uint64_t number) { return cat(number); }
+std::string setting_text(double number) { return to_text(number); }
+
+std::map<std::string, std::string> settings_text(const OptimSettings& settings) {
+  std::map<std::string, std::string> out;
+  each_optim_setting(settings, [&out](const char* name, const auto& value) { out[name] = setting_text(value); });
+  return out;
 }
 
 // Reads tensor by tensor from whatever holds them and writes them to the run.
@@ -68,9 +64,10 @@ std::vector<TensorSpec> model_tensors(const Plan& plan) {
 
 std::vector<TensorSpec> optimizer_tensors(const Plan& plan) {
   std::vector<TensorSpec> out;
-  for (const Param& p : plan.model->params())
-    for (int slot = 0; slot < slots(plan.config.optim); ++slot)
-      out.push_back({optimizer_tensor_name(p.name, slot_name(plan.config.optim, slot)), {DType::f32, p.shape}});
+  (void)each_state(plan, [&](ParamId p, Part, const std::string& name) {
+    out.push_back({name, {DType::f32, plan.model->param(p).shape}});
+    return Status();
+  });
   return out;
 }
 
@@ -95,7 +92,17 @@ Result<std::string> save_run(Run& run, const std::string& directory, Manifest ma
   return writer.commit();
 }
 
+// Adam and AdamW keep the same tensors, and mean other things by them.
+Status check_rule(const Plan& plan, const Checkpoint& checkpoint) {
+  const auto& settings = checkpoint.manifest().optimizer;
+  const auto rule = settings.find("rule");
+  if (state_slots(plan) == 0 || rule == settings.end() || rule->second == rule_name(plan.config.optim.rule)) return {};
+  return Status(Code::invalid, cat(checkpoint.path(), ": its optimizer is ", shown(rule->second), ", the plan's '",
+                                   rule_name(plan.config.optim.rule), "'"));
+}
+
 Status load_run(Run& run, Checkpoint& checkpoint) {
+  WEFT_TRY(check_rule(run.plan(), checkpoint));
   WEFT_TRY(compare_tensors(checkpoint.path(), optimizer_tensors(run.plan()), checkpoint.optimizer()));
   WEFT_TRY(load_weights(run, checkpoint));
   WEFT_TRY(each_state(run.plan(), into(run, [&](const std::string& name, std::span<float> to) {

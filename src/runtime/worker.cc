@@ -25,17 +25,23 @@ void add_tensors(Tiles& tiles, const float* a, const float* b, float* out, int64
   });
 }
 
-void initialize(const Param& param, uint64_t seed, float* out) {
+// Numbers come in pairs, each by its index, so blocks of an even size can be drawn in any order.
+static_assert(kBlock % 2 == 0);
+
+void initialize(Tiles& tiles, const Param& param, uint64_t seed, float* out) {
   const int64_t n = param.shape.elements();
-  if (param.init.kind != InitKind::normal) {
-    std::fill(out, out + n, param.init.kind == InitKind::constant ? static_cast<float>(param.init.value) : 0.0f);
-    return;
-  }
   const Stream stream = Stream::initial(seed, param.name);
-  for (int64_t i = 0; i < n; i += 2) {
-    const auto pair = stream.normal(static_cast<uint64_t>(i / 2));
-    for (int64_t k = 0; k < 2 && i + k < n; ++k) out[i + k] = static_cast<float>(param.init.value * pair[static_cast<size_t>(k)]);
-  }
+  for_tiles(tiles, static_cast<int>((n + kBlock - 1) / kBlock), [&](int tile) {
+    const int64_t begin = tile * kBlock, end = std::min(begin + kBlock, n);
+    if (param.init.kind != InitKind::normal) {
+      std::fill(out + begin, out + end, param.init.kind == InitKind::constant ? static_cast<float>(param.init.value) : 0.0f);
+      return;
+    }
+    for (int64_t i = begin; i < end; i += 2) {
+      const auto pair = stream.normal(static_cast<uint64_t>(i / 2));
+      for (int64_t k = 0; k < 2 && i + k < end; ++k) out[i + k] = static_cast<float>(param.init.value * pair[static_cast<size_t>(k)]);
+    }
+  });
 }
 
 }  // namespace
@@ -81,8 +87,9 @@ void Worker::bind() {
 }
 
 void Worker::initialize_parameters() {
+  const ComputeScope scope;
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)])
-    initialize(plan_->model->param(p.param), plan_->config.seed, memory_of(p).weight);
+    initialize(tiles_, plan_->model->param(p.param), plan_->config.seed, memory_of(p).weight);
 }
 
 void* Worker::at(const RankProgram& program, const Place& place, int32_t micro_batch) const {

@@ -1,6 +1,8 @@
 // Same bits anywhere: what may not change the digest, what must, and how it is computed.
 #include <xxhash.h>
 
+#include <cfenv>
+
 #include "api/api.h"
 
 namespace {
@@ -49,6 +51,25 @@ INSTANTIATE_TEST_SUITE_P(Cuts, DigestTest, testing::ValuesIn(cases()), [](const 
   return std::string(test.param.schedule) + "_" + std::to_string(test.param.ranks) + (test.param.split ? "_uniform_" : "_cost_") +
          std::to_string(test.param.threads);
 });
+
+// First weights, norms and losses, whichever thread computes them; and the host has its mode back.
+TEST(Digest, IsTheSameInAnyRoundingMode) {
+  for (uint32_t threads : {0, 1, 2}) {
+    const RunPtr one = trained(plan_config(2), threads);
+    ASSERT_EQ(std::fesetround(FE_UPWARD), 0);
+    const RunPtr other = trained(plan_config(2), threads);
+    const TensorPtr x = noise({6, 6}, 1), y = noise({6, 3}, 2);
+    const Outcome upward = step(other, {x.get(), y.get()});
+    const int mode = std::fegetround();
+    std::fesetround(FE_TONEAREST);
+    const Outcome nearest = step(one, {x.get(), y.get()});
+    EXPECT_EQ(mode, FE_UPWARD);
+    EXPECT_EQ(upward.loss, nearest.loss);
+    EXPECT_EQ(upward.losses, nearest.losses);
+    EXPECT_EQ(upward.grad_norm, nearest.grad_norm);
+    EXPECT_EQ(digest(one), digest(other));
+  }
+}
 
 TEST(Digest, ChangesWithTheSeed) {
   weft_plan_config other = plan_config();

@@ -211,4 +211,44 @@ TEST(CheckpointTest, TheModelIsAsItWasGiven) {
   }
 }
 
+TEST(Load, AnotherRuleMeansOtherThingsByTheSameTensors) {
+  const Directory directory;
+  weft_optimizer optimizer = WEFT_OPTIMIZER_INIT;  // adamw
+  weft_plan_config config = plan_config();
+  config.optimizer = &optimizer;
+  const RunPtr saved = start(small_model(), config);
+  weft_save_config save = WEFT_SAVE_INIT;
+  save.directory = directory.path.c_str();
+  Error err;
+  ASSERT_EQ(weft_run_save(saved.get(), &save, &err), WEFT_OK) << err.text;
+  const CheckpointPtr checkpoint = open_checkpoint(directory.path);
+  optimizer.rule = WEFT_ADAM;
+  const RunPtr adam = start(small_model(), config);
+  expect_error(weft_run_load(adam.get(), checkpoint.get(), WEFT_LOAD_ALL, &err), err, WEFT_EINVAL, {"'adamw'", "'adam'"});
+  EXPECT_EQ(weft_run_load(adam.get(), checkpoint.get(), WEFT_LOAD_WEIGHTS, &err), WEFT_OK) << err.text;
+  EXPECT_EQ(digest(adam), digest(saved));
+}
+
+TEST(Load, AModelThatDoesNotTrainIsSavedWithoutState) {
+  const Directory directory;
+  const auto made = [] {
+    const ModelPtr model = new_model();
+    EXPECT_EQ(weft_model_add_output(model.get(), add_linear(model, "l", add_input(model, "x", {1, 6}), 3), nullptr), WEFT_OK);
+    return start(model, plan_config());
+  };
+  const RunPtr run = made(), other = made();
+  weft_save_config save = WEFT_SAVE_INIT;
+  save.directory = directory.path.c_str();
+  char text[33];
+  Error err;
+  const TensorPtr bias = zeros({3});
+  floats(bias)[1] = 0.5f;
+  ASSERT_EQ(weft_run_write(run.get(), "l.bias", WEFT_VALUE, bias.get(), &err), WEFT_OK) << err.text;
+  expect_error(weft_run_read(run.get(), "l.bias", WEFT_STATE, bias.get(), &err), err, WEFT_EINVAL, {"there are 0 state tensors"});
+  EXPECT_EQ(weft_run_optimizer_digest(run.get(), text, &err), WEFT_OK) << err.text;
+  ASSERT_EQ(weft_run_save(run.get(), &save, &err), WEFT_OK) << err.text;
+  EXPECT_EQ(weft_run_load(other.get(), open_checkpoint(directory.path).get(), WEFT_LOAD_ALL, &err), WEFT_OK) << err.text;
+  EXPECT_EQ(digest(other), digest(run));
+}
+
 }  // namespace

@@ -1,5 +1,8 @@
 // Ops of the caller: their gradients, their failures, and how long they live.
+#include <stdlib.h>
+
 #include <atomic>
+#include <filesystem>
 
 #include "api/api.h"
 
@@ -189,6 +192,27 @@ TEST_P(UserOpTest, AFailedRunAnswersEveryLaterStepWithItsFailure) {
   EXPECT_EQ(later.status, WEFT_EUSER);
   EXPECT_EQ(later.rank, 0);
   EXPECT_EQ(square.forwards, 1) << "nothing is computed any more";
+}
+
+// Each rank has come as far as it had: that is no state of any step, which a checkpoint would make it.
+TEST_P(UserOpTest, AFailedRunIsNeitherReadNorSaved) {
+  Square square;
+  square.fail_forward_at = 4;
+  const RunPtr run = start(squaring_model(&square), plan_config(2));
+  EXPECT_EQ(step(run, batch, WEFT_TRAIN, 1).kind, static_cast<uint32_t>(WEFT_EVENT_DONE));
+  EXPECT_EQ(step(run, batch, WEFT_TRAIN, 2).status, WEFT_EUSER);
+  std::string own = testing::TempDir() + "/weft-failed-XXXXXX";
+  ASSERT_NE(mkdtemp(own.data()), nullptr);
+  const std::string place = own + "/checkpoints";
+  weft_save_config save = WEFT_SAVE_INIT;
+  save.directory = place.c_str();
+  char text[33];
+  Error err;
+  expect_error(weft_run_save(run.get(), &save, &err), err, WEFT_EUSER, {"the run has failed", "'squares'"});
+  EXPECT_FALSE(std::filesystem::exists(place));
+  std::filesystem::remove_all(own);
+  expect_error(weft_run_digest(run.get(), text, &err), err, WEFT_EUSER, {"the run has failed"});
+  expect_error(weft_run_read(run.get(), "a.bias", WEFT_VALUE, zeros({8}).get(), &err), err, WEFT_EUSER, {"the run has failed"});
 }
 
 // ---- registering ----
