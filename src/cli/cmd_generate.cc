@@ -169,7 +169,7 @@ Action add_generate(Parser& parser) {
       .type("TEXT...");
   parser.add("--tokens", o->tokens, "Tokens to add to each").type("N");
   parser.add("--ranks,--stages", o->launch.ranks, "Pipeline ranks; the output is the same for any number").type("P").range(1, 4096);
-  parser.add("--threads", o->launch.threads, "Compute threads per rank; 0: everything on one thread").type("N").range(0, 4096);
+  parser.add("--threads", o->launch.threads, "Compute threads per rank; 0: everything on one thread").type("N").range(0, kMostThreads);
   o->launch.command = "generate";
   add_launch_options(parser, o->launch);
   parser.add("--temperature", o->sampling.temperature, "How freely to choose; 0: the most likely token always").type("X").not_negative();

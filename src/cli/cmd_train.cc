@@ -18,6 +18,11 @@ struct Train {
   Outcome resume(CheckpointPtr& checkpoint);
 };
 
+bool is_the_same(const std::string& path, const std::string& other) {
+  std::error_code ignored;
+  return std::filesystem::equivalent(path, other, ignored);
+}
+
 // What the command line does not say, the checkpoint does.
 Outcome Train::resume(CheckpointPtr& checkpoint) {
   weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
@@ -30,17 +35,18 @@ Outcome Train::resume(CheckpointPtr& checkpoint) {
   if (settings.given("ranks") && !settings.given("cut")) options.plan.cut.clear();  // which is of another number of ranks
   if (options.model.model.empty()) {
     if (info.model) options.model.model = info.model;
-  } else {
-    Built asked;
+  } else if (info.model) {
+    ModelOptions saved = options.model;  // with the dropout and the tokens that are asked for now
+    saved.model = info.model;
+    Built asked, kept;
     CLI_TRY(build_model(options.model, stages_of(options.plan), asked));
-    if (info.model && std::string(asked.info.text) != info.model)
-      return {kBadInput, "the checkpoint is of model " + std::string(info.model) + ", not of " + asked.info.text,
+    CLI_TRY(build_model(saved, stages_of(options.plan), kept));
+    if (std::string_view(asked.info.text) != kept.info.text)
+      return {kBadInput, "the checkpoint is of model " + std::string(kept.info.text) + ", not of " + asked.info.text,
               "leave MODEL out to resume"};
   }
   // A directory of checkpoints goes on where it is; a single one is left as it is.
-  std::error_code ignored;
-  if (options.checkpoint.empty() && std::filesystem::exists(std::filesystem::path(options.resume) / "latest", ignored))
-    options.checkpoint = options.resume;
+  if (options.checkpoint.empty() && !is_the_same(options.resume, info.path)) options.checkpoint = options.resume;
   return {};
 }
 
@@ -70,14 +76,14 @@ void add_run_options(Parser& parser, Settings& settings, TrainOptions& o) {
   settings.add("--eval", o.eval, "Held-out data: a file, or a share of --data such as 0.1").type("FILE|SHARE");
   settings.add("--eval-every", o.eval_every, "Evaluate at the start and every N steps; 0: at the end alone").type("N");
   settings.add("--checkpoint-every", o.checkpoint_every, "Save every N steps and at the end; 0: at the end alone").type("N");
-  settings.add("--threads", o.launch.threads, "Compute threads per rank; 0: everything on one thread").type("N").range(0, 4096);
+  settings.add("--threads", o.launch.threads, "Compute threads per rank; 0: everything on one thread").type("N").range(0, kMostThreads);
   parser.add("--plan", o.plan.plan_file, "Take a plan that weft plan saved instead of making one").type("FILE");
   parser.add("--checkpoint", o.checkpoint, "Save checkpoints into this directory; with --resume DIR, that directory is the default")
       .type("DIR");
   parser.add("--resume", o.resume, "Go on from a checkpoint, or from the latest in a directory; its settings are the defaults").type("DIR");
   parser.add("--init", o.init, "Start from these weights, by name").type("FILE").excludes("--resume");
   parser.add("--trace", o.trace, "Write when every action really ran, as a Chrome trace; the first 100000 of each rank").type("FILE");
-  o.launch.command = "train";
+  o.model.command = o.launch.command = "train";
   add_launch_options(parser, o.launch);
   parser.add("--json", o.json, "One JSON object per line instead of text");
   parser.add("-q,--quiet", o.quiet, "No progress on standard error");

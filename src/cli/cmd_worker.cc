@@ -59,10 +59,12 @@ Outcome Worker::run() const {
 
 Action add_worker(Parser& parser) {
   auto worker = std::make_shared<Worker>();
-  parser.add("--join", worker->join, "Where rank 0 listens: tcp://ADDRESS:PORT").required().type("ENDPOINT");
-  parser.add("--listen", worker->listen, "Where other ranks reach this one; chosen on the way to rank 0 if left out").type("ENDPOINT");
+  parser.add("--join", worker->join, "Where rank 0 listens: tcp://ADDRESS:PORT").required().type("ENDPOINT").check(check_endpoint);
+  parser.add("--listen", worker->listen, "Where other ranks reach this one; chosen on the way to rank 0 if left out")
+      .type("ENDPOINT")
+      .check(check_endpoint);
   parser.add("--rank", worker->rank, "The rank to be; 0: any").type("N");
-  parser.add("--threads", worker->threads, "Compute threads").type("N").range(1, 4096);
+  parser.add("--threads", worker->threads, "Compute threads").type("N").range(1, kMostThreads);
   parser.add("--join-timeout", worker->join_timeout, "How long to try, in seconds").type("N").range(1, 4294967);
   parser.add("--insecure", worker->insecure, "Allow an address that is not loopback: nothing is encrypted");
   parser.add("-q,--quiet", worker->quiet, "Say nothing of ranks that are lost; the exit status does");

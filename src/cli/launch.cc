@@ -58,9 +58,16 @@ std::string end_of(int status) {
 
 }  // namespace
 
+std::string check_endpoint(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  uint32_t port = 0;
+  const bool tcp = text.starts_with("tcp://") && colon > 6 && read_value(text.substr(colon + 1), &port) && port <= 65535;
+  return tcp || text.starts_with("ipc://") ? "" : "'" + text + "', expected tcp://ADDRESS:PORT";
+}
+
 void add_launch_options(Parser& parser, LaunchOptions& o) {
   parser.add("--in-process", o.in_process, "All ranks in this process");
-  parser.add("--listen", o.listen, "Where ranks of other machines join: tcp://ADDRESS:PORT").type("ENDPOINT");
+  parser.add("--listen", o.listen, "Where ranks of other machines join: tcp://ADDRESS:PORT").type("ENDPOINT").check(check_endpoint);
   parser.add("--external", o.external, "Ranks that are started elsewhere with 'weft worker --join'; the last ones").type("N");
   parser.add("--insecure", o.insecure, "Allow an address that is not loopback: nothing is encrypted");
   parser.add("--join-timeout", o.join_timeout, "How long to wait for the other ranks, in seconds").type("N").range(1, 4294967);

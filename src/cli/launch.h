@@ -22,6 +22,11 @@ struct LaunchOptions {
   bool quiet = false;
 };
 
+// More than any machine has, and what the library takes.
+inline constexpr uint32_t kMostThreads = 1024;
+
+// For Option::check: where ranks meet.
+std::string check_endpoint(const std::string& text);
 void add_launch_options(Parser& parser, LaunchOptions& options);
 
 // The processes of a run's other ranks, and the way to them. Destroyed after the run: waits until they have left.

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "cli/console.h"
@@ -13,6 +12,29 @@
 namespace weft::cli {
 
 namespace {
+
+uint32_t split_of(const std::string& how) {
+  if (how.starts_with("type:")) return WEFT_SPLIT_TYPE;
+  if (how == "pipedream") return WEFT_SPLIT_PIPEDREAM;
+  return how == "uniform" ? WEFT_SPLIT_UNIFORM : how == "parameters" ? WEFT_SPLIT_PARAMETERS : WEFT_SPLIT_COST;
+}
+
+// NAME:key=value,... with another dropout, in the place of what it says.
+std::string with_dropout(const std::string& model, double dropout) {
+  const std::string key = "dropout=", value = key + number_text(dropout);
+  const size_t colon = model.find(':');
+  if (colon == std::string::npos) return model + ":" + value;
+  std::string keys;
+  bool replaced = false;
+  for (const std::string& item : split(model.substr(colon + 1))) {
+    const bool is = !replaced && item.starts_with(key);
+    keys += (keys.empty() ? "" : ",") + (is ? value : item);
+    replaced = replaced || is;
+  }
+  return model.substr(0, colon + 1) + keys + (replaced ? "" : keys.empty() ? value : "," + value);
+}
+
+}  // namespace
 
 std::vector<std::string> split(const std::string& list) {
   std::vector<std::string> out;
@@ -34,112 +56,6 @@ Outcome read_text(const std::string& path, std::string& out) {
   if (file.bad()) return {kFailed, path + ": cannot read", ""};
   out = text.str();
   return {};
-}
-
-constexpr const char* kAuto = "auto";
-
-std::vector<std::string> schedule_names() {
-  std::vector<std::string> out = {kAuto};
-  weft_schedule_info info = WEFT_SCHEDULE_INFO_INIT;
-  for (uint32_t i = 0; weft_schedule_describe(i, &info) == WEFT_OK; ++i) out.push_back(info.name);
-  return out;
-}
-
-constexpr uint32_t kMost = uint32_t{1} << 20;
-
-std::string check_dropout(const std::string& text) {
-  double p = 0;
-  return read_value(text, &p) && (p == -1 || (p >= 0 && p <= 0.99)) ? "" : "'" + text + "', expected -1 or a number from 0 to 0.99";
-}
-
-std::string check_partition(const std::string& how) {
-  const bool known =
-      how == "cost" || how == "uniform" || how == "parameters" || how == "pipedream" || (how.starts_with("type:") && how.size() > 5);
-  return known ? "" : "'" + how + "', expected one of cost, uniform, parameters, pipedream, type:OP";
-}
-
-uint32_t split_of(const std::string& how) {
-  if (how.starts_with("type:")) return WEFT_SPLIT_TYPE;
-  if (how == "pipedream") return WEFT_SPLIT_PIPEDREAM;
-  return how == "uniform" ? WEFT_SPLIT_UNIFORM : how == "parameters" ? WEFT_SPLIT_PARAMETERS : WEFT_SPLIT_COST;
-}
-
-}  // namespace
-
-void add_model_options(Settings& settings, ModelOptions& options) {
-  settings.add("--seq-len", options.seq_len, "Tokens per sample; 0: the model's whole context").type("N");
-  settings.add("--dropout", options.dropout, "Probability of dropout; -1: what MODEL says").type("P").check(check_dropout);
-}
-
-void add_plan_options(Settings& settings, PlanOptions& options) {
-  settings.add("--ranks,--stages", options.ranks, "Pipeline ranks").type("P").range(1, kMost);
-  settings.add("--schedule", options.schedule, "Order of actions; weft plan --schedules lists them; auto: the fastest as predicted")
-      .type("NAME")
-      .one_of(schedule_names());
-  settings.add("--schedule-file", options.schedule_file, "Order of actions as weft plan --write-schedule wrote it; replaces --schedule")
-      .type("FILE");
-  settings.add("--chunks", options.chunks, "Stages per rank; 0: as many as the schedule makes").type("V");
-  settings.add("--group", options.group, "interleaved: micro-batches that pass a chunk before the next one's turn; 0: as many as ranks")
-      .type("G");
-  settings.add("--warmup-depth", options.warm_up, "1f1b: forwards before the first backward, per later rank, or auto").type("K");
-  settings.add("--recompute", options.recompute, "What is not kept but made again for the backward: none, stage, every:N nodes, or auto")
-      .type("WHAT");
-  settings
-      .add("--memory-limit", options.memory_limit, "Bytes of a rank that --recompute auto or else --partition cost keeps to; 0: no limit")
-      .type("BYTES")
-      .bytes();
-  settings.add("--segment", options.segment, "Asynchronous schedules: updates until the pipeline drains; 0: 16").type("K");
-  settings.add("--vertical-sync", options.vertical_sync,
-               "Asynchronous schedules: every stage uses the version of its weights that the first does");
-  settings.add("--micro-batches", options.micro_batches, "Micro-batches per step").type("M").range(1, kMost);
-  settings.add("--micro-batch-size", options.micro_batch_size, "Samples per micro-batch").type("N").range(1, kMost);
-  settings
-      .add("--partition", options.partition,
-           "How stages are cut: cost (equal time), uniform (equal numbers of nodes), parameters, pipedream, or type:OP")
-      .type("HOW")
-      .check(check_partition);
-  settings.add("--cut", options.cut, "First node, or group of nodes, of each stage after the first; replaces --partition").type("NAME,...");
-  settings.add("--profile", options.profile, "Measured times, of weft profile; without: what the ops say they need").type("FILE");
-  settings
-      .add("--speeds", options.speeds, "Speed of each rank, in units of the machine of the profile: for predictions and --partition cost")
-      .type("X,...");
-  settings
-      .add("--link-latency", options.link_latency,
-           "Seconds that a message is under way: that long, others may follow; predictions and --partition cost reckon with it")
-      .type("S")
-      .not_negative();
-  settings
-      .add("--link-bandwidth", options.link_bandwidth,
-           "Bytes a second of a link, each way, for predictions and --partition cost or pipedream; 0: no limit")
-      .type("B")
-      .not_negative();
-}
-
-void add_cluster_option(Parser& parser, PlanOptions& options) {
-  parser.add("--cluster", options.cluster, "Predict, cut and choose for the machines and links of this file, not for this machine")
-      .type("FILE");
-}
-
-void add_optimizer_options(Settings& settings, OptimizerOptions& options) {
-  settings.add("--optimizer", options.rule, "Update rule: adamw, adam or sgd").type("RULE").one_of({"adamw", "adam", "sgd"});
-  settings.add("--lr", options.rate, "Learning rate").type("X").positive();
-  settings.add("--lr-schedule", options.curve, "Learning rate over time: constant, or cosine down to 0 at the last step")
-      .type("CURVE")
-      .one_of({"constant", "cosine"});
-  settings.add("--warmup", options.warmup, "Steps of linear warm-up of the learning rate").type("N");
-  settings.add("--weight-decay", options.weight_decay, "Weight decay, of matrices alone").type("X").not_negative();
-  settings.add("--clip", options.clip, "Clip gradients to this global norm; 0: never").type("X").not_negative();
-}
-
-void settle_defaults(const Settings& settings, PlanOptions& plan, OptimizerOptions& optimizer) {
-  if (!plan.schedule_file.empty() || !plan.plan_file.empty()) return;
-  weft_schedule_info info = WEFT_SCHEDULE_INFO_INIT;
-  for (uint32_t i = 0; weft_schedule_describe(i, &info) == WEFT_OK && plan.schedule != info.name; ++i) continue;
-  if (!info.asynchronous) return;
-  if (!settings.given("clip")) optimizer.clip = 0;
-  if (plan.schedule != "pipedream" || settings.given("micro-batches")) return;
-  if (!settings.given("micro-batch-size")) plan.micro_batch_size *= plan.micro_batches;
-  plan.micro_batches = 1;
 }
 
 Outcome open_checkpoint(const std::string& command, const std::string& path, CheckpointPtr& out, weft_checkpoint_info& info) {
@@ -167,7 +83,7 @@ Outcome build_model(const ModelOptions& options, uint32_t stages, Built& out) {
   if (const std::string name = text.substr(0, text.find(':'));
       options.is_checkpoint || name.find('/') != std::string::npos || std::filesystem::is_directory(text, ignored)) {
     weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
-    CLI_TRY(open_checkpoint("", text, out.checkpoint, info));
+    CLI_TRY(open_checkpoint(options.command, text, out.checkpoint, info));
     if (!info.model)
       return {kBadInput,
               "'" + text + (info.weights_only ? "' holds weights alone, not what model they are of" : "' does not say what model it is of"),
@@ -175,93 +91,8 @@ Outcome build_model(const ModelOptions& options, uint32_t stages, Built& out) {
                                     : "name the model, and give the file with --init"};
     text = info.model;
   }
-  if (options.dropout >= 0) text += (text.find(':') == std::string::npos ? ":dropout=" : ",dropout=") + number_text(options.dropout);
+  if (options.dropout >= 0) text = with_dropout(text, options.dropout);
   CLI_CALL(weft_model_preset(text.c_str(), options.seq_len, stages, Out(out.model), &out.info, &err));
-  return {};
-}
-
-namespace {
-
-// The options that a saved plan says already, as it says them. An empty answer, or the key that is not as expected.
-class PlanFileReader {
- public:
-  explicit PlanFileReader(const nlohmann::json& plan) : plan_(plan), rule_(has(plan, "optimizer") ? plan["optimizer"] : plan) {}
-
-  std::string read(PlanOptions& o, OptimizerOptions& rule, uint64_t& steps) {
-    uint32_t warm_up = 0;
-    number("ranks", o.ranks), number("micro_batches", o.micro_batches), number("micro_batch_size", o.micro_batch_size),
-        number("chunks", o.chunks);
-    number("group", o.group), number("warm_up", warm_up), number("memory_limit", o.memory_limit), number("segment", o.segment),
-        number("seed", o.seed);
-    take(plan_, "schedule", o.schedule, has(plan_, "schedule") && plan_["schedule"].is_string());
-    take(plan_, "recompute", o.recompute, has(plan_, "recompute") && plan_["recompute"].is_string());
-    take(plan_, "vertical_sync", o.vertical_sync, has(plan_, "vertical_sync") && plan_["vertical_sync"].is_boolean());
-    if (o.schedule == "written") o.schedule = "1f1b";  // of the options none says its rows
-    o.warm_up = std::to_string(std::max(warm_up, 1u));
-    cuts(o.cut);
-    optimizer(rule, steps);
-    return fault_;
-  }
-
- private:
-  static bool has(const nlohmann::json& object, const char* key) { return object.is_object() && object.contains(key); }
-
-  template <typename T>
-  void take(const nlohmann::json& from, const char* key, T& to, bool good) {
-    if (good)
-      to = from[key].get<T>();
-    else if (fault_.empty())
-      fault_ = key;
-  }
-  template <typename T>
-  void number(const char* key, T& to) {
-    const bool is = has(plan_, key) && plan_[key].is_number_unsigned();
-    take(plan_, key, to, is && (sizeof(T) > 4 || plan_[key].get<uint64_t>() <= (1u << 20)));
-  }
-  void cuts(std::string& to) {
-    to.clear();
-    if (has(plan_, "cuts") && plan_["cuts"].is_array())
-      for (const auto& cut : plan_["cuts"]) to += (to.empty() ? "" : ",") + (cut.is_string() ? cut.get<std::string>() : std::string());
-    else if (fault_.empty())
-      fault_ = "cuts";
-  }
-  void optimizer(OptimizerOptions& to, uint64_t& steps) {
-    for (const auto& [key, value] : {std::pair{"rate", &to.rate}, {"weight_decay", &to.weight_decay}, {"clip", &to.clip}})
-      take(rule_, key, *value, has(rule_, key) && rule_[key].is_number());
-    for (const auto& [key, value] : {std::pair{"rule", &to.rule}, {"curve", &to.curve}})
-      take(rule_, key, *value, has(rule_, key) && rule_[key].is_string());
-    take(rule_, "warmup", to.warmup, has(rule_, "warmup") && rule_["warmup"].is_number_unsigned());
-    if (to.curve == "cosine") take(rule_, "total", steps, has(rule_, "total") && rule_["total"].is_number_unsigned());
-  }
-
-  const nlohmann::json& plan_;
-  const nlohmann::json& rule_;
-  std::string fault_;
-};
-
-}  // namespace
-
-Outcome take_plan_file(const Settings& settings, PlanOptions& options, OptimizerOptions& optimizer, uint64_t& steps) {
-  if (options.plan_file.empty()) return {};
-  for (const char* name : {"ranks",         "schedule",         "schedule-file",  "chunks",    "group",
-                           "warmup-depth",  "recompute",        "memory-limit",   "segment",   "vertical-sync",
-                           "micro-batches", "micro-batch-size", "partition",      "cut",       "profile",
-                           "speeds",        "link-latency",     "link-bandwidth", "optimizer", "lr",
-                           "lr-schedule",   "warmup",           "weight-decay",   "clip",      "seed"})
-    if (settings.given(name)) return {kUsage, "--" + std::string(name) + " beside --plan, which says it already", "leave one of them out"};
-  if (!options.cluster.empty()) return {kUsage, "--cluster beside --plan, which was made without it or for it", "leave one of them out"};
-  std::string text;
-  CLI_TRY(read_text(options.plan_file, text));
-  const nlohmann::json plan = nlohmann::json::parse(text, nullptr, false);
-  uint64_t total = steps;
-  const std::string fault = PlanFileReader(plan).read(options, optimizer, total);
-  if (!fault.empty())
-    return {kBadInput, "'" + options.plan_file + "' is no saved plan: '" + fault + "' is not there or not as expected",
-            "weft plan --save writes one"};
-  if (total != steps && settings.given("steps"))
-    return {kUsage, "--steps is " + std::to_string(steps) + " beside --plan, whose learning rate falls until step " + std::to_string(total),
-            "leave --steps out"};
-  steps = total;
   return {};
 }
 

@@ -6,7 +6,11 @@
 
 namespace weft::cli {
 
+// A value of --schedule and others: whatever is predicted to be best.
+inline constexpr const char* kAuto = "auto";
+
 struct ModelOptions {
+  const char* command = "";  // which warns
   std::string model;
   bool is_checkpoint = false;  // not a name, whatever it looks like
   int64_t seq_len = 0;
@@ -84,6 +88,11 @@ uint32_t stages_of(const PlanOptions& options);
 Outcome take_plan_file(const Settings& settings, PlanOptions& options, OptimizerOptions& optimizer, uint64_t& steps);
 // `steps`: where the cosine ends.
 Outcome build_plan(const PlanOptions& options, const OptimizerOptions& optimizer, uint64_t steps, Built& out);
+
+// What stands between the commas; nothing of an empty list.
+std::vector<std::string> split(const std::string& list);
+// The whole of a file.
+Outcome read_text(const std::string& path, std::string& out);
 
 // Opens a checkpoint and warns if it is not the one that was asked for.
 Outcome open_checkpoint(const std::string& command, const std::string& path, CheckpointPtr& out, weft_checkpoint_info& info);

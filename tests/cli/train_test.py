@@ -76,6 +76,42 @@ class Train(Case):
             resumed = self.train("--resume", at_3, "--ranks", ranks, "--in-process")[1]
             self.assertEqual((resumed["steps"], resumed["digest"], resumed["optimizer_digest"]), (6, whole["digest"], whole["optimizer_digest"]))
 
+    def test_dropout_of_the_command_line_replaces_that_of_the_model(self):
+        common = [*TINY_STEP, "--dropout", 0.1]
+        whole = self.train(TINY, *common, "--steps", 4)[1]
+        self.assertNotEqual(whole["digest"], self.train(TINY, *TINY_STEP, "--steps", 4)[1]["digest"])
+        self.assertEqual(self.train(TINY + ",dropout=0.5,tied=1", *common, "--steps", 4)[1]["digest"], whole["digest"])
+        self.train(TINY, *common, "--steps", 2, "--checkpoint", self.path("ck"))
+        half = self.path("ck", "step-00000002")
+        self.assertEqual(self.train("--resume", half, "--steps", 4, "--in-process")[1]["digest"], whole["digest"])
+        self.assertEqual(self.train(TINY, "--resume", half, "--steps", 4, "--in-process")[1]["digest"], whole["digest"])
+        other = self.train("--resume", half, "--steps", 4, "--dropout", 0.2, "--in-process")[1]
+        self.assertNotEqual(other["digest"], whole["digest"])
+        self.assertEqual(self.train(TINY, "--resume", half, "--steps", 4, "--dropout", 0.2, "--in-process")[1]["digest"], other["digest"])
+        self.train(half, *common, "--steps", 1)
+        self.assertEqual(run("profile", half, "--dropout", 0.1, "--repeats", 1).returncode, 0)
+
+    def test_auto_clips_as_every_synchronous_schedule_does(self):
+        common = [TINY, *TINY_STEP, "--ranks", 2, "--steps", 3]
+        clipped = self.train(*common)[1]["digest"]
+        self.assertNotEqual(clipped, self.train(*common, "--clip", 0)[1]["digest"])
+        self.assertEqual(self.train(*common, "--schedule", "auto")[1]["digest"], clipped)
+        self.assertEqual(run("plan", TINY, *TINY_STEP[:-1], "--ranks", 2, "--schedule", "auto", "--save", self.path("p.json")).returncode, 0)
+        with open(self.path("p.json"), encoding="utf-8") as file:
+            self.assertEqual(json.load(file)["optimizer"]["clip"], 1)
+
+    def test_a_directory_without_the_name_of_its_latest_is_still_where_a_resumed_run_saves(self):
+        self.train(TINY, *TINY_STEP, "--steps", 2, "--checkpoint", self.path("ck"))
+        os.remove(self.path("ck", "latest"))
+        for given in (self.path("ck"), self.path("ck") + "/"):
+            done = self.train("--resume", given, "--steps", 4, "--in-process")[1]
+            self.assertEqual(lines(run("inspect", self.path("ck"), "--json").stdout)[0]["digest"], done["digest"])
+            os.remove(self.path("ck", "latest"))
+        # A single checkpoint is left as it is, whatever it is called by.
+        before = sorted(os.listdir(self.path("ck")))
+        self.train("--resume", ".", "--steps", 5, "--in-process", cwd=self.path("ck", "step-00000004"))
+        self.assertEqual(sorted(os.listdir(self.path("ck"))), before)
+
     def test_interrupt_finishes_the_step_saves_and_tells_how_to_go_on(self):
         for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
             directory = self.path(f"ck{status}")

@@ -30,9 +30,9 @@ class Case(unittest.TestCase):
     def path(self, *names):
         return os.path.join(self.directory, *names)
 
-    def train(self, *args, status=0):
+    def train(self, *args, status=0, **kwargs):
         """Trains with --json; returns the steps and the last line."""
-        done = run("train", *args, "--json")
+        done = run("train", *args, "--json", **kwargs)
         self.assertEqual(done.returncode, status, done.stderr)
         out = lines(done.stdout)
         self.assertEqual(out[-1]["event"], "done")
