@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
+#include <cmath>
 #include <functional>
+#include <limits>
 #include <numeric>
 
 #include "cli/json.h"
@@ -52,15 +54,28 @@ std::vector<std::string> option_names(const CLI::App& app) {
 
 std::string unexpected(const std::string& found, const std::string& expected) { return "'" + found + "', expected " + expected; }
 
+// What a type takes, until an option says more.
+constexpr const char* kTypeCheck = "type";
+
 template <typename Number>
-void expect(CLI::Option* option, const std::string& expected, const std::function<bool(Number)>& fits) {
-  option->check(CLI::Validator(
-      [expected, fits](const std::string& text) {
-        Number number = 0;
-        return read_value(text, &number) && fits(number) ? std::string() : unexpected(text, expected);
-      },
-      ""));
+void expect(CLI::Option* option, const std::string& expected, const std::function<bool(Number)>& fits, const char* name = "") {
+  const auto check = [expected, fits](const std::string& text) {
+    Number number = 0;
+    const bool read = read_value(text, &number);
+    if (std::is_floating_point_v<Number> && read && !std::isfinite(number)) return unexpected(text, "a finite number");
+    return read && fits(number) ? std::string() : unexpected(text, expected);
+  };
+  option->check(CLI::Validator(check, "", name));
 }
+
+template <typename Number>
+void expect_instead(CLI::Option* option, const std::string& expected, const std::function<bool(Number)>& fits) {
+  option->get_validator(kTypeCheck)->active(false);
+  expect<Number>(option, expected, fits);
+}
+
+// A shell's variable that is not set would otherwise turn off what was asked for.
+std::string check_text(const std::string& text) { return text.empty() ? "its value is missing" : ""; }
 
 // Replaces "64M", "64MB" or "64MiB" by the number that it stands for.
 std::string as_bytes(std::string& text) {
@@ -109,14 +124,20 @@ struct Adder {
   const std::string &names, &about;
   CLI::Option* operator()(bool* value) const { return app.add_flag(names, *value, about)->disable_flag_override(); }
   CLI::Option* operator()(std::vector<std::string>* value) const { return app.add_option(names, *value, about)->allow_extra_args(); }
-  CLI::Option* operator()(std::string* value) const { return app.add_option(names, *value, about)->capture_default_str(); }
+  CLI::Option* operator()(std::string* value) const {
+    return app.add_option(names, *value, about)->capture_default_str()->check(check_text);
+  }
   template <typename Number>
   CLI::Option* operator()(Number* value) const {
     const std::function<void(const std::string&)> take = [value](const std::string& text) { read_value(text, value); };
     CLI::Option* const option = app.add_option_function(names, take, about)->default_str(value_text(value));
-    const bool whole = std::is_integral_v<Number>;
-    expect<Number>(option, std::string(whole ? "a whole number" : "a number") + (std::is_unsigned_v<Number> ? " from 0" : ""),
-                   [](Number x) { return whole || x == x; });
+    std::string expected = "a number";
+    if constexpr (std::is_integral_v<Number>) {
+      using Limits = std::numeric_limits<Number>;
+      expected = "a whole number from " + std::to_string(Limits::min()) + " to " + std::to_string(Limits::max());
+    }
+    expect<Number>(
+        option, expected, [](Number) { return true; }, kTypeCheck);
     return option;
   }
 };
@@ -126,6 +147,23 @@ std::string misplaced_value(const std::string& told) {
   const std::string name = told.substr(0, told.find_first_of(": "));
   if (told.ends_with("missing")) return name + ": its value is missing";
   return told.find("At Most") != std::string::npos ? name + " is given more than once" : "--" + name + " takes no value";
+}
+
+// Whether it is an option of the command, be it with a value: "--steps", "--steps=2", "-q".
+bool is_option(const CLI::App& app, const std::string& argument) {
+  return argument.starts_with('-') && app.get_option_no_throw(argument.substr(0, argument.find('=')));
+}
+
+// An option that would take the one behind it for its value.
+Outcome check_values(const CLI::App& app, const std::vector<std::string>& arguments) {
+  for (size_t i = 0; i + 1 < arguments.size() && arguments[i] != "--"; ++i) {
+    const std::string &name = arguments[i], &next = arguments[i + 1];
+    if (!name.starts_with('-') || !is_option(app, next)) continue;
+    const CLI::Option* option = app.get_option_no_throw(name);
+    if (option && option->get_items_expected_min() > 0)
+      return {kUsage, name + ": its value is missing", "if " + next + " is the value: " + name + "=" + next};
+  }
+  return {};
 }
 
 }  // namespace
@@ -138,14 +176,14 @@ Option Option::required() const { return option_->required(), *this; }
 
 Option Option::range(uint32_t least, uint32_t most) const {
   const std::string expected = "a whole number from " + std::to_string(least) + " to " + std::to_string(most);
-  return expect<uint64_t>(option_, expected, [least, most](uint64_t n) { return n >= least && n <= most; }), *this;
+  return expect_instead<uint64_t>(option_, expected, [least, most](uint64_t n) { return n >= least && n <= most; }), *this;
 }
 
 Option Option::not_negative() const {
-  return expect<double>(option_, "a number from 0", [](double x) { return x >= 0; }), *this;
+  return expect_instead<double>(option_, "a number from 0", [](double x) { return x >= 0; }), *this;
 }
 Option Option::positive() const {
-  return expect<double>(option_, "a number above 0", [](double x) { return x > 0; }), *this;
+  return expect_instead<double>(option_, "a number above 0", [](double x) { return x > 0; }), *this;
 }
 
 Option Option::one_of(const std::vector<std::string>& names) const {
@@ -177,6 +215,7 @@ Option Parser::add(const std::string& names, Target target, const std::string& a
 }
 
 Outcome Parser::parse(std::vector<std::string> arguments, std::string& help) {
+  CLI_TRY(check_values(*app_, arguments));
   std::reverse(arguments.begin(), arguments.end());
   try {
     app_->parse(std::move(arguments));

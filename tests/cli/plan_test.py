@@ -88,7 +88,7 @@ class Plan(Case):
         self.assertNotIn("auto", (options["schedule"], options["warmup-depth"]))
 
     def test_warm_up_is_a_number_or_auto(self):
-        self.fails(2, "--warmup-depth is 'deep', expected a number or auto", "plan", SLOW_MLP, "--ranks", 2, "--warmup-depth", "deep")
+        self.fails(2, "--warmup-depth: 'deep', expected a whole number or auto", "plan", SLOW_MLP, "--ranks", 2, "--warmup-depth", "deep")
 
     def test_trace_opens_beside_that_of_a_run(self):
         self.assertEqual(run("plan", TINY, "--ranks", 2, "--micro-batches", 4, "--micro-batch-size", 2, "--trace", self.path("plan.json")).returncode, 0)

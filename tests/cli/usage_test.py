@@ -61,9 +61,15 @@ class Usage(Case):
 
     def test_every_value_out_of_place_is_named_with_what_was_expected(self):
         for option, value, expected in (
-                ("--ranks", "0", "a whole number from 1 to 1048576"), ("--ranks", "-3", "a whole number from 0"), ("--steps", "1.5", "a whole number from 0"),
-                ("--warmup", "-1", "a whole number from 0"), ("--seed", "99999999999999999999", "a whole number from 0"), ("--lr", "1e-3x", "a number"),
-                ("--lr", "0", "a number above 0"), ("--clip", "-1", "a number from 0"), ("--dropout", "nan", "a number"),
+                ("--ranks", "0", "a whole number from 1 to 1048576"), ("--ranks", "-3", "a whole number from 1 to 1048576"), ("--steps", "1.5", "a whole number from 0"),
+                ("--warmup", "-1", "a whole number from 0"), ("--seed", "99999999999999999999", "a whole number from 0 to 18446744073709551615"),
+                ("--micro-batches", "99999999999", "a whole number from 1 to 1048576"), ("--segment", "4294967296", "a whole number from 0 to 4294967295"),
+                ("--threads", "2000", "a whole number from 0 to 1024"), ("--seq-len", "-1", "a whole number from 0"),
+                ("--lr", "1e-3x", "a number above 0"), ("--lr", "0", "a number above 0"), ("--clip", "-1", "a number from 0"),
+                ("--lr", "inf", "a finite number"), ("--clip", "inf", "a finite number"), ("--link-latency", "inf", "a finite number"),
+                ("--dropout", "nan", "a finite number"), ("--recompute", "foo", "one of none, stage, auto, every:N"),
+                ("--recompute", "every:0", "one of none, stage, auto, every:N"), ("--warmup-depth", "deep", "a whole number or auto"),
+                ("--listen", "foo", "tcp://ADDRESS:PORT"), ("--listen", "tcp://127.0.0.1", "tcp://ADDRESS:PORT"),
                 ("--optimizer", "lion", "one of adamw, adam, sgd"), ("--partition", "type:", "one of cost, uniform, parameters, pipedream, type:OP"),
                 ("--memory-limit", "-1", "bytes, such as"), ("--memory-limit", "3x", "bytes, such as"), ("--memory-limit", "17179869184G", "bytes, such as")):
             self.fails(2, f"{option}: '{value}', expected {expected}", "train", TINY, option, value)
@@ -79,7 +85,34 @@ class Usage(Case):
         self.fails(2, "--dropout: '-0.5', expected -1 or a number from 0 to 0.99", "train", TINY, "--dropout", "-0.5")
         self.fails(2, "--join-timeout: '0'", "train", TINY, "--join-timeout", "0")
         self.fails(3, "cut '' names no node", "train", TINY, "--ranks", "2", "--cut", ",")
-        self.fails(2, "--speeds: '' is no number", "train", TINY, "--ranks", "2", "--speeds", "1,")
+        for speeds, wrong in (("1,", ""), ("1,x", "x"), ("1,-2", "-2"), ("0,1", "0"), ("1,inf", "inf")):
+            self.fails(2, f"--speeds: '{wrong}', expected numbers above 0", "train", TINY, "--ranks", "2", "--speeds", speeds)
+
+    def test_an_empty_value_is_a_missing_one(self):
+        for option in ("--resume", "--checkpoint", "--init", "--plan", "--trace", "--eval", "--profile", "--cluster", "--cut", "--listen", "--data"):
+            for given in ([option, ""], [option + "="]):
+                self.fails(2, f"{option}: its value is missing", "train", TINY, *given)
+        for option in ("--save", "--write-schedule", "--schedule-file"):
+            self.fails(2, f"{option}: its value is missing", "plan", TINY, option, "")
+        self.fails(2, "--out: its value is missing", "profile", TINY, "--out", "")
+        self.fails(2, "--join: its value is missing", "worker", "--join", "")
+        self.fails(2, "FILE: its value is missing", "export", self.path("ck"), "")
+
+    def test_an_option_is_no_value_of_the_one_before(self):
+        self.fails(2, "--prompt: its value is missing\nif --tokens is the value: --prompt=--tokens", "generate", self.path("ck"), "--prompt", "--tokens", "2")
+        self.fails(2, "--data: its value is missing", "train", TINY, "--data", "--steps=2")
+        self.fails(2, "--data: its value is missing", "train", TINY, "--data", "-q")
+        self.fails(3, f"{self.path('ck')}: ", "generate", self.path("ck"), "--prompt=--tokens", "--tokens", "2")
+        self.fails(2, "--warmup: '-1'", "train", TINY, "--warmup", "-1")   # which is no option of the command
+
+    def test_a_worker_takes_what_the_library_takes(self):
+        self.fails(2, "--threads: '2000', expected a whole number from 1 to 1024", "worker", "--join", "tcp://127.0.0.1:1", "--threads", "2000")
+        self.fails(2, "--join: 'foo', expected tcp://ADDRESS:PORT", "worker", "--join", "foo")
+
+    def test_schedules_that_do_not_train_are_not_offered(self):
+        done = run("train", TINY, "--schedule", "zigzag")
+        self.assertIn("1f1b, ", done.stderr)
+        self.assertNotIn("forward", done.stderr)
 
     def test_what_would_be_without_effect_is_refused(self):
         self.fails(2, "--eval-every without --eval", "train", TINY, "--eval-every", "3")
