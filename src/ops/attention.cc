@@ -217,7 +217,8 @@ class Attention final : public Op {
   std::string_view name() const override { return "attention"; }
 
   Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in, std::span<const Desc> weights) const override {
-    WEFT_TRY(check_counts(in, in.size() == 3 ? 3 : 1, weights, 0));
+    if (in.size() != 1 && in.size() != 3) return Status(Code::invalid, cat("expected 1 or 3 inputs, got ", in.size()));
+    WEFT_TRY(check_counts(in, in.size(), weights, 0));
     WEFT_TRY(check_dtype(0, in[0].desc, DType::f32));
     const bool packed = in.size() == 1;
     const Desc& desc = in[0].desc;

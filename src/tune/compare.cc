@@ -45,6 +45,24 @@ int32_t best_of(const std::vector<Candidate>& candidates) {
   return best;
 }
 
+// Each reason once, after the schedules that it holds for.
+std::string why_none(const std::vector<Candidate>& candidates) {
+  std::vector<std::pair<std::string, std::vector<std::string>>> reasons;
+  for (const Candidate& c : candidates) {
+    std::string reason = c.refused.ok() ? cat("its largest rank needs ", c.prediction.peak_bytes(), " bytes") : c.refused.text();
+    auto at = std::find_if(reasons.begin(), reasons.end(), [&](const auto& r) { return r.first == reason; });
+    if (at == reasons.end()) at = reasons.insert(at, {std::move(reason), {}});
+    std::vector<std::string>& names = at->second;
+    if (names.empty() || names.back() != c.schedule) names.push_back(c.schedule);
+  }
+  std::string out;
+  for (const auto& [reason, names] : reasons) {
+    for (size_t i = 0; i < names.size(); ++i) out += cat(i > 0 ? ", " : out.empty() ? "" : "; ", names[i]);
+    out += cat(": ", reason);
+  }
+  return out;
+}
+
 }  // namespace
 
 Result<Comparison> compare_schedules(const std::shared_ptr<const Model>& model, const PlanConfig& config, const Cluster* cluster) {
@@ -83,11 +101,7 @@ Result<PlanConfig> choose(const std::shared_ptr<const Model>& model, const PlanC
   }
   WEFT_TRY_ASSIGN(const Comparison comparison, compare_schedules(model, config, cluster));
   if (comparison.best < 0) {
-    std::string why;
-    for (const Candidate& c : comparison.candidates)
-      why += cat(why.empty() ? "" : "; ", c.schedule, ": ",
-                 c.refused.ok() ? cat("its largest rank needs ", c.prediction.peak_bytes(), " bytes") : c.refused.text());
-    return Status(Code::invalid, cat("no schedule fits: ", why));
+    return Status(Code::invalid, cat("no schedule fits: ", why_none(comparison.candidates)));
   }
   const Candidate& best = comparison.candidates[static_cast<size_t>(comparison.best)];
   out.schedule = best.schedule;

@@ -164,6 +164,7 @@ std::vector<BadCase> bad_cases() {
       {.op = "add", .in = {floats({2}), floats({2})}, .weights = {weight({2})}, .says = "expected 0 weights, got 1"},
       {.op = "attention", .attrs = {.heads = 2}, .in = {batch({2, 5, 16})}, .says = "input 0 expects"},
       {.op = "attention", .in = {batch({2, 5, 18})}, .says = "heads is 0"},
+      {.op = "attention", .attrs = {.heads = 2}, .in = {batch({2, 5, 18}), batch({2, 5, 18})}, .says = "expected 1 or 3 inputs, got 2"},
       {.op = "attention", .attrs = {.heads = 2, .factor = -1}, .in = {batch({2, 5, 18})}, .says = "factor (probability) is -1"},
       {.op = "concat", .in = {}, .says = "expected 1 to 16 inputs, got 0"},
       {.op = "concat", .in = std::vector<Operand>(17, floats({1})), .says = "expected 1 to 16 inputs, got 17"},

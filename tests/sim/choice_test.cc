@@ -70,6 +70,22 @@ TEST(Compare, KeepsToTheBytesOfARank) {
   EXPECT_NE(none.status().text().find("no schedule fits"), std::string::npos) << none.status().text();
 }
 
+TEST(Choose, TellsAReasonOnceForAllSchedulesThatItHoldsFor) {
+  const auto model = test::chain_model(4);
+  PlanConfig config;
+  config.ranks = 100;
+  config.schedule = "auto";
+  config.warm_up = kAutoWarmUp;
+  const auto none = choose(model, config, nullptr);
+  ASSERT_FALSE(none.ok());
+  const std::string& text = none.status().text();
+  EXPECT_NE(text.find("no schedule fits: gpipe, 1f1b, "), std::string::npos) << text;
+  for (const char* reason : {": plan: 100 stages need at least", ": plan: 200 stages need at least"}) {
+    ASSERT_NE(text.find(reason), std::string::npos) << text;
+    EXPECT_EQ(text.find(reason), text.rfind(reason)) << text;
+  }
+}
+
 TEST(Choose, WarmsUpDeeperWhereLinksAreSlow) {
   const auto model = test::chain_model(4);
   PlanConfig config = slow_config(*model, 4, 32);

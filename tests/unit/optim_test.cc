@@ -193,9 +193,9 @@ TEST(Optim, SettingsThatCannotBeAreNamed) {
     return check(settings).text();
   };
   EXPECT_EQ(text([](OptimSettings&) {}), "");
-  EXPECT_EQ(text([](OptimSettings& s) { s.rate = -1; }), "optimizer rate is -1, expected 0 or more");
+  EXPECT_EQ(text([](OptimSettings& s) { s.rate = -1; }), "optimizer rate is -1, expected a finite number of 0 or more");
   EXPECT_EQ(text([](OptimSettings& s) { s.beta2 = 1; }), "optimizer beta2 is 1, expected 0 or more and below 1");
-  EXPECT_EQ(text([](OptimSettings& s) { s.clip = std::nan(""); }), "optimizer clip is nan, expected 0 or more");
+  EXPECT_EQ(text([](OptimSettings& s) { s.clip = std::nan(""); }), "optimizer clip is nan, expected a finite number of 0 or more");
   EXPECT_EQ(text([](OptimSettings& s) { s.rule = static_cast<Rule>(9); }), "optimizer rule is 9, expected 1 (sgd), 2 (adam) or 3 (adamw)");
   EXPECT_EQ(text([](OptimSettings& s) { s.curve = RateCurve::cosine; }), "optimizer total is 0 steps, expected more than the 0 of warmup");
   EXPECT_EQ(text([](OptimSettings& s) {
