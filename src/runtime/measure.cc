@@ -21,14 +21,20 @@ double median(std::vector<int64_t>& values) {
   return static_cast<double>(*middle) * 1e-9;
 }
 
-// Indices below this are good for every op that reads the input.
+// Indices below this are good for every op that they reach: those that make indices of indices (slice, concat, ...) pass them on.
 int64_t bound_of(const Model& model, NodeId input) {
   int64_t bound = 0;
   const auto at_most = [&bound](int64_t most) { bound = bound == 0 ? most : std::min(bound, most); };
-  for (const Node::Use& use : model.node(input).uses) {
-    const Node& user = model.node(use.node);
-    if (user.op->is_loss()) at_most(model.node(user.in.front()).one.out.shape.last());
-    if (user.op->name() == "embedding" && !(user.attrs.flags & kPositions)) at_most(model.param(user.weights.front()).shape[0]);
+  std::vector<bool> reached(model.nodes().size(), false);
+  reached[static_cast<size_t>(input)] = true;
+  for (size_t id = static_cast<size_t>(input); id < reached.size(); ++id) {
+    if (!reached[id]) continue;
+    for (const Node::Use& use : model.nodes()[id].uses) {
+      const Node& user = model.node(use.node);
+      if (user.op->is_loss()) at_most(model.node(user.in.front()).one.out.shape.last());
+      if (user.op->name() == "embedding" && !(user.attrs.flags & kPositions)) at_most(model.param(user.weights.front()).shape[0]);
+      if (user.one.out.dtype == DType::i32) reached[static_cast<size_t>(use.node)] = true;
+    }
   }
   return std::max<int64_t>(bound, 1);
 }

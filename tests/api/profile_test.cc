@@ -88,6 +88,44 @@ TEST_F(ProfileTest, TimesEveryNodeAndSurvivesItsFile) {
   EXPECT_EQ(plan(model, again.get(), 3, made, err), WEFT_OK) << err.text;
 }
 
+// Indices are drawn; those that reach an embedding by way of another node have to be good for it too.
+TEST_F(ProfileTest, DrawsIndicesThatAreGoodForAllTheyReach) {
+  const ModelPtr model = new_model();
+  const weft_desc indices = desc({1, 6}, WEFT_I32), many = desc({700, 5}), few = desc({2, 5});
+  weft_value tokens = {}, part = {}, turned = {}, one = {}, other = {};
+  weft_param table = {}, small = {};
+  Error err;
+  ASSERT_EQ(weft_model_add_input(model.get(), "tokens", &indices, 0, &tokens, &err), WEFT_OK) << err.text;
+  ASSERT_EQ(weft_model_add_param(model.get(), "table", &many, WEFT_INIT_NORMAL, 0.1, &table, &err), WEFT_OK) << err.text;
+  ASSERT_EQ(weft_model_add_param(model.get(), "small", &few, WEFT_INIT_NORMAL, 0.1, &small, &err), WEFT_OK) << err.text;
+  weft_node_config slice = WEFT_NODE_INIT;
+  slice.op = "slice";
+  slice.axis = 1;
+  slice.end = 6;
+  slice.inputs = &tokens;
+  slice.n_inputs = 1;
+  ASSERT_EQ(weft_model_add_node(model.get(), &slice, &part, &err), WEFT_OK) << err.text;
+  weft_node_config reshape = WEFT_NODE_INIT;
+  reshape.op = "reshape";
+  reshape.rank = 2;
+  reshape.dims[0] = -1;
+  reshape.dims[1] = 6;
+  reshape.inputs = &part;
+  reshape.n_inputs = 1;
+  ASSERT_EQ(weft_model_add_node(model.get(), &reshape, &turned, &err), WEFT_OK) << err.text;
+  weft_node_config embedding = WEFT_NODE_INIT;
+  embedding.op = "embedding";
+  embedding.n_inputs = embedding.n_params = 1;
+  embedding.inputs = &tokens;
+  embedding.params = &table;
+  ASSERT_EQ(weft_model_add_node(model.get(), &embedding, &one, &err), WEFT_OK) << err.text;
+  embedding.inputs = &turned;
+  embedding.params = &small;
+  ASSERT_EQ(weft_model_add_node(model.get(), &embedding, &other, &err), WEFT_OK) << err.text;
+  ASSERT_EQ(weft_model_add_output(model.get(), add_node(model, "add", {one, other}), &err), WEFT_OK) << err.text;
+  EXPECT_EQ(weft_profile_nodes(measure(model, 4).get()), 5u);
+}
+
 TEST_F(ProfileTest, DecidesWhereTheModelIsCut) {
   const ModelPtr model = preset("mlp:layers=4,width=8");
   const ProfilePtr profile = measure(model, 2);
