@@ -124,8 +124,9 @@ Status Run::read_input_grad(NodeId input, std::span<float> out) {
   const Node& node = plan_->model->node(input);
   const int32_t edge = input_grad_edge(*plan_, input);
   if (edge < 0)
-    return Status(Code::not_found,
-                  cat("input '", node.name, "' was added without WEFT_INPUT_WANT_GRAD, or the loss does not depend on it"));
+    return Status(Code::not_found, cat("input '", node.name,
+                                       "' was added without WEFT_INPUT_WANT_GRAD, or no gradient flows to it: the loss does "
+                                       "not depend on it, or takes it for its targets"));
   if (last_.micro_batches == 0 || last_.mode != Mode::train) return Status(Code::state, "the last step was no training step");
   const int64_t full = plan_->config.micro_batch_size;
   const int64_t samples = full * (last_.micro_batches - 1) + (last_.short_last ? plan_->config.short_size : full);

@@ -271,6 +271,17 @@ TEST_P(RunTest, ReadingSaysWhatIsWrong) {
   expect_error(weft_run_read(run.get(), "x", WEFT_GRAD, x_grad.get(), &err), err, WEFT_ENOENT, {"'x'", "WEFT_INPUT_WANT_GRAD"});
 }
 
+TEST_P(RunTest, TargetsHaveNoGradientAndThatIsSaid) {
+  const ModelPtr model = new_model();
+  const weft_value in = add_linear(model, "a", add_input(model, "x", {1, 6}), 3);
+  add_node(model, "mse", {in, add_input(model, "y", {1, 3}, WEFT_INPUT_WANT_GRAD)});
+  const RunPtr run = start(model, plan_config());
+  step(run, batch);
+  const TensorPtr grad = zeros({6, 3});
+  Error err;
+  expect_error(weft_run_read(run.get(), "y", WEFT_GRAD, grad.get(), &err), err, WEFT_ENOENT, {"'y'", "for its targets"});
+}
+
 TEST_P(RunTest, TheGradientOfAnInputIsThatOfTheLastStep) {
   const RunPtr run = start(small_model(WEFT_INPUT_WANT_GRAD), plan_config(2));
   const TensorPtr all = zeros({6, 6}), few = zeros({4, 6});
