@@ -72,7 +72,10 @@ weft_status weft_run_save(weft_run* run, const weft_save_config* config, weft_er
     for (uint32_t i = 0; i < c.n_options; ++i) {
       WEFT_TRY(require(c.options[i].key, "a key in weft_save_config.options"));
       WEFT_TRY(require(c.options[i].value, "a value in weft_save_config.options"));
-      manifest.options[c.options[i].key] = c.options[i].value;
+      const std::string key = c.options[i].key;
+      if (key.empty()) return Status(Code::invalid, "a key in weft_save_config.options is empty");
+      if (!manifest.options.emplace(key, c.options[i].value).second)
+        return Status(Code::invalid, cat("weft_save_config.options has the key '", key, "' twice"));
     }
     auto saved = save_run(*run->run, c.directory, std::move(manifest));
     return saved.ok() ? Status() : saved.status();

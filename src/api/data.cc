@@ -145,8 +145,7 @@ weft_status weft_data_eval(const weft_data* data, int64_t first, weft_tensor* x,
     WEFT_TRY(require(data, "data"));
     WEFT_TRY_ASSIGN(const int64_t samples, check_pair(*data, x, target));
     if (first < 0 || first > eval_windows(*data) - samples)
-      return Status(Code::invalid,
-                    cat("held-out windows ", first, " to ", first + samples - 1, " are asked for, there are ", eval_windows(*data)));
+      return Status(Code::invalid, cat(samples, " held-out windows from ", first, " on are asked for, there are ", eval_windows(*data)));
     if (!data->train) return draw(*data, 0, kHeldOut, first, samples, *x, *target), Status();
     std::vector<int32_t> window(static_cast<size_t>(data->seq_len) + 1);
     for (int64_t j = 0; j < samples; ++j) {

@@ -131,7 +131,22 @@ TEST(Data, AnIdOutOfRangeAndATensorThatDoesNotFitAreRefused) {
   expect_error(weft_data_sample(data.get(), 1, 0, x.get(), wrong.get(), &err), err, WEFT_EINVAL, {"i32[2,5]", "i32[2,4]"});
   expect_error(weft_data_sample(data.get(), 1, 0, rows.get(), y.get(), &err), err, WEFT_EINVAL, {"i32[2,5]", "f32[2,5]"});
   EXPECT_EQ(weft_data_eval_windows(data.get()), 0);
-  expect_error(weft_data_eval(data.get(), 0, x.get(), y.get(), &err), err, WEFT_EINVAL, {"windows 0 to 1", "there are 0"});
+  expect_error(weft_data_eval(data.get(), 0, x.get(), y.get(), &err), err, WEFT_EINVAL, {"2 held-out windows from 0 on", "there are 0"});
+}
+
+TEST(Data, DrawnDataHaveHeldOutWindowsWhateverTheShare) {
+  weft_data_config config = WEFT_DATA_INIT;
+  config.width = 3;
+  weft_data* opened = nullptr;
+  Error err;
+  ASSERT_EQ(weft_data_open(&config, &opened, &err), WEFT_OK) << err.text;
+  const DataPtr data(opened);
+  EXPECT_EQ(weft_data_eval_windows(data.get()), 64);
+  const TensorPtr x = zeros({2, 3}), y = zeros({2, 3});
+  EXPECT_EQ(weft_data_eval(data.get(), 62, x.get(), y.get(), &err), WEFT_OK) << err.text;
+  for (const int64_t first : {int64_t{-1}, int64_t{63}, INT64_MAX})
+    expect_error(weft_data_eval(data.get(), first, x.get(), y.get(), &err), err, WEFT_EINVAL,
+                 {("from " + std::to_string(first) + " on").c_str(), "there are 64"});
 }
 
 CheckpointPtr open_checkpoint(const std::string& path) {
@@ -149,6 +164,23 @@ RunPtr start_layers(std::initializer_list<const char*> names, int64_t width = 6)
   for (const char* name : names) x = add_linear(model, name, x, width);
   add_node(model, "mse", {x, y});
   return start(model, plan_config());
+}
+
+TEST(Save, AnOptionIsThereOnceAndHasAKey) {
+  const Directory directory;
+  const RunPtr run = start_layers({"a"});
+  const std::string path = directory.path + "/checkpoints";
+  weft_save_config config = WEFT_SAVE_INIT;
+  config.directory = path.c_str();
+  const auto refused = [&](std::vector<weft_pair> options, std::initializer_list<const char*> parts) {
+    config.options = options.data();
+    config.n_options = static_cast<uint32_t>(options.size());
+    Error err;
+    expect_error(weft_run_save(run.get(), &config, &err), err, WEFT_EINVAL, parts);
+    EXPECT_FALSE(std::filesystem::exists(path));
+  };
+  refused({{"b", "1"}, {"a", "2"}, {"b", "1"}}, {"options", "key 'b' twice"});
+  refused({{"", "1"}}, {"options", "key", "empty"});
 }
 
 TEST(Load, TakesWhatFitsAndListsWhatDoesNot) {
