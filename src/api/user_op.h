@@ -17,6 +17,7 @@ class UserOp final : public Op {
 
   std::string_view name() const override { return name_; }
   uint32_t version() const override { return op_.version; }
+  bool of_caller() const override { return true; }
   bool differentiable(int) const override { return op_.backward != nullptr; }
   // What a callback reads is not known, so all of forward is kept.
   Uses uses_input(const Attrs&) const override { return {.in = ~0u, .out = true, .stash = false}; }

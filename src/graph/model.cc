@@ -204,7 +204,7 @@ Desc Model::desc(NodeId id, int64_t samples) const {
 
 Inferred Model::infer(NodeId id, int64_t samples) const {
   const Node& n = node(id);
-  if (n.is_input()) return {desc(id, samples), {}, 0};
+  if (n.is_input() || n.op->of_caller()) return {desc(id, samples), {}, 0};
   std::vector<Desc> weights;
   for (ParamId w : n.weights) weights.push_back({DType::f32, param(w).shape});
   return n.op->infer(n.attrs, operands(n.in, samples), weights).take();  // check_samples() has said that it can

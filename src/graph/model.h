@@ -81,9 +81,10 @@ class Model {
   NodeId find_node(std::string_view name) const;    // -1: none
   ParamId find_param(std::string_view name) const;  // -1: none
 
-  // Whether every node takes that many samples and makes of them what it makes of one: the ops of a caller are asked only here.
+  // Whether every node takes that many samples and makes of them what it makes of one. The ops of a caller are asked here and in
+  // add_node alone.
   Status check_samples(int64_t samples) const;
-  // Shapes of one node for a micro-batch of that many samples.
+  // Shapes of one node for a micro-batch of that many samples, which check_samples() has accepted.
   Inferred infer(NodeId id, int64_t samples) const;
   Desc desc(NodeId id, int64_t samples) const;
 

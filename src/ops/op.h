@@ -94,6 +94,9 @@ class Op {
   virtual ~Op() = default;
   virtual std::string_view name() const = 0;
   virtual uint32_t version() const { return 1; }
+  // An op of the caller: infer() may fail whenever it is asked, so that is done only where a failure can be told. Its output is in
+  // proportion to the samples; it keeps no stash and takes no scratch.
+  virtual bool of_caller() const { return false; }
 
   // Checks attributes, counts, dtypes and shapes; errors name the port ("input 1 expects f32[?,256], got f32[4,128]").
   virtual Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in, std::span<const Desc> weights) const = 0;

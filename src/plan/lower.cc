@@ -290,9 +290,11 @@ class RankLowering {
 }  // namespace
 
 Shapes::Shapes(const Plan& plan) {
-  for (size_t v = 0; v < 2; ++v)
-    for (NodeId n = 0; n < static_cast<NodeId>(plan.model->nodes().size()); ++n)
-      inferred_[v].push_back(plan.model->infer(n, plan.samples(static_cast<int32_t>(v))));
+  for (NodeId n = 0; n < static_cast<NodeId>(plan.model->nodes().size()); ++n) {
+    inferred_[0].push_back(plan.model->infer(n, plan.config.micro_batch_size));
+    // Without a short micro-batch nothing asks for its shapes, and no op need have any for 0 samples.
+    inferred_[1].push_back(plan.config.short_size > 0 ? plan.model->infer(n, plan.config.short_size) : inferred_[0].back());
+  }
 }
 
 Desc Shapes::desc(const StepGraph& graph, TensorId t, size_t variant) const {
