@@ -77,7 +77,7 @@ WEFT_API const char *weft_status_text(weft_status status);
 
 /* What went wrong, for a person: lower case, naming the thing, what was expected and what was found. */
 typedef struct weft_error {
-  uint32_t size;
+  uint32_t size;    /* of a smaller one the text is cut; below 10 nothing is written */
   weft_status status;
   char text[504];   /* ends with a NUL; a longer text is cut */
 } weft_error;
@@ -134,7 +134,7 @@ WEFT_API weft_status weft_model_new(weft_model **out, weft_error *err);
 /* NULL is a no-op. Thread: owner. */
 WEFT_API void weft_model_free(weft_model *model);
 
-enum { WEFT_INPUT_WANT_GRAD = 1 };   /* the gradient of this input can be read after a step */
+enum { WEFT_INPUT_WANT_GRAD = 1 };   /* the gradient of this input can be read after a step; the targets of a loss have none */
 
 /* An input. Dimension 0 of `sample` counts samples and is 1 here; F32 or I32. Thread: owner. */
 WEFT_API weft_status weft_model_add_input(weft_model *model, const char *name, const weft_desc *sample, uint32_t flags, weft_value *out,
@@ -151,7 +151,7 @@ enum {
   WEFT_NODE_TANH = 1,        /* gelu: the tanh approximation */
   WEFT_NODE_CAUSAL = 2,      /* attention: row t sees columns up to t */
   WEFT_NODE_OUT_IN = 4,      /* linear: the weight is stored [out, in], not [in, out] */
-  WEFT_NODE_POSITIONS = 8,   /* embedding: look up positions along the last axis of the indices, not the indices */
+  WEFT_NODE_POSITIONS = 8    /* embedding: look up positions along the last axis of the indices, not the indices */
 };
 
 /* A node: one op with its operands. Ops and the fields they read are listed in weft_model_add_node(3). */
@@ -190,14 +190,15 @@ typedef struct weft_view {
   weft_desc desc;
 } weft_view;
 
-/* An op of the caller: one output, no parameters. Every call must be a pure function of its operands. The callbacks run on compute
- * threads, may run at the same time, return 0 or a failure (which ends the run with WEFT_EUSER), must return normally and must not
- * call weft. The output keeps the batch in dimension 0. */
+/* An op of the caller: one output, no parameters. Every call must be a pure function of its operands. `shape` runs inside the calls that
+ * make nodes, plans and profiles; the others on compute threads, inside weft_run_poll where a run has none. Callbacks may run at the same
+ * time, return 0 or a failure (which fails the call, or ends the run, with WEFT_EUSER), must return normally and must not call weft. */
 typedef struct weft_op {
   uint32_t size;
   uint32_t version;           /* part of the plan's hash, with the name */
-  const char *name;
-  /* Fills *out for these inputs; `batch` of them are asked about at build time with 1 and 2 samples. */
+  const char *name;           /* 1 to 200 bytes without spaces and control characters */
+  /* Fills *out, F32 or I32, for these inputs. Asked with 1 and 2 samples for a node, with micro_batch_size and short_size for a plan: the
+   * output has the samples in dimension 0, and is else the same for any number of them. Only F32 can have a gradient. */
   int32_t (*shape)(const weft_desc *in, uint32_t n_in, weft_desc *out, void *payload);
   int32_t (*forward)(const weft_view *in, uint32_t n_in, weft_view *out, void *payload);
   /* Writes (never adds to) grad_in[i].data where it is not NULL. NULL: no gradient, so nothing below is trained. */
@@ -224,8 +225,8 @@ typedef struct weft_preset_info {
 #define WEFT_PRESET_INFO_INIT {sizeof(weft_preset_info), 0, 0, 0, 0, 0, NULL}
 
 /* A model by name, NAME[:key=value,...]: "mlp", "gpt-nano", "gpt2"; keys and defaults are listed in weft-train(1). `seq_len`: tokens per
- * sample, 0 for the whole context; `stages`: mlp has as many layers at least. `info` may be NULL. Owner: caller; free with
- * weft_model_free. Thread: any. */
+ * sample, 0 for the whole context; `stages`: mlp has as many layers at least, where no key says how many. The model cannot be changed.
+ * `info` may be NULL. Owner: caller; free with weft_model_free. Thread: any. */
 WEFT_API weft_status weft_model_preset(const char *text, int64_t seq_len, uint32_t stages, weft_model **out, weft_preset_info *info,
                                        weft_error *err);
 
@@ -238,7 +239,7 @@ typedef struct weft_profile_config {
   uint32_t size;
   uint32_t micro_batch_size;  /* samples; 0: 1. A plan takes a profile of its own micro-batch size alone. */
   uint32_t repeats;           /* micro-batches that count; 0: 10 */
-  uint32_t threads;           /* 0: 1 */
+  uint32_t threads;           /* 0: 1; at most 1024 */
 } weft_profile_config;
 #define WEFT_PROFILE_INIT {sizeof(weft_profile_config), 0, 0, 0}
 
@@ -251,11 +252,12 @@ typedef struct weft_node_times {
 } weft_node_times;
 #define WEFT_NODE_TIMES_INIT {sizeof(weft_node_times), 0, NULL, 0, 0, 0, 0, 0}
 
-/* Runs every kernel of the model on drawn data, in this thread and `threads` - 1 others. The model can no longer be changed. `config` may be
- * NULL. Owner: caller; free with weft_profile_free. Thread: owner of the model. */
+/* Runs every kernel of the model on drawn data, in this thread and `threads` - 1 others. After that the model can no longer be changed.
+ * `config` may be NULL. Owner: caller; free with weft_profile_free. Thread: owner of the model. */
 WEFT_API weft_status weft_profile_new(weft_model *model, const weft_profile_config *config, weft_profile **out, weft_error *err);
 /* Reads what weft_profile_save wrote. Owner: caller; free with weft_profile_free. Thread: any. */
 WEFT_API weft_status weft_profile_load(const char *path, weft_profile **out, weft_error *err);
+/* Writes it as JSON, in place of what was at `path`. Thread: any. */
 WEFT_API weft_status weft_profile_save(const weft_profile *profile, const char *path, weft_error *err);
 /* Number of nodes, those of the model without its inputs; one of them, or WEFT_ENOENT. Thread: any. */
 WEFT_API uint32_t weft_profile_nodes(const weft_profile *profile);
@@ -346,8 +348,9 @@ typedef struct weft_schedule_info {
 /* Row `index` of the table of schedules; WEFT_ENOENT beyond its end. Thread: any. */
 WEFT_API weft_status weft_schedule_describe(uint32_t index, weft_schedule_info *info);
 
-/* Partitions, schedules, proves the schedule free of deadlock, and places every byte. The model can no longer be changed after its
- * first plan. Owner: caller; free with weft_plan_free. Thread: owner of the model. */
+/* Partitions, schedules, proves the schedule free of deadlock, and places every byte. The model can no longer be changed after the
+ * first weft_plan_new, _load, _compare, _workers or weft_profile_new that has not failed. Owner: caller; free with weft_plan_free. Thread:
+ * owner of the model. */
 WEFT_API weft_status weft_plan_new(weft_model *model, const weft_plan_config *config, weft_plan **out, weft_error *err);
 /* Writes what the plan is made of (the stages' first nodes, schedule, sizes, settings) as JSON, in place of what was at `path`; reads it back
  * into the same plan, for the same model, or fails (weft_plan_new(3) says how to edit one). It runs as the one that was saved; profile,
@@ -532,7 +535,7 @@ typedef struct weft_data_config {
   uint32_t size, reserved;
   const char *path;           /* bytes for a vocabulary of 256; else ids, little-endian: NAME.u16 or NAME.u32; NULL: drawn from the seed */
   const char *eval_path;      /* held-out data of their own, or NULL */
-  double eval_share;          /* else the last share of `path` is held out; 0: none */
+  double eval_share;          /* else the last share of `path` is held out; 0: none. Drawn data have 64 windows held out in any case */
   int64_t vocabulary, seq_len;   /* tokens; 0: rows of numbers, `path` is NULL */
   int64_t width;              /* of rows */
 } weft_data_config;
@@ -557,7 +560,8 @@ typedef struct weft_run weft_run;
 
 typedef struct weft_run_config {
   uint32_t size;
-  uint32_t threads;           /* compute threads per rank; 0: one with a mesh; without one, everything runs inside weft_run_poll */
+  uint32_t threads;           /* compute threads per rank, at most 1024; 0: one with a mesh; without one, everything runs inside
+                                 weft_run_poll */
 } weft_run_config;
 #define WEFT_RUN_INIT {sizeof(weft_run_config), 0}
 
@@ -579,7 +583,7 @@ enum {
   WEFT_TRAIN = 0,       /* forward, backward, update */
   WEFT_NO_UPDATE = 1,   /* forward, backward; weights stay, gradients can be read */
   WEFT_EVAL = 2,        /* forward to the loss */
-  WEFT_FORWARD = 4,     /* forward to the outputs; inputs that they do not need may be NULL */
+  WEFT_FORWARD = 4      /* forward to the outputs; inputs that they do not need may be NULL */
 };
 
 /* One step: all samples of all inputs, in the order in which the inputs were added, dimension 0 being the samples. The engine cuts
@@ -593,7 +597,7 @@ enum {
   WEFT_EVENT_MICRO_BATCH = 1,   /* loss of one micro-batch, or its outputs */
   WEFT_EVENT_DONE = 2,          /* final: the step is over */
   WEFT_EVENT_ERROR = 3,         /* final: the run has failed; status and text say why */
-  WEFT_EVENT_UPDATE = 4,        /* asynchronous schedules: what an update of the step came to; ascending, before the final event */
+  WEFT_EVENT_UPDATE = 4         /* asynchronous schedules: what an update of the step came to; ascending, before the final event */
 };
 
 typedef struct weft_event {
@@ -659,7 +663,7 @@ typedef struct weft_save_config {
   uint32_t n_options;
   const char *directory;      /* made if there is none; holds step-00000010/, ..., and latest, which names the newest. Two are kept. */
   const char *model;          /* what the model is, for whoever loads it: a preset's text; NULL: nothing */
-  const weft_pair *options;   /* whatever else the caller wants to find again */
+  const weft_pair *options;   /* whatever else the caller wants to find again; a key is there once, and not empty */
 } weft_save_config;
 #define WEFT_SAVE_INIT {sizeof(weft_save_config), 0, NULL, NULL, NULL}
 

@@ -30,6 +30,8 @@ Result<const Op*> op_of(const weft_model& model, const char* name) {
 
 Result<Attrs> attrs_of(const weft_node_config& c) {
   if (c.rank > WEFT_MAX_RANK) return Status(Code::invalid, cat("node config: rank is ", c.rank, ", expected at most ", WEFT_MAX_RANK));
+  constexpr uint32_t kFlags = WEFT_NODE_TANH | WEFT_NODE_CAUSAL | WEFT_NODE_OUT_IN | WEFT_NODE_POSITIONS;
+  if (c.flags & ~kFlags) return Status(Code::invalid, cat("node config: unknown flags ", c.flags & ~kFlags));
   Attrs attrs;
   attrs.axis = c.axis;
   attrs.heads = c.heads;
@@ -95,6 +97,7 @@ weft_status weft_model_add_node(weft_model* model, const weft_node_config* confi
     WEFT_TRY(require(out, "out"));
     weft_node_config c;
     WEFT_TRY(read_config(config, "weft_node_config", c));
+    if (c.name) WEFT_TRY(check_name(c.name, "node"));
     WEFT_TRY_ASSIGN(const Op* op, op_of(*model, c.op));
     WEFT_TRY_ASSIGN(const Attrs attrs, attrs_of(c));
     if (c.n_inputs) WEFT_TRY(require(c.inputs, "inputs"));
@@ -116,6 +119,7 @@ weft_status weft_model_add_linear(weft_model* model, const char* name, weft_valu
     WEFT_TRY(require(model, "model"));
     WEFT_TRY(require(out, "out"));
     WEFT_TRY(require(name, "node name"));
+    WEFT_TRY(check_name(name, "node"));
     Model& m = *model->model;
     const NodeId in = node_of(x);
     if (in < 0 || in >= static_cast<NodeId>(m.nodes().size()))
@@ -133,7 +137,7 @@ weft_status weft_model_add_linear(weft_model* model, const char* name, weft_valu
       const Desc& y = made.value().out;
       WEFT_TRY(check_shape({y.shape.dims.data(), static_cast<size_t>(y.shape.rank)}, y.dtype).within(cat(where, ": output")));
     }
-    if (m.find_param(cat(name, ".bias")) >= 0) return Status(Code::invalid, cat("parameter '", name, ".bias': the name is taken"));
+    WEFT_TRY(m.check_param_name(cat(name, ".bias")));
     WEFT_TRY_ASSIGN(const ParamId w, m.add_param(cat(name, ".weight"), weight.shape, {InitKind::normal, 0.02}));
     WEFT_TRY_ASSIGN(const ParamId b, m.add_param(cat(name, ".bias"), bias.shape, {}));
     const ParamId params[] = {w, b};
@@ -158,9 +162,12 @@ weft_status weft_model_add_op(weft_model* model, const weft_op* op, void* payloa
     WEFT_TRY(read_config(op, "weft_op", inner));
     WEFT_TRY_ASSIGN(auto made, make_user_op(inner, payload));
     for (const Op* known : model->user_ops)
-      if (known->name() == made->name()) return made->disown(), Status(Code::invalid, cat("op '", made->name(), "' is registered already"));
-    if (find_op(made->name())) return made->disown(), Status(Code::invalid, cat("op '", made->name(), "' is built in"));
-    model->user_ops.push_back(model->model->adopt_op(std::move(made)));
+      if (known->name() == made->name()) return Status(Code::invalid, cat("op '", made->name(), "' is registered already"));
+    if (find_op(made->name())) return Status(Code::invalid, cat("op '", made->name(), "' is built in"));
+    model->user_ops.reserve(model->user_ops.size() + 1);
+    WEFT_TRY_ASSIGN(const Op* adopted, model->model->adopt_op(made));
+    model->user_ops.push_back(adopted);
+    made->take_payload();
     return {};
   });
 }

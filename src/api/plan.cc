@@ -138,12 +138,13 @@ weft_status weft_plan_new(weft_model* model, const weft_plan_config* config, wef
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(model, "model"));
     WEFT_TRY(require(out, "out"));
-    WEFT_TRY(model->model->finish());
+    WEFT_TRY(model->model->check());
     WEFT_TRY_ASSIGN(const Asked asked, read_plan_config(config, *model->model));
     WEFT_TRY_ASSIGN(const PlanConfig chosen, choose(model->model, asked.config, asked.cluster.get()));
     WEFT_TRY_ASSIGN(auto plan, make_plan(model->model, chosen));
     WEFT_TRY(check_memory(*plan, asked.cluster.get(), 0));
     *out = new weft_plan{std::move(plan), asked.cluster};
+    model->model->freeze();
     return {};
   });
 }

@@ -164,11 +164,12 @@ weft_status weft_plan_load(weft_model* model, const char* path, weft_plan** out,
     WEFT_TRY(require(model, "model"));
     WEFT_TRY(require(path, "path"));
     WEFT_TRY(require(out, "out"));
-    WEFT_TRY(model->model->finish());
+    WEFT_TRY(model->model->check());
     WEFT_TRY_ASSIGN(const std::string text, read_text(path, kMostBytes));
     auto plan = load(model->model, text);
     if (!plan.ok()) return plan.status().within(cat("plan '", path, "'"));
     *out = new weft_plan{plan.take(), nullptr};
+    model->model->freeze();
     return {};
   });
 }

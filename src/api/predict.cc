@@ -106,10 +106,11 @@ weft_status weft_plan_compare(weft_model* model, const weft_plan_config* config,
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(model, "model"));
     WEFT_TRY(require(out, "out"));
-    WEFT_TRY(model->model->finish());
+    WEFT_TRY(model->model->check());
     WEFT_TRY_ASSIGN(const Asked asked, read_plan_config(config, *model->model));
     WEFT_TRY_ASSIGN(Comparison comparison, compare_schedules(model->model, asked.config, asked.cluster.get()));
     *out = new weft_comparison{std::move(comparison)};
+    model->model->freeze();
     return {};
   });
 }

@@ -13,7 +13,7 @@ weft_status weft_profile_new(weft_model* model, const weft_profile_config* confi
     WEFT_TRY(read_config(config, "weft_profile_config", c));
     constexpr uint32_t kMost = 1u << 30;
     if (c.repeats > kMost || c.threads > kMost) return Status(Code::invalid, "weft_profile_config: repeats or threads is out of range");
-    WEFT_TRY(model->model->finish());
+    WEFT_TRY(model->model->check());
     MeasureOptions options;
     options.micro_batch_size = std::max(c.micro_batch_size, 1u);
     if (c.repeats) options.repeats = static_cast<int>(c.repeats);
@@ -26,6 +26,7 @@ weft_status weft_profile_new(weft_model* model, const weft_profile_config* confi
     made->profile.seq_len = static_cast<uint64_t>(model->seq_len);
     made->profile.kernels = gemm_info().text();
     *out = made.release();
+    model->model->freeze();
     return {};
   });
 }

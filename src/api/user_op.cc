@@ -15,12 +15,12 @@ Status failed(std::string_view what, int32_t code) { return code == 0 ? Status()
 }  // namespace
 
 UserOp::~UserOp() {
-  if (op_.destroy) op_.destroy(payload_);
+  if (owns_payload_ && op_.destroy) op_.destroy(payload_);
 }
 
 Result<std::shared_ptr<UserOp>> make_user_op(const weft_op& op, void* payload) {
   WEFT_TRY(require(op.name, "op name"));
-  if (!*op.name) return Status(Code::invalid, "op name is empty");
+  WEFT_TRY(check_name(op.name, "op"));
   WEFT_TRY(require(reinterpret_cast<const void*>(op.shape), "shape").within(cat("op '", op.name, "'")));
   WEFT_TRY(require(reinterpret_cast<const void*>(op.forward), "forward").within(cat("op '", op.name, "'")));
   return std::make_shared<UserOp>(op, payload);
@@ -35,6 +35,9 @@ Result<Inferred> UserOp::infer(const Attrs&, std::span<const Operand> in, std::s
   WEFT_TRY(failed("shape", op_.shape(descs.data(), static_cast<uint32_t>(descs.size()), &out, payload_)));
   auto inner = to_desc(&out);
   if (!inner.ok()) return inner.status().within("shape's output");
+  if (inner.value().dtype == DType::f64)
+    return Status(Code::invalid,
+                  cat("shape's output is ", inner.value().text(), "; its dtype must be f32 or i32, f64 is for losses alone"));
   return Inferred{inner.take(), {}, 0};
 }
 

@@ -13,7 +13,7 @@ class UserOp final : public Op {
  public:
   UserOp(const weft_op& op, void* payload) : op_(op), name_(op.name), payload_(payload) {}
   ~UserOp() override;
-  void disown() { op_.destroy = nullptr; }  // registration failed: the payload stays the caller's
+  void take_payload() { owns_payload_ = true; }  // until then, that is when registration fails, it is the caller's
 
   std::string_view name() const override { return name_; }
   uint32_t version() const override { return op_.version; }
@@ -30,6 +30,7 @@ class UserOp final : public Op {
   weft_op op_;
   std::string name_;
   void* payload_;
+  bool owns_payload_ = false;
 };
 
 Result<std::shared_ptr<UserOp>> make_user_op(const weft_op& op, void* payload);

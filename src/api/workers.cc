@@ -12,7 +12,7 @@ weft_status weft_plan_workers(weft_model* model, const weft_plan_config* config,
     WEFT_TRY(require(out, "out"));
     if (room) WEFT_TRY(require(stages, "stages"));
     WEFT_TRY(check_result(*out));
-    WEFT_TRY(model->model->finish());
+    WEFT_TRY(model->model->check());
     WEFT_TRY_ASSIGN(const Asked asked, read_plan_config(config, *model->model));
     if (workers > static_cast<uint32_t>(kMaxStages))
       return Status(Code::invalid, cat("workers is ", workers, ", expected at most ", kMaxStages));
@@ -20,6 +20,7 @@ weft_status weft_plan_workers(weft_model* model, const weft_plan_config* config,
     const ReplicatedPlan& plan = found.plan;
     for (size_t s = 0; s < plan.stages.size() && s < room; ++s)
       stages[s] = {model->model->node(found.first[s]).name.c_str(), static_cast<uint32_t>(plan.stages[s].replicas), 0};
+    model->model->freeze();  // the names are borrowed from it
     fill_result(out, weft_workers{0, static_cast<uint32_t>(plan.stages.size()), plan.time, plan.one_machine, plan.data_parallel});
     return {};
   });

@@ -31,7 +31,7 @@ Status check_sizes(const Inferred& made) {
 
 }  // namespace
 
-Status Model::check_name(const std::string& name, const char* what) const {
+Status check_name(std::string_view name, const char* what) {
   if (name.empty() || name.size() > 200) return Status(Code::invalid, cat(what, " name must have 1 to 200 bytes, has ", name.size()));
   for (char c : name)
     if (static_cast<unsigned char>(c) <= ' ' || c == 127)
@@ -39,8 +39,12 @@ Status Model::check_name(const std::string& name, const char* what) const {
   return {};
 }
 
+Status Model::check_open(const char* what) const {
+  return frozen_ ? Status(Code::state, cat("the model is finished; ", what, " can no longer be added")) : Status();
+}
+
 Result<NodeId> Model::add_input(std::string name, Desc one_sample, bool wants_grad) {
-  if (finished_) return Status(Code::state, "the model is finished; nodes can no longer be added");
+  WEFT_TRY(check_open("nodes"));
   WEFT_TRY(check_name(name, "input"));
   if (find_node(name) >= 0) return Status(Code::invalid, cat("input '", name, "': the name is taken"));
   if (one_sample.shape.rank < 1 || one_sample.shape[0] != 1)
@@ -50,6 +54,8 @@ Result<NodeId> Model::add_input(std::string name, Desc one_sample, bool wants_gr
   if (one_sample.dtype == DType::f64) return Status(Code::invalid, cat("input '", name, "': dtype must be f32 or i32"));
   if (wants_grad && one_sample.dtype != DType::f32)
     return Status(Code::invalid, cat("input '", name, "': only f32 has a gradient, got ", one_sample.text()));
+  if (wants_grad && find_param(name) >= 0)
+    return Status(Code::invalid, cat("input '", name, "': a parameter has this name, and a gradient is read by name"));
   Node node;
   node.name = std::move(name);
   node.one.out = one_sample;
@@ -60,10 +66,17 @@ Result<NodeId> Model::add_input(std::string name, Desc one_sample, bool wants_gr
   return inputs_.back();
 }
 
-Result<ParamId> Model::add_param(std::string name, Shape shape, Init init) {
-  if (finished_) return Status(Code::state, "the model is finished; parameters can no longer be added");
+Status Model::check_param_name(const std::string& name) const {
   WEFT_TRY(check_name(name, "parameter"));
   if (find_param(name) >= 0) return Status(Code::invalid, cat("parameter '", name, "': the name is taken"));
+  if (const NodeId same = find_node(name); same >= 0 && node(same).wants_grad)
+    return Status(Code::invalid, cat("parameter '", name, "': an input has this name, and its gradient is read by name"));
+  return {};
+}
+
+Result<ParamId> Model::add_param(std::string name, Shape shape, Init init) {
+  WEFT_TRY(check_open("parameters"));
+  WEFT_TRY(check_param_name(name));
   WEFT_TRY(check_shape({shape.dims.data(), static_cast<size_t>(shape.rank)}, DType::f32).within(cat("parameter '", name, "'")));
   if (shape.elements() == 0) return Status(Code::invalid, cat("parameter '", name, "' has no element: ", shape.text()));
   Param param;
@@ -82,9 +95,9 @@ std::vector<Operand> Model::operands(std::span<const NodeId> in, int64_t samples
 
 Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attrs, std::span<const NodeId> in,
                                std::span<const ParamId> weights) {
-  if (finished_) return Status(Code::state, "the model is finished; nodes can no longer be added");
+  WEFT_TRY(check_open("nodes"));
   const NodeId id = static_cast<NodeId>(nodes_.size());
-  if (name.empty()) name = cat(op->name(), "_", id);
+  for (NodeId n = id; name.empty() || (n > id && find_node(name) >= 0); ++n) name = cat(op->name(), "_", n);
   WEFT_TRY(check_name(name, "node"));
   const std::string where = cat("node '", name, "' (", op->name(), ")");
   if (find_node(name) >= 0) return Status(Code::invalid, where + ": the name is taken");
@@ -130,7 +143,7 @@ Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attr
 }
 
 Status Model::add_output(NodeId id) {
-  if (finished_) return Status(Code::state, "the model is finished; outputs can no longer be added");
+  WEFT_TRY(check_open("outputs"));
   if (id < 0 || id >= static_cast<NodeId>(nodes_.size())) return Status(Code::invalid, "output: not a value of this model");
   const Node& made = node(id);
   if (made.is_input()) return Status(Code::invalid, cat("output: '", made.name, "' is an input"));
@@ -141,18 +154,22 @@ Status Model::add_output(NodeId id) {
   return {};
 }
 
-const Op* Model::adopt_op(std::shared_ptr<const Op> op) {
+Result<const Op*> Model::adopt_op(std::shared_ptr<const Op> op) {
+  WEFT_TRY(check_open("ops"));
   adopted_.push_back(std::move(op));
   return adopted_.back().get();
 }
 
-// Weights that a gradient cannot reach would silently stay as they are.
+// Weights that a gradient cannot reach would silently stay as they are, and gradients are summed as f32.
 Status Model::check_gradients() const {
   std::vector<bool> leads(nodes_.size(), false);  // to the loss
   leads[static_cast<size_t>(loss_)] = true;
   for (NodeId id = loss_; id >= 0; --id) {
     const Node& n = node(id);
     if (!leads[static_cast<size_t>(id)]) continue;
+    if (n.needs_grad && id != loss_ && n.one.out.dtype != DType::f32)
+      return Status(Code::invalid, cat("node '", n.name, "' (", n.op->name(), "): its output is ", n.one.out.text(),
+                                       ", but only f32 has the gradient that what lies below it needs"));
     for (size_t i = 0; i < n.in.size(); ++i) {
       leads[static_cast<size_t>(n.in[i])] = true;
       const Node& below = node(n.in[i]);
@@ -165,8 +182,7 @@ Status Model::check_gradients() const {
   return {};
 }
 
-Status Model::finish() {
-  if (finished_) return {};
+Status Model::check() const {
   if (nodes_.size() == inputs_.size()) return Status(Code::invalid, "the model has no node");
   if (inputs_.empty()) return Status(Code::invalid, "the model has no input");
   if (loss_ < 0 && outputs_.empty()) return Status(Code::invalid, "the model has neither a loss nor an output");
@@ -179,7 +195,12 @@ Status Model::finish() {
       return Status(Code::invalid, cat("loss '", loss.name, "': its targets must be a model input, got node '", targets.name, "'"));
     WEFT_TRY(check_gradients());
   }
-  finished_ = true;
+  return {};
+}
+
+Status Model::finish() {
+  WEFT_TRY(check());
+  freeze();
   return {};
 }
 

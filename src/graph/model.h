@@ -26,6 +26,9 @@ struct Init {
   friend bool operator==(const Init&, const Init&) = default;
 };
 
+// Names of nodes, parameters and ops have 1 to 200 bytes without spaces and control characters. `what` is named in an error.
+Status check_name(std::string_view name, const char* what);
+
 struct Param {
   std::string name;
   Shape shape;  // f32
@@ -61,14 +64,20 @@ class Model {
   // Dimension 0 of an input is the number of samples and is given as 1 here; dims are those of one sample batch, e.g. [1, 128].
   Result<NodeId> add_input(std::string name, Desc one_sample, bool wants_grad);
   Result<ParamId> add_param(std::string name, Shape shape, Init init);
-  // Inputs and weights in port order. An empty name is replaced by "<op>_<id>".
+  // Whether add_param takes the name.
+  Status check_param_name(const std::string& name) const;
+  // Inputs and weights in port order. An empty name is replaced by "<op>_<number>".
   Result<NodeId> add_node(std::string name, const Op* op, const Attrs& attrs, std::span<const NodeId> in, std::span<const ParamId> weights);
   // The node whose output is delivered after a forward-only step. May be called for several nodes.
   Status add_output(NodeId node);
   // An op of the caller, kept alive with the model.
-  const Op* adopt_op(std::shared_ptr<const Op> op);
+  Result<const Op*> adopt_op(std::shared_ptr<const Op> op);
 
-  // Checks that the whole is a model: at least one node, at most one loss, names unique.
+  // Whether the whole is a model: at least one node, an end, and a gradient for every weight under a loss.
+  Status check() const;
+  // From here on the model cannot be changed: others hold on to it. It has been checked.
+  void freeze() { frozen_ = true; }
+  // Both.
   Status finish();
 
   const std::vector<Node>& nodes() const { return nodes_; }
@@ -92,7 +101,7 @@ class Model {
   Digest hash() const;
 
  private:
-  Status check_name(const std::string& name, const char* what) const;
+  Status check_open(const char* what) const;
   Status check_gradients() const;
   std::vector<Operand> operands(std::span<const NodeId> in, int64_t samples) const;
 
@@ -101,7 +110,7 @@ class Model {
   std::vector<NodeId> inputs_, outputs_;
   std::vector<std::shared_ptr<const Op>> adopted_;
   NodeId loss_ = -1;
-  bool finished_ = false;
+  bool frozen_ = false;
 };
 
 }  // namespace weft

@@ -227,13 +227,26 @@ TEST(UserOpRegistration, SaysWhatIsMissing) {
     expect_error(weft_model_add_op(model.get(), &op, &square, &err), err, WEFT_EINVAL, parts);
   };
   refused([](weft_op& op) { op.name = nullptr; }, {"op name is NULL"});
-  refused([](weft_op& op) { op.name = ""; }, {"op name is empty"});
+  refused([](weft_op& op) { op.name = ""; }, {"op name", "1 to 200 bytes, has 0"});
+  refused([](weft_op& op) { op.name = "a b\n"; }, {"op name", "space or control character"});
+  const std::string endless(100000, 'a');
+  refused([&](weft_op& op) { op.name = endless.c_str(); }, {"op name", "has 100000"});
   refused([](weft_op& op) { op.shape = nullptr; }, {"'square'", "shape is NULL"});
   refused([](weft_op& op) { op.forward = nullptr; }, {"'square'", "forward is NULL"});
   refused([](weft_op& op) { op.name = "relu"; }, {"'relu'", "built in"});
   const weft_op op = square_op();
   EXPECT_EQ(weft_model_add_op(model.get(), &op, &square, nullptr), WEFT_OK);
   refused([](weft_op&) {}, {"'square'", "registered already"});
+  EXPECT_EQ(square.destroyed, 0) << "after a failure the payload is the caller's";
+}
+
+TEST(UserOpRegistration, IsRefusedAfterAPlan) {
+  Square square;
+  const ModelPtr model = small_model();
+  new_plan(model, plan_config());
+  const weft_op op = square_op();
+  Error err;
+  expect_error(weft_model_add_op(model.get(), &op, &square, &err), err, WEFT_ESTATE, {"finished", "ops"});
   EXPECT_EQ(square.destroyed, 0) << "after a failure the payload is the caller's";
 }
 
@@ -283,6 +296,81 @@ TEST(UserOpRegistration, AShapeThatRefusesTheMicroBatchIsAnErrorOfThePlan) {
   config.micro_batch_size = 2;
   EXPECT_EQ(weft_plan_new(model.get(), &config, &plan, &err), WEFT_OK) << err.text;
   weft_plan_free(plan);
+}
+
+// A callback that takes no 0 samples, and none at all once the plan is made, when nobody could be told.
+TEST(UserOpRegistration, AShapeIsAskedForSamplesThatThereAreAndNeverAfterThePlan) {
+  static bool planned;
+  planned = false;
+  Square square;
+  weft_op op = square_op();
+  op.shape = [](const weft_desc* in, uint32_t, weft_desc* out, void*) {
+    *out = in[0];
+    return planned || in[0].dims[0] < 1 ? 5 : 0;
+  };
+  const ModelPtr model = squaring_model(&square, 0, op);
+  weft_profile_config profile_config = WEFT_PROFILE_INIT;
+  profile_config.repeats = 1;
+  weft_profile* profile = nullptr;
+  Error err;
+  ASSERT_EQ(weft_profile_new(model.get(), &profile_config, &profile, &err), WEFT_OK) << err.text;
+  weft_profile_free(profile);
+  for (const uint32_t short_size : {0u, 1u}) {
+    planned = false;
+    weft_plan_config config = plan_config(2, 3, 2);
+    config.short_size = short_size;
+    const PlanPtr plan = new_plan(model, config);
+    planned = true;
+    weft_prediction* prediction = nullptr;
+    ASSERT_EQ(weft_plan_simulate(plan.get(), 0, &prediction, &err), WEFT_OK) << err.text;
+    weft_prediction_free(prediction);
+    const RunPtr run = start(plan);
+    const int64_t samples = short_size ? 5 : 6;
+    EXPECT_EQ(step(run, {noise({samples, 6}).get(), noise({samples, 3}).get()}).status, WEFT_OK);
+  }
+  weft_plan* refused = nullptr;
+  const weft_plan_config config = plan_config();
+  expect_error(weft_plan_new(model.get(), &config, &refused, &err), err, WEFT_EUSER, {"'squares'", "shape returned 5"});
+  profile = nullptr;
+  expect_error(weft_profile_new(model.get(), &profile_config, &profile, &err), err, WEFT_EUSER, {"'squares'", "shape returned 5"});
+}
+
+// Gradients are summed as F32 where a value has several uses, so there are no others.
+TEST(UserOpRegistration, OnlyF32HasAGradient) {
+  Square square;
+  weft_op op = square_op();
+  op.shape = [](const weft_desc* in, uint32_t, weft_desc* out, void*) {
+    *out = in[0];
+    out->dtype = WEFT_F64;
+    return 0;
+  };
+  const ModelPtr wide = new_model();
+  ASSERT_EQ(weft_model_add_op(wide.get(), &op, &square, nullptr), WEFT_OK);
+  Error err;
+  expect_error(add_squares(wide, {add_input(wide, "x", {1, 2})}, err), err, WEFT_EINVAL, {"node 'n'", "f64[1,2]", "f32 or i32"});
+
+  op.shape = [](const weft_desc* in, uint32_t, weft_desc* out, void*) {
+    *out = in[0];
+    out->dtype = in[0].dtype == WEFT_F32 ? WEFT_I32 : WEFT_F32;
+    return 0;
+  };
+  for (const bool trained : {false, true}) {
+    const ModelPtr model = new_model();
+    ASSERT_EQ(weft_model_add_op(model.get(), &op, &square, nullptr), WEFT_OK);
+    weft_value x = add_input(model, "x", {1, 3});
+    if (trained) x = add_linear(model, "below", x, 3);
+    const weft_value whole = add_node(model, "square", {x}, "whole");
+    const weft_value both = add_node(model, "add", {add_node(model, "square", {whole}), add_node(model, "square", {whole})});
+    add_node(model, "mse", {add_linear(model, "above", both, 3), add_input(model, "y", {1, 3})});
+    const weft_plan_config config = plan_config();
+    weft_plan* out = nullptr;
+    if (trained) {
+      expect_error(weft_plan_new(model.get(), &config, &out, &err), err, WEFT_EINVAL, {"node 'whole'", "i32[1,3]", "only f32"});
+    } else {
+      EXPECT_EQ(weft_plan_new(model.get(), &config, &out, &err), WEFT_OK) << err.text;
+    }
+    weft_plan_free(out);
+  }
 }
 
 TEST(UserOpRegistration, AShapeThatIsNotInProportionIsAnErrorOfThePlan) {
