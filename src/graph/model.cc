@@ -234,6 +234,9 @@ Inferred Model::infer(NodeId id, int64_t samples) const {
 Status Model::check_samples(int64_t samples) const {
   for (NodeId id = 0; id < static_cast<NodeId>(nodes_.size()); ++id) {
     const Node& n = node(id);
+    int64_t bytes = 0;
+    if (__builtin_mul_overflow(static_cast<int64_t>(n.one.out.bytes()), samples, &bytes))
+      return Status(Code::invalid, cat("node '", n.name, "', ", samples, " samples: ", n.one.out.text(), " each is too large"));
     if (n.is_input()) continue;
     std::vector<Desc> weights;
     for (ParamId w : n.weights) weights.push_back({DType::f32, param(w).shape});

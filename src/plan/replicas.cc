@@ -45,6 +45,7 @@ Result<Partition> partition_pipedream(const Model& model, const PlanConfig& conf
 
 Result<WorkerPlan> plan_workers(const Model& model, const PlanConfig& config, int32_t workers) {
   if (workers < 1) return Status(Code::invalid, cat("workers is ", workers, ", expected 1 or more"));
+  WEFT_TRY(model.check_samples(config.micro_batch_size));
   const OpNodes ops(model, config.micro_batch_size, config.times);
   WorkerPlan out;
   WEFT_TRY_ASSIGN(out.plan, partition_replicated(states_of(model, config, ops), options_for(config, workers, false)));

@@ -85,6 +85,7 @@ Result<Comparison> compare_schedules(const std::shared_ptr<const Model>& model, 
       tried.schedule = next.schedule;
       tried.warm_up = depth;
       next.refused = measure(model, std::move(tried), cluster, next);
+      if (next.refused.code() == Code::user) return next.refused;  // a callback that fails says nothing about a schedule
       out.candidates.push_back(std::move(next));
     }
   }

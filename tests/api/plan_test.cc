@@ -82,6 +82,17 @@ TEST(PlanTest, MoreBytesThanAnyRankHasAreRefused) {
   refusal_of_bytes(1, kOne << 40, false, 32);         // what is kept of each micro-batch
 }
 
+TEST(PlanTest, WorkersOfMicroBatchesThatCannotBeCountedAreRefused) {
+  const ModelPtr model = new_model();
+  const weft_value x = add_input(model, "x", {1, int64_t{1} << 40});
+  Error err;
+  ASSERT_EQ(weft_model_add_output(model.get(), add_node(model, "relu", {x}), &err), WEFT_OK) << err.text;
+  const weft_plan_config config = plan_config(1, 1, UINT32_MAX);
+  weft_workers workers = WEFT_WORKERS_INIT;
+  expect_error(weft_plan_workers(model.get(), &config, 2, nullptr, 0, &workers, &err), err, WEFT_EINVAL,
+               {"node 'x'", "4294967295 samples", "too large"});
+}
+
 TEST(PlanTest, AModelMustHaveAnEnd) {
   const ModelPtr model = new_model();
   add_linear(model, "l", add_input(model, "x", {1, 4}), 2);
