@@ -11,6 +11,9 @@ namespace {
 
 Status fault(std::string text) { return Status(Code::data, std::move(text)); }
 
+// What is there instead: of a number the value, of all else the kind.
+std::string found(const Json& value) { return value.is_number() ? value.dump() : value.type_name(); }
+
 // Builds the value, but refuses what a tree would hide: duplicate keys, and depth beyond what any file here has.
 class StrictBuilder {
  public:
@@ -23,7 +26,9 @@ class StrictBuilder {
   bool number_integer(int64_t value) { return add(value); }
   bool number_unsigned(uint64_t value) { return add(value); }
   bool number_float(double value, const std::string& text) {
-    return fractions_ == Fractions::allow ? add(value) : stop(cat("expected no fraction, found ", shown(text)));
+    if (fractions_ == Fractions::allow) return add(value);
+    if (text.find_first_of(".eE") != text.npos) return stop(cat("expected no fraction, found ", shown(text)));
+    return stop(cat("expected whole numbers up to ", UINT64_MAX, ", found ", shown(text)));
   }
   bool string(std::string& value) { return add(std::move(value)); }
   bool binary(Json::binary_t&) { return stop("expected no binary data"); }
@@ -153,7 +158,7 @@ Status Fields::finish() const {
 Result<const Json*> Fields::take(const char* key, const char* expected, bool (Json::*is)() const noexcept) {
   const auto it = object_.find(key);
   if (it == object_.end()) return fault(cat(where_, "has no ", shown(key)));
-  if (!((*it).*is)()) return fault(cat(where_, shown(key), " expects ", expected, ", found ", it->type_name()));
+  if (!((*it).*is)()) return fault(cat(where_, shown(key), " expects ", expected, ", found ", found(*it)));
   taken_.insert(key);
   return &*it;
 }
