@@ -59,8 +59,16 @@ void complain(std::string_view command, std::string_view text, std::string_view 
   const std::string whose = command.empty() ? "" : std::string(command) + ": ";
   if (!text.starts_with(whose)) out += whose;  // the library names a plan as well
   (out += printable(text)) += "\n";
-  if (!hint.empty()) (out += hint) += "\n";
+  if (!hint.empty()) (out += printable(hint)) += "\n";
   write_all(STDERR_FILENO, out);
+}
+
+std::string shell_word(const std::string& text) {
+  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789%+,-./:=@_";
+  if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
 }
 
 Progress::Progress(bool silent) : silent_(silent), terminal_(is_terminal()) {}

@@ -16,6 +16,9 @@ bool stdout_failed();                    // it could not be written: the disk is
 // "weft: command: text", and a hint on a line of its own.
 void complain(std::string_view command, std::string_view text, std::string_view hint = "");
 
+// The text as a word of the shell, to be pasted.
+std::string shell_word(const std::string& text);
+
 // A line on standard error that tells how far something is. On a terminal it is rewritten in place, at most ten times a second;
 // elsewhere a line appears now and then.
 class Progress {

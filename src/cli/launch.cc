@@ -93,7 +93,7 @@ Outcome Ranks::start(const weft_plan* plan, const LaunchOptions& options, RunPtr
   cancel.watch(pids_);
   if (options.external && !options.quiet)
     Progress(false).note("waiting for " + std::to_string(options.external) + (options.external > 1 ? " ranks" : " rank") +
-                         ": weft worker --join " + weft_mesh_endpoint(mesh_.get()) + (options.insecure ? " --insecure" : ""));
+                         ": weft worker --join " + shell_word(weft_mesh_endpoint(mesh_.get())) + (options.insecure ? " --insecure" : ""));
   const weft_status status = [&] {
     const Doorkeeper doorkeeper(options.command, mesh_.get(), refused_);
     return weft_run_start(plan, mesh_.get(), &config, Out(out), &err);

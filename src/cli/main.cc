@@ -74,16 +74,18 @@ int run(std::vector<std::string> arguments) {
   // Options before the command are as good as behind it.
   const auto at = std::find_if(arguments.begin(), arguments.end(), [](const std::string& a) { return a.empty() || a[0] != '-'; });
   if (at == arguments.end()) {
-    if (!arguments.empty() && arguments[0] == "--version") return run_command(*find_command("version"), {});
+    if (arguments.size() == 1 && arguments[0] == "--version") return run_command(*find_command("version"), {});
     if (!arguments.empty() && arguments[0] != "-h" && arguments[0] != "--help")
       return usage("", "no command, but '" + arguments[0] + "'", "");
     print_text(overview());
     return end("", {});
   }
   const std::string name = *at;
+  if (arguments[0] == "--version") return usage("", "--version stands alone, found '" + name + "' behind it", "");
   arguments.erase(at);
   if (name == "help") {
     if (arguments.empty()) return run({});
+    if (arguments.size() > 1) return usage("", "help is of one command, found '" + arguments[1] + "' as well", "");
     arguments.push_back("--help");
     return run(std::move(arguments));
   }

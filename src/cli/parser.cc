@@ -236,7 +236,7 @@ Outcome Parser::parse(std::vector<std::string> arguments, std::string& help) {
 
 std::string meant(std::string_view found, const std::vector<std::string>& known) {
   std::string best;
-  size_t least = found.size() / 2 + 1;
+  size_t least = (found.size() - std::min(found.find_first_not_of('-'), found.size())) / 2 + 1;
   for (const std::string& name : known)
     if (const size_t d = distance(found, name); d < least) best = name, least = d;
   return best.empty() ? "" : "did you mean " + best + "?";

@@ -57,6 +57,13 @@ Outcome check_writable(const std::string& directory) {
   return {kBadInput, directory + ": cannot write into '" + there.string() + "': " + reason(error), ""};
 }
 
+// A file has to have its directory there, which it says itself.
+Outcome check_place(const std::string& file) {
+  const std::string directory = file.empty() ? "" : std::filesystem::absolute(file).parent_path().string();
+  std::error_code ignored;
+  return std::filesystem::is_directory(directory, ignored) ? check_writable(directory) : Outcome();
+}
+
 }  // namespace
 
 Trainer::Trainer(const TrainOptions& options, std::vector<std::pair<std::string, std::string>> settings)
@@ -68,6 +75,7 @@ Outcome Trainer::prepare(weft_checkpoint* resumed) {
   CLI_TRY(build_plan(options_.plan, options_.optimizer, options_.steps, built_));
   CLI_TRY(open_data());
   CLI_TRY(check_writable(options_.checkpoint));
+  CLI_TRY(check_place(options_.trace));
   CLI_TRY(make_inputs(built_.info, samples_of_update() * weft_plan_updates(built_.plan.get()), inputs_));
   CLI_TRY(ranks_.start(built_.plan.get(), options_.launch, run_));
   CLI_TRY(load(resumed));
@@ -133,7 +141,7 @@ Outcome Trainer::check_directory() {
   return {
       kBadInput,
       "'" + directory + "' holds a checkpoint of step " + std::to_string(info.step) + ", this run begins at step " + std::to_string(step_),
-      "go on from it with --resume " + directory + ", or choose another directory"};
+      "go on from it with --resume " + shell_word(directory) + ", or choose another directory"};
 }
 
 Outcome Trainer::drive(weft_tensor* const (&inputs)[2], uint32_t flags, Events& events) {
@@ -304,7 +312,7 @@ Outcome Trainer::finish() {
   if (options_.checkpoint.empty())
     hint = "nothing was saved" + std::string(last_checkpoint_.empty() ? "" : " since ") + last_checkpoint_ + "; --checkpoint DIR would";
   else
-    hint = "go on with: weft train --resume " + options_.checkpoint;
+    hint = "go on with: weft train --resume " + shell_word(options_.checkpoint);
   return {128 + signal, text, hint};
 }
 
