@@ -86,6 +86,7 @@ Outcome Generator::prepare() {
   ModelOptions model;
   model.model = options_.checkpoint;
   model.is_checkpoint = true;
+  model.command = "generate";
   CLI_TRY(build_model(model, options_.launch.ranks, built_));
   if (!built_.checkpoint) return {kBadInput, "'" + options_.checkpoint + "' is a model without weights, expected a checkpoint", ""};
   if (!built_.info.tokens) return {kBadInput, "the model " + std::string(built_.info.text) + " takes no tokens, so it generates none", ""};
@@ -96,7 +97,8 @@ Outcome Generator::prepare() {
   model.seq_len =
       std::min<int64_t>(built_.info.context, static_cast<int64_t>(std::min<uint64_t>(longest + options_.tokens, uint64_t{1} << 30)));
   Built window;
-  CLI_TRY(build_model(model, options_.launch.ranks, window));
+  CLI_TRY(make_preset(built_.info.text, model, options_.launch.ranks, window));
+  window.checkpoint = std::move(built_.checkpoint);
   built_ = std::move(window);
   PlanOptions plan;
   plan.ranks = options_.launch.ranks;

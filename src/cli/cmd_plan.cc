@@ -21,13 +21,17 @@ struct Options {
   uint32_t workers = 0;
 };
 
-void print_schedules() {
+void print_schedules(bool json) {
   weft_schedule_info info = WEFT_SCHEDULE_INFO_INIT;
+  std::vector<JsonObject> rows;
   for (uint32_t i = 0; weft_schedule_describe(i, &info) == WEFT_OK; ++i) {
     char line[512];
     std::snprintf(line, sizeof line, "%-15s %s", info.name, info.about);
-    print_line(line);
+    if (!json) print_line(line);
+    rows.push_back(JsonObject().add("schedule", info.name).add("chunks", info.chunks).add("asynchronous", info.asynchronous != 0));
+    rows.back().add("about", info.about);
   }
+  if (json) print_line(JsonObject().add("schedules", rows).text());
 }
 
 Outcome write_rows(const std::string& path, const std::vector<std::string>& rows) {
@@ -70,21 +74,36 @@ Outcome show_workers(const Options& o) {
   return {};
 }
 
-// What a table of schedules has no use for.
-Outcome check_compare(const Options& o) {
-  const std::pair<const char*, bool> given[] = {{"--schedule-file", !o.plan.schedule_file.empty()},
-                                                {"--plan", !o.plan.plan_file.empty()},
+// The first that is given of what is asked about one plan, or of these settings.
+std::string given_of_one_plan(const Options& o, const Settings& settings, std::initializer_list<const char*> names) {
+  const std::pair<const char*, bool> given[] = {{"--plan", !o.plan.plan_file.empty()},
                                                 {"--write-schedule", !o.write_schedule.empty()},
                                                 {"--save", !o.save.empty()},
                                                 {"--trace", !o.trace.empty()},
                                                 {"--timetable", o.timetable}};
   for (const auto& [name, is] : given)
-    if (is) return {kUsage, std::string(name) + " is of one schedule, --compare tries them all", "leave one of them out"};
+    if (is) return name;
+  for (const char* name : names)
+    if (settings.given(name)) return "--" + std::string(name);
+  return "";
+}
+
+// What a table of schedules has no use for, or PipeDream's answer.
+Outcome check_mode(const Options& o, const Settings& settings) {
+  if (o.workers) {
+    std::string name = given_of_one_plan(o, settings,
+                                         {"ranks", "schedule", "schedule-file", "chunks", "group", "warmup-depth", "segment",
+                                          "vertical-sync", "partition", "cut", "speeds", "link-latency"});
+    if (name.empty()) name = o.compare ? "--compare" : o.plan.cluster.empty() ? "" : "--cluster";
+    if (!name.empty()) return {kUsage, name + " is of a plan, --workers makes none", "leave one of them out"};
+  } else if (o.compare) {
+    const std::string name = given_of_one_plan(o, settings, {"schedule", "schedule-file", "warmup-depth"});
+    if (!name.empty()) return {kUsage, name + " is of one schedule, --compare tries them all", "leave one of them out"};
+  }
   return {};
 }
 
 Outcome compare(const Options& o) {
-  CLI_TRY(check_compare(o));
   weft_error err = WEFT_ERROR_INIT;
   PlanOptions all = o.plan;
   all.schedule = all.warm_up = "auto";
@@ -99,10 +118,6 @@ Outcome compare(const Options& o) {
 }
 
 Outcome show_plan(Options& o) {
-  if (o.schedules) {
-    print_schedules();
-    return {};
-  }
   if (o.model.model.empty()) return {kUsage, "MODEL is missing", "weft plan --help"};
   CLI_TRY(take_ranks(o.plan));
   if (o.workers) return show_workers(o);
@@ -130,7 +145,7 @@ Action add_plan(Parser& parser) {
   add_plan_options(*settings, o->plan);
   add_cluster_option(parser, o->plan);
   add_optimizer_options(*settings, o->optimizer);
-  settings->add("--steps", o->steps, "With --lr-schedule cosine: the step at which the learning rate is 0").type("N");
+  settings->add("--steps", o->steps, "With --lr-schedule cosine: over how many steps the learning rate falls").type("N");
   settings->add("--seed", o->plan.seed, "Seed of first values and dropout, and of the data of weft train --plan").type("N");
   parser.add("--schedules", o->schedules, "List the schedules that there are, with the sizes that each allows");
   parser.add("--write-schedule", o->write_schedule, "Also write the timetable to a file, for --schedule-file").type("FILE");
@@ -143,9 +158,17 @@ Action add_plan(Parser& parser) {
   parser.add("--trace", o->trace, "Also write the predicted timeline, as weft train --trace writes the real one").type("FILE");
   parser.add("--timetable", o->timetable, "All actions of each rank: with --json as well, without it however many there are");
   parser.add("--json", o->json, "One JSON object instead of text");
+  o->model.command = "plan";
   return [o, settings]() -> Outcome {
+    if (o->schedules) {
+      print_schedules(o->json);
+      return {};
+    }
+    CLI_TRY(check_mode(*o, *settings));
+    CLI_TRY(check_cluster(*settings, o->plan));
     CLI_TRY(take_plan_file(*settings, o->plan, o->optimizer, o->steps));
     settle_defaults(*settings, o->plan, o->optimizer);
+    CLI_TRY(check_curve(o->optimizer, o->steps));
     return show_plan(*o);
   };
 }

@@ -84,6 +84,7 @@ Action add_profile(Parser& parser) {
   parser.add("--threads", o->threads, "Compute threads, as each rank will have").type("N").range(1, 1024);
   parser.add("--stages", o->ranks, "Stages that the model is for: mlp has as many layers at least").type("P").range(1, 4096);
   parser.add("--json", o->json, "One JSON object instead of text");
+  o->model.command = "profile";
   return [o, settings] { return make_profile(*o); };
 }
 

@@ -32,7 +32,7 @@ Outcome Train::resume(CheckpointPtr& checkpoint) {
   std::vector<std::pair<std::string, std::string>> texts;
   for (uint32_t i = 0; i < info.n_options; ++i) texts.emplace_back(info.options[i].key, info.options[i].value);
   CLI_TRY(settings.restore(texts));
-  if (settings.given("ranks") && !settings.given("cut")) options.plan.cut.clear();  // which is of another number of ranks
+  forget_options(settings, options.plan);
   if (options.model.model.empty()) {
     if (info.model) options.model.model = info.model;
   } else if (info.model) {
@@ -59,7 +59,9 @@ Outcome Train::run() {
     return {kUsage, "--checkpoint-every without --checkpoint", "say where to: --checkpoint DIR"};
   if (options.model.model.empty()) return {kUsage, "MODEL is missing", "for example: weft train gpt-nano --data book.txt"};
   CLI_TRY(take_plan_file(settings, options.plan, options.optimizer, options.steps));
+  CLI_TRY(check_cluster(settings, options.plan));
   settle_defaults(settings, options.plan, options.optimizer);
+  if (options.steps > 0) CLI_TRY(check_curve(options.optimizer, options.steps));
   CLI_TRY(settle_choices(options.model, options.plan, options.optimizer, options.steps));
   options.launch.ranks = options.plan.ranks;
   options.launch.quiet = options.quiet;

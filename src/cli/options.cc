@@ -16,6 +16,14 @@ std::vector<std::string> schedule_names() {
   return out;
 }
 
+// The row of the table that has this name; without one for auto.
+weft_schedule_info schedule_of(const std::string& name) {
+  weft_schedule_info info = WEFT_SCHEDULE_INFO_INIT;
+  for (uint32_t i = 0; weft_schedule_describe(i, &info) == WEFT_OK; ++i)
+    if (name == info.name) return info;
+  return WEFT_SCHEDULE_INFO_INIT;
+}
+
 constexpr uint32_t kMost = uint32_t{1} << 20;
 
 std::string check_dropout(const std::string& text) {
@@ -112,7 +120,9 @@ void add_cluster_option(Parser& parser, PlanOptions& options) {
 void add_optimizer_options(Settings& settings, OptimizerOptions& options) {
   settings.add("--optimizer", options.rule, "Update rule: adamw, adam or sgd").type("RULE").one_of({"adamw", "adam", "sgd"});
   settings.add("--lr", options.rate, "Learning rate").type("X").positive();
-  settings.add("--lr-schedule", options.curve, "Learning rate over time: constant, or cosine down to 0 at the last step")
+  settings
+      .add("--lr-schedule", options.curve,
+           "Learning rate over time: constant, or cosine, which falls over all steps and would be 0 in the next")
       .type("CURVE")
       .one_of({"constant", "cosine"});
   settings.add("--warmup", options.warmup, "Steps of linear warm-up of the learning rate").type("N");
@@ -120,11 +130,44 @@ void add_optimizer_options(Settings& settings, OptimizerOptions& options) {
   settings.add("--clip", options.clip, "Clip gradients to this global norm; 0: never").type("X").not_negative();
 }
 
+Outcome check_curve(const OptimizerOptions& optimizer, uint64_t steps) {
+  if (optimizer.curve != "cosine" || steps > optimizer.warmup) return {};
+  return {kUsage,
+          "--steps is " + std::to_string(steps) + ", expected more than the " + std::to_string(optimizer.warmup) +
+              " of --warmup: from there on --lr-schedule cosine falls",
+          ""};
+}
+
+Outcome check_cluster(const Settings& settings, const PlanOptions& plan) {
+  if (plan.cluster.empty()) return {};
+  for (const char* name : {"speeds", "link-latency", "link-bandwidth"})
+    if (settings.given(name))
+      return {kUsage, "--" + std::string(name) + " beside --cluster, which says it already", "leave one of them out"};
+  return {};
+}
+
+void forget_options(const Settings& settings, PlanOptions& plan) {
+  const auto given = [&settings](const char* name) { return settings.given(name); };
+  const PlanOptions defaults;
+  if (given("ranks") && !given("speeds")) plan.speeds.clear();
+  if (given("schedule") && !given("schedule-file")) plan.schedule_file.clear();
+  const bool another = given("schedule") || given("schedule-file");
+  if (another) {
+    const std::string name = plan.schedule_file.empty() ? plan.schedule : "";
+    const weft_schedule_info info = schedule_of(name);
+    if (!given("chunks") && (!info.name || info.chunks)) plan.chunks = defaults.chunks;
+    if (!given("group") && !name.starts_with("interleaved")) plan.group = defaults.group;
+    if (!given("warmup-depth") && name != "1f1b") plan.warm_up = defaults.warm_up;
+    if (!given("segment") && !info.asynchronous) plan.segment = defaults.segment;
+    if (!given("vertical-sync") && name != "pipedream") plan.vertical_sync = defaults.vertical_sync;
+  }
+  const bool other_stages = (another || given("ranks") || given("chunks")) && split(plan.cut).size() + 1 != stages_of(plan);
+  if (!given("cut") && (other_stages || given("partition"))) plan.cut.clear();
+}
+
 void settle_defaults(const Settings& settings, PlanOptions& plan, OptimizerOptions& optimizer) {
   if (!plan.schedule_file.empty() || !plan.plan_file.empty()) return;
-  weft_schedule_info info = WEFT_SCHEDULE_INFO_INIT;
-  for (uint32_t i = 0; plan.schedule != kAuto && weft_schedule_describe(i, &info) == WEFT_OK && plan.schedule != info.name; ++i) continue;
-  if (!info.asynchronous) return;  // nor is what auto comes to
+  if (!schedule_of(plan.schedule).asynchronous) return;  // nor is what auto comes to
   if (!settings.given("clip")) optimizer.clip = 0;
   if (plan.schedule != "pipedream" || settings.given("micro-batches")) return;
   if (!settings.given("micro-batch-size")) plan.micro_batch_size *= plan.micro_batches;

@@ -77,7 +77,6 @@ uint32_t stages_of(const PlanOptions& options) {
 }
 
 Outcome build_model(const ModelOptions& options, uint32_t stages, Built& out) {
-  weft_error err = WEFT_ERROR_INIT;
   std::string text = options.model;
   std::error_code ignored;
   if (const std::string name = text.substr(0, text.find(':'));
@@ -91,6 +90,11 @@ Outcome build_model(const ModelOptions& options, uint32_t stages, Built& out) {
                                     : "name the model, and give the file with --init"};
     text = info.model;
   }
+  return make_preset(text, options, stages, out);
+}
+
+Outcome make_preset(std::string text, const ModelOptions& options, uint32_t stages, Built& out) {
+  weft_error err = WEFT_ERROR_INIT;
   if (options.dropout >= 0) text = with_dropout(text, options.dropout);
   CLI_CALL(weft_model_preset(text.c_str(), options.seq_len, stages, Out(out.model), &out.info, &err));
   return {};
@@ -128,7 +132,8 @@ Outcome PlanRequest::fill(const PlanOptions& options, const OptimizerOptions& op
   rule_.rate = optimizer.rate;
   rule_.curve = optimizer.curve == "cosine" ? WEFT_RATE_COSINE : WEFT_RATE_CONSTANT;
   rule_.warmup = optimizer.warmup;
-  rule_.total = rule_.curve == WEFT_RATE_COSINE ? steps : 0;
+  // Of no steps at all, which train nothing, it is one more than the warm-up has.
+  rule_.total = rule_.curve == WEFT_RATE_COSINE ? std::max(steps, steps ? 0 : optimizer.warmup + 1) : 0;
   rule_.weight_decay = optimizer.weight_decay;
   rule_.clip = optimizer.clip;
   config.ranks = options.ranks;

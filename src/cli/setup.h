@@ -47,6 +47,14 @@ void add_optimizer_options(Settings& settings, OptimizerOptions& options);
 // makes one micro-batch of the samples of an update.
 void settle_defaults(const Settings& settings, PlanOptions& plan, OptimizerOptions& optimizer);
 
+// A checkpoint's options that have no meaning under what the command line says now: back to their defaults.
+void forget_options(const Settings& settings, PlanOptions& plan);
+
+// Refuses what a cluster says of machines and links, if there is one.
+Outcome check_cluster(const Settings& settings, const PlanOptions& plan);
+// A cosine falls from the end of the warm-up to the last step.
+Outcome check_curve(const OptimizerOptions& optimizer, uint64_t steps);
+
 struct Built {
   ModelPtr model;
   weft_preset_info info = WEFT_PRESET_INFO_INIT;
@@ -82,6 +90,8 @@ Outcome settle_choices(const ModelOptions& model, PlanOptions& options, const Op
 
 // Makes the preset, or the model of the checkpoint that MODEL is; `dropout` overrides what its text says.
 Outcome build_model(const ModelOptions& options, uint32_t stages, Built& out);
+// The same of a text that is no path.
+Outcome make_preset(std::string text, const ModelOptions& options, uint32_t stages, Built& out);
 // Stages that the plan will have: a model may want at least as many layers.
 uint32_t stages_of(const PlanOptions& options);
 // A saved plan says all of these options itself: takes them from it, so that they are what a checkpoint keeps, and refuses options beside it.

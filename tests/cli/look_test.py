@@ -62,6 +62,13 @@ class Look(Case):
                   for more in (["--temperature", 0], ["--top-k", 1], ["--top-k", 1, "--seed", 3])}
         self.assertEqual(len(greedy), 1)
 
+    def test_a_fallback_is_told_once(self):
+        self.train(TINY, *TINY_STEP, "--steps", 1, "--checkpoint", self.path("ck"))
+        os.remove(self.path("ck", "latest"))
+        done = run("generate", self.path("ck"), "--prompt", "a", "--tokens", 1, "--in-process")
+        self.assertEqual(done.returncode, 0)
+        self.assertRegex(done.stderr, r"\Aweft: generate: fell back to step-00000001: .*\n\Z")
+
     def test_plan_of_gpt2_owns_what_is_known(self):
         done = run("plan", "gpt2", "--ranks", 4, "--cut", "h.3,h.6,h.9", "--micro-batch-size", 1, "--seq-len", 64)
         self.assertEqual(done.returncode, 0, done.stderr)

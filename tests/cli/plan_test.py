@@ -60,6 +60,9 @@ class Plan(Case):
         self.fails(3, "the cluster has 4 ranks, the plan has 3", "plan", SLOW_MLP, "--ranks", 3, "--cluster", self.cluster())
         bad = self.cluster(machines=[{"name": "a", "speed": -1}])
         self.fails(3, f"cluster '{bad}': machines[0]: ", "plan", SLOW_MLP, "--cluster", bad)
+        for wrong, found in ((-1, "-1"), (1.5, "1.5"), (10**30, "1e+30"), ("2", "string")):
+            bad = self.cluster(machines=[{"name": "a", "ranks": wrong}])
+            self.fails(3, f"machines[0]: 'ranks' expects a number from 0, found {found}", "plan", SLOW_MLP, "--cluster", bad)
         small = self.cluster(machines=[{"name": "a", "ranks": 4, "memory": 1000}])
         self.fails(3, "the limit is 1000", "plan", SLOW_MLP, "--cluster", small)
 
@@ -140,8 +143,25 @@ class Plan(Case):
     def test_compare_refuses_what_is_of_one_schedule(self):
         self.assertEqual(run("plan", TINY, "--ranks", 2, "--write-schedule", self.path("rows")).returncode, 0)
         for option in (["--schedule-file", self.path("rows")], ["--trace", self.path("t")], ["--save", self.path("s")], ["--timetable"],
-                       ["--write-schedule", self.path("w")]):
+                       ["--write-schedule", self.path("w")], ["--schedule", "gpipe"], ["--warmup-depth", 2]):
             self.fails(2, option[0] + " is of one schedule, --compare tries them all", "plan", TINY, "--ranks", 2, "--compare", *option)
+
+    def test_workers_refuse_what_is_of_a_plan(self):
+        for option in (["--save", self.path("s")], ["--ranks", 2], ["--compare"], ["--cluster", self.cluster()], ["--schedule", "gpipe"], ["--timetable"]):
+            self.fails(2, option[0] + " is of a plan, --workers makes none", "plan", TINY, "--workers", 3, *option)
+        self.assertFalse(os.path.exists(self.path("s")))
+
+    def test_a_cluster_says_what_its_machines_are(self):
+        for option in (["--speeds", "1,2,1,1"], ["--link-latency", 3], ["--link-bandwidth", 1e9]):
+            self.fails(2, option[0] + " beside --cluster, which says it already", "plan", SLOW_MLP, "--cluster", self.cluster(), *option)
+
+    def test_schedules_are_listed_as_json_too(self):
+        rows = lines(run("plan", "--schedules", "--json").stdout)[0]["schedules"]
+        text = run("plan", "--schedules").stdout.splitlines()
+        self.assertEqual([row.split()[0] for row in text], [row["schedule"] for row in rows])
+        by_name = {row["schedule"]: row for row in rows}
+        self.assertEqual((by_name["zb-v"]["chunks"], by_name["interleaved"]["chunks"], by_name["pipedream"]["asynchronous"]), (2, 0, True))
+        self.assertIn(by_name["gpipe"]["about"], text[0])
 
     def test_workers_are_pipedreams_answer(self):
         model = "mlp:layers=6,width=64"

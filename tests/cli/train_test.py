@@ -112,6 +112,34 @@ class Train(Case):
         self.train("--resume", ".", "--steps", 5, "--in-process", cwd=self.path("ck", "step-00000004"))
         self.assertEqual(sorted(os.listdir(self.path("ck"))), before)
 
+    def test_a_cosine_has_more_steps_than_its_warm_up(self):
+        cosine = [TINY, *TINY_STEP, "--lr-schedule", "cosine", "--warmup", 2]
+        self.fails(2, "--steps is 2, expected more than the 2 of --warmup", "train", *cosine, "--steps", 2)
+        self.fails(2, "--steps is 0, expected more than the 2 of --warmup", "plan", TINY, *cosine[-4:], "--steps", 0)
+        # Nothing is trained, and what goes on from there has its own steps.
+        self.train(*cosine, "--steps", 0, "--checkpoint", self.path("ck"))
+        self.assertEqual(self.train("--resume", self.path("ck"), "--steps", 3, "--in-process")[1]["digest"], self.train(*cosine, "--steps", 3)[1]["digest"])
+
+    def test_another_schedule_goes_without_what_it_cannot_have(self):
+        model = TINY + ",tied=0"
+        self.train(model, *TINY_STEP, "--ranks", 2, "--schedule", "pipedream-2bw", "--segment", 4, "--steps", 8, "--checkpoint", self.path("a"))
+        self.train("--resume", self.path("a"), "--schedule", "1f1b", "--steps", 9, "--in-process")
+        self.train(TINY, *TINY_STEP, "--ranks", 2, "--schedule", "interleaved", "--chunks", 2, "--group", 3, "--cut", "h.0.mlp,h.1,h.1.mlp", "--steps", 1,
+                   "--checkpoint", self.path("b"))
+        half = self.path("b", "step-00000001")
+        whole = self.train(TINY, *TINY_STEP, "--steps", 2)[1]["digest"]
+        for schedule in ("gpipe", "looped-bfs", "zb-v", "auto"):
+            self.assertEqual(self.train("--resume", half, "--schedule", schedule, "--steps", 2, "--in-process")[1]["digest"], whole, schedule)
+        self.assertEqual(self.train("--resume", half, "--steps", 2, "--ranks", 3, "--chunks", 1, "--in-process")[1]["digest"], whole)
+        # What is given has to have a meaning, still.
+        self.fails(3, "segment is 4, expected 0", "train", "--resume", self.path("a"), "--schedule", "1f1b", "--segment", 4, "--steps", 10)
+
+    def test_what_is_to_be_typed_is_quoted_for_the_shell(self):
+        directory = self.path("it's here")
+        self.train(TINY, *TINY_STEP, "--steps", 2, "--checkpoint", directory)
+        word = "'" + self.path("it'\\''s here") + "'"
+        self.fails(3, f"--resume {word}, or", "train", TINY, *TINY_STEP, "--steps", 1, "--checkpoint", directory)
+
     def test_interrupt_finishes_the_step_saves_and_tells_how_to_go_on(self):
         for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
             directory = self.path(f"ck{status}")

@@ -59,6 +59,15 @@ class Usage(Case):
             bad.write(b"\xff" * 64)
         self.fails(3, "bad.safetensors", "inspect", self.path("bad.safetensors"))
 
+    def test_help_and_version_take_no_more_than_they_use(self):
+        self.fails(2, "help is of one command, found 'extra' as well", "help", "train", "extra")
+        self.fails(2, "--version stands alone, found 'train' behind it", "--version", "train")
+        done = run("train", "--version")
+        self.assertEqual((done.returncode, done.stderr), (2, "weft: train: unknown argument '--version'\nsee weft train --help\n"))
+
+    def test_options_with_their_value_may_stand_before_the_command(self):
+        self.assertEqual(run("--ranks=2", "--json", "plan", TINY).stdout, run("plan", TINY, "--ranks", 2, "--json").stdout)
+
     def test_every_value_out_of_place_is_named_with_what_was_expected(self):
         for option, value, expected in (
                 ("--ranks", "0", "a whole number from 1 to 1048576"), ("--ranks", "-3", "a whole number from 1 to 1048576"), ("--steps", "1.5", "a whole number from 0"),
@@ -117,6 +126,7 @@ class Usage(Case):
     def test_what_would_be_without_effect_is_refused(self):
         self.fails(2, "--eval-every without --eval", "train", TINY, "--eval-every", "3")
         self.fails(2, "--checkpoint-every without --checkpoint", "train", TINY, "--checkpoint-every", "3")
+        self.fails(2, "--link-latency beside --cluster, which says it already", "train", TINY, "--cluster", "c.json", "--link-latency", "3")
         self.fails(2, "--eval: '1.5', expected a file, or a share above 0 and below 1", "train", TINY, "--eval", "1.5")
 
     def test_directories_and_devices_are_no_files(self):
