@@ -86,6 +86,7 @@ Status RankNode::copy_here(const MessageAt& here, bool feed) {
   Event event{.kind = Event::Kind::released, .peer = -1, .tag = {}, .at = here, .sequence = step_.sequence, .control = {}};
   if (!feed) push(event);
   event.kind = Event::Kind::arrived;
+  event.bytes = to.size();
   push(event);
   return {};
 }
@@ -170,31 +171,29 @@ Status RankNode::begin_here(StepDescriptor step, bool remote) {
     if (!controller_) begun_at_ = now_;
   }
   WEFT_TRY(engine_.begin(step, *from_engine_));
-  for (const Event& event : early_) WEFT_TRY(take_early(event));
+  for (const Event& event : early_) WEFT_TRY(take(event));
   early_.clear();
   return {};
 }
 
-// A tensor that landed before its step began: is it one of that step?
-Status RankNode::take_early(const Event& event) {
-  const MessageAt& landed = event.at;
-  bool fits = landed.mode == step_.mode && (edge_at(landed).param >= 0 || landed.micro_batch < step_.micro_batches);
-  if (fits) {
-    WEFT_TRY_ASSIGN(const std::span<std::byte> place, effects_.landing(at(landed.edge, landed.micro_batch)));
-    fits = place.size() == event.bytes;
-  }
-  if (!fits) return wrong(cat("edge ", landed.edge, ", micro-batch ", landed.micro_batch, " does not belong to step ", step_.step));
-  return engine_.arrived(event.sequence, landed.edge, landed.micro_batch, *from_engine_);
-}
-
 Status RankNode::arrived(const Event& event) {
   WEFT_TRY(effects_.landed(event.at));
-  if (event.sequence == next_sequence_) {
-    early_.push_back(event);
-    return {};
-  }
+  if (event.sequence != next_sequence_) return take(event);
+  early_.push_back(event);
+  return {};
+}
+
+// A tensor of the step that runs, unless it began to land before that step did, and is something else: landing() could not know.
+Status RankNode::take(const Event& event) {
   const MessageAt& here = event.at;
-  if (edge_at(here).kind == EdgeKind::sink)
+  const Edge& edge = edge_at(here);
+  bool fits = here.mode == step_.mode && (edge.param >= 0 || here.micro_batch < step_.micro_batches);
+  if (fits) {
+    WEFT_TRY_ASSIGN(const std::span<std::byte> place, effects_.landing(at(here.edge, here.micro_batch)));
+    fits = place.size() == event.bytes;
+  }
+  if (!fits) return wrong(cat("edge ", here.edge, ", micro-batch ", here.micro_batch, " does not belong to step ", step_.step));
+  if (edge.kind == EdgeKind::sink)
     return controller_->delivered(event.sequence, here.edge, here.micro_batch, effects_.loss(here), *from_controller_);
   return engine_.arrived(event.sequence, here.edge, here.micro_batch, *from_engine_);
 }

@@ -103,7 +103,6 @@ class RankNode {
   void bye(LinkTime now);
 
   int32_t rank() const { return rank_; }
-  bool is_joined() const { return joined_; }
   // Not failed and no step runs here; on rank 0: nowhere.
   bool idle() const;
   bool has_failed() const { return failed_; }
@@ -131,8 +130,8 @@ class RankNode {
   Status heard_control(int32_t from, const Control& control);
   Status heard_message(int32_t from, uint32_t type, std::span<const std::byte> bytes);
   Status begin_here(StepDescriptor step, bool remote);
-  Status take_early(const Event& event);
   Status arrived(const Event& event);
+  Status take(const Event& event);
   Status granted(const Event& event);
   Status left();
   Status post(int32_t edge, int32_t micro_batch, bool feed);
