@@ -76,6 +76,7 @@ void RankNode::start(LinkTime now) {
 }
 
 void RankNode::connected(int32_t peer, LinkTime now) {
+  now_ = now;
   Peer* p = find(peer);
   if (!p) return;
   p->connected = true;
@@ -84,11 +85,13 @@ void RankNode::connected(int32_t peer, LinkTime now) {
 }
 
 void RankNode::disconnected(int32_t peer, const std::string& why, LinkTime now) {
+  now_ = now;
   if (Peer* p = find(peer)) p->link.disconnected(why, now, *p);
   drain(now);
 }
 
 void RankNode::received(int32_t peer, Lane lane, std::span<const std::byte> frame, LinkTime now) {
+  now_ = now;
   if (Peer* p = find(peer)) {
     p->link.received(lane, frame, now, *p);
     if (accusation_.of == peer && p->link.is_open()) acquit(peer);
@@ -97,6 +100,7 @@ void RankNode::received(int32_t peer, Lane lane, std::span<const std::byte> fram
 }
 
 void RankNode::sent(int32_t peer, uint64_t token, LinkTime now) {
+  now_ = now;
   if (Peer* p = find(peer)) p->link.sent(token, now, *p);
   drain(now);
 }
@@ -108,6 +112,7 @@ LinkTime RankNode::next_tick() const {
 }
 
 void RankNode::tick(LinkTime now) {
+  now_ = now;
   if (next_tick() > now) return;
   if (failed_)
     status_.assign(origin_.text);

@@ -24,11 +24,13 @@ SimMeshSettings settings_of(uint64_t seed) {
 // A run of some steps, compared with the reference after each.
 class Scene {
  public:
-  explicit Scene(uint32_t seed, uint32_t least_ranks = 1) : seed_(seed), rng_(seed) {
+  explicit Scene(uint32_t seed, uint32_t least_ranks = 1, LinkTimes times = {}) : seed_(seed), rng_(seed) {
     // The generator's own seeds, until there are enough ranks.
     for (uint32_t i = 0; !case_.plan || case_.plan->config.ranks < static_cast<int32_t>(least_ranks); ++i)
       case_ = test::random_plan(seed + i * 1000003);
-    mesh = std::make_unique<SimMesh>(case_.plan, settings_of(seed));
+    SimMeshSettings settings = settings_of(seed);
+    settings.times = times;
+    mesh = std::make_unique<SimMesh>(case_.plan, settings);
     reference_ = std::make_unique<SequentialReference>(*case_.model, case_.plan->config.optim);
   }
 
@@ -142,16 +144,30 @@ TEST(Faults, EverySurvivorNamesTheRankThatHangs) {
   EXPECT_GT(in_a_step, 250);
 }
 
-// The connection of two ranks breaks while rank 0 hears both: neither is blamed, and every rank tells the same.
+// Any two neighbours without rank 0; or none.
+bool pick_neighbours(Scene& run, int32_t* low, int32_t* high) {
+  for (int32_t r = 1; r < run.mesh->ranks(); ++r)
+    for (const int32_t peer : run.mesh->node(r).peers())
+      if (peer > r && (*high == 0 || run.rng()() % 2)) *low = r, *high = peer;
+  return *high > 0;
+}
+
+// Neither is blamed, and every rank tells the same.
+void expect_the_connection_blamed(Scene& run, int32_t low, int32_t high) {
+  run.expect_failed(run.mesh->now() + kPromise, high);
+  const std::string story = run.mesh->node(0).origin().text;
+  EXPECT_EQ(story.rfind("the connection between rank " + std::to_string(low) + " and rank " + std::to_string(high) + " was lost: ", 0), 0u)
+      << run.text() << ": " << story;
+  for (int32_t r = 1; r < run.mesh->ranks(); ++r) EXPECT_EQ(run.mesh->node(r).origin().text, story) << run.text() << ", rank " << r;
+}
+
+// The connection of two ranks breaks while rank 0 hears both.
 TEST(Faults, TwoRanksThatLoseEachOtherAloneBlameTheConnection) {
   int cuts = 0;
   for (uint32_t seed = 0; seed < 300 && !HasFailure(); ++seed) {
     Scene run(seed, 3);
-    int32_t low = 0, high = 0;  // any two neighbours without rank 0
-    for (int32_t r = 1; r < run.mesh->ranks(); ++r)
-      for (const int32_t peer : run.mesh->node(r).peers())
-        if (peer > r && (high == 0 || run.rng()() % 2)) low = r, high = peer;
-    if (high == 0) continue;
+    int32_t low = 0, high = 0;
+    if (!pick_neighbours(run, &low, &high)) continue;
     ++cuts;
     int64_t events = static_cast<int64_t>(run.rng()() % 400);
     bool cut = false;
@@ -163,14 +179,26 @@ TEST(Faults, TwoRanksThatLoseEachOtherAloneBlameTheConnection) {
     run.join();
     ASSERT_TRUE(run.mesh->joined()) << run.text();
     while (!cut && !HasFailure()) run.step(break_it);
-    run.expect_failed(run.mesh->now() + kPromise, high);
-    const std::string story = run.mesh->node(0).origin().text;
-    EXPECT_EQ(story.rfind("the connection between rank " + std::to_string(low) + " and rank " + std::to_string(high) + " was lost: ", 0),
-              0u)
-        << run.text() << ": " << story;
-    for (int32_t r = 1; r < run.mesh->ranks(); ++r) EXPECT_EQ(run.mesh->node(r).origin().text, story) << run.text() << ", rank " << r;
+    expect_the_connection_blamed(run, low, high);
   }
   EXPECT_GT(cuts, 100);
+}
+
+// Nothing has happened for long when rank 0 hears of it. It gives the accused as much time as ever.
+TEST(Faults, AConnectionLostInAnIdleMeshIsBlamedAsWell) {
+  int cuts = 0;
+  for (uint32_t seed = 0; seed < 100 && !HasFailure(); ++seed) {
+    Scene run(seed, 3, {.heartbeat = 2000, .silence = 10000});
+    int32_t low = 0, high = 0;
+    if (!pick_neighbours(run, &low, &high)) continue;
+    ++cuts;
+    run.join();
+    ASSERT_TRUE(run.mesh->joined()) << run.text();
+    run.mesh->run(run.mesh->now() + 3500);  // who loses a connection waits a little before it says so, and heartbeats come every 2 s
+    run.mesh->cut(low, high);
+    expect_the_connection_blamed(run, low, high);
+  }
+  EXPECT_GT(cuts, 30);
 }
 
 TEST(Faults, EveryRankNamesTheOneWhoseJobFailed) {
