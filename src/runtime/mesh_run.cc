@@ -56,7 +56,12 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
         [&] { mesh_.lobby().expect(*plan_, mesh_.options().join_timeout_ms, [&](const Status& status) { gathered.set(status); }); });
     WEFT_TRY(gathered.wait());
     mesh_.run_begun();
-    WEFT_TRY(on_loop(mesh_.loop(), [this] { return start_process(); }));
+    WEFT_TRY(on_loop(mesh_.loop(), [this] {
+      Status status = start_process();
+      if (!status.ok())  // those that have come wait for a word
+        mesh_.lobby().dismiss({.rank = 0, .code = status.code(), .text = cat("rank 0 failed: ", status.text())});
+      return status;
+    }));
     WEFT_TRY(joined_.wait());
     return attach(mesh_.loop());
   }

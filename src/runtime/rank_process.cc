@@ -38,12 +38,13 @@ Status RankProcess::start() {
     node_->ran(job, worker_.squares(), status, now(), time);
     act();
   };
-  WEFT_TRY_ASSIGN(thread_, JobThread::make(loop_, worker_, ran));
+  // The timers first: bye() and fail() set them also where this fails.
   timer_ = std::make_unique<Loop::Timer>(loop_, [this] {
     node_->tick(now());
     act();
   });
   watch_timer_ = std::make_unique<Loop::Timer>(loop_, [this] { watch(); });
+  WEFT_TRY_ASSIGN(thread_, JobThread::make(loop_, worker_, ran));
   watch_timer_->start(1000);
   node_->start(now());
   act();

@@ -1,4 +1,6 @@
 // A run whose door strangers come to, and a rank that does not answer: rank 0 over real sockets, the other end by hand.
+#include <pthread.h>
+
 #include <algorithm>
 #include <atomic>
 #include <thread>
@@ -7,6 +9,20 @@
 #include "peers.h"
 #include "runtime/mesh.h"
 #include "runtime/rank_process.h"
+
+namespace {
+std::atomic<bool> threads_are_out = false;
+}  // namespace
+
+// Calls of the engine, not of the libraries below it: see the linker's --wrap.
+extern "C" {
+int __real_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*), void* argument);
+int __wrap_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*), void* argument);
+
+int __wrap_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*), void* argument) {
+  return threads_are_out ? EAGAIN : __real_pthread_create(thread, attributes, body, argument);
+}
+}
 
 namespace weft::test {
 namespace {
@@ -56,6 +72,22 @@ TEST(RunAtADoor, AStrangerThatSaysItIsARankDisturbsNobody) {
   std::string why;
   EXPECT_EQ(mesh->refusals().read(why), 1u);
   EXPECT_NE(why.find("rank 1 refused: numeric profile x"), std::string::npos) << why;
+}
+
+TEST(RunWhoseThreadCannotStart, FailsAndTellsThoseThatHaveJoined) {
+  const auto plan = small_plan();
+  const auto mesh = Mesh::listen({.endpoint = {}, .listen = {}}).take();
+  const auto joined = Mesh::join({.endpoint = mesh->endpoint(), .listen = {}}).take();
+  threads_are_out = true;
+  Status told;
+  std::thread rank([&] { told = serve(*joined, plan, 1, nullptr); });
+  const auto run = start(plan, *mesh);
+  rank.join();
+  threads_are_out = false;
+  ASSERT_FALSE(run.ok());
+  EXPECT_EQ(run.status().code(), Code::no_memory);
+  EXPECT_EQ(told.code(), Code::no_memory);
+  EXPECT_EQ(told.text(), "joining " + mesh->endpoint() + ": rank 0 failed: " + run.status().text());
 }
 
 // Rank 1, which does what a rank does until it is asked something.
