@@ -127,4 +127,10 @@ Result<std::unique_ptr<Transport>> make_transport(Loop& loop, const std::string&
   return Status(Code::unsupported, cat("'", scheme, "': unknown scheme, expected tcp:// or ipc://"));
 }
 
+Result<std::string> resolve(const std::string& endpoint) {
+  if (!endpoint.starts_with("tcp://")) return endpoint;
+  WEFT_TRY_ASSIGN(TcpAddress address, parse_tcp(endpoint, false));
+  return std::move(address.zmq);
+}
+
 }  // namespace weft

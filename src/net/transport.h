@@ -80,4 +80,7 @@ class Transport {
 // The transport for an endpoint's scheme ("tcp://", "ipc://"; a whole endpoint will do); errors name the endpoint and the known schemes.
 Result<std::unique_ptr<Transport>> make_transport(Loop& loop, const std::string& scheme);
 
+// The endpoint with the address of its host in the place of a name, for dial(). Any thread; an answer may take long.
+Result<std::string> resolve(const std::string& endpoint);
+
 }  // namespace weft

@@ -13,8 +13,9 @@ namespace {
 // In the lobby of rank 0: asks, and waits for the welcome. Loop thread, but for wait().
 class Applicant final : private Wire::Reader, private LinkEffects {
  public:
-  Applicant(Mesh& mesh, JoinRequest request)
+  Applicant(Mesh& mesh, std::string zero, JoinRequest request)
       : mesh_(mesh),
+        zero_(std::move(zero)),
         request_(std::move(request)),
         link_(kNobody, 0, lobby_identity(), LinkTimes{.hello = mesh.options().join_timeout_ms}),
         timer_(mesh.loop(), [this] { tick(); }) {}
@@ -24,7 +25,7 @@ class Applicant final : private Wire::Reader, private LinkEffects {
   }
 
   Status start() {
-    WEFT_TRY_ASSIGN(auto connection, mesh_.transport().dial(mesh_.options().endpoint));
+    WEFT_TRY_ASSIGN(auto connection, mesh_.transport().dial(zero_));
     wire_ = std::make_unique<Wire>(std::move(connection));
     link_.start(now());
     wire_->start(*this);
@@ -96,6 +97,7 @@ class Applicant final : private Wire::Reader, private LinkEffects {
   std::string trouble() override { return wire_->connection().trouble(); }
 
   Mesh& mesh_;
+  const std::string zero_;  // where rank 0 is
   JoinRequest request_;
   Link link_;
   std::unique_ptr<Wire> wire_;
@@ -138,8 +140,9 @@ class Server final : private RankProcess::Owner {
     JoinRequest request{.wanted_rank = mesh_.options().rank, .endpoint = mesh_.endpoint(), .plan = {}};
     if (plan_) request.plan = plan_->hash;
     mesh_.remember({mesh_.options().endpoint});  // should rank 0 die before it has told of others
+    WEFT_TRY_ASSIGN(const std::string zero, resolve(mesh_.options().endpoint));
     WEFT_TRY(on_loop(mesh_.loop(), [&] {
-      applicant_ = std::make_unique<Applicant>(mesh_, request);
+      applicant_ = std::make_unique<Applicant>(mesh_, zero, request);
       mesh_.on_cancel([this] { cancel(); });
       return applicant_->start();
     }));
@@ -153,12 +156,26 @@ class Server final : private RankProcess::Owner {
     }
     if (welcome_.rank >= plan_->config.ranks)
       return Status(Code::protocol, cat("welcome as rank ", welcome_.rank, " of ", plan_->config.ranks));
+    welcome_.endpoints[0] = zero;
+    WEFT_TRY(resolve_peers());
     WEFT_TRY_ASSIGN(team_, Team::make(threads, {.rank = welcome_.rank}));
     WEFT_TRY_ASSIGN(worker_, Worker::make(plan_, welcome_.rank, *team_));
     WEFT_TRY(on_loop(mesh_.loop(), [this] { return start_process(); }));
     const Status ended = ended_.wait();
     (void)alone_.wait_for(3000);
     return ended;
+  }
+
+  // Here and not on the loop, which has a link by now: rank 0 would take a slow answer for silence.
+  Status resolve_peers() {
+    for (const int32_t peer : RankNode::peers_of(*plan_, welcome_.rank)) {
+      if (peer > welcome_.rank) break;
+      std::string& endpoint = welcome_.endpoints[static_cast<size_t>(peer)];
+      auto resolved = resolve(endpoint);
+      if (!resolved.ok()) return resolved.status().within(cat("rank ", peer));
+      endpoint = resolved.take();
+    }
+    return {};
   }
 
   void cancel() {
@@ -179,9 +196,7 @@ class Server final : private RankProcess::Owner {
                                  process_->accept(rank, std::move(wire), lane, first);
                                });
     for (int32_t peer : process_->node().peers())
-      if (peer < worker_->rank())
-        WEFT_TRY(
-            process_->dial(mesh_.transport(), peer, peer == 0 ? mesh_.options().endpoint : welcome_.endpoints[static_cast<size_t>(peer)]));
+      if (peer < worker_->rank()) WEFT_TRY(process_->dial(mesh_.transport(), peer, welcome_.endpoints[static_cast<size_t>(peer)]));
     applicant_->leave();
     applicant_.reset();                     // its link would call rank 0 lost in the middle of a step
     mesh_.on_cancel([this] { cancel(); });  // it may have come while the plan was made

@@ -1,4 +1,5 @@
 // A run whose door strangers come to, and a rank that does not answer: rank 0 over real sockets, the other end by hand.
+#include <netdb.h>
 #include <pthread.h>
 
 #include <algorithm>
@@ -12,15 +13,28 @@
 
 namespace {
 std::atomic<bool> threads_are_out = false;
+std::atomic<int> names_asked_for = 0, asked_for_on_a_loop = 0;
+constexpr const char* kName = "rank0.example";  // is 127.0.0.1
 }  // namespace
 
 // Calls of the engine, not of the libraries below it: see the linker's --wrap.
 extern "C" {
 int __real_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*), void* argument);
 int __wrap_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*), void* argument);
+int __real_getaddrinfo(const char* host, const char* service, const addrinfo* hints, addrinfo** list);
+int __wrap_getaddrinfo(const char* host, const char* service, const addrinfo* hints, addrinfo** list);
 
 int __wrap_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*), void* argument) {
   return threads_are_out ? EAGAIN : __real_pthread_create(thread, attributes, body, argument);
+}
+
+int __wrap_getaddrinfo(const char* host, const char* service, const addrinfo* hints, addrinfo** list) {
+  if (!host || std::strcmp(host, kName) != 0) return __real_getaddrinfo(host, service, hints, list);
+  char thread[16] = "";
+  pthread_getname_np(pthread_self(), thread, sizeof thread);
+  ++names_asked_for;
+  if (std::strcmp(thread, "weft-loop") == 0) ++asked_for_on_a_loop;
+  return __real_getaddrinfo("127.0.0.1", service, hints, list);
 }
 }
 
@@ -72,6 +86,26 @@ TEST(RunAtADoor, AStrangerThatSaysItIsARankDisturbsNobody) {
   std::string why;
   EXPECT_EQ(mesh->refusals().read(why), 1u);
   EXPECT_NE(why.find("rank 1 refused: numeric profile x"), std::string::npos) << why;
+}
+
+// A loop that waits for the name of a host is silent meanwhile, and silence is a loss.
+TEST(RunAtADoor, NamesOfHostsAreNotAskedForOnTheLoop) {
+  const auto plan = small_plan();
+  const auto mesh = Mesh::listen({.endpoint = "tcp://127.0.0.1:0", .listen = {}}).take();
+  const std::string port = mesh->endpoint().substr(mesh->endpoint().rfind(':'));
+  const auto joined = Mesh::join({.endpoint = std::string("tcp://") + kName + port, .listen = {}}).take();
+  asked_for_on_a_loop = names_asked_for = 0;  // nobody hears this mesh yet
+  std::thread rank([&] {
+    const Status status = serve(*joined, plan, 1, nullptr);
+    EXPECT_TRUE(status.ok()) << status.text();
+  });
+  {
+    const auto run = start(plan, *mesh);
+    EXPECT_TRUE(run.ok()) << run.status().text();
+  }
+  rank.join();
+  EXPECT_GT(names_asked_for, 0);
+  EXPECT_EQ(asked_for_on_a_loop, 0);
 }
 
 TEST(RunWhoseThreadCannotStart, FailsAndTellsThoseThatHaveJoined) {
