@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "loop/descriptors.h"
 
 namespace weft {
 
@@ -42,9 +43,16 @@ struct Loop::State {
   }
 };
 
+namespace {
+// The first loop of a process has a pipe of libuv's own, and libuv ends the process where it cannot be made. Every loop has four more, and
+// whoever makes one soon needs others.
+constexpr int kDescriptors = 8;
+}  // namespace
+
 Loop::Loop() : state_(std::make_unique<State>()) {}
 
 Result<std::unique_ptr<Loop>> Loop::make() {
+  WEFT_TRY(spare_descriptors(kDescriptors, "event loop: cannot be made"));
   std::unique_ptr<Loop> made(new Loop);
   State& state = *made->state_;
   if (const int error = uv_loop_init(&state.loop); error != 0) {

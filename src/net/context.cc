@@ -1,13 +1,12 @@
 #include "net/context.h"
 
-#include <sys/eventfd.h>
-#include <unistd.h>
 #include <zmq.h>
 
 #include <cerrno>
 #include <mutex>
 
 #include "base/text.h"
+#include "loop/descriptors.h"
 
 namespace weft {
 
@@ -20,25 +19,12 @@ constinit int users = 0;
 // ZeroMQ ends the process where its own threads find no descriptor: they want half a dozen.
 constexpr int kDescriptors = 8;
 
-Status check_descriptors() {
-  int made[kDescriptors], n = 0, error = 0;
-  while (n < kDescriptors && error == 0) {
-    made[n] = eventfd(0, EFD_CLOEXEC);
-    if (made[n] < 0)
-      error = errno;
-    else
-      ++n;
-  }
-  while (n > 0) close(made[--n]);
-  return error == 0 ? Status() : system_failure("ZeroMQ cannot be started", error);
-}
-
 }  // namespace
 
 Result<ZmqContext> ZmqContext::acquire() {
   const std::lock_guard lock(mutex);
   if (users == 0) {
-    WEFT_TRY(check_descriptors());
+    WEFT_TRY(spare_descriptors(kDescriptors, "ZeroMQ cannot be started"));
     shared = zmq_ctx_new();
     if (shared == nullptr) return Status(Code::no_memory, cat("ZeroMQ cannot be started: ", zmq_strerror(errno)));
     zmq_ctx_set(shared, ZMQ_BLOCKY, 0);

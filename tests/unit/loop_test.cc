@@ -30,7 +30,8 @@ TEST(Loop, RunsPostsOfEachThreadInOrder) {
   for (int t = 0; t < kThreads; ++t)
     threads.emplace_back([&, t] {
       for (int i = 0; i < kPosts; ++i)
-        EXPECT_TRUE(loop->post([&, t, i] { in_order += next[static_cast<size_t>(t)]++ == i && loop->on_loop_thread(); }));
+        EXPECT_TRUE(
+            loop->post([&, t, i] { in_order += next[static_cast<size_t>(t)]++ == i && loop->on_loop_thread(); }));
       EXPECT_TRUE(loop->post([&] {
         if (++ended == kThreads) loop->stop();
       }));
@@ -39,6 +40,23 @@ TEST(Loop, RunsPostsOfEachThreadInOrder) {
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(in_order, kThreads * kPosts);
   EXPECT_FALSE(loop->on_loop_thread());
+}
+
+// A process that has only so many descriptors left, and no loop yet. No failure may end it.
+void make_the_first_loop(int left) {
+  const rlimit most{64, 64};
+  setrlimit(RLIMIT_NOFILE, &most);
+  std::vector<int> open;
+  for (int at = 0; (at = eventfd(0, EFD_CLOEXEC)) >= 0;) open.push_back(at);
+  for (int i = 0; i < left; ++i) close(open[static_cast<size_t>(i)]);
+  const auto loop = Loop::make();
+  std::_Exit(loop.ok() ? 1 : loop.status().code() == Code::no_memory ? 2 : 3);
+}
+
+TEST(Loop, WithoutDescriptorsIsAFailureOfItsOwn) {
+  testing::GTEST_FLAG(death_test_style) = "threadsafe";
+  for (int left = 0; left < 8; ++left) EXPECT_EXIT(make_the_first_loop(left), testing::ExitedWithCode(2), "") << left;
+  EXPECT_EXIT(make_the_first_loop(8), testing::ExitedWithCode(1), "");
 }
 
 TEST(Loop, RunsWhatWasPostedBeforeStopAndRefusesTheRest) {
