@@ -63,7 +63,6 @@ Status Lobby::listen(const std::string& endpoint, bool insecure) {
                                  endpoint, insecure, [this](std::unique_ptr<Connection> c) { accepted(std::move(c)); },
                                  [this](const std::string& peer, const std::string& why) { refusals_.add(peer, why); }));
   timer_ = std::make_unique<Loop::Timer>(loop_, [this] { tick(); });
-  timer_->start(100);
   return {};
 }
 
@@ -72,6 +71,7 @@ void Lobby::accepted(std::unique_ptr<Connection> connection) {
   Wire& wire = *guest->wire;
   guest->link.start(loop_.now_ms());
   guests_[&wire] = std::move(guest);
+  tick_soon();
   wire.start(*this);
 }
 
@@ -160,6 +160,7 @@ void Lobby::expect(const Plan& plan, int64_t timeout_ms, std::function<void(cons
   joined_[0].endpoint = endpoint();
   deadline_ = loop_.now_ms() + timeout_ms;
   done_ = std::move(done);
+  tick_soon();
   // Some have asked already; those first that came first.
   std::vector<Guest*> early;
   for (auto& [wire, guest] : guests_)
@@ -212,6 +213,7 @@ void Lobby::refuse(Guest& guest, const Status& why) {
 }
 
 void Lobby::tick() {
+  ticks_ = false;
   const LinkTime now = loop_.now_ms();
   std::vector<Wire*> over;
   for (auto& [wire, guest] : guests_) {
@@ -237,6 +239,12 @@ void Lobby::tick() {
       finish(Status(Code::timed_out,
                     cat(count > 1 ? "ranks " : "rank ", missing, count > 1 ? " have" : " has", " not joined at ", endpoint(), " in time")));
   }
+  if (done_ || !guests_.empty()) tick_soon();
+}
+
+void Lobby::tick_soon() {
+  if (ticks_) return;
+  ticks_ = true;
   timer_->start(50);
 }
 

@@ -65,6 +65,7 @@ class Lobby final : private Wire::Reader {
   void hand_over(Wire& wire);
   Status canceled() const;
   void tick();
+  void tick_soon();
   void finish_if_full();
   void finish(const Status& status);
   void send_away(const Status& status);
@@ -89,6 +90,7 @@ class Lobby final : private Wire::Reader {
   bool over_ = false;
   std::optional<Origin> failure_;  // of the run
   std::unique_ptr<Loop::Timer> timer_;
+  bool ticks_ = false;  // the timer runs: while somebody is here, or is expected
 };
 
 }  // namespace weft

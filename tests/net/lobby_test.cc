@@ -81,6 +81,23 @@ TEST_F(LobbyTest, ARankThatComesEarlyIsKeptUntilItIsWanted) {
 }
 
 // Anybody can say that he is rank 1; who was welcomed knows the name of the run.
+// A process does not wake for a door that nobody is at.
+TEST_F(LobbyTest, LooksAtTheClockOnlyWhileSomebodyIsThere) {
+  const auto rests = [this] {
+    bool expired = false;
+    Loop::Timer limit(*net_.loop, [&] { expired = true; });
+    limit.start(20000);
+    // Never asleep: the last timer that is due soon may fire before the loop would sleep.
+    while (!expired && uv_backend_timeout(net_.loop->uv()) < 5000) uv_run(net_.loop->uv(), UV_RUN_NOWAIT);
+    return !expired;
+  };
+  EXPECT_TRUE(rests());
+  auto silent = come();
+  expect_refusal(1, "it said nothing for 0.5 s");
+  silent.reset();
+  EXPECT_TRUE(rests());
+}
+
 TEST_F(LobbyTest, ARankOfAnotherRunIsTurnedAwayAndHearsWhy) {
   Identity run = lobby_identity(), other = run;
   run.incarnation = 7;
