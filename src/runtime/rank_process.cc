@@ -79,7 +79,7 @@ void RankProcess::act() {
 Status RankProcess::dial(Transport& transport, int32_t peer, const std::string& endpoint) {
   auto connection = transport.dial(endpoint);
   if (!connection.ok()) return connection.status().within(cat("rank ", peer));
-  auto wire = std::make_unique<Wire>(connection.take());
+  auto wire = std::make_unique<Wire>(connection.take(), peer);
   Wire& started = *wire;
   wires_[peer] = std::move(wire);
   started.start(*this);
@@ -93,6 +93,7 @@ void RankProcess::accept(int32_t peer, std::unique_ptr<Wire> wire, int lane, std
     return;
   }
   Wire& taken = *wire;
+  taken.set_rank(peer);
   taken.hand_to(this);
   wires_[peer] = std::move(wire);
   connected(taken);
@@ -153,35 +154,24 @@ std::string RankProcess::trouble(int32_t peer) {
 
 // --- what the connections say ---------------------------------------------------------------------------------------------------------
 
-int32_t RankProcess::peer_of(const Wire& wire) const {
-  for (const auto& [peer, w] : wires_)
-    if (w.get() == &wire) return peer;
-  return -1;
-}
-
+// Of no wire that was hung up on: nobody reads it any more.
 void RankProcess::connected(Wire& wire) {
-  node_->connected(peer_of(wire), now());
+  node_->connected(wire.rank(), now());
   act();
 }
 
 void RankProcess::received(Wire& wire, int lane, std::span<const std::byte> frame) {
-  const int32_t peer = peer_of(wire);
-  if (peer < 0) return;
-  node_->received(peer, static_cast<Lane>(lane), frame, now());
+  node_->received(wire.rank(), static_cast<Lane>(lane), frame, now());
   act();
 }
 
 void RankProcess::sent(Wire& wire, uint64_t token) {
-  const int32_t peer = peer_of(wire);
-  if (peer < 0) return;
-  node_->sent(peer, token, now());
+  node_->sent(wire.rank(), token, now());
   act();
 }
 
 void RankProcess::disconnected(Wire& wire, const std::string& why) {
-  const int32_t peer = peer_of(wire);
-  if (peer < 0) return;
-  node_->disconnected(peer, why, now());
+  node_->disconnected(wire.rank(), why, now());
   act();
 }
 

@@ -88,7 +88,6 @@ class RankProcess final : private RankNodeEffects, private Wire::Reader {
   void received(Wire& wire, int lane, std::span<const std::byte> frame) override;
   void sent(Wire& wire, uint64_t token) override;
   void disconnected(Wire& wire, const std::string& why) override;
-  int32_t peer_of(const Wire& wire) const;
 
   Loop& loop_;
   std::shared_ptr<const Plan> plan_;

@@ -21,7 +21,7 @@ class Wire final : private Connection::Events {
     virtual void disconnected(Wire& wire, const std::string& why) = 0;
   };
 
-  explicit Wire(std::unique_ptr<Connection> connection) : connection_(std::move(connection)) {}
+  explicit Wire(std::unique_ptr<Connection> connection, int32_t rank = -1) : connection_(std::move(connection)), rank_(rank) {}
 
   void start(Reader& reader) {
     reader_ = &reader;
@@ -29,6 +29,9 @@ class Wire final : private Connection::Events {
   }
   void hand_to(Reader* reader) { reader_ = reader; }  // null: nobody listens any more
   Connection& connection() { return *connection_; }
+  // Of the run, at the other end; -1: not known, or not told yet.
+  int32_t rank() const { return rank_; }
+  void set_rank(int32_t rank) { rank_ = rank; }
 
  private:
   void connected() override {
@@ -46,6 +49,7 @@ class Wire final : private Connection::Events {
 
   std::unique_ptr<Connection> connection_;
   Reader* reader_ = nullptr;
+  int32_t rank_;
 };
 
 // Destroys a wire once the loop is out of its callbacks.
