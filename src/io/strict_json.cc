@@ -117,12 +117,6 @@ Status Fields::text(const char* key, std::string& out) {
   return {};
 }
 
-Status Fields::flag(const char* key, bool& out) {
-  WEFT_TRY_ASSIGN(const Json* value, take(key, "true or false", &Json::is_boolean));
-  out = value->get<bool>();
-  return {};
-}
-
 Status Fields::digest(const char* key, Digest& out) {
   std::string hex;
   WEFT_TRY(text(key, hex));

@@ -28,7 +28,6 @@ class Fields {
   Status number(const char* key, uint64_t& out);
   Status real(const char* key, double& out);  // finite, from 0
   Status text(const char* key, std::string& out);
-  Status flag(const char* key, bool& out);
   Status digest(const char* key, Digest& out);
   Status texts(const char* key, std::map<std::string, std::string>& out);
   Result<const Json*> list(const char* key);

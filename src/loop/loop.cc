@@ -4,10 +4,8 @@
 
 #include <uv.h>
 
-#include <atomic>
 #include <cassert>
 #include <mutex>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -19,7 +17,6 @@ namespace weft {
 struct Loop::State {
   uv_loop_t loop{};
   uv_async_t wake{};
-  std::atomic<std::thread::id> thread{};
   std::mutex mutex;
   std::vector<std::function<void()>> posted;   // under mutex
   bool stopping = false;                       // under mutex
@@ -75,11 +72,7 @@ Loop::~Loop() {
   assert(left == 0);
 }
 
-void Loop::run() {
-  state_->thread.store(std::this_thread::get_id());
-  uv_run(&state_->loop, UV_RUN_DEFAULT);
-  state_->thread.store({});
-}
+void Loop::run() { uv_run(&state_->loop, UV_RUN_DEFAULT); }
 
 bool Loop::post(std::function<void()> task) {
   const std::lock_guard lock(state_->mutex);
@@ -100,8 +93,6 @@ int64_t Loop::now_ms() const {
   uv_update_time(&state_->loop);
   return static_cast<int64_t>(uv_now(&state_->loop));
 }
-
-bool Loop::on_loop_thread() const { return state_->thread.load() == std::this_thread::get_id(); }
 
 uv_loop_s* Loop::uv() const { return &state_->loop; }
 

@@ -26,8 +26,6 @@ class Loop {
   void stop();
   // Monotonic, of one clock with the timers. Loop thread.
   int64_t now_ms() const;
-  // False on every thread while the loop does not run.
-  bool on_loop_thread() const;
   uv_loop_s* uv() const;  // for src/loop
 
   // A one-shot timer. Starting again replaces; destroying stops. Loop thread; `fired` may start and stop it, but not destroy it.

@@ -13,7 +13,6 @@ class RingQueue {
  public:
   explicit RingQueue(size_t capacity) : items_(capacity) {}
   bool empty() const { return size_ == 0; }
-  T& front() { return items_[head_]; }
   void push(T item) {
     assert(size_ < items_.size());
     items_[(head_ + size_++) % items_.size()] = std::move(item);
