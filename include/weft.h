@@ -573,9 +573,10 @@ WEFT_API weft_status weft_run_start(const weft_plan *plan, weft_mesh *mesh, cons
 /* NULL is a no-op. Drops steps that were submitted and not polled; ends the run on every rank. May wait for a job under way. Thread: owner. */
 WEFT_API void weft_run_free(weft_run *run);
 /* Any rank but 0: joins, is given a rank, model and plan, and serves until the run ends. Returns WEFT_OK after an orderly end, otherwise
- * what failed and on which rank (WEFT_EPEER: a rank was lost). `plan`: of a process that made the plan itself, which must equal that of
- * rank 0 (WEFT_EINVAL names the section that differs); NULL: taken from rank 0. `ops`: a model whose user ops are known here; may be NULL.
- * `config` may be NULL; threads 0 counts as 1. Thread: owner of the mesh. */
+ * what failed and on which rank (WEFT_EPEER: a rank was lost; WEFT_ECANCELED: rank 0 ended the run while a step was under way). `plan`: of
+ * a process that made the plan itself, which must equal that of rank 0 (WEFT_EPEER names the section that differs); NULL: taken from
+ * rank 0. `ops`: a model whose user ops are known here; may be NULL. `config` may be NULL; threads 0 counts as 1. Thread: owner of the
+ * mesh. */
 WEFT_API weft_status weft_run_serve(weft_mesh *mesh, const weft_plan *plan, const weft_model *ops, const weft_run_config *config,
                                     weft_error *err);
 

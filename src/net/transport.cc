@@ -124,7 +124,7 @@ Result<std::unique_ptr<Transport>> make_transport(Loop& loop, const std::string&
     WEFT_TRY_ASSIGN(ZmqContext context, ZmqContext::acquire());
     return row.make(loop, std::move(context), row.scheme);
   }
-  return Status(Code::unsupported, cat("'", scheme, "': unknown scheme, expected tcp:// or ipc://"));
+  return Status(Code::invalid, cat("'", scheme, "': unknown scheme, expected tcp:// or ipc://"));
 }
 
 Result<std::string> resolve(const std::string& endpoint) {

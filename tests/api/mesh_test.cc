@@ -127,6 +127,21 @@ PlanPtr plan_of(uint32_t ranks) {
   return new_plan(model, plan_config(ranks));
 }
 
+TEST(Mesh, WhereNobodyCanListenIsNamed) {
+  const struct {
+    const char* endpoint;
+    weft_status status;
+  } cases[] = {{"foo", WEFT_EINVAL}, {"inproc://x", WEFT_EINVAL}, {"ipc://x", WEFT_EINVAL}, {"ipc:///no-such-directory/x", WEFT_ENOENT}};
+  for (const auto& c : cases) {
+    weft_mesh_config config = WEFT_MESH_INIT;
+    config.endpoint = c.endpoint;
+    weft_mesh* mesh = nullptr;
+    Error err;
+    expect_error(weft_mesh_listen(&config, &mesh, &err), err, c.status, {c.endpoint});
+    EXPECT_EQ(mesh, nullptr);
+  }
+}
+
 TEST(Mesh, AStartThatFailedMayBeTriedAgainWithAnotherPlan) {
   weft_mesh_config config = WEFT_MESH_INIT;
   config.join_timeout_ms = 300;

@@ -33,6 +33,7 @@ TEST(Endpoint, SchemesAreNamed) {
   auto loop = Loop::make().take();
   const auto transport = make_transport(*loop, "udp://");
   ASSERT_FALSE(transport.ok());
+  EXPECT_EQ(transport.status().code(), Code::invalid);
   EXPECT_EQ(transport.status().text(), "'udp://': unknown scheme, expected tcp:// or ipc://");
   EXPECT_TRUE(make_transport(*loop, "tcp://10.0.0.1:4000").ok());
 }
