@@ -116,7 +116,8 @@ Outcome Trainer::load(weft_checkpoint* resumed) {
     CLI_CALL(weft_run_load(run_.get(), resumed, WEFT_LOAD_ALL, &err));
     step_ = info.step;
     last_checkpoint_ = info.path;
-    if (std::filesystem::path(info.path).parent_path() == std::filesystem::path(options_.checkpoint)) saved_ = step_;
+    std::error_code ignored;  // as when there is no such directory yet
+    if (std::filesystem::equivalent(std::filesystem::path(info.path) / "..", options_.checkpoint, ignored)) saved_ = step_;
   } else if (!options_.init.empty()) {
     CheckpointPtr weights;
     CLI_CALL(weft_checkpoint_open(options_.init.c_str(), Out(weights), &err));

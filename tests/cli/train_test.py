@@ -103,10 +103,13 @@ class Train(Case):
     def test_a_directory_without_the_name_of_its_latest_is_still_where_a_resumed_run_saves(self):
         self.train(TINY, *TINY_STEP, "--steps", 2, "--checkpoint", self.path("ck"))
         os.remove(self.path("ck", "latest"))
-        for given in (self.path("ck"), self.path("ck") + "/"):
-            done = self.train("--resume", given, "--steps", 4, "--in-process")[1]
+        for given, steps in ((self.path("ck"), 4), (self.path("ck") + "/", 5)):
+            done = self.train("--resume", given, "--steps", steps, "--in-process")[1]
             self.assertEqual(lines(run("inspect", self.path("ck"), "--json").stdout)[0]["digest"], done["digest"])
             os.remove(self.path("ck", "latest"))
+        # With no step to be made there is nothing to save.
+        self.train("--resume", self.path("ck") + "/", "--steps", 5, "--in-process")
+        self.assertFalse(os.path.exists(self.path("ck", "latest")))
         # A single checkpoint is left as it is, whatever it is called by.
         before = sorted(os.listdir(self.path("ck")))
         self.train("--resume", ".", "--steps", 5, "--in-process", cwd=self.path("ck", "step-00000004"))
