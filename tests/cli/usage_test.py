@@ -147,6 +147,13 @@ class Usage(Case):
         self.fails(3, f"cannot write into '{self.path('file')}': not a directory", *long, "--checkpoint", self.path("file", "ck"))
         self.fails(3, f"cannot write into '{self.path('none')}'", *long, "--trace", self.path("none", "trace.json"))
 
+    @unittest.skipIf(os.geteuid() == 0, "root may write everywhere")
+    def test_a_place_that_may_not_be_written_is_told_before_the_work(self):
+        os.mkdir(self.path("locked"), mode=0o500)
+        for option, file in (("--checkpoint", "ck"), ("--trace", "trace.json")):
+            self.fails(3, f"cannot write into '{self.path('locked')}': permission denied", "train", TINY, "--in-process", "--steps", "100000000",
+                       option, self.path("locked", file))
+
     def test_bytes_are_for_a_vocabulary_of_256(self):
         with open(self.path("book.txt"), "wb") as book:
             book.write(b"word " * 100)
