@@ -159,7 +159,7 @@ void forget_options(const Settings& settings, PlanOptions& plan) {
     if (!given("group") && !name.starts_with("interleaved")) plan.group = defaults.group;
     if (!given("warmup-depth") && name != "1f1b") plan.warm_up = defaults.warm_up;
     if (!given("segment") && !info.asynchronous) plan.segment = defaults.segment;
-    if (!given("vertical-sync") && name != "pipedream") plan.vertical_sync = defaults.vertical_sync;
+    if (!given("vertical-sync") && !info.asynchronous) plan.vertical_sync = defaults.vertical_sync;
   }
   const bool other_stages = (another || given("ranks") || given("chunks")) && split(plan.cut).size() + 1 != stages_of(plan);
   if (!given("cut") && (other_stages || given("partition"))) plan.cut.clear();

@@ -134,6 +134,11 @@ class Train(Case):
         for schedule in ("gpipe", "looped-bfs", "zb-v", "auto"):
             self.assertEqual(self.train("--resume", half, "--schedule", schedule, "--steps", 2, "--in-process")[1]["digest"], whole, schedule)
         self.assertEqual(self.train("--resume", half, "--steps", 2, "--ranks", 3, "--chunks", 1, "--in-process")[1]["digest"], whole)
+        # What has one stays.
+        self.train(model, *TINY_STEP, "--ranks", 2, "--schedule", "pipedream-2bw", "--vertical-sync", "--segment", 2, "--steps", 4, "--checkpoint", self.path("c"))
+        self.train("--resume", self.path("c"), "--schedule", "pipedream", "--steps", 5, "--in-process")
+        options = lines(run("inspect", self.path("c"), "--json").stdout)[0]["options"]
+        self.assertEqual((options["segment"], options["vertical-sync"], options["schedule"]), ("2", "1", "pipedream"))
         # What is given has to have a meaning, still.
         self.fails(3, "segment is 4, expected 0", "train", "--resume", self.path("a"), "--schedule", "1f1b", "--segment", 4, "--steps", 10)
 
