@@ -302,6 +302,8 @@ typedef struct weft_optimizer {
 } weft_optimizer;
 #define WEFT_OPTIMIZER_INIT {sizeof(weft_optimizer), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
+enum { WEFT_STEPS_TRAIN = 1, WEFT_STEPS_EVAL = 2, WEFT_STEPS_FORWARD = 4 };
+
 typedef struct weft_plan_config {
   uint32_t size;
   uint32_t ranks;             /* 0: 1 */
@@ -318,7 +320,8 @@ typedef struct weft_plan_config {
   uint32_t chunks;            /* stages per rank; 0: as many as the schedule makes */
   uint32_t group;             /* interleaved: micro-batches that pass a chunk before the next one's turn; 0: as many as ranks */
   uint32_t warm_up;           /* 1f1b: forwards before the first backward, per later rank; 0: 1; 2 hides latency; WEFT_WARM_UP_AUTO */
-  uint32_t reserved2;
+  uint32_t steps;             /* kinds of steps that runs make, WEFT_STEPS_...; 0: all that the model can. The others take no memory: without
+                                 training no gradients and no optimizer state, without forward steps no outputs at rank 0 */
   const char *schedule_text;  /* a schedule written out, as weft_plan_timetable writes it; replaces schedule. NULL: none */
   const char *recompute;      /* what is made again for the backward, not kept: NULL or "none", "stage", "every:N" nodes, "auto" */
   uint64_t memory_limit;      /* bytes of a rank; kept by recompute "auto", otherwise by WEFT_SPLIT_COST; 0: no limit */

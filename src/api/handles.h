@@ -89,7 +89,6 @@ Status read_config(const T* in, const char* name, T& out) {
   out.size = sizeof(T);
   // Gaps in the structs, so that they can be used one day.
   if constexpr (requires { out.reserved; }) WEFT_TRY(check_reserved(name, "reserved", out.reserved));
-  if constexpr (requires { out.reserved2; }) WEFT_TRY(check_reserved(name, "reserved2", out.reserved2));
   return {};
 }
 

@@ -105,6 +105,7 @@ Result<PlanConfig> config_of(const weft_plan_config& c, const Model& model) {
   WEFT_TRY(at_most("segment", c.segment, kMost));
   out.segment = static_cast<int32_t>(c.segment);
   out.vertical_sync = c.vertical_sync != 0;
+  out.steps = c.steps;
   out.seed = c.seed;
   WEFT_TRY_ASSIGN(out.optim, optim_of(c.optimizer));
   return out;
@@ -190,8 +191,7 @@ int64_t weft_plan_resident(const weft_plan* plan, uint32_t rank) { return elemen
 size_t weft_plan_timetable(const weft_plan* plan, char* buffer, size_t size) {
   if (!plan) return 0;
   try {
-    const ModePlan& train = plan->plan->mode(Mode::train);
-    return print_to((train.present ? train : plan->plan->mode(Mode::infer)).schedule.text(), buffer, size);
+    return print_to(plan->plan->mode(plan->plan->main_mode()).schedule.text(), buffer, size);
   } catch (...) {
     return 0;
   }

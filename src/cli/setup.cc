@@ -150,6 +150,7 @@ Outcome PlanRequest::fill(const PlanOptions& options, const OptimizerOptions& op
   config.memory_limit = options.memory_limit;
   config.segment = options.segment;
   config.vertical_sync = options.vertical_sync;
+  config.steps = options.steps;
   if (!options.schedule_file.empty()) {
     CLI_TRY(read_text(options.schedule_file, rows_));
     if (rows_.find_first_not_of(" \t\r\n") == std::string::npos)

@@ -40,7 +40,7 @@ void place_parameters(Plan& plan) {
   plan.resident.assign(ranks, {});
   plan.permanent_bytes.assign(ranks, 0);
   place_weights(plan);
-  if (model.loss() < 0) return;
+  if (!makes(model, plan.config, Mode::train)) return;
   for (size_t rank = 0; rank < ranks; ++rank)
     for (ResidentParam& resident : plan.resident[rank]) {
       const Param& param = model.param(resident.param);

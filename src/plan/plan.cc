@@ -15,6 +15,21 @@
 
 namespace weft {
 
+bool makes(const Model& model, const PlanConfig& config, Mode mode) {
+  const bool asked = config.steps == 0 || (config.steps >> static_cast<uint32_t>(mode) & 1);
+  return asked && (mode == Mode::infer ? !model.outputs().empty() : model.loss() >= 0);
+}
+
+int32_t copies_of_weights(const Model& model, const PlanConfig& config) {
+  return makes(model, config, Mode::train) ? 2 + slots(config.optim) : 1;
+}
+
+Mode Plan::main_mode() const {
+  for (Mode m : {Mode::train, Mode::infer})
+    if (mode(m).present) return m;
+  return Mode::eval;
+}
+
 namespace {
 
 Status check_machines(const Model& model, const PlanConfig& c) {
@@ -35,6 +50,13 @@ Status check_machines(const Model& model, const PlanConfig& c) {
   for (const NodeTimes& t : c.times)
     for (double seconds : {t.forward, t.input, t.weight}) WEFT_TRY(number("a node's time", seconds, true));
   return {};
+}
+
+Status check_steps(const Model& model, const PlanConfig& c) {
+  if (c.steps > 7) return Status(Code::invalid, cat("steps is ", c.steps, ", expected kinds of steps, or 0"));
+  if (makes(model, c, Mode::train) || makes(model, c, Mode::eval) || makes(model, c, Mode::infer)) return {};
+  return Status(Code::invalid,
+                cat("steps is ", c.steps, ": the model can make none of these, it has no ", model.loss() < 0 ? "loss" : "output"));
 }
 
 Status check_config(const Model& model, const PlanConfig& c) {
@@ -65,6 +87,7 @@ Status check_config(const Model& model, const PlanConfig& c) {
   WEFT_TRY(model.check_samples(c.micro_batch_size));
   if (c.short_size > 0) WEFT_TRY(model.check_samples(c.short_size));
   WEFT_TRY(check_machines(model, c));
+  WEFT_TRY(check_steps(model, c));
   return check(c.optim);
 }
 
@@ -72,7 +95,7 @@ Status make_mode(Plan& plan, Mode which, const Schedule& train) {
   const Model& model = *plan.model;
   ModePlan& mode = plan.modes[static_cast<size_t>(which)];
   mode.mode = which;
-  mode.present = which == Mode::infer ? !model.outputs().empty() : model.loss() >= 0;
+  mode.present = makes(model, plan.config, which);
   if (!mode.present) return {};
   mode.graph = build_step_graph(model, which, plan.stage_of_node);
   if (which != Mode::train) {
@@ -306,7 +329,8 @@ class OrderWithin {
 };
 
 Result<PlanPtr> plan_within(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
-  const bool listed = config.memory_limit > 0 && config.schedule_text.empty() && config.schedule == "zb-auto" && model->loss() >= 0;
+  const bool listed =
+      config.memory_limit > 0 && config.schedule_text.empty() && config.schedule == "zb-auto" && makes(*model, config, Mode::train);
   if (!listed) return try_within(model, config, cuts_by_bytes(config) ? &Room::cut : nullptr);
   if (config.recompute != "auto") return OrderWithin(model, config).run();
   // As long as another order does, nothing is made again.

@@ -39,6 +39,7 @@ struct PlanConfig {
   // Asynchronous schedules: updates of a segment, which is what a step is, each of `micro_batches`; 0: the schedule's own number. A plan
   // says what it came to, 0 with a synchronous schedule.
   int32_t segment = 0;
+  uint32_t steps = 0;          // kinds of steps that runs make, 1 << Mode each; 0: all. There is no room for others
   bool vertical_sync = false;  // every stage uses the version of its weights that the first stage does
 
   // What the partition is made from. A plan's own config has `cuts` instead, however it was cut, and that is what other ranks are sent.
@@ -46,6 +47,11 @@ struct PlanConfig {
   std::vector<NodeTimes> times;  // per node of the model; empty: by analysis
   Machines machines;             // SplitBy::cost
 };
+
+// Whether runs make such steps: they are asked for, and the model can.
+bool makes(const Model& model, const PlanConfig& config, Mode mode);
+// Tensors of each parameter's size: itself, and with training its accumulator and the optimizer's state.
+int32_t copies_of_weights(const Model& model, const PlanConfig& config);
 
 // --- memory -------------------------------------------------------------------------------------------------------------------------
 // A ring is `count` equal places; micro-batch mb has place mb % count. F, I and W ascend per stage, so places are taken and left in order.
@@ -179,6 +185,7 @@ struct Plan {
   int32_t stages() const { return static_cast<int32_t>(rank_of_stage.size()); }
   int32_t rank_of(NodeId node) const { return rank_of_stage[static_cast<size_t>(stage_of_node[static_cast<size_t>(node)])]; }
   const ModePlan& mode(Mode m) const { return modes[static_cast<size_t>(m)]; }
+  Mode main_mode() const;  // training if there is any, which a prediction or timetable is of
   bool asynchronous() const { return config.segment > 0; }
   // Micro-batches of one update of a segment; 0: the step is one update at most.
   int32_t per_update(Mode m, bool update) const { return asynchronous() && m == Mode::train && update ? config.micro_batches : 0; }

@@ -50,8 +50,8 @@ Status add_bytes(const Model& model, const PlanConfig& config, const std::vector
   for (size_t id = 0; id < stage_of_node.size(); ++id)
     for (ParamId w : model.node(static_cast<NodeId>(id)).weights)  // a tied parameter counts at each of its uses
       out.fixed[static_cast<size_t>(stage_of_node[id])] +=
-          static_cast<double>(model.param(w).shape.elements()) * 4 * (2 + slots(config.optim));
-  if (model.loss() < 0) return {};
+          static_cast<double>(model.param(w).shape.elements()) * 4 * copies_of_weights(model, config);
+  if (!makes(model, config, Mode::train)) return {};
   const StepGraph graph = build_step_graph(model, Mode::train, stage_of_node);
   Schedule split{
       .stages = static_cast<int32_t>(stages), .micro_batches = 1, .rank_of_stage = {}, .rows = {{}}};  // as far as make_work reads it

@@ -151,8 +151,8 @@ OpLoads loads_of(const Model& model, const PlanConfig& config, const OpNodes& op
   for (size_t i = 0; i < n; ++i)
     // A tied parameter counts at each of its uses: each rank that uses it has a copy.
     for (ParamId w : model.node(ops.ids[i]).weights)
-      out.fixed[i] = sum_of_bytes(out.fixed[i], bytes_of_many(model.param(w).shape.elements() * 4, 2 + slots(config.optim)));
-  if (model.loss() >= 0) {
+      out.fixed[i] = sum_of_bytes(out.fixed[i], bytes_of_many(model.param(w).shape.elements() * 4, copies_of_weights(model, config)));
+  if (makes(model, config, Mode::train)) {
     // What forward makes and backward reads, wherever the stages will end.
     const StepGraph graph = build_step_graph(model, Mode::train, std::vector<int32_t>(model.nodes().size(), 0));
     std::vector<bool> made(graph.tensors.size(), false), kept = made;

@@ -27,8 +27,13 @@ int32_t sink_edge(const ModePlan& mode, TensorId tensor) {
 Result<StepDescriptor> describe_step(const Plan& plan, Mode mode, bool update, const Batch& batch) {
   const ModePlan& which = plan.mode(mode);
   const Model& model = *plan.model;
-  if (!which.present)
+  if (!which.present) {
+    const bool can = mode == Mode::infer ? !model.outputs().empty() : model.loss() >= 0;
+    constexpr const char* kSteps[] = {"WEFT_STEPS_TRAIN", "WEFT_STEPS_EVAL", "WEFT_STEPS_FORWARD"};
+    if (can)
+      return Status(Code::state, cat("the plan was made without ", kSteps[static_cast<size_t>(mode)], ", and has no room for such a step"));
     return Status(Code::state, mode == Mode::infer ? "the model has no output to deliver" : "the model has no loss to train or evaluate");
+  }
   if (batch.inputs.size() != model.inputs().size())
     return Status(Code::invalid, cat("batch has ", batch.inputs.size(), " inputs, the model has ", model.inputs().size()));
   for (size_t i = 0; i < batch.inputs.size(); ++i)
@@ -100,6 +105,7 @@ int32_t loss_edge(const Plan& plan, Mode mode) {
 std::vector<int32_t> output_edges(const Plan& plan) {
   const ModePlan& infer = plan.mode(Mode::infer);
   std::vector<int32_t> out;
+  if (!infer.present) return out;
   for (NodeId o : plan.model->outputs()) out.push_back(sink_edge(infer, infer.graph.value[static_cast<size_t>(o)]));
   return out;
 }

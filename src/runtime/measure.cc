@@ -57,7 +57,7 @@ class Measure {
   Measure(std::shared_ptr<const Plan> plan, Worker& worker) : plan_(std::move(plan)), worker_(worker) {}
 
   Result<Measured> run(int repeats) {
-    mode_ = plan_->mode(Mode::train).present ? Mode::train : Mode::infer;
+    mode_ = plan_->main_mode();
     const RankProgram& program = plan_->mode(mode_).ranks[0];
     for (const ActionProgram& action : program.programs) calls_.emplace_back(action.calls.size());
     updates_.clear();

@@ -51,7 +51,7 @@ int64_t Prediction::bytes() const {
 
 Result<Prediction> predict(const std::shared_ptr<const Plan>& plan, const Cluster* cluster, bool spans) {
   Prediction out;
-  out.mode = plan->mode(Mode::train).present ? Mode::train : Mode::infer;
+  out.mode = plan->main_mode();
   if (cluster) WEFT_TRY(check_ranks(*cluster, plan->config.ranks));
   const std::vector<double> speeds = cluster ? machines_of(*cluster, plan->config.ranks).speeds : plan->config.machines.speeds;
   const JobCosts jobs(*plan, out.mode, plan->config.times, speeds);

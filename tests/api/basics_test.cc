@@ -138,9 +138,6 @@ TEST(Reserved, FieldsAreZero) {
   weft_plan_config config = plan_config();
   config.reserved = 7;
   expect_error(weft_plan_new(model.get(), &config, &plan, &err), err, WEFT_EINVAL, {"weft_plan_config.reserved is 7", "expected 0"});
-  config = plan_config();
-  config.reserved2 = 8;
-  expect_error(weft_plan_new(model.get(), &config, &plan, &err), err, WEFT_EINVAL, {"weft_plan_config.reserved2 is 8"});
   weft_data_config data = WEFT_DATA_INIT;
   data.width = 3;
   data.reserved = 9;
