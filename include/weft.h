@@ -320,8 +320,8 @@ typedef struct weft_plan_config {
   uint32_t chunks;            /* stages per rank; 0: as many as the schedule makes */
   uint32_t group;             /* interleaved: micro-batches that pass a chunk before the next one's turn; 0: as many as ranks */
   uint32_t warm_up;           /* 1f1b: forwards before the first backward, per later rank; 0: 1; 2 hides latency; WEFT_WARM_UP_AUTO */
-  uint32_t steps;             /* kinds of steps that runs make, WEFT_STEPS_...; 0: all that the model can. The others take no memory: without
-                                 training no gradients and no optimizer state, without forward steps no outputs at rank 0 */
+  uint32_t steps;             /* kinds of steps that runs make, WEFT_STEPS_...; 0: all that the model can. The others take no memory:
+                                 without training no gradients and no optimizer state, without forward steps no outputs at rank 0 */
   const char *schedule_text;  /* a schedule written out, as weft_plan_timetable writes it; replaces schedule. NULL: none */
   const char *recompute;      /* what is made again for the backward, not kept: NULL or "none", "stage", "every:N" nodes, "auto" */
   uint64_t memory_limit;      /* bytes of a rank; kept by recompute "auto", otherwise by WEFT_SPLIT_COST; 0: no limit */
@@ -355,10 +355,10 @@ WEFT_API weft_status weft_schedule_describe(uint32_t index, weft_schedule_info *
  * first weft_plan_new, _load, _compare, _workers or weft_profile_new that has not failed. Owner: caller; free with weft_plan_free. Thread:
  * owner of the model. */
 WEFT_API weft_status weft_plan_new(weft_model *model, const weft_plan_config *config, weft_plan **out, weft_error *err);
-/* Writes what the plan is made of (the stages' first nodes, schedule, sizes, settings) as JSON, in place of what was at `path`; reads it back
- * into the same plan, for the same model, or fails (weft_plan_new(3) says how to edit one). It runs as the one that was saved; profile,
- * speeds, links and cluster, by which that was chosen, are not in the file, so it is predicted without them. Owner: caller; free with
- * weft_plan_free. Thread: any for weft_plan_save, owner of the model for weft_plan_load. */
+/* Writes what the plan is made of (the stages' first nodes, schedule, sizes, settings) as JSON, in place of what was at `path`; reads it
+ * back into the same plan, for the same model, or fails (weft_plan_new(3) says how to edit one). It runs as the one that was saved;
+ * profile, speeds, links and cluster, by which that was chosen, are not in the file, so it is predicted without them. Owner: caller; free
+ * with weft_plan_free. Thread: any for weft_plan_save, owner of the model for weft_plan_load. */
 WEFT_API weft_status weft_plan_save(const weft_plan *plan, const char *path, weft_error *err);
 WEFT_API weft_status weft_plan_load(weft_model *model, const char *path, weft_plan **out, weft_error *err);
 /* NULL is a no-op. Thread: any. */
@@ -484,8 +484,8 @@ typedef struct weft_workers {
 WEFT_API weft_status weft_plan_workers(weft_model *model, const weft_plan_config *config, uint32_t workers, weft_worker_stage *stages,
                                        uint32_t room, weft_workers *out, weft_error *err);
 
-/* Plans and simulates with each schedule of weft_schedule_describe that trains in step, if config->schedule is "auto", else with that one alone;
- * 1f1b with each of several warm-ups, if that is WEFT_WARM_UP_AUTO. Owner: caller; free with weft_comparison_free. Thread: owner of
+/* Plans and simulates with each schedule of weft_schedule_describe that trains in step, if config->schedule is "auto", else with that one
+ * alone; 1f1b with each of several warm-ups, if that is WEFT_WARM_UP_AUTO. Owner: caller; free with weft_comparison_free. Thread: owner of
  * the model. */
 WEFT_API weft_status weft_plan_compare(weft_model *model, const weft_plan_config *config, weft_comparison **out, weft_error *err);
 /* NULL is a no-op. Thread: owner. */
@@ -521,8 +521,8 @@ WEFT_API const char *weft_mesh_endpoint(const weft_mesh *mesh);
  * `buffer`, at most `size` bytes with a NUL, what is to be said of the last one: "a connection from tcp://127.0.0.1:40123: not a weft
  * connection: ..."; the empty text if there was none. Thread: any. */
 WEFT_API uint64_t weft_mesh_refused(const weft_mesh *mesh, char *buffer, size_t size);
-/* Ends with WEFT_ECANCELED what waits or works on the mesh in this process, now or later: weft_run_start, weft_run_serve, the steps of a run.
- * The other ranks fail with it. NULL is a no-op. Thread: any, and signal handlers. */
+/* Ends with WEFT_ECANCELED what waits or works on the mesh in this process, now or later: weft_run_start, weft_run_serve, the steps of a
+ * run. The other ranks fail with it. NULL is a no-op. Thread: any, and signal handlers. */
 WEFT_API void weft_mesh_cancel(weft_mesh *mesh);
 /* NULL is a no-op. After the runs on it have been freed. Thread: owner. */
 WEFT_API void weft_mesh_free(weft_mesh *mesh);
@@ -544,7 +544,8 @@ typedef struct weft_data_config {
 } weft_data_config;
 #define WEFT_DATA_INIT {sizeof(weft_data_config), 0, NULL, NULL, 0, 0, 0, 0}
 
-/* Opens training data. A file too short is refused here, an id out of range where it is read, with the numbers. Owner: caller; free with weft_data_free. Thread: any. */
+/* Opens training data. A file too short is refused here, an id out of range where it is read, with the numbers. Owner: caller; free with
+ * weft_data_free. Thread: any. */
 WEFT_API weft_status weft_data_open(const weft_data_config *config, weft_data **out, weft_error *err);
 /* NULL is a no-op. Thread: owner. */
 WEFT_API void weft_data_free(weft_data *data);
@@ -573,7 +574,8 @@ typedef struct weft_run_config {
  * serves one run. `config` may be NULL. Owner: caller; free with weft_run_free. Thread: any. */
 WEFT_API weft_status weft_run_start(const weft_plan *plan, weft_mesh *mesh, const weft_run_config *config, weft_run **out,
                                     weft_error *err);
-/* NULL is a no-op. Drops steps that were submitted and not polled; ends the run on every rank. May wait for a job under way. Thread: owner. */
+/* NULL is a no-op. Drops steps that were submitted and not polled; ends the run on every rank. May wait for a job under way. Thread:
+ * owner. */
 WEFT_API void weft_run_free(weft_run *run);
 /* Any rank but 0: joins, is given a rank, model and plan, and serves until the run ends. Returns WEFT_OK after an orderly end, otherwise
  * what failed and on which rank (WEFT_EPEER: a rank was lost; WEFT_ECANCELED: rank 0 ended the run while a step was under way). `plan`: of
@@ -590,10 +592,10 @@ enum {
   WEFT_FORWARD = 4      /* forward to the outputs; inputs that they do not need may be NULL */
 };
 
-/* One step: all samples of all inputs, in the order in which the inputs were added, dimension 0 being the samples. The engine cuts
- * them into micro-batches, and with an asynchronous schedule WEFT_TRAIN makes an update of every weft_plan_config.micro_batches of them.
- * On WEFT_OK the run has taken references of its own and delivers events with this tag: one per micro-batch, then exactly one final one. On failure nothing has changed and no event comes; WEFT_EAGAIN: 16 steps are not over.
- * Thread: owner. */
+/* One step: all samples of all inputs, in the order in which the inputs were added, dimension 0 being the samples. The engine cuts them
+ * into micro-batches, and with an asynchronous schedule WEFT_TRAIN makes an update of every weft_plan_config.micro_batches of them. On
+ * WEFT_OK the run has taken references of its own and delivers events with this tag: one per micro-batch, then exactly one final one. On
+ * failure nothing has changed and no event comes; WEFT_EAGAIN: 16 steps are not over. Thread: owner. */
 WEFT_API weft_status weft_run_submit(weft_run *run, weft_tensor *const *inputs, uint32_t n_inputs, uint32_t flags, uint64_t tag,
                                      weft_error *err);
 
@@ -627,7 +629,8 @@ typedef struct weft_event {
 #define WEFT_EVENT_INIT {sizeof(weft_event), 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, NULL, 0, NULL, 0, 0}
 
 /* The next event into *event, whose size is set; what it points to is borrowed until the next poll. Returns 1 for an event, 0 when the
- * time (nanoseconds; negative: no limit) is over or nothing was submitted; without an event all of *event but its size is 0. Thread: owner. */
+ * time (nanoseconds; negative: no limit) is over or nothing was submitted; without an event all of *event but its size is 0. Thread:
+ * owner. */
 WEFT_API weft_status weft_run_poll(weft_run *run, weft_event *event, int64_t timeout_ns);
 
 /* Readable while weft_run_poll has something to do; level-triggered, for poll(2) and the like; never read from it. -1: the process had no
