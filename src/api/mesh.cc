@@ -71,12 +71,7 @@ weft_status weft_run_serve(weft_mesh* mesh, const weft_plan* plan, const weft_mo
     WEFT_TRY(require(mesh, "mesh"));
     weft_run_config c;
     WEFT_TRY(read_config(config, "weft_run_config", c));
-    auto find = [ops](std::string_view name) -> const Op* {
-      if (ops)
-        for (const Op* op : ops->user_ops)
-          if (op->name() == name) return op;
-      return nullptr;
-    };
-    return serve(*mesh->mesh, plan ? plan->plan : nullptr, static_cast<int>(std::clamp(c.threads, 1u, 1u << 20)), find);
+    return serve(*mesh->mesh, plan ? plan->plan : nullptr, static_cast<int>(std::clamp(c.threads, 1u, 1u << 20)),
+                 ops ? std::span<const Op* const>(ops->user_ops) : std::span<const Op* const>());
   });
 }

@@ -195,7 +195,8 @@ void Lobby::asked(Guest& guest, std::span<const std::byte> bytes) {
 Status Lobby::seat(Guest& guest, const JoinRequest& request) {
   if (!done_) return Status(Code::state, "the run has all its ranks");
   if (guest.rank >= 0) return Status(Code::protocol, "a guest asked twice");
-  if (request.plan) WEFT_TRY(compare_plans(plan_->hash, *request.plan));
+  // Who has a plan has made the model.
+  WEFT_TRY(request.plan ? compare_plans(plan_->hash, *request.plan) : check_ops(*plan_->model, request.ops));
   const int32_t ranks = static_cast<int32_t>(seats_.size());
   int32_t rank = request.wanted_rank;
   if (rank < 0) rank = static_cast<int32_t>(std::find(seats_.begin() + 1, seats_.end(), nullptr) - seats_.begin());

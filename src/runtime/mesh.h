@@ -69,8 +69,8 @@ class Mesh {
 Result<std::unique_ptr<Run>> start_mesh(std::shared_ptr<const Plan> plan, Mesh& mesh, int threads, void (*drop)(void*));
 
 // Other ranks: joins, and returns when the run has ended: ok after an orderly end, else what failed and where. `plan` is null for a process
-// that takes everything from rank 0; `find_user_op` may be null.
-Status serve(Mesh& mesh, std::shared_ptr<const Plan> plan, int threads, const OpFinder& find_user_op);
+// that takes everything from rank 0; `user_ops` are those that it knows beside weft's own.
+Status serve(Mesh& mesh, std::shared_ptr<const Plan> plan, int threads, std::span<const Op* const> user_ops);
 
 // Parameters of a rank over the mesh, a piece at a time.
 namespace rpc {

@@ -1,4 +1,6 @@
 // A rank other than 0: asks rank 0 for a place, takes model and plan from it, and serves until the run ends.
+#include <algorithm>
+
 #include "base/text.h"
 #include "kernels/gemm.h"
 #include "plan/encode.h"
@@ -123,8 +125,8 @@ class Server final : private RankProcess::Owner {
     (void)on_loop(mesh_.loop(), [] { return Status(); });
   }
 
-  Status run(int threads, const OpFinder& find_user_op) {
-    const Status status = join_and_serve(threads, find_user_op);
+  Status run(int threads, std::span<const Op* const> user_ops) {
+    const Status status = join_and_serve(threads, user_ops);
     if (!status.ok())
       (void)on_loop(mesh_.loop(), [&] {
         if (applicant_) applicant_->give_up(status);
@@ -134,10 +136,12 @@ class Server final : private RankProcess::Owner {
   }
 
  private:
-  Status join_and_serve(int threads, const OpFinder& find_user_op) {
+  Status join_and_serve(int threads, std::span<const Op* const> user_ops) {
     WEFT_TRY(mesh_.may(Mesh::Part::serve));
     init_gemm();
-    JoinRequest request{.wanted_rank = mesh_.options().rank, .endpoint = mesh_.endpoint(), .plan = {}};
+    WEFT_TRY(Team::make(threads).status());  // who cannot have its threads fails before rank 0 counts on it
+    JoinRequest request{.wanted_rank = mesh_.options().rank, .endpoint = mesh_.endpoint(), .ops = {}, .plan = {}};
+    for (const Op* op : user_ops) request.ops.push_back(op_text(*op));
     if (plan_) request.plan = plan_->hash;
     mesh_.remember({mesh_.options().endpoint});  // should rank 0 die before it has told of others
     WEFT_TRY_ASSIGN(const std::string zero, resolve(mesh_.options().endpoint));
@@ -150,7 +154,11 @@ class Server final : private RankProcess::Owner {
     mesh_.run_begun();
     mesh_.remember(welcome_.endpoints);
     if (!plan_) {
-      WEFT_TRY_ASSIGN(auto model, decode_model(welcome_.model, find_user_op));
+      const auto find = [user_ops](std::string_view name) {
+        const auto at = std::find_if(user_ops.begin(), user_ops.end(), [name](const Op* op) { return op->name() == name; });
+        return at == user_ops.end() ? nullptr : *at;
+      };
+      WEFT_TRY_ASSIGN(auto model, decode_model(welcome_.model, find));
       WEFT_TRY_ASSIGN(const PlanConfig config, decode_config(welcome_.config));
       WEFT_TRY_ASSIGN(plan_, make_plan(model, config));
     }
@@ -229,8 +237,8 @@ class Server final : private RankProcess::Owner {
 
 }  // namespace
 
-Status serve(Mesh& mesh, std::shared_ptr<const Plan> plan, int threads, const OpFinder& find_user_op) {
-  return Server(mesh, std::move(plan)).run(threads, find_user_op);
+Status serve(Mesh& mesh, std::shared_ptr<const Plan> plan, int threads, std::span<const Op* const> user_ops) {
+  return Server(mesh, std::move(plan)).run(threads, user_ops);
 }
 
 }  // namespace weft

@@ -1,5 +1,7 @@
 #include "runtime/welcome.h"
 
+#include <algorithm>
+
 #include "base/bytes.h"
 #include "base/text.h"
 #include "kernels/gemm.h"
@@ -38,7 +40,9 @@ std::string numeric_profile() {
 std::vector<std::byte> encode_join(const JoinRequest& join) {
   std::vector<std::byte> bytes;
   ByteWriter out(bytes);
-  out.number(join.wanted_rank).text(join.endpoint).number(static_cast<uint8_t>(join.plan.has_value()));
+  out.number(join.wanted_rank).text(join.endpoint).number(static_cast<uint64_t>(join.ops.size()));
+  for (const std::string& op : join.ops) out.text(op);
+  out.number(static_cast<uint8_t>(join.plan.has_value()));
   if (join.plan)
     for (const Digest& d : {join.plan->model, join.plan->partition, join.plan->schedule, join.plan->settings}) write_digest(out, d);
   return bytes;
@@ -49,6 +53,8 @@ Result<JoinRequest> decode_join(std::span<const std::byte> bytes) {
   JoinRequest join;
   join.wanted_rank = in.number<int32_t>();
   join.endpoint = in.text();
+  join.ops.resize(in.count(sizeof(uint64_t)));
+  for (std::string& op : join.ops) op = in.text();
   if (in.number<uint8_t>()) {
     PlanHash hash;
     for (Digest* d : {&hash.model, &hash.partition, &hash.schedule, &hash.settings}) *d = read_digest(in);
@@ -82,6 +88,24 @@ Result<Welcome> decode_welcome(std::span<const std::byte> bytes) {
   if (welcome.rank < 1 || welcome.rank >= static_cast<int32_t>(welcome.endpoints.size()))
     return Status(Code::protocol, cat("welcome as rank ", welcome.rank, " of ", welcome.endpoints.size()));
   return welcome;
+}
+
+std::string op_text(const Op& op) { return cat(op.name(), ' ', op.version()); }
+
+Status check_ops(const Model& model, std::span<const std::string> ops) {
+  for (const Node& node : model.nodes()) {
+    if (node.is_input() || find_op(node.op->name())) continue;
+    if (std::find(ops.begin(), ops.end(), op_text(*node.op)) != ops.end()) continue;
+    const std::string name = cat(node.op->name(), ' ');
+    const auto other = std::find_if(ops.begin(), ops.end(), [&name](const std::string& op) {
+      return op.starts_with(name) && op.find(' ', name.size()) == std::string::npos;
+    });
+    if (other == ops.end())
+      return Status(Code::not_found, cat("node '", node.name, "' needs the op '", node.op->name(), "', which it does not have"));
+    return Status(Code::unsupported, cat("node '", node.name, "' needs version ", node.op->version(), " of the op '", node.op->name(),
+                                         "', it has ", other->substr(name.size())));
+  }
+  return {};
 }
 
 Status compare_plans(const PlanHash& mine, const PlanHash& theirs) {

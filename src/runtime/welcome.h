@@ -19,6 +19,7 @@ constexpr uint32_t kJoinType = 1, kWelcomeType = 2;
 struct JoinRequest {
   int32_t wanted_rank = -1;      // -1: any
   std::string endpoint;          // where higher ranks may dial this process
+  std::vector<std::string> ops;  // that are not weft's own, as op_text
   std::optional<PlanHash> plan;  // of a process that made the plan itself
 };
 
@@ -34,6 +35,11 @@ std::vector<std::byte> encode_join(const JoinRequest& join);
 Result<JoinRequest> decode_join(std::span<const std::byte> bytes);
 std::vector<std::byte> encode_welcome(const Welcome& welcome);
 Result<Welcome> decode_welcome(std::span<const std::byte> bytes);
+
+// An op of the caller's, as a request names it: "NAME VERSION".
+std::string op_text(const Op& op);
+// Whether who has these ops beside weft's own can make the model, or the first node that it cannot make.
+Status check_ops(const Model& model, std::span<const std::string> ops);
 
 // Equal, or the first section that differs, with both values.
 Status compare_plans(const PlanHash& mine, const PlanHash& theirs);

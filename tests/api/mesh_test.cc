@@ -39,8 +39,9 @@ int32_t copy(const weft_view* in, uint32_t, weft_view* out, void*) {
   return 0;
 }
 
-void add_own_op(const ModelPtr& model, int32_t (*shape)(const weft_desc*, uint32_t, weft_desc*, void*)) {
+void add_own_op(const ModelPtr& model, int32_t (*shape)(const weft_desc*, uint32_t, weft_desc*, void*), uint32_t version = 1) {
   weft_op op = WEFT_OP_INIT;
+  op.version = version;
   op.name = "own";
   op.shape = shape;
   op.forward = copy;
@@ -59,11 +60,37 @@ ModelPtr own_model() {
   return model;
 }
 
+int32_t no_shape(const weft_desc*, uint32_t, weft_desc*, void*) { return -1; }
+
+// They fail alone, and rank 0 waits for one that has it.
+TEST(JoiningRanks, OneWithoutTheOpOrWithAnotherVersionOfItIsRefused) {
+  const PlanPtr plan = new_plan(own_model(), plan_config(2));
+  const MeshPtr mesh = listen();
+  const ModelPtr other = new_model(), right = new_model();
+  add_own_op(other, same_shape, 2);
+  add_own_op(right, same_shape);
+  Error lacking, differing, theirs, err;
+  std::thread ranks([&, endpoint = std::string(weft_mesh_endpoint(mesh.get()))] {
+    expect_error(serve(endpoint, nullptr, lacking), lacking, WEFT_EPEER,
+                 {"refused by rank 0: node 'own_2' needs the op 'own', which it does not have"});
+    expect_error(serve(endpoint, other.get(), differing), differing, WEFT_EPEER,
+                 {"refused by rank 0: node 'own_2' needs version 1 of the op 'own', it has 2"});
+    EXPECT_EQ(serve(endpoint, right.get(), theirs), WEFT_OK) << theirs.text;
+  });
+  weft_run* run = nullptr;
+  EXPECT_EQ(weft_run_start(plan.get(), mesh.get(), nullptr, &run, &err), WEFT_OK) << err.text;
+  EXPECT_EQ(weft_mesh_refused(mesh.get(), nullptr, 0), 2u);
+  weft_run_free(run);
+  ranks.join();
+}
+
 TEST(JoiningRanks, ARankThatCannotMakeItsPlanIsNamedWithTheReason) {
   const PlanPtr plan = new_plan(own_model(), plan_config(2));
   const MeshPtr mesh = listen();
+  const ModelPtr ops = new_model();
+  add_own_op(ops, no_shape);
   Error theirs, err;
-  std::thread other([&, endpoint = std::string(weft_mesh_endpoint(mesh.get()))] { EXPECT_LT(serve(endpoint, nullptr, theirs), 0); });
+  std::thread other([&, endpoint = std::string(weft_mesh_endpoint(mesh.get()))] { EXPECT_LT(serve(endpoint, ops.get(), theirs), 0); });
   weft_run* run = nullptr;
   // Its join timeout, a minute, is not waited for: the test's own time ends before.
   const weft_status status = weft_run_start(plan.get(), mesh.get(), nullptr, &run, &err);
@@ -73,14 +100,15 @@ TEST(JoiningRanks, ARankThatCannotMakeItsPlanIsNamedWithTheReason) {
 }
 
 TEST(JoiningRanks, OneThatFailsIsNamedOnTheOthersToo) {
-  const ModelPtr ops = new_model();
+  const ModelPtr ops = new_model(), bad = new_model();
   add_own_op(ops, same_shape);
+  add_own_op(bad, no_shape);
   const PlanPtr plan = new_plan(own_model(), plan_config(3));
   const MeshPtr mesh = listen();
   Error theirs[2], err;
   const std::string endpoint = weft_mesh_endpoint(mesh.get());
   std::thread sound([&] { EXPECT_LT(serve(endpoint, ops.get(), theirs[0]), 0); });
-  std::thread other([&] { EXPECT_LT(serve(endpoint, nullptr, theirs[1]), 0); });
+  std::thread other([&] { EXPECT_LT(serve(endpoint, bad.get(), theirs[1]), 0); });
   weft_run* run = nullptr;
   const weft_status status = weft_run_start(plan.get(), mesh.get(), nullptr, &run, &err);
   sound.join();

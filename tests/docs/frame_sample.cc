@@ -118,10 +118,11 @@ void print_control() {
 }
 
 void print_lobby() {
-  const JoinRequest join{.wanted_rank = 5, .endpoint = "ipc:///there", .plan = PlanHash{{0, 21}, {0, 22}, {0, 23}, {0, 24}}};
+  const JoinRequest join{
+      .wanted_rank = 5, .endpoint = "ipc:///there", .ops = {"own 1", "other 7"}, .plan = PlanHash{{0, 21}, {0, 22}, {0, 23}, {0, 24}}};
   print_bytes("join", encode_join(join));
   std::printf(
-      "join.wanted-rank 5\njoin.endpoint \"ipc:///there\"\njoin.has-plan 1\n"
+      "join.wanted-rank 5\njoin.endpoint \"ipc:///there\"\njoin.ops 2\njoin.op \"own 1\" \"other 7\"\njoin.has-plan 1\n"
       "join.model 0:21\njoin.partition 0:22\njoin.schedule 0:23\njoin.settings 0:24\n");
 
   Welcome welcome{.rank = 1, .incarnation = 31, .run = {0, 32}, .model = {}, .config = {}, .endpoints = {"tcp://a:1", "tcp://b:2"}};

@@ -180,7 +180,7 @@ int control(const std::string& endpoint, int32_t ranks) {
 int join(const std::string& endpoint, int32_t ranks) {
   auto mesh = Mesh::join({.endpoint = endpoint, .listen = {}, .rank = self});
   if (!mesh.ok()) return fail(mesh.status());
-  if (Status status = serve(*mesh.value(), nano_plan(ranks), 1, nullptr); !status.ok()) return fail(status);
+  if (Status status = serve(*mesh.value(), nano_plan(ranks), 1, {}); !status.ok()) return fail(status);
   return 0;
 }
 

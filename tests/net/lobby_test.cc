@@ -34,7 +34,7 @@ class LobbyTest : public testing::Test {
     auto end = come();
     say_hello(*end, kNobody);
     say(*end, {.kind = FrameKind::message, .edge = kJoinType, .sequence = 1}, kNobody,
-        encode_join({.wanted_rank = rank, .endpoint = "ipc:///there", .plan = {}}));
+        encode_join({.wanted_rank = rank, .endpoint = "ipc:///there", .ops = {}, .plan = {}}));
     return end;
   }
   bool hears_abort(const End& end) {
@@ -49,6 +49,7 @@ class LobbyTest : public testing::Test {
   }
   static Plan plan_of(int32_t ranks) {
     Plan plan;
+    plan.model = std::make_shared<Model>();
     plan.config.ranks = ranks;
     return plan;
   }

@@ -74,7 +74,7 @@ TEST(RunAtADoor, AStrangerThatSaysItIsARankDisturbsNobody) {
 
   std::thread rank([plan, endpoint = mesh->endpoint()] {
     const auto joined = Mesh::join({.endpoint = endpoint, .listen = {}}).take();
-    const Status status = serve(*joined, plan, 1, nullptr);
+    const Status status = serve(*joined, plan, 1, {});
     EXPECT_TRUE(status.ok()) << status.text();
   });
   {
@@ -96,7 +96,7 @@ TEST(RunAtADoor, NamesOfHostsAreNotAskedForOnTheLoop) {
   const auto joined = Mesh::join({.endpoint = std::string("tcp://") + kName + port, .listen = {}}).take();
   asked_for_on_a_loop = names_asked_for = 0;  // nobody hears this mesh yet
   std::thread rank([&] {
-    const Status status = serve(*joined, plan, 1, nullptr);
+    const Status status = serve(*joined, plan, 1, {});
     EXPECT_TRUE(status.ok()) << status.text();
   });
   {
@@ -114,7 +114,7 @@ TEST(RunWhoseThreadCannotStart, FailsAndTellsThoseThatHaveJoined) {
   const auto joined = Mesh::join({.endpoint = mesh->endpoint(), .listen = {}}).take();
   threads_are_out = true;
   Status told;
-  std::thread rank([&] { told = serve(*joined, plan, 1, nullptr); });
+  std::thread rank([&] { told = serve(*joined, plan, 1, {}); });
   const auto run = start(plan, *mesh);
   rank.join();
   threads_are_out = false;
@@ -141,7 +141,7 @@ class Mute final : private RankProcess::Owner {
     const std::vector<std::byte> hello = encode_hello(lobby_identity());
     say(*guest, {.kind = FrameKind::hello}, kNobody, hello);
     say(*guest, {.kind = FrameKind::message, .edge = kJoinType, .sequence = 1}, kNobody,
-        encode_join({.endpoint = "ipc:///nowhere", .plan = {}}));
+        encode_join({.endpoint = "ipc:///nowhere", .ops = {}, .plan = {}}));
     Result<Welcome> welcome = Status(Code::peer, "none came");
     ASSERT_TRUE(net.until([&] {
       for (size_t i = 0; i < guest->frames.size() && !welcome.ok(); ++i) welcome = decode_welcome(guest->frames[i].payload);

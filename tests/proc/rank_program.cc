@@ -55,14 +55,20 @@ int32_t never_called(const weft_view*, uint32_t, weft_view*, void*) { return -1;
 int32_t nor_this(const weft_view*, uint32_t, const weft_view*, const weft_view*, weft_view*, void*) { return -1; }
 
 // One of an op that only those know who register it.
-weft_value user_node(weft_model* model, weft_value x) {
+int32_t no_shape(const weft_desc*, uint32_t, weft_desc*, void*) { return -1; }
+
+void add_user_op(weft_model* model, int32_t (*shape)(const weft_desc*, uint32_t, weft_desc*, void*)) {
   weft_error err = WEFT_ERROR_INIT;
   weft_op op = WEFT_OP_INIT;
   op.name = "own";
-  op.shape = same_shape;
+  op.shape = shape;
   op.forward = never_called;
   op.backward = nor_this;
   if (weft_model_add_op(model, &op, nullptr, &err) < 0) die("own", err);
+}
+
+weft_value user_node(weft_model* model, weft_value x) {
+  add_user_op(model, same_shape);
   return node(model, "own", "own", {x});
 }
 
@@ -155,7 +161,13 @@ int serve(const Options& options) {
   if (status >= 0) {
     Program program;
     if (value(options, "own", "") == "yes") make_program(options, program);
-    status = weft_run_serve(mesh, program.plan, nullptr, nullptr, &err);
+    weft_model* ops = nullptr;
+    if (value(options, "broken_op", "") == "yes") {
+      if (weft_model_new(&ops, &err) < 0) die("model", err);
+      add_user_op(ops, no_shape);
+    }
+    status = weft_run_serve(mesh, program.plan, ops, nullptr, &err);
+    weft_model_free(ops);
     weft_mesh_free(mesh);
   }
   if (status < 0) std::fprintf(stderr, "%s: %s\n", weft_status_text(status), err.text);

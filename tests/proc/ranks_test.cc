@@ -206,7 +206,8 @@ TEST(Ranks, ARankThatTurnsBackAfterTheWelcomeFailsTheStart) {
     Mesh mesh(endpoint, 1500);
     Program program;
     make_program({{"ranks", "3"}, {"user_op", "yes"}}, program);
-    Child one({{"join", mesh.endpoint()}, {"rank", "1"}}, log_path("1")), two({{"join", mesh.endpoint()}, {"rank", "2"}}, log_path("2"));
+    Child one({{"join", mesh.endpoint()}, {"rank", "1"}, {"broken_op", "yes"}}, log_path("1"));
+    Child two({{"join", mesh.endpoint()}, {"rank", "2"}, {"broken_op", "yes"}}, log_path("2"));
     Started run(program, mesh.mesh);
     EXPECT_LT(run.status, 0);
     EXPECT_NE(std::string(run.err.text).find("rank "), std::string::npos) << run.err.text;
