@@ -1,4 +1,4 @@
-// exp, log, tanh and erf of vectors of floats, compiled once per SIMD target. No libm: its results differ between versions. Each
+// exp, log and erf of vectors of floats, compiled once per SIMD target. No libm: its results differ between versions. Each
 // is good to 1.5 ulp (tests/unit/math_test.cc measures), keeps NaN, infinities, signed zeros and subnormal numbers, and treats an
 // element alike whatever lane it is in. The polynomials are minimax fits; all multiply-adds are written out.
 #if defined(WEFT_KERNELS_MATH_INL_H) == defined(HWY_TARGET_TOGGLE)
@@ -69,16 +69,6 @@ HWY_INLINE FloatVec vlog(FloatVec x) {
   y = hn::IfThenElse(hn::Lt(x, hn::Zero(d)), hn::NaN(d), y);
   y = hn::IfThenElse(hn::Eq(x, hn::Zero(d)), hn::Neg(infinity), y);
   return hn::IfThenElse(hn::IsNaN(x), x, y);
-}
-
-// Near 0 an odd polynomial; elsewhere 1 - 2 / (exp(2|x|) + 1).
-HWY_INLINE FloatVec vtanh(FloatVec x) {
-  const FloatVec a = hn::Abs(x), z = hn::Mul(x, x);
-  const FloatVec q = polynomial(z, constant(-0.00570499059f), 0.0206390899f, -0.0537397154f, 0.133314416f, -0.333332807f);
-  const FloatVec near = hn::MulAdd(hn::Mul(a, z), q, a);
-  const FloatVec one = constant(1.0f);
-  const FloatVec far = hn::Sub(one, hn::Div(constant(2.0f), hn::Add(vexp(hn::Add(a, a)), one)));
-  return hn::CopySign(hn::IfThenElse(hn::Lt(a, constant(0.625f)), near, far), x);
 }
 
 // Near 0 an odd polynomial; elsewhere 1 - exp(-(t + t p(t))) with t = |x|, where the polynomial fits the logarithm of erfc.
