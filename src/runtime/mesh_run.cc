@@ -142,7 +142,7 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
       process_->accept(rank, std::move(wire), lane, first);
     });
     mesh_.lobby().welcome(welcome, [this](const Origin& origin) { process_->fail(origin); });
-    mesh_.on_cancel([this] { process_->fail(Code::canceled, "canceled"); });
+    mesh_.on_cancel([this] { process_->fail(Code::canceled, "its own process canceled the run"); });
     return {};
   }
 

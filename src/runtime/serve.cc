@@ -188,7 +188,7 @@ class Server final : private RankProcess::Owner {
 
   void cancel() {
     if (process_)
-      process_->fail(Code::canceled, "canceled");
+      process_->fail(Code::canceled, "its own process canceled the run");
     else
       applicant_->cancel();
   }
