@@ -320,7 +320,7 @@ typedef struct weft_plan_config {
   uint32_t chunks;            /* stages per rank; 0: as many as the schedule makes */
   uint32_t group;             /* interleaved: micro-batches that pass a chunk before the next one's turn; 0: as many as ranks */
   uint32_t warm_up;           /* 1f1b: forwards before the first backward, per later rank; 0: 1; 2 hides latency; WEFT_WARM_UP_AUTO */
-  uint32_t steps;             /* kinds of steps that runs make, WEFT_STEPS_...; 0: all that the model can. The others take no memory:
+  uint32_t step_kinds;        /* what steps runs make, of WEFT_STEPS_...; 0: all that the model can. The others take no memory:
                                  without training no gradients and no optimizer state, without forward steps no outputs at rank 0 */
   const char *schedule_text;  /* a schedule written out, as weft_plan_timetable writes it; replaces schedule. NULL: none */
   const char *recompute;      /* what is made again for the backward, not kept: NULL or "none", "stage", "every:N" nodes, "auto" */
@@ -344,7 +344,7 @@ typedef struct weft_schedule_info {
   const char *name;           /* borrowed: valid for ever, as is about */
   const char *about;          /* one line, with the sizes that it allows */
   uint32_t asynchronous;      /* 1: weights change while other micro-batches are under way */
-  uint32_t reserved;
+  uint32_t forward_only;      /* 1: trains nothing */
 } weft_schedule_info;
 #define WEFT_SCHEDULE_INFO_INIT {sizeof(weft_schedule_info), 0, NULL, NULL, 0, 0}
 

@@ -97,7 +97,7 @@ Status read_config(const T* in, const char* name, T& out) {
 #define WEFT_FILLED_MAP(X)            \
   X(weft_preset_info, text)           \
   X(weft_node_times, stash_bytes)     \
-  X(weft_schedule_info, reserved)     \
+  X(weft_schedule_info, forward_only) \
   X(weft_plan_info, reserved)         \
   X(weft_prediction_info, bytes)      \
   X(weft_rank_prediction, peak_bytes) \

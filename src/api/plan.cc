@@ -11,6 +11,9 @@ using namespace weft::api;
 
 namespace {
 
+static_assert(WEFT_STEPS_TRAIN == 1 << static_cast<int>(Mode::train) && WEFT_STEPS_EVAL == 1 << static_cast<int>(Mode::eval) &&
+              WEFT_STEPS_FORWARD == 1 << static_cast<int>(Mode::infer));
+
 constexpr const char* kWritten = "written";  // the schedule of whoever wrote its rows
 
 double or_default(double value, double fallback) { return value == 0 ? fallback : value; }
@@ -105,7 +108,7 @@ Result<PlanConfig> config_of(const weft_plan_config& c, const Model& model) {
   WEFT_TRY(at_most("segment", c.segment, kMost));
   out.segment = static_cast<int32_t>(c.segment);
   out.vertical_sync = c.vertical_sync != 0;
-  out.steps = c.steps;
+  out.step_kinds = c.step_kinds;
   out.seed = c.seed;
   WEFT_TRY_ASSIGN(out.optim, optim_of(c.optimizer));
   return out;
@@ -157,7 +160,7 @@ weft_status weft_schedule_describe(uint32_t index, weft_schedule_info* info) {
     if (index >= all_schedules().size()) return Status(Code::not_found, cat("there are ", all_schedules().size(), " schedules"));
     const ScheduleKind& kind = all_schedules()[index];
     fill_result(info, {0, static_cast<uint32_t>(kind.chunks), kind.name.data(), kind.about.data(),  // of string literals
-                       kind.asynchronous ? 1u : 0u, 0});
+                       kind.asynchronous ? 1u : 0u, kind.forward_only ? 1u : 0u});
     return {};
   });
 }

@@ -102,7 +102,7 @@ Outcome Generator::prepare() {
   built_ = std::move(window);
   PlanOptions plan;
   plan.ranks = options_.launch.ranks;
-  plan.steps = WEFT_STEPS_FORWARD;
+  plan.step_kinds = WEFT_STEPS_FORWARD;
   plan.micro_batches = static_cast<uint32_t>(texts_.size());
   plan.micro_batch_size = 1;
   OptimizerOptions optimizer;

@@ -12,7 +12,7 @@ std::vector<std::string> schedule_names() {
   std::vector<std::string> out = {kAuto};
   weft_schedule_info info = WEFT_SCHEDULE_INFO_INIT;
   for (uint32_t i = 0; weft_schedule_describe(i, &info) == WEFT_OK; ++i)
-    if (std::string_view(info.name) != "forward") out.push_back(info.name);  // which trains nothing
+    if (!info.forward_only) out.push_back(info.name);
   return out;
 }
 

@@ -133,7 +133,7 @@ Outcome PlanRequest::fill(const PlanOptions& options, const OptimizerOptions& op
   rule_.curve = optimizer.curve == "cosine" ? WEFT_RATE_COSINE : WEFT_RATE_CONSTANT;
   rule_.warmup = optimizer.warmup;
   // Of no steps at all, which train nothing, it is one more than the warm-up has.
-  rule_.total = rule_.curve == WEFT_RATE_COSINE ? std::max(steps, steps ? 0 : optimizer.warmup + 1) : 0;
+  if (rule_.curve == WEFT_RATE_COSINE) rule_.total = steps ? steps : optimizer.warmup + 1;
   rule_.weight_decay = optimizer.weight_decay;
   rule_.clip = optimizer.clip;
   config.ranks = options.ranks;
@@ -150,7 +150,7 @@ Outcome PlanRequest::fill(const PlanOptions& options, const OptimizerOptions& op
   config.memory_limit = options.memory_limit;
   config.segment = options.segment;
   config.vertical_sync = options.vertical_sync;
-  config.steps = options.steps;
+  config.step_kinds = options.step_kinds;
   if (!options.schedule_file.empty()) {
     CLI_TRY(read_text(options.schedule_file, rows_));
     if (rows_.find_first_not_of(" \t\r\n") == std::string::npos)

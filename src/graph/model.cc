@@ -97,7 +97,11 @@ Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attr
                                std::span<const ParamId> weights) {
   WEFT_TRY(check_open("nodes"));
   const NodeId id = static_cast<NodeId>(nodes_.size());
-  for (NodeId n = id; name.empty() || (n > id && find_node(name) >= 0); ++n) name = cat(op->name(), "_", n);
+  if (name.empty()) {
+    NodeId number = id;
+    do name = cat(op->name(), "_", number++);
+    while (find_node(name) >= 0);
+  }
   WEFT_TRY(check_name(name, "node"));
   const std::string where = cat("node '", name, "' (", op->name(), ")");
   if (find_node(name) >= 0) return Status(Code::invalid, where + ": the name is taken");

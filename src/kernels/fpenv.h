@@ -6,8 +6,8 @@
 
 namespace weft {
 
-// Held by every thread that runs a kernel, for as long as it does: rounds to nearest, keeps subnormal numbers, traps nothing. The
-// destructor restores the register as it was. Belongs to one thread; nests.
+// Held by every function of the ABI and every thread of weft, for as long as it computes: rounds to nearest, keeps subnormal numbers, traps
+// nothing. The destructor restores the register as it was. Belongs to one thread; nests.
 class ComputeScope {
  public:
   ComputeScope();

@@ -16,7 +16,7 @@
 namespace weft {
 
 bool makes(const Model& model, const PlanConfig& config, Mode mode) {
-  const bool asked = config.steps == 0 || (config.steps >> static_cast<uint32_t>(mode) & 1);
+  const bool asked = config.step_kinds == 0 || (config.step_kinds >> static_cast<uint32_t>(mode) & 1);
   return asked && (mode == Mode::infer ? !model.outputs().empty() : model.loss() >= 0);
 }
 
@@ -53,10 +53,10 @@ Status check_machines(const Model& model, const PlanConfig& c) {
 }
 
 Status check_steps(const Model& model, const PlanConfig& c) {
-  if (c.steps > 7) return Status(Code::invalid, cat("steps is ", c.steps, ", expected kinds of steps, or 0"));
+  if (c.step_kinds > 7) return Status(Code::invalid, cat("step_kinds is ", c.step_kinds, ", expected a sum of kinds of steps, or 0"));
   if (makes(model, c, Mode::train) || makes(model, c, Mode::eval) || makes(model, c, Mode::infer)) return {};
-  return Status(Code::invalid,
-                cat("steps is ", c.steps, ": the model can make none of these, it has no ", model.loss() < 0 ? "loss" : "output"));
+  return Status(Code::invalid, cat("step_kinds is ", c.step_kinds, ": the model can make none of these, it has no ",
+                                   model.loss() < 0 ? "loss" : "output"));
 }
 
 Status check_config(const Model& model, const PlanConfig& c) {

@@ -39,7 +39,7 @@ struct PlanConfig {
   // Asynchronous schedules: updates of a segment, which is what a step is, each of `micro_batches`; 0: the schedule's own number. A plan
   // says what it came to, 0 with a synchronous schedule.
   int32_t segment = 0;
-  uint32_t steps = 0;          // kinds of steps that runs make, 1 << Mode each; 0: all. There is no room for others
+  uint32_t step_kinds = 0;     // kinds of steps that runs make, 1 << Mode each; 0: all. There is no room for others
   bool vertical_sync = false;  // every stage uses the version of its weights that the first stage does
 
   // What the partition is made from. A plan's own config has `cuts` instead, however it was cut, and that is what other ranks are sent.

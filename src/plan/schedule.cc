@@ -37,9 +37,11 @@ std::string Schedule::text() const {
 
 const std::vector<ScheduleKind>& all_schedules() {
   static const std::vector<ScheduleKind> table = {
-#define WEFT_SCHEDULE(name, chunks, make, about) {name, chunks, make, about, false},
-#define WEFT_ASYNCHRONOUS(name, make, about) {name, 1, make, about, true},
+#define WEFT_SCHEDULE(name, chunks, make, about) {name, chunks, make, about, false, false},
+#define WEFT_ASYNCHRONOUS(name, make, about) {name, 1, make, about, true, false},
+#define WEFT_FORWARD_ONLY(name, make, about) {name, 1, make, about, false, true},
 #include "plan/schedules.def"
+#undef WEFT_FORWARD_ONLY
 #undef WEFT_ASYNCHRONOUS
 #undef WEFT_SCHEDULE
   };

@@ -75,6 +75,7 @@ struct ScheduleKind {
   Result<Schedule> (*make)(const ScheduleSizes& sizes);
   std::string_view about;     // one line, with the sizes that it allows
   bool asynchronous = false;  // weights change while other micro-batches are under way
+  bool forward_only = false;  // trains nothing
 };
 const ScheduleKind* find_schedule(std::string_view name);
 const std::vector<ScheduleKind>& all_schedules();

@@ -87,7 +87,6 @@ void Worker::bind() {
 }
 
 void Worker::initialize_parameters() {
-  const ComputeScope scope;
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)])
     initialize(tiles_, plan_->model->param(p.param), plan_->config.seed, memory_of(p).weight);
 }

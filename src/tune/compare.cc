@@ -71,8 +71,8 @@ Result<Comparison> compare_schedules(const std::shared_ptr<const Model>& model, 
   Comparison out;
   for (const ScheduleKind& kind : all_schedules()) {
     const bool asked = config.schedule == kind.name;
-    // An asynchronous one has another result, and "forward" does not train: neither is taken unless it is meant.
-    if (!asked && (kind.name == "forward" || kind.asynchronous || config.schedule != kAutoSchedule)) continue;
+    // An asynchronous one has another result, and one of forwards alone does not train: neither is taken unless it is meant.
+    if (!asked && (kind.forward_only || kind.asynchronous || config.schedule != kAutoSchedule)) continue;
     const bool warms_up = kind.name == "1f1b";
     std::vector<int32_t> depths = {warms_up ? config.warm_up : 0};
     if (warms_up && config.warm_up == kAutoWarmUp) {

@@ -100,7 +100,7 @@ TEST_P(Outputs, WithoutTrainingThereIsNoRoomForGradients) {
   weft_plan_config config = plan_config(2);
   const ModelPtr model = small_model();
   const PlanPtr all = new_plan(model, config);
-  config.steps = WEFT_STEPS_FORWARD | WEFT_STEPS_EVAL;
+  config.step_kinds = WEFT_STEPS_FORWARD | WEFT_STEPS_EVAL;
   config.schedule = "forward";
   const PlanPtr plan = new_plan(model, config);
   EXPECT_LT(weft_plan_bytes(plan.get(), 0), weft_plan_bytes(all.get(), 0) / 2);
@@ -111,13 +111,13 @@ TEST_P(Outputs, WithoutTrainingThereIsNoRoomForGradients) {
   EXPECT_EQ(step(run, batch, WEFT_FORWARD).outputs, step(other, batch, WEFT_FORWARD).outputs);
   expect_error(weft_run_read(run.get(), "a.bias", WEFT_GRAD, zeros({8}).get(), &err), err, WEFT_ENOENT, {"no such tensor"});
   weft_plan* none = nullptr;
-  config.steps = 8;
-  expect_error(weft_plan_new(model.get(), &config, &none, &err), err, WEFT_EINVAL, {"steps is 8"});
+  config.step_kinds = 8;
+  expect_error(weft_plan_new(model.get(), &config, &none, &err), err, WEFT_EINVAL, {"step_kinds is 8"});
   const ModelPtr mute = new_model();
   const weft_value x1 = add_input(mute, "x", {1, 6});
   add_node(mute, "mse", {add_linear(mute, "a", x1, 6), x1});
-  config.steps = WEFT_STEPS_FORWARD;
-  expect_error(weft_plan_new(mute.get(), &config, &none, &err), err, WEFT_EINVAL, {"steps is 4", "no output"});
+  config.step_kinds = WEFT_STEPS_FORWARD;
+  expect_error(weft_plan_new(mute.get(), &config, &none, &err), err, WEFT_EINVAL, {"step_kinds is 4", "no output"});
 }
 
 // What is not asked for takes no memory: here each sample has an output of 1000 numbers.
@@ -128,7 +128,7 @@ TEST_P(Outputs, WithoutForwardStepsThereIsNoRoomForThem) {
   add_node(model, "mse", {add_linear(model, "b", wide, 3), target});
   weft_plan_config config = plan_config(2), many = plan_config(2, 64);
   const PlanPtr with = new_plan(model, config), with_many = new_plan(model, many);
-  config.steps = many.steps = WEFT_STEPS_TRAIN | WEFT_STEPS_EVAL;
+  config.step_kinds = many.step_kinds = WEFT_STEPS_TRAIN | WEFT_STEPS_EVAL;
   const PlanPtr without = new_plan(model, config), without_many = new_plan(model, many);
   EXPECT_LT(weft_plan_bytes(without_many.get(), 0), weft_plan_bytes(with_many.get(), 0) - 60 * 2 * 1000 * 4);
   const RunPtr run = ::start(without, GetParam()), other = ::start(with, GetParam());

@@ -75,7 +75,7 @@ TEST(Provenance, EveryPlanEqualsTheSequentialStep) {
 TEST(Provenance, EveryScheduleAtEverySize) {
   uint32_t cases = 0;
   for (const ScheduleKind& kind : all_schedules()) {
-    if (kind.name == "forward" || kind.asynchronous) continue;
+    if (kind.forward_only || kind.asynchronous) continue;
     for (int32_t p = 1; p <= 8; ++p)
       for (int32_t m = 1; m <= 17; ++m)
         for (int32_t v = kind.chunks ? kind.chunks : 1; v <= (kind.chunks ? kind.chunks : 3) && !HasFailure(); ++v, ++cases) {
