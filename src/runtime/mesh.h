@@ -74,7 +74,7 @@ Status serve(Mesh& mesh, std::shared_ptr<const Plan> plan, int threads, std::spa
 
 // Parameters of a rank over the mesh, a piece at a time.
 namespace rpc {
-constexpr uint32_t kRead = 16, kWrite = 17, kTrace = 18, kSpans = 19, kResident = 20;  // an answer has the type of its request
+constexpr uint32_t kRead = 16, kWrite = 17, kTrace = 18, kSpans = 19, kResident = 20, kHash = 21;  // an answer has the type of its request
 constexpr uint64_t kPieceFloats = uint64_t{1} << 20;
 struct Request {
   ParamId param = -1;
@@ -83,7 +83,8 @@ struct Request {
   std::span<const std::byte> bytes;  // write
 };
 std::vector<std::byte> encode(const Request& request);
-// What the rank of this worker answers: a status, and for a read the floats, for spans (from `offset`, at most `count`) those there are.
+// What the rank of this worker answers: a status, and for a read the floats, for spans (from `offset`, at most `count`) those there are,
+// for a hash the digest of the whole tensor.
 // Trace takes the number of jobs from `count`.
 std::vector<std::byte> answer(const Plan& plan, Worker& worker, uint32_t type, std::span<const std::byte> request);
 // Reads an answer: its status, and into `out` its bytes.

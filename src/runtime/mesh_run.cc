@@ -87,12 +87,16 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
     return {};
   }
 
+  Result<Digest> hash(ParamId param, Part part) override {
+    Digest digest;
+    WEFT_TRY(
+        ask_number(plan_->owner_of_param[static_cast<size_t>(param)], rpc::kHash, {.param = param, .part = part, .bytes = {}}, digest));
+    return digest;
+  }
+
   Result<int64_t> resident_bytes(int32_t rank) override {
     int64_t bytes = 0;
-    WEFT_TRY(ask(rank, rpc::kResident, {.bytes = {}}));
-    if (answer_.size() != sizeof bytes)
-      return Status(Code::protocol, cat("rank ", rank, " answered ", answer_.size(), " bytes for a number"));
-    std::memcpy(&bytes, answer_.data(), sizeof bytes);
+    WEFT_TRY(ask_number(rank, rpc::kResident, {.bytes = {}}, bytes));
     return bytes;
   }
 
@@ -151,6 +155,15 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
       const std::span<const float> piece = in.subspan(at, std::min<size_t>(rpc::kPieceFloats, in.size() - at));
       WEFT_TRY(ask(rank, rpc::kWrite, {.param = param, .part = part, .offset = at, .count = piece.size(), .bytes = std::as_bytes(piece)}));
     }
+    return {};
+  }
+
+  template <typename T>
+  Status ask_number(int32_t rank, uint32_t type, const rpc::Request& request, T& out) {
+    WEFT_TRY(ask(rank, type, request));
+    if (answer_.size() != sizeof out)
+      return Status(Code::protocol, cat("rank ", rank, " answered ", answer_.size(), " bytes, expected ", sizeof out));
+    std::memcpy(&out, answer_.data(), sizeof out);
     return {};
   }
 

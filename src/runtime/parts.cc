@@ -13,11 +13,21 @@ Result<float*> find_part(const Plan& plan, const Worker::ParamMemory& memory, Pa
   return at;
 }
 
+Result<Digest> hash_part(const Plan& plan, const Worker::ParamMemory& memory, ParamId param, Part part) {
+  WEFT_TRY_ASSIGN(const float* from, find_part(plan, memory, param, part));
+  return hash_bytes(from, static_cast<size_t>(plan.model->param(param).shape.elements()) * sizeof(float));
+}
+
 Status read_local(const Plan& plan, LocalRanks& ranks, ParamId param, Part part, std::span<float> out) {
   const int32_t owner = plan.owner_of_param[static_cast<size_t>(param)];
   WEFT_TRY_ASSIGN(const float* from, find_part(plan, ranks.worker(owner).param(param), param, part));
   std::copy(from, from + out.size(), out.data());
   return {};
+}
+
+Result<Digest> hash_local(const Plan& plan, LocalRanks& ranks, ParamId param, Part part) {
+  const int32_t owner = plan.owner_of_param[static_cast<size_t>(param)];
+  return hash_part(plan, ranks.worker(owner).param(param), param, part);
 }
 
 Status trace_local(const Plan& plan, LocalRanks& ranks, size_t jobs) {

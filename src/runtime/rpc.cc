@@ -33,8 +33,18 @@ Result<std::span<float>> floats_of(const Plan& plan, Worker& worker, const Reque
   return std::span<float>(at + r.offset, r.count);
 }
 
-// `number` is where an answer may lie that lies nowhere else.
-Status carry_out(const Plan& plan, Worker& worker, uint32_t type, std::span<const std::byte> bytes, int64_t& number,
+// Where an answer lies that lies nowhere else.
+struct Number {
+  int64_t bytes = 0;
+  Digest digest;
+};
+
+template <typename T>
+std::span<const std::byte> bytes_of(const T& value) {
+  return std::as_bytes(std::span<const T>(&value, 1));
+}
+
+Status carry_out(const Plan& plan, Worker& worker, uint32_t type, std::span<const std::byte> bytes, Number& number,
                  std::span<const std::byte>& out) {
   WEFT_TRY_ASSIGN(const Request request, decode(bytes));
   switch (type) {
@@ -61,8 +71,14 @@ Status carry_out(const Plan& plan, Worker& worker, uint32_t type, std::span<cons
       return {};
     }
     case kResident: {
-      WEFT_TRY_ASSIGN(number, worker.resident_bytes());
-      out = std::as_bytes(std::span<const int64_t>(&number, 1));
+      WEFT_TRY_ASSIGN(number.bytes, worker.resident_bytes());
+      out = bytes_of(number.bytes);
+      return {};
+    }
+    case kHash: {
+      WEFT_TRY(floats_of(plan, worker, request).status());
+      WEFT_TRY_ASSIGN(number.digest, hash_part(plan, worker.param(request.param), request.param, request.part));
+      out = bytes_of(number.digest);
       return {};
     }
     default: return Status(Code::protocol, cat("a request of type ", type));
@@ -79,7 +95,7 @@ std::vector<std::byte> encode(const Request& request) {
 
 std::vector<std::byte> answer(const Plan& plan, Worker& worker, uint32_t type, std::span<const std::byte> request) {
   std::span<const std::byte> bytes;
-  int64_t number = 0;
+  Number number;
   const Status status = carry_out(plan, worker, type, request, number, bytes);
   std::vector<std::byte> out;
   ByteWriter(out).number(status.code()).text(status.text()).bytes(bytes);

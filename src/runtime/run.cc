@@ -160,25 +160,22 @@ std::vector<ParamId> by_name(const std::vector<Param>& params) {
 
 }  // namespace
 
-Status Run::hash_part(Hasher& all, ParamId id, Part part, const std::string& name, std::vector<float>& values) {
-  values.resize(static_cast<size_t>(plan_->model->param(id).shape.elements()));
-  WEFT_TRY(read(id, part, values));
-  all.bytes(name.c_str(), name.size() + 1).digest(hash_bytes(values.data(), values.size() * 4));
+Status Run::hash_part(Hasher& all, ParamId id, Part part, const std::string& name) {
+  WEFT_TRY_ASSIGN(const Digest digest, hash(id, part));
+  all.bytes(name.c_str(), name.size() + 1).digest(digest);
   return {};
 }
 
 Result<Digest> Run::digest() {
   Hasher all;
-  std::vector<float> values;
-  for (ParamId p : by_name(plan_->model->params())) WEFT_TRY(hash_part(all, p, Part::value, plan_->model->param(p).name, values));
+  for (ParamId p : by_name(plan_->model->params())) WEFT_TRY(hash_part(all, p, Part::value, plan_->model->param(p).name));
   return all.finish();
 }
 
 Result<Digest> Run::optimizer_digest() {
   Hasher all;
-  std::vector<float> values;
   for (ParamId p : by_name(plan_->model->params()))
-    WEFT_TRY(each_state(*plan_, p, [&](Part part, const std::string& name) { return hash_part(all, p, part, name, values); }));
+    WEFT_TRY(each_state(*plan_, p, [&](Part part, const std::string& name) { return hash_part(all, p, part, name); }));
   return all.finish();
 }
 

@@ -73,6 +73,8 @@ class Run {
   // Between steps alone; sizes are checked by the caller. A parameter, whoever holds it.
   virtual Status read(ParamId param, Part part, std::span<float> out) = 0;
   virtual Status write(ParamId param, Part part, std::span<const float> in) = 0;
+  // XXH3-128 over the bytes of that tensor, computed by the rank that owns it.
+  virtual Result<Digest> hash(ParamId param, Part part) = 0;
   // Every rank keeps the spans of its next `jobs` jobs; 0: no more. spans(): those kept so far.
   virtual Status trace(size_t jobs) = 0;
   virtual Status spans(int32_t rank, std::vector<TraceSpan>& out) = 0;
@@ -108,7 +110,7 @@ class Run {
 
  private:
   Status describe(Step& step);
-  Status hash_part(Hasher& all, ParamId id, Part part, const std::string& name, std::vector<float>& values);
+  Status hash_part(Hasher& all, ParamId id, Part part, const std::string& name);
 
   void (*drop_)(void*);
   std::vector<std::unique_ptr<Step>> steps_;

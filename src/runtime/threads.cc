@@ -36,6 +36,7 @@ class ThreadRun final : public LoopRun, private LocalRanks::Driver {
 
   Status read(ParamId param, Part part, std::span<float> out) override { return read_local(*plan_, *ranks_, param, part, out); }
   Status write(ParamId param, Part part, std::span<const float> in) override { return write_local(*plan_, *ranks_, param, part, in); }
+  Result<Digest> hash(ParamId param, Part part) override { return hash_local(*plan_, *ranks_, param, part); }
   Result<int64_t> resident_bytes(int32_t rank) override { return ranks_->worker(rank).resident_bytes(); }
   Status trace(size_t jobs) override { return trace_local(*plan_, *ranks_, jobs); }
   Status spans(int32_t rank, std::vector<TraceSpan>& out) override { return out = ranks_->worker(rank).spans(), Status(); }

@@ -1,6 +1,8 @@
 // What comes from another rank and decides what this one does: requests, answers and steps that no sound rank sends.
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "base/bytes.h"
 #include "engine/engine.h"
 #include "graph/presets.h"
@@ -49,6 +51,27 @@ TEST(Answer, ToARequestForMoreThanThereIsMemoryForIsAFailure) {
   EXPECT_EQ(much.code(), Code::no_memory) << much.text();
   EXPECT_EQ(trace(UINT64_MAX).code(), Code::protocol);
   EXPECT_TRUE(trace(10).ok());
+}
+
+TEST(Answer, ToAHashIsTheDigestOfTheWholeTensor) {
+  const auto plan = small_plan();
+  SerialTiles tiles;
+  auto worker = Worker::make(plan, 0, tiles);
+  ASSERT_TRUE(worker.ok()) << worker.status().text();
+  const ParamId param = 1;
+  const size_t floats = static_cast<size_t>(plan->model->param(param).shape.elements());
+  std::vector<std::byte> out;
+  const auto hash = [&](const rpc::Request& request) {
+    const std::vector<std::byte> answer = rpc::answer(*plan, *worker.value(), rpc::kHash, rpc::encode(request));
+    EXPECT_LT(answer.size(), 128u);
+    return rpc::read_answer(answer, out);
+  };
+  ASSERT_TRUE(hash({.param = param, .bytes = {}}).ok());
+  const Digest expected = hash_bytes(worker.value()->param(param).weight, floats * sizeof(float));
+  ASSERT_EQ(out.size(), sizeof expected);
+  EXPECT_EQ(std::memcmp(out.data(), &expected, sizeof expected), 0);
+  EXPECT_EQ(hash({.param = 1000, .bytes = {}}).code(), Code::protocol);
+  EXPECT_EQ(hash({.param = param, .part = static_cast<Part>(9), .bytes = {}}).code(), Code::protocol);
 }
 
 class Unheard final : public Effects {
