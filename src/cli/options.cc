@@ -26,10 +26,7 @@ weft_schedule_info schedule_of(const std::string& name) {
 
 constexpr uint32_t kMost = uint32_t{1} << 20;
 
-std::string check_dropout(const std::string& text) {
-  double p = 0;
-  return read_value(text, &p) && (p == -1 || (p >= 0 && p <= 0.99)) ? "" : "'" + text + "', expected -1 or a number from 0 to 0.99";
-}
+bool is_dropout(double p) { return p == -1 || (p >= 0 && p <= 0.99); }
 
 std::string check_partition(const std::string& how) {
   const bool known =
@@ -61,7 +58,9 @@ std::string check_warm_up(const std::string& text) {
 
 void add_model_options(Settings& settings, ModelOptions& options) {
   settings.add("--seq-len", options.seq_len, "Tokens per sample; 0: the model's whole context").type("N").range(0, INT32_MAX);
-  settings.add("--dropout", options.dropout, "Probability of dropout; -1: what MODEL says").type("P").check(check_dropout);
+  settings.add("--dropout", options.dropout, "Probability of dropout; -1: what MODEL says")
+      .type("P")
+      .number("-1 or a number from 0 to 0.99", is_dropout);
 }
 
 void add_plan_options(Settings& settings, PlanOptions& options) {

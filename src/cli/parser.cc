@@ -54,6 +54,20 @@ std::vector<std::string> option_names(const CLI::App& app) {
 
 std::string unexpected(const std::string& found, const std::string& expected) { return "'" + found + "', expected " + expected; }
 
+std::string out_of_range(const std::string& found, const std::string& expected) {
+  return "'" + found + "' is out of range, expected " + expected;
+}
+
+// Success only if the whole text is a number. A number that the type cannot hold is std::errc::result_out_of_range.
+template <typename Number>
+std::errc read_number(const std::string& text, Number& number) {
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, number);
+  return at == end ? error : std::errc::invalid_argument;
+}
+
+constexpr double kMostNumber = std::numeric_limits<double>::max();
+
 // What a type takes, until an option says more.
 constexpr const char* kTypeCheck = "type";
 
@@ -61,9 +75,10 @@ template <typename Number>
 void expect(CLI::Option* option, const std::string& expected, const std::function<bool(Number)>& fits, const char* name = "") {
   const auto check = [expected, fits](const std::string& text) {
     Number number = 0;
-    const bool read = read_value(text, &number);
-    if (std::is_floating_point_v<Number> && read && !std::isfinite(number)) return unexpected(text, "a finite number");
-    return read && fits(number) ? std::string() : unexpected(text, expected);
+    const std::errc error = read_number(text, number);
+    if (error == std::errc::invalid_argument) return unexpected(text, expected);
+    if (error == std::errc() && !std::isfinite(static_cast<double>(number))) return unexpected(text, "a finite number");
+    return error == std::errc() && fits(number) ? std::string() : out_of_range(text, expected);
   };
   option->check(CLI::Validator(check, "", name));
 }
@@ -77,21 +92,27 @@ void expect_instead(CLI::Option* option, const std::string& expected, const std:
 // A shell's variable that is not set would otherwise turn off what was asked for.
 std::string check_text(const std::string& text) { return text.empty() ? "its value is missing" : ""; }
 
-// Replaces "64M", "64MB" or "64MiB" by the number that it stands for.
-std::string as_bytes(std::string& text) {
-  uint64_t bytes = 0;
-  const char* const end = text.data() + text.size();
-  const auto [at, error] = std::from_chars(text.data(), end, bytes);
-  std::string unit(at, end);
+// The power of 1024 that a unit such as "M", "mb" or "MiB" stands for; -1 if it is not one.
+int power_of(std::string unit) {
   for (char& c : unit) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   const char* const units[] = {"", "k", "m", "g", "t"};
-  for (unsigned power = 0; power < 5 && error == std::errc(); ++power)
+  for (int power = 0; power < 5; ++power)
     for (const char* ending : {"", "b", "i", "ib"})
-      if (unit == std::string(units[power]) + ending && bytes <= UINT64_MAX >> (10 * power)) {
-        text = std::to_string(bytes << (10 * power));
-        return "";
-      }
-  return unexpected(text, "bytes, such as 1500000, 64M or 2G");
+      if (unit == std::string(units[power]) + ending) return power;
+  return -1;
+}
+
+// Replaces "64M", "64MB" or "64MiB" by the number that it stands for.
+std::string as_bytes(std::string& text) {
+  uint64_t count = 0;
+  const char* const end = text.data() + text.size();
+  const auto [at, error] = std::from_chars(text.data(), end, count);
+  const int power = power_of(std::string(at, end));
+  if (error == std::errc::invalid_argument || power < 0) return unexpected(text, "bytes, such as 1500000, 64M or 2G");
+  if (error == std::errc::result_out_of_range || count > UINT64_MAX >> (10 * power))
+    return out_of_range(text, "0 to " + std::to_string(UINT64_MAX) + " bytes");
+  text = std::to_string(count << (10 * power));
+  return "";
 }
 
 // Both ways between a value and its text.
@@ -102,9 +123,7 @@ struct Reader {
   bool operator()(bool* value) const { return *value = text == "1", text == "0" || text == "1"; }
   template <typename Number>
   bool operator()(Number* value) const {
-    const char* const end = text.data() + text.size();
-    const auto [at, error] = std::from_chars(text.data(), end, *value);
-    return error == std::errc() && at == end;
+    return read_number(text, *value) == std::errc();
   }
 };
 
@@ -125,12 +144,12 @@ struct Adder {
   CLI::Option* operator()(bool* value) const { return app.add_flag(names, *value, about)->disable_flag_override(); }
   CLI::Option* operator()(std::vector<std::string>* value) const { return app.add_option(names, *value, about)->allow_extra_args(); }
   CLI::Option* operator()(std::string* value) const {
-    return app.add_option(names, *value, about)->capture_default_str()->check(check_text);
+    return app.add_option(names, *value, about)->capture_default_str()->take_last()->check(check_text);
   }
   template <typename Number>
   CLI::Option* operator()(Number* value) const {
     const std::function<void(const std::string&)> take = [value](const std::string& text) { read_value(text, value); };
-    CLI::Option* const option = app.add_option_function(names, take, about)->default_str(value_text(value));
+    CLI::Option* const option = app.add_option_function(names, take, about)->default_str(value_text(value))->take_last();
     std::string expected = "a number";
     if constexpr (std::is_integral_v<Number>) {
       using Limits = std::numeric_limits<Number>;
@@ -142,11 +161,10 @@ struct Adder {
   }
 };
 
-// CLI11 tells how many values there were: none, too many, or one for a flag.
-std::string misplaced_value(const std::string& told) {
-  const std::string name = told.substr(0, told.find_first_of(": "));
-  if (told.ends_with("missing")) return name + ": its value is missing";
-  return told.find("At Most") != std::string::npos ? name + " is given more than once" : "--" + name + " takes no value";
+// CLI11's message is about an option without its value, or about a flag with one.
+std::string misplaced_value(const std::string& message) {
+  const std::string name = message.substr(0, message.find_first_of(": "));
+  return message.ends_with("missing") ? name + ": its value is missing" : "--" + name + " takes no value";
 }
 
 // Whether it is an option of the command, be it with a value: "--steps", "--steps=2", "-q".
@@ -179,11 +197,14 @@ Option Option::range(uint32_t least, uint32_t most) const {
   return expect_instead<uint64_t>(option_, expected, [least, most](uint64_t n) { return n >= least && n <= most; }), *this;
 }
 
+Option Option::number(const std::string& expected, bool (*fits)(double)) const {
+  return expect_instead<double>(option_, expected, fits), *this;
+}
 Option Option::not_negative() const {
-  return expect_instead<double>(option_, "a number from 0", [](double x) { return x >= 0; }), *this;
+  return number("a number from 0 to " + number_text(kMostNumber), [](double x) { return x >= 0; });
 }
 Option Option::positive() const {
-  return expect_instead<double>(option_, "a number above 0", [](double x) { return x > 0; }), *this;
+  return number("a number above 0 and at most " + number_text(kMostNumber), [](double x) { return x > 0; });
 }
 
 Option Option::one_of(const std::vector<std::string>& names) const {

@@ -29,6 +29,7 @@ class Option {
   Option type(const char* name) const;  // as help shows it: "N", "FILE"; "" for none
   Option required() const;
   Option range(uint32_t least, uint32_t most) const;  // both are in it
+  Option number(const std::string& expected, bool (*fits)(double)) const;
   Option not_negative() const;
   Option positive() const;
   Option one_of(const std::vector<std::string>& names) const;
@@ -55,7 +56,7 @@ class Parser {
   }
   Option add(const std::string& names, Target target, const std::string& about);
 
-  // Empty, unless help was asked for: then what to print.
+  // An option that is given twice has the last of its values. `help` is the text to print if it was asked for, otherwise empty.
   Outcome parse(std::vector<std::string> arguments, std::string& help);
 
  private:

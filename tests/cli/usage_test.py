@@ -70,28 +70,48 @@ class Usage(Case):
 
     def test_every_value_out_of_place_is_named_with_what_was_expected(self):
         for option, value, expected in (
-                ("--ranks", "0", "a whole number from 1 to 1048576"), ("--ranks", "-3", "a whole number from 1 to 1048576"), ("--steps", "1.5", "a whole number from 0"),
-                ("--warmup", "-1", "a whole number from 0"), ("--seed", "99999999999999999999", "a whole number from 0 to 18446744073709551615"),
-                ("--micro-batches", "99999999999", "a whole number from 1 to 1048576"), ("--segment", "4294967296", "a whole number from 0 to 4294967295"),
-                ("--threads", "2000", "a whole number from 0 to 1024"), ("--seq-len", "-1", "a whole number from 0"),
-                ("--lr", "1e-3x", "a number above 0"), ("--lr", "0", "a number above 0"), ("--clip", "-1", "a number from 0"),
+                ("--ranks", "-3", "a whole number from 1 to 1048576"), ("--steps", "1.5", "a whole number from 0"),
+                ("--warmup", "-1", "a whole number from 0"), ("--seq-len", "-1", "a whole number from 0"), ("--lr", "1e-3x", "a number above 0"),
                 ("--lr", "inf", "a finite number"), ("--clip", "inf", "a finite number"), ("--link-latency", "inf", "a finite number"),
                 ("--dropout", "nan", "a finite number"), ("--recompute", "foo", "one of none, stage, auto, every:N"),
                 ("--recompute", "every:0", "one of none, stage, auto, every:N"), ("--warmup-depth", "deep", "a whole number or auto"),
                 ("--listen", "foo", "tcp://ADDRESS:PORT"), ("--listen", "tcp://127.0.0.1", "tcp://ADDRESS:PORT"),
                 ("--optimizer", "lion", "one of adamw, adam, sgd"), ("--partition", "type:", "one of cost, uniform, parameters, pipedream, type:OP"),
-                ("--memory-limit", "-1", "bytes, such as"), ("--memory-limit", "3x", "bytes, such as"), ("--memory-limit", "17179869184G", "bytes, such as")):
+                ("--memory-limit", "-1", "bytes, such as"), ("--memory-limit", "3x", "bytes, such as")):
             self.fails(2, f"{option}: '{value}', expected {expected}", "train", TINY, option, value)
+
+    def test_a_number_out_of_range_is_told_the_range(self):
+        most = "1.7976931348623157e+308"
+        for option, value, expected in (
+                ("--lr", "1e400", f"a number above 0 and at most {most}"), ("--lr", "0", f"a number above 0 and at most {most}"),
+                ("--clip", "1e400", f"a number from 0 to {most}"), ("--clip", "-1", f"a number from 0 to {most}"),
+                ("--dropout", "1e400", "-1 or a number from 0 to 0.99"), ("--dropout", "-0.5", "-1 or a number from 0 to 0.99"),
+                ("--ranks", "0", "a whole number from 1 to 1048576"), ("--ranks", "99999999999999999999", "a whole number from 1 to 1048576"),
+                ("--micro-batches", "99999999999", "a whole number from 1 to 1048576"), ("--threads", "2000", "a whole number from 0 to 1024"),
+                ("--segment", "4294967296", "a whole number from 0 to 4294967295"), ("--steps", "99999999999999999999", "a whole number from 0 to 18446744073709551615"),
+                ("--memory-limit", "17179869184G", "0 to 18446744073709551615 bytes"),
+                ("--memory-limit", "99999999999999999999", "0 to 18446744073709551615 bytes")):
+            self.fails(2, f"{option}: '{value}' is out of range, expected {expected}\n", "train", TINY, option, value)
+
+    def test_the_last_of_an_option_counts(self):
+        def plan(*args):
+            done = run("plan", TINY, "--json", *args)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return done.stdout
+
+        wanted = plan("--ranks", "2", "--schedule", "gpipe", "--lr", "0.5")
+        self.assertNotEqual(wanted, plan("--ranks", "3", "--schedule", "1f1b", "--lr", "0.5"))
+        self.assertEqual(wanted, plan("--ranks", "3", "--schedule", "1f1b", "--lr=0.1", "--json", "--stages=2", "--schedule", "gpipe", "--lr", "0.5"))
+        self.fails(2, "--ranks: 'x', expected", "plan", TINY, "--ranks", "x", "--ranks", "2")
+        self.fails(2, "unknown argument 'two'", "export", "ck", "one", "two")   # an argument is no option
 
     def test_bytes_may_have_a_unit(self):
         for text in ("1024", "1K", "1kb", "1KiB"):
             self.fails(3, "1024", "plan", "mlp", "--memory-limit", text)
 
-    def test_values_that_are_not_there_twice_or_too_much(self):
-        self.fails(2, "--ranks is given more than once", "train", TINY, "--ranks", "2", "--stages", "3")
+    def test_values_that_are_missing_or_too_many(self):
         self.fails(2, "--optimizer: its value is missing", "train", TINY, "--optimizer")
         self.fails(2, "--json takes no value", "train", TINY, "--json=3")
-        self.fails(2, "--dropout: '-0.5', expected -1 or a number from 0 to 0.99", "train", TINY, "--dropout", "-0.5")
         self.fails(2, "--join-timeout: '0'", "train", TINY, "--join-timeout", "0")
         self.fails(3, "cut '' names no node", "train", TINY, "--ranks", "2", "--cut", ",")
         for speeds, wrong in (("1,", ""), ("1,x", "x"), ("1,-2", "-2"), ("0,1", "0"), ("1,inf", "inf")):
@@ -115,7 +135,7 @@ class Usage(Case):
         self.fails(2, "--warmup: '-1'", "train", TINY, "--warmup", "-1")   # which is no option of the command
 
     def test_a_worker_takes_what_the_library_takes(self):
-        self.fails(2, "--threads: '2000', expected a whole number from 1 to 1024", "worker", "--join", "tcp://127.0.0.1:1", "--threads", "2000")
+        self.fails(2, "--threads: '2000' is out of range, expected a whole number from 1 to 1024", "worker", "--join", "tcp://127.0.0.1:1", "--threads", "2000")
         self.fails(2, "--join: 'foo', expected tcp://ADDRESS:PORT", "worker", "--join", "foo")
 
     def test_schedules_that_do_not_train_are_not_offered(self):
