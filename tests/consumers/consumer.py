@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Installs weft below the build folder, builds a program against it as a user would, and runs it. Exits with 77 if the tools are missing.
+"""Installs weft below the build folder, builds a program against it as a user would, and runs it: once with the library, and once with
+UNKNOWN_EVENT preloaded, which adds events of a kind that the program does not know. Exits with 77 if the tools are missing.
 
-usage: consumer.py c|go|rust BUILD_ROOT SOURCE_ROOT
+usage: consumer.py c|go|rust BUILD_ROOT SOURCE_ROOT UNKNOWN_EVENT
 """
 import os
 import pathlib
@@ -55,7 +56,7 @@ def build_rust(source, out, env):
 
 
 def main():
-    language, build, source = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3])
+    language, build, source, unknown_event = sys.argv[1], pathlib.Path(sys.argv[2]), pathlib.Path(sys.argv[3]), sys.argv[4]
     missing = [tool for tool in NEEDED[language] if not shutil.which(tool)]
     if missing:
         print("skipped: there is no", ", ".join(missing))
@@ -65,7 +66,8 @@ def main():
     env = install(build, out / "root")
     programs = {"c": build_c, "go": build_go, "rust": build_rust}[language](source, out, env)
     for program in programs:
-        run(sys.executable, "-B", source / "tests" / "examples" / "falls.py", program, env=env)
+        for preload in ({}, {"LD_PRELOAD": unknown_event}):
+            run(sys.executable, "-B", source / "tests" / "examples" / "falls.py", program, env={**env, **preload})
 
 
 main()

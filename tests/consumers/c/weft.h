@@ -44,7 +44,7 @@ typedef struct {
   const char *text;
 } weft_event;
 
-enum { WEFT_F32 = 1, WEFT_RATE_COSINE = 1, WEFT_TRAIN = 0, WEFT_EVENT_MICRO_BATCH = 1, WEFT_EVENT_DONE = 2 };
+enum { WEFT_F32 = 1, WEFT_RATE_COSINE = 1, WEFT_TRAIN = 0, WEFT_EVENT_DONE = 2, WEFT_EVENT_ERROR = 3 };
 #define WEFT_ERROR_INIT {sizeof(weft_error), 0, {0}}
 #define WEFT_EVENT_INIT {sizeof(weft_event), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 

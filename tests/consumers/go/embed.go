@@ -17,7 +17,7 @@ typedef struct { uint32_t size, ranks, micro_batches, micro_batch_size, short_si
 	uint32_t n_cuts, reserved; uint64_t seed; const optimizer *optimizer; } plan_config;
 typedef struct { uint32_t size, kind; uint64_t tag; int32_t status; uint32_t micro_batch; uint64_t step; double loss, grad_norm;
 	void *const *outputs; uint32_t n_outputs; int32_t rank; const char *text; } event;
-enum { F32 = 1, COSINE = 1, TRAIN = 0, MICRO_BATCH = 1, DONE = 2 };
+enum { F32 = 1, COSINE = 1, TRAIN = 0, DONE = 2, ERROR = 3 };
 
 int32_t weft_tensor_new(const desc *, void **, failure *);
 void *weft_tensor_data(void *);
@@ -85,12 +85,14 @@ func main() {
 	config := C.plan_config{size: C.sizeof_plan_config, ranks: 2, micro_batches: 4, micro_batch_size: 16, optimizer: adamw}
 	try(C.weft_plan_new(model, &config, &plan, &failed))
 	try(C.weft_run_start(plan, nil, nil, &run, &failed))
+	ended := C.CString("the step has no final event")
 	event := C.event{size: C.sizeof_event}
 	for step := 0; step <= 500; step++ {
 		try(C.weft_run_submit(run, &batch[0], 2, C.TRAIN, 0, &failed))
-		for C.weft_run_poll(run, &event, -1) > 0 && event.kind == C.MICRO_BATCH { // one per micro-batch
+		for event.kind = 0; event.kind != C.DONE; { // events of other kinds report parts of the step
+			must(C.weft_run_poll(run, &event, -1) > 0, ended)
+			must(event.kind != C.ERROR, event.text)
 		}
-		must(event.kind == C.DONE, event.text)
 		if step%100 == 0 {
 			fmt.Printf("step %3d  loss %.6f\n", step, float64(event.loss))
 		}

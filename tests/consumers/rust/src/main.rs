@@ -36,8 +36,8 @@ extern "C" {
 
 const F32: u32 = 1;
 const COSINE: u32 = 1;
-const MICRO_BATCH: u32 = 1;
 const DONE: u32 = 2;
+const ERROR: u32 = 3;
 
 /// Calls a function of weft with an error as its last argument; a failure becomes its text.
 fn attempt(call: impl FnOnce(*mut Error) -> i32) -> Result<(), String> {
@@ -80,8 +80,11 @@ unsafe fn train() -> Result<(), String> {
     let mut event = Event { size: bytes::<Event>(), ..zeroed() };
     for step in 0..=500 {
         attempt(|err| weft_run_submit(run, batch.as_ptr(), 2, 0, 0, err))?;
-        while weft_run_poll(run, &mut event, -1) > 0 && event.kind == MICRO_BATCH {} // one per micro-batch
-        if event.kind != DONE { return Err(text_of(event.text)); }
+        event.kind = 0;
+        while event.kind != DONE { // events of other kinds report parts of the step
+            if weft_run_poll(run, &mut event, -1) <= 0 { return Err("the step has no final event".into()); }
+            if event.kind == ERROR { return Err(text_of(event.text)); }
+        }
         if step % 100 == 0 { println!("step {:3}  loss {:.6}", step, event.loss); }
     }
     weft_run_free(run);
