@@ -99,6 +99,29 @@ TEST(Latency, IsNotPaidPerMessageWithPlacesEnough) {
   EXPECT_GT(span(1), 2 * span(2 * 5));
 }
 
+// A step of two ranks: a message from rank 0 takes a half, one to rank 0 a quarter, F and I take 1, W takes 10 on rank 1.
+TEST(Latency, OfControlMessagesIsPartOfAStep) {
+  PlanConfig config = chain_config("zb-h1", 2, 1);
+  config.split = SplitBy::uniform;
+  const auto plan = chain_plan(config);
+  ASSERT_EQ(plan->mode(Mode::train).schedule.text(), "0F0 0I0 0W0\n1F0 1I0 1W0\n");
+  SimCosts costs = unit_costs(*plan);
+  costs.job = [](int32_t rank, const RankProgram& program, const Job& job) {
+    if (job.kind == JobKind::update) return 2.0;
+    if (job.kind != JobKind::action) return 0.0;
+    return rank == 1 && program.programs[static_cast<size_t>(job.program)].kind == Kind::W ? 10.0 : 1.0;
+  };
+  costs.link_of = [](int32_t from, int32_t) { return SimLink{from == 0 ? 0.5 : 0.25, 0}; };
+  const SimStep done = simulate(plan, std::move(costs));
+  // Rank 1 runs F from 1 + 0.5 on, I, and W until 13.5. It is ready, and a quarter later the controller knows.
+  EXPECT_DOUBLE_EQ(done.ranks[1].first, 1.5);
+  EXPECT_DOUBLE_EQ(done.ranks[1].last, 13.5);
+  EXPECT_DOUBLE_EQ(done.ranks[0].last, 3.5 + 0.25 + 2);
+  EXPECT_DOUBLE_EQ(done.commit, 13.5 + 0.25);
+  // The commit takes a half, the update 2, and the message that rank 1 is done a quarter.
+  EXPECT_DOUBLE_EQ(done.makespan, 13.75 + 0.5 + 2 + 0.25);
+}
+
 TEST(Bandwidth, MessagesOfOneLinkFollowOneAnother) {
   const auto plan = chain_plan(chain_config("gpipe", 2, 4));
   SimCosts costs = unit_costs(*plan);
