@@ -25,7 +25,7 @@ class LoopRun : public Run {
 
   // Owner's thread. Starts steps; before it, nothing is submitted.
   Status attach(Loop& loop);
-  // Owner's thread, before the loop ends: nothing of this object runs on the loop thread any more.
+  // Owner's thread, first of all in a driver's destructor: no submitted step begins from here on, so what steps need may go next.
   void detach();
 
   // --- loop thread, for the driver

@@ -27,6 +27,7 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
   MeshRun(std::shared_ptr<const Plan> plan, Mesh& mesh, void (*drop)(void*)) : LoopRun(std::move(plan), drop), mesh_(mesh) {}
 
   ~MeshRun() override {
+    detach();  // a step that began later would have no process
     if (!process_) return;
     (void)on_loop(mesh_.loop(), [this] {
       if (process_->node().idle())
@@ -43,7 +44,8 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
       process_.reset();
       return Status();
     });
-    detach();
+    // What it retired goes in a turn of its own; until then it may read from the worker's memory.
+    (void)on_loop(mesh_.loop(), [] { return Status(); });
   }
 
   Status open(int threads) {

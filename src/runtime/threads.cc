@@ -13,12 +13,12 @@ class ThreadRun final : public LoopRun, private LocalRanks::Driver {
   ThreadRun(std::shared_ptr<const Plan> plan, void (*drop)(void*)) : LoopRun(std::move(plan), drop) {}
 
   ~ThreadRun() override {
+    detach();  // a step that began later would have no threads
     if (!loop_) return;
     (void)on_loop(loop_->loop(), [this] {
       threads_.clear();  // waits for the jobs under way
       return Status();
     });
-    detach();
   }
 
   Status open(int threads) {

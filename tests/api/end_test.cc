@@ -1,0 +1,75 @@
+// A run may be freed at any moment, also while steps are under way or wait in its queue.
+#include <thread>
+
+#include "api/api.h"
+
+namespace {
+
+// How the ranks of a run are driven.
+struct Driver {
+  const char* name;
+  uint32_t threads;
+  bool mesh;
+  int cycles;
+};
+constexpr Driver kDrivers[] = {
+    {"inline", 0, false, 3000}, {"threads", 1, false, 3000}, {"helpers", 2, false, 3000}, {"mesh", 1, true, 1000}};
+
+// The processes of a mesh, as threads of this one.
+class Ranks {
+ public:
+  Ranks() {
+    Error err;
+    EXPECT_EQ(weft_mesh_listen(nullptr, &mesh_, &err), WEFT_OK) << err.text;
+    other_ = std::thread([this, endpoint = std::string(weft_mesh_endpoint(mesh_))] { serve(endpoint); });
+  }
+  ~Ranks() {
+    other_.join();
+    weft_mesh_free(mesh_);
+  }
+  weft_mesh* mesh() const { return mesh_; }
+
+ private:
+  // The run ends in an orderly way, or in the middle of a step.
+  static void serve(const std::string& endpoint) {
+    Error err;
+    weft_mesh_config config = WEFT_MESH_INIT;
+    config.endpoint = endpoint.c_str();
+    weft_mesh* mesh = nullptr;
+    ASSERT_EQ(weft_mesh_join(&config, &mesh, &err), WEFT_OK) << err.text;
+    const weft_status status = weft_run_serve(mesh, nullptr, nullptr, nullptr, &err);
+    EXPECT_TRUE(status == WEFT_OK || status == WEFT_ECANCELED) << status << " " << err.text;
+    weft_mesh_free(mesh);
+  }
+
+  weft_mesh* mesh_ = nullptr;
+  std::thread other_;
+};
+
+class AnyDriver : public testing::TestWithParam<Driver> {};
+
+TEST_P(AnyDriver, ARunIsFreedRightAfterSubmit) {
+  const PlanPtr plan = new_plan(small_model(), plan_config(2));
+  const TensorPtr x = noise({6, 6}), y = noise({6, 3}, 2);
+  weft_tensor* const inputs[] = {x.get(), y.get()};
+  for (int cycle = 0; cycle < GetParam().cycles && !HasFailure(); ++cycle) {
+    Error err;
+    std::unique_ptr<Ranks> ranks;
+    if (GetParam().mesh) ranks = std::make_unique<Ranks>();
+    weft_run_config config = WEFT_RUN_INIT;
+    config.threads = GetParam().threads;
+    weft_run* run = nullptr;
+    ASSERT_EQ(weft_run_start(plan.get(), ranks ? ranks->mesh() : nullptr, &config, &run, &err), WEFT_OK) << err.text;
+    const int steps = 1 + cycle % 3;
+    for (int step = 0; step < steps; ++step)
+      EXPECT_EQ(weft_run_submit(run, inputs, 2, cycle % 2 ? WEFT_TRAIN : WEFT_EVAL, 0, &err), WEFT_OK) << err.text;
+    // Frees it at another moment of the step each time.
+    weft_event event = WEFT_EVENT_INIT;
+    for (int polled = 0; polled < cycle % 5; ++polled) (void)weft_run_poll(run, &event, 0);
+    weft_run_free(run);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Run, AnyDriver, testing::ValuesIn(kDrivers), [](const auto& row) { return std::string(row.param.name); });
+
+}  // namespace
