@@ -1,6 +1,7 @@
 #include "io/file.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -43,6 +44,35 @@ bool fits(uint64_t offset, uint64_t size) {
   constexpr uint64_t most = std::numeric_limits<int64_t>::max();
   return offset <= most && size <= most - offset;
 }
+
+// A write beyond the limit on the size of files raises SIGXFSZ, which ends a process that does not handle it. While this lives the calling
+// thread blocks the signal, so that the write fails with EFBIG instead. A signal that the write raised is taken back; one that was pending
+// before is the host's, and stays.
+class FileSizeSignal {
+ public:
+  FileSizeSignal() {
+    sigset_t pending;
+    sigpending(&pending);
+    was_pending_ = sigismember(&pending, SIGXFSZ) == 1;
+    sigemptyset(&own_);
+    sigaddset(&own_, SIGXFSZ);
+    pthread_sigmask(SIG_BLOCK, &own_, &before_);
+  }
+  ~FileSizeSignal() {
+    const timespec now{};
+    if (raised_ && !was_pending_)
+      while (sigtimedwait(&own_, nullptr, &now) < 0 && errno == EINTR) {}
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  FileSizeSignal(const FileSizeSignal&) = delete;
+  FileSizeSignal& operator=(const FileSizeSignal&) = delete;
+
+  void failed(int error) { raised_ = raised_ || error == EFBIG; }
+
+ private:
+  sigset_t own_, before_;
+  bool was_pending_ = false, raised_ = false;
+};
 
 }  // namespace
 
@@ -103,11 +133,16 @@ Status File::read(uint64_t offset, void* out, size_t size) const {
 
 Status File::write(uint64_t offset, const void* data, size_t size) {
   if (!fits(offset, size)) return Status(Code::invalid, cat(path_, ": no file has a byte ", offset));
+  FileSizeSignal signal;
   for (size_t done = 0; done < size;) {
     const ssize_t n =
         ::pwrite(fd_, static_cast<const char*>(data) + done, std::min(size - done, kMostAtOnce), static_cast<off_t>(offset + done));
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return failure(path_, "write", errno);
+    if (n < 0) {
+      const int error = errno;
+      signal.failed(error);
+      return failure(path_, "write", error);
+    }
     done += static_cast<size_t>(n);
   }
   return {};
@@ -116,9 +151,11 @@ Status File::write(uint64_t offset, const void* data, size_t size) {
 Status File::reserve(uint64_t size) {
   if (size == 0) return {};
   if (!fits(0, size)) return Status(Code::invalid, cat(path_, ": no file has ", size, " bytes"));
+  FileSizeSignal signal;
   int error;
   do error = ::posix_fallocate(fd_, 0, static_cast<off_t>(size));
   while (error == EINTR);
+  signal.failed(error);
   if (error == 0 || error == EOPNOTSUPP || error == EINVAL || error == ENOSYS) return {};
   return failure(path_, cat("claim ", size, " bytes"), error);
 }
