@@ -10,7 +10,7 @@ Action add_export(Parser& parser) {
     std::string checkpoint, file;
   };
   auto o = std::make_shared<Options>();
-  parser.add("CHECKPOINT", o->checkpoint, "A checkpoint, or a directory of them: then the latest").required().type("");
+  parser.add("CHECKPOINT", o->checkpoint, "A checkpoint, or a directory of checkpoints (the latest is used)").required().type("");
   parser.add("FILE", o->file, "The safetensors file to write").required().type("");
   return [o]() -> Outcome {
     weft_error err = WEFT_ERROR_INIT;

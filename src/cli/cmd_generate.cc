@@ -24,8 +24,8 @@ struct Options {
   bool json = false;
 };
 
-// Texts that grow token by token. All are computed in one window of fixed length, filled up at its end: attention is causal, so what
-// follows a position cannot reach it.
+// Adds tokens to texts one by one. All texts are computed in one window of fixed length that is padded at its end: attention is causal, so the
+// padding does not affect earlier positions.
 class Generator {
  public:
   explicit Generator(const Options& options) : options_(options) {}
@@ -43,10 +43,10 @@ class Generator {
   Built built_;
   Ranks ranks_;
   RunPtr run_;
-  bool bytes_ = true;  // a token is a byte of a text; otherwise texts are ids, separated by blanks
+  bool bytes_ = true;  // a token is a byte; otherwise texts are ids, separated by blanks
   TensorPtr inputs_[2];
   std::vector<std::vector<int32_t>> texts_;
-  std::vector<size_t> begun_;  // how many tokens of each were given
+  std::vector<size_t> begun_;  // number of tokens in each prompt
   std::vector<int32_t> order_;
 };
 
@@ -60,13 +60,13 @@ Outcome Generator::read_prompt(const std::string& prompt) {
       uint32_t id = 0;
       if (!read_value(word, &id) || id >= built_.info.vocabulary)
         return {kBadInput,
-                "prompt " + std::to_string(texts_.size()) + ": '" + word + "', expected ids from 0 to " +
-                    std::to_string(built_.info.vocabulary - 1) + " separated by blanks, for that is the vocabulary of the model",
+                "prompt " + std::to_string(texts_.size()) + ": '" + word + "', expected token ids from 0 to " +
+                    std::to_string(built_.info.vocabulary - 1) + ", separated by blanks",
                 ""};
       text.push_back(static_cast<int32_t>(id));
     }
   }
-  if (text.empty()) return {kBadInput, "prompt " + std::to_string(texts_.size()) + " is empty; a text needs something to begin with", ""};
+  if (text.empty()) return {kBadInput, "prompt " + std::to_string(texts_.size()) + " is empty, expected at least one token", ""};
   begun_.push_back(text.size());
   return {};
 }
@@ -89,11 +89,12 @@ Outcome Generator::prepare() {
   model.command = "generate";
   CLI_TRY(build_model(model, options_.launch.ranks, built_));
   if (!built_.checkpoint) return {kBadInput, "'" + options_.checkpoint + "' is a model without weights, expected a checkpoint", ""};
-  if (!built_.info.tokens) return {kBadInput, "the model " + std::string(built_.info.text) + " takes no tokens, so it generates none", ""};
+  if (!built_.info.tokens)
+    return {kBadInput, "the model " + std::string(built_.info.text) + " does not take tokens, so it cannot generate text", ""};
   bytes_ = built_.info.vocabulary == 256;
   for (const std::string& prompt : options_.prompts) CLI_TRY(read_prompt(prompt));
   const size_t longest = *std::max_element(begun_.begin(), begun_.end());
-  // No longer than needed: the window's length decides how much is computed.
+  // The cost of a step grows with the length of the window.
   model.seq_len =
       std::min<int64_t>(built_.info.context, static_cast<int64_t>(std::min<uint64_t>(longest + options_.tokens, uint64_t{1} << 30)));
   Built window;
@@ -106,7 +107,7 @@ Outcome Generator::prepare() {
   plan.micro_batches = static_cast<uint32_t>(texts_.size());
   plan.micro_batch_size = 1;
   OptimizerOptions optimizer;
-  optimizer.rule = "sgd";  // keeps no state
+  optimizer.rule = "sgd";  // it has no state
   CLI_TRY(build_plan(plan, optimizer, 1, built_));
   CLI_TRY(make_inputs(built_.info, static_cast<int64_t>(texts_.size()), inputs_));
   CLI_TRY(ranks_.start(built_.plan.get(), options_.launch, run_));
@@ -115,7 +116,7 @@ Outcome Generator::prepare() {
   return {};
 }
 
-// One more token for every text. A text that is longer than the window is seen through its end.
+// Adds one token to every text. If a text is longer than the window, the model sees its end.
 Outcome Generator::step(uint64_t position) {
   const size_t length = static_cast<size_t>(built_.info.seq_len), vocabulary = static_cast<size_t>(built_.info.vocabulary);
   auto* tokens = static_cast<int32_t*>(weft_tensor_data(inputs_[0].get()));
@@ -166,19 +167,23 @@ Outcome Generator::run() {
 
 Action add_generate(Parser& parser) {
   auto o = std::make_shared<Options>();
-  parser.add("CHECKPOINT", o->checkpoint, "A checkpoint, or a directory of them: then the latest").required().type("");
-  parser.add("--prompt", o->prompts, "Texts to continue: bytes, or of a vocabulary other than 256 ids separated by blanks")
+  parser.add("CHECKPOINT", o->checkpoint, "A checkpoint, or a directory of checkpoints (the latest is used)").required().type("");
+  parser.add("--prompt", o->prompts, "Texts to continue. If the vocabulary is not 256: token ids, separated by blanks")
       .required()
       .type("TEXT...");
-  parser.add("--tokens", o->tokens, "Tokens to add to each").type("N");
-  parser.add("--ranks,--stages", o->launch.ranks, "Pipeline ranks; the output is the same for any number").type("P").range(1, 4096);
-  parser.add("--threads", o->launch.threads, "Compute threads per rank; 0: everything on one thread").type("N").range(0, kMostThreads);
+  parser.add("--tokens", o->tokens, "Tokens to add to each text").type("N");
+  parser.add("--ranks,--stages", o->launch.ranks, "Number of pipeline ranks; does not affect the output").type("P").range(1, 4096);
+  parser.add("--threads", o->launch.threads, "Compute threads per rank. 0: all ranks in turn on one thread of this process")
+      .type("N")
+      .range(0, kMostThreads);
   o->launch.command = "generate";
   add_launch_options(parser, o->launch);
-  parser.add("--temperature", o->sampling.temperature, "How freely to choose; 0: the most likely token always").type("X").not_negative();
-  parser.add("--top-k", o->sampling.top_k, "Choose among the K most likely tokens; 0: among all").type("K");
-  parser.add("--seed", o->sampling.seed, "Seed of the choices").type("N");
-  parser.add("--json", o->json, "One JSON object per text instead of text");
+  parser.add("--temperature", o->sampling.temperature, "Temperature of the random choice. 0: always the most likely token")
+      .type("X")
+      .not_negative();
+  parser.add("--top-k", o->sampling.top_k, "Choose among the K most likely tokens. 0: all tokens").type("K");
+  parser.add("--seed", o->sampling.seed, "Seed of the random choices").type("N");
+  parser.add("--json", o->json, "Print one JSON object per text");
   return [o]() -> Outcome {
     watch_signals();
     warn_of_slow_kernels("generate");

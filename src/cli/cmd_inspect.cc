@@ -78,9 +78,9 @@ Outcome inspect(const Options& o) {
 
 Action add_inspect(Parser& parser) {
   auto o = std::make_shared<Options>();
-  parser.add("PATH", o->path, "A checkpoint, a directory of them (then the latest), or a safetensors file").required().type("");
-  parser.add("--digests", o->digests, "Show the digest of each tensor as well");
-  parser.add("--json", o->json, "One JSON object instead of text");
+  parser.add("PATH", o->path, "A checkpoint, a directory of checkpoints (the latest is used), or a safetensors file").required().type("");
+  parser.add("--digests", o->digests, "Also show the digest of each tensor");
+  parser.add("--json", o->json, "Print one JSON object");
   return [o] { return inspect(*o); };
 }
 

@@ -42,7 +42,7 @@ Outcome write_rows(const std::string& path, const std::vector<std::string>& rows
   return {};
 }
 
-// PipeDream's answer: stages, and how many machines each.
+// The result of PipeDream's partitioner: the stages, and the number of machines for each.
 Outcome show_workers(const Options& o) {
   weft_error err = WEFT_ERROR_INIT;
   Built built;
@@ -74,7 +74,7 @@ Outcome show_workers(const Options& o) {
   return {};
 }
 
-// The first that is given of what is asked about one plan, or of these settings.
+// The first option on the command line that concerns one plan, or that is in `names`; empty if there is none.
 std::string given_of_one_plan(const Options& o, const Settings& settings, std::initializer_list<const char*> names) {
   const std::pair<const char*, bool> given[] = {{"--plan", !o.plan.plan_file.empty()},
                                                 {"--write-schedule", !o.write_schedule.empty()},
@@ -88,17 +88,17 @@ std::string given_of_one_plan(const Options& o, const Settings& settings, std::i
   return "";
 }
 
-// What a table of schedules has no use for, or PipeDream's answer.
+// Options that have no effect with --workers or --compare are errors.
 Outcome check_mode(const Options& o, const Settings& settings) {
   if (o.workers) {
     std::string name = given_of_one_plan(o, settings,
                                          {"ranks", "schedule", "schedule-file", "chunks", "group", "warmup-depth", "segment",
                                           "vertical-sync", "partition", "cut", "speeds", "link-latency"});
     if (name.empty()) name = o.compare ? "--compare" : o.plan.cluster.empty() ? "" : "--cluster";
-    if (!name.empty()) return {kUsage, name + " is of a plan, --workers makes none", "leave one of them out"};
+    if (!name.empty()) return {kUsage, name + " cannot be combined with --workers, which makes no plan", "remove one of the two"};
   } else if (o.compare) {
     const std::string name = given_of_one_plan(o, settings, {"schedule", "schedule-file", "warmup-depth"});
-    if (!name.empty()) return {kUsage, name + " is of one schedule, --compare tries them all", "leave one of them out"};
+    if (!name.empty()) return {kUsage, name + " cannot be combined with --compare, which tries all schedules", "remove one of the two"};
   }
   return {};
 }
@@ -140,24 +140,25 @@ Outcome show_plan(Options& o) {
 Action add_plan(Parser& parser) {
   auto o = std::make_shared<Options>();
   auto settings = std::make_shared<Settings>(parser);
-  parser.add("MODEL", o->model.model, "NAME[:key=value,...] (mlp, gpt-nano, gpt2), or a checkpoint").type("");
+  parser.add("MODEL", o->model.model, "NAME[:key=value,...] with the name mlp, gpt-nano or gpt2; or a checkpoint").type("");
   add_model_options(*settings, o->model);
   add_plan_options(*settings, o->plan);
   add_cluster_option(parser, o->plan);
   add_optimizer_options(*settings, o->optimizer);
-  settings->add("--steps", o->steps, "With --lr-schedule cosine: over how many steps the learning rate falls").type("N");
-  settings->add("--seed", o->plan.seed, "Seed of first values and dropout, and of the data of weft train --plan").type("N");
-  parser.add("--schedules", o->schedules, "List the schedules that there are, with the sizes that each allows");
+  settings->add("--steps", o->steps, "Number of steps over which --lr-schedule cosine falls").type("N");
+  settings->add("--seed", o->plan.seed, "Seed of the initial parameters, dropout and the choice of samples of 'weft train --plan'")
+      .type("N");
+  parser.add("--schedules", o->schedules, "List all schedules and the sizes that each one accepts, and exit");
   parser.add("--write-schedule", o->write_schedule, "Also write the timetable to a file, for --schedule-file").type("FILE");
-  parser.add("--plan", o->plan.plan_file, "Take a saved plan instead of making one").type("FILE");
+  parser.add("--plan", o->plan.plan_file, "Show the plan that --save wrote").type("FILE");
   parser.add("--save", o->save, "Also save the plan, for --plan").type("FILE");
-  parser.add("--compare", o->compare, "Predict every schedule that the other options allow, and mark the best");
-  parser.add("--workers", o->workers, "Only show how PipeDream's partitioner would use N machines, some as replicas of a stage")
+  parser.add("--compare", o->compare, "Predict every schedule that the other options allow, and mark the fastest");
+  parser.add("--workers", o->workers, "Show only how the partitioner of PipeDream would use N machines, with replicas of stages")
       .type("N")
       .range(1, 4096);
-  parser.add("--trace", o->trace, "Also write the predicted timeline, as weft train --trace writes the real one").type("FILE");
-  parser.add("--timetable", o->timetable, "All actions of each rank: with --json as well, without it however many there are");
-  parser.add("--json", o->json, "One JSON object instead of text");
+  parser.add("--trace", o->trace, "Also write the predicted timeline, in the format of 'weft train --trace'").type("FILE");
+  parser.add("--timetable", o->timetable, "Print all actions of each rank, however many; with --json, add them to the object");
+  parser.add("--json", o->json, "Print one JSON object");
   o->model.command = "plan";
   return [o, settings]() -> Outcome {
     if (o->schedules) {

@@ -76,14 +76,16 @@ Outcome make_profile(const Options& o) {
 Action add_profile(Parser& parser) {
   auto o = std::make_shared<Options>();
   auto settings = std::make_shared<Settings>(parser);
-  parser.add("MODEL", o->model.model, "NAME[:key=value,...] (mlp, gpt-nano, gpt2), or a checkpoint").required().type("");
+  parser.add("MODEL", o->model.model, "NAME[:key=value,...] with the name mlp, gpt-nano or gpt2; or a checkpoint").required().type("");
   add_model_options(*settings, o->model);
-  parser.add("--out", o->out, "Write the profile into this file, for plan and train to read with --profile").type("FILE");
-  parser.add("--micro-batch-size", o->micro_batch_size, "Samples per micro-batch; a plan must have the same").type("N").range(1, 1u << 20);
-  parser.add("--repeats", o->repeats, "Micro-batches that count").type("N").range(1, 100000);
-  parser.add("--threads", o->threads, "Compute threads, as each rank will have").type("N").range(1, 1024);
-  parser.add("--stages", o->ranks, "Stages that the model is for: mlp has as many layers at least").type("P").range(1, 4096);
-  parser.add("--json", o->json, "One JSON object instead of text");
+  parser.add("--out", o->out, "Write the profile to this file, for --profile of 'weft plan' and 'weft train'").type("FILE");
+  parser.add("--micro-batch-size", o->micro_batch_size, "Samples per micro-batch; a plan that uses the profile must have the same value")
+      .type("N")
+      .range(1, 1u << 20);
+  parser.add("--repeats", o->repeats, "Number of measured micro-batches").type("N").range(1, 100000);
+  parser.add("--threads", o->threads, "Compute threads; use the number that each rank will have").type("N").range(1, 1024);
+  parser.add("--stages", o->ranks, "Number of stages of the plan; mlp has at least as many layers").type("P").range(1, 4096);
+  parser.add("--json", o->json, "Print one JSON object");
   o->model.command = "profile";
   return [o, settings] { return make_profile(*o); };
 }

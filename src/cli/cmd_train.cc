@@ -23,12 +23,12 @@ bool is_the_same(const std::string& path, const std::string& other) {
   return std::filesystem::equivalent(path, other, ignored);
 }
 
-// What the command line does not say, the checkpoint does.
+// The settings of the checkpoint are the defaults of all options.
 Outcome Train::resume(CheckpointPtr& checkpoint) {
   weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
   CLI_TRY(open_checkpoint("train", options.resume, checkpoint, info));
   if (info.weights_only)
-    return {kBadInput, "'" + options.resume + "' holds weights alone; there is nothing to resume", "start from them with --init"};
+    return {kBadInput, "'" + options.resume + "' contains only weights, expected a checkpoint", "start from the weights with --init"};
   std::vector<std::pair<std::string, std::string>> texts;
   for (uint32_t i = 0; i < info.n_options; ++i) texts.emplace_back(info.options[i].key, info.options[i].value);
   CLI_TRY(settings.restore(texts));
@@ -36,16 +36,16 @@ Outcome Train::resume(CheckpointPtr& checkpoint) {
   if (options.model.model.empty()) {
     if (info.model) options.model.model = info.model;
   } else if (info.model) {
-    ModelOptions saved = options.model;  // with the dropout and the tokens that are asked for now
+    ModelOptions saved = options.model;  // with --dropout and --seq-len of the command line
     saved.model = info.model;
     Built asked, kept;
     CLI_TRY(build_model(options.model, stages_of(options.plan), asked));
     CLI_TRY(build_model(saved, stages_of(options.plan), kept));
     if (std::string_view(asked.info.text) != kept.info.text)
-      return {kBadInput, "the checkpoint is of model " + std::string(kept.info.text) + ", not of " + asked.info.text,
-              "leave MODEL out to resume"};
+      return {kBadInput, "MODEL is " + std::string(asked.info.text) + ", expected the model of the checkpoint, " + kept.info.text,
+              "omit MODEL to resume"};
   }
-  // A directory of checkpoints goes on where it is; a single one is left as it is.
+  // New checkpoints go to the directory that --resume names, but not into the directory of a single checkpoint.
   if (options.checkpoint.empty() && !is_the_same(options.resume, info.path)) options.checkpoint = options.resume;
   return {};
 }
@@ -54,9 +54,9 @@ Outcome Train::run() {
   CheckpointPtr checkpoint;
   if (!options.resume.empty()) CLI_TRY(resume(checkpoint));
   if (settings.given("eval-every") && options.eval_every && options.eval.empty())
-    return {kUsage, "--eval-every without --eval", "hold out a share of the data: --eval 0.1"};
+    return {kUsage, "--eval-every requires --eval", "for example, --eval 0.1 holds out a tenth of the data"};
   if (settings.given("checkpoint-every") && options.checkpoint_every && options.checkpoint.empty())
-    return {kUsage, "--checkpoint-every without --checkpoint", "say where to: --checkpoint DIR"};
+    return {kUsage, "--checkpoint-every requires --checkpoint DIR", "name the directory for checkpoints"};
   if (options.model.model.empty()) return {kUsage, "MODEL is missing", "for example: weft train gpt-nano --data book.txt"};
   CLI_TRY(take_plan_file(settings, options.plan, options.optimizer, options.steps));
   CLI_TRY(check_cluster(settings, options.plan));
@@ -72,23 +72,26 @@ Outcome Train::run() {
 }
 
 void add_run_options(Parser& parser, Settings& settings, TrainOptions& o) {
-  settings.add("--data", o.data, "File of tokens (bytes; NAME.u16, NAME.u32: ids), or 'synthetic': drawn from the seed").type("FILE");
-  settings.add("--seed", o.plan.seed, "Seed of first values, data and dropout").type("N");
-  settings.add("--steps", o.steps, "Train until this many steps were made, those before --resume included").type("N");
+  settings.add("--data", o.data, "Training data: a file of bytes, or of token ids (NAME.u16, NAME.u32). synthetic: generated from the seed")
+      .type("FILE");
+  settings.add("--seed", o.plan.seed, "Seed of the initial parameters, the choice of samples and dropout").type("N");
+  settings.add("--steps", o.steps, "Total number of steps, including those before --resume").type("N");
   settings.add("--eval", o.eval, "Held-out data: a file, or a share of --data such as 0.1").type("FILE|SHARE");
-  settings.add("--eval-every", o.eval_every, "Evaluate at the start and every N steps; 0: at the end alone").type("N");
-  settings.add("--checkpoint-every", o.checkpoint_every, "Save every N steps and at the end; 0: at the end alone").type("N");
-  settings.add("--threads", o.launch.threads, "Compute threads per rank; 0: everything on one thread").type("N").range(0, kMostThreads);
-  parser.add("--plan", o.plan.plan_file, "Take a plan that weft plan saved instead of making one").type("FILE");
-  parser.add("--checkpoint", o.checkpoint, "Save checkpoints into this directory; with --resume DIR, that directory is the default")
+  settings.add("--eval-every", o.eval_every, "Evaluate before the first step and every N steps. 0: only at the end").type("N");
+  settings.add("--checkpoint-every", o.checkpoint_every, "Save every N steps and at the end. 0: only at the end").type("N");
+  settings.add("--threads", o.launch.threads, "Compute threads per rank. 0: all ranks in turn on one thread of this process")
+      .type("N")
+      .range(0, kMostThreads);
+  parser.add("--plan", o.plan.plan_file, "Use the plan that 'weft plan --save' wrote").type("FILE");
+  parser.add("--checkpoint", o.checkpoint, "Save checkpoints in this directory. Default with --resume DIR: that directory").type("DIR");
+  parser.add("--resume", o.resume, "Continue from a checkpoint, or from the latest one in a directory. Its settings are the defaults")
       .type("DIR");
-  parser.add("--resume", o.resume, "Go on from a checkpoint, or from the latest in a directory; its settings are the defaults").type("DIR");
-  parser.add("--init", o.init, "Start from these weights, by name").type("FILE").excludes("--resume");
-  parser.add("--trace", o.trace, "Write when every action really ran, as a Chrome trace; the first 100000 of each rank").type("FILE");
+  parser.add("--init", o.init, "Start from the weights in this safetensors file").type("FILE").excludes("--resume");
+  parser.add("--trace", o.trace, "Write when each action ran, as a Chrome trace of up to 100000 actions per rank").type("FILE");
   o.model.command = o.launch.command = "train";
   add_launch_options(parser, o.launch);
-  parser.add("--json", o.json, "One JSON object per line instead of text");
-  parser.add("-q,--quiet", o.quiet, "No progress on standard error");
+  parser.add("--json", o.json, "Print one JSON object per line");
+  parser.add("-q,--quiet", o.quiet, "Print no progress on standard error");
 }
 
 }  // namespace
@@ -96,7 +99,8 @@ void add_run_options(Parser& parser, Settings& settings, TrainOptions& o) {
 Action add_train(Parser& parser) {
   auto train = std::make_shared<Train>(parser);
   TrainOptions& o = train->options;
-  parser.add("MODEL", o.model.model, "NAME[:key=value,...] (mlp, gpt-nano, gpt2), or a checkpoint whose weights to start from").type("");
+  parser.add("MODEL", o.model.model, "NAME[:key=value,...] with the name mlp, gpt-nano or gpt2; or a checkpoint to take the weights from")
+      .type("");
   add_run_options(parser, train->settings, o);
   add_model_options(train->settings, o.model);
   add_plan_options(train->settings, o.plan);

@@ -28,7 +28,7 @@ Outcome show_version(bool json) {
 
 Action add_version(Parser& parser) {
   auto json = std::make_shared<bool>(false);
-  parser.add("--json", *json, "One JSON object instead of text");
+  parser.add("--json", *json, "Print one JSON object");
   return [json] { return show_version(*json); };
 }
 

@@ -50,7 +50,7 @@ Outcome Worker::serve() const {
 Outcome Worker::run() const {
   watch_signals();
   Outcome outcome = serve();
-  // Rank 0 tells its user the same story; one line is enough.
+  // Rank 0 reports the lost rank.
   if (quiet && outcome.exit == kLost) outcome.text.clear();
   return outcome;
 }
@@ -59,15 +59,15 @@ Outcome Worker::run() const {
 
 Action add_worker(Parser& parser) {
   auto worker = std::make_shared<Worker>();
-  parser.add("--join", worker->join, "Where rank 0 listens: tcp://ADDRESS:PORT").required().type("ENDPOINT").check(check_endpoint);
-  parser.add("--listen", worker->listen, "Where other ranks reach this one; chosen on the way to rank 0 if left out")
+  parser.add("--join", worker->join, "Address of rank 0: tcp://ADDRESS:PORT").required().type("ENDPOINT").check(check_endpoint);
+  parser.add("--listen", worker->listen, "Address at which the other ranks reach this one. Default: found on the route to rank 0")
       .type("ENDPOINT")
       .check(check_endpoint);
-  parser.add("--rank", worker->rank, "The rank to be; 0: any").type("N");
+  parser.add("--rank", worker->rank, "The rank to run. 0: any free rank").type("N");
   parser.add("--threads", worker->threads, "Compute threads").type("N").range(1, kMostThreads);
-  parser.add("--join-timeout", worker->join_timeout, "How long to try, in seconds").type("N").range(1, 4294967);
+  parser.add("--join-timeout", worker->join_timeout, "Time to wait for the start of the run, in seconds").type("N").range(1, 4294967);
   parser.add("--insecure", worker->insecure, "Allow an address that is not loopback: nothing is encrypted");
-  parser.add("-q,--quiet", worker->quiet, "Say nothing of ranks that are lost; the exit status does");
+  parser.add("-q,--quiet", worker->quiet, "Do not report progress and lost ranks; the exit status is the same");
   return [worker] { return worker->run(); };
 }
 

@@ -30,7 +30,7 @@ bool wait_for(int pid, int milliseconds, int& status) {
   return waitpid(pid, &status, descriptor >= 0 ? 0 : WNOHANG) == pid;
 }
 
-// Ranks of this machine have to be found by those of others at the address that rank 0 listens at, which has to be one.
+// The ranks of this machine listen at the address of rank 0, which ranks of other machines must be able to reach.
 bool is_wildcard(const std::string& endpoint) {
   const std::string_view host = std::string_view(endpoint).substr(0, endpoint.rfind(':'));
   return host == "tcp://*" || host == "tcp://0.0.0.0" || host == "tcp://[::]";
@@ -39,15 +39,17 @@ bool is_wildcard(const std::string& endpoint) {
 Outcome check_launch(const LaunchOptions& o) {
   const auto number = [](uint32_t n) { return std::to_string(n); };
   if (o.external >= o.ranks && o.external > 0)
-    return {kUsage, "--external is " + number(o.external) + ", --ranks " + number(o.ranks) + " leaves at most " + number(o.ranks - 1), ""};
+    return {kUsage,
+            "--external is " + number(o.external) + ", expected at most " + number(o.ranks - 1) + ", because rank 0 is this process", ""};
   if ((o.in_process || o.threads == 0) && (o.external || !o.listen.empty()))
     return {kUsage,
-            std::string(o.in_process ? "--in-process" : "--threads 0") + " keeps all ranks in this process; nobody joins at " +
-                (o.external ? "--external" : "--listen"),
-            "leave one of them out"};
+            std::string(o.in_process ? "--in-process" : "--threads 0") + " cannot be combined with " +
+                (o.external ? "--external" : "--listen") + ": all ranks run in this process",
+            "remove one of the two"};
   if (o.external && o.ranks - o.external > 1 && is_wildcard(o.listen))
-    return {kUsage, "--listen " + o.listen + " names no address, and ranks of this machine have to be reached by those of others",
-            "name the address of this machine"};
+    return {kUsage,
+            "--listen is '" + o.listen + "', expected one address of this machine, at which ranks of other machines reach the ranks here",
+            "for example: --listen tcp://192.0.2.1:5555"};
   return {};
 }
 
@@ -66,11 +68,13 @@ std::string check_endpoint(const std::string& text) {
 }
 
 void add_launch_options(Parser& parser, LaunchOptions& o) {
-  parser.add("--in-process", o.in_process, "All ranks in this process");
-  parser.add("--listen", o.listen, "Where ranks of other machines join: tcp://ADDRESS:PORT").type("ENDPOINT").check(check_endpoint);
-  parser.add("--external", o.external, "Ranks that are started elsewhere with 'weft worker --join'; the last ones").type("N");
+  parser.add("--in-process", o.in_process, "Run all ranks in this process, on threads");
+  parser.add("--listen", o.listen, "Address at which ranks of other machines join: tcp://ADDRESS:PORT")
+      .type("ENDPOINT")
+      .check(check_endpoint);
+  parser.add("--external", o.external, "Number of ranks that are started elsewhere with 'weft worker'; they are the last ranks").type("N");
   parser.add("--insecure", o.insecure, "Allow an address that is not loopback: nothing is encrypted");
-  parser.add("--join-timeout", o.join_timeout, "How long to wait for the other ranks, in seconds").type("N").range(1, 4294967);
+  parser.add("--join-timeout", o.join_timeout, "Time to wait for the other ranks, in seconds").type("N").range(1, 4294967);
 }
 
 Outcome Ranks::start(const weft_plan* plan, const LaunchOptions& options, RunPtr& out) {

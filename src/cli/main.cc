@@ -27,7 +27,7 @@ constexpr Row kCommands[] = {
 
 std::string overview() {
   std::string out =
-      "weft trains and runs neural networks pipeline-parallel, across threads, processes and machines.\n"
+      "weft trains and runs neural networks in parallel on CPUs, across threads, processes and machines.\n"
       "\n"
       "  weft train gpt-nano --data book.txt --ranks 2 --checkpoint out\n"
       "  weft generate out --prompt 'Call me' --tokens 200\n";
@@ -38,13 +38,13 @@ std::string overview() {
     name.resize(10, ' ');
     out += "  " + name + row.about + "\n";
   }
-  return out + "\nweft help COMMAND, or weft COMMAND --help, lists the options; man weft-COMMAND tells more.\n";
+  return out + "\n'weft help COMMAND' lists the options of a command, and 'man weft-COMMAND' describes them.\n";
 }
 
 int end(const std::string& command, const Outcome& outcome) {
   if (!outcome.text.empty()) complain(command, outcome.text, outcome.hint);
   if (outcome.ok() && stdout_failed()) {
-    complain(command, "standard output could not be written");
+    complain(command, "cannot write to standard output");
     return kFailed;
   }
   return outcome.exit;
@@ -71,21 +71,21 @@ const Row* find_command(std::string_view name) {
 }
 
 int run(std::vector<std::string> arguments) {
-  // Options before the command are as good as behind it.
+  // Options may precede the command.
   const auto at = std::find_if(arguments.begin(), arguments.end(), [](const std::string& a) { return a.empty() || a[0] != '-'; });
   if (at == arguments.end()) {
     if (arguments.size() == 1 && arguments[0] == "--version") return run_command(*find_command("version"), {});
     if (!arguments.empty() && arguments[0] != "-h" && arguments[0] != "--help")
-      return usage("", "no command, but '" + arguments[0] + "'", "");
+      return usage("", "expected a command, found '" + arguments[0] + "'", "");
     print_text(overview());
     return end("", {});
   }
   const std::string name = *at;
-  if (arguments[0] == "--version") return usage("", "--version stands alone, found '" + name + "' behind it", "");
+  if (arguments[0] == "--version") return usage("", "--version takes no command, found '" + name + "'", "");
   arguments.erase(at);
   if (name == "help") {
     if (arguments.empty()) return run({});
-    if (arguments.size() > 1) return usage("", "help is of one command, found '" + arguments[1] + "' as well", "");
+    if (arguments.size() > 1) return usage("", "help takes one command, found also '" + arguments[1] + "'", "");
     arguments.push_back("--help");
     return run(std::move(arguments));
   }
@@ -95,7 +95,8 @@ int run(std::vector<std::string> arguments) {
   return usage("", "unknown command '" + name + "'", meant(name, known));
 }
 
-// A descriptor that the command was started without would be given to a socket, and be written to. To read alone, so that output fails.
+// If the command starts without a standard descriptor, the next socket would take its number and receive the output. /dev/null is opened for
+// reading only, so that writing fails.
 void fill_standard_descriptors() {
   int fd = open("/dev/null", O_RDONLY);
   while (fd >= 0 && fd <= STDERR_FILENO) fd = open("/dev/null", O_RDONLY);
@@ -112,7 +113,7 @@ int start(int argc, char** argv) {
 }  // namespace weft::cli
 
 int main(int argc, char** argv) {
-  // A reader that goes away is told by write(), so that a checkpoint can still be written.
+  // write() then reports a closed pipe, so that a checkpoint can still be saved.
   std::signal(SIGPIPE, SIG_IGN);
   try {
     return weft::cli::start(argc, argv);

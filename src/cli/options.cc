@@ -57,63 +57,64 @@ std::string check_warm_up(const std::string& text) {
 }  // namespace
 
 void add_model_options(Settings& settings, ModelOptions& options) {
-  settings.add("--seq-len", options.seq_len, "Tokens per sample; 0: the model's whole context").type("N").range(0, INT32_MAX);
-  settings.add("--dropout", options.dropout, "Probability of dropout; -1: what MODEL says")
+  settings.add("--seq-len", options.seq_len, "Tokens per sample. 0: the context length of the model").type("N").range(0, INT32_MAX);
+  settings.add("--dropout", options.dropout, "Dropout probability. -1: that of MODEL")
       .type("P")
       .number("-1 or a number from 0 to 0.99", is_dropout);
 }
 
 void add_plan_options(Settings& settings, PlanOptions& options) {
-  settings.add("--ranks,--stages", options.ranks, "Pipeline ranks").type("P").range(1, kMost);
-  settings.add("--schedule", options.schedule, "Order of actions; weft plan --schedules lists them; auto: the fastest as predicted")
+  settings.add("--ranks,--stages", options.ranks, "Number of pipeline ranks").type("P").range(1, kMost);
+  settings
+      .add("--schedule", options.schedule, "Schedule; 'weft plan --schedules' lists all. auto: the one with the shortest predicted step")
       .type("NAME")
       .one_of(schedule_names());
-  settings.add("--schedule-file", options.schedule_file, "Order of actions as weft plan --write-schedule wrote it; replaces --schedule")
+  settings
+      .add("--schedule-file", options.schedule_file, "Read the schedule from a file of 'weft plan --write-schedule'. Replaces --schedule")
       .type("FILE");
-  settings.add("--chunks", options.chunks, "Stages per rank; 0: as many as the schedule makes").type("V");
-  settings.add("--group", options.group, "interleaved: micro-batches that pass a chunk before the next one's turn; 0: as many as ranks")
+  settings.add("--chunks", options.chunks, "Stages per rank. 0: the number that the schedule uses").type("V");
+  settings
+      .add("--group", options.group, "interleaved, interleaved-zb: micro-batches per chunk before the next chunk. 0: the number of ranks")
       .type("G");
-  settings.add("--warmup-depth", options.warm_up, "1f1b: forwards before the first backward, per later rank, or auto")
+  settings.add("--warmup-depth", options.warm_up, "1f1b: forward actions before the first backward action, per later rank; or auto")
       .type("K")
       .check(check_warm_up);
-  settings.add("--recompute", options.recompute, "What is not kept but made again for the backward: none, stage, every:N nodes, or auto")
+  settings.add("--recompute", options.recompute, "Activations to recompute in the backward pass: none, stage, every:N (N nodes) or auto")
       .type("WHAT")
       .check(check_recompute);
-  settings
-      .add("--memory-limit", options.memory_limit, "Bytes of a rank that --recompute auto or else --partition cost keeps to; 0: no limit")
+  settings.add("--memory-limit", options.memory_limit, "Memory limit of a rank, for --recompute auto or --partition cost. 0: no limit")
       .type("BYTES")
       .bytes();
-  settings.add("--segment", options.segment, "Asynchronous schedules: updates until the pipeline drains; 0: 16").type("K");
+  settings.add("--segment", options.segment, "Asynchronous schedules: updates before the pipeline drains. 0: 16").type("K");
   settings.add("--vertical-sync", options.vertical_sync,
-               "Asynchronous schedules: every stage uses the version of its weights that the first does");
+               "Asynchronous schedules: all stages use the version of the weights that the first stage uses");
   settings.add("--micro-batches", options.micro_batches, "Micro-batches per step").type("M").range(1, kMost);
   settings.add("--micro-batch-size", options.micro_batch_size, "Samples per micro-batch").type("N").range(1, kMost);
   settings
       .add("--partition", options.partition,
-           "How stages are cut: cost (equal time), uniform (equal numbers of nodes), parameters, pipedream, or type:OP")
+           "How to cut the model: cost (equal times), uniform (equal numbers of nodes), parameters, pipedream or type:OP")
       .type("HOW")
       .check(check_partition);
-  settings.add("--cut", options.cut, "First node, or group of nodes, of each stage after the first; replaces --partition").type("NAME,...");
-  settings.add("--profile", options.profile, "Measured times, of weft profile; without: what the ops say they need").type("FILE");
+  settings.add("--cut", options.cut, "First node, or group of nodes, of each stage after the first. Replaces --partition").type("NAME,...");
+  settings.add("--profile", options.profile, "Use the times that 'weft profile' measured, not the cost estimates of the ops").type("FILE");
   settings
-      .add("--speeds", options.speeds, "Speed of each rank, in units of the machine of the profile: for predictions and --partition cost")
+      .add("--speeds", options.speeds, "Speed of each rank, relative to the machine of the profile; for predictions and --partition cost")
       .type("X,...")
       .check(check_speeds);
   settings
       .add("--link-latency", options.link_latency,
-           "Seconds that a message is under way: that long, others may follow; predictions and --partition cost reckon with it")
+           "Latency of a message in seconds; for predictions, --partition cost and the number of slots")
       .type("S")
       .not_negative();
   settings
       .add("--link-bandwidth", options.link_bandwidth,
-           "Bytes a second of a link, each way, for predictions and --partition cost or pipedream; 0: no limit")
+           "Bandwidth of a link in bytes per second; for predictions, --partition cost and pipedream. 0: no limit")
       .type("B")
       .not_negative();
 }
 
 void add_cluster_option(Parser& parser, PlanOptions& options) {
-  parser.add("--cluster", options.cluster, "Predict, cut and choose for the machines and links of this file, not for this machine")
-      .type("FILE");
+  parser.add("--cluster", options.cluster, "Plan for the machines and links that this file describes, not for this machine").type("FILE");
 }
 
 void add_optimizer_options(Settings& settings, OptimizerOptions& options) {
@@ -121,19 +122,19 @@ void add_optimizer_options(Settings& settings, OptimizerOptions& options) {
   settings.add("--lr", options.rate, "Learning rate").type("X").positive();
   settings
       .add("--lr-schedule", options.curve,
-           "Learning rate over time: constant, or cosine, which falls over all steps and would be 0 in the next")
+           "Learning rate over the steps: constant, or cosine, which falls from the end of the warm-up to the last step")
       .type("CURVE")
       .one_of({"constant", "cosine"});
-  settings.add("--warmup", options.warmup, "Steps of linear warm-up of the learning rate").type("N");
-  settings.add("--weight-decay", options.weight_decay, "Weight decay, of matrices alone").type("X").not_negative();
-  settings.add("--clip", options.clip, "Clip gradients to this global norm; 0: never").type("X").not_negative();
+  settings.add("--warmup", options.warmup, "Steps in which the learning rate rises linearly to --lr").type("N");
+  settings.add("--weight-decay", options.weight_decay, "Weight decay of matrices; other parameters do not decay").type("X").not_negative();
+  settings.add("--clip", options.clip, "Clip gradients to this global norm. 0: no clipping").type("X").not_negative();
 }
 
 Outcome check_curve(const OptimizerOptions& optimizer, uint64_t steps) {
   if (optimizer.curve != "cosine" || steps > optimizer.warmup) return {};
   return {kUsage,
-          "--steps is " + std::to_string(steps) + ", expected more than the " + std::to_string(optimizer.warmup) +
-              " of --warmup: from there on --lr-schedule cosine falls",
+          "--steps is " + std::to_string(steps) + ", expected more than --warmup, which is " + std::to_string(optimizer.warmup) +
+              ": --lr-schedule cosine falls after the warm-up",
           ""};
 }
 
@@ -141,7 +142,7 @@ Outcome check_cluster(const Settings& settings, const PlanOptions& plan) {
   if (plan.cluster.empty()) return {};
   for (const char* name : {"speeds", "link-latency", "link-bandwidth"})
     if (settings.given(name))
-      return {kUsage, "--" + std::string(name) + " beside --cluster, which says it already", "leave one of them out"};
+      return {kUsage, "--" + std::string(name) + " cannot be combined with --cluster, which contains it", "remove one of the two"};
   return {};
 }
 

@@ -1,4 +1,4 @@
-// A saved plan as options: what it says, and what may not stand beside it.
+// Reads the options that a saved plan contains, and refuses options that cannot be combined with one.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -8,21 +8,26 @@ namespace weft::cli {
 
 namespace {
 
-// The options that a saved plan says already, as it says them. An empty answer, or the key that is not as expected.
+// Returns the first key that is missing or has a wrong value, or an empty string.
 class PlanFileReader {
  public:
   explicit PlanFileReader(const nlohmann::json& plan) : plan_(plan), rule_(has(plan, "optimizer") ? plan["optimizer"] : plan) {}
 
   std::string read(PlanOptions& o, OptimizerOptions& rule, uint64_t& steps) {
     uint32_t warm_up = 0;
-    number("ranks", o.ranks), number("micro_batches", o.micro_batches), number("micro_batch_size", o.micro_batch_size),
-        number("chunks", o.chunks);
-    number("group", o.group), number("warm_up", warm_up), number("memory_limit", o.memory_limit), number("segment", o.segment),
-        number("seed", o.seed);
+    number("ranks", o.ranks);
+    number("micro_batches", o.micro_batches);
+    number("micro_batch_size", o.micro_batch_size);
+    number("chunks", o.chunks);
+    number("group", o.group);
+    number("warm_up", warm_up);
+    number("memory_limit", o.memory_limit);
+    number("segment", o.segment);
+    number("seed", o.seed);
     take(plan_, "schedule", o.schedule, has(plan_, "schedule") && plan_["schedule"].is_string());
     take(plan_, "recompute", o.recompute, has(plan_, "recompute") && plan_["recompute"].is_string());
     take(plan_, "vertical_sync", o.vertical_sync, has(plan_, "vertical_sync") && plan_["vertical_sync"].is_boolean());
-    if (o.schedule == "written") o.schedule = "1f1b";  // of the options none says its rows
+    if (o.schedule == "written") o.schedule = "1f1b";  // no option can name the rows of a written schedule
     o.warm_up = std::to_string(std::max(warm_up, 1u));
     cuts(o.cut);
     optimizer(rule, steps);
@@ -74,19 +79,22 @@ Outcome take_plan_file(const Settings& settings, PlanOptions& options, Optimizer
                            "micro-batches", "micro-batch-size", "partition",      "cut",       "profile",
                            "speeds",        "link-latency",     "link-bandwidth", "optimizer", "lr",
                            "lr-schedule",   "warmup",           "weight-decay",   "clip",      "seed"})
-    if (settings.given(name)) return {kUsage, "--" + std::string(name) + " beside --plan, which says it already", "leave one of them out"};
-  if (!options.cluster.empty()) return {kUsage, "--cluster beside --plan, which was made without it or for it", "leave one of them out"};
+    if (settings.given(name))
+      return {kUsage, "--" + std::string(name) + " cannot be combined with --plan, which contains it", "remove one of the two"};
+  if (!options.cluster.empty()) return {kUsage, "--cluster cannot be combined with --plan, which is already made", "remove one of the two"};
   std::string text;
   CLI_TRY(read_text(options.plan_file, text));
   const nlohmann::json plan = nlohmann::json::parse(text, nullptr, false);
   uint64_t total = steps;
   const std::string fault = PlanFileReader(plan).read(options, optimizer, total);
   if (!fault.empty())
-    return {kBadInput, "'" + options.plan_file + "' is no saved plan: '" + fault + "' is not there or not as expected",
-            "weft plan --save writes one"};
+    return {kBadInput, "'" + options.plan_file + "' is not a saved plan: the key '" + fault + "' is missing or has a wrong value",
+            "'weft plan --save FILE' writes a plan"};
   if (total != steps && settings.given("steps"))
-    return {kUsage, "--steps is " + std::to_string(steps) + " beside --plan, whose learning rate falls until step " + std::to_string(total),
-            "leave --steps out"};
+    return {
+        kUsage,
+        "--steps is " + std::to_string(steps) + ", expected " + std::to_string(total) + ", the last step of the learning rate in --plan",
+        "remove --steps"};
   steps = total;
   return {};
 }

@@ -85,9 +85,9 @@ Outcome build_model(const ModelOptions& options, uint32_t stages, Built& out) {
     CLI_TRY(open_checkpoint(options.command, text, out.checkpoint, info));
     if (!info.model)
       return {kBadInput,
-              "'" + text + (info.weights_only ? "' holds weights alone, not what model they are of" : "' does not say what model it is of"),
-              options.is_checkpoint ? "weft train MODEL --init FILE --steps 0 --checkpoint DIR makes a checkpoint of them"
-                                    : "name the model, and give the file with --init"};
+              "'" + text + (info.weights_only ? "' contains only weights, and does not name their model" : "' does not name its model"),
+              options.is_checkpoint ? "'weft train MODEL --init FILE --steps 0 --checkpoint DIR' makes a checkpoint of them"
+                                    : "use the name of the model as MODEL, and the file with --init"};
     text = info.model;
   }
   return make_preset(text, options, stages, out);
@@ -112,7 +112,7 @@ Outcome Cutting::fill(const PlanOptions& options, weft_plan_config& config) {
   config.profile = profile.get();
   for (const std::string& text : split(options.speeds)) {
     double speed = 0;
-    if (!read_value(text, &speed)) return {kUsage, "--speeds: '" + text + "' is no number", ""};
+    if (!read_value(text, &speed)) return {kUsage, "--speeds: '" + text + "', expected a number", ""};
     speeds.push_back(speed);
   }
   if (!speeds.empty() && speeds.size() != options.ranks)
@@ -154,7 +154,7 @@ Outcome PlanRequest::fill(const PlanOptions& options, const OptimizerOptions& op
   if (!options.schedule_file.empty()) {
     CLI_TRY(read_text(options.schedule_file, rows_));
     if (rows_.find_first_not_of(" \t\r\n") == std::string::npos)
-      return {kBadInput, options.schedule_file + ": holds no row of actions", ""};
+      return {kBadInput, options.schedule_file + ": contains no row of actions", ""};
     config.schedule_text = rows_.c_str();
   }
   CLI_TRY(cutting_.fill(options, config));

@@ -22,7 +22,7 @@ class Look(Case):
             self.assertEqual([int(word) for word in text["text"].split()], begun + text["tokens"])
             self.assertTrue(all(0 <= token < 300 for token in text["tokens"]))
         for bad in ("300", "-1", "word", "1,2", "99999999999999999999"):
-            self.fails(3, f"prompt 2: '{bad}', expected ids from 0 to 299", *args, "--prompt", "1", f"7 {bad}")
+            self.fails(3, f"prompt 2: '{bad}', expected token ids from 0 to 299, separated by blanks", *args, "--prompt", "1", f"7 {bad}")
         self.fails(3, "prompt 1 is empty", *args, "--prompt", "  ")
 
     def test_generate_wants_a_checkpoint(self):
@@ -30,7 +30,7 @@ class Look(Case):
         self.fails(3, "none: cannot open", "generate", "none", "--prompt", "x", cwd=self.directory)
         self.train(TINY, "--steps", 0, "--checkpoint", self.path("ck"), "--in-process")
         run("export", self.path("ck"), self.path("weights.safetensors"))
-        self.fails(3, "holds weights alone", "generate", "weights.safetensors", "--prompt", "x", cwd=self.directory)
+        self.fails(3, "contains only weights", "generate", "weights.safetensors", "--prompt", "x", cwd=self.directory)
 
     def test_export_replaces_files_alone(self):
         self.train(TINY, "--steps", 0, "--checkpoint", self.path("ck"), "--in-process")
@@ -150,7 +150,7 @@ class Look(Case):
         self.assertEqual(shown.returncode, 0, shown.stderr)
         self.assertIn("\nstep 0, seed 1\n", shown.stdout)
         self.assertNotIn("model", lines(run("inspect", self.path("ck"), "--json").stdout)[0])
-        self.fails(3, "does not say what model it is of", "generate", self.path("ck"), "--prompt", "x")
+        self.fails(3, "does not name its model", "generate", self.path("ck"), "--prompt", "x")
         self.fails(2, "MODEL is missing", "train", "--resume", self.path("ck"), "--steps", 1)
         steps, _ = self.train(TINY, *TINY_STEP, "--resume", self.path("ck"), "--steps", 1)
         self.assertEqual(len(steps), 1)

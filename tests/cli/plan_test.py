@@ -122,15 +122,15 @@ class Plan(Case):
         self.assertEqual(self.train("--in-process", "--resume", half)[1]["digest"], whole)
         self.assertEqual(self.train("--in-process", "--resume", half, "--ranks", 3)[1]["digest"], whole)
         for option in (["--seed", 7], ["--lr", 0.01], ["--ranks", 2], ["--cut", "h.1"]):
-            self.fails(2, option[0] + " beside --plan, which says it already", "train", TINY, "--plan", self.path("p.json"), *option)
-        self.fails(2, "--steps is 9 beside --plan, whose learning rate falls until step 6", "train", TINY, "--plan", self.path("p.json"), "--steps", 9)
+            self.fails(2, option[0] + " cannot be combined with --plan, which contains it", "train", TINY, "--plan", self.path("p.json"), *option)
+        self.fails(2, "--steps is 9, expected 6, the last step of the learning rate in --plan", "train", TINY, "--plan", self.path("p.json"), "--steps", 9)
 
     def test_a_damaged_plan_is_refused_by_name(self):
         self.assertEqual(run("plan", TINY, "--ranks", 2, "--save", self.path("p.json")).returncode, 0)
         with open(self.path("p.json"), encoding="utf-8") as file:
             good = json.load(file)
-        for change, text in (({"ranks": "two"}, "no saved plan: 'ranks' is not there"), ({"cuts": ["h.7"]}, "cut 'h.7' names no node"),
-                             ({"optimizer": {}}, "no saved plan: 'rate' is not there"), ({"schedule": "2f2b"}, "schedule '2f2b' is not known"),
+        for change, text in (({"ranks": "two"}, "not a saved plan: the key 'ranks' is missing"), ({"cuts": ["h.7"]}, "cut 'h.7' names no node"),
+                             ({"optimizer": {}}, "not a saved plan: the key 'rate' is missing"), ({"schedule": "2f2b"}, "schedule '2f2b' is not known"),
                              ({"extra": 1}, "'extra'"), ({"rows": ["0F0", "1F0"]}, "the schedule is written for 1 micro-batches"), ({"recompute": "some"}, "recompute is 'some'"),
                              ({"model_hash": "0" * 32}, f"'model_hash' is {'0' * 32}, expected {good['model_hash']}")):
             with open(self.path("bad.json"), "w", encoding="utf-8") as file:
@@ -144,16 +144,16 @@ class Plan(Case):
         self.assertEqual(run("plan", TINY, "--ranks", 2, "--write-schedule", self.path("rows")).returncode, 0)
         for option in (["--schedule-file", self.path("rows")], ["--trace", self.path("t")], ["--save", self.path("s")], ["--timetable"],
                        ["--write-schedule", self.path("w")], ["--schedule", "gpipe"], ["--warmup-depth", 2]):
-            self.fails(2, option[0] + " is of one schedule, --compare tries them all", "plan", TINY, "--ranks", 2, "--compare", *option)
+            self.fails(2, option[0] + " cannot be combined with --compare, which tries all schedules", "plan", TINY, "--ranks", 2, "--compare", *option)
 
     def test_workers_refuse_what_is_of_a_plan(self):
         for option in (["--save", self.path("s")], ["--ranks", 2], ["--compare"], ["--cluster", self.cluster()], ["--schedule", "gpipe"], ["--timetable"]):
-            self.fails(2, option[0] + " is of a plan, --workers makes none", "plan", TINY, "--workers", 3, *option)
+            self.fails(2, option[0] + " cannot be combined with --workers, which makes no plan", "plan", TINY, "--workers", 3, *option)
         self.assertFalse(os.path.exists(self.path("s")))
 
     def test_a_cluster_says_what_its_machines_are(self):
         for option in (["--speeds", "1,2,1,1"], ["--link-latency", 3], ["--link-bandwidth", 1e9]):
-            self.fails(2, option[0] + " beside --cluster, which says it already", "plan", SLOW_MLP, "--cluster", self.cluster(), *option)
+            self.fails(2, option[0] + " cannot be combined with --cluster, which contains it", "plan", SLOW_MLP, "--cluster", self.cluster(), *option)
 
     def test_schedules_are_listed_as_json_too(self):
         rows = lines(run("plan", "--schedules", "--json").stdout)[0]["schedules"]

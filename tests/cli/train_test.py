@@ -117,8 +117,8 @@ class Train(Case):
 
     def test_a_cosine_has_more_steps_than_its_warm_up(self):
         cosine = [TINY, *TINY_STEP, "--lr-schedule", "cosine", "--warmup", 2]
-        self.fails(2, "--steps is 2, expected more than the 2 of --warmup", "train", *cosine, "--steps", 2)
-        self.fails(2, "--steps is 0, expected more than the 2 of --warmup", "plan", TINY, *cosine[-4:], "--steps", 0)
+        self.fails(2, "--steps is 2, expected more than --warmup, which is 2", "train", *cosine, "--steps", 2)
+        self.fails(2, "--steps is 0, expected more than --warmup, which is 2", "plan", TINY, *cosine[-4:], "--steps", 0)
         # Nothing is trained, and what goes on from there has its own steps.
         self.train(*cosine, "--steps", 0, "--checkpoint", self.path("ck"))
         self.assertEqual(self.train("--resume", self.path("ck"), "--steps", 3, "--in-process")[1]["digest"], self.train(*cosine, "--steps", 3)[1]["digest"])

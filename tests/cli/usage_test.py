@@ -60,8 +60,8 @@ class Usage(Case):
         self.fails(3, "bad.safetensors", "inspect", self.path("bad.safetensors"))
 
     def test_help_and_version_take_no_more_than_they_use(self):
-        self.fails(2, "help is of one command, found 'extra' as well", "help", "train", "extra")
-        self.fails(2, "--version stands alone, found 'train' behind it", "--version", "train")
+        self.fails(2, "help takes one command, found also 'extra'", "help", "train", "extra")
+        self.fails(2, "--version takes no command, found 'train'", "--version", "train")
         done = run("train", "--version")
         self.assertEqual((done.returncode, done.stderr), (2, "weft: train: unknown argument '--version'\nsee weft train --help\n"))
 
@@ -144,9 +144,9 @@ class Usage(Case):
         self.assertNotIn("forward", done.stderr)
 
     def test_what_would_be_without_effect_is_refused(self):
-        self.fails(2, "--eval-every without --eval", "train", TINY, "--eval-every", "3")
-        self.fails(2, "--checkpoint-every without --checkpoint", "train", TINY, "--checkpoint-every", "3")
-        self.fails(2, "--link-latency beside --cluster, which says it already", "train", TINY, "--cluster", "c.json", "--link-latency", "3")
+        self.fails(2, "--eval-every requires --eval", "train", TINY, "--eval-every", "3")
+        self.fails(2, "--checkpoint-every requires --checkpoint", "train", TINY, "--checkpoint-every", "3")
+        self.fails(2, "--link-latency cannot be combined with --cluster, which contains it", "train", TINY, "--cluster", "c.json", "--link-latency", "3")
         self.fails(2, "--eval: '1.5', expected a file, or a share above 0 and below 1", "train", TINY, "--eval", "1.5")
 
     def test_directories_and_devices_are_no_files(self):
@@ -158,7 +158,7 @@ class Usage(Case):
         self.fails(3, f"{self.path('none')}: cannot open: no such file", "train", TINY, "--schedule-file", self.path("none"))
         with open(self.path("empty"), "wb"):
             pass
-        self.fails(3, "holds no row of actions", "train", TINY, "--schedule-file", self.path("empty"))
+        self.fails(3, "contains no row of actions", "train", TINY, "--schedule-file", self.path("empty"))
 
     def test_a_place_that_cannot_be_is_told_before_the_work(self):
         with open(self.path("file"), "wb"):

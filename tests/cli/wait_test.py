@@ -150,9 +150,9 @@ class Waiting(Case):
         self.assertEqual(subprocess.run(["sh", "-c", command], check=False, timeout=120).returncode, 1)
 
     def test_ranks_that_would_not_find_each_other_are_refused(self):
-        self.fails(2, "names no address", "train", TINY, "--ranks", 3, "--external", 1, "--listen", "tcp://0.0.0.0:0", "--insecure")
-        self.fails(2, "nobody joins", "train", TINY, "--ranks", 2, "--external", 1, "--in-process")
-        self.fails(2, "nobody joins", "train", TINY, "--ranks", 2, "--listen", "tcp://127.0.0.1:0", "--threads", 0)
+        self.fails(2, "expected one address of this machine", "train", TINY, "--ranks", 3, "--external", 1, "--listen", "tcp://0.0.0.0:0", "--insecure")
+        self.fails(2, "--in-process cannot be combined with --external", "train", TINY, "--ranks", 2, "--external", 1, "--in-process")
+        self.fails(2, "--threads 0 cannot be combined with --listen", "train", TINY, "--ranks", 2, "--listen", "tcp://127.0.0.1:0", "--threads", 0)
 
     def test_no_threads_is_one_process(self):
         done = run("train", TINY, "--ranks", 2, "--threads", 0, "--steps", 1, env={"TMPDIR": self.path("none"), "PATH": ""})

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The commands and options that the command has and those that the man pages describe are the same, with the same defaults.
+"""Compares the help of the command with its man pages: commands, their one line, options, their arguments and their defaults.
 
 usage: man_options.py WEFT MAN_DIRECTORY
 """
@@ -14,39 +14,45 @@ def help_of(weft, *command):
 
 
 def options_of_help(text):
-    """Option -> its default, or None."""
+    """Option -> its argument and its default, each empty if there is none."""
     found = {}
     options = text[text.index("\nOptions:"):]
-    for names, default in re.findall(r"^  (-\S+)(?: [^\s(]\S*)?(?: \(([^)]*)\))?(?:  |$)", options, re.M):
+    for names, argument, default in re.findall(r"^  (-\S+)(?: ([^\s(]\S*))?(?: \(([^)]*)\))?(?:  |$)", options, re.M):
         for name in names.split(","):
-            found[name] = default or None
+            found[name] = argument, default
     return found
+
+
+def plain(text):
+    """Without macros, on one line."""
+    return re.sub(r" ([,.:])", r"\1", " ".join(re.sub(r"^\.\w+ ", "", text, flags=re.M).split()))
 
 
 def options_of_page(page):
-    """Option -> the text about it."""
+    """Option -> its argument and the text about it."""
     found = {}
     for item in re.split(r"^\.It ", page, flags=re.M)[1:]:
         head, _, text = item.partition("\n")
-        for name in re.findall(r"\bFl (\S+)", head):
-            found["-" + name] = text.split("\n.El")[0]
+        for name, argument in re.findall(r"\bFl (\S+)(?: Ar ([^,]*(?:, Ns Ar \.\.\.)?))?", head):
+            argument = argument.replace(" , Ns Ar ", ",").replace(" ,", "").replace(" ...", "...").replace(" ", "")
+            found["-" + name] = argument, plain(text.split("\n.El")[0])
     return found
-
-
-def says(text, default):
-    """Is that the default by the text: 'the default is 4', '0, the default', or a name marked '(the default)'?"""
-    plain = " ".join(re.sub(r"^\.\w+ ", "", text, flags=re.M).split()).replace(" ,", ",")
-    value = re.escape(default)
-    return re.search(rf"default is {value}\b|\b{value},? \(?the default|the default, {value}\b|default, {value}\b", plain) is not None
 
 
 def faults(name, text, page):
     there, described = options_of_help(text), options_of_page(page)
     out = [f"weft-{name}(1) does not describe {o}" for o in sorted(set(there) - set(described))]
     out += [f"weft-{name}(1) describes {o}, which weft {name} does not have" for o in sorted(set(described) - set(there))]
-    for option, default in there.items():
-        if default and default != "required" and option in described and not says(described[option], default):
-            out.append(f"weft-{name}(1) does not say that {default} is the default of {option}")
+    for option, (argument, default) in there.items():
+        if option not in described:
+            continue
+        if described[option][0] != argument:
+            out.append(f"weft-{name}(1) has the argument '{described[option][0]}' for {option}, the help has '{argument}'")
+        if default and default != "required" and f"Default: {default}." not in described[option][1]:
+            out.append(f"weft-{name}(1) does not have 'Default: {default}.' for {option}")
+    about = text.splitlines()[0]
+    if f"\n.Nd {about}\n" not in page:
+        out.append(f"weft-{name}(1) is not called '{about}' as in the help")
     return out
 
 
@@ -59,6 +65,12 @@ def main():
     main_page = (pages / "weft.1").read_text(encoding="utf-8")
     described = re.findall(r"^\.It Cm (\w+)$", main_page, re.M)
     out += [f"weft --help and weft(1) differ in command {c}" for c in sorted(set(commands) ^ set(described))]
+    for name in commands:
+        about = help_of(weft, name).splitlines()[0]
+        if f".It Cm {name}\n{about};\n" not in main_page:
+            out.append(f"weft(1) does not describe {name} as '{about}'")
+        if not re.search(rf"^  {name} +{re.escape(about)}$", overview, re.M):
+            out.append(f"weft --help does not describe {name} as '{about}'")
     for name in commands:
         page = pages / f"weft-{name}.1"
         if page.exists():
