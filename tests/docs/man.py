@@ -6,6 +6,7 @@ usage: man.py ROOT, prints a line per fault
   - every function of the header is in the NAME section of exactly one page, and its SYNOPSIS has the header's prototype and structures
   - every status, constant, op and schedule is described; what pages speak of exists
   - every function of the header says on which thread it may be called, in the comment directly above it or above its group
+  - README.md lists the ops
   - the programs in weft(3) and README.md are examples/embed.c to the letter; links in README.md and CONTRIBUTING.md lead to a file
 """
 import pathlib
@@ -154,6 +155,15 @@ def check_tables(root, pages):
     return faults
 
 
+def check_readme_ops(root):
+    ops = re.findall(r"^WEFT_OP\((\w+)\)", (root / "src/ops/ops.def").read_text(encoding="utf-8"), re.M)
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    found = re.search(r"There are (\d+) ops: (.*?)\.", readme, re.S)
+    if not found or int(found[1]) != len(ops) or re.findall(r"`(\w+)`", found[2]) != ops:
+        return [f"README.md: expected the text 'There are {len(ops)} ops: ' and {', '.join(ops)}"]
+    return []
+
+
 def check_pages(root, pages):
     faults = []
     described = {(name, file.rsplit(".", 1)[1]) for file, page in pages.items() for name in names(page)}
@@ -196,7 +206,8 @@ def check(root):
     header = (root / "include/weft.h").read_text(encoding="utf-8")
     pages = {p.name: p.read_text(encoding="utf-8") for p in sorted((root / "man").glob("*.[1-9]"))}
     return (check_threads(header) + check_functions(header, pages) + check_types(header, pages) + check_tables(root, pages)
-            + check_pages(root, pages) + check_programs(root, pages) + check_links(root))
+            + check_pages(root, pages) + check_programs(root, pages) + check_links(root)
+            + check_readme_ops(root))
 
 
 if __name__ == "__main__":
