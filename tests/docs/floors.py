@@ -3,7 +3,7 @@
 
 usage: floors.py [ROOT]
 
-The house is drawn in CONTRIBUTING.md. A floor sees the floors below it, and nothing beside it but what BESIDE lists.
+CONTRIBUTING.md describes the floors. A floor sees the floors below it, and on its own level only what BESIDE lists.
 """
 import pathlib
 import re

@@ -46,7 +46,7 @@ class Timeline(unittest.TestCase):
     def test_what_is_no_trace_is_refused(self):
         done = draw(__file__)
         self.assertEqual(done.returncode, 1)
-        self.assertIn(f"timeline: {__file__}: no trace", done.stderr)
+        self.assertIn(f"timeline: {__file__}: not a trace", done.stderr)
 
 
 if __name__ == "__main__":
