@@ -30,9 +30,9 @@ void scaled_difference(const float* a, const float* b, float factor, float* out,
   map2(a, b, out, n, [f](FloatVec x, FloatVec y) HWY_ATTR { return hn::Mul(hn::Sub(x, y), f); });
 }
 
-// A comparison instead of a maximum: a NaN stays one.
+// A comparison instead of a maximum: NaN and -0 stay what they are.
 void relu(const float* x, float* out, int64_t n) {
-  map1(x, out, n, [](FloatVec v) HWY_ATTR { return hn::IfThenZeroElse(hn::Le(v, hn::Zero(FloatTag())), v); });
+  map1(x, out, n, [](FloatVec v) HWY_ATTR { return hn::IfThenZeroElse(hn::Lt(v, hn::Zero(FloatTag())), v); });
 }
 
 void relu_grad(const float* out, const float* dout, float* dx, int64_t n) {

@@ -18,7 +18,11 @@ void layer_norm(const float* x, const float* gamma, const float* beta, float eps
                 float* rstd) {
   const float width = static_cast<float>(n);
   for (int64_t r = 0; r < rows; ++r, x += n, out += n) {
-    mean[r] = sum(n, [x](int64_t i, int64_t count) HWY_ATTR { return load(x + i, count); }) / width;
+    const float first = sum(n, [x](int64_t i, int64_t count) HWY_ATTR { return load(x + i, count); }) / width;
+    // What is left of the row's sum around the first mean: its rounding, which would be all there is of a row of equal numbers.
+    const FloatVec near = constant(first);
+    const float rest = sum(n, [x, near](int64_t i, int64_t count) HWY_ATTR { return hn::Sub(load(x + i, count), near); }) / width;
+    mean[r] = first + rest;
     const FloatVec center = constant(mean[r]);
     const float squares = sum(n, [x, center](int64_t i, int64_t count) HWY_ATTR {
       const FloatVec off = hn::Sub(load(x + i, count), center);

@@ -36,25 +36,25 @@ void softmax_grad(const float* y, const float* dy, int64_t rows, int64_t n, floa
   }
 }
 
-void log_sum_exp(const float* x, int64_t rows, int64_t n, float* out) {
+void log_sum_exp(const float* x, int64_t rows, int64_t n, float* top, float* log) {
   for (int64_t r = 0; r < rows; ++r, x += n) {
-    const float top = maximum(x, n);
-    const FloatVec shift = constant(top);
+    top[r] = maximum(x, n);
+    const FloatVec shift = constant(top[r]);
     const float total = sum(n, [x, shift](int64_t i, int64_t count) HWY_ATTR { return vexp(hn::Sub(load(x + i, count), shift)); });
-    out[r] = top + hn::GetLane(vlog(constant(total)));
+    log[r] = hn::GetLane(vlog(constant(total)));
   }
 }
 
-void cross_entropy_grad(const float* x, const int32_t* targets, const float* lse, float factor, int64_t rows, int64_t n, float* dx) {
-  const FloatVec scale = constant(factor);
+void cross_entropy_grad(const float* x, const int32_t* targets, const float* top, const float* log, float factor, int64_t rows, int64_t n,
+                        float* dx) {
   for (int64_t r = 0; r < rows; ++r, x += n, dx += n) {
     const int32_t target = targets[r];
     if (target < 0) {
       std::memset(dx, 0, static_cast<size_t>(n) * sizeof(float));
       continue;
     }
-    const FloatVec shift = constant(lse[r]);
-    map1(x, dx, n, [scale, shift](FloatVec v) HWY_ATTR { return hn::Mul(vexp(hn::Sub(v, shift)), scale); });
+    const FloatVec shift = constant(top[r]), weight = hn::Mul(vexp(constant(-log[r])), constant(factor));
+    map1(x, dx, n, [shift, weight](FloatVec v) HWY_ATTR { return hn::Mul(vexp(hn::Sub(v, shift)), weight); });
     dx[target] -= factor;
   }
 }
@@ -76,9 +76,12 @@ void softmax(const float* x, int64_t rows, int64_t n, float* out) { HWY_DYNAMIC_
 void softmax_grad(const float* y, const float* dy, int64_t rows, int64_t n, float* dx) {
   HWY_DYNAMIC_DISPATCH(softmax_grad)(y, dy, rows, n, dx);
 }
-void log_sum_exp(const float* x, int64_t rows, int64_t n, float* out) { HWY_DYNAMIC_DISPATCH(log_sum_exp)(x, rows, n, out); }
-void cross_entropy_grad(const float* x, const int32_t* targets, const float* lse, float factor, int64_t rows, int64_t n, float* dx) {
-  HWY_DYNAMIC_DISPATCH(cross_entropy_grad)(x, targets, lse, factor, rows, n, dx);
+void log_sum_exp(const float* x, int64_t rows, int64_t n, float* top, float* log) {
+  HWY_DYNAMIC_DISPATCH(log_sum_exp)(x, rows, n, top, log);
+}
+void cross_entropy_grad(const float* x, const int32_t* targets, const float* top, const float* log, float factor, int64_t rows, int64_t n,
+                        float* dx) {
+  HWY_DYNAMIC_DISPATCH(cross_entropy_grad)(x, targets, top, log, factor, rows, n, dx);
 }
 
 }  // namespace weft::kernels

@@ -27,7 +27,7 @@ HWY_INLINE void for_columns(const ScoreBlock& block, int64_t lane, const F& f) {
   for (; c < block.columns; ++c) f(c, block.data + c * block.width + lane, hn::Ge(row, hn::Set(d, static_cast<float>(c - block.first))));
 }
 
-void softmax_block(const ScoreBlock& scores, float* inverse, float* lse) {
+void softmax_block(const ScoreBlock& scores, float* top, float* inverse) {
   const FloatTag d;
   for (int64_t lane = 0; lane < scores.width; lane += kLanes) {
     FloatVec most = hn::LoadU(d, scores.data + lane);  // every row sees column 0
@@ -44,33 +44,45 @@ void softmax_block(const ScoreBlock& scores, float* inverse, float* lse) {
     });
     const FloatVec sum = hn::Add(even, odd);
     hn::StoreU(hn::Div(hn::Set(d, 1.0f), sum), d, inverse + lane);
-    hn::StoreU(hn::Add(most, vlog(sum)), d, lse + lane);
+    hn::StoreU(most, d, top + lane);
   }
 }
 
-void probability_block(const ScoreBlock& scores, const float* lse) {
+void probability_block(const ScoreBlock& scores, const float* top, const float* inverse) {
   const FloatTag d;
   for (int64_t lane = 0; lane < scores.width; lane += kLanes) {
-    const FloatVec shift = hn::LoadU(d, lse + lane);
+    const FloatVec shift = hn::LoadU(d, top + lane), factor = hn::LoadU(d, inverse + lane);
     for_columns(scores, lane, [&](int64_t, float* at, Mask seen) HWY_ATTR {
-      hn::StoreU(hn::IfThenElseZero(seen, vexp(hn::Sub(hn::LoadU(d, at), shift))), d, at);
+      hn::StoreU(hn::IfThenElseZero(seen, hn::Mul(vexp(hn::Sub(hn::LoadU(d, at), shift)), factor)), d, at);
     });
   }
 }
 
-void score_grad_block(const ScoreBlock& grads, const ScoreBlock& probabilities, const float* delta) {
+// The sum of p d is taken as that of p (d - pivot) + pivot, since the probabilities need not add to 1 exactly. The pivot is the gradient of
+// the most probable column: the only one that counts where that has probability 1.
+void score_grad_block(const ScoreBlock& grads, const ScoreBlock& probabilities) {
   const FloatTag d;
   for (int64_t lane = 0; lane < grads.width; lane += kLanes) {
-    const FloatVec shift = hn::LoadU(d, delta + lane);
+    const auto probability = [&](int64_t c) HWY_ATTR { return hn::LoadU(d, probabilities.data + c * probabilities.width + lane); };
+    FloatVec most = hn::Zero(d), pivot = hn::Zero(d);
+    for_columns(grads, lane, [&](int64_t c, float* at, Mask) HWY_ATTR {  // of a column that is not seen the probability is 0
+      const FloatVec p = probability(c);
+      pivot = hn::IfThenElse(hn::Gt(p, most), hn::LoadU(d, at), pivot);
+      most = hn::Max(most, p);
+    });
+    FloatVec even = hn::Zero(d), odd = hn::Zero(d);
     for_columns(grads, lane, [&](int64_t c, float* at, Mask seen) HWY_ATTR {
-      const FloatVec p = hn::LoadU(d, probabilities.data + c * probabilities.width + lane);
-      hn::StoreU(hn::IfThenElseZero(seen, hn::Mul(p, hn::Sub(hn::LoadU(d, at), shift))), d, at);
+      const FloatVec off = hn::IfThenElseZero(seen, hn::Sub(hn::LoadU(d, at), pivot));
+      odd = hn::MulAdd(probability(c), off, odd);
+      const FloatVec swap = even;
+      even = odd;
+      odd = swap;
+    });
+    const FloatVec mean = hn::Add(pivot, hn::Add(even, odd));
+    for_columns(grads, lane, [&](int64_t c, float* at, Mask seen) HWY_ATTR {
+      hn::StoreU(hn::IfThenElseZero(seen, hn::Mul(probability(c), hn::Sub(hn::LoadU(d, at), mean))), d, at);
     });
   }
-}
-
-float dot(const float* x, const float* y, int64_t n) {
-  return sum2(x, y, n, [](FloatVec a, FloatVec b) HWY_ATTR { return hn::Mul(a, b); });
 }
 
 }  // namespace
@@ -84,14 +96,14 @@ namespace weft::kernels {
 HWY_EXPORT(softmax_block);
 HWY_EXPORT(probability_block);
 HWY_EXPORT(score_grad_block);
-HWY_EXPORT(dot);
 
-void softmax_block(const ScoreBlock& scores, float* inverse, float* lse) { HWY_DYNAMIC_DISPATCH(softmax_block)(scores, inverse, lse); }
-void probability_block(const ScoreBlock& scores, const float* lse) { HWY_DYNAMIC_DISPATCH(probability_block)(scores, lse); }
-void score_grad_block(const ScoreBlock& grads, const ScoreBlock& probabilities, const float* delta) {
-  HWY_DYNAMIC_DISPATCH(score_grad_block)(grads, probabilities, delta);
+void softmax_block(const ScoreBlock& scores, float* top, float* inverse) { HWY_DYNAMIC_DISPATCH(softmax_block)(scores, top, inverse); }
+void probability_block(const ScoreBlock& scores, const float* top, const float* inverse) {
+  HWY_DYNAMIC_DISPATCH(probability_block)(scores, top, inverse);
 }
-float dot(const float* x, const float* y, int64_t n) { return HWY_DYNAMIC_DISPATCH(dot)(x, y, n); }
+void score_grad_block(const ScoreBlock& grads, const ScoreBlock& probabilities) {
+  HWY_DYNAMIC_DISPATCH(score_grad_block)(grads, probabilities);
+}
 
 }  // namespace weft::kernels
 #endif

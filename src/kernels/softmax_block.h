@@ -15,17 +15,15 @@ struct ScoreBlock {
   int64_t first = 0;
 };
 
-// Scores become exp(score - the row's maximum), and 0 where not seen; inverse[i] = 1 / their sum, lse[i] = log of the sum of
-// exp(score). Both have `width` elements.
-void softmax_block(const ScoreBlock& scores, float* inverse, float* lse);
+// Scores become exp(score - top[i]), and 0 where not seen; top[i] is the row's maximum, inverse[i] = 1 / their sum. Both have
+// `width` elements.
+void softmax_block(const ScoreBlock& scores, float* top, float* inverse);
 
-// Scores become probabilities exp(score - lse[i]), and 0 where not seen.
-void probability_block(const ScoreBlock& scores, const float* lse);
+// Scores become the probabilities of that softmax: exp(score - top[i]) inverse[i], and 0 where not seen.
+void probability_block(const ScoreBlock& scores, const float* top, const float* inverse);
 
-// Gradients of the probabilities become those of the scores: p * (d - delta[i]).
-void score_grad_block(const ScoreBlock& grads, const ScoreBlock& probabilities, const float* delta);
-
-// x[i] * y[i], summed.
-float dot(const float* x, const float* y, int64_t n);
+// Gradients of the probabilities become those of the scores: p * (d - the row's sum of p d). Exactly 0 where that is 0 by
+// mathematics: a row that sees one column, or gives one all its weight, or has the same d for all.
+void score_grad_block(const ScoreBlock& grads, const ScoreBlock& probabilities);
 
 }  // namespace weft::kernels

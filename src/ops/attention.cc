@@ -2,14 +2,15 @@
 // makes them), or three inputs f32[.., t, d]; output f32[.., t, d]. Head h owns columns [h d / heads, (h + 1) d / heads) of each.
 //
 //   for a block of rows:   S = Q K^T / sqrt(size)    P = softmax(S)    out = P V
-//   I, from lse and out:   P = exp(S - lse)    dV += P^T dout    dP = dout V^T    dS = P (dP - rowsum(dout out))
+//   I:                     dV += P^T dout    dP = dout V^T    dS = P (dP - rowsum(P dP))
 //                          dQ = dS K / sqrt(size)    dK += dS^T Q / sqrt(size)
 //
 // Dropout of probabilities, if attrs.factor is above 0 and the step trains: P is masked where it meets V, and so is dP; the masks are made
 // again where they are needed.
 //
-// No [t, t] matrix outlives a block of rows: forward keeps one number per row and head, the logarithm of the sum of exp(S). Heads
-// of all samples are dealt to at most kGroups tiles, each with scratch for one block; a head's blocks run one after another.
+// No [t, t] matrix outlives a block of rows: forward keeps two numbers per row and head, the maximum of S and 1 / the sum of
+// exp(S - maximum), of which I makes the same P again. Heads of all samples are dealt to at most kGroups tiles, each with scratch for one
+// block; a head's blocks run one after another.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -61,7 +62,7 @@ struct Head {
   float *dq = nullptr, *dk = nullptr, *dv = nullptr;
   int64_t index;                       // of it among all heads of all samples
   int64_t step, out_step, offset_out;  // offset_out: of its first element in out
-  float* lse;
+  float *top, *inverse;                // its rows of the stash
 };
 
 // The same places in inputs and gradients; null where there is no tensor.
@@ -85,7 +86,8 @@ Head head_of(const Call& call, const Sizes& s, int64_t index) {
          .step = s.row_step,
          .out_step = s.width,
          .offset_out = sample * s.rows * s.width + head * s.size,
-         .lse = call.stash[0].f32() + index * s.rows};
+         .top = call.stash[0].f32() + index * s.rows,
+         .inverse = call.stash[1].f32() + index * s.rows};
   if (!call.din.empty()) {
     const auto din = places(call.din, s, sample, head);
     h.dq = din[0];
@@ -118,16 +120,17 @@ class HeadKernel {
         scores_(scratch),
         grads_(scores_ + s_.rows * s_.block_rows()),
         side_(grads_ + s_.rows * s_.block_rows()),
-        inverse_(side_ + s_.size * s_.block_rows()),
-        lse_(inverse_ + s_.block_rows()),
+        top_(side_ + s_.size * s_.block_rows()),
+        inverse_(top_ + s_.block_rows()),
         factor_(static_cast<float>(1 / std::sqrt(static_cast<double>(s_.size)))) {}
 
   void forward() const {
     for (int64_t first = 0; first < s_.rows; first += s_.block_rows()) {
       const int64_t rows = rows_from(first);
       const ScoreBlock p = scores(first);
-      kernels::softmax_block(p, inverse_, lse_);
-      std::copy(lse_, lse_ + rows, h_.lse + first);
+      kernels::softmax_block(p, top_, inverse_);
+      std::copy(top_, top_ + rows, h_.top + first);
+      std::copy(inverse_, inverse_ + rows, h_.inverse + first);
       drop(p);
       float* out = call_.out.f32() + h_.offset_out + first * h_.out_step;
       block_product({rows, s_.size, p.columns, p.data, 1, p.width, h_.v, h_.step, 1, out, h_.out_step});
@@ -165,8 +168,9 @@ class HeadKernel {
     const int64_t rows = rows_from(first), offset = h_.offset_out + first * h_.out_step;
     const float* dout = call_.dout.f32() + offset;
     const ScoreBlock p = scores(first), ds = block_at(grads_, first);
-    std::fill(std::copy(h_.lse + first, h_.lse + first + rows, lse_), lse_ + p.width, 0.0f);
-    kernels::probability_block(p, lse_);
+    std::fill(std::copy(h_.top + first, h_.top + first + rows, top_), top_ + p.width, 0.0f);
+    std::fill(std::copy(h_.inverse + first, h_.inverse + first + rows, inverse_), inverse_ + p.width, 0.0f);
+    kernels::probability_block(p, top_, inverse_);
     if (h_.dq || h_.dk) score_grads(first, p, ds, add);
     if (!h_.dv) return;
     drop(p);
@@ -174,14 +178,11 @@ class HeadKernel {
   }
 
   void score_grads(int64_t first, const ScoreBlock& p, const ScoreBlock& ds, bool add) const {
-    const int64_t rows = rows_from(first), offset = h_.offset_out + first * h_.out_step;
-    const float *out = call_.out.f32() + offset, *dout = call_.dout.f32() + offset;
+    const int64_t rows = rows_from(first);
+    const float* dout = call_.dout.f32() + h_.offset_out + first * h_.out_step;
     product_with_rows(h_.v, dout, h_.out_step, rows, ds, 1);
     drop(ds);
-    float* delta = inverse_;
-    for (int64_t i = 0; i < rows; ++i) delta[i] = kernels::dot(dout + i * h_.out_step, out + i * h_.out_step, s_.size);
-    std::fill(delta + rows, delta + ds.width, 0.0f);
-    kernels::score_grad_block(ds, p, delta);
+    kernels::score_grad_block(ds, p);
     if (h_.dq) {
       float* dq = h_.dq + first * h_.step;
       block_product({rows, s_.size, ds.columns, ds.data, 1, ds.width, h_.k, h_.step, 1, dq, h_.step, factor_});
@@ -208,7 +209,7 @@ class HeadKernel {
   const Sizes& s_;
   const Head& h_;
   bool causal_, drops_;
-  float *scores_, *grads_, *side_, *inverse_, *lse_;
+  float *scores_, *grads_, *side_, *top_, *inverse_;
   float factor_;
 };
 
@@ -231,14 +232,15 @@ class Attention final : public Op {
       return Status(Code::invalid, cat("input 0 expects a last dimension that is a multiple of ", unit, " (", attrs.heads, " heads",
                                        packed ? " of queries, keys and values)" : ")", ", got ", desc.text()));
     const Sizes s(attrs, desc.shape, packed);
-    Inferred inferred{.out = desc, .stash = {{DType::f32, {s.heads_in_all, s.rows}}}};
+    Inferred inferred{.out = desc, .stash = {}};
+    inferred.stash = {{DType::f32, {s.heads_in_all, s.rows}}, {DType::f32, {s.heads_in_all, s.rows}}};
     inferred.out.shape[desc.shape.rank - 1] = s.width;
     inferred.scratch = static_cast<size_t>(s.groups() * s.group_floats()) * sizeof(float);
     return inferred;
   }
 
   // Whether one input or three.
-  Uses uses_input(const Attrs&) const override { return {.in = 0b111, .out = true, .stash = true}; }
+  Uses uses_input(const Attrs&) const override { return {.in = 0b111, .out = false, .stash = true}; }
 
   // Two products forward, five backward; a causal mask hides half of each.
   Cost cost(const Attrs& attrs, std::span<const Desc>, std::span<const Desc>, const Desc& out) const override {

@@ -1,5 +1,6 @@
 // softmax_cross_entropy: the sum over rows of -log softmax(logits)[target]. Input 0 holds logits [.., V], input 1 targets i32
-// [..]. A row with target -1 is not counted and has no gradient. Stash: the log of the sum of exponentials, one per row.
+// [..]. A row with target -1 is not counted and has no gradient. Stash: the log of the sum of exponentials in two parts (softmax.h), one
+// each per row.
 #include "kernels/ranges.h"
 #include "kernels/softmax.h"
 #include "ops/check.h"
@@ -21,7 +22,7 @@ class SoftmaxCrossEntropy final : public Op {
       return Status(Code::invalid, cat("input 0 expects a last axis of 1 to ", INT32_MAX, ", got ", logits.text()));
     const Shape rows(std::span(logits.shape.dims.data(), static_cast<size_t>(logits.shape.rank - 1)));
     WEFT_TRY(check_same_as({{DType::i32, rows}, in[0].batched}, in[1], 1));
-    return Inferred{.out = {DType::f64, {1}}, .stash = {{DType::f32, rows}}, .scratch = 0};
+    return Inferred{.out = {DType::f64, {1}}, .stash = {{DType::f32, rows}, {DType::f32, rows}}, .scratch = 0};
   }
 
   bool differentiable(int port) const override { return port == 0; }
@@ -44,12 +45,12 @@ class SoftmaxCrossEntropy final : public Op {
     const int64_t n = call.in[0].desc.shape.last(), rows = call.in[1].desc.elements();
     const float* logits = call.in[0].f32();
     const int32_t* targets = call.in[1].i32();
-    float* lse = call.stash[0].f32();
+    float *top = call.stash[0].f32(), *log = call.stash[1].f32();
     for_ranges(*call.tiles, rows, tile_rows(n),
-               [&](int64_t begin, int64_t end) { kernels::log_sum_exp(logits + begin * n, end - begin, n, lse + begin); });
+               [&](int64_t begin, int64_t end) { kernels::log_sum_exp(logits + begin * n, end - begin, n, top + begin, log + begin); });
     double sum = 0;
     for (int64_t r = 0; r < rows; ++r)
-      if (targets[r] >= 0) sum += double{lse[r]} - double{logits[r * n + targets[r]]};
+      if (targets[r] >= 0) sum += (double{top[r]} - double{logits[r * n + targets[r]]}) + double{log[r]};
     *call.out.as<double>() = sum;
     return {};
   }
@@ -60,8 +61,8 @@ class SoftmaxCrossEntropy final : public Op {
     const int64_t n = call.in[0].desc.shape.last();
     const float factor = static_cast<float>(1 / call.denominator);
     for_ranges(*call.tiles, call.in[1].desc.elements(), tile_rows(n), [&](int64_t begin, int64_t end) {
-      kernels::cross_entropy_grad(call.in[0].f32() + begin * n, call.in[1].i32() + begin, call.stash[0].f32() + begin, factor, end - begin,
-                                  n, call.din[0].f32() + begin * n);
+      kernels::cross_entropy_grad(call.in[0].f32() + begin * n, call.in[1].i32() + begin, call.stash[0].f32() + begin,
+                                  call.stash[1].f32() + begin, factor, end - begin, n, call.din[0].f32() + begin * n);
     });
     return {};
   }
