@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "api/run_handle.h"
+#include "io/checkpoint_names.h"
 #include "runtime/save.h"
 
 using namespace weft;
@@ -168,6 +169,7 @@ weft_status weft_checkpoint_export(weft_checkpoint* checkpoint, const char* path
     WEFT_TRY(require(checkpoint, "checkpoint"));
     WEFT_TRY(require(path, "path"));
     if (!checkpoint->checkpoint) return Status(Code::invalid, cat("'", checkpoint->path(), "' is a safetensors file already"));
+    WEFT_TRY(check_outside_checkpoints(path));
     Checkpoint& from = *checkpoint->checkpoint;
     WEFT_TRY_ASSIGN(SafetensorsWriter writer, SafetensorsWriter::create(path, from.model(), {{"format", "pt"}}));
     std::vector<std::byte> bytes;

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "api/handles.h"
+#include "io/checkpoint_names.h"
 #include "io/file.h"
 #include "io/names.h"
 #include "plan/settings.h"
@@ -155,7 +156,7 @@ weft_status weft_plan_save(const weft_plan* plan, const char* path, weft_error* 
     WEFT_TRY(require(plan, "plan"));
     WEFT_TRY(require(path, "path"));
     WEFT_TRY_ASSIGN(const std::string text, print_plan(to_file(*plan->plan)));
-    return replace_text(path, text);
+    return save_text(path, text);
   });
 }
 

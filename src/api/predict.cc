@@ -1,6 +1,6 @@
 #include "sim/predict.h"
 #include "api/plan_config.h"
-#include "io/file.h"
+#include "io/checkpoint_names.h"
 #include "tune/compare.h"
 
 using namespace weft;
@@ -98,7 +98,7 @@ weft_status weft_prediction_save_trace(const weft_prediction* prediction, const 
     WEFT_TRY(require(path, "path"));
     if (prediction->inner.spans.empty())
       return Status(Code::state, "the prediction has no timeline; it was made without WEFT_PREDICT_TIMELINE");
-    return replace_text(path, trace_text(*prediction->plan, prediction->inner.spans));
+    return save_text(path, trace_text(*prediction->plan, prediction->inner.spans));
   });
 }
 

@@ -28,10 +28,13 @@ weft_status report(const Status& status, weft_error* err) {
   const weft_status code = static_cast<weft_status>(status.code());
   if (err && err->size >= offsetof(weft_error, text) + 2) {
     err->status = code;
-    const size_t room = std::min<size_t>(err->size, sizeof *err) - offsetof(weft_error, text) - 1;
-    const size_t n = std::min(room, status.text().size());
-    std::memcpy(err->text, status.text().data(), n);
-    err->text[n] = 0;
+    const size_t room = std::min<size_t>(err->size, sizeof *err) - offsetof(weft_error, text);
+    const std::string_view text = status.text();
+    constexpr std::string_view kMore = "...";
+    const bool cut = text.size() >= room && room > kMore.size();
+    const std::string_view head = head_of(text, room - 1 - (cut ? kMore.size() : 0));
+    print_to(head, err->text, room);
+    if (cut) print_to(kMore, err->text + head.size(), room - head.size());
   }
   return code;
 }

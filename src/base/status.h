@@ -1,9 +1,9 @@
-// What a call came to. A failure carries a text for a person: lower case, naming the thing, what was expected and what was found.
+// What a call came to. A failure carries a text for a person: lower case, naming the thing, what was expected and what was found. The text
+// may quote a file or a peer, so it is made printable (base/text.h).
 #pragma once
 
 #include <cstdint>
 #include <string>
-#include <utility>
 
 namespace weft {
 
@@ -29,7 +29,7 @@ enum class Code : int32_t {
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(Code code, std::string text) : code_(code), text_(std::move(text)) {}
+  Status(Code code, std::string text);
 
   bool ok() const { return code_ == Code::ok; }
   Code code() const { return code_; }

@@ -13,6 +13,22 @@ std::string_view digits(char (&buffer)[Size], T value) {
   return {buffer, std::to_chars(buffer, buffer + Size, value).ptr};
 }
 
+void append_hex(std::string& out, char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  constexpr const char* kHex = "0123456789abcdef";
+  append(out, "\\x", kHex[byte >> 4], kHex[byte & 15]);
+}
+
+// How many bytes at the start of the text belong to a character that is shown as it is; 0: the first byte does not.
+size_t shown_bytes(std::string_view text) {
+  const size_t n = utf8_bytes(text);
+  const auto at = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
+  const bool control = n == 1 ? at(0) < 0x20 || at(0) == 0x7f : n == 2 && at(0) == 0xc2 && at(1) < 0xa0;
+  return control ? 0 : n;
+}
+
+bool continues(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
+
 }  // namespace
 
 Piece::Piece(double value) : text_(digits(buffer_, value)) {}
@@ -36,6 +52,56 @@ Status system_failure(std::string_view what, int error) {
   return Status(out ? Code::no_memory : Code::io, cat(what, ": ", system_text(error)));
 }
 
+size_t utf8_bytes(std::string_view text) {
+  if (text.empty()) return 0;
+  const auto lead = static_cast<unsigned char>(text[0]);
+  const size_t n = lead < 0x80 ? 1 : lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 0;
+  if (n == 0 || text.size() < n) return 0;
+  for (size_t i = 1; i < n; ++i)
+    if (!continues(text[i])) return 0;
+  if (n < 3) return n;
+  const auto second = static_cast<unsigned char>(text[1]);
+  // Longer than needed, a surrogate, or beyond U+10FFFF.
+  const bool wrong = (lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f) || (lead == 0xf0 && second < 0x90) ||
+                     (lead == 0xf4 && second > 0x8f);
+  return wrong ? 0 : n;
+}
+
+bool valid_utf8(std::string_view text) {
+  for (size_t n; !text.empty(); text.remove_prefix(n)) {
+    n = utf8_bytes(text);
+    if (n == 0) return false;
+  }
+  return true;
+}
+
+std::string printable(std::string text) {
+  std::string_view rest = text;
+  while (const size_t n = rest.empty() ? 0 : shown_bytes(rest)) rest.remove_prefix(n);
+  if (rest.empty()) return text;
+  std::string out = text.substr(0, text.size() - rest.size());
+  while (!rest.empty()) {
+    const size_t n = shown_bytes(rest);
+    if (n == 0)
+      append_hex(out, rest[0]);
+    else
+      out += rest.substr(0, n);
+    rest.remove_prefix(n == 0 ? 1 : n);
+  }
+  return out;
+}
+
+std::string_view head_of(std::string_view text, size_t most) {
+  if (text.size() <= most) return text;
+  while (most > 0 && continues(text[most])) --most;
+  return text.substr(0, most);
+}
+
+std::string shown(std::string_view name) {
+  const std::string_view head = head_of(name, 80);
+  return cat("'", printable(std::string(head)), head.size() < name.size() ? "...'" : "'");
+}
+
 std::string quoted(std::string_view bytes, size_t most) {
   std::string out = "'";
   for (const char c : bytes.substr(0, most)) {
@@ -43,7 +109,7 @@ std::string quoted(std::string_view bytes, size_t most) {
     if (byte >= 0x20 && byte < 0x7f && c != '\'' && c != '\\')
       out += c;
     else
-      ((out += "\\x") += "0123456789abcdef"[byte >> 4]) += "0123456789abcdef"[byte & 15];
+      append_hex(out, c);
   }
   return out + (bytes.size() > most ? "...'" : "'");
 }

@@ -151,8 +151,7 @@ void Generator::print() {
       const std::vector<int32_t> made(texts_[i].begin() + static_cast<std::ptrdiff_t>(begun_[i]), texts_[i].end());
       print_line(JsonObject().add("prompt", options_.prompts[i]).add("text", text).add("tokens", made).text());
     } else {
-      print_line(text);
-      if (i + 1 < texts_.size()) print_line("");
+      print_content(text + (i + 1 < texts_.size() ? "\n\n" : "\n"));
     }
   }
 }

@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "cli/utf8.h"
+
 namespace weft::cli {
 
 namespace {
@@ -23,19 +25,6 @@ bool write_all(int fd, std::string_view text) {
   return true;
 }
 
-// Words may quote a peer or a file, and a terminal obeys control characters: they become "\x1b", line breaks and tabs aside.
-std::string printable(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if ((byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f)
-      ((out += "\\x") += "0123456789abcdef"[byte >> 4]) += "0123456789abcdef"[byte & 15];
-    else
-      out += c;
-  }
-  return out;
-}
-
 bool is_terminal() {
   const char* term = std::getenv("TERM");
   return isatty(STDERR_FILENO) == 1 && term && std::string_view(term) != "dumb";
@@ -50,7 +39,9 @@ bool print_text(std::string_view text) {
   return false;
 }
 
-bool print_line(std::string_view line) { return print_text(std::string(line) + "\n"); }
+bool print_line(std::string_view line) { return print_text(printable(line) + "\n"); }
+bool print_content(std::string_view text) { return print_text(isatty(STDOUT_FILENO) == 1 ? printable(text, "\n\t") : std::string(text)); }
+
 bool stdout_closed() { return g_closed; }
 bool stdout_failed() { return g_failed; }
 
@@ -79,7 +70,7 @@ void Progress::show(std::string_view line) {
   any_ = true;
   last_ = now;
   shown_ = terminal_;
-  write_all(STDERR_FILENO, terminal_ ? "\r" + std::string(line) + "\x1b[K" : std::string(line) + "\n");
+  write_all(STDERR_FILENO, terminal_ ? "\r" + printable(line) + "\x1b[K" : printable(line) + "\n");
 }
 
 void Progress::note(std::string_view line) {

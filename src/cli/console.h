@@ -1,4 +1,5 @@
-// The terminal: results go to standard output, everything else to standard error.
+// The terminal: results go to standard output, everything else to standard error. Text may quote a file or a peer: what is printed as a line
+// is made printable (cli/utf8.h).
 #pragma once
 
 #include <chrono>
@@ -10,8 +11,10 @@ namespace weft::cli {
 // One line, flushed. False once nobody reads any more; then standard output stays silent.
 bool print_line(std::string_view line);
 bool print_text(std::string_view text);  // as it is
-bool stdout_closed();                    // nobody reads: no fault, but a reason to stop
-bool stdout_failed();                    // it could not be written: the disk is full, for example
+// What was made from data that may hold anything: as it is into a file or a pipe; on a terminal printable, with its lines.
+bool print_content(std::string_view text);
+bool stdout_closed();  // nobody reads: no fault, but a reason to stop
+bool stdout_failed();  // it could not be written: the disk is full, for example
 
 // "weft: command: text", and a hint on a line of its own.
 void complain(std::string_view command, std::string_view text, std::string_view hint = "");

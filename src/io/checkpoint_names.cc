@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 
 #include "base/text.h"
 #include "io/file.h"
+#include "io/manifest.h"
 
 namespace weft {
 
@@ -13,7 +15,19 @@ namespace {
 constexpr std::string_view kPrefix = "step-";
 constexpr size_t kDigits = 8;
 
+// Also one that was moved to another name, or that lacks its manifest.
+bool is_checkpoint(const std::filesystem::path& directory) {
+  const std::string name = directory.filename().string();
+  if (step_of_directory(name) || is_hidden_directory(name)) return true;
+  const auto text = read_manifest_text(directory.string());
+  return text.ok() && parse_manifest(text.value()).ok();
+}
+
 }  // namespace
+
+Result<std::string> read_manifest_text(const std::string& directory) {
+  return read_text(join_path(directory, kManifestFile), size_t{64} << 20, Links::refuse);
+}
 
 std::string step_directory(uint64_t step) {
   std::string digits = cat(step);
@@ -41,6 +55,24 @@ Result<std::vector<uint64_t>> list_steps(const std::string& directory) {
     if (const auto step = step_of_directory(name)) steps.push_back(*step);
   std::sort(steps.rbegin(), steps.rend());
   return steps;
+}
+
+Status check_outside_checkpoints(const std::string& given) {
+  WEFT_TRY_ASSIGN(const std::string path, place_for_file(given));
+  std::error_code error;
+  const std::filesystem::path directory = std::filesystem::canonical(parent_path(path), error);
+  if (error) return system_failure(cat("cannot find the directory of '", given, "'"), error.value());
+  if (is_checkpoint(directory))
+    return Status(Code::invalid, cat(given, ": lies in the checkpoint '", directory.string(), "', expected a place outside of it"));
+  if (std::filesystem::path(path).filename() != kLatestFile) return {};
+  const auto steps = list_steps(directory.string());
+  if (!steps.ok() || steps.value().empty()) return {};
+  return Status(Code::invalid, cat(given, ": names the latest checkpoint of '", directory.string(), "', expected another file"));
+}
+
+Status save_text(const std::string& path, std::string_view text) {
+  WEFT_TRY(check_outside_checkpoints(path));
+  return replace_text(path, text);
 }
 
 }  // namespace weft

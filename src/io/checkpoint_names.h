@@ -22,4 +22,11 @@ bool is_hidden_directory(std::string_view name);
 // The steps that have a directory, newest first.
 Result<std::vector<uint64_t>> list_steps(const std::string& directory);
 
+Result<std::string> read_manifest_text(const std::string& directory);
+
+// Refuses the path of a file to be written that lies in a checkpoint, of this run or any other, or is a directory's `latest`.
+Status check_outside_checkpoints(const std::string& path);
+// replace_text() for such a path.
+Status save_text(const std::string& path, std::string_view text);
+
 }  // namespace weft

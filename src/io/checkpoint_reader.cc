@@ -8,7 +8,6 @@ namespace weft {
 
 namespace {
 
-constexpr size_t kManifestBytes = size_t{64} << 20;
 constexpr size_t kLatestBytes = 256;
 
 std::string without_slashes(std::string path) {
@@ -66,7 +65,7 @@ Result<Checkpoint> Checkpoint::open_step(const std::string& path) {
   Checkpoint out;
   out.path_ = path;
   const std::string manifest_path = join_path(path, kManifestFile);
-  WEFT_TRY_ASSIGN(const std::string text, read_text(manifest_path, kManifestBytes, Links::refuse));
+  WEFT_TRY_ASSIGN(const std::string text, read_manifest_text(path));
   auto manifest = parse_manifest(text);
   if (!manifest.ok()) return manifest.status().within(manifest_path);
   out.manifest_ = manifest.take();

@@ -7,53 +7,11 @@
 
 namespace weft {
 
-namespace {
-
-bool continues(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
-
-}  // namespace
-
-std::string shown(std::string_view name) {
-  constexpr size_t kShown = 80;
-  const bool cut = name.size() > kShown;
-  if (cut) {
-    size_t end = kShown;
-    while (end > 0 && continues(name[end])) --end;
-    name = name.substr(0, end);
-  }
-  std::string out = "'";
-  const bool readable = valid_utf8(name);
-  for (const char c : name) {
-    const auto byte = static_cast<unsigned char>(c);
-    out += byte < 0x20 || byte == 0x7F || (byte >= 0x80 && !readable) ? '?' : c;
-  }
-  return out + (cut ? "...'" : "'");
-}
-
 std::string listed(const std::vector<std::string>& items) {
   constexpr size_t kShown = 8;
   std::string out;
   for (size_t i = 0; i < items.size() && i < kShown; ++i) out += cat(i ? ", " : "", items[i]);
   return items.size() > kShown ? cat(out, " and ", items.size() - kShown, " more") : out;
-}
-
-bool valid_utf8(std::string_view text) {
-  for (size_t i = 0; i < text.size();) {
-    const auto lead = static_cast<unsigned char>(text[i]);
-    const size_t length = lead < 0x80 ? 1 : lead < 0xC2 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 0;
-    if (length == 0 || text.size() - i < length) return false;
-    for (size_t k = 1; k < length; ++k)
-      if (!continues(text[i + k])) return false;
-    if (length > 2) {
-      const auto second = static_cast<unsigned char>(text[i + 1]);
-      // Longer than needed, a surrogate, or beyond U+10FFFF.
-      if ((lead == 0xE0 && second < 0xA0) || (lead == 0xED && second > 0x9F) || (lead == 0xF0 && second < 0x90) ||
-          (lead == 0xF4 && second > 0x8F))
-        return false;
-    }
-    i += length;
-  }
-  return true;
 }
 
 bool plain_file_name(std::string_view name) {

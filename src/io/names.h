@@ -1,4 +1,4 @@
-// Names of tensors and files that come from outside: how they are shown, which are allowed, and whether two lists agree.
+// Names of tensors and files that come from outside: which are allowed, and whether two lists agree.
 #pragma once
 
 #include <string>
@@ -15,13 +15,8 @@ struct TensorSpec {
   friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };
 
-// 'name' for a message: without control characters, and cut when long.
-std::string shown(std::string_view name);
-
 // "a, b, c", and of a long list how many more.
 std::string listed(const std::vector<std::string>& items);
-
-bool valid_utf8(std::string_view text);
 
 // A file name that stays in its directory: letters, digits, '.', '_', '-', not starting with a dot.
 bool plain_file_name(std::string_view name);

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "io/checkpoint_names.h"
 #include "io/file.h"
 #include "io/names.h"
 #include "io/strict_json.h"
@@ -85,7 +86,7 @@ Result<Profile> read_profile(const std::string& path) {
 
 Status write_profile(const std::string& path, const Profile& profile) {
   WEFT_TRY_ASSIGN(const std::string text, print_profile(profile));
-  return replace_text(path, text);
+  return save_text(path, text);
 }
 
 }  // namespace weft

@@ -14,7 +14,7 @@ class Refusals {
   void add(const std::string& peer, const std::string& why) {
     const std::lock_guard lock(mutex_);
     ++count_;
-    last_ = cat("a connection", peer.empty() ? "" : " from ", peer, ": ", why);
+    last_ = printable(cat("a connection", peer.empty() ? "" : " from ", peer, ": ", why));
   }
   uint64_t read(std::string& last) const {
     const std::lock_guard lock(mutex_);

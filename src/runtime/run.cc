@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "base/text.h"
-#include "io/file.h"
+#include "io/checkpoint_names.h"
 #include "runtime/state.h"
 
 namespace weft {
@@ -145,7 +145,7 @@ Status Run::read_input_grad(NodeId input, std::span<float> out) {
 Status Run::save_trace(const std::string& path) {
   std::vector<std::vector<TraceSpan>> all(static_cast<size_t>(plan_->config.ranks));
   for (int32_t r = 0; r < plan_->config.ranks; ++r) WEFT_TRY(spans(r, all[static_cast<size_t>(r)]));
-  return replace_text(path, trace_text(*plan_, all));
+  return save_text(path, trace_text(*plan_, all));
 }
 
 namespace {

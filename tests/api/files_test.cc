@@ -219,6 +219,19 @@ TEST(Load, TakesWhatFitsAndListsWhatDoesNot) {
   EXPECT_EQ(weft_run_load(run.get(), checkpoint.get(), WEFT_LOAD_ALL, &err), WEFT_OK) << err.text;
 }
 
+TEST(CheckpointTest, AnErrorOfAHostileNameIsPrintableAndEndsInDotsWhereItIsCut) {
+  weft_checkpoint* out = nullptr;
+  Error err;
+  EXPECT_EQ(weft_checkpoint_open("/tmp/weft\x1b[31m\xc2\x9b\n/none", &out, &err), WEFT_ENOENT);
+  EXPECT_NE(std::string(err.text).find("/tmp/weft\\x1b[31m\\xc2\\x9b\\x0a/none: "), std::string::npos) << err.text;
+  std::string name = "/tmp/";
+  for (int i = 0; i < 300; ++i) name += "\xe2\x82\xac";  // three bytes each
+  EXPECT_LT(weft_checkpoint_open(name.c_str(), &out, &err), 0);
+  const std::string text = err.text;
+  EXPECT_EQ(text.substr(text.size() - 6), "\xe2\x82\xac...") << text;
+  EXPECT_GT(text.size(), 490u);
+}
+
 TEST(CheckpointTest, ADirectoryWithoutANameIsRefused) {
   const RunPtr run = start_layers({"a"});
   weft_save_config config = WEFT_SAVE_INIT;

@@ -137,7 +137,7 @@ TEST(Safetensors, WriterRefusesNamesThatCannotBe) {
   const Desc f32{DType::f32, {1}};
   EXPECT_TRUE(says(create({{"__metadata__", f32}}), {"'__metadata__'", "kept"}));
   EXPECT_TRUE(says(create({{"", f32}}), {"name is empty"}));
-  EXPECT_TRUE(says(create({{std::string("a\0b", 3), f32}}), {"'a?b'", "NUL"}));
+  EXPECT_TRUE(says(create({{std::string("a\0b", 3), f32}}), {"'a\\x00b'", "NUL"}));
   EXPECT_TRUE(says(create({{"\xC3", f32}}), {"not UTF-8"}));
   EXPECT_TRUE(says(create({{"a\xED\xA0\x80", f32}}), {"not UTF-8"}));
   EXPECT_TRUE(says(create({{std::string(513, 'a'), f32}}), {"513 bytes", "at most 512"}));

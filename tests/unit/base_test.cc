@@ -13,6 +13,22 @@ namespace {
 
 TEST(Text, NumbersAreShortestAndWithoutLocale) { EXPECT_EQ(cat("a ", 1, ' ', -2L, " ", 0.1, " ", 1e300), "a 1 -2 0.1 1e+300"); }
 
+TEST(Text, WhatATerminalObeysIsMadePrintable) {
+  EXPECT_EQ(printable("plain \xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80"), "plain \xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80");
+  EXPECT_EQ(printable("\x1b[2J\r\n\t\x7f"), "\\x1b[2J\\x0d\\x0a\\x09\\x7f");
+  EXPECT_EQ(printable(std::string("a\0b", 3)), "a\\x00b");
+  EXPECT_EQ(printable("\xc2\x9b"
+                      "2J \xc2\xa0"),
+            "\\xc2\\x9b2J \xc2\xa0");  // CSI in 8 bits, and a character behind it
+  EXPECT_EQ(printable("\xff\xc3"), "\\xff\\xc3");
+  EXPECT_EQ(printable(printable("\x1b")), "\\x1b");
+  EXPECT_EQ(shown("\x1b"), "'\\x1b'");
+  EXPECT_EQ(shown(std::string(79, 'a') + "\xc3\xa4"), "'" + std::string(79, 'a') + "...'");
+  const Status peer(Code::peer, "rank 1 failed: \x1b[31m");
+  EXPECT_EQ(peer.text(), "rank 1 failed: \\x1b[31m");
+  EXPECT_EQ(peer.within("\x07").text(), "\\x07: rank 1 failed: \\x1b[31m");
+}
+
 TEST(Hash, HexIsThatOfTheReference) {
   // XXH3-128 of the empty input, from the specification of xxHash.
   EXPECT_EQ(hash_bytes("", 0).hex(), "99aa06d3014798d86001c324468d497f");
