@@ -1,0 +1,248 @@
+#!/usr/bin/env python3
+"""Writes step_values.json beside itself: whole training steps as PyTorch computes them, in double precision.
+
+    python3 -m venv venv && venv/bin/pip install torch && venv/bin/python tests/data/make_step_values.py
+
+A case is a model, described once: this script runs it through torch's functions, tests/api/oracle_test.cc builds it through weft's C API.
+Gradients are those of the first step, of all parameters; losses are of every update, and weights those after the last. An asynchronous case
+names the stage of each node and the delay of each stage: update u of a segment reads weights that many updates old. Parameters and inputs
+have three decimals and are exact in the file; a float rounds them once.
+"""
+import json
+import pathlib
+
+import torch
+import torch.nn.functional as F
+
+torch.set_default_dtype(torch.float64)
+torch.manual_seed(21)
+IGNORED = -1
+
+
+def normal(*shape, scale=1.0):
+    """Of three decimals, rounded to a float."""
+    return ((torch.randn(shape) * scale * 1000).round() / 1000).float().double()
+
+
+class Model:
+    """Nodes in order: (name, op, inputs, parameters, attributes). An input of the model is named as it is."""
+
+    def __init__(self):
+        self.inputs, self.params, self.nodes = [], {}, []
+
+    def input(self, name, shape, dtype="f32"):
+        self.inputs.append({"name": name, "shape": shape, "dtype": dtype})
+        return name
+
+    def param(self, name, *shape, scale=0.4, around=0.0):
+        self.params[name] = (normal(*shape, scale=scale) + around).mul(1000).round().div(1000).float().double()
+        return name
+
+    def node(self, op, inputs, params=(), name=None, **attrs):
+        name = name or f"{op}{len(self.nodes)}"
+        self.nodes.append({"name": name, "op": op, "in": list(inputs), "params": list(params), "attrs": attrs})
+        return name
+
+    def describe(self):
+        shapes = {name: list(value.shape) for name, value in self.params.items()}
+        return {"inputs": self.inputs, "params": shapes, "nodes": self.nodes, "first": {k: exact(v) for k, v in self.params.items()}}
+
+
+def attention(x, heads):
+    q, k, v = [y.unflatten(-1, (heads, -1)).transpose(1, 2) for y in x.chunk(3, dim=-1)]
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(-2)
+
+
+OPS = {
+    "add": lambda x, w, a: x[0] + x[1],
+    "attention": lambda x, w, a: attention(x[0], a["heads"]),
+    "embedding": lambda x, w, a: F.embedding(torch.arange(x[0].shape[-1]).expand_as(x[0]) if a.get("positions") else x[0], w[0]),
+    "gelu": lambda x, w, a: F.gelu(x[0], approximate="tanh" if a.get("tanh") else "none"),
+    "layer_norm": lambda x, w, a: F.layer_norm(x[0], x[0].shape[-1:], w[0], w[1], a["factor"]),
+    "linear": lambda x, w, a: F.linear(x[0], w[0] if a.get("out_in") else w[0].T, w[1] if len(w) > 1 else None),
+    "mse": lambda x, w, a: (F.mse_loss(x[0], x[1], reduction="sum"), x[1].numel()),
+    "softmax_cross_entropy": lambda x, w, a: (
+        F.cross_entropy(x[0].flatten(0, -2), x[1].flatten(), ignore_index=IGNORED, reduction="sum"), int((x[1] != IGNORED).sum())),
+}
+
+
+def loss_of(model, weights_of, batch):
+    """Sum and count of the loss. weights_of(node) are the parameters that the node uses."""
+    values = dict(zip([i["name"] for i in model.inputs], batch))
+    for node in model.nodes:
+        weights = weights_of(node)
+        values[node["name"]] = OPS[node["op"]]([values[i] for i in node["in"]], [weights[p] for p in node["params"]], node["attrs"])
+    return values[model.nodes[-1]["name"]]
+
+
+def optimizer_of(params, o):
+    # As weft documents it: only parameters of two dimensions or more decay.
+    groups = [{"params": [p for p in params if p.dim() >= 2], "weight_decay": o.get("weight_decay", 0.0)},
+              {"params": [p for p in params if p.dim() < 2], "weight_decay": 0.0}]
+    if o["rule"] == "sgd":
+        return torch.optim.SGD(groups, lr=o["rate"], momentum=o.get("momentum", 0.0))
+    return torch.optim.AdamW(groups, lr=o["rate"], eps=o["eps"])
+
+
+def flat(x):
+    return [float(f"{v:.8g}") for v in x.detach().flatten().tolist()]
+
+
+def exact(x):
+    """What normal() made, in the three decimals that a float rounds to the same."""
+    return [round(v, 3) for v in x.flatten().tolist()]
+
+
+def train(model, optimizer, batches, delay=None, segment=0, stages=None):
+    """Every batch is one update. Micro-batches need no mention: the loss divides a sum by a count, both over the whole batch."""
+    now = {name: value.clone().requires_grad_() for name, value in model.params.items()}
+    rule = optimizer_of(list(now.values()), optimizer)
+    versions, losses, norms, gradients = [], [], [], None
+    for u, batch in enumerate(batches):
+        if delay is None or u % segment == 0:
+            versions = []
+        versions.append({name: value.detach().clone().requires_grad_() for name, value in now.items()})
+
+        def weights_of(node):
+            age = 0 if delay is None else min(delay[stages[node["name"]]], u % segment)
+            return versions[-1 - age]
+
+        total, count = loss_of(model, weights_of, batch)
+        loss = total / count
+        loss.backward()
+        for name, value in now.items():
+            value.grad = sum(v[name].grad for v in versions if v[name].grad is not None)
+            for v in versions:
+                v[name].grad = None
+        norm = torch.sqrt(sum((v.grad ** 2).sum() for v in now.values()))
+        losses.append(float(loss.detach()))
+        norms.append(float(norm))
+        if gradients is None:
+            gradients = {name: flat(v.grad) for name, v in now.items()}
+        clip = optimizer.get("clip", 0.0)
+        if clip and norm > clip:  # weft's rule; torch.nn.utils.clip_grad_norm_ divides by norm + 1e-6
+            for v in now.values():
+                v.grad *= clip / norm
+        rule.step()
+    weights = {name: flat(value) for name, value in now.items()}
+    return {"losses": losses, "norms": norms, "gradients": gradients, "weights": weights}
+
+
+def tensor(x):
+    return {"shape": list(x.shape), "data": [int(v) for v in x.flatten()] if x.dtype == torch.int64 else exact(x)}
+
+
+def case(name, model, optimizer, batches, plan, runs, delay=None, stages=None):
+    expected = train(model, optimizer, batches, delay, plan.get("segment", 0), stages)
+    return {"name": name, "model": model.describe(), "optimizer": optimizer, "plan": plan, "runs": runs,
+            "batches": [[tensor(x) for x in batch] for batch in batches], "expected": expected}
+
+
+def tied_model():
+    """A weight with four uses and a shift with three, in as many stages as there are uses."""
+    m = Model()
+    x, y = m.input("x", [1, 5]), m.input("y", [1, 5])
+    w, b, other = m.param("w", 5, 5), m.param("b", 5), m.param("other", 5)
+    first = []
+    for i in range(4):
+        x = m.node("linear", [x], [w, b if i != 2 else other], name=f"use{i}")
+        first.append(x)
+        x = m.node("gelu", [x])
+    m.node("mse", [x, y], name="loss")
+    return m, first[1:]
+
+
+def gpt(vocabulary, width, heads, time, tied):
+    """Two blocks of GPT-2. tied: one table embeds and makes the logits, one scale and shift serve all five layer norms."""
+    m = Model()
+    tokens, targets = m.input("tokens", [1, time], "i32"), m.input("targets", [1, time], "i32")
+    table = m.param("table", vocabulary, width)
+    x = m.node("add", [m.node("embedding", [tokens], [table]), m.node("embedding", [tokens], [m.param("places", time, width)], positions=True)])
+    shared = (m.param("scale", width, around=1.0), m.param("shift", width)) if tied else None
+
+    def norm(x, name):
+        return m.node("layer_norm", [x], shared or (m.param(f"{name}.scale", width, around=1.0), m.param(f"{name}.shift", width)), name=name,
+                      factor=1e-5)
+
+    def linear(x, name, n, out):
+        return m.node("linear", [x], [m.param(f"{name}.w", n, out), m.param(f"{name}.b", out)], name=name)
+
+    cuts = []
+    for i in range(2):
+        n = f"h{i}"
+        y = norm(x, f"{n}.norm1")
+        cuts.append(f"{n}.norm1")
+        y = m.node("attention", [linear(y, f"{n}.qkv", width, 3 * width)], heads=heads, causal=True)
+        x = m.node("add", [x, linear(y, f"{n}.out", width, width)], name=f"{n}.add")
+        y = m.node("gelu", [linear(norm(x, f"{n}.norm2"), f"{n}.up", width, 2 * width)], tanh=True)
+        x = m.node("add", [x, linear(y, f"{n}.down", 2 * width, width)])
+    x = norm(x, "last")
+    cuts.append("last")
+    head = table if tied else m.param("head", vocabulary, width)
+    m.node("softmax_cross_entropy", [m.node("linear", [x], [head], out_in=True), targets], name="loss")
+    return m, cuts
+
+
+def tokens(vocabulary, samples, time):
+    return torch.randint(0, vocabulary, (samples, time))
+
+
+def masked(targets, keep):
+    """Only the first keep[s] targets of sample s count."""
+    out = targets.clone()
+    for row, n in zip(out, keep):
+        row[n:] = IGNORED
+    return out
+
+
+def stages_of(model, cuts):
+    out, stage = {}, 0
+    for node in model.nodes:
+        stage += node["name"] in cuts
+        out[node["name"]] = stage
+    return out
+
+
+def run(schedule, ranks, cuts, **more):
+    return {"schedule": schedule, "ranks": ranks, "cuts": cuts, **more}
+
+
+# The gradient of the shift of keys is 0 by mathematics and a sum of roundings in any float; an eps of 1e-8 would make updates of them.
+ADAMW = {"rule": "adamw", "rate": 0.01, "weight_decay": 0.1, "eps": 1e-3}
+cases = []
+
+model, cuts = tied_model()
+batches = [(normal(n, 5), normal(n, 5)) for n in (7, 7, 6, 7)]  # micro-batches of 2 samples, the last one short
+cases.append(case("tied three and four times", model, {"rule": "sgd", "rate": 0.05, "momentum": 0.9, "weight_decay": 0.01, "clip": 0.7},
+                  batches, {"micro_batches": 4, "micro_batch_size": 2, "short_size": 1},
+                  [run("gpipe", 1, []), run("gpipe", 4, cuts), run("1f1b", 4, cuts, recompute="stage"), run("1f1b", 3, cuts[:2]),
+                   run("zb-h1", 4, cuts), run("interleaved", 2, cuts, chunks=2)]))
+
+model, cuts = gpt(13, 8, 2, 6, tied=True)
+keep = [[1, 0, 0, 0, 6, 5, 2], [6, 6, 0, 1, 0, 0, 0], [0, 0, 0, 0, 0, 0, 3]]  # whole micro-batches of 2 samples do not count
+batches = [(tokens(13, 7, 6), masked(tokens(13, 7, 6), k)) for k in keep]
+cases.append(case("masked targets and tied norms", model, {**ADAMW, "clip": 0.5}, batches,
+                  {"micro_batches": 4, "micro_batch_size": 2, "short_size": 1},
+                  [run("gpipe", 1, []), run("gpipe", 4, cuts), run("1f1b", 4, cuts, recompute="stage"), run("zb-h2", 4, cuts),
+                   run("zb-v", 2, cuts, chunks=2)]))
+
+model, cuts = gpt(13, 8, 2, 6, tied=False)
+stages = stages_of(model, cuts)
+keep = [[6, 1], [2, 0], [6, 6], [1, 5], [0, 3], [4, 4], [6, 2], [5, 5], [1, 1], [3, 6], [6, 6]]
+batches = [(tokens(13, 2, 6), masked(tokens(13, 2, 6), k)) for k in keep]
+plan = {"micro_batches": 1, "micro_batch_size": 2, "segment": 7}
+sgd = {"rule": "sgd", "rate": 0.1, "momentum": 0.5}
+cases.append(case("pipedream", model, sgd, batches, plan,
+                  [run("pipedream", 4, cuts), run("pipedream", 4, cuts, recompute="stage"), run("pipedream", 4, cuts, recompute="every:2")],
+                  [3, 2, 1, 0], stages))
+cases.append(case("pipedream with vertical sync", model, sgd, batches, plan,
+                  [run("pipedream", 4, cuts, vertical_sync=1), run("pipedream", 4, cuts, vertical_sync=1, recompute="stage")],
+                  [3, 3, 3, 3], stages))
+batches = [(tokens(13, 8, 6), masked(tokens(13, 8, 6), k)) for k in
+           ([6, 1, 0, 0, 2, 2, 6, 6], [0, 0, 0, 0, 0, 0, 1, 0], [6] * 8, [1, 2, 3, 4, 5, 6, 0, 1], [0, 6, 0, 6, 0, 0, 5, 5])]
+cases.append(case("pipedream-2bw", model, {**ADAMW}, batches,
+                  {"micro_batches": 4, "micro_batch_size": 2, "segment": 3},
+                  [run("pipedream-2bw", 4, cuts), run("pipedream-2bw", 4, cuts, recompute="stage")], [1, 1, 1, 1], stages))
+
+path = pathlib.Path(__file__).with_name("step_values.json")
+path.write_text("[\n" + ",\n".join(json.dumps(c, separators=(",", ":")) for c in cases) + "\n]\n")
