@@ -167,21 +167,24 @@ Outcome Generator::run() {
 Action add_generate(Parser& parser) {
   auto o = std::make_shared<Options>();
   parser.add("CHECKPOINT", o->checkpoint, "A checkpoint, or a directory of checkpoints (the latest is used)").required().type("");
+  parser.section("Texts");
   parser.add("--prompt", o->prompts, "Texts to continue. If the vocabulary is not 256: token ids, separated by blanks")
       .required()
       .type("TEXT...");
   parser.add("--tokens", o->tokens, "Tokens to add to each text").type("N");
+  parser.add("--temperature", o->sampling.temperature, "Temperature of the random choice. 0: always the most likely token")
+      .type("X")
+      .not_negative();
+  parser.add("--top-k", o->sampling.top_k, "Choose among the K most likely tokens. 0: all tokens").type("K");
+  parser.add("--seed", o->sampling.seed, "Seed of the random choices").type("N");
+  parser.section("Ranks");
   parser.add("--ranks,--stages", o->launch.ranks, "Number of pipeline ranks; does not affect the output").type("P").range(1, 4096);
   parser.add("--threads", o->launch.threads, "Compute threads per rank. 0: all ranks in turn on one thread of this process")
       .type("N")
       .range(0, kMostThreads);
   o->launch.command = "generate";
   add_launch_options(parser, o->launch);
-  parser.add("--temperature", o->sampling.temperature, "Temperature of the random choice. 0: always the most likely token")
-      .type("X")
-      .not_negative();
-  parser.add("--top-k", o->sampling.top_k, "Choose among the K most likely tokens. 0: all tokens").type("K");
-  parser.add("--seed", o->sampling.seed, "Seed of the random choices").type("N");
+  parser.section("Output");
   parser.add("--json", o->json, "Print one JSON object per text");
   return [o]() -> Outcome {
     watch_signals();

@@ -148,6 +148,7 @@ Action add_plan(Parser& parser) {
   settings->add("--steps", o->steps, "Number of steps over which --lr-schedule cosine falls").type("N");
   settings->add("--seed", o->plan.seed, "Seed of the initial parameters, dropout and the choice of samples of 'weft train --plan'")
       .type("N");
+  parser.section("Output");
   parser.add("--schedules", o->schedules, "List all schedules and the sizes that each one accepts, and exit");
   parser.add("--write-schedule", o->write_schedule, "Also write the timetable to a file, for --schedule-file").type("FILE");
   parser.add("--plan", o->plan.plan_file, "Show the plan that --save wrote").type("FILE");

@@ -71,25 +71,37 @@ Outcome Train::run() {
   return trainer.run();
 }
 
-void add_run_options(Parser& parser, Settings& settings, TrainOptions& o) {
+void add_data_options(Settings& settings, TrainOptions& o) {
+  settings.section("Data");
   settings.add("--data", o.data, "Training data: a file of bytes, or of token ids (NAME.u16, NAME.u32). synthetic: generated from the seed")
       .type("FILE");
-  settings.add("--seed", o.plan.seed, "Seed of the initial parameters, the choice of samples and dropout").type("N");
-  settings.add("--steps", o.steps, "Total number of steps, including those before --resume").type("N");
   settings.add("--eval", o.eval, "Held-out data: a file, or a share of --data such as 0.1").type("FILE|SHARE");
   settings.add("--eval-every", o.eval_every, "Evaluate before the first step and every N steps. 0: only at the end").type("N");
-  settings.add("--checkpoint-every", o.checkpoint_every, "Save every N steps and at the end. 0: only at the end").type("N");
+  settings.add("--seed", o.plan.seed, "Seed of the initial parameters, the choice of samples and dropout").type("N");
+}
+
+void add_rank_options(Parser& parser, Settings& settings, TrainOptions& o) {
+  add_plan_options(settings, o.plan);
+  add_cluster_option(parser, o.plan);
+  parser.add("--plan", o.plan.plan_file, "Use the plan that 'weft plan --save' wrote").type("FILE");
   settings.add("--threads", o.launch.threads, "Compute threads per rank. 0: all ranks in turn on one thread of this process")
       .type("N")
       .range(0, kMostThreads);
-  parser.add("--plan", o.plan.plan_file, "Use the plan that 'weft plan --save' wrote").type("FILE");
+  add_launch_options(parser, o.launch);
+}
+
+void add_checkpoint_options(Parser& parser, Settings& settings, TrainOptions& o) {
+  parser.section("Checkpoints");
   parser.add("--checkpoint", o.checkpoint, "Save checkpoints in this directory. Default with --resume DIR: that directory").type("DIR");
+  settings.add("--checkpoint-every", o.checkpoint_every, "Save every N steps and at the end. 0: only at the end").type("N");
   parser.add("--resume", o.resume, "Continue from a checkpoint, or from the latest one in a directory. Its settings are the defaults")
       .type("DIR");
   parser.add("--init", o.init, "Start from the weights in this safetensors file").type("FILE").excludes("--resume");
+}
+
+void add_output_options(Parser& parser, TrainOptions& o) {
+  parser.section("Output");
   parser.add("--trace", o.trace, "Write when each action ran, as a Chrome trace of up to 100000 actions per rank").type("FILE");
-  o.model.command = o.launch.command = "train";
-  add_launch_options(parser, o.launch);
   parser.add("--json", o.json, "Print one JSON object per line");
   parser.add("-q,--quiet", o.quiet, "Print no progress on standard error");
 }
@@ -101,11 +113,16 @@ Action add_train(Parser& parser) {
   TrainOptions& o = train->options;
   parser.add("MODEL", o.model.model, "NAME[:key=value,...] with the name mlp, gpt-nano or gpt2; or a checkpoint to take the weights from")
       .type("");
-  add_run_options(parser, train->settings, o);
+  o.model.command = "train";
+  o.launch.command = "train";
+  add_data_options(train->settings, o);
   add_model_options(train->settings, o.model);
-  add_plan_options(train->settings, o.plan);
-  add_cluster_option(parser, o.plan);
+  train->settings.section("Steps");
+  train->settings.add("--steps", o.steps, "Total number of steps, including those before --resume").type("N");
+  add_rank_options(parser, train->settings, o);
   add_optimizer_options(train->settings, o.optimizer);
+  add_checkpoint_options(parser, train->settings, o);
+  add_output_options(parser, o);
   return [train] { return train->run(); };
 }
 

@@ -68,6 +68,7 @@ std::string check_endpoint(const std::string& text) {
 }
 
 void add_launch_options(Parser& parser, LaunchOptions& o) {
+  parser.section("Ranks");
   parser.add("--in-process", o.in_process, "Run all ranks in this process, on threads");
   parser.add("--listen", o.listen, "Address at which ranks of other machines join: tcp://ADDRESS:PORT")
       .type("ENDPOINT")

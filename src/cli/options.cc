@@ -57,6 +57,7 @@ std::string check_warm_up(const std::string& text) {
 }  // namespace
 
 void add_model_options(Settings& settings, ModelOptions& options) {
+  settings.section("Model");
   settings.add("--seq-len", options.seq_len, "Tokens per sample. 0: the context length of the model").type("N").range(0, INT32_MAX);
   settings.add("--dropout", options.dropout, "Dropout probability. -1: that of MODEL")
       .type("P")
@@ -64,6 +65,10 @@ void add_model_options(Settings& settings, ModelOptions& options) {
 }
 
 void add_plan_options(Settings& settings, PlanOptions& options) {
+  settings.section("Steps");
+  settings.add("--micro-batches", options.micro_batches, "Micro-batches per step").type("M").range(1, kMost);
+  settings.add("--micro-batch-size", options.micro_batch_size, "Samples per micro-batch").type("N").range(1, kMost);
+  settings.section("Ranks");
   settings.add("--ranks,--stages", options.ranks, "Number of pipeline ranks").type("P").range(1, kMost);
   settings
       .add("--schedule", options.schedule, "Schedule; 'weft plan --schedules' lists all. auto: the one with the shortest predicted step")
@@ -88,8 +93,6 @@ void add_plan_options(Settings& settings, PlanOptions& options) {
   settings.add("--segment", options.segment, "Asynchronous schedules: updates before the pipeline drains. 0: 16").type("K");
   settings.add("--vertical-sync", options.vertical_sync,
                "Asynchronous schedules: all stages use the version of the weights that the first stage uses");
-  settings.add("--micro-batches", options.micro_batches, "Micro-batches per step").type("M").range(1, kMost);
-  settings.add("--micro-batch-size", options.micro_batch_size, "Samples per micro-batch").type("N").range(1, kMost);
   settings
       .add("--partition", options.partition,
            "How to cut the model: cost (equal times), uniform (equal numbers of nodes), parameters, pipedream or type:OP")
@@ -118,6 +121,7 @@ void add_cluster_option(Parser& parser, PlanOptions& options) {
 }
 
 void add_optimizer_options(Settings& settings, OptimizerOptions& options) {
+  settings.section("Steps");
   settings.add("--optimizer", options.rule, "Update rule: adamw, adam or sgd").type("RULE").one_of({"adamw", "adam", "sgd"});
   settings.add("--lr", options.rate, "Learning rate").type("X").positive();
   settings

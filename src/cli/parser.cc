@@ -18,7 +18,10 @@ namespace {
 // Options as "--lr X" and their default, without what CLI11 adds for the checks.
 class HelpFormatter final : public CLI::Formatter {
  public:
-  HelpFormatter() { column_width(32); }
+  HelpFormatter() {
+    column_width(32);
+    label("Positionals", "Arguments");
+  }
   std::string make_option_opts(const CLI::Option* option) const override {
     if (option->get_type_size() == 0) return "";
     const std::string type = option->get_type_name();
@@ -167,6 +170,12 @@ std::string misplaced_value(const std::string& message) {
   return message.ends_with("missing") ? name + ": its value is missing" : "--" + name + " takes no value";
 }
 
+std::string one_blank_line_between_sections(std::string help) {
+  for (size_t at; (at = help.find("\n\n\n")) != std::string::npos;) help.erase(at, 1);
+  while (help.ends_with("\n\n")) help.pop_back();
+  return help;
+}
+
 // Whether it is an option of the command, be it with a value: "--steps", "--steps=2", "-q".
 bool is_option(const CLI::App& app, const std::string& argument) {
   return argument.starts_with('-') && app.get_option_no_throw(argument.substr(0, argument.find('=')));
@@ -225,23 +234,25 @@ Option Option::excludes(const char* other) const { return option_->excludes(othe
 bool Option::given() const { return option_->count() > 0; }
 
 Parser::Parser(const std::string& command, const std::string& about) : app_(std::make_unique<CLI::App>(about, "weft " + command)) {
-  app_->set_help_flag("-h,--help", "Show this help");
+  app_->set_help_flag();  // parse() adds it, so that it is the last one
   app_->formatter(std::make_shared<HelpFormatter>());
 }
 
 Parser::~Parser() = default;
 
 Option Parser::add(const std::string& names, Target target, const std::string& about) {
-  return Option(std::visit(Adder{*app_, names, about}, target));
+  CLI::Option* const option = std::visit(Adder{*app_, names, about}, target);
+  return Option(option->group(section_));
 }
 
 Outcome Parser::parse(std::vector<std::string> arguments, std::string& help) {
+  app_->set_help_flag("-h,--help", "Show this help")->group(section_);
   CLI_TRY(check_values(*app_, arguments));
   std::reverse(arguments.begin(), arguments.end());
   try {
     app_->parse(std::move(arguments));
   } catch (const CLI::CallForHelp&) {
-    help = app_->help();
+    help = one_blank_line_between_sections(app_->help());
   } catch (const CLI::ExtrasError& error) {
     const std::string text = error.what(), found = text.substr(text.rfind(' ') + 1);
     return {kUsage, "unknown argument '" + found + "'", meant(found, option_names(*app_))};

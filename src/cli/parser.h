@@ -49,7 +49,10 @@ class Parser {
   Parser(const Parser&) = delete;
   Parser& operator=(const Parser&) = delete;
 
-  // `names` as "--long,-s", or a word for an argument that has a place instead. `value` lives as long as this.
+  // Options that are added from now on are listed under this title in the help.
+  void section(const std::string& title) { section_ = title; }
+
+  // `names` is "--long,-s", or a word for an argument. `value` must outlive the parser.
   template <typename T>
   Option add(const std::string& names, T& value, const std::string& about) {
     return add(names, Target(&value), about);
@@ -61,6 +64,7 @@ class Parser {
 
  private:
   std::unique_ptr<CLI::App> app_;
+  std::string section_ = "Options";
 };
 
 // The known name that is meant, if one is near: "did you mean train?"

@@ -11,6 +11,8 @@ class Settings {
  public:
   explicit Settings(Parser& parser) : parser_(parser) {}
 
+  void section(const std::string& title) { parser_.section(title); }
+
   // The first of the names is the one that a checkpoint keeps.
   template <typename T>
   Option add(const std::string& names, T& value, const std::string& about) {

@@ -13,11 +13,16 @@ def help_of(weft, *command):
     return subprocess.run([weft, *command, "--help"], capture_output=True, text=True, check=True).stdout
 
 
+def sections_of_help(text):
+    """Title -> its lines; without the arguments."""
+    parts = re.split(r"^(\S[^\n:]*):\n", text, flags=re.M)[1:]
+    return {title: body for title, body in zip(parts[::2], parts[1::2]) if title != "Arguments"}
+
+
 def options_of_help(text):
     """Option -> its argument and its default, each empty if there is none."""
     found = {}
-    options = text[text.index("\nOptions:"):]
-    for names, argument, default in re.findall(r"^  (-\S+)(?: ([^\s(]\S*))?(?: \(([^)]*)\))?(?:  |$)", options, re.M):
+    for names, argument, default in re.findall(r"^  (-\S+)(?: ([^\s(]\S*))?(?: \(([^)]*)\))?(?:  |$)", text, re.M):
         for name in names.split(","):
             found[name] = argument, default
     return found
@@ -50,6 +55,11 @@ def faults(name, text, page):
             out.append(f"weft-{name}(1) has the argument '{described[option][0]}' for {option}, the help has '{argument}'")
         if default and default != "required" and f"Default: {default}." not in described[option][1]:
             out.append(f"weft-{name}(1) does not have 'Default: {default}.' for {option}")
+    sections = sections_of_help(text)
+    for title in sections if len(sections) > 1 else []:
+        part = re.search(rf"^\.Ss {title}\n(.*?)(?=^\.S[hs] |\Z)", page, re.S | re.M)
+        if options_of_page(part[1] if part else "").keys() != options_of_help(sections[title]).keys():
+            out.append(f"weft-{name}(1) has other options under '{title}' than the help")
     about = text.splitlines()[0]
     if f"\n.Nd {about}\n" not in page:
         out.append(f"weft-{name}(1) is not called '{about}' as in the help")
