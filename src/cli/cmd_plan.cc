@@ -63,7 +63,8 @@ Outcome show_workers(const Options& o) {
     return {};
   }
   char line[256];
-  std::snprintf(line, sizeof line, "%u workers: %.2f times one, %.2f times all as replicas of the whole; %u minibatches under way (NOAM)",
+  std::snprintf(line, sizeof line,
+                "%u workers: %.2f times as fast as one, %.2f times as fast as replicas of the whole model; %u minibatches in flight (NOAM)",
                 o.workers, found.one_machine / found.seconds, found.data_parallel / found.seconds, noam);
   print_line(line);
   print_line("stage  replicas  from");

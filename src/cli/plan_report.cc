@@ -9,7 +9,7 @@ namespace weft::cli {
 
 namespace {
 
-// What a person looks at; --json has everything.
+// Limits of the tables; --json prints everything.
 constexpr uint32_t kMostRows = 64, kMostLinks = 32;
 constexpr size_t kMostColumns = 120;
 constexpr uint64_t kMostActions = 100000;
@@ -84,7 +84,7 @@ void print_ranks(const PlanReport& r, uint32_t ranks) {
 void print_links(const weft_prediction& prediction, const weft_prediction_info& info) {
   if (info.links == 0) return;
   print_line("");
-  print_line("link                   messages  bytes of a step");
+  print_line("link                   messages   bytes per step");
   for (uint32_t i = 0; i < std::min(info.links, kMostLinks); ++i) {
     weft_link_prediction link = WEFT_LINK_PREDICTION_INIT;
     weft_prediction_link(&prediction, i, &link);
@@ -92,7 +92,7 @@ void print_links(const weft_prediction& prediction, const weft_prediction_info& 
                  bytes_text(link.bytes).c_str());
   }
   if (info.links > kMostLinks) print_format("...  and %u more", info.links - kMostLinks);
-  print_format("all                %12lld  %15s", static_cast<long long>(info.messages), bytes_text(info.bytes).c_str());
+  print_format("total              %12lld  %15s", static_cast<long long>(info.messages), bytes_text(info.bytes).c_str());
 }
 
 uint64_t actions_of(const weft_plan_info& info) { return uint64_t{2} * info.stages * info.micro_batches; }
@@ -124,11 +124,11 @@ std::string candidate_name(const weft_candidate& row) {
   return name;
 }
 
-// Of asynchronous schedules alone.
+// Prints nothing for synchronous schedules.
 void print_versions(const weft_plan* plan, uint32_t ranks) {
   if (weft_plan_noam(plan) == 0) return;
   std::string text = "segments of " + std::to_string(weft_plan_updates(plan)) + " updates; " + std::to_string(weft_plan_noam(plan)) +
-                     " minibatches under way (NOAM); versions of weights by rank:";
+                     " minibatches in flight (NOAM); versions of the weights by rank:";
   for (uint32_t r = 0; r < ranks; ++r) text += " " + std::to_string(weft_plan_versions(plan, r));
   print_line(text);
 }
@@ -153,7 +153,7 @@ void print_plan(const PlanReport& r) {
   print_line("");
   print_ranks(r, plan.ranks);
   print_line("");
-  print_format("predicted: a step takes %s, %s of it until the commit; idle %.1f%%, within each rank's own span %.1f%%",
+  print_format("predicted: %s per step, %s to its commit; idle %.1f%% of the step, %.1f%% of each rank's own span",
                time_text(info.seconds).c_str(), time_text(info.commit_seconds).c_str(), 100 * info.idle, 100 * info.idle_own);
   print_versions(r.built.plan.get(), plan.ranks);
   print_links(r.prediction, info);

@@ -169,7 +169,7 @@ class Plan(Case):
         self.assertEqual((found["workers"], sum(s["replicas"] for s in found["stages"])), (4, 4))
         self.assertEqual(found["noam"], -(-4 // found["stages"][0]["replicas"]))
         self.assertLessEqual(found["seconds"], found["data_parallel"])
-        self.assertIn("times one", run("plan", model, "--workers", 4).stdout)
+        self.assertIn("times as fast as one", run("plan", model, "--workers", 4).stdout)
         straight = json.loads(run("plan", model, "--ranks", 3, "--partition", "pipedream", "--json").stdout)
         self.assertEqual(len(straight["ranks"]), 3)
 
