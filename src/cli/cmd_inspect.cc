@@ -19,7 +19,7 @@ std::string shape_text(const weft_desc& desc) {
   return out + "]";
 }
 
-// The tensors from `first` on as JSON objects, or as lines of text.
+// Adds `n` tensors, starting at `first`, to the JSON objects, or prints them as lines.
 Outcome list_tensors(weft_checkpoint* checkpoint, uint32_t first, uint32_t n, const Options& o, std::vector<JsonObject>& objects) {
   weft_error err = WEFT_ERROR_INIT;
   for (uint32_t i = first; i < first + n; ++i) {

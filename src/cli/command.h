@@ -1,4 +1,4 @@
-// What a command is: options on a parser, and something to do once they are read. One file per command, one row in commands.def.
+// A command adds its options to a parser and returns the action to run after parsing. One file per command, one row in commands.def.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-// The library's objects with one owner each.
+// Owning pointers to the objects of the library.
 #pragma once
 
 #include <memory>
@@ -27,7 +27,7 @@ using DataPtr = std::unique_ptr<weft_data, Freer<weft_data_free>>;
 using CheckpointPtr = std::unique_ptr<weft_checkpoint, Freer<weft_checkpoint_free>>;
 using TensorPtr = std::unique_ptr<weft_tensor, Freer<weft_tensor_unref>>;
 
-// Hands the address to a function that makes an object: make(..., Out(ptr), &err).
+// The address for a function that makes an object: make(..., Out(ptr), &err).
 template <typename Ptr>
 class Out {
  public:

@@ -1,4 +1,4 @@
-// JSON as the command prints it: objects on one line, numbers in the shortest form that reads back as the same.
+// JSON output: objects on one line, numbers in the shortest form that reads back as the same value.
 #pragma once
 
 #include <concepts>
@@ -9,8 +9,8 @@
 
 namespace weft::cli {
 
-std::string number_text(double value);           // "null" for what JSON has no number for
-std::string quoted_text(std::string_view text);  // with its quotes; bytes that are no UTF-8 become U+FFFD
+std::string number_text(double value);           // "null" if the number is not finite
+std::string quoted_text(std::string_view text);  // with its quotes; bytes that are not UTF-8 become U+FFFD
 
 class JsonObject {
  public:

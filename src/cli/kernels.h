@@ -1,4 +1,4 @@
-// The kernels that multiply matrices, for a person.
+// The name of the kernels of matrix products.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 namespace weft::cli {
 
 std::string kernels_text();
-// One line on standard error if this processor could do better.
+// Prints a warning if the processor could run faster kernels.
 void warn_of_slow_kernels(std::string_view command);
 
 }  // namespace weft::cli

@@ -1,4 +1,4 @@
-// weft: the command. Written against <weft.h> alone.
+// weft: the command. It uses only <weft.h>.
 #include <fcntl.h>
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-// The options that several commands share: their names, what values they take, and what their defaults are.
+// The options that several commands share: names, accepted values and defaults.
 #include <algorithm>
 #include <cmath>
 
@@ -16,7 +16,7 @@ std::vector<std::string> schedule_names() {
   return out;
 }
 
-// The row of the table that has this name; without one for auto.
+// The row of the table with this name. The row for "auto" is empty.
 weft_schedule_info schedule_of(const std::string& name) {
   weft_schedule_info info = WEFT_SCHEDULE_INFO_INIT;
   for (uint32_t i = 0; weft_schedule_describe(i, &info) == WEFT_OK; ++i)
@@ -171,7 +171,7 @@ void forget_options(const Settings& settings, PlanOptions& plan) {
 
 void settle_defaults(const Settings& settings, PlanOptions& plan, OptimizerOptions& optimizer) {
   if (!plan.schedule_file.empty() || !plan.plan_file.empty()) return;
-  if (!schedule_of(plan.schedule).asynchronous) return;  // nor is what auto comes to
+  if (!schedule_of(plan.schedule).asynchronous) return;  // auto never selects one
   if (!settings.given("clip")) optimizer.clip = 0;
   if (plan.schedule != "pipedream" || settings.given("micro-batches")) return;
   if (!settings.given("micro-batch-size")) plan.micro_batch_size *= plan.micro_batches;

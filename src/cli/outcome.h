@@ -1,4 +1,4 @@
-// How a command ends: an exit status, and for a failure one line and a hint.
+// The end of a command: an exit status, and on failure a message and a hint.
 #pragma once
 
 #include <string>
@@ -13,7 +13,7 @@ enum Exit {
   kFailed = 1,
   kUsage = 2,
   kBadInput = 3,  // model, plan, data, checkpoint
-  kLost = 4,      // another rank, or the way to it
+  kLost = 4,      // another rank, or the connection to it
   kResource = 5,  // memory, limits
 };
 
@@ -24,10 +24,10 @@ struct [[nodiscard]] Outcome {
   bool ok() const { return exit == kDone; }
 };
 
-// The system's words for an error, in lower case like all others.
+// The system's message for an error, in lower case like all other messages.
 std::string reason(int error);
 
-// A failed call of the library; `text` stands for what no error tells.
+// The outcome of a failed call of the library.
 Outcome failed(weft_status status, const weft_error& err, const std::string& hint = "");
 
 }  // namespace weft::cli
@@ -37,7 +37,7 @@ Outcome failed(weft_status status, const weft_error& err, const std::string& hin
     if (::weft::cli::Outcome cli_outcome_ = (expr); !cli_outcome_.ok()) return cli_outcome_; \
   } while (0)
 
-// Calls the library and fails as it does; a weft_error named `err` is in scope.
+// Calls the library and returns its failure. A weft_error named `err` must be in scope.
 #define CLI_CALL(expr)                                                                                         \
   do {                                                                                                         \
     if (const weft_status cli_status_ = (expr); cli_status_ < 0) return ::weft::cli::failed(cli_status_, err); \

@@ -15,7 +15,7 @@ namespace weft::cli {
 
 namespace {
 
-// Options as "--lr X" and their default, without what CLI11 adds for the checks.
+// Prints options as "--lr X (0.001)", without the text that CLI11 adds for the checks.
 class HelpFormatter final : public CLI::Formatter {
  public:
   HelpFormatter() {
@@ -32,7 +32,7 @@ class HelpFormatter final : public CLI::Formatter {
   }
 };
 
-// Letters to change, add or remove to make one of the other.
+// The edit distance: the number of letters to change, add or remove.
 size_t distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -71,7 +71,7 @@ std::errc read_number(const std::string& text, Number& number) {
 
 constexpr double kMostNumber = std::numeric_limits<double>::max();
 
-// What a type takes, until an option says more.
+// Name of the check for the type, which a check for a range replaces.
 constexpr const char* kTypeCheck = "type";
 
 template <typename Number>
@@ -92,10 +92,10 @@ void expect_instead(CLI::Option* option, const std::string& expected, const std:
   expect<Number>(option, expected, fits);
 }
 
-// A shell's variable that is not set would otherwise turn off what was asked for.
+// An empty value is an error, because it usually comes from a shell variable that is not set.
 std::string check_text(const std::string& text) { return text.empty() ? "its value is missing" : ""; }
 
-// The power of 1024 that a unit such as "M", "mb" or "MiB" stands for; -1 if it is not one.
+// The power of 1024 of a unit such as "M", "mb" or "MiB"; -1 if it is not a unit.
 int power_of(std::string unit) {
   for (char& c : unit) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   const char* const units[] = {"", "k", "m", "g", "t"};
@@ -105,7 +105,7 @@ int power_of(std::string unit) {
   return -1;
 }
 
-// Replaces "64M", "64MB" or "64MiB" by the number that it stands for.
+// Replaces "64M", "64MB" or "64MiB" by the number of bytes.
 std::string as_bytes(std::string& text) {
   uint64_t count = 0;
   const char* const end = text.data() + text.size();
@@ -118,7 +118,7 @@ std::string as_bytes(std::string& text) {
   return "";
 }
 
-// Both ways between a value and its text.
+// Reader and Writer convert between a value and its text.
 struct Reader {
   const std::string& text;
   bool operator()(std::string* value) const { return *value = text, true; }
@@ -140,7 +140,7 @@ struct Writer {
   }
 };
 
-// How an option of each type is added.
+// Adds an option of each type.
 struct Adder {
   CLI::App& app;
   const std::string &names, &about;
@@ -176,12 +176,12 @@ std::string one_blank_line_between_sections(std::string help) {
   return help;
 }
 
-// Whether it is an option of the command, be it with a value: "--steps", "--steps=2", "-q".
+// Whether the argument is an option of the command: "--steps", "--steps=2", "-q".
 bool is_option(const CLI::App& app, const std::string& argument) {
   return argument.starts_with('-') && app.get_option_no_throw(argument.substr(0, argument.find('=')));
 }
 
-// An option that would take the one behind it for its value.
+// Refuses an option whose value would be the next option.
 Outcome check_values(const CLI::App& app, const std::vector<std::string>& arguments) {
   for (size_t i = 0; i + 1 < arguments.size() && arguments[i] != "--"; ++i) {
     const std::string &name = arguments[i], &next = arguments[i + 1];

@@ -16,25 +16,25 @@ class Option;
 
 namespace weft::cli {
 
-// Where the value of an option goes; what is there before is its default. A bool makes it a flag.
+// The variable for the value of an option. Its value before parsing is the default. A bool makes the option a flag.
 using Target = std::variant<bool*, uint32_t*, uint64_t*, int64_t*, double*, std::string*, std::vector<std::string>*>;
 
-// Whether the whole text is a value of that type.
+// Reads a value. Returns false if the text is not a value of that type.
 bool read_value(const std::string& text, Target target);
 std::string value_text(Target target);
 
 class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}
-  Option type(const char* name) const;  // as help shows it: "N", "FILE"; "" for none
+  Option type(const char* name) const;  // the argument in the help: "N", "FILE"; "" for none
   Option required() const;
-  Option range(uint32_t least, uint32_t most) const;  // both are in it
+  Option range(uint32_t least, uint32_t most) const;  // inclusive
   Option number(const std::string& expected, bool (*fits)(double)) const;
   Option not_negative() const;
   Option positive() const;
   Option one_of(const std::vector<std::string>& names) const;
-  Option bytes() const;                                          // "64M" and the like, in powers of 1024
-  Option check(std::string (*fault)(const std::string&)) const;  // empty if it is good
+  Option bytes() const;                                          // accepts "64M" and other units, which are powers of 1024
+  Option check(std::string (*fault)(const std::string&)) const;  // returns the fault, or an empty text
   Option excludes(const char* other) const;
   bool given() const;
 
@@ -59,7 +59,7 @@ class Parser {
   }
   Option add(const std::string& names, Target target, const std::string& about);
 
-  // An option that is given twice has the last of its values. `help` is the text to print if it was asked for, otherwise empty.
+  // If an option is given twice, the last value counts. `help` is the text to print if it was asked for, otherwise empty.
   Outcome parse(std::vector<std::string> arguments, std::string& help);
 
  private:
@@ -67,7 +67,7 @@ class Parser {
   std::string section_ = "Options";
 };
 
-// The known name that is meant, if one is near: "did you mean train?"
+// A hint such as "did you mean train?" if a known name is similar; otherwise empty.
 std::string meant(std::string_view found, const std::vector<std::string>& known);
 
 }  // namespace weft::cli

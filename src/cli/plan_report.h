@@ -1,4 +1,4 @@
-// What weft plan shows: a plan with its prediction, or schedules side by side.
+// The output of weft plan: a plan with its prediction, or a comparison of schedules.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@ struct PlanReport {
   const Built& built;
   const weft_prediction& prediction;
   const PlanOptions& options;
-  bool timetable = false;  // all of it, however long
+  bool timetable = false;  // print it even if it is long
 };
 
 void print_plan(const PlanReport& report);

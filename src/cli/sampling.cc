@@ -26,7 +26,7 @@ double uniform(uint64_t seed, uint64_t prompt, uint64_t position) {
 int32_t sample(const Sampling& sampling, std::span<const float> logits, uint64_t prompt, uint64_t position, std::vector<int32_t>& order) {
   order.resize(logits.size());
   std::iota(order.begin(), order.end(), 0);
-  // Of equal logits the lower token first, so that the order is one.
+  // If logits are equal, the lower token comes first, so that the order is unique.
   const auto likelier = [&](int32_t a, int32_t b) {
     const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
     return x != y ? x > y : a < b;

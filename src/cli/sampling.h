@@ -1,4 +1,4 @@
-// Choosing the next token from logits.
+// Chooses the next token from logits.
 #pragma once
 
 #include <cstdint>
@@ -8,13 +8,13 @@
 namespace weft::cli {
 
 struct Sampling {
-  double temperature = 1;  // 0: the most likely token always
+  double temperature = 1;  // 0: always the most likely token
   uint32_t top_k = 0;      // 0: all tokens
   uint64_t seed = 0;
 };
 
-// The random number is a function of (seed, prompt, position) alone, so the choice does not depend on how a batch was computed.
-// `order` is scratch.
+// The random number depends only on (seed, prompt, position), so the choice does not depend on the ranks and threads.
+// `order` is working memory.
 int32_t sample(const Sampling& sampling, std::span<const float> logits, uint64_t prompt, uint64_t position, std::vector<int32_t>& order);
 
 }  // namespace weft::cli

@@ -1,4 +1,4 @@
-// Options by name that a checkpoint keeps as text, and gives back where the command line says nothing.
+// Options that a checkpoint stores as text, and that are the defaults when a run resumes.
 #pragma once
 
 #include <utility>
@@ -13,7 +13,7 @@ class Settings {
 
   void section(const std::string& title) { parser_.section(title); }
 
-  // The first of the names is the one that a checkpoint keeps.
+  // A checkpoint stores the first of the names.
   template <typename T>
   Option add(const std::string& names, T& value, const std::string& about) {
     const Option option = parser_.add(names, value, about);
@@ -23,7 +23,7 @@ class Settings {
 
   std::vector<std::pair<std::string, std::string>> texts() const;
   bool given(const std::string& name) const;
-  // Takes what the command line did not give.
+  // Sets the options that are not on the command line.
   Outcome restore(const std::vector<std::pair<std::string, std::string>>& texts);
 
  private:

@@ -19,7 +19,7 @@ uint32_t split_of(const std::string& how) {
   return how == "uniform" ? WEFT_SPLIT_UNIFORM : how == "parameters" ? WEFT_SPLIT_PARAMETERS : WEFT_SPLIT_COST;
 }
 
-// NAME:key=value,... with another dropout, in the place of what it says.
+// Replaces the dropout in NAME:key=value,...
 std::string with_dropout(const std::string& model, double dropout) {
   const std::string key = "dropout=", value = key + number_text(dropout);
   const size_t colon = model.find(':');
@@ -132,7 +132,7 @@ Outcome PlanRequest::fill(const PlanOptions& options, const OptimizerOptions& op
   rule_.rate = optimizer.rate;
   rule_.curve = optimizer.curve == "cosine" ? WEFT_RATE_COSINE : WEFT_RATE_CONSTANT;
   rule_.warmup = optimizer.warmup;
-  // Of no steps at all, which train nothing, it is one more than the warm-up has.
+  // --steps 0 trains nothing; the curve must still be valid.
   if (rule_.curve == WEFT_RATE_COSINE) rule_.total = steps ? steps : optimizer.warmup + 1;
   rule_.weight_decay = optimizer.weight_decay;
   rule_.clip = optimizer.clip;
@@ -205,7 +205,7 @@ Outcome make_part(const TensorPtr (&whole)[2], int64_t first, int64_t samples, T
   weft_error err = WEFT_ERROR_INIT;
   for (size_t i = 0; i < 2; ++i) {
     weft_desc desc = weft_tensor_desc(whole[i].get());
-    constexpr int64_t kElement = 4;  // of both dtypes that presets take
+    constexpr int64_t kElement = 4;  // of both types of inputs
     char* data = static_cast<char*>(weft_tensor_data(whole[i].get())) + first * desc.dims[1] * kElement;
     desc.dims[0] = samples;
     CLI_CALL(weft_tensor_wrap(&desc, data, nullptr, nullptr, Out(out[i]), &err));

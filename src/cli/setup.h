@@ -1,4 +1,4 @@
-// From options to a model and a plan: what train, generate and plan share.
+// Makes a model and a plan from options, for train, generate and plan.
 #pragma once
 
 #include "cli/handles.h"
@@ -6,15 +6,15 @@
 
 namespace weft::cli {
 
-// A value of --schedule and others: whatever is predicted to be best.
+// The value of --schedule and other options that selects by prediction.
 inline constexpr const char* kAuto = "auto";
 
 struct ModelOptions {
-  const char* command = "";  // which warns
+  const char* command = "";  // for warnings
   std::string model;
-  bool is_checkpoint = false;  // not a name, whatever it looks like
+  bool is_checkpoint = false;  // not the name of a model
   int64_t seq_len = 0;
-  double dropout = -1;  // below 0: what the model says
+  double dropout = -1;  // below 0: that of the model
 };
 
 struct PlanOptions {
@@ -37,33 +37,32 @@ struct OptimizerOptions {
   uint64_t warmup = 0;
 };
 
-// Of plan and train; not among the settings that a checkpoint keeps.
+// For plan and train. A checkpoint does not store this option.
 void add_cluster_option(Parser& parser, PlanOptions& options);
-// MODEL itself is the command's.
+// MODEL itself is added by each command.
 void add_model_options(Settings& settings, ModelOptions& options);
 void add_plan_options(Settings& settings, PlanOptions& options);
 void add_optimizer_options(Settings& settings, OptimizerOptions& options);
 
-// What the defaults are with the schedule that was asked for: an asynchronous one has no gradient of all parameters to clip, and 'pipedream'
-// makes one micro-batch of the samples of an update.
+// Sets the defaults that depend on the schedule: asynchronous schedules cannot clip, and 'pipedream' requires one micro-batch per update.
 void settle_defaults(const Settings& settings, PlanOptions& plan, OptimizerOptions& optimizer);
 
-// A checkpoint's options that have no meaning under what the command line says now: back to their defaults.
+// Resets the options of a checkpoint that do not apply to the schedule or the ranks of the command line.
 void forget_options(const Settings& settings, PlanOptions& plan);
 
-// Refuses what a cluster says of machines and links, if there is one.
+// Refuses options that a cluster file replaces.
 Outcome check_cluster(const Settings& settings, const PlanOptions& plan);
-// A cosine falls from the end of the warm-up to the last step.
+// Refuses a cosine that would have no step after the warm-up.
 Outcome check_curve(const OptimizerOptions& optimizer, uint64_t steps);
 
 struct Built {
   ModelPtr model;
   weft_preset_info info = WEFT_PRESET_INFO_INIT;
   PlanPtr plan;
-  CheckpointPtr checkpoint;  // if MODEL is one
+  CheckpointPtr checkpoint;  // if MODEL is a checkpoint
 };
 
-// Where stages are cut, and what that is decided by. The configuration borrows from this.
+// The settings of the partition. The configuration refers to this object.
 struct Cutting {
   std::vector<std::string> names;
   std::vector<const char*> cuts;
@@ -72,7 +71,7 @@ struct Cutting {
   Outcome fill(const PlanOptions& options, weft_plan_config& config);
 };
 
-// Options as a configuration, which borrows from them and from this.
+// The options as a configuration, which refers to the options and to this object.
 struct PlanRequest {
   weft_plan_config config = WEFT_PLAN_INIT;
   Outcome fill(const PlanOptions& options, const OptimizerOptions& optimizer, uint64_t steps);
@@ -84,34 +83,34 @@ struct PlanRequest {
   ClusterPtr cluster_;
 };
 
-// If a cluster is named, and the number of ranks left at 1: as many as it has.
+// With a cluster, if the number of ranks is 1: sets it to the number of ranks of the cluster.
 Outcome take_ranks(PlanOptions& options);
-// Replaces "auto" by what it comes to, so that it can be kept.
+// Replaces "auto" by the selected value, so that a checkpoint stores that value.
 Outcome settle_choices(const ModelOptions& model, PlanOptions& options, const OptimizerOptions& optimizer, uint64_t steps);
 
-// Makes the preset, or the model of the checkpoint that MODEL is; `dropout` overrides what its text says.
+// Makes the model: a preset, or that of the checkpoint that MODEL names. `dropout` overrides the value in the text.
 Outcome build_model(const ModelOptions& options, uint32_t stages, Built& out);
-// The same of a text that is no path.
+// The same for the name of a preset.
 Outcome make_preset(std::string text, const ModelOptions& options, uint32_t stages, Built& out);
-// Stages that the plan will have: a model may want at least as many layers.
+// The number of stages of the plan; some models require at least as many layers.
 uint32_t stages_of(const PlanOptions& options);
-// A saved plan says all of these options itself: takes them from it, so that they are what a checkpoint keeps, and refuses options beside it.
+// Takes these options from the saved plan, if there is one, so that a checkpoint stores them. Refuses options that the plan contains.
 Outcome take_plan_file(const Settings& settings, PlanOptions& options, OptimizerOptions& optimizer, uint64_t& steps);
-// `steps`: where the cosine ends.
+// `steps`: the last step of the cosine.
 Outcome build_plan(const PlanOptions& options, const OptimizerOptions& optimizer, uint64_t steps, Built& out);
 
-// What stands between the commas; nothing of an empty list.
+// Splits a list at its commas. An empty list has no items.
 std::vector<std::string> split(const std::string& list);
-// The whole of a file.
+// Reads a whole file.
 Outcome read_text(const std::string& path, std::string& out);
 
-// Opens a checkpoint and warns if it is not the one that was asked for.
+// Opens a checkpoint and prints its warning, if it has one.
 Outcome open_checkpoint(const std::string& command, const std::string& path, CheckpointPtr& out, weft_checkpoint_info& info);
 
-// A part of such a pair: `samples` of them from `first` on. Valid as long as the whole.
+// Makes a view of `samples` samples of such a pair, starting at `first`. The pair must outlive it.
 Outcome make_part(const TensorPtr (&whole)[2], int64_t first, int64_t samples, TensorPtr (&out)[2]);
 
-// Makes the pair of tensors that a preset takes for that many samples.
+// Makes the pair of input tensors of a preset for a number of samples.
 Outcome make_inputs(const weft_preset_info& info, int64_t samples, TensorPtr (&out)[2]);
 
 }  // namespace weft::cli

@@ -21,11 +21,11 @@ extern "C" void on_signal(int number) {
   weft_mesh_cancel(g_mesh);
 }
 
-// Of the processes watched. Set while no handler of theirs is installed.
+// The watched processes. Set while the handler is not installed.
 const int* g_pids = nullptr;
 size_t g_pid_count = 0;
 
-// Some child has ended: one of ours? It stays to be waited for. As a system call and no more, waitid() may be called here.
+// Checks whether the child that ended is a watched one, and leaves it to be waited for. A signal handler may call waitid().
 extern "C" void on_child(int) {
   const int kept = errno;
   for (size_t i = 0; i < g_pid_count; ++i) {
