@@ -508,8 +508,11 @@ typedef struct weft_mesh_config {
   const char *listen;         /* join: where this process is reached by other ranks; NULL: chosen, on the way that leads to rank 0 */
   uint32_t rank;              /* join: the rank it wants; 0: any */
   uint32_t join_timeout_ms;   /* 0: 60000 */
+  uint32_t peer_timeout_ms;   /* listen: after how long without a frame from it a rank is lost, on every rank of the run; at least 1000,
+                                 0: 5000; join: the same until rank 0's value is known */
+  uint32_t reserved;
 } weft_mesh_config;
-#define WEFT_MESH_INIT {sizeof(weft_mesh_config), 0, NULL, NULL, 0, 0}
+#define WEFT_MESH_INIT {sizeof(weft_mesh_config), 0, NULL, NULL, 0, 0, 0, 0}
 
 /* Rank 0: starts to listen, on a thread of its own. `config` may be NULL. Owner: caller; free with weft_mesh_free. Thread: any. */
 WEFT_API weft_status weft_mesh_listen(const weft_mesh_config *config, weft_mesh **out, weft_error *err);

@@ -19,6 +19,10 @@ Result<MeshOptions> options_of(const weft_mesh_config* config) {
   out.insecure = c.flags & WEFT_MESH_INSECURE;
   out.rank = c.rank ? static_cast<int32_t>(std::min<uint32_t>(c.rank, INT32_MAX)) : -1;
   if (c.join_timeout_ms) out.join_timeout_ms = c.join_timeout_ms;
+  if (c.peer_timeout_ms) out.peer_timeout_ms = c.peer_timeout_ms;
+  if (out.peer_timeout_ms < kLeastSilence)
+    return Status(Code::invalid,
+                  cat("weft_mesh_config.peer_timeout_ms is ", c.peer_timeout_ms, ", expected 0 or at least ", kLeastSilence));
   return out;
 }
 

@@ -76,6 +76,9 @@ void add_launch_options(Parser& parser, LaunchOptions& o) {
   parser.add("--external", o.external, "Number of ranks that are started elsewhere with 'weft worker'; they are the last ranks").type("N");
   parser.add("--insecure", o.insecure, "Allow an address that is not loopback: nothing is encrypted");
   parser.add("--join-timeout", o.join_timeout, "Time to wait for the other ranks, in seconds").type("N").range(1, 4294967);
+  parser.add("--peer-timeout", o.peer_timeout, "Time after which a rank that sends nothing is lost, in seconds")
+      .type("N")
+      .range(1, 4294967);
 }
 
 Outcome Ranks::start(const weft_plan* plan, const LaunchOptions& options, RunPtr& out) {
@@ -91,6 +94,7 @@ Outcome Ranks::start(const weft_plan* plan, const LaunchOptions& options, RunPtr
   mesh.endpoint = options.listen.empty() ? nullptr : options.listen.c_str();
   mesh.flags = options.insecure ? WEFT_MESH_INSECURE : 0;
   mesh.join_timeout_ms = options.join_timeout * 1000;
+  mesh.peer_timeout_ms = options.peer_timeout * 1000;
   CLI_CALL(weft_mesh_listen(&mesh, Out(mesh_), &err));
   CancelOnSignal cancel(mesh_.get());
   pids_.assign(options.ranks, 0);

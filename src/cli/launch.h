@@ -19,6 +19,7 @@ struct LaunchOptions {
   uint32_t external = 0;  // ranks that others start
   bool insecure = false;
   uint32_t join_timeout = 60;  // seconds
+  uint32_t peer_timeout = 5;   // seconds
   bool quiet = false;
 };
 

@@ -94,7 +94,7 @@ std::string Link::last_words(LinkTime now) const {
 
 LinkTime Link::silent_at() const { return greeted_ ? std::max(last_heard_ + times_.silence, deaf_until_) : kNever; }
 
-LinkTime Link::lag_at() const { return lagging() ? std::max(lag_since_ + times_.silence, deaf_until_) : kNever; }
+LinkTime Link::lag_at() const { return lagging() ? std::max(lag_since_ + kDataSilence * times_.silence, deaf_until_) : kNever; }
 
 LinkTime Link::next_tick() const {
   switch (state_) {
@@ -143,7 +143,8 @@ void Link::tick_live(LinkTime now, LinkEffects& effects) {
     return fail_peer(Code::peer, cat(who, " lost: silent for ", seconds(times_.silence), last_words(now)), now, effects);
   if (now >= lag_at()) {
     const uint64_t missing = announced_ - in_sequence_[kData];
-    return fail_peer(Code::peer, cat(who, " lost: ", missing, " data frames that it sent did not come within ", seconds(times_.silence)),
+    return fail_peer(Code::peer,
+                     cat(who, " lost: ", missing, " data frames that it sent did not come within ", seconds(kDataSilence * times_.silence)),
                      now, effects);
   }
   if (now >= bye_by_) return fail_peer(Code::timed_out, cat(who, " did not answer bye within ", seconds(times_.silence)), now, effects);

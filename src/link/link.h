@@ -14,10 +14,13 @@
 //  - Lanes may overtake each other. So a side is open, and may send tensors, when it knows that the other has taken its hello:
 //    from the heartbeat that answers a hello.
 //  - Tensors are cut into pieces of 1 MiB and land where the owner says, piece by piece; those of one lane never interleave.
-//  - Heartbeats every 250 ms; a peer silent for 3 s is lost. A heartbeat tells how many data frames have been sent: if those do
-//    not come within 3 s while no other data frame does, the lane is lost. A closed connection is a suspicion for 300 ms: the
-//    abort that explains it may still come, here or from another rank, and then its origin is named instead of the messenger.
-//    So is a connection that cannot come to be; while the transport still tries it says nothing, and the hello's deadline counts.
+//  - Heartbeats every 250 ms. A peer is lost if no frame arrives on either lane for LinkTimes::silence, the peer timeout: long
+//    enough for TCP to send again what an interruption of 2 s has cost. A heartbeat tells how many data frames have been sent: if
+//    no data frame arrives although some are announced, the data lane is lost after kDataSilence times that. The factor is for slow
+//    links, where one frame of 1 MiB may take longer than the peer timeout while the peer is heard on the control lane.
+//  - A closed connection is never made again. It is a suspicion for 300 ms: the abort that explains it may still come, here or from
+//    another rank, and then its origin is named instead of the messenger. So is a connection that cannot come to be; while the
+//    transport still tries it says nothing, and the hello's deadline counts.
 //  - Every state but ended has a deadline; see next_tick().
 #pragma once
 
@@ -43,9 +46,14 @@ struct Tag {
 using LinkTime = int64_t;
 constexpr LinkTime kNever = std::numeric_limits<LinkTime>::max();
 
+// A data frame that was announced may take that many peer timeouts.
+constexpr LinkTime kDataSilence = 4;
+// The shortest peer timeout that a user may set: four heartbeats.
+constexpr LinkTime kLeastSilence = 1000;
+
 struct LinkTimes {
   LinkTime heartbeat = 250;
-  LinkTime silence = 3000;   // without a frame, or without a data frame that was announced
+  LinkTime silence = 5000;   // the peer timeout: without a frame on either lane
   LinkTime suspicion = 300;  // from a closed connection to the loss; also how long an abort waits to be heard
   LinkTime hello = 10000;    // from start() to open
 };

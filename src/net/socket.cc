@@ -61,12 +61,8 @@ Status Socket::open(Loop& loop, void* context, int type) {
   // Until the first connection; after it the socket is closed at the first loss.
   set(ZMQ_RECONNECT_IVL, 50);
   set(ZMQ_RECONNECT_IVL_MAX, 500);
-  // The kernel judges the line, not ZeroMQ's heartbeats: those report a loss when a long frame is under way on a slow one.
-  set(ZMQ_TCP_MAXRT, 3000);
-  set(ZMQ_TCP_KEEPALIVE, 1);
-  set(ZMQ_TCP_KEEPALIVE_IDLE, 1);
-  set(ZMQ_TCP_KEEPALIVE_INTVL, 1);
-  set(ZMQ_TCP_KEEPALIVE_CNT, 2);
+  // Whether a silent peer is lost is decided by weft's heartbeats and LinkTimes::silence only. ZeroMQ's heartbeats report a loss while a long
+  // frame is under way on a slow link; TCP keepalive and a short TCP_USER_TIMEOUT cut a link that loses packets and still makes progress.
   set(ZMQ_BACKLOG, 64);
   const int64_t largest = kMaxFrame;
   zmq_setsockopt(socket_, ZMQ_MAXMSGSIZE, &largest, sizeof largest);

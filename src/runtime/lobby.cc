@@ -16,7 +16,7 @@ Origin no_run(const Status& why) { return {.rank = 0, .code = Code::peer, .text 
 // A connection that has not said yet what it is, or that waits for its rank.
 struct Lobby::Guest final : LinkEffects {
   Guest(Lobby& l, std::unique_ptr<Wire> w, LinkTime now)
-      : lobby(l), wire(std::move(w)), link(0, kNobody, lobby_identity(), {.hello = l.patience_ms_}, 1, kMostRequest), since(now) {}
+      : lobby(l), wire(std::move(w)), link(0, kNobody, lobby_identity(), l.times_, 1, kMostRequest), since(now) {}
 
   void send(Lane lane, std::span<const std::byte, kHeaderBytes> header, std::span<const std::byte> payload, uint64_t token) override {
     wire->connection().send(static_cast<int>(lane), header, payload, token);
@@ -54,8 +54,8 @@ struct Lobby::Guest final : LinkEffects {
   std::vector<std::byte> first;
 };
 
-Lobby::Lobby(Loop& loop, Transport& transport, Refusals& refusals, int64_t patience_ms, size_t most_early)
-    : loop_(loop), transport_(transport), refusals_(refusals), patience_ms_(patience_ms), most_early_(most_early) {}
+Lobby::Lobby(Loop& loop, Transport& transport, Refusals& refusals, LinkTimes times, size_t most_early)
+    : loop_(loop), transport_(transport), refusals_(refusals), times_(times), most_early_(most_early) {}
 Lobby::~Lobby() = default;
 
 Status Lobby::listen(const std::string& endpoint, bool insecure) {
@@ -221,10 +221,10 @@ void Lobby::tick() {
     if (guest->member >= 0) continue;  // its next word is ours, once it is wanted
     if (guest->greeted && guest->link.next_tick() <= now) guest->link.tick(now, *guest);
     // A connection that says nothing is no guest.
-    const bool silent = !guest->greeted && now - guest->since > patience_ms_;
+    const bool silent = !guest->greeted && now - guest->since > times_.hello;
     if (silent)
       refusals_.add(wire->connection().peer(),
-                    cat("not a weft connection: it said nothing for ", static_cast<double>(patience_ms_) / 1000, " s"));
+                    cat("not a weft connection: it said nothing for ", static_cast<double>(times_.hello) / 1000, " s"));
     if (silent || guest->gone || guest->link.is_dead()) over.push_back(wire);
   }
   for (Wire* wire : over) drop(*wire);

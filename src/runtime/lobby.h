@@ -23,8 +23,9 @@ class Lobby final : private Wire::Reader {
   // A rank that was given its place and went before it had joined the run, and why.
   using Left = std::function<void(const Origin& origin)>;
 
-  // `refusals` outlives it. `patience_ms`: how long a connection may say nothing. `most_early`: how many ranks are kept until they are wanted.
-  Lobby(Loop& loop, Transport& transport, Refusals& refusals, int64_t patience_ms = 10000, size_t most_early = 1024);
+  // `refusals` outlives it. `times`: of the links of guests; `hello` is how long a connection may say nothing. `most_early`: how many ranks
+  // are kept until they are wanted.
+  Lobby(Loop& loop, Transport& transport, Refusals& refusals, LinkTimes times = {}, size_t most_early = 1024);
   ~Lobby() override;
 
   Status listen(const std::string& endpoint, bool insecure);
@@ -73,7 +74,7 @@ class Lobby final : private Wire::Reader {
   Loop& loop_;
   Transport& transport_;
   Refusals& refusals_;
-  const int64_t patience_ms_;
+  const LinkTimes times_;
   const size_t most_early_;
   std::unique_ptr<Listener> listener_;
   std::map<Wire*, std::unique_ptr<Guest>> guests_;

@@ -25,7 +25,7 @@ Status Mesh::open(const std::string& endpoint) {
     if (door.empty()) {
       WEFT_TRY_ASSIGN(door, transport_->door(options_.endpoint));
     }
-    lobby_ = std::make_unique<Lobby>(loop(), *transport_, refusals_);
+    lobby_ = std::make_unique<Lobby>(loop(), *transport_, refusals_, LinkTimes{.silence = options_.peer_timeout_ms});
     cancel_ = std::make_unique<Loop::Signal>(loop(), [this] {
       canceled_ = true;
       lobby_->cancel();

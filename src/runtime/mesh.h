@@ -17,8 +17,10 @@ struct MeshOptions {
   bool insecure = false;  // a tcp address that is not loopback is allowed
   int32_t rank = -1;      // others: the rank they want; -1: any
   int64_t join_timeout_ms = 60000;
+  // Rank 0: of the whole run, see LinkTimes::silence; others: until they know rank 0's.
+  int64_t peer_timeout_ms = LinkTimes().silence;
   // Rank 0: how long a rank may take for an answer, which is at most rpc::kPieceFloats floats, from its memory. A loop that hangs is lost
-  // before, and so is a connection that does not bring 1 MiB in 3 s.
+  // before, and so is a connection that does not bring one answer within the peer timeout: heartbeats wait behind it.
   int64_t answer_timeout_ms = 60000;
 };
 
@@ -75,7 +77,7 @@ Status serve(Mesh& mesh, std::shared_ptr<const Plan> plan, int threads, std::spa
 // Parameters of a rank over the mesh, a piece at a time.
 namespace rpc {
 constexpr uint32_t kRead = 16, kWrite = 17, kTrace = 18, kSpans = 19, kResident = 20, kHash = 21;  // an answer has the type of its request
-constexpr uint64_t kPieceFloats = uint64_t{1} << 20;
+constexpr uint64_t kPieceFloats = uint64_t{1} << 16;
 struct Request {
   ParamId param = -1;
   Part part = Part::value;

@@ -37,7 +37,7 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
       if (process_->is_alone()) alone_.set({});  // nobody came, or all have gone
       return Status();
     });
-    (void)alone_.wait_for(3000);
+    (void)alone_.wait_for(mesh_.options().peer_timeout_ms + 1000);  // a bye has the former to be answered
     (void)on_loop(mesh_.loop(), [this] {
       mesh_.on_cancel(nullptr);
       mesh_.lobby().end_run();
@@ -132,12 +132,13 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
   Status start_process() {
     const Digest name = random_name();
     const uint32_t incarnation = static_cast<uint32_t>(name.low);
-    const LinkTimes times{.hello = mesh_.options().join_timeout_ms};
+    const LinkTimes times{.silence = mesh_.options().peer_timeout_ms, .hello = mesh_.options().join_timeout_ms};
     const Identity identity = run_identity(*plan_, incarnation, name);
     process_ = std::make_unique<RankProcess>(mesh_.loop(), plan_, *worker_, identity, times, static_cast<Owner&>(*this));
     WEFT_TRY(process_->start());
     Welcome welcome{.rank = 0,
                     .incarnation = incarnation,
+                    .peer_timeout_ms = static_cast<uint32_t>(times.silence),
                     .run = name,
                     .model = encode_model(*plan_->model),
                     .config = encode_config(plan_->config),

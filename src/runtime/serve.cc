@@ -19,7 +19,7 @@ class Applicant final : private Wire::Reader, private LinkEffects {
       : mesh_(mesh),
         zero_(std::move(zero)),
         request_(std::move(request)),
-        link_(kNobody, 0, lobby_identity(), LinkTimes{.hello = mesh.options().join_timeout_ms}),
+        link_(kNobody, 0, lobby_identity(), LinkTimes{.silence = mesh.options().peer_timeout_ms, .hello = mesh.options().join_timeout_ms}),
         timer_(mesh.loop(), [this] { tick(); }) {}
 
   ~Applicant() override {
@@ -170,7 +170,7 @@ class Server final : private RankProcess::Owner {
     WEFT_TRY_ASSIGN(worker_, Worker::make(plan_, welcome_.rank, *team_));
     WEFT_TRY(on_loop(mesh_.loop(), [this] { return start_process(); }));
     const Status ended = ended_.wait();
-    (void)alone_.wait_for(3000);
+    (void)alone_.wait_for(welcome_.peer_timeout_ms + 1000);  // a bye has the former to be answered
     return ended;
   }
 
@@ -195,7 +195,7 @@ class Server final : private RankProcess::Owner {
 
   Status start_process() {
     WEFT_TRY(applicant_->lost());
-    const LinkTimes times{.hello = mesh_.options().join_timeout_ms};
+    const LinkTimes times{.silence = welcome_.peer_timeout_ms, .hello = mesh_.options().join_timeout_ms};
     const Identity identity = run_identity(*plan_, welcome_.incarnation, welcome_.run);
     process_ = std::make_unique<RankProcess>(mesh_.loop(), plan_, *worker_, identity, times, static_cast<Owner&>(*this));
     WEFT_TRY(process_->start());

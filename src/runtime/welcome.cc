@@ -67,7 +67,7 @@ Result<JoinRequest> decode_join(std::span<const std::byte> bytes) {
 std::vector<std::byte> encode_welcome(const Welcome& welcome) {
   std::vector<std::byte> bytes;
   ByteWriter out(bytes);
-  out.number(welcome.rank).number(welcome.incarnation);
+  out.number(welcome.rank).number(welcome.incarnation).number(welcome.peer_timeout_ms);
   write_digest(out, welcome.run);
   out.bytes(welcome.model).bytes(welcome.config).number(static_cast<uint64_t>(welcome.endpoints.size()));
   for (const std::string& endpoint : welcome.endpoints) out.text(endpoint);
@@ -79,12 +79,16 @@ Result<Welcome> decode_welcome(std::span<const std::byte> bytes) {
   Welcome welcome;
   welcome.rank = in.number<int32_t>();
   welcome.incarnation = in.number<uint32_t>();
+  welcome.peer_timeout_ms = in.number<uint32_t>();
   welcome.run = read_digest(in);
   welcome.model = copy(in.bytes());
   welcome.config = copy(in.bytes());
   welcome.endpoints.resize(in.count(sizeof(uint64_t)));
   for (std::string& endpoint : welcome.endpoints) endpoint = in.text();
   WEFT_TRY(whole(in, "the welcome"));
+  if (welcome.peer_timeout_ms < kLeastSilence)
+    return Status(Code::protocol,
+                  cat("welcome with a peer timeout of ", welcome.peer_timeout_ms, " ms, expected at least ", kLeastSilence));
   if (welcome.rank < 1 || welcome.rank >= static_cast<int32_t>(welcome.endpoints.size()))
     return Status(Code::protocol, cat("welcome as rank ", welcome.rank, " of ", welcome.endpoints.size()));
   return welcome;

@@ -26,6 +26,7 @@ struct JoinRequest {
 struct Welcome {
   int32_t rank = 0;
   uint32_t incarnation = 0;
+  uint32_t peer_timeout_ms = 0;  // of every link of the run
   Digest run;
   std::vector<std::byte> model, config;
   std::vector<std::string> endpoints;  // per rank

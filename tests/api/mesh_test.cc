@@ -170,6 +170,15 @@ TEST(Mesh, WhereNobodyCanListenIsNamed) {
   }
 }
 
+TEST(Mesh, APeerTimeoutOfLessThanASecondIsRefused) {
+  weft_mesh_config config = WEFT_MESH_INIT;
+  config.peer_timeout_ms = 999;
+  weft_mesh* mesh = nullptr;
+  Error err;
+  expect_error(weft_mesh_listen(&config, &mesh, &err), err, WEFT_EINVAL, {"peer_timeout_ms is 999, expected 0 or at least 1000"});
+  EXPECT_EQ(mesh, nullptr);
+}
+
 TEST(Mesh, AStartThatFailedMayBeTriedAgainWithAnotherPlan) {
   weft_mesh_config config = WEFT_MESH_INIT;
   config.join_timeout_ms = 300;

@@ -71,14 +71,14 @@ class Processes(Case):
         for pid in ranks:
             self.assertFalse(os.path.exists(f"/proc/{pid}"), "a rank is left over")
 
-    def test_a_stopped_rank_is_named_within_five_seconds(self):
-        process = self.start("--ranks", 3)
+    def test_a_stopped_rank_is_named_after_the_peer_timeout(self):
+        process = self.start("--ranks", 3, "--peer-timeout", 2)
         ranks = children(process.pid)
         begin = time.monotonic()
         os.kill(ranks[0], signal.SIGSTOP)
         line = process.stderr.readline()
-        self.assertLess(time.monotonic() - begin, 5)
-        self.assertRegex(line, rf"\Aweft: train: rank 1 \(stage 1, pid {ranks[0]}\) lost: silent for 3 s; last heard 3 s ago")
+        self.assertLess(time.monotonic() - begin, 4)
+        self.assertRegex(line, rf"\Aweft: train: rank 1 \(stage 1, pid {ranks[0]}\) lost: silent for 2 s; last heard 2 s ago")
         self.assertEqual(process.wait(timeout=60), 4)
         for pid in ranks:
             self.assertFalse(os.path.exists(f"/proc/{pid}"), "a rank is left over")

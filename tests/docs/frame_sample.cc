@@ -125,12 +125,18 @@ void print_lobby() {
       "join.wanted-rank 5\njoin.endpoint \"ipc:///there\"\njoin.ops 2\njoin.op \"own 1\" \"other 7\"\njoin.has-plan 1\n"
       "join.model 0:21\njoin.partition 0:22\njoin.schedule 0:23\njoin.settings 0:24\n");
 
-  Welcome welcome{.rank = 1, .incarnation = 31, .run = {0, 32}, .model = {}, .config = {}, .endpoints = {"tcp://a:1", "tcp://b:2"}};
+  Welcome welcome{.rank = 1,
+                  .incarnation = 31,
+                  .peer_timeout_ms = 33,
+                  .run = {0, 32},
+                  .model = {},
+                  .config = {},
+                  .endpoints = {"tcp://a:1", "tcp://b:2"}};
   welcome.model.assign(3, std::byte{'m'});
   welcome.config.assign(2, std::byte{'c'});
   print_bytes("welcome", encode_welcome(welcome));
   std::printf(
-      "welcome.rank 1\nwelcome.incarnation 31\nwelcome.run 0:32\nwelcome.model \"mmm\"\nwelcome.config \"cc\"\n"
+      "welcome.rank 1\nwelcome.incarnation 31\nwelcome.peer-timeout 33\nwelcome.run 0:32\nwelcome.model \"mmm\"\nwelcome.config \"cc\"\n"
       "welcome.endpoints 2\nwelcome.endpoint \"tcp://a:1\" \"tcp://b:2\"\n");
 
   const std::vector<std::byte> bytes(4, std::byte{'x'});

@@ -9,7 +9,10 @@
 namespace weft {
 namespace {
 
-constexpr LinkTime kPromise = 5000;
+// The peer timeout and what the verdict of rank 0 takes.
+constexpr LinkTime kVerdict = 1500, kPromise = LinkTimes().silence + kVerdict;
+// The same where a data frame may have been lost and the peer is heard.
+constexpr LinkTime kDataPromise = kDataSilence * LinkTimes().silence + kVerdict;
 
 SimMeshSettings settings_of(uint64_t seed) {
   std::mt19937_64 rng(seed);
@@ -244,7 +247,7 @@ TEST(Faults, AFaultyNetworkNeverChangesAValueNorHangsARank) {
     }
     ++failed;
     ASSERT_NE(first_fault, kNever) << run.text() << ": failed without a fault: " << run.mesh->node(0).describe(run.mesh->now());
-    run.expect_failed(run.mesh->now() + kPromise, -1);
+    run.expect_failed(run.mesh->now() + kDataPromise, -1);
   }
   EXPECT_GT(complete, 300);
   EXPECT_GT(failed, 300);

@@ -196,7 +196,7 @@ TEST(Link, HeartbeatsKeepAnIdleLinkAliveAndTellWhatThePeerDoes) {
   EXPECT_GE(pair.a.link.last_heard(), pair.now - 400);
 }
 
-TEST(Link, ASilentPeerIsLostAfterThreeSeconds) {
+TEST(Link, ASilentPeerIsLostAfterThePeerTimeout) {
   Pair pair;
   pair.run_until(100);
   pair.b.link.set_status("in 2B5");
@@ -204,8 +204,8 @@ TEST(Link, ASilentPeerIsLostAfterThreeSeconds) {
   const LinkTime heard = pair.a.link.last_heard();
   pair.b_deaf = true;
   pair.run_until(10000);
-  EXPECT_EQ(pair.a.failed_at, heard + 3000);
-  EXPECT_EQ(pair.a.failure.text, "rank 5 lost: silent for 3 s; last heard 3 s ago, in 2B5");
+  EXPECT_EQ(pair.a.failed_at, heard + 5000);
+  EXPECT_EQ(pair.a.failure.text, "rank 5 lost: silent for 5 s; last heard 5 s ago, in 2B5");
   EXPECT_EQ(pair.a.failure.rank, 5);
   EXPECT_EQ(pair.a.failure.code, Code::peer);
   EXPECT_TRUE(pair.a.link.is_dead());
@@ -332,8 +332,8 @@ TEST(Link, AByeWithoutAnswerHasADeadline) {
   pair.run_until(1000);
   pair.a.link.bye(1000, pair.a);
   pair.run_until(10000);
-  EXPECT_EQ(pair.a.failed_at, 4000);
-  EXPECT_EQ(pair.a.failure.text, "rank 5 did not answer bye within 3 s");
+  EXPECT_EQ(pair.a.failed_at, 6000);
+  EXPECT_EQ(pair.a.failure.text, "rank 5 did not answer bye within 5 s");
 }
 
 TEST(Link, ARefusedTensorFailsBothEndsWithTheReason) {
@@ -355,10 +355,10 @@ TEST(Link, ALostDataFrameIsNoticedWithoutAnother) {
   pair.a.send_tensor({1, 2, 3}, pattern(100, 1));
   pair.run_until(1002);
   pair.network.set_faults({});
-  pair.run_until(10000);
+  pair.run_until(30000);
   EXPECT_EQ(pair.b.failures, 1);
-  EXPECT_EQ(pair.b.failure.text, "rank 2 lost: 1 data frames that it sent did not come within 3 s");
-  EXPECT_LE(pair.b.failed_at, 1000 + 250 + 3000);
+  EXPECT_EQ(pair.b.failure.text, "rank 2 lost: 1 data frames that it sent did not come within 20 s");
+  EXPECT_LE(pair.b.failed_at, 1000 + 250 + 20000);
   EXPECT_EQ(pair.a.failure, pair.b.failure);
 }
 

@@ -7,8 +7,9 @@
 namespace weft::test {
 namespace {
 
-constexpr LinkTime kSend = 2000;     // traffic begins and ends within it
-constexpr LinkTime kPromise = 5000;  // from the last frame that something can have happened to
+constexpr LinkTime kSend = 2000;  // traffic begins and ends within it
+// From the last frame that something can have happened to; a data frame may be the one that was lost.
+constexpr LinkTime kPromise = kDataSilence * LinkTimes().silence + 2000;
 
 struct Tally {
   int complete = 0, failed = 0;

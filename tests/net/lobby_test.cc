@@ -65,7 +65,7 @@ class LobbyTest : public testing::Test {
 
   Net net_{"ipc://"};
   Refusals refusals_;
-  Lobby lobby_{*net_.loop, *net_.transport, refusals_, 500, 2};
+  Lobby lobby_{*net_.loop, *net_.transport, refusals_, {.hello = 500}, 2};
   std::optional<Status> gathered_;
   std::vector<int32_t> members_;
   const Lobby::Member member_ = [this](int32_t rank, std::unique_ptr<Wire>, int, std::span<const std::byte>) { members_.push_back(rank); };
