@@ -1,6 +1,6 @@
-/* What the README's program uses of weft, declared by hand as another language's binding would, not taken from the installed header:
- * where the library's structs or functions change their layout, the program built with this breaks. A struct with a size may end after
- * the last field one needs; what is left out has its default, or is not told. */
+/* The part of weft that the README's program uses, declared by hand, as a binding for another language would. If the library changes the
+ * layout of a struct or a function, the program that is built with this header fails. A struct with a size may end after the last field
+ * that the program uses. The other fields have their defaults, or are not written. */
 #include <stddef.h>
 #include <stdint.h>
 

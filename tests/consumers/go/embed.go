@@ -1,5 +1,5 @@
-// The README's program in Go: a sine is learned with a small network in two pipeline stages. The declarations are by hand.
-// A struct with a size may end after the last field one needs; what is left out has its default, or is not told.
+// The README's program in Go: trains a small network in two pipeline stages to approximate a sine. The declarations are written by hand.
+// A struct with a size may end after the last field that the program uses. The other fields have their defaults, or are not written.
 package main
 
 /*
@@ -57,7 +57,7 @@ func desc(rows C.int64_t) *C.desc { return &C.desc{dtype: C.F32, rank: 2, dims: 
 func name(text string) *C.char    { return (*C.char)(unsafe.Pointer(&append([]byte(text), 0)[0])) }
 
 func main() {
-	var batch [2]unsafe.Pointer // tensors of the library's own memory, which Go may write and C may keep
+	var batch [2]unsafe.Pointer // tensors in memory of the library, which Go may write and C may keep
 	for i := range batch {
 		try(C.weft_tensor_new(desc(64), &batch[i], &failed))
 	}
@@ -67,8 +67,8 @@ func main() {
 		y[i] = float32(math.Sin(float64(x[i])))
 	}
 	var model, plan, run unsafe.Pointer
-	v := (*[2]C.value)(C.calloc(2, C.sizeof_value))          // the prediction so far, and its target; C's memory, as all
-	adamw := (*C.optimizer)(C.calloc(1, C.sizeof_optimizer)) // that configurations point to
+	v := (*[2]C.value)(C.calloc(2, C.sizeof_value))          // the current value and the target, in memory of C, as
+	adamw := (*C.optimizer)(C.calloc(1, C.sizeof_optimizer)) // everything that configurations point to
 	node := func(op string, n_inputs C.uint32_t) {
 		config := C.node{size: C.sizeof_node, op: C.CString(op), inputs: &v[0], n_inputs: n_inputs}
 		try(C.weft_model_add_node(model, &config, &v[0], &failed))

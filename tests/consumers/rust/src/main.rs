@@ -1,5 +1,5 @@
-//! The README's program in Rust: a sine is learned with a small network in two pipeline stages. The declarations are by hand.
-//! A struct with a size may end after the last field one needs; what is left out has its default, or is not told.
+//! The README's program in Rust: trains a small network in two pipeline stages to approximate a sine. The declarations are written by hand.
+//! A struct with a size may end after the last field that the program uses. The other fields have their defaults, or are not written.
 use std::ffi::{c_char, c_void, CStr};
 use std::mem::{size_of, zeroed};
 use std::ptr::{null, null_mut};
@@ -63,7 +63,7 @@ unsafe fn train() -> Result<(), String> {
     attempt(|err| weft_tensor_wrap(&desc(64), y.as_mut_ptr(), None, null_mut(), &mut batch[1], err))?;
 
     let (mut model, mut plan, mut run) = (null_mut(), null_mut(), null_mut());
-    let mut v = [Value { id: 0 }; 2]; // the prediction so far, and its target
+    let mut v = [Value { id: 0 }; 2]; // the current value and the target
     attempt(|err| weft_model_new(&mut model, err))?;
     attempt(|err| weft_model_add_input(model, name(b"x\0"), &desc(1), 0, &mut v[0], err))?;
     attempt(|err| weft_model_add_input(model, name(b"y\0"), &desc(1), 0, &mut v[1], err))?;
