@@ -547,8 +547,8 @@ typedef struct weft_data_config {
 } weft_data_config;
 #define WEFT_DATA_INIT {sizeof(weft_data_config), 0, NULL, NULL, 0, 0, 0, 0}
 
-/* Opens training data. A file too short is refused here, an id out of range where it is read, with the numbers. Owner: caller; free with
- * weft_data_free. Thread: any. */
+/* Opens training data. A file is read once, and refused if it is too short or has an id that the vocabulary does not have. Owner: caller;
+ * free with weft_data_free. Thread: any. */
 WEFT_API weft_status weft_data_open(const weft_data_config *config, weft_data **out, weft_error *err);
 /* NULL is a no-op. Thread: owner. */
 WEFT_API void weft_data_free(weft_data *data);
@@ -694,12 +694,13 @@ typedef struct weft_checkpoint_info {
   uint32_t n_options;
   uint32_t n_params, n_states;   /* tensors: parameters, then optimizer state */
   uint32_t reserved;
-  const char *warning;        /* why this is not the checkpoint that `latest` names, or NULL */
+  const char *warning;        /* the checkpoints that were passed over, each with what is wrong with it, or NULL */
 } weft_checkpoint_info;
 #define WEFT_CHECKPOINT_INFO_INIT {sizeof(weft_checkpoint_info), 0, NULL, NULL, 0, 0, NULL, 0, 0, 0, 0, NULL}
 
-/* Opens a checkpoint, the latest one of a directory of checkpoints, or a safetensors file; tensors are read later. Owner: caller; free
- * with weft_checkpoint_free. Thread: any. */
+/* Opens a checkpoint, a safetensors file, or the latest checkpoint of a directory of them. Of a directory, the latest is verified at once,
+ * and if it is damaged the newest intact one is opened; weft_checkpoint_describe then gives a warning. A single checkpoint is verified
+ * when it is read. Owner: caller; free with weft_checkpoint_free. Thread: any. */
 WEFT_API weft_status weft_checkpoint_open(const char *path, weft_checkpoint **out, weft_error *err);
 /* NULL is a no-op. Thread: owner. */
 WEFT_API void weft_checkpoint_free(weft_checkpoint *checkpoint);
@@ -710,14 +711,14 @@ WEFT_API weft_status weft_checkpoint_describe(const weft_checkpoint *checkpoint,
 WEFT_API const char *weft_checkpoint_tensor(const weft_checkpoint *checkpoint, uint32_t index, weft_desc *desc, const char **dtype);
 /* XXH3-128 of a tensor's bytes, 32 hex digits and a NUL; index -1: over all parameters, as weft_run_digest. Thread: owner. */
 WEFT_API weft_status weft_checkpoint_digest(weft_checkpoint *checkpoint, int64_t index, char digest[33], weft_error *err);
-/* Writes the parameters as one safetensors file. Thread: owner. */
+/* Writes the parameters as one safetensors file. Refuses a path in a checkpoint. Thread: owner. */
 WEFT_API weft_status weft_checkpoint_export(weft_checkpoint *checkpoint, const char *path, weft_error *err);
 
 enum { WEFT_LOAD_ALL = 0, WEFT_LOAD_WEIGHTS = 1 };
 
 /* Takes parameters by name; with WEFT_LOAD_ALL also optimizer state and the number of steps, so that the run goes on bit for bit, at any
  * number of ranks, if the plan has the seed, the optimizer and the micro-batches of the run that was saved: of these only the rule is
- * checked. An error lists what is missing, surplus or of another shape. Between steps alone. Thread: owner. */
+ * checked. An error counts what is missing, surplus or of another shape. Between steps alone. Thread: owner. */
 WEFT_API weft_status weft_run_load(weft_run *run, weft_checkpoint *checkpoint, uint32_t what, weft_error *err);
 
 #ifdef __cplusplus

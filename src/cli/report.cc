@@ -36,6 +36,7 @@ void Report::step(const StepReport& report) {
 
 void Report::evaluated(uint64_t step, double loss, int64_t windows) {
   eval_loss_ = loss;
+  eval_step_ = step;
   if (json_)
     print_line(JsonObject().add("event", "eval").add("step", step).add("eval_loss", loss).add("windows", windows).text());
   else
@@ -67,6 +68,7 @@ void Report::done(const DoneReport& r) {
   std::string line = "step " + std::to_string(r.steps);
   if (last_.step) line += "  loss " + fixed(last_.loss, 4);
   if (eval_loss_ >= 0) line += "  held-out loss " + fixed(eval_loss_, 4);
+  if (eval_loss_ >= 0 && eval_step_ != r.steps) line += " (step " + std::to_string(eval_step_) + ")";
   print_line(line + "  " + fixed(r.seconds, 1) + " s");
   print_line("digest " + r.digest);
 }

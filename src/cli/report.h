@@ -44,6 +44,7 @@ class Report {
   Progress progress_;
   StepReport last_;
   double eval_loss_ = -1;
+  uint64_t eval_step_ = 0;
 };
 
 }  // namespace weft::cli

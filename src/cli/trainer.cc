@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <new>
 
 #include "cli/kernels.h"
 #include "cli/signals.h"
@@ -133,6 +134,8 @@ Outcome Trainer::check_directory() {
   std::error_code ignored;
   const std::string& directory = options_.checkpoint;
   if (directory.empty() || !std::filesystem::exists(std::filesystem::path(directory) / "latest", ignored)) return {};
+  // The newest there is what the run goes on from; to open it once more would read it once more.
+  if (std::filesystem::equivalent(directory, options_.resume, ignored)) return {};
   weft_error err = WEFT_ERROR_INIT;
   CheckpointPtr there;
   weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
@@ -159,7 +162,6 @@ Outcome Trainer::drive(weft_tensor* const (&inputs)[2], uint32_t flags, Events& 
     if (event.kind != WEFT_EVENT_ERROR) continue;
     Outcome lost = failed(event.status, err);
     lost.text = ranks_.explain(event);
-    if (!last_checkpoint_.empty()) lost.text += "; last checkpoint: " + last_checkpoint_;
     return lost;
   }
 }
@@ -170,7 +172,9 @@ Outcome Trainer::sample(int64_t updates) {
   for (int64_t u = 0; u < updates; ++u) {
     TensorPtr part[2];
     CLI_TRY(make_part(inputs_, u * samples_of_update(), samples_of_update(), part));
-    CLI_CALL(weft_data_sample(data_.get(), options_.plan.seed, step_ + static_cast<uint64_t>(u), part[0].get(), part[1].get(), &err));
+    const uint64_t step = step_ + static_cast<uint64_t>(u);
+    const weft_status status = weft_data_sample(data_.get(), options_.plan.seed, step, part[0].get(), part[1].get(), &err);
+    if (status < 0) return save_before(failed(status, err));
   }
   return {};
 }
@@ -209,9 +213,8 @@ Outcome Trainer::step() {
 // What follows would be lost work, and its checkpoints would replace the good ones.
 Outcome Trainer::check_finite(const weft_event& update) const {
   if (std::isfinite(update.loss) && std::isfinite(update.grad_norm)) return {};
-  std::string text = (std::isfinite(update.loss) ? "the norm of the gradients" : "the loss") + std::string(" is not finite in step ") +
-                     std::to_string(step_) + ", which has spoiled the weights";
-  text += last_checkpoint_.empty() ? "; nothing was saved" : "; last checkpoint: " + last_checkpoint_;
+  const std::string text = (std::isfinite(update.loss) ? "the norm of the gradients" : "the loss") +
+                           std::string(" is not finite in step ") + std::to_string(step_) + ", which has spoiled the weights";
   return {kFailed, text, "a lower --lr, --warmup or --clip may help"};
 }
 
@@ -233,7 +236,8 @@ Outcome Trainer::evaluate() {
     const int64_t samples = std::min(most, windows - first);
     TensorPtr part[2];
     CLI_TRY(make_inputs(built_.info, samples, part));
-    CLI_CALL(weft_data_eval(data_.get(), first, part[0].get(), part[1].get(), &err));
+    const weft_status status = weft_data_eval(data_.get(), first, part[0].get(), part[1].get(), &err);
+    if (status < 0) return save_before(failed(status, err));
     Events events;
     CLI_TRY(drive({part[0].get(), part[1].get()}, WEFT_EVAL, events));
     sum += events.last.loss * static_cast<double>(samples);
@@ -254,15 +258,18 @@ Outcome Trainer::save() {
   config.model = built_.info.text;
   config.options = pairs.data();
   config.n_options = static_cast<uint32_t>(pairs.size());
-  if (const weft_status status = weft_run_save(run_.get(), &config, &err); status < 0) {
-    Outcome outcome = failed(status, err);
-    if (!last_checkpoint_.empty()) outcome.text += "; last checkpoint: " + last_checkpoint_;
-    return outcome;
-  }
+  CLI_CALL(weft_run_save(run_.get(), &config, &err));
   saved_ = step_;
   last_checkpoint_ = step_path(options_.checkpoint, step_);
   report_->saved(step_, last_checkpoint_);
   return {};
+}
+
+// The data could not be read, but the weights are those of the last step.
+Outcome Trainer::save_before(Outcome failure) {
+  if (steps_run_ == 0) return failure;
+  if (const Outcome saved = save(); !saved.ok()) failure.text += "; " + saved.text;
+  return failure;
 }
 
 Outcome Trainer::save_trace() {
@@ -272,18 +279,34 @@ Outcome Trainer::save_trace() {
   return {};
 }
 
+// A failure after a step says what the run has left behind.
 Outcome Trainer::run() {
+  Outcome failure;
+  try {
+    failure = train();
+  } catch (const std::bad_alloc&) {
+    failure = {kResource, "out of memory", ""};
+  }
+  if (failure.ok()) return finish();
+  if (!last_checkpoint_.empty())
+    failure.text += "; last checkpoint: " + last_checkpoint_;
+  else if (steps_run_ > 0)
+    failure.text += "; nothing was saved";
+  return failure;
+}
+
+Outcome Trainer::train() {
   const auto begin = Clock::now();
   const auto stopped = [] { return stop_signal() != 0 || stdout_closed() || stdout_failed(); };
   if (options_.eval_every > 0) CLI_TRY(evaluate());
   while (step_ < options_.steps && !stopped()) {
     CLI_TRY(step());
     tell_refused();
-    if (due(options_.eval_every)) CLI_TRY(evaluate());
     if (due(options_.checkpoint_every)) CLI_TRY(save());
+    if (due(options_.eval_every)) CLI_TRY(evaluate());
   }
+  CLI_TRY(save());  // first: an evaluation may fail
   if (!stopped()) CLI_TRY(evaluate());
-  CLI_TRY(save());
 
   weft_error err = WEFT_ERROR_INIT;
   weft_status status = WEFT_OK;
@@ -302,8 +325,7 @@ Outcome Trainer::run() {
   }
   done.kernels = kernels_text();
   report_->done(done);
-  CLI_TRY(save_trace());
-  return finish();
+  return save_trace();
 }
 
 Outcome Trainer::finish() {

@@ -37,6 +37,8 @@ class Trainer {
   Outcome evaluate();
   Outcome save();
   Outcome save_trace();
+  Outcome save_before(Outcome failure);
+  Outcome train();
   Outcome finish();
   struct Events {
     std::vector<double> losses;       // of micro-batches

@@ -67,12 +67,16 @@ class CheckpointWriter {
 
 class Checkpoint {
  public:
-  // A step's directory, or the directory above: then the one that `latest` names, or else the newest that is whole.
-  static Result<Checkpoint> open(const std::string& path);
+  // What the newest in a directory has to pass, or else the next one is taken: its manifest and the sizes of its files, or also their
+  // checksums, for which all of it is read.
+  enum class Check : uint8_t { sizes, checksums };
+  // A step's directory, which is opened after a check of sizes, or the directory above: then the one that `latest` names, or else the
+  // newest that is whole.
+  static Result<Checkpoint> open(const std::string& path, Check check = Check::checksums);
 
   const std::string& path() const { return path_; }
   const Manifest& manifest() const { return manifest_; }
-  // Why it is not the one that `latest` names; empty if it is.
+  // Why it is not the one that `latest` names, with the name of each that was passed over; empty if it is.
   const std::string& warning() const { return warning_; }
   // In the order in which they were written. compare_tensors says how they differ from what a model expects.
   const std::vector<TensorSpec>& model() const { return tensors_[0]; }
@@ -91,7 +95,7 @@ class Checkpoint {
   };
 
   static Result<Checkpoint> open_step(const std::string& path);
-  static Result<Checkpoint> open_newest(const std::string& path);
+  static Result<Checkpoint> open_newest(const std::string& path, Check check);
   Status add_shard(const CheckpointShard& listed);
   Status verify(size_t shard);
   Status read(ShardPart part, std::string_view name, std::span<std::byte> out);

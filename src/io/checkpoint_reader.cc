@@ -34,31 +34,39 @@ Result<std::string> read_latest(const std::string& directory) {
 
 }  // namespace
 
-Result<Checkpoint> Checkpoint::open(const std::string& given) {
+Result<Checkpoint> Checkpoint::open(const std::string& given, Check check) {
   const std::string path = without_slashes(given);
   if (step_of_directory(last_name(path)) || path_exists(join_path(path, kManifestFile))) return open_step(path);
-  return open_newest(path);
+  return open_newest(path, check);
 }
 
-Result<Checkpoint> Checkpoint::open_newest(const std::string& path) {
+Result<Checkpoint> Checkpoint::open_newest(const std::string& path, Check check) {
   WEFT_TRY(File::open_directory(path).status());
-  auto latest = read_latest(path);
-  Status failure = latest.status();
-  if (latest.ok()) {
-    auto opened = open_step(join_path(path, latest.value()));
-    if (opened.ok()) return opened;
-    failure = opened.status();
-  }
+  const auto latest = read_latest(path);
   WEFT_TRY_ASSIGN(const auto steps, list_steps(path));
-  if (steps.empty()) return Status(Code::not_found, cat(path, ": holds no checkpoint"));
-  for (const uint64_t step : steps) {
-    if (latest.ok() && step_directory(step) == latest.value()) continue;
-    auto opened = open_step(join_path(path, step_directory(step)));
-    if (!opened.ok()) continue;
-    opened.value().warning_ = cat("fell back to ", step_directory(step), ": ", failure.text());
-    return opened;
+  std::vector<std::string> names;
+  for (const uint64_t step : steps) names.push_back(step_directory(step));
+  if (names.empty()) return Status(Code::not_found, cat(path, ": holds no checkpoint"));
+  if (latest.ok()) {
+    std::erase(names, latest.value());
+    names.insert(names.begin(), latest.value());
   }
-  return Status(failure.code(), cat(path, ": none of its ", steps.size(), " checkpoints is whole: ", failure.text()));
+
+  std::string passed_over = latest.status().text();
+  Code code = latest.status().code();
+  for (const std::string& name : names) {
+    auto opened = open_step(join_path(path, name));
+    Status status = opened.status();
+    if (status.ok() && check == Check::checksums) status = opened.value().verify();
+    if (status.ok()) {
+      if (!passed_over.empty()) opened.value().warning_ = printable(cat("fell back to ", name, ": ", passed_over));
+      return opened;
+    }
+    if (status.code() == Code::no_memory) return status;  // which says nothing about the checkpoint
+    if (code == Code::ok) code = status.code();
+    passed_over += cat(passed_over.empty() ? "" : "; ", name, " is damaged: ", status.text());
+  }
+  return Status(code, cat(path, ": none of its ", names.size(), " checkpoints is whole: ", passed_over));
 }
 
 Result<Checkpoint> Checkpoint::open_step(const std::string& path) {

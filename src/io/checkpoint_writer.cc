@@ -63,9 +63,13 @@ std::string optimizer_tensor_name(std::string_view parameter, std::string_view s
 
 Status CheckpointWriter::may_write(const std::string& directory, uint64_t step) {
   // What a resumed run would start from. One that `latest` does not know yet is of a writer that was killed, and no obstacle.
-  const auto current = Checkpoint::open(directory);
-  if (!current.ok() || current.value().manifest().step <= step) return {};
-  return Status(Code::state, cat(current.value().path(), ": is newer than step ", step, "; remove it or write elsewhere"));
+  // Mostly it is older, which its manifest tells; only a newer one is worth to be read whole.
+  const auto blocks = [&](Checkpoint::Check check) -> Status {
+    const auto current = Checkpoint::open(directory, check);
+    if (!current.ok() || current.value().manifest().step <= step) return {};
+    return Status(Code::state, cat(current.value().path(), ": is newer than step ", step, "; remove it or write elsewhere"));
+  };
+  return blocks(Checkpoint::Check::sizes).ok() ? Status() : blocks(Checkpoint::Check::checksums);
 }
 
 Result<CheckpointWriter> CheckpointWriter::begin(const std::string& directory, Manifest manifest, const std::vector<TensorSpec>& model,

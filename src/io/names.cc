@@ -8,7 +8,7 @@
 namespace weft {
 
 std::string listed(const std::vector<std::string>& items) {
-  constexpr size_t kShown = 8;
+  constexpr size_t kShown = 3;
   std::string out;
   for (size_t i = 0; i < items.size() && i < kShown; ++i) out += cat(i ? ", " : "", items[i]);
   return items.size() > kShown ? cat(out, " and ", items.size() - kShown, " more") : out;
@@ -49,12 +49,13 @@ Status compare_tensors(const std::string& where, const std::vector<TensorSpec>& 
   for (const TensorSpec& tensor : found)
     if (!wanted.contains(tensor.name)) surplus.push_back(shown(tensor.name));
   std::string text;
-  const auto part = [&](const char* title, const std::vector<std::string>& list) {
-    if (!list.empty()) text += cat(text.empty() ? "" : "; ", title, listed(list));
+  const auto part = [&](const char* before, const std::vector<std::string>& list, const char* behind) {
+    if (list.empty()) return;
+    text += cat(text.empty() ? "" : "; ", list.size(), before, list.size() == 1 ? "tensor" : "tensors", behind, ": ", listed(list));
   };
-  part("missing tensors: ", missing);
-  part("surplus tensors: ", surplus);
-  part("tensors of another kind: ", differing);
+  part(" missing ", missing, "");
+  part(" surplus ", surplus, "");
+  part(" ", differing, " of another kind");
   return text.empty() ? Status() : Status(Code::data, cat(where, ": ", text));
 }
 

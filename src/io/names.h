@@ -15,7 +15,7 @@ struct TensorSpec {
   friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };
 
-// "a, b, c", and of a long list how many more.
+// "a, b, c", and of a longer list how many more.
 std::string listed(const std::vector<std::string>& items);
 
 // A file name that stays in its directory: letters, digits, '.', '_', '-', not starting with a dot.
@@ -24,8 +24,8 @@ bool plain_file_name(std::string_view name);
 // 1 to 512 bytes of UTF-8 without NUL, and not the name that safetensors keeps for itself.
 Status check_tensor_name(std::string_view name);
 
-// The same names, each with the same dtype and shape, in any order. Otherwise a failure that lists what is missing, what is
-// surplus and what differs.
+// The same names, each with the same dtype and shape, in any order. Otherwise a failure that counts what is missing, what is
+// surplus and what differs, with the first names of each.
 Status compare_tensors(const std::string& where, const std::vector<TensorSpec>& expected, const std::vector<TensorSpec>& found);
 
 }  // namespace weft

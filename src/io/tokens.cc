@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 #include <string_view>
+#include <vector>
 
 #include "base/rng.h"
 #include "base/text.h"
@@ -34,7 +35,15 @@ Result<TokenFile> TokenFile::open(const std::string& path, int64_t vocabulary) {
   out.width_ = width_of(path);
   if (bytes % out.width_ != 0) return Status(Code::data, cat(path, ": has ", bytes, " bytes, expected a multiple of ", out.width_));
   out.size_ = static_cast<int64_t>(bytes / out.width_);
+  if (vocabulary < int64_t{1} << (8 * out.width_)) WEFT_TRY(out.check_ids());
   return out;
+}
+
+Status TokenFile::check_ids() const {
+  std::vector<int32_t> ids(1 << 16);
+  const auto most = static_cast<int64_t>(ids.size());
+  for (int64_t at = 0; at < size_; at += most) WEFT_TRY(window(at, std::min(size_ - at, most), ids.data()));
+  return {};
 }
 
 Status TokenFile::window(int64_t offset, int64_t length, int32_t* out) const {
@@ -48,7 +57,8 @@ Status TokenFile::window(int64_t offset, int64_t length, int32_t* out) const {
     for (int64_t i = 0; i < count; ++i) {
       const uint32_t id = id_at(block + i * width_, width_);
       if (id >= vocabulary_)
-        return Status(Code::data, cat(path(), ": token ", offset + done + i, " is ", id, ", expected 0 to ", vocabulary_ - 1));
+        return Status(Code::data, cat(path(), ": token ", offset + done + i, " is ", id, ", expected 0 to ", vocabulary_ - 1,
+                                      " for a vocabulary of ", vocabulary_));
       out[done + i] = static_cast<int32_t>(id);
     }
   }

@@ -13,15 +13,17 @@ namespace weft {
 // that the file may be larger than memory.
 class TokenFile {
  public:
-  // Ids are 0 to vocabulary - 1.
+  // Reads the file once to check that every id is 0 to vocabulary - 1, unless the width of an id says so.
   static Result<TokenFile> open(const std::string& path, int64_t vocabulary);
 
   const std::string& path() const { return file_.path(); }
   int64_t size() const { return size_; }  // in tokens
-  // The ids from offset to offset + length. On failure `out` may be overwritten in part.
+  // The ids from offset to offset + length, checked again, for the file may have changed. On failure `out` may be overwritten in part.
   Status window(int64_t offset, int64_t length, int32_t* out) const;
 
  private:
+  Status check_ids() const;
+
   File file_;
   int64_t vocabulary_ = 0, size_ = 0;
   uint32_t width_ = 1;  // bytes of an id

@@ -1,6 +1,6 @@
 #include "runtime/save.h"
 
-#include <algorithm>
+#include <map>
 
 #include "base/text.h"
 #include "plan/settings.h"
@@ -54,6 +54,44 @@ auto into(Run& run, Read&& read) {
 // Causal masks, which files of GPT-2 hold beside the weights.
 bool is_mask(std::string_view name) { return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias"); }
 
+// The parameters of a file: by the names of the model, with the prefix that Hugging Face's GPT-2 with a head has left out.
+struct WeightsOfFile {
+  std::map<std::string_view, const SafetensorsEntry*> params;
+  const SafetensorsEntry* tied_head = nullptr;  // that of a model whose head is its embedding
+};
+
+constexpr std::string_view kPrefix = "transformer.", kHead = "lm_head.weight", kEmbedding = "wte.weight";
+
+Result<WeightsOfFile> find_weights(const Model& model, const SafetensorsFile& file) {
+  const auto is_param = [&](std::string_view name) { return model.find_param(name) >= 0; };
+  WeightsOfFile out;
+  for (const SafetensorsEntry& entry : file.entries()) {
+    std::string_view name = entry.name;
+    if (!is_param(name) && name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
+    if (!is_param(name) && is_mask(name)) continue;
+    if (name == kHead && !is_param(kHead) && is_param(kEmbedding)) {
+      out.tied_head = &entry;
+    } else if (const auto [at, added] = out.params.emplace(name, &entry); !added) {
+      return Status(Code::data,
+                    cat(file.path(), ": tensors ", shown(at->second->name), " and ", shown(entry.name), " are of one parameter"));
+    }
+  }
+  return out;
+}
+
+// A tied head that differs from the embedding was trained on its own.
+Status check_tied_head(const SafetensorsFile& file, const SafetensorsEntry& head, const SafetensorsEntry& embedding) {
+  std::vector<std::byte> bytes[2];
+  const SafetensorsEntry* const entries[2] = {&head, &embedding};
+  for (size_t i = 0; i < 2; ++i) {
+    bytes[i].resize(entries[i]->end - entries[i]->begin);
+    WEFT_TRY(file.read_bytes(*entries[i], bytes[i]));
+  }
+  if (head.dtype == embedding.dtype && head.shape == embedding.shape && bytes[0] == bytes[1]) return {};
+  return Status(Code::data, cat(file.path(), ": tensor ", shown(head.name), " differs from ", shown(embedding.name),
+                                ", expected the same values: the model has tied them"));
+}
+
 }  // namespace
 
 std::vector<TensorSpec> model_tensors(const Plan& plan) {
@@ -92,11 +130,12 @@ Result<std::string> save_run(Run& run, const std::string& directory, Manifest ma
   return writer.commit();
 }
 
-// Adam and AdamW keep the same tensors, and mean other things by them.
+// Adam and AdamW keep the same tensors, and mean other things by them; of other rules the tensors would differ.
 Status check_rule(const Plan& plan, const Checkpoint& checkpoint) {
   const auto& settings = checkpoint.manifest().optimizer;
   const auto rule = settings.find("rule");
-  if (state_slots(plan) == 0 || rule == settings.end() || rule->second == rule_name(plan.config.optim.rule)) return {};
+  const bool stateless = state_slots(plan) == 0 && checkpoint.optimizer().empty();
+  if (stateless || rule == settings.end() || rule->second == rule_name(plan.config.optim.rule)) return {};
   return Status(Code::invalid, cat(checkpoint.path(), ": its optimizer is ", shown(rule->second), ", the plan's '",
                                    rule_name(plan.config.optim.rule), "'"));
 }
@@ -121,19 +160,17 @@ Status load_weights(Run& run, Checkpoint& checkpoint) {
 }
 
 Status load_weights(Run& run, const SafetensorsFile& file) {
-  const std::vector<TensorSpec> expected = model_tensors(run.plan());
-  const auto is_expected = [&](std::string_view name) {
-    return std::any_of(expected.begin(), expected.end(), [&](const TensorSpec& tensor) { return tensor.name == name; });
-  };
+  WEFT_TRY_ASSIGN(const WeightsOfFile weights, find_weights(*run.plan().model, file));
   std::vector<TensorSpec> found;
-  for (const SafetensorsEntry& entry : file.entries()) {
-    if (is_mask(entry.name) && !is_expected(entry.name)) continue;
-    auto spec = entry.spec();
+  for (const auto& [name, entry] : weights.params) {
+    auto spec = entry->spec();
     if (!spec.ok()) return spec.status().within(file.path());
-    found.push_back(spec.take());
+    found.push_back({std::string(name), spec.value().desc});
   }
-  WEFT_TRY(compare_tensors(file.path(), expected, found));
-  return each_value(run.plan(), into(run, [&](const std::string& name, std::span<float> to) { return file.read(*file.find(name), to); }));
+  WEFT_TRY(compare_tensors(file.path(), model_tensors(run.plan()), found));
+  if (weights.tied_head) WEFT_TRY(check_tied_head(file, *weights.tied_head, *weights.params.at(kEmbedding)));
+  return each_value(run.plan(),
+                    into(run, [&](const std::string& name, std::span<float> to) { return file.read(*weights.params.at(name), to); }));
 }
 
 }  // namespace weft

@@ -119,14 +119,21 @@ TEST(Data, WhatDoesNotFitIsRefusedWithTheNumbers) {
 
 TEST(Data, AnIdOutOfRangeAndATensorThatDoesNotFitAreRefused) {
   const Directory directory;
-  const std::string path = directory.file("ids.u16", std::string("\x01\x00\x02\x00\x2c\x01\x03\x00\x04\x00\x05\x00", 12));
-  weft_data_config config = tokens(path);
+  const std::string path = directory.file("ids.u16", std::string("\x01\x00\x02\x00\x03\x00\x03\x00\x04\x00\x05\x00", 12));
+  const std::string bad = directory.file("bad.u16", std::string("\x01\x00\x02\x00\x2c\x01\x03\x00\x04\x00\x05\x00", 12));
+  weft_data_config config = tokens(bad);
   config.seq_len = 5;
   weft_data* opened = nullptr;
   Error err;
+  expect_error(weft_data_open(&config, &opened, &err), err, WEFT_EDATA, {"bad.u16", "token 2 is 300", "0 to 255", "vocabulary of 256"});
+  config.path = path.c_str();
+  config.eval_path = bad.c_str();
+  expect_error(weft_data_open(&config, &opened, &err), err, WEFT_EDATA, {"bad.u16", "token 2 is 300"});
+  config.eval_path = nullptr;
   ASSERT_EQ(weft_data_open(&config, &opened, &err), WEFT_OK) << err.text;
   const DataPtr data(opened);
   const TensorPtr x = zeros({2, 5}, WEFT_I32), y = zeros({2, 5}, WEFT_I32), wrong = zeros({2, 4}, WEFT_I32), rows = zeros({2, 5});
+  directory.file("ids.u16", std::string("\x01\x00\x02\x00\x2c\x01\x03\x00\x04\x00\x05\x00", 12));  // it has changed meanwhile
   expect_error(weft_data_sample(data.get(), 1, 0, x.get(), y.get(), &err), err, WEFT_EDATA, {"token 2 is 300", "0 to 255"});
   expect_error(weft_data_sample(data.get(), 1, 0, x.get(), wrong.get(), &err), err, WEFT_EINVAL, {"i32[2,5]", "i32[2,4]"});
   expect_error(weft_data_sample(data.get(), 1, 0, rows.get(), y.get(), &err), err, WEFT_EINVAL, {"i32[2,5]", "f32[2,5]"});

@@ -4,6 +4,8 @@ import json
 import os
 import pty
 import re
+import shutil
+import signal
 import subprocess
 import unittest
 
@@ -15,12 +17,30 @@ HOSTILE = "\x1b[31mred\x07\x7f\n\u009b2J"
 HOSTILE_SHOWN = "\\x1b[31mred\\x07\\x7f\\x0a\\xc2\\x9b2J"
 
 
-def write_tensors(path, names):
-    """A safetensors file of f32 tensors with 2 elements each."""
-    header = {name: {"dtype": "F32", "shape": [2], "data_offsets": [8 * i, 8 * i + 8]} for i, name in enumerate(names)}
+def tensors_of(path):
+    """Names, shapes and bytes of a safetensors file of f32 tensors."""
+    with open(path, "rb") as file:
+        header, data = json.loads(file.read(int.from_bytes(file.read(8), "little"))), file.read()
+    header.pop("__metadata__", None)
+    return {name: (t["shape"], data[t["data_offsets"][0]:t["data_offsets"][1]]) for name, t in header.items()}
+
+
+def write_file(path, tensors):
+    header, data = {}, b""
+    for name, (shape, values) in tensors.items():
+        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(values)]}
+        data += values
     text = json.dumps(header).encode()
     with open(path, "wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text + bytes(8 * len(names)))
+        file.write(len(text).to_bytes(8, "little") + text + data)
+
+
+def flip_last_byte(path):
+    with open(path, "r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        byte = file.read(1)[0]
+        file.seek(-1, os.SEEK_END)
+        file.write(bytes([byte ^ 1]))
 
 
 def on_a_terminal(*args):
@@ -40,7 +60,7 @@ def on_a_terminal(*args):
 
 class ControlCharacters(Case):
     def test_names_of_tensors_are_shown_without_them(self):
-        write_tensors(self.path("w"), [HOSTILE, "plain\u00e4"])
+        write_file(self.path("w"), {name: ([2], bytes(8)) for name in (HOSTILE, "plain\u00e4")})
         done = run("inspect", self.path("w"))
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIsNone(CONTROL.search(done.stdout), ascii(done.stdout))
@@ -120,6 +140,125 @@ class InTheWay(Case):
         # What has nothing to do with a checkpoint may have the names of its files.
         for name in ("manifest.json", "latest"):
             self.assertEqual(run("export", self.path("ck"), self.path(name)).returncode, 0)
+
+
+class LostWork(Case):
+    def interrupted(self, more, change):
+        """Trains for 2000 steps, calls `change` when some were made, and returns the process, its lines and its errors. Nobody reads what
+        it prints until then, and a pipe does not hold 2000 lines, so it has not ended."""
+        args = ["train", TINY, *TINY_STEP, "--json", "--steps", 2000, "--checkpoint", self.path("ck"), "--checkpoint-every", 0, *more]
+        with subprocess.Popen([WEFT, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            first = process.stdout.readline()
+            self.assertIn('"step"', first, first or process.stderr.read())
+            change()
+            out, err = process.communicate(timeout=120)
+        return process, lines(first + out), err
+
+    def spill(self, name, content):
+        with open(self.path(name), "wb") as file:
+            file.write(content)
+        return self.path(name)
+
+    def test_a_bad_token_id_is_refused_before_the_first_step(self):
+        ids = [1, 2, 3] * 100
+        good = self.spill("good.u16", b"".join(i.to_bytes(2, "little") for i in ids))
+        bad = self.spill("bad.u16", b"".join(i.to_bytes(2, "little") for i in ids + [256]))
+        for data in (["--data", good, "--eval", bad], ["--data", bad], ["--data", bad, "--eval", 0.5]):
+            self.fails(3, f"{bad}: token 300 is 256, expected 0 to 255 for a vocabulary of 256", "train", TINY, *TINY_STEP, *data, "--steps", 2,
+                       "--checkpoint", self.path("ck"))
+        self.assertFalse(os.path.exists(self.path("ck")))
+
+    def test_when_the_data_fail_what_was_trained_is_saved_and_named(self):
+        content = bytes(range(256)) * 8
+        whole = self.spill("whole", content)
+        for i, option in enumerate(("--eval", "--data")):
+            changed = self.spill(f"changed{i}", content)
+            data = ["--data", changed] if option == "--data" else ["--data", whole, "--eval", changed]
+            process, printed, err = self.interrupted(data, lambda name=changed: os.truncate(name, 100))
+            self.assertEqual(process.returncode, 3, err)
+            last = max(line["step"] for line in printed if line["event"] == "step")
+            self.assertIn(f"{changed}: ends at byte ", err)
+            self.assertIn(f"; last checkpoint: {self.path('ck')}/step-{last:08d}\n", err)
+            self.assertEqual(last == 2000, option == "--eval")
+            self.spill(f"changed{i}", content)
+            resumed = self.train("--resume", self.path("ck"), "--in-process", "--steps", last, "--eval", "0.5", "--data", whole)[1]
+            self.assertEqual(resumed["digest"], self.train(TINY, *TINY_STEP, "--data", whole, "--steps", last)[1]["digest"])
+            shutil.rmtree(self.path("ck"))
+
+    def test_every_failure_after_a_step_names_the_last_checkpoint(self):
+        os.mkdir(self.path("traces"))
+        process, _, err = self.interrupted(["--trace", self.path("traces", "t")], lambda: os.rename(self.path("traces"), self.path("moved")))
+        self.assertEqual(process.returncode, 3, err)
+        self.assertRegex(err, f"traces.*; last checkpoint: {self.path('ck')}/step-00002000\n")
+
+    def test_a_damaged_newest_checkpoint_is_passed_over_with_a_warning(self):
+        self.train(TINY, *TINY_STEP, "--steps", 2, "--checkpoint", self.path("ck"), "--checkpoint-every", 1)
+        flip_last_byte(self.path("ck", "step-00000002", "model-00001.safetensors"))
+        self.fails(3, "checksum is", "train", "--resume", self.path("ck", "step-00000002"), "--steps", 3, "--in-process")
+        warning = f"fell back to step-00000001: step-00000002 is damaged: {self.path('ck', 'step-00000002')}/model-00001.safetensors: checksum is"
+        self.assertIn(f"weft: inspect: {warning}", run("inspect", self.path("ck")).stderr)
+        done = run("train", "--resume", self.path("ck"), "--steps", 3, "--in-process", "--json", "--checkpoint-every", 1)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn(f"weft: train: {warning}", done.stderr)
+        self.assertEqual([line["step"] for line in lines(done.stdout) if line["event"] == "step"], [2, 3])
+        self.assertEqual(lines(done.stdout)[-1]["digest"], self.train(TINY, *TINY_STEP, "--steps", 3)[1]["digest"])
+        self.assertEqual(run("inspect", self.path("ck")).stderr, "")
+
+    def test_the_last_line_says_which_step_a_held_out_loss_is_of(self):
+        data = self.spill("data", bytes(range(256)) * 8)
+        args = ["train", TINY, *TINY_STEP, "--data", data, "--eval", 0.5, "--eval-every", 1000000]
+        with subprocess.Popen([WEFT, *map(str, args), "--steps", "1000000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            self.assertIn("held-out loss", process.stderr.readline())
+            self.assertIn("step 1/1000000", process.stderr.readline())
+            process.send_signal(signal.SIGINT)
+            out, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130)
+        self.assertRegex(out, r"\Astep [1-9]\d*  loss [\d.]+  held-out loss [\d.]+ \(step 0\)  ")
+        self.assertRegex(run(*args, "--steps", 2).stdout, r"\Astep 2  loss [\d.]+  held-out loss [\d.]+  [\d.]+ s\n")
+
+    def test_another_rule_is_refused_by_the_names_of_both(self):
+        self.train(TINY, *TINY_STEP, "--steps", 1, "--checkpoint", self.path("ck"))
+        for rule in ("sgd", "adam"):
+            self.fails(3, f"its optimizer is 'adamw', the plan's '{rule}'", "train", "--resume", self.path("ck"), "--optimizer", rule, "--steps", 2)
+
+
+class NamesOfHuggingFace(Case):
+    def setUp(self):
+        super().setUp()
+        self.digest = self.train(TINY, *TINY_STEP, "--steps", 1, "--checkpoint", self.path("ck"))[1]["digest"]
+        self.assertEqual(run("export", self.path("ck"), self.path("w")).returncode, 0)
+        self.tensors = {"transformer." + name: tensor for name, tensor in tensors_of(self.path("w")).items()}
+
+    def started(self, tensors, model=TINY):
+        write_file(self.path("hf"), tensors)
+        return run("train", model, *TINY_STEP, "--init", self.path("hf"), "--steps", 0, "--json")
+
+    def test_the_prefix_is_left_out_and_a_tied_head_is_accepted(self):
+        wte = self.tensors["transformer.wte.weight"]
+        for tensors in (self.tensors, {**self.tensors, "lm_head.weight": wte},
+                        {**self.tensors, "lm_head.weight": wte, "transformer.h.0.attn.masked_bias": ([1], bytes(4))}):
+            done = self.started(tensors)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(lines(done.stdout)[-1]["digest"], self.digest)
+
+    def test_a_head_that_differs_is_of_an_untied_model(self):
+        shape, values = self.tensors["transformer.wte.weight"]
+        other = {**self.tensors, "lm_head.weight": (shape, values[:-4] + bytes(4))}
+        done = self.started(other)
+        self.assertEqual(done.returncode, 3)
+        self.assertIn(f"{self.path('hf')}: tensor 'lm_head.weight' differs from 'transformer.wte.weight'", done.stderr)
+        self.assertEqual(self.started({**self.tensors, "lm_head.weight": (shape[::-1], values)}).returncode, 3)
+        self.assertEqual(self.started(other, TINY + ",tied=0").returncode, 0)
+        self.assertIn("1 missing tensor: 'lm_head.weight'", self.started(self.tensors, TINY + ",tied=0").stderr)
+
+    def test_a_parameter_that_is_there_twice_is_refused(self):
+        done = self.started({**self.tensors, "wte.weight": self.tensors["transformer.wte.weight"]})
+        self.assertEqual(done.returncode, 3)
+        self.assertRegex(done.stderr, "tensors '(transformer.)?wte.weight' and '(transformer.)?wte.weight' are of one parameter")
+
+    def test_what_is_missing_or_too_much_is_counted(self):
+        done = self.started({"x" * 70 + str(i): ([1], bytes(4)) for i in range(40)})
+        self.assertRegex(done.stderr, r": 28 missing tensors: '[\w.]+', '[\w.]+', '[\w.]+' and 25 more; 40 surplus tensors: 'x+\d+', 'x+\d+', 'x+\d+' and 37 more\n")
 
 
 if __name__ == "__main__":

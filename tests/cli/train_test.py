@@ -216,7 +216,7 @@ class Train(Case):
         add_tensor(file, "h.0.attn.bias", "U8", [1, 1, 16, 16])   # as files of GPT-2 have it
         self.assertEqual(self.train(TINY, *TINY_STEP, "--steps", 0, "--init", file)[1]["digest"], trained)
         add_tensor(file, "h.0.attn.scale", "F32", [1])
-        self.fails(3, "surplus tensors: 'h.0.attn.scale'", "train", TINY, *TINY_STEP, "--init", file)
+        self.fails(3, "1 surplus tensor: 'h.0.attn.scale'", "train", TINY, *TINY_STEP, "--init", file)
         add_tensor(file, "h.0.attn.half", "F16", [1])
         self.fails(3, f"{file}: tensor 'h.0.attn.half': dtype F16 cannot be loaded", "train", TINY, *TINY_STEP, "--init", file)
         self.assertEqual(run("export", self.path("ck"), file).returncode, 0)

@@ -218,14 +218,19 @@ TEST_P(DamagedCheckpoint, IsRefused) {
   EXPECT_EQ(Checkpoint::open(step).ok(), !GetParam().found_on_opening);
   if (!GetParam().found_on_opening) {
     EXPECT_TRUE(says(Checkpoint::open(step).value().verify(), {step, "checksum", "model tensors '0.weight'"}));
-    return;
   }
   // The one before is opened in its stead, and the caller can tell.
   auto opened = Checkpoint::open(directory.path());
   ASSERT_TRUE(fine(opened.status()));
   EXPECT_EQ(opened.value().manifest().step, 10u);
-  EXPECT_NE(opened.value().warning().find("fell back to step-00000010"), std::string::npos) << opened.value().warning();
+  EXPECT_NE(opened.value().warning().find("fell back to step-00000010: step-00000020 is damaged: " + step), std::string::npos)
+      << opened.value().warning();
   EXPECT_TRUE(fine(check_checkpoint(opened.value())));
+  // The run that goes on from there saves below the damaged one, and later in its place.
+  EXPECT_TRUE(fine(write_checkpoint(directory.path(), 15).status()));
+  EXPECT_EQ(Checkpoint::open(directory.path()).value().manifest().step, 15u);
+  EXPECT_TRUE(fine(write_checkpoint(directory.path(), 20).status()));
+  EXPECT_TRUE(fine(open_and_check(directory.path())));
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -310,6 +315,23 @@ TEST(Checkpoint, LatestIsAHintNotATruth) {
   EXPECT_EQ(opened_step(), 20u);
   spill(directory / "latest", "step-00000010\n");
   EXPECT_EQ(Checkpoint::open(directory.path()).value().manifest().step, 10u);
+}
+
+TEST(Checkpoint, EachThatIsPassedOverIsNamed) {
+  const Directory directory;
+  for (const uint64_t step : {10, 20}) ASSERT_TRUE(fine(write_checkpoint(directory.path(), step).status()));
+  fs::copy(directory / "step-00000010", directory / "step-00000005", fs::copy_options::recursive);
+  flip(directory / "step-00000020" + kShard2, 1);
+  fs::remove(directory / "step-00000010" + kManifest);
+  const auto opened = Checkpoint::open(directory.path());
+  ASSERT_TRUE(fine(opened.status()));
+  EXPECT_EQ(opened.value().path(), directory / "step-00000005");
+  const std::string& warning = opened.value().warning();
+  EXPECT_EQ(warning.find("fell back to step-00000005: step-00000020 is damaged: "), 0u) << warning;
+  EXPECT_NE(warning.find("checksum is "), std::string::npos) << warning;
+  EXPECT_NE(warning.find("; step-00000010 is damaged: "), std::string::npos) << warning;
+  flip(directory / "step-00000005" + kState1, 1);
+  EXPECT_TRUE(says(Checkpoint::open(directory.path()).status(), {"none of its 3 checkpoints is whole", "step-00000020 is damaged"}));
 }
 
 TEST(Checkpoint, AResumedRunMayWriteBelowWhatAKilledWriterLeft) {

@@ -227,10 +227,10 @@ TEST(Safetensors, NamesAreCompared) {
   const std::vector<TensorSpec> expected = {{"a", {DType::f32, {1}}}, {"b", {DType::f32, {2}}}, {"c", {DType::f32, {2}}}};
   EXPECT_TRUE(fine(compare_tensors("x", expected, {expected[2], expected[0], expected[1]})));
   EXPECT_TRUE(says(compare_tensors("x", expected, {expected[0], {"b", {DType::f32, {1, 2}}}, {"d", {}}}),
-                   {"x: ", "missing tensors: 'c'", "surplus tensors: 'd'", "'b' is f32[1,2], expected f32[2]"}));
+                   {"x: ", "1 missing tensor: 'c'", "1 surplus tensor: 'd'", "'b' is f32[1,2], expected f32[2]"}));
   std::vector<TensorSpec> many;
   for (int i = 0; i < 20; ++i) many.push_back({"t" + std::to_string(i), {}});
-  EXPECT_TRUE(says(compare_tensors("x", many, {}), {"'t0', 't1'", "'t7' and 12 more"}));
+  EXPECT_TRUE(says(compare_tensors("x", many, {}), {"20 missing tensors: 't0', 't1', 't2' and 17 more"}));
 }
 
 }  // namespace

@@ -49,18 +49,34 @@ TEST(Tokens, WideIdsAreLittleEndian) {
   ASSERT_TRUE(fine(TokenFile::open(directory / "a.u16", 65536).value().window(0, 2, ids)));
   EXPECT_EQ(ids[0], 0x0201);
   EXPECT_EQ(ids[1], 0xFFFF);
+  EXPECT_TRUE(says(TokenFile::open(directory / "a.u32", int64_t{1} << 31).status(),
+                   {"a.u32", "token 2 is 4294967295", "expected 0 to 2147483647 for a vocabulary of 2147483648"}));
+  spill(directory / "a.u32", std::string("\x01\x02\x03\x04\xFF\xFF\xFF\x7F", 8));
   auto wide = TokenFile::open(directory / "a.u32", int64_t{1} << 31);
   ASSERT_TRUE(fine(wide.value().window(0, 2, ids)));
   EXPECT_EQ(ids[0], 0x04030201);
   EXPECT_EQ(ids[1], 0x7FFFFFFF);
-  EXPECT_TRUE(says(wide.value().window(2, 1, ids), {"a.u32", "token 2 is 4294967295", "expected 0 to 2147483647"}));
 }
 
-TEST(Tokens, RefusesIdsOutOfRange) {
+TEST(Tokens, AnIdOutOfRangeIsFoundOnOpeningWhereverItIs) {
   const Directory directory;
-  spill(directory / "a", "abcde");
+  std::string bytes(2 * 100000, '\1');
+  for (const size_t at : {size_t{0}, size_t{65535}, size_t{65536}, size_t{99999}}) {
+    std::string bad = bytes;
+    bad[2 * at + 1] = '\4';
+    spill(directory / "a.u16", bad);
+    EXPECT_TRUE(says(TokenFile::open(directory / "a.u16", 1025).status(),
+                     {directory / "a.u16", "token " + std::to_string(at) + " is 1025, expected 0 to 1024 for a vocabulary of 1025"}));
+    EXPECT_TRUE(fine(TokenFile::open(directory / "a.u16", 1026).status()));
+  }
+}
+
+TEST(Tokens, RefusesIdsOutOfRangeThatCameLater) {
+  const Directory directory;
+  spill(directory / "a", "abccc");
   auto file = TokenFile::open(directory / "a", 'c' + 1);
   ASSERT_TRUE(fine(file.status()));
+  spill(directory / "a", "abcde");
   int32_t ids[5];
   EXPECT_TRUE(fine(file.value().window(0, 3, ids)));
   const Status status = file.value().window(1, 4, ids);
