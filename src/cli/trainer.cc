@@ -31,14 +31,14 @@ std::string step_path(const std::string& directory, uint64_t step) {
   return (std::filesystem::path(directory) / ("step-" + number)).string();
 }
 
-// A share is a number below 1 and above 0; anything else is the name of a file.
+// A share is a number above 0 and below 1. Any other text is the name of a file.
 double share_of(const std::string& eval) {
   double share = 0;
   const auto [end, error] = std::from_chars(eval.data(), eval.data() + eval.size(), share);
   return error == std::errc() && end == eval.data() + eval.size() && share > 0 && share < 1 ? share : 0;
 }
 
-// A number that is no share is hardly the name of a file.
+// A number that is not a share is probably not the name of a file either.
 Outcome check_eval(const std::string& eval) {
   double number = 0;
   std::error_code ignored;
@@ -46,7 +46,7 @@ Outcome check_eval(const std::string& eval) {
   return {kUsage, "--eval: '" + eval + "', expected a file, or a share above 0 and below 1", ""};
 }
 
-// A place for checkpoints that cannot be is told of before the work, not after it.
+// Checks before the first step that checkpoints can be written.
 Outcome check_writable(const std::string& directory) {
   if (directory.empty()) return {};
   std::filesystem::path there = std::filesystem::absolute(directory).lexically_normal();
@@ -58,7 +58,7 @@ Outcome check_writable(const std::string& directory) {
   return {kBadInput, directory + ": cannot write into '" + there.string() + "': " + reason(error), ""};
 }
 
-// A file has to have its directory there, which it says itself.
+// Does not check whether the directory exists; opening the file reports that.
 Outcome check_place(const std::string& file) {
   const std::string directory = file.empty() ? "" : std::filesystem::absolute(file).parent_path().string();
   std::error_code ignored;
@@ -81,7 +81,7 @@ Outcome Trainer::prepare(weft_checkpoint* resumed) {
   CLI_TRY(ranks_.start(built_.plan.get(), options_.launch, run_));
   CLI_TRY(load(resumed));
   weft_error err = WEFT_ERROR_INIT;
-  CLI_TRY(save_trace());  // an empty one, so that a place where it cannot be is known now
+  CLI_TRY(save_trace());  // an empty one, so that a failure is known now
   if (!options_.trace.empty()) CLI_CALL(weft_run_trace(run_.get(), 100000, &err));
   CLI_TRY(check_directory());
   report_ = std::make_unique<Report>(options_.json, options_.quiet, options_.steps, built_.info.tokens ? "tokens" : "samples");
@@ -105,7 +105,9 @@ Outcome Trainer::open_data() {
   const int64_t windows = weft_data_eval_windows(data_.get());
   if (!options_.eval.empty() && windows < options_.plan.micro_batch_size)
     return {kBadInput,
-            std::to_string(windows) + " windows are held out, one micro-batch has " + std::to_string(options_.plan.micro_batch_size), ""};
+            "--eval holds out " + std::to_string(windows) + " samples, expected at least the " +
+                std::to_string(options_.plan.micro_batch_size) + " of one micro-batch",
+            "hold out more data, or reduce --micro-batch-size"};
   return {};
 }
 
@@ -117,7 +119,7 @@ Outcome Trainer::load(weft_checkpoint* resumed) {
     CLI_CALL(weft_run_load(run_.get(), resumed, WEFT_LOAD_ALL, &err));
     step_ = info.step;
     last_checkpoint_ = info.path;
-    std::error_code ignored;  // as when there is no such directory yet
+    std::error_code ignored;  // the directory may not exist yet
     if (std::filesystem::equivalent(std::filesystem::path(info.path) / "..", options_.checkpoint, ignored)) saved_ = step_;
   } else if (!options_.init.empty()) {
     CheckpointPtr weights;
@@ -129,12 +131,12 @@ Outcome Trainer::load(weft_checkpoint* resumed) {
   return {};
 }
 
-// A directory that holds a later checkpoint would refuse ours when the work is done; better now.
+// A directory that contains a later checkpoint would refuse to save those of this run. Report it before the first step.
 Outcome Trainer::check_directory() {
   std::error_code ignored;
   const std::string& directory = options_.checkpoint;
   if (directory.empty() || !std::filesystem::exists(std::filesystem::path(directory) / "latest", ignored)) return {};
-  // The newest there is what the run goes on from; to open it once more would read it once more.
+  // The run continues from the newest checkpoint in this directory, which has been read already.
   if (std::filesystem::equivalent(directory, options_.resume, ignored)) return {};
   weft_error err = WEFT_ERROR_INIT;
   CheckpointPtr there;
@@ -142,10 +144,10 @@ Outcome Trainer::check_directory() {
   CLI_CALL(weft_checkpoint_open(directory.c_str(), Out(there), &err));
   CLI_CALL(weft_checkpoint_describe(there.get(), &info));
   if (info.step <= step_) return {};
-  return {
-      kBadInput,
-      "'" + directory + "' holds a checkpoint of step " + std::to_string(info.step) + ", this run begins at step " + std::to_string(step_),
-      "go on from it with --resume " + shell_word(directory) + ", or choose another directory"};
+  return {kBadInput,
+          "'" + directory + "' contains a checkpoint of step " + std::to_string(info.step) + ", and this run starts at step " +
+              std::to_string(step_),
+          "continue from it with --resume " + shell_word(directory) + ", or use another directory"};
 }
 
 Outcome Trainer::drive(weft_tensor* const (&inputs)[2], uint32_t flags, Events& events) {
@@ -166,7 +168,7 @@ Outcome Trainer::drive(weft_tensor* const (&inputs)[2], uint32_t flags, Events& 
   }
 }
 
-// Fills the inputs, update by update: what an update is made from does not depend on how many of them are submitted at once.
+// Fills the inputs update by update, so that the samples of an update do not depend on the number of updates per submission.
 Outcome Trainer::sample(int64_t updates) {
   weft_error err = WEFT_ERROR_INIT;
   for (int64_t u = 0; u < updates; ++u) {
@@ -179,7 +181,7 @@ Outcome Trainer::sample(int64_t updates) {
   return {};
 }
 
-// A step, or with an asynchronous schedule the steps of a segment.
+// Runs one step, or all steps of a segment of an asynchronous schedule.
 Outcome Trainer::step() {
   const auto begin = Clock::now();
   const uint64_t updates = std::min<uint64_t>(weft_plan_updates(built_.plan.get()), options_.steps - step_);
@@ -210,12 +212,12 @@ Outcome Trainer::step() {
   return {};
 }
 
-// What follows would be lost work, and its checkpoints would replace the good ones.
+// Further steps would be lost work, and their checkpoints would replace the usable ones.
 Outcome Trainer::check_finite(const weft_event& update) const {
   if (std::isfinite(update.loss) && std::isfinite(update.grad_norm)) return {};
-  const std::string text = (std::isfinite(update.loss) ? "the norm of the gradients" : "the loss") +
-                           std::string(" is not finite in step ") + std::to_string(step_) + ", which has spoiled the weights";
-  return {kFailed, text, "a lower --lr, --warmup or --clip may help"};
+  const std::string what = std::isfinite(update.loss) ? "the norm of the gradients" : "the loss";
+  return {kFailed, what + " of step " + std::to_string(step_) + " is not finite, so the weights are no longer usable",
+          "a lower --lr or --clip, or a --warmup, may help"};
 }
 
 void Trainer::tell_refused() {
@@ -225,7 +227,7 @@ void Trainer::tell_refused() {
   complain("train", text);
 }
 
-// Over all whole micro-batches of what is held out.
+// Evaluates all whole micro-batches of the held-out data.
 Outcome Trainer::evaluate() {
   if (options_.eval.empty() || evaluated_ == step_) return {};
   weft_error err = WEFT_ERROR_INIT;
@@ -333,9 +335,10 @@ Outcome Trainer::finish() {
   if (!signal) return {};
   std::string text = "stopped after step " + std::to_string(step_), hint;
   if (options_.checkpoint.empty())
-    hint = "nothing was saved" + std::string(last_checkpoint_.empty() ? "" : " since ") + last_checkpoint_ + "; --checkpoint DIR would";
+    hint = "nothing was saved" + std::string(last_checkpoint_.empty() ? "" : " after ") + last_checkpoint_ +
+           "; --checkpoint DIR saves checkpoints";
   else
-    hint = "go on with: weft train --resume " + shell_word(options_.checkpoint);
+    hint = "continue with: weft train --resume " + shell_word(options_.checkpoint);
   return {128 + signal, text, hint};
 }
 
