@@ -118,6 +118,7 @@ Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attr
   }
   if (op->is_loss() && loss_ >= 0) return Status(Code::invalid, cat(where, ": the model already has the loss '", node(loss_).name, "'"));
 
+  WEFT_TRY(check_reads(*op, attrs).within(where));
   Node made;
   auto one = op->infer(attrs, operands(in, 1), weight_descs);
   if (!one.ok()) return one.status().within(where);

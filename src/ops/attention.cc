@@ -216,6 +216,7 @@ class HeadKernel {
 class Attention final : public Op {
  public:
   std::string_view name() const override { return "attention"; }
+  uint32_t reads() const override { return kCausal | kHeads | kFactor; }
 
   Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in, std::span<const Desc> weights) const override {
     if (in.size() != 1 && in.size() != 3) return Status(Code::invalid, cat("expected 1 or 3 inputs, got ", in.size()));

@@ -11,6 +11,7 @@ constexpr size_t kMaxInputs = 16;
 class Concat final : public Op {
  public:
   std::string_view name() const override { return "concat"; }
+  uint32_t reads() const override { return kAxis; }
 
   Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in, std::span<const Desc> weights) const override {
     if (in.empty() || in.size() > kMaxInputs) return Status(Code::invalid, cat("expected 1 to ", kMaxInputs, " inputs, got ", in.size()));

@@ -81,6 +81,7 @@ void for_blocks(const Call& call, const Sizes& s, int64_t rows, F&& body) {
 class Conv1d final : public Op {
  public:
   std::string_view name() const override { return "conv1d"; }
+  uint32_t reads() const override { return kDims; }
 
   Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in, std::span<const Desc> weights) const override {
     WEFT_TRY(check_counts(in, 1, weights, weights.size() == 2 ? 2 : 1));

@@ -14,6 +14,7 @@ namespace {
 class Dropout final : public Op {
  public:
   std::string_view name() const override { return "dropout"; }
+  uint32_t reads() const override { return kFactor; }
 
   Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in, std::span<const Desc> weights) const override {
     WEFT_TRY(check_counts(in, 1, weights, 0));

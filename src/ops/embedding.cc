@@ -33,6 +33,7 @@ Status check_indices(const Call& call) {
 class Embedding final : public Op {
  public:
   std::string_view name() const override { return "embedding"; }
+  uint32_t reads() const override { return kPositions; }
 
   Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in, std::span<const Desc> weights) const override {
     WEFT_TRY(check_counts(in, 1, weights, 1));

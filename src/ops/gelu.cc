@@ -10,6 +10,7 @@ namespace {
 class Gelu final : public Op {
  public:
   std::string_view name() const override { return "gelu"; }
+  uint32_t reads() const override { return kTanh; }
 
   Result<Inferred> infer(const Attrs&, std::span<const Operand> in, std::span<const Desc> weights) const override {
     WEFT_TRY(check_counts(in, 1, weights, 0));

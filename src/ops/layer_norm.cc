@@ -16,6 +16,7 @@ constexpr int64_t kColumns = 64;  // columns per tile of W
 class LayerNorm final : public Op {
  public:
   std::string_view name() const override { return "layer_norm"; }
+  uint32_t reads() const override { return kFactor; }
 
   Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in, std::span<const Desc> weights) const override {
     WEFT_TRY(check_counts(in, 1, weights, 2));

@@ -32,6 +32,7 @@ constexpr int64_t kColumns = 256;  // of a bias, per tile
 class Linear final : public Op {
  public:
   std::string_view name() const override { return "linear"; }
+  uint32_t reads() const override { return kOutIn; }
 
   Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in, std::span<const Desc> weights) const override {
     WEFT_TRY(check_counts(in, 1, weights, weights.size() == 2 ? 2 : 1));

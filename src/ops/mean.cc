@@ -23,6 +23,7 @@ Split split(const Desc& in, int axis) { return {in.shape.elements(0, axis), in.s
 class Mean final : public Op {
  public:
   std::string_view name() const override { return "mean"; }
+  uint32_t reads() const override { return kAxis; }
 
   Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in, std::span<const Desc> weights) const override {
     WEFT_TRY(check_counts(in, 1, weights, 0));

@@ -21,7 +21,8 @@
 
 namespace weft {
 
-// What the builder of a node says beside its operands. One plain struct for all ops; each op documents and checks the fields it reads.
+// What the builder of a node says beside its operands. One plain struct for all ops; each op names the fields that it reads (Op::reads) and
+// checks them.
 struct Attrs {
   int32_t axis = 0;    // softmax-free ops with an axis: mean, slice, concat
   int32_t heads = 0;   // attention
@@ -38,6 +39,12 @@ enum AttrFlag : uint32_t {
   kCausal = 2,     // attention: row t sees columns <= t
   kOutIn = 4,      // linear: weight stored [out, in]; otherwise [in, out]
   kPositions = 8,  // embedding: look up the position along the last axis of the indices, not the index
+  // The other fields, for Op::reads.
+  kAxis = 256,
+  kHeads = 512,
+  kRange = 1024,
+  kFactor = 2048,
+  kDims = 4096,
 };
 
 // One operand at build time. `batched`: dimension 0 is a multiple of the number of samples, so no op may mix along it.
@@ -98,6 +105,8 @@ class Op {
   // proportion to the samples; it keeps no stash and takes no scratch.
   virtual bool of_caller() const { return false; }
 
+  // The attributes that the op reads, of AttrFlag; others are refused when a node is added.
+  virtual uint32_t reads() const { return 0; }
   // Checks attributes, counts, dtypes and shapes; errors name the port ("input 1 expects f32[?,256], got f32[4,128]").
   virtual Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in, std::span<const Desc> weights) const = 0;
   // May input `port` receive a gradient?
@@ -128,6 +137,9 @@ class Op {
   virtual int target_port() const { return 1; }
   virtual double count(const View& targets) const { return static_cast<double>(targets.desc.elements()); }
 };
+
+// Fails with the name of an attribute that is set and that the op does not read, and of those that it does.
+Status check_reads(const Op& op, const Attrs& attrs);
 
 // The built-in op of that name, or null. Owned by the library, immutable, usable from any thread.
 const Op* find_op(std::string_view name);

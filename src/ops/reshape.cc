@@ -17,6 +17,7 @@ void copy(Tiles& tiles, const View& from, const View& to) {
 class Reshape final : public Op {
  public:
   std::string_view name() const override { return "reshape"; }
+  uint32_t reads() const override { return kDims; }
 
   Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in, std::span<const Desc> weights) const override {
     WEFT_TRY(check_counts(in, 1, weights, 0));

@@ -12,6 +12,7 @@ namespace {
 class Scale final : public Op {
  public:
   std::string_view name() const override { return "scale"; }
+  uint32_t reads() const override { return kFactor; }
 
   Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in, std::span<const Desc> weights) const override {
     WEFT_TRY(check_counts(in, 1, weights, 0));

@@ -9,6 +9,7 @@ namespace {
 class Slice final : public Op {
  public:
   std::string_view name() const override { return "slice"; }
+  uint32_t reads() const override { return kAxis | kRange; }
 
   Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in, std::span<const Desc> weights) const override {
     WEFT_TRY(check_counts(in, 1, weights, 0));

@@ -29,9 +29,10 @@ class SoftmaxCrossEntropy final : public Op {
   bool is_loss() const override { return true; }
   Uses uses_input(const Attrs&) const override { return {.in = 0b11, .out = false, .stash = true}; }
 
+  // A target that is no class counts, so that forward gets to refuse it by name.
   double count(const View& targets) const override {
     int64_t counted = 0;
-    for (int64_t i = 0; i < targets.desc.elements(); ++i) counted += targets.i32()[i] >= 0;
+    for (int64_t i = 0; i < targets.desc.elements(); ++i) counted += targets.i32()[i] != -1;
     return static_cast<double>(counted);
   }
 

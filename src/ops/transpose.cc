@@ -41,6 +41,7 @@ std::array<int64_t, kMaxRank> strides(const Shape& shape) {
 class Transpose final : public Op {
  public:
   std::string_view name() const override { return "transpose"; }
+  uint32_t reads() const override { return kDims; }
 
   Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in, std::span<const Desc> weights) const override {
     WEFT_TRY(check_counts(in, 1, weights, 0));

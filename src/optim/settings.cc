@@ -35,6 +35,31 @@ Status check_curve(const OptimSettings& s) {
   return expect(at_least_zero(s.min_rate) && s.min_rate <= s.rate, "min_rate", s.min_rate, cat("0 to the rate ", s.rate));
 }
 
+// A setting that the rule or curve does not read is a mistake, or one of another rule that was left behind.
+Status check_reads(const OptimSettings& s) {
+  const OptimSettings unset;
+  const bool sgd = s.rule == Rule::sgd, cosine = s.curve == RateCurve::cosine;
+  const std::string rule = cat("rule ", rule_name(s.rule)), curve = cat("curve ", curve_name(s.curve));
+  const struct {
+    Field field;
+    double unset;
+    bool read;
+    std::string_view chosen, readers;
+  } all[] = {
+      {{"momentum", s.momentum}, unset.momentum, sgd, rule, "rule sgd"},
+      {{"beta1", s.beta1}, unset.beta1, !sgd, rule, "rules adam and adamw"},
+      {{"beta2", s.beta2}, unset.beta2, !sgd, rule, "rules adam and adamw"},
+      {{"eps", s.eps}, unset.eps, !sgd, rule, "rules adam and adamw"},
+      {{"total", static_cast<double>(s.total)}, static_cast<double>(unset.total), cosine, curve, "curve cosine"},
+      {{"min_rate", s.min_rate}, unset.min_rate, cosine, curve, "curve cosine"},
+  };
+  for (const auto& one : all)
+    if (!one.read && one.field.value != one.unset)
+      return Status(Code::invalid, cat("optimizer ", one.field.name, " is ", one.field.value, ", but ", one.chosen,
+                                       " does not read it; expected ", one.unset, ", or ", one.readers));
+  return {};
+}
+
 }  // namespace
 
 std::string_view rule_name(Rule rule) {
@@ -68,7 +93,8 @@ Status check(const OptimSettings& s) {
   for (const auto& [field, value] : amounts) WEFT_TRY(expect(at_least_zero(value), field, value, "a finite number of 0 or more"));
   const Field fractions[] = {{"momentum", s.momentum}, {"beta1", s.beta1}, {"beta2", s.beta2}};
   for (const auto& [field, value] : fractions) WEFT_TRY(expect(fraction(value), field, value, "0 or more and below 1"));
-  return check_curve(s);
+  WEFT_TRY(check_curve(s));
+  return check_reads(s);
 }
 
 int slots(const OptimSettings& settings) {

@@ -196,8 +196,55 @@ TEST(ModelTest, UnknownFlagsAreRefused) {
   weft_node_config gelu = node("gelu", &x, 1);
   gelu.flags = 0x80000000u | WEFT_NODE_TANH;
   expect_error(add(model, gelu, err), err, WEFT_EINVAL, {"flags", "2147483648"});
-  gelu.flags = WEFT_NODE_TANH | WEFT_NODE_CAUSAL;  // of another op, and so ignored
-  EXPECT_EQ(add(model, gelu, err), WEFT_OK) << err.text;
+}
+
+TEST(ModelTest, AttributesThatAnOpDoesNotReadAreRefused) {
+  const std::vector<std::pair<std::string, void (*)(weft_node_config&)>> attributes = {
+      {"WEFT_NODE_TANH", [](weft_node_config& c) { c.flags = WEFT_NODE_TANH; }},
+      {"WEFT_NODE_CAUSAL", [](weft_node_config& c) { c.flags = WEFT_NODE_CAUSAL; }},
+      {"WEFT_NODE_OUT_IN", [](weft_node_config& c) { c.flags = WEFT_NODE_OUT_IN; }},
+      {"WEFT_NODE_POSITIONS", [](weft_node_config& c) { c.flags = WEFT_NODE_POSITIONS; }},
+      {"axis", [](weft_node_config& c) { c.axis = 1; }},
+      {"heads", [](weft_node_config& c) { c.heads = 2; }},
+      {"begin and end", [](weft_node_config& c) { c.end = 3; }},
+      {"factor", [](weft_node_config& c) { c.factor = 0.5; }},
+      {"dims", [](weft_node_config& c) { c.rank = 1; }},
+  };
+  const std::vector<std::pair<const char*, std::string>> ops = {
+      {"add", "no attribute"},
+      {"attention", "only WEFT_NODE_CAUSAL, heads, factor"},
+      {"concat", "only axis"},
+      {"conv1d", "only dims"},
+      {"dropout", "only factor"},
+      {"embedding", "only WEFT_NODE_POSITIONS"},
+      {"gelu", "only WEFT_NODE_TANH"},
+      {"layer_norm", "only factor"},
+      {"linear", "only WEFT_NODE_OUT_IN"},
+      {"matmul", "no attribute"},
+      {"mean", "only axis"},
+      {"mse", "no attribute"},
+      {"mul", "no attribute"},
+      {"relu", "no attribute"},
+      {"reshape", "only dims"},
+      {"scale", "only factor"},
+      {"slice", "only axis, begin and end"},
+      {"softmax", "no attribute"},
+      {"softmax_cross_entropy", "no attribute"},
+      {"transpose", "only dims"},
+  };
+  for (const auto& [op, reads] : ops)
+    for (const auto& [name, set] : attributes) {
+      const ModelPtr model = new_model();
+      const weft_value x = add_input(model, "x", {1, 4});
+      weft_node_config config = node(op, &x, 1, "n");
+      set(config);
+      Error err;
+      const weft_status status = add(model, config, err);
+      if (reads.find(name) == std::string::npos)
+        expect_error(status, err, WEFT_EINVAL, {"node 'n'", op, (name + " is set, but this op reads " + reads).c_str()});
+      else
+        EXPECT_EQ(std::strstr(err.text, "is set"), nullptr) << err.text;
+    }
 }
 
 // weft_run_read takes the name of either.

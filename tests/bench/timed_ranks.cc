@@ -30,6 +30,7 @@ namespace {
 class Timed final : public Op {
  public:
   std::string_view name() const override { return "timed"; }
+  uint32_t reads() const override { return kFactor; }
   Result<Inferred> infer(const Attrs&, std::span<const Operand> in, std::span<const Desc>) const override {
     return Inferred{.out = in[0].desc, .stash = {}, .scratch = 0};
   }

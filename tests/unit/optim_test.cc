@@ -204,6 +204,17 @@ TEST(Optim, SettingsThatCannotBeAreNamed) {
               s.min_rate = 1;
             }),
             "optimizer min_rate is 1, expected 0 to the rate 0.001");
+  EXPECT_EQ(text([](OptimSettings& s) { s.momentum = 0.9; }),
+            "optimizer momentum is 0.9, but rule adamw does not read it; expected 0, or rule sgd");
+  EXPECT_EQ(text([](OptimSettings& s) {
+              s.rule = Rule::sgd;
+              s.beta2 = 0.95;
+            }),
+            "optimizer beta2 is 0.95, but rule sgd does not read it; expected 0.999, or rules adam and adamw");
+  EXPECT_EQ(text([](OptimSettings& s) { s.min_rate = 1e-5; }),
+            "optimizer min_rate is 1e-05, but curve constant does not read it; expected 0, or curve cosine");
+  EXPECT_EQ(text([](OptimSettings& s) { s.total = 10; }),
+            "optimizer total is 10, but curve constant does not read it; expected 0, or curve cosine");
 }
 
 TEST(PlainMath, AgreesWithLibm) {

@@ -1,0 +1,32 @@
+// Which attributes of a node its op reads. One that is set and not read is a mistake of the caller: a gelu is not causal.
+#include "base/text.h"
+#include "ops/op.h"
+
+namespace weft {
+
+Status check_reads(const Op& op, const Attrs& attrs) {
+  const struct {
+    uint32_t bit;
+    std::string_view name;
+    bool set;
+  } all[] = {
+      {kTanh, "WEFT_NODE_TANH", (attrs.flags & kTanh) != 0},
+      {kCausal, "WEFT_NODE_CAUSAL", (attrs.flags & kCausal) != 0},
+      {kOutIn, "WEFT_NODE_OUT_IN", (attrs.flags & kOutIn) != 0},
+      {kPositions, "WEFT_NODE_POSITIONS", (attrs.flags & kPositions) != 0},
+      {kAxis, "axis", attrs.axis != 0},
+      {kHeads, "heads", attrs.heads != 0},
+      {kRange, "begin and end", attrs.begin != 0 || attrs.end != 0},
+      {kFactor, "factor", attrs.factor != 0},
+      {kDims, "dims", attrs.dims.rank != 0},
+  };
+  std::string known;
+  for (const auto& [bit, name, set] : all)
+    if (op.reads() & bit) known += cat(known.empty() ? "" : ", ", name);
+  for (const auto& [bit, name, set] : all)
+    if (set && !(op.reads() & bit))
+      return Status(Code::invalid, cat(name, " is set, but this op reads ", known.empty() ? "no attribute" : cat("only ", known)));
+  return {};
+}
+
+}  // namespace weft
