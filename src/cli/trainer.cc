@@ -289,6 +289,7 @@ Outcome Trainer::run() {
   } catch (const std::bad_alloc&) {
     failure = {kResource, "out of memory", ""};
   }
+  if (failure.ok() && stdout_failed()) failure = {kFailed, "standard output could not be written", ""};
   if (failure.ok()) return finish();
   if (!last_checkpoint_.empty())
     failure.text += "; last checkpoint: " + last_checkpoint_;

@@ -239,6 +239,42 @@ TEST(CheckpointTest, AnErrorOfAHostileNameIsPrintableAndEndsInDotsWhereItIsCut) 
   EXPECT_GT(text.size(), 490u);
 }
 
+TEST(CheckpointTest, ADamagedLatestOfADirectoryIsPassedOverWithAWarning) {
+  const Directory directory;
+  const RunPtr run = start_layers({"a"});
+  weft_save_config config = WEFT_SAVE_INIT;
+  config.directory = directory.path.c_str();
+  Error err;
+  std::string digests[2];
+  for (std::string& saved : digests) {
+    step(run, {noise({6, 6}).get(), noise({6, 6}, 2).get()});
+    ASSERT_EQ(weft_run_save(run.get(), &config, &err), WEFT_OK) << err.text;
+    saved = digest(run);
+  }
+  const std::string newest = directory.path + "/step-00000002", shard = newest + "/model-00001.safetensors";
+  weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
+  const CheckpointPtr whole = open_checkpoint(directory.path);
+  ASSERT_EQ(weft_checkpoint_describe(whole.get(), &info), WEFT_OK);
+  EXPECT_EQ(info.warning, nullptr);
+  std::fstream file(shard, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(-1, std::ios::end);
+  file.put('\x7f');
+  file.close();
+  const CheckpointPtr older = open_checkpoint(directory.path);
+  ASSERT_EQ(weft_checkpoint_describe(older.get(), &info), WEFT_OK);
+  EXPECT_EQ(info.step, 1u);
+  ASSERT_NE(info.warning, nullptr);
+  EXPECT_NE(std::strstr(info.warning, ("fell back to step-00000001: step-00000002 is damaged: " + shard + ": checksum is").c_str()),
+            nullptr)
+      << info.warning;
+  EXPECT_EQ(weft_run_load(run.get(), older.get(), WEFT_LOAD_ALL, &err), WEFT_OK) << err.text;
+  EXPECT_EQ(digest(run), digests[0]);
+  // The one that was asked for by its name is not exchanged for another.
+  const CheckpointPtr named = open_checkpoint(newest);
+  expect_error(weft_run_load(run.get(), named.get(), WEFT_LOAD_ALL, &err), err, WEFT_EDATA, {shard.c_str(), "checksum is"});
+  EXPECT_EQ(digest(run), digests[0]);
+}
+
 TEST(CheckpointTest, ADirectoryWithoutANameIsRefused) {
   const RunPtr run = start_layers({"a"});
   weft_save_config config = WEFT_SAVE_INIT;

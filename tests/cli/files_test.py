@@ -191,6 +191,14 @@ class LostWork(Case):
         self.assertEqual(process.returncode, 3, err)
         self.assertRegex(err, f"traces.*; last checkpoint: {self.path('ck')}/step-00002000\n")
 
+    def test_an_output_that_cannot_be_written_names_it_too(self):
+        for more, left in (([], "nothing was saved"), (["--checkpoint", self.path("ck")], f"last checkpoint: {self.path('ck')}/step-0000000")):
+            with open("/dev/full", "wb") as full:
+                done = subprocess.run([WEFT, "train", TINY, *TINY_STEP, "--json", "--steps", "3", *more], stdout=full, stderr=subprocess.PIPE, text=True,
+                                      check=False)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(f"weft: train: standard output could not be written; {left}", done.stderr)
+
     def test_a_damaged_newest_checkpoint_is_passed_over_with_a_warning(self):
         self.train(TINY, *TINY_STEP, "--steps", 2, "--checkpoint", self.path("ck"), "--checkpoint-every", 1)
         flip_last_byte(self.path("ck", "step-00000002", "model-00001.safetensors"))
