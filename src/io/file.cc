@@ -276,13 +276,13 @@ Status sync_directory(const std::string& path) {
 }
 
 Status make_directory(const std::string& path, bool with_parents) {
+  const std::string parent = parent_path(path);
+  if (with_parents && !path_exists(parent)) WEFT_TRY(make_directory(parent, with_parents));
   std::error_code error;
-  if (with_parents) {
-    fs::create_directories(path, error);
-  } else if (!fs::create_directory(path, error) && !error) {
-    error = std::make_error_code(std::errc::file_exists);
-  }
-  return error ? failure(path, "create", error) : Status();
+  const bool made = fs::create_directory(path, error);
+  if (!made && !error && !with_parents) error = std::make_error_code(std::errc::file_exists);
+  if (error) return failure(path, "create", error);
+  return made ? sync_directory(parent) : Status();
 }
 
 Result<std::vector<std::string>> list_directory(const std::string& path) {

@@ -86,6 +86,7 @@ Status rename_path(const std::string& from, const std::string& to);
 // Puts directory `from` at `to`, where a directory may lie: then that one is at `from` afterwards and *swapped is set.
 Status rename_or_swap(const std::string& from, const std::string& to, bool* swapped);
 Status sync_directory(const std::string& path);
+// Each name is synced that is made. With parents, one that is there already is no failure.
 Status make_directory(const std::string& path, bool with_parents);
 // The names in a directory, ascending.
 Result<std::vector<std::string>> list_directory(const std::string& path);

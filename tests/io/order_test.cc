@@ -222,6 +222,14 @@ class Order : public testing::Test {
   const Directory directory_;
 };
 
+TEST_F(Order, OfTheDirectoriesAbove) {
+  const std::string above = directory_ / "a", directory = directory_ / "a/b";
+  Disk disk;
+  for (const Record& r : recorded([&] { return write_checkpoint(directory, 10).status(); })) disk.play(r);
+  EXPECT_TRUE(disk.has_name(above) && disk.has_name(directory)) << "the directory would be lost with all that is in it";
+  EXPECT_EQ(disk.lost_in(above), Lost());
+}
+
 TEST_F(Order, OfANewCheckpoint) {
   for (const uint64_t step : {10, 20, 30}) save(step);
   EXPECT_FALSE(path_exists(directory_ / "step-00000010"));
