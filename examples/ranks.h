@@ -73,7 +73,7 @@ static void ranks_start(ranks *world, int argc, char **argv, int count) {
   }
   for (i = 0; i < argc; ++i) copy[i] = argv[i];
   copy[argc] = (char *)"--join";
-  copy[argc + 1] = (char *)weft_mesh_endpoint(world->mesh);
+  copy[argc + 1] = (char *)weft_mesh_join_endpoint(world->mesh);
   for (world->count = 1; world->count < count; ++world->count)
     if (posix_spawn(&world->pids[world->count], "/proc/self/exe", NULL, NULL, copy, environ) != 0) {
       perror("ranks: cannot start a rank");

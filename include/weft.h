@@ -498,28 +498,37 @@ WEFT_API weft_status weft_comparison_row(const weft_comparison *comparison, uint
 /* The processes that share a run. Rank 0, the controller, listens and starts the run; every other process joins and serves. */
 typedef struct weft_mesh weft_mesh;
 
-enum { WEFT_MESH_INSECURE = 1 };   /* allow a tcp address that is not loopback, without encryption */
+enum { WEFT_MESH_INSECURE = 1 };   /* tcp without encryption: whoever reaches rank 0 may join. The others of the run need it, too */
+
+#define WEFT_KEY_SIZE 65           /* a key as text: 64 digits, 0 to 9 and a to f, and a NUL */
 
 typedef struct weft_mesh_config {
   uint32_t size;
   uint32_t flags;
   const char *endpoint;       /* listen: "ipc://" (NULL; a socket in a directory of its own, mode 0700), "ipc://PATH", "tcp://ADDR:PORT"
-                                 (port 0: any); join: rank 0's endpoint */
+                                 (port 0: any); join: what rank 0's weft_mesh_join_endpoint returned */
   const char *listen;         /* join: where this process is reached by other ranks; NULL: chosen, on the way that leads to rank 0 */
   uint32_t rank;              /* join: the rank it wants; 0: any */
   uint32_t join_timeout_ms;   /* 0: 60000 */
   uint32_t peer_timeout_ms;   /* listen: after how long without a frame from it a rank is lost, on every rank of the run; at least 1000,
                                  0: 5000; join: the same until rank 0's value is known */
   uint32_t reserved;
+  const char *key;            /* tcp: secret key of this process. listen: by which others know rank 0; NULL: made for this mesh. join: by
+                                 which rank 0 allows this process, if `endpoint` has only rank 0's public key */
+  const char *allow;          /* listen, tcp: public keys of processes that may join with no other permission, one per line; text after a
+                                 space and lines that begin with '#' are comments. NULL: none */
 } weft_mesh_config;
-#define WEFT_MESH_INIT {sizeof(weft_mesh_config), 0, NULL, NULL, 0, 0, 0, 0}
+#define WEFT_MESH_INIT {sizeof(weft_mesh_config), 0, NULL, NULL, 0, 0, 0, 0, NULL, NULL}
 
 /* Rank 0: starts to listen, on a thread of its own. `config` may be NULL. Owner: caller; free with weft_mesh_free. Thread: any. */
 WEFT_API weft_status weft_mesh_listen(const weft_mesh_config *config, weft_mesh **out, weft_error *err);
 /* Any other rank: opens its own door; rank 0 is met in weft_run_serve. Owner: caller; free with weft_mesh_free. Thread: any. */
 WEFT_API weft_status weft_mesh_join(const weft_mesh_config *config, weft_mesh **out, weft_error *err);
-/* Where this process listens, as others may dial it. Borrowed: valid as long as the mesh. Thread: any. */
+/* Where this process listens. Borrowed: valid as long as the mesh. Thread: any. */
 WEFT_API const char *weft_mesh_endpoint(const weft_mesh *mesh);
+/* Rank 0: the endpoint with which other processes join. Over tcp it ends in "?key=" and two keys, and whoever has it may join: keep it
+ * secret. The empty text for a mesh that joins. Borrowed: valid as long as the mesh. Thread: any. */
+WEFT_API const char *weft_mesh_join_endpoint(const weft_mesh *mesh);
 /* How many connections this process has turned away: whoever came to its endpoint and was no weft, or one that does not fit. Writes into
  * `buffer`, at most `size` bytes with a NUL, what is to be said of the last one: "a connection from tcp://127.0.0.1:40123: not a weft
  * connection: ..."; the empty text if there was none. Thread: any. */
@@ -529,6 +538,11 @@ WEFT_API uint64_t weft_mesh_refused(const weft_mesh *mesh, char *buffer, size_t 
 WEFT_API void weft_mesh_cancel(weft_mesh *mesh);
 /* NULL is a no-op. After the runs on it have been freed. Thread: owner. */
 WEFT_API void weft_mesh_free(weft_mesh *mesh);
+
+/* Writes a new secret key into `secret`, WEFT_KEY_SIZE bytes. Thread: any. */
+WEFT_API weft_status weft_key_new(char *secret, weft_error *err);
+/* Writes the public key that belongs to a secret one into `public_key`, WEFT_KEY_SIZE bytes. Thread: any. */
+WEFT_API weft_status weft_key_public(const char *secret, char *public_key, weft_error *err);
 
 /* Name of the first node of a stage; NULL for a stage that is not. Borrowed: valid as long as the plan. Thread: any. */
 WEFT_API const char *weft_plan_first(const weft_plan *plan, uint32_t stage);

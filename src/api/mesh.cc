@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 
 #include "api/handles.h"
 
@@ -23,7 +24,21 @@ Result<MeshOptions> options_of(const weft_mesh_config* config) {
   if (out.peer_timeout_ms < kLeastSilence)
     return Status(Code::invalid,
                   cat("weft_mesh_config.peer_timeout_ms is ", c.peer_timeout_ms, ", expected 0 or at least ", kLeastSilence));
+  if (c.key) {
+    WEFT_TRY_ASSIGN(out.key, read_secret_key(c.key, "weft_mesh_config.key"));
+  }
+  if (c.allow) {
+    WEFT_TRY_ASSIGN(out.allowed, parse_allowed(c.allow));
+  }
   return out;
+}
+
+Status copy_key(const std::array<unsigned char, kKeyBytes>& key, char* out) {
+  static_assert(WEFT_KEY_SIZE == kKeyDigits + 1);
+  std::string text = key_text(key);
+  std::memcpy(out, text.c_str(), WEFT_KEY_SIZE);
+  wipe(text);
+  return {};
 }
 
 }  // namespace
@@ -50,6 +65,26 @@ weft_status weft_mesh_join(const weft_mesh_config* config, weft_mesh** out, weft
 }
 
 const char* weft_mesh_endpoint(const weft_mesh* mesh) { return mesh ? mesh->mesh->endpoint().c_str() : ""; }
+
+const char* weft_mesh_join_endpoint(const weft_mesh* mesh) { return mesh ? mesh->mesh->join_text().c_str() : ""; }
+
+weft_status weft_key_new(char* secret, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(secret, "secret"));
+    WEFT_TRY_ASSIGN(const KeyPair pair, KeyPair::make());
+    return copy_key(pair.secret.bytes(), secret);
+  });
+}
+
+weft_status weft_key_public(const char* secret, char* public_key, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(secret, "secret"));
+    WEFT_TRY(require(public_key, "public_key"));
+    WEFT_TRY_ASSIGN(const SecretKey key, read_secret_key(secret, "secret"));
+    WEFT_TRY_ASSIGN(const KeyPair pair, KeyPair::of(key));
+    return copy_key(pair.public_key, public_key);
+  });
+}
 
 uint64_t weft_mesh_refused(const weft_mesh* mesh, char* buffer, size_t size) {
   uint64_t count = 0;

@@ -6,6 +6,7 @@
 #include "cli/handles.h"
 #include "cli/kernels.h"
 #include "cli/launch.h"
+#include "cli/secrets.h"
 #include "cli/signals.h"
 
 namespace weft::cli {
@@ -13,28 +14,54 @@ namespace weft::cli {
 namespace {
 
 struct Worker {
-  std::string join, listen;
+  std::string join, join_file, key_file, listen;
   uint32_t rank = 0, threads = 1, join_timeout = 60;
   bool insecure = false, quiet = false;
 
   Outcome run() const;
+  Outcome read_keys(std::string& endpoint, std::string& key) const;
+  Outcome open(MeshPtr& mesh) const;
   Outcome serve() const;
 };
 
+Outcome Worker::read_keys(std::string& endpoint, std::string& key) const {
+  if (join.empty() == join_file.empty())
+    return {kUsage, join.empty() ? "--join or --join-file is missing" : "--join and --join-file name the same", ""};
+  endpoint = join;
+  if (!join_file.empty()) CLI_TRY(read_secret(join_file, endpoint));
+  if (!key_file.empty()) CLI_TRY(read_secret(key_file, key));
+  return {};
+}
+
+Outcome Worker::open(MeshPtr& mesh) const {
+  weft_error err = WEFT_ERROR_INIT;
+  weft_mesh_config config = WEFT_MESH_INIT;
+  std::string endpoint, key;
+  CLI_TRY(read_keys(endpoint, key));
+  config.endpoint = endpoint.c_str();
+  config.listen = listen.empty() ? nullptr : listen.c_str();
+  config.rank = rank;
+  config.flags = insecure ? WEFT_MESH_INSECURE : 0;
+  config.join_timeout_ms = join_timeout * 1000;
+  config.key = key.empty() ? nullptr : key.c_str();
+  const weft_status status = weft_mesh_join(&config, Out(mesh), &err);
+  const std::string address = without_key(endpoint);
+  wipe(endpoint);
+  wipe(key);
+  CLI_CALL(status);
+  if (quiet) return {};
+  warn_of_insecure("worker", address, insecure);
+  warn_of_slow_kernels("worker");
+  Progress(false).note("joining " + address);
+  return {};
+}
+
 Outcome Worker::serve() const {
   weft_error err = WEFT_ERROR_INIT;
-  weft_mesh_config mesh = WEFT_MESH_INIT;
-  mesh.endpoint = join.c_str();
-  mesh.listen = listen.empty() ? nullptr : listen.c_str();
-  mesh.rank = rank;
-  mesh.flags = insecure ? WEFT_MESH_INSECURE : 0;
-  mesh.join_timeout_ms = join_timeout * 1000;
   weft_run_config config = WEFT_RUN_INIT;
   config.threads = threads;
   MeshPtr joined;
-  CLI_CALL(weft_mesh_join(&mesh, Out(joined), &err));
-  if (!quiet) warn_of_slow_kernels("worker");
-  if (!quiet) Progress(false).note("joining " + join);
+  CLI_TRY(open(joined));
   const CancelOnSignal cancel(joined.get());
   uint64_t told = 0;
   const weft_status served = [&] {
@@ -55,18 +82,23 @@ Outcome Worker::run() const {
   return outcome;
 }
 
+// The key is not repeated in a message.
+std::string check_join(const std::string& text) { return check_endpoint(without_key(text)); }
+
 }  // namespace
 
 Action add_worker(Parser& parser) {
   auto worker = std::make_shared<Worker>();
-  parser.add("--join", worker->join, "Address of rank 0: tcp://ADDRESS:PORT").required().type("ENDPOINT").check(check_endpoint);
+  parser.add("--join", worker->join, "Address and key of rank 0, as rank 0 prints them").type("ENDPOINT").check(check_join);
+  parser.add("--join-file", worker->join_file, "File that holds what --join takes; -: standard input").type("FILE");
+  parser.add("--key", worker->key_file, "File of this machine's secret key, made by 'weft key', which rank 0 allows").type("FILE");
   parser.add("--listen", worker->listen, "Address at which the other ranks reach this one. Default: found on the route to rank 0")
       .type("ENDPOINT")
       .check(check_endpoint);
   parser.add("--rank", worker->rank, "The rank to run. 0: any free rank").type("N");
   parser.add("--threads", worker->threads, "Compute threads").type("N").range(1, kMostThreads);
   parser.add("--join-timeout", worker->join_timeout, "Time to wait for the start of the run, in seconds").type("N").range(1, 4294967);
-  parser.add("--insecure", worker->insecure, "Allow an address that is not loopback: nothing is encrypted");
+  parser.add("--insecure", worker->insecure, "Do not encrypt, as rank 0 does not");
   parser.add("-q,--quiet", worker->quiet, "Do not report progress and lost ranks; the exit status is the same");
   return [worker] { return worker->run(); };
 }

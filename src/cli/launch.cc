@@ -1,5 +1,6 @@
 #include "cli/launch.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
@@ -7,9 +8,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 
 #include "cli/console.h"
+#include "cli/secrets.h"
+#include "cli/setup.h"
 #include "cli/signals.h"
 
 extern char** environ;
@@ -67,6 +71,15 @@ std::string check_endpoint(const std::string& text) {
   return tcp || text.starts_with("ipc://") ? "" : "'" + text + "', expected tcp://ADDRESS:PORT";
 }
 
+std::string without_key(const std::string& endpoint) {
+  return endpoint.starts_with("tcp://") ? endpoint.substr(0, endpoint.find('?')) : endpoint;
+}
+
+void warn_of_insecure(const char* command, const std::string& endpoint, bool insecure) {
+  if (insecure && endpoint.starts_with("tcp://"))
+    complain(command, "nothing is encrypted (--insecure): whoever reaches the address can join, read and change the run");
+}
+
 void add_launch_options(Parser& parser, LaunchOptions& o) {
   parser.section("Ranks");
   parser.add("--in-process", o.in_process, "Run all ranks in this process, on threads");
@@ -74,7 +87,11 @@ void add_launch_options(Parser& parser, LaunchOptions& o) {
       .type("ENDPOINT")
       .check(check_endpoint);
   parser.add("--external", o.external, "Number of ranks that are started elsewhere with 'weft worker'; they are the last ranks").type("N");
-  parser.add("--insecure", o.insecure, "Allow an address that is not loopback: nothing is encrypted");
+  parser.add("--join-file", o.join_file, "Write the line with which other ranks join to this file, for 'weft worker --join-file'")
+      .type("FILE");
+  parser.add("--key", o.key, "File of this machine's secret key, made by 'weft key'. Default: a new key for this run").type("FILE");
+  parser.add("--allow", o.allow, "File with the public keys of machines that may join").type("FILE");
+  parser.add("--insecure", o.insecure, "Do not encrypt: whoever reaches the address can join, read and change the run");
   parser.add("--join-timeout", o.join_timeout, "Time to wait for the other ranks, in seconds").type("N").range(1, 4294967);
   parser.add("--peer-timeout", o.peer_timeout, "Time after which a rank that sends nothing is lost, in seconds")
       .type("N")
@@ -90,24 +107,63 @@ Outcome Ranks::start(const weft_plan* plan, const LaunchOptions& options, RunPtr
     CLI_CALL(weft_run_start(plan, nullptr, &config, Out(out), &err));
     return {};
   }
-  weft_mesh_config mesh = WEFT_MESH_INIT;
-  mesh.endpoint = options.listen.empty() ? nullptr : options.listen.c_str();
-  mesh.flags = options.insecure ? WEFT_MESH_INSECURE : 0;
-  mesh.join_timeout_ms = options.join_timeout * 1000;
-  mesh.peer_timeout_ms = options.peer_timeout * 1000;
-  CLI_CALL(weft_mesh_listen(&mesh, Out(mesh_), &err));
+  CLI_TRY(listen(options));
   CancelOnSignal cancel(mesh_.get());
   pids_.assign(options.ranks, 0);
   for (uint32_t rank = 1; rank < options.ranks - options.external; ++rank) CLI_TRY(spawn(rank, options));
   cancel.watch(pids_);
-  if (options.external && !options.quiet)
-    Progress(false).note("waiting for " + std::to_string(options.external) + (options.external > 1 ? " ranks" : " rank") +
-                         ": weft worker --join " + shell_word(weft_mesh_endpoint(mesh_.get())) + (options.insecure ? " --insecure" : ""));
+  const FileToRemove join_file(options.external ? options.join_file : "");
+  if (options.external) CLI_TRY(invite(options));
   const weft_status status = [&] {
     const Doorkeeper doorkeeper(options.command, mesh_.get(), refused_);
     return weft_run_start(plan, mesh_.get(), &config, Out(out), &err);
   }();
   return status < 0 ? not_started(status, err) : Outcome();
+}
+
+Outcome Ranks::listen(const LaunchOptions& options) {
+  weft_error err = WEFT_ERROR_INIT;
+  weft_mesh_config mesh = WEFT_MESH_INIT;
+  std::string key, allow;
+  if (!options.key.empty()) CLI_TRY(read_secret(options.key, key));
+  if (!options.allow.empty()) CLI_TRY(read_text(options.allow, allow));
+  if (key.empty() && !options.allow.empty()) {
+    char made[WEFT_KEY_SIZE];
+    CLI_CALL(weft_key_new(made, &err));
+    key = made;
+  }
+  mesh.endpoint = options.listen.empty() ? nullptr : options.listen.c_str();
+  mesh.flags = options.insecure ? WEFT_MESH_INSECURE : 0;
+  mesh.join_timeout_ms = options.join_timeout * 1000;
+  mesh.peer_timeout_ms = options.peer_timeout * 1000;
+  mesh.key = key.empty() ? nullptr : key.c_str();
+  mesh.allow = options.allow.empty() ? nullptr : allow.c_str();
+  const weft_status status = weft_mesh_listen(&mesh, Out(mesh_), &err);
+  char public_key[WEFT_KEY_SIZE] = "";
+  if (status >= 0 && !options.allow.empty()) CLI_CALL(weft_key_public(key.c_str(), public_key, &err));
+  public_key_ = public_key;
+  wipe(key);
+  CLI_CALL(status);
+  warn_of_insecure(options.command, options.listen, options.insecure);
+  return {};
+}
+
+// Says how the ranks join that others start. Where nothing else tells, this line is all that they have, also with --quiet.
+Outcome Ranks::invite(const LaunchOptions& options) {
+  const std::string join = weft_mesh_join_endpoint(mesh_.get());
+  std::string line = "weft worker --join " + shell_word(join) + (options.insecure ? " --insecure" : "");
+  bool needed = options.listen.starts_with("tcp://") && !options.insecure;
+  if (!options.join_file.empty()) {
+    CLI_TRY(write_secret(options.join_file, join, true));
+    line = "weft worker --join-file " + shell_word(options.join_file) + (options.insecure ? " --insecure" : "");
+    needed = false;
+  } else if (!public_key_.empty()) {
+    line = "weft worker --key FILE --join " + shell_word(weft_mesh_endpoint(mesh_.get()) + ("?key=" + public_key_));
+    needed = options.key.empty();
+  }
+  if (needed || !options.quiet)
+    Progress(false).note("waiting for " + std::to_string(options.external) + (options.external > 1 ? " ranks: " : " rank: ") + line);
+  return {};
 }
 
 Outcome Ranks::not_started(weft_status status, const weft_error& err) {
@@ -128,8 +184,9 @@ Outcome Ranks::not_started(weft_status status, const weft_error& err) {
 
 // In a process group of its own, so that a Ctrl-C reaches rank 0 alone, which ends the step and then the run.
 Outcome Ranks::spawn(uint32_t rank, const LaunchOptions& options) {
+  // The permission to join goes through a pipe: whoever is on this machine can read the words of a command.
   std::vector<std::string> words = {"weft",           "worker",
-                                    "--join",         weft_mesh_endpoint(mesh_.get()),
+                                    "--join-file",    "-",
                                     "--rank",         std::to_string(rank),
                                     "--threads",      std::to_string(options.threads),
                                     "--join-timeout", std::to_string(options.join_timeout),
@@ -138,11 +195,22 @@ Outcome Ranks::spawn(uint32_t rank, const LaunchOptions& options) {
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
+  int pipe_ends[2];
+  std::string line = weft_mesh_join_endpoint(mesh_.get()) + std::string("\n");
+  if (pipe2(pipe_ends, O_CLOEXEC) != 0) return {kResource, "cannot start rank " + std::to_string(rank) + ": " + reason(errno), ""};
+  const ssize_t written = write(pipe_ends[1], line.data(), line.size());  // shorter than what a pipe holds
+  wipe(line);
+  close(pipe_ends[1]);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, pipe_ends[0], STDIN_FILENO);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
-  const int error = posix_spawn(&pids_[rank], "/proc/self/exe", nullptr, &attributes, argv.data(), environ);
+  const int error = written < 0 ? EIO : posix_spawn(&pids_[rank], "/proc/self/exe", &actions, &attributes, argv.data(), environ);
   posix_spawnattr_destroy(&attributes);
+  posix_spawn_file_actions_destroy(&actions);
+  close(pipe_ends[0]);
   if (error == 0) return {};
   pids_[rank] = 0;
   return {kResource, "cannot start rank " + std::to_string(rank) + ": " + std::strerror(error), ""};

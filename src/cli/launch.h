@@ -18,8 +18,9 @@ struct LaunchOptions {
   std::string listen;     // empty: a socket file of this machine
   uint32_t external = 0;  // ranks that others start
   bool insecure = false;
-  uint32_t join_timeout = 60;  // seconds
-  uint32_t peer_timeout = 5;   // seconds
+  std::string key, allow, join_file;  // files
+  uint32_t join_timeout = 60;         // seconds
+  uint32_t peer_timeout = 5;          // seconds
   bool quiet = false;
 };
 
@@ -28,6 +29,10 @@ inline constexpr uint32_t kMostThreads = 1024;
 
 // For Option::check: where ranks meet.
 std::string check_endpoint(const std::string& text);
+// What a person may see of an endpoint with which a process joins.
+std::string without_key(const std::string& endpoint);
+// The note that nothing is encrypted, if that is so.
+void warn_of_insecure(const char* command, const std::string& endpoint, bool insecure);
 void add_launch_options(Parser& parser, LaunchOptions& options);
 
 // The processes of a run's other ranks, and the way to them. Destroyed after the run: waits until they have left.
@@ -45,12 +50,15 @@ class Ranks {
   std::string explain(const weft_event& event);
 
  private:
+  Outcome listen(const LaunchOptions& options);
+  Outcome invite(const LaunchOptions& options);
   Outcome spawn(uint32_t rank, const LaunchOptions& options);
   Outcome not_started(weft_status status, const weft_error& err);
 
   MeshPtr mesh_;
-  uint64_t refused_ = 0;   // connections turned away, as told
-  std::vector<int> pids_;  // by rank; 0: not ours, or gone
+  std::string public_key_;  // of rank 0, if --allow says who may join
+  uint64_t refused_ = 0;    // connections turned away, as told
+  std::vector<int> pids_;   // by rank; 0: not ours, or gone
 };
 
 }  // namespace weft::cli

@@ -39,12 +39,13 @@ Status compare_identity(int32_t self, const Identity& mine, int32_t peer, const 
   const bool swap = peer < self;
   const Identity& low = swap ? theirs : mine;
   const Identity& high = swap ? mine : theirs;
-  auto differs = [&](const char* section, const std::string& a, const std::string& b) {
-    return Status(Code::peer,
-                  cat(rank_name(std::max(self, peer)), " refused: ", section, " ", b, ", ", rank_name(std::min(self, peer)), " has ", a));
+  // What the lower one has is not said: who is refused may be a stranger.
+  auto differs = [&](const char* section, const std::string& found = "") {
+    return Status(Code::peer, cat(rank_name(std::max(self, peer)), " refused: its ", section, found.empty() ? "" : " ", found,
+                                  " differs from that of ", rank_name(std::min(self, peer))));
   };
-  if (low.version != high.version) return differs("weft version", low.version, high.version);
-  if (low.profile != high.profile) return differs("numeric profile", low.profile, high.profile);
+  if (low.version != high.version) return differs("weft version", quoted(high.version, 32));
+  if (low.profile != high.profile) return differs("numeric profile", quoted(high.profile, 64));
   const struct {
     const char* section;
     const Digest &a, &b;
@@ -54,8 +55,8 @@ Status compare_identity(int32_t self, const Identity& mine, int32_t peer, const 
                  {"schedule", low.schedule, high.schedule},
                  {"settings", low.settings, high.settings}};
   for (const auto& d : digests)
-    if (d.a != d.b) return differs(d.section, d.a.hex(), d.b.hex());
-  if (low.incarnation != high.incarnation) return differs("incarnation", cat(low.incarnation), cat(high.incarnation));
+    if (d.a != d.b) return differs(d.section);
+  if (low.incarnation != high.incarnation) return differs("incarnation");
   return {};
 }
 

@@ -28,6 +28,7 @@ class Handle final : public Connection {
   void forget() override { channel_->forget(); }
   void close_after(int64_t linger_ms) override { channel_->close_after(linger_ms); }
   const std::string& peer() const override { return channel_->peer(); }
+  const PublicKey* key() const override { return channel_->key(); }
   const std::string& trouble() const override { return channel_->trouble(); }
 
  private:

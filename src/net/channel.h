@@ -89,6 +89,7 @@ class Channel : public Hub::Member, public std::enable_shared_from_this<Channel>
   explicit Channel(Hub& hub) : hub_(&hub) { sent_.reserve(Outbox::kRoom); }
   void start(Connection::Events& events) { events_ = &events; }
   const std::string& peer() const { return peer_; }
+  const PublicKey* key() const { return key_ ? &*key_ : nullptr; }
   const std::string& trouble() const { return trouble_; }
   void send(int lane, std::span<const std::byte> header, std::span<const std::byte> payload, uint64_t token);
   void forget();
@@ -113,6 +114,7 @@ class Channel : public Hub::Member, public std::enable_shared_from_this<Channel>
   virtual void close_sockets(int64_t linger_ms) = 0;
 
   void set_peer(std::string peer) { peer_ = std::move(peer); }
+  void set_key(const PublicKey& key) { key_ = key; }
   void set_trouble(const char* trouble) { trouble_ = trouble; }
   void open() { state_ = State::open; }
   bool is_connecting() const { return state_ == State::connecting; }
@@ -139,6 +141,7 @@ class Channel : public Hub::Member, public std::enable_shared_from_this<Channel>
 
   Hub* hub_;
   std::string peer_, trouble_;
+  std::optional<PublicKey> key_;
   State state_ = State::connecting;
   Connection::Events* events_ = nullptr;
   std::array<Outbox, kLanes> out_;

@@ -1,6 +1,5 @@
-// The process's one ZeroMQ context. It is made with the first transport and ends with the last: no thread outlives the runs, and
-// no context ends while another of ours may be encrypting (with libsodium that can crash ZeroMQ 4.3.4; a host that uses CURVE in
-// a context of its own shares the hazard).
+// A ZeroMQ context of a transport's own. ZeroMQ authenticates by context: with one each, a mesh admits whom it knows and no other mesh, and
+// a host that encrypts with ZeroMQ itself has nothing to do with it. No thread of it outlives the transport.
 #pragma once
 
 #include "base/result.h"
@@ -9,9 +8,9 @@ namespace weft {
 
 class ZmqContext {
  public:
-  static Result<ZmqContext> acquire();
+  static Result<ZmqContext> make();
   ZmqContext(ZmqContext&& other) noexcept : context_(other.context_) { other.context_ = nullptr; }
-  ~ZmqContext();  // the last one waits for sockets that linger
+  ~ZmqContext();  // waits for sockets that linger
   void* get() const { return context_; }
 
  private:

@@ -14,12 +14,16 @@ namespace weft {
 
 namespace {
 
+constexpr int64_t kNotYet = -1, kKeyPatienceMs = 5000;
+constexpr const char* kNoWeft = "what answers there is no weft";
+
 class Dialed final : public Channel {
  public:
   explicit Dialed(Hub& hub) : Channel(hub) {}
 
-  Status connect(const std::string& endpoint, bool v6) {
+  Status connect(const std::string& endpoint, bool v6, const DialKeys* keys) {
     set_peer(endpoint);
+    if (keys != nullptr) set_key(keys->server);
     // The two lanes find each other by a name that nobody else knows.
     RoutingId id{};
     if (getrandom(id.nonce, sizeof id.nonce, 0) != static_cast<ssize_t>(sizeof id.nonce))
@@ -30,6 +34,7 @@ class Dialed final : public Channel {
       id.lane = static_cast<char>('0' + lane);
       zmq_setsockopt(socket->raw(), ZMQ_ROUTING_ID, &id, sizeof id);
       socket->set(ZMQ_IPV6, v6 ? 1 : 0);
+      if (keys != nullptr) socket->encrypt_to(keys->server, keys->own);
       if (zmq_connect(socket->raw(), endpoint.c_str()) != 0)
         return Status(Code::io, cat("'", endpoint, "': cannot be dialed: ", zmq_strerror(errno)));
       say(lane, kHello);
@@ -69,19 +74,43 @@ class Dialed final : public Channel {
   void read_events(int lane) {
     Socket& socket = *sockets_[static_cast<size_t>(lane)];
     for (SocketEvent event; socket.next_event(&event);) switch (event.event) {
-        case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
-        case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH: lane_lost(lane, "what answers there is no weft"); break;
-        // Something in between took the connection and found nobody behind it, as a tunnel does: it is tried again.
+        case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL: lane_lost(lane, fault_of_answer(event.value)); break;
+        case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
+          lane_lost(lane,
+                    "the listener does not admit this key: expected one that it was told of, or the join line of a run that still waits");
+          break;
+        // Something in between took the connection and found nobody behind it, as a tunnel does, or a listener asks to try again.
         case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
           turned_away_[static_cast<size_t>(lane)] = true;
           set_trouble("what listens there closes connections before the handshake");
+          check_key_in_time(lane);
           break;
         case ZMQ_EVENT_DISCONNECTED:
           if (!std::exchange(turned_away_[static_cast<size_t>(lane)], false) || accepted_[static_cast<size_t>(lane)])
-            lane_lost(lane, "connection closed");
+            lane_lost(lane, key() && !shaken_[static_cast<size_t>(lane)] ? kNoWeft : "connection closed");
           break;
-        default: set_trouble("nobody listens there"); break;  // CLOSED: it is tried again
+        case ZMQ_EVENT_HANDSHAKE_SUCCEEDED: shaken_[static_cast<size_t>(lane)] = true; break;
+        default:  // CLOSED: it is tried again
+          set_trouble("nobody listens there");
+          refused_since_ = kNotYet;
+          break;
       }
+  }
+
+  const char* fault_of_answer(int value) const {
+    if (value != ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH) return kNoWeft;
+    return key() ? "what answers there does not encrypt: it runs with --insecure, or is no weft"
+                 : "what answers there encrypts: expected its join line, without --insecure";
+  }
+
+  // A listener with another key than was expected hangs up without a word.
+  void check_key_in_time(int lane) {
+    if (key() == nullptr) return;
+    const int64_t now = hub().loop().now_ms();
+    if (refused_since_ == kNotYet) refused_since_ = now;
+    if (now - refused_since_ < kKeyPatienceMs) return;
+    lane_lost(lane,
+              "what listens there closes connections during the handshake: it has another key than the join line says, or is no weft");
   }
 
   bool read_lane(int lane) {
@@ -99,7 +128,7 @@ class Dialed final : public Channel {
   }
 
   void take(int lane) {
-    if (is_connecting() && !message_.is(kAccepted) && !message_.is(kBye)) return fail("what answers there is no weft");
+    if (is_connecting() && !message_.is(kAccepted) && !message_.is(kBye)) return fail(kNoWeft);
     if (message_.more() || in_parts_) {
       in_parts_ = message_.more();
       return fail("the peer sent a frame of several parts");
@@ -121,16 +150,17 @@ class Dialed final : public Channel {
   }
 
   std::array<std::unique_ptr<Socket>, kLanes> sockets_;
-  std::array<bool, kLanes> said_hello_{}, accepted_{}, turned_away_{};
+  std::array<bool, kLanes> said_hello_{}, accepted_{}, turned_away_{}, shaken_{};
   bool in_parts_ = false;
+  int64_t refused_since_ = kNotYet;  // during the handshake
   Message message_;
 };
 
 }  // namespace
 
-Result<std::unique_ptr<Connection>> dial(Hub& hub, const std::string& endpoint, bool v6) {
+Result<std::unique_ptr<Connection>> dial(Hub& hub, const std::string& endpoint, bool v6, const DialKeys* keys) {
   auto channel = std::make_shared<Dialed>(hub);
-  WEFT_TRY(channel->connect(endpoint, v6));
+  WEFT_TRY(channel->connect(endpoint, v6, keys));
   hub.add(channel);
   return make_connection(std::move(channel));
 }

@@ -8,7 +8,7 @@
 
 namespace weft {
 
-// `endpoint` as ZeroMQ wants it; errors name it.
-Result<std::unique_ptr<Connection>> dial(Hub& hub, const std::string& endpoint, bool v6);
+// `endpoint` as ZeroMQ wants it; errors name it. Without keys nothing is encrypted.
+Result<std::unique_ptr<Connection>> dial(Hub& hub, const std::string& endpoint, bool v6, const DialKeys* keys);
 
 }  // namespace weft

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "net/zap.h"
 
 namespace weft {
 
@@ -18,14 +19,25 @@ bool is_late(Message& message) {
   return message.is(kBye) || (bytes.size() >= kHeaderBytes && std::memcmp(bytes.data(), "WEFT", 4) == 0);
 }
 
+// What ZAP has said of the connection that the message came by; none where nothing is encrypted.
+std::optional<PublicKey> proved_key(Message& message) {
+  const char* const user = zmq_msg_gets(message.raw(), "User-Id");
+  if (user == nullptr) return std::nullopt;
+  auto key = read_public_key(user, "the key of a connection");
+  if (!key.ok()) return std::nullopt;
+  return key.take();
+}
+
 }  // namespace
 
 // A peer that dialed us. The router reads for it.
 class Accepted final : public Channel {
  public:
-  Accepted(Hub& hub, std::shared_ptr<Router> router, const Router::Nonce& nonce, const std::string& peer)
+  Accepted(Hub& hub, std::shared_ptr<Router> router, const Router::Nonce& nonce, const std::string& peer,
+           const std::optional<PublicKey>& key)
       : Channel(hub), router_(std::move(router)), nonce_(nonce) {
     set_peer(peer);
+    if (key) set_key(*key);
     for (int lane = 0; lane < kLanes; ++lane) say(lane, kAccepted);
     open();
   }
@@ -61,12 +73,16 @@ Status cannot_listen(const std::string& endpoint, int error) {
 
 }  // namespace
 
-Result<std::shared_ptr<Router>> Router::make(Hub& hub, const std::string& endpoint, bool v6, IpcPlace place, Accept accept,
-                                             Refused refused) {
+Result<std::shared_ptr<Router>> Router::make(Hub& hub, const std::string& endpoint, bool v6, const SecretKey* secret, IpcPlace place,
+                                             Accept accept, Refused refused) {
   auto router = std::make_shared<Router>(hub, std::move(accept), std::move(refused));
   WEFT_TRY_ASSIGN(router->socket_, Socket::make(hub.loop(), hub.context(), ZMQ_ROUTER));
   router->place_ = std::move(place);
   router->socket_->set(ZMQ_IPV6, v6 ? 1 : 0);
+  if (secret != nullptr) {
+    router->encrypts_ = true;
+    router->socket_->encrypt_as(*secret);
+  }
   if (zmq_bind(router->socket_->raw(), endpoint.c_str()) != 0) return cannot_listen(endpoint, errno);
   char text[256];
   size_t size = sizeof text;
@@ -107,13 +123,14 @@ void Router::end() {
 
 void Router::read_events() {
   for (SocketEvent event; socket_ && socket_->next_event(&event);) switch (event.event) {
+      case ZMQ_EVENT_LISTENING: listening_ = event.value; break;
       case ZMQ_EVENT_ACCEPTED: lines_.push_back({.descriptor = event.value, .peer = peer_of(event.value, bound_)}); break;
-      // Says only that it was one of ours; ZeroMQ closes that at once, and says which.
+      // These say only that it was one of ours. ZeroMQ closes that at once, and says which; but one that is not admitted is told so before.
       case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
-      case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
-      case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH: handshake_error_ = event.event; break;
+      case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL: handshake_error_ = event; break;
+      case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH: not_admitted_.push_back(event); break;
       case ZMQ_EVENT_DISCONNECTED: {
-        const int error = std::exchange(handshake_error_, 0);
+        const SocketEvent error = std::exchange(handshake_error_, {});
         if (Line* line = find_line(event.value)) close_line(*line, error);
         lost(event.value);
         break;
@@ -127,6 +144,28 @@ Router::Line* Router::find_line(int descriptor) {
   const auto at = std::find_if(lines_.begin(), lines_.end(), [&](const Line& l) { return l.descriptor == descriptor && !l.closed; });
   return at == lines_.end() ? nullptr : &*at;
 }
+
+namespace {
+
+const char* end_of(const SocketEvent& handshake_error, bool encrypts) {
+  switch (handshake_error.event) {
+    case 0:  // with encryption, words of a protocol without it end like that
+      return encrypts ? "not a weft connection: expected ZeroMQ's handshake, found something else"
+                      : "not a weft connection: it ended before it had said what it is";
+    case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
+      return "not a weft connection: expected ZeroMQ's handshake, which did not come within 2 s or before the end";
+    case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH: return "its key is not admitted";
+    default: break;
+  }
+  switch (handshake_error.value) {
+    case ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH:
+      return encrypts ? "it does not encrypt: expected the join line, and no --insecure" : "it encrypts: expected --insecure there, too";
+    case ZMQ_PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC: return "it expects another key here, as in an old join line";
+    default: return "not a weft connection: expected ZeroMQ's handshake, found something else";
+  }
+}
+
+}  // namespace
 
 void Router::refuse(Line& line, const std::string& why) {
   if (line.refused || line.greeted || !accepting_) return;
@@ -148,21 +187,21 @@ void Router::refuse_frame(int descriptor) {
   refuse(*at, cat("not a weft connection: expected ", quoted(kHello), ", found ", frame.size(), " bytes: ", quoted(frame)));
 }
 
-void Router::close_line(Line& line, int handshake_error) {
+void Router::close_line(Line& line, SocketEvent handshake_error) {
   line.closed = true;
-  switch (handshake_error) {
-    case 0: line.how = "it ended before it had said what it is"; break;
-    case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
-      line.how = "expected ZeroMQ's handshake, which did not come within 2 s or before the end";
-      break;
-    default: line.how = "expected ZeroMQ's handshake, found something else"; break;
+  const bool protocol = handshake_error.event == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL;
+  if (!line.greeted && !protocol && !not_admitted_.empty()) {
+    handshake_error = not_admitted_.front();
+    not_admitted_.erase(not_admitted_.begin());
   }
+  line.how = end_of(handshake_error, encrypts_);
+  if (handshake_error.event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH && handshake_error.value == kZapTryAgain) line.refused = true;
 }
 
 // What they said has been read; it would have told more.
 void Router::forget_closed_lines() {
   for (Line& line : lines_)
-    if (line.closed) refuse(line, cat("not a weft connection: ", line.how));
+    if (line.closed) refuse(line, line.how);
   std::erase_if(lines_, [](const Line& line) { return line.closed; });
 }
 
@@ -185,7 +224,7 @@ bool Router::read_frame(size_t* bytes) {
   const auto at = peers_.find(nonce);
   if (at == peers_.end() || at->second.descriptor[static_cast<size_t>(lane)] < 0) {
     if (!parts && message_.is(kHello))
-      greet(nonce, lane, descriptor);
+      greet(nonce, lane, descriptor, message_);
     else if (!is_late(message_))
       refuse_frame(descriptor);
     return true;
@@ -201,7 +240,7 @@ bool Router::read_frame(size_t* bytes) {
   return true;
 }
 
-void Router::greet(const Nonce& nonce, int lane, int descriptor) {
+void Router::greet(const Nonce& nonce, int lane, int descriptor, Message& hello) {
   if (!accepting_) {
     Message bye;
     const auto text = kBye;
@@ -215,12 +254,16 @@ void Router::greet(const Nonce& nonce, int lane, int descriptor) {
   read_events();
   Line* line = find_line(descriptor);
   if (line == nullptr) return;
+  const std::optional<PublicKey> key = proved_key(hello);
+  const auto other_lane = peers_.find(nonce);
+  if ((encrypts_ && !key) || (other_lane != peers_.end() && other_lane->second.key != key)) return refuse(*line, "its key was not proved");
   line->greeted = true;
   lost(descriptor);
   Peer& peer = peers_[nonce];
+  peer.key = key;
   peer.descriptor[static_cast<size_t>(lane)] = descriptor;
   if (peer.descriptor[0] < 0 || peer.descriptor[1] < 0) return;
-  const auto channel = std::make_shared<Accepted>(hub_, shared_from_this(), nonce, line->peer);
+  const auto channel = std::make_shared<Accepted>(hub_, shared_from_this(), nonce, line->peer, key);
   peer.channel = channel;
   hub_.add(channel);
   accept_(make_connection(channel));

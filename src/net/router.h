@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,9 +35,9 @@ class Router final : public Hub::Member, public std::enable_shared_from_this<Rou
   using Refused = std::function<void(const std::string& peer, const std::string& why)>;
   using Nonce = std::array<unsigned char, 16>;
 
-  // `endpoint` as ZeroMQ wants it.
-  static Result<std::shared_ptr<Router>> make(Hub& hub, const std::string& endpoint, bool v6, IpcPlace place, Accept accept,
-                                              Refused refused);
+  // `endpoint` as ZeroMQ wants it. Without a secret key nothing is encrypted; with one, who may connect is asked by ZAP.
+  static Result<std::shared_ptr<Router>> make(Hub& hub, const std::string& endpoint, bool v6, const SecretKey* secret, IpcPlace place,
+                                              Accept accept, Refused refused);
   Router(Hub& hub, Accept accept, Refused refused)
       : hub_(hub), accept_(std::move(accept)), refused_(std::move(refused)), again_(hub.loop(), [] {}) {}
   ~Router() override;
@@ -57,6 +58,7 @@ class Router final : public Hub::Member, public std::enable_shared_from_this<Rou
  private:
   struct Peer {
     std::array<int, kLanes> descriptor{-1, -1};
+    std::optional<PublicKey> key;       // that both lanes have proved
     std::shared_ptr<Accepted> channel;  // once both lanes are there
   };
   // A connection of the system's, by what the monitor has told.
@@ -72,10 +74,10 @@ class Router final : public Hub::Member, public std::enable_shared_from_this<Rou
   Line* find_line(int descriptor);
   void refuse(Line& line, const std::string& why);
   void refuse_frame(int descriptor);
-  void close_line(Line& line, int handshake_error);
+  void close_line(Line& line, SocketEvent handshake_error);
   void forget_closed_lines();
   bool read_frame(size_t* bytes);
-  void greet(const Nonce& nonce, int lane, int descriptor);
+  void greet(const Nonce& nonce, int lane, int descriptor, Message& hello);
   void lost(int descriptor);
   void close_if_idle();
   void close();
@@ -84,12 +86,15 @@ class Router final : public Hub::Member, public std::enable_shared_from_this<Rou
   Accept accept_;
   Refused refused_;
   bool accepting_ = true;
+  bool encrypts_ = false;
+  int listening_ = -1;  // ZeroMQ's descriptor
   std::unique_ptr<Socket> socket_;
   std::string bound_;
   IpcPlace place_;
   std::map<Nonce, Peer> peers_;
   std::vector<Line> lines_;
-  int handshake_error_ = 0;  // ZMQ_EVENT_*: of the line whose end is told next
+  SocketEvent handshake_error_;            // of the line whose end is told next
+  std::vector<SocketEvent> not_admitted_;  // of lines whose ends are told later, in that order as a rule
   bool all_read_ = true;
   int64_t linger_until_ = 0;
   // A peer without room: ZeroMQ wakes us when there is some, unless one of our own calls has swallowed that; and of a ROUTER one

@@ -10,6 +10,7 @@
 
 #include "base/text.h"
 #include "link/frame.h"
+#include "net/zap.h"
 
 namespace weft {
 
@@ -18,8 +19,15 @@ namespace {
 // What a pipe holds on each side beside what the sockets of the kernel hold. Small, since it is memory that no plan knows of.
 constexpr int kFramesInPipe = 16;
 
-constexpr int kWatched = ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
-                         ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+constexpr int kWatched = ZMQ_EVENT_LISTENING | ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED |
+                         ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
+                         ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+
+// What CURVE adds to a message: the name of its command, a nonce, flags and an authenticator. The limit is for what travels.
+constexpr int64_t kCurveBytes = 8 + 8 + 1 + 16;
+
+// ZMQ_ZAP_ENFORCE_DOMAIN, which the header of this version declares for drafts only.
+constexpr int kZapEnforceDomain = 93;
 
 // Names of monitors, unique in the context.
 constinit std::atomic<uint64_t> monitors = 0;
@@ -64,8 +72,7 @@ Status Socket::open(Loop& loop, void* context, int type) {
   // Whether a silent peer is lost is decided by weft's heartbeats and LinkTimes::silence only. ZeroMQ's heartbeats report a loss while a long
   // frame is under way on a slow link; TCP keepalive and a short TCP_USER_TIMEOUT cut a link that loses packets and still makes progress.
   set(ZMQ_BACKLOG, 64);
-  const int64_t largest = kMaxFrame;
-  zmq_setsockopt(socket_, ZMQ_MAXMSGSIZE, &largest, sizeof largest);
+  set_most(kMaxFrame);
   if (type == ZMQ_ROUTER) {
     set(ZMQ_ROUTER_MANDATORY, 1);
     set(ZMQ_ROUTER_HANDOVER, 1);
@@ -98,6 +105,30 @@ Socket::~Socket() {
 void Socket::set(int option, int value) {
   [[maybe_unused]] const int result = zmq_setsockopt(socket_, option, &value, sizeof value);
   assert(result == 0);
+}
+
+void Socket::set_key(int option, const std::array<unsigned char, kKeyBytes>& key) {
+  [[maybe_unused]] const int result = zmq_setsockopt(socket_, option, key.data(), key.size());
+  assert(result == 0);
+}
+
+void Socket::set_most(int64_t bytes) { zmq_setsockopt(socket_, ZMQ_MAXMSGSIZE, &bytes, sizeof bytes); }
+
+void Socket::encrypt_as(const SecretKey& own) {
+  set(ZMQ_CURVE_SERVER, 1);
+  set_key(ZMQ_CURVE_SECRETKEY, own.bytes());
+  zmq_setsockopt(socket_, ZMQ_ZAP_DOMAIN, kZapDomain, std::strlen(kZapDomain));
+  // Should nobody answer the question who may connect, the answer is no. Not every build of ZeroMQ knows the option.
+  const int enforced = 1;
+  zmq_setsockopt(socket_, kZapEnforceDomain, &enforced, sizeof enforced);
+  set_most(kMaxFrame + kCurveBytes);
+}
+
+void Socket::encrypt_to(const PublicKey& server, const KeyPair& own) {
+  set_key(ZMQ_CURVE_SERVERKEY, server);
+  set_key(ZMQ_CURVE_PUBLICKEY, own.public_key);
+  set_key(ZMQ_CURVE_SECRETKEY, own.secret.bytes());
+  set_most(kMaxFrame + kCurveBytes);
 }
 
 bool Socket::ready(bool to_read, bool to_send) const { return pending(socket_, (to_read ? ZMQ_POLLIN : 0) | (to_send ? ZMQ_POLLOUT : 0)); }

@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "loop/loop.h"
+#include "net/curve.h"
 
 namespace weft {
 
@@ -27,6 +28,9 @@ class Socket {
 
   void* raw() const { return socket_; }
   void set(int option, int value);
+  // CURVE, as a listener or as a dialer.
+  void encrypt_as(const SecretKey& own);
+  void encrypt_to(const PublicKey& server, const KeyPair& own);
   void set_linger(int64_t ms) { linger_ = ms; }
   // Something to read, or room to send. Of a ROUTER the latter says only that some peer has room.
   bool ready(bool to_read, bool to_send) const;
@@ -37,6 +41,8 @@ class Socket {
  private:
   Socket() = default;
   Status open(Loop& loop, void* context, int type);
+  void set_key(int option, const std::array<unsigned char, kKeyBytes>& key);
+  void set_most(int64_t bytes);
 
   void* socket_ = nullptr;
   void* monitor_ = nullptr;

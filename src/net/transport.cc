@@ -1,4 +1,4 @@
-// The transports over ZeroMQ: tcp and ipc differ in their addresses alone.
+// The transports over ZeroMQ: tcp and ipc differ in their addresses, and in that tcp is encrypted.
 #include "net/transport.h"
 
 #include <sys/stat.h>
@@ -12,6 +12,7 @@
 #include "net/dialed.h"
 #include "net/hub.h"
 #include "net/router.h"
+#include "net/zap.h"
 
 namespace weft {
 
@@ -31,14 +32,15 @@ class RouterListener final : public Listener {
 // What the schemes share.
 class ZmqTransport : public Transport {
  public:
-  ZmqTransport(Loop& loop, ZmqContext context, std::string scheme)
-      : context_(std::move(context)), hub_(loop, context_.get()), scheme_(std::move(scheme)) {}
+  ZmqTransport(Loop& loop, ZmqContext context, std::string scheme, Security security)
+      : security_(std::move(security)), context_(std::move(context)), hub_(loop, context_.get()), scheme_(std::move(scheme)) {}
 
  protected:
   Status check_scheme(const std::string& endpoint) const {
     if (endpoint.starts_with(scheme_)) return {};
     return Status(Code::invalid, cat("'", endpoint, "': expected an endpoint that begins with ", scheme_));
   }
+  const Security security_;
   ZmqContext context_;  // outlives the sockets
   Hub hub_;
 
@@ -50,16 +52,22 @@ class TcpTransport final : public ZmqTransport {
  public:
   using ZmqTransport::ZmqTransport;
 
-  Result<std::unique_ptr<Listener>> listen(const std::string& endpoint, bool insecure, Router::Accept accepted,
-                                           Router::Refused refused) override {
+  bool encrypts() const override { return !security_.insecure; }
+  void admit(std::vector<PublicKey> keys, bool more) override {
+    admitted_ = std::move(keys);
+    more_ = more;
+    if (zap_) zap_->admit(admitted_, more_);
+  }
+
+  Result<std::unique_ptr<Listener>> listen(const std::string& endpoint, Router::Accept accepted, Router::Refused refused) override {
     WEFT_TRY(check_scheme(endpoint));
     WEFT_TRY_ASSIGN(const TcpAddress address, parse_tcp(endpoint, true));
-    if (!address.loopback && !insecure)
-      return Status(
-          Code::invalid,
-          cat("'", endpoint,
-              "' is open to the network and nothing is encrypted yet: listen on 127.0.0.1, or allow it (--insecure, WEFT_MESH_INSECURE)"));
-    WEFT_TRY_ASSIGN(auto router, Router::make(hub_, address.zmq, address.v6, IpcPlace(), std::move(accepted), std::move(refused)));
+    if (encrypts() && !zap_) {
+      WEFT_TRY_ASSIGN(zap_, Zap::make(hub_));
+      zap_->admit(admitted_, more_);
+    }
+    WEFT_TRY_ASSIGN(auto router, Router::make(hub_, address.zmq, address.v6, encrypts() ? &security_.own.secret : nullptr, IpcPlace(),
+                                              std::move(accepted), std::move(refused)));
     std::string bound = router->bound();
     if (address.any) {  // peers need a name of this machine
       char name[256] = "";
@@ -69,33 +77,43 @@ class TcpTransport final : public ZmqTransport {
     return std::unique_ptr<Listener>(std::make_unique<RouterListener>(std::move(router), std::move(bound)));
   }
 
-  Result<std::unique_ptr<Connection>> dial(const std::string& endpoint) override {
+  Result<std::unique_ptr<Connection>> dial(const std::string& endpoint, const DialKeys* keys) override {
     WEFT_TRY(check_scheme(endpoint));
     WEFT_TRY_ASSIGN(const TcpAddress address, parse_tcp(endpoint, false));
-    return weft::dial(hub_, address.zmq, address.v6);
+    if (encrypts() && !keys) return Status(Code::invalid, cat("'", endpoint, "': expected the public key of the listener, got none"));
+    return weft::dial(hub_, address.zmq, address.v6, encrypts() ? keys : nullptr);
   }
 
   Result<std::string> door(const std::string& endpoint) override { return tcp_door(endpoint); }
   void clear(const std::string&) override {}
+
+ private:
+  std::shared_ptr<Zap> zap_;  // from the first listener on
+  std::vector<PublicKey> admitted_;
+  bool more_ = true;
 };
 
 class IpcTransport final : public ZmqTransport {
  public:
   using ZmqTransport::ZmqTransport;
 
-  Result<std::unique_ptr<Listener>> listen(const std::string& endpoint, bool, Router::Accept accepted, Router::Refused refused) override {
+  bool encrypts() const override { return false; }
+  void admit(std::vector<PublicKey>, bool) override {}
+
+  Result<std::unique_ptr<Listener>> listen(const std::string& endpoint, Router::Accept accepted, Router::Refused refused) override {
     WEFT_TRY(check_scheme(endpoint));
     WEFT_TRY_ASSIGN(IpcPlace place, IpcPlace::take(endpoint));
     const std::string path = place.path();
-    WEFT_TRY_ASSIGN(auto router, Router::make(hub_, "ipc://" + path, false, std::move(place), std::move(accepted), std::move(refused)));
+    WEFT_TRY_ASSIGN(auto router,
+                    Router::make(hub_, "ipc://" + path, false, nullptr, std::move(place), std::move(accepted), std::move(refused)));
     chmod(path.c_str(), 0600);  // in a directory of others, too, only the user may connect
     return std::unique_ptr<Listener>(std::make_unique<RouterListener>(std::move(router), "ipc://" + path));
   }
 
-  Result<std::unique_ptr<Connection>> dial(const std::string& endpoint) override {
+  Result<std::unique_ptr<Connection>> dial(const std::string& endpoint, const DialKeys*) override {
     WEFT_TRY(check_scheme(endpoint));
     WEFT_TRY_ASSIGN(const std::string path, parse_ipc(endpoint));
-    return weft::dial(hub_, "ipc://" + path, false);
+    return weft::dial(hub_, "ipc://" + path, false, nullptr);
   }
 
   Result<std::string> door(const std::string&) override { return std::string("ipc://"); }
@@ -103,13 +121,13 @@ class IpcTransport final : public ZmqTransport {
 };
 
 template <typename T>
-std::unique_ptr<Transport> make(Loop& loop, ZmqContext context, const char* scheme) {
-  return std::make_unique<T>(loop, std::move(context), scheme);
+std::unique_ptr<Transport> make(Loop& loop, ZmqContext context, const char* scheme, const Security& security) {
+  return std::make_unique<T>(loop, std::move(context), scheme, security);
 }
 
 struct Row {
   const char* scheme;
-  std::unique_ptr<Transport> (*make)(Loop& loop, ZmqContext context, const char* scheme);
+  std::unique_ptr<Transport> (*make)(Loop& loop, ZmqContext context, const char* scheme, const Security& security);
 };
 constexpr Row kTransports[] = {
     {"tcp://", make<TcpTransport>},
@@ -118,11 +136,11 @@ constexpr Row kTransports[] = {
 
 }  // namespace
 
-Result<std::unique_ptr<Transport>> make_transport(Loop& loop, const std::string& scheme) {
+Result<std::unique_ptr<Transport>> make_transport(Loop& loop, const std::string& scheme, const Security& security) {
   for (const Row& row : kTransports) {
     if (!scheme.starts_with(row.scheme)) continue;
-    WEFT_TRY_ASSIGN(ZmqContext context, ZmqContext::acquire());
-    return row.make(loop, std::move(context), row.scheme);
+    WEFT_TRY_ASSIGN(ZmqContext context, ZmqContext::make());
+    return row.make(loop, std::move(context), row.scheme, security);
   }
   return Status(Code::invalid, cat("'", scheme, "': unknown scheme, expected tcp:// or ipc://"));
 }

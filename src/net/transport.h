@@ -10,8 +10,10 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
+#include "net/curve.h"
 
 namespace weft {
 
@@ -45,6 +47,8 @@ class Connection {
   virtual void close_after(int64_t linger_ms) = 0;
   // Whom it is with, as far as the system tells: "tcp://127.0.0.1:40123", "process 4711", where it was dialed; or empty.
   virtual const std::string& peer() const = 0;
+  // The public key that the peer has proved to own; null where nothing is encrypted.
+  virtual const PublicKey* key() const = 0;
   // Of a dialed connection that is not connected yet: what became of the last try; empty while nothing did.
   virtual const std::string& trouble() const = 0;
 };
@@ -55,22 +59,40 @@ class Listener {
   virtual std::string endpoint() const = 0;  // as a peer may dial it: "tcp://127.0.0.1:40123", "ipc:///run/.../rank0"
 };
 
+// Connections over tcp are encrypted, and both ends prove who they are, unless `insecure`. Those over ipc are not: the file system says who
+// may connect.
+struct Security {
+  bool insecure = false;
+  KeyPair own;  // of this process
+};
+
+// Whom a connection is dialed to, and as whom. The pair is borrowed for the call.
+struct DialKeys {
+  PublicKey server;
+  const KeyPair& own;
+};
+
 class Transport {
  public:
   virtual ~Transport() = default;
+  virtual bool encrypts() const = 0;
+  // Replaces the keys of those who may connect to the listeners of a transport that encrypts; none until then. Connections that are there
+  // stay. `more`: other keys follow, and whoever comes before them is told to try again; otherwise that it is refused.
+  virtual void admit(std::vector<PublicKey> keys, bool more) = 0;
   // Accepts peers at an endpoint:
-  //   tcp://HOST:PORT  port 0 chooses one. Nothing is encrypted yet: a host that is not loopback must be allowed by `insecure`
+  //   tcp://HOST:PORT  port 0 chooses one
   //   ipc://PATH       a socket file, which others cannot take while we listen and which is removed at the end; a PATH that is a directory,
   //                    or empty (then under XDG_RUNTIME_DIR or the directory for temporary files), chooses one of its own in mode 0700
   // Each new peer is handed over as a connection that is connected already; it is started within the call, or given up.
   // `refused` hears of whoever came and was no peer of weft's: Connection::peer() of it, and what was wrong. Once per connection of the
   // system's; other peers are not disturbed. Neither callback destroys the listener.
-  virtual Result<std::unique_ptr<Listener>> listen(const std::string& endpoint, bool insecure,
-                                                   std::function<void(std::unique_ptr<Connection>)> accepted,
+  virtual Result<std::unique_ptr<Listener>> listen(const std::string& endpoint, std::function<void(std::unique_ptr<Connection>)> accepted,
                                                    std::function<void(const std::string& peer, const std::string& why)> refused) = 0;
   // The connection is started before the loop turns. While nobody listens there, or what listens hangs up without a word, it stays pending and
   // tries again a few times a second: the owner's deadline ends it. Once somebody answers, a failure is final and told by disconnected().
-  virtual Result<std::unique_ptr<Connection>> dial(const std::string& endpoint) = 0;
+  // `keys` are needed by a transport that encrypts, and unused by another. There what hangs up during the handshake for 5 s is a failure, too:
+  // a listener that has another key than was expected says nothing else.
+  virtual Result<std::unique_ptr<Connection>> dial(const std::string& endpoint, const DialKeys* keys) = 0;
   // Where to listen so that whoever is at `endpoint`, or can be reached from there, can dial this process.
   virtual Result<std::string> door(const std::string& endpoint) = 0;
   // Removes files that a listener of this machine left at its endpoint because it was killed; one that lives keeps them.
@@ -78,7 +100,7 @@ class Transport {
 };
 
 // The transport for an endpoint's scheme ("tcp://", "ipc://"; a whole endpoint will do); errors name the endpoint and the known schemes.
-Result<std::unique_ptr<Transport>> make_transport(Loop& loop, const std::string& scheme);
+Result<std::unique_ptr<Transport>> make_transport(Loop& loop, const std::string& scheme, const Security& security);
 
 // The endpoint with the address of its host in the place of a name, for dial(). Any thread; an answer may take long.
 Result<std::string> resolve(const std::string& endpoint);

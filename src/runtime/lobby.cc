@@ -58,12 +58,36 @@ Lobby::Lobby(Loop& loop, Transport& transport, Refusals& refusals, LinkTimes tim
     : loop_(loop), transport_(transport), refusals_(refusals), times_(times), most_early_(most_early) {}
 Lobby::~Lobby() = default;
 
-Status Lobby::listen(const std::string& endpoint, bool insecure) {
+Status Lobby::listen(const std::string& endpoint) {
   WEFT_TRY_ASSIGN(listener_, transport_.listen(
-                                 endpoint, insecure, [this](std::unique_ptr<Connection> c) { accepted(std::move(c)); },
+                                 endpoint, [this](std::unique_ptr<Connection> c) { accepted(std::move(c)); },
                                  [this](const std::string& peer, const std::string& why) { refusals_.add(peer, why); }));
+  endpoint_ = listener_->endpoint();
   timer_ = std::make_unique<Loop::Timer>(loop_, [this] { tick(); });
   return {};
+}
+
+void Lobby::admit_guests(std::vector<PublicKey> keys) {
+  guest_keys_ = std::move(keys);
+  transport_.admit(guest_keys_, true);
+}
+
+void Lobby::admit_ranks(std::vector<PublicKey> keys) {
+  if (!transport_.encrypts()) return;
+  rank_keys_ = std::move(keys);
+  transport_.admit(rank_keys_, false);
+}
+
+bool Lobby::may_ask(const Guest& guest) const {
+  const PublicKey* const key = guest.wire->connection().key();
+  return !transport_.encrypts() || (key && std::find(guest_keys_.begin(), guest_keys_.end(), *key) != guest_keys_.end());
+}
+
+bool Lobby::is_own_key(const PublicKey& key) const {
+  if (!transport_.encrypts()) return true;
+  for (size_t r = 1; r < seats_.size(); ++r)
+    if (seats_[r] && joined_[r].key == key) return false;
+  return key != PublicKey{} && std::find(guest_keys_.begin(), guest_keys_.end(), key) == guest_keys_.end();
 }
 
 void Lobby::accepted(std::unique_ptr<Connection> connection) {
@@ -166,7 +190,7 @@ void Lobby::expect(const Plan& plan, int64_t timeout_ms, std::function<void(cons
   for (auto& [wire, guest] : guests_)
     if (!guest->request.empty()) early.push_back(guest.get());
   std::sort(early.begin(), early.end(), [](const Guest* a, const Guest* b) { return a->since < b->since; });
-  for (Guest* guest : early) asked(*guest, std::vector<std::byte>(guest->request));
+  for (Guest* guest : early) asked(*guest, std::exchange(guest->request, {}));
   finish_if_full();
   if (canceled_) cancel();
 }
@@ -181,6 +205,9 @@ void Lobby::cancel() {
 Status Lobby::canceled() const { return Status(Code::canceled, cat("the wait for other ranks at ", endpoint(), " was canceled")); }
 
 void Lobby::asked(Guest& guest, std::span<const std::byte> bytes) {
+  if (guest.rank >= 0 || !guest.request.empty())  // has its rank, and keeps it
+    return refusals_.add(guest.wire->connection().peer(), "it asked to join twice");
+  if (!may_ask(guest)) return refuse(guest, Status(Code::invalid, "a rank of a run does not join again"));
   if (!plan_) {
     if (canceled_) return guest.link.abort(no_run(canceled()), loop_.now_ms(), guest);  // none will be expected
     guest.request.assign(bytes.begin(), bytes.end());
@@ -194,9 +221,9 @@ void Lobby::asked(Guest& guest, std::span<const std::byte> bytes) {
 
 Status Lobby::seat(Guest& guest, const JoinRequest& request) {
   if (!done_) return Status(Code::state, "the run has all its ranks");
-  if (guest.rank >= 0) return Status(Code::protocol, "a guest asked twice");
   // Who has a plan has made the model.
   WEFT_TRY(request.plan ? compare_plans(plan_->hash, *request.plan) : check_ops(*plan_->model, request.ops));
+  if (!is_own_key(request.key)) return Status(Code::invalid, "its key for the run is that of another");
   const int32_t ranks = static_cast<int32_t>(seats_.size());
   int32_t rank = request.wanted_rank;
   if (rank < 0) rank = static_cast<int32_t>(std::find(seats_.begin() + 1, seats_.end(), nullptr) - seats_.begin());
@@ -284,8 +311,15 @@ void Lobby::take_members(int32_t self, const Identity& run, Member member) {
   for (Wire* wire : waiting) hand_over(*wire);
 }
 
-// The name of the run tells who was welcomed. If such a rank differs in something else, the run cannot be, and its link says so.
+// The key of the rank, or where nothing is encrypted the name of the run, tells who was welcomed. If such a rank differs in something else,
+// the run cannot be, and its link says so.
 Status Lobby::check_member(const Guest& guest) const {
+  if (transport_.encrypts()) {
+    const PublicKey* const key = guest.wire->connection().key();
+    const auto rank = static_cast<size_t>(guest.member);
+    if (!key || rank >= rank_keys_.size() || rank_keys_[rank] != *key)
+      return Status(Code::peer, cat("it says that it is ", rank_name(guest.member), ", which has another key"));
+  }
   WEFT_TRY_ASSIGN(const Identity theirs, decode_hello(std::span(guest.first).subspan(kHeaderBytes)));
   if (theirs.run == run_.run && theirs.incarnation == run_.incarnation) return {};
   return compare_identity(self_, run_, guest.member, theirs);
@@ -300,7 +334,10 @@ void Lobby::hand_over(Wire& wire) {
   std::shared_ptr<Guest> guest = std::move(at->second);
   guests_.erase(at);
   guest->wire->hand_to(nullptr);
-  member_(guest->member, std::move(guest->wire), guest->first_lane, guest->first);
+  if (!member_(guest->member, guest->wire, guest->first_lane, guest->first)) {
+    refusals_.add(guest->wire->connection().peer(), cat("a second connection of ", rank_name(guest->member)));
+    retire(loop_, std::move(guest->wire));
+  }
   loop_.post([guest]() mutable { guest.reset(); });
 }
 

@@ -17,8 +17,8 @@ namespace weft {
 
 class Lobby final : private Wire::Reader {
  public:
-  // A connection whose first frame comes from a rank of the run, not from a guest.
-  using Member = std::function<void(int32_t rank, std::unique_ptr<Wire> wire, int lane, std::span<const std::byte> first)>;
+  // A connection whose first frame comes from a rank of the run, not from a guest. False, and `wire` is untouched: that rank is not awaited.
+  using Member = std::function<bool(int32_t rank, std::unique_ptr<Wire>& wire, int lane, std::span<const std::byte> first)>;
 
   // A rank that was given its place and went before it had joined the run, and why.
   using Left = std::function<void(const Origin& origin)>;
@@ -28,8 +28,15 @@ class Lobby final : private Wire::Reader {
   Lobby(Loop& loop, Transport& transport, Refusals& refusals, LinkTimes times = {}, size_t most_early = 1024);
   ~Lobby() override;
 
-  Status listen(const std::string& endpoint, bool insecure);
-  std::string endpoint() const { return listener_->endpoint(); }
+  Status listen(const std::string& endpoint);
+  const std::string& endpoint() const { return endpoint_; }
+  // The address takes no more connections; those that are there stay.
+  void stop_listening() { listener_.reset(); }
+
+  // Over a transport that encrypts. First come those who may ask to join, by their keys; others may come only once the ranks are known.
+  void admit_guests(std::vector<PublicKey> keys);
+  // From then on the ranks of the run, by theirs, and nobody else. None can speak for another one.
+  void admit_ranks(std::vector<PublicKey> keys);
 
   // From here guests are expected until `ranks` - 1 are there, or the time is over. Then `done` is told, once: with the guests' requests by
   // rank (index 0 is this process), or with why not, naming who is missing; those who came are told, and others may be expected after that.
@@ -60,6 +67,8 @@ class Lobby final : private Wire::Reader {
   void refuse(Guest& guest, const Status& why);
   void tell_left(const Guest& guest);
   Status check_member(const Guest& guest) const;
+  bool may_ask(const Guest& guest) const;
+  bool is_own_key(const PublicKey& key) const;
   void tell_failure(Guest& guest, const Origin& origin);
   void turn_away(Wire& wire, const std::string& why);
   void drop(Wire& wire);
@@ -77,6 +86,8 @@ class Lobby final : private Wire::Reader {
   const LinkTimes times_;
   const size_t most_early_;
   std::unique_ptr<Listener> listener_;
+  std::string endpoint_;
+  std::vector<PublicKey> guest_keys_, rank_keys_;
   std::map<Wire*, std::unique_ptr<Guest>> guests_;
   std::vector<Guest*> seats_;  // per rank; index 0 stays empty. A guest has a rank if and only if it sits there
   std::vector<JoinRequest> joined_;

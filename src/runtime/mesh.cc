@@ -4,23 +4,59 @@
 
 namespace weft {
 
+namespace {
+constexpr std::string_view kTcp = "tcp://";
+}  // namespace
+
 Result<std::unique_ptr<Mesh>> Mesh::listen(const MeshOptions& options) {
   std::unique_ptr<Mesh> mesh(new Mesh(options, Part::start));
+  WEFT_TRY(mesh->make_keys());
   WEFT_TRY(mesh->open(options.endpoint.empty() ? "ipc://" : options.endpoint));
   return mesh;
 }
 
 Result<std::unique_ptr<Mesh>> Mesh::join(const MeshOptions& options) {
   std::unique_ptr<Mesh> mesh(new Mesh(options, Part::serve));
+  WEFT_TRY(mesh->take_keys());
   WEFT_TRY(mesh->open(options.listen));
   return mesh;
+}
+
+Status Mesh::make_keys() {
+  if (options_.insecure && (options_.key || !options_.allowed.empty()))
+    return Status(Code::invalid, "without encryption (WEFT_MESH_INSECURE) nobody is known by a key: leave out either that or the keys");
+  if (options_.insecure || !options_.endpoint.starts_with(kTcp)) return {};
+  WEFT_TRY_ASSIGN(own_, options_.key ? KeyPair::of(*options_.key) : KeyPair::make());
+  WEFT_TRY_ASSIGN(guest_, KeyPair::make());
+  return {};
+}
+
+Status Mesh::take_keys() {
+  WEFT_TRY_ASSIGN(zero_, parse_join(options_.endpoint));
+  wipe(options_.endpoint);
+  options_.endpoint = zero_.endpoint;
+  if (!zero_.endpoint.starts_with(kTcp)) return {};
+  const auto wrong = [this](std::string_view what) { return Status(Code::invalid, cat("'", zero_.endpoint, "': ", what)); };
+  if (options_.insecure && zero_.server) return wrong("it has a key, so rank 0 encrypts; leave out --insecure (WEFT_MESH_INSECURE)");
+  if (options_.insecure) return {};
+  if (!zero_.server)
+    return wrong(
+        "expected the key that rank 0 gives out, tcp://HOST:PORT?key=KEY; to do without encryption, --insecure (WEFT_MESH_INSECURE) "
+        "here and at rank 0");
+  if (!zero_.guest && !options_.key)
+    return wrong(
+        "its key tells who rank 0 is and does not permit to join; that takes the whole of what rank 0 gives out, or a key of this "
+        "process that rank 0 allows (--key)");
+  WEFT_TRY_ASSIGN(guest_, zero_.guest ? Result<KeyPair>(*zero_.guest) : KeyPair::of(*options_.key));
+  WEFT_TRY_ASSIGN(own_, KeyPair::make());
+  return {};
 }
 
 Status Mesh::open(const std::string& endpoint) {
   WEFT_TRY_ASSIGN(thread_, LoopThread::make());
   return on_loop(loop(), [&]() -> Status {
     const std::string& way = endpoint.empty() ? options_.endpoint : endpoint;
-    WEFT_TRY_ASSIGN(transport_, make_transport(loop(), way));
+    WEFT_TRY_ASSIGN(transport_, make_transport(loop(), way, {.insecure = options_.insecure, .own = own_}));
     std::string door = endpoint;
     if (door.empty()) {
       WEFT_TRY_ASSIGN(door, transport_->door(options_.endpoint));
@@ -31,11 +67,17 @@ Status Mesh::open(const std::string& endpoint) {
       lobby_->cancel();
       if (on_cancel_) on_cancel_();
     });
-    const Status listening = lobby_->listen(door, options_.insecure);
+    if (part_ == Part::start && guest_) {
+      std::vector<PublicKey> guests = options_.allowed;
+      guests.push_back(guest_->public_key);
+      lobby_->admit_guests(std::move(guests));
+    }
+    const Status listening = lobby_->listen(door);
     if (!listening.ok() && endpoint.empty())
       return listening.within(cat("to join '", options_.endpoint, "' a rank has to be reached by others"));
     WEFT_TRY(listening);
     endpoint_ = lobby_->endpoint();
+    if (part_ == Part::start) join_text_ = guest_ ? weft::join_text(endpoint_, own_.public_key, guest_->secret) : endpoint_;
     return {};
   });
 }
@@ -54,6 +96,7 @@ void Mesh::on_cancel(std::function<void()> told) {
 }
 
 Mesh::~Mesh() {
+  wipe(join_text_);
   if (!thread_) return;
   (void)on_loop(loop(), [this] {
     cancel_.reset();

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "graph/encode.h"
+#include "runtime/keys.h"
 #include "runtime/lobby.h"
 #include "runtime/loop_run.h"
 #include "runtime/worker.h"
@@ -12,9 +15,9 @@
 namespace weft {
 
 struct MeshOptions {
-  std::string endpoint;   // rank 0: where to listen; others: where rank 0 listens
+  std::string endpoint;   // rank 0: where to listen; others: where rank 0 listens, as JoinAddress's text
   std::string listen;     // others: where they listen for ranks above theirs; empty: chosen to fit `endpoint`
-  bool insecure = false;  // a tcp address that is not loopback is allowed
+  bool insecure = false;  // nothing is encrypted over tcp, and whoever comes may join
   int32_t rank = -1;      // others: the rank they want; -1: any
   int64_t join_timeout_ms = 60000;
   // Rank 0: of the whole run, see LinkTimes::silence; others: until they know rank 0's.
@@ -22,6 +25,8 @@ struct MeshOptions {
   // Rank 0: how long a rank may take for an answer, which is at most rpc::kPieceFloats floats, from its memory. A loop that hangs is lost
   // before, and so is a connection that does not bring one answer within the peer timeout: heartbeats wait behind it.
   int64_t answer_timeout_ms = 60000;
+  std::optional<SecretKey> key = {};    // of this process: rank 0's own, or for others who may join by it; none: made for the mesh
+  std::vector<PublicKey> allowed = {};  // rank 0: who may join besides those who have the join text
 };
 
 // Owner's thread; the loop thread runs from make() to the end.
@@ -32,6 +37,12 @@ class Mesh {
   ~Mesh();
 
   const std::string& endpoint() const { return endpoint_; }
+  // Rank 0: what a process is told that shall join.
+  const std::string& join_text() const { return join_text_; }
+  // Of this process for the run; zeros where nothing is encrypted.
+  const KeyPair& own() const { return own_; }
+  // Others: whom to dial as whom, to ask for a rank.
+  DialKeys keys_to_join() const { return {zero_.server.value_or(PublicKey{}), guest_ ? *guest_ : own_}; }
   const MeshOptions& options() const { return options_; }
   Loop& loop() { return thread_->loop(); }
   Transport& transport() { return *transport_; }
@@ -51,12 +62,17 @@ class Mesh {
 
  private:
   Mesh(MeshOptions options, Part part) : options_(std::move(options)), part_(part) {}
+  Status make_keys();  // rank 0
+  Status take_keys();  // others
   Status open(const std::string& endpoint);
 
   MeshOptions options_;
   const Part part_;
   bool had_run_ = false;
-  std::string endpoint_;
+  std::string endpoint_, join_text_;
+  KeyPair own_;
+  JoinAddress zero_;  // others: rank 0's
+  std::optional<KeyPair> guest_;
   std::vector<std::string> others_;
   Refusals refusals_;
   std::unique_ptr<LoopThread> thread_;

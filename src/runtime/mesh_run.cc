@@ -22,6 +22,9 @@ Digest random_name() {
   return {word(), word()};
 }
 
+// It stands in every header, so it is no part of the name.
+uint32_t random_incarnation() { return std::random_device()(); }
+
 class MeshRun final : public LoopRun, private RankProcess::Owner {
  public:
   MeshRun(std::shared_ptr<const Plan> plan, Mesh& mesh, void (*drop)(void*)) : LoopRun(std::move(plan), drop), mesh_(mesh) {}
@@ -131,7 +134,7 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
  private:
   Status start_process() {
     const Digest name = random_name();
-    const uint32_t incarnation = static_cast<uint32_t>(name.low);
+    const uint32_t incarnation = random_incarnation();
     const LinkTimes times{.silence = mesh_.options().peer_timeout_ms, .hello = mesh_.options().join_timeout_ms};
     const Identity identity = run_identity(*plan_, incarnation, name);
     process_ = std::make_unique<RankProcess>(mesh_.loop(), plan_, *worker_, identity, times, static_cast<Owner&>(*this));
@@ -142,11 +145,17 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
                     .run = name,
                     .model = encode_model(*plan_->model),
                     .config = encode_config(plan_->config),
-                    .endpoints = {}};
-    for (const JoinRequest& request : mesh_.lobby().joined()) welcome.endpoints.push_back(request.endpoint);
+                    .endpoints = {},
+                    .keys = {}};
+    for (const JoinRequest& request : mesh_.lobby().joined()) {
+      welcome.endpoints.push_back(request.endpoint);
+      welcome.keys.push_back(request.key);
+    }
+    welcome.keys[0] = mesh_.own().public_key;
     mesh_.remember(welcome.endpoints);
-    mesh_.lobby().take_members(0, identity, [this](int32_t rank, std::unique_ptr<Wire> wire, int lane, std::span<const std::byte> first) {
-      process_->accept(rank, std::move(wire), lane, first);
+    mesh_.lobby().admit_ranks(welcome.keys);
+    mesh_.lobby().take_members(0, identity, [this](int32_t rank, std::unique_ptr<Wire>& wire, int lane, std::span<const std::byte> first) {
+      return process_->accept(rank, wire, lane, first);
     });
     mesh_.lobby().welcome(welcome, [this](const Origin& origin) { process_->fail(origin); });
     mesh_.on_cancel([this] { process_->fail(Code::canceled, "its own process canceled the run"); });

@@ -76,8 +76,8 @@ void RankProcess::act() {
     timer_->start(std::max<int64_t>(next - now(), 0));
 }
 
-Status RankProcess::dial(Transport& transport, int32_t peer, const std::string& endpoint) {
-  auto connection = transport.dial(endpoint);
+Status RankProcess::dial(Transport& transport, int32_t peer, const std::string& endpoint, const DialKeys& keys) {
+  auto connection = transport.dial(endpoint, &keys);
   if (!connection.ok()) return connection.status().within(cat("rank ", peer));
   auto wire = std::make_unique<Wire>(connection.take(), peer);
   Wire& started = *wire;
@@ -86,18 +86,17 @@ Status RankProcess::dial(Transport& transport, int32_t peer, const std::string& 
   return {};
 }
 
-void RankProcess::accept(int32_t peer, std::unique_ptr<Wire> wire, int lane, std::span<const std::byte> first) {
+bool RankProcess::accept(int32_t peer, std::unique_ptr<Wire>& wire, int lane, std::span<const std::byte> first) {
   const auto& peers = node_->peers();
-  if (std::find(peers.begin(), peers.end(), peer) == peers.end() || peer < worker_.rank() || wires_.count(peer)) {
-    retire(loop_, std::move(wire));  // a stranger, or a second one
-    return;
-  }
+  if (std::find(peers.begin(), peers.end(), peer) == peers.end() || peer < worker_.rank() || met_.count(peer)) return false;
+  met_.insert(peer);
   Wire& taken = *wire;
   taken.set_rank(peer);
   taken.hand_to(this);
   wires_[peer] = std::move(wire);
   connected(taken);
   received(taken, lane, first);
+  return true;
 }
 
 Status RankProcess::begin(const StepDescriptor& step, const Batch& batch) {

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "loop/team.h"
@@ -35,9 +36,9 @@ class RankProcess final : private RankNodeEffects, private Wire::Reader {
   ~RankProcess() override;
 
   Status start();
-  // The way to a peer: dialled by us, or taken from a listener with its first frame.
-  Status dial(Transport& transport, int32_t peer, const std::string& endpoint);
-  void accept(int32_t peer, std::unique_ptr<Wire> wire, int lane, std::span<const std::byte> first);
+  // The way to a peer: dialled by us, or taken from a listener with its first frame. False: that peer is not awaited; `wire` is untouched.
+  Status dial(Transport& transport, int32_t peer, const std::string& endpoint, const DialKeys& keys);
+  bool accept(int32_t peer, std::unique_ptr<Wire>& wire, int lane, std::span<const std::byte> first);
 
   Status begin(const StepDescriptor& step, const Batch& batch);  // rank 0
   void send_message(int32_t peer, uint32_t type, std::span<const std::byte> bytes) {
@@ -96,6 +97,7 @@ class RankProcess final : private RankNodeEffects, private Wire::Reader {
   std::unique_ptr<RankNode> node_;
   std::unique_ptr<JobThread> thread_;
   std::map<int32_t, std::unique_ptr<Wire>> wires_;  // by peer
+  std::set<int32_t> met_;                           // that were accepted once, and are not again
   std::unique_ptr<Loop::Timer> timer_, watch_timer_;
   StallWatch stall_;
   StepDescriptor step_;  // rank 0: that runs or ran last

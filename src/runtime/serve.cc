@@ -27,7 +27,8 @@ class Applicant final : private Wire::Reader, private LinkEffects {
   }
 
   Status start() {
-    WEFT_TRY_ASSIGN(auto connection, mesh_.transport().dial(zero_));
+    const DialKeys keys = mesh_.keys_to_join();
+    WEFT_TRY_ASSIGN(auto connection, mesh_.transport().dial(zero_, &keys));
     wire_ = std::make_unique<Wire>(std::move(connection));
     link_.start(now());
     wire_->start(*this);
@@ -84,7 +85,10 @@ class Applicant final : private Wire::Reader, private LinkEffects {
   void message(uint32_t type, std::span<const std::byte> bytes) override {
     if (type != kWelcomeType) return;
     auto welcome = decode_welcome(bytes);
-    if (welcome.ok()) welcome_ = welcome.take();
+    if (welcome.ok()) {
+      welcome_ = welcome.take();
+      mesh_.lobby().admit_ranks(welcome_.keys);
+    }
     answer_.set(welcome.status());
   }
   void leaving() override { lose(Status(Code::peer, "rank 0 has left")); }
@@ -140,7 +144,8 @@ class Server final : private RankProcess::Owner {
     WEFT_TRY(mesh_.may(Mesh::Part::serve));
     init_gemm();
     WEFT_TRY(Team::make(threads).status());  // who cannot have its threads fails before rank 0 counts on it
-    JoinRequest request{.wanted_rank = mesh_.options().rank, .endpoint = mesh_.endpoint(), .ops = {}, .plan = {}};
+    JoinRequest request{
+        .wanted_rank = mesh_.options().rank, .endpoint = mesh_.endpoint(), .ops = {}, .plan = {}, .key = mesh_.own().public_key};
     for (const Op* op : user_ops) request.ops.push_back(op_text(*op));
     if (plan_) request.plan = plan_->hash;
     mesh_.remember({mesh_.options().endpoint});  // should rank 0 die before it has told of others
@@ -200,11 +205,14 @@ class Server final : private RankProcess::Owner {
     process_ = std::make_unique<RankProcess>(mesh_.loop(), plan_, *worker_, identity, times, static_cast<Owner&>(*this));
     WEFT_TRY(process_->start());
     mesh_.lobby().take_members(worker_->rank(), identity,
-                               [this](int32_t rank, std::unique_ptr<Wire> wire, int lane, std::span<const std::byte> first) {
-                                 process_->accept(rank, std::move(wire), lane, first);
+                               [this](int32_t rank, std::unique_ptr<Wire>& wire, int lane, std::span<const std::byte> first) {
+                                 return process_->accept(rank, wire, lane, first);
                                });
-    for (int32_t peer : process_->node().peers())
-      if (peer < worker_->rank()) WEFT_TRY(process_->dial(mesh_.transport(), peer, welcome_.endpoints[static_cast<size_t>(peer)]));
+    for (const int32_t peer : process_->node().peers()) {
+      const auto at = static_cast<size_t>(peer);
+      if (peer < worker_->rank())
+        WEFT_TRY(process_->dial(mesh_.transport(), peer, welcome_.endpoints[at], {welcome_.keys[at], mesh_.own()}));
+    }
     applicant_->leave();
     applicant_.reset();                     // its link would call rank 0 lost in the middle of a step
     mesh_.on_cancel([this] { cancel(); });  // it may have come while the plan was made

@@ -28,6 +28,16 @@ Status whole(const ByteReader& in, const char* what) {
   return Status(Code::protocol, cat(what, in.ok() ? " is followed by other bytes" : " is cut short"));
 }
 
+void write_key(ByteWriter& out, const PublicKey& key) {
+  for (const unsigned char byte : key) out.number(byte);
+}
+
+PublicKey read_key(ByteReader& in) {
+  PublicKey out{};
+  for (unsigned char& byte : out) byte = in.number<unsigned char>();
+  return out;
+}
+
 std::vector<std::byte> copy(std::span<const std::byte> bytes) { return {bytes.begin(), bytes.end()}; }
 
 }  // namespace
@@ -42,6 +52,7 @@ std::vector<std::byte> encode_join(const JoinRequest& join) {
   ByteWriter out(bytes);
   out.number(join.wanted_rank).text(join.endpoint).number(static_cast<uint64_t>(join.ops.size()));
   for (const std::string& op : join.ops) out.text(op);
+  write_key(out, join.key);
   out.number(static_cast<uint8_t>(join.plan.has_value()));
   if (join.plan)
     for (const Digest& d : {join.plan->model, join.plan->partition, join.plan->schedule, join.plan->settings}) write_digest(out, d);
@@ -55,6 +66,7 @@ Result<JoinRequest> decode_join(std::span<const std::byte> bytes) {
   join.endpoint = in.text();
   join.ops.resize(in.count(sizeof(uint64_t)));
   for (std::string& op : join.ops) op = in.text();
+  join.key = read_key(in);
   if (in.number<uint8_t>()) {
     PlanHash hash;
     for (Digest* d : {&hash.model, &hash.partition, &hash.schedule, &hash.settings}) *d = read_digest(in);
@@ -71,6 +83,7 @@ std::vector<std::byte> encode_welcome(const Welcome& welcome) {
   write_digest(out, welcome.run);
   out.bytes(welcome.model).bytes(welcome.config).number(static_cast<uint64_t>(welcome.endpoints.size()));
   for (const std::string& endpoint : welcome.endpoints) out.text(endpoint);
+  for (const PublicKey& key : welcome.keys) write_key(out, key);
   return bytes;
 }
 
@@ -85,6 +98,8 @@ Result<Welcome> decode_welcome(std::span<const std::byte> bytes) {
   welcome.config = copy(in.bytes());
   welcome.endpoints.resize(in.count(sizeof(uint64_t)));
   for (std::string& endpoint : welcome.endpoints) endpoint = in.text();
+  welcome.keys.resize(welcome.endpoints.size());
+  for (PublicKey& key : welcome.keys) key = read_key(in);
   WEFT_TRY(whole(in, "the welcome"));
   if (welcome.peer_timeout_ms < kLeastSilence)
     return Status(Code::protocol,
@@ -121,8 +136,7 @@ Status compare_plans(const PlanHash& mine, const PlanHash& theirs) {
                   {"schedule", mine.schedule, theirs.schedule},
                   {"settings", mine.settings, theirs.settings}};
   for (const auto& s : sections)
-    if (s.mine != s.theirs)
-      return Status(Code::invalid, cat("its plan has another ", s.section, ": ", s.theirs.hex(), ", rank 0 has ", s.mine.hex()));
+    if (s.mine != s.theirs) return Status(Code::invalid, cat("the ", s.section, " of its plan differs from that of rank 0"));
   return {};
 }
 

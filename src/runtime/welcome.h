@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "link/link.h"
+#include "net/curve.h"
 #include "plan/plan.h"
 
 namespace weft {
@@ -21,6 +22,7 @@ struct JoinRequest {
   std::string endpoint;          // where higher ranks may dial this process
   std::vector<std::string> ops;  // that are not weft's own, as op_text
   std::optional<PlanHash> plan;  // of a process that made the plan itself
+  PublicKey key{};               // of this process for the run; zeros where nothing is encrypted
 };
 
 struct Welcome {
@@ -30,6 +32,7 @@ struct Welcome {
   Digest run;
   std::vector<std::byte> model, config;
   std::vector<std::string> endpoints;  // per rank
+  std::vector<PublicKey> keys;         // per rank
 };
 
 std::vector<std::byte> encode_join(const JoinRequest& join);
@@ -42,7 +45,7 @@ std::string op_text(const Op& op);
 // Whether who has these ops beside weft's own can make the model, or the first node that it cannot make.
 Status check_ops(const Model& model, std::span<const std::string> ops);
 
-// Equal, or the first section that differs, with both values.
+// Equal, or the first section that differs. What rank 0 has is not said: it may be a stranger who asks.
 Status compare_plans(const PlanHash& mine, const PlanHash& theirs);
 
 // What both ends of a lobby link know: version and profile. And of a link of the run.

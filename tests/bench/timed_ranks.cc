@@ -100,7 +100,7 @@ Result<double> measured(std::shared_ptr<const Plan> plan) {
   WEFT_TRY_ASSIGN(auto mesh, Mesh::listen({.endpoint = "", .listen = "", .join_timeout_ms = 20000}));
   std::vector<pid_t> children;
   for (int32_t r = 1; r < plan->config.ranks; ++r) {
-    std::string self = "/proc/self/exe", flag = "--join", endpoint = mesh->endpoint();
+    std::string self = "/proc/self/exe", flag = "--join", endpoint = mesh->join_text();
     char* args[] = {self.data(), flag.data(), endpoint.data(), nullptr};
     pid_t pid = 0;
     if (posix_spawn(&pid, self.c_str(), nullptr, nullptr, args, environ) == 0) children.push_back(pid);

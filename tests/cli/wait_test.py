@@ -33,7 +33,7 @@ class Waiting(Case):
         self.addCleanup(lambda: process.poll() is None and process.kill())
         line = process.stderr.readline()
         self.assertIn(said, line)
-        self.endpoint = line.split()[-1]
+        self.endpoint = line.split()[-1].strip("'")
         return process
 
     def ends(self, status, text, process):
@@ -56,7 +56,7 @@ class Waiting(Case):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        for endpoint in (f"tcp://127.0.0.1:{port}", f"ipc://{self.path('none')}"):
+        for endpoint in (f"tcp://127.0.0.1:{port}?key={128 * '7'}", f"ipc://{self.path('none')}"):
             process = self.start("joining", "worker", "--join", endpoint, "--join-timeout", 600)
             process.send_signal(signal.SIGINT)
             self.ends(130, "weft: worker: stopped", process)
@@ -75,7 +75,7 @@ class Waiting(Case):
             thread.start()
             endpoint = f"tcp://127.0.0.1:{server.server_address[1]}"
             try:
-                process = self.start("joining", "worker", "--join", endpoint, "--join-timeout", 600)
+                process = self.start("joining", "worker", "--join", f"{endpoint}?key={128 * '7'}", "--join-timeout", 600)
                 self.ends(4, f"joining {endpoint}: rank 0 did not connect: what answers there is no weft", process)
             finally:
                 server.shutdown()
@@ -84,7 +84,7 @@ class Waiting(Case):
     def test_who_is_turned_away_is_told_while_others_are_awaited(self):
         process = self.start("waiting for 1 rank", "train", TINY, "--ranks", 2, "--external", 1, "--listen", "tcp://127.0.0.1:0", "--steps", 1,
                              "--join-timeout", 600)
-        host, port = self.endpoint.removeprefix("tcp://").split(":")
+        host, port = self.endpoint.removeprefix("tcp://").split("?")[0].split(":")
         with socket.create_connection((host, int(port))) as stranger:
             stranger.sendall(b"GET / HTTP/1.1\r\n" + b"x" * 200)
             self.assertRegex(process.stderr.readline(), r"\Aweft: train: refused a connection.*: not a weft connection: ")
@@ -97,14 +97,12 @@ class Waiting(Case):
         process.communicate(timeout=60)
         self.assertEqual(process.returncode, 0)
 
-    def test_the_network_has_to_be_allowed(self):
-        self.fails(3, "allow it (--insecure", "train", TINY, "--ranks", 2, "--listen", "tcp://0.0.0.0:0")
-        self.fails(3, "allow it (--insecure", "worker", "--join", "tcp://192.0.2.1:5555", "--listen", "tcp://0.0.0.0:0")
-        done = run("worker", "--join", "tcp://192.0.2.1:5555")
-        self.assertIn("'tcp://192.0.2.1:5555'", done.stderr)
-        if "no way leads there" not in done.stderr:   # a machine without a network
-            self.assertEqual(done.returncode, 3)
-            self.assertIn("has to be reached by others", done.stderr)
+    def test_an_endpoint_without_a_key_is_refused(self):
+        self.fails(3, "expected the key that rank 0 gives out", "worker", "--join", "tcp://192.0.2.1:5555")
+        key = 128 * "7"
+        done = run("worker", "--join-timeout", 1, "--join", f"tcp://192.0.2.1:5555?key={key}")
+        self.assertIn("tcp://192.0.2.1:5555", done.stderr)
+        self.assertNotIn("777", done.stderr)
 
     def test_ranks_whose_rank_0_is_killed_leave_no_socket(self):
         process = self.start("waiting for 1 rank", "train", TINY, "--ranks", 3, "--external", 1, "--join-timeout", 5)

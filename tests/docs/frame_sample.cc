@@ -118,11 +118,16 @@ void print_control() {
 }
 
 void print_lobby() {
-  const JoinRequest join{
-      .wanted_rank = 5, .endpoint = "ipc:///there", .ops = {"own 1", "other 7"}, .plan = PlanHash{{0, 21}, {0, 22}, {0, 23}, {0, 24}}};
+  JoinRequest join{.wanted_rank = 5,
+                   .endpoint = "ipc:///there",
+                   .ops = {"own 1", "other 7"},
+                   .plan = PlanHash{{0, 21}, {0, 22}, {0, 23}, {0, 24}},
+                   .key = {}};
+  join.key.fill('k');
   print_bytes("join", encode_join(join));
   std::printf(
-      "join.wanted-rank 5\njoin.endpoint \"ipc:///there\"\njoin.ops 2\njoin.op \"own 1\" \"other 7\"\njoin.has-plan 1\n"
+      "join.wanted-rank 5\njoin.endpoint \"ipc:///there\"\njoin.ops 2\njoin.op \"own 1\" \"other 7\"\n"
+      "join.key 6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b\njoin.has-plan 1\n"
       "join.model 0:21\njoin.partition 0:22\njoin.schedule 0:23\njoin.settings 0:24\n");
 
   Welcome welcome{.rank = 1,
@@ -131,13 +136,19 @@ void print_lobby() {
                   .run = {0, 32},
                   .model = {},
                   .config = {},
-                  .endpoints = {"tcp://a:1", "tcp://b:2"}};
+                  .endpoints = {"tcp://a:1", "tcp://b:2"},
+                  .keys = {}};
+  welcome.keys.resize(2);
+  welcome.keys[0].fill('0');
+  welcome.keys[1].fill('1');
   welcome.model.assign(3, std::byte{'m'});
   welcome.config.assign(2, std::byte{'c'});
   print_bytes("welcome", encode_welcome(welcome));
   std::printf(
       "welcome.rank 1\nwelcome.incarnation 31\nwelcome.peer-timeout 33\nwelcome.run 0:32\nwelcome.model \"mmm\"\nwelcome.config \"cc\"\n"
-      "welcome.endpoints 2\nwelcome.endpoint \"tcp://a:1\" \"tcp://b:2\"\n");
+      "welcome.endpoints 2\nwelcome.endpoint \"tcp://a:1\" \"tcp://b:2\"\n"
+      "welcome.key 3030303030303030303030303030303030303030303030303030303030303030 "
+      "3131313131313131313131313131313131313131313131313131313131313131\n");
 
   const std::vector<std::byte> bytes(4, std::byte{'x'});
   print_bytes("request", rpc::encode({.param = 41, .part = Part::state1, .offset = 42, .count = 43, .bytes = bytes}));

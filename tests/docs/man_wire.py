@@ -24,14 +24,18 @@ def number(data):
 
 
 def take(size, data, values):
-    """One field of `size`, which is a number, 8+n (a text) or N*FIELD (a list of N bytes each), FIELD*text: its value as the sample prints it, and its bytes."""
+    """One field of `size`, which is a number, 32 (a key), 8+n (a text) or N*FIELD (a list of N bytes each), FIELD*text, FIELD*key: its value as
+    the sample prints it, and its bytes."""
     if size == "8+n":
         end = 8 + number(data[:8])
         return f'"{data[8:end].decode()}"', end
-    if size.endswith("*text"):
+    if size == "32":
+        return data[:32].hex(), 32
+    if size.endswith(("*text", "*key")):
+        field, kind = size.split("*")
         texts, at = [], 0
-        for _ in range(int(values[size[:-5]])):
-            text, length = take("8+n", data[at:], values)
+        for _ in range(int(values[field])):
+            text, length = take("8+n" if kind == "text" else "32", data[at:], values)
             texts.append(text)
             at += length
         return " ".join(texts), at

@@ -45,7 +45,7 @@ def disturbed(seed):
             raise PermissionError(link.stderr.read().strip())
         ranks = []
         try:
-            zero = subprocess.Popen(within(here, [*TRAIN, "--external", "2", "--listen", "tcp://10.9.0.1:0", "--insecure"]), **pipes)
+            zero = subprocess.Popen(within(here, [*TRAIN, "--external", "2", "--listen", "tcp://10.9.0.1:0"]), **pipes)
             ranks.append(zero)
             join = zero.stderr.readline()
             if "weft worker" not in join:

@@ -1,4 +1,4 @@
-// What every transport promises; one row per scheme.
+// What every transport promises; one row per scheme, and one for tcp without encryption.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -43,12 +43,22 @@ int open_descriptors() {
   return count;
 }
 
-class Conformance : public testing::TestWithParam<const char*> {
+struct Row {
+  const char* name;
+  const char* scheme;
+  bool insecure;
+};
+
+void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
+
+class Conformance : public testing::TestWithParam<Row> {
  protected:
   void SetUp() override {
     std::string name = "/tmp/weft-net-XXXXXX";
     ASSERT_NE(mkdtemp(name.data()), nullptr);
     directory_ = name;
+    test_keys();
+    if (GetParam().insecure) setenv(kInsecure, "1", 1);
     descriptors_ = open_descriptors();
   }
   // Every test leaves nothing behind.
@@ -56,8 +66,9 @@ class Conformance : public testing::TestWithParam<const char*> {
     EXPECT_EQ(open_descriptors(), descriptors_);
     for (const auto& left : std::filesystem::recursive_directory_iterator(directory_)) ADD_FAILURE() << "left: " << left.path();
     std::filesystem::remove_all(directory_);
+    unsetenv(kInsecure);
   }
-  std::string scheme() const { return GetParam(); }
+  std::string scheme() const { return GetParam().scheme; }
   bool is_ipc() const { return scheme() == "ipc://"; }
   // Somewhere to listen.
   std::string place() const { return is_ipc() ? "ipc://" + directory_ : "tcp://127.0.0.1:0"; }
@@ -83,8 +94,13 @@ class Conformance : public testing::TestWithParam<const char*> {
   int descriptors_ = 0;
 };
 
-std::string row_name(const testing::TestParamInfo<const char*>& row) { return std::string(row.param).substr(0, 3); }
-INSTANTIATE_TEST_SUITE_P(, Conformance, testing::Values("tcp://", "ipc://"), row_name);
+constexpr Row kRows[] = {
+    {"tcp", "tcp://", false},
+    {"tcp_without_encryption", "tcp://", true},
+    {"ipc", "ipc://", false},
+};
+std::string row_name(const testing::TestParamInfo<Row>& row) { return row.param.name; }
+INSTANTIATE_TEST_SUITE_P(, Conformance, testing::ValuesIn(kRows), row_name);
 
 TEST_P(Conformance, ExchangesOnBothLanes) {
   Net net(scheme());
@@ -362,10 +378,11 @@ TEST_P(Conformance, AnEndedListenerAcceptsNoMoreAndKeepsItsPeers) {
 TEST_P(Conformance, NeverStallsWhenTheLoopWasBusy) {
   std::string endpoint;
   std::unique_ptr<Loop> echo_loop = Loop::make().take();
-  std::unique_ptr<Transport> echo = make_transport(*echo_loop, scheme()).take();
+  std::unique_ptr<Transport> echo = make_transport(*echo_loop, scheme(), {.insecure = GetParam().insecure, .own = test_keys()}).take();
+  echo->admit({test_keys().public_key}, false);
   std::vector<std::unique_ptr<End>> ends;
   auto listener = echo->listen(
-      place(), false,
+      place(),
       [&](std::unique_ptr<Connection> c) {
         ends.push_back(std::make_unique<End>(std::move(c)));
         ends.back()->on_frame = [end = ends.back().get()](const End::Frame& frame) { end->send(frame.lane, frame.number); };

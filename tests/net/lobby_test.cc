@@ -11,7 +11,7 @@ namespace {
 
 class LobbyTest : public testing::Test {
  protected:
-  void SetUp() override { ASSERT_TRUE(lobby_.listen("ipc://", false).ok()); }
+  void SetUp() override { ASSERT_TRUE(lobby_.listen("ipc://").ok()); }
 
   std::unique_ptr<End> come() {
     auto end = net_.dial(lobby_.endpoint());
@@ -34,7 +34,7 @@ class LobbyTest : public testing::Test {
     auto end = come();
     say_hello(*end, kNobody);
     say(*end, {.kind = FrameKind::message, .edge = kJoinType, .sequence = 1}, kNobody,
-        encode_join({.wanted_rank = rank, .endpoint = "ipc:///there", .ops = {}, .plan = {}}));
+        encode_join({.wanted_rank = rank, .endpoint = "ipc:///there", .ops = {}, .plan = {}, .key = {}}));
     return end;
   }
   bool hears_abort(const End& end) {
@@ -68,7 +68,11 @@ class LobbyTest : public testing::Test {
   Lobby lobby_{*net_.loop, *net_.transport, refusals_, {.hello = 500}, 2};
   std::optional<Status> gathered_;
   std::vector<int32_t> members_;
-  const Lobby::Member member_ = [this](int32_t rank, std::unique_ptr<Wire>, int, std::span<const std::byte>) { members_.push_back(rank); };
+  const Lobby::Member member_ = [this](int32_t rank, std::unique_ptr<Wire>& wire, int, std::span<const std::byte>) {
+    members_.push_back(rank);
+    const std::unique_ptr<Wire> taken = std::move(wire);
+    return true;
+  };
 };
 
 TEST_F(LobbyTest, ARankThatComesEarlyIsKeptUntilItIsWanted) {
@@ -108,13 +112,13 @@ TEST_F(LobbyTest, ARankOfAnotherRunIsTurnedAwayAndHearsWhy) {
   const auto later = come();
   expect_refusal(1, "it said nothing for 0.5 s");
   lobby_.take_members(0, run, member_);
-  expect_refusal(2, "rank 1 refused: run 00000000000000000000000000000000, rank 0 has " + run.run.hex());
+  expect_refusal(2, "rank 1 refused: its run differs from that of rank 0");
   EXPECT_TRUE(hears_abort(*early));
 
   const auto stranger = come();
   other.profile = "x";
   say_hello(*stranger, 1, other);
-  expect_refusal(3, "rank 1 refused: numeric profile x, rank 0 has " + run.profile);
+  expect_refusal(3, "rank 1 refused: its numeric profile 'x' differs from that of rank 0");
   EXPECT_TRUE(hears_abort(*stranger));
   const auto no_hello = come();
   say(*no_hello, {.kind = FrameKind::hello}, 1, bytes_of(5, 1));

@@ -5,6 +5,7 @@
 #include <uv.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -72,24 +73,45 @@ class End final : public Connection::Events {
   std::function<void()> on_loss;
 };
 
-// A transport on a loop that the test turns itself.
+// The key pair of all transports of a test, in its child processes, too.
+inline const KeyPair& test_keys() {
+  static const KeyPair keys = [] {
+    constexpr const char* kName = "WEFT_TEST_KEY";
+    if (const char* const inherited = std::getenv(kName)) return KeyPair::of(read_secret_key(inherited, kName).take()).take();
+    const KeyPair made = KeyPair::make().take();
+    setenv(kName, key_text(made.secret.bytes()).c_str(), 1);
+    return made;
+  }();
+  return keys;
+}
+
+constexpr const char* kInsecure = "WEFT_TEST_INSECURE";  // in the environment: transports of the test do not encrypt
+
+// A transport on a loop that the test turns itself. It admits the test's key.
 class Net {
  public:
-  explicit Net(const std::string& scheme) : loop(Loop::make().take()), transport(make_transport(*loop, scheme).take()) {}
+  explicit Net(const std::string& scheme, bool insecure = std::getenv(kInsecure) != nullptr, const KeyPair& own = test_keys())
+      : loop(Loop::make().take()), transport(make_transport(*loop, scheme, {.insecure = insecure, .own = own}).take()) {
+    transport->admit({test_keys().public_key}, false);
+  }
   ~Net() {
     accepted.clear();
     listener.reset();
     transport.reset();
   }
 
-  Status listen(const std::string& endpoint, bool insecure = false) {
-    WEFT_TRY_ASSIGN(listener, transport->listen(
-                                  endpoint, insecure,
-                                  [this](std::unique_ptr<Connection> c) { accepted.push_back(std::make_unique<End>(std::move(c))); },
-                                  [this](const std::string& peer, const std::string& why) { refused.emplace_back(peer, why); }));
+  Status listen(const std::string& endpoint) {
+    WEFT_TRY_ASSIGN(listener,
+                    transport->listen(
+                        endpoint, [this](std::unique_ptr<Connection> c) { accepted.push_back(std::make_unique<End>(std::move(c))); },
+                        [this](const std::string& peer, const std::string& why) { refused.emplace_back(peer, why); }));
     return {};
   }
-  std::unique_ptr<End> dial(const std::string& endpoint) { return std::make_unique<End>(transport->dial(endpoint).take()); }
+  std::unique_ptr<End> dial(const std::string& endpoint, const PublicKey& server = test_keys().public_key,
+                            const KeyPair& own = test_keys()) {
+    const DialKeys keys{server, own};
+    return std::make_unique<End>(transport->dial(endpoint, &keys).take());
+  }
 
   // Turns the loop; false when it did not become true within the time.
   template <typename Condition>

@@ -1,0 +1,96 @@
+#include "cli/secrets.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+namespace weft::cli {
+
+namespace {
+
+constexpr size_t kMostBytes = size_t{1} << 20;
+
+Outcome failure(const std::string& path, const char* what, int error) {
+  return {kBadInput, "'" + path + "': cannot be " + what + ": " + reason(error), ""};
+}
+
+// To its end.
+Outcome read_all(int file, const std::string& path, std::string& text) {
+  char buffer[4096];
+  for (;;) {
+    const ssize_t bytes = read(file, buffer, sizeof buffer);
+    if (bytes < 0 && errno == EINTR) continue;
+    if (bytes < 0) return failure(path, "read", errno);
+    if (bytes == 0) break;
+    text.append(buffer, static_cast<size_t>(bytes));
+    if (text.size() > kMostBytes) return {kBadInput, "'" + path + "': has more than 1 MiB", ""};
+  }
+  explicit_bzero(buffer, sizeof buffer);
+  return {};
+}
+
+bool write_all(int file, const std::string& text) {
+  for (size_t at = 0; at < text.size();) {
+    const ssize_t bytes = write(file, text.data() + at, text.size() - at);
+    if (bytes < 0 && errno != EINTR) return false;
+    if (bytes > 0) at += static_cast<size_t>(bytes);
+  }
+  return true;
+}
+
+// Whether others than the owner can read it; only of a file with a name of its own, not of a pipe.
+bool is_open_to_others(int file) {
+  struct stat found {};
+  return fstat(file, &found) != 0 || (S_ISREG(found.st_mode) && (found.st_mode & 077) != 0);
+}
+
+}  // namespace
+
+Outcome read_secret(const std::string& path, std::string& line) {
+  const bool standard = path == "-";
+  const int file = standard ? STDIN_FILENO : open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (file < 0) return failure(path, "read", errno);
+  Outcome outcome;
+  if (is_open_to_others(file))
+    outcome = {kBadInput, "'" + path + "' can be read by other users: expected mode 600", "change it: chmod 600 " + path};
+  else
+    outcome = read_all(file, path, line);
+  if (!standard) close(file);
+  if (!outcome.ok()) return outcome;
+  if (!line.empty() && line.back() == '\n') line.pop_back();
+  if (line.empty() || line.find('\n') != std::string::npos) return {kBadInput, "'" + path + "': expected one line", ""};
+  return {};
+}
+
+Outcome write_secret(const std::string& path, const std::string& line, bool replace) {
+  struct stat found {};
+  if (lstat(path.c_str(), &found) == 0 && (!replace || !S_ISREG(found.st_mode)))
+    return {kBadInput, "'" + path + "' exists" + (replace ? " and is no regular file" : ""), ""};
+  const std::string made = replace ? path + ".part-" + std::to_string(getpid()) : path;
+  const int file = open(made.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (file < 0) return failure(path, "made", errno);
+  std::string text = line + "\n";
+  const bool written =
+      fchmod(file, 0600) == 0 && write_all(file, text) && fsync(file) == 0 && (!replace || rename(made.c_str(), path.c_str()) == 0);
+  const int error = errno;
+  wipe(text);
+  close(file);
+  if (written) return {};
+  unlink(made.c_str());
+  return failure(path, "written", error);
+}
+
+void wipe(std::string& text) {
+  text.resize(text.capacity());
+  explicit_bzero(text.data(), text.size());
+  text.clear();
+}
+
+FileToRemove::~FileToRemove() {
+  if (!path_.empty()) unlink(path_.c_str());
+}
+
+}  // namespace weft::cli

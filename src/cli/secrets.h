@@ -1,0 +1,30 @@
+// Files that hold secrets (keys, and what permits to join a run): only their owner may read them.
+#pragma once
+
+#include <string>
+
+#include "cli/outcome.h"
+
+namespace weft::cli {
+
+// The only line of a file that nobody else can read; "-" is standard input.
+Outcome read_secret(const std::string& path, std::string& line);
+// Makes the file with mode 0600. An existing one is replaced, in one step, or else refused.
+Outcome write_secret(const std::string& path, const std::string& line, bool replace);
+
+// Overwrites the characters: a secret stays in memory no longer than it is used.
+void wipe(std::string& text);
+
+// Removes a file at the end of its life.
+class FileToRemove {
+ public:
+  explicit FileToRemove(std::string path) : path_(std::move(path)) {}
+  ~FileToRemove();
+  FileToRemove(const FileToRemove&) = delete;
+  FileToRemove& operator=(const FileToRemove&) = delete;
+
+ private:
+  std::string path_;  // empty: none
+};
+
+}  // namespace weft::cli
