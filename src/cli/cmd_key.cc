@@ -23,7 +23,7 @@ Outcome show_key(const std::string& path) {
   char public_key[WEFT_KEY_SIZE];
   const weft_status status = weft_key_public(secret.c_str(), public_key, &err);
   wipe(secret);
-  if (status < 0) return {kBadInput, "'" + path + "' holds no secret key of weft", ""};
+  if (status < 0) return {kBadInput, "'" + path + "' does not contain a secret key of weft", ""};
   print_line(public_key);
   return {};
 }
@@ -32,7 +32,7 @@ Outcome show_key(const std::string& path) {
 
 Action add_key(Parser& parser) {
   auto path = std::make_shared<std::string>();
-  parser.add("FILE", *path, "File of the secret key. It is made if it does not exist").required().type("");
+  parser.add("FILE", *path, "File with the secret key. It is created if it does not exist").required().type("");
   return [path] { return show_key(*path); };
 }
 

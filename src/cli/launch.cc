@@ -89,9 +89,9 @@ void add_launch_options(Parser& parser, LaunchOptions& o) {
   parser.add("--external", o.external, "Number of ranks that are started elsewhere with 'weft worker'; they are the last ranks").type("N");
   parser.add("--join-file", o.join_file, "Write the line with which other ranks join to this file, for 'weft worker --join-file'")
       .type("FILE");
-  parser.add("--key", o.key, "File of this machine's secret key, made by 'weft key'. Default: a new key for this run").type("FILE");
+  parser.add("--key", o.key, "File with the secret key of this machine, made by 'weft key'. Default: a new key for this run").type("FILE");
   parser.add("--allow", o.allow, "File with the public keys of machines that may join").type("FILE");
-  parser.add("--insecure", o.insecure, "Do not encrypt: whoever reaches the address can join, read and change the run");
+  parser.add("--insecure", o.insecure, "Do not encrypt: any process that reaches the address can join, read and change the run");
   parser.add("--join-timeout", o.join_timeout, "Time to wait for the other ranks, in seconds").type("N").range(1, 4294967);
   parser.add("--peer-timeout", o.peer_timeout, "Time after which a rank that sends nothing is lost, in seconds")
       .type("N")
@@ -167,7 +167,7 @@ Outcome Ranks::invite(const LaunchOptions& options) {
 }
 
 Outcome Ranks::not_started(weft_status status, const weft_error& err) {
-  if (stop_signal()) return {128 + stop_signal(), "stopped before all ranks were there", ""};
+  if (stop_signal()) return {128 + stop_signal(), "stopped before all ranks had joined", ""};
   std::string gone;
   for (size_t rank = 1; rank < pids_.size(); ++rank)
     if (int ended = 0; pids_[rank] && wait_for(pids_[rank], 0, ended)) {
@@ -176,7 +176,7 @@ Outcome Ranks::not_started(weft_status status, const weft_error& err) {
     }
   Outcome outcome = failed(status, err);
   if (status == WEFT_ECANCELED && !gone.empty())
-    outcome.text = gone + " before all ranks were there";
+    outcome.text = gone + " before all ranks had joined";
   else if (!gone.empty())
     outcome.text += "; " + gone;
   return outcome;

@@ -26,7 +26,7 @@ Outcome read_all(int file, const std::string& path, std::string& text) {
     if (bytes < 0) return failure(path, "read", errno);
     if (bytes == 0) break;
     text.append(buffer, static_cast<size_t>(bytes));
-    if (text.size() > kMostBytes) return {kBadInput, "'" + path + "': has more than 1 MiB", ""};
+    if (text.size() > kMostBytes) return {kBadInput, "'" + path + "': expected at most 1 MiB", ""};
   }
   explicit_bzero(buffer, sizeof buffer);
   return {};
@@ -68,7 +68,7 @@ Outcome read_secret(const std::string& path, std::string& line) {
 Outcome write_secret(const std::string& path, const std::string& line, bool replace) {
   struct stat found {};
   if (lstat(path.c_str(), &found) == 0 && (!replace || !S_ISREG(found.st_mode)))
-    return {kBadInput, "'" + path + "' exists" + (replace ? " and is no regular file" : ""), ""};
+    return {kBadInput, "'" + path + "' exists" + (replace ? " and is not a regular file" : ""), ""};
   const std::string made = replace ? path + ".part-" + std::to_string(getpid()) : path;
   const int file = open(made.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (file < 0) return failure(path, "made", errno);

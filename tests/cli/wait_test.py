@@ -48,7 +48,7 @@ class Waiting(Case):
             ranks = children(process.pid)
             self.assertEqual(len(ranks), 1)
             process.send_signal(number)
-            self.ends(status, "weft: train: stopped before all ranks were there", process)
+            self.ends(status, "weft: train: stopped before all ranks had joined", process)
             for pid in ranks:
                 self.assertFalse(os.path.exists(f"/proc/{pid}"), "a rank is left over")
 
@@ -116,7 +116,7 @@ class Waiting(Case):
     def test_a_rank_that_ends_while_others_are_awaited_ends_the_wait(self):
         process = self.start("waiting for 1 rank", "train", TINY, "--ranks", 3, "--external", 1, "--join-timeout", 600)
         os.kill(children(process.pid)[0], signal.SIGKILL)
-        self.ends(4, "weft: train: rank 1 killed by signal 9 before all ranks were there", process)
+        self.ends(4, "weft: train: rank 1 killed by signal 9 before all ranks had joined", process)
 
     def test_a_child_that_is_no_rank_may_end_meanwhile(self):
         # A shell leaves a child to the command that takes its place; it ends with what it reads.
