@@ -123,7 +123,8 @@ Outcome Trainer::load(weft_checkpoint* resumed) {
     if (std::filesystem::equivalent(std::filesystem::path(info.path) / "..", options_.checkpoint, ignored)) saved_ = step_;
   } else if (!options_.init.empty()) {
     CheckpointPtr weights;
-    CLI_CALL(weft_checkpoint_open(options_.init.c_str(), Out(weights), &err));
+    weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
+    CLI_TRY(open_checkpoint("train", options_.init, weights, info));
     CLI_CALL(weft_run_load(run_.get(), weights.get(), WEFT_LOAD_WEIGHTS, &err));
   } else if (built_.checkpoint) {
     CLI_CALL(weft_run_load(run_.get(), built_.checkpoint.get(), WEFT_LOAD_WEIGHTS, &err));

@@ -205,6 +205,7 @@ class LostWork(Case):
         self.fails(3, "checksum is", "train", "--resume", self.path("ck", "step-00000002"), "--steps", 3, "--in-process")
         warning = f"fell back to step-00000001: step-00000002 is damaged: {self.path('ck', 'step-00000002')}/model-00001.safetensors: checksum is"
         self.assertIn(f"weft: inspect: {warning}", run("inspect", self.path("ck")).stderr)
+        self.assertIn(f"weft: train: {warning}", run("train", TINY, *TINY_STEP, "--init", self.path("ck"), "--steps", 0).stderr)
         done = run("train", "--resume", self.path("ck"), "--steps", 3, "--in-process", "--json", "--checkpoint-every", 1)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(f"weft: train: {warning}", done.stderr)
