@@ -181,14 +181,21 @@ bool is_option(const CLI::App& app, const std::string& argument) {
   return argument.starts_with('-') && app.get_option_no_throw(argument.substr(0, argument.find('=')));
 }
 
-// Refuses an option whose value would be the next option.
+// Whether the argument is an option of the command that takes a value.
+bool takes_value(const CLI::App& app, const std::string& name) {
+  const CLI::Option* option = name.starts_with('-') ? app.get_option_no_throw(name) : nullptr;
+  return option && option->get_items_expected_min() > 0;
+}
+
+// Refuses an option whose value is empty, or would be the next option: CLI11 takes the next argument as the value of "--name=".
 Outcome check_values(const CLI::App& app, const std::vector<std::string>& arguments) {
-  for (size_t i = 0; i + 1 < arguments.size() && arguments[i] != "--"; ++i) {
-    const std::string &name = arguments[i], &next = arguments[i + 1];
-    if (!name.starts_with('-') || !is_option(app, next)) continue;
-    const CLI::Option* option = app.get_option_no_throw(name);
-    if (option && option->get_items_expected_min() > 0)
-      return {kUsage, name + ": its value is missing", "if " + next + " is the value: " + name + "=" + next};
+  for (size_t i = 0; i < arguments.size() && arguments[i] != "--"; ++i) {
+    const std::string& name = arguments[i];
+    if (name.ends_with('=') && takes_value(app, name.substr(0, name.size() - 1)))
+      return {kUsage, name.substr(0, name.size() - 1) + ": its value is missing", ""};
+    if (i + 1 == arguments.size() || !takes_value(app, name)) continue;
+    const std::string& next = arguments[i + 1];
+    if (is_option(app, next)) return {kUsage, name + ": its value is missing", "if " + next + " is the value: " + name + "=" + next};
   }
   return {};
 }
