@@ -4,24 +4,26 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <vector>
 
 #include "base/text.h"
 
 namespace weft {
 
-Status spare_descriptors(int count, const std::string& what) {
-  std::vector<int> made;
-  int error = 0;
-  while (static_cast<int>(made.size()) < count && error == 0) {
+Result<HeldDescriptors> HeldDescriptors::hold(int count, const std::string& what) {
+  HeldDescriptors out;
+  while (static_cast<int>(out.held_.size()) < count) {
     const int descriptor = eventfd(0, EFD_CLOEXEC);
-    if (descriptor < 0)
-      error = errno;
-    else
-      made.push_back(descriptor);
+    if (descriptor < 0) return system_failure(what, errno);
+    out.held_.push_back(descriptor);
   }
-  for (const int descriptor : made) close(descriptor);
-  return error == 0 ? Status() : system_failure(what, error);
+  return out;
 }
+
+void HeldDescriptors::release() {
+  for (const int descriptor : held_) close(descriptor);
+  held_.clear();
+}
+
+Status spare_descriptors(int count, const std::string& what) { return HeldDescriptors::hold(count, what).status(); }
 
 }  // namespace weft

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/filter.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/file.h>
@@ -189,6 +190,12 @@ std::string peer_of(int descriptor, const std::string& bound) {
     }
     default: return "";
   }
+}
+
+void drop_newcomers(int listening) {
+  sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
+  const sock_fprog program{1, &drop};
+  setsockopt(listening, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof program);
 }
 
 Result<std::string> parse_ipc(const std::string& endpoint) {

@@ -24,6 +24,10 @@ Result<std::string> tcp_door(const std::string& endpoint);
 // another socket by now.
 std::string peer_of(int descriptor, const std::string& bound);
 
+// From now on the system drops what comes to a listening tcp socket. Connections that are accepted stay: ZeroMQ would close them with their
+// listener.
+void drop_newcomers(int listening);
+
 // The path of "ipc://PATH" to dial.
 Result<std::string> parse_ipc(const std::string& endpoint);
 

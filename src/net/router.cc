@@ -96,6 +96,7 @@ Router::~Router() = default;
 
 void Router::stop_accepting() {
   accepting_ = false;
+  if (listening_ >= 0) drop_newcomers(listening_);
   std::erase_if(peers_, [](const auto& peer) { return !peer.second.channel; });
   close_if_idle();
 }

@@ -55,7 +55,9 @@ class Connection {
 
 class Listener {
  public:
-  virtual ~Listener() = default;             // accepts no more; peers that were accepted stay, and hold the address until they go
+  // Over tcp the address does not answer any more, elsewhere whoever comes is sent away. Peers that were accepted stay, and hold the address
+  // until they go.
+  virtual ~Listener() = default;
   virtual std::string endpoint() const = 0;  // as a peer may dial it: "tcp://127.0.0.1:40123", "ipc:///run/.../rank0"
 };
 

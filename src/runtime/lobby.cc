@@ -69,7 +69,7 @@ Status Lobby::listen(const std::string& endpoint) {
 
 void Lobby::admit_guests(std::vector<PublicKey> keys) {
   guest_keys_ = std::move(keys);
-  transport_.admit(guest_keys_, true);
+  transport_.admit(guest_keys_, false);  // no rank comes before it has been welcomed here
 }
 
 void Lobby::admit_ranks(std::vector<PublicKey> keys) {

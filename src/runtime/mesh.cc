@@ -6,6 +6,8 @@ namespace weft {
 
 namespace {
 constexpr std::string_view kTcp = "tcp://";
+// For saving, and for the connections of this process, while strangers may come.
+constexpr int kHeld = 16;
 }  // namespace
 
 Result<std::unique_ptr<Mesh>> Mesh::listen(const MeshOptions& options) {
@@ -72,6 +74,9 @@ Status Mesh::open(const std::string& endpoint) {
       guests.push_back(guest_->public_key);
       lobby_->admit_guests(std::move(guests));
     }
+    if (door.starts_with(kTcp)) {
+      WEFT_TRY_ASSIGN(held_, HeldDescriptors::hold(kHeld, cat("'", door, "': cannot listen")));
+    }
     const Status listening = lobby_->listen(door);
     if (!listening.ok() && endpoint.empty())
       return listening.within(cat("to join '", options_.endpoint, "' a rank has to be reached by others"));
@@ -88,6 +93,11 @@ Status Mesh::may(Part part) const {
                                                    : "the mesh was made to listen for other ranks: it starts a run, and serves none");
   if (had_run_) return Status(Code::state, cat("the mesh at ", endpoint_, " has had its run: another run needs another mesh"));
   return {};
+}
+
+void Mesh::close_door() {
+  lobby_->stop_listening();
+  held_.release();
 }
 
 void Mesh::on_cancel(std::function<void()> told) {

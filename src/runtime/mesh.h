@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "graph/encode.h"
+#include "loop/descriptors.h"
 #include "runtime/keys.h"
 #include "runtime/lobby.h"
 #include "runtime/loop_run.h"
@@ -41,6 +42,10 @@ class Mesh {
   const std::string& join_text() const { return join_text_; }
   // Of this process for the run; zeros where nothing is encrypted.
   const KeyPair& own() const { return own_; }
+  // Loop thread. Every rank that dials this process is there: nobody else is let in.
+  void close_door();
+  // Loop thread. The process needs the descriptors that were held against strangers.
+  void release_descriptors() { held_.release(); }
   // Others: whom to dial as whom, to ask for a rank.
   DialKeys keys_to_join() const { return {zero_.server.value_or(PublicKey{}), guest_ ? *guest_ : own_}; }
   const MeshOptions& options() const { return options_; }
@@ -73,6 +78,7 @@ class Mesh {
   KeyPair own_;
   JoinAddress zero_;  // others: rank 0's
   std::optional<KeyPair> guest_;
+  HeldDescriptors held_;
   std::vector<std::string> others_;
   Refusals refusals_;
   std::unique_ptr<LoopThread> thread_;

@@ -208,7 +208,13 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
     // Of a failure of the run failed() has heard, with the rank that it is of.
     if (Status status = process_->begin(step.descriptor, step.batch); !status.ok() && !failed_) run_failed(status);
   }
-  void joined() override { joined_.set({}); }
+  void joined() override {
+    // Not from inside a callback of the listener.
+    mesh_.loop().post([this] {
+      mesh_.close_door();
+      joined_.set({});
+    });
+  }
   void message(int32_t peer, uint32_t type, std::span<const std::byte> bytes) override {
     if (peer != asked_) return;
     asked_ = -1;

@@ -208,6 +208,7 @@ class Server final : private RankProcess::Owner {
                                [this](int32_t rank, std::unique_ptr<Wire>& wire, int lane, std::span<const std::byte> first) {
                                  return process_->accept(rank, wire, lane, first);
                                });
+    mesh_.release_descriptors();
     for (const int32_t peer : process_->node().peers()) {
       const auto at = static_cast<size_t>(peer);
       if (peer < worker_->rank())
@@ -219,7 +220,9 @@ class Server final : private RankProcess::Owner {
     return {};
   }
 
-  void joined() override {}
+  void joined() override {
+    mesh_.loop().post([&mesh = mesh_] { mesh.close_door(); });  // not from inside a callback of the listener
+  }
   void message(int32_t peer, uint32_t type, std::span<const std::byte> bytes) override {
     if (peer != 0) return;
     // The node is on the stack.

@@ -2,7 +2,6 @@
 """Ranks as processes: the same bits, and what happens when one of them goes away."""
 import os
 import resource
-import select
 import shutil
 import signal
 import socket
@@ -83,18 +82,24 @@ class Processes(Case):
         for pid in ranks:
             self.assertFalse(os.path.exists(f"/proc/{pid}"), "a rank is left over")
 
-    def test_a_stranger_at_the_port_is_told_of_and_disturbs_nothing(self):
+    def test_strangers_cannot_take_the_descriptors_that_saving_needs(self):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        process = self.start("--ranks", 2, "--listen", f"tcp://127.0.0.1:{port}")
-        with socket.create_connection(("127.0.0.1", port)) as stranger:
-            stranger.sendall(b"GET / HTTP/1.1\r\n" + b"x" * 200)
-            while not select.select([process.stderr], [], [], 0)[0]:
-                self.assertIn('"step"', process.stdout.readline())
-            self.assertRegex(process.stderr.readline(),
-                             r"\Aweft: train: refused a connection( from tcp://127\.0\.0\.1:\d+)?: not a weft connection: "
-                             r"expected ZeroMQ's handshake, ")
+        process = self.start("--ranks", 2, "--listen", f"tcp://127.0.0.1:{port}", "--checkpoint", self.path("ck"), "--checkpoint-every", 1)
+        resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (128, 128))
+        strangers = [socket.socket() for _ in range(300)]
+        for stranger in strangers:
+            self.addCleanup(stranger.close)
+            stranger.setblocking(False)
+            stranger.connect_ex(("127.0.0.1", port))
+        saved = 0
+        while saved < 30:
+            line = process.stdout.readline()
+            self.assertTrue(line, "the run has ended")
+            saved += '"checkpoint"' in line
+        for stranger in strangers:   # all ranks are there: the address does not answer
+            self.assertRaises(OSError, stranger.getpeername)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 130, err)

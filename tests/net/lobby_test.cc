@@ -69,6 +69,7 @@ class LobbyTest : public testing::Test {
   std::optional<Status> gathered_;
   std::vector<int32_t> members_;
   const Lobby::Member member_ = [this](int32_t rank, std::unique_ptr<Wire>& wire, int, std::span<const std::byte>) {
+    if (std::count(members_.begin(), members_.end(), rank)) return false;
     members_.push_back(rank);
     const std::unique_ptr<Wire> taken = std::move(wire);
     return true;
@@ -199,6 +200,40 @@ TEST_F(LobbyTest, GuestsOfAWaitThatFailedAreNoneOfTheNext) {
   EXPECT_TRUE(gathered_->ok()) << gathered_->text();
   std::string why;
   EXPECT_EQ(refusals_.read(why), 0u) << why;
+}
+
+TEST_F(LobbyTest, WhoAsksToJoinTwiceEndsNobodysRun) {
+  const Plan plan = plan_of(3);
+  const auto again = [&](End& end, uint64_t sequence) {
+    say(end, {.kind = FrameKind::message, .edge = kJoinType, .sequence = sequence}, kNobody,
+        encode_join({.wanted_rank = 2, .endpoint = "ipc:///there", .ops = {}, .plan = {}, .key = {}}));
+  };
+  expect(plan, 60000);
+  const auto one = ask(1);
+  again(*one, 2);
+  expect_refusal(1, "it asked to join twice");
+  const auto two = ask(2);
+  ASSERT_TRUE(net_.until([&] { return gathered_.has_value(); }));
+  EXPECT_TRUE(gathered_->ok()) << gathered_->text();
+  int left = 0;
+  lobby_.welcome({.rank = 0, .run = {}, .model = {}, .config = {}, .endpoints = {"a", "b", "c"}, .keys = std::vector<PublicKey>(3)},
+                 [&](const Origin&) { ++left; });
+  again(*one, 3);
+  expect_refusal(2, "it asked to join twice");
+  EXPECT_EQ(left, 0);
+  EXPECT_EQ(one->times_disconnected + two->times_disconnected, 0);
+}
+
+TEST_F(LobbyTest, ASecondConnectionOfARankIsClosed) {
+  lobby_.take_members(0, lobby_identity(), member_);
+  const auto first = come();
+  say_hello(*first, 1);
+  ASSERT_TRUE(net_.until([&] { return members_.size() == 1; }));
+  const auto second = come();
+  say_hello(*second, 1);
+  expect_refusal(1, "a second connection of rank 1");
+  EXPECT_TRUE(net_.until([&] { return second->times_disconnected == 1; }));
+  EXPECT_EQ(members_.size(), 1u);
 }
 
 // The seat that an old guest had may be taken already when it goes.

@@ -88,6 +88,78 @@ TEST(RunAtADoor, AStrangerThatSaysItIsARankDisturbsNobodyWithoutEncryption) {
   EXPECT_NE(why.find("rank 1 refused: its numeric profile 'x' differs"), std::string::npos) << why;
 }
 
+// It may ask to join, and nothing else.
+TEST(RunAtADoor, WhoHasThePermissionToJoinCannotSpeakForARank) {
+  const auto plan = small_plan();
+  const auto mesh = Mesh::listen({.endpoint = "tcp://127.0.0.1:0", .listen = {}}).take();
+  const JoinAddress zero = parse_join(mesh->join_text()).take();
+  Net net("tcp://");
+  const auto intruder = net.dial(mesh->endpoint(), *zero.server, *zero.guest);
+  ASSERT_TRUE(net.until([&] { return intruder->times_connected == 1; }));
+  const std::vector<std::byte> hello = encode_hello(lobby_identity());
+  say(*intruder, {.kind = FrameKind::hello}, 1, hello);
+  ASSERT_TRUE(net.until([&] { return !intruder->tokens.empty(); }));
+  std::thread rank([plan, text = mesh->join_text()] {
+    const auto joined = Mesh::join({.endpoint = text, .listen = {}}).take();
+    const Status status = serve(*joined, plan, 1, {});
+    EXPECT_TRUE(status.ok()) << status.text();
+  });
+  {
+    const auto run = start(plan, *mesh);
+    EXPECT_TRUE(run.ok()) << run.status().text();
+    EXPECT_TRUE(net.until([&] { return intruder->times_disconnected == 1; }));
+    const auto late = net.dial(mesh->endpoint(), *zero.server, *zero.guest);
+    EXPECT_TRUE(net.until([&] { return late->connection->trouble() == "nobody listens there"; })) << "the address answers";
+  }
+  rank.join();
+  std::string why;
+  EXPECT_EQ(mesh->refusals().read(why), 1u);
+  EXPECT_NE(why.find("it says that it is rank 1, which has another key"), std::string::npos) << why;
+}
+
+TEST(RunAtADoor, WhatDoesNotFitIsSaidBeforeAnybodyIsDialed) {
+  const auto refusal = [](MeshOptions options, bool listens) {
+    const auto mesh = listens ? Mesh::listen(options) : Mesh::join(options);
+    return mesh.ok() ? "fits" : mesh.status().text();
+  };
+  const KeyPair key = KeyPair::make().take();
+  const std::string with_key = "tcp://127.0.0.1:1?key=" + key_text(key.public_key);
+  MeshOptions options{.endpoint = "tcp://127.0.0.1:1", .listen = {}};
+  EXPECT_NE(refusal(options, false).find("expected the key that rank 0 gives out"), std::string::npos);
+  options.endpoint = with_key;
+  EXPECT_NE(refusal(options, false).find("does not permit to join"), std::string::npos);
+  options.key = key.secret;
+  EXPECT_EQ(refusal(options, false), "fits");
+  options.insecure = true;
+  EXPECT_NE(refusal(options, false).find("rank 0 encrypts"), std::string::npos);
+  options.endpoint = "tcp://127.0.0.1:0";
+  EXPECT_NE(refusal(options, true).find("nobody is known by a key"), std::string::npos);
+}
+
+TEST(RunAtADoor, AnAllowedKeyMayJoinWithoutTheSecretOfTheRun) {
+  const auto plan = small_plan();
+  const KeyPair zero = KeyPair::make().take(), machine = KeyPair::make().take();
+  const auto mesh =
+      Mesh::listen({.endpoint = "tcp://127.0.0.1:0", .listen = {}, .key = zero.secret, .allowed = {machine.public_key}}).take();
+  const std::string text = mesh->endpoint() + "?key=" + key_text(zero.public_key);
+  std::thread rank([&] {
+    const auto stranger = Mesh::join({.endpoint = text, .listen = {}, .key = KeyPair::make().take().secret}).take();
+    const Status refused = serve(*stranger, plan, 1, {});
+    EXPECT_NE(refused.text().find("the listener does not admit this key"), std::string::npos) << refused.text();
+  });
+  std::thread allowed([&] {
+    rank.join();
+    const auto joined = Mesh::join({.endpoint = text, .listen = {}, .key = machine.secret}).take();
+    const Status status = serve(*joined, plan, 1, {});
+    EXPECT_TRUE(status.ok()) << status.text();
+  });
+  {
+    const auto run = start(plan, *mesh);
+    EXPECT_TRUE(run.ok()) << run.status().text();
+  }
+  allowed.join();
+}
+
 // A loop that waits for the name of a host is silent meanwhile, and silence is a loss.
 TEST(RunAtADoor, NamesOfHostsAreNotAskedForOnTheLoop) {
   const auto plan = small_plan();
