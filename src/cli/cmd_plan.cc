@@ -1,5 +1,6 @@
 // weft plan
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 
 #include "cli/command.h"
@@ -34,7 +35,20 @@ void print_schedules(bool json) {
   if (json) print_line(JsonObject().add("schedules", rows).text());
 }
 
+// The library refuses to write into a checkpoint, but the command writes this file itself.
+Outcome check_outside_checkpoints(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path place = std::filesystem::weakly_canonical(path, error);
+  const std::filesystem::path directory = place.parent_path();
+  if (place.filename() != "latest" && !std::filesystem::exists(directory / "manifest.json", error)) return {};
+  weft_error ignored = WEFT_ERROR_INIT;
+  CheckpointPtr checkpoint;
+  if (weft_checkpoint_open(directory.c_str(), Out(checkpoint), &ignored) < 0) return {};
+  return {kBadInput, path + ": is part of the checkpoints in '" + directory.string() + "', expected another file", ""};
+}
+
 Outcome write_rows(const std::string& path, const std::vector<std::string>& rows) {
+  CLI_TRY(check_outside_checkpoints(path));
   std::ofstream file(path, std::ios::binary);
   for (const std::string& row : rows) file << row << '\n';
   file.close();

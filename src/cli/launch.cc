@@ -112,8 +112,8 @@ Outcome Ranks::start(const weft_plan* plan, const LaunchOptions& options, RunPtr
   pids_.assign(options.ranks, 0);
   for (uint32_t rank = 1; rank < options.ranks - options.external; ++rank) CLI_TRY(spawn(rank, options));
   cancel.watch(pids_);
-  const FileToRemove join_file(options.external ? options.join_file : "");
   if (options.external) CLI_TRY(invite(options));
+  const FileToRemove join_file(options.external ? options.join_file : "");
   const weft_status status = [&] {
     const Doorkeeper doorkeeper(options.command, mesh_.get(), refused_);
     return weft_run_start(plan, mesh_.get(), &config, Out(out), &err);

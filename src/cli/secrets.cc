@@ -47,6 +47,18 @@ bool is_open_to_others(int file) {
   return fstat(file, &found) != 0 || (S_ISREG(found.st_mode) && (found.st_mode & 077) != 0);
 }
 
+// Whether an earlier run left the file: it contains an address to join, as every file that is replaced does.
+bool is_join_file(const std::string& path) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
+  if (file < 0) return false;
+  struct stat found {};
+  char begin[6];
+  const bool is = fstat(file, &found) == 0 && S_ISREG(found.st_mode) && read(file, begin, sizeof begin) == sizeof begin &&
+                  (memcmp(begin, "tcp://", sizeof begin) == 0 || memcmp(begin, "ipc://", sizeof begin) == 0);
+  close(file);
+  return is;
+}
+
 }  // namespace
 
 Outcome read_secret(const std::string& path, std::string& line) {
@@ -67,8 +79,8 @@ Outcome read_secret(const std::string& path, std::string& line) {
 
 Outcome write_secret(const std::string& path, const std::string& line, bool replace) {
   struct stat found {};
-  if (lstat(path.c_str(), &found) == 0 && (!replace || !S_ISREG(found.st_mode)))
-    return {kBadInput, "'" + path + "' exists" + (replace ? " and is not a regular file" : ""), ""};
+  if (lstat(path.c_str(), &found) == 0 && !(replace && is_join_file(path)))
+    return {kBadInput, "'" + path + "' exists" + (replace ? ", and was not written by an earlier --join-file" : ""), ""};
   const std::string made = replace ? path + ".part-" + std::to_string(getpid()) : path;
   const int file = open(made.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (file < 0) return failure(path, "made", errno);

@@ -128,6 +128,9 @@ class InTheWay(Case):
         for args in (["train", TINY, *TINY_STEP, "--steps", 0, "--trace", self.path("ck", "latest")],
                      ["plan", TINY, "--save", self.path("ck", step, "manifest.json")],
                      ["plan", TINY, "--trace", self.path("ck", step, "manifest.json")],
+                     ["plan", TINY, "--write-schedule", self.path("ck", "latest")],
+                     ["plan", TINY, "--write-schedule", self.path("ck", step, "manifest.json")],
+                     ["plan", TINY, "--write-schedule", self.path("link")],
                      ["profile", TINY, "--repeats", 1, "--out", self.path("ck", step, "manifest.json")]):
             self.assertIn("checkpoint", run(*args).stderr)
         self.assertEqual(run("inspect", self.path("ck")).returncode, 0)

@@ -2,6 +2,7 @@
 """Ranks that wait for each other: how a person ends that, and that nothing is left."""
 import contextlib
 import os
+import pathlib
 import select
 import signal
 import socket
@@ -103,6 +104,17 @@ class Waiting(Case):
         done = run("worker", "--join-timeout", 1, "--join", f"tcp://192.0.2.1:5555?key={key}")
         self.assertIn("tcp://192.0.2.1:5555", done.stderr)
         self.assertNotIn("777", done.stderr)
+
+    def test_a_join_file_replaces_only_that_of_an_earlier_run(self):
+        args = ["train", TINY, "--ranks", 2, "--external", 1, "--listen", "tcp://127.0.0.1:0", "--join-timeout", 1, "-q", "--join-file", self.path("join")]
+        join = pathlib.Path(self.path("join"))
+        for make in (lambda: os.mkfifo(join), lambda: join.symlink_to("elsewhere"), lambda: join.write_text("mine")):
+            make()
+            self.fails(3, f"'{join}' exists, and was not written by an earlier --join-file", *args)
+            join.unlink()  # fails if the command has removed it
+        join.write_text("tcp://127.0.0.1:1?key=of-an-earlier-run")
+        self.fails(4, "rank 1 has not joined", *args)
+        self.assertFalse(join.exists())
 
     def test_ranks_whose_rank_0_is_killed_leave_no_socket(self):
         process = self.start("waiting for 1 rank", "train", TINY, "--ranks", 3, "--external", 1, "--join-timeout", 5)
