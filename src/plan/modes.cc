@@ -31,18 +31,14 @@ Status prove(const ModePlan& mode, std::vector<StageEdge> edges, int32_t slack, 
   return {};
 }
 
-Status lower(Plan& plan, const Shapes& shapes, ModePlan& mode, const std::vector<int32_t>& segments, Proof& proof) {
-  const std::vector<StageWork> work = make_work(mode.graph, plan.stage_of_node, mode.schedule, segments);
+Result<ModeLayout> lay_out_mode(Plan& plan, const Shapes& shapes, ModePlan& mode, const std::vector<int32_t>& segments, Proof& proof) {
+  std::vector<StageWork> work = make_work(mode.graph, plan.stage_of_node, mode.schedule, segments);
   if (mode.mode == Mode::train) add_recompute(mode.schedule, work);
   mode.edges = make_edges(plan, mode, work);
   std::vector<int32_t> edge_of;
   WEFT_TRY(prove(mode, stage_edges(plan, mode, work, &edge_of), plan.config.slack, proof));
-  Lowering lowering(plan, shapes, mode, work);
-  lowering.times = &proof.times;
-  mode.ranks.clear();
-  mode.ranks.resize(static_cast<size_t>(plan.config.ranks));
-  for (int32_t r = 0; r < plan.config.ranks; ++r) lower_rank(lowering, mode, r);
-  // The checker proved the schedule with its own count of places; the programs must give at least those.
+  ModeLayout layout = lay_out(plan, shapes, proof.times, std::move(work), mode);
+  // The checker proved the schedule with its own count of places; the layout must give at least those.
   for (size_t i = 0; i < proof.edges.size(); ++i) {
     if (edge_of[i] < 0) continue;
     const Edge& e = mode.edges[static_cast<size_t>(edge_of[i])];
@@ -51,7 +47,7 @@ Status lower(Plan& plan, const Shapes& shapes, ModePlan& mode, const std::vector
     if (e.landing_places < least)
       return Status(Code::internal, cat("edge ", edge_of[i], " has ", e.landing_places, " places, the schedule was proved with ", least));
   }
-  return {};
+  return layout;
 }
 
 // Addresses are 64 bits, but no machine has what a wrong dimension can ask for.
@@ -68,12 +64,13 @@ Status check_bytes(const std::vector<int64_t>& bytes) {
 // analysis, which is the same for all ranks.
 class Fit {
  public:
-  Fit(Plan& plan, const Shapes& shapes, const Schedule& schedule, std::vector<int32_t>& segments, Proof& proof)
+  Fit(Plan& plan, const Shapes& shapes, const Schedule& schedule, std::vector<int32_t>& segments, Proof& proof, ModeLayout& layout)
       : plan_(plan),
         shapes_(shapes),
         schedule_(schedule),
         segments_(segments),
         proof_(proof),
+        layout_(layout),
         stages_of_(static_cast<size_t>(plan.config.ranks)) {
     for (size_t s = 0; s < segments.size(); ++s) stages_of_[static_cast<size_t>(plan.rank_of_stage[s])].push_back(s);
   }
@@ -116,7 +113,8 @@ class Fit {
   }
   Status again() {
     train().schedule = schedule_;
-    return lower(plan_, shapes_, train(), segments_, proof_);
+    WEFT_TRY_ASSIGN(layout_, lay_out_mode(plan_, shapes_, train(), segments_, proof_));
+    return {};
   }
 
   // All lengths of short stages; of long ones, those a quarter apart.
@@ -171,6 +169,7 @@ class Fit {
   const Schedule& schedule_;
   std::vector<int32_t>& segments_;
   Proof& proof_;
+  ModeLayout& layout_;
   std::vector<std::vector<size_t>> stages_of_;         // per rank
   std::vector<std::vector<RecomputeOption>> options_;  // per stage
 };
@@ -179,15 +178,17 @@ class Fit {
 
 Status lower_modes(Plan& plan, const Schedule& train) {
   WEFT_TRY(check_bytes(plan.permanent_bytes));
-  const Shapes shapes(plan);
+  const Shapes shapes(*plan.model, plan.config);
   WEFT_TRY_ASSIGN(const Recompute recompute, parse_recompute(plan.config.recompute));
   std::vector<int32_t> segments = segments_of(recompute, train);
   plan.arena_bytes = plan.permanent_bytes;
   Proof proof;
   for (ModePlan& mode : plan.modes) {
     if (!mode.present) continue;
-    WEFT_TRY(lower(plan, shapes, mode, segments, proof));
-    if (mode.mode == Mode::train && recompute.kind == Recompute::Kind::fit) WEFT_TRY(Fit(plan, shapes, train, segments, proof).run());
+    WEFT_TRY_ASSIGN(ModeLayout layout, lay_out_mode(plan, shapes, mode, segments, proof));
+    if (mode.mode == Mode::train && recompute.kind == Recompute::Kind::fit)
+      WEFT_TRY(Fit(plan, shapes, train, segments, proof, layout).run());
+    write_programs(plan, shapes, layout, mode);
     for (size_t r = 0; r < mode.ranks.size(); ++r)
       plan.arena_bytes[r] = std::max(plan.arena_bytes[r], sum_of_bytes(plan.permanent_bytes[r], mode.ranks[r].bytes));
   }

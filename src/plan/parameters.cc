@@ -1,8 +1,9 @@
 // Where parameters live: owned by the rank of their first use; other ranks that use one hold a copy and an accumulator per use.
 #include <algorithm>
+#include <cassert>
 #include <set>
 
-#include "plan/lower.h"
+#include "plan/layout.h"
 #include "plan/packer.h"
 
 namespace weft {
@@ -58,6 +59,13 @@ void place_parameters(Plan& plan) {
       for (int s = 0; s < slots(plan.config.optim); ++s) resident.slots[static_cast<size_t>(s)] = take(bytes);
       resident.partials = take((param.shape.elements() + 4095) / 4096 * 8);
     }
+}
+
+const ResidentParam& resident_of(const Plan& plan, int32_t rank, ParamId param) {
+  const auto& list = plan.resident[static_cast<size_t>(rank)];
+  const auto it = std::lower_bound(list.begin(), list.end(), param, [](const ResidentParam& r, ParamId id) { return r.param < id; });
+  assert(it != list.end() && it->param == param);
+  return *it;
 }
 
 }  // namespace weft
