@@ -31,13 +31,15 @@ Status check_name(std::string_view name, const char* what);
 
 struct Param {
   std::string name;
-  Shape shape;  // f32
+  Shape shape;
   Init init;
   struct Use {
     NodeId node;
     int port;  // index into Node::weights
   };
   std::vector<Use> uses;  // ascending by node, then port
+
+  Desc desc() const { return {DType::f32, shape}; }
 };
 
 struct Node {

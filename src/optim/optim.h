@@ -42,8 +42,10 @@ double rate_at(const OptimSettings& settings, uint64_t step);         // step co
 // What the gradient is multiplied by: 1 when norm <= clip or no clipping, else clip / norm.
 double clip_scale(const OptimSettings& settings, double norm);
 
-// Sum of squares of n floats: blocks of 4096 elements from the start, each summed in double in a fixed tree, folded ascending.
-// One partial per block is kept in `partials` ((n + 4095) / 4096 doubles) so that threads only take blocks.
+// Sum of squares of n floats: blocks of kNormBlock elements from the start, each summed in double in a fixed tree, folded ascending.
+// One partial per block is kept in `partials` so that threads only take blocks.
+constexpr int64_t kNormBlock = 4096;
+constexpr int64_t norm_blocks(int64_t n) { return (n + kNormBlock - 1) / kNormBlock; }
 double sum_of_squares(const float* x, int64_t n, double* partials, Tiles& tiles);
 
 // weight, slot0, slot1: n floats, updated in place. grad: n floats, read. step counts from 0.

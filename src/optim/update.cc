@@ -11,8 +11,6 @@ namespace weft {
 
 namespace {
 
-constexpr int64_t kNormBlock = 4096;
-
 kernels::AdamStep adam_step(const OptimSettings& s, uint64_t step, double grad_scale, double decay) {
   const double rate = rate_at(s, step);
   const double correction1 = 1 - plain_power(s.beta1, step + 1), correction2 = 1 - plain_power(s.beta2, step + 1);

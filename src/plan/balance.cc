@@ -10,28 +10,15 @@ namespace weft {
 
 namespace {
 
-Result<std::vector<int64_t>> byte_sums(std::span<const int64_t> bytes, size_t nodes, const char* what) {
-  std::vector<int64_t> sums(nodes + 1, 0);
-  if (!bytes.empty() && bytes.size() != nodes)
-    return Status(Code::invalid, cat(what, " has ", bytes.size(), " entries, expected one for each of ", nodes, " nodes"));
-  for (size_t v = 0; v < nodes; ++v) {
-    const int64_t more = bytes.empty() ? 0 : bytes[v];
-    if (more < 0 || __builtin_add_overflow(sums[v], more, &sums[v + 1]))
-      return Status(Code::invalid, cat("node ", v, " has ", more, " bytes (", what, "), expected 0 or more, and a sum of 64 bits"));
-  }
-  return sums;
-}
-
-// All that follows rests on one thing: a run of nodes within another neither takes longer nor has more bytes. Sums of doubles that are
-// 0 or more keep that order when they are rounded, so the search is exact for these numbers.
+// All that follows rests on one thing: a run of nodes within another does not take longer. Sums of doubles that are 0 or more keep that order
+// when they are rounded, so the search is exact for these numbers. Bytes have no such order: a longer run may end where less is sent.
 class Chain {
  public:
   static Result<Chain> make(const NodeCosts& nodes, const ChainLoads& loads, std::span<const StageRoom> stages) {
     Chain chain;
     chain.stages_ = stages;
     const size_t n = nodes.cost.size();
-    WEFT_TRY_ASSIGN(chain.fixed_, byte_sums(loads.fixed, n, "fixed"));
-    WEFT_TRY_ASSIGN(chain.held_, byte_sums(loads.held, n, "held"));
+    chain.bytes_ = &loads.bytes;
     if (!loads.cut_time.empty() && loads.cut_time.size() != n)
       return Status(Code::invalid, cat("cut_time has ", loads.cut_time.size(), " entries, expected one for each of ", n, " nodes"));
     chain.time_.resize(n + 1);
@@ -42,27 +29,19 @@ class Chain {
         return Status(Code::invalid, cat("a cut at node ", v, " takes ", loads.cut_time[v], ", expected a finite number, 0 or more"));
       chain.cut_time_[v] = loads.cut_time[v];
     }
-    for (size_t s = 0; s < stages.size(); ++s) {
-      int64_t most = 0;
-      if (!(stages[s].speed > 0) || std::isinf(stages[s].speed))
-        return Status(Code::invalid, cat("rank ", stages[s].rank, " has speed ", stages[s].speed, ", expected a finite number above 0"));
-      if (__builtin_mul_overflow(chain.held_[n], stages[s].in_flight, &most) || __builtin_add_overflow(most, chain.fixed_[n], &most))
-        return Status(Code::invalid, cat("stage ", s, " could hold more bytes than a 64-bit size can count"));
-    }
+    for (const StageRoom& stage : stages)
+      if (!(stage.speed > 0) || std::isinf(stage.speed))
+        return Status(Code::invalid, cat("rank ", stage.rank, " has speed ", stage.speed, ", expected a finite number above 0"));
     return chain;
   }
 
   size_t nodes() const { return time_.size() - 1; }
   double time(size_t s, size_t begin, size_t end) const { return (time_[end] - time_[begin]) / stages_[s].speed; }
-  int64_t bytes(size_t s, size_t begin, size_t end) const {
-    return fixed_[end] - fixed_[begin] + stages_[s].in_flight * (held_[end] - held_[begin]);
+  BytesOfRun bytes(size_t s, size_t begin, size_t end) const {
+    return stages_[s].max_bytes < 0 ? BytesOfRun() : (*bytes_)({s, begin, end});
   }
+  bool within(size_t s, int64_t bytes) const { return stages_[s].max_bytes < 0 || bytes <= stages_[s].max_bytes; }
 
-  // Does the run fit stage s?
-  bool fits(size_t s, size_t begin, size_t end, double limit) const {
-    const StageRoom& room = stages_[s];
-    return time(s, begin, end) <= limit && (room.max_bytes < 0 || bytes(s, begin, end) <= room.max_bytes);
-  }
   // May stage s, which is not the first, begin at that node?
   bool passable(size_t s, size_t node, double limit) const { return stages_[s].rank == stages_[s - 1].rank || cut_time_[node] <= limit; }
 
@@ -70,20 +49,29 @@ class Chain {
   // hold the rest; nodes() + 1 if there is none. Keeps all rows if `rows` is given. True if stage 0 can begin at node 0.
   bool solve(double limit, double cut_limit, std::vector<std::vector<size_t>>* rows) const {
     const size_t n = nodes(), p = stages_.size(), none = n + 1;
-    std::vector<size_t> behind(n + 1, n), here;  // behind the last stage only the end may follow
+    std::vector<size_t> behind(n + 2, n), here;  // behind the last stage only the end may follow
+    behind[n + 1] = none;
     if (rows) rows->assign(p, {});
     for (size_t s = p; s-- > 0;) {
-      here.assign(n + 1, none);
-      size_t end = n;  // of the longest run from v that fits: it moves back with v
+      here.assign(n + 2, none);
       for (size_t v = n; v-- > 0;) {
-        while (end > v && !fits(s, v, end, limit)) --end;
-        const bool good = behind[v + 1] <= end && (s == 0 || passable(s, v, cut_limit));
+        const bool good = (s == 0 || passable(s, v, cut_limit)) && end_of(s, v, limit, behind) <= n;
         here[v] = good ? v : here[v + 1];
       }
       behind.swap(here);
       if (rows) (*rows)[s] = behind;
     }
     return behind[0] == 0;
+  }
+
+  // The first node at which stage s can end, if it begins at v, and the next can begin; nodes() + 1 if there is none.
+  size_t end_of(size_t s, size_t v, double limit, const std::vector<size_t>& behind) const {
+    for (size_t end = behind[v + 1]; end <= nodes() && time(s, v, end) <= limit; end = behind[end + 1]) {
+      const BytesOfRun run = bytes(s, v, end);
+      if (within(s, run.all)) return end;
+      if (!within(s, run.least)) break;
+    }
+    return nodes() + 1;
   }
 
   double bound() const {
@@ -98,13 +86,17 @@ class Chain {
     const size_t n = nodes(), p = stages_.size();
     size_t begin = 0;
     const auto fault = [&](size_t s, size_t end, const char* why) {
-      return Status(Code::invalid, cat("no partition fits: rank ", stages_[s].rank, " needs ", bytes(s, begin, end), " bytes ", why,
-                                       " (by estimate), the limit is ", stages_[s].max_bytes));
+      return Status(Code::invalid, cat("no partition fits: rank ", stages_[s].rank, " needs ", bytes(s, begin, end).all, " bytes ", why,
+                                       ", the limit is ", stages_[s].max_bytes));
     };
     for (size_t s = 0; s + 1 < p; ++s) {
       const size_t last = n - (p - 1 - s);  // the stages behind need a node each
       size_t end = begin;
-      while (end < last && fits(s, begin, end + 1, INFINITY)) ++end;
+      for (size_t e = begin + 1; e <= last; ++e) {
+        const BytesOfRun run = bytes(s, begin, e);
+        if (within(s, run.all)) end = e;
+        if (!within(s, run.least)) break;
+      }
       if (end == begin) return fault(s, begin + 1, "for the least of a stage");
       begin = end;
     }
@@ -114,7 +106,7 @@ class Chain {
  private:
   std::span<const StageRoom> stages_;
   std::vector<double> time_, cut_time_;
-  std::vector<int64_t> fixed_, held_;
+  const std::function<BytesOfRun(const RunOfNodes&)>* bytes_ = nullptr;
 };
 
 // The smallest number from 0 to `most` that is good, if all from there on are. Doubles from 0 on are in the order of their bits, so at most
@@ -147,7 +139,7 @@ Result<Partition> partition_for(const NodeCosts& nodes, const ChainLoads& loads,
   chain.solve(limit, both, &rows);
   std::vector<int32_t> cuts;
   for (size_t s = 1, begin = 0; s < stages.size(); ++s) {
-    begin = rows[s][begin + 1];
+    begin = chain.end_of(s - 1, begin, limit, rows[s]);
     cuts.push_back(static_cast<int32_t>(begin));
   }
   return partition_at(nodes, cuts);

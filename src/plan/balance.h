@@ -6,22 +6,31 @@
 // Messages travel while a rank computes, so the two are compared, not added. A rank that hosts several stages is judged by each of them.
 #pragma once
 
+#include <functional>
+
 #include "plan/partition.h"
 
 namespace weft {
 
-// Per node; a span may be empty, which stands for all zero.
+struct RunOfNodes {
+  size_t stage, begin, end;
+};
+
+struct BytesOfRun {
+  int64_t all = 0;
+  int64_t least = 0;    // no longer run of the stage that begins there needs less
+  int64_t scratch = 0;  // of `all`, what the stages of a rank share
+};
+
 struct ChainLoads {
-  std::span<const int64_t> fixed;    // bytes of it on its rank whatever runs: parameters, accumulators, optimizer state
-  std::span<const int64_t> held;     // bytes that it keeps for each micro-batch between F and W
-  std::span<const double> cut_time;  // of the messages if a stage begins at it
+  std::span<const double> cut_time;                    // per node, of the messages if a stage begins at it; may be empty: zero
+  std::function<BytesOfRun(const RunOfNodes&)> bytes;  // asked of stages with a limit only
 };
 
 struct StageRoom {
   int32_t rank = 0;
   double speed = 1;        // above 0
-  int64_t in_flight = 1;   // micro-batches that it holds at its peak
-  int64_t max_bytes = -1;  // fixed and in_flight times held may be so many; below 0: no limit
+  int64_t max_bytes = -1;  // below 0: no limit
 };
 
 // The smallest bottleneck; of several such partitions one whose slowest stage takes the least time, which counts where a cut is the

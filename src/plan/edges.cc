@@ -26,7 +26,7 @@ void add_tie_edges(const Plan& plan, std::vector<Edge>& edges) {
   for (ParamId p = 0; p < static_cast<ParamId>(model.params().size()); ++p) {
     const Param& param = model.param(p);
     const int32_t owner = plan.owner_of_param[static_cast<size_t>(p)];
-    const Desc desc{DType::f32, param.shape};
+    const Desc desc = param.desc();
     std::set<int32_t> others;
     for (size_t u = 0; u < param.uses.size(); ++u) {
       const int32_t rank = plan.rank_of(param.uses[u].node);

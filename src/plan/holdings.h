@@ -14,6 +14,7 @@ namespace weft {
 // What every node infers for a full and for the short micro-batch.
 class Shapes {
  public:
+  Shapes() = default;
   Shapes(const Model& model, const PlanConfig& config);
   const Inferred& of(NodeId node, size_t variant) const { return inferred_[variant][static_cast<size_t>(node)]; }
   Desc desc(const StepGraph& graph, TensorId t, size_t variant) const;

@@ -62,11 +62,17 @@ class RankLayout {
     for (const Holding::Tensor& t : holding.tensors) (t.again ? places(stage).again : places(stage).first)[t.id] = {ring.ring, t.offset};
     const TensorId tensor = holding.tensors.front().id;
     if (holding.kind == Holding::Kind::feed || holding.kind == Holding::Kind::landing) {
-      for (int32_t i : crossings_.edges_into[static_cast<size_t>(stage)])
-        if (edge(i).tensor == tensor) edge(i).landing = ring, edge(i).landing_places = count;
+      for (int32_t i : crossings_.edges_into[static_cast<size_t>(stage)]) {
+        if (edge(i).tensor != tensor) continue;
+        edge(i).landing = ring;
+        edge(i).landing_places = count;
+      }
     } else if (holding.kind == Holding::Kind::shared) {
-      for (int32_t i : crossings_.edges_out_of[static_cast<size_t>(stage)])
-        if (edge(i).tensor == tensor) edge(i).outgoing = ring, edge(i).out_places = count;
+      for (int32_t i : crossings_.edges_out_of[static_cast<size_t>(stage)]) {
+        if (edge(i).tensor != tensor) continue;
+        edge(i).outgoing = ring;
+        edge(i).out_places = count;
+      }
       for (const Holding::Reader& reader : holding.readers)
         if (plan_.rank_of_stage[static_cast<size_t>(reader.stage)] == rank_) places(reader.stage).first[tensor] = ring;
     }
@@ -94,10 +100,10 @@ class RankLayout {
     for (int32_t i : program_.edges) {
       if (edge(i).param < 0) continue;
       const ResidentParam& resident = resident_of(plan_, rank_, edge(i).param);
-      Place place = resident.weight;
+      Place place = resident.value();
       if (edge(i).kind == EdgeKind::tie_grad)
-        for (const ResidentUse& use : resident.uses)
-          if (use.use == edge(i).use) place = use.acc;
+        for (const ResidentTensor& t : resident.of(ResidentTensor::Role::accumulator))
+          if (t.use == edge(i).use) place = t.place;
       (edge(i).from_rank == rank_ ? edge(i).outgoing : edge(i).landing) = place;
     }
   }

@@ -14,6 +14,7 @@
 #include <array>
 #include <cmath>
 #include <optional>
+#include <utility>
 
 #include "base/text.h"
 #include "plan/rows.h"
@@ -297,7 +298,8 @@ std::vector<std::vector<int32_t>> all_warm_ups(const Costs& costs, int32_t micro
 
 class Best {
  public:
-  Best(const Costs& costs, Schedule empty) : costs_(costs), empty_(std::move(empty)) {}
+  Best(const Costs& costs, const std::function<std::vector<double>(const Schedule&)>& excess, Schedule empty)
+      : costs_(costs), excess_(excess), empty_(std::move(empty)) {}
 
   void offer(Schedule schedule, const Clock& clock) {
     if (!costs_.fits(clock.most_held())) return;
@@ -308,6 +310,7 @@ class Best {
       if (price[i] < price_[i] - kSlack * price_[i]) break;
       if (i + 1 == price.size()) return;
     }
+    if (excess_ && !fits_exactly(schedule)) return;
     found_ = std::move(schedule);
     price_ = price;
   }
@@ -320,11 +323,23 @@ class Best {
   }
 
   std::optional<Schedule>& found() { return found_; }
+  // The smallest excess of the orders that were refused for it since the last call; empty: there was none.
+  std::vector<double> take_excess() { return std::exchange(least_excess_, {}); }
   double most_held() const { return price_[costs_.short_spans ? 2 : 1]; }
 
  private:
+  bool fits_exactly(const Schedule& schedule) {
+    std::vector<double> excess = excess_(schedule);
+    const auto most = [](const std::vector<double>& list) { return *std::max_element(list.begin(), list.end()); };
+    if (most(excess) <= 0) return true;
+    if (least_excess_.empty() || most(excess) < most(least_excess_)) least_excess_ = std::move(excess);
+    return false;
+  }
+
   const Costs& costs_;
+  const std::function<std::vector<double>(const Schedule&)>& excess_;
   const Schedule empty_;
+  std::vector<double> least_excess_;
   std::optional<Schedule> found_;
   std::array<double, 3> price_ = {};
 };
@@ -351,7 +366,7 @@ Result<Schedule> make_zb_auto(const ScheduleSizes& sizes) {
   WEFT_TRY_ASSIGN(Schedule empty, begin_schedule({.name = "zb-auto", .kinds = 3}, sizes));
   WEFT_TRY_ASSIGN(Costs costs, read_costs(sizes));
   const double cap = costs.cap;
-  Best best(costs, std::move(empty));
+  Best best(costs, sizes.costs.excess, std::move(empty));
   int64_t left = kTriedActions;
   for (const auto make : {make_zb_h1, make_zb_h2}) {
     if (left < kTriedActions / 2) break;
@@ -361,12 +376,18 @@ Result<Schedule> make_zb_auto(const ScheduleSizes& sizes) {
     left -= actions_of(sizes);
   }
   try_all(costs, sizes, best, left);
+  // The costs leave out messages under way. Ranks that had too little room for them get less for the rest.
+  for (std::vector<double> excess; left > 0 && !(excess = best.take_excess()).empty();) {
+    for (size_t r = 0; r < excess.size(); ++r)
+      if (excess[r] > 0) costs.ranks[r].fixed += std::max(excess[r], costs.cap / 256);
+    try_all(costs, sizes, best, left);
+  }
   for (double held = INFINITY; best.found() && left > 0 && best.most_held() < held;) {
     held = best.most_held();
     costs.cap = held * (1 - 2 * kSlack);
     if (costs.cap > 0) try_all(costs, sizes, best, left);
   }
-  if (!best.found()) return Status(Code::internal, cat("no order of ", sizes.ranks, " ranks fits a cap of ", cap));
+  if (!best.found()) return Status(Code::invalid, cat("no order of actions of ", sizes.ranks, " ranks keeps to the limit of ", cap));
   return std::move(*best.found());
 }
 

@@ -105,12 +105,12 @@ class RankWriter {
     const Node& node = plan_.model->node(call.node);
     for (size_t w = 0; w < node.weights.size(); ++w) {
       const ResidentParam& resident = resident_of(plan_, rank_, node.weights[w]);
-      const Desc weight{DType::f32, plan_.model->param(node.weights[w]).shape};
-      out.weights.push_back({resident.weight, {weight, weight}});
+      const Desc weight = plan_.model->param(node.weights[w]).desc();
+      out.weights.push_back({resident.value(), {weight, weight}});
       if (call.weight != static_cast<int32_t>(w)) continue;
-      for (const ResidentUse& use : resident.uses) {
-        const Param::Use& at = plan_.model->param(resident.param).uses[static_cast<size_t>(use.use)];
-        if (at.node == call.node && at.port == call.weight) out.acc = {use.acc, {weight, weight}};
+      for (const ResidentTensor& t : resident.of(ResidentTensor::Role::accumulator)) {
+        const Param::Use& at = plan_.model->param(resident.param).uses[static_cast<size_t>(t.use)];
+        if (at.node == call.node && at.port == call.weight) out.acc = {t.place, {t.desc, t.desc}};
       }
     }
   }

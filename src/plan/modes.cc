@@ -33,7 +33,11 @@ Status prove(const ModePlan& mode, std::vector<StageEdge> edges, int32_t slack, 
 
 Result<ModeLayout> lay_out_mode(Plan& plan, const Shapes& shapes, ModePlan& mode, const std::vector<int32_t>& segments, Proof& proof) {
   std::vector<StageWork> work = make_work(mode.graph, plan.stage_of_node, mode.schedule, segments);
-  if (mode.mode == Mode::train) add_recompute(mode.schedule, work);
+  if (mode.mode == Mode::train) {
+    std::vector<bool> again;
+    for (const StageWork& stage : work) again.push_back(!stage.calls[kPhaseR].empty());
+    add_recompute(mode.schedule, std::move(again));
+  }
   mode.edges = make_edges(plan, mode, work);
   std::vector<int32_t> edge_of;
   WEFT_TRY(prove(mode, stage_edges(plan, mode, work, &edge_of), plan.config.slack, proof));
@@ -144,7 +148,7 @@ class Fit {
         if (any) WEFT_TRY(again());
         for (const auto& stages : stages_of_)
           if (j < stages.size() && written[stages[j]] == 0)
-            options_[stages[j]].push_back(measured(stages[j], length, seconds_of(work[stages[j]], times)));
+            options_[stages[j]].push_back(measured(stages[j], length, remade_seconds(work[stages[j]], times).total()));
       }
     }
     return {};
@@ -154,14 +158,6 @@ class Fit {
     const RankProgram& rank = train().ranks[static_cast<size_t>(plan_.rank_of_stage[stage])];
     const int64_t scratch = rank.rings[kScratchRing].stride;
     return {.segment = length, .seconds = seconds, .kept = rank.bytes - scratch, .scratch = scratch};
-  }
-
-  static double seconds_of(const StageWork& work, const std::vector<NodeTimes>& times) {
-    double out = 0;
-    for (int32_t phase : {kPhaseR, kPhaseI, kPhaseW})
-      for (const StepCall* call : work.calls[static_cast<size_t>(phase)])
-        if (call->kind == CallKind::forward) out += times[static_cast<size_t>(call->node)].forward;
-    return out;
   }
 
   Plan& plan_;
@@ -176,23 +172,29 @@ class Fit {
 
 }  // namespace
 
-Status lower_modes(Plan& plan, const Schedule& train) {
+Result<PlanLayout> lay_out_modes(Plan& plan, const Schedule& train) {
   WEFT_TRY(check_bytes(plan.permanent_bytes));
-  const Shapes shapes(*plan.model, plan.config);
+  PlanLayout out{.shapes = Shapes(*plan.model, plan.config), .modes = {}};
   WEFT_TRY_ASSIGN(const Recompute recompute, parse_recompute(plan.config.recompute));
   std::vector<int32_t> segments = segments_of(recompute, train);
   plan.arena_bytes = plan.permanent_bytes;
   Proof proof;
   for (ModePlan& mode : plan.modes) {
     if (!mode.present) continue;
-    WEFT_TRY_ASSIGN(ModeLayout layout, lay_out_mode(plan, shapes, mode, segments, proof));
+    ModeLayout& layout = out.modes[static_cast<size_t>(mode.mode)];
+    WEFT_TRY_ASSIGN(layout, lay_out_mode(plan, out.shapes, mode, segments, proof));
     if (mode.mode == Mode::train && recompute.kind == Recompute::Kind::fit)
-      WEFT_TRY(Fit(plan, shapes, train, segments, proof, layout).run());
-    write_programs(plan, shapes, layout, mode);
+      WEFT_TRY(Fit(plan, out.shapes, train, segments, proof, layout).run());
     for (size_t r = 0; r < mode.ranks.size(); ++r)
       plan.arena_bytes[r] = std::max(plan.arena_bytes[r], sum_of_bytes(plan.permanent_bytes[r], mode.ranks[r].bytes));
   }
-  return check_bytes(plan.arena_bytes);
+  WEFT_TRY(check_bytes(plan.arena_bytes));
+  return out;
+}
+
+void write_modes(Plan& plan, const PlanLayout& layout) {
+  for (ModePlan& mode : plan.modes)
+    if (mode.present) write_programs(plan, layout.shapes, layout.modes[static_cast<size_t>(mode.mode)], mode);
 }
 
 }  // namespace weft

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "tensor/shape.h"
+
 namespace weft {
 
 // The most that a plan places on a rank.
@@ -20,6 +22,8 @@ constexpr int64_t bytes_of_many(int64_t bytes, int64_t count) {
   int64_t out = 0;
   return __builtin_mul_overflow(bytes, count, &out) ? kEndless : std::min(out, kEndless);
 }
+
+inline int64_t padded_bytes(const Desc& desc) { return align_up(static_cast<int64_t>(desc.bytes())); }
 
 // First fit by lifetime: bytes that live from one call to another share one area.
 class Packer {

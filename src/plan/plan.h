@@ -5,6 +5,7 @@
 
 #include <array>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -50,8 +51,6 @@ struct PlanConfig {
 
 // Whether runs make such steps: they are asked for, and the model can.
 bool makes(const Model& model, const PlanConfig& config, Mode mode);
-// Tensors of each parameter's size: itself, and with training its accumulator and the optimizer's state.
-int32_t copies_of_weights(const Model& model, const PlanConfig& config);
 
 // --- memory -------------------------------------------------------------------------------------------------------------------------
 // A ring is `count` equal places; micro-batch mb has place mb % count. F, I and W ascend per stage, so places are taken and left in order.
@@ -140,20 +139,31 @@ struct RankProgram {
   int64_t bytes = 0;           // rings beyond ring 0
 };
 
-struct ResidentUse {
-  int32_t use;        // index into Param::uses
-  Place acc;          // of this rank's use, or where another rank's lands (owner only)
-  bool local = true;  // a use on this rank
+// What a rank keeps of a parameter, tensor by tensor.
+struct ResidentTensor {
+  enum class Role : uint8_t {
+    value,        // the first of its versions
+    accumulator,  // of the gradient of one use. The owner has those of all uses; the first is where the gradient ends
+    state,        // of the optimizer; the owner's
+    squares,      // partial sums for the norm; the owner's
+  };
+  Role role;
+  Desc desc;
+  int32_t use = -1;   // accumulator: index into Param::uses
+  bool local = true;  // accumulator: the use is on this rank; false: that of another rank lands here
+  Place place = {};
 };
 
 struct ResidentParam {
   ParamId param;
   bool owned = false;
-  Place weight;
-  std::vector<ResidentUse> uses;  // ascending; the owner has all, others their own. The owner's first is where the gradient ends.
-  std::array<Place, 2> slots;     // owner: optimizer state
-  Place partials;                 // owner: one double per 4096 elements
+  std::vector<ResidentTensor> tensors;  // by role; accumulators by use
+
+  std::span<const ResidentTensor> of(ResidentTensor::Role role) const;
+  const Place& value() const { return tensors.front().place; }
 };
+// `local`: per use, whether it is on the rank. Places are empty.
+ResidentParam resident_param(const Model& model, const PlanConfig& config, ParamId param, bool owned, const std::vector<bool>& local);
 
 struct ModePlan {
   Mode mode = Mode::train;

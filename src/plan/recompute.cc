@@ -29,9 +29,7 @@ std::vector<int32_t> segments_of(const Recompute& recompute, const Schedule& sch
   return out;
 }
 
-void add_recompute(Schedule& schedule, const std::vector<StageWork>& work) {
-  std::vector<bool> wanted;
-  for (const StageWork& stage : work) wanted.push_back(!stage.calls[kPhaseR].empty());
+void add_recompute(Schedule& schedule, std::vector<bool> wanted) {
   for (const auto& row : schedule.rows)
     for (const Action& action : row)
       if (action.kind == Kind::R) wanted[static_cast<size_t>(action.stage)] = false;

@@ -19,9 +19,9 @@ Result<Recompute> parse_recompute(std::string_view text);
 // Forward calls per segment for each stage, 0: keeps everything. A stage whose R is in the schedule already recomputes in any case.
 std::vector<int32_t> segments_of(const Recompute& recompute, const Schedule& schedule);
 
-// Adds an R before each I or B of the stages that have something to make again and no R yet: it needs no gradient, so it runs while the
-// rank waits for one.
-void add_recompute(Schedule& schedule, const std::vector<StageWork>& work);
+// Adds an R before each I or B of the stages that have something to make again (`again`, per stage) and no R yet: it needs no gradient, so it
+// runs while the rank waits for one.
+void add_recompute(Schedule& schedule, std::vector<bool> again);
 
 // What a stage may let go, and what comes of it on its rank.
 struct RecomputeOption {

@@ -7,7 +7,7 @@
 namespace weft {
 
 // State k is the first k + 1 of `ops`; what it sends are the values that are used behind it.
-std::vector<ModelState> states_of(const Model& model, const PlanConfig& config, const OpNodes& ops);
+Result<std::vector<ModelState>> states_of(const Model& model, const PlanConfig& config, const OpNodes& ops);
 
 // Stages of one machine each, which is what a plan without replicas can run. Links without a bandwidth count as unlimited.
 Result<Partition> partition_pipedream(const Model& model, const PlanConfig& config, const OpNodes& ops, const NodeCosts& costs,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -55,8 +56,10 @@ struct ScheduleCosts {
   std::vector<double> fixed = {};  // what the rank holds beside, whatever the order; empty: nothing
   double latency = 0;              // of a message between ranks, in the unit of time
   double cap = 0;                  // the most that a rank may hold, in the unit of `held`; 0: as much as it likes
-  bool short_spans = false;        // of equally long schedules take the one whose ranks begin last and end first, not the
-                                   // one that holds least: where a step need not wait for the end of the one before
+  // Bytes of each rank beyond its limit under an order, 0 if it fits, counted exactly. May be empty. An order that does not fit is not taken.
+  std::function<std::vector<double>(const Schedule&)> excess = {};
+  bool short_spans = false;  // of equally long schedules take the one whose ranks begin last and end first, not the
+                             // one that holds least: where a step need not wait for the end of the one before
 };
 
 struct ScheduleSizes {

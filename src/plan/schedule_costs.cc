@@ -3,24 +3,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "plan/recompute.h"
-#include "plan/work.h"
+#include "plan/run_bytes.h"
 
 namespace weft {
 
 namespace {
-
-// What a stage keeps over actions, of a full micro-batch: from F to I, from I to W, and all the way. R comes just before I.
-void add_kept(const Model& model, const PlanConfig& config, const StepGraph& graph, const StageWork& work, size_t s, ScheduleCosts& out) {
-  for (const auto* lives : {&work.lives, &work.remade})
-    for (const auto& [t, life] : *lives) {
-      const auto bytes = static_cast<double>(graph.desc(model, t, config.micro_batch_size).bytes());
-      const bool held = life.first == kPhaseF && life.last > kPhaseF, parked = life.first < kPhaseW && life.last == kPhaseW;
-      if (held) out.held[s] += bytes;
-      if (parked) out.parked[s] += bytes;
-      if (held && parked) out.kept[s] += bytes;
-    }
-}
 
 size_t stages_of(const std::vector<int32_t>& stage_of_node) {
   return static_cast<size_t>(*std::max_element(stage_of_node.begin(), stage_of_node.end())) + 1;
@@ -47,24 +34,18 @@ Status add_bytes(const Model& model, const PlanConfig& config, const std::vector
   const size_t stages = stages_of(stage_of_node);
   for (auto* list : {&out.held, &out.parked, &out.kept, &out.fixed}) list->assign(stages, 0.0);
   out.cap = static_cast<double>(config.memory_limit);
-  for (size_t id = 0; id < stage_of_node.size(); ++id)
-    for (ParamId w : model.node(static_cast<NodeId>(id)).weights)  // a tied parameter counts at each of its uses
-      out.fixed[static_cast<size_t>(stage_of_node[id])] +=
-          static_cast<double>(model.param(w).shape.elements()) * 4 * copies_of_weights(model, config);
-  if (!makes(model, config, Mode::train)) return {};
-  const StepGraph graph = build_step_graph(model, Mode::train, stage_of_node);
-  Schedule split{
-      .stages = static_cast<int32_t>(stages), .micro_batches = 1, .rank_of_stage = {}, .rows = {{}}};  // as far as make_work reads it
-  for (int32_t s = 0; s < split.stages; ++s) split.rows[0].push_back({s, Kind::I, 0});
-  WEFT_TRY_ASSIGN(const Recompute recompute, parse_recompute(config.recompute));
-  const std::vector<StageWork> work = make_work(graph, stage_of_node, split, segments_of(recompute, split));
   const std::vector<NodeTimes> analysed = times.empty() ? analysed_times(model, config.micro_batch_size) : std::vector<NodeTimes>();
-  for (size_t s = 0; s < stages; ++s) {
-    add_kept(model, config, graph, work[s], s, out);
-    for (int32_t phase : {kPhaseR, kPhaseI, kPhaseW})
-      for (const StepCall* call : work[s].calls[static_cast<size_t>(phase)])
-        if (call->kind == CallKind::forward)
-          (phase == kPhaseW ? out.weight : out.input)[s] += (times.empty() ? analysed : times)[static_cast<size_t>(call->node)].forward;
+  const OpNodes ops(model, config.micro_batch_size, times);
+  WEFT_TRY_ASSIGN(Schedule split, make_zb_h1({.ranks = config.ranks, .micro_batches = config.micro_batches}));
+  WEFT_TRY_ASSIGN(RunBytes bytes, RunBytes::make(model, config, ops, std::move(split)));
+  for (size_t s = 0, begin = 0, end = 0; s < stages; ++s, begin = end) {
+    while (end < ops.ids.size() && stage_of_node[static_cast<size_t>(ops.ids[end])] == static_cast<int32_t>(s)) ++end;
+    bytes.add_to(out, {s, begin, end});
+    const NodeTimes again = remade_seconds(bytes.work({s, begin, end}), times.empty() ? analysed : times);
+    out.input[s] += again.input;
+    out.weight[s] += again.weight;
+    // What recompute auto will make again is not known yet: an order of one micro-batch at a time leaves it the most to do.
+    if (out.cap > 0 && config.recompute == "auto") out.cap = std::max(out.cap, out.fixed[s] + out.held[s] + out.parked[s] - out.kept[s]);
   }
   return {};
 }

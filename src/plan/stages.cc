@@ -7,6 +7,7 @@
 #include "plan/balance.h"
 #include "plan/packer.h"
 #include "plan/replicas.h"
+#include "plan/run_bytes.h"
 #include "plan/schedule_choice.h"
 
 namespace weft {
@@ -87,45 +88,48 @@ Result<Partition> split_by_parameters(const Model& model, const OpNodes& ops, in
   return partition_by_cost({.cost = elements, .param_bytes = {}, .edges = ops.edges}, stages);
 }
 
-// What the schedule says of each stage: its rank, and how many micro-batches it holds at its peak.
-Result<std::vector<StageRoom>> rooms_of(const PlanConfig& config, int32_t stages) {
-  WEFT_TRY_ASSIGN(const ScheduleChoice choice, choose_schedule(config));
-  WEFT_TRY_ASSIGN(const Schedule schedule, make_schedule(choice, config, {}));
-  std::vector<StageRoom> rooms(static_cast<size_t>(stages));
-  for (size_t s = 0; s < rooms.size(); ++s) rooms[s].rank = schedule.rank_of_stage[s];
-  std::vector<int64_t> now(rooms.size(), 0);
-  for (const auto& row : schedule.rows)
-    for (const Action& a : row) {
-      const auto s = static_cast<size_t>(a.stage);
-      if (a.kind == Kind::F) rooms[s].in_flight = std::max(rooms[s].in_flight, ++now[s]);
-      if (a.kind == Kind::W || a.kind == Kind::B) --now[s];
-    }
+// With several stages on a rank the limit is for their sum, which a search from stage to stage does not see. So each may first take all of
+// it; where a rank then has too much, its stages get shares of the limit in proportion to what they took, some times over. What comes out
+// keeps the limit, but something better may have been missed.
+Result<Partition> split_within(const PlanConfig& config, const NodeCosts& costs, const ChainLoads& loads, std::vector<StageRoom> rooms) {
   for (StageRoom& room : rooms)
-    if (!config.machines.speeds.empty()) room.speed = config.machines.speeds[static_cast<size_t>(room.rank)];
-  return rooms;
+    if (const int64_t limit = limit_of(config, static_cast<size_t>(room.rank)); limit < kNoLimit) room.max_bytes = limit;
+  constexpr int kAttempts = 8;
+  for (int attempt = 0;; ++attempt) {
+    WEFT_TRY_ASSIGN(Partition partition, partition_for(costs, loads, rooms));
+    std::vector<int64_t> own(static_cast<size_t>(config.ranks), 0), scratch = own, taken(rooms.size(), 0);
+    for (size_t s = 0; s < rooms.size(); ++s) {
+      const auto begin = static_cast<size_t>(partition.first_node[s]);
+      const size_t end = s + 1 < rooms.size() ? static_cast<size_t>(partition.first_node[s + 1]) : costs.cost.size();
+      const auto r = static_cast<size_t>(rooms[s].rank);
+      const BytesOfRun run = loads.bytes({s, begin, end});
+      taken[s] = run.all;
+      own[r] = sum_of_bytes(own[r], run.all - run.scratch);
+      scratch[r] = std::max(scratch[r], run.scratch);
+    }
+    bool fits = true;
+    for (size_t s = 0; s < rooms.size(); ++s) {
+      const auto r = static_cast<size_t>(rooms[s].rank);
+      const int64_t sum = sum_of_bytes(own[r], scratch[r]), limit = limit_of(config, r);
+      if (sum <= limit) continue;
+      fits = false;
+      rooms[s].max_bytes = static_cast<int64_t>(static_cast<double>(taken[s]) * static_cast<double>(limit) / static_cast<double>(sum));
+    }
+    if (fits || attempt == kAttempts) return partition;
+  }
 }
 
-// With several stages on a rank the cap is for their sum, which a search from stage to stage does not see. So each may first take all of
-// it; if a rank then has too much, each gets an equal share. What comes out keeps the cap, but something better may have been missed.
-Result<Partition> split_for_machines(const Model& model, const PlanConfig& config, const OpNodes& ops, const NodeCosts& costs,
-                                     int32_t stages, const std::vector<int64_t>& room) {
-  WEFT_TRY_ASSIGN(std::vector<StageRoom> rooms, rooms_of(config, stages));
-  const OpLoads loads = loads_of(model, config, ops);
-  const ChainLoads chain{.fixed = loads.fixed, .held = loads.held, .cut_time = loads.cut_time};
-  if (!room.empty())
-    for (StageRoom& r : rooms) r.max_bytes = room[static_cast<size_t>(r.rank)];
-  auto whole = partition_for(costs, chain, rooms);
-  if (!whole.ok() || room.empty()) return whole;
-  std::vector<int64_t> taken(room.size(), 0);
-  for (size_t i = 0; i < ops.ids.size(); ++i) {
-    const StageRoom& r = rooms[static_cast<size_t>(whole.value().stage_of_node[i])];
-    taken[static_cast<size_t>(r.rank)] += loads.fixed[i] + r.in_flight * loads.held[i];
-  }
-  bool fits = true;
-  for (size_t r = 0; r < room.size(); ++r) fits = fits && taken[r] <= room[r];
-  if (fits) return whole;
-  for (StageRoom& r : rooms) r.max_bytes = room[static_cast<size_t>(r.rank)] * config.ranks / stages;
-  return partition_for(costs, chain, rooms);
+Result<Partition> split_for_machines(const Model& model, const PlanConfig& config, const OpNodes& ops, const NodeCosts& costs) {
+  WEFT_TRY_ASSIGN(const ScheduleChoice choice, choose_schedule(config));
+  WEFT_TRY_ASSIGN(const Schedule schedule, make_schedule(choice, config, {}));
+  std::vector<StageRoom> rooms;
+  for (const int32_t rank : schedule.rank_of_stage)
+    rooms.push_back({.rank = rank, .speed = config.machines.speeds.empty() ? 1 : config.machines.speeds[static_cast<size_t>(rank)]});
+  const CutLoads cuts = cut_loads(model, config, ops);
+  if (!cuts_by_bytes(config)) return partition_for(costs, {.cut_time = cuts.time, .bytes = {}}, rooms);
+  WEFT_TRY_ASSIGN(RunBytes bytes, RunBytes::make(model, config, ops, schedule));
+  return split_within(config, costs, {.cut_time = cuts.time, .bytes = [&bytes](const RunOfNodes& run) { return bytes.of(run); }},
+                      std::move(rooms));
 }
 
 }  // namespace
@@ -143,36 +147,20 @@ OpNodes::OpNodes(const Model& model, int64_t samples, const std::vector<NodeTime
   }
 }
 
-OpLoads loads_of(const Model& model, const PlanConfig& config, const OpNodes& ops) {
-  OpLoads out;
+int64_t limit_of(const PlanConfig& config, size_t rank) {
+  const int64_t own = config.machines.memory.empty() ? 0 : config.machines.memory[rank];
+  return std::min(config.memory_limit > 0 ? config.memory_limit : kNoLimit, own > 0 ? own : kNoLimit);
+}
+
+bool cuts_by_bytes(const PlanConfig& config) {
+  bool limited = false;
+  for (size_t r = 0; r < static_cast<size_t>(config.ranks); ++r) limited = limited || limit_of(config, r) < kNoLimit;
+  return limited && config.split == SplitBy::cost && config.cuts.empty() && config.recompute != "auto";
+}
+
+CutLoads cut_loads(const Model& model, const PlanConfig& config, const OpNodes& ops) {
+  CutLoads out;
   const size_t n = ops.ids.size();
-  out.fixed.assign(n, 0);
-  out.held.assign(n, 0);
-  for (size_t i = 0; i < n; ++i)
-    // A tied parameter counts at each of its uses: each rank that uses it has a copy.
-    for (ParamId w : model.node(ops.ids[i]).weights)
-      out.fixed[i] = sum_of_bytes(out.fixed[i], bytes_of_many(model.param(w).shape.elements() * 4, copies_of_weights(model, config)));
-  if (makes(model, config, Mode::train)) {
-    // What forward makes and backward reads, wherever the stages will end.
-    const StepGraph graph = build_step_graph(model, Mode::train, std::vector<int32_t>(model.nodes().size(), 0));
-    std::vector<bool> made(graph.tensors.size(), false), kept = made;
-    for (const StepCall& call : graph.calls) {
-      const bool forward = call.kind == CallKind::forward;
-      const auto touch = [&](TensorId t, bool writes) {
-        if (t < 0) return;
-        if (forward && writes) made[static_cast<size_t>(t)] = true;
-        if (!forward && !writes && made[static_cast<size_t>(t)]) kept[static_cast<size_t>(t)] = true;
-      };
-      for (TensorId t : call.in) touch(t, false);
-      for (TensorId t : call.stash) touch(t, forward);
-      touch(call.out, forward);
-    }
-    for (size_t t = 0; t < kept.size(); ++t)
-      if (const int32_t i = kept[t] ? ops.index[static_cast<size_t>(graph.tensors[t].maker)] : -1; i >= 0)
-        out.held[static_cast<size_t>(i)] =
-            sum_of_bytes(out.held[static_cast<size_t>(i)],
-                         static_cast<int64_t>(graph.desc(model, static_cast<TensorId>(t), config.micro_batch_size).bytes()));
-  }
   // Over a cut goes every tensor that is made before it and used behind it, once, as if all messages passed through neighbours: a tensor
   // that skips stages travels straight in truth, so this is no less than what a link carries. Links carry both directions at once.
   std::vector<double> there(n + 1, 0.0), back(n + 1, 0.0), messages(n + 1, 0.0);
@@ -186,20 +174,20 @@ OpLoads loads_of(const Model& model, const PlanConfig& config, const OpNodes& op
       (*sums)[last + 1] -= value;
     }
   }
-  out.cut_time.assign(n, 0.0);
-  out.cut_bytes.assign(n, 0.0);
+  out.time.assign(n, 0.0);
+  out.bytes.assign(n, 0.0);
   double forward = 0, backward = 0, count = 0;  // whole numbers below 2^53, so the differences are exact
   for (size_t i = 0; i < n; ++i) {
     forward += there[i], backward += back[i], count += messages[i];
-    out.cut_bytes[i] = forward;
+    out.bytes[i] = forward;
     if (count == 0) continue;
-    out.cut_time[i] = config.machines.latency;
-    if (config.machines.bandwidth > 0) out.cut_time[i] += std::max(forward, backward) / config.machines.bandwidth;
+    out.time[i] = config.machines.latency;
+    if (config.machines.bandwidth > 0) out.time[i] += std::max(forward, backward) / config.machines.bandwidth;
   }
   return out;
 }
 
-Result<std::vector<int32_t>> choose_stages(const Model& model, const PlanConfig& config, int32_t stages, const std::vector<int64_t>& room) {
+Result<std::vector<int32_t>> choose_stages(const Model& model, const PlanConfig& config, int32_t stages) {
   const OpNodes ops(model, config.micro_batch_size, config.times);
   const NodeCosts costs{.cost = ops.costs, .param_bytes = {}, .edges = ops.edges};
   const auto split = [&]() -> Result<Partition> {
@@ -211,8 +199,8 @@ Result<std::vector<int32_t>> choose_stages(const Model& model, const PlanConfig&
       case SplitBy::pipedream: return partition_pipedream(model, config, ops, costs, stages);
       case SplitBy::cost: break;
     }
-    return config.machines.any() || !room.empty() ? split_for_machines(model, config, ops, costs, stages, room)
-                                                  : partition_by_cost(costs, stages);
+    return config.machines.any() || cuts_by_bytes(config) ? split_for_machines(model, config, ops, costs)
+                                                          : partition_by_cost(costs, stages);
   };
   WEFT_TRY_ASSIGN(const Partition partition, split());
   std::vector<int32_t> stage_of_node(model.nodes().size(), 0);

@@ -17,17 +17,20 @@ struct OpNodes {
   std::vector<int32_t> index;  // per node of the model, -1: an input
 };
 
-// Bytes of each of `ops`, as a partition under a cap estimates them, and the time that messages over a cut before it take, and their bytes.
-struct OpLoads {
-  std::vector<int64_t> fixed, held;
-  std::vector<double> cut_time, cut_bytes;  // forward bytes
+// Per node of `ops`: the time that messages over a cut before it take, and their bytes.
+struct CutLoads {
+  std::vector<double> time, bytes;  // forward bytes
 };
-OpLoads loads_of(const Model& model, const PlanConfig& config, const OpNodes& ops);
+CutLoads cut_loads(const Model& model, const PlanConfig& config, const OpNodes& ops);
 
-// The stage of every node of the model, cut as `config` says. `room` is what the estimate of each rank's bytes may come to, 0 or more,
-// or empty. Errors name the cut, the type, the sizes or the rank that cannot be.
-Result<std::vector<int32_t>> choose_stages(const Model& model, const PlanConfig& config, int32_t stages,
-                                           const std::vector<int64_t>& room = {});
+// Bytes that a rank may take, by the configuration.
+constexpr int64_t kNoLimit = INT64_MAX;
+int64_t limit_of(const PlanConfig& config, size_t rank);
+// Whether the stages are cut by bytes, too.
+bool cuts_by_bytes(const PlanConfig& config);
+
+// The stage of every node of the model, cut as `config` says. Errors name the cut, the type, the sizes or the rank that cannot be.
+Result<std::vector<int32_t>> choose_stages(const Model& model, const PlanConfig& config, int32_t stages);
 
 // The names of the first nodes of stages 1, 2, ...
 std::vector<std::string> cuts_of(const Model& model, const std::vector<int32_t>& stage_of_node);

@@ -11,7 +11,7 @@ std::vector<NodeTimes> analysed_times(const Model& model, int64_t samples) {
     if (node.is_input()) continue;
     std::vector<Desc> in, weights;
     for (NodeId i : node.in) in.push_back(model.desc(i, samples));
-    for (ParamId w : node.weights) weights.push_back({DType::f32, model.param(w).shape});
+    for (ParamId w : node.weights) weights.push_back(model.param(w).desc());
     const Desc desc = model.desc(id, samples);
     const Cost cost = node.op->cost(node.attrs, in, weights, desc);
     const double moved = kPerElement * static_cast<double>(desc.elements()) / kBytes;

@@ -118,21 +118,41 @@ void find_lives(StageWork& work) {
 
 }  // namespace
 
-std::vector<StageWork> make_work(const StepGraph& graph, const std::vector<int32_t>& stage_of_node, const Schedule& schedule,
-                                 const std::vector<int32_t>& segment_of_stage) {
-  std::vector<StageWork> out(static_cast<size_t>(schedule.stages));
+StageWork make_stage_work(const std::vector<const StepCall*>& calls, bool split, int32_t segment) {
+  StageWork out{.split = split, .calls = {}, .lives = {}, .remade = {}, .reads_remade = {}};
+  for (const StepCall* call : calls) {
+    const int32_t phase = call->kind == CallKind::forward ? kPhaseF : call->kind == CallKind::weight_grad && split ? kPhaseW : kPhaseI;
+    out.calls[static_cast<size_t>(phase)].push_back(call);
+  }
+  if (segment > 0) Remaking(out, segment).run();
+  find_lives(out);
+  return out;
+}
+
+NodeTimes remade_seconds(const StageWork& work, const std::vector<NodeTimes>& times) {
+  NodeTimes out;
+  for (int32_t phase : {kPhaseR, kPhaseI, kPhaseW})
+    for (const StepCall* call : work.calls[static_cast<size_t>(phase)])
+      if (call->kind == CallKind::forward) (phase == kPhaseW ? out.weight : out.input) += times[static_cast<size_t>(call->node)].forward;
+  return out;
+}
+
+std::vector<bool> split_stages(const Schedule& schedule) {
+  std::vector<bool> out(static_cast<size_t>(schedule.stages), false);
   for (const auto& row : schedule.rows)
     for (const Action& a : row)
-      if (a.kind == Kind::I || a.kind == Kind::W) out[static_cast<size_t>(a.stage)].split = true;
-  for (const StepCall& call : graph.calls) {
-    StageWork& work = out[static_cast<size_t>(stage_of_node[static_cast<size_t>(call.where)])];
-    const int32_t phase = call.kind == CallKind::forward ? kPhaseF : call.kind == CallKind::weight_grad && work.split ? kPhaseW : kPhaseI;
-    work.calls[static_cast<size_t>(phase)].push_back(&call);
-  }
-  for (size_t s = 0; s < out.size(); ++s) {
-    if (graph.mode == Mode::train && segment_of_stage[s] > 0) Remaking(out[s], segment_of_stage[s]).run();
-    find_lives(out[s]);
-  }
+      if (a.kind == Kind::I || a.kind == Kind::W) out[static_cast<size_t>(a.stage)] = true;
+  return out;
+}
+
+std::vector<StageWork> make_work(const StepGraph& graph, const std::vector<int32_t>& stage_of_node, const Schedule& schedule,
+                                 const std::vector<int32_t>& segment_of_stage) {
+  const std::vector<bool> split = split_stages(schedule);
+  std::vector<std::vector<const StepCall*>> calls(split.size());
+  for (const StepCall& call : graph.calls) calls[static_cast<size_t>(stage_of_node[static_cast<size_t>(call.where)])].push_back(&call);
+  std::vector<StageWork> out;
+  for (size_t s = 0; s < split.size(); ++s)
+    out.push_back(make_stage_work(calls[s], split[s], graph.mode == Mode::train ? segment_of_stage[s] : 0));
   return out;
 }
 

@@ -32,9 +32,17 @@ struct StageWork {
   bool second(int32_t phase, TensorId t, bool writes) const;
 };
 
-// Per stage. `segment_of_stage`: forward calls per segment, 0: the stage keeps everything. The graph must outlive the result.
+// Of the calls of one stage, in canonical order, which must outlive the result. `segment`: forward calls per segment, 0: it keeps everything.
+StageWork make_stage_work(const std::vector<const StepCall*>& calls, bool split, int32_t segment);
+// Which stages part I and W.
+std::vector<bool> split_stages(const Schedule& schedule);
+
+// Per stage.
 std::vector<StageWork> make_work(const StepGraph& graph, const std::vector<int32_t>& stage_of_node, const Schedule& schedule,
                                  const std::vector<int32_t>& segment_of_stage);
+
+// Seconds of a micro-batch for what is made again, in R and I, and in W.
+NodeTimes remade_seconds(const StageWork& work, const std::vector<NodeTimes>& times);
 
 // The tensors a call reads and writes (without -1).
 std::vector<TensorId> reads_of(const StepCall& call);

@@ -115,8 +115,10 @@ Worker::ParamMemory Worker::param(ParamId id) {
 
 Worker::ParamMemory Worker::memory_of(const ResidentParam& p) const {
   auto memory = [&](const Place& place) { return place ? reinterpret_cast<float*>(arena_.data() + place.offset) : nullptr; };
-  ParamMemory out{memory(p.weight), nullptr, {memory(p.slots[0]), memory(p.slots[1])}, p.owned};
-  if (p.owned && !p.uses.empty()) out.grad = memory(p.uses.front().acc);
+  ParamMemory out{.weight = memory(p.value()), .owned = p.owned};
+  const auto accumulators = p.of(ResidentTensor::Role::accumulator), state = p.of(ResidentTensor::Role::state);
+  if (p.owned && !accumulators.empty()) out.grad = memory(accumulators.front().place);
+  for (size_t s = 0; s < state.size(); ++s) out.slots[s] = memory(state[s].place);
   return out;
 }
 
@@ -220,8 +222,8 @@ Status Worker::run_call(const StepDescriptor& step, const RankProgram& program, 
 
 void Worker::clear() {
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)])
-    for (const ResidentUse& use : p.uses)
-      if (use.local) std::memset(arena_.data() + use.acc.offset, 0, static_cast<size_t>(plan_->model->param(p.param).shape.elements()) * 4);
+    for (const ResidentTensor& t : p.of(ResidentTensor::Role::accumulator))
+      if (t.local) std::memset(arena_.data() + t.place.offset, 0, t.desc.bytes());
 }
 
 // Accumulators fold from the last use to the first, in place: the first use's ends as the gradient.
@@ -230,9 +232,11 @@ void Worker::reduce(int32_t update) {
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
     if (!p.owned) continue;
     const int64_t n = plan_->model->param(p.param).shape.elements();
-    auto acc = [&](size_t use) { return reinterpret_cast<float*>(arena_.data() + p.uses[use].acc.offset); };
-    for (size_t u = p.uses.size() - 1; u > 0; --u) add_tensors(tiles_, acc(u), acc(u - 1), acc(u - 1), n);
-    squares_[sum++] = sum_of_squares(acc(0), n, reinterpret_cast<double*>(arena_.data() + p.partials.offset), tiles_);
+    const auto accumulators = p.of(ResidentTensor::Role::accumulator);
+    auto acc = [&](size_t use) { return reinterpret_cast<float*>(arena_.data() + accumulators[use].place.offset); };
+    for (size_t u = accumulators.size() - 1; u > 0; --u) add_tensors(tiles_, acc(u), acc(u - 1), acc(u - 1), n);
+    double* partials = reinterpret_cast<double*>(arena_.data() + p.of(ResidentTensor::Role::squares).front().place.offset);
+    squares_[sum++] = sum_of_squares(acc(0), n, partials, tiles_);
   }
 }
 

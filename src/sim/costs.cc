@@ -34,14 +34,16 @@ struct StepBytes {
 StepBytes step_bytes(const Plan& plan, int32_t rank) {
   StepBytes out;
   for (const ResidentParam& p : plan.resident[static_cast<size_t>(rank)]) {
-    const double bytes = 4 * static_cast<double>(plan.model->param(p.param).shape.elements());
-    double local = 0, slots = 0;
-    for (const ResidentUse& use : p.uses) local += use.local;
-    for (const Place& slot : p.slots) slots += slot ? 1 : 0;
+    const auto bytes = static_cast<double>(p.tensors.front().desc.bytes());
+    const auto accumulators = p.of(ResidentTensor::Role::accumulator);
+    double local = 0;
+    for (const ResidentTensor& t : accumulators) local += t.local;
     out.clear += bytes * local;
     if (!p.owned) continue;
-    out.reduce += bytes * (1 + 3 * (static_cast<double>(p.uses.size()) - 1));  // each further use: two read, one written
-    out.update += bytes * (3 + 2 * slots);                                     // gradient read; weight and state read and written
+    out.reduce += bytes * (1 + 3 * (static_cast<double>(accumulators.size()) - 1));  // each further use: two read, one written
+    out.update +=
+        bytes *
+        (3 + 2 * static_cast<double>(p.of(ResidentTensor::Role::state).size()));  // gradient read; weight and state read and written
   }
   return out;
 }

@@ -8,6 +8,15 @@
 
 namespace weft {
 
+namespace {
+
+using Role = ResidentTensor::Role;
+
+int64_t bytes_of(const ResidentParam& p) { return static_cast<int64_t>(p.tensors.front().desc.bytes()); }
+const Place& gradient_of(const ResidentParam& owned) { return owned.of(Role::accumulator).front().place; }
+
+}  // namespace
+
 double as_number(const Digest& digest) { return std::bit_cast<double>((digest.low & 0xfffffffffffffull) | 0x3ff0000000000000ull); }
 
 Digest Provenance::initial(const Param& param) { return Hasher().text("initial").text(param.name).finish(); }
@@ -49,10 +58,9 @@ Digest Provenance::fed(NodeId input, const StepDescriptor& step, int32_t micro_b
 DigestWorker::DigestWorker(std::shared_ptr<const Plan> plan, int32_t rank) : plan_(std::move(plan)), rank_(rank) {
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
     const Param& param = plan_->model->param(p.param);
-    write(p.weight.offset, param.shape.elements() * 4, Provenance::initial(param));
+    write(p.value().offset, bytes_of(p), Provenance::initial(param));
     owned_ += p.owned;
-    for (const Place& slot : p.slots)
-      if (slot) write(slot.offset, param.shape.elements() * 4, Provenance::cleared());
+    for (const ResidentTensor& t : p.of(Role::state)) write(t.place.offset, bytes_of(p), Provenance::cleared());
   }
   squares_.resize(owned_ * static_cast<size_t>(std::max(plan_->config.segment, 1)));
 }
@@ -85,13 +93,13 @@ const ResidentParam* DigestWorker::find(ParamId param) const {
 Result<Digest> DigestWorker::weight(ParamId param) const {
   const ResidentParam* p = find(param);
   if (!p) return Status(Code::not_found, cat("rank ", rank_, " does not use parameter ", param));
-  return read(p->weight.offset, plan_->model->param(param).shape.elements() * 4, "weight");
+  return read(p->value().offset, bytes_of(*p), "weight");
 }
 
 Result<Digest> DigestWorker::grad(ParamId param) const {
   const ResidentParam* p = find(param);
   if (!p || !p->owned) return Status(Code::not_found, cat("rank ", rank_, " does not own parameter ", param));
-  return read(p->uses.front().acc.offset, plan_->model->param(param).shape.elements() * 4, "gradient");
+  return read(gradient_of(*p).offset, bytes_of(*p), "gradient");
 }
 
 namespace {
@@ -187,21 +195,22 @@ Status DigestWorker::run_call(const StepDescriptor& step, const RankProgram& pro
 
 void DigestWorker::clear() {
   for (const ResidentParam& r : plan_->resident[static_cast<size_t>(rank_)])
-    for (const ResidentUse& use : r.uses)
-      if (use.local) write(use.acc.offset, plan_->model->param(r.param).shape.elements() * 4, Provenance::cleared());
+    for (const ResidentTensor& t : r.of(Role::accumulator))
+      if (t.local) write(t.place.offset, bytes_of(r), Provenance::cleared());
 }
 
 Status DigestWorker::reduce(int32_t update) {
   size_t at = static_cast<size_t>(update) * owned_;
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
     if (!p.owned) continue;
-    const int64_t bytes = plan_->model->param(p.param).shape.elements() * 4;
-    for (size_t u = p.uses.size() - 1; u > 0; --u) {
-      WEFT_TRY_ASSIGN(const Digest later, read(p.uses[u].acc.offset, bytes, "fold"));
-      WEFT_TRY_ASSIGN(const Digest earlier, read(p.uses[u - 1].acc.offset, bytes, "fold"));
-      write(p.uses[u - 1].acc.offset, bytes, Provenance::add(later, earlier));
+    const int64_t bytes = bytes_of(p);
+    const auto accumulators = p.of(Role::accumulator);
+    for (size_t u = accumulators.size() - 1; u > 0; --u) {
+      WEFT_TRY_ASSIGN(const Digest later, read(accumulators[u].place.offset, bytes, "fold"));
+      WEFT_TRY_ASSIGN(const Digest earlier, read(accumulators[u - 1].place.offset, bytes, "fold"));
+      write(accumulators[u - 1].place.offset, bytes, Provenance::add(later, earlier));
     }
-    WEFT_TRY_ASSIGN(const Digest grad, read(p.uses[0].acc.offset, bytes, "gradient"));
+    WEFT_TRY_ASSIGN(const Digest grad, read(gradient_of(p).offset, bytes, "gradient"));
     squares_[at++] = Provenance::square(grad);
   }
   return {};
@@ -211,16 +220,17 @@ Status DigestWorker::reduce(int32_t update) {
 Status DigestWorker::update(uint64_t step, int32_t from, int32_t to, double scale) {
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
     if (!p.owned) continue;
-    const int64_t bytes = plan_->model->param(p.param).shape.elements() * 4;
-    WEFT_TRY_ASSIGN(const Digest grad, read(p.uses[0].acc.offset, bytes, "gradient"));
-    WEFT_TRY_ASSIGN(const Digest old, read(p.weight.offset + versions().offset(from), bytes, "weight"));
+    const int64_t bytes = bytes_of(p);
+    WEFT_TRY_ASSIGN(const Digest grad, read(gradient_of(p).offset, bytes, "gradient"));
+    WEFT_TRY_ASSIGN(const Digest old, read(p.value().offset + versions().offset(from), bytes, "weight"));
     Digest state = Provenance::cleared();
-    if (p.slots[0]) {
-      WEFT_TRY_ASSIGN(state, read(p.slots[0].offset, bytes, "optimizer state"));
+    const auto states = p.of(Role::state);
+    if (!states.empty()) {
+      WEFT_TRY_ASSIGN(state, read(states[0].place.offset, bytes, "optimizer state"));
     }
     const Digest fresh = Provenance::update(old, grad, state, step, scale);
-    write(p.weight.offset + versions().offset(to), bytes, fresh);
-    if (p.slots[0]) write(p.slots[0].offset, bytes, Provenance::result(fresh, 1));
+    write(p.value().offset + versions().offset(to), bytes, fresh);
+    if (!states.empty()) write(states[0].place.offset, bytes, Provenance::result(fresh, 1));
   }
   return {};
 }
@@ -234,9 +244,9 @@ Status DigestWorker::run_update(const StepDescriptor& step, int32_t update, doub
 
 Status DigestWorker::make_first(int32_t version) {
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
-    const int64_t bytes = plan_->model->param(p.param).shape.elements() * 4;
-    WEFT_TRY_ASSIGN(const Digest newest, read(p.weight.offset + versions().offset(version), bytes, "weight"));
-    write(p.weight.offset, bytes, newest);
+    const int64_t bytes = bytes_of(p);
+    WEFT_TRY_ASSIGN(const Digest newest, read(p.value().offset + versions().offset(version), bytes, "weight"));
+    write(p.value().offset, bytes, newest);
   }
   return {};
 }

@@ -22,6 +22,17 @@ std::vector<StageRoom> rooms(int32_t stages) {
   return out;
 }
 
+// `held` is of each micro-batch in flight.
+BytesOfRun sum_of(const Bytes& fixed, const Bytes& held, int64_t in_flight, const RunOfNodes& run) {
+  int64_t sum = 0;
+  for (size_t v = run.begin; v < run.end; ++v) sum += (fixed.empty() ? 0 : fixed[v]) + (held.empty() ? 0 : in_flight * held[v]);
+  return {sum, sum};
+}
+
+ChainLoads loads_of(const Bytes& fixed, const Bytes& held, const Bytes& in_flight, const Costs& cut = {}) {
+  return {cut, [=](const RunOfNodes& run) { return sum_of(fixed, held, in_flight.empty() ? 1 : in_flight[run.stage], run); }};
+}
+
 Ints starts_of(const Result<Partition>& partition) {
   EXPECT_TRUE(partition.ok()) << partition.status().text();
   return partition.ok() ? partition.value().first_node : Ints();
@@ -39,23 +50,22 @@ TEST(Balance, ASlowCutIsAvoidedUnlessBothStagesShareARank) {
   const Costs cost(6, 1.0);
   const Costs cut = {0, 9, 9, 9, 2, 9};
   std::vector<StageRoom> two = rooms(2);
-  EXPECT_EQ(starts_of(partition_for({cost, {}, {}}, {{}, {}, cut}, two)), (Ints{0, 4}));
+  EXPECT_EQ(starts_of(partition_for({cost, {}, {}}, {cut, {}}, two)), (Ints{0, 4}));
   two[1].rank = 0;
-  EXPECT_EQ(starts_of(partition_for({cost, {}, {}}, {{}, {}, cut}, two)), (Ints{0, 3}));
+  EXPECT_EQ(starts_of(partition_for({cost, {}, {}}, {cut, {}}, two)), (Ints{0, 3}));
 }
 
 TEST(Balance, StagesAreEvenWhereALinkIsTheBottleneck) {
   const Costs cost(12, 1.0), cut(12, 40.0);
-  EXPECT_EQ(starts_of(partition_for({cost, {}, {}}, {{}, {}, cut}, rooms(3))), (Ints{0, 4, 8}));
+  EXPECT_EQ(starts_of(partition_for({cost, {}, {}}, {cut, {}}, rooms(3))), (Ints{0, 4, 8}));
 }
 
 TEST(Balance, AStageThatHoldsMoreMicroBatchesGetsFewerNodes) {
   const Costs cost(6, 1.0);
   const Bytes fixed(6, 10), held(6, 10);
   std::vector<StageRoom> two = rooms(2);
-  two[0].in_flight = 4;
   two[0].max_bytes = two[1].max_bytes = 100;
-  EXPECT_EQ(starts_of(partition_for({cost, {}, {}}, {fixed, held, {}}, two)), (Ints{0, 2}));
+  EXPECT_EQ(starts_of(partition_for({cost, {}, {}}, loads_of(fixed, held, {4, 1}), two)), (Ints{0, 2}));
 }
 
 TEST(Balance, WhatFitsNowhereIsNamed) {
@@ -63,20 +73,20 @@ TEST(Balance, WhatFitsNowhereIsNamed) {
   const Bytes fixed = {10, 10, 50, 10};
   std::vector<StageRoom> two = rooms(2);
   two[0].max_bytes = two[1].max_bytes = 55;
-  EXPECT_EQ(partition_for({cost, {}, {}}, {fixed, {}, {}}, two).status().text(),
-            "no partition fits: rank 1 needs 60 bytes for what the ranks before it leave (by estimate), the limit is 55");
+  EXPECT_EQ(partition_for({cost, {}, {}}, loads_of(fixed, {}, {}), two).status().text(),
+            "no partition fits: rank 1 needs 60 bytes for what the ranks before it leave, the limit is 55");
   two[0].max_bytes = 5;
-  EXPECT_EQ(partition_for({cost, {}, {}}, {fixed, {}, {}}, two).status().text(),
-            "no partition fits: rank 0 needs 10 bytes for the least of a stage (by estimate), the limit is 5");
+  EXPECT_EQ(partition_for({cost, {}, {}}, loads_of(fixed, {}, {}), two).status().text(),
+            "no partition fits: rank 0 needs 10 bytes for the least of a stage, the limit is 5");
 }
 
 TEST(Balance, FaultsAreNamed) {
   const Costs cost(4, 1.0);
   std::vector<StageRoom> two = rooms(2);
   const auto text = [&](const ChainLoads& loads) { return partition_for({cost, {}, {}}, loads, two).status().text(); };
-  EXPECT_EQ(text({Bytes{1, 2}, {}, {}}), "fixed has 2 entries, expected one for each of 4 nodes");
-  EXPECT_EQ(text({{}, Bytes{1, 2, 3, -4}, {}}), "node 3 has -4 bytes (held), expected 0 or more, and a sum of 64 bits");
-  EXPECT_EQ(text({{}, {}, Costs{0, NAN, 0, 0}}), "a cut at node 1 takes nan, expected a finite number, 0 or more");
+  const Costs short_list(2, 1.0), broken = {0, NAN, 0, 0};
+  EXPECT_EQ(text({short_list, {}}), "cut_time has 2 entries, expected one for each of 4 nodes");
+  EXPECT_EQ(text({broken, {}}), "a cut at node 1 takes nan, expected a finite number, 0 or more");
   two[1].speed = 0;
   EXPECT_EQ(text({}), "rank 1 has speed 0, expected a finite number above 0");
   EXPECT_EQ(partition_for({cost, {}, {}}, {}, rooms(5)).status().text(), "5 stages need at least as many nodes, found 4");
@@ -84,7 +94,7 @@ TEST(Balance, FaultsAreNamed) {
 
 struct Case {
   Costs cost, cut;
-  Bytes fixed, held;
+  Bytes fixed, held, in_flight;
   std::vector<StageRoom> stages;
 
   // The bottleneck of a partition that fits, and its slowest stage; infinity otherwise.
@@ -94,7 +104,7 @@ struct Case {
       const auto begin = static_cast<size_t>(starts[s]), end = s + 1 < starts.size() ? static_cast<size_t>(starts[s + 1]) : cost.size();
       double time = 0;
       int64_t bytes = 0;
-      for (size_t v = begin; v < end; ++v) time += cost[v], bytes += fixed[v] + stages[s].in_flight * held[v];
+      for (size_t v = begin; v < end; ++v) time += cost[v], bytes += fixed[v] + in_flight[s] * held[v];
       if (stages[s].max_bytes >= 0 && bytes > stages[s].max_bytes) return {INFINITY, INFINITY};
       stage = std::max(stage, time / stages[s].speed);
       if (s > 0 && stages[s].rank != stages[s - 1].rank) worst = std::max(worst, cut[begin]);
@@ -140,11 +150,11 @@ TEST(Balance, IsTheBestOfAllCuts) {
     const bool capped = below(2), chunked = below(4) == 0;
     for (size_t s = 0; s < c.stages.size(); ++s) {
       c.stages[s].speed = below(2) ? 1 : 2;
-      c.stages[s].in_flight = 1 + below(3);
+      c.in_flight.push_back(1 + below(3));
       if (capped) c.stages[s].max_bytes = 4 + below(30);
       if (chunked) c.stages[s].rank = static_cast<int32_t>(s / 2);
     }
-    const auto found = partition_for({c.cost, {}, {}}, {c.fixed, c.held, c.cut}, c.stages);
+    const auto found = partition_for({c.cost, {}, {}}, loads_of(c.fixed, c.held, c.in_flight, c.cut), c.stages);
     const Ints best = c.best();
     if (best.empty()) {
       ++refused;
