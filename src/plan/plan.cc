@@ -105,17 +105,18 @@ void hash_plan(Plan& plan) {
       hash_schedule(mode.schedule, schedule);
     else
       schedule.number(uint64_t{0});
-  schedule.number(static_cast<uint64_t>(c.micro_batches)).number(static_cast<uint64_t>(c.micro_batch_size));
-  schedule.number(uint64_t{c.vertical_sync});
-  schedule.number(static_cast<uint64_t>(c.slack));
-  plan.hash.schedule = schedule.number(static_cast<uint64_t>(c.short_size)).finish();
-  settings.number(c.seed);
-  each_optim_setting(c.optim, [&settings](const char*, auto value) {
-    if constexpr (std::is_floating_point_v<decltype(value)>)
+  plan.hash.schedule = schedule.finish();
+  const auto add = [&settings](const char*, const auto& value) {
+    using T = std::remove_cvref_t<decltype(value)>;
+    if constexpr (std::is_same_v<T, std::string>)
+      settings.text(value);
+    else if constexpr (std::is_floating_point_v<T>)
       settings.number(value);
     else
       settings.number(static_cast<uint64_t>(value));
-  });
+  };
+  each_plan_setting(c, add);
+  each_optim_setting(c.optim, add);
   plan.hash.settings = settings.finish();
 }
 

@@ -190,6 +190,40 @@ TEST(PlanTest, APlanIsSavedAndUsedAgainAsItIs) {
   std::filesystem::remove_all(directory);
 }
 
+// Whatever a setting is changed to: a plan that takes other bytes, runs in another order or computes something else is another plan.
+TEST(PlanTest, AnEditedSettingIsRefused) {
+  std::string directory = (std::filesystem::temp_directory_path() / "plan-XXXXXX").string();
+  ASSERT_NE(mkdtemp(directory.data()), nullptr);
+  const std::string saved = directory + "/saved.json", edited = directory + "/edited.json";
+  const ModelPtr model = small_model();
+  weft_plan_config config = plan_config(2, 4, 8);
+  config.short_size = 3;
+  config.recompute = "stage";
+  Error err;
+  const PlanPtr plan = new_plan(model, config);
+  ASSERT_EQ(weft_plan_save(plan.get(), saved.c_str(), &err), WEFT_OK) << err.text;
+  for (const auto& [from, to] : {std::pair("\"recompute\": \"stage\"", "\"recompute\": \"every:4\""),
+                                 {"\"recompute\": \"stage\"", "\"recompute\": \"none\""},
+                                 {"\"micro_batches\": 4", "\"micro_batches\": 5"},
+                                 {"\"micro_batch_size\": 8", "\"micro_batch_size\": 9"},
+                                 {"\"short_size\": 3", "\"short_size\": 2"},
+                                 {"\"slack\": 1", "\"slack\": 2"},
+                                 {"\"memory_limit\": 0", "\"memory_limit\": 99999999"},
+                                 {"\"step_kinds\": 0", "\"step_kinds\": 1"},
+                                 {"\"warm_up\": 0", "\"warm_up\": 2"},
+                                 {"\"seed\": 0", "\"seed\": 1"},
+                                 {"\"rate\": 0.001", "\"rate\": 0.002"}}) {
+    std::string text = text_at(saved);
+    ASSERT_NE(text.find(from), std::string::npos) << from << " in " << text;
+    std::ofstream(edited) << text.replace(text.find(from), std::string(from).size(), to);
+    weft_plan* out = nullptr;
+    SCOPED_TRACE(to);
+    expect_error(weft_plan_load(model.get(), edited.c_str(), &out, &err), err, WEFT_EINVAL, {"'plan_hash' is ", "edited"});
+    weft_plan_free(out);
+  }
+  std::filesystem::remove_all(directory);
+}
+
 TEST(PlanTest, TheTimetableIsWrittenAsSnprintfWould) {
   weft_plan_config config = plan_config(2);
   config.schedule = "gpipe";

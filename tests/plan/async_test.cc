@@ -294,7 +294,7 @@ TEST(Plan, OfAWrittenScheduleIsThatOfItsName) {
   ASSERT_TRUE(sent.ok()) << sent.status().text();
   EXPECT_EQ(make_plan(model, sent.value()).take()->hash, named->hash);
   config.vertical_sync = true;
-  EXPECT_NE(make_plan(model, config).take()->hash.schedule, named->hash.schedule);
+  EXPECT_NE(make_plan(model, config).take()->hash.settings, named->hash.settings);
   config.segment = 4;
   EXPECT_EQ(make_plan(model, config).status().text(), "plan: the schedule is written for 5 updates, the plan has 4");
 }
