@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+"""Keys and permissions to join, as files and options."""
+import os
+import stat
+import subprocess
+import unittest
+
+from weft import Case, TINY, WEFT, run
+
+TRAIN = ["train", TINY, "--ranks", 3, "--external", 1, "--listen", "tcp://127.0.0.1:0", "--steps", 2, "--seed", 1]
+
+
+class Keys(Case):
+    def start(self, *args):
+        """Returns when the command waits for a rank, and what it has said until then."""
+        process = subprocess.Popen([WEFT, *map(str, TRAIN), *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(lambda: process.poll() is None and process.kill())
+        said = process.stderr.readline()
+        while "waiting for 1 rank: " not in said.splitlines()[-1]:
+            line = process.stderr.readline()
+            self.assertTrue(line, said)
+            said += line
+        return process, said
+
+    def joins(self, process, *args):
+        done = run("worker", *args)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 0, err)
+        return done
+
+    def test_a_key_is_made_once_and_read_by_its_owner_only(self):
+        path = self.path("key")
+        made = run("key", path)
+        self.assertRegex(made.stdout, r"\A[0-9a-f]{64}\n\Z")
+        self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o600)
+        self.assertEqual(run("key", path).stdout, made.stdout)
+        with open(path, encoding="utf-8") as file:
+            self.assertNotIn(made.stdout.strip(), file.read())
+        os.chmod(path, 0o640)
+        self.fails(3, "can be read by other users: expected mode 600", "key", path)
+        self.fails(3, "can be read by other users", "worker", "--join", "tcp://127.0.0.1:1", "--key", path)
+        with open(self.path("none"), "w", encoding="utf-8", opener=lambda p, f: os.open(p, f, 0o600)) as file:
+            file.write("no key\n")
+        self.fails(3, "does not contain a secret key", "key", self.path("none"))
+
+    def test_the_permission_to_join_stands_in_no_words_of_a_command(self):
+        path = self.path("join")
+        process, said = self.start("--join-file", path)
+        self.assertNotIn("?key=", said)
+        self.assertEqual(stat.S_IMODE(os.stat(path).st_mode), 0o600)
+        with open(path, encoding="utf-8") as file:
+            self.assertRegex(file.read(), r"\Atcp://127\.0\.0\.1:\d+\?key=[0-9a-f]{128}\n\Z")
+        with open(f"/proc/{process.pid}/task/{process.pid}/children", encoding="utf-8") as file:
+            ranks = file.read().split()
+        self.assertEqual(len(ranks), 1)
+        with open(f"/proc/{ranks[0]}/cmdline", encoding="utf-8") as file:
+            self.assertNotIn("?key=", file.read())
+        self.joins(process, "--join-file", path)
+        self.assertFalse(os.path.exists(path), "the file is left")
+
+    def test_machines_that_are_allowed_join_by_their_own_keys(self):
+        zero, machine = run("key", self.path("zero")).stdout.strip(), run("key", self.path("machine")).stdout.strip()
+        with open(self.path("allow"), "w", encoding="utf-8") as file:
+            file.write(f"# who may join\n{machine} machine b\n")
+        process, said = self.start("--key", self.path("zero"), "--allow", self.path("allow"))
+        endpoint = said.split("--join ")[1].strip().strip("'")
+        self.assertRegex(endpoint, rf"\Atcp://127\.0\.0\.1:\d+\?key={zero}\Z")
+        self.fails(3, "does not permit to join", "worker", "--join", endpoint)
+        run("key", self.path("stranger"))
+        refused = run("worker", "--join", endpoint, "--key", self.path("stranger"))
+        self.assertEqual(refused.returncode, 4, refused.stderr)
+        self.assertIn("the listener does not admit this key", refused.stderr)
+        self.joins(process, "--join", endpoint, "--key", self.path("machine"))
+
+    def test_both_sides_say_that_nothing_is_encrypted(self):
+        process, said = self.start("--insecure")
+        self.assertIn("nothing is encrypted (--insecure)", said)
+        endpoint = said.split("--join ")[1].split()[0].strip("'")
+        self.assertIn("nothing is encrypted (--insecure)", self.joins(process, "--join", endpoint, "--insecure").stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
