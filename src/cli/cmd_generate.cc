@@ -30,10 +30,11 @@ class Generator {
  public:
   explicit Generator(const Options& options) : options_(options) {}
 
-  Outcome prepare();
   Outcome run();
 
  private:
+  Outcome prepare();
+  Outcome generate();
   Outcome read_prompt(const std::string& prompt);
   Outcome step(uint64_t position);
   std::string text_of(const std::vector<int32_t>& tokens) const;
@@ -134,7 +135,8 @@ Outcome Generator::step(uint64_t position) {
     const weft_status got = weft_run_poll(run_.get(), &event, -1);
     if (got < 0) return failed(got, err);
     if (got == 0 || event.kind == WEFT_EVENT_DONE) break;
-    if (event.kind == WEFT_EVENT_ERROR) return {failed(event.status, err).exit, ranks_.explain(event), ""};
+    if (event.kind == WEFT_EVENT_ERROR)
+      return {failed(event.status, err).exit, event.text ? event.text : weft_status_text(event.status), ""};
     if (event.kind != WEFT_EVENT_MICRO_BATCH || event.n_outputs < 1) continue;
     const size_t i = event.micro_batch, last = std::min(length, texts_[i].size()) - 1;
     const auto* logits = static_cast<const float*>(weft_tensor_data(event.outputs[0])) + last * vocabulary;
@@ -157,6 +159,12 @@ void Generator::print() {
 }
 
 Outcome Generator::run() {
+  Outcome outcome = prepare();
+  if (outcome.ok()) outcome = generate();
+  return ranks_.explain(std::move(outcome));
+}
+
+Outcome Generator::generate() {
   for (uint64_t position = 0; position < options_.tokens && !stop_signal(); ++position) CLI_TRY(step(position));
   print();
   return {stop_signal() ? 128 + stop_signal() : kDone, "", ""};
@@ -190,7 +198,6 @@ Action add_generate(Parser& parser) {
     watch_signals();
     warn_of_slow_kernels("generate");
     Generator generator(*o);
-    CLI_TRY(generator.prepare());
     return generator.run();
   };
 }

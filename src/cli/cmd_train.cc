@@ -67,8 +67,7 @@ Outcome Train::run() {
   options.launch.quiet = options.quiet;
   watch_signals();
   Trainer trainer(options, settings.texts());
-  CLI_TRY(trainer.prepare(checkpoint.get()));
-  return trainer.run();
+  return trainer.run(checkpoint.get());
 }
 
 void add_data_options(Settings& settings, TrainOptions& o) {

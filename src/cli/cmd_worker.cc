@@ -15,7 +15,7 @@ namespace {
 
 struct Worker {
   std::string join, join_file, key_file, listen;
-  uint32_t rank = 0, threads = 1, join_timeout = 60;
+  uint32_t rank = 0, threads = 1, join_timeout = 60, parent = 0;
   bool insecure = false, quiet = false;
 
   Outcome run() const;
@@ -63,11 +63,13 @@ Outcome Worker::serve() const {
   MeshPtr joined;
   CLI_TRY(open(joined));
   const CancelOnSignal cancel(joined.get());
+  if (parent) cancel.watch_parent(static_cast<int>(parent));
   uint64_t told = 0;
   const weft_status served = [&] {
     const Doorkeeper doorkeeper("worker", joined.get(), told);
     return weft_run_serve(joined.get(), nullptr, nullptr, &config, &err);
   }();
+  if (served == WEFT_ECANCELED && parent_ended()) return {kLost, "the process that started this rank has ended", ""};
   if (served < 0 && stop_signal()) return {128 + stop_signal(), quiet ? "" : "stopped", ""};
   CLI_CALL(served);
   if (!quiet) Progress(false).note("the run has ended");
@@ -99,6 +101,8 @@ Action add_worker(Parser& parser) {
   parser.add("--rank", worker->rank, "The rank to run. 0: any free rank").type("N");
   parser.add("--threads", worker->threads, "Compute threads").type("N").range(1, kMostThreads);
   parser.add("--join-timeout", worker->join_timeout, "Time to wait for the start of the run, in seconds").type("N").range(1, 4294967);
+  parser.add("--parent", worker->parent, "Id of the process that starts this one: if it ends before the run begins, so does this one")
+      .type("PID");
   parser.add("--insecure", worker->insecure, "Do not encrypt. Rank 0 requires the same option");
   parser.add("-q,--quiet", worker->quiet, "Do not report progress and lost ranks; the exit status is the same");
   return [worker] { return worker->run(); };

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 
 #include "cli/console.h"
@@ -190,6 +191,7 @@ Outcome Ranks::spawn(uint32_t rank, const LaunchOptions& options) {
                                     "--rank",         std::to_string(rank),
                                     "--threads",      std::to_string(options.threads),
                                     "--join-timeout", std::to_string(options.join_timeout),
+                                    "--parent",       std::to_string(getpid()),
                                     "--quiet"};
   if (options.insecure) words.push_back("--insecure");
   std::vector<char*> argv;
@@ -216,13 +218,13 @@ Outcome Ranks::spawn(uint32_t rank, const LaunchOptions& options) {
   return {kResource, "cannot start rank " + std::to_string(rank) + ": " + std::strerror(error), ""};
 }
 
-std::string Ranks::explain(const weft_event& event) {
-  std::string text = event.text ? event.text : weft_status_text(event.status);
-  const std::string lost = "rank " + std::to_string(event.rank) + " lost: ";
-  if (event.rank < 1 || static_cast<size_t>(event.rank) >= pids_.size() || !text.starts_with(lost)) return text;
-  int& pid = pids_[static_cast<size_t>(event.rank)];
-  if (!pid) return text;
-  std::string cause = text.substr(lost.size());
+Outcome Ranks::explain(Outcome outcome) {
+  unsigned number = 0;
+  int length = 0;
+  if (outcome.exit != kLost || std::sscanf(outcome.text.c_str(), "rank %u lost: %n", &number, &length) != 1 || length == 0) return outcome;
+  if (number >= pids_.size() || !pids_[number]) return outcome;
+  int& pid = pids_[number];
+  std::string cause = outcome.text.substr(static_cast<size_t>(length));
   const int was = pid;
   // A process that is gone tells more than its closed connection; its end may be seen a moment later.
   if (int ended = 0; wait_for(pid, 200, ended)) {
@@ -232,8 +234,9 @@ std::string Ranks::explain(const weft_event& event) {
   } else {
     kill(pid, SIGKILL);  // stopped or stuck: it would not leave on its own
   }
-  const std::string rank = std::to_string(event.rank);
-  return "rank " + rank + " (stage " + rank + ", pid " + std::to_string(was) + ") lost: " + cause;
+  const std::string rank = std::to_string(number);
+  outcome.text = "rank " + rank + " (stage " + rank + ", pid " + std::to_string(was) + ") lost: " + cause;
+  return outcome;
 }
 
 Ranks::~Ranks() {

@@ -46,8 +46,8 @@ class Ranks {
   Outcome start(const weft_plan* plan, const LaunchOptions& options, RunPtr& out);
   // A line about who came and was turned away, if there is something new to tell.
   std::string refused() { return refused_text(mesh_.get(), refused_); }
-  // What the library says of a failed run, with what became of the process of that rank, if it is one of ours.
-  std::string explain(const weft_event& event);
+  // The end of a run. If a rank was lost whose process this one started, with what became of the process.
+  Outcome explain(Outcome outcome);
 
  private:
   Outcome listen(const LaunchOptions& options);

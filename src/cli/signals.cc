@@ -1,5 +1,6 @@
 #include "cli/signals.h"
 
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,6 +37,15 @@ extern "C" void on_child(int) {
   errno = kept;
 }
 
+volatile std::sig_atomic_t g_parent_ended = 0;
+
+// A run that has begun notices the end of its rank 0 by itself, and names it. This is for a rank that still tries to reach rank 0.
+extern "C" void on_parent(int) {
+  if (g_parent_ended) return weft_mesh_cancel(g_mesh);
+  g_parent_ended = 1;
+  alarm(2);
+}
+
 }  // namespace
 
 void watch_signals() {
@@ -47,6 +57,7 @@ void watch_signals() {
 }
 
 int stop_signal() { return g_signal; }
+bool parent_ended() { return g_parent_ended != 0; }
 
 CancelOnSignal::CancelOnSignal(weft_mesh* mesh) {
   g_mesh = mesh;
@@ -63,7 +74,17 @@ void CancelOnSignal::watch(std::span<const int> pids) {
   on_child(SIGCHLD);
 }
 
+void CancelOnSignal::watch_parent(int pid) const {
+  struct sigaction action = {};
+  action.sa_handler = on_parent;
+  action.sa_flags = SA_RESTART;
+  sigaction(SIGALRM, &action, nullptr);
+  prctl(PR_SET_PDEATHSIG, SIGALRM);
+  if (getppid() != pid) raise(SIGALRM);
+}
+
 CancelOnSignal::~CancelOnSignal() {
+  std::signal(SIGALRM, SIG_IGN);
   std::signal(SIGCHLD, SIG_DFL);
   g_pid_count = 0;
   g_mesh = nullptr;

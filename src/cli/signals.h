@@ -8,7 +8,8 @@
 namespace weft::cli {
 
 void watch_signals();
-int stop_signal();  // 0, or the number of the signal that asked to stop
+bool parent_ended();  // see CancelOnSignal::watch_parent()
+int stop_signal();    // 0, or the number of the signal that asked to stop
 
 // While an object of this class exists, the first signal cancels the mesh, and so does the end of a watched process. Other children of this
 // process are ignored. There may be only one object at a time.
@@ -18,6 +19,8 @@ class CancelOnSignal {
   ~CancelOnSignal();
   // Watches these processes, of which some may have ended already; 0 is none. The list must outlive this object and must not change.
   void watch(std::span<const int> pids);
+  // Watches the parent of this process, which may have ended already.
+  void watch_parent(int pid) const;
   CancelOnSignal(const CancelOnSignal&) = delete;
   CancelOnSignal& operator=(const CancelOnSignal&) = delete;
 };

@@ -164,7 +164,7 @@ Outcome Trainer::drive(weft_tensor* const (&inputs)[2], uint32_t flags, Events& 
     if (event.kind == WEFT_EVENT_UPDATE) events.updates.push_back(event);
     if (event.kind != WEFT_EVENT_ERROR) continue;
     Outcome lost = failed(event.status, err);
-    lost.text = ranks_.explain(event);
+    if (event.text) lost.text = event.text;
     return lost;
   }
 }
@@ -283,15 +283,17 @@ Outcome Trainer::save_trace() {
 }
 
 // A failure after a step says what the run has left behind.
-Outcome Trainer::run() {
+Outcome Trainer::run(weft_checkpoint* resumed) {
   Outcome failure;
   try {
-    failure = train();
+    failure = prepare(resumed);
+    if (failure.ok()) failure = train();
   } catch (const std::bad_alloc&) {
     failure = {kResource, "out of memory", ""};
   }
   if (failure.ok() && stdout_failed()) failure = {kFailed, "standard output could not be written", ""};
   if (failure.ok()) return finish();
+  failure = ranks_.explain(std::move(failure));
   if (!last_checkpoint_.empty())
     failure.text += "; last checkpoint: " + last_checkpoint_;
   else if (steps_run_ > 0)

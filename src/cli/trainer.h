@@ -23,10 +23,10 @@ class Trainer {
   Trainer(const TrainOptions& options, std::vector<std::pair<std::string, std::string>> settings);
 
   // `resumed`: the checkpoint to go on from, or null.
-  Outcome prepare(weft_checkpoint* resumed);
-  Outcome run();
+  Outcome run(weft_checkpoint* resumed);
 
  private:
+  Outcome prepare(weft_checkpoint* resumed);
   Outcome open_data();
   Outcome load(weft_checkpoint* resumed);
   Outcome check_directory();

@@ -69,6 +69,7 @@ void Link::fail(Origin origin, LinkTime now, LinkEffects& effects) {
 }
 
 void Link::fail_peer(Code code, std::string text, LinkTime now, LinkEffects& effects) {
+  lost_peer_ = code == Code::peer;
   fail({.rank = peer_, .code = code, .text = std::move(text)}, now, effects);
 }
 
@@ -87,7 +88,9 @@ void Link::send_abort(LinkTime now, LinkEffects& effects) {
 
 std::string Link::last_words(LinkTime now) const {
   if (!greeted_) return "; it never said hello";
-  return cat("; last heard ", seconds(now - last_heard_), " ago", peer_status_.empty() ? "" : ", ", peer_status_);
+  const std::string heard = cat("; last heard ", seconds(now - last_heard_), " ago");
+  // The status came with a heartbeat: other frames may have come since, and the peer may have gone on.
+  return peer_status_.empty() ? heard : cat(heard, "; its status ", seconds(now - peer_status_at_), " ago: ", peer_status_);
 }
 
 // --- time ----------------------------------------------------------------------------------------------------------------------

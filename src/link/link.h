@@ -114,7 +114,10 @@ class Link {
   // What this rank tells with its heartbeats, and what the peer told last and when.
   void set_status(std::string_view status);
   const std::string& peer_status() const { return peer_status_; }
+  LinkTime peer_status_at() const { return peer_status_at_; }
   LinkTime last_heard() const { return last_heard_; }
+  // It failed because the peer could not be reached any more, not because of what the peer sent.
+  bool lost_peer() const { return lost_peer_; }
 
   bool is_open() const { return state_ == State::open; }
   // Nothing will be sent any more: the transport may be closed, once what was sent has left.
@@ -187,6 +190,7 @@ class Link {
   bool connection_ = false;  // the transport has one
   bool greeted_ = false;     // the peer's hello was taken
   bool said_bye_ = false, heard_bye_ = false;
+  bool lost_peer_ = false;
 
   LinkTime hello_by_ = kNever;
   LinkTime last_heard_ = 0, next_heartbeat_ = kNever;
@@ -218,6 +222,7 @@ class Link {
   std::vector<std::byte> long_message_;
   uint32_t message_type_ = 0, message_piece_ = 0;
   std::string status_, peer_status_;
+  LinkTime peer_status_at_ = 0;
 };
 
 }  // namespace weft

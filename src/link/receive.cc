@@ -121,6 +121,7 @@ Status Link::heartbeat_frame(const FrameHeader& h, std::span<const std::byte> pa
   if (!lagging()) lag_since_ = now;
   announced_ = h.step;
   peer_status_.assign(reinterpret_cast<const char*>(payload.data()), payload.size());
+  peer_status_at_ = now;
   return {};
 }
 

@@ -192,7 +192,7 @@ std::string RankNode::describe(LinkTime now) const {
   for (const auto& peer : links_) {
     if (controller_ && !peer->link.peer_status().empty())
       text += cat("; rank ", peer->rank, " ", peer->link.peer_status(), " (",
-                  static_cast<double>((now - peer->link.last_heard()) / 100) / 10, " s ago)");
+                  static_cast<double>((now - peer->link.peer_status_at()) / 100) / 10, " s ago)");
     if (!peer->link.is_open()) text += cat("; no link with rank ", peer->rank);
   }
   return text;

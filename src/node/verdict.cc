@@ -13,15 +13,15 @@ namespace {
 constexpr LinkTime kJudgeMs = 700, kAnswerMs = 1200;
 }  // namespace
 
-// A loss between two ranks that rank 0 may hear both: found by this end, or told to this rank as its own loss by the other.
+// A loss between two ranks that rank 0 may hear both: found by this end, or told to this rank as its own loss by the other. Also while the
+// ranks still greet each other: a rank may leave because of another one that only rank 0 knows of.
 bool RankNode::ask_first(const Peer& peer) const {
-  if (rank_ == 0 || peer.rank == 0 || !peer.opened || peer.origin.code != Code::peer) return false;
-  return peer.told_by_peer ? peer.origin.rank == rank_ : peer.origin.rank == peer.rank;
+  if (rank_ == 0 || peer.rank == 0 || peer.origin.code != Code::peer) return false;
+  return peer.told_by_peer ? peer.opened && peer.origin.rank == rank_ : peer.link.lost_peer();
 }
 
 void RankNode::accuse(Peer& peer) {
   Peer& zero = *find(0);
-  if (!zero.link.is_open()) return fail_with(peer.origin);
   if (accusation_.of >= 0) return;  // one is enough
   // The other end calls this one lost: for rank 0, and if it does not answer, that is a loss of the other.
   const std::string lost = cat("rank ", peer.origin.rank, " lost: ");

@@ -29,7 +29,10 @@ struct Lobby::Guest final : LinkEffects {
   void message(uint32_t type, std::span<const std::byte> bytes) override {
     if (type == kJoinType) lobby.asked(*this, bytes);
   }
-  void leaving() override { gone = said_bye = true; }
+  void leaving() override {
+    gone = said_bye = true;
+    why.text = "it left";
+  }
   void failed(const Origin& origin, bool by_abort) override {
     if (!by_abort && rank < 0) lobby.refusals_.add(wire->connection().peer(), origin.text);
     why = origin;
@@ -159,7 +162,7 @@ void Lobby::drop(Wire& wire) {
   if (guest->rank >= 0) {
     seats_[static_cast<size_t>(guest->rank)] = nullptr;  // a guest with a rank sits there: see finish()
     if (done_) joined_[static_cast<size_t>(guest->rank)] = {};
-    if (!guest->said_bye) tell_left(*guest);
+    if (!guest->said_bye || !came_[static_cast<size_t>(guest->rank)]) tell_left(*guest);
   }
   guest->wire->connection().close_after(300);
   retire(loop_, std::move(guest->wire));
@@ -169,6 +172,7 @@ void Lobby::drop(Wire& wire) {
 void Lobby::tell_left(const Guest& guest) {
   if (!left_) return;
   const std::string who = cat("rank ", guest.rank);
+  if (guest.told && guest.why.rank != kNobody) return left_(guest.why);  // it failed because of another rank
   if (guest.told) return left_({.rank = guest.rank, .code = guest.why.code, .text = cat(who, " failed: ", guest.why.text)});
   left_({.rank = guest.rank,
          .code = Code::peer,
@@ -181,6 +185,7 @@ void Lobby::expect(const Plan& plan, int64_t timeout_ms, std::function<void(cons
   plan_ = &plan;
   seats_.assign(static_cast<size_t>(plan.config.ranks), nullptr);
   joined_.assign(static_cast<size_t>(plan.config.ranks), {});
+  came_.assign(static_cast<size_t>(plan.config.ranks), false);
   joined_[0].endpoint = endpoint();
   deadline_ = loop_.now_ms() + timeout_ms;
   done_ = std::move(done);
@@ -334,7 +339,9 @@ void Lobby::hand_over(Wire& wire) {
   std::shared_ptr<Guest> guest = std::move(at->second);
   guests_.erase(at);
   guest->wire->hand_to(nullptr);
-  if (!member_(guest->member, guest->wire, guest->first_lane, guest->first)) {
+  if (member_(guest->member, guest->wire, guest->first_lane, guest->first)) {
+    if (static_cast<size_t>(guest->member) < came_.size()) came_[static_cast<size_t>(guest->member)] = true;
+  } else {
     refusals_.add(guest->wire->connection().peer(), cat("a second connection of ", rank_name(guest->member)));
     retire(loop_, std::move(guest->wire));
   }

@@ -91,6 +91,7 @@ class Lobby final : private Wire::Reader {
   std::map<Wire*, std::unique_ptr<Guest>> guests_;
   std::vector<Guest*> seats_;  // per rank; index 0 stays empty. A guest has a rank if and only if it sits there
   std::vector<JoinRequest> joined_;
+  std::vector<bool> came_;  // per rank: its connection of the run is there, so that its guest may leave
   const Plan* plan_ = nullptr;
   int64_t deadline_ = 0;
   std::function<void(const Status&)> done_;

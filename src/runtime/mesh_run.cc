@@ -32,15 +32,17 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
   ~MeshRun() override {
     detach();  // a step that began later would have no process
     if (!process_) return;
-    (void)on_loop(mesh_.loop(), [this] {
-      if (process_->node().idle())
+    bool orderly = false;
+    (void)on_loop(mesh_.loop(), [&] {
+      orderly = process_->node().idle();
+      if (orderly)
         process_->bye();
       else
         process_->fail(Code::canceled, "rank 0 ended the run");
       if (process_->is_alone()) alone_.set({});  // nobody came, or all have gone
       return Status();
     });
-    (void)alone_.wait_for(mesh_.options().peer_timeout_ms + 1000);  // a bye has the former to be answered
+    (void)alone_.wait_for(orderly ? mesh_.options().peer_timeout_ms + kHangUpMs : kHangUpMs);  // a bye has the former to be answered
     (void)on_loop(mesh_.loop(), [this] {
       mesh_.on_cancel(nullptr);
       mesh_.lobby().end_run();

@@ -16,6 +16,9 @@
 
 namespace weft {
 
+// How long the last words of a run that has ended may take to leave.
+constexpr int64_t kHangUpMs = 1000;
+
 class RankProcess final : private RankNodeEffects, private Wire::Reader {
  public:
   // What the owner of the process hears; called on the loop thread.

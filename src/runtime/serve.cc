@@ -12,13 +12,15 @@ namespace weft {
 
 namespace {
 
-// In the lobby of rank 0: asks, and waits for the welcome. Loop thread, but for wait().
+// In the lobby of rank 0: asks, waits for the welcome, and stays until the rank has joined the run: so rank 0 notices if this process ends
+// meanwhile, and this process if rank 0 does. Loop thread, but for wait(). `lost` is told of the end of the connection, and why.
 class Applicant final : private Wire::Reader, private LinkEffects {
  public:
-  Applicant(Mesh& mesh, std::string zero, JoinRequest request)
+  Applicant(Mesh& mesh, std::string zero, JoinRequest request, std::function<void(const Origin&)> lost)
       : mesh_(mesh),
         zero_(std::move(zero)),
         request_(std::move(request)),
+        told_lost_(std::move(lost)),
         link_(kNobody, 0, lobby_identity(), LinkTimes{.silence = mesh.options().peer_timeout_ms, .hello = mesh.options().join_timeout_ms}),
         timer_(mesh.loop(), [this] { tick(); }) {}
 
@@ -50,10 +52,10 @@ class Applicant final : private Wire::Reader, private LinkEffects {
     link_.bye(now(), *this);
     wire_->connection().close_after(300);
   }
-  // It cannot be the rank that it was made: rank 0 shall know why.
-  void give_up(const Status& why) {
+  // It cannot be the rank that it was made: rank 0 shall know why. Rank kNobody: because of this process.
+  void give_up(const Origin& why) {
     if (!wire_) return;
-    link_.abort({.rank = kNobody, .code = why.code(), .text = why.text()}, now(), *this);
+    link_.abort(why, now(), *this);
     wire_->connection().close_after(300);
   }
 
@@ -91,13 +93,11 @@ class Applicant final : private Wire::Reader, private LinkEffects {
     }
     answer_.set(welcome.status());
   }
-  void leaving() override { lose(Status(Code::peer, "rank 0 has left")); }
+  void leaving() override { failed({.rank = 0, .code = Code::peer, .text = "rank 0 has left"}, true); }
   void failed(const Origin& origin, bool) override {
-    lose(Status(origin.code, cat("joining ", mesh_.options().endpoint, ": ", origin.text)));
-  }
-  void lose(const Status& why) {
-    lost_ = why;
-    answer_.set(why);
+    lost_ = Status(origin.code, cat("joining ", mesh_.options().endpoint, ": ", origin.text));
+    answer_.set(lost_);
+    told_lost_(origin);
   }
   void closed() override {}
   std::string trouble() override { return wire_->connection().trouble(); }
@@ -105,6 +105,7 @@ class Applicant final : private Wire::Reader, private LinkEffects {
   Mesh& mesh_;
   const std::string zero_;  // where rank 0 is
   JoinRequest request_;
+  const std::function<void(const Origin&)> told_lost_;
   Link link_;
   std::unique_ptr<Wire> wire_;
   Loop::Timer timer_;
@@ -133,7 +134,7 @@ class Server final : private RankProcess::Owner {
     const Status status = join_and_serve(threads, user_ops);
     if (!status.ok())
       (void)on_loop(mesh_.loop(), [&] {
-        if (applicant_) applicant_->give_up(status);
+        if (applicant_) applicant_->give_up({.rank = kNobody, .code = status.code(), .text = status.text()});
         return Status();
       });
     return status;
@@ -151,7 +152,9 @@ class Server final : private RankProcess::Owner {
     mesh_.remember({mesh_.options().endpoint});  // should rank 0 die before it has told of others
     WEFT_TRY_ASSIGN(const std::string zero, resolve(mesh_.options().endpoint));
     WEFT_TRY(on_loop(mesh_.loop(), [&] {
-      applicant_ = std::make_unique<Applicant>(mesh_, zero, request);
+      applicant_ = std::make_unique<Applicant>(mesh_, zero, request, [this](const Origin& origin) {
+        if (process_) process_->fail(origin);
+      });
       mesh_.on_cancel([this] { cancel(); });
       return applicant_->start();
     }));
@@ -175,7 +178,7 @@ class Server final : private RankProcess::Owner {
     WEFT_TRY_ASSIGN(worker_, Worker::make(plan_, welcome_.rank, *team_));
     WEFT_TRY(on_loop(mesh_.loop(), [this] { return start_process(); }));
     const Status ended = ended_.wait();
-    (void)alone_.wait_for(welcome_.peer_timeout_ms + 1000);  // a bye has the former to be answered
+    (void)alone_.wait_for(ended.ok() ? welcome_.peer_timeout_ms + kHangUpMs : kHangUpMs);  // a bye has the former to be answered
     return ended;
   }
 
@@ -214,13 +217,13 @@ class Server final : private RankProcess::Owner {
       if (peer < worker_->rank())
         WEFT_TRY(process_->dial(mesh_.transport(), peer, welcome_.endpoints[at], {welcome_.keys[at], mesh_.own()}));
     }
-    applicant_->leave();
-    applicant_.reset();                     // its link would call rank 0 lost in the middle of a step
     mesh_.on_cancel([this] { cancel(); });  // it may have come while the plan was made
     return {};
   }
 
   void joined() override {
+    applicant_->leave();
+    applicant_.reset();
     mesh_.loop().post([&mesh = mesh_] { mesh.close_door(); });  // not from inside a callback of the listener
   }
   void message(int32_t peer, uint32_t type, std::span<const std::byte> bytes) override {
@@ -232,7 +235,10 @@ class Server final : private RankProcess::Owner {
   }
   void micro_batch(int32_t) override {}
   void step_done(const StepResult&) override {}
-  void failed(const Origin& origin) override { ended_.set(Status(origin.code, origin.text)); }
+  void failed(const Origin& origin) override {
+    if (applicant_) applicant_->give_up(origin);  // it has not joined yet, so rank 0 may have no other word of this
+    ended_.set(Status(origin.code, origin.text));
+  }
   void closed() override { ended_.set({}); }
   void alone() override { alone_.set({}); }
 

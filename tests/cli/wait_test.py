@@ -117,13 +117,25 @@ class Waiting(Case):
         self.assertFalse(join.exists())
 
     def test_ranks_whose_rank_0_is_killed_leave_no_socket(self):
-        process = self.start("waiting for 1 rank", "train", TINY, "--ranks", 3, "--external", 1, "--join-timeout", 5)
+        process = self.start("waiting for 1 rank", "train", TINY, "--ranks", 3, "--external", 1, "--join-timeout", 600)
         ranks = [os.pidfd_open(pid) for pid in children(process.pid)]
         process.kill()
         for rank in ranks:
-            self.assertTrue(select.select([rank], [], [], 60)[0], "a rank is left over")
+            self.assertTrue(select.select([rank], [], [], 5)[0], "a rank is left over")
             os.close(rank)
         self.ends(-9, "", process)
+
+    def test_a_rank_whose_parent_ends_before_it_reaches_rank_0_ends_too(self):
+        # The shell is the parent; it ends when it has said who its child is.
+        script = 'exec 3>&2; "$0" worker --join "ipc://$1" --join-timeout 600 --parent $$ & echo $!; read line'
+        with subprocess.Popen(["sh", "-c", script, WEFT, self.path("none")], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True) as shell:
+            worker = os.pidfd_open(int(shell.stdout.readline()))
+            self.assertIn("joining", shell.stderr.readline())
+            shell.kill()
+            self.assertTrue(select.select([worker], [], [], 5)[0], "the rank is left over")
+            os.close(worker)
+            self.assertIn("the process that started this rank has ended", shell.stderr.read())
 
     def test_a_rank_that_ends_while_others_are_awaited_ends_the_wait(self):
         process = self.start("waiting for 1 rank", "train", TINY, "--ranks", 3, "--external", 1, "--join-timeout", 600)

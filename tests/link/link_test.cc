@@ -207,10 +207,25 @@ TEST(Link, ASilentPeerIsLostAfterThePeerTimeout) {
   pair.b_deaf = true;
   pair.run_until(10000);
   EXPECT_EQ(pair.a.failed_at, heard + 5000);
-  EXPECT_EQ(pair.a.failure.text, "rank 5 lost: silent for 5 s; last heard 5 s ago, in 2B5");
+  EXPECT_EQ(pair.a.failure.text, "rank 5 lost: silent for 5 s; last heard 5 s ago; its status 5 s ago: in 2B5");
   EXPECT_EQ(pair.a.failure.rank, 5);
   EXPECT_EQ(pair.a.failure.code, Code::peer);
   EXPECT_TRUE(pair.a.link.is_dead());
+}
+
+// What a peer does is known from its last heartbeat, which may be older than its last frame.
+TEST(Link, TheStatusOfALostPeerComesWithItsAge) {
+  Pair pair;
+  pair.b.link.set_status("between steps, 25 done");
+  pair.run_until(1000);
+  const LinkTime reported = pair.a.link.peer_status_at();
+  pair.run_until(reported + 200);
+  pair.b.link.send_grant({26, 1, 1}, pair.now, pair.b);
+  pair.run_for(10);
+  pair.b_deaf = true;
+  pair.network.cut(2, 5, pair.now);
+  pair.run_for(310);
+  EXPECT_EQ(pair.a.failure.text, "rank 5 lost: connection closed; last heard 0.3 s ago; its status 0.5 s ago: between steps, 25 done");
 }
 
 // Who was stopped itself listens before it calls the others silent: their abort names the right rank.

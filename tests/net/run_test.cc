@@ -196,6 +196,44 @@ TEST(RunWhoseThreadCannotStart, FailsAndTellsThoseThatHaveJoined) {
   EXPECT_EQ(told.text(), "joining " + mesh->endpoint() + ": rank 0 failed: " + run.status().text());
 }
 
+// What a process does until it is welcomed.
+Result<Welcome> ask_to_join(Net& net, End& guest) {
+  Result<Welcome> welcome = Status(Code::peer, "none came");
+  if (!net.until([&] { return guest.times_connected == 1; })) return welcome;
+  const std::vector<std::byte> hello = encode_hello(lobby_identity());
+  say(guest, {.kind = FrameKind::hello}, kNobody, hello);
+  say(guest, {.kind = FrameKind::message, .edge = kJoinType, .sequence = 1}, kNobody,
+      encode_join({.endpoint = "ipc:///nowhere", .ops = {}, .plan = {}, .key = {}}));
+  net.until([&] {
+    for (size_t i = 0; i < guest.frames.size() && !welcome.ok(); ++i) welcome = decode_welcome(guest.frames[i].payload);
+    return welcome.ok();
+  });
+  return welcome;
+}
+
+// Between its welcome and its hello a process has only its first connection: if that ends, the process is lost, whether it said bye or not.
+TEST(RunWithARank, ThatEndsBetweenItsWelcomeAndItsHelloIsNamedAtOnce) {
+  for (const bool says_bye : {false, true}) {
+    const auto plan = small_plan();
+    const auto mesh = Mesh::listen({.endpoint = {}, .listen = {}}).take();
+    std::thread rank([&] {
+      Net net(mesh->endpoint());
+      const auto guest = net.dial(mesh->endpoint());
+      EXPECT_TRUE(ask_to_join(net, *guest).ok());
+      // The connections of the run are under way, as those of a rank are that ends now.
+      const auto member = net.dial(mesh->endpoint());
+      EXPECT_TRUE(net.until([&] { return member->times_connected == 1; }));
+      if (!says_bye) return;
+      say(*guest, {.kind = FrameKind::bye, .sequence = 2}, kNobody, {});
+      EXPECT_TRUE(net.until([&] { return guest->times_disconnected == 1; }));
+    });
+    const auto run = start(plan, *mesh);  // not after the join timeout of a minute: the test's own time ends before
+    rank.join();
+    ASSERT_FALSE(run.ok());
+    EXPECT_EQ(run.status().text(), std::string("rank 1 lost before it had joined: ") + (says_bye ? "it left" : "connection closed"));
+  }
+}
+
 // Rank 1, which does what a rank does until it is asked something.
 class Mute final : private RankProcess::Owner {
  public:
@@ -208,17 +246,9 @@ class Mute final : private RankProcess::Owner {
   void live(const std::string& endpoint) {
     Net net(endpoint);
     net_ = &net;
-    const auto guest = net.dial(endpoint);
-    ASSERT_TRUE(net.until([&] { return guest->times_connected == 1; }));
-    const std::vector<std::byte> hello = encode_hello(lobby_identity());
-    say(*guest, {.kind = FrameKind::hello}, kNobody, hello);
-    say(*guest, {.kind = FrameKind::message, .edge = kJoinType, .sequence = 1}, kNobody,
-        encode_join({.endpoint = "ipc:///nowhere", .ops = {}, .plan = {}, .key = {}}));
-    Result<Welcome> welcome = Status(Code::peer, "none came");
-    ASSERT_TRUE(net.until([&] {
-      for (size_t i = 0; i < guest->frames.size() && !welcome.ok(); ++i) welcome = decode_welcome(guest->frames[i].payload);
-      return welcome.ok();
-    }));
+    guest_ = net.dial(endpoint);
+    const Result<Welcome> welcome = ask_to_join(net, *guest_);
+    ASSERT_TRUE(welcome.ok()) << welcome.status().text();
     const auto team = Team::make(1).take();
     const auto worker = Worker::make(plan_, 1, *team).take();
     process_ =
@@ -226,9 +256,9 @@ class Mute final : private RankProcess::Owner {
                                       LinkTimes(), static_cast<Owner&>(*this));
     EXPECT_TRUE(process_->start().ok());
     EXPECT_TRUE(process_->dial(*net.transport, 0, endpoint, {test_keys().public_key, test_keys()}).ok());
-    say(*guest, {.kind = FrameKind::bye, .sequence = 2}, kNobody, {});
     EXPECT_TRUE(net.until([&] { return ended_; }));
     process_.reset();
+    guest_.reset();
     uv_run(net.loop->uv(), UV_RUN_NOWAIT);  // what it retired
   }
   void message(int32_t, uint32_t type, std::span<const std::byte> bytes) override {
@@ -236,7 +266,7 @@ class Mute final : private RankProcess::Owner {
     net_->loop->post(
         [this, type, answer = rpc::answer(*plan_, process_->worker(), type, bytes)] { process_->send_message(0, type + 1, answer); });
   }
-  void joined() override {}
+  void joined() override { say(*guest_, {.kind = FrameKind::bye, .sequence = 2}, kNobody, {}); }
   void micro_batch(int32_t) override {}
   void step_done(const StepResult&) override {}
   void failed(const Origin&) override {}
@@ -246,6 +276,7 @@ class Mute final : private RankProcess::Owner {
   const std::shared_ptr<const Plan> plan_;
   const bool answers_;
   Net* net_ = nullptr;
+  std::unique_ptr<End> guest_;
   std::unique_ptr<RankProcess> process_;
   bool ended_ = false;
   std::thread thread_;

@@ -5,6 +5,7 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/syscall.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -149,6 +150,12 @@ Outcome train(weft_run* run, int steps, const std::function<void(int)>& after) {
   return out;
 }
 
+void die_soon(const Options& options) {
+  const uint32_t after = number(options, "dies_after_us", 0);
+  const itimerval when = {.it_interval = {}, .it_value = {.tv_sec = 0, .tv_usec = after}};
+  if (after) setitimer(ITIMER_REAL, &when, nullptr);
+}
+
 int serve(const Options& options) {
   weft_error err = WEFT_ERROR_INIT;
   weft_mesh_config config = WEFT_MESH_INIT;
@@ -166,6 +173,7 @@ int serve(const Options& options) {
       if (weft_model_new(&ops, &err) < 0) die("model", err);
       add_user_op(ops, no_shape);
     }
+    die_soon(options);
     status = weft_run_serve(mesh, program.plan, ops, nullptr, &err);
     weft_model_free(ops);
     weft_mesh_free(mesh);

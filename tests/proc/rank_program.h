@@ -36,6 +36,9 @@ Outcome train(weft_run* run, int steps, const std::function<void(int)>& after = 
 // last line of standard error says why.
 int serve(const Options& options);
 
+// This process is killed by SIGALRM after options["dies_after_us"] microseconds, if that is given.
+void die_soon(const Options& options);
+
 // This program again, as a child with these options.
 class Child {
  public:

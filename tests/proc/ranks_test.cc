@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <random>
 
 #include "proc/rank_program.h"
 
@@ -148,6 +149,67 @@ TEST(Ranks, SurvivorsNameRank0) {
   }
 }
 
+// A process that is killed while the ranks meet: each survivor names it within 5 s, and no other. The times are drawn, to hit every part.
+void expect_named(const std::string& text, const std::string& victim, int32_t ranks) {
+  EXPECT_NE(text.find(victim), std::string::npos) << text;
+  for (int32_t r = 0; r < ranks; ++r)
+    if (const std::string other = "rank " + std::to_string(r); other != victim) {
+      EXPECT_EQ(text.find(other + " lost"), std::string::npos) << text << ", but " << victim << " was killed";
+    }
+}
+
+TEST(Ranks, SurvivorsNameTheRankThatWasKilledDuringTheStart) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 15; ++i) {
+    const uint32_t victim = 1 + static_cast<uint32_t>(i) % 3;
+    Mesh mesh("ipc://", 2500);
+    Program program;
+    make_program({{"ranks", "4"}}, program);
+    const Clock::time_point begin = Clock::now();
+    std::vector<std::unique_ptr<Child>> children;
+    for (uint32_t r = 1; r < 4; ++r) {
+      Options options = {{"join", mesh.endpoint()}, {"rank", std::to_string(r)}};
+      if (r == victim) options["dies_after_us"] = std::to_string(5000 + random() % 40000);
+      children.push_back(std::make_unique<Child>(options, log_path(std::to_string(r))));
+    }
+    Started run(program, mesh.mesh);
+    const std::string told = run.status < 0 ? run.err.text : train(run.run, 1000000).text;
+    expect_named(told, "rank " + std::to_string(victim), 4);
+    for (uint32_t r = 1; r < 4; ++r) {
+      const int status = children[r - 1]->wait(5000);
+      EXPECT_EQ(status, r == victim ? 128 + SIGALRM : 4) << "rank " << r << " of victim " << victim;
+      if (r != victim) expect_named(children[r - 1]->last_line(), "rank " + std::to_string(victim), 4);
+    }
+    EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
+  }
+}
+
+TEST(Ranks, SurvivorsNameRank0ThatWasKilledDuringTheStart) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 10; ++i) {
+    const std::string path = log_path("endpoint");
+    unlink(path.c_str());
+    ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+    Child controller({{"control", path}, {"ranks", "4"}, {"dies_after_us", std::to_string(15000 + random() % 60000)}}, log_path("0"));
+    char buffer[256] = {};
+    FILE* fifo = fopen(path.c_str(), "r");
+    ASSERT_NE(fifo, nullptr);
+    ASSERT_NE(fgets(buffer, sizeof buffer, fifo), nullptr);
+    std::string endpoint(buffer);
+    endpoint.pop_back();
+    std::vector<std::unique_ptr<Child>> children;
+    for (uint32_t r = 1; r < 4; ++r)
+      children.push_back(std::make_unique<Child>(Options{{"join", endpoint}, {"rank", std::to_string(r)}, {"timeout", "2500"}},
+                                                 log_path(std::to_string(r))));
+    for (auto& child : children) {
+      EXPECT_EQ(child->wait(5000), 4);
+      expect_named(child->last_line(), "rank 0", 4);
+    }
+    fclose(fifo);
+    unlink(path.c_str());
+  }
+}
+
 TEST(Ranks, WhoDiffersIsRefusedByName) {
   const struct {
     Options options;
@@ -256,6 +318,7 @@ int control(const Options& options) {
   fflush(fifo);
   Program program;
   make_program(options, program);
+  die_soon(options);
   Started run(program, mesh.mesh);
   if (run.status != WEFT_OK) return 1;
   train(run.run, 1000000, [fifo](int step) {
