@@ -55,7 +55,7 @@ class Chain {
     for (size_t s = p; s-- > 0;) {
       here.assign(n + 2, none);
       for (size_t v = n; v-- > 0;) {
-        const bool good = (s == 0 || passable(s, v, cut_limit)) && end_of(s, v, limit, behind) <= n;
+        const bool good = v >= s && (s == 0 || passable(s, v, cut_limit)) && end_of(s, v, limit, behind) <= n;
         here[v] = good ? v : here[v + 1];
       }
       behind.swap(here);

@@ -24,6 +24,7 @@ Result<RunBytes> RunBytes::make(const Model& model, const PlanConfig& config, co
   out.rank_of_stage_ = train.rank_of_stage;
   out.first_of_rank_0_ =
       static_cast<size_t>(std::find(train.rank_of_stage.begin(), train.rank_of_stage.end(), 0) - train.rank_of_stage.begin());
+  out.known_.resize(out.rank_of_stage_.size());
   out.split_ = split_stages(train);
   out.versions_.assign(out.rank_of_stage_.size(), 1);
   WEFT_TRY_ASSIGN(const Recompute recompute, parse_recompute(config.recompute));
@@ -173,9 +174,12 @@ int32_t RunBytes::places(ModeInfo& mode, size_t s, const Term& term) {
 
 BytesOfRun RunBytes::of(const RunOfNodes& at) {
   const size_t s = at.stage;
+  const auto [known, fresh] = known_[s].try_emplace(at.begin * (ops_.ids.size() + 1) + at.end);
+  BytesOfRun& out = known->second;
+  if (!fresh) return out;
   const Run& nodes = run(s, at.begin, at.end);
   const int64_t fixed = sum_of_bytes(bytes_of_many(nodes.values, versions_[s]), nodes.others);
-  BytesOfRun out{fixed, fixed, 0};
+  out = {fixed, fixed, 0};
   for (const auto& mode : modes_) {
     const auto m = static_cast<size_t>(mode->graph.mode);
     const int64_t sinks = sum_of_bytes(fixed, s == first_of_rank_0_ ? mode->sinks : 0);

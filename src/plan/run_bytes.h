@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <tuple>
+#include <unordered_map>
 #include <vector>
 
 #include "plan/balance.h"
@@ -68,6 +69,7 @@ class RunBytes {
   std::vector<int32_t> rank_of_stage_, versions_, segments_;  // per stage
   std::vector<bool> split_;
   std::vector<std::unique_ptr<ModeInfo>> modes_;
+  std::vector<std::unordered_map<size_t, BytesOfRun>> known_;      // per stage: of begin and end
   size_t first_of_rank_0_ = 0;                                     // its first stage, which accounts for what the controller keeps
   std::map<std::tuple<size_t, size_t, bool, int32_t>, Run> runs_;  // begin, end; whether I and W are apart, recompute
 };
