@@ -13,8 +13,6 @@ namespace {
 
 Status check_nodes(const NodeCosts& nodes) {
   const size_t n = nodes.cost.size();
-  if (!nodes.param_bytes.empty() && nodes.param_bytes.size() != n)
-    return Status(Code::invalid, cat("param_bytes has ", nodes.param_bytes.size(), " entries, expected one for each of ", n, " nodes"));
   double total = 0;
   for (size_t v = 0; v < n; ++v) {
     // Written so that NaN fails as well.
@@ -23,13 +21,6 @@ Status check_nodes(const NodeCosts& nodes) {
     total += nodes.cost[v];
   }
   if (std::isinf(total)) return Status(Code::invalid, cat("the costs of ", n, " nodes sum to infinity, expected a finite sum"));
-  int64_t bytes = 0;
-  for (size_t v = 0; v < nodes.param_bytes.size(); ++v) {
-    if (nodes.param_bytes[v] < 0)
-      return Status(Code::invalid, cat("node ", v, " has ", nodes.param_bytes[v], " bytes of parameters, expected 0 or more"));
-    if (__builtin_add_overflow(bytes, nodes.param_bytes[v], &bytes))
-      return Status(Code::invalid, cat("parameters up to node ", v, " have more bytes than a 64-bit size can count"));
-  }
   for (size_t e = 0; e < nodes.edges.size(); ++e) {
     const NodeEdge& edge = nodes.edges[e];
     if (edge.from < 0 || edge.to < 0 || static_cast<size_t>(std::max(edge.from, edge.to)) >= n)
@@ -55,13 +46,11 @@ Partition cut(const NodeCosts& nodes, std::vector<int32_t> starts) {
   partition.first_node = std::move(starts);
   partition.stage_of_node.resize(n);
   partition.cost.resize(partition.first_node.size());
-  partition.param_bytes.resize(partition.first_node.size());
   size_t stage = 0;
   for (size_t v = 0; v < n; ++v) {
     if (stage + 1 < partition.first_node.size() && static_cast<size_t>(partition.first_node[stage + 1]) == v) ++stage;
     partition.stage_of_node[v] = static_cast<int32_t>(stage);
     partition.cost[stage] += nodes.cost[v];
-    if (!nodes.param_bytes.empty()) partition.param_bytes[stage] += nodes.param_bytes[v];
   }
   return partition;
 }

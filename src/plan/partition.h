@@ -13,18 +13,16 @@ struct NodeEdge {
   int32_t from = 0, to = 0;
 };
 
-// Nodes in topological order, by index. `param_bytes` may be empty, which stands for all zero.
+// Nodes in topological order, by index.
 struct NodeCosts {
   std::span<const double> cost;  // finite, 0 or more; any unit
-  std::span<const int64_t> param_bytes;
   std::span<const NodeEdge> edges;
 };
 
 struct Partition {
   std::vector<int32_t> stage_of_node;
-  std::vector<int32_t> first_node;   // per stage; ascending, the first is 0
-  std::vector<double> cost;          // per stage, summed
-  std::vector<int64_t> param_bytes;  // per stage, summed
+  std::vector<int32_t> first_node;  // per stage; ascending, the first is 0
+  std::vector<double> cost;         // per stage, summed
 
   int32_t stages() const { return static_cast<int32_t>(first_node.size()); }
 };

@@ -85,7 +85,7 @@ Result<Partition> split_by_parameters(const Model& model, const OpNodes& ops, in
     for (ParamId w : model.node(id).weights) sum += static_cast<double>(model.param(w).shape.elements());
     elements.push_back(sum);
   }
-  return partition_by_cost({.cost = elements, .param_bytes = {}, .edges = ops.edges}, stages);
+  return partition_by_cost({.cost = elements, .edges = ops.edges}, stages);
 }
 
 // With several stages on a rank the limit is for their sum, which a search from stage to stage does not see. So each may first take all of
@@ -189,7 +189,7 @@ CutLoads cut_loads(const Model& model, const PlanConfig& config, const OpNodes& 
 
 Result<std::vector<int32_t>> choose_stages(const Model& model, const PlanConfig& config, int32_t stages) {
   const OpNodes ops(model, config.micro_batch_size, config.times);
-  const NodeCosts costs{.cost = ops.costs, .param_bytes = {}, .edges = ops.edges};
+  const NodeCosts costs{.cost = ops.costs, .edges = ops.edges};
   const auto split = [&]() -> Result<Partition> {
     if (!config.cuts.empty()) return split_at_names(model, ops, costs, config.cuts, stages);
     switch (config.split) {

@@ -41,23 +41,23 @@ Ints starts_of(const Result<Partition>& partition) {
 TEST(Balance, AFasterRankGetsMore) {
   const Costs cost(12, 1.0);
   std::vector<StageRoom> two = rooms(2);
-  EXPECT_EQ(starts_of(partition_for({cost, {}, {}}, {}, two)), (Ints{0, 6}));
+  EXPECT_EQ(starts_of(partition_for({cost, {}}, {}, two)), (Ints{0, 6}));
   two[0].speed = 2;
-  EXPECT_EQ(starts_of(partition_for({cost, {}, {}}, {}, two)), (Ints{0, 8}));
+  EXPECT_EQ(starts_of(partition_for({cost, {}}, {}, two)), (Ints{0, 8}));
 }
 
 TEST(Balance, ASlowCutIsAvoidedUnlessBothStagesShareARank) {
   const Costs cost(6, 1.0);
   const Costs cut = {0, 9, 9, 9, 2, 9};
   std::vector<StageRoom> two = rooms(2);
-  EXPECT_EQ(starts_of(partition_for({cost, {}, {}}, {cut, {}}, two)), (Ints{0, 4}));
+  EXPECT_EQ(starts_of(partition_for({cost, {}}, {cut, {}}, two)), (Ints{0, 4}));
   two[1].rank = 0;
-  EXPECT_EQ(starts_of(partition_for({cost, {}, {}}, {cut, {}}, two)), (Ints{0, 3}));
+  EXPECT_EQ(starts_of(partition_for({cost, {}}, {cut, {}}, two)), (Ints{0, 3}));
 }
 
 TEST(Balance, StagesAreEvenWhereALinkIsTheBottleneck) {
   const Costs cost(12, 1.0), cut(12, 40.0);
-  EXPECT_EQ(starts_of(partition_for({cost, {}, {}}, {cut, {}}, rooms(3))), (Ints{0, 4, 8}));
+  EXPECT_EQ(starts_of(partition_for({cost, {}}, {cut, {}}, rooms(3))), (Ints{0, 4, 8}));
 }
 
 TEST(Balance, AStageThatHoldsMoreMicroBatchesGetsFewerNodes) {
@@ -65,7 +65,7 @@ TEST(Balance, AStageThatHoldsMoreMicroBatchesGetsFewerNodes) {
   const Bytes fixed(6, 10), held(6, 10);
   std::vector<StageRoom> two = rooms(2);
   two[0].max_bytes = two[1].max_bytes = 100;
-  EXPECT_EQ(starts_of(partition_for({cost, {}, {}}, loads_of(fixed, held, {4, 1}), two)), (Ints{0, 2}));
+  EXPECT_EQ(starts_of(partition_for({cost, {}}, loads_of(fixed, held, {4, 1}), two)), (Ints{0, 2}));
 }
 
 TEST(Balance, WhatFitsNowhereIsNamed) {
@@ -73,23 +73,23 @@ TEST(Balance, WhatFitsNowhereIsNamed) {
   const Bytes fixed = {10, 10, 50, 10};
   std::vector<StageRoom> two = rooms(2);
   two[0].max_bytes = two[1].max_bytes = 55;
-  EXPECT_EQ(partition_for({cost, {}, {}}, loads_of(fixed, {}, {}), two).status().text(),
+  EXPECT_EQ(partition_for({cost, {}}, loads_of(fixed, {}, {}), two).status().text(),
             "no partition fits: rank 1 needs 60 bytes for what the ranks before it leave, the limit is 55");
   two[0].max_bytes = 5;
-  EXPECT_EQ(partition_for({cost, {}, {}}, loads_of(fixed, {}, {}), two).status().text(),
+  EXPECT_EQ(partition_for({cost, {}}, loads_of(fixed, {}, {}), two).status().text(),
             "no partition fits: rank 0 needs 10 bytes for the least of a stage, the limit is 5");
 }
 
 TEST(Balance, FaultsAreNamed) {
   const Costs cost(4, 1.0);
   std::vector<StageRoom> two = rooms(2);
-  const auto text = [&](const ChainLoads& loads) { return partition_for({cost, {}, {}}, loads, two).status().text(); };
+  const auto text = [&](const ChainLoads& loads) { return partition_for({cost, {}}, loads, two).status().text(); };
   const Costs short_list(2, 1.0), broken = {0, NAN, 0, 0};
   EXPECT_EQ(text({short_list, {}}), "cut_time has 2 entries, expected one for each of 4 nodes");
   EXPECT_EQ(text({broken, {}}), "a cut at node 1 takes nan, expected a finite number, 0 or more");
   two[1].speed = 0;
   EXPECT_EQ(text({}), "rank 1 has speed 0, expected a finite number above 0");
-  EXPECT_EQ(partition_for({cost, {}, {}}, {}, rooms(5)).status().text(), "5 stages need at least as many nodes, found 4");
+  EXPECT_EQ(partition_for({cost, {}}, {}, rooms(5)).status().text(), "5 stages need at least as many nodes, found 4");
 }
 
 struct Case {
@@ -154,7 +154,7 @@ TEST(Balance, IsTheBestOfAllCuts) {
       if (capped) c.stages[s].max_bytes = 4 + below(30);
       if (chunked) c.stages[s].rank = static_cast<int32_t>(s / 2);
     }
-    const auto found = partition_for({c.cost, {}, {}}, loads_of(c.fixed, c.held, c.in_flight, c.cut), c.stages);
+    const auto found = partition_for({c.cost, {}}, loads_of(c.fixed, c.held, c.in_flight, c.cut), c.stages);
     const Ints best = c.best();
     if (best.empty()) {
       ++refused;
@@ -174,8 +174,7 @@ TEST(Balance, WithoutMachinesItIsThePartitionByCost) {
     Costs cost(1 + rng() % 60);
     for (double& v : cost) v = static_cast<double>(rng() % 1000) / 7;
     const auto stages = static_cast<int32_t>(1 + rng() % cost.size());
-    ASSERT_EQ(starts_of(partition_for({cost, {}, {}}, {}, rooms(stages))), starts_of(partition_by_cost({cost, {}, {}}, stages)))
-        << "case " << i;
+    ASSERT_EQ(starts_of(partition_for({cost, {}}, {}, rooms(stages))), starts_of(partition_by_cost({cost, {}}, stages))) << "case " << i;
   }
 }
 
