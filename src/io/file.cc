@@ -23,7 +23,8 @@ namespace fs = std::filesystem;
 
 Status failure(const std::string& path, std::string_view what, int error) {
   const bool wrong_path = error == ENOTDIR || error == EISDIR || error == ELOOP || error == ENAMETOOLONG;
-  const Code code = error == ENOENT ? Code::not_found : error == ENOMEM ? Code::no_memory : wrong_path ? Code::invalid : Code::io;
+  const bool exhausted = error == ENOMEM || error == EMFILE || error == ENFILE;
+  const Code code = error == ENOENT ? Code::not_found : exhausted ? Code::no_memory : wrong_path ? Code::invalid : Code::io;
   return Status(code, cat(path, ": cannot ", what, ": ", system_text(error)));
 }
 

@@ -334,6 +334,23 @@ TEST(Checkpoint, EachThatIsPassedOverIsNamed) {
   EXPECT_TRUE(says(Checkpoint::open(directory.path()).status(), {"none of its 3 checkpoints is whole", "step-00000020 is damaged"}));
 }
 
+// An older checkpoint in fewer files might still be opened, and the steps since then would be lost.
+TEST(Checkpoint, TooFewDescriptorsAreNoDamage) {
+  const Directory directory;
+  for (const uint64_t step : {10, 20}) ASSERT_TRUE(fine(write_checkpoint(directory.path(), step).status()));
+  const int next = dup(STDIN_FILENO);
+  ASSERT_GE(next, 0);
+  close(next);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit one_more{static_cast<rlim_t>(next) + 1, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &one_more), 0);
+  const auto opened = Checkpoint::open(directory.path());
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(opened.status().code(), Code::no_memory);
+  EXPECT_TRUE(says(opened.status(), {"step-00000020", "too many open files"}));
+}
+
 TEST(Checkpoint, AResumedRunMayWriteBelowWhatAKilledWriterLeft) {
   const Directory directory;
   ASSERT_TRUE(fine(write_checkpoint(directory.path(), 10).status()));
