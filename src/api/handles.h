@@ -63,13 +63,7 @@ weft_status report(const Status& status, weft_error* err);
 template <typename F>
 weft_status guard(weft_error* err, F&& body) noexcept {
   const ComputeScope scope;
-  try {
-    return report(body(), err);
-  } catch (const std::bad_alloc&) {
-    return report(Status(Code::no_memory, "out of memory"), err);
-  } catch (...) {
-    return report(Status(Code::internal, "an unexpected exception"), err);
-  }
+  return report(attempt(body), err);
 }
 
 Status check_reserved(const char* name, const char* field, uint32_t value);

@@ -111,6 +111,7 @@ weft_status weft_run_start(const weft_plan* plan, weft_mesh* mesh, const weft_ru
                              : start_inline(plan->plan, drop_tensor);
     WEFT_TRY_ASSIGN(run->run, std::move(started));
     run->output_edges = output_edges(*plan->plan);
+    run->outputs.reserve(run->output_edges.size());
     for (size_t i = 0; i < run->output_edges.size(); ++i) {
       run->outputs.emplace_back(new weft_tensor);
       run->outputs.back()->lent = true;
@@ -131,7 +132,8 @@ weft_status weft_run_submit(weft_run* run, weft_tensor* const* inputs, uint32_t 
     Step* step = run->run->acquire();
     if (!step) return Status(Code::again, cat(Run::kQueue, " steps are under way; poll their events first"));
     step->tag = tag;
-    if (Status status = fill_step(*step, *run->run->plan().model, inputs, n_inputs, flags); !status.ok()) {
+    const Model& model = *run->run->plan().model;
+    if (Status status = attempt([&] { return fill_step(*step, model, inputs, n_inputs, flags); }); !status.ok()) {
       run->run->give_back(step);
       return status;
     }
@@ -150,7 +152,7 @@ weft_status weft_run_poll(weft_run* run, weft_event* event, int64_t timeout_ns) 
     if (!run->run->poll(inner, timeout_ns)) return {};
     const bool delivers = inner.kind == RunEvent::Kind::micro_batch && inner.mode == Mode::infer;
     if (delivers) show_outputs(*run, inner.micro_batch);
-    run->text = inner.status.text();
+    run->status = inner.status;
     weft_event full = {};
     full.kind = static_cast<uint32_t>(inner.kind);
     full.tag = inner.tag;
@@ -162,7 +164,7 @@ weft_status weft_run_poll(weft_run* run, weft_event* event, int64_t timeout_ns) 
     full.outputs = delivers ? run->output_pointers.data() : nullptr;
     full.n_outputs = delivers ? static_cast<uint32_t>(run->outputs.size()) : 0;
     full.rank = inner.rank;
-    full.text = inner.status.ok() ? nullptr : run->text.c_str();
+    full.text = inner.status.ok() ? nullptr : run->status.text().c_str();
     if (inner.kind == RunEvent::Kind::done) {
       full.idle = inner.idle;
       // The step itself is used again by the next submit.

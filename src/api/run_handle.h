@@ -2,7 +2,6 @@
 #pragma once
 
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "api/handles.h"
@@ -22,6 +21,6 @@ struct weft_run {
   std::vector<std::unique_ptr<weft_tensor, EndLent>> outputs;
   std::vector<weft_tensor*> output_pointers;
   std::vector<int32_t> output_edges;
-  std::string text;
+  weft::Status status;
   std::vector<double> idle_by_rank;
 };

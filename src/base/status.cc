@@ -1,11 +1,32 @@
 #include "base/status.h"
 
+#include <new>
+
 #include "base/text.h"
 
 namespace weft {
 
-Status::Status(Code code, std::string text) : code_(code), text_(printable(std::move(text))) {}
+Status::Status(Code code, std::string text) : code_(code), text_(std::make_shared<const std::string>(printable(std::move(text)))) {}
 
-Status Status::within(const std::string& prefix) const { return ok() ? Status() : Status(code_, prefix + ": " + text_); }
+Status Status::of_exception() noexcept {
+  Status out;
+  try {
+    throw;
+  } catch (const std::bad_alloc&) {
+    out.code_ = Code::no_memory;
+  } catch (...) {
+    out.code_ = Code::internal;
+  }
+  return out;
+}
+
+// Short texts, for which a string needs no memory.
+const std::string& Status::text() const noexcept {
+  static const std::string none, out_of_memory("out of memory"), exception("an exception");
+  if (text_) return *text_;
+  return code_ == Code::ok ? none : code_ == Code::no_memory ? out_of_memory : exception;
+}
+
+Status Status::within(const std::string& prefix) const { return ok() ? Status() : Status(code_, prefix + ": " + text()); }
 
 }  // namespace weft

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 
 namespace weft {
@@ -26,22 +27,36 @@ enum class Code : int32_t {
   data = -14,      // a file or stream was read and its content is wrong
 };
 
+// Copies share the text: a failure is passed on without memory.
 class [[nodiscard]] Status {
  public:
   Status() = default;
   Status(Code code, std::string text);
 
+  // Of the exception that is being handled: no memory, or an exception that nobody expected. Needs no memory.
+  static Status of_exception() noexcept;
+
   bool ok() const { return code_ == Code::ok; }
   Code code() const { return code_; }
-  const std::string& text() const { return text_; }
+  const std::string& text() const noexcept;
 
   // The same failure seen from one level up: "prefix: text".
   Status within(const std::string& prefix) const;
 
  private:
   Code code_ = Code::ok;
-  std::string text_;
+  std::shared_ptr<const std::string> text_;  // of a success and of an exception there is none
 };
+
+// Calls f, which returns a Status; an exception becomes one.
+template <typename F>
+Status attempt(F&& f) noexcept {
+  try {
+    return f();
+  } catch (...) {
+    return Status::of_exception();
+  }
+}
 
 }  // namespace weft
 

@@ -134,10 +134,10 @@ Status read_all(const Json& root, Cluster& out) {
   WEFT_TRY(fields.number("weft_cluster", format));
   if (format != kFormat) return fault(cat("weft_cluster is ", format, ", this weft reads format ", kFormat));
   WEFT_TRY_ASSIGN(const Json* machines, fields.list("machines"));
-  if (machines->empty()) return fault("machines is empty, expected one or more");
+  if (machines->items().empty()) return fault("machines is empty, expected one or more");
   Names names;
   uint64_t ranks = 0;
-  for (const Json& value : *machines) {
+  for (const Json& value : machines->items()) {
     const size_t index = out.machines.size();
     ClusterMachines next;
     WEFT_TRY(read_machines(value, index, next));
@@ -154,7 +154,7 @@ Status read_all(const Json& root, Cluster& out) {
   WEFT_TRY(read_default_link(fields, "between", out.between));
   if (fields.has("links")) {
     WEFT_TRY_ASSIGN(const Json* links, fields.list("links"));
-    for (const Json& value : *links) {
+    for (const Json& value : links->items()) {
       ClusterOverride next;
       WEFT_TRY(read_override(value, out.overrides.size(), names, out.between, next));
       out.overrides.push_back(std::move(next));

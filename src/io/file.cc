@@ -1,6 +1,8 @@
 #include "io/file.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/file.h>
@@ -11,6 +13,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <limits>
+#include <memory>
 #include <system_error>
 
 #include "base/text.h"
@@ -182,7 +185,7 @@ Temporary& Temporary::operator=(Temporary&& other) noexcept {
 
 Temporary::~Temporary() {
   // Nobody can be told of a failure here; whoever next needs the name removes what is left.
-  if (!path_.empty()) (void)remove_path(path_);
+  if (!path_.empty()) (void)attempt([this] { return remove_path(path_); });
 }
 
 Result<Digest> checksum_of(const File& file, uint64_t size) {
@@ -286,20 +289,28 @@ Status make_directory(const std::string& path, bool with_parents) {
   return made ? sync_directory(parent) : Status();
 }
 
+// Not by std::filesystem: where memory runs out in a walk of its own, it ends the process.
 Result<std::vector<std::string>> list_directory(const std::string& path) {
-  std::error_code error;
+  const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(path.c_str()), ::closedir);
+  if (!directory) return failure(path, "list", errno);
   std::vector<std::string> names;
-  for (fs::directory_iterator at(path, error), end; !error && at != end; at.increment(error))
-    names.push_back(at->path().filename().string());
-  if (error) return failure(path, "list", error);
+  for (;;) {
+    errno = 0;
+    const dirent* const entry = ::readdir(directory.get());
+    if (entry == nullptr) break;
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
+  }
+  if (errno != 0) return failure(path, "list", errno);
   std::sort(names.begin(), names.end());
   return names;
 }
 
 Status remove_path(const std::string& path) {
-  std::error_code error;
-  fs::remove_all(path, error);
-  return error ? failure(path, "remove", error) : Status();
+  constexpr int kDescriptors = 16;
+  const auto remove = [](const char* at, const struct stat*, int, FTW*) { return ::remove(at); };
+  if (::nftw(path.c_str(), remove, kDescriptors, FTW_DEPTH | FTW_PHYS) == 0 || errno == ENOENT) return {};
+  return failure(path, "remove", errno);
 }
 
 }  // namespace weft

@@ -17,7 +17,7 @@ Status fault(std::string text) { return Status(Code::data, std::move(text)); }
 
 // The digest of the value's one compact text: white space in the file does not matter, all else does.
 Digest checksum_of(const Json& body) {
-  const std::string text = body.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string text = body.dump();
   return hash_bytes(text.data(), text.size());
 }
 
@@ -65,21 +65,24 @@ const char* part_name(ShardPart part) { return part == ShardPart::model ? "model
 
 Result<std::string> print_manifest(const Manifest& manifest) {
   if (!all_utf8(manifest)) return Status(Code::invalid, "a text for the manifest is not UTF-8");
-  Json body = {{"format", kFormat},     {"weft", manifest.weft},       {"model", manifest.model},   {"seed", manifest.seed},
-               {"step", manifest.step}, {"optimizer", Json::object()}, {"options", Json::object()}, {"shards", Json::array()}};
+  Json body = Json::object({{"format", kFormat},
+                            {"weft", manifest.weft},
+                            {"model", manifest.model},
+                            {"seed", manifest.seed},
+                            {"step", manifest.step},
+                            {"optimizer", Json::object()},
+                            {"options", Json::object()},
+                            {"shards", Json::array()}});
   for (const auto& [key, value] : manifest.optimizer) body["optimizer"][key] = value;
   for (const auto& [key, value] : manifest.options) body["options"][key] = value;
-  for (const CheckpointShard& shard : manifest.shards) {
-    Json row = {{"file", shard.file},
-                {"part", part_name(shard.part)},
-                {"bytes", shard.bytes},
-                {"checksum", shard.checksum.hex()},
-                {"tensors", Json::array()}};
-    for (const std::string& name : shard.tensors) row["tensors"].push_back(name);
-    body["shards"].push_back(std::move(row));
-  }
+  for (const CheckpointShard& shard : manifest.shards)
+    body["shards"].push_back(Json::object({{"file", shard.file},
+                                           {"part", part_name(shard.part)},
+                                           {"bytes", shard.bytes},
+                                           {"checksum", shard.checksum.hex()},
+                                           {"tensors", shard.tensors}}));
   body["checksum"] = checksum_of(body).hex();
-  return body.dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return body.dump(1) + "\n";
 }
 
 Result<Manifest> parse_manifest(std::string_view text, Checksum mode) {
@@ -90,7 +93,7 @@ Result<Manifest> parse_manifest(std::string_view text, Checksum mode) {
   Digest checksum;
   WEFT_TRY(fields.digest("checksum", checksum));
   Json rest = root;
-  rest.erase("checksum");
+  rest.members().erase("checksum");
   if (const Digest actual = checksum_of(rest); mode == Checksum::check && actual != checksum)
     return fault(cat("checksum is ", checksum.hex(), ", but the rest has ", actual.hex()));
   WEFT_TRY(fields.text("weft", out.weft));
@@ -100,7 +103,7 @@ Result<Manifest> parse_manifest(std::string_view text, Checksum mode) {
   WEFT_TRY(fields.texts("optimizer", out.optimizer));
   WEFT_TRY(fields.texts("options", out.options));
   WEFT_TRY_ASSIGN(const Json* shards, fields.list("shards"));
-  for (const Json& value : *shards) {
+  for (const Json& value : shards->items()) {
     CheckpointShard& shard = out.shards.emplace_back();
     WEFT_TRY(read_shard(value, out.shards.size(), shard));
   }

@@ -22,16 +22,16 @@ void add(const FileValues& values, Json& out) {
 
 // All fields that nobody has taken.
 Status read_values(const Fields& fields, const Json& object, const std::string& where, FileValues& out) {
-  for (const auto& [name, item] : object.items()) {
+  for (const auto& [name, item] : object.members()) {
     if (fields.taken(name)) continue;
     if (item.is_boolean())
-      out[name] = item.get<bool>();
+      out[name] = item.boolean();
     else if (item.is_number_unsigned())
-      out[name] = item.get<uint64_t>();
+      out[name] = item.whole();
     else if (item.is_number())
-      out[name] = item.get<double>();
+      out[name] = item.number();
     else if (item.is_string())
-      out[name] = item.get<std::string>();
+      out[name] = item.text();
     else
       return Status(Code::data, cat(where, shown(name), " expects a number, a string, true or false, found ", item.type_name()));
   }
@@ -52,8 +52,12 @@ Result<std::string> print_plan(const PlanFile& plan) {
   if (!good) return Status(Code::invalid, "a text of the plan is not UTF-8");
   Json optimizer = Json::object();
   add(plan.optimizer, optimizer);
-  Json body = {{"format", kFormat}, {"weft", plan.weft}, {"model_hash", plan.model_hash.hex()},
-               {"rows", plan.rows}, {"cuts", plan.cuts}, {"optimizer", std::move(optimizer)}};
+  Json body = Json::object({{"format", kFormat},
+                            {"weft", plan.weft},
+                            {"model_hash", plan.model_hash.hex()},
+                            {"rows", plan.rows},
+                            {"cuts", plan.cuts},
+                            {"optimizer", std::move(optimizer)}});
   if (plan.plan_hash) body["plan_hash"] = plan.plan_hash->hex();
   add(plan.settings, body);
   return body.dump(1) + "\n";

@@ -37,22 +37,22 @@ Result<std::string> print_profile(const Profile& profile) {
   for (const ProfileNode& n : profile.nodes)
     good = good && valid_utf8(n.name) && std::isfinite(n.forward) && std::isfinite(n.input) && std::isfinite(n.weight);
   if (!good) return Status(Code::invalid, "a text of the profile is not UTF-8, or a time is not finite");
-  Json body = {{"format", kFormat},
-               {"weft", profile.weft},
-               {"model", profile.model},
-               {"kernels", profile.kernels},
-               {"micro_batch_size", profile.micro_batch_size},
-               {"seq_len", profile.seq_len},
-               {"threads", profile.threads},
-               {"update", profile.update},
-               {"nodes", Json::array()}};
+  Json body = Json::object({{"format", kFormat},
+                            {"weft", profile.weft},
+                            {"model", profile.model},
+                            {"kernels", profile.kernels},
+                            {"micro_batch_size", profile.micro_batch_size},
+                            {"seq_len", profile.seq_len},
+                            {"threads", profile.threads},
+                            {"update", profile.update},
+                            {"nodes", Json::array()}});
   for (const ProfileNode& n : profile.nodes)
-    body["nodes"].push_back({{"name", n.name},
-                             {"forward", n.forward},
-                             {"input", n.input},
-                             {"weight", n.weight},
-                             {"output_bytes", n.output_bytes},
-                             {"stash_bytes", n.stash_bytes}});
+    body["nodes"].push_back(Json::object({{"name", n.name},
+                                          {"forward", n.forward},
+                                          {"input", n.input},
+                                          {"weight", n.weight},
+                                          {"output_bytes", n.output_bytes},
+                                          {"stash_bytes", n.stash_bytes}}));
   return body.dump(1) + "\n";
 }
 
@@ -69,7 +69,7 @@ Result<Profile> parse_profile(std::string_view text) {
   WEFT_TRY(fields.number("threads", out.threads));
   WEFT_TRY(fields.real("update", out.update));
   WEFT_TRY_ASSIGN(const Json* nodes, fields.list("nodes"));
-  for (const Json& value : *nodes) {
+  for (const Json& value : nodes->items()) {
     ProfileNode& node = out.nodes.emplace_back();
     WEFT_TRY(read_node(value, out.nodes.size() - 1, node));
   }

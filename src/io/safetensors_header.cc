@@ -14,7 +14,7 @@ namespace weft {
 
 namespace {
 
-using Json = nlohmann::json;
+using Parser = nlohmann::json;
 
 constexpr std::string_view kMetadata = "__metadata__";
 constexpr uint64_t kFormatHeaderBytes = 100'000'000;
@@ -58,7 +58,7 @@ class HeaderReader {
   bool boolean(bool) { return refuse("a boolean"); }
   bool number_integer(int64_t) { return refuse("a negative number"); }
   bool number_float(double, const std::string& text) { return refuse(cat("the number ", shown(text))); }
-  bool binary(Json::binary_t&) { return refuse("binary data"); }
+  bool binary(Parser::binary_t&) { return refuse("binary data"); }
 
   bool number_unsigned(uint64_t value) {
     if (at_ != At::shape && at_ != At::offsets) return refuse("a number");
@@ -137,7 +137,7 @@ class HeaderReader {
     return true;
   }
 
-  bool parse_error(size_t position, const std::string&, const Json::exception&) {
+  bool parse_error(size_t position, const std::string&, const Parser::exception&) {
     if (status.ok()) status = fault(cat("header is not valid JSON near byte ", position));
     return false;
   }
@@ -229,7 +229,7 @@ Status check_unique(const std::vector<SafetensorsEntry>& entries) {
   return twice == names.end() ? Status() : fault(cat("duplicate key ", shown(*twice)));
 }
 
-std::string json_text(const std::string& text) { return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string json_text(const std::string& text) { return Parser(text).dump(-1, ' ', false, Parser::error_handler_t::replace); }
 
 }  // namespace
 
@@ -248,7 +248,7 @@ Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, uint64
   if (first == json.npos || json[first] != '{') return fault("header expects an object");
   if (json.find('\0') != json.npos) return fault("header is not valid JSON: it holds a NUL");
   HeaderReader reader(limits);
-  const bool read = Json::sax_parse(json.begin(), json.end(), &reader, Json::input_format_t::json, /*strict=*/true);
+  const bool read = Parser::sax_parse(json.begin(), json.end(), &reader, Parser::input_format_t::json, /*strict=*/true);
   if (!reader.status.ok()) return reader.status;
   if (!read) return fault("header is not valid JSON");
   for (const SafetensorsEntry& entry : reader.header.entries) WEFT_TRY(check_size(entry));

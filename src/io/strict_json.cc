@@ -1,6 +1,7 @@
 #include "io/strict_json.h"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "base/text.h"
 #include "io/names.h"
@@ -31,17 +32,17 @@ class StrictBuilder {
     return stop(cat("expected whole numbers up to ", UINT64_MAX, ", found ", shown(text)));
   }
   bool string(std::string& value) { return add(std::move(value)); }
-  bool binary(Json::binary_t&) { return stop("expected no binary data"); }
+  bool binary(nlohmann::json::binary_t&) { return stop("expected no binary data"); }
   bool start_object(size_t) { return open(Json::object()); }
   bool start_array(size_t) { return open(Json::array()); }
   bool end_object() { return close(); }
   bool end_array() { return close(); }
   bool key(std::string& name) {
-    if (open_.back()->contains(name)) return stop(cat("duplicate key ", shown(name)));
+    if (open_.back()->members().contains(name)) return stop(cat("duplicate key ", shown(name)));
     key_ = std::move(name);
     return true;
   }
-  bool parse_error(size_t position, const std::string&, const Json::exception&) {
+  bool parse_error(size_t position, const std::string&, const nlohmann::json::exception&) {
     if (status.ok()) status = fault(cat("is not valid JSON near byte ", position));
     return false;
   }
@@ -58,7 +59,7 @@ class StrictBuilder {
     Json& parent = *open_.back();
     if (parent.is_object()) return &(parent[key_] = std::move(value));
     parent.push_back(std::move(value));
-    return &parent.back();
+    return &parent.items().back();
   }
   bool add(Json value) {
     place(std::move(value));
@@ -86,7 +87,7 @@ Result<Json> read_json(std::string_view text, Fractions fractions) {
   if (first == text.npos || text[first] != '{') return fault("expected an object");
   if (text.find('\0') != text.npos) return fault("is not valid JSON: it holds a NUL");
   StrictBuilder builder(fractions);
-  const bool read = Json::sax_parse(text.begin(), text.end(), &builder);
+  const bool read = nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
   if (!builder.status.ok()) return builder.status;
   if (!read) return fault("is not valid JSON");
   return std::move(builder.root);
@@ -100,20 +101,20 @@ Status Fields::format(uint64_t known) {
 
 Status Fields::number(const char* key, uint64_t& out) {
   WEFT_TRY_ASSIGN(const Json* value, take(key, "a number from 0", &Json::is_number_unsigned));
-  out = value->get<uint64_t>();
+  out = value->whole();
   return {};
 }
 
 Status Fields::real(const char* key, double& out) {
   WEFT_TRY_ASSIGN(const Json* value, take(key, "a number", &Json::is_number));
-  out = value->get<double>();
+  out = value->number();
   if (std::isfinite(out) && out >= 0) return {};
   return fault(cat(where_, shown(key), " is ", out, ", expected a finite number from 0"));
 }
 
 Status Fields::text(const char* key, std::string& out) {
   WEFT_TRY_ASSIGN(const Json* value, take(key, "a string", &Json::is_string));
-  out = value->get_ref<const std::string&>();
+  out = value->text();
   return {};
 }
 
@@ -133,9 +134,9 @@ Status Fields::digest(const char* key, Digest& out) {
 
 Status Fields::texts(const char* key, std::map<std::string, std::string>& out) {
   WEFT_TRY_ASSIGN(const Json* value, object(key));
-  for (const auto& [name, item] : value->items()) {
+  for (const auto& [name, item] : value->members()) {
     if (!item.is_string()) return fault(cat(where_, shown(key), ": ", shown(name), " expects a string, found ", item.type_name()));
-    out[name] = item.get_ref<const std::string&>();
+    out[name] = item.text();
   }
   return {};
 }
@@ -144,23 +145,24 @@ Result<const Json*> Fields::list(const char* key) { return take(key, "an array",
 Result<const Json*> Fields::object(const char* key) { return take(key, "an object", &Json::is_object); }
 
 Status Fields::finish() const {
-  for (const auto& [name, item] : object_.items())
+  for (const auto& [name, item] : object_.members())
     if (!taken_.contains(name)) return fault(cat(where_, "unknown key ", shown(name)));
   return {};
 }
 
-Result<const Json*> Fields::take(const char* key, const char* expected, bool (Json::*is)() const noexcept) {
-  const auto it = object_.find(key);
-  if (it == object_.end()) return fault(cat(where_, "has no ", shown(key)));
-  if (!((*it).*is)()) return fault(cat(where_, shown(key), " expects ", expected, ", found ", found(*it)));
+Result<const Json*> Fields::take(const char* key, const char* expected, bool (Json::*is)() const) {
+  const auto it = object_.members().find(key);
+  if (it == object_.members().end()) return fault(cat(where_, "has no ", shown(key)));
+  const Json& value = it->second;
+  if (!(value.*is)()) return fault(cat(where_, shown(key), " expects ", expected, ", found ", found(value)));
   taken_.insert(key);
-  return &*it;
+  return &value;
 }
 
 Status read_texts(const Json& list, const std::string& where, std::vector<std::string>& out) {
-  for (const Json& item : list) {
+  for (const Json& item : list.items()) {
     if (!item.is_string()) return fault(cat(where, " expects strings, found ", item.type_name()));
-    out.push_back(item.get_ref<const std::string&>());
+    out.push_back(item.text());
   }
   return {};
 }

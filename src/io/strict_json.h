@@ -2,17 +2,16 @@
 #pragma once
 
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/hash.h"
 #include "base/result.h"
+#include "io/json.h"
 
 namespace weft {
-
-using Json = nlohmann::json;  // objects are ordered by key, so a value has one text
 
 enum class Fractions : uint8_t { refuse, allow };
 // One object, at most five levels deep.
@@ -32,12 +31,12 @@ class Fields {
   Status texts(const char* key, std::map<std::string, std::string>& out);
   Result<const Json*> list(const char* key);
   Result<const Json*> object(const char* key);
-  bool has(const char* key) const { return object_.contains(key); }
+  bool has(const char* key) const { return object_.members().contains(key); }
   bool taken(const std::string& key) const { return taken_.contains(key); }
   Status finish() const;
 
  private:
-  Result<const Json*> take(const char* key, const char* expected, bool (Json::*is)() const noexcept);
+  Result<const Json*> take(const char* key, const char* expected, bool (Json::*is)() const);
 
   const Json& object_;
   std::string where_;

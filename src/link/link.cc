@@ -76,9 +76,13 @@ void Link::fail_peer(Code code, std::string text, LinkTime now, LinkEffects& eff
 void Link::abort(const Origin& origin, LinkTime now, LinkEffects& effects) {
   if (state_ == State::aborting || state_ == State::ended) return;
   if (!connection_ && state_ != State::waiting) return end();
-  abort_words_ = encode_origin(origin);
-  state_ = State::aborting;
-  send_abort(now, effects);
+  const Status said = attempt([&] {
+    abort_words_ = encode_origin(origin);
+    state_ = State::aborting;
+    send_abort(now, effects);
+    return Status();
+  });
+  if (!said.ok()) end();  // where there is no memory for words, the end of the connection says it
 }
 
 void Link::send_abort(LinkTime now, LinkEffects& effects) {

@@ -24,12 +24,12 @@ void close_and_delete(void* handle) {
 }  // namespace
 
 struct Loop::Timer::State {
-  uv_timer_t handle{};
+  Loop& loop;
   std::function<void()> fired;
+  uv_timer_t handle{};
 };
 
-Loop::Timer::Timer(Loop& loop, std::function<void()> fired) : state_(new State) {
-  state_->fired = std::move(fired);
+Loop::Timer::Timer(Loop& loop, std::function<void()> fired) : state_(new State{loop, std::move(fired)}) {
   uv_timer_init(loop.uv(), &state_->handle);
   state_->handle.data = state_;
 }
@@ -38,23 +38,27 @@ Loop::Timer::~Timer() { close_and_delete<State>(&state_->handle); }
 
 void Loop::Timer::start(int64_t after_ms) {
   uv_update_time(state_->handle.loop);  // else the time of this callback so far would be taken off
-  const auto fire = [](uv_timer_t* handle) { static_cast<State*>(handle->data)->fired(); };
+  const auto fire = [](uv_timer_t* handle) {
+    auto* state = static_cast<State*>(handle->data);
+    state->loop.protect(state->fired);
+  };
   uv_timer_start(&state_->handle, fire, after_ms > 0 ? static_cast<uint64_t>(after_ms) : 0, 0);
 }
 
 void Loop::Timer::stop() { uv_timer_stop(&state_->handle); }
 
 struct Loop::Signal::State {
-  uv_async_t handle{};
+  Loop& loop;
   std::function<void()> raised;
+  uv_async_t handle{};
 };
 
-Loop::Signal::Signal(Loop& loop, std::function<void()> raised) : state_(new State) {
-  state_->raised = std::move(raised);
+Loop::Signal::Signal(Loop& loop, std::function<void()> raised) : state_(new State{loop, std::move(raised)}) {
   // Only a loop's first async handle makes descriptors, and that was the loop's own.
   [[maybe_unused]] const int error = uv_async_init(loop.uv(), &state_->handle, [](uv_async_t* handle) {
     std::atomic_thread_fence(std::memory_order_seq_cst);  // goes with that of raise()
-    static_cast<State*>(handle->data)->raised();
+    auto* state = static_cast<State*>(handle->data);
+    state->loop.protect(state->raised);
   });
   assert(error == 0);
   state_->handle.data = state_;
@@ -75,26 +79,28 @@ struct Loop::Waker::State {
 
 Result<std::unique_ptr<Loop::Waker>> Loop::Waker::make(Loop& loop, int descriptor) {
   auto state = std::make_unique<State>();
-  if (const int error = uv_poll_init(loop.uv(), &state->handle, descriptor); error != 0)
-    return system_failure(cat("event loop: cannot watch descriptor ", descriptor), -error);
+  std::unique_ptr<Waker> waker(new Waker);
+  const auto failure = [descriptor](int error) { return system_failure(cat("event loop: cannot watch descriptor ", descriptor), -error); };
+  if (const int error = uv_poll_init(loop.uv(), &state->handle, descriptor); error != 0) return failure(error);
   state->handle.data = state.get();
-  const int error = uv_poll_start(&state->handle, UV_READABLE, [](uv_poll_t*, int, int) {});
-  std::unique_ptr<Waker> waker(new Waker(state.release()));
-  if (error != 0) return system_failure(cat("event loop: cannot watch descriptor ", descriptor), -error);
+  waker->state_ = state.release();
+  if (const int error = uv_poll_start(&waker->state_->handle, UV_READABLE, [](uv_poll_t*, int, int) {}); error != 0) return failure(error);
   return waker;
 }
 
 Loop::Waker::~Waker() {
+  if (state_ == nullptr) return;
   uv_poll_stop(&state_->handle);
   close_and_delete<State>(&state_->handle);
 }
 
 struct Loop::Turn::State {
+  Loop& loop;
+  std::function<bool()> ready;
+  std::function<void()> turn;
   uv_prepare_t before{};
   uv_check_t after{};
   uv_idle_t awake{};  // while active, libuv does not sleep
-  std::function<bool()> ready;
-  std::function<void()> turn;
   int open = 3;
 
   static void closed(uv_handle_t* handle) {
@@ -103,21 +109,22 @@ struct Loop::Turn::State {
   }
 };
 
-Loop::Turn::Turn(Loop& loop, std::function<bool()> ready, std::function<void()> turn) : state_(new State) {
-  state_->ready = std::move(ready);
-  state_->turn = std::move(turn);
+Loop::Turn::Turn(Loop& loop, std::function<bool()> ready, std::function<void()> turn)
+    : state_(new State{loop, std::move(ready), std::move(turn)}) {
   uv_prepare_init(loop.uv(), &state_->before);
   uv_check_init(loop.uv(), &state_->after);
   uv_idle_init(loop.uv(), &state_->awake);
   state_->before.data = state_->after.data = state_->awake.data = state_;
   uv_prepare_start(&state_->before, [](uv_prepare_t* handle) {
     auto* state = static_cast<State*>(handle->data);
-    if (state->ready()) uv_idle_start(&state->awake, [](uv_idle_t*) {});
+    bool awake = true;  // also where the answer fails
+    state->loop.protect([&] { awake = state->ready(); });
+    if (awake) uv_idle_start(&state->awake, [](uv_idle_t*) {});
   });
   uv_check_start(&state_->after, [](uv_check_t* handle) {
     auto* state = static_cast<State*>(handle->data);
     uv_idle_stop(&state->awake);
-    state->turn();
+    state->loop.protect(state->turn);
   });
 }
 

@@ -1,5 +1,5 @@
-// The loop itself and its posts. What is posted waits in a vector under a mutex; a wake-up takes the whole vector at once, so a
-// task that posts again does not keep the loop from its sockets.
+// The loop itself and its posts. What is posted waits in a list under a mutex; a wake-up takes the whole list at once, so a task that posts
+// again does not keep the loop from its sockets.
 #include "loop/loop.h"
 
 #include <uv.h>
@@ -7,7 +7,6 @@
 #include <cassert>
 #include <mutex>
 #include <utility>
-#include <vector>
 
 #include "base/text.h"
 #include "loop/descriptors.h"
@@ -15,28 +14,38 @@
 namespace weft {
 
 struct Loop::State {
+  explicit State(Loop& of) : owner(of) {}
+
+  Loop& owner;
   uv_loop_t loop{};
   uv_async_t wake{};
   std::mutex mutex;
-  std::vector<std::function<void()>> posted;   // under mutex
-  bool stopping = false;                       // under mutex
-  std::vector<std::function<void()>> running;  // loop thread
+  Task* first = nullptr;  // posted, under mutex
+  Task** last = &first;   // under mutex
+  bool stopping = false;  // under mutex
+  std::function<void(const Status&)> on_failure;
 
   static void woken(uv_async_t* handle) { static_cast<State*>(handle->data)->drain(); }
 
   void drain() {
-    bool last;
+    bool end;
+    Task* task;
     {
       const std::lock_guard lock(mutex);
-      running.swap(posted);
-      last = stopping;
+      task = take();
+      end = stopping;
     }
-    for (auto& task : running) {
-      task();
-      task = nullptr;  // what it holds goes before the next one runs
+    while (task != nullptr) {
+      Task* const next = task->next_;  // the task may be gone when it has run
+      owner.protect([task] { task->run(); });
+      task = next;
     }
-    running.clear();
-    if (last) uv_stop(&loop);
+    if (end) uv_stop(&loop);
+  }
+
+  Task* take() {
+    last = &first;
+    return std::exchange(first, nullptr);
   }
 };
 
@@ -46,7 +55,7 @@ namespace {
 constexpr int kDescriptors = 8;
 }  // namespace
 
-Loop::Loop() : state_(std::make_unique<State>()) {}
+Loop::Loop() : state_(std::make_unique<State>(*this)) {}
 
 Result<std::unique_ptr<Loop>> Loop::make() {
   WEFT_TRY(spare_descriptors(kDescriptors, "event loop: cannot be made"));
@@ -70,17 +79,49 @@ Loop::~Loop() {
   uv_run(&state_->loop, UV_RUN_DEFAULT);
   [[maybe_unused]] const int left = uv_loop_close(&state_->loop);
   assert(left == 0);
+  for (Task* task = state_->take(); task != nullptr;) std::exchange(task, task->next_)->drop();
 }
 
 void Loop::run() { uv_run(&state_->loop, UV_RUN_DEFAULT); }
 
-bool Loop::post(std::function<void()> task) {
+bool Loop::post(Task& task) {
   const std::lock_guard lock(state_->mutex);
   if (state_->stopping) return false;
-  state_->posted.push_back(std::move(task));
+  task.next_ = nullptr;
+  *state_->last = &task;
+  state_->last = &task.next_;
   // Under the lock: after stop() the loop may end and be destroyed as soon as nobody holds it.
   uv_async_send(&state_->wake);
   return true;
+}
+
+bool Loop::post(std::function<void()> body) {
+  struct Posted final : Task {
+    explicit Posted(std::function<void()> b) : body(std::move(b)) {}
+    void run() override {
+      const std::unique_ptr<Posted> self(this);  // what it holds goes before the next one runs
+      body();
+    }
+    void drop() override { delete this; }
+    std::function<void()> body;
+  };
+  auto task = std::make_unique<Posted>(std::move(body));
+  const bool posted = post(*task);
+  if (posted) (void)task.release();
+  return posted;
+}
+
+void Loop::dispose(std::unique_ptr<Disposable> what) {
+  if (post(*what)) (void)what.release();
+}
+
+void Loop::on_failure(std::function<void(const Status&)> told) { state_->on_failure = std::move(told); }
+
+void Loop::failed(const Status& status) noexcept {
+  (void)attempt([&] {
+    if (state_->on_failure) state_->on_failure(status);
+    return Status();
+  });
 }
 
 void Loop::stop() {

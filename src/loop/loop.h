@@ -20,8 +20,47 @@ class Loop {
   // Runs until stop(), once in a loop's life; the calling thread becomes the loop thread.
   void run();
   // Any thread. Runs `task` on the loop thread, in the order of the calls; never from inside post(). False, and the task is
-  // dropped, once stop() has been called. Allocates: for a wake-up that must not, see Signal.
+  // dropped, once stop() has been called. Allocates: for what must not, see Task and Signal.
   bool post(std::function<void()> task);
+
+  // The same without memory: the caller keeps the task until one of its functions is called, which may destroy it.
+  class Task {
+   public:
+    virtual ~Task() = default;
+    virtual void run() = 0;
+    virtual void drop() {}  // the loop ended before it ran
+
+   private:
+    friend class Loop;
+    Task* next_ = nullptr;
+  };
+  bool post(Task& task);
+
+  // Something that may be on the stack of the loop thread, and goes when it is not any more.
+  class Disposable : private Task {
+   public:
+    ~Disposable() override = default;
+
+   private:
+    friend class Loop;
+    void run() final { delete this; }
+    void drop() final { delete this; }
+  };
+  void dispose(std::unique_ptr<Disposable> what);
+
+  // What is told, on the loop thread, of an exception in a callback: memory has run out. It has left some object half changed, so whoever
+  // works on the loop fails with that status. `told` does without memory as far as others depend on it. Before run(), or loop thread.
+  void on_failure(std::function<void(const Status&)> told);
+  // Loop thread. Calls f, which libuv is to see nothing of: its exceptions end here.
+  template <typename F>
+  void protect(F&& f) noexcept {
+    const Status status = attempt([&f] {
+      f();
+      return Status();
+    });
+    if (!status.ok()) failed(status);
+  }
+
   // Any thread. What was posted before still runs, then run() returns.
   void stop();
   // Monotonic, of one clock with the timers. Loop thread.
@@ -67,8 +106,8 @@ class Loop {
 
    private:
     struct State;
-    explicit Waker(State* state) : state_(state) {}
-    State* state_;
+    Waker() = default;
+    State* state_ = nullptr;
   };
 
   // For a library with a queue of its own behind an edge-triggered descriptor (ZeroMQ): before the loop would sleep `ready` is
@@ -88,6 +127,7 @@ class Loop {
 
  private:
   Loop();
+  void failed(const Status& status) noexcept;
   struct State;
   std::unique_ptr<State> state_;
 };

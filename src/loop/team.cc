@@ -40,6 +40,7 @@ uint32_t await_change(const std::atomic<uint32_t>& value, uint32_t old) {
 Result<std::unique_ptr<Team>> Team::make(int threads, const ComputeOptions& options) {
   if (threads < 1 || threads > kMostThreads) return Status(Code::invalid, cat("threads is ", threads, ", expected 1 to ", kMostThreads));
   std::unique_ptr<Team> team(new Team);
+  team->helpers_.reserve(static_cast<size_t>(threads - 1));  // its destructor ends those that are there
   for (int i = 1; i < threads; ++i) {
     WEFT_TRY_ASSIGN(auto helper, Thread::start(cat("weft-r", options.rank, ".", i), options.niceness, [t = team.get()] { t->help(); }));
     team->helpers_.push_back(std::move(helper));

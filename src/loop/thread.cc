@@ -39,19 +39,23 @@ Result<std::unique_ptr<Thread>> Thread::start(const std::string& name, int nicen
   state->name = name.substr(0, 15);
   state->niceness = niceness;
   state->body = std::move(body);
+  State* const started = state.get();
+  std::unique_ptr<Thread> thread(new Thread(std::move(state)));  // before the thread runs: from then on nothing may fail
   // A new thread inherits the mask, so it never runs without it. Faults stay open: the system kills a thread that blocks its own, and the
   // host's handler (a crash reporter, a language runtime behind a callback) would not hear of it.
   sigset_t mask, before;
   sigfillset(&mask);
   for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS}) sigdelset(&mask, fault);
   pthread_sigmask(SIG_SETMASK, &mask, &before);
-  const int error = pthread_create(&state->handle, nullptr, State::enter, state.get());
+  const int error = pthread_create(&started->handle, nullptr, State::enter, started);
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  if (error != 0)
-    return Status(Code::no_memory, cat("thread '", name, "' cannot be started: ", uv_strerror(uv_translate_sys_error(error))));
-  return std::unique_ptr<Thread>(new Thread(std::move(state)));
+  if (error == 0) return thread;
+  thread->state_.reset();
+  return Status(Code::no_memory, cat("thread '", name, "' cannot be started: ", uv_strerror(uv_translate_sys_error(error))));
 }
 
-Thread::~Thread() { pthread_join(state_->handle, nullptr); }
+Thread::~Thread() {
+  if (state_) pthread_join(state_->handle, nullptr);
+}
 
 }  // namespace weft

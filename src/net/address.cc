@@ -216,17 +216,18 @@ Result<IpcPlace> IpcPlace::take(const std::string& endpoint) {
     std::string own = cat(path, kOwn);
     if (const std::string socket = own + "/socket"; socket.size() > kLongestPath) return too_long(endpoint, socket);
     if (mkdtemp(own.data()) == nullptr) return system_failure(cat("'", endpoint, "': cannot make a directory in '", path, "'"), errno);
-    place.directory_ = own;
-    path = own + "/socket";
+    place.directory_ = std::move(own);  // from here on it is removed, whatever fails
+    path = place.directory_ + "/socket";
   }
   if (path.size() > kLongestPath) return too_long(endpoint, path);
   if (const std::string parent = path.substr(0, path.rfind('/') + 1); !is_directory(parent))
     return Status(Code::not_found, cat("'", endpoint, "': directory '", parent, "' does not exist"));
   int error = 0;
-  place.lock_ = lock_file(path + ".lock", &error);
+  place.path_ = path;
+  place.lock_path_ = path + ".lock";
+  place.lock_ = lock_file(place.lock_path_, &error);
   if (place.lock_ < 0 && error == EWOULDBLOCK) return Status(Code::state, cat("'", endpoint, "': another listener holds this path"));
   if (place.lock_ < 0) return system_failure(cat("'", endpoint, "': cannot lock '", path, ".lock'"), error);
-  place.path_ = path;
   return place;
 }
 
@@ -235,10 +236,10 @@ void IpcPlace::clear(const std::string& endpoint) {
   if (!endpoint.starts_with(kIpc) || !endpoint.ends_with(socket)) return;
   IpcPlace left;
   left.path_ = endpoint.substr(kIpc.size());
+  left.lock_path_ = left.path_ + ".lock";
   left.directory_ = left.path_.substr(0, left.path_.size() - socket.size());
   const size_t name = left.directory_.rfind('/') + 1;
-  const int lock =
-      left.directory_.compare(name, 5, "weft-") == 0 ? open((left.path_ + ".lock").c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW) : -1;
+  const int lock = left.directory_.compare(name, 5, "weft-") == 0 ? open(left.lock_path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW) : -1;
   if (lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) == 0) {
     left.lock_ = lock;  // nobody else's any more: the destructor removes it
   } else {
@@ -251,6 +252,7 @@ IpcPlace::IpcPlace(IpcPlace&& other) noexcept { *this = std::move(other); }
 
 IpcPlace& IpcPlace::operator=(IpcPlace&& other) noexcept {
   std::swap(path_, other.path_);
+  std::swap(lock_path_, other.lock_path_);
   std::swap(directory_, other.directory_);
   std::swap(lock_, other.lock_);
   return *this;
@@ -259,7 +261,7 @@ IpcPlace& IpcPlace::operator=(IpcPlace&& other) noexcept {
 IpcPlace::~IpcPlace() {
   if (lock_ >= 0) {
     unlink(path_.c_str());
-    unlink((path_ + ".lock").c_str());  // before the lock goes with the descriptor
+    unlink(lock_path_.c_str());  // before the lock goes with the descriptor
     close(lock_);
   }
   if (!directory_.empty()) rmdir(directory_.c_str());

@@ -45,7 +45,7 @@ class IpcPlace {
   const std::string& path() const { return path_; }
 
  private:
-  std::string path_;
+  std::string path_, lock_path_;
   std::string directory_;  // made by us; or empty
   int lock_ = -1;
 };

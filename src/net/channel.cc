@@ -126,16 +126,21 @@ void Channel::drop() {
   begin_closing(kByeMs);
 }
 
+// Without memory, or else at once: the owner may be in its destructor.
 void Channel::begin_closing(int64_t linger_ms) {
   events_ = nullptr;
   state_ = State::closing;
-  for (int lane = 0; lane < kLanes; ++lane)
-    if (!is_lost(lane)) say(lane, kBye);
   deadline_ = hub_->loop().now_ms() + linger_ms;
   expired_ = false;
   wake_in(linger_ms);
-  // Tries at once: the loop may not turn again.
-  flush();
+  const Status said = attempt([this] {
+    for (int lane = 0; lane < kLanes; ++lane)
+      if (!is_lost(lane)) say(lane, kBye);
+    // Tries at once: the loop may not turn again.
+    flush();
+    return Status();
+  });
+  if (!said.ok()) return finish(0);
   if (!waits(0) && !waits(1)) finish(linger_ms);
 }
 
@@ -156,7 +161,10 @@ void Channel::end() {
     drop();
     if (state_ == State::gone) return;
   }
-  flush();
+  (void)attempt([this] {
+    flush();
+    return Status();
+  });
   finish(std::max<int64_t>(deadline_ - hub_->loop().now_ms(), 0));
 }
 
@@ -253,8 +261,7 @@ void Channel::fail(const std::string& why) {
 }
 
 void Channel::wake_in(int64_t ms) {
-  if (!timer_) timer_.emplace(hub_->loop(), [this] { expired_ = true; });
-  timer_->start(ms);
+  if (timer_) timer_->start(ms);
 }
 
 }  // namespace weft

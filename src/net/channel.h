@@ -86,7 +86,7 @@ class Outbox {
 
 class Channel : public Hub::Member, public std::enable_shared_from_this<Channel> {
  public:
-  explicit Channel(Hub& hub) : hub_(&hub) { sent_.reserve(Outbox::kRoom); }
+  explicit Channel(Hub& hub) : hub_(&hub), timer_(std::in_place, hub.loop(), [this] { expired_ = true; }) { sent_.reserve(Outbox::kRoom); }
   void start(Connection::Events& events) { events_ = &events; }
   const std::string& peer() const { return peer_; }
   const PublicKey* key() const { return key_ ? &*key_ : nullptr; }

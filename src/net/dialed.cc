@@ -161,8 +161,9 @@ class Dialed final : public Channel {
 Result<std::unique_ptr<Connection>> dial(Hub& hub, const std::string& endpoint, bool v6, const DialKeys* keys) {
   auto channel = std::make_shared<Dialed>(hub);
   WEFT_TRY(channel->connect(endpoint, v6, keys));
-  hub.add(channel);
-  return make_connection(std::move(channel));
+  auto connection = make_connection(channel);
+  hub.add(std::move(channel));
+  return connection;
 }
 
 }  // namespace weft

@@ -265,8 +265,8 @@ void Router::greet(const Nonce& nonce, int lane, int descriptor, Message& hello)
   peer.descriptor[static_cast<size_t>(lane)] = descriptor;
   if (peer.descriptor[0] < 0 || peer.descriptor[1] < 0) return;
   const auto channel = std::make_shared<Accepted>(hub_, shared_from_this(), nonce, line->peer, key);
+  hub_.add(channel);  // first: whom the hub knows is closed in the end
   peer.channel = channel;
-  hub_.add(channel);
   accept_(make_connection(channel));
   if (!channel->is_started()) channel->drop();
 }

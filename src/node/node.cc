@@ -186,6 +186,10 @@ void RankNode::bye(LinkTime now) {
 
 bool RankNode::idle() const { return !failed_ && engine_.idle() && (!controller_ || controller_->idle()); }
 
+bool RankNode::is_dead() const {
+  return std::all_of(links_.begin(), links_.end(), [](const auto& peer) { return peer->link.is_dead(); });
+}
+
 std::string RankNode::describe(LinkTime now) const {
   if (failed_) return origin_.text;
   std::string text = cat("rank ", rank_, " ", engine_.describe());
@@ -281,8 +285,8 @@ Status RankNode::heard_joined(int32_t from) {
 
 void RankNode::fail_with(const Origin& origin) {
   if (failed_ || closed_) return;
-  failed_ = true;
   origin_ = origin;
+  failed_ = true;
   engine_.abort();
   for (auto& peer : links_) peer->link.abort(origin_, now_, *peer);
   effects_.failed(origin_);

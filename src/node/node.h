@@ -106,6 +106,7 @@ class RankNode {
   // Not failed and no step runs here; on rank 0: nowhere.
   bool idle() const;
   bool has_failed() const { return failed_; }
+  bool is_dead() const;  // every link has ended: nothing more will be said
   const Origin& origin() const { return origin_; }
   uint64_t next_sequence() const { return next_sequence_; }
   const Engine& engine() const { return engine_; }

@@ -7,7 +7,7 @@ Result<std::unique_ptr<JobThread>> JobThread::make(Loop& loop, Worker& worker, R
   JobThread* self = out.get();
   auto run = [self](int64_t n) {
     Slot& slot = self->slot(n);
-    slot.status = self->worker_.run(slot.step, slot.scale, slot.job);
+    slot.status = attempt([&] { return self->worker_.run(slot.step, slot.scale, slot.job); });
     slot.time = self->worker_.last_time();
   };
   auto done = [self](int64_t n) { self->ran_(self->slot(n).job, std::move(self->slot(n).status), self->slot(n).time); };

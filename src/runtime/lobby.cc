@@ -14,7 +14,7 @@ Origin no_run(const Status& why) { return {.rank = 0, .code = Code::peer, .text 
 }  // namespace
 
 // A connection that has not said yet what it is, or that waits for its rank.
-struct Lobby::Guest final : LinkEffects {
+struct Lobby::Guest final : Loop::Disposable, LinkEffects {
   Guest(Lobby& l, std::unique_ptr<Wire> w, LinkTime now)
       : lobby(l), wire(std::move(w)), link(0, kNobody, lobby_identity(), l.times_, 1, kMostRequest), since(now) {}
 
@@ -166,7 +166,7 @@ void Lobby::drop(Wire& wire) {
   }
   guest->wire->connection().close_after(300);
   retire(loop_, std::move(guest->wire));
-  loop_.post([keep = std::shared_ptr<Guest>(std::move(guest))]() mutable { keep.reset(); });
+  loop_.dispose(std::move(guest));
 }
 
 void Lobby::tell_left(const Guest& guest) {
@@ -197,24 +197,22 @@ void Lobby::expect(const Plan& plan, int64_t timeout_ms, std::function<void(cons
   std::sort(early.begin(), early.end(), [](const Guest* a, const Guest* b) { return a->since < b->since; });
   for (Guest* guest : early) asked(*guest, std::exchange(guest->request, {}));
   finish_if_full();
-  if (canceled_) cancel();
+  if (!stopped_.ok()) stop(stopped_);
 }
 
-void Lobby::cancel() {
-  canceled_ = true;
-  if (done_) return finish(canceled());
+void Lobby::stop(const Status& why) {
+  if (stopped_.ok()) stopped_ = why;
+  if (done_) return finish(why);
   for (auto& [wire, guest] : guests_)
-    if (!guest->request.empty()) guest->link.abort(no_run(canceled()), loop_.now_ms(), *guest);
+    if (!guest->request.empty()) guest->link.abort(no_run(why), loop_.now_ms(), *guest);
 }
-
-Status Lobby::canceled() const { return Status(Code::canceled, cat("the wait for other ranks at ", endpoint(), " was canceled")); }
 
 void Lobby::asked(Guest& guest, std::span<const std::byte> bytes) {
   if (guest.rank >= 0 || !guest.request.empty())  // has its rank, and keeps it
     return refusals_.add(guest.wire->connection().peer(), "it asked to join twice");
   if (!may_ask(guest)) return refuse(guest, Status(Code::invalid, "a rank of a run does not join again"));
   if (!plan_) {
-    if (canceled_) return guest.link.abort(no_run(canceled()), loop_.now_ms(), guest);  // none will be expected
+    if (!stopped_.ok()) return guest.link.abort(no_run(stopped_), loop_.now_ms(), guest);  // none will be expected
     guest.request.assign(bytes.begin(), bytes.end());
     return;
   }
@@ -288,8 +286,8 @@ void Lobby::finish_if_full() {
 void Lobby::finish(const Status& status) {
   auto done = std::move(done_);
   done_ = nullptr;
-  if (!status.ok()) send_away(status);
   done(status);
+  if (!status.ok()) send_away(status);
 }
 
 // Those that came wait for a word. They go when they have heard it, and have no part in what is expected next.
@@ -336,7 +334,7 @@ void Lobby::hand_over(Wire& wire) {
     tell_failure(*at->second, {.rank = at->second->member, .code = status.code(), .text = status.text()});
     return turn_away(wire, status.text());
   }
-  std::shared_ptr<Guest> guest = std::move(at->second);
+  std::unique_ptr<Guest> guest = std::move(at->second);
   guests_.erase(at);
   guest->wire->hand_to(nullptr);
   if (member_(guest->member, guest->wire, guest->first_lane, guest->first)) {
@@ -345,7 +343,7 @@ void Lobby::hand_over(Wire& wire) {
     refusals_.add(guest->wire->connection().peer(), cat("a second connection of ", rank_name(guest->member)));
     retire(loop_, std::move(guest->wire));
   }
-  loop_.post([guest]() mutable { guest.reset(); });
+  loop_.dispose(std::move(guest));
 }
 
 void Lobby::welcome(const Welcome& base, Left left) {

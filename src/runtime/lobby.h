@@ -46,7 +46,7 @@ class Lobby final : private Wire::Reader {
   // know the run's name was not welcomed by rank 0, and is turned away.
   void take_members(int32_t self, const Identity& run, Member member);
   // Guests are not waited for any more, and who comes is told so.
-  void cancel();
+  void stop(const Status& why);
   // Rank 0: gives each guest its welcome.
   void welcome(const Welcome& welcome, Left left);
   // Rank 0: the run has failed. Those who were welcomed and have not joined it yet are told why, here or when they come.
@@ -73,7 +73,6 @@ class Lobby final : private Wire::Reader {
   void turn_away(Wire& wire, const std::string& why);
   void drop(Wire& wire);
   void hand_over(Wire& wire);
-  Status canceled() const;
   void tick();
   void tick_soon();
   void finish_if_full();
@@ -95,7 +94,7 @@ class Lobby final : private Wire::Reader {
   const Plan* plan_ = nullptr;
   int64_t deadline_ = 0;
   std::function<void(const Status&)> done_;
-  bool canceled_ = false;
+  Status stopped_;  // ok: it goes on
   Member member_;
   int32_t self_ = 0;  // what member_ is told of: this rank, and the run
   Identity run_;

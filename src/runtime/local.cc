@@ -72,20 +72,34 @@ void LocalRanks::land(int32_t edge, int32_t micro_batch, std::span<const std::by
   push({Event::Kind::arrived, e.kind == EdgeKind::sink ? kController : e.to_rank, edge, micro_batch, e.from_rank, {}});
 }
 
+// An exception may leave an engine half changed, and the queue too: nothing goes on.
+template <typename F>
+void LocalRanks::protect(F&& body) noexcept {
+  const Status status = attempt([&body] {
+    body();
+    return Status();
+  });
+  if (!status.ok()) fail(status);
+}
+
 void LocalRanks::begin(const StepDescriptor& step, const Batch& batch) {
   if (failed_) return;
   step_ = step;
   step_.sequence = controller_.next_sequence();
   batch_ = &batch;
-  if (Status status = controller_.begin(step_, *main_); !status.ok()) fail(status);
-  drain();
+  protect([&] {
+    if (Status status = controller_.begin(step_, *main_); !status.ok()) fail(status);
+    drain();
+  });
 }
 
 void LocalRanks::ran(int32_t rank, int32_t job, Status status, const JobTime& time) {
   if (failed_) return;
-  if (!status.ok()) fail(status.within(cat("rank ", rank)), rank);
-  push({Event::Kind::ran, rank, job, 0, rank, {}, time});
-  drain();
+  protect([&] {
+    if (!status.ok()) fail(status.within(cat("rank ", rank)), rank);
+    push({Event::Kind::ran, rank, job, 0, rank, {}, time});
+    drain();
+  });
 }
 
 void LocalRanks::drain() {
@@ -111,10 +125,12 @@ void LocalRanks::fail(const Status& status, int32_t rank) {
 
 void LocalRanks::check_progress() {
   if (failed_ || controller_.idle()) return;
-  std::string why = controller_.describe();
-  for (const auto& engine : engines_)
-    if (!engine->idle()) why += cat("; rank ", engine->rank(), " ", engine->describe());
-  fail(Status(Code::internal, "the step cannot go on: " + why));
+  protect([this] {
+    std::string why = controller_.describe();
+    for (const auto& engine : engines_)
+      if (!engine->idle()) why += cat("; rank ", engine->rank(), " ", engine->describe());
+    fail(Status(Code::internal, "the step cannot go on: " + why));
+  });
 }
 
 Status LocalRanks::handle(const Event& event) {

@@ -28,9 +28,11 @@ class LocalRanks {
   static Result<std::unique_ptr<LocalRanks>> make(std::shared_ptr<const Plan> plan, const std::vector<Tiles*>& tiles, Driver& driver);
   ~LocalRanks();
 
-  // One thread calls these, one step at a time. `batch` is borrowed until over() or failed().
+  // One thread calls these, one step at a time. `batch` is borrowed until over() or failed(). Where memory runs out in them, failed() says so.
   void begin(const StepDescriptor& step, const Batch& batch);
   void ran(int32_t rank, int32_t job, Status status, const JobTime& time);
+  // Nothing goes on; the first failure is told to the driver, without memory.
+  void fail(const Status& status, int32_t rank = -1);
   // A step runs, no job does and nothing can happen: a fault of weft, told to the driver. For drivers that run jobs at once.
   void check_progress();
 
@@ -53,10 +55,11 @@ class LocalRanks {
 
   LocalRanks(std::shared_ptr<const Plan> plan, Driver& driver);
   void push(const Event& event) { queue_.push_back(event); }
+  template <typename F>
+  void protect(F&& body) noexcept;
   void drain();
   Status handle(const Event& event);
   void land(int32_t edge, int32_t micro_batch, std::span<const std::byte> bytes);
-  void fail(const Status& status, int32_t rank = -1);
 
   std::shared_ptr<const Plan> plan_;
   Driver& driver_;

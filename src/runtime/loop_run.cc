@@ -1,7 +1,5 @@
 #include "runtime/loop_run.h"
 
-#include <condition_variable>
-
 #include "kernels/fpenv.h"
 
 namespace weft {
@@ -24,24 +22,6 @@ void LoopRun::detach() {
     return Status();
   });
   loop_ = nullptr;
-}
-
-Status on_loop(Loop& loop, const std::function<Status()>& body) {
-  std::mutex mutex;
-  std::condition_variable done;
-  bool finished = false;
-  Status status;
-  const bool posted = loop.post([&] {
-    Status result = body();
-    const std::lock_guard lock(mutex);
-    status = std::move(result);
-    finished = true;
-    done.notify_one();
-  });
-  if (!posted) return Status(Code::state, "the loop has stopped");
-  std::unique_lock lock(mutex);
-  done.wait(lock, [&] { return finished; });
-  return status;
 }
 
 void LoopRun::start(Step* step) {
@@ -93,6 +73,7 @@ void LoopRun::step_over(const StepResult& result) {
 }
 
 void LoopRun::run_failed(const Status& status, int32_t rank) {
+  if (!failure_.ok()) return;
   failure_ = status;
   failed_rank_ = rank;
   being_read_ = false;

@@ -1,7 +1,6 @@
 // A run whose steps proceed on a loop thread: the owner's thread hands it steps and takes events from it. Drivers derive from it.
 #pragma once
 
-#include <functional>
 #include <mutex>
 
 #include "loop/loop.h"
@@ -9,11 +8,26 @@
 #include "runtime/event_queue.h"
 #include "runtime/ring.h"
 #include "runtime/run.h"
+#include "runtime/waiter.h"
 
 namespace weft {
 
-// Runs `body` on the loop thread and waits for it; any other thread.
-Status on_loop(Loop& loop, const std::function<Status()>& body);
+// Runs body() on the loop thread and waits for its status; any other thread. What needs no memory there needs none here.
+template <typename F>
+Status on_loop(Loop& loop, F&& body) {
+  class OnLoop final : public Loop::Task {
+   public:
+    explicit OnLoop(F& f) : body_(f) {}
+    void run() override { answer_.set(attempt(body_)); }
+    Status wait() { return answer_.wait(); }
+
+   private:
+    F& body_;
+    Waiter answer_;
+  };
+  OnLoop call(body);
+  return loop.post(call) ? call.wait() : Status(Code::state, "the loop has stopped");
+}
 
 class LoopRun : public Run {
  public:
@@ -33,7 +47,7 @@ class LoopRun : public Run {
   virtual void begin_step(Step& step) = 0;
   void micro_batch_over(int32_t micro_batch, double loss_sum);
   void step_over(const StepResult& result);
-  void run_failed(const Status& status, int32_t rank = -1);  // every step that waits or comes fails with it
+  void run_failed(const Status& status, int32_t rank = -1);  // the first counts: every step that waits or comes fails with it
   void begin_waiting();                                      // to be called after anything that may have ended a step
   void begin_soon();                                         // the same, when the driver cannot begin a step now
   const Step* current() const { return current_; }

@@ -64,10 +64,10 @@ Status Mesh::open(const std::string& endpoint) {
       WEFT_TRY_ASSIGN(door, transport_->door(options_.endpoint));
     }
     lobby_ = std::make_unique<Lobby>(loop(), *transport_, refusals_, LinkTimes{.silence = options_.peer_timeout_ms});
+    loop().on_failure([this](const Status& why) { stop(why, why); });
     cancel_ = std::make_unique<Loop::Signal>(loop(), [this] {
-      canceled_ = true;
-      lobby_->cancel();
-      if (on_cancel_) on_cancel_();
+      stop(Status(Code::canceled, "its own process canceled the run"),
+           Status(Code::canceled, cat("the wait for other ranks at ", endpoint_, " was canceled")));
     });
     if (part_ == Part::start && guest_) {
       std::vector<PublicKey> guests = options_.allowed;
@@ -100,9 +100,15 @@ void Mesh::close_door() {
   held_.release();
 }
 
-void Mesh::on_cancel(std::function<void()> told) {
-  on_cancel_ = std::move(told);
-  if (canceled_ && on_cancel_) on_cancel_();
+void Mesh::stop(const Status& run, const Status& wait) {
+  if (stopped_.ok()) stopped_ = run;
+  if (on_stop_) on_stop_(run);
+  if (lobby_) lobby_->stop(wait);
+}
+
+void Mesh::on_stop(std::function<void(const Status& why)> told) {
+  on_stop_ = std::move(told);
+  if (!stopped_.ok() && on_stop_) on_stop_(stopped_);
 }
 
 Mesh::~Mesh() {
@@ -117,6 +123,9 @@ Mesh::~Mesh() {
   (void)on_loop(loop(), [this] {
     for (const std::string& endpoint : others_)
       if (endpoint != endpoint_) transport_->clear(endpoint);
+    return Status();
+  });
+  (void)on_loop(loop(), [this] {
     transport_.reset();
     return Status();
   });

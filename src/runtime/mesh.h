@@ -60,8 +60,9 @@ class Mesh {
   void run_begun() { had_run_ = true; }
   // Any thread, and a signal handler: whoever waits or works on this mesh fails with Code::canceled.
   void cancel() { cancel_->raise(); }
-  // Loop thread: whom it tells, besides the lobby; at once, if it is so already.
-  void on_cancel(std::function<void()> told);
+  // Loop thread: whom it tells, besides the lobby, that whoever works on this mesh fails, and why: it was canceled, or memory has run out on
+  // the loop. At once, if it is so already.
+  void on_stop(std::function<void(const Status& why)> told);
   // Where other ranks listen: what those that were killed leave behind is removed in the end.
   void remember(const std::vector<std::string>& endpoints) { others_ = endpoints; }
 
@@ -70,6 +71,7 @@ class Mesh {
   Status make_keys();  // rank 0
   Status take_keys();  // others
   Status open(const std::string& endpoint);
+  void stop(const Status& run, const Status& wait);  // why a run fails, or the wait for other ranks
 
   MeshOptions options_;
   const Part part_;
@@ -85,8 +87,8 @@ class Mesh {
   std::unique_ptr<Transport> transport_;  // loop thread, as the lobby
   std::unique_ptr<Lobby> lobby_;
   std::unique_ptr<Loop::Signal> cancel_;
-  std::function<void()> on_cancel_;  // loop thread, as canceled_
-  bool canceled_ = false;
+  std::function<void(const Status& why)> on_stop_;  // loop thread, as stopped_
+  Status stopped_;                                  // ok: it goes on
 };
 
 // Rank 0: waits until all ranks have joined, or names those that are missing. `mesh` outlives the run.

@@ -44,7 +44,7 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
     });
     (void)alone_.wait_for(orderly ? mesh_.options().peer_timeout_ms + kHangUpMs : kHangUpMs);  // a bye has the former to be answered
     (void)on_loop(mesh_.loop(), [this] {
-      mesh_.on_cancel(nullptr);
+      mesh_.on_stop(nullptr);
       mesh_.lobby().end_run();
       process_.reset();
       return Status();
@@ -59,16 +59,27 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
     WEFT_TRY_ASSIGN(team_, Team::make(threads, {.rank = 0}));
     WEFT_TRY_ASSIGN(worker_, Worker::make(plan_, 0, *team_));
     Waiter gathered;
-    mesh_.loop().post(
-        [&] { mesh_.lobby().expect(*plan_, mesh_.options().join_timeout_ms, [&](const Status& status) { gathered.set(status); }); });
+    const Status waits = on_loop(mesh_.loop(), [&] {
+      mesh_.lobby().expect(*plan_, mesh_.options().join_timeout_ms, [&](const Status& status) { gathered.set(status); });
+      return Status();
+    });
+    if (!waits.ok()) {
+      (void)on_loop(mesh_.loop(), [&] {
+        mesh_.lobby().stop(waits);
+        return Status();
+      });
+      return waits;
+    }
     WEFT_TRY(gathered.wait());
     mesh_.run_begun();
-    WEFT_TRY(on_loop(mesh_.loop(), [this] {
-      Status status = start_process();
-      if (!status.ok())  // those that have come wait for a word
+    if (const Status status = on_loop(mesh_.loop(), [this] { return start_process(); }); !status.ok()) {
+      // Those that have come wait for a word.
+      (void)on_loop(mesh_.loop(), [&] {
         mesh_.lobby().dismiss({.rank = 0, .code = status.code(), .text = cat("rank 0 failed: ", status.text())});
+        return Status();
+      });
       return status;
-    }));
+    }
     WEFT_TRY(joined_.wait());
     return attach(mesh_.loop());
   }
@@ -160,7 +171,7 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
       return process_->accept(rank, wire, lane, first);
     });
     mesh_.lobby().welcome(welcome, [this](const Origin& origin) { process_->fail(origin); });
-    mesh_.on_cancel([this] { process_->fail(Code::canceled, "its own process canceled the run"); });
+    mesh_.on_stop([this](const Status& why) { process_->stop(why); });
     return {};
   }
 
@@ -235,12 +246,12 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
   }
   void failed(const Origin& origin) override {
     failed_ = true;
-    failure_ = Status(origin.code, origin.text);
-    mesh_.lobby().dismiss(origin);
+    failure_ = attempt([&] { return Status(origin.code, origin.text); });
     joined_.set(failure_);
     answered_.set(failure_);
     run_failed(failure_, origin.rank);
     begin_soon();
+    mesh_.lobby().dismiss(origin);
   }
   void closed() override {}
   void alone() override { alone_.set({}); }

@@ -22,7 +22,16 @@ double longest_action(const Plan& plan) {
 
 RankProcess::RankProcess(Loop& loop, std::shared_ptr<const Plan> plan, Worker& worker, const Identity& identity, LinkTimes times,
                          Owner& owner)
-    : loop_(loop), plan_(std::move(plan)), worker_(worker), owner_(owner) {
+    : loop_(loop),
+      plan_(std::move(plan)),
+      worker_(worker),
+      owner_(owner),
+      timer_(loop,
+             [this] {
+               node_->tick(now());
+               act();
+             }),
+      watch_timer_(loop, [this] { watch(); }) {
   stall_.expect(longest_action(*plan_));
   node_ = std::make_unique<RankNode>(plan_, worker.rank(), identity, static_cast<RankNodeEffects&>(*this), times);
 }
@@ -38,14 +47,8 @@ Status RankProcess::start() {
     node_->ran(job, worker_.squares(), status, now(), time);
     act();
   };
-  // The timers first: bye() and fail() set them also where this fails.
-  timer_ = std::make_unique<Loop::Timer>(loop_, [this] {
-    node_->tick(now());
-    act();
-  });
-  watch_timer_ = std::make_unique<Loop::Timer>(loop_, [this] { watch(); });
   WEFT_TRY_ASSIGN(thread_, JobThread::make(loop_, worker_, ran));
-  watch_timer_->start(1000);
+  watch_timer_.start(1000);
   node_->start(now());
   act();
   return {};
@@ -57,6 +60,19 @@ void RankProcess::failed(const Origin& origin) {
   owner_.failed(origin);
 }
 
+void RankProcess::stop(const Status& why) {
+  const auto say = [&](const std::string& text) {
+    fail(why.code(), text);
+    return Status();
+  };
+  if (attempt([&] { return say(why.text()); }).ok()) return;
+  // There is no memory for these words, and none is needed for short ones.
+  (void)attempt([&] {
+    fail({.rank = worker_.rank(), .code = why.code(), .text = "out of memory"});
+    return Status();
+  });
+}
+
 void RankProcess::watch() {
   if (node_->has_failed()) return;
   if (node_->idle()) {
@@ -65,15 +81,20 @@ void RankProcess::watch() {
     fail(Code::timed_out, cat("stalled: ", node_->engine().describe(), ", nothing finished for ", silent / 1'000'000'000, " s"));
     return;
   }
-  watch_timer_->start(1000);
+  watch_timer_.start(1000);
 }
 
 void RankProcess::act() {
   const LinkTime next = node_->next_tick();
   if (next == kNever)
-    timer_->stop();
+    timer_.stop();
   else
-    timer_->start(std::max<int64_t>(next - now(), 0));
+    timer_.start(std::max<int64_t>(next - now(), 0));
+  if (!node_->is_dead()) return;
+  // What is left was dialed and never connected.
+  for (auto& [peer, wire] : wires_) retire(loop_, std::move(wire));
+  wires_.clear();
+  owner_.alone();
 }
 
 Status RankProcess::dial(Transport& transport, int32_t peer, const std::string& endpoint, const DialKeys& keys) {

@@ -29,9 +29,9 @@ class RankProcess final : private RankNodeEffects, private Wire::Reader {
     virtual void message(int32_t peer, uint32_t type, std::span<const std::byte> bytes) = 0;
     virtual void micro_batch(int32_t micro_batch) = 0;     // rank 0
     virtual void step_done(const StepResult& result) = 0;  // rank 0
-    virtual void failed(const Origin& origin) = 0;         // once
+    virtual void failed(const Origin& origin) = 0;         // once; to pass it on, no memory is needed
     virtual void closed() = 0;                             // once: an orderly end
-    virtual void alone() = 0;                              // the last connection has been closed
+    virtual void alone() = 0;                              // the last connection has been closed; maybe more than once
   };
 
   // `worker` and `owner` outlive it.
@@ -56,6 +56,8 @@ class RankProcess final : private RankNodeEffects, private Wire::Reader {
     node_->fail(origin, now());
     act();
   }
+  // Also where memory has run out, in the middle of anything.
+  void stop(const Status& why);
   void bye() {
     node_->bye(now());
     act();
@@ -101,7 +103,7 @@ class RankProcess final : private RankNodeEffects, private Wire::Reader {
   std::unique_ptr<JobThread> thread_;
   std::map<int32_t, std::unique_ptr<Wire>> wires_;  // by peer
   std::set<int32_t> met_;                           // that were accepted once, and are not again
-  std::unique_ptr<Loop::Timer> timer_, watch_timer_;
+  Loop::Timer timer_, watch_timer_;
   StallWatch stall_;
   StepDescriptor step_;  // rank 0: that runs or ran last
   const Batch* batch_ = nullptr;

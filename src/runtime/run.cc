@@ -45,7 +45,7 @@ void Run::give_back(Step* step) {
 }
 
 Status Run::submit(Step* step) {
-  if (Status status = describe(*step); !status.ok()) {
+  if (Status status = attempt([&] { return describe(*step); }); !status.ok()) {
     give_back(step);
     return status;
   }
@@ -62,7 +62,7 @@ Status Run::describe(Step& step) {
 }
 
 Status Run::settled() const {
-  if (!failure_.ok()) return failure_;
+  if (!failure_.ok()) return failure_.within("the run has failed");
   return idle() ? Status() : Status(Code::state, "steps are under way; poll their final events first");
 }
 
@@ -70,7 +70,7 @@ bool Run::poll(RunEvent& event, int64_t timeout_ns) {
   if (idle() || !next_event(event, timeout_ns)) return false;
   if (event.kind == RunEvent::Kind::micro_batch || event.kind == RunEvent::Kind::update) return true;
   if (event.kind == RunEvent::Kind::done) last_ = event.step->descriptor;
-  if (event.kind == RunEvent::Kind::error && failure_.ok()) failure_ = event.status.within("the run has failed");
+  if (event.kind == RunEvent::Kind::error && failure_.ok()) failure_ = event.status;
   give_back(event.step);
   if (event.mode == Mode::infer) proceed();
   return true;

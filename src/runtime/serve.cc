@@ -43,7 +43,10 @@ class Applicant final : private Wire::Reader, private LinkEffects {
     return std::move(welcome_);
   }
 
-  void cancel() { answer_.set(Status(Code::canceled, cat("joining ", mesh_.options().endpoint, " was canceled"))); }
+  void stop(const Status& why) {
+    lost_ = why;
+    answer_.set(why);
+  }
 
   // Rank 0 may go while this rank makes its plan.
   const Status& lost() const { return lost_; }
@@ -120,7 +123,7 @@ class Server final : private RankProcess::Owner {
 
   ~Server() override {
     (void)on_loop(mesh_.loop(), [this] {
-      mesh_.on_cancel(nullptr);
+      mesh_.on_stop(nullptr);
       mesh_.lobby().end_run();
       process_.reset();
       applicant_.reset();
@@ -155,7 +158,7 @@ class Server final : private RankProcess::Owner {
       applicant_ = std::make_unique<Applicant>(mesh_, zero, request, [this](const Origin& origin) {
         if (process_) process_->fail(origin);
       });
-      mesh_.on_cancel([this] { cancel(); });
+      mesh_.on_stop([this](const Status& why) { stop(why); });
       return applicant_->start();
     }));
     WEFT_TRY_ASSIGN(welcome_, applicant_->wait());
@@ -194,11 +197,11 @@ class Server final : private RankProcess::Owner {
     return {};
   }
 
-  void cancel() {
+  void stop(const Status& why) {
     if (process_)
-      process_->fail(Code::canceled, "its own process canceled the run");
+      process_->stop(why);
     else
-      applicant_->cancel();
+      applicant_->stop(why);
   }
 
   Status start_process() {
@@ -217,7 +220,7 @@ class Server final : private RankProcess::Owner {
       if (peer < worker_->rank())
         WEFT_TRY(process_->dial(mesh_.transport(), peer, welcome_.endpoints[at], {welcome_.keys[at], mesh_.own()}));
     }
-    mesh_.on_cancel([this] { cancel(); });  // it may have come while the plan was made
+    mesh_.on_stop([this](const Status& why) { stop(why); });  // it may have come while the plan was made
     return {};
   }
 
@@ -236,8 +239,8 @@ class Server final : private RankProcess::Owner {
   void micro_batch(int32_t) override {}
   void step_done(const StepResult&) override {}
   void failed(const Origin& origin) override {
+    ended_.set(attempt([&] { return Status(origin.code, origin.text); }));
     if (applicant_) applicant_->give_up(origin);  // it has not joined yet, so rank 0 may have no other word of this
-    ended_.set(Status(origin.code, origin.text));
   }
   void closed() override { ended_.set({}); }
   void alone() override { alone_.set({}); }

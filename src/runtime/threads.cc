@@ -30,7 +30,13 @@ class ThreadRun final : public LoopRun, private LocalRanks::Driver {
     }
     WEFT_TRY_ASSIGN(ranks_, LocalRanks::make(plan_, tiles, *this));
     WEFT_TRY_ASSIGN(loop_, LoopThread::make());
-    WEFT_TRY(on_loop(loop_->loop(), [this] { return start_threads(); }));
+    WEFT_TRY(on_loop(loop_->loop(), [this] {
+      loop_->loop().on_failure([this](const Status& status) {
+        ranks_->fail(status);
+        begin_waiting();
+      });
+      return start_threads();
+    }));
     return attach(loop_->loop());
   }
 
@@ -39,7 +45,10 @@ class ThreadRun final : public LoopRun, private LocalRanks::Driver {
   Result<Digest> hash(ParamId param, Part part) override { return hash_local(*plan_, *ranks_, param, part); }
   Result<int64_t> resident_bytes(int32_t rank) override { return ranks_->worker(rank).resident_bytes(); }
   Status trace(size_t jobs) override { return trace_local(*plan_, *ranks_, jobs); }
-  Status spans(int32_t rank, std::vector<TraceSpan>& out) override { return out = ranks_->worker(rank).spans(), Status(); }
+  Status spans(int32_t rank, std::vector<TraceSpan>& out) override {
+    out = ranks_->worker(rank).spans();
+    return {};
+  }
   View delivered(int32_t edge, int32_t micro_batch) override { return ranks_->delivered(edge, micro_batch); }
 
  private:

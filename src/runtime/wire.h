@@ -10,7 +10,7 @@
 
 namespace weft {
 
-class Wire final : private Connection::Events {
+class Wire final : public Loop::Disposable, private Connection::Events {
  public:
   class Reader {
    public:
@@ -55,7 +55,7 @@ class Wire final : private Connection::Events {
 // Destroys a wire once the loop is out of its callbacks.
 inline void retire(Loop& loop, std::unique_ptr<Wire> wire) {
   wire->hand_to(nullptr);
-  loop.post([keep = std::shared_ptr<Wire>(std::move(wire))]() mutable { keep.reset(); });
+  loop.dispose(std::move(wire));
 }
 
 }  // namespace weft

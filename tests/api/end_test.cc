@@ -21,7 +21,7 @@ class Ranks {
   Ranks() {
     Error err;
     EXPECT_EQ(weft_mesh_listen(nullptr, &mesh_, &err), WEFT_OK) << err.text;
-    other_ = std::thread([this, endpoint = std::string(weft_mesh_endpoint(mesh_))] { serve(endpoint); });
+    other_ = std::thread([endpoint = std::string(weft_mesh_endpoint(mesh_))] { serve(endpoint); });
   }
   ~Ranks() {
     other_.join();

@@ -253,7 +253,7 @@ TEST_F(LobbyTest, WhoComesWhenAllIsCanceledIsTold) {
   const Plan plan = plan_of(3);
   const auto early = ask(1);
   expect(plan, 60000);
-  lobby_.cancel();
+  lobby_.stop(Status(Code::canceled, "canceled"));
   ASSERT_TRUE(gathered_.has_value());
   EXPECT_EQ(gathered_->code(), Code::canceled);
   const auto late = ask(2);

@@ -1,0 +1,206 @@
+// Where there is no memory: whichever allocation of weft's own fails, from the start of a run to its end, a call fails with WEFT_ENOMEM or
+// nothing does; the process goes on, nobody waits for ever, and all memory is given back. And steps leave no memory behind.
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <filesystem>
+#include <mutex>
+#include <thread>
+
+#include "api/api.h"
+#include "support/weft_memory.h"
+
+namespace {
+
+namespace fs = std::filesystem;
+namespace memory = test::memory;
+
+struct Driver {
+  const char* name;
+  uint32_t threads;
+  bool mesh;
+};
+constexpr Driver kDrivers[] = {{"Inline", 0, false}, {"Threads", 2, false}, {"Mesh", 1, true}};
+
+struct FreeMesh {
+  void operator()(weft_mesh* mesh) const { weft_mesh_free(mesh); }
+};
+using MeshPtr = std::unique_ptr<weft_mesh, FreeMesh>;
+
+// A layer for each of two ranks.
+ModelPtr tiny_model() {
+  ModelPtr model = new_model();
+  const weft_value x = add_input(model, "x", {1, 6}), y = add_input(model, "y", {1, 3});
+  const weft_value hidden = add_linear(model, "a", x, 4);
+  Error err;
+  EXPECT_EQ(weft_model_add_output(model.get(), hidden, &err), WEFT_OK) << err.text;
+  add_node(model, "mse", {add_linear(model, "b", hidden, 3), y});
+  return model;
+}
+
+// The two processes of a mesh: this one, and a thread that serves. Whoever cannot take part lets the other know, as a launcher would.
+class Pair {
+ public:
+  ~Pair() { end(); }
+  weft_status listen() {
+    weft_mesh* mesh = nullptr;
+    const weft_status status = weft_mesh_listen(nullptr, &mesh, nullptr);
+    zero_.reset(mesh);
+    if (status != WEFT_OK) return status;
+    endpoint_ = weft_mesh_endpoint(mesh);
+    other_ = std::thread([this] {
+      status_ = serve();
+      if (status_ != WEFT_OK && !started) weft_mesh_cancel(zero_.get());
+    });
+    return status;
+  }
+  weft_mesh* zero() const { return zero_.get(); }
+  // What the other rank's part came to.
+  weft_status end() {
+    if (!other_.joinable()) return status_;
+    if (!started) {
+      std::unique_lock lock(mutex_);
+      opened_.wait(lock, [this] { return has_opened_; });
+      weft_mesh_cancel(one_.get());
+    }
+    other_.join();
+    return status_;
+  }
+
+  std::atomic<bool> started = false;  // rank 0 has a run
+
+ private:
+  weft_status serve() {
+    weft_mesh_config config = WEFT_MESH_INIT;
+    config.endpoint = endpoint_.c_str();
+    weft_mesh* mesh = nullptr;
+    const weft_status status = weft_mesh_join(&config, &mesh, nullptr);
+    {
+      const std::lock_guard lock(mutex_);
+      one_.reset(mesh);
+      has_opened_ = true;
+      opened_.notify_one();
+    }
+    return status == WEFT_OK ? weft_run_serve(mesh, nullptr, nullptr, nullptr, nullptr) : status;
+  }
+
+  std::string endpoint_;
+  MeshPtr zero_, one_;
+  std::mutex mutex_;
+  std::condition_variable opened_;
+  bool has_opened_ = false;
+  weft_status status_ = WEFT_OK;
+  std::thread other_;
+};
+
+class AnyDriver : public testing::TestWithParam<Driver> {
+ protected:
+  AnyDriver() {
+    char name[] = "/tmp/weft-memory-XXXXXX";
+    directory_ = mkdtemp(name);
+  }
+  ~AnyDriver() override { fs::remove_all(directory_); }
+
+  // The whole life of a run, as far as it comes. What the calls returned that failed, of every rank.
+  std::vector<weft_status> live() {
+    failed_.clear();
+    Pair pair;
+    if (GetParam().mesh && !fine(pair.listen())) return failed_;
+    weft_run* run = nullptr;
+    weft_run_config config = WEFT_RUN_INIT;
+    config.threads = GetParam().threads;
+    if (fine(weft_run_start(plan_.get(), pair.zero(), &config, &run, nullptr))) {
+      pair.started = true;
+      use(run);
+      weft_run_free(run);
+    }
+    (void)fine(pair.end());
+    return failed_;
+  }
+
+  void use(weft_run* run) {
+    Error err;
+    weft_tensor* const inputs[] = {x_.get(), y_.get()};
+    char digest[33];
+    weft_save_config save = WEFT_SAVE_INIT;
+    save.directory = directory_.c_str();
+    if (!steps(run, inputs)) return;
+    if (!fine(weft_run_save(run, &save, &err))) return;
+    weft_checkpoint* checkpoint = nullptr;
+    if (fine(weft_checkpoint_open(directory_.c_str(), &checkpoint, &err))) (void)fine(weft_run_load(run, checkpoint, WEFT_LOAD_ALL, &err));
+    weft_checkpoint_free(checkpoint);
+    (void)fine(weft_run_digest(run, digest, &err));
+  }
+
+  // Two under way, and the events of both.
+  bool steps(weft_run* run, weft_tensor* const* inputs) {
+    Error err;
+    int submitted = 0;
+    for (const uint32_t flags : {WEFT_TRAIN, WEFT_FORWARD}) submitted += fine(weft_run_submit(run, inputs, 2, flags, 0, &err));
+    bool all = submitted == 2;
+    weft_event event = WEFT_EVENT_INIT;
+    while (submitted > 0) {
+      const weft_status polled = weft_run_poll(run, &event, -1);
+      if (polled == 0) ADD_FAILURE() << "a step has no final event";
+      if (polled == 0) return false;
+      if (polled < 0) {
+        (void)fine(polled);
+        continue;  // the event is still there
+      }
+      if (event.kind == WEFT_EVENT_MICRO_BATCH) continue;
+      --submitted;
+      all = fine(event.kind == WEFT_EVENT_DONE ? WEFT_OK : event.status) && all;
+    }
+    return all;
+  }
+
+  bool fine(weft_status status) {
+    if (status != WEFT_OK) failed_.push_back(status);
+    return status == WEFT_OK;
+  }
+
+  PlanPtr plan_ = new_plan(tiny_model(), plan_config(2));
+  TensorPtr x_ = noise({6, 6}), y_ = noise({6, 3}, 2);
+  std::string directory_;
+  std::vector<weft_status> failed_;
+};
+
+TEST_P(AnyDriver, AnyAllocationMayFail) {
+  EXPECT_EQ(live(), std::vector<weft_status>());  // what a process allocates once is allocated
+  const int64_t before = memory::live();
+  for (int64_t n = 0; !HasFailure(); ++n) {
+    memory::fail(n, 1);
+    const std::vector<weft_status> failed = live();
+    if (!memory::stop_failing()) {
+      EXPECT_GT(n, 1000);
+      break;
+    }
+    EXPECT_TRUE(failed.empty() || std::count(failed.begin(), failed.end(), WEFT_ENOMEM) > 0) << "allocation " << n << ": " << failed[0];
+    EXPECT_EQ(memory::live(), before) << "after allocation " << n << " had failed";
+  }
+}
+
+TEST_P(AnyDriver, StepsLeaveNoMemoryBehind) {
+  Pair pair;
+  ASSERT_EQ(GetParam().mesh ? pair.listen() : WEFT_OK, WEFT_OK);
+  weft_run_config config = WEFT_RUN_INIT;
+  config.threads = GetParam().threads;
+  weft_run* started = nullptr;
+  ASSERT_EQ(weft_run_start(plan_.get(), pair.zero(), &config, &started, nullptr), WEFT_OK);
+  pair.started = true;
+  RunPtr run(started);
+  int64_t before = 0;
+  for (int n = 0; n < 40; ++n) {
+    if (n == 5) before = memory::live();
+    for (const uint32_t flags : {WEFT_TRAIN, WEFT_NO_UPDATE, WEFT_EVAL, WEFT_FORWARD})
+      ASSERT_EQ(step(run, {x_.get(), y_.get()}, flags).kind, static_cast<uint32_t>(WEFT_EVENT_DONE));
+  }
+  EXPECT_EQ(memory::live(), before);
+  run.reset();
+  EXPECT_EQ(pair.end(), WEFT_OK);
+}
+
+INSTANTIATE_TEST_SUITE_P(Memory, AnyDriver, testing::ValuesIn(kDrivers), [](const auto& row) { return std::string(row.param.name); });
+
+}  // namespace
