@@ -23,6 +23,9 @@ Controller::Controller(std::shared_ptr<const Plan> plan) : plan_(std::move(plan)
   losses_.resize(m);
   due_.resize(m);
   squares_.resize(plan_->model->params().size() * static_cast<size_t>(std::max(plan_->config.segment, 1)));
+  size_t edges = 0;
+  for (const ModePlan& mode : plan_->modes) edges = std::max(edges, mode.edges.size());
+  fed_.resize(edges);
   updates_.reserve(static_cast<size_t>(plan_->config.segment));
   ready_.resize(ranks);
   done_.resize(ranks);
@@ -49,10 +52,11 @@ Status Controller::begin(const StepDescriptor& step, ControllerEffects& effects)
 
   Control message{.kind = ControlKind::begin, .step = step_, .sequence = step_.sequence, .scale = 1, .squares = {}};
   for (int32_t r = 0; r < plan_->config.ranks; ++r) effects.control(r, message);
-  for (size_t e = 0; e < mode().edges.size(); ++e)
-    if (mode().edges[e].kind == EdgeKind::feed)
-      for (int32_t mb = 0; mb < std::min(step_.micro_batches, mode().edges[e].landing_places); ++mb)
-        effects.post(static_cast<int32_t>(e), mb);
+  for (size_t e = 0; e < mode().edges.size(); ++e) {
+    if (mode().edges[e].kind != EdgeKind::feed) continue;
+    fed_[e] = std::min(step_.micro_batches, mode().edges[e].landing_places);
+    for (int32_t mb = 0; mb < fed_[e]; ++mb) effects.post(static_cast<int32_t>(e), mb);
+  }
   return {};
 }
 
@@ -67,6 +71,9 @@ Status Controller::check_tag(uint64_t sequence, int32_t edge, int32_t micro_batc
 
 Status Controller::granted(uint64_t sequence, int32_t edge, int32_t micro_batch, ControllerEffects& effects) {
   WEFT_TRY(check_tag(sequence, edge, micro_batch, EdgeKind::feed));
+  int32_t& next = fed_[static_cast<size_t>(edge)];
+  if (micro_batch != next) return Status(Code::protocol, cat("edge ", edge, " grants micro-batch ", micro_batch, ", expected ", next));
+  ++next;
   effects.post(edge, micro_batch);
   return {};
 }

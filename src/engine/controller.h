@@ -75,6 +75,7 @@ class Controller {
   std::vector<uint8_t> ready_, done_;  // per rank
   std::vector<RankTimes> times_;       // per rank
   std::vector<double> idle_;           // per rank
+  std::vector<int32_t> fed_;           // per edge of the mode, if it is a feed: micro-batches that were sent
   int32_t missing_ready_ = 0, missing_done_ = 0, missing_deliveries_ = 0;
   int32_t sinks_ = 0;
   StepResult result_;

@@ -1,9 +1,11 @@
 // What comes from another rank and decides what this one does: requests, answers and steps that no sound rank sends.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/bytes.h"
+#include "engine/controller.h"
 #include "engine/engine.h"
 #include "graph/presets.h"
 #include "kernels/tiles.h"
@@ -93,6 +95,43 @@ TEST(Step, WithAShortMicroBatchThatThePlanHasNotIsRefused) {
   EXPECT_NE(refused.text().find("short last micro-batch"), std::string::npos) << refused.text();
   step.short_last = false;
   EXPECT_TRUE(engine.begin(step, effects).ok());
+}
+
+class Fed final : public ControllerEffects {
+ public:
+  void run(int32_t) override {}
+  void post(int32_t, int32_t micro_batch) override { sent.push_back(micro_batch); }
+  void grant(int32_t, int32_t) override {}
+  void control(int32_t, const Control&) override {}
+  void micro_batch(int32_t) override {}
+  void step_done(const StepResult&) override {}
+  std::vector<int32_t> sent;
+};
+
+TEST(Feed, IsGrantedOneMicroBatchAfterTheOther) {
+  auto preset = make_preset("mlp:layers=2,width=4", {});
+  ASSERT_TRUE(preset.ok()) << preset.status().text();
+  PlanConfig config;
+  config.micro_batches = 4;
+  auto plan = make_plan(preset.value().model, config);
+  ASSERT_TRUE(plan.ok()) << plan.status().text();
+  const auto& edges = plan.value()->mode(Mode::train).edges;
+  const auto feed = std::find_if(edges.begin(), edges.end(), [](const Edge& e) { return e.kind == EdgeKind::feed; });
+  ASSERT_NE(feed, edges.end());
+  const auto edge = static_cast<int32_t>(feed - edges.begin());
+  const int32_t places = feed->landing_places;
+  ASSERT_LT(places, 3);
+  Controller controller(plan.value());
+  Fed effects;
+  StepDescriptor step;
+  step.micro_batches = 4;
+  ASSERT_TRUE(controller.begin(step, effects).ok());
+  effects.sent.clear();
+  EXPECT_EQ(controller.granted(0, edge, places + 1, effects).code(), Code::protocol);
+  EXPECT_TRUE(controller.granted(0, edge, places, effects).ok());
+  EXPECT_EQ(controller.granted(0, edge, places, effects).code(), Code::protocol);
+  EXPECT_EQ(controller.granted(0, edge, 0, effects).code(), Code::protocol);
+  EXPECT_EQ(effects.sent, std::vector<int32_t>{places});
 }
 
 }  // namespace
