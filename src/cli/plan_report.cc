@@ -147,9 +147,9 @@ std::vector<std::string> timetable_rows(const weft_plan* plan) {
 void print_plan(const PlanReport& r) {
   const weft_plan_info plan = info_of(r.built);
   const weft_prediction_info info = info_of(r.prediction);
-  print_format("%s: %.2f M parameters, %u ranks, %s, %u micro-batches of %u", r.built.info.text,
-               static_cast<double>(weft_model_parameters(r.built.model.get())) / 1e6, plan.ranks, plan.schedule, plan.micro_batches,
-               r.options.micro_batch_size);
+  print_format("%s: %.2f M parameters, %u rank%s, %s, %u micro-batches of %u", r.built.info.text,
+               static_cast<double>(weft_model_parameters(r.built.model.get())) / 1e6, plan.ranks, plan.ranks == 1 ? "" : "s", plan.schedule,
+               plan.micro_batches, r.options.micro_batch_size);
   print_line("");
   print_ranks(r, plan.ranks);
   print_line("");

@@ -36,6 +36,7 @@ Status check_name(std::string_view name, const char* what) {
   for (char c : name)
     if (static_cast<unsigned char>(c) <= ' ' || c == 127)
       return Status(Code::invalid, cat(what, " name '", name, "' has a space or control character"));
+  if (!valid_utf8(name)) return Status(Code::invalid, cat(what, " name '", name, "' is not UTF-8"));
   return {};
 }
 
@@ -68,6 +69,7 @@ Result<NodeId> Model::add_input(std::string name, Desc one_sample, bool wants_gr
 
 Status Model::check_param_name(const std::string& name) const {
   WEFT_TRY(check_name(name, "parameter"));
+  if (name == "__metadata__") return Status(Code::invalid, "parameter name '__metadata__' is reserved by the format of checkpoints");
   if (find_param(name) >= 0) return Status(Code::invalid, cat("parameter '", name, "': the name is taken"));
   if (const NodeId same = find_node(name); same >= 0 && node(same).wants_grad)
     return Status(Code::invalid, cat("parameter '", name, "': an input has this name, and its gradient is read by name"));

@@ -161,7 +161,7 @@ Status File::reserve(uint64_t size) {
   while (error == EINTR);
   signal.failed(error);
   if (error == 0 || error == EOPNOTSUPP || error == EINVAL || error == ENOSYS) return {};
-  return failure(path_, cat("claim ", size, " bytes"), error);
+  return failure(path_, cat("reserve ", size, " bytes"), error);
 }
 
 Status File::sync() {

@@ -25,7 +25,7 @@ Status check_reads(const Op& op, const Attrs& attrs) {
     if (op.reads() & bit) known += cat(known.empty() ? "" : ", ", name);
   for (const auto& [bit, name, set] : all)
     if (set && !(op.reads() & bit))
-      return Status(Code::invalid, cat(name, " is set, but this op reads ", known.empty() ? "no attribute" : cat("only ", known)));
+      return Status(Code::invalid, cat("set, but not read by this op: ", name, "; it reads ", known.empty() ? "no attribute" : known));
   return {};
 }
 

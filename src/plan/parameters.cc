@@ -20,8 +20,9 @@ void place(ResidentTensor& tensor, int64_t& top) {
 }  // namespace
 
 std::span<const ResidentTensor> ResidentParam::of(ResidentTensor::Role role) const {
-  const auto [begin, end] = std::ranges::equal_range(tensors, role, {}, &ResidentTensor::role);
-  return {begin, end};
+  const auto first = std::partition_point(tensors.begin(), tensors.end(), [role](const ResidentTensor& t) { return t.role < role; });
+  const auto end = std::partition_point(first, tensors.end(), [role](const ResidentTensor& t) { return t.role == role; });
+  return {first, end};
 }
 
 ResidentParam resident_param(const Model& model, const PlanConfig& config, ParamId param, bool owned, const std::vector<bool>& local) {

@@ -161,7 +161,12 @@ void Lobby::drop(Wire& wire) {
   guests_.erase(at);
   if (guest->rank >= 0) {
     seats_[static_cast<size_t>(guest->rank)] = nullptr;  // a guest with a rank sits there: see finish()
-    if (done_) joined_[static_cast<size_t>(guest->rank)] = {};
+    if (done_) {
+      joined_[static_cast<size_t>(guest->rank)] = {};
+      const std::string rank = rank_name(guest->rank);
+      refusals_.add(guest->wire->connection().peer(),
+                    cat("it joined as ", rank, " and left before the others came; ", rank, " is awaited again"));
+    }
     if (!guest->said_bye || !came_[static_cast<size_t>(guest->rank)]) tell_left(*guest);
   }
   guest->wire->connection().close_after(300);

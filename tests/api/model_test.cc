@@ -212,25 +212,25 @@ TEST(ModelTest, AttributesThatAnOpDoesNotReadAreRefused) {
   };
   const std::vector<std::pair<const char*, std::string>> ops = {
       {"add", "no attribute"},
-      {"attention", "only WEFT_NODE_CAUSAL, heads, factor"},
-      {"concat", "only axis"},
-      {"conv1d", "only dims"},
-      {"dropout", "only factor"},
-      {"embedding", "only WEFT_NODE_POSITIONS"},
-      {"gelu", "only WEFT_NODE_TANH"},
-      {"layer_norm", "only factor"},
-      {"linear", "only WEFT_NODE_OUT_IN"},
+      {"attention", "WEFT_NODE_CAUSAL, heads, factor"},
+      {"concat", "axis"},
+      {"conv1d", "dims"},
+      {"dropout", "factor"},
+      {"embedding", "WEFT_NODE_POSITIONS"},
+      {"gelu", "WEFT_NODE_TANH"},
+      {"layer_norm", "factor"},
+      {"linear", "WEFT_NODE_OUT_IN"},
       {"matmul", "no attribute"},
-      {"mean", "only axis"},
+      {"mean", "axis"},
       {"mse", "no attribute"},
       {"mul", "no attribute"},
       {"relu", "no attribute"},
-      {"reshape", "only dims"},
-      {"scale", "only factor"},
-      {"slice", "only axis, begin and end"},
+      {"reshape", "dims"},
+      {"scale", "factor"},
+      {"slice", "axis, begin and end"},
       {"softmax", "no attribute"},
       {"softmax_cross_entropy", "no attribute"},
-      {"transpose", "only dims"},
+      {"transpose", "dims"},
   };
   for (const auto& [op, reads] : ops)
     for (const auto& [name, set] : attributes) {
@@ -241,10 +241,22 @@ TEST(ModelTest, AttributesThatAnOpDoesNotReadAreRefused) {
       Error err;
       const weft_status status = add(model, config, err);
       if (reads.find(name) == std::string::npos)
-        expect_error(status, err, WEFT_EINVAL, {"node 'n'", op, (name + " is set, but this op reads " + reads).c_str()});
+        expect_error(status, err, WEFT_EINVAL, {"node 'n'", op, ("set, but not read by this op: " + name + "; it reads " + reads).c_str()});
       else
-        EXPECT_EQ(std::strstr(err.text, "is set"), nullptr) << err.text;
+        EXPECT_EQ(std::strstr(err.text, "not read"), nullptr) << err.text;
     }
+}
+
+// Such a parameter could be trained and not be saved.
+TEST(ModelTest, ANameThatNoCheckpointCanHoldIsRefused) {
+  const ModelPtr model = new_model();
+  const weft_desc desc = {WEFT_F32, 1, {2}};
+  weft_param param;
+  for (const char* name : {"w\xff", "\xc0\x80", "__metadata__"}) {
+    Error err;
+    const weft_status status = weft_model_add_param(model.get(), name, &desc, 0, 0, &param, &err);
+    expect_error(status, err, WEFT_EINVAL, {"parameter name '"});
+  }
 }
 
 // weft_run_read takes the name of either.

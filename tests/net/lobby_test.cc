@@ -202,6 +202,20 @@ TEST_F(LobbyTest, GuestsOfAWaitThatFailedAreNoneOfTheNext) {
   EXPECT_EQ(refusals_.read(why), 0u) << why;
 }
 
+TEST_F(LobbyTest, ARankThatLeavesBeforeTheOthersComeIsReportedAtOnce) {
+  const Plan plan = plan_of(3);
+  expect(plan, 60000);
+  auto one = ask(1);
+  const auto another = ask(1);
+  expect_refusal(1, "it asks to be rank 1, which has joined already");
+  one->connection.reset();
+  expect_refusal(2, "it joined as rank 1 and left before the others came; rank 1 is awaited again");
+  EXPECT_FALSE(gathered_.has_value());
+  const auto again = ask(1), two = ask(2);
+  ASSERT_TRUE(net_.until([&] { return gathered_.has_value(); }));
+  EXPECT_TRUE(gathered_->ok()) << gathered_->text();
+}
+
 TEST_F(LobbyTest, WhoAsksToJoinTwiceEndsNobodysRun) {
   const Plan plan = plan_of(3);
   const auto again = [&](End& end, uint64_t sequence) {
