@@ -498,7 +498,7 @@ WEFT_API weft_status weft_comparison_row(const weft_comparison *comparison, uint
 /* The processes that share a run. Rank 0, the controller, listens and starts the run; every other process joins and serves. */
 typedef struct weft_mesh weft_mesh;
 
-enum { WEFT_MESH_INSECURE = 1 };   /* tcp without encryption: whoever reaches rank 0 may join. The others of the run need it, too */
+enum { WEFT_MESH_INSECURE = 1 };   /* tcp without encryption: any process that reaches rank 0 may join. All ranks of the run need the flag */
 
 #define WEFT_KEY_SIZE 65           /* a key as text: 64 digits, 0 to 9 and a to f, and a NUL */
 
@@ -526,7 +526,7 @@ WEFT_API weft_status weft_mesh_listen(const weft_mesh_config *config, weft_mesh 
 WEFT_API weft_status weft_mesh_join(const weft_mesh_config *config, weft_mesh **out, weft_error *err);
 /* Where this process listens. Borrowed: valid as long as the mesh. Thread: any. */
 WEFT_API const char *weft_mesh_endpoint(const weft_mesh *mesh);
-/* Rank 0: the endpoint with which other processes join. Over tcp it ends in "?key=" and two keys, and whoever has it may join: keep it
+/* Rank 0: the endpoint with which other processes join. Over tcp it ends in "?key=" and two keys. A process that has it may join: keep it
  * secret. The empty text for a mesh that joins. Borrowed: valid as long as the mesh. Thread: any. */
 WEFT_API const char *weft_mesh_join_endpoint(const weft_mesh *mesh);
 /* How many connections this process has turned away: whoever came to its endpoint and was no weft, or one that does not fit. Writes into
@@ -654,7 +654,7 @@ WEFT_API weft_status weft_run_poll(weft_run *run, weft_event *event, int64_t tim
  * descriptor left when the run started. Borrowed: valid as long as the run. Thread: any. */
 WEFT_API int weft_run_fd(const weft_run *run);
 
-/* Bytes of a rank's tensors that are really in memory; compare weft_plan_bytes. Between steps alone. Thread: owner. */
+/* Bytes of a rank's tensors that are really in memory; compare weft_plan_bytes. Only between steps. Thread: owner. */
 WEFT_API weft_status weft_run_resident(weft_run *run, uint32_t rank, int64_t *bytes, weft_error *err);
 
 enum { WEFT_VALUE = 0, WEFT_GRAD = 1, WEFT_STATE = 2 };   /* WEFT_STATE + k: optimizer tensor k (momentum; exp_avg, exp_avg_sq) */
@@ -665,14 +665,14 @@ enum { WEFT_VALUE = 0, WEFT_GRAD = 1, WEFT_STATE = 2 };   /* WEFT_STATE + k: opt
 WEFT_API weft_status weft_run_read(weft_run *run, const char *name, uint32_t what, weft_tensor *tensor, weft_error *err);
 WEFT_API weft_status weft_run_write(weft_run *run, const char *name, uint32_t what, const weft_tensor *tensor, weft_error *err);
 
-/* From now on every rank keeps when its next `jobs` jobs (actions and the like) ran; 0: no more. Between steps alone. Thread: owner. */
+/* From now on every rank keeps when its next `jobs` jobs (actions and the like) ran; 0: no more. Only between steps. Thread: owner. */
 WEFT_API weft_status weft_run_trace(weft_run *run, uint32_t jobs, weft_error *err);
-/* Writes what was kept as a Chrome trace (JSON; chrome://tracing, Perfetto), a process per rank. Between steps alone. Thread: owner. */
+/* Writes what was kept as a Chrome trace (JSON; chrome://tracing, Perfetto), a process per rank. Only between steps. Thread: owner. */
 WEFT_API weft_status weft_run_save_trace(weft_run *run, const char *path, weft_error *err);
 
 /* 32 hex digits and a NUL over all parameter bits by name: two runs agree if and only if their digests do. XXH3-128 over, per parameter
  * in byte order of names, its name, a NUL, and the XXH3-128 of its little-endian bytes (two little-endian 64-bit words, the high one
- * first); a tied parameter counts once. Between steps alone. Thread: owner. */
+ * first); a tied parameter counts once. Only between steps. Thread: owner. */
 WEFT_API weft_status weft_run_digest(weft_run *run, char digest[33], weft_error *err);
 /* The same over the optimizer state, whose tensors are named PARAMETER.exp_avg, PARAMETER.exp_avg_sq or PARAMETER.momentum. Thread:
  * owner. */
@@ -732,7 +732,7 @@ enum { WEFT_LOAD_ALL = 0, WEFT_LOAD_WEIGHTS = 1 };
 
 /* Takes parameters by name; with WEFT_LOAD_ALL also optimizer state and the number of steps, so that the run goes on bit for bit, at any
  * number of ranks, if the plan has the seed, the optimizer and the micro-batches of the run that was saved: of these only the rule is
- * checked. An error counts what is missing, surplus or of another shape. Between steps alone. Thread: owner. */
+ * checked. An error counts what is missing, surplus or of another shape. Only between steps. Thread: owner. */
 WEFT_API weft_status weft_run_load(weft_run *run, weft_checkpoint *checkpoint, uint32_t what, weft_error *err);
 
 #ifdef __cplusplus

@@ -55,7 +55,7 @@ class Connection {
 
 class Listener {
  public:
-  // Over tcp the address does not answer any more, elsewhere whoever comes is sent away. Peers that were accepted stay, and hold the address
+  // Over tcp the address does not answer any more, elsewhere a new connection is closed. Peers that were accepted stay, and hold the address
   // until they go.
   virtual ~Listener() = default;
   virtual std::string endpoint() const = 0;  // as a peer may dial it: "tcp://127.0.0.1:40123", "ipc:///run/.../rank0"
@@ -79,7 +79,7 @@ class Transport {
   virtual ~Transport() = default;
   virtual bool encrypts() const = 0;
   // Replaces the keys of those who may connect to the listeners of a transport that encrypts; none until then. Connections that are there
-  // stay. `more`: other keys follow, and whoever comes before them is told to try again; otherwise that it is refused.
+  // stay. `more`: other keys follow, and a peer with another key is told to try again; otherwise it is told that it is refused.
   virtual void admit(std::vector<PublicKey> keys, bool more) = 0;
   // Accepts peers at an endpoint:
   //   tcp://HOST:PORT  port 0 chooses one

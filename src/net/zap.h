@@ -22,7 +22,7 @@ class Zap final : public Hub::Member {
   // Before anybody listens: ZeroMQ lets everyone in where nobody answers.
   static Result<std::shared_ptr<Zap>> make(Hub& hub);
 
-  // Replaces those admitted so far. `more`: others follow, and whoever comes before them is told to try again.
+  // Replaces those admitted so far. `more`: other keys follow, and a peer with another key is told to try again.
   void admit(std::vector<PublicKey> keys, bool more);
 
   void send_waiting() override {}

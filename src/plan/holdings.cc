@@ -30,7 +30,7 @@ class Account {
     const bool gradient = tensor.role == StepTensor::Role::grad;
     const Life& life = work_.lives.at(t);
     out_.list.push_back({.kind = !gradient && model_.node(tensor.node).is_input() ? Holding::Kind::feed : Holding::Kind::landing,
-                         // The checker takes every gradient to be held from I on, also one that W alone reads.
+                         // The checker takes every gradient to be held from I on, also one that only W reads.
                          .first = gradient ? kPhaseI : life.first,
                          .last = life.last,
                          .tensors = {{t, false, 0}},

@@ -154,7 +154,7 @@ Result<Draft> draft_kept(const std::shared_ptr<const Model>& model, const PlanCo
   return std::move(*search.best());
 }
 
-// zb-auto under a limit: the shortest of orders made for it, by the cuts that the times alone ask for and by those of the plans of zb-h1 and
+// zb-auto under a limit: the shortest of orders made for it, by the cuts that follow from the times and by those of the plans of zb-h1 and
 // zb-h2 that keep the limit, and of these plans themselves; so it is never worse than they are.
 class OrderWithin {
  public:

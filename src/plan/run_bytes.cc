@@ -133,7 +133,7 @@ void RunBytes::add_terms(Run& run, const ModeInfo& mode, size_t s, size_t begin,
   for (TensorId t : mode.graph.sinks) {
     if (!work.lives.contains(t) || !work.lives.at(t).made) continue;
     auto& readers = traffic.shared[t];
-    if (mode.graph.tensors[static_cast<size_t>(t)].role == StepTensor::Role::grad) readers.clear();  // of an input: the controller's alone
+    if (mode.graph.tensors[static_cast<size_t>(t)].role == StepTensor::Role::grad) readers.clear();  // of an input: for the controller
   }
   const StageHoldings held = holdings_of(work, traffic, model_, mode.graph, shapes_);
   const auto m = static_cast<size_t>(mode.graph.mode);

@@ -17,7 +17,7 @@ namespace weft {
 
 class RunBytes {
  public:
-  // `train`: the schedule of training, or forwards alone.
+  // `train`: the schedule of training, or only forward actions.
   static Result<RunBytes> make(const Model& model, const PlanConfig& config, const OpNodes& ops, Schedule train);
 
   // Of a stage with the nodes from `begin` to before `end`.

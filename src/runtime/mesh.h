@@ -18,7 +18,7 @@ namespace weft {
 struct MeshOptions {
   std::string endpoint;   // rank 0: where to listen; others: where rank 0 listens, as JoinAddress's text
   std::string listen;     // others: where they listen for ranks above theirs; empty: chosen to fit `endpoint`
-  bool insecure = false;  // nothing is encrypted over tcp, and whoever comes may join
+  bool insecure = false;  // nothing is encrypted over tcp, and any process may join
   int32_t rank = -1;      // others: the rank they want; -1: any
   int64_t join_timeout_ms = 60000;
   // Rank 0: of the whole run, see LinkTimes::silence; others: until they know rank 0's.
