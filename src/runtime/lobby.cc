@@ -233,14 +233,23 @@ Status Lobby::seat(Guest& guest, const JoinRequest& request) {
   WEFT_TRY(request.plan ? compare_plans(plan_->hash, *request.plan) : check_ops(*plan_->model, request.ops));
   if (!is_own_key(request.key)) return Status(Code::invalid, "its key for the run is that of another");
   const int32_t ranks = static_cast<int32_t>(seats_.size());
-  int32_t rank = request.wanted_rank;
-  if (rank < 0) rank = static_cast<int32_t>(std::find(seats_.begin() + 1, seats_.end(), nullptr) - seats_.begin());
+  const int32_t free = static_cast<int32_t>(std::find(seats_.begin() + 1, seats_.end(), nullptr) - seats_.begin());
+  const int32_t rank = request.wanted_rank < 0 ? free : request.wanted_rank;
   if (rank < 1 || rank >= ranks) return Status(Code::invalid, cat("it asks to be rank ", rank, ", the run has the ranks 0 to ", ranks - 1));
-  if (seats_[static_cast<size_t>(rank)]) return Status(Code::invalid, cat("it asks to be rank ", rank, ", which has joined already"));
+  if (Guest* const there = seats_[static_cast<size_t>(rank)]) {
+    // Nobody knows its rank before the welcome, so a process that may have any makes room.
+    if (joined_[static_cast<size_t>(rank)].wanted_rank >= 0)
+      return Status(Code::invalid, cat("it asks to be rank ", rank, ", which has joined already"));
+    place(*there, free, joined_[static_cast<size_t>(rank)]);
+  }
+  place(guest, rank, request);
+  return {};
+}
+
+void Lobby::place(Guest& guest, int32_t rank, const JoinRequest& request) {
   guest.rank = rank;
   seats_[static_cast<size_t>(rank)] = &guest;
   joined_[static_cast<size_t>(rank)] = request;
-  return {};
 }
 
 void Lobby::refuse(Guest& guest, const Status& why) {

@@ -64,6 +64,7 @@ class Lobby final : private Wire::Reader {
   void met_rank(Guest& guest, const FrameHeader& header, int lane, std::span<const std::byte> frame);
   void asked(Guest& guest, std::span<const std::byte> request);
   Status seat(Guest& guest, const JoinRequest& request);
+  void place(Guest& guest, int32_t rank, const JoinRequest& request);
   void refuse(Guest& guest, const Status& why);
   void tell_left(const Guest& guest);
   Status check_member(const Guest& guest) const;

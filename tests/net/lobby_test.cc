@@ -202,6 +202,20 @@ TEST_F(LobbyTest, GuestsOfAWaitThatFailedAreNoneOfTheNext) {
   EXPECT_EQ(refusals_.read(why), 0u) << why;
 }
 
+TEST_F(LobbyTest, AProcessThatMayHaveAnyRankMakesRoomForOneThatAsksForIts) {
+  const Plan plan = plan_of(3);
+  expect(plan, 60000);
+  const auto any = ask(-1);
+  // Their order is that of the listener's reads, so the other one waits until the first has its rank.
+  const auto early = ask(7);
+  expect_refusal(1, "it asks to be rank 7, the run has the ranks 0 to 2");
+  const auto one = ask(1);
+  ASSERT_TRUE(net_.until([&] { return gathered_.has_value(); }));
+  EXPECT_TRUE(gathered_->ok()) << gathered_->text();
+  EXPECT_EQ(lobby_.joined()[1].wanted_rank, 1);
+  EXPECT_EQ(lobby_.joined()[2].wanted_rank, -1);
+}
+
 TEST_F(LobbyTest, ARankThatLeavesBeforeTheOthersComeIsReportedAtOnce) {
   const Plan plan = plan_of(3);
   expect(plan, 60000);
