@@ -20,9 +20,12 @@ struct weft_checkpoint {
   const std::string& path() const { return checkpoint ? checkpoint->path() : file->path(); }
 
   const TensorSpec& spec(size_t index) const {
-    return index < params() ? checkpoint->model()[index] : checkpoint->optimizer()[index - params()];
+    return index < params() ? checkpoint->model()[index]
+                            : checkpoint->optimizer()[index - params()];
   }
-  const std::string& name(size_t index) const { return checkpoint ? spec(index).name : file->entries()[index].name; }
+  const std::string& name(size_t index) const {
+    return checkpoint ? spec(index).name : file->entries()[index].name;
+  }
 };
 
 namespace {
@@ -39,7 +42,8 @@ Result<std::vector<std::byte>> tensor_bytes(weft_checkpoint& c, size_t index) {
   }
   const TensorSpec& spec = c.spec(index);
   bytes.resize(spec.desc.bytes());
-  WEFT_TRY(index < c.params() ? c.checkpoint->read_model(spec.name, bytes) : c.checkpoint->read_optimizer(spec.name, bytes));
+  WEFT_TRY(index < c.params() ? c.checkpoint->read_model(spec.name, bytes)
+                              : c.checkpoint->read_optimizer(spec.name, bytes));
   return bytes;
 }
 
@@ -50,7 +54,8 @@ Result<Digest> digest_of_params(weft_checkpoint& c) {
   Hasher all;
   for (size_t i : order) {
     WEFT_TRY_ASSIGN(const std::vector<std::byte> bytes, tensor_bytes(c, i));
-    all.bytes(c.name(i).c_str(), c.name(i).size() + 1).digest(hash_bytes(bytes.data(), bytes.size()));
+    all.bytes(c.name(i).c_str(), c.name(i).size() + 1)
+        .digest(hash_bytes(bytes.data(), bytes.size()));
   }
   return all.finish();
 }
@@ -64,7 +69,8 @@ weft_status weft_run_save(weft_run* run, const weft_save_config* config, weft_er
     weft_save_config c;
     WEFT_TRY(read_config(config, "weft_save_config", c));
     WEFT_TRY(require(c.directory, "weft_save_config.directory"));
-    if (!*c.directory) return Status(Code::invalid, "weft_save_config.directory is empty, expected a path");
+    if (!*c.directory)
+      return Status(Code::invalid, "weft_save_config.directory is empty, expected a path");
     if (c.n_options) WEFT_TRY(require(c.options, "weft_save_config.options"));
     WEFT_TRY(run->run->settled());
     Manifest manifest;
@@ -92,7 +98,8 @@ weft_status weft_checkpoint_open(const char* path, weft_checkpoint** out, weft_e
       WEFT_TRY_ASSIGN(opened->file, SafetensorsFile::open(path));
     } else {
       WEFT_TRY_ASSIGN(opened->checkpoint, Checkpoint::open(path));
-      for (const auto& [key, value] : opened->checkpoint->manifest().options) opened->options.push_back({key.c_str(), value.c_str()});
+      for (const auto& [key, value] : opened->checkpoint->manifest().options)
+        opened->options.push_back({key.c_str(), value.c_str()});
     }
     *out = opened.release();
     return {};
@@ -101,7 +108,8 @@ weft_status weft_checkpoint_open(const char* path, weft_checkpoint** out, weft_e
 
 void weft_checkpoint_free(weft_checkpoint* checkpoint) { delete checkpoint; }
 
-weft_status weft_checkpoint_describe(const weft_checkpoint* checkpoint, weft_checkpoint_info* info) {
+weft_status weft_checkpoint_describe(const weft_checkpoint* checkpoint,
+                                     weft_checkpoint_info* info) {
   return guard(nullptr, [&]() -> Status {
     WEFT_TRY(require(checkpoint, "checkpoint"));
     WEFT_TRY(require(info, "info"));
@@ -121,14 +129,16 @@ weft_status weft_checkpoint_describe(const weft_checkpoint* checkpoint, weft_che
     full.step = manifest.step;
     full.options = checkpoint->options.data();
     full.n_options = static_cast<uint32_t>(checkpoint->options.size());
-    if (const std::string& warning = checkpoint->checkpoint->warning(); !warning.empty()) full.warning = warning.c_str();
+    if (const std::string& warning = checkpoint->checkpoint->warning(); !warning.empty())
+      full.warning = warning.c_str();
     fill_result(info, full);
     return {};
   });
 }
 
 // It has no status to give, so it takes no memory that there might not be.
-const char* weft_checkpoint_tensor(const weft_checkpoint* c, uint32_t index, weft_desc* desc, const char** dtype) {
+const char* weft_checkpoint_tensor(const weft_checkpoint* c, uint32_t index, weft_desc* desc,
+                                   const char** dtype) {
   if (desc) *desc = {};
   if (!c || index >= c->params() + c->states()) return nullptr;
   if (!c->file) {
@@ -146,17 +156,20 @@ const char* weft_checkpoint_tensor(const weft_checkpoint* c, uint32_t index, wef
   return entry.name.c_str();
 }
 
-weft_status weft_checkpoint_digest(weft_checkpoint* checkpoint, int64_t index, char digest[33], weft_error* err) {
+weft_status weft_checkpoint_digest(weft_checkpoint* checkpoint, int64_t index, char digest[33],
+                                   weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(checkpoint, "checkpoint"));
     WEFT_TRY(require(digest, "digest"));
     const auto tensors = static_cast<int64_t>(checkpoint->params() + checkpoint->states());
-    if (index < -1 || index >= tensors) return Status(Code::invalid, cat("index is ", index, ", expected -1 to ", tensors - 1));
+    if (index < -1 || index >= tensors)
+      return Status(Code::invalid, cat("index is ", index, ", expected -1 to ", tensors - 1));
     Digest value;
     if (index < 0) {
       WEFT_TRY_ASSIGN(value, digest_of_params(*checkpoint));
     } else {
-      WEFT_TRY_ASSIGN(const std::vector<std::byte> bytes, tensor_bytes(*checkpoint, static_cast<size_t>(index)));
+      WEFT_TRY_ASSIGN(const std::vector<std::byte> bytes,
+                      tensor_bytes(*checkpoint, static_cast<size_t>(index)));
       value = hash_bytes(bytes.data(), bytes.size());
     }
     std::memcpy(digest, value.hex().c_str(), 33);
@@ -168,10 +181,12 @@ weft_status weft_checkpoint_export(weft_checkpoint* checkpoint, const char* path
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(checkpoint, "checkpoint"));
     WEFT_TRY(require(path, "path"));
-    if (!checkpoint->checkpoint) return Status(Code::invalid, cat("'", checkpoint->path(), "' is a safetensors file already"));
+    if (!checkpoint->checkpoint)
+      return Status(Code::invalid, cat("'", checkpoint->path(), "' is a safetensors file already"));
     WEFT_TRY(check_outside_checkpoints(path));
     Checkpoint& from = *checkpoint->checkpoint;
-    WEFT_TRY_ASSIGN(SafetensorsWriter writer, SafetensorsWriter::create(path, from.model(), {{"format", "pt"}}));
+    WEFT_TRY_ASSIGN(SafetensorsWriter writer,
+                    SafetensorsWriter::create(path, from.model(), {{"format", "pt"}}));
     std::vector<std::byte> bytes;
     for (const SafetensorsEntry& entry : writer.order()) {
       bytes.resize(entry.end - entry.begin);
@@ -183,15 +198,21 @@ weft_status weft_checkpoint_export(weft_checkpoint* checkpoint, const char* path
   });
 }
 
-weft_status weft_run_load(weft_run* run, weft_checkpoint* checkpoint, uint32_t what, weft_error* err) {
+weft_status weft_run_load(weft_run* run, weft_checkpoint* checkpoint, uint32_t what,
+                          weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(run, "run"));
     WEFT_TRY(require(checkpoint, "checkpoint"));
     WEFT_TRY(run->run->settled());
-    if (what > WEFT_LOAD_WEIGHTS) return Status(Code::invalid, cat("what is ", what, ", expected WEFT_LOAD_ALL or WEFT_LOAD_WEIGHTS"));
+    if (what > WEFT_LOAD_WEIGHTS)
+      return Status(Code::invalid,
+                    cat("what is ", what, ", expected WEFT_LOAD_ALL or WEFT_LOAD_WEIGHTS"));
     if (checkpoint->file && what == WEFT_LOAD_ALL)
-      return Status(Code::invalid, cat("'", checkpoint->path(), "' holds weights alone; a run can be started from it, not resumed"));
+      return Status(Code::invalid,
+                    cat("'", checkpoint->path(),
+                        "' holds weights alone; a run can be started from it, not resumed"));
     if (checkpoint->file) return load_weights(*run->run, *checkpoint->file);
-    return what == WEFT_LOAD_ALL ? load_run(*run->run, *checkpoint->checkpoint) : load_weights(*run->run, *checkpoint->checkpoint);
+    return what == WEFT_LOAD_ALL ? load_run(*run->run, *checkpoint->checkpoint)
+                                 : load_weights(*run->run, *checkpoint->checkpoint);
   });
 }

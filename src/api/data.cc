@@ -21,12 +21,14 @@ constexpr int64_t kSyntheticWindows = 64;
 // A step that no training step has, so that what is held out is not trained on.
 constexpr uint64_t kHeldOut = ~uint64_t{0};
 
-// Bytes of a text, taken for ids of another vocabulary, would train a model on nonsense, and nothing would show it.
+// Bytes of a text, taken for ids of another vocabulary, would train a model on nonsense, and
+// nothing would show it.
 Status check_ids(const char* path, int64_t vocabulary) {
   const std::string_view name = path ? path : "";
   if (!path || vocabulary == 256 || name.ends_with(".u16") || name.ends_with(".u32")) return {};
   return Status(Code::invalid,
-                cat("data '", name, "': a vocabulary of ", vocabulary, " takes ids from NAME.u16 or NAME.u32; bytes are for one of 256"));
+                cat("data '", name, "': a vocabulary of ", vocabulary,
+                    " takes ids from NAME.u16 or NAME.u32; bytes are for one of 256"));
 }
 
 Result<weft_data_config> check_data(const weft_data_config* config) {
@@ -35,16 +37,23 @@ Result<weft_data_config> check_data(const weft_data_config* config) {
   WEFT_TRY(read_config(config, "weft_data_config", c));
   const bool tokens = c.vocabulary > 0 && c.seq_len > 0, rows = c.width > 0;
   if (c.vocabulary < 0 || c.seq_len < 0 || c.width < 0 || (!tokens && !rows))
-    return Status(Code::invalid, cat("weft_data_config: vocabulary is ", c.vocabulary, ", seq_len ", c.seq_len, ", width ", c.width,
-                                     "; expected vocabulary and seq_len, or width"));
+    return Status(Code::invalid,
+                  cat("weft_data_config: vocabulary is ", c.vocabulary, ", seq_len ", c.seq_len,
+                      ", width ", c.width, "; expected vocabulary and seq_len, or width"));
   constexpr int64_t kMostIds = int64_t{1} << 31, kMostLength = int64_t{1} << 40;
   if (c.vocabulary > kMostIds || c.seq_len > kMostLength || c.width > kMostLength)
-    return Status(Code::invalid, cat("weft_data_config: vocabulary is ", c.vocabulary, ", seq_len ", c.seq_len, ", width ", c.width,
-                                     "; expected at most ", kMostIds, ", ", kMostLength, " and ", kMostLength));
+    return Status(Code::invalid, cat("weft_data_config: vocabulary is ", c.vocabulary, ", seq_len ",
+                                     c.seq_len, ", width ", c.width, "; expected at most ",
+                                     kMostIds, ", ", kMostLength, " and ", kMostLength));
   if (!(c.eval_share >= 0 && c.eval_share < 1))
-    return Status(Code::invalid, cat("weft_data_config.eval_share is ", c.eval_share, ", expected 0 or more and less than 1"));
-  if (c.path && !tokens) return Status(Code::invalid, cat("data '", c.path, "': this model takes no tokens; its data is synthetic"));
-  if (c.eval_path && !c.path) return Status(Code::invalid, cat("held-out data '", c.eval_path, "' needs training data from a file"));
+    return Status(Code::invalid, cat("weft_data_config.eval_share is ", c.eval_share,
+                                     ", expected 0 or more and less than 1"));
+  if (c.path && !tokens)
+    return Status(Code::invalid,
+                  cat("data '", c.path, "': this model takes no tokens; its data is synthetic"));
+  if (c.eval_path && !c.path)
+    return Status(Code::invalid,
+                  cat("held-out data '", c.eval_path, "' needs training data from a file"));
   WEFT_TRY(check_ids(c.path, c.vocabulary));
   WEFT_TRY(check_ids(c.eval_path, c.vocabulary));
   return c;
@@ -55,13 +64,17 @@ Result<int64_t> check_pair(const weft_data& data, const weft_tensor* x, const we
   WEFT_TRY(require(x, "x"));
   WEFT_TRY(require(target, "target"));
   const bool tokens = data.vocabulary > 0;
-  const Desc expected{tokens ? DType::i32 : DType::f32, {x->desc.shape[0], tokens ? data.seq_len : data.width}};
+  const Desc expected{tokens ? DType::i32 : DType::f32,
+                      {x->desc.shape[0], tokens ? data.seq_len : data.width}};
   for (const weft_tensor* t : {x, target})
-    if (!(t->desc == expected)) return Status(Code::invalid, cat("the data is ", expected.text(), ", a tensor ", t->desc.text()));
+    if (!(t->desc == expected))
+      return Status(Code::invalid,
+                    cat("the data is ", expected.text(), ", a tensor ", t->desc.text()));
   return expected.shape[0];
 }
 
-// Rows: x is drawn from N(0, 1), its target is x moved by one column, without what is negative: a network of ReLUs can learn it.
+// Rows: x is drawn from N(0, 1), its target is x moved by one column, without what is negative: a
+// network of ReLUs can learn it.
 void draw_row(const Stream& stream, uint64_t sample, int64_t width, float* x, float* target) {
   const uint64_t pairs = static_cast<uint64_t>(width + 1) / 2;
   for (int64_t i = 0; i < width; i += 2) {
@@ -73,7 +86,8 @@ void draw_row(const Stream& stream, uint64_t sample, int64_t width, float* x, fl
 }
 
 // Tokens: counting up from a drawn id in drawn steps of 1 to 8.
-void draw_tokens(const Stream& stream, uint64_t sample, int64_t vocabulary, int64_t length, int32_t* tokens, int32_t* targets) {
+void draw_tokens(const Stream& stream, uint64_t sample, int64_t vocabulary, int64_t length,
+                 int32_t* tokens, int32_t* targets) {
   int64_t id = static_cast<int64_t>(stream.below(2 * sample, static_cast<uint64_t>(vocabulary)));
   const int64_t stride = 1 + static_cast<int64_t>(stream.below(2 * sample + 1, 8));
   for (int64_t i = 0; i <= length; ++i, id = (id + stride) % vocabulary) {
@@ -83,15 +97,18 @@ void draw_tokens(const Stream& stream, uint64_t sample, int64_t vocabulary, int6
 }
 
 // Samples from `first` on of the synthetic data of a step.
-void draw(const weft_data& data, uint64_t seed, uint64_t step, int64_t first, int64_t samples, weft_tensor& x, weft_tensor& target) {
+void draw(const weft_data& data, uint64_t seed, uint64_t step, int64_t first, int64_t samples,
+          weft_tensor& x, weft_tensor& target) {
   const Stream stream = Stream::data(seed, step);
   for (int64_t j = 0; j < samples; ++j) {
     const uint64_t sample = static_cast<uint64_t>(first + j);
     if (data.vocabulary)
-      draw_tokens(stream, sample, data.vocabulary, data.seq_len, static_cast<int32_t*>(x.data) + j * data.seq_len,
+      draw_tokens(stream, sample, data.vocabulary, data.seq_len,
+                  static_cast<int32_t*>(x.data) + j * data.seq_len,
                   static_cast<int32_t*>(target.data) + j * data.seq_len);
     else
-      draw_row(stream, sample, data.width, static_cast<float*>(x.data) + j * data.width, static_cast<float*>(target.data) + j * data.width);
+      draw_row(stream, sample, data.width, static_cast<float*>(x.data) + j * data.width,
+               static_cast<float*>(target.data) + j * data.width);
   }
 }
 
@@ -112,12 +129,14 @@ weft_status weft_data_open(const weft_data_config* config, weft_data** out, weft
     data->width = c.width;
     if (c.path) {
       WEFT_TRY_ASSIGN(TokenFile file, TokenFile::open(c.path, c.vocabulary));
-      WEFT_TRY_ASSIGN(data->train, Samples::make(std::move(file), c.seq_len, c.eval_path ? 0 : c.eval_share));
+      WEFT_TRY_ASSIGN(data->train,
+                      Samples::make(std::move(file), c.seq_len, c.eval_path ? 0 : c.eval_share));
     }
     if (c.eval_path) {
       WEFT_TRY_ASSIGN(data->eval_file, TokenFile::open(c.eval_path, c.vocabulary));
       if (eval_windows(*data) < 1)
-        return Status(Code::invalid, cat("'", c.eval_path, "' has ", data->eval_file->size(), " tokens, a window needs ", c.seq_len + 1));
+        return Status(Code::invalid, cat("'", c.eval_path, "' has ", data->eval_file->size(),
+                                         " tokens, a window needs ", c.seq_len + 1));
     }
     *out = data.release();
     return {};
@@ -126,13 +145,15 @@ weft_status weft_data_open(const weft_data_config* config, weft_data** out, weft
 
 void weft_data_free(weft_data* data) { delete data; }
 
-weft_status weft_data_sample(const weft_data* data, uint64_t seed, uint64_t step, weft_tensor* x, weft_tensor* target, weft_error* err) {
+weft_status weft_data_sample(const weft_data* data, uint64_t seed, uint64_t step, weft_tensor* x,
+                             weft_tensor* target, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(data, "data"));
     WEFT_TRY_ASSIGN(const int64_t samples, check_pair(*data, x, target));
     if (!data->train) return draw(*data, seed, step, 0, samples, *x, *target), Status();
     for (int64_t j = 0; j < samples; ++j)
-      WEFT_TRY(data->train->training(seed, step, static_cast<uint64_t>(j), static_cast<int32_t*>(x->data) + j * data->seq_len,
+      WEFT_TRY(data->train->training(seed, step, static_cast<uint64_t>(j),
+                                     static_cast<int32_t*>(x->data) + j * data->seq_len,
                                      static_cast<int32_t*>(target->data) + j * data->seq_len));
     return {};
   });
@@ -140,12 +161,14 @@ weft_status weft_data_sample(const weft_data* data, uint64_t seed, uint64_t step
 
 int64_t weft_data_eval_windows(const weft_data* data) { return data ? eval_windows(*data) : 0; }
 
-weft_status weft_data_eval(const weft_data* data, int64_t first, weft_tensor* x, weft_tensor* target, weft_error* err) {
+weft_status weft_data_eval(const weft_data* data, int64_t first, weft_tensor* x,
+                           weft_tensor* target, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(data, "data"));
     WEFT_TRY_ASSIGN(const int64_t samples, check_pair(*data, x, target));
     if (first < 0 || first > eval_windows(*data) - samples)
-      return Status(Code::invalid, cat(samples, " held-out windows from ", first, " on are asked for, there are ", eval_windows(*data)));
+      return Status(Code::invalid, cat(samples, " held-out windows from ", first,
+                                       " on are asked for, there are ", eval_windows(*data)));
     if (!data->train) return draw(*data, 0, kHeldOut, first, samples, *x, *target), Status();
     std::vector<int32_t> window(static_cast<size_t>(data->seq_len) + 1);
     for (int64_t j = 0; j < samples; ++j) {
@@ -155,7 +178,8 @@ weft_status weft_data_eval(const weft_data* data, int64_t first, weft_tensor* x,
         WEFT_TRY(data->train->evaluation(first + j, tokens, targets));
         continue;
       }
-      WEFT_TRY(data->eval_file->window((first + j) * data->seq_len, data->seq_len + 1, window.data()));
+      WEFT_TRY(
+          data->eval_file->window((first + j) * data->seq_len, data->seq_len + 1, window.data()));
       std::copy(window.begin(), window.end() - 1, tokens);
       std::copy(window.begin() + 1, window.end(), targets);
     }

@@ -24,7 +24,8 @@ struct weft_tensor {
   std::atomic<uint32_t> owners{1};
   weft::Desc desc;
   void* data = nullptr;
-  bool lent = false;  // an output of a run: shows another memory after each poll, and none when the run is gone
+  bool lent = false;  // an output of a run: shows another memory after each poll, and none when the
+                      // run is gone
   weft_release_cb release = nullptr;
   void* payload = nullptr;
   std::unique_ptr<std::byte[]> own;
@@ -58,8 +59,8 @@ namespace weft::api {
 
 weft_status report(const Status& status, weft_error* err);
 
-// Runs `body` (returning Status) and turns whatever happens into a status and a text. Nothing is thrown past it, and nothing in it depends
-// on the floating-point mode of the caller.
+// Runs `body` (returning Status) and turns whatever happens into a status and a text. Nothing is
+// thrown past it, and nothing in it depends on the floating-point mode of the caller.
 template <typename F>
 weft_status guard(weft_error* err, F&& body) noexcept {
   const ComputeScope scope;
@@ -68,26 +69,30 @@ weft_status guard(weft_error* err, F&& body) noexcept {
 
 Status check_reserved(const char* name, const char* field, uint32_t value);
 
-// Copies a configuration that may be older (shorter: the rest is 0) or newer (longer: the rest must be 0) than this library's.
+// Copies a configuration that may be older (shorter: the rest is 0) or newer (longer: the rest must
+// be 0) than this library's.
 template <typename T>
 Status read_config(const T* in, const char* name, T& out) {
   out = T{};
   if (!in) return {};
   const size_t size = in->size;
   if (size < sizeof in->size || size > 65536)
-    return Status(Code::invalid, cat(name, ".size is ", size, ", expected ", sizeof(T), "; start from WEFT_..._INIT"));
+    return Status(Code::invalid, cat(name, ".size is ", size, ", expected ", sizeof(T),
+                                     "; start from WEFT_..._INIT"));
   const auto* bytes = reinterpret_cast<const unsigned char*>(in);
   for (size_t i = sizeof(T); i < size; ++i)
-    if (bytes[i]) return Status(Code::invalid, cat(name, " was made for a newer weft: byte ", i, " is not 0"));
+    if (bytes[i])
+      return Status(Code::invalid, cat(name, " was made for a newer weft: byte ", i, " is not 0"));
   std::memcpy(&out, in, size < sizeof(T) ? size : sizeof(T));
   out.size = sizeof(T);
   // Gaps in the structs, so that they can be used one day.
-  if constexpr (requires { out.reserved; }) WEFT_TRY(check_reserved(name, "reserved", out.reserved));
+  if constexpr (requires { out.reserved; })
+    WEFT_TRY(check_reserved(name, "reserved", out.reserved));
   return {};
 }
 
-// The structs that the library fills, each with the last field of its first version. What is added behind it changes no row, so that
-// programs which were built before go on.
+// The structs that the library fills, each with the last field of its first version. What is added
+// behind it changes no row, so that programs which were built before go on.
 #define WEFT_FILLED_MAP(X)            \
   X(weft_preset_info, text)           \
   X(weft_node_times, stash_bytes)     \
@@ -116,7 +121,8 @@ template <typename T>
 Status check_result(const T& out) {
   return check_size(out.size, FirstVersion<T>::kSize, FirstVersion<T>::kName);
 }
-// Fills as much of *out as its caller knows, who may have been built against an older (shorter) or newer (longer) header.
+// Fills as much of *out as its caller knows, who may have been built against an older (shorter) or
+// newer (longer) header.
 template <typename T>
 void fill_result(T* out, T full) {
   full.size = out->size;

@@ -13,7 +13,8 @@ Result<MeshOptions> options_of(const weft_mesh_config* config) {
   weft_mesh_config c;
   WEFT_TRY(read_config(config, "weft_mesh_config", c));
   if (c.flags & ~uint32_t{WEFT_MESH_INSECURE})
-    return Status(Code::invalid, cat("weft_mesh_config.flags are ", c.flags, ", expected 0 or WEFT_MESH_INSECURE"));
+    return Status(Code::invalid, cat("weft_mesh_config.flags are ", c.flags,
+                                     ", expected 0 or WEFT_MESH_INSECURE"));
   MeshOptions out;
   if (c.endpoint) out.endpoint = c.endpoint;
   if (c.listen) out.listen = c.listen;
@@ -22,8 +23,8 @@ Result<MeshOptions> options_of(const weft_mesh_config* config) {
   if (c.join_timeout_ms) out.join_timeout_ms = c.join_timeout_ms;
   if (c.peer_timeout_ms) out.peer_timeout_ms = c.peer_timeout_ms;
   if (out.peer_timeout_ms < kLeastSilence)
-    return Status(Code::invalid,
-                  cat("weft_mesh_config.peer_timeout_ms is ", c.peer_timeout_ms, ", expected 0 or at least ", kLeastSilence));
+    return Status(Code::invalid, cat("weft_mesh_config.peer_timeout_ms is ", c.peer_timeout_ms,
+                                     ", expected 0 or at least ", kLeastSilence));
   if (c.key) {
     WEFT_TRY_ASSIGN(out.key, read_secret_key(c.key, "weft_mesh_config.key"));
   }
@@ -57,16 +58,21 @@ weft_status weft_mesh_join(const weft_mesh_config* config, weft_mesh** out, weft
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(out, "out"));
     WEFT_TRY_ASSIGN(const MeshOptions options, options_of(config));
-    if (options.endpoint.empty()) return Status(Code::invalid, "weft_mesh_config.endpoint is NULL; it is where rank 0 listens");
+    if (options.endpoint.empty())
+      return Status(Code::invalid, "weft_mesh_config.endpoint is NULL; it is where rank 0 listens");
     WEFT_TRY_ASSIGN(auto mesh, Mesh::join(options));
     *out = new weft_mesh{std::move(mesh)};
     return {};
   });
 }
 
-const char* weft_mesh_endpoint(const weft_mesh* mesh) { return mesh ? mesh->mesh->endpoint().c_str() : ""; }
+const char* weft_mesh_endpoint(const weft_mesh* mesh) {
+  return mesh ? mesh->mesh->endpoint().c_str() : "";
+}
 
-const char* weft_mesh_join_endpoint(const weft_mesh* mesh) { return mesh ? mesh->mesh->join_text().c_str() : ""; }
+const char* weft_mesh_join_endpoint(const weft_mesh* mesh) {
+  return mesh ? mesh->mesh->join_text().c_str() : "";
+}
 
 weft_status weft_key_new(char* secret, weft_error* err) {
   return guard(err, [&]() -> Status {
@@ -105,12 +111,14 @@ void weft_mesh_cancel(weft_mesh* mesh) {
 
 void weft_mesh_free(weft_mesh* mesh) { delete mesh; }
 
-weft_status weft_run_serve(weft_mesh* mesh, const weft_plan* plan, const weft_model* ops, const weft_run_config* config, weft_error* err) {
+weft_status weft_run_serve(weft_mesh* mesh, const weft_plan* plan, const weft_model* ops,
+                           const weft_run_config* config, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(mesh, "mesh"));
     weft_run_config c;
     WEFT_TRY(read_config(config, "weft_run_config", c));
-    return serve(*mesh->mesh, plan ? plan->plan : nullptr, static_cast<int>(std::clamp(c.threads, 1u, 1u << 20)),
+    return serve(*mesh->mesh, plan ? plan->plan : nullptr,
+                 static_cast<int>(std::clamp(c.threads, 1u, 1u << 20)),
                  ops ? std::span<const Op* const>(ops->user_ops) : std::span<const Op* const>());
   });
 }

@@ -9,12 +9,15 @@ using namespace weft::api;
 
 namespace {
 
-// Handles are ids plus one, so that 0 is none. Unsigned until the end: a foreign handle may be any number.
+// Handles are ids plus one, so that 0 is none. Unsigned until the end: a foreign handle may be any
+// number.
 NodeId node_of(weft_value value) { return static_cast<NodeId>(value.id - 1); }
 ParamId param_of(weft_param param) { return static_cast<ParamId>(param.id - 1); }
 
 Result<InitKind> init_kind(uint32_t init) {
-  if (init > WEFT_INIT_NORMAL) return Status(Code::invalid, cat("init is ", init, ", expected WEFT_INIT_ZEROS, _CONSTANT or _NORMAL"));
+  if (init > WEFT_INIT_NORMAL)
+    return Status(Code::invalid,
+                  cat("init is ", init, ", expected WEFT_INIT_ZEROS, _CONSTANT or _NORMAL"));
   return static_cast<InitKind>(init);
 }
 
@@ -29,9 +32,13 @@ Result<const Op*> op_of(const weft_model& model, const char* name) {
 }
 
 Result<Attrs> attrs_of(const weft_node_config& c) {
-  if (c.rank > WEFT_MAX_RANK) return Status(Code::invalid, cat("node config: rank is ", c.rank, ", expected at most ", WEFT_MAX_RANK));
-  constexpr uint32_t kFlags = WEFT_NODE_TANH | WEFT_NODE_CAUSAL | WEFT_NODE_OUT_IN | WEFT_NODE_POSITIONS;
-  if (c.flags & ~kFlags) return Status(Code::invalid, cat("node config: unknown flags ", c.flags & ~kFlags));
+  if (c.rank > WEFT_MAX_RANK)
+    return Status(Code::invalid,
+                  cat("node config: rank is ", c.rank, ", expected at most ", WEFT_MAX_RANK));
+  constexpr uint32_t kFlags =
+      WEFT_NODE_TANH | WEFT_NODE_CAUSAL | WEFT_NODE_OUT_IN | WEFT_NODE_POSITIONS;
+  if (c.flags & ~kFlags)
+    return Status(Code::invalid, cat("node config: unknown flags ", c.flags & ~kFlags));
   Attrs attrs;
   attrs.axis = c.axis;
   attrs.heads = c.heads;
@@ -55,23 +62,25 @@ weft_status weft_model_new(weft_model** out, weft_error* err) {
 
 void weft_model_free(weft_model* model) { delete model; }
 
-weft_status weft_model_add_input(weft_model* model, const char* name, const weft_desc* sample, uint32_t flags, weft_value* out,
-                                 weft_error* err) {
+weft_status weft_model_add_input(weft_model* model, const char* name, const weft_desc* sample,
+                                 uint32_t flags, weft_value* out, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(model, "model"));
     WEFT_TRY(require(out, "out"));
     WEFT_TRY(require(name, "input name"));
-    if (flags & ~uint32_t{WEFT_INPUT_WANT_GRAD}) return Status(Code::invalid, cat("input '", name, "': unknown flags ", flags));
+    if (flags & ~uint32_t{WEFT_INPUT_WANT_GRAD})
+      return Status(Code::invalid, cat("input '", name, "': unknown flags ", flags));
     const auto desc = to_desc(sample);
     if (!desc.ok()) return desc.status().within(cat("input '", name, "'"));
-    WEFT_TRY_ASSIGN(const NodeId id, model->model->add_input(name, desc.value(), flags & WEFT_INPUT_WANT_GRAD));
+    WEFT_TRY_ASSIGN(const NodeId id,
+                    model->model->add_input(name, desc.value(), flags & WEFT_INPUT_WANT_GRAD));
     out->id = static_cast<uint32_t>(id) + 1;
     return {};
   });
 }
 
-weft_status weft_model_add_param(weft_model* model, const char* name, const weft_desc* desc, uint32_t init, double value, weft_param* out,
-                                 weft_error* err) {
+weft_status weft_model_add_param(weft_model* model, const char* name, const weft_desc* desc,
+                                 uint32_t init, double value, weft_param* out, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(model, "model"));
     WEFT_TRY(require(out, "out"));
@@ -79,18 +88,24 @@ weft_status weft_model_add_param(weft_model* model, const char* name, const weft
     const auto inner = to_desc(desc);
     if (!inner.ok()) return inner.status().within(cat("parameter '", name, "'"));
     if (inner.value().dtype != DType::f32)
-      return Status(Code::invalid, cat("parameter '", name, "': dtype must be WEFT_F32, got ", dtype_name(inner.value().dtype)));
+      return Status(Code::invalid, cat("parameter '", name, "': dtype must be WEFT_F32, got ",
+                                       dtype_name(inner.value().dtype)));
     WEFT_TRY_ASSIGN(const InitKind kind, init_kind(init));
     if (!std::isfinite(value) || (init == WEFT_INIT_NORMAL && value < 0))
-      return Status(Code::invalid, cat("parameter '", name, "': ", init == WEFT_INIT_NORMAL ? "standard deviation" : "first value", " is ",
-                                       value, ", expected ", init == WEFT_INIT_NORMAL ? "a finite number from 0" : "a finite number"));
-    WEFT_TRY_ASSIGN(const ParamId id, model->model->add_param(name, inner.value().shape, {kind, value}));
+      return Status(Code::invalid,
+                    cat("parameter '", name,
+                        "': ", init == WEFT_INIT_NORMAL ? "standard deviation" : "first value",
+                        " is ", value, ", expected ",
+                        init == WEFT_INIT_NORMAL ? "a finite number from 0" : "a finite number"));
+    WEFT_TRY_ASSIGN(const ParamId id,
+                    model->model->add_param(name, inner.value().shape, {kind, value}));
     out->id = static_cast<uint32_t>(id) + 1;
     return {};
   });
 }
 
-weft_status weft_model_add_node(weft_model* model, const weft_node_config* config, weft_value* out, weft_error* err) {
+weft_status weft_model_add_node(weft_model* model, const weft_node_config* config, weft_value* out,
+                                weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(model, "model"));
     WEFT_TRY(require(config, "config"));
@@ -102,19 +117,21 @@ weft_status weft_model_add_node(weft_model* model, const weft_node_config* confi
     WEFT_TRY_ASSIGN(const Attrs attrs, attrs_of(c));
     if (c.n_inputs) WEFT_TRY(require(c.inputs, "inputs"));
     if (c.n_params) WEFT_TRY(require(c.params, "params"));
-    if (c.n_inputs > 1024 || c.n_params > 1024) return Status(Code::invalid, "a node has at most 1024 inputs and 1024 parameters");
+    if (c.n_inputs > 1024 || c.n_params > 1024)
+      return Status(Code::invalid, "a node has at most 1024 inputs and 1024 parameters");
     std::vector<NodeId> in;
     std::vector<ParamId> params;
     for (uint32_t i = 0; i < c.n_inputs; ++i) in.push_back(node_of(c.inputs[i]));
     for (uint32_t i = 0; i < c.n_params; ++i) params.push_back(param_of(c.params[i]));
-    WEFT_TRY_ASSIGN(const NodeId id, model->model->add_node(c.name ? c.name : "", op, attrs, in, params));
+    WEFT_TRY_ASSIGN(const NodeId id,
+                    model->model->add_node(c.name ? c.name : "", op, attrs, in, params));
     out->id = static_cast<uint32_t>(id) + 1;
     return {};
   });
 }
 
-weft_status weft_model_add_linear(weft_model* model, const char* name, weft_value x, int64_t out_features, weft_value* out,
-                                  weft_error* err) {
+weft_status weft_model_add_linear(weft_model* model, const char* name, weft_value x,
+                                  int64_t out_features, weft_value* out, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(model, "model"));
     WEFT_TRY(require(out, "out"));
@@ -124,10 +141,14 @@ weft_status weft_model_add_linear(weft_model* model, const char* name, weft_valu
     const NodeId in = node_of(x);
     if (in < 0 || in >= static_cast<NodeId>(m.nodes().size()))
       return Status(Code::invalid, cat("node '", name, "': x is not a value of this model"));
-    if (out_features < 1) return Status(Code::invalid, cat("node '", name, "': out_features is ", out_features, ", expected 1 or more"));
-    if (m.find_node(name) >= 0) return Status(Code::invalid, cat("node '", name, "': the name is taken"));
+    if (out_features < 1)
+      return Status(Code::invalid, cat("node '", name, "': out_features is ", out_features,
+                                       ", expected 1 or more"));
+    if (m.find_node(name) >= 0)
+      return Status(Code::invalid, cat("node '", name, "': the name is taken"));
     // Tried first without the parameters, which could not be taken back.
-    const Desc weight{DType::f32, {m.desc(in, 1).shape.last(), out_features}}, bias{DType::f32, {out_features}};
+    const Desc weight{DType::f32, {m.desc(in, 1).shape.last(), out_features}},
+        bias{DType::f32, {out_features}};
     const Desc descs[] = {weight, bias};
     for (const int64_t samples : {1, 2}) {
       const Operand operand{m.desc(in, samples), m.node(in).batched};
@@ -135,10 +156,12 @@ weft_status weft_model_add_linear(weft_model* model, const char* name, weft_valu
       const std::string where = cat("node '", name, "' (linear)");
       if (!made.ok()) return made.status().within(where);
       const Desc& y = made.value().out;
-      WEFT_TRY(check_shape({y.shape.dims.data(), static_cast<size_t>(y.shape.rank)}, y.dtype).within(cat(where, ": output")));
+      WEFT_TRY(check_shape({y.shape.dims.data(), static_cast<size_t>(y.shape.rank)}, y.dtype)
+                   .within(cat(where, ": output")));
     }
     WEFT_TRY(m.check_param_name(cat(name, ".bias")));
-    WEFT_TRY_ASSIGN(const ParamId w, m.add_param(cat(name, ".weight"), weight.shape, {InitKind::normal, 0.02}));
+    WEFT_TRY_ASSIGN(const ParamId w,
+                    m.add_param(cat(name, ".weight"), weight.shape, {InitKind::normal, 0.02}));
     WEFT_TRY_ASSIGN(const ParamId b, m.add_param(cat(name, ".bias"), bias.shape, {}));
     const ParamId params[] = {w, b};
     WEFT_TRY_ASSIGN(const NodeId id, m.add_node(name, find_op("linear"), {}, {&in, 1}, params));
@@ -154,7 +177,8 @@ weft_status weft_model_add_output(weft_model* model, weft_value value, weft_erro
   });
 }
 
-weft_status weft_model_add_op(weft_model* model, const weft_op* op, void* payload, weft_error* err) {
+weft_status weft_model_add_op(weft_model* model, const weft_op* op, void* payload,
+                              weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(model, "model"));
     WEFT_TRY(require(op, "op"));
@@ -162,8 +186,10 @@ weft_status weft_model_add_op(weft_model* model, const weft_op* op, void* payloa
     WEFT_TRY(read_config(op, "weft_op", inner));
     WEFT_TRY_ASSIGN(auto made, make_user_op(inner, payload));
     for (const Op* known : model->user_ops)
-      if (known->name() == made->name()) return Status(Code::invalid, cat("op '", made->name(), "' is registered already"));
-    if (find_op(made->name())) return Status(Code::invalid, cat("op '", made->name(), "' is built in"));
+      if (known->name() == made->name())
+        return Status(Code::invalid, cat("op '", made->name(), "' is registered already"));
+    if (find_op(made->name()))
+      return Status(Code::invalid, cat("op '", made->name(), "' is built in"));
     model->user_ops.reserve(model->user_ops.size() + 1);
     WEFT_TRY_ASSIGN(const Op* adopted, model->model->adopt_op(made));
     model->user_ops.push_back(adopted);

@@ -5,13 +5,15 @@
 #include "runtime/measure.h"
 #include "sim/predict.h"
 #include "tune/compare.h"
+#include "tune/make_plan.h"
 
 using namespace weft;
 using namespace weft::api;
 
 namespace {
 
-static_assert(WEFT_STEPS_TRAIN == 1 << static_cast<int>(Mode::train) && WEFT_STEPS_EVAL == 1 << static_cast<int>(Mode::eval) &&
+static_assert(WEFT_STEPS_TRAIN == 1 << static_cast<int>(Mode::train) &&
+              WEFT_STEPS_EVAL == 1 << static_cast<int>(Mode::eval) &&
               WEFT_STEPS_FORWARD == 1 << static_cast<int>(Mode::infer));
 
 constexpr const char* kWritten = "written";  // the schedule of whoever wrote its rows
@@ -26,12 +28,16 @@ Result<OptimSettings> optim_of(const weft_optimizer* config) {
     case WEFT_ADAMW: out.rule = Rule::adamw; break;
     case WEFT_ADAM: out.rule = Rule::adam; break;
     case WEFT_SGD: out.rule = Rule::sgd; break;
-    default: return Status(Code::invalid, cat("weft_optimizer.rule is ", c.rule, ", expected WEFT_ADAMW, WEFT_ADAM or WEFT_SGD"));
+    default:
+      return Status(Code::invalid, cat("weft_optimizer.rule is ", c.rule,
+                                       ", expected WEFT_ADAMW, WEFT_ADAM or WEFT_SGD"));
   }
   switch (c.curve) {
     case WEFT_RATE_CONSTANT: out.curve = RateCurve::constant; break;
     case WEFT_RATE_COSINE: out.curve = RateCurve::cosine; break;
-    default: return Status(Code::invalid, cat("weft_optimizer.curve is ", c.curve, ", expected WEFT_RATE_CONSTANT or WEFT_RATE_COSINE"));
+    default:
+      return Status(Code::invalid, cat("weft_optimizer.curve is ", c.curve,
+                                       ", expected WEFT_RATE_CONSTANT or WEFT_RATE_COSINE"));
   }
   out.rate = or_default(c.rate, out.rate);
   out.momentum = c.momentum;
@@ -55,7 +61,9 @@ Status read_split(const weft_plan_config& c, const Model& model, PlanConfig& out
     case WEFT_SPLIT_TYPE: out.split = SplitBy::type; break;
     case WEFT_SPLIT_PIPEDREAM: out.split = SplitBy::pipedream; break;
     default:
-      return Status(Code::invalid, cat("weft_plan_config.split is ", c.split, ", expected one of WEFT_SPLIT_COST to WEFT_SPLIT_PIPEDREAM"));
+      return Status(Code::invalid,
+                    cat("weft_plan_config.split is ", c.split,
+                        ", expected one of WEFT_SPLIT_COST to WEFT_SPLIT_PIPEDREAM"));
   }
   if (c.split == WEFT_SPLIT_TYPE) {
     WEFT_TRY(require(c.split_type, "weft_plan_config.split_type"));
@@ -71,7 +79,9 @@ Status read_split(const weft_plan_config& c, const Model& model, PlanConfig& out
 }
 
 Status at_most(const char* field, uint64_t value, uint64_t most) {
-  return value <= most ? Status() : Status(Code::invalid, cat("weft_plan_config.", field, " is ", value, ", expected at most ", most));
+  return value <= most ? Status()
+                       : Status(Code::invalid, cat("weft_plan_config.", field, " is ", value,
+                                                   ", expected at most ", most));
 }
 
 Result<PlanConfig> config_of(const weft_plan_config& c, const Model& model) {
@@ -134,17 +144,20 @@ Result<Asked> weft::api::read_plan_config(const weft_plan_config* config, const 
   out.cluster = c.cluster->cluster;
   WEFT_TRY(check_ranks(*out.cluster, out.config.ranks));
   out.config.machines = machines_of(*out.cluster, out.config.ranks);
-  if (out.config.memory_limit == 0) out.config.memory_limit = memory_of(*out.cluster, out.config.ranks);
+  if (out.config.memory_limit == 0)
+    out.config.memory_limit = memory_of(*out.cluster, out.config.ranks);
   return out;
 }
 
-weft_status weft_plan_new(weft_model* model, const weft_plan_config* config, weft_plan** out, weft_error* err) {
+weft_status weft_plan_new(weft_model* model, const weft_plan_config* config, weft_plan** out,
+                          weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(model, "model"));
     WEFT_TRY(require(out, "out"));
     WEFT_TRY(model->model->check());
     WEFT_TRY_ASSIGN(const Asked asked, read_plan_config(config, *model->model));
-    WEFT_TRY_ASSIGN(const PlanConfig chosen, choose(model->model, asked.config, asked.cluster.get()));
+    WEFT_TRY_ASSIGN(const PlanConfig chosen,
+                    choose(model->model, asked.config, asked.cluster.get()));
     WEFT_TRY_ASSIGN(auto plan, make_plan(model->model, chosen));
     WEFT_TRY(check_memory(*plan, asked.cluster.get(), 0));
     *out = new weft_plan{std::move(plan), asked.cluster};
@@ -157,9 +170,11 @@ weft_status weft_schedule_describe(uint32_t index, weft_schedule_info* info) {
   return guard(nullptr, [&]() -> Status {
     WEFT_TRY(require(info, "info"));
     WEFT_TRY(check_result(*info));
-    if (index >= all_schedules().size()) return Status(Code::not_found, cat("there are ", all_schedules().size(), " schedules"));
+    if (index >= all_schedules().size())
+      return Status(Code::not_found, cat("there are ", all_schedules().size(), " schedules"));
     const ScheduleKind& kind = all_schedules()[index];
-    fill_result(info, {0, static_cast<uint32_t>(kind.chunks), kind.name.data(), kind.about.data(),  // of string literals
+    fill_result(info, {0, static_cast<uint32_t>(kind.chunks), kind.name.data(),
+                       kind.about.data(),  // of string literals
                        kind.asynchronous ? 1u : 0u, kind.forward_only ? 1u : 0u});
     return {};
   });
@@ -167,29 +182,39 @@ weft_status weft_schedule_describe(uint32_t index, weft_schedule_info* info) {
 
 void weft_plan_free(weft_plan* plan) { delete plan; }
 
-uint32_t weft_plan_stages(const weft_plan* plan) { return plan ? static_cast<uint32_t>(plan->plan->stages()) : 0; }
+uint32_t weft_plan_stages(const weft_plan* plan) {
+  return plan ? static_cast<uint32_t>(plan->plan->stages()) : 0;
+}
 
 int64_t weft_plan_bytes(const weft_plan* plan, uint32_t rank) {
   return plan && rank < plan->plan->arena_bytes.size() ? plan->plan->arena_bytes[rank] : 0;
 }
 
-uint32_t weft_plan_updates(const weft_plan* plan) { return plan ? static_cast<uint32_t>(std::max(plan->plan->config.segment, 1)) : 0; }
+uint32_t weft_plan_updates(const weft_plan* plan) {
+  return plan ? static_cast<uint32_t>(std::max(plan->plan->config.segment, 1)) : 0;
+}
 
 uint32_t weft_plan_noam(const weft_plan* plan) {
   if (!plan || !plan->plan->asynchronous()) return 0;
   try {
-    return static_cast<uint32_t>(pipedream_numbers(std::vector<int32_t>(static_cast<size_t>(plan->plan->config.ranks), 1)).noam);
+    return static_cast<uint32_t>(
+        pipedream_numbers(std::vector<int32_t>(static_cast<size_t>(plan->plan->config.ranks), 1))
+            .noam);
   } catch (...) {
     return 0;
   }
 }
 
 uint32_t weft_plan_versions(const weft_plan* plan, uint32_t rank) {
-  return plan && rank < plan->plan->versions.size() ? static_cast<uint32_t>(plan->plan->versions[rank].count) : 0;
+  return plan && rank < plan->plan->versions.size()
+             ? static_cast<uint32_t>(plan->plan->versions[rank].count)
+             : 0;
 }
 
 int64_t weft_plan_owned(const weft_plan* plan, uint32_t rank) { return elements(plan, rank, true); }
-int64_t weft_plan_resident(const weft_plan* plan, uint32_t rank) { return elements(plan, rank, false); }
+int64_t weft_plan_resident(const weft_plan* plan, uint32_t rank) {
+  return elements(plan, rank, false);
+}
 
 size_t weft_plan_timetable(const weft_plan* plan, char* buffer, size_t size) {
   if (!plan) return 0;
@@ -204,7 +229,8 @@ const char* weft_plan_first(const weft_plan* plan, uint32_t stage) {
   if (!plan || stage >= weft_plan_stages(plan)) return nullptr;
   const Plan& p = *plan->plan;
   for (size_t id = 0; id < p.stage_of_node.size(); ++id)
-    if (!p.model->nodes()[id].is_input() && p.stage_of_node[id] == static_cast<int32_t>(stage)) return p.model->nodes()[id].name.c_str();
+    if (!p.model->nodes()[id].is_input() && p.stage_of_node[id] == static_cast<int32_t>(stage))
+      return p.model->nodes()[id].name.c_str();
   return nullptr;
 }
 
@@ -219,12 +245,15 @@ weft_status weft_plan_describe(const weft_plan* plan, weft_plan_info* info) {
     full.stages = weft_plan_stages(plan);
     full.micro_batches = static_cast<uint32_t>(config.micro_batches);
     full.schedule = config.schedule.c_str();  // zb-auto stays zb-auto where its rows are kept
-    full.warm_up = config.schedule_text.empty() && config.schedule == "1f1b" ? static_cast<uint32_t>(std::max(config.warm_up, 1)) : 0;
+    full.warm_up = config.schedule_text.empty() && config.schedule == "1f1b"
+                       ? static_cast<uint32_t>(std::max(config.warm_up, 1))
+                       : 0;
     fill_result(info, full);
     return {};
   });
 }
 
 uint32_t weft_plan_rank(const weft_plan* plan, uint32_t stage) {
-  return stage < weft_plan_stages(plan) ? static_cast<uint32_t>(plan->plan->rank_of_stage[stage]) : 0;
+  return stage < weft_plan_stages(plan) ? static_cast<uint32_t>(plan->plan->rank_of_stage[stage])
+                                        : 0;
 }

@@ -10,6 +10,7 @@
 #include "io/file.h"
 #include "io/names.h"
 #include "plan/settings.h"
+#include "tune/make_plan.h"
 
 using namespace weft;
 using namespace weft::api;
@@ -20,7 +21,8 @@ constexpr size_t kMostBytes = size_t{1} << 30;
 
 Digest hash_of(const Plan& plan) {
   Hasher hasher;
-  for (const Digest& d : {plan.hash.model, plan.hash.partition, plan.hash.schedule, plan.hash.settings})
+  for (const Digest& d :
+       {plan.hash.model, plan.hash.partition, plan.hash.schedule, plan.hash.settings})
     hasher.number(d.high).number(d.low);
   return hasher.finish();
 }
@@ -50,8 +52,11 @@ PlanFile to_file(const Plan& plan) {
     out.rows.push_back(c.schedule_text.substr(begin, end - begin));
     begin = end + 1;
   }
-  each_plan_setting(c, [&out](const char* name, const auto& value) { out.settings[name] = to_value(value); });
-  each_optim_setting(c.optim, [&out](const char* name, const auto& value) { out.optimizer[name] = to_value(value); });
+  each_plan_setting(
+      c, [&out](const char* name, const auto& value) { out.settings[name] = to_value(value); });
+  each_optim_setting(c.optim, [&out](const char* name, const auto& value) {
+    out.optimizer[name] = to_value(value);
+  });
   return out;
 }
 
@@ -76,17 +81,25 @@ class ValueReader {
   }
 
  private:
-  Status fault(const char* name, auto... what) const { return Status(Code::data, cat(where_, "'", name, "' ", what...)); }
+  Status fault(const char* name, auto... what) const {
+    return Status(Code::data, cat(where_, "'", name, "' ", what...));
+  }
 
-  Status take(const char* name, const FileValue& from, bool& to) const { return take_as(name, from, to); }
-  Status take(const char* name, const FileValue& from, std::string& to) const { return take_as(name, from, to); }
+  Status take(const char* name, const FileValue& from, bool& to) const {
+    return take_as(name, from, to);
+  }
+  Status take(const char* name, const FileValue& from, std::string& to) const {
+    return take_as(name, from, to);
+  }
   Status take(const char* name, const FileValue& from, double& to) const {
     if (const auto* whole = std::get_if<uint64_t>(&from)) {
       to = static_cast<double>(*whole);
       return {};
     }
     WEFT_TRY(take_as(name, from, to));
-    return std::isfinite(to) && to >= 0 ? Status() : fault(name, "is ", to, ", expected a finite number from 0");
+    return std::isfinite(to) && to >= 0
+               ? Status()
+               : fault(name, "is ", to, ", expected a finite number from 0");
   }
   Status take(const char* name, const FileValue& from, Rule& to) const {
     std::string text;
@@ -104,7 +117,8 @@ class ValueReader {
   Status take(const char* name, const FileValue& from, T& to) const {
     uint64_t number = 0;
     WEFT_TRY(take_as(name, from, number));
-    constexpr uint64_t kMost = sizeof(T) == 4 ? uint64_t{1} << 30 : static_cast<uint64_t>(std::numeric_limits<T>::max());
+    constexpr uint64_t kMost =
+        sizeof(T) == 4 ? uint64_t{1} << 30 : static_cast<uint64_t>(std::numeric_limits<T>::max());
     if (number > kMost) return fault(name, "is ", number, ", expected at most ", kMost);
     to = static_cast<T>(number);
     return {};
@@ -135,17 +149,21 @@ Result<PlanConfig> from_file(const PlanFile& file) {
   return out;
 }
 
-Result<std::shared_ptr<const Plan>> load(const std::shared_ptr<const Model>& model, const std::string& text) {
+Result<std::shared_ptr<const Plan>> load(const std::shared_ptr<const Model>& model,
+                                         const std::string& text) {
   WEFT_TRY_ASSIGN(const PlanFile file, parse_plan(text));
   if (file.model_hash != model->hash())
-    return Status(Code::invalid, cat("is of another model: 'model_hash' is ", file.model_hash.hex(), ", expected ", model->hash().hex()));
+    return Status(Code::invalid, cat("is of another model: 'model_hash' is ", file.model_hash.hex(),
+                                     ", expected ", model->hash().hex()));
   WEFT_TRY_ASSIGN(const PlanConfig config, from_file(file));
   WEFT_TRY_ASSIGN(auto plan, make_plan(model, config));
   if (const Digest made = hash_of(*plan); file.plan_hash && *file.plan_hash != made)
-    return Status(Code::invalid, cat("makes the plan ", made.hex(), ", but 'plan_hash' is ", file.plan_hash->hex(),
-                                     ": it was edited, or written by a weft that places "
-                                     "differently (",
-                                     file.weft, ", this is ", weft_version(), "); without 'plan_hash' it is taken as it stands"));
+    return Status(Code::invalid,
+                  cat("makes the plan ", made.hex(), ", but 'plan_hash' is ", file.plan_hash->hex(),
+                      ": it was edited, or written by a weft that places "
+                      "differently (",
+                      file.weft, ", this is ", weft_version(),
+                      "); without 'plan_hash' it is taken as it stands"));
   return plan;
 }
 

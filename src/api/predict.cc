@@ -43,15 +43,20 @@ weft_status weft_cluster_load(const char* path, weft_cluster** out, weft_error* 
 }
 
 void weft_cluster_free(weft_cluster* cluster) { delete cluster; }
-uint32_t weft_cluster_ranks(const weft_cluster* cluster) { return cluster ? static_cast<uint32_t>(cluster->cluster->ranks()) : 0; }
+uint32_t weft_cluster_ranks(const weft_cluster* cluster) {
+  return cluster ? static_cast<uint32_t>(cluster->cluster->ranks()) : 0;
+}
 
-weft_status weft_plan_simulate(const weft_plan* plan, uint32_t flags, weft_prediction** out, weft_error* err) {
+weft_status weft_plan_simulate(const weft_plan* plan, uint32_t flags, weft_prediction** out,
+                               weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(plan, "plan"));
     WEFT_TRY(require(out, "out"));
     if (flags & ~uint32_t{WEFT_PREDICT_TIMELINE})
-      return Status(Code::invalid, cat("flags is ", flags, ", expected WEFT_PREDICT_TIMELINE or 0"));
-    WEFT_TRY_ASSIGN(Prediction predicted, predict(plan->plan, plan->cluster.get(), (flags & WEFT_PREDICT_TIMELINE) != 0));
+      return Status(Code::invalid,
+                    cat("flags is ", flags, ", expected WEFT_PREDICT_TIMELINE or 0"));
+    WEFT_TRY_ASSIGN(Prediction predicted,
+                    predict(plan->plan, plan->cluster.get(), (flags & WEFT_PREDICT_TIMELINE) != 0));
     *out = new weft_prediction{plan->plan, std::move(predicted)};
     return {};
   });
@@ -59,7 +64,8 @@ weft_status weft_plan_simulate(const weft_plan* plan, uint32_t flags, weft_predi
 
 void weft_prediction_free(weft_prediction* prediction) { delete prediction; }
 
-weft_status weft_prediction_describe(const weft_prediction* prediction, weft_prediction_info* info) {
+weft_status weft_prediction_describe(const weft_prediction* prediction,
+                                     weft_prediction_info* info) {
   return answer(prediction, info, 0, 1, [&] {
     const Prediction& p = prediction->inner;
     int64_t messages = 0;
@@ -78,37 +84,48 @@ weft_status weft_prediction_describe(const weft_prediction* prediction, weft_pre
   });
 }
 
-weft_status weft_prediction_rank(const weft_prediction* prediction, uint32_t rank, weft_rank_prediction* out) {
+weft_status weft_prediction_rank(const weft_prediction* prediction, uint32_t rank,
+                                 weft_rank_prediction* out) {
   return answer(prediction, out, rank, prediction ? prediction->inner.ranks.size() : 0, [&] {
     const RankPrediction& r = prediction->inner.ranks[rank];
     return weft_rank_prediction{0, 0, r.first, r.last, r.busy, r.idle, r.idle_own, r.peak_bytes};
   });
 }
 
-weft_status weft_prediction_link(const weft_prediction* prediction, uint32_t index, weft_link_prediction* out) {
+weft_status weft_prediction_link(const weft_prediction* prediction, uint32_t index,
+                                 weft_link_prediction* out) {
   return answer(prediction, out, index, prediction ? prediction->inner.links.size() : 0, [&] {
     const SimTraffic& link = prediction->inner.links[index];
-    return weft_link_prediction{0, static_cast<uint32_t>(link.from), static_cast<uint32_t>(link.to), 0, link.messages, link.bytes};
+    return weft_link_prediction{0,
+                                static_cast<uint32_t>(link.from),
+                                static_cast<uint32_t>(link.to),
+                                0,
+                                link.messages,
+                                link.bytes};
   });
 }
 
-weft_status weft_prediction_save_trace(const weft_prediction* prediction, const char* path, weft_error* err) {
+weft_status weft_prediction_save_trace(const weft_prediction* prediction, const char* path,
+                                       weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(prediction, "prediction"));
     WEFT_TRY(require(path, "path"));
     if (prediction->inner.spans.empty())
-      return Status(Code::state, "the prediction has no timeline; it was made without WEFT_PREDICT_TIMELINE");
+      return Status(Code::state,
+                    "the prediction has no timeline; it was made without WEFT_PREDICT_TIMELINE");
     return save_text(path, trace_text(*prediction->plan, prediction->inner.spans));
   });
 }
 
-weft_status weft_plan_compare(weft_model* model, const weft_plan_config* config, weft_comparison** out, weft_error* err) {
+weft_status weft_plan_compare(weft_model* model, const weft_plan_config* config,
+                              weft_comparison** out, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(model, "model"));
     WEFT_TRY(require(out, "out"));
     WEFT_TRY(model->model->check());
     WEFT_TRY_ASSIGN(const Asked asked, read_plan_config(config, *model->model));
-    WEFT_TRY_ASSIGN(Comparison comparison, compare_schedules(model->model, asked.config, asked.cluster.get()));
+    WEFT_TRY_ASSIGN(Comparison comparison,
+                    compare_schedules(model->model, asked.config, asked.cluster.get()));
     *out = new weft_comparison{std::move(comparison)};
     model->model->freeze();
     return {};
@@ -117,7 +134,8 @@ weft_status weft_plan_compare(weft_model* model, const weft_plan_config* config,
 
 void weft_comparison_free(weft_comparison* comparison) { delete comparison; }
 
-weft_status weft_comparison_row(const weft_comparison* comparison, uint32_t index, weft_candidate* out) {
+weft_status weft_comparison_row(const weft_comparison* comparison, uint32_t index,
+                                weft_candidate* out) {
   return answer(comparison, out, index, comparison ? comparison->inner.candidates.size() : 0, [&] {
     const Candidate& c = comparison->inner.candidates[index];
     weft_candidate row = WEFT_CANDIDATE_INIT;

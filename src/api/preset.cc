@@ -6,14 +6,17 @@
 using namespace weft;
 using namespace weft::api;
 
-weft_status weft_model_preset(const char* text, int64_t seq_len, uint32_t stages, weft_model** out, weft_preset_info* info,
-                              weft_error* err) {
+weft_status weft_model_preset(const char* text, int64_t seq_len, uint32_t stages, weft_model** out,
+                              weft_preset_info* info, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(text, "text"));
     WEFT_TRY(require(out, "out"));
     if (info) WEFT_TRY(check_result(*info));
-    if (stages > 4096) return Status(Code::invalid, cat("stages is ", stages, ", expected at most 4096"));
-    WEFT_TRY_ASSIGN(Preset preset, make_preset(text, {.seq_len = seq_len, .stages = static_cast<int32_t>(std::max(stages, 1u))}));
+    if (stages > 4096)
+      return Status(Code::invalid, cat("stages is ", stages, ", expected at most 4096"));
+    WEFT_TRY_ASSIGN(Preset preset,
+                    make_preset(text, {.seq_len = seq_len,
+                                       .stages = static_cast<int32_t>(std::max(stages, 1u))}));
     auto model = std::make_unique<weft_model>();
     model->model = std::move(preset.model);
     model->preset = std::move(preset.text);

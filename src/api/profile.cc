@@ -5,14 +5,16 @@
 using namespace weft;
 using namespace weft::api;
 
-weft_status weft_profile_new(weft_model* model, const weft_profile_config* config, weft_profile** out, weft_error* err) {
+weft_status weft_profile_new(weft_model* model, const weft_profile_config* config,
+                             weft_profile** out, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(model, "model"));
     WEFT_TRY(require(out, "out"));
     weft_profile_config c;
     WEFT_TRY(read_config(config, "weft_profile_config", c));
     constexpr uint32_t kMost = 1u << 30;
-    if (c.repeats > kMost || c.threads > kMost) return Status(Code::invalid, "weft_profile_config: repeats or threads is out of range");
+    if (c.repeats > kMost || c.threads > kMost)
+      return Status(Code::invalid, "weft_profile_config: repeats or threads is out of range");
     WEFT_TRY(model->model->check());
     MeasureOptions options;
     options.micro_batch_size = std::max(c.micro_batch_size, 1u);
@@ -49,14 +51,17 @@ weft_status weft_profile_save(const weft_profile* profile, const char* path, wef
   });
 }
 
-uint32_t weft_profile_nodes(const weft_profile* profile) { return profile ? static_cast<uint32_t>(profile->profile.nodes.size()) : 0; }
+uint32_t weft_profile_nodes(const weft_profile* profile) {
+  return profile ? static_cast<uint32_t>(profile->profile.nodes.size()) : 0;
+}
 
 weft_status weft_profile_node(const weft_profile* profile, uint32_t index, weft_node_times* times) {
   return guard(nullptr, [&]() -> Status {
     WEFT_TRY(require(profile, "profile"));
     WEFT_TRY(require(times, "times"));
     WEFT_TRY(check_result(*times));
-    if (index >= profile->profile.nodes.size()) return Status(Code::not_found, cat("there is no node ", index));
+    if (index >= profile->profile.nodes.size())
+      return Status(Code::not_found, cat("there is no node ", index));
     const ProfileNode& node = profile->profile.nodes[index];
     weft_node_times full = {};
     full.name = node.name.c_str();

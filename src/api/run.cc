@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "api/run_handle.h"
-#include "runtime/state.h"
+#include "runtime/optimizer_state.h"
 
 using namespace weft;
 using namespace weft::api;
@@ -10,10 +10,13 @@ namespace {
 
 void drop_tensor(void* tensor) { weft_tensor_unref(static_cast<weft_tensor*>(tensor)); }
 
-// Checks the tensors of a batch against the model's inputs and finds the number of samples, which all must share.
-Status check_batch(const Model& model, weft_tensor* const* inputs, uint32_t n_inputs, Batch& batch) {
+// Checks the tensors of a batch against the model's inputs and finds the number of samples, which
+// all must share.
+Status check_batch(const Model& model, weft_tensor* const* inputs, uint32_t n_inputs,
+                   Batch& batch) {
   if (n_inputs != model.inputs().size())
-    return Status(Code::invalid, cat("got ", n_inputs, " inputs, the model has ", model.inputs().size()));
+    return Status(Code::invalid,
+                  cat("got ", n_inputs, " inputs, the model has ", model.inputs().size()));
   for (uint32_t i = 0; i < n_inputs; ++i) {
     const Node& node = model.node(model.inputs()[i]);
     if (!inputs[i]) {
@@ -21,14 +24,18 @@ Status check_batch(const Model& model, weft_tensor* const* inputs, uint32_t n_in
       continue;
     }
     if (inputs[i]->lent)
-      return Status(Code::invalid, cat("input '", node.name, "' is an output of a run, which the next poll changes; submit a copy"));
+      return Status(Code::invalid,
+                    cat("input '", node.name,
+                        "' is an output of a run, which the next poll changes; submit a copy"));
     const Desc& found = inputs[i]->desc;
     Desc expected = node.one.out;
     if (found.shape.rank == expected.shape.rank) expected.shape[0] = found.shape[0];
     if (!(found == expected))
-      return Status(Code::invalid, cat("input '", node.name, "' expects ", node.one.out.text(), " per sample, got ", found.text()));
+      return Status(Code::invalid, cat("input '", node.name, "' expects ", node.one.out.text(),
+                                       " per sample, got ", found.text()));
     if (batch.samples && batch.samples != found.shape[0])
-      return Status(Code::invalid, cat("input '", node.name, "' has ", found.shape[0], " samples, an input before it ", batch.samples));
+      return Status(Code::invalid, cat("input '", node.name, "' has ", found.shape[0],
+                                       " samples, an input before it ", batch.samples));
     batch.samples = found.shape[0];
     batch.inputs.push_back(inputs[i]->data);
   }
@@ -40,7 +47,9 @@ Result<Part> part_of(const Plan& plan, uint32_t what) {
   if (what == WEFT_GRAD) return Part::grad;
   const uint32_t state = what - WEFT_STATE;
   const uint32_t has = static_cast<uint32_t>(state_slots(plan));
-  if (state >= has) return Status(Code::invalid, cat("what is ", what, "; there are ", has, " state tensors per parameter"));
+  if (state >= has)
+    return Status(Code::invalid,
+                  cat("what is ", what, "; there are ", has, " state tensors per parameter"));
   return state_part(static_cast<int>(state));
 }
 
@@ -51,15 +60,18 @@ struct Access {
   std::span<float> floats;
 };
 
-Result<Access> access(const weft_run& run, const char* name, uint32_t what, const weft_tensor& tensor) {
+Result<Access> access(const weft_run& run, const char* name, uint32_t what,
+                      const weft_tensor& tensor) {
   const Plan& plan = run.run->plan();
   const ParamId id = plan.model->find_param(name);
   if (id < 0) return Status(Code::not_found, cat("the model has no parameter '", name, "'"));
   WEFT_TRY_ASSIGN(const Part part, part_of(plan, what));
   const Desc expected{DType::f32, plan.model->param(id).shape};
   if (!(tensor.desc == expected))
-    return Status(Code::invalid, cat("parameter '", name, "' is ", expected.text(), ", the tensor ", tensor.desc.text()));
-  return Access{id, part, {static_cast<float*>(tensor.data), static_cast<size_t>(expected.elements())}};
+    return Status(Code::invalid, cat("parameter '", name, "' is ", expected.text(), ", the tensor ",
+                                     tensor.desc.text()));
+  return Access{
+      id, part, {static_cast<float*>(tensor.data), static_cast<size_t>(expected.elements())}};
 }
 
 Status read_input_grad(weft_run& run, NodeId input, weft_tensor& tensor) {
@@ -67,9 +79,10 @@ Status read_input_grad(weft_run& run, NodeId input, weft_tensor& tensor) {
   const Desc& found = tensor.desc;
   if (found.shape.rank == expected.shape.rank) expected.shape[0] = found.shape[0];
   if (!(found == expected))
-    return Status(Code::invalid, cat("gradient of input '", run.run->plan().model->node(input).name, "' is ", expected.text(),
-                                     ", the tensor ", found.text()));
-  return run.run->read_input_grad(input, {static_cast<float*>(tensor.data), static_cast<size_t>(found.elements())});
+    return Status(Code::invalid, cat("gradient of input '", run.run->plan().model->node(input).name,
+                                     "' is ", expected.text(), ", the tensor ", found.text()));
+  return run.run->read_input_grad(
+      input, {static_cast<float*>(tensor.data), static_cast<size_t>(found.elements())});
 }
 
 // Points the run's output tensors at what a micro-batch delivered.
@@ -82,13 +95,16 @@ void show_outputs(weft_run& run, int32_t micro_batch) {
 }
 
 // The step's mode, data and references; on failure nothing is kept.
-Status fill_step(Step& step, const Model& model, weft_tensor* const* inputs, uint32_t n_inputs, uint32_t flags) {
+Status fill_step(Step& step, const Model& model, weft_tensor* const* inputs, uint32_t n_inputs,
+                 uint32_t flags) {
   switch (flags) {
     case WEFT_TRAIN: break;
     case WEFT_NO_UPDATE: step.update = false; break;
     case WEFT_EVAL: step.mode = Mode::eval; break;
     case WEFT_FORWARD: step.mode = Mode::infer; break;
-    default: return Status(Code::invalid, cat("flags are ", flags, ", expected WEFT_TRAIN, _NO_UPDATE, _EVAL or _FORWARD"));
+    default:
+      return Status(Code::invalid, cat("flags are ", flags,
+                                       ", expected WEFT_TRAIN, _NO_UPDATE, _EVAL or _FORWARD"));
   }
   WEFT_TRY(check_batch(model, inputs, n_inputs, step.batch));
   for (uint32_t i = 0; i < n_inputs; ++i)
@@ -98,7 +114,8 @@ Status fill_step(Step& step, const Model& model, weft_tensor* const* inputs, uin
 
 }  // namespace
 
-weft_status weft_run_start(const weft_plan* plan, weft_mesh* mesh, const weft_run_config* config, weft_run** out, weft_error* err) {
+weft_status weft_run_start(const weft_plan* plan, weft_mesh* mesh, const weft_run_config* config,
+                           weft_run** out, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(plan, "plan"));
     WEFT_TRY(require(out, "out"));
@@ -106,7 +123,7 @@ weft_status weft_run_start(const weft_plan* plan, weft_mesh* mesh, const weft_ru
     WEFT_TRY(read_config(config, "weft_run_config", c));
     const int threads = static_cast<int>(std::min(c.threads, 1u << 20));
     auto run = std::make_unique<weft_run>();
-    auto started = mesh      ? start_mesh(plan->plan, *mesh->mesh, std::max(threads, 1), drop_tensor)
+    auto started = mesh ? start_mesh(plan->plan, *mesh->mesh, std::max(threads, 1), drop_tensor)
                    : threads ? start_threads(plan->plan, threads, drop_tensor)
                              : start_inline(plan->plan, drop_tensor);
     WEFT_TRY_ASSIGN(run->run, std::move(started));
@@ -125,15 +142,18 @@ weft_status weft_run_start(const weft_plan* plan, weft_mesh* mesh, const weft_ru
 
 void weft_run_free(weft_run* run) { delete run; }
 
-weft_status weft_run_submit(weft_run* run, weft_tensor* const* inputs, uint32_t n_inputs, uint32_t flags, uint64_t tag, weft_error* err) {
+weft_status weft_run_submit(weft_run* run, weft_tensor* const* inputs, uint32_t n_inputs,
+                            uint32_t flags, uint64_t tag, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(run, "run"));
     if (n_inputs) WEFT_TRY(require(inputs, "inputs"));
     Step* step = run->run->acquire();
-    if (!step) return Status(Code::again, cat(Run::kQueue, " steps are under way; poll their events first"));
+    if (!step)
+      return Status(Code::again, cat(Run::kQueue, " steps are under way; poll their events first"));
     step->tag = tag;
     const Model& model = *run->run->plan().model;
-    if (Status status = attempt([&] { return fill_step(*step, model, inputs, n_inputs, flags); }); !status.ok()) {
+    if (Status status = attempt([&] { return fill_step(*step, model, inputs, n_inputs, flags); });
+        !status.ok()) {
       run->run->give_back(step);
       return status;
     }
@@ -179,7 +199,8 @@ weft_status weft_run_poll(weft_run* run, weft_event* event, int64_t timeout_ns) 
   return status < 0 ? status : found;
 }
 
-weft_status weft_run_read(weft_run* run, const char* name, uint32_t what, weft_tensor* tensor, weft_error* err) {
+weft_status weft_run_read(weft_run* run, const char* name, uint32_t what, weft_tensor* tensor,
+                          weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(run, "run"));
     WEFT_TRY(require(name, "name"));
@@ -194,7 +215,8 @@ weft_status weft_run_read(weft_run* run, const char* name, uint32_t what, weft_t
   });
 }
 
-weft_status weft_run_write(weft_run* run, const char* name, uint32_t what, const weft_tensor* tensor, weft_error* err) {
+weft_status weft_run_write(weft_run* run, const char* name, uint32_t what,
+                           const weft_tensor* tensor, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(run, "run"));
     WEFT_TRY(require(name, "name"));
@@ -213,7 +235,8 @@ weft_status weft_run_resident(weft_run* run, uint32_t rank, int64_t* bytes, weft
     WEFT_TRY(require(bytes, "bytes"));
     WEFT_TRY(run->run->settled());
     const int32_t ranks = run->run->plan().config.ranks;
-    if (rank >= static_cast<uint32_t>(ranks)) return Status(Code::invalid, cat("rank is ", rank, ", the run has ", ranks));
+    if (rank >= static_cast<uint32_t>(ranks))
+      return Status(Code::invalid, cat("rank is ", rank, ", the run has ", ranks));
     WEFT_TRY_ASSIGN(*bytes, run->run->resident_bytes(static_cast<int32_t>(rank)));
     return {};
   });
@@ -238,7 +261,8 @@ weft_status weft_run_save_trace(weft_run* run, const char* path, weft_error* err
 
 namespace {
 
-weft_status digest_of(weft_run* run, char digest[33], Result<Digest> (Run::*of)(), weft_error* err) {
+weft_status digest_of(weft_run* run, char digest[33], Result<Digest> (Run::*of)(),
+                      weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(run, "run"));
     WEFT_TRY(require(digest, "digest"));
@@ -251,7 +275,9 @@ weft_status digest_of(weft_run* run, char digest[33], Result<Digest> (Run::*of)(
 
 }  // namespace
 
-weft_status weft_run_digest(weft_run* run, char digest[33], weft_error* err) { return digest_of(run, digest, &Run::digest, err); }
+weft_status weft_run_digest(weft_run* run, char digest[33], weft_error* err) {
+  return digest_of(run, digest, &Run::digest, err);
+}
 
 weft_status weft_run_optimizer_digest(weft_run* run, char digest[33], weft_error* err) {
   return digest_of(run, digest, &Run::optimizer_digest, err);

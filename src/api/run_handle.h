@@ -6,7 +6,8 @@
 
 #include "api/handles.h"
 
-// An output may have owners beside its run. For them it is empty when the memory that it showed is gone.
+// An output may have owners beside its run. For them it is empty when the memory that it showed is
+// gone.
 struct EndLent {
   void operator()(weft_tensor* tensor) const {
     tensor->data = nullptr;

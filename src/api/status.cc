@@ -6,7 +6,8 @@
 namespace weft::api {
 
 static_assert(sizeof(weft_error) == 512);
-#define WEFT_SAME_VALUE_(inner, outer) static_assert(static_cast<int32_t>(Code::inner) == WEFT_##outer)
+#define WEFT_SAME_VALUE_(inner, outer) \
+  static_assert(static_cast<int32_t>(Code::inner) == WEFT_##outer)
 WEFT_SAME_VALUE_(ok, OK);
 WEFT_SAME_VALUE_(invalid, EINVAL);
 WEFT_SAME_VALUE_(no_memory, ENOMEM);
@@ -40,15 +41,20 @@ weft_status report(const Status& status, weft_error* err) {
 }
 
 Status check_reserved(const char* name, const char* field, uint32_t value) {
-  return value ? Status(Code::invalid, cat(name, ".", field, " is ", value, ", expected 0; start from WEFT_..._INIT")) : Status();
+  return value ? Status(Code::invalid, cat(name, ".", field, " is ", value,
+                                           ", expected 0; start from WEFT_..._INIT"))
+               : Status();
 }
 
 Status check_size(uint32_t size, size_t first, const char* name) {
   if (size >= first) return {};
-  return Status(Code::invalid, cat(name, ".size is ", size, ", expected ", first, " or more; start from WEFT_..._INIT"));
+  return Status(Code::invalid, cat(name, ".size is ", size, ", expected ", first,
+                                   " or more; start from WEFT_..._INIT"));
 }
 
-Status require(const void* pointer, const char* name) { return pointer ? Status() : Status(Code::invalid, cat(name, " is NULL")); }
+Status require(const void* pointer, const char* name) {
+  return pointer ? Status() : Status(Code::invalid, cat(name, " is NULL"));
+}
 
 size_t print_to(std::string_view text, char* buffer, size_t size) {
   if (buffer && size > 0) {
@@ -62,8 +68,10 @@ size_t print_to(std::string_view text, char* buffer, size_t size) {
 Result<Desc> to_desc(const weft_desc* desc) {
   WEFT_TRY(require(desc, "desc"));
   if (desc->dtype < WEFT_F32 || desc->dtype > WEFT_F64)
-    return Status(Code::invalid, cat("dtype is ", desc->dtype, ", expected WEFT_F32, WEFT_I32 or WEFT_F64"));
-  if (desc->rank > WEFT_MAX_RANK) return Status(Code::invalid, cat("rank is ", desc->rank, ", expected at most ", WEFT_MAX_RANK));
+    return Status(Code::invalid,
+                  cat("dtype is ", desc->dtype, ", expected WEFT_F32, WEFT_I32 or WEFT_F64"));
+  if (desc->rank > WEFT_MAX_RANK)
+    return Status(Code::invalid, cat("rank is ", desc->rank, ", expected at most ", WEFT_MAX_RANK));
   const std::span<const int64_t> dims(desc->dims, desc->rank);
   const DType dtype = static_cast<DType>(desc->dtype);
   WEFT_TRY(check_shape(dims, dtype));
@@ -91,8 +99,11 @@ const char* weft_status_text(weft_status status) {
 }
 
 #define WEFT_TEXT_(x) #x
-#define WEFT_VERSION_TEXT_(major, minor, patch) WEFT_TEXT_(major) "." WEFT_TEXT_(minor) "." WEFT_TEXT_(patch)
-const char* weft_version(void) { return WEFT_VERSION_TEXT_(WEFT_VERSION_MAJOR, WEFT_VERSION_MINOR, WEFT_VERSION_PATCH); }
+#define WEFT_VERSION_TEXT_(major, minor, patch) \
+  WEFT_TEXT_(major) "." WEFT_TEXT_(minor) "." WEFT_TEXT_(patch)
+const char* weft_version(void) {
+  return WEFT_VERSION_TEXT_(WEFT_VERSION_MAJOR, WEFT_VERSION_MINOR, WEFT_VERSION_PATCH);
+}
 
 size_t weft_kernels(char* buffer, size_t size, uint32_t* slow) {
   try {

@@ -6,14 +6,15 @@
 using namespace weft;
 using namespace weft::api;
 
-weft_status weft_tensor_wrap(const weft_desc* desc, void* data, weft_release_cb release, void* payload, weft_tensor** out,
-                             weft_error* err) {
+weft_status weft_tensor_wrap(const weft_desc* desc, void* data, weft_release_cb release,
+                             void* payload, weft_tensor** out, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(out, "out"));
     WEFT_TRY_ASSIGN(const Desc inner, to_desc(desc));
     WEFT_TRY(require(data, "data"));
     if (reinterpret_cast<uintptr_t>(data) % size_of(inner.dtype) != 0)
-      return Status(Code::invalid, cat("data is not aligned to its ", size_of(inner.dtype), "-byte elements"));
+      return Status(Code::invalid,
+                    cat("data is not aligned to its ", size_of(inner.dtype), "-byte elements"));
     auto tensor = std::make_unique<weft_tensor>();
     tensor->desc = inner;
     tensor->data = data;
@@ -31,7 +32,9 @@ weft_status weft_tensor_new(const weft_desc* desc, weft_tensor** out, weft_error
     auto tensor = std::make_unique<weft_tensor>();
     tensor->desc = inner;
     tensor->own.reset(new (std::nothrow) std::byte[std::max<size_t>(inner.bytes(), 1)]());
-    if (!tensor->own) return Status(Code::no_memory, cat("no memory for a tensor of ", inner.bytes(), " bytes, ", inner.text()));
+    if (!tensor->own)
+      return Status(Code::no_memory,
+                    cat("no memory for a tensor of ", inner.bytes(), " bytes, ", inner.text()));
     tensor->data = tensor->own.get();
     *out = tensor.release();
     return {};
@@ -50,4 +53,6 @@ void weft_tensor_unref(weft_tensor* tensor) {
 }
 
 void* weft_tensor_data(const weft_tensor* tensor) { return tensor ? tensor->data : nullptr; }
-weft_desc weft_tensor_desc(const weft_tensor* tensor) { return tensor ? from_desc(tensor->desc) : weft_desc{}; }
+weft_desc weft_tensor_desc(const weft_tensor* tensor) {
+  return tensor ? from_desc(tensor->desc) : weft_desc{};
+}

@@ -13,7 +13,9 @@ class UserOp final : public Op {
  public:
   UserOp(const weft_op& op, void* payload) : op_(op), name_(op.name), payload_(payload) {}
   ~UserOp() override;
-  void take_payload() { owns_payload_ = true; }  // until then, that is when registration fails, it is the caller's
+  void take_payload() {
+    owns_payload_ = true;
+  }  // until then, that is when registration fails, it is the caller's
 
   std::string_view name() const override { return name_; }
   uint32_t version() const override { return op_.version; }
@@ -21,8 +23,10 @@ class UserOp final : public Op {
   bool differentiable(int) const override { return op_.backward != nullptr; }
   // What a callback reads is not known, so all of forward is kept.
   Uses uses_input(const Attrs&) const override { return {.in = ~0u, .out = true, .stash = false}; }
-  Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in, std::span<const Desc> weights) const override;
-  Cost cost(const Attrs& attrs, std::span<const Desc> in, std::span<const Desc> weights, const Desc& out) const override;
+  Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in,
+                         std::span<const Desc> weights) const override;
+  Cost cost(const Attrs& attrs, std::span<const Desc> in, std::span<const Desc> weights,
+            const Desc& out) const override;
   Status forward(const Call& call) const override;
   Status input_grad(const Call& call) const override;
 

@@ -1,5 +1,5 @@
-// Values as bytes: little-endian, strings and lists with their length first. The reader never reads past the end; after the first fault all
-// its answers are zero, and ok() says so.
+// Values as bytes: little-endian, strings and lists with their length first. The reader never reads
+// past the end; after the first fault all its answers are zero, and ok() says so.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,9 @@ class ByteWriter {
     append(&value, sizeof value);
     return *this;
   }
-  ByteWriter& text(const std::string& value) { return bytes({reinterpret_cast<const std::byte*>(value.data()), value.size()}); }
+  ByteWriter& text(const std::string& value) {
+    return bytes({reinterpret_cast<const std::byte*>(value.data()), value.size()});
+  }
   ByteWriter& bytes(std::span<const std::byte> value) {
     number(static_cast<uint64_t>(value.size()));
     append(value.data(), value.size());
@@ -46,7 +48,8 @@ class ByteReader {
   template <typename T>
   T number() {
     static_assert(std::is_arithmetic_v<T> || std::is_enum_v<T>);
-    if constexpr (std::is_same_v<T, bool>) return number<uint8_t>() != 0;  // any other byte would be no bool
+    if constexpr (std::is_same_v<T, bool>)
+      return number<uint8_t>() != 0;  // any other byte would be no bool
     T value{};
     if (take(sizeof value)) std::memcpy(&value, taken_, sizeof value);
     return value;
@@ -59,7 +62,8 @@ class ByteReader {
     const uint64_t size = number<uint64_t>();
     return take(size) ? std::span<const std::byte>(taken_, size) : std::span<const std::byte>();
   }
-  // The length of a list whose items take at least `item` bytes each: never more than the rest can hold.
+  // The length of a list whose items take at least `item` bytes each: never more than the rest can
+  // hold.
   uint64_t count(size_t item) {
     const uint64_t n = number<uint64_t>();
     if (n > rest_.size() / item) ok_ = false;

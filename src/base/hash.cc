@@ -7,7 +7,8 @@
 
 namespace weft {
 
-static_assert(std::endian::native == std::endian::little, "digests and files are little-endian; a big-endian port must swap");
+static_assert(std::endian::native == std::endian::little,
+              "digests and files are little-endian; a big-endian port must swap");
 
 struct Hasher::State {
   XXH3_state_t xxh;
@@ -28,7 +29,9 @@ Digest hash_bytes(const void* data, size_t size) {
   return {h.high64, h.low64};
 }
 
-uint64_t hash64(const void* data, size_t size, uint64_t seed) { return XXH3_64bits_withSeed(data, size, seed); }
+uint64_t hash64(const void* data, size_t size, uint64_t seed) {
+  return XXH3_64bits_withSeed(data, size, seed);
+}
 
 Hasher::Hasher() : state_(std::make_unique<State>()) { XXH3_128bits_reset(&state_->xxh); }
 Hasher::~Hasher() = default;
@@ -38,7 +41,9 @@ Hasher& Hasher::bytes(const void* data, size_t size) {
   return *this;
 }
 
-Hasher& Hasher::text(std::string_view text) { return number(uint64_t{text.size()}).bytes(text.data(), text.size()); }
+Hasher& Hasher::text(std::string_view text) {
+  return number(uint64_t{text.size()}).bytes(text.data(), text.size());
+}
 Hasher& Hasher::number(uint64_t value) { return bytes(&value, sizeof value); }
 Hasher& Hasher::number(double value) { return number(std::bit_cast<uint64_t>(value)); }
 Hasher& Hasher::digest(const Digest& digest) { return number(digest.high).number(digest.low); }

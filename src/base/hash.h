@@ -1,4 +1,5 @@
-// XXH3 digests: of bytes, and of a sequence of named fields. Not a defence against forgery, only against difference.
+// XXH3 digests: of bytes, and of a sequence of named fields. Not a defence against forgery, only
+// against difference.
 #pragma once
 
 #include <compare>

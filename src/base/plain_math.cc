@@ -8,7 +8,8 @@ namespace weft {
 double plain_log(double x) {
   const uint64_t bits = std::bit_cast<uint64_t>(x);
   int exponent = static_cast<int>((bits >> 52) & 0x7ff) - 1022;
-  double m = std::bit_cast<double>((bits & 0xfffffffffffffull) | 0x3fe0000000000000ull);  // [0.5, 1)
+  double m =
+      std::bit_cast<double>((bits & 0xfffffffffffffull) | 0x3fe0000000000000ull);  // [0.5, 1)
   if (m < 0.70710678118654752440) {
     m *= 2;
     --exponent;

@@ -1,4 +1,5 @@
-// Elementary functions from IEEE arithmetic alone: libm's differ between versions, these do not. For scalars off the hot path.
+// Elementary functions from IEEE arithmetic alone: libm's differ between versions, these do not.
+// For scalars off the hot path.
 #pragma once
 
 #include <cstdint>

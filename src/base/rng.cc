@@ -9,7 +9,9 @@ namespace weft {
 
 namespace {
 
-uint64_t key_of(std::string_view purpose, uint64_t seed) { return hash64(purpose.data(), purpose.size(), seed); }
+uint64_t key_of(std::string_view purpose, uint64_t seed) {
+  return hash64(purpose.data(), purpose.size(), seed);
+}
 
 }  // namespace
 
@@ -18,8 +20,8 @@ Philox philox(const Philox& counter, uint64_t key) {
   uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {
     const uint64_t p0 = uint64_t{0xD2511F53u} * c[0], p1 = uint64_t{0xCD9E8D57u} * c[2];
-    c = {static_cast<uint32_t>(p1 >> 32) ^ c[1] ^ k0, static_cast<uint32_t>(p1), static_cast<uint32_t>(p0 >> 32) ^ c[3] ^ k1,
-         static_cast<uint32_t>(p0)};
+    c = {static_cast<uint32_t>(p1 >> 32) ^ c[1] ^ k0, static_cast<uint32_t>(p1),
+         static_cast<uint32_t>(p0 >> 32) ^ c[3] ^ k1, static_cast<uint32_t>(p0)};
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
@@ -38,9 +40,9 @@ Stream Stream::dropout(uint64_t seed, uint64_t step, uint32_t micro_batch, uint3
 }
 
 Philox Stream::draw(uint64_t index) const {
-  return philox(
-      {static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), static_cast<uint32_t>(high_), static_cast<uint32_t>(high_ >> 32)},
-      key_);
+  return philox({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32),
+                 static_cast<uint32_t>(high_), static_cast<uint32_t>(high_ >> 32)},
+                key_);
 }
 
 std::array<double, 2> Stream::normal(uint64_t index) const {

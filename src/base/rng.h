@@ -1,5 +1,6 @@
-// Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011).
-// A number is a function of what it is for, never of how many were drawn before it.
+// Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as
+// 1, 2, 3", SC 2011). A number is a function of what it is for, never of how many were drawn before
+// it.
 #pragma once
 
 #include <array>
@@ -22,7 +23,8 @@ class Stream {
   static Stream dropout(uint64_t seed, uint64_t step, uint32_t micro_batch, uint32_t node);
 
   Philox draw(uint64_t index) const;
-  // draw(index) is philox({index, high()}, key()), low words first: for kernels that make many blocks at once.
+  // draw(index) is philox({index, high()}, key()), low words first: for kernels that make many
+  // blocks at once.
   uint64_t key() const { return key_; }
   uint64_t high() const { return high_; }
   // Two independent standard normals; IEEE arithmetic alone, so the same bits on every machine.

@@ -6,7 +6,8 @@
 
 namespace weft {
 
-Status::Status(Code code, std::string text) : code_(code), text_(std::make_shared<const std::string>(printable(std::move(text)))) {}
+Status::Status(Code code, std::string text)
+    : code_(code), text_(std::make_shared<const std::string>(printable(std::move(text)))) {}
 
 Status Status::of_exception() noexcept {
   Status out;
@@ -27,6 +28,8 @@ const std::string& Status::text() const noexcept {
   return code_ == Code::ok ? none : code_ == Code::no_memory ? out_of_memory : exception;
 }
 
-Status Status::within(const std::string& prefix) const { return ok() ? Status() : Status(code_, prefix + ": " + text()); }
+Status Status::within(const std::string& prefix) const {
+  return ok() ? Status() : Status(code_, prefix + ": " + text());
+}
 
 }  // namespace weft

@@ -1,5 +1,6 @@
-// What a call came to. A failure carries a text for a person: lower case, naming the thing, what was expected and what was found. The text
-// may quote a file or a peer, so it is made printable (base/text.h).
+// What a call came to. A failure carries a text for a person: lower case, naming the thing, what
+// was expected and what was found. The text may quote a file or a peer, so it is made printable
+// (base/text.h).
 #pragma once
 
 #include <cstdint>
@@ -33,7 +34,8 @@ class [[nodiscard]] Status {
   Status() = default;
   Status(Code code, std::string text);
 
-  // Of the exception that is being handled: no memory, or an exception that nobody expected. Needs no memory.
+  // Of the exception that is being handled: no memory, or an exception that nobody expected. Needs
+  // no memory.
   static Status of_exception() noexcept;
 
   bool ok() const { return code_ == Code::ok; }

@@ -19,11 +19,13 @@ void append_hex(std::string& out, char c) {
   append(out, "\\x", kHex[byte >> 4], kHex[byte & 15]);
 }
 
-// How many bytes at the start of the text belong to a character that is shown as it is; 0: the first byte does not.
+// How many bytes at the start of the text belong to a character that is shown as it is; 0: the
+// first byte does not.
 size_t shown_bytes(std::string_view text) {
   const size_t n = utf8_bytes(text);
   const auto at = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const bool control = n == 1 ? at(0) < 0x20 || at(0) == 0x7f : n == 2 && at(0) == 0xc2 && at(1) < 0xa0;
+  const bool control =
+      n == 1 ? at(0) < 0x20 || at(0) == 0x7f : n == 2 && at(0) == 0xc2 && at(1) < 0xa0;
   return control ? 0 : n;
 }
 
@@ -43,7 +45,8 @@ std::string to_text(double value) { return std::string(Piece(value).text()); }
 
 std::string system_text(int error) {
   std::string text = std::system_category().message(error);
-  if (text.size() > 1 && text[0] >= 'A' && text[0] <= 'Z' && text[1] >= 'a' && text[1] <= 'z') text[0] |= 0x20;
+  if (text.size() > 1 && text[0] >= 'A' && text[0] <= 'Z' && text[1] >= 'a' && text[1] <= 'z')
+    text[0] |= 0x20;
   return text;
 }
 
@@ -55,15 +58,20 @@ Status system_failure(std::string_view what, int error) {
 size_t utf8_bytes(std::string_view text) {
   if (text.empty()) return 0;
   const auto lead = static_cast<unsigned char>(text[0]);
-  const size_t n = lead < 0x80 ? 1 : lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 0;
+  const size_t n = lead < 0x80   ? 1
+                   : lead < 0xc2 ? 0
+                   : lead < 0xe0 ? 2
+                   : lead < 0xf0 ? 3
+                   : lead < 0xf5 ? 4
+                                 : 0;
   if (n == 0 || text.size() < n) return 0;
   for (size_t i = 1; i < n; ++i)
     if (!continues(text[i])) return 0;
   if (n < 3) return n;
   const auto second = static_cast<unsigned char>(text[1]);
   // Longer than needed, a surrogate, or beyond U+10FFFF.
-  const bool wrong = (lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f) || (lead == 0xf0 && second < 0x90) ||
-                     (lead == 0xf4 && second > 0x8f);
+  const bool wrong = (lead == 0xe0 && second < 0xa0) || (lead == 0xed && second > 0x9f) ||
+                     (lead == 0xf0 && second < 0x90) || (lead == 0xf4 && second > 0x8f);
   return wrong ? 0 : n;
 }
 

@@ -14,8 +14,8 @@ namespace weft {
 // Shortest decimal form that reads back as the same double.
 std::string to_text(double value);
 
-// One argument of cat(): a text that stays the caller's, or a number's digits. Errors are put together in hundreds of places; this keeps what
-// each of them compiles to small.
+// One argument of cat(): a text that stays the caller's, or a number's digits. Errors are put
+// together in hundreds of places; this keeps what each of them compiles to small.
 class Piece {
  public:
   template <std::convertible_to<std::string_view> T>
@@ -59,20 +59,23 @@ std::string cat(const Parts&... parts) {
 
 // What the system says of an errno, in lower case like all others.
 std::string system_text(int error);
-// A call of the system that failed with `error`: no_memory where memory or descriptors are out, else io. "what: text of the error"
+// A call of the system that failed with `error`: no_memory where memory or descriptors are out,
+// else io. "what: text of the error"
 Status system_failure(std::string_view what, int error);
 
 // Bytes of the UTF-8 character at the start of the text; 0 if there is none.
 size_t utf8_bytes(std::string_view text);
 bool valid_utf8(std::string_view text);
-// The text without what a terminal obeys: each byte of a control character, and each that is not UTF-8, becomes "\\x1b".
+// The text without what a terminal obeys: each byte of a control character, and each that is not
+// UTF-8, becomes "\\x1b".
 std::string printable(std::string text);
 // The first bytes of the text that fit into `most`, up to the end of a character.
 std::string_view head_of(std::string_view text, size_t most);
 // 'name' for a message: printable, and cut if it is long.
 std::string shown(std::string_view name);
 
-// Bytes of unknown origin for a person: the first ones in quotes, those that are no letters as "\\x16".
+// Bytes of unknown origin for a person: the first ones in quotes, those that are no letters as
+// "\\x16".
 std::string quoted(std::string_view bytes, size_t most = 16);
 
 }  // namespace weft

@@ -1,7 +1,7 @@
 // weft export
+#include "cli/build.h"
 #include "cli/command.h"
 #include "cli/console.h"
-#include "cli/setup.h"
 
 namespace weft::cli {
 
@@ -10,7 +10,11 @@ Action add_export(Parser& parser) {
     std::string checkpoint, file;
   };
   auto o = std::make_shared<Options>();
-  parser.add("CHECKPOINT", o->checkpoint, "A checkpoint, or a directory of checkpoints (the latest is used)").required().type("");
+  parser
+      .add("CHECKPOINT", o->checkpoint,
+           "A checkpoint, or a directory of checkpoints (the latest is used)")
+      .required()
+      .type("");
   parser.add("FILE", o->file, "The safetensors file to write").required().type("");
   return [o]() -> Outcome {
     weft_error err = WEFT_ERROR_INIT;
@@ -18,7 +22,8 @@ Action add_export(Parser& parser) {
     weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
     CLI_TRY(open_checkpoint("export", o->checkpoint, checkpoint, info));
     CLI_CALL(weft_checkpoint_export(checkpoint.get(), o->file.c_str(), &err));
-    print_line(o->file + ": " + std::to_string(info.n_params) + " tensors of step " + std::to_string(info.step));
+    print_line(o->file + ": " + std::to_string(info.n_params) + " tensors of step " +
+               std::to_string(info.step));
     return {};
   };
 }

@@ -2,13 +2,13 @@
 #include <algorithm>
 #include <sstream>
 
+#include "cli/build.h"
 #include "cli/command.h"
 #include "cli/console.h"
 #include "cli/json.h"
 #include "cli/kernels.h"
 #include "cli/launch.h"
 #include "cli/sampling.h"
-#include "cli/setup.h"
 #include "cli/signals.h"
 
 namespace weft::cli {
@@ -24,8 +24,8 @@ struct Options {
   bool json = false;
 };
 
-// Adds tokens to texts one by one. All texts are computed in one window of fixed length that is padded at its end: attention is causal, so the
-// padding does not affect earlier positions.
+// Adds tokens to texts one by one. All texts are computed in one window of fixed length that is
+// padded at its end: attention is causal, so the padding does not affect earlier positions.
 class Generator {
  public:
   explicit Generator(const Options& options) : options_(options) {}
@@ -61,13 +61,17 @@ Outcome Generator::read_prompt(const std::string& prompt) {
       uint32_t id = 0;
       if (!read_value(word, &id) || id >= built_.info.vocabulary)
         return {kBadInput,
-                "prompt " + std::to_string(texts_.size()) + ": '" + word + "', expected token ids from 0 to " +
+                "prompt " + std::to_string(texts_.size()) + ": '" + word +
+                    "', expected token ids from 0 to " +
                     std::to_string(built_.info.vocabulary - 1) + ", separated by blanks",
                 ""};
       text.push_back(static_cast<int32_t>(id));
     }
   }
-  if (text.empty()) return {kBadInput, "prompt " + std::to_string(texts_.size()) + " is empty, expected at least one token", ""};
+  if (text.empty())
+    return {kBadInput,
+            "prompt " + std::to_string(texts_.size()) + " is empty, expected at least one token",
+            ""};
   begun_.push_back(text.size());
   return {};
 }
@@ -89,15 +93,21 @@ Outcome Generator::prepare() {
   model.is_checkpoint = true;
   model.command = "generate";
   CLI_TRY(build_model(model, options_.launch.ranks, built_));
-  if (!built_.checkpoint) return {kBadInput, "'" + options_.checkpoint + "' is a model without weights, expected a checkpoint", ""};
+  if (!built_.checkpoint)
+    return {kBadInput,
+            "'" + options_.checkpoint + "' is a model without weights, expected a checkpoint", ""};
   if (!built_.info.tokens)
-    return {kBadInput, "the model " + std::string(built_.info.text) + " does not take tokens, so it cannot generate text", ""};
+    return {kBadInput,
+            "the model " + std::string(built_.info.text) +
+                " does not take tokens, so it cannot generate text",
+            ""};
   bytes_ = built_.info.vocabulary == 256;
   for (const std::string& prompt : options_.prompts) CLI_TRY(read_prompt(prompt));
   const size_t longest = *std::max_element(begun_.begin(), begun_.end());
   // The cost of a step grows with the length of the window.
-  model.seq_len =
-      std::min<int64_t>(built_.info.context, static_cast<int64_t>(std::min<uint64_t>(longest + options_.tokens, uint64_t{1} << 30)));
+  model.seq_len = std::min<int64_t>(
+      built_.info.context,
+      static_cast<int64_t>(std::min<uint64_t>(longest + options_.tokens, uint64_t{1} << 30)));
   Built window;
   CLI_TRY(make_preset(built_.info.text, model, options_.launch.ranks, window));
   window.checkpoint = std::move(built_.checkpoint);
@@ -119,12 +129,14 @@ Outcome Generator::prepare() {
 
 // Adds one token to every text. If a text is longer than the window, the model sees its end.
 Outcome Generator::step(uint64_t position) {
-  const size_t length = static_cast<size_t>(built_.info.seq_len), vocabulary = static_cast<size_t>(built_.info.vocabulary);
+  const size_t length = static_cast<size_t>(built_.info.seq_len),
+               vocabulary = static_cast<size_t>(built_.info.vocabulary);
   auto* tokens = static_cast<int32_t*>(weft_tensor_data(inputs_[0].get()));
   std::fill_n(tokens, texts_.size() * length, 0);
   for (size_t i = 0; i < texts_.size(); ++i) {
     const size_t seen = std::min(length, texts_[i].size());
-    std::copy(texts_[i].end() - static_cast<std::ptrdiff_t>(seen), texts_[i].end(), tokens + i * length);
+    std::copy(texts_[i].end() - static_cast<std::ptrdiff_t>(seen), texts_[i].end(),
+              tokens + i * length);
   }
   weft_error err = WEFT_ERROR_INIT;
   weft_tensor* const inputs[2] = {inputs_[0].get(), nullptr};
@@ -136,10 +148,12 @@ Outcome Generator::step(uint64_t position) {
     if (got < 0) return failed(got, err);
     if (got == 0 || event.kind == WEFT_EVENT_DONE) break;
     if (event.kind == WEFT_EVENT_ERROR)
-      return {failed(event.status, err).exit, event.text ? event.text : weft_status_text(event.status), ""};
+      return {failed(event.status, err).exit,
+              event.text ? event.text : weft_status_text(event.status), ""};
     if (event.kind != WEFT_EVENT_MICRO_BATCH || event.n_outputs < 1) continue;
     const size_t i = event.micro_batch, last = std::min(length, texts_[i].size()) - 1;
-    const auto* logits = static_cast<const float*>(weft_tensor_data(event.outputs[0])) + last * vocabulary;
+    const auto* logits =
+        static_cast<const float*>(weft_tensor_data(event.outputs[0])) + last * vocabulary;
     next[i] = sample(options_.sampling, {logits, vocabulary}, i, position, order_);
   }
   for (size_t i = 0; i < texts_.size(); ++i) texts_[i].push_back(next[i]);
@@ -150,8 +164,13 @@ void Generator::print() {
   for (size_t i = 0; i < texts_.size(); ++i) {
     const std::string text = text_of(texts_[i]);
     if (options_.json) {
-      const std::vector<int32_t> made(texts_[i].begin() + static_cast<std::ptrdiff_t>(begun_[i]), texts_[i].end());
-      print_line(JsonObject().add("prompt", options_.prompts[i]).add("text", text).add("tokens", made).text());
+      const std::vector<int32_t> made(texts_[i].begin() + static_cast<std::ptrdiff_t>(begun_[i]),
+                                      texts_[i].end());
+      print_line(JsonObject()
+                     .add("prompt", options_.prompts[i])
+                     .add("text", text)
+                     .add("tokens", made)
+                     .text());
     } else {
       print_content(text + (i + 1 < texts_.size() ? "\n\n" : "\n"));
     }
@@ -165,7 +184,8 @@ Outcome Generator::run() {
 }
 
 Outcome Generator::generate() {
-  for (uint64_t position = 0; position < options_.tokens && !stop_signal(); ++position) CLI_TRY(step(position));
+  for (uint64_t position = 0; position < options_.tokens && !stop_signal(); ++position)
+    CLI_TRY(step(position));
   print();
   return {stop_signal() ? 128 + stop_signal() : kDone, "", ""};
 }
@@ -174,20 +194,35 @@ Outcome Generator::generate() {
 
 Action add_generate(Parser& parser) {
   auto o = std::make_shared<Options>();
-  parser.add("CHECKPOINT", o->checkpoint, "A checkpoint, or a directory of checkpoints (the latest is used)").required().type("");
+  parser
+      .add("CHECKPOINT", o->checkpoint,
+           "A checkpoint, or a directory of checkpoints (the latest is used)")
+      .required()
+      .type("");
   parser.section("Texts");
-  parser.add("--prompt", o->prompts, "Texts to continue. If the vocabulary is not 256: token ids, separated by blanks")
+  parser
+      .add("--prompt", o->prompts,
+           "Texts to continue. If the vocabulary is not 256: token ids, separated by blanks")
       .required()
       .type("TEXT...");
   parser.add("--tokens", o->tokens, "Tokens to add to each text").type("N");
-  parser.add("--temperature", o->sampling.temperature, "Temperature of the random choice. 0: always the most likely token")
+  parser
+      .add("--temperature", o->sampling.temperature,
+           "Temperature of the random choice. 0: always the most likely token")
       .type("X")
       .not_negative();
-  parser.add("--top-k", o->sampling.top_k, "Choose among the K most likely tokens. 0: all tokens").type("K");
+  parser.add("--top-k", o->sampling.top_k, "Choose among the K most likely tokens. 0: all tokens")
+      .type("K");
   parser.add("--seed", o->sampling.seed, "Seed of the random choices").type("N");
   parser.section("Ranks");
-  parser.add("--ranks,--stages", o->launch.ranks, "Number of pipeline ranks; does not affect the output").type("P").range(1, 4096);
-  parser.add("--threads", o->launch.threads, "Compute threads per rank. 0: all ranks in turn on one thread of this process")
+  parser
+      .add("--ranks,--stages", o->launch.ranks,
+           "Number of pipeline ranks; does not affect the output")
+      .type("P")
+      .range(1, 4096);
+  parser
+      .add("--threads", o->launch.threads,
+           "Compute threads per rank. 0: all ranks in turn on one thread of this process")
       .type("N")
       .range(0, kMostThreads);
   o->launch.command = "generate";

@@ -1,8 +1,8 @@
 // weft inspect
+#include "cli/build.h"
 #include "cli/command.h"
 #include "cli/console.h"
 #include "cli/json.h"
-#include "cli/setup.h"
 
 namespace weft::cli {
 
@@ -20,7 +20,8 @@ std::string shape_text(const weft_desc& desc) {
 }
 
 // Adds `n` tensors, starting at `first`, to the JSON objects, or prints them as lines.
-Outcome list_tensors(weft_checkpoint* checkpoint, uint32_t first, uint32_t n, const Options& o, std::vector<JsonObject>& objects) {
+Outcome list_tensors(weft_checkpoint* checkpoint, uint32_t first, uint32_t n, const Options& o,
+                     std::vector<JsonObject>& objects) {
   weft_error err = WEFT_ERROR_INIT;
   for (uint32_t i = first; i < first + n; ++i) {
     weft_desc desc;
@@ -29,11 +30,14 @@ Outcome list_tensors(weft_checkpoint* checkpoint, uint32_t first, uint32_t n, co
     char digest[33] = {};
     if (o.digests) CLI_CALL(weft_checkpoint_digest(checkpoint, i, digest, &err));
     if (!o.json) {
-      print_line("  " + std::string(name) + "  " + dtype + shape_text(desc) + (o.digests ? std::string("  ") + digest : ""));
+      print_line("  " + std::string(name) + "  " + dtype + shape_text(desc) +
+                 (o.digests ? std::string("  ") + digest : ""));
       continue;
     }
     JsonObject object;
-    object.add("name", name).add("dtype", dtype).add("shape", std::vector<int64_t>(desc.dims, desc.dims + desc.rank));
+    object.add("name", name)
+        .add("dtype", dtype)
+        .add("shape", std::vector<int64_t>(desc.dims, desc.dims + desc.rank));
     if (o.digests) object.add("digest", digest);
     objects.push_back(object);
   }
@@ -52,25 +56,30 @@ Outcome inspect(const Options& o) {
     print_line(info.path);
     if (!info.weights_only) {
       const std::string model = info.model ? "model " + std::string(info.model) + ", " : "";
-      print_line(model + "step " + std::to_string(info.step) + ", seed " + std::to_string(info.seed));
-      for (uint32_t i = 0; i < info.n_options; ++i) print_line("  --" + std::string(info.options[i].key) + " " + info.options[i].value);
+      print_line(model + "step " + std::to_string(info.step) + ", seed " +
+                 std::to_string(info.seed));
+      for (uint32_t i = 0; i < info.n_options; ++i)
+        print_line("  --" + std::string(info.options[i].key) + " " + info.options[i].value);
     }
     print_line("digest " + std::string(digest));
     print_line(std::to_string(info.n_params) + " parameters");
   }
   CLI_TRY(list_tensors(checkpoint.get(), 0, info.n_params, o, params));
-  if (!o.json && info.n_states) print_line(std::to_string(info.n_states) + " tensors of optimizer state");
+  if (!o.json && info.n_states)
+    print_line(std::to_string(info.n_states) + " tensors of optimizer state");
   CLI_TRY(list_tensors(checkpoint.get(), info.n_params, info.n_states, o, states));
   if (!o.json) return {};
   JsonObject object;
   object.add("path", info.path);
   if (!info.weights_only) {
     JsonObject options;
-    for (uint32_t i = 0; i < info.n_options; ++i) options.add(info.options[i].key, info.options[i].value);
+    for (uint32_t i = 0; i < info.n_options; ++i)
+      options.add(info.options[i].key, info.options[i].value);
     if (info.model) object.add("model", info.model);
     object.add("step", info.step).add("seed", info.seed).add("options", options);
   }
-  print_line(object.add("digest", digest).add("parameters", params).add("optimizer", states).text());
+  print_line(
+      object.add("digest", digest).add("parameters", params).add("optimizer", states).text());
   return {};
 }
 
@@ -78,7 +87,11 @@ Outcome inspect(const Options& o) {
 
 Action add_inspect(Parser& parser) {
   auto o = std::make_shared<Options>();
-  parser.add("PATH", o->path, "A checkpoint, a directory of checkpoints (the latest is used), or a safetensors file").required().type("");
+  parser
+      .add("PATH", o->path,
+           "A checkpoint, a directory of checkpoints (the latest is used), or a safetensors file")
+      .required()
+      .type("");
   parser.add("--digests", o->digests, "Also show the digest of each tensor");
   parser.add("--json", o->json, "Print one JSON object");
   return [o] { return inspect(*o); };

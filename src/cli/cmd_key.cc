@@ -32,7 +32,9 @@ Outcome show_key(const std::string& path) {
 
 Action add_key(Parser& parser) {
   auto path = std::make_shared<std::string>();
-  parser.add("FILE", *path, "File with the secret key. It is created if it does not exist").required().type("");
+  parser.add("FILE", *path, "File with the secret key. It is created if it does not exist")
+      .required()
+      .type("");
   return [path] { return show_key(*path); };
 }
 

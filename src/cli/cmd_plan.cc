@@ -7,6 +7,7 @@
 #include "cli/console.h"
 #include "cli/json.h"
 #include "cli/plan_report.h"
+#include "cli/saved_plan.h"
 
 namespace weft::cli {
 
@@ -29,7 +30,10 @@ void print_schedules(bool json) {
     char line[512];
     std::snprintf(line, sizeof line, "%-15s %s", info.name, info.about);
     if (!json) print_line(line);
-    rows.push_back(JsonObject().add("schedule", info.name).add("chunks", info.chunks).add("asynchronous", info.asynchronous != 0));
+    rows.push_back(JsonObject()
+                       .add("schedule", info.name)
+                       .add("chunks", info.chunks)
+                       .add("asynchronous", info.asynchronous != 0));
     rows.back().add("about", info.about);
   }
   if (json) print_line(JsonObject().add("schedules", rows).text());
@@ -40,11 +44,15 @@ Outcome check_outside_checkpoints(const std::string& path) {
   std::error_code error;
   const std::filesystem::path place = std::filesystem::weakly_canonical(path, error);
   const std::filesystem::path directory = place.parent_path();
-  if (place.filename() != "latest" && !std::filesystem::exists(directory / "manifest.json", error)) return {};
+  if (place.filename() != "latest" && !std::filesystem::exists(directory / "manifest.json", error))
+    return {};
   weft_error ignored = WEFT_ERROR_INIT;
   CheckpointPtr checkpoint;
   if (weft_checkpoint_open(directory.c_str(), Out(checkpoint), &ignored) < 0) return {};
-  return {kBadInput, path + ": is part of the checkpoints in '" + directory.string() + "', expected another file", ""};
+  return {
+      kBadInput,
+      path + ": is part of the checkpoints in '" + directory.string() + "', expected another file",
+      ""};
 }
 
 Outcome write_rows(const std::string& path, const std::vector<std::string>& rows) {
@@ -65,21 +73,31 @@ Outcome show_workers(const Options& o) {
   CLI_TRY(request.fill(o.plan, o.optimizer, o.steps));
   std::vector<weft_worker_stage> stages(o.workers);
   weft_workers found = WEFT_WORKERS_INIT;
-  CLI_CALL(weft_plan_workers(built.model.get(), &request.config, o.workers, stages.data(), o.workers, &found, &err));
+  CLI_CALL(weft_plan_workers(built.model.get(), &request.config, o.workers, stages.data(),
+                             o.workers, &found, &err));
   stages.resize(found.n_stages);
   const uint32_t noam = (o.workers + stages[0].replicas - 1) / stages[0].replicas;
   if (o.json) {
     std::vector<JsonObject> rows;
-    for (const weft_worker_stage& stage : stages) rows.push_back(JsonObject().add("from", stage.first).add("replicas", stage.replicas));
+    for (const weft_worker_stage& stage : stages)
+      rows.push_back(JsonObject().add("from", stage.first).add("replicas", stage.replicas));
     JsonObject object;
-    object.add("model", built.info.text).add("workers", o.workers).add("seconds", found.seconds).add("one_machine", found.one_machine);
-    print_line(object.add("data_parallel", found.data_parallel).add("noam", noam).add("stages", rows).text());
+    object.add("model", built.info.text)
+        .add("workers", o.workers)
+        .add("seconds", found.seconds)
+        .add("one_machine", found.one_machine);
+    print_line(object.add("data_parallel", found.data_parallel)
+                   .add("noam", noam)
+                   .add("stages", rows)
+                   .text());
     return {};
   }
   char line[256];
   std::snprintf(line, sizeof line,
-                "%u workers: %.2f times as fast as one, %.2f times as fast as replicas of the whole model; %u minibatches in flight (NOAM)",
-                o.workers, found.one_machine / found.seconds, found.data_parallel / found.seconds, noam);
+                "%u workers: %.2f times as fast as one, %.2f times as fast as replicas of the "
+                "whole model; %u minibatches in flight (NOAM)",
+                o.workers, found.one_machine / found.seconds, found.data_parallel / found.seconds,
+                noam);
   print_line(line);
   print_line("stage  replicas  from");
   for (size_t s = 0; s < stages.size(); ++s) {
@@ -89,8 +107,10 @@ Outcome show_workers(const Options& o) {
   return {};
 }
 
-// The first option on the command line that concerns one plan, or that is in `names`; empty if there is none.
-std::string given_of_one_plan(const Options& o, const Settings& settings, std::initializer_list<const char*> names) {
+// The first option on the command line that concerns one plan, or that is in `names`; empty if
+// there is none.
+std::string given_of_one_plan(const Options& o, const StoredOptions& settings,
+                              std::initializer_list<const char*> names) {
   const std::pair<const char*, bool> given[] = {{"--plan", !o.plan.plan_file.empty()},
                                                 {"--write-schedule", !o.write_schedule.empty()},
                                                 {"--save", !o.save.empty()},
@@ -104,16 +124,22 @@ std::string given_of_one_plan(const Options& o, const Settings& settings, std::i
 }
 
 // Options that have no effect with --workers or --compare are errors.
-Outcome check_mode(const Options& o, const Settings& settings) {
+Outcome check_mode(const Options& o, const StoredOptions& settings) {
   if (o.workers) {
-    std::string name = given_of_one_plan(o, settings,
-                                         {"ranks", "schedule", "schedule-file", "chunks", "group", "warmup-depth", "segment",
-                                          "vertical-sync", "partition", "cut", "speeds", "link-latency"});
+    std::string name = given_of_one_plan(
+        o, settings,
+        {"ranks", "schedule", "schedule-file", "chunks", "group", "warmup-depth", "segment",
+         "vertical-sync", "partition", "cut", "speeds", "link-latency"});
     if (name.empty()) name = o.compare ? "--compare" : o.plan.cluster.empty() ? "" : "--cluster";
-    if (!name.empty()) return {kUsage, name + " cannot be combined with --workers, which makes no plan", "remove one of the two"};
+    if (!name.empty())
+      return {kUsage, name + " cannot be combined with --workers, which makes no plan",
+              "remove one of the two"};
   } else if (o.compare) {
-    const std::string name = given_of_one_plan(o, settings, {"schedule", "schedule-file", "warmup-depth"});
-    if (!name.empty()) return {kUsage, name + " cannot be combined with --compare, which tries all schedules", "remove one of the two"};
+    const std::string name =
+        given_of_one_plan(o, settings, {"schedule", "schedule-file", "warmup-depth"});
+    if (!name.empty())
+      return {kUsage, name + " cannot be combined with --compare, which tries all schedules",
+              "remove one of the two"};
   }
   return {};
 }
@@ -143,9 +169,12 @@ Outcome show_plan(Options& o) {
   CLI_TRY(build_plan(o.plan, o.optimizer, o.steps, built));
   if (!o.save.empty()) CLI_CALL(weft_plan_save(built.plan.get(), o.save.c_str(), &err));
   PredictionPtr prediction;
-  CLI_CALL(weft_plan_simulate(built.plan.get(), o.trace.empty() ? 0 : WEFT_PREDICT_TIMELINE, Out(prediction), &err));
-  if (!o.trace.empty()) CLI_CALL(weft_prediction_save_trace(prediction.get(), o.trace.c_str(), &err));
-  if (!o.write_schedule.empty()) CLI_TRY(write_rows(o.write_schedule, timetable_rows(built.plan.get())));
+  CLI_CALL(weft_plan_simulate(built.plan.get(), o.trace.empty() ? 0 : WEFT_PREDICT_TIMELINE,
+                              Out(prediction), &err));
+  if (!o.trace.empty())
+    CLI_CALL(weft_prediction_save_trace(prediction.get(), o.trace.c_str(), &err));
+  if (!o.write_schedule.empty())
+    CLI_TRY(write_rows(o.write_schedule, timetable_rows(built.plan.get())));
   (o.json ? print_plan_json : print_plan)({built, *prediction, o.plan, o.timetable});
   return {};
 }
@@ -154,26 +183,45 @@ Outcome show_plan(Options& o) {
 
 Action add_plan(Parser& parser) {
   auto o = std::make_shared<Options>();
-  auto settings = std::make_shared<Settings>(parser);
-  parser.add("MODEL", o->model.model, "NAME[:key=value,...] with the name mlp, gpt-nano or gpt2; or a checkpoint").type("");
+  auto settings = std::make_shared<StoredOptions>(parser);
+  parser
+      .add("MODEL", o->model.model,
+           "NAME[:key=value,...] with the name mlp, gpt-nano or gpt2; or a checkpoint")
+      .type("");
   add_model_options(*settings, o->model);
   add_plan_options(*settings, o->plan);
   add_cluster_option(parser, o->plan);
   add_optimizer_options(*settings, o->optimizer);
-  settings->add("--steps", o->steps, "Number of steps over which --lr-schedule cosine falls").type("N");
-  settings->add("--seed", o->plan.seed, "Seed of the initial parameters, dropout and the choice of samples of 'weft train --plan'")
+  settings->add("--steps", o->steps, "Number of steps over which --lr-schedule cosine falls")
+      .type("N");
+  settings
+      ->add("--seed", o->plan.seed,
+            "Seed of the initial parameters, dropout and the choice of samples of 'weft train "
+            "--plan'")
       .type("N");
   parser.section("Output");
-  parser.add("--schedules", o->schedules, "List all schedules and the sizes that each one accepts, and exit");
-  parser.add("--write-schedule", o->write_schedule, "Also write the timetable to a file, for --schedule-file").type("FILE");
+  parser.add("--schedules", o->schedules,
+             "List all schedules and the sizes that each one accepts, and exit");
+  parser
+      .add("--write-schedule", o->write_schedule,
+           "Also write the timetable to a file, for --schedule-file")
+      .type("FILE");
   parser.add("--plan", o->plan.plan_file, "Show the plan that --save wrote").type("FILE");
   parser.add("--save", o->save, "Also save the plan, for --plan").type("FILE");
-  parser.add("--compare", o->compare, "Predict every schedule that the other options allow, and mark the fastest");
-  parser.add("--workers", o->workers, "Show only how the partitioner of PipeDream would use N machines, with replicas of stages")
+  parser.add("--compare", o->compare,
+             "Predict every schedule that the other options allow, and mark the fastest");
+  parser
+      .add("--workers", o->workers,
+           "Show only how the partitioner of PipeDream would use N machines, with replicas of "
+           "stages")
       .type("N")
       .range(1, 4096);
-  parser.add("--trace", o->trace, "Also write the predicted timeline, in the format of 'weft train --trace'").type("FILE");
-  parser.add("--timetable", o->timetable, "Print all actions of each rank, however many; with --json, add them to the object");
+  parser
+      .add("--trace", o->trace,
+           "Also write the predicted timeline, in the format of 'weft train --trace'")
+      .type("FILE");
+  parser.add("--timetable", o->timetable,
+             "Print all actions of each rank, however many; with --json, add them to the object");
   parser.add("--json", o->json, "Print one JSON object");
   o->model.command = "plan";
   return [o, settings]() -> Outcome {

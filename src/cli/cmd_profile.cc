@@ -1,10 +1,10 @@
 // weft profile
 #include <cstdio>
 
+#include "cli/build.h"
 #include "cli/command.h"
 #include "cli/console.h"
 #include "cli/json.h"
-#include "cli/setup.h"
 
 namespace weft::cli {
 
@@ -37,8 +37,8 @@ Outcome show(const weft_profile* profile, const Options& o, const Built& built) 
       continue;
     }
     char line[128];
-    std::snprintf(line, sizeof line, "%12.3f%12.3f%12.3f%13.1f  ", 1e3 * t.forward, 1e3 * t.input, 1e3 * t.weight,
-                  static_cast<double>(t.output_bytes) / 1024);
+    std::snprintf(line, sizeof line, "%12.3f%12.3f%12.3f%13.1f  ", 1e3 * t.forward, 1e3 * t.input,
+                  1e3 * t.weight, static_cast<double>(t.output_bytes) / 1024);
     print_line(line + std::string(t.name));
   }
   if (o.json) {
@@ -50,7 +50,8 @@ Outcome show(const weft_profile* profile, const Options& o, const Built& built) 
                    .text());
   } else {
     char line[64];
-    std::snprintf(line, sizeof line, ": %.3f ms for a micro-batch of %u", 1e3 * total, o.micro_batch_size);
+    std::snprintf(line, sizeof line, ": %.3f ms for a micro-batch of %u", 1e3 * total,
+                  o.micro_batch_size);
     print_line("");
     print_line(built.info.text + std::string(line));
   }
@@ -75,16 +76,31 @@ Outcome make_profile(const Options& o) {
 
 Action add_profile(Parser& parser) {
   auto o = std::make_shared<Options>();
-  auto settings = std::make_shared<Settings>(parser);
-  parser.add("MODEL", o->model.model, "NAME[:key=value,...] with the name mlp, gpt-nano or gpt2; or a checkpoint").required().type("");
+  auto settings = std::make_shared<StoredOptions>(parser);
+  parser
+      .add("MODEL", o->model.model,
+           "NAME[:key=value,...] with the name mlp, gpt-nano or gpt2; or a checkpoint")
+      .required()
+      .type("");
   add_model_options(*settings, o->model);
-  parser.add("--out", o->out, "Write the profile to this file, for --profile of 'weft plan' and 'weft train'").type("FILE");
-  parser.add("--micro-batch-size", o->micro_batch_size, "Samples per micro-batch; a plan that uses the profile must have the same value")
+  parser
+      .add("--out", o->out,
+           "Write the profile to this file, for --profile of 'weft plan' and 'weft train'")
+      .type("FILE");
+  parser
+      .add("--micro-batch-size", o->micro_batch_size,
+           "Samples per micro-batch; a plan that uses the profile must have the same value")
       .type("N")
       .range(1, 1u << 20);
-  parser.add("--repeats", o->repeats, "Number of measured micro-batches").type("N").range(1, 100000);
-  parser.add("--threads", o->threads, "Compute threads; use the number that each rank will have").type("N").range(1, 1024);
-  parser.add("--stages", o->ranks, "Number of stages of the plan; mlp has at least as many layers").type("P").range(1, 4096);
+  parser.add("--repeats", o->repeats, "Number of measured micro-batches")
+      .type("N")
+      .range(1, 100000);
+  parser.add("--threads", o->threads, "Compute threads; use the number that each rank will have")
+      .type("N")
+      .range(1, 1024);
+  parser.add("--stages", o->ranks, "Number of stages of the plan; mlp has at least as many layers")
+      .type("P")
+      .range(1, 4096);
   parser.add("--json", o->json, "Print one JSON object");
   o->model.command = "profile";
   return [o, settings] { return make_profile(*o); };

@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "cli/command.h"
+#include "cli/saved_plan.h"
 #include "cli/signals.h"
 #include "cli/trainer.h"
 
@@ -11,7 +12,7 @@ namespace {
 
 struct Train {
   explicit Train(Parser& parser) : settings(parser) {}
-  Settings settings;
+  StoredOptions settings;
   TrainOptions options;
 
   Outcome run();
@@ -28,9 +29,11 @@ Outcome Train::resume(CheckpointPtr& checkpoint) {
   weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
   CLI_TRY(open_checkpoint("train", options.resume, checkpoint, info));
   if (info.weights_only)
-    return {kBadInput, "'" + options.resume + "' contains only weights, expected a checkpoint", "start from the weights with --init"};
+    return {kBadInput, "'" + options.resume + "' contains only weights, expected a checkpoint",
+            "start from the weights with --init"};
   std::vector<std::pair<std::string, std::string>> texts;
-  for (uint32_t i = 0; i < info.n_options; ++i) texts.emplace_back(info.options[i].key, info.options[i].value);
+  for (uint32_t i = 0; i < info.n_options; ++i)
+    texts.emplace_back(info.options[i].key, info.options[i].value);
   CLI_TRY(settings.restore(texts));
   forget_options(settings, options.plan);
   if (options.model.model.empty()) {
@@ -42,11 +45,15 @@ Outcome Train::resume(CheckpointPtr& checkpoint) {
     CLI_TRY(build_model(options.model, stages_of(options.plan), asked));
     CLI_TRY(build_model(saved, stages_of(options.plan), kept));
     if (std::string_view(asked.info.text) != kept.info.text)
-      return {kBadInput, "MODEL is " + std::string(asked.info.text) + ", expected the model of the checkpoint, " + kept.info.text,
+      return {kBadInput,
+              "MODEL is " + std::string(asked.info.text) +
+                  ", expected the model of the checkpoint, " + kept.info.text,
               "omit MODEL to resume"};
   }
-  // New checkpoints go to the directory that --resume names, but not into the directory of a single checkpoint.
-  if (options.checkpoint.empty() && !is_the_same(options.resume, info.path)) options.checkpoint = options.resume;
+  // New checkpoints go to the directory that --resume names, but not into the directory of a single
+  // checkpoint.
+  if (options.checkpoint.empty() && !is_the_same(options.resume, info.path))
+    options.checkpoint = options.resume;
   return {};
 }
 
@@ -54,10 +61,13 @@ Outcome Train::run() {
   CheckpointPtr checkpoint;
   if (!options.resume.empty()) CLI_TRY(resume(checkpoint));
   if (settings.given("eval-every") && options.eval_every && options.eval.empty())
-    return {kUsage, "--eval-every requires --eval", "for example, --eval 0.1 holds out a tenth of the data"};
+    return {kUsage, "--eval-every requires --eval",
+            "for example, --eval 0.1 holds out a tenth of the data"};
   if (settings.given("checkpoint-every") && options.checkpoint_every && options.checkpoint.empty())
-    return {kUsage, "--checkpoint-every requires --checkpoint DIR", "name the directory for checkpoints"};
-  if (options.model.model.empty()) return {kUsage, "MODEL is missing", "for example: weft train gpt-nano --data book.txt"};
+    return {kUsage, "--checkpoint-every requires --checkpoint DIR",
+            "name the directory for checkpoints"};
+  if (options.model.model.empty())
+    return {kUsage, "MODEL is missing", "for example: weft train gpt-nano --data book.txt"};
   CLI_TRY(take_plan_file(settings, options.plan, options.optimizer, options.steps));
   CLI_TRY(check_cluster(settings, options.plan));
   settle_defaults(settings, options.plan, options.optimizer);
@@ -70,37 +80,63 @@ Outcome Train::run() {
   return trainer.run(checkpoint.get());
 }
 
-void add_data_options(Settings& settings, TrainOptions& o) {
+void add_data_options(StoredOptions& settings, TrainOptions& o) {
   settings.section("Data");
-  settings.add("--data", o.data, "Training data: a file of bytes, or of token ids (NAME.u16, NAME.u32). synthetic: generated from the seed")
+  settings
+      .add("--data", o.data,
+           "Training data: a file of bytes, or of token ids (NAME.u16, NAME.u32). synthetic: "
+           "generated from the seed")
       .type("FILE");
-  settings.add("--eval", o.eval, "Held-out data: a file, or a share of --data such as 0.1").type("FILE|SHARE");
-  settings.add("--eval-every", o.eval_every, "Evaluate before the first step and every N steps. 0: only at the end").type("N");
-  settings.add("--seed", o.plan.seed, "Seed of the initial parameters, the choice of samples and dropout").type("N");
+  settings.add("--eval", o.eval, "Held-out data: a file, or a share of --data such as 0.1")
+      .type("FILE|SHARE");
+  settings
+      .add("--eval-every", o.eval_every,
+           "Evaluate before the first step and every N steps. 0: only at the end")
+      .type("N");
+  settings
+      .add("--seed", o.plan.seed,
+           "Seed of the initial parameters, the choice of samples and dropout")
+      .type("N");
 }
 
-void add_rank_options(Parser& parser, Settings& settings, TrainOptions& o) {
+void add_rank_options(Parser& parser, StoredOptions& settings, TrainOptions& o) {
   add_plan_options(settings, o.plan);
   add_cluster_option(parser, o.plan);
   parser.add("--plan", o.plan.plan_file, "Use the plan that 'weft plan --save' wrote").type("FILE");
-  settings.add("--threads", o.launch.threads, "Compute threads per rank. 0: all ranks in turn on one thread of this process")
+  settings
+      .add("--threads", o.launch.threads,
+           "Compute threads per rank. 0: all ranks in turn on one thread of this process")
       .type("N")
       .range(0, kMostThreads);
   add_launch_options(parser, o.launch);
 }
 
-void add_checkpoint_options(Parser& parser, Settings& settings, TrainOptions& o) {
+void add_checkpoint_options(Parser& parser, StoredOptions& settings, TrainOptions& o) {
   parser.section("Checkpoints");
-  parser.add("--checkpoint", o.checkpoint, "Save checkpoints in this directory. Default with --resume DIR: that directory").type("DIR");
-  settings.add("--checkpoint-every", o.checkpoint_every, "Save every N steps and at the end. 0: only at the end").type("N");
-  parser.add("--resume", o.resume, "Continue from a checkpoint, or from the latest one in a directory. Its settings are the defaults")
+  parser
+      .add("--checkpoint", o.checkpoint,
+           "Save checkpoints in this directory. Default with --resume DIR: that directory")
       .type("DIR");
-  parser.add("--init", o.init, "Start from the weights in this safetensors file").type("FILE").excludes("--resume");
+  settings
+      .add("--checkpoint-every", o.checkpoint_every,
+           "Save every N steps and at the end. 0: only at the end")
+      .type("N");
+  parser
+      .add("--resume", o.resume,
+           "Continue from a checkpoint, or from the latest one in a directory. Its settings are "
+           "the defaults")
+      .type("DIR");
+  parser.add("--init", o.init, "Start from the weights in this safetensors file")
+      .type("FILE")
+      .excludes("--resume");
 }
 
 void add_output_options(Parser& parser, TrainOptions& o) {
   parser.section("Output");
-  parser.add("--trace", o.trace, "Write when each action ran, as a Chrome trace of up to 100000 actions per rank").type("FILE");
+  parser
+      .add("--trace", o.trace,
+           "Write when each action ran, as a Chrome trace of up to 100000 actions per rank")
+      .type("FILE");
   parser.add("--json", o.json, "Print one JSON object per line");
   parser.add("-q,--quiet", o.quiet, "Print no progress on standard error");
 }
@@ -110,14 +146,18 @@ void add_output_options(Parser& parser, TrainOptions& o) {
 Action add_train(Parser& parser) {
   auto train = std::make_shared<Train>(parser);
   TrainOptions& o = train->options;
-  parser.add("MODEL", o.model.model, "NAME[:key=value,...] with the name mlp, gpt-nano or gpt2; or a checkpoint to take the weights from")
+  parser
+      .add("MODEL", o.model.model,
+           "NAME[:key=value,...] with the name mlp, gpt-nano or gpt2; or a checkpoint to take the "
+           "weights from")
       .type("");
   o.model.command = "train";
   o.launch.command = "train";
   add_data_options(train->settings, o);
   add_model_options(train->settings, o.model);
   train->settings.section("Steps");
-  train->settings.add("--steps", o.steps, "Total number of steps, including those before --resume").type("N");
+  train->settings.add("--steps", o.steps, "Total number of steps, including those before --resume")
+      .type("N");
   add_rank_options(parser, train->settings, o);
   add_optimizer_options(train->settings, o.optimizer);
   add_checkpoint_options(parser, train->settings, o);

@@ -15,7 +15,11 @@ Outcome show_version(bool json) {
   if (json) {
     uint32_t slow = 0;
     weft_kernels(nullptr, 0, &slow);
-    print_line(JsonObject().add("version", weft_version()).add("kernels", kernels_text()).add("slow", slow != 0).text());
+    print_line(JsonObject()
+                   .add("version", weft_version())
+                   .add("kernels", kernels_text())
+                   .add("slow", slow != 0)
+                   .text());
     return {};
   }
   print_line(std::string("weft ") + weft_version());

@@ -26,7 +26,10 @@ struct Worker {
 
 Outcome Worker::read_keys(std::string& endpoint, std::string& key) const {
   if (join.empty() == join_file.empty())
-    return {kUsage, join.empty() ? "--join or --join-file is missing" : "--join cannot be combined with --join-file", ""};
+    return {kUsage,
+            join.empty() ? "--join or --join-file is missing"
+                         : "--join cannot be combined with --join-file",
+            ""};
   endpoint = join;
   if (!join_file.empty()) CLI_TRY(read_secret(join_file, endpoint));
   if (!key_file.empty()) CLI_TRY(read_secret(key_file, key));
@@ -66,10 +69,11 @@ Outcome Worker::serve() const {
   if (parent) cancel.watch_parent(static_cast<int>(parent));
   uint64_t told = 0;
   const weft_status served = [&] {
-    const Doorkeeper doorkeeper("worker", joined.get(), told);
+    const RefusalReporter refusal_reporter("worker", joined.get(), told);
     return weft_run_serve(joined.get(), nullptr, nullptr, &config, &err);
   }();
-  if (served == WEFT_ECANCELED && parent_ended()) return {kLost, "the process that started this rank has ended", ""};
+  if (served == WEFT_ECANCELED && parent_ended())
+    return {kLost, "the process that started this rank has ended", ""};
   if (served < 0 && stop_signal()) return {128 + stop_signal(), quiet ? "" : "stopped", ""};
   CLI_CALL(served);
   if (!quiet) Progress(false).note("the run has ended");
@@ -91,20 +95,36 @@ std::string check_join(const std::string& text) { return check_endpoint(without_
 
 Action add_worker(Parser& parser) {
   auto worker = std::make_shared<Worker>();
-  parser.add("--join", worker->join, "Address and key of rank 0, as rank 0 prints them").type("ENDPOINT").check(check_join);
-  parser.add("--join-file", worker->join_file, "File with the text for --join. -: standard input").type("FILE");
-  parser.add("--key", worker->key_file, "File with the secret key of this machine, made by 'weft key'; rank 0 must allow its public key")
+  parser.add("--join", worker->join, "Address and key of rank 0, as rank 0 prints them")
+      .type("ENDPOINT")
+      .check(check_join);
+  parser.add("--join-file", worker->join_file, "File with the text for --join. -: standard input")
       .type("FILE");
-  parser.add("--listen", worker->listen, "Address at which the other ranks reach this one. Default: found on the route to rank 0")
+  parser
+      .add("--key", worker->key_file,
+           "File with the secret key of this machine, made by 'weft key'; rank 0 must allow its "
+           "public key")
+      .type("FILE");
+  parser
+      .add("--listen", worker->listen,
+           "Address at which the other ranks reach this one. Default: found on the route to rank 0")
       .type("ENDPOINT")
       .check(check_endpoint);
   parser.add("--rank", worker->rank, "The rank to run. 0: any free rank").type("N");
   parser.add("--threads", worker->threads, "Compute threads").type("N").range(1, kMostThreads);
-  parser.add("--join-timeout", worker->join_timeout, "Time to wait for the start of the run, in seconds").type("N").range(1, 4294967);
-  parser.add("--parent", worker->parent, "Id of the process that starts this one: if it ends before the run begins, so does this one")
+  parser
+      .add("--join-timeout", worker->join_timeout,
+           "Time to wait for the start of the run, in seconds")
+      .type("N")
+      .range(1, 4294967);
+  parser
+      .add("--parent", worker->parent,
+           "Id of the process that starts this one: if it ends before the run begins, so does this "
+           "one")
       .type("PID");
   parser.add("--insecure", worker->insecure, "Do not encrypt. Rank 0 requires the same option");
-  parser.add("-q,--quiet", worker->quiet, "Do not report progress and lost ranks; the exit status is the same");
+  parser.add("-q,--quiet", worker->quiet,
+             "Do not report progress and lost ranks; the exit status is the same");
   return [worker] { return worker->run(); };
 }
 

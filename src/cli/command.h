@@ -1,4 +1,5 @@
-// A command adds its options to a parser and returns the action to run after parsing. One file per command, one row in commands.def.
+// A command adds its options to a parser and returns the action to run after parsing. One file per
+// command, one row in commands.def.
 #pragma once
 
 #include <functional>

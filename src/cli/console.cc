@@ -40,7 +40,9 @@ bool print_text(std::string_view text) {
 }
 
 bool print_line(std::string_view line) { return print_text(printable(line) + "\n"); }
-bool print_content(std::string_view text) { return print_text(isatty(STDOUT_FILENO) == 1 ? printable(text, "\n\t") : std::string(text)); }
+bool print_content(std::string_view text) {
+  return print_text(isatty(STDOUT_FILENO) == 1 ? printable(text, "\n\t") : std::string(text));
+}
 
 bool stdout_closed() { return g_closed; }
 bool stdout_failed() { return g_failed; }
@@ -55,7 +57,8 @@ void complain(std::string_view command, std::string_view text, std::string_view 
 }
 
 std::string shell_word(const std::string& text) {
-  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789%+,-./:=@_";
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789%+,-./:=@_";
   if (!text.empty() && text.find_first_not_of(kPlain) == std::string::npos) return text;
   std::string out = "'";
   for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -66,7 +69,9 @@ Progress::Progress(bool silent) : silent_(silent), terminal_(is_terminal()) {}
 
 void Progress::show(std::string_view line) {
   const auto now = Clock::now();
-  if (silent_ || (any_ && now - last_ < (terminal_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(10000)))) return;
+  if (silent_ || (any_ && now - last_ < (terminal_ ? std::chrono::milliseconds(100)
+                                                   : std::chrono::milliseconds(10000))))
+    return;
   any_ = true;
   last_ = now;
   shown_ = terminal_;

@@ -9,13 +9,16 @@
 
 namespace weft::cli {
 
-std::string number_text(double value);           // "null" if the number is not finite
-std::string quoted_text(std::string_view text);  // with its quotes; bytes that are not UTF-8 become U+FFFD
+std::string number_text(double value);  // "null" if the number is not finite
+std::string quoted_text(
+    std::string_view text);  // with its quotes; bytes that are not UTF-8 become U+FFFD
 
 class JsonObject {
  public:
   JsonObject& raw(std::string_view key, std::string_view json);
-  JsonObject& add(std::string_view key, std::string_view value) { return raw(key, quoted_text(value)); }
+  JsonObject& add(std::string_view key, std::string_view value) {
+    return raw(key, quoted_text(value));
+  }
   JsonObject& add(std::string_view key, const char* value) { return raw(key, quoted_text(value)); }
   JsonObject& add(std::string_view key, double value) { return raw(key, number_text(value)); }
   JsonObject& add(std::string_view key, bool value) { return raw(key, value ? "true" : "false"); }

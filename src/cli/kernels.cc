@@ -16,7 +16,8 @@ void warn_of_slow_kernels(std::string_view command) {
   uint32_t slow = 0;
   weft_kernels(nullptr, 0, &slow);
   if (slow)
-    complain(command, "matrix products are slow: " + kernels_text(), "BLIS_ARCH_TYPE chooses the kernels, if it is set; see weft(1)");
+    complain(command, "matrix products are slow: " + kernels_text(),
+             "BLIS_ARCH_TYPE chooses the kernels, if it is set; see weft(1)");
 }
 
 }  // namespace weft::cli

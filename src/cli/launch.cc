@@ -12,9 +12,9 @@
 #include <cstdio>
 #include <cstring>
 
+#include "cli/build.h"
 #include "cli/console.h"
 #include "cli/secrets.h"
-#include "cli/setup.h"
 #include "cli/signals.h"
 
 extern char** environ;
@@ -35,7 +35,8 @@ bool wait_for(int pid, int milliseconds, int& status) {
   return waitpid(pid, &status, descriptor >= 0 ? 0 : WNOHANG) == pid;
 }
 
-// The ranks of this machine listen at the address of rank 0, which ranks of other machines must be able to reach.
+// The ranks of this machine listen at the address of rank 0, which ranks of other machines must be
+// able to reach.
 bool is_wildcard(const std::string& endpoint) {
   const std::string_view host = std::string_view(endpoint).substr(0, endpoint.rfind(':'));
   return host == "tcp://*" || host == "tcp://0.0.0.0" || host == "tcp://[::]";
@@ -45,15 +46,20 @@ Outcome check_launch(const LaunchOptions& o) {
   const auto number = [](uint32_t n) { return std::to_string(n); };
   if (o.external >= o.ranks && o.external > 0)
     return {kUsage,
-            "--external is " + number(o.external) + ", expected at most " + number(o.ranks - 1) + ", because rank 0 is this process", ""};
+            "--external is " + number(o.external) + ", expected at most " + number(o.ranks - 1) +
+                ", because rank 0 is this process",
+            ""};
   if ((o.in_process || o.threads == 0) && (o.external || !o.listen.empty()))
     return {kUsage,
-            std::string(o.in_process ? "--in-process" : "--threads 0") + " cannot be combined with " +
-                (o.external ? "--external" : "--listen") + ": all ranks run in this process",
+            std::string(o.in_process ? "--in-process" : "--threads 0") +
+                " cannot be combined with " + (o.external ? "--external" : "--listen") +
+                ": all ranks run in this process",
             "remove one of the two"};
   if (o.external && o.ranks - o.external > 1 && is_wildcard(o.listen))
     return {kUsage,
-            "--listen is '" + o.listen + "', expected one address of this machine, at which ranks of other machines reach the ranks here",
+            "--listen is '" + o.listen +
+                "', expected one address of this machine, at which ranks of other machines reach "
+                "the ranks here",
             "for example: --listen tcp://192.0.2.1:5555"};
   return {};
 }
@@ -68,7 +74,8 @@ std::string end_of(int status) {
 std::string check_endpoint(const std::string& text) {
   const size_t colon = text.rfind(':');
   uint32_t port = 0;
-  const bool tcp = text.starts_with("tcp://") && colon > 6 && read_value(text.substr(colon + 1), &port) && port <= 65535;
+  const bool tcp = text.starts_with("tcp://") && colon > 6 &&
+                   read_value(text.substr(colon + 1), &port) && port <= 65535;
   return tcp || text.starts_with("ipc://") ? "" : "'" + text + "', expected tcp://ADDRESS:PORT";
 }
 
@@ -78,23 +85,43 @@ std::string without_key(const std::string& endpoint) {
 
 void warn_of_insecure(const char* command, const std::string& endpoint, bool insecure) {
   if (insecure && endpoint.starts_with("tcp://"))
-    complain(command, "nothing is encrypted (--insecure): whoever reaches the address can join, read and change the run");
+    complain(command,
+             "nothing is encrypted (--insecure): whoever reaches the address can join, read and "
+             "change the run");
 }
 
 void add_launch_options(Parser& parser, LaunchOptions& o) {
   parser.section("Ranks");
   parser.add("--in-process", o.in_process, "Run all ranks in this process, on threads");
-  parser.add("--listen", o.listen, "Address at which ranks of other machines join: tcp://ADDRESS:PORT")
+  parser
+      .add("--listen", o.listen,
+           "Address at which ranks of other machines join: tcp://ADDRESS:PORT")
       .type("ENDPOINT")
       .check(check_endpoint);
-  parser.add("--external", o.external, "Number of ranks that are started elsewhere with 'weft worker'; they are the last ranks").type("N");
-  parser.add("--join-file", o.join_file, "Write the line with which other ranks join to this file, for 'weft worker --join-file'")
+  parser
+      .add("--external", o.external,
+           "Number of ranks that are started elsewhere with 'weft worker'; they are the last ranks")
+      .type("N");
+  parser
+      .add("--join-file", o.join_file,
+           "Write the line with which other ranks join to this file, for 'weft worker --join-file'")
       .type("FILE");
-  parser.add("--key", o.key, "File with the secret key of this machine, made by 'weft key'. Default: a new key for this run").type("FILE");
-  parser.add("--allow", o.allow, "File with the public keys of machines that may join").type("FILE");
-  parser.add("--insecure", o.insecure, "Do not encrypt: any process that reaches the address can join, read and change the run");
-  parser.add("--join-timeout", o.join_timeout, "Time to wait for the other ranks, in seconds").type("N").range(1, 4294967);
-  parser.add("--peer-timeout", o.peer_timeout, "Time after which a rank that sends nothing is lost, in seconds")
+  parser
+      .add("--key", o.key,
+           "File with the secret key of this machine, made by 'weft key'. Default: a new key for "
+           "this run")
+      .type("FILE");
+  parser.add("--allow", o.allow, "File with the public keys of machines that may join")
+      .type("FILE");
+  parser.add(
+      "--insecure", o.insecure,
+      "Do not encrypt: any process that reaches the address can join, read and change the run");
+  parser.add("--join-timeout", o.join_timeout, "Time to wait for the other ranks, in seconds")
+      .type("N")
+      .range(1, 4294967);
+  parser
+      .add("--peer-timeout", o.peer_timeout,
+           "Time after which a rank that sends nothing is lost, in seconds")
       .type("N")
       .range(1, 4294967);
 }
@@ -104,19 +131,21 @@ Outcome Ranks::start(const weft_plan* plan, const LaunchOptions& options, RunPtr
   weft_run_config config = WEFT_RUN_INIT;
   config.threads = options.threads;
   CLI_TRY(check_launch(options));
-  if (options.in_process || options.threads == 0 || (options.ranks == 1 && options.listen.empty())) {
+  if (options.in_process || options.threads == 0 ||
+      (options.ranks == 1 && options.listen.empty())) {
     CLI_CALL(weft_run_start(plan, nullptr, &config, Out(out), &err));
     return {};
   }
   CLI_TRY(listen(options));
   CancelOnSignal cancel(mesh_.get());
   pids_.assign(options.ranks, 0);
-  for (uint32_t rank = 1; rank < options.ranks - options.external; ++rank) CLI_TRY(spawn(rank, options));
+  for (uint32_t rank = 1; rank < options.ranks - options.external; ++rank)
+    CLI_TRY(spawn(rank, options));
   cancel.watch(pids_);
   if (options.external) CLI_TRY(invite(options));
   const FileToRemove join_file(options.external ? options.join_file : "");
   const weft_status status = [&] {
-    const Doorkeeper doorkeeper(options.command, mesh_.get(), refused_);
+    const RefusalReporter refusal_reporter(options.command, mesh_.get(), refused_);
     return weft_run_start(plan, mesh_.get(), &config, Out(out), &err);
   }();
   return status < 0 ? not_started(status, err) : Outcome();
@@ -141,7 +170,8 @@ Outcome Ranks::listen(const LaunchOptions& options) {
   mesh.allow = options.allow.empty() ? nullptr : allow.c_str();
   const weft_status status = weft_mesh_listen(&mesh, Out(mesh_), &err);
   char public_key[WEFT_KEY_SIZE] = "";
-  if (status >= 0 && !options.allow.empty()) CLI_CALL(weft_key_public(key.c_str(), public_key, &err));
+  if (status >= 0 && !options.allow.empty())
+    CLI_CALL(weft_key_public(key.c_str(), public_key, &err));
   public_key_ = public_key;
   wipe(key);
   CLI_CALL(status);
@@ -149,21 +179,26 @@ Outcome Ranks::listen(const LaunchOptions& options) {
   return {};
 }
 
-// Says how the ranks join that others start. Where nothing else tells, this line is all that they have, also with --quiet.
+// Says how the ranks join that others start. Where nothing else tells, this line is all that they
+// have, also with --quiet.
 Outcome Ranks::invite(const LaunchOptions& options) {
   const std::string join = weft_mesh_join_endpoint(mesh_.get());
-  std::string line = "weft worker --join " + shell_word(join) + (options.insecure ? " --insecure" : "");
+  std::string line =
+      "weft worker --join " + shell_word(join) + (options.insecure ? " --insecure" : "");
   bool needed = options.listen.starts_with("tcp://") && !options.insecure;
   if (!options.join_file.empty()) {
     CLI_TRY(write_secret(options.join_file, join, true));
-    line = "weft worker --join-file " + shell_word(options.join_file) + (options.insecure ? " --insecure" : "");
+    line = "weft worker --join-file " + shell_word(options.join_file) +
+           (options.insecure ? " --insecure" : "");
     needed = false;
   } else if (!public_key_.empty()) {
-    line = "weft worker --key FILE --join " + shell_word(weft_mesh_endpoint(mesh_.get()) + ("?key=" + public_key_));
+    line = "weft worker --key FILE --join " +
+           shell_word(weft_mesh_endpoint(mesh_.get()) + ("?key=" + public_key_));
     needed = options.key.empty();
   }
   if (needed || !options.quiet)
-    Progress(false).note("waiting for " + std::to_string(options.external) + (options.external > 1 ? " ranks: " : " rank: ") + line);
+    Progress(false).note("waiting for " + std::to_string(options.external) +
+                         (options.external > 1 ? " ranks: " : " rank: ") + line);
   return {};
 }
 
@@ -183,9 +218,11 @@ Outcome Ranks::not_started(weft_status status, const weft_error& err) {
   return outcome;
 }
 
-// In a process group of its own, so that a Ctrl-C reaches rank 0 alone, which ends the step and then the run.
+// In a process group of its own, so that a Ctrl-C reaches rank 0 alone, which ends the step and
+// then the run.
 Outcome Ranks::spawn(uint32_t rank, const LaunchOptions& options) {
-  // The permission to join goes through a pipe: whoever is on this machine can read the words of a command.
+  // The permission to join goes through a pipe: whoever is on this machine can read the words of a
+  // command.
   std::vector<std::string> words = {"weft",           "worker",
                                     "--join-file",    "-",
                                     "--rank",         std::to_string(rank),
@@ -199,8 +236,10 @@ Outcome Ranks::spawn(uint32_t rank, const LaunchOptions& options) {
   argv.push_back(nullptr);
   int pipe_ends[2];
   std::string line = weft_mesh_join_endpoint(mesh_.get()) + std::string("\n");
-  if (pipe2(pipe_ends, O_CLOEXEC) != 0) return {kResource, "cannot start rank " + std::to_string(rank) + ": " + reason(errno), ""};
-  const ssize_t written = write(pipe_ends[1], line.data(), line.size());  // shorter than what a pipe holds
+  if (pipe2(pipe_ends, O_CLOEXEC) != 0)
+    return {kResource, "cannot start rank " + std::to_string(rank) + ": " + reason(errno), ""};
+  const ssize_t written =
+      write(pipe_ends[1], line.data(), line.size());  // shorter than what a pipe holds
   wipe(line);
   close(pipe_ends[1]);
   posix_spawn_file_actions_t actions;
@@ -209,7 +248,9 @@ Outcome Ranks::spawn(uint32_t rank, const LaunchOptions& options) {
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
-  const int error = written < 0 ? EIO : posix_spawn(&pids_[rank], "/proc/self/exe", &actions, &attributes, argv.data(), environ);
+  const int error = written < 0 ? EIO
+                                : posix_spawn(&pids_[rank], "/proc/self/exe", &actions, &attributes,
+                                              argv.data(), environ);
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&actions);
   close(pipe_ends[0]);
@@ -221,12 +262,15 @@ Outcome Ranks::spawn(uint32_t rank, const LaunchOptions& options) {
 Outcome Ranks::explain(Outcome outcome) {
   unsigned number = 0;
   int length = 0;
-  if (outcome.exit != kLost || std::sscanf(outcome.text.c_str(), "rank %u lost: %n", &number, &length) != 1 || length == 0) return outcome;
+  if (outcome.exit != kLost ||
+      std::sscanf(outcome.text.c_str(), "rank %u lost: %n", &number, &length) != 1 || length == 0)
+    return outcome;
   if (number >= pids_.size() || !pids_[number]) return outcome;
   int& pid = pids_[number];
   std::string cause = outcome.text.substr(static_cast<size_t>(length));
   const int was = pid;
-  // A process that is gone tells more than its closed connection; its end may be seen a moment later.
+  // A process that is gone tells more than its closed connection; its end may be seen a moment
+  // later.
   if (int ended = 0; wait_for(pid, 200, ended)) {
     pid = 0;
     const size_t heard = cause.find("; ");
@@ -235,7 +279,8 @@ Outcome Ranks::explain(Outcome outcome) {
     kill(pid, SIGKILL);  // stopped or stuck: it would not leave on its own
   }
   const std::string rank = std::to_string(number);
-  outcome.text = "rank " + rank + " (stage " + rank + ", pid " + std::to_string(was) + ") lost: " + cause;
+  outcome.text =
+      "rank " + rank + " (stage " + rank + ", pid " + std::to_string(was) + ") lost: " + cause;
   return outcome;
 }
 

@@ -1,13 +1,13 @@
-// Where the ranks of a run live, and how they are started: threads of this process, processes that it spawns, or processes that others start
-// on this machine or elsewhere.
+// Where the ranks of a run live, and how they are started: threads of this process, processes that
+// it spawns, or processes that others start on this machine or elsewhere.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "cli/doorkeeper.h"
 #include "cli/handles.h"
-#include "cli/settings.h"
+#include "cli/refusal_reporter.h"
+#include "cli/stored_options.h"
 
 namespace weft::cli {
 
@@ -35,7 +35,8 @@ std::string without_key(const std::string& endpoint);
 void warn_of_insecure(const char* command, const std::string& endpoint, bool insecure);
 void add_launch_options(Parser& parser, LaunchOptions& options);
 
-// The processes of a run's other ranks, and the way to them. Destroyed after the run: waits until they have left.
+// The processes of a run's other ranks, and the way to them. Destroyed after the run: waits until
+// they have left.
 class Ranks {
  public:
   Ranks() = default;
@@ -46,7 +47,8 @@ class Ranks {
   Outcome start(const weft_plan* plan, const LaunchOptions& options, RunPtr& out);
   // A line about who came and was turned away, if there is something new to tell.
   std::string refused() { return refused_text(mesh_.get(), refused_); }
-  // The end of a run. If a rank was lost whose process this one started, with what became of the process.
+  // The end of a run. If a rank was lost whose process this one started, with what became of the
+  // process.
   Outcome explain(Outcome outcome);
 
  private:

@@ -27,7 +27,8 @@ constexpr Row kCommands[] = {
 
 std::string overview() {
   std::string out =
-      "weft trains and runs neural networks in parallel on CPUs, across threads, processes and machines.\n"
+      "weft trains and runs neural networks in parallel on CPUs, across threads, processes and "
+      "machines.\n"
       "\n"
       "  weft train gpt-nano --data book.txt --ranks 2 --checkpoint out\n"
       "  weft generate out --prompt 'Call me' --tokens 200\n";
@@ -38,7 +39,9 @@ std::string overview() {
     name.resize(10, ' ');
     out += "  " + name + row.about + "\n";
   }
-  return out + "\n'weft help COMMAND' lists the options of a command, and 'man weft-COMMAND' describes them.\n";
+  return out +
+         "\n'weft help COMMAND' lists the options of a command, and 'man weft-COMMAND' describes "
+         "them.\n";
 }
 
 int end(const std::string& command, const Outcome& outcome) {
@@ -51,14 +54,17 @@ int end(const std::string& command, const Outcome& outcome) {
 }
 
 int usage(const std::string& command, const std::string& text, const std::string& hint) {
-  return end(command, {kUsage, text, hint.empty() ? "see weft " + (command.empty() ? "help" : command + " --help") : hint});
+  return end(command, {kUsage, text,
+                       hint.empty() ? "see weft " + (command.empty() ? "help" : command + " --help")
+                                    : hint});
 }
 
 int run_command(const Row& row, std::vector<std::string> arguments) {
   Parser parser(row.name, row.about);
   const Action action = row.add(parser);
   std::string help;
-  if (const Outcome parsed = parser.parse(std::move(arguments), help); !parsed.ok()) return usage(row.name, parsed.text, parsed.hint);
+  if (const Outcome parsed = parser.parse(std::move(arguments), help); !parsed.ok())
+    return usage(row.name, parsed.text, parsed.hint);
   if (help.empty()) return end(row.name, action());
   print_text(help);
   return end(row.name, {});
@@ -72,20 +78,24 @@ const Row* find_command(std::string_view name) {
 
 int run(std::vector<std::string> arguments) {
   // Options may precede the command.
-  const auto at = std::find_if(arguments.begin(), arguments.end(), [](const std::string& a) { return a.empty() || a[0] != '-'; });
+  const auto at = std::find_if(arguments.begin(), arguments.end(),
+                               [](const std::string& a) { return a.empty() || a[0] != '-'; });
   if (at == arguments.end()) {
-    if (arguments.size() == 1 && arguments[0] == "--version") return run_command(*find_command("version"), {});
+    if (arguments.size() == 1 && arguments[0] == "--version")
+      return run_command(*find_command("version"), {});
     if (!arguments.empty() && arguments[0] != "-h" && arguments[0] != "--help")
       return usage("", "expected a command, found '" + arguments[0] + "'", "");
     print_text(overview());
     return end("", {});
   }
   const std::string name = *at;
-  if (arguments[0] == "--version") return usage("", "--version takes no command, found '" + name + "'", "");
+  if (arguments[0] == "--version")
+    return usage("", "--version takes no command, found '" + name + "'", "");
   arguments.erase(at);
   if (name == "help") {
     if (arguments.empty()) return run({});
-    if (arguments.size() > 1) return usage("", "help takes one command, found also '" + arguments[1] + "'", "");
+    if (arguments.size() > 1)
+      return usage("", "help takes one command, found also '" + arguments[1] + "'", "");
     arguments.push_back("--help");
     return run(std::move(arguments));
   }
@@ -95,8 +105,8 @@ int run(std::vector<std::string> arguments) {
   return usage("", "unknown command '" + name + "'", meant(name, known));
 }
 
-// If the command starts without a standard descriptor, the next socket would take its number and receive the output. /dev/null is opened for
-// reading only, so that writing fails.
+// If the command starts without a standard descriptor, the next socket would take its number and
+// receive the output. /dev/null is opened for reading only, so that writing fails.
 void fill_standard_descriptors() {
   int fd = open("/dev/null", O_RDONLY);
   while (fd >= 0 && fd <= STDERR_FILENO) fd = open("/dev/null", O_RDONLY);

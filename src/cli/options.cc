@@ -1,8 +1,9 @@
-// The options that several commands share: names, accepted values and defaults.
+#include "cli/options.h"
+
 #include <algorithm>
 #include <cmath>
 
-#include "cli/setup.h"
+#include "cli/build.h"
 
 namespace weft::cli {
 
@@ -29,128 +30,186 @@ constexpr uint32_t kMost = uint32_t{1} << 20;
 bool is_dropout(double p) { return p == -1 || (p >= 0 && p <= 0.99); }
 
 std::string check_partition(const std::string& how) {
-  const bool known =
-      how == "cost" || how == "uniform" || how == "parameters" || how == "pipedream" || (how.starts_with("type:") && how.size() > 5);
-  return known ? "" : "'" + how + "', expected one of cost, uniform, parameters, pipedream, type:OP";
+  const bool known = how == "cost" || how == "uniform" || how == "parameters" ||
+                     how == "pipedream" || (how.starts_with("type:") && how.size() > 5);
+  return known ? ""
+               : "'" + how + "', expected one of cost, uniform, parameters, pipedream, type:OP";
 }
 
 std::string check_recompute(const std::string& what) {
   uint32_t nodes = 0;
-  const bool known = what == "none" || what == "stage" || what == "auto" ||
-                     (what.starts_with("every:") && read_value(what.substr(6), &nodes) && nodes > 0);
-  return known ? "" : "'" + what + "', expected one of none, stage, auto, every:N (N nodes, 1 or more)";
+  const bool known =
+      what == "none" || what == "stage" || what == "auto" ||
+      (what.starts_with("every:") && read_value(what.substr(6), &nodes) && nodes > 0);
+  return known ? ""
+               : "'" + what + "', expected one of none, stage, auto, every:N (N nodes, 1 or more)";
 }
 
 std::string check_speeds(const std::string& list) {
   for (const std::string& text : split(list)) {
     double speed = 0;
-    if (!read_value(text, &speed) || !(speed > 0) || !std::isfinite(speed)) return "'" + text + "', expected numbers above 0";
+    if (!read_value(text, &speed) || !(speed > 0) || !std::isfinite(speed))
+      return "'" + text + "', expected numbers above 0";
   }
   return "";
 }
 
 std::string check_warm_up(const std::string& text) {
   uint32_t depth = 0;
-  return text == kAuto || (read_value(text, &depth) && depth != WEFT_WARM_UP_AUTO) ? "" : "'" + text + "', expected a whole number or auto";
+  return text == kAuto || (read_value(text, &depth) && depth != WEFT_WARM_UP_AUTO)
+             ? ""
+             : "'" + text + "', expected a whole number or auto";
 }
 
 }  // namespace
 
-void add_model_options(Settings& settings, ModelOptions& options) {
+void add_model_options(StoredOptions& settings, ModelOptions& options) {
   settings.section("Model");
-  settings.add("--seq-len", options.seq_len, "Tokens per sample. 0: the context length of the model").type("N").range(0, INT32_MAX);
+  settings
+      .add("--seq-len", options.seq_len, "Tokens per sample. 0: the context length of the model")
+      .type("N")
+      .range(0, INT32_MAX);
   settings.add("--dropout", options.dropout, "Dropout probability. -1: that of MODEL")
       .type("P")
       .number("-1 or a number from 0 to 0.99", is_dropout);
 }
 
-void add_plan_options(Settings& settings, PlanOptions& options) {
+void add_plan_options(StoredOptions& settings, PlanOptions& options) {
   settings.section("Steps");
-  settings.add("--micro-batches", options.micro_batches, "Micro-batches per step").type("M").range(1, kMost);
-  settings.add("--micro-batch-size", options.micro_batch_size, "Samples per micro-batch").type("N").range(1, kMost);
+  settings.add("--micro-batches", options.micro_batches, "Micro-batches per step")
+      .type("M")
+      .range(1, kMost);
+  settings.add("--micro-batch-size", options.micro_batch_size, "Samples per micro-batch")
+      .type("N")
+      .range(1, kMost);
   settings.section("Ranks");
-  settings.add("--ranks,--stages", options.ranks, "Number of pipeline ranks").type("P").range(1, kMost);
+  settings.add("--ranks,--stages", options.ranks, "Number of pipeline ranks")
+      .type("P")
+      .range(1, kMost);
   settings
-      .add("--schedule", options.schedule, "Schedule; 'weft plan --schedules' lists all. auto: the one with the shortest predicted step")
+      .add("--schedule", options.schedule,
+           "Schedule; 'weft plan --schedules' lists all. auto: the one with the shortest predicted "
+           "step")
       .type("NAME")
       .one_of(schedule_names());
   settings
-      .add("--schedule-file", options.schedule_file, "Read the schedule from a file of 'weft plan --write-schedule'. Replaces --schedule")
+      .add("--schedule-file", options.schedule_file,
+           "Read the schedule from a file of 'weft plan --write-schedule'. Replaces --schedule")
       .type("FILE");
-  settings.add("--chunks", options.chunks, "Stages per rank. 0: the number that the schedule uses").type("V");
+  settings.add("--chunks", options.chunks, "Stages per rank. 0: the number that the schedule uses")
+      .type("V");
   settings
-      .add("--group", options.group, "interleaved, interleaved-zb: micro-batches per chunk before the next chunk. 0: the number of ranks")
+      .add("--group", options.group,
+           "interleaved, interleaved-zb: micro-batches per chunk before the next chunk. 0: the "
+           "number of ranks")
       .type("G");
-  settings.add("--warmup-depth", options.warm_up, "1f1b: forward actions before the first backward action, per later rank; or auto")
+  settings
+      .add("--warmup-depth", options.warm_up,
+           "1f1b: forward actions before the first backward action, per later rank; or auto")
       .type("K")
       .check(check_warm_up);
-  settings.add("--recompute", options.recompute, "Activations to recompute in the backward pass: none, stage, every:N (N nodes) or auto")
+  settings
+      .add("--recompute", options.recompute,
+           "Activations to recompute in the backward pass: none, stage, every:N (N nodes) or auto")
       .type("WHAT")
       .check(check_recompute);
-  settings.add("--memory-limit", options.memory_limit, "Memory limit of a rank, for --recompute auto or --partition cost. 0: no limit")
+  settings
+      .add("--memory-limit", options.memory_limit,
+           "Memory limit of a rank, for --recompute auto or --partition cost. 0: no limit")
       .type("BYTES")
       .bytes();
-  settings.add("--segment", options.segment, "Asynchronous schedules: updates before the pipeline drains. 0: 16").type("K");
+  settings
+      .add("--segment", options.segment,
+           "Asynchronous schedules: updates before the pipeline drains. 0: 16")
+      .type("K");
   settings.add("--vertical-sync", options.vertical_sync,
-               "Asynchronous schedules: all stages use the version of the weights that the first stage uses");
+               "Asynchronous schedules: all stages use the version of the weights that the first "
+               "stage uses");
   settings
       .add("--partition", options.partition,
-           "How to cut the model: cost (equal times), uniform (equal numbers of nodes), parameters, pipedream or type:OP")
+           "How to cut the model: cost (equal times), uniform (equal numbers of nodes), "
+           "parameters, pipedream or type:OP")
       .type("HOW")
       .check(check_partition);
-  settings.add("--cut", options.cut, "First node, or group of nodes, of each stage after the first. Replaces --partition").type("NAME,...");
-  settings.add("--profile", options.profile, "Use the times that 'weft profile' measured, not the cost estimates of the ops").type("FILE");
   settings
-      .add("--speeds", options.speeds, "Speed of each rank, relative to the machine of the profile; for predictions and --partition cost")
+      .add("--cut", options.cut,
+           "First node, or group of nodes, of each stage after the first. Replaces --partition")
+      .type("NAME,...");
+  settings
+      .add("--profile", options.profile,
+           "Use the times that 'weft profile' measured, not the cost estimates of the ops")
+      .type("FILE");
+  settings
+      .add("--speeds", options.speeds,
+           "Speed of each rank, relative to the machine of the profile; for predictions and "
+           "--partition cost")
       .type("X,...")
       .check(check_speeds);
   settings
       .add("--link-latency", options.link_latency,
-           "Latency of a message in seconds; for predictions, --partition cost and the number of slots")
+           "Latency of a message in seconds; for predictions, --partition cost and the number of "
+           "slots")
       .type("S")
       .not_negative();
   settings
       .add("--link-bandwidth", options.link_bandwidth,
-           "Bandwidth of a link in bytes per second; for predictions, --partition cost and pipedream. 0: no limit")
+           "Bandwidth of a link in bytes per second; for predictions, --partition cost and "
+           "pipedream. 0: no limit")
       .type("B")
       .not_negative();
 }
 
 void add_cluster_option(Parser& parser, PlanOptions& options) {
-  parser.add("--cluster", options.cluster, "Plan for the machines and links that this file describes, not for this machine").type("FILE");
+  parser
+      .add("--cluster", options.cluster,
+           "Plan for the machines and links that this file describes, not for this machine")
+      .type("FILE");
 }
 
-void add_optimizer_options(Settings& settings, OptimizerOptions& options) {
+void add_optimizer_options(StoredOptions& settings, OptimizerOptions& options) {
   settings.section("Steps");
-  settings.add("--optimizer", options.rule, "Update rule: adamw, adam or sgd").type("RULE").one_of({"adamw", "adam", "sgd"});
+  settings.add("--optimizer", options.rule, "Update rule: adamw, adam or sgd")
+      .type("RULE")
+      .one_of({"adamw", "adam", "sgd"});
   settings.add("--lr", options.rate, "Learning rate").type("X").positive();
   settings
       .add("--lr-schedule", options.curve,
-           "Learning rate over the steps: constant, or cosine, which falls from the end of the warm-up to the last step")
+           "Learning rate over the steps: constant, or cosine, which falls from the end of the "
+           "warm-up to the last step")
       .type("CURVE")
       .one_of({"constant", "cosine"});
-  settings.add("--warmup", options.warmup, "Steps in which the learning rate rises linearly to --lr").type("N");
-  settings.add("--weight-decay", options.weight_decay, "Weight decay of matrices; other parameters do not decay").type("X").not_negative();
-  settings.add("--clip", options.clip, "Clip gradients to this global norm. 0: no clipping").type("X").not_negative();
+  settings
+      .add("--warmup", options.warmup, "Steps in which the learning rate rises linearly to --lr")
+      .type("N");
+  settings
+      .add("--weight-decay", options.weight_decay,
+           "Weight decay of matrices; other parameters do not decay")
+      .type("X")
+      .not_negative();
+  settings.add("--clip", options.clip, "Clip gradients to this global norm. 0: no clipping")
+      .type("X")
+      .not_negative();
 }
 
 Outcome check_curve(const OptimizerOptions& optimizer, uint64_t steps) {
   if (optimizer.curve != "cosine" || steps > optimizer.warmup) return {};
   return {kUsage,
-          "--steps is " + std::to_string(steps) + ", expected more than --warmup, which is " + std::to_string(optimizer.warmup) +
-              ": --lr-schedule cosine falls after the warm-up",
+          "--steps is " + std::to_string(steps) + ", expected more than --warmup, which is " +
+              std::to_string(optimizer.warmup) + ": --lr-schedule cosine falls after the warm-up",
           ""};
 }
 
-Outcome check_cluster(const Settings& settings, const PlanOptions& plan) {
+Outcome check_cluster(const StoredOptions& settings, const PlanOptions& plan) {
   if (plan.cluster.empty()) return {};
   for (const char* name : {"speeds", "link-latency", "link-bandwidth"})
     if (settings.given(name))
-      return {kUsage, "--" + std::string(name) + " cannot be combined with --cluster, which contains it", "remove one of the two"};
+      return {kUsage,
+              "--" + std::string(name) + " cannot be combined with --cluster, which contains it",
+              "remove one of the two"};
   return {};
 }
 
-void forget_options(const Settings& settings, PlanOptions& plan) {
+void forget_options(const StoredOptions& settings, PlanOptions& plan) {
   const auto given = [&settings](const char* name) { return settings.given(name); };
   const PlanOptions defaults;
   if (given("ranks") && !given("speeds")) plan.speeds.clear();
@@ -165,11 +224,13 @@ void forget_options(const Settings& settings, PlanOptions& plan) {
     if (!given("segment") && !info.asynchronous) plan.segment = defaults.segment;
     if (!given("vertical-sync") && !info.asynchronous) plan.vertical_sync = defaults.vertical_sync;
   }
-  const bool other_stages = (another || given("ranks") || given("chunks")) && split(plan.cut).size() + 1 != stages_of(plan);
+  const bool other_stages = (another || given("ranks") || given("chunks")) &&
+                            split(plan.cut).size() + 1 != stages_of(plan);
   if (!given("cut") && (other_stages || given("partition"))) plan.cut.clear();
 }
 
-void settle_defaults(const Settings& settings, PlanOptions& plan, OptimizerOptions& optimizer) {
+void settle_defaults(const StoredOptions& settings, PlanOptions& plan,
+                     OptimizerOptions& optimizer) {
   if (!plan.schedule_file.empty() || !plan.plan_file.empty()) return;
   if (!schedule_of(plan.schedule).asynchronous) return;  // auto never selects one
   if (!settings.given("clip")) optimizer.clip = 0;

@@ -26,7 +26,8 @@ Exit exit_of(weft_status status) {
 
 std::string reason(int error) {
   std::string text = std::generic_category().message(error);
-  if (text.size() > 1 && text[1] >= 'a' && text[1] <= 'z') text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
+  if (text.size() > 1 && text[1] >= 'a' && text[1] <= 'z')
+    text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
   return text;
 }
 

@@ -38,7 +38,8 @@ Outcome failed(weft_status status, const weft_error& err, const std::string& hin
   } while (0)
 
 // Calls the library and returns its failure. A weft_error named `err` must be in scope.
-#define CLI_CALL(expr)                                                                                         \
-  do {                                                                                                         \
-    if (const weft_status cli_status_ = (expr); cli_status_ < 0) return ::weft::cli::failed(cli_status_, err); \
+#define CLI_CALL(expr)                                           \
+  do {                                                           \
+    if (const weft_status cli_status_ = (expr); cli_status_ < 0) \
+      return ::weft::cli::failed(cli_status_, err);              \
   } while (0)

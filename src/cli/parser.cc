@@ -55,13 +55,16 @@ std::vector<std::string> option_names(const CLI::App& app) {
   return out;
 }
 
-std::string unexpected(const std::string& found, const std::string& expected) { return "'" + found + "', expected " + expected; }
+std::string unexpected(const std::string& found, const std::string& expected) {
+  return "'" + found + "', expected " + expected;
+}
 
 std::string out_of_range(const std::string& found, const std::string& expected) {
   return "'" + found + "' is out of range, expected " + expected;
 }
 
-// Success only if the whole text is a number. A number that the type cannot hold is std::errc::result_out_of_range.
+// Success only if the whole text is a number. A number that the type cannot hold is
+// std::errc::result_out_of_range.
 template <typename Number>
 std::errc read_number(const std::string& text, Number& number) {
   const char* const end = text.data() + text.size();
@@ -75,25 +78,30 @@ constexpr double kMostNumber = std::numeric_limits<double>::max();
 constexpr const char* kTypeCheck = "type";
 
 template <typename Number>
-void expect(CLI::Option* option, const std::string& expected, const std::function<bool(Number)>& fits, const char* name = "") {
+void expect(CLI::Option* option, const std::string& expected,
+            const std::function<bool(Number)>& fits, const char* name = "") {
   const auto check = [expected, fits](const std::string& text) {
     Number number = 0;
     const std::errc error = read_number(text, number);
     if (error == std::errc::invalid_argument) return unexpected(text, expected);
-    if (error == std::errc() && !std::isfinite(static_cast<double>(number))) return unexpected(text, "a finite number");
+    if (error == std::errc() && !std::isfinite(static_cast<double>(number)))
+      return unexpected(text, "a finite number");
     return error == std::errc() && fits(number) ? std::string() : out_of_range(text, expected);
   };
   option->check(CLI::Validator(check, "", name));
 }
 
 template <typename Number>
-void expect_instead(CLI::Option* option, const std::string& expected, const std::function<bool(Number)>& fits) {
+void expect_instead(CLI::Option* option, const std::string& expected,
+                    const std::function<bool(Number)>& fits) {
   option->get_validator(kTypeCheck)->active(false);
   expect<Number>(option, expected, fits);
 }
 
 // An empty value is an error, because it usually comes from a shell variable that is not set.
-std::string check_text(const std::string& text) { return text.empty() ? "its value is missing" : ""; }
+std::string check_text(const std::string& text) {
+  return text.empty() ? "its value is missing" : "";
+}
 
 // The power of 1024 of a unit such as "M", "mb" or "MiB"; -1 if it is not a unit.
 int power_of(std::string unit) {
@@ -111,7 +119,8 @@ std::string as_bytes(std::string& text) {
   const char* const end = text.data() + text.size();
   const auto [at, error] = std::from_chars(text.data(), end, count);
   const int power = power_of(std::string(at, end));
-  if (error == std::errc::invalid_argument || power < 0) return unexpected(text, "bytes, such as 1500000, 64M or 2G");
+  if (error == std::errc::invalid_argument || power < 0)
+    return unexpected(text, "bytes, such as 1500000, 64M or 2G");
   if (error == std::errc::result_out_of_range || count > UINT64_MAX >> (10 * power))
     return out_of_range(text, "0 to " + std::to_string(UINT64_MAX) + " bytes");
   text = std::to_string(count << (10 * power));
@@ -144,19 +153,30 @@ struct Writer {
 struct Adder {
   CLI::App& app;
   const std::string &names, &about;
-  CLI::Option* operator()(bool* value) const { return app.add_flag(names, *value, about)->disable_flag_override(); }
-  CLI::Option* operator()(std::vector<std::string>* value) const { return app.add_option(names, *value, about)->allow_extra_args(); }
+  CLI::Option* operator()(bool* value) const {
+    return app.add_flag(names, *value, about)->disable_flag_override();
+  }
+  CLI::Option* operator()(std::vector<std::string>* value) const {
+    return app.add_option(names, *value, about)->allow_extra_args();
+  }
   CLI::Option* operator()(std::string* value) const {
-    return app.add_option(names, *value, about)->capture_default_str()->take_last()->check(check_text);
+    return app.add_option(names, *value, about)
+        ->capture_default_str()
+        ->take_last()
+        ->check(check_text);
   }
   template <typename Number>
   CLI::Option* operator()(Number* value) const {
-    const std::function<void(const std::string&)> take = [value](const std::string& text) { read_value(text, value); };
-    CLI::Option* const option = app.add_option_function(names, take, about)->default_str(value_text(value))->take_last();
+    const std::function<void(const std::string&)> take = [value](const std::string& text) {
+      read_value(text, value);
+    };
+    CLI::Option* const option =
+        app.add_option_function(names, take, about)->default_str(value_text(value))->take_last();
     std::string expected = "a number";
     if constexpr (std::is_integral_v<Number>) {
       using Limits = std::numeric_limits<Number>;
-      expected = "a whole number from " + std::to_string(Limits::min()) + " to " + std::to_string(Limits::max());
+      expected = "a whole number from " + std::to_string(Limits::min()) + " to " +
+                 std::to_string(Limits::max());
     }
     expect<Number>(
         option, expected, [](Number) { return true; }, kTypeCheck);
@@ -167,7 +187,8 @@ struct Adder {
 // CLI11's message is about an option without its value, or about a flag with one.
 std::string misplaced_value(const std::string& message) {
   const std::string name = message.substr(0, message.find_first_of(": "));
-  return message.ends_with("missing") ? name + ": its value is missing" : "--" + name + " takes no value";
+  return message.ends_with("missing") ? name + ": its value is missing"
+                                      : "--" + name + " takes no value";
 }
 
 std::string one_blank_line_between_sections(std::string help) {
@@ -178,7 +199,8 @@ std::string one_blank_line_between_sections(std::string help) {
 
 // Whether the argument is an option of the command: "--steps", "--steps=2", "-q".
 bool is_option(const CLI::App& app, const std::string& argument) {
-  return argument.starts_with('-') && app.get_option_no_throw(argument.substr(0, argument.find('=')));
+  return argument.starts_with('-') &&
+         app.get_option_no_throw(argument.substr(0, argument.find('=')));
 }
 
 // Whether the argument is an option of the command that takes a value.
@@ -187,7 +209,8 @@ bool takes_value(const CLI::App& app, const std::string& name) {
   return option && option->get_items_expected_min() > 0;
 }
 
-// Refuses an option whose value is empty, or would be the next option: CLI11 takes the next argument as the value of "--name=".
+// Refuses an option whose value is empty, or would be the next option: CLI11 takes the next
+// argument as the value of "--name=".
 Outcome check_values(const CLI::App& app, const std::vector<std::string>& arguments) {
   for (size_t i = 0; i < arguments.size() && arguments[i] != "--"; ++i) {
     const std::string& name = arguments[i];
@@ -195,7 +218,9 @@ Outcome check_values(const CLI::App& app, const std::vector<std::string>& argume
       return {kUsage, name.substr(0, name.size() - 1) + ": its value is missing", ""};
     if (i + 1 == arguments.size() || !takes_value(app, name)) continue;
     const std::string& next = arguments[i + 1];
-    if (is_option(app, next)) return {kUsage, name + ": its value is missing", "if " + next + " is the value: " + name + "=" + next};
+    if (is_option(app, next))
+      return {kUsage, name + ": its value is missing",
+              "if " + next + " is the value: " + name + "=" + next};
   }
   return {};
 }
@@ -209,8 +234,11 @@ Option Option::type(const char* name) const { return option_->type_name(name), *
 Option Option::required() const { return option_->required(), *this; }
 
 Option Option::range(uint32_t least, uint32_t most) const {
-  const std::string expected = "a whole number from " + std::to_string(least) + " to " + std::to_string(most);
-  return expect_instead<uint64_t>(option_, expected, [least, most](uint64_t n) { return n >= least && n <= most; }), *this;
+  const std::string expected =
+      "a whole number from " + std::to_string(least) + " to " + std::to_string(most);
+  return expect_instead<uint64_t>(option_, expected,
+                                  [least, most](uint64_t n) { return n >= least && n <= most; }),
+         *this;
 }
 
 Option Option::number(const std::string& expected, bool (*fits)(double)) const {
@@ -220,7 +248,8 @@ Option Option::not_negative() const {
   return number("a number from 0 to " + number_text(kMostNumber), [](double x) { return x >= 0; });
 }
 Option Option::positive() const {
-  return number("a number above 0 and at most " + number_text(kMostNumber), [](double x) { return x > 0; });
+  return number("a number above 0 and at most " + number_text(kMostNumber),
+                [](double x) { return x > 0; });
 }
 
 Option Option::one_of(const std::vector<std::string>& names) const {
@@ -236,11 +265,14 @@ Option Option::one_of(const std::vector<std::string>& names) const {
 }
 
 Option Option::bytes() const { return option_->transform(CLI::Validator(as_bytes, "")), *this; }
-Option Option::check(std::string (*fault)(const std::string&)) const { return option_->check(fault), *this; }
+Option Option::check(std::string (*fault)(const std::string&)) const {
+  return option_->check(fault), *this;
+}
 Option Option::excludes(const char* other) const { return option_->excludes(other), *this; }
 bool Option::given() const { return option_->count() > 0; }
 
-Parser::Parser(const std::string& command, const std::string& about) : app_(std::make_unique<CLI::App>(about, "weft " + command)) {
+Parser::Parser(const std::string& command, const std::string& about)
+    : app_(std::make_unique<CLI::App>(about, "weft " + command)) {
   app_->set_help_flag();  // parse() adds it, so that it is the last one
   app_->formatter(std::make_shared<HelpFormatter>());
 }

@@ -1,4 +1,5 @@
-// The options and arguments of a command. Only parser.cc knows CLI11, whose header takes seconds to compile wherever it is used.
+// The options and arguments of a command. Only parser.cc knows CLI11, whose header takes seconds to
+// compile wherever it is used.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,10 @@ class Option;
 
 namespace weft::cli {
 
-// The variable for the value of an option. Its value before parsing is the default. A bool makes the option a flag.
-using Target = std::variant<bool*, uint32_t*, uint64_t*, int64_t*, double*, std::string*, std::vector<std::string>*>;
+// The variable for the value of an option. Its value before parsing is the default. A bool makes
+// the option a flag.
+using Target = std::variant<bool*, uint32_t*, uint64_t*, int64_t*, double*, std::string*,
+                            std::vector<std::string>*>;
 
 // Reads a value. Returns false if the text is not a value of that type.
 bool read_value(const std::string& text, Target target);
@@ -33,8 +36,9 @@ class Option {
   Option not_negative() const;
   Option positive() const;
   Option one_of(const std::vector<std::string>& names) const;
-  Option bytes() const;                                          // accepts "64M" and other units, which are powers of 1024
-  Option check(std::string (*fault)(const std::string&)) const;  // returns the fault, or an empty text
+  Option bytes() const;  // accepts "64M" and other units, which are powers of 1024
+  Option check(
+      std::string (*fault)(const std::string&)) const;  // returns the fault, or an empty text
   Option excludes(const char* other) const;
   bool given() const;
 
@@ -59,7 +63,8 @@ class Parser {
   }
   Option add(const std::string& names, Target target, const std::string& about);
 
-  // If an option is given twice, the last value counts. `help` is the text to print if it was asked for, otherwise empty.
+  // If an option is given twice, the last value counts. `help` is the text to print if it was asked
+  // for, otherwise empty.
   Outcome parse(std::vector<std::string> arguments, std::string& help);
 
  private:

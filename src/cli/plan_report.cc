@@ -57,7 +57,8 @@ weft_plan_info info_of(const Built& built) {
 // Per rank, the first nodes of its stages.
 std::vector<std::vector<std::string>> stages_by_rank(const weft_plan* plan, uint32_t ranks) {
   std::vector<std::vector<std::string>> out(ranks);
-  for (uint32_t s = 0; s < weft_plan_stages(plan); ++s) out[weft_plan_rank(plan, s)].push_back(weft_plan_first(plan, s));
+  for (uint32_t s = 0; s < weft_plan_stages(plan); ++s)
+    out[weft_plan_rank(plan, s)].push_back(weft_plan_first(plan, s));
   return out;
 }
 
@@ -74,9 +75,11 @@ void print_ranks(const PlanReport& r, uint32_t ranks) {
   for (uint32_t i = 0; i < std::min(ranks, kMostRows); ++i) {
     weft_rank_prediction p = WEFT_RANK_PREDICTION_INIT;
     weft_prediction_rank(&r.prediction, i, &p);
-    print_format("%4u  %8.2f    %8.2f  %9.1f  %4.1f%%  %4.1f%%  %s", i, static_cast<double>(weft_plan_owned(plan, i)) / 1e6,
-                 static_cast<double>(weft_plan_resident(plan, i)) / 1e6, static_cast<double>(p.peak_bytes) / 0x1p20, 100 * p.idle,
-                 100 * p.idle_own, joined(stages[i]).c_str());
+    print_format("%4u  %8.2f    %8.2f  %9.1f  %4.1f%%  %4.1f%%  %s", i,
+                 static_cast<double>(weft_plan_owned(plan, i)) / 1e6,
+                 static_cast<double>(weft_plan_resident(plan, i)) / 1e6,
+                 static_cast<double>(p.peak_bytes) / 0x1p20, 100 * p.idle, 100 * p.idle_own,
+                 joined(stages[i]).c_str());
   }
   if (ranks > kMostRows) print_format("...  and %u more", ranks - kMostRows);
 }
@@ -88,14 +91,17 @@ void print_links(const weft_prediction& prediction, const weft_prediction_info& 
   for (uint32_t i = 0; i < std::min(info.links, kMostLinks); ++i) {
     weft_link_prediction link = WEFT_LINK_PREDICTION_INIT;
     weft_prediction_link(&prediction, i, &link);
-    print_format("rank %4u to %-4u  %12lld  %15s", link.from, link.to, static_cast<long long>(link.messages),
-                 bytes_text(link.bytes).c_str());
+    print_format("rank %4u to %-4u  %12lld  %15s", link.from, link.to,
+                 static_cast<long long>(link.messages), bytes_text(link.bytes).c_str());
   }
   if (info.links > kMostLinks) print_format("...  and %u more", info.links - kMostLinks);
-  print_format("total              %12lld  %15s", static_cast<long long>(info.messages), bytes_text(info.bytes).c_str());
+  print_format("total              %12lld  %15s", static_cast<long long>(info.messages),
+               bytes_text(info.bytes).c_str());
 }
 
-uint64_t actions_of(const weft_plan_info& info) { return uint64_t{2} * info.stages * info.micro_batches; }
+uint64_t actions_of(const weft_plan_info& info) {
+  return uint64_t{2} * info.stages * info.micro_batches;
+}
 
 void print_timetable(const PlanReport& r, const weft_plan_info& info) {
   print_line("");
@@ -106,14 +112,16 @@ void print_timetable(const PlanReport& r, const weft_plan_info& info) {
   const std::vector<std::string> rows = timetable_rows(r.built.plan.get());
   for (size_t i = 0; i < rows.size() && (r.timetable || i < kMostRows); ++i) {
     const bool cut = !r.timetable && rows[i].size() > kMostColumns;
-    print_line(std::to_string(i) + ": " + (cut ? rows[i].substr(0, rows[i].rfind(' ', kMostColumns)) + " ..." : rows[i]));
+    print_line(std::to_string(i) + ": " +
+               (cut ? rows[i].substr(0, rows[i].rfind(' ', kMostColumns)) + " ..." : rows[i]));
   }
 }
 
 std::vector<weft_candidate> rows_of(const weft_comparison& comparison) {
   std::vector<weft_candidate> out;
   weft_candidate row = WEFT_CANDIDATE_INIT;
-  for (uint32_t i = 0; weft_comparison_row(&comparison, i, &row) == WEFT_OK; ++i) out.push_back(row);
+  for (uint32_t i = 0; weft_comparison_row(&comparison, i, &row) == WEFT_OK; ++i)
+    out.push_back(row);
   return out;
 }
 
@@ -127,7 +135,8 @@ std::string candidate_name(const weft_candidate& row) {
 // Prints nothing for synchronous schedules.
 void print_versions(const weft_plan* plan, uint32_t ranks) {
   if (weft_plan_noam(plan) == 0) return;
-  std::string text = "segments of " + std::to_string(weft_plan_updates(plan)) + " updates; " + std::to_string(weft_plan_noam(plan)) +
+  std::string text = "segments of " + std::to_string(weft_plan_updates(plan)) + " updates; " +
+                     std::to_string(weft_plan_noam(plan)) +
                      " minibatches in flight (NOAM); versions of the weights by rank:";
   for (uint32_t r = 0; r < ranks; ++r) text += " " + std::to_string(weft_plan_versions(plan, r));
   print_line(text);
@@ -148,13 +157,17 @@ void print_plan(const PlanReport& r) {
   const weft_plan_info plan = info_of(r.built);
   const weft_prediction_info info = info_of(r.prediction);
   print_format("%s: %.2f M parameters, %u rank%s, %s, %u micro-batches of %u", r.built.info.text,
-               static_cast<double>(weft_model_parameters(r.built.model.get())) / 1e6, plan.ranks, plan.ranks == 1 ? "" : "s", plan.schedule,
-               plan.micro_batches, r.options.micro_batch_size);
+               static_cast<double>(weft_model_parameters(r.built.model.get())) / 1e6, plan.ranks,
+               plan.ranks == 1 ? "" : "s", plan.schedule, plan.micro_batches,
+               r.options.micro_batch_size);
   print_line("");
   print_ranks(r, plan.ranks);
   print_line("");
-  print_format("predicted: %s per step, %s to its commit; idle %.1f%% of the step, %.1f%% of each rank's own span",
-               time_text(info.seconds).c_str(), time_text(info.commit_seconds).c_str(), 100 * info.idle, 100 * info.idle_own);
+  print_format(
+      "predicted: %s per step, %s to its commit; idle %.1f%% of the step, %.1f%% of each rank's "
+      "own span",
+      time_text(info.seconds).c_str(), time_text(info.commit_seconds).c_str(), 100 * info.idle,
+      100 * info.idle_own);
   print_versions(r.built.plan.get(), plan.ranks);
   print_links(r.prediction, info);
   print_timetable(r, plan);
@@ -186,7 +199,11 @@ void print_plan_json(const PlanReport& r) {
   for (uint32_t i = 0; i < info.links; ++i) {
     weft_link_prediction link = WEFT_LINK_PREDICTION_INIT;
     weft_prediction_link(&r.prediction, i, &link);
-    links.push_back(JsonObject().add("from", link.from).add("to", link.to).add("messages", link.messages).add("bytes", link.bytes));
+    links.push_back(JsonObject()
+                        .add("from", link.from)
+                        .add("to", link.to)
+                        .add("messages", link.messages)
+                        .add("bytes", link.bytes));
   }
   JsonObject object;
   object.add("model", r.built.info.text)
@@ -216,8 +233,9 @@ void print_comparison(const weft_comparison& comparison) {
     if (row.refused)
       print_format("  %-22s  %s", name.c_str(), row.refused);
     else
-      print_format("%c %-22s  %10s  %4.1f%%  %4.1f%%  %12s  %11s%s", row.best ? '*' : ' ', name.c_str(), time_text(row.seconds).c_str(),
-                   100 * row.idle, 100 * row.idle_own, bytes_text(row.peak_bytes).c_str(), bytes_text(row.bytes).c_str(),
+      print_format("%c %-22s  %10s  %4.1f%%  %4.1f%%  %12s  %11s%s", row.best ? '*' : ' ',
+                   name.c_str(), time_text(row.seconds).c_str(), 100 * row.idle, 100 * row.idle_own,
+                   bytes_text(row.peak_bytes).c_str(), bytes_text(row.bytes).c_str(),
                    row.over ? "  over the limit" : "");
   }
 }
@@ -227,7 +245,10 @@ void print_comparison_json(const weft_comparison& comparison) {
   std::string best = "null";
   for (const weft_candidate& row : rows_of(comparison)) {
     JsonObject object;
-    object.add("schedule", row.schedule).add("chunks", row.chunks).add("warmup_depth", row.warm_up).add("best", row.best != 0);
+    object.add("schedule", row.schedule)
+        .add("chunks", row.chunks)
+        .add("warmup_depth", row.warm_up)
+        .add("best", row.best != 0);
     if (row.refused)
       object.add("refused", row.refused);
     else

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/setup.h"
+#include "cli/build.h"
 
 namespace weft::cli {
 

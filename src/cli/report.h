@@ -29,7 +29,8 @@ struct DoneReport {
 class Report {
  public:
   // `unit`: what per_second counts, "tokens" or "samples".
-  Report(bool json, bool quiet, uint64_t steps, const char* unit) : json_(json), steps_(steps), unit_(unit), progress_(json || quiet) {}
+  Report(bool json, bool quiet, uint64_t steps, const char* unit)
+      : json_(json), steps_(steps), unit_(unit), progress_(json || quiet) {}
 
   void step(const StepReport& report);
   void evaluated(uint64_t step, double loss, int64_t windows);

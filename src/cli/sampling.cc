@@ -23,7 +23,8 @@ double uniform(uint64_t seed, uint64_t prompt, uint64_t position) {
 
 }  // namespace
 
-int32_t sample(const Sampling& sampling, std::span<const float> logits, uint64_t prompt, uint64_t position, std::vector<int32_t>& order) {
+int32_t sample(const Sampling& sampling, std::span<const float> logits, uint64_t prompt,
+               uint64_t position, std::vector<int32_t>& order) {
   order.resize(logits.size());
   std::iota(order.begin(), order.end(), 0);
   // If logits are equal, the lower token comes first, so that the order is unique.
@@ -32,11 +33,14 @@ int32_t sample(const Sampling& sampling, std::span<const float> logits, uint64_t
     return x != y ? x > y : a < b;
   };
   if (sampling.temperature <= 0) return *std::min_element(order.begin(), order.end(), likelier);
-  const size_t k = sampling.top_k == 0 ? order.size() : std::min<size_t>(sampling.top_k, order.size());
-  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k), order.end(), likelier);
+  const size_t k =
+      sampling.top_k == 0 ? order.size() : std::min<size_t>(sampling.top_k, order.size());
+  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k), order.end(),
+                    likelier);
   const double most = static_cast<double>(logits[static_cast<size_t>(order[0])]);
   const auto weight = [&](int32_t token) {
-    return std::exp((static_cast<double>(logits[static_cast<size_t>(token)]) - most) / sampling.temperature);
+    return std::exp((static_cast<double>(logits[static_cast<size_t>(token)]) - most) /
+                    sampling.temperature);
   };
   double sum = 0;
   for (size_t i = 0; i < k; ++i) sum += weight(order[i]);

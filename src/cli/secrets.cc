@@ -47,14 +47,17 @@ bool is_open_to_others(int file) {
   return fstat(file, &found) != 0 || (S_ISREG(found.st_mode) && (found.st_mode & 077) != 0);
 }
 
-// Whether an earlier run left the file: it contains an address to join, as every file that is replaced does.
+// Whether an earlier run left the file: it contains an address to join, as every file that is
+// replaced does.
 bool is_join_file(const std::string& path) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (file < 0) return false;
   struct stat found {};
   char begin[6];
-  const bool is = fstat(file, &found) == 0 && S_ISREG(found.st_mode) && read(file, begin, sizeof begin) == sizeof begin &&
-                  (memcmp(begin, "tcp://", sizeof begin) == 0 || memcmp(begin, "ipc://", sizeof begin) == 0);
+  const bool is =
+      fstat(file, &found) == 0 && S_ISREG(found.st_mode) &&
+      read(file, begin, sizeof begin) == sizeof begin &&
+      (memcmp(begin, "tcp://", sizeof begin) == 0 || memcmp(begin, "ipc://", sizeof begin) == 0);
   close(file);
   return is;
 }
@@ -67,26 +70,31 @@ Outcome read_secret(const std::string& path, std::string& line) {
   if (file < 0) return failure(path, "read", errno);
   Outcome outcome;
   if (is_open_to_others(file))
-    outcome = {kBadInput, "'" + path + "' can be read by other users: expected mode 600", "change it: chmod 600 " + path};
+    outcome = {kBadInput, "'" + path + "' can be read by other users: expected mode 600",
+               "change it: chmod 600 " + path};
   else
     outcome = read_all(file, path, line);
   if (!standard) close(file);
   if (!outcome.ok()) return outcome;
   if (!line.empty() && line.back() == '\n') line.pop_back();
-  if (line.empty() || line.find('\n') != std::string::npos) return {kBadInput, "'" + path + "': expected one line", ""};
+  if (line.empty() || line.find('\n') != std::string::npos)
+    return {kBadInput, "'" + path + "': expected one line", ""};
   return {};
 }
 
 Outcome write_secret(const std::string& path, const std::string& line, bool replace) {
   struct stat found {};
   if (lstat(path.c_str(), &found) == 0 && !(replace && is_join_file(path)))
-    return {kBadInput, "'" + path + "' exists" + (replace ? ", and was not written by an earlier --join-file" : ""), ""};
+    return {kBadInput,
+            "'" + path + "' exists" +
+                (replace ? ", and was not written by an earlier --join-file" : ""),
+            ""};
   const std::string made = replace ? path + ".part-" + std::to_string(getpid()) : path;
   const int file = open(made.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (file < 0) return failure(path, "made", errno);
   std::string text = line + "\n";
-  const bool written =
-      fchmod(file, 0600) == 0 && write_all(file, text) && fsync(file) == 0 && (!replace || rename(made.c_str(), path.c_str()) == 0);
+  const bool written = fchmod(file, 0600) == 0 && write_all(file, text) && fsync(file) == 0 &&
+                       (!replace || rename(made.c_str(), path.c_str()) == 0);
   const int error = errno;
   wipe(text);
   close(file);

@@ -9,7 +9,8 @@ namespace weft::cli {
 
 // The only line of a file that nobody else can read; "-" is standard input.
 Outcome read_secret(const std::string& path, std::string& line);
-// Makes the file with mode 0600. An existing file is refused; with `replace`, the join file of an earlier run is replaced in one step.
+// Makes the file with mode 0600. An existing file is refused; with `replace`, the join file of an
+// earlier run is replaced in one step.
 Outcome write_secret(const std::string& path, const std::string& line, bool replace);
 
 // Overwrites the characters: a secret stays in memory no longer than it is used.

@@ -26,12 +26,15 @@ extern "C" void on_signal(int number) {
 const int* g_pids = nullptr;
 size_t g_pid_count = 0;
 
-// Checks whether the child that ended is a watched one, and leaves it to be waited for. A signal handler may call waitid().
+// Checks whether the child that ended is a watched one, and leaves it to be waited for. A signal
+// handler may call waitid().
 extern "C" void on_child(int) {
   const int kept = errno;
   for (size_t i = 0; i < g_pid_count; ++i) {
     siginfo_t info = {};
-    if (g_pids[i] && waitid(P_PID, static_cast<id_t>(g_pids[i]), &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid)
+    if (g_pids[i] &&
+        waitid(P_PID, static_cast<id_t>(g_pids[i]), &info, WEXITED | WNOHANG | WNOWAIT) == 0 &&
+        info.si_pid)
       weft_mesh_cancel(g_mesh);
   }
   errno = kept;
@@ -39,7 +42,8 @@ extern "C" void on_child(int) {
 
 volatile std::sig_atomic_t g_parent_ended = 0;
 
-// A run that has begun notices the end of its rank 0 by itself, and names it. This is for a rank that still tries to reach rank 0.
+// A run that has begun notices the end of its rank 0 by itself, and names it. This is for a rank
+// that still tries to reach rank 0.
 extern "C" void on_parent(int) {
   if (g_parent_ended) return weft_mesh_cancel(g_mesh);
   g_parent_ended = 1;

@@ -11,13 +11,15 @@ void watch_signals();
 bool parent_ended();  // see CancelOnSignal::watch_parent()
 int stop_signal();    // 0, or the number of the signal that asked to stop
 
-// While an object of this class exists, the first signal cancels the mesh, and so does the end of a watched process. Other children of this
-// process are ignored. There may be only one object at a time.
+// While an object of this class exists, the first signal cancels the mesh, and so does the end of a
+// watched process. Other children of this process are ignored. There may be only one object at a
+// time.
 class CancelOnSignal {
  public:
   explicit CancelOnSignal(weft_mesh* mesh);
   ~CancelOnSignal();
-  // Watches these processes, of which some may have ended already; 0 is none. The list must outlive this object and must not change.
+  // Watches these processes, of which some may have ended already; 0 is none. The list must outlive
+  // this object and must not change.
   void watch(std::span<const int> pids);
   // Watches the parent of this process, which may have ended already.
   void watch_parent(int pid) const;

@@ -17,9 +17,12 @@ namespace weft::cli {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
 
-std::string digest_text(weft_status (*of)(weft_run*, char*, weft_error*), weft_run* run, weft_error& err, weft_status& status) {
+std::string digest_text(weft_status (*of)(weft_run*, char*, weft_error*), weft_run* run,
+                        weft_error& err, weft_status& status) {
   char text[33] = {};
   status = of(run, text, &err);
   return text;
@@ -35,14 +38,16 @@ std::string step_path(const std::string& directory, uint64_t step) {
 double share_of(const std::string& eval) {
   double share = 0;
   const auto [end, error] = std::from_chars(eval.data(), eval.data() + eval.size(), share);
-  return error == std::errc() && end == eval.data() + eval.size() && share > 0 && share < 1 ? share : 0;
+  return error == std::errc() && end == eval.data() + eval.size() && share > 0 && share < 1 ? share
+                                                                                            : 0;
 }
 
 // A number that is not a share is probably not the name of a file either.
 Outcome check_eval(const std::string& eval) {
   double number = 0;
   std::error_code ignored;
-  if (!read_value(eval, &number) || share_of(eval) > 0 || std::filesystem::exists(eval, ignored)) return {};
+  if (!read_value(eval, &number) || share_of(eval) > 0 || std::filesystem::exists(eval, ignored))
+    return {};
   return {kUsage, "--eval: '" + eval + "', expected a file, or a share above 0 and below 1", ""};
 }
 
@@ -51,23 +56,27 @@ Outcome check_writable(const std::string& directory) {
   if (directory.empty()) return {};
   std::filesystem::path there = std::filesystem::absolute(directory).lexically_normal();
   std::error_code ignored;
-  while (!std::filesystem::exists(there, ignored) && there.has_relative_path()) there = there.parent_path();
+  while (!std::filesystem::exists(there, ignored) && there.has_relative_path())
+    there = there.parent_path();
   const bool is_directory = std::filesystem::is_directory(there, ignored);
   if (is_directory && access(there.c_str(), W_OK | X_OK) == 0) return {};
   const int error = is_directory ? errno : ENOTDIR;
-  return {kBadInput, directory + ": cannot write into '" + there.string() + "': " + reason(error), ""};
+  return {kBadInput, directory + ": cannot write into '" + there.string() + "': " + reason(error),
+          ""};
 }
 
 // Does not check whether the directory exists; opening the file reports that.
 Outcome check_place(const std::string& file) {
-  const std::string directory = file.empty() ? "" : std::filesystem::absolute(file).parent_path().string();
+  const std::string directory =
+      file.empty() ? "" : std::filesystem::absolute(file).parent_path().string();
   std::error_code ignored;
   return std::filesystem::is_directory(directory, ignored) ? check_writable(directory) : Outcome();
 }
 
 }  // namespace
 
-Trainer::Trainer(const TrainOptions& options, std::vector<std::pair<std::string, std::string>> settings)
+Trainer::Trainer(const TrainOptions& options,
+                 std::vector<std::pair<std::string, std::string>> settings)
     : options_(options), settings_(std::move(settings)) {}
 
 Outcome Trainer::prepare(weft_checkpoint* resumed) {
@@ -77,14 +86,16 @@ Outcome Trainer::prepare(weft_checkpoint* resumed) {
   CLI_TRY(open_data());
   CLI_TRY(check_writable(options_.checkpoint));
   CLI_TRY(check_place(options_.trace));
-  CLI_TRY(make_inputs(built_.info, samples_of_update() * weft_plan_updates(built_.plan.get()), inputs_));
+  CLI_TRY(make_inputs(built_.info, samples_of_update() * weft_plan_updates(built_.plan.get()),
+                      inputs_));
   CLI_TRY(ranks_.start(built_.plan.get(), options_.launch, run_));
   CLI_TRY(load(resumed));
   weft_error err = WEFT_ERROR_INIT;
   CLI_TRY(save_trace());  // an empty one, so that a failure is known now
   if (!options_.trace.empty()) CLI_CALL(weft_run_trace(run_.get(), 100000, &err));
   CLI_TRY(check_directory());
-  report_ = std::make_unique<Report>(options_.json, options_.quiet, options_.steps, built_.info.tokens ? "tokens" : "samples");
+  report_ = std::make_unique<Report>(options_.json, options_.quiet, options_.steps,
+                                     built_.info.tokens ? "tokens" : "samples");
   return {};
 }
 
@@ -120,7 +131,9 @@ Outcome Trainer::load(weft_checkpoint* resumed) {
     step_ = info.step;
     last_checkpoint_ = info.path;
     std::error_code ignored;  // the directory may not exist yet
-    if (std::filesystem::equivalent(std::filesystem::path(info.path) / "..", options_.checkpoint, ignored)) saved_ = step_;
+    if (std::filesystem::equivalent(std::filesystem::path(info.path) / "..", options_.checkpoint,
+                                    ignored))
+      saved_ = step_;
   } else if (!options_.init.empty()) {
     CheckpointPtr weights;
     weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
@@ -132,11 +145,14 @@ Outcome Trainer::load(weft_checkpoint* resumed) {
   return {};
 }
 
-// A directory that contains a later checkpoint would refuse to save those of this run. Report it before the first step.
+// A directory that contains a later checkpoint would refuse to save those of this run. Report it
+// before the first step.
 Outcome Trainer::check_directory() {
   std::error_code ignored;
   const std::string& directory = options_.checkpoint;
-  if (directory.empty() || !std::filesystem::exists(std::filesystem::path(directory) / "latest", ignored)) return {};
+  if (directory.empty() ||
+      !std::filesystem::exists(std::filesystem::path(directory) / "latest", ignored))
+    return {};
   // The run continues from the newest checkpoint in this directory, which has been read already.
   if (std::filesystem::equivalent(directory, options_.resume, ignored)) return {};
   weft_error err = WEFT_ERROR_INIT;
@@ -146,8 +162,8 @@ Outcome Trainer::check_directory() {
   CLI_CALL(weft_checkpoint_describe(there.get(), &info));
   if (info.step <= step_) return {};
   return {kBadInput,
-          "'" + directory + "' contains a checkpoint of step " + std::to_string(info.step) + ", and this run starts at step " +
-              std::to_string(step_),
+          "'" + directory + "' contains a checkpoint of step " + std::to_string(info.step) +
+              ", and this run starts at step " + std::to_string(step_),
           "continue from it with --resume " + shell_word(directory) + ", or use another directory"};
 }
 
@@ -169,14 +185,16 @@ Outcome Trainer::drive(weft_tensor* const (&inputs)[2], uint32_t flags, Events& 
   }
 }
 
-// Fills the inputs update by update, so that the samples of an update do not depend on the number of updates per submission.
+// Fills the inputs update by update, so that the samples of an update do not depend on the number
+// of updates per submission.
 Outcome Trainer::sample(int64_t updates) {
   weft_error err = WEFT_ERROR_INIT;
   for (int64_t u = 0; u < updates; ++u) {
     TensorPtr part[2];
     CLI_TRY(make_part(inputs_, u * samples_of_update(), samples_of_update(), part));
     const uint64_t step = step_ + static_cast<uint64_t>(u);
-    const weft_status status = weft_data_sample(data_.get(), options_.plan.seed, step, part[0].get(), part[1].get(), &err);
+    const weft_status status =
+        weft_data_sample(data_.get(), options_.plan.seed, step, part[0].get(), part[1].get(), &err);
     if (status < 0) return save_before(failed(status, err));
   }
   return {};
@@ -185,7 +203,8 @@ Outcome Trainer::sample(int64_t updates) {
 // Runs one step, or all steps of a segment of an asynchronous schedule.
 Outcome Trainer::step() {
   const auto begin = Clock::now();
-  const uint64_t updates = std::min<uint64_t>(weft_plan_updates(built_.plan.get()), options_.steps - step_);
+  const uint64_t updates =
+      std::min<uint64_t>(weft_plan_updates(built_.plan.get()), options_.steps - step_);
   CLI_TRY(sample(static_cast<int64_t>(updates)));
   TensorPtr whole[2];
   CLI_TRY(make_part(inputs_, 0, static_cast<int64_t>(updates) * samples_of_update(), whole));
@@ -196,8 +215,10 @@ Outcome Trainer::step() {
   const double samples = static_cast<double>(updates) * static_cast<double>(samples_of_update());
   StepReport report;
   report.idle = events.last.idle;
-  report.idle_by_rank.assign(events.last.idle_by_rank, events.last.idle_by_rank + events.last.n_ranks);
-  report.per_second = samples * static_cast<double>(built_.info.tokens ? built_.info.seq_len : 1) / seconds_since(begin);
+  report.idle_by_rank.assign(events.last.idle_by_rank,
+                             events.last.idle_by_rank + events.last.n_ranks);
+  report.per_second = samples * static_cast<double>(built_.info.tokens ? built_.info.seq_len : 1) /
+                      seconds_since(begin);
   const auto micro_batches = static_cast<ptrdiff_t>(options_.plan.micro_batches);
   auto losses = events.losses.begin();
   for (const weft_event& update : events.updates) {
@@ -217,7 +238,9 @@ Outcome Trainer::step() {
 Outcome Trainer::check_finite(const weft_event& update) const {
   if (std::isfinite(update.loss) && std::isfinite(update.grad_norm)) return {};
   const std::string what = std::isfinite(update.loss) ? "the norm of the gradients" : "the loss";
-  return {kFailed, what + " of step " + std::to_string(step_) + " is not finite, so the weights are no longer usable",
+  return {kFailed,
+          what + " of step " + std::to_string(step_) +
+              " is not finite, so the weights are no longer usable",
           "a lower --lr or --clip, or a --warmup, may help"};
 }
 
@@ -232,14 +255,16 @@ void Trainer::tell_refused() {
 Outcome Trainer::evaluate() {
   if (options_.eval.empty() || evaluated_ == step_) return {};
   weft_error err = WEFT_ERROR_INIT;
-  const int64_t size = options_.plan.micro_batch_size, most = samples_of_update() * weft_plan_updates(built_.plan.get());
+  const int64_t size = options_.plan.micro_batch_size,
+                most = samples_of_update() * weft_plan_updates(built_.plan.get());
   const int64_t windows = weft_data_eval_windows(data_.get()) / size * size;
   double sum = 0;
   for (int64_t first = 0; first < windows; first += most) {
     const int64_t samples = std::min(most, windows - first);
     TensorPtr part[2];
     CLI_TRY(make_inputs(built_.info, samples, part));
-    const weft_status status = weft_data_eval(data_.get(), first, part[0].get(), part[1].get(), &err);
+    const weft_status status =
+        weft_data_eval(data_.get(), first, part[0].get(), part[1].get(), &err);
     if (status < 0) return save_before(failed(status, err));
     Events events;
     CLI_TRY(drive({part[0].get(), part[1].get()}, WEFT_EVAL, events));
@@ -291,7 +316,8 @@ Outcome Trainer::run(weft_checkpoint* resumed) {
   } catch (const std::bad_alloc&) {
     failure = {kResource, "out of memory", ""};
   }
-  if (failure.ok() && stdout_failed()) failure = {kFailed, "standard output could not be written", ""};
+  if (failure.ok() && stdout_failed())
+    failure = {kFailed, "standard output could not be written", ""};
   if (failure.ok()) return finish();
   failure = ranks_.explain(std::move(failure));
   if (!last_checkpoint_.empty())
@@ -339,8 +365,8 @@ Outcome Trainer::finish() {
   if (!signal) return {};
   std::string text = "stopped after step " + std::to_string(step_), hint;
   if (options_.checkpoint.empty())
-    hint = "nothing was saved" + std::string(last_checkpoint_.empty() ? "" : " after ") + last_checkpoint_ +
-           "; --checkpoint DIR saves checkpoints";
+    hint = "nothing was saved" + std::string(last_checkpoint_.empty() ? "" : " after ") +
+           last_checkpoint_ + "; --checkpoint DIR saves checkpoints";
   else
     hint = "continue with: weft train --resume " + shell_word(options_.checkpoint);
   return {128 + signal, text, hint};

@@ -1,9 +1,10 @@
-// The training loop of `weft train`: steps, evaluations, checkpoints, until it is done, asked to stop, or fails.
+// The training loop of `weft train`: steps, evaluations, checkpoints, until it is done, asked to
+// stop, or fails.
 #pragma once
 
+#include "cli/build.h"
 #include "cli/launch.h"
 #include "cli/report.h"
-#include "cli/setup.h"
 
 namespace weft::cli {
 
@@ -49,7 +50,9 @@ class Trainer {
   Outcome drive(weft_tensor* const (&inputs)[2], uint32_t flags, Events& events);
   // Whether a multiple of `every` is among the steps made last, which are several after a segment.
   bool due(uint64_t every) const { return every > 0 && step_ / every > before_ / every; }
-  int64_t samples_of_update() const { return int64_t{options_.plan.micro_batches} * options_.plan.micro_batch_size; }
+  int64_t samples_of_update() const {
+    return int64_t{options_.plan.micro_batches} * options_.plan.micro_batch_size;
+  }
 
   const TrainOptions& options_;
   const std::vector<std::pair<std::string, std::string>> settings_;
@@ -59,7 +62,8 @@ class Trainer {
   RunPtr run_;
   TensorPtr inputs_[2];
   std::unique_ptr<Report> report_;
-  uint64_t step_ = 0, before_ = 0;  // steps that the weights have seen, now and before the last were made
+  uint64_t step_ = 0,
+           before_ = 0;  // steps that the weights have seen, now and before the last were made
   uint64_t steps_run_ = 0;
   uint64_t saved_ = ~uint64_t{0}, evaluated_ = ~uint64_t{0};  // the step of the last one
   std::string last_checkpoint_;

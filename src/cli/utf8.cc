@@ -14,15 +14,16 @@ size_t character_bytes(std::string_view text) {
   for (size_t i = 1; i < n; ++i)
     if ((at(i) & 0xc0) != 0x80) return 0;
   // Overlong forms, surrogates, and what lies beyond U+10FFFF.
-  if ((first == 0xe0 && at(1) < 0xa0) || (first == 0xed && at(1) > 0x9f) || (first == 0xf0 && at(1) < 0x90) ||
-      (first == 0xf4 && at(1) > 0x8f))
+  if ((first == 0xe0 && at(1) < 0xa0) || (first == 0xed && at(1) > 0x9f) ||
+      (first == 0xf0 && at(1) < 0x90) || (first == 0xf4 && at(1) > 0x8f))
     return 0;
   return n;
 }
 
 bool is_control(std::string_view character) {
   const auto at = [&](size_t i) { return static_cast<unsigned char>(character[i]); };
-  return character.size() == 1 ? at(0) < 0x20 || at(0) == 0x7f : character.size() == 2 && at(0) == 0xc2 && at(1) < 0xa0;
+  return character.size() == 1 ? at(0) < 0x20 || at(0) == 0x7f
+                               : character.size() == 2 && at(0) == 0xc2 && at(1) < 0xa0;
 }
 
 void append_hex(std::string& out, char byte) {

@@ -14,7 +14,8 @@ bool is_control(std::string_view character);
 // Two hexadecimal digits.
 void append_hex(std::string& out, char byte);
 
-// Each byte of a control character, and each that is not UTF-8, becomes "\x1b". Characters in `kept` stay as they are.
+// Each byte of a control character, and each that is not UTF-8, becomes "\x1b". Characters in
+// `kept` stay as they are.
 std::string printable(std::string_view text, std::string_view kept = "");
 
 }  // namespace weft::cli

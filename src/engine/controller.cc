@@ -11,18 +11,21 @@ RankTimes on_our_clock(const RankTimes& theirs, int64_t said, int64_t answered) 
   const int64_t least = theirs.told - answered, most = theirs.heard - said;
   if (least <= 0 && most >= 0) return theirs;
   const int64_t ahead = least + (most - least) / 2;
-  return {theirs.begin - ahead, theirs.end - ahead, theirs.busy, theirs.heard - ahead, theirs.told - ahead};
+  return {theirs.begin - ahead, theirs.end - ahead, theirs.busy, theirs.heard - ahead,
+          theirs.told - ahead};
 }
 
 Controller::Controller(std::shared_ptr<const Plan> plan) : plan_(std::move(plan)) {
-  const size_t ranks = static_cast<size_t>(plan_->config.ranks), m = static_cast<size_t>(plan_->most_micro_batches());
+  const size_t ranks = static_cast<size_t>(plan_->config.ranks),
+               m = static_cast<size_t>(plan_->most_micro_batches());
   owned_.resize(ranks);
   for (size_t r = 0; r < ranks; ++r)
     for (const ResidentParam& p : plan_->resident[r])
       if (p.owned) owned_[r].push_back(p.param);
   losses_.resize(m);
   due_.resize(m);
-  squares_.resize(plan_->model->params().size() * static_cast<size_t>(std::max(plan_->config.segment, 1)));
+  squares_.resize(plan_->model->params().size() *
+                  static_cast<size_t>(std::max(plan_->config.segment, 1)));
   size_t edges = 0;
   for (const ModePlan& mode : plan_->modes) edges = std::max(edges, mode.edges.size());
   fed_.resize(edges);
@@ -50,59 +53,79 @@ Status Controller::begin(const StepDescriptor& step, ControllerEffects& effects)
   result_.step = step_;
   updates_.clear();
 
-  Control message{.kind = ControlKind::begin, .step = step_, .sequence = step_.sequence, .scale = 1, .squares = {}};
+  Control message{.kind = ControlKind::begin,
+                  .step = step_,
+                  .sequence = step_.sequence,
+                  .scale = 1,
+                  .squares = {}};
   for (int32_t r = 0; r < plan_->config.ranks; ++r) effects.control(r, message);
   for (size_t e = 0; e < mode().edges.size(); ++e) {
     if (mode().edges[e].kind != EdgeKind::feed) continue;
-    fed_[e] = std::min(step_.micro_batches, mode().edges[e].landing_places);
+    fed_[e] = std::min(step_.micro_batches, mode().edges[e].landing_slots);
     for (int32_t mb = 0; mb < fed_[e]; ++mb) effects.post(static_cast<int32_t>(e), mb);
   }
   return {};
 }
 
-Status Controller::check_tag(uint64_t sequence, int32_t edge, int32_t micro_batch, EdgeKind kind) const {
-  if (!running_ || sequence != step_.sequence) return Status(Code::protocol, cat("message of step ", sequence, ", which does not run"));
-  if (edge < 0 || static_cast<size_t>(edge) >= mode().edges.size() || mode().edges[static_cast<size_t>(edge)].kind != kind)
+Status Controller::check_tag(uint64_t sequence, int32_t edge, int32_t micro_batch,
+                             EdgeKind kind) const {
+  if (!running_ || sequence != step_.sequence)
+    return Status(Code::protocol, cat("message of step ", sequence, ", which does not run"));
+  if (edge < 0 || static_cast<size_t>(edge) >= mode().edges.size() ||
+      mode().edges[static_cast<size_t>(edge)].kind != kind)
     return Status(Code::protocol, cat("edge ", edge, " is no ", edge_kind_name(kind)));
   if (micro_batch < 0 || micro_batch >= step_.micro_batches)
-    return Status(Code::protocol, cat("micro-batch ", micro_batch, " of a step of ", step_.micro_batches));
+    return Status(Code::protocol,
+                  cat("micro-batch ", micro_batch, " of a step of ", step_.micro_batches));
   return {};
 }
 
-Status Controller::granted(uint64_t sequence, int32_t edge, int32_t micro_batch, ControllerEffects& effects) {
+Status Controller::granted(uint64_t sequence, int32_t edge, int32_t micro_batch,
+                           ControllerEffects& effects) {
   WEFT_TRY(check_tag(sequence, edge, micro_batch, EdgeKind::feed));
   int32_t& next = fed_[static_cast<size_t>(edge)];
-  if (micro_batch != next) return Status(Code::protocol, cat("edge ", edge, " grants micro-batch ", micro_batch, ", expected ", next));
+  if (micro_batch != next)
+    return Status(Code::protocol,
+                  cat("edge ", edge, " grants micro-batch ", micro_batch, ", expected ", next));
   ++next;
   effects.post(edge, micro_batch);
   return {};
 }
 
-Status Controller::delivered(uint64_t sequence, int32_t edge, int32_t micro_batch, double loss, ControllerEffects& effects) {
+Status Controller::delivered(uint64_t sequence, int32_t edge, int32_t micro_batch, double loss,
+                             ControllerEffects& effects) {
   WEFT_TRY(check_tag(sequence, edge, micro_batch, EdgeKind::sink));
   int32_t& due = due_[static_cast<size_t>(micro_batch)];
-  if (due == 0) return Status(Code::protocol, cat("edge ", edge, ", micro-batch ", micro_batch, " was delivered twice"));
+  if (due == 0)
+    return Status(Code::protocol,
+                  cat("edge ", edge, ", micro-batch ", micro_batch, " was delivered twice"));
   --due;
   --missing_deliveries_;
   const TensorId tensor = mode().edges[static_cast<size_t>(edge)].tensor;
-  if (mode().graph.tensors[static_cast<size_t>(tensor)].node == plan_->model->loss()) losses_[static_cast<size_t>(micro_batch)] = loss;
+  if (mode().graph.tensors[static_cast<size_t>(tensor)].node == plan_->model->loss())
+    losses_[static_cast<size_t>(micro_batch)] = loss;
   if (due == 0) effects.micro_batch(micro_batch);
   finish_if_over(effects);
   return {};
 }
 
 Status Controller::heard(int32_t rank, const Control& message, ControllerEffects& effects) {
-  if (rank < 0 || rank >= plan_->config.ranks) return Status(Code::protocol, cat("rank ", rank, " is not one of ", plan_->config.ranks));
+  if (rank < 0 || rank >= plan_->config.ranks)
+    return Status(Code::protocol, cat("rank ", rank, " is not one of ", plan_->config.ranks));
   if (!running_ || message.sequence != step_.sequence)
-    return Status(Code::protocol, cat("rank ", rank, " speaks of step ", message.sequence, ", which does not run"));
+    return Status(Code::protocol,
+                  cat("rank ", rank, " speaks of step ", message.sequence, ", which does not run"));
   const size_t r = static_cast<size_t>(rank);
   if (message.kind == ControlKind::ready) {
-    if (ready_[r]) return Status(Code::protocol, cat("rank ", rank, " is ready twice in step ", step_.sequence));
-    const size_t owned = owned_[r].size(), sums = static_cast<size_t>(std::max(updates_of(step_), 1)),
+    if (ready_[r])
+      return Status(Code::protocol, cat("rank ", rank, " is ready twice in step ", step_.sequence));
+    const size_t owned = owned_[r].size(),
+                 sums = static_cast<size_t>(std::max(updates_of(step_), 1)),
                  params = plan_->model->params().size();
     if (message.squares.size() != owned * sums)
-      return Status(Code::protocol, cat("rank ", rank, " sent ", message.squares.size(), " norms, it owns ", owned, " parameters and made ",
-                                        sums, " sums"));
+      return Status(Code::protocol,
+                    cat("rank ", rank, " sent ", message.squares.size(), " norms, it owns ", owned,
+                        " parameters and made ", sums, " sums"));
     ready_[r] = 1;
     for (size_t i = 0; i < message.squares.size(); ++i)
       squares_[i / owned * params + static_cast<size_t>(owned_[r][i % owned])] = message.squares[i];
@@ -110,26 +133,33 @@ Status Controller::heard(int32_t rank, const Control& message, ControllerEffects
     return {};
   }
   if (message.kind == ControlKind::done) {
-    if (done_[r]) return Status(Code::protocol, cat("rank ", rank, " is done twice in step ", step_.sequence));
+    if (done_[r])
+      return Status(Code::protocol, cat("rank ", rank, " is done twice in step ", step_.sequence));
     done_[r] = 1;
     times_[r] = message.times;
     --missing_done_;
     finish_if_over(effects);
     return {};
   }
-  return Status(Code::protocol, cat("rank ", rank, " sent a message that only the controller sends"));
+  return Status(Code::protocol,
+                cat("rank ", rank, " sent a message that only the controller sends"));
 }
 
 void Controller::commit(ControllerEffects& effects) {
   const size_t params = plan_->model->params().size();
   for (int32_t u = 0; u < std::max(updates_of(step_), 1); ++u) {
     double sum = 0;
-    for (size_t p = 0; p < params; ++p) sum += squares_[static_cast<size_t>(u) * params + p];  // whatever rank they came from
+    for (size_t p = 0; p < params; ++p)
+      sum += squares_[static_cast<size_t>(u) * params + p];  // whatever rank they came from
     result_.grad_norm = std::sqrt(sum);
     if (step_.per_update > 0) updates_.push_back({.loss = 0, .grad_norm = result_.grad_norm});
   }
   result_.scale = clip_scale(plan_->config.optim, result_.grad_norm);
-  Control message{.kind = ControlKind::commit, .step = {}, .sequence = step_.sequence, .scale = result_.scale, .squares = {}};
+  Control message{.kind = ControlKind::commit,
+                  .step = {},
+                  .sequence = step_.sequence,
+                  .scale = result_.scale,
+                  .squares = {}};
   if (step_.update)
     for (int32_t r = 0; r < plan_->config.ranks; ++r) effects.control(r, message);
 }
@@ -145,7 +175,8 @@ void Controller::finish_if_over(ControllerEffects& effects) {
   result_.loss = loss_of(0, step_.micro_batches) / step_.denominator;
   for (size_t u = 0; u < updates_.size(); ++u) {
     const int32_t first = static_cast<int32_t>(u) * step_.per_update;
-    updates_[u].loss = loss_of(first, std::min(first + step_.per_update, step_.micro_batches)) / denominator_of(step_, first);
+    updates_[u].loss = loss_of(first, std::min(first + step_.per_update, step_.micro_batches)) /
+                       denominator_of(step_, first);
   }
   result_.updates = updates_;
   measure_idle();
@@ -162,7 +193,9 @@ void Controller::measure_idle() {
   }
   double sum = 0;
   for (size_t r = 0; r < times_.size(); ++r) {
-    idle_[r] = end > begin ? 1 - static_cast<double>(times_[r].busy) / static_cast<double>(end - begin) : 0;
+    idle_[r] = end > begin
+                   ? 1 - static_cast<double>(times_[r].busy) / static_cast<double>(end - begin)
+                   : 0;
     sum += idle_[r];
   }
   result_.idle_by_rank = idle_;

@@ -1,8 +1,9 @@
-// The controller's state machine: cuts steps into micro-batches, feeds inputs, gathers readiness and norms, commits, gathers what the
-// step delivers. It lives in the process of rank 0 and does no I/O, like the engines.
+// The controller's state machine: cuts steps into micro-batches, feeds inputs, gathers readiness
+// and norms, commits, gathers what the step delivers. It lives in the process of rank 0 and does no
+// I/O, like the engines.
 //
-// A step is a transaction: weights change only after every rank has said that its gradients are complete, and the norm and the commit
-// are one exchange.
+// A step is a transaction: weights change only after every rank has said that its gradients are
+// complete, and the norm and the commit are one exchange.
 #pragma once
 
 #include <cstdint>
@@ -25,8 +26,8 @@ struct StepResult {
   double loss = 0;
   double grad_norm = 0;  // before clipping; train only; of a segment: of its last update
   double scale = 1;
-  // From the step's first forward to its last backward action on any rank: the share in which a rank ran no kernel. Valid until the next step.
-  // Times of done messages are on one clock.
+  // From the step's first forward to its last backward action on any rank: the share in which a
+  // rank ran no kernel. Valid until the next step. Times of done messages are on one clock.
   std::span<const double> idle_by_rank;
   std::span<const UpdateResult> updates;  // of a segment, ascending; as long valid
   double idle = 0;                        // mean over ranks
@@ -43,11 +44,13 @@ class Controller {
  public:
   explicit Controller(std::shared_ptr<const Plan> plan);
 
-  // Starts the next step. The driver has the inputs of the whole step and answers post() of feed edges from them.
+  // Starts the next step. The driver has the inputs of the whole step and answers post() of feed
+  // edges from them.
   Status begin(const StepDescriptor& step, ControllerEffects& effects);
   Status granted(uint64_t sequence, int32_t edge, int32_t micro_batch, ControllerEffects& effects);
   // A delivery has landed; losses bring their sum over the micro-batch.
-  Status delivered(uint64_t sequence, int32_t edge, int32_t micro_batch, double loss, ControllerEffects& effects);
+  Status delivered(uint64_t sequence, int32_t edge, int32_t micro_batch, double loss,
+                   ControllerEffects& effects);
   Status heard(int32_t rank, const Control& message, ControllerEffects& effects);
 
   bool idle() const { return !running_; }
@@ -75,7 +78,7 @@ class Controller {
   std::vector<uint8_t> ready_, done_;  // per rank
   std::vector<RankTimes> times_;       // per rank
   std::vector<double> idle_;           // per rank
-  std::vector<int32_t> fed_;           // per edge of the mode, if it is a feed: micro-batches that were sent
+  std::vector<int32_t> fed_;  // per edge of the mode, if it is a feed: micro-batches that were sent
   int32_t missing_ready_ = 0, missing_done_ = 0, missing_deliveries_ = 0;
   int32_t sinks_ = 0;
   StepResult result_;

@@ -6,7 +6,8 @@
 
 namespace weft {
 
-Engine::Engine(std::shared_ptr<const Plan> plan, int32_t rank) : plan_(std::move(plan)), rank_(rank) {
+Engine::Engine(std::shared_ptr<const Plan> plan, int32_t rank)
+    : plan_(std::move(plan)), rank_(rank) {
   make_ports();
   marks_.resize(ports_.size() * ((static_cast<size_t>(plan_->most_micro_batches()) + 63) / 64));
   for (const ModePlan& mode : plan_->modes)
@@ -35,13 +36,15 @@ void Engine::make_ports() {
     for (int32_t id : mode.ranks[r].edges) {
       const Edge& e = mode.edges[static_cast<size_t>(id)];
       ports_[static_cast<size_t>(slot(id))].ends[static_cast<size_t>(mode.mode)] =
-          static_cast<uint8_t>((e.from_rank == rank_ ? kBegins : 0) | (e.to_rank == rank_ ? kEnds : 0) | (e.param >= 0 ? kOnce : 0));
+          static_cast<uint8_t>((e.from_rank == rank_ ? kBegins : 0) |
+                               (e.to_rank == rank_ ? kEnds : 0) | (e.param >= 0 ? kOnce : 0));
     }
   }
 }
 
 int32_t Engine::slot(int32_t edge) const {
-  const auto it = std::lower_bound(ports_.begin(), ports_.end(), edge, [](const Port& p, int32_t id) { return p.edge < id; });
+  const auto it = std::lower_bound(ports_.begin(), ports_.end(), edge,
+                                   [](const Port& p, int32_t id) { return p.edge < id; });
   return it != ports_.end() && it->edge == edge ? static_cast<int32_t>(it - ports_.begin()) : -1;
 }
 
@@ -52,7 +55,7 @@ void Engine::make_table(const ModePlan& mode) {
       const size_t begin = table.uses.size();
       for (int32_t e : edges) {
         const Edge& edge = mode.edges[static_cast<size_t>(e)];
-        table.uses.push_back({slot(e), outgoing ? edge.out_places : edge.landing_places});
+        table.uses.push_back({slot(e), outgoing ? edge.out_slots : edge.landing_slots});
       }
       return static_cast<int32_t>(begin);
     };
@@ -68,18 +71,28 @@ void Engine::make_table(const ModePlan& mode) {
 
 Status Engine::begin(const StepDescriptor& step, Effects& effects) {
   if (failed_) return {};
-  if (running_) return Status(Code::protocol, cat("step ", step.sequence, " begins while step ", step_.sequence, " runs"));
-  if (step.sequence != next_sequence_) return Status(Code::protocol, cat("step ", step.sequence, " begins, expected ", next_sequence_));
-  if (!plan_->mode(step.mode).present) return Status(Code::protocol, cat("the plan has no ", mode_name(step.mode), " mode"));
-  const int32_t most = plan_->mode(step.mode).schedule.micro_batches, per_update = plan_->per_update(step.mode, step.update);
+  if (running_)
+    return Status(Code::protocol,
+                  cat("step ", step.sequence, " begins while step ", step_.sequence, " runs"));
+  if (step.sequence != next_sequence_)
+    return Status(Code::protocol,
+                  cat("step ", step.sequence, " begins, expected ", next_sequence_));
+  if (!plan_->mode(step.mode).present)
+    return Status(Code::protocol, cat("the plan has no ", mode_name(step.mode), " mode"));
+  const int32_t most = plan_->mode(step.mode).schedule.micro_batches,
+                per_update = plan_->per_update(step.mode, step.update);
   if (step.micro_batches < 1 || step.micro_batches > most)
-    return Status(Code::protocol, cat("step of ", step.micro_batches, " micro-batches, the plan has ", most));
+    return Status(Code::protocol,
+                  cat("step of ", step.micro_batches, " micro-batches, the plan has ", most));
   if (step.short_last && plan_->config.short_size == 0)
     return Status(Code::protocol, "step with a short last micro-batch, the plan has none");
   if (step.per_update != per_update)
-    return Status(Code::protocol, cat("step with ", step.per_update, " micro-batches per update, the plan has ", per_update));
-  if (!step.denominators.empty() && static_cast<int32_t>(step.denominators.size()) != updates_of(step))
-    return Status(Code::protocol, cat("step of ", updates_of(step), " updates with ", step.denominators.size(), " denominators"));
+    return Status(Code::protocol, cat("step with ", step.per_update,
+                                      " micro-batches per update, the plan has ", per_update));
+  if (!step.denominators.empty() &&
+      static_cast<int32_t>(step.denominators.size()) != updates_of(step))
+    return Status(Code::protocol, cat("step of ", updates_of(step), " updates with ",
+                                      step.denominators.size(), " denominators"));
   step_ = step;
   running_ = true;
   committed_ = false;
@@ -91,7 +104,9 @@ Status Engine::begin(const StepDescriptor& step, Effects& effects) {
   table_ = &tables_[static_cast<size_t>(step_.mode)];
   for (Marks& marks : marks_) marks.granted = marks.held = marks.released = 0;
   for (int32_t e : program().edges)
-    for (int32_t mb = 0; mb < std::min(mode().edges[static_cast<size_t>(e)].landing_places, mode().schedule.micro_batches); ++mb)
+    for (int32_t mb = 0; mb < std::min(mode().edges[static_cast<size_t>(e)].landing_slots,
+                                       mode().schedule.micro_batches);
+         ++mb)
       marks(slot(e), mb).granted |= bit(mb);
   advance(effects);
   return {};
@@ -105,26 +120,32 @@ bool Engine::fits(int32_t slot, int32_t micro_batch, uint8_t end) const {
 
 Status Engine::refusal(int32_t edge, int32_t micro_batch, bool incoming) const {
   if (edge < 0 || static_cast<size_t>(edge) >= mode().edges.size())
-    return Status(Code::protocol, cat("edge ", edge, " is not one of the plan's ", mode().edges.size()));
+    return Status(Code::protocol,
+                  cat("edge ", edge, " is not one of the plan's ", mode().edges.size()));
   const Edge& e = mode().edges[static_cast<size_t>(edge)];
   const int32_t here = incoming ? e.to_rank : e.from_rank;
-  if (here != rank_) return Status(Code::protocol, cat("edge ", edge, " ends at rank ", here, ", not at rank ", rank_));
-  return Status(Code::protocol,
-                cat("edge ", edge, " has no micro-batch ", micro_batch, " (", e.param >= 0 ? 1 : mode().schedule.micro_batches, ")"));
+  if (here != rank_)
+    return Status(Code::protocol,
+                  cat("edge ", edge, " ends at rank ", here, ", not at rank ", rank_));
+  return Status(Code::protocol, cat("edge ", edge, " has no micro-batch ", micro_batch, " (",
+                                    e.param >= 0 ? 1 : mode().schedule.micro_batches, ")"));
 }
 
 Status Engine::arrived(uint64_t sequence, int32_t edge, int32_t micro_batch, Effects& effects) {
   if (failed_) return {};
   const bool now = running_ && sequence == step_.sequence;
   if (!now && sequence != next_sequence_ + (running_ ? 1 : 0))
-    return Status(Code::protocol, cat("message of step ", sequence, " while step ", next_sequence_, " is the next"));
+    return Status(Code::protocol, cat("message of step ", sequence, " while step ", next_sequence_,
+                                      " is the next"));
   const int32_t at = slot(edge);
   if (now && !fits(at, micro_batch, kEnds)) return refusal(edge, micro_batch, true);
   if (at < 0 || micro_batch < 0 || micro_batch >= plan_->most_micro_batches())
-    return Status(Code::protocol, cat("message of edge ", edge, ", micro-batch ", micro_batch, " cannot be"));
+    return Status(Code::protocol,
+                  cat("message of edge ", edge, ", micro-batch ", micro_batch, " cannot be"));
   uint64_t& arrived = marks(at, micro_batch).arrived[sequence & 1];
   if (arrived & bit(micro_batch))
-    return Status(Code::protocol, cat("edge ", edge, ", micro-batch ", micro_batch, " of step ", sequence, " arrived twice"));
+    return Status(Code::protocol, cat("edge ", edge, ", micro-batch ", micro_batch, " of step ",
+                                      sequence, " arrived twice"));
   arrived |= bit(micro_batch);
   if (now) advance(effects);
   return {};
@@ -132,12 +153,14 @@ Status Engine::arrived(uint64_t sequence, int32_t edge, int32_t micro_batch, Eff
 
 Status Engine::granted(uint64_t sequence, int32_t edge, int32_t micro_batch, Effects& effects) {
   if (failed_) return {};
-  if (!running_ || sequence != step_.sequence) return Status(Code::protocol, cat("grant of step ", sequence, ", which does not run here"));
+  if (!running_ || sequence != step_.sequence)
+    return Status(Code::protocol, cat("grant of step ", sequence, ", which does not run here"));
   const int32_t at = slot(edge);
   if (!fits(at, micro_batch, kBegins)) return refusal(edge, micro_batch, false);
   Marks& known = marks(at, micro_batch);
   if (known.granted & bit(micro_batch))
-    return Status(Code::protocol, cat("edge ", edge, ", micro-batch ", micro_batch, " was granted twice"));
+    return Status(Code::protocol,
+                  cat("edge ", edge, ", micro-batch ", micro_batch, " was granted twice"));
   known.granted |= bit(micro_batch);
   if (known.held & bit(micro_batch)) {
     --held_;
@@ -152,7 +175,8 @@ Status Engine::released(int32_t edge, int32_t micro_batch, Effects& effects) {
   if (failed_) return {};
   if (!running_) return Status(Code::internal, cat("edge ", edge, " was released outside a step"));
   uint64_t& released = marks(slot(edge), micro_batch).released;
-  if (released & bit(micro_batch)) return Status(Code::internal, cat("edge ", edge, " was released twice"));
+  if (released & bit(micro_batch))
+    return Status(Code::internal, cat("edge ", edge, " was released twice"));
   released |= bit(micro_batch);
   --unreleased_;
   advance(effects);
@@ -228,7 +252,8 @@ bool Engine::ready(const Job& job) {
     case JobKind::reduce: return missing(job) < 0;
     case JobKind::send_ties: return in_flight_ == 0;
     case JobKind::update: return committed_;
-    case JobKind::finish: return in_flight_ == 0 && unreleased_ == 0 && held_ == 0 && missing(job) < 0;
+    case JobKind::finish:
+      return in_flight_ == 0 && unreleased_ == 0 && held_ == 0 && missing(job) < 0;
   }
   return false;
 }
@@ -259,11 +284,14 @@ void Engine::advance(Effects& effects) {
   }
 }
 
-Status Engine::ran(int32_t job, std::span<const double> squares, Effects& effects, const JobTime& time) {
+Status Engine::ran(int32_t job, std::span<const double> squares, Effects& effects,
+                   const JobTime& time) {
   if (failed_) return {};
-  if (!running_ || in_flight_ == 0) return Status(Code::internal, cat("job ", job, " ran, but none was given out"));
-  __builtin_prefetch(jobs_.data() + next_);  // what follows that job is read next, and mostly far from any cache
-  const Job ran = given_[0];                 // jobs run in the order in which they are given out
+  if (!running_ || in_flight_ == 0)
+    return Status(Code::internal, cat("job ", job, " ran, but none was given out"));
+  __builtin_prefetch(jobs_.data() +
+                     next_);  // what follows that job is read next, and mostly far from any cache
+  const Job ran = given_[0];  // jobs run in the order in which they are given out
   given_[0] = given_[1];
   --in_flight_;
   if (ran.kind == JobKind::action) {
@@ -272,7 +300,11 @@ Status Engine::ran(int32_t job, std::span<const double> squares, Effects& effect
     times_.busy += time.end - time.begin;
   }
   if (ran.kind == JobKind::reduce) {
-    Control ready{.kind = ControlKind::ready, .step = {}, .sequence = step_.sequence, .scale = 1, .squares = squares};
+    Control ready{.kind = ControlKind::ready,
+                  .step = {},
+                  .sequence = step_.sequence,
+                  .scale = 1,
+                  .squares = squares};
     effects.control(kController, ready);
   }
   finish_job(ran, effects);
@@ -297,7 +329,8 @@ void Engine::finish_job(const Job& job, Effects& effects) {
       const Span& span = span_of(job);
       for (const Use& use : uses(span.posts, span.frees)) offer(use.slot, job.micro_batch, effects);
       for (const Use& use : uses(span.frees, span.end))
-        if (const int32_t next = job.micro_batch + use.places; next < step_.micro_batches) effects.grant(edge(use.slot), next);
+        if (const int32_t next = job.micro_batch + use.places; next < step_.micro_batches)
+          effects.grant(edge(use.slot), next);
       return;
     }
     case JobKind::send_ties:
@@ -316,7 +349,12 @@ void Engine::end_step(Effects& effects) {
   for (Marks& marks : marks_) marks.arrived[step_.sequence & 1] = 0;
   running_ = false;
   next_sequence_ = step_.sequence + 1;
-  Control done{.kind = ControlKind::done, .step = {}, .sequence = step_.sequence, .scale = 1, .squares = {}, .times = times_};
+  Control done{.kind = ControlKind::done,
+               .step = {},
+               .sequence = step_.sequence,
+               .scale = 1,
+               .squares = {},
+               .times = times_};
   effects.control(kController, done);
 }
 
@@ -370,7 +408,8 @@ void Engine::describe(std::string& out) const {
   if (waits_for_commit) return;
   if (awaited < 0) return append(out, ", waits for its messages to leave");
   const Edge& edge = mode().edges[static_cast<size_t>(awaited)];
-  append(out, ", waits for ", edge_kind_name(edge.kind), " of micro-batch ", job.micro_batch, " from rank ", edge.from_rank);
+  append(out, ", waits for ", edge_kind_name(edge.kind), " of micro-batch ", job.micro_batch,
+         " from rank ", edge.from_rank);
 }
 
 }  // namespace weft

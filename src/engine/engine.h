@@ -1,13 +1,15 @@
-// A rank's engine: a state machine. Events go in, effects come out; it owns no thread, socket or clock, and allocates nothing after
-// it is made.
+// A rank's engine: a state machine. Events go in, effects come out; it owns no thread, socket or
+// clock, and allocates nothing after it is made.
 //
-//            begin ──► clear, actions in program order ──► reduce ──► [ready → commit] ──► update ──► finish ──► done
+//            begin ──► clear, actions in program order ──► reduce ──► [ready → commit] ──► update
+//            ──► finish ──► done
 //
-// An action runs when its messages have arrived, the actions before it were given out, and the places it writes into were released.
-// A segment of an asynchronous schedule has updates among its actions; the update at its end only makes the newest weights the first of
-// the next one.
+// An action runs when its messages have arrived, the actions before it were given out, and the
+// places it writes into were released. A segment of an asynchronous schedule has updates among its
+// actions; the update at its end only makes the newest weights the first of the next one.
 //
-// One job more than the one that runs may be given out, so that the worker never waits for the loop.
+// One job more than the one that runs may be given out, so that the worker never waits for the
+// loop.
 #pragma once
 
 #include <array>
@@ -26,13 +28,16 @@ class Engine {
  public:
   Engine(std::shared_ptr<const Plan> plan, int32_t rank);
 
-  // Events. An event that no sound peer could cause is refused with Code::protocol and changes nothing.
+  // Events. An event that no sound peer could cause is refused with Code::protocol and changes
+  // nothing.
   Status begin(const StepDescriptor& step, Effects& effects);
   Status arrived(uint64_t sequence, int32_t edge, int32_t micro_batch, Effects& effects);
   Status granted(uint64_t sequence, int32_t edge, int32_t micro_batch, Effects& effects);
   Status released(int32_t edge, int32_t micro_batch, Effects& effects);
-  // `squares`: after a reduce job, the sums of squares of the owned parameters, of a segment update by update.
-  Status ran(int32_t job, std::span<const double> squares, Effects& effects, const JobTime& time = {});
+  // `squares`: after a reduce job, the sums of squares of the owned parameters, of a segment update
+  // by update.
+  Status ran(int32_t job, std::span<const double> squares, Effects& effects,
+             const JobTime& time = {});
   Status commit(uint64_t sequence, double scale, Effects& effects);
   void abort();
 
@@ -48,12 +53,14 @@ class Engine {
 
  private:
   void append_step(std::string& out, int32_t micro_batch) const;
-  // What happened to 64 micro-batches of an edge: a bit each, side by side, since one event reads several of them.
+  // What happened to 64 micro-batches of an edge: a bit each, side by side, since one event reads
+  // several of them.
   struct Marks {
     uint64_t arrived[2] = {0, 0};  // by parity of the sequence: a neighbour may be one step ahead
     uint64_t granted = 0, held = 0, released = 0;
   };
-  // An edge that begins or ends here in any mode, and what it does here in each: kBegins, kEnds, kOnce (for micro-batch 0 alone).
+  // An edge that begins or ends here in any mode, and what it does here in each: kBegins, kEnds,
+  // kOnce (for micro-batch 0 alone).
   struct Port {
     int32_t edge;
     std::array<uint8_t, kModes> ends = {};
@@ -65,7 +72,8 @@ class Engine {
     int32_t slot;    // its place in ports_
     int32_t places;  // at this end
   };
-  // Where the edges of an action stand in Table::uses: what it waits for, what it posts, what it frees.
+  // Where the edges of an action stand in Table::uses: what it waits for, what it posts, what it
+  // frees.
   struct Span {
     int32_t waits, posts, frees, end;
     bool update;  // an action of kind O
@@ -77,26 +85,38 @@ class Engine {
 
   const ModePlan& mode() const { return plan_->mode(step_.mode); }
   const RankProgram& program() const { return mode().ranks[static_cast<size_t>(rank_)]; }
-  std::span<const Use> uses(int32_t begin, int32_t end) const { return {table_->uses.data() + begin, static_cast<size_t>(end - begin)}; }
-  const Span& span_of(const Job& job) const { return table_->actions[static_cast<size_t>(job.program)]; }
+  std::span<const Use> uses(int32_t begin, int32_t end) const {
+    return {table_->uses.data() + begin, static_cast<size_t>(end - begin)};
+  }
+  const Span& span_of(const Job& job) const {
+    return table_->actions[static_cast<size_t>(job.program)];
+  }
   void make_ports();
   void make_table(const ModePlan& mode);
   int32_t slot(int32_t edge) const;  // in ports_; -1: the edge neither begins nor ends here
-  Marks& marks(int32_t slot, int32_t mb) { return marks_[static_cast<uint32_t>(mb) / 64 * ports_.size() + static_cast<size_t>(slot)]; }
-  const Marks& marks(int32_t slot, int32_t mb) const { return const_cast<Engine*>(this)->marks(slot, mb); }
+  Marks& marks(int32_t slot, int32_t mb) {
+    return marks_[static_cast<uint32_t>(mb) / 64 * ports_.size() + static_cast<size_t>(slot)];
+  }
+  const Marks& marks(int32_t slot, int32_t mb) const {
+    return const_cast<Engine*>(this)->marks(slot, mb);
+  }
   static uint64_t bit(int32_t mb) { return uint64_t{1} << (static_cast<uint32_t>(mb) % 64); }
-  // Whether a message of the edge may come (`end` is kEnds) or be granted (kBegins) here; refusal() says why not.
+  // Whether a message of the edge may come (`end` is kEnds) or be granted (kBegins) here; refusal()
+  // says why not.
   bool fits(int32_t slot, int32_t micro_batch, uint8_t end) const;
   Status refusal(int32_t edge, int32_t micro_batch, bool incoming) const;
   bool skipped(const Job& job) const;
-  bool here(int32_t slot, int32_t mb) const { return marks(slot, mb).arrived[step_.sequence & 1] & bit(mb); }
+  bool here(int32_t slot, int32_t mb) const {
+    return marks(slot, mb).arrived[step_.sequence & 1] & bit(mb);
+  }
   int32_t missing(const Job& job) const;  // an edge that has not arrived, or -1
   bool ready(const Job& job);
   bool await(const uint64_t& marks, int32_t mb);
   void move_to(size_t job);  // makes it the next one
   void advance(Effects& effects);
   void finish_job(const Job& job, Effects& effects);
-  void offer(int32_t slot, int32_t micro_batch, Effects& effects);  // post it, or hold it until there is a grant
+  void offer(int32_t slot, int32_t micro_batch,
+             Effects& effects);  // post it, or hold it until there is a grant
   int32_t edge(int32_t slot) const { return ports_[static_cast<size_t>(slot)].edge; }
   void end_step(Effects& effects);
 
@@ -110,7 +130,8 @@ class Engine {
   int32_t held_ = 0;        // messages that wait for a grant
   int32_t timed_ = 0;       // actions that times_ covers
   int32_t most_ = 0;        // micro-batches of the step's mode
-  size_t next_ = 0;         // the next job to give out, and, if it is known to wait, the mark that it waits for
+  size_t next_ =
+      0;  // the next job to give out, and, if it is known to wait, the mark that it waits for
   const uint64_t* awaited_ = nullptr;
   uint64_t awaited_bit_ = 0;
   Job upcoming_{};  // that job, and, oldest first, those in flight; of the many in

@@ -6,8 +6,10 @@
 
 namespace weft {
 
-// Bytes from a weight's place to the version of it that a micro-batch uses. Without updates of its own, a step uses the one that is there.
-inline int64_t weights_at(const WeightVersions& versions, const StepDescriptor& step, int32_t micro_batch) {
+// Bytes from a weight's place to the version of it that a micro-batch uses. Without updates of its
+// own, a step uses the one that is there.
+inline int64_t weights_at(const WeightVersions& versions, const StepDescriptor& step,
+                          int32_t micro_batch) {
   if (step.per_update == 0) return 0;
   return versions.offset(versions.of_update[static_cast<size_t>(update_of(step, micro_batch))]);
 }

@@ -36,15 +36,17 @@ std::string trace_text(const Plan& plan, const std::vector<std::vector<TraceSpan
     for (const TraceSpan& s : rank) first = std::min(first, s.time.begin);
   std::string out = "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
   for (size_t r = 0; r < spans.size(); ++r) {
-    out += cat(r ? ",\n" : "\n", "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":", r, ",\"args\":{\"name\":\"rank ", r, "\"}}");
+    out += cat(r ? ",\n" : "\n", "{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":", r,
+               ",\"args\":{\"name\":\"rank ", r, "\"}}");
     for (const TraceSpan& s : spans[r]) {
       const RankProgram& program = plan.mode(s.mode).ranks[r];
       const Job& job = program.jobs[static_cast<size_t>(s.job)];
       // Chrome counts in microseconds.
-      out += cat(",\n{\"ph\":\"X\",\"pid\":", r, ",\"tid\":0,\"name\":\"", job_name(program, job), "\",\"cat\":\"", category(program, job),
+      out += cat(",\n{\"ph\":\"X\",\"pid\":", r, ",\"tid\":0,\"name\":\"", job_name(program, job),
+                 "\",\"cat\":\"", category(program, job),
                  "\",\"ts\":", static_cast<double>(s.time.begin - first) / 1000,
-                 ",\"dur\":", static_cast<double>(s.time.end - s.time.begin) / 1000, ",\"args\":{\"step\":", s.step, ",\"mode\":\"",
-                 mode_name(s.mode), "\"}}");
+                 ",\"dur\":", static_cast<double>(s.time.end - s.time.begin) / 1000,
+                 ",\"args\":{\"step\":", s.step, ",\"mode\":\"", mode_name(s.mode), "\"}}");
     }
   }
   return out + "\n]}\n";

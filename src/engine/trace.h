@@ -1,5 +1,5 @@
-// When every job of a rank ran, as a Chrome trace (chrome://tracing, Perfetto): a process per rank, a slice per job. Of a run and of its
-// prediction alike, so that both open side by side.
+// When every job of a rank ran, as a Chrome trace (chrome://tracing, Perfetto): a process per rank,
+// a slice per job. Of a run and of its prediction alike, so that both open side by side.
 #pragma once
 
 #include <cstdint>

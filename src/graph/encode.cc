@@ -57,7 +57,8 @@ Status read_param(ByteReader& in, Model& model) {
   Init init;
   init.kind = in.number<InitKind>();
   init.value = in.number<double>();
-  if (init.kind > InitKind::normal) return Status(Code::protocol, cat("parameter '", name, "' has an unknown kind of first value"));
+  if (init.kind > InitKind::normal)
+    return Status(Code::protocol, cat("parameter '", name, "' has an unknown kind of first value"));
   if (!in.ok()) return {};  // the caller says so
   return model.add_param(name, shape, init).status();
 }
@@ -70,7 +71,8 @@ Status read_node(ByteReader& in, Model& model, const OpFinder& find_user_op) {
     const bool wants_grad = in.number<uint8_t>() != 0;
     WEFT_TRY_ASSIGN(const Shape shape, read_shape(in));
     if (!in.ok()) return {};
-    if (dtype != DType::f32 && dtype != DType::i32) return Status(Code::protocol, cat("input '", name, "' has an unknown dtype"));
+    if (dtype != DType::f32 && dtype != DType::i32)
+      return Status(Code::protocol, cat("input '", name, "' has an unknown dtype"));
     return model.add_input(name, {dtype, shape}, wants_grad).status();
   }
   WEFT_TRY_ASSIGN(const Attrs attrs, read_attrs(in));
@@ -78,10 +80,13 @@ Status read_node(ByteReader& in, Model& model, const OpFinder& find_user_op) {
   if (!in.ok()) return {};
   const Op* op = find_op(op_name);
   if (!op && find_user_op) op = find_user_op(op_name);
-  if (!op) return Status(Code::not_found, cat("node '", name, "' needs the op '", op_name, "', which this process does not have"));
+  if (!op)
+    return Status(Code::not_found, cat("node '", name, "' needs the op '", op_name,
+                                       "', which this process does not have"));
   if (op->version() != version)
     return Status(Code::unsupported,
-                  cat("node '", name, "' needs version ", version, " of the op '", op_name, "', this process has ", op->version()));
+                  cat("node '", name, "' needs version ", version, " of the op '", op_name,
+                      "', this process has ", op->version()));
   return model.add_node(name, op, attrs, from, weights).status();
 }
 
@@ -98,7 +103,9 @@ std::vector<std::byte> encode_model(const Model& model) {
   }
   out.number(static_cast<uint64_t>(model.nodes().size()));
   for (const Node& n : model.nodes()) {
-    out.text(n.name).text(n.op ? std::string(n.op->name()) : "").number(n.op ? n.op->version() : 0u);
+    out.text(n.name)
+        .text(n.op ? std::string(n.op->name()) : "")
+        .number(n.op ? n.op->version() : 0u);
     if (n.is_input()) {
       out.number(n.one.out.dtype).number(static_cast<uint8_t>(n.wants_grad));
       write_shape(out, n.one.out.shape);
@@ -112,15 +119,19 @@ std::vector<std::byte> encode_model(const Model& model) {
   return bytes;
 }
 
-Result<std::shared_ptr<Model>> decode_model(std::span<const std::byte> bytes, const OpFinder& find_user_op) {
+Result<std::shared_ptr<Model>> decode_model(std::span<const std::byte> bytes,
+                                            const OpFinder& find_user_op) {
   ByteReader in(bytes);
   auto model = std::make_shared<Model>();
   if (const uint32_t format = in.number<uint32_t>(); format != kFormat)
-    return Status(Code::protocol, cat("model of format ", format, ", this weft reads format ", kFormat));
+    return Status(Code::protocol,
+                  cat("model of format ", format, ", this weft reads format ", kFormat));
   for (uint64_t i = 0, n = in.count(1); i < n && in.ok(); ++i) WEFT_TRY(read_param(in, *model));
-  for (uint64_t i = 0, n = in.count(1); i < n && in.ok(); ++i) WEFT_TRY(read_node(in, *model, find_user_op));
+  for (uint64_t i = 0, n = in.count(1); i < n && in.ok(); ++i)
+    WEFT_TRY(read_node(in, *model, find_user_op));
   for (int32_t id : read_ids(in)) WEFT_TRY(model->add_output(id));
-  if (!in.at_end()) return Status(Code::protocol, in.ok() ? "bytes follow the model" : "the model is cut short");
+  if (!in.at_end())
+    return Status(Code::protocol, in.ok() ? "bytes follow the model" : "the model is cut short");
   WEFT_TRY(model->finish());
   return model;
 }

@@ -8,55 +8,74 @@ namespace weft {
 
 namespace {
 
-// What infer() says for one and for two samples tells whether the output is batched and that samples do not mix.
+// What infer() says for one and for two samples tells whether the output is batched and that
+// samples do not mix.
 Status check_batching(const Desc& one, const Desc& two, bool any_batched, bool& batched) {
   batched = !(one == two);
   if (!batched) {
-    if (any_batched) return Status(Code::invalid, cat("output ", one.text(), " does not keep the batch in dimension 0"));
+    if (any_batched)
+      return Status(Code::invalid,
+                    cat("output ", one.text(), " does not keep the batch in dimension 0"));
     return {};
   }
   Shape expected = one.shape;
   if (expected.rank > 0) expected[0] *= 2;
   if (!(two.shape == expected))
-    return Status(Code::invalid, cat("output mixes samples: ", one.text(), " for one sample, ", two.text(), " for two"));
+    return Status(Code::invalid, cat("output mixes samples: ", one.text(), " for one sample, ",
+                                     two.text(), " for two"));
   return {};
 }
 
 Status check_sizes(const Inferred& made) {
-  const auto check = [](const Desc& d) { return check_shape({d.shape.dims.data(), static_cast<size_t>(d.shape.rank)}, d.dtype); };
+  const auto check = [](const Desc& d) {
+    return check_shape({d.shape.dims.data(), static_cast<size_t>(d.shape.rank)}, d.dtype);
+  };
   WEFT_TRY(check(made.out).within("output"));
-  for (const Desc& stash : made.stash) WEFT_TRY(check(stash).within("what is kept for the backward"));
+  for (const Desc& stash : made.stash)
+    WEFT_TRY(check(stash).within("what is kept for the backward"));
   return {};
 }
 
 }  // namespace
 
 Status check_name(std::string_view name, const char* what) {
-  if (name.empty() || name.size() > 200) return Status(Code::invalid, cat(what, " name must have 1 to 200 bytes, has ", name.size()));
+  if (name.empty() || name.size() > 200)
+    return Status(Code::invalid, cat(what, " name must have 1 to 200 bytes, has ", name.size()));
   for (char c : name)
     if (static_cast<unsigned char>(c) <= ' ' || c == 127)
-      return Status(Code::invalid, cat(what, " name '", name, "' has a space or control character"));
+      return Status(Code::invalid,
+                    cat(what, " name '", name, "' has a space or control character"));
   if (!valid_utf8(name)) return Status(Code::invalid, cat(what, " name '", name, "' is not UTF-8"));
   return {};
 }
 
 Status Model::check_open(const char* what) const {
-  return frozen_ ? Status(Code::state, cat("the model is finished; ", what, " can no longer be added")) : Status();
+  return frozen_
+             ? Status(Code::state, cat("the model is finished; ", what, " can no longer be added"))
+             : Status();
 }
 
 Result<NodeId> Model::add_input(std::string name, Desc one_sample, bool wants_grad) {
   WEFT_TRY(check_open("nodes"));
   WEFT_TRY(check_name(name, "input"));
-  if (find_node(name) >= 0) return Status(Code::invalid, cat("input '", name, "': the name is taken"));
+  if (find_node(name) >= 0)
+    return Status(Code::invalid, cat("input '", name, "': the name is taken"));
   if (one_sample.shape.rank < 1 || one_sample.shape[0] != 1)
-    return Status(Code::invalid, cat("input '", name, "': dimension 0 counts samples and is given as 1, got ", one_sample.text()));
-  WEFT_TRY(check_shape({one_sample.shape.dims.data(), static_cast<size_t>(one_sample.shape.rank)}, one_sample.dtype)
+    return Status(Code::invalid,
+                  cat("input '", name, "': dimension 0 counts samples and is given as 1, got ",
+                      one_sample.text()));
+  WEFT_TRY(check_shape({one_sample.shape.dims.data(), static_cast<size_t>(one_sample.shape.rank)},
+                       one_sample.dtype)
                .within(cat("input '", name, "'")));
-  if (one_sample.dtype == DType::f64) return Status(Code::invalid, cat("input '", name, "': dtype must be f32 or i32"));
+  if (one_sample.dtype == DType::f64)
+    return Status(Code::invalid, cat("input '", name, "': dtype must be f32 or i32"));
   if (wants_grad && one_sample.dtype != DType::f32)
-    return Status(Code::invalid, cat("input '", name, "': only f32 has a gradient, got ", one_sample.text()));
+    return Status(Code::invalid,
+                  cat("input '", name, "': only f32 has a gradient, got ", one_sample.text()));
   if (wants_grad && find_param(name) >= 0)
-    return Status(Code::invalid, cat("input '", name, "': a parameter has this name, and a gradient is read by name"));
+    return Status(
+        Code::invalid,
+        cat("input '", name, "': a parameter has this name, and a gradient is read by name"));
   Node node;
   node.name = std::move(name);
   node.one.out = one_sample;
@@ -69,18 +88,25 @@ Result<NodeId> Model::add_input(std::string name, Desc one_sample, bool wants_gr
 
 Status Model::check_param_name(const std::string& name) const {
   WEFT_TRY(check_name(name, "parameter"));
-  if (name == "__metadata__") return Status(Code::invalid, "parameter name '__metadata__' is reserved by the format of checkpoints");
-  if (find_param(name) >= 0) return Status(Code::invalid, cat("parameter '", name, "': the name is taken"));
+  if (name == "__metadata__")
+    return Status(Code::invalid,
+                  "parameter name '__metadata__' is reserved by the format of checkpoints");
+  if (find_param(name) >= 0)
+    return Status(Code::invalid, cat("parameter '", name, "': the name is taken"));
   if (const NodeId same = find_node(name); same >= 0 && node(same).wants_grad)
-    return Status(Code::invalid, cat("parameter '", name, "': an input has this name, and its gradient is read by name"));
+    return Status(
+        Code::invalid,
+        cat("parameter '", name, "': an input has this name, and its gradient is read by name"));
   return {};
 }
 
 Result<ParamId> Model::add_param(std::string name, Shape shape, Init init) {
   WEFT_TRY(check_open("parameters"));
   WEFT_TRY(check_param_name(name));
-  WEFT_TRY(check_shape({shape.dims.data(), static_cast<size_t>(shape.rank)}, DType::f32).within(cat("parameter '", name, "'")));
-  if (shape.elements() == 0) return Status(Code::invalid, cat("parameter '", name, "' has no element: ", shape.text()));
+  WEFT_TRY(check_shape({shape.dims.data(), static_cast<size_t>(shape.rank)}, DType::f32)
+               .within(cat("parameter '", name, "'")));
+  if (shape.elements() == 0)
+    return Status(Code::invalid, cat("parameter '", name, "' has no element: ", shape.text()));
   Param param;
   param.name = std::move(name);
   param.shape = shape;
@@ -95,8 +121,8 @@ std::vector<Operand> Model::operands(std::span<const NodeId> in, int64_t samples
   return out;
 }
 
-Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attrs, std::span<const NodeId> in,
-                               std::span<const ParamId> weights) {
+Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attrs,
+                               std::span<const NodeId> in, std::span<const ParamId> weights) {
   WEFT_TRY(check_open("nodes"));
   const NodeId id = static_cast<NodeId>(nodes_.size());
   if (name.empty()) {
@@ -108,7 +134,8 @@ Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attr
   const std::string where = cat("node '", name, "' (", op->name(), ")");
   if (find_node(name) >= 0) return Status(Code::invalid, where + ": the name is taken");
   for (size_t i = 0; i < in.size(); ++i) {
-    if (in[i] < 0 || in[i] >= id) return Status(Code::invalid, cat(where, ": input ", i, " is not a value of this model"));
+    if (in[i] < 0 || in[i] >= id)
+      return Status(Code::invalid, cat(where, ": input ", i, " is not a value of this model"));
     if (node(in[i]).op && node(in[i]).op->is_loss())
       return Status(Code::invalid, cat(where, ": input ", i, " is a loss; a loss ends the model"));
   }
@@ -118,7 +145,9 @@ Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attr
       return Status(Code::invalid, cat(where, ": weight ", i, " is not a parameter of this model"));
     weight_descs.push_back({DType::f32, param(weights[i]).shape});
   }
-  if (op->is_loss() && loss_ >= 0) return Status(Code::invalid, cat(where, ": the model already has the loss '", node(loss_).name, "'"));
+  if (op->is_loss() && loss_ >= 0)
+    return Status(Code::invalid,
+                  cat(where, ": the model already has the loss '", node(loss_).name, "'"));
 
   WEFT_TRY(check_reads(*op, attrs).within(where));
   Node made;
@@ -132,18 +161,22 @@ Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attr
     auto two = op->infer(attrs, operands(in, 2), weight_descs);
     if (!two.ok()) return two.status().within(where);
     WEFT_TRY(check_sizes(two.value()).within(where));
-    WEFT_TRY(check_batching(made.one.out, two.value().out, any_batched, made.batched).within(where));
+    WEFT_TRY(
+        check_batching(made.one.out, two.value().out, any_batched, made.batched).within(where));
   }
   for (size_t i = 0; i < in.size(); ++i)
-    made.needs_grad = made.needs_grad || (node(in[i]).needs_grad && op->differentiable(static_cast<int>(i)));
+    made.needs_grad =
+        made.needs_grad || (node(in[i]).needs_grad && op->differentiable(static_cast<int>(i)));
   made.needs_grad = made.needs_grad || !weights.empty();
   made.name = std::move(name);
   made.op = op;
   made.attrs = attrs;
   made.in.assign(in.begin(), in.end());
   made.weights.assign(weights.begin(), weights.end());
-  for (size_t i = 0; i < in.size(); ++i) nodes_[static_cast<size_t>(in[i])].uses.push_back({id, static_cast<int>(i)});
-  for (size_t i = 0; i < weights.size(); ++i) params_[static_cast<size_t>(weights[i])].uses.push_back({id, static_cast<int>(i)});
+  for (size_t i = 0; i < in.size(); ++i)
+    nodes_[static_cast<size_t>(in[i])].uses.push_back({id, static_cast<int>(i)});
+  for (size_t i = 0; i < weights.size(); ++i)
+    params_[static_cast<size_t>(weights[i])].uses.push_back({id, static_cast<int>(i)});
   if (op->is_loss()) loss_ = id;
   nodes_.push_back(std::move(made));
   return id;
@@ -151,10 +184,12 @@ Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attr
 
 Status Model::add_output(NodeId id) {
   WEFT_TRY(check_open("outputs"));
-  if (id < 0 || id >= static_cast<NodeId>(nodes_.size())) return Status(Code::invalid, "output: not a value of this model");
+  if (id < 0 || id >= static_cast<NodeId>(nodes_.size()))
+    return Status(Code::invalid, "output: not a value of this model");
   const Node& made = node(id);
   if (made.is_input()) return Status(Code::invalid, cat("output: '", made.name, "' is an input"));
-  if (!made.batched) return Status(Code::invalid, cat("output: '", made.name, "' has no batch dimension"));
+  if (!made.batched)
+    return Status(Code::invalid, cat("output: '", made.name, "' has no batch dimension"));
   if (std::find(outputs_.begin(), outputs_.end(), id) != outputs_.end())
     return Status(Code::invalid, cat("output: '", made.name, "' is one already"));
   outputs_.push_back(id);
@@ -167,7 +202,8 @@ Result<const Op*> Model::adopt_op(std::shared_ptr<const Op> op) {
   return adopted_.back().get();
 }
 
-// Weights that a gradient cannot reach would silently stay as they are, and gradients are summed as f32.
+// Weights that a gradient cannot reach would silently stay as they are, and gradients are summed as
+// f32.
 Status Model::check_gradients() const {
   std::vector<bool> leads(nodes_.size(), false);  // to the loss
   leads[static_cast<size_t>(loss_)] = true;
@@ -175,15 +211,18 @@ Status Model::check_gradients() const {
     const Node& n = node(id);
     if (!leads[static_cast<size_t>(id)]) continue;
     if (n.needs_grad && id != loss_ && n.one.out.dtype != DType::f32)
-      return Status(Code::invalid, cat("node '", n.name, "' (", n.op->name(), "): its output is ", n.one.out.text(),
-                                       ", but only f32 has the gradient that what lies below it needs"));
+      return Status(
+          Code::invalid,
+          cat("node '", n.name, "' (", n.op->name(), "): its output is ", n.one.out.text(),
+              ", but only f32 has the gradient that what lies below it needs"));
     for (size_t i = 0; i < n.in.size(); ++i) {
       leads[static_cast<size_t>(n.in[i])] = true;
       const Node& below = node(n.in[i]);
       const bool target = id == loss_ && static_cast<int>(i) == n.op->target_port();
       if (below.needs_grad && !target && !n.op->differentiable(static_cast<int>(i)))
-        return Status(Code::invalid, cat("node '", n.name, "' (", n.op->name(), "): has no gradient for input ", i, ", which '", below.name,
-                                         "' needs to be trained"));
+        return Status(Code::invalid,
+                      cat("node '", n.name, "' (", n.op->name(), "): has no gradient for input ", i,
+                          ", which '", below.name, "' needs to be trained"));
     }
   }
   return {};
@@ -192,14 +231,18 @@ Status Model::check_gradients() const {
 Status Model::check() const {
   if (nodes_.size() == inputs_.size()) return Status(Code::invalid, "the model has no node");
   if (inputs_.empty()) return Status(Code::invalid, "the model has no input");
-  if (loss_ < 0 && outputs_.empty()) return Status(Code::invalid, "the model has neither a loss nor an output");
+  if (loss_ < 0 && outputs_.empty())
+    return Status(Code::invalid, "the model has neither a loss nor an output");
   for (const Param& p : params_)
-    if (p.uses.empty()) return Status(Code::invalid, cat("parameter '", p.name, "' is used by no node"));
+    if (p.uses.empty())
+      return Status(Code::invalid, cat("parameter '", p.name, "' is used by no node"));
   if (loss_ >= 0) {
     const Node& loss = node(loss_);
     const Node& targets = node(loss.in[static_cast<size_t>(loss.op->target_port())]);
     if (!targets.is_input())
-      return Status(Code::invalid, cat("loss '", loss.name, "': its targets must be a model input, got node '", targets.name, "'"));
+      return Status(Code::invalid,
+                    cat("loss '", loss.name, "': its targets must be a model input, got node '",
+                        targets.name, "'"));
     WEFT_TRY(check_gradients());
   }
   return {};
@@ -235,7 +278,8 @@ Inferred Model::infer(NodeId id, int64_t samples) const {
   if (n.is_input() || n.op->of_caller()) return {desc(id, samples), {}, 0};
   std::vector<Desc> weights;
   for (ParamId w : n.weights) weights.push_back({DType::f32, param(w).shape});
-  return n.op->infer(n.attrs, operands(n.in, samples), weights).take();  // check_samples() has said that it can
+  return n.op->infer(n.attrs, operands(n.in, samples), weights)
+      .take();  // check_samples() has said that it can
 }
 
 Status Model::check_samples(int64_t samples) const {
@@ -243,16 +287,19 @@ Status Model::check_samples(int64_t samples) const {
     const Node& n = node(id);
     int64_t bytes = 0;
     if (__builtin_mul_overflow(static_cast<int64_t>(n.one.out.bytes()), samples, &bytes))
-      return Status(Code::invalid, cat("node '", n.name, "', ", samples, " samples: ", n.one.out.text(), " each is too large"));
+      return Status(Code::invalid, cat("node '", n.name, "', ", samples,
+                                       " samples: ", n.one.out.text(), " each is too large"));
     if (n.is_input()) continue;
     std::vector<Desc> weights;
     for (ParamId w : n.weights) weights.push_back({DType::f32, param(w).shape});
-    const std::string where = cat("node '", n.name, "' (", n.op->name(), "), ", samples, " samples");
+    const std::string where =
+        cat("node '", n.name, "' (", n.op->name(), "), ", samples, " samples");
     const auto made = n.op->infer(n.attrs, operands(n.in, samples), weights);
     if (!made.ok()) return made.status().within(where);
     WEFT_TRY(check_sizes(made.value()).within(where));
     if (!(made.value().out == desc(id, samples)))
-      return Status(Code::invalid, cat(where, ": output is ", made.value().out.text(), ", for one sample ", n.one.out.text()));
+      return Status(Code::invalid, cat(where, ": output is ", made.value().out.text(),
+                                       ", for one sample ", n.one.out.text()));
   }
   return {};
 }
@@ -271,9 +318,13 @@ Digest Model::hash() const {
   }
   count(nodes_.size());
   for (const Node& n : nodes_) {
-    h.text(n.name).text(n.op ? n.op->name() : "input").number(static_cast<uint64_t>(n.op ? n.op->version() : 0));
+    h.text(n.name)
+        .text(n.op ? n.op->name() : "input")
+        .number(static_cast<uint64_t>(n.op ? n.op->version() : 0));
     h.number(static_cast<uint64_t>(n.attrs.axis)).number(static_cast<uint64_t>(n.attrs.heads));
-    h.number(uint64_t{n.attrs.flags}).number(static_cast<uint64_t>(n.attrs.begin)).number(static_cast<uint64_t>(n.attrs.end));
+    h.number(uint64_t{n.attrs.flags})
+        .number(static_cast<uint64_t>(n.attrs.begin))
+        .number(static_cast<uint64_t>(n.attrs.end));
     h.number(n.attrs.factor);
     shape(n.attrs.dims);
     h.number(static_cast<uint64_t>(n.one.out.dtype)).number(uint64_t{n.wants_grad});

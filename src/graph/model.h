@@ -1,5 +1,6 @@
-// A model: a DAG of ops over named parameters. Built node by node; shapes are inferred at once, a mismatch names the node, the
-// port and both shapes. A node has one output, so a value is named by the node that makes it; inputs are nodes without an op.
+// A model: a DAG of ops over named parameters. Built node by node; shapes are inferred at once, a
+// mismatch names the node, the port and both shapes. A node has one output, so a value is named by
+// the node that makes it; inputs are nodes without an op.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +27,8 @@ struct Init {
   friend bool operator==(const Init&, const Init&) = default;
 };
 
-// Names of nodes, parameters and ops have 1 to 200 bytes without spaces and control characters. `what` is named in an error.
+// Names of nodes, parameters and ops have 1 to 200 bytes without spaces and control characters.
+// `what` is named in an error.
 Status check_name(std::string_view name, const char* what);
 
 struct Param {
@@ -63,19 +65,22 @@ struct Node {
 
 class Model {
  public:
-  // Dimension 0 of an input is the number of samples and is given as 1 here; dims are those of one sample batch, e.g. [1, 128].
+  // Dimension 0 of an input is the number of samples and is given as 1 here; dims are those of one
+  // sample batch, e.g. [1, 128].
   Result<NodeId> add_input(std::string name, Desc one_sample, bool wants_grad);
   Result<ParamId> add_param(std::string name, Shape shape, Init init);
   // Whether add_param takes the name.
   Status check_param_name(const std::string& name) const;
   // Inputs and weights in port order. An empty name is replaced by "<op>_<number>".
-  Result<NodeId> add_node(std::string name, const Op* op, const Attrs& attrs, std::span<const NodeId> in, std::span<const ParamId> weights);
+  Result<NodeId> add_node(std::string name, const Op* op, const Attrs& attrs,
+                          std::span<const NodeId> in, std::span<const ParamId> weights);
   // The node whose output is delivered after a forward-only step. May be called for several nodes.
   Status add_output(NodeId node);
   // An op of the caller, kept alive with the model.
   Result<const Op*> adopt_op(std::shared_ptr<const Op> op);
 
-  // Whether the whole is a model: at least one node, an end, and a gradient for every weight under a loss.
+  // Whether the whole is a model: at least one node, an end, and a gradient for every weight under
+  // a loss.
   Status check() const;
   // From here on the model cannot be changed: others hold on to it. It has been checked.
   void freeze() { frozen_ = true; }
@@ -92,14 +97,15 @@ class Model {
   NodeId find_node(std::string_view name) const;    // -1: none
   ParamId find_param(std::string_view name) const;  // -1: none
 
-  // Whether every node takes that many samples and makes of them what it makes of one. The ops of a caller are asked here and in
-  // add_node alone.
+  // Whether every node takes that many samples and makes of them what it makes of one. The ops of a
+  // caller are asked here and in add_node alone.
   Status check_samples(int64_t samples) const;
   // Shapes of one node for a micro-batch of that many samples, which check_samples() has accepted.
   Inferred infer(NodeId id, int64_t samples) const;
   Desc desc(NodeId id, int64_t samples) const;
 
-  // Over everything that decides arithmetic: ops with versions, attributes, wiring, shapes, names of parameters.
+  // Over everything that decides arithmetic: ops with versions, attributes, wiring, shapes, names
+  // of parameters.
   Digest hash() const;
 
  private:

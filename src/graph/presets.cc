@@ -25,13 +25,16 @@ Status read_keys(std::string_view name, std::string_view text, std::vector<Key>&
     const std::string_view pair = text.substr(0, comma);
     text.remove_prefix(std::min(comma + 1, text.size()));
     const size_t equals = pair.find('=');
-    if (equals == std::string_view::npos) return Status(Code::invalid, cat("model '", name, "': expected key=value, found '", pair, "'"));
+    if (equals == std::string_view::npos)
+      return Status(Code::invalid,
+                    cat("model '", name, "': expected key=value, found '", pair, "'"));
     const std::string_view key = pair.substr(0, equals), value = pair.substr(equals + 1);
     auto at = std::find_if(keys.begin(), keys.end(), [&](const Key& k) { return k.name == key; });
     if (at == keys.end()) {
       std::string known;
       for (const Key& k : keys) known += cat(known.empty() ? "" : ", ", k.name);
-      return Status(Code::invalid, cat("model '", name, "' has no key '", key, "'; it has ", known));
+      return Status(Code::invalid,
+                    cat("model '", name, "' has no key '", key, "'; it has ", known));
     }
     if (std::find(given.begin(), given.end(), key) != given.end())
       return Status(Code::invalid, cat("model '", name, "' is given ", key, " twice"));
@@ -39,10 +42,12 @@ Status read_keys(std::string_view name, std::string_view text, std::vector<Key>&
     double number = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
     if (error != std::errc() || end != value.data() + value.size())
-      return Status(Code::invalid, cat("model '", name, "': ", key, " is '", value, "', expected a number"));
+      return Status(Code::invalid,
+                    cat("model '", name, "': ", key, " is '", value, "', expected a number"));
     if (!(number >= at->least && number <= at->most) || (at->whole && number != std::floor(number)))
-      return Status(Code::invalid, cat("model '", name, "': ", key, " is ", value, ", expected ", at->whole ? "a whole number" : "a number",
-                                       " from ", at->least, " to ", at->most));
+      return Status(Code::invalid, cat("model '", name, "': ", key, " is ", value, ", expected ",
+                                       at->whole ? "a whole number" : "a number", " from ",
+                                       at->least, " to ", at->most));
     at->value = number;
   }
   return {};
@@ -50,7 +55,8 @@ Status read_keys(std::string_view name, std::string_view text, std::vector<Key>&
 
 std::string text_of(std::string_view name, const std::vector<Key>& keys) {
   std::string out(name);
-  for (size_t i = 0; i < keys.size(); ++i) out += cat(i ? "," : ":", keys[i].name, "=", keys[i].value);
+  for (size_t i = 0; i < keys.size(); ++i)
+    out += cat(i ? "," : ":", keys[i].name, "=", keys[i].value);
   return out;
 }
 
@@ -60,9 +66,12 @@ class Builder {
   Builder() : model_(std::make_shared<Model>()) {}
 
   NodeId input(const char* name, Desc desc) { return keep(model_->add_input(name, desc, false)); }
-  ParamId param(const std::string& name, Shape shape, Init init) { return keep(model_->add_param(name, shape, init)); }
+  ParamId param(const std::string& name, Shape shape, Init init) {
+    return keep(model_->add_param(name, shape, init));
+  }
 
-  NodeId node(const std::string& name, const char* op, std::vector<NodeId> in, std::vector<ParamId> params = {}, Attrs attrs = {}) {
+  NodeId node(const std::string& name, const char* op, std::vector<NodeId> in,
+              std::vector<ParamId> params = {}, Attrs attrs = {}) {
     if (!status_.ok()) return 0;
     return keep(model_->add_node(name, find_op(op), attrs, in, params));
   }
@@ -104,9 +113,11 @@ class Builder {
 };
 
 Result<Preset> make_mlp(std::string_view keys_text, const PresetOptions& options) {
-  std::vector<Key> keys = {{"layers", static_cast<double>(std::max(4, options.stages)), 1, 10000}, {"width", 256, 1, 1 << 20}};
+  std::vector<Key> keys = {{"layers", static_cast<double>(std::max(4, options.stages)), 1, 10000},
+                           {"width", 256, 1, 1 << 20}};
   WEFT_TRY(read_keys("mlp", keys_text, keys));
-  if (options.seq_len) return Status(Code::invalid, "model 'mlp' has no sequence, so it takes no sequence length");
+  if (options.seq_len)
+    return Status(Code::invalid, "model 'mlp' has no sequence, so it takes no sequence length");
   Preset out;
   out.text = text_of("mlp", keys);
   out.width = static_cast<int64_t>(keys[1].value);
@@ -141,7 +152,8 @@ NodeId gpt_block(Builder& b, const GptSizes& s, int64_t index, NodeId x) {
   attention.flags = kCausal;
   attention.factor = s.dropout;
   gelu.flags = kTanh;
-  NodeId y = b.linear(n + ".attn.c_attn", b.norm(n + ".ln_1", x, s.width), s.width, 3 * s.width, 0.02);
+  NodeId y =
+      b.linear(n + ".attn.c_attn", b.norm(n + ".ln_1", x, s.width), s.width, 3 * s.width, 0.02);
   y = b.node(n + ".attn", "attention", {y}, {}, attention);
   y = b.linear(n + ".attn.c_proj", y, s.width, s.width, residual);
   x = b.node(n + ".attn.add", "add", {x, b.dropout(n + ".attn.drop", y, s.dropout)});
@@ -160,17 +172,21 @@ Result<std::shared_ptr<Model>> build_gpt(const GptSizes& s) {
   Attrs positions, out_in;
   positions.flags = kPositions;
   out_in.flags = kOutIn;
-  NodeId x = b.node("embed", "add", {b.node("wte", "embedding", {tokens}, {wte}), b.node("wpe", "embedding", {tokens}, {wpe}, positions)});
+  NodeId x = b.node("embed", "add",
+                    {b.node("wte", "embedding", {tokens}, {wte}),
+                     b.node("wpe", "embedding", {tokens}, {wpe}, positions)});
   x = b.dropout("drop", x, s.dropout);
   for (int64_t i = 0; i < s.blocks; ++i) x = gpt_block(b, s, i, x);
   x = b.norm("ln_f", x, s.width);
-  const ParamId head = s.tied ? wte : b.param("lm_head.weight", {s.vocabulary, s.width}, {InitKind::normal, 0.02});
+  const ParamId head =
+      s.tied ? wte : b.param("lm_head.weight", {s.vocabulary, s.width}, {InitKind::normal, 0.02});
   x = b.node("lm_head", "linear", {x}, {head}, out_in);
   b.node("loss", "softmax_cross_entropy", {x, targets});
   return b.finish(x);
 }
 
-Result<Preset> make_gpt(std::string_view name, std::string_view keys_text, const PresetOptions& options) {
+Result<Preset> make_gpt(std::string_view name, std::string_view keys_text,
+                        const PresetOptions& options) {
   const bool nano = name == "gpt-nano";
   std::vector<Key> keys = {
       {"blocks", nano ? 4.0 : 12.0, 1, 1000},
@@ -191,9 +207,11 @@ Result<Preset> make_gpt(std::string_view name, std::string_view keys_text, const
   out.vocabulary = whole(4);
   out.seq_len = options.seq_len ? options.seq_len : out.context;
   if (out.seq_len < 1 || out.seq_len > out.context)
-    return Status(Code::invalid, cat("sequence length is ", out.seq_len, ", model '", name, "' has a context of ", out.context));
+    return Status(Code::invalid, cat("sequence length is ", out.seq_len, ", model '", name,
+                                     "' has a context of ", out.context));
   if (out.width % whole(2))
-    return Status(Code::invalid, cat("model '", name, "': width ", out.width, " is no multiple of heads ", whole(2)));
+    return Status(Code::invalid, cat("model '", name, "': width ", out.width,
+                                     " is no multiple of heads ", whole(2)));
   const GptSizes sizes{.blocks = whole(0),
                        .width = out.width,
                        .heads = whole(2),
@@ -210,11 +228,14 @@ Result<Preset> make_gpt(std::string_view name, std::string_view keys_text, const
 
 Result<Preset> make_preset(std::string_view text, const PresetOptions& options) {
   const size_t colon = std::min(text.find(':'), text.size());
-  const std::string_view name = text.substr(0, colon), keys = text.substr(std::min(colon + 1, text.size()));
-  if (text.ends_with(':') || text.ends_with(',')) return Status(Code::invalid, cat("model '", text, "': expected key=value at its end"));
+  const std::string_view name = text.substr(0, colon),
+                         keys = text.substr(std::min(colon + 1, text.size()));
+  if (text.ends_with(':') || text.ends_with(','))
+    return Status(Code::invalid, cat("model '", text, "': expected key=value at its end"));
   if (name == "mlp") return make_mlp(keys, options);
   if (name == "gpt-nano" || name == "gpt2") return make_gpt(name, keys, options);
-  return Status(Code::not_found, cat("model '", name, "' is not known; there are mlp, gpt-nano and gpt2"));
+  return Status(Code::not_found,
+                cat("model '", name, "' is not known; there are mlp, gpt-nano and gpt2"));
 }
 
 }  // namespace weft

@@ -1,8 +1,10 @@
-// Models by name: NAME[:key=value,...]. What the command trains without a line of code, built with the calls that everyone has.
+// Models by name: NAME[:key=value,...]. What the command trains without a line of code, built with
+// the calls that everyone has.
 //
 //   mlp        keys layers, width: linear + ReLU each, mean squared error
 //   gpt-nano   GPT-2's architecture, 4 blocks, width 128, 4 heads, context 128, vocabulary 256
-//   gpt2       GPT-2 small (Radford et al. 2019): vocabulary 50257, context 1024, width 768, 12 blocks, 12 heads
+//   gpt2       GPT-2 small (Radford et al. 2019): vocabulary 50257, context 1024, width 768, 12
+//   blocks, 12 heads
 //              keys blocks, width, heads, context, vocabulary, dropout, tied override
 //
 // Names and shapes of parameters are those of Hugging Face's GPT-2, so that weights load by name.
@@ -23,8 +25,10 @@ struct PresetOptions {
 
 struct Preset {
   std::shared_ptr<Model> model;  // finished
-  std::string text;              // NAME with every key, in a fixed order: makes the same model whatever the defaults become
-  bool tokens = false;           // inputs "tokens" and "targets" (i32), output "lm_head"; otherwise "x" and "target" (f32)
+  std::string text;     // NAME with every key, in a fixed order: makes the same model whatever the
+                        // defaults become
+  bool tokens = false;  // inputs "tokens" and "targets" (i32), output "lm_head"; otherwise "x" and
+                        // "target" (f32)
   int64_t vocabulary = 0, context = 0, seq_len = 0;  // tokens
   int64_t width = 0;
 };

@@ -15,7 +15,10 @@ namespace {
 
 class Builder {
  public:
-  Builder(const Model& model, Mode mode, const std::vector<int32_t>& stages) : model_(model), stages_(stages) { graph_.mode = mode; }
+  Builder(const Model& model, Mode mode, const std::vector<int32_t>& stages)
+      : model_(model), stages_(stages) {
+    graph_.mode = mode;
+  }
 
   StepGraph build() {
     const size_t n = model_.nodes().size();
@@ -66,7 +69,8 @@ class Builder {
 
   // The operands of a backward call of `node`, as far as `uses` names them.
   void read_forward(StepCall& call, const Node& node, const Uses& uses) const {
-    for (size_t i = 0; i < node.in.size(); ++i) call.in.push_back((uses.in >> i) & 1 ? graph_.value[static_cast<size_t>(node.in[i])] : -1);
+    for (size_t i = 0; i < node.in.size(); ++i)
+      call.in.push_back((uses.in >> i) & 1 ? graph_.value[static_cast<size_t>(node.in[i])] : -1);
     if (uses.out) call.out = graph_.value[static_cast<size_t>(call.node)];
     if (uses.stash) call.stash = stash_[static_cast<size_t>(call.node)];
     call.dout = call.node == model_.loss() ? -1 : graph_.grad[static_cast<size_t>(call.node)];
@@ -81,8 +85,11 @@ class Builder {
     StepCall call{.kind = CallKind::input_grad, .node = id, .where = id};
     bool any = false;
     for (size_t i = 0; i < node.in.size(); ++i) {
-      const bool wanted = model_.node(node.in[i]).needs_grad && node.op->differentiable(static_cast<int>(i));
-      call.din.push_back(wanted ? add_tensor(StepTensor::Role::grad, node.in[i], static_cast<int32_t>(i), id) : -1);
+      const bool wanted =
+          model_.node(node.in[i]).needs_grad && node.op->differentiable(static_cast<int>(i));
+      call.din.push_back(
+          wanted ? add_tensor(StepTensor::Role::grad, node.in[i], static_cast<int32_t>(i), id)
+                 : -1);
       any = any || wanted;
     }
     if (any) {
@@ -94,14 +101,18 @@ class Builder {
         if (din[i] >= 0) fold(node.in[i], din[i], id);
     }
     for (size_t w = 0; w < node.weights.size(); ++w) {
-      StepCall weight{.kind = CallKind::weight_grad, .node = id, .where = id, .weight = static_cast<int32_t>(w)};
+      StepCall weight{.kind = CallKind::weight_grad,
+                      .node = id,
+                      .where = id,
+                      .weight = static_cast<int32_t>(w)};
       read_forward(weight, node, node.op->uses_weight(node.attrs));
       graph_.calls.push_back(std::move(weight));
     }
   }
 
-  // One more use's gradient of `value`: uses arrive from the last to the first, so the fold is one binary add each. An add runs in the
-  // stage of the uses while they all lie in one (the head of the fold: one message carries their sum), else in the maker's stage.
+  // One more use's gradient of `value`: uses arrive from the last to the first, so the fold is one
+  // binary add each. An add runs in the stage of the uses while they all lie in one (the head of
+  // the fold: one message carries their sum), else in the maker's stage.
   void fold(NodeId value, TensorId contribution, NodeId user) {
     TensorId& sum = graph_.grad[static_cast<size_t>(value)];
     if (sum < 0) {
@@ -112,17 +123,20 @@ class Builder {
     const NodeId where = stage(so_far) == stage(user) ? user : value;
     StepCall add{.kind = CallKind::add, .node = value, .where = where};
     add.in = {sum, contribution};
-    add.out = add_tensor(StepTensor::Role::grad, value, ++pending_[static_cast<size_t>(value)], where);
+    add.out =
+        add_tensor(StepTensor::Role::grad, value, ++pending_[static_cast<size_t>(value)], where);
     sum = add.out;
     graph_.calls.push_back(std::move(add));
   }
 
   void add_sinks() {
     if (graph_.mode == Mode::infer) {
-      for (NodeId o : model_.outputs()) graph_.sinks.push_back(graph_.value[static_cast<size_t>(o)]);
+      for (NodeId o : model_.outputs())
+        graph_.sinks.push_back(graph_.value[static_cast<size_t>(o)]);
       return;
     }
-    if (model_.loss() >= 0) graph_.sinks.push_back(graph_.value[static_cast<size_t>(model_.loss())]);
+    if (model_.loss() >= 0)
+      graph_.sinks.push_back(graph_.value[static_cast<size_t>(model_.loss())]);
     if (graph_.mode == Mode::train)
       for (NodeId i : model_.inputs())
         if (model_.node(i).wants_grad && graph_.grad[static_cast<size_t>(i)] >= 0)
@@ -143,11 +157,13 @@ class Builder {
 
 Desc StepGraph::desc(const Model& model, TensorId id, int64_t samples) const {
   const StepTensor& t = tensors[static_cast<size_t>(id)];
-  if (t.role == StepTensor::Role::stash) return model.infer(t.node, samples).stash[static_cast<size_t>(t.index)];
+  if (t.role == StepTensor::Role::stash)
+    return model.infer(t.node, samples).stash[static_cast<size_t>(t.index)];
   return model.desc(t.node, samples);
 }
 
-StepGraph build_step_graph(const Model& model, Mode mode, const std::vector<int32_t>& stage_of_node) {
+StepGraph build_step_graph(const Model& model, Mode mode,
+                           const std::vector<int32_t>& stage_of_node) {
   return Builder(model, mode, stage_of_node).build();
 }
 

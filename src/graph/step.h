@@ -1,8 +1,10 @@
-// The step graph: every kernel call of one step, decided from the whole model before it is partitioned. What follows (partition,
-// schedule, ranks, threads, transport) chooses where and when a call runs; it never adds, merges, splits or reassociates one.
+// The step graph: every kernel call of one step, decided from the whole model before it is
+// partitioned. What follows (partition, schedule, ranks, threads, transport) chooses where and when
+// a call runs; it never adds, merges, splits or reassociates one.
 //
-// All micro-batches make the same calls, so the graph is kept once, as the calls of one micro-batch in canonical order (forward in
-// node order, backward in reverse node order), and the few calls at the end of the step (per parameter: fold, norm, update).
+// All micro-batches make the same calls, so the graph is kept once, as the calls of one micro-batch
+// in canonical order (forward in node order, backward in reverse node order), and the few calls at
+// the end of the step (per parameter: fold, norm, update).
 #pragma once
 
 #include <vector>
@@ -27,7 +29,8 @@ struct StepTensor {
   enum class Role : uint8_t {
     value,  // output of `node`
     stash,  // stash `index` of `node`
-    grad,   // gradient with the shape of `node`'s output: of one use of it, or a partial fold of several
+    grad,   // gradient with the shape of `node`'s output: of one use of it, or a partial fold of
+            // several
   };
   Role role;
   NodeId node;
@@ -37,11 +40,12 @@ struct StepTensor {
 
 struct StepCall {
   CallKind kind;
-  NodeId node;                       // add: the node whose gradient is folded
-  NodeId where;                      // the node whose stage runs it
-  int32_t weight = -1;               // weight_grad: index into Node::weights
-  std::vector<TensorId> in = {};     // per input port, -1 where not read; add: the two addends, later use first
-  TensorId out = -1;                 // forward, add: written; input_grad, weight_grad: read, or -1
+  NodeId node;          // add: the node whose gradient is folded
+  NodeId where;         // the node whose stage runs it
+  int32_t weight = -1;  // weight_grad: index into Node::weights
+  std::vector<TensorId> in =
+      {};             // per input port, -1 where not read; add: the two addends, later use first
+  TensorId out = -1;  // forward, add: written; input_grad, weight_grad: read, or -1
   std::vector<TensorId> stash = {};  // forward: written; else read or empty
   TensorId dout = -1;                // -1: a loss
   std::vector<TensorId> din = {};    // input_grad: per input port, -1 where no gradient is wanted
@@ -53,13 +57,16 @@ struct StepGraph {
   std::vector<StepCall> calls;
   std::vector<TensorId> value;  // per node: its output, -1 where the mode does not need it
   std::vector<TensorId> grad;   // per node: the whole gradient of its output, -1: none
-  std::vector<TensorId> sinks;  // delivered to the controller per micro-batch: the loss, outputs, gradients of inputs
+  std::vector<TensorId>
+      sinks;  // delivered to the controller per micro-batch: the loss, outputs, gradients of inputs
 
   Desc desc(const Model& model, TensorId id, int64_t samples) const;
 };
 
-// Which stage runs a fold's adds depends on where its uses lie, so the builder is told the stage of each node. With a single stage the
-// calls are the same calls: only `where` and `maker` of adds differ.
-StepGraph build_step_graph(const Model& model, Mode mode, const std::vector<int32_t>& stage_of_node);
+// Which stage runs a fold's adds depends on where its uses lie, so the builder is told the stage of
+// each node. With a single stage the calls are the same calls: only `where` and `maker` of adds
+// differ.
+StepGraph build_step_graph(const Model& model, Mode mode,
+                           const std::vector<int32_t>& stage_of_node);
 
 }  // namespace weft

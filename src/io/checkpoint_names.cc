@@ -44,9 +44,13 @@ std::optional<uint64_t> step_of_directory(std::string_view name) {
   return step;
 }
 
-std::string hidden_directory(uint64_t step, std::string_view purpose) { return cat('.', step_directory(step), '.', purpose); }
+std::string hidden_directory(uint64_t step, std::string_view purpose) {
+  return cat('.', step_directory(step), '.', purpose);
+}
 
-bool is_hidden_directory(std::string_view name) { return name.starts_with('.') && name.substr(1).starts_with(kPrefix); }
+bool is_hidden_directory(std::string_view name) {
+  return name.starts_with('.') && name.substr(1).starts_with(kPrefix);
+}
 
 Result<std::vector<uint64_t>> list_steps(const std::string& directory) {
   WEFT_TRY_ASSIGN(const auto names, list_directory(directory));
@@ -61,13 +65,16 @@ Status check_outside_checkpoints(const std::string& given) {
   WEFT_TRY_ASSIGN(const std::string path, place_for_file(given));
   std::error_code error;
   const std::filesystem::path directory = std::filesystem::canonical(parent_path(path), error);
-  if (error) return system_failure(cat("cannot find the directory of '", given, "'"), error.value());
+  if (error)
+    return system_failure(cat("cannot find the directory of '", given, "'"), error.value());
   if (is_checkpoint(directory))
-    return Status(Code::invalid, cat(given, ": lies in the checkpoint '", directory.string(), "', expected a place outside of it"));
+    return Status(Code::invalid, cat(given, ": lies in the checkpoint '", directory.string(),
+                                     "', expected a place outside of it"));
   if (std::filesystem::path(path).filename() != kLatestFile) return {};
   const auto steps = list_steps(directory.string());
   if (!steps.ok() || steps.value().empty()) return {};
-  return Status(Code::invalid, cat(given, ": names the latest checkpoint of '", directory.string(), "', expected another file"));
+  return Status(Code::invalid, cat(given, ": names the latest checkpoint of '", directory.string(),
+                                   "', expected another file"));
 }
 
 Status save_text(const std::string& path, std::string_view text) {

@@ -27,8 +27,11 @@ std::string holding(const CheckpointShard& shard) {
 Result<std::string> read_latest(const std::string& directory) {
   const std::string path = join_path(directory, kLatestFile);
   WEFT_TRY_ASSIGN(std::string name, read_text(path, kLatestBytes, Links::refuse));
-  while (!name.empty() && (name.back() == '\n' || name.back() == '\r' || name.back() == ' ')) name.pop_back();
-  if (!step_of_directory(name)) return Status(Code::data, cat(path, ": expected a name such as step-00000010, found ", shown(name)));
+  while (!name.empty() && (name.back() == '\n' || name.back() == '\r' || name.back() == ' '))
+    name.pop_back();
+  if (!step_of_directory(name))
+    return Status(Code::data,
+                  cat(path, ": expected a name such as step-00000010, found ", shown(name)));
   return name;
 }
 
@@ -36,7 +39,8 @@ Result<std::string> read_latest(const std::string& directory) {
 
 Result<Checkpoint> Checkpoint::open(const std::string& given, Check check) {
   const std::string path = without_slashes(given);
-  if (step_of_directory(last_name(path)) || path_exists(join_path(path, kManifestFile))) return open_step(path);
+  if (step_of_directory(last_name(path)) || path_exists(join_path(path, kManifestFile)))
+    return open_step(path);
   return open_newest(path, check);
 }
 
@@ -59,14 +63,16 @@ Result<Checkpoint> Checkpoint::open_newest(const std::string& path, Check check)
     Status status = opened.status();
     if (status.ok() && check == Check::checksums) status = opened.value().verify();
     if (status.ok()) {
-      if (!passed_over.empty()) opened.value().warning_ = printable(cat("fell back to ", name, ": ", passed_over));
+      if (!passed_over.empty())
+        opened.value().warning_ = printable(cat("fell back to ", name, ": ", passed_over));
       return opened;
     }
     if (status.code() == Code::no_memory) return status;  // which says nothing about the checkpoint
     if (code == Code::ok) code = status.code();
     passed_over += cat(passed_over.empty() ? "" : "; ", name, " is damaged: ", status.text());
   }
-  return Status(code, cat(path, ": none of its ", names.size(), " checkpoints is whole: ", passed_over));
+  return Status(code,
+                cat(path, ": none of its ", names.size(), " checkpoints is whole: ", passed_over));
 }
 
 Result<Checkpoint> Checkpoint::open_step(const std::string& path) {
@@ -83,11 +89,15 @@ Result<Checkpoint> Checkpoint::open_step(const std::string& path) {
 
 Status Checkpoint::add_shard(const CheckpointShard& listed) {
   const std::string path = join_path(path_, listed.file);
-  const auto failed = [&](const Status& status) { return Status(status.code(), cat(status.text(), " (", holding(listed), ")")); };
+  const auto failed = [&](const Status& status) {
+    return Status(status.code(), cat(status.text(), " (", holding(listed), ")"));
+  };
   auto opened = SafetensorsFile::open(path, {}, Links::refuse);
   if (!opened.ok()) return failed(opened.status());
   SafetensorsFile& file = opened.value();
-  if (file.bytes() != listed.bytes) return failed(Status(Code::data, cat(path, ": has ", file.bytes(), " bytes, expected ", listed.bytes)));
+  if (file.bytes() != listed.bytes)
+    return failed(
+        Status(Code::data, cat(path, ": has ", file.bytes(), " bytes, expected ", listed.bytes)));
 
   const size_t part = static_cast<size_t>(listed.part);
   std::vector<std::string> missing, surplus;
@@ -104,10 +114,15 @@ Status Checkpoint::add_shard(const CheckpointShard& listed) {
   }
   for (const SafetensorsEntry& entry : file.entries()) {
     const auto it = shard_of_[part].find(entry.name);
-    if (it == shard_of_[part].end() || it->second != shards_.size()) surplus.push_back(shown(entry.name));
+    if (it == shard_of_[part].end() || it->second != shards_.size())
+      surplus.push_back(shown(entry.name));
   }
-  if (!missing.empty()) return Status(Code::data, cat(path, ": missing ", part_name(listed.part), " tensors: ", weft::listed(missing)));
-  if (!surplus.empty()) return Status(Code::data, cat(path, ": surplus ", part_name(listed.part), " tensors: ", weft::listed(surplus)));
+  if (!missing.empty())
+    return Status(Code::data, cat(path, ": missing ", part_name(listed.part),
+                                  " tensors: ", weft::listed(missing)));
+  if (!surplus.empty())
+    return Status(Code::data, cat(path, ": surplus ", part_name(listed.part),
+                                  " tensors: ", weft::listed(surplus)));
   shards_.push_back({opened.take(), false});
   return {};
 }
@@ -117,7 +132,8 @@ Status Checkpoint::verify(size_t shard) {
   const CheckpointShard& listed = manifest_.shards[shard];
   WEFT_TRY_ASSIGN(const Digest actual, shards_[shard].file.checksum());
   if (actual != listed.checksum)
-    return Status(Code::data, cat(shards_[shard].file.path(), ": checksum is ", actual.hex(), ", expected ", listed.checksum.hex()));
+    return Status(Code::data, cat(shards_[shard].file.path(), ": checksum is ", actual.hex(),
+                                  ", expected ", listed.checksum.hex()));
   shards_[shard].verified = true;
   return {};
 }
@@ -125,7 +141,8 @@ Status Checkpoint::verify(size_t shard) {
 Status Checkpoint::verify() {
   for (size_t i = 0; i < shards_.size(); ++i) {
     const Status status = verify(i);
-    if (!status.ok()) return Status(status.code(), cat(status.text(), " (", holding(manifest_.shards[i]), ")"));
+    if (!status.ok())
+      return Status(status.code(), cat(status.text(), " (", holding(manifest_.shards[i]), ")"));
   }
   return {};
 }
@@ -133,7 +150,9 @@ Status Checkpoint::verify() {
 Status Checkpoint::read(ShardPart part, std::string_view name, std::span<std::byte> out) {
   const auto& shard_of = shard_of_[static_cast<size_t>(part)];
   const auto it = shard_of.find(name);
-  if (it == shard_of.end()) return Status(Code::not_found, cat(path_, ": holds no ", part_name(part), " tensor ", shown(name)));
+  if (it == shard_of.end())
+    return Status(Code::not_found,
+                  cat(path_, ": holds no ", part_name(part), " tensor ", shown(name)));
   WEFT_TRY(verify(it->second).within(cat(part_name(part), " tensor ", shown(name))));
   const SafetensorsFile& file = shards_[it->second].file;
   return file.read_bytes(*file.find(name), out);

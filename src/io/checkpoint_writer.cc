@@ -8,7 +8,9 @@ namespace weft {
 
 namespace {
 
-bool opens(const std::string& directory, uint64_t step) { return Checkpoint::open(join_path(directory, step_directory(step))).ok(); }
+bool opens(const std::string& directory, uint64_t step) {
+  return Checkpoint::open(join_path(directory, step_directory(step))).ok();
+}
 
 std::string shard_name(ShardPart part, size_t index) {
   std::string digits = cat(index + 1);
@@ -42,7 +44,8 @@ Status remove_step(const std::string& directory, uint64_t step) {
   return remove_path(hidden);
 }
 
-// Keeps `step` and the newest below it that is whole. What is newer and broken is left for a person to look at.
+// Keeps `step` and the newest below it that is whole. What is newer and broken is left for a person
+// to look at.
 Status prune(const std::string& directory, uint64_t step) {
   WEFT_TRY_ASSIGN(const auto steps, list_steps(directory));
   bool kept = false;
@@ -59,21 +62,27 @@ Status prune(const std::string& directory, uint64_t step) {
 
 }  // namespace
 
-std::string optimizer_tensor_name(std::string_view parameter, std::string_view slot) { return cat(parameter, ".", slot); }
+std::string optimizer_tensor_name(std::string_view parameter, std::string_view slot) {
+  return cat(parameter, ".", slot);
+}
 
 Status CheckpointWriter::may_write(const std::string& directory, uint64_t step) {
-  // What a resumed run would start from. One that `latest` does not know yet is of a writer that was killed, and no obstacle.
-  // Mostly it is older, which its manifest tells; only a newer one is worth to be read whole.
+  // What a resumed run would start from. One that `latest` does not know yet is of a writer that
+  // was killed, and no obstacle. Mostly it is older, which its manifest tells; only a newer one is
+  // worth to be read whole.
   const auto blocks = [&](Checkpoint::Check check) -> Status {
     const auto current = Checkpoint::open(directory, check);
     if (!current.ok() || current.value().manifest().step <= step) return {};
-    return Status(Code::state, cat(current.value().path(), ": is newer than step ", step, "; remove it or write elsewhere"));
+    return Status(Code::state, cat(current.value().path(), ": is newer than step ", step,
+                                   "; remove it or write elsewhere"));
   };
   return blocks(Checkpoint::Check::sizes).ok() ? Status() : blocks(Checkpoint::Check::checksums);
 }
 
-Result<CheckpointWriter> CheckpointWriter::begin(const std::string& directory, Manifest manifest, const std::vector<TensorSpec>& model,
-                                                 const std::vector<TensorSpec>& optimizer, uint64_t shard_bytes) {
+Result<CheckpointWriter> CheckpointWriter::begin(const std::string& directory, Manifest manifest,
+                                                 const std::vector<TensorSpec>& model,
+                                                 const std::vector<TensorSpec>& optimizer,
+                                                 uint64_t shard_bytes) {
   CheckpointWriter out;
   manifest.shards.clear();
   WEFT_TRY(print_manifest(manifest).status().within(directory));
@@ -89,7 +98,9 @@ Result<CheckpointWriter> CheckpointWriter::begin(const std::string& directory, M
   WEFT_TRY(make_directory(directory, /*with_parents=*/true));
   WEFT_TRY_ASSIGN(out.lock_, File::open_directory(directory));
   WEFT_TRY(out.lock_.lock("another writer is at work here"));
-  WEFT_TRY(may_write(directory, manifest.step));  // under the lock: what it finds is the newest until this writer is done
+  WEFT_TRY(may_write(
+      directory,
+      manifest.step));  // under the lock: what it finds is the newest until this writer is done
   // What writers left that were killed.
   WEFT_TRY_ASSIGN(const auto names, list_directory(directory));
   for (const std::string& name : names)
@@ -107,14 +118,17 @@ Status CheckpointWriter::open_shard(Series& series) {
   const auto at = [&](size_t i) { return series.tensors.begin() + static_cast<std::ptrdiff_t>(i); };
   const size_t begin = series.shard == 0 ? 0 : series.ends[series.shard - 1];
   const std::string path = join_path(temporary_.path(), shard_name(series.part, series.shard));
-  WEFT_TRY_ASSIGN(series.writer, SafetensorsWriter::create(path, {at(begin), at(series.ends[series.shard])}));
+  WEFT_TRY_ASSIGN(series.writer,
+                  SafetensorsWriter::create(path, {at(begin), at(series.ends[series.shard])}));
   return {};
 }
 
 Status CheckpointWriter::close_shard(Series& series) {
   WEFT_TRY_ASSIGN(const auto written, series.writer->finish());
-  CheckpointShard shard{shard_name(series.part, series.shard), series.part, written.bytes, written.checksum, {}};
-  for (size_t i = series.shard == 0 ? 0 : series.ends[series.shard - 1]; i < series.ends[series.shard]; ++i)
+  CheckpointShard shard{
+      shard_name(series.part, series.shard), series.part, written.bytes, written.checksum, {}};
+  for (size_t i = series.shard == 0 ? 0 : series.ends[series.shard - 1];
+       i < series.ends[series.shard]; ++i)
     shard.tensors.push_back(series.tensors[i].name);
   manifest_.shards.push_back(std::move(shard));
   series.writer.reset();
@@ -122,9 +136,11 @@ Status CheckpointWriter::close_shard(Series& series) {
   return {};
 }
 
-Status CheckpointWriter::write(Series& series, std::string_view name, std::span<const std::byte> bytes) {
+Status CheckpointWriter::write(Series& series, std::string_view name,
+                               std::span<const std::byte> bytes) {
   const auto refuse = [&](std::string text) {
-    return Status(Code::state, cat(directory_, ": ", part_name(series.part), " tensor ", shown(name), ": ", text));
+    return Status(Code::state, cat(directory_, ": ", part_name(series.part), " tensor ",
+                                   shown(name), ": ", text));
   };
   if (!temporary_) return refuse("the checkpoint is finished");
   if (series.next == series.tensors.size()) return refuse("all declared tensors are written");
@@ -141,8 +157,9 @@ Result<std::string> CheckpointWriter::commit() {
   Temporary temporary = std::move(temporary_);
   for (const Series& series : series_)
     if (series.next < series.tensors.size())
-      return Status(Code::state, cat(directory_, ": ", part_name(series.part), " tensor ", shown(series.tensors[series.next].name),
-                                     " was declared but not written"));
+      return Status(Code::state,
+                    cat(directory_, ": ", part_name(series.part), " tensor ",
+                        shown(series.tensors[series.next].name), " was declared but not written"));
   WEFT_TRY_ASSIGN(const std::string text, print_manifest(manifest_));
   WEFT_TRY(write_text(join_path(temporary.path(), kManifestFile), text));
   WEFT_TRY(sync_directory(temporary.path()));

@@ -36,7 +36,9 @@ Status read_default_link(Fields& fields, const char* key, ClusterLink& out) {
 Status read_count(Fields& fields, const std::string& where, const char* key, uint64_t& out) {
   if (!fields.has(key)) return {};
   WEFT_TRY(fields.number(key, out));
-  return out >= 1 && out <= kMostRanks ? Status() : fault(cat(where, key, " is ", out, ", expected 1 to ", kMostRanks));
+  return out >= 1 && out <= kMostRanks
+             ? Status()
+             : fault(cat(where, key, " is ", out, ", expected 1 to ", kMostRanks));
 }
 
 Status read_machines(const Json& value, size_t index, ClusterMachines& out) {
@@ -48,9 +50,11 @@ Status read_machines(const Json& value, size_t index, ClusterMachines& out) {
   WEFT_TRY(read_count(fields, where, "count", out.count));
   WEFT_TRY(read_count(fields, where, "ranks", out.ranks));
   if (fields.has("speed")) WEFT_TRY(fields.real("speed", out.speed));
-  if (!(out.speed > 0)) return fault(cat(where, "speed is ", out.speed, ", expected a number above 0"));
+  if (!(out.speed > 0))
+    return fault(cat(where, "speed is ", out.speed, ", expected a number above 0"));
   if (fields.has("memory")) WEFT_TRY(fields.number("memory", out.memory));
-  if (out.memory > uint64_t{INT64_MAX}) return fault(cat(where, "memory is ", out.memory, " bytes, expected at most ", INT64_MAX));
+  if (out.memory > uint64_t{INT64_MAX})
+    return fault(cat(where, "memory is ", out.memory, " bytes, expected at most ", INT64_MAX));
   if (out.name.empty()) return fault(cat(where, "name is empty"));
   return fields.finish();
 }
@@ -65,8 +69,10 @@ Numbered numbered(std::string_view name) {
   if (dash == std::string_view::npos) return {};
   const std::string_view digits = name.substr(dash + 1);
   Numbered out{name.substr(0, dash)};
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), out.number);
-  const bool plain = error == std::errc() && end == digits.data() + digits.size() && (digits[0] != '0' || digits.size() == 1);
+  const auto [end, error] =
+      std::from_chars(digits.data(), digits.data() + digits.size(), out.number);
+  const bool plain = error == std::errc() && end == digits.data() + digits.size() &&
+                     (digits[0] != '0' || digits.size() == 1);
   return plain ? out : Numbered{};
 }
 
@@ -78,13 +84,16 @@ class Names {
     if (const auto it = entries_.find(name); it != entries_.end()) return &it->second.index;
     const Numbered one = numbered(name);
     const auto it = entries_.find(one.stem);
-    return it != entries_.end() && it->second.count > 1 && one.number < it->second.count ? &it->second.index : nullptr;
+    return it != entries_.end() && it->second.count > 1 && one.number < it->second.count
+               ? &it->second.index
+               : nullptr;
   }
   // An entry that has a name of m already.
   const size_t* taken(const ClusterMachines& m) const {
     if (const size_t* index = find(m.name)) return index;
     const auto it = lowest_.find(m.name);
-    return it != lowest_.end() && m.count > 1 && it->second.number < m.count ? &it->second.index : nullptr;
+    return it != lowest_.end() && m.count > 1 && it->second.number < m.count ? &it->second.index
+                                                                             : nullptr;
   }
   void add(const ClusterMachines& m, size_t index) {
     entries_[m.name] = {m.count, index};
@@ -106,20 +115,24 @@ class Names {
     size_t index;
   };
   std::map<std::string, Entry, std::less<>> entries_;
-  std::map<std::string, Lowest, std::less<>> lowest_;  // by stem: the entry whose own name is it with the lowest number
+  std::map<std::string, Lowest, std::less<>>
+      lowest_;  // by stem: the entry whose own name is it with the lowest number
   std::set<std::string, std::less<>> groups_;
 };
 
-Status read_override(const Json& value, size_t index, const Names& known, const ClusterLink& between, ClusterOverride& out) {
+Status read_override(const Json& value, size_t index, const Names& known,
+                     const ClusterLink& between, ClusterOverride& out) {
   const std::string where = cat("links[", index, "]: ");
   if (!value.is_object()) return fault(cat(where, "expected an object, found ", value.type_name()));
   Fields fields(value, where);
   WEFT_TRY_ASSIGN(const Json* ends, fields.list("between"));
   std::vector<std::string> names;
   WEFT_TRY(read_texts(*ends, cat(where, "between"), names));
-  if (names.size() != 2) return fault(cat(where, "between has ", names.size(), " names, expected 2"));
+  if (names.size() != 2)
+    return fault(cat(where, "between has ", names.size(), " names, expected 2"));
   for (const std::string& name : names)
-    if (!known.knows(name)) return fault(cat(where, "'", name, "' is no machine and no group of the file"));
+    if (!known.knows(name))
+      return fault(cat(where, "'", name, "' is no machine and no group of the file"));
   out.a = names[0];
   out.b = names[1];
   // What it does not say stays as it is between machines.
@@ -132,7 +145,8 @@ Status read_all(const Json& root, Cluster& out) {
   Fields fields(root, "");
   uint64_t format = 0;
   WEFT_TRY(fields.number("weft_cluster", format));
-  if (format != kFormat) return fault(cat("weft_cluster is ", format, ", this weft reads format ", kFormat));
+  if (format != kFormat)
+    return fault(cat("weft_cluster is ", format, ", this weft reads format ", kFormat));
   WEFT_TRY_ASSIGN(const Json* machines, fields.list("machines"));
   if (machines->items().empty()) return fault("machines is empty, expected one or more");
   Names names;
@@ -143,9 +157,11 @@ Status read_all(const Json& root, Cluster& out) {
     WEFT_TRY(read_machines(value, index, next));
     ranks += next.count * next.ranks;  // each at most 2^20
     if (ranks > kMostRanks)
-      return fault(cat("machines[", index, "]: up to here there are ", ranks, " ranks, expected at most ", kMostRanks));
+      return fault(cat("machines[", index, "]: up to here there are ", ranks,
+                       " ranks, expected at most ", kMostRanks));
     if (const size_t* other = names.taken(next))
-      return fault(cat("machines[", index, "]: name '", next.name, "' is also in machines[", *other, "]"));
+      return fault(
+          cat("machines[", index, "]: name '", next.name, "' is also in machines[", *other, "]"));
     names.add(next, index);
     out.machines.push_back(std::move(next));
   }
@@ -188,7 +204,8 @@ std::string Cluster::machine(int64_t rank) const {
 
 bool Cluster::named(const Seat& seat, const std::string& name) const {
   const ClusterMachines& m = machines[seat.kind];
-  return m.name == name || m.group == name || (m.count > 1 && cat(m.name, "-", seat.number) == name);
+  return m.name == name || m.group == name ||
+         (m.count > 1 && cat(m.name, "-", seat.number) == name);
 }
 
 ClusterLink Cluster::link(int64_t from, int64_t to) const {

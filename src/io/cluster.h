@@ -1,4 +1,5 @@
-// A cluster: machines and links that need not be here, for predictions. A JSON file; weft-plan(1) describes it.
+// A cluster: machines and links that need not be here, for predictions. A JSON file; weft-plan(1)
+// describes it.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +31,8 @@ struct ClusterOverride {
   ClusterLink link;
 };
 
-// The time that passes on a rank between two kernels: measured, with one job handed out ahead (9 to 10 microseconds).
+// The time that passes on a rank between two kernels: measured, with one job handed out ahead (9 to
+// 10 microseconds).
 constexpr double kActionOverhead = 10e-6;
 
 struct Cluster {
@@ -42,7 +44,9 @@ struct Cluster {
   int64_t ranks() const;
   // Ranks are counted machine by machine. Expects a rank of the cluster.
   double speed(int64_t rank) const { return machines[at(rank).kind].speed; }
-  int64_t memory(int64_t rank) const { return static_cast<int64_t>(machines[at(rank).kind].memory); }
+  int64_t memory(int64_t rank) const {
+    return static_cast<int64_t>(machines[at(rank).kind].memory);
+  }
   std::string machine(int64_t rank) const;
   ClusterLink link(int64_t from, int64_t to) const;
 

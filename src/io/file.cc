@@ -25,13 +25,19 @@ namespace {
 namespace fs = std::filesystem;
 
 Status failure(const std::string& path, std::string_view what, int error) {
-  const bool wrong_path = error == ENOTDIR || error == EISDIR || error == ELOOP || error == ENAMETOOLONG;
+  const bool wrong_path =
+      error == ENOTDIR || error == EISDIR || error == ELOOP || error == ENAMETOOLONG;
   const bool exhausted = error == ENOMEM || error == EMFILE || error == ENFILE;
-  const Code code = error == ENOENT ? Code::not_found : exhausted ? Code::no_memory : wrong_path ? Code::invalid : Code::io;
+  const Code code = error == ENOENT ? Code::not_found
+                    : exhausted     ? Code::no_memory
+                    : wrong_path    ? Code::invalid
+                                    : Code::io;
   return Status(code, cat(path, ": cannot ", what, ": ", system_text(error)));
 }
 
-Status failure(const std::string& path, std::string_view what, const std::error_code& error) { return failure(path, what, error.value()); }
+Status failure(const std::string& path, std::string_view what, const std::error_code& error) {
+  return failure(path, what, error.value());
+}
 
 int open_again(const char* path, int flags, mode_t mode = 0) {
   int fd;
@@ -49,9 +55,10 @@ bool fits(uint64_t offset, uint64_t size) {
   return offset <= most && size <= most - offset;
 }
 
-// A write beyond the limit on the size of files raises SIGXFSZ, which ends a process that does not handle it. While this lives the calling
-// thread blocks the signal, so that the write fails with EFBIG instead. A signal that the write raised is taken back; one that was pending
-// before is the host's, and stays.
+// A write beyond the limit on the size of files raises SIGXFSZ, which ends a process that does not
+// handle it. While this lives the calling thread blocks the signal, so that the write fails with
+// EFBIG instead. A signal that the write raised is taken back; one that was pending before is the
+// host's, and stays.
 class FileSizeSignal {
  public:
   FileSizeSignal() {
@@ -80,7 +87,8 @@ class FileSizeSignal {
 
 }  // namespace
 
-File::File(File&& other) noexcept : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
+File::File(File&& other) noexcept
+    : fd_(std::exchange(other.fd_, -1)), path_(std::move(other.path_)) {}
 
 File& File::operator=(File&& other) noexcept {
   std::swap(fd_, other.fd_);
@@ -94,14 +102,18 @@ File::~File() {
 
 Result<File> File::open(const std::string& path, Links links) {
   // Without O_NONBLOCK the open of a pipe would wait for its other end.
-  const int fd = open_again(path.c_str(), O_RDONLY | O_NONBLOCK | (links == Links::refuse ? O_NOFOLLOW : 0));
+  const int fd =
+      open_again(path.c_str(), O_RDONLY | O_NONBLOCK | (links == Links::refuse ? O_NOFOLLOW : 0));
   if (fd < 0)
-    return links == Links::refuse && errno == ELOOP ? Status(Code::data, cat(path, ": expected a file, found a link"))
-                                                    : failure(path, "open", errno);
+    return links == Links::refuse && errno == ELOOP
+               ? Status(Code::data, cat(path, ": expected a file, found a link"))
+               : failure(path, "open", errno);
   File file(fd, path);
   struct stat info;
   if (::fstat(fd, &info) != 0) return failure(path, "look at", errno);
-  if (!S_ISREG(info.st_mode)) return Status(Code::invalid, cat(path, ": expected a regular file, found a ", kind_of(info.st_mode)));
+  if (!S_ISREG(info.st_mode))
+    return Status(Code::invalid,
+                  cat(path, ": expected a regular file, found a ", kind_of(info.st_mode)));
   return file;
 }
 
@@ -124,23 +136,30 @@ Result<uint64_t> File::size() const {
 }
 
 Status File::read(uint64_t offset, void* out, size_t size) const {
-  if (!fits(offset, size)) return Status(Code::invalid, cat(path_, ": no file has a byte ", offset));
+  if (!fits(offset, size))
+    return Status(Code::invalid, cat(path_, ": no file has a byte ", offset));
   for (size_t done = 0; done < size;) {
-    const ssize_t n = ::pread(fd_, static_cast<char*>(out) + done, std::min(size - done, kMostAtOnce), static_cast<off_t>(offset + done));
+    const ssize_t n =
+        ::pread(fd_, static_cast<char*>(out) + done, std::min(size - done, kMostAtOnce),
+                static_cast<off_t>(offset + done));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) return failure(path_, "read", errno);
-    if (n == 0) return Status(Code::data, cat(path_, ": ends at byte ", offset + done, ", expected ", size - done, " more"));
+    if (n == 0)
+      return Status(Code::data, cat(path_, ": ends at byte ", offset + done, ", expected ",
+                                    size - done, " more"));
     done += static_cast<size_t>(n);
   }
   return {};
 }
 
 Status File::write(uint64_t offset, const void* data, size_t size) {
-  if (!fits(offset, size)) return Status(Code::invalid, cat(path_, ": no file has a byte ", offset));
+  if (!fits(offset, size))
+    return Status(Code::invalid, cat(path_, ": no file has a byte ", offset));
   FileSizeSignal signal;
   for (size_t done = 0; done < size;) {
     const ssize_t n =
-        ::pwrite(fd_, static_cast<const char*>(data) + done, std::min(size - done, kMostAtOnce), static_cast<off_t>(offset + done));
+        ::pwrite(fd_, static_cast<const char*>(data) + done, std::min(size - done, kMostAtOnce),
+                 static_cast<off_t>(offset + done));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       const int error = errno;
@@ -165,7 +184,8 @@ Status File::reserve(uint64_t size) {
 }
 
 Status File::sync() {
-  // Not tried again when it fails: the kernel may by then have forgotten which pages were lost. EINVAL: nothing to sync here.
+  // Not tried again when it fails: the kernel may by then have forgotten which pages were lost.
+  // EINVAL: nothing to sync here.
   if (::fsync(fd_) != 0 && errno != EINVAL) return failure(path_, "sync", errno);
   return {};
 }
@@ -174,7 +194,9 @@ Status File::lock(const std::string& busy) {
   if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) return {};
   if (errno == EWOULDBLOCK) return Status(Code::state, cat(path_, ": ", busy));
   // A file system without locks: then one writer is the caller's care.
-  if (errno == ENOLCK || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL || errno == EBADF) return {};
+  if (errno == ENOLCK || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL ||
+      errno == EBADF)
+    return {};
   return failure(path_, "lock", errno);
 }
 
@@ -201,7 +223,8 @@ Result<Digest> checksum_of(const File& file, uint64_t size) {
 }
 
 std::string join_path(const std::string& directory, std::string_view name) {
-  return directory.empty() || directory.back() == '/' ? cat(directory, name) : cat(directory, '/', name);
+  return directory.empty() || directory.back() == '/' ? cat(directory, name)
+                                                      : cat(directory, '/', name);
 }
 
 std::string parent_path(const std::string& path) {
@@ -217,7 +240,8 @@ bool path_exists(const std::string& path) {
 Result<std::string> read_text(const std::string& path, size_t limit, Links links) {
   WEFT_TRY_ASSIGN(const File file, File::open(path, links));
   WEFT_TRY_ASSIGN(const uint64_t size, file.size());
-  if (size > limit) return Status(Code::data, cat(path, ": has ", size, " bytes, expected at most ", limit));
+  if (size > limit)
+    return Status(Code::data, cat(path, ": has ", size, " bytes, expected at most ", limit));
   std::string text(static_cast<size_t>(size), '\0');
   WEFT_TRY(file.read(0, text.data(), text.size()));
   return text;
@@ -232,9 +256,11 @@ Status write_text(const std::string& path, std::string_view text) {
 Result<std::string> place_for_file(const std::string& path) {
   struct stat info;
   if (::stat(path.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
-    return Status(Code::invalid, cat(path, ": expected a regular file or nothing, found a ", kind_of(info.st_mode)));
+    return Status(Code::invalid, cat(path, ": expected a regular file or nothing, found a ",
+                                     kind_of(info.st_mode)));
   const std::string parent = parent_path(path);
-  if (::stat(parent.c_str(), &info) != 0) return failure(path, cat("write into '", parent, "'"), errno);
+  if (::stat(parent.c_str(), &info) != 0)
+    return failure(path, cat("write into '", parent, "'"), errno);
   std::error_code error;
   const fs::path through = fs::is_symlink(path, error) ? fs::canonical(path, error) : fs::path();
   return error || through.empty() ? path : through.string();
@@ -243,7 +269,8 @@ Result<std::string> place_for_file(const std::string& path) {
 Status replace_text(const std::string& given, std::string_view text) {
   WEFT_TRY_ASSIGN(const std::string path, place_for_file(given));
   const std::string parent = parent_path(path);
-  const std::string temporary = join_path(parent, cat('.', fs::path(path).filename().string(), ".tmp"));
+  const std::string temporary =
+      join_path(parent, cat('.', fs::path(path).filename().string(), ".tmp"));
   // What an earlier crash left.
   if (path_exists(temporary)) WEFT_TRY(remove_path(temporary));
   Temporary owner(temporary);
@@ -309,7 +336,8 @@ Result<std::vector<std::string>> list_directory(const std::string& path) {
 Status remove_path(const std::string& path) {
   constexpr int kDescriptors = 16;
   const auto remove = [](const char* at, const struct stat*, int, FTW*) { return ::remove(at); };
-  if (::nftw(path.c_str(), remove, kDescriptors, FTW_DEPTH | FTW_PHYS) == 0 || errno == ENOENT) return {};
+  if (::nftw(path.c_str(), remove, kDescriptors, FTW_DEPTH | FTW_PHYS) == 0 || errno == ENOENT)
+    return {};
   return failure(path, "remove", errno);
 }
 

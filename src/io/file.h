@@ -1,4 +1,5 @@
-// Files and directories as the formats here need them: exact reads and writes at an offset, durable names, errors that name the path.
+// Files and directories as the formats here need them: exact reads and writes at an offset, durable
+// names, errors that name the path.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +16,8 @@ namespace weft {
 
 enum class Links : uint8_t { follow, refuse };
 
-// An open file or directory. Not mapped into memory: a mapped file that someone else cuts short ends the process.
+// An open file or directory. Not mapped into memory: a mapped file that someone else cuts short
+// ends the process.
 class File {
  public:
   File() = default;
@@ -34,9 +36,11 @@ class File {
   // Exactly `size` bytes or a failure.
   Status read(uint64_t offset, void* out, size_t size) const;
   Status write(uint64_t offset, const void* data, size_t size);
-  // Claims the room for `size` bytes now rather than finding the disk full later; where the file system cannot, it does nothing.
+  // Claims the room for `size` bytes now rather than finding the disk full later; where the file
+  // system cannot, it does nothing.
   Status reserve(uint64_t size);
-  // Until this has succeeded nothing is known to be on the disk. After a failure the file must be written anew.
+  // Until this has succeeded nothing is known to be on the disk. After a failure the file must be
+  // written anew.
   Status sync();
   // Keeps other processes out until this File is gone; `busy` if one is there already.
   Status lock(const std::string& busy);
@@ -78,12 +82,13 @@ Status write_text(const std::string& path, std::string_view text);
 // The file at `path` is the old one or the new one at every moment, also after a crash.
 Status replace_text(const std::string& path, std::string_view text);
 
-// Where a new file has to be put to replace what `path` leads to: that, through links, if it is a file, or nothing. Anything else is
-// refused: to replace a device would take it from everyone.
+// Where a new file has to be put to replace what `path` leads to: that, through links, if it is a
+// file, or nothing. Anything else is refused: to replace a device would take it from everyone.
 Result<std::string> place_for_file(const std::string& path);
 
 Status rename_path(const std::string& from, const std::string& to);
-// Puts directory `from` at `to`, where a directory may lie: then that one is at `from` afterwards and *swapped is set.
+// Puts directory `from` at `to`, where a directory may lie: then that one is at `from` afterwards
+// and *swapped is set.
 Status rename_or_swap(const std::string& from, const std::string& to, bool* swapped);
 Status sync_directory(const std::string& path);
 // Each name is synced that is made. With parents, one that is there already is no failure.

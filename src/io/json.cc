@@ -26,7 +26,8 @@ Json Json::object(std::initializer_list<std::pair<const char*, Json>> members) {
 }
 
 const char* Json::type_name() const {
-  constexpr const char* kNames[] = {"null", "boolean", "number", "number", "number", "string", "array", "object"};
+  constexpr const char* kNames[] = {"null",   "boolean", "number", "number",
+                                    "number", "string",  "array",  "object"};
   return kNames[static_cast<size_t>(kind_)];
 }
 

@@ -1,5 +1,5 @@
-// A JSON value. The library whose reader and printer are used has one too, but where memory runs out its own takes the process along: it
-// allocates in its destructor.
+// A JSON value. The library whose reader and printer are used has one too, but where memory runs
+// out its own takes the process along: it allocates in its destructor.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@ namespace weft {
 class Json {
  public:
   using Array = std::vector<Json>;
-  using Object = std::map<std::string, Json, std::less<>>;  // ordered by key, so a value has one text
+  using Object =
+      std::map<std::string, Json, std::less<>>;  // ordered by key, so a value has one text
 
   Json() = default;  // null
   Json(std::nullptr_t) {}
@@ -28,13 +29,16 @@ class Json {
         fraction_(static_cast<double>(value)) {}
   Json(const char* text) : kind_(Kind::string), text_(text) {}
   Json(std::string text) : kind_(Kind::string), text_(std::move(text)) {}
-  Json(const std::vector<std::string>& texts) : kind_(Kind::array), items_(texts.begin(), texts.end()) {}
+  Json(const std::vector<std::string>& texts)
+      : kind_(Kind::array), items_(texts.begin(), texts.end()) {}
   static Json array() { return Json(Kind::array); }
   static Json object(std::initializer_list<std::pair<const char*, Json>> members = {});
 
   bool is_boolean() const { return kind_ == Kind::boolean; }
   bool is_number_unsigned() const { return kind_ == Kind::whole; }
-  bool is_number() const { return kind_ == Kind::whole || kind_ == Kind::integer || kind_ == Kind::fraction; }
+  bool is_number() const {
+    return kind_ == Kind::whole || kind_ == Kind::integer || kind_ == Kind::fraction;
+  }
   bool is_string() const { return kind_ == Kind::string; }
   bool is_array() const { return kind_ == Kind::array; }
   bool is_object() const { return kind_ == Kind::object; }
@@ -53,7 +57,8 @@ class Json {
   void push_back(Json value) { items().push_back(std::move(value)); }
   Json& operator[](const std::string& key) { return members()[key]; }
 
-  // `indent` spaces per level on lines of their own; -1: one line. Bytes that are no UTF-8 are replaced.
+  // `indent` spaces per level on lines of their own; -1: one line. Bytes that are no UTF-8 are
+  // replaced.
   std::string dump(int indent = -1) const;
 
  private:

@@ -15,7 +15,8 @@ constexpr uint64_t kFormat = 1;
 
 Status fault(std::string text) { return Status(Code::data, std::move(text)); }
 
-// The digest of the value's one compact text: white space in the file does not matter, all else does.
+// The digest of the value's one compact text: white space in the file does not matter, all else
+// does.
 Digest checksum_of(const Json& body) {
   const std::string text = body.dump();
   return hash_bytes(text.data(), text.size());
@@ -26,11 +27,14 @@ Status read_shard(const Json& value, size_t index, CheckpointShard& out) {
   if (!value.is_object()) return fault(cat(where, "expected an object, found ", value.type_name()));
   Fields fields(value, where);
   WEFT_TRY(fields.text("file", out.file));
-  if (!plain_file_name(out.file)) return fault(cat(where, "'file' expects a plain name, found ", shown(out.file)));
+  if (!plain_file_name(out.file))
+    return fault(cat(where, "'file' expects a plain name, found ", shown(out.file)));
   std::string part;
   WEFT_TRY(fields.text("part", part));
-  const auto found = std::find_if(std::begin(kParts), std::end(kParts), [&](ShardPart p) { return part == part_name(p); });
-  if (found == std::end(kParts)) return fault(cat(where, "'part' expects model or optimizer, found ", shown(part)));
+  const auto found = std::find_if(std::begin(kParts), std::end(kParts),
+                                  [&](ShardPart p) { return part == part_name(p); });
+  if (found == std::end(kParts))
+    return fault(cat(where, "'part' expects model or optimizer, found ", shown(part)));
   out.part = *found;
   WEFT_TRY(fields.number("bytes", out.bytes));
   WEFT_TRY(fields.digest("checksum", out.checksum));
@@ -43,9 +47,11 @@ Status check_unique(const Manifest& manifest) {
   std::set<std::string_view> files;
   std::set<std::pair<ShardPart, std::string_view>> tensors;
   for (const CheckpointShard& shard : manifest.shards) {
-    if (!files.insert(shard.file).second) return fault(cat("file ", shown(shard.file), " occurs twice"));
+    if (!files.insert(shard.file).second)
+      return fault(cat("file ", shown(shard.file), " occurs twice"));
     for (const std::string& name : shard.tensors)
-      if (!tensors.insert({shard.part, name}).second) return fault(cat(part_name(shard.part), " tensor ", shown(name), " occurs twice"));
+      if (!tensors.insert({shard.part, name}).second)
+        return fault(cat(part_name(shard.part), " tensor ", shown(name), " occurs twice"));
   }
   return {};
 }

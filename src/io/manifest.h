@@ -1,4 +1,5 @@
-// The manifest of a checkpoint: what it is of, and which files with which checksums make it up. A JSON file that checks itself.
+// The manifest of a checkpoint: what it is of, and which files with which checksums make it up. A
+// JSON file that checks itself.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +40,9 @@ struct Manifest {
 // Fails for text that is not UTF-8.
 Result<std::string> print_manifest(const Manifest& manifest);
 enum class Checksum : uint8_t { check, ignore };
-// Refuses a checksum that is not that of the rest, duplicate and unknown keys, file names that lead elsewhere, and a tensor or a
-// file that occurs twice. A fuzzer, which cannot guess checksums, has them ignored.
+// Refuses a checksum that is not that of the rest, duplicate and unknown keys, file names that lead
+// elsewhere, and a tensor or a file that occurs twice. A fuzzer, which cannot guess checksums, has
+// them ignored.
 Result<Manifest> parse_manifest(std::string_view text, Checksum checksum = Checksum::check);
 
 }  // namespace weft

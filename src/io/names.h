@@ -1,4 +1,5 @@
-// Names of tensors and files that come from outside: which are allowed, and whether two lists agree.
+// Names of tensors and files that come from outside: which are allowed, and whether two lists
+// agree.
 #pragma once
 
 #include <string>
@@ -24,8 +25,9 @@ bool plain_file_name(std::string_view name);
 // 1 to 512 bytes of UTF-8 without NUL, and not the name that safetensors keeps for itself.
 Status check_tensor_name(std::string_view name);
 
-// The same names, each with the same dtype and shape, in any order. Otherwise a failure that counts what is missing, what is
-// surplus and what differs, with the first names of each.
-Status compare_tensors(const std::string& where, const std::vector<TensorSpec>& expected, const std::vector<TensorSpec>& found);
+// The same names, each with the same dtype and shape, in any order. Otherwise a failure that counts
+// what is missing, what is surplus and what differs, with the first names of each.
+Status compare_tensors(const std::string& where, const std::vector<TensorSpec>& expected,
+                       const std::vector<TensorSpec>& found);
 
 }  // namespace weft

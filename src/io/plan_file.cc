@@ -12,16 +12,19 @@ constexpr uint64_t kFormat = 1;
 
 bool sound(const FileValues& values) {
   for (const auto& [name, value] : values)
-    if (const auto* text = std::get_if<std::string>(&value); text && !valid_utf8(*text)) return false;
+    if (const auto* text = std::get_if<std::string>(&value); text && !valid_utf8(*text))
+      return false;
   return true;
 }
 
 void add(const FileValues& values, Json& out) {
-  for (const auto& [name, value] : values) std::visit([&, &key = name](const auto& v) { out[key] = v; }, value);
+  for (const auto& [name, value] : values)
+    std::visit([&, &key = name](const auto& v) { out[key] = v; }, value);
 }
 
 // All fields that nobody has taken.
-Status read_values(const Fields& fields, const Json& object, const std::string& where, FileValues& out) {
+Status read_values(const Fields& fields, const Json& object, const std::string& where,
+                   FileValues& out) {
   for (const auto& [name, item] : object.members()) {
     if (fields.taken(name)) continue;
     if (item.is_boolean())
@@ -33,7 +36,9 @@ Status read_values(const Fields& fields, const Json& object, const std::string& 
     else if (item.is_string())
       out[name] = item.text();
     else
-      return Status(Code::data, cat(where, shown(name), " expects a number, a string, true or false, found ", item.type_name()));
+      return Status(Code::data,
+                    cat(where, shown(name), " expects a number, a string, true or false, found ",
+                        item.type_name()));
   }
   return {};
 }

@@ -1,4 +1,5 @@
-// A plan as a file: where the stages of a model begin, its schedule and its settings. What it leaves out follows from these.
+// A plan as a file: where the stages of a model begin, its schedule and its settings. What it
+// leaves out follows from these.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +22,13 @@ using FileValues = std::map<std::string, FileValue>;
 const char* value_kind(const FileValue& value);
 
 struct PlanFile {
-  std::string weft;                 // who wrote it
-  Digest model_hash;                // a plan is of this model alone
-  std::optional<Digest> plan_hash;  // of the plan as it was saved; none: whatever plan the rest makes
-  std::vector<std::string> rows;    // the schedule written out, a row per rank; empty: as the setting "schedule" makes it
-  std::vector<std::string> cuts;    // the first nodes of stages 1, 2, ...
+  std::string weft;   // who wrote it
+  Digest model_hash;  // a plan is of this model alone
+  std::optional<Digest>
+      plan_hash;  // of the plan as it was saved; none: whatever plan the rest makes
+  std::vector<std::string>
+      rows;  // the schedule written out, a row per rank; empty: as the setting "schedule" makes it
+  std::vector<std::string> cuts;  // the first nodes of stages 1, 2, ...
   FileValues settings, optimizer;
   friend bool operator==(const PlanFile&, const PlanFile&) = default;
 };

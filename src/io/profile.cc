@@ -33,10 +33,13 @@ Status read_node(const Json& value, size_t index, ProfileNode& out) {
 }  // namespace
 
 Result<std::string> print_profile(const Profile& profile) {
-  bool good = valid_utf8(profile.weft) && valid_utf8(profile.model) && valid_utf8(profile.kernels) && std::isfinite(profile.update);
+  bool good = valid_utf8(profile.weft) && valid_utf8(profile.model) &&
+              valid_utf8(profile.kernels) && std::isfinite(profile.update);
   for (const ProfileNode& n : profile.nodes)
-    good = good && valid_utf8(n.name) && std::isfinite(n.forward) && std::isfinite(n.input) && std::isfinite(n.weight);
-  if (!good) return Status(Code::invalid, "a text of the profile is not UTF-8, or a time is not finite");
+    good = good && valid_utf8(n.name) && std::isfinite(n.forward) && std::isfinite(n.input) &&
+           std::isfinite(n.weight);
+  if (!good)
+    return Status(Code::invalid, "a text of the profile is not UTF-8, or a time is not finite");
   Json body = Json::object({{"format", kFormat},
                             {"weft", profile.weft},
                             {"model", profile.model},

@@ -18,11 +18,12 @@ struct ProfileNode {
 };
 
 struct Profile {
-  std::string weft, model, kernels;  // who measured, what, and with which kernels; for people, not compared
+  std::string weft, model,
+      kernels;  // who measured, what, and with which kernels; for people, not compared
   uint64_t micro_batch_size = 1;
   uint64_t seq_len = 0;  // 0: the model has none
   uint64_t threads = 1;
-  double update = 0;               // seconds of a step's end (sums of squares, new weights) for all parameters
+  double update = 0;  // seconds of a step's end (sums of squares, new weights) for all parameters
   std::vector<ProfileNode> nodes;  // those of the model without its inputs, in its order
   friend bool operator==(const Profile&, const Profile&) = default;
 };

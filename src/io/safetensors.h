@@ -1,7 +1,9 @@
-// Files of named tensors in the safetensors format: 8 bytes that count the header, a JSON header, then the tensors' bytes.
+// Files of named tensors in the safetensors format: 8 bytes that count the header, a JSON header,
+// then the tensors' bytes.
 //
-// The reader treats a file as hostile. It accepts what the reference reader accepts within the limits below, and refuses holes, overlaps,
-// trailing bytes, duplicate keys and unknown dtypes. The writer's files are byte for byte those of the reference writer.
+// The reader treats a file as hostile. It accepts what the reference reader accepts within the
+// limits below, and refuses holes, overlaps, trailing bytes, duplicate keys and unknown dtypes. The
+// writer's files are byte for byte those of the reference writer.
 #pragma once
 
 #include <cstddef>
@@ -46,18 +48,24 @@ struct SafetensorsLimits {
   uint64_t tensors = 1'000'000;
 };
 
-// The count of header bytes from the first 8 bytes of a file, checked against the limits and the file's size before any is read.
-Result<uint64_t> safetensors_header_bytes(const unsigned char prefix[8], uint64_t file_bytes, const SafetensorsLimits& limits);
+// The count of header bytes from the first 8 bytes of a file, checked against the limits and the
+// file's size before any is read.
+Result<uint64_t> safetensors_header_bytes(const unsigned char prefix[8], uint64_t file_bytes,
+                                          const SafetensorsLimits& limits);
 // All checks that need no tensor's bytes. `data_bytes` is what the file holds after the header.
-Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, uint64_t data_bytes, const SafetensorsLimits& limits);
+Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, uint64_t data_bytes,
+                                                   const SafetensorsLimits& limits);
 // The 8 bytes and the padded JSON that open a file with these entries.
 std::string print_safetensors_header(const SafetensorsHeader& header);
-// Where each tensor goes in a written file: the widest dtype first, then by name. Fails for a name that cannot be or occurs twice.
-Result<SafetensorsHeader> lay_out_safetensors(const std::vector<TensorSpec>& tensors, const SafetensorsMetadata& metadata);
+// Where each tensor goes in a written file: the widest dtype first, then by name. Fails for a name
+// that cannot be or occurs twice.
+Result<SafetensorsHeader> lay_out_safetensors(const std::vector<TensorSpec>& tensors,
+                                              const SafetensorsMetadata& metadata);
 
 class SafetensorsFile {
  public:
-  static Result<SafetensorsFile> open(const std::string& path, const SafetensorsLimits& limits = {}, Links links = Links::follow);
+  static Result<SafetensorsFile> open(const std::string& path, const SafetensorsLimits& limits = {},
+                                      Links links = Links::follow);
 
   const std::string& path() const { return file_.path(); }
   const std::vector<SafetensorsEntry>& entries() const { return header_.entries; }
@@ -82,8 +90,9 @@ class SafetensorsFile {
   uint64_t data_begin_ = 0, data_bytes_ = 0;
 };
 
-// Writes tensor by tensor, so that no more than one need be in memory. The file appears under its name, whole and synced, when
-// finish succeeds; until then it is a hidden file beside it, which goes away with the writer.
+// Writes tensor by tensor, so that no more than one need be in memory. The file appears under its
+// name, whole and synced, when finish succeeds; until then it is a hidden file beside it, which
+// goes away with the writer.
 class SafetensorsWriter {
  public:
   struct Written {
@@ -91,9 +100,11 @@ class SafetensorsWriter {
     Digest checksum;
   };
 
-  static Result<SafetensorsWriter> create(const std::string& path, const std::vector<TensorSpec>& tensors,
+  static Result<SafetensorsWriter> create(const std::string& path,
+                                          const std::vector<TensorSpec>& tensors,
                                           const SafetensorsMetadata& metadata = {});
-  // The tensors in the order of the file. Writing in this order is fastest: another one costs a second pass for the checksum.
+  // The tensors in the order of the file. Writing in this order is fastest: another one costs a
+  // second pass for the checksum.
   const std::vector<SafetensorsEntry>& order() const { return header_.entries; }
   // Each declared tensor exactly once, all its bytes.
   Status write(std::string_view name, std::span<const std::byte> bytes);
@@ -107,7 +118,8 @@ class SafetensorsWriter {
   Temporary temporary_;
   File file_;
   SafetensorsHeader header_;
-  std::map<std::string_view, size_t> by_name_;  // views into header_, whose entries stay where they are when this is moved
+  std::map<std::string_view, size_t>
+      by_name_;  // views into header_, whose entries stay where they are when this is moved
   std::vector<bool> written_;
   size_t count_ = 0;
   bool in_order_ = true;

@@ -1,5 +1,6 @@
-// The header of safetensors files: JSON read as a stream of events, so that nothing is lost that a tree would hide (duplicate
-// keys, the way a number was written) and nothing is built that the limits forbid.
+// The header of safetensors files: JSON read as a stream of events, so that nothing is lost that a
+// tree would hide (duplicate keys, the way a number was written) and nothing is built that the
+// limits forbid.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -25,13 +26,16 @@ struct DTypeRow {
 };
 // In the order of the reference, which is also that in which its writer sorts, last row first.
 constexpr DTypeRow kDTypes[] = {
-    {"BOOL", 8},    {"F4", 4},          {"F6_E2M3", 6},     {"F6_E3M2", 6}, {"U8", 8},   {"I8", 8},   {"F8_E5M2", 8}, {"F8_E4M3", 8},
-    {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},    {"U16", 16}, {"F16", 16}, {"BF16", 16},   {"I32", 32},
-    {"U32", 32},    {"F32", 32},        {"C64", 64},        {"F64", 64},    {"I64", 64}, {"U64", 64},
+    {"BOOL", 8},        {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"U8", 8},
+    {"I8", 8},          {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8},
+    {"F8_E5M2FNUZ", 8}, {"I16", 16},    {"U16", 16},    {"F16", 16},    {"BF16", 16},
+    {"I32", 32},        {"U32", 32},    {"F32", 32},    {"C64", 64},    {"F64", 64},
+    {"I64", 64},        {"U64", 64},
 };
 
 const DTypeRow* find_dtype(std::string_view name) {
-  const auto* row = std::find_if(std::begin(kDTypes), std::end(kDTypes), [&](const DTypeRow& r) { return r.name == name; });
+  const auto* row = std::find_if(std::begin(kDTypes), std::end(kDTypes),
+                                 [&](const DTypeRow& r) { return r.name == name; });
   return row == std::end(kDTypes) ? nullptr : row;
 }
 
@@ -46,7 +50,8 @@ std::string_view file_dtype(DType dtype) {
 
 Status fault(std::string text) { return Status(Code::data, std::move(text)); }
 
-// Receives the events of nlohmann's parser. Each handler says whether to go on; the first refusal is kept in `status`.
+// Receives the events of nlohmann's parser. Each handler says whether to go on; the first refusal
+// is kept in `status`.
 class HeaderReader {
  public:
   explicit HeaderReader(const SafetensorsLimits& limits) : limits_(limits) {}
@@ -57,12 +62,15 @@ class HeaderReader {
   bool null() { return refuse("null"); }
   bool boolean(bool) { return refuse("a boolean"); }
   bool number_integer(int64_t) { return refuse("a negative number"); }
-  bool number_float(double, const std::string& text) { return refuse(cat("the number ", shown(text))); }
+  bool number_float(double, const std::string& text) {
+    return refuse(cat("the number ", shown(text)));
+  }
   bool binary(Parser::binary_t&) { return refuse("binary data"); }
 
   bool number_unsigned(uint64_t value) {
     if (at_ != At::shape && at_ != At::offsets) return refuse("a number");
-    if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return refuse(cat("the number ", value));
+    if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max()))
+      return refuse(cat("the number ", value));
     if (at_ == At::shape) {
       Shape& shape = entry_.shape;
       if (shape.rank == kMaxRank) return stop(cat("shape has more than ", kMaxRank, " dimensions"));
@@ -106,7 +114,8 @@ class HeaderReader {
   }
 
   bool end_array() {
-    if (at_ == At::offsets && offsets_ != 2) return stop(cat("data_offsets has ", offsets_, " numbers, expected 2"));
+    if (at_ == At::offsets && offsets_ != 2)
+      return stop(cat("data_offsets has ", offsets_, " numbers, expected 2"));
     at_ = At::tensor;
     return true;
   }
@@ -119,7 +128,8 @@ class HeaderReader {
       return true;
     }
     const auto found = std::find(std::begin(kFields), std::end(kFields), name);
-    if (found == std::end(kFields)) return stop(cat("unknown key ", shown(name), ", expected dtype, shape and data_offsets"));
+    if (found == std::end(kFields))
+      return stop(cat("unknown key ", shown(name), ", expected dtype, shape and data_offsets"));
     field_ = static_cast<size_t>(found - std::begin(kFields));
     if (seen_[field_]) return stop(cat("duplicate key ", shown(name)));
     seen_[field_] = true;
@@ -153,7 +163,8 @@ class HeaderReader {
       metadata_seen_ = true;
     } else {
       if (Status s = check_tensor_name(name); !s.ok()) return fail(s.text());
-      if (header.entries.size() == limits_.tensors) return fail(cat("more than ", limits_.tensors, " tensors"));
+      if (header.entries.size() == limits_.tensors)
+        return fail(cat("more than ", limits_.tensors, " tensors"));
     }
     key_ = std::move(name);
     return true;
@@ -165,17 +176,23 @@ class HeaderReader {
   }
 
   // A fault inside the object of key_.
-  bool stop(const std::string& text) { return fail(key_ == kMetadata ? cat("metadata: ", text) : cat("tensor ", shown(key_), ": ", text)); }
+  bool stop(const std::string& text) {
+    return fail(key_ == kMetadata ? cat("metadata: ", text)
+                                  : cat("tensor ", shown(key_), ": ", text));
+  }
 
   bool refuse(const std::string& found) {
     constexpr std::string_view integer = "an integer from 0 to 9223372036854775807";
     switch (at_) {
       case At::start: return fail(cat("header expects an object, found ", found));
       case At::top: return stop(cat("expected an object, found ", found));
-      case At::metadata: return stop(cat("key ", shown(metadata_key_), " expects a string, found ", found));
+      case At::metadata:
+        return stop(cat("key ", shown(metadata_key_), " expects a string, found ", found));
       case At::shape: return stop(cat("shape expects ", integer, ", found ", found));
       case At::offsets: return stop(cat("data_offsets expects ", integer, ", found ", found));
-      default: return stop(cat(kFields[field_], " expects ", field_ == kDType ? "a string" : "an array", ", found ", found));
+      default:
+        return stop(cat(kFields[field_], " expects ", field_ == kDType ? "a string" : "an array",
+                        ", found ", found));
     }
   }
 
@@ -190,33 +207,43 @@ class HeaderReader {
 };
 
 Status check_size(const SafetensorsEntry& entry) {
-  const auto refuse = [&](const auto&... parts) { return fault(cat("tensor ", shown(entry.name), ": ", parts...)); };
+  const auto refuse = [&](const auto&... parts) {
+    return fault(cat("tensor ", shown(entry.name), ": ", parts...));
+  };
   int64_t elements = 1, bits = 0;
   bool wraps = false;
-  for (int i = 0; i < entry.shape.rank; ++i) wraps = wraps || __builtin_mul_overflow(elements, entry.shape[i], &elements);
+  for (int i = 0; i < entry.shape.rank; ++i)
+    wraps = wraps || __builtin_mul_overflow(elements, entry.shape[i], &elements);
   wraps = wraps || __builtin_mul_overflow(elements, int64_t{find_dtype(entry.dtype)->bits}, &bits);
   const std::string what = cat(entry.dtype, entry.shape.text());
   if (wraps) return refuse(what, " has more bytes than a 64-bit size can count");
   if (bits % 8 != 0) return refuse(what, " does not fill whole bytes");
-  if (entry.end < entry.begin) return refuse("ends at byte ", entry.end, " before it begins at ", entry.begin);
+  if (entry.end < entry.begin)
+    return refuse("ends at byte ", entry.end, " before it begins at ", entry.begin);
   const uint64_t bytes = static_cast<uint64_t>(bits) / 8;
-  if (bytes != entry.end - entry.begin) return refuse(what, " has ", bytes, " bytes, but data_offsets give ", entry.end - entry.begin);
+  if (bytes != entry.end - entry.begin)
+    return refuse(what, " has ", bytes, " bytes, but data_offsets give ", entry.end - entry.begin);
   return {};
 }
 
 // No hole, no overlap, nothing after the last: each byte of the file belongs to one tensor.
 Status check_cover(std::vector<SafetensorsEntry>& entries, uint64_t data_bytes) {
-  std::stable_sort(entries.begin(), entries.end(),
-                   [](const auto& a, const auto& b) { return a.begin != b.begin ? a.begin < b.begin : a.end < b.end; });
+  std::stable_sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+    return a.begin != b.begin ? a.begin < b.begin : a.end < b.end;
+  });
   uint64_t next = 0;
   for (const SafetensorsEntry& entry : entries) {
     if (entry.begin != next) {
-      const char* kind = entry.begin < next ? ", which overlaps another tensor" : ", which leaves a hole";
-      return fault(cat("tensor ", shown(entry.name), ": begins at byte ", entry.begin, ", expected ", next, kind));
+      const char* kind =
+          entry.begin < next ? ", which overlaps another tensor" : ", which leaves a hole";
+      return fault(cat("tensor ", shown(entry.name), ": begins at byte ", entry.begin,
+                       ", expected ", next, kind));
     }
     next = entry.end;
   }
-  if (next != data_bytes) return fault(cat("tensors end at byte ", next, ", but the file holds ", data_bytes, " after its header"));
+  if (next != data_bytes)
+    return fault(cat("tensors end at byte ", next, ", but the file holds ", data_bytes,
+                     " after its header"));
   return {};
 }
 
@@ -229,26 +256,37 @@ Status check_unique(const std::vector<SafetensorsEntry>& entries) {
   return twice == names.end() ? Status() : fault(cat("duplicate key ", shown(*twice)));
 }
 
-std::string json_text(const std::string& text) { return Parser(text).dump(-1, ' ', false, Parser::error_handler_t::replace); }
+std::string json_text(const std::string& text) {
+  return Parser(text).dump(-1, ' ', false, Parser::error_handler_t::replace);
+}
 
 }  // namespace
 
-Result<uint64_t> safetensors_header_bytes(const unsigned char prefix[8], uint64_t file_bytes, const SafetensorsLimits& limits) {
+Result<uint64_t> safetensors_header_bytes(const unsigned char prefix[8], uint64_t file_bytes,
+                                          const SafetensorsLimits& limits) {
   uint64_t count = 0;
-  std::memcpy(&count, prefix, sizeof count);  // little-endian, as everything here (base/hash.cc refuses other machines)
+  std::memcpy(
+      &count, prefix,
+      sizeof count);  // little-endian, as everything here (base/hash.cc refuses other machines)
   const uint64_t most = std::min(limits.header_bytes, kFormatHeaderBytes);
-  if (count < 2 || count > most) return fault(cat("is no safetensors file: header has ", count, " bytes, expected 2 to ", most));
-  if (count > file_bytes - 8) return fault(cat("header has ", count, " bytes, but the file holds ", file_bytes - 8, " after the first 8"));
+  if (count < 2 || count > most)
+    return fault(cat("is no safetensors file: header has ", count, " bytes, expected 2 to ", most));
+  if (count > file_bytes - 8)
+    return fault(cat("header has ", count, " bytes, but the file holds ", file_bytes - 8,
+                     " after the first 8"));
   return count;
 }
 
-Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, uint64_t data_bytes, const SafetensorsLimits& limits) {
-  // The parser would skip a byte order mark and take NUL for the end of the text; other readers do neither.
+Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, uint64_t data_bytes,
+                                                   const SafetensorsLimits& limits) {
+  // The parser would skip a byte order mark and take NUL for the end of the text; other readers do
+  // neither.
   const size_t first = json.find_first_not_of(" \t\r\n");
   if (first == json.npos || json[first] != '{') return fault("header expects an object");
   if (json.find('\0') != json.npos) return fault("header is not valid JSON: it holds a NUL");
   HeaderReader reader(limits);
-  const bool read = Parser::sax_parse(json.begin(), json.end(), &reader, Parser::input_format_t::json, /*strict=*/true);
+  const bool read = Parser::sax_parse(json.begin(), json.end(), &reader,
+                                      Parser::input_format_t::json, /*strict=*/true);
   if (!reader.status.ok()) return reader.status;
   if (!read) return fault("header is not valid JSON");
   for (const SafetensorsEntry& entry : reader.header.entries) WEFT_TRY(check_size(entry));
@@ -270,8 +308,9 @@ std::string print_safetensors_header(const SafetensorsHeader& header) {
   }
   const char* comma = "";
   for (const SafetensorsEntry& entry : header.entries) {
-    json += cat(comma, json_text(entry.name), ":{\"dtype\":", json_text(entry.dtype), ",\"shape\":", entry.shape.text(),
-                ",\"data_offsets\":[", entry.begin, ",", entry.end, "]}");
+    json += cat(comma, json_text(entry.name), ":{\"dtype\":", json_text(entry.dtype),
+                ",\"shape\":", entry.shape.text(), ",\"data_offsets\":[", entry.begin, ",",
+                entry.end, "]}");
     comma = ",";
   }
   json += "}";
@@ -282,26 +321,34 @@ std::string print_safetensors_header(const SafetensorsHeader& header) {
   return out + json;
 }
 
-Result<SafetensorsHeader> lay_out_safetensors(const std::vector<TensorSpec>& tensors, const SafetensorsMetadata& metadata) {
+Result<SafetensorsHeader> lay_out_safetensors(const std::vector<TensorSpec>& tensors,
+                                              const SafetensorsMetadata& metadata) {
   for (const auto& [key, value] : metadata)
-    if (!valid_utf8(key) || !valid_utf8(value)) return Status(Code::invalid, cat("metadata ", shown(key), " is not UTF-8"));
+    if (!valid_utf8(key) || !valid_utf8(value))
+      return Status(Code::invalid, cat("metadata ", shown(key), " is not UTF-8"));
   std::vector<const TensorSpec*> order;
   for (const TensorSpec& tensor : tensors) {
     WEFT_TRY(check_tensor_name(tensor.name));
-    WEFT_TRY(check_shape(std::span(tensor.desc.shape.dims.data(), static_cast<size_t>(tensor.desc.shape.rank)), tensor.desc.dtype)
+    WEFT_TRY(check_shape(std::span(tensor.desc.shape.dims.data(),
+                                   static_cast<size_t>(tensor.desc.shape.rank)),
+                         tensor.desc.dtype)
                  .within(cat("tensor ", shown(tensor.name))));
     order.push_back(&tensor);
   }
   const auto row = [](const TensorSpec* t) { return find_dtype(file_dtype(t->desc.dtype)); };
-  std::sort(order.begin(), order.end(),
-            [&](const TensorSpec* a, const TensorSpec* b) { return row(a) != row(b) ? row(a) > row(b) : a->name < b->name; });
+  std::sort(order.begin(), order.end(), [&](const TensorSpec* a, const TensorSpec* b) {
+    return row(a) != row(b) ? row(a) > row(b) : a->name < b->name;
+  });
   SafetensorsHeader header;
   header.metadata = metadata;
   uint64_t next = 0;
   for (const TensorSpec* tensor : order) {
-    SafetensorsEntry entry{tensor->name, std::string(file_dtype(tensor->desc.dtype)), tensor->desc.shape, next, 0};
-    if (__builtin_add_overflow(next, uint64_t{tensor->desc.bytes()}, &next) || next > uint64_t{1} << 62)
-      return Status(Code::invalid, cat("tensor ", shown(tensor->name), ": the file would have more than 2^62 bytes"));
+    SafetensorsEntry entry{tensor->name, std::string(file_dtype(tensor->desc.dtype)),
+                           tensor->desc.shape, next, 0};
+    if (__builtin_add_overflow(next, uint64_t{tensor->desc.bytes()}, &next) || next > uint64_t{1}
+                                                                                          << 62)
+      return Status(Code::invalid, cat("tensor ", shown(tensor->name),
+                                       ": the file would have more than 2^62 bytes"));
     entry.end = next;
     header.entries.push_back(std::move(entry));
   }

@@ -15,10 +15,12 @@ std::optional<DType> SafetensorsEntry::known() const {
 
 Result<TensorSpec> SafetensorsEntry::spec() const {
   if (const auto type = known()) return TensorSpec{name, {*type, shape}};
-  return Status(Code::unsupported, cat("tensor ", shown(name), ": dtype ", dtype, " cannot be loaded, expected F32, I32 or F64"));
+  return Status(Code::unsupported, cat("tensor ", shown(name), ": dtype ", dtype,
+                                       " cannot be loaded, expected F32, I32 or F64"));
 }
 
-Result<SafetensorsFile> SafetensorsFile::open(const std::string& path, const SafetensorsLimits& limits, Links links) {
+Result<SafetensorsFile> SafetensorsFile::open(const std::string& path,
+                                              const SafetensorsLimits& limits, Links links) {
   SafetensorsFile out;
   WEFT_TRY_ASSIGN(out.file_, File::open(path, links));
   WEFT_TRY_ASSIGN(const uint64_t size, out.file_.size());
@@ -37,14 +39,17 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path, const Saf
   const auto& entries = out.header_.entries;
   out.by_name_.resize(entries.size());
   std::iota(out.by_name_.begin(), out.by_name_.end(), size_t{0});
-  std::sort(out.by_name_.begin(), out.by_name_.end(), [&](size_t a, size_t b) { return entries[a].name < entries[b].name; });
+  std::sort(out.by_name_.begin(), out.by_name_.end(),
+            [&](size_t a, size_t b) { return entries[a].name < entries[b].name; });
   return out;
 }
 
 const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const {
-  const auto it = std::lower_bound(by_name_.begin(), by_name_.end(), name,
-                                   [&](size_t i, std::string_view wanted) { return header_.entries[i].name < wanted; });
-  return it != by_name_.end() && header_.entries[*it].name == name ? &header_.entries[*it] : nullptr;
+  const auto it = std::lower_bound(
+      by_name_.begin(), by_name_.end(), name,
+      [&](size_t i, std::string_view wanted) { return header_.entries[i].name < wanted; });
+  return it != by_name_.end() && header_.entries[*it].name == name ? &header_.entries[*it]
+                                                                   : nullptr;
 }
 
 Status SafetensorsFile::read(const SafetensorsEntry& entry, std::span<float> out) const {
@@ -55,21 +60,25 @@ Status SafetensorsFile::read(const SafetensorsEntry& entry, std::span<int32_t> o
   return read_as(entry, DType::i32, std::as_writable_bytes(out));
 }
 
-Status SafetensorsFile::read_as(const SafetensorsEntry& entry, DType dtype, std::span<std::byte> out) const {
+Status SafetensorsFile::read_as(const SafetensorsEntry& entry, DType dtype,
+                                std::span<std::byte> out) const {
   const auto spec = entry.spec();
   if (!spec.ok()) return spec.status().within(path());
   if (spec.value().desc.dtype != dtype)
-    return Status(Code::invalid,
-                  cat(path(), ": tensor ", shown(entry.name), ": expected ", dtype_name(dtype), ", found ", spec.value().desc.text()));
+    return Status(Code::invalid, cat(path(), ": tensor ", shown(entry.name), ": expected ",
+                                     dtype_name(dtype), ", found ", spec.value().desc.text()));
   return read_bytes(entry, out);
 }
 
 Status SafetensorsFile::read_bytes(const SafetensorsEntry& entry, std::span<std::byte> out) const {
   const std::string where = cat(path(), ": tensor ", shown(entry.name));
-  if (entry.end > data_bytes_ || entry.begin > entry.end) return Status(Code::invalid, cat(where, ": is not of this file"));
+  if (entry.end > data_bytes_ || entry.begin > entry.end)
+    return Status(Code::invalid, cat(where, ": is not of this file"));
   if (out.size() != entry.end - entry.begin)
-    return Status(Code::invalid, cat(where, ": has ", entry.end - entry.begin, " bytes, but there is room for ", out.size()));
-  return file_.read(data_begin_ + entry.begin, out.data(), out.size()).within(cat("tensor ", shown(entry.name)));
+    return Status(Code::invalid, cat(where, ": has ", entry.end - entry.begin,
+                                     " bytes, but there is room for ", out.size()));
+  return file_.read(data_begin_ + entry.begin, out.data(), out.size())
+      .within(cat("tensor ", shown(entry.name)));
 }
 
 Result<Digest> SafetensorsFile::checksum() const { return checksum_of(file_, bytes()); }

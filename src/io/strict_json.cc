@@ -13,9 +13,12 @@ namespace {
 Status fault(std::string text) { return Status(Code::data, std::move(text)); }
 
 // What is there instead: of a number the value, of all else the kind.
-std::string found(const Json& value) { return value.is_number() ? value.dump() : value.type_name(); }
+std::string found(const Json& value) {
+  return value.is_number() ? value.dump() : value.type_name();
+}
 
-// Builds the value, but refuses what a tree would hide: duplicate keys, and depth beyond what any file here has.
+// Builds the value, but refuses what a tree would hide: duplicate keys, and depth beyond what any
+// file here has.
 class StrictBuilder {
  public:
   explicit StrictBuilder(Fractions fractions) : fractions_(fractions) {}
@@ -28,7 +31,8 @@ class StrictBuilder {
   bool number_unsigned(uint64_t value) { return add(value); }
   bool number_float(double value, const std::string& text) {
     if (fractions_ == Fractions::allow) return add(value);
-    if (text.find_first_of(".eE") != text.npos) return stop(cat("expected no fraction, found ", shown(text)));
+    if (text.find_first_of(".eE") != text.npos)
+      return stop(cat("expected no fraction, found ", shown(text)));
     return stop(cat("expected whole numbers up to ", UINT64_MAX, ", found ", shown(text)));
   }
   bool string(std::string& value) { return add(std::move(value)); }
@@ -67,7 +71,8 @@ class StrictBuilder {
   }
   bool open(Json value) {
     if (open_.size() == kDepth) return stop(cat("is nested deeper than ", kDepth));
-    open_.push_back(place(std::move(value)));  // stays put: its parent grows only after it is closed
+    open_.push_back(
+        place(std::move(value)));  // stays put: its parent grows only after it is closed
     return true;
   }
   bool close() {
@@ -96,7 +101,9 @@ Result<Json> read_json(std::string_view text, Fractions fractions) {
 Status Fields::format(uint64_t known) {
   uint64_t found = 0;
   WEFT_TRY(number("format", found));
-  return found == known ? Status() : fault(cat(where_, "'format' is ", found, ", this version of weft reads ", known));
+  return found == known
+             ? Status()
+             : fault(cat(where_, "'format' is ", found, ", this version of weft reads ", known));
 }
 
 Status Fields::number(const char* key, uint64_t& out) {
@@ -135,14 +142,18 @@ Status Fields::digest(const char* key, Digest& out) {
 Status Fields::texts(const char* key, std::map<std::string, std::string>& out) {
   WEFT_TRY_ASSIGN(const Json* value, object(key));
   for (const auto& [name, item] : value->members()) {
-    if (!item.is_string()) return fault(cat(where_, shown(key), ": ", shown(name), " expects a string, found ", item.type_name()));
+    if (!item.is_string())
+      return fault(cat(where_, shown(key), ": ", shown(name), " expects a string, found ",
+                       item.type_name()));
     out[name] = item.text();
   }
   return {};
 }
 
 Result<const Json*> Fields::list(const char* key) { return take(key, "an array", &Json::is_array); }
-Result<const Json*> Fields::object(const char* key) { return take(key, "an object", &Json::is_object); }
+Result<const Json*> Fields::object(const char* key) {
+  return take(key, "an object", &Json::is_object);
+}
 
 Status Fields::finish() const {
   for (const auto& [name, item] : object_.members())
@@ -154,7 +165,8 @@ Result<const Json*> Fields::take(const char* key, const char* expected, bool (Js
   const auto it = object_.members().find(key);
   if (it == object_.members().end()) return fault(cat(where_, "has no ", shown(key)));
   const Json& value = it->second;
-  if (!(value.*is)()) return fault(cat(where_, shown(key), " expects ", expected, ", found ", found(value)));
+  if (!(value.*is)())
+    return fault(cat(where_, shown(key), " expects ", expected, ", found ", found(value)));
   taken_.insert(key);
   return &value;
 }

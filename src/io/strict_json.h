@@ -1,4 +1,5 @@
-// JSON that comes from outside, read without mercy: duplicate, unknown and missing keys, wrong types and depth are failures that name them.
+// JSON that comes from outside, read without mercy: duplicate, unknown and missing keys, wrong
+// types and depth are failures that name them.
 #pragma once
 
 #include <map>

@@ -14,7 +14,9 @@ namespace weft {
 
 namespace {
 
-uint32_t width_of(std::string_view path) { return path.ends_with(".u32") ? 4 : path.ends_with(".u16") ? 2 : 1; }
+uint32_t width_of(std::string_view path) {
+  return path.ends_with(".u32") ? 4 : path.ends_with(".u16") ? 2 : 1;
+}
 
 uint32_t id_at(const unsigned char* bytes, uint32_t width) {
   uint32_t id = 0;
@@ -27,13 +29,16 @@ uint32_t id_at(const unsigned char* bytes, uint32_t width) {
 Result<TokenFile> TokenFile::open(const std::string& path, int64_t vocabulary) {
   constexpr int64_t kMost = int64_t{1} << 31;
   if (vocabulary < 1 || vocabulary > kMost)
-    return Status(Code::invalid, cat(path, ": vocabulary is ", vocabulary, ", expected 1 to ", kMost));
+    return Status(Code::invalid,
+                  cat(path, ": vocabulary is ", vocabulary, ", expected 1 to ", kMost));
   TokenFile out;
   WEFT_TRY_ASSIGN(out.file_, File::open(path));
   WEFT_TRY_ASSIGN(const uint64_t bytes, out.file_.size());
   out.vocabulary_ = vocabulary;
   out.width_ = width_of(path);
-  if (bytes % out.width_ != 0) return Status(Code::data, cat(path, ": has ", bytes, " bytes, expected a multiple of ", out.width_));
+  if (bytes % out.width_ != 0)
+    return Status(Code::data,
+                  cat(path, ": has ", bytes, " bytes, expected a multiple of ", out.width_));
   out.size_ = static_cast<int64_t>(bytes / out.width_);
   if (vocabulary < int64_t{1} << (8 * out.width_)) WEFT_TRY(out.check_ids());
   return out;
@@ -42,23 +47,27 @@ Result<TokenFile> TokenFile::open(const std::string& path, int64_t vocabulary) {
 Status TokenFile::check_ids() const {
   std::vector<int32_t> ids(1 << 16);
   const auto most = static_cast<int64_t>(ids.size());
-  for (int64_t at = 0; at < size_; at += most) WEFT_TRY(window(at, std::min(size_ - at, most), ids.data()));
+  for (int64_t at = 0; at < size_; at += most)
+    WEFT_TRY(window(at, std::min(size_ - at, most), ids.data()));
   return {};
 }
 
 Status TokenFile::window(int64_t offset, int64_t length, int32_t* out) const {
   if (offset < 0 || length < 0 || offset > size_ || length > size_ - offset)
-    return Status(Code::invalid, cat(path(), ": tokens ", offset, " to ", offset, " + ", length, " were asked for, but it has ", size_));
+    return Status(Code::invalid, cat(path(), ": tokens ", offset, " to ", offset, " + ", length,
+                                     " were asked for, but it has ", size_));
   unsigned char block[1 << 14];
   const int64_t at_once = static_cast<int64_t>(sizeof block / width_);
   for (int64_t done = 0; done < length; done += at_once) {
     const int64_t count = std::min(length - done, at_once);
-    WEFT_TRY(file_.read(static_cast<uint64_t>(offset + done) * width_, block, static_cast<size_t>(count) * width_));
+    WEFT_TRY(file_.read(static_cast<uint64_t>(offset + done) * width_, block,
+                        static_cast<size_t>(count) * width_));
     for (int64_t i = 0; i < count; ++i) {
       const uint32_t id = id_at(block + i * width_, width_);
       if (id >= vocabulary_)
-        return Status(Code::data, cat(path(), ": token ", offset + done + i, " is ", id, ", expected 0 to ", vocabulary_ - 1,
-                                      " for a vocabulary of ", vocabulary_));
+        return Status(Code::data,
+                      cat(path(), ": token ", offset + done + i, " is ", id, ", expected 0 to ",
+                          vocabulary_ - 1, " for a vocabulary of ", vocabulary_));
       out[done + i] = static_cast<int32_t>(id);
     }
   }
@@ -69,14 +78,17 @@ Result<Samples> Samples::make(TokenFile file, int64_t length, double held_out) {
   if (length < 1 || length == std::numeric_limits<int64_t>::max())
     return Status(Code::invalid, cat("a sample has ", length, " tokens, expected 1 or more"));
   if (!(held_out >= 0 && held_out < 1))
-    return Status(Code::invalid, cat("held-out share is ", held_out, ", expected 0 or more and below 1"));
+    return Status(Code::invalid,
+                  cat("held-out share is ", held_out, ", expected 0 or more and below 1"));
   Samples out;
   out.length_ = length;
-  out.boundary_ = file.size() - static_cast<int64_t>(std::floor(static_cast<double>(file.size()) * held_out));
+  out.boundary_ =
+      file.size() - static_cast<int64_t>(std::floor(static_cast<double>(file.size()) * held_out));
   const int64_t held = file.size() - out.boundary_;
   const auto too_short = [&](int64_t tokens, const char* what) {
-    return Status(Code::invalid, cat(file.path(), ": ", tokens, " of its ", file.size(), " tokens are for ", what, ", but a sample of ",
-                                     length, " and its targets take ", length + 1));
+    return Status(Code::invalid,
+                  cat(file.path(), ": ", tokens, " of its ", file.size(), " tokens are for ", what,
+                      ", but a sample of ", length, " and its targets take ", length + 1));
   };
   if (out.boundary_ <= length) return too_short(out.boundary_, "training");
   if (held_out > 0 && held <= length) return too_short(held, "evaluation");
@@ -86,16 +98,19 @@ Result<Samples> Samples::make(TokenFile file, int64_t length, double held_out) {
 }
 
 int64_t Samples::position(uint64_t seed, uint64_t step, uint64_t sample) const {
-  return static_cast<int64_t>(Stream::data(seed, step).below(sample, static_cast<uint64_t>(positions())));
+  return static_cast<int64_t>(
+      Stream::data(seed, step).below(sample, static_cast<uint64_t>(positions())));
 }
 
-Status Samples::training(uint64_t seed, uint64_t step, uint64_t sample, int32_t* tokens, int32_t* targets) const {
+Status Samples::training(uint64_t seed, uint64_t step, uint64_t sample, int32_t* tokens,
+                         int32_t* targets) const {
   return read(position(seed, step, sample), tokens, targets);
 }
 
 Status Samples::evaluation(int64_t index, int32_t* tokens, int32_t* targets) const {
   if (index < 0 || index >= evaluations_)
-    return Status(Code::invalid, cat(file_.path(), ": evaluation window ", index, " was asked for, but there are ", evaluations_));
+    return Status(Code::invalid, cat(file_.path(), ": evaluation window ", index,
+                                     " was asked for, but there are ", evaluations_));
   return read(boundary_ + index * length_, tokens, targets);
 }
 

@@ -25,7 +25,8 @@ namespace {
 // Sixteen sums where there are 32 registers, eight where there are 16 (AVX2).
 constexpr int kRows = kLanes == 8 ? 4 : 8;
 constexpr int kVecs = 2;
-constexpr int64_t kDepth = 64;  // of B at a time, so that its part of a tile's columns stays in the first cache
+constexpr int64_t kDepth =
+    64;  // of B at a time, so that its part of a tile's columns stays in the first cache
 
 // Rows of B for one tile: `row` floats apart, whole vectors each.
 struct Panel {
@@ -35,10 +36,13 @@ struct Panel {
 
 // Rows i .. i + Rows of C and Vecs vectors of its columns from j.
 template <int Rows, int Vecs>
-HWY_INLINE void tile(const BlockProduct& g, const Panel& panel, const float* a, int64_t i, int64_t j, bool add) {
+HWY_INLINE void tile(const BlockProduct& g, const Panel& panel, const float* a, int64_t i,
+                     int64_t j, bool add) {
   const FloatTag d;
   FloatVec sums[Rows][Vecs];
-  WEFT_UNROLL for (int r = 0; r < Rows; ++r) { WEFT_UNROLL for (int v = 0; v < Vecs; ++v) sums[r][v] = hn::Zero(d); }
+  WEFT_UNROLL for (int r = 0; r < Rows; ++r) {
+    WEFT_UNROLL for (int v = 0; v < Vecs; ++v) sums[r][v] = hn::Zero(d);
+  }
   const float* b = panel.data;
   for (int64_t p = 0; p < panel.depth; ++p, a += g.a_column, b += panel.row) {
     FloatVec row[Vecs];
@@ -56,14 +60,16 @@ HWY_INLINE void tile(const BlockProduct& g, const Panel& panel, const float* a, 
       if (count >= kLanes) {
         hn::StoreU(hn::MulAdd(sums[r][v], factor, add ? hn::LoadU(d, c) : hn::Zero(d)), d, c);
       } else if (count > 0) {
-        store_tail(hn::MulAdd(sums[r][v], factor, add ? load_tail(c, count) : hn::Zero(d)), c, count);
+        store_tail(hn::MulAdd(sums[r][v], factor, add ? load_tail(c, count) : hn::Zero(d)), c,
+                   count);
       }
     }
   }
 }
 
 template <int Vecs>
-HWY_INLINE void tiles(const BlockProduct& g, const Panel& panel, int64_t from, int64_t j, bool add) {
+HWY_INLINE void tiles(const BlockProduct& g, const Panel& panel, int64_t from, int64_t j,
+                      bool add) {
   const float* a = g.a + from * g.a_column;
   int64_t i = 0;
   for (; i + kRows <= g.m; i += kRows) tile<kRows, Vecs>(g, panel, a + i * g.a_row, i, j, add);
@@ -85,7 +91,8 @@ HWY_INLINE Panel panel_of(const BlockProduct& g, int64_t from, int64_t j, float*
 
 void block_product(const BlockProduct& g) {
   if (g.k == 0) {  // nothing to add; the factors may be null
-    for (int64_t i = 0; i < g.m && !g.add; ++i) std::memset(g.c + i * g.c_row, 0, static_cast<size_t>(g.n) * sizeof(float));
+    for (int64_t i = 0; i < g.m && !g.add; ++i)
+      std::memset(g.c + i * g.c_row, 0, static_cast<size_t>(g.n) * sizeof(float));
     return;
   }
   HWY_ALIGN float copy[kDepth * kVecs * kLanes];
@@ -112,7 +119,8 @@ HWY_EXPORT(block_product);
 
 void block_product(const BlockProduct& product) { HWY_DYNAMIC_DISPATCH(block_product)(product); }
 
-void transpose_block(const float* x, int64_t rows, int64_t columns, int64_t row, float* out, int64_t width) {
+void transpose_block(const float* x, int64_t rows, int64_t columns, int64_t row, float* out,
+                     int64_t width) {
   for (int64_t j = 0; j < columns; ++j) {
     for (int64_t i = 0; i < rows; ++i) out[j * width + i] = x[i * row + j];
     std::fill(out + j * width + rows, out + (j + 1) * width, 0.0f);

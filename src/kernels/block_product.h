@@ -1,12 +1,14 @@
-// Products of blocks that are too small for BLIS to pack: attention's, some 64 on each side. Serial.
+// Products of blocks that are too small for BLIS to pack: attention's, some 64 on each side.
+// Serial.
 #pragma once
 
 #include <cstdint>
 
 namespace weft::kernels {
 
-// C[m,n] = factor * A[m,k] B[k,n], or that added to C. Element (i, p) of A lies at a + i * a_row + p * a_column, element (p, j)
-// of B at b + p * b_row + j * b_column; rows of C are dense. Sums over p run in blocks of 64, ascending.
+// C[m,n] = factor * A[m,k] B[k,n], or that added to C. Element (i, p) of A lies at a + i * a_row +
+// p * a_column, element (p, j) of B at b + p * b_row + j * b_column; rows of C are dense. Sums over
+// p run in blocks of 64, ascending.
 struct BlockProduct {
   int64_t m = 0, n = 0, k = 0;
   const float* a = nullptr;
@@ -22,6 +24,7 @@ struct BlockProduct {
 void block_product(const BlockProduct& product);
 
 // out[j * width + i] = x[i * row + j] for i < rows, j < columns; zeros for i up to width.
-void transpose_block(const float* x, int64_t rows, int64_t columns, int64_t row, float* out, int64_t width);
+void transpose_block(const float* x, int64_t rows, int64_t columns, int64_t row, float* out,
+                     int64_t width);
 
 }  // namespace weft::kernels

@@ -34,7 +34,8 @@ void add_column_sums(const float* x, int64_t rows, int64_t columns, int64_t stri
     const int64_t count = HWY_MIN(kLanes, columns - j);
     FloatVec sum = hn::Zero(d);
     for (int64_t i = 0; i < rows; ++i)
-      sum = hn::Add(sum, count == kLanes ? hn::LoadU(d, x + i * stride + j) : load_tail(x + i * stride + j, count));
+      sum = hn::Add(sum, count == kLanes ? hn::LoadU(d, x + i * stride + j)
+                                         : load_tail(x + i * stride + j, count));
     if (count == kLanes)
       hn::StoreU(hn::Add(hn::LoadU(d, acc + j), sum), d, acc + j);
     else

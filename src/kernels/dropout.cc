@@ -21,9 +21,9 @@ using WordTag = hn::RebindToUnsigned<FloatTag>;
 constexpr int64_t kBlocks = 1;
 
 HWY_INLINE void draw(uint64_t key, uint64_t high, uint64_t first, uint32_t* words) {
-  const Philox block = philox(
-      {static_cast<uint32_t>(first), static_cast<uint32_t>(first >> 32), static_cast<uint32_t>(high), static_cast<uint32_t>(high >> 32)},
-      key);
+  const Philox block = philox({static_cast<uint32_t>(first), static_cast<uint32_t>(first >> 32),
+                               static_cast<uint32_t>(high), static_cast<uint32_t>(high >> 32)},
+                              key);
   std::copy(block.begin(), block.end(), words);
 }
 
@@ -31,7 +31,8 @@ HWY_INLINE void draw(uint64_t key, uint64_t high, uint64_t first, uint32_t* word
 
 using PairTag = hn::Repartition<uint64_t, WordTag>;
 using PairVec = hn::Vec<PairTag>;
-constexpr int64_t kBlocks = kLanes / 2;  // Philox blocks per vector: each word has 64 bits to itself, so that products fit
+constexpr int64_t kBlocks =
+    kLanes / 2;  // Philox blocks per vector: each word has 64 bits to itself, so that products fit
 
 HWY_INLINE PairVec product(PairVec word, PairVec factor) {
   return hn::MulEven(hn::BitCast(WordTag(), word), hn::BitCast(WordTag(), factor));
@@ -46,7 +47,8 @@ HWY_INLINE void draw(uint64_t key, uint64_t high, uint64_t first, uint32_t* word
   PairVec c2 = hn::Set(d, high & 0xffffffffull), c3 = hn::Set(d, high >> 32);
   uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {
-    const PairVec p0 = product(c0, hn::Set(d, 0xD2511F53ull)), p1 = product(c2, hn::Set(d, 0xCD9E8D57ull));
+    const PairVec p0 = product(c0, hn::Set(d, 0xD2511F53ull)),
+                  p1 = product(c2, hn::Set(d, 0xCD9E8D57ull));
     c0 = hn::Xor(hn::Xor(hn::ShiftRight<32>(p1), c1), hn::Set(d, k0));
     c2 = hn::Xor(hn::Xor(hn::ShiftRight<32>(p0), c3), hn::Set(d, k1));
     c1 = hn::And(p1, low);
@@ -67,7 +69,8 @@ HWY_INLINE void draw(uint64_t key, uint64_t high, uint64_t first, uint32_t* word
 
 #endif
 
-void dropout(uint64_t key, uint64_t high, uint32_t bound, float factor, int64_t first, const float* x, int64_t n, float* out) {
+void dropout(uint64_t key, uint64_t high, uint32_t bound, float factor, int64_t first,
+             const float* x, int64_t n, float* out) {
   const WordTag dw;
   const FloatVec scale = constant(factor);
   const auto least = hn::Set(dw, bound);
@@ -96,7 +99,8 @@ namespace weft::kernels {
 
 HWY_EXPORT(dropout);
 
-void dropout(const Stream& stream, double probability, int64_t first, const float* x, int64_t n, float* out) {
+void dropout(const Stream& stream, double probability, int64_t first, const float* x, int64_t n,
+             float* out) {
   // Kept with chance 1 - probability, to 2^-32.
   const auto bound = static_cast<uint32_t>(probability * 0x1p32);
   const auto factor = static_cast<float>(1 / (1 - probability));

@@ -1,5 +1,5 @@
-// Dropout by counter-based random numbers: element e takes word e % 4 of block e / 4 of the stream, so any part of a mask can be
-// made again from nothing.
+// Dropout by counter-based random numbers: element e takes word e % 4 of block e / 4 of the stream,
+// so any part of a mask can be made again from nothing.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,9 @@
 
 namespace weft::kernels {
 
-// out = x / (1 - probability) where kept, else 0; x[0] is element `first` of the stream, a multiple of 4.
-void dropout(const Stream& stream, double probability, int64_t first, const float* x, int64_t n, float* out);
+// out = x / (1 - probability) where kept, else 0; x[0] is element `first` of the stream, a multiple
+// of 4.
+void dropout(const Stream& stream, double probability, int64_t first, const float* x, int64_t n,
+             float* out);
 
 }  // namespace weft::kernels

@@ -32,11 +32,14 @@ void scaled_difference(const float* a, const float* b, float factor, float* out,
 
 // A comparison instead of a maximum: NaN and -0 stay what they are.
 void relu(const float* x, float* out, int64_t n) {
-  map1(x, out, n, [](FloatVec v) HWY_ATTR { return hn::IfThenZeroElse(hn::Lt(v, hn::Zero(FloatTag())), v); });
+  map1(x, out, n,
+       [](FloatVec v) HWY_ATTR { return hn::IfThenZeroElse(hn::Lt(v, hn::Zero(FloatTag())), v); });
 }
 
 void relu_grad(const float* out, const float* dout, float* dx, int64_t n) {
-  map2(out, dout, dx, n, [](FloatVec y, FloatVec dy) HWY_ATTR { return hn::IfThenZeroElse(hn::Le(y, hn::Zero(FloatTag())), dy); });
+  map2(out, dout, dx, n, [](FloatVec y, FloatVec dy) HWY_ATTR {
+    return hn::IfThenZeroElse(hn::Le(y, hn::Zero(FloatTag())), dy);
+  });
 }
 
 }  // namespace
@@ -54,14 +57,22 @@ HWY_EXPORT(scaled_difference);
 HWY_EXPORT(relu);
 HWY_EXPORT(relu_grad);
 
-void add(const float* a, const float* b, float* out, int64_t n) { HWY_DYNAMIC_DISPATCH(add)(a, b, out, n); }
-void mul(const float* a, const float* b, float* out, int64_t n) { HWY_DYNAMIC_DISPATCH(mul)(a, b, out, n); }
-void scale(const float* x, float factor, float* out, int64_t n) { HWY_DYNAMIC_DISPATCH(scale)(x, factor, out, n); }
+void add(const float* a, const float* b, float* out, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(add)(a, b, out, n);
+}
+void mul(const float* a, const float* b, float* out, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(mul)(a, b, out, n);
+}
+void scale(const float* x, float factor, float* out, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(scale)(x, factor, out, n);
+}
 void scaled_difference(const float* a, const float* b, float factor, float* out, int64_t n) {
   HWY_DYNAMIC_DISPATCH(scaled_difference)(a, b, factor, out, n);
 }
 void relu(const float* x, float* out, int64_t n) { HWY_DYNAMIC_DISPATCH(relu)(x, out, n); }
-void relu_grad(const float* out, const float* dout, float* dx, int64_t n) { HWY_DYNAMIC_DISPATCH(relu_grad)(out, dout, dx, n); }
+void relu_grad(const float* out, const float* dout, float* dx, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(relu_grad)(out, dout, dx, n);
+}
 
 }  // namespace weft::kernels
 #endif

@@ -9,7 +9,8 @@ namespace weft {
 namespace {
 
 #if defined(__x86_64__) || defined(__i386__)
-// MXCSR: all exceptions masked, round to nearest, no flush to zero, subnormal operands kept; its value after reset.
+// MXCSR: all exceptions masked, round to nearest, no flush to zero, subnormal operands kept; its
+// value after reset.
 constexpr uint64_t kCompute = 0x1f80;
 uint64_t read_control() { return _mm_getcsr(); }
 void write_control(uint64_t value) { _mm_setcsr(static_cast<unsigned>(value)); }

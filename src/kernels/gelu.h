@@ -1,4 +1,5 @@
-// Gaussian error linear unit, exact (erf) and by its tanh approximation. Serial; callers cut tensors into tiles.
+// Gaussian error linear unit, exact (erf) and by its tanh approximation. Serial; callers cut
+// tensors into tiles.
 #pragma once
 
 #include <cstdint>

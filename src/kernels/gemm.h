@@ -1,7 +1,8 @@
 // Single-precision matrix product, row-major with leading dimensions. The only door to BLIS.
 //
-// Threads: gemm() may be called from any number of threads at once. Each product is cut into tiles by its shape alone and every
-// tile is multiplied on one thread, so the bits do not depend on who runs the tiles. Callers hold a ComputeScope (fpenv.h).
+// Threads: gemm() may be called from any number of threads at once. Each product is cut into tiles
+// by its shape alone and every tile is multiplied on one thread, so the bits do not depend on who
+// runs the tiles. Callers hold a ComputeScope (fpenv.h).
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,8 @@
 
 namespace weft {
 
-// A matrix as stored: rows `stride` elements apart. A transposed one is multiplied as its transpose.
+// A matrix as stored: rows `stride` elements apart. A transposed one is multiplied as its
+// transpose.
 struct Factor {
   const float* data = nullptr;
   int64_t stride = 0;
@@ -19,7 +21,8 @@ struct Factor {
 };
 constexpr bool kTransposed = true;
 
-// C[m,n] = alpha * A[m,k] * B[k,n] + beta * C. With beta 0, C is not read. C overlaps neither A nor B.
+// C[m,n] = alpha * A[m,k] * B[k,n] + beta * C. With beta 0, C is not read. C overlaps neither A nor
+// B.
 struct Gemm {
   int64_t m = 0, n = 0, k = 0;
   Factor a, b;
@@ -30,7 +33,8 @@ struct Gemm {
 
 void gemm(const Gemm& product, Tiles& tiles);
 
-// The product uncut, on the caller's thread, for kernels that already run inside a tile. Other bits than gemm() where that cuts.
+// The product uncut, on the caller's thread, for kernels that already run inside a tile. Other bits
+// than gemm() where that cuts.
 void gemm_tile(const Gemm& product);
 
 // BLIS alone, uncut: what gemm_tile() does with products that are not small.
@@ -55,13 +59,15 @@ struct GemmInfo {
   std::string text() const;  // "BLIS 0.9.0, skx kernels"
 };
 
-// Initialises BLIS once per process and chooses its kernels; later calls cost nothing. Called when a run starts, before its
-// threads compute. BLIS 0.9.0 knows processors by family number, and on one newer than itself falls back to kernels several times
-// slower without a word. The only way to tell it otherwise is the environment variable BLIS_ARCH_TYPE, read at its first use. So,
-// unless the host has set it or has used BLIS before, it is set for the time of that first use and removed again.
+// Initialises BLIS once per process and chooses its kernels; later calls cost nothing. Called when
+// a run starts, before its threads compute. BLIS 0.9.0 knows processors by family number, and on
+// one newer than itself falls back to kernels several times slower without a word. The only way to
+// tell it otherwise is the environment variable BLIS_ARCH_TYPE, read at its first use. So, unless
+// the host has set it or has used BLIS before, it is set for the time of that first use and removed
+// again.
 //
-// setenv() is not safe while another thread of the host calls getenv() or setenv(): a host with such threads makes its first call
-// here before it starts them, or sets BLIS_ARCH_TYPE itself.
+// setenv() is not safe while another thread of the host calls getenv() or setenv(): a host with
+// such threads makes its first call here before it starts them, or sets BLIS_ARCH_TYPE itself.
 void init_gemm();
 GemmInfo gemm_info();  // initialises as well
 

@@ -28,14 +28,15 @@ constexpr int kNone = -1;
 
 bool g_set_by_host = false;
 
-// The kernel set for this processor, by what it can do and not by its family; kNone where BLIS is left to choose. Only sets that
-// the header says are built in: BLIS aborts on the number of another.
+// The kernel set for this processor, by what it can do and not by its family; kNone where BLIS is
+// left to choose. Only sets that the header says are built in: BLIS aborts on the number of
+// another.
 int best_kernels() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
 #if defined(BLIS_CONFIG_SKX)
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl"))
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
     return BLIS_ARCH_SKX;
 #endif
 #if defined(BLIS_CONFIG_HASWELL)
@@ -62,8 +63,10 @@ int width(int kernels) {
 bool init_once() {
   g_set_by_host = std::getenv(kVariable) != nullptr;
   const int best = best_kernels();
-  const bool set = !g_set_by_host && best != kNone && setenv(kVariable, std::to_string(best).c_str(), 0) == 0;
-  bli_init();  // before any query: BLIS 0.9.0 aborts when it is asked for its kernels first and the variable is set
+  const bool set =
+      !g_set_by_host && best != kNone && setenv(kVariable, std::to_string(best).c_str(), 0) == 0;
+  bli_init();  // before any query: BLIS 0.9.0 aborts when it is asked for its kernels first and the
+               // variable is set
   if (set) unsetenv(kVariable);
   return true;
 }
@@ -103,9 +106,12 @@ void blis_product(const Gemm& g) {
   bli_rntm_set_num_threads(1, &threads);
   float alpha = g.alpha, beta = g.beta;
   // BLIS 0.9.0 takes pointers to non-const and does not write through them.
-  const auto trans = [](const Factor& factor) { return factor.transposed ? BLIS_TRANSPOSE : BLIS_NO_TRANSPOSE; };
-  bli_sgemm_ex(trans(g.a), trans(g.b), g.m, g.n, g.k, &alpha, const_cast<float*>(g.a.data), g.a.stride, 1, const_cast<float*>(g.b.data),
-               g.b.stride, 1, &beta, g.c, g.stride, 1, nullptr, &threads);
+  const auto trans = [](const Factor& factor) {
+    return factor.transposed ? BLIS_TRANSPOSE : BLIS_NO_TRANSPOSE;
+  };
+  bli_sgemm_ex(trans(g.a), trans(g.b), g.m, g.n, g.k, &alpha, const_cast<float*>(g.a.data),
+               g.a.stride, 1, const_cast<float*>(g.b.data), g.b.stride, 1, &beta, g.c, g.stride, 1,
+               nullptr, &threads);
 }
 
 }  // namespace weft

@@ -2,7 +2,8 @@
 
 namespace weft::kernels {
 
-// Plain code: the partial sums are written out, so no compiler may reorder them and all machines agree.
+// Plain code: the partial sums are written out, so no compiler may reorder them and all machines
+// agree.
 double squared_error(const float* a, const float* b, int64_t n) {
   double part[8] = {};
   int64_t i = 0;

@@ -1,8 +1,9 @@
-// Loops over vectors, compiled once per SIMD target (no include guard in the usual sense: see foreach_target.h).
+// Loops over vectors, compiled once per SIMD target (no include guard in the usual sense: see
+// foreach_target.h).
 //
-// An element's result never depends on where it lies: the last, short vector is copied to a full one and goes through the same
-// code, and memory is read unaligned. A reduction has kFolds partial sums whatever the width of a vector, so targets that have
-// fused multiply-add give the same bits.
+// An element's result never depends on where it lies: the last, short vector is copied to a full
+// one and goes through the same code, and memory is read unaligned. A reduction has kFolds partial
+// sums whatever the width of a vector, so targets that have fused multiply-add give the same bits.
 #include <cstdint>
 #include <cstring>
 
@@ -56,17 +57,22 @@ template <typename F>
 HWY_INLINE void map2(const float* a, const float* b, float* out, int64_t n, const F& f) {
   const FloatTag d;
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) hn::StoreU(f(hn::LoadU(d, a + i), hn::LoadU(d, b + i)), d, out + i);
+  for (; i + kLanes <= n; i += kLanes)
+    hn::StoreU(f(hn::LoadU(d, a + i), hn::LoadU(d, b + i)), d, out + i);
   if (i < n) store_tail(f(load_tail(a + i, n - i), load_tail(b + i, n - i)), out + i, n - i);
 }
 
 // out[i] = f(a[i], b[i], c[i])
 template <typename F>
-HWY_INLINE void map3(const float* a, const float* b, const float* c, float* out, int64_t n, const F& f) {
+HWY_INLINE void map3(const float* a, const float* b, const float* c, float* out, int64_t n,
+                     const F& f) {
   const FloatTag d;
   int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) hn::StoreU(f(hn::LoadU(d, a + i), hn::LoadU(d, b + i), hn::LoadU(d, c + i)), d, out + i);
-  if (i < n) store_tail(f(load_tail(a + i, n - i), load_tail(b + i, n - i), load_tail(c + i, n - i)), out + i, n - i);
+  for (; i + kLanes <= n; i += kLanes)
+    hn::StoreU(f(hn::LoadU(d, a + i), hn::LoadU(d, b + i), hn::LoadU(d, c + i)), d, out + i);
+  if (i < n)
+    store_tail(f(load_tail(a + i, n - i), load_tail(b + i, n - i), load_tail(c + i, n - i)),
+               out + i, n - i);
 }
 
 // The partial sums of a reduction: partial j holds elements j, j + kFolds, j + 2 kFolds, ..
@@ -87,15 +93,19 @@ struct Folds {
 };
 
 // `count` floats at p: a whole vector, or a tail.
-HWY_INLINE FloatVec load(const float* p, int64_t count) { return count == kLanes ? hn::LoadU(FloatTag(), p) : load_tail(p, count); }
+HWY_INLINE FloatVec load(const float* p, int64_t count) {
+  return count == kLanes ? hn::LoadU(FloatTag(), p) : load_tail(p, count);
+}
 
-// Sum over i < n of term(i, count), where term makes the vector of elements i .. i + count - 1 (load() reads them).
+// Sum over i < n of term(i, count), where term makes the vector of elements i .. i + count - 1
+// (load() reads them).
 template <typename F>
 HWY_INLINE float sum(int64_t n, const F& term) {
   Folds folds;
   int64_t i = 0;
   for (; i + kFolds <= n; i += kFolds)
-    for (int64_t v = 0; v < kFoldVecs; ++v) folds.part[v] = hn::Add(folds.part[v], term(i + v * kLanes, kLanes));
+    for (int64_t v = 0; v < kFoldVecs; ++v)
+      folds.part[v] = hn::Add(folds.part[v], term(i + v * kLanes, kLanes));
   for (int64_t v = 0; i < n; i += kLanes, ++v) {
     const int64_t count = HWY_MIN(kLanes, n - i);
     const auto mask = hn::FirstN(FloatTag(), static_cast<size_t>(count));
@@ -107,10 +117,12 @@ HWY_INLINE float sum(int64_t n, const F& term) {
 // Sum over i < n of f(a[i], b[i]).
 template <typename F>
 HWY_INLINE float sum2(const float* a, const float* b, int64_t n, const F& f) {
-  return sum(n, [a, b, &f](int64_t i, int64_t count) HWY_ATTR { return f(load(a + i, count), load(b + i, count)); });
+  return sum(n, [a, b, &f](int64_t i, int64_t count)
+                    HWY_ATTR { return f(load(a + i, count), load(b + i, count)); });
 }
 
-// Sum over rows r < n of term(r), lane by lane: in blocks of 32 rows, so that the error grows slowly.
+// Sum over rows r < n of term(r), lane by lane: in blocks of 32 rows, so that the error grows
+// slowly.
 template <typename F>
 HWY_INLINE FloatVec sum_rows(int64_t n, const F& term) {
   FloatVec total = hn::Zero(FloatTag());

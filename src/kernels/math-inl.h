@@ -1,6 +1,7 @@
-// exp, log and erf of vectors of floats, compiled once per SIMD target. No libm: its results differ between versions. Each
-// is good to 1.5 ulp (tests/unit/math_test.cc measures), keeps NaN, infinities, signed zeros and subnormal numbers, and treats an
-// element alike whatever lane it is in. The polynomials are minimax fits; all multiply-adds are written out.
+// exp, log and erf of vectors of floats, compiled once per SIMD target. No libm: its results differ
+// between versions. Each is good to 1.5 ulp (tests/unit/math_test.cc measures), keeps NaN,
+// infinities, signed zeros and subnormal numbers, and treats an element alike whatever lane it is
+// in. The polynomials are minimax fits; all multiply-adds are written out.
 #if defined(WEFT_KERNELS_MATH_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef WEFT_KERNELS_MATH_INL_H
 #undef WEFT_KERNELS_MATH_INL_H
@@ -27,9 +28,12 @@ HWY_INLINE FloatVec polynomial(FloatVec x, FloatVec sum, float next, Rest... res
 }
 
 // 2^k for k in [-126, 127].
-HWY_INLINE FloatVec power_of_two(IntVec k) { return hn::BitCast(FloatTag(), hn::ShiftLeft<23>(hn::Add(k, hn::Set(IntTag(), 127)))); }
+HWY_INLINE FloatVec power_of_two(IntVec k) {
+  return hn::BitCast(FloatTag(), hn::ShiftLeft<23>(hn::Add(k, hn::Set(IntTag(), 127))));
+}
 
-// x = k ln 2 + r; the power is applied in two halves, so that results from the largest float to the smallest subnormal come out.
+// x = k ln 2 + r; the power is applied in two halves, so that results from the largest float to the
+// smallest subnormal come out.
 HWY_INLINE FloatVec vexp(FloatVec x) {
   const FloatTag d;
   const FloatVec bounded = hn::Min(hn::Max(x, constant(-105.0f)), constant(90.0f));
@@ -38,7 +42,8 @@ HWY_INLINE FloatVec vexp(FloatVec x) {
   // ln 2 in two parts; the product with the first is exact.
   FloatVec r = hn::NegMulAdd(kf, constant(0.693359375f), bounded);
   r = hn::NegMulAdd(kf, constant(-2.12194440e-4f), r);
-  const FloatVec tail = polynomial(r, constant(0.000197898131f), 0.00139451993f, 0.00833350047f, 0.0416662879f, 0.166666657f, 0.5f);
+  const FloatVec tail = polynomial(r, constant(0.000197898131f), 0.00139451993f, 0.00833350047f,
+                                   0.0416662879f, 0.166666657f, 0.5f);
   const FloatVec mantissa = hn::Add(hn::MulAdd(hn::Mul(r, r), tail, r), constant(1.0f));
   const IntVec half = hn::ShiftRight<1>(k);
   const FloatVec y = hn::Mul(hn::Mul(mantissa, power_of_two(half)), power_of_two(hn::Sub(k, half)));
@@ -58,8 +63,9 @@ HWY_INLINE FloatVec vlog(FloatVec x) {
   const FloatVec m = hn::BitCast(d, hn::Sub(bits, hn::ShiftLeft<23>(e)));
   const FloatVec ef = hn::Sub(hn::ConvertTo(d, e), hn::IfThenElseZero(subnormal, constant(23.0f)));
   const FloatVec f = hn::Sub(m, constant(1.0f)), f2 = hn::Mul(f, f);
-  const FloatVec p = polynomial(f, constant(0.0674660131f), -0.116756409f, 0.118881747f, -0.124055915f, 0.142195508f, -0.166679963f,
-                                0.200021192f, -0.250000089f, 0.333333135f);
+  const FloatVec p =
+      polynomial(f, constant(0.0674660131f), -0.116756409f, 0.118881747f, -0.124055915f,
+                 0.142195508f, -0.166679963f, 0.200021192f, -0.250000089f, 0.333333135f);
   FloatVec y = hn::Mul(hn::Mul(f, f2), p);
   y = hn::MulAdd(ef, constant(-2.12194440e-4f), y);
   y = hn::NegMulAdd(constant(0.5f), f2, y);
@@ -71,15 +77,16 @@ HWY_INLINE FloatVec vlog(FloatVec x) {
   return hn::IfThenElse(hn::IsNaN(x), x, y);
 }
 
-// Near 0 an odd polynomial; elsewhere 1 - exp(-(t + t p(t))) with t = |x|, where the polynomial fits the logarithm of erfc.
+// Near 0 an odd polynomial; elsewhere 1 - exp(-(t + t p(t))) with t = |x|, where the polynomial
+// fits the logarithm of erfc.
 HWY_INLINE FloatVec verf(FloatVec x) {
   const FloatVec a = hn::Abs(x), z = hn::Mul(x, x);
-  const FloatVec q =
-      polynomial(z, constant(8.31692669e-05f), -0.00081300555f, 0.00519991154f, -0.0268589444f, 0.112836875f, -0.376126319f, 0.128379166f);
+  const FloatVec q = polynomial(z, constant(8.31692669e-05f), -0.00081300555f, 0.00519991154f,
+                                -0.0268589444f, 0.112836875f, -0.376126319f, 0.128379166f);
   const FloatVec near = hn::MulAdd(a, q, a);
   const FloatVec t = hn::Min(a, constant(4.0f));
-  const FloatVec p =
-      polynomial(t, constant(1.14234799e-05f), -0.000324727822f, 0.00365028391f, -0.0237786174f, 0.106256105f, 0.635139704f, 0.128651351f);
+  const FloatVec p = polynomial(t, constant(1.14234799e-05f), -0.000324727822f, 0.00365028391f,
+                                -0.0237786174f, 0.106256105f, 0.635139704f, 0.128651351f);
   const FloatVec far = hn::Sub(constant(1.0f), vexp(hn::Neg(hn::MulAdd(t, p, t))));
   const FloatVec y = hn::CopySign(hn::IfThenElse(hn::Lt(a, constant(0.925f)), near, far), x);
   return hn::IfThenElse(hn::IsNaN(x), x, y);

@@ -30,9 +30,11 @@ void softmax(const float* x, int64_t rows, int64_t n, float* out) {
 // dx = y (dy - sum of dy y)
 void softmax_grad(const float* y, const float* dy, int64_t rows, int64_t n, float* dx) {
   for (int64_t r = 0; r < rows; ++r, y += n, dy += n, dx += n) {
-    const FloatVec dot =
-        constant(sum(n, [y, dy](int64_t i, int64_t count) HWY_ATTR { return hn::Mul(load(y + i, count), load(dy + i, count)); }));
-    map2(y, dy, dx, n, [dot](FloatVec v, FloatVec dv) HWY_ATTR { return hn::Mul(v, hn::Sub(dv, dot)); });
+    const FloatVec dot = constant(sum(n, [y, dy](int64_t i, int64_t count) HWY_ATTR {
+      return hn::Mul(load(y + i, count), load(dy + i, count));
+    }));
+    map2(y, dy, dx, n,
+         [dot](FloatVec v, FloatVec dv) HWY_ATTR { return hn::Mul(v, hn::Sub(dv, dot)); });
   }
 }
 
@@ -40,21 +42,24 @@ void log_sum_exp(const float* x, int64_t rows, int64_t n, float* top, float* log
   for (int64_t r = 0; r < rows; ++r, x += n) {
     top[r] = maximum(x, n);
     const FloatVec shift = constant(top[r]);
-    const float total = sum(n, [x, shift](int64_t i, int64_t count) HWY_ATTR { return vexp(hn::Sub(load(x + i, count), shift)); });
+    const float total = sum(n, [x, shift](int64_t i, int64_t count)
+                                   HWY_ATTR { return vexp(hn::Sub(load(x + i, count), shift)); });
     log[r] = hn::GetLane(vlog(constant(total)));
   }
 }
 
-void cross_entropy_grad(const float* x, const int32_t* targets, const float* top, const float* log, float factor, int64_t rows, int64_t n,
-                        float* dx) {
+void cross_entropy_grad(const float* x, const int32_t* targets, const float* top, const float* log,
+                        float factor, int64_t rows, int64_t n, float* dx) {
   for (int64_t r = 0; r < rows; ++r, x += n, dx += n) {
     const int32_t target = targets[r];
     if (target < 0) {
       std::memset(dx, 0, static_cast<size_t>(n) * sizeof(float));
       continue;
     }
-    const FloatVec shift = constant(top[r]), weight = hn::Mul(vexp(constant(-log[r])), constant(factor));
-    map1(x, dx, n, [shift, weight](FloatVec v) HWY_ATTR { return hn::Mul(vexp(hn::Sub(v, shift)), weight); });
+    const FloatVec shift = constant(top[r]),
+                   weight = hn::Mul(vexp(constant(-log[r])), constant(factor));
+    map1(x, dx, n,
+         [shift, weight](FloatVec v) HWY_ATTR { return hn::Mul(vexp(hn::Sub(v, shift)), weight); });
     dx[target] -= factor;
   }
 }
@@ -72,15 +77,17 @@ HWY_EXPORT(softmax_grad);
 HWY_EXPORT(log_sum_exp);
 HWY_EXPORT(cross_entropy_grad);
 
-void softmax(const float* x, int64_t rows, int64_t n, float* out) { HWY_DYNAMIC_DISPATCH(softmax)(x, rows, n, out); }
+void softmax(const float* x, int64_t rows, int64_t n, float* out) {
+  HWY_DYNAMIC_DISPATCH(softmax)(x, rows, n, out);
+}
 void softmax_grad(const float* y, const float* dy, int64_t rows, int64_t n, float* dx) {
   HWY_DYNAMIC_DISPATCH(softmax_grad)(y, dy, rows, n, dx);
 }
 void log_sum_exp(const float* x, int64_t rows, int64_t n, float* top, float* log) {
   HWY_DYNAMIC_DISPATCH(log_sum_exp)(x, rows, n, top, log);
 }
-void cross_entropy_grad(const float* x, const int32_t* targets, const float* top, const float* log, float factor, int64_t rows, int64_t n,
-                        float* dx) {
+void cross_entropy_grad(const float* x, const int32_t* targets, const float* top, const float* log,
+                        float factor, int64_t rows, int64_t n, float* dx) {
   HWY_DYNAMIC_DISPATCH(cross_entropy_grad)(x, targets, top, log, factor, rows, n, dx);
 }
 

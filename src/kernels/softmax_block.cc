@@ -15,24 +15,29 @@ namespace {
 
 using Mask = hn::Mask<FloatTag>;
 
-// Calls f(vector at column c, which of its rows see column c) for all columns of the vector of rows from `lane`.
+// Calls f(vector at column c, which of its rows see column c) for all columns of the vector of rows
+// from `lane`.
 template <typename F>
 HWY_INLINE void for_columns(const ScoreBlock& block, int64_t lane, const F& f) {
   const FloatTag d;
   // Columns before `all` are seen by every row; later ones by those rows that lie at or after them.
   const int64_t all = block.causal ? HWY_MIN(block.columns, block.first + lane + 1) : block.columns;
   int64_t c = 0;
-  for (; c < all; ++c) f(c, block.data + c * block.width + lane, hn::FirstN(d, static_cast<size_t>(kLanes)));
+  for (; c < all; ++c)
+    f(c, block.data + c * block.width + lane, hn::FirstN(d, static_cast<size_t>(kLanes)));
   const FloatVec row = hn::Iota(d, static_cast<float>(lane));
-  for (; c < block.columns; ++c) f(c, block.data + c * block.width + lane, hn::Ge(row, hn::Set(d, static_cast<float>(c - block.first))));
+  for (; c < block.columns; ++c)
+    f(c, block.data + c * block.width + lane,
+      hn::Ge(row, hn::Set(d, static_cast<float>(c - block.first))));
 }
 
 void softmax_block(const ScoreBlock& scores, float* top, float* inverse) {
   const FloatTag d;
   for (int64_t lane = 0; lane < scores.width; lane += kLanes) {
     FloatVec most = hn::LoadU(d, scores.data + lane);  // every row sees column 0
-    for_columns(scores, lane,
-                [&](int64_t, float* at, Mask seen) HWY_ATTR { most = hn::IfThenElse(seen, hn::Max(most, hn::LoadU(d, at)), most); });
+    for_columns(scores, lane, [&](int64_t, float* at, Mask seen) HWY_ATTR {
+      most = hn::IfThenElse(seen, hn::Max(most, hn::LoadU(d, at)), most);
+    });
     FloatVec even = hn::Zero(d), odd = hn::Zero(d);  // two sums: half the error, half the wait
     for_columns(scores, lane, [&](int64_t, float* at, Mask seen) HWY_ATTR {
       const FloatVec e = hn::IfThenElseZero(seen, vexp(hn::Sub(hn::LoadU(d, at), most)));
@@ -53,23 +58,29 @@ void probability_block(const ScoreBlock& scores, const float* top, const float* 
   for (int64_t lane = 0; lane < scores.width; lane += kLanes) {
     const FloatVec shift = hn::LoadU(d, top + lane), factor = hn::LoadU(d, inverse + lane);
     for_columns(scores, lane, [&](int64_t, float* at, Mask seen) HWY_ATTR {
-      hn::StoreU(hn::IfThenElseZero(seen, hn::Mul(vexp(hn::Sub(hn::LoadU(d, at), shift)), factor)), d, at);
+      hn::StoreU(hn::IfThenElseZero(seen, hn::Mul(vexp(hn::Sub(hn::LoadU(d, at), shift)), factor)),
+                 d, at);
     });
   }
 }
 
-// The sum of p d is taken as that of p (d - pivot) + pivot, since the probabilities need not add to 1 exactly. The pivot is the gradient of
-// the most probable column: the only one that counts where that has probability 1.
+// The sum of p d is taken as that of p (d - pivot) + pivot, since the probabilities need not add to
+// 1 exactly. The pivot is the gradient of the most probable column: the only one that counts where
+// that has probability 1.
 void score_grad_block(const ScoreBlock& grads, const ScoreBlock& probabilities) {
   const FloatTag d;
   for (int64_t lane = 0; lane < grads.width; lane += kLanes) {
-    const auto probability = [&](int64_t c) HWY_ATTR { return hn::LoadU(d, probabilities.data + c * probabilities.width + lane); };
+    const auto probability = [&](int64_t c) HWY_ATTR {
+      return hn::LoadU(d, probabilities.data + c * probabilities.width + lane);
+    };
     FloatVec most = hn::Zero(d), pivot = hn::Zero(d);
-    for_columns(grads, lane, [&](int64_t c, float* at, Mask) HWY_ATTR {  // of a column that is not seen the probability is 0
-      const FloatVec p = probability(c);
-      pivot = hn::IfThenElse(hn::Gt(p, most), hn::LoadU(d, at), pivot);
-      most = hn::Max(most, p);
-    });
+    for_columns(grads, lane,
+                [&](int64_t c, float* at, Mask)
+                    HWY_ATTR {  // of a column that is not seen the probability is 0
+                      const FloatVec p = probability(c);
+                      pivot = hn::IfThenElse(hn::Gt(p, most), hn::LoadU(d, at), pivot);
+                      most = hn::Max(most, p);
+                    });
     FloatVec even = hn::Zero(d), odd = hn::Zero(d);
     for_columns(grads, lane, [&](int64_t c, float* at, Mask seen) HWY_ATTR {
       const FloatVec off = hn::IfThenElseZero(seen, hn::Sub(hn::LoadU(d, at), pivot));
@@ -80,7 +91,8 @@ void score_grad_block(const ScoreBlock& grads, const ScoreBlock& probabilities) 
     });
     const FloatVec mean = hn::Add(pivot, hn::Add(even, odd));
     for_columns(grads, lane, [&](int64_t c, float* at, Mask seen) HWY_ATTR {
-      hn::StoreU(hn::IfThenElseZero(seen, hn::Mul(probability(c), hn::Sub(hn::LoadU(d, at), mean))), d, at);
+      hn::StoreU(hn::IfThenElseZero(seen, hn::Mul(probability(c), hn::Sub(hn::LoadU(d, at), mean))),
+                 d, at);
     });
   }
 }
@@ -97,7 +109,9 @@ HWY_EXPORT(softmax_block);
 HWY_EXPORT(probability_block);
 HWY_EXPORT(score_grad_block);
 
-void softmax_block(const ScoreBlock& scores, float* top, float* inverse) { HWY_DYNAMIC_DISPATCH(softmax_block)(scores, top, inverse); }
+void softmax_block(const ScoreBlock& scores, float* top, float* inverse) {
+  HWY_DYNAMIC_DISPATCH(softmax_block)(scores, top, inverse);
+}
 void probability_block(const ScoreBlock& scores, const float* top, const float* inverse) {
   HWY_DYNAMIC_DISPATCH(probability_block)(scores, top, inverse);
 }

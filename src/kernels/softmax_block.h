@@ -1,13 +1,14 @@
-// What attention does to a block of rows of its scores. The block lies transposed, so that a row is a lane of a vector and sums
-// along it need no shuffles. Serial; attention gives each of its tiles blocks of its own.
+// What attention does to a block of rows of its scores. The block lies transposed, so that a row is
+// a lane of a vector and sums along it need no shuffles. Serial; attention gives each of its tiles
+// blocks of its own.
 #pragma once
 
 #include <cstdint>
 
 namespace weft::kernels {
 
-// Row i, column c lies at data[c * width + i]. Width is a multiple of 16; rows of padding hold what is finite. Under a causal
-// mask row i sees columns up to first + i, otherwise all.
+// Row i, column c lies at data[c * width + i]. Width is a multiple of 16; rows of padding hold what
+// is finite. Under a causal mask row i sees columns up to first + i, otherwise all.
 struct ScoreBlock {
   float* data = nullptr;
   int64_t width = 0, columns = 0;
@@ -15,15 +16,17 @@ struct ScoreBlock {
   int64_t first = 0;
 };
 
-// Scores become exp(score - top[i]), and 0 where not seen; top[i] is the row's maximum, inverse[i] = 1 / their sum. Both have
-// `width` elements.
+// Scores become exp(score - top[i]), and 0 where not seen; top[i] is the row's maximum, inverse[i]
+// = 1 / their sum. Both have `width` elements.
 void softmax_block(const ScoreBlock& scores, float* top, float* inverse);
 
-// Scores become the probabilities of that softmax: exp(score - top[i]) inverse[i], and 0 where not seen.
+// Scores become the probabilities of that softmax: exp(score - top[i]) inverse[i], and 0 where not
+// seen.
 void probability_block(const ScoreBlock& scores, const float* top, const float* inverse);
 
-// Gradients of the probabilities become those of the scores: p * (d - the row's sum of p d). Exactly 0 where that is 0 by
-// mathematics: a row that sees one column, or gives one all its weight, or has the same d for all.
+// Gradients of the probabilities become those of the scores: p * (d - the row's sum of p d).
+// Exactly 0 where that is 0 by mathematics: a row that sees one column, or gives one all its
+// weight, or has the same d for all.
 void score_grad_block(const ScoreBlock& grads, const ScoreBlock& probabilities);
 
 }  // namespace weft::kernels

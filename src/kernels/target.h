@@ -1,4 +1,5 @@
-// Which SIMD target the kernels run on this processor: "AVX3_DL", "AVX2", ... Part of the numeric profile.
+// Which SIMD target the kernels run on this processor: "AVX3_DL", "AVX2", ... Part of the numeric
+// profile.
 #pragma once
 
 namespace weft {

@@ -1,4 +1,5 @@
-// How a kernel is given more than one thread. The kernel decides the tiles from its shape alone; who runs them decides nothing.
+// How a kernel is given more than one thread. The kernel decides the tiles from its shape alone;
+// who runs them decides nothing.
 #pragma once
 
 namespace weft {
@@ -7,7 +8,8 @@ class Tiles {
  public:
   using Fn = void (*)(void* context, int tile);
   virtual ~Tiles() = default;
-  // Runs fn(context, 0 .. count-1), each once, in any order, possibly at the same time; returns when all are done. Never allocates.
+  // Runs fn(context, 0 .. count-1), each once, in any order, possibly at the same time; returns
+  // when all are done. Never allocates.
   virtual void run(int count, Fn fn, void* context) = 0;
 };
 

@@ -16,13 +16,17 @@ HWY_INLINE FloatVec set(float value) { return hn::Set(FloatTag(), value); }
 
 void sgd(float* w, const float* grad, int64_t n, float scale, float l2, float rate) {
   const FloatVec s = set(scale), l = set(l2), r = set(rate);
-  map2(w, grad, w, n, [=](FloatVec x, FloatVec g) HWY_ATTR { return hn::NegMulAdd(r, hn::MulAdd(l, x, hn::Mul(g, s)), x); });
+  map2(w, grad, w, n, [=](FloatVec x, FloatVec g) HWY_ATTR {
+    return hn::NegMulAdd(r, hn::MulAdd(l, x, hn::Mul(g, s)), x);
+  });
 }
 
-void sgd_momentum(float* w, const float* grad, float* slot, int64_t n, float scale, float l2, float rate, float momentum) {
+void sgd_momentum(float* w, const float* grad, float* slot, int64_t n, float scale, float l2,
+                  float rate, float momentum) {
   const FloatVec s = set(scale), l = set(l2), r = set(rate), mu = set(momentum);
-  map3(w, grad, slot, slot, n,
-       [=](FloatVec x, FloatVec g, FloatVec old) HWY_ATTR { return hn::MulAdd(mu, old, hn::MulAdd(l, x, hn::Mul(g, s))); });
+  map3(w, grad, slot, slot, n, [=](FloatVec x, FloatVec g, FloatVec old) HWY_ATTR {
+    return hn::MulAdd(mu, old, hn::MulAdd(l, x, hn::Mul(g, s)));
+  });
   map2(w, slot, w, n, [=](FloatVec x, FloatVec g) HWY_ATTR { return hn::NegMulAdd(r, g, x); });
 }
 
@@ -36,7 +40,8 @@ HWY_INLINE AdamVecs adam_vector(AdamVecs x, FloatVec grad, const AdamStep& step)
   const FloatVec m = hn::MulAdd(set(step.rest1), hn::Sub(g, x.m), x.m);
   const FloatVec v = hn::MulAdd(hn::Mul(set(step.rest2), g), g, hn::Mul(set(step.beta2), x.v));
   const FloatVec denominator = hn::MulAdd(hn::Sqrt(v), set(step.inverse_root2), set(step.eps));
-  return {hn::NegMulAdd(set(step.size), hn::Div(m, denominator), hn::Mul(x.w, set(step.keep))), m, v};
+  return {hn::NegMulAdd(set(step.size), hn::Div(m, denominator), hn::Mul(x.w, set(step.keep))), m,
+          v};
 }
 
 void adam(float* w, const float* grad, float* m, float* v, int64_t n, const AdamStep& shared) {
@@ -44,20 +49,24 @@ void adam(float* w, const float* grad, float* m, float* v, int64_t n, const Adam
   const AdamStep step = shared;
   int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    const AdamVecs y = adam_vector({hn::LoadU(d, w + i), hn::LoadU(d, m + i), hn::LoadU(d, v + i)}, hn::LoadU(d, grad + i), step);
+    const AdamVecs y = adam_vector({hn::LoadU(d, w + i), hn::LoadU(d, m + i), hn::LoadU(d, v + i)},
+                                   hn::LoadU(d, grad + i), step);
     hn::StoreU(y.w, d, w + i);
     hn::StoreU(y.m, d, m + i);
     hn::StoreU(y.v, d, v + i);
   }
   if (i == n) return;
   const int64_t rest = n - i;
-  const AdamVecs y = adam_vector({load_tail(w + i, rest), load_tail(m + i, rest), load_tail(v + i, rest)}, load_tail(grad + i, rest), step);
+  const AdamVecs y =
+      adam_vector({load_tail(w + i, rest), load_tail(m + i, rest), load_tail(v + i, rest)},
+                  load_tail(grad + i, rest), step);
   store_tail(y.w, w + i, rest);
   store_tail(y.m, m + i, rest);
   store_tail(y.v, v + i, rest);
 }
 
-// Partial j holds elements j, j + 16, .. whatever the width of a vector; a product of floats is exact in double, so all targets agree.
+// Partial j holds elements j, j + 16, .. whatever the width of a vector; a product of floats is
+// exact in double, so all targets agree.
 constexpr int64_t kPartials = 16;
 
 double sum_of_squares(const float* x, int64_t n) {
@@ -102,13 +111,16 @@ HWY_EXPORT(sum_of_squares);
 void sgd(float* w, const float* grad, int64_t n, float scale, float l2, float rate) {
   HWY_DYNAMIC_DISPATCH(sgd)(w, grad, n, scale, l2, rate);
 }
-void sgd_momentum(float* w, const float* grad, float* slot, int64_t n, float scale, float l2, float rate, float momentum) {
+void sgd_momentum(float* w, const float* grad, float* slot, int64_t n, float scale, float l2,
+                  float rate, float momentum) {
   HWY_DYNAMIC_DISPATCH(sgd_momentum)(w, grad, slot, n, scale, l2, rate, momentum);
 }
 void adam(float* w, const float* grad, float* m, float* v, int64_t n, const AdamStep& step) {
   HWY_DYNAMIC_DISPATCH(adam)(w, grad, m, v, n, step);
 }
-double sum_of_squares(const float* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(sum_of_squares)(x, n); }
+double sum_of_squares(const float* x, int64_t n) {
+  return HWY_DYNAMIC_DISPATCH(sum_of_squares)(x, n);
+}
 
 }  // namespace weft::kernels
 #endif

@@ -9,7 +9,8 @@ namespace weft::kernels {
 void sgd(float* w, const float* grad, int64_t n, float scale, float l2, float rate);
 
 // The same with slot = momentum * slot + g in the place of g.
-void sgd_momentum(float* w, const float* grad, float* slot, int64_t n, float scale, float l2, float rate, float momentum);
+void sgd_momentum(float* w, const float* grad, float* slot, int64_t n, float scale, float l2,
+                  float rate, float momentum);
 
 // Numbers of one step that all parameters share.
 struct AdamStep {

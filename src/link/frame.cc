@@ -11,7 +11,8 @@ constexpr size_t kPayloadCheckAt = 56, kHeaderCheckAt = 60;
 
 template <typename T>
 void put_le(std::byte* out, T value) {
-  for (size_t i = 0; i < sizeof(T); ++i) out[i] = static_cast<std::byte>(static_cast<uint64_t>(value) >> (8 * i));
+  for (size_t i = 0; i < sizeof(T); ++i)
+    out[i] = static_cast<std::byte>(static_cast<uint64_t>(value) >> (8 * i));
 }
 
 template <typename T>
@@ -21,7 +22,9 @@ T get_le(const std::byte* in) {
   return static_cast<T>(value);
 }
 
-uint32_t check_of(std::span<const std::byte> bytes) { return static_cast<uint32_t>(hash64(bytes.data(), bytes.size())); }
+uint32_t check_of(std::span<const std::byte> bytes) {
+  return static_cast<uint32_t>(hash64(bytes.data(), bytes.size()));
+}
 
 Status wrong(std::string text) { return Status(Code::protocol, std::move(text)); }
 
@@ -33,11 +36,15 @@ std::string hex(uint32_t value) {
 
 // Does the payload agree with the header, and the header with itself?
 Status check_sizes(const FrameHeader& h, size_t payload) {
-  if (h.length > kMaxPayload) return wrong(cat("payload of ", h.length, " bytes, a frame has at most ", kMaxPayload));
-  if (h.length != payload) return wrong(cat("header speaks of ", h.length, " bytes of payload, the frame has ", payload));
-  if (h.piece > 0 && h.offset() >= h.total) return wrong(cat("piece ", h.piece, " of ", h.total, " bytes, which end before it"));
+  if (h.length > kMaxPayload)
+    return wrong(cat("payload of ", h.length, " bytes, a frame has at most ", kMaxPayload));
+  if (h.length != payload)
+    return wrong(cat("header speaks of ", h.length, " bytes of payload, the frame has ", payload));
+  if (h.piece > 0 && h.offset() >= h.total)
+    return wrong(cat("piece ", h.piece, " of ", h.total, " bytes, which end before it"));
   if (h.length != piece_length(h.total, h.piece))
-    return wrong(cat("piece ", h.piece, " of ", h.total, " bytes has ", h.length, ", expected ", piece_length(h.total, h.piece)));
+    return wrong(cat("piece ", h.piece, " of ", h.total, " bytes has ", h.length, ", expected ",
+                     piece_length(h.total, h.piece)));
   return {};
 }
 
@@ -57,7 +64,8 @@ const char* frame_kind_name(FrameKind kind) {
   return "?";
 }
 
-void encode_header(const FrameHeader& h, std::span<const std::byte> payload, std::span<std::byte, kHeaderBytes> out) {
+void encode_header(const FrameHeader& h, std::span<const std::byte> payload,
+                   std::span<std::byte, kHeaderBytes> out) {
   std::byte* p = out.data();
   put_le(p, kMagic);
   put_le(p + 4, kWireMajor);
@@ -78,14 +86,18 @@ void encode_header(const FrameHeader& h, std::span<const std::byte> payload, std
   put_le(p + kHeaderCheckAt, check_of(out.first(kHeaderCheckAt)));
 }
 
-Result<FrameHeader> decode_frame(std::span<const std::byte> frame, std::span<const std::byte>* payload) {
-  if (frame.size() < kHeaderBytes) return wrong(cat("frame of ", frame.size(), " bytes, a header has ", kHeaderBytes));
+Result<FrameHeader> decode_frame(std::span<const std::byte> frame,
+                                 std::span<const std::byte>* payload) {
+  if (frame.size() < kHeaderBytes)
+    return wrong(cat("frame of ", frame.size(), " bytes, a header has ", kHeaderBytes));
   const std::byte* p = frame.data();
   if (const uint32_t magic = get_le<uint32_t>(p); magic != kMagic)
     return wrong(cat("magic ", hex(magic), ", expected ", hex(kMagic), " (WEFT)"));
   if (const uint8_t major = get_le<uint8_t>(p + 4); major != kWireMajor)
     return wrong(cat("wire version ", major, ", this weft speaks ", kWireMajor));
-  if (const uint32_t check = check_of(frame.first(kHeaderCheckAt)), told = get_le<uint32_t>(p + kHeaderCheckAt); check != told)
+  if (const uint32_t check = check_of(frame.first(kHeaderCheckAt)),
+      told = get_le<uint32_t>(p + kHeaderCheckAt);
+      check != told)
     return wrong(cat("header check ", hex(told), ", its bytes give ", hex(check)));
   const uint8_t kind = get_le<uint8_t>(p + 6);
   if (kind < static_cast<uint8_t>(FrameKind::hello) || kind > static_cast<uint8_t>(FrameKind::bye))
@@ -106,7 +118,8 @@ Result<FrameHeader> decode_frame(std::span<const std::byte> frame, std::span<con
   h.length = get_le<uint32_t>(p + 52);
   const auto rest = frame.subspan(kHeaderBytes);
   WEFT_TRY(check_sizes(h, rest.size()));
-  if (const uint32_t check = check_of(rest), told = get_le<uint32_t>(p + kPayloadCheckAt); check != told)
+  if (const uint32_t check = check_of(rest), told = get_le<uint32_t>(p + kPayloadCheckAt);
+      check != told)
     return wrong(cat("payload check ", hex(told), ", its bytes give ", hex(check)));
   *payload = rest;
   return h;

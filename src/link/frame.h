@@ -1,12 +1,15 @@
-// A frame: one message of the transport, a header of 64 bytes and at most 1 MiB of payload. All numbers are little-endian.
+// A frame: one message of the transport, a header of 64 bytes and at most 1 MiB of payload. All
+// numbers are little-endian.
 //
-//   0 magic u32 "WEFT"   4 major u8   5 minor u8   6 kind u8   7 flags u8   8 incarnation u32   12 source u16   14 destination u16
+//   0 magic u32 "WEFT"   4 major u8   5 minor u8   6 kind u8   7 flags u8   8 incarnation u32   12
+//   source u16   14 destination u16
 //  16 step u64          24 micro-batch u32        28 edge u32
 //  32 sequence u64      40 total u64
 //  48 piece u32         52 length u32             56 payload check u32     60 header check u32
 //
-// What is longer than 1 MiB goes in pieces: piece k begins at byte k * 2^20 of `total`, and all but the last are full. So offset
-// and length follow from piece and total, a header that contradicts itself is refused, and a tensor may have 4 PiB.
+// What is longer than 1 MiB goes in pieces: piece k begins at byte k * 2^20 of `total`, and all but
+// the last are full. So offset and length follow from piece and total, a header that contradicts
+// itself is refused, and a tensor may have 4 PiB.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +33,8 @@ enum class FrameKind : uint8_t {
   data = 2,       // data lane: a piece of a tensor of (step, edge, micro-batch)
   grant = 3,      // control lane: room for (step, edge, micro-batch)
   message = 4,    // control lane: a piece of a message of the runtime; `edge` is its type
-  heartbeat = 5,  // control lane: the loop lives; `step`: data frames sent so far; payload: what the rank does, as text
+  heartbeat = 5,  // control lane: the loop lives; `step`: data frames sent so far; payload: what
+                  // the rank does, as text
   abort = 6,      // control lane: the run has failed; payload: origin and text
   abort_ack = 7,  // control lane: the abort was heard
   bye = 8,        // control lane: an orderly end
@@ -58,14 +62,18 @@ struct FrameHeader {
 // Bytes of that piece.
 inline uint32_t piece_length(uint64_t total, uint32_t piece) {
   const uint64_t offset = uint64_t{piece} * kMaxPayload;
-  return offset >= total ? 0 : static_cast<uint32_t>(std::min<uint64_t>(kMaxPayload, total - offset));
+  return offset >= total ? 0
+                         : static_cast<uint32_t>(std::min<uint64_t>(kMaxPayload, total - offset));
 }
 
 // Writes the 64 bytes, with checks (XXH3-64, low 32 bits) over payload and header.
-void encode_header(const FrameHeader& header, std::span<const std::byte> payload, std::span<std::byte, kHeaderBytes> out);
+void encode_header(const FrameHeader& header, std::span<const std::byte> payload,
+                   std::span<std::byte, kHeaderBytes> out);
 
-// Checks lengths, magic, major version, both checks, kind, flags and that the pieces add up; `payload` is the rest of the frame.
-// Errors have Code::protocol and say what was expected and found.
-Result<FrameHeader> decode_frame(std::span<const std::byte> frame, std::span<const std::byte>* payload);
+// Checks lengths, magic, major version, both checks, kind, flags and that the pieces add up;
+// `payload` is the rest of the frame. Errors have Code::protocol and say what was expected and
+// found.
+Result<FrameHeader> decode_frame(std::span<const std::byte> frame,
+                                 std::span<const std::byte>* payload);
 
 }  // namespace weft

@@ -13,7 +13,8 @@ constexpr size_t kControl = 0, kData = 1;
 std::string seconds(LinkTime ms) { return cat(static_cast<double>(ms / 100) / 10, " s"); }
 }  // namespace
 
-Link::Link(int32_t self, int32_t peer, Identity identity, LinkTimes times, size_t tensors, size_t most_message)
+Link::Link(int32_t self, int32_t peer, Identity identity, LinkTimes times, size_t tensors,
+           size_t most_message)
     : self_(self),
       peer_(peer),
       identity_(std::move(identity)),
@@ -31,7 +32,8 @@ void Link::start(LinkTime now) {
 }
 
 void Link::connected(LinkTime now, LinkEffects& effects) {
-  if (state_ == State::aborting && !connection_) {  // it failed before the peer came: the peer shall know why
+  if (state_ == State::aborting &&
+      !connection_) {  // it failed before the peer came: the peer shall know why
     connection_ = true;
     return send_abort(now, effects);
   }
@@ -61,7 +63,8 @@ void Link::end() {
   connection_ = false;
 }
 
-// --- failure -------------------------------------------------------------------------------------------------------------------
+// --- failure
+// -------------------------------------------------------------------------------------------------------------------
 
 void Link::fail(Origin origin, LinkTime now, LinkEffects& effects) {
   abort(origin, now, effects);
@@ -93,15 +96,23 @@ void Link::send_abort(LinkTime now, LinkEffects& effects) {
 std::string Link::last_words(LinkTime now) const {
   if (!greeted_) return "; it never said hello";
   const std::string heard = cat("; last heard ", seconds(now - last_heard_), " ago");
-  // The status came with a heartbeat: other frames may have come since, and the peer may have gone on.
-  return peer_status_.empty() ? heard : cat(heard, "; its status ", seconds(now - peer_status_at_), " ago: ", peer_status_);
+  // The status came with a heartbeat: other frames may have come since, and the peer may have gone
+  // on.
+  return peer_status_.empty()
+             ? heard
+             : cat(heard, "; its status ", seconds(now - peer_status_at_), " ago: ", peer_status_);
 }
 
-// --- time ----------------------------------------------------------------------------------------------------------------------
+// --- time
+// ----------------------------------------------------------------------------------------------------------------------
 
-LinkTime Link::silent_at() const { return greeted_ ? std::max(last_heard_ + times_.silence, deaf_until_) : kNever; }
+LinkTime Link::silent_at() const {
+  return greeted_ ? std::max(last_heard_ + times_.silence, deaf_until_) : kNever;
+}
 
-LinkTime Link::lag_at() const { return lagging() ? std::max(lag_since_ + kDataSilence * times_.silence, deaf_until_) : kNever; }
+LinkTime Link::lag_at() const {
+  return lagging() ? std::max(lag_since_ + kDataSilence * times_.silence, deaf_until_) : kNever;
+}
 
 LinkTime Link::next_tick() const {
   switch (state_) {
@@ -122,11 +133,14 @@ void Link::tick(LinkTime now, LinkEffects& effects) {
   last_tick_ = now;
   switch (state_) {
     case State::waiting:
-      if (now >= lost_at_) return fail_peer(Code::peer, cat(rank_name(peer_), " did not connect: ", lost_why_), now, effects);
+      if (now >= lost_at_)
+        return fail_peer(Code::peer, cat(rank_name(peer_), " did not connect: ", lost_why_), now,
+                         effects);
       if (now >= hello_by_) {
         const std::string trouble = effects.trouble();
         fail_peer(Code::timed_out,
-                  cat(rank_name(peer_), " did not connect within ", seconds(times_.hello), trouble.empty() ? "" : cat(" (", trouble, ")")),
+                  cat(rank_name(peer_), " did not connect within ", seconds(times_.hello),
+                      trouble.empty() ? "" : cat(" (", trouble, ")")),
                   now, effects);
       }
       return;
@@ -141,24 +155,33 @@ void Link::tick(LinkTime now, LinkEffects& effects) {
 
 void Link::tick_live(LinkTime now, LinkEffects& effects) {
   const std::string who = rank_name(peer_);
-  if (now >= lost_at_) return fail_peer(Code::peer, cat(who, " lost: ", lost_why_, last_words(now)), now, effects);
+  if (now >= lost_at_)
+    return fail_peer(Code::peer, cat(who, " lost: ", lost_why_, last_words(now)), now, effects);
   if (now >= hello_by_) {
-    const char* what = greeted_ ? " did not answer our hello within " : " did not say hello within ";
+    const char* what =
+        greeted_ ? " did not answer our hello within " : " did not say hello within ";
     return fail_peer(Code::timed_out, cat(who, what, seconds(times_.hello)), now, effects);
   }
   if (now >= silent_at())
-    return fail_peer(Code::peer, cat(who, " lost: silent for ", seconds(times_.silence), last_words(now)), now, effects);
+    return fail_peer(Code::peer,
+                     cat(who, " lost: silent for ", seconds(times_.silence), last_words(now)), now,
+                     effects);
   if (now >= lag_at()) {
     const uint64_t missing = announced_ - in_sequence_[kData];
     return fail_peer(Code::peer,
-                     cat(who, " lost: ", missing, " data frames that it sent did not come within ", seconds(kDataSilence * times_.silence)),
+                     cat(who, " lost: ", missing, " data frames that it sent did not come within ",
+                         seconds(kDataSilence * times_.silence)),
                      now, effects);
   }
-  if (now >= bye_by_) return fail_peer(Code::timed_out, cat(who, " did not answer bye within ", seconds(times_.silence)), now, effects);
+  if (now >= bye_by_)
+    return fail_peer(Code::timed_out,
+                     cat(who, " did not answer bye within ", seconds(times_.silence)), now,
+                     effects);
   if (connection_ && now >= next_heartbeat_) send_heartbeat(now, effects);
 }
 
-// --- sending -------------------------------------------------------------------------------------------------------------------
+// --- sending
+// -------------------------------------------------------------------------------------------------------------------
 
 FrameHeader Link::header(FrameKind kind) const {
   FrameHeader h;
@@ -196,7 +219,8 @@ void put_tag(FrameHeader& h, const Tag& tag) {
 }
 }  // namespace
 
-void Link::send_tensor(const Tag& tag, std::span<const std::byte> bytes, LinkTime, LinkEffects& effects) {
+void Link::send_tensor(const Tag& tag, std::span<const std::byte> bytes, LinkTime,
+                       LinkEffects& effects) {
   if (state_ != State::open || said_bye_) return;
   sending_.push({tag, bytes});
   send_pieces(effects);
@@ -232,8 +256,10 @@ void Link::send_pieces(LinkEffects& effects) {
 void Link::sent(uint64_t token, LinkTime now, LinkEffects& effects) {
   if (!live()) return;
   if (in_flight_.empty() || in_flight_.front().token != token)
-    return fail({.rank = self_, .code = Code::internal, .text = cat("the transport to rank ", peer_, " sent frames out of order")}, now,
-                effects);
+    return fail({.rank = self_,
+                 .code = Code::internal,
+                 .text = cat("the transport to rank ", peer_, " sent frames out of order")},
+                now, effects);
   const Piece piece = in_flight_.front();
   in_flight_.pop();
   in_flight_bytes_ -= piece.bytes;
@@ -253,11 +279,14 @@ void Link::send_grant(const Tag& tag, LinkTime, LinkEffects& effects) {
   send_control(h, {}, effects);
 }
 
-void Link::send_message(uint32_t type, std::span<const std::byte> bytes, LinkTime now, LinkEffects& effects) {
+void Link::send_message(uint32_t type, std::span<const std::byte> bytes, LinkTime now,
+                        LinkEffects& effects) {
   if (state_ != State::open || said_bye_) return;
   if (bytes.size() > kMaxMessage)
-    return fail({.rank = self_, .code = Code::internal, .text = cat("message of ", bytes.size(), " bytes, at most ", kMaxMessage)}, now,
-                effects);
+    return fail({.rank = self_,
+                 .code = Code::internal,
+                 .text = cat("message of ", bytes.size(), " bytes, at most ", kMaxMessage)},
+                now, effects);
   FrameHeader h = header(FrameKind::message);
   h.edge = type;
   h.total = bytes.size();
@@ -271,7 +300,10 @@ void Link::send_message(uint32_t type, std::span<const std::byte> bytes, LinkTim
 void Link::bye(LinkTime now, LinkEffects& effects) {
   if (state_ != State::open || said_bye_) return;
   if (!sending_.empty())
-    return fail({.rank = self_, .code = Code::internal, .text = cat("bye to rank ", peer_, " while tensors leave")}, now, effects);
+    return fail({.rank = self_,
+                 .code = Code::internal,
+                 .text = cat("bye to rank ", peer_, " while tensors leave")},
+                now, effects);
   said_bye_ = true;
   send_control(header(FrameKind::bye), {}, effects);
   if (heard_bye_) {

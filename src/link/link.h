@@ -1,26 +1,34 @@
-// One connection between two ranks: a state machine. Frames and time go in; frames and events come out. It owns no socket, thread
-// or clock, knows nothing of engines or plans beyond bytes and tags, and allocates nothing after the handshake except for long
-// messages and failures.
+// One connection between two ranks: a state machine. Frames and time go in; frames and events come
+// out. It owns no socket, thread or clock, knows nothing of engines or plans beyond bytes and tags,
+// and allocates nothing after the handshake except for long messages and failures.
 //
-//   waiting ── connected ──► greeting ── hello each way, equal, heard ──► open ── bye both ways ──► ended
+//   waiting ── connected ──► greeting ── hello each way, equal, heard ──► open ── bye both ways ──►
+//   ended
 //      │                        │                                          │
 //      └────────────────────────┴──────────── failed ◄─────────────────────┘
 //                                               │
 //                       aborting (until the peer has heard why, at most 300 ms) ──► ended
 //
-//  - Two lanes: control (hello, grants, messages, heartbeats, abort) and data (tensors), each with its own sequence numbers. A
-//    gap, a repeat, a frame of another incarnation, a wrong check: the link fails with Code::protocol and names it. Nothing is
-//    retried.
-//  - Lanes may overtake each other. So a side is open, and may send tensors, when it knows that the other has taken its hello:
+//  - Two lanes: control (hello, grants, messages, heartbeats, abort) and data (tensors), each with
+//  its own sequence numbers. A
+//    gap, a repeat, a frame of another incarnation, a wrong check: the link fails with
+//    Code::protocol and names it. Nothing is retried.
+//  - Lanes may overtake each other. So a side is open, and may send tensors, when it knows that the
+//  other has taken its hello:
 //    from the heartbeat that answers a hello.
-//  - Tensors are cut into pieces of 1 MiB and land where the owner says, piece by piece; those of one lane never interleave.
-//  - Heartbeats every 250 ms. A peer is lost if no frame arrives on either lane for LinkTimes::silence, the peer timeout: long
-//    enough for TCP to send again what an interruption of 2 s has cost. A heartbeat tells how many data frames have been sent: if
-//    no data frame arrives although some are announced, the data lane is lost after kDataSilence times that. The factor is for slow
-//    links, where one frame of 1 MiB may take longer than the peer timeout while the peer is heard on the control lane.
-//  - A closed connection is never made again. It is a suspicion for 300 ms: the abort that explains it may still come, here or from
-//    another rank, and then its origin is named instead of the messenger. So is a connection that cannot come to be; while the
-//    transport still tries it says nothing, and the hello's deadline counts.
+//  - Tensors are cut into pieces of 1 MiB and land where the owner says, piece by piece; those of
+//  one lane never interleave.
+//  - Heartbeats every 250 ms. A peer is lost if no frame arrives on either lane for
+//  LinkTimes::silence, the peer timeout: long
+//    enough for TCP to send again what an interruption of 2 s has cost. A heartbeat tells how many
+//    data frames have been sent: if no data frame arrives although some are announced, the data
+//    lane is lost after kDataSilence times that. The factor is for slow links, where one frame of 1
+//    MiB may take longer than the peer timeout while the peer is heard on the control lane.
+//  - A closed connection is never made again. It is a suspicion for 300 ms: the abort that explains
+//  it may still come, here or from
+//    another rank, and then its origin is named instead of the messenger. So is a connection that
+//    cannot come to be; while the transport still tries it says nothing, and the hello's deadline
+//    counts.
 //  - Every state but ended has a deadline; see next_tick().
 #pragma once
 
@@ -53,30 +61,35 @@ constexpr LinkTime kLeastSilence = 1000;
 
 struct LinkTimes {
   LinkTime heartbeat = 250;
-  LinkTime silence = 5000;   // the peer timeout: without a frame on either lane
-  LinkTime suspicion = 300;  // from a closed connection to the loss; also how long an abort waits to be heard
-  LinkTime hello = 10000;    // from start() to open
+  LinkTime silence = 5000;  // the peer timeout: without a frame on either lane
+  LinkTime suspicion =
+      300;  // from a closed connection to the loss; also how long an abort waits to be heard
+  LinkTime hello = 10000;  // from start() to open
 };
 
-// What the link asks of its transport and tells its owner. None of these calls back into the link before it returns.
+// What the link asks of its transport and tells its owner. None of these calls back into the link
+// before it returns.
 class LinkEffects {
  public:
   virtual ~LinkEffects() = default;
-  // One frame: header and payload, to be joined. The payload stays valid until the transport calls Link::sent(token); token 0:
-  // copied by the transport before it returns. Only data frames have tokens.
-  virtual void send(Lane lane, std::span<const std::byte, kHeaderBytes> header, std::span<const std::byte> payload, uint64_t token) = 0;
+  // One frame: header and payload, to be joined. The payload stays valid until the transport calls
+  // Link::sent(token); token 0: copied by the transport before it returns. Only data frames have
+  // tokens.
+  virtual void send(Lane lane, std::span<const std::byte, kHeaderBytes> header,
+                    std::span<const std::byte> payload, uint64_t token) = 0;
   virtual void open() = 0;  // handshake done both ways
-  // Where the tensor with this tag lands: as many bytes as it has, or why it is refused (no grant, unknown, wrong size). Tensors
-  // may come just before open().
+  // Where the tensor with this tag lands: as many bytes as it has, or why it is refused (no grant,
+  // unknown, wrong size). Tensors may come just before open().
   virtual Result<std::span<std::byte>> landing(const Tag& tag, uint64_t bytes) = 0;
   virtual void arrived(const Tag& tag) = 0;
   virtual void released(const Tag& tag) = 0;  // all pieces of a tensor have left its memory
   virtual void granted(const Tag& tag) = 0;
   virtual void message(uint32_t type, std::span<const std::byte> bytes) = 0;
-  virtual void leaving() = 0;                                    // the peer said bye; answer with bye() in time
+  virtual void leaving() = 0;  // the peer said bye; answer with bye() in time
   virtual void failed(const Origin& origin, bool by_abort) = 0;  // once; the link is of no more use
   virtual void closed() = 0;                                     // orderly: bye both ways
-  // What the transport says of its last try, asked when a connection has not come in time. Empty: it knows nothing.
+  // What the transport says of its last try, asked when a connection has not come in time. Empty:
+  // it knows nothing.
   virtual std::string trouble() { return {}; }
 };
 
@@ -87,10 +100,13 @@ class Link {
   // Data given to the transport and not yet sent, at most.
   static constexpr size_t kWindowBytes = size_t{4} << 20, kWindowFrames = 64;
 
-  // `tensors`: how many may be under way at once without an allocation. `most_message`: bytes of a message that the peer may send.
-  Link(int32_t self, int32_t peer, Identity identity, LinkTimes times = {}, size_t tensors = 64, size_t most_message = kMaxMessage);
+  // `tensors`: how many may be under way at once without an allocation. `most_message`: bytes of a
+  // message that the peer may send.
+  Link(int32_t self, int32_t peer, Identity identity, LinkTimes times = {}, size_t tensors = 64,
+       size_t most_message = kMaxMessage);
 
-  // Everything takes the present time. From start() the peer has LinkTimes::hello to connect and greet.
+  // Everything takes the present time. From start() the peer has LinkTimes::hello to connect and
+  // greet.
   void start(LinkTime now);
   // The transport has a connection; says hello.
   void connected(LinkTime now, LinkEffects& effects);
@@ -101,13 +117,15 @@ class Link {
   void tick(LinkTime now, LinkEffects& effects);
   LinkTime next_tick() const;  // when tick() has something to do; kNever when the link has ended
 
-  // Only when open; otherwise they do nothing. A tensor's memory stays valid until released(tag); after a failure until the
-  // transport is closed.
-  void send_tensor(const Tag& tag, std::span<const std::byte> bytes, LinkTime now, LinkEffects& effects);
+  // Only when open; otherwise they do nothing. A tensor's memory stays valid until released(tag);
+  // after a failure until the transport is closed.
+  void send_tensor(const Tag& tag, std::span<const std::byte> bytes, LinkTime now,
+                   LinkEffects& effects);
   void send_grant(const Tag& tag, LinkTime now, LinkEffects& effects);
-  void send_message(uint32_t type, std::span<const std::byte> bytes, LinkTime now, LinkEffects& effects);  // copied
-  // The run has failed here: tells the peer, once, or one that connects within LinkTimes::suspicion. The owner knows already, so
-  // failed() is not called.
+  void send_message(uint32_t type, std::span<const std::byte> bytes, LinkTime now,
+                    LinkEffects& effects);  // copied
+  // The run has failed here: tells the peer, once, or one that connects within
+  // LinkTimes::suspicion. The owner knows already, so failed() is not called.
   void abort(const Origin& origin, LinkTime now, LinkEffects& effects);
   // An orderly end; nothing may be under way.
   void bye(LinkTime now, LinkEffects& effects);
@@ -169,13 +187,19 @@ class Link {
   void fail_peer(Code code, std::string text, LinkTime now, LinkEffects& effects);
   void end();
   Status check_header(Lane lane, const FrameHeader& h);
-  Status live_frame(Lane lane, const FrameHeader& h, std::span<const std::byte> payload, LinkTime now, LinkEffects& effects);
-  void heard_abort(const FrameHeader& h, std::span<const std::byte> payload, LinkTime now, LinkEffects& effects);
-  Status control_frame(const FrameHeader& h, std::span<const std::byte> payload, LinkTime now, LinkEffects& effects);
+  Status live_frame(Lane lane, const FrameHeader& h, std::span<const std::byte> payload,
+                    LinkTime now, LinkEffects& effects);
+  void heard_abort(const FrameHeader& h, std::span<const std::byte> payload, LinkTime now,
+                   LinkEffects& effects);
+  Status control_frame(const FrameHeader& h, std::span<const std::byte> payload, LinkTime now,
+                       LinkEffects& effects);
   Status hello_frame(std::span<const std::byte> payload, LinkTime now, LinkEffects& effects);
-  Status heartbeat_frame(const FrameHeader& h, std::span<const std::byte> payload, LinkTime now, LinkEffects& effects);
-  Status message_frame(const FrameHeader& h, std::span<const std::byte> payload, LinkEffects& effects);
-  Status data_frame(const FrameHeader& h, std::span<const std::byte> payload, LinkTime now, LinkEffects& effects);
+  Status heartbeat_frame(const FrameHeader& h, std::span<const std::byte> payload, LinkTime now,
+                         LinkEffects& effects);
+  Status message_frame(const FrameHeader& h, std::span<const std::byte> payload,
+                       LinkEffects& effects);
+  Status data_frame(const FrameHeader& h, std::span<const std::byte> payload, LinkTime now,
+                    LinkEffects& effects);
   LinkTime silent_at() const;
   LinkTime lag_at() const;
   std::string last_words(LinkTime now) const;
@@ -194,16 +218,19 @@ class Link {
 
   LinkTime hello_by_ = kNever;
   LinkTime last_heard_ = 0, next_heartbeat_ = kNever;
-  LinkTime last_tick_ = 0, deaf_until_ = 0;  // a rank that was stopped itself listens first, before it calls others silent
-  LinkTime lost_at_ = kNever;                // end of a suspicion
+  LinkTime last_tick_ = 0,
+           deaf_until_ =
+               0;  // a rank that was stopped itself listens first, before it calls others silent
+  LinkTime lost_at_ = kNever;  // end of a suspicion
   std::string lost_why_;
   LinkTime abort_by_ = kNever, bye_by_ = kNever;
   std::vector<std::byte> abort_words_;
   uint64_t out_sequence_[2] = {0, 0}, in_sequence_[2] = {0, 0};  // per lane
-  uint64_t announced_ = 0;                                       // data frames that the peer says it has sent
-  LinkTime lag_since_ = 0;                                       // lagging(): the last data frame, or the heartbeat that announced more
+  uint64_t announced_ = 0;  // data frames that the peer says it has sent
+  LinkTime lag_since_ = 0;  // lagging(): the last data frame, or the heartbeat that announced more
 
-  Fifo<Sending> sending_;  // the first `posted_` are wholly with the transport, the next one from piece `next_piece_`
+  Fifo<Sending> sending_;  // the first `posted_` are wholly with the transport, the next one from
+                           // piece `next_piece_`
   size_t posted_ = 0;
   uint32_t next_piece_ = 0;
   struct Piece {

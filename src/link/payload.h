@@ -11,7 +11,8 @@
 
 namespace weft {
 
-// What both ends must agree on, section by section; a difference refuses the link and names the section.
+// What both ends must agree on, section by section; a difference refuses the link and names the
+// section.
 struct Identity {
   uint32_t incarnation = 0;
   std::string version;  // of weft

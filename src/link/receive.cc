@@ -1,4 +1,5 @@
-// What a link receives. Every frame is either expected, to the byte, or fails the link with the reason.
+// What a link receives. Every frame is either expected, to the byte, or fails the link with the
+// reason.
 #include <cstring>
 
 #include "base/text.h"
@@ -13,7 +14,8 @@ constexpr uint32_t kMostTag = 0x7fffffff;
 Status wrong(std::string text) { return Status(Code::protocol, std::move(text)); }
 }  // namespace
 
-void Link::received(Lane lane, std::span<const std::byte> frame, LinkTime now, LinkEffects& effects) {
+void Link::received(Lane lane, std::span<const std::byte> frame, LinkTime now,
+                    LinkEffects& effects) {
   if (state_ == State::waiting || state_ == State::ended) return;
   std::span<const std::byte> payload;
   const auto decoded = decode_frame(frame, &payload);
@@ -30,16 +32,19 @@ void Link::received(Lane lane, std::span<const std::byte> frame, LinkTime now, L
   }
   if (status.ok() || !live()) return;
   // A refusal names the rank itself; anything else is told as what that rank sent.
-  std::string text = status.code() == Code::peer ? status.text() : cat(rank_name(peer_), ": ", status.text());
+  std::string text =
+      status.code() == Code::peer ? status.text() : cat(rank_name(peer_), ": ", status.text());
   const int32_t refused = status.code() == Code::peer ? std::max(self_, peer_) : peer_;
   fail({.rank = refused, .code = status.code(), .text = std::move(text)}, now, effects);
 }
 
 Status Link::check_header(Lane lane, const FrameHeader& h) {
   if (h.source != static_cast<uint16_t>(peer_) || h.destination != static_cast<uint16_t>(self_))
-    return wrong(cat("frame from rank ", h.source, " to rank ", h.destination, ", expected ", peer_, " to ", self_));
+    return wrong(cat("frame from rank ", h.source, " to rank ", h.destination, ", expected ", peer_,
+                     " to ", self_));
   if ((h.kind == FrameKind::data) != (lane == Lane::data))
-    return wrong(cat(frame_kind_name(h.kind), " frame on the ", lane == Lane::data ? "data" : "control", " lane"));
+    return wrong(cat(frame_kind_name(h.kind), " frame on the ",
+                     lane == Lane::data ? "data" : "control", " lane"));
   // A hello brings its whole identity, which tells more.
   if (h.kind != FrameKind::hello && h.incarnation != identity_.incarnation)
     return wrong(cat("frame of another incarnation, ", h.incarnation));
@@ -48,10 +53,13 @@ Status Link::check_header(Lane lane, const FrameHeader& h) {
   return {};
 }
 
-void Link::heard_abort(const FrameHeader&, std::span<const std::byte> payload, LinkTime now, LinkEffects& effects) {
+void Link::heard_abort(const FrameHeader&, std::span<const std::byte> payload, LinkTime now,
+                       LinkEffects& effects) {
   auto origin = decode_origin(payload);
   if (!origin.ok()) {
-    if (live()) fail_peer(origin.status().code(), cat(rank_name(peer_), ": ", origin.status().text()), now, effects);
+    if (live())
+      fail_peer(origin.status().code(), cat(rank_name(peer_), ": ", origin.status().text()), now,
+                effects);
     return;
   }
   // An abort counts whatever was lost before it: it says why.
@@ -61,25 +69,31 @@ void Link::heard_abort(const FrameHeader&, std::span<const std::byte> payload, L
   effects.failed(origin.value(), true);
 }
 
-Status Link::live_frame(Lane lane, const FrameHeader& h, std::span<const std::byte> payload, LinkTime now, LinkEffects& effects) {
+Status Link::live_frame(Lane lane, const FrameHeader& h, std::span<const std::byte> payload,
+                        LinkTime now, LinkEffects& effects) {
   uint64_t& expected = in_sequence_[static_cast<size_t>(lane)];
   if (h.sequence != expected)
-    return wrong(cat(frame_kind_name(h.kind), " frame ", h.sequence, " of the ", lane == Lane::data ? "data" : "control",
-                     " lane, expected ", expected, h.sequence > expected ? ": frames are lost" : ": a frame came again"));
+    return wrong(cat(frame_kind_name(h.kind), " frame ", h.sequence, " of the ",
+                     lane == Lane::data ? "data" : "control", " lane, expected ", expected,
+                     h.sequence > expected ? ": frames are lost" : ": a frame came again"));
   ++expected;
   last_heard_ = now;
   if (greeted_ == (h.kind == FrameKind::hello))
-    return wrong(cat(frame_kind_name(h.kind), greeted_ ? " frame after a hello" : " frame before a hello"));
+    return wrong(
+        cat(frame_kind_name(h.kind), greeted_ ? " frame after a hello" : " frame before a hello"));
   if (state_ == State::greeting && greeted_) {  // whoever says more than hello has taken ours
     state_ = State::open;
     hello_by_ = kNever;
     effects.open();
   }
-  return lane == Lane::data ? data_frame(h, payload, now, effects) : control_frame(h, payload, now, effects);
+  return lane == Lane::data ? data_frame(h, payload, now, effects)
+                            : control_frame(h, payload, now, effects);
 }
 
-Status Link::control_frame(const FrameHeader& h, std::span<const std::byte> payload, LinkTime now, LinkEffects& effects) {
-  if (heard_bye_ && h.kind != FrameKind::heartbeat) return wrong(cat(frame_kind_name(h.kind), " frame after a bye"));
+Status Link::control_frame(const FrameHeader& h, std::span<const std::byte> payload, LinkTime now,
+                           LinkEffects& effects) {
+  if (heard_bye_ && h.kind != FrameKind::heartbeat)
+    return wrong(cat(frame_kind_name(h.kind), " frame after a bye"));
   switch (h.kind) {
     case FrameKind::hello: return hello_frame(payload, now, effects);
     case FrameKind::heartbeat: return heartbeat_frame(h, payload, now, effects);
@@ -90,7 +104,8 @@ Status Link::control_frame(const FrameHeader& h, std::span<const std::byte> payl
       effects.granted({h.step, static_cast<int32_t>(h.edge), static_cast<int32_t>(h.micro_batch)});
       return {};
     case FrameKind::bye:
-      if (landing_ || message_piece_ > 0) return wrong("bye frame in the middle of a tensor or message");
+      if (landing_ || message_piece_ > 0)
+        return wrong("bye frame in the middle of a tensor or message");
       heard_bye_ = true;
       if (!said_bye_) {
         effects.leaving();
@@ -115,9 +130,13 @@ Status Link::hello_frame(std::span<const std::byte> payload, LinkTime now, LinkE
   return {};
 }
 
-Status Link::heartbeat_frame(const FrameHeader& h, std::span<const std::byte> payload, LinkTime now, LinkEffects&) {
-  if (payload.size() > kMaxStatus) return wrong(cat("heartbeat of ", payload.size(), " bytes, at most ", kMaxStatus));
-  if (h.step < announced_) return wrong(cat("heartbeat that takes back data frames: ", h.step, " sent, it was ", announced_));
+Status Link::heartbeat_frame(const FrameHeader& h, std::span<const std::byte> payload, LinkTime now,
+                             LinkEffects&) {
+  if (payload.size() > kMaxStatus)
+    return wrong(cat("heartbeat of ", payload.size(), " bytes, at most ", kMaxStatus));
+  if (h.step < announced_)
+    return wrong(
+        cat("heartbeat that takes back data frames: ", h.step, " sent, it was ", announced_));
   if (!lagging()) lag_since_ = now;
   announced_ = h.step;
   peer_status_.assign(reinterpret_cast<const char*>(payload.data()), payload.size());
@@ -125,10 +144,13 @@ Status Link::heartbeat_frame(const FrameHeader& h, std::span<const std::byte> pa
   return {};
 }
 
-Status Link::message_frame(const FrameHeader& h, std::span<const std::byte> payload, LinkEffects& effects) {
-  if (h.total > most_message_) return wrong(cat("message of ", h.total, " bytes, at most ", most_message_));
+Status Link::message_frame(const FrameHeader& h, std::span<const std::byte> payload,
+                           LinkEffects& effects) {
+  if (h.total > most_message_)
+    return wrong(cat("message of ", h.total, " bytes, at most ", most_message_));
   if (h.piece != message_piece_ || (h.piece > 0 && h.edge != message_type_))
-    return wrong(cat("piece ", h.piece, " of a message of type ", h.edge, ", expected piece ", message_piece_,
+    return wrong(cat("piece ", h.piece, " of a message of type ", h.edge, ", expected piece ",
+                     message_piece_,
                      message_piece_ > 0 ? cat(" of type ", message_type_) : std::string()));
   if (h.piece == 0 && h.last()) {
     effects.message(h.edge, payload);
@@ -145,22 +167,27 @@ Status Link::message_frame(const FrameHeader& h, std::span<const std::byte> payl
   return {};
 }
 
-Status Link::data_frame(const FrameHeader& h, std::span<const std::byte> payload, LinkTime now, LinkEffects& effects) {
+Status Link::data_frame(const FrameHeader& h, std::span<const std::byte> payload, LinkTime now,
+                        LinkEffects& effects) {
   lag_since_ = now;
   if (heard_bye_) return wrong("data frame after a bye");
-  if (h.edge > kMostTag || h.micro_batch > kMostTag) return wrong("data frame with a tag that cannot be");
+  if (h.edge > kMostTag || h.micro_batch > kMostTag)
+    return wrong("data frame with a tag that cannot be");
   const Tag tag{h.step, static_cast<int32_t>(h.edge), static_cast<int32_t>(h.micro_batch)};
   if (!landing_) {
-    if (h.piece != 0) return wrong(cat("piece ", h.piece, " of a tensor whose first piece did not come"));
+    if (h.piece != 0)
+      return wrong(cat("piece ", h.piece, " of a tensor whose first piece did not come"));
     WEFT_TRY_ASSIGN(landing_bytes_, effects.landing(tag, h.total));
-    if (landing_bytes_.size() != h.total) return wrong(cat("tensor of ", h.total, " bytes, its place has ", landing_bytes_.size()));
+    if (landing_bytes_.size() != h.total)
+      return wrong(cat("tensor of ", h.total, " bytes, its place has ", landing_bytes_.size()));
     landing_ = true;
     landing_tag_ = tag;
     landing_piece_ = 0;
   } else if (tag != landing_tag_ || h.piece != landing_piece_ || h.total != landing_bytes_.size()) {
     return wrong(cat("piece ", h.piece, " of another tensor before the last piece of this one"));
   }
-  if (!payload.empty()) std::memcpy(landing_bytes_.data() + h.offset(), payload.data(), payload.size());
+  if (!payload.empty())
+    std::memcpy(landing_bytes_.data() + h.offset(), payload.data(), payload.size());
   ++landing_piece_;
   if (!h.last()) return {};
   landing_ = false;

@@ -24,6 +24,8 @@ void HeldDescriptors::release() {
   held_.clear();
 }
 
-Status spare_descriptors(int count, const std::string& what) { return HeldDescriptors::hold(count, what).status(); }
+Status spare_descriptors(int count, const std::string& what) {
+  return HeldDescriptors::hold(count, what).status();
+}
 
 }  // namespace weft

@@ -1,5 +1,6 @@
-// What lives on a loop: timers, signals, wakers and turns. libuv wants a handle's memory until its close callback, so each keeps
-// its handles in a state of its own, which the last close callback frees.
+// What lives on a loop: timers, signals, wakers and turns. libuv wants a handle's memory until its
+// close callback, so each keeps its handles in a state of its own, which the last close callback
+// frees.
 #include <uv.h>
 
 #include <atomic>
@@ -18,7 +19,8 @@ uv_handle_t* handle_of(void* handle) { return static_cast<uv_handle_t*>(handle);
 // `data` of the handle is its state.
 template <typename State>
 void close_and_delete(void* handle) {
-  uv_close(handle_of(handle), [](uv_handle_t* closed) { delete static_cast<State*>(closed->data); });
+  uv_close(handle_of(handle),
+           [](uv_handle_t* closed) { delete static_cast<State*>(closed->data); });
 }
 
 }  // namespace
@@ -29,7 +31,8 @@ struct Loop::Timer::State {
   uv_timer_t handle{};
 };
 
-Loop::Timer::Timer(Loop& loop, std::function<void()> fired) : state_(new State{loop, std::move(fired)}) {
+Loop::Timer::Timer(Loop& loop, std::function<void()> fired)
+    : state_(new State{loop, std::move(fired)}) {
   uv_timer_init(loop.uv(), &state_->handle);
   state_->handle.data = state_;
 }
@@ -53,21 +56,24 @@ struct Loop::Signal::State {
   uv_async_t handle{};
 };
 
-Loop::Signal::Signal(Loop& loop, std::function<void()> raised) : state_(new State{loop, std::move(raised)}) {
+Loop::Signal::Signal(Loop& loop, std::function<void()> raised)
+    : state_(new State{loop, std::move(raised)}) {
   // Only a loop's first async handle makes descriptors, and that was the loop's own.
-  [[maybe_unused]] const int error = uv_async_init(loop.uv(), &state_->handle, [](uv_async_t* handle) {
-    std::atomic_thread_fence(std::memory_order_seq_cst);  // goes with that of raise()
-    auto* state = static_cast<State*>(handle->data);
-    state->loop.protect(state->raised);
-  });
+  [[maybe_unused]] const int error =
+      uv_async_init(loop.uv(), &state_->handle, [](uv_async_t* handle) {
+        std::atomic_thread_fence(std::memory_order_seq_cst);  // goes with that of raise()
+        auto* state = static_cast<State*>(handle->data);
+        state->loop.protect(state->raised);
+      });
   assert(error == 0);
   state_->handle.data = state_;
 }
 
 Loop::Signal::~Signal() { close_and_delete<State>(&state_->handle); }
 
-// libuv sends nothing while a raise is pending, and looks at that with a plain load, which a processor may do before the caller's last
-// stores are seen by others; then the callback under way would miss them, and no other would come.
+// libuv sends nothing while a raise is pending, and looks at that with a plain load, which a
+// processor may do before the caller's last stores are seen by others; then the callback under way
+// would miss them, and no other would come.
 void Loop::Signal::raise() {
   std::atomic_thread_fence(std::memory_order_seq_cst);
   uv_async_send(&state_->handle);
@@ -80,11 +86,17 @@ struct Loop::Waker::State {
 Result<std::unique_ptr<Loop::Waker>> Loop::Waker::make(Loop& loop, int descriptor) {
   auto state = std::make_unique<State>();
   std::unique_ptr<Waker> waker(new Waker);
-  const auto failure = [descriptor](int error) { return system_failure(cat("event loop: cannot watch descriptor ", descriptor), -error); };
-  if (const int error = uv_poll_init(loop.uv(), &state->handle, descriptor); error != 0) return failure(error);
+  const auto failure = [descriptor](int error) {
+    return system_failure(cat("event loop: cannot watch descriptor ", descriptor), -error);
+  };
+  if (const int error = uv_poll_init(loop.uv(), &state->handle, descriptor); error != 0)
+    return failure(error);
   state->handle.data = state.get();
   waker->state_ = state.release();
-  if (const int error = uv_poll_start(&waker->state_->handle, UV_READABLE, [](uv_poll_t*, int, int) {}); error != 0) return failure(error);
+  if (const int error =
+          uv_poll_start(&waker->state_->handle, UV_READABLE, [](uv_poll_t*, int, int) {});
+      error != 0)
+    return failure(error);
   return waker;
 }
 
@@ -129,7 +141,8 @@ Loop::Turn::Turn(Loop& loop, std::function<bool()> ready, std::function<void()> 
 }
 
 Loop::Turn::~Turn() {
-  for (void* handle : {static_cast<void*>(&state_->before), static_cast<void*>(&state_->after), static_cast<void*>(&state_->awake)})
+  for (void* handle : {static_cast<void*>(&state_->before), static_cast<void*>(&state_->after),
+                       static_cast<void*>(&state_->awake)})
     uv_close(handle_of(handle), State::closed);
 }
 

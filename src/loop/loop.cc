@@ -1,5 +1,5 @@
-// The loop itself and its posts. What is posted waits in a list under a mutex; a wake-up takes the whole list at once, so a task that posts
-// again does not keep the loop from its sockets.
+// The loop itself and its posts. What is posted waits in a list under a mutex; a wake-up takes the
+// whole list at once, so a task that posts again does not keep the loop from its sockets.
 #include "loop/loop.h"
 
 #include <uv.h>
@@ -50,8 +50,8 @@ struct Loop::State {
 };
 
 namespace {
-// The first loop of a process has a pipe of libuv's own, and libuv ends the process where it cannot be made. Every loop has four more, and
-// whoever makes one soon needs others.
+// The first loop of a process has a pipe of libuv's own, and libuv ends the process where it cannot
+// be made. Every loop has four more, and whoever makes one soon needs others.
 constexpr int kDescriptors = 8;
 }  // namespace
 
@@ -74,7 +74,8 @@ Result<std::unique_ptr<Loop>> Loop::make() {
 
 Loop::~Loop() {
   if (state_->loop.data == nullptr) return;
-  if (state_->wake.data != nullptr) uv_close(reinterpret_cast<uv_handle_t*>(&state_->wake), nullptr);
+  if (state_->wake.data != nullptr)
+    uv_close(reinterpret_cast<uv_handle_t*>(&state_->wake), nullptr);
   // What was destroyed after run() returned still waits for its close callback.
   uv_run(&state_->loop, UV_RUN_DEFAULT);
   [[maybe_unused]] const int left = uv_loop_close(&state_->loop);
@@ -115,7 +116,9 @@ void Loop::dispose(std::unique_ptr<Disposable> what) {
   if (post(*what)) (void)what.release();
 }
 
-void Loop::on_failure(std::function<void(const Status&)> told) { state_->on_failure = std::move(told); }
+void Loop::on_failure(std::function<void(const Status&)> told) {
+  state_->on_failure = std::move(told);
+}
 
 void Loop::failed(const Status& status) noexcept {
   (void)attempt([&] {

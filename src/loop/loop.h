@@ -1,4 +1,5 @@
-// The event loop (libuv) of a run, and the ways to wake it. One loop per run, on a thread of its own; <uv.h> stays inside this folder.
+// The event loop (libuv) of a run, and the ways to wake it. One loop per run, on a thread of its
+// own; <uv.h> stays inside this folder.
 #pragma once
 
 #include <cstdint>
@@ -14,16 +15,19 @@ namespace weft {
 class Loop {
  public:
   static Result<std::unique_ptr<Loop>> make();
-  // After run() has returned, or without it; whatever lives on the loop (timers, signals, wakers, turns) is destroyed before.
+  // After run() has returned, or without it; whatever lives on the loop (timers, signals, wakers,
+  // turns) is destroyed before.
   ~Loop();
 
   // Runs until stop(), once in a loop's life; the calling thread becomes the loop thread.
   void run();
-  // Any thread. Runs `task` on the loop thread, in the order of the calls; never from inside post(). False, and the task is
-  // dropped, once stop() has been called. Allocates: for what must not, see Task and Signal.
+  // Any thread. Runs `task` on the loop thread, in the order of the calls; never from inside
+  // post(). False, and the task is dropped, once stop() has been called. Allocates: for what must
+  // not, see Task and Signal.
   bool post(std::function<void()> task);
 
-  // The same without memory: the caller keeps the task until one of its functions is called, which may destroy it.
+  // The same without memory: the caller keeps the task until one of its functions is called, which
+  // may destroy it.
   class Task {
    public:
     virtual ~Task() = default;
@@ -48,8 +52,9 @@ class Loop {
   };
   void dispose(std::unique_ptr<Disposable> what);
 
-  // What is told, on the loop thread, of an exception in a callback: memory has run out. It has left some object half changed, so whoever
-  // works on the loop fails with that status. `told` does without memory as far as others depend on it. Before run(), or loop thread.
+  // What is told, on the loop thread, of an exception in a callback: memory has run out. It has
+  // left some object half changed, so whoever works on the loop fails with that status. `told` does
+  // without memory as far as others depend on it. Before run(), or loop thread.
   void on_failure(std::function<void(const Status&)> told);
   // Loop thread. Calls f, which libuv is to see nothing of: its exceptions end here.
   template <typename F>
@@ -67,7 +72,8 @@ class Loop {
   int64_t now_ms() const;
   uv_loop_s* uv() const;  // for src/loop
 
-  // A one-shot timer. Starting again replaces; destroying stops. Loop thread; `fired` may start and stop it, but not destroy it.
+  // A one-shot timer. Starting again replaces; destroying stops. Loop thread; `fired` may start and
+  // stop it, but not destroy it.
   class Timer {
    public:
     Timer(Loop& loop, std::function<void()> fired);
@@ -82,8 +88,9 @@ class Loop {
     State* state_;
   };
 
-  // Wakes the loop from any thread without allocating: `raised` runs on the loop thread at least once after the last raise(), and
-  // many raises may share one run. Made and destroyed on the loop thread; nobody may be in raise() any more when it is destroyed.
+  // Wakes the loop from any thread without allocating: `raised` runs on the loop thread at least
+  // once after the last raise(), and many raises may share one run. Made and destroyed on the loop
+  // thread; nobody may be in raise() any more when it is destroyed.
   class Signal {
    public:
     Signal(Loop& loop, std::function<void()> raised);
@@ -97,8 +104,8 @@ class Loop {
     State* state_;
   };
 
-  // A descriptor that wakes the loop when it becomes readable, and does nothing else: what to do then is for a Turn. After its
-  // destruction the descriptor may be closed. Loop thread.
+  // A descriptor that wakes the loop when it becomes readable, and does nothing else: what to do
+  // then is for a Turn. After its destruction the descriptor may be closed. Loop thread.
   class Waker {
    public:
     static Result<std::unique_ptr<Waker>> make(Loop& loop, int descriptor);
@@ -110,9 +117,10 @@ class Loop {
     State* state_ = nullptr;
   };
 
-  // For a library with a queue of its own behind an edge-triggered descriptor (ZeroMQ): before the loop would sleep `ready` is
-  // asked, and if it says yes the loop only looks at its other descriptors; after each look `turn` runs. So no wake-up can be
-  // lost, whoever swallowed the edge. Loop thread; neither may destroy the Turn.
+  // For a library with a queue of its own behind an edge-triggered descriptor (ZeroMQ): before the
+  // loop would sleep `ready` is asked, and if it says yes the loop only looks at its other
+  // descriptors; after each look `turn` runs. So no wake-up can be lost, whoever swallowed the
+  // edge. Loop thread; neither may destroy the Turn.
   class Turn {
    public:
     Turn(Loop& loop, std::function<bool()> ready, std::function<void()> turn);

@@ -13,8 +13,8 @@ namespace {
 constexpr uint32_t kOpen = uint32_t{1} << 31;
 constexpr int kMostThreads = 1024;  // per rank
 
-// The gap between two kernels of a job is shorter than a sleep and a wake-up, so it is worth looking for some microseconds; a
-// processor that others want is given up soon.
+// The gap between two kernels of a job is shorter than a sleep and a wake-up, so it is worth
+// looking for some microseconds; a processor that others want is given up soon.
 constexpr int kLooks = 400;
 
 void pause() {
@@ -38,11 +38,14 @@ uint32_t await_change(const std::atomic<uint32_t>& value, uint32_t old) {
 }  // namespace
 
 Result<std::unique_ptr<Team>> Team::make(int threads, const ComputeOptions& options) {
-  if (threads < 1 || threads > kMostThreads) return Status(Code::invalid, cat("threads is ", threads, ", expected 1 to ", kMostThreads));
+  if (threads < 1 || threads > kMostThreads)
+    return Status(Code::invalid, cat("threads is ", threads, ", expected 1 to ", kMostThreads));
   std::unique_ptr<Team> team(new Team);
-  team->helpers_.reserve(static_cast<size_t>(threads - 1));  // its destructor ends those that are there
+  team->helpers_.reserve(
+      static_cast<size_t>(threads - 1));  // its destructor ends those that are there
   for (int i = 1; i < threads; ++i) {
-    WEFT_TRY_ASSIGN(auto helper, Thread::start(cat("weft-r", options.rank, ".", i), options.niceness, [t = team.get()] { t->help(); }));
+    WEFT_TRY_ASSIGN(auto helper, Thread::start(cat("weft-r", options.rank, ".", i),
+                                               options.niceness, [t = team.get()] { t->help(); }));
     team->helpers_.push_back(std::move(helper));
   }
   return team;
@@ -72,23 +75,28 @@ void Team::run(int count, Fn fn, void* context) {
   else
     for (int i = 0; i < wanted; ++i) epoch_.notify_one();
   take_tiles();
-  for (uint32_t inside = gate_.fetch_and(~kOpen, std::memory_order_acq_rel) & ~kOpen; inside != 0;) inside = await_change(gate_, inside);
+  for (uint32_t inside = gate_.fetch_and(~kOpen, std::memory_order_acq_rel) & ~kOpen; inside != 0;)
+    inside = await_change(gate_, inside);
 }
 
 void Team::take_tiles() {
   // Tiles are taken one by one, so count_ + threads is the most that next_ can reach.
-  for (int tile; (tile = next_.fetch_add(1, std::memory_order_relaxed)) < count_;) fn_(context_, tile);
+  for (int tile; (tile = next_.fetch_add(1, std::memory_order_relaxed)) < count_;)
+    fn_(context_, tile);
 }
 
 bool Team::enter() {
   uint32_t gate = gate_.load(std::memory_order_relaxed);
   while ((gate & kOpen) != 0)
-    if (gate_.compare_exchange_weak(gate, gate + 1, std::memory_order_acq_rel, std::memory_order_relaxed)) return true;
+    if (gate_.compare_exchange_weak(gate, gate + 1, std::memory_order_acq_rel,
+                                    std::memory_order_relaxed))
+      return true;
   return false;
 }
 
 void Team::leave() {
-  // The last one out of a shut gate. The caller may return, and the next run begin, before the notification: it wakes nobody then.
+  // The last one out of a shut gate. The caller may return, and the next run begin, before the
+  // notification: it wakes nobody then.
   if (gate_.fetch_sub(1, std::memory_order_acq_rel) == 1) gate_.notify_one();
 }
 
@@ -103,9 +111,12 @@ void Team::help() {
   }
 }
 
-Result<std::unique_ptr<WorkerThread>> WorkerThread::make(Loop& loop, std::function<void(int64_t job)> run,
-                                                         std::function<void(int64_t job)> done, int depth, const ComputeOptions& options) {
-  if (depth < 1) return Status(Code::invalid, cat("jobs under way: expected at least 1, got ", depth));
+Result<std::unique_ptr<WorkerThread>> WorkerThread::make(Loop& loop,
+                                                         std::function<void(int64_t job)> run,
+                                                         std::function<void(int64_t job)> done,
+                                                         int depth, const ComputeOptions& options) {
+  if (depth < 1)
+    return Status(Code::invalid, cat("jobs under way: expected at least 1, got ", depth));
   std::unique_ptr<WorkerThread> worker(new WorkerThread);
   WorkerThread* w = worker.get();
   w->run_ = std::move(run);
@@ -115,7 +126,8 @@ Result<std::unique_ptr<WorkerThread>> WorkerThread::make(Loop& loop, std::functi
   w->depth_ = static_cast<uint32_t>(depth);
   w->ring_.resize(size);
   w->signal_ = std::make_unique<Loop::Signal>(loop, [w] { w->deliver(); });
-  WEFT_TRY_ASSIGN(w->thread_, Thread::start(cat("weft-r", options.rank), options.niceness, [w] { w->work(); }));
+  WEFT_TRY_ASSIGN(w->thread_,
+                  Thread::start(cat("weft-r", options.rank), options.niceness, [w] { w->work(); }));
   return worker;
 }
 
@@ -130,7 +142,8 @@ bool WorkerThread::push(int64_t job) {
   const uint32_t n = pushed_.load(std::memory_order_relaxed);
   if (n - delivered_ >= depth_) return false;
   ring_[n % ring_.size()] = job;
-  pushed_.store(n + 1, std::memory_order_seq_cst);  // seen by others before notify_one() looks whether anybody sleeps
+  pushed_.store(n + 1, std::memory_order_seq_cst);  // seen by others before notify_one() looks
+                                                    // whether anybody sleeps
   pushed_.notify_one();
   return true;
 }

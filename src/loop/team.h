@@ -1,5 +1,5 @@
-// Compute threads. A Team runs the tiles of a kernel on several threads; a WorkerThread runs a rank's jobs one after another,
-// beside the loop. After they are made neither allocates.
+// Compute threads. A Team runs the tiles of a kernel on several threads; a WorkerThread runs a
+// rank's jobs one after another, beside the loop. After they are made neither allocates.
 #pragma once
 
 #include <atomic>
@@ -20,8 +20,9 @@ struct ComputeOptions {
   int niceness = kComputeNice;  // 0: as the process
 };
 
-// The calling thread and threads - 1 helpers take tiles from one counter. One run at a time. Helpers look for the next run for
-// some microseconds, then sleep; they hold a ComputeScope, the caller holds its own.
+// The calling thread and threads - 1 helpers take tiles from one counter. One run at a time.
+// Helpers look for the next run for some microseconds, then sleep; they hold a ComputeScope, the
+// caller holds its own.
 class Team final : public Tiles {
  public:
   static Result<std::unique_ptr<Team>> make(int threads, const ComputeOptions& options = {});
@@ -41,8 +42,8 @@ class Team final : public Tiles {
   void* context_ = nullptr;
   int count_ = 0;
   alignas(64) std::atomic<int> next_ = 0;
-  // Helpers come in only while the gate is open, and the caller leaves only when it is shut and empty: so a late helper never
-  // sees half of the next run. kOpen, and the number inside.
+  // Helpers come in only while the gate is open, and the caller leaves only when it is shut and
+  // empty: so a late helper never sees half of the next run. kOpen, and the number inside.
   alignas(64) std::atomic<uint32_t> gate_ = 0;
   // Counts runs; helpers sleep on it. The last one ends them.
   alignas(64) std::atomic<uint32_t> epoch_ = 0;
@@ -50,13 +51,17 @@ class Team final : public Tiles {
   std::vector<std::unique_ptr<Thread>> helpers_;
 };
 
-// One thread that runs jobs in the order of push(), and tells the loop of each. push(), `done` and the destructor belong to the
-// loop thread (the latter two may come before and after its life).
+// One thread that runs jobs in the order of push(), and tells the loop of each. push(), `done` and
+// the destructor belong to the loop thread (the latter two may come before and after its life).
 class WorkerThread {
  public:
-  // `run` on the worker thread, `done` on the loop thread in the same order. At most `depth` jobs may be between push and done.
-  static Result<std::unique_ptr<WorkerThread>> make(Loop& loop, std::function<void(int64_t job)> run, std::function<void(int64_t job)> done,
-                                                    int depth = 64, const ComputeOptions& options = {});
+  // `run` on the worker thread, `done` on the loop thread in the same order. At most `depth` jobs
+  // may be between push and done.
+  static Result<std::unique_ptr<WorkerThread>> make(Loop& loop,
+                                                    std::function<void(int64_t job)> run,
+                                                    std::function<void(int64_t job)> done,
+                                                    int depth = 64,
+                                                    const ComputeOptions& options = {});
   // Waits for the job under way; those behind it are dropped, and `done` is not called any more.
   ~WorkerThread();
   WorkerThread(const WorkerThread&) = delete;

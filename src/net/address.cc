@@ -27,7 +27,9 @@ namespace {
 constexpr std::string_view kTcp = "tcp://", kIpc = "ipc://";
 constexpr size_t kLongestPath = sizeof(sockaddr_un::sun_path) - 1;
 
-Status wrong(const std::string& endpoint, std::string_view what) { return Status(Code::invalid, cat("'", endpoint, "': ", what)); }
+Status wrong(const std::string& endpoint, std::string_view what) {
+  return Status(Code::invalid, cat("'", endpoint, "': ", what));
+}
 
 struct HostPort {
   std::string host;
@@ -50,12 +52,15 @@ Result<HostPort> split(const std::string& endpoint, bool listening) {
   const std::string_view port = rest.substr(colon + 1);
   const auto [end, error] = std::from_chars(port.data(), port.data() + port.size(), out.port);
   const int least = listening ? 0 : 1;
-  if (error != std::errc() || end != port.data() + port.size() || out.port < least || out.port > 65535)
-    return wrong(endpoint, cat("expected a port of ", least, " to 65535, got '", std::string(port), "'"));
+  if (error != std::errc() || end != port.data() + port.size() || out.port < least ||
+      out.port > 65535)
+    return wrong(endpoint,
+                 cat("expected a port of ", least, " to 65535, got '", std::string(port), "'"));
   return out;
 }
 
-// Owner only, and the same file as that at the path: another may have removed it between our open and our lock.
+// Owner only, and the same file as that at the path: another may have removed it between our open
+// and our lock.
 int lock_file(const std::string& path, int* error) {
   for (;;) {
     const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -66,7 +71,8 @@ int lock_file(const std::string& path, int* error) {
     }
     struct stat mine {
     }, there{};
-    if (fstat(file, &mine) == 0 && stat(path.c_str(), &there) == 0 && mine.st_ino == there.st_ino && mine.st_dev == there.st_dev)
+    if (fstat(file, &mine) == 0 && stat(path.c_str(), &there) == 0 && mine.st_ino == there.st_ino &&
+        mine.st_dev == there.st_dev)
       return file;
     close(file);
   }
@@ -79,19 +85,23 @@ bool is_directory(const std::string& path) {
 
 constexpr std::string_view kOwn = "/weft-XXXXXX";
 
-// Of the user alone, if the system gives one. After su or in a container the environment may name a directory of someone else, or none.
+// Of the user alone, if the system gives one. After su or in a container the environment may name a
+// directory of someone else, or none.
 std::string default_directory() {
   for (const char* name : {"XDG_RUNTIME_DIR", "TMPDIR"}) {
     const char* const value = std::getenv(name);
-    if (value != nullptr && value[0] == '/' && is_directory(value) && access(value, W_OK | X_OK) == 0 &&
-        std::string_view(value).size() + kOwn.size() + std::string_view("/socket").size() <= kLongestPath)
+    if (value != nullptr && value[0] == '/' && is_directory(value) &&
+        access(value, W_OK | X_OK) == 0 &&
+        std::string_view(value).size() + kOwn.size() + std::string_view("/socket").size() <=
+            kLongestPath)
       return value;
   }
   return "/tmp";
 }
 
 Status too_long(const std::string& endpoint, const std::string& path) {
-  return wrong(endpoint, cat("the path of a socket may have ", kLongestPath, " bytes, '", path, "' has ", path.size()));
+  return wrong(endpoint, cat("the path of a socket may have ", kLongestPath, " bytes, '", path,
+                             "' has ", path.size()));
 }
 
 }  // namespace
@@ -101,13 +111,16 @@ Result<TcpAddress> parse_tcp(const std::string& endpoint, bool listening) {
   TcpAddress out;
   const bool star = to.host == "*";
   if (star && !listening) return wrong(endpoint, "expected a host to dial, got '*'");
-  const bool local = to.host == "localhost";  // means loopback even where no file of hosts says so (RFC 6761, 6.3)
+  const bool local =
+      to.host == "localhost";  // means loopback even where no file of hosts says so (RFC 6761, 6.3)
   addrinfo hints{}, *list = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_family = star || local ? AF_INET : AF_UNSPEC;
   hints.ai_flags = star ? AI_PASSIVE : 0;
-  if (const int error = getaddrinfo(star || local ? nullptr : to.host.c_str(), "0", &hints, &list); error != 0)
-    return Status(Code::not_found, cat("'", endpoint, "': host '", to.host, "' cannot be resolved: ", gai_strerror(error)));
+  if (const int error = getaddrinfo(star || local ? nullptr : to.host.c_str(), "0", &hints, &list);
+      error != 0)
+    return Status(Code::not_found, cat("'", endpoint, "': host '", to.host,
+                                       "' cannot be resolved: ", gai_strerror(error)));
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(list, freeaddrinfo);
   char text[INET6_ADDRSTRLEN] = "";
   if (list->ai_family == AF_INET6) {
@@ -147,7 +160,8 @@ Result<std::string> tcp_door(const std::string& endpoint) {
     const std::string host = to.zmq.substr(6, to.zmq.rfind(':') - 6);
     inet_pton(AF_INET, host.c_str(), &v4.sin_addr);
   }
-  const bool known = connect(probe, reinterpret_cast<const sockaddr*>(&there), to.v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in)) == 0 &&
+  const bool known = connect(probe, reinterpret_cast<const sockaddr*>(&there),
+                             to.v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in)) == 0 &&
                      getsockname(probe, reinterpret_cast<sockaddr*>(&here), &length) == 0;
   const int error = errno;
   close(probe);
@@ -165,18 +179,21 @@ std::string peer_of(int descriptor, const std::string& bound) {
   sockaddr_storage here{}, there{};
   socklen_t here_size = sizeof here, there_size = sizeof there;
   if (getsockname(descriptor, reinterpret_cast<sockaddr*>(&here), &here_size) != 0 ||
-      getpeername(descriptor, reinterpret_cast<sockaddr*>(&there), &there_size) != 0 || here.ss_family != there.ss_family)
+      getpeername(descriptor, reinterpret_cast<sockaddr*>(&there), &there_size) != 0 ||
+      here.ss_family != there.ss_family)
     return "";
   char text[INET6_ADDRSTRLEN] = "";
   switch (here.ss_family) {
     case AF_INET: {
-      if (!bound.ends_with(cat(":", ntohs(reinterpret_cast<const sockaddr_in&>(here).sin_port)))) return "";
+      if (!bound.ends_with(cat(":", ntohs(reinterpret_cast<const sockaddr_in&>(here).sin_port))))
+        return "";
       const auto& v4 = reinterpret_cast<const sockaddr_in&>(there);
       inet_ntop(AF_INET, &v4.sin_addr, text, sizeof text);
       return cat("tcp://", text, ":", ntohs(v4.sin_port));
     }
     case AF_INET6: {
-      if (!bound.ends_with(cat(":", ntohs(reinterpret_cast<const sockaddr_in6&>(here).sin6_port)))) return "";
+      if (!bound.ends_with(cat(":", ntohs(reinterpret_cast<const sockaddr_in6&>(here).sin6_port))))
+        return "";
       const auto& v6 = reinterpret_cast<const sockaddr_in6&>(there);
       inet_ntop(AF_INET6, &v6.sin6_addr, text, sizeof text);
       return cat("tcp://[", text, "]:", ntohs(v6.sin6_port));
@@ -185,7 +202,9 @@ std::string peer_of(int descriptor, const std::string& bound) {
       ucred who{};
       socklen_t size = sizeof who;
       const auto& local = reinterpret_cast<const sockaddr_un&>(here);
-      if (bound != cat(kIpc, local.sun_path) || getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0) return "";
+      if (bound != cat(kIpc, local.sun_path) ||
+          getsockopt(descriptor, SOL_SOCKET, SO_PEERCRED, &who, &size) != 0)
+        return "";
       return cat("process ", who.pid);
     }
     default: return "";
@@ -200,7 +219,8 @@ void drop_newcomers(int listening) {
 
 Result<std::string> parse_ipc(const std::string& endpoint) {
   std::string path = endpoint.substr(kIpc.size());
-  if (path.empty() || path.front() != '/') return wrong(endpoint, "expected an absolute path, ipc:///PATH");
+  if (path.empty() || path.front() != '/')
+    return wrong(endpoint, "expected an absolute path, ipc:///PATH");
   if (path.size() > kLongestPath) return too_long(endpoint, path);
   return path;
 }
@@ -214,20 +234,26 @@ Result<IpcPlace> IpcPlace::take(const std::string& endpoint) {
   if (chooses) {
     while (path.size() > 1 && path.back() == '/') path.pop_back();
     std::string own = cat(path, kOwn);
-    if (const std::string socket = own + "/socket"; socket.size() > kLongestPath) return too_long(endpoint, socket);
-    if (mkdtemp(own.data()) == nullptr) return system_failure(cat("'", endpoint, "': cannot make a directory in '", path, "'"), errno);
+    if (const std::string socket = own + "/socket"; socket.size() > kLongestPath)
+      return too_long(endpoint, socket);
+    if (mkdtemp(own.data()) == nullptr)
+      return system_failure(cat("'", endpoint, "': cannot make a directory in '", path, "'"),
+                            errno);
     place.directory_ = std::move(own);  // from here on it is removed, whatever fails
     path = place.directory_ + "/socket";
   }
   if (path.size() > kLongestPath) return too_long(endpoint, path);
   if (const std::string parent = path.substr(0, path.rfind('/') + 1); !is_directory(parent))
-    return Status(Code::not_found, cat("'", endpoint, "': directory '", parent, "' does not exist"));
+    return Status(Code::not_found,
+                  cat("'", endpoint, "': directory '", parent, "' does not exist"));
   int error = 0;
   place.path_ = path;
   place.lock_path_ = path + ".lock";
   place.lock_ = lock_file(place.lock_path_, &error);
-  if (place.lock_ < 0 && error == EWOULDBLOCK) return Status(Code::state, cat("'", endpoint, "': another listener holds this path"));
-  if (place.lock_ < 0) return system_failure(cat("'", endpoint, "': cannot lock '", path, ".lock'"), error);
+  if (place.lock_ < 0 && error == EWOULDBLOCK)
+    return Status(Code::state, cat("'", endpoint, "': another listener holds this path"));
+  if (place.lock_ < 0)
+    return system_failure(cat("'", endpoint, "': cannot lock '", path, ".lock'"), error);
   return place;
 }
 
@@ -239,7 +265,9 @@ void IpcPlace::clear(const std::string& endpoint) {
   left.lock_path_ = left.path_ + ".lock";
   left.directory_ = left.path_.substr(0, left.path_.size() - socket.size());
   const size_t name = left.directory_.rfind('/') + 1;
-  const int lock = left.directory_.compare(name, 5, "weft-") == 0 ? open(left.lock_path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW) : -1;
+  const int lock = left.directory_.compare(name, 5, "weft-") == 0
+                       ? open(left.lock_path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW)
+                       : -1;
   if (lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) == 0) {
     left.lock_ = lock;  // nobody else's any more: the destructor removes it
   } else {

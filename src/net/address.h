@@ -1,4 +1,5 @@
-// Endpoints as people write them, checked before ZeroMQ sees them: its own errors come late, from another thread, or not at all.
+// Endpoints as people write them, checked before ZeroMQ sees them: its own errors come late, from
+// another thread, or not at all.
 #pragma once
 
 #include <string>
@@ -20,23 +21,25 @@ Result<TcpAddress> parse_tcp(const std::string& endpoint, bool listening);
 // "tcp://ADDRESS:0" with the address of this machine that leads to `endpoint`. Sends nothing.
 Result<std::string> tcp_door(const std::string& endpoint);
 
-// Whom a connection that was accepted at `bound` is with: "tcp://127.0.0.1:40123", "process 4711"; empty if the descriptor is of
-// another socket by now.
+// Whom a connection that was accepted at `bound` is with: "tcp://127.0.0.1:40123", "process 4711";
+// empty if the descriptor is of another socket by now.
 std::string peer_of(int descriptor, const std::string& bound);
 
-// From now on the system drops what comes to a listening tcp socket. Connections that are accepted stay: ZeroMQ would close them with their
-// listener.
+// From now on the system drops what comes to a listening tcp socket. Connections that are accepted
+// stay: ZeroMQ would close them with their listener.
 void drop_newcomers(int listening);
 
 // The path of "ipc://PATH" to dial.
 Result<std::string> parse_ipc(const std::string& endpoint);
 
-// A socket file to listen on, held against other processes by a locked file beside it. ZeroMQ would take over the path of a
-// listener that lives, and in some versions leaves the file behind. Goes after the listener is closed.
+// A socket file to listen on, held against other processes by a locked file beside it. ZeroMQ would
+// take over the path of a listener that lives, and in some versions leaves the file behind. Goes
+// after the listener is closed.
 class IpcPlace {
  public:
   static Result<IpcPlace> take(const std::string& endpoint);
-  // Removes what a process that died left at an endpoint in a directory of its own; nothing if it lives, or if the directory is another.
+  // Removes what a process that died left at an endpoint in a directory of its own; nothing if it
+  // lives, or if the directory is another.
   static void clear(const std::string& endpoint);
   IpcPlace() = default;
   IpcPlace(IpcPlace&& other) noexcept;

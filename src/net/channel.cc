@@ -12,7 +12,8 @@ namespace weft {
 
 namespace {
 
-// Both lanes of a peer that dies go within a millisecond. When one is lost alone, the other may say why: so long after its last frame.
+// Both lanes of a peer that dies go within a millisecond. When one is lost alone, the other may say
+// why: so long after its last frame.
 constexpr int64_t kOtherLaneMs = 50;
 // How long a peer that does not read is waited for, to tell it that it was dropped.
 constexpr int64_t kByeMs = 1000;
@@ -22,7 +23,8 @@ class Handle final : public Connection {
   explicit Handle(std::shared_ptr<Channel> channel) : channel_(std::move(channel)) {}
   ~Handle() override { channel_->drop(); }
   void start(Events& events) override { channel_->start(events); }
-  void send(int lane, std::span<const std::byte> header, std::span<const std::byte> payload, uint64_t token) override {
+  void send(int lane, std::span<const std::byte> header, std::span<const std::byte> payload,
+            uint64_t token) override {
     channel_->send(lane, header, payload, token);
   }
   void forget() override { channel_->forget(); }
@@ -37,7 +39,9 @@ class Handle final : public Connection {
 
 }  // namespace
 
-std::unique_ptr<Connection> make_connection(std::shared_ptr<Channel> channel) { return std::make_unique<Handle>(std::move(channel)); }
+std::unique_ptr<Connection> make_connection(std::shared_ptr<Channel> channel) {
+  return std::make_unique<Handle>(std::move(channel));
+}
 
 int Message::send(void* socket, int flags) {
   for (;;) {
@@ -59,7 +63,9 @@ void Outbox::pop() {
   if (first_ == frames_.size()) {
     frames_.clear();
     first_ = 0;
-  } else if (first_ >= 64 && first_ * 2 >= frames_.size()) {  // a queue that never runs empty must not grow without end
+  } else if (first_ >= 64 &&
+             first_ * 2 >=
+                 frames_.size()) {  // a queue that never runs empty must not grow without end
     frames_.erase(frames_.begin(), frames_.begin() + static_cast<std::ptrdiff_t>(first_));
     first_ = 0;
   }
@@ -72,7 +78,9 @@ void Outbox::clear() {
 
 void Outbox::forget() {
   const auto waiting = frames_.begin() + static_cast<std::ptrdiff_t>(first_);
-  frames_.erase(std::remove_if(waiting, frames_.end(), [](const Frame& frame) { return !frame.built; }), frames_.end());
+  frames_.erase(
+      std::remove_if(waiting, frames_.end(), [](const Frame& frame) { return !frame.built; }),
+      frames_.end());
   if (empty()) clear();
 }
 
@@ -81,14 +89,18 @@ bool Outbox::build(Frame& frame) {
   if (!frame.message.allocate(kHeaderBytes + frame.payload.size())) return false;
   const std::span<std::byte> bytes = frame.message.bytes();
   std::memcpy(bytes.data(), frame.header.data(), kHeaderBytes);
-  if (!frame.payload.empty()) std::memcpy(bytes.data() + kHeaderBytes, frame.payload.data(), frame.payload.size());
+  if (!frame.payload.empty())
+    std::memcpy(bytes.data() + kHeaderBytes, frame.payload.data(), frame.payload.size());
   frame.built = true;
   return true;
 }
 
-bool Outbox::build_all() { return std::all_of(frames_.begin() + static_cast<std::ptrdiff_t>(first_), frames_.end(), build); }
+bool Outbox::build_all() {
+  return std::all_of(frames_.begin() + static_cast<std::ptrdiff_t>(first_), frames_.end(), build);
+}
 
-void Channel::send(int lane, std::span<const std::byte> header, std::span<const std::byte> payload, uint64_t token) {
+void Channel::send(int lane, std::span<const std::byte> header, std::span<const std::byte> payload,
+                   uint64_t token) {
   assert(header.size() == kHeaderBytes && payload.size() <= kMaxPayload);
   if (!is_live()) return;
   Outbox::Frame frame;
@@ -130,7 +142,7 @@ void Channel::drop() {
 void Channel::begin_closing(int64_t linger_ms) {
   events_ = nullptr;
   state_ = State::closing;
-  deadline_ = hub_->loop().now_ms() + linger_ms;
+  deadline_ = group_->loop().now_ms() + linger_ms;
   expired_ = false;
   wake_in(linger_ms);
   const Status said = attempt([this] {
@@ -152,7 +164,7 @@ void Channel::finish(int64_t linger_ms) {
   timer_.reset();
   const auto self = shared_from_this();
   close_sockets(linger_ms);
-  hub_->remove(*this);
+  group_->remove(*this);
 }
 
 void Channel::end() {
@@ -165,7 +177,7 @@ void Channel::end() {
     flush();
     return Status();
   });
-  finish(std::max<int64_t>(deadline_ - hub_->loop().now_ms(), 0));
+  finish(std::max<int64_t>(deadline_ - group_->loop().now_ms(), 0));
 }
 
 // Each lane as far as ZeroMQ takes it.
@@ -178,7 +190,8 @@ void Channel::flush() {
       const int error = transmit(lane, frame.message);
       if (error == EAGAIN) break;
       if (error != 0) {
-        lane_lost(lane, error == EHOSTUNREACH ? "connection closed" : cat("cannot send: ", zmq_strerror(error)));
+        lane_lost(lane, error == EHOSTUNREACH ? "connection closed"
+                                              : cat("cannot send: ", zmq_strerror(error)));
         break;
       }
       if (frame.token != 0) sent_.push_back(frame.token);
@@ -202,7 +215,8 @@ void Channel::after_wake() {
   flush();
   tell_sent();
   if (state_ == State::closing) {
-    if ((!waits(0) && !waits(1)) || expired_) finish(std::max<int64_t>(deadline_ - hub_->loop().now_ms(), 0));
+    if ((!waits(0) && !waits(1)) || expired_)
+      finish(std::max<int64_t>(deadline_ - group_->loop().now_ms(), 0));
     return;
   }
   if (all_read) tell_loss();

@@ -1,4 +1,5 @@
-// What a dialed and an accepted connection have in common: two lanes with frames that wait to leave, and the end of their life.
+// What a dialed and an accepted connection have in common: two lanes with frames that wait to
+// leave, and the end of their life.
 //
 //   connecting ──► open ──► lost (one lane is gone: the other may bring more, and say why) ──► told
 //                    └────► closing (what waits may leave, until a deadline) ──► gone
@@ -13,16 +14,18 @@
 #include <vector>
 
 #include "link/frame.h"
-#include "net/hub.h"
+#include "net/poll_group.h"
 #include "net/transport.h"
 
 namespace weft {
 
 // Frames of the transport itself are shorter than a header, so they need no mark.
 //   dialer, each lane:    hello               listener, once both lanes said it: accepted
-//   both, each lane:      bye, after the last frame (ZeroMQ cannot close one connection of a listening socket, so the listener says it;
+//   both, each lane:      bye, after the last frame (ZeroMQ cannot close one connection of a
+//   listening socket, so the listener says it;
 //                         and who hears it knows that the other lane may have more to come)
-constexpr std::string_view kHello = "weft-hello-1", kAccepted = "weft-accepted-1", kBye = "weft-bye-1";
+constexpr std::string_view kHello = "weft-hello-1", kAccepted = "weft-accepted-1",
+                           kBye = "weft-bye-1";
 
 // A message of ZeroMQ.
 class Message {
@@ -40,7 +43,9 @@ class Message {
     zmq_msg_init(&message_);
     return false;
   }
-  std::span<std::byte> bytes() { return {static_cast<std::byte*>(zmq_msg_data(&message_)), zmq_msg_size(&message_)}; }
+  std::span<std::byte> bytes() {
+    return {static_cast<std::byte*>(zmq_msg_data(&message_)), zmq_msg_size(&message_)};
+  }
   bool is(std::string_view text) {
     return zmq_msg_size(&message_) == text.size() &&
            std::string_view(static_cast<const char*>(zmq_msg_data(&message_)), text.size()) == text;
@@ -55,8 +60,9 @@ class Message {
   zmq_msg_t message_;
 };
 
-// One lane's frames that ZeroMQ has not taken yet, oldest first. Keeps its memory, which is room for what a link lets wait, so that a
-// step in which ZeroMQ is slower than in all before allocates nothing either.
+// One lane's frames that ZeroMQ has not taken yet, oldest first. Keeps its memory, which is room
+// for what a link lets wait, so that a step in which ZeroMQ is slower than in all before allocates
+// nothing either.
 class Outbox {
  public:
   static constexpr size_t kRoom = 128;
@@ -84,14 +90,18 @@ class Outbox {
   size_t first_ = 0;
 };
 
-class Channel : public Hub::Member, public std::enable_shared_from_this<Channel> {
+class Channel : public PollGroup::Member, public std::enable_shared_from_this<Channel> {
  public:
-  explicit Channel(Hub& hub) : hub_(&hub), timer_(std::in_place, hub.loop(), [this] { expired_ = true; }) { sent_.reserve(Outbox::kRoom); }
+  explicit Channel(PollGroup& group)
+      : group_(&group), timer_(std::in_place, group.loop(), [this] { expired_ = true; }) {
+    sent_.reserve(Outbox::kRoom);
+  }
   void start(Connection::Events& events) { events_ = &events; }
   const std::string& peer() const { return peer_; }
   const PublicKey* key() const { return key_ ? &*key_ : nullptr; }
   const std::string& trouble() const { return trouble_; }
-  void send(int lane, std::span<const std::byte> header, std::span<const std::byte> payload, uint64_t token);
+  void send(int lane, std::span<const std::byte> header, std::span<const std::byte> payload,
+            uint64_t token);
   void forget();
   void close_after(int64_t linger_ms);
   void drop();  // the owner is gone
@@ -120,8 +130,10 @@ class Channel : public Hub::Member, public std::enable_shared_from_this<Channel>
   bool is_connecting() const { return state_ == State::connecting; }
   bool is_live() const { return state_ == State::open || state_ == State::connecting; }
   bool is_gone() const { return state_ == State::gone; }
-  Hub& hub() { return *hub_; }
-  Connection::Events* events() { return state_ == State::open || state_ == State::connecting ? events_ : nullptr; }
+  PollGroup& group() { return *group_; }
+  Connection::Events* events() {
+    return state_ == State::open || state_ == State::connecting ? events_ : nullptr;
+  }
   void say(int lane, std::string_view words);
   void deliver(int lane, Message& message);
   void lane_ended(int lane);  // the peer has said bye there
@@ -139,7 +151,7 @@ class Channel : public Hub::Member, public std::enable_shared_from_this<Channel>
   void finish(int64_t linger_ms);
   void wake_in(int64_t ms);
 
-  Hub* hub_;
+  PollGroup* group_;
   std::string peer_, trouble_;
   std::optional<PublicKey> key_;
   State state_ = State::connecting;

@@ -19,7 +19,8 @@ constexpr int kDescriptors = 8;
 Result<ZmqContext> ZmqContext::make() {
   WEFT_TRY(spare_descriptors(kDescriptors, "ZeroMQ cannot be started"));
   void* context = zmq_ctx_new();
-  if (context == nullptr) return Status(Code::no_memory, cat("ZeroMQ cannot be started: ", zmq_strerror(errno)));
+  if (context == nullptr)
+    return Status(Code::no_memory, cat("ZeroMQ cannot be started: ", zmq_strerror(errno)));
   zmq_ctx_set(context, ZMQ_BLOCKY, 0);
   return ZmqContext(context);
 }

@@ -1,5 +1,6 @@
-// A ZeroMQ context of a transport's own. ZeroMQ authenticates by context: with one each, a mesh admits whom it knows and no other mesh, and
-// a host that encrypts with ZeroMQ itself has nothing to do with it. No thread of it outlives the transport.
+// A ZeroMQ context of a transport's own. ZeroMQ authenticates by context: with one each, a mesh
+// admits whom it knows and no other mesh, and a host that encrypts with ZeroMQ itself has nothing
+// to do with it. No thread of it outlives the transport.
 #pragma once
 
 #include "base/result.h"

@@ -19,7 +19,8 @@ int digit_of(char c) {
 }
 
 Result<SecretKey::Bytes> read_key(std::string_view text, std::string_view what) {
-  const Status wrong(Code::invalid, cat(what, ": expected a key of ", kKeyDigits, " digits 0 to 9 and a to f"));
+  const Status wrong(Code::invalid,
+                     cat(what, ": expected a key of ", kKeyDigits, " digits 0 to 9 and a to f"));
   if (text.size() != kKeyDigits) return wrong;
   SecretKey::Bytes out{};
   for (size_t i = 0; i < kKeyBytes; ++i) {
@@ -54,7 +55,8 @@ Result<KeyPair> KeyPair::of(const SecretKey& secret) {
   out.secret = secret;
   char secret_text[kZ85Text] = "", public_text[kZ85Text] = "";
   const bool derived = zmq_z85_encode(secret_text, secret.bytes().data(), kKeyBytes) != nullptr &&
-                       zmq_curve_public(public_text, secret_text) == 0 && zmq_z85_decode(out.public_key.data(), public_text) != nullptr;
+                       zmq_curve_public(public_text, secret_text) == 0 &&
+                       zmq_z85_decode(out.public_key.data(), public_text) != nullptr;
   explicit_bzero(secret_text, sizeof secret_text);
   if (!derived) return Status(Code::unsupported, "this build of ZeroMQ has no encryption (CURVE)");
   return out;
@@ -70,7 +72,9 @@ std::string key_text(const std::array<unsigned char, kKeyBytes>& key) {
   return out;
 }
 
-Result<PublicKey> read_public_key(std::string_view text, std::string_view what) { return read_key(text, what); }
+Result<PublicKey> read_public_key(std::string_view text, std::string_view what) {
+  return read_key(text, what);
+}
 
 Result<SecretKey> read_secret_key(std::string_view text, std::string_view what) {
   WEFT_TRY_ASSIGN(const SecretKey::Bytes bytes, read_key(text, what));

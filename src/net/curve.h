@@ -1,4 +1,5 @@
-// Keys of CURVE, ZeroMQ's encryption: 32 bytes each, written as 64 hexadecimal digits. A secret is overwritten when its owner goes.
+// Keys of CURVE, ZeroMQ's encryption: 32 bytes each, written as 64 hexadecimal digits. A secret is
+// overwritten when its owner goes.
 #pragma once
 
 #include <array>

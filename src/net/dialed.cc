@@ -19,7 +19,7 @@ constexpr const char* kNoWeft = "what answers there is no weft";
 
 class Dialed final : public Channel {
  public:
-  explicit Dialed(Hub& hub) : Channel(hub) {}
+  explicit Dialed(PollGroup& group) : Channel(group) {}
 
   Status connect(const std::string& endpoint, bool v6, const DialKeys* keys) {
     set_peer(endpoint);
@@ -30,7 +30,7 @@ class Dialed final : public Channel {
       return Status(Code::io, "the system gives no random numbers");
     for (int lane = 0; lane < kLanes; ++lane) {
       auto& socket = sockets_[static_cast<size_t>(lane)];
-      WEFT_TRY_ASSIGN(socket, Socket::make(hub().loop(), hub().context(), ZMQ_DEALER));
+      WEFT_TRY_ASSIGN(socket, Socket::make(group().loop(), group().context(), ZMQ_DEALER));
       id.lane = static_cast<char>('0' + lane);
       zmq_setsockopt(socket->raw(), ZMQ_ROUTING_ID, &id, sizeof id);
       socket->set(ZMQ_IPV6, v6 ? 1 : 0);
@@ -60,7 +60,9 @@ class Dialed final : public Channel {
     return false;
   }
 
-  bool writes(int lane) const { return waits(lane) && (!is_connecting() || !said_hello_[static_cast<size_t>(lane)]); }
+  bool writes(int lane) const {
+    return waits(lane) && (!is_connecting() || !said_hello_[static_cast<size_t>(lane)]);
+  }
   // A lane that is accepted waits for the other.
   bool reads(int lane) const { return !is_connecting() || !accepted_[static_cast<size_t>(lane)]; }
 
@@ -74,20 +76,26 @@ class Dialed final : public Channel {
   void read_events(int lane) {
     Socket& socket = *sockets_[static_cast<size_t>(lane)];
     for (SocketEvent event; socket.next_event(&event);) switch (event.event) {
-        case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL: lane_lost(lane, fault_of_answer(event.value)); break;
+        case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
+          lane_lost(lane, fault_of_answer(event.value));
+          break;
         case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
           lane_lost(lane,
-                    "the listener does not admit this key: expected one that it was told of, or the join line of a run that still waits");
+                    "the listener does not admit this key: expected one that it was told of, or "
+                    "the join line of a run that still waits");
           break;
-        // Something in between took the connection and found nobody behind it, as a tunnel does, or a listener asks to try again.
+        // Something in between took the connection and found nobody behind it, as a tunnel does, or
+        // a listener asks to try again.
         case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
           turned_away_[static_cast<size_t>(lane)] = true;
           set_trouble("what listens there closes connections before the handshake");
           check_key_in_time(lane);
           break;
         case ZMQ_EVENT_DISCONNECTED:
-          if (!std::exchange(turned_away_[static_cast<size_t>(lane)], false) || accepted_[static_cast<size_t>(lane)])
-            lane_lost(lane, key() && !shaken_[static_cast<size_t>(lane)] ? kNoWeft : "connection closed");
+          if (!std::exchange(turned_away_[static_cast<size_t>(lane)], false) ||
+              accepted_[static_cast<size_t>(lane)])
+            lane_lost(lane,
+                      key() && !shaken_[static_cast<size_t>(lane)] ? kNoWeft : "connection closed");
           break;
         case ZMQ_EVENT_HANDSHAKE_SUCCEEDED: shaken_[static_cast<size_t>(lane)] = true; break;
         default:  // CLOSED: it is tried again
@@ -106,18 +114,20 @@ class Dialed final : public Channel {
   // A listener with another key than was expected hangs up without a word.
   void check_key_in_time(int lane) {
     if (key() == nullptr) return;
-    const int64_t now = hub().loop().now_ms();
+    const int64_t now = group().loop().now_ms();
     if (refused_since_ == kNotYet) refused_since_ = now;
     if (now - refused_since_ < kKeyPatienceMs) return;
     lane_lost(lane,
-              "what listens there closes connections during the handshake: it has another key than the join line says, or is no weft");
+              "what listens there closes connections during the handshake: it has another key than "
+              "the join line says, or is no weft");
   }
 
   bool read_lane(int lane) {
     size_t bytes = 0;
     for (int frames = 0; frames < kFramesPerTurn && bytes < kBytesPerTurn; ++frames) {
       if (is_gone() || !reads(lane)) return true;
-      if (const int error = message_.receive(sockets_[static_cast<size_t>(lane)]->raw()); error != 0) {
+      if (const int error = message_.receive(sockets_[static_cast<size_t>(lane)]->raw());
+          error != 0) {
         if (error != EAGAIN) fail(cat("cannot receive: ", zmq_strerror(error)));
         return true;
       }
@@ -135,7 +145,8 @@ class Dialed final : public Channel {
     }
     if (message_.bytes().size() >= kHeaderBytes) return deliver(lane, message_);
     if (message_.is(kBye)) return lane_ended(lane);
-    if (!message_.is(kAccepted) || !is_connecting()) return fail("the peer sent a frame without a header");
+    if (!message_.is(kAccepted) || !is_connecting())
+      return fail("the peer sent a frame without a header");
     accepted_[static_cast<size_t>(lane)] = true;
     if (!accepted_[0] || !accepted_[1]) return;
     open();
@@ -158,11 +169,12 @@ class Dialed final : public Channel {
 
 }  // namespace
 
-Result<std::unique_ptr<Connection>> dial(Hub& hub, const std::string& endpoint, bool v6, const DialKeys* keys) {
-  auto channel = std::make_shared<Dialed>(hub);
+Result<std::unique_ptr<Connection>> dial(PollGroup& group, const std::string& endpoint, bool v6,
+                                         const DialKeys* keys) {
+  auto channel = std::make_shared<Dialed>(group);
   WEFT_TRY(channel->connect(endpoint, v6, keys));
   auto connection = make_connection(channel);
-  hub.add(std::move(channel));
+  group.add(std::move(channel));
   return connection;
 }
 

@@ -1,4 +1,5 @@
-// A connection that this process dials: one DEALER per lane, each connected to the listener's one endpoint.
+// A connection that this process dials: one DEALER per lane, each connected to the listener's one
+// endpoint.
 #pragma once
 
 #include <memory>
@@ -9,6 +10,7 @@
 namespace weft {
 
 // `endpoint` as ZeroMQ wants it; errors name it. Without keys nothing is encrypted.
-Result<std::unique_ptr<Connection>> dial(Hub& hub, const std::string& endpoint, bool v6, const DialKeys* keys);
+Result<std::unique_ptr<Connection>> dial(PollGroup& group, const std::string& endpoint, bool v6,
+                                         const DialKeys* keys);
 
 }  // namespace weft

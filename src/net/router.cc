@@ -12,11 +12,12 @@ namespace weft {
 
 namespace {
 
-// Whether a peer that has been forgotten may have said that: ZeroMQ can tell the end of a connection before it hands over the last words,
-// and by then the descriptor may be another's.
+// Whether a peer that has been forgotten may have said that: ZeroMQ can tell the end of a
+// connection before it hands over the last words, and by then the descriptor may be another's.
 bool is_late(Message& message) {
   const std::span<const std::byte> bytes = message.bytes();
-  return message.is(kBye) || (bytes.size() >= kHeaderBytes && std::memcmp(bytes.data(), "WEFT", 4) == 0);
+  return message.is(kBye) ||
+         (bytes.size() >= kHeaderBytes && std::memcmp(bytes.data(), "WEFT", 4) == 0);
 }
 
 // What ZAP has said of the connection that the message came by; none where nothing is encrypted.
@@ -33,9 +34,9 @@ std::optional<PublicKey> proved_key(Message& message) {
 // A peer that dialed us. The router reads for it.
 class Accepted final : public Channel {
  public:
-  Accepted(Hub& hub, std::shared_ptr<Router> router, const Router::Nonce& nonce, const std::string& peer,
-           const std::optional<PublicKey>& key)
-      : Channel(hub), router_(std::move(router)), nonce_(nonce) {
+  Accepted(PollGroup& group, std::shared_ptr<Router> router, const Router::Nonce& nonce,
+           const std::string& peer, const std::optional<PublicKey>& key)
+      : Channel(group), router_(std::move(router)), nonce_(nonce) {
     set_peer(peer);
     if (key) set_key(*key);
     for (int lane = 0; lane < kLanes; ++lane) say(lane, kAccepted);
@@ -44,17 +45,22 @@ class Accepted final : public Channel {
   bool is_started() { return events() != nullptr; }
   void came(int lane, Message& message) {
     if (message.is(kBye)) return lane_ended(lane);
-    if (message.bytes().size() < kHeaderBytes) return fail("the peer sent a frame without a header");
+    if (message.bytes().size() < kHeaderBytes)
+      return fail("the peer sent a frame without a header");
     deliver(lane, message);
   }
   using Channel::fail;
   using Channel::lane_lost;
 
  private:
-  int transmit(int lane, Message& message) override { return router_->transmit(nonce_, lane, message); }
+  int transmit(int lane, Message& message) override {
+    return router_->transmit(nonce_, lane, message);
+  }
   bool readable() override { return false; }
   bool read() override { return router_->all_read(); }
-  void close_sockets(int64_t linger_ms) override { std::exchange(router_, nullptr)->forget(nonce_, linger_ms); }
+  void close_sockets(int64_t linger_ms) override {
+    std::exchange(router_, nullptr)->forget(nonce_, linger_ms);
+  }
 
   std::shared_ptr<Router> router_;
   const Router::Nonce nonce_;
@@ -66,29 +72,32 @@ Status cannot_listen(const std::string& endpoint, int error) {
   switch (error) {
     case EADDRINUSE: return Status(Code::state, cat("'", endpoint, "': the port is taken"));
     case EADDRNOTAVAIL:
-    case ENODEV: return Status(Code::invalid, cat("'", endpoint, "': this machine has no such address"));
+    case ENODEV:
+      return Status(Code::invalid, cat("'", endpoint, "': this machine has no such address"));
     default: return Status(Code::io, cat("'", endpoint, "': cannot listen: ", zmq_strerror(error)));
   }
 }
 
 }  // namespace
 
-Result<std::shared_ptr<Router>> Router::make(Hub& hub, const std::string& endpoint, bool v6, const SecretKey* secret, IpcPlace place,
-                                             Accept accept, Refused refused) {
-  auto router = std::make_shared<Router>(hub, std::move(accept), std::move(refused));
-  WEFT_TRY_ASSIGN(router->socket_, Socket::make(hub.loop(), hub.context(), ZMQ_ROUTER));
+Result<std::shared_ptr<Router>> Router::make(PollGroup& group, const std::string& endpoint, bool v6,
+                                             const SecretKey* secret, IpcPlace place, Accept accept,
+                                             Refused refused) {
+  auto router = std::make_shared<Router>(group, std::move(accept), std::move(refused));
+  WEFT_TRY_ASSIGN(router->socket_, Socket::make(group.loop(), group.context(), ZMQ_ROUTER));
   router->place_ = std::move(place);
   router->socket_->set(ZMQ_IPV6, v6 ? 1 : 0);
   if (secret != nullptr) {
     router->encrypts_ = true;
     router->socket_->encrypt_as(*secret);
   }
-  if (zmq_bind(router->socket_->raw(), endpoint.c_str()) != 0) return cannot_listen(endpoint, errno);
+  if (zmq_bind(router->socket_->raw(), endpoint.c_str()) != 0)
+    return cannot_listen(endpoint, errno);
   char text[256];
   size_t size = sizeof text;
   zmq_getsockopt(router->socket_->raw(), ZMQ_LAST_ENDPOINT, text, &size);
   router->bound_ = text;
-  hub.add(router);
+  group.add(router);
   return router;
 }
 
@@ -104,8 +113,8 @@ void Router::stop_accepting() {
 bool Router::ready() { return socket_ && (socket_->has_events() || socket_->ready(true, false)); }
 
 void Router::after_wake() {
-  // First what was lost, then what has come until nothing more does: what a peer said before it was lost is delivered before its
-  // loss is told.
+  // First what was lost, then what has come until nothing more does: what a peer said before it was
+  // lost is delivered before its loss is told.
   read_events();
   size_t bytes = 0;
   all_read_ = false;
@@ -125,8 +134,11 @@ void Router::end() {
 void Router::read_events() {
   for (SocketEvent event; socket_ && socket_->next_event(&event);) switch (event.event) {
       case ZMQ_EVENT_LISTENING: listening_ = event.value; break;
-      case ZMQ_EVENT_ACCEPTED: lines_.push_back({.descriptor = event.value, .peer = peer_of(event.value, bound_)}); break;
-      // These say only that it was one of ours. ZeroMQ closes that at once, and says which; but one that is not admitted is told so before.
+      case ZMQ_EVENT_ACCEPTED:
+        lines_.push_back({.descriptor = event.value, .peer = peer_of(event.value, bound_)});
+        break;
+      // These say only that it was one of ours. ZeroMQ closes that at once, and says which; but one
+      // that is not admitted is told so before.
       case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
       case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL: handshake_error_ = event; break;
       case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH: not_admitted_.push_back(event); break;
@@ -142,7 +154,9 @@ void Router::read_events() {
 
 // That is open: a descriptor is used again.
 Router::Line* Router::find_line(int descriptor) {
-  const auto at = std::find_if(lines_.begin(), lines_.end(), [&](const Line& l) { return l.descriptor == descriptor && !l.closed; });
+  const auto at = std::find_if(lines_.begin(), lines_.end(), [&](const Line& l) {
+    return l.descriptor == descriptor && !l.closed;
+  });
   return at == lines_.end() ? nullptr : &*at;
 }
 
@@ -154,14 +168,17 @@ const char* end_of(const SocketEvent& handshake_error, bool encrypts) {
       return encrypts ? "not a weft connection: expected ZeroMQ's handshake, found something else"
                       : "not a weft connection: it ended before it had said what it is";
     case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
-      return "not a weft connection: expected ZeroMQ's handshake, which did not come within 2 s or before the end";
+      return "not a weft connection: expected ZeroMQ's handshake, which did not come within 2 s or "
+             "before the end";
     case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH: return "its key is not admitted";
     default: break;
   }
   switch (handshake_error.value) {
     case ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH:
-      return encrypts ? "it does not encrypt: expected the join line, and no --insecure" : "it encrypts: expected --insecure there, too";
-    case ZMQ_PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC: return "it expects another key here, as in an old join line";
+      return encrypts ? "it does not encrypt: expected the join line, and no --insecure"
+                      : "it encrypts: expected --insecure there, too";
+    case ZMQ_PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC:
+      return "it expects another key here, as in an old join line";
     default: return "not a weft connection: expected ZeroMQ's handshake, found something else";
   }
 }
@@ -177,15 +194,21 @@ void Router::refuse(Line& line, const std::string& why) {
 // The frame is in id_ and message_.
 void Router::refuse_frame(int descriptor) {
   read_events();
-  const auto at = std::find_if(lines_.rbegin(), lines_.rend(), [&](const Line& l) { return l.descriptor == descriptor; });
+  const auto at = std::find_if(lines_.rbegin(), lines_.rend(),
+                               [&](const Line& l) { return l.descriptor == descriptor; });
   if (at == lines_.rend()) return;
-  const auto text = [](Message& m) { return std::string_view(reinterpret_cast<const char*>(m.bytes().data()), m.bytes().size()); };
+  const auto text = [](Message& m) {
+    return std::string_view(reinterpret_cast<const char*>(m.bytes().data()), m.bytes().size());
+  };
   const std::string_view id = text(id_), frame = text(message_);
-  // ZeroMQ makes names for those that give none, which begin with a zero byte: then what it said tells more.
+  // ZeroMQ makes names for those that give none, which begin with a zero byte: then what it said
+  // tells more.
   const bool named = !id.empty() && id[0] != 0;
   if (named && id.size() != sizeof(RoutingId))
-    return refuse(*at, cat("not a weft connection: expected a name of ", sizeof(RoutingId), " bytes, found ", id.size(), ": ", quoted(id)));
-  refuse(*at, cat("not a weft connection: expected ", quoted(kHello), ", found ", frame.size(), " bytes: ", quoted(frame)));
+    return refuse(*at, cat("not a weft connection: expected a name of ", sizeof(RoutingId),
+                           " bytes, found ", id.size(), ": ", quoted(id)));
+  refuse(*at, cat("not a weft connection: expected ", quoted(kHello), ", found ", frame.size(),
+                  " bytes: ", quoted(frame)));
 }
 
 void Router::close_line(Line& line, SocketEvent handshake_error) {
@@ -196,7 +219,9 @@ void Router::close_line(Line& line, SocketEvent handshake_error) {
     not_admitted_.erase(not_admitted_.begin());
   }
   line.how = end_of(handshake_error, encrypts_);
-  if (handshake_error.event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH && handshake_error.value == kZapTryAgain) line.refused = true;
+  if (handshake_error.event == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH &&
+      handshake_error.value == kZapTryAgain)
+    line.refused = true;
 }
 
 // What they said has been read; it would have told more.
@@ -216,7 +241,8 @@ bool Router::read_frame(size_t* bytes) {
   if (known) std::memcpy(&id, id_.bytes().data(), sizeof id);
   const int descriptor = zmq_msg_get(message_.raw(), ZMQ_SRCFD);
   Message rest;
-  for (bool more = message_.more(); more && rest.receive(socket_->raw()) == 0; more = rest.more()) parts = true;
+  for (bool more = message_.more(); more && rest.receive(socket_->raw()) == 0; more = rest.more())
+    parts = true;
   if (!known || (id.lane != '0' && id.lane != '1')) return refuse_frame(descriptor), true;
 
   Nonce nonce;
@@ -230,7 +256,8 @@ bool Router::read_frame(size_t* bytes) {
       refuse_frame(descriptor);
     return true;
   }
-  // Another connection that uses the name of this one, or the same after a loss that we have not been told yet: not what was accepted.
+  // Another connection that uses the name of this one, or the same after a loss that we have not
+  // been told yet: not what was accepted.
   if (at->second.descriptor[static_cast<size_t>(lane)] != descriptor) return true;
   const std::shared_ptr<Accepted> channel = at->second.channel;
   if (!channel) return true;
@@ -251,21 +278,24 @@ void Router::greet(const Nonce& nonce, int lane, int descriptor, Message& hello)
     }
     return;
   }
-  // Descriptors are used again. What the monitor tells up to here is about earlier holders of this one, or about its end.
+  // Descriptors are used again. What the monitor tells up to here is about earlier holders of this
+  // one, or about its end.
   read_events();
   Line* line = find_line(descriptor);
   if (line == nullptr) return;
   const std::optional<PublicKey> key = proved_key(hello);
   const auto other_lane = peers_.find(nonce);
-  if ((encrypts_ && !key) || (other_lane != peers_.end() && other_lane->second.key != key)) return refuse(*line, "its key was not proved");
+  if ((encrypts_ && !key) || (other_lane != peers_.end() && other_lane->second.key != key))
+    return refuse(*line, "its key was not proved");
   line->greeted = true;
   lost(descriptor);
   Peer& peer = peers_[nonce];
   peer.key = key;
   peer.descriptor[static_cast<size_t>(lane)] = descriptor;
   if (peer.descriptor[0] < 0 || peer.descriptor[1] < 0) return;
-  const auto channel = std::make_shared<Accepted>(hub_, shared_from_this(), nonce, line->peer, key);
-  hub_.add(channel);  // first: whom the hub knows is closed in the end
+  const auto channel =
+      std::make_shared<Accepted>(group_, shared_from_this(), nonce, line->peer, key);
+  group_.add(channel);  // first: whom the group knows is closed in the end
   peer.channel = channel;
   accept_(make_connection(channel));
   if (!channel->is_started()) channel->drop();
@@ -301,7 +331,7 @@ int Router::transmit(const Nonce& nonce, int lane, Message& message) {
 }
 
 void Router::forget(const Nonce& nonce, int64_t linger_ms) {
-  linger_until_ = std::max(linger_until_, hub_.loop().now_ms() + linger_ms);
+  linger_until_ = std::max(linger_until_, group_.loop().now_ms() + linger_ms);
   peers_.erase(nonce);
   close_if_idle();
 }
@@ -312,17 +342,19 @@ void Router::close_if_idle() {
 
 void Router::close() {
   if (!socket_) return;
-  const int64_t linger = std::max<int64_t>(linger_until_ - hub_.loop().now_ms(), 0);
+  const int64_t linger = std::max<int64_t>(linger_until_ - group_.loop().now_ms(), 0);
   socket_->set(ZMQ_LINGER, static_cast<int>(linger));
   socket_->set_linger(linger);
-  // ZeroMQ's thread closes the address; only then another may take it. That is a matter of microseconds.
+  // ZeroMQ's thread closes the address; only then another may take it. That is a matter of
+  // microseconds.
   zmq_unbind(socket_->raw(), bound_.c_str());
   for (bool closed = false; !closed && socket_->wait_event(1000);)
-    for (SocketEvent event; socket_->next_event(&event);) closed = closed || event.event == ZMQ_EVENT_CLOSED;
+    for (SocketEvent event; socket_->next_event(&event);)
+      closed = closed || event.event == ZMQ_EVENT_CLOSED;
   const auto self = shared_from_this();
   socket_.reset();
   place_ = IpcPlace();
-  hub_.remove(*this);
+  group_.remove(*this);
 }
 
 }  // namespace weft

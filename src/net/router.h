@@ -1,5 +1,6 @@
-// A listener: one ROUTER, to which every peer comes with two connections, one per lane, that share a nonce. A frame says which peer and
-// lane it is of by its routing id; a loss says only which descriptor, so the router keeps the descriptor that each lane speaks from.
+// A listener: one ROUTER, to which every peer comes with two connections, one per lane, that share
+// a nonce. A frame says which peer and lane it is of by its routing id; a loss says only which
+// descriptor, so the router keeps the descriptor that each lane speaks from.
 #pragma once
 
 #include <array>
@@ -29,17 +30,22 @@ static_assert(sizeof(RoutingId) == 18);
 
 class Accepted;
 
-class Router final : public Hub::Member, public std::enable_shared_from_this<Router> {
+class Router final : public PollGroup::Member, public std::enable_shared_from_this<Router> {
  public:
   using Accept = std::function<void(std::unique_ptr<Connection>)>;
   using Refused = std::function<void(const std::string& peer, const std::string& why)>;
   using Nonce = std::array<unsigned char, 16>;
 
-  // `endpoint` as ZeroMQ wants it. Without a secret key nothing is encrypted; with one, who may connect is asked by ZAP.
-  static Result<std::shared_ptr<Router>> make(Hub& hub, const std::string& endpoint, bool v6, const SecretKey* secret, IpcPlace place,
+  // `endpoint` as ZeroMQ wants it. Without a secret key nothing is encrypted; with one, who may
+  // connect is asked by ZAP.
+  static Result<std::shared_ptr<Router>> make(PollGroup& group, const std::string& endpoint,
+                                              bool v6, const SecretKey* secret, IpcPlace place,
                                               Accept accept, Refused refused);
-  Router(Hub& hub, Accept accept, Refused refused)
-      : hub_(hub), accept_(std::move(accept)), refused_(std::move(refused)), again_(hub.loop(), [] {}) {}
+  Router(PollGroup& group, Accept accept, Refused refused)
+      : group_(group),
+        accept_(std::move(accept)),
+        refused_(std::move(refused)),
+        again_(group.loop(), [] {}) {}
   ~Router() override;
 
   const std::string& bound() const { return bound_; }  // as ZeroMQ says it, with the port
@@ -82,7 +88,7 @@ class Router final : public Hub::Member, public std::enable_shared_from_this<Rou
   void close_if_idle();
   void close();
 
-  Hub& hub_;
+  PollGroup& group_;
   Accept accept_;
   Refused refused_;
   bool accepting_ = true;
@@ -93,12 +99,13 @@ class Router final : public Hub::Member, public std::enable_shared_from_this<Rou
   IpcPlace place_;
   std::map<Nonce, Peer> peers_;
   std::vector<Line> lines_;
-  SocketEvent handshake_error_;            // of the line whose end is told next
-  std::vector<SocketEvent> not_admitted_;  // of lines whose ends are told later, in that order as a rule
+  SocketEvent handshake_error_;  // of the line whose end is told next
+  std::vector<SocketEvent>
+      not_admitted_;  // of lines whose ends are told later, in that order as a rule
   bool all_read_ = true;
   int64_t linger_until_ = 0;
-  // A peer without room: ZeroMQ wakes us when there is some, unless one of our own calls has swallowed that; and of a ROUTER one
-  // cannot ask for a single peer. So the loop looks again soon.
+  // A peer without room: ZeroMQ wakes us when there is some, unless one of our own calls has
+  // swallowed that; and of a ROUTER one cannot ask for a single peer. So the loop looks again soon.
   Loop::Timer again_;
   Message id_, message_;
 };

@@ -16,14 +16,17 @@ namespace weft {
 
 namespace {
 
-// What a pipe holds on each side beside what the sockets of the kernel hold. Small, since it is memory that no plan knows of.
+// What a pipe holds on each side beside what the sockets of the kernel hold. Small, since it is
+// memory that no plan knows of.
 constexpr int kFramesInPipe = 16;
 
-constexpr int kWatched = ZMQ_EVENT_LISTENING | ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED |
-                         ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
-                         ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+constexpr int kWatched = ZMQ_EVENT_LISTENING | ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED |
+                         ZMQ_EVENT_CLOSED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
+                         ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+                         ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
 
-// What CURVE adds to a message: the name of its command, a nonce, flags and an authenticator. The limit is for what travels.
+// What CURVE adds to a message: the name of its command, a nonce, flags and an authenticator. The
+// limit is for what travels.
 constexpr int64_t kCurveBytes = 8 + 8 + 1 + 16;
 
 // ZMQ_ZAP_ENFORCE_DOMAIN, which the header of this version declares for drafts only.
@@ -61,16 +64,18 @@ Status Socket::open(Loop& loop, void* context, int type) {
   set(ZMQ_LINGER, 0);
   set(ZMQ_SNDHWM, kFramesInPipe);
   set(ZMQ_RCVHWM, kFramesInPipe);
-  // With IMMEDIATE a dialed socket throws away what has come and was not read when it notices the loss of its connection, such as the words
-  // that say why. Without it frames can be queued for nobody, so a connection sends none before the listener has accepted it.
+  // With IMMEDIATE a dialed socket throws away what has come and was not read when it notices the
+  // loss of its connection, such as the words that say why. Without it frames can be queued for
+  // nobody, so a connection sends none before the listener has accepted it.
   set(ZMQ_IMMEDIATE, 0);
   set(ZMQ_HANDSHAKE_IVL, 2000);
   set(ZMQ_CONNECT_TIMEOUT, 2000);
   // Until the first connection; after it the socket is closed at the first loss.
   set(ZMQ_RECONNECT_IVL, 50);
   set(ZMQ_RECONNECT_IVL_MAX, 500);
-  // Whether a silent peer is lost is decided by weft's heartbeats and LinkTimes::silence only. ZeroMQ's heartbeats report a loss while a long
-  // frame is under way on a slow link; TCP keepalive and a short TCP_USER_TIMEOUT cut a link that loses packets and still makes progress.
+  // Whether a silent peer is lost is decided by weft's heartbeats and LinkTimes::silence only.
+  // ZeroMQ's heartbeats report a loss while a long frame is under way on a slow link; TCP keepalive
+  // and a short TCP_USER_TIMEOUT cut a link that loses packets and still makes progress.
   set(ZMQ_BACKLOG, 64);
   set_most(kMaxFrame);
   if (type == ZMQ_ROUTER) {
@@ -79,12 +84,14 @@ Status Socket::open(Loop& loop, void* context, int type) {
   }
 
   const std::string name = cat("inproc://weft-monitor-", monitors.fetch_add(1));
-  if (zmq_socket_monitor(socket_, name.c_str(), kWatched) != 0) return failed("cannot monitor a socket");
+  if (zmq_socket_monitor(socket_, name.c_str(), kWatched) != 0)
+    return failed("cannot monitor a socket");
   monitor_ = zmq_socket(context, ZMQ_PAIR);
   if (monitor_ == nullptr) return failed("cannot make a socket");
   const int zero = 0;
   zmq_setsockopt(monitor_, ZMQ_LINGER, &zero, sizeof zero);
-  zmq_setsockopt(monitor_, ZMQ_RCVHWM, &zero, sizeof zero);  // no limit: an event that is dropped is a loss that nobody sees
+  zmq_setsockopt(monitor_, ZMQ_RCVHWM, &zero,
+                 sizeof zero);  // no limit: an event that is dropped is a loss that nobody sees
   if (zmq_connect(monitor_, name.c_str()) != 0) return failed("cannot monitor a socket");
   WEFT_TRY_ASSIGN(waker_, watch(loop, socket_));
   WEFT_TRY_ASSIGN(monitor_waker_, watch(loop, monitor_));
@@ -112,13 +119,16 @@ void Socket::set_key(int option, const std::array<unsigned char, kKeyBytes>& key
   assert(result == 0);
 }
 
-void Socket::set_most(int64_t bytes) { zmq_setsockopt(socket_, ZMQ_MAXMSGSIZE, &bytes, sizeof bytes); }
+void Socket::set_most(int64_t bytes) {
+  zmq_setsockopt(socket_, ZMQ_MAXMSGSIZE, &bytes, sizeof bytes);
+}
 
 void Socket::encrypt_as(const SecretKey& own) {
   set(ZMQ_CURVE_SERVER, 1);
   set_key(ZMQ_CURVE_SECRETKEY, own.bytes());
   zmq_setsockopt(socket_, ZMQ_ZAP_DOMAIN, kZapDomain, std::strlen(kZapDomain));
-  // Should nobody answer the question who may connect, the answer is no. Not every build of ZeroMQ knows the option.
+  // Should nobody answer the question who may connect, the answer is no. Not every build of ZeroMQ
+  // knows the option.
   const int enforced = 1;
   zmq_setsockopt(socket_, kZapEnforceDomain, &enforced, sizeof enforced);
   set_most(kMaxFrame + kCurveBytes);
@@ -131,7 +141,9 @@ void Socket::encrypt_to(const PublicKey& server, const KeyPair& own) {
   set_most(kMaxFrame + kCurveBytes);
 }
 
-bool Socket::ready(bool to_read, bool to_send) const { return pending(socket_, (to_read ? ZMQ_POLLIN : 0) | (to_send ? ZMQ_POLLOUT : 0)); }
+bool Socket::ready(bool to_read, bool to_send) const {
+  return pending(socket_, (to_read ? ZMQ_POLLIN : 0) | (to_send ? ZMQ_POLLOUT : 0));
+}
 bool Socket::has_events() const { return pending(monitor_, ZMQ_POLLIN); }
 
 bool Socket::wait_event(int ms) {
@@ -143,7 +155,8 @@ bool Socket::wait_event(int ms) {
 }
 
 bool Socket::next_event(SocketEvent* event) {
-  // Two frames: event (16 bits) and value (32 bits); the endpoint, which says nothing that we do not know.
+  // Two frames: event (16 bits) and value (32 bits); the endpoint, which says nothing that we do
+  // not know.
   zmq_msg_t message;
   zmq_msg_init(&message);
   int bytes;
@@ -154,10 +167,12 @@ bool Socket::next_event(SocketEvent* event) {
     uint16_t kind;
     int32_t value;
     std::memcpy(&kind, zmq_msg_data(&message), sizeof kind);
-    std::memcpy(&value, static_cast<const char*>(zmq_msg_data(&message)) + sizeof kind, sizeof value);
+    std::memcpy(&value, static_cast<const char*>(zmq_msg_data(&message)) + sizeof kind,
+                sizeof value);
     *event = {kind, value};
   }
-  while (bytes >= 0 && zmq_msg_more(&message) != 0) bytes = zmq_msg_recv(&message, monitor_, ZMQ_DONTWAIT);
+  while (bytes >= 0 && zmq_msg_more(&message) != 0)
+    bytes = zmq_msg_recv(&message, monitor_, ZMQ_DONTWAIT);
   zmq_msg_close(&message);
   return found;
 }

@@ -1,5 +1,5 @@
-// A ZeroMQ socket on the loop, with its monitor. Both descriptors only wake the loop; the hub asks and drains (transport.h's
-// promise that no wake-up is lost rests on that).
+// A ZeroMQ socket on the loop, with its monitor. Both descriptors only wake the loop; the group
+// asks and drains (transport.h's promise that no wake-up is lost rests on that).
 #pragma once
 
 #include <cstdint>

@@ -10,7 +10,7 @@
 #include "net/address.h"
 #include "net/context.h"
 #include "net/dialed.h"
-#include "net/hub.h"
+#include "net/poll_group.h"
 #include "net/router.h"
 #include "net/zap.h"
 
@@ -20,7 +20,8 @@ namespace {
 
 class RouterListener final : public Listener {
  public:
-  RouterListener(std::shared_ptr<Router> router, std::string endpoint) : router_(std::move(router)), endpoint_(std::move(endpoint)) {}
+  RouterListener(std::shared_ptr<Router> router, std::string endpoint)
+      : router_(std::move(router)), endpoint_(std::move(endpoint)) {}
   ~RouterListener() override { router_->stop_accepting(); }
   std::string endpoint() const override { return endpoint_; }
 
@@ -33,16 +34,20 @@ class RouterListener final : public Listener {
 class ZmqTransport : public Transport {
  public:
   ZmqTransport(Loop& loop, ZmqContext context, std::string scheme, Security security)
-      : security_(std::move(security)), context_(std::move(context)), hub_(loop, context_.get()), scheme_(std::move(scheme)) {}
+      : security_(std::move(security)),
+        context_(std::move(context)),
+        group_(loop, context_.get()),
+        scheme_(std::move(scheme)) {}
 
  protected:
   Status check_scheme(const std::string& endpoint) const {
     if (endpoint.starts_with(scheme_)) return {};
-    return Status(Code::invalid, cat("'", endpoint, "': expected an endpoint that begins with ", scheme_));
+    return Status(Code::invalid,
+                  cat("'", endpoint, "': expected an endpoint that begins with ", scheme_));
   }
   const Security security_;
   ZmqContext context_;  // outlives the sockets
-  Hub hub_;
+  PollGroup group_;
 
  private:
   std::string scheme_;
@@ -59,29 +64,35 @@ class TcpTransport final : public ZmqTransport {
     if (zap_) zap_->admit(admitted_, more_);
   }
 
-  Result<std::unique_ptr<Listener>> listen(const std::string& endpoint, Router::Accept accepted, Router::Refused refused) override {
+  Result<std::unique_ptr<Listener>> listen(const std::string& endpoint, Router::Accept accepted,
+                                           Router::Refused refused) override {
     WEFT_TRY(check_scheme(endpoint));
     WEFT_TRY_ASSIGN(const TcpAddress address, parse_tcp(endpoint, true));
     if (encrypts() && !zap_) {
-      WEFT_TRY_ASSIGN(zap_, Zap::make(hub_));
+      WEFT_TRY_ASSIGN(zap_, Zap::make(group_));
       zap_->admit(admitted_, more_);
     }
-    WEFT_TRY_ASSIGN(auto router, Router::make(hub_, address.zmq, address.v6, encrypts() ? &security_.own.secret : nullptr, IpcPlace(),
-                                              std::move(accepted), std::move(refused)));
+    WEFT_TRY_ASSIGN(auto router, Router::make(group_, address.zmq, address.v6,
+                                              encrypts() ? &security_.own.secret : nullptr,
+                                              IpcPlace(), std::move(accepted), std::move(refused)));
     std::string bound = router->bound();
     if (address.any) {  // peers need a name of this machine
       char name[256] = "";
       gethostname(name, sizeof name - 1);
       bound = cat("tcp://", name, bound.substr(bound.rfind(':')));
     }
-    return std::unique_ptr<Listener>(std::make_unique<RouterListener>(std::move(router), std::move(bound)));
+    return std::unique_ptr<Listener>(
+        std::make_unique<RouterListener>(std::move(router), std::move(bound)));
   }
 
-  Result<std::unique_ptr<Connection>> dial(const std::string& endpoint, const DialKeys* keys) override {
+  Result<std::unique_ptr<Connection>> dial(const std::string& endpoint,
+                                           const DialKeys* keys) override {
     WEFT_TRY(check_scheme(endpoint));
     WEFT_TRY_ASSIGN(const TcpAddress address, parse_tcp(endpoint, false));
-    if (encrypts() && !keys) return Status(Code::invalid, cat("'", endpoint, "': expected the public key of the listener, got none"));
-    return weft::dial(hub_, address.zmq, address.v6, encrypts() ? keys : nullptr);
+    if (encrypts() && !keys)
+      return Status(Code::invalid,
+                    cat("'", endpoint, "': expected the public key of the listener, got none"));
+    return weft::dial(group_, address.zmq, address.v6, encrypts() ? keys : nullptr);
   }
 
   Result<std::string> door(const std::string& endpoint) override { return tcp_door(endpoint); }
@@ -100,20 +111,23 @@ class IpcTransport final : public ZmqTransport {
   bool encrypts() const override { return false; }
   void admit(std::vector<PublicKey>, bool) override {}
 
-  Result<std::unique_ptr<Listener>> listen(const std::string& endpoint, Router::Accept accepted, Router::Refused refused) override {
+  Result<std::unique_ptr<Listener>> listen(const std::string& endpoint, Router::Accept accepted,
+                                           Router::Refused refused) override {
     WEFT_TRY(check_scheme(endpoint));
     WEFT_TRY_ASSIGN(IpcPlace place, IpcPlace::take(endpoint));
     const std::string path = place.path();
     WEFT_TRY_ASSIGN(auto router,
-                    Router::make(hub_, "ipc://" + path, false, nullptr, std::move(place), std::move(accepted), std::move(refused)));
+                    Router::make(group_, "ipc://" + path, false, nullptr, std::move(place),
+                                 std::move(accepted), std::move(refused)));
     chmod(path.c_str(), 0600);  // in a directory of others, too, only the user may connect
-    return std::unique_ptr<Listener>(std::make_unique<RouterListener>(std::move(router), "ipc://" + path));
+    return std::unique_ptr<Listener>(
+        std::make_unique<RouterListener>(std::move(router), "ipc://" + path));
   }
 
   Result<std::unique_ptr<Connection>> dial(const std::string& endpoint, const DialKeys*) override {
     WEFT_TRY(check_scheme(endpoint));
     WEFT_TRY_ASSIGN(const std::string path, parse_ipc(endpoint));
-    return weft::dial(hub_, "ipc://" + path, false, nullptr);
+    return weft::dial(group_, "ipc://" + path, false, nullptr);
   }
 
   Result<std::string> door(const std::string&) override { return std::string("ipc://"); }
@@ -121,13 +135,15 @@ class IpcTransport final : public ZmqTransport {
 };
 
 template <typename T>
-std::unique_ptr<Transport> make(Loop& loop, ZmqContext context, const char* scheme, const Security& security) {
+std::unique_ptr<Transport> make(Loop& loop, ZmqContext context, const char* scheme,
+                                const Security& security) {
   return std::make_unique<T>(loop, std::move(context), scheme, security);
 }
 
 struct Row {
   const char* scheme;
-  std::unique_ptr<Transport> (*make)(Loop& loop, ZmqContext context, const char* scheme, const Security& security);
+  std::unique_ptr<Transport> (*make)(Loop& loop, ZmqContext context, const char* scheme,
+                                     const Security& security);
 };
 constexpr Row kTransports[] = {
     {"tcp://", make<TcpTransport>},
@@ -136,7 +152,8 @@ constexpr Row kTransports[] = {
 
 }  // namespace
 
-Result<std::unique_ptr<Transport>> make_transport(Loop& loop, const std::string& scheme, const Security& security) {
+Result<std::unique_ptr<Transport>> make_transport(Loop& loop, const std::string& scheme,
+                                                  const Security& security) {
   for (const Row& row : kTransports) {
     if (!scheme.starts_with(row.scheme)) continue;
     WEFT_TRY_ASSIGN(ZmqContext context, ZmqContext::make());

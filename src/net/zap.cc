@@ -25,11 +25,12 @@ bool send_text(void* socket, std::string_view text, bool more) {
 
 }  // namespace
 
-Result<std::shared_ptr<Zap>> Zap::make(Hub& hub) {
+Result<std::shared_ptr<Zap>> Zap::make(PollGroup& group) {
   auto zap = std::make_shared<Zap>();
-  WEFT_TRY_ASSIGN(zap->socket_, Socket::make(hub.loop(), hub.context(), ZMQ_REP));
-  if (zmq_bind(zap->socket_->raw(), "inproc://zeromq.zap.01") != 0) return system_failure("ZeroMQ: cannot authenticate", errno);
-  hub.add(zap);
+  WEFT_TRY_ASSIGN(zap->socket_, Socket::make(group.loop(), group.context(), ZMQ_REP));
+  if (zmq_bind(zap->socket_->raw(), "inproc://zeromq.zap.01") != 0)
+    return system_failure("ZeroMQ: cannot authenticate", errno);
+  group.add(zap);
   return zap;
 }
 
@@ -65,10 +66,13 @@ bool Zap::answer() {
   }
   const std::span<const std::byte> id = frames[kId].bytes();
   void* const socket = socket_->raw();
-  // A reply: version, id, status, its text, the user (each message of the connection bears it), and no properties.
-  return send_text(socket, "1.0", true) && send_text(socket, {reinterpret_cast<const char*>(id.data()), id.size()}, true) &&
+  // A reply: version, id, status, its text, the user (each message of the connection bears it), and
+  // no properties.
+  return send_text(socket, "1.0", true) &&
+         send_text(socket, {reinterpret_cast<const char*>(id.data()), id.size()}, true) &&
          send_text(socket, to_text(status), true) && send_text(socket, "", true) &&
-         send_text(socket, status == 200 ? key_text(key) : "", true) && send_text(socket, "", false);
+         send_text(socket, status == 200 ? key_text(key) : "", true) &&
+         send_text(socket, "", false);
 }
 
 int Zap::judge(const PublicKey& key) const {

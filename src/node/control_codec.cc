@@ -12,7 +12,10 @@ void encode_control(const Control& control, std::vector<std::byte>& out) {
   switch (control.kind) {
     case ControlKind::begin: {
       const StepDescriptor& step = control.step;
-      writer.number(step.sequence).number(step.step).number(static_cast<uint8_t>(step.mode)).number(uint8_t{step.update});
+      writer.number(step.sequence)
+          .number(step.step)
+          .number(static_cast<uint8_t>(step.mode))
+          .number(uint8_t{step.update});
       writer.number(step.micro_batches).number(uint8_t{step.short_last}).number(step.denominator);
       writer.number(step.per_update).number(static_cast<uint64_t>(step.denominators.size()));
       for (double d : step.denominators) writer.number(d);
@@ -24,7 +27,10 @@ void encode_control(const Control& control, std::vector<std::byte>& out) {
       return;
     case ControlKind::commit: writer.number(control.sequence).number(control.scale); return;
     case ControlKind::done:
-      writer.number(control.sequence).number(control.times.begin).number(control.times.end).number(control.times.busy);
+      writer.number(control.sequence)
+          .number(control.times.begin)
+          .number(control.times.end)
+          .number(control.times.busy);
       writer.number(control.times.heard).number(control.times.told);
       return;
   }
@@ -77,13 +83,16 @@ Result<Control> decode_control(std::span<const std::byte> bytes, std::vector<dou
       times.heard = reader.number<int64_t>();
       times.told = reader.number<int64_t>();
       constexpr int64_t kMost = int64_t{1} << 59;  // so that no difference overflows
-      for (const int64_t t : {times.begin, times.end, times.heard, times.told}) sound = sound && t > -kMost && t < kMost;
-      sound = sound && times.begin <= times.end && times.busy >= 0 && times.busy <= times.end - times.begin;
+      for (const int64_t t : {times.begin, times.end, times.heard, times.told})
+        sound = sound && t > -kMost && t < kMost;
+      sound = sound && times.begin <= times.end && times.busy >= 0 &&
+              times.busy <= times.end - times.begin;
       break;
     }
   }
   if (!sound || !reader.at_end())
-    return Status(Code::protocol, cat("control message of kind ", kind, " and ", bytes.size(), " bytes, which its fields do not fill"));
+    return Status(Code::protocol, cat("control message of kind ", kind, " and ", bytes.size(),
+                                      " bytes, which its fields do not fill"));
   return control;
 }
 

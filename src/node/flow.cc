@@ -1,4 +1,5 @@
-// What flows through a node during a step: tensors, grants and control messages, to other ranks by link, to itself by copy.
+// What flows through a node during a step: tensors, grants and control messages, to other ranks by
+// link, to itself by copy.
 #include <cstring>
 
 #include "base/text.h"
@@ -12,7 +13,8 @@ Status wrong(std::string text) { return Status(Code::protocol, std::move(text));
 constexpr int64_t kNsPerMs = 1'000'000;  // JobTime counts the former, LinkTime the latter
 }  // namespace
 
-// --- places ----------------------------------------------------------------------------------------------------------------
+// --- places
+// ----------------------------------------------------------------------------------------------------------------
 
 MessageAt RankNode::at(int32_t edge, int32_t micro_batch) const {
   const bool tie = plan_->mode(step_.mode).edges[static_cast<size_t>(edge)].param >= 0;
@@ -20,36 +22,48 @@ MessageAt RankNode::at(int32_t edge, int32_t micro_batch) const {
   return {step_.mode, edge, micro_batch, is_short ? 1 : 0};
 }
 
-const Edge& RankNode::edge_at(const MessageAt& at) const { return plan_->mode(at.mode).edges[static_cast<size_t>(at.edge)]; }
+const Edge& RankNode::edge_at(const MessageAt& at) const {
+  return plan_->mode(at.mode).edges[static_cast<size_t>(at.edge)];
+}
 
 Result<MessageAt> RankNode::decode_tag(const Tag& tag) const {
   const int32_t mode = tag.edge >> kModeShift, edge = tag.edge & ((1 << kModeShift) - 1);
-  if (mode < 0 || mode >= static_cast<int32_t>(kModes)) return wrong(cat("tensor of mode ", mode, ", which is unknown"));
+  if (mode < 0 || mode >= static_cast<int32_t>(kModes))
+    return wrong(cat("tensor of mode ", mode, ", which is unknown"));
   const ModePlan& plan = plan_->mode(static_cast<Mode>(mode));
   if (static_cast<size_t>(edge) >= plan.edges.size())
-    return wrong(cat("edge ", edge, " is not one of the ", plan.edges.size(), " of mode ", mode_name(plan.mode)));
-  const int32_t count = plan.edges[static_cast<size_t>(edge)].param >= 0 ? 1 : plan.schedule.micro_batches;
+    return wrong(cat("edge ", edge, " is not one of the ", plan.edges.size(), " of mode ",
+                     mode_name(plan.mode)));
+  const int32_t count =
+      plan.edges[static_cast<size_t>(edge)].param >= 0 ? 1 : plan.schedule.micro_batches;
   if (tag.micro_batch < 0 || tag.micro_batch >= count)
     return wrong(cat("edge ", edge, " has no micro-batch ", tag.micro_batch, " (", count, ")"));
   return MessageAt{static_cast<Mode>(mode), edge, tag.micro_batch, 0};
 }
 
-// Every tensor is expected: its edge ends here and begins there, it is the next of its edge, there is room for it, and it has the size.
+// Every tensor is expected: its edge ends here and begins there, it is the next of its edge, there
+// is room for it, and it has the size.
 Result<std::span<std::byte>> RankNode::landing(Peer& from, const Tag& tag, uint64_t bytes) {
   WEFT_TRY_ASSIGN(MessageAt here, decode_tag(tag));
   const Edge& edge = edge_at(here);
   if (edge.to_rank != rank_ || edge.from_rank != from.rank)
-    return wrong(cat("edge ", here.edge, " goes from rank ", edge.from_rank, " to rank ", edge.to_rank));
+    return wrong(
+        cat("edge ", here.edge, " goes from rank ", edge.from_rank, " to rank ", edge.to_rank));
   const bool begun = next_sequence_ > 0 && tag.step == step_.sequence;
   if (!begun && (tag.step != next_sequence_ || !engine_.idle() || controller_))
     return wrong(cat("tensor of step ", tag.step, ", which neither runs nor is next"));
   Incoming& in = incoming_[static_cast<size_t>(here.mode)][static_cast<size_t>(here.edge)];
-  if (in.step != tag.step) in = {.step = tag.step, .next = 0, .room = edge.landing_places};
-  if (here.micro_batch != in.next) return wrong(cat("edge ", here.edge, " brings micro-batch ", here.micro_batch, ", expected ", in.next));
-  if (here.micro_batch >= in.room) return wrong(cat("edge ", here.edge, " brings micro-batch ", here.micro_batch, " without a grant"));
+  if (in.step != tag.step) in = {.step = tag.step, .next = 0, .room = edge.landing_slots};
+  if (here.micro_batch != in.next)
+    return wrong(
+        cat("edge ", here.edge, " brings micro-batch ", here.micro_batch, ", expected ", in.next));
+  if (here.micro_batch >= in.room)
+    return wrong(
+        cat("edge ", here.edge, " brings micro-batch ", here.micro_batch, " without a grant"));
   if (begun) {
     if (here.mode != step_.mode || here.micro_batch >= step_.micro_batches)
-      return wrong(cat("edge ", here.edge, ", micro-batch ", here.micro_batch, " does not belong to step ", step_.step));
+      return wrong(cat("edge ", here.edge, ", micro-batch ", here.micro_batch,
+                       " does not belong to step ", step_.step));
     here = at(here.edge, here.micro_batch);
   }
   WEFT_TRY_ASSIGN(std::span<std::byte> place, effects_.landing(here));
@@ -58,14 +72,16 @@ Result<std::span<std::byte>> RankNode::landing(Peer& from, const Tag& tag, uint6
     WEFT_TRY_ASSIGN(place, effects_.landing(here));
   }
   if (place.size() != bytes)
-    return wrong(cat("edge ", here.edge, ", micro-batch ", here.micro_batch, " has ", bytes, " bytes, expected ", place.size()));
+    return wrong(cat("edge ", here.edge, ", micro-batch ", here.micro_batch, " has ", bytes,
+                     " bytes, expected ", place.size()));
   ++in.next;
   from.landing_at = here;
   from.landing_bytes = bytes;
   return place;
 }
 
-// --- out -------------------------------------------------------------------------------------------------------------------
+// --- out
+// -------------------------------------------------------------------------------------------------------------------
 
 Status RankNode::post(int32_t edge, int32_t micro_batch, bool feed) {
   const MessageAt here = at(edge, micro_batch);
@@ -81,9 +97,15 @@ Status RankNode::copy_here(const MessageAt& here, bool feed) {
   WEFT_TRY_ASSIGN(const std::span<const std::byte> from, effects_.outgoing(here));
   WEFT_TRY_ASSIGN(const std::span<std::byte> to, effects_.landing(here));
   if (from.size() != to.size())
-    return Status(Code::internal, cat("edge ", here.edge, " leaves with ", from.size(), " bytes and lands with ", to.size()));
+    return Status(Code::internal, cat("edge ", here.edge, " leaves with ", from.size(),
+                                      " bytes and lands with ", to.size()));
   if (!from.empty()) std::memmove(to.data(), from.data(), from.size());
-  Event event{.kind = Event::Kind::released, .peer = -1, .tag = {}, .at = here, .sequence = step_.sequence, .control = {}};
+  Event event{.kind = Event::Kind::released,
+              .peer = -1,
+              .tag = {},
+              .at = here,
+              .sequence = step_.sequence,
+              .control = {}};
   if (!feed) push(event);
   event.kind = Event::Kind::arrived;
   event.bytes = to.size();
@@ -95,7 +117,13 @@ void RankNode::grant(int32_t edge, int32_t micro_batch) {
   const MessageAt here = at(edge, micro_batch);
   const Tag tag = tag_of(step_.sequence, here);
   const int32_t from = edge_at(here).from_rank;
-  if (from == rank_) return push({.kind = Event::Kind::granted, .peer = -1, .tag = tag, .at = here, .sequence = tag.step, .control = {}});
+  if (from == rank_)
+    return push({.kind = Event::Kind::granted,
+                 .peer = -1,
+                 .tag = tag,
+                 .at = here,
+                 .sequence = tag.step,
+                 .control = {}});
   Incoming& in = incoming_[static_cast<size_t>(here.mode)][static_cast<size_t>(edge)];
   in.room = std::max(in.room, micro_batch + 1);
   Peer* peer = find(from);
@@ -105,7 +133,12 @@ void RankNode::grant(int32_t edge, int32_t micro_batch) {
 void RankNode::control(int32_t to, const Control& message) {
   const int32_t rank = to == kController ? 0 : to;
   if (rank == rank_) {
-    Event event{.kind = Event::Kind::control, .peer = -1, .tag = {}, .at = {}, .sequence = 0, .control = message};
+    Event event{.kind = Event::Kind::control,
+                .peer = -1,
+                .tag = {},
+                .at = {},
+                .sequence = 0,
+                .control = message};
     if (message.kind == ControlKind::ready) {
       numbers_.assign(message.squares.begin(), message.squares.end());
       event.control.squares = {};
@@ -122,14 +155,16 @@ void RankNode::control(int32_t to, const Control& message) {
   peer->link.send_message(kControlMessage, bytes_, now_, *peer);
 }
 
-// --- in --------------------------------------------------------------------------------------------------------------------
+// --- in
+// --------------------------------------------------------------------------------------------------------------------
 
 Status RankNode::heard_message(int32_t from, uint32_t type, std::span<const std::byte> bytes) {
   if (type >= kFirstFreeType) {
     effects_.message(from, type, bytes);
     return {};
   }
-  Event event{.kind = Event::Kind::joined, .peer = from, .tag = {}, .at = {}, .sequence = 0, .control = {}};
+  Event event{
+      .kind = Event::Kind::joined, .peer = from, .tag = {}, .at = {}, .sequence = 0, .control = {}};
   if (type == kControlMessage) {
     WEFT_TRY_ASSIGN(event.control, decode_control(bytes, numbers_));
     event.control.squares = {};
@@ -146,11 +181,13 @@ Status RankNode::heard_message(int32_t from, uint32_t type, std::span<const std:
 
 Status RankNode::heard_control(int32_t from, const Control& received) {
   Control message = received;
-  const bool to_controller = message.kind == ControlKind::ready || message.kind == ControlKind::done;
+  const bool to_controller =
+      message.kind == ControlKind::ready || message.kind == ControlKind::done;
   if (to_controller) {
     if (!controller_) return wrong("a message for the controller, which is not here");
     if (message.kind == ControlKind::ready) message.squares = numbers_;
-    if (message.kind == ControlKind::done && from > 0) message.times = on_our_clock(message.times, begun_at_ * kNsPerMs, now_ * kNsPerMs);
+    if (message.kind == ControlKind::done && from > 0)
+      message.times = on_our_clock(message.times, begun_at_ * kNsPerMs, now_ * kNsPerMs);
     return controller_->heard(from < 0 ? rank_ : from, message, *from_controller_);
   }
   if (from > 0) return wrong("a message that only the controller sends");
@@ -158,7 +195,8 @@ Status RankNode::heard_control(int32_t from, const Control& received) {
   return engine_.commit(message.sequence, message.scale, *from_engine_);
 }
 
-// `remote`: the numbers that came with it are its denominators, which live here until the step is over.
+// `remote`: the numbers that came with it are its denominators, which live here until the step is
+// over.
 Status RankNode::begin_here(StepDescriptor step, bool remote) {
   const bool fits = step.sequence == next_sequence_ && engine_.idle();
   if (fits) {
@@ -183,26 +221,34 @@ Status RankNode::arrived(const Event& event) {
   return {};
 }
 
-// A tensor of the step that runs, unless it began to land before that step did, and is something else: landing() could not know.
+// A tensor of the step that runs, unless it began to land before that step did, and is something
+// else: landing() could not know.
 Status RankNode::take(const Event& event) {
   const MessageAt& here = event.at;
   const Edge& edge = edge_at(here);
-  bool fits = here.mode == step_.mode && (edge.param >= 0 || here.micro_batch < step_.micro_batches);
+  bool fits =
+      here.mode == step_.mode && (edge.param >= 0 || here.micro_batch < step_.micro_batches);
   if (fits) {
-    WEFT_TRY_ASSIGN(const std::span<std::byte> place, effects_.landing(at(here.edge, here.micro_batch)));
+    WEFT_TRY_ASSIGN(const std::span<std::byte> place,
+                    effects_.landing(at(here.edge, here.micro_batch)));
     fits = place.size() == event.bytes;
   }
-  if (!fits) return wrong(cat("edge ", here.edge, ", micro-batch ", here.micro_batch, " does not belong to step ", step_.step));
+  if (!fits)
+    return wrong(cat("edge ", here.edge, ", micro-batch ", here.micro_batch,
+                     " does not belong to step ", step_.step));
   if (edge.kind == EdgeKind::sink)
-    return controller_->delivered(event.sequence, here.edge, here.micro_batch, effects_.loss(here), *from_controller_);
+    return controller_->delivered(event.sequence, here.edge, here.micro_batch, effects_.loss(here),
+                                  *from_controller_);
   return engine_.arrived(event.sequence, here.edge, here.micro_batch, *from_engine_);
 }
 
 Status RankNode::granted(const Event& event) {
   WEFT_TRY_ASSIGN(const MessageAt here, decode_tag(event.tag));
   const Edge& edge = edge_at(here);
-  if (here.mode != step_.mode || edge.from_rank != rank_ || (event.peer >= 0 && edge.to_rank != event.peer))
-    return wrong(cat("grant of edge ", here.edge, ", which goes from rank ", edge.from_rank, " to rank ", edge.to_rank));
+  if (here.mode != step_.mode || edge.from_rank != rank_ ||
+      (event.peer >= 0 && edge.to_rank != event.peer))
+    return wrong(cat("grant of edge ", here.edge, ", which goes from rank ", edge.from_rank,
+                     " to rank ", edge.to_rank));
   if (edge.kind == EdgeKind::feed) {
     if (!controller_) return wrong("grant for the controller, which is not here");
     return controller_->granted(event.tag.step, here.edge, here.micro_batch, *from_controller_);

@@ -16,7 +16,8 @@ size_t most_under_way(const Plan& plan, int32_t from, int32_t to) {
   for (const ModePlan& mode : plan.modes) {
     size_t sum = 0;
     for (const Edge& e : mode.edges)
-      if (e.from_rank == from && e.to_rank == to) sum += static_cast<size_t>(e.kind == EdgeKind::feed ? e.landing_places : e.out_places);
+      if (e.from_rank == from && e.to_rank == to)
+        sum += static_cast<size_t>(e.kind == EdgeKind::feed ? e.landing_slots : e.out_slots);
     most = std::max(most, sum);
   }
   return most;
@@ -27,7 +28,8 @@ size_t most_under_way(const Plan& plan, int32_t from, int32_t to) {
 std::vector<int32_t> RankNode::peers_of(const Plan& plan, int32_t rank) {
   std::vector<int32_t> peers;
   auto add = [&](int32_t peer) {
-    if (peer != rank && std::find(peers.begin(), peers.end(), peer) == peers.end()) peers.push_back(peer);
+    if (peer != rank && std::find(peers.begin(), peers.end(), peer) == peers.end())
+      peers.push_back(peer);
   };
   if (rank != 0) add(0);
   for (int32_t r = 1; rank == 0 && r < plan.config.ranks; ++r) add(r);
@@ -40,9 +42,16 @@ std::vector<int32_t> RankNode::peers_of(const Plan& plan, int32_t rank) {
   return peers;
 }
 
-RankNode::RankNode(std::shared_ptr<const Plan> plan, int32_t rank, const Identity& identity, RankNodeEffects& effects, LinkTimes times)
-    : plan_(std::move(plan)), rank_(rank), effects_(effects), peers_(peers_of(*plan_, rank)), engine_(plan_, rank) {
-  for (int32_t peer : peers_) links_.push_back(std::make_unique<Peer>(*this, peer, identity, times, most_under_way(*plan_, rank, peer)));
+RankNode::RankNode(std::shared_ptr<const Plan> plan, int32_t rank, const Identity& identity,
+                   RankNodeEffects& effects, LinkTimes times)
+    : plan_(std::move(plan)),
+      rank_(rank),
+      effects_(effects),
+      peers_(peers_of(*plan_, rank)),
+      engine_(plan_, rank) {
+  for (int32_t peer : peers_)
+    links_.push_back(
+        std::make_unique<Peer>(*this, peer, identity, times, most_under_way(*plan_, rank, peer)));
   if (rank_ == 0) controller_ = std::make_unique<Controller>(plan_);
   from_engine_ = std::make_unique<EngineAdapter>(*this, false);
   from_controller_ = std::make_unique<EngineAdapter>(*this, true);
@@ -53,7 +62,8 @@ RankNode::RankNode(std::shared_ptr<const Plan> plan, int32_t rank, const Identit
   }
   queue_.reserve(64 + 2 * edges);
   early_.reserve(edges * static_cast<size_t>(plan_->most_micro_batches()));
-  numbers_.reserve(plan_->model->params().size() * static_cast<size_t>(std::max(plan_->config.segment, 1)));
+  numbers_.reserve(plan_->model->params().size() *
+                   static_cast<size_t>(std::max(plan_->config.segment, 1)));
   denominators_.reserve(static_cast<size_t>(plan_->config.segment));
   status_.reserve(Link::kMaxStatus);
 }
@@ -62,10 +72,12 @@ RankNode::~RankNode() = default;
 
 RankNode::Peer* RankNode::find(int32_t rank) {
   const auto at = std::lower_bound(peers_.begin(), peers_.end(), rank);
-  return at == peers_.end() || *at != rank ? nullptr : links_[static_cast<size_t>(at - peers_.begin())].get();
+  return at == peers_.end() || *at != rank ? nullptr
+                                           : links_[static_cast<size_t>(at - peers_.begin())].get();
 }
 
-// --- events from outside -------------------------------------------------------------------------------------------------------
+// --- events from outside
+// -------------------------------------------------------------------------------------------------------
 
 void RankNode::start(LinkTime now) {
   for (auto& peer : links_) peer->link.start(now);
@@ -126,11 +138,13 @@ void RankNode::tick(LinkTime now) {
   judge_in_time();
 }
 
-void RankNode::ran(int32_t job, std::span<const double> squares, const Status& status, LinkTime now, const JobTime& time) {
+void RankNode::ran(int32_t job, std::span<const double> squares, const Status& status, LinkTime now,
+                   const JobTime& time) {
   if (failed_) return;
   now_ = now;
   if (status.ok()) {
-    if (Status s = engine_.ran(job, squares, *from_engine_, time); !s.ok() && fault_.ok()) fault_ = s;
+    if (Status s = engine_.ran(job, squares, *from_engine_, time); !s.ok() && fault_.ok())
+      fault_ = s;
   } else {
     fault_ = status;
   }
@@ -139,12 +153,15 @@ void RankNode::ran(int32_t job, std::span<const double> squares, const Status& s
 
 Status RankNode::begin(const StepDescriptor& step, LinkTime now) {
   if (failed_) return Status(origin_.code, origin_.text);
-  if (!controller_ || !joined_ || leaving_) return Status(Code::state, cat("rank ", rank_, " cannot begin a step now"));
+  if (!controller_ || !joined_ || leaving_)
+    return Status(Code::state, cat("rank ", rank_, " cannot begin a step now"));
   if (!idle()) return Status(Code::state, cat("step ", step_.step, " still runs"));
-  if (!plan_->mode(step.mode).present) return Status(Code::invalid, cat("the plan has no ", mode_name(step.mode), " mode"));
+  if (!plan_->mode(step.mode).present)
+    return Status(Code::invalid, cat("the plan has no ", mode_name(step.mode), " mode"));
   const int32_t most = plan_->mode(step.mode).schedule.micro_batches;
   if (step.micro_batches < 1 || step.micro_batches > most)
-    return Status(Code::invalid, cat("step of ", step.micro_batches, " micro-batches, the plan has ", most));
+    return Status(Code::invalid,
+                  cat("step of ", step.micro_batches, " micro-batches, the plan has ", most));
   now_ = now;
   step_ = step;
   step_.sequence = controller_->next_sequence();
@@ -154,7 +171,8 @@ Status RankNode::begin(const StepDescriptor& step, LinkTime now) {
   return failed_ ? Status(origin_.code, origin_.text) : Status();
 }
 
-void RankNode::send_message(int32_t peer, uint32_t type, std::span<const std::byte> bytes, LinkTime now) {
+void RankNode::send_message(int32_t peer, uint32_t type, std::span<const std::byte> bytes,
+                            LinkTime now) {
   if (Peer* p = find(peer)) p->link.send_message(type, bytes, now, *p);
   drain(now);
 }
@@ -184,10 +202,13 @@ void RankNode::bye(LinkTime now) {
   drain(now);
 }
 
-bool RankNode::idle() const { return !failed_ && engine_.idle() && (!controller_ || controller_->idle()); }
+bool RankNode::idle() const {
+  return !failed_ && engine_.idle() && (!controller_ || controller_->idle());
+}
 
 bool RankNode::is_dead() const {
-  return std::all_of(links_.begin(), links_.end(), [](const auto& peer) { return peer->link.is_dead(); });
+  return std::all_of(links_.begin(), links_.end(),
+                     [](const auto& peer) { return peer->link.is_dead(); });
 }
 
 std::string RankNode::describe(LinkTime now) const {
@@ -202,7 +223,8 @@ std::string RankNode::describe(LinkTime now) const {
   return text;
 }
 
-// --- the queue -----------------------------------------------------------------------------------------------------------------
+// --- the queue
+// -----------------------------------------------------------------------------------------------------------------
 
 void RankNode::push(Event event) { queue_.push_back(event); }
 
@@ -212,9 +234,12 @@ void RankNode::drain(LinkTime now) {
     if (status.ok() || failed_) return;
     // What a peer caused is told of it; anything else is this rank's own.
     if (peer >= 0 && status.code() == Code::protocol)
-      fail_with({.rank = peer, .code = status.code(), .text = cat("rank ", peer, ": ", status.text())});
+      fail_with(
+          {.rank = peer, .code = status.code(), .text = cat("rank ", peer, ": ", status.text())});
     else
-      fail_with({.rank = rank_, .code = status.code(), .text = cat("rank ", rank_, " failed: ", status.text())});
+      fail_with({.rank = rank_,
+                 .code = status.code(),
+                 .text = cat("rank ", rank_, " failed: ", status.text())});
   };
   settle(std::exchange(fault_, {}), -1);
   while (head_ < queue_.size()) {
@@ -230,7 +255,8 @@ void RankNode::drain(LinkTime now) {
 
 Status RankNode::handle(const Event& event) {
   switch (event.kind) {
-    case Event::Kind::opened: return ++open_links_ == static_cast<int32_t>(peers_.size()) ? joined_here() : Status();
+    case Event::Kind::opened:
+      return ++open_links_ == static_cast<int32_t>(peers_.size()) ? joined_here() : Status();
     case Event::Kind::failed: {
       Peer& peer = *find(event.peer);
       if (ask_first(peer))
@@ -250,7 +276,8 @@ Status RankNode::handle(const Event& event) {
     case Event::Kind::arrived: return arrived(event);
     case Event::Kind::granted: return granted(event);
     case Event::Kind::released: {
-      if (event.peer < 0) return engine_.released(event.at.edge, event.at.micro_batch, *from_engine_);
+      if (event.peer < 0)
+        return engine_.released(event.at.edge, event.at.micro_batch, *from_engine_);
       WEFT_TRY_ASSIGN(const MessageAt at, decode_tag(event.tag));
       if (edge_at(at).kind == EdgeKind::feed) return {};  // the inputs stay where they are
       return engine_.released(at.edge, at.micro_batch, *from_engine_);
@@ -260,7 +287,8 @@ Status RankNode::handle(const Event& event) {
   return {};
 }
 
-// --- joining, failing, leaving -------------------------------------------------------------------------------------------------
+// --- joining, failing, leaving
+// -------------------------------------------------------------------------------------------------
 
 Status RankNode::joined_here() {
   if (controller_) return heard_joined(0);
@@ -272,7 +300,8 @@ Status RankNode::joined_here() {
 }
 
 Status RankNode::heard_joined(int32_t from) {
-  if (!controller_) return Status(Code::protocol, "it says that it has joined to a rank other than 0");
+  if (!controller_)
+    return Status(Code::protocol, "it says that it has joined to a rank other than 0");
   if (Peer* peer = find(from)) {
     if (peer->joined) return Status(Code::protocol, "it has joined twice");
     peer->joined = true;
@@ -295,7 +324,9 @@ void RankNode::fail_with(const Origin& origin) {
 Status RankNode::left() {
   if (leaving_) return {};  // both ends said bye at once
   if (controller_ || !engine_.idle())
-    return Status(Code::protocol, cat("it left ", engine_.idle() ? "before rank 0 did" : cat("while step ", step_.step, " ran")));
+    return Status(Code::protocol,
+                  cat("it left ", engine_.idle() ? "before rank 0 did"
+                                                 : cat("while step ", step_.step, " ran")));
   leaving_ = true;
   for (auto& peer : links_) peer->link.bye(now_, *peer);
   return {};

@@ -1,16 +1,18 @@
-// A rank among its peers: its engine, on rank 0 the controller too, and one link to each rank that it speaks to. Still a pure
-// state machine: events and time go in, effects come out; the driver owns worker, memory, transport and clock.
+// A rank among its peers: its engine, on rank 0 the controller too, and one link to each rank that
+// it speaks to. Still a pure state machine: events and time go in, effects come out; the driver
+// owns worker, memory, transport and clock.
 //
 // The driver of a process that hosts one rank:
-//    connects the peers (the higher rank of a pair dials), and tells connected / received / sent / disconnected;
-//    runs jobs on the worker in the order given, and tells ran();
-//    says where tensors lie when it is asked;
-//    calls tick() when next_tick() has come.
+//    connects the peers (the higher rank of a pair dials), and tells connected / received / sent /
+//    disconnected; runs jobs on the worker in the order given, and tells ran(); says where tensors
+//    lie when it is asked; calls tick() when next_tick() has come.
 //
-// Failure: the first origin wins. It is told to every peer, reported once, and from then on the node only hangs up.
+// Failure: the first origin wins. It is told to every peer, reported once, and from then on the
+// node only hangs up.
 //
-// Two ranks whose connection breaks would each call the other lost. So a rank that loses another one asks rank 0 first, which has a link
-// to both: if it hears the accused, their connection was lost and neither of them; if it loses the accused too, that is the story.
+// Two ranks whose connection breaks would each call the other lost. So a rank that loses another
+// one asks rank 0 first, which has a link to both: if it hears the accused, their connection was
+// lost and neither of them; if it loses the accused too, that is the story.
 #pragma once
 
 #include <memory>
@@ -39,10 +41,11 @@ class RankNodeEffects {
   // --- the worker and its memory
   // Jobs run in the order given; answer each with RankNode::ran().
   virtual void run(const StepDescriptor& step, double scale, int32_t job) = 0;
-  // Where a tensor leaves from; for a feed edge (rank 0 alone): the samples. Valid and unchanged until the engine's next release
-  // of the place; a feed's until its step is done.
+  // Where a tensor leaves from; for a feed edge (rank 0 alone): the samples. Valid and unchanged
+  // until the engine's next release of the place; a feed's until its step is done.
   virtual Result<std::span<const std::byte>> outgoing(const MessageAt& at) = 0;
-  // Where it lands. A tensor may land before its step has begun here, when all steps before are done.
+  // Where it lands. A tensor may land before its step has begun here, when all steps before are
+  // done.
   virtual Result<std::span<std::byte>> landing(const MessageAt& at) = 0;
   // All its bytes are there. Not ok: the run fails.
   virtual Status landed(const MessageAt& at) = 0;
@@ -50,31 +53,36 @@ class RankNodeEffects {
   virtual double loss(const MessageAt& at) = 0;
 
   // --- the transport: see LinkEffects::send
-  virtual void send(int32_t peer, Lane lane, std::span<const std::byte, kHeaderBytes> header, std::span<const std::byte> payload,
-                    uint64_t token) = 0;
-  // Nothing more will be sent to that peer: close the connection once what was sent has left, or 300 ms later. Comes once per
-  // peer, whatever ended the link, before or after failed(); never for a peer that was not connected.
+  virtual void send(int32_t peer, Lane lane, std::span<const std::byte, kHeaderBytes> header,
+                    std::span<const std::byte> payload, uint64_t token) = 0;
+  // Nothing more will be sent to that peer: close the connection once what was sent has left, or
+  // 300 ms later. Comes once per peer, whatever ended the link, before or after failed(); never for
+  // a peer that was not connected.
   virtual void hang_up(int32_t peer) = 0;
   virtual std::string trouble(int32_t) { return {}; }  // see LinkEffects
 
   // --- reports
   virtual void joined() = 0;  // rank 0: every rank has all its links; others: this one has
-  virtual void message(int32_t peer, uint32_t type, std::span<const std::byte> bytes) = 0;  // types >= kFirstFreeType
-  virtual void micro_batch(int32_t micro_batch) = 0;                                        // rank 0: see ControllerEffects
-  virtual void step_done(const StepResult& result) = 0;                                     // rank 0
-  virtual void failed(const Origin& origin) = 0;                                            // once
+  virtual void message(int32_t peer, uint32_t type,
+                       std::span<const std::byte> bytes) = 0;  // types >= kFirstFreeType
+  virtual void micro_batch(int32_t micro_batch) = 0;           // rank 0: see ControllerEffects
+  virtual void step_done(const StepResult& result) = 0;        // rank 0
+  virtual void failed(const Origin& origin) = 0;               // once
   virtual void closed() = 0;  // once: the run has ended orderly everywhere this rank looks
 };
 
 class RankNode {
  public:
-  static constexpr uint32_t kFirstFreeType = 16;  // of link messages; those below are the node's own
+  static constexpr uint32_t kFirstFreeType =
+      16;  // of link messages; those below are the node's own
 
   // `effects` outlives the node.
-  RankNode(std::shared_ptr<const Plan> plan, int32_t rank, const Identity& identity, RankNodeEffects& effects, LinkTimes times = {});
+  RankNode(std::shared_ptr<const Plan> plan, int32_t rank, const Identity& identity,
+           RankNodeEffects& effects, LinkTimes times = {});
   ~RankNode();
 
-  // Ranks that this one needs a connection with, ascending: every rank with rank 0, and both ends of every edge of any mode.
+  // Ranks that this one needs a connection with, ascending: every rank with rank 0, and both ends
+  // of every edge of any mode.
   static std::vector<int32_t> peers_of(const Plan& plan, int32_t rank);
   const std::vector<int32_t>& peers() const { return peers_; }
 
@@ -89,8 +97,10 @@ class RankNode {
   void tick(LinkTime now);
   LinkTime next_tick() const;
 
-  // --- the worker. `squares`: see Engine::ran(); a status that is not ok fails the run with this rank as origin.
-  void ran(int32_t job, std::span<const double> squares, const Status& status, LinkTime now, const JobTime& time = {});
+  // --- the worker. `squares`: see Engine::ran(); a status that is not ok fails the run with this
+  // rank as origin.
+  void ran(int32_t job, std::span<const double> squares, const Status& status, LinkTime now,
+           const JobTime& time = {});
 
   // --- the owner
   // Rank 0, joined and idle: the next step. outgoing() of feed edges is answered from its inputs.

@@ -1,16 +1,18 @@
-// attention: multi-head, scaled by 1 / sqrt(head size). One input f32[.., t, 3 d] with queries, keys and values side by side (as GPT-2
-// makes them), or three inputs f32[.., t, d]; output f32[.., t, d]. Head h owns columns [h d / heads, (h + 1) d / heads) of each.
+// attention: multi-head, scaled by 1 / sqrt(head size). One input f32[.., t, 3 d] with queries,
+// keys and values side by side (as GPT-2 makes them), or three inputs f32[.., t, d]; output f32[..,
+// t, d]. Head h owns columns [h d / heads, (h + 1) d / heads) of each.
 //
 //   for a block of rows:   S = Q K^T / sqrt(size)    P = softmax(S)    out = P V
 //   I:                     dV += P^T dout    dP = dout V^T    dS = P (dP - rowsum(P dP))
 //                          dQ = dS K / sqrt(size)    dK += dS^T Q / sqrt(size)
 //
-// Dropout of probabilities, if attrs.factor is above 0 and the step trains: P is masked where it meets V, and so is dP; the masks are made
-// again where they are needed.
+// Dropout of probabilities, if attrs.factor is above 0 and the step trains: P is masked where it
+// meets V, and so is dP; the masks are made again where they are needed.
 //
-// No [t, t] matrix outlives a block of rows: forward keeps two numbers per row and head, the maximum of S and 1 / the sum of
-// exp(S - maximum), of which I makes the same P again. Heads of all samples are dealt to at most kGroups tiles, each with scratch for one
-// block; a head's blocks run one after another.
+// No [t, t] matrix outlives a block of rows: forward keeps two numbers per row and head, the
+// maximum of S and 1 / the sum of exp(S - maximum), of which I makes the same P again. Heads of all
+// samples are dealt to at most kGroups tiles, each with scratch for one block; a head's blocks run
+// one after another.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -56,7 +58,8 @@ struct Sizes {
   int64_t group_floats() const { return block_rows() * (2 * rows + size + 2); }
 };
 
-// One head of one sample. Rows of q, k, v and their gradients are `step` apart, those of out and dout `out_step`.
+// One head of one sample. Rows of q, k, v and their gradients are `step` apart, those of out and
+// dout `out_step`.
 struct Head {
   const float *q, *k, *v;
   float *dq = nullptr, *dk = nullptr, *dv = nullptr;
@@ -66,11 +69,13 @@ struct Head {
 };
 
 // The same places in inputs and gradients; null where there is no tensor.
-std::array<float*, 3> places(std::span<const View> views, const Sizes& s, int64_t sample, int64_t head) {
+std::array<float*, 3> places(std::span<const View> views, const Sizes& s, int64_t sample,
+                             int64_t head) {
   std::array<float*, 3> out{};
   for (size_t i = 0; i < 3; ++i) {
     const View& view = views[views.size() == 3 ? i : 0];
-    const int64_t column = head * s.size + (views.size() == 3 ? 0 : static_cast<int64_t>(i) * s.width);
+    const int64_t column =
+        head * s.size + (views.size() == 3 ? 0 : static_cast<int64_t>(i) * s.width);
     if (view) out[i] = view.f32() + sample * s.rows * s.row_step + column;
   }
   return out;
@@ -104,11 +109,13 @@ void for_heads(const Call& call, const Sizes& s, F&& body) {
   for_tiles(*call.tiles, static_cast<int>(groups), [&](int group) {
     float* scratch = static_cast<float*>(call.scratch) + group * s.group_floats();
     const int64_t end = (group + 1) * s.heads_in_all / groups;
-    for (int64_t i = group * s.heads_in_all / groups; i < end; ++i) body(head_of(call, s, i), scratch);
+    for (int64_t i = group * s.heads_in_all / groups; i < end; ++i)
+      body(head_of(call, s, i), scratch);
   });
 }
 
-// All that happens to one head. Blocks of scores lie transposed (softmax_block.h); so do the block's rows of q and of dout.
+// All that happens to one head. Blocks of scores lie transposed (softmax_block.h); so do the
+// block's rows of q and of dout.
 class HeadKernel {
  public:
   HeadKernel(const Call& call, const Sizes& sizes, const Head& head, float* scratch)
@@ -133,12 +140,15 @@ class HeadKernel {
       std::copy(inverse_, inverse_ + rows, h_.inverse + first);
       drop(p);
       float* out = call_.out.f32() + h_.offset_out + first * h_.out_step;
-      block_product({rows, s_.size, p.columns, p.data, 1, p.width, h_.v, h_.step, 1, out, h_.out_step});
-      for (int64_t i = 0; i < rows; ++i) kernels::scale(out + i * h_.out_step, inverse_[i], out + i * h_.out_step, s_.size);
+      block_product(
+          {rows, s_.size, p.columns, p.data, 1, p.width, h_.v, h_.step, 1, out, h_.out_step});
+      for (int64_t i = 0; i < rows; ++i)
+        kernels::scale(out + i * h_.out_step, inverse_[i], out + i * h_.out_step, s_.size);
     }
   }
 
-  // Last block first: it sees all columns even under a causal mask, so it writes all of dK and dV and the others add to them.
+  // Last block first: it sees all columns even under a causal mask, so it writes all of dK and dV
+  // and the others add to them.
   void backward() const {
     const int64_t step = s_.block_rows();
     const int64_t last = (s_.rows - 1) / step * step;
@@ -153,9 +163,11 @@ class HeadKernel {
   }
 
   // columns x (a block's rows)^T: `x` has a row per column, `rows` are the block's.
-  void product_with_rows(const float* x, const float* rows, int64_t row_step, int64_t count, const ScoreBlock& to, float factor) const {
+  void product_with_rows(const float* x, const float* rows, int64_t row_step, int64_t count,
+                         const ScoreBlock& to, float factor) const {
     kernels::transpose_block(rows, count, s_.size, row_step, side_, to.width);
-    block_product({to.columns, to.width, s_.size, x, h_.step, 1, side_, to.width, 1, to.data, to.width, factor});
+    block_product({to.columns, to.width, s_.size, x, h_.step, 1, side_, to.width, 1, to.data,
+                   to.width, factor});
   }
 
   ScoreBlock scores(int64_t first) const {
@@ -169,12 +181,14 @@ class HeadKernel {
     const float* dout = call_.dout.f32() + offset;
     const ScoreBlock p = scores(first), ds = block_at(grads_, first);
     std::fill(std::copy(h_.top + first, h_.top + first + rows, top_), top_ + p.width, 0.0f);
-    std::fill(std::copy(h_.inverse + first, h_.inverse + first + rows, inverse_), inverse_ + p.width, 0.0f);
+    std::fill(std::copy(h_.inverse + first, h_.inverse + first + rows, inverse_),
+              inverse_ + p.width, 0.0f);
     kernels::probability_block(p, top_, inverse_);
     if (h_.dq || h_.dk) score_grads(first, p, ds, add);
     if (!h_.dv) return;
     drop(p);
-    block_product({p.columns, s_.size, rows, p.data, p.width, 1, dout, h_.out_step, 1, h_.dv, h_.step, 1, add});
+    block_product({p.columns, s_.size, rows, p.data, p.width, 1, dout, h_.out_step, 1, h_.dv,
+                   h_.step, 1, add});
   }
 
   void score_grads(int64_t first, const ScoreBlock& p, const ScoreBlock& ds, bool add) const {
@@ -185,11 +199,13 @@ class HeadKernel {
     kernels::score_grad_block(ds, p);
     if (h_.dq) {
       float* dq = h_.dq + first * h_.step;
-      block_product({rows, s_.size, ds.columns, ds.data, 1, ds.width, h_.k, h_.step, 1, dq, h_.step, factor_});
+      block_product({rows, s_.size, ds.columns, ds.data, 1, ds.width, h_.k, h_.step, 1, dq, h_.step,
+                     factor_});
     }
     if (h_.dk) {
       const float* q = h_.q + first * h_.step;
-      block_product({ds.columns, s_.size, rows, ds.data, ds.width, 1, q, h_.step, 1, h_.dk, h_.step, factor_, add});
+      block_product({ds.columns, s_.size, rows, ds.data, ds.width, 1, q, h_.step, 1, h_.dk, h_.step,
+                     factor_, add});
     }
   }
 
@@ -201,7 +217,8 @@ class HeadKernel {
     for (int64_t c = 0; c < block.columns; ++c) {
       float* at = block.data + c * block.width;
       const int64_t first = (h_.index * s_.rows + c) * column + block.first;
-      kernels::dropout(stream, call_.attrs->factor, first, at, std::min(block.width, column - block.first), at);
+      kernels::dropout(stream, call_.attrs->factor, first, at,
+                       std::min(block.width, column - block.first), at);
     }
   }
 
@@ -218,50 +235,67 @@ class Attention final : public Op {
   std::string_view name() const override { return "attention"; }
   uint32_t reads() const override { return kCausal | kHeads | kFactor; }
 
-  Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in, std::span<const Desc> weights) const override {
-    if (in.size() != 1 && in.size() != 3) return Status(Code::invalid, cat("expected 1 or 3 inputs, got ", in.size()));
+  Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in,
+                         std::span<const Desc> weights) const override {
+    if (in.size() != 1 && in.size() != 3)
+      return Status(Code::invalid, cat("expected 1 or 3 inputs, got ", in.size()));
     WEFT_TRY(check_counts(in, in.size(), weights, 0));
     WEFT_TRY(check_dtype(0, in[0].desc, DType::f32));
     const bool packed = in.size() == 1;
     const Desc& desc = in[0].desc;
     WEFT_TRY(check_last_axes(0, in[0], 2));
     for (int port = 1; port < static_cast<int>(in.size()); ++port) WEFT_TRY(check_same(in, port));
-    if (attrs.heads < 1) return Status(Code::invalid, cat("heads is ", attrs.heads, ", expected 1 or more"));
+    if (attrs.heads < 1)
+      return Status(Code::invalid, cat("heads is ", attrs.heads, ", expected 1 or more"));
     WEFT_TRY(check_probability(attrs));
     const int64_t unit = int64_t{attrs.heads} * (packed ? 3 : 1);
     if (desc.shape.last() == 0 || desc.shape.last() % unit != 0)
-      return Status(Code::invalid, cat("input 0 expects a last dimension that is a multiple of ", unit, " (", attrs.heads, " heads",
-                                       packed ? " of queries, keys and values)" : ")", ", got ", desc.text()));
+      return Status(
+          Code::invalid,
+          cat("input 0 expects a last dimension that is a multiple of ", unit, " (", attrs.heads,
+              " heads", packed ? " of queries, keys and values)" : ")", ", got ", desc.text()));
     const Sizes s(attrs, desc.shape, packed);
     Inferred inferred{.out = desc, .stash = {}};
-    inferred.stash = {{DType::f32, {s.heads_in_all, s.rows}}, {DType::f32, {s.heads_in_all, s.rows}}};
+    inferred.stash = {{DType::f32, {s.heads_in_all, s.rows}},
+                      {DType::f32, {s.heads_in_all, s.rows}}};
     inferred.out.shape[desc.shape.rank - 1] = s.width;
     inferred.scratch = static_cast<size_t>(s.groups() * s.group_floats()) * sizeof(float);
     return inferred;
   }
 
   // Whether one input or three.
-  Uses uses_input(const Attrs&) const override { return {.in = 0b111, .out = false, .stash = true}; }
+  Uses uses_input(const Attrs&) const override {
+    return {.in = 0b111, .out = false, .stash = true};
+  }
 
   // Two products forward, five backward; a causal mask hides half of each.
-  Cost cost(const Attrs& attrs, std::span<const Desc>, std::span<const Desc>, const Desc& out) const override {
+  Cost cost(const Attrs& attrs, std::span<const Desc>, std::span<const Desc>,
+            const Desc& out) const override {
     const double rows = static_cast<double>(out.shape[out.shape.rank - 2]);
-    const double product = static_cast<double>(out.elements()) * rows * ((attrs.flags & kCausal) ? 1 : 2);
-    const double mask =
-        attrs.factor > 0 ? kDropoutFlops * rows * static_cast<double>(out.elements()) * attrs.heads / static_cast<double>(out.shape.last())
-                         : 0;
-    return {.forward_flops = 2 * product + mask, .input_flops = 5 * product + 2 * mask, .weight_flops = 0};
+    const double product =
+        static_cast<double>(out.elements()) * rows * ((attrs.flags & kCausal) ? 1 : 2);
+    const double mask = attrs.factor > 0
+                            ? kDropoutFlops * rows * static_cast<double>(out.elements()) *
+                                  attrs.heads / static_cast<double>(out.shape.last())
+                            : 0;
+    return {.forward_flops = 2 * product + mask,
+            .input_flops = 5 * product + 2 * mask,
+            .weight_flops = 0};
   }
 
   Status forward(const Call& call) const override {
     const Sizes s(*call.attrs, call.in[0].desc.shape, call.in.size() == 1);
-    for_heads(call, s, [&](const Head& head, float* scratch) { HeadKernel(call, s, head, scratch).forward(); });
+    for_heads(call, s, [&](const Head& head, float* scratch) {
+      HeadKernel(call, s, head, scratch).forward();
+    });
     return {};
   }
 
   Status input_grad(const Call& call) const override {
     const Sizes s(*call.attrs, call.in[0].desc.shape, call.in.size() == 1);
-    for_heads(call, s, [&](const Head& head, float* scratch) { HeadKernel(call, s, head, scratch).backward(); });
+    for_heads(call, s, [&](const Head& head, float* scratch) {
+      HeadKernel(call, s, head, scratch).backward();
+    });
     return {};
   }
 };

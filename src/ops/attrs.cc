@@ -1,4 +1,5 @@
-// Which attributes of a node its op reads. One that is set and not read is a mistake of the caller: a gelu is not causal.
+// Which attributes of a node its op reads. One that is set and not read is a mistake of the caller:
+// a gelu is not causal.
 #include "base/text.h"
 #include "ops/op.h"
 
@@ -25,7 +26,8 @@ Status check_reads(const Op& op, const Attrs& attrs) {
     if (op.reads() & bit) known += cat(known.empty() ? "" : ", ", name);
   for (const auto& [bit, name, set] : all)
     if (set && !(op.reads() & bit))
-      return Status(Code::invalid, cat("set, but not read by this op: ", name, "; it reads ", known.empty() ? "no attribute" : known));
+      return Status(Code::invalid, cat("set, but not read by this op: ", name, "; it reads ",
+                                       known.empty() ? "no attribute" : known));
   return {};
 }
 

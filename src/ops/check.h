@@ -11,15 +11,19 @@ namespace weft {
 
 inline std::string port_name(int port) { return cat("input ", port); }
 
-inline Status check_counts(std::span<const Operand> in, size_t inputs, std::span<const Desc> weights, size_t weight_count) {
-  if (in.size() != inputs) return Status(Code::invalid, cat("expected ", inputs, " inputs, got ", in.size()));
-  if (weights.size() != weight_count) return Status(Code::invalid, cat("expected ", weight_count, " weights, got ", weights.size()));
+inline Status check_counts(std::span<const Operand> in, size_t inputs,
+                           std::span<const Desc> weights, size_t weight_count) {
+  if (in.size() != inputs)
+    return Status(Code::invalid, cat("expected ", inputs, " inputs, got ", in.size()));
+  if (weights.size() != weight_count)
+    return Status(Code::invalid, cat("expected ", weight_count, " weights, got ", weights.size()));
   return {};
 }
 
 inline Status check_dtype(int port, const Desc& desc, DType dtype) {
   if (desc.dtype == dtype) return {};
-  return Status(Code::invalid, cat(port_name(port), " expects ", dtype_name(dtype), ", got ", desc.text()));
+  return Status(Code::invalid,
+                cat(port_name(port), " expects ", dtype_name(dtype), ", got ", desc.text()));
 }
 
 // For ops that only move elements.
@@ -30,37 +34,45 @@ inline Status check_movable(int port, const Desc& desc) {
 
 inline Status check_axis(int port, const Desc& desc, int axis) {
   if (axis >= 0 && axis < desc.shape.rank) return {};
-  return Status(Code::invalid, cat("axis is ", axis, ", expected 0 to ", desc.shape.rank - 1, " for ", port_name(port), " ", desc.text()));
+  return Status(Code::invalid, cat("axis is ", axis, ", expected 0 to ", desc.shape.rank - 1,
+                                   " for ", port_name(port), " ", desc.text()));
 }
 
 // An op works along the last `count` axes: they must be there, and not be the batch.
 inline Status check_last_axes(int port, const Operand& operand, int count) {
   const int least = count + (operand.batched ? 1 : 0);
   if (operand.desc.shape.rank >= least) return {};
-  return Status(Code::invalid, cat(port_name(port), " expects rank ", least, " or more", operand.batched ? " (axis 0 is the batch)" : "",
-                                   ", got ", operand.desc.text()));
+  return Status(Code::invalid, cat(port_name(port), " expects rank ", least, " or more",
+                                   operand.batched ? " (axis 0 is the batch)" : "", ", got ",
+                                   operand.desc.text()));
 }
 
-inline Status check_last_axis(int port, const Operand& operand) { return check_last_axes(port, operand, 1); }
+inline Status check_last_axis(int port, const Operand& operand) {
+  return check_last_axes(port, operand, 1);
+}
 
 // An op mixes elements along `axis`.
 inline Status check_not_batch(int port, const Operand& operand, int axis) {
   if (!operand.batched || axis != 0) return {};
-  return Status(Code::invalid,
-                cat("axis is 0, expected 1 or more: axis 0 of ", port_name(port), " ", operand.desc.text(), " is the batch"));
+  return Status(Code::invalid, cat("axis is 0, expected 1 or more: axis 0 of ", port_name(port),
+                                   " ", operand.desc.text(), " is the batch"));
 }
 
 // Input `port` has the expected dtype and shape, and is batched if and only if that is expected.
 inline Status check_same_as(const Operand& expected, const Operand& operand, int port) {
   const auto text = [](bool batched) { return batched ? "batched " : "unbatched "; };
   if (operand.desc != expected.desc)
-    return Status(Code::invalid, cat(port_name(port), " expects ", expected.desc.text(), " to go with input 0, got ", operand.desc.text()));
+    return Status(Code::invalid, cat(port_name(port), " expects ", expected.desc.text(),
+                                     " to go with input 0, got ", operand.desc.text()));
   if (operand.batched != expected.batched)
-    return Status(Code::invalid, cat(port_name(port), " expects ", text(expected.batched), expected.desc.text(),
-                                     " to go with input 0, got ", text(operand.batched), operand.desc.text()));
+    return Status(Code::invalid,
+                  cat(port_name(port), " expects ", text(expected.batched), expected.desc.text(),
+                      " to go with input 0, got ", text(operand.batched), operand.desc.text()));
   return {};
 }
 
-inline Status check_same(std::span<const Operand> in, int port) { return check_same_as(in[0], in[static_cast<size_t>(port)], port); }
+inline Status check_same(std::span<const Operand> in, int port) {
+  return check_same_as(in[0], in[static_cast<size_t>(port)], port);
+}
 
 }  // namespace weft

@@ -1,12 +1,15 @@
-// conv1d: x f32[.., t, in] with samples in front, out f32[.., t', out]. Weight 0 is [taps, in, out], weight 1 the bias [out] and
-// may be missing. attrs.dims are stride, padding and dilation; those that are not there count as 1, 0 and 1.
+// conv1d: x f32[.., t, in] with samples in front, out f32[.., t', out]. Weight 0 is [taps, in,
+// out], weight 1 the bias [out] and may be missing. attrs.dims are stride, padding and dilation;
+// those that are not there count as 1, 0 and 1.
 //
-//   out[r] = bias + sum over taps k of x[r stride + k dilation - padding] W_k        rows of x outside of [0, t) are 0
+//   out[r] = bias + sum over taps k of x[r stride + k dilation - padding] W_k        rows of x
+//   outside of [0, t) are 0
 //
-// For one tap, the rows of x that it sees lie at equal distances, so each tap is one product of x as it is stored with a slice of
-// the weight, [in, out]: no patches are copied out and no scratch is needed. The weight has its taps first (as TensorFlow and JAX
-// store it; PyTorch has them last) so that such a slice is a matrix. Taps are added in ascending order; forward and I give a
-// block of rows of one sample to a tile, W a block of rows of one tap's slice.
+// For one tap, the rows of x that it sees lie at equal distances, so each tap is one product of x
+// as it is stored with a slice of the weight, [in, out]: no patches are copied out and no scratch
+// is needed. The weight has its taps first (as TensorFlow and JAX store it; PyTorch has them last)
+// so that such a slice is a matrix. Taps are added in ascending order; forward and I give a block
+// of rows of one sample to a tile, W a block of rows of one tap's slice.
 #include <algorithm>
 #include <cstring>
 
@@ -19,10 +22,13 @@ namespace weft {
 
 namespace {
 
-constexpr int64_t kMost = 1 << 20;      // taps, stride, padding, dilation: no product of two comes near the end of int64
-constexpr int64_t kBlockRows = 128;     // of out (forward), x (I) or the slice of a tap (W), per tile ..
-constexpr int64_t kTileWork = 1000000;  // .. and more blocks of them where they cost fewer multiply-adds than this
-constexpr int64_t kColumns = 256;       // of a bias, per tile
+constexpr int64_t kMost =
+    1 << 20;  // taps, stride, padding, dilation: no product of two comes near the end of int64
+constexpr int64_t kBlockRows =
+    128;  // of out (forward), x (I) or the slice of a tap (W), per tile ..
+constexpr int64_t kTileWork =
+    1000000;  // .. and more blocks of them where they cost fewer multiply-adds than this
+constexpr int64_t kColumns = 256;  // of a bias, per tile
 
 int64_t ceil_div(int64_t a, int64_t b) { return a <= 0 ? 0 : (a + b - 1) / b; }
 
@@ -60,7 +66,8 @@ struct Sizes {
   int64_t offset(int64_t tap) const { return tap * step.dilation - step.padding; }
   // The output rows whose tap is a row from `first` to before `last` of x.
   Rows seeing(int64_t tap, int64_t first, int64_t last) const {
-    return {ceil_div(first - offset(tap), step.stride), std::min(out_rows, ceil_div(last - offset(tap), step.stride))};
+    return {ceil_div(first - offset(tap), step.stride),
+            std::min(out_rows, ceil_div(last - offset(tap), step.stride))};
   }
   int64_t x_row(int64_t tap, int64_t out_row) const { return out_row * step.stride + offset(tap); }
 };
@@ -70,12 +77,13 @@ template <typename F>
 void for_blocks(const Call& call, const Sizes& s, int64_t rows, F&& body) {
   const int64_t blocks = ceil_div(rows, kBlockRows);
   const int64_t work = std::max<int64_t>(1, std::min(rows, kBlockRows) * s.taps * s.in * s.out);
-  for_ranges(*call.tiles, s.samples * blocks, std::max<int64_t>(1, kTileWork / work), [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const int64_t first = i % blocks * kBlockRows;
-      body(i / blocks, first, std::min(rows, first + kBlockRows));
-    }
-  });
+  for_ranges(*call.tiles, s.samples * blocks, std::max<int64_t>(1, kTileWork / work),
+             [&](int64_t begin, int64_t end) {
+               for (int64_t i = begin; i < end; ++i) {
+                 const int64_t first = i % blocks * kBlockRows;
+                 body(i / blocks, first, std::min(rows, first + kBlockRows));
+               }
+             });
 }
 
 class Conv1d final : public Op {
@@ -83,24 +91,28 @@ class Conv1d final : public Op {
   std::string_view name() const override { return "conv1d"; }
   uint32_t reads() const override { return kDims; }
 
-  Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in, std::span<const Desc> weights) const override {
+  Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in,
+                         std::span<const Desc> weights) const override {
     WEFT_TRY(check_counts(in, 1, weights, weights.size() == 2 ? 2 : 1));
     const Desc& x = in[0].desc;
     WEFT_TRY(check_dtype(0, x, DType::f32));
     WEFT_TRY(check_last_axes(0, in[0], 2));
     const Desc& weight = weights[0];
-    if (weight.dtype != DType::f32 || weight.shape.rank != 3 || weight.shape[1] != x.shape.last() || weight.shape[0] < 1 ||
-        weight.shape[0] > kMost)
-      return Status(Code::invalid, cat("weight 0 expects f32[taps,", x.shape.last(), ",?] with 1 to ", kMost, " taps for input 0 ",
-                                       x.text(), ", got ", weight.text()));
+    if (weight.dtype != DType::f32 || weight.shape.rank != 3 || weight.shape[1] != x.shape.last() ||
+        weight.shape[0] < 1 || weight.shape[0] > kMost)
+      return Status(Code::invalid,
+                    cat("weight 0 expects f32[taps,", x.shape.last(), ",?] with 1 to ", kMost,
+                        " taps for input 0 ", x.text(), ", got ", weight.text()));
     const Desc bias{DType::f32, {weight.shape[2]}};
     if (weights.size() == 2 && weights[1] != bias)
-      return Status(Code::invalid, cat("weight 1 expects ", bias.text(), " for weight 0 ", weight.text(), ", got ", weights[1].text()));
+      return Status(Code::invalid, cat("weight 1 expects ", bias.text(), " for weight 0 ",
+                                       weight.text(), ", got ", weights[1].text()));
     WEFT_TRY(check_steps(attrs));
     const Sizes s(attrs, x, weight);
     if (s.out_rows < 1)
-      return Status(Code::invalid, cat("input 0 expects ", s.step.dilation * (s.taps - 1) + 1 - 2 * s.step.padding,
-                                       " rows or more for weight 0 ", weight.text(), ", got ", x.text()));
+      return Status(Code::invalid,
+                    cat("input 0 expects ", s.step.dilation * (s.taps - 1) + 1 - 2 * s.step.padding,
+                        " rows or more for weight 0 ", weight.text(), ", got ", x.text()));
     Inferred inferred{.out = x, .stash = {}, .scratch = 0};
     inferred.out.shape[x.shape.rank - 2] = s.out_rows;
     inferred.out.shape[x.shape.rank - 1] = s.out;
@@ -111,9 +123,11 @@ class Conv1d final : public Op {
   Uses uses_weight(const Attrs&) const override { return {.in = 1, .out = false, .stash = false}; }
 
   // What padding saves is not counted.
-  Cost cost(const Attrs&, std::span<const Desc>, std::span<const Desc> weights, const Desc& out) const override {
+  Cost cost(const Attrs&, std::span<const Desc>, std::span<const Desc> weights,
+            const Desc& out) const override {
     const Shape& w = weights[0].shape;
-    const double product = 2.0 * static_cast<double>(out.elements()) * static_cast<double>(w.elements(0, 2));
+    const double product =
+        2.0 * static_cast<double>(out.elements()) * static_cast<double>(w.elements(0, 2));
     return {.forward_flops = product, .input_flops = product, .weight_flops = product};
   }
 
@@ -127,7 +141,8 @@ class Conv1d final : public Op {
       float* out = call.out.f32() + sample * s.out_rows * s.out;
       for (int64_t row = first; row < last; ++row) {
         if (bias)
-          std::memcpy(out + row * s.out, call.weights[1].data, static_cast<size_t>(s.out) * sizeof(float));
+          std::memcpy(out + row * s.out, call.weights[1].data,
+                      static_cast<size_t>(s.out) * sizeof(float));
         else
           std::fill_n(out + row * s.out, s.out, 0.0f);
       }
@@ -179,14 +194,24 @@ class Conv1d final : public Op {
     const Sizes s(*call.attrs, call.in[0].desc, call.acc.desc);
     const int64_t blocks = ceil_div(s.in, kBlockRows), x_stride = s.step.stride * s.in;
     for_tiles(*call.tiles, static_cast<int>(s.taps * blocks), [&](int tile) {
-      const int64_t tap = tile / blocks, first = tile % blocks * kBlockRows, count = std::min(kBlockRows, s.in - first);
+      const int64_t tap = tile / blocks, first = tile % blocks * kBlockRows,
+                    count = std::min(kBlockRows, s.in - first);
       const Rows part = s.seeing(tap, 0, s.rows);
       if (part.count() == 0) return;
       float* acc = call.acc.f32() + (tap * s.in + first) * s.out;
       for (int64_t sample = 0; sample < s.samples; ++sample) {
-        const float* x = call.in[0].f32() + (sample * s.rows + s.x_row(tap, part.begin)) * s.in + first;
+        const float* x =
+            call.in[0].f32() + (sample * s.rows + s.x_row(tap, part.begin)) * s.in + first;
         const float* dout = call.dout.f32() + (sample * s.out_rows + part.begin) * s.out;
-        gemm_tile({count, s.out, part.count(), {x, x_stride, kTransposed}, {dout, s.out}, acc, s.out, 1, 1});
+        gemm_tile({count,
+                   s.out,
+                   part.count(),
+                   {x, x_stride, kTransposed},
+                   {dout, s.out},
+                   acc,
+                   s.out,
+                   1,
+                   1});
       }
     });
     return {};
@@ -196,11 +221,14 @@ class Conv1d final : public Op {
   static Status check_steps(const Attrs& attrs) {
     const Steps step(attrs);
     const auto within = [](int64_t x, int64_t least) { return x >= least && x <= kMost; };
-    if (attrs.dims.rank <= 3 && within(step.stride, 1) && within(step.padding, 0) && within(step.dilation, 1)) return {};
-    return Status(Code::invalid, cat("dims are ", attrs.dims.text(),
-                                     ", expected stride (1 or more), padding (0 or more) and dilation "
-                                     "(1 or more), each at most ",
-                                     kMost));
+    if (attrs.dims.rank <= 3 && within(step.stride, 1) && within(step.padding, 0) &&
+        within(step.dilation, 1))
+      return {};
+    return Status(Code::invalid,
+                  cat("dims are ", attrs.dims.text(),
+                      ", expected stride (1 or more), padding (0 or more) and dilation "
+                      "(1 or more), each at most ",
+                      kMost));
   }
 
   // A tap's [in, out] of the weight.
@@ -209,9 +237,11 @@ class Conv1d final : public Op {
   }
 
   static Status bias_grad(const Call& call) {
-    const int64_t columns = call.acc.desc.elements(), rows = columns ? call.dout.desc.elements() / columns : 0;
+    const int64_t columns = call.acc.desc.elements(),
+                  rows = columns ? call.dout.desc.elements() / columns : 0;
     for_ranges(*call.tiles, columns, kColumns, [&](int64_t begin, int64_t end) {
-      kernels::add_column_sums(call.dout.f32() + begin, rows, end - begin, columns, call.acc.f32() + begin);
+      kernels::add_column_sums(call.dout.f32() + begin, rows, end - begin, columns,
+                               call.acc.f32() + begin);
     });
     return {};
   }

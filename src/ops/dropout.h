@@ -11,9 +11,12 @@ constexpr double kDropoutFlops = 20;  // of an element, about
 
 inline Status check_probability(const Attrs& attrs) {
   if (attrs.factor >= 0 && attrs.factor < 1) return {};
-  return Status(Code::invalid, cat("factor (probability) is ", attrs.factor, ", expected 0 or more and less than 1"));
+  return Status(Code::invalid, cat("factor (probability) is ", attrs.factor,
+                                   ", expected 0 or more and less than 1"));
 }
 
-inline Stream dropout_stream(const CallKey& key) { return Stream::dropout(key.seed, key.step, key.micro_batch, key.node); }
+inline Stream dropout_stream(const CallKey& key) {
+  return Stream::dropout(key.seed, key.step, key.micro_batch, key.node);
+}
 
 }  // namespace weft

@@ -1,5 +1,6 @@
-// embedding: rows of a table. Input 0 holds i32 indices [.., t], weight 0 is the table f32[v, d], the output is f32[.., t, d].
-// With kPositions the row is the position along the last axis, and the indices only say how many there are.
+// embedding: rows of a table. Input 0 holds i32 indices [.., t], weight 0 is the table f32[v, d],
+// the output is f32[.., t, d]. With kPositions the row is the position along the last axis, and the
+// indices only say how many there are.
 #include <cstring>
 
 #include "kernels/elementwise.h"
@@ -15,7 +16,9 @@ constexpr int64_t kColumns = 128;  // of the table, per tile of W
 bool positions(const Attrs& attrs) { return (attrs.flags & kPositions) != 0; }
 
 // Which row of the table element `i` of the indices takes.
-int64_t row_of(const Call& call, int64_t i) { return positions(*call.attrs) ? i % call.in[0].desc.shape.last() : call.in[0].i32()[i]; }
+int64_t row_of(const Call& call, int64_t i) {
+  return positions(*call.attrs) ? i % call.in[0].desc.shape.last() : call.in[0].i32()[i];
+}
 
 Status check_indices(const Call& call) {
   if (positions(*call.attrs)) return {};
@@ -24,8 +27,8 @@ Status check_indices(const Call& call) {
   for (int64_t i = 0; i < indices.desc.elements(); ++i) {
     const int64_t index = indices.i32()[i];
     if (index < 0 || index >= bound)
-      return Status(Code::data,
-                    cat("index ", index, " at element ", i, " of ", indices.desc.text(), " is outside the table's 0 to ", bound - 1));
+      return Status(Code::data, cat("index ", index, " at element ", i, " of ", indices.desc.text(),
+                                    " is outside the table's 0 to ", bound - 1));
   }
   return {};
 }
@@ -35,19 +38,22 @@ class Embedding final : public Op {
   std::string_view name() const override { return "embedding"; }
   uint32_t reads() const override { return kPositions; }
 
-  Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in, std::span<const Desc> weights) const override {
+  Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in,
+                         std::span<const Desc> weights) const override {
     WEFT_TRY(check_counts(in, 1, weights, 1));
     WEFT_TRY(check_dtype(0, in[0].desc, DType::i32));
     const Shape& indices = in[0].desc.shape;
     const Desc& table = weights[0];
     if (indices.rank < 1 || indices.rank >= kMaxRank)
-      return Status(Code::invalid, cat("input 0 expects rank 1 to ", kMaxRank - 1, ", got ", in[0].desc.text()));
+      return Status(Code::invalid,
+                    cat("input 0 expects rank 1 to ", kMaxRank - 1, ", got ", in[0].desc.text()));
     if (table.dtype != DType::f32 || table.shape.rank != 2)
       return Status(Code::invalid, cat("weight 0 expects f32[?,?], got ", table.text()));
     if (positions(attrs)) {
       WEFT_TRY(check_last_axis(0, in[0]));
       if (indices.last() > table.shape[0])
-        return Status(Code::invalid, cat("weight 0 expects ", indices.last(), " rows or more for the positions of input 0 ",
+        return Status(Code::invalid, cat("weight 0 expects ", indices.last(),
+                                         " rows or more for the positions of input 0 ",
                                          in[0].desc.text(), ", got ", table.text()));
     }
     Inferred inferred{.out = {DType::f32, indices}, .stash = {}, .scratch = 0};
@@ -57,20 +63,26 @@ class Embedding final : public Op {
   }
 
   bool differentiable(int) const override { return false; }
-  Uses uses_weight(const Attrs& attrs) const override { return {.in = positions(attrs) ? 0u : 1u, .out = false, .stash = false}; }
+  Uses uses_weight(const Attrs& attrs) const override {
+    return {.in = positions(attrs) ? 0u : 1u, .out = false, .stash = false};
+  }
 
-  Cost cost(const Attrs&, std::span<const Desc>, std::span<const Desc>, const Desc& out) const override {
-    return {.forward_flops = 0, .input_flops = 0, .weight_flops = static_cast<double>(out.elements())};
+  Cost cost(const Attrs&, std::span<const Desc>, std::span<const Desc>,
+            const Desc& out) const override {
+    return {
+        .forward_flops = 0, .input_flops = 0, .weight_flops = static_cast<double>(out.elements())};
   }
 
   Status forward(const Call& call) const override {
     WEFT_TRY(check_indices(call));
     const int64_t width = call.weights[0].desc.shape[1];
     const float* table = call.weights[0].f32();
-    for_ranges(*call.tiles, call.in[0].desc.elements(), tile_rows(width), [&](int64_t begin, int64_t end) {
-      for (int64_t i = begin; i < end; ++i)
-        std::memcpy(call.out.f32() + i * width, table + row_of(call, i) * width, static_cast<size_t>(width) * sizeof(float));
-    });
+    for_ranges(*call.tiles, call.in[0].desc.elements(), tile_rows(width),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t i = begin; i < end; ++i)
+                   std::memcpy(call.out.f32() + i * width, table + row_of(call, i) * width,
+                               static_cast<size_t>(width) * sizeof(float));
+               });
     return {};
   }
 

@@ -1,5 +1,5 @@
-// layer_norm over the last axis: (x - mean) / sqrt(variance + attrs.factor) * gamma + beta. Weight 0 is gamma, weight 1 is beta.
-// Stash: mean and 1 / sqrt(variance + epsilon), one each per row.
+// layer_norm over the last axis: (x - mean) / sqrt(variance + attrs.factor) * gamma + beta. Weight
+// 0 is gamma, weight 1 is beta. Stash: mean and 1 / sqrt(variance + epsilon), one each per row.
 #include <cmath>
 
 #include "kernels/columns.h"
@@ -18,28 +18,34 @@ class LayerNorm final : public Op {
   std::string_view name() const override { return "layer_norm"; }
   uint32_t reads() const override { return kFactor; }
 
-  Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in, std::span<const Desc> weights) const override {
+  Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in,
+                         std::span<const Desc> weights) const override {
     WEFT_TRY(check_counts(in, 1, weights, 2));
     const Desc& x = in[0].desc;
     WEFT_TRY(check_dtype(0, x, DType::f32));
     WEFT_TRY(check_last_axis(0, in[0]));
-    if (x.shape.last() < 1) return Status(Code::invalid, cat("input 0 expects a last axis of 1 or more, got ", x.text()));
+    if (x.shape.last() < 1)
+      return Status(Code::invalid, cat("input 0 expects a last axis of 1 or more, got ", x.text()));
     // As the float that it becomes: one that vanishes there would make a row of equal numbers NaN.
     if (const float eps = static_cast<float>(attrs.factor); !(eps > 0) || !std::isfinite(eps))
-      return Status(Code::invalid, cat("factor (epsilon) is ", attrs.factor, ", expected a float more than 0"));
+      return Status(Code::invalid,
+                    cat("factor (epsilon) is ", attrs.factor, ", expected a float more than 0"));
     const Desc expected{DType::f32, {x.shape.last()}};
     for (size_t i = 0; i < 2; ++i)
       if (weights[i] != expected)
-        return Status(Code::invalid, cat("weight ", i, i ? " (beta)" : " (gamma)", " expects ", expected.text(), " for input 0 ", x.text(),
-                                         ", got ", weights[i].text()));
-    const Desc per_row{DType::f32, Shape(std::span(x.shape.dims.data(), static_cast<size_t>(x.shape.rank - 1)))};
+        return Status(Code::invalid,
+                      cat("weight ", i, i ? " (beta)" : " (gamma)", " expects ", expected.text(),
+                          " for input 0 ", x.text(), ", got ", weights[i].text()));
+    const Desc per_row{
+        DType::f32, Shape(std::span(x.shape.dims.data(), static_cast<size_t>(x.shape.rank - 1)))};
     return Inferred{.out = x, .stash = {per_row, per_row}, .scratch = 0};
   }
 
   Uses uses_input(const Attrs&) const override { return {.in = 1, .out = false, .stash = true}; }
   Uses uses_weight(const Attrs&) const override { return {.in = 1, .out = false, .stash = true}; }
 
-  Cost cost(const Attrs&, std::span<const Desc>, std::span<const Desc>, const Desc& out) const override {
+  Cost cost(const Attrs&, std::span<const Desc>, std::span<const Desc>,
+            const Desc& out) const override {
     const double n = static_cast<double>(out.elements());
     return {.forward_flops = 8 * n, .input_flops = 14 * n, .weight_flops = 6 * n};
   }
@@ -48,8 +54,9 @@ class LayerNorm final : public Op {
     const auto [rows, n] = size(call.out);
     const float eps = static_cast<float>(call.attrs->factor);
     for_ranges(*call.tiles, rows, tile_rows(n), [&, n = n](int64_t begin, int64_t end) {
-      kernels::layer_norm(call.in[0].f32() + begin * n, call.weights[0].f32(), call.weights[1].f32(), eps, end - begin, n,
-                          call.out.f32() + begin * n, call.stash[0].f32() + begin, call.stash[1].f32() + begin);
+      kernels::layer_norm(call.in[0].f32() + begin * n, call.weights[0].f32(),
+                          call.weights[1].f32(), eps, end - begin, n, call.out.f32() + begin * n,
+                          call.stash[0].f32() + begin, call.stash[1].f32() + begin);
     });
     return {};
   }
@@ -58,8 +65,10 @@ class LayerNorm final : public Op {
     if (!call.din[0]) return {};
     const auto [rows, n] = size(call.dout);
     for_ranges(*call.tiles, rows, tile_rows(n), [&, n = n](int64_t begin, int64_t end) {
-      kernels::layer_norm_grad(call.in[0].f32() + begin * n, call.weights[0].f32(), call.dout.f32() + begin * n,
-                               call.stash[0].f32() + begin, call.stash[1].f32() + begin, end - begin, n, call.din[0].f32() + begin * n);
+      kernels::layer_norm_grad(call.in[0].f32() + begin * n, call.weights[0].f32(),
+                               call.dout.f32() + begin * n, call.stash[0].f32() + begin,
+                               call.stash[1].f32() + begin, end - begin, n,
+                               call.din[0].f32() + begin * n);
     });
     return {};
   }
@@ -68,10 +77,11 @@ class LayerNorm final : public Op {
     const auto [rows, n] = size(call.dout);
     for_ranges(*call.tiles, n, kColumns, [&, rows = rows, n = n](int64_t begin, int64_t end) {
       if (call.weight == 0)
-        kernels::layer_norm_gamma(call.in[0].f32(), call.dout.f32(), call.stash[0].f32(), call.stash[1].f32(), rows, n, begin, end,
-                                  call.acc.f32());
+        kernels::layer_norm_gamma(call.in[0].f32(), call.dout.f32(), call.stash[0].f32(),
+                                  call.stash[1].f32(), rows, n, begin, end, call.acc.f32());
       else
-        kernels::add_column_sums(call.dout.f32() + begin, rows, end - begin, n, call.acc.f32() + begin);
+        kernels::add_column_sums(call.dout.f32() + begin, rows, end - begin, n,
+                                 call.acc.f32() + begin);
     });
     return {};
   }

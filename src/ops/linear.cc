@@ -1,5 +1,5 @@
-// linear: x W + b along the last axis of x. Weight 0 is [in, out], or [out, in] with kOutIn. Weight 1 is the bias [out]
-// and may be missing.
+// linear: x W + b along the last axis of x. Weight 0 is [in, out], or [out, in] with kOutIn. Weight
+// 1 is the bias [out] and may be missing.
 #include <cstring>
 
 #include "kernels/columns.h"
@@ -18,7 +18,9 @@ struct Sizes {
   int64_t rows, in, out;
 
   Sizes(const Attrs& attrs, const Desc& x, const Desc& stored)
-      : rows(x.shape.elements(0, x.shape.rank - 1)), in(x.shape.last()), out(stored.shape[out_in(attrs) ? 0 : 1]) {}
+      : rows(x.shape.elements(0, x.shape.rank - 1)),
+        in(x.shape.last()),
+        out(stored.shape[out_in(attrs) ? 0 : 1]) {}
 };
 
 // The weight as [in, out], or as [out, in] when transposed.
@@ -34,20 +36,24 @@ class Linear final : public Op {
   std::string_view name() const override { return "linear"; }
   uint32_t reads() const override { return kOutIn; }
 
-  Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in, std::span<const Desc> weights) const override {
+  Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in,
+                         std::span<const Desc> weights) const override {
     WEFT_TRY(check_counts(in, 1, weights, weights.size() == 2 ? 2 : 1));
     WEFT_TRY(check_dtype(0, in[0].desc, DType::f32));
     const Shape& shape = in[0].desc.shape;
-    if (shape.rank < 2) return Status(Code::invalid, cat("input 0 expects rank 2 or more, got ", in[0].desc.text()));
+    if (shape.rank < 2)
+      return Status(Code::invalid, cat("input 0 expects rank 2 or more, got ", in[0].desc.text()));
     const Desc& stored = weights[0];
     const int side = out_in(attrs) ? 1 : 0;
     if (stored.dtype != DType::f32 || stored.shape.rank != 2 || stored.shape[side] != shape.last())
-      return Status(Code::invalid, cat("weight 0 expects f32[", side ? "?," : "", shape.last(), side ? "]" : ",?]", " for input 0 ",
-                                       in[0].desc.text(), ", got ", stored.text()));
+      return Status(Code::invalid,
+                    cat("weight 0 expects f32[", side ? "?," : "", shape.last(), side ? "]" : ",?]",
+                        " for input 0 ", in[0].desc.text(), ", got ", stored.text()));
     const Sizes sizes(attrs, in[0].desc, stored);
     const Desc bias{DType::f32, {sizes.out}};
     if (weights.size() == 2 && weights[1] != bias)
-      return Status(Code::invalid, cat("weight 1 expects ", bias.text(), " for weight 0 ", stored.text(), ", got ", weights[1].text()));
+      return Status(Code::invalid, cat("weight 1 expects ", bias.text(), " for weight 0 ",
+                                       stored.text(), ", got ", weights[1].text()));
     Inferred inferred{.out = in[0].desc, .stash = {}, .scratch = 0};
     inferred.out.shape[shape.rank - 1] = sizes.out;
     return inferred;
@@ -56,29 +62,49 @@ class Linear final : public Op {
   // The weight is at hand for I in any case.
   Uses uses_weight(const Attrs&) const override { return {.in = 1, .out = false, .stash = false}; }
 
-  Cost cost(const Attrs& attrs, std::span<const Desc> in, std::span<const Desc> weights, const Desc& out) const override {
+  Cost cost(const Attrs& attrs, std::span<const Desc> in, std::span<const Desc> weights,
+            const Desc& out) const override {
     const Sizes sizes(attrs, in[0], weights[0]);
-    const double product = 2.0 * static_cast<double>(out.elements()) * static_cast<double>(sizes.in);
+    const double product =
+        2.0 * static_cast<double>(out.elements()) * static_cast<double>(sizes.in);
     return {.forward_flops = product, .input_flops = product, .weight_flops = product};
   }
 
-  // The bias is laid down first and the product added to it: one pass less than adding it afterwards.
+  // The bias is laid down first and the product added to it: one pass less than adding it
+  // afterwards.
   Status forward(const Call& call) const override {
     const Sizes s(*call.attrs, call.in[0].desc, call.weights[0].desc);
     const bool bias = call.weights.size() == 2;
     if (bias)
       for_ranges(*call.tiles, s.rows, tile_rows(s.out), [&](int64_t begin, int64_t end) {
         for (int64_t row = begin; row < end; ++row)
-          std::memcpy(call.out.f32() + row * s.out, call.weights[1].data, static_cast<size_t>(s.out) * sizeof(float));
+          std::memcpy(call.out.f32() + row * s.out, call.weights[1].data,
+                      static_cast<size_t>(s.out) * sizeof(float));
       });
-    gemm({s.rows, s.out, s.in, {call.in[0].f32(), s.in}, weight(call, s, false), call.out.f32(), s.out, 1, bias ? 1.f : 0.f}, *call.tiles);
+    gemm({s.rows,
+          s.out,
+          s.in,
+          {call.in[0].f32(), s.in},
+          weight(call, s, false),
+          call.out.f32(),
+          s.out,
+          1,
+          bias ? 1.f : 0.f},
+         *call.tiles);
     return {};
   }
 
   Status input_grad(const Call& call) const override {
     if (!call.din[0]) return {};
     const Sizes s(*call.attrs, call.din[0].desc, call.weights[0].desc);
-    gemm({s.rows, s.in, s.out, {call.dout.f32(), s.out}, weight(call, s, true), call.din[0].f32(), s.in}, *call.tiles);
+    gemm({s.rows,
+          s.in,
+          s.out,
+          {call.dout.f32(), s.out},
+          weight(call, s, true),
+          call.din[0].f32(),
+          s.in},
+         *call.tiles);
     return {};
   }
 
@@ -86,7 +112,8 @@ class Linear final : public Op {
     const Sizes s(*call.attrs, call.in[0].desc, call.weights[0].desc);
     if (call.weight == 1) {
       for_ranges(*call.tiles, s.out, kColumns, [&](int64_t begin, int64_t end) {
-        kernels::add_column_sums(call.dout.f32() + begin, s.rows, end - begin, s.out, call.acc.f32() + begin);
+        kernels::add_column_sums(call.dout.f32() + begin, s.rows, end - begin, s.out,
+                                 call.acc.f32() + begin);
       });
       return {};
     }
@@ -95,7 +122,8 @@ class Linear final : public Op {
     Factor rows = swapped ? dy : x;
     const Factor columns = swapped ? x : dy;
     rows.transposed = true;
-    gemm({rows.stride, columns.stride, s.rows, rows, columns, call.acc.f32(), columns.stride, 1, 1}, *call.tiles);
+    gemm({rows.stride, columns.stride, s.rows, rows, columns, call.acc.f32(), columns.stride, 1, 1},
+         *call.tiles);
     return {};
   }
 };

@@ -2,10 +2,12 @@
 //
 //   forward       out, stash          <- in, weights
 //   input_grad    din (per input)     <- dout, and what `uses_input` names           "I"
-//   weight_grad   acc of one weight  += dout, and what `uses_weight` names           "W", one call per weight
+//   weight_grad   acc of one weight  += dout, and what `uses_weight` names           "W", one call
+//   per weight
 //
-// I and W are separate so that a schedule may run W late. A call is a pure function of its operands, attributes and key: same
-// bits for any number of threads, any address, any host floating-point mode. Every op has exactly one output.
+// I and W are separate so that a schedule may run W late. A call is a pure function of its
+// operands, attributes and key: same bits for any number of threads, any address, any host
+// floating-point mode. Every op has exactly one output.
 #pragma once
 
 #include <cstdint>
@@ -21,24 +23,27 @@
 
 namespace weft {
 
-// What the builder of a node says beside its operands. One plain struct for all ops; each op names the fields that it reads (Op::reads) and
-// checks them.
+// What the builder of a node says beside its operands. One plain struct for all ops; each op names
+// the fields that it reads (Op::reads) and checks them.
 struct Attrs {
   int32_t axis = 0;    // softmax-free ops with an axis: mean, slice, concat
   int32_t heads = 0;   // attention
   uint32_t flags = 0;  // AttrFlag
   int64_t begin = 0;   // slice: [begin, end) along axis
   int64_t end = 0;
-  double factor = 0;  // scale: factor; layer norm: epsilon; dropout, attention: probability of dropout
-  Shape dims{};       // reshape: target, first may be -1 (the batch); transpose: permutation; conv1d: stride, padding, dilation
+  double factor =
+      0;         // scale: factor; layer norm: epsilon; dropout, attention: probability of dropout
+  Shape dims{};  // reshape: target, first may be -1 (the batch); transpose: permutation; conv1d:
+                 // stride, padding, dilation
   friend bool operator==(const Attrs&, const Attrs&) = default;
 };
 
 enum AttrFlag : uint32_t {
-  kTanh = 1,       // gelu: the tanh approximation; otherwise erf
-  kCausal = 2,     // attention: row t sees columns <= t
-  kOutIn = 4,      // linear: weight stored [out, in]; otherwise [in, out]
-  kPositions = 8,  // embedding: look up the position along the last axis of the indices, not the index
+  kTanh = 1,    // gelu: the tanh approximation; otherwise erf
+  kCausal = 2,  // attention: row t sees columns <= t
+  kOutIn = 4,   // linear: weight stored [out, in]; otherwise [in, out]
+  kPositions =
+      8,  // embedding: look up the position along the last axis of the indices, not the index
   // The other fields, for Op::reads.
   kAxis = 256,
   kHeads = 512,
@@ -47,7 +52,8 @@ enum AttrFlag : uint32_t {
   kDims = 4096,
 };
 
-// One operand at build time. `batched`: dimension 0 is a multiple of the number of samples, so no op may mix along it.
+// One operand at build time. `batched`: dimension 0 is a multiple of the number of samples, so no
+// op may mix along it.
 struct Operand {
   Desc desc;
   bool batched = false;
@@ -60,7 +66,8 @@ struct Inferred {
   size_t scratch = 0;       // bytes that any single call may use while it runs (64-byte aligned)
 };
 
-// Which of forward's tensors a later call reads: bit i of `in` = input i, `out` = the output, `stash` = all stash.
+// Which of forward's tensors a later call reads: bit i of `in` = input i, `out` = the output,
+// `stash` = all stash.
 struct Uses {
   uint32_t in = 0;
   bool out = false;
@@ -85,9 +92,10 @@ struct Call {
   std::span<const View> weights;
   View out;
   std::span<const View> stash;
-  View dout;                  // I, W
-  std::span<const View> din;  // I: one per input; null data where no gradient is wanted. Written, never added to.
-  View acc;                   // W: of weight `weight`; added to
+  View dout;  // I, W
+  std::span<const View>
+      din;   // I: one per input; null data where no gradient is wanted. Written, never added to.
+  View acc;  // W: of weight `weight`; added to
   int weight = 0;
   void* scratch = nullptr;
   CallKey key;
@@ -101,14 +109,17 @@ class Op {
   virtual ~Op() = default;
   virtual std::string_view name() const = 0;
   virtual uint32_t version() const { return 1; }
-  // An op of the caller: infer() may fail whenever it is asked, so that is done only where a failure can be told. Its output is in
-  // proportion to the samples; it keeps no stash and takes no scratch.
+  // An op of the caller: infer() may fail whenever it is asked, so that is done only where a
+  // failure can be told. Its output is in proportion to the samples; it keeps no stash and takes no
+  // scratch.
   virtual bool of_caller() const { return false; }
 
   // The attributes that the op reads, of AttrFlag; others are refused when a node is added.
   virtual uint32_t reads() const { return 0; }
-  // Checks attributes, counts, dtypes and shapes; errors name the port ("input 1 expects f32[?,256], got f32[4,128]").
-  virtual Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in, std::span<const Desc> weights) const = 0;
+  // Checks attributes, counts, dtypes and shapes; errors name the port ("input 1 expects
+  // f32[?,256], got f32[4,128]").
+  virtual Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in,
+                                 std::span<const Desc> weights) const = 0;
   // May input `port` receive a gradient?
   virtual bool differentiable(int port) const {
     (void)port;
@@ -122,7 +133,8 @@ class Op {
     (void)attrs;
     return {};
   }  // what W reads
-  virtual Cost cost(const Attrs& attrs, std::span<const Desc> in, std::span<const Desc> weights, const Desc& out) const = 0;
+  virtual Cost cost(const Attrs& attrs, std::span<const Desc> in, std::span<const Desc> weights,
+                    const Desc& out) const = 0;
 
   virtual Status forward(const Call& call) const = 0;
   virtual Status input_grad(const Call& call) const = 0;
@@ -131,14 +143,18 @@ class Op {
     return {};
   }
 
-  // A loss: its output is one f64, the sum over the micro-batch; I scales by 1/denominator and reads no dout.
+  // A loss: its output is one f64, the sum over the micro-batch; I scales by 1/denominator and
+  // reads no dout.
   virtual bool is_loss() const { return false; }
   // Losses: which input holds the targets, and what a batch of them adds to the denominator.
   virtual int target_port() const { return 1; }
-  virtual double count(const View& targets) const { return static_cast<double>(targets.desc.elements()); }
+  virtual double count(const View& targets) const {
+    return static_cast<double>(targets.desc.elements());
+  }
 };
 
-// Fails with the name of an attribute that is set and that the op does not read, and of those that it does.
+// Fails with the name of an attribute that is set and that the op does not read, and of those that
+// it does.
 Status check_reads(const Op& op, const Attrs& attrs);
 
 // The built-in op of that name, or null. Owned by the library, immutable, usable from any thread.

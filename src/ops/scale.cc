@@ -14,14 +14,17 @@ class Scale final : public Op {
   std::string_view name() const override { return "scale"; }
   uint32_t reads() const override { return kFactor; }
 
-  Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in, std::span<const Desc> weights) const override {
+  Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in,
+                         std::span<const Desc> weights) const override {
     WEFT_TRY(check_counts(in, 1, weights, 0));
     WEFT_TRY(check_dtype(0, in[0].desc, DType::f32));
-    if (!std::isfinite(attrs.factor)) return Status(Code::invalid, cat("factor is ", attrs.factor, ", expected a finite number"));
+    if (!std::isfinite(attrs.factor))
+      return Status(Code::invalid, cat("factor is ", attrs.factor, ", expected a finite number"));
     return Inferred{.out = in[0].desc, .stash = {}, .scratch = 0};
   }
 
-  Cost cost(const Attrs&, std::span<const Desc>, std::span<const Desc>, const Desc& out) const override {
+  Cost cost(const Attrs&, std::span<const Desc>, std::span<const Desc>,
+            const Desc& out) const override {
     const double n = static_cast<double>(out.elements());
     return {.forward_flops = n, .input_flops = n, .weight_flops = 0};
   }
@@ -39,8 +42,9 @@ class Scale final : public Op {
  private:
   static void run(const Call& call, const View& from, const View& to) {
     const float factor = static_cast<float>(call.attrs->factor);
-    for_ranges(*call.tiles, to.desc.elements(), kTileElements,
-               [&](int64_t begin, int64_t end) { kernels::scale(from.f32() + begin, factor, to.f32() + begin, end - begin); });
+    for_ranges(*call.tiles, to.desc.elements(), kTileElements, [&](int64_t begin, int64_t end) {
+      kernels::scale(from.f32() + begin, factor, to.f32() + begin, end - begin);
+    });
   }
 };
 

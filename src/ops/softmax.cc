@@ -11,7 +11,8 @@ class Softmax final : public Op {
  public:
   std::string_view name() const override { return "softmax"; }
 
-  Result<Inferred> infer(const Attrs&, std::span<const Operand> in, std::span<const Desc> weights) const override {
+  Result<Inferred> infer(const Attrs&, std::span<const Operand> in,
+                         std::span<const Desc> weights) const override {
     WEFT_TRY(check_counts(in, 1, weights, 0));
     WEFT_TRY(check_dtype(0, in[0].desc, DType::f32));
     WEFT_TRY(check_last_axis(0, in[0]));
@@ -20,7 +21,8 @@ class Softmax final : public Op {
 
   Uses uses_input(const Attrs&) const override { return {.in = 0, .out = true, .stash = false}; }
 
-  Cost cost(const Attrs&, std::span<const Desc>, std::span<const Desc>, const Desc& out) const override {
+  Cost cost(const Attrs&, std::span<const Desc>, std::span<const Desc>,
+            const Desc& out) const override {
     const double n = static_cast<double>(out.elements());
     return {.forward_flops = 20 * n, .input_flops = 4 * n, .weight_flops = 0};
   }
@@ -40,7 +42,8 @@ class Softmax final : public Op {
     const int64_t n = shape.last(), rows = shape.elements(0, shape.rank - 1);
     for_ranges(*call.tiles, rows, tile_rows(n), [&](int64_t begin, int64_t end) {
       const int64_t at = begin * n;
-      kernels::softmax_grad(call.out.f32() + at, call.dout.f32() + at, end - begin, n, call.din[0].f32() + at);
+      kernels::softmax_grad(call.out.f32() + at, call.dout.f32() + at, end - begin, n,
+                            call.din[0].f32() + at);
     });
     return {};
   }

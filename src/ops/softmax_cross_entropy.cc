@@ -1,6 +1,7 @@
-// softmax_cross_entropy: the sum over rows of -log softmax(logits)[target]. Input 0 holds logits [.., V], input 1 targets i32
-// [..]. A row with target -1 is not counted and has no gradient. Stash: the log of the sum of exponentials in two parts (softmax.h), one
-// each per row.
+// softmax_cross_entropy: the sum over rows of -log softmax(logits)[target]. Input 0 holds logits
+// [.., V], input 1 targets i32
+// [..]. A row with target -1 is not counted and has no gradient. Stash: the log of the sum of
+// exponentials in two parts (softmax.h), one each per row.
 #include "kernels/ranges.h"
 #include "kernels/softmax.h"
 #include "ops/check.h"
@@ -13,16 +14,20 @@ class SoftmaxCrossEntropy final : public Op {
  public:
   std::string_view name() const override { return "softmax_cross_entropy"; }
 
-  Result<Inferred> infer(const Attrs&, std::span<const Operand> in, std::span<const Desc> weights) const override {
+  Result<Inferred> infer(const Attrs&, std::span<const Operand> in,
+                         std::span<const Desc> weights) const override {
     WEFT_TRY(check_counts(in, 2, weights, 0));
     const Desc& logits = in[0].desc;
     WEFT_TRY(check_dtype(0, logits, DType::f32));
     WEFT_TRY(check_last_axis(0, in[0]));
     if (logits.shape.last() < 1 || logits.shape.last() > INT32_MAX)
-      return Status(Code::invalid, cat("input 0 expects a last axis of 1 to ", INT32_MAX, ", got ", logits.text()));
-    const Shape rows(std::span(logits.shape.dims.data(), static_cast<size_t>(logits.shape.rank - 1)));
+      return Status(Code::invalid, cat("input 0 expects a last axis of 1 to ", INT32_MAX, ", got ",
+                                       logits.text()));
+    const Shape rows(
+        std::span(logits.shape.dims.data(), static_cast<size_t>(logits.shape.rank - 1)));
     WEFT_TRY(check_same_as({{DType::i32, rows}, in[0].batched}, in[1], 1));
-    return Inferred{.out = {DType::f64, {1}}, .stash = {{DType::f32, rows}, {DType::f32, rows}}, .scratch = 0};
+    return Inferred{
+        .out = {DType::f64, {1}}, .stash = {{DType::f32, rows}, {DType::f32, rows}}, .scratch = 0};
   }
 
   bool differentiable(int port) const override { return port == 0; }
@@ -36,7 +41,8 @@ class SoftmaxCrossEntropy final : public Op {
     return static_cast<double>(counted);
   }
 
-  Cost cost(const Attrs&, std::span<const Desc> in, std::span<const Desc>, const Desc&) const override {
+  Cost cost(const Attrs&, std::span<const Desc> in, std::span<const Desc>,
+            const Desc&) const override {
     const double n = static_cast<double>(in[0].elements());
     return {.forward_flops = 20 * n, .input_flops = 20 * n, .weight_flops = 0};
   }
@@ -47,11 +53,13 @@ class SoftmaxCrossEntropy final : public Op {
     const float* logits = call.in[0].f32();
     const int32_t* targets = call.in[1].i32();
     float *top = call.stash[0].f32(), *log = call.stash[1].f32();
-    for_ranges(*call.tiles, rows, tile_rows(n),
-               [&](int64_t begin, int64_t end) { kernels::log_sum_exp(logits + begin * n, end - begin, n, top + begin, log + begin); });
+    for_ranges(*call.tiles, rows, tile_rows(n), [&](int64_t begin, int64_t end) {
+      kernels::log_sum_exp(logits + begin * n, end - begin, n, top + begin, log + begin);
+    });
     double sum = 0;
     for (int64_t r = 0; r < rows; ++r)
-      if (targets[r] >= 0) sum += (double{top[r]} - double{logits[r * n + targets[r]]}) + double{log[r]};
+      if (targets[r] >= 0)
+        sum += (double{top[r]} - double{logits[r * n + targets[r]]}) + double{log[r]};
     *call.out.as<double>() = sum;
     return {};
   }
@@ -61,10 +69,12 @@ class SoftmaxCrossEntropy final : public Op {
     WEFT_TRY(check_targets(call));
     const int64_t n = call.in[0].desc.shape.last();
     const float factor = static_cast<float>(1 / call.denominator);
-    for_ranges(*call.tiles, call.in[1].desc.elements(), tile_rows(n), [&](int64_t begin, int64_t end) {
-      kernels::cross_entropy_grad(call.in[0].f32() + begin * n, call.in[1].i32() + begin, call.stash[0].f32() + begin,
-                                  call.stash[1].f32() + begin, factor, end - begin, n, call.din[0].f32() + begin * n);
-    });
+    for_ranges(
+        *call.tiles, call.in[1].desc.elements(), tile_rows(n), [&](int64_t begin, int64_t end) {
+          kernels::cross_entropy_grad(call.in[0].f32() + begin * n, call.in[1].i32() + begin,
+                                      call.stash[0].f32() + begin, call.stash[1].f32() + begin,
+                                      factor, end - begin, n, call.din[0].f32() + begin * n);
+        });
     return {};
   }
 
@@ -73,7 +83,8 @@ class SoftmaxCrossEntropy final : public Op {
     const int64_t bound = call.in[0].desc.shape.last();
     for (int64_t r = 0; r < call.in[1].desc.elements(); ++r)
       if (const int32_t target = call.in[1].i32()[r]; target < -1 || target >= bound)
-        return Status(Code::data, cat("input 1: target ", r, " is ", target, ", expected -1 or 0 to ", bound - 1));
+        return Status(Code::data, cat("input 1: target ", r, " is ", target,
+                                      ", expected -1 or 0 to ", bound - 1));
     return {};
   }
 };

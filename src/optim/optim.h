@@ -1,5 +1,6 @@
-// Update rules, as in PyTorch: SGD (momentum, weight decay added to the gradient), Adam (L2 decay added to the gradient), AdamW
-// (decoupled decay). Pure functions of one parameter's bits; one call updates a whole parameter.
+// Update rules, as in PyTorch: SGD (momentum, weight decay added to the gradient), Adam (L2 decay
+// added to the gradient), AdamW (decoupled decay). Pure functions of one parameter's bits; one call
+// updates a whole parameter.
 #pragma once
 
 #include <cstdint>
@@ -35,21 +36,24 @@ struct OptimSettings {
   double clip = 0;  // global norm; 0 = no clipping
 };
 
-Status check(const OptimSettings& settings);                          // names the field, what was expected, what was found
-int slots(const OptimSettings& settings);                             // optimizer tensors per parameter: sgd 0 or 1, adam and adamw 2
-std::string_view slot_name(const OptimSettings& settings, int slot);  // "momentum", "exp_avg", "exp_avg_sq"
-double rate_at(const OptimSettings& settings, uint64_t step);         // step counts from 0
+Status check(const OptimSettings& settings);  // names the field, what was expected, what was found
+int slots(const OptimSettings&
+              settings);  // optimizer tensors per parameter: sgd 0 or 1, adam and adamw 2
+std::string_view slot_name(const OptimSettings& settings,
+                           int slot);  // "momentum", "exp_avg", "exp_avg_sq"
+double rate_at(const OptimSettings& settings, uint64_t step);  // step counts from 0
 // What the gradient is multiplied by: 1 when norm <= clip or no clipping, else clip / norm.
 double clip_scale(const OptimSettings& settings, double norm);
 
-// Sum of squares of n floats: blocks of kNormBlock elements from the start, each summed in double in a fixed tree, folded ascending.
-// One partial per block is kept in `partials` so that threads only take blocks.
+// Sum of squares of n floats: blocks of kNormBlock elements from the start, each summed in double
+// in a fixed tree, folded ascending. One partial per block is kept in `partials` so that threads
+// only take blocks.
 constexpr int64_t kNormBlock = 4096;
 constexpr int64_t norm_blocks(int64_t n) { return (n + kNormBlock - 1) / kNormBlock; }
 double sum_of_squares(const float* x, int64_t n, double* partials, Tiles& tiles);
 
 // weight, slot0, slot1: n floats, updated in place. grad: n floats, read. step counts from 0.
-void update(const OptimSettings& settings, uint64_t step, double grad_scale, bool decay, int64_t n, float* weight, const float* grad,
-            float* slot0, float* slot1, Tiles& tiles);
+void update(const OptimSettings& settings, uint64_t step, double grad_scale, bool decay, int64_t n,
+            float* weight, const float* grad, float* slot0, float* slot1, Tiles& tiles);
 
 }  // namespace weft

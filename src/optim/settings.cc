@@ -10,8 +10,10 @@ namespace weft {
 
 namespace {
 
-constexpr std::pair<Rule, std::string_view> kRules[] = {{Rule::adamw, "adamw"}, {Rule::adam, "adam"}, {Rule::sgd, "sgd"}};
-constexpr std::pair<RateCurve, std::string_view> kCurves[] = {{RateCurve::constant, "constant"}, {RateCurve::cosine, "cosine"}};
+constexpr std::pair<Rule, std::string_view> kRules[] = {
+    {Rule::adamw, "adamw"}, {Rule::adam, "adam"}, {Rule::sgd, "sgd"}};
+constexpr std::pair<RateCurve, std::string_view> kCurves[] = {{RateCurve::constant, "constant"},
+                                                              {RateCurve::cosine, "cosine"}};
 
 struct Field {
   std::string_view name;
@@ -31,15 +33,19 @@ Status check_curve(const OptimSettings& s) {
   WEFT_TRY(expect(known, "curve", static_cast<double>(s.curve), "1 (constant) or 2 (cosine)"));
   if (s.curve == RateCurve::constant) return {};
   if (s.total <= s.warmup)
-    return Status(Code::invalid, cat("optimizer total is ", s.total, " steps, expected more than the ", s.warmup, " of warmup"));
-  return expect(at_least_zero(s.min_rate) && s.min_rate <= s.rate, "min_rate", s.min_rate, cat("0 to the rate ", s.rate));
+    return Status(Code::invalid, cat("optimizer total is ", s.total,
+                                     " steps, expected more than the ", s.warmup, " of warmup"));
+  return expect(at_least_zero(s.min_rate) && s.min_rate <= s.rate, "min_rate", s.min_rate,
+                cat("0 to the rate ", s.rate));
 }
 
-// A setting that the rule or curve does not read is a mistake, or one of another rule that was left behind.
+// A setting that the rule or curve does not read is a mistake, or one of another rule that was left
+// behind.
 Status check_reads(const OptimSettings& s) {
   const OptimSettings unset;
   const bool sgd = s.rule == Rule::sgd, cosine = s.curve == RateCurve::cosine;
-  const std::string rule = cat("rule ", rule_name(s.rule)), curve = cat("curve ", curve_name(s.curve));
+  const std::string rule = cat("rule ", rule_name(s.rule)),
+                    curve = cat("curve ", curve_name(s.curve));
   const struct {
     Field field;
     double unset;
@@ -50,13 +56,18 @@ Status check_reads(const OptimSettings& s) {
       {{"beta1", s.beta1}, unset.beta1, !sgd, rule, "rules adam and adamw"},
       {{"beta2", s.beta2}, unset.beta2, !sgd, rule, "rules adam and adamw"},
       {{"eps", s.eps}, unset.eps, !sgd, rule, "rules adam and adamw"},
-      {{"total", static_cast<double>(s.total)}, static_cast<double>(unset.total), cosine, curve, "curve cosine"},
+      {{"total", static_cast<double>(s.total)},
+       static_cast<double>(unset.total),
+       cosine,
+       curve,
+       "curve cosine"},
       {{"min_rate", s.min_rate}, unset.min_rate, cosine, curve, "curve cosine"},
   };
   for (const auto& one : all)
     if (!one.read && one.field.value != one.unset)
-      return Status(Code::invalid, cat("optimizer ", one.field.name, " is ", one.field.value, ", but ", one.chosen,
-                                       " does not read it; expected ", one.unset, ", or ", one.readers));
+      return Status(Code::invalid,
+                    cat("optimizer ", one.field.name, " is ", one.field.value, ", but ", one.chosen,
+                        " does not read it; expected ", one.unset, ", or ", one.readers));
   return {};
 }
 
@@ -89,10 +100,13 @@ Result<RateCurve> curve_named(std::string_view name) {
 Status check(const OptimSettings& s) {
   const bool known = s.rule == Rule::sgd || s.rule == Rule::adam || s.rule == Rule::adamw;
   WEFT_TRY(expect(known, "rule", static_cast<double>(s.rule), "1 (sgd), 2 (adam) or 3 (adamw)"));
-  const Field amounts[] = {{"rate", s.rate}, {"eps", s.eps}, {"weight_decay", s.weight_decay}, {"clip", s.clip}};
-  for (const auto& [field, value] : amounts) WEFT_TRY(expect(at_least_zero(value), field, value, "a finite number of 0 or more"));
+  const Field amounts[] = {
+      {"rate", s.rate}, {"eps", s.eps}, {"weight_decay", s.weight_decay}, {"clip", s.clip}};
+  for (const auto& [field, value] : amounts)
+    WEFT_TRY(expect(at_least_zero(value), field, value, "a finite number of 0 or more"));
   const Field fractions[] = {{"momentum", s.momentum}, {"beta1", s.beta1}, {"beta2", s.beta2}};
-  for (const auto& [field, value] : fractions) WEFT_TRY(expect(fraction(value), field, value, "0 or more and below 1"));
+  for (const auto& [field, value] : fractions)
+    WEFT_TRY(expect(fraction(value), field, value, "0 or more and below 1"));
   WEFT_TRY(check_curve(s));
   return check_reads(s);
 }
@@ -108,10 +122,12 @@ std::string_view slot_name(const OptimSettings& settings, int slot) {
 }
 
 double rate_at(const OptimSettings& s, uint64_t step) {
-  if (step < s.warmup) return s.rate * (static_cast<double>(step) + 1) / static_cast<double>(s.warmup);
+  if (step < s.warmup)
+    return s.rate * (static_cast<double>(step) + 1) / static_cast<double>(s.warmup);
   if (s.curve == RateCurve::constant) return s.rate;
   if (step >= s.total) return s.min_rate;
-  const double progress = static_cast<double>(step - s.warmup) / static_cast<double>(s.total - s.warmup);
+  const double progress =
+      static_cast<double>(step - s.warmup) / static_cast<double>(s.total - s.warmup);
   double sine, cosine;
   plain_sincos_turn(progress / 2, sine, cosine);
   return s.min_rate + (s.rate - s.min_rate) * (1 + cosine) / 2;

@@ -1,26 +1,31 @@
-// Generators of the asynchronous schedules, and what they ask of a plan. A segment is 1f1b over the micro-batches of several updates, with
-// the updates written in; its end is the only drain.
+// Generators of the asynchronous schedules, and what they ask of a plan. A segment is 1f1b over the
+// micro-batches of several updates, with the updates written in; its end is the only drain.
 #include "plan/asynchronous.h"
 
 #include <algorithm>
 #include <numeric>
 
 #include "base/text.h"
-#include "plan/rows.h"
+#include "schedule/rows.h"
 
 namespace weft {
 
 namespace {
 
-// 1f1b over all micro-batches of a segment. An update follows the last backward of its micro-batches; with `double_buffered`, the first
-// forward of the update after it too, so that every stage, the last included, uses weights that are one update old.
+// 1f1b over all micro-batches of a segment. An update follows the last backward of its
+// micro-batches; with `double_buffered`, the first forward of the update after it too, so that
+// every stage, the last included, uses weights that are one update old.
 Result<Schedule> make_segment(const ScheduleSizes& sizes, bool double_buffered) {
   const int32_t updates = sizes.segment == 0 ? kDefaultSegment : sizes.segment;
   if (updates < 1 || updates > kMaxSegment)
-    return Status(Code::invalid, cat("segment is ", updates, " updates, expected 1 to ", kMaxSegment));
+    return Status(Code::invalid,
+                  cat("segment is ", updates, " updates, expected 1 to ", kMaxSegment));
   const int64_t all = int64_t{sizes.micro_batches} * updates;
-  if (all > INT32_MAX) return Status(Code::invalid, cat(updates, " updates of ", sizes.micro_batches, " micro-batches are too many"));
-  WEFT_TRY_ASSIGN(Schedule schedule, make_1f1b({.ranks = sizes.ranks, .micro_batches = static_cast<int32_t>(all)}));
+  if (all > INT32_MAX)
+    return Status(Code::invalid,
+                  cat(updates, " updates of ", sizes.micro_batches, " micro-batches are too many"));
+  WEFT_TRY_ASSIGN(Schedule schedule,
+                  make_1f1b({.ranks = sizes.ranks, .micro_batches = static_cast<int32_t>(all)}));
   schedule.updates = updates;
   for (auto& row : schedule.rows) {
     std::vector<Action> with_updates;
@@ -28,8 +33,11 @@ Result<Schedule> make_segment(const ScheduleSizes& sizes, bool double_buffered) 
     for (const Action& action : row) {
       with_updates.push_back(action);
       forwards += action.kind == Kind::F;
-      if (action.kind == Kind::B && (action.micro_batch + 1) % sizes.micro_batches == 0) owed = action.micro_batch / sizes.micro_batches;
-      if (owed < 0 || (double_buffered && owed + 1 < updates && forwards <= (owed + 1) * sizes.micro_batches)) continue;
+      if (action.kind == Kind::B && (action.micro_batch + 1) % sizes.micro_batches == 0)
+        owed = action.micro_batch / sizes.micro_batches;
+      if (owed < 0 ||
+          (double_buffered && owed + 1 < updates && forwards <= (owed + 1) * sizes.micro_batches))
+        continue;
       with_updates.push_back({action.stage, Kind::O, owed});
       owed = -1;
     }
@@ -42,7 +50,8 @@ Result<Schedule> make_segment(const ScheduleSizes& sizes, bool double_buffered) 
 std::string apart(const Plan& plan, const Param& param) {
   const int32_t first = plan.stage_of_node[static_cast<size_t>(param.uses.front().node)];
   for (const Param::Use& use : param.uses)
-    if (const int32_t stage = plan.stage_of_node[static_cast<size_t>(use.node)]; stage != first) return cat(first, " and ", stage);
+    if (const int32_t stage = plan.stage_of_node[static_cast<size_t>(use.node)]; stage != first)
+      return cat(first, " and ", stage);
   return {};
 }
 
@@ -51,16 +60,19 @@ std::string apart(const Plan& plan, const Param& param) {
 Result<Schedule> make_pipedream(const ScheduleSizes& sizes) {
   WEFT_TRY(begin_schedule({.name = "pipedream", .kinds = 3}, sizes).status());
   if (sizes.micro_batches != 1)
-    return Status(Code::invalid, cat("schedule 'pipedream' makes an update of every micro-batch: micro_batches is ", sizes.micro_batches,
-                                     ", expected 1; 'pipedream-2bw' gathers several"));
+    return Status(
+        Code::invalid,
+        cat("schedule 'pipedream' makes an update of every micro-batch: micro_batches is ",
+            sizes.micro_batches, ", expected 1; 'pipedream-2bw' gathers several"));
   return make_segment(sizes, false);
 }
 
 Result<Schedule> make_pipedream_2bw(const ScheduleSizes& sizes) {
   WEFT_TRY(begin_schedule({.name = "pipedream-2bw", .kinds = 3}, sizes).status());
   if (sizes.micro_batches < sizes.ranks)
-    return Status(Code::invalid, cat("schedule 'pipedream-2bw' needs as many micro-batches per update as ranks, ", sizes.ranks,
-                                     ", or more: micro_batches is ", sizes.micro_batches));
+    return Status(Code::invalid,
+                  cat("schedule 'pipedream-2bw' needs as many micro-batches per update as ranks, ",
+                      sizes.ranks, ", or more: micro_batches is ", sizes.micro_batches));
   return make_segment(sizes, true);
 }
 
@@ -79,19 +91,26 @@ PipedreamNumbers pipedream_numbers(std::span<const int32_t> replicas) {
 
 Status check_asynchronous(const Plan& plan, const Schedule& train) {
   const PlanConfig& c = plan.config;
-  const std::string name = c.schedule_text.empty() ? cat("schedule '", c.schedule, "'") : std::string("the schedule written out");
-  const auto refuse = [&name](std::string text) { return Status(Code::invalid, cat(name, " ", text)); };
+  const std::string name = c.schedule_text.empty() ? cat("schedule '", c.schedule, "'")
+                                                   : std::string("the schedule written out");
+  const auto refuse = [&name](std::string text) {
+    return Status(Code::invalid, cat(name, " ", text));
+  };
   if (train.updates == 0) {
     if (c.segment) return refuse(cat("is synchronous: segment is ", c.segment, ", expected 0"));
     return c.vertical_sync ? refuse("is synchronous: vertical sync is for 'pipedream'") : Status();
   }
   if (train.stages != train.ranks())
-    return refuse(cat("is asynchronous, which needs one stage per rank: there are ", train.stages, " stages on ", train.ranks(), " ranks"));
+    return refuse(cat("is asynchronous, which needs one stage per rank: there are ", train.stages,
+                      " stages on ", train.ranks(), " ranks"));
   if (c.optim.clip != 0)
-    return refuse(cat("makes updates without a flush, so no global norm is known to clip to: clip is ", c.optim.clip, ", expected 0"));
+    return refuse(
+        cat("makes updates without a flush, so no global norm is known to clip to: clip is ",
+            c.optim.clip, ", expected 0"));
   for (const Param& param : plan.model->params())
     if (const std::string stages = apart(plan, param); !stages.empty())
-      return refuse(cat("makes updates without a flush, but parameter '", param.name, "' is tied across stages ", stages));
+      return refuse(cat("makes updates without a flush, but parameter '", param.name,
+                        "' is tied across stages ", stages));
   return {};
 }
 

@@ -8,9 +8,10 @@
 
 namespace weft {
 
-// PipeDream's numbers for stages that several ranks may replicate, in the order of the stages. With N ranks in all and R_i replicas:
-// stage s runs floor((N - 1 - sum of R_i before s) / R_s) forwards before its first backward, and keeps one version of its weights more
-// than that; ceil(N / R_0) minibatches are under way at best (NOAM).
+// PipeDream's numbers for stages that several ranks may replicate, in the order of the stages. With
+// N ranks in all and R_i replicas: stage s runs floor((N - 1 - sum of R_i before s) / R_s) forwards
+// before its first backward, and keeps one version of its weights more than that; ceil(N / R_0)
+// minibatches are under way at best (NOAM).
 struct PipedreamNumbers {
   std::vector<int32_t> warm_up, versions;  // per stage
   int32_t noam = 1;

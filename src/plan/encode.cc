@@ -35,7 +35,9 @@ std::vector<std::byte> encode_config(const PlanConfig& config) {
   out.number(kFormat);
   each_plan_setting(config, one);
   each_optim_setting(config.optim, one);
-  out.number(config.split).text(config.schedule_text).number(static_cast<uint64_t>(config.cuts.size()));
+  out.number(config.split)
+      .text(config.schedule_text)
+      .number(static_cast<uint64_t>(config.cuts.size()));
   for (const std::string& cut : config.cuts) out.text(cut);
   return bytes;
 }
@@ -43,7 +45,8 @@ std::vector<std::byte> encode_config(const PlanConfig& config) {
 Result<PlanConfig> decode_config(std::span<const std::byte> bytes) {
   ByteReader in(bytes);
   if (const uint32_t format = in.number<uint32_t>(); format != kFormat)
-    return Status(Code::protocol, cat("plan of format ", format, ", this weft reads format ", kFormat));
+    return Status(Code::protocol,
+                  cat("plan of format ", format, ", this weft reads format ", kFormat));
   PlanConfig config;
   const auto one = [&in](const char*, auto& value) { read(in, value); };
   each_plan_setting(config, one);
@@ -52,8 +55,10 @@ Result<PlanConfig> decode_config(std::span<const std::byte> bytes) {
   config.schedule_text = in.text();
   config.cuts.resize(in.count(sizeof(uint64_t)));
   for (std::string& cut : config.cuts) cut = in.text();
-  if (!in.at_end()) return Status(Code::protocol, in.ok() ? "bytes follow the plan" : "the plan is cut short");
-  if (config.split != SplitBy::uniform && config.split != SplitBy::cost) return Status(Code::protocol, "the plan has an unknown split");
+  if (!in.at_end())
+    return Status(Code::protocol, in.ok() ? "bytes follow the plan" : "the plan is cut short");
+  if (config.split != SplitBy::uniform && config.split != SplitBy::cost)
+    return Status(Code::protocol, "the plan has an unknown split");
   return config;
 }
 

@@ -1,17 +1,26 @@
 #include "plan/plan.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/text.h"
-#include "plan/draft.h"
-#include "plan/packer.h"
 #include "plan/settings.h"
+#include "tensor/byte_count.h"
 
 namespace weft {
 
 bool makes(const Model& model, const PlanConfig& config, Mode mode) {
-  const bool asked = config.step_kinds == 0 || (config.step_kinds >> static_cast<uint32_t>(mode) & 1);
+  const bool asked =
+      config.step_kinds == 0 || (config.step_kinds >> static_cast<uint32_t>(mode) & 1);
   return asked && (mode == Mode::infer ? !model.outputs().empty() : model.loss() >= 0);
+}
+
+std::span<const ResidentTensor> ResidentParam::of(ResidentTensor::Role role) const {
+  const auto first = std::partition_point(
+      tensors.begin(), tensors.end(), [role](const ResidentTensor& t) { return t.role < role; });
+  const auto end = std::partition_point(first, tensors.end(),
+                                        [role](const ResidentTensor& t) { return t.role == role; });
+  return {first, end};
 }
 
 Mode Plan::main_mode() const {
@@ -25,39 +34,55 @@ namespace {
 Status check_machines(const Model& model, const PlanConfig& c) {
   const Machines& m = c.machines;
   if (!m.speeds.empty() && m.speeds.size() != static_cast<size_t>(c.ranks))
-    return Status(Code::invalid, cat("speeds has ", m.speeds.size(), " entries, expected one for each of ", c.ranks, " ranks"));
+    return Status(Code::invalid, cat("speeds has ", m.speeds.size(),
+                                     " entries, expected one for each of ", c.ranks, " ranks"));
   auto number = [](const char* name, double value, bool zero) {
     const bool good = std::isfinite(value) && (zero ? value >= 0 : value > 0);
-    return good ? Status() : Status(Code::invalid, cat(name, " is ", value, ", expected a finite number ", zero ? "from 0" : "above 0"));
+    return good ? Status()
+                : Status(Code::invalid, cat(name, " is ", value, ", expected a finite number ",
+                                            zero ? "from 0" : "above 0"));
   };
   for (double speed : m.speeds) WEFT_TRY(number("a rank's speed", speed, false));
   WEFT_TRY(number("latency", m.latency, true));
   WEFT_TRY(number("bandwidth", m.bandwidth, true));
   if (!c.times.empty() && c.times.size() != model.nodes().size())
-    return Status(Code::invalid, cat("times has ", c.times.size(), " entries, expected one for each of ", model.nodes().size(), " nodes"));
+    return Status(Code::invalid,
+                  cat("times has ", c.times.size(), " entries, expected one for each of ",
+                      model.nodes().size(), " nodes"));
   if (!m.memory.empty() && m.memory.size() != static_cast<size_t>(c.ranks))
-    return Status(Code::invalid, cat("memory has ", m.memory.size(), " entries, expected one for each of ", c.ranks, " ranks"));
+    return Status(Code::invalid, cat("memory has ", m.memory.size(),
+                                     " entries, expected one for each of ", c.ranks, " ranks"));
   for (const NodeTimes& t : c.times)
-    for (double seconds : {t.forward, t.input, t.weight}) WEFT_TRY(number("a node's time", seconds, true));
+    for (double seconds : {t.forward, t.input, t.weight})
+      WEFT_TRY(number("a node's time", seconds, true));
   return {};
 }
 
 Status check_steps(const Model& model, const PlanConfig& c) {
-  if (c.step_kinds > 7) return Status(Code::invalid, cat("step_kinds is ", c.step_kinds, ", expected a sum of kinds of steps, or 0"));
-  if (makes(model, c, Mode::train) || makes(model, c, Mode::eval) || makes(model, c, Mode::infer)) return {};
-  return Status(Code::invalid, cat("step_kinds is ", c.step_kinds, ": the model can make none of these, it has no ",
+  if (c.step_kinds > 7)
+    return Status(Code::invalid,
+                  cat("step_kinds is ", c.step_kinds, ", expected a sum of kinds of steps, or 0"));
+  if (makes(model, c, Mode::train) || makes(model, c, Mode::eval) || makes(model, c, Mode::infer))
+    return {};
+  return Status(Code::invalid, cat("step_kinds is ", c.step_kinds,
+                                   ": the model can make none of these, it has no ",
                                    model.loss() < 0 ? "loss" : "output"));
 }
 
+}  // namespace
+
 Status check_config(const Model& model, const PlanConfig& c) {
   auto at_least = [](const char* name, int64_t value, int64_t least) {
-    return value >= least ? Status() : Status(Code::invalid, cat(name, " is ", value, ", expected ", least, " or more"));
+    return value >= least
+               ? Status()
+               : Status(Code::invalid, cat(name, " is ", value, ", expected ", least, " or more"));
   };
   WEFT_TRY(at_least("ranks", c.ranks, 1));
   WEFT_TRY(at_least("micro_batches", c.micro_batches, 1));
   WEFT_TRY(at_least("micro_batch_size", c.micro_batch_size, 1));
   WEFT_TRY(at_least("short_size", c.short_size, 0));
-  if (c.ranks > kMaxStages) return Status(Code::invalid, cat("ranks is ", c.ranks, ", expected at most ", kMaxStages));
+  if (c.ranks > kMaxStages)
+    return Status(Code::invalid, cat("ranks is ", c.ranks, ", expected at most ", kMaxStages));
   WEFT_TRY(at_least("chunks", c.chunks, 0));
   WEFT_TRY(at_least("group", c.group, 0));
   WEFT_TRY(at_least("warm_up", c.warm_up, 0));
@@ -65,14 +90,19 @@ Status check_config(const Model& model, const PlanConfig& c) {
   WEFT_TRY(at_least("memory_limit", c.memory_limit, 0));
   WEFT_TRY(at_least("segment", c.segment, 0));
   if (c.short_size >= c.micro_batch_size && c.short_size > 0)
-    return Status(Code::invalid, cat("short_size is ", c.short_size, ", expected less than micro_batch_size, ", c.micro_batch_size));
+    return Status(Code::invalid,
+                  cat("short_size is ", c.short_size, ", expected less than micro_batch_size, ",
+                      c.micro_batch_size));
   for (const Node& node : model.nodes()) {
     int64_t samples = 0, bytes = 0;
-    const int64_t micro_batches = node.is_input() ? int64_t{c.micro_batches} * std::max(c.segment, 1) : 1;
+    const int64_t micro_batches =
+        node.is_input() ? int64_t{c.micro_batches} * std::max(c.segment, 1) : 1;
     if (__builtin_mul_overflow(c.micro_batch_size, micro_batches, &samples) ||
-        __builtin_mul_overflow(static_cast<int64_t>(node.one.out.bytes()), samples, &bytes) || bytes > kMostBytes)
-      return Status(Code::invalid, cat("node '", node.name, "': ", node.one.out.text(), " for ", micro_batches, " x ", c.micro_batch_size,
-                                       " samples is too large"));
+        __builtin_mul_overflow(static_cast<int64_t>(node.one.out.bytes()), samples, &bytes) ||
+        bytes > kMostBytes)
+      return Status(Code::invalid,
+                    cat("node '", node.name, "': ", node.one.out.text(), " for ", micro_batches,
+                        " x ", c.micro_batch_size, " samples is too large"));
   }
   WEFT_TRY(model.check_samples(c.micro_batch_size));
   if (c.short_size > 0) WEFT_TRY(model.check_samples(c.short_size));
@@ -80,6 +110,8 @@ Status check_config(const Model& model, const PlanConfig& c) {
   WEFT_TRY(check_steps(model, c));
   return check(c.optim);
 }
+
+namespace {
 
 void hash_schedule(const Schedule& schedule, Hasher& hasher) {
   hasher.number(static_cast<uint64_t>(schedule.ranks()));
@@ -89,9 +121,12 @@ void hash_schedule(const Schedule& schedule, Hasher& hasher) {
     auto at = row.begin();
     for (const Action& a : actions)
       for (int32_t part : {a.stage, static_cast<int32_t>(a.kind), a.micro_batch}) *at++ = part;
-    hasher.number(static_cast<uint64_t>(actions.size())).bytes(row.data(), row.size() * sizeof row[0]);
+    hasher.number(static_cast<uint64_t>(actions.size()))
+        .bytes(row.data(), row.size() * sizeof row[0]);
   }
 }
+
+}  // namespace
 
 void hash_plan(Plan& plan) {
   const PlanConfig& c = plan.config;
@@ -118,18 +153,6 @@ void hash_plan(Plan& plan) {
   each_plan_setting(c, add);
   each_optim_setting(c.optim, add);
   plan.hash.settings = settings.finish();
-}
-
-}  // namespace
-
-Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const Model> model, const PlanConfig& config) {
-  WEFT_TRY(check_config(*model, config).within("plan"));
-  auto draft = draft_within(model, config);
-  if (!draft.ok()) return draft.status().within("plan");
-  Plan& plan = *draft.value().plan;
-  write_modes(plan, draft.value().layout);
-  hash_plan(plan);
-  return std::shared_ptr<const Plan>(draft.value().plan);
 }
 
 }  // namespace weft

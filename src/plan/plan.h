@@ -1,6 +1,7 @@
-// A plan: where and when every kernel call of the step graph runs, and where every byte lies. Immutable; a pure function of the model
-// and the configuration, so every rank that makes it makes the same one; hashed by section, so that a rank that differs is refused
-// with the name of the section.
+// A plan: where and when every kernel call of the step graph runs, and where every byte lies.
+// Immutable; a pure function of the model and the configuration, so every rank that makes it makes
+// the same one; hashed by section, so that a rank that differs is refused with the name of the
+// section.
 #pragma once
 
 #include <array>
@@ -11,10 +12,10 @@
 
 #include "graph/step.h"
 #include "optim/optim.h"
-#include "plan/check.h"
-#include "plan/schedule.h"
 #include "plan/times.h"
-#include "plan/versions.h"
+#include "schedule/check.h"
+#include "schedule/schedule.h"
+#include "schedule/weight_versions.h"
 
 namespace weft {
 
@@ -28,22 +29,28 @@ struct PlanConfig {
   int64_t micro_batch_size = 1;  // samples
   int64_t short_size = 0;        // samples of a short last micro-batch; 0: there is none
   std::string schedule = "1f1b";
-  std::string schedule_text;                   // the schedule written out, as Schedule::text; replaces `schedule` when not empty
+  std::string schedule_text;  // the schedule written out, as Schedule::text; replaces `schedule`
+                              // when not empty
   int32_t chunks = 0, group = 0, warm_up = 0;  // as in ScheduleSizes
   std::string recompute = "none";              // none, stage, every:N, auto
-  int32_t slack = 0;                           // landing places beyond what a stage holds; 0: as slack_for says
-  int64_t memory_limit = 0;                    // bytes of a rank, 0: no limit; kept by recompute auto, else by SplitBy::cost, else checked
+  int32_t slack = 0;         // landing places beyond what a stage holds; 0: as slack_for says
+  int64_t memory_limit = 0;  // bytes of a rank, 0: no limit; kept by recompute auto, else by
+                             // SplitBy::cost, else checked
   SplitBy split = SplitBy::cost;
-  std::vector<std::string> cuts;  // where stages 1, 2, ... begin: names of nodes, or of groups; replaces `split` when not empty
+  std::vector<std::string> cuts;  // where stages 1, 2, ... begin: names of nodes, or of groups;
+                                  // replaces `split` when not empty
   OptimSettings optim;
   uint64_t seed = 0;
-  // Asynchronous schedules: updates of a segment, which is what a step is, each of `micro_batches`; 0: the schedule's own number. A plan
-  // says what it came to, 0 with a synchronous schedule.
+  // Asynchronous schedules: updates of a segment, which is what a step is, each of `micro_batches`;
+  // 0: the schedule's own number. A plan says what it came to, 0 with a synchronous schedule.
   int32_t segment = 0;
-  uint32_t step_kinds = 0;     // kinds of steps that runs make, 1 << Mode each; 0: all. There is no room for others
-  bool vertical_sync = false;  // every stage uses the version of its weights that the first stage does
+  uint32_t step_kinds =
+      0;  // kinds of steps that runs make, 1 << Mode each; 0: all. There is no room for others
+  bool vertical_sync =
+      false;  // every stage uses the version of its weights that the first stage does
 
-  // What the partition is made from. A plan's own config has `cuts` instead, however it was cut, and that is what other ranks are sent.
+  // What the partition is made from. A plan's own config has `cuts` instead, however it was cut,
+  // and that is what other ranks are sent.
   std::string split_type;        // SplitBy::type: the name of an op
   std::vector<NodeTimes> times;  // per node of the model; empty: by analysis
   Machines machines;             // SplitBy::cost
@@ -52,14 +59,17 @@ struct PlanConfig {
 // Whether runs make such steps: they are asked for, and the model can.
 bool makes(const Model& model, const PlanConfig& config, Mode mode);
 
-// --- memory -------------------------------------------------------------------------------------------------------------------------
-// A ring is `count` equal places; micro-batch mb has place mb % count. F, I and W ascend per stage, so places are taken and left in order.
+// --- memory
+// -------------------------------------------------------------------------------------------------------------------------
+// A ring is `count` equal places; micro-batch mb has place mb % count. F, I and W ascend per stage,
+// so places are taken and left in order.
 struct Ring {
   int64_t base = 0, stride = 0;  // bytes from the start of the rank's arena
   int32_t count = 1;
 };
 
-// Where an operand lies: inside a place of a ring. Ring 0 is what outlives the step (weights, accumulators, optimizer state).
+// Where an operand lies: inside a place of a ring. Ring 0 is what outlives the step (weights,
+// accumulators, optimizer state).
 struct Place {
   int32_t ring = -1;  // -1: the call neither reads nor writes it
   int64_t offset = 0;
@@ -71,7 +81,8 @@ struct PlacedOperand {
   std::array<Desc, 2> desc;  // of a full and of the short micro-batch
 };
 
-// --- messages -----------------------------------------------------------------------------------------------------------------------
+// --- messages
+// -----------------------------------------------------------------------------------------------------------------------
 enum class EdgeKind : uint8_t {
   feed,       // an input, from the controller to a stage that uses it
   forward,    // an activation, to a later stage
@@ -82,7 +93,8 @@ enum class EdgeKind : uint8_t {
 };
 const char* edge_kind_name(EdgeKind kind);
 
-// A tensor that travels. A message is tagged (step, edge, micro-batch); ties have micro-batch 0 only.
+// A tensor that travels. A message is tagged (step, edge, micro-batch); ties have micro-batch 0
+// only.
 struct Edge {
   EdgeKind kind;
   TensorId tensor = -1;                    // feed, forward, gradient, sink
@@ -90,13 +102,15 @@ struct Edge {
   int32_t use = -1;                        // tie_grad: index into Param::uses
   int32_t from_stage = -1, to_stage = -1;  // -1: the controller, or a tie
   int32_t from_rank = 0, to_rank = 0;
-  int32_t landing_places = 1;  // at the receiver: so many may be under way before a grant
-  int32_t out_places = 1;      // at the sender
-  Place landing, outgoing;     // in the arena of the receiver, and of the sender (a feed leaves from the caller's tensor)
+  int32_t landing_slots = 1;  // at the receiver: so many may be under way before a grant
+  int32_t out_slots = 1;      // at the sender
+  Place landing, outgoing;    // in the arena of the receiver, and of the sender (a feed leaves from
+                              // the caller's tensor)
   std::array<Desc, 2> desc;
 };
 
-// --- programs -----------------------------------------------------------------------------------------------------------------------
+// --- programs
+// -----------------------------------------------------------------------------------------------------------------------
 struct ProgramCall {
   CallKind kind;
   NodeId node;
@@ -143,14 +157,16 @@ struct RankProgram {
 struct ResidentTensor {
   enum class Role : uint8_t {
     value,        // the first of its versions
-    accumulator,  // of the gradient of one use. The owner has those of all uses; the first is where the gradient ends
+    accumulator,  // of the gradient of one use. The owner has those of all uses; the first is where
+                  // the gradient ends
     state,        // of the optimizer; the owner's
     squares,      // partial sums for the norm; the owner's
   };
   Role role;
   Desc desc;
-  int32_t use = -1;   // accumulator: index into Param::uses
-  bool local = true;  // accumulator: the use is on this rank; false: that of another rank lands here
+  int32_t use = -1;  // accumulator: index into Param::uses
+  bool local =
+      true;  // accumulator: the use is on this rank; false: that of another rank lands here
   Place place = {};
 };
 
@@ -162,12 +178,11 @@ struct ResidentParam {
   std::span<const ResidentTensor> of(ResidentTensor::Role role) const;
   const Place& value() const { return tensors.front().place; }
 };
-// `local`: per use, whether it is on the rank. Places are empty.
-ResidentParam resident_param(const Model& model, const PlanConfig& config, ParamId param, bool owned, const std::vector<bool>& local);
 
 struct ModePlan {
   Mode mode = Mode::train;
-  bool present = false;  // a model without a loss has no train and no eval, one without outputs no infer
+  bool present =
+      false;  // a model without a loss has no train and no eval, one without outputs no infer
   StepGraph graph;
   Schedule schedule;
   std::vector<Edge> edges;
@@ -187,24 +202,35 @@ struct Plan {
   std::vector<int32_t> owner_of_param;  // rank
   std::array<ModePlan, kModes> modes;
   std::vector<std::vector<ResidentParam>> resident;  // per rank, ascending by parameter
-  std::vector<WeightVersions> versions;              // per rank; copies of the weights lie at the start of ring 0
-  std::vector<int64_t> permanent_bytes;              // per rank: ring 0
-  std::vector<int64_t> arena_bytes;                  // per rank: everything a run takes for tensors
+  std::vector<WeightVersions>
+      versions;  // per rank; copies of the weights lie at the start of ring 0
+  std::vector<int64_t> permanent_bytes;  // per rank: ring 0
+  std::vector<int64_t> arena_bytes;      // per rank: everything a run takes for tensors
   PlanHash hash;
 
   int32_t stages() const { return static_cast<int32_t>(rank_of_stage.size()); }
-  int32_t rank_of(NodeId node) const { return rank_of_stage[static_cast<size_t>(stage_of_node[static_cast<size_t>(node)])]; }
+  int32_t rank_of(NodeId node) const {
+    return rank_of_stage[static_cast<size_t>(stage_of_node[static_cast<size_t>(node)])];
+  }
   const ModePlan& mode(Mode m) const { return modes[static_cast<size_t>(m)]; }
   Mode main_mode() const;  // training if there is any, which a prediction or timetable is of
   bool asynchronous() const { return config.segment > 0; }
   // Micro-batches of one update of a segment; 0: the step is one update at most.
-  int32_t per_update(Mode m, bool update) const { return asynchronous() && m == Mode::train && update ? config.micro_batches : 0; }
+  int32_t per_update(Mode m, bool update) const {
+    return asynchronous() && m == Mode::train && update ? config.micro_batches : 0;
+  }
   // The most that a step of any mode has.
-  int32_t most_micro_batches() const { return config.micro_batches * (asynchronous() ? config.segment : 1); }
-  int64_t samples(int32_t variant) const { return variant ? config.short_size : config.micro_batch_size; }
+  int32_t most_micro_batches() const {
+    return config.micro_batches * (asynchronous() ? config.segment : 1);
+  }
+  int64_t samples(int32_t variant) const {
+    return variant ? config.short_size : config.micro_batch_size;
+  }
 };
 
 // Errors name the setting or node, what was expected and what was found.
-Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const Model> model, const PlanConfig& config);
+Status check_config(const Model& model, const PlanConfig& config);
+// Fills `hash` from everything else.
+void hash_plan(Plan& plan);
 
 }  // namespace weft

@@ -14,13 +14,16 @@ Result<ScheduleChoice> read_written(const PlanConfig& config) {
   if (!written.ok()) return written.status().within("schedule");
   out.written = written.take();
   const auto differs = [](const char* what, int64_t found, int64_t expected) {
-    return Status(Code::invalid, cat("the schedule is written for ", found, " ", what, ", the plan has ", expected));
+    return Status(Code::invalid, cat("the schedule is written for ", found, " ", what,
+                                     ", the plan has ", expected));
   };
-  if (out.written.ranks() != config.ranks) return differs("ranks", out.written.ranks(), config.ranks);
+  if (out.written.ranks() != config.ranks)
+    return differs("ranks", out.written.ranks(), config.ranks);
   if (config.segment > 0 && out.written.updates > 0 && out.written.updates != config.segment)
     return differs("updates", out.written.updates, config.segment);
   const int64_t micro_batches = int64_t{config.micro_batches} * std::max(out.written.updates, 1);
-  if (out.written.micro_batches != micro_batches) return differs("micro-batches", out.written.micro_batches, micro_batches);
+  if (out.written.micro_batches != micro_batches)
+    return differs("micro-batches", out.written.micro_batches, micro_batches);
   out.stages = out.written.stages;
   return out;
 }
@@ -34,17 +37,20 @@ Result<ScheduleChoice> choose_schedule(const PlanConfig& config) {
   if (!out.kind) {
     std::string known;
     for (const ScheduleKind& k : all_schedules()) known += cat(known.empty() ? "" : ", ", k.name);
-    return Status(Code::not_found, cat("schedule '", config.schedule, "' is not known; there are ", known));
+    return Status(Code::not_found,
+                  cat("schedule '", config.schedule, "' is not known; there are ", known));
   }
   WEFT_TRY_ASSIGN(const int32_t chunks, chunks_of(*out.kind, config.chunks));
   if (int64_t{chunks} * config.ranks > kMaxStages)
-    return Status(Code::invalid, cat(config.ranks, " ranks of ", chunks, " stages make ", int64_t{chunks} * config.ranks,
-                                     " stages, expected at most ", kMaxStages));
+    return Status(Code::invalid,
+                  cat(config.ranks, " ranks of ", chunks, " stages make ",
+                      int64_t{chunks} * config.ranks, " stages, expected at most ", kMaxStages));
   out.stages = chunks * config.ranks;
   return out;
 }
 
-Result<Schedule> make_schedule(const ScheduleChoice& choice, const PlanConfig& config, ScheduleCosts costs) {
+Result<Schedule> make_schedule(const ScheduleChoice& choice, const PlanConfig& config,
+                               ScheduleCosts costs) {
   if (!choice.kind) return choice.written;
   return choice.kind->make({.ranks = config.ranks,
                             .micro_batches = config.micro_batches,

@@ -11,10 +11,12 @@ struct ScheduleChoice {
   int32_t stages = 1;
 };
 
-// What is to be known before the model is cut: how many stages there will be. Errors name what does not fit the configuration.
+// What is to be known before the model is cut: how many stages there will be. Errors name what does
+// not fit the configuration.
 Result<ScheduleChoice> choose_schedule(const PlanConfig& config);
 
 // The training schedule itself; `costs` are those of the stages.
-Result<Schedule> make_schedule(const ScheduleChoice& choice, const PlanConfig& config, ScheduleCosts costs);
+Result<Schedule> make_schedule(const ScheduleChoice& choice, const PlanConfig& config,
+                               ScheduleCosts costs);
 
 }  // namespace weft

@@ -1,5 +1,6 @@
-// All settings of a plan by name, in one list for the hash, the plan file and the message to other ranks: a new one is a row here. Not in it
-// are the cuts and the rows of a schedule, which are lists and hashed as such, and what a plan's cuts were made from.
+// All settings of a plan by name, in one list for the hash, the plan file and the message to other
+// ranks: a new one is a row here. Not in it are the cuts and the rows of a schedule, which are
+// lists and hashed as such, and what a plan's cuts were made from.
 #pragma once
 
 #include "plan/plan.h"

@@ -12,13 +12,16 @@
 namespace weft {
 
 Result<Arena> Arena::make(int64_t bytes) {
-  if (bytes < 0) return Status(Code::internal, cat("a rank's tensors are to take ", bytes, " bytes"));
+  if (bytes < 0)
+    return Status(Code::internal, cat("a rank's tensors are to take ", bytes, " bytes"));
   Arena arena;
   const size_t size = static_cast<size_t>(std::max<int64_t>(bytes, 1));
-  // Without MAP_NORESERVE mmap itself says no, where the system does not overcommit. Where it does, too much is promised and whoever uses it
-  // is killed later: then only the bytes that the plan names tell beforehand.
+  // Without MAP_NORESERVE mmap itself says no, where the system does not overcommit. Where it does,
+  // too much is promised and whoever uses it is killed later: then only the bytes that the plan
+  // names tell beforehand.
   void* at = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (at == MAP_FAILED) return Status(Code::no_memory, cat("cannot take ", bytes, " bytes for tensors"));
+  if (at == MAP_FAILED)
+    return Status(Code::no_memory, cat("cannot take ", bytes, " bytes for tensors"));
   madvise(at, size, MADV_HUGEPAGE);  // a hint; where it is refused nothing changes but speed
   arena.data_ = static_cast<std::byte*>(at);
   arena.bytes_ = static_cast<int64_t>(size);
@@ -30,7 +33,8 @@ Result<int64_t> Arena::resident() const {
   std::vector<unsigned char> pages((static_cast<size_t>(bytes_) + page - 1) / page);
   if (mincore(data_, static_cast<size_t>(bytes_), pages.data()) != 0)
     return Status(Code::unsupported, "the system does not say what is in memory");
-  const auto there = std::count_if(pages.begin(), pages.end(), [](unsigned char p) { return p & 1; });
+  const auto there =
+      std::count_if(pages.begin(), pages.end(), [](unsigned char p) { return p & 1; });
   return std::min(bytes_, static_cast<int64_t>(there) * static_cast<int64_t>(page));
 }
 
@@ -38,7 +42,8 @@ Arena::~Arena() {
   if (data_) munmap(data_, static_cast<size_t>(bytes_));
 }
 
-Arena::Arena(Arena&& other) noexcept : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+Arena::Arena(Arena&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
 
 Arena& Arena::operator=(Arena&& other) noexcept {
   std::swap(data_, other.data_);

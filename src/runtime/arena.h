@@ -1,4 +1,5 @@
-// One block of memory for all tensors of a rank, as large as its plan says, zeroed and aligned to a page.
+// One block of memory for all tensors of a rank, as large as its plan says, zeroed and aligned to a
+// page.
 #pragma once
 
 #include <cstddef>

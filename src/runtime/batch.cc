@@ -12,13 +12,15 @@ namespace {
 size_t target_input(const Model& model) {
   const Node& loss = model.node(model.loss());
   const NodeId targets = loss.in[static_cast<size_t>(loss.op->target_port())];
-  return static_cast<size_t>(std::find(model.inputs().begin(), model.inputs().end(), targets) - model.inputs().begin());
+  return static_cast<size_t>(std::find(model.inputs().begin(), model.inputs().end(), targets) -
+                             model.inputs().begin());
 }
 
 // The sink edge that delivers a tensor, or -1.
 int32_t sink_edge(const ModePlan& mode, TensorId tensor) {
   for (size_t e = 0; e < mode.edges.size(); ++e)
-    if (mode.edges[e].kind == EdgeKind::sink && mode.edges[e].tensor == tensor) return static_cast<int32_t>(e);
+    if (mode.edges[e].kind == EdgeKind::sink && mode.edges[e].tensor == tensor)
+      return static_cast<int32_t>(e);
   return -1;
 }
 
@@ -31,19 +33,27 @@ Result<StepDescriptor> describe_step(const Plan& plan, Mode mode, bool update, c
     const bool can = mode == Mode::infer ? !model.outputs().empty() : model.loss() >= 0;
     constexpr const char* kSteps[] = {"WEFT_STEPS_TRAIN", "WEFT_STEPS_EVAL", "WEFT_STEPS_FORWARD"};
     if (can)
-      return Status(Code::state, cat("the plan was made without ", kSteps[static_cast<size_t>(mode)], ", and has no room for such a step"));
-    return Status(Code::state, mode == Mode::infer ? "the model has no output to deliver" : "the model has no loss to train or evaluate");
+      return Status(Code::state,
+                    cat("the plan was made without ", kSteps[static_cast<size_t>(mode)],
+                        ", and has no room for such a step"));
+    return Status(Code::state, mode == Mode::infer ? "the model has no output to deliver"
+                                                   : "the model has no loss to train or evaluate");
   }
   if (batch.inputs.size() != model.inputs().size())
-    return Status(Code::invalid, cat("batch has ", batch.inputs.size(), " inputs, the model has ", model.inputs().size()));
+    return Status(Code::invalid, cat("batch has ", batch.inputs.size(), " inputs, the model has ",
+                                     model.inputs().size()));
   for (size_t i = 0; i < batch.inputs.size(); ++i)
     if (!batch.inputs[i] && which.graph.value[static_cast<size_t>(model.inputs()[i])] >= 0)
-      return Status(Code::invalid, cat("batch has no data for input '", model.node(model.inputs()[i]).name, "'"));
-  const int64_t full = plan.config.micro_batch_size, rest = batch.samples % full, most = full * which.schedule.micro_batches;
+      return Status(Code::invalid,
+                    cat("batch has no data for input '", model.node(model.inputs()[i]).name, "'"));
+  const int64_t full = plan.config.micro_batch_size, rest = batch.samples % full,
+                most = full * which.schedule.micro_batches;
   if (batch.samples < 1 || batch.samples > most || (rest != 0 && rest != plan.config.short_size)) {
-    const std::string shorter = plan.config.short_size ? cat(", or that plus ", plan.config.short_size) : "";
+    const std::string shorter =
+        plan.config.short_size ? cat(", or that plus ", plan.config.short_size) : "";
     return Status(Code::invalid,
-                  cat("batch has ", batch.samples, " samples, the plan takes a multiple of ", full, shorter, ", at most ", most));
+                  cat("batch has ", batch.samples, " samples, the plan takes a multiple of ", full,
+                      shorter, ", at most ", most));
   }
   StepDescriptor step;
   step.mode = mode;
@@ -54,24 +64,31 @@ Result<StepDescriptor> describe_step(const Plan& plan, Mode mode, bool update, c
   if (mode != Mode::infer) {
     const size_t at = target_input(model);
     const NodeId targets = model.inputs()[at];
-    step.denominator = model.node(model.loss()).op->count({const_cast<void*>(batch.inputs[at]), model.desc(targets, batch.samples)});
-    if (!(step.denominator > 0)) return Status(Code::invalid, cat("input '", model.node(targets).name, "' has no target that counts"));
+    step.denominator =
+        model.node(model.loss())
+            .op->count({const_cast<void*>(batch.inputs[at]), model.desc(targets, batch.samples)});
+    if (!(step.denominator > 0))
+      return Status(Code::invalid,
+                    cat("input '", model.node(targets).name, "' has no target that counts"));
   }
   return step;
 }
 
-std::span<const std::byte> feed_bytes(const Plan& plan, const StepDescriptor& step, int32_t edge, int32_t micro_batch, const Batch& batch) {
+std::span<const std::byte> feed_bytes(const Plan& plan, const StepDescriptor& step, int32_t edge,
+                                      int32_t micro_batch, const Batch& batch) {
   const ModePlan& mode = plan.mode(step.mode);
   const Edge& e = mode.edges[static_cast<size_t>(edge)];
   const NodeId node = mode.graph.tensors[static_cast<size_t>(e.tensor)].node;
   const auto& inputs = plan.model->inputs();
-  const size_t input = static_cast<size_t>(std::find(inputs.begin(), inputs.end(), node) - inputs.begin());
+  const size_t input =
+      static_cast<size_t>(std::find(inputs.begin(), inputs.end(), node) - inputs.begin());
   const size_t variant = static_cast<size_t>(variant_of(step, micro_batch));
   const std::byte* start = static_cast<const std::byte*>(batch.inputs[input]);
   return {start + static_cast<size_t>(micro_batch) * e.desc[0].bytes(), e.desc[variant].bytes()};
 }
 
-void count_targets(const Plan& plan, const StepDescriptor& step, const Batch& batch, std::vector<double>& counts) {
+void count_targets(const Plan& plan, const StepDescriptor& step, const Batch& batch,
+                   std::vector<double>& counts) {
   counts.clear();
   if (step.mode == Mode::infer) return;
   const Model& model = *plan.model;
@@ -85,13 +102,16 @@ void count_targets(const Plan& plan, const StepDescriptor& step, const Batch& ba
   }
 }
 
-Status gather_updates(const std::vector<double>& counts, std::vector<double>& sums, StepDescriptor& step) {
+Status gather_updates(const std::vector<double>& counts, std::vector<double>& sums,
+                      StepDescriptor& step) {
   sums.clear();
   if (step.per_update == 0) return {};
   sums.resize(static_cast<size_t>(updates_of(step)), 0.0);
-  for (int32_t mb = 0; mb < step.micro_batches; ++mb) sums[static_cast<size_t>(update_of(step, mb))] += counts[static_cast<size_t>(mb)];
+  for (int32_t mb = 0; mb < step.micro_batches; ++mb)
+    sums[static_cast<size_t>(update_of(step, mb))] += counts[static_cast<size_t>(mb)];
   for (size_t u = 0; u < sums.size(); ++u)
-    if (!(sums[u] > 0)) return Status(Code::invalid, cat("update ", u, " of the segment has no target that counts"));
+    if (!(sums[u] > 0))
+      return Status(Code::invalid, cat("update ", u, " of the segment has no target that counts"));
   step.denominators = sums;
   return {};
 }
@@ -106,7 +126,8 @@ std::vector<int32_t> output_edges(const Plan& plan) {
   const ModePlan& infer = plan.mode(Mode::infer);
   std::vector<int32_t> out;
   if (!infer.present) return out;
-  for (NodeId o : plan.model->outputs()) out.push_back(sink_edge(infer, infer.graph.value[static_cast<size_t>(o)]));
+  for (NodeId o : plan.model->outputs())
+    out.push_back(sink_edge(infer, infer.graph.value[static_cast<size_t>(o)]));
   return out;
 }
 

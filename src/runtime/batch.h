@@ -10,23 +10,29 @@
 
 namespace weft {
 
-// All samples of all inputs of a step, dense and row-major, in the order of Model::inputs(). Borrowed until the step's final event.
+// All samples of all inputs of a step, dense and row-major, in the order of Model::inputs().
+// Borrowed until the step's final event.
 struct Batch {
   int64_t samples = 0;
   std::vector<const void*> inputs;  // null where the mode does not use the input
 };
 
-// Cuts the batch: how many micro-batches, whether the last is short, what the loss is divided by (elements or counted targets of the
-// whole step). Those of a segment's updates are not there yet, see gather_updates(). Errors name the input, or the numbers of samples that the plan takes.
+// Cuts the batch: how many micro-batches, whether the last is short, what the loss is divided by
+// (elements or counted targets of the whole step). Those of a segment's updates are not there yet,
+// see gather_updates(). Errors name the input, or the numbers of samples that the plan takes.
 Result<StepDescriptor> describe_step(const Plan& plan, Mode mode, bool update, const Batch& batch);
 
 // The samples of one micro-batch of the input that a feed edge carries.
-std::span<const std::byte> feed_bytes(const Plan& plan, const StepDescriptor& step, int32_t edge, int32_t micro_batch, const Batch& batch);
+std::span<const std::byte> feed_bytes(const Plan& plan, const StepDescriptor& step, int32_t edge,
+                                      int32_t micro_batch, const Batch& batch);
 
 // What the targets of each micro-batch add to the denominator; `counts` has room for them.
-void count_targets(const Plan& plan, const StepDescriptor& step, const Batch& batch, std::vector<double>& counts);
-// Their sums over the updates of a segment, which the descriptor borrows from then on; an update without a target that counts is refused.
-Status gather_updates(const std::vector<double>& counts, std::vector<double>& sums, StepDescriptor& step);
+void count_targets(const Plan& plan, const StepDescriptor& step, const Batch& batch,
+                   std::vector<double>& counts);
+// Their sums over the updates of a segment, which the descriptor borrows from then on; an update
+// without a target that counts is refused.
+Status gather_updates(const std::vector<double>& counts, std::vector<double>& sums,
+                      StepDescriptor& step);
 
 // The sink edge that delivers the loss, or -1; the sink edges that deliver outputs, in their order.
 int32_t loss_edge(const Plan& plan, Mode mode);

@@ -1,5 +1,5 @@
-// Events on their way to the owner's thread, and a descriptor that is readable while there are any. Fixed size; full is impossible, since room
-// is taken when a step is submitted.
+// Events on their way to the owner's thread, and a descriptor that is readable while there are any.
+// Fixed size; full is impossible, since room is taken when a step is submitted.
 #pragma once
 
 #include <sys/eventfd.h>
@@ -29,7 +29,8 @@ class Flag {
     if (raised == raised_) return;
     raised_ = raised;
     uint64_t word = 1;
-    if (raised ? write(descriptor_, &word, sizeof word) : read(descriptor_, &word, sizeof word)) return;  // cannot fail on a live eventfd
+    if (raised ? write(descriptor_, &word, sizeof word) : read(descriptor_, &word, sizeof word))
+      return;  // cannot fail on a live eventfd
   }
   int descriptor() const { return descriptor_; }  // -1: the process has no descriptor left
 
@@ -53,7 +54,8 @@ class EventQueue {
 
   // Within the time (nanoseconds; negative: no limit).
   bool pop(RunEvent& event, int64_t timeout_ns) {
-    constexpr int64_t kForever = INT64_MAX / 2;  // 146 years; what is added to the clock must not overflow it
+    constexpr int64_t kForever =
+        INT64_MAX / 2;  // 146 years; what is added to the clock must not overflow it
     std::unique_lock lock(mutex_);
     auto there = [this] { return !events_.empty(); };
     if (timeout_ns < 0 || timeout_ns > kForever)

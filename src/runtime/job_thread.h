@@ -12,7 +12,8 @@ namespace weft {
 
 class JobThread {
  public:
-  using Ran = std::function<void(int32_t job, Status status, const JobTime& time)>;  // on the loop thread
+  using Ran =
+      std::function<void(int32_t job, Status status, const JobTime& time)>;  // on the loop thread
 
   // Loop thread, as push() and the destructor. `worker` outlives it.
   static Result<std::unique_ptr<JobThread>> make(Loop& loop, Worker& worker, Ran ran);

@@ -15,19 +15,22 @@ Result<JoinAddress> parse_join(const std::string& text) {
   if (mark == std::string::npos) return out;
   const std::string_view rest = std::string_view(text).substr(mark);
   const std::string what = cat("'", out.endpoint, "?key=...'");
-  const bool guest = rest.size() == kMark.size() + 2 * kKeyDigits;
-  if (!rest.starts_with(kMark) || (!guest && rest.size() != kMark.size() + kKeyDigits))
-    return Status(Code::invalid, cat(what, ": expected tcp://HOST:PORT?key=KEY with a key of ", kKeyDigits, " or ", 2 * kKeyDigits,
-                                     " digits 0 to 9 and a to f"));
+  const bool candidate = rest.size() == kMark.size() + 2 * kKeyDigits;
+  if (!rest.starts_with(kMark) || (!candidate && rest.size() != kMark.size() + kKeyDigits))
+    return Status(Code::invalid,
+                  cat(what, ": expected tcp://HOST:PORT?key=KEY with a key of ", kKeyDigits, " or ",
+                      2 * kKeyDigits, " digits 0 to 9 and a to f"));
   WEFT_TRY_ASSIGN(out.server, read_public_key(rest.substr(kMark.size(), kKeyDigits), what));
-  if (!guest) return out;
-  WEFT_TRY_ASSIGN(const SecretKey secret, read_secret_key(rest.substr(kMark.size() + kKeyDigits), what));
-  WEFT_TRY_ASSIGN(out.guest, KeyPair::of(secret));
+  if (!candidate) return out;
+  WEFT_TRY_ASSIGN(const SecretKey secret,
+                  read_secret_key(rest.substr(kMark.size() + kKeyDigits), what));
+  WEFT_TRY_ASSIGN(out.candidate, KeyPair::of(secret));
   return out;
 }
 
-std::string join_text(const std::string& endpoint, const PublicKey& server, const SecretKey& guest) {
-  return cat(endpoint, kMark, key_text(server), key_text(guest.bytes()));
+std::string join_text(const std::string& endpoint, const PublicKey& server,
+                      const SecretKey& candidate) {
+  return cat(endpoint, kMark, key_text(server), key_text(candidate.bytes()));
 }
 
 Result<std::vector<PublicKey>> parse_allowed(const std::string& text) {
@@ -41,7 +44,8 @@ Result<std::vector<PublicKey>> parse_allowed(const std::string& text) {
     line.remove_prefix(std::min(line.find_first_not_of(kSpace), line.size()));
     line = line.substr(0, line.find_first_of(kSpace));
     if (line.empty() || line.front() == '#') continue;
-    WEFT_TRY_ASSIGN(const PublicKey key, read_public_key(line, cat("line ", number, " of the allowed keys")));
+    WEFT_TRY_ASSIGN(const PublicKey key,
+                    read_public_key(line, cat("line ", number, " of the allowed keys")));
     out.push_back(key);
   }
   return out;

@@ -1,5 +1,6 @@
-// All ranks of a plan in one process: engines, controller and workers, joined without sockets. A message is a copy from place to place.
-// Nothing here knows threads: a driver runs the jobs, on the caller's thread or on others, and says when they ran.
+// All ranks of a plan in one process: engines, controller and workers, joined without sockets. A
+// message is a copy from place to place. Nothing here knows threads: a driver runs the jobs, on the
+// caller's thread or on others, and says when they ran.
 #pragma once
 
 #include <memory>
@@ -17,23 +18,29 @@ class LocalRanks {
   class Driver {
    public:
     virtual ~Driver() = default;
-    // Runs worker(rank).run(step, scale, job), now or later; answers with ran(), from inside this call or after it.
+    // Runs worker(rank).run(step, scale, job), now or later; answers with ran(), from inside this
+    // call or after it.
     virtual void run(int32_t rank, const StepDescriptor& step, double scale, int32_t job) = 0;
     virtual void micro_batch(int32_t micro_batch) = 0;  // all its deliveries have arrived
     virtual void over(const StepResult& result) = 0;
-    virtual void failed(const Status& status, int32_t rank) = 0;  // once; nothing goes on. The rank that failed, -1: none in particular
+    virtual void failed(
+        const Status& status,
+        int32_t rank) = 0;  // once; nothing goes on. The rank that failed, -1: none in particular
   };
 
   // `tiles`: per rank; outlive this object, as does `driver`.
-  static Result<std::unique_ptr<LocalRanks>> make(std::shared_ptr<const Plan> plan, const std::vector<Tiles*>& tiles, Driver& driver);
+  static Result<std::unique_ptr<LocalRanks>> make(std::shared_ptr<const Plan> plan,
+                                                  const std::vector<Tiles*>& tiles, Driver& driver);
   ~LocalRanks();
 
-  // One thread calls these, one step at a time. `batch` is borrowed until over() or failed(). Where memory runs out in them, failed() says so.
+  // One thread calls these, one step at a time. `batch` is borrowed until over() or failed(). Where
+  // memory runs out in them, failed() says so.
   void begin(const StepDescriptor& step, const Batch& batch);
   void ran(int32_t rank, int32_t job, Status status, const JobTime& time);
   // Nothing goes on; the first failure is told to the driver, without memory.
   void fail(const Status& status, int32_t rank = -1);
-  // A step runs, no job does and nothing can happen: a fault of weft, told to the driver. For drivers that run jobs at once.
+  // A step runs, no job does and nothing can happen: a fault of weft, told to the driver. For
+  // drivers that run jobs at once.
   void check_progress();
 
   // A delivery of the last step; valid until the next one begins.

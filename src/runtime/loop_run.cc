@@ -5,7 +5,10 @@
 namespace weft {
 
 LoopRun::LoopRun(std::shared_ptr<const Plan> plan, void (*drop)(void*))
-    : Run(std::move(plan), drop), events_(kQueue * most_events(*plan_)), submitted_(kQueue), waiting_(kQueue) {}
+    : Run(std::move(plan), drop),
+      events_(kQueue * most_events(*plan_)),
+      submitted_(kQueue),
+      waiting_(kQueue) {}
 
 Status LoopRun::attach(Loop& loop) {
   loop_ = &loop;
@@ -64,11 +67,14 @@ void LoopRun::begin_soon() {
   if (wake_) wake_->raise();
 }
 
-void LoopRun::micro_batch_over(int32_t micro_batch, double loss_sum) { events_.push(micro_batch_event(*current_, micro_batch, loss_sum)); }
+void LoopRun::micro_batch_over(int32_t micro_batch, double loss_sum) {
+  events_.push(micro_batch_event(*current_, micro_batch, loss_sum));
+}
 
 void LoopRun::step_over(const StepResult& result) {
   being_read_ = current_->mode == Mode::infer;
-  for (size_t u = 0; u < result.updates.size(); ++u) events_.push(update_event(*current_, result, u));
+  for (size_t u = 0; u < result.updates.size(); ++u)
+    events_.push(update_event(*current_, result, u));
   events_.push(final_event(std::exchange(current_, nullptr), result));
 }
 
@@ -85,7 +91,8 @@ Result<std::unique_ptr<LoopThread>> LoopThread::make() {
   WEFT_TRY_ASSIGN(out->loop_, Loop::make());
   Loop* loop = out->loop_.get();
   WEFT_TRY_ASSIGN(out->thread_, Thread::start("weft-loop", 0, [loop] {
-                    const ComputeScope scope;  // norms and losses are summed here; the mode is inherited from who made the thread
+                    const ComputeScope scope;  // norms and losses are summed here; the mode is
+                                               // inherited from who made the thread
                     loop->run();
                   }));
   return out;

@@ -1,4 +1,5 @@
-// A run whose steps proceed on a loop thread: the owner's thread hands it steps and takes events from it. Drivers derive from it.
+// A run whose steps proceed on a loop thread: the owner's thread hands it steps and takes events
+// from it. Drivers derive from it.
 #pragma once
 
 #include <mutex>
@@ -12,7 +13,8 @@
 
 namespace weft {
 
-// Runs body() on the loop thread and waits for its status; any other thread. What needs no memory there needs none here.
+// Runs body() on the loop thread and waits for its status; any other thread. What needs no memory
+// there needs none here.
 template <typename F>
 Status on_loop(Loop& loop, F&& body) {
   class OnLoop final : public Loop::Task {
@@ -39,7 +41,8 @@ class LoopRun : public Run {
 
   // Owner's thread. Starts steps; before it, nothing is submitted.
   Status attach(Loop& loop);
-  // Owner's thread, first of all in a driver's destructor: no submitted step begins from here on, so what steps need may go next.
+  // Owner's thread, first of all in a driver's destructor: no submitted step begins from here on,
+  // so what steps need may go next.
   void detach();
 
   // --- loop thread, for the driver
@@ -47,14 +50,18 @@ class LoopRun : public Run {
   virtual void begin_step(Step& step) = 0;
   void micro_batch_over(int32_t micro_batch, double loss_sum);
   void step_over(const StepResult& result);
-  void run_failed(const Status& status, int32_t rank = -1);  // the first counts: every step that waits or comes fails with it
-  void begin_waiting();                                      // to be called after anything that may have ended a step
-  void begin_soon();                                         // the same, when the driver cannot begin a step now
+  void run_failed(
+      const Status& status,
+      int32_t rank = -1);  // the first counts: every step that waits or comes fails with it
+  void begin_waiting();    // to be called after anything that may have ended a step
+  void begin_soon();       // the same, when the driver cannot begin a step now
   const Step* current() const { return current_; }
 
  private:
   void start(Step* step) final;
-  bool next_event(RunEvent& event, int64_t timeout_ns) final { return events_.pop(event, timeout_ns); }
+  bool next_event(RunEvent& event, int64_t timeout_ns) final {
+    return events_.pop(event, timeout_ns);
+  }
   void proceed() final;
   void take_submitted();
 

@@ -8,6 +8,7 @@
 #include "kernels/gemm.h"
 #include "loop/team.h"
 #include "runtime/worker.h"
+#include "tune/make_plan.h"
 
 namespace weft {
 
@@ -21,10 +22,13 @@ double median(std::vector<int64_t>& values) {
   return static_cast<double>(*middle) * 1e-9;
 }
 
-// Indices below this are good for every op that they reach: those that make indices of indices (slice, concat, ...) pass them on.
+// Indices below this are good for every op that they reach: those that make indices of indices
+// (slice, concat, ...) pass them on.
 int64_t bound_of(const Model& model, NodeId input) {
   int64_t bound = 0;
-  const auto at_most = [&bound](int64_t most) { bound = bound == 0 ? most : std::min(bound, most); };
+  const auto at_most = [&bound](int64_t most) {
+    bound = bound == 0 ? most : std::min(bound, most);
+  };
   std::vector<bool> reached(model.nodes().size(), false);
   reached[static_cast<size_t>(input)] = true;
   for (size_t id = static_cast<size_t>(input); id < reached.size(); ++id) {
@@ -32,7 +36,8 @@ int64_t bound_of(const Model& model, NodeId input) {
     for (const Node::Use& use : model.nodes()[id].uses) {
       const Node& user = model.node(use.node);
       if (user.op->is_loss()) at_most(model.node(user.in.front()).one.out.shape.last());
-      if (user.op->name() == "embedding" && !(user.attrs.flags & kPositions)) at_most(model.param(user.weights.front()).shape[0]);
+      if (user.op->name() == "embedding" && !(user.attrs.flags & kPositions))
+        at_most(model.param(user.weights.front()).shape[0]);
       if (user.one.out.dtype == DType::i32) reached[static_cast<size_t>(use.node)] = true;
     }
   }
@@ -41,20 +46,24 @@ int64_t bound_of(const Model& model, NodeId input) {
 
 void draw(const Model& model, NodeId input, std::span<std::byte> bytes) {
   uint64_t state = 0x9e3779b97f4a7c15u + static_cast<uint64_t>(input);
-  const auto next = [&state] { return (state = state * 6364136223846793005u + 1442695040888963407u) >> 33; };
+  const auto next = [&state] {
+    return (state = state * 6364136223846793005u + 1442695040888963407u) >> 33;
+  };
   if (model.node(input).one.out.dtype == DType::i32) {
     const auto bound = static_cast<uint64_t>(bound_of(model, input));
     auto* out = reinterpret_cast<int32_t*>(bytes.data());
     for (size_t i = 0; i < bytes.size() / 4; ++i) out[i] = static_cast<int32_t>(next() % bound);
   } else if (model.node(input).one.out.dtype == DType::f32) {
     auto* out = reinterpret_cast<float*>(bytes.data());
-    for (size_t i = 0; i < bytes.size() / 4; ++i) out[i] = static_cast<float>(next()) / static_cast<float>(1u << 30) - 1;
+    for (size_t i = 0; i < bytes.size() / 4; ++i)
+      out[i] = static_cast<float>(next()) / static_cast<float>(1u << 30) - 1;
   }
 }
 
 class Measure {
  public:
-  Measure(std::shared_ptr<const Plan> plan, Worker& worker) : plan_(std::move(plan)), worker_(worker) {}
+  Measure(std::shared_ptr<const Plan> plan, Worker& worker)
+      : plan_(std::move(plan)), worker_(worker) {}
 
   Result<Measured> run(int repeats) {
     mode_ = plan_->main_mode();
@@ -63,7 +72,8 @@ class Measure {
     updates_.clear();
     worker_.time_calls(&now_);
     Status status;
-    for (int i = 0; i < kUncounted + repeats && status.ok(); ++i) status = step(i >= kUncounted, static_cast<uint64_t>(i));
+    for (int i = 0; i < kUncounted + repeats && status.ok(); ++i)
+      status = step(i >= kUncounted, static_cast<uint64_t>(i));
     worker_.time_calls(nullptr);
     if (!status.ok()) return status;
     return collect(program);
@@ -144,18 +154,23 @@ Profile profile_of(const Measured& measured, const Model& model, const MeasureOp
     if (model.node(id).is_input()) continue;
     const Inferred made = model.infer(id, options.micro_batch_size);
     const NodeTimes& t = measured.times[static_cast<size_t>(id)];
-    ProfileNode node{
-        .name = model.node(id).name, .forward = t.forward, .input = t.input, .weight = t.weight, .output_bytes = made.out.bytes()};
+    ProfileNode node{.name = model.node(id).name,
+                     .forward = t.forward,
+                     .input = t.input,
+                     .weight = t.weight,
+                     .output_bytes = made.out.bytes()};
     for (const Desc& stash : made.stash) node.stash_bytes += stash.bytes();
     out.nodes.push_back(std::move(node));
   }
   return out;
 }
 
-Result<std::vector<NodeTimes>> times_of(const Profile& profile, const Model& model, int64_t micro_batch_size) {
+Result<std::vector<NodeTimes>> times_of(const Profile& profile, const Model& model,
+                                        int64_t micro_batch_size) {
   if (profile.micro_batch_size != static_cast<uint64_t>(micro_batch_size))
-    return Status(Code::invalid, cat("the profile was made with micro-batches of ", profile.micro_batch_size,
-                                     ", the plan has micro-batches of ", micro_batch_size));
+    return Status(Code::invalid,
+                  cat("the profile was made with micro-batches of ", profile.micro_batch_size,
+                      ", the plan has micro-batches of ", micro_batch_size));
   std::map<std::string, const ProfileNode*> found;
   for (const ProfileNode& node : profile.nodes)
     if (!found.emplace(node.name, &node).second)
@@ -173,14 +188,18 @@ Result<std::vector<NodeTimes>> times_of(const Profile& profile, const Model& mod
     }
     const ProfileNode& p = *it->second;
     out[static_cast<size_t>(id)] = {p.forward, p.input, p.weight};
-    if (const uint64_t bytes = model.desc(id, micro_batch_size).bytes(); p.output_bytes != bytes && differs.ok())
-      differs = Status(Code::invalid, cat("node ", shown(node.name), " makes ", p.output_bytes, " bytes in the profile (",
-                                          shown(profile.model), ", ", profile.seq_len, " tokens), in the model ", bytes));
+    if (const uint64_t bytes = model.desc(id, micro_batch_size).bytes();
+        p.output_bytes != bytes && differs.ok())
+      differs = Status(Code::invalid, cat("node ", shown(node.name), " makes ", p.output_bytes,
+                                          " bytes in the profile (", shown(profile.model), ", ",
+                                          profile.seq_len, " tokens), in the model ", bytes));
     found.erase(it);
   }
   for (const auto& [name, node] : found) surplus.push_back(name);
-  if (missing.empty() && surplus.empty()) return differs.ok() ? Result<std::vector<NodeTimes>>(std::move(out)) : differs;
-  return Status(Code::invalid, cat("the profile is of other nodes than the model", missing.empty() ? "" : "; missing: ", listed(missing),
+  if (missing.empty() && surplus.empty())
+    return differs.ok() ? Result<std::vector<NodeTimes>>(std::move(out)) : differs;
+  return Status(Code::invalid, cat("the profile is of other nodes than the model",
+                                   missing.empty() ? "" : "; missing: ", listed(missing),
                                    surplus.empty() ? "" : "; surplus: ", listed(surplus)));
 }
 

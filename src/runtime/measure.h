@@ -1,4 +1,5 @@
-// How long a model's kernels take on this machine: the programs of a plan with one rank, run by a worker as in any run, each call timed.
+// How long a model's kernels take on this machine: the programs of a plan with one rank, run by a
+// worker as in any run, each call timed.
 #pragma once
 
 #include <memory>
@@ -25,7 +26,9 @@ Result<Measured> measure(const std::shared_ptr<const Model>& model, const Measur
 // As a file: names and bytes of the nodes from the model, the rest of the head left to the caller.
 Profile profile_of(const Measured& measured, const Model& model, const MeasureOptions& options);
 
-// Per node of the model. Refuses a profile of another micro-batch size, of other nodes (which it lists), or of other shapes.
-Result<std::vector<NodeTimes>> times_of(const Profile& profile, const Model& model, int64_t micro_batch_size);
+// Per node of the model. Refuses a profile of another micro-batch size, of other nodes (which it
+// lists), or of other shapes.
+Result<std::vector<NodeTimes>> times_of(const Profile& profile, const Model& model,
+                                        int64_t micro_batch_size);
 
 }  // namespace weft

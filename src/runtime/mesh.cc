@@ -26,10 +26,12 @@ Result<std::unique_ptr<Mesh>> Mesh::join(const MeshOptions& options) {
 
 Status Mesh::make_keys() {
   if (options_.insecure && (options_.key || !options_.allowed.empty()))
-    return Status(Code::invalid, "without encryption (WEFT_MESH_INSECURE) nobody is known by a key: leave out either that or the keys");
+    return Status(Code::invalid,
+                  "without encryption (WEFT_MESH_INSECURE) nobody is known by a key: leave out "
+                  "either that or the keys");
   if (options_.insecure || !options_.endpoint.starts_with(kTcp)) return {};
   WEFT_TRY_ASSIGN(own_, options_.key ? KeyPair::of(*options_.key) : KeyPair::make());
-  WEFT_TRY_ASSIGN(guest_, KeyPair::make());
+  WEFT_TRY_ASSIGN(candidate_, KeyPair::make());
   return {};
 }
 
@@ -38,18 +40,24 @@ Status Mesh::take_keys() {
   wipe(options_.endpoint);
   options_.endpoint = zero_.endpoint;
   if (!zero_.endpoint.starts_with(kTcp)) return {};
-  const auto wrong = [this](std::string_view what) { return Status(Code::invalid, cat("'", zero_.endpoint, "': ", what)); };
-  if (options_.insecure && zero_.server) return wrong("it has a key, so rank 0 encrypts; leave out --insecure (WEFT_MESH_INSECURE)");
+  const auto wrong = [this](std::string_view what) {
+    return Status(Code::invalid, cat("'", zero_.endpoint, "': ", what));
+  };
+  if (options_.insecure && zero_.server)
+    return wrong("it has a key, so rank 0 encrypts; leave out --insecure (WEFT_MESH_INSECURE)");
   if (options_.insecure) return {};
   if (!zero_.server)
     return wrong(
-        "expected the key that rank 0 gives out, tcp://HOST:PORT?key=KEY; to do without encryption, --insecure (WEFT_MESH_INSECURE) "
+        "expected the key that rank 0 gives out, tcp://HOST:PORT?key=KEY; to do without "
+        "encryption, --insecure (WEFT_MESH_INSECURE) "
         "here and at rank 0");
-  if (!zero_.guest && !options_.key)
+  if (!zero_.candidate && !options_.key)
     return wrong(
-        "its key tells who rank 0 is and does not permit to join; that takes the whole of what rank 0 gives out, or a key of this "
+        "its key tells who rank 0 is and does not permit to join; that takes the whole of what "
+        "rank 0 gives out, or a key of this "
         "process that rank 0 allows (--key)");
-  WEFT_TRY_ASSIGN(guest_, zero_.guest ? Result<KeyPair>(*zero_.guest) : KeyPair::of(*options_.key));
+  WEFT_TRY_ASSIGN(candidate_,
+                  zero_.candidate ? Result<KeyPair>(*zero_.candidate) : KeyPair::of(*options_.key));
   WEFT_TRY_ASSIGN(own_, KeyPair::make());
   return {};
 }
@@ -58,52 +66,62 @@ Status Mesh::open(const std::string& endpoint) {
   WEFT_TRY_ASSIGN(thread_, LoopThread::make());
   return on_loop(loop(), [&]() -> Status {
     const std::string& way = endpoint.empty() ? options_.endpoint : endpoint;
-    WEFT_TRY_ASSIGN(transport_, make_transport(loop(), way, {.insecure = options_.insecure, .own = own_}));
+    WEFT_TRY_ASSIGN(transport_,
+                    make_transport(loop(), way, {.insecure = options_.insecure, .own = own_}));
     std::string door = endpoint;
     if (door.empty()) {
       WEFT_TRY_ASSIGN(door, transport_->door(options_.endpoint));
     }
-    lobby_ = std::make_unique<Lobby>(loop(), *transport_, refusals_, LinkTimes{.silence = options_.peer_timeout_ms});
+    admission_ = std::make_unique<Admission>(loop(), *transport_, refusals_,
+                                             LinkTimes{.silence = options_.peer_timeout_ms});
     loop().on_failure([this](const Status& why) { stop(why, why); });
     cancel_ = std::make_unique<Loop::Signal>(loop(), [this] {
       stop(Status(Code::canceled, "its own process canceled the run"),
            Status(Code::canceled, cat("the wait for other ranks at ", endpoint_, " was canceled")));
     });
-    if (part_ == Part::start && guest_) {
-      std::vector<PublicKey> guests = options_.allowed;
-      guests.push_back(guest_->public_key);
-      lobby_->admit_guests(std::move(guests));
+    if (part_ == Part::start && candidate_) {
+      std::vector<PublicKey> candidates = options_.allowed;
+      candidates.push_back(candidate_->public_key);
+      admission_->admit_guests(std::move(candidates));
     }
     if (door.starts_with(kTcp)) {
       WEFT_TRY_ASSIGN(held_, HeldDescriptors::hold(kHeld, cat("'", door, "': cannot listen")));
     }
-    const Status listening = lobby_->listen(door);
+    const Status listening = admission_->listen(door);
     if (!listening.ok() && endpoint.empty())
-      return listening.within(cat("to join '", options_.endpoint, "' a rank has to be reached by others"));
+      return listening.within(
+          cat("to join '", options_.endpoint, "' a rank has to be reached by others"));
     WEFT_TRY(listening);
-    endpoint_ = lobby_->endpoint();
-    if (part_ == Part::start) join_text_ = guest_ ? weft::join_text(endpoint_, own_.public_key, guest_->secret) : endpoint_;
+    endpoint_ = admission_->endpoint();
+    if (part_ == Part::start)
+      join_text_ =
+          candidate_ ? weft::join_text(endpoint_, own_.public_key, candidate_->secret) : endpoint_;
     return {};
   });
 }
 
 Status Mesh::may(Part part) const {
   if (part != part_)
-    return Status(Code::state, part == Part::start ? "the mesh was made to join another process: it serves that one's run, and starts none"
-                                                   : "the mesh was made to listen for other ranks: it starts a run, and serves none");
-  if (had_run_) return Status(Code::state, cat("the mesh at ", endpoint_, " has had its run: another run needs another mesh"));
+    return Status(
+        Code::state,
+        part == Part::start
+            ? "the mesh was made to join another process: it serves that one's run, and starts none"
+            : "the mesh was made to listen for other ranks: it starts a run, and serves none");
+  if (had_run_)
+    return Status(Code::state, cat("the mesh at ", endpoint_,
+                                   " has had its run: another run needs another mesh"));
   return {};
 }
 
 void Mesh::close_door() {
-  lobby_->stop_listening();
+  admission_->stop_listening();
   held_.release();
 }
 
 void Mesh::stop(const Status& run, const Status& wait) {
   if (stopped_.ok()) stopped_ = run;
   if (on_stop_) on_stop_(run);
-  if (lobby_) lobby_->stop(wait);
+  if (admission_) admission_->stop(wait);
 }
 
 void Mesh::on_stop(std::function<void(const Status& why)> told) {
@@ -116,10 +134,11 @@ Mesh::~Mesh() {
   if (!thread_) return;
   (void)on_loop(loop(), [this] {
     cancel_.reset();
-    lobby_.reset();
+    admission_.reset();
     return Status();
   });
-  // What the lobby retired is gone after this turn; then the transport has no connection any more.
+  // What the admission retired is gone after this turn; then the transport has no connection any
+  // more.
   (void)on_loop(loop(), [this] {
     for (const std::string& endpoint : others_)
       if (endpoint != endpoint_) transport_->clear(endpoint);

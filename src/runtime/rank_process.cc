@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "plan/schedule_costs.h"
+#include "partition/schedule_costs.h"
 #include "runtime/clock.h"
 
 namespace weft {
@@ -14,14 +14,15 @@ namespace {
 double longest_action(const Plan& plan) {
   const ScheduleCosts costs = schedule_costs(*plan.model, plan.config, {}, plan.stage_of_node);
   double longest = 0;
-  for (size_t s = 0; s < costs.forward.size(); ++s) longest = std::max(longest, costs.forward[s] + costs.input[s] + costs.weight[s]);
+  for (size_t s = 0; s < costs.forward.size(); ++s)
+    longest = std::max(longest, costs.forward[s] + costs.input[s] + costs.weight[s]);
   return longest;
 }
 
 }  // namespace
 
-RankProcess::RankProcess(Loop& loop, std::shared_ptr<const Plan> plan, Worker& worker, const Identity& identity, LinkTimes times,
-                         Owner& owner)
+RankProcess::RankProcess(Loop& loop, std::shared_ptr<const Plan> plan, Worker& worker,
+                         const Identity& identity, LinkTimes times, Owner& owner)
     : loop_(loop),
       plan_(std::move(plan)),
       worker_(worker),
@@ -33,7 +34,8 @@ RankProcess::RankProcess(Loop& loop, std::shared_ptr<const Plan> plan, Worker& w
              }),
       watch_timer_(loop, [this] { watch(); }) {
   stall_.expect(longest_action(*plan_));
-  node_ = std::make_unique<RankNode>(plan_, worker.rank(), identity, static_cast<RankNodeEffects&>(*this), times);
+  node_ = std::make_unique<RankNode>(plan_, worker.rank(), identity,
+                                     static_cast<RankNodeEffects&>(*this), times);
 }
 
 RankProcess::~RankProcess() {
@@ -78,7 +80,8 @@ void RankProcess::watch() {
   if (node_->idle()) {
     stall_.begin(monotonic_ns());
   } else if (const int64_t silent = stall_.stalled(monotonic_ns())) {
-    fail(Code::timed_out, cat("stalled: ", node_->engine().describe(), ", nothing finished for ", silent / 1'000'000'000, " s"));
+    fail(Code::timed_out, cat("stalled: ", node_->engine().describe(), ", nothing finished for ",
+                              silent / 1'000'000'000, " s"));
     return;
   }
   watch_timer_.start(1000);
@@ -97,21 +100,25 @@ void RankProcess::act() {
   owner_.alone();
 }
 
-Status RankProcess::dial(Transport& transport, int32_t peer, const std::string& endpoint, const DialKeys& keys) {
+Status RankProcess::dial(Transport& transport, int32_t peer, const std::string& endpoint,
+                         const DialKeys& keys) {
   auto connection = transport.dial(endpoint, &keys);
   if (!connection.ok()) return connection.status().within(cat("rank ", peer));
-  auto wire = std::make_unique<Wire>(connection.take(), peer);
-  Wire& started = *wire;
+  auto wire = std::make_unique<PeerConnection>(connection.take(), peer);
+  PeerConnection& started = *wire;
   wires_[peer] = std::move(wire);
   started.start(*this);
   return {};
 }
 
-bool RankProcess::accept(int32_t peer, std::unique_ptr<Wire>& wire, int lane, std::span<const std::byte> first) {
+bool RankProcess::accept(int32_t peer, std::unique_ptr<PeerConnection>& wire, int lane,
+                         std::span<const std::byte> first) {
   const auto& peers = node_->peers();
-  if (std::find(peers.begin(), peers.end(), peer) == peers.end() || peer < worker_.rank() || met_.count(peer)) return false;
+  if (std::find(peers.begin(), peers.end(), peer) == peers.end() || peer < worker_.rank() ||
+      met_.count(peer))
+    return false;
   met_.insert(peer);
-  Wire& taken = *wire;
+  PeerConnection& taken = *wire;
   taken.set_rank(peer);
   taken.hand_to(this);
   wires_[peer] = std::move(wire);
@@ -134,9 +141,12 @@ View RankProcess::delivered(int32_t edge, int32_t micro_batch) {
   return {worker_.landing(step_.mode, edge, micro_batch, v).data(), e.desc[static_cast<size_t>(v)]};
 }
 
-// --- what the node asks for -----------------------------------------------------------------------------------------------------------
+// --- what the node asks for
+// -----------------------------------------------------------------------------------------------------------
 
-void RankProcess::run(const StepDescriptor& step, double scale, int32_t job) { thread_->push(step, scale, job); }
+void RankProcess::run(const StepDescriptor& step, double scale, int32_t job) {
+  thread_->push(step, scale, job);
+}
 
 Result<std::span<const std::byte>> RankProcess::outgoing(const MessageAt& at) {
   if (plan_->mode(at.mode).edges[static_cast<size_t>(at.edge)].kind == EdgeKind::feed)
@@ -153,9 +163,10 @@ double RankProcess::loss(const MessageAt& at) {
   return *reinterpret_cast<const double*>(bytes.data());
 }
 
-void RankProcess::send(int32_t peer, Lane lane, std::span<const std::byte, kHeaderBytes> header, std::span<const std::byte> payload,
-                       uint64_t token) {
-  if (auto wire = wires_.find(peer); wire != wires_.end()) wire->second->connection().send(static_cast<int>(lane), header, payload, token);
+void RankProcess::send(int32_t peer, Lane lane, std::span<const std::byte, kHeaderBytes> header,
+                       std::span<const std::byte> payload, uint64_t token) {
+  if (auto wire = wires_.find(peer); wire != wires_.end())
+    wire->second->connection().send(static_cast<int>(lane), header, payload, token);
 }
 
 void RankProcess::hang_up(int32_t peer) {
@@ -172,25 +183,26 @@ std::string RankProcess::trouble(int32_t peer) {
   return at == wires_.end() ? std::string() : at->second->connection().trouble();
 }
 
-// --- what the connections say ---------------------------------------------------------------------------------------------------------
+// --- what the connections say
+// ---------------------------------------------------------------------------------------------------------
 
 // Of no wire that was hung up on: nobody reads it any more.
-void RankProcess::connected(Wire& wire) {
+void RankProcess::connected(PeerConnection& wire) {
   node_->connected(wire.rank(), now());
   act();
 }
 
-void RankProcess::received(Wire& wire, int lane, std::span<const std::byte> frame) {
+void RankProcess::received(PeerConnection& wire, int lane, std::span<const std::byte> frame) {
   node_->received(wire.rank(), static_cast<Lane>(lane), frame, now());
   act();
 }
 
-void RankProcess::sent(Wire& wire, uint64_t token) {
+void RankProcess::sent(PeerConnection& wire, uint64_t token) {
   node_->sent(wire.rank(), token, now());
   act();
 }
 
-void RankProcess::disconnected(Wire& wire, const std::string& why) {
+void RankProcess::disconnected(PeerConnection& wire, const std::string& why) {
   node_->disconnected(wire.rank(), why, now());
   act();
 }

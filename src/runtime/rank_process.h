@@ -1,4 +1,5 @@
-// One rank in this process: its node, its worker and the thread of its jobs, its connections to the other ranks. Lives on the loop thread.
+// One rank in this process: its node, its worker and the thread of its jobs, its connections to the
+// other ranks. Lives on the loop thread.
 #pragma once
 
 #include <functional>
@@ -11,15 +12,15 @@
 #include "node/node.h"
 #include "runtime/batch.h"
 #include "runtime/job_thread.h"
+#include "runtime/peer_connection.h"
 #include "runtime/stall.h"
-#include "runtime/wire.h"
 
 namespace weft {
 
 // How long the last words of a run that has ended may take to leave.
 constexpr int64_t kHangUpMs = 1000;
 
-class RankProcess final : private RankNodeEffects, private Wire::Reader {
+class RankProcess final : private RankNodeEffects, private PeerConnection::Reader {
  public:
   // What the owner of the process hears; called on the loop thread.
   class Owner {
@@ -29,19 +30,23 @@ class RankProcess final : private RankNodeEffects, private Wire::Reader {
     virtual void message(int32_t peer, uint32_t type, std::span<const std::byte> bytes) = 0;
     virtual void micro_batch(int32_t micro_batch) = 0;     // rank 0
     virtual void step_done(const StepResult& result) = 0;  // rank 0
-    virtual void failed(const Origin& origin) = 0;         // once; to pass it on, no memory is needed
-    virtual void closed() = 0;                             // once: an orderly end
-    virtual void alone() = 0;                              // the last connection has been closed; maybe more than once
+    virtual void failed(const Origin& origin) = 0;  // once; to pass it on, no memory is needed
+    virtual void closed() = 0;                      // once: an orderly end
+    virtual void alone() = 0;  // the last connection has been closed; maybe more than once
   };
 
   // `worker` and `owner` outlive it.
-  RankProcess(Loop& loop, std::shared_ptr<const Plan> plan, Worker& worker, const Identity& identity, LinkTimes times, Owner& owner);
+  RankProcess(Loop& loop, std::shared_ptr<const Plan> plan, Worker& worker,
+              const Identity& identity, LinkTimes times, Owner& owner);
   ~RankProcess() override;
 
   Status start();
-  // The way to a peer: dialled by us, or taken from a listener with its first frame. False: that peer is not awaited; `wire` is untouched.
-  Status dial(Transport& transport, int32_t peer, const std::string& endpoint, const DialKeys& keys);
-  bool accept(int32_t peer, std::unique_ptr<Wire>& wire, int lane, std::span<const std::byte> first);
+  // The way to a peer: dialled by us, or taken from a listener with its first frame. False: that
+  // peer is not awaited; `wire` is untouched.
+  Status dial(Transport& transport, int32_t peer, const std::string& endpoint,
+              const DialKeys& keys);
+  bool accept(int32_t peer, std::unique_ptr<PeerConnection>& wire, int lane,
+              std::span<const std::byte> first);
 
   Status begin(const StepDescriptor& step, const Batch& batch);  // rank 0
   void send_message(int32_t peer, uint32_t type, std::span<const std::byte> bytes) {
@@ -78,22 +83,24 @@ class RankProcess final : private RankNodeEffects, private Wire::Reader {
   Result<std::span<std::byte>> landing(const MessageAt& at) override;
   Status landed(const MessageAt&) override { return {}; }
   double loss(const MessageAt& at) override;
-  void send(int32_t peer, Lane lane, std::span<const std::byte, kHeaderBytes> header, std::span<const std::byte> payload,
-            uint64_t token) override;
+  void send(int32_t peer, Lane lane, std::span<const std::byte, kHeaderBytes> header,
+            std::span<const std::byte> payload, uint64_t token) override;
   void hang_up(int32_t peer) override;
   std::string trouble(int32_t peer) override;
   void joined() override { owner_.joined(); }
-  void message(int32_t peer, uint32_t type, std::span<const std::byte> bytes) override { owner_.message(peer, type, bytes); }
+  void message(int32_t peer, uint32_t type, std::span<const std::byte> bytes) override {
+    owner_.message(peer, type, bytes);
+  }
   void micro_batch(int32_t micro_batch) override { owner_.micro_batch(micro_batch); }
   void step_done(const StepResult& result) override { owner_.step_done(result); }
   void failed(const Origin& origin) override;
   void closed() override { owner_.closed(); }
 
-  // Wire::Reader
-  void connected(Wire& wire) override;
-  void received(Wire& wire, int lane, std::span<const std::byte> frame) override;
-  void sent(Wire& wire, uint64_t token) override;
-  void disconnected(Wire& wire, const std::string& why) override;
+  // PeerConnection::Reader
+  void connected(PeerConnection& wire) override;
+  void received(PeerConnection& wire, int lane, std::span<const std::byte> frame) override;
+  void sent(PeerConnection& wire, uint64_t token) override;
+  void disconnected(PeerConnection& wire, const std::string& why) override;
 
   Loop& loop_;
   std::shared_ptr<const Plan> plan_;
@@ -101,8 +108,8 @@ class RankProcess final : private RankNodeEffects, private Wire::Reader {
   Owner& owner_;
   std::unique_ptr<RankNode> node_;
   std::unique_ptr<JobThread> thread_;
-  std::map<int32_t, std::unique_ptr<Wire>> wires_;  // by peer
-  std::set<int32_t> met_;                           // that were accepted once, and are not again
+  std::map<int32_t, std::unique_ptr<PeerConnection>> wires_;  // by peer
+  std::set<int32_t> met_;  // that were accepted once, and are not again
   Loop::Timer timer_, watch_timer_;
   StallWatch stall_;
   StepDescriptor step_;  // rank 0: that runs or ran last

@@ -1,4 +1,5 @@
-// Who came to the door and was turned away: how many, and the last of them in words. Written on the loop thread, read on any.
+// Who came to the door and was turned away: how many, and the last of them in words. Written on the
+// loop thread, read on any.
 #pragma once
 
 #include <cstdint>

@@ -4,7 +4,7 @@
 #include "base/bytes.h"
 #include "base/text.h"
 #include "runtime/mesh.h"
-#include "runtime/parts.h"
+#include "runtime/parameter_access.h"
 
 namespace weft::rpc {
 
@@ -24,11 +24,14 @@ Result<Request> decode(std::span<const std::byte> bytes) {
 
 // The floats that a read or write is about.
 Result<std::span<float>> floats_of(const Plan& plan, Worker& worker, const Request& r) {
-  if (r.param < 0 || static_cast<size_t>(r.param) >= plan.model->params().size() || r.part > Part::state1)
-    return Status(Code::protocol, cat("a request for parameter ", r.param, ", part ", static_cast<int>(r.part)));
+  if (r.param < 0 || static_cast<size_t>(r.param) >= plan.model->params().size() ||
+      r.part > Part::state1)
+    return Status(Code::protocol,
+                  cat("a request for parameter ", r.param, ", part ", static_cast<int>(r.part)));
   const uint64_t all = static_cast<uint64_t>(plan.model->param(r.param).shape.elements());
   if (r.offset > all || r.count > all - r.offset || r.count > kPieceFloats)
-    return Status(Code::protocol, cat("a request for ", r.count, " floats from ", r.offset, " of ", all));
+    return Status(Code::protocol,
+                  cat("a request for ", r.count, " floats from ", r.offset, " of ", all));
   WEFT_TRY_ASSIGN(float* at, find_part(plan, worker.param(r.param), r.param, r.part));
   return std::span<float>(at + r.offset, r.count);
 }
@@ -44,8 +47,8 @@ std::span<const std::byte> bytes_of(const T& value) {
   return std::as_bytes(std::span<const T>(&value, 1));
 }
 
-Status carry_out(const Plan& plan, Worker& worker, uint32_t type, std::span<const std::byte> bytes, Number& number,
-                 std::span<const std::byte>& out) {
+Status carry_out(const Plan& plan, Worker& worker, uint32_t type, std::span<const std::byte> bytes,
+                 Number& number, std::span<const std::byte>& out) {
   WEFT_TRY_ASSIGN(const Request request, decode(bytes));
   switch (type) {
     case kRead: {
@@ -56,12 +59,14 @@ Status carry_out(const Plan& plan, Worker& worker, uint32_t type, std::span<cons
     case kWrite: {
       WEFT_TRY_ASSIGN(const std::span<float> floats, floats_of(plan, worker, request));
       if (request.bytes.size() != floats.size_bytes())
-        return Status(Code::protocol, cat("a write of ", floats.size(), " floats with ", request.bytes.size(), " bytes"));
+        return Status(Code::protocol, cat("a write of ", floats.size(), " floats with ",
+                                          request.bytes.size(), " bytes"));
       std::copy(request.bytes.begin(), request.bytes.end(), std::as_writable_bytes(floats).begin());
       return {};
     }
     case kTrace:
-      if (request.count > (uint64_t{1} << 32)) return Status(Code::protocol, cat("a trace of ", request.count, " jobs"));
+      if (request.count > (uint64_t{1} << 32))
+        return Status(Code::protocol, cat("a trace of ", request.count, " jobs"));
       return worker.trace(request.count);
     case kSpans: {
       const auto& spans = worker.spans();
@@ -77,7 +82,8 @@ Status carry_out(const Plan& plan, Worker& worker, uint32_t type, std::span<cons
     }
     case kHash: {
       WEFT_TRY(floats_of(plan, worker, request).status());
-      WEFT_TRY_ASSIGN(number.digest, hash_part(plan, worker.param(request.param), request.param, request.part));
+      WEFT_TRY_ASSIGN(number.digest,
+                      hash_part(plan, worker.param(request.param), request.param, request.part));
       out = bytes_of(number.digest);
       return {};
     }
@@ -89,11 +95,17 @@ Status carry_out(const Plan& plan, Worker& worker, uint32_t type, std::span<cons
 
 std::vector<std::byte> encode(const Request& request) {
   std::vector<std::byte> bytes;
-  ByteWriter(bytes).number(request.param).number(request.part).number(request.offset).number(request.count).bytes(request.bytes);
+  ByteWriter(bytes)
+      .number(request.param)
+      .number(request.part)
+      .number(request.offset)
+      .number(request.count)
+      .bytes(request.bytes);
   return bytes;
 }
 
-std::vector<std::byte> answer(const Plan& plan, Worker& worker, uint32_t type, std::span<const std::byte> request) {
+std::vector<std::byte> answer(const Plan& plan, Worker& worker, uint32_t type,
+                              std::span<const std::byte> request) {
   std::span<const std::byte> bytes;
   Number number;
   const Status status = carry_out(plan, worker, type, request, number, bytes);
@@ -110,7 +122,8 @@ Status read_answer(std::span<const std::byte> answer, std::vector<std::byte>& ou
   if (!in.at_end()) return Status(Code::protocol, "the answer of a rank is cut short or too long");
   // A caller takes a code above 0 for success.
   if (code > Code::ok || code < Code::data)
-    return Status(Code::protocol, cat("the answer of a rank has the code ", static_cast<int32_t>(code), ", which is none"));
+    return Status(Code::protocol, cat("the answer of a rank has the code ",
+                                      static_cast<int32_t>(code), ", which is none"));
   if (code != Code::ok) return Status(code, text);
   out.assign(bytes.begin(), bytes.end());
   return {};

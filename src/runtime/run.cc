@@ -5,11 +5,12 @@
 
 #include "base/text.h"
 #include "io/checkpoint_names.h"
-#include "runtime/state.h"
+#include "runtime/optimizer_state.h"
 
 namespace weft {
 
-Run::Run(std::shared_ptr<const Plan> plan, void (*drop)(void*)) : plan_(std::move(plan)), drop_(drop) {
+Run::Run(std::shared_ptr<const Plan> plan, void (*drop)(void*))
+    : plan_(std::move(plan)), drop_(drop) {
   const size_t inputs = plan_->model->inputs().size();
   for (size_t i = 0; i < kQueue; ++i) {
     steps_.push_back(std::make_unique<Step>());
@@ -63,12 +64,14 @@ Status Run::describe(Step& step) {
 
 Status Run::settled() const {
   if (!failure_.ok()) return failure_.within("the run has failed");
-  return idle() ? Status() : Status(Code::state, "steps are under way; poll their final events first");
+  return idle() ? Status()
+                : Status(Code::state, "steps are under way; poll their final events first");
 }
 
 bool Run::poll(RunEvent& event, int64_t timeout_ns) {
   if (idle() || !next_event(event, timeout_ns)) return false;
-  if (event.kind == RunEvent::Kind::micro_batch || event.kind == RunEvent::Kind::update) return true;
+  if (event.kind == RunEvent::Kind::micro_batch || event.kind == RunEvent::Kind::update)
+    return true;
   if (event.kind == RunEvent::Kind::done) last_ = event.step->descriptor;
   if (event.kind == RunEvent::Kind::error && failure_.ok()) failure_ = event.status;
   give_back(event.step);
@@ -124,16 +127,21 @@ Status Run::read_input_grad(NodeId input, std::span<float> out) {
   const Node& node = plan_->model->node(input);
   const int32_t edge = input_grad_edge(*plan_, input);
   if (edge < 0)
-    return Status(Code::not_found, cat("input '", node.name,
-                                       "' was added without WEFT_INPUT_WANT_GRAD, or no gradient flows to it: the loss does "
-                                       "not depend on it, or takes it for its targets"));
-  if (last_.micro_batches == 0 || last_.mode != Mode::train) return Status(Code::state, "the last step was no training step");
+    return Status(
+        Code::not_found,
+        cat("input '", node.name,
+            "' was added without WEFT_INPUT_WANT_GRAD, or no gradient flows to it: the loss does "
+            "not depend on it, or takes it for its targets"));
+  if (last_.micro_batches == 0 || last_.mode != Mode::train)
+    return Status(Code::state, "the last step was no training step");
   const int64_t full = plan_->config.micro_batch_size;
-  const int64_t samples = full * (last_.micro_batches - 1) + (last_.short_last ? plan_->config.short_size : full);
+  const int64_t samples =
+      full * (last_.micro_batches - 1) + (last_.short_last ? plan_->config.short_size : full);
   const int64_t expected = plan_->model->desc(input, samples).elements();
   if (static_cast<int64_t>(out.size()) != expected)
-    return Status(Code::invalid, cat("gradient of input '", node.name, "' has ", expected, " elements for ", samples,
-                                     " samples, the tensor ", out.size()));
+    return Status(Code::invalid,
+                  cat("gradient of input '", node.name, "' has ", expected, " elements for ",
+                      samples, " samples, the tensor ", out.size()));
   float* to = out.data();
   for (int32_t mb = 0; mb < last_.micro_batches; ++mb) {
     const View view = delivered(edge, mb);
@@ -153,8 +161,9 @@ namespace {
 std::vector<ParamId> by_name(const std::vector<Param>& params) {
   std::vector<ParamId> order(params.size());
   std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(),
-            [&](ParamId a, ParamId b) { return params[static_cast<size_t>(a)].name < params[static_cast<size_t>(b)].name; });
+  std::sort(order.begin(), order.end(), [&](ParamId a, ParamId b) {
+    return params[static_cast<size_t>(a)].name < params[static_cast<size_t>(b)].name;
+  });
   return order;
 }
 
@@ -168,14 +177,17 @@ Status Run::hash_part(Hasher& all, ParamId id, Part part, const std::string& nam
 
 Result<Digest> Run::digest() {
   Hasher all;
-  for (ParamId p : by_name(plan_->model->params())) WEFT_TRY(hash_part(all, p, Part::value, plan_->model->param(p).name));
+  for (ParamId p : by_name(plan_->model->params()))
+    WEFT_TRY(hash_part(all, p, Part::value, plan_->model->param(p).name));
   return all.finish();
 }
 
 Result<Digest> Run::optimizer_digest() {
   Hasher all;
   for (ParamId p : by_name(plan_->model->params()))
-    WEFT_TRY(each_state(*plan_, p, [&](Part part, const std::string& name) { return hash_part(all, p, part, name); }));
+    WEFT_TRY(each_state(*plan_, p, [&](Part part, const std::string& name) {
+      return hash_part(all, p, part, name);
+    }));
   return all.finish();
 }
 

@@ -1,7 +1,9 @@
-// A run: a plan at work behind a queue of steps and a queue of events. One interface; drivers differ in who computes and where.
+// A run: a plan at work behind a queue of steps and a queue of events. One interface; drivers
+// differ in who computes and where.
 //
-// The owner's thread acquires a step, fills it, submits it, and polls events; a step is the owner's again after its final event. Steps and
-// events live in rings that are made once, so that a run allocates nothing.
+// The owner's thread acquires a step, fills it, submits it, and polls events; a step is the owner's
+// again after its final event. Steps and events live in rings that are made once, so that a run
+// allocates nothing.
 #pragma once
 
 #include <memory>
@@ -22,11 +24,12 @@ struct Step {
   bool update = true;
   uint64_t tag = 0;
   Batch batch;
-  std::vector<void*> kept;  // what keeps the batch's memory valid; given to `drop` after the final event
+  std::vector<void*>
+      kept;  // what keeps the batch's memory valid; given to `drop` after the final event
   // Set by submit().
   StepDescriptor descriptor;
-  std::vector<double> counts;        // per micro-batch: what its loss is divided by for its own mean
-  std::vector<double> sums;          // of a segment, per update: the same
+  std::vector<double> counts;  // per micro-batch: what its loss is divided by for its own mean
+  std::vector<double> sums;    // of a segment, per update: the same
   std::vector<double> idle_by_rank;  // after its end, see StepResult
 };
 
@@ -35,7 +38,8 @@ struct RunEvent {
   Kind kind = Kind::done;
   Step* step = nullptr;  // final events: valid until the next acquire()
   uint64_t tag = 0;
-  uint64_t number = 0;  // training steps before this one; update: and of the segment before that update
+  uint64_t number =
+      0;  // training steps before this one; update: and of the segment before that update
   Mode mode = Mode::train;
   int32_t micro_batch = 0;
   double loss = 0;  // mean over what counts: of the micro-batch, of the update, or of the step
@@ -62,12 +66,15 @@ class Run {
   void give_back(Step* step);  // acquired, but not submitted
   // On success exactly one final event will come; on failure the step is given back.
   Status submit(Step* step);
-  // The next event, if there is one within the time (nanoseconds; negative: no limit). False at once when nothing is under way.
+  // The next event, if there is one within the time (nanoseconds; negative: no limit). False at
+  // once when nothing is under way.
   bool poll(RunEvent& event, int64_t timeout_ns);
-  // Readable while poll() has something to do; level-triggered, never read from it. -1: the process had no descriptor left.
+  // Readable while poll() has something to do; level-triggered, never read from it. -1: the process
+  // had no descriptor left.
   virtual int descriptor() const = 0;
   bool idle() const { return free_.size() == steps_.size(); }  // every final event has been polled
-  // Ok between steps. After a failed one never again: what each rank has reached by then is not one step's state.
+  // Ok between steps. After a failed one never again: what each rank has reached by then is not one
+  // step's state.
   Status settled() const;
 
   // Between steps alone; sizes are checked by the caller. A parameter, whoever holds it.
@@ -87,23 +94,28 @@ class Run {
   Status read_input_grad(NodeId input, std::span<float> out);
   // XXH3-128 over all parameters by name, as weft_run_digest(3) says.
   Result<Digest> digest();
-  // The same over the optimizer state: per parameter in the order of names, per slot, the tensor named PARAMETER.SLOT.
+  // The same over the optimizer state: per parameter in the order of names, per slot, the tensor
+  // named PARAMETER.SLOT.
   Result<Digest> optimizer_digest();
 
   uint64_t trained() const { return trained_; }
   void set_trained(uint64_t steps) { trained_ = steps; }  // a resumed run
 
  protected:
-  // Begins the step after those before it. After a step of mode infer nothing begins before proceed(): its deliveries are being read.
+  // Begins the step after those before it. After a step of mode infer nothing begins before
+  // proceed(): its deliveries are being read.
   virtual void start(Step* step) = 0;
   virtual bool next_event(RunEvent& event, int64_t timeout_ns) = 0;
   virtual void proceed() = 0;
 
   RunEvent micro_batch_event(const Step& step, int32_t micro_batch, double loss_sum) const;
-  static RunEvent update_event(const Step& step, const StepResult& result, size_t update);  // of a segment, before its final event
+  static RunEvent update_event(const Step& step, const StepResult& result,
+                               size_t update);  // of a segment, before its final event
   static RunEvent final_event(Step* step, const StepResult& result);
   // Events of one step at the most.
-  static size_t most_events(const Plan& plan) { return static_cast<size_t>(plan.most_micro_batches() + plan.config.segment + 1); }
+  static size_t most_events(const Plan& plan) {
+    return static_cast<size_t>(plan.most_micro_batches() + plan.config.segment + 1);
+  }
   static RunEvent error_event(Step* step, const Status& status, int32_t rank = -1);
 
   std::shared_ptr<const Plan> plan_;
@@ -122,7 +134,9 @@ class Run {
 
 // All ranks in this process on the caller's thread: steps run inside poll().
 Result<std::unique_ptr<Run>> start_inline(std::shared_ptr<const Plan> plan, void (*drop)(void*));
-// All ranks in this process, each with a thread that runs its jobs and threads - 1 that help with tiles; a loop thread joins them.
-Result<std::unique_ptr<Run>> start_threads(std::shared_ptr<const Plan> plan, int threads, void (*drop)(void*));
+// All ranks in this process, each with a thread that runs its jobs and threads - 1 that help with
+// tiles; a loop thread joins them.
+Result<std::unique_ptr<Run>> start_threads(std::shared_ptr<const Plan> plan, int threads,
+                                           void (*drop)(void*));
 
 }  // namespace weft

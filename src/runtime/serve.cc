@@ -1,4 +1,5 @@
-// A rank other than 0: asks rank 0 for a place, takes model and plan from it, and serves until the run ends.
+// A rank other than 0: asks rank 0 for a place, takes model and plan from it, and serves until the
+// run ends.
 #include <algorithm>
 
 #include "base/text.h"
@@ -7,21 +8,26 @@
 #include "runtime/mesh.h"
 #include "runtime/rank_process.h"
 #include "runtime/waiter.h"
+#include "tune/make_plan.h"
 
 namespace weft {
 
 namespace {
 
-// In the lobby of rank 0: asks, waits for the welcome, and stays until the rank has joined the run: so rank 0 notices if this process ends
-// meanwhile, and this process if rank 0 does. Loop thread, but for wait(). `lost` is told of the end of the connection, and why.
-class Applicant final : private Wire::Reader, private LinkEffects {
+// In the admission of rank 0: asks, waits for the welcome, and stays until the rank has joined the
+// run: so rank 0 notices if this process ends meanwhile, and this process if rank 0 does. Loop
+// thread, but for wait(). `lost` is told of the end of the connection, and why.
+class Applicant final : private PeerConnection::Reader, private LinkEffects {
  public:
-  Applicant(Mesh& mesh, std::string zero, JoinRequest request, std::function<void(const Origin&)> lost)
+  Applicant(Mesh& mesh, std::string zero, JoinRequest request,
+            std::function<void(const Origin&)> lost)
       : mesh_(mesh),
         zero_(std::move(zero)),
         request_(std::move(request)),
         told_lost_(std::move(lost)),
-        link_(kNobody, 0, lobby_identity(), LinkTimes{.silence = mesh.options().peer_timeout_ms, .hello = mesh.options().join_timeout_ms}),
+        link_(kNobody, 0, admission_identity(),
+              LinkTimes{.silence = mesh.options().peer_timeout_ms,
+                        .hello = mesh.options().join_timeout_ms}),
         timer_(mesh.loop(), [this] { tick(); }) {}
 
   ~Applicant() override {
@@ -31,7 +37,7 @@ class Applicant final : private Wire::Reader, private LinkEffects {
   Status start() {
     const DialKeys keys = mesh_.keys_to_join();
     WEFT_TRY_ASSIGN(auto connection, mesh_.transport().dial(zero_, &keys));
-    wire_ = std::make_unique<Wire>(std::move(connection));
+    wire_ = std::make_unique<PeerConnection>(std::move(connection));
     link_.start(now());
     wire_->start(*this);
     tick();
@@ -55,7 +61,8 @@ class Applicant final : private Wire::Reader, private LinkEffects {
     link_.bye(now(), *this);
     wire_->connection().close_after(300);
   }
-  // It cannot be the rank that it was made: rank 0 shall know why. Rank kNobody: because of this process.
+  // It cannot be the rank that it was made: rank 0 shall know why. Rank kNobody: because of this
+  // process.
   void give_up(const Origin& why) {
     if (!wire_) return;
     link_.abort(why, now(), *this);
@@ -69,21 +76,27 @@ class Applicant final : private Wire::Reader, private LinkEffects {
     timer_.start(50);
   }
 
-  void connected(Wire&) override { link_.connected(now(), *this); }
-  void received(Wire&, int lane, std::span<const std::byte> frame) override {
+  void connected(PeerConnection&) override { link_.connected(now(), *this); }
+  void received(PeerConnection&, int lane, std::span<const std::byte> frame) override {
     link_.received(static_cast<Lane>(lane), frame, now(), *this);
   }
-  void sent(Wire&, uint64_t token) override { link_.sent(token, now(), *this); }
-  void disconnected(Wire&, const std::string& why) override { link_.disconnected(why, now(), *this); }
+  void sent(PeerConnection&, uint64_t token) override { link_.sent(token, now(), *this); }
+  void disconnected(PeerConnection&, const std::string& why) override {
+    link_.disconnected(why, now(), *this);
+  }
 
-  void send(Lane lane, std::span<const std::byte, kHeaderBytes> header, std::span<const std::byte> payload, uint64_t token) override {
+  void send(Lane lane, std::span<const std::byte, kHeaderBytes> header,
+            std::span<const std::byte> payload, uint64_t token) override {
     wire_->connection().send(static_cast<int>(lane), header, payload, token);
   }
   void open() override {
     // Not from inside the link's own call.
-    mesh_.loop().post([this] { link_.send_message(kJoinType, encode_join(request_), now(), *this); });
+    mesh_.loop().post(
+        [this] { link_.send_message(kJoinType, encode_join(request_), now(), *this); });
   }
-  Result<std::span<std::byte>> landing(const Tag&, uint64_t) override { return Status(Code::protocol, "no tensors in the lobby"); }
+  Result<std::span<std::byte>> landing(const Tag&, uint64_t) override {
+    return Status(Code::protocol, "no tensors in the admission");
+  }
   void arrived(const Tag&) override {}
   void released(const Tag&) override {}
   void granted(const Tag&) override {}
@@ -92,11 +105,13 @@ class Applicant final : private Wire::Reader, private LinkEffects {
     auto welcome = decode_welcome(bytes);
     if (welcome.ok()) {
       welcome_ = welcome.take();
-      mesh_.lobby().admit_ranks(welcome_.keys);
+      mesh_.admission().admit_ranks(welcome_.keys);
     }
     answer_.set(welcome.status());
   }
-  void leaving() override { failed({.rank = 0, .code = Code::peer, .text = "rank 0 has left"}, true); }
+  void leaving() override {
+    failed({.rank = 0, .code = Code::peer, .text = "rank 0 has left"}, true);
+  }
   void failed(const Origin& origin, bool) override {
     lost_ = Status(origin.code, cat("joining ", mesh_.options().endpoint, ": ", origin.text));
     answer_.set(lost_);
@@ -110,7 +125,7 @@ class Applicant final : private Wire::Reader, private LinkEffects {
   JoinRequest request_;
   const std::function<void(const Origin&)> told_lost_;
   Link link_;
-  std::unique_ptr<Wire> wire_;
+  std::unique_ptr<PeerConnection> wire_;
   Loop::Timer timer_;
   Welcome welcome_;
   Status lost_;
@@ -124,7 +139,7 @@ class Server final : private RankProcess::Owner {
   ~Server() override {
     (void)on_loop(mesh_.loop(), [this] {
       mesh_.on_stop(nullptr);
-      mesh_.lobby().end_run();
+      mesh_.admission().end_run();
       process_.reset();
       applicant_.reset();
       return Status();
@@ -137,7 +152,8 @@ class Server final : private RankProcess::Owner {
     const Status status = join_and_serve(threads, user_ops);
     if (!status.ok())
       (void)on_loop(mesh_.loop(), [&] {
-        if (applicant_) applicant_->give_up({.rank = kNobody, .code = status.code(), .text = status.text()});
+        if (applicant_)
+          applicant_->give_up({.rank = kNobody, .code = status.code(), .text = status.text()});
         return Status();
       });
     return status;
@@ -147,9 +163,13 @@ class Server final : private RankProcess::Owner {
   Status join_and_serve(int threads, std::span<const Op* const> user_ops) {
     WEFT_TRY(mesh_.may(Mesh::Part::serve));
     init_gemm();
-    WEFT_TRY(Team::make(threads).status());  // who cannot have its threads fails before rank 0 counts on it
-    JoinRequest request{
-        .wanted_rank = mesh_.options().rank, .endpoint = mesh_.endpoint(), .ops = {}, .plan = {}, .key = mesh_.own().public_key};
+    WEFT_TRY(Team::make(threads)
+                 .status());  // who cannot have its threads fails before rank 0 counts on it
+    JoinRequest request{.wanted_rank = mesh_.options().rank,
+                        .endpoint = mesh_.endpoint(),
+                        .ops = {},
+                        .plan = {},
+                        .key = mesh_.own().public_key};
     for (const Op* op : user_ops) request.ops.push_back(op_text(*op));
     if (plan_) request.plan = plan_->hash;
     mesh_.remember({mesh_.options().endpoint});  // should rank 0 die before it has told of others
@@ -166,7 +186,8 @@ class Server final : private RankProcess::Owner {
     mesh_.remember(welcome_.endpoints);
     if (!plan_) {
       const auto find = [user_ops](std::string_view name) {
-        const auto at = std::find_if(user_ops.begin(), user_ops.end(), [name](const Op* op) { return op->name() == name; });
+        const auto at = std::find_if(user_ops.begin(), user_ops.end(),
+                                     [name](const Op* op) { return op->name() == name; });
         return at == user_ops.end() ? nullptr : *at;
       };
       WEFT_TRY_ASSIGN(auto model, decode_model(welcome_.model, find));
@@ -174,14 +195,16 @@ class Server final : private RankProcess::Owner {
       WEFT_TRY_ASSIGN(plan_, make_plan(model, config));
     }
     if (welcome_.rank >= plan_->config.ranks)
-      return Status(Code::protocol, cat("welcome as rank ", welcome_.rank, " of ", plan_->config.ranks));
+      return Status(Code::protocol,
+                    cat("welcome as rank ", welcome_.rank, " of ", plan_->config.ranks));
     welcome_.endpoints[0] = zero;
     WEFT_TRY(resolve_peers());
     WEFT_TRY_ASSIGN(team_, Team::make(threads, {.rank = welcome_.rank}));
     WEFT_TRY_ASSIGN(worker_, Worker::make(plan_, welcome_.rank, *team_));
     WEFT_TRY(on_loop(mesh_.loop(), [this] { return start_process(); }));
     const Status ended = ended_.wait();
-    (void)alone_.wait_for(ended.ok() ? welcome_.peer_timeout_ms + kHangUpMs : kHangUpMs);  // a bye has the former to be answered
+    (void)alone_.wait_for(ended.ok() ? welcome_.peer_timeout_ms + kHangUpMs
+                                     : kHangUpMs);  // a bye has the former to be answered
     return ended;
   }
 
@@ -206,28 +229,34 @@ class Server final : private RankProcess::Owner {
 
   Status start_process() {
     WEFT_TRY(applicant_->lost());
-    const LinkTimes times{.silence = welcome_.peer_timeout_ms, .hello = mesh_.options().join_timeout_ms};
+    const LinkTimes times{.silence = welcome_.peer_timeout_ms,
+                          .hello = mesh_.options().join_timeout_ms};
     const Identity identity = run_identity(*plan_, welcome_.incarnation, welcome_.run);
-    process_ = std::make_unique<RankProcess>(mesh_.loop(), plan_, *worker_, identity, times, static_cast<Owner&>(*this));
+    process_ = std::make_unique<RankProcess>(mesh_.loop(), plan_, *worker_, identity, times,
+                                             static_cast<Owner&>(*this));
     WEFT_TRY(process_->start());
-    mesh_.lobby().take_members(worker_->rank(), identity,
-                               [this](int32_t rank, std::unique_ptr<Wire>& wire, int lane, std::span<const std::byte> first) {
-                                 return process_->accept(rank, wire, lane, first);
-                               });
+    mesh_.admission().take_members(worker_->rank(), identity,
+                                   [this](int32_t rank, std::unique_ptr<PeerConnection>& wire,
+                                          int lane, std::span<const std::byte> first) {
+                                     return process_->accept(rank, wire, lane, first);
+                                   });
     mesh_.release_descriptors();
     for (const int32_t peer : process_->node().peers()) {
       const auto at = static_cast<size_t>(peer);
       if (peer < worker_->rank())
-        WEFT_TRY(process_->dial(mesh_.transport(), peer, welcome_.endpoints[at], {welcome_.keys[at], mesh_.own()}));
+        WEFT_TRY(process_->dial(mesh_.transport(), peer, welcome_.endpoints[at],
+                                {welcome_.keys[at], mesh_.own()}));
     }
-    mesh_.on_stop([this](const Status& why) { stop(why); });  // it may have come while the plan was made
+    mesh_.on_stop(
+        [this](const Status& why) { stop(why); });  // it may have come while the plan was made
     return {};
   }
 
   void joined() override {
     applicant_->leave();
     applicant_.reset();
-    mesh_.loop().post([&mesh = mesh_] { mesh.close_door(); });  // not from inside a callback of the listener
+    mesh_.loop().post(
+        [&mesh = mesh_] { mesh.close_door(); });  // not from inside a callback of the listener
   }
   void message(int32_t peer, uint32_t type, std::span<const std::byte> bytes) override {
     if (peer != 0) return;
@@ -240,7 +269,9 @@ class Server final : private RankProcess::Owner {
   void step_done(const StepResult&) override {}
   void failed(const Origin& origin) override {
     ended_.set(attempt([&] { return Status(origin.code, origin.text); }));
-    if (applicant_) applicant_->give_up(origin);  // it has not joined yet, so rank 0 may have no other word of this
+    if (applicant_)
+      applicant_->give_up(
+          origin);  // it has not joined yet, so rank 0 may have no other word of this
   }
   void closed() override { ended_.set({}); }
   void alone() override { alone_.set({}); }
@@ -257,7 +288,8 @@ class Server final : private RankProcess::Owner {
 
 }  // namespace
 
-Status serve(Mesh& mesh, std::shared_ptr<const Plan> plan, int threads, std::span<const Op* const> user_ops) {
+Status serve(Mesh& mesh, std::shared_ptr<const Plan> plan, int threads,
+             std::span<const Op* const> user_ops) {
   return Server(mesh, std::move(plan)).run(threads, user_ops);
 }
 

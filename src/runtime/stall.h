@@ -1,5 +1,6 @@
-// When a rank that should go on does not: no finished action for 30 s, ten times the median action or a hundred times what the longest one takes on
-// a fast processor, whichever is longest. A long kernel is no stall until then, and a rank that waits stalls later than the one it waits for.
+// When a rank that should go on does not: no finished action for 30 s, ten times the median action
+// or a hundred times what the longest one takes on a fast processor, whichever is longest. A long
+// kernel is no stall until then, and a rank that waits stalls later than the one it waits for.
 #pragma once
 
 #include <algorithm>
@@ -16,14 +17,16 @@ class StallWatch {
   static constexpr int64_t kLeast = 30'000'000'000;  // nanoseconds
 
   // What the longest action of any rank takes on a fast processor: a first one has no median yet.
-  void expect(double seconds) { least_ = std::max(kLeast, static_cast<int64_t>(100e9 * std::min(seconds, 1e6))); }
+  void expect(double seconds) {
+    least_ = std::max(kLeast, static_cast<int64_t>(100e9 * std::min(seconds, 1e6)));
+  }
   void ran(const JobTime& time) {
     last_ = time.end;
     durations_[count_++ % durations_.size()] = time.end - time.begin;
   }
   void begin(int64_t now) { last_ = looked_ = now; }  // a step begins
-  // How long nothing has happened, if that is too long; else 0. To be asked every second: a longer gap is a time in which this process itself
-  // was stopped, and counts for nothing.
+  // How long nothing has happened, if that is too long; else 0. To be asked every second: a longer
+  // gap is a time in which this process itself was stopped, and counts for nothing.
   int64_t stalled(int64_t now) {
     if (now - looked_ > kGap) last_ += now - looked_;
     looked_ = now;

@@ -1,8 +1,9 @@
-// All ranks in this process, each with a thread of its own. A loop thread joins them: it owns engines and controller.
+// All ranks in this process, each with a thread of its own. A loop thread joins them: it owns
+// engines and controller.
 #include "base/text.h"
 #include "runtime/job_thread.h"
 #include "runtime/loop_run.h"
-#include "runtime/parts.h"
+#include "runtime/parameter_access.h"
 
 namespace weft {
 
@@ -10,7 +11,8 @@ namespace {
 
 class ThreadRun final : public LoopRun, private LocalRanks::Driver {
  public:
-  ThreadRun(std::shared_ptr<const Plan> plan, void (*drop)(void*)) : LoopRun(std::move(plan), drop) {}
+  ThreadRun(std::shared_ptr<const Plan> plan, void (*drop)(void*))
+      : LoopRun(std::move(plan), drop) {}
 
   ~ThreadRun() override {
     detach();  // a step that began later would have no threads
@@ -40,16 +42,26 @@ class ThreadRun final : public LoopRun, private LocalRanks::Driver {
     return attach(loop_->loop());
   }
 
-  Status read(ParamId param, Part part, std::span<float> out) override { return read_local(*plan_, *ranks_, param, part, out); }
-  Status write(ParamId param, Part part, std::span<const float> in) override { return write_local(*plan_, *ranks_, param, part, in); }
-  Result<Digest> hash(ParamId param, Part part) override { return hash_local(*plan_, *ranks_, param, part); }
-  Result<int64_t> resident_bytes(int32_t rank) override { return ranks_->worker(rank).resident_bytes(); }
+  Status read(ParamId param, Part part, std::span<float> out) override {
+    return read_local(*plan_, *ranks_, param, part, out);
+  }
+  Status write(ParamId param, Part part, std::span<const float> in) override {
+    return write_local(*plan_, *ranks_, param, part, in);
+  }
+  Result<Digest> hash(ParamId param, Part part) override {
+    return hash_local(*plan_, *ranks_, param, part);
+  }
+  Result<int64_t> resident_bytes(int32_t rank) override {
+    return ranks_->worker(rank).resident_bytes();
+  }
   Status trace(size_t jobs) override { return trace_local(*plan_, *ranks_, jobs); }
   Status spans(int32_t rank, std::vector<TraceSpan>& out) override {
     out = ranks_->worker(rank).spans();
     return {};
   }
-  View delivered(int32_t edge, int32_t micro_batch) override { return ranks_->delivered(edge, micro_batch); }
+  View delivered(int32_t edge, int32_t micro_batch) override {
+    return ranks_->delivered(edge, micro_batch);
+  }
 
  private:
   Status start_threads() {
@@ -84,7 +96,8 @@ class ThreadRun final : public LoopRun, private LocalRanks::Driver {
 
 }  // namespace
 
-Result<std::unique_ptr<Run>> start_threads(std::shared_ptr<const Plan> plan, int threads, void (*drop)(void*)) {
+Result<std::unique_ptr<Run>> start_threads(std::shared_ptr<const Plan> plan, int threads,
+                                           void (*drop)(void*)) {
   auto run = std::make_unique<ThreadRun>(std::move(plan), drop);
   WEFT_TRY(run->open(threads));
   return std::unique_ptr<Run>(std::move(run));

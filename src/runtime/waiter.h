@@ -12,7 +12,8 @@ namespace weft {
 
 class Waiter {
  public:
-  // The first answer counts. Told under the lock: a waiter on the other thread's stack may be gone as soon as that is free.
+  // The first answer counts. Told under the lock: a waiter on the other thread's stack may be gone
+  // as soon as that is free.
   void set(Status status) {
     const std::lock_guard lock(mutex_);
     if (!status_) status_ = std::move(status);
@@ -26,7 +27,8 @@ class Waiter {
   // False if no answer came in time.
   bool wait_for(int64_t ms) {
     std::unique_lock lock(mutex_);
-    return there_.wait_for(lock, std::chrono::milliseconds(ms), [this] { return status_.has_value(); });
+    return there_.wait_for(lock, std::chrono::milliseconds(ms),
+                           [this] { return status_.has_value(); });
   }
   void reset() {
     const std::lock_guard lock(mutex_);

@@ -11,10 +11,13 @@ namespace weft {
 
 namespace {
 
-// Ranks of different weft versions may compute differently, so the version is part of what links compare.
+// Ranks of different weft versions may compute differently, so the version is part of what links
+// compare.
 constexpr const char* kVersion = WEFT_VERSION_TEXT;
 
-void write_digest(ByteWriter& out, const Digest& digest) { out.number(digest.high).number(digest.low); }
+void write_digest(ByteWriter& out, const Digest& digest) {
+  out.number(digest.high).number(digest.low);
+}
 
 Digest read_digest(ByteReader& in) {
   Digest out;
@@ -25,7 +28,8 @@ Digest read_digest(ByteReader& in) {
 
 Status whole(const ByteReader& in, const char* what) {
   if (in.at_end()) return {};
-  return Status(Code::protocol, cat(what, in.ok() ? " is followed by other bytes" : " is cut short"));
+  return Status(Code::protocol,
+                cat(what, in.ok() ? " is followed by other bytes" : " is cut short"));
 }
 
 void write_key(ByteWriter& out, const PublicKey& key) {
@@ -38,7 +42,9 @@ PublicKey read_key(ByteReader& in) {
   return out;
 }
 
-std::vector<std::byte> copy(std::span<const std::byte> bytes) { return {bytes.begin(), bytes.end()}; }
+std::vector<std::byte> copy(std::span<const std::byte> bytes) {
+  return {bytes.begin(), bytes.end()};
+}
 
 }  // namespace
 
@@ -55,7 +61,9 @@ std::vector<std::byte> encode_join(const JoinRequest& join) {
   write_key(out, join.key);
   out.number(static_cast<uint8_t>(join.plan.has_value()));
   if (join.plan)
-    for (const Digest& d : {join.plan->model, join.plan->partition, join.plan->schedule, join.plan->settings}) write_digest(out, d);
+    for (const Digest& d :
+         {join.plan->model, join.plan->partition, join.plan->schedule, join.plan->settings})
+      write_digest(out, d);
   return bytes;
 }
 
@@ -69,7 +77,8 @@ Result<JoinRequest> decode_join(std::span<const std::byte> bytes) {
   join.key = read_key(in);
   if (in.number<uint8_t>()) {
     PlanHash hash;
-    for (Digest* d : {&hash.model, &hash.partition, &hash.schedule, &hash.settings}) *d = read_digest(in);
+    for (Digest* d : {&hash.model, &hash.partition, &hash.schedule, &hash.settings})
+      *d = read_digest(in);
     join.plan = hash;
   }
   WEFT_TRY(whole(in, "the request to join"));
@@ -81,7 +90,9 @@ std::vector<std::byte> encode_welcome(const Welcome& welcome) {
   ByteWriter out(bytes);
   out.number(welcome.rank).number(welcome.incarnation).number(welcome.peer_timeout_ms);
   write_digest(out, welcome.run);
-  out.bytes(welcome.model).bytes(welcome.config).number(static_cast<uint64_t>(welcome.endpoints.size()));
+  out.bytes(welcome.model)
+      .bytes(welcome.config)
+      .number(static_cast<uint64_t>(welcome.endpoints.size()));
   for (const std::string& endpoint : welcome.endpoints) out.text(endpoint);
   for (const PublicKey& key : welcome.keys) write_key(out, key);
   return bytes;
@@ -102,10 +113,11 @@ Result<Welcome> decode_welcome(std::span<const std::byte> bytes) {
   for (PublicKey& key : welcome.keys) key = read_key(in);
   WEFT_TRY(whole(in, "the welcome"));
   if (welcome.peer_timeout_ms < kLeastSilence)
-    return Status(Code::protocol,
-                  cat("welcome with a peer timeout of ", welcome.peer_timeout_ms, " ms, expected at least ", kLeastSilence));
+    return Status(Code::protocol, cat("welcome with a peer timeout of ", welcome.peer_timeout_ms,
+                                      " ms, expected at least ", kLeastSilence));
   if (welcome.rank < 1 || welcome.rank >= static_cast<int32_t>(welcome.endpoints.size()))
-    return Status(Code::protocol, cat("welcome as rank ", welcome.rank, " of ", welcome.endpoints.size()));
+    return Status(Code::protocol,
+                  cat("welcome as rank ", welcome.rank, " of ", welcome.endpoints.size()));
   return welcome;
 }
 
@@ -120,9 +132,11 @@ Status check_ops(const Model& model, std::span<const std::string> ops) {
       return op.starts_with(name) && op.find(' ', name.size()) == std::string::npos;
     });
     if (other == ops.end())
-      return Status(Code::not_found, cat("node '", node.name, "' needs the op '", node.op->name(), "', which it does not have"));
-    return Status(Code::unsupported, cat("node '", node.name, "' needs version ", node.op->version(), " of the op '", node.op->name(),
-                                         "', it has ", other->substr(name.size())));
+      return Status(Code::not_found, cat("node '", node.name, "' needs the op '", node.op->name(),
+                                         "', which it does not have"));
+    return Status(Code::unsupported,
+                  cat("node '", node.name, "' needs version ", node.op->version(), " of the op '",
+                      node.op->name(), "', it has ", other->substr(name.size())));
   }
   return {};
 }
@@ -136,11 +150,13 @@ Status compare_plans(const PlanHash& mine, const PlanHash& theirs) {
                   {"schedule", mine.schedule, theirs.schedule},
                   {"settings", mine.settings, theirs.settings}};
   for (const auto& s : sections)
-    if (s.mine != s.theirs) return Status(Code::invalid, cat("the ", s.section, " of its plan differs from that of rank 0"));
+    if (s.mine != s.theirs)
+      return Status(Code::invalid,
+                    cat("the ", s.section, " of its plan differs from that of rank 0"));
   return {};
 }
 
-Identity lobby_identity() {
+Identity admission_identity() {
   Identity out;
   out.version = kVersion;
   out.profile = numeric_profile();
@@ -148,7 +164,7 @@ Identity lobby_identity() {
 }
 
 Identity run_identity(const Plan& plan, uint32_t incarnation, const Digest& run) {
-  Identity out = lobby_identity();
+  Identity out = admission_identity();
   out.incarnation = incarnation;
   out.run = run;
   out.model = plan.hash.model;

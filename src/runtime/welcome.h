@@ -1,5 +1,5 @@
-// What is said in the lobby: a process that knows only rank 0's address asks to join, and is given its rank, the model, the plan and where
-// the others are.
+// What is said in the admission: a process that knows only rank 0's address asks to join, and is
+// given its rank, the model, the plan and where the others are.
 #pragma once
 
 #include <optional>
@@ -12,7 +12,8 @@
 
 namespace weft {
 
-// The numeric profile of this process: build, SIMD target, GEMM kernels. Ranks with different profiles would not give the same bits.
+// The numeric profile of this process: build, SIMD target, GEMM kernels. Ranks with different
+// profiles would not give the same bits.
 std::string numeric_profile();
 
 constexpr uint32_t kJoinType = 1, kWelcomeType = 2;
@@ -42,14 +43,16 @@ Result<Welcome> decode_welcome(std::span<const std::byte> bytes);
 
 // An op of the caller's, as a request names it: "NAME VERSION".
 std::string op_text(const Op& op);
-// Whether who has these ops beside weft's own can make the model, or the first node that it cannot make.
+// Whether who has these ops beside weft's own can make the model, or the first node that it cannot
+// make.
 Status check_ops(const Model& model, std::span<const std::string> ops);
 
-// Equal, or the first section that differs. What rank 0 has is not said: it may be a stranger who asks.
+// Equal, or the first section that differs. What rank 0 has is not said: it may be a stranger who
+// asks.
 Status compare_plans(const PlanHash& mine, const PlanHash& theirs);
 
-// What both ends of a lobby link know: version and profile. And of a link of the run.
-Identity lobby_identity();
+// What both ends of a admission link know: version and profile. And of a link of the run.
+Identity admission_identity();
 Identity run_identity(const Plan& plan, uint32_t incarnation, const Digest& run);
 
 }  // namespace weft

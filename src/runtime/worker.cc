@@ -34,19 +34,23 @@ void initialize(Tiles& tiles, const Param& param, uint64_t seed, float* out) {
   for_tiles(tiles, static_cast<int>((n + kBlock - 1) / kBlock), [&](int tile) {
     const int64_t begin = tile * kBlock, end = std::min(begin + kBlock, n);
     if (param.init.kind != InitKind::normal) {
-      std::fill(out + begin, out + end, param.init.kind == InitKind::constant ? static_cast<float>(param.init.value) : 0.0f);
+      std::fill(
+          out + begin, out + end,
+          param.init.kind == InitKind::constant ? static_cast<float>(param.init.value) : 0.0f);
       return;
     }
     for (int64_t i = begin; i < end; i += 2) {
       const auto pair = stream.normal(static_cast<uint64_t>(i / 2));
-      for (int64_t k = 0; k < 2 && i + k < end; ++k) out[i + k] = static_cast<float>(param.init.value * pair[static_cast<size_t>(k)]);
+      for (int64_t k = 0; k < 2 && i + k < end; ++k)
+        out[i + k] = static_cast<float>(param.init.value * pair[static_cast<size_t>(k)]);
     }
   });
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Worker>> Worker::make(std::shared_ptr<const Plan> plan, int32_t rank, Tiles& tiles) {
+Result<std::unique_ptr<Worker>> Worker::make(std::shared_ptr<const Plan> plan, int32_t rank,
+                                             Tiles& tiles) {
   auto arena = Arena::make(plan->arena_bytes[static_cast<size_t>(rank)]);
   if (!arena.ok()) return arena.status().within(cat("rank ", rank));
   std::unique_ptr<Worker> worker(new Worker(std::move(plan), rank, tiles, arena.take()));
@@ -58,7 +62,8 @@ Result<std::unique_ptr<Worker>> Worker::make(std::shared_ptr<const Plan> plan, i
 Worker::Worker(std::shared_ptr<const Plan> plan, int32_t rank, Tiles& tiles, Arena arena)
     : plan_(std::move(plan)), rank_(rank), tiles_(tiles), arena_(std::move(arena)) {
   const auto& resident = plan_->resident[static_cast<size_t>(rank_)];
-  owned_ = static_cast<size_t>(std::count_if(resident.begin(), resident.end(), [](const ResidentParam& p) { return p.owned; }));
+  owned_ = static_cast<size_t>(std::count_if(resident.begin(), resident.end(),
+                                             [](const ResidentParam& p) { return p.owned; }));
   squares_.resize(owned_ * static_cast<size_t>(std::max(plan_->config.segment, 1)));
 }
 
@@ -97,14 +102,18 @@ void* Worker::at(const RankProgram& program, const Place& place, int32_t micro_b
   return arena_.data() + ring.base + (micro_batch % ring.count) * ring.stride + place.offset;
 }
 
-std::span<std::byte> Worker::outgoing(Mode mode, int32_t edge, int32_t micro_batch, int32_t variant) {
+std::span<std::byte> Worker::outgoing(Mode mode, int32_t edge, int32_t micro_batch,
+                                      int32_t variant) {
   const Edge& e = plan_->mode(mode).edges[static_cast<size_t>(edge)];
-  return {static_cast<std::byte*>(at(program(mode), e.outgoing, micro_batch)), e.desc[static_cast<size_t>(variant)].bytes()};
+  return {static_cast<std::byte*>(at(program(mode), e.outgoing, micro_batch)),
+          e.desc[static_cast<size_t>(variant)].bytes()};
 }
 
-std::span<std::byte> Worker::landing(Mode mode, int32_t edge, int32_t micro_batch, int32_t variant) {
+std::span<std::byte> Worker::landing(Mode mode, int32_t edge, int32_t micro_batch,
+                                     int32_t variant) {
   const Edge& e = plan_->mode(mode).edges[static_cast<size_t>(edge)];
-  return {static_cast<std::byte*>(at(program(mode), e.landing, micro_batch)), e.desc[static_cast<size_t>(variant)].bytes()};
+  return {static_cast<std::byte*>(at(program(mode), e.landing, micro_batch)),
+          e.desc[static_cast<size_t>(variant)].bytes()};
 }
 
 Worker::ParamMemory Worker::param(ParamId id) {
@@ -114,9 +123,12 @@ Worker::ParamMemory Worker::param(ParamId id) {
 }
 
 Worker::ParamMemory Worker::memory_of(const ResidentParam& p) const {
-  auto memory = [&](const Place& place) { return place ? reinterpret_cast<float*>(arena_.data() + place.offset) : nullptr; };
+  auto memory = [&](const Place& place) {
+    return place ? reinterpret_cast<float*>(arena_.data() + place.offset) : nullptr;
+  };
   ParamMemory out{.weight = memory(p.value()), .owned = p.owned};
-  const auto accumulators = p.of(ResidentTensor::Role::accumulator), state = p.of(ResidentTensor::Role::state);
+  const auto accumulators = p.of(ResidentTensor::Role::accumulator),
+             state = p.of(ResidentTensor::Role::state);
   if (p.owned && !accumulators.empty()) out.grad = memory(accumulators.front().place);
   for (size_t s = 0; s < state.size(); ++s) out.slots[s] = memory(state[s].place);
   return out;
@@ -125,9 +137,13 @@ Worker::ParamMemory Worker::memory_of(const ResidentParam& p) const {
 Status Worker::trace(size_t jobs) {
   spans_.clear();
   spans_wanted_ = 0;
-  // Tried first: it may be the loop thread, where nobody catches what reserve() throws, and the number comes from outside.
-  void* room = jobs <= spans_.max_size() ? ::operator new(jobs * sizeof(TraceSpan), std::nothrow) : nullptr;
-  if (!room) return Status(Code::no_memory, cat("rank ", rank_, " has no memory for the spans of ", jobs, " jobs"));
+  // Tried first: it may be the loop thread, where nobody catches what reserve() throws, and the
+  // number comes from outside.
+  void* room =
+      jobs <= spans_.max_size() ? ::operator new(jobs * sizeof(TraceSpan), std::nothrow) : nullptr;
+  if (!room)
+    return Status(Code::no_memory,
+                  cat("rank ", rank_, " has no memory for the spans of ", jobs, " jobs"));
   ::operator delete(room);
   spans_.reserve(jobs);
   spans_wanted_ = jobs;
@@ -138,7 +154,8 @@ Status Worker::run(const StepDescriptor& step, double scale, int32_t job) {
   last_time_.begin = monotonic_ns();
   Status status = run_job(step, scale, program(step.mode).jobs[static_cast<size_t>(job)]);
   last_time_.end = monotonic_ns();
-  if (spans_.size() < spans_wanted_) spans_.push_back({.step = step.step, .time = last_time_, .job = job, .mode = step.mode});
+  if (spans_.size() < spans_wanted_)
+    spans_.push_back({.step = step.step, .time = last_time_, .job = job, .mode = step.mode});
   return status;
 }
 
@@ -163,14 +180,16 @@ Status Worker::run_job(const StepDescriptor& step, double scale, const Job& job)
   return {};
 }
 
-Status Worker::run_action(const StepDescriptor& step, double scale, const RankProgram& program, const Job& job) {
+Status Worker::run_action(const StepDescriptor& step, double scale, const RankProgram& program,
+                          const Job& job) {
   const ActionProgram& action = program.programs[static_cast<size_t>(job.program)];
   if (action.kind == Kind::O) {
     run_update(step, job.micro_batch, scale);
     return {};
   }
   const size_t variant = static_cast<size_t>(variant_of(step, job.micro_batch));
-  BoundProgram& bound = bound_[static_cast<size_t>(step.mode)][variant][static_cast<size_t>(job.program)];
+  BoundProgram& bound =
+      bound_[static_cast<size_t>(step.mode)][variant][static_cast<size_t>(job.program)];
   for (size_t c = 0; c < action.calls.size(); ++c) {
     const int64_t begin = call_times_ ? monotonic_ns() : 0;
     WEFT_TRY(run_call(step, program, action.calls[c], bound[c], job.micro_batch));
@@ -179,26 +198,30 @@ Status Worker::run_action(const StepDescriptor& step, double scale, const RankPr
   return {};
 }
 
-Status Worker::run_call(const StepDescriptor& step, const RankProgram& program, const ProgramCall& call, BoundCall& bound,
-                        int32_t micro_batch) {
+Status Worker::run_call(const StepDescriptor& step, const RankProgram& program,
+                        const ProgramCall& call, BoundCall& bound, int32_t micro_batch) {
   auto point = [&](const std::vector<PlacedOperand>& operands, std::vector<View>& views) {
-    for (size_t i = 0; i < operands.size(); ++i) views[i].data = at(program, operands[i].place, micro_batch);
+    for (size_t i = 0; i < operands.size(); ++i)
+      views[i].data = at(program, operands[i].place, micro_batch);
   };
   point(call.in, bound.in);
   bound.out.data = at(program, call.out.place, micro_batch);
   if (call.kind == CallKind::add) {
-    add_tensors(tiles_, bound.in[0].f32(), bound.in[1].f32(), bound.out.f32(), bound.out.desc.elements());
+    add_tensors(tiles_, bound.in[0].f32(), bound.in[1].f32(), bound.out.f32(),
+                bound.out.desc.elements());
     return {};
   }
   const int64_t version = weights_at(versions(), step, micro_batch);
   for (size_t i = 0; i < call.weights.size(); ++i)
-    bound.weights[i].data = static_cast<std::byte*>(at(program, call.weights[i].place, micro_batch)) + version;
+    bound.weights[i].data =
+        static_cast<std::byte*>(at(program, call.weights[i].place, micro_batch)) + version;
   point(call.stash, bound.stash);
   point(call.din, bound.din);
   bound.dout.data = at(program, call.dout.place, micro_batch);
   bound.acc.data = at(program, call.acc.place, micro_batch);
   const Node& node = plan_->model->node(call.node);
-  const CallKey key{plan_->config.seed, step_of(step, micro_batch), static_cast<uint32_t>(micro_batch_of(step, micro_batch)),
+  const CallKey key{plan_->config.seed, step_of(step, micro_batch),
+                    static_cast<uint32_t>(micro_batch_of(step, micro_batch)),
                     static_cast<uint32_t>(call.node)};
   const Call op{.attrs = &node.attrs,
                 .in = bound.in,
@@ -217,7 +240,9 @@ Status Worker::run_call(const StepDescriptor& step, const RankProgram& program, 
   const Status status = call.kind == CallKind::forward      ? node.op->forward(op)
                         : call.kind == CallKind::input_grad ? node.op->input_grad(op)
                                                             : node.op->weight_grad(op);
-  return status.ok() ? Status() : status.within(cat("node '", node.name, "' (", node.op->name(), "), micro-batch ", micro_batch));
+  return status.ok() ? Status()
+                     : status.within(cat("node '", node.name, "' (", node.op->name(),
+                                         "), micro-batch ", micro_batch));
 }
 
 void Worker::clear() {
@@ -233,9 +258,13 @@ void Worker::reduce(int32_t update) {
     if (!p.owned) continue;
     const int64_t n = plan_->model->param(p.param).shape.elements();
     const auto accumulators = p.of(ResidentTensor::Role::accumulator);
-    auto acc = [&](size_t use) { return reinterpret_cast<float*>(arena_.data() + accumulators[use].place.offset); };
-    for (size_t u = accumulators.size() - 1; u > 0; --u) add_tensors(tiles_, acc(u), acc(u - 1), acc(u - 1), n);
-    double* partials = reinterpret_cast<double*>(arena_.data() + p.of(ResidentTensor::Role::squares).front().place.offset);
+    auto acc = [&](size_t use) {
+      return reinterpret_cast<float*>(arena_.data() + accumulators[use].place.offset);
+    };
+    for (size_t u = accumulators.size() - 1; u > 0; --u)
+      add_tensors(tiles_, acc(u), acc(u - 1), acc(u - 1), n);
+    double* partials = reinterpret_cast<double*>(
+        arena_.data() + p.of(ResidentTensor::Role::squares).front().place.offset);
     squares_[sum++] = sum_of_squares(acc(0), n, partials, tiles_);
   }
 }
@@ -249,17 +278,19 @@ void Worker::update_weights(uint64_t step, int32_t from, int32_t to, double scal
     const Shape& shape = plan_->model->param(p.param).shape;
     const ParamMemory memory = memory_of(p);
     float* weight = memory.weight + versions().offset(to) / static_cast<int64_t>(sizeof(float));
-    update(optim, step, scale, optim.decay_all || shape.rank >= 2, shape.elements(), weight, memory.grad, memory.slots[0], memory.slots[1],
-           tiles_);
+    update(optim, step, scale, optim.decay_all || shape.rank >= 2, shape.elements(), weight,
+           memory.grad, memory.slots[0], memory.slots[1], tiles_);
   }
 }
 
 void Worker::copy_version(int32_t from, int32_t to) {
-  const int64_t read = versions().offset(from), written = versions().offset(to), bytes = versions().stride;
+  const int64_t read = versions().offset(from), written = versions().offset(to),
+                bytes = versions().stride;
   if (read == written) return;
   for_tiles(tiles_, static_cast<int>((bytes + kBlock - 1) / kBlock), [&](int tile) {
     const int64_t begin = tile * kBlock;
-    std::memcpy(arena_.data() + written + begin, arena_.data() + read + begin, static_cast<size_t>(std::min(kBlock, bytes - begin)));
+    std::memcpy(arena_.data() + written + begin, arena_.data() + read + begin,
+                static_cast<size_t>(std::min(kBlock, bytes - begin)));
   });
 }
 

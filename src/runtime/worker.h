@@ -1,4 +1,5 @@
-// Runs the jobs of one rank on real floats: the rank's arena, and the programs of its plan bound to addresses in it.
+// Runs the jobs of one rank on real floats: the rank's arena, and the programs of its plan bound to
+// addresses in it.
 #pragma once
 
 #include <memory>
@@ -13,11 +14,14 @@
 
 namespace weft {
 
-// Lives on the thread that runs the jobs; between steps any one thread may read and write parameters.
+// Lives on the thread that runs the jobs; between steps any one thread may read and write
+// parameters.
 class Worker {
  public:
-  // Allocates the arena and draws the initial values of the resident parameters. `tiles` outlives the worker.
-  static Result<std::unique_ptr<Worker>> make(std::shared_ptr<const Plan> plan, int32_t rank, Tiles& tiles);
+  // Allocates the arena and draws the initial values of the resident parameters. `tiles` outlives
+  // the worker.
+  static Result<std::unique_ptr<Worker>> make(std::shared_ptr<const Plan> plan, int32_t rank,
+                                              Tiles& tiles);
 
   // Allocates nothing. Errors of an op name the node.
   Status run(const StepDescriptor& step, double scale, int32_t job);
@@ -25,18 +29,21 @@ class Worker {
   std::span<const double> squares() const { return std::span(squares_).first(summed_); }
   const JobTime& last_time() const { return last_time_; }  // of the job that ran last
 
-  // Between steps: keeps the spans of that many jobs from now on, then no more; 0: stops. Forgets those before.
+  // Between steps: keeps the spans of that many jobs from now on, then no more; 0: stops. Forgets
+  // those before.
   Status trace(size_t jobs);
   const std::vector<TraceSpan>& spans() const { return spans_; }
 
-  // From now on adds how long each call of an action took, in nanoseconds and their order, to the end of *out; null: stops.
+  // From now on adds how long each call of an action took, in nanoseconds and their order, to the
+  // end of *out; null: stops.
   void time_calls(std::vector<int64_t>* out) { call_times_ = out; }
 
   // Where a message of that edge leaves from or lands, and how long it is.
   std::span<std::byte> outgoing(Mode mode, int32_t edge, int32_t micro_batch, int32_t variant);
   std::span<std::byte> landing(Mode mode, int32_t edge, int32_t micro_batch, int32_t variant);
 
-  // Memory of a resident parameter; the gradient and the optimizer state lie with its owner only (else null).
+  // Memory of a resident parameter; the gradient and the optimizer state lie with its owner only
+  // (else null).
   struct ParamMemory {
     float* weight = nullptr;
     float* grad = nullptr;
@@ -59,11 +66,15 @@ class Worker {
   Worker(std::shared_ptr<const Plan> plan, int32_t rank, Tiles& tiles, Arena arena);
   void bind();
   void initialize_parameters();
-  const RankProgram& program(Mode mode) const { return plan_->mode(mode).ranks[static_cast<size_t>(rank_)]; }
+  const RankProgram& program(Mode mode) const {
+    return plan_->mode(mode).ranks[static_cast<size_t>(rank_)];
+  }
   void* at(const RankProgram& program, const Place& place, int32_t micro_batch) const;
   Status run_job(const StepDescriptor& step, double scale, const Job& job);
-  Status run_action(const StepDescriptor& step, double scale, const RankProgram& program, const Job& job);
-  Status run_call(const StepDescriptor& step, const RankProgram& program, const ProgramCall& call, BoundCall& bound, int32_t micro_batch);
+  Status run_action(const StepDescriptor& step, double scale, const RankProgram& program,
+                    const Job& job);
+  Status run_call(const StepDescriptor& step, const RankProgram& program, const ProgramCall& call,
+                  BoundCall& bound, int32_t micro_batch);
   ParamMemory memory_of(const ResidentParam& p) const;
   const WeightVersions& versions() const { return plan_->versions[static_cast<size_t>(rank_)]; }
   void clear();
@@ -76,7 +87,8 @@ class Worker {
   const int32_t rank_;
   Tiles& tiles_;
   Arena arena_;
-  std::array<std::array<std::vector<BoundProgram>, 2>, kModes> bound_;  // [mode][variant][program][call]
+  std::array<std::array<std::vector<BoundProgram>, 2>, kModes>
+      bound_;  // [mode][variant][program][call]
   std::vector<double> squares_;
   size_t owned_ = 0, summed_ = 0;  // parameters; squares of the last step
   JobTime last_time_;

@@ -16,7 +16,8 @@ double weight_share(const Model& model, const ProgramCall& call) {
   return all > 0 ? own / all : 1;
 }
 
-double seconds_of(const Model& model, const ProgramCall& call, const std::vector<NodeTimes>& times) {
+double seconds_of(const Model& model, const ProgramCall& call,
+                  const std::vector<NodeTimes>& times) {
   const NodeTimes& node = times[static_cast<size_t>(call.node)];
   switch (call.kind) {
     case CallKind::forward: return node.forward;
@@ -40,19 +41,23 @@ StepBytes step_bytes(const Plan& plan, int32_t rank) {
     for (const ResidentTensor& t : accumulators) local += t.local;
     out.clear += bytes * local;
     if (!p.owned) continue;
-    out.reduce += bytes * (1 + 3 * (static_cast<double>(accumulators.size()) - 1));  // each further use: two read, one written
+    out.reduce += bytes * (1 + 3 * (static_cast<double>(accumulators.size()) -
+                                    1));  // each further use: two read, one written
     out.update +=
-        bytes *
-        (3 + 2 * static_cast<double>(p.of(ResidentTensor::Role::state).size()));  // gradient read; weight and state read and written
+        bytes * (3 + 2 * static_cast<double>(
+                             p.of(ResidentTensor::Role::state)
+                                 .size()));  // gradient read; weight and state read and written
   }
   return out;
 }
 
 }  // namespace
 
-JobCosts::JobCosts(const Plan& plan, Mode mode, const std::vector<NodeTimes>& times, const std::vector<double>& speeds) {
+JobCosts::JobCosts(const Plan& plan, Mode mode, const std::vector<NodeTimes>& times,
+                   const std::vector<double>& speeds) {
   const std::vector<NodeTimes> analysed =
-      times.empty() ? analysed_times(*plan.model, plan.config.micro_batch_size) : std::vector<NodeTimes>();
+      times.empty() ? analysed_times(*plan.model, plan.config.micro_batch_size)
+                    : std::vector<NodeTimes>();
   for (int32_t r = 0; r < plan.config.ranks; ++r) {
     const double speed = speeds.empty() ? 1 : speeds[static_cast<size_t>(r)];
     const size_t begin = costs_.size();
@@ -64,8 +69,10 @@ JobCosts::JobCosts(const Plan& plan, Mode mode, const std::vector<NodeTimes>& ti
     costs_[begin + static_cast<size_t>(JobKind::update)] = bytes.update / kMemorySpeed / speed;
     for (const ActionProgram& program : plan.mode(mode).ranks[static_cast<size_t>(r)].programs) {
       double seconds = 0;
-      if (program.kind == Kind::O) seconds = (bytes.clear + bytes.reduce + bytes.update) / kMemorySpeed;
-      for (const ProgramCall& call : program.calls) seconds += seconds_of(*plan.model, call, times.empty() ? analysed : times);
+      if (program.kind == Kind::O)
+        seconds = (bytes.clear + bytes.reduce + bytes.update) / kMemorySpeed;
+      for (const ProgramCall& call : program.calls)
+        seconds += seconds_of(*plan.model, call, times.empty() ? analysed : times);
       costs_.push_back(seconds / speed);
     }
   }

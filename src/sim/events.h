@@ -1,5 +1,6 @@
-// What will happen under a virtual clock, in order of time; at one time, in the order in which it was said. A step has four events per
-// action, so an event is small and one that happens at once is never sorted.
+// What will happen under a virtual clock, in order of time; at one time, in the order in which it
+// was said. A step has four events per action, so an event is small and one that happens at once is
+// never sorted.
 #pragma once
 
 #include <algorithm>
@@ -18,10 +19,11 @@ struct SimEvent {
   int32_t extra = -1;  // where the value or message lies
 };
 
-// A radix heap. Time never goes back, so an event need not be sorted further than to the highest bit in which its time differs
-// from now: that is its heap. When the lowest heap's turn comes, the first time in it is the new now, and all of it falls into
-// lower heaps. Events of one time are always in one heap, so they keep their order. The bits of doubles from 0 on ascend as
-// the doubles do.
+// A radix heap. Time never goes back, so an event need not be sorted further than to the highest
+// bit in which its time differs from now: that is its heap. When the lowest heap's turn comes, the
+// first time in it is the new now, and all of it falls into lower heaps. Events of one time are
+// always in one heap, so they keep their order. The bits of doubles from 0 on ascend as the doubles
+// do.
 class SimEvents {
  public:
   void push(const SimEvent& event, double time) {
@@ -72,7 +74,9 @@ class SimEvents {
 
   void move_on() {
     std::vector<Entry>& heap = heaps_[static_cast<size_t>(std::countr_zero(filled_))];
-    now_ = std::min_element(heap.begin(), heap.end(), [](const Entry& a, const Entry& b) { return a.time < b.time; })->time;
+    now_ = std::min_element(heap.begin(), heap.end(), [](const Entry& a, const Entry& b) {
+             return a.time < b.time;
+           })->time;
     filled_ &= filled_ - 1;
     for (const Entry& entry : heap)
       if (entry.time == now_)
@@ -82,11 +86,12 @@ class SimEvents {
     heap.clear();
   }
 
-  uint64_t now_ = 0;                          // bits of the time
-  Queue at_once_;                             // said at that time
-  Queue due_;                                 // said before, for that time
-  std::array<std::vector<Entry>, 64> heaps_;  // by the highest bit in which an entry's time differs from now
-  uint64_t filled_ = 0;                       // heaps that are not empty
+  uint64_t now_ = 0;  // bits of the time
+  Queue at_once_;     // said at that time
+  Queue due_;         // said before, for that time
+  std::array<std::vector<Entry>, 64>
+      heaps_;            // by the highest bit in which an entry's time differs from now
+  uint64_t filled_ = 0;  // heaps that are not empty
 };
 
 }  // namespace weft

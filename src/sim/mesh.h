@@ -1,5 +1,6 @@
-// A whole mesh in one place: the nodes that a run's processes have (engine, controller, links) over a simulated network under a
-// virtual clock, with provenance digests for tensors. Faults are injected at will, and a failure is reproduced by its seed.
+// A whole mesh in one place: the nodes that a run's processes have (engine, controller, links) over
+// a simulated network under a virtual clock, with provenance digests for tensors. Faults are
+// injected at will, and a failure is reproduced by its seed.
 #pragma once
 
 #include <functional>

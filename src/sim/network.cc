@@ -26,7 +26,10 @@ void SimNetwork::push(Event event, LinkTime time) {
 }
 
 LinkTime SimNetwork::delay() {
-  return faults_.latency + (faults_.jitter > 0 ? static_cast<LinkTime>(rng_() % static_cast<uint64_t>(faults_.jitter + 1)) : 0);
+  return faults_.latency +
+         (faults_.jitter > 0
+              ? static_cast<LinkTime>(rng_() % static_cast<uint64_t>(faults_.jitter + 1))
+              : 0);
 }
 
 SimNetwork::Connection* SimNetwork::find(int32_t a, int32_t b) {
@@ -36,7 +39,8 @@ SimNetwork::Connection* SimNetwork::find(int32_t a, int32_t b) {
 
 void SimNetwork::connect(int32_t a, int32_t b, LinkTime now) {
   Connection made;
-  for (size_t i = 0; i < 2; ++i) made.ends[i] = {.rank = i == 0 ? a : b, .closed = false, .last = {now, now}, .last_sent = now};
+  for (size_t i = 0; i < 2; ++i)
+    made.ends[i] = {.rank = i == 0 ? a : b, .closed = false, .last = {now, now}, .last_sent = now};
   current_[std::minmax(a, b)] = connections_.size();
   for (const auto& [rank, peer] : {std::pair{a, b}, std::pair{b, a}}) {
     Event event;
@@ -51,8 +55,8 @@ void SimNetwork::connect(int32_t a, int32_t b, LinkTime now) {
   connections_.push_back(made);
 }
 
-void SimNetwork::send(int32_t from, int32_t to, Lane lane, std::span<const std::byte> header, std::span<const std::byte> payload,
-                      uint64_t token, LinkTime now) {
+void SimNetwork::send(int32_t from, int32_t to, Lane lane, std::span<const std::byte> header,
+                      std::span<const std::byte> payload, uint64_t token, LinkTime now) {
   Connection* c = find(from, to);
   if (!c || c->broken || end(*c, from).closed || stalled_.contains(from)) return;
   Event event;
@@ -111,7 +115,8 @@ void SimNetwork::close(int32_t rank, int32_t peer, LinkTime now) {
   if (!c || end(*c, rank).closed) return;
   End& mine = end(*c, rank);
   mine.closed = true;
-  tell_closed(current_[std::minmax(rank, peer)], peer, rank, std::max({mine.last[0], mine.last[1], now + faults_.latency}));
+  tell_closed(current_[std::minmax(rank, peer)], peer, rank,
+              std::max({mine.last[0], mine.last[1], now + faults_.latency}));
 }
 
 void SimNetwork::cut(int32_t a, int32_t b, LinkTime now) {
@@ -124,7 +129,8 @@ void SimNetwork::cut(int32_t a, int32_t b, LinkTime now) {
 
 void SimNetwork::kill(int32_t rank, LinkTime now) {
   for (const auto& [pair, connection] : current_)
-    if (pair.first == rank || pair.second == rank) close(rank, pair.first == rank ? pair.second : pair.first, now);
+    if (pair.first == rank || pair.second == rank)
+      close(rank, pair.first == rank ? pair.second : pair.first, now);
   stall(rank);
 }
 

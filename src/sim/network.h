@@ -1,5 +1,6 @@
-// A network under a virtual clock, between any number of ranks: connections with two lanes, each in order, until a seeded fault says
-// otherwise. It stands where net/transport.h stands and is as exact about memory: a payload with a token is read when it is "sent".
+// A network under a virtual clock, between any number of ranks: connections with two lanes, each in
+// order, until a seeded fault says otherwise. It stands where net/transport.h stands and is as
+// exact about memory: a payload with a token is read when it is "sent".
 #pragma once
 
 #include <cstdint>
@@ -40,8 +41,8 @@ class SimNetwork {
   int64_t faults_made() const { return made_; }
 
   void connect(int32_t a, int32_t b, LinkTime now);
-  void send(int32_t from, int32_t to, Lane lane, std::span<const std::byte> header, std::span<const std::byte> payload, uint64_t token,
-            LinkTime now);
+  void send(int32_t from, int32_t to, Lane lane, std::span<const std::byte> header,
+            std::span<const std::byte> payload, uint64_t token, LinkTime now);
   // `rank` closes: what it sent still arrives, then the peer sees a closed connection.
   void close(int32_t rank, int32_t peer, LinkTime now);
   // Breaks the connection: what is under way is lost, both ends see it.

@@ -16,13 +16,16 @@ int64_t nanoseconds(double seconds) { return std::llround(seconds * 1e9); }
 std::vector<std::vector<TraceSpan>> trace_spans(const SimStep& done, Mode mode) {
   std::vector<std::vector<TraceSpan>> out(done.ranks.size());
   for (const SimSpan& s : done.spans)
-    out[static_cast<size_t>(s.rank)].push_back({.time = {nanoseconds(s.begin), nanoseconds(s.end)}, .job = s.job, .mode = mode});
+    out[static_cast<size_t>(s.rank)].push_back(
+        {.time = {nanoseconds(s.begin), nanoseconds(s.end)}, .job = s.job, .mode = mode});
   return out;
 }
 
 SimCosts costs_of(const Plan& plan, const Cluster* cluster, const JobCosts& jobs) {
   SimCosts costs;
-  costs.job = [&jobs](int32_t rank, const RankProgram&, const Job& job) { return jobs.of(rank, job); };
+  costs.job = [&jobs](int32_t rank, const RankProgram&, const Job& job) {
+    return jobs.of(rank, job);
+  };
   costs.overhead = cluster ? cluster->overhead : kActionOverhead;
   costs.link = {plan.config.machines.latency, plan.config.machines.bandwidth};
   if (cluster)
@@ -49,11 +52,13 @@ int64_t Prediction::bytes() const {
   return sum;
 }
 
-Result<Prediction> predict(const std::shared_ptr<const Plan>& plan, const Cluster* cluster, bool spans) {
+Result<Prediction> predict(const std::shared_ptr<const Plan>& plan, const Cluster* cluster,
+                           bool spans) {
   Prediction out;
   out.mode = plan->main_mode();
   if (cluster) WEFT_TRY(check_ranks(*cluster, plan->config.ranks));
-  const std::vector<double> speeds = cluster ? machines_of(*cluster, plan->config.ranks).speeds : plan->config.machines.speeds;
+  const std::vector<double> speeds =
+      cluster ? machines_of(*cluster, plan->config.ranks).speeds : plan->config.machines.speeds;
   const JobCosts jobs(*plan, out.mode, plan->config.times, speeds);
   Sim sim(plan, costs_of(*plan, cluster, jobs), false);
   if (spans) sim.keep_spans();
@@ -86,7 +91,8 @@ Machines machines_of(const Cluster& cluster, int32_t ranks) {
     if (r == 0) continue;
     const ClusterLink link = cluster.link(r - 1, r);
     out.latency = std::max(out.latency, link.latency);
-    if (link.bandwidth > 0) out.bandwidth = out.bandwidth > 0 ? std::min(out.bandwidth, link.bandwidth) : link.bandwidth;
+    if (link.bandwidth > 0)
+      out.bandwidth = out.bandwidth > 0 ? std::min(out.bandwidth, link.bandwidth) : link.bandwidth;
   }
   return out;
 }
@@ -102,18 +108,23 @@ int64_t memory_of(const Cluster& cluster, int32_t ranks) {
 
 Status check_memory(const Plan& plan, const Cluster* cluster, int64_t limit) {
   for (size_t r = 0; r < plan.arena_bytes.size(); ++r) {
-    const int64_t bytes = plan.arena_bytes[r], given = cluster ? cluster->memory(static_cast<int64_t>(r)) : 0;
-    if (limit > 0 && bytes > limit) return Status(Code::invalid, cat("rank ", r, " needs ", bytes, " bytes, the limit is ", limit));
+    const int64_t bytes = plan.arena_bytes[r],
+                  given = cluster ? cluster->memory(static_cast<int64_t>(r)) : 0;
+    if (limit > 0 && bytes > limit)
+      return Status(Code::invalid,
+                    cat("rank ", r, " needs ", bytes, " bytes, the limit is ", limit));
     if (given > 0 && bytes > given)
-      return Status(Code::invalid, cat("rank ", r, " needs ", bytes, " bytes, machine '", cluster->machine(static_cast<int64_t>(r)),
-                                       "' has ", given, " for it"));
+      return Status(Code::invalid,
+                    cat("rank ", r, " needs ", bytes, " bytes, machine '",
+                        cluster->machine(static_cast<int64_t>(r)), "' has ", given, " for it"));
   }
   return {};
 }
 
 Status check_ranks(const Cluster& cluster, int32_t ranks) {
   if (cluster.ranks() == ranks) return {};
-  return Status(Code::invalid, cat("the cluster has ", cluster.ranks(), " ranks, the plan has ", ranks));
+  return Status(Code::invalid,
+                cat("the cluster has ", cluster.ranks(), " ranks, the plan has ", ranks));
 }
 
 }  // namespace weft

@@ -12,21 +12,33 @@ namespace {
 
 using Role = ResidentTensor::Role;
 
-int64_t bytes_of(const ResidentParam& p) { return static_cast<int64_t>(p.tensors.front().desc.bytes()); }
-const Place& gradient_of(const ResidentParam& owned) { return owned.of(Role::accumulator).front().place; }
+int64_t bytes_of(const ResidentParam& p) {
+  return static_cast<int64_t>(p.tensors.front().desc.bytes());
+}
+const Place& gradient_of(const ResidentParam& owned) {
+  return owned.of(Role::accumulator).front().place;
+}
 
 }  // namespace
 
-double as_number(const Digest& digest) { return std::bit_cast<double>((digest.low & 0xfffffffffffffull) | 0x3ff0000000000000ull); }
+double as_number(const Digest& digest) {
+  return std::bit_cast<double>((digest.low & 0xfffffffffffffull) | 0x3ff0000000000000ull);
+}
 
-Digest Provenance::initial(const Param& param) { return Hasher().text("initial").text(param.name).finish(); }
+Digest Provenance::initial(const Param& param) {
+  return Hasher().text("initial").text(param.name).finish();
+}
 Digest Provenance::cleared() { return Hasher().text("cleared").finish(); }
 
-Digest Provenance::call(const Model& model, CallKind kind, NodeId node, int32_t weight, const StepDescriptor& step, int32_t micro_batch,
+Digest Provenance::call(const Model& model, CallKind kind, NodeId node, int32_t weight,
+                        const StepDescriptor& step, int32_t micro_batch,
                         std::span<const Digest> operands) {
   const Node& n = model.node(node);
   Hasher h;
-  h.text(n.op->name()).number(static_cast<uint64_t>(kind)).number(static_cast<uint64_t>(node)).number(static_cast<uint64_t>(weight));
+  h.text(n.op->name())
+      .number(static_cast<uint64_t>(kind))
+      .number(static_cast<uint64_t>(node))
+      .number(static_cast<uint64_t>(weight));
   h.number(step_of(step, micro_batch))
       .number(static_cast<uint64_t>(micro_batch_of(step, micro_batch)))
       .number(static_cast<uint64_t>(step.mode));
@@ -36,12 +48,26 @@ Digest Provenance::call(const Model& model, CallKind kind, NodeId node, int32_t 
   return h.finish();
 }
 
-Digest Provenance::result(const Digest& call, int32_t index) { return Hasher().digest(call).number(static_cast<uint64_t>(index)).finish(); }
-Digest Provenance::add(const Digest& later, const Digest& earlier) { return Hasher().text("add").digest(later).digest(earlier).finish(); }
-double Provenance::square(const Digest& grad) { return as_number(Hasher().text("square").digest(grad).finish()); }
+Digest Provenance::result(const Digest& call, int32_t index) {
+  return Hasher().digest(call).number(static_cast<uint64_t>(index)).finish();
+}
+Digest Provenance::add(const Digest& later, const Digest& earlier) {
+  return Hasher().text("add").digest(later).digest(earlier).finish();
+}
+double Provenance::square(const Digest& grad) {
+  return as_number(Hasher().text("square").digest(grad).finish());
+}
 
-Digest Provenance::update(const Digest& weight, const Digest& grad, const Digest& state, uint64_t step, double scale) {
-  return Hasher().text("update").digest(weight).digest(grad).digest(state).number(step).number(scale).finish();
+Digest Provenance::update(const Digest& weight, const Digest& grad, const Digest& state,
+                          uint64_t step, double scale) {
+  return Hasher()
+      .text("update")
+      .digest(weight)
+      .digest(grad)
+      .digest(state)
+      .number(step)
+      .number(scale)
+      .finish();
 }
 
 Digest Provenance::fed(NodeId input, const StepDescriptor& step, int32_t micro_batch) {
@@ -53,19 +79,23 @@ Digest Provenance::fed(NodeId input, const StepDescriptor& step, int32_t micro_b
       .finish();
 }
 
-// --- one rank -----------------------------------------------------------------------------------------------------------------------
+// --- one rank
+// -----------------------------------------------------------------------------------------------------------------------
 
-DigestWorker::DigestWorker(std::shared_ptr<const Plan> plan, int32_t rank) : plan_(std::move(plan)), rank_(rank) {
+DigestWorker::DigestWorker(std::shared_ptr<const Plan> plan, int32_t rank)
+    : plan_(std::move(plan)), rank_(rank) {
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
     const Param& param = plan_->model->param(p.param);
     write(p.value().offset, bytes_of(p), Provenance::initial(param));
     owned_ += p.owned;
-    for (const ResidentTensor& t : p.of(Role::state)) write(t.place.offset, bytes_of(p), Provenance::cleared());
+    for (const ResidentTensor& t : p.of(Role::state))
+      write(t.place.offset, bytes_of(p), Provenance::cleared());
   }
   squares_.resize(owned_ * static_cast<size_t>(std::max(plan_->config.segment, 1)));
 }
 
-int64_t DigestWorker::address(const RankProgram& program, const Place& place, int32_t micro_batch) const {
+int64_t DigestWorker::address(const RankProgram& program, const Place& place,
+                              int32_t micro_batch) const {
   const Ring& ring = program.rings[static_cast<size_t>(place.ring)];
   return ring.base + (micro_batch % ring.count) * ring.stride + place.offset;
 }
@@ -73,7 +103,8 @@ int64_t DigestWorker::address(const RankProgram& program, const Place& place, in
 Result<Digest> DigestWorker::read(int64_t address, int64_t bytes, const std::string& what) const {
   auto it = memory_.find(address);
   if (it == memory_.end() || it->second.bytes != bytes)
-    return Status(Code::internal, cat("rank ", rank_, ": ", what, " reads ", bytes, " bytes at ", address, " that hold no whole value"));
+    return Status(Code::internal, cat("rank ", rank_, ": ", what, " reads ", bytes, " bytes at ",
+                                      address, " that hold no whole value"));
   return it->second.digest;
 }
 
@@ -98,30 +129,38 @@ Result<Digest> DigestWorker::weight(ParamId param) const {
 
 Result<Digest> DigestWorker::grad(ParamId param) const {
   const ResidentParam* p = find(param);
-  if (!p || !p->owned) return Status(Code::not_found, cat("rank ", rank_, " does not own parameter ", param));
+  if (!p || !p->owned)
+    return Status(Code::not_found, cat("rank ", rank_, " does not own parameter ", param));
   return read(gradient_of(*p).offset, bytes_of(*p), "gradient");
 }
 
 namespace {
 int64_t edge_bytes(const Edge& edge, const StepDescriptor& step, int32_t micro_batch) {
-  return static_cast<int64_t>(edge.desc[static_cast<size_t>(variant_of(step, micro_batch))].bytes());
+  return static_cast<int64_t>(
+      edge.desc[static_cast<size_t>(variant_of(step, micro_batch))].bytes());
 }
 }  // namespace
 
-Result<Digest> DigestWorker::outgoing(const StepDescriptor& step, int32_t edge, int32_t micro_batch) const {
+Result<Digest> DigestWorker::outgoing(const StepDescriptor& step, int32_t edge,
+                                      int32_t micro_batch) const {
   const Edge& e = plan_->mode(step.mode).edges[static_cast<size_t>(edge)];
-  return read(address(program(step.mode), e.outgoing, micro_batch), edge_bytes(e, step, micro_batch), "a message");
+  return read(address(program(step.mode), e.outgoing, micro_batch),
+              edge_bytes(e, step, micro_batch), "a message");
 }
 
-Status DigestWorker::land(const StepDescriptor& step, int32_t edge, int32_t micro_batch, const Digest& value) {
+Status DigestWorker::land(const StepDescriptor& step, int32_t edge, int32_t micro_batch,
+                          const Digest& value) {
   const Edge& e = plan_->mode(step.mode).edges[static_cast<size_t>(edge)];
-  write(address(program(step.mode), e.landing, micro_batch), edge_bytes(e, step, micro_batch), value);
+  write(address(program(step.mode), e.landing, micro_batch), edge_bytes(e, step, micro_batch),
+        value);
   return {};
 }
 
-Result<Digest> DigestWorker::landed(const StepDescriptor& step, int32_t edge, int32_t micro_batch) const {
+Result<Digest> DigestWorker::landed(const StepDescriptor& step, int32_t edge,
+                                    int32_t micro_batch) const {
   const Edge& e = plan_->mode(step.mode).edges[static_cast<size_t>(edge)];
-  return read(address(program(step.mode), e.landing, micro_batch), edge_bytes(e, step, micro_batch), "a delivery");
+  return read(address(program(step.mode), e.landing, micro_batch), edge_bytes(e, step, micro_batch),
+              "a delivery");
 }
 
 Status DigestWorker::run(const StepDescriptor& step, double scale, int32_t job) {
@@ -133,37 +172,43 @@ Status DigestWorker::run(const StepDescriptor& step, double scale, int32_t job) 
     case JobKind::reduce:
       summed_ = owned_ * static_cast<size_t>(std::max(updates_of(step), 1));
       return step.per_update > 0 ? Status() : reduce(0);
-    case JobKind::update: return step.per_update > 0 ? make_first(updates_of(step)) : update(step.step, 0, 0, scale);
+    case JobKind::update:
+      return step.per_update > 0 ? make_first(updates_of(step)) : update(step.step, 0, 0, scale);
     case JobKind::send_ties:
     case JobKind::finish: return {};
   }
   return {};
 }
 
-Status DigestWorker::run_action(const StepDescriptor& step, double scale, const RankProgram& program, const Job& job) {
+Status DigestWorker::run_action(const StepDescriptor& step, double scale,
+                                const RankProgram& program, const Job& job) {
   const ActionProgram& action = program.programs[static_cast<size_t>(job.program)];
   if (action.kind == Kind::O) return run_update(step, job.micro_batch, scale);
   for (const ProgramCall& call : action.calls)
-    WEFT_TRY(run_call(step, program, call, job.micro_batch, static_cast<size_t>(variant_of(step, job.micro_batch)))
+    WEFT_TRY(run_call(step, program, call, job.micro_batch,
+                      static_cast<size_t>(variant_of(step, job.micro_batch)))
                  .within(Action{action.stage, action.kind, job.micro_batch}.text()));
   return {};
 }
 
-Status DigestWorker::run_call(const StepDescriptor& step, const RankProgram& program, const ProgramCall& call, int32_t micro_batch,
-                              size_t variant) {
+Status DigestWorker::run_call(const StepDescriptor& step, const RankProgram& program,
+                              const ProgramCall& call, int32_t micro_batch, size_t variant) {
   std::vector<Digest> operands;
   const std::string name = plan_->model->node(call.node).name;
   Status status;
   auto take = [&](const PlacedOperand& o, int64_t offset = 0) {
     if (!o.place || !status.ok()) return;
-    auto digest = read(address(program, o.place, micro_batch) + offset, static_cast<int64_t>(o.desc[variant].bytes()), name);
+    auto digest = read(address(program, o.place, micro_batch) + offset,
+                       static_cast<int64_t>(o.desc[variant].bytes()), name);
     if (digest.ok())
       operands.push_back(digest.take());
     else
       status = digest.status();
   };
   auto put = [&](const PlacedOperand& o, const Digest& digest) {
-    if (o.place) write(address(program, o.place, micro_batch), static_cast<int64_t>(o.desc[variant].bytes()), digest);
+    if (o.place)
+      write(address(program, o.place, micro_batch), static_cast<int64_t>(o.desc[variant].bytes()),
+            digest);
   };
   for (const PlacedOperand& o : call.in) take(o);
   if (call.kind == CallKind::add) {
@@ -180,15 +225,20 @@ Status DigestWorker::run_call(const StepDescriptor& step, const RankProgram& pro
     take(call.acc);
   }
   WEFT_TRY(std::move(status));
-  const Digest made = Provenance::call(*plan_->model, call.kind, call.node, call.weight, step, micro_batch, operands);
+  const Digest made = Provenance::call(*plan_->model, call.kind, call.node, call.weight, step,
+                                       micro_batch, operands);
   // While a call runs its scratch is its own.
-  const int64_t scratch = static_cast<int64_t>(plan_->model->infer(call.node, plan_->samples(static_cast<int32_t>(variant))).scratch);
-  if (call.scratch && scratch > 0) write(address(program, call.scratch, micro_batch), scratch, made);
+  const int64_t scratch = static_cast<int64_t>(
+      plan_->model->infer(call.node, plan_->samples(static_cast<int32_t>(variant))).scratch);
+  if (call.scratch && scratch > 0)
+    write(address(program, call.scratch, micro_batch), scratch, made);
   if (call.kind == CallKind::forward) {
     put(call.out, Provenance::result(made, 0));
-    for (size_t k = 0; k < call.stash.size(); ++k) put(call.stash[k], Provenance::result(made, static_cast<int32_t>(k) + 1));
+    for (size_t k = 0; k < call.stash.size(); ++k)
+      put(call.stash[k], Provenance::result(made, static_cast<int32_t>(k) + 1));
   }
-  for (size_t i = 0; i < call.din.size(); ++i) put(call.din[i], Provenance::result(made, static_cast<int32_t>(i)));
+  for (size_t i = 0; i < call.din.size(); ++i)
+    put(call.din[i], Provenance::result(made, static_cast<int32_t>(i)));
   if (call.kind == CallKind::weight_grad) put(call.acc, Provenance::result(made, 0));
   return {};
 }
@@ -222,7 +272,8 @@ Status DigestWorker::update(uint64_t step, int32_t from, int32_t to, double scal
     if (!p.owned) continue;
     const int64_t bytes = bytes_of(p);
     WEFT_TRY_ASSIGN(const Digest grad, read(gradient_of(p).offset, bytes, "gradient"));
-    WEFT_TRY_ASSIGN(const Digest old, read(p.value().offset + versions().offset(from), bytes, "weight"));
+    WEFT_TRY_ASSIGN(const Digest old,
+                    read(p.value().offset + versions().offset(from), bytes, "weight"));
     Digest state = Provenance::cleared();
     const auto states = p.of(Role::state);
     if (!states.empty()) {
@@ -245,7 +296,8 @@ Status DigestWorker::run_update(const StepDescriptor& step, int32_t update, doub
 Status DigestWorker::make_first(int32_t version) {
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
     const int64_t bytes = bytes_of(p);
-    WEFT_TRY_ASSIGN(const Digest newest, read(p.value().offset + versions().offset(version), bytes, "weight"));
+    WEFT_TRY_ASSIGN(const Digest newest,
+                    read(p.value().offset + versions().offset(version), bytes, "weight"));
     write(p.value().offset, bytes, newest);
   }
   return {};

@@ -1,8 +1,10 @@
-// Provenance: in the simulator a tensor's value can be the digest of how it was made, hash(kernel, digests of its operands). Two runs
-// with equal digests made the same kernel calls on the same values, so a partition or schedule is compared without computing a float.
+// Provenance: in the simulator a tensor's value can be the digest of how it was made, hash(kernel,
+// digests of its operands). Two runs with equal digests made the same kernel calls on the same
+// values, so a partition or schedule is compared without computing a float.
 //
-// DigestWorker stands where runtime/worker.h stands: same jobs, same places. It remembers which bytes hold which value, so a place that
-// is taken too early, or read before it was written, is an error of its own and not only another digest.
+// DigestWorker stands where runtime/worker.h stands: same jobs, same places. It remembers which
+// bytes hold which value, so a place that is taken too early, or read before it was written, is an
+// error of its own and not only another digest.
 #pragma once
 
 #include <functional>
@@ -24,13 +26,16 @@ double as_number(const Digest& digest);
 struct Provenance {
   static Digest initial(const Param& param);
   static Digest cleared();
-  // `operands` in canonical order: inputs, weights (not for W), output, stash, dout, acc; those that are not read are left out.
-  static Digest call(const Model& model, CallKind kind, NodeId node, int32_t weight, const StepDescriptor& step, int32_t micro_batch,
+  // `operands` in canonical order: inputs, weights (not for W), output, stash, dout, acc; those
+  // that are not read are left out.
+  static Digest call(const Model& model, CallKind kind, NodeId node, int32_t weight,
+                     const StepDescriptor& step, int32_t micro_batch,
                      std::span<const Digest> operands);
   static Digest result(const Digest& call, int32_t index);  // F: 0 output, 1.. stash; I: port
   static Digest add(const Digest& later, const Digest& earlier);
   static double square(const Digest& grad);
-  static Digest update(const Digest& weight, const Digest& grad, const Digest& state, uint64_t step, double scale);
+  static Digest update(const Digest& weight, const Digest& grad, const Digest& state, uint64_t step,
+                       double scale);
   static Digest fed(NodeId input, const StepDescriptor& step, int32_t micro_batch);
 };
 
@@ -51,12 +56,16 @@ class DigestWorker {
     int64_t bytes;
     Digest digest;
   };
-  const RankProgram& program(Mode mode) const { return plan_->mode(mode).ranks[static_cast<size_t>(rank_)]; }
+  const RankProgram& program(Mode mode) const {
+    return plan_->mode(mode).ranks[static_cast<size_t>(rank_)];
+  }
   int64_t address(const RankProgram& program, const Place& place, int32_t micro_batch) const;
   Result<Digest> read(int64_t address, int64_t bytes, const std::string& what) const;
   void write(int64_t address, int64_t bytes, const Digest& digest);
-  Status run_action(const StepDescriptor& step, double scale, const RankProgram& program, const Job& job);
-  Status run_call(const StepDescriptor& step, const RankProgram& program, const ProgramCall& call, int32_t micro_batch, size_t variant);
+  Status run_action(const StepDescriptor& step, double scale, const RankProgram& program,
+                    const Job& job);
+  Status run_call(const StepDescriptor& step, const RankProgram& program, const ProgramCall& call,
+                  int32_t micro_batch, size_t variant);
   const WeightVersions& versions() const { return plan_->versions[static_cast<size_t>(rank_)]; }
   void clear();
   Status reduce(int32_t update);
@@ -72,7 +81,8 @@ class DigestWorker {
   size_t owned_ = 0, summed_ = 0;  // parameters; squares of the last step
 };
 
-// The whole model, one call after another, with a memory of its own for every tensor: what every plan must equal.
+// The whole model, one call after another, with a memory of its own for every tensor: what every
+// plan must equal.
 class SequentialReference {
  public:
   explicit SequentialReference(const Model& model, const OptimSettings& optim);
@@ -80,11 +90,13 @@ class SequentialReference {
   struct Outcome {
     double loss = 0, grad_norm = 0;
     std::vector<double> update_losses, update_norms;  // of a segment
-    std::vector<std::vector<Digest>> deliveries;      // [sink in the order of StepGraph::sinks][micro-batch]
+    std::vector<std::vector<Digest>>
+        deliveries;  // [sink in the order of StepGraph::sinks][micro-batch]
   };
   Outcome step(const StepDescriptor& step);
-  // The updates of a segment, one after another: update b changes the weights that the updates before it made, by a gradient for which
-  // each node used the weights from `delay_of_node` updates earlier, at the earliest those that the segment began with.
+  // The updates of a segment, one after another: update b changes the weights that the updates
+  // before it made, by a gradient for which each node used the weights from `delay_of_node` updates
+  // earlier, at the earliest those that the segment began with.
   Outcome segment(const StepDescriptor& step, std::span<const int32_t> delay_of_node);
   const Digest& weight(ParamId param) const { return weights_[static_cast<size_t>(param)]; }
   const Digest& grad(ParamId param) const { return grads_[static_cast<size_t>(param)]; }
@@ -93,7 +105,8 @@ class SequentialReference {
   using Sums = std::vector<std::vector<Digest>>;  // [parameter][use]
   using WeightOf = std::function<Digest(NodeId node, ParamId param)>;
   Sums cleared_sums() const;
-  double micro_batch(const StepDescriptor& step, int32_t mb, const WeightOf& weight, Sums& sums, Outcome& outcome) const;
+  double micro_batch(const StepDescriptor& step, int32_t mb, const WeightOf& weight, Sums& sums,
+                     Outcome& outcome) const;
   double reduce(Sums& sums);
   void update(uint64_t step, double scale);
 

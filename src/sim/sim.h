@@ -1,5 +1,6 @@
-// The simulator: the engines and the controller that users run, under a virtual clock. A kernel takes the cost it is given, a message the
-// latency and bandwidth of its link; values are provenance digests, or nothing at all when only time is asked for.
+// The simulator: the engines and the controller that users run, under a virtual clock. A kernel
+// takes the cost it is given, a message the latency and bandwidth of its link; values are
+// provenance digests, or nothing at all when only time is asked for.
 #pragma once
 
 #include <array>
@@ -24,8 +25,8 @@ struct SimLink {
 struct SimCosts {
   // Of one job on a rank.
   std::function<double(int32_t rank, const RankProgram& program, const Job& job)> job;
-  double overhead = 0;                                            // of a rank before each job: handing it out, and taking notice of its end
-  SimLink link;                                                   // between any two ranks,
+  double overhead = 0;  // of a rank before each job: handing it out, and taking notice of its end
+  SimLink link;         // between any two ranks,
   std::function<SimLink(int32_t from, int32_t to)> link_of = {};  // unless this says otherwise
 };
 
@@ -51,11 +52,13 @@ struct SimTraffic {
 struct SimStep {
   StepResult result;
   double makespan = 0;  // until the controller has heard of everything
-  double commit = 0;    // when the controller let the weights change; without an update, when the last rank was ready to
+  double commit = 0;    // when the controller let the weights change; without an update, when the
+                        // last rank was ready to
   std::vector<SimRank> ranks;
-  std::vector<SimTraffic> traffic;              // between different ranks, tensors alone; ascending
-  std::vector<SimSpan> spans;                   // in the order they began, if asked for
-  std::vector<std::vector<Digest>> deliveries;  // [sink][micro-batch], in the order of the mode's sink edges
+  std::vector<SimTraffic> traffic;  // between different ranks, tensors alone; ascending
+  std::vector<SimSpan> spans;       // in the order they began, if asked for
+  std::vector<std::vector<Digest>>
+      deliveries;  // [sink][micro-batch], in the order of the mode's sink edges
 };
 
 class Sim {
@@ -65,7 +68,8 @@ class Sim {
   ~Sim();
 
   void keep_spans() { keep_spans_ = true; }
-  // Errors: what an engine refused, or that nothing can happen any more, with what every rank waits for.
+  // Errors: what an engine refused, or that nothing can happen any more, with what every rank waits
+  // for.
   Result<SimStep> step(const StepDescriptor& step);
   const DigestWorker& worker(int32_t rank) const { return workers_[static_cast<size_t>(rank)]; }
 
@@ -77,7 +81,8 @@ class Sim {
     double free = 0;  // when the last message has left
     int64_t messages = 0, bytes = 0;
   };
-  // What is to be known of an edge to send a message of it; edges themselves are too large to walk through.
+  // What is to be known of an edge to send a message of it; edges themselves are too large to walk
+  // through.
   struct Parcel {
     int32_t to = 0, from = 0;  // kController: a sink, a feed
     int32_t line = -1;         // -1: within a rank
@@ -103,7 +108,9 @@ class Sim {
   void begin_outcome();
   Status end_outcome(double begin);
   const ModePlan& mode() const { return plan_->mode(step_.mode); }
-  const Parcel& parcel(int32_t edge) const { return parcels_[static_cast<size_t>(step_.mode)][static_cast<size_t>(edge)]; }
+  const Parcel& parcel(int32_t edge) const {
+    return parcels_[static_cast<size_t>(step_.mode)][static_cast<size_t>(edge)];
+  }
 
   std::shared_ptr<const Plan> plan_;
   SimCosts costs_;
@@ -120,7 +127,8 @@ class Sim {
   std::vector<Heard> heard_;     // control messages of the step
   std::vector<Digest> digests_;  // values on their way
   std::vector<int32_t> free_digests_;
-  std::vector<double> zeros_;  // without values: the norms of all parameters; a message on its way borrows them
+  std::vector<double>
+      zeros_;  // without values: the norms of all parameters; a message on its way borrows them
   StepDescriptor step_;
   SimStep outcome_;
   bool committed_ = false;

@@ -28,7 +28,8 @@ struct Shape {
   std::array<int64_t, kMaxRank> dims{};
 
   Shape() = default;
-  Shape(std::initializer_list<int64_t> list) : Shape(std::span<const int64_t>(list.begin(), list.size())) {}
+  Shape(std::initializer_list<int64_t> list)
+      : Shape(std::span<const int64_t>(list.begin(), list.size())) {}
   explicit Shape(std::span<const int64_t> list);
 
   int64_t operator[](int i) const { return dims[static_cast<size_t>(i)]; }

@@ -5,18 +5,23 @@
 
 #include "base/text.h"
 #include "plan/schedule_choice.h"
+#include "tune/make_plan.h"
 
 namespace weft {
 
 namespace {
 
-// Deeper warm-ups hold more and gain nothing that these do not: a depth of 2 hides a latency of up to a forward and a backward.
+// Deeper warm-ups hold more and gain nothing that these do not: a depth of 2 hides a latency of up
+// to a forward and a backward.
 constexpr int32_t kDeepest = 4;
 
-Status measure(const std::shared_ptr<const Model>& model, PlanConfig config, const Cluster* cluster, Candidate& out) {
+Status measure(const std::shared_ptr<const Model>& model, PlanConfig config, const Cluster* cluster,
+               Candidate& out) {
   const int64_t limit = config.memory_limit;
   auto plan = make_plan(model, config);
-  if (!plan.ok() && limit > 0) {  // it may be that nothing but its size is in the way, and a table shows by how much
+  if (!plan.ok() &&
+      limit >
+          0) {  // it may be that nothing but its size is in the way, and a table shows by how much
     config.memory_limit = 0;
     if (config.recompute == "auto") config.recompute = "stage";
     if (auto larger = make_plan(model, config); larger.ok()) plan = std::move(larger);
@@ -39,7 +44,8 @@ int32_t best_of(const std::vector<Candidate>& candidates) {
   for (size_t i = 0; i < candidates.size(); ++i) {
     const Candidate& c = candidates[i];
     if (!fits(c) || c.prediction.seconds > least * kSame) continue;
-    if (best < 0 || c.prediction.peak_bytes() < candidates[static_cast<size_t>(best)].prediction.peak_bytes())
+    if (best < 0 ||
+        c.prediction.peak_bytes() < candidates[static_cast<size_t>(best)].prediction.peak_bytes())
       best = static_cast<int32_t>(i);
   }
   return best;
@@ -49,15 +55,19 @@ int32_t best_of(const std::vector<Candidate>& candidates) {
 std::string why_none(const std::vector<Candidate>& candidates) {
   std::vector<std::pair<std::string, std::vector<std::string>>> reasons;
   for (const Candidate& c : candidates) {
-    std::string reason = c.refused.ok() ? cat("its largest rank needs ", c.prediction.peak_bytes(), " bytes") : c.refused.text();
-    auto at = std::find_if(reasons.begin(), reasons.end(), [&](const auto& r) { return r.first == reason; });
+    std::string reason = c.refused.ok()
+                             ? cat("its largest rank needs ", c.prediction.peak_bytes(), " bytes")
+                             : c.refused.text();
+    auto at = std::find_if(reasons.begin(), reasons.end(),
+                           [&](const auto& r) { return r.first == reason; });
     if (at == reasons.end()) at = reasons.insert(at, {std::move(reason), {}});
     std::vector<std::string>& names = at->second;
     if (names.empty() || names.back() != c.schedule) names.push_back(c.schedule);
   }
   std::string out;
   for (const auto& [reason, names] : reasons) {
-    for (size_t i = 0; i < names.size(); ++i) out += cat(i > 0 ? ", " : out.empty() ? "" : "; ", names[i]);
+    for (size_t i = 0; i < names.size(); ++i)
+      out += cat(i > 0 ? ", " : out.empty() ? "" : "; ", names[i]);
     out += cat(": ", reason);
   }
   return out;
@@ -65,14 +75,18 @@ std::string why_none(const std::vector<Candidate>& candidates) {
 
 }  // namespace
 
-Result<Comparison> compare_schedules(const std::shared_ptr<const Model>& model, const PlanConfig& config, const Cluster* cluster) {
+Result<Comparison> compare_schedules(const std::shared_ptr<const Model>& model,
+                                     const PlanConfig& config, const Cluster* cluster) {
   if (cluster) WEFT_TRY(check_ranks(*cluster, config.ranks));
-  if (!config.schedule_text.empty()) return Status(Code::invalid, "a schedule that is written out leaves nothing to compare");
+  if (!config.schedule_text.empty())
+    return Status(Code::invalid, "a schedule that is written out leaves nothing to compare");
   Comparison out;
   for (const ScheduleKind& kind : all_schedules()) {
     const bool asked = config.schedule == kind.name;
-    // An asynchronous one has another result, and one of forwards alone does not train: neither is taken unless it is meant.
-    if (!asked && (kind.forward_only || kind.asynchronous || config.schedule != kAutoSchedule)) continue;
+    // An asynchronous one has another result, and one of forwards alone does not train: neither is
+    // taken unless it is meant.
+    if (!asked && (kind.forward_only || kind.asynchronous || config.schedule != kAutoSchedule))
+      continue;
     const bool warms_up = kind.name == "1f1b";
     std::vector<int32_t> depths = {warms_up ? config.warm_up : 0};
     if (warms_up && config.warm_up == kAutoWarmUp) {
@@ -80,12 +94,17 @@ Result<Comparison> compare_schedules(const std::shared_ptr<const Model>& model, 
       for (int32_t k = 1; k <= (config.ranks > 1 ? kDeepest : 1); ++k) depths.push_back(k);
     }
     for (int32_t depth : depths) {
-      Candidate next{.schedule = std::string(kind.name), .chunks = config.chunks, .warm_up = depth, .refused = {}, .prediction = {}};
+      Candidate next{.schedule = std::string(kind.name),
+                     .chunks = config.chunks,
+                     .warm_up = depth,
+                     .refused = {},
+                     .prediction = {}};
       PlanConfig tried = config;
       tried.schedule = next.schedule;
       tried.warm_up = depth;
       next.refused = measure(model, std::move(tried), cluster, next);
-      if (next.refused.code() == Code::user) return next.refused;  // a callback that fails says nothing about a schedule
+      if (next.refused.code() == Code::user)
+        return next.refused;  // a callback that fails says nothing about a schedule
       out.candidates.push_back(std::move(next));
     }
   }
@@ -94,9 +113,11 @@ Result<Comparison> compare_schedules(const std::shared_ptr<const Model>& model, 
   return out;
 }
 
-Result<PlanConfig> choose(const std::shared_ptr<const Model>& model, const PlanConfig& config, const Cluster* cluster) {
+Result<PlanConfig> choose(const std::shared_ptr<const Model>& model, const PlanConfig& config,
+                          const Cluster* cluster) {
   PlanConfig out = config;
-  if (!config.schedule_text.empty() || (config.schedule != kAutoSchedule && config.warm_up != kAutoWarmUp)) {
+  if (!config.schedule_text.empty() ||
+      (config.schedule != kAutoSchedule && config.warm_up != kAutoWarmUp)) {
     out.warm_up = std::max(out.warm_up, 0);
     return out;
   }

@@ -16,7 +16,8 @@ constexpr int32_t kAutoWarmUp = -1;
 
 struct Candidate {
   std::string schedule;
-  int32_t chunks = 1, warm_up = 0;  // stages per rank; forwards ahead per later rank, 0: the schedule has no such choice
+  int32_t chunks = 1, warm_up = 0;  // stages per rank; forwards ahead per later rank, 0: the
+                                    // schedule has no such choice
   Status refused;                   // why there is no such plan; the rest is then empty
   bool over = false;                // some rank takes more bytes than it may
   Prediction prediction;
@@ -24,14 +25,18 @@ struct Candidate {
 
 struct Comparison {
   std::vector<Candidate> candidates;  // in the order of the table of schedules
-  int32_t best = -1;                  // the fastest that fits; of those within a thousandth of it the smallest; -1: none
+  int32_t best =
+      -1;  // the fastest that fits; of those within a thousandth of it the smallest; -1: none
 };
 
-// `config.schedule` may be kAutoSchedule, which stands for all of them, and `config.warm_up` kAutoWarmUp. `cluster` may be null. A rank
-// may take config.memory_limit, or what the cluster gives it.
-Result<Comparison> compare_schedules(const std::shared_ptr<const Model>& model, const PlanConfig& config, const Cluster* cluster);
+// `config.schedule` may be kAutoSchedule, which stands for all of them, and `config.warm_up`
+// kAutoWarmUp. `cluster` may be null. A rank may take config.memory_limit, or what the cluster
+// gives it.
+Result<Comparison> compare_schedules(const std::shared_ptr<const Model>& model,
+                                     const PlanConfig& config, const Cluster* cluster);
 
 // The configuration with what was to be chosen, chosen.
-Result<PlanConfig> choose(const std::shared_ptr<const Model>& model, const PlanConfig& config, const Cluster* cluster);
+Result<PlanConfig> choose(const std::shared_ptr<const Model>& model, const PlanConfig& config,
+                          const Cluster* cluster);
 
 }  // namespace weft

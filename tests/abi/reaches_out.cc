@@ -1,4 +1,5 @@
-// For abi_test.py: code that asks the clock, takes a lock and opens a file. symbols.py has to see all three.
+// For abi_test.py: code that asks the clock, takes a lock and opens a file. symbols.py has to see
+// all three.
 #include <pthread.h>
 
 #include <chrono>

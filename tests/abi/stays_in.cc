@@ -2,4 +2,6 @@
 #include <map>
 #include <string>
 
-std::map<std::string, int> stay_in(const std::string& text, int value) { return {{text + "!", value}}; }
+std::map<std::string, int> stay_in(const std::string& text, int value) {
+  return {{text + "!", value}};
+}

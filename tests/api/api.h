@@ -1,4 +1,5 @@
-// What the tests of the C API share: owners of handles, a small model, and steps polled to their end. Only <weft.h> is known here.
+// What the tests of the C API share: owners of handles, a small model, and steps polled to their
+// end. Only <weft.h> is known here.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -26,10 +27,12 @@ using RunPtr = std::unique_ptr<weft_run, Free>;
 using TensorPtr = std::unique_ptr<weft_tensor, Free>;
 
 // A call failed as it should, with a text that has all of `parts` in it.
-inline void expect_error(weft_status found, const weft_error& err, weft_status expected, std::initializer_list<const char*> parts) {
+inline void expect_error(weft_status found, const weft_error& err, weft_status expected,
+                         std::initializer_list<const char*> parts) {
   EXPECT_EQ(found, expected) << err.text;
   EXPECT_EQ(err.status, expected);
-  for (const char* part : parts) EXPECT_NE(std::strstr(err.text, part), nullptr) << "no \"" << part << "\" in: " << err.text;
+  for (const char* part : parts)
+    EXPECT_NE(std::strstr(err.text, part), nullptr) << "no \"" << part << "\" in: " << err.text;
 }
 
 inline weft_desc desc(std::initializer_list<int64_t> dims, uint32_t dtype = WEFT_F32) {
@@ -53,7 +56,9 @@ inline TensorPtr zeros(std::initializer_list<int64_t> dims, uint32_t dtype = WEF
   return TensorPtr(out);
 }
 
-inline float* floats(const TensorPtr& tensor) { return static_cast<float*>(weft_tensor_data(tensor.get())); }
+inline float* floats(const TensorPtr& tensor) {
+  return static_cast<float*>(weft_tensor_data(tensor.get()));
+}
 
 inline std::vector<float> values(const TensorPtr& tensor) {
   return {floats(tensor), floats(tensor) + elements(weft_tensor_desc(tensor.get()))};
@@ -76,7 +81,8 @@ inline ModelPtr new_model() {
   return ModelPtr(out);
 }
 
-inline weft_value add_input(const ModelPtr& model, const char* name, std::initializer_list<int64_t> sample, uint32_t flags = 0) {
+inline weft_value add_input(const ModelPtr& model, const char* name,
+                            std::initializer_list<int64_t> sample, uint32_t flags = 0) {
   const weft_desc d = desc(sample);
   weft_value out = {};
   Error err;
@@ -84,14 +90,17 @@ inline weft_value add_input(const ModelPtr& model, const char* name, std::initia
   return out;
 }
 
-inline weft_value add_linear(const ModelPtr& model, const char* name, weft_value x, int64_t out_features) {
+inline weft_value add_linear(const ModelPtr& model, const char* name, weft_value x,
+                             int64_t out_features) {
   weft_value out = {};
   Error err;
-  EXPECT_EQ(weft_model_add_linear(model.get(), name, x, out_features, &out, &err), WEFT_OK) << err.text;
+  EXPECT_EQ(weft_model_add_linear(model.get(), name, x, out_features, &out, &err), WEFT_OK)
+      << err.text;
   return out;
 }
 
-inline weft_value add_node(const ModelPtr& model, const char* op, std::vector<weft_value> inputs, const char* name = nullptr) {
+inline weft_value add_node(const ModelPtr& model, const char* op, std::vector<weft_value> inputs,
+                           const char* name = nullptr) {
   weft_node_config config = WEFT_NODE_INIT;
   config.op = op;
   config.name = name;
@@ -116,7 +125,8 @@ inline ModelPtr small_model(uint32_t input_flags = 0) {
   return model;
 }
 
-inline weft_plan_config plan_config(uint32_t ranks = 1, uint32_t micro_batches = 3, uint32_t micro_batch_size = 2) {
+inline weft_plan_config plan_config(uint32_t ranks = 1, uint32_t micro_batches = 3,
+                                    uint32_t micro_batch_size = 2) {
   weft_plan_config config = WEFT_PLAN_INIT;
   config.ranks = ranks;
   config.micro_batches = micro_batches;
@@ -144,8 +154,10 @@ inline RunPtr start(const ModelPtr& model, const weft_plan_config& config, uint3
   return start(new_plan(model, config), threads);
 }
 
-inline weft_status submit(const RunPtr& run, std::vector<weft_tensor*> inputs, uint32_t flags, uint64_t tag, Error* err = nullptr) {
-  return weft_run_submit(run.get(), inputs.data(), static_cast<uint32_t>(inputs.size()), flags, tag, err);
+inline weft_status submit(const RunPtr& run, std::vector<weft_tensor*> inputs, uint32_t flags,
+                          uint64_t tag, Error* err = nullptr) {
+  return weft_run_submit(run.get(), inputs.data(), static_cast<uint32_t>(inputs.size()), flags, tag,
+                         err);
 }
 
 // The events of one step, its outputs copied.
@@ -189,7 +201,8 @@ inline Outcome finish(const RunPtr& run) {
   return out;
 }
 
-inline Outcome step(const RunPtr& run, std::vector<weft_tensor*> inputs, uint32_t flags = WEFT_TRAIN, uint64_t tag = 0) {
+inline Outcome step(const RunPtr& run, std::vector<weft_tensor*> inputs,
+                    uint32_t flags = WEFT_TRAIN, uint64_t tag = 0) {
   Error err;
   EXPECT_EQ(submit(run, std::move(inputs), flags, tag, &err), WEFT_OK) << err.text;
   return finish(run);
@@ -202,7 +215,8 @@ inline std::string digest(const RunPtr& run) {
   return out;
 }
 
-inline std::vector<float> read(const RunPtr& run, const char* name, uint32_t what, std::initializer_list<int64_t> dims) {
+inline std::vector<float> read(const RunPtr& run, const char* name, uint32_t what,
+                               std::initializer_list<int64_t> dims) {
   const TensorPtr to = zeros(dims);
   Error err;
   EXPECT_EQ(weft_run_read(run.get(), name, what, to.get(), &err), WEFT_OK) << err.text;

@@ -14,7 +14,8 @@ weft_plan_config pipedream(uint32_t ranks, uint32_t segment) {
 
 std::vector<uint32_t> versions(const PlanPtr& plan) {
   std::vector<uint32_t> out;
-  for (uint32_t r = 0; weft_plan_versions(plan.get(), r) > 0; ++r) out.push_back(weft_plan_versions(plan.get(), r));
+  for (uint32_t r = 0; weft_plan_versions(plan.get(), r) > 0; ++r)
+    out.push_back(weft_plan_versions(plan.get(), r));
   return out;
 }
 
@@ -74,7 +75,8 @@ std::vector<Update> train(const RunPtr& run) {
     EXPECT_EQ(event.step, before) << "the final event tells the step before the segment";
     EXPECT_EQ(event.grad_norm, out.back().grad_norm);
     double mean = 0;
-    for (size_t u = before; u < out.size(); ++u) mean += out[u].loss / static_cast<double>(out.size() - before);
+    for (size_t u = before; u < out.size(); ++u)
+      mean += out[u].loss / static_cast<double>(out.size() - before);
     EXPECT_NEAR(event.loss, mean, 1e-12);
   }
   return out;
@@ -116,7 +118,8 @@ TEST(Asynchronous, AStepTakesNoMoreThanASegment) {
   const RunPtr run = start(small_model(), pipedream(2, 4));
   const TensorPtr x = noise({10, 6}), y = noise({10, 3});
   Error err;
-  expect_error(submit(run, {x.get(), y.get()}, WEFT_TRAIN, 0, &err), err, WEFT_EINVAL, {"batch has 10 samples", "at most 8"});
+  expect_error(submit(run, {x.get(), y.get()}, WEFT_TRAIN, 0, &err), err, WEFT_EINVAL,
+               {"batch has 10 samples", "at most 8"});
 }
 
 TEST(Asynchronous, WhatCannotBeIsRefused) {
@@ -127,13 +130,16 @@ TEST(Asynchronous, WhatCannotBeIsRefused) {
   clipping.clip = 0.5;
   weft_plan_config config = pipedream(2, 0);
   config.optimizer = &clipping;
-  expect_error(weft_plan_new(model.get(), &config, &out, &err), err, WEFT_EINVAL, {"'pipedream'", "without a flush", "clip is 0.5"});
+  expect_error(weft_plan_new(model.get(), &config, &out, &err), err, WEFT_EINVAL,
+               {"'pipedream'", "without a flush", "clip is 0.5"});
   config = pipedream(2, 0);
   config.micro_batches = 3;
-  expect_error(weft_plan_new(model.get(), &config, &out, &err), err, WEFT_EINVAL, {"'pipedream'", "micro_batches is 3, expected 1"});
+  expect_error(weft_plan_new(model.get(), &config, &out, &err), err, WEFT_EINVAL,
+               {"'pipedream'", "micro_batches is 3, expected 1"});
   config = plan_config(2);
   config.vertical_sync = 1;
-  expect_error(weft_plan_new(model.get(), &config, &out, &err), err, WEFT_EINVAL, {"'1f1b' is synchronous", "vertical sync"});
+  expect_error(weft_plan_new(model.get(), &config, &out, &err), err, WEFT_EINVAL,
+               {"'1f1b' is synchronous", "vertical sync"});
   EXPECT_EQ(out, nullptr);
 }
 

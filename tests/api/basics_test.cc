@@ -14,12 +14,14 @@ TEST(Status, EachHasTheTextOfTheHeader) {
 }
 
 TEST(Status, OthersAreUnknown) {
-  for (weft_status status : {1, 7, -15, -1000, INT32_MAX, INT32_MIN}) EXPECT_STREQ(weft_status_text(status), "unknown status");
+  for (weft_status status : {1, 7, -15, -1000, INT32_MAX, INT32_MIN})
+    EXPECT_STREQ(weft_status_text(status), "unknown status");
 }
 
 TEST(Version, IsThatOfTheHeader) {
-  const std::string expected =
-      std::to_string(WEFT_VERSION_MAJOR) + "." + std::to_string(WEFT_VERSION_MINOR) + "." + std::to_string(WEFT_VERSION_PATCH);
+  const std::string expected = std::to_string(WEFT_VERSION_MAJOR) + "." +
+                               std::to_string(WEFT_VERSION_MINOR) + "." +
+                               std::to_string(WEFT_VERSION_PATCH);
   EXPECT_EQ(weft_version(), expected);
 }
 
@@ -72,7 +74,8 @@ TEST(InitMacros, SetTheSizeAndNothingElse) {
   auto rest_is_zero = [](const auto& config) {
     EXPECT_EQ(config.size, sizeof config);
     const auto* bytes = reinterpret_cast<const unsigned char*>(&config);
-    for (size_t i = sizeof config.size; i < sizeof config; ++i) EXPECT_EQ(bytes[i], 0) << "byte " << i;
+    for (size_t i = sizeof config.size; i < sizeof config; ++i)
+      EXPECT_EQ(bytes[i], 0) << "byte " << i;
   };
   rest_is_zero(weft_error WEFT_ERROR_INIT);
   rest_is_zero(weft_node_config WEFT_NODE_INIT);
@@ -85,7 +88,8 @@ TEST(InitMacros, SetTheSizeAndNothingElse) {
   EXPECT_EQ(op.version, 1u);
 }
 
-// Exactly `first` bytes are enough for a struct that the library fills, whatever has been added behind them.
+// Exactly `first` bytes are enough for a struct that the library fills, whatever has been added
+// behind them.
 template <typename T, typename F>
 void expect_first(T filled, uint32_t first, F&& call) {
   filled.size = first;
@@ -100,21 +104,28 @@ TEST(FirstVersion, OfEachFilledStructIsEnough) {
   if (sizeof(void*) != 8) GTEST_SKIP() << "the numbers are those of 64-bit machines";
   const ModelPtr model = small_model();
   const PlanPtr plan = new_plan(model, plan_config(2));
-  expect_first(weft_schedule_info WEFT_SCHEDULE_INFO_INIT, 32, [](auto* out) { return weft_schedule_describe(0, out); });
-  expect_first(weft_plan_info WEFT_PLAN_INFO_INIT, 32, [&](auto* out) { return weft_plan_describe(plan.get(), out); });
+  expect_first(weft_schedule_info WEFT_SCHEDULE_INFO_INIT, 32,
+               [](auto* out) { return weft_schedule_describe(0, out); });
+  expect_first(weft_plan_info WEFT_PLAN_INFO_INIT, 32,
+               [&](auto* out) { return weft_plan_describe(plan.get(), out); });
   weft_prediction* prediction = nullptr;
   ASSERT_EQ(weft_plan_simulate(plan.get(), 0, &prediction, nullptr), WEFT_OK);
-  expect_first(weft_prediction_info WEFT_PREDICTION_INFO_INIT, 72, [&](auto* out) { return weft_prediction_describe(prediction, out); });
-  expect_first(weft_rank_prediction WEFT_RANK_PREDICTION_INIT, 56, [&](auto* out) { return weft_prediction_rank(prediction, 0, out); });
-  expect_first(weft_link_prediction WEFT_LINK_PREDICTION_INIT, 32, [&](auto* out) { return weft_prediction_link(prediction, 0, out); });
+  expect_first(weft_prediction_info WEFT_PREDICTION_INFO_INIT, 72,
+               [&](auto* out) { return weft_prediction_describe(prediction, out); });
+  expect_first(weft_rank_prediction WEFT_RANK_PREDICTION_INIT, 56,
+               [&](auto* out) { return weft_prediction_rank(prediction, 0, out); });
+  expect_first(weft_link_prediction WEFT_LINK_PREDICTION_INIT, 32,
+               [&](auto* out) { return weft_prediction_link(prediction, 0, out); });
   weft_prediction_free(prediction);
   const weft_plan_config config = plan_config(2);
   weft_comparison* comparison = nullptr;
   ASSERT_EQ(weft_plan_compare(model.get(), &config, &comparison, nullptr), WEFT_OK);
-  expect_first(weft_candidate WEFT_CANDIDATE_INIT, 80, [&](auto* out) { return weft_comparison_row(comparison, 0, out); });
+  expect_first(weft_candidate WEFT_CANDIDATE_INIT, 80,
+               [&](auto* out) { return weft_comparison_row(comparison, 0, out); });
   weft_comparison_free(comparison);
-  expect_first(weft_workers WEFT_WORKERS_INIT, 32,
-               [&](auto* out) { return weft_plan_workers(model.get(), &config, 2, nullptr, 0, out, nullptr); });
+  expect_first(weft_workers WEFT_WORKERS_INIT, 32, [&](auto* out) {
+    return weft_plan_workers(model.get(), &config, 2, nullptr, 0, out, nullptr);
+  });
   expect_first(weft_preset_info WEFT_PRESET_INFO_INIT, 48, [](auto* out) {
     weft_model* made = nullptr;
     const weft_status status = weft_model_preset("mlp", 0, 1, &made, out, nullptr);
@@ -125,7 +136,8 @@ TEST(FirstVersion, OfEachFilledStructIsEnough) {
   once.repeats = 1;
   weft_profile* profile = nullptr;
   ASSERT_EQ(weft_profile_new(model.get(), &once, &profile, nullptr), WEFT_OK);
-  expect_first(weft_node_times WEFT_NODE_TIMES_INIT, 56, [&](auto* out) { return weft_profile_node(profile, 0, out); });
+  expect_first(weft_node_times WEFT_NODE_TIMES_INIT, 56,
+               [&](auto* out) { return weft_profile_node(profile, 0, out); });
   weft_profile_free(profile);
   EXPECT_EQ(offsetof(weft_event, idle), 72u) << "run_test polls such an event";
   EXPECT_EQ(sizeof(weft_checkpoint_info), 72u) << "then describe one of 72 bytes here";
@@ -137,12 +149,14 @@ TEST(Reserved, FieldsAreZero) {
   weft_plan* plan = nullptr;
   weft_plan_config config = plan_config();
   config.reserved = 7;
-  expect_error(weft_plan_new(model.get(), &config, &plan, &err), err, WEFT_EINVAL, {"weft_plan_config.reserved is 7", "expected 0"});
+  expect_error(weft_plan_new(model.get(), &config, &plan, &err), err, WEFT_EINVAL,
+               {"weft_plan_config.reserved is 7", "expected 0"});
   weft_data_config data = WEFT_DATA_INIT;
   data.width = 3;
   data.reserved = 9;
   weft_data* opened = nullptr;
-  expect_error(weft_data_open(&data, &opened, &err), err, WEFT_EINVAL, {"weft_data_config.reserved is 9"});
+  expect_error(weft_data_open(&data, &opened, &err), err, WEFT_EINVAL,
+               {"weft_data_config.reserved is 9"});
   const ModelPtr other = new_model();
   const weft_value x = add_input(other, "x", {1, 4});
   weft_node_config node = WEFT_NODE_INIT;
@@ -151,7 +165,8 @@ TEST(Reserved, FieldsAreZero) {
   node.n_inputs = 1;
   node.reserved = 10;
   weft_value out = {};
-  expect_error(weft_model_add_node(other.get(), &node, &out, &err), err, WEFT_EINVAL, {"weft_node_config.reserved is 10"});
+  expect_error(weft_model_add_node(other.get(), &node, &out, &err), err, WEFT_EINVAL,
+               {"weft_node_config.reserved is 10"});
 }
 
 // ---- tensors ----
@@ -199,7 +214,8 @@ TEST(TensorTest, DoesNotReleaseOnFailure) {
   const weft_desc d = desc({2});
   weft_tensor* tensor = nullptr;
   Error err;
-  expect_error(weft_tensor_wrap(&d, bytes + 1, Released::call, &released, &tensor, &err), err, WEFT_EINVAL, {"aligned", "4-byte"});
+  expect_error(weft_tensor_wrap(&d, bytes + 1, Released::call, &released, &tensor, &err), err,
+               WEFT_EINVAL, {"aligned", "4-byte"});
   EXPECT_EQ(released.calls, 0);
   EXPECT_EQ(tensor, nullptr);
 }
@@ -241,9 +257,12 @@ TEST(TensorTest, NullIsHarmless) {
   float data = 0;
   weft_tensor* out = nullptr;
   Error err;
-  expect_error(weft_tensor_wrap(nullptr, &data, nullptr, nullptr, &out, &err), err, WEFT_EINVAL, {"desc is NULL"});
-  expect_error(weft_tensor_wrap(&d, nullptr, nullptr, nullptr, &out, &err), err, WEFT_EINVAL, {"data is NULL"});
-  expect_error(weft_tensor_wrap(&d, &data, nullptr, nullptr, nullptr, &err), err, WEFT_EINVAL, {"out is NULL"});
+  expect_error(weft_tensor_wrap(nullptr, &data, nullptr, nullptr, &out, &err), err, WEFT_EINVAL,
+               {"desc is NULL"});
+  expect_error(weft_tensor_wrap(&d, nullptr, nullptr, nullptr, &out, &err), err, WEFT_EINVAL,
+               {"data is NULL"});
+  expect_error(weft_tensor_wrap(&d, &data, nullptr, nullptr, nullptr, &err), err, WEFT_EINVAL,
+               {"out is NULL"});
   expect_error(weft_tensor_new(nullptr, &out, &err), err, WEFT_EINVAL, {"desc is NULL"});
   expect_error(weft_tensor_new(&d, nullptr, &err), err, WEFT_EINVAL, {"out is NULL"});
   weft_tensor_unref(nullptr);

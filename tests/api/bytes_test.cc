@@ -6,9 +6,11 @@
 
 namespace {
 
-// Micro-batches of 10 samples: a value of 24 features, one of 40, a loss (a double), the scratch memory of a loss.
+// Micro-batches of 10 samples: a value of 24 features, one of 40, a loss (a double), the scratch
+// memory of a loss.
 constexpr int64_t kNarrow = 10 * 24 * 4, kWide = 10 * 40 * 4, kLoss = 64, kLossScratch = 64;
-// Of 24 x 40 weights: the weights, and the partial sums of the norm (a double for each 4096 elements).
+// Of 24 x 40 weights: the weights, and the partial sums of the norm (a double for each 4096
+// elements).
 constexpr int64_t kWeights = 24 * 40 * 4, kPartials = 64;
 // Trained by SGD without momentum: the weights, their accumulator and the partial sums.
 constexpr int64_t kOwned = 2 * kWeights + kPartials;
@@ -17,7 +19,9 @@ weft_param add_weights(const ModelPtr& model, const char* name, int64_t in, int6
   const weft_desc shape = desc({in, out});
   weft_param weights = {};
   Error err;
-  EXPECT_EQ(weft_model_add_param(model.get(), name, &shape, WEFT_INIT_NORMAL, 0.1, &weights, &err), WEFT_OK) << err.text;
+  EXPECT_EQ(weft_model_add_param(model.get(), name, &shape, WEFT_INIT_NORMAL, 0.1, &weights, &err),
+            WEFT_OK)
+      << err.text;
   return weights;
 }
 
@@ -41,7 +45,8 @@ ModelPtr two_layers() {
   const weft_value x = add_input(model, "x", {1, 24}), target = add_input(model, "target", {1, 24});
   const weft_value a = multiply(model, "a", x, add_weights(model, "a.weight", 24, 40));
   const weft_value r = add_node(model, "relu", {a}, "r");
-  add_node(model, "mse", {multiply(model, "b", r, add_weights(model, "b.weight", 40, 24)), target}, "loss");
+  add_node(model, "mse", {multiply(model, "b", r, add_weights(model, "b.weight", 40, 24)), target},
+           "loss");
   return model;
 }
 
@@ -83,62 +88,75 @@ std::vector<int64_t> planned(const ModelPtr& model, const Options& options) {
   EXPECT_EQ(weft_plan_new(model.get(), &config, &plan, &err), WEFT_OK) << err.text;
   const PlanPtr owner(plan);
   std::vector<int64_t> bytes;
-  for (uint32_t rank = 0; rank < options.ranks; ++rank) bytes.push_back(weft_plan_bytes(plan, rank));
+  for (uint32_t rank = 0; rank < options.ranks; ++rank)
+    bytes.push_back(weft_plan_bytes(plan, rank));
   return bytes;
 }
 
 using Bytes = std::vector<int64_t>;
 
 TEST(PlannedBytes, OfOneRankAndEachUpdateRule) {
-  // x and target are kept until the backward, and the next ones may arrive meanwhile. r and y are kept until the backward.
-  // Losses leave from one place and are kept by rank 0 until the end of the step. A backward needs the gradients of y, r and a; the last
-  // two and the first two live at the same time.
-  const int64_t moving = 2 * kNarrow + 2 * kNarrow + (kWide + kNarrow) + kLoss + 3 * kLoss + (kNarrow + 2 * kWide);
+  // x and target are kept until the backward, and the next ones may arrive meanwhile. r and y are
+  // kept until the backward. Losses leave from one place and are kept by rank 0 until the end of
+  // the step. A backward needs the gradients of y, r and a; the last two and the first two live at
+  // the same time.
+  const int64_t moving =
+      2 * kNarrow + 2 * kNarrow + (kWide + kNarrow) + kLoss + 3 * kLoss + (kNarrow + 2 * kWide);
   EXPECT_EQ(planned(two_layers(), {1, 3, "1f1b"}), Bytes{2 * kOwned + moving});
-  EXPECT_EQ(planned(two_layers(), {.ranks = 1, .micro_batches = 3, .schedule = "1f1b", .momentum = 0.9}),
-            Bytes{2 * (kOwned + kWeights) + moving});
-  EXPECT_EQ(planned(two_layers(), {.ranks = 1, .micro_batches = 3, .schedule = "1f1b", .rule = WEFT_ADAMW}),
+  EXPECT_EQ(
+      planned(two_layers(), {.ranks = 1, .micro_batches = 3, .schedule = "1f1b", .momentum = 0.9}),
+      Bytes{2 * (kOwned + kWeights) + moving});
+  EXPECT_EQ(planned(two_layers(),
+                    {.ranks = 1, .micro_batches = 3, .schedule = "1f1b", .rule = WEFT_ADAMW}),
             Bytes{2 * (kOwned + 2 * kWeights) + moving});
 }
 
 TEST(PlannedBytes, OfTwoRanksUnderGpipe) {
-  // All four micro-batches are kept: x and r by rank 0, r, target and y by rank 1. Two gradients of r may lie at rank 0; rank 1 makes one
-  // while the one before is on its way.
+  // All four micro-batches are kept: x and r by rank 0, r, target and y by rank 1. Two gradients of
+  // r may lie at rank 0; rank 1 makes one while the one before is on its way.
   EXPECT_EQ(planned(two_layers(), {2, 4, "gpipe"}),
             (Bytes{kOwned + 4 * kNarrow + 4 * kWide + 2 * kWide + kWide + 4 * kLoss,
-                   kOwned + 4 * kWide + 4 * kNarrow + 4 * kNarrow + kLoss + 2 * kWide + (kNarrow + kLossScratch)}));
+                   kOwned + 4 * kWide + 4 * kNarrow + 4 * kNarrow + kLoss + 2 * kWide +
+                       (kNarrow + kLossScratch)}));
 }
 
 TEST(PlannedBytes, OfTwoRanksUnder1f1b) {
   // Rank 0 keeps two micro-batches, rank 1 one; what arrives has a place more.
   EXPECT_EQ(planned(two_layers(), {2, 4, "1f1b"}),
             (Bytes{kOwned + 3 * kNarrow + 2 * kWide + 2 * kWide + kWide + 4 * kLoss,
-                   kOwned + 2 * kWide + 2 * kNarrow + kNarrow + kLoss + kWide + (kNarrow + kLossScratch)}));
+                   kOwned + 2 * kWide + 2 * kNarrow + kNarrow + kLoss + kWide +
+                       (kNarrow + kLossScratch)}));
 }
 
 TEST(PlannedBytes, OfWeightGradientsThatWait) {
   const char* rows = "0F0 0F1 0I0 0W0 0I1 0W1\n1F0 1I0 1F1 1I1 1W0 1W1\n";
-  // Rank 0 keeps the gradient of a from I to W, rank 1 that of y of both micro-batches; it keeps y from F to I of one.
+  // Rank 0 keeps the gradient of a from I to W, rank 1 that of y of both micro-batches; it keeps y
+  // from F to I of one.
   EXPECT_EQ(planned(two_layers(), {2, 2, nullptr, rows}),
             (Bytes{kOwned + 2 * kNarrow + 2 * kWide + 2 * kWide + kWide + kWide + 2 * kLoss,
-                   kOwned + 2 * kWide + 2 * kNarrow + kNarrow + kLoss + 2 * kNarrow + kWide + kLossScratch}));
+                   kOwned + 2 * kWide + 2 * kNarrow + kNarrow + kLoss + 2 * kNarrow + kWide +
+                       kLossScratch}));
 }
 
 TEST(PlannedBytes, OfRecomputedStages) {
-  // As under gpipe, but rank 0 has two places for r on its way and one for r made again; rank 1 has one for y made again, and y of the
-  // forward is scratch memory. The gradient of r leaves before rank 1 has made y again and the next one.
+  // As under gpipe, but rank 0 has two places for r on its way and one for r made again; rank 1 has
+  // one for y made again, and y of the forward is scratch memory. The gradient of r leaves before
+  // rank 1 has made y again and the next one.
   EXPECT_EQ(planned(two_layers(), {2, 4, "gpipe", nullptr, "stage"}),
             (Bytes{kOwned + 4 * kNarrow + 2 * kWide + kWide + 2 * kWide + kWide + 4 * kLoss,
-                   kOwned + 4 * kWide + 4 * kNarrow + kNarrow + kLoss + kWide + (kNarrow + kLossScratch)}));
+                   kOwned + 4 * kWide + 4 * kNarrow + kNarrow + kLoss + kWide +
+                       (kNarrow + kLossScratch)}));
 }
 
 TEST(PlannedBytes, OfATiedParameter) {
   constexpr int64_t kSquare = 24 * 24 * 4;
-  // Rank 0 owns it: the weights, an accumulator for each of the two uses, the momentum and the partial sums. Rank 1 has the weights and
-  // the accumulator of its use.
-  EXPECT_EQ(planned(tied_layers(), {.ranks = 2, .micro_batches = 1, .schedule = "gpipe", .momentum = 0.9}),
+  // Rank 0 owns it: the weights, an accumulator for each of the two uses, the momentum and the
+  // partial sums. Rank 1 has the weights and the accumulator of its use.
+  EXPECT_EQ(planned(tied_layers(),
+                    {.ranks = 2, .micro_batches = 1, .schedule = "gpipe", .momentum = 0.9}),
             (Bytes{4 * kSquare + kPartials + kNarrow + kNarrow + kNarrow + kNarrow + kLoss,
-                   2 * kSquare + kNarrow + kNarrow + kNarrow + kLoss + kNarrow + (kNarrow + kLossScratch)}));
+                   2 * kSquare + kNarrow + kNarrow + kNarrow + kLoss + kNarrow +
+                       (kNarrow + kLossScratch)}));
 }
 
 }  // namespace

@@ -15,7 +15,8 @@ struct Case {
 
 class DigestTest : public testing::TestWithParam<Case> {};
 
-// Six samples in micro-batches of two, three steps; clipping and decay make every gradient count for every weight.
+// Six samples in micro-batches of two, three steps; clipping and decay make every gradient count
+// for every weight.
 RunPtr trained(weft_plan_config config, uint32_t threads = 0) {
   weft_optimizer adamw = WEFT_OPTIMIZER_INIT;
   adamw.clip = 0.05;
@@ -48,8 +49,8 @@ std::vector<Case> cases() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cuts, DigestTest, testing::ValuesIn(cases()), [](const auto& test) {
-  return std::string(test.param.schedule) + "_" + std::to_string(test.param.ranks) + (test.param.split ? "_uniform_" : "_cost_") +
-         std::to_string(test.param.threads);
+  return std::string(test.param.schedule) + "_" + std::to_string(test.param.ranks) +
+         (test.param.split ? "_uniform_" : "_cost_") + std::to_string(test.param.threads);
 });
 
 // First weights, norms and losses, whichever thread computes them; and the host has its mode back.
@@ -78,7 +79,8 @@ TEST(Digest, ChangesWithTheSeed) {
 }
 
 TEST(Digest, ChangesWithTheNumberOfMicroBatches) {
-  EXPECT_EQ(digest(start(small_model(), plan_config(1, 3, 2))), digest(start(small_model(), plan_config(1, 2, 3))));
+  EXPECT_EQ(digest(start(small_model(), plan_config(1, 3, 2))),
+            digest(start(small_model(), plan_config(1, 2, 3))));
   EXPECT_NE(digest(trained(plan_config(1, 3, 2))), digest(trained(plan_config(1, 2, 3))));
 }
 
@@ -118,7 +120,8 @@ TEST(Digest, IsComputedAsTheHeaderSays) {
   add("c.weight", {8, 3});
   const XXH128_hash_t hash = XXH3_128bits(all.data(), all.size());
   char expected[33];
-  std::snprintf(expected, sizeof expected, "%016llx%016llx", static_cast<unsigned long long>(hash.high64),
+  std::snprintf(expected, sizeof expected, "%016llx%016llx",
+                static_cast<unsigned long long>(hash.high64),
                 static_cast<unsigned long long>(hash.low64));
   EXPECT_EQ(digest(run), expected);
 }

@@ -12,8 +12,10 @@ struct Driver {
   bool mesh;
   int cycles;
 };
-constexpr Driver kDrivers[] = {
-    {"inline", 0, false, 3000}, {"threads", 1, false, 3000}, {"helpers", 2, false, 3000}, {"mesh", 1, true, 1000}};
+constexpr Driver kDrivers[] = {{"inline", 0, false, 3000},
+                               {"threads", 1, false, 3000},
+                               {"helpers", 2, false, 3000},
+                               {"mesh", 1, true, 1000}};
 
 // The processes of a mesh, as threads of this one.
 class Ranks {
@@ -59,10 +61,14 @@ TEST_P(AnyDriver, ARunIsFreedRightAfterSubmit) {
     weft_run_config config = WEFT_RUN_INIT;
     config.threads = GetParam().threads;
     weft_run* run = nullptr;
-    ASSERT_EQ(weft_run_start(plan.get(), ranks ? ranks->mesh() : nullptr, &config, &run, &err), WEFT_OK) << err.text;
+    ASSERT_EQ(weft_run_start(plan.get(), ranks ? ranks->mesh() : nullptr, &config, &run, &err),
+              WEFT_OK)
+        << err.text;
     const int steps = 1 + cycle % 3;
     for (int step = 0; step < steps; ++step)
-      EXPECT_EQ(weft_run_submit(run, inputs, 2, cycle % 2 ? WEFT_TRAIN : WEFT_EVAL, 0, &err), WEFT_OK) << err.text;
+      EXPECT_EQ(weft_run_submit(run, inputs, 2, cycle % 2 ? WEFT_TRAIN : WEFT_EVAL, 0, &err),
+                WEFT_OK)
+          << err.text;
     // Frees it at another moment of the step each time.
     weft_event event = WEFT_EVENT_INIT;
     for (int polled = 0; polled < cycle % 5; ++polled) (void)weft_run_poll(run, &event, 0);
@@ -70,6 +76,7 @@ TEST_P(AnyDriver, ARunIsFreedRightAfterSubmit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Run, AnyDriver, testing::ValuesIn(kDrivers), [](const auto& row) { return std::string(row.param.name); });
+INSTANTIATE_TEST_SUITE_P(Run, AnyDriver, testing::ValuesIn(kDrivers),
+                         [](const auto& row) { return std::string(row.param.name); });
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Presets, data and checkpoints through the C API: what they are, and what is said when they do not fit.
+// Presets, data and checkpoints through the C API: what they are, and what is said when they do not
+// fit.
 #include <unistd.h>
 
 #include <cstdio>
@@ -40,16 +41,19 @@ TEST(Preset, EachSaysWhatItIs) {
   } rows[] = {
       {"mlp", 0, 0, 0, 0, 0, 256, 4 * (256 * 256 + 256), "mlp:layers=4,width=256"},
       {"mlp:layers=2,width=8", 0, 0, 0, 0, 0, 8, 2 * (8 * 8 + 8), "mlp:layers=2,width=8"},
-      {"gpt-nano", 0, 1, 256, 128, 128, 128, 842496, "gpt-nano:blocks=4,width=128,heads=4,context=128,vocabulary=256,dropout=0,tied=1"},
+      {"gpt-nano", 0, 1, 256, 128, 128, 128, 842496,
+       "gpt-nano:blocks=4,width=128,heads=4,context=128,vocabulary=256,dropout=0,tied=1"},
       {"gpt-nano:tied=0", 32, 1, 256, 128, 32, 128, 842496 + 256 * 128,
        "gpt-nano:blocks=4,width=128,heads=4,context=128,vocabulary=256,dropout=0,tied=0"},
-      {"gpt2", 64, 1, 50257, 1024, 64, 768, 124439808, "gpt2:blocks=12,width=768,heads=12,context=1024,vocabulary=50257,dropout=0,tied=1"},
+      {"gpt2", 64, 1, 50257, 1024, 64, 768, 124439808,
+       "gpt2:blocks=12,width=768,heads=12,context=1024,vocabulary=50257,dropout=0,tied=1"},
   };
   for (const auto& row : rows) {
     weft_model* made = nullptr;
     weft_preset_info info = WEFT_PRESET_INFO_INIT;
     Error err;
-    ASSERT_EQ(weft_model_preset(row.text, row.seq_len, 1, &made, &info, &err), WEFT_OK) << row.text << ": " << err.text;
+    ASSERT_EQ(weft_model_preset(row.text, row.seq_len, 1, &made, &info, &err), WEFT_OK)
+        << row.text << ": " << err.text;
     const ModelPtr model(made);
     EXPECT_EQ(info.tokens, row.tokens) << row.text;
     EXPECT_EQ(info.vocabulary, row.vocabulary) << row.text;
@@ -64,8 +68,10 @@ TEST(Preset, EachSaysWhatItIs) {
 TEST(Preset, WhatIsNoPresetIsRefusedByName) {
   weft_model* out = nullptr;
   Error err;
-  expect_error(weft_model_preset("gpt3", 0, 1, &out, nullptr, &err), err, WEFT_ENOENT, {"'gpt3' is not known", "mlp", "gpt-nano", "gpt2"});
-  expect_error(weft_model_preset("mlp", 0, 5000, &out, nullptr, &err), err, WEFT_EINVAL, {"stages is 5000", "at most 4096"});
+  expect_error(weft_model_preset("gpt3", 0, 1, &out, nullptr, &err), err, WEFT_ENOENT,
+               {"'gpt3' is not known", "mlp", "gpt-nano", "gpt2"});
+  expect_error(weft_model_preset("mlp", 0, 5000, &out, nullptr, &err), err, WEFT_EINVAL,
+               {"stages is 5000", "at most 4096"});
   expect_error(weft_model_preset(nullptr, 0, 1, &out, nullptr, &err), err, WEFT_EINVAL, {"text"});
   EXPECT_EQ(out, nullptr);
 }
@@ -80,9 +86,11 @@ weft_data_config tokens(const std::string& path) {
 
 TEST(Data, WhatDoesNotFitIsRefusedWithTheNumbers) {
   const Directory directory;
-  const std::string text = directory.file("text", std::string(100, 'a')), odd = directory.file("odd.u16", "abc"),
-                    two = directory.file("two", "ab"), none = directory.path + "/none";
-  const auto refused = [](const weft_data_config& config, weft_status status, std::initializer_list<const char*> parts) {
+  const std::string text = directory.file("text", std::string(100, 'a')),
+                    odd = directory.file("odd.u16", "abc"), two = directory.file("two", "ab"),
+                    none = directory.path + "/none";
+  const auto refused = [](const weft_data_config& config, weft_status status,
+                          std::initializer_list<const char*> parts) {
     weft_data* out = nullptr;
     Error err;
     expect_error(weft_data_open(&config, &out, &err), err, status, parts);
@@ -119,26 +127,36 @@ TEST(Data, WhatDoesNotFitIsRefusedWithTheNumbers) {
 
 TEST(Data, AnIdOutOfRangeAndATensorThatDoesNotFitAreRefused) {
   const Directory directory;
-  const std::string path = directory.file("ids.u16", std::string("\x01\x00\x02\x00\x03\x00\x03\x00\x04\x00\x05\x00", 12));
-  const std::string bad = directory.file("bad.u16", std::string("\x01\x00\x02\x00\x2c\x01\x03\x00\x04\x00\x05\x00", 12));
+  const std::string path = directory.file(
+      "ids.u16", std::string("\x01\x00\x02\x00\x03\x00\x03\x00\x04\x00\x05\x00", 12));
+  const std::string bad = directory.file(
+      "bad.u16", std::string("\x01\x00\x02\x00\x2c\x01\x03\x00\x04\x00\x05\x00", 12));
   weft_data_config config = tokens(bad);
   config.seq_len = 5;
   weft_data* opened = nullptr;
   Error err;
-  expect_error(weft_data_open(&config, &opened, &err), err, WEFT_EDATA, {"bad.u16", "token 2 is 300", "0 to 255", "vocabulary of 256"});
+  expect_error(weft_data_open(&config, &opened, &err), err, WEFT_EDATA,
+               {"bad.u16", "token 2 is 300", "0 to 255", "vocabulary of 256"});
   config.path = path.c_str();
   config.eval_path = bad.c_str();
-  expect_error(weft_data_open(&config, &opened, &err), err, WEFT_EDATA, {"bad.u16", "token 2 is 300"});
+  expect_error(weft_data_open(&config, &opened, &err), err, WEFT_EDATA,
+               {"bad.u16", "token 2 is 300"});
   config.eval_path = nullptr;
   ASSERT_EQ(weft_data_open(&config, &opened, &err), WEFT_OK) << err.text;
   const DataPtr data(opened);
-  const TensorPtr x = zeros({2, 5}, WEFT_I32), y = zeros({2, 5}, WEFT_I32), wrong = zeros({2, 4}, WEFT_I32), rows = zeros({2, 5});
-  directory.file("ids.u16", std::string("\x01\x00\x02\x00\x2c\x01\x03\x00\x04\x00\x05\x00", 12));  // it has changed meanwhile
-  expect_error(weft_data_sample(data.get(), 1, 0, x.get(), y.get(), &err), err, WEFT_EDATA, {"token 2 is 300", "0 to 255"});
-  expect_error(weft_data_sample(data.get(), 1, 0, x.get(), wrong.get(), &err), err, WEFT_EINVAL, {"i32[2,5]", "i32[2,4]"});
-  expect_error(weft_data_sample(data.get(), 1, 0, rows.get(), y.get(), &err), err, WEFT_EINVAL, {"i32[2,5]", "f32[2,5]"});
+  const TensorPtr x = zeros({2, 5}, WEFT_I32), y = zeros({2, 5}, WEFT_I32),
+                  wrong = zeros({2, 4}, WEFT_I32), rows = zeros({2, 5});
+  directory.file("ids.u16", std::string("\x01\x00\x02\x00\x2c\x01\x03\x00\x04\x00\x05\x00",
+                                        12));  // it has changed meanwhile
+  expect_error(weft_data_sample(data.get(), 1, 0, x.get(), y.get(), &err), err, WEFT_EDATA,
+               {"token 2 is 300", "0 to 255"});
+  expect_error(weft_data_sample(data.get(), 1, 0, x.get(), wrong.get(), &err), err, WEFT_EINVAL,
+               {"i32[2,5]", "i32[2,4]"});
+  expect_error(weft_data_sample(data.get(), 1, 0, rows.get(), y.get(), &err), err, WEFT_EINVAL,
+               {"i32[2,5]", "f32[2,5]"});
   EXPECT_EQ(weft_data_eval_windows(data.get()), 0);
-  expect_error(weft_data_eval(data.get(), 0, x.get(), y.get(), &err), err, WEFT_EINVAL, {"2 held-out windows from 0 on", "there are 0"});
+  expect_error(weft_data_eval(data.get(), 0, x.get(), y.get(), &err), err, WEFT_EINVAL,
+               {"2 held-out windows from 0 on", "there are 0"});
 }
 
 TEST(Data, DrawnDataHaveHeldOutWindowsWhateverTheShare) {
@@ -179,7 +197,8 @@ TEST(Save, AnOptionIsThereOnceAndHasAKey) {
   const std::string path = directory.path + "/checkpoints";
   weft_save_config config = WEFT_SAVE_INIT;
   config.directory = path.c_str();
-  const auto refused = [&](std::vector<weft_pair> options, std::initializer_list<const char*> parts) {
+  const auto refused = [&](std::vector<weft_pair> options,
+                           std::initializer_list<const char*> parts) {
     config.options = options.data();
     config.n_options = static_cast<uint32_t>(options.size());
     Error err;
@@ -216,13 +235,17 @@ TEST(Load, TakesWhatFitsAndListsWhatDoesNot) {
     EXPECT_EQ(digest(other), before) << "a refused file has changed something";
 
     const RunPtr fewer = start_layers({"a"}), wider = start_layers({"a", "b"}, 7);
-    expect_error(weft_run_load(fewer.get(), from, WEFT_LOAD_WEIGHTS, &err), err, WEFT_EDATA, {"surplus", "'b.weight'"});
+    expect_error(weft_run_load(fewer.get(), from, WEFT_LOAD_WEIGHTS, &err), err, WEFT_EDATA,
+                 {"surplus", "'b.weight'"});
     EXPECT_EQ(std::strstr(err.text, "missing"), nullptr) << err.text;
-    expect_error(weft_run_load(wider.get(), from, WEFT_LOAD_WEIGHTS, &err), err, WEFT_EDATA, {"'a.weight'", "6,6", "6,7"});
+    expect_error(weft_run_load(wider.get(), from, WEFT_LOAD_WEIGHTS, &err), err, WEFT_EDATA,
+                 {"'a.weight'", "6,6", "6,7"});
   }
   const RunPtr run = start_layers({"a", "b"});
-  expect_error(weft_run_load(run.get(), weights.get(), WEFT_LOAD_ALL, &err), err, WEFT_EINVAL, {"weights alone", "not resumed"});
-  expect_error(weft_run_load(run.get(), checkpoint.get(), 7, &err), err, WEFT_EINVAL, {"what is 7"});
+  expect_error(weft_run_load(run.get(), weights.get(), WEFT_LOAD_ALL, &err), err, WEFT_EINVAL,
+               {"weights alone", "not resumed"});
+  expect_error(weft_run_load(run.get(), checkpoint.get(), 7, &err), err, WEFT_EINVAL,
+               {"what is 7"});
   EXPECT_EQ(weft_run_load(run.get(), checkpoint.get(), WEFT_LOAD_ALL, &err), WEFT_OK) << err.text;
 }
 
@@ -230,7 +253,9 @@ TEST(CheckpointTest, AnErrorOfAHostileNameIsPrintableAndEndsInDotsWhereItIsCut) 
   weft_checkpoint* out = nullptr;
   Error err;
   EXPECT_EQ(weft_checkpoint_open("/tmp/weft\x1b[31m\xc2\x9b\n/none", &out, &err), WEFT_ENOENT);
-  EXPECT_NE(std::string(err.text).find("/tmp/weft\\x1b[31m\\xc2\\x9b\\x0a/none: "), std::string::npos) << err.text;
+  EXPECT_NE(std::string(err.text).find("/tmp/weft\\x1b[31m\\xc2\\x9b\\x0a/none: "),
+            std::string::npos)
+      << err.text;
   std::string name = "/tmp/";
   for (int i = 0; i < 300; ++i) name += "\xe2\x82\xac";  // three bytes each
   EXPECT_LT(weft_checkpoint_open(name.c_str(), &out, &err), 0);
@@ -251,7 +276,8 @@ TEST(CheckpointTest, ADamagedLatestOfADirectoryIsPassedOverWithAWarning) {
     ASSERT_EQ(weft_run_save(run.get(), &config, &err), WEFT_OK) << err.text;
     saved = digest(run);
   }
-  const std::string newest = directory.path + "/step-00000002", shard = newest + "/model-00001.safetensors";
+  const std::string newest = directory.path + "/step-00000002",
+                    shard = newest + "/model-00001.safetensors";
   weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
   const CheckpointPtr whole = open_checkpoint(directory.path);
   ASSERT_EQ(weft_checkpoint_describe(whole.get(), &info), WEFT_OK);
@@ -264,14 +290,17 @@ TEST(CheckpointTest, ADamagedLatestOfADirectoryIsPassedOverWithAWarning) {
   ASSERT_EQ(weft_checkpoint_describe(older.get(), &info), WEFT_OK);
   EXPECT_EQ(info.step, 1u);
   ASSERT_NE(info.warning, nullptr);
-  EXPECT_NE(std::strstr(info.warning, ("fell back to step-00000001: step-00000002 is damaged: " + shard + ": checksum is").c_str()),
+  EXPECT_NE(std::strstr(info.warning, ("fell back to step-00000001: step-00000002 is damaged: " +
+                                       shard + ": checksum is")
+                                          .c_str()),
             nullptr)
       << info.warning;
   EXPECT_EQ(weft_run_load(run.get(), older.get(), WEFT_LOAD_ALL, &err), WEFT_OK) << err.text;
   EXPECT_EQ(digest(run), digests[0]);
   // The one that was asked for by its name is not exchanged for another.
   const CheckpointPtr named = open_checkpoint(newest);
-  expect_error(weft_run_load(run.get(), named.get(), WEFT_LOAD_ALL, &err), err, WEFT_EDATA, {shard.c_str(), "checksum is"});
+  expect_error(weft_run_load(run.get(), named.get(), WEFT_LOAD_ALL, &err), err, WEFT_EDATA,
+               {shard.c_str(), "checksum is"});
   EXPECT_EQ(digest(run), digests[0]);
 }
 
@@ -280,7 +309,8 @@ TEST(CheckpointTest, ADirectoryWithoutANameIsRefused) {
   weft_save_config config = WEFT_SAVE_INIT;
   config.directory = "";
   Error err;
-  expect_error(weft_run_save(run.get(), &config, &err), err, WEFT_EINVAL, {"weft_save_config.directory is empty"});
+  expect_error(weft_run_save(run.get(), &config, &err), err, WEFT_EINVAL,
+               {"weft_save_config.directory is empty"});
 }
 
 TEST(CheckpointTest, TheModelIsAsItWasGiven) {
@@ -312,8 +342,10 @@ TEST(Load, AnotherRuleMeansOtherThingsByTheSameTensors) {
   const CheckpointPtr checkpoint = open_checkpoint(directory.path);
   optimizer.rule = WEFT_ADAM;
   const RunPtr adam = start(small_model(), config);
-  expect_error(weft_run_load(adam.get(), checkpoint.get(), WEFT_LOAD_ALL, &err), err, WEFT_EINVAL, {"'adamw'", "'adam'"});
-  EXPECT_EQ(weft_run_load(adam.get(), checkpoint.get(), WEFT_LOAD_WEIGHTS, &err), WEFT_OK) << err.text;
+  expect_error(weft_run_load(adam.get(), checkpoint.get(), WEFT_LOAD_ALL, &err), err, WEFT_EINVAL,
+               {"'adamw'", "'adam'"});
+  EXPECT_EQ(weft_run_load(adam.get(), checkpoint.get(), WEFT_LOAD_WEIGHTS, &err), WEFT_OK)
+      << err.text;
   EXPECT_EQ(digest(adam), digest(saved));
 }
 
@@ -321,7 +353,9 @@ TEST(Load, AModelThatDoesNotTrainIsSavedWithoutState) {
   const Directory directory;
   const auto made = [] {
     const ModelPtr model = new_model();
-    EXPECT_EQ(weft_model_add_output(model.get(), add_linear(model, "l", add_input(model, "x", {1, 6}), 3), nullptr), WEFT_OK);
+    EXPECT_EQ(weft_model_add_output(
+                  model.get(), add_linear(model, "l", add_input(model, "x", {1, 6}), 3), nullptr),
+              WEFT_OK);
     return start(model, plan_config());
   };
   const RunPtr run = made(), other = made();
@@ -332,10 +366,13 @@ TEST(Load, AModelThatDoesNotTrainIsSavedWithoutState) {
   const TensorPtr bias = zeros({3});
   floats(bias)[1] = 0.5f;
   ASSERT_EQ(weft_run_write(run.get(), "l.bias", WEFT_VALUE, bias.get(), &err), WEFT_OK) << err.text;
-  expect_error(weft_run_read(run.get(), "l.bias", WEFT_STATE, bias.get(), &err), err, WEFT_EINVAL, {"there are 0 state tensors"});
+  expect_error(weft_run_read(run.get(), "l.bias", WEFT_STATE, bias.get(), &err), err, WEFT_EINVAL,
+               {"there are 0 state tensors"});
   EXPECT_EQ(weft_run_optimizer_digest(run.get(), text, &err), WEFT_OK) << err.text;
   ASSERT_EQ(weft_run_save(run.get(), &save, &err), WEFT_OK) << err.text;
-  EXPECT_EQ(weft_run_load(other.get(), open_checkpoint(directory.path).get(), WEFT_LOAD_ALL, &err), WEFT_OK) << err.text;
+  EXPECT_EQ(weft_run_load(other.get(), open_checkpoint(directory.path).get(), WEFT_LOAD_ALL, &err),
+            WEFT_OK)
+      << err.text;
   EXPECT_EQ(digest(other), digest(run));
 }
 

@@ -1,5 +1,6 @@
-// A save for which there is no room, on the disk or by the limit on the size of files: the error names the cause and the file, the previous
-// checkpoint stays, the run goes on, and the host hears of no signal.
+// A save for which there is no room, on the disk or by the limit on the size of files: the error
+// names the cause and the file, the previous checkpoint stays, the run goes on, and the host hears
+// of no signal.
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -58,14 +59,18 @@ struct Saved {
     before = digest(run);
     train();
   }
-  void train() { EXPECT_EQ(step(run, {x.get(), y.get()}).kind, static_cast<uint32_t>(WEFT_EVENT_DONE)); }
+  void train() {
+    EXPECT_EQ(step(run, {x.get(), y.get()}).kind, static_cast<uint32_t>(WEFT_EVENT_DONE));
+  }
   weft_status save(Error& err) {
     weft_save_config config = WEFT_SAVE_INIT;
     config.directory = directory.c_str();
     return weft_run_save(run.get(), &config, &err);
   }
-  // Saves with ever more room, until a save succeeds; each that does not leaves the first checkpoint as it was.
-  void save_with_more_room(const char* cause, const std::function<void(uint64_t room)>& limit, uint64_t more) {
+  // Saves with ever more room, until a save succeeds; each that does not leaves the first
+  // checkpoint as it was.
+  void save_with_more_room(const char* cause, const std::function<void(uint64_t room)>& limit,
+                           uint64_t more) {
     for (uint64_t room = 0; room < uint64_t{1} << 20; room += more) {
       Error err;
       limit(room);
@@ -155,14 +160,17 @@ TEST_P(AnyHost, KeepsItsSignalsWhenAFileBecomesTooLarge) {
   ASSERT_EQ(sigaction(SIGXFSZ, &before, nullptr), 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Save, AnyHost, testing::ValuesIn(kHosts), [](const auto& row) { return std::string(row.param.name); });
+INSTANTIATE_TEST_SUITE_P(Save, AnyHost, testing::ValuesIn(kHosts),
+                         [](const auto& row) { return std::string(row.param.name); });
 
 // On a file system of 1 MiB, of which a file takes all but the room that is left for the save.
 TEST(Save, AFullDiskLeavesThePreviousCheckpoint) {
-  if (unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0) GTEST_SKIP() << "mounts are not permitted here";
+  if (unshare(CLONE_NEWNS) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0)
+    GTEST_SKIP() << "mounts are not permitted here";
   Saved saved;
   constexpr uint64_t kDisk = 1 << 20;
-  if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 || mount("none", saved.directory.c_str(), "tmpfs", 0, "size=1m") != 0)
+  if (mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+      mount("none", saved.directory.c_str(), "tmpfs", 0, "size=1m") != 0)
     GTEST_SKIP() << "mounts are not permitted here";
   const std::string disk = saved.directory, ballast = disk + "/ballast";
   saved.directory += "/checkpoints";

@@ -1,5 +1,6 @@
-// Where there is no memory: whichever allocation of weft's own fails, from the start of a run to its end, a call fails with WEFT_ENOMEM or
-// nothing does; the process goes on, nobody waits for ever, and all memory is given back. And steps leave no memory behind.
+// Where there is no memory: whichever allocation of weft's own fails, from the start of a run to
+// its end, a call fails with WEFT_ENOMEM or nothing does; the process goes on, nobody waits for
+// ever, and all memory is given back. And steps leave no memory behind.
 #include <unistd.h>
 
 #include <atomic>
@@ -39,7 +40,8 @@ ModelPtr tiny_model() {
   return model;
 }
 
-// The two processes of a mesh: this one, and a thread that serves. Whoever cannot take part lets the other know, as a launcher would.
+// The two processes of a mesh: this one, and a thread that serves. Whoever cannot take part lets
+// the other know, as a launcher would.
 class Pair {
  public:
   ~Pair() { end(); }
@@ -102,7 +104,8 @@ class AnyDriver : public testing::TestWithParam<Driver> {
   }
   ~AnyDriver() override { fs::remove_all(directory_); }
 
-  // The whole life of a run, as far as it comes. What the calls returned that failed, of every rank.
+  // The whole life of a run, as far as it comes. What the calls returned that failed, of every
+  // rank.
   std::vector<weft_status> live() {
     failed_.clear();
     Pair pair;
@@ -128,7 +131,8 @@ class AnyDriver : public testing::TestWithParam<Driver> {
     if (!steps(run, inputs)) return;
     if (!fine(weft_run_save(run, &save, &err))) return;
     weft_checkpoint* checkpoint = nullptr;
-    if (fine(weft_checkpoint_open(directory_.c_str(), &checkpoint, &err))) (void)fine(weft_run_load(run, checkpoint, WEFT_LOAD_ALL, &err));
+    if (fine(weft_checkpoint_open(directory_.c_str(), &checkpoint, &err)))
+      (void)fine(weft_run_load(run, checkpoint, WEFT_LOAD_ALL, &err));
     weft_checkpoint_free(checkpoint);
     (void)fine(weft_run_digest(run, digest, &err));
   }
@@ -137,7 +141,8 @@ class AnyDriver : public testing::TestWithParam<Driver> {
   bool steps(weft_run* run, weft_tensor* const* inputs) {
     Error err;
     int submitted = 0;
-    for (const uint32_t flags : {WEFT_TRAIN, WEFT_FORWARD}) submitted += fine(weft_run_submit(run, inputs, 2, flags, 0, &err));
+    for (const uint32_t flags : {WEFT_TRAIN, WEFT_FORWARD})
+      submitted += fine(weft_run_submit(run, inputs, 2, flags, 0, &err));
     bool all = submitted == 2;
     weft_event event = WEFT_EVENT_INIT;
     while (submitted > 0) {
@@ -176,7 +181,8 @@ TEST_P(AnyDriver, AnyAllocationMayFail) {
       EXPECT_GT(n, 1000);
       break;
     }
-    EXPECT_TRUE(failed.empty() || std::count(failed.begin(), failed.end(), WEFT_ENOMEM) > 0) << "allocation " << n << ": " << failed[0];
+    EXPECT_TRUE(failed.empty() || std::count(failed.begin(), failed.end(), WEFT_ENOMEM) > 0)
+        << "allocation " << n << ": " << failed[0];
     EXPECT_EQ(memory::live(), before) << "after allocation " << n << " had failed";
   }
 }
@@ -194,13 +200,15 @@ TEST_P(AnyDriver, StepsLeaveNoMemoryBehind) {
   for (int n = 0; n < 40; ++n) {
     if (n == 5) before = memory::live();
     for (const uint32_t flags : {WEFT_TRAIN, WEFT_NO_UPDATE, WEFT_EVAL, WEFT_FORWARD})
-      ASSERT_EQ(step(run, {x_.get(), y_.get()}, flags).kind, static_cast<uint32_t>(WEFT_EVENT_DONE));
+      ASSERT_EQ(step(run, {x_.get(), y_.get()}, flags).kind,
+                static_cast<uint32_t>(WEFT_EVENT_DONE));
   }
   EXPECT_EQ(memory::live(), before);
   run.reset();
   EXPECT_EQ(pair.end(), WEFT_OK);
 }
 
-INSTANTIATE_TEST_SUITE_P(Memory, AnyDriver, testing::ValuesIn(kDrivers), [](const auto& row) { return std::string(row.param.name); });
+INSTANTIATE_TEST_SUITE_P(Memory, AnyDriver, testing::ValuesIn(kDrivers),
+                         [](const auto& row) { return std::string(row.param.name); });
 
 }  // namespace

@@ -39,7 +39,9 @@ int32_t copy(const weft_view* in, uint32_t, weft_view* out, void*) {
   return 0;
 }
 
-void add_own_op(const ModelPtr& model, int32_t (*shape)(const weft_desc*, uint32_t, weft_desc*, void*), uint32_t version = 1) {
+void add_own_op(const ModelPtr& model,
+                int32_t (*shape)(const weft_desc*, uint32_t, weft_desc*, void*),
+                uint32_t version = 1) {
   weft_op op = WEFT_OP_INIT;
   op.version = version;
   op.name = "own";
@@ -90,7 +92,9 @@ TEST(JoiningRanks, ARankThatCannotMakeItsPlanIsNamedWithTheReason) {
   const ModelPtr ops = new_model();
   add_own_op(ops, no_shape);
   Error theirs, err;
-  std::thread other([&, endpoint = std::string(weft_mesh_endpoint(mesh.get()))] { EXPECT_LT(serve(endpoint, ops.get(), theirs), 0); });
+  std::thread other([&, endpoint = std::string(weft_mesh_endpoint(mesh.get()))] {
+    EXPECT_LT(serve(endpoint, ops.get(), theirs), 0);
+  });
   weft_run* run = nullptr;
   // Its join timeout, a minute, is not waited for: the test's own time ends before.
   const weft_status status = weft_run_start(plan.get(), mesh.get(), nullptr, &run, &err);
@@ -125,7 +129,9 @@ TEST(JoiningRanks, ARankThatDiesBeforeItHasJoinedIsNamed) {
     char endpoint[200] = "";
     if (read(way[0], endpoint, sizeof endpoint - 1) <= 0) _exit(1);
     const ModelPtr ops = new_model();
-    add_own_op(ops, [](const weft_desc*, uint32_t, weft_desc*, void*) -> int32_t { return raise(SIGKILL); });  // when it has its welcome
+    add_own_op(ops, [](const weft_desc*, uint32_t, weft_desc*, void*) -> int32_t {
+      return raise(SIGKILL);
+    });  // when it has its welcome
     Error err;
     serve(endpoint, ops.get(), err);
     _exit(2);
@@ -150,7 +156,8 @@ PlanPtr plan_of(uint32_t ranks) {
   ModelPtr model = new_model();
   weft_value x = add_input(model, "x", {1, 6});
   const weft_value y = add_input(model, "y", {1, 6});
-  for (uint32_t i = 0; i < ranks; ++i) x = add_linear(model, ("l" + std::to_string(i)).c_str(), x, 6);
+  for (uint32_t i = 0; i < ranks; ++i)
+    x = add_linear(model, ("l" + std::to_string(i)).c_str(), x, 6);
   add_node(model, "mse", {x, y});
   return new_plan(model, plan_config(ranks));
 }
@@ -159,7 +166,10 @@ TEST(Mesh, WhereNobodyCanListenIsNamed) {
   const struct {
     const char* endpoint;
     weft_status status;
-  } cases[] = {{"foo", WEFT_EINVAL}, {"inproc://x", WEFT_EINVAL}, {"ipc://x", WEFT_EINVAL}, {"ipc:///no-such-directory/x", WEFT_ENOENT}};
+  } cases[] = {{"foo", WEFT_EINVAL},
+               {"inproc://x", WEFT_EINVAL},
+               {"ipc://x", WEFT_EINVAL},
+               {"ipc:///no-such-directory/x", WEFT_ENOENT}};
   for (const auto& c : cases) {
     weft_mesh_config config = WEFT_MESH_INIT;
     config.endpoint = c.endpoint;
@@ -175,7 +185,8 @@ TEST(Mesh, APeerTimeoutOfLessThanASecondIsRefused) {
   config.peer_timeout_ms = 999;
   weft_mesh* mesh = nullptr;
   Error err;
-  expect_error(weft_mesh_listen(&config, &mesh, &err), err, WEFT_EINVAL, {"peer_timeout_ms is 999, expected 0 or at least 1000"});
+  expect_error(weft_mesh_listen(&config, &mesh, &err), err, WEFT_EINVAL,
+               {"peer_timeout_ms is 999, expected 0 or at least 1000"});
   EXPECT_EQ(mesh, nullptr);
 }
 
@@ -189,14 +200,16 @@ TEST(Mesh, AStartThatFailedMayBeTriedAgainWithAnotherPlan) {
   const std::string endpoint = weft_mesh_endpoint(mesh.get());
   const PlanPtr large = plan_of(8), small = plan_of(2);
   weft_run* run = nullptr;
-  // It may come when one wait is over; in the next it is a guest, and hears of that one's end.
+  // It may come when one wait is over; in the next it is a candidate, and hears of that one's end.
   std::atomic<bool> heard = false;
   std::thread other([&] {
     EXPECT_LT(serve(endpoint, nullptr, theirs), 0);
     heard = true;
   });
   weft_status status = WEFT_OK;
-  do EXPECT_EQ(status = weft_run_start(large.get(), mesh.get(), nullptr, &run, &err), WEFT_ETIMEDOUT) << err.text;
+  do
+    EXPECT_EQ(status = weft_run_start(large.get(), mesh.get(), nullptr, &run, &err), WEFT_ETIMEDOUT)
+        << err.text;
   while (status == WEFT_ETIMEDOUT && !heard);
   other.join();
   EXPECT_NE(std::strstr(theirs.text, "rank 0 began no run: "), nullptr) << theirs.text;
@@ -212,23 +225,31 @@ TEST(Mesh, ServesOneRunInThePartThatItWasMadeFor) {
   const PlanPtr plan = plan_of(2);
   const MeshPtr mesh = listen();
   Error err, theirs;
-  expect_error(weft_run_serve(mesh.get(), nullptr, nullptr, nullptr, &err), err, WEFT_ESTATE, {"made to listen", "serves none"});
+  expect_error(weft_run_serve(mesh.get(), nullptr, nullptr, nullptr, &err), err, WEFT_ESTATE,
+               {"made to listen", "serves none"});
   weft_mesh_config config = WEFT_MESH_INIT;
   config.endpoint = weft_mesh_endpoint(mesh.get());
   weft_mesh* out = nullptr;
   ASSERT_EQ(weft_mesh_join(&config, &out, &err), WEFT_OK) << err.text;
   const MeshPtr joined(out);
   weft_run* run = nullptr;
-  expect_error(weft_run_start(plan.get(), joined.get(), nullptr, &run, &err), err, WEFT_ESTATE, {"made to join", "starts none"});
+  expect_error(weft_run_start(plan.get(), joined.get(), nullptr, &run, &err), err, WEFT_ESTATE,
+               {"made to join", "starts none"});
 
-  std::thread other([&] { EXPECT_EQ(weft_run_serve(joined.get(), nullptr, nullptr, nullptr, &theirs), WEFT_OK) << theirs.text; });
+  std::thread other([&] {
+    EXPECT_EQ(weft_run_serve(joined.get(), nullptr, nullptr, nullptr, &theirs), WEFT_OK)
+        << theirs.text;
+  });
   ASSERT_EQ(weft_run_start(plan.get(), mesh.get(), nullptr, &run, &err), WEFT_OK) << err.text;
   weft_run* second = nullptr;
-  expect_error(weft_run_start(plan.get(), mesh.get(), nullptr, &second, &err), err, WEFT_ESTATE, {"has had its run"});
+  expect_error(weft_run_start(plan.get(), mesh.get(), nullptr, &second, &err), err, WEFT_ESTATE,
+               {"has had its run"});
   weft_run_free(run);
   other.join();
-  expect_error(weft_run_start(plan.get(), mesh.get(), nullptr, &run, &err), err, WEFT_ESTATE, {"has had its run"});
-  expect_error(weft_run_serve(joined.get(), nullptr, nullptr, nullptr, &err), err, WEFT_ESTATE, {"has had its run"});
+  expect_error(weft_run_start(plan.get(), mesh.get(), nullptr, &run, &err), err, WEFT_ESTATE,
+               {"has had its run"});
+  expect_error(weft_run_serve(joined.get(), nullptr, nullptr, nullptr, &err), err, WEFT_ESTATE,
+               {"has had its run"});
 }
 
 }  // namespace

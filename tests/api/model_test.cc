@@ -12,7 +12,8 @@ weft_status add(const ModelPtr& model, const weft_node_config& config, Error& er
   return status;
 }
 
-weft_node_config node(const char* op, const weft_value* inputs, uint32_t n_inputs, const char* name = nullptr) {
+weft_node_config node(const char* op, const weft_value* inputs, uint32_t n_inputs,
+                      const char* name = nullptr) {
   weft_node_config config = WEFT_NODE_INIT;
   config.op = op;
   config.name = name;
@@ -31,25 +32,39 @@ TEST(ModelTest, NullIsAnError) {
   weft_param p = {};
   Error err;
   expect_error(weft_model_new(nullptr, &err), err, WEFT_EINVAL, {"out is NULL"});
-  expect_error(weft_model_add_input(nullptr, "i", &d, 0, &v, &err), err, WEFT_EINVAL, {"model is NULL"});
-  expect_error(weft_model_add_input(model.get(), nullptr, &d, 0, &v, &err), err, WEFT_EINVAL, {"name is NULL"});
-  expect_error(weft_model_add_input(model.get(), "i", nullptr, 0, &v, &err), err, WEFT_EINVAL, {"desc is NULL"});
-  expect_error(weft_model_add_input(model.get(), "i", &d, 0, nullptr, &err), err, WEFT_EINVAL, {"out is NULL"});
-  expect_error(weft_model_add_param(nullptr, "p", &d, 0, 0, &p, &err), err, WEFT_EINVAL, {"model is NULL"});
-  expect_error(weft_model_add_param(model.get(), nullptr, &d, 0, 0, &p, &err), err, WEFT_EINVAL, {"name is NULL"});
-  expect_error(weft_model_add_param(model.get(), "p", nullptr, 0, 0, &p, &err), err, WEFT_EINVAL, {"desc is NULL"});
-  expect_error(weft_model_add_param(model.get(), "p", &d, 0, 0, nullptr, &err), err, WEFT_EINVAL, {"out is NULL"});
+  expect_error(weft_model_add_input(nullptr, "i", &d, 0, &v, &err), err, WEFT_EINVAL,
+               {"model is NULL"});
+  expect_error(weft_model_add_input(model.get(), nullptr, &d, 0, &v, &err), err, WEFT_EINVAL,
+               {"name is NULL"});
+  expect_error(weft_model_add_input(model.get(), "i", nullptr, 0, &v, &err), err, WEFT_EINVAL,
+               {"desc is NULL"});
+  expect_error(weft_model_add_input(model.get(), "i", &d, 0, nullptr, &err), err, WEFT_EINVAL,
+               {"out is NULL"});
+  expect_error(weft_model_add_param(nullptr, "p", &d, 0, 0, &p, &err), err, WEFT_EINVAL,
+               {"model is NULL"});
+  expect_error(weft_model_add_param(model.get(), nullptr, &d, 0, 0, &p, &err), err, WEFT_EINVAL,
+               {"name is NULL"});
+  expect_error(weft_model_add_param(model.get(), "p", nullptr, 0, 0, &p, &err), err, WEFT_EINVAL,
+               {"desc is NULL"});
+  expect_error(weft_model_add_param(model.get(), "p", &d, 0, 0, nullptr, &err), err, WEFT_EINVAL,
+               {"out is NULL"});
   expect_error(weft_model_add_node(nullptr, &relu, &v, &err), err, WEFT_EINVAL, {"model is NULL"});
-  expect_error(weft_model_add_node(model.get(), nullptr, &v, &err), err, WEFT_EINVAL, {"config is NULL"});
-  expect_error(weft_model_add_node(model.get(), &relu, nullptr, &err), err, WEFT_EINVAL, {"out is NULL"});
+  expect_error(weft_model_add_node(model.get(), nullptr, &v, &err), err, WEFT_EINVAL,
+               {"config is NULL"});
+  expect_error(weft_model_add_node(model.get(), &relu, nullptr, &err), err, WEFT_EINVAL,
+               {"out is NULL"});
   expect_error(add(model, node(nullptr, &x, 1), err), err, WEFT_EINVAL, {"op is NULL"});
   expect_error(add(model, node("relu", nullptr, 1), err), err, WEFT_EINVAL, {"inputs is NULL"});
-  expect_error(weft_model_add_linear(nullptr, "l", x, 3, &v, &err), err, WEFT_EINVAL, {"model is NULL"});
-  expect_error(weft_model_add_linear(model.get(), nullptr, x, 3, &v, &err), err, WEFT_EINVAL, {"name is NULL"});
-  expect_error(weft_model_add_linear(model.get(), "l", x, 3, nullptr, &err), err, WEFT_EINVAL, {"out is NULL"});
+  expect_error(weft_model_add_linear(nullptr, "l", x, 3, &v, &err), err, WEFT_EINVAL,
+               {"model is NULL"});
+  expect_error(weft_model_add_linear(model.get(), nullptr, x, 3, &v, &err), err, WEFT_EINVAL,
+               {"name is NULL"});
+  expect_error(weft_model_add_linear(model.get(), "l", x, 3, nullptr, &err), err, WEFT_EINVAL,
+               {"out is NULL"});
   expect_error(weft_model_add_output(nullptr, x, &err), err, WEFT_EINVAL, {"model is NULL"});
   expect_error(weft_model_add_op(nullptr, &op, nullptr, &err), err, WEFT_EINVAL, {"model is NULL"});
-  expect_error(weft_model_add_op(model.get(), nullptr, nullptr, &err), err, WEFT_EINVAL, {"op is NULL"});
+  expect_error(weft_model_add_op(model.get(), nullptr, nullptr, &err), err, WEFT_EINVAL,
+               {"op is NULL"});
   weft_model_free(nullptr);
   EXPECT_EQ(weft_model_parameters(nullptr), 0);
   EXPECT_EQ(add(model, relu, err), WEFT_OK) << "the model is none the worse: " << err.text;
@@ -59,7 +74,8 @@ TEST(ModelTest, AWrongShapeNamesNodePortAndBothShapes) {
   const ModelPtr model = new_model();
   const weft_value in[] = {add_input(model, "x", {1, 4}), add_input(model, "y", {1, 5})};
   Error err;
-  expect_error(add(model, node("add", in, 2, "sum"), err), err, WEFT_EINVAL, {"node 'sum'", "add", "input 1", "[1,5]", "[1,4]"});
+  expect_error(add(model, node("add", in, 2, "sum"), err), err, WEFT_EINVAL,
+               {"node 'sum'", "add", "input 1", "[1,5]", "[1,4]"});
 }
 
 TEST(ModelTest, AWrongWeightNamesNodePortAndBothShapes) {
@@ -72,7 +88,8 @@ TEST(ModelTest, AWrongWeightNamesNodePortAndBothShapes) {
   weft_node_config linear = node("linear", &x, 1, "lin");
   linear.params = &weight;
   linear.n_params = 1;
-  expect_error(add(model, linear, err), err, WEFT_EINVAL, {"node 'lin'", "linear", "[5,6]", "[1,4]"});
+  expect_error(add(model, linear, err), err, WEFT_EINVAL,
+               {"node 'lin'", "linear", "[5,6]", "[1,4]"});
 }
 
 TEST(ModelTest, HandlesThatAreNoneOrForeignAreRefused) {
@@ -83,29 +100,37 @@ TEST(ModelTest, HandlesThatAreNoneOrForeignAreRefused) {
     const weft_value foreign = {id};
     weft_value out = {};
     Error err;
-    expect_error(add(model, node("relu", &foreign, 1, "n"), err), err, WEFT_EINVAL, {"node 'n'", "input 0", "not", "of this model"});
-    expect_error(weft_model_add_linear(model.get(), "l", foreign, 2, &out, &err), err, WEFT_EINVAL, {"node 'l'", "of this model"});
-    expect_error(weft_model_add_output(model.get(), foreign, &err), err, WEFT_EINVAL, {"of this model"});
+    expect_error(add(model, node("relu", &foreign, 1, "n"), err), err, WEFT_EINVAL,
+                 {"node 'n'", "input 0", "not", "of this model"});
+    expect_error(weft_model_add_linear(model.get(), "l", foreign, 2, &out, &err), err, WEFT_EINVAL,
+                 {"node 'l'", "of this model"});
+    expect_error(weft_model_add_output(model.get(), foreign, &err), err, WEFT_EINVAL,
+                 {"of this model"});
     const weft_param param = {id};
     weft_node_config linear = node("linear", &x, 1, "n");
     linear.params = &param;
     linear.n_params = 1;
-    expect_error(add(model, linear, err), err, WEFT_EINVAL, {"node 'n'", "weight 0", "of this model"});
+    expect_error(add(model, linear, err), err, WEFT_EINVAL,
+                 {"node 'n'", "weight 0", "of this model"});
   }
 }
 
 TEST(ModelTest, WhatNo64BitsCanCountIsRefused) {
   const ModelPtr model = new_model();
   constexpr int64_t kLong = int64_t{1} << 31;
-  const weft_value column = add_input(model, "column", {1, kLong, 1}), row = add_input(model, "row", {1, 1, kLong});
+  const weft_value column = add_input(model, "column", {1, kLong, 1}),
+                   row = add_input(model, "row", {1, 1, kLong});
   const weft_value both[] = {column, row};
   Error err;
-  expect_error(add(model, node("matmul", both, 2, "product"), err), err, WEFT_EINVAL, {"product", "output", "64-bit"});
+  expect_error(add(model, node("matmul", both, 2, "product"), err), err, WEFT_EINVAL,
+               {"product", "output", "64-bit"});
   weft_value out = {};
-  expect_error(weft_model_add_linear(model.get(), "wide", column, kLong, &out, &err), err, WEFT_EINVAL, {"wide", "output", "64-bit"});
+  expect_error(weft_model_add_linear(model.get(), "wide", column, kLong, &out, &err), err,
+               WEFT_EINVAL, {"wide", "output", "64-bit"});
   EXPECT_EQ(weft_model_parameters(model.get()), 0) << "a refused linear leaves none";
   const weft_desc beside_nothing = desc({1, 0, int64_t{1} << 40, int64_t{1} << 40});
-  expect_error(weft_model_add_input(model.get(), "nothing", &beside_nothing, 0, &out, &err), err, WEFT_EINVAL, {"nothing", "64-bit"});
+  expect_error(weft_model_add_input(model.get(), "nothing", &beside_nothing, 0, &out, &err), err,
+               WEFT_EINVAL, {"nothing", "64-bit"});
 }
 
 TEST(ModelTest, ParametersAreCountedAsFarAs64BitsGo) {
@@ -113,7 +138,8 @@ TEST(ModelTest, ParametersAreCountedAsFarAs64BitsGo) {
   const weft_desc most = desc({int64_t{1} << 60});
   weft_param out = {};
   for (const char* name : {"a", "b", "c", "d", "e", "f", "g", "h", "i"})
-    ASSERT_EQ(weft_model_add_param(model.get(), name, &most, WEFT_INIT_ZEROS, 0, &out, nullptr), WEFT_OK);
+    ASSERT_EQ(weft_model_add_param(model.get(), name, &most, WEFT_INIT_ZEROS, 0, &out, nullptr),
+              WEFT_OK);
   EXPECT_EQ(weft_model_parameters(model.get()), INT64_MAX);
 }
 
@@ -123,13 +149,16 @@ TEST(ModelTest, NamesAreChecked) {
   const weft_desc d = desc({1, 4});
   weft_value v = {};
   Error err;
-  expect_error(weft_model_add_input(model.get(), "x", &d, 0, &v, &err), err, WEFT_EINVAL, {"'x'", "taken"});
-  expect_error(weft_model_add_input(model.get(), "", &d, 0, &v, &err), err, WEFT_EINVAL, {"name", "1 to 200"});
+  expect_error(weft_model_add_input(model.get(), "x", &d, 0, &v, &err), err, WEFT_EINVAL,
+               {"'x'", "taken"});
+  expect_error(weft_model_add_input(model.get(), "", &d, 0, &v, &err), err, WEFT_EINVAL,
+               {"name", "1 to 200"});
   expect_error(add(model, node("relu", &x, 1, "a b"), err), err, WEFT_EINVAL, {"'a b'", "space"});
   expect_error(add(model, node("rleu", &x, 1), err), err, WEFT_ENOENT, {"'rleu'", "relu"});
   EXPECT_EQ(add(model, node("relu", &x, 1, "n"), err), WEFT_OK);
   expect_error(add(model, node("relu", &x, 1, "n"), err), err, WEFT_EINVAL, {"'n'", "taken"});
-  expect_error(weft_model_add_linear(model.get(), "n", x, 2, &v, &err), err, WEFT_EINVAL, {"'n'", "taken"});
+  expect_error(weft_model_add_linear(model.get(), "n", x, 2, &v, &err), err, WEFT_EINVAL,
+               {"'n'", "taken"});
 }
 
 TEST(ModelTest, ARefusedLinearLeavesNoParameters) {
@@ -140,8 +169,10 @@ TEST(ModelTest, ARefusedLinearLeavesNoParameters) {
   weft_param p = {};
   Error err;
   ASSERT_EQ(weft_model_add_param(model.get(), "l.bias", &d, WEFT_INIT_ZEROS, 0, &p, &err), WEFT_OK);
-  expect_error(weft_model_add_linear(model.get(), "l", x, 7, &v, &err), err, WEFT_EINVAL, {"'l.bias'", "taken"});
-  expect_error(weft_model_add_linear(model.get(), "m", x, 0, &v, &err), err, WEFT_EINVAL, {"out_features", "0"});
+  expect_error(weft_model_add_linear(model.get(), "l", x, 7, &v, &err), err, WEFT_EINVAL,
+               {"'l.bias'", "taken"});
+  expect_error(weft_model_add_linear(model.get(), "m", x, 0, &v, &err), err, WEFT_EINVAL,
+               {"out_features", "0"});
   EXPECT_EQ(weft_model_parameters(model.get()), 7);
   EXPECT_EQ(weft_model_add_linear(model.get(), "m", x, 2, &v, &err), WEFT_OK) << err.text;
   EXPECT_EQ(weft_model_parameters(model.get()), 7 + 4 * 2 + 2);
@@ -153,20 +184,27 @@ TEST(ModelTest, InputsAndParametersAreChecked) {
   weft_param p = {};
   Error err;
   weft_desc d = desc({2, 4});
-  expect_error(weft_model_add_input(model.get(), "x", &d, 0, &v, &err), err, WEFT_EINVAL, {"'x'", "dimension 0", "[2,4]"});
+  expect_error(weft_model_add_input(model.get(), "x", &d, 0, &v, &err), err, WEFT_EINVAL,
+               {"'x'", "dimension 0", "[2,4]"});
   d = desc({1, 4}, WEFT_F64);
-  expect_error(weft_model_add_input(model.get(), "x", &d, 0, &v, &err), err, WEFT_EINVAL, {"'x'", "dtype"});
+  expect_error(weft_model_add_input(model.get(), "x", &d, 0, &v, &err), err, WEFT_EINVAL,
+               {"'x'", "dtype"});
   d = desc({1, 4}, WEFT_I32);
-  expect_error(weft_model_add_input(model.get(), "x", &d, WEFT_INPUT_WANT_GRAD, &v, &err), err, WEFT_EINVAL, {"'x'", "gradient", "i32"});
-  expect_error(weft_model_add_input(model.get(), "x", &d, 8, &v, &err), err, WEFT_EINVAL, {"'x'", "flags 8"});
-  expect_error(weft_model_add_param(model.get(), "p", &d, 0, 0, &p, &err), err, WEFT_EINVAL, {"'p'", "WEFT_F32", "i32"});
+  expect_error(weft_model_add_input(model.get(), "x", &d, WEFT_INPUT_WANT_GRAD, &v, &err), err,
+               WEFT_EINVAL, {"'x'", "gradient", "i32"});
+  expect_error(weft_model_add_input(model.get(), "x", &d, 8, &v, &err), err, WEFT_EINVAL,
+               {"'x'", "flags 8"});
+  expect_error(weft_model_add_param(model.get(), "p", &d, 0, 0, &p, &err), err, WEFT_EINVAL,
+               {"'p'", "WEFT_F32", "i32"});
   d = desc({0});
-  expect_error(weft_model_add_param(model.get(), "p", &d, 0, 0, &p, &err), err, WEFT_EINVAL, {"'p'", "[0]"});
+  expect_error(weft_model_add_param(model.get(), "p", &d, 0, 0, &p, &err), err, WEFT_EINVAL,
+               {"'p'", "[0]"});
   d = desc({4});
-  expect_error(weft_model_add_param(model.get(), "p", &d, 9, 0, &p, &err), err, WEFT_EINVAL, {"init is 9"});
+  expect_error(weft_model_add_param(model.get(), "p", &d, 9, 0, &p, &err), err, WEFT_EINVAL,
+               {"init is 9"});
   for (const double value : {-1.0, std::nan(""), HUGE_VAL})
-    expect_error(weft_model_add_param(model.get(), "p", &d, WEFT_INIT_NORMAL, value, &p, &err), err, WEFT_EINVAL,
-                 {"'p'", "standard deviation"});
+    expect_error(weft_model_add_param(model.get(), "p", &d, WEFT_INIT_NORMAL, value, &p, &err), err,
+                 WEFT_EINVAL, {"'p'", "standard deviation"});
 }
 
 TEST(ModelTest, ANameIsMadeThatIsNotTaken) {
@@ -176,7 +214,8 @@ TEST(ModelTest, ANameIsMadeThatIsNotTaken) {
   add_node(model, "relu", {x});
   add_node(model, "relu", {x});
   Error err;
-  for (const char* name : {"relu_5", "relu_6"}) expect_error(add(model, node("relu", &x, 1, name), err), err, WEFT_EINVAL, {name, "taken"});
+  for (const char* name : {"relu_5", "relu_6"})
+    expect_error(add(model, node("relu", &x, 1, name), err), err, WEFT_EINVAL, {name, "taken"});
 }
 
 TEST(ModelTest, AnEmptyNameIsNoName) {
@@ -184,8 +223,10 @@ TEST(ModelTest, AnEmptyNameIsNoName) {
   const weft_value x = add_input(model, "x", {1, 4});
   weft_value v = {};
   Error err;
-  expect_error(add(model, node("relu", &x, 1, ""), err), err, WEFT_EINVAL, {"node name", "1 to 200 bytes, has 0"});
-  expect_error(weft_model_add_linear(model.get(), "", x, 2, &v, &err), err, WEFT_EINVAL, {"node name", "1 to 200 bytes, has 0"});
+  expect_error(add(model, node("relu", &x, 1, ""), err), err, WEFT_EINVAL,
+               {"node name", "1 to 200 bytes, has 0"});
+  expect_error(weft_model_add_linear(model.get(), "", x, 2, &v, &err), err, WEFT_EINVAL,
+               {"node name", "1 to 200 bytes, has 0"});
   EXPECT_EQ(weft_model_parameters(model.get()), 0);
 }
 
@@ -241,7 +282,9 @@ TEST(ModelTest, AttributesThatAnOpDoesNotReadAreRefused) {
       Error err;
       const weft_status status = add(model, config, err);
       if (reads.find(name) == std::string::npos)
-        expect_error(status, err, WEFT_EINVAL, {"node 'n'", op, ("set, but not read by this op: " + name + "; it reads " + reads).c_str()});
+        expect_error(status, err, WEFT_EINVAL,
+                     {"node 'n'", op,
+                      ("set, but not read by this op: " + name + "; it reads " + reads).c_str()});
       else
         EXPECT_EQ(std::strstr(err.text, "not read"), nullptr) << err.text;
     }
@@ -268,12 +311,16 @@ TEST(ModelTest, AnInputWithAGradientHasANameOfItsOwn) {
   weft_value v = {};
   weft_param p = {};
   Error err;
-  expect_error(weft_model_add_param(model.get(), "l.bias", &d, 0, 0, &p, &err), err, WEFT_EINVAL, {"parameter 'l.bias'", "input"});
-  expect_error(weft_model_add_linear(model.get(), "l", x, 2, &v, &err), err, WEFT_EINVAL, {"parameter 'l.bias'", "input"});
+  expect_error(weft_model_add_param(model.get(), "l.bias", &d, 0, 0, &p, &err), err, WEFT_EINVAL,
+               {"parameter 'l.bias'", "input"});
+  expect_error(weft_model_add_linear(model.get(), "l", x, 2, &v, &err), err, WEFT_EINVAL,
+               {"parameter 'l.bias'", "input"});
   EXPECT_EQ(weft_model_parameters(model.get()), 0);
-  EXPECT_EQ(weft_model_add_param(model.get(), "y", &d, 0, 0, &p, &err), WEFT_OK) << "no gradient is read of this input: " << err.text;
+  EXPECT_EQ(weft_model_add_param(model.get(), "y", &d, 0, 0, &p, &err), WEFT_OK)
+      << "no gradient is read of this input: " << err.text;
   EXPECT_EQ(weft_model_add_param(model.get(), "z", &d, 0, 0, &p, &err), WEFT_OK) << err.text;
-  expect_error(weft_model_add_input(model.get(), "z", &d, WEFT_INPUT_WANT_GRAD, &v, &err), err, WEFT_EINVAL, {"input 'z'", "parameter"});
+  expect_error(weft_model_add_input(model.get(), "z", &d, WEFT_INPUT_WANT_GRAD, &v, &err), err,
+               WEFT_EINVAL, {"input 'z'", "parameter"});
 }
 
 TEST(ModelTest, CanBeChangedAfterAPlanThatFailed) {
@@ -292,7 +339,8 @@ TEST(ModelTest, CanBeChangedAfterAPlanThatFailed) {
   EXPECT_LT(weft_profile_new(model.get(), &profile_config, &profile, &err), 0);
   EXPECT_LT(weft_plan_compare(model.get(), nullptr, &comparison, &err), 0);
   EXPECT_LT(weft_plan_workers(model.get(), &config, 1000000, nullptr, 0, &workers, &err), 0);
-  EXPECT_EQ(weft_model_add_output(model.get(), add_node(model, "relu", {{1}}), &err), WEFT_OK) << err.text;
+  EXPECT_EQ(weft_model_add_output(model.get(), add_node(model, "relu", {{1}}), &err), WEFT_OK)
+      << err.text;
   new_plan(model, plan_config());
 }
 
@@ -330,8 +378,10 @@ TEST(ModelTest, CannotBeChangedAfterItsFirstPlan) {
   weft_value v = {};
   weft_param p = {};
   Error err;
-  expect_error(weft_model_add_input(model.get(), "z", &d, 0, &v, &err), err, WEFT_ESTATE, {"finished"});
-  expect_error(weft_model_add_param(model.get(), "z", &d, 0, 0, &p, &err), err, WEFT_ESTATE, {"finished"});
+  expect_error(weft_model_add_input(model.get(), "z", &d, 0, &v, &err), err, WEFT_ESTATE,
+               {"finished"});
+  expect_error(weft_model_add_param(model.get(), "z", &d, 0, 0, &p, &err), err, WEFT_ESTATE,
+               {"finished"});
   const weft_value one = {1};
   expect_error(add(model, node("relu", &one, 1), err), err, WEFT_ESTATE, {"finished"});
   expect_error(weft_model_add_output(model.get(), one, &err), err, WEFT_ESTATE, {"finished"});
@@ -358,7 +408,8 @@ TEST(ConfigSize, ALongerOneIsTakenIfItsRestIsZero) {
   newer.tail[1] = 1;
   weft_plan* out = nullptr;
   Error err;
-  expect_error(weft_plan_new(model.get(), &newer.config, &out, &err), err, WEFT_EINVAL, {"weft_plan_config", "newer weft"});
+  expect_error(weft_plan_new(model.get(), &newer.config, &out, &err), err, WEFT_EINVAL,
+               {"weft_plan_config", "newer weft"});
 }
 
 TEST(ConfigSize, ASizeThatCannotBeIsRefused) {
@@ -368,7 +419,8 @@ TEST(ConfigSize, ASizeThatCannotBeIsRefused) {
     config.size = size;
     weft_plan* out = nullptr;
     Error err;
-    expect_error(weft_plan_new(model.get(), &config, &out, &err), err, WEFT_EINVAL, {"weft_plan_config.size", "WEFT_"});
+    expect_error(weft_plan_new(model.get(), &config, &out, &err), err, WEFT_EINVAL,
+                 {"weft_plan_config.size", "WEFT_"});
   }
 }
 
@@ -381,7 +433,8 @@ TEST(ConfigSize, HoldsForTheOthersToo) {
   expect_error(add(model, relu, err), err, WEFT_EINVAL, {"weft_node_config.size"});
   weft_op op = WEFT_OP_INIT;
   op.size = 0;
-  expect_error(weft_model_add_op(model.get(), &op, nullptr, &err), err, WEFT_EINVAL, {"weft_op.size"});
+  expect_error(weft_model_add_op(model.get(), &op, nullptr, &err), err, WEFT_EINVAL,
+               {"weft_op.size"});
 
   const ModelPtr small = small_model();
   weft_optimizer optimizer = WEFT_OPTIMIZER_INIT;
@@ -389,12 +442,14 @@ TEST(ConfigSize, HoldsForTheOthersToo) {
   weft_plan_config config = plan_config();
   config.optimizer = &optimizer;
   weft_plan* plan = nullptr;
-  expect_error(weft_plan_new(small.get(), &config, &plan, &err), err, WEFT_EINVAL, {"weft_optimizer.size"});
+  expect_error(weft_plan_new(small.get(), &config, &plan, &err), err, WEFT_EINVAL,
+               {"weft_optimizer.size"});
   weft_run_config run_config = WEFT_RUN_INIT;
   run_config.size = 1;
   weft_run* run = nullptr;
-  expect_error(weft_run_start(new_plan(small, plan_config()).get(), nullptr, &run_config, &run, &err), err, WEFT_EINVAL,
-               {"weft_run_config.size"});
+  expect_error(
+      weft_run_start(new_plan(small, plan_config()).get(), nullptr, &run_config, &run, &err), err,
+      WEFT_EINVAL, {"weft_run_config.size"});
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// What has no status to return works where there is no memory: counted in operator new, which fails when told to.
+// What has no status to return works where there is no memory: counted in operator new, which fails
+// when told to.
 #include <unistd.h>
 
 #include <cstdlib>
@@ -29,8 +30,10 @@ TEST(NoMemory, ATensorOfAFileIsDescribed) {
   const int file = mkstemp(path);
   ASSERT_GE(file, 0);
   close(file);
-  const char* const names[] = {"a.name.longer.than.a.string.keeps.in.itself", "another.name.longer.than.a.string.keeps.in.itself"};
-  const std::string header = std::string("{\"") + names[0] + R"(":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},")" + names[1] +
+  const char* const names[] = {"a.name.longer.than.a.string.keeps.in.itself",
+                               "another.name.longer.than.a.string.keeps.in.itself"};
+  const std::string header = std::string("{\"") + names[0] +
+                             R"(":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},")" + names[1] +
                              R"(":{"dtype":"BF16","shape":[2,2],"data_offsets":[8,16]}})";
   std::ofstream out(path, std::ios::binary);
   for (unsigned i = 0; i < 8; ++i) out.put(static_cast<char>(header.size() >> (8 * i)));
@@ -42,7 +45,8 @@ TEST(NoMemory, ATensorOfAFileIsDescribed) {
   weft_desc descs[2];
   const char *dtypes[2], *found[2];
   starved = true;
-  for (uint32_t i = 0; i < 2; ++i) found[i] = weft_checkpoint_tensor(checkpoint, i, &descs[i], &dtypes[i]);
+  for (uint32_t i = 0; i < 2; ++i)
+    found[i] = weft_checkpoint_tensor(checkpoint, i, &descs[i], &dtypes[i]);
   starved = false;
   for (uint32_t i = 0; i < 2; ++i) EXPECT_STREQ(found[i], names[i]);
   EXPECT_STREQ(dtypes[0], "F32");

@@ -32,7 +32,8 @@ TEST(UserOpRegistration, IsRefusedAfterAPlan) {
   new_plan(model, plan_config());
   const weft_op op = square_op();
   Error err;
-  expect_error(weft_model_add_op(model.get(), &op, &square, &err), err, WEFT_ESTATE, {"finished", "ops"});
+  expect_error(weft_model_add_op(model.get(), &op, &square, &err), err, WEFT_ESTATE,
+               {"finished", "ops"});
   EXPECT_EQ(square.destroyed, 0) << "after a failure the payload is the caller's";
 }
 
@@ -78,21 +79,26 @@ TEST(UserOpRegistration, AShapeThatRefusesTheMicroBatchIsAnErrorOfThePlan) {
   weft_plan_config config = plan_config(1, 2, 3);
   weft_plan* plan = nullptr;
   Error err;
-  expect_error(weft_plan_new(model.get(), &config, &plan, &err), err, WEFT_EUSER, {"squares", "3 samples", "shape returned 5"});
+  expect_error(weft_plan_new(model.get(), &config, &plan, &err), err, WEFT_EUSER,
+               {"squares", "3 samples", "shape returned 5"});
   for (const char* schedule : {"auto", "gpipe"}) {
     config.schedule = schedule;
-    expect_error(weft_plan_new(model.get(), &config, &plan, &err), err, WEFT_EUSER, {"squares", "3 samples", "shape returned 5"});
+    expect_error(weft_plan_new(model.get(), &config, &plan, &err), err, WEFT_EUSER,
+                 {"squares", "3 samples", "shape returned 5"});
     weft_comparison* comparison = nullptr;
-    expect_error(weft_plan_compare(model.get(), &config, &comparison, &err), err, WEFT_EUSER, {"squares", "shape returned 5"});
+    expect_error(weft_plan_compare(model.get(), &config, &comparison, &err), err, WEFT_EUSER,
+                 {"squares", "shape returned 5"});
   }
   weft_workers workers = WEFT_WORKERS_INIT;
-  expect_error(weft_plan_workers(model.get(), &config, 2, nullptr, 0, &workers, &err), err, WEFT_EUSER, {"squares", "shape returned 5"});
+  expect_error(weft_plan_workers(model.get(), &config, 2, nullptr, 0, &workers, &err), err,
+               WEFT_EUSER, {"squares", "shape returned 5"});
   config.micro_batch_size = 2;
   EXPECT_EQ(weft_plan_new(model.get(), &config, &plan, &err), WEFT_OK) << err.text;
   weft_plan_free(plan);
 }
 
-// A callback that takes no 0 samples, and none at all once the plan is made, when nobody could be told.
+// A callback that takes no 0 samples, and none at all once the plan is made, when nobody could be
+// told.
 TEST(UserOpRegistration, AShapeIsAskedForSamplesThatThereAreAndNeverAfterThePlan) {
   static bool planned;
   planned = false;
@@ -124,9 +130,11 @@ TEST(UserOpRegistration, AShapeIsAskedForSamplesThatThereAreAndNeverAfterThePlan
   }
   weft_plan* refused = nullptr;
   const weft_plan_config config = plan_config();
-  expect_error(weft_plan_new(model.get(), &config, &refused, &err), err, WEFT_EUSER, {"'squares'", "shape returned 5"});
+  expect_error(weft_plan_new(model.get(), &config, &refused, &err), err, WEFT_EUSER,
+               {"'squares'", "shape returned 5"});
   profile = nullptr;
-  expect_error(weft_profile_new(model.get(), &profile_config, &profile, &err), err, WEFT_EUSER, {"'squares'", "shape returned 5"});
+  expect_error(weft_profile_new(model.get(), &profile_config, &profile, &err), err, WEFT_EUSER,
+               {"'squares'", "shape returned 5"});
 }
 
 // Gradients are summed as F32 where a value has several uses, so there are no others.
@@ -141,7 +149,8 @@ TEST(UserOpRegistration, OnlyF32HasAGradient) {
   const ModelPtr wide = new_model();
   ASSERT_EQ(weft_model_add_op(wide.get(), &op, &square, nullptr), WEFT_OK);
   Error err;
-  expect_error(add_squares(wide, {add_input(wide, "x", {1, 2})}, err), err, WEFT_EINVAL, {"node 'n'", "f64[1,2]", "f32 or i32"});
+  expect_error(add_squares(wide, {add_input(wide, "x", {1, 2})}, err), err, WEFT_EINVAL,
+               {"node 'n'", "f64[1,2]", "f32 or i32"});
 
   op.shape = [](const weft_desc* in, uint32_t, weft_desc* out, void*) {
     *out = in[0];
@@ -154,12 +163,14 @@ TEST(UserOpRegistration, OnlyF32HasAGradient) {
     weft_value x = add_input(model, "x", {1, 3});
     if (trained) x = add_linear(model, "below", x, 3);
     const weft_value whole = add_node(model, "square", {x}, "whole");
-    const weft_value both = add_node(model, "add", {add_node(model, "square", {whole}), add_node(model, "square", {whole})});
+    const weft_value both = add_node(
+        model, "add", {add_node(model, "square", {whole}), add_node(model, "square", {whole})});
     add_node(model, "mse", {add_linear(model, "above", both, 3), add_input(model, "y", {1, 3})});
     const weft_plan_config config = plan_config();
     weft_plan* out = nullptr;
     if (trained) {
-      expect_error(weft_plan_new(model.get(), &config, &out, &err), err, WEFT_EINVAL, {"node 'whole'", "i32[1,3]", "only f32"});
+      expect_error(weft_plan_new(model.get(), &config, &out, &err), err, WEFT_EINVAL,
+                   {"node 'whole'", "i32[1,3]", "only f32"});
     } else {
       EXPECT_EQ(weft_plan_new(model.get(), &config, &out, &err), WEFT_OK) << err.text;
     }
@@ -179,7 +190,8 @@ TEST(UserOpRegistration, AShapeThatIsNotInProportionIsAnErrorOfThePlan) {
   weft_plan_config config = plan_config(1, 2, 3);
   weft_plan* plan = nullptr;
   Error err;
-  expect_error(weft_plan_new(model.get(), &config, &plan, &err), err, WEFT_EINVAL, {"squares", "f32[3,1]", "f32[1,8]"});
+  expect_error(weft_plan_new(model.get(), &config, &plan, &err), err, WEFT_EINVAL,
+               {"squares", "f32[3,1]", "f32[1,8]"});
 }
 
 TEST(UserOpRegistration, AShapeMustKeepTheBatch) {
@@ -229,7 +241,8 @@ TEST(UserOpRegistration, WithoutBackwardItCannotBeTrainedThrough) {
   const weft_plan_config config = plan_config();
   weft_plan* out = nullptr;
   Error err;
-  expect_error(weft_plan_new(model.get(), &config, &out, &err), err, WEFT_EINVAL, {"'squares'", "gradient"});
+  expect_error(weft_plan_new(model.get(), &config, &out, &err), err, WEFT_EINVAL,
+               {"'squares'", "gradient"});
   weft_plan_free(out);
 }
 

@@ -1,5 +1,6 @@
-// Whole training steps against an outside oracle: gradients of all parameters, losses, norms and weights as PyTorch computes them
-// (tests/data/make_step_values.py), however the model is cut, scheduled and recomputed.
+// Whole training steps against an outside oracle: gradients of all parameters, losses, norms and
+// weights as PyTorch computes them (tests/data/make_step_values.py), however the model is cut,
+// scheduled and recomputed.
 #include <algorithm>
 #include <cmath>
 #include <fstream>
@@ -41,7 +42,8 @@ TensorPtr tensor_of(const weft_desc& d, const json* data = nullptr) {
 
 uint32_t dtype_of(const json& input) { return input["dtype"] == "i32" ? WEFT_I32 : WEFT_F32; }
 
-void add(const ModelPtr& model, const json& node, std::map<std::string, weft_value>& values, std::map<std::string, weft_param>& params) {
+void add(const ModelPtr& model, const json& node, std::map<std::string, weft_value>& values,
+         std::map<std::string, weft_param>& params) {
   const std::string name = node["name"], op = node["op"];
   const json& attrs = node["attrs"];
   std::vector<weft_value> in;
@@ -73,11 +75,15 @@ ModelPtr model_of(const json& m) {
   for (const json& input : m["inputs"]) {
     const std::string name = input["name"];
     const weft_desc d = desc_of(input["shape"], dtype_of(input));
-    EXPECT_EQ(weft_model_add_input(model.get(), name.c_str(), &d, 0, &values[name], &err), WEFT_OK) << err.text;
+    EXPECT_EQ(weft_model_add_input(model.get(), name.c_str(), &d, 0, &values[name], &err), WEFT_OK)
+        << err.text;
   }
   for (const auto& [name, shape] : m["params"].items()) {
     const weft_desc d = desc_of(shape, WEFT_F32);
-    EXPECT_EQ(weft_model_add_param(model.get(), name.c_str(), &d, WEFT_INIT_ZEROS, 0, &params[name], &err), WEFT_OK) << err.text;
+    EXPECT_EQ(weft_model_add_param(model.get(), name.c_str(), &d, WEFT_INIT_ZEROS, 0, &params[name],
+                                   &err),
+              WEFT_OK)
+        << err.text;
   }
   for (const json& node : m["nodes"]) add(model, node, values, params);
   return model;
@@ -86,7 +92,8 @@ ModelPtr model_of(const json& m) {
 // One way to run a case.
 class Trainer {
  public:
-  Trainer(const json& c, const json& how, uint32_t threads) : case_(c), asynchronous_(c["plan"].contains("segment")) {
+  Trainer(const json& c, const json& how, uint32_t threads)
+      : case_(c), asynchronous_(c["plan"].contains("segment")) {
     const json &o = c["optimizer"], &p = c["plan"];
     weft_optimizer optimizer = WEFT_OPTIMIZER_INIT;
     optimizer.rule = o["rule"] == "sgd" ? WEFT_SGD : WEFT_ADAMW;
@@ -116,7 +123,8 @@ class Trainer {
     Error err;
     for (const auto& [name, shape] : c["model"]["params"].items()) {
       const TensorPtr first = tensor_of(desc_of(shape, WEFT_F32), &c["model"]["first"][name]);
-      EXPECT_EQ(weft_run_write(run_.get(), name.c_str(), WEFT_VALUE, first.get(), &err), WEFT_OK) << err.text;
+      EXPECT_EQ(weft_run_write(run_.get(), name.c_str(), WEFT_VALUE, first.get(), &err), WEFT_OK)
+          << err.text;
     }
   }
 
@@ -127,8 +135,10 @@ class Trainer {
   }
 
   void check_training() {
-    const size_t all = case_["batches"].size(), several = asynchronous_ ? case_["plan"]["segment"].get<size_t>() : 1;
-    for (size_t first = 0; first < all; first += several) submit_batches(first, std::min(several, all - first), WEFT_TRAIN);
+    const size_t all = case_["batches"].size(),
+                 several = asynchronous_ ? case_["plan"]["segment"].get<size_t>() : 1;
+    for (size_t first = 0; first < all; first += several)
+      submit_batches(first, std::min(several, all - first), WEFT_TRAIN);
     const json& expected = case_["expected"];
     ASSERT_EQ(losses_.size(), expected["losses"].size());
     for (size_t u = 0; u < losses_.size(); ++u) {
@@ -148,10 +158,12 @@ class Trainer {
     Error err;
     for (const auto& [name, expected] : case_["expected"][key].items()) {
       const TensorPtr found = tensor_of(desc_of(case_["model"]["params"][name], WEFT_F32));
-      ASSERT_EQ(weft_run_read(run_.get(), name.c_str(), what, found.get(), &err), WEFT_OK) << err.text;
+      ASSERT_EQ(weft_run_read(run_.get(), name.c_str(), what, found.get(), &err), WEFT_OK)
+          << err.text;
       ASSERT_EQ(values(found).size(), expected.size());
       for (size_t i = 0; i < expected.size(); ++i)
-        expect_near(values(found)[i], expected[i], std::string(key) + " of " + name + ", element " + std::to_string(i));
+        expect_near(values(found)[i], expected[i],
+                    std::string(key) + " of " + name + ", element " + std::to_string(i));
     }
   }
 
@@ -176,7 +188,9 @@ class Trainer {
     do {
       ASSERT_EQ(weft_run_poll(run_.get(), &event, -1), 1);
       ASSERT_NE(event.kind, static_cast<uint32_t>(WEFT_EVENT_ERROR)) << event.text;
-      if (event.kind != (asynchronous_ ? WEFT_EVENT_UPDATE : WEFT_EVENT_DONE) || flags != WEFT_TRAIN) continue;
+      if (event.kind != (asynchronous_ ? WEFT_EVENT_UPDATE : WEFT_EVENT_DONE) ||
+          flags != WEFT_TRAIN)
+        continue;
       losses_.push_back(event.loss);
       norms_.push_back(event.grad_norm);
     } while (event.kind != WEFT_EVENT_DONE);
@@ -194,7 +208,8 @@ TEST_P(Oracle, TrainsAsPyTorchDoes) {
   const json& c = cases()[GetParam()];
   for (const json& how : c["runs"])
     for (const uint32_t threads : {0u, 2u}) {
-      SCOPED_TRACE(c["name"].get<std::string>() + ", " + how.dump() + ", threads " + std::to_string(threads));
+      SCOPED_TRACE(c["name"].get<std::string>() + ", " + how.dump() + ", threads " +
+                   std::to_string(threads));
       Trainer(c, how, threads).check_gradients();
       Trainer(c, how, threads).check_training();
       if (HasFailure()) return;

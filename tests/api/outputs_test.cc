@@ -6,7 +6,9 @@ namespace {
 // The parameter: compute threads per rank.
 class Outputs : public testing::TestWithParam<uint32_t> {
  protected:
-  RunPtr start(const ModelPtr& model, const weft_plan_config& config) { return ::start(model, config, GetParam()); }
+  RunPtr start(const ModelPtr& model, const weft_plan_config& config) {
+    return ::start(model, config, GetParam());
+  }
 
   const TensorPtr x = noise({6, 6}, 1), y = noise({6, 3}, 2);
   const std::vector<weft_tensor*> batch = {x.get(), y.get()};
@@ -19,8 +21,12 @@ TEST_P(Outputs, OutputsComeInTheOrderTheyWereAsked) {
   const weft_value x0 = add_input(model, "x", {1, 2}), unused = add_input(model, "y", {1, 2});
   const weft_desc square = desc({2, 2}), vector = desc({2});
   weft_param params[2];
-  ASSERT_EQ(weft_model_add_param(model.get(), "w", &square, WEFT_INIT_CONSTANT, 0.5, &params[0], nullptr), WEFT_OK);
-  ASSERT_EQ(weft_model_add_param(model.get(), "b", &vector, WEFT_INIT_CONSTANT, -1, &params[1], nullptr), WEFT_OK);
+  ASSERT_EQ(
+      weft_model_add_param(model.get(), "w", &square, WEFT_INIT_CONSTANT, 0.5, &params[0], nullptr),
+      WEFT_OK);
+  ASSERT_EQ(
+      weft_model_add_param(model.get(), "b", &vector, WEFT_INIT_CONSTANT, -1, &params[1], nullptr),
+      WEFT_OK);
   weft_node_config linear = WEFT_NODE_INIT;
   linear.op = "linear";
   linear.inputs = &x0;
@@ -38,7 +44,8 @@ TEST_P(Outputs, OutputsComeInTheOrderTheyWereAsked) {
   const RunPtr run = start(model, plan_config(2, 2, 2));
   const Outcome outcome = step(run, {in.get(), nullptr}, WEFT_FORWARD);
   ASSERT_EQ(outcome.outputs.size(), 2u);
-  const std::vector<float> whole[] = {{-4.5, -4.5, -2.5, -2.5}, {-0.5, -0.5, 1.5, 1.5}}, positive[] = {{0, 0, 0, 0}, {0, 0, 1.5, 1.5}};
+  const std::vector<float> whole[] = {{-4.5, -4.5, -2.5, -2.5}, {-0.5, -0.5, 1.5, 1.5}},
+                           positive[] = {{0, 0, 0, 0}, {0, 0, 1.5, 1.5}};
   for (size_t mb = 0; mb < 2; ++mb) {
     ASSERT_EQ(outcome.outputs[mb].size(), 2u);
     EXPECT_EQ(outcome.outputs[mb][0], positive[mb]);
@@ -73,7 +80,8 @@ TEST_P(Outputs, AnOutputIsNotSubmitted) {
   weft_tensor* output = first_output(run, {x.get()});
   Error err;
   for (const RunPtr* to : {&run, &other})
-    expect_error(submit(*to, {output}, WEFT_FORWARD, 1, &err), err, WEFT_EINVAL, {"'x'", "output of a run", "copy"});
+    expect_error(submit(*to, {output}, WEFT_FORWARD, 1, &err), err, WEFT_EINVAL,
+                 {"'x'", "output of a run", "copy"});
 }
 
 TEST_P(Outputs, WithoutALossThereIsOnlyForward) {
@@ -106,34 +114,41 @@ TEST_P(Outputs, WithoutTrainingThereIsNoRoomForGradients) {
   EXPECT_LT(weft_plan_bytes(plan.get(), 0), weft_plan_bytes(all.get(), 0) / 2);
   const RunPtr run = ::start(plan, GetParam()), other = ::start(all, GetParam());
   Error err;
-  expect_error(submit(run, batch, WEFT_TRAIN, 0, &err), err, WEFT_ESTATE, {"made without WEFT_STEPS_TRAIN"});
+  expect_error(submit(run, batch, WEFT_TRAIN, 0, &err), err, WEFT_ESTATE,
+               {"made without WEFT_STEPS_TRAIN"});
   EXPECT_EQ(step(run, batch, WEFT_EVAL).loss, step(other, batch, WEFT_EVAL).loss);
   EXPECT_EQ(step(run, batch, WEFT_FORWARD).outputs, step(other, batch, WEFT_FORWARD).outputs);
-  expect_error(weft_run_read(run.get(), "a.bias", WEFT_GRAD, zeros({8}).get(), &err), err, WEFT_ENOENT, {"no such tensor"});
+  expect_error(weft_run_read(run.get(), "a.bias", WEFT_GRAD, zeros({8}).get(), &err), err,
+               WEFT_ENOENT, {"no such tensor"});
   weft_plan* none = nullptr;
   config.step_kinds = 8;
-  expect_error(weft_plan_new(model.get(), &config, &none, &err), err, WEFT_EINVAL, {"step_kinds is 8"});
+  expect_error(weft_plan_new(model.get(), &config, &none, &err), err, WEFT_EINVAL,
+               {"step_kinds is 8"});
   const ModelPtr mute = new_model();
   const weft_value x1 = add_input(mute, "x", {1, 6});
   add_node(mute, "mse", {add_linear(mute, "a", x1, 6), x1});
   config.step_kinds = WEFT_STEPS_FORWARD;
-  expect_error(weft_plan_new(mute.get(), &config, &none, &err), err, WEFT_EINVAL, {"step_kinds is 4", "no output"});
+  expect_error(weft_plan_new(mute.get(), &config, &none, &err), err, WEFT_EINVAL,
+               {"step_kinds is 4", "no output"});
 }
 
 // What is not asked for takes no memory: here each sample has an output of 1000 numbers.
 TEST_P(Outputs, WithoutForwardStepsThereIsNoRoomForThem) {
   const ModelPtr model = new_model();
-  const weft_value in = add_input(model, "x", {1, 6}), target = add_input(model, "y", {1, 3}), wide = add_linear(model, "a", in, 1000);
+  const weft_value in = add_input(model, "x", {1, 6}), target = add_input(model, "y", {1, 3}),
+                   wide = add_linear(model, "a", in, 1000);
   ASSERT_EQ(weft_model_add_output(model.get(), wide, nullptr), WEFT_OK);
   add_node(model, "mse", {add_linear(model, "b", wide, 3), target});
   weft_plan_config config = plan_config(2), many = plan_config(2, 64);
   const PlanPtr with = new_plan(model, config), with_many = new_plan(model, many);
   config.step_kinds = many.step_kinds = WEFT_STEPS_TRAIN | WEFT_STEPS_EVAL;
   const PlanPtr without = new_plan(model, config), without_many = new_plan(model, many);
-  EXPECT_LT(weft_plan_bytes(without_many.get(), 0), weft_plan_bytes(with_many.get(), 0) - 60 * 2 * 1000 * 4);
+  EXPECT_LT(weft_plan_bytes(without_many.get(), 0),
+            weft_plan_bytes(with_many.get(), 0) - 60 * 2 * 1000 * 4);
   const RunPtr run = ::start(without, GetParam()), other = ::start(with, GetParam());
   Error err;
-  expect_error(submit(run, batch, WEFT_FORWARD, 0, &err), err, WEFT_ESTATE, {"made without WEFT_STEPS_FORWARD"});
+  expect_error(submit(run, batch, WEFT_FORWARD, 0, &err), err, WEFT_ESTATE,
+               {"made without WEFT_STEPS_FORWARD"});
   EXPECT_EQ(step(run, batch).loss, step(other, batch).loss);
   EXPECT_EQ(step(run, batch, WEFT_EVAL).loss, step(other, batch, WEFT_EVAL).loss);
   EXPECT_EQ(digest(run), digest(other));

@@ -14,12 +14,16 @@ TEST(PlanTest, NullIsHarmless) {
   weft_plan* out = nullptr;
   Error err;
   expect_error(weft_plan_new(nullptr, &config, &out, &err), err, WEFT_EINVAL, {"model is NULL"});
-  expect_error(weft_plan_new(model.get(), &config, nullptr, &err), err, WEFT_EINVAL, {"out is NULL"});
-  expect_error(weft_plan_new(model.get(), nullptr, &out, &err), err, WEFT_EINVAL, {"config is NULL"});
+  expect_error(weft_plan_new(model.get(), &config, nullptr, &err), err, WEFT_EINVAL,
+               {"out is NULL"});
+  expect_error(weft_plan_new(model.get(), nullptr, &out, &err), err, WEFT_EINVAL,
+               {"config is NULL"});
   weft_comparison* comparison = nullptr;
-  expect_error(weft_plan_compare(model.get(), nullptr, &comparison, &err), err, WEFT_EINVAL, {"config is NULL"});
+  expect_error(weft_plan_compare(model.get(), nullptr, &comparison, &err), err, WEFT_EINVAL,
+               {"config is NULL"});
   weft_workers workers = WEFT_WORKERS_INIT;
-  expect_error(weft_plan_workers(model.get(), nullptr, 1, nullptr, 0, &workers, &err), err, WEFT_EINVAL, {"config is NULL"});
+  expect_error(weft_plan_workers(model.get(), nullptr, 1, nullptr, 0, &workers, &err), err,
+               WEFT_EINVAL, {"config is NULL"});
   weft_plan_free(nullptr);
   EXPECT_EQ(weft_plan_stages(nullptr), 0u);
   EXPECT_EQ(weft_plan_bytes(nullptr, 0), 0);
@@ -44,7 +48,8 @@ TEST(PlanTest, WrongSettingsAreNamed) {
   refused([](auto& c) { c.group = 0xfffffffe; }, WEFT_EINVAL, {"group is 4294967294", "at most"});
   refused([](auto& c) { c.schedule_text = " \n"; }, WEFT_EINVAL, {"schedule_text holds no row"});
   refused([](auto& c) { c.split = 7; }, WEFT_EINVAL, {"split is 7"});
-  refused([](auto& c) { c.short_size = 2; }, WEFT_EINVAL, {"short_size is 2", "micro_batch_size, 2"});
+  refused([](auto& c) { c.short_size = 2; }, WEFT_EINVAL,
+          {"short_size is 2", "micro_batch_size, 2"});
   refused([](auto& c) { c.n_cuts = 1; }, WEFT_EINVAL, {"cuts is NULL"});
   static const char* const nowhere[] = {"nowhere"};
   refused(
@@ -57,7 +62,8 @@ TEST(PlanTest, WrongSettingsAreNamed) {
 }
 
 // x [1, in] times a weight [in, out], to a loss or as an output.
-std::string refusal_of_bytes(int64_t in, int64_t out_features, bool trained, uint32_t micro_batches) {
+std::string refusal_of_bytes(int64_t in, int64_t out_features, bool trained,
+                             uint32_t micro_batches) {
   const ModelPtr model = new_model();
   const weft_value wide = add_linear(model, "wide", add_input(model, "x", {1, in}), out_features);
   Error err;
@@ -76,21 +82,25 @@ std::string refusal_of_bytes(int64_t in, int64_t out_features, bool trained, uin
 
 TEST(PlanTest, MoreBytesThanAnyRankHasAreRefused) {
   constexpr int64_t kOne = 1;
-  EXPECT_NE(refusal_of_bytes(kOne << 20, kOne << 39, true, 1).find("2305843009213693952 bytes or more"), std::string::npos)
+  EXPECT_NE(
+      refusal_of_bytes(kOne << 20, kOne << 39, true, 1).find("2305843009213693952 bytes or more"),
+      std::string::npos)
       << "weight, gradient and state have more than 64 bits can count";
-  refusal_of_bytes(kOne << 21, kOne << 21, true, 1);  // a weight of a quarter of the limit, and three times as much beside it
-  refusal_of_bytes(1, kOne << 40, false, 32);         // what is kept of each micro-batch
+  refusal_of_bytes(kOne << 21, kOne << 21, true,
+                   1);  // a weight of a quarter of the limit, and three times as much beside it
+  refusal_of_bytes(1, kOne << 40, false, 32);  // what is kept of each micro-batch
 }
 
 TEST(PlanTest, WorkersOfMicroBatchesThatCannotBeCountedAreRefused) {
   const ModelPtr model = new_model();
   const weft_value x = add_input(model, "x", {1, int64_t{1} << 40});
   Error err;
-  ASSERT_EQ(weft_model_add_output(model.get(), add_node(model, "relu", {x}), &err), WEFT_OK) << err.text;
+  ASSERT_EQ(weft_model_add_output(model.get(), add_node(model, "relu", {x}), &err), WEFT_OK)
+      << err.text;
   const weft_plan_config config = plan_config(1, 1, UINT32_MAX);
   weft_workers workers = WEFT_WORKERS_INIT;
-  expect_error(weft_plan_workers(model.get(), &config, 2, nullptr, 0, &workers, &err), err, WEFT_EINVAL,
-               {"node 'x'", "4294967295 samples", "too large"});
+  expect_error(weft_plan_workers(model.get(), &config, 2, nullptr, 0, &workers, &err), err,
+               WEFT_EINVAL, {"node 'x'", "4294967295 samples", "too large"});
 }
 
 TEST(PlanTest, AModelMustHaveAnEnd) {
@@ -99,7 +109,8 @@ TEST(PlanTest, AModelMustHaveAnEnd) {
   const weft_plan_config config = plan_config();
   weft_plan* out = nullptr;
   Error err;
-  expect_error(weft_plan_new(model.get(), &config, &out, &err), err, WEFT_EINVAL, {"neither a loss nor an output"});
+  expect_error(weft_plan_new(model.get(), &config, &out, &err), err, WEFT_EINVAL,
+               {"neither a loss nor an output"});
 }
 
 TEST(PlanTest, EachParameterIsOwnedOnce) {
@@ -129,7 +140,8 @@ std::string text_at(const std::string& path) {
 TEST(PlanTest, APlanIsSavedAndUsedAgainAsItIs) {
   std::string directory = (std::filesystem::temp_directory_path() / "plan-XXXXXX").string();
   ASSERT_NE(mkdtemp(directory.data()), nullptr);
-  const std::string first = directory + "/first.json", second = directory + "/second.json", edited = directory + "/edited.json";
+  const std::string first = directory + "/first.json", second = directory + "/second.json",
+                    edited = directory + "/edited.json";
   const ModelPtr model = small_model();
   weft_plan_config config = plan_config(2);
   weft_optimizer optimizer = WEFT_OPTIMIZER_INIT;
@@ -154,7 +166,8 @@ TEST(PlanTest, APlanIsSavedAndUsedAgainAsItIs) {
     EXPECT_STREQ(weft_plan_first(again.get(), 1), weft_plan_first(plan.get(), 1));
     EXPECT_EQ(weft_plan_bytes(again.get(), 0), weft_plan_bytes(plan.get(), 0));
   }
-  const auto refused = [&](const std::string& from, const std::string& to, weft_status status, std::initializer_list<const char*> parts) {
+  const auto refused = [&](const std::string& from, const std::string& to, weft_status status,
+                           std::initializer_list<const char*> parts) {
     std::string text = text_at(first);
     ASSERT_NE(text.find(from), std::string::npos) << from;
     std::ofstream(edited) << text.replace(text.find(from), from.size(), to);
@@ -166,13 +179,19 @@ TEST(PlanTest, APlanIsSavedAndUsedAgainAsItIs) {
   refused("\"seed\"", "\"sead\"", WEFT_EDATA, {"has no 'seed'"});
   refused("\"seed\"", "\"more\": 1, \"seed\"", WEFT_EDATA, {"unknown key 'more'"});
   refused("\"clip\"", "\"clap\"", WEFT_EDATA, {"'optimizer': has no 'clip'"});
-  refused("\"rate\": ", "\"rate\": -", WEFT_EDATA, {"'optimizer': 'rate' is -0.001, expected a finite number from 0"});
-  refused("\"ranks\": 2", "\"ranks\": 2.5", WEFT_EDATA, {"'ranks' expects a number from 0, found a number"});
-  refused("\"ranks\": 2", "\"ranks\": 1073741825", WEFT_EDATA, {"'ranks' is 1073741825, expected at most 1073741824"});
-  refused("\"ranks\": 2", "\"ranks\": [2]", WEFT_EDATA, {"'ranks' expects a number, a string, true or false, found array"});
-  refused("\"vertical_sync\": false", "\"vertical_sync\": 0", WEFT_EDATA, {"'vertical_sync' expects true or false, found a number"});
+  refused("\"rate\": ", "\"rate\": -", WEFT_EDATA,
+          {"'optimizer': 'rate' is -0.001, expected a finite number from 0"});
+  refused("\"ranks\": 2", "\"ranks\": 2.5", WEFT_EDATA,
+          {"'ranks' expects a number from 0, found a number"});
+  refused("\"ranks\": 2", "\"ranks\": 1073741825", WEFT_EDATA,
+          {"'ranks' is 1073741825, expected at most 1073741824"});
+  refused("\"ranks\": 2", "\"ranks\": [2]", WEFT_EDATA,
+          {"'ranks' expects a number, a string, true or false, found array"});
+  refused("\"vertical_sync\": false", "\"vertical_sync\": 0", WEFT_EDATA,
+          {"'vertical_sync' expects true or false, found a number"});
   refused("0F0 0F1", "0F1 0F0", WEFT_EINVAL, {"rank 0"});
-  refused("\"slack\": 1", "\"slack\": 2", WEFT_EINVAL, {"edited.json", "'plan_hash' is ", "edited", "without 'plan_hash'"});
+  refused("\"slack\": 1", "\"slack\": 2", WEFT_EINVAL,
+          {"edited.json", "'plan_hash' is ", "edited", "without 'plan_hash'"});
   std::string free = text_at(edited);
   const size_t at = free.find("\"plan_hash\"");
   ASSERT_NE(at, std::string::npos);
@@ -190,7 +209,8 @@ TEST(PlanTest, APlanIsSavedAndUsedAgainAsItIs) {
   std::filesystem::remove_all(directory);
 }
 
-// Whatever a setting is changed to: a plan that takes other bytes, runs in another order or computes something else is another plan.
+// Whatever a setting is changed to: a plan that takes other bytes, runs in another order or
+// computes something else is another plan.
 TEST(PlanTest, AnEditedSettingIsRefused) {
   std::string directory = (std::filesystem::temp_directory_path() / "plan-XXXXXX").string();
   ASSERT_NE(mkdtemp(directory.data()), nullptr);
@@ -202,23 +222,25 @@ TEST(PlanTest, AnEditedSettingIsRefused) {
   Error err;
   const PlanPtr plan = new_plan(model, config);
   ASSERT_EQ(weft_plan_save(plan.get(), saved.c_str(), &err), WEFT_OK) << err.text;
-  for (const auto& [from, to] : {std::pair("\"recompute\": \"stage\"", "\"recompute\": \"every:4\""),
-                                 {"\"recompute\": \"stage\"", "\"recompute\": \"none\""},
-                                 {"\"micro_batches\": 4", "\"micro_batches\": 5"},
-                                 {"\"micro_batch_size\": 8", "\"micro_batch_size\": 9"},
-                                 {"\"short_size\": 3", "\"short_size\": 2"},
-                                 {"\"slack\": 1", "\"slack\": 2"},
-                                 {"\"memory_limit\": 0", "\"memory_limit\": 99999999"},
-                                 {"\"step_kinds\": 0", "\"step_kinds\": 1"},
-                                 {"\"warm_up\": 0", "\"warm_up\": 2"},
-                                 {"\"seed\": 0", "\"seed\": 1"},
-                                 {"\"rate\": 0.001", "\"rate\": 0.002"}}) {
+  for (const auto& [from, to] :
+       {std::pair("\"recompute\": \"stage\"", "\"recompute\": \"every:4\""),
+        {"\"recompute\": \"stage\"", "\"recompute\": \"none\""},
+        {"\"micro_batches\": 4", "\"micro_batches\": 5"},
+        {"\"micro_batch_size\": 8", "\"micro_batch_size\": 9"},
+        {"\"short_size\": 3", "\"short_size\": 2"},
+        {"\"slack\": 1", "\"slack\": 2"},
+        {"\"memory_limit\": 0", "\"memory_limit\": 99999999"},
+        {"\"step_kinds\": 0", "\"step_kinds\": 1"},
+        {"\"warm_up\": 0", "\"warm_up\": 2"},
+        {"\"seed\": 0", "\"seed\": 1"},
+        {"\"rate\": 0.001", "\"rate\": 0.002"}}) {
     std::string text = text_at(saved);
     ASSERT_NE(text.find(from), std::string::npos) << from << " in " << text;
     std::ofstream(edited) << text.replace(text.find(from), std::string(from).size(), to);
     weft_plan* out = nullptr;
     SCOPED_TRACE(to);
-    expect_error(weft_plan_load(model.get(), edited.c_str(), &out, &err), err, WEFT_EINVAL, {"'plan_hash' is ", "edited"});
+    expect_error(weft_plan_load(model.get(), edited.c_str(), &out, &err), err, WEFT_EINVAL,
+                 {"'plan_hash' is ", "edited"});
     weft_plan_free(out);
   }
   std::filesystem::remove_all(directory);

@@ -20,7 +20,8 @@ TEST_P(Poll, TheDescriptorIsReadableWhilePollHasSomethingToDo) {
   EXPECT_GE(weft_run_fd(run.get()), 0);
   EXPECT_FALSE(readable(run, 0));
   for (uint64_t round = 0; round < 3; ++round) {
-    for (uint64_t tag = 0; tag < 2; ++tag) ASSERT_EQ(submit(run, {x.get(), y.get()}, WEFT_TRAIN, tag), WEFT_OK);
+    for (uint64_t tag = 0; tag < 2; ++tag)
+      ASSERT_EQ(submit(run, {x.get(), y.get()}, WEFT_TRAIN, tag), WEFT_OK);
     int finals = 0;
     while (finals < 2) {
       ASSERT_TRUE(readable(run, 20000));

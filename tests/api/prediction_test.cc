@@ -29,27 +29,37 @@ TEST(Prediction, NullIsAnErrorAndNoRowThatIsNot) {
   const PredictionPtr owner(prediction);
   EXPECT_EQ(weft_prediction_rank(prediction, 0, &rank), WEFT_OK);
   EXPECT_EQ(weft_prediction_rank(prediction, 1, &rank), WEFT_ENOENT);
-  EXPECT_EQ(weft_prediction_link(prediction, 0, &link), WEFT_ENOENT) << "a single rank has no links";
+  EXPECT_EQ(weft_prediction_link(prediction, 0, &link), WEFT_ENOENT)
+      << "a single rank has no links";
 }
 
 // As the man pages say; a file system that fails otherwise gives WEFT_EIO.
 TEST(Prediction, WhereNoFileCanBeIsToldFromWhereNoneIs) {
   Error err;
   weft_cluster* cluster = nullptr;
-  expect_error(weft_cluster_load("/tmp/no-such-directory/cluster.json", &cluster, &err), err, WEFT_ENOENT, {"cluster.json"});
-  expect_error(weft_cluster_load("/tmp", &cluster, &err), err, WEFT_EINVAL, {"/tmp: expected a regular file, found a directory"});
+  expect_error(weft_cluster_load("/tmp/no-such-directory/cluster.json", &cluster, &err), err,
+               WEFT_ENOENT, {"cluster.json"});
+  expect_error(weft_cluster_load("/tmp", &cluster, &err), err, WEFT_EINVAL,
+               {"/tmp: expected a regular file, found a directory"});
   const ModelPtr model = small_model();
   const PlanPtr plan = new_plan(model, plan_config());
-  expect_error(weft_plan_save(plan.get(), "/tmp/no-such-directory/plan.json", &err), err, WEFT_ENOENT, {"plan.json"});
-  expect_error(weft_plan_save(plan.get(), "/tmp", &err), err, WEFT_EINVAL, {"/tmp: expected a regular file"});
+  expect_error(weft_plan_save(plan.get(), "/tmp/no-such-directory/plan.json", &err), err,
+               WEFT_ENOENT, {"plan.json"});
+  expect_error(weft_plan_save(plan.get(), "/tmp", &err), err, WEFT_EINVAL,
+               {"/tmp: expected a regular file"});
   weft_plan* loaded = nullptr;
-  expect_error(weft_plan_load(model.get(), "/tmp/no-such-directory/plan.json", &loaded, &err), err, WEFT_ENOENT, {"plan.json"});
-  expect_error(weft_plan_load(model.get(), "/tmp", &loaded, &err), err, WEFT_EINVAL, {"/tmp: expected a regular file"});
+  expect_error(weft_plan_load(model.get(), "/tmp/no-such-directory/plan.json", &loaded, &err), err,
+               WEFT_ENOENT, {"plan.json"});
+  expect_error(weft_plan_load(model.get(), "/tmp", &loaded, &err), err, WEFT_EINVAL,
+               {"/tmp: expected a regular file"});
   weft_prediction* prediction = nullptr;
-  ASSERT_EQ(weft_plan_simulate(plan.get(), WEFT_PREDICT_TIMELINE, &prediction, &err), WEFT_OK) << err.text;
+  ASSERT_EQ(weft_plan_simulate(plan.get(), WEFT_PREDICT_TIMELINE, &prediction, &err), WEFT_OK)
+      << err.text;
   const PredictionPtr owner(prediction);
-  expect_error(weft_prediction_save_trace(prediction, "/tmp/no-such-directory/trace.json", &err), err, WEFT_ENOENT, {"trace.json"});
-  expect_error(weft_prediction_save_trace(prediction, "/tmp", &err), err, WEFT_EINVAL, {"/tmp: expected a regular file"});
+  expect_error(weft_prediction_save_trace(prediction, "/tmp/no-such-directory/trace.json", &err),
+               err, WEFT_ENOENT, {"trace.json"});
+  expect_error(weft_prediction_save_trace(prediction, "/tmp", &err), err, WEFT_EINVAL,
+               {"/tmp: expected a regular file"});
 }
 
 TEST(Prediction, GoesByLinksThatASavedPlanHasNot) {
@@ -77,7 +87,8 @@ TEST(Prediction, GoesByLinksThatASavedPlanHasNot) {
   };
   EXPECT_GT(seconds(plan), 1) << "a message there and one back";
   EXPECT_LT(seconds(again), 0.5);
-  EXPECT_EQ(weft_plan_bytes(again.get(), 1), weft_plan_bytes(plan.get(), 1)) << "what it runs is the same";
+  EXPECT_EQ(weft_plan_bytes(again.get(), 1), weft_plan_bytes(plan.get(), 1))
+      << "what it runs is the same";
 }
 
 }  // namespace

@@ -41,7 +41,8 @@ class ProfileTest : public testing::Test {
     return ProfilePtr(out);
   }
 
-  static weft_status plan(const ModelPtr& model, const weft_profile* profile, uint32_t micro_batch_size, PlanPtr& out, Error& err) {
+  static weft_status plan(const ModelPtr& model, const weft_profile* profile,
+                          uint32_t micro_batch_size, PlanPtr& out, Error& err) {
     weft_plan_config config = WEFT_PLAN_INIT;
     config.ranks = 2;
     config.micro_batch_size = micro_batch_size;
@@ -83,21 +84,28 @@ TEST_F(ProfileTest, TimesEveryNodeAndSurvivesItsFile) {
     }
   }
   weft_node_times beyond = WEFT_NODE_TIMES_INIT;
-  EXPECT_EQ(weft_profile_node(profile.get(), weft_profile_nodes(profile.get()), &beyond), WEFT_ENOENT);
+  EXPECT_EQ(weft_profile_node(profile.get(), weft_profile_nodes(profile.get()), &beyond),
+            WEFT_ENOENT);
   PlanPtr made;
   EXPECT_EQ(plan(model, again.get(), 3, made, err), WEFT_OK) << err.text;
 }
 
-// Indices are drawn; those that reach an embedding by way of another node have to be good for it too.
+// Indices are drawn; those that reach an embedding by way of another node have to be good for it
+// too.
 TEST_F(ProfileTest, DrawsIndicesThatAreGoodForAllTheyReach) {
   const ModelPtr model = new_model();
   const weft_desc indices = desc({1, 6}, WEFT_I32), many = desc({700, 5}), few = desc({2, 5});
   weft_value tokens = {}, part = {}, turned = {}, one = {}, other = {};
   weft_param table = {}, small = {};
   Error err;
-  ASSERT_EQ(weft_model_add_input(model.get(), "tokens", &indices, 0, &tokens, &err), WEFT_OK) << err.text;
-  ASSERT_EQ(weft_model_add_param(model.get(), "table", &many, WEFT_INIT_NORMAL, 0.1, &table, &err), WEFT_OK) << err.text;
-  ASSERT_EQ(weft_model_add_param(model.get(), "small", &few, WEFT_INIT_NORMAL, 0.1, &small, &err), WEFT_OK) << err.text;
+  ASSERT_EQ(weft_model_add_input(model.get(), "tokens", &indices, 0, &tokens, &err), WEFT_OK)
+      << err.text;
+  ASSERT_EQ(weft_model_add_param(model.get(), "table", &many, WEFT_INIT_NORMAL, 0.1, &table, &err),
+            WEFT_OK)
+      << err.text;
+  ASSERT_EQ(weft_model_add_param(model.get(), "small", &few, WEFT_INIT_NORMAL, 0.1, &small, &err),
+            WEFT_OK)
+      << err.text;
   weft_node_config slice = WEFT_NODE_INIT;
   slice.op = "slice";
   slice.axis = 1;
@@ -122,7 +130,8 @@ TEST_F(ProfileTest, DrawsIndicesThatAreGoodForAllTheyReach) {
   embedding.inputs = &turned;
   embedding.params = &small;
   ASSERT_EQ(weft_model_add_node(model.get(), &embedding, &other, &err), WEFT_OK) << err.text;
-  ASSERT_EQ(weft_model_add_output(model.get(), add_node(model, "add", {one, other}), &err), WEFT_OK) << err.text;
+  ASSERT_EQ(weft_model_add_output(model.get(), add_node(model, "add", {one, other}), &err), WEFT_OK)
+      << err.text;
   EXPECT_EQ(weft_profile_nodes(measure(model, 4).get()), 5u);
 }
 
@@ -148,15 +157,20 @@ TEST_F(ProfileTest, DecidesWhereTheModelIsCut) {
 }
 
 TEST_F(ProfileTest, OfSomethingElseIsRefused) {
-  const ModelPtr small = preset("mlp:layers=3,width=8"), large = preset("mlp:layers=4,width=8"), wide = preset("mlp:layers=3,width=16");
+  const ModelPtr small = preset("mlp:layers=3,width=8"), large = preset("mlp:layers=4,width=8"),
+                 wide = preset("mlp:layers=3,width=16");
   const ProfilePtr profile = measure(small, 2);
   PlanPtr made;
   Error err;
-  expect_error(plan(small, profile.get(), 4, made, err), err, WEFT_EINVAL, {"micro-batches of 2", "micro-batches of 4"});
-  expect_error(plan(large, profile.get(), 2, made, err), err, WEFT_EINVAL, {"missing: layers.3, layers.3.relu"});
-  expect_error(plan(wide, profile.get(), 2, made, err), err, WEFT_EINVAL, {"'layers.0' makes 64 bytes in the profile", "in the model 128"});
+  expect_error(plan(small, profile.get(), 4, made, err), err, WEFT_EINVAL,
+               {"micro-batches of 2", "micro-batches of 4"});
+  expect_error(plan(large, profile.get(), 2, made, err), err, WEFT_EINVAL,
+               {"missing: layers.3, layers.3.relu"});
+  expect_error(plan(wide, profile.get(), 2, made, err), err, WEFT_EINVAL,
+               {"'layers.0' makes 64 bytes in the profile", "in the model 128"});
   const ProfilePtr other = measure(large, 2);
-  expect_error(plan(small, other.get(), 2, made, err), err, WEFT_EINVAL, {"surplus: layers.3, layers.3.relu"});
+  expect_error(plan(small, other.get(), 2, made, err), err, WEFT_EINVAL,
+               {"surplus: layers.3, layers.3.relu"});
 }
 
 TEST_F(ProfileTest, DamagedFilesAreRefused) {
@@ -170,7 +184,8 @@ TEST_F(ProfileTest, DamagedFilesAreRefused) {
   refused("", {"expected an object"});
   refused("{}", {"bad.json", "has no 'format'"});
   refused(R"({"format": 2})", {"'format' is 2"});
-  const std::string head = R"({"format":1,"weft":"","model":"","kernels":"","micro_batch_size":1,"seq_len":0,"threads":1,"update":0,)";
+  const std::string head =
+      R"({"format":1,"weft":"","model":"","kernels":"","micro_batch_size":1,"seq_len":0,"threads":1,"update":0,)";
   refused(head + R"("nodes":[{"name":"a","forward":-1}]})", {"node 0: 'forward' is -1"});
   refused(head + R"("nodes":[],"more":1})", {"unknown key 'more'"});
   weft_profile* out = nullptr;

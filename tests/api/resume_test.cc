@@ -1,5 +1,5 @@
-// A run that was saved and loaded makes the steps of the undisturbed one, bit for bit, under every driver: values, optimizer state, the
-// number of steps, and the learning rate that follows from it.
+// A run that was saved and loaded makes the steps of the undisturbed one, bit for bit, under every
+// driver: values, optimizer state, the number of steps, and the learning rate that follows from it.
 #include <unistd.h>
 
 #include <filesystem>
@@ -17,7 +17,8 @@ struct Driver {
   uint32_t threads;
   bool mesh;
 };
-constexpr Driver kDrivers[] = {{"inline", 0, false}, {"threads", 1, false}, {"team", 3, false}, {"mesh", 1, true}};
+constexpr Driver kDrivers[] = {
+    {"inline", 0, false}, {"threads", 1, false}, {"team", 3, false}, {"mesh", 1, true}};
 
 struct FreeMesh {
   void operator()(weft_mesh* mesh) const { weft_mesh_free(mesh); }
@@ -87,7 +88,8 @@ struct Made {
 
 // The i-th step, with data of its own.
 Made make_step(const RunPtr& run, int i) {
-  const TensorPtr x = noise({6, 6}, static_cast<uint32_t>(2 * i + 1)), y = noise({6, 3}, static_cast<uint32_t>(2 * i + 2));
+  const TensorPtr x = noise({6, 6}, static_cast<uint32_t>(2 * i + 1)),
+                  y = noise({6, 3}, static_cast<uint32_t>(2 * i + 2));
   const Outcome done = step(run, {x.get(), y.get()});
   EXPECT_EQ(done.kind, static_cast<uint32_t>(WEFT_EVENT_DONE)) << done.text;
   char state[33] = {};
@@ -149,23 +151,27 @@ TEST_P(Resume, GoesOnBitForBitUnderEveryDriver) {
     const Directory directory;
     {
       const Trainer first(GetParam());
-      for (int i = 0; i < saved_after; ++i) EXPECT_EQ(make_step(first.run, i), undisturbed()[static_cast<size_t>(i)]) << i;
+      for (int i = 0; i < saved_after; ++i)
+        EXPECT_EQ(make_step(first.run, i), undisturbed()[static_cast<size_t>(i)]) << i;
       save(first.run, directory.path);
     }
     for (const Driver& driver : kDrivers) {
       SCOPED_TRACE(std::string(driver.name) + " after " + std::to_string(saved_after));
       const Trainer second(driver);
       load(second.run, directory.path, static_cast<uint64_t>(saved_after));
-      for (int i = saved_after; i < kSteps; ++i) EXPECT_EQ(make_step(second.run, i), undisturbed()[static_cast<size_t>(i)]) << i;
+      for (int i = saved_after; i < kSteps; ++i)
+        EXPECT_EQ(make_step(second.run, i), undisturbed()[static_cast<size_t>(i)]) << i;
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Drivers, Resume, testing::ValuesIn(kDrivers), [](const auto& test) { return std::string(test.param.name); });
+INSTANTIATE_TEST_SUITE_P(Drivers, Resume, testing::ValuesIn(kDrivers),
+                         [](const auto& test) { return std::string(test.param.name); });
 
 // The comparison above would notice another number of steps and another curve.
 TEST(Undisturbed, CountsItsStepsAndFollowsItsCurve) {
-  for (size_t i = 1; i < kSteps; ++i) EXPECT_EQ(undisturbed()[i].number, undisturbed()[0].number + i);
+  for (size_t i = 1; i < kSteps; ++i)
+    EXPECT_EQ(undisturbed()[i].number, undisturbed()[0].number + i);
   const Trainer other(kDrivers[0], kSteps + 1);
   for (int i = 0; i < kSteps; ++i) {
     const Made made = make_step(other.run, i);

@@ -10,7 +10,9 @@ namespace {
 // The parameter: compute threads per rank.
 class RunTest : public testing::TestWithParam<uint32_t> {
  protected:
-  RunPtr start(const ModelPtr& model, const weft_plan_config& config) { return ::start(model, config, GetParam()); }
+  RunPtr start(const ModelPtr& model, const weft_plan_config& config) {
+    return ::start(model, config, GetParam());
+  }
 
   const TensorPtr x = noise({6, 6}, 1), y = noise({6, 3}, 2);
   const std::vector<weft_tensor*> batch = {x.get(), y.get()};
@@ -27,18 +29,28 @@ TEST_P(RunTest, NullIsAnError) {
   weft_event event = WEFT_EVENT_INIT;
   char text[33];
   Error err;
-  expect_error(weft_run_start(nullptr, nullptr, nullptr, &out, &err), err, WEFT_EINVAL, {"plan is NULL"});
-  expect_error(weft_run_start(plan.get(), nullptr, nullptr, nullptr, &err), err, WEFT_EINVAL, {"out is NULL"});
-  expect_error(weft_run_submit(nullptr, batch.data(), 2, 0, 0, &err), err, WEFT_EINVAL, {"run is NULL"});
-  expect_error(weft_run_submit(run.get(), nullptr, 2, 0, 0, &err), err, WEFT_EINVAL, {"inputs is NULL"});
+  expect_error(weft_run_start(nullptr, nullptr, nullptr, &out, &err), err, WEFT_EINVAL,
+               {"plan is NULL"});
+  expect_error(weft_run_start(plan.get(), nullptr, nullptr, nullptr, &err), err, WEFT_EINVAL,
+               {"out is NULL"});
+  expect_error(weft_run_submit(nullptr, batch.data(), 2, 0, 0, &err), err, WEFT_EINVAL,
+               {"run is NULL"});
+  expect_error(weft_run_submit(run.get(), nullptr, 2, 0, 0, &err), err, WEFT_EINVAL,
+               {"inputs is NULL"});
   EXPECT_EQ(weft_run_poll(nullptr, &event, 0), WEFT_EINVAL);
   EXPECT_EQ(weft_run_poll(run.get(), nullptr, 0), WEFT_EINVAL);
-  expect_error(weft_run_read(nullptr, "a.bias", 0, bias.get(), &err), err, WEFT_EINVAL, {"run is NULL"});
-  expect_error(weft_run_read(run.get(), nullptr, 0, bias.get(), &err), err, WEFT_EINVAL, {"name is NULL"});
-  expect_error(weft_run_read(run.get(), "a.bias", 0, nullptr, &err), err, WEFT_EINVAL, {"tensor is NULL"});
-  expect_error(weft_run_write(nullptr, "a.bias", 0, bias.get(), &err), err, WEFT_EINVAL, {"run is NULL"});
-  expect_error(weft_run_write(run.get(), nullptr, 0, bias.get(), &err), err, WEFT_EINVAL, {"name is NULL"});
-  expect_error(weft_run_write(run.get(), "a.bias", 0, nullptr, &err), err, WEFT_EINVAL, {"tensor is NULL"});
+  expect_error(weft_run_read(nullptr, "a.bias", 0, bias.get(), &err), err, WEFT_EINVAL,
+               {"run is NULL"});
+  expect_error(weft_run_read(run.get(), nullptr, 0, bias.get(), &err), err, WEFT_EINVAL,
+               {"name is NULL"});
+  expect_error(weft_run_read(run.get(), "a.bias", 0, nullptr, &err), err, WEFT_EINVAL,
+               {"tensor is NULL"});
+  expect_error(weft_run_write(nullptr, "a.bias", 0, bias.get(), &err), err, WEFT_EINVAL,
+               {"run is NULL"});
+  expect_error(weft_run_write(run.get(), nullptr, 0, bias.get(), &err), err, WEFT_EINVAL,
+               {"name is NULL"});
+  expect_error(weft_run_write(run.get(), "a.bias", 0, nullptr, &err), err, WEFT_EINVAL,
+               {"tensor is NULL"});
   expect_error(weft_run_digest(nullptr, text, &err), err, WEFT_EINVAL, {"run is NULL"});
   expect_error(weft_run_digest(run.get(), nullptr, &err), err, WEFT_EINVAL, {"digest is NULL"});
   weft_run_free(nullptr);
@@ -105,7 +117,8 @@ TEST_P(RunTest, EachStepHasItsMicroBatchesAndOneFinalEvent) {
     EXPECT_EQ(outcome.tag, tag);
     EXPECT_EQ(outcome.step, number++);
     ASSERT_EQ(outcome.losses.size(), 3u);
-    EXPECT_NEAR(outcome.loss, (outcome.losses[0] + outcome.losses[1] + outcome.losses[2]) / 3, 1e-12);
+    EXPECT_NEAR(outcome.loss, (outcome.losses[0] + outcome.losses[1] + outcome.losses[2]) / 3,
+                1e-12);
     EXPECT_GT(outcome.grad_norm, 0);
   }
   weft_event event = WEFT_EVENT_INIT;
@@ -127,17 +140,25 @@ TEST_P(RunTest, TheSeventeenthStepIsTriedAgain) {
 TEST_P(RunTest, AWrongBatchIsRefusedAndChangesNothing) {
   const RunPtr run = start(small_model(), plan_config());
   const std::string before = digest(run);
-  const TensorPtr wide = zeros({6, 7}), few = zeros({4, 3}), odd_x = zeros({5, 6}), odd_y = zeros({5, 3}), many_x = zeros({8, 6}),
-                  many_y = zeros({8, 3}), none_x = zeros({0, 6}), none_y = zeros({0, 3}), integers = zeros({6, 6}, WEFT_I32);
+  const TensorPtr wide = zeros({6, 7}), few = zeros({4, 3}), odd_x = zeros({5, 6}),
+                  odd_y = zeros({5, 3}), many_x = zeros({8, 6}), many_y = zeros({8, 3}),
+                  none_x = zeros({0, 6}), none_y = zeros({0, 3}),
+                  integers = zeros({6, 6}, WEFT_I32);
   Error err;
   expect_error(submit(run, {x.get()}, 0, 0, &err), err, WEFT_EINVAL, {"1 inputs", "2"});
-  expect_error(submit(run, {wide.get(), y.get()}, 0, 0, &err), err, WEFT_EINVAL, {"'x'", "[1,6]", "[6,7]"});
-  expect_error(submit(run, {integers.get(), y.get()}, 0, 0, &err), err, WEFT_EINVAL, {"'x'", "f32", "i32"});
-  expect_error(submit(run, {x.get(), few.get()}, 0, 0, &err), err, WEFT_EINVAL, {"'y'", "4 samples", "6"});
+  expect_error(submit(run, {wide.get(), y.get()}, 0, 0, &err), err, WEFT_EINVAL,
+               {"'x'", "[1,6]", "[6,7]"});
+  expect_error(submit(run, {integers.get(), y.get()}, 0, 0, &err), err, WEFT_EINVAL,
+               {"'x'", "f32", "i32"});
+  expect_error(submit(run, {x.get(), few.get()}, 0, 0, &err), err, WEFT_EINVAL,
+               {"'y'", "4 samples", "6"});
   expect_error(submit(run, {x.get(), nullptr}, 0, 0, &err), err, WEFT_EINVAL, {"'y'"});
-  expect_error(submit(run, {odd_x.get(), odd_y.get()}, 0, 0, &err), err, WEFT_EINVAL, {"5 samples", "multiple of 2"});
-  expect_error(submit(run, {many_x.get(), many_y.get()}, 0, 0, &err), err, WEFT_EINVAL, {"8 samples", "at most 6"});
-  expect_error(submit(run, {none_x.get(), none_y.get()}, 0, 0, &err), err, WEFT_EINVAL, {"0 samples"});
+  expect_error(submit(run, {odd_x.get(), odd_y.get()}, 0, 0, &err), err, WEFT_EINVAL,
+               {"5 samples", "multiple of 2"});
+  expect_error(submit(run, {many_x.get(), many_y.get()}, 0, 0, &err), err, WEFT_EINVAL,
+               {"8 samples", "at most 6"});
+  expect_error(submit(run, {none_x.get(), none_y.get()}, 0, 0, &err), err, WEFT_EINVAL,
+               {"0 samples"});
   expect_error(submit(run, batch, 3, 0, &err), err, WEFT_EINVAL, {"flags are 3"});
   weft_event event = WEFT_EVENT_INIT;
   EXPECT_EQ(weft_run_poll(run.get(), &event, -1), 0) << "a refused step has no event";
@@ -186,7 +207,8 @@ TEST_P(RunTest, FreeingARunDropsItsSteps) {
   ASSERT_EQ(weft_tensor_wrap(&d, data.data(), release, &released, &mine, nullptr), WEFT_OK);
   {
     const RunPtr run = start(small_model(), plan_config(2));
-    for (uint64_t tag = 0; tag < 3; ++tag) ASSERT_EQ(submit(run, {mine, y.get()}, WEFT_TRAIN, tag), WEFT_OK);
+    for (uint64_t tag = 0; tag < 3; ++tag)
+      ASSERT_EQ(submit(run, {mine, y.get()}, WEFT_TRAIN, tag), WEFT_OK);
     weft_event event = WEFT_EVENT_INIT;
     EXPECT_EQ(weft_run_poll(run.get(), &event, -1), 1);
     weft_tensor_unref(mine);
@@ -220,32 +242,39 @@ TEST_P(RunTest, OnlyTrainChangesWeights) {
 
 TEST_P(RunTest, StepsCountUpdatesAlone) {
   const RunPtr run = start(small_model(), plan_config());
-  for (uint32_t flags : {WEFT_NO_UPDATE, WEFT_EVAL, WEFT_FORWARD}) EXPECT_EQ(step(run, batch, flags).step, 0u);
+  for (uint32_t flags : {WEFT_NO_UPDATE, WEFT_EVAL, WEFT_FORWARD})
+    EXPECT_EQ(step(run, batch, flags).step, 0u);
   EXPECT_EQ(step(run, batch, WEFT_TRAIN).step, 0u);
   EXPECT_EQ(step(run, batch, WEFT_EVAL).step, 1u);
 }
 
-// A short last micro-batch weighs as its samples do: the same step in micro-batches that divide evenly differs by rounding alone.
+// A short last micro-batch weighs as its samples do: the same step in micro-batches that divide
+// evenly differs by rounding alone.
 TEST_P(RunTest, TheLastMicroBatchMayBeShort) {
   const TensorPtr x10 = noise({10, 6}, 3), y10 = noise({10, 3}, 4);
   weft_plan_config uneven = plan_config(2, 3, 4);
   uneven.short_size = 2;
-  const RunPtr a = start(small_model(WEFT_INPUT_WANT_GRAD), uneven), b = start(small_model(WEFT_INPUT_WANT_GRAD), plan_config(2, 5, 2));
-  const Outcome in_3 = step(a, {x10.get(), y10.get()}, WEFT_NO_UPDATE), in_5 = step(b, {x10.get(), y10.get()}, WEFT_NO_UPDATE);
+  const RunPtr a = start(small_model(WEFT_INPUT_WANT_GRAD), uneven),
+               b = start(small_model(WEFT_INPUT_WANT_GRAD), plan_config(2, 5, 2));
+  const Outcome in_3 = step(a, {x10.get(), y10.get()}, WEFT_NO_UPDATE),
+                in_5 = step(b, {x10.get(), y10.get()}, WEFT_NO_UPDATE);
   ASSERT_EQ(in_3.losses.size(), 3u);
   ASSERT_EQ(in_5.losses.size(), 5u);
   EXPECT_NEAR(in_3.loss, in_5.loss, 1e-6);
   EXPECT_NEAR(in_3.losses[0], (in_5.losses[0] + in_5.losses[1]) / 2, 1e-6);
   EXPECT_NEAR(in_3.losses[2], in_5.losses[4], 1e-6);
-  const auto gradients_a = read(a, "a.weight", WEFT_GRAD, {6, 8}), gradients_b = read(b, "a.weight", WEFT_GRAD, {6, 8});
+  const auto gradients_a = read(a, "a.weight", WEFT_GRAD, {6, 8}),
+             gradients_b = read(b, "a.weight", WEFT_GRAD, {6, 8});
   for (size_t i = 0; i < gradients_a.size(); ++i) EXPECT_NEAR(gradients_a[i], gradients_b[i], 1e-7);
   const auto input_a = read(a, "x", WEFT_GRAD, {10, 6}), input_b = read(b, "x", WEFT_GRAD, {10, 6});
   for (size_t i = 0; i < input_a.size(); ++i) EXPECT_NEAR(input_a[i], input_b[i], 1e-7);
   EXPECT_EQ(step(a, {x10.get(), y10.get()}, WEFT_FORWARD).outputs[2][0].size(), 2u * 8);
   const TensorPtr x9 = zeros({9, 6}), y9 = zeros({9, 3});
   Error err;
-  expect_error(submit(a, {x9.get(), y9.get()}, 0, 0, &err), err, WEFT_EINVAL, {"9 samples", "multiple of 4", "plus 2"});
-  EXPECT_EQ(step(a, {batch[0], batch[1]}).losses.size(), 2u) << "6 samples are a full and a short one";
+  expect_error(submit(a, {x9.get(), y9.get()}, 0, 0, &err), err, WEFT_EINVAL,
+               {"9 samples", "multiple of 4", "plus 2"});
+  EXPECT_EQ(step(a, {batch[0], batch[1]}).losses.size(), 2u)
+      << "6 samples are a full and a short one";
 }
 
 TEST_P(RunTest, WhatIsWrittenIsRead) {
@@ -262,13 +291,20 @@ TEST_P(RunTest, ReadingSaysWhatIsWrong) {
   const RunPtr run = start(small_model(), plan_config());
   const TensorPtr bias = zeros({8}), integers = zeros({8}, WEFT_I32), x_grad = zeros({6, 6});
   Error err;
-  expect_error(weft_run_read(run.get(), "d.bias", 0, bias.get(), &err), err, WEFT_ENOENT, {"'d.bias'"});
-  expect_error(weft_run_read(run.get(), "a.weight", 0, bias.get(), &err), err, WEFT_EINVAL, {"'a.weight'", "[6,8]", "[8]"});
-  expect_error(weft_run_read(run.get(), "a.bias", 0, integers.get(), &err), err, WEFT_EINVAL, {"'a.bias'", "f32", "i32"});
-  expect_error(weft_run_read(run.get(), "a.bias", 4, bias.get(), &err), err, WEFT_EINVAL, {"what is 4", "2 state"});
-  expect_error(weft_run_read(run.get(), "a.bias", UINT32_MAX, bias.get(), &err), err, WEFT_EINVAL, {"what is"});
-  expect_error(weft_run_write(run.get(), "a.weight", 0, bias.get(), &err), err, WEFT_EINVAL, {"'a.weight'"});
-  expect_error(weft_run_read(run.get(), "x", WEFT_GRAD, x_grad.get(), &err), err, WEFT_ENOENT, {"'x'", "WEFT_INPUT_WANT_GRAD"});
+  expect_error(weft_run_read(run.get(), "d.bias", 0, bias.get(), &err), err, WEFT_ENOENT,
+               {"'d.bias'"});
+  expect_error(weft_run_read(run.get(), "a.weight", 0, bias.get(), &err), err, WEFT_EINVAL,
+               {"'a.weight'", "[6,8]", "[8]"});
+  expect_error(weft_run_read(run.get(), "a.bias", 0, integers.get(), &err), err, WEFT_EINVAL,
+               {"'a.bias'", "f32", "i32"});
+  expect_error(weft_run_read(run.get(), "a.bias", 4, bias.get(), &err), err, WEFT_EINVAL,
+               {"what is 4", "2 state"});
+  expect_error(weft_run_read(run.get(), "a.bias", UINT32_MAX, bias.get(), &err), err, WEFT_EINVAL,
+               {"what is"});
+  expect_error(weft_run_write(run.get(), "a.weight", 0, bias.get(), &err), err, WEFT_EINVAL,
+               {"'a.weight'"});
+  expect_error(weft_run_read(run.get(), "x", WEFT_GRAD, x_grad.get(), &err), err, WEFT_ENOENT,
+               {"'x'", "WEFT_INPUT_WANT_GRAD"});
 }
 
 TEST_P(RunTest, TargetsHaveNoGradientAndThatIsSaid) {
@@ -279,16 +315,19 @@ TEST_P(RunTest, TargetsHaveNoGradientAndThatIsSaid) {
   step(run, batch);
   const TensorPtr grad = zeros({6, 3});
   Error err;
-  expect_error(weft_run_read(run.get(), "y", WEFT_GRAD, grad.get(), &err), err, WEFT_ENOENT, {"'y'", "for its targets"});
+  expect_error(weft_run_read(run.get(), "y", WEFT_GRAD, grad.get(), &err), err, WEFT_ENOENT,
+               {"'y'", "for its targets"});
 }
 
 TEST_P(RunTest, TheGradientOfAnInputIsThatOfTheLastStep) {
   const RunPtr run = start(small_model(WEFT_INPUT_WANT_GRAD), plan_config(2));
   const TensorPtr all = zeros({6, 6}), few = zeros({4, 6});
   Error err;
-  expect_error(weft_run_read(run.get(), "x", WEFT_GRAD, all.get(), &err), err, WEFT_ESTATE, {"training step"});
+  expect_error(weft_run_read(run.get(), "x", WEFT_GRAD, all.get(), &err), err, WEFT_ESTATE,
+               {"training step"});
   const double loss = step(run, batch, WEFT_NO_UPDATE).loss;
-  expect_error(weft_run_read(run.get(), "x", WEFT_GRAD, few.get(), &err), err, WEFT_EINVAL, {"'x'"});
+  expect_error(weft_run_read(run.get(), "x", WEFT_GRAD, few.get(), &err), err, WEFT_EINVAL,
+               {"'x'"});
   const std::vector<float> grad = read(run, "x", WEFT_GRAD, {6, 6});
   // One element moved: the loss follows the gradient.
   const float delta = 0.01f;
@@ -304,7 +343,8 @@ TEST_P(RunTest, OptimizerStateIsThatOfAdam) {
   const RunPtr run = start(small_model(), plan_config(2));
   EXPECT_EQ(read(run, "b.bias", WEFT_STATE, {8}), std::vector<float>(8, 0));
   step(run, batch);
-  const auto grad = read(run, "b.bias", WEFT_GRAD, {8}), mean = read(run, "b.bias", WEFT_STATE, {8}),
+  const auto grad = read(run, "b.bias", WEFT_GRAD, {8}),
+             mean = read(run, "b.bias", WEFT_STATE, {8}),
              square = read(run, "b.bias", WEFT_STATE + 1, {8});
   for (size_t i = 0; i < 8; ++i) {
     EXPECT_NE(grad[i], 0);
@@ -322,11 +362,13 @@ TEST_P(RunTest, PlainSgdHasNoState) {
   const RunPtr run = start(small_model(), config);
   const auto before = read(run, "c.bias", WEFT_VALUE, {3});
   step(run, batch);
-  const auto after = read(run, "c.bias", WEFT_VALUE, {3}), grad = read(run, "c.bias", WEFT_GRAD, {3});
+  const auto after = read(run, "c.bias", WEFT_VALUE, {3}),
+             grad = read(run, "c.bias", WEFT_GRAD, {3});
   for (size_t i = 0; i < 3; ++i) EXPECT_FLOAT_EQ(after[i], before[i] - 0.5f * grad[i]);
   const TensorPtr bias = zeros({3});
   Error err;
-  expect_error(weft_run_read(run.get(), "c.bias", WEFT_STATE, bias.get(), &err), err, WEFT_EINVAL, {"0 state"});
+  expect_error(weft_run_read(run.get(), "c.bias", WEFT_STATE, bias.get(), &err), err, WEFT_EINVAL,
+               {"0 state"});
 }
 
 // A model of logits and their classes, one of each.
@@ -342,7 +384,8 @@ Outcome train_on_one_target(int32_t target) {
   *static_cast<int32_t*>(weft_tensor_data(targets.get())) = target;
   const RunPtr run = start(model, plan_config(1, 1, 1));
   if (target != -1) return step(run, {data.get(), targets.get()});
-  expect_error(submit(run, {data.get(), targets.get()}, WEFT_TRAIN, 0, &err), err, WEFT_EINVAL, {"'class'", "no target that counts"});
+  expect_error(submit(run, {data.get(), targets.get()}, WEFT_TRAIN, 0, &err), err, WEFT_EINVAL,
+               {"'class'", "no target that counts"});
   return {};
 }
 
@@ -352,11 +395,15 @@ TEST(Targets, ALoneOneThatIsNoClassIsNamed) {
   for (const int32_t target : {-100, -2, 5}) {
     const Outcome outcome = train_on_one_target(target);
     EXPECT_EQ(outcome.status, WEFT_EDATA);
-    EXPECT_NE(outcome.text.find("target 0 is " + std::to_string(target) + ", expected -1 or 0 to 4"), std::string::npos) << outcome.text;
+    EXPECT_NE(
+        outcome.text.find("target 0 is " + std::to_string(target) + ", expected -1 or 0 to 4"),
+        std::string::npos)
+        << outcome.text;
   }
 }
 
-// With SGD a run's weights and momenta are all of it: copied to another run, both go on alike, however that one is cut.
+// With SGD a run's weights and momenta are all of it: copied to another run, both go on alike,
+// however that one is cut.
 TEST_P(RunTest, ARunCanBeCopied) {
   weft_optimizer sgd = WEFT_OPTIMIZER_INIT;
   sgd.rule = WEFT_SGD;
@@ -371,8 +418,9 @@ TEST_P(RunTest, ARunCanBeCopied) {
   config.seed = 99;
   const RunPtr to = start(small_model(), config);
   EXPECT_NE(digest(to), digest(from));
-  const std::pair<const char*, weft_desc> params[] = {{"a.weight", desc({6, 8})}, {"a.bias", desc({8})},      {"b.weight", desc({8, 8})},
-                                                      {"b.bias", desc({8})},      {"c.weight", desc({8, 3})}, {"c.bias", desc({3})}};
+  const std::pair<const char*, weft_desc> params[] = {
+      {"a.weight", desc({6, 8})}, {"a.bias", desc({8})},      {"b.weight", desc({8, 8})},
+      {"b.bias", desc({8})},      {"c.weight", desc({8, 3})}, {"c.bias", desc({3})}};
   for (const auto& [name, d] : params)
     for (uint32_t what : {WEFT_VALUE, WEFT_STATE}) {
       weft_tensor* tensor = nullptr;
@@ -392,9 +440,12 @@ TEST_P(RunTest, NothingIsReadWhileStepsAreUnderWay) {
   char text[33] = "untouched";
   auto refused = [&] {
     Error err;
-    expect_error(weft_run_read(run.get(), "a.bias", 0, bias.get(), &err), err, WEFT_ESTATE, {"under way"});
-    expect_error(weft_run_read(run.get(), "x", WEFT_GRAD, grad.get(), &err), err, WEFT_ESTATE, {"under way"});
-    expect_error(weft_run_write(run.get(), "a.bias", 0, bias.get(), &err), err, WEFT_ESTATE, {"under way"});
+    expect_error(weft_run_read(run.get(), "a.bias", 0, bias.get(), &err), err, WEFT_ESTATE,
+                 {"under way"});
+    expect_error(weft_run_read(run.get(), "x", WEFT_GRAD, grad.get(), &err), err, WEFT_ESTATE,
+                 {"under way"});
+    expect_error(weft_run_write(run.get(), "a.bias", 0, bias.get(), &err), err, WEFT_ESTATE,
+                 {"under way"});
     expect_error(weft_run_digest(run.get(), text, &err), err, WEFT_ESTATE, {"under way"});
     EXPECT_STREQ(text, "untouched");
   };

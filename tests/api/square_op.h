@@ -5,7 +5,8 @@
 
 #include "api/api.h"
 
-// y = x * x, as the built-in `mul` of a value with itself. Callbacks may run on several threads at once.
+// y = x * x, as the built-in `mul` of a value with itself. Callbacks may run on several threads at
+// once.
 struct Square {
   int fail_forward_at = -1, fail_backward_at = -1;  // number of the call
   std::atomic<int> forwards{0}, backwards{0}, destroyed{0};
@@ -25,10 +26,11 @@ struct Square {
     for (int64_t i = 0; i < elements(out->desc); ++i) y[i] = x[i] * x[i];
     return 0;
   }
-  static int32_t backward(const weft_view* in, uint32_t, const weft_view* out, const weft_view* grad_out, weft_view* grad_in,
-                          void* payload) {
+  static int32_t backward(const weft_view* in, uint32_t, const weft_view* out,
+                          const weft_view* grad_out, weft_view* grad_in, void* payload) {
     if (of(payload).backwards++ == of(payload).fail_backward_at) return -3;
-    const float *x = static_cast<const float*>(in[0].data), *y = static_cast<const float*>(out->data),
+    const float *x = static_cast<const float*>(in[0].data),
+                *y = static_cast<const float*>(out->data),
                 *dy = static_cast<const float*>(grad_out->data);
     float* dx = static_cast<float*>(grad_in[0].data);
     if (!dx) return 0;

@@ -9,7 +9,9 @@ namespace {
 
 class UserOpTest : public testing::TestWithParam<uint32_t> {
  protected:
-  RunPtr start(const ModelPtr& model, const weft_plan_config& config) { return ::start(model, config, GetParam()); }
+  RunPtr start(const ModelPtr& model, const weft_plan_config& config) {
+    return ::start(model, config, GetParam());
+  }
 
   const TensorPtr x = noise({6, 6}, 1), y = noise({6, 3}, 2);
   const std::vector<weft_tensor*> batch = {x.get(), y.get()};
@@ -17,7 +19,8 @@ class UserOpTest : public testing::TestWithParam<uint32_t> {
 
 INSTANTIATE_TEST_SUITE_P(Threads, UserOpTest, testing::Values(0u, 1u, 2u));
 
-// The run goes on while its owner looks at what it was told last: the next step ends, which a step behind it shows by beginning.
+// The run goes on while its owner looks at what it was told last: the next step ends, which a step
+// behind it shows by beginning.
 TEST_P(UserOpTest, WhatAnEventPointsToStaysUntilTheNextPoll) {
   Square square;
   const RunPtr run = start(squaring_model(&square), plan_config(2));
@@ -29,7 +32,8 @@ TEST_P(UserOpTest, WhatAnEventPointsToStaysUntilTheNextPoll) {
   const std::vector<double> told(event.idle_by_rank, event.idle_by_rank + event.n_ranks);
   for (uint64_t tag : {1, 2}) ASSERT_EQ(submit(run, batch, WEFT_TRAIN, tag), WEFT_OK);
   if (GetParam() > 0)
-    for (int calls = square.forwards; calls < 7; calls = square.forwards) square.forwards.wait(calls);  // a step has three
+    for (int calls = square.forwards; calls < 7; calls = square.forwards)
+      square.forwards.wait(calls);  // a step has three
   EXPECT_EQ(std::vector<double>(event.idle_by_rank, event.idle_by_rank + event.n_ranks), told);
   for (uint64_t tag : {1, 2}) EXPECT_EQ(finish(run).tag, tag);
 }
@@ -43,9 +47,11 @@ TEST_P(UserOpTest, ComputesWhatTheBuiltInDoes) {
       const RunPtr reference = start(squaring_model(nullptr, WEFT_INPUT_WANT_GRAD), plan_config());
       for (int i = 0; i < 3; ++i) EXPECT_EQ(step(run, batch).loss, step(reference, batch).loss);
       EXPECT_EQ(read(run, "x", WEFT_GRAD, {6, 6}), read(reference, "x", WEFT_GRAD, {6, 6}));
-      EXPECT_EQ(read(run, "a.weight", WEFT_GRAD, {6, 8}), read(reference, "a.weight", WEFT_GRAD, {6, 8}));
+      EXPECT_EQ(read(run, "a.weight", WEFT_GRAD, {6, 8}),
+                read(reference, "a.weight", WEFT_GRAD, {6, 8}));
       EXPECT_EQ(digest(run), digest(reference));
-      EXPECT_EQ(step(run, batch, WEFT_FORWARD).outputs, step(reference, batch, WEFT_FORWARD).outputs);
+      EXPECT_EQ(step(run, batch, WEFT_FORWARD).outputs,
+                step(reference, batch, WEFT_FORWARD).outputs);
       EXPECT_EQ(square.forwards, 4 * 3);
       EXPECT_EQ(square.backwards, 3 * 3);
     }
@@ -73,14 +79,16 @@ TEST_P(UserOpTest, IsDestroyedWithAModelThatNeverRan) {
 }
 
 // Whatever fails, each tag has exactly one final event, and every tensor is released exactly once.
-void expect_failed(const RunPtr& run, const std::vector<weft_tensor*>& batch, int good_steps, std::initializer_list<const char*> parts) {
+void expect_failed(const RunPtr& run, const std::vector<weft_tensor*>& batch, int good_steps,
+                   std::initializer_list<const char*> parts) {
   int released = 0;
   float data[6 * 6] = {};
   const weft_desc d = desc({6, 6});
   weft_tensor* mine = nullptr;
   auto release = [](void*, void* payload) { ++*static_cast<int*>(payload); };
   ASSERT_EQ(weft_tensor_wrap(&d, data, release, &released, &mine, nullptr), WEFT_OK);
-  for (uint64_t tag = 0; tag < 5; ++tag) ASSERT_EQ(submit(run, {mine, batch[1]}, WEFT_TRAIN, tag), WEFT_OK);
+  for (uint64_t tag = 0; tag < 5; ++tag)
+    ASSERT_EQ(submit(run, {mine, batch[1]}, WEFT_TRAIN, tag), WEFT_OK);
   weft_tensor_unref(mine);
   for (uint64_t tag = 0; tag < 5; ++tag) {
     const Outcome outcome = finish(run);
@@ -91,8 +99,10 @@ void expect_failed(const RunPtr& run, const std::vector<weft_tensor*>& batch, in
     }
     EXPECT_EQ(outcome.kind, static_cast<uint32_t>(WEFT_EVENT_ERROR));
     EXPECT_EQ(outcome.status, WEFT_EUSER);
-    EXPECT_EQ(outcome.text.rfind("rank " + std::to_string(outcome.rank), 0), 0u) << outcome.rank << " and " << outcome.text;
-    for (const char* part : parts) EXPECT_NE(outcome.text.find(part), std::string::npos) << outcome.text;
+    EXPECT_EQ(outcome.text.rfind("rank " + std::to_string(outcome.rank), 0), 0u)
+        << outcome.rank << " and " << outcome.text;
+    for (const char* part : parts)
+      EXPECT_NE(outcome.text.find(part), std::string::npos) << outcome.text;
   }
   EXPECT_EQ(released, 1);
   weft_event event = WEFT_EVENT_INIT;
@@ -130,7 +140,8 @@ TEST_P(UserOpTest, AFailedRunAnswersEveryLaterStepWithItsFailure) {
   EXPECT_EQ(square.forwards, 1) << "nothing is computed any more";
 }
 
-// Each rank has come as far as it had: that is no state of any step, which a checkpoint would make it.
+// Each rank has come as far as it had: that is no state of any step, which a checkpoint would make
+// it.
 TEST_P(UserOpTest, AFailedRunIsNeitherReadNorSaved) {
   Square square;
   square.fail_forward_at = 4;
@@ -144,11 +155,13 @@ TEST_P(UserOpTest, AFailedRunIsNeitherReadNorSaved) {
   save.directory = place.c_str();
   char text[33];
   Error err;
-  expect_error(weft_run_save(run.get(), &save, &err), err, WEFT_EUSER, {"the run has failed", "'squares'"});
+  expect_error(weft_run_save(run.get(), &save, &err), err, WEFT_EUSER,
+               {"the run has failed", "'squares'"});
   EXPECT_FALSE(std::filesystem::exists(place));
   std::filesystem::remove_all(own);
   expect_error(weft_run_digest(run.get(), text, &err), err, WEFT_EUSER, {"the run has failed"});
-  expect_error(weft_run_read(run.get(), "a.bias", WEFT_VALUE, zeros({8}).get(), &err), err, WEFT_EUSER, {"the run has failed"});
+  expect_error(weft_run_read(run.get(), "a.bias", WEFT_VALUE, zeros({8}).get(), &err), err,
+               WEFT_EUSER, {"the run has failed"});
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
-// What encryption costs: frames of 1 MiB over tcp on this machine, as links send tensors, with CURVE and without.
+// What encryption costs: frames of 1 MiB over tcp on this machine, as links send tensors, with
+// CURVE and without.
 //
 //   build/tests/bench/bench_encryption [GIB]
 //
-// One line per kind: seconds, MiB/s and processor seconds per GiB (both ends together); then the ratios.
+// One line per kind: seconds, MiB/s and processor seconds per GiB (both ends together); then the
+// ratios.
 #include <sys/resource.h>
 
 #include <chrono>
@@ -25,11 +27,15 @@ struct Cost {
 double cpu_seconds() {
   rusage used{};
   getrusage(RUSAGE_SELF, &used);
-  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
   return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 // One end. Takes what comes and keeps nothing of it; answers each frame if it is the receiver.
 class Side final : public Connection::Events {
@@ -58,7 +64,8 @@ void receive(bool insecure, std::promise<std::string> endpoint) {
   Side side;
   side.answers = true;
   auto listener = net.transport->listen(
-      "tcp://127.0.0.1:0", [&](std::unique_ptr<Connection> connection) { side.start(std::move(connection)); },
+      "tcp://127.0.0.1:0",
+      [&](std::unique_ptr<Connection> connection) { side.start(std::move(connection)); },
       [](const std::string&, const std::string&) {});
   endpoint.set_value(listener.value()->endpoint());
   net.until([&] { return side.is_lost; }, 600000);
@@ -80,7 +87,8 @@ Cost measure(bool insecure, uint32_t frames) {
   uint32_t sent = 0;
   net.until(
       [&] {
-        for (; sent < frames && sent < side.frames + kUnderWay; ++sent) side.connection->send(1, Side::kHeader, payload, sent + 1);
+        for (; sent < frames && sent < side.frames + kUnderWay; ++sent)
+          side.connection->send(1, Side::kHeader, payload, sent + 1);
         return side.frames == frames;
       },
       600000);
@@ -100,6 +108,8 @@ int main(int argc, char** argv) {
   weft::measure(true, 64);  // warms up
   const weft::Cost plain = weft::measure(true, frames), curve = weft::measure(false, frames);
   for (const auto& [name, cost] : {std::pair("--insecure", plain), std::pair("encrypted", curve)})
-    std::printf("%-12s %6.2f s %8.0f MiB/s %6.2f processor s/GiB\n", name, cost.seconds, 1024 * gib / cost.seconds, cost.cpu / gib);
-  std::printf("encryption takes %.1f times as long, and %.1f times the processor\n", curve.seconds / plain.seconds, curve.cpu / plain.cpu);
+    std::printf("%-12s %6.2f s %8.0f MiB/s %6.2f processor s/GiB\n", name, cost.seconds,
+                1024 * gib / cost.seconds, cost.cpu / gib);
+  std::printf("encryption takes %.1f times as long, and %.1f times the processor\n",
+              curve.seconds / plain.seconds, curve.cpu / plain.cpu);
 }

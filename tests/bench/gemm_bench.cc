@@ -1,8 +1,10 @@
-// Matrix products at GPT-2's shapes, one thread, against what the core can do at most. Product, uncut product and peak are timed
-// in turn and reported as ratios of medians: the machine may be shared, and its clock moves.
+// Matrix products at GPT-2's shapes, one thread, against what the core can do at most. Product,
+// uncut product and peak are timed in turn and reported as ratios of medians: the machine may be
+// shared, and its clock moves.
 //
 //   share_of_peak   gemm()'s rate over that of multiply-adds in registers
-//   share_of_uncut  gemm()'s rate over that of the whole product uncut: what cutting it for threads costs
+//   share_of_uncut  gemm()'s rate over that of the whole product uncut: what cutting it for threads
+//   costs
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -43,8 +45,9 @@ struct Product {
   Kind kind;
 };
 
-constexpr Shape kShapes[] = {{256, 2304, 768},  {256, 768, 768}, {256, 3072, 768},  {256, 768, 3072},
-                             {256, 50257, 768}, {64, 2304, 768}, {1024, 2304, 768}, {64, 64, 64}};
+constexpr Shape kShapes[] = {{256, 2304, 768},  {256, 768, 768},   {256, 3072, 768},
+                             {256, 768, 3072},  {256, 50257, 768}, {64, 2304, 768},
+                             {1024, 2304, 768}, {64, 64, 64}};
 constexpr Product kProducts[] = {{"forward", Kind::forward},
                                  {"forward_out_in", Kind::forward_out_in},
                                  {"input_grad", Kind::input_grad},
@@ -54,9 +57,12 @@ constexpr Product kProducts[] = {{"forward", Kind::forward},
 Gemm product_of(const Shape& s, Kind kind, const float* a, const float* b, float* c) {
   switch (kind) {
     case Kind::forward: return {s.rows, s.out, s.in, {a, s.in}, {b, s.out}, c, s.out};
-    case Kind::forward_out_in: return {s.rows, s.out, s.in, {a, s.in}, {b, s.in, kTransposed}, c, s.out};
-    case Kind::input_grad: return {s.rows, s.in, s.out, {a, s.out}, {b, s.out, kTransposed}, c, s.in};
-    case Kind::weight_grad: return {s.in, s.out, s.rows, {a, s.in, kTransposed}, {b, s.out}, c, s.out, 1, 1};
+    case Kind::forward_out_in:
+      return {s.rows, s.out, s.in, {a, s.in}, {b, s.in, kTransposed}, c, s.out};
+    case Kind::input_grad:
+      return {s.rows, s.in, s.out, {a, s.out}, {b, s.out, kTransposed}, c, s.in};
+    case Kind::weight_grad:
+      return {s.in, s.out, s.rows, {a, s.in, kTransposed}, {b, s.out}, c, s.out, 1, 1};
   }
   return {};
 }
@@ -69,13 +75,17 @@ std::vector<float> small_numbers(int64_t n) {
 
 void run_product(benchmark::State& state, const Shape& shape, Kind kind) {
   ComputeScope scope;
-  const int64_t largest = std::max({shape.rows * shape.out, shape.rows * shape.in, shape.in * shape.out});
+  const int64_t largest =
+      std::max({shape.rows * shape.out, shape.rows * shape.in, shape.in * shape.out});
   const std::vector<float> a = small_numbers(largest), b = small_numbers(largest);
   std::vector<float> c(static_cast<size_t>(largest));
   const Gemm product = product_of(shape, kind, a.data(), b.data(), c.data());
-  const double flops = 2.0 * static_cast<double>(product.m) * static_cast<double>(product.n) * static_cast<double>(product.k);
-  const int repeats = std::max(1, static_cast<int>(1e7 / flops));  // so that a clock reading is nothing beside them
-  // As much work as the product has, within 10 microseconds to some milliseconds: the clock is the same for both.
+  const double flops = 2.0 * static_cast<double>(product.m) * static_cast<double>(product.n) *
+                       static_cast<double>(product.k);
+  const int repeats =
+      std::max(1, static_cast<int>(1e7 / flops));  // so that a clock reading is nothing beside them
+  // As much work as the product has, within 10 microseconds to some milliseconds: the clock is the
+  // same for both.
   const auto peak_rounds = static_cast<int64_t>(std::clamp(flops * repeats / 384, 4e3, 1e6));
 
   SerialTiles tiles;
@@ -112,9 +122,12 @@ int main(int argc, char** argv) {
   benchmark::AddCustomContext("gemm", gemm_info().text());
   for (const bench::Shape& shape : bench::kShapes)
     for (const bench::Product& product : bench::kProducts) {
-      const std::string name =
-          "gemm/" + std::to_string(shape.rows) + "x" + std::to_string(shape.out) + "x" + std::to_string(shape.in) + "/" + product.name;
-      benchmark::RegisterBenchmark(name.c_str(), bench::run_product, shape, product.kind)->UseManualTime()->MinTime(0.2);
+      const std::string name = "gemm/" + std::to_string(shape.rows) + "x" +
+                               std::to_string(shape.out) + "x" + std::to_string(shape.in) + "/" +
+                               product.name;
+      benchmark::RegisterBenchmark(name.c_str(), bench::run_product, shape, product.kind)
+          ->UseManualTime()
+          ->MinTime(0.2);
     }
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;

@@ -12,13 +12,15 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Twelve chains: more than a core has multiply-adds under way, fewer than it has registers. They begin apart and are summed at
-// the end, so none can be left out; the numbers tend to 1.
+// Twelve chains: more than a core has multiply-adds under way, fewer than it has registers. They
+// begin apart and are summed at the end, so none can be left out; the numbers tend to 1.
 double fma_burst(int64_t rounds, float& sink) {
   const hn::ScalableTag<float> d;
   const auto factor = hn::Set(d, 0.999f), term = hn::Set(d, 0.001f);
-  auto x0 = hn::Iota(d, 1), x1 = hn::Iota(d, 2), x2 = hn::Iota(d, 3), x3 = hn::Iota(d, 4), x4 = hn::Iota(d, 5), x5 = hn::Iota(d, 6);
-  auto y0 = hn::Iota(d, 7), y1 = hn::Iota(d, 8), y2 = hn::Iota(d, 9), y3 = hn::Iota(d, 10), y4 = hn::Iota(d, 11), y5 = hn::Iota(d, 12);
+  auto x0 = hn::Iota(d, 1), x1 = hn::Iota(d, 2), x2 = hn::Iota(d, 3), x3 = hn::Iota(d, 4),
+       x4 = hn::Iota(d, 5), x5 = hn::Iota(d, 6);
+  auto y0 = hn::Iota(d, 7), y1 = hn::Iota(d, 8), y2 = hn::Iota(d, 9), y3 = hn::Iota(d, 10),
+       y4 = hn::Iota(d, 11), y5 = hn::Iota(d, 12);
   for (int64_t i = 0; i < rounds; ++i) {
     x0 = hn::MulAdd(x0, factor, term);
     x1 = hn::MulAdd(x1, factor, term);
@@ -49,7 +51,9 @@ namespace weft::bench {
 
 HWY_EXPORT(fma_burst);
 
-double fma_burst(int64_t rounds, float& sink) { return HWY_DYNAMIC_DISPATCH(fma_burst)(rounds, sink); }
+double fma_burst(int64_t rounds, float& sink) {
+  return HWY_DYNAMIC_DISPATCH(fma_burst)(rounds, sink);
+}
 
 }  // namespace weft::bench
 #endif

@@ -5,8 +5,8 @@
 
 namespace weft::bench {
 
-// Runs `rounds` rounds and returns the floating-point operations done (a multiply-add is two). `sink` receives a number that
-// depends on all of them; use it, or the compiler may leave them out.
+// Runs `rounds` rounds and returns the floating-point operations done (a multiply-add is two).
+// `sink` receives a number that depends on all of them; use it, or the compiler may leave them out.
 double fma_burst(int64_t rounds, float& sink);
 
 }  // namespace weft::bench

@@ -4,6 +4,7 @@
 #include "base/text.h"
 #include "graph/presets.h"
 #include "sim/predict.h"
+#include "tune/make_plan.h"
 
 namespace weft {
 namespace {
@@ -12,7 +13,8 @@ std::shared_ptr<const Plan> chain(int32_t ranks, int32_t micro_batches) {
   PlanConfig config;
   config.ranks = ranks;
   config.micro_batches = micro_batches;
-  return make_plan(make_preset(cat("mlp:layers=", ranks, ",width=8"), {}).take().model, config).take();
+  return make_plan(make_preset(cat("mlp:layers=", ranks, ",width=8"), {}).take().model, config)
+      .take();
 }
 
 void arguments(benchmark::internal::Benchmark* b) {
@@ -20,13 +22,16 @@ void arguments(benchmark::internal::Benchmark* b) {
 }
 
 void make(benchmark::State& state) {
-  for (auto _ : state) benchmark::DoNotOptimize(chain(static_cast<int32_t>(state.range(0)), static_cast<int32_t>(state.range(1))));
+  for (auto _ : state)
+    benchmark::DoNotOptimize(
+        chain(static_cast<int32_t>(state.range(0)), static_cast<int32_t>(state.range(1))));
   state.SetItemsProcessed(state.iterations() * state.range(0) * state.range(1) * 2);
 }
 BENCHMARK(make)->Apply(arguments);
 
 void simulate(benchmark::State& state) {
-  const auto plan = chain(static_cast<int32_t>(state.range(0)), static_cast<int32_t>(state.range(1)));
+  const auto plan =
+      chain(static_cast<int32_t>(state.range(0)), static_cast<int32_t>(state.range(1)));
   for (auto _ : state) benchmark::DoNotOptimize(predict(plan, nullptr, false));
   state.SetItemsProcessed(state.iterations() * state.range(0) * state.range(1) * 2);
 }

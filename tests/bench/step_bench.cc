@@ -1,10 +1,11 @@
-// What a training step makes of one core: a preset's step on the caller's thread, in turn with multiply-adds that stay in registers, since
-// the machine may be shared, and its clock moves.
+// What a training step makes of one core: a preset's step on the caller's thread, in turn with
+// multiply-adds that stay in registers, since the machine may be shared, and its clock moves.
 //
 //   build/tests/bench/bench_step [MODEL [SEQ_LEN [SAMPLES [STEPS]]]]     (gpt2 64 4 9)
 //
-// Medians of the peak, of a step without its update, and of a whole step with AdamW. A step counts as 6 operations per parameter and token,
-// the field's usual figure (forward 2, backward 4), whatever else it does.
+// Medians of the peak, of a step without its update, and of a whole step with AdamW. A step counts
+// as 6 operations per parameter and token, the field's usual figure (forward 2, backward 4),
+// whatever else it does.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -68,7 +69,10 @@ class Bench {
     tokens_ = samples * (info.tokens ? info.seq_len : 1);
   }
 
-  double operations() const { return 6.0 * static_cast<double>(weft_model_parameters(model_.get())) * static_cast<double>(tokens_); }
+  double operations() const {
+    return 6.0 * static_cast<double>(weft_model_parameters(model_.get())) *
+           static_cast<double>(tokens_);
+  }
 
   void step(uint32_t flags) {
     weft_tensor* const batch[] = {inputs_[0].get(), inputs_[1].get()};
@@ -76,7 +80,8 @@ class Bench {
     weft_event event = WEFT_EVENT_INIT;
     while (weft_run_poll(run_.get(), &event, -1) > 0) {
       if (event.kind == WEFT_EVENT_DONE) return;
-      if (event.kind == WEFT_EVENT_ERROR) std::fprintf(stderr, "bench_step: %s\n", event.text), std::exit(1);
+      if (event.kind == WEFT_EVENT_ERROR)
+        std::fprintf(stderr, "bench_step: %s\n", event.text), std::exit(1);
     }
   }
 
@@ -86,14 +91,16 @@ class Bench {
     config.width = info.width;
     weft_data* data = nullptr;
     if (!info.tokens) must(weft_data_open(&config, &data, &err_), err_);
-    const weft_desc desc = {info.tokens ? WEFT_I32 : WEFT_F32, 2, {samples, info.tokens ? info.seq_len : info.width}};
+    const weft_desc desc = {
+        info.tokens ? WEFT_I32 : WEFT_F32, 2, {samples, info.tokens ? info.seq_len : info.width}};
     for (auto& input : inputs_) {
       weft_tensor* tensor = nullptr;
       must(weft_tensor_new(&desc, &tensor, &err_), err_);
       input.reset(tensor);
       if (!info.tokens) continue;
       auto* ids = static_cast<int32_t*>(weft_tensor_data(tensor));
-      for (int64_t i = 0; i < samples * info.seq_len; ++i) ids[i] = static_cast<int32_t>((i * 7919 + (&input - inputs_)) % info.vocabulary);
+      for (int64_t i = 0; i < samples * info.seq_len; ++i)
+        ids[i] = static_cast<int32_t>((i * 7919 + (&input - inputs_)) % info.vocabulary);
     }
     if (data) must(weft_data_sample(data, 1, 0, inputs_[0].get(), inputs_[1].get(), &err_), err_);
     weft_data_free(data);
@@ -108,7 +115,8 @@ class Bench {
 };
 
 void print(const char* what, double time, double rate, double peak) {
-  std::printf("%-10s %8.1f ms %8.1f GFLOP/s %6.2f of the peak\n", what, time * 1e3, rate / 1e9, rate / peak);
+  std::printf("%-10s %8.1f ms %8.1f GFLOP/s %6.2f of the peak\n", what, time * 1e3, rate / 1e9,
+              rate / peak);
 }
 
 }  // namespace
@@ -130,7 +138,8 @@ int main(int argc, char** argv) {
     whole.push_back(seconds([&] { bench.step(WEFT_TRAIN); }));
   }
   const double peak = median(peaks);
-  std::printf("%s, %u x %lld tokens, one thread, medians of %d\n", name, samples, static_cast<long long>(seq_len), steps);
+  std::printf("%s, %u x %lld tokens, one thread, medians of %d\n", name, samples,
+              static_cast<long long>(seq_len), steps);
   std::printf("%-10s %11s %8.1f GFLOP/s\n", "peak", "", peak / 1e9);
   print("gradients", median(gradients), bench.operations() / median(gradients), peak);
   print("step", median(whole), bench.operations() / median(whole), peak);

@@ -1,10 +1,12 @@
-// How well processes keep to a schedule: every F, I and W of a stage sleeps for a known time, so the measured step, over real sockets and
-// event loops, should be what the simulator says, whatever the machine's cores. What is above it is the runtime's own.
+// How well processes keep to a schedule: every F, I and W of a stage sleeps for a known time, so
+// the measured step, over real sockets and event loops, should be what the simulator says, whatever
+// the machine's cores. What is above it is the runtime's own.
 //
 //   build/tests/bench/bench_timed_ranks RANKS MICRO_BATCHES MILLISECONDS [SCHEDULE ...]
 //
-// One line per schedule that allows the sizes: predicted and measured milliseconds of a step (from submit to its last event, median of
-// three), and their ratio. A rank's whole share takes MILLISECONDS for each of F, I and W; a chunk takes its part.
+// One line per schedule that allows the sizes: predicted and measured milliseconds of a step (from
+// submit to its last event, median of three), and their ratio. A rank's whole share takes
+// MILLISECONDS for each of F, I and W; a chunk takes its part.
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +22,7 @@
 #include "runtime/mesh.h"
 #include "runtime/run.h"
 #include "sim/sim.h"
+#include "tune/make_plan.h"
 
 extern char** environ;
 
@@ -31,10 +34,14 @@ class Timed final : public Op {
  public:
   std::string_view name() const override { return "timed"; }
   uint32_t reads() const override { return kFactor; }
-  Result<Inferred> infer(const Attrs&, std::span<const Operand> in, std::span<const Desc>) const override {
+  Result<Inferred> infer(const Attrs&, std::span<const Operand> in,
+                         std::span<const Desc>) const override {
     return Inferred{.out = in[0].desc, .stash = {}, .scratch = 0};
   }
-  Cost cost(const Attrs&, std::span<const Desc>, std::span<const Desc>, const Desc&) const override { return {1, 1, 1}; }
+  Cost cost(const Attrs&, std::span<const Desc>, std::span<const Desc>,
+            const Desc&) const override {
+    return {1, 1, 1};
+  }
   Status forward(const Call& call) const override { return copy(call, call.in[0], call.out); }
   Status input_grad(const Call& call) const override { return copy(call, call.dout, call.din[0]); }
   Status weight_grad(const Call& call) const override { return sleep(call); }
@@ -53,7 +60,8 @@ const Timed kTimed;
 
 constexpr const Op* kOwnOps[] = {&kTimed};
 
-Result<std::shared_ptr<const Plan>> timed_plan(const ScheduleKind& kind, int32_t ranks, int32_t micro_batches, double seconds) {
+Result<std::shared_ptr<const Plan>> timed_plan(const ScheduleKind& kind, int32_t ranks,
+                                               int32_t micro_batches, double seconds) {
   WEFT_TRY_ASSIGN(const int32_t chunks, chunks_of(kind, 0));
   auto model = std::make_shared<Model>();
   const Shape row{1, 16};
@@ -65,15 +73,18 @@ Result<std::shared_ptr<const Plan>> timed_plan(const ScheduleKind& kind, int32_t
     WEFT_TRY_ASSIGN(const ParamId weight, model->add_param(name + ".weight", Shape{16}, {}));
     Attrs attrs;
     attrs.factor = seconds / chunks;
-    WEFT_TRY_ASSIGN(x, model->add_node(name, &kTimed, attrs, std::vector<NodeId>{x}, std::vector<ParamId>{weight}));
+    WEFT_TRY_ASSIGN(x, model->add_node(name, &kTimed, attrs, std::vector<NodeId>{x},
+                                       std::vector<ParamId>{weight}));
     if (s > 0) config.cuts.push_back(name);
   }
-  WEFT_TRY(model->add_node("loss", find_op("mse"), {}, std::vector<NodeId>{x, target}, {}).status());
+  WEFT_TRY(
+      model->add_node("loss", find_op("mse"), {}, std::vector<NodeId>{x, target}, {}).status());
   WEFT_TRY(model->finish());
   config.ranks = ranks;
   config.micro_batches = micro_batches;
   config.schedule = kind.name;
-  for (const Node& node : model->nodes()) config.times.push_back({node.attrs.factor, node.attrs.factor, node.attrs.factor});
+  for (const Node& node : model->nodes())
+    config.times.push_back({node.attrs.factor, node.attrs.factor, node.attrs.factor});
   return make_plan(std::move(model), config);
 }
 
@@ -93,17 +104,21 @@ double predicted(std::shared_ptr<const Plan> plan) {
   return done.ok() ? done.value().makespan : -1;
 }
 
-double now() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 // Median of three steps after the first; below 0: it failed.
 Result<double> measured(std::shared_ptr<const Plan> plan) {
-  WEFT_TRY_ASSIGN(auto mesh, Mesh::listen({.endpoint = "", .listen = "", .join_timeout_ms = 20000}));
+  WEFT_TRY_ASSIGN(auto mesh,
+                  Mesh::listen({.endpoint = "", .listen = "", .join_timeout_ms = 20000}));
   std::vector<pid_t> children;
   for (int32_t r = 1; r < plan->config.ranks; ++r) {
     std::string self = "/proc/self/exe", flag = "--join", endpoint = mesh->join_text();
     char* args[] = {self.data(), flag.data(), endpoint.data(), nullptr};
     pid_t pid = 0;
-    if (posix_spawn(&pid, self.c_str(), nullptr, nullptr, args, environ) == 0) children.push_back(pid);
+    if (posix_spawn(&pid, self.c_str(), nullptr, nullptr, args, environ) == 0)
+      children.push_back(pid);
   }
   std::vector<double> times;
   {
@@ -132,11 +147,13 @@ int join(const char* endpoint) {
   return status.ok() ? 0 : 1;
 }
 
-int compare(int32_t ranks, int32_t micro_batches, double seconds, const std::vector<std::string>& names) {
+int compare(int32_t ranks, int32_t micro_batches, double seconds,
+            const std::vector<std::string>& names) {
   std::printf("%-16s %10s %10s %7s\n", "schedule", "predicted", "measured", "ratio");
   int faults = 0;
   for (const ScheduleKind& kind : all_schedules()) {
-    if (kind.name == "forward" || kind.asynchronous || (!names.empty() && std::find(names.begin(), names.end(), kind.name) == names.end()))
+    if (kind.name == "forward" || kind.asynchronous ||
+        (!names.empty() && std::find(names.begin(), names.end(), kind.name) == names.end()))
       continue;
     auto plan = timed_plan(kind, ranks, micro_batches, seconds);
     if (!plan.ok()) {
@@ -150,8 +167,8 @@ int compare(int32_t ranks, int32_t micro_batches, double seconds, const std::vec
       ++faults;
       continue;
     }
-    std::printf("%-16s %10.1f %10.1f %7.3f\n", std::string(kind.name).c_str(), 1e3 * expected, 1e3 * found.value(),
-                found.value() / expected);
+    std::printf("%-16s %10.1f %10.1f %7.3f\n", std::string(kind.name).c_str(), 1e3 * expected,
+                1e3 * found.value(), found.value() / expected);
     std::fflush(stdout);
   }
   return faults ? 1 : 0;
@@ -163,8 +180,10 @@ int compare(int32_t ranks, int32_t micro_batches, double seconds, const std::vec
 int main(int argc, char** argv) {
   if (argc == 3 && std::strcmp(argv[1], "--join") == 0) return weft::join(argv[2]);
   if (argc < 4) {
-    std::fprintf(stderr, "usage: bench_timed_ranks RANKS MICRO_BATCHES MILLISECONDS [SCHEDULE ...]\n");
+    std::fprintf(stderr,
+                 "usage: bench_timed_ranks RANKS MICRO_BATCHES MILLISECONDS [SCHEDULE ...]\n");
     return 2;
   }
-  return weft::compare(std::atoi(argv[1]), std::atoi(argv[2]), std::atof(argv[3]) / 1e3, {argv + 4, argv + argc});
+  return weft::compare(std::atoi(argv[1]), std::atoi(argv[2]), std::atof(argv[3]) / 1e3,
+                       {argv + 4, argv + argc});
 }

@@ -28,14 +28,14 @@ class Floors(unittest.TestCase):
 
     def test_down_is_accepted(self):
         self.accepted("src/plan/check.cc", '#include "graph/model.h"')
-        self.accepted("src/plan/check.cc", '#include "plan/check.h"')
+        self.accepted("src/plan/check.cc", '#include "schedule/check.h"')
         self.accepted("src/runtime/run.cc", '#include "engine/engine.h"')
         self.accepted("src/tensor/shape.h", '#include "base/result.h"')
         self.accepted("src/ops/op.h", '#include "kernels/tiles.h"')
         self.accepted("src/base/hash.cc", "#include <vector>")
 
     def test_up_is_refused(self):
-        self.refused("src/graph/model.cc", '#include "plan/check.h"', "may not look up")
+        self.refused("src/graph/model.cc", '#include "schedule/check.h"', "may not look up")
         self.refused("src/base/text.h", '  #  include "api/guard.h"', "may not look up")
 
     def test_beside_is_refused(self):

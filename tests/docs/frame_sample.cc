@@ -1,4 +1,5 @@
-// Prints frames and payloads as they leave a rank, with the values that are in them, for man_wire.py to hold weft-wire(7) against.
+// Prints frames and payloads as they leave a rank, with the values that are in them, for
+// man_wire.py to hold weft-wire(7) against.
 //
 //   name <hex>         the bytes
 //   name.field value   what a field holds: a number, or a text in quotes
@@ -70,11 +71,14 @@ void print_payloads() {
   id.incarnation = 0x01020304;
   id.version = "0.1.0";
   id.profile = "a profile";
-  id.run = {0, 11}, id.model = {0, 12}, id.partition = {0, 13}, id.schedule = {0, 14}, id.settings = {0, 15};
+  id.run = {0, 11}, id.model = {0, 12}, id.partition = {0, 13}, id.schedule = {0, 14},
+  id.settings = {0, 15};
   print_bytes("hello", encode_hello(id));
   print("hello.incarnation", id.incarnation);
-  std::printf("hello.version \"%s\"\nhello.profile \"%s\"\n", id.version.c_str(), id.profile.c_str());
-  const char* const digests[] = {"hello.run", "hello.model", "hello.partition", "hello.schedule", "hello.settings"};
+  std::printf("hello.version \"%s\"\nhello.profile \"%s\"\n", id.version.c_str(),
+              id.profile.c_str());
+  const char* const digests[] = {"hello.run", "hello.model", "hello.partition", "hello.schedule",
+                                 "hello.settings"};
   for (int i = 0; i < 5; ++i) print(digests[i], cat("0:", 11 + i));
 
   const Origin origin{.rank = 2, .code = Code::peer, .text = "rank 2 lost"};
@@ -96,25 +100,38 @@ void print_control() {
                             .denominator = 2,
                             .per_update = 74,
                             .denominators = denominators};
-  encode_control({.kind = ControlKind::begin, .step = step, .sequence = 71, .scale = 1, .squares = {}}, bytes);
+  encode_control(
+      {.kind = ControlKind::begin, .step = step, .sequence = 71, .scale = 1, .squares = {}}, bytes);
   print_bytes("begin", bytes);
   std::printf(
-      "begin.kind 0\nbegin.sequence 71\nbegin.step 72\nbegin.mode 1\nbegin.update 1\nbegin.micro-batches 73\nbegin.short-last 1\n"
-      "begin.denominator 4611686018427387904\nbegin.per-update 74\nbegin.count 2\n");  // the bits of 2.0
+      "begin.kind 0\nbegin.sequence 71\nbegin.step 72\nbegin.mode 1\nbegin.update "
+      "1\nbegin.micro-batches 73\nbegin.short-last 1\n"
+      "begin.denominator 4611686018427387904\nbegin.per-update 74\nbegin.count 2\n");  // the bits
+                                                                                       // of 2.0
 
   const std::vector<double> squares = {2, 2, 2};
-  encode_control({.kind = ControlKind::ready, .step = {}, .sequence = 81, .scale = 1, .squares = squares}, bytes);
+  encode_control(
+      {.kind = ControlKind::ready, .step = {}, .sequence = 81, .scale = 1, .squares = squares},
+      bytes);
   print_bytes("ready", bytes);
   std::printf("ready.kind 1\nready.sequence 81\nready.count 3\n");
 
-  encode_control({.kind = ControlKind::commit, .step = {}, .sequence = 91, .scale = 2, .squares = {}}, bytes);
+  encode_control(
+      {.kind = ControlKind::commit, .step = {}, .sequence = 91, .scale = 2, .squares = {}}, bytes);
   print_bytes("commit", bytes);
   std::printf("commit.kind 2\ncommit.sequence 91\ncommit.scale 4611686018427387904\n");
 
-  encode_control({.kind = ControlKind::done, .step = {}, .sequence = 101, .scale = 1, .squares = {}, .times = {102, 204, 103, 101, 205}},
+  encode_control({.kind = ControlKind::done,
+                  .step = {},
+                  .sequence = 101,
+                  .scale = 1,
+                  .squares = {},
+                  .times = {102, 204, 103, 101, 205}},
                  bytes);
   print_bytes("done", bytes);
-  std::printf("done.kind 3\ndone.sequence 101\ndone.begin 102\ndone.end 204\ndone.busy 103\ndone.heard 101\ndone.told 205\n");
+  std::printf(
+      "done.kind 3\ndone.sequence 101\ndone.begin 102\ndone.end 204\ndone.busy 103\ndone.heard "
+      "101\ndone.told 205\n");
 }
 
 void print_lobby() {
@@ -126,7 +143,8 @@ void print_lobby() {
   join.key.fill('k');
   print_bytes("join", encode_join(join));
   std::printf(
-      "join.wanted-rank 5\njoin.endpoint \"ipc:///there\"\njoin.ops 2\njoin.op \"own 1\" \"other 7\"\n"
+      "join.wanted-rank 5\njoin.endpoint \"ipc:///there\"\njoin.ops 2\njoin.op \"own 1\" \"other "
+      "7\"\n"
       "join.key 6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b6b\njoin.has-plan 1\n"
       "join.model 0:21\njoin.partition 0:22\njoin.schedule 0:23\njoin.settings 0:24\n");
 
@@ -145,19 +163,25 @@ void print_lobby() {
   welcome.config.assign(2, std::byte{'c'});
   print_bytes("welcome", encode_welcome(welcome));
   std::printf(
-      "welcome.rank 1\nwelcome.incarnation 31\nwelcome.peer-timeout 33\nwelcome.run 0:32\nwelcome.model \"mmm\"\nwelcome.config \"cc\"\n"
+      "welcome.rank 1\nwelcome.incarnation 31\nwelcome.peer-timeout 33\nwelcome.run "
+      "0:32\nwelcome.model \"mmm\"\nwelcome.config \"cc\"\n"
       "welcome.endpoints 2\nwelcome.endpoint \"tcp://a:1\" \"tcp://b:2\"\n"
       "welcome.key 3030303030303030303030303030303030303030303030303030303030303030 "
       "3131313131313131313131313131313131313131313131313131313131313131\n");
 
   const std::vector<std::byte> bytes(4, std::byte{'x'});
-  print_bytes("request", rpc::encode({.param = 41, .part = Part::state1, .offset = 42, .count = 43, .bytes = bytes}));
-  std::printf("request.parameter 41\nrequest.part 3\nrequest.offset 42\nrequest.count 43\nrequest.bytes \"xxxx\"\n");
+  print_bytes(
+      "request",
+      rpc::encode({.param = 41, .part = Part::state1, .offset = 42, .count = 43, .bytes = bytes}));
+  std::printf(
+      "request.parameter 41\nrequest.part 3\nrequest.offset 42\nrequest.count 43\nrequest.bytes "
+      "\"xxxx\"\n");
 
   const TraceSpan span{.step = 51, .time = {52, 53}, .job = 54, .mode = Mode::infer};
   static_assert(sizeof span == 32);
   print_bytes("span", std::as_bytes(std::span(&span, 1)));
-  std::printf("span.step 51\nspan.begin 52\nspan.end 53\nspan.job 54\nspan.mode 2\nspan.unused 0\n");
+  std::printf(
+      "span.step 51\nspan.begin 52\nspan.end 53\nspan.job 54\nspan.mode 2\nspan.unused 0\n");
 }
 
 }  // namespace
@@ -167,6 +191,7 @@ int main() {
   print_payloads();
   print_control();
   print_lobby();
-  for (int kind = 1; kind <= 8; ++kind) std::printf("kind.%s %d\n", frame_kind_name(static_cast<FrameKind>(kind)), kind);
+  for (int kind = 1; kind <= 8; ++kind)
+    std::printf("kind.%s %d\n", frame_kind_name(static_cast<FrameKind>(kind)), kind);
   return 0;
 }

@@ -147,11 +147,11 @@ def check_tables(root, pages):
     shown = re.findall(r"^\.It Sy (\w+)", part[1] if part else "", re.M)
     if shown != ops:
         faults.append(f"man/weft_model_new.3: the ops are {shown}, in src/ops/ops.def {ops}")
-    schedules = re.findall(r'^WEFT_[A-Z_]+\("([^"]+)"', (root / "src/plan/schedules.def").read_text(encoding="utf-8"), re.M)
+    schedules = re.findall(r'^WEFT_[A-Z_]+\("([^"]+)"', (root / "src/schedule/schedules.def").read_text(encoding="utf-8"), re.M)
     part = re.search(r"^\.Ss Schedules\n(.*?)(?=^\.S[hs] )", pages["weft_plan_new.3"], re.S | re.M)
     shown = re.findall(r'^\.It Qq (\S+)', part[1] if part else "", re.M)
     if sorted(shown) != sorted(schedules):
-        faults.append(f"man/weft_plan_new.3: the schedules are {shown}, in src/plan/schedules.def {schedules}")
+        faults.append(f"man/weft_plan_new.3: the schedules are {shown}, in src/schedule/schedules.def {schedules}")
     return faults
 
 

@@ -1,11 +1,14 @@
-// Two network namespaces joined by an emulated link: delay, rate, loss, reordering and interruptions, drawn from a seed. Every namespace has
-// a TUN device; this program moves the packets from one device to the other. It needs no queueing discipline of the kernel (tc netem) and
-// leaves nothing behind: the namespaces end with the last process in them.
+// Two network namespaces joined by an emulated link: delay, rate, loss, reordering and
+// interruptions, drawn from a seed. Every namespace has a TUN device; this program moves the
+// packets from one device to the other. It needs no queueing discipline of the kernel (tc netem)
+// and leaves nothing behind: the namespaces end with the last process in them.
 //
 //   emulated_link DELAY_MS RATE_MBIT LOSS_PERCENT REORDER_PERCENT SEED
 //
-// TCP uses reno, which every kernel has and which suffers most from loss. Prints the paths of the two namespaces, for nsenter --net; their addresses are 10.9.0.1 and 10.9.0.2. The line "cut MS" on standard input
-// drops every packet for that time; the end of standard input ends the program. Exit status 77: namespaces or devices are not allowed.
+// TCP uses reno, which every kernel has and which suffers most from loss. Prints the paths of the
+// two namespaces, for nsenter --net; their addresses are 10.9.0.1 and 10.9.0.2. The line "cut MS"
+// on standard input drops every packet for that time; the end of standard input ends the program.
+// Exit status 77: namespaces or devices are not allowed.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/if_tun.h>
@@ -65,7 +68,8 @@ void set_up(const char* name, const char* address) {
   close(control);
 }
 
-// Moves this process into a new namespace, prints its path, and returns the descriptor of its device.
+// Moves this process into a new namespace, prints its path, and returns the descriptor of its
+// device.
 int make_side(const char* address) {
   check(unshare(CLONE_NEWNET), "a network namespace");
   const int space = check(open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC), "/proc/self/ns/net");
@@ -76,7 +80,8 @@ int make_side(const char* address) {
   check(ioctl(tun, TUNSETIFF, &request), "a TUN device");
   set_up("lo", nullptr);
   set_up("weft", address);
-  const int control = check(open("/proc/sys/net/ipv4/tcp_congestion_control", O_WRONLY | O_CLOEXEC), "tcp_congestion_control");
+  const int control = check(open("/proc/sys/net/ipv4/tcp_congestion_control", O_WRONLY | O_CLOEXEC),
+                            "tcp_congestion_control");
   check(static_cast<int>(write(control, "reno", 4)), "tcp_congestion_control");
   close(control);
   std::printf("/proc/%d/fd/%d\n", getpid(), space);
@@ -91,14 +96,16 @@ struct Conditions {
 
 class Direction {
  public:
-  Direction(int from, int to, const Conditions& conditions, uint64_t seed) : from_(from), to_(to), conditions_(conditions), rng_(seed) {}
+  Direction(int from, int to, const Conditions& conditions, uint64_t seed)
+      : from_(from), to_(to), conditions_(conditions), rng_(seed) {}
 
   void take(bool cut) {
     std::array<char, 65536> packet;
     for (ssize_t n; (n = read(from_, packet.data(), packet.size())) > 0;) {
       if (cut || waiting_.size() >= kQueue || draw(conditions_.loss)) continue;
       const Time at = now();
-      free_ = std::max(free_, at) + static_cast<Time>(static_cast<double>(n) / conditions_.bytes_per_us);
+      free_ = std::max(free_, at) +
+              static_cast<Time>(static_cast<double>(n) / conditions_.bytes_per_us);
       // As in tc netem: a packet that is reordered skips the delay.
       const Time due = free_ + (draw(conditions_.reorder) ? 0 : conditions_.delay);
       waiting_.emplace(due, std::vector<char>(packet.data(), packet.data() + n));
@@ -107,7 +114,8 @@ class Direction {
   void deliver() {
     for (; !waiting_.empty() && next() <= now(); waiting_.erase(waiting_.begin())) {
       const std::vector<char>& packet = waiting_.begin()->second;
-      if (write(to_, packet.data(), packet.size()) < 0) continue;  // no room in the device: one more that is lost
+      if (write(to_, packet.data(), packet.size()) < 0)
+        continue;  // no room in the device: one more that is lost
     }
   }
   Time next() const { return waiting_.empty() ? INT64_MAX : waiting_.begin()->first; }
@@ -138,7 +146,8 @@ bool read_command(Time* cut_until) {
 
 int main(int argc, char** argv) {
   if (argc != 6) {
-    std::fprintf(stderr, "usage: emulated_link DELAY_MS RATE_MBIT LOSS_PERCENT REORDER_PERCENT SEED\n");
+    std::fprintf(stderr,
+                 "usage: emulated_link DELAY_MS RATE_MBIT LOSS_PERCENT REORDER_PERCENT SEED\n");
     return 2;
   }
   const Conditions conditions = {.delay = std::atol(argv[1]) * 1000,
@@ -152,7 +161,8 @@ int main(int argc, char** argv) {
   for (Time cut_until = 0;;) {
     const Time wait = std::max<Time>(std::min(there.next(), back.next()) - now(), 0);
     const timespec timeout = {wait / 1'000'000, wait % 1'000'000 * 1000};
-    std::array<pollfd, 3> ready = {pollfd{a, POLLIN, 0}, pollfd{b, POLLIN, 0}, pollfd{0, POLLIN, 0}};
+    std::array<pollfd, 3> ready = {pollfd{a, POLLIN, 0}, pollfd{b, POLLIN, 0},
+                                   pollfd{0, POLLIN, 0}};
     ppoll(ready.data(), ready.size(), wait > Time{60'000'000} ? nullptr : &timeout, nullptr);
     if (ready[2].revents && !read_command(&cut_until)) return 0;
     for (Direction* direction : {&there, &back}) {

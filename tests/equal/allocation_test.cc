@@ -7,6 +7,7 @@
 
 #include "graph/presets.h"
 #include "runtime/run.h"
+#include "tune/make_plan.h"
 
 namespace {
 std::atomic<int64_t> allocations{0};
@@ -19,8 +20,10 @@ void* operator new(size_t size) {
 }
 void* operator new(size_t size, std::align_val_t alignment) {
   allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* at = std::aligned_alloc(static_cast<size_t>(alignment), (size + static_cast<size_t>(alignment) - 1) /
-                                                                        static_cast<size_t>(alignment) * static_cast<size_t>(alignment)))
+  if (void* at =
+          std::aligned_alloc(static_cast<size_t>(alignment),
+                             (size + static_cast<size_t>(alignment) - 1) /
+                                 static_cast<size_t>(alignment) * static_cast<size_t>(alignment)))
     return at;
   throw std::bad_alloc();
 }
@@ -34,8 +37,11 @@ namespace {
 
 // Steps of every mode; the first of each may allocate.
 void expect_no_allocation(std::unique_ptr<Run> run, int64_t tokens_per_sample) {
-  const auto samples_of = [&run](Mode mode) { return run->plan().mode(mode).schedule.micro_batches * run->plan().config.micro_batch_size; };
-  std::vector<int32_t> tokens(static_cast<size_t>(samples_of(Mode::train) * tokens_per_sample), 7), targets(tokens.size(), 9);
+  const auto samples_of = [&run](Mode mode) {
+    return run->plan().mode(mode).schedule.micro_batches * run->plan().config.micro_batch_size;
+  };
+  std::vector<int32_t> tokens(static_cast<size_t>(samples_of(Mode::train) * tokens_per_sample), 7),
+      targets(tokens.size(), 9);
   int64_t before = 0;
   double last = 0;
   for (int n = 0; n < 12; ++n) {
@@ -62,7 +68,9 @@ std::shared_ptr<const Plan> nano_plan(int32_t ranks) {
   config.micro_batches = 6;
   config.micro_batch_size = 2;
   config.optim.clip = 1;
-  return make_plan(make_preset("gpt-nano:width=32,dropout=0.1", {.seq_len = 16}).take().model, config).take();
+  return make_plan(make_preset("gpt-nano:width=32,dropout=0.1", {.seq_len = 16}).take().model,
+                   config)
+      .take();
 }
 
 std::shared_ptr<const Plan> asynchronous_plan(const char* schedule, int32_t micro_batches) {
@@ -72,18 +80,27 @@ std::shared_ptr<const Plan> asynchronous_plan(const char* schedule, int32_t micr
   config.micro_batches = micro_batches;
   config.micro_batch_size = 2;
   config.segment = 5;
-  return make_plan(make_preset("gpt-nano:width=32,dropout=0.1,tied=0", {.seq_len = 16}).take().model, config).take();
+  return make_plan(
+             make_preset("gpt-nano:width=32,dropout=0.1,tied=0", {.seq_len = 16}).take().model,
+             config)
+      .take();
 }
 
 void ignore(void*) {}
 
-TEST(Allocation, NoneOnTheCallersThread) { expect_no_allocation(start_inline(nano_plan(3), ignore).take(), 16); }
-TEST(Allocation, NoneWithAThreadPerRank) { expect_no_allocation(start_threads(nano_plan(3), 1, ignore).take(), 16); }
+TEST(Allocation, NoneOnTheCallersThread) {
+  expect_no_allocation(start_inline(nano_plan(3), ignore).take(), 16);
+}
+TEST(Allocation, NoneWithAThreadPerRank) {
+  expect_no_allocation(start_threads(nano_plan(3), 1, ignore).take(), 16);
+}
 TEST(Allocation, NoneWithAsynchronousSchedules) {
   expect_no_allocation(start_inline(asynchronous_plan("pipedream", 1), ignore).take(), 16);
   expect_no_allocation(start_threads(asynchronous_plan("pipedream-2bw", 3), 1, ignore).take(), 16);
 }
-TEST(Allocation, NoneWithSeveralThreadsPerRank) { expect_no_allocation(start_threads(nano_plan(2), 3, ignore).take(), 16); }
+TEST(Allocation, NoneWithSeveralThreadsPerRank) {
+  expect_no_allocation(start_threads(nano_plan(2), 3, ignore).take(), 16);
+}
 
 }  // namespace
 }  // namespace weft

@@ -1,5 +1,6 @@
-// Asynchronous schedules on real kernels: loss by loss and bit by bit what a sequential program makes that keeps every version of the
-// weights, takes each gradient at versions as old as the stages' delays, and updates with a loop of its own.
+// Asynchronous schedules on real kernels: loss by loss and bit by bit what a sequential program
+// makes that keeps every version of the weights, takes each gradient at versions as old as the
+// stages' delays, and updates with a loop of its own.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,6 +9,7 @@
 #include "base/text.h"
 #include "graph/presets.h"
 #include "runtime/run.h"
+#include "tune/make_plan.h"
 
 namespace weft {
 namespace {
@@ -42,11 +44,14 @@ struct Series {
 };
 
 std::shared_ptr<Model> small_gpt() {
-  return make_preset("gpt-nano:width=32,heads=4,blocks=3,tied=0,dropout=0.1", {.seq_len = kTime}).take().model;
+  return make_preset("gpt-nano:width=32,heads=4,blocks=3,tied=0,dropout=0.1", {.seq_len = kTime})
+      .take()
+      .model;
 }
 
 // Submits the samples and polls until the end.
-void submit(Run& run, const Data& data, int64_t samples, bool update, const std::function<void(const RunEvent&)>& hear) {
+void submit(Run& run, const Data& data, int64_t samples, bool update,
+            const std::function<void(const RunEvent&)>& hear) {
   Step* step = run.acquire();
   ASSERT_NE(step, nullptr);
   step->update = update;
@@ -85,7 +90,8 @@ Series asynchronous(Run& run, int updates) {
 // One rank, no pipeline: gradients of single updates at weights that are written for the purpose.
 class Sequential {
  public:
-  Sequential(const std::shared_ptr<Model>& model, const Plan& plan) : plan_(plan), params_(model->params().size()) {
+  Sequential(const std::shared_ptr<Model>& model, const Plan& plan)
+      : plan_(plan), params_(model->params().size()) {
     PlanConfig config = plan.config;
     config.ranks = 1;
     config.schedule = "gpipe";
@@ -94,7 +100,8 @@ class Sequential {
     config.cuts.clear();
     run_ = start_inline(make_plan(model, config).take(), ignore).take();
     for (size_t p = 0; p < params_; ++p) {
-      now_.emplace_back(static_cast<size_t>(model->param(static_cast<ParamId>(p)).shape.elements()));
+      now_.emplace_back(
+          static_cast<size_t>(model->param(static_cast<ParamId>(p)).shape.elements()));
       EXPECT_TRUE(run_->read(static_cast<ParamId>(p), Part::value, now_.back()).ok());
       momentum_.emplace_back(now_.back().size(), 0.0f);
     }
@@ -110,16 +117,20 @@ class Sequential {
       if (u % c.segment == 0) versions.clear();
       versions.push_back(now_);
       for (size_t p = 0; p < params_; ++p) {
-        const int32_t stage = plan_.stage_of_node[static_cast<size_t>(plan_.model->params()[p].uses.front().node)];
+        const int32_t stage =
+            plan_.stage_of_node[static_cast<size_t>(plan_.model->params()[p].uses.front().node)];
         const int age = std::min(delay[static_cast<size_t>(stage)], u % c.segment);
-        EXPECT_TRUE(run_->write(static_cast<ParamId>(p), Part::value, versions[versions.size() - 1 - static_cast<size_t>(age)][p]).ok());
+        EXPECT_TRUE(run_->write(static_cast<ParamId>(p), Part::value,
+                                versions[versions.size() - 1 - static_cast<size_t>(age)][p])
+                        .ok());
       }
       run_->set_trained(static_cast<uint64_t>(u));
-      submit(*run_, sample(static_cast<uint64_t>(u), samples), samples, false, [&](const RunEvent& event) {
-        if (event.kind != RunEvent::Kind::done) return;
-        out.losses.push_back(event.loss);
-        out.norms.push_back(event.grad_norm);
-      });
+      submit(*run_, sample(static_cast<uint64_t>(u), samples), samples, false,
+             [&](const RunEvent& event) {
+               if (event.kind != RunEvent::Kind::done) return;
+               out.losses.push_back(event.loss);
+               out.norms.push_back(event.grad_norm);
+             });
       for (size_t p = 0; p < params_; ++p) update(p);
     }
     out.weights = now_;
@@ -127,7 +138,8 @@ class Sequential {
   }
 
  private:
-  // SGD with momentum, as written in kernels/update.h: each product and sum rounded as the kernel rounds it.
+  // SGD with momentum, as written in kernels/update.h: each product and sum rounded as the kernel
+  // rounds it.
   void update(size_t p) {
     const OptimSettings& o = plan_.config.optim;
     std::vector<float> grad(now_[p].size());
@@ -145,7 +157,8 @@ class Sequential {
   std::vector<std::vector<float>> now_, momentum_;
 };
 
-PlanConfig config_of(int32_t ranks, const char* schedule, int32_t micro_batches, bool vertical_sync) {
+PlanConfig config_of(int32_t ranks, const char* schedule, int32_t micro_batches,
+                     bool vertical_sync) {
   PlanConfig config;
   config.ranks = ranks;
   config.schedule = schedule;
@@ -161,7 +174,8 @@ PlanConfig config_of(int32_t ranks, const char* schedule, int32_t micro_batches,
 }
 
 void expect_sequential(const PlanConfig& config, const std::vector<int32_t>& delay) {
-  SCOPED_TRACE(cat(config.schedule, ", ", config.ranks, " ranks", config.vertical_sync ? ", vertical sync" : ""));
+  SCOPED_TRACE(cat(config.schedule, ", ", config.ranks, " ranks",
+                   config.vertical_sync ? ", vertical sync" : ""));
   constexpr int kUpdates = 17;  // two segments, and a part of one
   const auto model = small_gpt();
   const auto made = make_plan(model, config);
@@ -216,9 +230,12 @@ TEST(AsynchronousBits, AStepWithoutUpdateIsThatOfASynchronousPlan) {
 }
 
 TEST(AsynchronousBits, AnUpdateWithoutATargetIsRefused) {
-  auto run = start_inline(make_plan(small_gpt(), config_of(2, "pipedream", 1, false)).take(), ignore).take();
+  auto run =
+      start_inline(make_plan(small_gpt(), config_of(2, "pipedream", 1, false)).take(), ignore)
+          .take();
   Data data = sample(1, 6);
-  std::fill(data.targets.begin() + 2 * kTime, data.targets.begin() + 4 * kTime, -1);  // of the second update
+  std::fill(data.targets.begin() + 2 * kTime, data.targets.begin() + 4 * kTime,
+            -1);  // of the second update
   Step* step = run->acquire();
   step->batch.samples = 6;
   step->batch.inputs = {data.tokens.data(), data.targets.data()};

@@ -1,5 +1,5 @@
-// Asynchronous schedules against a sequential program with the same delay per stage, by provenance: random models, partitions, sizes of
-// segments, kernel costs and latencies.
+// Asynchronous schedules against a sequential program with the same delay per stage, by provenance:
+// random models, partitions, sizes of segments, kernel costs and latencies.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -9,6 +9,7 @@
 #include "sim/mesh.h"
 #include "sim/sim.h"
 #include "support/random_model.h"
+#include "tune/make_plan.h"
 
 namespace weft {
 namespace {
@@ -40,37 +41,47 @@ Case random_case(uint32_t seed) {
   config.segment = 1 + below(12);
   config.vertical_sync = !gathers && below(3) == 0;
   config.micro_batch_size = 1 + below(3);
-  config.short_size = config.micro_batch_size > 1 ? below(static_cast<uint32_t>(config.micro_batch_size)) : 0;
+  config.short_size =
+      config.micro_batch_size > 1 ? below(static_cast<uint32_t>(config.micro_batch_size)) : 0;
   const char* recomputes[] = {"none", "none", "stage", "every:1", "every:3"};
   config.recompute = recomputes[below(5)];
   config.split = below(2) ? SplitBy::uniform : SplitBy::cost;
   const Rule rules[] = {Rule::sgd, Rule::adam, Rule::adamw};
   config.optim.rule = rules[below(3)];
-  c.text = cat("seed ", seed, ": ", nodes, " nodes, ", config.ranks, " ranks, ", config.schedule, " of ", config.segment, " updates of ",
-               config.micro_batches, config.vertical_sync ? ", vertical sync" : "", ", recompute ", config.recompute);
+  c.text = cat("seed ", seed, ": ", nodes, " nodes, ", config.ranks, " ranks, ", config.schedule,
+               " of ", config.segment, " updates of ", config.micro_batches,
+               config.vertical_sync ? ", vertical sync" : "", ", recompute ", config.recompute);
   auto plan = make_plan(c.model, config);
   if (!plan.ok()) {
-    EXPECT_NE(plan.status().text().find("is tied across stages"), std::string::npos) << c.text << ": " << plan.status().text();
+    EXPECT_NE(plan.status().text().find("is tied across stages"), std::string::npos)
+        << c.text << ": " << plan.status().text();
     return c;
   }
   c.plan = plan.take();
   for (int32_t stage : c.plan->stage_of_node) c.delay_of_node.push_back(delay_of(config, stage));
   auto jitter = std::make_shared<std::mt19937>(seed + 1);
-  c.costs.job = [jitter](int32_t, const RankProgram&, const Job&) { return 0.1 + static_cast<double>((*jitter)() % 1000) / 100; };
+  c.costs.job = [jitter](int32_t, const RankProgram&, const Job&) {
+    return 0.1 + static_cast<double>((*jitter)() % 1000) / 100;
+  };
   c.costs.link.latency = static_cast<double>(rng() % 3) * 2.5;
   c.costs.link.bytes_per_time = rng() % 2 ? 16 : 0;
   return c;
 }
 
 // `denominators` is what the step borrows.
-StepDescriptor random_step(const Plan& plan, uint64_t n, uint64_t trained, std::mt19937& rng, std::vector<double>& denominators) {
-  const Mode mode = n == 0 || rng() % 3 ? Mode::train : plan.mode(Mode::infer).present && rng() % 2 ? Mode::infer : Mode::eval;
+StepDescriptor random_step(const Plan& plan, uint64_t n, uint64_t trained, std::mt19937& rng,
+                           std::vector<double>& denominators) {
+  const Mode mode = n == 0 || rng() % 3                           ? Mode::train
+                    : plan.mode(Mode::infer).present && rng() % 2 ? Mode::infer
+                                                                  : Mode::eval;
   StepDescriptor step = largest_step(plan, mode);
   step.sequence = n;
   step.step = trained;
   step.update = rng() % 4 != 0;
   step.per_update = plan.per_update(mode, step.update);
-  if (rng() % 2) step.micro_batches = 1 + static_cast<int32_t>(rng() % static_cast<uint32_t>(step.micro_batches));
+  if (rng() % 2)
+    step.micro_batches =
+        1 + static_cast<int32_t>(rng() % static_cast<uint32_t>(step.micro_batches));
   step.short_last = plan.config.short_size > 0 && rng() % 2;
   step.denominator = 0;
   denominators.clear();
@@ -82,11 +93,13 @@ StepDescriptor random_step(const Plan& plan, uint64_t n, uint64_t trained, std::
   return step;
 }
 
-void expect_equal(const Case& c, Sim& sim, SequentialReference& reference, const StepDescriptor& step) {
+void expect_equal(const Case& c, Sim& sim, SequentialReference& reference,
+                  const StepDescriptor& step) {
   auto run = sim.step(step);
   ASSERT_TRUE(run.ok()) << c.text << ": " << run.status().text();
   const StepResult& result = run.value().result;
-  const auto expected = step.per_update > 0 ? reference.segment(step, c.delay_of_node) : reference.step(step);
+  const auto expected =
+      step.per_update > 0 ? reference.segment(step, c.delay_of_node) : reference.step(step);
   EXPECT_EQ(run.value().deliveries, expected.deliveries) << c.text;
   ASSERT_EQ(result.updates.size(), expected.update_losses.size()) << c.text;
   for (size_t u = 0; u < result.updates.size(); ++u) {
@@ -107,7 +120,8 @@ void expect_equal(const Case& c, Sim& sim, SequentialReference& reference, const
 }
 
 TEST(AsynchronousProvenance, EverySegmentEqualsTheSequentialProgramWithItsDelays) {
-  int made = 0, with_vertical_sync = 0, with_short_segments = 0, with_remaking = 0, without_update = 0;
+  int made = 0, with_vertical_sync = 0, with_short_segments = 0, with_remaking = 0,
+      without_update = 0;
   std::vector<int> with_ranks(7, 0);
   for (uint32_t seed = 0; seed < 3000 && !HasFailure(); ++seed) {
     const Case c = random_case(seed);
@@ -128,7 +142,8 @@ TEST(AsynchronousProvenance, EverySegmentEqualsTheSequentialProgramWithItsDelays
     ++with_ranks[static_cast<size_t>(c.plan->config.ranks)];
     with_vertical_sync += c.plan->config.vertical_sync;
     for (const RankProgram& rank : c.plan->mode(Mode::train).ranks)
-      for (const ActionProgram& action : rank.programs) with_remaking += action.kind == Kind::R && !action.calls.empty();
+      for (const ActionProgram& action : rank.programs)
+        with_remaking += action.kind == Kind::R && !action.calls.empty();
   }
   // The generator must make what the test is about.
   EXPECT_GT(made, 1500);
@@ -145,7 +160,11 @@ TEST(AsynchronousProvenance, AMeshOfRanksEqualsItToo) {
   for (uint32_t seed = 0; seed < 150 && !HasFailure(); ++seed) {
     const Case c = random_case(seed);
     if (!c.plan || c.plan->config.ranks < 2) continue;
-    SimMesh mesh(c.plan, {.seed = seed, .faults = {.latency = 3, .jitter = 5}, .times = {}, .longest_job = 7, .identity = {}});
+    SimMesh mesh(c.plan, {.seed = seed,
+                          .faults = {.latency = 3, .jitter = 5},
+                          .times = {},
+                          .longest_job = 7,
+                          .identity = {}});
     mesh.start();
     mesh.run(mesh.now() + 2000, [&] { return mesh.joined(); });
     SequentialReference reference(*c.model, c.plan->config.optim);
@@ -155,9 +174,11 @@ TEST(AsynchronousProvenance, AMeshOfRanksEqualsItToo) {
     for (uint64_t n = 0; n < 3; ++n) {
       const StepDescriptor step = random_step(*c.plan, n, trained, rng, denominators);
       ASSERT_TRUE(mesh.begin(step).ok()) << c.text;
-      mesh.run(mesh.now() + 600000, [&] { return mesh.step_is_over() || mesh.node(0).has_failed(); });
+      mesh.run(mesh.now() + 600000,
+               [&] { return mesh.step_is_over() || mesh.node(0).has_failed(); });
       ASSERT_TRUE(mesh.step_is_over()) << c.text << ": " << mesh.node(0).describe(mesh.now());
-      const auto expected = step.per_update > 0 ? reference.segment(step, c.delay_of_node) : reference.step(step);
+      const auto expected =
+          step.per_update > 0 ? reference.segment(step, c.delay_of_node) : reference.step(step);
       EXPECT_EQ(mesh.outcome().deliveries, expected.deliveries) << c.text;
       ASSERT_EQ(mesh.outcome().result.updates.size(), expected.update_losses.size()) << c.text;
       for (size_t u = 0; u < expected.update_losses.size(); ++u) {
@@ -165,7 +186,9 @@ TEST(AsynchronousProvenance, AMeshOfRanksEqualsItToo) {
         EXPECT_EQ(mesh.outcome().result.updates[u].grad_norm, expected.update_norms[u]) << c.text;
       }
       for (ParamId p = 0; p < static_cast<ParamId>(c.model->params().size()); ++p)
-        EXPECT_EQ(mesh.worker(c.plan->owner_of_param[static_cast<size_t>(p)]).weight(p).value(), reference.weight(p)) << c.text;
+        EXPECT_EQ(mesh.worker(c.plan->owner_of_param[static_cast<size_t>(p)]).weight(p).value(),
+                  reference.weight(p))
+            << c.text;
       trained += static_cast<uint64_t>(updates_of(step));
     }
     ++made;
@@ -173,7 +196,8 @@ TEST(AsynchronousProvenance, AMeshOfRanksEqualsItToo) {
   EXPECT_GT(made, 40);
 }
 
-// What a wrong delay would look like: the reference with another delay must differ, or the test above shows nothing.
+// What a wrong delay would look like: the reference with another delay must differ, or the test
+// above shows nothing.
 TEST(AsynchronousProvenance, AnotherDelayIsAnotherResult) {
   int differing = 0;
   for (uint32_t seed = 0; seed < 200; ++seed) {
@@ -187,7 +211,9 @@ TEST(AsynchronousProvenance, AnotherDelayIsAnotherResult) {
     reference.segment(step, c.delay_of_node);
     bool differs = false;
     for (ParamId p = 0; p < static_cast<ParamId>(c.model->params().size()); ++p)
-      differs = differs || sim.worker(c.plan->owner_of_param[static_cast<size_t>(p)]).weight(p).value() != reference.weight(p);
+      differs =
+          differs || sim.worker(c.plan->owner_of_param[static_cast<size_t>(p)]).weight(p).value() !=
+                         reference.weight(p);
     differing += differs;  // unless the loss depends on no parameter
   }
   EXPECT_GT(differing, 20);

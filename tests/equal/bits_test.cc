@@ -1,4 +1,5 @@
-// Same bits on real kernels: one loss series and one digest over ranks, schedules, ties, drivers and threads.
+// Same bits on real kernels: one loss series and one digest over ranks, schedules, ties, drivers
+// and threads.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -6,6 +7,7 @@
 
 #include "base/rng.h"
 #include "runtime/run.h"
+#include "tune/make_plan.h"
 
 namespace weft {
 namespace {
@@ -15,18 +17,23 @@ NodeId must(Result<NodeId> id) {
   return id.ok() ? id.value() : -1;
 }
 
-// A small GPT: embedding, two blocks with residuals, a head tied to the embedding; dropout so that random numbers count too.
+// A small GPT: embedding, two blocks with residuals, a head tied to the embedding; dropout so that
+// random numbers count too.
 std::shared_ptr<Model> small_gpt() {
   constexpr int64_t kVocab = 37, kWidth = 16, kTime = 12;
   auto model = std::make_shared<Model>();
-  auto node = [&](const char* name, const char* op, std::vector<NodeId> in, std::vector<ParamId> params = {}, Attrs attrs = {}) {
+  auto node = [&](const char* name, const char* op, std::vector<NodeId> in,
+                  std::vector<ParamId> params = {}, Attrs attrs = {}) {
     return must(model->add_node(name, find_op(op), attrs, in, params));
   };
-  auto param = [&](const std::string& name, Shape shape, Init init) { return must(model->add_param(name, shape, init)); };
+  auto param = [&](const std::string& name, Shape shape, Init init) {
+    return must(model->add_param(name, shape, init));
+  };
   const Init normal{InitKind::normal, 0.1}, one{InitKind::constant, 1}, zero{};
   const NodeId tokens = must(model->add_input("tokens", {DType::i32, {1, kTime}}, false));
   const NodeId targets = must(model->add_input("targets", {DType::i32, {1, kTime}}, false));
-  const ParamId wte = param("wte.weight", {kVocab, kWidth}, normal), wpe = param("wpe.weight", {kTime, kWidth}, normal);
+  const ParamId wte = param("wte.weight", {kVocab, kWidth}, normal),
+                wpe = param("wpe.weight", {kTime, kWidth}, normal);
   Attrs positions, norm, heads, head, drop, tanh;
   positions.flags = kPositions;
   norm.factor = 1e-5;
@@ -35,24 +42,35 @@ std::shared_ptr<Model> small_gpt() {
   head.flags = kOutIn;
   drop.factor = 0.1;
   tanh.flags = kTanh;
-  NodeId x = node("embed", "add", {node("wte", "embedding", {tokens}, {wte}), node("wpe", "embedding", {tokens}, {wpe}, positions)});
+  NodeId x = node("embed", "add",
+                  {node("wte", "embedding", {tokens}, {wte}),
+                   node("wpe", "embedding", {tokens}, {wpe}, positions)});
   for (const char* b : {"h.0", "h.1"}) {
     const std::string n = b;
     auto ln = [&](const std::string& name, NodeId in) {
-      return node((n + name).c_str(), "layer_norm", {in},
-                  {param(n + name + ".weight", {kWidth}, one), param(n + name + ".bias", {kWidth}, zero)}, norm);
+      return node(
+          (n + name).c_str(), "layer_norm", {in},
+          {param(n + name + ".weight", {kWidth}, one), param(n + name + ".bias", {kWidth}, zero)},
+          norm);
     };
     auto linear = [&](const std::string& name, NodeId in, int64_t from, int64_t to) {
-      return node((n + name).c_str(), "linear", {in},
-                  {param(n + name + ".weight", {from, to}, normal), param(n + name + ".bias", {to}, zero)});
+      return node(
+          (n + name).c_str(), "linear", {in},
+          {param(n + name + ".weight", {from, to}, normal), param(n + name + ".bias", {to}, zero)});
     };
-    const NodeId attended = node((n + ".attn").c_str(), "attention", {linear(".c_attn", ln(".ln_1", x), kWidth, 3 * kWidth)}, {}, heads);
+    const NodeId attended =
+        node((n + ".attn").c_str(), "attention",
+             {linear(".c_attn", ln(".ln_1", x), kWidth, 3 * kWidth)}, {}, heads);
     const NodeId y = node((n + ".add_1").c_str(), "add",
-                          {x, node((n + ".drop").c_str(), "dropout", {linear(".c_proj", attended, kWidth, kWidth)}, {}, drop)});
-    const NodeId inner = node((n + ".gelu").c_str(), "gelu", {linear(".c_fc", ln(".ln_2", y), kWidth, 4 * kWidth)}, {}, tanh);
+                          {x, node((n + ".drop").c_str(), "dropout",
+                                   {linear(".c_proj", attended, kWidth, kWidth)}, {}, drop)});
+    const NodeId inner = node((n + ".gelu").c_str(), "gelu",
+                              {linear(".c_fc", ln(".ln_2", y), kWidth, 4 * kWidth)}, {}, tanh);
     x = node((n + ".add_2").c_str(), "add", {y, linear(".c_out", inner, 4 * kWidth, kWidth)});
   }
-  const NodeId last = node("ln_f", "layer_norm", {x}, {param("ln_f.weight", {kWidth}, one), param("ln_f.bias", {kWidth}, zero)}, norm);
+  const NodeId last =
+      node("ln_f", "layer_norm", {x},
+           {param("ln_f.weight", {kWidth}, one), param("ln_f.bias", {kWidth}, zero)}, norm);
   const NodeId logits = node("lm_head", "linear", {last}, {wte}, head);
   node("loss", "softmax_cross_entropy", {logits, targets});
   EXPECT_TRUE(model->add_output(logits).ok());
@@ -67,13 +85,15 @@ struct Outcome {
 };
 
 // `threads` 0: the inline driver.
-Outcome train(const std::shared_ptr<Model>& model, const PlanConfig& config, int64_t samples, int steps, int threads = 0) {
+Outcome train(const std::shared_ptr<Model>& model, const PlanConfig& config, int64_t samples,
+              int steps, int threads = 0) {
   Outcome out;
   auto plan = make_plan(model, config);
   EXPECT_TRUE(plan.ok()) << plan.status().text();
   if (!plan.ok()) return out;
   auto drop = [](void*) {};
-  auto started = threads ? start_threads(plan.take(), threads, drop) : start_inline(plan.take(), drop);
+  auto started =
+      threads ? start_threads(plan.take(), threads, drop) : start_inline(plan.take(), drop);
   EXPECT_TRUE(started.ok()) << started.status().text();
   auto run = started.take();
   for (int s = 0; s < steps; ++s) {
@@ -117,7 +137,8 @@ PlanConfig base_config() {
 std::vector<const ScheduleKind*> schedules_for(const PlanConfig& config) {
   std::vector<const ScheduleKind*> out;
   for (const ScheduleKind& kind : all_schedules()) {
-    const auto made = kind.make({.ranks = config.ranks, .micro_batches = config.micro_batches, .chunks = config.chunks});
+    const auto made = kind.make(
+        {.ranks = config.ranks, .micro_batches = config.micro_batches, .chunks = config.chunks});
     if (made.ok() && !kind.asynchronous && !made.value().forward_only) out.push_back(&kind);
   }
   EXPECT_GE(out.size(), 2u);
@@ -139,7 +160,8 @@ TEST(Bits, OneDigestOverRanksSchedulesSplitsAndRecompute) {
         config.split = split;
         const char* recomputes[] = {"none", "stage", "every:1", "every:4"};
         config.recompute = recomputes[turn++ % 4];
-        EXPECT_EQ(train(model, config, 11, 6), expected) << ranks << " ranks, " << kind->name << ", recompute " << config.recompute;
+        EXPECT_EQ(train(model, config, 11, 6), expected)
+            << ranks << " ranks, " << kind->name << ", recompute " << config.recompute;
       }
   }
 }
@@ -153,7 +175,8 @@ TEST(Bits, ThreadsChangeNothing) {
     for (const ScheduleKind* kind : schedules_for(config))
       for (int threads : {1, 2, 3}) {
         config.schedule = kind->name;
-        EXPECT_EQ(train(model, config, 11, 6, threads), expected) << ranks << " ranks, " << threads << " threads, " << kind->name;
+        EXPECT_EQ(train(model, config, 11, 6, threads), expected)
+            << ranks << " ranks, " << threads << " threads, " << kind->name;
       }
   }
 }

@@ -1,6 +1,7 @@
-// Whatever happens to a run of several ranks, it either makes the same kernel calls on the same values as the sequential step, or
-// every surviving rank has an error that names its origin within the promised time. Engines, controller and links are those that
-// users run; network and clock are made up. A failure is reproduced by its seed.
+// Whatever happens to a run of several ranks, it either makes the same kernel calls on the same
+// values as the sequential step, or every surviving rank has an error that names its origin within
+// the promised time. Engines, controller and links are those that users run; network and clock are
+// made up. A failure is reproduced by its seed.
 #include <gtest/gtest.h>
 
 #include "sim/mesh.h"
@@ -27,9 +28,11 @@ SimMeshSettings settings_of(uint64_t seed) {
 // A run of some steps, compared with the reference after each.
 class Scene {
  public:
-  explicit Scene(uint32_t seed, uint32_t least_ranks = 1, LinkTimes times = {}) : seed_(seed), rng_(seed) {
+  explicit Scene(uint32_t seed, uint32_t least_ranks = 1, LinkTimes times = {})
+      : seed_(seed), rng_(seed) {
     // The generator's own seeds, until there are enough ranks.
-    for (uint32_t i = 0; !case_.plan || case_.plan->config.ranks < static_cast<int32_t>(least_ranks); ++i)
+    for (uint32_t i = 0;
+         !case_.plan || case_.plan->config.ranks < static_cast<int32_t>(least_ranks); ++i)
       case_ = test::random_plan(seed + i * 1000003);
     SimMeshSettings settings = settings_of(seed);
     settings.times = times;
@@ -46,7 +49,9 @@ class Scene {
   bool step(const std::function<bool()>& between = {}) {
     const StepDescriptor step = test::random_step(*case_.plan, n_++, trained_, rng_);
     if (!mesh->begin(step).ok()) return false;
-    mesh->run(mesh->now() + 600000, [&] { return mesh->step_is_over() || mesh->node(0).has_failed() || (between && between()); });
+    mesh->run(mesh->now() + 600000, [&] {
+      return mesh->step_is_over() || mesh->node(0).has_failed() || (between && between());
+    });
     if (!mesh->step_is_over()) return false;
     trained_ += step.mode == Mode::train && step.update;
     compare(step);
@@ -58,11 +63,13 @@ class Scene {
     mesh->run(by);
     for (int32_t r = 0; r < mesh->ranks(); ++r) {
       if (!mesh->alive(r)) continue;
-      ASSERT_TRUE(mesh->node(r).has_failed()) << text() << ": rank " << r << " hangs: " << mesh->node(r).describe(mesh->now());
+      ASSERT_TRUE(mesh->node(r).has_failed())
+          << text() << ": rank " << r << " hangs: " << mesh->node(r).describe(mesh->now());
       ASSERT_LE(mesh->failed_at(r), by);
       ASSERT_FALSE(mesh->node(r).origin().text.empty());
       if (rank >= 0) {
-        ASSERT_EQ(mesh->node(r).origin().rank, rank) << text() << ": rank " << r << " says: " << mesh->node(r).origin().text;
+        ASSERT_EQ(mesh->node(r).origin().rank, rank)
+            << text() << ": rank " << r << " says: " << mesh->node(r).origin().text;
       }
     }
   }
@@ -101,12 +108,14 @@ TEST(Faults, WithoutAnyAMeshEqualsTheSequentialStepAndEndsOrderly) {
     Scene run(seed);
     run.join();
     ASSERT_TRUE(run.mesh->joined()) << run.text() << ": " << run.mesh->node(0).describe(0);
-    for (int n = 0; n < 4; ++n) ASSERT_TRUE(run.step()) << run.text() << ": " << run.mesh->node(0).describe(run.mesh->now());
+    for (int n = 0; n < 4; ++n)
+      ASSERT_TRUE(run.step()) << run.text() << ": " << run.mesh->node(0).describe(run.mesh->now());
     run.mesh->bye();
     run.mesh->run(run.mesh->now() + 1000);
     for (int32_t r = 0; r < run.mesh->ranks(); ++r) {
       EXPECT_TRUE(run.mesh->closed(r)) << run.text() << ", rank " << r;
-      EXPECT_FALSE(run.mesh->node(r).has_failed()) << run.text() << ": " << run.mesh->node(r).origin().text;
+      EXPECT_FALSE(run.mesh->node(r).has_failed())
+          << run.text() << ": " << run.mesh->node(r).origin().text;
     }
   }
 }
@@ -126,7 +135,8 @@ void lose_a_rank(uint32_t seed, bool killed, int* in_a_step) {
   for (int n = 0; n < 50 && run.mesh->alive(victim); ++n) {
     const bool over = run.step(gone);
     if (!over) {
-      ASSERT_FALSE(run.mesh->alive(victim)) << run.text() << ": " << run.mesh->node(0).describe(run.mesh->now());
+      ASSERT_FALSE(run.mesh->alive(victim))
+          << run.text() << ": " << run.mesh->node(0).describe(run.mesh->now());
       ++*in_a_step;
     }
     if (over && run.rng()() % 8 == 0) run.mesh->run(run.mesh->now() + 1000);
@@ -159,9 +169,13 @@ bool pick_neighbours(Scene& run, int32_t* low, int32_t* high) {
 void expect_the_connection_blamed(Scene& run, int32_t low, int32_t high) {
   run.expect_failed(run.mesh->now() + kPromise, high);
   const std::string story = run.mesh->node(0).origin().text;
-  EXPECT_EQ(story.rfind("the connection between rank " + std::to_string(low) + " and rank " + std::to_string(high) + " was lost: ", 0), 0u)
+  EXPECT_EQ(story.rfind("the connection between rank " + std::to_string(low) + " and rank " +
+                            std::to_string(high) + " was lost: ",
+                        0),
+            0u)
       << run.text() << ": " << story;
-  for (int32_t r = 1; r < run.mesh->ranks(); ++r) EXPECT_EQ(run.mesh->node(r).origin().text, story) << run.text() << ", rank " << r;
+  for (int32_t r = 1; r < run.mesh->ranks(); ++r)
+    EXPECT_EQ(run.mesh->node(r).origin().text, story) << run.text() << ", rank " << r;
 }
 
 // The connection of two ranks breaks while rank 0 hears both.
@@ -197,7 +211,8 @@ TEST(Faults, AConnectionLostInAnIdleMeshIsBlamedAsWell) {
     ++cuts;
     run.join();
     ASSERT_TRUE(run.mesh->joined()) << run.text();
-    run.mesh->run(run.mesh->now() + 3500);  // who loses a connection waits a little before it says so, and heartbeats come every 2 s
+    run.mesh->run(run.mesh->now() + 3500);  // who loses a connection waits a little before it says
+                                            // so, and heartbeats come every 2 s
     run.mesh->cut(low, high);
     expect_the_connection_blamed(run, low, high);
   }
@@ -214,12 +229,15 @@ TEST(Faults, EveryRankNamesTheOneWhoseJobFailed) {
     while (run.step()) {  // a mode may have no job on that rank
     }
     run.expect_failed(run.mesh->now() + 1000, victim);
-    EXPECT_EQ(run.mesh->node(0).origin().text, "rank " + std::to_string(victim) + " failed: a job returned an error") << run.text();
+    EXPECT_EQ(run.mesh->node(0).origin().text,
+              "rank " + std::to_string(victim) + " failed: a job returned an error")
+        << run.text();
     EXPECT_EQ(run.mesh->node(0).origin().code, Code::user);
   }
 }
 
-// Frames that are lost, repeated, reordered or flipped, connections that break: the same values, or an error everywhere in time.
+// Frames that are lost, repeated, reordered or flipped, connections that break: the same values, or
+// an error everywhere in time.
 TEST(Faults, AFaultyNetworkNeverChangesAValueNorHangsARank) {
   int complete = 0, failed = 0;
   for (uint32_t seed = 0; seed < 1500 && !HasFailure(); ++seed) {
@@ -227,13 +245,15 @@ TEST(Faults, AFaultyNetworkNeverChangesAValueNorHangsARank) {
     run.join();
     ASSERT_TRUE(run.mesh->joined());
     SimFaults faults = settings_of(seed).faults;
-    for (uint32_t* chance : {&faults.lose, &faults.duplicate, &faults.reorder, &faults.corrupt, &faults.disconnect})
+    for (uint32_t* chance :
+         {&faults.lose, &faults.duplicate, &faults.reorder, &faults.corrupt, &faults.disconnect})
       if (run.rng()() % 3 == 0) *chance = static_cast<uint32_t>(run.rng()() % 4000);
     run.mesh->network().set_faults(faults);
     int64_t made = 0;
     LinkTime first_fault = kNever;
     auto watch = [&] {
-      if (const int64_t now_made = run.mesh->network().faults_made(); first_fault == kNever && now_made != made)
+      if (const int64_t now_made = run.mesh->network().faults_made();
+          first_fault == kNever && now_made != made)
         first_fault = run.mesh->now();
       for (int32_t r = 0; r < run.mesh->ranks(); ++r)
         if (run.mesh->node(r).has_failed()) return true;
@@ -246,7 +266,9 @@ TEST(Faults, AFaultyNetworkNeverChangesAValueNorHangsARank) {
       continue;
     }
     ++failed;
-    ASSERT_NE(first_fault, kNever) << run.text() << ": failed without a fault: " << run.mesh->node(0).describe(run.mesh->now());
+    ASSERT_NE(first_fault, kNever)
+        << run.text()
+        << ": failed without a fault: " << run.mesh->node(0).describe(run.mesh->now());
     run.expect_failed(run.mesh->now() + kDataPromise, -1);
   }
   EXPECT_GT(complete, 300);
@@ -270,7 +292,9 @@ TEST(Faults, ARankThatDiffersIsRefusedByNameOnEveryRank) {
     mesh.run(kPromise);
     for (int32_t r = 0; r < mesh.ranks(); ++r) {
       ASSERT_TRUE(mesh.node(r).has_failed()) << "seed " << seed << ", rank " << r;
-      EXPECT_NE(mesh.node(r).origin().text.find("refused: its partition differs"), std::string::npos) << mesh.node(r).origin().text;
+      EXPECT_NE(mesh.node(r).origin().text.find("refused: its partition differs"),
+                std::string::npos)
+          << mesh.node(r).origin().text;
     }
   }
 }

@@ -1,5 +1,6 @@
-// After its first step a run over processes allocates nothing on any rank: counted in malloc, in real processes, over real sockets.
-// What ZeroMQ and libuv allocate for themselves is theirs; weft's is what its own code asks for, also through the C++ library.
+// After its first step a run over processes allocates nothing on any rank: counted in malloc, in
+// real processes, over real sockets. What ZeroMQ and libuv allocate for themselves is theirs;
+// weft's is what its own code asks for, also through the C++ library.
 #include <execinfo.h>
 #include <gtest/gtest.h>
 #include <link.h>
@@ -16,6 +17,7 @@
 
 #include "graph/presets.h"
 #include "runtime/mesh.h"
+#include "tune/make_plan.h"
 
 extern "C" {
 void* __libc_malloc(size_t size);
@@ -59,7 +61,8 @@ int take_object(dl_phdr_info* info, size_t, void*) {
   for (int i = 0; i < info->dlpi_phnum; ++i) {
     const auto& part = info->dlpi_phdr[i];
     if (part.p_type != PT_LOAD || !(part.p_flags & PF_X)) continue;
-    const Range range = {info->dlpi_addr + part.p_vaddr, info->dlpi_addr + part.p_vaddr + part.p_memsz};
+    const Range range = {info->dlpi_addr + part.p_vaddr,
+                         info->dlpi_addr + part.p_vaddr + part.p_memsz};
     if (own)
       program = range;
     else if (passed_count < kMostPassed)
@@ -137,13 +140,16 @@ std::shared_ptr<const Plan> nano_plan(int32_t ranks) {
   config.micro_batches = 6;
   config.micro_batch_size = 2;
   config.optim.clip = 1;
-  return make_plan(make_preset("gpt-nano:width=32,dropout=0.1", {.seq_len = kTokens}).take().model, config).take();
+  return make_plan(make_preset("gpt-nano:width=32,dropout=0.1", {.seq_len = kTokens}).take().model,
+                   config)
+      .take();
 }
 
 void ignore(void*) {}
 
 int fail(const Status& status) {
-  std::snprintf(ledger->failure, sizeof ledger->failure, "rank %d: %s", self, status.text().c_str());
+  std::snprintf(ledger->failure, sizeof ledger->failure, "rank %d: %s", self,
+                status.text().c_str());
   return 1;
 }
 
@@ -180,12 +186,14 @@ int control(const std::string& endpoint, int32_t ranks) {
 int join(const std::string& endpoint, int32_t ranks) {
   auto mesh = Mesh::join({.endpoint = endpoint, .listen = {}, .rank = self});
   if (!mesh.ok()) return fail(mesh.status());
-  if (Status status = serve(*mesh.value(), nano_plan(ranks), 1, {}); !status.ok()) return fail(status);
+  if (Status status = serve(*mesh.value(), nano_plan(ranks), 1, {}); !status.ok())
+    return fail(status);
   return 0;
 }
 
 void expect_no_allocation(int32_t ranks) {
-  void* page = mmap(nullptr, sizeof(Ledger), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void* page =
+      mmap(nullptr, sizeof(Ledger), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(page, MAP_FAILED);
   ledger = new (page) Ledger{};
   dl_iterate_phdr(take_object, nullptr);
@@ -194,7 +202,8 @@ void expect_no_allocation(int32_t ranks) {
   char directory[] = "/tmp/weft-test-XXXXXX";
   ASSERT_NE(mkdtemp(directory), nullptr);
   const std::string endpoint = std::string("ipc://") + directory + "/rank0";
-  // Forked, not spawned: one layout of memory, so this process can name the frames that another one saw.
+  // Forked, not spawned: one layout of memory, so this process can name the frames that another one
+  // saw.
   std::vector<pid_t> children;
   for (int32_t r = 0; r < ranks; ++r) {
     const pid_t child = fork();
@@ -213,8 +222,10 @@ void expect_no_allocation(int32_t ranks) {
   }
   EXPECT_GE(ledger->steps, 9);
   for (int32_t r = 0; r < ranks; ++r) {
-    EXPECT_EQ(ledger->weft[r], 0) << "rank " << r << " in " << ledger->steps << " steps; the first of them below";
-    EXPECT_GT(ledger->others[r], 0) << "ZeroMQ allocates for every message: who counts nothing looks in the wrong place";
+    EXPECT_EQ(ledger->weft[r], 0) << "rank " << r << " in " << ledger->steps
+                                  << " steps; the first of them below";
+    EXPECT_GT(ledger->others[r], 0)
+        << "ZeroMQ allocates for every message: who counts nothing looks in the wrong place";
     if (ledger->weft[r] > 0) backtrace_symbols_fd(ledger->first[r], ledger->first_frames[r], 2);
   }
   std::filesystem::remove_all(directory);

@@ -1,5 +1,6 @@
-// Same calls on the same values, however the step is split: provenance of the plan's run in the simulator against the sequential
-// reference, over random DAGs, partitions, schedules, micro-batch counts, kernel costs and latencies.
+// Same calls on the same values, however the step is split: provenance of the plan's run in the
+// simulator against the sequential reference, over random DAGs, partitions, schedules, micro-batch
+// counts, kernel costs and latencies.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -16,13 +17,16 @@ SimCosts random_costs(uint32_t seed) {
   SimCosts costs;
   auto jitter = std::make_shared<std::mt19937>(seed + 1);
   std::mt19937 rng(seed + 2);
-  costs.job = [jitter](int32_t, const RankProgram&, const Job&) { return 0.1 + static_cast<double>((*jitter)() % 1000) / 100; };
+  costs.job = [jitter](int32_t, const RankProgram&, const Job&) {
+    return 0.1 + static_cast<double>((*jitter)() % 1000) / 100;
+  };
   costs.link.latency = static_cast<double>(rng() % 3) * 2.5;
   costs.link.bytes_per_time = rng() % 2 ? 16 : 0;
   return costs;
 }
 
-void expect_equal(const test::PlanCase& c, Sim& sim, SequentialReference& reference, StepDescriptor step) {
+void expect_equal(const test::PlanCase& c, Sim& sim, SequentialReference& reference,
+                  StepDescriptor step) {
   auto run = sim.step(step);
   ASSERT_TRUE(run.ok()) << c.text << ": " << run.status().text();
   const auto expected = reference.step(step);
@@ -56,7 +60,8 @@ TEST(Provenance, EveryPlanEqualsTheSequentialStep) {
       trained += step.mode == Mode::train && step.update;
       with_shorts += step.short_last;
     }
-    for (const Edge& e : c.plan->mode(Mode::train).edges) with_ties += e.kind == EdgeKind::tie_value;
+    for (const Edge& e : c.plan->mode(Mode::train).edges)
+      with_ties += e.kind == EdgeKind::tie_value;
     for (const RankProgram& rank : c.plan->mode(Mode::train).ranks)
       for (const ActionProgram& action : rank.programs) {
         with_remaking += action.kind == Kind::R && !action.calls.empty();
@@ -78,7 +83,8 @@ TEST(Provenance, EveryScheduleAtEverySize) {
     if (kind.forward_only || kind.asynchronous) continue;
     for (int32_t p = 1; p <= 8; ++p)
       for (int32_t m = 1; m <= 17; ++m)
-        for (int32_t v = kind.chunks ? kind.chunks : 1; v <= (kind.chunks ? kind.chunks : 3) && !HasFailure(); ++v, ++cases) {
+        for (int32_t v = kind.chunks ? kind.chunks : 1;
+             v <= (kind.chunks ? kind.chunks : 3) && !HasFailure(); ++v, ++cases) {
           const test::PlanCase c = test::random_plan_of(kind, p, m, v);
           if (!c.plan) return;
           Sim sim(c.plan, random_costs(cases), true);

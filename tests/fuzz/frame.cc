@@ -1,5 +1,5 @@
-// Frames from outside: any bytes are either refused or read as what encodes to the same bytes; and a link in every state takes
-// them without a crash, an endless wait or a second failure.
+// Frames from outside: any bytes are either refused or read as what encodes to the same bytes; and
+// a link in every state takes them without a crash, an endless wait or a second failure.
 #include <array>
 #include <cstdio>
 #include <cstdlib>
@@ -19,7 +19,8 @@ void check(bool good, const char* what) {
 
 class Owner final : public LinkEffects {
  public:
-  void send(Lane, std::span<const std::byte, kHeaderBytes>, std::span<const std::byte>, uint64_t token) override {
+  void send(Lane, std::span<const std::byte, kHeaderBytes>, std::span<const std::byte>,
+            uint64_t token) override {
     if (token) last_token = token;
   }
   void open() override {}
@@ -60,23 +61,27 @@ FrameHeader from_peer(FrameKind kind, uint64_t sequence, size_t length) {
   return h;
 }
 
-// 0 waiting, 1 greeting, 2 hello taken, 3 open, 4 a tensor leaves, 5 bye said, 6 aborting, 7 suspicion
+// 0 waiting, 1 greeting, 2 hello taken, 3 open, 4 a tensor leaves, 5 bye said, 6 aborting, 7
+// suspicion
 void bring_to(int state, Link& link, Owner& owner, std::span<const std::byte> tensor) {
   link.start(0);
   if (state >= 1) link.connected(0, owner);
   if (state >= 2) {
     const auto hello = encode_hello({});
-    link.received(Lane::control, frame_of(from_peer(FrameKind::hello, 0, hello.size()), hello), 0, owner);
+    link.received(Lane::control, frame_of(from_peer(FrameKind::hello, 0, hello.size()), hello), 0,
+                  owner);
   }
-  if (state >= 3) link.received(Lane::control, frame_of(from_peer(FrameKind::heartbeat, 1, 0), {}), 0, owner);
+  if (state >= 3)
+    link.received(Lane::control, frame_of(from_peer(FrameKind::heartbeat, 1, 0), {}), 0, owner);
   if (state == 4) link.send_tensor({0, 0, 0}, tensor, 0, owner);
   if (state == 5) link.bye(0, owner);
   if (state == 6) link.abort({0, Code::user, "here"}, 0, owner);
   if (state == 7) link.disconnected("closed", 0, owner);
 }
 
-// The first two bytes choose the state and the way in; then come frames: lane, length and either bytes as they are, or header
-// fields and payload that get right checks, so that the bytes reach what lies behind them.
+// The first two bytes choose the state and the way in; then come frames: lane, length and either
+// bytes as they are, or header fields and payload that get right checks, so that the bytes reach
+// what lies behind them.
 void feed(std::span<const std::byte> in) {
   if (in.size() < 2) return;
   const int state = static_cast<int>(in[0]) & 7;
@@ -90,7 +95,8 @@ void feed(std::span<const std::byte> in) {
   while (in.size() >= 3) {
     const Lane lane = static_cast<int>(in[0]) & 1 ? Lane::data : Lane::control;
     now += static_cast<LinkTime>(in[0]) >> 1;
-    const size_t size = std::min<size_t>(static_cast<size_t>(in[1]) | static_cast<size_t>(in[2]) << 8, in.size() - 3);
+    const size_t size = std::min<size_t>(
+        static_cast<size_t>(in[1]) | static_cast<size_t>(in[2]) << 8, in.size() - 3);
     const auto body = in.subspan(3, size);
     in = in.subspan(3 + size);
     if (raw || size < 24) {

@@ -1,4 +1,5 @@
-// Runs a fuzz target over files instead of made-up bytes, so that seeds and former findings are tests in every build.
+// Runs a fuzz target over files instead of made-up bytes, so that seeds and former findings are
+// tests in every build.
 //
 // usage: replay_NAME FOLDER
 #include <cstdint>

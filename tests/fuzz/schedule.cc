@@ -1,9 +1,10 @@
-// The reader of schedule files: any text is either refused or read, and what was read prints and reads back as the same schedule.
+// The reader of schedule files: any text is either refused or read, and what was read prints and
+// reads back as the same schedule.
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
 
-#include "plan/schedule.h"
+#include "schedule/schedule.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 

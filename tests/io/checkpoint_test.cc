@@ -29,7 +29,8 @@ using test::write_checkpoint;
 
 std::set<std::string> names_in(const std::string& path) {
   std::set<std::string> out;
-  for (const auto& entry : fs::directory_iterator(path)) out.insert(entry.path().filename().string());
+  for (const auto& entry : fs::directory_iterator(path))
+    out.insert(entry.path().filename().string());
   return out;
 }
 
@@ -56,7 +57,9 @@ TEST(Checkpoint, ComesBackAsItWas) {
     EXPECT_EQ(checkpoint.warning(), "");
     Manifest manifest = checkpoint.manifest();
     // 64 | 24 + 12 + 20 + 4 bytes of model, twice that of optimizer state.
-    EXPECT_EQ(std::count_if(manifest.shards.begin(), manifest.shards.end(), [](auto& s) { return s.part == ShardPart::model; }), 2);
+    EXPECT_EQ(std::count_if(manifest.shards.begin(), manifest.shards.end(),
+                            [](auto& s) { return s.part == ShardPart::model; }),
+              2);
     EXPECT_GE(manifest.shards.size(), 5u);
     manifest.shards.clear();
     EXPECT_EQ(manifest, manifest_of(10));
@@ -87,24 +90,30 @@ TEST(Checkpoint, AModelWithoutOptimizerStateOrWithoutTensors) {
   ASSERT_TRUE(fine(opened.status()));
   EXPECT_TRUE(opened.value().model().empty());
   std::byte byte[4];
-  EXPECT_TRUE(says(opened.value().read_model("w", byte), {"step-00000000", "holds no model tensor 'w'"}));
+  EXPECT_TRUE(
+      says(opened.value().read_model("w", byte), {"step-00000000", "holds no model tensor 'w'"}));
 }
 
 TEST(Checkpoint, TwoAreKept) {
   const Directory directory;
-  for (const uint64_t step : {10, 20, 30, 40}) ASSERT_TRUE(fine(write_checkpoint(directory.path(), step).status()));
-  EXPECT_EQ(names_in(directory.path()), (std::set<std::string>{"latest", "step-00000030", "step-00000040"}));
+  for (const uint64_t step : {10, 20, 30, 40})
+    ASSERT_TRUE(fine(write_checkpoint(directory.path(), step).status()));
+  EXPECT_EQ(names_in(directory.path()),
+            (std::set<std::string>{"latest", "step-00000030", "step-00000040"}));
   EXPECT_TRUE(fine(open_and_check(directory / "step-00000030")));
   // One that is broken does not count.
   fs::remove(directory / "step-00000040/manifest.json");
   ASSERT_TRUE(fine(write_checkpoint(directory.path(), 50).status()));
-  EXPECT_EQ(names_in(directory.path()), (std::set<std::string>{"latest", "step-00000030", "step-00000050"}));
+  EXPECT_EQ(names_in(directory.path()),
+            (std::set<std::string>{"latest", "step-00000030", "step-00000050"}));
 }
 
 TEST(Checkpoint, TheSameStepIsReplaced) {
   const Directory directory;
-  for (const uint64_t step : {10, 20, 20}) ASSERT_TRUE(fine(write_checkpoint(directory.path(), step).status()));
-  EXPECT_EQ(names_in(directory.path()), (std::set<std::string>{"latest", "step-00000010", "step-00000020"}));
+  for (const uint64_t step : {10, 20, 20})
+    ASSERT_TRUE(fine(write_checkpoint(directory.path(), step).status()));
+  EXPECT_EQ(names_in(directory.path()),
+            (std::set<std::string>{"latest", "step-00000010", "step-00000020"}));
   EXPECT_TRUE(fine(open_and_check(directory.path())));
 }
 
@@ -119,32 +128,37 @@ TEST(Checkpoint, NewerOnesAreNotOverwritten) {
   EXPECT_TRUE(fine(CheckpointWriter::may_write(directory / "none", 1)));
 }
 
-// What is asked without the lock may be another's answer when the lock is had: the other may commit in between.
+// What is asked without the lock may be another's answer when the lock is had: the other may commit
+// in between.
 TEST(Checkpoint, WhetherItMayWriteIsAskedUnderTheLock) {
   const Directory directory;
   ASSERT_TRUE(fine(write_checkpoint(directory.path(), 10).status()));
   const auto other = CheckpointWriter::begin(directory.path(), manifest_of(20), {}, {});
   ASSERT_TRUE(fine(other.status()));
-  EXPECT_TRUE(says(CheckpointWriter::begin(directory.path(), manifest_of(5), {}, {}).status(), {directory.path(), "another writer"}));
+  EXPECT_TRUE(says(CheckpointWriter::begin(directory.path(), manifest_of(5), {}, {}).status(),
+                   {directory.path(), "another writer"}));
 }
 
 TEST(Checkpoint, OneWriterAtATime) {
   const Directory directory;
   auto first = CheckpointWriter::begin(directory.path(), manifest_of(1), {}, {});
   ASSERT_TRUE(fine(first.status()));
-  EXPECT_TRUE(says(CheckpointWriter::begin(directory.path(), manifest_of(2), {}, {}).status(), {directory.path(), "another writer"}));
+  EXPECT_TRUE(says(CheckpointWriter::begin(directory.path(), manifest_of(2), {}, {}).status(),
+                   {directory.path(), "another writer"}));
   EXPECT_TRUE(fine(first.value().commit().status()));
 }
 
 TEST(Checkpoint, WithoutCommitNothingIsLeft) {
   const Directory directory;
   {
-    auto writer = CheckpointWriter::begin(directory.path(), manifest_of(1), model_tensors(), {}, kSmallShard);
+    auto writer =
+        CheckpointWriter::begin(directory.path(), manifest_of(1), model_tensors(), {}, kSmallShard);
     ASSERT_TRUE(fine(writer.status()));
     const auto values = test::values_of(model_tensors()[0], 1);
     ASSERT_TRUE(fine(writer.value().write_model("embed", std::as_bytes(std::span(values)))));
     EXPECT_EQ(names_in(directory.path()), (std::set<std::string>{".step-00000001.tmp"}));
-    EXPECT_TRUE(says(Checkpoint::open(directory.path()).status(), {directory.path(), "holds no checkpoint"}));
+    EXPECT_TRUE(says(Checkpoint::open(directory.path()).status(),
+                     {directory.path(), "holds no checkpoint"}));
   }
   EXPECT_TRUE(fs::is_empty(directory.path()));
 }
@@ -155,9 +169,12 @@ TEST(Checkpoint, TheWriterKeepsToItsLists) {
   const auto bytes = std::as_bytes(std::span(values));
   auto writer = CheckpointWriter::begin(directory.path(), manifest_of(1), model_tensors(), {});
   ASSERT_TRUE(fine(writer.status()));
-  EXPECT_TRUE(says(writer.value().write_model("head", bytes), {"model tensor 'head'", "out of order", "'embed'"}));
-  EXPECT_TRUE(says(writer.value().write_model("embed", bytes.first(4)), {"'embed'", "has 64 bytes, got 4"}));
-  EXPECT_TRUE(says(writer.value().write_optimizer("embed", bytes), {"optimizer tensor 'embed'", "all declared"}));
+  EXPECT_TRUE(says(writer.value().write_model("head", bytes),
+                   {"model tensor 'head'", "out of order", "'embed'"}));
+  EXPECT_TRUE(says(writer.value().write_model("embed", bytes.first(4)),
+                   {"'embed'", "has 64 bytes, got 4"}));
+  EXPECT_TRUE(says(writer.value().write_optimizer("embed", bytes),
+                   {"optimizer tensor 'embed'", "all declared"}));
   EXPECT_TRUE(fine(writer.value().write_model("embed", bytes)));
   EXPECT_TRUE(says(writer.value().commit().status(), {"'0.weight'", "not written"}));
   EXPECT_TRUE(says(writer.value().commit().status(), {"finished"}));
@@ -165,10 +182,12 @@ TEST(Checkpoint, TheWriterKeepsToItsLists) {
   EXPECT_TRUE(fs::is_empty(directory.path()));
 
   const std::vector<TensorSpec> twice(2, model_tensors()[0]);
-  EXPECT_TRUE(says(CheckpointWriter::begin(directory.path(), manifest_of(1), twice, {}).status(), {"model", "duplicate", "'embed'"}));
+  EXPECT_TRUE(says(CheckpointWriter::begin(directory.path(), manifest_of(1), twice, {}).status(),
+                   {"model", "duplicate", "'embed'"}));
   Manifest manifest = manifest_of(1);
   manifest.options["k"] = "\xFF";
-  EXPECT_TRUE(says(CheckpointWriter::begin(directory.path(), manifest, {}, {}).status(), {"not UTF-8"}));
+  EXPECT_TRUE(
+      says(CheckpointWriter::begin(directory.path(), manifest, {}, {}).status(), {"not UTF-8"}));
 }
 
 struct Damage {
@@ -217,13 +236,16 @@ TEST_P(DamagedCheckpoint, IsRefused) {
   for (const std::string_view part : GetParam().says) EXPECT_TRUE(says(status, {part}));
   EXPECT_EQ(Checkpoint::open(step).ok(), !GetParam().found_on_opening);
   if (!GetParam().found_on_opening) {
-    EXPECT_TRUE(says(Checkpoint::open(step).value().verify(), {step, "checksum", "model tensors '0.weight'"}));
+    EXPECT_TRUE(says(Checkpoint::open(step).value().verify(),
+                     {step, "checksum", "model tensors '0.weight'"}));
   }
   // The one before is opened in its stead, and the caller can tell.
   auto opened = Checkpoint::open(directory.path());
   ASSERT_TRUE(fine(opened.status()));
   EXPECT_EQ(opened.value().manifest().step, 10u);
-  EXPECT_NE(opened.value().warning().find("fell back to step-00000010: step-00000020 is damaged: " + step), std::string::npos)
+  EXPECT_NE(opened.value().warning().find("fell back to step-00000010: step-00000020 is damaged: " +
+                                          step),
+            std::string::npos)
       << opened.value().warning();
   EXPECT_TRUE(fine(check_checkpoint(opened.value())));
   // The run that goes on from there saves below the damaged one, and later in its place.
@@ -237,23 +259,37 @@ INSTANTIATE_TEST_SUITE_P(
     Kinds, DamagedCheckpoint,
     testing::Values(
         Damage{"shard_cut_short",
-               [](const std::string& step) { fs::resize_file(step + kShard2, fs::file_size(step + kShard2) - 1); },
+               [](const std::string& step) {
+                 fs::resize_file(step + kShard2, fs::file_size(step + kShard2) - 1);
+               },
                {"model-00002", "'head'"},
                true},
-        Damage{"shard_empty", [](const std::string& step) { spill(step + kShard2, ""); }, {"model-00002", "has 0 bytes", "'head'"}, true},
-        Damage{"shard_deleted", [](const std::string& step) { fs::remove(step + kState1); }, {"optimizer-00001", "'embed.exp_avg'"}, true},
-        Damage{"shard_longer", [](const std::string& step) { spill(step + kShard2, slurp(step + kShard2) + "x"); }, {"model-00002"}, true},
+        Damage{"shard_empty",
+               [](const std::string& step) { spill(step + kShard2, ""); },
+               {"model-00002", "has 0 bytes", "'head'"},
+               true},
+        Damage{"shard_deleted",
+               [](const std::string& step) { fs::remove(step + kState1); },
+               {"optimizer-00001", "'embed.exp_avg'"},
+               true},
+        Damage{"shard_longer",
+               [](const std::string& step) { spill(step + kShard2, slurp(step + kShard2) + "x"); },
+               {"model-00002"},
+               true},
         Damage{"shard_value_flipped",
                [](const std::string& step) { flip(step + kShard2, 1); },
                {"model-00002", "checksum is", "model tensor '0.weight'"},
                false},
         Damage{"shards_swapped",
-               [](const std::string& step) { swap_files(step + kShard2, step + "/model-00001.safetensors"); },
+               [](const std::string& step) {
+                 swap_files(step + kShard2, step + "/model-00001.safetensors");
+               },
                {"model-0000", "has ", "bytes, expected"},
                true},
         Damage{"shard_of_another_step",
                [](const std::string& step) {
-                 fs::copy_file(step + "/../step-00000010" + kShard2, step + kShard2, fs::copy_options::overwrite_existing);
+                 fs::copy_file(step + "/../step-00000010" + kShard2, step + kShard2,
+                               fs::copy_options::overwrite_existing);
                },
                {"model-00002", "checksum is", "'0.weight'"},
                false},
@@ -275,9 +311,14 @@ INSTANTIATE_TEST_SUITE_P(
                },
                {"model-00002", "regular file"},
                true},
-        Damage{"manifest_deleted", [](const std::string& step) { fs::remove(step + kManifest); }, {"manifest.json", "no such file"}, true},
-        Damage{
-            "manifest_empty", [](const std::string& step) { spill(step + kManifest, ""); }, {"manifest.json", "expected an object"}, true},
+        Damage{"manifest_deleted",
+               [](const std::string& step) { fs::remove(step + kManifest); },
+               {"manifest.json", "no such file"},
+               true},
+        Damage{"manifest_empty",
+               [](const std::string& step) { spill(step + kManifest, ""); },
+               {"manifest.json", "expected an object"},
+               true},
         Damage{"manifest_cut_short",
                [](const std::string& step) { fs::resize_file(step + kManifest, 100); },
                {"manifest.json", "not valid JSON"},
@@ -305,7 +346,8 @@ TEST(Checkpoint, LatestIsAHintNotATruth) {
     EXPECT_NE(opened.value().warning(), "");
     return opened.value().manifest().step;
   };
-  for (const std::string text : {"", "step-00000030\n", "../step-00000010\n", "/etc/passwd", "step-10", "step-0000000010"}) {
+  for (const std::string text :
+       {"", "step-00000030\n", "../step-00000010\n", "/etc/passwd", "step-10", "step-0000000010"}) {
     spill(directory / "latest", text);
     EXPECT_EQ(opened_step(), 20u) << text;
   }
@@ -319,7 +361,8 @@ TEST(Checkpoint, LatestIsAHintNotATruth) {
 
 TEST(Checkpoint, EachThatIsPassedOverIsNamed) {
   const Directory directory;
-  for (const uint64_t step : {10, 20}) ASSERT_TRUE(fine(write_checkpoint(directory.path(), step).status()));
+  for (const uint64_t step : {10, 20})
+    ASSERT_TRUE(fine(write_checkpoint(directory.path(), step).status()));
   fs::copy(directory / "step-00000010", directory / "step-00000005", fs::copy_options::recursive);
   flip(directory / "step-00000020" + kShard2, 1);
   fs::remove(directory / "step-00000010" + kManifest);
@@ -331,13 +374,15 @@ TEST(Checkpoint, EachThatIsPassedOverIsNamed) {
   EXPECT_NE(warning.find("checksum is "), std::string::npos) << warning;
   EXPECT_NE(warning.find("; step-00000010 is damaged: "), std::string::npos) << warning;
   flip(directory / "step-00000005" + kState1, 1);
-  EXPECT_TRUE(says(Checkpoint::open(directory.path()).status(), {"none of its 3 checkpoints is whole", "step-00000020 is damaged"}));
+  EXPECT_TRUE(says(Checkpoint::open(directory.path()).status(),
+                   {"none of its 3 checkpoints is whole", "step-00000020 is damaged"}));
 }
 
 // An older checkpoint in fewer files might still be opened, and the steps since then would be lost.
 TEST(Checkpoint, TooFewDescriptorsAreNoDamage) {
   const Directory directory;
-  for (const uint64_t step : {10, 20}) ASSERT_TRUE(fine(write_checkpoint(directory.path(), step).status()));
+  for (const uint64_t step : {10, 20})
+    ASSERT_TRUE(fine(write_checkpoint(directory.path(), step).status()));
   const int next = dup(STDIN_FILENO);
   ASSERT_GE(next, 0);
   close(next);
@@ -359,19 +404,23 @@ TEST(Checkpoint, AResumedRunMayWriteBelowWhatAKilledWriterLeft) {
   ASSERT_TRUE(fine(write_checkpoint(directory.path(), 20).status()));
   EXPECT_EQ(Checkpoint::open(directory.path()).value().manifest().step, 20u);
   ASSERT_TRUE(fine(write_checkpoint(directory.path(), 40).status()));
-  EXPECT_EQ(names_in(directory.path()), (std::set<std::string>{"latest", "step-00000030", "step-00000040"}));
+  EXPECT_EQ(names_in(directory.path()),
+            (std::set<std::string>{"latest", "step-00000030", "step-00000040"}));
 }
 
 TEST(Checkpoint, WhatIsNoneIsRefused) {
   const Directory directory;
-  EXPECT_TRUE(says(Checkpoint::open(directory.path()).status(), {directory.path(), "holds no checkpoint"}));
+  EXPECT_TRUE(
+      says(Checkpoint::open(directory.path()).status(), {directory.path(), "holds no checkpoint"}));
   EXPECT_EQ(Checkpoint::open(directory / "none").status().code(), Code::not_found);
   ASSERT_TRUE(fine(write_checkpoint(directory.path(), 10).status()));
   fs::remove(directory / "step-00000010/manifest.json");
-  EXPECT_TRUE(says(Checkpoint::open(directory.path()).status(), {directory.path(), "none of its 1 checkpoints", "manifest.json"}));
+  EXPECT_TRUE(says(Checkpoint::open(directory.path()).status(),
+                   {directory.path(), "none of its 1 checkpoints", "manifest.json"}));
 }
 
-// A full disk, in a child since the limit is one of the process: the failure names the file, and what was there stays.
+// A full disk, in a child since the limit is one of the process: the failure names the file, and
+// what was there stays.
 TEST(Checkpoint, AFullDiskLeavesTheOneBefore) {
   const Directory directory;
   ASSERT_TRUE(fine(write_checkpoint(directory.path(), 10).status()));
@@ -382,7 +431,8 @@ TEST(Checkpoint, AFullDiskLeavesTheOneBefore) {
     const rlimit limit{1024, 1024};
     setrlimit(RLIMIT_FSIZE, &limit);
     const Status status = write_checkpoint(directory.path(), 20).status();
-    _exit(status.code() == Code::io && says(status, {".step-00000020.tmp/", "file too large"}) ? 0 : 1);
+    _exit(status.code() == Code::io && says(status, {".step-00000020.tmp/", "file too large"}) ? 0
+                                                                                               : 1);
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);

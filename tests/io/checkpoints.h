@@ -1,4 +1,5 @@
-// A small checkpoint whose every value is a function of its step, written and checked by several tests.
+// A small checkpoint whose every value is a function of its step, written and checked by several
+// tests.
 #pragma once
 
 #include <cstddef>
@@ -24,14 +25,16 @@ inline std::vector<TensorSpec> model_tensors() {
 inline std::vector<TensorSpec> optimizer_tensors() {
   std::vector<TensorSpec> out;
   for (const TensorSpec& tensor : model_tensors())
-    for (const char* slot : {"exp_avg", "exp_avg_sq"}) out.push_back({optimizer_tensor_name(tensor.name, slot), tensor.desc});
+    for (const char* slot : {"exp_avg", "exp_avg_sq"})
+      out.push_back({optimizer_tensor_name(tensor.name, slot), tensor.desc});
   return out;
 }
 
 inline std::vector<float> values_of(const TensorSpec& tensor, uint64_t step) {
   std::vector<float> out(static_cast<size_t>(tensor.desc.elements()));
   const uint64_t seed = hash64(tensor.name.data(), tensor.name.size(), step) % 1000;
-  for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(seed) + static_cast<float>(i) / 16;
+  for (size_t i = 0; i < out.size(); ++i)
+    out[i] = static_cast<float>(seed) + static_cast<float>(i) / 16;
   return out;
 }
 
@@ -48,7 +51,8 @@ inline Manifest manifest_of(uint64_t step) {
 
 inline Result<std::string> write_checkpoint(const std::string& directory, uint64_t step) {
   WEFT_TRY_ASSIGN(CheckpointWriter writer,
-                  CheckpointWriter::begin(directory, manifest_of(step), model_tensors(), optimizer_tensors(), kSmallShard));
+                  CheckpointWriter::begin(directory, manifest_of(step), model_tensors(),
+                                          optimizer_tensors(), kSmallShard));
   const auto slots = optimizer_tensors();
   size_t slot = 0;
   for (const TensorSpec& tensor : model_tensors()) {
@@ -68,12 +72,15 @@ inline Status check_checkpoint(Checkpoint& checkpoint) {
   WEFT_TRY(compare_tensors("model", model_tensors(), checkpoint.model()));
   WEFT_TRY(compare_tensors("optimizer", optimizer_tensors(), checkpoint.optimizer()));
   for (const ShardPart part : kParts) {
-    for (const TensorSpec& tensor : part == ShardPart::model ? model_tensors() : optimizer_tensors()) {
+    for (const TensorSpec& tensor :
+         part == ShardPart::model ? model_tensors() : optimizer_tensors()) {
       const std::vector<float> expected = values_of(tensor, step);
       std::vector<float> found(expected.size());
       const auto out = std::as_writable_bytes(std::span(found));
-      WEFT_TRY(part == ShardPart::model ? checkpoint.read_model(tensor.name, out) : checkpoint.read_optimizer(tensor.name, out));
-      if (found != expected) return Status(Code::data, "tensor " + tensor.name + " has other values");
+      WEFT_TRY(part == ShardPart::model ? checkpoint.read_model(tensor.name, out)
+                                        : checkpoint.read_optimizer(tensor.name, out));
+      if (found != expected)
+        return Status(Code::data, "tensor " + tensor.name + " has other values");
     }
   }
   return {};

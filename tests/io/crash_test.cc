@@ -1,5 +1,6 @@
-// A writer killed at any moment leaves a whole checkpoint, and the next writer clears up after it. Between two system calls nothing on the
-// disk changes, so a child is stopped at each of its calls in turn and killed there: every moment there is, in a known order.
+// A writer killed at any moment leaves a whole checkpoint, and the next writer clears up after it.
+// Between two system calls nothing on the disk changes, so a child is stopped at each of its calls
+// in turn and killed there: every moment there is, in a known order.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/ptrace.h>
@@ -19,8 +20,8 @@ using test::Directory;
 using test::fine;
 using test::write_checkpoint;
 
-// Runs a child that writes the checkpoint and kills it at the stop-th entry to or exit from a system call. Says whether it was
-// killed; if not, it was through.
+// Runs a child that writes the checkpoint and kills it at the stop-th entry to or exit from a
+// system call. Says whether it was killed; if not, it was through.
 bool kill_at(const std::string& directory, uint64_t step, int stop) {
   const pid_t child = fork();
   if (child == 0) {
@@ -42,12 +43,15 @@ bool kill_at(const std::string& directory, uint64_t step, int stop) {
 
 std::set<std::string> names_in(const std::string& path) {
   std::set<std::string> out;
-  for (const auto& entry : fs::directory_iterator(path)) out.insert(entry.path().filename().string());
+  for (const auto& entry : fs::directory_iterator(path))
+    out.insert(entry.path().filename().string());
   return out;
 }
 
-// Kills at each moment of writing `step` into a copy of `before`; then reads, writes the step after, and looks at what is left.
-void kill_everywhere(const std::string& before, uint64_t step, uint64_t previous, const std::set<std::string>& after_recovery) {
+// Kills at each moment of writing `step` into a copy of `before`; then reads, writes the step
+// after, and looks at what is left.
+void kill_everywhere(const std::string& before, uint64_t step, uint64_t previous,
+                     const std::set<std::string>& after_recovery) {
   int kills = 0;
   std::set<uint64_t> seen;
   const Directory directory;
@@ -64,7 +68,9 @@ void kill_everywhere(const std::string& before, uint64_t step, uint64_t previous
     seen.insert(found);
     ASSERT_TRUE(fine(write_checkpoint(dir, step + 10).status())) << "killed at stop " << stop;
     const auto left = names_in(dir);
-    ASSERT_TRUE(left == after_recovery || left.contains("step-" + std::to_string(100000000 + step).substr(1))) << "killed at stop " << stop;
+    ASSERT_TRUE(left == after_recovery ||
+                left.contains("step-" + std::to_string(100000000 + step).substr(1)))
+        << "killed at stop " << stop;
     ASSERT_EQ(left.size(), 3u) << "killed at stop " << stop;
     if (!killed) break;
     ++kills;

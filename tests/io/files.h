@@ -18,7 +18,8 @@ namespace weft::test {
 class Directory {
  public:
   Directory() {
-    // In memory where that is possible: thousands of files are written, and what survives a power cut is not tested here.
+    // In memory where that is possible: thousands of files are written, and what survives a power
+    // cut is not tested here.
     std::string name = "/dev/shm/weft-io-XXXXXX";
     if (!mkdtemp(name.data())) {
       name = (std::filesystem::temp_directory_path() / "weft-io-XXXXXX").string();
@@ -58,11 +59,13 @@ inline testing::AssertionResult fine(const Status& status) {
   return status.ok() ? testing::AssertionSuccess() : testing::AssertionFailure() << status.text();
 }
 
-inline testing::AssertionResult says(const Status& status, std::initializer_list<std::string_view> parts) {
+inline testing::AssertionResult says(const Status& status,
+                                     std::initializer_list<std::string_view> parts) {
   if (status.ok()) return testing::AssertionFailure() << "succeeded";
   for (const std::string_view part : parts)
     if (status.text().find(part) == std::string::npos)
-      return testing::AssertionFailure() << "says '" << status.text() << "', without '" << part << "'";
+      return testing::AssertionFailure()
+             << "says '" << status.text() << "', without '" << part << "'";
   return testing::AssertionSuccess();
 }
 

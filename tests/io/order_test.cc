@@ -1,5 +1,6 @@
-// What is saved is on the disk before anything names it. The system calls of a save are recorded on their way, and played on a model of a
-// disk that keeps only what was synced: a file's content by fsync of the file, its name by fsync of its directory.
+// What is saved is on the disk before anything names it. The system calls of a save are recorded on
+// their way, and played on a model of a disk that keeps only what was synced: a file's content by
+// fsync of the file, its name by fsync of its directory.
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -88,7 +89,8 @@ int rename(const char* from, const char* to) noexcept {
   return result;
 }
 
-int renameat2(int from_fd, const char* from, int to_fd, const char* to, unsigned int flags) noexcept {
+int renameat2(int from_fd, const char* from, int to_fd, const char* to,
+              unsigned int flags) noexcept {
   const int result = next("renameat2", renameat2)(from_fd, from, to_fd, to, flags);
   if (result == 0) record(flags & RENAME_EXCHANGE ? Call::swap : Call::rename, from, to);
   return result;
@@ -138,7 +140,8 @@ class Disk {
       case Call::remove: forget(r.path); break;
     }
   }
-  // What would be lost of a file, or of all that is in a directory, without the name of the thing itself.
+  // What would be lost of a file, or of all that is in a directory, without the name of the thing
+  // itself.
   std::set<std::string> lost_in(const std::string& path) const {
     std::set<std::string> out;
     for (const auto& name : contents_)
@@ -151,7 +154,9 @@ class Disk {
 
  private:
   void forget(const std::string& path) {
-    const auto within = [&](const std::string& name) { return name == path || name.starts_with(path + "/"); };
+    const auto within = [&](const std::string& name) {
+      return name == path || name.starts_with(path + "/");
+    };
     std::erase_if(contents_, within);
     std::erase_if(names_, within);
   }
@@ -159,7 +164,8 @@ class Disk {
     for (auto* set : {&contents_, &names_}) {
       std::set<std::string> moved;
       for (const std::string& name : *set)
-        moved.insert(name == from || name.starts_with(from + "/") ? to + name.substr(from.size()) : name);
+        moved.insert(name == from || name.starts_with(from + "/") ? to + name.substr(from.size())
+                                                                  : name);
       *set = std::move(moved);
     }
   }
@@ -184,13 +190,15 @@ class Order : public testing::Test {
   // Saves, and holds each call of it to the order.
   void save(uint64_t step) {
     std::string name = std::to_string(step);
-    const std::string directory = directory_.path(), published = directory_ / ("step-" + name.insert(0, 8 - name.size(), '0'));
+    const std::string directory = directory_.path(),
+                      published = directory_ / ("step-" + name.insert(0, 8 - name.size(), '0'));
     const std::string latest = directory_ / "latest";
     Disk disk;
     int published_by = 0, named_by = 0, written = 0;
     bool safe = false;
     for (const Record& r : recorded([&] { return write_checkpoint(directory, step).status(); })) {
-      SCOPED_TRACE(testing::Message() << "call " << static_cast<int>(r.call) << " of " << r.path << " " << r.to);
+      SCOPED_TRACE(testing::Message()
+                   << "call " << static_cast<int>(r.call) << " of " << r.path << " " << r.to);
       written += r.call == Call::write;
       if (r.call == Call::rename || r.call == Call::swap) {
         const std::string& thing = r.path;
@@ -198,7 +206,8 @@ class Order : public testing::Test {
         published_by += r.to == published;
         named_by += r.to == latest;
         if (r.to == latest) {
-          EXPECT_TRUE(published_by == 1 && disk.has_name(published)) << "is named before its name is on the disk";
+          EXPECT_TRUE(published_by == 1 && disk.has_name(published))
+              << "is named before its name is on the disk";
         }
       }
       const bool takes_away = r.call == Call::remove || r.call == Call::rename;
@@ -225,8 +234,10 @@ class Order : public testing::Test {
 TEST_F(Order, OfTheDirectoriesAbove) {
   const std::string above = directory_ / "a", directory = directory_ / "a/b";
   Disk disk;
-  for (const Record& r : recorded([&] { return write_checkpoint(directory, 10).status(); })) disk.play(r);
-  EXPECT_TRUE(disk.has_name(above) && disk.has_name(directory)) << "the directory would be lost with all that is in it";
+  for (const Record& r : recorded([&] { return write_checkpoint(directory, 10).status(); }))
+    disk.play(r);
+  EXPECT_TRUE(disk.has_name(above) && disk.has_name(directory))
+      << "the directory would be lost with all that is in it";
   EXPECT_EQ(disk.lost_in(above), Lost());
 }
 
@@ -243,13 +254,15 @@ TEST_F(Order, OfOneThatReplacesAnother) {
 TEST_F(Order, OfAFileThatReplacesAnother) {
   const std::string path = directory_ / "file";
   const auto write_tensors = [&]() -> Status {
-    WEFT_TRY_ASSIGN(SafetensorsWriter writer, SafetensorsWriter::create(path, {{"a", {DType::f32, {2}}}}));
+    WEFT_TRY_ASSIGN(SafetensorsWriter writer,
+                    SafetensorsWriter::create(path, {{"a", {DType::f32, {2}}}}));
     const float values[2] = {};
     WEFT_TRY(writer.write("a", std::as_bytes(std::span(values))));
     return writer.finish().status();
   };
-  for (const auto& replace :
-       {std::function<Status()>(write_tensors), std::function<Status()>([&] { return replace_text(path, "text"); })}) {
+  for (const auto& replace : {std::function<Status()>(write_tensors), std::function<Status()>([&] {
+                                return replace_text(path, "text");
+                              })}) {
     Disk disk;
     int renames = 0;
     for (const Record& r : recorded(replace)) {

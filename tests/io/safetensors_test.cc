@@ -1,4 +1,5 @@
-// What the writer writes the reader reads, and both agree with the reference implementation's file (tests/data/make_safetensors.py).
+// What the writer writes the reader reads, and both agree with the reference implementation's file
+// (tests/data/make_safetensors.py).
 #include "io/safetensors.h"
 
 #include <gtest/gtest.h>
@@ -30,7 +31,8 @@ std::span<const std::byte> bytes_of(const std::vector<T>& values) {
 }
 
 const std::string kReference = std::string(WEFT_TEST_DATA) + "/reference.safetensors";
-const std::vector<float> kWeight = {1.0f, -2.5f, 3e-40f, 0.0f, std::numeric_limits<float>::infinity(), 65504.0f};
+const std::vector<float> kWeight = {
+    1.0f, -2.5f, 3e-40f, 0.0f, std::numeric_limits<float>::infinity(), 65504.0f};
 const std::vector<float> kBeta = {0.5f};
 const std::vector<int32_t> kTokens = {3, -1, 2147483647};
 const std::vector<double> kLoss = {0.1};
@@ -83,16 +85,20 @@ TEST(Safetensors, RefusesToReadATensorAsAnotherKind) {
   ASSERT_TRUE(fine(opened.status()));
   const SafetensorsFile& file = opened.value();
   std::vector<float> floats(3);
-  EXPECT_TRUE(says(file.read(*file.find("tokens"), floats), {kReference, "'tokens'", "expected f32", "found i32[3]"}));
-  EXPECT_TRUE(says(file.read(*file.find("a/weight"), floats), {"'a/weight'", "has 24 bytes", "room for 12"}));
+  EXPECT_TRUE(says(file.read(*file.find("tokens"), floats),
+                   {kReference, "'tokens'", "expected f32", "found i32[3]"}));
+  EXPECT_TRUE(says(file.read(*file.find("a/weight"), floats),
+                   {"'a/weight'", "has 24 bytes", "room for 12"}));
   EXPECT_TRUE(says(file.read(*file.find("loss"), floats), {"'loss'", "expected f32, found f64[]"}));
 
   const Directory directory;
   const std::string json = R"({"half":{"dtype":"BF16","shape":[1],"data_offsets":[0,2]}})";
-  spill(directory / "x", std::string(1, static_cast<char>(json.size())) + std::string(7, '\0') + json + "ab");
+  spill(directory / "x",
+        std::string(1, static_cast<char>(json.size())) + std::string(7, '\0') + json + "ab");
   auto half = SafetensorsFile::open(directory / "x");
   ASSERT_TRUE(fine(half.status()));
-  EXPECT_TRUE(says(half.value().read(half.value().entries()[0], floats), {directory / "x", "'half'", "BF16", "expected F32, I32"}));
+  EXPECT_TRUE(says(half.value().read(half.value().entries()[0], floats),
+                   {directory / "x", "'half'", "BF16", "expected F32, I32"}));
 }
 
 TEST(Safetensors, WritesTheBytesOfTheReference) {
@@ -103,9 +109,11 @@ TEST(Safetensors, WritesTheBytesOfTheReference) {
     auto writer = SafetensorsWriter::create(path, reference_tensors(), kMetadata);
     ASSERT_TRUE(fine(writer.status()));
     if (in_order) {
-      for (const SafetensorsEntry& entry : writer.value().order()) ASSERT_TRUE(fine(write_reference_tensor(writer.value(), entry.name)));
+      for (const SafetensorsEntry& entry : writer.value().order())
+        ASSERT_TRUE(fine(write_reference_tensor(writer.value(), entry.name)));
     } else {
-      for (const TensorSpec& tensor : reference_tensors()) ASSERT_TRUE(fine(write_reference_tensor(writer.value(), tensor.name)));
+      for (const TensorSpec& tensor : reference_tensors())
+        ASSERT_TRUE(fine(write_reference_tensor(writer.value(), tensor.name)));
     }
     EXPECT_FALSE(std::filesystem::exists(path)) << "appears before it is whole";
     auto written = writer.value().finish();
@@ -133,7 +141,9 @@ TEST(Safetensors, WritesAFileWithoutTensors) {
 
 TEST(Safetensors, WriterRefusesNamesThatCannotBe) {
   const Directory directory;
-  const auto create = [&](std::vector<TensorSpec> tensors) { return SafetensorsWriter::create(directory / "x", tensors).status(); };
+  const auto create = [&](std::vector<TensorSpec> tensors) {
+    return SafetensorsWriter::create(directory / "x", tensors).status();
+  };
   const Desc f32{DType::f32, {1}};
   EXPECT_TRUE(says(create({{"__metadata__", f32}}), {"'__metadata__'", "kept"}));
   EXPECT_TRUE(says(create({{"", f32}}), {"name is empty"}));
@@ -142,14 +152,17 @@ TEST(Safetensors, WriterRefusesNamesThatCannotBe) {
   EXPECT_TRUE(says(create({{"a\xED\xA0\x80", f32}}), {"not UTF-8"}));
   EXPECT_TRUE(says(create({{std::string(513, 'a'), f32}}), {"513 bytes", "at most 512"}));
   EXPECT_TRUE(says(create({{"w", f32}, {"w", f32}}), {"duplicate", "'w'"}));
-  EXPECT_TRUE(says(create({{"w", {DType::f32, {int64_t{1} << 40, int64_t{1} << 40}}}}), {"'w'", "64-bit"}));
-  EXPECT_TRUE(says(SafetensorsWriter::create(directory / "x", {}, {{"k", "\xFF"}}).status(), {"metadata 'k'", "not UTF-8"}));
+  EXPECT_TRUE(
+      says(create({{"w", {DType::f32, {int64_t{1} << 40, int64_t{1} << 40}}}}), {"'w'", "64-bit"}));
+  EXPECT_TRUE(says(SafetensorsWriter::create(directory / "x", {}, {{"k", "\xFF"}}).status(),
+                   {"metadata 'k'", "not UTF-8"}));
   EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
 }
 
 TEST(Safetensors, WriterTakesEachTensorOnce) {
   const Directory directory;
-  auto made = SafetensorsWriter::create(directory / "x", {{"a", {DType::f32, {2}}}, {"b", {DType::f32, {1}}}});
+  auto made = SafetensorsWriter::create(directory / "x",
+                                        {{"a", {DType::f32, {2}}}, {"b", {DType::f32, {1}}}});
   ASSERT_TRUE(fine(made.status()));
   SafetensorsWriter writer = made.take();
   const std::vector<float> two = {1, 2};
@@ -183,12 +196,14 @@ TEST(Safetensors, RefusesWhatIsNoRegularFile) {
   const Directory directory;
   ASSERT_EQ(mkfifo((directory / "pipe").c_str(), 0600), 0);
   EXPECT_TRUE(says(SafetensorsFile::open(directory / "pipe").status(), {"pipe", "regular file"}));
-  EXPECT_TRUE(says(SafetensorsFile::open(directory.path()).status(), {directory.path(), "regular file", "directory"}));
+  EXPECT_TRUE(says(SafetensorsFile::open(directory.path()).status(),
+                   {directory.path(), "regular file", "directory"}));
   EXPECT_TRUE(says(SafetensorsFile::open("/dev/zero").status(), {"/dev/zero", "regular file"}));
   EXPECT_EQ(SafetensorsFile::open(directory / "none").status().code(), Code::not_found);
   std::filesystem::create_symlink(kReference, directory / "link");
   EXPECT_TRUE(fine(SafetensorsFile::open(directory / "link").status()));
-  EXPECT_TRUE(says(SafetensorsFile::open(directory / "link", {}, Links::refuse).status(), {"found a link"}));
+  EXPECT_TRUE(says(SafetensorsFile::open(directory / "link", {}, Links::refuse).status(),
+                   {"found a link"}));
 }
 
 TEST(Safetensors, AFileCutShortAfterOpeningIsAnError) {
@@ -199,7 +214,8 @@ TEST(Safetensors, AFileCutShortAfterOpeningIsAnError) {
   ASSERT_TRUE(fine(file.status()));
   std::filesystem::resize_file(path, file.value().bytes() - 1);
   std::vector<int32_t> tokens(3);
-  EXPECT_TRUE(says(file.value().read(*file.value().find("tokens"), tokens), {path, "'tokens'", "expected 1 more"}));
+  EXPECT_TRUE(says(file.value().read(*file.value().find("tokens"), tokens),
+                   {path, "'tokens'", "expected 1 more"}));
   EXPECT_TRUE(says(file.value().checksum().status(), {path, "ends at byte"}));
 }
 
@@ -214,8 +230,9 @@ TEST(Safetensors, AFullDiskIsAnErrorThatNamesThePath) {
     const rlimit limit{4096, 4096};
     setrlimit(RLIMIT_FSIZE, &limit);
     auto writer = SafetensorsWriter::create(path, {{"a", {DType::f32, {1 << 20}}}});
-    const bool told = !writer.ok() && writer.status().code() == Code::io &&
-                      says(writer.status(), {path.substr(0, path.size() - 3), "big", "file too large"});
+    const bool told =
+        !writer.ok() && writer.status().code() == Code::io &&
+        says(writer.status(), {path.substr(0, path.size() - 3), "big", "file too large"});
     _exit(told && std::filesystem::is_empty(directory.path()) ? 0 : 1);
   }
   int status = 0;
@@ -224,13 +241,17 @@ TEST(Safetensors, AFullDiskIsAnErrorThatNamesThePath) {
 }
 
 TEST(Safetensors, NamesAreCompared) {
-  const std::vector<TensorSpec> expected = {{"a", {DType::f32, {1}}}, {"b", {DType::f32, {2}}}, {"c", {DType::f32, {2}}}};
+  const std::vector<TensorSpec> expected = {
+      {"a", {DType::f32, {1}}}, {"b", {DType::f32, {2}}}, {"c", {DType::f32, {2}}}};
   EXPECT_TRUE(fine(compare_tensors("x", expected, {expected[2], expected[0], expected[1]})));
-  EXPECT_TRUE(says(compare_tensors("x", expected, {expected[0], {"b", {DType::f32, {1, 2}}}, {"d", {}}}),
-                   {"x: ", "1 missing tensor: 'c'", "1 surplus tensor: 'd'", "'b' is f32[1,2], expected f32[2]"}));
+  EXPECT_TRUE(
+      says(compare_tensors("x", expected, {expected[0], {"b", {DType::f32, {1, 2}}}, {"d", {}}}),
+           {"x: ", "1 missing tensor: 'c'", "1 surplus tensor: 'd'",
+            "'b' is f32[1,2], expected f32[2]"}));
   std::vector<TensorSpec> many;
   for (int i = 0; i < 20; ++i) many.push_back({"t" + std::to_string(i), {}});
-  EXPECT_TRUE(says(compare_tensors("x", many, {}), {"20 missing tensors: 't0', 't1', 't2' and 17 more"}));
+  EXPECT_TRUE(
+      says(compare_tensors("x", many, {}), {"20 missing tensors: 't0', 't1', 't2' and 17 more"}));
 }
 
 }  // namespace

@@ -16,7 +16,8 @@ using test::fine;
 using test::says;
 using test::spill;
 
-// `count` tokens of which the i-th is i * 7 % 251, so that neighbours differ and a place can be told from its ids.
+// `count` tokens of which the i-th is i * 7 % 251, so that neighbours differ and a place can be
+// told from its ids.
 int32_t pattern(int64_t i) { return static_cast<int32_t>(i * 7 % 251); }
 
 std::string file_of(int64_t count, int width) {
@@ -28,7 +29,8 @@ std::string file_of(int64_t count, int width) {
 
 TEST(Tokens, ReadsBytesAndWiderIds) {
   const Directory directory;
-  for (const auto& [name, width] : {std::pair("text.txt", 1), std::pair("ids.u16", 2), std::pair("ids.u32", 4)}) {
+  for (const auto& [name, width] :
+       {std::pair("text.txt", 1), std::pair("ids.u16", 2), std::pair("ids.u32", 4)}) {
     spill(directory / name, file_of(20000, width));
     auto file = TokenFile::open(directory / name, 251);
     ASSERT_TRUE(fine(file.status()));
@@ -36,7 +38,8 @@ TEST(Tokens, ReadsBytesAndWiderIds) {
     // Longer than what is read at once.
     std::vector<int32_t> ids(18000, -1);
     ASSERT_TRUE(fine(file.value().window(1999, 18000, ids.data())));
-    for (int64_t i = 0; i < 18000; ++i) ASSERT_EQ(ids[static_cast<size_t>(i)], pattern(1999 + i)) << name << " " << i;
+    for (int64_t i = 0; i < 18000; ++i)
+      ASSERT_EQ(ids[static_cast<size_t>(i)], pattern(1999 + i)) << name << " " << i;
     EXPECT_TRUE(fine(file.value().window(20000, 0, nullptr)));
   }
 }
@@ -50,7 +53,8 @@ TEST(Tokens, WideIdsAreLittleEndian) {
   EXPECT_EQ(ids[0], 0x0201);
   EXPECT_EQ(ids[1], 0xFFFF);
   EXPECT_TRUE(says(TokenFile::open(directory / "a.u32", int64_t{1} << 31).status(),
-                   {"a.u32", "token 2 is 4294967295", "expected 0 to 2147483647 for a vocabulary of 2147483648"}));
+                   {"a.u32", "token 2 is 4294967295",
+                    "expected 0 to 2147483647 for a vocabulary of 2147483648"}));
   spill(directory / "a.u32", std::string("\x01\x02\x03\x04\xFF\xFF\xFF\x7F", 8));
   auto wide = TokenFile::open(directory / "a.u32", int64_t{1} << 31);
   ASSERT_TRUE(fine(wide.value().window(0, 2, ids)));
@@ -65,8 +69,10 @@ TEST(Tokens, AnIdOutOfRangeIsFoundOnOpeningWhereverItIs) {
     std::string bad = bytes;
     bad[2 * at + 1] = '\4';
     spill(directory / "a.u16", bad);
-    EXPECT_TRUE(says(TokenFile::open(directory / "a.u16", 1025).status(),
-                     {directory / "a.u16", "token " + std::to_string(at) + " is 1025, expected 0 to 1024 for a vocabulary of 1025"}));
+    EXPECT_TRUE(says(
+        TokenFile::open(directory / "a.u16", 1025).status(),
+        {directory / "a.u16",
+         "token " + std::to_string(at) + " is 1025, expected 0 to 1024 for a vocabulary of 1025"}));
     EXPECT_TRUE(fine(TokenFile::open(directory / "a.u16", 1026).status()));
   }
 }
@@ -89,10 +95,12 @@ TEST(Tokens, RefusesWhatCannotBe) {
   spill(directory / "a.u16", "abc");
   spill(directory / "b.u32", "abcdef");
   spill(directory / "c", "abc");
-  EXPECT_TRUE(says(TokenFile::open(directory / "a.u16", 9).status(), {"a.u16", "3 bytes", "multiple of 2"}));
+  EXPECT_TRUE(says(TokenFile::open(directory / "a.u16", 9).status(),
+                   {"a.u16", "3 bytes", "multiple of 2"}));
   EXPECT_TRUE(says(TokenFile::open(directory / "b.u32", 9).status(), {"6 bytes", "multiple of 4"}));
   EXPECT_TRUE(says(TokenFile::open(directory / "c", 0).status(), {"vocabulary is 0"}));
-  EXPECT_TRUE(says(TokenFile::open(directory / "c", (int64_t{1} << 31) + 1).status(), {"vocabulary"}));
+  EXPECT_TRUE(
+      says(TokenFile::open(directory / "c", (int64_t{1} << 31) + 1).status(), {"vocabulary"}));
   EXPECT_EQ(TokenFile::open(directory / "d", 256).status().code(), Code::not_found);
   auto file = TokenFile::open(directory / "c", 256);
   int32_t ids[8];
@@ -164,9 +172,12 @@ TEST(Samples, TheSmallestFilesThatWillDo) {
   ASSERT_TRUE(fine(half.status()));
   EXPECT_EQ(half.value().positions(), 1);
   EXPECT_EQ(half.value().evaluations(), 1);
-  EXPECT_TRUE(says(samples(directory / "10", 10, 0).status(), {"10 of its 10 tokens are for training", "take 11"}));
-  EXPECT_TRUE(says(samples(directory / "10", 5, 0.5).status(), {"5 of its 10 tokens are for training", "take 6"}));
-  EXPECT_TRUE(says(samples(directory / "10", 4, 0.1).status(), {"1 of its 10 tokens are for evaluation", "take 5"}));
+  EXPECT_TRUE(says(samples(directory / "10", 10, 0).status(),
+                   {"10 of its 10 tokens are for training", "take 11"}));
+  EXPECT_TRUE(says(samples(directory / "10", 5, 0.5).status(),
+                   {"5 of its 10 tokens are for training", "take 6"}));
+  EXPECT_TRUE(says(samples(directory / "10", 4, 0.1).status(),
+                   {"1 of its 10 tokens are for evaluation", "take 5"}));
   EXPECT_TRUE(says(samples(directory / "10", 4, 1).status(), {"share is 1", "below 1"}));
   EXPECT_TRUE(says(samples(directory / "10", 4, -0.5).status(), {"share is -0.5"}));
   EXPECT_FALSE(samples(directory / "10", 4, std::numeric_limits<double>::quiet_NaN()).ok());

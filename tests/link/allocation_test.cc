@@ -37,7 +37,8 @@ class Wire final : public LinkEffects {
   static constexpr size_t kSlots = 128;
 
   explicit Wire(size_t tensor) : buffers_(kSlots * kMaxFrame), slots_(kSlots), memory(tensor) {}
-  void send(Lane lane, std::span<const std::byte, kHeaderBytes> header, std::span<const std::byte> payload, uint64_t token) override {
+  void send(Lane lane, std::span<const std::byte, kHeaderBytes> header,
+            std::span<const std::byte> payload, uint64_t token) override {
     ASSERT_LT(tail - head, kSlots);
     std::byte* at = buffers_.data() + (tail % kSlots) * kMaxFrame;
     std::copy(header.begin(), header.end(), at);
@@ -45,7 +46,9 @@ class Wire final : public LinkEffects {
     slots_[tail++ % kSlots] = {lane, kHeaderBytes + payload.size(), token};
   }
   void open() override {}
-  Result<std::span<std::byte>> landing(const Tag&, uint64_t) override { return std::span<std::byte>(memory); }
+  Result<std::span<std::byte>> landing(const Tag&, uint64_t) override {
+    return std::span<std::byte>(memory);
+  }
   void arrived(const Tag&) override { ++arrivals; }
   void released(const Tag&) override {}
   void granted(const Tag&) override { ++grants; }
@@ -57,7 +60,8 @@ class Wire final : public LinkEffects {
   bool deliver(Link& mine, Link& theirs, Wire& other, LinkTime now) {
     if (head == tail) return false;
     const Slot slot = slots_[head % kSlots];
-    theirs.received(slot.lane, {buffers_.data() + (head % kSlots) * kMaxFrame, slot.size}, now, other);
+    theirs.received(slot.lane, {buffers_.data() + (head % kSlots) * kMaxFrame, slot.size}, now,
+                    other);
     ++head;
     if (slot.token != 0) mine.sent(slot.token, now, *this);
     return true;

@@ -92,7 +92,8 @@ TEST(Frame, EverySingleBitFlipIsRefused) {
 
 TEST(Frame, EveryTruncationIsRefused) {
   const auto frame = encode(sample(16), std::vector<std::byte>(16));
-  for (size_t size = 0; size < frame.size(); ++size) EXPECT_NE(refusal(std::span(frame).first(size)), "accepted") << size;
+  for (size_t size = 0; size < frame.size(); ++size)
+    EXPECT_NE(refusal(std::span(frame).first(size)), "accepted") << size;
   auto longer = frame;
   longer.push_back({});
   EXPECT_NE(refusal(longer), "accepted");
@@ -114,17 +115,20 @@ TEST(Frame, RefusalsSayWhatWasExpectedAndFound) {
   h.flags = 3;
   EXPECT_EQ(refusal(encode(h, {})), "flags 3, expected 0");
   h = sample(5);
-  EXPECT_EQ(refusal(encode(h, std::vector<std::byte>(4))), "header speaks of 5 bytes of payload, the frame has 4");
+  EXPECT_EQ(refusal(encode(h, std::vector<std::byte>(4))),
+            "header speaks of 5 bytes of payload, the frame has 4");
   h = sample(5);
   h.total = 6;
   EXPECT_EQ(refusal(encode(h, std::vector<std::byte>(5))), "piece 0 of 6 bytes has 5, expected 6");
   h = sample(1);
   h.total = kMaxPayload + 1;
-  EXPECT_EQ(refusal(encode(h, std::vector<std::byte>(1))), "piece 0 of 1048577 bytes has 1, expected 1048576");
+  EXPECT_EQ(refusal(encode(h, std::vector<std::byte>(1))),
+            "piece 0 of 1048577 bytes has 1, expected 1048576");
   h.piece = 1;
   EXPECT_EQ(refusal(encode(h, std::vector<std::byte>(1))), "accepted");
   h.piece = 2;
-  EXPECT_EQ(refusal(encode(h, std::vector<std::byte>(1))), "piece 2 of 1048577 bytes, which end before it");
+  EXPECT_EQ(refusal(encode(h, std::vector<std::byte>(1))),
+            "piece 2 of 1048577 bytes, which end before it");
   h = sample(0);
   h.length = kMaxPayload + 1;
   EXPECT_EQ(refusal(encode(h, {})), "payload of 1048577 bytes, a frame has at most 1048576");
@@ -153,13 +157,15 @@ TEST(Payload, HelloAndOriginReadBackAndRefuseWhatIsCut) {
   const auto hello = encode_hello(id);
   ASSERT_TRUE(decode_hello(hello).ok());
   EXPECT_EQ(decode_hello(hello).value(), id);
-  for (size_t size = 0; size < hello.size(); ++size) EXPECT_FALSE(decode_hello(std::span(hello).first(size)).ok());
+  for (size_t size = 0; size < hello.size(); ++size)
+    EXPECT_FALSE(decode_hello(std::span(hello).first(size)).ok());
 
   const Origin origin{3, Code::user, "op 'x' failed"};
   const auto words = encode_origin(origin);
   ASSERT_TRUE(decode_origin(words).ok());
   EXPECT_EQ(decode_origin(words).value(), origin);
-  for (size_t size = 0; size < words.size(); ++size) EXPECT_FALSE(decode_origin(std::span(words).first(size)).ok());
+  for (size_t size = 0; size < words.size(); ++size)
+    EXPECT_FALSE(decode_origin(std::span(words).first(size)).ok());
   EXPECT_EQ(decode_origin(encode_origin({3, Code::user, ""})).value().text, "no reason given");
   EXPECT_FALSE(decode_origin(encode_origin({3, Code::ok, ""})).ok());
 }

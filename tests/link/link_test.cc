@@ -28,9 +28,11 @@ TEST(Link, ADifferenceIsNamedOnBothEndsWithoutTheExpectedValue) {
       {"numeric profile", [](Identity& i) { i.profile = "neon"; }, "avx2+blis", " 'neon'"},
       {"run", [](Identity& i) { i.run.low = 3; }, "00000000000000010000000000000002", ""},
       {"model", [](Identity& i) { i.model.low = 5; }, "00000000000000030000000000000004", ""},
-      {"partition", [](Identity& i) { i.partition.low = 7; }, "00000000000000050000000000000006", ""},
+      {"partition", [](Identity& i) { i.partition.low = 7; }, "00000000000000050000000000000006",
+       ""},
       {"schedule", [](Identity& i) { i.schedule.low = 9; }, "00000000000000070000000000000008", ""},
-      {"settings", [](Identity& i) { i.settings.low = 11; }, "0000000000000009000000000000000a", ""},
+      {"settings", [](Identity& i) { i.settings.low = 11; }, "0000000000000009000000000000000a",
+       ""},
       {"incarnation", [](Identity& i) { i.incarnation = 3; }, "4", ""},
   };
   for (const Case& c : cases) {
@@ -38,7 +40,8 @@ TEST(Link, ADifferenceIsNamedOnBothEndsWithoutTheExpectedValue) {
     c.change(other);
     Pair pair(1, {.latency = 5}, identity(), other);
     pair.run_until(400);
-    const std::string text = std::string("rank 5 refused: its ") + c.section + c.there + " differs from that of rank 2";
+    const std::string text =
+        std::string("rank 5 refused: its ") + c.section + c.there + " differs from that of rank 2";
     for (const Side* side : {&pair.a, &pair.b}) {
       EXPECT_EQ(side->failures, 1);
       EXPECT_EQ(side->opened, 0);
@@ -126,13 +129,16 @@ TEST(Link, TensorsOfAnySizeArriveIntact) {
 // More than the window is never with the transport; the rest follows as frames leave.
 TEST(Link, BytesWithTheTransportAreBounded) {
   struct Counting final : LinkEffects {
-    void send(Lane lane, std::span<const std::byte, kHeaderBytes>, std::span<const std::byte> payload, uint64_t token) override {
+    void send(Lane lane, std::span<const std::byte, kHeaderBytes>,
+              std::span<const std::byte> payload, uint64_t token) override {
       if (lane != Lane::data) return;
       bytes += payload.size();
       tokens.push_back({token, payload.size()});
     }
     void open() override {}
-    Result<std::span<std::byte>> landing(const Tag&, uint64_t) override { return std::span<std::byte>(); }
+    Result<std::span<std::byte>> landing(const Tag&, uint64_t) override {
+      return std::span<std::byte>();
+    }
     void arrived(const Tag&) override {}
     void released(const Tag&) override { ++released_count; }
     void granted(const Tag&) override {}
@@ -166,10 +172,13 @@ TEST(Link, GrantsAndMessagesArriveInOrder) {
   pair.run_until(50);
   for (int32_t i = 0; i < 50; ++i) pair.a.link.send_grant({7, i, i + 1}, pair.now, pair.a);
   const size_t sizes[] = {0, 3, size_t{1} << 20, (size_t{3} << 20) + 5, 8};
-  for (size_t size : sizes) pair.a.link.send_message(static_cast<uint32_t>(16 + size % 7), pattern(size, size), pair.now, pair.a);
+  for (size_t size : sizes)
+    pair.a.link.send_message(static_cast<uint32_t>(16 + size % 7), pattern(size, size), pair.now,
+                             pair.a);
   pair.run_for(500);
   ASSERT_EQ(pair.b.grants.size(), 50u);
-  for (int32_t i = 0; i < 50; ++i) EXPECT_EQ(pair.b.grants[static_cast<size_t>(i)], (Tag{7, i, i + 1}));
+  for (int32_t i = 0; i < 50; ++i)
+    EXPECT_EQ(pair.b.grants[static_cast<size_t>(i)], (Tag{7, i, i + 1}));
   ASSERT_EQ(pair.b.messages.size(), std::size(sizes));
   for (size_t i = 0; i < std::size(sizes); ++i) {
     EXPECT_EQ(pair.b.messages[i].first, 16 + sizes[i] % 7);
@@ -207,7 +216,8 @@ TEST(Link, ASilentPeerIsLostAfterThePeerTimeout) {
   pair.b_deaf = true;
   pair.run_until(10000);
   EXPECT_EQ(pair.a.failed_at, heard + 5000);
-  EXPECT_EQ(pair.a.failure.text, "rank 5 lost: silent for 5 s; last heard 5 s ago; its status 5 s ago: in 2B5");
+  EXPECT_EQ(pair.a.failure.text,
+            "rank 5 lost: silent for 5 s; last heard 5 s ago; its status 5 s ago: in 2B5");
   EXPECT_EQ(pair.a.failure.rank, 5);
   EXPECT_EQ(pair.a.failure.code, Code::peer);
   EXPECT_TRUE(pair.a.link.is_dead());
@@ -225,10 +235,13 @@ TEST(Link, TheStatusOfALostPeerComesWithItsAge) {
   pair.b_deaf = true;
   pair.network.cut(2, 5, pair.now);
   pair.run_for(310);
-  EXPECT_EQ(pair.a.failure.text, "rank 5 lost: connection closed; last heard 0.3 s ago; its status 0.5 s ago: between steps, 25 done");
+  EXPECT_EQ(pair.a.failure.text,
+            "rank 5 lost: connection closed; last heard 0.3 s ago; its status 0.5 s ago: between "
+            "steps, 25 done");
 }
 
-// Who was stopped itself listens before it calls the others silent: their abort names the right rank.
+// Who was stopped itself listens before it calls the others silent: their abort names the right
+// rank.
 TEST(Link, ARankThatWasStoppedBelievesTheOthers) {
   Pair pair;
   pair.run_until(1000);
@@ -374,7 +387,8 @@ TEST(Link, ALostDataFrameIsNoticedWithoutAnother) {
   pair.network.set_faults({});
   pair.run_until(30000);
   EXPECT_EQ(pair.b.failures, 1);
-  EXPECT_EQ(pair.b.failure.text, "rank 2 lost: 1 data frames that it sent did not come within 20 s");
+  EXPECT_EQ(pair.b.failure.text,
+            "rank 2 lost: 1 data frames that it sent did not come within 20 s");
   EXPECT_LE(pair.b.failed_at, 1000 + 250 + 20000);
   EXPECT_EQ(pair.a.failure, pair.b.failure);
 }
@@ -397,8 +411,10 @@ TEST(Link, AFrameOfAnotherIncarnationRankOrLaneIsRefused) {
     EXPECT_EQ(pair.a.failure.code, Code::protocol);
     return pair.a.failure.text;
   };
-  EXPECT_EQ(refusal([](FrameHeader& h) { h.incarnation = 3; }, Lane::control), "rank 5: frame of another incarnation, 3");
-  EXPECT_EQ(refusal([](FrameHeader& h) { h.source = 1; }, Lane::control), "rank 5: frame from rank 1 to rank 2, expected 5 to 2");
+  EXPECT_EQ(refusal([](FrameHeader& h) { h.incarnation = 3; }, Lane::control),
+            "rank 5: frame of another incarnation, 3");
+  EXPECT_EQ(refusal([](FrameHeader& h) { h.source = 1; }, Lane::control),
+            "rank 5: frame from rank 1 to rank 2, expected 5 to 2");
   EXPECT_EQ(refusal([](FrameHeader&) {}, Lane::data), "rank 5: grant frame on the data lane");
   EXPECT_EQ(refusal([](FrameHeader& h) { h.sequence = 3; }, Lane::control),
             "rank 5: grant frame 3 of the control lane, expected 2: frames are lost");
@@ -406,7 +422,8 @@ TEST(Link, AFrameOfAnotherIncarnationRankOrLaneIsRefused) {
             "rank 5: grant frame 1 of the control lane, expected 2: a frame came again");
   EXPECT_EQ(refusal([](FrameHeader& h) { h.kind = FrameKind::abort_ack; }, Lane::control),
             "rank 5: abort-ack frame, but nothing was aborted");
-  EXPECT_EQ(refusal([](FrameHeader& h) { h.kind = FrameKind::hello; }, Lane::control), "rank 5: hello frame after a hello");
+  EXPECT_EQ(refusal([](FrameHeader& h) { h.kind = FrameKind::hello; }, Lane::control),
+            "rank 5: hello frame after a hello");
   EXPECT_EQ(refusal([](FrameHeader& h) { h.kind = FrameKind::abort; }, Lane::control),
             "rank 5: abort of 0 bytes, which its fields do not fill");
 }

@@ -27,7 +27,8 @@ inline Identity identity() {
 
 inline std::vector<std::byte> pattern(size_t size, uint64_t seed) {
   std::vector<std::byte> bytes(size);
-  for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>((i * 2654435761u + seed * 40503u) >> 11);
+  for (size_t i = 0; i < size; ++i)
+    bytes[i] = static_cast<std::byte>((i * 2654435761u + seed * 40503u) >> 11);
   return bytes;
 }
 
@@ -37,7 +38,8 @@ class Side final : public LinkEffects {
   Side(int32_t self, int32_t peer, const Identity& id, SimNetwork& network, LinkTimes times = {})
       : link(self, peer, id, times), self_(self), network_(network) {}
 
-  void send(Lane lane, std::span<const std::byte, kHeaderBytes> header, std::span<const std::byte> payload, uint64_t token) override {
+  void send(Lane lane, std::span<const std::byte, kHeaderBytes> header,
+            std::span<const std::byte> payload, uint64_t token) override {
     network_.send(self_, link.peer(), lane, header, payload, token, now);
   }
   void open() override { ++opened; }
@@ -50,7 +52,8 @@ class Side final : public LinkEffects {
   void arrived(const Tag& tag) override { arrivals.push_back(tag); }
   void released(const Tag& tag) override {
     auto& memory = out[{tag.edge, tag.micro_batch}];
-    std::fill(memory.begin(), memory.end(), std::byte{0x55});  // whoever reads it from here on sends garbage
+    std::fill(memory.begin(), memory.end(),
+              std::byte{0x55});  // whoever reads it from here on sends garbage
     releases.push_back(tag);
   }
   void granted(const Tag& tag) override { grants.push_back(tag); }
@@ -91,8 +94,8 @@ class Side final : public LinkEffects {
 
 class Pair {
  public:
-  explicit Pair(uint64_t seed = 1, SimFaults faults = {}, const Identity& left = identity(), const Identity& right = identity(),
-                LinkTimes times = {})
+  explicit Pair(uint64_t seed = 1, SimFaults faults = {}, const Identity& left = identity(),
+                const Identity& right = identity(), LinkTimes times = {})
       : network(seed, faults), a(2, 5, left, network, times), b(5, 2, right, network, times) {
     a.link.start(0);
     b.link.start(0);
@@ -103,7 +106,8 @@ class Pair {
   // Everything that happens up to that time.
   void run_until(LinkTime end) {
     for (;;) {
-      const LinkTime tick = std::min(a_deaf ? kNever : a.link.next_tick(), b_deaf ? kNever : b.link.next_tick());
+      const LinkTime tick =
+          std::min(a_deaf ? kNever : a.link.next_tick(), b_deaf ? kNever : b.link.next_tick());
       const LinkTime next = std::min(network.next_time(), tick);
       if (next > end || next == kNever) break;
       set_now(std::max(now, next));

@@ -1,5 +1,6 @@
-// Seeded runs over a network that loses, repeats, reorders, delays, flips bits and breaks connections. The outcome is complete
-// and correct, or an error on both ends in time; never a wrong byte, never silence.
+// Seeded runs over a network that loses, repeats, reorders, delays, flips bits and breaks
+// connections. The outcome is complete and correct, or an error on both ends in time; never a wrong
+// byte, never silence.
 #include <gtest/gtest.h>
 
 #include "pair.h"
@@ -8,7 +9,8 @@ namespace weft::test {
 namespace {
 
 constexpr LinkTime kSend = 2000;  // traffic begins and ends within it
-// From the last frame that something can have happened to; a data frame may be the one that was lost.
+// From the last frame that something can have happened to; a data frame may be the one that was
+// lost.
 constexpr LinkTime kPromise = kDataSilence * LinkTimes().silence + 2000;
 
 struct Tally {
@@ -21,7 +23,8 @@ void run(uint64_t seed, Tally& tally) {
   faults.latency = static_cast<LinkTime>(rng() % 20);
   faults.jitter = static_cast<LinkTime>(rng() % 50);
   if (seed % 4 != 0)
-    for (uint32_t* chance : {&faults.lose, &faults.duplicate, &faults.reorder, &faults.corrupt, &faults.disconnect})
+    for (uint32_t* chance :
+         {&faults.lose, &faults.duplicate, &faults.reorder, &faults.corrupt, &faults.disconnect})
       if (rng() % 3 == 0) *chance = static_cast<uint32_t>(rng() % 20000);
   const bool from_the_start = rng() % 4 == 0;  // else the handshake is spared
   Pair pair(seed, from_the_start ? faults : SimFaults{});
@@ -42,7 +45,9 @@ void run(uint64_t seed, Tally& tally) {
         side.send_tensor({1, static_cast<int32_t>(sent[from].size() - 1), 0}, sent[from].back());
         break;
       }
-      case 1: side.link.send_grant({1, static_cast<int32_t>(grants[from]++), 3}, pair.now, side); break;
+      case 1:
+        side.link.send_grant({1, static_cast<int32_t>(grants[from]++), 3}, pair.now, side);
+        break;
       default: {
         const auto bytes = pattern(rng() % 300, messages[from]);
         side.link.send_message(static_cast<uint32_t>(messages[from]++), bytes, pair.now, side);
@@ -60,7 +65,8 @@ void run(uint64_t seed, Tally& tally) {
       ASSERT_EQ(to.arrivals[i], (Tag{1, static_cast<int32_t>(i), 0}));
       ASSERT_EQ((to.landed[{static_cast<int32_t>(i), 0}]), sent[from][i]) << "tensor " << i;
     }
-    for (size_t i = 0; i < to.grants.size(); ++i) ASSERT_EQ(to.grants[i], (Tag{1, static_cast<int32_t>(i), 3}));
+    for (size_t i = 0; i < to.grants.size(); ++i)
+      ASSERT_EQ(to.grants[i], (Tag{1, static_cast<int32_t>(i), 3}));
     for (size_t i = 0; i < to.messages.size(); ++i) {
       ASSERT_EQ(to.messages[i].first, i);
       ASSERT_EQ(to.messages[i].second, pattern(to.messages[i].second.size(), i));

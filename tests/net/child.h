@@ -15,7 +15,8 @@ namespace weft::test {
 
 class Child {
  public:
-  // `role` is "dial", "listen" or "answer" (listens, answers one frame and goes). What the child prints is read with read_line().
+  // `role` is "dial", "listen" or "answer" (listens, answers one frame and goes). What the child
+  // prints is read with read_line().
   Child(const std::string& role, const std::string& endpoint) {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) return;

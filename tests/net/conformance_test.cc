@@ -34,7 +34,8 @@ int child_main(const std::string& role, const std::string& endpoint) {
 
 namespace {
 
-// Sockets, event descriptors and files. Not pipes: libuv keeps one for signals from the first loop on, a sanitizer one to its symbolizer.
+// Sockets, event descriptors and files. Not pipes: libuv keeps one for signals from the first loop
+// on, a sanitizer one to its symbolizer.
 int open_descriptors() {
   int count = 0;
   std::error_code error;
@@ -64,7 +65,8 @@ class Conformance : public testing::TestWithParam<Row> {
   // Every test leaves nothing behind.
   void TearDown() override {
     EXPECT_EQ(open_descriptors(), descriptors_);
-    for (const auto& left : std::filesystem::recursive_directory_iterator(directory_)) ADD_FAILURE() << "left: " << left.path();
+    for (const auto& left : std::filesystem::recursive_directory_iterator(directory_))
+      ADD_FAILURE() << "left: " << left.path();
     std::filesystem::remove_all(directory_);
     unsetenv(kInsecure);
   }
@@ -85,7 +87,8 @@ class Conformance : public testing::TestWithParam<Row> {
     }
     const size_t before = net.accepted.size();
     Pair pair{net.dial(net.listener->endpoint()), nullptr};
-    EXPECT_TRUE(net.until([&] { return pair.dialed->times_connected == 1 && net.accepted.size() == before + 1; }));
+    EXPECT_TRUE(net.until(
+        [&] { return pair.dialed->times_connected == 1 && net.accepted.size() == before + 1; }));
     pair.accepted = net.accepted.back().get();
     return pair;
   }
@@ -125,7 +128,8 @@ TEST_P(Conformance, FramesSentBeforeTheConnectionWaitForIt) {
   ASSERT_TRUE(net.listen(place()).ok());
   auto dialed = net.dial(net.listener->endpoint());
   for (uint32_t i = 0; i < 40; ++i) dialed->send(1, i);
-  ASSERT_TRUE(net.until([&] { return net.accepted.size() == 1 && net.accepted[0]->frames.size() == 40; }));
+  ASSERT_TRUE(
+      net.until([&] { return net.accepted.size() == 1 && net.accepted[0]->frames.size() == 40; }));
   for (uint32_t i = 0; i < 40; ++i) EXPECT_EQ(net.accepted[0]->frames[i].number, i);
 }
 
@@ -139,7 +143,8 @@ TEST_P(Conformance, ADialerWaitsForAListener) {
   }
   if (is_ipc()) endpoint = "ipc://" + directory_ + "/late";
   auto dialed = net.dial(endpoint);
-  EXPECT_FALSE(net.until([&] { return dialed->times_connected + dialed->times_disconnected > 0; }, 120));
+  EXPECT_FALSE(
+      net.until([&] { return dialed->times_connected + dialed->times_disconnected > 0; }, 120));
   ASSERT_TRUE(net.listen(endpoint).ok());
   EXPECT_TRUE(net.until([&] { return dialed->times_connected == 1; }));
   EXPECT_EQ(dialed->times_disconnected, 0);
@@ -150,9 +155,11 @@ TEST_P(Conformance, TenThousandSmallFramesBothWaysInOrder) {
   Net net(scheme());
   auto [dialed, accepted] = connect(net);
   for (uint32_t i = 0; i < kFrames; ++i)
-    for (End* end : {dialed.get(), accepted}) end->send(static_cast<int>(i % 2), i, {}, i % 1000 == 0 ? i + 1 : 0);
+    for (End* end : {dialed.get(), accepted})
+      end->send(static_cast<int>(i % 2), i, {}, i % 1000 == 0 ? i + 1 : 0);
   for (End* end : {dialed.get(), accepted}) {
-    ASSERT_TRUE(net.until([e = end] { return e->frames.size() == kFrames && e->tokens.size() == kFrames / 1000; }));
+    ASSERT_TRUE(net.until(
+        [e = end] { return e->frames.size() == kFrames && e->tokens.size() == kFrames / 1000; }));
     uint32_t next[kLanes] = {0, 1};
     for (const End::Frame& frame : end->frames) {
       EXPECT_EQ(frame.number, next[frame.lane]);
@@ -170,7 +177,8 @@ TEST_P(Conformance, LargestFramesBothWays) {
     for (End* end : {dialed.get(), accepted}) end->send(1, i, payload, i + 1);
   EXPECT_TRUE(dialed->tokens.empty()) << "told from inside send";
   for (End* end : {dialed.get(), accepted}) {
-    ASSERT_TRUE(net.until([e = end] { return e->frames.size() == kFrames && e->tokens.size() == kFrames; }));
+    ASSERT_TRUE(net.until(
+        [e = end] { return e->frames.size() == kFrames && e->tokens.size() == kFrames; }));
     for (uint32_t i = 0; i < kFrames; ++i) {
       EXPECT_EQ(end->frames[i].number, i);
       EXPECT_TRUE(same(end->frames[i].payload, payload)) << i;
@@ -202,10 +210,13 @@ TEST_P(Conformance, WhatIsForgottenIsNotReadAnyMore) {
   dialed->send(0, kFrames);  // the connection is as good as before
   dialed->send(1, kFrames);
   const auto is_later = [](const End::Frame& frame) { return frame.number == kFrames; };
-  ASSERT_TRUE(net.until([a = accepted, is_later] { return std::count_if(a->frames.begin(), a->frames.end(), is_later) == 2; }));
+  ASSERT_TRUE(net.until([a = accepted, is_later] {
+    return std::count_if(a->frames.begin(), a->frames.end(), is_later) == 2;
+  }));
   EXPECT_LT(accepted->frames.size(), kFrames);
   const auto sent = bytes_of(kMaxPayload, 1);
-  for (const End::Frame& frame : accepted->frames) EXPECT_TRUE(is_later(frame) || frame.payload == sent);
+  for (const End::Frame& frame : accepted->frames)
+    EXPECT_TRUE(is_later(frame) || frame.payload == sent);
 }
 
 TEST_P(Conformance, ManyPeersAtOneListener) {
@@ -235,7 +246,9 @@ TEST_P(Conformance, TheOtherEndHearsOfADestroyedConnection) {
   again.accepted->connection.reset();
   ASSERT_TRUE(net.until([&] { return again.dialed->times_disconnected == 1; }, 1000));
   EXPECT_EQ(again.dialed->why, "the peer closed the connection");
-  EXPECT_FALSE(net.until([&] { return again.dialed->times_connected > 1 || again.dialed->times_disconnected > 1; }, 150))
+  EXPECT_FALSE(net.until(
+      [&] { return again.dialed->times_connected > 1 || again.dialed->times_disconnected > 1; },
+      150))
       << "retried in hiding";
 }
 
@@ -244,7 +257,8 @@ TEST_P(Conformance, AKilledPeerIsReportedWithinASecond) {
     Net net(scheme());
     ASSERT_TRUE(net.listen(place()).ok());
     Child child("dial", net.listener->endpoint());
-    ASSERT_TRUE(net.until([&] { return net.accepted.size() == 1 && net.accepted[0]->frames.size() == 1; }));
+    ASSERT_TRUE(
+        net.until([&] { return net.accepted.size() == 1 && net.accepted[0]->frames.size() == 1; }));
     child.kill_now();
     EXPECT_TRUE(net.until([&] { return net.accepted[0]->times_disconnected == 1; }, 1000));
   }
@@ -282,7 +296,8 @@ TEST_P(Conformance, CloseAfterDeliversWhatWasSent) {
     from.connection.reset();
     ASSERT_TRUE(net.until([&] { return to.times_disconnected == 1; }));
     EXPECT_EQ(to.frames.size(), 41u);
-    for (const End::Frame& frame : to.frames) EXPECT_TRUE(frame.lane == 0 || same(frame.payload, sent));
+    for (const End::Frame& frame : to.frames)
+      EXPECT_TRUE(frame.lane == 0 || same(frame.payload, sent));
     EXPECT_EQ(from.times_disconnected, 0);
     EXPECT_TRUE(from.tokens.empty());
   }
@@ -294,7 +309,9 @@ TEST_P(Conformance, CloseAfterDeliversAlthoughTheTransportEnds) {
     Net& listens = dialer_closes ? stays : goes;
     ASSERT_TRUE(listens.listen(place()).ok());
     auto dialed = (dialer_closes ? goes : stays).dial(listens.listener->endpoint());
-    const auto connected = [&] { return dialed->times_connected == 1 && listens.accepted.size() == 1; };
+    const auto connected = [&] {
+      return dialed->times_connected == 1 && listens.accepted.size() == 1;
+    };
     for (int turn = 0; turn < 20000 && !connected(); ++turn)
       if (!stays.until(connected, 1)) goes.until(connected, 1);
     ASSERT_TRUE(connected());
@@ -320,7 +337,8 @@ TEST_P(Conformance, WhatCameBeforeALossIsDeliveredAlthoughTheLoopWasBusy) {
   const int descriptors = open_descriptors();
   dialed->send(0, 1, {}, 1);
   ASSERT_TRUE(net.until([&] { return dialed->tokens.size() == 1; }));
-  // The loop does not turn while the child answers and goes, and ZeroMQ closes the connections of both lanes.
+  // The loop does not turn while the child answers and goes, and ZeroMQ closes the connections of
+  // both lanes.
   while (open_descriptors() > descriptors - kLanes) std::this_thread::yield();
   ASSERT_TRUE(net.until([&] { return dialed->times_disconnected == 1; }));
   ASSERT_EQ(dialed->frames.size(), 1u);
@@ -349,16 +367,20 @@ TEST_P(Conformance, ASecondListenerIsRefused) {
   const Status status = other.listen(net.listener->endpoint());
   ASSERT_FALSE(status.ok());
   EXPECT_NE(status.text().find(net.listener->endpoint()), std::string::npos) << status.text();
-  EXPECT_NE(status.text().find(is_ipc() ? "another listener holds this path" : "the port is taken"), std::string::npos) << status.text();
+  EXPECT_NE(status.text().find(is_ipc() ? "another listener holds this path" : "the port is taken"),
+            std::string::npos)
+      << status.text();
   auto dialed = net.dial(net.listener->endpoint());
-  EXPECT_TRUE(net.until([&] { return dialed->times_connected == 1; })) << "the first one was disturbed";
+  EXPECT_TRUE(net.until([&] { return dialed->times_connected == 1; }))
+      << "the first one was disturbed";
   // Free again as soon as the listener is gone.
   const std::string endpoint = net.listener->endpoint();
   dialed.reset();
   net.accepted.clear();
   net.listener.reset();
   const Status later = other.listen(endpoint);
-  EXPECT_TRUE(is_ipc() ? later.ok() : later.ok() || later.text().find("taken") != std::string::npos) << later.text();
+  EXPECT_TRUE(is_ipc() ? later.ok() : later.ok() || later.text().find("taken") != std::string::npos)
+      << later.text();
 }
 
 TEST_P(Conformance, AnEndedListenerAcceptsNoMoreAndKeepsItsPeers) {
@@ -369,25 +391,34 @@ TEST_P(Conformance, AnEndedListenerAcceptsNoMoreAndKeepsItsPeers) {
   dialed->send(1, 4);
   ASSERT_TRUE(net.until([a = accepted] { return a->frames.size() == 1; }));
   auto late = net.dial(endpoint);
-  ASSERT_TRUE(net.until([&] { return late->times_disconnected == 1 || late->connection->trouble() == "nobody listens there"; }));
+  ASSERT_TRUE(net.until([&] {
+    return late->times_disconnected == 1 || late->connection->trouble() == "nobody listens there";
+  }));
   EXPECT_EQ(late->times_connected, 0);
   EXPECT_EQ(net.accepted.size(), 1u);
 }
 
-// The other loop echoes; this one blocks now and then for 1.5 ms before it sends, which swallows wake-ups.
+// The other loop echoes; this one blocks now and then for 1.5 ms before it sends, which swallows
+// wake-ups.
 TEST_P(Conformance, NeverStallsWhenTheLoopWasBusy) {
   std::string endpoint;
   std::unique_ptr<Loop> echo_loop = Loop::make().take();
-  std::unique_ptr<Transport> echo = make_transport(*echo_loop, scheme(), {.insecure = GetParam().insecure, .own = test_keys()}).take();
+  std::unique_ptr<Transport> echo =
+      make_transport(*echo_loop, scheme(), {.insecure = GetParam().insecure, .own = test_keys()})
+          .take();
   echo->admit({test_keys().public_key}, false);
   std::vector<std::unique_ptr<End>> ends;
   auto listener = echo->listen(
       place(),
       [&](std::unique_ptr<Connection> c) {
         ends.push_back(std::make_unique<End>(std::move(c)));
-        ends.back()->on_frame = [end = ends.back().get()](const End::Frame& frame) { end->send(frame.lane, frame.number); };
+        ends.back()->on_frame = [end = ends.back().get()](const End::Frame& frame) {
+          end->send(frame.lane, frame.number);
+        };
       },
-      [](const std::string& peer, const std::string& why) { ADD_FAILURE() << peer << ": " << why; });
+      [](const std::string& peer, const std::string& why) {
+        ADD_FAILURE() << peer << ": " << why;
+      });
   ASSERT_TRUE(listener.ok());
   std::thread thread([&] { echo_loop->run(); });
   {
@@ -408,7 +439,8 @@ TEST_P(Conformance, NeverStallsWhenTheLoopWasBusy) {
       for (uint32_t i = 0; i <= burst % 4; ++i, ++sent) dialed->send(static_cast<int>(i % 2), sent);
       busy.start(burst % 2);
       const uint32_t wanted = sent;
-      ASSERT_TRUE(net.until([&] { return dialed->frames.size() >= wanted; }, 2000)) << "stalled in burst " << burst;
+      ASSERT_TRUE(net.until([&] { return dialed->frames.size() >= wanted; }, 2000))
+          << "stalled in burst " << burst;
     }
     busy.stop();
   }
@@ -423,7 +455,8 @@ TEST_P(Conformance, NeverStallsWhenTheLoopWasBusy) {
 }  // namespace weft::test
 
 int main(int argc, char** argv) {
-  if (argc == 4 && std::string(argv[1]) == "--child") return weft::test::child_main(argv[2], argv[3]);
+  if (argc == 4 && std::string(argv[1]) == "--child")
+    return weft::test::child_main(argv[2], argv[3]);
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
 }

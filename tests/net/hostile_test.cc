@@ -1,4 +1,5 @@
-// Endpoints that cannot be, and peers that are no weft: each is refused with a text for a person, or leaves healthy peers alone.
+// Endpoints that cannot be, and peers that are no weft: each is refused with a text for a person,
+// or leaves healthy peers alone.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -26,7 +27,9 @@ std::string dial_error(const std::string& endpoint) {
   return connection.ok() ? "dials" : connection.status().text();
 }
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 #define EXPECT_HAS(text, part) EXPECT_PRED2(has, text, part)
 
 TEST(Endpoint, SchemesAreNamed) {
@@ -45,7 +48,8 @@ TEST(Endpoint, TcpFormsThatCannotBe) {
   EXPECT_HAS(listen_error("tcp://::1:4000"), "in brackets");
   EXPECT_HAS(dial_error("tcp://127.0.0.1:0"), "expected a port of 1 to 65535");
   EXPECT_HAS(dial_error("tcp://*:4000"), "expected a host to dial");
-  EXPECT_HAS(dial_error("tcp://no-such-host.invalid:4000"), "host 'no-such-host.invalid' cannot be resolved");
+  EXPECT_HAS(dial_error("tcp://no-such-host.invalid:4000"),
+             "host 'no-such-host.invalid' cannot be resolved");
   EXPECT_HAS(listen_error("tcp://192.0.2.1:4000"), "this machine has no such address");
 }
 
@@ -54,7 +58,8 @@ TEST(Endpoint, TheNetworkIsListenedAtByName) {
   ASSERT_TRUE(net.listen("tcp://0.0.0.0:0").ok());
   char name[256] = "";
   gethostname(name, sizeof name - 1);
-  EXPECT_EQ(net.listener->endpoint().rfind(std::string("tcp://") + name + ":", 0), 0u) << net.listener->endpoint();
+  EXPECT_EQ(net.listener->endpoint().rfind(std::string("tcp://") + name + ":", 0), 0u)
+      << net.listener->endpoint();
   EXPECT_EQ(listen_error("tcp://*:0"), "listens");
   EXPECT_EQ(listen_error("tcp://localhost:0"), "listens");
 }
@@ -92,14 +97,16 @@ class Hostile : public testing::Test {
   void SetUp() override {
     ASSERT_TRUE(net_.listen("tcp://127.0.0.1:0").ok());
     healthy_ = net_.dial(endpoint());
-    ASSERT_TRUE(net_.until([&] { return healthy_->times_connected == 1 && net_.accepted.size() == 1; }));
+    ASSERT_TRUE(
+        net_.until([&] { return healthy_->times_connected == 1 && net_.accepted.size() == 1; }));
   }
   std::string endpoint() const { return net_.listener->endpoint(); }
   int raw_client() {
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in to{};
     to.sin_family = AF_INET;
-    to.sin_port = htons(static_cast<uint16_t>(std::stoi(endpoint().substr(endpoint().rfind(':') + 1))));
+    to.sin_port =
+        htons(static_cast<uint16_t>(std::stoi(endpoint().substr(endpoint().rfind(':') + 1))));
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to), 0);
     return fd;
@@ -115,10 +122,12 @@ class Hostile : public testing::Test {
   std::string refusal_of(const std::string& words) {
     const size_t before = net_.refused.size();
     const int fd = raw_client();
-    // When a later one is connected the listener knows of this one, whose address the system tells only while it is open.
+    // When a later one is connected the listener knows of this one, whose address the system tells
+    // only while it is open.
     const auto later = net_.dial(endpoint());
     EXPECT_TRUE(net_.until([&] { return later->times_connected == 1; }));
-    EXPECT_EQ(send(fd, words.data(), words.size(), MSG_NOSIGNAL), static_cast<ssize_t>(words.size()));
+    EXPECT_EQ(send(fd, words.data(), words.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(words.size()));
     EXPECT_TRUE(net_.until([&] { return net_.refused.size() > before; })) << words;
     if (net_.refused.size() == before) return "";
     EXPECT_EQ(net_.refused.back().first, address_of(fd));
@@ -148,11 +157,13 @@ TEST_F(Hostile, GarbageAndSilenceLeaveOthersAlone) {
   }
   expect_healthy();
   auto another = net_.dial(endpoint());
-  EXPECT_TRUE(net_.until([&] { return another->times_connected == 1; })) << "newcomers are kept out";
+  EXPECT_TRUE(net_.until([&] { return another->times_connected == 1; }))
+      << "newcomers are kept out";
   for (const int fd : clients) close(fd);
   expect_healthy();
   EXPECT_EQ(net_.accepted.size(), 2u);
-  EXPECT_TRUE(net_.until([&] { return net_.refused.size() >= clients.size(); })) << "each stranger is told of";
+  EXPECT_TRUE(net_.until([&] { return net_.refused.size() >= clients.size(); }))
+      << "each stranger is told of";
   EXPECT_EQ(net_.refused.size(), clients.size()) << "but once";
 }
 
@@ -160,8 +171,9 @@ TEST_F(Hostile, StrangersAreToldOfByAddressAndWords) {
   EXPECT_EQ(refusal_of("GET / HTTP/1.1\r\nHost: " + std::string(200, 'x')),
             "not a weft connection: expected ZeroMQ's handshake, found something else");
   // A greeting as ZeroMQ's, with a mechanism that is none.
-  EXPECT_EQ(refusal_of(std::string("\xff\0\0\0\0\0\0\0\x01\x7f\x03\x01", 12) + std::string(52, 'Z')),
-            "it does not encrypt: expected the join line, and no --insecure");
+  EXPECT_EQ(
+      refusal_of(std::string("\xff\0\0\0\0\0\0\0\x01\x7f\x03\x01", 12) + std::string(52, 'Z')),
+      "it does not encrypt: expected the join line, and no --insecure");
   expect_healthy();
 }
 
@@ -183,7 +195,8 @@ TEST_F(Hostile, AServerThatIsNoWeftIsTold) {
   sockaddr_in at{};
   ASSERT_NO_FATAL_FAILURE(serve(server, at));
   auto dialed = net_.dial("tcp://127.0.0.1:" + std::to_string(ntohs(at.sin_port)));
-  const std::string answer = "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n" + std::string(100, ' ');
+  const std::string answer =
+      "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n" + std::string(100, ' ');
   for (int i = 0; i < 2; ++i) {
     const int client = accept(server, nullptr, nullptr);
     EXPECT_GT(send(client, answer.data(), answer.size(), MSG_NOSIGNAL), 0);
@@ -202,7 +215,10 @@ TEST_F(Hostile, WhoHangsUpWithoutAWordIsTriedAgain) {
   const std::string there = "tcp://127.0.0.1:" + std::to_string(ntohs(at.sin_port));
   auto dialed = net_.dial(there);
   for (int i = 0; i < 2; ++i) close(accept(server, nullptr, nullptr));
-  EXPECT_TRUE(net_.until([&] { return dialed->connection->trouble() == "what listens there closes connections before the handshake"; }));
+  EXPECT_TRUE(net_.until([&] {
+    return dialed->connection->trouble() ==
+           "what listens there closes connections before the handshake";
+  }));
   close(server);
   EXPECT_TRUE(net_.until([&] { return dialed->connection->trouble() == "nobody listens there"; }));
   const Status listening = net_.listen(there);
@@ -238,7 +254,8 @@ TEST_F(Hostile, AFrameBeyondTheLimitEndsTheConnection) {
   peer.hello();
   ASSERT_TRUE(net_.until([&] { return net_.accepted.size() == 2; }));
   peer.say(1, std::string(kMaxFrame, 'y'));
-  ASSERT_TRUE(net_.until([&] { return net_.accepted[1]->frames.size() == 1; })) << "the limit itself is allowed";
+  ASSERT_TRUE(net_.until([&] { return net_.accepted[1]->frames.size() == 1; }))
+      << "the limit itself is allowed";
   peer.say(1, std::string(kMaxFrame + 1, 'x'));
   ASSERT_TRUE(net_.until([&] { return net_.accepted[1]->times_disconnected == 1; }));
   EXPECT_EQ(net_.accepted[1]->frames.size(), 1u);
@@ -253,7 +270,9 @@ TEST_F(Hostile, APeerThatDoesNotSayHelloIsIgnored) {
   EXPECT_TRUE(net_.until([&] { return net_.refused.size() == 2; }));
   for (const auto& [who, why] : net_.refused) {
     EXPECT_EQ(who.rfind("tcp://127.0.0.1:", 0), 0u) << who;
-    EXPECT_EQ(why, "not a weft connection: expected 'weft-hello-1', found 100 bytes: 'xxxxxxxxxxxxxxxx...'");
+    EXPECT_EQ(
+        why,
+        "not a weft connection: expected 'weft-hello-1', found 100 bytes: 'xxxxxxxxxxxxxxxx...'");
   }
 }
 

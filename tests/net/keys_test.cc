@@ -1,5 +1,5 @@
-// Who may connect over tcp: strangers, wrong keys and peers without encryption are refused on both ends by name, within seconds, and healthy
-// peers do not notice.
+// Who may connect over tcp: strangers, wrong keys and peers without encryption are refused on both
+// ends by name, within seconds, and healthy peers do not notice.
 #include "runtime/keys.h"
 
 #include <algorithm>
@@ -9,7 +9,9 @@
 namespace weft::test {
 namespace {
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 #define EXPECT_HAS(text, part) EXPECT_PRED2(has, text, part)
 
 // A listener with a healthy peer.
@@ -18,16 +20,20 @@ class Keys : public testing::Test {
   void SetUp() override {
     ASSERT_TRUE(net_.listen("tcp://127.0.0.1:0").ok());
     healthy_ = net_.dial(endpoint());
-    ASSERT_TRUE(net_.until([&] { return healthy_->times_connected == 1 && net_.accepted.size() == 1; }));
+    ASSERT_TRUE(
+        net_.until([&] { return healthy_->times_connected == 1 && net_.accepted.size() == 1; }));
   }
   std::string endpoint() const { return net_.listener->endpoint(); }
   // What it is told within seconds; and what the listener says of it.
-  void expect_refused(End& end, Net& net, const std::string& why, std::initializer_list<std::string> refusals) {
-    EXPECT_TRUE(net_.until([&] { return net.until([&] { return end.times_disconnected == 1; }, 1); }, 8000));
+  void expect_refused(End& end, Net& net, const std::string& why,
+                      std::initializer_list<std::string> refusals) {
+    EXPECT_TRUE(net_.until(
+        [&] { return net.until([&] { return end.times_disconnected == 1; }, 1); }, 8000));
     EXPECT_EQ(end.times_connected, 0);
     EXPECT_HAS(end.why, why);
     EXPECT_TRUE(net_.until([&] { return !net_.refused.empty(); }));
-    for (const auto& [peer, said] : net_.refused) EXPECT_NE(std::find(refusals.begin(), refusals.end(), said), refusals.end()) << said;
+    for (const auto& [peer, said] : net_.refused)
+      EXPECT_NE(std::find(refusals.begin(), refusals.end(), said), refusals.end()) << said;
     expect_healthy();
   }
   void expect_healthy() {
@@ -51,7 +57,8 @@ TEST_F(Keys, AKeyThatIsNotAdmittedIsRefused) {
 
 TEST_F(Keys, AListenerWithAnotherKeyThanExpectedIsAnErrorWithinSeconds) {
   auto end = net_.dial(endpoint(), stranger_.public_key);
-  expect_refused(*end, net_, "it has another key than the join line says", {"it expects another key here, as in an old join line"});
+  expect_refused(*end, net_, "it has another key than the join line says",
+                 {"it expects another key here, as in an old join line"});
 }
 
 TEST_F(Keys, APeerWithoutEncryptionIsRefusedAndTold) {
@@ -60,14 +67,16 @@ TEST_F(Keys, APeerWithoutEncryptionIsRefusedAndTold) {
   // The peer may see the difference first, and leave.
   expect_refused(*end, open, "what answers there encrypts",
                  {"it does not encrypt: expected the join line, and no --insecure",
-                  "not a weft connection: expected ZeroMQ's handshake, which did not come within 2 s or before the end"});
+                  "not a weft connection: expected ZeroMQ's handshake, which did not come within 2 "
+                  "s or before the end"});
 }
 
 TEST(KeysWithoutEncryption, APeerThatEncryptsIsRefusedAndTold) {
   Net net("tcp://", true), other("tcp://");
   ASSERT_TRUE(net.listen("tcp://127.0.0.1:0").ok());
   auto end = other.dial(net.listener->endpoint());
-  EXPECT_TRUE(net.until([&] { return other.until([&] { return end->times_disconnected == 1; }, 1); }, 8000));
+  EXPECT_TRUE(net.until(
+      [&] { return other.until([&] { return end->times_disconnected == 1; }, 1); }, 8000));
   EXPECT_HAS(end->why, "what answers there does not encrypt");
   EXPECT_TRUE(net.until([&] { return !net.refused.empty(); }));
 }
@@ -76,7 +85,10 @@ TEST(KeysWithoutEncryption, APeerThatEncryptsIsRefusedAndTold) {
 TEST_F(Keys, WhoComesBeforeItsKeyIsKnownTriesAgain) {
   net_.transport->admit({test_keys().public_key}, true);
   auto early = net_.dial(endpoint(), test_keys().public_key, stranger_);
-  ASSERT_TRUE(net_.until([&] { return early->connection->trouble() == "what listens there closes connections before the handshake"; }));
+  ASSERT_TRUE(net_.until([&] {
+    return early->connection->trouble() ==
+           "what listens there closes connections before the handshake";
+  }));
   EXPECT_EQ(early->times_disconnected, 0);
   net_.transport->admit({test_keys().public_key, stranger_.public_key}, false);
   ASSERT_TRUE(net_.until([&] { return early->times_connected == 1 && net_.accepted.size() == 2; }));
@@ -113,7 +125,8 @@ TEST(KeysOfATransport, NobodyIsAdmittedBeforeItIsSaidWhoIs) {
   EXPECT_TRUE(net.accepted.empty());
 }
 
-// Two meshes of one process, with keys of their own, and a host that encrypts with ZeroMQ and authenticates itself.
+// Two meshes of one process, with keys of their own, and a host that encrypts with ZeroMQ and
+// authenticates itself.
 TEST(KeysOfATransport, AreItsOwn) {
   void* const context = zmq_ctx_new();
   void* const zap = zmq_socket(context, ZMQ_REP);
@@ -124,43 +137,52 @@ TEST(KeysOfATransport, AreItsOwn) {
     two.transport->admit({other.public_key}, false);
     ASSERT_TRUE(one.listen("tcp://127.0.0.1:0").ok());
     ASSERT_TRUE(two.listen("tcp://127.0.0.1:0").ok());
-    auto first = one.dial(one.listener->endpoint()), second = two.dial(two.listener->endpoint(), other.public_key, other);
+    auto first = one.dial(one.listener->endpoint()),
+         second = two.dial(two.listener->endpoint(), other.public_key, other);
     auto wrong = two.dial(one.listener->endpoint(), test_keys().public_key, other);
-    const auto done = [&] { return first->times_connected == 1 && second->times_connected == 1 && wrong->times_disconnected == 1; };
+    const auto done = [&] {
+      return first->times_connected == 1 && second->times_connected == 1 &&
+             wrong->times_disconnected == 1;
+    };
     ASSERT_TRUE(one.until([&] { return two.until(done, 1); }, 8000));
   }
   zmq_msg_t message;
   zmq_msg_init(&message);
-  EXPECT_EQ(zmq_msg_recv(&message, zap, ZMQ_DONTWAIT), -1) << "the host was asked who may connect to weft";
+  EXPECT_EQ(zmq_msg_recv(&message, zap, ZMQ_DONTWAIT), -1)
+      << "the host was asked who may connect to weft";
   zmq_msg_close(&message);
   zmq_close(zap);
   zmq_ctx_term(context);
 }
 
 TEST(KeyTexts, AreReadAsTheyAreWritten) {
-  const KeyPair server = KeyPair::make().take(), guest = KeyPair::make().take();
-  const std::string text = join_text("tcp://h:1", server.public_key, guest.secret);
+  const KeyPair server = KeyPair::make().take(), candidate = KeyPair::make().take();
+  const std::string text = join_text("tcp://h:1", server.public_key, candidate.secret);
   const auto read = parse_join(text);
   ASSERT_TRUE(read.ok()) << read.status().text();
   EXPECT_EQ(read.value().endpoint, "tcp://h:1");
   EXPECT_EQ(*read.value().server, server.public_key);
-  EXPECT_EQ(read.value().guest->public_key, guest.public_key);
+  EXPECT_EQ(read.value().candidate->public_key, candidate.public_key);
   const auto known = parse_join("tcp://h:1?key=" + key_text(server.public_key));
   ASSERT_TRUE(known.ok()) << known.status().text();
-  EXPECT_FALSE(known.value().guest.has_value());
+  EXPECT_FALSE(known.value().candidate.has_value());
   EXPECT_EQ(parse_join("ipc:///a?key=b").value().endpoint, "ipc:///a?key=b");
-  for (const std::string& wrong : {text + "0", text.substr(0, text.size() - 1), text.substr(0, text.size() - 1) + "G", text + "&x=1",
-                                   std::string("tcp://h:1?"), std::string("tcp://h:1?kex=") + key_text(server.public_key)}) {
+  for (const std::string& wrong :
+       {text + "0", text.substr(0, text.size() - 1), text.substr(0, text.size() - 1) + "G",
+        text + "&x=1", std::string("tcp://h:1?"),
+        std::string("tcp://h:1?kex=") + key_text(server.public_key)}) {
     const auto refused = parse_join(wrong);
     ASSERT_FALSE(refused.ok()) << wrong;
     EXPECT_HAS(refused.status().text(), "'tcp://h:1?key=...'");
-    EXPECT_FALSE(has(refused.status().text(), key_text(guest.secret.bytes()).substr(0, 8))) << refused.status().text();
+    EXPECT_FALSE(has(refused.status().text(), key_text(candidate.secret.bytes()).substr(0, 8)))
+        << refused.status().text();
   }
 }
 
 TEST(KeyTexts, OfThoseWhoMayJoinAreOnePerLine) {
   const KeyPair one = KeyPair::make().take(), two = KeyPair::make().take();
-  const auto read = parse_allowed("# mine\n" + key_text(one.public_key) + " machine b\r\n\n  " + key_text(two.public_key));
+  const auto read = parse_allowed("# mine\n" + key_text(one.public_key) + " machine b\r\n\n  " +
+                                  key_text(two.public_key));
   ASSERT_TRUE(read.ok()) << read.status().text();
   EXPECT_EQ(read.value(), (std::vector<PublicKey>{one.public_key, two.public_key}));
   const auto wrong = parse_allowed("\n" + key_text(one.public_key) + "0\n");

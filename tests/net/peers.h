@@ -1,4 +1,5 @@
-// Peers for tests of a transport: a loop that is turned until something is true, and ends of connections that keep what they hear.
+// Peers for tests of a transport: a loop that is turned until something is true, and ends of
+// connections that keep what they hear.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -21,7 +22,8 @@ namespace weft::test {
 
 inline std::vector<std::byte> bytes_of(size_t size, uint32_t seed) {
   std::vector<std::byte> out(size);
-  for (size_t i = 0; i < size; ++i) out[i] = static_cast<std::byte>((seed * 2654435761u + static_cast<uint32_t>(i) * 40503u) >> 13);
+  for (size_t i = 0; i < size; ++i)
+    out[i] = static_cast<std::byte>((seed * 2654435761u + static_cast<uint32_t>(i) * 40503u) >> 13);
   return out;
 }
 
@@ -39,10 +41,13 @@ class End final : public Connection::Events {
   };
 
   End() = default;
-  explicit End(std::unique_ptr<Connection> c) : connection(std::move(c)) { connection->start(*this); }
+  explicit End(std::unique_ptr<Connection> c) : connection(std::move(c)) {
+    connection->start(*this);
+  }
 
   // A frame whose header carries a number.
-  void send(int lane, uint32_t number, std::span<const std::byte> payload = {}, uint64_t token = 0) {
+  void send(int lane, uint32_t number, std::span<const std::byte> payload = {},
+            uint64_t token = 0) {
     std::array<std::byte, kHeaderBytes> header{};
     std::memcpy(header.data(), &number, sizeof number);
     connection->send(lane, header, payload, token);
@@ -77,7 +82,8 @@ class End final : public Connection::Events {
 inline const KeyPair& test_keys() {
   static const KeyPair keys = [] {
     constexpr const char* kName = "WEFT_TEST_KEY";
-    if (const char* const inherited = std::getenv(kName)) return KeyPair::of(read_secret_key(inherited, kName).take()).take();
+    if (const char* const inherited = std::getenv(kName))
+      return KeyPair::of(read_secret_key(inherited, kName).take()).take();
     const KeyPair made = KeyPair::make().take();
     setenv(kName, key_text(made.secret.bytes()).c_str(), 1);
     return made;
@@ -85,13 +91,16 @@ inline const KeyPair& test_keys() {
   return keys;
 }
 
-constexpr const char* kInsecure = "WEFT_TEST_INSECURE";  // in the environment: transports of the test do not encrypt
+constexpr const char* kInsecure =
+    "WEFT_TEST_INSECURE";  // in the environment: transports of the test do not encrypt
 
 // A transport on a loop that the test turns itself. It admits the test's key.
 class Net {
  public:
-  explicit Net(const std::string& scheme, bool insecure = std::getenv(kInsecure) != nullptr, const KeyPair& own = test_keys())
-      : loop(Loop::make().take()), transport(make_transport(*loop, scheme, {.insecure = insecure, .own = own}).take()) {
+  explicit Net(const std::string& scheme, bool insecure = std::getenv(kInsecure) != nullptr,
+               const KeyPair& own = test_keys())
+      : loop(Loop::make().take()),
+        transport(make_transport(*loop, scheme, {.insecure = insecure, .own = own}).take()) {
     transport->admit({test_keys().public_key}, false);
   }
   ~Net() {
@@ -101,13 +110,18 @@ class Net {
   }
 
   Status listen(const std::string& endpoint) {
-    WEFT_TRY_ASSIGN(listener,
-                    transport->listen(
-                        endpoint, [this](std::unique_ptr<Connection> c) { accepted.push_back(std::make_unique<End>(std::move(c))); },
-                        [this](const std::string& peer, const std::string& why) { refused.emplace_back(peer, why); }));
+    WEFT_TRY_ASSIGN(listener, transport->listen(
+                                  endpoint,
+                                  [this](std::unique_ptr<Connection> c) {
+                                    accepted.push_back(std::make_unique<End>(std::move(c)));
+                                  },
+                                  [this](const std::string& peer, const std::string& why) {
+                                    refused.emplace_back(peer, why);
+                                  }));
     return {};
   }
-  std::unique_ptr<End> dial(const std::string& endpoint, const PublicKey& server = test_keys().public_key,
+  std::unique_ptr<End> dial(const std::string& endpoint,
+                            const PublicKey& server = test_keys().public_key,
                             const KeyPair& own = test_keys()) {
     const DialKeys keys{server, own};
     return std::make_unique<End>(transport->dial(endpoint, &keys).take());
@@ -119,7 +133,8 @@ class Net {
     bool expired = false;
     Loop::Timer timer(*loop, [&] {
       expired = true;
-      uv_stop(loop->uv());  // a timer that is due before the loop waits would leave it nothing to wait for
+      uv_stop(loop->uv());  // a timer that is due before the loop waits would leave it nothing to
+                            // wait for
     });
     timer.start(ms);
     while (!condition() && !expired) uv_run(loop->uv(), UV_RUN_ONCE);

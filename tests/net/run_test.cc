@@ -1,4 +1,5 @@
-// A run whose door strangers come to, and a rank that does not answer: rank 0 over real sockets, the other end by hand.
+// A run whose door strangers come to, and a rank that does not answer: rank 0 over real sockets,
+// the other end by hand.
 #include <netdb.h>
 #include <pthread.h>
 
@@ -10,6 +11,7 @@
 #include "peers.h"
 #include "runtime/mesh.h"
 #include "runtime/rank_process.h"
+#include "tune/make_plan.h"
 
 namespace {
 std::atomic<bool> threads_are_out = false;
@@ -19,16 +21,22 @@ constexpr const char* kName = "rank0.example";  // is 127.0.0.1
 
 // Calls of the engine, not of the libraries below it: see the linker's --wrap.
 extern "C" {
-int __real_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*), void* argument);
-int __wrap_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*), void* argument);
-int __real_getaddrinfo(const char* host, const char* service, const addrinfo* hints, addrinfo** list);
-int __wrap_getaddrinfo(const char* host, const char* service, const addrinfo* hints, addrinfo** list);
+int __real_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*),
+                          void* argument);
+int __wrap_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*),
+                          void* argument);
+int __real_getaddrinfo(const char* host, const char* service, const addrinfo* hints,
+                       addrinfo** list);
+int __wrap_getaddrinfo(const char* host, const char* service, const addrinfo* hints,
+                       addrinfo** list);
 
-int __wrap_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*), void* argument) {
+int __wrap_pthread_create(pthread_t* thread, const pthread_attr_t* attributes, void* (*body)(void*),
+                          void* argument) {
   return threads_are_out ? EAGAIN : __real_pthread_create(thread, attributes, body, argument);
 }
 
-int __wrap_getaddrinfo(const char* host, const char* service, const addrinfo* hints, addrinfo** list) {
+int __wrap_getaddrinfo(const char* host, const char* service, const addrinfo* hints,
+                       addrinfo** list) {
   if (!host || std::strcmp(host, kName) != 0) return __real_getaddrinfo(host, service, hints, list);
   char thread[16] = "";
   pthread_getname_np(pthread_self(), thread, sizeof thread);
@@ -62,11 +70,12 @@ Result<std::unique_ptr<Run>> start(const std::shared_ptr<const Plan>& plan, Mesh
 
 TEST(RunAtADoor, AStrangerThatSaysItIsARankDisturbsNobodyWithoutEncryption) {
   const auto plan = small_plan();
-  const auto mesh = Mesh::listen({.endpoint = "tcp://127.0.0.1:0", .listen = {}, .insecure = true}).take();
+  const auto mesh =
+      Mesh::listen({.endpoint = "tcp://127.0.0.1:0", .listen = {}, .insecure = true}).take();
   Net net("tcp://", true);
   const auto stranger = net.dial(mesh->endpoint());
   ASSERT_TRUE(net.until([&] { return stranger->times_connected == 1; }));
-  Identity identity = lobby_identity();
+  Identity identity = admission_identity();
   identity.profile = "x";
   const std::vector<std::byte> hello = encode_hello(identity);
   say(*stranger, {.kind = FrameKind::hello}, 1, hello);
@@ -94,9 +103,9 @@ TEST(RunAtADoor, WhoHasThePermissionToJoinCannotSpeakForARank) {
   const auto mesh = Mesh::listen({.endpoint = "tcp://127.0.0.1:0", .listen = {}}).take();
   const JoinAddress zero = parse_join(mesh->join_text()).take();
   Net net("tcp://");
-  const auto intruder = net.dial(mesh->endpoint(), *zero.server, *zero.guest);
+  const auto intruder = net.dial(mesh->endpoint(), *zero.server, *zero.candidate);
   ASSERT_TRUE(net.until([&] { return intruder->times_connected == 1; }));
-  const std::vector<std::byte> hello = encode_hello(lobby_identity());
+  const std::vector<std::byte> hello = encode_hello(admission_identity());
   say(*intruder, {.kind = FrameKind::hello}, 1, hello);
   ASSERT_TRUE(net.until([&] { return !intruder->tokens.empty(); }));
   std::thread rank([plan, text = mesh->join_text()] {
@@ -108,8 +117,9 @@ TEST(RunAtADoor, WhoHasThePermissionToJoinCannotSpeakForARank) {
     const auto run = start(plan, *mesh);
     EXPECT_TRUE(run.ok()) << run.status().text();
     EXPECT_TRUE(net.until([&] { return intruder->times_disconnected == 1; }));
-    const auto late = net.dial(mesh->endpoint(), *zero.server, *zero.guest);
-    EXPECT_TRUE(net.until([&] { return late->connection->trouble() == "nobody listens there"; })) << "the address answers";
+    const auto late = net.dial(mesh->endpoint(), *zero.server, *zero.candidate);
+    EXPECT_TRUE(net.until([&] { return late->connection->trouble() == "nobody listens there"; }))
+        << "the address answers";
   }
   rank.join();
   std::string why;
@@ -125,7 +135,8 @@ TEST(RunAtADoor, WhatDoesNotFitIsSaidBeforeAnybodyIsDialed) {
   const KeyPair key = KeyPair::make().take();
   const std::string with_key = "tcp://127.0.0.1:1?key=" + key_text(key.public_key);
   MeshOptions options{.endpoint = "tcp://127.0.0.1:1", .listen = {}};
-  EXPECT_NE(refusal(options, false).find("expected the key that rank 0 gives out"), std::string::npos);
+  EXPECT_NE(refusal(options, false).find("expected the key that rank 0 gives out"),
+            std::string::npos);
   options.endpoint = with_key;
   EXPECT_NE(refusal(options, false).find("does not permit to join"), std::string::npos);
   options.key = key.secret;
@@ -139,13 +150,18 @@ TEST(RunAtADoor, WhatDoesNotFitIsSaidBeforeAnybodyIsDialed) {
 TEST(RunAtADoor, AnAllowedKeyMayJoinWithoutTheSecretOfTheRun) {
   const auto plan = small_plan();
   const KeyPair zero = KeyPair::make().take(), machine = KeyPair::make().take();
-  const auto mesh =
-      Mesh::listen({.endpoint = "tcp://127.0.0.1:0", .listen = {}, .key = zero.secret, .allowed = {machine.public_key}}).take();
+  const auto mesh = Mesh::listen({.endpoint = "tcp://127.0.0.1:0",
+                                  .listen = {},
+                                  .key = zero.secret,
+                                  .allowed = {machine.public_key}})
+                        .take();
   const std::string text = mesh->endpoint() + "?key=" + key_text(zero.public_key);
   std::thread rank([&] {
-    const auto stranger = Mesh::join({.endpoint = text, .listen = {}, .key = KeyPair::make().take().secret}).take();
+    const auto stranger =
+        Mesh::join({.endpoint = text, .listen = {}, .key = KeyPair::make().take().secret}).take();
     const Status refused = serve(*stranger, plan, 1, {});
-    EXPECT_NE(refused.text().find("the listener does not admit this key"), std::string::npos) << refused.text();
+    EXPECT_NE(refused.text().find("the listener does not admit this key"), std::string::npos)
+        << refused.text();
   });
   std::thread allowed([&] {
     rank.join();
@@ -165,7 +181,8 @@ TEST(RunAtADoor, NamesOfHostsAreNotAskedForOnTheLoop) {
   const auto plan = small_plan();
   const auto mesh = Mesh::listen({.endpoint = "tcp://127.0.0.1:0", .listen = {}}).take();
   const std::string port = mesh->join_text().substr(mesh->endpoint().rfind(':'));
-  const auto joined = Mesh::join({.endpoint = std::string("tcp://") + kName + port, .listen = {}}).take();
+  const auto joined =
+      Mesh::join({.endpoint = std::string("tcp://") + kName + port, .listen = {}}).take();
   asked_for_on_a_loop = names_asked_for = 0;  // nobody hears this mesh yet
   std::thread rank([&] {
     const Status status = serve(*joined, plan, 1, {});
@@ -197,47 +214,52 @@ TEST(RunWhoseThreadCannotStart, FailsAndTellsThoseThatHaveJoined) {
 }
 
 // What a process does until it is welcomed.
-Result<Welcome> ask_to_join(Net& net, End& guest) {
+Result<Welcome> ask_to_join(Net& net, End& candidate) {
   Result<Welcome> welcome = Status(Code::peer, "none came");
-  if (!net.until([&] { return guest.times_connected == 1; })) return welcome;
-  const std::vector<std::byte> hello = encode_hello(lobby_identity());
-  say(guest, {.kind = FrameKind::hello}, kNobody, hello);
-  say(guest, {.kind = FrameKind::message, .edge = kJoinType, .sequence = 1}, kNobody,
+  if (!net.until([&] { return candidate.times_connected == 1; })) return welcome;
+  const std::vector<std::byte> hello = encode_hello(admission_identity());
+  say(candidate, {.kind = FrameKind::hello}, kNobody, hello);
+  say(candidate, {.kind = FrameKind::message, .edge = kJoinType, .sequence = 1}, kNobody,
       encode_join({.endpoint = "ipc:///nowhere", .ops = {}, .plan = {}, .key = {}}));
   net.until([&] {
-    for (size_t i = 0; i < guest.frames.size() && !welcome.ok(); ++i) welcome = decode_welcome(guest.frames[i].payload);
+    for (size_t i = 0; i < candidate.frames.size() && !welcome.ok(); ++i)
+      welcome = decode_welcome(candidate.frames[i].payload);
     return welcome.ok();
   });
   return welcome;
 }
 
-// Between its welcome and its hello a process has only its first connection: if that ends, the process is lost, whether it said bye or not.
+// Between its welcome and its hello a process has only its first connection: if that ends, the
+// process is lost, whether it said bye or not.
 TEST(RunWithARank, ThatEndsBetweenItsWelcomeAndItsHelloIsNamedAtOnce) {
   for (const bool says_bye : {false, true}) {
     const auto plan = small_plan();
     const auto mesh = Mesh::listen({.endpoint = {}, .listen = {}}).take();
     std::thread rank([&] {
       Net net(mesh->endpoint());
-      const auto guest = net.dial(mesh->endpoint());
-      EXPECT_TRUE(ask_to_join(net, *guest).ok());
+      const auto candidate = net.dial(mesh->endpoint());
+      EXPECT_TRUE(ask_to_join(net, *candidate).ok());
       // The connections of the run are under way, as those of a rank are that ends now.
       const auto member = net.dial(mesh->endpoint());
       EXPECT_TRUE(net.until([&] { return member->times_connected == 1; }));
       if (!says_bye) return;
-      say(*guest, {.kind = FrameKind::bye, .sequence = 2}, kNobody, {});
-      EXPECT_TRUE(net.until([&] { return guest->times_disconnected == 1; }));
+      say(*candidate, {.kind = FrameKind::bye, .sequence = 2}, kNobody, {});
+      EXPECT_TRUE(net.until([&] { return candidate->times_disconnected == 1; }));
     });
-    const auto run = start(plan, *mesh);  // not after the join timeout of a minute: the test's own time ends before
+    const auto run = start(
+        plan, *mesh);  // not after the join timeout of a minute: the test's own time ends before
     rank.join();
     ASSERT_FALSE(run.ok());
-    EXPECT_EQ(run.status().text(), std::string("rank 1 lost before it had joined: ") + (says_bye ? "it left" : "connection closed"));
+    EXPECT_EQ(run.status().text(), std::string("rank 1 lost before it had joined: ") +
+                                       (says_bye ? "it left" : "connection closed"));
   }
 }
 
 // Rank 1, which does what a rank does until it is asked something.
 class Mute final : private RankProcess::Owner {
  public:
-  Mute(std::shared_ptr<const Plan> plan, const std::string& endpoint, bool answers) : plan_(std::move(plan)), answers_(answers) {
+  Mute(std::shared_ptr<const Plan> plan, const std::string& endpoint, bool answers)
+      : plan_(std::move(plan)), answers_(answers) {
     thread_ = std::thread([this, endpoint] { live(endpoint); });
   }
   ~Mute() override { thread_.join(); }
@@ -246,27 +268,30 @@ class Mute final : private RankProcess::Owner {
   void live(const std::string& endpoint) {
     Net net(endpoint);
     net_ = &net;
-    guest_ = net.dial(endpoint);
-    const Result<Welcome> welcome = ask_to_join(net, *guest_);
+    candidate_ = net.dial(endpoint);
+    const Result<Welcome> welcome = ask_to_join(net, *candidate_);
     ASSERT_TRUE(welcome.ok()) << welcome.status().text();
     const auto team = Team::make(1).take();
     const auto worker = Worker::make(plan_, 1, *team).take();
-    process_ =
-        std::make_unique<RankProcess>(*net.loop, plan_, *worker, run_identity(*plan_, welcome.value().incarnation, welcome.value().run),
-                                      LinkTimes(), static_cast<Owner&>(*this));
+    process_ = std::make_unique<RankProcess>(
+        *net.loop, plan_, *worker,
+        run_identity(*plan_, welcome.value().incarnation, welcome.value().run), LinkTimes(),
+        static_cast<Owner&>(*this));
     EXPECT_TRUE(process_->start().ok());
-    EXPECT_TRUE(process_->dial(*net.transport, 0, endpoint, {test_keys().public_key, test_keys()}).ok());
+    EXPECT_TRUE(
+        process_->dial(*net.transport, 0, endpoint, {test_keys().public_key, test_keys()}).ok());
     EXPECT_TRUE(net.until([&] { return ended_; }));
     process_.reset();
-    guest_.reset();
+    candidate_.reset();
     uv_run(net.loop->uv(), UV_RUN_NOWAIT);  // what it retired
   }
   void message(int32_t, uint32_t type, std::span<const std::byte> bytes) override {
     if (!answers_) return;
-    net_->loop->post(
-        [this, type, answer = rpc::answer(*plan_, process_->worker(), type, bytes)] { process_->send_message(0, type + 1, answer); });
+    net_->loop->post([this, type, answer = rpc::answer(*plan_, process_->worker(), type, bytes)] {
+      process_->send_message(0, type + 1, answer);
+    });
   }
-  void joined() override { say(*guest_, {.kind = FrameKind::bye, .sequence = 2}, kNobody, {}); }
+  void joined() override { say(*candidate_, {.kind = FrameKind::bye, .sequence = 2}, kNobody, {}); }
   void micro_batch(int32_t) override {}
   void step_done(const StepResult&) override {}
   void failed(const Origin&) override {}
@@ -276,7 +301,7 @@ class Mute final : private RankProcess::Owner {
   const std::shared_ptr<const Plan> plan_;
   const bool answers_;
   Net* net_ = nullptr;
-  std::unique_ptr<End> guest_;
+  std::unique_ptr<End> candidate_;
   std::unique_ptr<RankProcess> process_;
   bool ended_ = false;
   std::thread thread_;

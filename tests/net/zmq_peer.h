@@ -11,7 +11,8 @@ class ZmqPeer {
  public:
   // A key pair for each lane; none: it does not encrypt.
   using Lanes = std::array<const KeyPair*, kLanes>;
-  explicit ZmqPeer(const std::string& endpoint, size_t id_bytes = 18, Lanes keys = {&test_keys(), &test_keys()},
+  explicit ZmqPeer(const std::string& endpoint, size_t id_bytes = 18,
+                   Lanes keys = {&test_keys(), &test_keys()},
                    const PublicKey& server = test_keys().public_key)
       : context_(zmq_ctx_new()) {
     char id[18] = {'w', '0', 'n', 'o', 'n', 'c', 'e'};
@@ -23,8 +24,10 @@ class ZmqPeer {
       zmq_setsockopt(sockets_[lane], ZMQ_ROUTING_ID, id, id_bytes);
       if (const KeyPair* const own = keys[static_cast<size_t>(lane)]) {
         zmq_setsockopt(sockets_[lane], ZMQ_CURVE_SERVERKEY, server.data(), server.size());
-        zmq_setsockopt(sockets_[lane], ZMQ_CURVE_PUBLICKEY, own->public_key.data(), own->public_key.size());
-        zmq_setsockopt(sockets_[lane], ZMQ_CURVE_SECRETKEY, own->secret.bytes().data(), own->secret.bytes().size());
+        zmq_setsockopt(sockets_[lane], ZMQ_CURVE_PUBLICKEY, own->public_key.data(),
+                       own->public_key.size());
+        zmq_setsockopt(sockets_[lane], ZMQ_CURVE_SECRETKEY, own->secret.bytes().data(),
+                       own->secret.bytes().size());
       }
       EXPECT_EQ(zmq_connect(sockets_[lane], endpoint.c_str()), 0);
     }
@@ -34,7 +37,8 @@ class ZmqPeer {
     zmq_ctx_term(context_);
   }
   void say(int lane, const std::string& text, bool more = false) {
-    EXPECT_EQ(zmq_send(sockets_[lane], text.data(), text.size(), more ? ZMQ_SNDMORE : 0), static_cast<int>(text.size()));
+    EXPECT_EQ(zmq_send(sockets_[lane], text.data(), text.size(), more ? ZMQ_SNDMORE : 0),
+              static_cast<int>(text.size()));
   }
   void hello() {
     for (int lane = 0; lane < kLanes; ++lane) say(lane, "weft-hello-1");

@@ -24,8 +24,13 @@ TEST(ControlCodec, ReadsWhatItWroteAndNothingElse) {
   Control begin{.kind = ControlKind::begin, .step = sample_step(), .sequence = 7, .squares = {}};
   begin.step.denominators = sums;
   Control ready{.kind = ControlKind::ready, .step = {}, .sequence = 8, .squares = sums};
-  Control commit{.kind = ControlKind::commit, .step = {}, .sequence = 9, .scale = 0.25, .squares = {}};
-  Control done{.kind = ControlKind::done, .step = {}, .sequence = 10, .squares = {}, .times = {-5, 100, 60, -9, 104}};
+  Control commit{
+      .kind = ControlKind::commit, .step = {}, .sequence = 9, .scale = 0.25, .squares = {}};
+  Control done{.kind = ControlKind::done,
+               .step = {},
+               .sequence = 10,
+               .squares = {},
+               .times = {-5, 100, 60, -9, 104}};
   for (const Control& control : {begin, ready, commit, done}) {
     std::vector<std::byte> bytes;
     std::vector<double> squares;
@@ -36,7 +41,8 @@ TEST(ControlCodec, ReadsWhatItWroteAndNothingElse) {
     EXPECT_EQ(c.kind, control.kind);
     EXPECT_EQ(c.sequence, control.sequence);
     EXPECT_EQ(c.scale, control.scale);
-    EXPECT_TRUE(std::equal(c.squares.begin(), c.squares.end(), control.squares.begin(), control.squares.end()));
+    EXPECT_TRUE(std::equal(c.squares.begin(), c.squares.end(), control.squares.begin(),
+                           control.squares.end()));
     EXPECT_EQ(c.step.sequence, control.step.sequence);
     EXPECT_EQ(c.step.step, control.step.step);
     EXPECT_EQ(c.step.mode, control.step.mode);
@@ -45,14 +51,15 @@ TEST(ControlCodec, ReadsWhatItWroteAndNothingElse) {
     EXPECT_EQ(c.step.short_last, control.step.short_last);
     EXPECT_EQ(c.step.denominator, control.step.denominator);
     EXPECT_EQ(c.step.per_update, control.step.per_update);
-    EXPECT_TRUE(std::equal(c.step.denominators.begin(), c.step.denominators.end(), control.step.denominators.begin(),
-                           control.step.denominators.end()));
+    EXPECT_TRUE(std::equal(c.step.denominators.begin(), c.step.denominators.end(),
+                           control.step.denominators.begin(), control.step.denominators.end()));
     EXPECT_EQ(c.times.begin, control.times.begin);
     EXPECT_EQ(c.times.end, control.times.end);
     EXPECT_EQ(c.times.busy, control.times.busy);
     EXPECT_EQ(c.times.heard, control.times.heard);
     EXPECT_EQ(c.times.told, control.times.told);
-    for (size_t size = 0; size < bytes.size(); ++size) EXPECT_FALSE(decode_control(std::span(bytes).first(size), squares).ok());
+    for (size_t size = 0; size < bytes.size(); ++size)
+      EXPECT_FALSE(decode_control(std::span(bytes).first(size), squares).ok());
     bytes.push_back({});
     EXPECT_FALSE(decode_control(bytes, squares).ok());
   }
@@ -67,7 +74,8 @@ TEST(ControlCodec, RefusesValuesThatCannotBe) {
     const auto read = decode_control(bytes, squares);
     return !read.ok() && read.status().code() == Code::protocol;
   };
-  const Control begin{.kind = ControlKind::begin, .step = sample_step(), .sequence = 7, .squares = {}};
+  const Control begin{
+      .kind = ControlKind::begin, .step = sample_step(), .sequence = 7, .squares = {}};
   EXPECT_FALSE(refused(begin, 0, -1));
   EXPECT_TRUE(refused(begin, 0, 4));     // kind
   EXPECT_TRUE(refused(begin, 17, 3));    // mode
@@ -77,7 +85,11 @@ TEST(ControlCodec, RefusesValuesThatCannotBe) {
   EXPECT_TRUE(refused(begin, 36, 1));    // a denominator that is not there
   Control ready{.kind = ControlKind::ready, .step = {}, .sequence = 8, .squares = {}};
   EXPECT_TRUE(refused(ready, 16, 255));  // more sums than any message holds
-  Control done{.kind = ControlKind::done, .step = {}, .sequence = 8, .squares = {}, .times = {10, 5, 0, 0, 0}};
+  Control done{.kind = ControlKind::done,
+               .step = {},
+               .sequence = 8,
+               .squares = {},
+               .times = {10, 5, 0, 0, 0}};
   EXPECT_TRUE(refused(done, 0, -1));
   done.times = {0, 10, 11, 0, 0};
   EXPECT_TRUE(refused(done, 0, -1));

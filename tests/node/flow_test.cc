@@ -1,4 +1,5 @@
-// Rank 1 of two, and rank 0 by hand: what it says, in which order its frames come, and what rank 1 makes of them.
+// Rank 1 of two, and rank 0 by hand: what it says, in which order its frames come, and what rank 1
+// makes of them.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,11 +9,13 @@
 #include "graph/presets.h"
 #include "node/adapters.h"
 #include "node/control_codec.h"
+#include "tune/make_plan.h"
 
 namespace weft {
 namespace {
 
-// Two micro-batches, the last of which may be short; what goes from rank 0 to rank 1 has 1.5 MiB, which is two pieces.
+// Two micro-batches, the last of which may be short; what goes from rank 0 to rank 1 has 1.5 MiB,
+// which is two pieces.
 std::shared_ptr<const Plan> plan_of_two() {
   PlanConfig config;
   config.ranks = 2;
@@ -35,24 +38,31 @@ class Scene final : private RankNodeEffects, private LinkEffects {
   // Of training, to rank 1.
   int32_t edge(EdgeKind kind) const {
     const auto& edges = plan_->mode(Mode::train).edges;
-    const auto at = std::find_if(edges.begin(), edges.end(), [kind](const Edge& e) { return e.kind == kind && e.to_rank == 1; });
+    const auto at = std::find_if(edges.begin(), edges.end(), [kind](const Edge& e) {
+      return e.kind == kind && e.to_rank == 1;
+    });
     return static_cast<int32_t>(at - edges.begin());
   }
   // From rank 0. They wait for deliver().
   void tensor(EdgeKind kind, int32_t micro_batch, int64_t samples) {
     bytes_.emplace_back(static_cast<size_t>(samples) * 512 * sizeof(float));
-    zero_.send_tensor(tag_of(0, {.edge = edge(kind), .micro_batch = micro_batch}), bytes_.back(), now_, *this);
+    zero_.send_tensor(tag_of(0, {.edge = edge(kind), .micro_batch = micro_batch}), bytes_.back(),
+                      now_, *this);
   }
   void begin(Mode mode, int32_t micro_batches, bool short_last) {
-    Control control{.kind = ControlKind::begin, .step = {.mode = mode, .micro_batches = micro_batches}, .squares = {}};
+    Control control{.kind = ControlKind::begin,
+                    .step = {.mode = mode, .micro_batches = micro_batches},
+                    .squares = {}};
     control.step.short_last = short_last;
     std::vector<std::byte> bytes;
     encode_control(control, bytes);
     zero_.send_message(kControlMessage, bytes, now_, *this);
   }
-  // So many frames of a lane of rank 0, in their order, or all there are; and all that rank 1 answers.
+  // So many frames of a lane of rank 0, in their order, or all there are; and all that rank 1
+  // answers.
   void deliver(Lane lane, size_t most = SIZE_MAX) {
-    for (auto& frames = from_zero_[static_cast<size_t>(lane)]; most > 0 && !frames.empty(); --most) {
+    for (auto& frames = from_zero_[static_cast<size_t>(lane)]; most > 0 && !frames.empty();
+         --most) {
       const Frame frame = std::move(frames.front());
       frames.pop_front();
       node_.received(0, lane, frame.bytes, now_);
@@ -78,7 +88,8 @@ class Scene final : private RankNodeEffects, private LinkEffects {
     std::vector<std::byte> bytes;
     uint64_t token;
   };
-  static Frame join(std::span<const std::byte> header, std::span<const std::byte> payload, uint64_t token) {
+  static Frame join(std::span<const std::byte> header, std::span<const std::byte> payload,
+                    uint64_t token) {
     Frame out{{header.begin(), header.end()}, token};
     out.bytes.insert(out.bytes.end(), payload.begin(), payload.end());
     return out;
@@ -86,7 +97,9 @@ class Scene final : private RankNodeEffects, private LinkEffects {
 
   // Rank 1's
   void run(const StepDescriptor&, double, int32_t) override { ++jobs_; }
-  Result<std::span<const std::byte>> outgoing(const MessageAt&) override { return std::span<const std::byte>(); }
+  Result<std::span<const std::byte>> outgoing(const MessageAt&) override {
+    return std::span<const std::byte>();
+  }
   Result<std::span<std::byte>> landing(const MessageAt& at) override {
     const Edge& edge = plan_->mode(at.mode).edges[static_cast<size_t>(at.edge)];
     std::vector<std::byte>& place = places_[{at.edge, at.micro_batch}];
@@ -95,8 +108,8 @@ class Scene final : private RankNodeEffects, private LinkEffects {
   }
   Status landed(const MessageAt&) override { return {}; }
   double loss(const MessageAt&) override { return 0; }
-  void send(int32_t, Lane lane, std::span<const std::byte, kHeaderBytes> header, std::span<const std::byte> payload,
-            uint64_t token) override {
+  void send(int32_t, Lane lane, std::span<const std::byte, kHeaderBytes> header,
+            std::span<const std::byte> payload, uint64_t token) override {
     from_one_.emplace_back(lane, join(header, payload, token));
   }
   void hang_up(int32_t) override {}
@@ -108,11 +121,14 @@ class Scene final : private RankNodeEffects, private LinkEffects {
   void closed() override {}
 
   // Rank 0's
-  void send(Lane lane, std::span<const std::byte, kHeaderBytes> header, std::span<const std::byte> payload, uint64_t token) override {
+  void send(Lane lane, std::span<const std::byte, kHeaderBytes> header,
+            std::span<const std::byte> payload, uint64_t token) override {
     from_zero_[static_cast<size_t>(lane)].push_back(join(header, payload, token));
   }
   void open() override {}
-  Result<std::span<std::byte>> landing(const Tag&, uint64_t) override { return Status(Code::internal, "rank 1 sends none here"); }
+  Result<std::span<std::byte>> landing(const Tag&, uint64_t) override {
+    return Status(Code::internal, "rank 1 sends none here");
+  }
   void arrived(const Tag&) override {}
   void released(const Tag&) override {}
   void granted(const Tag&) override {}
@@ -167,13 +183,15 @@ TEST_P(OtherStep, ATensorThatIsNotOfItIsRefused) {
     scene.begin(other.mode, other.micro_batches, other.short_last);
     scene.deliver(Lane::control);
     scene.deliver(Lane::data);
-    EXPECT_EQ(scene.failure(), "rank 0: edge " + std::to_string(scene.edge(EdgeKind::forward)) + ", micro-batch " +
-                                   std::to_string(other.micro_batch) + " does not belong to step 0");
+    EXPECT_EQ(scene.failure(), "rank 0: edge " + std::to_string(scene.edge(EdgeKind::forward)) +
+                                   ", micro-batch " + std::to_string(other.micro_batch) +
+                                   " does not belong to step 0");
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Differs, OtherStep,
-                         testing::Values(Other{"mode", Mode::eval, 2, false, 0}, Other{"size", Mode::train, 1, true, 0},
+                         testing::Values(Other{"mode", Mode::eval, 2, false, 0},
+                                         Other{"size", Mode::train, 1, true, 0},
                                          Other{"count", Mode::train, 1, false, 1}),
                          [](const auto& of) { return of.param.what; });
 

@@ -1,4 +1,5 @@
-// A rank whose peers complete the handshake with the right identity and then violate the protocol, or fall silent when they are needed.
+// A rank whose peers complete the handshake with the right identity and then violate the protocol,
+// or fall silent when they are needed.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -9,6 +10,7 @@
 #include "graph/presets.h"
 #include "node/adapters.h"
 #include "node/control_codec.h"
+#include "tune/make_plan.h"
 
 namespace weft {
 namespace {
@@ -30,7 +32,8 @@ struct Frame {
   std::vector<std::byte> bytes;
   uint64_t token;
 };
-Frame join(Lane lane, std::span<const std::byte> header, std::span<const std::byte> payload, uint64_t token) {
+Frame join(Lane lane, std::span<const std::byte> header, std::span<const std::byte> payload,
+           uint64_t token) {
   Frame out{lane, {header.begin(), header.end()}, token};
   out.bytes.insert(out.bytes.end(), payload.begin(), payload.end());
   return out;
@@ -40,7 +43,8 @@ Frame join(Lane lane, std::span<const std::byte> header, std::span<const std::by
 class Hand final : public LinkEffects {
  public:
   Hand(int32_t self, int32_t peer) : link(self, peer, Identity()) {}
-  void send(Lane lane, std::span<const std::byte, kHeaderBytes> header, std::span<const std::byte> payload, uint64_t token) override {
+  void send(Lane lane, std::span<const std::byte, kHeaderBytes> header,
+            std::span<const std::byte> payload, uint64_t token) override {
     sent.push_back(join(lane, header, payload, token));
   }
   void open() override {}
@@ -67,7 +71,8 @@ class Hand final : public LinkEffects {
 // The rank under test, and a hand for every other rank.
 class Scene final : private RankNodeEffects {
  public:
-  explicit Scene(int32_t rank, bool joins = true) : node_(plan_, rank, Identity(), static_cast<RankNodeEffects&>(*this)) {
+  explicit Scene(int32_t rank, bool joins = true)
+      : node_(plan_, rank, Identity(), static_cast<RankNodeEffects&>(*this)) {
     node_.start(0);
     for (const int32_t peer : node_.peers()) {
       hands_[peer] = std::make_unique<Hand>(peer, rank);
@@ -90,15 +95,22 @@ class Scene final : private RankNodeEffects {
   int32_t edge(int32_t from, int32_t to, EdgeKind kind = EdgeKind::forward) const {
     const auto& edges = plan_->mode(Mode::train).edges;
     for (size_t e = 0; e < edges.size(); ++e)
-      if (edges[e].from_rank == from && edges[e].to_rank == to && edges[e].kind == kind) return static_cast<int32_t>(e);
+      if (edges[e].from_rank == from && edges[e].to_rank == to && edges[e].kind == kind)
+        return static_cast<int32_t>(e);
     ADD_FAILURE() << "the plan has no such edge";
     return -1;
   }
-  const Edge& edge_at(int32_t edge) const { return plan_->mode(Mode::train).edges[static_cast<size_t>(edge)]; }
-  static Tag tag(int32_t edge, int32_t micro_batch, uint64_t step = 0) { return tag_of(step, {.edge = edge, .micro_batch = micro_batch}); }
+  const Edge& edge_at(int32_t edge) const {
+    return plan_->mode(Mode::train).edges[static_cast<size_t>(edge)];
+  }
+  static Tag tag(int32_t edge, int32_t micro_batch, uint64_t step = 0) {
+    return tag_of(step, {.edge = edge, .micro_batch = micro_batch});
+  }
 
   void begin(int32_t from = 0) {
-    Control control{.kind = ControlKind::begin, .step = {.mode = Mode::train, .micro_batches = kMicroBatches}, .squares = {}};
+    Control control{.kind = ControlKind::begin,
+                    .step = {.mode = Mode::train, .micro_batches = kMicroBatches},
+                    .squares = {}};
     control_from(from, control);
   }
   void control_from(int32_t from, const Control& control) {
@@ -116,7 +128,9 @@ class Scene final : private RankNodeEffects {
     exchange();
   }
   // A tensor of the right size.
-  void post(int32_t from, int32_t edge, int32_t micro_batch) { post(from, tag(edge, micro_batch), edge_at(edge).desc[0].bytes()); }
+  void post(int32_t from, int32_t edge, int32_t micro_batch) {
+    post(from, tag(edge, micro_batch), edge_at(edge).desc[0].bytes());
+  }
   void grant(int32_t from, const Tag& tag) {
     hand(from).link.send_grant(tag, now_, hand(from));
     exchange();
@@ -171,17 +185,24 @@ class Scene final : private RankNodeEffects {
   }
 
   void run(const StepDescriptor&, double, int32_t) override {}
-  Result<std::span<const std::byte>> outgoing(const MessageAt& at) override { return std::span<const std::byte>(place(at)); }
-  Result<std::span<std::byte>> landing(const MessageAt& at) override { return std::span(place(at)); }
+  Result<std::span<const std::byte>> outgoing(const MessageAt& at) override {
+    return std::span<const std::byte>(place(at));
+  }
+  Result<std::span<std::byte>> landing(const MessageAt& at) override {
+    return std::span(place(at));
+  }
   std::vector<std::byte>& place(const MessageAt& at) {
     std::vector<std::byte>& place = places_[{at.edge, at.micro_batch}];
-    place.resize(plan_->mode(at.mode).edges[static_cast<size_t>(at.edge)].desc[static_cast<size_t>(at.variant)].bytes());
+    place.resize(plan_->mode(at.mode)
+                     .edges[static_cast<size_t>(at.edge)]
+                     .desc[static_cast<size_t>(at.variant)]
+                     .bytes());
     return place;
   }
   Status landed(const MessageAt&) override { return {}; }
   double loss(const MessageAt&) override { return 0; }
-  void send(int32_t peer, Lane lane, std::span<const std::byte, kHeaderBytes> header, std::span<const std::byte> payload,
-            uint64_t token) override {
+  void send(int32_t peer, Lane lane, std::span<const std::byte, kHeaderBytes> header,
+            std::span<const std::byte> payload, uint64_t token) override {
     from_node_[peer].push_back(join(lane, header, payload, token));
   }
   void hang_up(int32_t) override {}
@@ -201,28 +222,35 @@ class Scene final : private RankNodeEffects {
   LinkTime now_ = 0, failed_at_ = kNever;
 };
 
-std::string text(const char* before, int32_t edge, const std::string& after) { return before + std::to_string(edge) + after; }
+std::string text(const char* before, int32_t edge, const std::string& after) {
+  return before + std::to_string(edge) + after;
+}
 
-// --- tensors and grants ---------------------------------------------------------------------------------------------------------
+// --- tensors and grants
+// ---------------------------------------------------------------------------------------------------------
 
 TEST(HostilePeer, APostBeforeItsGrantIsRefused) {
   Scene scene(1);
   scene.begin();
-  const int32_t edge = scene.edge(0, 1), places = scene.edge_at(edge).landing_places;
+  const int32_t edge = scene.edge(0, 1), places = scene.edge_at(edge).landing_slots;
   ASSERT_LT(places, kMicroBatches);
   for (int32_t mb = 0; mb < places; ++mb) scene.post(0, edge, mb);
   EXPECT_EQ(scene.failure(), "");
   scene.post(0, edge, places);
-  EXPECT_EQ(scene.failure(), text("rank 0: edge ", edge, " brings micro-batch " + std::to_string(places) + " without a grant"));
+  EXPECT_EQ(scene.failure(),
+            text("rank 0: edge ", edge,
+                 " brings micro-batch " + std::to_string(places) + " without a grant"));
   EXPECT_EQ(scene.hand(0).told, scene.failure());
   EXPECT_EQ(scene.hand(2).told, scene.failure());
 }
 
 TEST(HostilePeer, APostBeforeItsGrantIsRefusedBeforeTheStepBegins) {
   Scene scene(1);
-  const int32_t edge = scene.edge(0, 1), places = scene.edge_at(edge).landing_places;
+  const int32_t edge = scene.edge(0, 1), places = scene.edge_at(edge).landing_slots;
   for (int32_t mb = 0; mb <= places; ++mb) scene.post(0, edge, mb);
-  EXPECT_EQ(scene.failure(), text("rank 0: edge ", edge, " brings micro-batch " + std::to_string(places) + " without a grant"));
+  EXPECT_EQ(scene.failure(),
+            text("rank 0: edge ", edge,
+                 " brings micro-batch " + std::to_string(places) + " without a grant"));
 }
 
 TEST(HostilePeer, ATensorThatComesTwiceOrOutOfOrderIsRefused) {
@@ -232,7 +260,9 @@ TEST(HostilePeer, ATensorThatComesTwiceOrOutOfOrderIsRefused) {
     const int32_t edge = scene.edge(0, 1);
     scene.post(0, edge, 0);
     scene.post(0, edge, second);
-    EXPECT_EQ(scene.failure(), text("rank 0: edge ", edge, " brings micro-batch " + std::to_string(second) + ", expected 1"));
+    EXPECT_EQ(scene.failure(),
+              text("rank 0: edge ", edge,
+                   " brings micro-batch " + std::to_string(second) + ", expected 1"));
   }
 }
 
@@ -241,19 +271,31 @@ TEST(HostilePeer, ATensorThatDoesNotBelongThereIsRefused) {
     Scene scene(1);
     scene.begin();
     post(scene);
-    EXPECT_TRUE(scene.failure().starts_with("rank " + std::to_string(from) + ": ")) << scene.failure();
+    EXPECT_TRUE(scene.failure().starts_with("rank " + std::to_string(from) + ": "))
+        << scene.failure();
     return scene.failure().substr(8);
   };
   Scene plan(1);
   const int32_t edge = plan.edge(0, 1);
   const size_t bytes = plan.edge_at(edge).desc[0].bytes();
-  EXPECT_EQ(refused(2, [&](Scene& s) { s.post(2, edge, 0); }), text("edge ", edge, " goes from rank 0 to rank 1"));
-  EXPECT_NE(refused(0, [&](Scene& s) { s.post(0, s.tag(999, 0), bytes); }).find("edge 999 is not one of the "), std::string::npos);
-  EXPECT_EQ(refused(0, [&](Scene& s) { s.post(0, s.tag(edge, 99), bytes); }), text("edge ", edge, " has no micro-batch 99 (8)"));
-  EXPECT_EQ(refused(0, [&](Scene& s) { s.post(0, {0, 7 << kModeShift | edge, 0}, bytes); }), "tensor of mode 7, which is unknown");
-  EXPECT_EQ(refused(0, [&](Scene& s) { s.post(0, s.tag(edge, 0, 5), bytes); }), "tensor of step 5, which neither runs nor is next");
+  EXPECT_EQ(refused(2, [&](Scene& s) { s.post(2, edge, 0); }),
+            text("edge ", edge, " goes from rank 0 to rank 1"));
+  EXPECT_NE(refused(0, [&](Scene& s) { s.post(0, s.tag(999, 0), bytes); })
+                .find("edge 999 is not one of the "),
+            std::string::npos);
+  EXPECT_EQ(refused(0, [&](Scene& s) { s.post(0, s.tag(edge, 99), bytes); }),
+            text("edge ", edge, " has no micro-batch 99 (8)"));
+  EXPECT_EQ(refused(0,
+                    [&](Scene& s) {
+                      s.post(0, {0, 7 << kModeShift | edge, 0}, bytes);
+                    }),
+            "tensor of mode 7, which is unknown");
+  EXPECT_EQ(refused(0, [&](Scene& s) { s.post(0, s.tag(edge, 0, 5), bytes); }),
+            "tensor of step 5, which neither runs nor is next");
   EXPECT_EQ(refused(0, [&](Scene& s) { s.post(0, s.tag(edge, 0), bytes - 4); }),
-            text("edge ", edge, ", micro-batch 0 has " + std::to_string(bytes - 4) + " bytes, expected " + std::to_string(bytes)));
+            text("edge ", edge,
+                 ", micro-batch 0 has " + std::to_string(bytes - 4) + " bytes, expected " +
+                     std::to_string(bytes)));
 }
 
 TEST(HostilePeer, AGrantThatComesTwiceOrCannotBeIsRefused) {
@@ -265,45 +307,66 @@ TEST(HostilePeer, AGrantThatComesTwiceOrCannotBeIsRefused) {
     return scene.failure().substr(8);
   };
   Scene plan(1);
-  const int32_t edge = plan.edge(1, 2), places = plan.edge_at(edge).landing_places, other = plan.edge(0, 1);
+  const int32_t edge = plan.edge(1, 2), places = plan.edge_at(edge).landing_slots,
+                other = plan.edge(0, 1);
   const std::string twice = " was granted twice";
-  EXPECT_EQ(refused([&](Scene& s) { s.grant(2, s.tag(edge, 0)); }), text("edge ", edge, ", micro-batch 0" + twice));  // a place of its own
+  EXPECT_EQ(refused([&](Scene& s) { s.grant(2, s.tag(edge, 0)); }),
+            text("edge ", edge, ", micro-batch 0" + twice));  // a place of its own
   EXPECT_EQ(refused([&](Scene& s) {
               s.grant(2, s.tag(edge, places));
               EXPECT_EQ(s.failure(), "");
               s.grant(2, s.tag(edge, places));
             }),
             text("edge ", edge, ", micro-batch " + std::to_string(places) + twice));
-  EXPECT_EQ(refused([&](Scene& s) { s.grant(2, s.tag(other, 0)); }), text("grant of edge ", other, ", which goes from rank 0 to rank 1"));
-  EXPECT_EQ(refused([&](Scene& s) { s.grant(2, s.tag(edge, 99)); }), text("edge ", edge, " has no micro-batch 99 (8)"));
-  EXPECT_EQ(refused([&](Scene& s) { s.grant(2, s.tag(edge, places, 3)); }), "grant of step 3, which does not run here");
+  EXPECT_EQ(refused([&](Scene& s) { s.grant(2, s.tag(other, 0)); }),
+            text("grant of edge ", other, ", which goes from rank 0 to rank 1"));
+  EXPECT_EQ(refused([&](Scene& s) { s.grant(2, s.tag(edge, 99)); }),
+            text("edge ", edge, " has no micro-batch 99 (8)"));
+  EXPECT_EQ(refused([&](Scene& s) { s.grant(2, s.tag(edge, places, 3)); }),
+            "grant of step 3, which does not run here");
 }
 
-// --- messages -------------------------------------------------------------------------------------------------------------------
+// --- messages
+// -------------------------------------------------------------------------------------------------------------------
 
 TEST(HostilePeer, AMessageThatIsNotItsToSendIsRefused) {
   const auto refused = [](int32_t rank, int32_t from, const auto& act) {
     Scene scene(rank);
     act(scene);
-    EXPECT_TRUE(scene.failure().starts_with("rank " + std::to_string(from) + ": ")) << scene.failure();
+    EXPECT_TRUE(scene.failure().starts_with("rank " + std::to_string(from) + ": "))
+        << scene.failure();
     return scene.failure().substr(8);
   };
-  EXPECT_EQ(refused(1, 2, [](Scene& s) { s.begin(2); }), "a message that only the controller sends");
-  EXPECT_EQ(refused(1, 2, [](Scene& s) { s.control_from(2, {.kind = ControlKind::commit, .step = {}, .squares = {}}); }),
+  EXPECT_EQ(refused(1, 2, [](Scene& s) { s.begin(2); }),
             "a message that only the controller sends");
-  EXPECT_EQ(refused(1, 2, [](Scene& s) { s.control_from(2, {.kind = ControlKind::ready, .step = {}, .squares = {}}); }),
+  EXPECT_EQ(refused(1, 2,
+                    [](Scene& s) {
+                      s.control_from(2, {.kind = ControlKind::commit, .step = {}, .squares = {}});
+                    }),
+            "a message that only the controller sends");
+  EXPECT_EQ(refused(1, 2,
+                    [](Scene& s) {
+                      s.control_from(2, {.kind = ControlKind::ready, .step = {}, .squares = {}});
+                    }),
             "a message for the controller, which is not here");
-  EXPECT_EQ(refused(1, 2, [](Scene& s) { s.say(2, kJoinedMessage); }), "it says that it has joined to a rank other than 0");
-  EXPECT_EQ(refused(1, 2, [](Scene& s) { s.accuse(2, 0); }), "it tells of a lost rank to a rank other than 0");
+  EXPECT_EQ(refused(1, 2, [](Scene& s) { s.say(2, kJoinedMessage); }),
+            "it says that it has joined to a rank other than 0");
+  EXPECT_EQ(refused(1, 2, [](Scene& s) { s.accuse(2, 0); }),
+            "it tells of a lost rank to a rank other than 0");
   EXPECT_EQ(refused(0, 2, [](Scene& s) { s.say(2, kJoinedMessage); }), "it has joined twice");
-  EXPECT_EQ(refused(0, 2, [](Scene& s) { s.say(2, 15); }), "message of type 15 and 0 bytes, which is unknown");
+  EXPECT_EQ(refused(0, 2, [](Scene& s) { s.say(2, 15); }),
+            "message of type 15 and 0 bytes, which is unknown");
   for (const int32_t of : {2, 0, 7, -1})
-    EXPECT_TRUE(refused(0, 2, [of](Scene& s) { s.accuse(2, of); }).starts_with("it tells of rank " + std::to_string(of) + " as lost, in "));
-  EXPECT_TRUE(
-      refused(0, 2, [](Scene& s) { s.accuse(2, 1, std::string(kMaxOriginText + 1, 'x')); }).starts_with("it tells of rank 1 as lost"));
+    EXPECT_TRUE(refused(0, 2, [of](Scene& s) {
+                  s.accuse(2, of);
+                }).starts_with("it tells of rank " + std::to_string(of) + " as lost, in "));
+  EXPECT_TRUE(refused(0, 2, [](Scene& s) {
+                s.accuse(2, 1, std::string(kMaxOriginText + 1, 'x'));
+              }).starts_with("it tells of rank 1 as lost"));
 }
 
-// --- the verdict ----------------------------------------------------------------------------------------------------------------
+// --- the verdict
+// ----------------------------------------------------------------------------------------------------------------
 
 TEST(Verdict, WhoIsAccusedAndNotHeardIsLostByTheDeadline) {
   Scene scene(0);
@@ -323,7 +386,9 @@ TEST(Verdict, WhoIsAccusedAndHeardIsNotBlamed) {
   scene.run_until(1000);
   scene.accuse(1, 2);
   scene.run_until(1250);  // a heartbeat
-  EXPECT_EQ(scene.failure(), "the connection between rank 1 and rank 2 was lost: rank 0 hears both (rank 1 says: connection closed)");
+  EXPECT_EQ(scene.failure(),
+            "the connection between rank 1 and rank 2 was lost: rank 0 hears both (rank 1 says: "
+            "connection closed)");
 }
 
 TEST(Verdict, AnAccusationThatIsNeverAnsweredStandsAfterItsDeadline) {
@@ -339,7 +404,8 @@ TEST(Verdict, AnAccusationThatIsNeverAnsweredStandsAfterItsDeadline) {
   EXPECT_EQ(scene.failed_at(), 2500);
 }
 
-// Rank 2 leaves because of rank 0, which rank 1 has not reached yet: whoever watches the start may still say so.
+// Rank 2 leaves because of rank 0, which rank 1 has not reached yet: whoever watches the start may
+// still say so.
 TEST(Verdict, WhileTheRanksMeetARankThatLeavesIsNotBlamedAtOnce) {
   Scene scene(1, false);
   scene.connect(2);

@@ -1,4 +1,5 @@
-// Times of a rank on another machine come out on the controller's clock, as well as messages can tell.
+// Times of a rank on another machine come out on the controller's clock, as well as messages can
+// tell.
 #include <gtest/gtest.h>
 
 #include "engine/messages.h"
@@ -6,7 +7,8 @@
 namespace weft {
 namespace {
 
-// A rank whose clock is ahead by that much works from 1000 to 2000 of the controller's; messages take `there` and `back`.
+// A rank whose clock is ahead by that much works from 1000 to 2000 of the controller's; messages
+// take `there` and `back`.
 RankTimes told_with(int64_t ahead, int64_t there, int64_t back) {
   const RankTimes theirs = {1000 + ahead, 2000 + ahead, 700, 900 + there + ahead, 2100 + ahead};
   return on_our_clock(theirs, 900, 2100 + back);

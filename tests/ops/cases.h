@@ -1,4 +1,5 @@
-// The cases of the op suite: one row each. A new op joins with a row in cases.cc and a plain forward in reference.cc.
+// The cases of the op suite: one row each. A new op joins with a row in cases.cc and a plain
+// forward in reference.cc.
 #pragma once
 
 #include <ostream>

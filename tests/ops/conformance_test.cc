@@ -18,12 +18,15 @@ namespace {
 
 RefCall reference_of(const Problem& p) {
   RefCall c{.attrs = p.attrs, .in = {}, .weights = {}, .key = p.key, .training = p.training};
-  for (size_t i = 0; i < p.in.size(); ++i) c.in.push_back({p.in[i].desc.shape, numbers(p.in_data[i], p.in[i].desc.dtype)});
-  for (size_t i = 0; i < p.weights.size(); ++i) c.weights.push_back({p.weights[i].shape, numbers(p.weight_data[i], DType::f32)});
+  for (size_t i = 0; i < p.in.size(); ++i)
+    c.in.push_back({p.in[i].desc.shape, numbers(p.in_data[i], p.in[i].desc.dtype)});
+  for (size_t i = 0; i < p.weights.size(); ++i)
+    c.weights.push_back({p.weights[i].shape, numbers(p.weight_data[i], DType::f32)});
   return c;
 }
 
-void expect_near(const std::vector<double>& got, const std::vector<double>& expected, double tolerance, const std::string& what) {
+void expect_near(const std::vector<double>& got, const std::vector<double>& expected,
+                 double tolerance, const std::string& what) {
   ASSERT_EQ(got.size(), expected.size()) << what;
   for (size_t i = 0; i < got.size(); ++i)
     ASSERT_LE(std::fabs(got[i] - expected[i]), tolerance * std::max(1.0, std::fabs(expected[i])))
@@ -43,14 +46,18 @@ class OpTest : public testing::TestWithParam<OpCase> {};
 // Forward against the plain one; I and W against central differences of the plain one.
 class Differences {
  public:
-  Differences(const OpCase& c, const Problem& p) : tolerance_(c.tolerance), p_(p), call_(reference_of(p)), forward_(find_reference(c.op)) {
+  Differences(const OpCase& c, const Problem& p)
+      : tolerance_(c.tolerance), p_(p), call_(reference_of(p)), forward_(find_reference(c.op)) {
     dout_ = p.dout.empty() ? std::vector<double>{1 / p.denominator} : numbers(p.dout, DType::f32);
   }
 
-  void check_out(const Results& r) { expect_near(numbers(r.out, p_.inferred.out.dtype), forward_(call_), tolerance_, "out"); }
+  void check_out(const Results& r) {
+    expect_near(numbers(r.out, p_.inferred.out.dtype), forward_(call_), tolerance_, "out");
+  }
 
   // `got` is what weft says of `tensor`; `before` is what was there to add to.
-  void check_gradient(RefTensor& tensor, const std::vector<double>& got, const std::vector<double>& before, const std::string& what) {
+  void check_gradient(RefTensor& tensor, const std::vector<double>& got,
+                      const std::vector<double>& before, const std::string& what) {
     ASSERT_EQ(got.size(), tensor.v.size()) << what;
     // All of a small tensor, a few of a large one.
     const size_t step = got.size() <= 256 ? 1 : (got.size() / 5) | 1;
@@ -90,7 +97,8 @@ class Differences {
 TEST_P(OpTest, AgreesWithThePlainForwardAndItsDifferences) {
   const Problem p = problem_of(GetParam());
   ASSERT_TRUE(p.op);
-  ASSERT_TRUE(find_reference(GetParam().op)) << "reference.cc has no forward for '" << GetParam().op << "'";
+  ASSERT_TRUE(find_reference(GetParam().op))
+      << "reference.cc has no forward for '" << GetParam().op << "'";
   const Results r = run(p, {});
   ASSERT_EQ(r.error, "");
   Differences differences(GetParam(), p);
@@ -98,10 +106,12 @@ TEST_P(OpTest, AgreesWithThePlainForwardAndItsDifferences) {
   for (size_t i = 0; i < p.in.size(); ++i)
     if (has_gradient(p, i)) {
       const std::vector<double> got = numbers(r.din[i], DType::f32);
-      differences.check_gradient(differences.call().in[i], got, std::vector<double>(got.size()), "gradient of input " + std::to_string(i));
+      differences.check_gradient(differences.call().in[i], got, std::vector<double>(got.size()),
+                                 "gradient of input " + std::to_string(i));
     }
   for (size_t i = 0; i < p.weights.size(); ++i)
-    differences.check_gradient(differences.call().weights[i], numbers(r.acc[i], DType::f32), numbers(p.acc[i], DType::f32),
+    differences.check_gradient(differences.call().weights[i], numbers(r.acc[i], DType::f32),
+                               numbers(p.acc[i], DType::f32),
                                "gradient of weight " + std::to_string(i));
 }
 
@@ -145,14 +155,16 @@ TEST_P(OpTest, MakesEachInputGradientAlone) {
     const Results one = run(p, {.only_din = static_cast<int>(i)});
     EXPECT_EQ(one.error, "");
     for (size_t j = 0; j < p.in.size(); ++j)
-      EXPECT_TRUE(one.din[j] == (i == j ? plain.din[j] : Bytes())) << "input " << i << ", gradient " << j;
+      EXPECT_TRUE(one.din[j] == (i == j ? plain.din[j] : Bytes()))
+          << "input " << i << ", gradient " << j;
   }
 }
 
 // The first half of the samples alone gives the first half of the output.
 TEST_P(OpTest, KeepsSamplesApart) {
   OpCase c = GetParam();
-  const bool batched = std::any_of(c.in.begin(), c.in.end(), [](const Operand& in) { return in.batched; });
+  const bool batched =
+      std::any_of(c.in.begin(), c.in.end(), [](const Operand& in) { return in.batched; });
   const Problem whole = problem_of(c);
   ASSERT_TRUE(whole.op);
   if (!batched || whole.op->is_loss()) return;
@@ -179,7 +191,8 @@ TEST_P(OpTest, CostsSomethingKnown) {
   std::vector<Desc> in;
   for (const Operand& operand : p.in) in.push_back(operand.desc);
   const Cost cost = p.op->cost(p.attrs, in, p.weights, p.inferred.out);
-  for (double flops : {cost.forward_flops, cost.input_flops, cost.weight_flops}) EXPECT_TRUE(std::isfinite(flops) && flops >= 0) << flops;
+  for (double flops : {cost.forward_flops, cost.input_flops, cost.weight_flops})
+    EXPECT_TRUE(std::isfinite(flops) && flops >= 0) << flops;
   if (p.op->is_loss()) {
     EXPECT_EQ(p.inferred.out, (Desc{DType::f64, {1}}));
     EXPECT_FALSE(p.op->differentiable(p.op->target_port()));
@@ -199,8 +212,10 @@ TEST(Ops, EachHasARowHereAndOneThatItRefuses) {
   for (const OpCase& c : op_cases()) rows.insert(c.op);
   for (const BadCase& c : bad_cases()) refusals.insert(c.op);
   for (const Op* op : all_ops()) {
-    EXPECT_TRUE(rows.contains(std::string(op->name()))) << op->name() << " has no row in op_cases()";
-    EXPECT_TRUE(refusals.contains(std::string(op->name()))) << op->name() << " has no row in bad_cases()";
+    EXPECT_TRUE(rows.contains(std::string(op->name())))
+        << op->name() << " has no row in op_cases()";
+    EXPECT_TRUE(refusals.contains(std::string(op->name())))
+        << op->name() << " has no row in bad_cases()";
   }
 }
 
@@ -232,7 +247,9 @@ TEST(Ops, RefuseIndicesOutOfRange) {
       if (c.name == name) {
         const int32_t bound = c.high;
         c.low = c.high++;
-        EXPECT_NE(run_forward(problem_of(c), {}).error.find(std::to_string(bound)), std::string::npos) << name;
+        EXPECT_NE(run_forward(problem_of(c), {}).error.find(std::to_string(bound)),
+                  std::string::npos)
+            << name;
         c.low = -7;
         c.high = -6;
         const std::string error = run_forward(problem_of(c), {}).error;
@@ -249,7 +266,11 @@ TEST(Ops, CountWhatALossIsDividedBy) {
 }
 
 TEST(Dropout, DropsItsShareAndFollowsItsKey) {
-  const OpCase c{.name = "", .op = "dropout", .attrs = {.factor = 0.3}, .in = {{{DType::f32, {40000}}, true}}, .weights = {}};
+  const OpCase c{.name = "",
+                 .op = "dropout",
+                 .attrs = {.factor = 0.3},
+                 .in = {{{DType::f32, {40000}}, true}},
+                 .weights = {}};
   Problem p = problem_of(c);
   const auto kept = [&] {
     std::vector<bool> out;
@@ -259,8 +280,9 @@ TEST(Dropout, DropsItsShareAndFollowsItsKey) {
   const std::vector<bool> first = kept();
   EXPECT_NEAR(static_cast<double>(std::count(first.begin(), first.end(), true)) / 40000, 0.7, 0.01);
   EXPECT_EQ(first, kept());
-  for (auto change : {+[](CallKey& key) { ++key.seed; }, +[](CallKey& key) { ++key.step; }, +[](CallKey& key) { ++key.micro_batch; },
-                      +[](CallKey& key) { ++key.node; }}) {
+  for (auto change :
+       {+[](CallKey& key) { ++key.seed; }, +[](CallKey& key) { ++key.step; },
+        +[](CallKey& key) { ++key.micro_batch; }, +[](CallKey& key) { ++key.node; }}) {
     p.key = {.seed = 11, .step = 3, .micro_batch = 2, .node = 5};
     change(p.key);
     EXPECT_NE(first, kept());

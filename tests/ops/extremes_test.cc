@@ -1,5 +1,6 @@
-// Operands at the ends of what a float holds, against plain double, and gradients that are 0 by mathematics: those are 0 to the bit, since
-// an optimizer that divides by their size would make updates of their rounding.
+// Operands at the ends of what a float holds, against plain double, and gradients that are 0 by
+// mathematics: those are 0 to the bit, since an optimizer that divides by their size would make
+// updates of their rounding.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -36,7 +37,8 @@ std::vector<float> ramp(size_t count) {
 }
 
 // An op over float inputs; dout is random, weights are as given.
-Problem problem_of(const char* op, const Attrs& attrs, const std::vector<Shape>& shapes, const std::vector<std::vector<float>>& in,
+Problem problem_of(const char* op, const Attrs& attrs, const std::vector<Shape>& shapes,
+                   const std::vector<std::vector<float>>& in,
                    const std::vector<std::vector<float>>& weights = {}) {
   Problem p{.op = find_op(op), .attrs = attrs};
   for (size_t i = 0; i < in.size(); ++i) {
@@ -62,17 +64,20 @@ Results run_float(const Problem& p) {
 }
 
 void expect_zeros(const Bytes& bytes, const std::string& what) {
-  for (size_t i = 0; i < bytes.size() / sizeof(float); ++i) ASSERT_EQ(numbers(bytes, DType::f32)[i], 0) << what << ", element " << i;
+  for (size_t i = 0; i < bytes.size() / sizeof(float); ++i)
+    ASSERT_EQ(numbers(bytes, DType::f32)[i], 0) << what << ", element " << i;
 }
 
-// Rows of logits around `base`, far enough apart from one another that all of them count, and exact in a float.
+// Rows of logits around `base`, far enough apart from one another that all of them count, and exact
+// in a float.
 void check_cross_entropy(float base) {
   SCOPED_TRACE(base);
   constexpr int64_t kRows = 5, kClasses = 37;
   std::vector<float> logits;
   std::vector<int32_t> targets;
   for (int64_t r = 0; r < kRows; ++r) {
-    for (int64_t c = 0; c < kClasses; ++c) logits.push_back(base + static_cast<float>((c * (r + 3)) % 11 - 5));
+    for (int64_t c = 0; c < kClasses; ++c)
+      logits.push_back(base + static_cast<float>((c * (r + 3)) % 11 - 5));
     targets.push_back(r == 2 ? -1 : static_cast<int32_t>(r * 7));
   }
   Problem p{.op = find_op("softmax_cross_entropy")};
@@ -88,9 +93,11 @@ void check_cross_entropy(float base) {
     for (size_t c = 0; c < kClasses; ++c) sum += std::exp(double{x[c]} - base);
     if (targets[row] >= 0) loss += std::log(sum) - (double{x[targets[row]]} - base);
     for (size_t c = 0; c < kClasses; ++c) {
-      const double share = std::exp(double{x[c]} - base) / sum - (static_cast<int32_t>(c) == targets[row] ? 1 : 0);
+      const double share =
+          std::exp(double{x[c]} - base) / sum - (static_cast<int32_t>(c) == targets[row] ? 1 : 0);
       const double expected = targets[row] >= 0 ? share / p.denominator : 0;
-      ASSERT_NEAR(din[row * kClasses + c], expected, 3e-7 * std::fabs(expected)) << "row " << row << ", class " << c;
+      ASSERT_NEAR(din[row * kClasses + c], expected, 3e-7 * std::fabs(expected))
+          << "row " << row << ", class " << c;
     }
   }
   ASSERT_NEAR(numbers(r.out, DType::f64)[0], loss, 2e-7 * loss);
@@ -103,11 +110,13 @@ TEST(Extremes, CrossEntropyIsThatOfLogitsAround0) {
 TEST(Extremes, LayerNormOfARowOfEqualNumbersIsItsShift) {
   for (const int64_t n : {1, 7, 33, 768})
     for (const float x : {10000.7f, -1.0f / 3, 1e7f, 3e-7f, 123456.7f}) {
-      const std::vector<float> gamma(static_cast<size_t>(n), 1.5f), beta = ramp(static_cast<size_t>(n));
-      const Problem p =
-          problem_of("layer_norm", {.factor = 1e-5}, {{1, n}}, {std::vector<float>(static_cast<size_t>(n), x)}, {gamma, beta});
+      const std::vector<float> gamma(static_cast<size_t>(n), 1.5f),
+          beta = ramp(static_cast<size_t>(n));
+      const Problem p = problem_of("layer_norm", {.factor = 1e-5}, {{1, n}},
+                                   {std::vector<float>(static_cast<size_t>(n), x)}, {gamma, beta});
       const Results r = run_float(p);
-      EXPECT_TRUE(r.out == bytes_of(beta)) << n << " times " << x << ": the first is " << numbers(r.out, DType::f32)[0];
+      EXPECT_TRUE(r.out == bytes_of(beta))
+          << n << " times " << x << ": the first is " << numbers(r.out, DType::f32)[0];
       expect_zeros(r.acc[0], "gradient of gamma");
     }
 }
@@ -124,17 +133,19 @@ TEST(Extremes, LayerNormFarFrom0IsThatOfADouble) {
       mean /= static_cast<double>(n);
       for (float v : x) variance += (v - mean) * (v - mean);
       variance /= static_cast<double>(n);
-      const Problem p = problem_of("layer_norm", {.factor = 1e-5}, {{1, static_cast<int64_t>(n)}}, {x},
-                                   {std::vector<float>(n, 1), std::vector<float>(n)});
+      const Problem p = problem_of("layer_norm", {.factor = 1e-5}, {{1, static_cast<int64_t>(n)}},
+                                   {x}, {std::vector<float>(n, 1), std::vector<float>(n)});
       const std::vector<double> out = numbers(run_float(p).out, DType::f32);
       const double last_digit = std::nextafter(base, kInfinity) - base;
       for (size_t i = 0; i < n; ++i)
-        ASSERT_NEAR(out[i], (x[i] - mean) / std::sqrt(variance + 1e-5), 1e-6 + last_digit) << n << " around " << base;
+        ASSERT_NEAR(out[i], (x[i] - mean) / std::sqrt(variance + 1e-5), 1e-6 + last_digit)
+            << n << " around " << base;
     }
 }
 
 TEST(Extremes, GeluKeepsItsLimits) {
-  const std::vector<float> x = {kInfinity, -kInfinity, 3e38f, -3e38f, 1e19f, -1e19f, 40, -40, 0.0f, -0.0f, NAN};
+  const std::vector<float> x = {kInfinity, -kInfinity, 3e38f, -3e38f, 1e19f, -1e19f,
+                                40,        -40,        0.0f,  -0.0f,  NAN};
   const std::vector<float> slope = {1, 0, 1, 0, 1, 0, 1, 0, 0.5f, 0.5f, NAN};
   for (const uint32_t flags : {0u, uint32_t{kTanh}}) {
     Problem p = problem_of("gelu", {.flags = flags}, {{1, static_cast<int64_t>(x.size())}}, {x});
@@ -165,7 +176,8 @@ TEST(Extremes, AttentionOfOneTokenHasNoGradientOfQueriesAndKeys) {
       const Shape shape{8, 1, 2 * size};
       const int64_t n = shape.elements();
       const Problem p =
-          problem_of("attention", {.heads = 2, .factor = dropout}, {shape, shape, shape}, {normals(n, 1), normals(n, 2), normals(n, 3)});
+          problem_of("attention", {.heads = 2, .factor = dropout}, {shape, shape, shape},
+                     {normals(n, 1), normals(n, 2), normals(n, 3)});
       const Results r = run_float(p);
       expect_zeros(r.din[0], "gradient of q");
       expect_zeros(r.din[1], "gradient of k");
@@ -179,7 +191,8 @@ TEST(Extremes, AttentionOfTheFirstCausalRowHasNoGradientOfItsQuery) {
     const Shape shape{kSamples, kRows, kWidth};
     const int64_t n = shape.elements();
     const Attrs attrs{.heads = 3, .flags = kCausal, .factor = dropout};
-    const Results r = run_float(problem_of("attention", attrs, {shape, shape, shape}, {normals(n, 1), normals(n, 2), normals(n, 3)}));
+    const Results r = run_float(problem_of("attention", attrs, {shape, shape, shape},
+                                           {normals(n, 1), normals(n, 2), normals(n, 3)}));
     const std::vector<double> dq = numbers(r.din[0], DType::f32);
     for (size_t sample = 0; sample < kSamples; ++sample) {
       double second = 0;
@@ -201,8 +214,10 @@ TEST(Extremes, AttentionThatNoScoreChangesHasNoGradientOfQueriesAndKeys) {
   const std::vector<float> value = normals(kSize, 9);
   for (size_t i = 0; i < same.size(); ++i) same[i] = value[i % kSize];
   std::vector<float> queries(static_cast<size_t>(n), 1.0f);
-  for (size_t c = 0; c < kSize; ++c) one_hot[11 * kSize + c] = 400;  // scores some 900 above all others
-  const std::vector<std::vector<float>> cases[] = {{normals(n, 1), normals(n, 2), same}, {queries, one_hot, normals(n, 3)}};
+  for (size_t c = 0; c < kSize; ++c)
+    one_hot[11 * kSize + c] = 400;  // scores some 900 above all others
+  const std::vector<std::vector<float>> cases[] = {{normals(n, 1), normals(n, 2), same},
+                                                   {queries, one_hot, normals(n, 3)}};
   for (const auto& in : cases) {
     const Results r = run_float(problem_of("attention", {.heads = 1}, {shape, shape, shape}, in));
     expect_zeros(r.din[0], "gradient of q");

@@ -32,8 +32,13 @@ Bytes bytes_of(const json& values) {
   return out;
 }
 
-Desc desc_of(const json& tensor) { return {tensor["dtype"] == "i32" ? DType::i32 : DType::f32, shape_of(tensor["shape"])}; }
-Bytes data_of(const json& tensor) { return tensor["dtype"] == "i32" ? bytes_of<int32_t>(tensor["data"]) : bytes_of<float>(tensor["data"]); }
+Desc desc_of(const json& tensor) {
+  return {tensor["dtype"] == "i32" ? DType::i32 : DType::f32, shape_of(tensor["shape"])};
+}
+Bytes data_of(const json& tensor) {
+  return tensor["dtype"] == "i32" ? bytes_of<int32_t>(tensor["data"])
+                                  : bytes_of<float>(tensor["data"]);
+}
 
 Problem problem_of(const json& row) {
   Problem p{.op = find_op(row["op"].get<std::string>())};
@@ -82,9 +87,12 @@ TEST_P(GoldenOp, AgreesInValuesAndGradients) {
   ASSERT_EQ(r.error, "");
   expect_near(numbers(r.out, p.inferred.out.dtype), row["out"], "out");
   for (size_t i = 0; i < p.in.size(); ++i)
-    if (has_gradient(p, i)) expect_near(numbers(r.din[i], DType::f32), row["din"][i], "gradient of input " + std::to_string(i));
+    if (has_gradient(p, i))
+      expect_near(numbers(r.din[i], DType::f32), row["din"][i],
+                  "gradient of input " + std::to_string(i));
   for (size_t i = 0; i < p.weights.size(); ++i)
-    expect_near(numbers(r.acc[i], DType::f32), row["dweights"][i], "gradient of weight " + std::to_string(i));
+    expect_near(numbers(r.acc[i], DType::f32), row["dweights"][i],
+                "gradient of weight " + std::to_string(i));
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, GoldenOp, testing::Range(size_t{0}, rows().size()));
@@ -92,7 +100,8 @@ INSTANTIATE_TEST_SUITE_P(Rows, GoldenOp, testing::Range(size_t{0}, rows().size()
 TEST(Golden, CoversEachOpButDropout) {  // whose mask no other framework makes
   std::set<std::string> seen;
   for (const json& row : rows()) seen.insert(row["op"].get<std::string>());
-  for (const Op* op : all_ops()) EXPECT_TRUE(seen.contains(std::string(op->name())) || op->name() == "dropout") << op->name();
+  for (const Op* op : all_ops())
+    EXPECT_TRUE(seen.contains(std::string(op->name())) || op->name() == "dropout") << op->name();
 }
 
 }  // namespace

@@ -27,7 +27,8 @@ Bytes random_floats(int64_t count, uint64_t purpose) {
 Bytes random_ints(int64_t count, int32_t low, int32_t high, uint64_t purpose) {
   const Stream stream = Stream::data(7, purpose);
   std::vector<int32_t> x(static_cast<size_t>(count));
-  for (size_t i = 0; i < x.size(); ++i) x[i] = low + static_cast<int32_t>(stream.below(i, static_cast<uint64_t>(high - low)));
+  for (size_t i = 0; i < x.size(); ++i)
+    x[i] = low + static_cast<int32_t>(stream.below(i, static_cast<uint64_t>(high - low)));
   Bytes out(x.size() * sizeof(int32_t));
   std::memcpy(out.data(), x.data(), out.size());
   return out;
@@ -36,7 +37,11 @@ Bytes random_ints(int64_t count, int32_t low, int32_t high, uint64_t purpose) {
 }  // namespace
 
 Problem problem_of(const OpCase& c) {
-  Problem p{.op = find_op(c.op), .attrs = c.attrs, .in = c.in, .weights = c.weights, .training = c.training};
+  Problem p{.op = find_op(c.op),
+            .attrs = c.attrs,
+            .in = c.in,
+            .weights = c.weights,
+            .training = c.training};
   if (!p.op) {
     ADD_FAILURE() << "no op '" << c.op << "'";
     return p;
@@ -50,8 +55,9 @@ Problem problem_of(const OpCase& c) {
   p.inferred = inferred.take();
   uint64_t purpose = 0;
   for (const Operand& in : p.in)
-    p.in_data.push_back(in.desc.dtype == DType::i32 ? random_ints(in.desc.elements(), c.low, c.high, ++purpose)
-                                                    : random_floats(in.desc.elements(), ++purpose));
+    p.in_data.push_back(in.desc.dtype == DType::i32
+                            ? random_ints(in.desc.elements(), c.low, c.high, ++purpose)
+                            : random_floats(in.desc.elements(), ++purpose));
   for (const Desc& desc : p.weights) {
     p.weight_data.push_back(random_floats(desc.elements(), ++purpose));
     p.acc.push_back(random_floats(desc.elements(), ++purpose));

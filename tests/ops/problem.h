@@ -6,7 +6,8 @@
 
 namespace weft::test {
 
-// The same numbers each time. A row that the op refuses is a failure of the test and leaves `op` null.
+// The same numbers each time. A row that the op refuses is a failure of the test and leaves `op`
+// null.
 Problem problem_of(const OpCase& c);
 
 }  // namespace weft::test

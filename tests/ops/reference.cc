@@ -30,7 +30,8 @@ Values pairs(const RefCall& c, F f) {
 // A tensor as [outer, axis, inner].
 struct Split {
   int64_t outer, axis, inner;
-  Split(const Shape& shape, int at) : outer(shape.elements(0, at)), axis(shape[at]), inner(shape.elements(at + 1, shape.rank)) {}
+  Split(const Shape& shape, int at)
+      : outer(shape.elements(0, at)), axis(shape[at]), inner(shape.elements(at + 1, shape.rank)) {}
 };
 
 double& at(Values& v, int64_t i) { return v[static_cast<size_t>(i)]; }
@@ -48,7 +49,9 @@ Values scale(const RefCall& c) {
 
 Values gelu(const RefCall& c) {
   return each(c.in[0].v, [&](double x) {
-    if (c.attrs.flags & kTanh) return 0.5 * x * (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+    if (c.attrs.flags & kTanh)
+      return 0.5 * x *
+             (1 + std::tanh(std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
     return 0.5 * x * (1 + std::erf(x / std::numbers::sqrt2));
   });
 }
@@ -87,11 +90,14 @@ Values layer_norm(const RefCall& c) {
   const int64_t n = c.in[0].shape.last();
   for (size_t row = 0; row < out.size(); row += static_cast<size_t>(n)) {
     double mean = 0, variance = 0;
-    for (int64_t i = 0; i < n; ++i) mean += out[row + static_cast<size_t>(i)] / static_cast<double>(n);
-    for (int64_t i = 0; i < n; ++i) variance += std::pow(out[row + static_cast<size_t>(i)] - mean, 2) / static_cast<double>(n);
+    for (int64_t i = 0; i < n; ++i)
+      mean += out[row + static_cast<size_t>(i)] / static_cast<double>(n);
+    for (int64_t i = 0; i < n; ++i)
+      variance += std::pow(out[row + static_cast<size_t>(i)] - mean, 2) / static_cast<double>(n);
     for (int64_t i = 0; i < n; ++i) {
       double& x = out[row + static_cast<size_t>(i)];
-      x = (x - mean) / std::sqrt(variance + c.attrs.factor) * at(c.weights[0].v, i) + at(c.weights[1].v, i);
+      x = (x - mean) / std::sqrt(variance + c.attrs.factor) * at(c.weights[0].v, i) +
+          at(c.weights[1].v, i);
     }
   }
   return out;
@@ -103,7 +109,8 @@ Values mean(const RefCall& c) {
   for (int64_t o = 0; o < s.outer; ++o)
     for (int64_t a = 0; a < s.axis; ++a)
       for (int64_t i = 0; i < s.inner; ++i)
-        at(out, o * s.inner + i) += at(c.in[0].v, (o * s.axis + a) * s.inner + i) / static_cast<double>(s.axis);
+        at(out, o * s.inner + i) +=
+            at(c.in[0].v, (o * s.axis + a) * s.inner + i) / static_cast<double>(s.axis);
   return out;
 }
 
@@ -112,7 +119,8 @@ Values slice(const RefCall& c) {
   Values out;
   for (int64_t o = 0; o < s.outer; ++o)
     for (int64_t a = c.attrs.begin; a < c.attrs.end; ++a)
-      for (int64_t i = 0; i < s.inner; ++i) out.push_back(at(c.in[0].v, (o * s.axis + a) * s.inner + i));
+      for (int64_t i = 0; i < s.inner; ++i)
+        out.push_back(at(c.in[0].v, (o * s.axis + a) * s.inner + i));
   return out;
 }
 
@@ -145,7 +153,8 @@ Values transpose(const RefCall& c) {
 // An element of the stream of that call.
 double dropped(const RefCall& c, double value, uint64_t element) {
   const Stream stream = Stream::dropout(c.key.seed, c.key.step, c.key.micro_batch, c.key.node);
-  return unit(stream.draw(element / 4)[element % 4]) > c.attrs.factor ? value / (1 - c.attrs.factor) : 0;
+  return unit(stream.draw(element / 4)[element % 4]) > c.attrs.factor ? value / (1 - c.attrs.factor)
+                                                                      : 0;
 }
 
 Values dropout(const RefCall& c) {
@@ -167,12 +176,14 @@ Values embedding(const RefCall& c) {
 
 Values linear(const RefCall& c) {
   const bool out_in = c.attrs.flags & kOutIn;
-  const int64_t k = c.in[0].shape.last(), n = c.weights[0].shape[out_in ? 0 : 1], rows = c.in[0].shape.elements() / k;
+  const int64_t k = c.in[0].shape.last(), n = c.weights[0].shape[out_in ? 0 : 1],
+                rows = c.in[0].shape.elements() / k;
   Values out;
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t j = 0; j < n; ++j) {
       double sum = c.weights.size() == 2 ? at(c.weights[1].v, j) : 0;
-      for (int64_t i = 0; i < k; ++i) sum += at(c.in[0].v, r * k + i) * at(c.weights[0].v, out_in ? j * k + i : i * n + j);
+      for (int64_t i = 0; i < k; ++i)
+        sum += at(c.in[0].v, r * k + i) * at(c.weights[0].v, out_in ? j * k + i : i * n + j);
       out.push_back(sum);
     }
   return out;
@@ -180,7 +191,8 @@ Values linear(const RefCall& c) {
 
 Values conv1d(const RefCall& c) {
   const Shape &x = c.in[0].shape, &w = c.weights[0].shape, &dims = c.attrs.dims;
-  const int64_t stride = dims.rank > 0 ? dims[0] : 1, padding = dims.rank > 1 ? dims[1] : 0, dilation = dims.rank > 2 ? dims[2] : 1;
+  const int64_t stride = dims.rank > 0 ? dims[0] : 1, padding = dims.rank > 1 ? dims[1] : 0,
+                dilation = dims.rank > 2 ? dims[2] : 1;
   const int64_t rows = x[x.rank - 2], in = x.last();
   Values out;
   for (int64_t sample = 0; sample < x.elements(0, x.rank - 2); ++sample)
@@ -191,7 +203,8 @@ Values conv1d(const RefCall& c) {
           const int64_t row = first + tap * dilation;
           if (row < 0 || row >= rows) continue;
           for (int64_t i = 0; i < in; ++i)
-            sum += at(c.in[0].v, (sample * rows + row) * in + i) * at(c.weights[0].v, (tap * in + i) * w[2] + o);
+            sum += at(c.in[0].v, (sample * rows + row) * in + i) *
+                   at(c.weights[0].v, (tap * in + i) * w[2] + o);
         }
         out.push_back(sum);
       }
@@ -206,7 +219,8 @@ Values matmul(const RefCall& c) {
     for (int64_t i = 0; i < m; ++i)
       for (int64_t j = 0; j < n; ++j) {
         double sum = 0;
-        for (int64_t l = 0; l < k; ++l) sum += at(c.in[0].v, (p * m + i) * k + l) * at(c.in[1].v, (p * k + l) * n + j);
+        for (int64_t l = 0; l < k; ++l)
+          sum += at(c.in[0].v, (p * m + i) * k + l) * at(c.in[1].v, (p * k + l) * n + j);
         out.push_back(sum);
       }
   return out;
@@ -215,26 +229,33 @@ Values matmul(const RefCall& c) {
 Values attention(const RefCall& c) {
   const Shape& in = c.in[0].shape;
   const bool packed = c.in.size() == 1;
-  const int64_t t = in[in.rank - 2], d = packed ? in.last() / 3 : in.last(), size = d / c.attrs.heads;
+  const int64_t t = in[in.rank - 2], d = packed ? in.last() / 3 : in.last(),
+                size = d / c.attrs.heads;
   const auto value = [&](int which, int64_t row, int64_t column) {
-    return packed ? at(c.in[0].v, row * in.last() + which * d + column) : at(c.in[static_cast<size_t>(which)].v, row * in.last() + column);
+    return packed ? at(c.in[0].v, row * in.last() + which * d + column)
+                  : at(c.in[static_cast<size_t>(which)].v, row * in.last() + column);
   };
   Values out(static_cast<size_t>(in.elements(0, in.rank - 1) * d));
   for (int64_t sample = 0; sample < in.elements(0, in.rank - 2); ++sample)
     for (int64_t head = 0; head < c.attrs.heads; ++head)
       for (int64_t i = 0; i < t; ++i) {
-        const int64_t seen = c.attrs.flags & kCausal ? i + 1 : t, base = sample * t, first = head * size;
+        const int64_t seen = c.attrs.flags & kCausal ? i + 1 : t, base = sample * t,
+                      first = head * size;
         Values p(static_cast<size_t>(seen));
         for (int64_t j = 0; j < seen; ++j) {
-          for (int64_t e = first; e < first + size; ++e) at(p, j) += value(0, base + i, e) * value(1, base + j, e);
+          for (int64_t e = first; e < first + size; ++e)
+            at(p, j) += value(0, base + i, e) * value(1, base + j, e);
           at(p, j) /= std::sqrt(static_cast<double>(size));
         }
         softmax_row(p.data(), seen);
         if (c.training && c.attrs.factor > 0)
           for (int64_t j = 0, rows = (t + 15) / 16 * 16; j < seen; ++j)
-            at(p, j) = dropped(c, at(p, j), static_cast<uint64_t>((((sample * c.attrs.heads + head) * t + j) * rows) + i));
+            at(p, j) = dropped(
+                c, at(p, j),
+                static_cast<uint64_t>((((sample * c.attrs.heads + head) * t + j) * rows) + i));
         for (int64_t j = 0; j < seen; ++j)
-          for (int64_t e = first; e < first + size; ++e) at(out, (base + i) * d + e) += at(p, j) * value(2, base + j, e);
+          for (int64_t e = first; e < first + size; ++e)
+            at(out, (base + i) * d + e) += at(p, j) * value(2, base + j, e);
       }
   return out;
 }

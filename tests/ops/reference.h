@@ -1,4 +1,5 @@
-// What the ops mean: each forward written the plain way, in double. Gradients are found from it by differences.
+// What the ops mean: each forward written the plain way, in double. Gradients are found from it by
+// differences.
 #pragma once
 
 #include <string>

@@ -43,7 +43,8 @@ class Buffer {
   Bytes store_;
 };
 
-// The operands of one call in fresh memory, so that nothing survives from the call before but what is handed on.
+// The operands of one call in fresh memory, so that nothing survives from the call before but what
+// is handed on.
 class Frame {
  public:
   Frame(const Problem& problem, const Circumstances& how) : p_(problem), how_(how) {
@@ -57,7 +58,9 @@ class Frame {
   }
 
   View fresh(const Desc& desc) { return make(desc, how_.shift, how_.before).view(); }
-  View holding(const Desc& desc, const Bytes& content) { return make(desc, how_.shift, content).view(); }
+  View holding(const Desc& desc, const Bytes& content) {
+    return make(desc, how_.shift, content).view();
+  }
   // Of a tensor that the call may or may not read.
   View shown(bool named, const Desc& desc, const Bytes& content) {
     if (named || how_.unnamed == Unnamed::given) return holding(desc, content);
@@ -107,18 +110,23 @@ class Frame {
 
 // What I or W may read of forward's tensors.
 void show(Frame& frame, const Problem& p, const Results& r, const Uses& uses) {
-  for (size_t i = 0; i < p.in.size(); ++i) frame.in.push_back(frame.shown(uses.in >> i & 1, p.in[i].desc, p.in_data[i]));
+  for (size_t i = 0; i < p.in.size(); ++i)
+    frame.in.push_back(frame.shown(uses.in >> i & 1, p.in[i].desc, p.in_data[i]));
   frame.call.out = frame.shown(uses.out, p.inferred.out, r.out);
-  for (size_t i = 0; i < r.stash.size(); ++i) frame.stash.push_back(frame.shown(uses.stash, p.inferred.stash[i], r.stash[i]));
-  frame.call.dout = p.dout.empty() ? View{nullptr, p.inferred.out} : frame.holding(p.inferred.out, p.dout);
+  for (size_t i = 0; i < r.stash.size(); ++i)
+    frame.stash.push_back(frame.shown(uses.stash, p.inferred.stash[i], r.stash[i]));
+  frame.call.dout =
+      p.dout.empty() ? View{nullptr, p.inferred.out} : frame.holding(p.inferred.out, p.dout);
 }
 
 void run_input_grad(const Problem& p, const Circumstances& how, Results& r) {
   Frame frame(p, how);
   show(frame, p, r, p.op->uses_input(p.attrs));
-  for (size_t i = 0; i < p.weights.size(); ++i) frame.weights.push_back(frame.holding(p.weights[i], p.weight_data[i]));
+  for (size_t i = 0; i < p.weights.size(); ++i)
+    frame.weights.push_back(frame.holding(p.weights[i], p.weight_data[i]));
   for (size_t i = 0; i < p.in.size(); ++i) {
-    const bool wanted = has_gradient(p, i) && (how.only_din < 0 || how.only_din == static_cast<int>(i));
+    const bool wanted =
+        has_gradient(p, i) && (how.only_din < 0 || how.only_din == static_cast<int>(i));
     frame.din.push_back(wanted ? frame.fresh(p.in[i].desc) : View{nullptr, p.in[i].desc});
   }
   frame.finish("I", r, [&](const Call& call) { return p.op->input_grad(call); });
@@ -140,14 +148,17 @@ void run_weight_grad(const Problem& p, const Circumstances& how, Results& r) {
 }  // namespace
 
 bool has_gradient(const Problem& problem, size_t port) {
-  return problem.in[port].desc.dtype == DType::f32 && problem.op->differentiable(static_cast<int>(port));
+  return problem.in[port].desc.dtype == DType::f32 &&
+         problem.op->differentiable(static_cast<int>(port));
 }
 
 Results run_forward(const Problem& p, const Circumstances& how) {
   Results r;
   Frame frame(p, how);
-  for (size_t i = 0; i < p.in.size(); ++i) frame.in.push_back(frame.holding(p.in[i].desc, p.in_data[i]));
-  for (size_t i = 0; i < p.weights.size(); ++i) frame.weights.push_back(frame.holding(p.weights[i], p.weight_data[i]));
+  for (size_t i = 0; i < p.in.size(); ++i)
+    frame.in.push_back(frame.holding(p.in[i].desc, p.in_data[i]));
+  for (size_t i = 0; i < p.weights.size(); ++i)
+    frame.weights.push_back(frame.holding(p.weights[i], p.weight_data[i]));
   for (const Desc& desc : p.inferred.stash) frame.stash.push_back(frame.fresh(desc));
   frame.call.out = frame.fresh(p.inferred.out);
   frame.finish("forward", r, [&](const Call& call) { return p.op->forward(call); });

@@ -1,4 +1,5 @@
-// Runs forward, I and W of one op on given operands, under circumstances that must not change a bit of the results.
+// Runs forward, I and W of one op on given operands, under circumstances that must not change a bit
+// of the results.
 #pragma once
 
 #include <cstddef>
@@ -33,8 +34,9 @@ struct Circumstances {
   Tiles* tiles = nullptr;  // null: the caller's thread
   size_t shift = 0;        // bytes that tensors lie after a 64-byte boundary (twice that for f64)
   Unnamed unnamed = Unnamed::given;
-  std::byte before{0xff};  // what outputs and scratch hold before they are written; 0xff makes a NaN
-  int only_din = -1;       // I for this port alone
+  std::byte before{
+      0xff};          // what outputs and scratch hold before they are written; 0xff makes a NaN
+  int only_din = -1;  // I for this port alone
 };
 
 struct Results {

@@ -1,5 +1,5 @@
-// Each op on every SIMD target of this machine. Targets with fused multiply-add agree bit for bit; the portable path rounds twice
-// where they round once, so it only comes near.
+// Each op on every SIMD target of this machine. Targets with fused multiply-add agree bit for bit;
+// the portable path rounds twice where they round once, so it only comes near.
 #include <gtest/gtest.h>
 #include <hwy/targets.h>
 
@@ -25,11 +25,13 @@ class Target {
   }
 };
 
-void expect_near(const Bytes& got, const Bytes& expected, DType dtype, double tolerance, const std::string& what) {
+void expect_near(const Bytes& got, const Bytes& expected, DType dtype, double tolerance,
+                 const std::string& what) {
   const std::vector<double> a = numbers(got, dtype), b = numbers(expected, dtype);
   ASSERT_EQ(a.size(), b.size()) << what;
   for (size_t i = 0; i < a.size(); ++i)
-    ASSERT_LE(std::fabs(a[i] - b[i]), tolerance * std::max(1.0, std::fabs(b[i]))) << what << ", element " << i;
+    ASSERT_LE(std::fabs(a[i] - b[i]), tolerance * std::max(1.0, std::fabs(b[i])))
+        << what << ", element " << i;
 }
 
 TEST(Targets, AgreeOnEachOp) {
@@ -48,12 +50,16 @@ TEST(Targets, AgreeOnEachOp) {
       ASSERT_EQ(r.error, "");
       expect_near(r.out, best.out, p.inferred.out.dtype, c.tolerance, "out");
       for (size_t i = 0; i < r.din.size(); ++i)
-        expect_near(r.din[i], best.din[i], DType::f32, c.tolerance, "gradient of input " + std::to_string(i));
+        expect_near(r.din[i], best.din[i], DType::f32, c.tolerance,
+                    "gradient of input " + std::to_string(i));
       for (size_t i = 0; i < r.acc.size(); ++i)
-        expect_near(r.acc[i], best.acc[i], DType::f32, c.tolerance, "gradient of weight " + std::to_string(i));
+        expect_near(r.acc[i], best.acc[i], DType::f32, c.tolerance,
+                    "gradient of weight " + std::to_string(i));
       if (!(bit & kFused) || !(targets & kFused)) continue;
       ++compared;
-      EXPECT_TRUE(r.out == best.out && r.stash == best.stash && r.din == best.din && r.acc == best.acc) << "bits differ";
+      EXPECT_TRUE(r.out == best.out && r.stash == best.stash && r.din == best.din &&
+                  r.acc == best.acc)
+          << "bits differ";
     }
   }
   EXPECT_TRUE(compared > 0 || !(targets & kFused));

@@ -1,6 +1,8 @@
-// Asynchronous schedules: golden timetables, which version of its weights each action uses, PipeDream's closed forms, and what is refused.
+// Asynchronous schedules: golden timetables, which version of its weights each action uses,
+// PipeDream's closed forms, and what is refused.
 //
-// A timetable is drawn in lock step as in conformance_test.cc; "*" is an update of weights, which takes a slot here.
+// A timetable is drawn in lock step as in conformance_test.cc; "*" is an update of weights, which
+// takes a slot here.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -8,8 +10,9 @@
 
 #include "base/text.h"
 #include "plan/asynchronous.h"
-#include "plan/check.h"
 #include "plan/encode.h"
+#include "schedule/check.h"
+#include "tune/make_plan.h"
 
 namespace weft {
 namespace {
@@ -39,16 +42,22 @@ std::string play(const Schedule& schedule) {
       rows[r] += '.';
       if (next[r] == schedule.rows[r].size()) continue;
       const Action& a = schedule.rows[r][next[r]];
-      if (a.kind == Kind::F && a.stage > 0 && !there(a.stage - 1, Kind::F, a.micro_batch, now)) continue;
-      if (a.kind == Kind::B && a.stage + 1 < schedule.stages && !there(a.stage + 1, Kind::B, a.micro_batch, now)) continue;
-      rows[r].back() = a.kind == Kind::O ? '*' : static_cast<char>((a.kind == Kind::F ? '0' : 'a') + a.micro_batch);
+      if (a.kind == Kind::F && a.stage > 0 && !there(a.stage - 1, Kind::F, a.micro_batch, now))
+        continue;
+      if (a.kind == Kind::B && a.stage + 1 < schedule.stages &&
+          !there(a.stage + 1, Kind::B, a.micro_batch, now))
+        continue;
+      rows[r].back() = a.kind == Kind::O
+                           ? '*'
+                           : static_cast<char>((a.kind == Kind::F ? '0' : 'a') + a.micro_batch);
       done[a.text()] = now + 1;
       ++next[r];
       moved = true;
     }
   }
   std::string out;
-  for (auto& row : rows) out += row.substr(0, row.size() - 1) + "\n";  // without the slot in which nobody moved
+  for (auto& row : rows)
+    out += row.substr(0, row.size() - 1) + "\n";  // without the slot in which nobody moved
   return out;
 }
 
@@ -93,14 +102,16 @@ TEST(Versions, OfPipedreamAreAsManyAsThePaperSays) {
       for (bool vertical : {false, true}) {
         SCOPED_TRACE(cat("p ", p, " K ", k, vertical ? " vertical sync" : ""));
         const Schedule schedule = made("pipedream", {.ranks = p, .micro_batches = 1, .segment = k});
-        const PipedreamNumbers paper = pipedream_numbers(std::vector<int32_t>(static_cast<size_t>(p), 1));
+        const PipedreamNumbers paper =
+            pipedream_numbers(std::vector<int32_t>(static_cast<size_t>(p), 1));
         EXPECT_EQ(paper.noam, p);
         const auto of = versions(schedule, vertical);
         for (int32_t s = 0; s < p; ++s) {
           const auto i = static_cast<size_t>(s);
           EXPECT_EQ(paper.warm_up[i], p - 1 - s);
           const int32_t delay = paper.warm_up[vertical ? 0 : i];
-          for (int32_t u = 0; u < k; ++u) EXPECT_EQ(of[i].of_update[static_cast<size_t>(u)], std::max(0, u - delay));
+          for (int32_t u = 0; u < k; ++u)
+            EXPECT_EQ(of[i].of_update[static_cast<size_t>(u)], std::max(0, u - delay));
           EXPECT_EQ(of[i].count, std::min(delay, k - 1) + 1);
           if (k >= p) {
             EXPECT_EQ(of[i].count, paper.versions[vertical ? 0 : i]);
@@ -115,15 +126,19 @@ TEST(Versions, OfDoubleBufferingAreTwoEverywhere) {
       for (int32_t k = 1; k <= 6; ++k)
         for (bool vertical : {false, true}) {
           SCOPED_TRACE(cat("p ", p, " m ", m, " K ", k));
-          for (const WeightVersions& of : versions(made("pipedream-2bw", {.ranks = p, .micro_batches = m, .segment = k}), vertical)) {
-            for (int32_t u = 0; u < k; ++u) EXPECT_EQ(of.of_update[static_cast<size_t>(u)], std::max(0, u - 1));
+          for (const WeightVersions& of :
+               versions(made("pipedream-2bw", {.ranks = p, .micro_batches = m, .segment = k}),
+                        vertical)) {
+            for (int32_t u = 0; u < k; ++u)
+              EXPECT_EQ(of.of_update[static_cast<size_t>(u)], std::max(0, u - 1));
             EXPECT_EQ(of.count, std::min(k, 2));
           }
         }
 }
 
 TEST(Numbers, OfReplicatedStages) {
-  const auto check = [](const std::vector<int32_t>& replicas, const std::vector<int32_t>& warm_up, int32_t noam) {
+  const auto check = [](const std::vector<int32_t>& replicas, const std::vector<int32_t>& warm_up,
+                        int32_t noam) {
     const PipedreamNumbers n = pipedream_numbers(replicas);
     EXPECT_EQ(n.warm_up, warm_up);
     EXPECT_EQ(n.noam, noam);
@@ -150,9 +165,11 @@ TEST(Conformance, AsynchronousSchedulesCanRun) {
         for (const ScheduleKind& kind : all_schedules()) {
           if (!kind.asynchronous) continue;
           SCOPED_TRACE(cat(kind.name, " p ", p, " m ", m, " K ", k));
-          const Result<Schedule> schedule = kind.make({.ranks = p, .micro_batches = m, .segment = k});
+          const Result<Schedule> schedule =
+              kind.make({.ranks = p, .micro_batches = m, .segment = k});
           if (!schedule.ok()) {
-            EXPECT_NE(schedule.status().text().find(cat("micro_batches is ", m)), std::string::npos) << schedule.status().text();
+            EXPECT_NE(schedule.status().text().find(cat("micro_batches is ", m)), std::string::npos)
+                << schedule.status().text();
             continue;
           }
           EXPECT_EQ(schedule.value().micro_batches, m * k);
@@ -163,24 +180,33 @@ TEST(Conformance, AsynchronousSchedulesCanRun) {
           for (int32_t slack = 0; slack < 3; ++slack) {
             const Result<Checked> checked = check_schedule(schedule.value(), chain(p), slack);
             ASSERT_TRUE(checked.ok()) << checked.status().text();
-            for (int32_t s = 0; s < p; ++s) EXPECT_EQ(checked.value().peaks[static_cast<size_t>(s)].f_to_w, std::min(p - s, m * k));
+            for (int32_t s = 0; s < p; ++s)
+              EXPECT_EQ(checked.value().peaks[static_cast<size_t>(s)].f_to_w,
+                        std::min(p - s, m * k));
           }
         }
 }
 
 TEST(Sizes, AreRefusedByName) {
-  const auto fault = [](std::string_view name, ScheduleSizes sizes) { return find_schedule(name)->make(sizes).status().text(); };
+  const auto fault = [](std::string_view name, ScheduleSizes sizes) {
+    return find_schedule(name)->make(sizes).status().text();
+  };
   EXPECT_EQ(fault("pipedream", {.ranks = 2, .micro_batches = 8}),
-            "schedule 'pipedream' makes an update of every micro-batch: micro_batches is 8, expected 1; 'pipedream-2bw' gathers several");
+            "schedule 'pipedream' makes an update of every micro-batch: micro_batches is 8, "
+            "expected 1; 'pipedream-2bw' gathers several");
   EXPECT_EQ(fault("pipedream-2bw", {.ranks = 4, .micro_batches = 3}),
-            "schedule 'pipedream-2bw' needs as many micro-batches per update as ranks, 4, or more: micro_batches is 3");
-  EXPECT_EQ(fault("pipedream", {.ranks = 2, .micro_batches = 1, .segment = 5000}), "segment is 5000 updates, expected 1 to 4096");
-  EXPECT_EQ(fault("pipedream-2bw", {.ranks = 2, .micro_batches = 1 << 23}),
-            "2 ranks and 134217728 micro-batches with 1 stage per rank make more than 67108864 actions");
+            "schedule 'pipedream-2bw' needs as many micro-batches per update as ranks, 4, or more: "
+            "micro_batches is 3");
+  EXPECT_EQ(fault("pipedream", {.ranks = 2, .micro_batches = 1, .segment = 5000}),
+            "segment is 5000 updates, expected 1 to 4096");
+  EXPECT_EQ(
+      fault("pipedream-2bw", {.ranks = 2, .micro_batches = 1 << 23}),
+      "2 ranks and 134217728 micro-batches with 1 stage per rank make more than 67108864 actions");
   EXPECT_EQ(fault("pipedream-2bw", {.ranks = 2, .micro_batches = 1 << 23, .segment = 4096}),
             "4096 updates of 8388608 micro-batches are too many");
   EXPECT_EQ(fault("pipedream", {.ranks = 2, .micro_batches = 1, .warm_up = 2}),
-            "warm_up is 2, but schedule 'pipedream' has a warm-up of its own, expected 0 or 1; 1f1b can choose");
+            "warm_up is 2, but schedule 'pipedream' has a warm-up of its own, expected 0 or 1; "
+            "1f1b can choose");
 }
 
 std::string checker_fault(std::string_view text) {
@@ -193,24 +219,33 @@ std::string checker_fault(std::string_view text) {
 TEST(Checker, RefusesUpdatesOutOfPlace) {
   EXPECT_EQ(checker_fault("0F0 0B0 0O0 0F1 0B1 0O1\n"), "");
   EXPECT_EQ(checker_fault("0F0 0F1 0B0 0B1 0O0\n"), "");  // one update of two micro-batches
-  EXPECT_EQ(checker_fault("0F0 0B0 0F1 0B1 0O0 0O1\n"), "rank 0, action 4 (0O0): stage 0 ran 0W1 of the next update before, at action 3");
-  EXPECT_EQ(checker_fault("0F0 0O0 0B0 0F1 0B1 0O1\n"), "rank 0, action 1 (0O0): stage 0 has not run 0W0");
+  EXPECT_EQ(checker_fault("0F0 0B0 0F1 0B1 0O0 0O1\n"),
+            "rank 0, action 4 (0O0): stage 0 ran 0W1 of the next update before, at action 3");
+  EXPECT_EQ(checker_fault("0F0 0O0 0B0 0F1 0B1 0O1\n"),
+            "rank 0, action 1 (0O0): stage 0 has not run 0W0");
   EXPECT_EQ(checker_fault("0F0 0I0 0O0 0W0\n"), "rank 0, action 2 (0O0): stage 0 has not run 0W0");
-  EXPECT_EQ(checker_fault("0F0 0B0 0O0 0O0 0F1 0B1 0O1\n"), "rank 0, action 3 (0O0): stage 0 ran 0O0 before, at action 2");
-  EXPECT_EQ(checker_fault("0F0 0B0 0O1 0F1 0B1 0O0\n"), "rank 0, action 2 (0O1): stage 0 has not run 0O0, and updates ascend");
-  EXPECT_EQ(checker_fault("0F0 0B0 0O0 0F1 0B1 0O1\n1F0 1B0 1O0 1F1 1B1\n"), "rank 1, action 5 (end of row): stage 1 has not run 1O1");
-  EXPECT_EQ(checker_fault("0F0 0F1 0B0 0B1 0F2 0B2 0O0 0O1\n"), "3 micro-batches make no 2 updates of one size");
+  EXPECT_EQ(checker_fault("0F0 0B0 0O0 0O0 0F1 0B1 0O1\n"),
+            "rank 0, action 3 (0O0): stage 0 ran 0O0 before, at action 2");
+  EXPECT_EQ(checker_fault("0F0 0B0 0O1 0F1 0B1 0O0\n"),
+            "rank 0, action 2 (0O1): stage 0 has not run 0O0, and updates ascend");
+  EXPECT_EQ(checker_fault("0F0 0B0 0O0 0F1 0B1 0O1\n1F0 1B0 1O0 1F1 1B1\n"),
+            "rank 1, action 5 (end of row): stage 1 has not run 1O1");
+  EXPECT_EQ(checker_fault("0F0 0F1 0B0 0B1 0F2 0B2 0O0 0O1\n"),
+            "3 micro-batches make no 2 updates of one size");
   Schedule none = made("gpipe", {2, 2});
   none.rows[1].push_back({1, Kind::O, 0});
-  EXPECT_EQ(check_schedule(none, chain(2)).status().text(), "rank 1, action 4 (1O0): the schedule is synchronous");
+  EXPECT_EQ(check_schedule(none, chain(2)).status().text(),
+            "rank 1, action 4 (1O0): the schedule is synchronous");
   Schedule beyond = made("pipedream", {.ranks = 2, .micro_batches = 1, .segment = 2});
   beyond.rows[0].push_back({0, Kind::O, 2});
-  EXPECT_EQ(check_schedule(beyond, chain(2)).status().text(), "rank 0, action 6 (0O2): the updates are 0 to 1");
+  EXPECT_EQ(check_schedule(beyond, chain(2)).status().text(),
+            "rank 0, action 6 (0O2): the updates are 0 to 1");
 }
 
 TEST(Checker, VerticalSyncNeedsTheVersionOfTheFirstStage) {
   // Stage 0 waits for each update, stage 1 runs ahead of its own.
-  const Schedule ahead = parse_schedule("0F0 0B0 0O0 0F1 0B1 0O1\n1F0 1B0 1F1 1O0 1B1 1O1\n").take();
+  const Schedule ahead =
+      parse_schedule("0F0 0B0 0O0 0F1 0B1 0O1\n1F0 1B0 1F1 1O0 1B1 1O1\n").take();
   ASSERT_TRUE(check_schedule(ahead, chain(2)).ok());
   EXPECT_EQ(versions(ahead)[1].of_update, (std::vector<int32_t>{0, 0}));
   EXPECT_EQ(weight_versions(ahead, true).status().text(),
@@ -239,19 +274,24 @@ PlanConfig pipedream_config(int32_t ranks) {
 }
 
 TEST(Refused, WhatNeedsAFlush) {
-  const auto fault = [](const PlanConfig& config, bool tied = false) { return make_plan(chain_model(4, tied), config).status().text(); };
+  const auto fault = [](const PlanConfig& config, bool tied = false) {
+    return make_plan(chain_model(4, tied), config).status().text();
+  };
   EXPECT_EQ(fault(pipedream_config(4)), "");
   PlanConfig config = pipedream_config(2);
   config.optim.clip = 1;
   EXPECT_EQ(fault(config),
-            "plan: schedule 'pipedream' makes updates without a flush, so no global norm is known to clip to: clip is 1, expected 0");
+            "plan: schedule 'pipedream' makes updates without a flush, so no global norm is known "
+            "to clip to: clip is 1, expected 0");
   // Rows that make no sense are told where, whatever else would be wrong.
   PlanConfig rows = config;
   rows.schedule_text = "0F0 0O0 0B0\n1F0 1B0 1O0\n";
   rows.micro_batches = 1;
-  EXPECT_EQ(fault(rows), "plan: schedule of mode train: rank 0, action 1 (0O0): stage 0 has not run 0W0");
+  EXPECT_EQ(fault(rows),
+            "plan: schedule of mode train: rank 0, action 1 (0O0): stage 0 has not run 0W0");
   EXPECT_EQ(fault(pipedream_config(2), true),
-            "plan: schedule 'pipedream' makes updates without a flush, but parameter 'w0' is tied across stages 0 and 1");
+            "plan: schedule 'pipedream' makes updates without a flush, but parameter 'w0' is tied "
+            "across stages 0 and 1");
   EXPECT_EQ(fault(pipedream_config(1), true), "");  // within a stage nothing stands in the way
   config = pipedream_config(2);
   config.schedule = "1f1b";
@@ -259,10 +299,13 @@ TEST(Refused, WhatNeedsAFlush) {
   EXPECT_EQ(fault(config), "plan: schedule '1f1b' is synchronous: segment is 4, expected 0");
   config.segment = 0;
   config.vertical_sync = true;
-  EXPECT_EQ(fault(config), "plan: schedule '1f1b' is synchronous: vertical sync is for 'pipedream'");
+  EXPECT_EQ(fault(config),
+            "plan: schedule '1f1b' is synchronous: vertical sync is for 'pipedream'");
   config = pipedream_config(1);
   config.schedule_text = "0F0 1F0 1B0 0B0 0O0 1O0\n";
-  EXPECT_EQ(fault(config), "plan: the schedule written out is asynchronous, which needs one stage per rank: there are 2 stages on 1 ranks");
+  EXPECT_EQ(fault(config),
+            "plan: the schedule written out is asynchronous, which needs one stage per rank: there "
+            "are 2 stages on 1 ranks");
 }
 
 TEST(Plan, SaysWhatTheSegmentIsAndCountsVersionsAsBytes) {
@@ -276,7 +319,8 @@ TEST(Plan, SaysWhatTheSegmentIsAndCountsVersionsAsBytes) {
   for (size_t r = 0; r < 4; ++r) {
     EXPECT_EQ(plan->versions[r].count, 4 - static_cast<int32_t>(r));
     EXPECT_EQ(plan->versions[r].stride, 64);
-    EXPECT_EQ(plan->permanent_bytes[r] - other->permanent_bytes[r], (plan->versions[r].count - 1) * 64);
+    EXPECT_EQ(plan->permanent_bytes[r] - other->permanent_bytes[r],
+              (plan->versions[r].count - 1) * 64);
   }
 }
 
@@ -296,7 +340,8 @@ TEST(Plan, OfAWrittenScheduleIsThatOfItsName) {
   config.vertical_sync = true;
   EXPECT_NE(make_plan(model, config).take()->hash.settings, named->hash.settings);
   config.segment = 4;
-  EXPECT_EQ(make_plan(model, config).status().text(), "plan: the schedule is written for 5 updates, the plan has 4");
+  EXPECT_EQ(make_plan(model, config).status().text(),
+            "plan: the schedule is written for 5 updates, the plan has 4");
 }
 
 }  // namespace

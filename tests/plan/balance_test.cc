@@ -1,5 +1,6 @@
-// Partitions for machines that are not alike: known answers, and the search against every possible cut.
-#include "plan/balance.h"
+// Partitions for machines that are not alike: known answers, and the search against every possible
+// cut.
+#include "partition/balance.h"
 
 #include <gtest/gtest.h>
 
@@ -25,12 +26,16 @@ std::vector<StageRoom> rooms(int32_t stages) {
 // `held` is of each micro-batch in flight.
 BytesOfRun sum_of(const Bytes& fixed, const Bytes& held, int64_t in_flight, const RunOfNodes& run) {
   int64_t sum = 0;
-  for (size_t v = run.begin; v < run.end; ++v) sum += (fixed.empty() ? 0 : fixed[v]) + (held.empty() ? 0 : in_flight * held[v]);
+  for (size_t v = run.begin; v < run.end; ++v)
+    sum += (fixed.empty() ? 0 : fixed[v]) + (held.empty() ? 0 : in_flight * held[v]);
   return {sum, sum};
 }
 
-ChainLoads loads_of(const Bytes& fixed, const Bytes& held, const Bytes& in_flight, const Costs& cut = {}) {
-  return {cut, [=](const RunOfNodes& run) { return sum_of(fixed, held, in_flight.empty() ? 1 : in_flight[run.stage], run); }};
+ChainLoads loads_of(const Bytes& fixed, const Bytes& held, const Bytes& in_flight,
+                    const Costs& cut = {}) {
+  return {cut, [=](const RunOfNodes& run) {
+            return sum_of(fixed, held, in_flight.empty() ? 1 : in_flight[run.stage], run);
+          }};
 }
 
 Ints starts_of(const Result<Partition>& partition) {
@@ -74,7 +79,8 @@ TEST(Balance, WhatFitsNowhereIsNamed) {
   std::vector<StageRoom> two = rooms(2);
   two[0].max_bytes = two[1].max_bytes = 55;
   EXPECT_EQ(partition_for({cost, {}}, loads_of(fixed, {}, {}), two).status().text(),
-            "no partition fits: rank 1 needs 60 bytes for what the ranks before it leave, the limit is 55");
+            "no partition fits: rank 1 needs 60 bytes for what the ranks before it leave, the "
+            "limit is 55");
   two[0].max_bytes = 5;
   EXPECT_EQ(partition_for({cost, {}}, loads_of(fixed, {}, {}), two).status().text(),
             "no partition fits: rank 0 needs 10 bytes for the least of a stage, the limit is 5");
@@ -83,13 +89,16 @@ TEST(Balance, WhatFitsNowhereIsNamed) {
 TEST(Balance, FaultsAreNamed) {
   const Costs cost(4, 1.0);
   std::vector<StageRoom> two = rooms(2);
-  const auto text = [&](const ChainLoads& loads) { return partition_for({cost, {}}, loads, two).status().text(); };
+  const auto text = [&](const ChainLoads& loads) {
+    return partition_for({cost, {}}, loads, two).status().text();
+  };
   const Costs short_list(2, 1.0), broken = {0, NAN, 0, 0};
   EXPECT_EQ(text({short_list, {}}), "cut_time has 2 entries, expected one for each of 4 nodes");
   EXPECT_EQ(text({broken, {}}), "a cut at node 1 takes nan, expected a finite number, 0 or more");
   two[1].speed = 0;
   EXPECT_EQ(text({}), "rank 1 has speed 0, expected a finite number above 0");
-  EXPECT_EQ(partition_for({cost, {}}, {}, rooms(5)).status().text(), "5 stages need at least as many nodes, found 4");
+  EXPECT_EQ(partition_for({cost, {}}, {}, rooms(5)).status().text(),
+            "5 stages need at least as many nodes, found 4");
 }
 
 struct Case {
@@ -101,10 +110,12 @@ struct Case {
   std::pair<double, double> judge(const Ints& starts) const {
     double worst = 0, stage = 0;
     for (size_t s = 0; s < stages.size(); ++s) {
-      const auto begin = static_cast<size_t>(starts[s]), end = s + 1 < starts.size() ? static_cast<size_t>(starts[s + 1]) : cost.size();
+      const auto begin = static_cast<size_t>(starts[s]),
+                 end = s + 1 < starts.size() ? static_cast<size_t>(starts[s + 1]) : cost.size();
       double time = 0;
       int64_t bytes = 0;
-      for (size_t v = begin; v < end; ++v) time += cost[v], bytes += fixed[v] + in_flight[s] * held[v];
+      for (size_t v = begin; v < end; ++v)
+        time += cost[v], bytes += fixed[v] + in_flight[s] * held[v];
       if (stages[s].max_bytes >= 0 && bytes > stages[s].max_bytes) return {INFINITY, INFINITY};
       stage = std::max(stage, time / stages[s].speed);
       if (s > 0 && stages[s].rank != stages[s - 1].rank) worst = std::max(worst, cut[begin]);
@@ -138,7 +149,8 @@ TEST(Balance, IsTheBestOfAllCuts) {
   int refused = 0;
   for (int i = 0; i < 4000; ++i) {
     Case c;
-    const int32_t nodes = 1 + below(9), stages = 1 + below(static_cast<uint32_t>(std::min(nodes, 5)));
+    const int32_t nodes = 1 + below(9),
+                  stages = 1 + below(static_cast<uint32_t>(std::min(nodes, 5)));
     for (int32_t v = 0; v < nodes; ++v) {
       // Small whole numbers: sums are exact, and ties are common.
       c.cost.push_back(below(6));
@@ -154,7 +166,8 @@ TEST(Balance, IsTheBestOfAllCuts) {
       if (capped) c.stages[s].max_bytes = 4 + below(30);
       if (chunked) c.stages[s].rank = static_cast<int32_t>(s / 2);
     }
-    const auto found = partition_for({c.cost, {}}, loads_of(c.fixed, c.held, c.in_flight, c.cut), c.stages);
+    const auto found =
+        partition_for({c.cost, {}}, loads_of(c.fixed, c.held, c.in_flight, c.cut), c.stages);
     const Ints best = c.best();
     if (best.empty()) {
       ++refused;
@@ -174,7 +187,9 @@ TEST(Balance, WithoutMachinesItIsThePartitionByCost) {
     Costs cost(1 + rng() % 60);
     for (double& v : cost) v = static_cast<double>(rng() % 1000) / 7;
     const auto stages = static_cast<int32_t>(1 + rng() % cost.size());
-    ASSERT_EQ(starts_of(partition_for({cost, {}}, {}, rooms(stages))), starts_of(partition_by_cost({cost, {}}, stages))) << "case " << i;
+    ASSERT_EQ(starts_of(partition_for({cost, {}}, {}, rooms(stages))),
+              starts_of(partition_by_cost({cost, {}}, stages)))
+        << "case " << i;
   }
 }
 

@@ -1,14 +1,15 @@
 // Idle time and peaks against the closed forms of each family, and against published tables.
 //
-// Times are of a whole rank: a rank's F, I and W cost 1 each and its stages share them evenly, so a stage holds 1/v of a micro-batch too.
+// Times are of a whole rank: a rank's F, I and W cost 1 each and its stages share them evenly, so a
+// stage holds 1/v of a micro-batch too.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <map>
 
 #include "base/text.h"
-#include "plan/check.h"
 #include "player.h"
+#include "schedule/check.h"
 
 namespace weft {
 namespace {
@@ -22,8 +23,8 @@ Schedule made(std::string_view name, const ScheduleSizes& sizes) {
   return schedule.ok() ? schedule.take() : Schedule();
 }
 
-Played played(std::string_view name, const ScheduleSizes& sizes, double latency = 0, double forward = 1, double input = 1,
-              double weight = 1) {
+Played played(std::string_view name, const ScheduleSizes& sizes, double latency = 0,
+              double forward = 1, double input = 1, double weight = 1) {
   const Schedule schedule = made(name, sizes);
   const Played out = play(schedule, shared_costs(schedule, forward, input, weight, latency));
   EXPECT_TRUE(out.ran) << name;
@@ -56,7 +57,8 @@ TEST(ClosedForm, Peaks) {
     }
 }
 
-// The closed form that DeepSpeed's TrainSchedule is built on: F_i of stage s at slot 2i + s, B_i at slot 2i + 2p - 1 - s.
+// The closed form that DeepSpeed's TrainSchedule is built on: F_i of stage s at slot 2i + s, B_i at
+// slot 2i + 2p - 1 - s.
 TEST(ClosedForm, OneForwardOneBackwardRowsFollowTheSlots) {
   for (int32_t p = 1; p <= 8; ++p)
     for (int32_t m = 1; m <= 20; ++m) {
@@ -69,7 +71,8 @@ TEST(ClosedForm, OneForwardOneBackwardRowsFollowTheSlots) {
         }
         std::vector<Action> row;
         for (const auto& [slot, action] : by_slot) row.push_back(action);
-        EXPECT_EQ(schedule.rows[static_cast<size_t>(s)], row) << "p " << p << " m " << m << " stage " << s;
+        EXPECT_EQ(schedule.rows[static_cast<size_t>(s)], row)
+            << "p " << p << " m " << m << " stage " << s;
       }
     }
 }
@@ -84,7 +87,8 @@ TEST(ClosedForm, OneForwardOneBackwardPlayed) {
       for (int32_t s = 0; s < p; ++s)
         for (int32_t i = 0; i < m; ++i) {
           EXPECT_EQ(slot.at(Action{s, Kind::B, i}.text()), 2 * i + 2 * p - 1 - s);
-          // Greedy play runs warm-up forwards as soon as it can; the closed form spaces them two slots apart.
+          // Greedy play runs warm-up forwards as soon as it can; the closed form spaces them two
+          // slots apart.
           const int32_t forward = slot.at(Action{s, Kind::F, i}.text());
           if (i < p - s) {
             EXPECT_EQ(forward, i + s);
@@ -124,25 +128,33 @@ TEST(ClosedForm, IdleOfFusedSchedules) {
         const double all = (p - 1) * (c.f + c.i + c.w);
         EXPECT_DOUBLE_EQ(played("gpipe", {p, m}, 0, c.f, c.i, c.w).most_idle(), all);
         EXPECT_DOUBLE_EQ(played("1f1b", {p, m}, 0, c.f, c.i, c.w).most_idle(), all);
-        EXPECT_DOUBLE_EQ(played("1f1b", {.ranks = p, .micro_batches = m, .warm_up = 2}, 0, c.f, c.i, c.w).most_idle(), all);
+        EXPECT_DOUBLE_EQ(
+            played("1f1b", {.ranks = p, .micro_batches = m, .warm_up = 2}, 0, c.f, c.i, c.w)
+                .most_idle(),
+            all);
         if (m % p) continue;
         for (int32_t v = 1; v <= 4; ++v) {
-          EXPECT_NEAR(played("interleaved", {p, m, v}, 0, c.f, c.i, c.w).most_idle(), all / v, 1e-9) << "v " << v;
-          EXPECT_NEAR(played("looped-bfs", {p, m, v}, 0, c.f, c.i, c.w).most_idle(), all / v, 1e-9) << "v " << v;
+          EXPECT_NEAR(played("interleaved", {p, m, v}, 0, c.f, c.i, c.w).most_idle(), all / v, 1e-9)
+              << "v " << v;
+          EXPECT_NEAR(played("looped-bfs", {p, m, v}, 0, c.f, c.i, c.w).most_idle(), all / v, 1e-9)
+              << "v " << v;
         }
       }
 }
 
-// The last group is short by as many micro-batches as it lacks; each costs at most what a whole turn of it would.
+// The last group is short by as many micro-batches as it lacks; each costs at most what a whole
+// turn of it would.
 TEST(ClosedForm, ShortGroupsCostNoMoreThanFullOnes) {
   for (int32_t p = 1; p <= 6; ++p)
     for (int32_t m = 1; m <= 20; ++m)
       for (int32_t v = 2; v <= 4; ++v)
         for (const char* name : {"interleaved", "interleaved-zb"}) {
           SCOPED_TRACE(cat(name, " p ", p, " m ", m, " v ", v));
-          const Played shorter = played(name, {p, m, v}), full = played(name, {p, (m + p - 1) / p * p, v});
+          const Played shorter = played(name, {p, m, v}),
+                       full = played(name, {p, (m + p - 1) / p * p, v});
           EXPECT_LE(shorter.makespan, full.makespan + 1e-9);
-          for (size_t r = 0; r < shorter.held.size(); ++r) EXPECT_LE(shorter.held[r], full.held[r] + 1e-9);
+          for (size_t r = 0; r < shorter.held.size(); ++r)
+            EXPECT_LE(shorter.held[r], full.held[r] + 1e-9);
         }
 }
 
@@ -152,11 +164,13 @@ TEST(ClosedForm, PeaksOfFusedSchedules) {
       SCOPED_TRACE(cat("p ", p, " m ", m));
       for (const int32_t k : {1, 2, 3}) {
         const Played eager = played("1f1b", {.ranks = p, .micro_batches = m, .warm_up = k});
-        for (int32_t r = 0; r < p; ++r) EXPECT_EQ(eager.held[static_cast<size_t>(r)], std::min(k * (p - 1 - r) + 1, m));
+        for (int32_t r = 0; r < p; ++r)
+          EXPECT_EQ(eager.held[static_cast<size_t>(r)], std::min(k * (p - 1 - r) + 1, m));
       }
       if (m % p) continue;
       for (int32_t v = 2; v <= 4; ++v) {
-        const Played round = played("interleaved", {p, m, v}), breadth = played("looped-bfs", {p, m, v});
+        const Played round = played("interleaved", {p, m, v}),
+                     breadth = played("looped-bfs", {p, m, v});
         for (int32_t r = 0; r < p; ++r) {
           const int32_t stages = std::min(2 * (p - 1 - r) + (v - 1) * p + 1, m * v);
           EXPECT_NEAR(round.held[static_cast<size_t>(r)], stages / static_cast<double>(v), 1e-9);
@@ -179,7 +193,8 @@ TEST(ClosedForm, OneChunkIsTheScheduleWithoutChunks) {
 
 // With every micro-batch in one group the forwards go breadth first.
 TEST(ClosedForm, OneGroupGoesBreadthFirst) {
-  const Schedule one = made("interleaved", {.ranks = 3, .micro_batches = 7, .chunks = 3, .group = 7});
+  const Schedule one =
+      made("interleaved", {.ranks = 3, .micro_batches = 7, .chunks = 3, .group = 7});
   const Schedule breadth = made("looped-bfs", {.ranks = 3, .micro_batches = 7, .chunks = 3});
   for (size_t r = 0; r < 3; ++r) {
     std::vector<Action> forwards[2];
@@ -191,8 +206,9 @@ TEST(ClosedForm, OneGroupGoesBreadthFirst) {
   }
 }
 
-// (p-1)(F + I - W) for zb-h1 and 1/v of it interleaved; (p-1)F for zb-h2, whose own span has (p-1)(F + I - 2W): what is left when
-// one step's start may overlap the other's end. These hold where there are micro-batches enough to fill the pipeline.
+// (p-1)(F + I - W) for zb-h1 and 1/v of it interleaved; (p-1)F for zb-h2, whose own span has
+// (p-1)(F + I - 2W): what is left when one step's start may overlap the other's end. These hold
+// where there are micro-batches enough to fill the pipeline.
 TEST(ClosedForm, IdleOfZeroBubbleSchedules) {
   for (int32_t p = 1; p <= 8; ++p)
     for (int32_t m = 2 * p - 1; m <= 24; ++m) {
@@ -202,7 +218,8 @@ TEST(ClosedForm, IdleOfZeroBubbleSchedules) {
       EXPECT_DOUBLE_EQ(played("zb-h1", {p, m}, 0, 1, 1.25, 0.75).most_idle(), 1.5 * (p - 1));
       EXPECT_DOUBLE_EQ(played("zb-h2", {p, m}).most_idle(), p - 1);
       EXPECT_DOUBLE_EQ(played("zb-h2", {p, m}).most_idle_in_span(), 0);
-      EXPECT_DOUBLE_EQ(played("zb-h2", {p, m}, 0, 1, 1.25, 0.75).most_idle_in_span(), 0.75 * (p - 1));
+      EXPECT_DOUBLE_EQ(played("zb-h2", {p, m}, 0, 1, 1.25, 0.75).most_idle_in_span(),
+                       0.75 * (p - 1));
       EXPECT_DOUBLE_EQ(played("zb-v", {p, m}).most_idle(), 0.5 * (p - 1));
       EXPECT_DOUBLE_EQ(played("zb-v", {p, m}).most_idle_in_span(), 0);
       if (m >= 2 * p) {
@@ -210,8 +227,11 @@ TEST(ClosedForm, IdleOfZeroBubbleSchedules) {
       }
       if (m % p) continue;
       for (int32_t v = 2; v <= 4; ++v) {
-        EXPECT_NEAR(played("interleaved-zb", {p, m, v}).most_idle(), (p - 1.) / v, 1e-9) << "v " << v;
-        EXPECT_NEAR(played("interleaved-zb", {p, m, v}, 0, 1, 1.25, 0.75).most_idle(), 1.5 * (p - 1) / v, 1e-9) << "v " << v;
+        EXPECT_NEAR(played("interleaved-zb", {p, m, v}).most_idle(), (p - 1.) / v, 1e-9)
+            << "v " << v;
+        EXPECT_NEAR(played("interleaved-zb", {p, m, v}, 0, 1, 1.25, 0.75).most_idle(),
+                    1.5 * (p - 1) / v, 1e-9)
+            << "v " << v;
       }
     }
 }
@@ -220,7 +240,8 @@ TEST(ClosedForm, PeaksOfZeroBubbleSchedules) {
   for (int32_t p = 1; p <= 8; ++p)
     for (int32_t m = 1; m <= 24; ++m) {
       SCOPED_TRACE(cat("p ", p, " m ", m));
-      const Played h1 = played("zb-h1", {p, m}), h2 = played("zb-h2", {p, m}), v = played("zb-v", {p, m});
+      const Played h1 = played("zb-h1", {p, m}), h2 = played("zb-h2", {p, m}),
+                   v = played("zb-v", {p, m});
       const Played dual = played("dualpipe-v", {p, m});
       for (size_t r = 0; r < static_cast<size_t>(p); ++r) {
         EXPECT_EQ(h1.held[r], std::min(p, m)) << r;
@@ -240,8 +261,8 @@ TEST(ClosedForm, PeaksOfZeroBubbleSchedules) {
       }
     }
 }
-// Peaks in stages, on the rank that holds most, once there are micro-batches enough; 1f1b holds 2p stages' worth. About 1/2 and
-// 1/3 of it.
+// Peaks in stages, on the rank that holds most, once there are micro-batches enough; 1f1b holds 2p
+// stages' worth. About 1/2 and 1/3 of it.
 TEST(ClosedForm, PeaksOfVHalfAndVMin) {
   const int32_t half[] = {2, 4, 4, 6, 6, 8, 8, 10, 10, 12, 12, 14, 14, 16, 16, 18};
   const int32_t least[] = {2, 4, 4, 4, 6, 6, 6, 8, 8, 8, 10, 10, 10, 12, 12, 12};
@@ -251,7 +272,8 @@ TEST(ClosedForm, PeaksOfVHalfAndVMin) {
     EXPECT_EQ(2 * played("1f1b", {p, 6 * p}).most_held(), 2 * p);
   }
   for (const int32_t p : {1, 2, 3, 4, 5, 11, 12, 13, 62, 63, 64}) {
-    const int32_t stages_half = p % 2 ? p + 1 : p + 2, stages_min = (2 * p + 2) / 3 + (p % 3 == 1 ? 1 : 2);
+    const int32_t stages_half = p % 2 ? p + 1 : p + 2,
+                  stages_min = (2 * p + 2) / 3 + (p % 3 == 1 ? 1 : 2);
     for (const int32_t m : {1, 2, p, 3 * p}) {
       EXPECT_LE(2 * played("v-half", {p, m}).most_held(), stages_half) << p << " " << m;
       EXPECT_LE(2 * played("v-min", {p, m}).most_held(), stages_min) << p << " " << m;
@@ -264,8 +286,10 @@ TEST(ClosedForm, PeaksOfVHalfAndVMin) {
 // Half and two thirds of the 3(p-1) of 1f1b, give or take what keeps slots apart.
 TEST(ClosedForm, IdleOfVHalfAndVMin) {
   for (int32_t p = 2; p <= 16; ++p) {
-    EXPECT_DOUBLE_EQ(played("v-half", {p, 6 * p}).most_idle(), 1.5 * (p - 1) - (p % 2 ? 0.5 : 0)) << p;
-    EXPECT_DOUBLE_EQ(played("v-min", {p, 6 * p}).most_idle(), 2 * (p - 1) + (p % 3 ? -0.5 : 0.5)) << p;
+    EXPECT_DOUBLE_EQ(played("v-half", {p, 6 * p}).most_idle(), 1.5 * (p - 1) - (p % 2 ? 0.5 : 0))
+        << p;
+    EXPECT_DOUBLE_EQ(played("v-min", {p, 6 * p}).most_idle(), 2 * (p - 1) + (p % 3 ? -0.5 : 0.5))
+        << p;
   }
 }
 
@@ -275,8 +299,8 @@ struct Row {
   double idle, idle_in_span;
 };
 
-// p = 4, m = 12, F = I = W = 1: idle against a common start and finish, and in a rank's own span, which is what a second step
-// costs if it need not wait for the end of the first.
+// p = 4, m = 12, F = I = W = 1: idle against a common start and finish, and in a rank's own span,
+// which is what a second step costs if it need not wait for the end of the first.
 TEST(Published, IdleOfFourRanks) {
   for (const Row& row : {Row{"gpipe", 0, 9, 9},
                          {"1f1b", 0, 9, 9},
@@ -301,9 +325,13 @@ TEST(Published, IdleOfFourRanksWithUnevenCosts) {
   struct {
     Costs costs;
     double h1, h2, interleaved, v;
-  } const rows[] = {{{1, 1, 0.5}, 4.5, 3, 2.25, 1.5}, {{1, 1.2, 0.8}, 4.2, 3, 2.1, 1.8}, {{1, 1, 1.2}, 3, 3, 1.5, 1.7}};
+  } const rows[] = {{{1, 1, 0.5}, 4.5, 3, 2.25, 1.5},
+                    {{1, 1.2, 0.8}, 4.2, 3, 2.1, 1.8},
+                    {{1, 1, 1.2}, 3, 3, 1.5, 1.7}};
   for (const auto& row : rows) {
-    const auto idle = [&](const char* name) { return played(name, {4, 12}, 0, row.costs.f, row.costs.i, row.costs.w).most_idle(); };
+    const auto idle = [&](const char* name) {
+      return played(name, {4, 12}, 0, row.costs.f, row.costs.i, row.costs.w).most_idle();
+    };
     EXPECT_NEAR(idle("zb-h1"), row.h1, 1e-9) << row.costs.w;
     EXPECT_NEAR(idle("zb-h2"), row.h2, 1e-9) << row.costs.w;
     EXPECT_NEAR(idle("interleaved-zb"), row.interleaved, 1e-9) << row.costs.w;
@@ -311,7 +339,8 @@ TEST(Published, IdleOfFourRanksWithUnevenCosts) {
   }
 }
 
-// Share of idle time in the makespan, in percent, as messages take longer: p = 4, m = 32, F = I = W = 1.
+// Share of idle time in the makespan, in percent, as messages take longer: p = 4, m = 32, F = I = W
+// = 1.
 TEST(Published, IdleGrowsWithLatency) {
   struct {
     double latency, gpipe, one, eager, h1, h2, interleaved, v;
@@ -322,7 +351,8 @@ TEST(Published, IdleGrowsWithLatency) {
                     {0.5, 11.1, 26.7, 11.1, 8.6, 4.5, 10.7, 8.1}};
   for (const auto& row : rows) {
     const auto share = [&](const char* name, int32_t warm_up = 0) {
-      const Played out = played(name, {.ranks = 4, .micro_batches = 32, .warm_up = warm_up}, row.latency);
+      const Played out =
+          played(name, {.ranks = 4, .micro_batches = 32, .warm_up = warm_up}, row.latency);
       return 100 * out.most_idle() / out.makespan;
     };
     SCOPED_TRACE(row.latency);

@@ -1,4 +1,5 @@
-// What every schedule of the table must hold: golden timetables, and that it can run at every size that it is made for.
+// What every schedule of the table must hold: golden timetables, and that it can run at every size
+// that it is made for.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -6,8 +7,8 @@
 
 #include "base/text.h"
 #include "goldens.h"
-#include "plan/check.h"
 #include "player.h"
+#include "schedule/check.h"
 
 namespace weft {
 namespace {
@@ -20,7 +21,9 @@ std::string lines(const std::vector<std::string>& rows) {
 
 TEST(Golden, EveryScheduleHasATimetable) {
   for (const ScheduleKind& kind : all_schedules())
-    EXPECT_TRUE(kind.asynchronous || std::any_of(goldens().begin(), goldens().end(), [&](const Golden& g) { return g.name == kind.name; }))
+    EXPECT_TRUE(kind.asynchronous ||
+                std::any_of(goldens().begin(), goldens().end(),
+                            [&](const Golden& g) { return g.name == kind.name; }))
         << "no golden timetable for schedule '" << kind.name << "'";
 }
 
@@ -31,7 +34,8 @@ TEST(Golden, TimetablesAreAsDrawn) {
     const Result<Schedule> schedule = kind->make(golden.sizes);
     ASSERT_TRUE(schedule.ok()) << golden.name << ": " << schedule.status().text();
     EXPECT_EQ(lines(timetable(schedule.value())), lines(golden.rows))
-        << golden.name << ", " << golden.sizes.ranks << " ranks, " << golden.sizes.micro_batches << " micro-batches";
+        << golden.name << ", " << golden.sizes.ranks << " ranks, " << golden.sizes.micro_batches
+        << " micro-batches";
   }
 }
 
@@ -44,15 +48,16 @@ std::vector<StageEdge> chain_and_skips(int32_t stages) {
 }
 
 void expect_runs(const ScheduleKind& kind, const ScheduleSizes& sizes) {
-  SCOPED_TRACE(
-      cat(kind.name, " p ", sizes.ranks, " m ", sizes.micro_batches, " v ", sizes.chunks, " g ", sizes.group, " w ", sizes.warm_up));
+  SCOPED_TRACE(cat(kind.name, " p ", sizes.ranks, " m ", sizes.micro_batches, " v ", sizes.chunks,
+                   " g ", sizes.group, " w ", sizes.warm_up));
   const Result<Schedule> schedule = kind.make(sizes);
   ASSERT_TRUE(schedule.ok()) << schedule.status().text();
   EXPECT_EQ(schedule.value().ranks(), sizes.ranks);
   EXPECT_EQ(schedule.value().micro_batches, sizes.micro_batches);
   EXPECT_EQ(schedule.value().stages, sizes.ranks * chunks_of(kind, sizes.chunks).value());
   for (int32_t slack = 0; slack < 3; slack += 2) {
-    const Result<Checked> checked = check_schedule(schedule.value(), chain_and_skips(schedule.value().stages), slack);
+    const Result<Checked> checked =
+        check_schedule(schedule.value(), chain_and_skips(schedule.value().stages), slack);
     EXPECT_TRUE(checked.ok()) << checked.status().text();
   }
   EXPECT_TRUE(play(schedule.value()).ran);
@@ -72,7 +77,8 @@ TEST(Conformance, CanRunAtEverySize) {
           if (grouped)
             for (const int32_t g : {1, 2, 3, p + 1, m}) expect_runs(kind, {p, m, v, g});
           if (warmed)
-            for (const int32_t w : {1, 2, 3, 2147483647}) expect_runs(kind, {.ranks = p, .micro_batches = m, .warm_up = w});
+            for (const int32_t w : {1, 2, 3, 2147483647})
+              expect_runs(kind, {.ranks = p, .micro_batches = m, .warm_up = w});
         }
   }
 }
@@ -84,7 +90,8 @@ TEST(Conformance, FewActionsOfManyRanks) {
         if (!kind.asynchronous) expect_runs(kind, {.ranks = p, .micro_batches = m});
 }
 
-// Quadratic time would take minutes for each; the bound leaves room for a loaded machine and for sanitizers.
+// Quadratic time would take minutes for each; the bound leaves room for a loaded machine and for
+// sanitizers.
 TEST(Conformance, AThousandStagesTakeNoTime) {
   const auto start = std::chrono::steady_clock::now();
   for (const ScheduleKind& kind : all_schedules()) {
@@ -103,8 +110,12 @@ TEST(Conformance, StagesLieOnTheirRanks) {
   for (const ScheduleKind& kind : all_schedules()) {
     if (kind.asynchronous) continue;
     const Schedule schedule = kind.make({.ranks = 3, .micro_batches = 2}).take();
-    const std::vector<int32_t> straight = {0, 1, 2}, round = {0, 1, 2, 0, 1, 2}, v = {0, 1, 2, 2, 1, 0};
-    EXPECT_EQ(schedule.rank_of_stage, kind.chunks == 1 ? straight : kind.chunks == 2 ? v : round) << kind.name;
+    const std::vector<int32_t> straight = {0, 1, 2}, round = {0, 1, 2, 0, 1, 2},
+                               v = {0, 1, 2, 2, 1, 0};
+    EXPECT_EQ(schedule.rank_of_stage, kind.chunks == 1   ? straight
+                                      : kind.chunks == 2 ? v
+                                                         : round)
+        << kind.name;
   }
 }
 

@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-#include "plan/schedule.h"
+#include "schedule/schedule.h"
 
 namespace weft {
 

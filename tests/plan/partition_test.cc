@@ -1,5 +1,5 @@
 // Partitions: faults, known answers, and the cost method against every possible cut.
-#include "plan/partition.h"
+#include "partition/partition.h"
 
 #include <gtest/gtest.h>
 
@@ -42,11 +42,16 @@ TEST(PartitionAt, CutsWhereToldAndSums) {
 
 TEST(PartitionAt, FaultsNameTheCut) {
   const Costs cost = {1, 2, 3, 4};
-  EXPECT_EQ(fault_of(partition_at({cost, {}}, Ints{2, 4})), "cut 1 is at node 4, expected a node from 1 to 3");
-  EXPECT_EQ(fault_of(partition_at({cost, {}}, Ints{0})), "cut 0 is at node 0, expected a node from 1 to 3");
-  EXPECT_EQ(fault_of(partition_at({cost, {}}, Ints{-5})), "cut 0 is at node -5, expected a node from 1 to 3");
-  EXPECT_EQ(fault_of(partition_at({cost, {}}, Ints{1, 3, 3})), "cut 2 is at node 3, expected one after that of cut 1, node 3");
-  EXPECT_EQ(fault_of(partition_at({cost, {}}, Ints{3, 2})), "cut 1 is at node 2, expected one after that of cut 0, node 3");
+  EXPECT_EQ(fault_of(partition_at({cost, {}}, Ints{2, 4})),
+            "cut 1 is at node 4, expected a node from 1 to 3");
+  EXPECT_EQ(fault_of(partition_at({cost, {}}, Ints{0})),
+            "cut 0 is at node 0, expected a node from 1 to 3");
+  EXPECT_EQ(fault_of(partition_at({cost, {}}, Ints{-5})),
+            "cut 0 is at node -5, expected a node from 1 to 3");
+  EXPECT_EQ(fault_of(partition_at({cost, {}}, Ints{1, 3, 3})),
+            "cut 2 is at node 3, expected one after that of cut 1, node 3");
+  EXPECT_EQ(fault_of(partition_at({cost, {}}, Ints{3, 2})),
+            "cut 1 is at node 2, expected one after that of cut 0, node 3");
   EXPECT_EQ(fault_of(partition_at({}, {})), "a stage needs at least one node, found 0");
 }
 
@@ -61,18 +66,24 @@ TEST(PartitionNodes, FaultsNameNodeAndEdge) {
   EXPECT_EQ(fault({1, -0.5}, {}), "node 1 costs -0.5, expected a finite number, 0 or more");
   EXPECT_EQ(fault({std::nan(""), 1}, {}), "node 0 costs nan, expected a finite number, 0 or more");
   EXPECT_EQ(fault({1, inf}, {}), "node 1 costs inf, expected a finite number, 0 or more");
-  EXPECT_EQ(fault({1e308, 1e308}, {}), "the costs of 2 nodes sum to infinity, expected a finite sum");
+  EXPECT_EQ(fault({1e308, 1e308}, {}),
+            "the costs of 2 nodes sum to infinity, expected a finite sum");
   EXPECT_EQ(fault({1, 1}, {{0, 1}, {0, 2}}), "edge 1 (node 0 to 2): there are 2 nodes");
   EXPECT_EQ(fault({1, 1}, {{-1, 1}}), "edge 0 (node -1 to 1): there are 2 nodes");
-  EXPECT_EQ(fault({1, 1}, {{1, 0}}), "edge 0 (node 1 to 0): expected nodes in topological order, so that edges ascend");
-  EXPECT_EQ(fault({1, 1}, {{1, 1}}), "edge 0 (node 1 to 1): expected nodes in topological order, so that edges ascend");
+  EXPECT_EQ(fault({1, 1}, {{1, 0}}),
+            "edge 0 (node 1 to 0): expected nodes in topological order, so that edges ascend");
+  EXPECT_EQ(fault({1, 1}, {{1, 1}}),
+            "edge 0 (node 1 to 1): expected nodes in topological order, so that edges ascend");
 }
 
 TEST(PartitionStages, ImpossibleNumbersAreNamed) {
   const Costs cost = {1, 2, 3};
-  EXPECT_EQ(fault_of(partition_by_cost({cost, {}}, 4)), "4 stages need at least as many nodes, found 3");
-  EXPECT_EQ(fault_of(partition_uniform({cost, {}}, 4)), "4 stages need at least as many nodes, found 3");
-  EXPECT_EQ(fault_of(partition_uniform({cost, {}}, 3, Ints{0, 2})), "3 stages need at least as many blocks, found 2");
+  EXPECT_EQ(fault_of(partition_by_cost({cost, {}}, 4)),
+            "4 stages need at least as many nodes, found 3");
+  EXPECT_EQ(fault_of(partition_uniform({cost, {}}, 4)),
+            "4 stages need at least as many nodes, found 3");
+  EXPECT_EQ(fault_of(partition_uniform({cost, {}}, 3, Ints{0, 2})),
+            "3 stages need at least as many blocks, found 2");
   EXPECT_EQ(fault_of(partition_by_cost({cost, {}}, 0)), "stages is 0, expected 1 or more");
   EXPECT_EQ(fault_of(partition_uniform({cost, {}}, -1)), "stages is -1, expected 1 or more");
   EXPECT_EQ(fault_of(partition_by_cost({}, 1)), "1 stages need at least as many nodes, found 0");
@@ -112,8 +123,9 @@ TEST(PartitionByCost, KnownAnswers) {
   EXPECT_EQ(starts_of(partition_by_cost({Costs{5}, {}}, 1)), (Ints{0}));
 }
 
-// Every ascending choice of cuts, first cut first: the first with the smallest bottleneck is what the method promises. Costs of
-// runs are differences of prefix sums here as well, so that rounding is the same.
+// Every ascending choice of cuts, first cut first: the first with the smallest bottleneck is what
+// the method promises. Costs of runs are differences of prefix sums here as well, so that rounding
+// is the same.
 Ints brute_force(const Costs& cost, int32_t stages) {
   const auto n = static_cast<int32_t>(cost.size());
   Costs prefix = {0};
@@ -132,7 +144,8 @@ Ints brute_force(const Costs& cost, int32_t stages) {
     const int32_t begin = starts.back();
     for (int32_t next = begin + 1; next < n; ++next) {
       starts.push_back(next);
-      self(self, std::max(bottleneck, prefix[static_cast<size_t>(next)] - prefix[static_cast<size_t>(begin)]));
+      self(self, std::max(bottleneck,
+                          prefix[static_cast<size_t>(next)] - prefix[static_cast<size_t>(begin)]));
       starts.pop_back();
     }
   };
@@ -150,8 +163,9 @@ TEST(PartitionByCost, IsThatOfBruteForce) {
       const uint32_t word = dice.below(1u << 30);
       cost.push_back(style == 0   ? word % 4  // many ties, zeros
                      : style == 1 ? word % 100
-                     : style == 2 ? word * 1e-7                                           // sums are rounded
-                                  : std::ldexp(word, static_cast<int>(word % 80) - 40));  // and lost
+                     : style == 2
+                         ? word * 1e-7                                           // sums are rounded
+                         : std::ldexp(word, static_cast<int>(word % 80) - 40));  // and lost
     }
     std::string trace = cat("seed ", seed, ", ", stages, " stages:");
     for (double c : cost) trace += cat(" ", c);
@@ -170,10 +184,12 @@ TEST(PartitionByCost, LargeChainsInNoTime) {
     const Result<Partition> partition = partition_by_cost({cost, {}}, stages);
     ASSERT_TRUE(partition.ok()) << partition.status().text();
     ASSERT_EQ(partition.value().stages(), stages);
-    const double bottleneck = *std::max_element(partition.value().cost.begin(), partition.value().cost.end());
+    const double bottleneck =
+        *std::max_element(partition.value().cost.begin(), partition.value().cost.end());
     EXPECT_GE(bottleneck, total / stages);
     EXPECT_LE(bottleneck, total / stages + 1000);
-    EXPECT_TRUE(std::is_sorted(partition.value().stage_of_node.begin(), partition.value().stage_of_node.end()));
+    EXPECT_TRUE(std::is_sorted(partition.value().stage_of_node.begin(),
+                               partition.value().stage_of_node.end()));
     EXPECT_EQ(partition.value().stage_of_node.back(), stages - 1);
   }
 }

@@ -1,5 +1,6 @@
-// PipeDream's partitioner against what it is known to find for the models that it was published with, and against every possible answer.
-#include "plan/pipedream.h"
+// PipeDream's partitioner against what it is known to find for the models that it was published
+// with, and against every possible answer.
+#include "partition/pipedream.h"
 
 #include <gtest/gtest.h>
 
@@ -16,7 +17,8 @@
 namespace weft {
 namespace {
 
-// --- the graphs of its profiles -----------------------------------------------------------------------------------------------------
+// --- the graphs of its profiles
+// -----------------------------------------------------------------------------------------------------
 struct Layer {
   double time = 0, activation = 0, parameters = 0;
   std::string what;
@@ -43,7 +45,9 @@ Graph read_graph(const std::string& name) {
   std::ifstream file(std::string(PIPEDREAM_DATA) + "/" + name + ".txt");
   EXPECT_TRUE(file.good()) << name;
   for (std::string line; std::getline(file, line);) {
-    const auto number = [](const std::string& text) { return std::stoi(text.substr(text.find("node") + 4)); };
+    const auto number = [](const std::string& text) {
+      return std::stoi(text.substr(text.find("node") + 4));
+    };
     const size_t dash = line.find(" -- ");
     if (dash == std::string::npos) continue;
     if (line[0] == '\t') {
@@ -52,7 +56,8 @@ Graph read_graph(const std::string& name) {
       graph[to].in.insert(from);
     } else {
       Layer& layer = graph[number(line)];
-      layer.time = (field(line, "forward_compute_time") + field(line, "backward_compute_time")) / 1000;
+      layer.time =
+          (field(line, "forward_compute_time") + field(line, "backward_compute_time")) / 1000;
       layer.activation = field(line, "activation_size");
       layer.parameters = field(line, "parameter_size");
       layer.what = line.substr(dash + 4);
@@ -66,7 +71,8 @@ Graph read_graph(const std::string& name) {
   };
   std::vector<int> gone;
   for (const auto& [id, layer] : graph)
-    if ((layer.in.empty() && layer.what.starts_with("Input")) || (layer.out.empty() && layer.what.starts_with("__getitem__")))
+    if ((layer.in.empty() && layer.what.starts_with("Input")) ||
+        (layer.out.empty() && layer.what.starts_with("__getitem__")))
       gone.push_back(id);
   for (int id : gone) erase(id);
   return graph;
@@ -77,7 +83,8 @@ void add_ancestors(const Graph& graph, int id, std::set<int>& to) {
   for (int from : graph.at(id).in) add_ancestors(graph, from, to);
 }
 
-// From the first source on: a state grows by a successor of one of its nodes, with all that this one needs.
+// From the first source on: a state grows by a successor of one of its nodes, with all that this
+// one needs.
 std::vector<ModelState> states_of(const Graph& graph) {
   std::set<std::set<int>> seen;
   std::vector<std::set<int>> found;
@@ -93,7 +100,8 @@ std::vector<ModelState> states_of(const Graph& graph) {
         add_ancestors(graph, next, larger);
         if (larger != found[i] && seen.insert(larger).second) found.push_back(larger);
       }
-  std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.size() < b.size(); });
+  std::stable_sort(found.begin(), found.end(),
+                   [](const auto& a, const auto& b) { return a.size() < b.size(); });
   std::vector<ModelState> states;
   for (size_t i = 0; i < found.size(); ++i) {
     ModelState state;
@@ -102,11 +110,13 @@ std::vector<ModelState> states_of(const Graph& graph) {
       state.time += layer.time;
       state.kept_bytes += layer.activation;
       state.param_bytes += layer.parameters;
-      const bool inside = std::includes(found[i].begin(), found[i].end(), layer.out.begin(), layer.out.end());
+      const bool inside =
+          std::includes(found[i].begin(), found[i].end(), layer.out.begin(), layer.out.end());
       if (!inside || layer.out.empty()) state.output_bytes += layer.activation;
     }
     for (size_t b = 0; b < i; ++b)
-      if (found[b].size() < found[i].size() && std::includes(found[i].begin(), found[i].end(), found[b].begin(), found[b].end()))
+      if (found[b].size() < found[i].size() &&
+          std::includes(found[i].begin(), found[i].end(), found[b].begin(), found[b].end()))
         state.before.push_back(static_cast<int32_t>(b));
     states.push_back(state);
   }
@@ -115,7 +125,8 @@ std::vector<ModelState> states_of(const Graph& graph) {
 
 std::string text_of(const ReplicatedPlan& plan) {
   std::string out;
-  for (const ReplicatedStage& stage : plan.stages) out += (out.empty() ? "" : "-") + std::to_string(stage.replicas);
+  for (const ReplicatedStage& stage : plan.stages)
+    out += (out.empty() ? "" : "-") + std::to_string(stage.replicas);
   return out;
 }
 
@@ -143,14 +154,18 @@ TEST_P(Published, ModelsAreCutAsPublished) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(PipeDream, Published,
-                         testing::Values(Known{"vgg16", 4, "3-1", 3.27, 2.84}, Known{"alexnet", 4, "3-1", 2.49, 5.98},
-                                         Known{"resnet50", 4, "2-2", 2.72, 1.15}, Known{"gnmt", 4, "1-1-1-1", 3.46, 0},
-                                         Known{"vgg16", 16, "13-2-1", 0, 0}, Known{"alexnet", 16, "15-1", 0, 0},
-                                         Known{"resnet50", 16, "7-6-3", 0, 0}),
-                         [](const auto& test) { return std::string(test.param.model) + "_" + std::to_string(test.param.machines); });
+INSTANTIATE_TEST_SUITE_P(
+    PipeDream, Published,
+    testing::Values(Known{"vgg16", 4, "3-1", 3.27, 2.84}, Known{"alexnet", 4, "3-1", 2.49, 5.98},
+                    Known{"resnet50", 4, "2-2", 2.72, 1.15}, Known{"gnmt", 4, "1-1-1-1", 3.46, 0},
+                    Known{"vgg16", 16, "13-2-1", 0, 0}, Known{"alexnet", 16, "15-1", 0, 0},
+                    Known{"resnet50", 16, "7-6-3", 0, 0}),
+    [](const auto& test) {
+      return std::string(test.param.model) + "_" + std::to_string(test.param.machines);
+    });
 
-// --- every possible answer ----------------------------------------------------------------------------------------------------------
+// --- every possible answer
+// ----------------------------------------------------------------------------------------------------------
 std::vector<ModelState> random_chain(std::mt19937& rng, size_t n) {
   std::vector<ModelState> states(n);
   for (size_t s = 0; s < n; ++s) {
@@ -166,19 +181,27 @@ std::vector<ModelState> random_chain(std::mt19937& rng, size_t n) {
   return states;
 }
 
-// The time of the best way to put the states from `first` on onto so many machines, by trying them all.
-double best_of_all(const std::vector<ModelState>& states, size_t first, int32_t machines, double memory) {
+// The time of the best way to put the states from `first` on onto so many machines, by trying them
+// all.
+double best_of_all(const std::vector<ModelState>& states, size_t first, int32_t machines,
+                   double memory) {
   if (first == states.size()) return machines == 0 ? 0 : INFINITY;
   double best = INFINITY;
   for (size_t last = first; last < states.size(); ++last)
     for (int32_t r = 1; r <= machines; ++r) {
-      const auto sum = [&](double ModelState::*what) { return states[last].*what - (first ? states[first - 1].*what : 0); };
+      const auto sum = [&](double ModelState::*what) {
+        return states[last].*what - (first ? states[first - 1].*what : 0);
+      };
       const double params = sum(&ModelState::param_bytes);
       // Machines behind this stage decide how many versions it keeps.
-      if (memory > 0 && std::ceil(static_cast<double>(machines - r) / r) * (sum(&ModelState::kept_bytes) + params) > memory) continue;
+      if (memory > 0 && std::ceil(static_cast<double>(machines - r) / r) *
+                                (sum(&ModelState::kept_bytes) + params) >
+                            memory)
+        continue;
       double time = (sum(&ModelState::time) + 4.0 * (r - 1) * params / r) / r;
       if (first > 0) time = std::max(time, 2 * states[first - 1].output_bytes / r);
-      if (first > 0 && last + 1 < states.size()) time = std::max(time, 2 * states[last].output_bytes / r);
+      if (first > 0 && last + 1 < states.size())
+        time = std::max(time, 2 * states[last].output_bytes / r);
       best = std::min(best, std::max(time, best_of_all(states, last + 1, machines - r, memory)));
     }
   return best;
@@ -192,7 +215,8 @@ TEST(PipeDream, IsTheBestOfAll) {
     const double memory = rng() % 2 ? 0 : 20.0 + static_cast<double>(rng() % 100);
     const auto plan = partition_replicated(states, {.levels = {{machines, 1}}, .memory = memory});
     const double best = best_of_all(states, 0, machines, memory);
-    ASSERT_TRUE(plan.ok()) << "case " << i << ": " << plan.status().text();  // replicas of the whole keep nothing
+    ASSERT_TRUE(plan.ok()) << "case " << i << ": "
+                           << plan.status().text();  // replicas of the whole keep nothing
     EXPECT_DOUBLE_EQ(plan.value().time, best) << "case " << i;
     int32_t used = 0, next = 0;
     for (const ReplicatedStage& stage : plan.value().stages) {
@@ -209,7 +233,8 @@ TEST(PipeDream, ALevelOfOneMachineChangesNothing) {
   const auto states = states_of(read_graph("alexnet"));
   const auto flat = partition_replicated(states, {.levels = {{4, 1e9}}});
   ASSERT_TRUE(flat.ok()) << flat.status().text();
-  for (const auto& levels : {std::vector<MachineLevel>{{1, 2e9}, {4, 1e9}}, std::vector<MachineLevel>{{4, 1e9}, {1, 3e9}}}) {
+  for (const auto& levels : {std::vector<MachineLevel>{{1, 2e9}, {4, 1e9}},
+                             std::vector<MachineLevel>{{4, 1e9}, {1, 3e9}}}) {
     const auto nested = partition_replicated(states, {.levels = levels});
     ASSERT_TRUE(nested.ok()) << nested.status().text();
     EXPECT_EQ(nested.value().time, flat.value().time);
@@ -225,7 +250,8 @@ TEST(PipeDream, MachinesWithinMachines) {
   int32_t used = 0;
   for (const ReplicatedStage& stage : nested.value().stages) used += stage.replicas;
   EXPECT_EQ(used, 16);
-  EXPECT_LT(nested.value().data_parallel, flat.value().data_parallel);  // most of the sum goes over the fast links
+  EXPECT_LT(nested.value().data_parallel,
+            flat.value().data_parallel);  // most of the sum goes over the fast links
 }
 
 TEST(PipeDream, StraightHasOneMachinePerStage) {
@@ -238,11 +264,14 @@ TEST(PipeDream, StraightHasOneMachinePerStage) {
 TEST(PipeDream, FaultsAreNamed) {
   std::vector<ModelState> states(2);
   states[1].before = {0};
-  const auto text = [&](const ReplicaOptions& options) { return partition_replicated(states, options).status().text(); };
+  const auto text = [&](const ReplicaOptions& options) {
+    return partition_replicated(states, options).status().text();
+  };
   EXPECT_EQ(text({}), "machines are in at least one level, found none");
   EXPECT_EQ(text({.levels = {{0, 1}}}), "a level has 0 machines, expected 1 to 4096");
   EXPECT_EQ(text({.levels = {{1, 0}}}), "a level has bandwidth 0, expected more than 0");
-  EXPECT_EQ(text({.levels = {{3, 1}}, .straight = true}), "no partition of 2 states fits the machines");
+  EXPECT_EQ(text({.levels = {{3, 1}}, .straight = true}),
+            "no partition of 2 states fits the machines");
   states[1].before = {1};
   EXPECT_EQ(text({.levels = {{2, 1}}}), "state 1 contains state 1, expected one before it");
   states[1].time = -1;

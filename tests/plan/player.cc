@@ -6,12 +6,16 @@
 namespace weft {
 namespace {
 
-double cost_of(const std::vector<double>& list, int32_t stage) { return list.empty() ? 1 : list[static_cast<size_t>(stage)]; }
+double cost_of(const std::vector<double>& list, int32_t stage) {
+  return list.empty() ? 1 : list[static_cast<size_t>(stage)];
+}
 
 class Player {
  public:
-  Player(const Schedule& schedule, const ScheduleCosts& costs) : schedule_(schedule), costs_(costs), next_(schedule.rows.size(), 0) {
-    const size_t all = static_cast<size_t>(schedule.stages) * static_cast<size_t>(schedule.micro_batches);
+  Player(const Schedule& schedule, const ScheduleCosts& costs)
+      : schedule_(schedule), costs_(costs), next_(schedule.rows.size(), 0) {
+    const size_t all =
+        static_cast<size_t>(schedule.stages) * static_cast<size_t>(schedule.micro_batches);
     forward_.assign(all, -1);
     back_.assign(all, -1);
     out_.start.resize(schedule.rows.size());
@@ -41,16 +45,20 @@ class Player {
 
  private:
   double& at(std::vector<double>& ends, int32_t stage, int32_t micro_batch) {
-    return ends[static_cast<size_t>(stage) * static_cast<size_t>(schedule_.micro_batches) + static_cast<size_t>(micro_batch)];
+    return ends[static_cast<size_t>(stage) * static_cast<size_t>(schedule_.micro_batches) +
+                static_cast<size_t>(micro_batch)];
   }
 
   // When what the action needs from another stage is there; below 0 if that has not run.
   double arrival(const Action& action) {
     const bool forward = action.kind == Kind::F;
     const int32_t from = action.stage + (forward ? -1 : 1);
-    if (action.kind == Kind::W || action.kind == Kind::R || from < 0 || from == schedule_.stages) return 0;
+    if (action.kind == Kind::W || action.kind == Kind::R || from < 0 || from == schedule_.stages)
+      return 0;
     const double end = at(forward ? forward_ : back_, from, action.micro_batch);
-    const auto rank = [&](int32_t stage) { return schedule_.rank_of_stage[static_cast<size_t>(stage)]; };
+    const auto rank = [&](int32_t stage) {
+      return schedule_.rank_of_stage[static_cast<size_t>(stage)];
+    };
     return end < 0 || rank(from) == rank(action.stage) ? end : end + costs_.latency;
   }
 
@@ -72,7 +80,8 @@ class Player {
       holds_[r] += cost_of(costs_.held, s);
       out_.held[r] = std::max(out_.held[r], holds_[r]);
     }
-    const double held = cost_of(costs_.held, s), parked = costs_.parked.empty() ? held : cost_of(costs_.parked, s);
+    const double held = cost_of(costs_.held, s),
+                 parked = costs_.parked.empty() ? held : cost_of(costs_.parked, s);
     if (action.kind == Kind::I || action.kind == Kind::B) {
       at(back_, s, action.micro_batch) = out_.last[r];
       holds_[r] -= held - parked;
@@ -85,7 +94,8 @@ class Player {
   const Schedule& schedule_;
   const ScheduleCosts& costs_;
   std::vector<size_t> next_;
-  std::vector<double> forward_, back_;  // [stage][micro-batch]: when its F, its I ended; below 0: not yet
+  std::vector<double> forward_,
+      back_;  // [stage][micro-batch]: when its F, its I ended; below 0: not yet
   std::vector<double> holds_;
   Played out_;
 };
@@ -106,13 +116,20 @@ double Played::most_idle_in_span() const {
 }
 double Played::most_held() const { return *std::max_element(held.begin(), held.end()); }
 
-Played play(const Schedule& schedule, const ScheduleCosts& costs) { return Player(schedule, costs).run(); }
+Played play(const Schedule& schedule, const ScheduleCosts& costs) {
+  return Player(schedule, costs).run();
+}
 
-ScheduleCosts shared_costs(const Schedule& schedule, double forward, double input, double weight, double latency) {
+ScheduleCosts shared_costs(const Schedule& schedule, double forward, double input, double weight,
+                           double latency) {
   const auto stages = static_cast<size_t>(schedule.stages);
   const double chunks = static_cast<double>(schedule.stages) / schedule.ranks();
   const auto share = [&](double whole) { return std::vector<double>(stages, whole / chunks); };
-  return {.forward = share(forward), .input = share(input), .weight = share(weight), .held = share(1), .latency = latency};
+  return {.forward = share(forward),
+          .input = share(input),
+          .weight = share(weight),
+          .held = share(1),
+          .latency = latency};
 }
 
 namespace {
@@ -130,7 +147,9 @@ ScheduleCosts slot_costs(const Schedule& schedule) {
       fused = fused || action.kind == Kind::B;
       split = split || action.kind == Kind::I;
     }
-  const auto all = [&](double cost) { return std::vector<double>(static_cast<size_t>(schedule.stages), cost); };
+  const auto all = [&](double cost) {
+    return std::vector<double>(static_cast<size_t>(schedule.stages), cost);
+  };
   if (fused && !split) return {.forward = all(1), .input = all(1), .weight = all(0), .held = {}};
   return {.forward = all(1), .input = all(1), .weight = all(1), .held = {}};
 }

@@ -8,7 +8,11 @@ namespace {
 std::vector<StageEdge> random_edges(int32_t stages, Dice& dice) {
   std::vector<StageEdge> edges;
   const auto add = [&](int32_t from, int32_t to) {
-    edges.push_back({.from = from, .to = to, .gradient = dice.below(5) != 0, .forward_until = Kind{}, .gradient_until = Kind::W});
+    edges.push_back({.from = from,
+                     .to = to,
+                     .gradient = dice.below(5) != 0,
+                     .forward_until = Kind{},
+                     .gradient_until = Kind::W});
     const Kind kinds[] = {Kind::F, Kind::I, Kind::W};
     edges.back().forward_until = kinds[dice.below(3)];
     edges.back().gradient_until = kinds[1 + dice.below(2)];
@@ -29,9 +33,11 @@ struct Progress {
 
 class Recorder {
  public:
-  Recorder(Case& one, Dice& dice) : one_(one), dice_(dice), progress_(static_cast<size_t>(one.schedule.stages)) {}
+  Recorder(Case& one, Dice& dice)
+      : one_(one), dice_(dice), progress_(static_cast<size_t>(one.schedule.stages)) {}
 
-  // Runs any action whose data is there until none is left. Some stages prefer to go forward, some fuse I and W.
+  // Runs any action whose data is there until none is left. Some stages prefer to go forward, some
+  // fuse I and W.
   void record() {
     for (;;) {
       std::vector<Action> choices;
@@ -75,7 +81,8 @@ namespace {
 
 // A schedule of the table with sizes that it takes: whatever a generator makes must be able to run.
 Schedule random_from_table(int32_t ranks, int32_t micro_batches, Dice& dice) {
-  const ScheduleKind& kind = all_schedules()[dice.below(static_cast<uint32_t>(all_schedules().size()))];
+  const ScheduleKind& kind =
+      all_schedules()[dice.below(static_cast<uint32_t>(all_schedules().size()))];
   ScheduleSizes sizes{.ranks = ranks, .micro_batches = micro_batches};
   if (kind.asynchronous) return make_gpipe(sizes).take();  // see async_test.cc
   if (kind.chunks == 0) sizes.chunks = dice.from_to(0, 4);
@@ -100,9 +107,11 @@ Case random_valid_case(Dice& dice) {
   schedule.forward_only = dice.below(8) == 0;
   schedule.rows.resize(static_cast<size_t>(ranks));
   // Every rank has a stage; the others go anywhere.
-  for (int32_t s = 0; s < schedule.stages; ++s) schedule.rank_of_stage.push_back(s < ranks ? s : dice.from_to(0, ranks - 1));
+  for (int32_t s = 0; s < schedule.stages; ++s)
+    schedule.rank_of_stage.push_back(s < ranks ? s : dice.from_to(0, ranks - 1));
   for (size_t s = schedule.rank_of_stage.size(); s > 1; --s)
-    std::swap(schedule.rank_of_stage[s - 1], schedule.rank_of_stage[dice.below(static_cast<uint32_t>(s))]);
+    std::swap(schedule.rank_of_stage[s - 1],
+              schedule.rank_of_stage[dice.below(static_cast<uint32_t>(s))]);
   one.edges = random_edges(schedule.stages, dice);
   Recorder(one, dice).record();
   return one;
@@ -110,7 +119,8 @@ Case random_valid_case(Dice& dice) {
 
 namespace {
 
-// Any order in which every stage of the row runs its own actions ascending, F before I before W, whatever other ranks need.
+// Any order in which every stage of the row runs its own actions ascending, F before I before W,
+// whatever other ranks need.
 void redraw(std::vector<Action>& row, int32_t stages, Dice& dice) {
   std::vector<Progress> progress(static_cast<size_t>(stages));
   const auto may_run = [&](const Action& action) {
@@ -141,7 +151,8 @@ void redraw(std::vector<Action>& row, int32_t stages, Dice& dice) {
     drawn.push_back(left[a]);
     left.erase(left.begin() + static_cast<std::ptrdiff_t>(a));
   }
-  drawn.insert(drawn.end(), left.begin(), left.end());  // what an earlier change has left without a place
+  drawn.insert(drawn.end(), left.begin(),
+               left.end());  // what an earlier change has left without a place
   row = drawn;
 }
 
@@ -155,7 +166,10 @@ void corrupt(Schedule& schedule, Dice& dice) {
   switch (dice.below(13)) {
     case 0:
     case 1: std::swap(row[a], row[b]); break;
-    case 2: std::rotate(row.begin() + std::min(a, b), row.begin() + std::min(a, b) + 1, row.begin() + std::max(a, b) + 1); break;
+    case 2:
+      std::rotate(row.begin() + std::min(a, b), row.begin() + std::min(a, b) + 1,
+                  row.begin() + std::max(a, b) + 1);
+      break;
     case 3: row.erase(row.begin() + a); break;
     case 4: {
       const Action copy = row[a];
@@ -170,10 +184,13 @@ void corrupt(Schedule& schedule, Dice& dice) {
         row[a].stage = dice.from_to(-1, schedule.stages);
       }
       break;
-    case 7: std::swap(row, schedule.rows[dice.below(static_cast<uint32_t>(schedule.rows.size()))]); break;
+    case 7:
+      std::swap(row, schedule.rows[dice.below(static_cast<uint32_t>(schedule.rows.size()))]);
+      break;
     case 8: std::swap(row[a].kind, row[b].kind); break;
     case 9: {
-      std::vector<Action>& other = schedule.rows[dice.below(static_cast<uint32_t>(schedule.rows.size()))];
+      std::vector<Action>& other =
+          schedule.rows[dice.below(static_cast<uint32_t>(schedule.rows.size()))];
       const Action moved = row[a];
       row.erase(row.begin() + a);
       other.insert(other.begin() + dice.below(static_cast<uint32_t>(other.size() + 1)), moved);

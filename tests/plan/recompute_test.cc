@@ -1,5 +1,5 @@
 // What recompute keeps, makes again and when, and the memory that it saves.
-#include "plan/recompute.h"
+#include "lowering/recompute.h"
 
 #include <gtest/gtest.h>
 
@@ -7,6 +7,7 @@
 
 #include "graph/presets.h"
 #include "support/random_model.h"
+#include "tune/make_plan.h"
 
 namespace weft {
 namespace {
@@ -17,9 +18,11 @@ TEST(Recompute, Words) {
   EXPECT_EQ(parse_recompute("stage").value().every, Recompute::kWhole);
   EXPECT_EQ(parse_recompute("every:3").value().every, 3);
   EXPECT_EQ(parse_recompute("auto").value().kind, Recompute::Kind::fit);
-  for (const char* text : {"every:", "every:0", "every:-1", "every:2x", "every:99999999999", "Stage"})
+  for (const char* text :
+       {"every:", "every:0", "every:-1", "every:2x", "every:99999999999", "Stage"})
     EXPECT_EQ(parse_recompute(text).status().text(),
-              std::string("recompute is '") + text + "', expected none, stage, every:N (N nodes, 1 or more) or auto");
+              std::string("recompute is '") + text +
+                  "', expected none, stage, every:N (N nodes, 1 or more) or auto");
 }
 
 // Eight tanh-like layers in a row: relu(x W), so that every layer keeps something.
@@ -29,7 +32,9 @@ std::shared_ptr<const Model> chain() {
   NodeId x = model->add_input("x", {DType::f32, row}, false).take();
   const NodeId target = model->add_input("target", {DType::f32, row}, false).take();
   for (int layer = 0; layer < 8; ++layer) {
-    const ParamId w[] = {model->add_param("w" + std::to_string(layer), Shape{256, 256}, {InitKind::normal, 0.1}).take()};
+    const ParamId w[] = {
+        model->add_param("w" + std::to_string(layer), Shape{256, 256}, {InitKind::normal, 0.1})
+            .take()};
     const NodeId in[] = {x};
     const NodeId linear[] = {model->add_node("", find_op("linear"), {}, in, w).take()};
     x = model->add_node("", find_op("gelu"), {}, linear, {}).take();
@@ -53,7 +58,9 @@ std::shared_ptr<const Plan> plan_of(const char* recompute, int64_t limit = 0) {
   return plan.ok() ? plan.take() : nullptr;
 }
 
-int64_t moving(const Plan& plan, size_t rank) { return plan.arena_bytes[rank] - plan.permanent_bytes[rank]; }
+int64_t moving(const Plan& plan, size_t rank) {
+  return plan.arena_bytes[rank] - plan.permanent_bytes[rank];
+}
 
 size_t calls_of(const Plan& plan, size_t rank, Kind kind) {
   for (const ActionProgram& action : plan.mode(Mode::train).ranks[rank].programs)
@@ -71,7 +78,8 @@ TEST(Recompute, AnActionOfItsOwnBeforeTheBackward) {
 
 TEST(Recompute, KeepsWhatArrivesAlone) {
   const auto none = plan_of("none"), stage = plan_of("stage");
-  // Eight micro-batches of four layers with two activations of 64 KiB each, against one micro-batch and what arrives and leaves.
+  // Eight micro-batches of four layers with two activations of 64 KiB each, against one micro-batch
+  // and what arrives and leaves.
   EXPECT_GT(moving(*none, 0), 8 * 8 * 65536);
   EXPECT_LT(moving(*stage, 0), moving(*none, 0) / 2);
   EXPECT_LT(moving(*stage, 1), moving(*none, 1) / 2);
@@ -79,7 +87,8 @@ TEST(Recompute, KeepsWhatArrivesAlone) {
 
 TEST(Recompute, SegmentsAreMadeAgainOneAtATime) {
   const auto stage = plan_of("stage"), every = plan_of("every:2");
-  // The segment that the backward reads first is R; the others are in B, which has as many calls more as R has fewer.
+  // The segment that the backward reads first is R; the others are in B, which has as many calls
+  // more as R has fewer.
   const size_t all = calls_of(*stage, 0, Kind::R);
   EXPECT_LT(calls_of(*every, 0, Kind::R), all);
   EXPECT_GT(calls_of(*every, 0, Kind::B), calls_of(*stage, 0, Kind::B));
@@ -105,13 +114,16 @@ double remade(const Plan& plan, size_t rank) {
   double out = 0;
   for (const ActionProgram& action : plan.mode(Mode::train).ranks[rank].programs)
     for (const ProgramCall& call : action.calls)
-      if (action.kind != Kind::F && call.kind == CallKind::forward) out += times[static_cast<size_t>(call.node)].forward;
+      if (action.kind != Kind::F && call.kind == CallKind::forward)
+        out += times[static_cast<size_t>(call.node)].forward;
   return out;
 }
 
-// For every limit that some `every:N` keeps exactly, auto keeps it too and makes no more again, on every rank.
+// For every limit that some `every:N` keeps exactly, auto keeps it too and makes no more again, on
+// every rank.
 TEST(Recompute, AutoIsTheLeastThatFits) {
-  for (const char* text : {"gpt-nano:blocks=3,width=32,heads=2,context=32", "mlp:layers=9,width=64"}) {
+  for (const char* text :
+       {"gpt-nano:blocks=3,width=32,heads=2,context=32", "mlp:layers=9,width=64"}) {
     const auto model = make_preset(text, {.seq_len = 0}).value().model;
     PlanConfig config;
     config.ranks = 2;
@@ -135,7 +147,8 @@ TEST(Recompute, AutoIsTheLeastThatFits) {
         EXPECT_LE(made.value()->arena_bytes[r], config.memory_limit);
         for (const auto& other : all)
           if (other->arena_bytes[r] <= config.memory_limit) {
-            EXPECT_LE(remade(*made.value(), r), remade(*other, r) * (1 + 1e-9)) << "rank " << r << ", " << other->config.recompute;
+            EXPECT_LE(remade(*made.value(), r), remade(*other, r) * (1 + 1e-9))
+                << "rank " << r << ", " << other->config.recompute;
           }
         most = std::max(most, remade(*made.value(), r));
         least = std::min(least, remade(*made.value(), r));
@@ -146,7 +159,8 @@ TEST(Recompute, AutoIsTheLeastThatFits) {
 }
 
 TEST(Recompute, WaysAreTheQuickestThatFitThenTheSmallest) {
-  const std::vector<RecomputeOption> one = {{0, 0, 100, 10}, {1, 1, 80, 12}, {9, 3, 50, 30}}, two = {{0, 0, 100, 10}, {2, 1.5, 60, 10}};
+  const std::vector<RecomputeOption> one = {{0, 0, 100, 10}, {1, 1, 80, 12}, {9, 3, 50, 30}},
+                                     two = {{0, 0, 100, 10}, {2, 1.5, 60, 10}};
   using Ways = std::vector<std::vector<int32_t>>;
   EXPECT_EQ(ways_of({one, two}, 1000), (Ways{{0, 0}, {1, 0}, {0, 2}, {1, 2}, {9, 0}, {9, 2}}));
   EXPECT_EQ(ways_of({one, two}, 70), (Ways{{0, 2}, {1, 2}, {9, 2}, {9, 0}, {1, 0}, {0, 0}}));

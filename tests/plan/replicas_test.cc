@@ -1,5 +1,6 @@
 // PipeDream's partitioner on models of ours: a plan's stages, and machines as replicas.
-#include "plan/replicas.h"
+#include "partition/pipedream_stages.h"
+#include "tune/make_plan.h"
 
 #include <gtest/gtest.h>
 
@@ -12,10 +13,13 @@ namespace {
 std::shared_ptr<Model> layers(const std::vector<int64_t>& widths) {
   auto model = std::make_shared<Model>();
   NodeId x = model->add_input("x", {DType::f32, Shape{1, widths[0]}}, false).take();
-  const NodeId target = model->add_input("target", {DType::f32, Shape{1, widths.back()}}, false).take();
+  const NodeId target =
+      model->add_input("target", {DType::f32, Shape{1, widths.back()}}, false).take();
   for (size_t i = 1; i < widths.size(); ++i) {
     const std::string name = "l" + std::to_string(i);
-    const ParamId w[] = {model->add_param(name + ".weight", Shape{widths[i - 1], widths[i]}, {InitKind::normal, 0.1}).take()};
+    const ParamId w[] = {
+        model->add_param(name + ".weight", Shape{widths[i - 1], widths[i]}, {InitKind::normal, 0.1})
+            .take()};
     const NodeId in[] = {x};
     x = model->add_node(name, find_op("linear"), {}, in, w).take();
   }
@@ -28,7 +32,9 @@ std::shared_ptr<Model> layers(const std::vector<int64_t>& widths) {
 PlanConfig timed(const Model& model, double seconds) {
   PlanConfig config;
   for (const Node& node : model.nodes())
-    config.times.push_back(node.is_input() || node.name == "loss" ? NodeTimes{} : NodeTimes{seconds, seconds, seconds});
+    config.times.push_back(node.is_input() || node.name == "loss"
+                               ? NodeTimes{}
+                               : NodeTimes{seconds, seconds, seconds});
   return config;
 }
 
@@ -53,7 +59,8 @@ TEST(Replicas, SlowLinksMoveACutToWhereLittleCrosses) {
   config.ranks = 2;
   config.split = SplitBy::pipedream;
   EXPECT_EQ(make_plan(model, config).value()->config.cuts, std::vector<std::string>{"l3"});
-  config.machines.bandwidth = 500;  // 4096 bytes forward and back take longer than a layer, 32 do not
+  config.machines.bandwidth =
+      500;  // 4096 bytes forward and back take longer than a layer, 32 do not
   EXPECT_NE(make_plan(model, config).value()->config.cuts, std::vector<std::string>{"l3"});
 }
 
@@ -77,7 +84,11 @@ TEST(Replicas, RefusesWhatCannotBe) {
   EXPECT_EQ(plan_workers(*model, config, 0).status().text(), "workers is 0, expected 1 or more");
   config.ranks = 5;
   config.split = SplitBy::pipedream;
-  EXPECT_NE(make_plan(model, config).status().text().find("5 stages need at least as many nodes, the model has 2"), std::string::npos);
+  EXPECT_NE(make_plan(model, config)
+                .status()
+                .text()
+                .find("5 stages need at least as many nodes, the model has 2"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Schedules as text, and the sizes that generators refuse.
-#include "plan/schedule.h"
+#include "schedule/schedule.h"
 
 #include <gtest/gtest.h>
 
@@ -25,7 +25,8 @@ TEST(ScheduleText, ReadsBackWhatItPrints) {
         if (kind.asynchronous && !made.ok()) continue;  // it takes few sizes
         ASSERT_TRUE(made.ok()) << made.status().text();
         const std::string plain = made.value().text();
-        for (const std::string& text : {plain, cat("# ", kind.name, "\n\n# ", kind.about, "\r\n", plain, "\n")}) {
+        for (const std::string& text :
+             {plain, cat("# ", kind.name, "\n\n# ", kind.about, "\r\n", plain, "\n")}) {
           const Result<Schedule> read = parse_schedule(text);
           ASSERT_TRUE(read.ok()) << read.status().text();
           EXPECT_EQ(read.value(), made.value());
@@ -69,16 +70,25 @@ TEST(ScheduleText, LastLineNeedsNoEnd) {
 }
 
 TEST(ScheduleText, FaultsNameLineRankColumnAndWord) {
-  EXPECT_EQ(fault_of("# x\n0F0 0B0\n1F0  1X0\n"), "line 3 (row of rank 1), column 6: expected an action such as 2F0, found '1X0'");
-  EXPECT_EQ(fault_of("0F0 F0"), "line 1 (row of rank 0), column 5: expected an action such as 2F0, found 'F0'");
-  for (const char* word : {"0F", "0", "F", "0F0x", "0f0", "-1F0", "0F-1", "+1F0", "0F0,", "0F0.5", "0SEND_F0", "0F2147483647",
-                           "2147483647F0", "4294967296F0", "0F99999999999999999999"})
-    EXPECT_EQ(fault_of(word), cat("line 1 (row of rank 0), column 1: expected an action such as 2F0, found '", word, "'"));
-  EXPECT_EQ(fault_of("0F0 \x01\xff"), "line 1 (row of rank 0), column 5: expected an action such as 2F0, found '\\x01\\xff'");
+  EXPECT_EQ(fault_of("# x\n0F0 0B0\n1F0  1X0\n"),
+            "line 3 (row of rank 1), column 6: expected an action such as 2F0, found '1X0'");
+  EXPECT_EQ(fault_of("0F0 F0"),
+            "line 1 (row of rank 0), column 5: expected an action such as 2F0, found 'F0'");
+  for (const char* word :
+       {"0F", "0", "F", "0F0x", "0f0", "-1F0", "0F-1", "+1F0", "0F0,", "0F0.5", "0SEND_F0",
+        "0F2147483647", "2147483647F0", "4294967296F0", "0F99999999999999999999"})
+    EXPECT_EQ(fault_of(word),
+              cat("line 1 (row of rank 0), column 1: expected an action such as 2F0, found '", word,
+                  "'"));
+  EXPECT_EQ(fault_of("0F0 \x01\xff"),
+            "line 1 (row of rank 0), column 5: expected an action such as 2F0, found '\\x01\\xff'");
   EXPECT_EQ(fault_of(std::string(500, '7')),
-            "line 1 (row of rank 0), column 1: expected an action such as 2F0, found '777777777777777777777777...'");
-  EXPECT_EQ(fault_of("0F0\n# late\n"), "line 2 (row of rank 1), column 1: expected an action such as 2F0, found '#'");
-  EXPECT_EQ(fault_of("0F0\n\n1F0\n"), "line 3 (row of rank 1), column 1: expected no row after an empty line");
+            "line 1 (row of rank 0), column 1: expected an action such as 2F0, found "
+            "'777777777777777777777777...'");
+  EXPECT_EQ(fault_of("0F0\n# late\n"),
+            "line 2 (row of rank 1), column 1: expected an action such as 2F0, found '#'");
+  EXPECT_EQ(fault_of("0F0\n\n1F0\n"),
+            "line 3 (row of rank 1), column 1: expected no row after an empty line");
 }
 
 TEST(ScheduleText, FaultsOfTheWhole) {
@@ -87,7 +97,8 @@ TEST(ScheduleText, FaultsOfTheWhole) {
   EXPECT_EQ(fault_of("0F0\n2F0\n"), "stage 2 is named, but 2 actions cannot serve 3 stages");
   EXPECT_EQ(fault_of("0F0 0F1 0F2\n2F0\n"), "stage 1 has no action, but stage 2 has");
   // A large number in a small file takes no memory.
-  EXPECT_EQ(fault_of("2147483646F0"), "stage 2147483646 is named, but 1 actions cannot serve 2147483647 stages");
+  EXPECT_EQ(fault_of("2147483646F0"),
+            "stage 2147483646 is named, but 1 actions cannot serve 2147483647 stages");
 }
 
 TEST(ScheduleTable, FindsByName) {
@@ -95,35 +106,49 @@ TEST(ScheduleTable, FindsByName) {
   EXPECT_EQ(find_schedule("1f1b")->make, &make_1f1b);
   EXPECT_EQ(find_schedule("1F1B"), nullptr);
   EXPECT_EQ(find_schedule(""), nullptr);
-  for (const ScheduleKind& kind : all_schedules()) EXPECT_EQ(find_schedule(kind.name), &kind) << "a name twice: " << kind.name;
+  for (const ScheduleKind& kind : all_schedules())
+    EXPECT_EQ(find_schedule(kind.name), &kind) << "a name twice: " << kind.name;
 }
 
 TEST(ScheduleSizesRefused, NamingTheNumbers) {
   for (const ScheduleKind& kind : all_schedules()) {
     SCOPED_TRACE(kind.name);
-    EXPECT_EQ(kind.make({.ranks = 0, .micro_batches = 4}).status().text(), "ranks is 0, expected 1 or more");
-    EXPECT_EQ(kind.make({.ranks = 2, .micro_batches = -3}).status().text(), "micro_batches is -3, expected 1 or more");
+    EXPECT_EQ(kind.make({.ranks = 0, .micro_batches = 4}).status().text(),
+              "ranks is 0, expected 1 or more");
+    EXPECT_EQ(kind.make({.ranks = 2, .micro_batches = -3}).status().text(),
+              "micro_batches is -3, expected 1 or more");
     const Status huge = kind.make({.ranks = 2147483647, .micro_batches = 2147483647}).status();
     EXPECT_EQ(huge.code(), Code::invalid);
-    EXPECT_NE(huge.text().find("2147483647 ranks and 2147483647 micro-batches"), std::string::npos) << huge.text();
+    EXPECT_NE(huge.text().find("2147483647 ranks and 2147483647 micro-batches"), std::string::npos)
+        << huge.text();
   }
 }
 
 TEST(ScheduleSizesRefused, WhatAScheduleDoesNotTake) {
-  const auto fault = [](const char* name, const ScheduleSizes& sizes) { return find_schedule(name)->make(sizes).status().text(); };
+  const auto fault = [](const char* name, const ScheduleSizes& sizes) {
+    return find_schedule(name)->make(sizes).status().text();
+  };
   EXPECT_EQ(fault("zb-v", {.ranks = 2, .micro_batches = 2, .chunks = 3}),
-            "schedule 'zb-v' has 2 stages per rank, found chunks 3; interleaved, looped-bfs and interleaved-zb take any number");
+            "schedule 'zb-v' has 2 stages per rank, found chunks 3; interleaved, looped-bfs and "
+            "interleaved-zb take any number");
   EXPECT_EQ(fault("1f1b", {.ranks = 2, .micro_batches = 2, .chunks = 2}),
-            "schedule '1f1b' has 1 stage per rank, found chunks 2; interleaved, looped-bfs and interleaved-zb take any number");
-  EXPECT_EQ(fault("interleaved", {.ranks = 2, .micro_batches = 2, .chunks = -1}), "chunks is -1, expected 1 or more");
-  EXPECT_EQ(fault("interleaved", {.ranks = 2, .micro_batches = 2, .group = -1}), "group is -1, expected 1 or more");
-  EXPECT_EQ(fault("1f1b", {.ranks = 2, .micro_batches = 2, .warm_up = -1}), "warm_up is -1, expected 1 or more");
+            "schedule '1f1b' has 1 stage per rank, found chunks 2; interleaved, looped-bfs and "
+            "interleaved-zb take any number");
+  EXPECT_EQ(fault("interleaved", {.ranks = 2, .micro_batches = 2, .chunks = -1}),
+            "chunks is -1, expected 1 or more");
+  EXPECT_EQ(fault("interleaved", {.ranks = 2, .micro_batches = 2, .group = -1}),
+            "group is -1, expected 1 or more");
+  EXPECT_EQ(fault("1f1b", {.ranks = 2, .micro_batches = 2, .warm_up = -1}),
+            "warm_up is -1, expected 1 or more");
   EXPECT_EQ(fault("gpipe", {.ranks = 2, .micro_batches = 2, .group = 4}),
-            "group is 4, but schedule 'gpipe' has no groups of micro-batches, expected 0; interleaved and interleaved-zb have");
+            "group is 4, but schedule 'gpipe' has no groups of micro-batches, expected 0; "
+            "interleaved and interleaved-zb have");
   EXPECT_EQ(fault("zb-h1", {.ranks = 2, .micro_batches = 2, .warm_up = 2}),
-            "warm_up is 2, but schedule 'zb-h1' has a warm-up of its own, expected 0 or 1; 1f1b can choose");
+            "warm_up is 2, but schedule 'zb-h1' has a warm-up of its own, expected 0 or 1; 1f1b "
+            "can choose");
   EXPECT_EQ(fault("looped-bfs", {.ranks = 2, .micro_batches = 2, .chunks = 2147483647}),
-            "2 ranks and 2 micro-batches with 2147483647 stages per rank make more than 67108864 actions");
+            "2 ranks and 2 micro-batches with 2147483647 stages per rank make more than 67108864 "
+            "actions");
 }
 
 // One line for a person, with the sizes that it allows.

@@ -21,13 +21,15 @@ std::string malformed(const Schedule& schedule) {
     for (size_t a = 0; a < schedule.rows[r].size(); ++a) {
       const Action& action = schedule.rows[r][a];
       if (action.stage < 0 || action.stage >= schedule.stages) return "no such stage";
-      if (schedule.rank_of_stage[static_cast<size_t>(action.stage)] != static_cast<int32_t>(r)) return "stage of another rank";
+      if (schedule.rank_of_stage[static_cast<size_t>(action.stage)] != static_cast<int32_t>(r))
+        return "stage of another rank";
       for (const Part& part : parts_of(action)) {
         const auto [stage, kind, micro_batch] = part;
         found.insert(part);
         for (size_t before = 0; before < a; ++before)
           for (const Part& earlier : parts_of(schedule.rows[r][before]))
-            if (std::get<0>(earlier) == stage && std::get<1>(earlier) == kind && std::get<2>(earlier) >= micro_batch)
+            if (std::get<0>(earlier) == stage && std::get<1>(earlier) == kind &&
+                std::get<2>(earlier) >= micro_batch)
               return "not ascending";
         // What a micro-batch must have been through on this very stage, in this very row.
         const auto earlier_in_row = [&, s = stage, k = micro_batch](Kind wanted_kind) {
@@ -45,11 +47,13 @@ std::string malformed(const Schedule& schedule) {
     }
   }
   for (int32_t s = 0; s < schedule.stages; ++s) {
-    const bool again =
-        std::any_of(found.begin(), found.end(), [s](const Part& p) { return std::get<0>(p) == s && std::get<1>(p) == Kind::R; });
+    const bool again = std::any_of(found.begin(), found.end(), [s](const Part& p) {
+      return std::get<0>(p) == s && std::get<1>(p) == Kind::R;
+    });
     for (int32_t k = 0; k < schedule.micro_batches; ++k)
       for (Kind kind : {Kind::F, Kind::R, Kind::I, Kind::W})
-        if (kind == Kind::F || (!schedule.forward_only && (kind != Kind::R || again))) wanted.insert({s, kind, k});
+        if (kind == Kind::F || (!schedule.forward_only && (kind != Kind::R || again)))
+          wanted.insert({s, kind, k});
   }
   return found == wanted ? "" : "actions missing or too many";
 }
@@ -64,7 +68,8 @@ struct Lane {
   int32_t in_use = 0;
 };
 
-std::vector<Lane> lanes_of(const Schedule& schedule, const std::vector<StageEdge>& edges, const std::vector<EdgePlaces>& places) {
+std::vector<Lane> lanes_of(const Schedule& schedule, const std::vector<StageEdge>& edges,
+                           const std::vector<EdgePlaces>& places) {
   std::vector<Lane> lanes;
   for (size_t e = 0; e < edges.size(); ++e) {
     const StageEdge& edge = edges[e];
@@ -100,7 +105,8 @@ bool deliver(std::vector<Lane>& lanes) {
 bool try_run(const Action& action, std::vector<Lane>& lanes) {
   const std::vector<Part> parts = parts_of(action);
   const auto does = [&](int32_t stage, Kind kind) {
-    return std::find(parts.begin(), parts.end(), Part{stage, kind, action.micro_batch}) != parts.end();
+    return std::find(parts.begin(), parts.end(), Part{stage, kind, action.micro_batch}) !=
+           parts.end();
   };
   for (const Lane& lane : lanes)
     if (does(lane.target, lane.makes) && !lane.landed.count(action.micro_batch)) return false;
@@ -111,11 +117,13 @@ bool try_run(const Action& action, std::vector<Lane>& lanes) {
   return true;
 }
 
-// Most micro-batches that are past the start of `begin` and not past the end of `end`, on one stage, action by action.
+// Most micro-batches that are past the start of `begin` and not past the end of `end`, on one
+// stage, action by action.
 int32_t most_between(const Schedule& schedule, int32_t stage, Kind begin, Kind end) {
   int32_t most = 0;
   std::set<int32_t> open;
-  for (const Action& action : schedule.rows[static_cast<size_t>(schedule.rank_of_stage[static_cast<size_t>(stage)])])
+  for (const Action& action :
+       schedule.rows[static_cast<size_t>(schedule.rank_of_stage[static_cast<size_t>(stage)])])
     for (const auto& [part_stage, kind, micro_batch] : parts_of(action)) {
       if (part_stage != stage) continue;
       if (kind == begin) open.insert(micro_batch);
@@ -139,13 +147,15 @@ void measure(const Schedule& schedule, const std::vector<StageEdge>& edges, Simu
     const Kind until = schedule.forward_only ? Kind::F : edge.forward_until;
     const bool back = edge.gradient && !schedule.forward_only;
     out.held.push_back(
-        {most_between(schedule, edge.to, Kind::F, until), back ? most_between(schedule, edge.from, Kind::I, edge.gradient_until) : 0});
+        {most_between(schedule, edge.to, Kind::F, until),
+         back ? most_between(schedule, edge.from, Kind::I, edge.gradient_until) : 0});
   }
 }
 
 }  // namespace
 
-Simulated simulate(const Schedule& schedule, const std::vector<StageEdge>& edges, const std::vector<EdgePlaces>& places) {
+Simulated simulate(const Schedule& schedule, const std::vector<StageEdge>& edges,
+                   const std::vector<EdgePlaces>& places) {
   Simulated out;
   out.why = malformed(schedule);
   out.well_formed = out.why.empty();
@@ -161,7 +171,8 @@ Simulated simulate(const Schedule& schedule, const std::vector<StageEdge>& edges
       }
   }
   for (size_t r = 0; r < next.size(); ++r)
-    if (next[r] < schedule.rows[r].size()) out.why += " stuck before " + schedule.rows[r][next[r]].text();
+    if (next[r] < schedule.rows[r].size())
+      out.why += " stuck before " + schedule.rows[r][next[r]].text();
   out.ran = out.why.empty();
   if (out.ran) measure(schedule, edges, out);
   return out;

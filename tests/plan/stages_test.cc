@@ -1,5 +1,6 @@
-// How a model is cut: by parameters, by type, by measured times, for given machines and under a cap of bytes.
-#include "plan/stages.h"
+// How a model is cut: by parameters, by type, by measured times, for given machines and under a cap
+// of bytes.
+#include "partition/stages.h"
 
 #include <gtest/gtest.h>
 
@@ -9,6 +10,7 @@
 #include "base/text.h"
 #include "graph/presets.h"
 #include "plan/encode.h"
+#include "tune/make_plan.h"
 
 namespace weft {
 namespace {
@@ -33,7 +35,9 @@ std::vector<std::string> cuts(const std::shared_ptr<const Model>& model, const P
   return plan.ok() ? plan.value()->config.cuts : std::vector<std::string>();
 }
 
-std::string fault(const std::shared_ptr<const Model>& model, const PlanConfig& config) { return make_plan(model, config).status().text(); }
+std::string fault(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
+  return make_plan(model, config).status().text();
+}
 
 TEST(Stages, ByTypeEqualNumbersOfBlocks) {
   const auto model = model_of("gpt2:blocks=12,width=64,heads=4,vocabulary=100,context=16");
@@ -41,27 +45,34 @@ TEST(Stages, ByTypeEqualNumbersOfBlocks) {
   config.split_type = "attention";
   EXPECT_EQ(cuts(model, config), (std::vector<std::string>{"h.3.ln_1", "h.6.ln_1", "h.9.ln_1"}));
   config.ranks = 5;
-  EXPECT_EQ(cuts(model, config), (std::vector<std::string>{"h.3.ln_1", "h.6.ln_1", "h.8.ln_1", "h.10.ln_1"}));
+  EXPECT_EQ(cuts(model, config),
+            (std::vector<std::string>{"h.3.ln_1", "h.6.ln_1", "h.8.ln_1", "h.10.ln_1"}));
   config.ranks = 13;
-  EXPECT_EQ(fault(model, config), "plan: 13 stages need at least as many nodes of type 'attention', found 12");
+  EXPECT_EQ(fault(model, config),
+            "plan: 13 stages need at least as many nodes of type 'attention', found 12");
   config.split_type = "attn";
-  EXPECT_EQ(fault(model, config).substr(0, 64), "plan: type 'attn' is that of no node; the model has embedding, a");
+  EXPECT_EQ(fault(model, config).substr(0, 64),
+            "plan: type 'attn' is that of no node; the model has embedding, a");
 }
 
 TEST(Stages, CutsThatDoNotAscendAreNamed) {
   const auto model = model_of("gpt2:blocks=3,width=64,heads=4,vocabulary=100,context=16");
   PlanConfig config = config_of(3, SplitBy::cost);
   config.cuts = {"h.2", "h.1"};
-  EXPECT_EQ(fault(model, config), "plan: cut 'h.1' is at node 'h.1.ln_1', expected one behind that of cut 'h.2'");
+  EXPECT_EQ(fault(model, config),
+            "plan: cut 'h.1' is at node 'h.1.ln_1', expected one behind that of cut 'h.2'");
   config.cuts = {"h.1", "h.1.ln_1"};
-  EXPECT_EQ(fault(model, config), "plan: cut 'h.1.ln_1' is at node 'h.1.ln_1', expected one behind that of cut 'h.1'");
+  EXPECT_EQ(fault(model, config),
+            "plan: cut 'h.1.ln_1' is at node 'h.1.ln_1', expected one behind that of cut 'h.1'");
   config.cuts = {"wte", "h.1"};
-  EXPECT_EQ(fault(model, config), "plan: cut 'wte' is at the first node, 'wte', where stage 0 begins");
+  EXPECT_EQ(fault(model, config),
+            "plan: cut 'wte' is at the first node, 'wte', where stage 0 begins");
 }
 
 TEST(Stages, ByParametersTheLargestShareIsTheLeast) {
   const auto model = model_of("mlp:layers=8,width=16");
-  EXPECT_EQ(cuts(model, config_of(4, SplitBy::parameters)), (std::vector<std::string>{"layers.1.relu", "layers.3.relu", "layers.5.relu"}));
+  EXPECT_EQ(cuts(model, config_of(4, SplitBy::parameters)),
+            (std::vector<std::string>{"layers.1.relu", "layers.3.relu", "layers.5.relu"}));
 }
 
 TEST(Stages, ByMeasuredTimes) {
@@ -70,7 +81,8 @@ TEST(Stages, ByMeasuredTimes) {
   config.times.resize(model->nodes().size());
   const NodeId dear = model->find_node("layers.3");
   config.times[static_cast<size_t>(dear)] = {.forward = 1, .input = 2, .weight = 3};
-  config.times[static_cast<size_t>(model->find_node("layers.0"))] = {.forward = 5, .input = 0, .weight = 0};
+  config.times[static_cast<size_t>(model->find_node("layers.0"))] = {
+      .forward = 5, .input = 0, .weight = 0};
   EXPECT_EQ(cuts(model, config).front(), "layers.0.relu");
   config.times[static_cast<size_t>(dear)].input = -1;
   EXPECT_EQ(fault(model, config), "plan: a node's time is -1, expected a finite number from 0");
@@ -91,7 +103,8 @@ TEST(Stages, UnequalMemory) {
   EXPECT_NE(fault(model, config).find("the limit is "), std::string::npos) << fault(model, config);
   config.memory_limit = 0;
   config.machines.memory = {0, 1000};
-  EXPECT_NE(fault(model, config).find("the limit is 1000"), std::string::npos) << fault(model, config);
+  EXPECT_NE(fault(model, config).find("the limit is 1000"), std::string::npos)
+      << fault(model, config);
   config.machines.memory = {1};
   EXPECT_EQ(fault(model, config), "plan: memory has 1 entries, expected one for each of 2 ranks");
 }
@@ -108,13 +121,15 @@ TEST(Stages, UnequalSpeeds) {
   EXPECT_EQ(fault(model, config), "plan: speeds has 1 entries, expected one for each of 2 ranks");
 }
 
-// A forward takes a second, and a message two and a half: five micro-batches pass while one is under way and its grant comes back.
+// A forward takes a second, and a message two and a half: five micro-batches pass while one is
+// under way and its grant comes back.
 TEST(Stages, SlowLinksHaveMorePlaces) {
   const auto model = model_of("mlp:layers=2,width=16");
   PlanConfig config = config_of(2, SplitBy::uniform);
   config.micro_batches = 16;
   config.cuts = {"layers.1"};
-  for (const Node& node : model->nodes()) config.times.push_back(node.weights.empty() ? NodeTimes{0, 0, 0} : NodeTimes{1, 0.5, 0.5});
+  for (const Node& node : model->nodes())
+    config.times.push_back(node.weights.empty() ? NodeTimes{0, 0, 0} : NodeTimes{1, 0.5, 0.5});
   const auto slack = [&] {
     auto plan = make_plan(model, config);
     EXPECT_TRUE(plan.ok()) << plan.status().text();
@@ -144,11 +159,14 @@ TEST(Stages, ALimitIsKeptByTheBytesOfThePlan) {
   for (int64_t b : capped.value()->arena_bytes) EXPECT_LE(b, config.memory_limit);
   EXPECT_NE(capped.value()->config.cuts, free.value()->config.cuts);
   config.memory_limit = 100000;
-  EXPECT_EQ(fault(model, config), "plan: no partition fits: rank 0 needs 198016 bytes for the least of a stage, the limit is 100000");
+  EXPECT_EQ(fault(model, config),
+            "plan: no partition fits: rank 0 needs 198016 bytes for the least of a stage, the "
+            "limit is 100000");
 }
 
-// x [8] -> 1024 -> 8 -> 8 -> mean squared error. By the times given the best cut is at the wide value, of which rank 1 has many landing
-// places, which no estimate counts: the plan takes more than twice the limit.
+// x [8] -> 1024 -> 8 -> 8 -> mean squared error. By the times given the best cut is at the wide
+// value, of which rank 1 has many landing places, which no estimate counts: the plan takes more
+// than twice the limit.
 TEST(Stages, ALimitFarExceededIsStillALimit) {
   Model made;
   const Desc row{DType::f32, {1, 8}};
@@ -156,8 +174,11 @@ TEST(Stages, ALimitFarExceededIsStillALimit) {
   NodeId x = made.add_input("x", row, false).take();
   PlanConfig config = config_of(2, SplitBy::cost);
   config.times.resize(2);
-  for (const auto& [name, in_features, out_features] : {std::tuple("wide", 8, 1024), {"narrow", 1024, 8}, {"last", 8, 8}}) {
-    const ParamId w[] = {made.add_param(cat(name, ".weight"), Shape{in_features, out_features}, {InitKind::normal, 0.1}).take()};
+  for (const auto& [name, in_features, out_features] :
+       {std::tuple("wide", 8, 1024), {"narrow", 1024, 8}, {"last", 8, 8}}) {
+    const ParamId w[] = {made.add_param(cat(name, ".weight"), Shape{in_features, out_features},
+                                        {InitKind::normal, 0.1})
+                             .take()};
     const NodeId in[] = {x};
     x = made.add_node(name, find_op("linear"), {}, in, w).take();
     config.times.push_back({1, 1, 1});
@@ -187,7 +208,8 @@ TEST(Stages, ThePartitionTravelsAsItsCuts) {
   const auto model = model_of("gpt-nano");
   PlanConfig config = config_of(3, SplitBy::cost);
   config.times = analysed_times(*model, 1);
-  for (size_t i = 0; i < config.times.size(); ++i) config.times[i].forward *= static_cast<double>(1 + i % 5);
+  for (size_t i = 0; i < config.times.size(); ++i)
+    config.times[i].forward *= static_cast<double>(1 + i % 5);
   config.machines.speeds = {1, 0.3, 2};
   config.machines.latency = 10;
   auto plan = make_plan(model, config);

@@ -1,12 +1,13 @@
-// zb-auto, the schedule made from costs: against the published rates, against zb-h1, and under caps.
+// zb-auto, the schedule made from costs: against the published rates, against zb-h1, and under
+// caps.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "base/text.h"
-#include "plan/check.h"
 #include "player.h"
 #include "random_schedules.h"
+#include "schedule/check.h"
 
 namespace weft {
 namespace {
@@ -30,18 +31,22 @@ struct Published {
   double one, zb1p, zb2p;
 };
 
-// Table of Qi et al. 2023. Their rate is idle time over the longest span of a rank, from its own first action to its own last;
-// for 1f1b, where rank 0 begins and ends the step, that is the share of the makespan. Their memory: a layer keeps 34h + 5as
-// from F (h: hidden size, a: heads, s: 1024 tokens) of which 32h stay from I to W. Were all kept until W, zb-2p's figures would
-// be out of reach: the last rank could put off 2p-1 W only, so rank 0 would be idle for (p-1)(F + I + 2 latency) - (2p-1) W,
-// 0.1015 for the first model.
+// Table of Qi et al. 2023. Their rate is idle time over the longest span of a rank, from its own
+// first action to its own last; for 1f1b, where rank 0 begins and ends the step, that is the share
+// of the makespan. Their memory: a layer keeps 34h + 5as from F (h: hidden size, a: heads, s: 1024
+// tokens) of which 32h stay from I to W. Were all kept until W, zb-2p's figures would be out of
+// reach: the last rank could put off 2p-1 W only, so rank 0 would be idle for (p-1)(F + I + 2
+// latency) - (2p-1) W, 0.1015 for the first model.
 TEST(ZbAuto, RatesAreNoWorseThanPublished) {
-  for (const Published& row : {Published{8, 24, 18.522, 18.086, 9.337, 0.601, 2304, 24, 0.2431, 0.1585, 0.0433},
-                               {8, 24, 29.718, 29.444, 19.927, 0.527, 4096, 32, 0.2347, 0.1323, 0.0029},
-                               {16, 48, 11.347, 11.248, 8.132, 0.377, 5120, 40, 0.2552, 0.1397, 0.0066},
-                               {32, 96, 10.419, 10.207, 7.715, 0.408, 6144, 48, 0.2646, 0.1421, 0.0038}}) {
+  for (const Published& row :
+       {Published{8, 24, 18.522, 18.086, 9.337, 0.601, 2304, 24, 0.2431, 0.1585, 0.0433},
+        {8, 24, 29.718, 29.444, 19.927, 0.527, 4096, 32, 0.2347, 0.1323, 0.0029},
+        {16, 48, 11.347, 11.248, 8.132, 0.377, 5120, 40, 0.2552, 0.1397, 0.0066},
+        {32, 96, 10.419, 10.207, 7.715, 0.408, 6144, 48, 0.2646, 0.1421, 0.0038}}) {
     SCOPED_TRACE(cat("p ", row.p, " hidden ", row.hidden));
-    const auto all = [&](double cost) { return std::vector<double>(static_cast<size_t>(row.p), cost); };
+    const auto all = [&](double cost) {
+      return std::vector<double>(static_cast<size_t>(row.p), cost);
+    };
     ScheduleCosts costs{.forward = all(row.forward),
                         .input = all(row.backward),
                         .weight = all(row.weight),
@@ -55,7 +60,8 @@ TEST(ZbAuto, RatesAreNoWorseThanPublished) {
       EXPECT_TRUE(played.ran);
       EXPECT_TRUE(costs.cap == 0 || played.most_held() <= costs.cap * (1 + kSlack));
       double span = 0;
-      for (size_t r = 0; r < played.last.size(); ++r) span = std::max(span, played.last[r] - played.first[r]);
+      for (size_t r = 0; r < played.last.size(); ++r)
+        span = std::max(span, played.last[r] - played.first[r]);
       return 1 - work / span;
     };
     constexpr double kDigit = 0.00005;  // published with four digits
@@ -71,7 +77,8 @@ TEST(ZbAuto, RatesAreNoWorseThanPublished) {
   }
 }
 
-// The least time of any schedule: the last rank cannot begin before (p-1) forwards have gone by. Reached with memory enough.
+// The least time of any schedule: the last rank cannot begin before (p-1) forwards have gone by.
+// Reached with memory enough.
 TEST(ZbAuto, EqualCostsReachTheFloor) {
   for (int32_t p = 1; p <= 8; ++p)
     for (int32_t m = 2 * p - 1; m <= 20; ++m) {
@@ -87,7 +94,9 @@ ScheduleCosts random_costs(int32_t p, Dice& dice) {
   ScheduleCosts costs;
   const bool equal = dice.below(3) == 0;
   for (auto* list : {&costs.forward, &costs.input, &costs.weight, &costs.held, &costs.parked})
-    for (int32_t r = 0; r < p; ++r) list->push_back(equal && r > 0 ? list->front() : dice.from_to(list == &costs.held ? 1 : 0, 20) / 7.);
+    for (int32_t r = 0; r < p; ++r)
+      list->push_back(equal && r > 0 ? list->front()
+                                     : dice.from_to(list == &costs.held ? 1 : 0, 20) / 7.);
   if (dice.below(2)) costs.parked.clear();
   costs.latency = dice.below(2) ? dice.from_to(0, 20) / 9. : 0;
   return costs;
@@ -108,14 +117,16 @@ TEST(ZbAuto, NeverWorseThanZbH1AndUnderTheCap) {
     ASSERT_TRUE(made.ok()) << made.status().text();
     ASSERT_TRUE(check_schedule(made.value(), chain(p), 0).ok());
     const Played played = play(made.value(), costs);
-    EXPECT_TRUE(costs.cap == 0 || played.most_held() <= costs.cap * (1 + kSlack)) << played.most_held();
+    EXPECT_TRUE(costs.cap == 0 || played.most_held() <= costs.cap * (1 + kSlack))
+        << played.most_held();
     for (const auto make : {make_zb_h1, make_zb_h2, make_1f1b}) {
       const Played closed = play(make({.ranks = p, .micro_batches = m}).take(), costs);
       if (costs.cap > 0 && closed.most_held() > costs.cap) {
         ++capped;  // it would not fit
         continue;
       }
-      EXPECT_LE(played.makespan, closed.makespan * (1 + kSlack)) << (make == make_zb_h1 ? "zb-h1" : "another");
+      EXPECT_LE(played.makespan, closed.makespan * (1 + kSlack))
+          << (make == make_zb_h1 ? "zb-h1" : "another");
     }
   }
   EXPECT_GT(capped, 300);
@@ -142,8 +153,8 @@ TEST(ZbAuto, PlacesOfEachKindKeepTheCap) {
     ASSERT_TRUE(checked.ok());
     for (size_t r = 0; r < costs.held.size(); ++r) {
       const StagePeaks& peaks = checked.value().peaks[r];
-      EXPECT_LE(costs.fixed[r] + (costs.held[r] - costs.kept[r]) * peaks.f_to_i + costs.kept[r] * peaks.f_to_w +
-                    (costs.parked[r] - costs.kept[r]) * peaks.i_to_w,
+      EXPECT_LE(costs.fixed[r] + (costs.held[r] - costs.kept[r]) * peaks.f_to_i +
+                    costs.kept[r] * peaks.f_to_w + (costs.parked[r] - costs.kept[r]) * peaks.i_to_w,
                 costs.cap * (1 + kSlack))
           << "rank " << r;
     }
@@ -155,14 +166,22 @@ TEST(ZbAuto, RefusesCostsAndCapsNamingWhatWouldDo) {
     const Result<Schedule> made = make_auto(3, 4, costs);
     return made.ok() ? "made" : made.status().text();
   };
-  EXPECT_EQ(fault({.forward = {1, 2}}), "costs.forward has 2 entries, expected one for each of 3 stages");
+  EXPECT_EQ(fault({.forward = {1, 2}}),
+            "costs.forward has 2 entries, expected one for each of 3 stages");
   EXPECT_EQ(fault({.weight = {1, 2, -3}}), "costs.weight of stage 2 is -3, expected 0 or more");
-  EXPECT_EQ(fault({.held = {2, 2, 2}, .parked = {2, 1, 2}, .kept = {1, 2, 1}}), "costs.kept of stage 1 is 2, expected at most 1");
+  EXPECT_EQ(fault({.held = {2, 2, 2}, .parked = {2, 1, 2}, .kept = {1, 2, 1}}),
+            "costs.kept of stage 1 is 2, expected at most 1");
   EXPECT_EQ(fault({.latency = -1}), "costs.latency is -1, expected 0 or more");
   EXPECT_EQ(fault({.held = {1, 7, 2}, .cap = 6.5}),
-            "the limit of a rank is 6.5, expected at least 7, which rank 1 holds of a single micro-batch");
+            "the limit of a rank is 6.5, expected at least 7, which rank 1 holds of a single "
+            "micro-batch");
   EXPECT_EQ(fault({.held = {1, 7, 2}, .cap = 7}), "made");
-  EXPECT_EQ(fault({.forward = {0, 0, 0}, .input = {0, 0, 0}, .weight = {0, 0, 0}, .held = {0, 0, 0}, .cap = 1}), "made");
+  EXPECT_EQ(fault({.forward = {0, 0, 0},
+                   .input = {0, 0, 0},
+                   .weight = {0, 0, 0},
+                   .held = {0, 0, 0},
+                   .cap = 1}),
+            "made");
 }
 
 }  // namespace

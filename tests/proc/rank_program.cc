@@ -53,12 +53,16 @@ int32_t same_shape(const weft_desc* in, uint32_t, weft_desc* out, void*) {
   return 0;
 }
 int32_t never_called(const weft_view*, uint32_t, weft_view*, void*) { return -1; }
-int32_t nor_this(const weft_view*, uint32_t, const weft_view*, const weft_view*, weft_view*, void*) { return -1; }
+int32_t nor_this(const weft_view*, uint32_t, const weft_view*, const weft_view*, weft_view*,
+                 void*) {
+  return -1;
+}
 
 // One of an op that only those know who register it.
 int32_t no_shape(const weft_desc*, uint32_t, weft_desc*, void*) { return -1; }
 
-void add_user_op(weft_model* model, int32_t (*shape)(const weft_desc*, uint32_t, weft_desc*, void*)) {
+void add_user_op(weft_model* model,
+                 int32_t (*shape)(const weft_desc*, uint32_t, weft_desc*, void*)) {
   weft_error err = WEFT_ERROR_INIT;
   weft_op op = WEFT_OP_INIT;
   op.name = "own";
@@ -93,7 +97,8 @@ void make_program(const Options& options, Program& out) {
     weft_value y = {0};
     if (weft_model_add_linear(out.model, name.c_str(), x, kWidth, &y, &err) < 0) die("linear", err);
     y = node(out.model, (name + ".relu").c_str(), "relu", {y});
-    x = node(out.model, (name + ".add").c_str(), "add", {y, i == kLayers - 1 ? first : x});  // the last one skips every stage
+    x = node(out.model, (name + ".add").c_str(), "add",
+             {y, i == kLayers - 1 ? first : x});  // the last one skips every stage
   }
   if (value(options, "user_op", "") == "yes") x = user_node(out.model, x);
   node(out.model, "loss", "mse", {x, target});
@@ -126,7 +131,8 @@ Outcome train(weft_run* run, int steps, const std::function<void(int)>& after) {
     if (weft_tensor_wrap(&desc, x.data(), nullptr, nullptr, &inputs[0], &err) < 0 ||
         weft_tensor_wrap(&desc, target.data(), nullptr, nullptr, &inputs[1], &err) < 0)
       die("tensor", err);
-    const weft_status submitted = weft_run_submit(run, inputs, 2, WEFT_TRAIN, static_cast<uint64_t>(step), &err);
+    const weft_status submitted =
+        weft_run_submit(run, inputs, 2, WEFT_TRAIN, static_cast<uint64_t>(step), &err);
     for (weft_tensor* t : inputs) weft_tensor_unref(t);
     if (submitted < 0) die("submit", err);
     weft_event event = WEFT_EVENT_INIT;
@@ -179,7 +185,9 @@ int serve(const Options& options) {
     weft_mesh_free(mesh);
   }
   if (status < 0) std::fprintf(stderr, "%s: %s\n", weft_status_text(status), err.text);
-  return status >= 0 ? 0 : status == WEFT_EPEER || status == WEFT_ETIMEDOUT || status == WEFT_ECANCELED ? 4 : 3;
+  return status >= 0                                                                    ? 0
+         : status == WEFT_EPEER || status == WEFT_ETIMEDOUT || status == WEFT_ECANCELED ? 4
+                                                                                        : 3;
 }
 
 Child::Child(const Options& options, const std::string& log) : pid_(0), log_(log) {
@@ -191,7 +199,8 @@ Child::Child(const Options& options, const std::string& log) : pid_(0), log_(log
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, 2, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  if (posix_spawn(&pid_, "/proc/self/exe", &actions, nullptr, argv.data(), environ) != 0) std::abort();
+  if (posix_spawn(&pid_, "/proc/self/exe", &actions, nullptr, argv.data(), environ) != 0)
+    std::abort();
   posix_spawn_file_actions_destroy(&actions);
 }
 

@@ -1,4 +1,5 @@
-// A program that is rank 0 or any other rank, over the public header alone: what the process tests run. Options come as "name=value".
+// A program that is rank 0 or any other rank, over the public header alone: what the process tests
+// run. Options come as "name=value".
 #pragma once
 
 #include <weft.h>
@@ -13,8 +14,8 @@ namespace weft::test {
 
 using Options = std::map<std::string, std::string>;
 
-// A plan of a small residual network (width 32, 8 layers), as `ranks`, `schedule`, `seed`, `cut`, `micro` say; with `user_op` "yes" it has a
-// node of an op of its own.
+// A plan of a small residual network (width 32, 8 layers), as `ranks`, `schedule`, `seed`, `cut`,
+// `micro` say; with `user_op` "yes" it has a node of an op of its own.
 struct Program {
   weft_model* model = nullptr;
   weft_plan* plan = nullptr;
@@ -29,11 +30,12 @@ struct Outcome {
   std::vector<double> losses;
   std::string digest;
 };
-// Submits and polls `steps` steps (batches are drawn from the step's number); between steps calls `after(step)`.
+// Submits and polls `steps` steps (batches are drawn from the step's number); between steps calls
+// `after(step)`.
 Outcome train(weft_run* run, int steps, const std::function<void(int)>& after = nullptr);
 
-// A rank other than 0: joins options["join"], serves, and returns the exit status of the command: 0, 3 (refused) or 4 (a rank was lost). The
-// last line of standard error says why.
+// A rank other than 0: joins options["join"], serves, and returns the exit status of the command:
+// 0, 3 (refused) or 4 (a rank was lost). The last line of standard error says why.
 int serve(const Options& options);
 
 // This process is killed by SIGALRM after options["dies_after_us"] microseconds, if that is given.

@@ -1,4 +1,5 @@
-// Runs over real processes and sockets: same bits, refusals by name, and what survivors say when a rank dies.
+// Runs over real processes and sockets: same bits, refusals by name, and what survivors say when a
+// rank dies.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
@@ -18,7 +19,9 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-std::string log_path(const std::string& name) { return "/tmp/weft_proc_" + std::to_string(getpid()) + "_" + name; }
+std::string log_path(const std::string& name) {
+  return "/tmp/weft_proc_" + std::to_string(getpid()) + "_" + name;
+}
 
 struct Mesh {
   weft_mesh* mesh = nullptr;
@@ -38,7 +41,8 @@ struct Started {
   weft_run* run = nullptr;
   weft_error err = WEFT_ERROR_INIT;
   weft_status status;
-  Started(const Program& program, weft_mesh* mesh) : status(weft_run_start(program.plan, mesh, nullptr, &run, &err)) {}
+  Started(const Program& program, weft_mesh* mesh)
+      : status(weft_run_start(program.plan, mesh, nullptr, &run, &err)) {}
   ~Started() { weft_run_free(run); }
 };
 
@@ -48,12 +52,14 @@ struct World {
   Program program;
   std::vector<std::unique_ptr<Child>> children;  // of rank index + 1
   std::unique_ptr<Started> run;
-  World(const Options& options, uint32_t ranks, const char* endpoint = nullptr, uint32_t peer_timeout_ms = 0)
+  World(const Options& options, uint32_t ranks, const char* endpoint = nullptr,
+        uint32_t peer_timeout_ms = 0)
       : mesh(endpoint, 20000, peer_timeout_ms) {
     make_program(options, program);
     for (uint32_t r = 1; r < ranks; ++r)
       children.push_back(
-          std::make_unique<Child>(Options{{"join", mesh.endpoint()}, {"rank", std::to_string(r)}}, log_path(std::to_string(r))));
+          std::make_unique<Child>(Options{{"join", mesh.endpoint()}, {"rank", std::to_string(r)}},
+                                  log_path(std::to_string(r))));
     run = std::make_unique<Started>(program, mesh.mesh);
     EXPECT_EQ(run->status, WEFT_OK) << run->err.text;
   }
@@ -81,21 +87,27 @@ TEST(Ranks, ProcessesGiveTheBitsOfOneProcess) {
         World world({{"ranks", std::to_string(ranks)}, {"schedule", schedule}}, ranks, endpoint);
         const Outcome outcome = train(world.run->run, 5);
         EXPECT_EQ(outcome.status, WEFT_OK) << outcome.text;
-        EXPECT_EQ(outcome.losses, expected.losses) << ranks << " ranks, " << schedule << ", " << endpoint;
-        EXPECT_EQ(outcome.digest, expected.digest) << ranks << " ranks, " << schedule << ", " << endpoint;
+        EXPECT_EQ(outcome.losses, expected.losses)
+            << ranks << " ranks, " << schedule << ", " << endpoint;
+        EXPECT_EQ(outcome.digest, expected.digest)
+            << ranks << " ranks, " << schedule << ", " << endpoint;
         world.end();
       }
 }
 
 // All sockets lie in a directory of the test's own; nothing may be left in it.
 std::filesystem::path sockets() { return getenv("TMPDIR"); }
-int left_over() { return static_cast<int>(std::distance(std::filesystem::directory_iterator(sockets()), {})); }
+int left_over() {
+  return static_cast<int>(std::distance(std::filesystem::directory_iterator(sockets()), {}));
+}
 
-// Every survivor names the rank that was hit, at once if its connections closed, else after the peer timeout; each has the time of a verdict.
+// Every survivor names the rank that was hit, at once if its connections closed, else after the
+// peer timeout; each has the time of a verdict.
 void hit_each_rank(int signal_number) {
   constexpr std::chrono::milliseconds kPeerTimeout(2000);
   const std::chrono::milliseconds limit =
-      (signal_number == SIGKILL ? std::chrono::milliseconds(0) : kPeerTimeout) + std::chrono::milliseconds(1500);
+      (signal_number == SIGKILL ? std::chrono::milliseconds(0) : kPeerTimeout) +
+      std::chrono::milliseconds(1500);
   for (uint32_t victim = 1; victim < 4; ++victim) {
     EXPECT_EQ(left_over(), 0) << "before rank " << victim;
     World world({{"ranks", "4"}}, 4, nullptr, kPeerTimeout.count());
@@ -136,25 +148,29 @@ TEST(Ranks, SurvivorsNameRank0) {
     ASSERT_NE(fgets(buffer, sizeof buffer, fifo), nullptr);  // its endpoint
     std::string endpoint(buffer);
     endpoint.pop_back();
-    Child one({{"join", endpoint}, {"rank", "1"}}, log_path("1")), two({{"join", endpoint}, {"rank", "2"}}, log_path("2"));
+    Child one({{"join", endpoint}, {"rank", "1"}}, log_path("1")),
+        two({{"join", endpoint}, {"rank", "2"}}, log_path("2"));
     ASSERT_NE(fgets(buffer, sizeof buffer, fifo), nullptr);  // its third step
     fclose(fifo);
     controller.signal(signal_number);
     for (Child* survivor : {&one, &two}) {
       EXPECT_EQ(survivor->wait(8000), 4);
-      EXPECT_NE(survivor->last_line().find("rank 0 lost"), std::string::npos) << survivor->last_line();
+      EXPECT_NE(survivor->last_line().find("rank 0 lost"), std::string::npos)
+          << survivor->last_line();
     }
     unlink(path.c_str());
     EXPECT_EQ(left_over(), signal_number == SIGKILL ? 0 : 1);  // a stopped one still holds its own
   }
 }
 
-// A process that is killed while the ranks meet: each survivor names it within 5 s, and no other. The times are drawn, to hit every part.
+// A process that is killed while the ranks meet: each survivor names it within 5 s, and no other.
+// The times are drawn, to hit every part.
 void expect_named(const std::string& text, const std::string& victim, int32_t ranks) {
   EXPECT_NE(text.find(victim), std::string::npos) << text;
   for (int32_t r = 0; r < ranks; ++r)
     if (const std::string other = "rank " + std::to_string(r); other != victim) {
-      EXPECT_EQ(text.find(other + " lost"), std::string::npos) << text << ", but " << victim << " was killed";
+      EXPECT_EQ(text.find(other + " lost"), std::string::npos)
+          << text << ", but " << victim << " was killed";
     }
 }
 
@@ -178,7 +194,8 @@ TEST(Ranks, SurvivorsNameTheRankThatWasKilledDuringTheStart) {
     for (uint32_t r = 1; r < 4; ++r) {
       const int status = children[r - 1]->wait(5000);
       EXPECT_EQ(status, r == victim ? 128 + SIGALRM : 4) << "rank " << r << " of victim " << victim;
-      if (r != victim) expect_named(children[r - 1]->last_line(), "rank " + std::to_string(victim), 4);
+      if (r != victim)
+        expect_named(children[r - 1]->last_line(), "rank " + std::to_string(victim), 4);
     }
     EXPECT_LT(Clock::now() - begin, std::chrono::seconds(5));
   }
@@ -190,7 +207,10 @@ TEST(Ranks, SurvivorsNameRank0ThatWasKilledDuringTheStart) {
     const std::string path = log_path("endpoint");
     unlink(path.c_str());
     ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
-    Child controller({{"control", path}, {"ranks", "4"}, {"dies_after_us", std::to_string(15000 + random() % 60000)}}, log_path("0"));
+    Child controller({{"control", path},
+                      {"ranks", "4"},
+                      {"dies_after_us", std::to_string(15000 + random() % 60000)}},
+                     log_path("0"));
     char buffer[256] = {};
     FILE* fifo = fopen(path.c_str(), "r");
     ASSERT_NE(fifo, nullptr);
@@ -199,8 +219,9 @@ TEST(Ranks, SurvivorsNameRank0ThatWasKilledDuringTheStart) {
     endpoint.pop_back();
     std::vector<std::unique_ptr<Child>> children;
     for (uint32_t r = 1; r < 4; ++r)
-      children.push_back(std::make_unique<Child>(Options{{"join", endpoint}, {"rank", std::to_string(r)}, {"timeout", "2500"}},
-                                                 log_path(std::to_string(r))));
+      children.push_back(std::make_unique<Child>(
+          Options{{"join", endpoint}, {"rank", std::to_string(r)}, {"timeout", "2500"}},
+          log_path(std::to_string(r))));
     for (auto& child : children) {
       EXPECT_EQ(child->wait(5000), 4);
       expect_named(child->last_line(), "rank 0", 4);
@@ -214,7 +235,9 @@ TEST(Ranks, WhoDiffersIsRefusedByName) {
   const struct {
     Options options;
     const char* section;
-  } cases[] = {{{{"seed", "2"}}, "settings"}, {{{"cut", "l3"}}, "partition"}, {{{"schedule", "gpipe"}}, "schedule"}};
+  } cases[] = {{{{"seed", "2"}}, "settings"},
+               {{{"cut", "l3"}}, "partition"},
+               {{{"schedule", "gpipe"}}, "schedule"}};
   for (const auto& c : cases) {
     Mesh mesh("ipc://", 1500);
     Program program;
@@ -224,9 +247,12 @@ TEST(Ranks, WhoDiffersIsRefusedByName) {
     Child other(options, log_path("other"));
     Started run(program, mesh.mesh);
     EXPECT_EQ(run.status, WEFT_ETIMEDOUT);
-    EXPECT_NE(std::string(run.err.text).find("ranks 1, 2 have not joined"), std::string::npos) << run.err.text;
+    EXPECT_NE(std::string(run.err.text).find("ranks 1, 2 have not joined"), std::string::npos)
+        << run.err.text;
     EXPECT_EQ(other.wait(5000), 4);
-    EXPECT_NE(other.last_line().find(std::string("the ") + c.section + " of its plan differs"), std::string::npos) << other.last_line();
+    EXPECT_NE(other.last_line().find(std::string("the ") + c.section + " of its plan differs"),
+              std::string::npos)
+        << other.last_line();
   }
 }
 
@@ -251,7 +277,8 @@ TEST(Ranks, TheSameRankTwiceIsRefused) {
   Child first(options, log_path("a")), second(options, log_path("b"));
   Started run(program, mesh.mesh);
   EXPECT_EQ(run.status, WEFT_ETIMEDOUT);
-  EXPECT_NE(std::string(run.err.text).find("rank 2 has not joined"), std::string::npos) << run.err.text;
+  EXPECT_NE(std::string(run.err.text).find("rank 2 has not joined"), std::string::npos)
+      << run.err.text;
   EXPECT_EQ(first.wait(5000), 4);
   EXPECT_EQ(second.wait(5000), 4);
   std::string said = first.last_line(), other = second.last_line();
@@ -261,13 +288,15 @@ TEST(Ranks, TheSameRankTwiceIsRefused) {
 }
 
 TEST(Ranks, NobodyAtTheAddress) {
-  Child lonely({{"join", "tcp://127.0.0.1:9?key=" + std::string(128, '7')}, {"timeout", "1500"}}, log_path("lonely"));
+  Child lonely({{"join", "tcp://127.0.0.1:9?key=" + std::string(128, '7')}, {"timeout", "1500"}},
+               log_path("lonely"));
   EXPECT_EQ(lonely.wait(10000), 4) << lonely.last_line();
   EXPECT_NE(lonely.last_line().find("tcp://127.0.0.1:9"), std::string::npos) << lonely.last_line();
   EXPECT_EQ(lonely.last_line().find("777"), std::string::npos) << lonely.last_line();
 }
 
-// A rank that was given its place and does not come is missed by name, and the start fails; it does not bring rank 0 down.
+// A rank that was given its place and does not come is missed by name, and the start fails; it does
+// not bring rank 0 down.
 TEST(Ranks, ARankThatTurnsBackAfterTheWelcomeFailsTheStart) {
   const int before = left_over();
   for (const char* endpoint : {"ipc://", "tcp://127.0.0.1:0"}) {
@@ -294,7 +323,8 @@ TEST(Ranks, ACanceledMeshWaitsForNobody) {
   weft_mesh_cancel(mesh.mesh);
   Started run(program, mesh.mesh);
   EXPECT_EQ(run.status, WEFT_ECANCELED);
-  EXPECT_NE(std::string(run.err.text).find(weft_mesh_endpoint(mesh.mesh)), std::string::npos) << run.err.text;
+  EXPECT_NE(std::string(run.err.text).find(weft_mesh_endpoint(mesh.mesh)), std::string::npos)
+      << run.err.text;
   weft_mesh_cancel(nullptr);
 }
 
@@ -306,11 +336,13 @@ TEST(Ranks, ACanceledMeshEndsTheRunEverywhere) {
   EXPECT_EQ(outcome.status, WEFT_ECANCELED) << outcome.text;
   for (auto& child : world.children) {
     EXPECT_EQ(child->wait(5000), 4);
-    EXPECT_NE(child->last_line().find("rank 0 failed: its own process canceled"), std::string::npos) << child->last_line();
+    EXPECT_NE(child->last_line().find("rank 0 failed: its own process canceled"), std::string::npos)
+        << child->last_line();
   }
 }
 
-// As rank 0 that does not leave on its own: writes its endpoint and a line after its third step, and trains on.
+// As rank 0 that does not leave on its own: writes its endpoint and a line after its third step,
+// and trains on.
 int control(const Options& options) {
   Mesh mesh("ipc://");
   FILE* fifo = fopen(options.at("control").c_str(), "w");

@@ -1,5 +1,6 @@
-// One fault of each kind that the sanitizer of this build is there for. The test passes when the program fails: a sanitizer that only
-// prints, or is suppressed too widely, would make every other test of the build worthless.
+// One fault of each kind that the sanitizer of this build is there for. The test passes when the
+// program fails: a sanitizer that only prints, or is suppressed too widely, would make every other
+// test of the build worthless.
 //
 // usage: fault overflow | heap | race
 #include <cstdio>

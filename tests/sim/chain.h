@@ -10,6 +10,7 @@
 #include "graph/presets.h"
 #include "plan/plan.h"
 #include "sim/sim.h"
+#include "tune/make_plan.h"
 
 namespace weft::test {
 

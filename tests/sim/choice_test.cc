@@ -5,6 +5,7 @@
 
 #include "sim/chain.h"
 #include "tune/compare.h"
+#include "tune/make_plan.h"
 
 namespace weft {
 namespace {
@@ -43,7 +44,8 @@ TEST(Compare, TablesEverySchedule) {
   }
   ASSERT_GE(compared.value().best, 0);
   const Candidate& best = compared.value().candidates[static_cast<size_t>(compared.value().best)];
-  for (const Candidate& c : compared.value().candidates) EXPECT_LE(best.prediction.seconds, c.prediction.seconds * 1.001) << c.schedule;
+  for (const Candidate& c : compared.value().candidates)
+    EXPECT_LE(best.prediction.seconds, c.prediction.seconds * 1.001) << c.schedule;
   EXPECT_LT(best.prediction.seconds, find(compared.value(), "gpipe")->prediction.seconds);
 }
 
@@ -60,14 +62,16 @@ TEST(Compare, KeepsToTheBytesOfARank) {
   const auto limited = compare_schedules(model, config, nullptr);
   ASSERT_TRUE(limited.ok()) << limited.status().text();
   EXPECT_TRUE(find(limited.value(), "gpipe")->over);
-  EXPECT_EQ(find(limited.value(), "gpipe")->prediction.peak_bytes(), gpipe->prediction.peak_bytes());
+  EXPECT_EQ(find(limited.value(), "gpipe")->prediction.peak_bytes(),
+            gpipe->prediction.peak_bytes());
   ASSERT_GE(limited.value().best, 0);
   const Candidate& best = limited.value().candidates[static_cast<size_t>(limited.value().best)];
   EXPECT_LE(best.prediction.peak_bytes(), config.memory_limit);
   config.memory_limit = 1000;
   const auto none = choose(model, config, nullptr);
   ASSERT_FALSE(none.ok());
-  EXPECT_NE(none.status().text().find("no schedule fits"), std::string::npos) << none.status().text();
+  EXPECT_NE(none.status().text().find("no schedule fits"), std::string::npos)
+      << none.status().text();
 }
 
 TEST(Choose, TellsAReasonOnceForAllSchedulesThatItHoldsFor) {
@@ -80,7 +84,8 @@ TEST(Choose, TellsAReasonOnceForAllSchedulesThatItHoldsFor) {
   ASSERT_FALSE(none.ok());
   const std::string& text = none.status().text();
   EXPECT_NE(text.find("no schedule fits: gpipe, 1f1b, "), std::string::npos) << text;
-  for (const char* reason : {": plan: 100 stages need at least", ": plan: 200 stages need at least"}) {
+  for (const char* reason :
+       {": plan: 100 stages need at least", ": plan: 200 stages need at least"}) {
     ASSERT_NE(text.find(reason), std::string::npos) << text;
     EXPECT_EQ(text.find(reason), text.rfind(reason)) << text;
   }
@@ -123,7 +128,8 @@ TEST(Compare, AScheduleThatDoesNotTrainIsARowOfItsOwn) {
   ASSERT_TRUE(compared.ok()) << compared.status().text();
   ASSERT_EQ(compared.value().candidates.size(), 1u);
   EXPECT_EQ(compared.value().best, -1);
-  EXPECT_EQ(compared.value().candidates[0].refused.text(), "plan: schedule 'forward' has no backward and cannot train");
+  EXPECT_EQ(compared.value().candidates[0].refused.text(),
+            "plan: schedule 'forward' has no backward and cannot train");
 }
 
 TEST(Compare, OneThatIsNotKnownIsRefusedWithThoseThatAre) {
@@ -133,7 +139,9 @@ TEST(Compare, OneThatIsNotKnownIsRefusedWithThoseThatAre) {
   const auto compared = compare_schedules(model, config, nullptr);
   ASSERT_FALSE(compared.ok());
   EXPECT_EQ(compared.status().code(), Code::not_found);
-  EXPECT_TRUE(compared.status().text().starts_with("schedule 'fast' is not known; there are gpipe, 1f1b, ")) << compared.status().text();
+  EXPECT_TRUE(
+      compared.status().text().starts_with("schedule 'fast' is not known; there are gpipe, 1f1b, "))
+      << compared.status().text();
 }
 
 TEST(Compare, RefusesAClusterOfAnotherSize) {
@@ -148,7 +156,8 @@ TEST(Compare, RefusesAClusterOfAnotherSize) {
 // zb-auto on real models, whose stages differ and keep unequal things from I to W.
 class ZbAutoPlanned : public testing::TestWithParam<const char*> {
  public:
-  Result<Prediction> plan_of(const char* schedule, int64_t limit, SplitBy split, const char* recompute = "none") {
+  Result<Prediction> plan_of(const char* schedule, int64_t limit, SplitBy split,
+                             const char* recompute = "none") {
     PlanConfig config;
     config.schedule = schedule;
     config.ranks = 4;
@@ -159,7 +168,8 @@ class ZbAutoPlanned : public testing::TestWithParam<const char*> {
     config.recompute = recompute;
     WEFT_TRY_ASSIGN(const auto plan, make_plan(model_, config));
     EXPECT_EQ(plan->config.schedule, schedule);
-    EXPECT_LE(*std::max_element(plan->arena_bytes.begin(), plan->arena_bytes.end()), limit > 0 ? limit : INT64_MAX);
+    EXPECT_LE(*std::max_element(plan->arena_bytes.begin(), plan->arena_bytes.end()),
+              limit > 0 ? limit : INT64_MAX);
     return predict(plan, nullptr, false);
   }
 
@@ -167,7 +177,8 @@ class ZbAutoPlanned : public testing::TestWithParam<const char*> {
   std::shared_ptr<const Model> model_ = make_preset(GetParam(), {.seq_len = 0}).value().model;
 };
 
-constexpr double kSame = 1.0001;  // the overhead of an action is no part of what the schedule is made from
+constexpr double kSame =
+    1.0001;  // the overhead of an action is no part of what the schedule is made from
 
 TEST_P(ZbAutoPlanned, TakesTheTimeOfZbH2AndNoMoreBytes) {
   for (const SplitBy split : {SplitBy::uniform, SplitBy::cost}) {
@@ -213,7 +224,8 @@ TEST_P(ZbAutoPlanned, WorksWithLessThanZbH1) {
   }
 }
 
-// The order is made for the times that the ranks have, not for those of the machine that was measured.
+// The order is made for the times that the ranks have, not for those of the machine that was
+// measured.
 TEST(ZbAuto, KnowsTheSpeedsOfRanks) {
   const auto model = test::chain_model(8);
   PlanConfig config = slow_config(*model, 4, 8);
@@ -236,7 +248,9 @@ TEST(ZbAuto, KnowsTheSpeedsOfRanks) {
   EXPECT_EQ(rows(), unequal);
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, ZbAutoPlanned, testing::Values("gpt-nano:blocks=6,context=64", "mlp:layers=12,width=512"));
+INSTANTIATE_TEST_SUITE_P(Models, ZbAutoPlanned,
+                         testing::Values("gpt-nano:blocks=6,context=64",
+                                         "mlp:layers=12,width=512"));
 
 }  // namespace
 }  // namespace weft

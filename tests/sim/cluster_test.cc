@@ -43,7 +43,8 @@ TEST(Cluster, TheLastLinkThatFitsCounts) {
 }
 
 TEST(Cluster, NamesThatOnlyLookAlikeDiffer) {
-  const auto read = parse_cluster(R"({"weft_cluster": 1, "machines": [{"name": "b-8"}, {"name": "b-01"}, {"name": "b-"}, {"name": "-0"},
+  const auto read = parse_cluster(
+      R"({"weft_cluster": 1, "machines": [{"name": "b-8"}, {"name": "b-01"}, {"name": "b-"}, {"name": "-0"},
       {"name": "b", "count": 8}, {"name": "b-9", "count": 2}]})");
   EXPECT_TRUE(read.ok()) << read.status().text();
 }
@@ -54,7 +55,8 @@ TEST(Cluster, AMillionNamesAreFoundAtOnce) {
   std::string text = R"({"weft_cluster": 1, "machines": [{"name": "many", "count": 900000})", links;
   for (int i = 0; i < kNames; ++i) {
     text += R"(, {"name": "one-)" + std::to_string(i) + "\"}";
-    links += std::string(i ? "," : "") + R"({"between": ["one-)" + std::to_string(i) + R"(", "many-)" + std::to_string(899999 - i) + "\"]}";
+    links += std::string(i ? "," : "") + R"({"between": ["one-)" + std::to_string(i) +
+             R"(", "many-)" + std::to_string(899999 - i) + "\"]}";
   }
   const auto read = parse_cluster(text + R"(], "links": [)" + links + "]}");
   ASSERT_TRUE(read.ok()) << read.status().text();
@@ -79,16 +81,25 @@ TEST(Cluster, SaysWhatIsWrong) {
       {with(R"({"ranks": 1})"), "name"},
       {with(R"({"name": ""})"), "machines[0]: name is empty"},
       {with(one + ", " + one), "machines[1]: name 'a' is also in machines[0]"},
-      {with(one + R"(, {"name": "b-1"}, {"name": "b", "count": 2})"), "machines[2]: name 'b' is also in machines[1]"},
-      {with(R"({"name": "b", "count": 3}, {"name": "b-2"})"), "machines[1]: name 'b-2' is also in machines[0]"},
-      {with(R"({"name": "b-10"}, {"name": "b-7"}, {"name": "b", "count": 8})"), "machines[2]: name 'b' is also in machines[1]"},
-      {with(R"({"name": "a", "count": 1048576, "ranks": 2}, 3)"), "machines[0]: up to here there are 2097152 ranks"},
-      {with(R"({"name": "b", "count": 3})", R"(, "links": [{"between": ["b-2", "b-3"]}])"), "'b-3' is no machine"},
-      {with(R"({"name": "b", "count": 3})", R"(, "links": [{"between": ["b-2", "b-02"]}])"), "'b-02' is no machine"},
-      {with(R"({"name": "b"})", R"(, "links": [{"between": ["b", "b-0"]}])"), "'b-0' is no machine"},
-      {with(one + R"(, {"name": "b", "ranks": 0})"), "machines[1]: ranks is 0, expected 1 to 1048576"},
+      {with(one + R"(, {"name": "b-1"}, {"name": "b", "count": 2})"),
+       "machines[2]: name 'b' is also in machines[1]"},
+      {with(R"({"name": "b", "count": 3}, {"name": "b-2"})"),
+       "machines[1]: name 'b-2' is also in machines[0]"},
+      {with(R"({"name": "b-10"}, {"name": "b-7"}, {"name": "b", "count": 8})"),
+       "machines[2]: name 'b' is also in machines[1]"},
+      {with(R"({"name": "a", "count": 1048576, "ranks": 2}, 3)"),
+       "machines[0]: up to here there are 2097152 ranks"},
+      {with(R"({"name": "b", "count": 3})", R"(, "links": [{"between": ["b-2", "b-3"]}])"),
+       "'b-3' is no machine"},
+      {with(R"({"name": "b", "count": 3})", R"(, "links": [{"between": ["b-2", "b-02"]}])"),
+       "'b-02' is no machine"},
+      {with(R"({"name": "b"})", R"(, "links": [{"between": ["b", "b-0"]}])"),
+       "'b-0' is no machine"},
+      {with(one + R"(, {"name": "b", "ranks": 0})"),
+       "machines[1]: ranks is 0, expected 1 to 1048576"},
       {with(R"({"name": "a", "count": 2000000})"), "count is 2000000"},
-      {with(R"({"name": "a", "count": 1048576, "ranks": 2})"), "2097152 ranks, expected at most 1048576"},
+      {with(R"({"name": "a", "count": 1048576, "ranks": 2})"),
+       "2097152 ranks, expected at most 1048576"},
       {with(R"({"name": "a", "speed": 0})"), "machines[0]: speed is 0, expected a number above 0"},
       {with(R"({"name": "a", "speed": -1})"), "speed"},
       {with(R"({"name": "a", "speed": "fast"})"), "speed"},
@@ -97,8 +108,10 @@ TEST(Cluster, SaysWhatIsWrong) {
       {with(R"({"name": "a", "name": "b"})"), "duplicate key"},
       {with(one, R"(, "within": {"latency": -1})"), "latency"},
       {with(one, R"(, "within": {"delay": 1})"), "delay"},
-      {with(one, R"(, "links": [{"between": ["a", "x"]}])"), "links[0]: 'x' is no machine and no group of the file"},
-      {with(one, R"(, "links": [{"between": ["a"]}])"), "links[0]: between has 1 names, expected 2"},
+      {with(one, R"(, "links": [{"between": ["a", "x"]}])"),
+       "links[0]: 'x' is no machine and no group of the file"},
+      {with(one, R"(, "links": [{"between": ["a"]}])"),
+       "links[0]: between has 1 names, expected 2"},
       {with(one, R"(, "links": [{"latency": 1}])"), "between"},
       {with(one, R"(, "overhead": null)"), "overhead"},
       {with(one, R"(, "colour": 1)"), "colour"},
@@ -107,9 +120,11 @@ TEST(Cluster, SaysWhatIsWrong) {
     const auto read = parse_cluster(text);
     ASSERT_FALSE(read.ok()) << text;
     EXPECT_EQ(read.status().code(), Code::data) << text;
-    EXPECT_NE(read.status().text().find(expected), std::string::npos) << text << "\n" << read.status().text();
+    EXPECT_NE(read.status().text().find(expected), std::string::npos) << text << "\n"
+                                                                      << read.status().text();
   }
-  EXPECT_NE(read_cluster("/nowhere/at/all.json").status().text().find("/nowhere/at/all.json"), std::string::npos);
+  EXPECT_NE(read_cluster("/nowhere/at/all.json").status().text().find("/nowhere/at/all.json"),
+            std::string::npos);
 }
 
 }  // namespace

@@ -17,7 +17,8 @@ TEST(SimEvents, ComeInOrderOfTimeAndAtOneTimeInTheOrderInWhichTheyWereSaid) {
     std::vector<std::pair<double, int32_t>> later;  // ascending
     std::vector<int32_t> now;                       // what was said for the time that it was
     int32_t said = 0, together = 0;
-    // Few different delays make times that are equal, and times that differ in their last bits alone.
+    // Few different delays make times that are equal, and times that differ in their last bits
+    // alone.
     const double delays[] = {0, 0, 0.1, 0.3, 0.1 + 0.2, 1e-9, 1e6};
     for (int step = 0; step < 2000; ++step) {
       ASSERT_EQ(events.empty(), now.empty() && later.empty());
@@ -27,7 +28,8 @@ TEST(SimEvents, ComeInOrderOfTimeAndAtOneTimeInTheOrderInWhichTheyWereSaid) {
         if (time <= events.now()) {
           now.push_back(said);
         } else {
-          const auto at = std::upper_bound(later.begin(), later.end(), time, [](double t, const auto& e) { return t < e.first; });
+          const auto at = std::upper_bound(later.begin(), later.end(), time,
+                                           [](double t, const auto& e) { return t < e.first; });
           if (at != later.begin() && (at - 1)->first == time) ++together;
           later.insert(at, {time, said});
         }

@@ -1,4 +1,5 @@
-// Idle time, latency, bandwidth and speed, predicted by the engine, against closed forms and against what can be reckoned by hand.
+// Idle time, latency, bandwidth and speed, predicted by the engine, against closed forms and
+// against what can be reckoned by hand.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,27 +27,33 @@ class ClosedForm : public testing::TestWithParam<Form> {};
 
 TEST_P(ClosedForm, IdleIsWhatTheFamilySays) {
   const Form form = GetParam();
-  for (const auto& [p, m] : {std::pair{2, 8}, std::pair{4, 12}, std::pair{4, 16}, std::pair{8, 24}}) {
+  for (const auto& [p, m] :
+       {std::pair{2, 8}, std::pair{4, 12}, std::pair{4, 16}, std::pair{8, 24}}) {
     PlanConfig config = chain_config(form.schedule, p, m);
     config.chunks = form.chunks;
     const auto plan = chain_plan(config, form.chunks);
     if (!plan) return;
     const SimStep done = simulate(plan, unit_costs(*plan));
-    EXPECT_NEAR(done.commit, 3 * m + form.idle * (p - 1), 1e-9) << form.schedule << " p " << p << " m " << m;
+    EXPECT_NEAR(done.commit, 3 * m + form.idle * (p - 1), 1e-9)
+        << form.schedule << " p " << p << " m " << m;
     EXPECT_NEAR(span_of(done), done.commit, 1e-9);
     for (const SimRank& rank : done.ranks) {
       EXPECT_NEAR(rank.busy, 3 * m, 1e-9);
       EXPECT_NEAR(rank.before_commit, 3 * m, 1e-9);
       if (!form.own_is_zero) continue;
-      EXPECT_NEAR(rank.last - rank.first, rank.busy, 1e-9) << form.schedule << " p " << p << " m " << m;
+      EXPECT_NEAR(rank.last - rank.first, rank.busy, 1e-9)
+          << form.schedule << " p " << p << " m " << m;
     }
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Schedules, ClosedForm,
-                         testing::Values(Form{"gpipe", 1, 3, false}, Form{"1f1b", 1, 3, false}, Form{"interleaved", 2, 1.5, false},
-                                         Form{"looped-bfs", 2, 1.5, false}, Form{"zb-h1", 1, 1, false}, Form{"zb-h2", 1, 1, true},
-                                         Form{"interleaved-zb", 2, 0.5, false}, Form{"zb-v", 2, 0.5, true}),
+                         testing::Values(Form{"gpipe", 1, 3, false}, Form{"1f1b", 1, 3, false},
+                                         Form{"interleaved", 2, 1.5, false},
+                                         Form{"looped-bfs", 2, 1.5, false},
+                                         Form{"zb-h1", 1, 1, false}, Form{"zb-h2", 1, 1, true},
+                                         Form{"interleaved-zb", 2, 0.5, false},
+                                         Form{"zb-v", 2, 0.5, true}),
                          [](const auto& form) {
                            std::string name = form.param.schedule;
                            std::replace(name.begin(), name.end(), '-', '_');
@@ -58,8 +65,8 @@ TEST(Latency, CostsEachFamilyWhatIsKnownOfIt) {
   struct Row {
     double latency, gpipe, one_f_one_b, eager;
   };
-  for (const Row& row : {Row{0, 8.6, 8.6, 8.6}, Row{0.05, 8.8, 10.8, 8.8}, Row{0.1, 9.1, 12.9, 9.1}, Row{0.25, 9.9, 18.6, 9.9},
-                         Row{0.5, 11.1, 26.7, 11.1}}) {
+  for (const Row& row : {Row{0, 8.6, 8.6, 8.6}, Row{0.05, 8.8, 10.8, 8.8}, Row{0.1, 9.1, 12.9, 9.1},
+                         Row{0.25, 9.9, 18.6, 9.9}, Row{0.5, 11.1, 26.7, 11.1}}) {
     const auto idle = [&row](const char* schedule, int32_t warm_up) {
       PlanConfig config = chain_config(schedule, 4, 32);
       config.warm_up = warm_up;
@@ -74,7 +81,8 @@ TEST(Latency, CostsEachFamilyWhatIsKnownOfIt) {
   }
 }
 
-// With a warm-up of one, neighbours are one micro-batch apart: each cycle waits for a message there and one back.
+// With a warm-up of one, neighbours are one micro-batch apart: each cycle waits for a message there
+// and one back.
 TEST(Latency, OfASteadyCycleIsTwoMessages) {
   const auto steps = [](int32_t m) {
     const auto plan = chain_plan(chain_config("1f1b", 4, m));
@@ -85,7 +93,8 @@ TEST(Latency, OfASteadyCycleIsTwoMessages) {
   EXPECT_NEAR(steps(40) - steps(39), 3 + 2 * 0.5, 1e-9);
 }
 
-// A grant and the message that answers it take a way there and back; places for what is made meanwhile keep everybody at work.
+// A grant and the message that answers it take a way there and back; places for what is made
+// meanwhile keep everybody at work.
 TEST(Latency, IsNotPaidPerMessageWithPlacesEnough) {
   const auto span = [](int32_t slack) {
     PlanConfig config = chain_config("gpipe", 4, 32);
@@ -95,11 +104,13 @@ TEST(Latency, IsNotPaidPerMessageWithPlacesEnough) {
     costs.link.latency = 5;
     return span_of(simulate(plan, std::move(costs)));
   };
-  EXPECT_NEAR(span(2 * 5), (32 + 3) * 3 + 2 * 3 * 5, 1e-9);  // the latency of a chain there and back, once
+  EXPECT_NEAR(span(2 * 5), (32 + 3) * 3 + 2 * 3 * 5,
+              1e-9);  // the latency of a chain there and back, once
   EXPECT_GT(span(1), 2 * span(2 * 5));
 }
 
-// A step of two ranks: a message from rank 0 takes a half, one to rank 0 a quarter, F and I take 1, W takes 10 on rank 1.
+// A step of two ranks: a message from rank 0 takes a half, one to rank 0 a quarter, F and I take 1,
+// W takes 10 on rank 1.
 TEST(Latency, OfControlMessagesIsPartOfAStep) {
   PlanConfig config = chain_config("zb-h1", 2, 1);
   config.split = SplitBy::uniform;
@@ -109,11 +120,13 @@ TEST(Latency, OfControlMessagesIsPartOfAStep) {
   costs.job = [](int32_t rank, const RankProgram& program, const Job& job) {
     if (job.kind == JobKind::update) return 2.0;
     if (job.kind != JobKind::action) return 0.0;
-    return rank == 1 && program.programs[static_cast<size_t>(job.program)].kind == Kind::W ? 10.0 : 1.0;
+    return rank == 1 && program.programs[static_cast<size_t>(job.program)].kind == Kind::W ? 10.0
+                                                                                           : 1.0;
   };
   costs.link_of = [](int32_t from, int32_t) { return SimLink{from == 0 ? 0.5 : 0.25, 0}; };
   const SimStep done = simulate(plan, std::move(costs));
-  // Rank 1 runs F from 1 + 0.5 on, I, and W until 13.5. It is ready, and a quarter later the controller knows.
+  // Rank 1 runs F from 1 + 0.5 on, I, and W until 13.5. It is ready, and a quarter later the
+  // controller knows.
   EXPECT_DOUBLE_EQ(done.ranks[1].first, 1.5);
   EXPECT_DOUBLE_EQ(done.ranks[1].last, 13.5);
   EXPECT_DOUBLE_EQ(done.ranks[0].last, 3.5 + 0.25 + 2);
@@ -127,8 +140,9 @@ TEST(Bandwidth, MessagesOfOneLinkFollowOneAnother) {
   SimCosts costs = unit_costs(*plan);
   costs.link.bytes_per_time = 8 * 4 / 5.0;  // an activation of a sample takes 5
   const SimStep done = simulate(plan, std::move(costs));
-  // Four targets and four activations leave one after another, the last is there at 8 x 5; then the last F, and four B that wait for nothing.
-  // Gradients follow one another from the end of the first B on, and the last B waits for the last of them.
+  // Four targets and four activations leave one after another, the last is there at 8 x 5; then the
+  // last F, and four B that wait for nothing. Gradients follow one another from the end of the
+  // first B on, and the last B waits for the last of them.
   ASSERT_EQ(done.traffic.size(), 2u);
   EXPECT_NEAR(done.ranks[1].last, 8 * 5 + 1 + 4 * 2, 1e-9);
   EXPECT_NEAR(done.ranks[0].last, 8 * 5 + 1 + 2 + 4 * 5 + 2, 1e-9);
@@ -138,9 +152,11 @@ TEST(Traffic, CountsTensorsBetweenRanks) {
   const auto plan = chain_plan(chain_config("1f1b", 3, 5));
   const SimStep done = simulate(plan, unit_costs(*plan));
   std::vector<std::string> links;
-  for (const SimTraffic& t : done.traffic) links.push_back(cat(t.from, ">", t.to, " ", t.messages, " ", t.bytes));
+  for (const SimTraffic& t : done.traffic)
+    links.push_back(cat(t.from, ">", t.to, " ", t.messages, " ", t.bytes));
   // Targets go from the controller to the last rank, its losses back.
-  EXPECT_EQ(links, (std::vector<std::string>{"0>1 5 160", "0>2 5 160", "1>0 5 160", "1>2 5 160", "2>0 5 40", "2>1 5 160"}));
+  EXPECT_EQ(links, (std::vector<std::string>{"0>1 5 160", "0>2 5 160", "1>0 5 160", "1>2 5 160",
+                                             "2>0 5 40", "2>1 5 160"}));
 }
 
 TEST(Prediction, FollowsTheSpeedOfEachRank) {

@@ -1,4 +1,5 @@
-// Random models for equality tests: DAGs with skips, values used three times and more, parameters shared by distant nodes.
+// Random models for equality tests: DAGs with skips, values used three times and more, parameters
+// shared by distant nodes.
 #pragma once
 
 #include <memory>
@@ -8,7 +9,8 @@
 
 namespace weft::test {
 
-// Every value is [samples, width], so any node can read any value. Aborts the test program if a node is refused.
+// Every value is [samples, width], so any node can read any value. Aborts the test program if a
+// node is refused.
 inline std::shared_ptr<Model> random_model(std::mt19937& rng, int nodes, int width = 4) {
   auto model = std::make_shared<Model>();
   auto below = [&rng](size_t n) { return static_cast<size_t>(rng() % n); };
@@ -27,14 +29,16 @@ inline std::shared_ptr<Model> random_model(std::mt19937& rng, int nodes, int wid
   for (int n = 0; n < nodes; ++n) {
     // Mostly the newest values, sometimes one from far back.
     auto pick = [&] {
-      return below(3) ? values[values.size() - 1 - below(std::min<size_t>(3, values.size()))] : values[below(values.size())];
+      return below(3) ? values[values.size() - 1 - below(std::min<size_t>(3, values.size()))]
+                      : values[below(values.size())];
     };
     const size_t kind = below(5);
     NodeId made;
     if (kind < 2) {
       const bool fresh = weights.empty() || below(3);
       if (fresh)
-        weights.push_back(must(model->add_param("w" + std::to_string(weights.size()), Shape{width, width}, {InitKind::normal, 0.5})));
+        weights.push_back(must(model->add_param("w" + std::to_string(weights.size()),
+                                                Shape{width, width}, {InitKind::normal, 0.5})));
       const NodeId in[] = {pick()};
       const ParamId w[] = {fresh ? weights.back() : weights[below(weights.size())]};
       made = must(model->add_node("", find_op("linear"), {}, in, w));

@@ -1,4 +1,5 @@
-// Random plans and steps for equality tests: partitions as lopsided as they can be, every schedule, short micro-batches, ties.
+// Random plans and steps for equality tests: partitions as lopsided as they can be, every schedule,
+// short micro-batches, ties.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,6 +12,7 @@
 #include "engine/messages.h"
 #include "plan/plan.h"
 #include "support/random_model.h"
+#include "tune/make_plan.h"
 
 namespace weft::test {
 
@@ -20,12 +22,19 @@ struct PlanCase {
   std::string text;
 };
 
-// Any schedule at all that can run: stages lie on ranks as they fall, and the actions are in the order of some run of them, I and W
-// apart or not. Some stages recompute.
-inline Schedule random_schedule(std::mt19937& rng, int32_t ranks, int32_t stages, int32_t micro_batches) {
+// Any schedule at all that can run: stages lie on ranks as they fall, and the actions are in the
+// order of some run of them, I and W apart or not. Some stages recompute.
+inline Schedule random_schedule(std::mt19937& rng, int32_t ranks, int32_t stages,
+                                int32_t micro_batches) {
   auto below = [&rng](size_t n) { return static_cast<size_t>(rng() % n); };
-  Schedule out{.stages = stages, .micro_batches = micro_batches, .forward_only = false, .rank_of_stage = {}, .rows = {}};
-  for (int32_t s = 0; s < stages; ++s) out.rank_of_stage.push_back(s < ranks ? s : static_cast<int32_t>(below(static_cast<size_t>(ranks))));
+  Schedule out{.stages = stages,
+               .micro_batches = micro_batches,
+               .forward_only = false,
+               .rank_of_stage = {},
+               .rows = {}};
+  for (int32_t s = 0; s < stages; ++s)
+    out.rank_of_stage.push_back(
+        s < ranks ? s : static_cast<int32_t>(below(static_cast<size_t>(ranks))));
   std::shuffle(out.rank_of_stage.begin(), out.rank_of_stage.end(), rng);
   out.rows.resize(static_cast<size_t>(ranks));
   struct Progress {
@@ -33,22 +42,26 @@ inline Schedule random_schedule(std::mt19937& rng, int32_t ranks, int32_t stages
     int32_t f = 0, r = 0, i = 0, w = 0;
   };
   std::vector<Progress> done;
-  for (int32_t s = 0; s < stages; ++s) done.push_back({.split = below(2) == 0, .again = below(3) == 0});
+  for (int32_t s = 0; s < stages; ++s)
+    done.push_back({.split = below(2) == 0, .again = below(3) == 0});
   // The actions that may run now, of every stage.
   for (;;) {
     std::vector<Action> ready;
     for (int32_t s = 0; s < stages; ++s) {
       const Progress& p = done[static_cast<size_t>(s)];
-      if (p.f < micro_batches && (s == 0 || done[static_cast<size_t>(s) - 1].f > p.f)) ready.push_back({s, Kind::F, p.f});
+      if (p.f < micro_batches && (s == 0 || done[static_cast<size_t>(s) - 1].f > p.f))
+        ready.push_back({s, Kind::F, p.f});
       if (p.again && p.r < p.f) ready.push_back({s, Kind::R, p.r});
-      if (p.i < (p.again ? p.r : p.f) && (s + 1 == stages || done[static_cast<size_t>(s) + 1].i > p.i))
+      if (p.i < (p.again ? p.r : p.f) &&
+          (s + 1 == stages || done[static_cast<size_t>(s) + 1].i > p.i))
         ready.push_back({s, p.split && (p.w < p.i || below(2)) ? Kind::I : Kind::B, p.i});
       if (p.w < p.i) ready.push_back({s, Kind::W, p.w});
     }
     if (ready.empty()) return out;
     Action action = ready[below(ready.size())];
     Progress& p = done[static_cast<size_t>(action.stage)];
-    out.rows[static_cast<size_t>(out.rank_of_stage[static_cast<size_t>(action.stage)])].push_back(action);
+    out.rows[static_cast<size_t>(out.rank_of_stage[static_cast<size_t>(action.stage)])].push_back(
+        action);
     p.f += action.kind == Kind::F;
     p.r += action.kind == Kind::R;
     p.i += action.kind == Kind::I || action.kind == Kind::B;
@@ -56,11 +69,14 @@ inline Schedule random_schedule(std::mt19937& rng, int32_t ranks, int32_t stages
   }
 }
 
-// The rest of a plan whose model, ranks, micro-batches and schedule are there already, for `stages` stages.
-inline PlanCase random_case(std::mt19937& rng, std::shared_ptr<const Model> model, PlanConfig config, int32_t stages, std::string text) {
+// The rest of a plan whose model, ranks, micro-batches and schedule are there already, for `stages`
+// stages.
+inline PlanCase random_case(std::mt19937& rng, std::shared_ptr<const Model> model,
+                            PlanConfig config, int32_t stages, std::string text) {
   auto below = [&rng](uint32_t n) { return static_cast<int32_t>(rng() % n); };
   config.micro_batch_size = 1 + below(3);
-  config.short_size = config.micro_batch_size > 1 ? below(static_cast<uint32_t>(config.micro_batch_size)) : 0;
+  config.short_size =
+      config.micro_batch_size > 1 ? below(static_cast<uint32_t>(config.micro_batch_size)) : 0;
   const char* recomputes[] = {"none", "none", "stage", "every:1", "every:2", "every:3", "auto"};
   config.recompute = recomputes[below(7)];
   config.split = below(2) ? SplitBy::uniform : SplitBy::cost;
@@ -72,13 +88,15 @@ inline PlanCase random_case(std::mt19937& rng, std::shared_ptr<const Model> mode
     for (const Node& n : model->nodes())
       if (!n.is_input()) names.push_back(n.name);
     names.erase(names.begin());
-    while (static_cast<int32_t>(names.size()) >= stages) names.erase(names.begin() + below(static_cast<uint32_t>(names.size())));
+    while (static_cast<int32_t>(names.size()) >= stages)
+      names.erase(names.begin() + below(static_cast<uint32_t>(names.size())));
     config.cuts = names;
   }
   PlanCase c{.model = std::move(model), .plan = nullptr, .text = std::move(text)};
-  c.text += ": " + std::to_string(config.ranks) + " ranks of " + std::to_string(stages) + " stages, " +
-            std::to_string(config.micro_batches) + " micro-batches, " +
-            (config.schedule_text.empty() ? config.schedule : config.schedule_text) + ", recompute " + config.recompute;
+  c.text += ": " + std::to_string(config.ranks) + " ranks of " + std::to_string(stages) +
+            " stages, " + std::to_string(config.micro_batches) + " micro-batches, " +
+            (config.schedule_text.empty() ? config.schedule : config.schedule_text) +
+            ", recompute " + config.recompute;
   auto plan = make_plan(c.model, config);
   EXPECT_TRUE(plan.ok()) << c.text << ": " << plan.status().text();
   if (plan.ok()) c.plan = plan.take();
@@ -92,25 +110,32 @@ inline PlanCase random_plan(uint32_t seed) {
   auto model = random_model(rng, nodes);
   PlanConfig config;
   config.micro_batches = 1 + below(17);
-  // A third of the time a schedule that nobody thought of, else one of the table; one with enough nodes for its stages.
+  // A third of the time a schedule that nobody thought of, else one of the table; one with enough
+  // nodes for its stages.
   int32_t stages = 1 + below(static_cast<uint32_t>(std::min(nodes + 1, 8)));
   if (below(3) == 0) {
     config.ranks = 1 + below(static_cast<uint32_t>(stages));
     config.schedule_text = random_schedule(rng, config.ranks, stages, config.micro_batches).text();
   } else {
-    const ScheduleKind* kind = &all_schedules()[static_cast<size_t>(below(static_cast<uint32_t>(all_schedules().size())))];
-    if (kind->name == "forward" || kind->asynchronous || kind->chunks > stages) kind = find_schedule("gpipe");
+    const ScheduleKind* kind =
+        &all_schedules()[static_cast<size_t>(below(static_cast<uint32_t>(all_schedules().size())))];
+    if (kind->name == "forward" || kind->asynchronous || kind->chunks > stages)
+      kind = find_schedule("gpipe");
     config.schedule = kind->name;
-    config.chunks = kind->chunks ? kind->chunks : 1 + below(static_cast<uint32_t>(std::min(stages, 3)));
+    config.chunks =
+        kind->chunks ? kind->chunks : 1 + below(static_cast<uint32_t>(std::min(stages, 3)));
     config.ranks = std::max(1, stages / config.chunks);
     stages = config.ranks * config.chunks;
   }
-  return random_case(rng, std::move(model), std::move(config), stages, "seed " + std::to_string(seed));
+  return random_case(rng, std::move(model), std::move(config), stages,
+                     "seed " + std::to_string(seed));
 }
 
 // A schedule of the table at those sizes, on a random model that has nodes enough.
-inline PlanCase random_plan_of(const ScheduleKind& kind, int32_t ranks, int32_t micro_batches, int32_t chunks) {
-  std::mt19937 rng(static_cast<uint32_t>(ranks * 10007 + micro_batches * 101 + chunks) * 31u + static_cast<uint32_t>(kind.name.size()));
+inline PlanCase random_plan_of(const ScheduleKind& kind, int32_t ranks, int32_t micro_batches,
+                               int32_t chunks) {
+  std::mt19937 rng(static_cast<uint32_t>(ranks * 10007 + micro_batches * 101 + chunks) * 31u +
+                   static_cast<uint32_t>(kind.name.size()));
   const int32_t stages = ranks * chunks;
   auto model = random_model(rng, stages + static_cast<int>(rng() % 6));
   PlanConfig config;
@@ -122,14 +147,16 @@ inline PlanCase random_plan_of(const ScheduleKind& kind, int32_t ranks, int32_t 
 }
 
 // The n-th step of a run; `trained`: how many updates came before.
-inline StepDescriptor random_step(const Plan& plan, uint64_t n, uint64_t trained, std::mt19937& rng) {
+inline StepDescriptor random_step(const Plan& plan, uint64_t n, uint64_t trained,
+                                  std::mt19937& rng) {
   StepDescriptor step;
   step.sequence = n;
   step.step = trained;
   step.mode = n == 0 ? Mode::train : static_cast<Mode>(rng() % kModes);
   if (!plan.mode(step.mode).present) step.mode = Mode::eval;
   step.update = rng() % 4 != 0;
-  step.micro_batches = 1 + static_cast<int32_t>(rng() % static_cast<uint32_t>(plan.config.micro_batches));
+  step.micro_batches =
+      1 + static_cast<int32_t>(rng() % static_cast<uint32_t>(plan.config.micro_batches));
   step.short_last = plan.config.short_size > 0 && rng() % 2;
   step.denominator = 1 + static_cast<double>(rng() % 7);
   return step;

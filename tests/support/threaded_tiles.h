@@ -1,4 +1,5 @@
-// Tiles run by real threads, last tile first: the opposite of SerialTiles in every respect that must not matter.
+// Tiles run by real threads, last tile first: the opposite of SerialTiles in every respect that
+// must not matter.
 #pragma once
 
 #include <atomic>

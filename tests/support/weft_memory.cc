@@ -13,7 +13,9 @@ namespace {
 
 struct Range {
   uintptr_t begin = 0, end = 0;
-  bool has(const void* at) const { return reinterpret_cast<uintptr_t>(at) >= begin && reinterpret_cast<uintptr_t>(at) < end; }
+  bool has(const void* at) const {
+    return reinterpret_cast<uintptr_t>(at) >= begin && reinterpret_cast<uintptr_t>(at) < end;
+  }
 };
 
 struct Modules {
@@ -29,7 +31,8 @@ int add_module(dl_phdr_info* info, size_t, void* to) {
   range->begin = info->dlpi_addr;
   for (int i = 0; i < info->dlpi_phnum; ++i)
     if (info->dlpi_phdr[i].p_type == PT_LOAD)
-      range->end = std::max<uintptr_t>(range->end, info->dlpi_addr + info->dlpi_phdr[i].p_vaddr + info->dlpi_phdr[i].p_memsz);
+      range->end = std::max<uintptr_t>(
+          range->end, info->dlpi_addr + info->dlpi_phdr[i].p_vaddr + info->dlpi_phdr[i].p_memsz);
   return 0;
 }
 

@@ -1,5 +1,6 @@
-// Memory that weft itself takes, told from that of its libraries: weft allocates in C++, so operator new is replaced, and the module that
-// called it is read from the stack. What the C++ library allocates on weft's behalf is weft's; what ZeroMQ allocates is not.
+// Memory that weft itself takes, told from that of its libraries: weft allocates in C++, so
+// operator new is replaced, and the module that called it is read from the stack. What the C++
+// library allocates on weft's behalf is weft's; what ZeroMQ allocates is not.
 #pragma once
 
 #include <cstdint>

@@ -24,7 +24,8 @@ TEST(Arena, AModelWithoutTensorsHasOneAsWell) {
   EXPECT_NE(arena.value().data(), nullptr);
 }
 
-// A plan whose size has wrapped round would otherwise be given a byte, and its first write would end the process.
+// A plan whose size has wrapped round would otherwise be given a byte, and its first write would
+// end the process.
 TEST(Arena, ANegativeSizeIsAFault) {
   const auto arena = Arena::make(-64);
   ASSERT_FALSE(arena.ok());

@@ -1,4 +1,5 @@
-// attention at lengths that the op suite cannot afford: what it keeps and needs, and blocks of fewer rows.
+// attention at lengths that the op suite cannot afford: what it keeps and needs, and blocks of
+// fewer rows.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -37,8 +38,8 @@ TEST(Attention, ScratchDoesNotGrowWithSamplesNorWithTheSquareOfTheLength) {
   EXPECT_LT(infer({4, 16384, 3 * 768}, 12).scratch, 5 * one);
 }
 
-// One head, causal, in double: out, and the gradients of q, k and v side by side as the op has them. `size_of_din`: the sums of the
-// magnitudes of what makes up each gradient.
+// One head, causal, in double: out, and the gradients of q, k and v side by side as the op has
+// them. `size_of_din`: the sums of the magnitudes of what makes up each gradient.
 struct Reference {
   std::vector<double> out, din, size_of_din;
 
@@ -59,7 +60,8 @@ struct Reference {
         p[s] = 0;
         for (size_t i = 0; i < size; ++i) p[s] += q(t, i) * k(s, i);
       }
-      const double top = *std::max_element(p.begin(), p.begin() + static_cast<std::ptrdiff_t>(t + 1));
+      const double top =
+          *std::max_element(p.begin(), p.begin() + static_cast<std::ptrdiff_t>(t + 1));
       for (size_t s = 0; s <= t; ++s) sum += p[s] = std::exp((p[s] - top) * factor);
       for (size_t s = 0; s <= t; ++s) {
         p[s] /= sum;
@@ -90,14 +92,16 @@ std::vector<float> normals(size_t n, uint64_t purpose) {
 
 void expect_near(const std::vector<float>& got, const std::vector<double>& expected) {
   ASSERT_EQ(got.size(), expected.size());
-  for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], expected[i], 2e-5 * std::max(1.0, std::fabs(expected[i]))) << i;
+  for (size_t i = 0; i < got.size(); ++i)
+    ASSERT_NEAR(got[i], expected[i], 2e-5 * std::max(1.0, std::fabs(expected[i]))) << i;
 }
 
 // Causal attention of one head over packed samples, forward and I, by two threads.
 struct Computed {
   std::vector<float> out, din;
 
-  Computed(int64_t samples, int64_t rows, int64_t size, const std::vector<float>& in, const std::vector<float>& dout)
+  Computed(int64_t samples, int64_t rows, int64_t size, const std::vector<float>& in,
+           const std::vector<float>& dout)
       : out(dout.size(), NAN), din(in.size(), NAN) {
     Attrs attrs;
     attrs.heads = 1;
@@ -111,7 +115,8 @@ struct Computed {
     }
     std::vector<std::byte> scratch(inferred.scratch, std::byte{0xff});
     test::ThreadedTiles tiles(2);
-    const View in_view{const_cast<float*>(in.data()), {DType::f32, {samples, rows, 3 * size}}}, din_view{din.data(), in_view.desc};
+    const View in_view{const_cast<float*>(in.data()), {DType::f32, {samples, rows, 3 * size}}},
+        din_view{din.data(), in_view.desc};
     Call call;
     call.attrs = &attrs;
     call.in = std::span(&in_view, 1);
@@ -130,7 +135,8 @@ struct Computed {
 // Two samples of one head; above 2048 rows a block has fewer of them, and the last one is short.
 TEST(Attention, AgreesWithThePlainWayOverLongRows) {
   constexpr size_t kRows = 2500, kSize = 5, kSamples = 2;
-  const std::vector<float> in = normals(kSamples * kRows * 3 * kSize, 1), dout = normals(kSamples * kRows * kSize, 2);
+  const std::vector<float> in = normals(kSamples * kRows * 3 * kSize, 1),
+                           dout = normals(kSamples * kRows * kSize, 2);
   const Computed computed(kSamples, kRows, kSize, in, dout);
   for (size_t sample = 0; sample < kSamples; ++sample) {
     const auto part = [&](const std::vector<float>& all) {
@@ -144,7 +150,8 @@ TEST(Attention, AgreesWithThePlainWayOverLongRows) {
   }
 }
 
-// Scores of a row lie close to one another and far from 0, and are exact in a float, so that the softmax is all that can be wrong.
+// Scores of a row lie close to one another and far from 0, and are exact in a float, so that the
+// softmax is all that can be wrong.
 TEST(Attention, AgreesWithThePlainWayAtLargeScores) {
   constexpr size_t kRows = 70, kSize = 4;  // scores are halved
   for (const float base : {0.0f, 1e4f, 1e6f, -1e6f}) {
@@ -159,9 +166,11 @@ TEST(Attention, AgreesWithThePlainWayAtLargeScores) {
     }
     const Computed computed(1, kRows, kSize, in, dout);
     const Reference reference(in, dout, kRows, kSize);
-    for (size_t i = 0; i < reference.out.size(); ++i) ASSERT_NEAR(computed.out[i], reference.out[i], 1e-6) << i;
+    for (size_t i = 0; i < reference.out.size(); ++i)
+      ASSERT_NEAR(computed.out[i], reference.out[i], 1e-6) << i;
     for (size_t i = 0; i < reference.din.size(); ++i)
-      ASSERT_NEAR(computed.din[i], reference.din[i], 1e-6 * std::max(1.0, reference.size_of_din[i])) << i;
+      ASSERT_NEAR(computed.din[i], reference.din[i], 1e-6 * std::max(1.0, reference.size_of_din[i]))
+          << i;
   }
 }
 

@@ -11,10 +11,13 @@
 namespace weft {
 namespace {
 
-TEST(Text, NumbersAreShortestAndWithoutLocale) { EXPECT_EQ(cat("a ", 1, ' ', -2L, " ", 0.1, " ", 1e300), "a 1 -2 0.1 1e+300"); }
+TEST(Text, NumbersAreShortestAndWithoutLocale) {
+  EXPECT_EQ(cat("a ", 1, ' ', -2L, " ", 0.1, " ", 1e300), "a 1 -2 0.1 1e+300");
+}
 
 TEST(Text, WhatATerminalObeysIsMadePrintable) {
-  EXPECT_EQ(printable("plain \xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80"), "plain \xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80");
+  EXPECT_EQ(printable("plain \xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80"),
+            "plain \xc3\xa4 \xe2\x82\xac \xf0\x9f\x98\x80");
   EXPECT_EQ(printable("\x1b[2J\r\n\t\x7f"), "\\x1b[2J\\x0d\\x0a\\x09\\x7f");
   EXPECT_EQ(printable(std::string("a\0b", 3)), "a\\x00b");
   EXPECT_EQ(printable("\xc2\x9b"

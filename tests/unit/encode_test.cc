@@ -27,7 +27,8 @@ TEST(Encode, WrongBytesAreRefusedOrMakeAnotherSoundModel) {
   std::mt19937 rng(1);
   const auto model = test::random_model(rng, 10);
   const std::vector<std::byte> bytes = encode_model(*model);
-  for (size_t n = 0; n < bytes.size(); ++n) EXPECT_FALSE(decode_model({bytes.data(), n}, nullptr).ok()) << n;
+  for (size_t n = 0; n < bytes.size(); ++n)
+    EXPECT_FALSE(decode_model({bytes.data(), n}, nullptr).ok()) << n;
   int refused = 0;
   for (int i = 0; i < 5000; ++i) {
     std::vector<std::byte> changed = bytes;

@@ -1,4 +1,5 @@
-// ComputeScope: the bits of a computation do not depend on the host's floating-point mode, and the mode survives.
+// ComputeScope: the bits of a computation do not depend on the host's floating-point mode, and the
+// mode survives.
 #include "kernels/fpenv.h"
 
 #include <gtest/gtest.h>
@@ -39,7 +40,8 @@ TEST(ComputeScope, RoundsToNearestWhateverTheHostChose) {
 #if defined(__x86_64__)
 TEST(ComputeScope, KeepsSubnormalNumbersInAFastMathHost) {
   const unsigned before = _mm_getcsr();
-  _mm_setcsr(before | 0x8040);  // flush to zero, denormals are zero: what -ffast-math sets at start-up
+  _mm_setcsr(before |
+             0x8040);  // flush to zero, denormals are zero: what -ffast-math sets at start-up
   const float tiny = std::numeric_limits<float>::min();
   const float outside = divide(tiny, 4);
   float inside = 0, nested = 0;

@@ -1,4 +1,5 @@
-// gemm: against a naive product in double, the same bits for any number of threads, and the choice of BLIS's kernels.
+// gemm: against a naive product in double, the same bits for any number of threads, and the choice
+// of BLIS's kernels.
 #include "kernels/gemm.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +22,8 @@ namespace {
 std::vector<float> random_floats(int64_t n, uint64_t seed) {
   const Stream stream = Stream::data(seed, 0);
   std::vector<float> out(static_cast<size_t>(n));
-  for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(unit(stream.draw(i)[0]) - 0.5);
+  for (size_t i = 0; i < out.size(); ++i)
+    out[i] = static_cast<float>(unit(stream.draw(i)[0]) - 0.5);
   return out;
 }
 
@@ -45,15 +47,26 @@ struct Case {
   std::vector<float> run(Tiles& tiles) const {
     ComputeScope scope;
     std::vector<float> out = c;
-    gemm({m, n, k, {a.data(), lda(), trans_a}, {b.data(), ldb(), trans_b}, out.data(), ldc(), alpha, beta}, tiles);
+    gemm({m,
+          n,
+          k,
+          {a.data(), lda(), trans_a},
+          {b.data(), ldb(), trans_b},
+          out.data(),
+          ldc(),
+          alpha,
+          beta},
+         tiles);
     return out;
   }
 
   double expected(int64_t i, int64_t j) const {
     double sum = 0;
     for (int64_t p = 0; p < k; ++p) {
-      const float x = trans_a ? a[static_cast<size_t>(p * lda() + i)] : a[static_cast<size_t>(i * lda() + p)];
-      const float y = trans_b ? b[static_cast<size_t>(j * ldb() + p)] : b[static_cast<size_t>(p * ldb() + j)];
+      const float x =
+          trans_a ? a[static_cast<size_t>(p * lda() + i)] : a[static_cast<size_t>(i * lda() + p)];
+      const float y =
+          trans_b ? b[static_cast<size_t>(j * ldb() + p)] : b[static_cast<size_t>(p * ldb() + j)];
       sum += double{x} * y;
     }
     return alpha * sum + (beta == 0 ? 0 : double{beta} * c[static_cast<size_t>(i * ldc() + j)]);
@@ -62,20 +75,27 @@ struct Case {
   void check(const std::vector<float>& out) const {
     const double bound = 1e-6 * std::sqrt(static_cast<double>(k) + 1) + 1e-6;
     for (int64_t i = 0; i < m; ++i) {
-      for (int64_t j = 0; j < n; ++j) ASSERT_NEAR(out[static_cast<size_t>(i * ldc() + j)], expected(i, j), bound) << i << ',' << j;
-      for (int64_t j = n; j < ldc(); ++j) ASSERT_EQ(out[static_cast<size_t>(i * ldc() + j)], c[static_cast<size_t>(i * ldc() + j)]);
+      for (int64_t j = 0; j < n; ++j)
+        ASSERT_NEAR(out[static_cast<size_t>(i * ldc() + j)], expected(i, j), bound)
+            << i << ',' << j;
+      for (int64_t j = n; j < ldc(); ++j)
+        ASSERT_EQ(out[static_cast<size_t>(i * ldc() + j)], c[static_cast<size_t>(i * ldc() + j)]);
     }
   }
 };
 
 TEST(Gemm, AgreesWithTheNaiveProduct) {
   SerialTiles serial;
-  const int64_t sizes[][3] = {{1, 1, 1},     {1, 7, 5},     {5, 1, 9},     {3, 4, 0},     {16, 4, 16},    {17, 33, 65},   {64, 64, 64},
-                              {100, 1, 300}, {1, 300, 100}, {12, 800, 40}, {800, 12, 40}, {769, 40, 257}, {100, 300, 200}};
+  const int64_t sizes[][3] = {{1, 1, 1},      {1, 7, 5},     {5, 1, 9},     {3, 4, 0},
+                              {16, 4, 16},    {17, 33, 65},  {64, 64, 64},  {100, 1, 300},
+                              {1, 300, 100},  {12, 800, 40}, {800, 12, 40}, {769, 40, 257},
+                              {100, 300, 200}};
   for (const auto& s : sizes)
     for (int trans = 0; trans < 4; ++trans)
-      for (const auto& [alpha, beta] : {std::pair{1.f, 0.f}, {1.f, 1.f}, {-0.5f, 1.f}, {-0.5f, 2.f}}) {
-        SCOPED_TRACE(testing::Message() << s[0] << 'x' << s[1] << 'x' << s[2] << " transposes " << trans << " beta " << beta);
+      for (const auto& [alpha, beta] :
+           {std::pair{1.f, 0.f}, {1.f, 1.f}, {-0.5f, 1.f}, {-0.5f, 2.f}}) {
+        SCOPED_TRACE(testing::Message() << s[0] << 'x' << s[1] << 'x' << s[2] << " transposes "
+                                        << trans << " beta " << beta);
         const Case one(s[0], s[1], s[2], trans & 1, trans & 2, alpha, beta);
         one.check(one.run(serial));
       }
@@ -104,17 +124,20 @@ TEST(Gemm, BetaZeroDoesNotReadC) {
   SerialTiles serial;
   Case one(20, 30, 10, false, false);
   for (int64_t i = 0; i < one.m; ++i)
-    for (int64_t j = 0; j < one.n; ++j) one.c[static_cast<size_t>(i * one.ldc() + j)] = std::numeric_limits<float>::quiet_NaN();
+    for (int64_t j = 0; j < one.n; ++j)
+      one.c[static_cast<size_t>(i * one.ldc() + j)] = std::numeric_limits<float>::quiet_NaN();
   one.check(one.run(serial));
 }
 
 TEST(Gemm, EqualBitsForAnyNumberOfThreads) {
   SerialTiles serial;
   test::ThreadedTiles threads(4);
-  const int64_t sizes[][3] = {{64, 1536, 96}, {64, 3100, 33}, {1600, 100, 64}, {770, 400, 20}, {256, 768, 100}};
+  const int64_t sizes[][3] = {
+      {64, 1536, 96}, {64, 3100, 33}, {1600, 100, 64}, {770, 400, 20}, {256, 768, 100}};
   for (const auto& s : sizes)
     for (int trans = 0; trans < 4; ++trans) {
-      SCOPED_TRACE(testing::Message() << s[0] << 'x' << s[1] << 'x' << s[2] << " transposes " << trans);
+      SCOPED_TRACE(testing::Message()
+                   << s[0] << 'x' << s[1] << 'x' << s[2] << " transposes " << trans);
       const Case one(s[0], s[1], s[2], trans & 1, trans & 2, 1, 1);
       const std::vector<float> expect = one.run(serial), got = one.run(threads);
       one.check(expect);
@@ -155,7 +178,8 @@ TEST(Gemm, TextSaysWhenItIsSlow) {
   EXPECT_EQ(info.text(), "BLIS 0.9.0, skx kernels");
   info.kernels = "generic";
   info.slow = info.set_by_host = true;
-  EXPECT_EQ(info.text(), "BLIS 0.9.0, generic kernels (BLIS_ARCH_TYPE is set): slow, this processor runs skx");
+  EXPECT_EQ(info.text(),
+            "BLIS 0.9.0, generic kernels (BLIS_ARCH_TYPE is set): slow, this processor runs skx");
 }
 
 #if defined(__x86_64__)
@@ -164,7 +188,8 @@ TEST(GemmDeathTest, AValueOfTheHostIsLeftToRule) {
   EXPECT_EXIT(
       {
         setenv("BLIS_ARCH_TYPE", "haswell", 1);
-        const bool kept = gemm_info().set_by_host && std::strcmp(std::getenv("BLIS_ARCH_TYPE"), "haswell") == 0;
+        const bool kept =
+            gemm_info().set_by_host && std::strcmp(std::getenv("BLIS_ARCH_TYPE"), "haswell") == 0;
         std::_Exit(kept ? 0 : 1);
       },
       testing::ExitedWithCode(0), "");

@@ -31,8 +31,10 @@ TEST(Loop, RunsPostsOfEachThreadInOrder) {
   for (int t = 0; t < kThreads; ++t)
     threads.emplace_back([&, t] {
       for (int i = 0; i < kPosts; ++i)
-        EXPECT_TRUE(
-            loop->post([&, t, i] { in_order += next[static_cast<size_t>(t)]++ == i && std::this_thread::get_id() == loop_thread; }));
+        EXPECT_TRUE(loop->post([&, t, i] {
+          in_order +=
+              next[static_cast<size_t>(t)]++ == i && std::this_thread::get_id() == loop_thread;
+        }));
       EXPECT_TRUE(loop->post([&] {
         if (++ended == kThreads) loop->stop();
       }));
@@ -58,7 +60,8 @@ TEST(Loop, WithoutDescriptorsIsAFailureOfItsOwn) {
   GTEST_SKIP() << "sanitizers end the process instead";
 #endif
   testing::GTEST_FLAG(death_test_style) = "threadsafe";
-  for (int left = 0; left < 8; ++left) EXPECT_EXIT(make_the_first_loop(left), testing::ExitedWithCode(2), "") << left;
+  for (int left = 0; left < 8; ++left)
+    EXPECT_EXIT(make_the_first_loop(left), testing::ExitedWithCode(2), "") << left;
   EXPECT_EXIT(make_the_first_loop(8), testing::ExitedWithCode(1), "");
 }
 
@@ -162,7 +165,8 @@ TEST(Signal, RunsAfterTheLastRaise) {
   EXPECT_LE(runs, 1000);
 }
 
-// An eventfd stands for ZeroMQ's: its edge is swallowed by another callback, and only `ready` knows that there is work.
+// An eventfd stands for ZeroMQ's: its edge is swallowed by another callback, and only `ready` knows
+// that there is work.
 TEST(Turn, RunsAlthoughTheEdgeWasSwallowed) {
   auto loop = make_loop();
   const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
@@ -215,7 +219,8 @@ TEST(Waker, RefusesADescriptorThatIsNone) {
   auto loop = make_loop();
   const auto waker = Loop::Waker::make(*loop, 9999);
   ASSERT_FALSE(waker.ok());
-  EXPECT_NE(waker.status().text().find("descriptor 9999"), std::string::npos) << waker.status().text();
+  EXPECT_NE(waker.status().text().find("descriptor 9999"), std::string::npos)
+      << waker.status().text();
 }
 
 TEST(Thread, HasANameBlocksSignalsAndIsNicer) {
@@ -227,7 +232,8 @@ TEST(Thread, HasANameBlocksSignalsAndIsNicer) {
       pthread_getname_np(pthread_self(), name, sizeof name);
       sigset_t mask;
       pthread_sigmask(SIG_BLOCK, nullptr, &mask);
-      blocked = sigismember(&mask, SIGINT) + sigismember(&mask, SIGTERM) + sigismember(&mask, SIGCHLD);
+      blocked =
+          sigismember(&mask, SIGINT) + sigismember(&mask, SIGTERM) + sigismember(&mask, SIGCHLD);
       niceness = getpriority(PRIO_PROCESS, 0);
     });
     ASSERT_TRUE(thread.ok()) << thread.status().text();

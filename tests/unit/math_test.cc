@@ -31,7 +31,8 @@ void test_erf(const float* x, float* y, int64_t n) {
   map1(x, y, n, [](FloatVec v) HWY_ATTR { return verf(v); });
 }
 float test_sum(const float* x, int64_t n) {
-  return sum(n, [x](int64_t i, int64_t count) HWY_ATTR { return hn::Add(load(x + i, count), constant(1.0f)); });
+  return sum(n, [x](int64_t i, int64_t count)
+                    HWY_ATTR { return hn::Add(load(x + i, count), constant(1.0f)); });
 }
 
 }  // namespace
@@ -81,7 +82,8 @@ const Function kFunctions[] = {
      std::erf, 1.5, -6, 6},
 };
 
-// Distance in units of the last place of the exact value; below the normal range the unit stays that of the smallest normal number.
+// Distance in units of the last place of the exact value; below the normal range the unit stays
+// that of the smallest normal number.
 double ulps(float got, double exact) {
   const double magnitude = std::max(std::fabs(exact), 0x1p-126);
   return std::fabs(double{got} - exact) / std::ldexp(1.0, std::ilogb(magnitude) - 23);
@@ -108,7 +110,8 @@ std::vector<float> points(float low, float high) {
     const float x = std::bit_cast<float>(static_cast<uint32_t>(bits));
     if (x >= low && x <= high) out.push_back(x);
   }
-  for (int i = 0; i <= 1000000; ++i) out.push_back(static_cast<float>(low + (double{high} - low) * i / 1000000));
+  for (int i = 0; i <= 1000000; ++i)
+    out.push_back(static_cast<float>(low + (double{high} - low) * i / 1000000));
   return out;
 }
 
@@ -136,10 +139,11 @@ TEST(Math, SpecialValues) {
     float x, y;
   };
   const Row rows[] = {
-      {"exp", 0, 1},         {"exp", -kInf, 0},    {"exp", kInf, kInf},  {"exp", kNaN, kNaN}, {"exp", 100, kInf},
-      {"exp", -200, 0},      {"exp", 3e38f, kInf}, {"log", 1, 0},        {"log", 0, -kInf},   {"log", -0.0f, -kInf},
-      {"log", kInf, kInf},   {"log", -1, kNaN},    {"log", -kInf, kNaN}, {"log", kNaN, kNaN}, {"erf", 0, 0},
-      {"erf", -0.0f, -0.0f}, {"erf", kInf, 1},     {"erf", -kInf, -1},   {"erf", kNaN, kNaN}, {"erf", -3e38f, -1},
+      {"exp", 0, 1},        {"exp", -kInf, 0},     {"exp", kInf, kInf},  {"exp", kNaN, kNaN},
+      {"exp", 100, kInf},   {"exp", -200, 0},      {"exp", 3e38f, kInf}, {"log", 1, 0},
+      {"log", 0, -kInf},    {"log", -0.0f, -kInf}, {"log", kInf, kInf},  {"log", -1, kNaN},
+      {"log", -kInf, kNaN}, {"log", kNaN, kNaN},   {"erf", 0, 0},        {"erf", -0.0f, -0.0f},
+      {"erf", kInf, 1},     {"erf", -kInf, -1},    {"erf", kNaN, kNaN},  {"erf", -3e38f, -1},
   };
   for (const Row& row : rows)
     for (const Function& f : kFunctions) {
@@ -150,7 +154,8 @@ TEST(Math, SpecialValues) {
         if (std::isnan(row.y))
           EXPECT_TRUE(std::isnan(y)) << f.name << "(" << row.x << ") = " << y;
         else
-          EXPECT_EQ(std::bit_cast<uint32_t>(y), std::bit_cast<uint32_t>(row.y)) << f.name << "(" << row.x << ") = " << y;
+          EXPECT_EQ(std::bit_cast<uint32_t>(y), std::bit_cast<uint32_t>(row.y))
+              << f.name << "(" << row.x << ") = " << y;
       });
     }
 }
@@ -165,21 +170,26 @@ TEST(Math, AnElementIsTreatedAlikeEverywhere) {
       for (size_t i = 0; i < x.size(); ++i) {
         float alone;
         f.run(&x[i], &alone, 1);
-        ASSERT_EQ(std::bit_cast<uint32_t>(alone), std::bit_cast<uint32_t>(whole[i])) << f.name << " of element " << i;
+        ASSERT_EQ(std::bit_cast<uint32_t>(alone), std::bit_cast<uint32_t>(whole[i]))
+            << f.name << " of element " << i;
       }
     });
 }
 
-// The partial sums are the same for all widths; a target without fused multiply-add may differ in functions, never in a plain sum.
+// The partial sums are the same for all widths; a target without fused multiply-add may differ in
+// functions, never in a plain sum.
 TEST(Math, ASumIsTheSameForAllTargets) {
   std::vector<float> x(1003);
-  for (size_t i = 0; i < x.size(); ++i) x[i] = std::ldexp(1.0f + static_cast<float>(i) * 1e-3f, static_cast<int>(i % 7));
+  for (size_t i = 0; i < x.size(); ++i)
+    x[i] = std::ldexp(1.0f + static_cast<float>(i) * 1e-3f, static_cast<int>(i % 7));
   for (int64_t n : {0, 1, 15, 16, 31, 32, 33, 63, 1003}) {
     const float expected = HWY_DYNAMIC_DISPATCH(test_sum)(x.data(), n);
     double exact = 0;
     for (int64_t i = 0; i < n; ++i) exact += double{x[static_cast<size_t>(i)]} + 1;
     EXPECT_NEAR(expected, exact, exact * 1e-6);
-    for_each_target([&](int64_t) { EXPECT_EQ(HWY_DYNAMIC_DISPATCH(test_sum)(x.data(), n), expected) << "n = " << n; });
+    for_each_target([&](int64_t) {
+      EXPECT_EQ(HWY_DYNAMIC_DISPATCH(test_sum)(x.data(), n), expected) << "n = " << n;
+    });
   }
 }
 

@@ -1,4 +1,5 @@
-// Update rules against numbers that optax made, rates, norms, and the same bits for any number of threads.
+// Update rules against numbers that optax made, rates, norms, and the same bits for any number of
+// threads.
 #include "optim/optim.h"
 
 #include <gtest/gtest.h>
@@ -39,18 +40,23 @@ OptimSettings settings_of(const test::OptimCase& one) {
 struct Parameter {
   std::vector<float> weight, slot0, slot1;
 
-  explicit Parameter(std::vector<float> w) : weight(std::move(w)), slot0(weight.size()), slot1(weight.size()) {}
+  explicit Parameter(std::vector<float> w)
+      : weight(std::move(w)), slot0(weight.size()), slot1(weight.size()) {}
 
-  void step(const OptimSettings& settings, uint64_t step, double scale, bool decay, const std::vector<float>& grad, Tiles& tiles) {
+  void step(const OptimSettings& settings, uint64_t step, double scale, bool decay,
+            const std::vector<float>& grad, Tiles& tiles) {
     ComputeScope scope;
-    update(settings, step, scale, decay, static_cast<int64_t>(weight.size()), weight.data(), grad.data(),
-           slots(settings) > 0 ? slot0.data() : nullptr, slots(settings) > 1 ? slot1.data() : nullptr, tiles);
+    update(settings, step, scale, decay, static_cast<int64_t>(weight.size()), weight.data(),
+           grad.data(), slots(settings) > 0 ? slot0.data() : nullptr,
+           slots(settings) > 1 ? slot1.data() : nullptr, tiles);
   }
 };
 
 TEST(Optim, NamesReadBack) {
-  for (Rule rule : {Rule::sgd, Rule::adam, Rule::adamw}) EXPECT_EQ(rule_named(rule_name(rule)).value(), rule);
-  for (RateCurve curve : {RateCurve::constant, RateCurve::cosine}) EXPECT_EQ(curve_named(curve_name(curve)).value(), curve);
+  for (Rule rule : {Rule::sgd, Rule::adam, Rule::adamw})
+    EXPECT_EQ(rule_named(rule_name(rule)).value(), rule);
+  for (RateCurve curve : {RateCurve::constant, RateCurve::cosine})
+    EXPECT_EQ(curve_named(curve_name(curve)).value(), curve);
   EXPECT_EQ(rule_named("sdg").status().text(), "'rule' is 'sdg', expected adamw, adam or sgd");
   EXPECT_EQ(curve_named("").status().text(), "'curve' is '', expected constant or cosine");
 }
@@ -63,18 +69,22 @@ TEST(Optim, StepsAreThoseOfOptax) {
     // Repeated, so that whole vectors and a short last one are compared.
     constexpr int kRepeats = 9;
     std::vector<float> start;
-    for (int i = 0; i < test::kOptimCount * kRepeats; ++i) start.push_back(static_cast<float>(i % test::kOptimCount * 5 % 7 - 3) / 4);
+    for (int i = 0; i < test::kOptimCount * kRepeats; ++i)
+      start.push_back(static_cast<float>(i % test::kOptimCount * 5 % 7 - 3) / 4);
     Parameter parameter(start);
     SerialTiles serial;
     size_t row = 0;
     for (int step = 0; step < 10; ++step) {
       std::vector<float> grad;
       for (size_t i = 0; i < start.size(); ++i)
-        grad.push_back(static_cast<float>((static_cast<int>(i) % test::kOptimCount * 7 + step * 3) % 11 - 5) / 8);
+        grad.push_back(
+            static_cast<float>((static_cast<int>(i) % test::kOptimCount * 7 + step * 3) % 11 - 5) /
+            8);
       parameter.step(settings, static_cast<uint64_t>(step), one.scale, true, grad, serial);
       if (step + 1 != test::kOptimSteps[row]) continue;
       for (size_t i = 0; i < start.size(); ++i)
-        EXPECT_NEAR(parameter.weight[i], one.weights[row][i % test::kOptimCount], 2e-6) << "after step " << step + 1 << ", element " << i;
+        EXPECT_NEAR(parameter.weight[i], one.weights[row][i % test::kOptimCount], 2e-6)
+            << "after step " << step + 1 << ", element " << i;
       ++row;
     }
     EXPECT_EQ(row, std::size(test::kOptimSteps));
@@ -158,7 +168,8 @@ TEST(Optim, RatesWarmUpAndFollowTheCosine) {
   settings.curve = RateCurve::cosine;
   settings.total = 25;
   settings.min_rate = 0.05;
-  for (size_t i = 0; i < std::size(test::kCosineRates); ++i) EXPECT_NEAR(rate_at(settings, 5 + i), test::kCosineRates[i], 1e-15) << i;
+  for (size_t i = 0; i < std::size(test::kCosineRates); ++i)
+    EXPECT_NEAR(rate_at(settings, 5 + i), test::kCosineRates[i], 1e-15) << i;
   EXPECT_EQ(rate_at(settings, 25), 0.05);
   EXPECT_EQ(rate_at(settings, 26), 0.05);
   settings.warmup = 0;
@@ -193,11 +204,16 @@ TEST(Optim, SettingsThatCannotBeAreNamed) {
     return check(settings).text();
   };
   EXPECT_EQ(text([](OptimSettings&) {}), "");
-  EXPECT_EQ(text([](OptimSettings& s) { s.rate = -1; }), "optimizer rate is -1, expected a finite number of 0 or more");
-  EXPECT_EQ(text([](OptimSettings& s) { s.beta2 = 1; }), "optimizer beta2 is 1, expected 0 or more and below 1");
-  EXPECT_EQ(text([](OptimSettings& s) { s.clip = std::nan(""); }), "optimizer clip is nan, expected a finite number of 0 or more");
-  EXPECT_EQ(text([](OptimSettings& s) { s.rule = static_cast<Rule>(9); }), "optimizer rule is 9, expected 1 (sgd), 2 (adam) or 3 (adamw)");
-  EXPECT_EQ(text([](OptimSettings& s) { s.curve = RateCurve::cosine; }), "optimizer total is 0 steps, expected more than the 0 of warmup");
+  EXPECT_EQ(text([](OptimSettings& s) { s.rate = -1; }),
+            "optimizer rate is -1, expected a finite number of 0 or more");
+  EXPECT_EQ(text([](OptimSettings& s) { s.beta2 = 1; }),
+            "optimizer beta2 is 1, expected 0 or more and below 1");
+  EXPECT_EQ(text([](OptimSettings& s) { s.clip = std::nan(""); }),
+            "optimizer clip is nan, expected a finite number of 0 or more");
+  EXPECT_EQ(text([](OptimSettings& s) { s.rule = static_cast<Rule>(9); }),
+            "optimizer rule is 9, expected 1 (sgd), 2 (adam) or 3 (adamw)");
+  EXPECT_EQ(text([](OptimSettings& s) { s.curve = RateCurve::cosine; }),
+            "optimizer total is 0 steps, expected more than the 0 of warmup");
   EXPECT_EQ(text([](OptimSettings& s) {
               s.curve = RateCurve::cosine;
               s.total = 10;
@@ -210,11 +226,14 @@ TEST(Optim, SettingsThatCannotBeAreNamed) {
               s.rule = Rule::sgd;
               s.beta2 = 0.95;
             }),
-            "optimizer beta2 is 0.95, but rule sgd does not read it; expected 0.999, or rules adam and adamw");
+            "optimizer beta2 is 0.95, but rule sgd does not read it; expected 0.999, or rules adam "
+            "and adamw");
   EXPECT_EQ(text([](OptimSettings& s) { s.min_rate = 1e-5; }),
-            "optimizer min_rate is 1e-05, but curve constant does not read it; expected 0, or curve cosine");
-  EXPECT_EQ(text([](OptimSettings& s) { s.total = 10; }),
-            "optimizer total is 10, but curve constant does not read it; expected 0, or curve cosine");
+            "optimizer min_rate is 1e-05, but curve constant does not read it; expected 0, or "
+            "curve cosine");
+  EXPECT_EQ(
+      text([](OptimSettings& s) { s.total = 10; }),
+      "optimizer total is 10, but curve constant does not read it; expected 0, or curve cosine");
 }
 
 TEST(PlainMath, AgreesWithLibm) {

@@ -1,4 +1,5 @@
-// What comes from another rank and decides what this one does: requests, answers and steps that no sound rank sends.
+// What comes from another rank and decides what this one does: requests, answers and steps that no
+// sound rank sends.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -10,6 +11,7 @@
 #include "graph/presets.h"
 #include "kernels/tiles.h"
 #include "runtime/mesh.h"
+#include "tune/make_plan.h"
 
 namespace weft {
 namespace {
@@ -45,7 +47,9 @@ TEST(Answer, ToARequestForMoreThanThereIsMemoryForIsAFailure) {
   ASSERT_TRUE(worker.ok()) << worker.status().text();
   std::vector<std::byte> out;
   const auto trace = [&](uint64_t jobs) {
-    return rpc::read_answer(rpc::answer(*plan, *worker.value(), rpc::kTrace, rpc::encode({.count = jobs, .bytes = {}})), out);
+    return rpc::read_answer(
+        rpc::answer(*plan, *worker.value(), rpc::kTrace, rpc::encode({.count = jobs, .bytes = {}})),
+        out);
   };
   EXPECT_TRUE(trace(10).ok());
   // As many bytes as a machine of today may promise, but no allocator gives.
@@ -64,7 +68,8 @@ TEST(Answer, ToAHashIsTheDigestOfTheWholeTensor) {
   const size_t floats = static_cast<size_t>(plan->model->param(param).shape.elements());
   std::vector<std::byte> out;
   const auto hash = [&](const rpc::Request& request) {
-    const std::vector<std::byte> answer = rpc::answer(*plan, *worker.value(), rpc::kHash, rpc::encode(request));
+    const std::vector<std::byte> answer =
+        rpc::answer(*plan, *worker.value(), rpc::kHash, rpc::encode(request));
     EXPECT_LT(answer.size(), 128u);
     return rpc::read_answer(answer, out);
   };
@@ -73,7 +78,8 @@ TEST(Answer, ToAHashIsTheDigestOfTheWholeTensor) {
   ASSERT_EQ(out.size(), sizeof expected);
   EXPECT_EQ(std::memcmp(out.data(), &expected, sizeof expected), 0);
   EXPECT_EQ(hash({.param = 1000, .bytes = {}}).code(), Code::protocol);
-  EXPECT_EQ(hash({.param = param, .part = static_cast<Part>(9), .bytes = {}}).code(), Code::protocol);
+  EXPECT_EQ(hash({.param = param, .part = static_cast<Part>(9), .bytes = {}}).code(),
+            Code::protocol);
 }
 
 class Unheard final : public Effects {
@@ -116,10 +122,11 @@ TEST(Feed, IsGrantedOneMicroBatchAfterTheOther) {
   auto plan = make_plan(preset.value().model, config);
   ASSERT_TRUE(plan.ok()) << plan.status().text();
   const auto& edges = plan.value()->mode(Mode::train).edges;
-  const auto feed = std::find_if(edges.begin(), edges.end(), [](const Edge& e) { return e.kind == EdgeKind::feed; });
+  const auto feed = std::find_if(edges.begin(), edges.end(),
+                                 [](const Edge& e) { return e.kind == EdgeKind::feed; });
   ASSERT_NE(feed, edges.end());
   const auto edge = static_cast<int32_t>(feed - edges.begin());
-  const int32_t places = feed->landing_places;
+  const int32_t places = feed->landing_slots;
   ASSERT_LT(places, 3);
   Controller controller(plan.value());
   Fed effects;

@@ -14,7 +14,8 @@ namespace {
 std::atomic<int64_t> allocations = 0;
 }  // namespace
 
-// Counts what the whole process allocates through C++. The thread sanitizer brings operators of its own; the other builds count.
+// Counts what the whole process allocates through C++. The thread sanitizer brings operators of its
+// own; the other builds count.
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define WEFT_TEST_DOES_NOT_COUNT
@@ -80,7 +81,8 @@ TEST(Team, HelpersWakeAfterTheySlept) {
       begun.fetch_add(1);
       while (begun.load() < 2) std::this_thread::yield();
     });
-    for (int i = 0; i < 1000; ++i) std::this_thread::yield();  // beyond the time that helpers look around
+    for (int i = 0; i < 1000; ++i)
+      std::this_thread::yield();  // beyond the time that helpers look around
   }
 }
 
@@ -105,7 +107,8 @@ TEST(Team, AllocatesNothing) {
   auto team = make_team(4);
   std::atomic<int> tiles = 0;
   const int64_t before = allocations.load();
-  for (int run = 0; run < 500; ++run) for_tiles(*team, 7, [&](int) { tiles.fetch_add(1, std::memory_order_relaxed); });
+  for (int run = 0; run < 500; ++run)
+    for_tiles(*team, 7, [&](int) { tiles.fetch_add(1, std::memory_order_relaxed); });
   EXPECT_EQ(allocations.load(), before);
   EXPECT_EQ(tiles.load(), 3500);
 }
@@ -114,7 +117,8 @@ TEST(Team, RefusesNoThreadsAndThousands) {
   for (const int threads : {0, 1025, 1 << 20}) {
     const auto team = Team::make(threads);
     ASSERT_FALSE(team.ok());
-    EXPECT_EQ(team.status().text(), "threads is " + std::to_string(threads) + ", expected 1 to 1024");
+    EXPECT_EQ(team.status().text(),
+              "threads is " + std::to_string(threads) + ", expected 1 to 1024");
   }
 }
 

@@ -1,0 +1,247 @@
+#include "cli/build.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "cli/console.h"
+#include "cli/json.h"
+
+namespace weft::cli {
+
+namespace {
+
+uint32_t split_of(const std::string& how) {
+  if (how.starts_with("type:")) return WEFT_SPLIT_TYPE;
+  if (how == "pipedream") return WEFT_SPLIT_PIPEDREAM;
+  return how == "uniform"      ? WEFT_SPLIT_UNIFORM
+         : how == "parameters" ? WEFT_SPLIT_PARAMETERS
+                               : WEFT_SPLIT_COST;
+}
+
+// Replaces the dropout in NAME:key=value,...
+std::string with_dropout(const std::string& model, double dropout) {
+  const std::string key = "dropout=", value = key + number_text(dropout);
+  const size_t colon = model.find(':');
+  if (colon == std::string::npos) return model + ":" + value;
+  std::string keys;
+  bool replaced = false;
+  for (const std::string& item : split(model.substr(colon + 1))) {
+    const bool is = !replaced && item.starts_with(key);
+    keys += (keys.empty() ? "" : ",") + (is ? value : item);
+    replaced = replaced || is;
+  }
+  return model.substr(0, colon + 1) + keys + (replaced ? "" : keys.empty() ? value : "," + value);
+}
+
+}  // namespace
+
+std::vector<std::string> split(const std::string& list) {
+  std::vector<std::string> out;
+  for (size_t begin = 0; !list.empty() && begin <= list.size();) {
+    const size_t end = std::min(list.find(',', begin), list.size());
+    out.push_back(list.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return out;
+}
+
+Outcome read_text(const std::string& path, std::string& out) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error))
+    return {kBadInput, path + ": expected a file, found a directory", ""};
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return {kBadInput, path + ": cannot open: " + reason(errno), ""};
+  std::ostringstream text;
+  text << file.rdbuf();
+  if (file.bad()) return {kFailed, path + ": cannot read", ""};
+  out = text.str();
+  return {};
+}
+
+Outcome open_checkpoint(const std::string& command, const std::string& path, CheckpointPtr& out,
+                        weft_checkpoint_info& info) {
+  weft_error err = WEFT_ERROR_INIT;
+  CLI_CALL(weft_checkpoint_open(path.c_str(), Out(out), &err));
+  info = WEFT_CHECKPOINT_INFO_INIT;
+  CLI_CALL(weft_checkpoint_describe(out.get(), &info));
+  if (info.warning) complain(command, info.warning);
+  return {};
+}
+
+uint32_t stages_of(const PlanOptions& options) {
+  if (options.chunks) return options.ranks * options.chunks;
+  uint32_t chunks = 0;
+  weft_schedule_info info = WEFT_SCHEDULE_INFO_INIT;
+  for (uint32_t i = 0; weft_schedule_describe(i, &info) == WEFT_OK; ++i)
+    if (options.schedule == info.name || options.schedule == kAuto)
+      chunks = std::max(chunks, info.chunks ? info.chunks : 2);
+  return options.ranks * std::max(chunks, 1u);
+}
+
+Outcome build_model(const ModelOptions& options, uint32_t stages, Built& out) {
+  std::string text = options.model;
+  std::error_code ignored;
+  if (const std::string name = text.substr(0, text.find(':'));
+      options.is_checkpoint || name.find('/') != std::string::npos ||
+      std::filesystem::is_directory(text, ignored)) {
+    weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
+    CLI_TRY(open_checkpoint(options.command, text, out.checkpoint, info));
+    if (!info.model)
+      return {kBadInput,
+              "'" + text +
+                  (info.weights_only ? "' contains only weights, and does not name their model"
+                                     : "' does not name its model"),
+              options.is_checkpoint
+                  ? "'weft train MODEL --init FILE --steps 0 --checkpoint DIR' makes a checkpoint "
+                    "of them"
+                  : "use the name of the model as MODEL, and the file with --init"};
+    text = info.model;
+  }
+  return make_preset(text, options, stages, out);
+}
+
+Outcome make_preset(std::string text, const ModelOptions& options, uint32_t stages, Built& out) {
+  weft_error err = WEFT_ERROR_INIT;
+  if (options.dropout >= 0) text = with_dropout(text, options.dropout);
+  CLI_CALL(
+      weft_model_preset(text.c_str(), options.seq_len, stages, Out(out.model), &out.info, &err));
+  return {};
+}
+
+Outcome Cutting::fill(const PlanOptions& options, weft_plan_config& config) {
+  weft_error err = WEFT_ERROR_INIT;
+  names = split(options.cut);
+  for (const std::string& name : names) cuts.push_back(name.c_str());
+  config.cuts = cuts.data();
+  config.n_cuts = static_cast<uint32_t>(cuts.size());
+  config.split = split_of(options.partition);
+  if (config.split == WEFT_SPLIT_TYPE) config.split_type = options.partition.c_str() + 5;
+  if (!options.profile.empty())
+    CLI_CALL(weft_profile_load(options.profile.c_str(), Out(profile), &err));
+  config.profile = profile.get();
+  for (const std::string& text : split(options.speeds)) {
+    double speed = 0;
+    if (!read_value(text, &speed))
+      return {kUsage, "--speeds: '" + text + "', expected a number", ""};
+    speeds.push_back(speed);
+  }
+  if (!speeds.empty() && speeds.size() != options.ranks)
+    return {kUsage,
+            "--speeds has " + std::to_string(speeds.size()) +
+                " numbers, expected one for each of " + std::to_string(options.ranks) + " ranks",
+            ""};
+  if (!speeds.empty()) config.speeds = speeds.data();
+  config.link_latency = options.link_latency;
+  config.link_bandwidth = options.link_bandwidth;
+  return {};
+}
+
+Outcome PlanRequest::fill(const PlanOptions& options, const OptimizerOptions& optimizer,
+                          uint64_t steps) {
+  weft_error err = WEFT_ERROR_INIT;
+  rule_.rule = optimizer.rule == "sgd"    ? WEFT_SGD
+               : optimizer.rule == "adam" ? WEFT_ADAM
+                                          : WEFT_ADAMW;
+  rule_.rate = optimizer.rate;
+  rule_.curve = optimizer.curve == "cosine" ? WEFT_RATE_COSINE : WEFT_RATE_CONSTANT;
+  rule_.warmup = optimizer.warmup;
+  // --steps 0 trains nothing; the curve must still be valid.
+  if (rule_.curve == WEFT_RATE_COSINE) rule_.total = steps ? steps : optimizer.warmup + 1;
+  rule_.weight_decay = optimizer.weight_decay;
+  rule_.clip = optimizer.clip;
+  config.ranks = options.ranks;
+  config.micro_batches = options.micro_batches;
+  config.micro_batch_size = options.micro_batch_size;
+  config.schedule = options.schedule.c_str();
+  config.chunks = options.chunks;
+  config.group = options.group;
+  if (options.warm_up == kAuto)
+    config.warm_up = WEFT_WARM_UP_AUTO;
+  else if (!read_value(options.warm_up, &config.warm_up) || config.warm_up == WEFT_WARM_UP_AUTO)
+    return {kUsage, "--warmup-depth is '" + options.warm_up + "', expected a number or auto", ""};
+  config.recompute = options.recompute.c_str();
+  config.memory_limit = options.memory_limit;
+  config.segment = options.segment;
+  config.vertical_sync = options.vertical_sync;
+  config.step_kinds = options.step_kinds;
+  if (!options.schedule_file.empty()) {
+    CLI_TRY(read_text(options.schedule_file, rows_));
+    if (rows_.find_first_not_of(" \t\r\n") == std::string::npos)
+      return {kBadInput, options.schedule_file + ": contains no row of actions", ""};
+    config.schedule_text = rows_.c_str();
+  }
+  CLI_TRY(cutting_.fill(options, config));
+  if (!options.cluster.empty()) {
+    CLI_CALL(weft_cluster_load(options.cluster.c_str(), Out(cluster_), &err));
+    config.cluster = cluster_.get();
+  }
+  config.seed = options.seed;
+  config.optimizer = &rule_;
+  return {};
+}
+
+Outcome build_plan(const PlanOptions& options, const OptimizerOptions& optimizer, uint64_t steps,
+                   Built& out) {
+  weft_error err = WEFT_ERROR_INIT;
+  if (!options.plan_file.empty()) {
+    CLI_CALL(weft_plan_load(out.model.get(), options.plan_file.c_str(), Out(out.plan), &err));
+    return {};
+  }
+  PlanRequest request;
+  CLI_TRY(request.fill(options, optimizer, steps));
+  CLI_CALL(weft_plan_new(out.model.get(), &request.config, Out(out.plan), &err));
+  return {};
+}
+
+Outcome take_ranks(PlanOptions& options) {
+  if (options.cluster.empty() || options.ranks != 1) return {};
+  weft_error err = WEFT_ERROR_INIT;
+  ClusterPtr cluster;
+  CLI_CALL(weft_cluster_load(options.cluster.c_str(), Out(cluster), &err));
+  options.ranks = weft_cluster_ranks(cluster.get());
+  return {};
+}
+
+Outcome settle_choices(const ModelOptions& model, PlanOptions& options,
+                       const OptimizerOptions& optimizer, uint64_t steps) {
+  CLI_TRY(take_ranks(options));
+  if (options.schedule != kAuto && options.warm_up != kAuto) return {};
+  Built built;
+  CLI_TRY(build_model(model, stages_of(options), built));
+  CLI_TRY(build_plan(options, optimizer, steps, built));
+  weft_plan_info info = WEFT_PLAN_INFO_INIT;
+  weft_plan_describe(built.plan.get(), &info);
+  if (options.schedule_file.empty()) options.schedule = info.schedule;
+  options.warm_up = std::to_string(std::max(info.warm_up, 1u));
+  return {};
+}
+
+Outcome make_part(const TensorPtr (&whole)[2], int64_t first, int64_t samples,
+                  TensorPtr (&out)[2]) {
+  weft_error err = WEFT_ERROR_INIT;
+  for (size_t i = 0; i < 2; ++i) {
+    weft_desc desc = weft_tensor_desc(whole[i].get());
+    constexpr int64_t kElement = 4;  // of both types of inputs
+    char* data =
+        static_cast<char*>(weft_tensor_data(whole[i].get())) + first * desc.dims[1] * kElement;
+    desc.dims[0] = samples;
+    CLI_CALL(weft_tensor_wrap(&desc, data, nullptr, nullptr, Out(out[i]), &err));
+  }
+  return {};
+}
+
+Outcome make_inputs(const weft_preset_info& info, int64_t samples, TensorPtr (&out)[2]) {
+  weft_error err = WEFT_ERROR_INIT;
+  weft_desc desc = {};
+  desc.dtype = info.tokens ? WEFT_I32 : WEFT_F32;
+  desc.rank = 2;
+  desc.dims[0] = samples;
+  desc.dims[1] = info.tokens ? info.seq_len : info.width;
+  for (TensorPtr& tensor : out) CLI_CALL(weft_tensor_new(&desc, Out(tensor), &err));
+  return {};
+}
+
+}  // namespace weft::cli

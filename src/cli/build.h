@@ -1,0 +1,69 @@
+// Makes a model and a plan from options, for train, generate and plan.
+#pragma once
+
+#include "cli/handles.h"
+#include "cli/options.h"
+
+namespace weft::cli {
+
+struct Built {
+  ModelPtr model;
+  weft_preset_info info = WEFT_PRESET_INFO_INIT;
+  PlanPtr plan;
+  CheckpointPtr checkpoint;  // if MODEL is a checkpoint
+};
+
+// The settings of the partition. The configuration refers to this object.
+struct Cutting {
+  std::vector<std::string> names;
+  std::vector<const char*> cuts;
+  std::vector<double> speeds;
+  ProfilePtr profile;
+  Outcome fill(const PlanOptions& options, weft_plan_config& config);
+};
+
+// The options as a configuration, which refers to the options and to this object.
+struct PlanRequest {
+  weft_plan_config config = WEFT_PLAN_INIT;
+  Outcome fill(const PlanOptions& options, const OptimizerOptions& optimizer, uint64_t steps);
+
+ private:
+  weft_optimizer rule_ = WEFT_OPTIMIZER_INIT;
+  Cutting cutting_;
+  std::string rows_;
+  ClusterPtr cluster_;
+};
+
+// With a cluster, if the number of ranks is 1: sets it to the number of ranks of the cluster.
+Outcome take_ranks(PlanOptions& options);
+// Replaces "auto" by the selected value, so that a checkpoint stores that value.
+Outcome settle_choices(const ModelOptions& model, PlanOptions& options,
+                       const OptimizerOptions& optimizer, uint64_t steps);
+
+// Makes the model: a preset, or that of the checkpoint that MODEL names. `dropout` overrides the
+// value in the text.
+Outcome build_model(const ModelOptions& options, uint32_t stages, Built& out);
+// The same for the name of a preset.
+Outcome make_preset(std::string text, const ModelOptions& options, uint32_t stages, Built& out);
+// The number of stages of the plan; some models require at least as many layers.
+uint32_t stages_of(const PlanOptions& options);
+// `steps`: the last step of the cosine.
+Outcome build_plan(const PlanOptions& options, const OptimizerOptions& optimizer, uint64_t steps,
+                   Built& out);
+
+// Splits a list at its commas. An empty list has no items.
+std::vector<std::string> split(const std::string& list);
+// Reads a whole file.
+Outcome read_text(const std::string& path, std::string& out);
+
+// Opens a checkpoint and prints its warning, if it has one.
+Outcome open_checkpoint(const std::string& command, const std::string& path, CheckpointPtr& out,
+                        weft_checkpoint_info& info);
+
+// Makes a view of `samples` samples of such a pair, starting at `first`. The pair must outlive it.
+Outcome make_part(const TensorPtr (&whole)[2], int64_t first, int64_t samples, TensorPtr (&out)[2]);
+
+// Makes the pair of input tensors of a preset for a number of samples.
+Outcome make_inputs(const weft_preset_info& info, int64_t samples, TensorPtr (&out)[2]);
+
+}  // namespace weft::cli

@@ -1,0 +1,26 @@
+#include "cli/stored_options.h"
+
+namespace weft::cli {
+
+std::vector<std::pair<std::string, std::string>> StoredOptions::texts() const {
+  std::vector<std::pair<std::string, std::string>> out;
+  for (const Row& row : rows_) out.emplace_back(row.name, value_text(row.value));
+  return out;
+}
+
+bool StoredOptions::given(const std::string& name) const {
+  for (const Row& row : rows_)
+    if (row.name == name) return row.option.given();
+  return false;
+}
+
+Outcome StoredOptions::restore(const std::vector<std::pair<std::string, std::string>>& texts) {
+  for (const auto& [name, text] : texts)
+    for (const Row& row : rows_)
+      if (row.name == name && !row.option.given() && !read_value(text, row.value))
+        return {kBadInput,
+                "the checkpoint's --" + name + " is '" + text + "', which cannot be read", ""};
+  return {};
+}
+
+}  // namespace weft::cli

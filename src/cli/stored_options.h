@@ -1,0 +1,39 @@
+// Options that a checkpoint stores as text, and that are the defaults when a run resumes.
+#pragma once
+
+#include <utility>
+
+#include "cli/parser.h"
+
+namespace weft::cli {
+
+class StoredOptions {
+ public:
+  explicit StoredOptions(Parser& parser) : parser_(parser) {}
+
+  void section(const std::string& title) { parser_.section(title); }
+
+  // A checkpoint stores the first of the names.
+  template <typename T>
+  Option add(const std::string& names, T& value, const std::string& about) {
+    const Option option = parser_.add(names, value, about);
+    rows_.push_back({names.substr(2, names.find(',') - 2), option, &value});
+    return option;
+  }
+
+  std::vector<std::pair<std::string, std::string>> texts() const;
+  bool given(const std::string& name) const;
+  // Sets the options that are not on the command line.
+  Outcome restore(const std::vector<std::pair<std::string, std::string>>& texts);
+
+ private:
+  struct Row {
+    std::string name;
+    Option option;
+    Target value;
+  };
+  Parser& parser_;
+  std::vector<Row> rows_;
+};
+
+}  // namespace weft::cli

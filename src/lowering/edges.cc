@@ -1,0 +1,147 @@
+#include "lowering/edges.h"
+
+#include <algorithm>
+#include <set>
+
+#include "schedule/lock_step.h"
+
+namespace weft {
+
+const char* edge_kind_name(EdgeKind kind) {
+  switch (kind) {
+    case EdgeKind::feed: return "feed";
+    case EdgeKind::forward: return "forward";
+    case EdgeKind::gradient: return "gradient";
+    case EdgeKind::sink: return "sink";
+    case EdgeKind::tie_grad: return "tied gradient";
+    case EdgeKind::tie_value: return "tied value";
+  }
+  return "?";
+}
+
+namespace {
+
+void add_tie_edges(const Plan& plan, std::vector<Edge>& edges) {
+  const Model& model = *plan.model;
+  for (ParamId p = 0; p < static_cast<ParamId>(model.params().size()); ++p) {
+    const Param& param = model.param(p);
+    const int32_t owner = plan.owner_of_param[static_cast<size_t>(p)];
+    const Desc desc = param.desc();
+    std::set<int32_t> others;
+    for (size_t u = 0; u < param.uses.size(); ++u) {
+      const int32_t rank = plan.rank_of(param.uses[u].node);
+      if (rank == owner) continue;
+      others.insert(rank);
+      Edge edge{.kind = EdgeKind::tie_grad,
+                .param = p,
+                .use = static_cast<int32_t>(u),
+                .from_rank = rank,
+                .to_rank = owner,
+                .landing = {},
+                .outgoing = {},
+                .desc = {desc, desc}};
+      edges.push_back(edge);
+    }
+    for (int32_t rank : others)
+      edges.push_back({.kind = EdgeKind::tie_value,
+                       .param = p,
+                       .from_rank = owner,
+                       .to_rank = rank,
+                       .landing = {},
+                       .outgoing = {},
+                       .desc = {desc, desc}});
+  }
+}
+
+struct Transfer {
+  EdgeKind kind;  // feed, forward, gradient
+  TensorId tensor;
+  int32_t from, to;  // stages, -1: the controller
+};
+
+// In the order of the edges that most of them become.
+std::vector<Transfer> transfers(const Plan& plan, const ModePlan& mode,
+                                const std::vector<StageWork>& work) {
+  const auto readers = readers_of(plan, mode, work);
+  std::vector<Transfer> out;
+  for (TensorId t = 0; t < static_cast<TensorId>(readers.size()); ++t) {
+    const StepTensor& tensor = mode.graph.tensors[static_cast<size_t>(t)];
+    const bool fed =
+        tensor.role == StepTensor::Role::value && plan.model->node(tensor.node).is_input();
+    const EdgeKind kind = fed                                     ? EdgeKind::feed
+                          : tensor.role == StepTensor::Role::grad ? EdgeKind::gradient
+                                                                  : EdgeKind::forward;
+    for (int32_t to : readers[static_cast<size_t>(t)])
+      out.push_back(
+          {kind, t, fed ? -1 : plan.stage_of_node[static_cast<size_t>(tensor.maker)], to});
+  }
+  return out;
+}
+
+bool within_rank(const Plan& plan, const Transfer& t) {
+  return t.from >= 0 && plan.rank_of_stage[static_cast<size_t>(t.from)] ==
+                            plan.rank_of_stage[static_cast<size_t>(t.to)];
+}
+
+}  // namespace
+
+std::vector<std::vector<int32_t>> readers_of(const Plan& plan, const ModePlan& mode,
+                                             const std::vector<StageWork>& work) {
+  std::vector<std::vector<int32_t>> readers(mode.graph.tensors.size());
+  for (int32_t s = 0; s < plan.stages(); ++s)
+    for (const auto& [t, life] : work[static_cast<size_t>(s)].lives)
+      if (!life.made) readers[static_cast<size_t>(t)].push_back(s);
+  return readers;
+}
+
+std::vector<Edge> make_edges(const Plan& plan, const ModePlan& mode,
+                             const std::vector<StageWork>& work) {
+  const StepGraph& graph = mode.graph;
+  std::vector<Edge> edges;
+  auto add = [&](EdgeKind kind, TensorId t, int32_t from, int32_t to) {
+    Edge edge{.kind = kind,
+              .tensor = t,
+              .from_stage = from,
+              .to_stage = to,
+              .landing = {},
+              .outgoing = {},
+              .desc = {}};
+    edge.from_rank = from < 0 ? 0 : plan.rank_of_stage[static_cast<size_t>(from)];
+    edge.to_rank = to < 0 ? 0 : plan.rank_of_stage[static_cast<size_t>(to)];
+    for (int v = 0; v < 2; ++v)
+      edge.desc[static_cast<size_t>(v)] = graph.desc(*plan.model, t, plan.samples(v));
+    edges.push_back(edge);
+  };
+  for (const Transfer& t : transfers(plan, mode, work))
+    if (!within_rank(plan, t)) add(t.kind, t.tensor, t.from, t.to);
+  for (TensorId t : graph.sinks)
+    add(EdgeKind::sink, t,
+        plan.stage_of_node[static_cast<size_t>(graph.tensors[static_cast<size_t>(t)].maker)], -1);
+  if (mode.mode == Mode::train) add_tie_edges(plan, edges);
+  return edges;
+}
+
+std::vector<StageEdge> stage_edges(const Plan& plan, const ModePlan& mode,
+                                   const std::vector<StageWork>& work,
+                                   std::vector<int32_t>* edge_of) {
+  std::vector<StageEdge> out;
+  int32_t index = 0;
+  for (const Transfer& t : transfers(plan, mode, work)) {
+    const int32_t edge = within_rank(plan, t) ? -1 : index++;
+    if (t.kind == EdgeKind::feed) continue;
+    constexpr Kind kKinds[kPhases] = {Kind::F, Kind::R, Kind::I, Kind::W};
+    const Kind until = kKinds[work[static_cast<size_t>(t.to)].lives.at(t.tensor).last];
+    out.push_back(
+        t.kind == EdgeKind::forward
+            ? StageEdge{.from = t.from, .to = t.to, .gradient = false, .forward_until = until}
+            : StageEdge{.from = t.to,
+                        .to = t.from,
+                        .gradient = true,
+                        .forward_until = Kind::F,
+                        .gradient_until = until});
+    if (edge_of) edge_of->push_back(edge);
+  }
+  return out;
+}
+
+}  // namespace weft

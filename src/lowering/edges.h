@@ -1,0 +1,27 @@
+// Which tensors travel between which stages of a mode.
+#pragma once
+
+#include <vector>
+
+#include "lowering/stage_work.h"
+#include "plan/plan.h"
+
+namespace weft {
+
+// Edges in canonical order (by tensor, then receiver); place counts are still 1. `plan` has its
+// partition, `mode` its graph. A tensor that goes to a stage of the same rank is no edge: both
+// stages use the one place, and the rank's program orders them.
+std::vector<Edge> make_edges(const Plan& plan, const ModePlan& mode,
+                             const std::vector<StageWork>& work);
+
+// What the checker sees: an entry for each tensor that goes from one stage to another; `edge_of`
+// gives the index of its Edge, -1 within a rank.
+std::vector<StageEdge> stage_edges(const Plan& plan, const ModePlan& mode,
+                                   const std::vector<StageWork>& work,
+                                   std::vector<int32_t>* edge_of);
+
+// Stages other than its maker's that use a tensor, ascending, per tensor.
+std::vector<std::vector<int32_t>> readers_of(const Plan& plan, const ModePlan& mode,
+                                             const std::vector<StageWork>& work);
+
+}  // namespace weft

@@ -1,0 +1,150 @@
+#include "lowering/holdings.h"
+
+#include <algorithm>
+
+#include "lowering/static_allocator.h"
+
+namespace weft {
+
+namespace {
+
+class Account {
+ public:
+  Account(const StageWork& work, const StageTraffic& traffic, const Model& model,
+          const StepGraph& graph, const Shapes& shapes)
+      : work_(work), traffic_(traffic), model_(model), graph_(graph), shapes_(shapes) {}
+
+  StageHoldings run() {
+    for (TensorId t : traffic_.arrivals) add_arrival(t);
+    for (const auto& [t, life] : work_.lives)
+      if (life.made) add_made(t, life);
+    for (const auto& [t, life] : work_.remade) keep(t, life, true);
+    for (int32_t phase = 0; phase < kPhases; ++phase) pack(phase);
+    return std::move(out_);
+  }
+
+ private:
+  int64_t bytes_of(TensorId t) const {
+    return align_up(static_cast<int64_t>(shapes_.desc(graph_, t, 0).bytes()));
+  }
+
+  void add_arrival(TensorId t) {
+    const StepTensor& tensor = graph_.tensors[static_cast<size_t>(t)];
+    const bool gradient = tensor.role == StepTensor::Role::grad;
+    const Life& life = work_.lives.at(t);
+    out_.list.push_back(
+        {.kind = !gradient && model_.node(tensor.node).is_input() ? Holding::Kind::feed
+                                                                  : Holding::Kind::landing,
+         // The checker takes every gradient to be held from I on, also one that only W reads.
+         .first = gradient ? kPhaseI : life.first,
+         .last = life.last,
+         .tensors = {{t, false, 0}},
+         .readers = {},
+         .bytes = bytes_of(t)});
+  }
+
+  void add_made(TensorId t, const Life& life) {
+    const auto shared = traffic_.shared.find(t);
+    if (shared == traffic_.shared.end()) return keep(t, life, false);
+    out_.list.push_back({.kind = Holding::Kind::shared,
+                         .first = life.first,
+                         .last = life.last,
+                         .tensors = {{t, false, 0}},
+                         .readers = shared->second,
+                         .bytes = bytes_of(t)});
+  }
+
+  void keep(TensorId t, const Life& life, bool again) {
+    if (life.first == life.last) {
+      out_.temporaries[{again, t}] = 0;
+      return;
+    }
+    const auto [at, fresh] = kept_.try_emplace({life.first, life.last}, out_.list.size());
+    if (fresh)
+      out_.list.push_back({.kind = Holding::Kind::kept,
+                           .first = life.first,
+                           .last = life.last,
+                           .tensors = {},
+                           .readers = {},
+                           .bytes = 0});
+    Holding& holding = out_.list[at->second];
+    holding.tensors.push_back({t, again, holding.bytes});
+    holding.bytes = sum_of_bytes(holding.bytes, bytes_of(t));
+  }
+
+  void pack(int32_t phase) {
+    struct Span {
+      size_t first, last;
+    };
+    const auto& calls = work_.calls[static_cast<size_t>(phase)];
+    std::map<std::pair<bool, TensorId>, Span> spans;
+    for (size_t c = 0; c < calls.size(); ++c) {
+      for (TensorId t : writes_of(*calls[c]))
+        if (const std::pair at(work_.second(phase, t, true), t); out_.temporaries.contains(at))
+          spans[at] = {c, c};
+      for (TensorId t : reads_of(*calls[c]))
+        if (auto it = spans.find({work_.second(phase, t, false), t}); it != spans.end())
+          it->second.last = c;
+    }
+    StaticAllocator packer;
+    for (const auto& [at, span] : spans)
+      out_.temporaries[at] = packer.place(bytes_of(at.second), span.first, span.last);
+    for (size_t c = 0; c < calls.size(); ++c) {
+      if (calls[c]->kind == CallKind::add) continue;
+      const auto need = static_cast<int64_t>(shapes_.of(calls[c]->node, 0).scratch);
+      if (need > 0) out_.call_scratch[{calls[c], phase}] = packer.place(need, c, c);
+    }
+    out_.scratch = std::max(out_.scratch, align_up(packer.size()));
+  }
+
+  const StageWork& work_;
+  const StageTraffic& traffic_;
+  const Model& model_;
+  const StepGraph& graph_;
+  const Shapes& shapes_;
+  StageHoldings out_;
+  std::map<std::pair<int32_t, int32_t>, size_t> kept_;  // first and last phase: which of the list
+};
+
+}  // namespace
+
+Shapes::Shapes(const Model& model, const PlanConfig& config) {
+  for (NodeId n = 0; n < static_cast<NodeId>(model.nodes().size()); ++n) {
+    inferred_[0].push_back(model.infer(n, config.micro_batch_size));
+    // Without a short micro-batch nothing asks for its shapes, and no op need have any for 0
+    // samples.
+    inferred_[1].push_back(config.short_size > 0 ? model.infer(n, config.short_size)
+                                                 : inferred_[0].back());
+  }
+}
+
+Desc Shapes::desc(const StepGraph& graph, TensorId t, size_t variant) const {
+  const StepTensor& tensor = graph.tensors[static_cast<size_t>(t)];
+  const Inferred& made = of(tensor.node, variant);
+  return tensor.role == StepTensor::Role::stash ? made.stash[static_cast<size_t>(tensor.index)]
+                                                : made.out;
+}
+
+StageHoldings holdings_of(const StageWork& work, const StageTraffic& traffic, const Model& model,
+                          const StepGraph& graph, const Shapes& shapes) {
+  return Account(work, traffic, model, graph, shapes).run();
+}
+
+int32_t places_of(const Holding& holding, int32_t stage, const StageTimes& times, int32_t slack) {
+  const auto when = [&times](int32_t s, int32_t phase) -> const std::vector<int32_t>& {
+    return times[static_cast<size_t>(s)][static_cast<size_t>(phase)];
+  };
+  const std::vector<int32_t>& begin = when(stage, holding.first);
+  std::vector<int32_t> end = when(stage, holding.last);
+  for (const Holding::Reader& reader : holding.readers) {
+    const std::vector<int32_t>& read = when(reader.stage, reader.phase);
+    for (size_t mb = 0; mb < end.size(); ++mb) end[mb] = std::max(end[mb], read[mb]);
+  }
+  const bool arrives =
+      holding.kind == Holding::Kind::feed || holding.kind == Holding::Kind::landing;
+  const auto micro_batches = static_cast<int32_t>(begin.size());
+  return std::clamp(slots_needed(begin, end) + (arrives ? slack : 0), 1,
+                    std::max(micro_batches, 1));
+}
+
+}  // namespace weft

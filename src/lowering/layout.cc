@@ -1,0 +1,184 @@
+#include "lowering/layout.h"
+
+#include <algorithm>
+#include <cassert>
+
+#include "lowering/edges.h"
+#include "lowering/parameters.h"
+#include "tensor/byte_count.h"
+
+namespace weft {
+
+namespace {
+
+class RankLayout {
+ public:
+  RankLayout(const Plan& plan, const Shapes& shapes, const StageTimes& times, ModePlan& mode,
+             ModeLayout& layout, int32_t rank)
+      : plan_(plan),
+        shapes_(shapes),
+        times_(times),
+        mode_(mode),
+        layout_(layout),
+        crossings_(layout.crossings),
+        rank_(rank),
+        program_(mode.ranks[static_cast<size_t>(rank)]) {
+    program_.rings = {{0, plan.permanent_bytes[static_cast<size_t>(rank)], 1}, {0, 0, 1}};
+    program_.edges = crossings_.edges_of_rank[static_cast<size_t>(rank)];
+  }
+
+  void run() {
+    const std::vector<int32_t>& stages = crossings_.stages_of_rank[static_cast<size_t>(rank_)];
+    std::vector<StageHoldings> held;
+    for (int32_t s : stages) {
+      const auto stage = static_cast<size_t>(s);
+      held.push_back(holdings_of(layout_.work[stage], crossings_.traffic[stage], *plan_.model,
+                                 mode_.graph, shapes_));
+    }
+    for (const bool made : {false, true})
+      for (size_t i = 0; i < stages.size(); ++i)
+        for (const Holding& holding : held[i].list)
+          if (made ==
+              (holding.kind == Holding::Kind::kept || holding.kind == Holding::Kind::shared))
+            place(stages[i], holding);
+    for (size_t i = 0; i < stages.size(); ++i) place_scratch(stages[i], held[i]);
+    place_sinks();
+    place_ties();
+    int64_t top = program_.rings[0].stride;
+    for (size_t i = 1; i < program_.rings.size(); ++i) {
+      program_.rings[i].base = top;
+      top = sum_of_bytes(top, bytes_of_many(program_.rings[i].stride, program_.rings[i].count));
+    }
+    program_.bytes = top - program_.rings[0].stride;
+  }
+
+ private:
+  StagePlaces& places(int32_t stage) { return layout_.places[static_cast<size_t>(stage)]; }
+  Edge& edge(int32_t id) { return mode_.edges[static_cast<size_t>(id)]; }
+
+  Place add_ring(int64_t stride, int32_t count) {
+    program_.rings.push_back({0, stride, count});
+    return {static_cast<int32_t>(program_.rings.size() - 1), 0};
+  }
+
+  void place(int32_t stage, const Holding& holding) {
+    const int32_t count = places_of(holding, stage, times_, plan_.config.slack);
+    const Place ring = add_ring(holding.bytes, count);
+    for (const Holding::Tensor& t : holding.tensors)
+      (t.again ? places(stage).again : places(stage).first)[t.id] = {ring.ring, t.offset};
+    const TensorId tensor = holding.tensors.front().id;
+    if (holding.kind == Holding::Kind::feed || holding.kind == Holding::Kind::landing) {
+      for (int32_t i : crossings_.edges_into[static_cast<size_t>(stage)]) {
+        if (edge(i).tensor != tensor) continue;
+        edge(i).landing = ring;
+        edge(i).landing_slots = count;
+      }
+    } else if (holding.kind == Holding::Kind::shared) {
+      for (int32_t i : crossings_.edges_out_of[static_cast<size_t>(stage)]) {
+        if (edge(i).tensor != tensor) continue;
+        edge(i).outgoing = ring;
+        edge(i).out_slots = count;
+      }
+      for (const Holding::Reader& reader : holding.readers)
+        if (plan_.rank_of_stage[static_cast<size_t>(reader.stage)] == rank_)
+          places(reader.stage).first[tensor] = ring;
+    }
+  }
+
+  void place_scratch(int32_t stage, const StageHoldings& held) {
+    for (const auto& [at, offset] : held.temporaries)
+      (at.first ? places(stage).again : places(stage).first)[at.second] = {kScratchRing, offset};
+    for (const auto& [at, offset] : held.call_scratch)
+      places(stage).call_scratch[at] = {kScratchRing, offset};
+    int64_t& size = program_.rings[kScratchRing].stride;
+    size = std::max(size, held.scratch);
+  }
+
+  // The controller keeps what a step delivers until the step's end.
+  void place_sinks() {
+    if (rank_ != 0) return;
+    for (int32_t i : program_.edges) {
+      if (edge(i).kind != EdgeKind::sink) continue;
+      edge(i).landing_slots = mode_.schedule.micro_batches;
+      edge(i).landing =
+          add_ring(align_up(static_cast<int64_t>(edge(i).desc[0].bytes())), edge(i).landing_slots);
+    }
+  }
+
+  void place_ties() {
+    for (int32_t i : program_.edges) {
+      if (edge(i).param < 0) continue;
+      const ResidentParam& resident = resident_of(plan_, rank_, edge(i).param);
+      Place place = resident.value();
+      if (edge(i).kind == EdgeKind::tie_grad)
+        for (const ResidentTensor& t : resident.of(ResidentTensor::Role::accumulator))
+          if (t.use == edge(i).use) place = t.place;
+      (edge(i).from_rank == rank_ ? edge(i).outgoing : edge(i).landing) = place;
+    }
+  }
+
+  const Plan& plan_;
+  const Shapes& shapes_;
+  const StageTimes& times_;
+  ModePlan& mode_;
+  ModeLayout& layout_;
+  const Crossings& crossings_;
+  const int32_t rank_;
+  RankProgram& program_;
+};
+
+}  // namespace
+
+Crossings::Crossings(const Plan& plan, const ModePlan& mode, const std::vector<StageWork>& work)
+    : traffic(work.size()),
+      edges_into(work.size()),
+      edges_out_of(work.size()),
+      edges_of_rank(static_cast<size_t>(plan.config.ranks)),
+      stages_of_rank(edges_of_rank.size()) {
+  for (int32_t s = 0; s < plan.stages(); ++s)
+    stages_of_rank[static_cast<size_t>(plan.rank_of_stage[static_cast<size_t>(s)])].push_back(s);
+  const auto life = [&work](int32_t stage, TensorId t) -> const Life& {
+    return work[static_cast<size_t>(stage)].lives.at(t);
+  };
+  const auto readers = readers_of(plan, mode, work);
+  for (TensorId t = 0; t < static_cast<TensorId>(readers.size()); ++t) {
+    const int32_t stage =
+        plan.stage_of_node[static_cast<size_t>(mode.graph.tensors[static_cast<size_t>(t)].maker)];
+    if (!work[static_cast<size_t>(stage)].lives.contains(t) || !life(stage, t).made)
+      continue;  // a feed
+    for (int32_t reader : readers[static_cast<size_t>(t)])
+      if (plan.rank_of_stage[static_cast<size_t>(reader)] ==
+          plan.rank_of_stage[static_cast<size_t>(stage)])
+        traffic[static_cast<size_t>(stage)].shared[t].push_back({reader, life(reader, t).last});
+  }
+  for (size_t i = 0; i < mode.edges.size(); ++i) {
+    const Edge& e = mode.edges[i];
+    const int32_t id = static_cast<int32_t>(i);
+    edges_of_rank[static_cast<size_t>(e.from_rank)].push_back(id);
+    if (e.to_rank != e.from_rank) edges_of_rank[static_cast<size_t>(e.to_rank)].push_back(id);
+    if (e.tensor < 0) continue;
+    if (e.from_stage >= 0) {
+      edges_out_of[static_cast<size_t>(e.from_stage)].push_back(id);
+      auto& readers_there = traffic[static_cast<size_t>(e.from_stage)].shared[e.tensor];
+      // The controller always has room.
+      if (e.to_stage >= 0) readers_there.push_back({e.to_stage, life(e.to_stage, e.tensor).first});
+    }
+    if (e.to_stage >= 0) {
+      edges_into[static_cast<size_t>(e.to_stage)].push_back(id);
+      traffic[static_cast<size_t>(e.to_stage)].arrivals.push_back(e.tensor);
+    }
+  }
+}
+
+ModeLayout lay_out(const Plan& plan, const Shapes& shapes, const StageTimes& times,
+                   std::vector<StageWork> work, ModePlan& mode) {
+  ModeLayout out{.work = std::move(work), .crossings = {}, .places = {}};
+  out.crossings = Crossings(plan, mode, out.work);
+  out.places.resize(out.work.size());
+  mode.ranks.assign(static_cast<size_t>(plan.config.ranks), {});
+  for (int32_t r = 0; r < plan.config.ranks; ++r)
+    RankLayout(plan, shapes, times, mode, out, r).run();
+  return out;
+}
+
+}  // namespace weft

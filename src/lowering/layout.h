@@ -1,0 +1,44 @@
+// Where every byte of a rank lies: what its stages hold becomes rings of places, behind the
+// parameters.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "lowering/holdings.h"
+#include "plan/plan.h"
+
+namespace weft {
+
+// What crosses the borders of stages and ranks in a mode, whose graph and edges are there.
+struct Crossings {
+  Crossings() = default;
+  Crossings(const Plan& plan, const ModePlan& mode, const std::vector<StageWork>& work);
+
+  std::vector<StageTraffic> traffic;                           // per stage
+  std::vector<std::vector<int32_t>> edges_into, edges_out_of;  // per stage
+  std::vector<std::vector<int32_t>> edges_of_rank;             // that begin or end there
+  std::vector<std::vector<int32_t>> stages_of_rank;
+};
+
+// Where the tensors of a stage lie: as made or received first, and as made again.
+struct StagePlaces {
+  std::map<TensorId, Place> first, again;
+  std::map<std::pair<const StepCall*, int32_t>, Place> call_scratch;  // per call and phase
+};
+
+// What the programs of a mode are written from.
+struct ModeLayout {
+  std::vector<StageWork> work;
+  Crossings crossings;
+  std::vector<StagePlaces> places;  // per stage
+};
+
+constexpr int32_t kScratchRing = 1;  // of RankProgram::rings
+
+// Fills the rings, edges and bytes of mode.ranks and the places of mode.edges. `times`: the
+// lock-step order of the mode's schedule.
+ModeLayout lay_out(const Plan& plan, const Shapes& shapes, const StageTimes& times,
+                   std::vector<StageWork> work, ModePlan& mode);
+
+}  // namespace weft

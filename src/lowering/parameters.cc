@@ -1,0 +1,79 @@
+// Where parameters live: owned by the rank of their first use; other ranks that use one hold a copy
+// and an accumulator per use.
+#include "lowering/parameters.h"
+
+#include <algorithm>
+#include <cassert>
+#include <map>
+
+#include "tensor/byte_count.h"
+
+namespace weft {
+
+namespace {
+
+using Role = ResidentTensor::Role;
+
+void place(ResidentTensor& tensor, int64_t& top) {
+  tensor.place = {0, top};
+  top = sum_of_bytes(top, padded_bytes(tensor.desc));
+}
+
+}  // namespace
+
+ResidentParam resident_param(const Model& model, const PlanConfig& config, ParamId param,
+                             bool owned, const std::vector<bool>& local) {
+  const Desc desc = model.param(param).desc();
+  ResidentParam out{
+      .param = param, .owned = owned, .tensors = {{.role = Role::value, .desc = desc}}};
+  if (!makes(model, config, Mode::train)) return out;
+  for (size_t u = 0; u < local.size(); ++u)
+    if (owned || local[u])
+      out.tensors.push_back({.role = Role::accumulator,
+                             .desc = desc,
+                             .use = static_cast<int32_t>(u),
+                             .local = local[u]});
+  if (!owned) return out;
+  for (int s = 0; s < slots(config.optim); ++s)
+    out.tensors.push_back({.role = Role::state, .desc = desc});
+  out.tensors.push_back(
+      {.role = Role::squares, .desc = {DType::f64, {norm_blocks(desc.elements())}}});
+  return out;
+}
+
+void place_parameters(Plan& plan) {
+  const Model& model = *plan.model;
+  const size_t ranks = static_cast<size_t>(plan.config.ranks);
+  plan.resident.assign(ranks, {});
+  plan.permanent_bytes.assign(ranks, 0);
+  for (ParamId p = 0; p < static_cast<ParamId>(model.params().size()); ++p) {
+    std::map<int32_t, std::vector<bool>> local;  // per rank that uses it
+    const auto& uses = model.param(p).uses;
+    for (size_t u = 0; u < uses.size(); ++u) {
+      std::vector<bool>& here = local[plan.rank_of(uses[u].node)];
+      here.resize(uses.size());
+      here[u] = true;
+    }
+    for (const auto& [rank, here] : local)
+      plan.resident[static_cast<size_t>(rank)].push_back(resident_param(
+          model, plan.config, p, rank == plan.owner_of_param[static_cast<size_t>(p)], here));
+  }
+  for (size_t r = 0; r < ranks; ++r) {
+    int64_t& top = plan.permanent_bytes[r];
+    for (ResidentParam& p : plan.resident[r]) place(p.tensors.front(), top);
+    plan.versions[r].stride = top;
+    top = bytes_of_many(top, plan.versions[r].count);
+    for (ResidentParam& p : plan.resident[r])
+      for (size_t t = 1; t < p.tensors.size(); ++t) place(p.tensors[t], top);
+  }
+}
+
+const ResidentParam& resident_of(const Plan& plan, int32_t rank, ParamId param) {
+  const auto& list = plan.resident[static_cast<size_t>(rank)];
+  const auto it = std::lower_bound(list.begin(), list.end(), param,
+                                   [](const ResidentParam& r, ParamId id) { return r.param < id; });
+  assert(it != list.end() && it->param == param);
+  return *it;
+}
+
+}  // namespace weft

@@ -1,0 +1,107 @@
+#include "lowering/recompute.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/text.h"
+
+namespace weft {
+
+Result<Recompute> parse_recompute(std::string_view text) {
+  if (text.empty() || text == "none") return Recompute{};
+  if (text == "stage") return Recompute{Recompute::Kind::stage, Recompute::kWhole};
+  if (text == "auto") return Recompute{Recompute::Kind::fit, 0};
+  constexpr std::string_view kEvery = "every:";
+  if (text.starts_with(kEvery)) {
+    Recompute out{Recompute::Kind::every, 0};
+    const std::string_view number = text.substr(kEvery.size());
+    const auto [end, error] =
+        std::from_chars(number.data(), number.data() + number.size(), out.every);
+    if (error == std::errc() && end == number.data() + number.size() && out.every > 0 &&
+        out.every <= Recompute::kWhole)
+      return out;
+  }
+  return Status(
+      Code::invalid,
+      cat("recompute is '", text, "', expected none, stage, every:N (N nodes, 1 or more) or auto"));
+}
+
+std::vector<int32_t> segments_of(const Recompute& recompute, const Schedule& schedule) {
+  std::vector<int32_t> out(static_cast<size_t>(schedule.stages), recompute.every);
+  for (const auto& row : schedule.rows)
+    for (const Action& action : row)
+      if (int32_t& segment = out[static_cast<size_t>(action.stage)];
+          action.kind == Kind::R && segment == 0)
+        segment = Recompute::kWhole;
+  return out;
+}
+
+void add_recompute(Schedule& schedule, std::vector<bool> wanted) {
+  for (const auto& row : schedule.rows)
+    for (const Action& action : row)
+      if (action.kind == Kind::R) wanted[static_cast<size_t>(action.stage)] = false;
+  if (std::none_of(wanted.begin(), wanted.end(), [](bool w) { return w; })) return;
+  for (auto& row : schedule.rows) {
+    std::vector<Action> out;
+    for (const Action& action : row) {
+      if (wanted[static_cast<size_t>(action.stage)] &&
+          (action.kind == Kind::I || action.kind == Kind::B))
+        out.push_back({action.stage, Kind::R, action.micro_batch});
+      out.push_back(action);
+    }
+    row = std::move(out);
+  }
+}
+
+std::vector<std::vector<int32_t>> ways_of(const std::vector<std::vector<RecomputeOption>>& stages,
+                                          int64_t room) {
+  constexpr size_t kMostWays = 4096;
+  size_t all = 1;
+  for (const auto& options : stages) all = std::min(all * options.size(), kMostWays + 1);
+  struct Way {
+    std::vector<int32_t> segments;
+    double seconds = 0;
+    int64_t bytes = 0;
+  };
+  std::vector<Way> ways;
+  std::vector<size_t> pick(stages.size(), 0);
+  const auto add = [&] {
+    Way way;
+    int64_t kept = stages[0][0].kept, scratch = 0;
+    for (size_t s = 0; s < stages.size(); ++s) {
+      const RecomputeOption& option = stages[s][pick[s]];
+      way.segments.push_back(option.segment);
+      way.seconds += option.seconds;
+      kept += option.kept - stages[s][0].kept;
+      scratch = std::max(scratch, option.scratch);
+    }
+    way.bytes = kept + scratch;
+    ways.push_back(std::move(way));
+  };
+  if (all > kMostWays) {  // the same option for as many of the stages, from the first on
+    for (size_t option = 0; option < stages[0].size(); ++option)
+      for (size_t upto = 1; upto <= stages.size(); ++upto) {
+        for (size_t s = 0; s < stages.size(); ++s)
+          pick[s] = s < upto ? std::min(option, stages[s].size() - 1) : 0;
+        add();
+      }
+  }
+  for (size_t s = 0; all <= kMostWays && s < stages.size();) {
+    add();
+    for (s = 0; s < stages.size() && ++pick[s] == stages[s].size(); ++s) pick[s] = 0;
+  }
+  std::stable_sort(ways.begin(), ways.end(), [room](const Way& a, const Way& b) {
+    const bool fits = a.bytes <= room;
+    if (fits != (b.bytes <= room)) return fits;
+    if (fits && a.seconds != b.seconds) return a.seconds < b.seconds;
+    return a.bytes < b.bytes;
+  });
+  constexpr int kMostOver = 3;
+  int over = 0;
+  std::vector<std::vector<int32_t>> out;
+  for (Way& way : ways)
+    if (way.bytes <= room || over++ < kMostOver) out.push_back(std::move(way.segments));
+  return out;
+}
+
+}  // namespace weft

@@ -1,0 +1,170 @@
+#include "lowering/stage_work.h"
+
+#include <algorithm>
+
+namespace weft {
+
+std::vector<TensorId> reads_of(const StepCall& call) {
+  std::vector<TensorId> out;
+  auto take = [&out](TensorId t) {
+    if (t >= 0) out.push_back(t);
+  };
+  for (TensorId t : call.in) take(t);
+  if (call.kind == CallKind::input_grad || call.kind == CallKind::weight_grad) {
+    take(call.out);
+    for (TensorId t : call.stash) take(t);
+    take(call.dout);
+  }
+  return out;
+}
+
+std::vector<TensorId> writes_of(const StepCall& call) {
+  std::vector<TensorId> out;
+  if (call.kind == CallKind::forward || call.kind == CallKind::add) out.push_back(call.out);
+  if (call.kind == CallKind::forward) out.insert(out.end(), call.stash.begin(), call.stash.end());
+  for (TensorId t : call.din)
+    if (t >= 0) out.push_back(t);
+  return out;
+}
+
+bool StageWork::second(int32_t phase, TensorId t, bool writes) const {
+  if (phase == kPhaseF) return false;
+  return writes ? remade.contains(t) : reads_remade.contains(t);
+}
+
+namespace {
+
+// Which forward calls of a stage run again, and when.
+class Remaking {
+ public:
+  Remaking(StageWork& work, int32_t segment)
+      : work_(work), forward_(work.calls[kPhaseF]), segment_(static_cast<size_t>(segment)) {
+    for (size_t c = 0; c < forward_.size(); ++c)
+      for (TensorId t : writes_of(*forward_[c])) maker_[t] = c;
+  }
+
+  void run() {
+    keep_what_crosses();
+    find_calls();
+    segments_done_.assign(forward_.size() / segment_ + 1, false);
+    for (int32_t phase : {kPhaseI, kPhaseW}) {
+      std::vector<const StepCall*> calls;
+      for (const StepCall* call : work_.calls[static_cast<size_t>(phase)]) {
+        for (TensorId t : reads_of(*call))
+          if (work_.reads_remade.contains(t)) remake(maker_.at(t) / segment_, calls);
+        calls.push_back(call);
+      }
+      work_.calls[static_cast<size_t>(phase)] = std::move(calls);
+    }
+  }
+
+ private:
+  void keep_what_crosses() {
+    for (size_t c = 0; c < forward_.size(); ++c)
+      for (TensorId t : reads_of(*forward_[c]))
+        if (auto it = maker_.find(t); it != maker_.end() && it->second / segment_ != c / segment_)
+          kept_[t] = true;
+  }
+
+  // A call runs again if the backward reads what it made and did not keep, or a call of its segment
+  // that runs again does.
+  void find_calls() {
+    std::map<TensorId, bool> wanted;
+    for (int32_t phase : {kPhaseI, kPhaseW})
+      for (const StepCall* call : work_.calls[static_cast<size_t>(phase)])
+        for (TensorId t : reads_of(*call))
+          if (maker_.contains(t) && !kept_.contains(t)) wanted[t] = true;
+    again_.assign(forward_.size(), false);
+    for (size_t c = forward_.size(); c-- > 0;) {
+      for (TensorId t : writes_of(*forward_[c])) again_[c] = again_[c] || wanted.contains(t);
+      if (!again_[c]) continue;
+      for (TensorId t : writes_of(*forward_[c])) {
+        work_.remade[t] = {};
+        if (!kept_.contains(t)) work_.reads_remade[t] = true;
+      }
+      for (TensorId t : reads_of(*forward_[c]))
+        if (maker_.contains(t) && !kept_.contains(t)) wanted[t] = true;
+    }
+  }
+
+  void remake(size_t segment, std::vector<const StepCall*>& here) {
+    if (segments_done_[segment]) return;
+    segments_done_[segment] = true;
+    auto& calls = any_ ? here : work_.calls[kPhaseR];
+    any_ = true;
+    for (size_t c = segment * segment_; c < std::min(forward_.size(), (segment + 1) * segment_);
+         ++c)
+      if (again_[c]) calls.push_back(forward_[c]);
+  }
+
+  StageWork& work_;
+  const std::vector<const StepCall*> forward_;
+  const size_t segment_;
+  std::map<TensorId, size_t> maker_;  // tensors that F makes: the call
+  std::map<TensorId, bool> kept_;
+  std::vector<bool> again_, segments_done_;
+  bool any_ = false;
+};
+
+void find_lives(StageWork& work) {
+  for (int32_t phase = 0; phase < kPhases; ++phase)
+    for (const StepCall* call : work.calls[static_cast<size_t>(phase)]) {
+      auto touch = [&](TensorId t, bool made) {
+        Life& life = (work.second(phase, t, made) ? work.remade : work.lives)[t];
+        if (life.first < 0) life.first = phase;
+        life.last = std::max(life.last, phase);
+        life.made = life.made || made;
+      };
+      for (TensorId t : reads_of(*call)) touch(t, false);
+      for (TensorId t : writes_of(*call)) touch(t, true);
+    }
+}
+
+}  // namespace
+
+StageWork make_stage_work(const std::vector<const StepCall*>& calls, bool split, int32_t segment) {
+  StageWork out{.split = split, .calls = {}, .lives = {}, .remade = {}, .reads_remade = {}};
+  for (const StepCall* call : calls) {
+    const int32_t phase = call->kind == CallKind::forward                ? kPhaseF
+                          : call->kind == CallKind::weight_grad && split ? kPhaseW
+                                                                         : kPhaseI;
+    out.calls[static_cast<size_t>(phase)].push_back(call);
+  }
+  if (segment > 0) Remaking(out, segment).run();
+  find_lives(out);
+  return out;
+}
+
+NodeTimes remade_seconds(const StageWork& work, const std::vector<NodeTimes>& times) {
+  NodeTimes out;
+  for (int32_t phase : {kPhaseR, kPhaseI, kPhaseW})
+    for (const StepCall* call : work.calls[static_cast<size_t>(phase)])
+      if (call->kind == CallKind::forward)
+        (phase == kPhaseW ? out.weight : out.input) +=
+            times[static_cast<size_t>(call->node)].forward;
+  return out;
+}
+
+std::vector<bool> split_stages(const Schedule& schedule) {
+  std::vector<bool> out(static_cast<size_t>(schedule.stages), false);
+  for (const auto& row : schedule.rows)
+    for (const Action& a : row)
+      if (a.kind == Kind::I || a.kind == Kind::W) out[static_cast<size_t>(a.stage)] = true;
+  return out;
+}
+
+std::vector<StageWork> make_work(const StepGraph& graph, const std::vector<int32_t>& stage_of_node,
+                                 const Schedule& schedule,
+                                 const std::vector<int32_t>& segment_of_stage) {
+  const std::vector<bool> split = split_stages(schedule);
+  std::vector<std::vector<const StepCall*>> calls(split.size());
+  for (const StepCall& call : graph.calls)
+    calls[static_cast<size_t>(stage_of_node[static_cast<size_t>(call.where)])].push_back(&call);
+  std::vector<StageWork> out;
+  for (size_t s = 0; s < split.size(); ++s)
+    out.push_back(
+        make_stage_work(calls[s], split[s], graph.mode == Mode::train ? segment_of_stage[s] : 0));
+  return out;
+}
+
+}  // namespace weft

@@ -1,0 +1,169 @@
+#include "partition/balance.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "base/text.h"
+
+namespace weft {
+
+namespace {
+
+// All that follows rests on one thing: a run of nodes within another does not take longer. Sums of
+// doubles that are 0 or more keep that order when they are rounded, so the search is exact for
+// these numbers. Bytes have no such order: a longer run may end where less is sent.
+class Chain {
+ public:
+  static Result<Chain> make(const NodeCosts& nodes, const ChainLoads& loads,
+                            std::span<const StageRoom> stages) {
+    Chain chain;
+    chain.stages_ = stages;
+    const size_t n = nodes.cost.size();
+    chain.bytes_ = &loads.bytes;
+    if (!loads.cut_time.empty() && loads.cut_time.size() != n)
+      return Status(Code::invalid, cat("cut_time has ", loads.cut_time.size(),
+                                       " entries, expected one for each of ", n, " nodes"));
+    chain.time_.resize(n + 1);
+    for (size_t v = 0; v < n; ++v) chain.time_[v + 1] = chain.time_[v] + nodes.cost[v];
+    chain.cut_time_.assign(n, 0.0);
+    for (size_t v = 0; v < loads.cut_time.size(); ++v) {
+      if (!(loads.cut_time[v] >= 0) || std::isinf(loads.cut_time[v]))
+        return Status(Code::invalid, cat("a cut at node ", v, " takes ", loads.cut_time[v],
+                                         ", expected a finite number, 0 or more"));
+      chain.cut_time_[v] = loads.cut_time[v];
+    }
+    for (const StageRoom& stage : stages)
+      if (!(stage.speed > 0) || std::isinf(stage.speed))
+        return Status(Code::invalid, cat("rank ", stage.rank, " has speed ", stage.speed,
+                                         ", expected a finite number above 0"));
+    return chain;
+  }
+
+  size_t nodes() const { return time_.size() - 1; }
+  double time(size_t s, size_t begin, size_t end) const {
+    return (time_[end] - time_[begin]) / stages_[s].speed;
+  }
+  BytesOfRun bytes(size_t s, size_t begin, size_t end) const {
+    return stages_[s].max_bytes < 0 ? BytesOfRun() : (*bytes_)({s, begin, end});
+  }
+  bool within(size_t s, int64_t bytes) const {
+    return stages_[s].max_bytes < 0 || bytes <= stages_[s].max_bytes;
+  }
+
+  // May stage s, which is not the first, begin at that node?
+  bool passable(size_t s, size_t node, double limit) const {
+    return stages_[s].rank == stages_[s - 1].rank || cut_time_[node] <= limit;
+  }
+
+  // From the last stage to the first: next[s][v] is the first node from v on at which stage s can
+  // begin so that it and those behind it hold the rest; nodes() + 1 if there is none. Keeps all
+  // rows if `rows` is given. True if stage 0 can begin at node 0.
+  bool solve(double limit, double cut_limit, std::vector<std::vector<size_t>>* rows) const {
+    const size_t n = nodes(), p = stages_.size(), none = n + 1;
+    std::vector<size_t> behind(n + 2, n), here;  // behind the last stage only the end may follow
+    behind[n + 1] = none;
+    if (rows) rows->assign(p, {});
+    for (size_t s = p; s-- > 0;) {
+      here.assign(n + 2, none);
+      for (size_t v = n; v-- > 0;) {
+        const bool good =
+            v >= s && (s == 0 || passable(s, v, cut_limit)) && end_of(s, v, limit, behind) <= n;
+        here[v] = good ? v : here[v + 1];
+      }
+      behind.swap(here);
+      if (rows) (*rows)[s] = behind;
+    }
+    return behind[0] == 0;
+  }
+
+  // The first node at which stage s can end, if it begins at v, and the next can begin; nodes() + 1
+  // if there is none.
+  size_t end_of(size_t s, size_t v, double limit, const std::vector<size_t>& behind) const {
+    for (size_t end = behind[v + 1]; end <= nodes() && time(s, v, end) <= limit;
+         end = behind[end + 1]) {
+      const BytesOfRun run = bytes(s, v, end);
+      if (within(s, run.all)) return end;
+      if (!within(s, run.least)) break;
+    }
+    return nodes() + 1;
+  }
+
+  double bound() const {
+    double most = 0;
+    for (size_t s = 0; s < stages_.size(); ++s) most = std::max(most, time(s, 0, nodes()));
+    for (double t : cut_time_) most = std::max(most, t);
+    return most;
+  }
+
+  // Nothing fits, whatever the time: packs the stages full from the front to see which is the first
+  // that cannot take its part.
+  Status refusal() const {
+    const size_t n = nodes(), p = stages_.size();
+    size_t begin = 0;
+    const auto fault = [&](size_t s, size_t end, const char* why) {
+      return Status(Code::invalid, cat("no partition fits: rank ", stages_[s].rank, " needs ",
+                                       bytes(s, begin, end).all, " bytes ", why, ", the limit is ",
+                                       stages_[s].max_bytes));
+    };
+    for (size_t s = 0; s + 1 < p; ++s) {
+      const size_t last = n - (p - 1 - s);  // the stages behind need a node each
+      size_t end = begin;
+      for (size_t e = begin + 1; e <= last; ++e) {
+        const BytesOfRun run = bytes(s, begin, e);
+        if (within(s, run.all)) end = e;
+        if (!within(s, run.least)) break;
+      }
+      if (end == begin) return fault(s, begin + 1, "for the least of a stage");
+      begin = end;
+    }
+    return fault(p - 1, n, "for what the ranks before it leave");
+  }
+
+ private:
+  std::span<const StageRoom> stages_;
+  std::vector<double> time_, cut_time_;
+  const std::function<BytesOfRun(const RunOfNodes&)>* bytes_ = nullptr;
+};
+
+// The smallest number from 0 to `most` that is good, if all from there on are. Doubles from 0 on
+// are in the order of their bits, so at most 64 halvings find it.
+template <typename Good>
+double least(double most, Good&& good) {
+  uint64_t low = 0, high = std::bit_cast<uint64_t>(most);
+  while (low < high) {
+    const uint64_t middle = low + (high - low) / 2;
+    if (good(std::bit_cast<double>(middle))) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return std::bit_cast<double>(low);
+}
+
+}  // namespace
+
+Result<Partition> partition_for(const NodeCosts& nodes, const ChainLoads& loads,
+                                std::span<const StageRoom> stages) {
+  // Checks the nodes and their number on the way.
+  WEFT_TRY_ASSIGN(const Partition even,
+                  partition_uniform(nodes, static_cast<int32_t>(stages.size())));
+  WEFT_TRY_ASSIGN(const Chain chain, Chain::make(nodes, loads, stages));
+  if (!chain.solve(chain.bound(), chain.bound(), nullptr)) return chain.refusal();
+  const double both =
+      least(chain.bound(), [&chain](double limit) { return chain.solve(limit, limit, nullptr); });
+  // Where a cut is the bottleneck, the stages need not be as slow.
+  const double limit =
+      least(both, [&chain, both](double time) { return chain.solve(time, both, nullptr); });
+  std::vector<std::vector<size_t>> rows;
+  chain.solve(limit, both, &rows);
+  std::vector<int32_t> cuts;
+  for (size_t s = 1, begin = 0; s < stages.size(); ++s) {
+    begin = chain.end_of(s - 1, begin, limit, rows[s]);
+    cuts.push_back(static_cast<int32_t>(begin));
+  }
+  return partition_at(nodes, cuts);
+}
+
+}  // namespace weft

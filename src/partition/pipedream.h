@@ -1,0 +1,58 @@
+// PipeDream's partitioner (Narayanan et al. 2019): stages of a pipeline, each on one or several
+// machines that share its work as replicas.
+//
+// The model's graph is seen as states, each a set of nodes that is closed under predecessors; a
+// stage is what lies between two of them. With T, P and a for the time, the parameter bytes and the
+// bytes that leave a state, and M machines:
+//   one stage       (T + 4 (M-1) P / (bandwidth M)) / M
+//   a further one   max(the best for what is before it on M - R machines, its own time on R, 2 a_in
+//   / (bandwidth R), 2 a_out / (bandwidth R))
+// The time of a step is that of the slowest part. Machines that are nested (cores in a host, hosts
+// in a rack) are solved from the inside out: what a level finds for a part is the time of that part
+// for the next.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+
+namespace weft {
+
+// In topological order. Times and bytes are those of all nodes in the state.
+struct ModelState {
+  double time = 0;        // seconds, forward and backward
+  double kept_bytes = 0;  // activations
+  double param_bytes = 0;
+  double output_bytes = 0;      // of the state's edge: what a stage that ends here sends
+  std::vector<int32_t> before;  // states that are part of this one
+};
+
+struct MachineLevel {
+  int32_t machines = 1;
+  double bandwidth = 0;  // bytes a second between them
+};
+
+struct ReplicaOptions {
+  std::vector<MachineLevel> levels;  // from the inside out
+  double memory = 0;                 // bytes that a stage may keep; 0: no limit
+  bool straight = false;             // one machine per stage
+};
+
+struct ReplicatedStage {
+  int32_t first = 0, last = 0;  // states: what is in `last` and not in `first` - 1
+  int32_t replicas = 1;
+};
+
+struct ReplicatedPlan {
+  std::vector<ReplicatedStage> stages;
+  double time = 0;           // of a minibatch, once the pipeline is full
+  double one_machine = 0;    // the same for all on one machine
+  double data_parallel = 0;  // and for all machines as replicas of the whole
+};
+
+Result<ReplicatedPlan> partition_replicated(std::span<const ModelState> states,
+                                            const ReplicaOptions& options);
+
+}  // namespace weft

@@ -1,0 +1,70 @@
+#include "partition/pipedream_stages.h"
+
+#include "base/text.h"
+#include "partition/run_bytes.h"
+
+namespace weft {
+
+namespace {
+
+// A bandwidth that no message notices.
+constexpr double kUnlimited = 1e30;
+
+double bandwidth_of(const PlanConfig& config) {
+  return config.machines.bandwidth > 0 ? config.machines.bandwidth : kUnlimited;
+}
+
+ReplicaOptions options_for(const PlanConfig& config, int32_t machines, bool straight) {
+  return {.levels = {{machines, bandwidth_of(config)}},
+          .memory = static_cast<double>(config.memory_limit),
+          .straight = straight};
+}
+
+}  // namespace
+
+Result<std::vector<ModelState>> states_of(const Model& model, const PlanConfig& config,
+                                          const OpNodes& ops) {
+  const CutLoads cuts = cut_loads(model, config, ops);
+  WEFT_TRY_ASSIGN(Schedule one, make_gpipe({}));
+  WEFT_TRY_ASSIGN(RunBytes bytes, RunBytes::make(model, config, ops, std::move(one)));
+  std::vector<ModelState> states(ops.ids.size());
+  ModelState sum;
+  for (size_t i = 0; i < states.size(); ++i) {
+    sum.time += ops.costs[i];
+    for (ParamId w : model.node(ops.ids[i]).weights)
+      sum.param_bytes += static_cast<double>(model.param(w).desc().bytes());
+    states[i] = sum;
+    if (config.memory_limit > 0) states[i].kept_bytes = static_cast<double>(bytes.kept(0, i + 1));
+    states[i].output_bytes = i + 1 < states.size() ? cuts.bytes[i + 1] : 0;
+    for (int32_t b = 0; b < static_cast<int32_t>(i); ++b) states[i].before.push_back(b);
+  }
+  return states;
+}
+
+Result<Partition> partition_pipedream(const Model& model, const PlanConfig& config,
+                                      const OpNodes& ops, const NodeCosts& costs, int32_t stages) {
+  if (stages > static_cast<int32_t>(ops.ids.size()))
+    return Status(Code::invalid, cat(stages, " stages need at least as many nodes, the model has ",
+                                     ops.ids.size()));
+  WEFT_TRY_ASSIGN(const std::vector<ModelState> states, states_of(model, config, ops));
+  WEFT_TRY_ASSIGN(const ReplicatedPlan plan,
+                  partition_replicated(states, options_for(config, stages, true)));
+  std::vector<int32_t> begins;
+  for (size_t s = 1; s < plan.stages.size(); ++s) begins.push_back(plan.stages[s].first);
+  return partition_at(costs, begins);
+}
+
+Result<WorkerPlan> plan_workers(const Model& model, const PlanConfig& config, int32_t workers) {
+  if (workers < 1)
+    return Status(Code::invalid, cat("workers is ", workers, ", expected 1 or more"));
+  WEFT_TRY(model.check_samples(config.micro_batch_size));
+  const OpNodes ops(model, config.micro_batch_size, config.times);
+  WorkerPlan out;
+  WEFT_TRY_ASSIGN(const std::vector<ModelState> states, states_of(model, config, ops));
+  WEFT_TRY_ASSIGN(out.plan, partition_replicated(states, options_for(config, workers, false)));
+  for (const ReplicatedStage& stage : out.plan.stages)
+    out.first.push_back(ops.ids[static_cast<size_t>(stage.first)]);
+  return out;
+}
+
+}  // namespace weft

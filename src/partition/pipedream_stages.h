@@ -1,0 +1,26 @@
+// PipeDream's partitioner on a model of ours: its nodes in order are the chain of states.
+#pragma once
+
+#include "partition/pipedream.h"
+#include "partition/stages.h"
+
+namespace weft {
+
+// State k is the first k + 1 of `ops`; what it sends are the values that are used behind it.
+Result<std::vector<ModelState>> states_of(const Model& model, const PlanConfig& config,
+                                          const OpNodes& ops);
+
+// Stages of one machine each, which is what a plan without replicas can run. Links without a
+// bandwidth count as unlimited.
+Result<Partition> partition_pipedream(const Model& model, const PlanConfig& config,
+                                      const OpNodes& ops, const NodeCosts& costs, int32_t stages);
+
+// The best use of `workers` machines, each stage on one or several of them. `first`: per stage, the
+// node that it begins with.
+struct WorkerPlan {
+  ReplicatedPlan plan;
+  std::vector<NodeId> first;
+};
+Result<WorkerPlan> plan_workers(const Model& model, const PlanConfig& config, int32_t workers);
+
+}  // namespace weft

@@ -1,0 +1,84 @@
+#include "partition/schedule_costs.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "partition/run_bytes.h"
+
+namespace weft {
+
+namespace {
+
+size_t stages_of(const std::vector<int32_t>& stage_of_node) {
+  return static_cast<size_t>(*std::max_element(stage_of_node.begin(), stage_of_node.end())) + 1;
+}
+
+}  // namespace
+
+ScheduleCosts schedule_costs(const Model& model, const PlanConfig& config,
+                             const std::vector<NodeTimes>& times,
+                             const std::vector<int32_t>& stage_of_node) {
+  const std::vector<NodeTimes> analysed =
+      times.empty() ? analysed_times(model, config.micro_batch_size) : std::vector<NodeTimes>();
+  ScheduleCosts out;
+  for (auto* list : {&out.forward, &out.input, &out.weight})
+    list->assign(stages_of(stage_of_node), 0.0);
+  out.latency = config.machines.latency;
+  for (size_t id = 0; id < stage_of_node.size(); ++id) {
+    const auto s = static_cast<size_t>(stage_of_node[id]);
+    const NodeTimes& t = (times.empty() ? analysed : times)[id];
+    out.forward[s] += t.forward, out.input[s] += t.input, out.weight[s] += t.weight;
+  }
+  return out;
+}
+
+Status add_bytes(const Model& model, const PlanConfig& config, const std::vector<NodeTimes>& times,
+                 const std::vector<int32_t>& stage_of_node, ScheduleCosts& out) {
+  const size_t stages = stages_of(stage_of_node);
+  for (auto* list : {&out.held, &out.parked, &out.kept, &out.fixed}) list->assign(stages, 0.0);
+  out.cap = static_cast<double>(config.memory_limit);
+  const std::vector<NodeTimes> analysed =
+      times.empty() ? analysed_times(model, config.micro_batch_size) : std::vector<NodeTimes>();
+  const OpNodes ops(model, config.micro_batch_size, times);
+  WEFT_TRY_ASSIGN(Schedule split,
+                  make_zb_h1({.ranks = config.ranks, .micro_batches = config.micro_batches}));
+  WEFT_TRY_ASSIGN(RunBytes bytes, RunBytes::make(model, config, ops, std::move(split)));
+  for (size_t s = 0, begin = 0, end = 0; s < stages; ++s, begin = end) {
+    while (end < ops.ids.size() &&
+           stage_of_node[static_cast<size_t>(ops.ids[end])] == static_cast<int32_t>(s))
+      ++end;
+    bytes.add_to(out, {s, begin, end});
+    const NodeTimes again =
+        remade_seconds(bytes.work({s, begin, end}), times.empty() ? analysed : times);
+    out.input[s] += again.input;
+    out.weight[s] += again.weight;
+    // What recompute auto will make again is not known yet: an order of one micro-batch at a time
+    // leaves it the most to do.
+    if (out.cap > 0 && config.recompute == "auto")
+      out.cap = std::max(out.cap, out.fixed[s] + out.held[s] + out.parked[s] - out.kept[s]);
+  }
+  return {};
+}
+
+ScheduleCosts at_speeds(ScheduleCosts costs, const std::vector<double>& speeds) {
+  if (speeds.size() != costs.forward.size()) return costs;
+  for (auto* list : {&costs.forward, &costs.input, &costs.weight})
+    for (size_t r = 0; r < speeds.size(); ++r) (*list)[r] /= speeds[r];
+  return costs;
+}
+
+int32_t slack_for(const ScheduleCosts& costs, const std::vector<int32_t>& rank_of_stage,
+                  const PlanConfig& config) {
+  std::vector<double> busy(static_cast<size_t>(config.ranks), 0.0);
+  for (size_t s = 0; s < rank_of_stage.size(); ++s) {
+    const auto r = static_cast<size_t>(rank_of_stage[s]);
+    busy[r] += costs.forward[s] / (config.machines.speeds.empty() ? 1 : config.machines.speeds[r]);
+  }
+  const double forward = *std::max_element(busy.begin(), busy.end()),
+               round_trip = 2 * config.machines.latency;
+  if (round_trip <= 0 || forward <= 0) return 1;
+  return static_cast<int32_t>(
+      std::clamp(std::ceil(round_trip / forward), 1.0, static_cast<double>(config.micro_batches)));
+}
+
+}  // namespace weft

@@ -1,0 +1,271 @@
+#include "partition/stages.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+#include "partition/balance.h"
+#include "partition/pipedream_stages.h"
+#include "partition/run_bytes.h"
+#include "plan/schedule_choice.h"
+#include "tensor/byte_count.h"
+
+namespace weft {
+
+namespace {
+
+// A cut names a node, or a group of nodes by the part of their names before a dot: "h.3" begins at
+// "h.3.ln_1".
+NodeId find_cut(const Model& model, const std::string& name) {
+  if (const NodeId id = model.find_node(name); id >= 0) return id;
+  for (NodeId id = 0; id < static_cast<NodeId>(model.nodes().size()); ++id)
+    if (model.node(id).name.starts_with(name + ".")) return id;
+  return -1;
+}
+
+Result<Partition> split_at_names(const Model& model, const OpNodes& ops, const NodeCosts& costs,
+                                 const std::vector<std::string>& cuts, int32_t stages) {
+  std::vector<int32_t> begins;
+  for (const std::string& name : cuts) {
+    const NodeId id = find_cut(model, name);
+    if (id < 0 || model.node(id).is_input())
+      return Status(Code::not_found,
+                    cat("cut '", name, "' names no node and no group of nodes of the model"));
+    begins.push_back(ops.index[static_cast<size_t>(id)]);
+    const size_t i = begins.size() - 1;
+    if (begins[i] == 0)
+      return Status(Code::invalid, cat("cut '", name, "' is at the first node, '",
+                                       model.node(id).name, "', where stage 0 begins"));
+    if (i > 0 && begins[i] <= begins[i - 1])
+      return Status(Code::invalid, cat("cut '", name, "' is at node '", model.node(id).name,
+                                       "', expected one behind that of cut '", cuts[i - 1], "'"));
+  }
+  if (static_cast<int32_t>(begins.size()) + 1 != stages)
+    return Status(Code::invalid, cat(begins.size(), " cuts make ", begins.size() + 1,
+                                     " stages, the plan has ", stages));
+  return partition_at(costs, begins);
+}
+
+// Blocks of the type, one per node whose op has that name. A block begins where the group of names
+// begins that holds this node and no other of the type: "h.3" for attention in a GPT, since "h"
+// holds them all.
+Result<std::vector<int32_t>> blocks_of_type(const Model& model, const OpNodes& ops,
+                                            const std::string& type) {
+  std::vector<NodeId> found;
+  std::string known;
+  for (NodeId id : ops.ids) {
+    const std::string op(model.node(id).op->name());
+    if (op == type) found.push_back(id);
+    if (cat(" ", known, ",").find(cat(" ", op, ",")) == std::string::npos)
+      known += cat(known.empty() ? "" : ", ", op);
+  }
+  if (found.empty())
+    return Status(Code::not_found,
+                  cat("type '", type, "' is that of no node; the model has ", known));
+  std::vector<int32_t> begins;
+  for (NodeId id : found) {
+    const std::string& name = model.node(id).name;
+    NodeId begin = id;
+    for (size_t dot = name.find('.'); dot != std::string::npos; dot = name.find('.', dot + 1)) {
+      const std::string group = name.substr(0, dot + 1);
+      if (std::any_of(found.begin(), found.end(), [&](NodeId other) {
+            return other != id && model.node(other).name.starts_with(group);
+          }))
+        continue;
+      const auto first = std::find_if(ops.ids.begin(), ops.ids.end(), [&](NodeId n) {
+        return model.node(n).name.starts_with(group);
+      });
+      begin = std::min(begin, *first);
+      break;
+    }
+    const int32_t index = ops.index[static_cast<size_t>(begin)];
+    begins.push_back(
+        begins.empty()
+            ? 0
+            : std::max(index,
+                       begins.back() + 1));  // what comes before the first block belongs to it
+  }
+  return begins;
+}
+
+Result<Partition> split_by_type(const Model& model, const OpNodes& ops, const NodeCosts& costs,
+                                const std::string& type, int32_t stages) {
+  WEFT_TRY_ASSIGN(const std::vector<int32_t> blocks, blocks_of_type(model, ops, type));
+  if (stages > static_cast<int32_t>(blocks.size()))
+    return Status(Code::invalid, cat(stages, " stages need at least as many nodes of type '", type,
+                                     "', found ", blocks.size()));
+  return partition_uniform(costs, stages, blocks);
+}
+
+Result<Partition> split_by_parameters(const Model& model, const OpNodes& ops, int32_t stages) {
+  std::vector<double> elements;
+  for (NodeId id : ops.ids) {
+    double sum = 0;
+    for (ParamId w : model.node(id).weights)
+      sum += static_cast<double>(model.param(w).shape.elements());
+    elements.push_back(sum);
+  }
+  return partition_by_cost({.cost = elements, .edges = ops.edges}, stages);
+}
+
+// With several stages on a rank the limit is for their sum, which a search from stage to stage does
+// not see. So each may first take all of it; where a rank then has too much, its stages get shares
+// of the limit in proportion to what they took, some times over. What comes out keeps the limit,
+// but something better may have been missed.
+Result<Partition> split_within(const PlanConfig& config, const NodeCosts& costs,
+                               const ChainLoads& loads, std::vector<StageRoom> rooms) {
+  for (StageRoom& room : rooms)
+    if (const int64_t limit = limit_of(config, static_cast<size_t>(room.rank)); limit < kNoLimit)
+      room.max_bytes = limit;
+  constexpr int kAttempts = 8;
+  for (int attempt = 0;; ++attempt) {
+    WEFT_TRY_ASSIGN(Partition partition, partition_for(costs, loads, rooms));
+    std::vector<int64_t> own(static_cast<size_t>(config.ranks), 0), scratch = own,
+                                                                    taken(rooms.size(), 0);
+    for (size_t s = 0; s < rooms.size(); ++s) {
+      const auto begin = static_cast<size_t>(partition.first_node[s]);
+      const size_t end = s + 1 < rooms.size() ? static_cast<size_t>(partition.first_node[s + 1])
+                                              : costs.cost.size();
+      const auto r = static_cast<size_t>(rooms[s].rank);
+      const BytesOfRun run = loads.bytes({s, begin, end});
+      taken[s] = run.all;
+      own[r] = sum_of_bytes(own[r], run.all - run.scratch);
+      scratch[r] = std::max(scratch[r], run.scratch);
+    }
+    bool fits = true;
+    for (size_t s = 0; s < rooms.size(); ++s) {
+      const auto r = static_cast<size_t>(rooms[s].rank);
+      const int64_t sum = sum_of_bytes(own[r], scratch[r]), limit = limit_of(config, r);
+      if (sum <= limit) continue;
+      fits = false;
+      rooms[s].max_bytes = static_cast<int64_t>(
+          static_cast<double>(taken[s]) * static_cast<double>(limit) / static_cast<double>(sum));
+    }
+    if (fits || attempt == kAttempts) return partition;
+  }
+}
+
+Result<Partition> split_for_machines(const Model& model, const PlanConfig& config,
+                                     const OpNodes& ops, const NodeCosts& costs) {
+  WEFT_TRY_ASSIGN(const ScheduleChoice choice, choose_schedule(config));
+  WEFT_TRY_ASSIGN(const Schedule schedule, make_schedule(choice, config, {}));
+  std::vector<StageRoom> rooms;
+  for (const int32_t rank : schedule.rank_of_stage)
+    rooms.push_back({.rank = rank,
+                     .speed = config.machines.speeds.empty()
+                                  ? 1
+                                  : config.machines.speeds[static_cast<size_t>(rank)]});
+  const CutLoads cuts = cut_loads(model, config, ops);
+  if (!cuts_by_bytes(config))
+    return partition_for(costs, {.cut_time = cuts.time, .bytes = {}}, rooms);
+  WEFT_TRY_ASSIGN(RunBytes bytes, RunBytes::make(model, config, ops, schedule));
+  return split_within(
+      config, costs,
+      {.cut_time = cuts.time, .bytes = [&bytes](const RunOfNodes& run) { return bytes.of(run); }},
+      std::move(rooms));
+}
+
+}  // namespace
+
+OpNodes::OpNodes(const Model& model, int64_t samples, const std::vector<NodeTimes>& times)
+    : index(model.nodes().size(), -1) {
+  const std::vector<NodeTimes> analysed =
+      times.empty() ? analysed_times(model, samples) : std::vector<NodeTimes>();
+  for (NodeId id = 0; id < static_cast<NodeId>(model.nodes().size()); ++id) {
+    const Node& node = model.node(id);
+    if (node.is_input()) continue;
+    index[static_cast<size_t>(id)] = static_cast<int32_t>(ids.size());
+    for (NodeId i : node.in)
+      if (const int32_t from = index[static_cast<size_t>(i)]; from >= 0)
+        edges.push_back({from, static_cast<int32_t>(ids.size())});
+    ids.push_back(id);
+    costs.push_back((times.empty() ? analysed : times)[static_cast<size_t>(id)].total());
+  }
+}
+
+int64_t limit_of(const PlanConfig& config, size_t rank) {
+  const int64_t own = config.machines.memory.empty() ? 0 : config.machines.memory[rank];
+  return std::min(config.memory_limit > 0 ? config.memory_limit : kNoLimit,
+                  own > 0 ? own : kNoLimit);
+}
+
+bool cuts_by_bytes(const PlanConfig& config) {
+  bool limited = false;
+  for (size_t r = 0; r < static_cast<size_t>(config.ranks); ++r)
+    limited = limited || limit_of(config, r) < kNoLimit;
+  return limited && config.split == SplitBy::cost && config.cuts.empty() &&
+         config.recompute != "auto";
+}
+
+CutLoads cut_loads(const Model& model, const PlanConfig& config, const OpNodes& ops) {
+  CutLoads out;
+  const size_t n = ops.ids.size();
+  // Over a cut goes every tensor that is made before it and used behind it, once, as if all
+  // messages passed through neighbours: a tensor that skips stages travels straight in truth, so
+  // this is no less than what a link carries. Links carry both directions at once.
+  std::vector<double> there(n + 1, 0.0), back(n + 1, 0.0), messages(n + 1, 0.0);
+  for (size_t i = 0; i < n; ++i) {
+    const Node& node = model.node(ops.ids[i]);
+    if (node.uses.empty()) continue;
+    const auto last = static_cast<size_t>(ops.index[static_cast<size_t>(node.uses.back().node)]);
+    const auto bytes = static_cast<double>(model.desc(ops.ids[i], config.micro_batch_size).bytes());
+    for (auto [sums, value] :
+         {std::pair(&there, bytes), std::pair(&back, node.needs_grad ? bytes : 0.0),
+          std::pair(&messages, 1.0)}) {
+      (*sums)[i + 1] += value;
+      (*sums)[last + 1] -= value;
+    }
+  }
+  out.time.assign(n, 0.0);
+  out.bytes.assign(n, 0.0);
+  double forward = 0, backward = 0,
+         count = 0;  // whole numbers below 2^53, so the differences are exact
+  for (size_t i = 0; i < n; ++i) {
+    forward += there[i], backward += back[i], count += messages[i];
+    out.bytes[i] = forward;
+    if (count == 0) continue;
+    out.time[i] = config.machines.latency;
+    if (config.machines.bandwidth > 0)
+      out.time[i] += std::max(forward, backward) / config.machines.bandwidth;
+  }
+  return out;
+}
+
+Result<std::vector<int32_t>> choose_stages(const Model& model, const PlanConfig& config,
+                                           int32_t stages) {
+  const OpNodes ops(model, config.micro_batch_size, config.times);
+  const NodeCosts costs{.cost = ops.costs, .edges = ops.edges};
+  const auto split = [&]() -> Result<Partition> {
+    if (!config.cuts.empty()) return split_at_names(model, ops, costs, config.cuts, stages);
+    switch (config.split) {
+      case SplitBy::uniform: return partition_uniform(costs, stages);
+      case SplitBy::parameters: return split_by_parameters(model, ops, stages);
+      case SplitBy::type: return split_by_type(model, ops, costs, config.split_type, stages);
+      case SplitBy::pipedream: return partition_pipedream(model, config, ops, costs, stages);
+      case SplitBy::cost: break;
+    }
+    return config.machines.any() || cuts_by_bytes(config)
+               ? split_for_machines(model, config, ops, costs)
+               : partition_by_cost(costs, stages);
+  };
+  WEFT_TRY_ASSIGN(const Partition partition, split());
+  std::vector<int32_t> stage_of_node(model.nodes().size(), 0);
+  for (size_t i = 0; i < ops.ids.size(); ++i)
+    stage_of_node[static_cast<size_t>(ops.ids[i])] = partition.stage_of_node[i];
+  for (NodeId id : model.inputs())
+    if (!model.node(id).uses.empty())
+      stage_of_node[static_cast<size_t>(id)] =
+          stage_of_node[static_cast<size_t>(model.node(id).uses.front().node)];
+  return stage_of_node;
+}
+
+std::vector<std::string> cuts_of(const Model& model, const std::vector<int32_t>& stage_of_node) {
+  std::vector<std::string> cuts;
+  for (size_t id = 0; id < stage_of_node.size();
+       ++id)  // nodes are in topological order, so stages ascend
+    if (!model.nodes()[id].is_input() && stage_of_node[id] == static_cast<int32_t>(cuts.size()) + 1)
+      cuts.push_back(model.nodes()[id].name);
+  return cuts;
+}
+
+}  // namespace weft

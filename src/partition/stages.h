@@ -1,0 +1,41 @@
+// Which stage each node of a model lives in: the model's side of partition.h, which knows nodes by
+// index and cost alone.
+#pragma once
+
+#include "partition/partition.h"
+#include "plan/plan.h"
+
+namespace weft {
+
+// The model's nodes without its inputs, which follow the stage of their first use.
+struct OpNodes {
+  // `times` as of PlanConfig: per node of the model, or empty.
+  OpNodes(const Model& model, int64_t samples, const std::vector<NodeTimes>& times);
+
+  std::vector<NodeId> ids;
+  std::vector<double> costs;  // seconds of F, I and W
+  std::vector<NodeEdge> edges;
+  std::vector<int32_t> index;  // per node of the model, -1: an input
+};
+
+// Per node of `ops`: the time that messages over a cut before it take, and their bytes.
+struct CutLoads {
+  std::vector<double> time, bytes;  // forward bytes
+};
+CutLoads cut_loads(const Model& model, const PlanConfig& config, const OpNodes& ops);
+
+// Bytes that a rank may take, by the configuration.
+constexpr int64_t kNoLimit = INT64_MAX;
+int64_t limit_of(const PlanConfig& config, size_t rank);
+// Whether the stages are cut by bytes, too.
+bool cuts_by_bytes(const PlanConfig& config);
+
+// The stage of every node of the model, cut as `config` says. Errors name the cut, the type, the
+// sizes or the rank that cannot be.
+Result<std::vector<int32_t>> choose_stages(const Model& model, const PlanConfig& config,
+                                           int32_t stages);
+
+// The names of the first nodes of stages 1, 2, ...
+std::vector<std::string> cuts_of(const Model& model, const std::vector<int32_t>& stage_of_node);
+
+}  // namespace weft

@@ -1,0 +1,451 @@
+#include "runtime/admission.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace weft {
+
+namespace {
+// Bytes of what comes from those whom nobody knows yet: a request to join, and the first frame of a
+// rank, which is a hello.
+constexpr size_t kMostRequest = 65536, kMostHello = 4096;
+
+Origin no_run(const Status& why) {
+  return {.rank = 0, .code = Code::peer, .text = cat("rank 0 began no run: ", why.text())};
+}
+}  // namespace
+
+// A connection that has not said yet what it is, or that waits for its rank.
+struct Admission::Candidate final : Loop::Disposable, LinkEffects {
+  Candidate(Admission& l, std::unique_ptr<PeerConnection> w, LinkTime now)
+      : admission(l),
+        wire(std::move(w)),
+        link(0, kNobody, admission_identity(), l.times_, 1, kMostRequest),
+        since(now) {}
+
+  void send(Lane lane, std::span<const std::byte, kHeaderBytes> header,
+            std::span<const std::byte> payload, uint64_t token) override {
+    wire->connection().send(static_cast<int>(lane), header, payload, token);
+  }
+  void open() override {}
+  Result<std::span<std::byte>> landing(const Tag&, uint64_t) override {
+    return Status(Code::protocol, "a candidate sends no tensors");
+  }
+  void arrived(const Tag&) override {}
+  void released(const Tag&) override {}
+  void granted(const Tag&) override {}
+  void message(uint32_t type, std::span<const std::byte> bytes) override {
+    if (type == kJoinType) admission.asked(*this, bytes);
+  }
+  void leaving() override {
+    gone = said_bye = true;
+    why.text = "it left";
+  }
+  void failed(const Origin& origin, bool by_abort) override {
+    if (!by_abort && rank < 0) admission.refusals_.add(wire->connection().peer(), origin.text);
+    why = origin;
+    told = by_abort;
+    gone = true;
+  }
+  void closed() override { gone = true; }
+
+  Admission& admission;
+  std::unique_ptr<PeerConnection> wire;
+  Link link;
+  LinkTime since;
+  bool greeted = false;  // the first frame was a candidate's
+  bool gone = false, said_bye = false;
+  Origin why;  // it has gone; by its own word if `told`
+  bool told = false;
+  int32_t rank = -1;
+  std::vector<std::byte> request;  // came before anyone was expected
+  int32_t member = -1;             // a rank of the run, with its first frame
+  FrameHeader hello;
+  int first_lane = 0;
+  std::vector<std::byte> first;
+};
+
+Admission::Admission(Loop& loop, Transport& transport, Refusals& refusals, LinkTimes times,
+                     size_t most_early)
+    : loop_(loop),
+      transport_(transport),
+      refusals_(refusals),
+      times_(times),
+      most_early_(most_early) {}
+Admission::~Admission() = default;
+
+Status Admission::listen(const std::string& endpoint) {
+  WEFT_TRY_ASSIGN(
+      listener_,
+      transport_.listen(
+          endpoint, [this](std::unique_ptr<Connection> c) { accepted(std::move(c)); },
+          [this](const std::string& peer, const std::string& why) { refusals_.add(peer, why); }));
+  endpoint_ = listener_->endpoint();
+  timer_ = std::make_unique<Loop::Timer>(loop_, [this] { tick(); });
+  return {};
+}
+
+void Admission::admit_guests(std::vector<PublicKey> keys) {
+  candidate_keys_ = std::move(keys);
+  transport_.admit(candidate_keys_, false);  // no rank comes before it has been welcomed here
+}
+
+void Admission::admit_ranks(std::vector<PublicKey> keys) {
+  if (!transport_.encrypts()) return;
+  rank_keys_ = std::move(keys);
+  transport_.admit(rank_keys_, false);
+}
+
+bool Admission::may_ask(const Candidate& candidate) const {
+  const PublicKey* const key = candidate.wire->connection().key();
+  return !transport_.encrypts() || (key && std::find(candidate_keys_.begin(), candidate_keys_.end(),
+                                                     *key) != candidate_keys_.end());
+}
+
+bool Admission::is_own_key(const PublicKey& key) const {
+  if (!transport_.encrypts()) return true;
+  for (size_t r = 1; r < seats_.size(); ++r)
+    if (seats_[r] && joined_[r].key == key) return false;
+  return key != PublicKey{} &&
+         std::find(candidate_keys_.begin(), candidate_keys_.end(), key) == candidate_keys_.end();
+}
+
+void Admission::accepted(std::unique_ptr<Connection> connection) {
+  auto candidate = std::make_unique<Candidate>(
+      *this, std::make_unique<PeerConnection>(std::move(connection)), loop_.now_ms());
+  PeerConnection& wire = *candidate->wire;
+  candidate->link.start(loop_.now_ms());
+  candidates_[&wire] = std::move(candidate);
+  tick_soon();
+  wire.start(*this);
+}
+
+void Admission::received(PeerConnection& wire, int lane, std::span<const std::byte> frame) {
+  auto at = candidates_.find(&wire);
+  if (at == candidates_.end()) return;
+  Candidate& candidate = *at->second;
+  if (candidate.member >= 0) return drop(wire);  // a rank says nothing more before it is answered
+  if (!candidate.greeted) {
+    std::span<const std::byte> payload;
+    auto header = decode_frame(frame, &payload);
+    if (!header.ok())
+      return turn_away(
+          wire, cat("not a weft frame: ", header.status().text()));  // nothing it could be told
+    if (header.value().source != kNobody) return met_rank(candidate, header.value(), lane, frame);
+    candidate.greeted = true;
+    candidate.link.connected(loop_.now_ms(), candidate);
+  }
+  candidate.link.received(static_cast<Lane>(lane), frame, loop_.now_ms(), candidate);
+  if (candidate.gone) drop(wire);
+}
+
+// Whoever says that it is a rank of the run.
+void Admission::met_rank(Candidate& candidate, const FrameHeader& header, int lane,
+                         std::span<const std::byte> frame) {
+  PeerConnection& wire = *candidate.wire;
+  const std::string who = rank_name(header.source);
+  candidate.hello = header;
+  if (failure_) return tell_failure(candidate, *failure_), drop(wire);
+  if (over_) return turn_away(wire, cat(who, " of a run that is over"));
+  if (header.kind != FrameKind::hello || frame.size() > kMostHello)
+    return turn_away(wire, cat(who, " begins with ", frame_kind_name(header.kind), " of ",
+                               frame.size(), " bytes, expected hello of at most ", kMostHello));
+  const auto early = static_cast<size_t>(std::count_if(
+      candidates_.begin(), candidates_.end(), [](const auto& g) { return g.second->member >= 0; }));
+  if (!member_ && early >= most_early_)
+    return turn_away(wire, cat(who, " came before it was wanted, as ", early, " others did"));
+  candidate.member = header.source;
+  candidate.first_lane = lane;
+  candidate.first.assign(frame.begin(), frame.end());
+  if (member_) hand_over(wire);
+}
+
+void Admission::sent(PeerConnection& wire, uint64_t token) {
+  if (auto at = candidates_.find(&wire); at != candidates_.end())
+    at->second->link.sent(token, loop_.now_ms(), *at->second);
+}
+
+void Admission::disconnected(PeerConnection& wire, const std::string& why) {
+  const auto at = candidates_.find(&wire);
+  if (at == candidates_.end() || at->second->greeted || at->second->member >= 0) return drop(wire);
+  turn_away(wire, cat("not a weft connection: ", why));
+}
+
+void Admission::turn_away(PeerConnection& wire, const std::string& why) {
+  refusals_.add(wire.connection().peer(), why);
+  drop(wire);
+}
+
+// A candidate that left is no candidate; its seat is free again.
+void Admission::drop(PeerConnection& wire) {
+  auto at = candidates_.find(&wire);
+  if (at == candidates_.end()) return;
+  std::unique_ptr<Candidate> candidate = std::move(at->second);
+  candidates_.erase(at);
+  if (candidate->rank >= 0) {
+    seats_[static_cast<size_t>(candidate->rank)] =
+        nullptr;  // a candidate with a rank sits there: see finish()
+    if (done_) {
+      joined_[static_cast<size_t>(candidate->rank)] = {};
+      const std::string rank = rank_name(candidate->rank);
+      refusals_.add(candidate->wire->connection().peer(),
+                    cat("it joined as ", rank, " and left before the others came; ", rank,
+                        " is awaited again"));
+    }
+    if (!candidate->said_bye || !came_[static_cast<size_t>(candidate->rank)]) tell_left(*candidate);
+  }
+  candidate->wire->connection().close_after(300);
+  retire(loop_, std::move(candidate->wire));
+  loop_.dispose(std::move(candidate));
+}
+
+void Admission::tell_left(const Candidate& candidate) {
+  if (!left_) return;
+  const std::string who = cat("rank ", candidate.rank);
+  if (candidate.told && candidate.why.rank != kNobody)
+    return left_(candidate.why);  // it failed because of another rank
+  if (candidate.told)
+    return left_({.rank = candidate.rank,
+                  .code = candidate.why.code,
+                  .text = cat(who, " failed: ", candidate.why.text)});
+  left_({.rank = candidate.rank,
+         .code = Code::peer,
+         .text = cat(who, " lost before it had joined: ",
+                     candidate.why.text.empty() ? "connection closed" : candidate.why.text)});
+}
+
+void Admission::expect(const Plan& plan, int64_t timeout_ms,
+                       std::function<void(const Status&)> done) {
+  over_ = false;
+  failure_.reset();
+  plan_ = &plan;
+  seats_.assign(static_cast<size_t>(plan.config.ranks), nullptr);
+  joined_.assign(static_cast<size_t>(plan.config.ranks), {});
+  came_.assign(static_cast<size_t>(plan.config.ranks), false);
+  joined_[0].endpoint = endpoint();
+  deadline_ = loop_.now_ms() + timeout_ms;
+  done_ = std::move(done);
+  tick_soon();
+  // Some have asked already; those first that came first.
+  std::vector<Candidate*> early;
+  for (auto& [wire, candidate] : candidates_)
+    if (!candidate->request.empty()) early.push_back(candidate.get());
+  std::sort(early.begin(), early.end(),
+            [](const Candidate* a, const Candidate* b) { return a->since < b->since; });
+  for (Candidate* candidate : early) asked(*candidate, std::exchange(candidate->request, {}));
+  finish_if_full();
+  if (!stopped_.ok()) stop(stopped_);
+}
+
+void Admission::stop(const Status& why) {
+  if (stopped_.ok()) stopped_ = why;
+  if (done_) return finish(why);
+  for (auto& [wire, candidate] : candidates_)
+    if (!candidate->request.empty()) candidate->link.abort(no_run(why), loop_.now_ms(), *candidate);
+}
+
+void Admission::asked(Candidate& candidate, std::span<const std::byte> bytes) {
+  if (candidate.rank >= 0 || !candidate.request.empty())  // has its rank, and keeps it
+    return refusals_.add(candidate.wire->connection().peer(), "it asked to join twice");
+  if (!may_ask(candidate))
+    return refuse(candidate, Status(Code::invalid, "a rank of a run does not join again"));
+  if (!plan_) {
+    if (!stopped_.ok())
+      return candidate.link.abort(no_run(stopped_), loop_.now_ms(),
+                                  candidate);  // none will be expected
+    candidate.request.assign(bytes.begin(), bytes.end());
+    return;
+  }
+  auto request = decode_join(bytes);
+  const Status status = request.ok() ? seat(candidate, request.value()) : request.status();
+  if (!status.ok()) return refuse(candidate, status);
+  finish_if_full();
+}
+
+Status Admission::seat(Candidate& candidate, const JoinRequest& request) {
+  if (!done_) return Status(Code::state, "the run has all its ranks");
+  // Who has a plan has made the model.
+  WEFT_TRY(request.plan ? compare_plans(plan_->hash, *request.plan)
+                        : check_ops(*plan_->model, request.ops));
+  if (!is_own_key(request.key))
+    return Status(Code::invalid, "its key for the run is that of another");
+  const int32_t ranks = static_cast<int32_t>(seats_.size());
+  const int32_t free =
+      static_cast<int32_t>(std::find(seats_.begin() + 1, seats_.end(), nullptr) - seats_.begin());
+  const int32_t rank = request.wanted_rank < 0 ? free : request.wanted_rank;
+  if (rank < 1 || rank >= ranks)
+    return Status(Code::invalid,
+                  cat("it asks to be rank ", rank, ", the run has the ranks 0 to ", ranks - 1));
+  if (Candidate* const there = seats_[static_cast<size_t>(rank)]) {
+    // Nobody knows its rank before the welcome, so a process that may have any makes room.
+    if (joined_[static_cast<size_t>(rank)].wanted_rank >= 0)
+      return Status(Code::invalid, cat("it asks to be rank ", rank, ", which has joined already"));
+    place(*there, free, joined_[static_cast<size_t>(rank)]);
+  }
+  place(candidate, rank, request);
+  return {};
+}
+
+void Admission::place(Candidate& candidate, int32_t rank, const JoinRequest& request) {
+  candidate.rank = rank;
+  seats_[static_cast<size_t>(rank)] = &candidate;
+  joined_[static_cast<size_t>(rank)] = request;
+}
+
+void Admission::refuse(Candidate& candidate, const Status& why) {
+  refusals_.add(candidate.wire->connection().peer(), why.text());
+  candidate.link.abort(
+      {.rank = kNobody, .code = Code::peer, .text = cat("refused by rank 0: ", why.text())},
+      loop_.now_ms(), candidate);
+}
+
+void Admission::tick() {
+  ticks_ = false;
+  const LinkTime now = loop_.now_ms();
+  std::vector<PeerConnection*> over;
+  for (auto& [wire, candidate] : candidates_) {
+    if (candidate->member >= 0) continue;  // its next word is ours, once it is wanted
+    if (candidate->greeted && candidate->link.next_tick() <= now)
+      candidate->link.tick(now, *candidate);
+    // A connection that says nothing is no candidate.
+    const bool silent = !candidate->greeted && now - candidate->since > times_.hello;
+    if (silent)
+      refusals_.add(wire->connection().peer(), cat("not a weft connection: it said nothing for ",
+                                                   static_cast<double>(times_.hello) / 1000, " s"));
+    if (silent || candidate->gone || candidate->link.is_dead()) over.push_back(wire);
+  }
+  for (PeerConnection* wire : over) drop(*wire);
+  if (done_ && now >= deadline_) {
+    std::string missing;
+    int count = 0;
+    for (size_t r = 1; r < seats_.size(); ++r)
+      if (!seats_[r]) {
+        missing += cat(missing.empty() ? "" : ", ", r);
+        ++count;
+      }
+    if (count)
+      finish(Status(Code::timed_out,
+                    cat(count > 1 ? "ranks " : "rank ", missing, count > 1 ? " have" : " has",
+                        " not joined at ", endpoint(), " in time")));
+  }
+  if (done_ || !candidates_.empty()) tick_soon();
+}
+
+void Admission::tick_soon() {
+  if (ticks_) return;
+  ticks_ = true;
+  timer_->start(50);
+}
+
+void Admission::finish_if_full() {
+  if (done_ && std::count(seats_.begin() + 1, seats_.end(), nullptr) == 0) finish({});
+}
+
+void Admission::finish(const Status& status) {
+  auto done = std::move(done_);
+  done_ = nullptr;
+  done(status);
+  if (!status.ok()) send_away(status);
+}
+
+// Those that came wait for a word. They go when they have heard it, and have no part in what is
+// expected next.
+void Admission::send_away(const Status& status) {
+  const Origin why = no_run(status);
+  for (auto& [wire, candidate] : candidates_) {
+    candidate->rank = -1;
+    candidate->request.clear();
+    if (candidate->greeted) candidate->link.abort(why, loop_.now_ms(), *candidate);
+  }
+  seats_.clear();
+  joined_.clear();
+  plan_ = nullptr;
+}
+
+void Admission::take_members(int32_t self, const Identity& run, Member member) {
+  self_ = self;
+  run_ = run;
+  member_ = std::move(member);
+  over_ = false;
+  std::vector<PeerConnection*> waiting;
+  for (auto& [wire, candidate] : candidates_)
+    if (candidate->member >= 0) waiting.push_back(wire);
+  for (PeerConnection* wire : waiting) hand_over(*wire);
+}
+
+// The key of the rank, or where nothing is encrypted the name of the run, tells who was welcomed.
+// If such a rank differs in something else, the run cannot be, and its link says so.
+Status Admission::check_member(const Candidate& candidate) const {
+  if (transport_.encrypts()) {
+    const PublicKey* const key = candidate.wire->connection().key();
+    const auto rank = static_cast<size_t>(candidate.member);
+    if (!key || rank >= rank_keys_.size() || rank_keys_[rank] != *key)
+      return Status(Code::peer, cat("it says that it is ", rank_name(candidate.member),
+                                    ", which has another key"));
+  }
+  WEFT_TRY_ASSIGN(const Identity theirs,
+                  decode_hello(std::span(candidate.first).subspan(kHeaderBytes)));
+  if (theirs.run == run_.run && theirs.incarnation == run_.incarnation) return {};
+  return compare_identity(self_, run_, candidate.member, theirs);
+}
+
+void Admission::hand_over(PeerConnection& wire) {
+  auto at = candidates_.find(&wire);
+  if (const Status status = check_member(*at->second); !status.ok()) {
+    tell_failure(*at->second,
+                 {.rank = at->second->member, .code = status.code(), .text = status.text()});
+    return turn_away(wire, status.text());
+  }
+  std::unique_ptr<Candidate> candidate = std::move(at->second);
+  candidates_.erase(at);
+  candidate->wire->hand_to(nullptr);
+  if (member_(candidate->member, candidate->wire, candidate->first_lane, candidate->first)) {
+    if (static_cast<size_t>(candidate->member) < came_.size())
+      came_[static_cast<size_t>(candidate->member)] = true;
+  } else {
+    refusals_.add(candidate->wire->connection().peer(),
+                  cat("a second connection of ", rank_name(candidate->member)));
+    retire(loop_, std::move(candidate->wire));
+  }
+  loop_.dispose(std::move(candidate));
+}
+
+void Admission::welcome(const Welcome& base, Left left) {
+  left_ = std::move(left);
+  for (size_t r = 1; r < seats_.size(); ++r) {
+    Candidate* candidate = seats_[r];
+    if (!candidate) {  // left in between
+      left_({.rank = static_cast<int32_t>(r),
+             .code = Code::peer,
+             .text = cat("rank ", r, " lost before it had joined: connection closed")});
+      continue;
+    }
+    Welcome own = base;
+    own.rank = static_cast<int32_t>(r);
+    candidate->link.send_message(kWelcomeType, encode_welcome(own), loop_.now_ms(), *candidate);
+  }
+}
+
+// From a link of its own, which has nothing else to say.
+void Admission::tell_failure(Candidate& candidate, const Origin& origin) {
+  Identity identity;
+  identity.incarnation = candidate.hello.incarnation;
+  Link link(self_, candidate.hello.source, identity);
+  link.abort(origin, loop_.now_ms(), candidate);
+  link.connected(loop_.now_ms(), candidate);
+}
+
+void Admission::dismiss(const Origin& origin) {
+  failure_ = origin;
+  for (Candidate* candidate : seats_)
+    if (candidate) candidate->link.abort(origin, loop_.now_ms(), *candidate);
+}
+
+void Admission::end_run() {
+  member_ = nullptr;
+  left_ = nullptr;
+  over_ = true;
+}
+
+}  // namespace weft

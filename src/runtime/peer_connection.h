@@ -1,0 +1,63 @@
+// A connection and whoever reads it at the moment: it may be a candidate of the admission first and
+// a peer of the run later.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "loop/loop.h"
+#include "net/transport.h"
+
+namespace weft {
+
+class PeerConnection final : public Loop::Disposable, private Connection::Events {
+ public:
+  class Reader {
+   public:
+    virtual ~Reader() = default;
+    virtual void connected(PeerConnection& wire) = 0;
+    virtual void received(PeerConnection& wire, int lane, std::span<const std::byte> frame) = 0;
+    virtual void sent(PeerConnection& wire, uint64_t token) = 0;
+    virtual void disconnected(PeerConnection& wire, const std::string& why) = 0;
+  };
+
+  explicit PeerConnection(std::unique_ptr<Connection> connection, int32_t rank = -1)
+      : connection_(std::move(connection)), rank_(rank) {}
+
+  void start(Reader& reader) {
+    reader_ = &reader;
+    connection_->start(*this);
+  }
+  void hand_to(Reader* reader) { reader_ = reader; }  // null: nobody listens any more
+  Connection& connection() { return *connection_; }
+  // Of the run, at the other end; -1: not known, or not told yet.
+  int32_t rank() const { return rank_; }
+  void set_rank(int32_t rank) { rank_ = rank; }
+
+ private:
+  void connected() override {
+    if (reader_) reader_->connected(*this);
+  }
+  void received(int lane, std::span<const std::byte> frame) override {
+    if (reader_) reader_->received(*this, lane, frame);
+  }
+  void sent(uint64_t token) override {
+    if (reader_) reader_->sent(*this, token);
+  }
+  void disconnected(const std::string& why) override {
+    if (reader_) reader_->disconnected(*this, why);
+  }
+
+  std::unique_ptr<Connection> connection_;
+  Reader* reader_ = nullptr;
+  int32_t rank_;
+};
+
+// Destroys a wire once the loop is out of its callbacks.
+inline void retire(Loop& loop, std::unique_ptr<PeerConnection> wire) {
+  wire->hand_to(nullptr);
+  loop.dispose(std::move(wire));
+}
+
+}  // namespace weft

@@ -1,0 +1,260 @@
+// The structure of a schedule, row by row, and the places and peaks that follow from it; the proof
+// that it never stands still is in deadlock.cc. Actions are counted from 0 within a row, like
+// everything that errors name.
+//
+// Micro-batches ascend, so what a stage holds at any time is a run of consecutive micro-batches: a
+// ring of `places` (or of a peak's size) serves, with micro-batch k in place k mod size. A
+// forward-only schedule keeps nothing beyond F: its peaks are 0, and so are the gradient places of
+// an edge that carries no gradient.
+#include "schedule/check.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "schedule/deadlock.h"
+
+namespace weft {
+namespace {
+
+class Structure {
+ public:
+  explicit Structure(const Schedule& schedule) : schedule_(schedule) {}
+
+  Status read() {
+    WEFT_TRY(read_sizes());
+    counts_.resize(static_cast<size_t>(schedule_.stages));
+    peaks.resize(counts_.size());
+    for (int32_t r = 0; r < schedule_.ranks(); ++r) {
+      const auto& row = schedule_.rows[static_cast<size_t>(r)];
+      for (size_t a = 0; a < row.size(); ++a)
+        if (!read_action(r, row[a]))
+          return Status(Code::invalid,
+                        cat("rank ", r, ", action ", a, " (", row[a].text(), "): ", fault_));
+      if (row.empty())
+        return Status(Code::invalid, cat("rank ", r, " has no action, expected at least one"));
+    }
+    return read_ends();
+  }
+
+  bool has_r(int32_t stage) const { return counts_[static_cast<size_t>(stage)].r > 0; }
+
+  std::vector<StagePeaks> peaks;
+
+ private:
+  Status read_sizes() const {
+    if (schedule_.stages < 1)
+      return Status(Code::invalid, cat("stages is ", schedule_.stages, ", expected 1 or more"));
+    if (schedule_.micro_batches < 1)
+      return Status(Code::invalid,
+                    cat("micro_batches is ", schedule_.micro_batches, ", expected 1 or more"));
+    if (schedule_.updates < 0 ||
+        (schedule_.updates > 0 && schedule_.micro_batches % schedule_.updates != 0))
+      return Status(Code::invalid, cat(schedule_.micro_batches, " micro-batches make no ",
+                                       schedule_.updates, " updates of one size"));
+    if (schedule_.rank_of_stage.size() != static_cast<size_t>(schedule_.stages))
+      return Status(Code::invalid,
+                    cat("rank_of_stage has ", schedule_.rank_of_stage.size(),
+                        " entries, expected one for each ", "of ", schedule_.stages, " stages"));
+    for (size_t s = 0; s < schedule_.rank_of_stage.size(); ++s)
+      if (const int32_t r = schedule_.rank_of_stage[s]; r < 0 || r >= schedule_.ranks())
+        return Status(Code::invalid, cat("stage ", s, " is on rank ", r, ", expected one of ",
+                                         schedule_.ranks(), " ranks"));
+    return {};
+  }
+
+  // Micro-batches that a stage has been through, phase by phase, and updates.
+  struct Counts {
+    int32_t f = 0, r = 0, i = 0, w = 0, o = 0;
+  };
+
+  // Whether the action may stand here; else `fault_` says why not.
+  bool read_action(int32_t r, const Action& action) {
+    if (action.stage < 0 || action.stage >= schedule_.stages)
+      return no(cat("the stages are 0 to ", schedule_.stages - 1));
+    const auto s = static_cast<size_t>(action.stage);
+    if (schedule_.rank_of_stage[s] != r)
+      return no(cat("stage ", s, " belongs to rank ", schedule_.rank_of_stage[s]));
+    if (schedule_.forward_only && action.kind != Kind::F) return no("the schedule is forward only");
+    if (action.kind == Kind::O) return read_update(action);
+    if (action.micro_batch < 0 || action.micro_batch >= schedule_.micro_batches)
+      return no(cat("the micro-batches are 0 to ", schedule_.micro_batches - 1));
+
+    Counts& n = counts_[s];
+    const Turn f{Kind::F, n.f}, again{Kind::R, n.r}, i{Kind::I, n.i};
+    switch (action.kind) {
+      case Kind::F: return take(action, Kind::F, n.f, nullptr) && note_peaks(s);
+      case Kind::R:
+        if (n.i > n.r) return no(ran_before(action.stage, Kind::I, n.r, ""));
+        return take(action, Kind::R, n.r, &f);
+      case Kind::I: return take(action, Kind::I, n.i, n.r > 0 ? &again : &f) && note_peaks(s);
+      case Kind::W: return take(action, Kind::W, n.w, &i);
+      case Kind::B: {
+        if (!take(action, Kind::I, n.i, n.r > 0 ? &again : &f) || !note_peaks(s)) return false;
+        const Turn now{Kind::I, n.i};
+        return take(action, Kind::W, n.w, &now);
+      }
+      case Kind::O: break;
+    }
+    // It can only come from a plan read wrongly, and would pass as one that does nothing.
+    return no("unknown kind of action");
+  }
+
+  bool no(std::string why) {
+    fault_ = std::move(why);
+    return false;
+  }
+
+  // An update takes the sums of its own micro-batches, whole and unmixed.
+  bool read_update(const Action& action) {
+    if (schedule_.updates == 0) return no("the schedule is synchronous");
+    if (action.micro_batch < 0 || action.micro_batch >= schedule_.updates)
+      return no(cat("the updates are 0 to ", schedule_.updates - 1));
+    const int32_t s = action.stage, u = action.micro_batch;
+    Counts& n = counts_[static_cast<size_t>(s)];
+    const int32_t whole = (u + 1) * (schedule_.micro_batches / schedule_.updates);
+    if (u < n.o) return no(ran_before(s, Kind::O, u, ""));
+    if (u > n.o) return no(cat("stage ", s, " has not run ", s, "O", n.o, ", and updates ascend"));
+    if (n.w < whole) return no(cat("stage ", s, " has not run ", s, "W", n.w));
+    if (n.w > whole) return no(ran_before(s, Kind::W, whole, " of the next update"));
+    ++n.o;
+    return true;
+  }
+
+  // A phase, and how many micro-batches have been through it.
+  struct Turn {
+    Kind kind;
+    int32_t count;
+  };
+
+  // The micro-batch is counted if it is next in turn and has been through `before`.
+  bool take(const Action& action, Kind kind, int32_t& count, const Turn* before) {
+    const int32_t k = action.micro_batch;
+    if (k == count && (!before || k < before->count)) {
+      ++count;
+      return true;
+    }
+    const auto not_run = [&](Kind what, int32_t micro_batch) {
+      return cat("stage ", action.stage, " has not run ", action.stage, kind_letter(what),
+                 micro_batch);
+    };
+    if (k < count) return no(ran_before(action.stage, kind, k, ""));
+    if (before && k >= before->count) return no(not_run(before->kind, k));
+    return no(cat(not_run(kind, count), ", and micro-batches ascend"));
+  }
+
+  // Of an action that has been read. B is I and W.
+  std::string ran_before(int32_t stage, Kind kind, int32_t micro_batch,
+                         std::string_view of_what) const {
+    const auto& row =
+        schedule_.rows[static_cast<size_t>(schedule_.rank_of_stage[static_cast<size_t>(stage)])];
+    const bool in_b = kind == Kind::I || kind == Kind::W;
+    const auto it = std::find_if(row.begin(), row.end(), [&](const Action& a) {
+      return a.stage == stage && a.micro_batch == micro_batch &&
+             (a.kind == kind || (in_b && a.kind == Kind::B));
+    });
+    return cat("stage ", stage, " ran ", stage, kind_letter(kind), micro_batch, of_what,
+               " before, at action ", it - row.begin());
+  }
+
+  // After an F or an I, before the W of the same action: then the counts are at their highest.
+  bool note_peaks(size_t s) {
+    if (schedule_.forward_only) return true;
+    const Counts& n = counts_[s];
+    StagePeaks& peak = peaks[s];
+    peak.f_to_r = std::max(peak.f_to_r, n.f - n.r);
+    peak.f_to_i = std::max(peak.f_to_i, n.f - n.i);
+    peak.f_to_w = std::max(peak.f_to_w, n.f - n.w);
+    peak.i_to_w = std::max(peak.i_to_w, n.i - n.w);
+    return true;
+  }
+
+  // Nothing was out of turn, so a count that is short lacks its last micro-batches.
+  Status read_ends() const {
+    const int32_t all = schedule_.micro_batches;
+    for (size_t s = 0; s < counts_.size(); ++s) {
+      const Counts& n = counts_[s];
+      const auto missing = [&](const char* kind, int32_t micro_batch) {
+        const int32_t r = schedule_.rank_of_stage[s];
+        return Status(Code::invalid,
+                      cat("rank ", r, ", action ", schedule_.rows[static_cast<size_t>(r)].size(),
+                          " (end of row): stage ", s, " has not run ", s, kind, micro_batch));
+      };
+      if (n.f < all) return missing("F", n.f);
+      if (schedule_.forward_only) continue;
+      if (n.r > 0 && n.r < all) return missing("R", n.r);
+      if (n.i < all) return missing("I", n.i);
+      if (n.w < all) return missing("W", n.w);
+      if (n.o < schedule_.updates) return missing("O", n.o);
+    }
+    return {};
+  }
+
+  const Schedule& schedule_;
+  std::vector<Counts> counts_;  // per stage
+  std::string fault_;
+};
+
+Status check_edges(const Schedule& schedule, const Structure& structure,
+                   const std::vector<StageEdge>& edges) {
+  for (size_t e = 0; e < edges.size(); ++e) {
+    const StageEdge& edge = edges[e];
+    const auto fault = [&](std::string_view text) {
+      return Status(Code::invalid,
+                    cat("edge ", e, " (stage ", edge.from, " to ", edge.to, "): ", text));
+    };
+    if (edge.from < 0 || edge.to >= schedule.stages)
+      return fault(cat("the stages are 0 to ", schedule.stages - 1));
+    if (edge.from >= edge.to) return fault("expected a tensor to travel to a later stage");
+    if (edge.forward_until > Kind::W)
+      return fault(
+          cat("forward_until is ", kind_letter(edge.forward_until), ", expected F, R, I or W"));
+    if (edge.forward_until == Kind::R && !structure.has_r(edge.to))
+      return fault(cat("forward_until is R, but stage ", edge.to, " has no R"));
+    if (edge.gradient && edge.gradient_until != Kind::I && edge.gradient_until != Kind::W)
+      return fault(
+          cat("gradient_until is ", kind_letter(edge.gradient_until), ", expected I or W"));
+  }
+  return {};
+}
+
+// The most micro-batches that hold a landing at once, in the receiver's program order. A landing is
+// held from the start of the action that receives it to the end of the one that releases it, so
+// these are the receiver's peaks.
+EdgePlaces held(const StageEdge& edge, const std::vector<StagePeaks>& peaks, bool forward_only) {
+  EdgePlaces most{.forward = 1, .gradient = 0};
+  if (forward_only) return most;
+  const StagePeaks& to = peaks[static_cast<size_t>(edge.to)];
+  if (edge.forward_until == Kind::R) most.forward = to.f_to_r;
+  if (edge.forward_until == Kind::I) most.forward = to.f_to_i;
+  if (edge.forward_until == Kind::W) most.forward = to.f_to_w;
+  if (edge.gradient)
+    most.gradient =
+        edge.gradient_until == Kind::W ? peaks[static_cast<size_t>(edge.from)].i_to_w : 1;
+  return most;
+}
+
+}  // namespace
+
+Result<Checked> check_schedule(const Schedule& schedule, const std::vector<StageEdge>& edges,
+                               int32_t slack) {
+  if (slack < 0) return Status(Code::invalid, cat("slack is ", slack, ", expected 0 or more"));
+  Structure structure(schedule);
+  WEFT_TRY(structure.read());
+  WEFT_TRY(check_edges(schedule, structure, edges));
+
+  Checked checked;
+  checked.peaks = std::move(structure.peaks);
+  const auto with_slack = [&](int32_t most) {
+    return static_cast<int32_t>(std::min(int64_t{most} + slack, int64_t{schedule.micro_batches}));
+  };
+  checked.places.reserve(edges.size());
+  for (const StageEdge& edge : edges) {
+    const EdgePlaces most = held(edge, checked.peaks, schedule.forward_only);
+    checked.places.push_back(
+        {with_slack(most.forward), most.gradient ? with_slack(most.gradient) : 0});
+  }
+  WEFT_TRY(check_deadlock(schedule, edges, checked.places));
+  return checked;
+}
+
+}  // namespace weft

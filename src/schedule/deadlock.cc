@@ -1,0 +1,225 @@
+// Deadlock freedom as a topological sort. The graph has the actions as its nodes and three kinds of
+// arrows:
+//
+//   program order  an action runs after the one before it in its row;
+//   data           F of micro-batch k at `to` runs after F of k at `from`; for a gradient, I of k
+//   at `from` after I of k at `to`; grant          a message lands in place k mod places, so the
+//   message of k, and with it the action that receives it, comes
+//                  after the action that releases the place from k - places: `forward_until` at
+//                  `to`, `gradient_until` at `from`.
+//
+// A sender is never held up by a message that has no grant yet: its outgoing value waits in a place
+// of the sender, of which the lowering plans enough. So no arrow leads from a grant to the action
+// that makes the tensor. Where both stages live on one rank the same arrows hold.
+//
+// An action has one predecessor in its row, so instead of building the graph each rank is walked to
+// its first action that must wait, and walked on when that wait ends. Micro-batches ascend, so what
+// has run of a stage is a count per phase. If the walk ends early, every rank that is left waits
+// for a rank that is left, and following the waits leads round a cycle.
+#include "schedule/deadlock.h"
+
+#include <algorithm>
+#include <array>
+
+#include "base/text.h"
+#include "schedule/lock_step.h"
+
+namespace weft {
+namespace {
+
+// Cycles can go round a thousand ranks; a person needs the first few.
+constexpr size_t kShownWaits = 8;
+
+// An action that another one needs: that phase of a stage, for a micro-batch.
+struct Need {
+  Phase phase = kPhaseF;
+  int32_t stage = 0, micro_batch = 0;
+};
+
+struct Spot {
+  int32_t rank = 0, position = 0;
+};
+
+Phase phase_of(Kind kind) {
+  return kind == Kind::F   ? kPhaseF
+         : kind == Kind::R ? kPhaseR
+         : kind == Kind::W ? kPhaseW
+                           : kPhaseI;  // B is W as well
+}
+
+class Walk {
+ public:
+  Walk(const Schedule& schedule, const std::vector<StageEdge>& edges,
+       const std::vector<EdgePlaces>& places)
+      : schedule_(schedule),
+        edges_(edges),
+        places_(places),
+        into_(static_cast<size_t>(schedule.stages)),
+        back_into_(into_.size()),
+        stages_(into_.size()),
+        ranks_(schedule.rows.size()) {
+    for (size_t e = 0; e < edges.size(); ++e) {
+      into_[static_cast<size_t>(edges[e].to)].push_back(e);
+      if (edges[e].gradient && !schedule.forward_only)
+        back_into_[static_cast<size_t>(edges[e].from)].push_back(e);
+    }
+  }
+
+  Status run() {
+    std::vector<int32_t> movable;
+    for (int32_t r = schedule_.ranks(); r-- > 0;) movable.push_back(r);
+    while (!movable.empty()) {
+      const int32_t r = movable.back();
+      movable.pop_back();
+      advance(r, movable);
+    }
+    for (int32_t r = 0; r < schedule_.ranks(); ++r)
+      if (!at_end(r)) return cycle_from(r);
+    return {};
+  }
+
+ private:
+  struct RankState {
+    int32_t next = 0;          // the first action that has not run
+    size_t arrow = 0;          // arrows into it that are known to be met
+    Need waits_for;            // if it waits
+    int32_t next_waiter = -1;  // rank that waits for the same stage and phase
+  };
+  struct StageState {
+    std::array<int32_t, kPhases> ran = {};  // micro-batches
+    std::array<int32_t, kPhases> waiters = {-1, -1, -1,
+                                            -1};  // first rank that waits for more of them, or -1
+  };
+
+  RankState& rank(int32_t r) { return ranks_[static_cast<size_t>(r)]; }
+  StageState& stage(int32_t s) { return stages_[static_cast<size_t>(s)]; }
+  int32_t home(const Need& need) const {
+    return schedule_.rank_of_stage[static_cast<size_t>(need.stage)];
+  }
+  const std::vector<Action>& row(int32_t r) const { return schedule_.rows[static_cast<size_t>(r)]; }
+  bool at_end(int32_t r) { return static_cast<size_t>(rank(r).next) == row(r).size(); }
+
+  // Arrows into an action other than program order, two per edge: data, then grant. False when
+  // there are no more of them.
+  bool arrow(const Action& action, size_t index, bool& exists, Need& from) const {
+    if (action.kind == Kind::W || action.kind == Kind::R || action.kind == Kind::O) return false;
+    const bool forward = action.kind == Kind::F;
+    const auto& list = (forward ? into_ : back_into_)[static_cast<size_t>(action.stage)];
+    if (index / 2 >= list.size()) return false;
+    const StageEdge& edge = edges_[list[index / 2]];
+    const EdgePlaces& places = places_[list[index / 2]];
+    exists = true;
+    if (index % 2 == 0) {
+      from = {forward ? kPhaseF : kPhaseI, forward ? edge.from : edge.to, action.micro_batch};
+      return true;
+    }
+    const int32_t earlier = action.micro_batch - (forward ? places.forward : places.gradient);
+    exists = earlier >= 0;
+    const Kind until = !forward                 ? edge.gradient_until
+                       : schedule_.forward_only ? Kind::F
+                                                : edge.forward_until;
+    if (exists) from = {phase_of(until), action.stage, earlier};
+    return true;
+  }
+
+  // True if the next action of `r` may run; else `waits_for` says which action it needs first.
+  bool ready(int32_t r) {
+    RankState& state = rank(r);
+    const Action& action = row(r)[static_cast<size_t>(state.next)];
+    bool exists = false;
+    for (Need from; arrow(action, state.arrow, exists, from); ++state.arrow)
+      if (exists && stage(from.stage).ran[from.phase] <= from.micro_batch) {
+        state.waits_for = from;
+        return false;
+      }
+    return true;
+  }
+
+  void advance(int32_t r, std::vector<int32_t>& movable) {
+    RankState& state = rank(r);
+    while (!at_end(r)) {
+      if (!ready(r)) {
+        int32_t& first = stage(state.waits_for.stage).waiters[state.waits_for.phase];
+        state.next_waiter = first;
+        first = r;
+        return;
+      }
+      const Action& action = row(r)[static_cast<size_t>(state.next)];
+      if (action.kind != Kind::O) count(action.stage, phase_of(action.kind), movable);
+      if (action.kind == Kind::B) count(action.stage, kPhaseW, movable);
+      ++state.next;
+      state.arrow = 0;
+    }
+  }
+
+  // The next micro-batch of the phase has run; whoever waited for it can move.
+  void count(int32_t s, Phase phase, std::vector<int32_t>& movable) {
+    const int32_t ran = ++stage(s).ran[phase];
+    for (int32_t* link = &stage(s).waiters[phase]; *link >= 0;) {
+      RankState& waiter = rank(*link);
+      if (waiter.waits_for.micro_batch < ran) {
+        movable.push_back(*link);
+        *link = waiter.next_waiter;
+      } else {
+        link = &waiter.next_waiter;
+      }
+    }
+  }
+
+  Status cycle_from(int32_t r) {
+    // As many hops as there are ranks lead onto the cycle from wherever the walk began.
+    for (size_t hop = 0; hop < ranks_.size(); ++hop) r = home(rank(r).waits_for);
+    // One cycle, one text: it is told from its lowest rank.
+    for (int32_t on = home(rank(r).waits_for), end = r; on != end; on = home(rank(on).waits_for))
+      r = std::min(r, on);
+    std::string text = cat("rank ", r, ", action ", rank(r).next, " (", text_at({r, rank(r).next}),
+                           "): waits in a cycle: for ");
+    size_t waits = 0;
+    int32_t at = r;
+    do {
+      const Spot need = find(rank(at).waits_for);
+      if (waits++ < kShownWaits) {
+        if (at != r) text += ", which waits for ";
+        text += cat(text_at(need), " (rank ", need.rank, ", action ", need.position, ")");
+        const int32_t head = rank(need.rank).next;
+        if (head != need.position)
+          text += cat(", behind ", text_at({need.rank, head}), " (action ", head, ")");
+      }
+      at = need.rank;
+    } while (at != r);
+    if (waits > kShownWaits) text += cat(", and on over ", waits - kShownWaits, " more ranks");
+    return Status(Code::invalid, std::move(text));
+  }
+
+  // Where that action stands. It has not run.
+  Spot find(const Need& need) {
+    Spot spot{home(need), rank(home(need)).next};
+    const auto is_it = [&need](const Action& a) {
+      return a.stage == need.stage && a.micro_batch == need.micro_batch && a.kind != Kind::O &&
+             (phase_of(a.kind) == need.phase || (a.kind == Kind::B && need.phase == kPhaseW));
+    };
+    while (!is_it(row(spot.rank)[static_cast<size_t>(spot.position)])) ++spot.position;
+    return spot;
+  }
+
+  std::string text_at(Spot spot) const {
+    return row(spot.rank)[static_cast<size_t>(spot.position)].text();
+  }
+
+  const Schedule& schedule_;
+  const std::vector<StageEdge>& edges_;
+  const std::vector<EdgePlaces>& places_;
+  std::vector<std::vector<size_t>> into_,
+      back_into_;  // per stage: edges whose tensor, or gradient, it receives
+  std::vector<StageState> stages_;
+  std::vector<RankState> ranks_;
+};
+
+}  // namespace
+
+Status check_deadlock(const Schedule& schedule, const std::vector<StageEdge>& edges,
+                      const std::vector<EdgePlaces>& places) {
+  return Walk(schedule, edges, places).run();
+}
+
+}  // namespace weft

@@ -1,0 +1,27 @@
+// How many places a tensor needs. Counted on one valid order of the whole schedule (every rank runs
+// its next action as soon as its data is there, all actions equally long). Since that order is
+// possible with these counts, the run cannot deadlock with them.
+#pragma once
+
+#include <array>
+#include <vector>
+
+#include "schedule/check.h"
+#include "schedule/schedule.h"
+
+namespace weft {
+
+enum Phase : int32_t { kPhaseF = 0, kPhaseR = 1, kPhaseI = 2, kPhaseW = 3 };
+constexpr int32_t kPhases = 4;
+
+// time[stage][phase][micro-batch]: when that action runs; a rank's actions have ascending times. B
+// is I and W. Empty: the stage has no such phase.
+using StageTimes = std::vector<std::array<std::vector<int32_t>, kPhases>>;
+
+// The schedule has passed check_schedule.
+StageTimes lock_step(const Schedule& schedule, const std::vector<StageEdge>& edges);
+
+// Places for instances taken at begin[k] and left after end[k], both ascending in k.
+int32_t slots_needed(const std::vector<int32_t>& begin, const std::vector<int32_t>& end);
+
+}  // namespace weft

@@ -1,0 +1,135 @@
+// A schedule: for each rank the actions it runs, in order. Data, made by a pure function;
+// printable, comparable, checkable.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace weft {
+
+enum class Kind : uint8_t {
+  F,  // forward
+  R,  // part of the forward again, for a stage that did not keep what its backward reads
+  I,  // input gradients
+  W,  // weight gradients
+  B,  // I and W, fused
+  O,  // optimizer: an update of the stage's weights, in a schedule without a flush
+};
+constexpr size_t kKindCount = 6;
+char kind_letter(Kind kind);
+
+struct Action {
+  int32_t stage = 0;
+  Kind kind = Kind::F;
+  int32_t micro_batch = 0;  // O: the update
+  friend bool operator==(const Action&, const Action&) = default;
+  std::string text() const;  // "2F0"
+};
+
+struct Schedule {
+  int32_t stages = 0;
+  int32_t micro_batches = 0;
+  int32_t updates =
+      0;  // asynchronous: updates of a segment, each of as many micro-batches; 0: synchronous
+  bool forward_only = false;
+  std::vector<int32_t> rank_of_stage;     // [stages]
+  std::vector<std::vector<Action>> rows;  // [ranks]
+  friend bool operator==(const Schedule&, const Schedule&) = default;
+
+  int32_t ranks() const { return static_cast<int32_t>(rows.size()); }
+  // One row per rank: "0F0 0F1 0B0 0B1\n...". parse_schedule reads it back.
+  std::string text() const;
+};
+
+constexpr int32_t kDefaultSegment = 16, kMaxSegment = 4096;
+
+// What a schedule is made from beside sizes, where it is made from measured costs. Per stage; an
+// empty list stands for 1 each.
+struct ScheduleCosts {
+  std::vector<double> forward = {}, input = {}, weight = {};  // time of F, I and W
+  std::vector<double> held = {};    // what a micro-batch keeps from F to I, in any unit (bytes)
+  std::vector<double> parked = {};  // what it keeps from I to W; empty: all of `held`
+  std::vector<double> kept = {};   // of `held` and `parked`, what it keeps all the way from F to W.
+                                   // If given, each kind lies in places of its own, as in a plan: a
+                                   // rank holds the sum of what each comes to at its peak
+  std::vector<double> fixed = {};  // what the rank holds beside, whatever the order; empty: nothing
+  double latency = 0;              // of a message between ranks, in the unit of time
+  double cap = 0;  // the most that a rank may hold, in the unit of `held`; 0: as much as it likes
+  // Bytes of each rank beyond its limit under an order, 0 if it fits, counted exactly. May be
+  // empty. An order that does not fit is not taken.
+  std::function<std::vector<double>(const Schedule&)> excess = {};
+  bool short_spans =
+      false;  // of equally long schedules take the one whose ranks begin last and end first, not
+              // the one that holds least: where a step need not wait for the end of the one before
+};
+
+struct ScheduleSizes {
+  int32_t ranks = 1, micro_batches = 1;
+  int32_t chunks = 0;  // stages per rank; 0: the schedule's own number
+  int32_t group = 0;   // interleaved: micro-batches that pass a chunk before the next chunk's turn;
+                       // 0: as many as ranks
+  int32_t segment = 0;  // asynchronous: updates until the pipeline is drained, each of
+                        // `micro_batches`; 0: kDefaultSegment
+  int32_t warm_up = 0;  // 1f1b: forwards before the first backward, per later rank; 0: 1. 2 hides
+                        // latency ("eager")
+  ScheduleCosts costs = {};
+};
+
+// A row of the table of schedules (schedules.def).
+struct ScheduleKind {
+  std::string_view name;
+  int32_t chunks;  // stages per rank: 1, 2 (V-shaped), or 0: any number, 2 unless told otherwise
+  Result<Schedule> (*make)(const ScheduleSizes& sizes);
+  std::string_view about;     // one line, with the sizes that it allows
+  bool asynchronous = false;  // weights change while other micro-batches are under way
+  bool forward_only = false;  // trains nothing
+};
+const ScheduleKind* find_schedule(std::string_view name);
+const std::vector<ScheduleKind>& all_schedules();
+
+// Stages per rank that `kind` makes for `chunks` (0: its own number). An error says what it allows.
+Result<int32_t> chunks_of(const ScheduleKind& kind, int32_t chunks);
+
+Result<Schedule> make_gpipe(
+    const ScheduleSizes& sizes);  // GPipe (Huang et al. 2019), backward ascending
+Result<Schedule> make_1f1b(
+    const ScheduleSizes& sizes);  // PipeDream-flush / 1F1B (Narayanan et al. 2021)
+Result<Schedule> make_interleaved(
+    const ScheduleSizes& sizes);  // interleaved 1F1B, depth first (Megatron-LM)
+Result<Schedule> make_looped_bfs(
+    const ScheduleSizes& sizes);  // breadth first (Lamy-Poirier 2023), backward ascending
+Result<Schedule> make_zb_h1(
+    const ScheduleSizes& sizes);  // zero bubble (Qi et al. 2023), the memory of 1f1b
+Result<Schedule> make_zb_h2(const ScheduleSizes& sizes);  // zero bubble, twice the memory
+Result<Schedule> make_interleaved_zb(
+    const ScheduleSizes& sizes);  // zb-h1 over several chunks per rank
+Result<Schedule> make_zb_v(
+    const ScheduleSizes& sizes);  // zero bubble folded into a V (Qi et al. 2024)
+Result<Schedule> make_dualpipe_v(
+    const ScheduleSizes& sizes);  // DualPipe folded into a V (DeepSeek 2025)
+Result<Schedule> make_zb_auto(
+    const ScheduleSizes& sizes);  // zero bubble from measured costs under a cap
+// How long a schedule of F, I and W with one stage per rank takes at these costs, which zb-auto
+// makes as small as it can.
+Result<double> listed_time(const Schedule& schedule, const ScheduleCosts& costs);
+Result<Schedule> make_v_half(
+    const ScheduleSizes& sizes);  // V-Half (Qi et al. 2024), half the memory of 1f1b
+Result<Schedule> make_v_min(const ScheduleSizes& sizes);      // V-Min, a third
+Result<Schedule> make_pipedream(const ScheduleSizes& sizes);  // PipeDream (Narayanan et al. 2019)
+Result<Schedule> make_pipedream_2bw(
+    const ScheduleSizes& sizes);                            // PipeDream-2BW (Narayanan et al. 2021)
+Result<Schedule> make_forward(const ScheduleSizes& sizes);  // inference and evaluation
+
+// Forwards alone for stages that lie on ranks as another schedule placed them, so that evaluation
+// runs where training does.
+Result<Schedule> make_forward(const std::vector<int32_t>& rank_of_stage, int32_t ranks,
+                              int32_t micro_batches);
+
+Result<Schedule> parse_schedule(std::string_view text);
+
+}  // namespace weft

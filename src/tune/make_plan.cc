@@ -1,0 +1,19 @@
+#include "tune/make_plan.h"
+
+#include "lowering/mode_plans.h"
+#include "tune/limit_search.h"
+
+namespace weft {
+
+Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const Model> model,
+                                              const PlanConfig& config) {
+  WEFT_TRY(check_config(*model, config).within("plan"));
+  auto draft = draft_within(model, config);
+  if (!draft.ok()) return draft.status().within("plan");
+  Plan& plan = *draft.value().plan;
+  write_modes(plan, draft.value().layout);
+  hash_plan(plan);
+  return std::shared_ptr<const Plan>(draft.value().plan);
+}
+
+}  // namespace weft

@@ -1,0 +1,12 @@
+// From a configuration, which may leave choices to weft, to a plan.
+#pragma once
+
+#include "plan/plan.h"
+
+namespace weft {
+
+// Errors name the setting or node, what was expected and what was found.
+Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const Model> model,
+                                              const PlanConfig& config);
+
+}  // namespace weft

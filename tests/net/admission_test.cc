@@ -1,0 +1,321 @@
+// The door of a process before it knows who is there: what strangers may cost, and ranks that come
+// too early or too late.
+#include "runtime/admission.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "peers.h"
+
+namespace weft::test {
+namespace {
+
+class AdmissionTest : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_TRUE(admission_.listen("ipc://").ok()); }
+
+  std::unique_ptr<End> come() {
+    auto end = net_.dial(admission_.endpoint());
+    EXPECT_TRUE(net_.until([&] { return end->times_connected == 1; }));
+    return end;
+  }
+  static void say(End& end, FrameHeader header, uint16_t rank, std::span<const std::byte> payload) {
+    header.source = rank;
+    header.length = static_cast<uint32_t>(payload.size());
+    if (header.total == 0) header.total = payload.size();
+    std::array<std::byte, kHeaderBytes> bytes;
+    encode_header(header, payload, bytes);
+    end.connection->send(header.kind == FrameKind::data ? 1 : 0, bytes, payload, 0);
+  }
+  static void say_hello(End& end, uint16_t rank, const Identity& identity = admission_identity()) {
+    say(end, {.kind = FrameKind::hello, .incarnation = identity.incarnation}, rank,
+        encode_hello(identity));
+  }
+  // Joins as that rank, or asks to; -1: any.
+  std::unique_ptr<End> ask(int32_t rank) {
+    auto end = come();
+    say_hello(*end, kNobody);
+    say(*end, {.kind = FrameKind::message, .edge = kJoinType, .sequence = 1}, kNobody,
+        encode_join(
+            {.wanted_rank = rank, .endpoint = "ipc:///there", .ops = {}, .plan = {}, .key = {}}));
+    return end;
+  }
+  bool hears_abort(const End& end) {
+    return net_.until([&] {
+      return std::any_of(end.frames.begin(), end.frames.end(),
+                         [](const End::Frame& f) { return decode_origin(f.payload).ok(); });
+    });
+  }
+  // Expects them; what came of it is in `gathered` once it is known.
+  void expect(const Plan& plan, int64_t timeout_ms) {
+    gathered_.reset();
+    admission_.expect(plan, timeout_ms, [this](const Status& status) { gathered_ = status; });
+  }
+  static Plan plan_of(int32_t ranks) {
+    Plan plan;
+    plan.model = std::make_shared<Model>();
+    plan.config.ranks = ranks;
+    return plan;
+  }
+  // Why the last connection was turned away, once `count` were.
+  std::string refusal(uint64_t count) {
+    std::string why;
+    EXPECT_TRUE(net_.until([&] { return refusals_.read(why) >= count; }));
+    return why;
+  }
+  void expect_refusal(uint64_t count, const std::string& part) {
+    EXPECT_NE(refusal(count).find(part), std::string::npos) << refusal(count);
+  }
+
+  Net net_{"ipc://"};
+  Refusals refusals_;
+  Admission admission_{*net_.loop, *net_.transport, refusals_, {.hello = 500}, 2};
+  std::optional<Status> gathered_;
+  std::vector<int32_t> members_;
+  const Admission::Member member_ = [this](int32_t rank, std::unique_ptr<PeerConnection>& wire, int,
+                                           std::span<const std::byte>) {
+    if (std::count(members_.begin(), members_.end(), rank)) return false;
+    members_.push_back(rank);
+    const std::unique_ptr<PeerConnection> taken = std::move(wire);
+    return true;
+  };
+};
+
+TEST_F(AdmissionTest, ARankThatComesEarlyIsKeptUntilItIsWanted) {
+  const auto early = come();
+  say_hello(*early, 1);
+  const auto later = come();  // is given up for its silence; the rank would have been by then
+  expect_refusal(1, "it said nothing for 0.5 s");
+  EXPECT_EQ(early->times_disconnected, 0);
+  admission_.take_members(0, admission_identity(), member_);
+  EXPECT_EQ(members_, std::vector<int32_t>{1});
+}
+
+// Anybody can say that he is rank 1; who was welcomed knows the name of the run.
+// A process does not wake for a door that nobody is at.
+TEST_F(AdmissionTest, LooksAtTheClockOnlyWhileSomebodyIsThere) {
+  const auto rests = [this] {
+    bool expired = false;
+    Loop::Timer limit(*net_.loop, [&] { expired = true; });
+    limit.start(20000);
+    // Never asleep: the last timer that is due soon may fire before the loop would sleep.
+    while (!expired && uv_backend_timeout(net_.loop->uv()) < 5000)
+      uv_run(net_.loop->uv(), UV_RUN_NOWAIT);
+    return !expired;
+  };
+  EXPECT_TRUE(rests());
+  auto silent = come();
+  expect_refusal(1, "it said nothing for 0.5 s");
+  silent.reset();
+  EXPECT_TRUE(rests());
+}
+
+TEST_F(AdmissionTest, ARankOfAnotherRunIsTurnedAwayAndHearsWhy) {
+  Identity run = admission_identity(), other = run;
+  run.incarnation = 7;
+  run.run = {1, 2};
+  const auto early = come();
+  say_hello(*early, 1);
+  const auto later = come();
+  expect_refusal(1, "it said nothing for 0.5 s");
+  admission_.take_members(0, run, member_);
+  expect_refusal(2, "rank 1 refused: its run differs from that of rank 0");
+  EXPECT_TRUE(hears_abort(*early));
+
+  const auto stranger = come();
+  other.profile = "x";
+  say_hello(*stranger, 1, other);
+  expect_refusal(3, "rank 1 refused: its numeric profile 'x' differs from that of rank 0");
+  EXPECT_TRUE(hears_abort(*stranger));
+  const auto no_hello = come();
+  say(*no_hello, {.kind = FrameKind::hello}, 1, bytes_of(5, 1));
+  expect_refusal(4, "hello of 5 bytes, which its fields do not fill");
+  EXPECT_TRUE(members_.empty());
+
+  // What else differs is a fault of the run, and its link says so.
+  const auto welcomed = come();
+  run.model = {3, 4};
+  say_hello(*welcomed, 1, run);
+  EXPECT_TRUE(net_.until([&] { return members_.size() == 1; }));
+}
+
+TEST_F(AdmissionTest, NoMoreRanksThanThatAreKeptBeforeTheyAreWanted) {
+  const auto one = come(), two = come(), three = come();
+  say_hello(*one, 1);
+  say_hello(*two, 2);
+  say_hello(*three, 3);
+  expect_refusal(1, "came before it was wanted, as 2 others did");
+}
+
+TEST_F(AdmissionTest, ARankThatComesAfterTheRunIsTurnedAway) {
+  admission_.take_members(0, admission_identity(), member_);
+  admission_.end_run();
+  const auto late = come();
+  say_hello(*late, 1);
+  expect_refusal(1, "rank 1 of a run that is over");
+  EXPECT_TRUE(net_.until([&] { return late->times_disconnected == 1; }));
+  EXPECT_TRUE(members_.empty());
+}
+
+TEST_F(AdmissionTest, ARankThatComesAfterAFailureHearsWhy) {
+  admission_.dismiss({.rank = 2, .code = Code::peer, .text = "rank 2 lost: it was a test"});
+  admission_.end_run();
+  const auto late = come();
+  say_hello(*late, 1);
+  ASSERT_TRUE(net_.until([&] { return late->times_disconnected == 1; }));
+  ASSERT_EQ(late->frames.size(), 1u);
+  const auto heard = decode_origin(late->frames[0].payload);
+  ASSERT_TRUE(heard.ok()) << heard.status().text();
+  EXPECT_EQ(heard.value().text, "rank 2 lost: it was a test");
+}
+
+TEST_F(AdmissionTest, ARankBeginsWithAHello) {
+  const auto end = come();
+  const std::vector<std::byte> much = bytes_of(100000, 1);
+  say(*end, {.kind = FrameKind::data}, 1, much);
+  expect_refusal(1, "rank 1 begins with data of 100064 bytes, expected hello");
+  const auto other = come();
+  say(*other, {.kind = FrameKind::hello}, 1, much);
+  expect_refusal(2, "rank 1 begins with hello of 100064 bytes");
+}
+
+TEST_F(AdmissionTest, AGuestSendsNoMoreThanARequest) {
+  const auto candidate = come();
+  say_hello(*candidate, kNobody);
+  const std::vector<std::byte> piece = bytes_of(kMaxPayload, 1);
+  say(*candidate,
+      {.kind = FrameKind::message, .edge = kJoinType, .sequence = 1, .total = 32 * kMaxPayload},
+      kNobody, piece);
+  expect_refusal(1, "message of 33554432 bytes, at most 65536");
+}
+
+// A wait that failed leaves candidates behind, for as long as it takes to tell them; the next wait
+// has seats of its own.
+TEST_F(AdmissionTest, CandidatesOfAWaitThatFailedAreNoneOfTheNext) {
+  const Plan large = plan_of(64), small = plan_of(3);
+  const auto early = ask(1), late = ask(60);
+  expect(large, 500);
+  ASSERT_TRUE(net_.until([&] { return gathered_.has_value(); }));
+  EXPECT_EQ(gathered_->code(), Code::timed_out) << gathered_->text();
+  expect(small, 60000);
+  const auto one = ask(1);
+  for (const auto* old : {&early, &late}) {
+    EXPECT_TRUE(hears_abort(**old));
+    EXPECT_TRUE(net_.until([&] { return (*old)->times_disconnected == 1; }));
+  }
+  EXPECT_FALSE(gathered_.has_value());
+  const auto two = ask(2);
+  ASSERT_TRUE(net_.until([&] { return gathered_.has_value(); }));
+  EXPECT_TRUE(gathered_->ok()) << gathered_->text();
+  std::string why;
+  EXPECT_EQ(refusals_.read(why), 0u) << why;
+}
+
+TEST_F(AdmissionTest, AProcessThatMayHaveAnyRankMakesRoomForOneThatAsksForIts) {
+  const Plan plan = plan_of(3);
+  expect(plan, 60000);
+  const auto any = ask(-1);
+  // Their order is that of the listener's reads, so the other one waits until the first has its
+  // rank.
+  const auto early = ask(7);
+  expect_refusal(1, "it asks to be rank 7, the run has the ranks 0 to 2");
+  const auto one = ask(1);
+  ASSERT_TRUE(net_.until([&] { return gathered_.has_value(); }));
+  EXPECT_TRUE(gathered_->ok()) << gathered_->text();
+  EXPECT_EQ(admission_.joined()[1].wanted_rank, 1);
+  EXPECT_EQ(admission_.joined()[2].wanted_rank, -1);
+}
+
+TEST_F(AdmissionTest, ARankThatLeavesBeforeTheOthersComeIsReportedAtOnce) {
+  const Plan plan = plan_of(3);
+  expect(plan, 60000);
+  auto one = ask(1);
+  const auto another = ask(1);
+  expect_refusal(1, "it asks to be rank 1, which has joined already");
+  one->connection.reset();
+  expect_refusal(2, "it joined as rank 1 and left before the others came; rank 1 is awaited again");
+  EXPECT_FALSE(gathered_.has_value());
+  const auto again = ask(1), two = ask(2);
+  ASSERT_TRUE(net_.until([&] { return gathered_.has_value(); }));
+  EXPECT_TRUE(gathered_->ok()) << gathered_->text();
+}
+
+TEST_F(AdmissionTest, WhoAsksToJoinTwiceEndsNobodysRun) {
+  const Plan plan = plan_of(3);
+  const auto again = [&](End& end, uint64_t sequence) {
+    say(end, {.kind = FrameKind::message, .edge = kJoinType, .sequence = sequence}, kNobody,
+        encode_join(
+            {.wanted_rank = 2, .endpoint = "ipc:///there", .ops = {}, .plan = {}, .key = {}}));
+  };
+  expect(plan, 60000);
+  const auto one = ask(1);
+  again(*one, 2);
+  expect_refusal(1, "it asked to join twice");
+  const auto two = ask(2);
+  ASSERT_TRUE(net_.until([&] { return gathered_.has_value(); }));
+  EXPECT_TRUE(gathered_->ok()) << gathered_->text();
+  int left = 0;
+  admission_.welcome({.rank = 0,
+                      .run = {},
+                      .model = {},
+                      .config = {},
+                      .endpoints = {"a", "b", "c"},
+                      .keys = std::vector<PublicKey>(3)},
+                     [&](const Origin&) { ++left; });
+  again(*one, 3);
+  expect_refusal(2, "it asked to join twice");
+  EXPECT_EQ(left, 0);
+  EXPECT_EQ(one->times_disconnected + two->times_disconnected, 0);
+}
+
+TEST_F(AdmissionTest, ASecondConnectionOfARankIsClosed) {
+  admission_.take_members(0, admission_identity(), member_);
+  const auto first = come();
+  say_hello(*first, 1);
+  ASSERT_TRUE(net_.until([&] { return members_.size() == 1; }));
+  const auto second = come();
+  say_hello(*second, 1);
+  expect_refusal(1, "a second connection of rank 1");
+  EXPECT_TRUE(net_.until([&] { return second->times_disconnected == 1; }));
+  EXPECT_EQ(members_.size(), 1u);
+}
+
+// The seat that an old candidate had may be taken already when it goes.
+TEST_F(AdmissionTest, AnOldGuestFreesNoSeatOfANewOne) {
+  const Plan plan = plan_of(3);
+  const auto old = ask(1);
+  expect(plan, 500);
+  ASSERT_TRUE(net_.until([&] { return gathered_.has_value(); }));
+  expect(plan, 60000);
+  const auto one = ask(1);
+  ASSERT_TRUE(net_.until([&] { return old->times_disconnected == 1; }));
+  const auto again = ask(1);
+  expect_refusal(1, "it asks to be rank 1, which has joined already");
+}
+
+TEST_F(AdmissionTest, WhoComesWhenAllIsCanceledIsTold) {
+  const Plan plan = plan_of(3);
+  const auto early = ask(1);
+  expect(plan, 60000);
+  admission_.stop(Status(Code::canceled, "canceled"));
+  ASSERT_TRUE(gathered_.has_value());
+  EXPECT_EQ(gathered_->code(), Code::canceled);
+  const auto late = ask(2);
+  EXPECT_TRUE(hears_abort(*early) && hears_abort(*late));
+}
+
+// Between two waits nobody is expected, and nobody is told that there is no room.
+TEST_F(AdmissionTest, WhoComesBetweenTwoWaitsIsKeptForTheNext) {
+  const Plan plan = plan_of(2);
+  expect(plan, 1);
+  ASSERT_TRUE(net_.until([&] { return gathered_.has_value(); }));
+  const auto candidate = ask(1);
+  const auto silent = come();  // is given up after the candidate's word has been read
+  expect_refusal(1, "it said nothing");
+  expect(plan, 60000);
+  ASSERT_TRUE(gathered_.has_value());
+  EXPECT_TRUE(gathered_->ok()) << gathered_->text();
+}
+
+}  // namespace
+}  // namespace weft::test
