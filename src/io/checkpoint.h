@@ -34,44 +34,43 @@ class CheckpointWriter {
   // which another run may have made. To be asked before the work whose result shall be kept.
   static Status may_write(const std::string& directory, uint64_t step);
 
-  // Makes the directory if there is none, and keeps other writers out of it. A shard holds tensors
-  // of at most `shard_bytes`, or one.
+  // Makes the directory if there is none, keeps other writers out of it, and claims the room for
+  // all files. A shard holds tensors of at most `shard_bytes`, or one.
   static Result<CheckpointWriter> begin(const std::string& directory, Manifest manifest,
                                         const std::vector<TensorSpec>& model,
                                         const std::vector<TensorSpec>& optimizer,
                                         uint64_t shard_bytes = kShardBytes);
 
-  // Each list in its declared order, one tensor at a time; the two may alternate.
-  Status write_model(std::string_view name, std::span<const std::byte> bytes) {
-    return write(series_[0], name, bytes);
-  }
-  Status write_optimizer(std::string_view name, std::span<const std::byte> bytes) {
-    return write(series_[1], name, bytes);
-  }
+  struct Place {
+    ShardPart part = ShardPart::model;
+    std::string name;  // of the tensor
+  };
+  // The tensors in the order of the files. If the bytes are not written in this order, commit()
+  // reads the files once for their checksums.
+  std::vector<Place> order() const;
+  // All bytes of all declared tensors, in pieces that do not overlap, in any order.
+  Status write(ShardPart part, std::string_view name, uint64_t offset,
+               std::span<const std::byte> bytes);
   // The path of the checkpoint, which is on the disk by then. A writer that goes away without
   // leaves nothing behind.
   Result<std::string> commit();
 
  private:
-  // The shards of one part, written one after another.
-  struct Series {
-    ShardPart part = ShardPart::model;
+  struct Shard {
+    CheckpointShard listed;
     std::vector<TensorSpec> tensors;
-    std::vector<size_t> ends;  // shard i holds the tensors from ends[i - 1] to ends[i]
-    size_t next = 0, shard = 0;
     std::optional<SafetensorsWriter> writer;
   };
 
   CheckpointWriter() = default;
-  Status write(Series& series, std::string_view name, std::span<const std::byte> bytes);
-  Status open_shard(Series& series);
-  Status close_shard(Series& series);
+  Status divide(ShardPart part, const std::vector<TensorSpec>& tensors, uint64_t shard_bytes);
 
   std::string directory_, name_;
   File lock_;
   Temporary temporary_;  // outlives the writers of files in it
   Manifest manifest_;
-  Series series_[2];
+  std::vector<Shard> shards_;
+  std::map<std::string, size_t, std::less<>> shard_of_[2];
 };
 
 class Checkpoint {
@@ -100,6 +99,9 @@ class Checkpoint {
   Status read_optimizer(std::string_view name, std::span<std::byte> out) {
     return read(ShardPart::optimizer, name, out);
   }
+  // A piece that begins at that byte of the tensor.
+  Status read_piece(ShardPart part, std::string_view name, uint64_t offset,
+                    std::span<std::byte> out);
   // All shards now.
   Status verify();
 
@@ -113,6 +115,7 @@ class Checkpoint {
   static Result<Checkpoint> open_newest(const std::string& path, Check check);
   Status add_shard(const CheckpointShard& listed);
   Status verify(size_t shard);
+  Result<const SafetensorsFile*> file_of(ShardPart part, std::string_view name);
   Status read(ShardPart part, std::string_view name, std::span<std::byte> out);
 
   std::string path_, warning_;

@@ -147,15 +147,25 @@ Status Checkpoint::verify() {
   return {};
 }
 
-Status Checkpoint::read(ShardPart part, std::string_view name, std::span<std::byte> out) {
+Result<const SafetensorsFile*> Checkpoint::file_of(ShardPart part, std::string_view name) {
   const auto& shard_of = shard_of_[static_cast<size_t>(part)];
   const auto it = shard_of.find(name);
   if (it == shard_of.end())
     return Status(Code::not_found,
                   cat(path_, ": holds no ", part_name(part), " tensor ", shown(name)));
   WEFT_TRY(verify(it->second).within(cat(part_name(part), " tensor ", shown(name))));
-  const SafetensorsFile& file = shards_[it->second].file;
-  return file.read_bytes(*file.find(name), out);
+  return &shards_[it->second].file;
+}
+
+Status Checkpoint::read(ShardPart part, std::string_view name, std::span<std::byte> out) {
+  WEFT_TRY_ASSIGN(const SafetensorsFile* file, file_of(part, name));
+  return file->read_bytes(*file->find(name), out);
+}
+
+Status Checkpoint::read_piece(ShardPart part, std::string_view name, uint64_t offset,
+                              std::span<std::byte> out) {
+  WEFT_TRY_ASSIGN(const SafetensorsFile* file, file_of(part, name));
+  return file->read_piece(*file->find(name), offset, out);
 }
 
 }  // namespace weft

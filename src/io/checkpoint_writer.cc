@@ -86,21 +86,14 @@ Result<CheckpointWriter> CheckpointWriter::begin(const std::string& directory, M
   CheckpointWriter out;
   manifest.shards.clear();
   WEFT_TRY(print_manifest(manifest).status().within(directory));
-  for (const ShardPart part : kParts) {
-    Series& series = out.series_[static_cast<size_t>(part)];
-    series.part = part;
-    series.tensors = part == ShardPart::model ? model : optimizer;
-    auto ends = split(series.tensors, shard_bytes);
-    if (!ends.ok()) return ends.status().within(cat(directory, ": ", part_name(part)));
-    series.ends = ends.take();
-  }
+  WEFT_TRY(out.divide(ShardPart::model, model, shard_bytes).within(directory));
+  WEFT_TRY(out.divide(ShardPart::optimizer, optimizer, shard_bytes).within(directory));
 
   WEFT_TRY(make_directory(directory, /*with_parents=*/true));
   WEFT_TRY_ASSIGN(out.lock_, File::open_directory(directory));
   WEFT_TRY(out.lock_.lock("another writer is at work here"));
-  WEFT_TRY(may_write(
-      directory,
-      manifest.step));  // under the lock: what it finds is the newest until this writer is done
+  // Under the lock: what it finds is the newest until this writer is done.
+  WEFT_TRY(may_write(directory, manifest.step));
   // What writers left that were killed.
   WEFT_TRY_ASSIGN(const auto names, list_directory(directory));
   for (const std::string& name : names)
@@ -111,55 +104,63 @@ Result<CheckpointWriter> CheckpointWriter::begin(const std::string& directory, M
   out.temporary_ = Temporary(join_path(directory, hidden_directory(manifest.step, "tmp")));
   out.manifest_ = std::move(manifest);
   WEFT_TRY(make_directory(out.temporary_.path(), /*with_parents=*/false));
+  for (Shard& shard : out.shards_) {
+    const std::string path = join_path(out.temporary_.path(), shard.listed.file);
+    WEFT_TRY_ASSIGN(shard.writer, SafetensorsWriter::create(path, shard.tensors));
+  }
   return out;
 }
 
-Status CheckpointWriter::open_shard(Series& series) {
-  const auto at = [&](size_t i) { return series.tensors.begin() + static_cast<std::ptrdiff_t>(i); };
-  const size_t begin = series.shard == 0 ? 0 : series.ends[series.shard - 1];
-  const std::string path = join_path(temporary_.path(), shard_name(series.part, series.shard));
-  WEFT_TRY_ASSIGN(series.writer,
-                  SafetensorsWriter::create(path, {at(begin), at(series.ends[series.shard])}));
+Status CheckpointWriter::divide(ShardPart part, const std::vector<TensorSpec>& tensors,
+                                uint64_t shard_bytes) {
+  const auto ends = split(tensors, shard_bytes);
+  if (!ends.ok()) return ends.status().within(part_name(part));
+  size_t begin = 0, index = 0;
+  for (const size_t end : ends.value()) {
+    Shard shard;
+    shard.listed.file = shard_name(part, index++);
+    shard.listed.part = part;
+    for (; begin < end; ++begin) {
+      shard.tensors.push_back(tensors[begin]);
+      shard.listed.tensors.push_back(tensors[begin].name);
+      shard_of_[static_cast<size_t>(part)].emplace(tensors[begin].name, shards_.size());
+    }
+    shards_.push_back(std::move(shard));
+  }
   return {};
 }
 
-Status CheckpointWriter::close_shard(Series& series) {
-  WEFT_TRY_ASSIGN(const auto written, series.writer->finish());
-  CheckpointShard shard{
-      shard_name(series.part, series.shard), series.part, written.bytes, written.checksum, {}};
-  for (size_t i = series.shard == 0 ? 0 : series.ends[series.shard - 1];
-       i < series.ends[series.shard]; ++i)
-    shard.tensors.push_back(series.tensors[i].name);
-  manifest_.shards.push_back(std::move(shard));
-  series.writer.reset();
-  ++series.shard;
-  return {};
+std::vector<CheckpointWriter::Place> CheckpointWriter::order() const {
+  std::vector<Place> out;
+  for (const Shard& shard : shards_)
+    for (const SafetensorsEntry& entry : shard.writer->order())
+      out.push_back({shard.listed.part, entry.name});
+  return out;
 }
 
-Status CheckpointWriter::write(Series& series, std::string_view name,
+Status CheckpointWriter::write(ShardPart part, std::string_view name, uint64_t offset,
                                std::span<const std::byte> bytes) {
-  const auto refuse = [&](std::string text) {
-    return Status(Code::state, cat(directory_, ": ", part_name(series.part), " tensor ",
-                                   shown(name), ": ", text));
+  const auto refuse = [&](const char* why) {
+    return Status(Code::state,
+                  cat(directory_, ": ", part_name(part), " tensor ", shown(name), ": ", why));
   };
   if (!temporary_) return refuse("the checkpoint is finished");
-  if (series.next == series.tensors.size()) return refuse("all declared tensors are written");
-  const std::string& expected = series.tensors[series.next].name;
-  if (name != expected) return refuse(cat("is out of order, expected ", shown(expected)));
-  if (!series.writer) WEFT_TRY(open_shard(series));
-  WEFT_TRY(series.writer->write(name, bytes));
-  ++series.next;
-  return series.next == series.ends[series.shard] ? close_shard(series) : Status();
+  const auto& shard_of = shard_of_[static_cast<size_t>(part)];
+  const auto it = shard_of.find(name);
+  if (it == shard_of.end()) return refuse("was not declared");
+  return shards_[it->second].writer->write_piece(name, offset, bytes);
 }
 
 Result<std::string> CheckpointWriter::commit() {
   if (!temporary_) return Status(Code::state, cat(directory_, ": the checkpoint is finished"));
   Temporary temporary = std::move(temporary_);
-  for (const Series& series : series_)
-    if (series.next < series.tensors.size())
-      return Status(Code::state,
-                    cat(directory_, ": ", part_name(series.part), " tensor ",
-                        shown(series.tensors[series.next].name), " was declared but not written"));
+  for (Shard& shard : shards_) {
+    WEFT_TRY_ASSIGN(const auto written, shard.writer->finish());
+    shard.listed.bytes = written.bytes;
+    shard.listed.checksum = written.checksum;
+    manifest_.shards.push_back(std::move(shard.listed));
+  }
+  shards_.clear();
   WEFT_TRY_ASSIGN(const std::string text, print_manifest(manifest_));
   WEFT_TRY(write_text(join_path(temporary.path(), kManifestFile), text));
   WEFT_TRY(sync_directory(temporary.path()));

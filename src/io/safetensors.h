@@ -78,6 +78,8 @@ class SafetensorsFile {
   Status read(const SafetensorsEntry& entry, std::span<int32_t> out) const;
   // Its bytes as they are.
   Status read_bytes(const SafetensorsEntry& entry, std::span<std::byte> out) const;
+  // Those of a piece that begins at that byte of the tensor.
+  Status read_piece(const SafetensorsEntry& entry, uint64_t offset, std::span<std::byte> out) const;
   // Of the whole file.
   Result<Digest> checksum() const;
 
@@ -90,7 +92,7 @@ class SafetensorsFile {
   uint64_t data_begin_ = 0, data_bytes_ = 0;
 };
 
-// Writes tensor by tensor, so that no more than one need be in memory. The file appears under its
+// Writes tensors in pieces, so that no whole one need be in memory. The file appears under its
 // name, whole and synced, when finish succeeds; until then it is a hidden file beside it, which
 // goes away with the writer.
 class SafetensorsWriter {
@@ -103,16 +105,20 @@ class SafetensorsWriter {
   static Result<SafetensorsWriter> create(const std::string& path,
                                           const std::vector<TensorSpec>& tensors,
                                           const SafetensorsMetadata& metadata = {});
-  // The tensors in the order of the file. Writing in this order is fastest: another one costs a
-  // second pass for the checksum.
+  // The tensors in the order of the file. If the bytes are not written in this order, finish reads
+  // the file once for its checksum.
   const std::vector<SafetensorsEntry>& order() const { return header_.entries; }
   // Each declared tensor exactly once, all its bytes.
   Status write(std::string_view name, std::span<const std::byte> bytes);
+  // The same in pieces that do not overlap, in any order.
+  Status write_piece(std::string_view name, uint64_t offset, std::span<const std::byte> bytes);
   // Whether it succeeds or fails, the writer is done for.
   Result<Written> finish();
 
  private:
   SafetensorsWriter() = default;
+  Status refuse(std::string_view name, const std::string& why) const;
+  Result<size_t> find(std::string_view name) const;  // of a tensor that is not written yet
 
   std::string path_;
   Temporary temporary_;
@@ -121,7 +127,8 @@ class SafetensorsWriter {
   std::map<std::string_view, size_t>
       by_name_;  // views into header_, whose entries stay where they are when this is moved
   std::vector<bool> written_;
-  size_t count_ = 0;
+  std::vector<uint64_t> missing_;  // bytes of each tensor
+  uint64_t hashed_ = 0;            // bytes after the header
   bool in_order_ = true;
   uint64_t data_begin_ = 0, data_bytes_ = 0;
   std::unique_ptr<Hasher> hasher_;

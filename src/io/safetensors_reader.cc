@@ -71,13 +71,23 @@ Status SafetensorsFile::read_as(const SafetensorsEntry& entry, DType dtype,
 }
 
 Status SafetensorsFile::read_bytes(const SafetensorsEntry& entry, std::span<std::byte> out) const {
+  if (out.size() != entry.end - entry.begin)
+    return Status(Code::invalid,
+                  cat(path(), ": tensor ", shown(entry.name), ": has ", entry.end - entry.begin,
+                      " bytes, but there is room for ", out.size()));
+  return read_piece(entry, 0, out);
+}
+
+Status SafetensorsFile::read_piece(const SafetensorsEntry& entry, uint64_t offset,
+                                   std::span<std::byte> out) const {
   const std::string where = cat(path(), ": tensor ", shown(entry.name));
   if (entry.end > data_bytes_ || entry.begin > entry.end)
     return Status(Code::invalid, cat(where, ": is not of this file"));
-  if (out.size() != entry.end - entry.begin)
-    return Status(Code::invalid, cat(where, ": has ", entry.end - entry.begin,
-                                     " bytes, but there is room for ", out.size()));
-  return file_.read(data_begin_ + entry.begin, out.data(), out.size())
+  const uint64_t all = entry.end - entry.begin;
+  if (offset > all || out.size() > all - offset)
+    return Status(Code::invalid, cat(where, ": has ", all, " bytes, asked for ", out.size(),
+                                     " from byte ", offset));
+  return file_.read(data_begin_ + entry.begin + offset, out.data(), out.size())
       .within(cat("tensor ", shown(entry.name)));
 }
 

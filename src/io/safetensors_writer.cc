@@ -16,6 +16,8 @@ Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& given,
   for (size_t i = 0; i < out.header_.entries.size(); ++i)
     out.by_name_.emplace(out.header_.entries[i].name, i);
   out.written_.resize(out.header_.entries.size());
+  for (const SafetensorsEntry& entry : out.header_.entries)
+    out.missing_.push_back(entry.end - entry.begin);
   out.data_bytes_ = out.header_.entries.empty() ? 0 : out.header_.entries.back().end;
   out.hasher_ = std::make_unique<Hasher>();
 
@@ -37,23 +39,42 @@ Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& given,
   return out;
 }
 
-Status SafetensorsWriter::write(std::string_view name, std::span<const std::byte> bytes) {
-  const auto refuse = [&](const auto&... parts) {
-    return Status(Code::invalid, cat(path_, ": tensor ", shown(name), ": ", parts...));
-  };
+Status SafetensorsWriter::refuse(std::string_view name, const std::string& why) const {
+  return Status(Code::invalid, cat(path_, ": tensor ", shown(name), ": ", why));
+}
+
+Result<size_t> SafetensorsWriter::find(std::string_view name) const {
   if (!temporary_) return Status(Code::state, cat(path_, ": is finished, no tensor can be added"));
   const auto it = by_name_.find(name);
-  if (it == by_name_.end()) return refuse("was not declared");
-  const SafetensorsEntry& entry = header_.entries[it->second];
-  if (written_[it->second]) return refuse("is written already");
+  if (it == by_name_.end()) return refuse(name, "was not declared");
+  if (written_[it->second]) return refuse(name, "is written already");
+  return it->second;
+}
+
+Status SafetensorsWriter::write(std::string_view name, std::span<const std::byte> bytes) {
+  WEFT_TRY_ASSIGN(const size_t index, find(name));
+  const SafetensorsEntry& entry = header_.entries[index];
   if (bytes.size() != entry.end - entry.begin)
-    return refuse("has ", entry.end - entry.begin, " bytes, got ", bytes.size());
-  WEFT_TRY(file_.write(data_begin_ + entry.begin, bytes.data(), bytes.size())
+    return refuse(name, cat("has ", entry.end - entry.begin, " bytes, got ", bytes.size()));
+  return write_piece(name, 0, bytes);
+}
+
+Status SafetensorsWriter::write_piece(std::string_view name, uint64_t offset,
+                                      std::span<const std::byte> bytes) {
+  WEFT_TRY_ASSIGN(const size_t index, find(name));
+  const SafetensorsEntry& entry = header_.entries[index];
+  const uint64_t all = entry.end - entry.begin;
+  if (offset > all || bytes.size() > all - offset)
+    return refuse(name, cat("has ", all, " bytes, got ", bytes.size(), " from byte ", offset));
+  if (bytes.size() > missing_[index])
+    return refuse(name, cat("lacks ", missing_[index], " bytes, got ", bytes.size()));
+  WEFT_TRY(file_.write(data_begin_ + entry.begin + offset, bytes.data(), bytes.size())
                .within(cat("tensor ", shown(name))));
-  in_order_ = in_order_ && it->second == count_;
+  in_order_ = in_order_ && entry.begin + offset == hashed_;
   if (in_order_) hasher_->bytes(bytes.data(), bytes.size());
-  written_[it->second] = true;
-  ++count_;
+  hashed_ += bytes.size();
+  missing_[index] -= bytes.size();
+  written_[index] = missing_[index] == 0;
   return {};
 }
 

@@ -131,11 +131,11 @@ Result<std::string> save_run(Run& run, const std::string& directory, Manifest ma
   std::vector<float> values;
   const auto write_value = [&](ParamId p, Part part, const std::string& name) -> Status {
     WEFT_TRY(run.read(p, part, room_for(plan, p, values)));
-    return writer.write_model(name, std::as_bytes(std::span(values)));
+    return writer.write(ShardPart::model, name, 0, std::as_bytes(std::span(values)));
   };
   const auto write_state = [&](ParamId p, Part part, const std::string& name) -> Status {
     WEFT_TRY(run.read(p, part, room_for(plan, p, values)));
-    return writer.write_optimizer(name, std::as_bytes(std::span(values)));
+    return writer.write(ShardPart::optimizer, name, 0, std::as_bytes(std::span(values)));
   };
   WEFT_TRY(each_value(plan, write_value));
   WEFT_TRY(each_state(plan, write_state));

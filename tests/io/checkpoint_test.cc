@@ -155,7 +155,8 @@ TEST(Checkpoint, WithoutCommitNothingIsLeft) {
         CheckpointWriter::begin(directory.path(), manifest_of(1), model_tensors(), {}, kSmallShard);
     ASSERT_TRUE(fine(writer.status()));
     const auto values = test::values_of(model_tensors()[0], 1);
-    ASSERT_TRUE(fine(writer.value().write_model("embed", std::as_bytes(std::span(values)))));
+    ASSERT_TRUE(
+        fine(writer.value().write(ShardPart::model, "embed", 0, std::as_bytes(std::span(values)))));
     EXPECT_EQ(names_in(directory.path()), (std::set<std::string>{".step-00000001.tmp"}));
     EXPECT_TRUE(says(Checkpoint::open(directory.path()).status(),
                      {directory.path(), "holds no checkpoint"}));
@@ -167,27 +168,41 @@ TEST(Checkpoint, TheWriterKeepsToItsLists) {
   const Directory directory;
   const auto values = test::values_of(model_tensors()[0], 1);
   const auto bytes = std::as_bytes(std::span(values));
-  auto writer = CheckpointWriter::begin(directory.path(), manifest_of(1), model_tensors(), {});
-  ASSERT_TRUE(fine(writer.status()));
-  EXPECT_TRUE(says(writer.value().write_model("head", bytes),
-                   {"model tensor 'head'", "out of order", "'embed'"}));
-  EXPECT_TRUE(says(writer.value().write_model("embed", bytes.first(4)),
-                   {"'embed'", "has 64 bytes, got 4"}));
-  EXPECT_TRUE(says(writer.value().write_optimizer("embed", bytes),
-                   {"optimizer tensor 'embed'", "all declared"}));
-  EXPECT_TRUE(fine(writer.value().write_model("embed", bytes)));
-  EXPECT_TRUE(says(writer.value().commit().status(), {"'0.weight'", "not written"}));
-  EXPECT_TRUE(says(writer.value().commit().status(), {"finished"}));
-  EXPECT_TRUE(says(writer.value().write_model("0.weight", bytes), {"finished"}));
-  EXPECT_TRUE(fs::is_empty(directory.path()));
+  auto made = CheckpointWriter::begin(directory.path(), manifest_of(1), model_tensors(), {});
+  ASSERT_TRUE(fine(made.status()));
+  CheckpointWriter writer = made.take();
+  const auto write = [&](const char* name, uint64_t offset, std::span<const std::byte> piece) {
+    return writer.write(ShardPart::model, name, offset, piece);
+  };
+  EXPECT_TRUE(says(write("tail", 0, bytes), {"model tensor 'tail'", "not declared"}));
+  EXPECT_TRUE(says(writer.write(ShardPart::optimizer, "embed", 0, bytes),
+                   {"optimizer tensor 'embed'", "not declared"}));
+  EXPECT_TRUE(says(write("embed", 4, bytes), {"'embed'", "has 64 bytes, got 64 from byte 4"}));
+  EXPECT_TRUE(fine(write("embed", 32, bytes.subspan(32))));
+  EXPECT_TRUE(says(write("embed", 0, bytes), {"'embed'", "lacks 32 bytes, got 64"}));
+  EXPECT_TRUE(fine(write("embed", 0, bytes.first(32))));
+  EXPECT_TRUE(says(write("embed", 0, bytes.first(4)), {"'embed'", "written already"}));
+  EXPECT_TRUE(says(writer.commit().status(), {"'0.bias'", "not written"}));
+  EXPECT_TRUE(says(writer.commit().status(), {"finished"}));
+  EXPECT_TRUE(says(write("0.weight", 0, bytes), {"finished"}));
+}
 
-  const std::vector<TensorSpec> twice(2, model_tensors()[0]);
-  EXPECT_TRUE(says(CheckpointWriter::begin(directory.path(), manifest_of(1), twice, {}).status(),
-                   {"model", "duplicate", "'embed'"}));
-  Manifest manifest = manifest_of(1);
-  manifest.options["k"] = "\xFF";
-  EXPECT_TRUE(
-      says(CheckpointWriter::begin(directory.path(), manifest, {}, {}).status(), {"not UTF-8"}));
+TEST(Checkpoint, IsReadInPieces) {
+  const Directory directory;
+  ASSERT_TRUE(fine(write_checkpoint(directory.path(), 3).status()));
+  auto opened = Checkpoint::open(directory.path());
+  ASSERT_TRUE(fine(opened.status()));
+  const TensorSpec tensor = model_tensors()[0];
+  const auto values = test::values_of(tensor, 3);
+  const auto expected = std::as_bytes(std::span(values));
+  std::vector<std::byte> piece(24);
+  const auto read = [&](uint64_t offset) {
+    return opened.value().read_piece(ShardPart::model, tensor.name, offset, piece);
+  };
+  ASSERT_TRUE(fine(read(8)));
+  EXPECT_TRUE(std::equal(piece.begin(), piece.end(), expected.begin() + 8));
+  EXPECT_TRUE(says(read(48), {"'embed'", "has 64 bytes, asked for 24 from byte 48"}));
+  EXPECT_TRUE(says(read(UINT64_MAX), {"'embed'", "has 64 bytes"}));
 }
 
 struct Damage {

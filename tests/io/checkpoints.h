@@ -53,15 +53,19 @@ inline Result<std::string> write_checkpoint(const std::string& directory, uint64
   WEFT_TRY_ASSIGN(CheckpointWriter writer,
                   CheckpointWriter::begin(directory, manifest_of(step), model_tensors(),
                                           optimizer_tensors(), kSmallShard));
+  // Both lists in turn, and of each tensor the second half first, as it may come from other ranks.
+  const auto write = [&](ShardPart part, const TensorSpec& tensor) -> Status {
+    const std::vector<float> values = values_of(tensor, step);
+    const auto bytes = std::as_bytes(std::span(values));
+    const size_t half = bytes.size() / 2;
+    WEFT_TRY(writer.write(part, tensor.name, half, bytes.subspan(half)));
+    return half > 0 ? writer.write(part, tensor.name, 0, bytes.first(half)) : Status();
+  };
   const auto slots = optimizer_tensors();
   size_t slot = 0;
   for (const TensorSpec& tensor : model_tensors()) {
-    const std::vector<float> values = values_of(tensor, step);
-    WEFT_TRY(writer.write_model(tensor.name, std::as_bytes(std::span(values))));
-    for (int k = 0; k < 2; ++k, ++slot) {
-      const std::vector<float> state = values_of(slots[slot], step);
-      WEFT_TRY(writer.write_optimizer(slots[slot].name, std::as_bytes(std::span(state))));
-    }
+    WEFT_TRY(write(ShardPart::model, tensor));
+    for (int k = 0; k < 2; ++k) WEFT_TRY(write(ShardPart::optimizer, slots[slot++]));
   }
   return writer.commit();
 }

@@ -12,7 +12,9 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <random>
+#include <set>
 
 #include "files.h"
 
@@ -157,6 +159,29 @@ TEST(Safetensors, WriterRefusesNamesThatCannotBe) {
   EXPECT_TRUE(says(SafetensorsWriter::create(directory / "x", {}, {{"k", "\xFF"}}).status(),
                    {"metadata 'k'", "not UTF-8"}));
   EXPECT_TRUE(std::filesystem::is_empty(directory.path()));
+}
+
+TEST(Safetensors, PiecesInAnyOrderMakeTheSameFile) {
+  const Directory directory;
+  std::vector<float> values(1000);
+  std::iota(values.begin(), values.end(), 0.5f);
+  const auto bytes = bytes_of(values);
+  std::set<std::string> files, checksums;
+  for (const std::vector<uint64_t>& offsets :
+       {std::vector<uint64_t>{0, 1000, 2000, 3000}, {3000, 0, 2000, 1000}}) {
+    auto made = SafetensorsWriter::create(directory / "x", {{"a", {DType::f32, {1000}}}});
+    ASSERT_TRUE(fine(made.status()));
+    for (const uint64_t offset : offsets)
+      ASSERT_TRUE(fine(made.value().write_piece("a", offset, bytes.subspan(offset, 1000))));
+    auto written = made.value().finish();
+    ASSERT_TRUE(fine(written.status()));
+    checksums.insert(written.value().checksum.hex());
+    files.insert(slurp(directory / "x"));
+    const std::string& file = *files.begin();
+    EXPECT_EQ(written.value().checksum, hash_bytes(file.data(), file.size()));
+  }
+  EXPECT_EQ(files.size(), 1u);
+  EXPECT_EQ(checksums.size(), 1u);
 }
 
 TEST(Safetensors, WriterTakesEachTensorOnce) {
