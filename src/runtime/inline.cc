@@ -1,7 +1,7 @@
 // The inline driver: everything runs inside poll() on the caller's thread, one event at a time in a
 // fixed order. For tiny embeddings, debuggers and deterministic tests.
 #include "runtime/event_queue.h"
-#include "runtime/parameter_access.h"
+#include "runtime/local.h"
 #include "runtime/ring.h"
 #include "runtime/run.h"
 
@@ -20,23 +20,8 @@ class InlineRun final : public Run, private LocalRanks::Driver {
     return {};
   }
 
-  Status read(ParamId param, Part part, std::span<float> out) override {
-    return read_local(*plan_, *ranks_, param, part, out);
-  }
-  Status write(ParamId param, Part part, std::span<const float> in) override {
-    return write_local(*plan_, *ranks_, param, part, in);
-  }
+  Worker* worker_here(int32_t rank) override { return &ranks_->worker(rank); }
   int descriptor() const override { return flag_.descriptor(); }
-  Result<Digest> hash(ParamId param, Part part) override {
-    return hash_local(*plan_, *ranks_, param, part);
-  }
-  Result<int64_t> resident_bytes(int32_t rank) override {
-    return ranks_->worker(rank).resident_bytes();
-  }
-  Status trace(size_t jobs) override { return trace_local(*plan_, *ranks_, jobs); }
-  Status spans(int32_t rank, std::vector<TraceSpan>& out) override {
-    return out = ranks_->worker(rank).spans(), Status();
-  }
   View delivered(int32_t edge, int32_t micro_batch) override {
     return ranks_->delivered(edge, micro_batch);
   }

@@ -11,6 +11,7 @@
 #include "runtime/admission.h"
 #include "runtime/keys.h"
 #include "runtime/loop_run.h"
+#include "runtime/rpc.h"
 #include "runtime/worker.h"
 
 namespace weft {
@@ -109,26 +110,5 @@ Result<std::unique_ptr<Run>> start_mesh(std::shared_ptr<const Plan> plan, Mesh& 
 // that it knows beside weft's own.
 Status serve(Mesh& mesh, std::shared_ptr<const Plan> plan, int threads,
              std::span<const Op* const> user_ops);
-
-// Parameters of a rank over the mesh, a piece at a time.
-namespace rpc {
-constexpr uint32_t kRead = 16, kWrite = 17, kTrace = 18, kSpans = 19, kResident = 20,
-                   kHash = 21;  // an answer has the type of its request
-constexpr uint64_t kPieceFloats = uint64_t{1} << 16;
-struct Request {
-  ParamId param = -1;
-  Part part = Part::value;
-  uint64_t offset = 0, count = 0;    // in floats
-  std::span<const std::byte> bytes;  // write
-};
-std::vector<std::byte> encode(const Request& request);
-// What the rank of this worker answers: a status, and for a read the floats, for spans (from
-// `offset`, at most `count`) those there are, for a hash the digest of the whole tensor. Trace
-// takes the number of jobs from `count`.
-std::vector<std::byte> answer(const Plan& plan, Worker& worker, uint32_t type,
-                              std::span<const std::byte> request);
-// Reads an answer: its status, and into `out` its bytes.
-Status read_answer(std::span<const std::byte> answer, std::vector<std::byte>& out);
-}  // namespace rpc
 
 }  // namespace weft

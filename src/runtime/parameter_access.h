@@ -1,8 +1,8 @@
-// Reading and writing parameters that live in this process.
+// Where the tensors of a parameter lie in a rank's memory.
 #pragma once
 
-#include "runtime/local.h"
 #include "runtime/run.h"
+#include "runtime/worker.h"
 
 namespace weft {
 
@@ -13,12 +13,5 @@ Result<float*> find_part(const Plan& plan, const Worker::ParamMemory& memory, Pa
 // XXH3-128 over the bytes of that tensor.
 Result<Digest> hash_part(const Plan& plan, const Worker::ParamMemory& memory, ParamId param,
                          Part part);
-
-Status read_local(const Plan& plan, LocalRanks& ranks, ParamId param, Part part,
-                  std::span<float> out);
-Result<Digest> hash_local(const Plan& plan, LocalRanks& ranks, ParamId param, Part part);
-Status trace_local(const Plan& plan, LocalRanks& ranks, size_t jobs);
-Status write_local(const Plan& plan, LocalRanks& ranks, ParamId param, Part part,
-                   std::span<const float> in);
 
 }  // namespace weft

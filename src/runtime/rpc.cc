@@ -1,9 +1,10 @@
+#include "runtime/rpc.h"
+
 #include <algorithm>
 #include <cstring>
 
 #include "base/bytes.h"
 #include "base/text.h"
-#include "runtime/mesh.h"
 #include "runtime/parameter_access.h"
 
 namespace weft::rpc {

@@ -1,11 +1,8 @@
 #include "runtime/run.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/text.h"
-#include "io/checkpoint_names.h"
-#include "runtime/optimizer_state.h"
 
 namespace weft {
 
@@ -148,47 +145,6 @@ Status Run::read_input_grad(NodeId input, std::span<float> out) {
     to = std::copy(view.f32(), view.f32() + view.desc.elements(), to);
   }
   return {};
-}
-
-Status Run::save_trace(const std::string& path) {
-  std::vector<std::vector<TraceSpan>> all(static_cast<size_t>(plan_->config.ranks));
-  for (int32_t r = 0; r < plan_->config.ranks; ++r) WEFT_TRY(spans(r, all[static_cast<size_t>(r)]));
-  return save_text(path, trace_text(*plan_, all));
-}
-
-namespace {
-
-std::vector<ParamId> by_name(const std::vector<Param>& params) {
-  std::vector<ParamId> order(params.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::sort(order.begin(), order.end(), [&](ParamId a, ParamId b) {
-    return params[static_cast<size_t>(a)].name < params[static_cast<size_t>(b)].name;
-  });
-  return order;
-}
-
-}  // namespace
-
-Status Run::hash_part(Hasher& all, ParamId id, Part part, const std::string& name) {
-  WEFT_TRY_ASSIGN(const Digest digest, hash(id, part));
-  all.bytes(name.c_str(), name.size() + 1).digest(digest);
-  return {};
-}
-
-Result<Digest> Run::digest() {
-  Hasher all;
-  for (ParamId p : by_name(plan_->model->params()))
-    WEFT_TRY(hash_part(all, p, Part::value, plan_->model->param(p).name));
-  return all.finish();
-}
-
-Result<Digest> Run::optimizer_digest() {
-  Hasher all;
-  for (ParamId p : by_name(plan_->model->params()))
-    WEFT_TRY(each_state(*plan_, p, [&](Part part, const std::string& name) {
-      return hash_part(all, p, part, name);
-    }));
-  return all.finish();
 }
 
 }  // namespace weft

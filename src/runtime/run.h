@@ -49,6 +49,12 @@ struct RunEvent {
   int32_t rank = -1;  // error: that failed, if it is known
 };
 
+class Requests;
+class Worker;
+namespace rpc {
+struct Request;
+}
+
 // What a name means to read and write.
 enum class Part : uint8_t { value, grad, state0, state1 };
 
@@ -77,26 +83,29 @@ class Run {
   // step's state.
   Status settled() const;
 
-  // Between steps alone; sizes are checked by the caller. A parameter, whoever holds it.
-  virtual Status read(ParamId param, Part part, std::span<float> out) = 0;
-  virtual Status write(ParamId param, Part part, std::span<const float> in) = 0;
-  // XXH3-128 over the bytes of that tensor, computed by the rank that owns it.
-  virtual Result<Digest> hash(ParamId param, Part part) = 0;
+  // The memory of a rank of this process, between steps; null: the rank is in another one.
+  virtual Worker* worker_here(int32_t rank) = 0;
+  // The way to the ranks of other processes; null: there are none.
+  virtual Requests* requests() { return nullptr; }
+
+  // Between steps alone, whichever rank keeps it (run_ranks.cc). Sizes are checked by the caller.
+  Status read(ParamId param, Part part, std::span<float> out);
+  Status write(ParamId param, Part part, std::span<const float> in);
   // Every rank keeps the spans of its next `jobs` jobs; 0: no more. spans(): those kept so far.
-  virtual Status trace(size_t jobs) = 0;
-  virtual Status spans(int32_t rank, std::vector<TraceSpan>& out) = 0;
+  Status trace(size_t jobs);
+  Status spans(int32_t rank, std::vector<TraceSpan>& out);
   Status save_trace(const std::string& path);  // as a Chrome trace
   // Bytes of that rank's tensors that are really in memory.
-  virtual Result<int64_t> resident_bytes(int32_t rank) = 0;
-  // A delivery at rank 0 of the step whose event was polled last.
-  virtual View delivered(int32_t edge, int32_t micro_batch) = 0;
-  // The gradient of a model input, of the samples of the last training step; `out` has them all.
-  Status read_input_grad(NodeId input, std::span<float> out);
+  Result<int64_t> resident_bytes(int32_t rank);
   // XXH3-128 over all parameters by name, as weft_run_digest(3) says.
   Result<Digest> digest();
   // The same over the optimizer state: per parameter in the order of names, per slot, the tensor
   // named PARAMETER.SLOT.
   Result<Digest> optimizer_digest();
+  // A delivery at rank 0 of the step whose event was polled last.
+  virtual View delivered(int32_t edge, int32_t micro_batch) = 0;
+  // The gradient of a model input, of the samples of the last training step; `out` has them all.
+  Status read_input_grad(NodeId input, std::span<float> out);
 
   uint64_t trained() const { return trained_; }
   void set_trained(uint64_t steps) { trained_ = steps; }  // a resumed run
@@ -122,7 +131,7 @@ class Run {
 
  private:
   Status describe(Step& step);
-  Status hash_part(Hasher& all, ParamId id, Part part, const std::string& name);
+  Status ask(int32_t rank, uint32_t type, const rpc::Request& request, std::vector<std::byte>& out);
 
   void (*drop_)(void*);
   std::vector<std::unique_ptr<Step>> steps_;

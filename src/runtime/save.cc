@@ -1,34 +1,63 @@
 #include "runtime/save.h"
 
+#include <algorithm>
 #include <map>
 
 #include "base/text.h"
 #include "plan/settings.h"
 #include "runtime/optimizer_state.h"
+#include "runtime/transfer.h"
 
 namespace weft {
 
 namespace {
 
-// Calls f(parameter, part, name of the tensor) for the parameters, or for their optimizer state.
-template <typename F>
-Status each_value(const Plan& plan, F&& f) {
+// Tensors of a run, and what a file calls them.
+struct NamedTensors {
+  std::vector<TensorAt> tensors;
+  std::vector<CheckpointWriter::Place> places;
+
+  void add(const TensorAt& tensor, ShardPart part, std::string name) {
+    tensors.push_back(tensor);
+    places.push_back({part, std::move(name)});
+  }
+};
+
+NamedTensors model_of(const Plan& plan) {
+  NamedTensors out;
   for (ParamId p = 0; p < static_cast<ParamId>(plan.model->params().size()); ++p)
-    WEFT_TRY(f(p, Part::value, plan.model->param(p).name));
-  return {};
+    out.add({p, Part::value}, ShardPart::model, plan.model->param(p).name);
+  return out;
 }
 
-template <typename F>
-Status each_state(const Plan& plan, F&& f) {
+NamedTensors optimizer_of(const Plan& plan) {
+  NamedTensors out;
   for (ParamId p = 0; p < static_cast<ParamId>(plan.model->params().size()); ++p)
-    WEFT_TRY(
-        each_state(plan, p, [&](Part part, const std::string& name) { return f(p, part, name); }));
-  return {};
+    (void)each_state(plan, p, [&](Part part, const std::string& name) {
+      out.add({p, part}, ShardPart::optimizer, name);
+      return Status();
+    });
+  return out;
 }
 
-std::span<float> room_for(const Plan& plan, ParamId p, std::vector<float>& values) {
-  values.resize(static_cast<size_t>(plan.model->param(p).shape.elements()));
-  return values;
+std::vector<TensorSpec> specs_of(const Plan& plan, const NamedTensors& named) {
+  std::vector<TensorSpec> out;
+  for (size_t i = 0; i < named.tensors.size(); ++i)
+    out.push_back(
+        {named.places[i].name, {DType::f32, plan.model->param(named.tensors[i].param).shape}});
+  return out;
+}
+
+// The tensors of both lists, in the order in which a checkpoint's files have them.
+NamedTensors in_order_of(const CheckpointWriter& writer, const NamedTensors& model,
+                         const NamedTensors& optimizer) {
+  std::map<std::pair<ShardPart, std::string_view>, TensorAt> by_place;
+  for (const NamedTensors* list : {&model, &optimizer})
+    for (size_t i = 0; i < list->tensors.size(); ++i)
+      by_place[{list->places[i].part, list->places[i].name}] = list->tensors[i];
+  NamedTensors out;
+  for (const auto& [part, name] : writer.order()) out.add(by_place.at({part, name}), part, name);
+  return out;
 }
 
 std::string setting_text(Rule rule) { return std::string(rule_name(rule)); }
@@ -44,17 +73,6 @@ std::map<std::string, std::string> settings_text(const OptimSettings& settings) 
   return out;
 }
 
-// Reads tensor by tensor from whatever holds them and writes them to the run.
-template <typename Read>
-auto into(Run& run, Read&& read) {
-  return [&run, read, values = std::vector<float>()](ParamId p, Part part,
-                                                     const std::string& name) mutable -> Status {
-    const std::span<float> room = room_for(run.plan(), p, values);
-    WEFT_TRY(read(name, room));
-    return run.write(p, part, room);
-  };
-}
-
 // Causal masks, which files of GPT-2 hold beside the weights.
 bool is_mask(std::string_view name) {
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
@@ -67,6 +85,7 @@ struct WeightsOfFile {
   const SafetensorsEntry* tied_head = nullptr;  // that of a model whose head is its embedding
 };
 
+constexpr uint64_t kComparedBytes = 1 << 20;  // at once
 constexpr std::string_view kPrefix = "transformer.", kHead = "lm_head.weight",
                            kEmbedding = "wte.weight";
 
@@ -90,14 +109,16 @@ Result<WeightsOfFile> find_weights(const Model& model, const SafetensorsFile& fi
 // A tied head that differs from the embedding was trained on its own.
 Status check_tied_head(const SafetensorsFile& file, const SafetensorsEntry& head,
                        const SafetensorsEntry& embedding) {
+  bool same = head.dtype == embedding.dtype && head.shape == embedding.shape;
+  const uint64_t all = head.end - head.begin;
   std::vector<std::byte> bytes[2];
-  const SafetensorsEntry* const entries[2] = {&head, &embedding};
-  for (size_t i = 0; i < 2; ++i) {
-    bytes[i].resize(entries[i]->end - entries[i]->begin);
-    WEFT_TRY(file.read_bytes(*entries[i], bytes[i]));
+  for (uint64_t offset = 0; same && offset < all; offset += kComparedBytes) {
+    for (auto& piece : bytes) piece.resize(std::min(kComparedBytes, all - offset));
+    WEFT_TRY(file.read_piece(head, offset, bytes[0]));
+    WEFT_TRY(file.read_piece(embedding, offset, bytes[1]));
+    same = bytes[0] == bytes[1];
   }
-  if (head.dtype == embedding.dtype && head.shape == embedding.shape && bytes[0] == bytes[1])
-    return {};
+  if (same) return {};
   return Status(Code::data,
                 cat(file.path(), ": tensor ", shown(head.name), " differs from ",
                     shown(embedding.name), ", expected the same values: the model has tied them"));
@@ -105,40 +126,21 @@ Status check_tied_head(const SafetensorsFile& file, const SafetensorsEntry& head
 
 }  // namespace
 
-std::vector<TensorSpec> model_tensors(const Plan& plan) {
-  std::vector<TensorSpec> out;
-  for (const Param& p : plan.model->params()) out.push_back({p.name, {DType::f32, p.shape}});
-  return out;
-}
-
-std::vector<TensorSpec> optimizer_tensors(const Plan& plan) {
-  std::vector<TensorSpec> out;
-  (void)each_state(plan, [&](ParamId p, Part, const std::string& name) {
-    out.push_back({name, {DType::f32, plan.model->param(p).shape}});
-    return Status();
-  });
-  return out;
-}
-
 Result<std::string> save_run(Run& run, const std::string& directory, Manifest manifest) {
   const Plan& plan = run.plan();
   manifest.seed = plan.config.seed;
   manifest.step = run.trained();
   manifest.optimizer = settings_text(plan.config.optim);
+  const NamedTensors model = model_of(plan), optimizer = optimizer_of(plan);
   WEFT_TRY_ASSIGN(CheckpointWriter writer,
-                  CheckpointWriter::begin(directory, std::move(manifest), model_tensors(plan),
-                                          optimizer_tensors(plan)));
-  std::vector<float> values;
-  const auto write_value = [&](ParamId p, Part part, const std::string& name) -> Status {
-    WEFT_TRY(run.read(p, part, room_for(plan, p, values)));
-    return writer.write(ShardPart::model, name, 0, std::as_bytes(std::span(values)));
-  };
-  const auto write_state = [&](ParamId p, Part part, const std::string& name) -> Status {
-    WEFT_TRY(run.read(p, part, room_for(plan, p, values)));
-    return writer.write(ShardPart::optimizer, name, 0, std::as_bytes(std::span(values)));
-  };
-  WEFT_TRY(each_value(plan, write_value));
-  WEFT_TRY(each_state(plan, write_state));
+                  CheckpointWriter::begin(directory, std::move(manifest), specs_of(plan, model),
+                                          specs_of(plan, optimizer)));
+  const NamedTensors all = in_order_of(writer, model, optimizer);
+  WEFT_TRY(read_tensors(run, all.tensors,
+                        [&](size_t tensor, uint64_t offset, std::span<const std::byte> bytes) {
+                          const auto& [part, name] = all.places[tensor];
+                          return writer.write(part, name, offset, bytes);
+                        }));
   return writer.commit();
 }
 
@@ -154,24 +156,34 @@ Status check_rule(const Plan& plan, const Checkpoint& checkpoint) {
                                    ", the plan's '", rule_name(plan.config.optim.rule), "'"));
 }
 
+namespace {
+
+Status load_tensors(Run& run, Checkpoint& checkpoint, const NamedTensors& named) {
+  return write_tensors(run, named.tensors,
+                       [&](size_t tensor, uint64_t offset, std::span<std::byte> bytes) {
+                         const auto& [part, name] = named.places[tensor];
+                         return checkpoint.read_piece(part, name, offset, bytes);
+                       });
+}
+
+}  // namespace
+
 Status load_run(Run& run, Checkpoint& checkpoint) {
+  const NamedTensors optimizer = optimizer_of(run.plan());
   WEFT_TRY(check_rule(run.plan(), checkpoint));
   WEFT_TRY(
-      compare_tensors(checkpoint.path(), optimizer_tensors(run.plan()), checkpoint.optimizer()));
+      compare_tensors(checkpoint.path(), specs_of(run.plan(), optimizer), checkpoint.optimizer()));
   WEFT_TRY(load_weights(run, checkpoint));
-  WEFT_TRY(each_state(run.plan(), into(run, [&](const std::string& name, std::span<float> to) {
-                        return checkpoint.read_optimizer(name, std::as_writable_bytes(to));
-                      })));
+  WEFT_TRY(load_tensors(run, checkpoint, optimizer));
   run.set_trained(checkpoint.manifest().step);
   return {};
 }
 
 Status load_weights(Run& run, Checkpoint& checkpoint) {
-  WEFT_TRY(compare_tensors(checkpoint.path(), model_tensors(run.plan()), checkpoint.model()));
+  const NamedTensors model = model_of(run.plan());
+  WEFT_TRY(compare_tensors(checkpoint.path(), specs_of(run.plan(), model), checkpoint.model()));
   WEFT_TRY(checkpoint.verify());
-  return each_value(run.plan(), into(run, [&](const std::string& name, std::span<float> to) {
-                      return checkpoint.read_model(name, std::as_writable_bytes(to));
-                    }));
+  return load_tensors(run, checkpoint, model);
 }
 
 Status load_weights(Run& run, const SafetensorsFile& file) {
@@ -182,12 +194,15 @@ Status load_weights(Run& run, const SafetensorsFile& file) {
     if (!spec.ok()) return spec.status().within(file.path());
     found.push_back({std::string(name), spec.value().desc});
   }
-  WEFT_TRY(compare_tensors(file.path(), model_tensors(run.plan()), found));
+  const NamedTensors model = model_of(run.plan());
+  WEFT_TRY(compare_tensors(file.path(), specs_of(run.plan(), model), found));
   if (weights.tied_head)
     WEFT_TRY(check_tied_head(file, *weights.tied_head, *weights.params.at(kEmbedding)));
-  return each_value(run.plan(), into(run, [&](const std::string& name, std::span<float> to) {
-                      return file.read(*weights.params.at(name), to);
-                    }));
+  return write_tensors(
+      run, model.tensors, [&](size_t tensor, uint64_t offset, std::span<std::byte> bytes) {
+        const SafetensorsEntry& entry = *weights.params.at(model.places[tensor].name);
+        return file.read_piece(entry, offset, bytes);
+      });
 }
 
 }  // namespace weft

@@ -9,10 +9,6 @@
 
 namespace weft {
 
-// The names and shapes that a checkpoint of this plan has.
-std::vector<TensorSpec> model_tensors(const Plan& plan);
-std::vector<TensorSpec> optimizer_tensors(const Plan& plan);
-
 // Writes a checkpoint into the directory; the manifest's step, seed and optimizer settings are
 // filled in here. Returns its path.
 Result<std::string> save_run(Run& run, const std::string& directory, Manifest manifest);

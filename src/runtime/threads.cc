@@ -2,8 +2,8 @@
 // engines and controller.
 #include "base/text.h"
 #include "runtime/job_thread.h"
+#include "runtime/local.h"
 #include "runtime/loop_run.h"
-#include "runtime/parameter_access.h"
 
 namespace weft {
 
@@ -42,23 +42,7 @@ class ThreadRun final : public LoopRun, private LocalRanks::Driver {
     return attach(loop_->loop());
   }
 
-  Status read(ParamId param, Part part, std::span<float> out) override {
-    return read_local(*plan_, *ranks_, param, part, out);
-  }
-  Status write(ParamId param, Part part, std::span<const float> in) override {
-    return write_local(*plan_, *ranks_, param, part, in);
-  }
-  Result<Digest> hash(ParamId param, Part part) override {
-    return hash_local(*plan_, *ranks_, param, part);
-  }
-  Result<int64_t> resident_bytes(int32_t rank) override {
-    return ranks_->worker(rank).resident_bytes();
-  }
-  Status trace(size_t jobs) override { return trace_local(*plan_, *ranks_, jobs); }
-  Status spans(int32_t rank, std::vector<TraceSpan>& out) override {
-    out = ranks_->worker(rank).spans();
-    return {};
-  }
+  Worker* worker_here(int32_t rank) override { return &ranks_->worker(rank); }
   View delivered(int32_t edge, int32_t micro_batch) override {
     return ranks_->delivered(edge, micro_batch);
   }

@@ -307,9 +307,13 @@ class Mute final : private RankProcess::Owner {
   std::thread thread_;
 };
 
-Status read_of_rank_1(const Plan& plan, Run& run) {
+ParamId param_of_rank_1(const Plan& plan) {
   const auto at = std::find(plan.owner_of_param.begin(), plan.owner_of_param.end(), 1);
-  const auto param = static_cast<ParamId>(at - plan.owner_of_param.begin());
+  return static_cast<ParamId>(at - plan.owner_of_param.begin());
+}
+
+Status read_of_rank_1(const Plan& plan, Run& run) {
+  const ParamId param = param_of_rank_1(plan);
   std::vector<float> values(static_cast<size_t>(plan.model->param(param).shape.elements()));
   return run.read(param, Part::value, values);
 }
@@ -322,8 +326,10 @@ TEST(RunWithARank, ThatNeverAnswersFailsByItsName) {
   ASSERT_TRUE(run.ok()) << run.status().text();
   const Status first = read_of_rank_1(*plan, *run.value());
   EXPECT_EQ(first.code(), Code::timed_out);
-  EXPECT_EQ(first.text(), "rank 1 did not answer a request of type 16 within 0.2 s");
-  EXPECT_EQ(read_of_rank_1(*plan, *run.value()).text(), first.text());  // the run has failed
+  const std::string late = "rank 1 did not answer a request within 0.2 s";
+  EXPECT_EQ(first.text(), late + "; it was asked for a piece of parameter '" +
+                              plan->model->param(param_of_rank_1(*plan)).name + "'");
+  EXPECT_EQ(read_of_rank_1(*plan, *run.value()).text(), late);  // the run has failed
 }
 
 TEST(RunWithARank, ThatAnswersSomethingElseIsNamed) {

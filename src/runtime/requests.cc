@@ -1,0 +1,131 @@
+#include "runtime/requests.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/text.h"
+#include "runtime/loop_run.h"
+
+namespace weft {
+
+namespace {
+
+std::string wanted(const Plan& plan, const Requests::Slot& slot) {
+  const ParamId param = slot.request.param;
+  const std::string of =
+      param < 0 ? "" : cat(" of parameter '", plan.model->param(param).name, "'");
+  switch (slot.type) {
+    case rpc::kRead: return "a piece" + of;
+    case rpc::kWrite: return "to take a piece" + of;
+    case rpc::kHash: return "the digest" + of;
+    case rpc::kTrace: return "to keep a trace";
+    case rpc::kSpans: return "its trace";
+    default: return "its bytes in memory";
+  }
+}
+
+}  // namespace
+
+Requests::Requests(Loop& loop, const Plan& plan, int64_t answer_timeout_ms, Send send, Late late)
+    : loop_(loop),
+      plan_(plan),
+      answer_timeout_ms_(answer_timeout_ms),
+      send_(std::move(send)),
+      late_(std::move(late)) {}
+
+Status Requests::ask(Slot& slot) {
+  std::vector<std::byte> bytes = rpc::encode(slot.request);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!failure_.ok()) return failure_;
+    answered_.reserve(asked_.size() + answered_.size() + 1);  // no memory is taken when it comes
+    asked_.push_back(&slot);
+  }
+  const Status posted = attempt([&] {
+    auto task = [this, rank = slot.rank, type = slot.type, sent = std::move(bytes)] {
+      send_(rank, type, sent);
+    };
+    return loop_.post(std::move(task)) ? Status() : Status(Code::state, "the loop has stopped");
+  });
+  if (posted.ok()) return posted;
+  const std::lock_guard lock(mutex_);
+  std::erase(asked_, &slot);
+  return posted;
+}
+
+Result<Requests::Slot*> Requests::take(bool wait) {
+  std::unique_lock lock(mutex_);
+  if (wait && !there_.wait_for(lock, std::chrono::milliseconds(answer_timeout_ms_),
+                               [this] { return has_news(); }))
+    WEFT_TRY(end_late(lock));
+  if (!failure_.ok()) return failure();
+  if (answered_.empty()) return static_cast<Slot*>(nullptr);
+  Slot* slot = answered_.front();
+  answered_.erase(answered_.begin());
+  return slot;
+}
+
+// Ends the run because of the oldest request, unless its answer has come just now.
+Status Requests::end_late(std::unique_lock<std::mutex>& lock) {
+  const int32_t rank = asked_.front()->rank;
+  const double seconds = static_cast<double>(answer_timeout_ms_) / 1000;
+  lock.unlock();
+  WEFT_TRY(on_loop(loop_, [&] {
+    bool late = false;
+    {
+      const std::lock_guard again(mutex_);
+      late = !has_news();
+    }
+    if (late) late_(rank, cat("rank ", rank, " did not answer a request within ", seconds, " s"));
+    return Status();
+  }));
+  lock.lock();
+  there_.wait(lock, [this] { return has_news(); });
+  return {};
+}
+
+// With what the rank that failed was asked for.
+Status Requests::failure() const {
+  const auto asked = std::find_if(asked_.begin(), asked_.end(),
+                                  [this](const Slot* slot) { return slot->rank == failed_rank_; });
+  if (asked == asked_.end()) return failure_;
+  return Status(failure_.code(),
+                cat(failure_.text(), "; it was asked for ", wanted(plan_, **asked)));
+}
+
+bool Requests::all_answered() const {
+  const std::lock_guard lock(mutex_);
+  return asked_.empty();
+}
+
+void Requests::forget() {
+  const std::lock_guard lock(mutex_);
+  asked_.clear();
+  answered_.clear();
+}
+
+void Requests::answered(int32_t rank, uint32_t type, std::span<const std::byte> bytes) {
+  const std::lock_guard lock(mutex_);
+  const auto at = std::find_if(asked_.begin(), asked_.end(),
+                               [rank](const Slot* slot) { return slot->rank == rank; });
+  if (at == asked_.end()) return;
+  Slot& slot = **at;
+  asked_.erase(at);
+  if (type == slot.type)
+    slot.status = rpc::read_answer(bytes, slot.bytes);
+  else
+    slot.status = Status(Code::protocol, cat("rank ", rank, " answered a request of type ",
+                                             slot.type, " with type ", type));
+  answered_.push_back(&slot);
+  there_.notify_one();
+}
+
+void Requests::fail(const Status& status, int32_t rank) {
+  const std::lock_guard lock(mutex_);
+  if (!failure_.ok()) return;
+  failure_ = status;
+  failed_rank_ = rank;
+  there_.notify_one();
+}
+
+}  // namespace weft

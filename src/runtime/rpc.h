@@ -1,0 +1,31 @@
+// What rank 0 asks of a rank, and what the rank answers.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "runtime/run.h"
+#include "runtime/worker.h"
+
+namespace weft::rpc {
+
+// An answer has the type of its request.
+constexpr uint32_t kRead = 16, kWrite = 17, kTrace = 18, kSpans = 19, kResident = 20, kHash = 21;
+constexpr uint64_t kPieceFloats = uint64_t{1} << 16;  // of one request at most
+
+struct Request {
+  ParamId param = -1;
+  Part part = Part::value;
+  uint64_t offset = 0, count = 0;    // in floats
+  std::span<const std::byte> bytes;  // write
+};
+std::vector<std::byte> encode(const Request& request);
+// What the rank of this worker answers: a status, and for a read the floats, for spans (from
+// `offset`, at most `count`) those there are, for a hash the digest of the whole tensor. Trace
+// takes the number of jobs from `count`.
+std::vector<std::byte> answer(const Plan& plan, Worker& worker, uint32_t type,
+                              std::span<const std::byte> request);
+// Reads an answer: its status, and into `out` its bytes.
+Status read_answer(std::span<const std::byte> answer, std::vector<std::byte>& out);
+
+}  // namespace weft::rpc

@@ -1,0 +1,262 @@
+#include "runtime/transfer.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/text.h"
+#include "runtime/parameter_access.h"
+#include "runtime/requests.h"
+
+namespace weft {
+
+namespace {
+
+using Slot = Requests::Slot;
+
+constexpr size_t kPieceBytes = rpc::kPieceFloats * sizeof(float);
+constexpr size_t kMostSlots = kTransferWindow / kPieceBytes;
+constexpr size_t kSlotsOfARank = kTransferShare / kPieceBytes;
+
+// A tensor on a rank.
+struct Item {
+  size_t tensor = 0;
+  int32_t rank = 0;
+};
+
+// Tensors that are moved one after another.
+struct Lane {
+  std::vector<Item> items;
+  size_t next = 0;
+  uint64_t offset = 0;  // in floats, of the next item
+  size_t under_way = 0;
+  bool done() const { return next == items.size(); }
+};
+
+class Transfer {
+ public:
+  Transfer(Run& run, uint32_t type, std::span<const TensorAt> tensors);
+  ~Transfer() { abandon(); }
+  Status move(const TakePiece& take, const FillPiece& fill, const std::function<void()>& left);
+
+ private:
+  void make_lanes();
+  Status make_slots();
+  Status ask_more();
+  Status ask(size_t lane);
+  Status take_answer(Slot& slot, bool wanted);
+  Status move_here();
+  bool more_to_ask() const;
+  void abandon();
+  uint64_t floats_of(size_t tensor) const;
+  rpc::Request advance(Lane& lane);
+
+  Run& run_;
+  const Plan& plan_;
+  const uint32_t type_;
+  const std::span<const TensorAt> tensors_;
+  const TakePiece* take_ = nullptr;
+  const FillPiece* fill_ = nullptr;
+  Lane here_;                // on the ranks of this process
+  std::vector<Lane> lanes_;  // on each other rank
+  size_t turn_ = 0;          // the lane that is asked next
+  std::vector<Slot> slots_;
+  std::vector<Slot*> free_;
+  size_t under_way_ = 0;
+};
+
+Transfer::Transfer(Run& run, uint32_t type, std::span<const TensorAt> tensors)
+    : run_(run), plan_(run.plan()), type_(type), tensors_(tensors) {
+  make_lanes();
+}
+
+// A value is written to each rank that has a copy; anything else is only with the owner.
+void Transfer::make_lanes() {
+  std::vector<std::vector<int32_t>> holders(plan_.model->params().size());
+  for (size_t r = 0; r < plan_.resident.size(); ++r)
+    for (const ResidentParam& p : plan_.resident[r])
+      if (p.owned || type_ == rpc::kWrite)
+        holders[static_cast<size_t>(p.param)].push_back(static_cast<int32_t>(r));
+  std::vector<Lane> by_rank(plan_.resident.size());
+  for (size_t t = 0; t < tensors_.size(); ++t) {
+    const TensorAt& tensor = tensors_[t];
+    const int32_t owner = plan_.owner_of_param[static_cast<size_t>(tensor.param)];
+    for (const int32_t rank : holders[static_cast<size_t>(tensor.param)]) {
+      if (rank != owner && tensor.part != Part::value) continue;
+      Lane& lane = run_.worker_here(rank) ? here_ : by_rank[static_cast<size_t>(rank)];
+      lane.items.push_back({t, rank});
+    }
+  }
+  for (Lane& lane : by_rank)
+    if (!lane.items.empty()) lanes_.push_back(std::move(lane));
+}
+
+uint64_t Transfer::floats_of(size_t tensor) const {
+  return static_cast<uint64_t>(plan_.model->param(tensors_[tensor].param).shape.elements());
+}
+
+// All memory of the transfer, so that no answer needs any.
+Status Transfer::make_slots() {
+  size_t requests = 0;
+  for (const Lane& lane : lanes_)
+    for (const Item& item : lane.items)
+      requests += type_ == rpc::kHash
+                      ? 1
+                      : (floats_of(item.tensor) + rpc::kPieceFloats - 1) / rpc::kPieceFloats;
+  slots_.resize(std::min({requests, kMostSlots, lanes_.size() * kSlotsOfARank}));
+  free_.reserve(slots_.size());
+  for (Slot& slot : slots_) {
+    slot.bytes.reserve(type_ == rpc::kHash ? sizeof(Digest) : kPieceBytes);
+    free_.push_back(&slot);
+  }
+  return {};
+}
+
+bool Transfer::more_to_ask() const {
+  return std::any_of(lanes_.begin(), lanes_.end(), [](const Lane& lane) { return !lane.done(); });
+}
+
+// The next piece of a lane, in floats.
+rpc::Request Transfer::advance(Lane& lane) {
+  const size_t tensor = lane.items[lane.next].tensor;
+  const uint64_t all = floats_of(tensor);
+  const uint64_t rest = all - lane.offset;
+  rpc::Request piece{.param = tensors_[tensor].param,
+                     .part = tensors_[tensor].part,
+                     .offset = lane.offset,
+                     .count = 0,
+                     .bytes = {}};
+  if (type_ != rpc::kHash) piece.count = std::min(rest, rpc::kPieceFloats);
+  lane.offset += piece.count;
+  if (type_ == rpc::kHash || lane.offset == all) {
+    ++lane.next;
+    lane.offset = 0;
+  }
+  return piece;
+}
+
+// As many requests as the window has room for, each rank in turn.
+Status Transfer::ask_more() {
+  for (size_t passed = 0; passed < lanes_.size() && !free_.empty();) {
+    const size_t lane = turn_;
+    turn_ = (turn_ + 1) % lanes_.size();
+    if (lanes_[lane].done() || lanes_[lane].under_way == kSlotsOfARank) {
+      ++passed;
+      continue;
+    }
+    passed = 0;
+    WEFT_TRY(ask(lane));
+  }
+  return {};
+}
+
+Status Transfer::ask(size_t lane) {
+  Slot& slot = *free_.back();
+  const Item& item = lanes_[lane].items[lanes_[lane].next];
+  slot.rank = item.rank;
+  slot.type = type_;
+  slot.lane = lane;
+  slot.tensor = item.tensor;
+  slot.request = advance(lanes_[lane]);
+  if (type_ == rpc::kWrite) {
+    slot.bytes.resize(slot.request.count * sizeof(float));
+    WEFT_TRY((*fill_)(slot.tensor, slot.request.offset * sizeof(float), slot.bytes));
+    slot.request.bytes = slot.bytes;
+  }
+  WEFT_TRY(run_.requests()->ask(slot));
+  free_.pop_back();
+  ++lanes_[lane].under_way;
+  ++under_way_;
+  return {};
+}
+
+// Gives the slot back. `wanted`: nothing has failed yet.
+Status Transfer::take_answer(Slot& slot, bool wanted) {
+  free_.push_back(&slot);
+  --lanes_[slot.lane].under_way;
+  --under_way_;
+  WEFT_TRY(slot.status);
+  const uint64_t expected = type_ == rpc::kHash   ? sizeof(Digest)
+                            : type_ == rpc::kRead ? slot.request.count * sizeof(float)
+                                                  : 0;
+  if (slot.bytes.size() != expected)
+    return Status(Code::protocol, cat("rank ", slot.rank, " answered ", slot.bytes.size(),
+                                      " bytes, expected ", expected));
+  if (type_ == rpc::kWrite || !wanted) return {};
+  return (*take_)(slot.tensor, slot.request.offset * sizeof(float), slot.bytes);
+}
+
+// The next piece of the ranks of this process.
+Status Transfer::move_here() {
+  const Item& item = here_.items[here_.next];
+  Worker& worker = *run_.worker_here(item.rank);
+  const rpc::Request piece = advance(here_);
+  if (type_ == rpc::kHash) {
+    WEFT_TRY_ASSIGN(const Digest digest,
+                    hash_part(plan_, worker.param(piece.param), piece.param, piece.part));
+    return (*take_)(item.tensor, 0, std::as_bytes(std::span(&digest, 1)));
+  }
+  WEFT_TRY_ASSIGN(float* memory,
+                  find_part(plan_, worker.param(piece.param), piece.param, piece.part));
+  const std::span<float> floats(memory + piece.offset, piece.count);
+  const uint64_t offset = piece.offset * sizeof(float);
+  return type_ == rpc::kRead ? (*take_)(item.tensor, offset, std::as_bytes(floats))
+                             : (*fill_)(item.tensor, offset, std::as_writable_bytes(floats));
+}
+
+void Transfer::abandon() {
+  if (under_way_ > 0) run_.requests()->forget();
+  under_way_ = 0;
+}
+
+Status Transfer::move(const TakePiece& take, const FillPiece& fill,
+                      const std::function<void()>& left) {
+  take_ = &take;
+  fill_ = &fill;
+  bool told = !left;
+  Status status = attempt([this] { return make_slots(); });
+  const auto go_on = [&status](auto&& body) {
+    if (Status s = attempt(body); status.ok()) status = s;
+  };
+  for (;;) {
+    if (status.ok()) go_on([this] { return ask_more(); });
+    const bool work_here = status.ok() && !here_.done();
+    const bool all_asked = !status.ok() || !more_to_ask();
+    if (!told && all_asked && !work_here && (under_way_ == 0 || run_.requests()->all_answered())) {
+      told = true;
+      left();
+    }
+    if (under_way_ == 0 && !work_here) return status;
+    if (under_way_ > 0) {
+      const Result<Slot*> slot = run_.requests()->take(!work_here);
+      if (!slot.ok()) {  // the run has failed: no answer will come
+        abandon();
+        return status.ok() ? slot.status() : status;
+      }
+      if (slot.value()) go_on([&] { return take_answer(*slot.value(), status.ok()); });
+    }
+    if (work_here && status.ok()) go_on([this] { return move_here(); });
+  }
+}
+
+}  // namespace
+
+Status read_tensors(Run& run, std::span<const TensorAt> tensors, const TakePiece& take,
+                    const std::function<void()>& left) {
+  return Transfer(run, rpc::kRead, tensors).move(take, {}, left);
+}
+
+Status write_tensors(Run& run, std::span<const TensorAt> tensors, const FillPiece& fill) {
+  return Transfer(run, rpc::kWrite, tensors).move({}, fill, {});
+}
+
+Result<std::vector<Digest>> hash_tensors(Run& run, std::span<const TensorAt> tensors) {
+  std::vector<Digest> out(tensors.size());
+  const auto take = [&out](size_t tensor, uint64_t, std::span<const std::byte> bytes) {
+    std::memcpy(&out[tensor], bytes.data(), sizeof out[tensor]);
+    return Status();
+  };
+  WEFT_TRY(Transfer(run, rpc::kHash, tensors).move(take, {}, {}));
+  return out;
+}
+
+}  // namespace weft
