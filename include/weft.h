@@ -333,9 +333,10 @@ typedef struct weft_plan_config {
   const weft_cluster *cluster;       /* what the plan is cut, chosen and predicted for; replaces the three above. NULL: no such thing */
   uint32_t segment;           /* asynchronous schedules: updates of a step, each of micro_batches; 0: 16 */
   uint32_t vertical_sync;     /* 1: every stage uses the version of its weights that the first stage does */
+  uint32_t gradient_groups;   /* in which the gradients of a step's micro-batches are added, 1 to micro_batches; decides rounding. 0: 1 */
 } weft_plan_config;
 #define WEFT_PLAN_INIT \
-  {sizeof(weft_plan_config), 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, 0, 0, NULL, 0, 0}
+  {sizeof(weft_plan_config), 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, 0, 0, NULL, 0, 0, 0}
 
 /* A schedule that weft can make. */
 typedef struct weft_schedule_info {

@@ -118,6 +118,8 @@ Result<PlanConfig> config_of(const weft_plan_config& c, const Model& model) {
   WEFT_TRY(at_most("segment", c.segment, kMost));
   out.segment = static_cast<int32_t>(c.segment);
   out.vertical_sync = c.vertical_sync != 0;
+  WEFT_TRY(at_most("gradient_groups", c.gradient_groups, kMost));
+  out.gradient_groups = static_cast<int32_t>(std::max(c.gradient_groups, 1u));
   out.step_kinds = c.step_kinds;
   out.seed = c.seed;
   WEFT_TRY_ASSIGN(out.optim, optim_of(c.optimizer));

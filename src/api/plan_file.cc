@@ -17,7 +17,7 @@ using namespace weft::api;
 
 namespace {
 
-constexpr size_t kMostBytes = size_t{1} << 30;
+constexpr size_t kMostFileBytes = size_t{1} << 30;
 
 Digest hash_of(const Plan& plan) {
   Hasher hasher;
@@ -184,7 +184,7 @@ weft_status weft_plan_load(weft_model* model, const char* path, weft_plan** out,
     WEFT_TRY(require(path, "path"));
     WEFT_TRY(require(out, "out"));
     WEFT_TRY(model->model->check());
-    WEFT_TRY_ASSIGN(const std::string text, read_text(path, kMostBytes));
+    WEFT_TRY_ASSIGN(const std::string text, read_text(path, kMostFileBytes));
     auto plan = load(model->model, text);
     if (!plan.ok()) return plan.status().within(cat("plan '", path, "'"));
     *out = new weft_plan{plan.take(), nullptr};

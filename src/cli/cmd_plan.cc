@@ -129,7 +129,7 @@ Outcome check_mode(const Options& o, const StoredOptions& settings) {
     std::string name = given_of_one_plan(
         o, settings,
         {"ranks", "schedule", "schedule-file", "chunks", "group", "warmup-depth", "segment",
-         "vertical-sync", "partition", "cut", "speeds", "link-latency"});
+         "vertical-sync", "gradient-groups", "partition", "cut", "speeds", "link-latency"});
     if (name.empty()) name = o.compare ? "--compare" : o.plan.cluster.empty() ? "" : "--cluster";
     if (!name.empty())
       return {kUsage, name + " cannot be combined with --workers, which makes no plan",

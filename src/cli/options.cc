@@ -82,6 +82,11 @@ void add_plan_options(StoredOptions& settings, PlanOptions& options) {
   settings.add("--micro-batch-size", options.micro_batch_size, "Samples per micro-batch")
       .type("N")
       .range(1, kMost);
+  settings
+      .add("--gradient-groups", options.gradient_groups,
+           "Groups in which the gradients of the micro-batches are added; decides rounding")
+      .type("G")
+      .range(1, kMost);
   settings.section("Ranks");
   settings.add("--ranks,--stages", options.ranks, "Number of pipeline ranks")
       .type("P")

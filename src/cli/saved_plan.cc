@@ -25,6 +25,7 @@ class PlanFileReader {
     number("warm_up", warm_up);
     number("memory_limit", o.memory_limit);
     number("segment", o.segment);
+    number("gradient_groups", o.gradient_groups);
     number("seed", o.seed);
     take(plan_, "schedule", o.schedule, has(plan_, "schedule") && plan_["schedule"].is_string());
     take(plan_, "recompute", o.recompute,
@@ -86,11 +87,12 @@ Outcome take_plan_file(const StoredOptions& settings, PlanOptions& options,
                        OptimizerOptions& optimizer, uint64_t& steps) {
   if (options.plan_file.empty()) return {};
   for (const char* name :
-       {"ranks",         "schedule",         "schedule-file",  "chunks",    "group",
-        "warmup-depth",  "recompute",        "memory-limit",   "segment",   "vertical-sync",
-        "micro-batches", "micro-batch-size", "partition",      "cut",       "profile",
-        "speeds",        "link-latency",     "link-bandwidth", "optimizer", "lr",
-        "lr-schedule",   "warmup",           "weight-decay",   "clip",      "seed"})
+       {"ranks",          "schedule",         "schedule-file",  "chunks",    "group",
+        "warmup-depth",   "recompute",        "memory-limit",   "segment",   "vertical-sync",
+        "micro-batches",  "micro-batch-size", "partition",      "cut",       "profile",
+        "speeds",         "link-latency",     "link-bandwidth", "optimizer", "lr",
+        "lr-schedule",    "warmup",           "weight-decay",   "clip",      "seed",
+        "gradient-groups"})
     if (settings.given(name))
       return {kUsage,
               "--" + std::string(name) + " cannot be combined with --plan, which contains it",

@@ -16,7 +16,7 @@ using Role = ResidentTensor::Role;
 
 void place(ResidentTensor& tensor, int64_t& top) {
   tensor.place = {0, top};
-  top = sum_of_bytes(top, padded_bytes(tensor.desc));
+  top = sum_of_bytes(top, tensor.bytes());
 }
 
 }  // namespace
@@ -32,7 +32,8 @@ ResidentParam resident_param(const Model& model, const PlanConfig& config, Param
       out.tensors.push_back({.role = Role::accumulator,
                              .desc = desc,
                              .use = static_cast<int32_t>(u),
-                             .local = local[u]});
+                             .local = local[u],
+                             .count = local[u] ? stack_of(config.gradient_groups) : 1});
   if (!owned) return out;
   for (int s = 0; s < slots(config.optim); ++s)
     out.tensors.push_back({.role = Role::state, .desc = desc});

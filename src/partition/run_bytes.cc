@@ -123,7 +123,7 @@ void RunBytes::add_parameters(Run& run, size_t begin, size_t end) const {
     for (const ResidentTensor& t :
          resident_param(model_, config_, p, local.front(), local).tensors) {
       int64_t& sum = t.role == ResidentTensor::Role::value ? run.values : run.others;
-      sum = sum_of_bytes(sum, padded_bytes(t.desc));
+      sum = sum_of_bytes(sum, t.bytes());
     }
   }
 }

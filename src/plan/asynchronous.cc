@@ -107,6 +107,9 @@ Status check_asynchronous(const Plan& plan, const Schedule& train) {
     return refuse(
         cat("makes updates without a flush, so no global norm is known to clip to: clip is ",
             c.optim.clip, ", expected 0"));
+  if (c.gradient_groups > 1)
+    return refuse(cat("adds the gradients of an update one after another: gradient_groups is ",
+                      c.gradient_groups, ", expected 1"));
   for (const Param& param : plan.model->params())
     if (const std::string stages = apart(plan, param); !stages.empty())
       return refuse(cat("makes updates without a flush, but parameter '", param.name,

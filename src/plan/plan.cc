@@ -89,6 +89,10 @@ Status check_config(const Model& model, const PlanConfig& c) {
   WEFT_TRY(at_least("slack", c.slack, 0));
   WEFT_TRY(at_least("memory_limit", c.memory_limit, 0));
   WEFT_TRY(at_least("segment", c.segment, 0));
+  if (c.gradient_groups < 1 || c.gradient_groups > c.micro_batches)
+    return Status(Code::invalid,
+                  cat("gradient_groups is ", c.gradient_groups,
+                      ", expected 1 to the number of micro-batches, ", c.micro_batches));
   if (c.short_size >= c.micro_batch_size && c.short_size > 0)
     return Status(Code::invalid,
                   cat("short_size is ", c.short_size, ", expected less than micro_batch_size, ",

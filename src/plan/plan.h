@@ -10,12 +10,14 @@
 #include <string>
 #include <vector>
 
+#include "graph/groups.h"
 #include "graph/step.h"
 #include "optim/optim.h"
 #include "plan/times.h"
 #include "schedule/check.h"
 #include "schedule/schedule.h"
 #include "schedule/weight_versions.h"
+#include "tensor/byte_count.h"
 
 namespace weft {
 
@@ -48,6 +50,7 @@ struct PlanConfig {
       0;  // kinds of steps that runs make, 1 << Mode each; 0: all. There is no room for others
   bool vertical_sync =
       false;  // every stage uses the version of its weights that the first stage does
+  int32_t gradient_groups = 1;  // of a step's micro-batches, see graph/groups.h; decides rounding
 
   // What the partition is made from. A plan's own config has `cuts` instead, however it was cut,
   // and that is what other ranks are sent.
@@ -167,7 +170,10 @@ struct ResidentTensor {
   int32_t use = -1;  // accumulator: index into Param::uses
   bool local =
       true;  // accumulator: the use is on this rank; false: that of another rank lands here
+  int32_t count = 1;  // accumulator: sums, one behind the other; see GroupSums
   Place place = {};
+
+  int64_t bytes() const { return bytes_of_many(padded_bytes(desc), count); }
 };
 
 struct ResidentParam {
@@ -212,6 +218,7 @@ struct Plan {
   int32_t rank_of(NodeId node) const {
     return rank_of_stage[static_cast<size_t>(stage_of_node[static_cast<size_t>(node)])];
   }
+  GradientGroups groups() const { return {config.micro_batches, config.gradient_groups}; }
   const ModePlan& mode(Mode m) const { return modes[static_cast<size_t>(m)]; }
   Mode main_mode() const;  // training if there is any, which a prediction or timetable is of
   bool asynchronous() const { return config.segment > 0; }

@@ -22,6 +22,7 @@ void each_plan_setting(Config& c, Visit&& visit) {
   visit("seed", c.seed);
   visit("segment", c.segment);
   visit("vertical_sync", c.vertical_sync);
+  visit("gradient_groups", c.gradient_groups);
   visit("step_kinds", c.step_kinds);
   visit("schedule", c.schedule);
   visit("recompute", c.recompute);

@@ -6,6 +6,7 @@
 
 #include "base/rng.h"
 #include "base/text.h"
+#include "engine/group_sums.h"
 #include "engine/steps.h"
 #include "kernels/elementwise.h"
 #include "kernels/fpenv.h"
@@ -218,7 +219,9 @@ Status Worker::run_call(const StepDescriptor& step, const RankProgram& program,
   point(call.stash, bound.stash);
   point(call.din, bound.din);
   bound.dout.data = at(program, call.dout.place, micro_batch);
-  bound.acc.data = at(program, call.acc.place, micro_batch);
+  const GroupSums sums(*plan_, step, micro_batch);
+  bound.acc.data = sum_at(call.acc, sums.depth());
+  if (call.acc.place && sums.is_fresh()) clear(call.acc, sums.depth());
   const Node& node = plan_->model->node(call.node);
   const CallKey key{plan_->config.seed, step_of(step, micro_batch),
                     static_cast<uint32_t>(micro_batch_of(step, micro_batch)),
@@ -240,9 +243,28 @@ Status Worker::run_call(const StepDescriptor& step, const RankProgram& program,
   const Status status = call.kind == CallKind::forward      ? node.op->forward(op)
                         : call.kind == CallKind::input_grad ? node.op->input_grad(op)
                                                             : node.op->weight_grad(op);
-  return status.ok() ? Status()
-                     : status.within(cat("node '", node.name, "' (", node.op->name(),
-                                         "), micro-batch ", micro_batch));
+  if (!status.ok())
+    return status.within(
+        cat("node '", node.name, "' (", node.op->name(), "), micro-batch ", micro_batch));
+  if (call.acc.place)
+    sums.finish([&](int32_t depth) { clear(call.acc, depth); },
+                [&](int32_t depth) { fold(call.acc, depth); });
+  return {};
+}
+
+float* Worker::sum_at(const PlacedOperand& accumulator, int32_t depth) const {
+  if (!accumulator.place) return nullptr;
+  return reinterpret_cast<float*>(arena_.data() + accumulator.place.offset +
+                                  depth * padded_bytes(accumulator.desc[0]));
+}
+
+void Worker::clear(const PlacedOperand& accumulator, int32_t depth) {
+  std::memset(sum_at(accumulator, depth), 0, accumulator.desc[0].bytes());
+}
+
+void Worker::fold(const PlacedOperand& accumulator, int32_t depth) {
+  float* below = sum_at(accumulator, depth - 1);
+  add_tensors(tiles_, sum_at(accumulator, depth), below, below, accumulator.desc[0].elements());
 }
 
 void Worker::clear() {

@@ -77,6 +77,10 @@ class Worker {
                   BoundCall& bound, int32_t micro_batch);
   ParamMemory memory_of(const ResidentParam& p) const;
   const WeightVersions& versions() const { return plan_->versions[static_cast<size_t>(rank_)]; }
+  // One of the sums of an accumulator, see GroupSums.
+  float* sum_at(const PlacedOperand& accumulator, int32_t depth) const;
+  void clear(const PlacedOperand& accumulator, int32_t depth);
+  void fold(const PlacedOperand& accumulator, int32_t depth);
   void clear();
   void reduce(int32_t update);
   void update_weights(uint64_t step, int32_t from, int32_t to, double scale);

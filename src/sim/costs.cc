@@ -28,6 +28,14 @@ double seconds_of(const Model& model, const ProgramCall& call,
   return 0;
 }
 
+// Bytes read and written to add the sums of gradient groups, spread over the micro-batches: each
+// sum beyond the first is cleared and added to another.
+double group_bytes(const PlanConfig& config, const ProgramCall& call) {
+  if (call.kind != CallKind::weight_grad) return 0;
+  return 4 * static_cast<double>(call.acc.desc[0].bytes()) * (config.gradient_groups - 1) /
+         config.micro_batches;
+}
+
 struct StepBytes {
   double clear = 0, reduce = 0, update = 0;
 };
@@ -72,7 +80,8 @@ JobCosts::JobCosts(const Plan& plan, Mode mode, const std::vector<NodeTimes>& ti
       if (program.kind == Kind::O)
         seconds = (bytes.clear + bytes.reduce + bytes.update) / kMemorySpeed;
       for (const ProgramCall& call : program.calls)
-        seconds += seconds_of(*plan.model, call, times.empty() ? analysed : times);
+        seconds += seconds_of(*plan.model, call, times.empty() ? analysed : times) +
+                   group_bytes(plan.config, call) / kMemorySpeed;
       costs_.push_back(seconds / speed);
     }
   }

@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "base/text.h"
+#include "engine/group_sums.h"
 #include "engine/steps.h"
 
 namespace weft {
@@ -51,7 +52,9 @@ Digest Provenance::call(const Model& model, CallKind kind, NodeId node, int32_t 
 Digest Provenance::result(const Digest& call, int32_t index) {
   return Hasher().digest(call).number(static_cast<uint64_t>(index)).finish();
 }
+// +0 and +0 are +0, in whatever order: sums to which nothing was added are not told apart.
 Digest Provenance::add(const Digest& later, const Digest& earlier) {
+  if (later == cleared() && earlier == cleared()) return later;
   return Hasher().text("add").digest(later).digest(earlier).finish();
 }
 double Provenance::square(const Digest& grad) {
@@ -195,6 +198,7 @@ Status DigestWorker::run_call(const StepDescriptor& step, const RankProgram& pro
                               const ProgramCall& call, int32_t micro_batch, size_t variant) {
   std::vector<Digest> operands;
   const std::string name = plan_->model->node(call.node).name;
+  const GroupSums sums(*plan_, step, micro_batch);
   Status status;
   auto take = [&](const PlacedOperand& o, int64_t offset = 0) {
     if (!o.place || !status.ok()) return;
@@ -222,7 +226,10 @@ Status DigestWorker::run_call(const StepDescriptor& step, const RankProgram& pro
     take(call.out);
     for (const PlacedOperand& o : call.stash) take(o);
     take(call.dout);
-    take(call.acc);
+    if (call.acc.place && sums.is_fresh())
+      write(sum_at(call.acc, sums.depth()), static_cast<int64_t>(call.acc.desc[0].bytes()),
+            Provenance::cleared());
+    take(call.acc, sum_at(call.acc, sums.depth()) - call.acc.place.offset);
   }
   WEFT_TRY(std::move(status));
   const Digest made = Provenance::call(*plan_->model, call.kind, call.node, call.weight, step,
@@ -239,7 +246,26 @@ Status DigestWorker::run_call(const StepDescriptor& step, const RankProgram& pro
   }
   for (size_t i = 0; i < call.din.size(); ++i)
     put(call.din[i], Provenance::result(made, static_cast<int32_t>(i)));
-  if (call.kind == CallKind::weight_grad) put(call.acc, Provenance::result(made, 0));
+  if (call.kind != CallKind::weight_grad) return {};
+  const auto bytes = static_cast<int64_t>(call.acc.desc[0].bytes());
+  write(sum_at(call.acc, sums.depth()), bytes, Provenance::result(made, 0));
+  sums.finish([&](int32_t depth) { write(sum_at(call.acc, depth), bytes, Provenance::cleared()); },
+              [&](int32_t depth) {
+                if (status.ok())
+                  status = fold(sum_at(call.acc, depth), sum_at(call.acc, depth - 1), bytes);
+              });
+  return status;
+}
+
+int64_t DigestWorker::sum_at(const PlacedOperand& accumulator, int32_t depth) {
+  return accumulator.place.offset + depth * padded_bytes(accumulator.desc[0]);
+}
+
+// Adds what lies at `from` to what lies at `to`.
+Status DigestWorker::fold(int64_t from, int64_t to, int64_t bytes) {
+  WEFT_TRY_ASSIGN(const Digest later, read(from, bytes, "fold"));
+  WEFT_TRY_ASSIGN(const Digest earlier, read(to, bytes, "fold"));
+  write(to, bytes, Provenance::add(later, earlier));
   return {};
 }
 
@@ -255,11 +281,8 @@ Status DigestWorker::reduce(int32_t update) {
     if (!p.owned) continue;
     const int64_t bytes = bytes_of(p);
     const auto accumulators = p.of(Role::accumulator);
-    for (size_t u = accumulators.size() - 1; u > 0; --u) {
-      WEFT_TRY_ASSIGN(const Digest later, read(accumulators[u].place.offset, bytes, "fold"));
-      WEFT_TRY_ASSIGN(const Digest earlier, read(accumulators[u - 1].place.offset, bytes, "fold"));
-      write(accumulators[u - 1].place.offset, bytes, Provenance::add(later, earlier));
-    }
+    for (size_t u = accumulators.size() - 1; u > 0; --u)
+      WEFT_TRY(fold(accumulators[u].place.offset, accumulators[u - 1].place.offset, bytes));
     WEFT_TRY_ASSIGN(const Digest grad, read(gradient_of(p).offset, bytes, "gradient"));
     squares_[at++] = Provenance::square(grad);
   }

@@ -67,6 +67,9 @@ class DigestWorker {
   Status run_call(const StepDescriptor& step, const RankProgram& program, const ProgramCall& call,
                   int32_t micro_batch, size_t variant);
   const WeightVersions& versions() const { return plan_->versions[static_cast<size_t>(rank_)]; }
+  // One of the sums of an accumulator, see GroupSums.
+  static int64_t sum_at(const PlacedOperand& accumulator, int32_t depth);
+  Status fold(int64_t from, int64_t to, int64_t bytes);
   void clear();
   Status reduce(int32_t update);
   Status update(uint64_t step, int32_t from, int32_t to, double scale);
@@ -85,7 +88,7 @@ class DigestWorker {
 // plan must equal.
 class SequentialReference {
  public:
-  explicit SequentialReference(const Model& model, const OptimSettings& optim);
+  SequentialReference(const Model& model, const PlanConfig& config);
 
   struct Outcome {
     double loss = 0, grad_norm = 0;
@@ -105,6 +108,7 @@ class SequentialReference {
   using Sums = std::vector<std::vector<Digest>>;  // [parameter][use]
   using WeightOf = std::function<Digest(NodeId node, ParamId param)>;
   Sums cleared_sums() const;
+  Sums groups(const StepDescriptor& step, int32_t begin, int32_t end, Outcome& outcome) const;
   double micro_batch(const StepDescriptor& step, int32_t mb, const WeightOf& weight, Sums& sums,
                      Outcome& outcome) const;
   double reduce(Sums& sums);
@@ -112,6 +116,7 @@ class SequentialReference {
 
   const Model& model_;
   OptimSettings optim_;
+  const int32_t micro_batches_, groups_;  // of the plan
   std::vector<StepGraph> graphs_;
   std::vector<Digest> weights_, state_, grads_;
 };

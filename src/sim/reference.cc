@@ -6,8 +6,11 @@
 
 namespace weft {
 
-SequentialReference::SequentialReference(const Model& model, const OptimSettings& optim)
-    : model_(model), optim_(optim) {
+SequentialReference::SequentialReference(const Model& model, const PlanConfig& config)
+    : model_(model),
+      optim_(config.optim),
+      micro_batches_(config.micro_batches),
+      groups_(config.gradient_groups) {
   const std::vector<int32_t> one_stage(model.nodes().size(), 0);
   for (Mode mode : {Mode::train, Mode::eval, Mode::infer})
     graphs_.push_back(build_step_graph(model, mode, one_stage));
@@ -19,15 +22,32 @@ SequentialReference::SequentialReference(const Model& model, const OptimSettings
 SequentialReference::Outcome SequentialReference::step(const StepDescriptor& step) {
   Outcome outcome;
   outcome.deliveries.resize(graphs_[static_cast<size_t>(step.mode)].sinks.size());
-  Sums sums = cleared_sums();
-  const WeightOf weight = [this](NodeId, ParamId p) { return weights_[static_cast<size_t>(p)]; };
-  for (int32_t mb = 0; mb < step.micro_batches; ++mb)
-    outcome.loss += micro_batch(step, mb, weight, sums, outcome);
+  Sums sums = groups(step, 0, groups_, outcome);
   if (step.mode != Mode::infer) outcome.loss /= step.denominator;
   if (step.mode != Mode::train) return outcome;
   outcome.grad_norm = reduce(sums);
   if (step.update) update(step.step, clip_scale(optim_, outcome.grad_norm));
   return outcome;
+}
+
+// The sums of groups [begin, end): halves from the top, of which the left one is larger.
+SequentialReference::Sums SequentialReference::groups(const StepDescriptor& step, int32_t begin,
+                                                      int32_t end, Outcome& outcome) const {
+  if (end - begin > 1) {
+    const int32_t middle = end - (end - begin) / 2;
+    Sums left = groups(step, begin, middle, outcome);
+    const Sums right = groups(step, middle, end, outcome);
+    for (size_t p = 0; p < left.size(); ++p)
+      for (size_t u = 0; u < left[p].size(); ++u)
+        left[p][u] = Provenance::add(right[p][u], left[p][u]);
+    return left;
+  }
+  Sums sums = cleared_sums();
+  const WeightOf weight = [this](NodeId, ParamId p) { return weights_[static_cast<size_t>(p)]; };
+  const int32_t last = end == groups_ ? step.micro_batches : end * micro_batches_ / groups_;
+  for (int32_t mb = begin * micro_batches_ / groups_; mb < std::min(last, step.micro_batches); ++mb)
+    outcome.loss += micro_batch(step, mb, weight, sums, outcome);
+  return sums;
 }
 
 SequentialReference::Outcome SequentialReference::segment(const StepDescriptor& step,

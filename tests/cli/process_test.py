@@ -38,6 +38,19 @@ class Processes(Case):
         generate = ["generate", self.path("ck"), "--prompt", "to and", "--tokens", 8, "--json"]
         self.assertEqual(run(*generate, "--ranks", 3).stdout, run(*generate).stdout)
 
+    def test_gradient_groups_have_one_digest_and_are_saved(self):
+        args = [TINY, "--micro-batches", 5, "--micro-batch-size", 2, "--seed", 1]
+        grouped = [*args, "--gradient-groups", 3]
+        serial, alone = self.train(*args, "--steps", 4)[1], self.train(*grouped, "--steps", 4)[1]
+        self.assertNotEqual(alone["digest"], serial["digest"])
+        self.train(*grouped, "--steps", 2, "--ranks", 3, "--checkpoint", self.path("ck"))
+        whole = self.train("--resume", self.path("ck"), "--steps", 4, "--ranks", 2, "--schedule", "gpipe")[1]
+        self.assertEqual((whole["digest"], whole["optimizer_digest"]), (alone["digest"], alone["optimizer_digest"]))
+        for planned, measured in zip(*whole["peak_bytes_by_rank"].values()):
+            self.assertAlmostEqual(measured, planned, delta=2 * 4096)
+        self.fails(3, "gradient_groups is 6, expected 1 to the number of micro-batches, 5", "train", *args,
+                   "--gradient-groups", 6)
+
     def test_asynchronous_processes_compute_the_bits_of_one_process(self):
         model = "gpt-nano:blocks=2,width=32,heads=2,context=16,tied=0"
         for extra in (["--schedule", "pipedream"], ["--schedule", "pipedream", "--vertical-sync"],

@@ -127,7 +127,7 @@ TEST(AsynchronousProvenance, EverySegmentEqualsTheSequentialProgramWithItsDelays
     const Case c = random_case(seed);
     if (!c.plan) continue;
     Sim sim(c.plan, c.costs, true);
-    SequentialReference reference(*c.model, c.plan->config.optim);
+    SequentialReference reference(*c.model, c.plan->config);
     std::mt19937 rng(seed);
     uint64_t trained = 0;
     std::vector<double> denominators;
@@ -167,7 +167,7 @@ TEST(AsynchronousProvenance, AMeshOfRanksEqualsItToo) {
                           .identity = {}});
     mesh.start();
     mesh.run(mesh.now() + 2000, [&] { return mesh.joined(); });
-    SequentialReference reference(*c.model, c.plan->config.optim);
+    SequentialReference reference(*c.model, c.plan->config);
     std::mt19937 rng(seed);
     uint64_t trained = 0;
     std::vector<double> denominators;
@@ -204,7 +204,7 @@ TEST(AsynchronousProvenance, AnotherDelayIsAnotherResult) {
     Case c = random_case(seed);
     if (!c.plan || c.plan->config.segment < 8 || c.model->params().empty()) continue;
     Sim sim(c.plan, c.costs, true);
-    SequentialReference reference(*c.model, c.plan->config.optim);
+    SequentialReference reference(*c.model, c.plan->config);
     for (int32_t& delay : c.delay_of_node) ++delay;
     const StepDescriptor step = largest_step(*c.plan, Mode::train);
     ASSERT_TRUE(sim.step(step).ok());

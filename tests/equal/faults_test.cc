@@ -37,7 +37,7 @@ class Scene {
     SimMeshSettings settings = settings_of(seed);
     settings.times = times;
     mesh = std::make_unique<SimMesh>(case_.plan, settings);
-    reference_ = std::make_unique<SequentialReference>(*case_.model, case_.plan->config.optim);
+    reference_ = std::make_unique<SequentialReference>(*case_.model, case_.plan->config);
   }
 
   void join() {

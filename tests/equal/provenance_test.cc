@@ -46,12 +46,13 @@ void expect_equal(const test::PlanCase& c, Sim& sim, SequentialReference& refere
 }
 
 TEST(Provenance, EveryPlanEqualsTheSequentialStep) {
-  int with_ties = 0, with_shorts = 0, with_remaking = 0, with_chunks = 0, with_split = 0;
+  int with_groups = 0, with_ties = 0, with_shorts = 0, with_remaking = 0, with_chunks = 0,
+      with_split = 0;
   for (uint32_t seed = 0; seed < 3000 && !HasFailure(); ++seed) {
     const test::PlanCase c = test::random_plan(seed);
     if (!c.plan) return;
     Sim sim(c.plan, random_costs(seed), true);
-    SequentialReference reference(*c.model, c.plan->config.optim);
+    SequentialReference reference(*c.model, c.plan->config);
     std::mt19937 rng(seed);
     uint64_t trained = 0;
     for (uint64_t n = 0; n < 4; ++n) {
@@ -67,6 +68,7 @@ TEST(Provenance, EveryPlanEqualsTheSequentialStep) {
         with_remaking += action.kind == Kind::R && !action.calls.empty();
         with_split += action.kind == Kind::W && !action.calls.empty();
       }
+    with_groups += c.plan->config.gradient_groups > 2;
     with_chunks += c.plan->stages() > c.plan->config.ranks;
   }
   // The generator must make what the test is about.
@@ -74,6 +76,7 @@ TEST(Provenance, EveryPlanEqualsTheSequentialStep) {
   EXPECT_GT(with_shorts, 500);
   EXPECT_GT(with_remaking, 500);
   EXPECT_GT(with_chunks, 500);
+  EXPECT_GT(with_groups, 500);
   EXPECT_GT(with_split, 500);
 }
 
@@ -88,7 +91,7 @@ TEST(Provenance, EveryScheduleAtEverySize) {
           const test::PlanCase c = test::random_plan_of(kind, p, m, v);
           if (!c.plan) return;
           Sim sim(c.plan, random_costs(cases), true);
-          SequentialReference reference(*c.model, c.plan->config.optim);
+          SequentialReference reference(*c.model, c.plan->config);
           for (uint64_t n = 0; n < 2; ++n) {
             StepDescriptor step;
             step.sequence = step.step = n;

@@ -82,6 +82,7 @@ inline PlanCase random_case(std::mt19937& rng, std::shared_ptr<const Model> mode
   config.split = below(2) ? SplitBy::uniform : SplitBy::cost;
   config.optim.rule = below(2) ? Rule::sgd : Rule::adamw;
   config.optim.clip = below(2) ? 0.5 : 0;
+  if (below(2)) config.gradient_groups = 1 + below(static_cast<uint32_t>(config.micro_batches));
   // Half of the time any cut at all, so that stages are as lopsided as they can be.
   if (below(2) && stages > 1) {
     std::vector<std::string> names;
@@ -96,7 +97,8 @@ inline PlanCase random_case(std::mt19937& rng, std::shared_ptr<const Model> mode
   c.text += ": " + std::to_string(config.ranks) + " ranks of " + std::to_string(stages) +
             " stages, " + std::to_string(config.micro_batches) + " micro-batches, " +
             (config.schedule_text.empty() ? config.schedule : config.schedule_text) +
-            ", recompute " + config.recompute;
+            ", recompute " + config.recompute + ", " + std::to_string(config.gradient_groups) +
+            " gradient groups";
   auto plan = make_plan(c.model, config);
   EXPECT_TRUE(plan.ok()) << c.text << ": " << plan.status().text();
   if (plan.ok()) c.plan = plan.take();

@@ -1,0 +1,53 @@
+// Gradient groups: how a step adds the gradients of its micro-batches. Each group adds those of its
+// micro-batches one after another. The sums of the groups are the leaves of a binary tree, which is
+// halved from the top. The number of groups decides rounding; who computes a group does not.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+namespace weft {
+
+// The division of a plan's micro-batches. A step with fewer of them has the same groups, of which
+// the last are empty.
+struct GradientGroups {
+  int32_t micro_batches = 1, count = 1;
+
+  // Group g has the micro-batches from begin(g) to before begin(g + 1).
+  int32_t begin(int32_t group) const {
+    return static_cast<int32_t>(int64_t{group} * micro_batches / count);
+  }
+  int32_t of(int32_t micro_batch) const {
+    return static_cast<int32_t>(((int64_t{micro_batch} + 1) * count - 1) / micro_batches);
+  }
+};
+
+// Where the right half of the leaves [begin, end) of a tree begins; end - begin is 2 or more.
+inline int32_t right_half(int32_t begin, int32_t end) { return begin + (end - begin + 1) / 2; }
+
+// Leaves come in order, so the sums that wait for a right half are a stack.
+struct TreeLeaf {
+  int32_t depth = 0;  // sums below this leaf's on the stack
+  int32_t folds = 0;  // sums that are complete with it: so often the top is added to the one below
+};
+
+inline TreeLeaf leaf_of(int32_t leaf, int32_t leaves) {
+  TreeLeaf out;
+  for (int32_t begin = 0, end = leaves; end - begin > 1;) {
+    const int32_t right = right_half(begin, end);
+    if (leaf < right) {
+      end = right;
+      out.folds = 0;
+    } else {
+      begin = right;
+      ++out.depth;
+      ++out.folds;
+    }
+  }
+  return out;
+}
+
+// The most sums on that stack.
+inline int32_t stack_of(int32_t leaves) { return std::bit_width(static_cast<uint32_t>(leaves)); }
+
+}  // namespace weft
