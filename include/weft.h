@@ -515,7 +515,8 @@ typedef struct weft_mesh_config {
                                  0: 5000; join: the same until rank 0's value is known */
   uint32_t reserved;
   const char *key;            /* tcp: secret key of this process. listen: by which others know rank 0; NULL: made for this mesh. join: by
-                                 which rank 0 allows this process, if `endpoint` has only rank 0's public key */
+                                 which rank 0 allows this process, if `endpoint` has only rank 0's public key; or no key, and rank 0 has
+                                 the same */
   const char *allow;          /* listen, tcp: public keys of processes that may join with no other permission, one per line; text after a
                                  space and lines that begin with '#' are comments. NULL: none */
 } weft_mesh_config;

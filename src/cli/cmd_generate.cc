@@ -215,11 +215,11 @@ Action add_generate(Parser& parser) {
       .type("K");
   parser.add("--seed", o->sampling.seed, "Seed of the random choices").type("N");
   parser.section("Ranks");
-  parser
-      .add("--ranks,--stages", o->launch.ranks,
-           "Number of pipeline ranks; does not affect the output")
-      .type("P")
-      .range(1, 4096);
+  const Option ranks = parser
+                           .add("--ranks,--stages", o->launch.ranks,
+                                "Number of pipeline ranks; does not affect the output")
+                           .type("P")
+                           .range(1, 4096);
   parser
       .add("--threads", o->launch.threads,
            "Compute threads per rank. 0: all ranks in turn on one thread of this process")
@@ -229,7 +229,11 @@ Action add_generate(Parser& parser) {
   add_launch_options(parser, o->launch);
   parser.section("Output");
   parser.add("--json", o->json, "Print one JSON object per text");
-  return [o]() -> Outcome {
+  return [o, ranks]() -> Outcome {
+    CLI_TRY(take_place(o->launch));
+    if (o->launch.place.rank > 0) return serve_launched(o->launch);
+    const bool launched = o->launch.place.ranks && !ranks.given();
+    CLI_TRY(set_ranks(o->launch, launched ? o->launch.place.ranks : o->launch.ranks));
     watch_signals();
     warn_of_slow_kernels("generate");
     Generator generator(*o);

@@ -16,6 +16,7 @@ struct Train {
   TrainOptions options;
 
   Outcome run();
+  Outcome train();
   Outcome resume(CheckpointPtr& checkpoint);
 };
 
@@ -58,6 +59,11 @@ Outcome Train::resume(CheckpointPtr& checkpoint) {
 }
 
 Outcome Train::run() {
+  CLI_TRY(take_place(options.launch));
+  return options.launch.place.rank > 0 ? serve_launched(options.launch) : train();
+}
+
+Outcome Train::train() {
   CheckpointPtr checkpoint;
   if (!options.resume.empty()) CLI_TRY(resume(checkpoint));
   if (settings.given("eval-every") && options.eval_every && options.eval.empty())
@@ -68,12 +74,14 @@ Outcome Train::run() {
             "name the directory for checkpoints"};
   if (options.model.model.empty())
     return {kUsage, "MODEL is missing", "for example: weft train gpt-nano --data book.txt"};
+  if (options.launch.place.ranks && !settings.given("ranks"))
+    options.plan.ranks = options.launch.place.ranks;
   CLI_TRY(take_plan_file(settings, options.plan, options.optimizer, options.steps));
   CLI_TRY(check_cluster(settings, options.plan));
   settle_defaults(settings, options.plan, options.optimizer);
   if (options.steps > 0) CLI_TRY(check_curve(options.optimizer, options.steps));
   CLI_TRY(settle_choices(options.model, options.plan, options.optimizer, options.steps));
-  options.launch.ranks = options.plan.ranks;
+  CLI_TRY(set_ranks(options.launch, options.plan.ranks));
   options.launch.quiet = options.quiet;
   watch_signals();
   Trainer trainer(options, settings.texts());

@@ -35,13 +35,6 @@ bool wait_for(int pid, int milliseconds, int& status) {
   return waitpid(pid, &status, descriptor >= 0 ? 0 : WNOHANG) == pid;
 }
 
-// The ranks of this machine listen at the address of rank 0, which ranks of other machines must be
-// able to reach.
-bool is_wildcard(const std::string& endpoint) {
-  const std::string_view host = std::string_view(endpoint).substr(0, endpoint.rfind(':'));
-  return host == "tcp://*" || host == "tcp://0.0.0.0" || host == "tcp://[::]";
-}
-
 Outcome check_launch(const LaunchOptions& o) {
   const auto number = [](uint32_t n) { return std::to_string(n); };
   if (o.external >= o.ranks && o.external > 0)
@@ -55,6 +48,8 @@ Outcome check_launch(const LaunchOptions& o) {
                 " cannot be combined with " + (o.external ? "--external" : "--listen") +
                 ": all ranks run in this process",
             "remove one of the two"};
+  // The ranks of this machine listen at the address of rank 0, which ranks of other machines must
+  // be able to reach.
   if (o.external && o.ranks - o.external > 1 && is_wildcard(o.listen))
     return {kUsage,
             "--listen is '" + o.listen +
@@ -77,6 +72,11 @@ std::string check_endpoint(const std::string& text) {
   const bool tcp = text.starts_with("tcp://") && colon > 6 &&
                    read_value(text.substr(colon + 1), &port) && port <= 65535;
   return tcp || text.starts_with("ipc://") ? "" : "'" + text + "', expected tcp://ADDRESS:PORT";
+}
+
+bool is_wildcard(const std::string& endpoint) {
+  const std::string_view host = std::string_view(endpoint).substr(0, endpoint.rfind(':'));
+  return host == "tcp://*" || host == "tcp://0.0.0.0" || host == "tcp://[::]";
 }
 
 std::string without_key(const std::string& endpoint) {
@@ -102,6 +102,12 @@ void add_launch_options(Parser& parser, LaunchOptions& o) {
       .add("--external", o.external,
            "Number of ranks that are started elsewhere with 'weft worker'; they are the last ranks")
       .type("N");
+  parser
+      .add("--launcher", o.launcher,
+           "The command is started once for each rank, by this launcher: auto, env, slurm, mpi or "
+           "kubernetes; see weft-launch(7)")
+      .type("NAME")
+      .one_of(launcher_names());
   parser
       .add("--join-file", o.join_file,
            "Write the line with which other ranks join to this file, for 'weft worker --join-file'")
@@ -155,7 +161,7 @@ Outcome Ranks::listen(const LaunchOptions& options) {
   weft_error err = WEFT_ERROR_INIT;
   weft_mesh_config mesh = WEFT_MESH_INIT;
   std::string key, allow;
-  if (!options.key.empty()) CLI_TRY(read_secret(options.key, key));
+  CLI_TRY(read_key(options.key, !options.launcher.empty() && !options.insecure, key));
   if (!options.allow.empty()) CLI_TRY(read_text(options.allow, allow));
   if (key.empty() && !options.allow.empty()) {
     char made[WEFT_KEY_SIZE];
@@ -196,9 +202,11 @@ Outcome Ranks::invite(const LaunchOptions& options) {
            shell_word(weft_mesh_endpoint(mesh_.get()) + ("?key=" + public_key_));
     needed = options.key.empty();
   }
-  if (needed || !options.quiet)
+  if (!options.launcher.empty()) line.clear();  // all ranks have it
+  if ((needed && !line.empty()) || !options.quiet)
     Progress(false).note("waiting for " + std::to_string(options.external) +
-                         (options.external > 1 ? " ranks: " : " rank: ") + line);
+                         (options.external > 1 ? " ranks" : " rank") +
+                         (line.empty() ? "" : ": " + line));
   return {};
 }
 

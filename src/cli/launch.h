@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/handles.h"
+#include "cli/launcher.h"
 #include "cli/refusal_reporter.h"
 #include "cli/stored_options.h"
 
@@ -17,6 +18,8 @@ struct LaunchOptions {
   bool in_process = false;
   std::string listen;     // empty: a socket file of this machine
   uint32_t external = 0;  // ranks that others start
+  std::string launcher;   // which has started this process; empty: none
+  Place place;            // with a launcher
   bool insecure = false;
   std::string key, allow, join_file;  // files
   uint32_t join_timeout = 60;         // seconds
@@ -29,11 +32,19 @@ inline constexpr uint32_t kMostThreads = 1024;
 
 // For Option::check: where ranks meet.
 std::string check_endpoint(const std::string& text);
+bool is_wildcard(const std::string& endpoint);
 // What a person may see of an endpoint with which a process joins.
 std::string without_key(const std::string& endpoint);
 // The note that nothing is encrypted, if that is so.
 void warn_of_insecure(const char* command, const std::string& endpoint, bool insecure);
 void add_launch_options(Parser& parser, LaunchOptions& options);
+
+// With --launcher: reads the place of this process. A rank other than 0 then serves until the run
+// ends, and rank 0 begins it.
+Outcome take_place(LaunchOptions& options);
+Outcome serve_launched(const LaunchOptions& options);
+// The number of ranks of the plan. A launcher must have started as many processes.
+Outcome set_ranks(LaunchOptions& options, uint32_t ranks);
 
 // The processes of a run's other ranks, and the way to them. Destroyed after the run: waits until
 // they have left.

@@ -6,6 +6,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdlib>
+
+#include "cli/signals.h"
 
 namespace weft::cli {
 
@@ -62,6 +65,14 @@ bool is_join_file(const std::string& path) {
   return is;
 }
 
+// Whether all of a file is there: a line that ends. What is no regular file is read to its end.
+bool is_complete(int file) {
+  struct stat found {};
+  if (fstat(file, &found) != 0 || !S_ISREG(found.st_mode)) return true;
+  char last = 0;
+  return pread(file, &last, 1, found.st_size - 1) == 1 && last == '\n';
+}
+
 }  // namespace
 
 Outcome read_secret(const std::string& path, std::string& line) {
@@ -79,6 +90,29 @@ Outcome read_secret(const std::string& path, std::string& line) {
   if (!line.empty() && line.back() == '\n') line.pop_back();
   if (line.empty() || line.find('\n') != std::string::npos)
     return {kBadInput, "'" + path + "': expected one line", ""};
+  return {};
+}
+
+Outcome await_secret(const std::string& path, std::chrono::milliseconds limit, std::string& line) {
+  const auto begin = std::chrono::steady_clock::now();
+  while (path != "-") {
+    const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    const bool waits = file < 0 ? errno == ENOENT || errno == ESTALE : !is_complete(file);
+    if (file >= 0) close(file);
+    if (!waits) break;
+    if (stop_signal()) return {128 + stop_signal(), "stopped before '" + path + "' was there", ""};
+    if (std::chrono::steady_clock::now() - begin >= limit)
+      return {kLost, "'" + path + "': rank 0 has not written it in time", ""};
+    usleep(50000);
+  }
+  return read_secret(path, line);
+}
+
+Outcome read_key(const std::string& path, bool from_variable, std::string& key) {
+  if (!path.empty()) return read_secret(path, key);
+  const char* const text = from_variable ? std::getenv("WEFT_KEY") : nullptr;
+  key = text ? text : "";
+  if (key.ends_with('\n')) key.pop_back();  // of the file that it was made from
   return {};
 }
 

@@ -1,6 +1,7 @@
 // Files that hold secrets (keys, and what permits to join a run): only their owner may read them.
 #pragma once
 
+#include <chrono>
 #include <string>
 
 #include "cli/outcome.h"
@@ -9,6 +10,11 @@ namespace weft::cli {
 
 // The only line of a file that nobody else can read; "-" is standard input.
 Outcome read_secret(const std::string& path, std::string& line);
+// The same for a file that another process writes: waits until it exists and its line is complete.
+Outcome await_secret(const std::string& path, std::chrono::milliseconds limit, std::string& line);
+// The secret key in the file. Without one, that of the variable WEFT_KEY, if `from_variable`; or
+// none.
+Outcome read_key(const std::string& path, bool from_variable, std::string& key);
 // Makes the file with mode 0600. An existing file is refused; with `replace`, the join file of an
 // earlier run is replaced in one step.
 Outcome write_secret(const std::string& path, const std::string& line, bool replace);

@@ -16,10 +16,15 @@ volatile std::sig_atomic_t g_signal = 0;
 std::atomic<weft_mesh*> g_mesh = nullptr;
 static_assert(std::atomic<weft_mesh*>::is_always_lock_free, "a signal handler reads it");
 
+volatile std::sig_atomic_t g_grace = 0;  // seconds
+
 extern "C" void on_signal(int number) {
   if (g_signal) _exit(128 + number);
   g_signal = number;
-  weft_mesh_cancel(g_mesh);
+  if (g_grace)
+    alarm(static_cast<unsigned>(g_grace));
+  else
+    weft_mesh_cancel(g_mesh);
 }
 
 // The watched processes. Set while the handler is not installed.
@@ -50,14 +55,20 @@ extern "C" void on_parent(int) {
   alarm(2);
 }
 
+extern "C" void on_grace_over(int) { weft_mesh_cancel(g_mesh); }
+
+void set_handler(int number, void (*handler)(int), int flags = 0) {
+  struct sigaction action = {};
+  action.sa_handler = handler;
+  action.sa_flags = SA_RESTART | flags;
+  sigaction(number, &action, nullptr);
+}
+
 }  // namespace
 
 void watch_signals() {
-  struct sigaction action = {};
-  action.sa_handler = on_signal;
-  action.sa_flags = SA_RESTART;
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+  set_handler(SIGINT, on_signal);
+  set_handler(SIGTERM, on_signal);
 }
 
 int stop_signal() { return g_signal; }
@@ -71,23 +82,23 @@ CancelOnSignal::CancelOnSignal(weft_mesh* mesh) {
 void CancelOnSignal::watch(std::span<const int> pids) {
   g_pids = pids.data();
   g_pid_count = pids.size();
-  struct sigaction action = {};
-  action.sa_handler = on_child;
-  action.sa_flags = SA_RESTART | SA_NOCLDSTOP;
-  sigaction(SIGCHLD, &action, nullptr);
+  set_handler(SIGCHLD, on_child, SA_NOCLDSTOP);
   on_child(SIGCHLD);
 }
 
 void CancelOnSignal::watch_parent(int pid) const {
-  struct sigaction action = {};
-  action.sa_handler = on_parent;
-  action.sa_flags = SA_RESTART;
-  sigaction(SIGALRM, &action, nullptr);
+  set_handler(SIGALRM, on_parent);
   prctl(PR_SET_PDEATHSIG, SIGALRM);
   if (getppid() != pid) raise(SIGALRM);
 }
 
+void CancelOnSignal::leave_to_rank_zero() const {
+  set_handler(SIGALRM, on_grace_over);
+  g_grace = 30;
+}
+
 CancelOnSignal::~CancelOnSignal() {
+  g_grace = 0;
   std::signal(SIGALRM, SIG_IGN);
   std::signal(SIGCHLD, SIG_DFL);
   g_pid_count = 0;

@@ -142,6 +142,9 @@ Result<TcpAddress> parse_tcp(const std::string& endpoint, bool listening) {
 
 Result<std::string> tcp_door(const std::string& endpoint) {
   WEFT_TRY_ASSIGN(const TcpAddress to, parse_tcp(endpoint, false));
+  // On the machine that it names, a host name often means loopback, and elsewhere an address.
+  const bool named = endpoint != to.zmq && !endpoint.starts_with("tcp://localhost:");
+  if (to.loopback && named) return std::string("tcp://*:0");
   // A datagram socket that is connected knows its own address and has sent nothing.
   const int probe = socket(to.v6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (probe < 0) return system_failure(cat("'", endpoint, "'"), errno);

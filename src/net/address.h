@@ -18,7 +18,8 @@ struct TcpAddress {
 // `listening`: port 0 and host "*" are allowed.
 Result<TcpAddress> parse_tcp(const std::string& endpoint, bool listening);
 
-// "tcp://ADDRESS:0" with the address of this machine that leads to `endpoint`. Sends nothing.
+// "tcp://ADDRESS:0" with the address of this machine that leads to `endpoint`, or "tcp://*:0" if
+// `endpoint` is a name of this machine that means loopback here. Sends nothing.
 Result<std::string> tcp_door(const std::string& endpoint);
 
 // Whom a connection that was accepted at `bound` is with: "tcp://127.0.0.1:40123", "process 4711";

@@ -46,6 +46,10 @@ Status Mesh::take_keys() {
   if (options_.insecure && zero_.server)
     return wrong("it has a key, so rank 0 encrypts; leave out --insecure (WEFT_MESH_INSECURE)");
   if (options_.insecure) return {};
+  if (!zero_.server && options_.key) {
+    WEFT_TRY_ASSIGN(const KeyPair shared, KeyPair::of(*options_.key));
+    zero_.server = shared.public_key;
+  }
   if (!zero_.server)
     return wrong(
         "expected the key that rank 0 gives out, tcp://HOST:PORT?key=KEY; to do without "
@@ -82,6 +86,7 @@ Status Mesh::open(const std::string& endpoint) {
     if (part_ == Part::start && candidate_) {
       std::vector<PublicKey> candidates = options_.allowed;
       candidates.push_back(candidate_->public_key);
+      if (options_.key) candidates.push_back(own_.public_key);  // it could be rank 0 itself
       admission_->admit_guests(std::move(candidates));
     }
     if (door.starts_with(kTcp)) {

@@ -1,0 +1,111 @@
+#include "cli/worker.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "cli/console.h"
+#include "cli/handles.h"
+#include "cli/kernels.h"
+#include "cli/launch.h"
+#include "cli/secrets.h"
+#include "cli/signals.h"
+
+namespace weft::cli {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+class Worker {
+ public:
+  explicit Worker(const WorkerOptions& options)
+      : o_(options), deadline_(Clock::now() + std::chrono::seconds(options.join_timeout)) {}
+
+  Outcome serve();
+
+ private:
+  std::chrono::milliseconds remaining() const {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now());
+    return std::max(left, std::chrono::milliseconds(1));
+  }
+  Outcome find_rank_zero(std::string& endpoint, std::string& key) const;
+  weft_status join(weft_mesh_config config, MeshPtr& mesh, weft_error& err) const;
+  Outcome open(MeshPtr& mesh) const;
+
+  const WorkerOptions& o_;
+  const Clock::time_point deadline_;
+};
+
+Outcome Worker::find_rank_zero(std::string& endpoint, std::string& key) const {
+  CLI_TRY(read_key(o_.key, !o_.launcher.empty() && !o_.insecure, key));
+  if (!o_.join_file.empty()) return await_secret(o_.join_file, remaining(), endpoint);
+  endpoint = o_.join.empty() ? meeting_point(o_.place) : o_.join;
+  return {};
+}
+
+// The name of a host that a launcher has just started may be unknown for a moment.
+weft_status Worker::join(weft_mesh_config config, MeshPtr& mesh, weft_error& err) const {
+  for (;;) {
+    config.join_timeout_ms = static_cast<uint32_t>(remaining().count());
+    const weft_status status = weft_mesh_join(&config, Out(mesh), &err);
+    const bool waits = status == WEFT_ENOENT && !o_.launcher.empty() && Clock::now() < deadline_;
+    if (!waits || stop_signal()) return status;
+    usleep(200000);
+  }
+}
+
+Outcome Worker::open(MeshPtr& mesh) const {
+  weft_error err = WEFT_ERROR_INIT;
+  weft_mesh_config config = WEFT_MESH_INIT;
+  std::string endpoint, key;
+  CLI_TRY(find_rank_zero(endpoint, key));
+  config.endpoint = endpoint.c_str();
+  config.listen = o_.listen.empty() ? nullptr : o_.listen.c_str();
+  config.rank = o_.rank;
+  config.flags = o_.insecure ? WEFT_MESH_INSECURE : 0;
+  config.key = key.empty() ? nullptr : key.c_str();
+  const weft_status status = join(config, mesh, err);
+  const std::string address = without_key(endpoint);
+  wipe(endpoint);
+  wipe(key);
+  CLI_CALL(status);
+  if (o_.quiet) return {};
+  warn_of_insecure("worker", address, o_.insecure);
+  warn_of_slow_kernels("worker");
+  Progress(false).note("joining " + address);
+  return {};
+}
+
+Outcome Worker::serve() {
+  weft_error err = WEFT_ERROR_INIT;
+  weft_run_config config = WEFT_RUN_INIT;
+  config.threads = o_.threads;
+  MeshPtr joined;
+  CLI_TRY(open(joined));
+  CancelOnSignal cancel(joined.get());
+  if (o_.parent) cancel.watch_parent(static_cast<int>(o_.parent));
+  if (!o_.launcher.empty()) cancel.leave_to_rank_zero();
+  uint64_t told = 0;
+  const weft_status served = [&] {
+    const RefusalReporter refusal_reporter("worker", joined.get(), told);
+    return weft_run_serve(joined.get(), nullptr, nullptr, &config, &err);
+  }();
+  if (served == WEFT_ECANCELED && parent_ended())
+    return {kLost, "the process that started this rank has ended", ""};
+  if (served < 0 && stop_signal()) return {128 + stop_signal(), o_.quiet ? "" : "stopped", ""};
+  CLI_CALL(served);
+  if (!o_.quiet) Progress(false).note("the run has ended");
+  return {};
+}
+
+}  // namespace
+
+Outcome serve_rank(const WorkerOptions& options) {
+  watch_signals();
+  return Worker(options).serve();
+}
+
+}  // namespace weft::cli

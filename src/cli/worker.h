@@ -1,0 +1,21 @@
+// A rank that this process runs for a run that another process began.
+#pragma once
+
+#include "cli/launcher.h"
+
+namespace weft::cli {
+
+struct WorkerOptions {
+  std::string join;            // address of rank 0, and with `key` or "?key=" in it the permission
+  std::string join_file, key;  // files
+  std::string listen;
+  std::string launcher;  // empty: no launcher
+  Place place;
+  uint32_t rank = 0, threads = 1, join_timeout = 60, parent = 0;
+  bool insecure = false, quiet = false;
+};
+
+// Joins, and serves until the run has ended.
+Outcome serve_rank(const WorkerOptions& options);
+
+}  // namespace weft::cli
