@@ -185,7 +185,7 @@ weft_status weft_schedule_describe(uint32_t index, weft_schedule_info* info) {
 void weft_plan_free(weft_plan* plan) { delete plan; }
 
 uint32_t weft_plan_stages(const weft_plan* plan) {
-  return plan ? static_cast<uint32_t>(plan->plan->stages()) : 0;
+  return plan ? static_cast<uint32_t>(plan->plan->pipeline_stages()) : 0;
 }
 
 int64_t weft_plan_bytes(const weft_plan* plan, uint32_t rank) {
@@ -231,7 +231,8 @@ const char* weft_plan_first(const weft_plan* plan, uint32_t stage) {
   if (!plan || stage >= weft_plan_stages(plan)) return nullptr;
   const Plan& p = *plan->plan;
   for (size_t id = 0; id < p.stage_of_node.size(); ++id)
-    if (!p.model->nodes()[id].is_input() && p.stage_of_node[id] == static_cast<int32_t>(stage))
+    if (!p.model->nodes()[id].is_input() &&
+        p.segments[static_cast<size_t>(p.stage_of_node[id])].stage == static_cast<int32_t>(stage))
       return p.model->nodes()[id].name.c_str();
   return nullptr;
 }
@@ -256,6 +257,7 @@ weft_status weft_plan_describe(const weft_plan* plan, weft_plan_info* info) {
 }
 
 uint32_t weft_plan_rank(const weft_plan* plan, uint32_t stage) {
-  return stage < weft_plan_stages(plan) ? static_cast<uint32_t>(plan->plan->rank_of_stage[stage])
-                                        : 0;
+  return stage < weft_plan_stages(plan)
+             ? static_cast<uint32_t>(plan->plan->first_rank(static_cast<int32_t>(stage)))
+             : 0;
 }

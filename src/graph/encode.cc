@@ -7,7 +7,7 @@ namespace weft {
 
 namespace {
 
-constexpr uint32_t kFormat = 1;
+constexpr uint32_t kFormat = 2;
 
 void write_shape(ByteWriter& out, const Shape& shape) {
   out.number(static_cast<uint8_t>(shape.rank));
@@ -77,7 +77,11 @@ Status read_node(ByteReader& in, Model& model, const OpFinder& find_user_op) {
   }
   WEFT_TRY_ASSIGN(const Attrs attrs, read_attrs(in));
   const std::vector<int32_t> from = read_ids(in), weights = read_ids(in);
+  const int32_t shard = in.number<int32_t>();
   if (!in.ok()) return {};
+  if (shard < 0 || shard >= kMaxShards)
+    return Status(Code::protocol,
+                  cat("node '", name, "' is of shard ", shard, ", expected 0 to ", kMaxShards - 1));
   const Op* op = find_op(op_name);
   if (!op && find_user_op) op = find_user_op(op_name);
   if (!op)
@@ -87,7 +91,9 @@ Status read_node(ByteReader& in, Model& model, const OpFinder& find_user_op) {
     return Status(Code::unsupported,
                   cat("node '", name, "' needs version ", version, " of the op '", op_name,
                       "', this process has ", op->version()));
-  return model.add_node(name, op, attrs, from, weights).status();
+  WEFT_TRY_ASSIGN(const NodeId node, model.add_node(name, op, attrs, from, weights));
+  model.set_shard(node, shard);
+  return {};
 }
 
 }  // namespace
@@ -113,6 +119,7 @@ std::vector<std::byte> encode_model(const Model& model) {
       write_attrs(out, n.attrs);
       write_ids(out, n.in);
       write_ids(out, n.weights);
+      out.number(n.shard);
     }
   }
   write_ids(out, model.outputs());

@@ -182,6 +182,11 @@ Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attr
   return id;
 }
 
+void Model::set_shard(NodeId node, int32_t shard) {
+  nodes_[static_cast<size_t>(node)].shard = shard;
+  shards_ = std::max(shards_, shard + 1);
+}
+
 Status Model::add_output(NodeId id) {
   WEFT_TRY(check_open("outputs"));
   if (id < 0 || id >= static_cast<NodeId>(nodes_.size()))

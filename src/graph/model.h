@@ -18,6 +18,8 @@ namespace weft {
 using NodeId = int32_t;
 using ParamId = int32_t;
 
+constexpr int32_t kMaxShards = 4096;
+
 enum class InitKind : uint8_t { zeros = 0, constant = 1, normal = 2 };
 
 // First value of a parameter: a constant, or normal(0, value) keyed by (seed, name, element).
@@ -54,6 +56,7 @@ struct Node {
   bool batched = false;
   bool wants_grad = false;  // inputs: the caller reads its gradient
   bool needs_grad = false;  // a gradient flows into its output
+  int32_t shard = 0;  // of a model that is cut into shards: which of them. Decides no arithmetic
   struct Use {
     NodeId node;
     int port;  // index into Node::in
@@ -74,6 +77,8 @@ class Model {
   // Inputs and weights in port order. An empty name is replaced by "<op>_<number>".
   Result<NodeId> add_node(std::string name, const Op* op, const Attrs& attrs,
                           std::span<const NodeId> in, std::span<const ParamId> weights);
+  // 0 until it is set.
+  void set_shard(NodeId node, int32_t shard);
   // The node whose output is delivered after a forward-only step. May be called for several nodes.
   Status add_output(NodeId node);
   // An op of the caller, kept alive with the model.
@@ -92,6 +97,7 @@ class Model {
   const std::vector<NodeId>& inputs() const { return inputs_; }
   const std::vector<NodeId>& outputs() const { return outputs_; }
   NodeId loss() const { return loss_; }  // -1: none
+  int32_t shards() const { return shards_; }
   const Node& node(NodeId id) const { return nodes_[static_cast<size_t>(id)]; }
   const Param& param(ParamId id) const { return params_[static_cast<size_t>(id)]; }
   NodeId find_node(std::string_view name) const;    // -1: none
@@ -118,6 +124,7 @@ class Model {
   std::vector<NodeId> inputs_, outputs_;
   std::vector<std::shared_ptr<const Op>> adopted_;
   NodeId loss_ = -1;
+  int32_t shards_ = 1;
   bool frozen_ = false;
 };
 

@@ -34,8 +34,12 @@ class RankWriter {
 
   void write_stage(int32_t stage) {
     auto add = [&](Kind kind, std::initializer_list<int32_t> phases) {
-      ActionProgram action{
-          .stage = stage, .kind = kind, .calls = {}, .waits = {}, .posts = {}, .frees = {}};
+      ActionProgram action{.stage = plan_.segments[static_cast<size_t>(stage)].stage,
+                           .kind = kind,
+                           .calls = {},
+                           .waits = {},
+                           .posts = {},
+                           .frees = {}};
       for (int32_t phase : phases) {
         for (size_t c = 0; c < work(stage).calls[static_cast<size_t>(phase)].size(); ++c)
           action.calls.push_back(write_call(stage, phase, c));

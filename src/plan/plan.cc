@@ -23,6 +23,13 @@ std::span<const ResidentTensor> ResidentParam::of(ResidentTensor::Role role) con
   return {first, end};
 }
 
+int32_t Plan::first_rank(int32_t pipeline_stage) const {
+  const auto first = std::find_if(segments.begin(), segments.end(), [&](const Segment& s) {
+    return s.stage == pipeline_stage && s.place == 0;
+  });
+  return rank_of_stage[static_cast<size_t>(first - segments.begin())];
+}
+
 Mode Plan::main_mode() const {
   for (Mode m : {Mode::train, Mode::infer})
     if (mode(m).present) return m;
@@ -81,6 +88,13 @@ Status check_config(const Model& model, const PlanConfig& c) {
   WEFT_TRY(at_least("micro_batches", c.micro_batches, 1));
   WEFT_TRY(at_least("micro_batch_size", c.micro_batch_size, 1));
   WEFT_TRY(at_least("short_size", c.short_size, 0));
+  WEFT_TRY(at_least("shard_ranks", c.shard_ranks, 1));
+  if (c.ranks % c.shard_ranks != 0)
+    return Status(Code::invalid, cat("ranks is ", c.ranks, ", expected a multiple of shard_ranks, ",
+                                     c.shard_ranks));
+  if (c.shard_ranks > model.shards())
+    return Status(Code::invalid, cat("shard_ranks is ", c.shard_ranks, ", the model has ",
+                                     model.shards(), model.shards() > 1 ? " shards" : " shard"));
   if (c.ranks > kMaxStages)
     return Status(Code::invalid, cat("ranks is ", c.ranks, ", expected at most ", kMaxStages));
   WEFT_TRY(at_least("chunks", c.chunks, 0));

@@ -27,6 +27,7 @@ enum class SplitBy : uint8_t { uniform = 1, cost = 2, parameters = 3, type = 4, 
 
 struct PlanConfig {
   int32_t ranks = 1;
+  int32_t shard_ranks = 1;  // of them, those that share each stage of a model cut into shards
   int32_t micro_batches = 1;
   int64_t micro_batch_size = 1;  // samples
   int64_t short_size = 0;        // samples of a short last micro-batch; 0: there is none
@@ -125,7 +126,7 @@ struct ProgramCall {
 
 // What a stage does for one micro-batch in one action; all micro-batches share it.
 struct ActionProgram {
-  int32_t stage;
+  int32_t stage;  // of the pipeline
   Kind kind;
   std::vector<ProgramCall> calls;
   std::vector<int32_t> waits;  // edges that must have arrived for this micro-batch
@@ -195,6 +196,15 @@ struct ModePlan {
   std::vector<RankProgram> ranks;
 };
 
+// A stage as programs and the engine see it. Where ranks share the stages of a pipeline, each is
+// cut into several of these (lowering/segments.h); otherwise each is one.
+struct Segment {
+  int32_t stage;  // of the pipeline
+  int32_t index;  // exchanges of the stage before it
+  int32_t place;  // of its rank among those that share the stage
+  friend bool operator==(const Segment&, const Segment&) = default;
+};
+
 struct PlanHash {
   Digest model, partition, schedule, settings;
   friend bool operator==(const PlanHash&, const PlanHash&) = default;
@@ -203,6 +213,7 @@ struct PlanHash {
 struct Plan {
   std::shared_ptr<const Model> model;
   PlanConfig config;
+  std::vector<Segment> segments;       // what the stages of the other tables are
   std::vector<int32_t> stage_of_node;  // inputs: the stage of their first use
   std::vector<int32_t> rank_of_stage;
   std::vector<int32_t> owner_of_param;  // rank
@@ -215,6 +226,9 @@ struct Plan {
   PlanHash hash;
 
   int32_t stages() const { return static_cast<int32_t>(rank_of_stage.size()); }
+  // Of the pipeline, which people know.
+  int32_t pipeline_stages() const { return segments.back().stage + 1; }
+  int32_t first_rank(int32_t pipeline_stage) const;
   int32_t rank_of(NodeId node) const {
     return rank_of_stage[static_cast<size_t>(stage_of_node[static_cast<size_t>(node)])];
   }

@@ -27,7 +27,8 @@ Status measure(const std::shared_ptr<const Model>& model, PlanConfig config, con
     if (auto larger = make_plan(model, config); larger.ok()) plan = std::move(larger);
   }
   if (!plan.ok()) return plan.status();
-  out.chunks = plan.value()->stages() / plan.value()->config.ranks;
+  out.chunks = plan.value()->pipeline_stages() * plan.value()->config.shard_ranks /
+               plan.value()->config.ranks;
   out.over = !check_memory(*plan.value(), cluster, limit).ok();
   WEFT_TRY_ASSIGN(out.prediction, predict(plan.value(), cluster, false));
   return {};

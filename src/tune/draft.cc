@@ -6,15 +6,44 @@
 
 #include "base/text.h"
 #include "lowering/parameters.h"
+#include "lowering/segments.h"
 #include "partition/schedule_costs.h"
 #include "partition/stages.h"
 #include "plan/asynchronous.h"
 #include "plan/schedule_choice.h"
+#include "tensor/byte_count.h"
 
 namespace weft {
 
 namespace {
 
+// The ranks that share a stage as one, which is as fast as its slowest rank. What cuts stages and
+// orders their actions knows no shards.
+PlanConfig pipeline_of(PlanConfig config) {
+  const auto shared = static_cast<size_t>(config.shard_ranks);
+  config.ranks /= config.shard_ranks;
+  config.memory_limit = bytes_of_many(config.memory_limit, config.shard_ranks);
+  Machines& m = config.machines;
+  for (size_t r = 0; r < static_cast<size_t>(config.ranks); ++r) {
+    const auto first = static_cast<std::ptrdiff_t>(r * shared);
+    const auto end = first + static_cast<std::ptrdiff_t>(shared);
+    if (!m.speeds.empty())
+      m.speeds[r] = *std::min_element(m.speeds.begin() + first, m.speeds.begin() + end);
+    if (!m.memory.empty())
+      m.memory[r] = std::accumulate(m.memory.begin() + first, m.memory.begin() + end, int64_t{0});
+  }
+  if (!m.speeds.empty()) m.speeds.resize(static_cast<size_t>(config.ranks));
+  if (!m.memory.empty()) m.memory.resize(static_cast<size_t>(config.ranks));
+  return config;
+}
+
+void set_machines(PlanConfig& config, const PlanConfig& all) {
+  config.ranks = all.ranks;
+  config.memory_limit = all.memory_limit;
+  config.machines = all.machines;
+}
+
+// `train`: of the pipeline.
 Status make_mode(Plan& plan, Mode which, const Schedule& train) {
   const Model& model = *plan.model;
   ModePlan& mode = plan.modes[static_cast<size_t>(which)];
@@ -27,13 +56,14 @@ Status make_mode(Plan& plan, Mode which, const Schedule& train) {
     // which are large, are not multiplied.
     const int32_t micro_batches =
         which == Mode::eval ? plan.most_micro_batches() : plan.config.micro_batches;
-    WEFT_TRY_ASSIGN(mode.schedule,
-                    make_forward(train.rank_of_stage, plan.config.ranks, micro_batches));
+    WEFT_TRY_ASSIGN(const Schedule forward,
+                    make_forward(train.rank_of_stage, train.ranks(), micro_batches));
+    mode.schedule = with_segments(forward, plan.segments, plan.config.shard_ranks);
   } else if (train.forward_only) {
     return Status(Code::invalid,
                   cat("schedule '", plan.config.schedule, "' has no backward and cannot train"));
   } else {
-    mode.schedule = train;
+    mode.schedule = with_segments(train, plan.segments, plan.config.shard_ranks);
   }
   return {};
 }
@@ -53,11 +83,29 @@ Status choose_versions(Plan& plan, const Schedule& train) {
   return {};
 }
 
-// What follows from the stages and the training schedule.
+// A rank without a node of a stage would have no place in the row of that stage's ranks.
+Status check_shards(const Plan& plan, const Schedule& train) {
+  std::vector<bool> found(static_cast<size_t>(train.stages * plan.config.shard_ranks), false);
+  for (const Segment& s : plan.segments)
+    found[static_cast<size_t>(s.stage * plan.config.shard_ranks + s.place)] = true;
+  const auto missing = std::find(found.begin(), found.end(), false);
+  if (missing == found.end()) return {};
+  const auto at = static_cast<int32_t>(missing - found.begin());
+  return Status(Code::invalid, cat("stage ", at / plan.config.shard_ranks, " has no node for rank ",
+                                   at % plan.config.shard_ranks, " of the ",
+                                   plan.config.shard_ranks, " ranks that share it"));
+}
+
+// What follows from the stages and the training schedule of the pipeline.
 Result<Draft> draft_of(Plan stages, const Schedule& train) {
   Draft out{.plan = std::make_shared<Plan>(std::move(stages)), .layout = {}};
   Plan& plan = *out.plan;
-  plan.rank_of_stage = train.rank_of_stage;
+  SegmentedStages cut = cut_segments(*plan.model, plan.stage_of_node, plan.config.shard_ranks);
+  plan.segments = std::move(cut.segments);
+  plan.stage_of_node = std::move(cut.segment_of_node);
+  WEFT_TRY(check_shards(plan, train));
+  const Schedule segmented = with_segments(train, plan.segments, plan.config.shard_ranks);
+  plan.rank_of_stage = segmented.rank_of_stage;
   plan.versions.assign(static_cast<size_t>(plan.config.ranks), {});
   if (train.updates > 0)
     WEFT_TRY(check_schedule(train, {}).status().within("schedule of mode train"));
@@ -67,7 +115,7 @@ Result<Draft> draft_of(Plan stages, const Schedule& train) {
   for (const Param& p : plan.model->params())
     plan.owner_of_param.push_back(plan.rank_of(p.uses.front().node));
   place_parameters(plan);
-  WEFT_TRY_ASSIGN(out.layout, lay_out_modes(plan, train));
+  WEFT_TRY_ASSIGN(out.layout, lay_out_modes(plan, segmented));
   return out;
 }
 
@@ -77,7 +125,8 @@ bool made_from_costs(const ScheduleChoice& choice) {
 
 // The training schedule. What only measured costs, machines or limits explain is kept as it is:
 // other ranks know none of them.
-Result<Schedule> training_schedule(Plan& plan, const ScheduleChoice& choice) {
+Result<Schedule> training_schedule(Plan& plan, const ScheduleChoice& choice,
+                                   const PlanConfig& all) {
   PlanConfig& config = plan.config;
   const Model& model = *plan.model;
   const ScheduleCosts times = schedule_costs(model, config, config.times, plan.stage_of_node);
@@ -87,17 +136,21 @@ Result<Schedule> training_schedule(Plan& plan, const ScheduleChoice& choice) {
   if (made_from_costs(choice)) {
     WEFT_TRY(add_bytes(model, config, config.times, plan.stage_of_node, costs));
     if (config.memory_limit > 0 && config.recompute != "auto")
-      costs.excess = [&plan, slack = config.slack > 0 ? config.slack
-                                                      : slack_for(times, rank_of_stage, config)](
+      costs.excess = [&plan, &all,
+                      slack = config.slack > 0 ? config.slack
+                                               : slack_for(times, rank_of_stage, config)](
                          const Schedule& order) {
         Plan tried = plan;
         tried.config.slack = slack;
+        set_machines(tried.config, all);
         const auto draft = draft_of(std::move(tried), order);
         std::vector<double> excess(static_cast<size_t>(plan.config.ranks),
                                    draft.ok() ? 0.0 : INFINITY);
-        for (size_t r = 0; draft.ok() && r < excess.size(); ++r)
-          excess[r] = static_cast<double>(
-              std::max<int64_t>(0, draft.value().plan->arena_bytes[r] - limit_of(plan.config, r)));
+        for (size_t r = 0; draft.ok() && r < draft.value().plan->arena_bytes.size(); ++r) {
+          const int64_t over = draft.value().plan->arena_bytes[r] - limit_of(all, r);
+          double& most = excess[r / static_cast<size_t>(all.shard_ranks)];
+          most = std::max(most, static_cast<double>(over));
+        }
         return excess;
       };
   }
@@ -114,11 +167,12 @@ Result<Schedule> training_schedule(Plan& plan, const ScheduleChoice& choice) {
 Result<Draft> draft_of(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
   Plan plan;
   plan.model = model;
-  plan.config = config;
-  WEFT_TRY_ASSIGN(const ScheduleChoice choice, choose_schedule(config));
-  WEFT_TRY_ASSIGN(plan.stage_of_node, choose_stages(*model, config, choice.stages));
+  plan.config = pipeline_of(config);
+  WEFT_TRY_ASSIGN(const ScheduleChoice choice, choose_schedule(plan.config));
+  WEFT_TRY_ASSIGN(plan.stage_of_node, choose_stages(*model, plan.config, choice.stages));
   keep_cuts(plan);
-  WEFT_TRY_ASSIGN(const Schedule train, training_schedule(plan, choice));
+  WEFT_TRY_ASSIGN(const Schedule train, training_schedule(plan, choice, config));
+  set_machines(plan.config, config);
   return draft_of(std::move(plan), train);
 }
 

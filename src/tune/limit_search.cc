@@ -152,7 +152,8 @@ Status over_limit(const Draft& draft) {
 Result<Draft> draft_kept(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
   auto draft = draft_of(model, config);
   const Status refused = draft.ok() ? over_limit(draft.value()) : draft.status();
-  if (!cuts_by_bytes(config)) return refused.ok() ? std::move(draft) : Result<Draft>(refused);
+  if (!cuts_by_bytes(config) || config.shard_ranks > 1)
+    return refused.ok() ? std::move(draft) : Result<Draft>(refused);
   WEFT_TRY_ASSIGN(const ScheduleChoice choice, choose_schedule(config));
   if (choice.stages == config.ranks && (refused.ok() || !draft.ok())) return draft;
   CutSearch search(model, config);
@@ -243,7 +244,8 @@ class OrderWithin {
 
 Result<Draft> draft_within(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
   const bool listed = config.memory_limit > 0 && config.schedule_text.empty() &&
-                      config.schedule == "zb-auto" && makes(*model, config, Mode::train);
+                      config.schedule == "zb-auto" && config.shard_ranks == 1 &&
+                      makes(*model, config, Mode::train);
   if (!listed) return draft_kept(model, config);
   if (config.recompute != "auto") return OrderWithin(model, config).run();
   // As long as another order does, nothing is made again.

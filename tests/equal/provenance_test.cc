@@ -80,6 +80,32 @@ TEST(Provenance, EveryPlanEqualsTheSequentialStep) {
   EXPECT_GT(with_split, 500);
 }
 
+TEST(Provenance, RanksThatShareAStageExchangeInTheMiddleOfItsActions) {
+  int exchanges = 0, segments = 0;
+  for (uint32_t seed = 0; seed < 2000 && !HasFailure(); ++seed) {
+    const test::PlanCase c = test::random_sharded_plan(seed);
+    if (!c.plan) continue;
+    for (const Edge& e : c.plan->mode(Mode::train).edges) {
+      if (e.kind != EdgeKind::forward && e.kind != EdgeKind::gradient) continue;
+      const auto& parts = c.plan->segments;
+      const Segment& from = parts[static_cast<size_t>(e.from_stage)];
+      exchanges += from.stage == parts[static_cast<size_t>(e.to_stage)].stage;
+    }
+    segments += static_cast<int>(c.plan->segments.size());
+    Sim sim(c.plan, random_costs(seed), true);
+    SequentialReference reference(*c.model, c.plan->config);
+    std::mt19937 rng(seed);
+    uint64_t trained = 0;
+    for (uint64_t n = 0; n < 3; ++n) {
+      const StepDescriptor step = test::random_step(*c.plan, n, trained, rng);
+      expect_equal(c, sim, reference, step);
+      trained += step.mode == Mode::train && step.update;
+    }
+  }
+  EXPECT_GT(exchanges, 10000);
+  EXPECT_GT(segments, 10000);
+}
+
 TEST(Provenance, EveryScheduleAtEverySize) {
   uint32_t cases = 0;
   for (const ScheduleKind& kind : all_schedules()) {

@@ -105,6 +105,43 @@ inline PlanCase random_case(std::mt19937& rng, std::shared_ptr<const Model> mode
   return c;
 }
 
+// A random plan whose nodes lie on any of the ranks that share their stage: every value that they
+// pass on is an exchange in the middle of an action. `plan` is null where a stage has too few
+// nodes.
+inline PlanCase random_sharded_plan(uint32_t seed) {
+  std::mt19937 rng(seed);
+  auto below = [&rng](uint32_t n) { return static_cast<int32_t>(rng() % n); };
+  const int32_t shards = 2 + below(3);
+  PlanConfig config;
+  config.micro_batches = 1 + below(6);
+  const char* schedules[] = {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "v-half"};
+  config.schedule = schedules[below(6)];
+  const ScheduleKind* kind = find_schedule(config.schedule);
+  config.chunks = kind->chunks ? kind->chunks : 2;
+  config.ranks = 1 + below(2);
+  const int32_t stages = config.ranks * config.chunks;
+  const std::shared_ptr<Model> model = random_model(rng, stages * (shards + 2) + below(8));
+  PlanCase c = random_case(rng, model, config, stages, "sharded, seed " + std::to_string(seed));
+  if (!c.plan) return c;
+  const Plan whole = *c.plan;
+  c.plan = nullptr;
+  std::vector<int32_t> nodes(static_cast<size_t>(stages), 0);
+  for (NodeId id = 0; id < static_cast<NodeId>(model->nodes().size()); ++id)
+    if (!model->node(id).is_input()) {
+      int32_t& before = nodes[static_cast<size_t>(whole.stage_of_node[static_cast<size_t>(id)])];
+      model->set_shard(id, before < shards ? before : below(static_cast<uint32_t>(shards)));
+      ++before;
+    }
+  if (*std::min_element(nodes.begin(), nodes.end()) < shards) return c;
+  config = whole.config;
+  config.shard_ranks = 2 + below(static_cast<uint32_t>(shards - 1));
+  config.ranks *= config.shard_ranks;
+  auto plan = make_plan(model, config);
+  EXPECT_TRUE(plan.ok()) << c.text << ": " << plan.status().text();
+  if (plan.ok()) c.plan = plan.take();
+  return c;
+}
+
 inline PlanCase random_plan(uint32_t seed) {
   std::mt19937 rng(seed);
   auto below = [&rng](uint32_t n) { return static_cast<int32_t>(rng() % n); };

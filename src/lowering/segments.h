@@ -1,0 +1,28 @@
+// Stages whose nodes are cut into shards, which several ranks run side by side. Where a node of one
+// rank reads what another rank of the same stage makes, both exchange a tensor in the middle of an
+// action. An action is therefore cut at its exchanges into segments, and each segment of each rank
+// is a stage of its own for programs, memory, the deadlock check and the engine.
+#pragma once
+
+#include <vector>
+
+#include "plan/plan.h"
+
+namespace weft {
+
+// The stages of a pipeline as segments, in an order in which tensors travel forward only.
+struct SegmentedStages {
+  std::vector<Segment> segments;
+  std::vector<int32_t> segment_of_node;
+};
+
+// `shard_ranks`: ranks that share each stage. With 1, every stage is one segment.
+SegmentedStages cut_segments(const Model& model, const std::vector<int32_t>& stage_of_node,
+                             int32_t shard_ranks);
+
+// The same schedule for the ranks that share the rows: each runs its own segments of an action,
+// forward in their order and backward in the reverse order. Ranks of a row are neighbours.
+Schedule with_segments(const Schedule& schedule, const std::vector<Segment>& segments,
+                       int32_t shard_ranks);
+
+}  // namespace weft
