@@ -26,9 +26,15 @@ Controller::Controller(std::shared_ptr<const Plan> plan) : plan_(std::move(plan)
   due_.resize(m);
   squares_.resize(plan_->model->params().size() *
                   static_cast<size_t>(std::max(plan_->config.segment, 1)));
-  size_t edges = 0;
-  for (const ModePlan& mode : plan_->modes) edges = std::max(edges, mode.edges.size());
-  fed_.resize(edges);
+  for (const ModePlan& mode : plan_->modes) {
+    if (!mode.present) continue;
+    Ends& ends = ends_[static_cast<size_t>(mode.mode)];
+    for (int32_t e : mode.ranks[0].edges) {
+      const EdgeKind kind = mode.edges[static_cast<size_t>(e)].kind;
+      if (kind == EdgeKind::feed) ends.feeds.push_back({e, 0});
+      ends.sinks += kind == EdgeKind::sink;
+    }
+  }
   updates_.reserve(static_cast<size_t>(plan_->config.segment));
   ready_.resize(ranks);
   done_.resize(ranks);
@@ -45,10 +51,9 @@ Status Controller::begin(const StepDescriptor& step, ControllerEffects& effects)
   std::fill(ready_.begin(), ready_.end(), uint8_t{0});
   std::fill(done_.begin(), done_.end(), uint8_t{0});
   missing_ready_ = missing_done_ = plan_->config.ranks;
-  sinks_ = 0;
-  for (const Edge& e : mode().edges) sinks_ += e.kind == EdgeKind::sink;
-  std::fill(due_.begin(), due_.end(), sinks_);
-  missing_deliveries_ = sinks_ * step_.micro_batches;
+  Ends& ends = ends_[static_cast<size_t>(step_.mode)];
+  std::fill(due_.begin(), due_.end(), ends.sinks);
+  missing_deliveries_ = ends.sinks * step_.micro_batches;
   result_ = {};
   result_.step = step_;
   updates_.clear();
@@ -59,10 +64,10 @@ Status Controller::begin(const StepDescriptor& step, ControllerEffects& effects)
                   .scale = 1,
                   .squares = {}};
   for (int32_t r = 0; r < plan_->config.ranks; ++r) effects.control(r, message);
-  for (size_t e = 0; e < mode().edges.size(); ++e) {
-    if (mode().edges[e].kind != EdgeKind::feed) continue;
-    fed_[e] = std::min(step_.micro_batches, mode().edges[e].landing_slots);
-    for (int32_t mb = 0; mb < fed_[e]; ++mb) effects.post(static_cast<int32_t>(e), mb);
+  for (Feed& feed : ends.feeds) {
+    const int32_t slots = mode().edges[static_cast<size_t>(feed.edge)].landing_slots;
+    for (feed.next = 0; feed.next < std::min(step_.micro_batches, slots); ++feed.next)
+      effects.post(feed.edge, feed.next, false);
   }
   return {};
 }
@@ -83,12 +88,14 @@ Status Controller::check_tag(uint64_t sequence, int32_t edge, int32_t micro_batc
 Status Controller::granted(uint64_t sequence, int32_t edge, int32_t micro_batch,
                            ControllerEffects& effects) {
   WEFT_TRY(check_tag(sequence, edge, micro_batch, EdgeKind::feed));
-  int32_t& next = fed_[static_cast<size_t>(edge)];
-  if (micro_batch != next)
-    return Status(Code::protocol,
-                  cat("edge ", edge, " grants micro-batch ", micro_batch, ", expected ", next));
-  ++next;
-  effects.post(edge, micro_batch);
+  auto& feeds = ends_[static_cast<size_t>(step_.mode)].feeds;
+  Feed& feed =
+      *std::find_if(feeds.begin(), feeds.end(), [edge](const Feed& f) { return f.edge == edge; });
+  if (micro_batch != feed.next)
+    return Status(Code::protocol, cat("edge ", edge, " grants micro-batch ", micro_batch,
+                                      ", expected ", feed.next));
+  ++feed.next;
+  effects.post(edge, micro_batch, false);
   return {};
 }
 

@@ -6,6 +6,7 @@
 // complete, and the norm and the commit are one exchange.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -78,9 +79,16 @@ class Controller {
   std::vector<uint8_t> ready_, done_;  // per rank
   std::vector<RankTimes> times_;       // per rank
   std::vector<double> idle_;           // per rank
-  std::vector<int32_t> fed_;  // per edge of the mode, if it is a feed: micro-batches that were sent
+  // The edges of a mode that begin or end at the controller. Next: the micro-batch to send.
+  struct Feed {
+    int32_t edge, next;
+  };
+  struct Ends {
+    std::vector<Feed> feeds;
+    int32_t sinks = 0;
+  };
+  std::array<Ends, kModes> ends_;
   int32_t missing_ready_ = 0, missing_done_ = 0, missing_deliveries_ = 0;
-  int32_t sinks_ = 0;
   StepResult result_;
 };
 

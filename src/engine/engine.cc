@@ -165,7 +165,7 @@ Status Engine::granted(uint64_t sequence, int32_t edge, int32_t micro_batch, Eff
   if (known.held & bit(micro_batch)) {
     --held_;
     ++unreleased_;
-    effects.post(edge, micro_batch);
+    effects.post(edge, micro_batch, false);
   }
   advance(effects);
   return {};
@@ -258,6 +258,14 @@ bool Engine::ready(const Job& job) {
   return false;
 }
 
+// Whether everything that the job posts has been granted. Tied values always have a slot.
+bool Engine::may_deliver(const Job& job) const {
+  if (job.kind != JobKind::action) return job.kind == JobKind::update;
+  for (const Use& use : uses(span_of(job).posts, span_of(job).frees))
+    if (!(marks(use.slot, job.micro_batch).granted & bit(job.micro_batch))) return false;
+  return true;
+}
+
 void Engine::move_to(size_t job) {
   next_ = job;
   awaited_ = nullptr;
@@ -276,10 +284,11 @@ void Engine::advance(Effects& effects) {
     const int32_t index = static_cast<int32_t>(next_);
     move_to(next_ + 1);
     if (job.kind == JobKind::send_ties || job.kind == JobKind::finish) {
-      finish_job(job, effects);
+      finish_job(job, false, effects);
     } else {
-      given_[static_cast<size_t>(in_flight_++)] = job;
-      effects.run(index);
+      const bool deliver = may_deliver(job);
+      given_[static_cast<size_t>(in_flight_++)] = {job, deliver};
+      effects.run(index, deliver);
     }
   }
 }
@@ -291,7 +300,7 @@ Status Engine::ran(int32_t job, std::span<const double> squares, Effects& effect
     return Status(Code::internal, cat("job ", job, " ran, but none was given out"));
   __builtin_prefetch(jobs_.data() +
                      next_);  // what follows that job is read next, and mostly far from any cache
-  const Job ran = given_[0];  // jobs run in the order in which they are given out
+  const auto [ran, delivered] = given_[0];  // jobs run in the order in which they are given out
   given_[0] = given_[1];
   --in_flight_;
   if (ran.kind == JobKind::action) {
@@ -307,37 +316,38 @@ Status Engine::ran(int32_t job, std::span<const double> squares, Effects& effect
                   .squares = squares};
     effects.control(kController, ready);
   }
-  finish_job(ran, effects);
+  finish_job(ran, delivered, effects);
   advance(effects);
   return {};
 }
 
-void Engine::offer(int32_t slot, int32_t micro_batch, Effects& effects) {
+void Engine::offer(int32_t slot, int32_t micro_batch, bool delivered, Effects& effects) {
   Marks& known = marks(slot, micro_batch);
   if (known.granted & bit(micro_batch)) {
     ++unreleased_;
-    effects.post(edge(slot), micro_batch);
+    effects.post(edge(slot), micro_batch, delivered);
   } else {
     ++held_;
     known.held |= bit(micro_batch);
   }
 }
 
-void Engine::finish_job(const Job& job, Effects& effects) {
+void Engine::finish_job(const Job& job, bool delivered, Effects& effects) {
   switch (job.kind) {
     case JobKind::action: {
       const Span& span = span_of(job);
-      for (const Use& use : uses(span.posts, span.frees)) offer(use.slot, job.micro_batch, effects);
+      for (const Use& use : uses(span.posts, span.frees))
+        offer(use.slot, job.micro_batch, delivered, effects);
       for (const Use& use : uses(span.frees, span.end))
         if (const int32_t next = job.micro_batch + use.places; next < step_.micro_batches)
           effects.grant(edge(use.slot), next);
       return;
     }
     case JobKind::send_ties:
-      for (int32_t e : tie_out_) offer(slot(e), 0, effects);
+      for (int32_t e : tie_out_) offer(slot(e), 0, delivered, effects);
       return;
     case JobKind::update:
-      for (int32_t e : value_out_) offer(slot(e), 0, effects);
+      for (int32_t e : value_out_) offer(slot(e), 0, delivered, effects);
       return;
     case JobKind::finish: end_step(effects); return;
     case JobKind::clear:
@@ -392,8 +402,8 @@ void Engine::describe(std::string& out) const {
   if (!running_) return append(out, "is between steps, ", next_sequence_, " done");
   if (in_flight_ > 0) {
     append(out, "in ");
-    append_job(out, program(), given_[0]);
-    return append_step(out, given_[0].micro_batch);
+    append_job(out, program(), given_[0].job);
+    return append_step(out, given_[0].job.micro_batch);
   }
   if (next_ >= jobs_.size()) {
     append(out, "at the end");

@@ -26,6 +26,8 @@ namespace weft {
 
 class Engine {
  public:
+  static constexpr int32_t kAhead = 2;  // jobs given out at once
+
   Engine(std::shared_ptr<const Plan> plan, int32_t rank);
 
   // Events. An event that no sound peer could cause is refused with Code::protocol and changes
@@ -66,7 +68,6 @@ class Engine {
     std::array<uint8_t, kModes> ends = {};
   };
   static constexpr uint8_t kBegins = 1, kEnds = 2, kOnce = 4;
-  static constexpr int32_t kAhead = 2;  // jobs given out at once
   // An edge as an action uses it, with what the engine needs of it at hand.
   struct Use {
     int32_t slot;    // its place in ports_
@@ -77,6 +78,10 @@ class Engine {
   struct Span {
     int32_t waits, posts, frees, end;
     bool update;  // an action of kind O
+  };
+  struct Given {
+    Job job;
+    bool deliver;
   };
   struct Table {
     std::vector<Use> uses;
@@ -114,8 +119,9 @@ class Engine {
   bool await(const uint64_t& marks, int32_t mb);
   void move_to(size_t job);  // makes it the next one
   void advance(Effects& effects);
-  void finish_job(const Job& job, Effects& effects);
-  void offer(int32_t slot, int32_t micro_batch,
+  bool may_deliver(const Job& job) const;
+  void finish_job(const Job& job, bool delivered, Effects& effects);
+  void offer(int32_t slot, int32_t micro_batch, bool delivered,
              Effects& effects);  // post it, or hold it until there is a grant
   int32_t edge(int32_t slot) const { return ports_[static_cast<size_t>(slot)].edge; }
   void end_step(Effects& effects);
@@ -135,7 +141,7 @@ class Engine {
   const uint64_t* awaited_ = nullptr;
   uint64_t awaited_bit_ = 0;
   Job upcoming_{};  // that job, and, oldest first, those in flight; of the many in
-  std::array<Job, kAhead> given_{};
+  std::array<Given, kAhead> given_{};
   std::span<const Job> jobs_;  // the program of the step's mode
   const Table* table_ = nullptr;
   std::vector<Port> ports_;   // ascending

@@ -95,7 +95,7 @@ struct Control {
   RankTimes times = {};             // done
 };
 
-constexpr int32_t kController = -1;
+constexpr int32_t kController = 0;  // the rank whose process it lives in
 
 // The effects of an engine or controller. The driver carries them out after the call that made them
 // returns or later, never by calling back into the same engine from inside.
@@ -103,11 +103,12 @@ class Effects {
  public:
   virtual ~Effects() = default;
   // Run that job of the mode's program on this rank. Jobs run in the order given; answer with
-  // ran().
-  virtual void run(int32_t job) = 0;
+  // ran(). `deliver`: everything that it posts has been granted, so the job itself may copy it to
+  // ranks of this process.
+  virtual void run(int32_t job, bool deliver) = 0;
   // Send micro-batch mb of that edge; the receiver has room. Answer with released() once the place
-  // may be written again.
-  virtual void post(int32_t edge, int32_t micro_batch) = 0;
+  // may be written again. `delivered`: it comes from a job that was run with `deliver`.
+  virtual void post(int32_t edge, int32_t micro_batch, bool delivered) = 0;
   // Tell the edge's sender that there is room for that micro-batch.
   virtual void grant(int32_t edge, int32_t micro_batch) = 0;
   virtual void control(int32_t to_rank, const Control& message) = 0;

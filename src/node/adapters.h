@@ -1,5 +1,5 @@
-// How engine, controller and links speak to their node: everything that would call one of them back
-// is queued.
+// How links speak to their node: everything that would call one of them, the engine or the
+// controller back is queued.
 #pragma once
 
 #include "node/node.h"
@@ -15,6 +15,11 @@ constexpr int32_t kModeShift = 28;
 inline Tag tag_of(uint64_t sequence, const MessageAt& at) {
   return {sequence, static_cast<int32_t>(at.mode) << kModeShift | at.edge, at.micro_batch};
 }
+// As it came: none of the numbers has been checked.
+inline MessageAt message_at(const Tag& tag) {
+  return {static_cast<Mode>(tag.edge >> kModeShift), tag.edge & ((1 << kModeShift) - 1),
+          tag.micro_batch};
+}
 
 struct RankNode::Event {
   enum class Kind : uint8_t {
@@ -28,12 +33,11 @@ struct RankNode::Event {
     released,
     control
   } kind;
-  int32_t peer = -1;      // whom it comes from; -1: this rank
-  Tag tag;                // granted
-  MessageAt at;           // arrived, released
-  uint64_t sequence = 0;  // arrived, released
-  uint64_t bytes = 0;     // arrived
-  Control control;        // its numbers: in numbers_
+  int32_t peer;           // whom it comes from: of what passes within this rank, rank_
+  uint64_t sequence = 0;  // arrived, granted, released
+  MessageAt at = {};
+  uint64_t bytes = 0;    // arrived
+  Control control = {};  // its numbers: in numbers_
 };
 
 struct RankNode::Peer final : LinkEffects {
@@ -53,14 +57,7 @@ struct RankNode::Peer final : LinkEffects {
     return node.landing(*this, tag, bytes);
   }
   void arrived(const Tag& tag) override {
-    Event event{.kind = Event::Kind::arrived,
-                .peer = rank,
-                .tag = tag,
-                .at = landing_at,
-                .sequence = tag.step,
-                .control = {}};
-    event.bytes = landing_bytes;
-    node.push(event);
+    node.push({Event::Kind::arrived, rank, tag.step, landing_at, landing_bytes});
   }
   void released(const Tag& tag) override { push(Event::Kind::released, tag); }
   void granted(const Tag& tag) override { push(Event::Kind::granted, tag); }
@@ -81,8 +78,7 @@ struct RankNode::Peer final : LinkEffects {
   std::string trouble() override { return node.effects_.trouble(rank); }
 
   void push(Event::Kind kind, const Tag& tag = {}) {
-    node.push(
-        {.kind = kind, .peer = rank, .tag = tag, .at = {}, .sequence = tag.step, .control = {}});
+    node.push({kind, rank, tag.step, message_at(tag)});
   }
 
   RankNode& node;
@@ -93,26 +89,6 @@ struct RankNode::Peer final : LinkEffects {
   Origin origin;              // of a failed event
   bool told_by_peer = false;  // the failure: in an abort
   bool connected = false, opened = false, hung_up = false, joined = false;
-};
-
-class RankNode::EngineAdapter final : public ControllerEffects {
- public:
-  EngineAdapter(RankNode& node, bool controller) : node_(node), controller_(controller) {}
-  void run(int32_t job) override {
-    node_.effects_.run(node_.engine_.step(), node_.engine_.scale(), job);
-  }
-  void post(int32_t edge, int32_t micro_batch) override {
-    if (Status s = node_.post(edge, micro_batch, controller_); !s.ok() && node_.fault_.ok())
-      node_.fault_ = s;
-  }
-  void grant(int32_t edge, int32_t micro_batch) override { node_.grant(edge, micro_batch); }
-  void control(int32_t to, const Control& message) override { node_.control(to, message); }
-  void micro_batch(int32_t micro_batch) override { node_.effects_.micro_batch(micro_batch); }
-  void step_done(const StepResult& result) override { node_.effects_.step_done(result); }
-
- private:
-  RankNode& node_;
-  const bool controller_;
 };
 
 }  // namespace weft

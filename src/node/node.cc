@@ -2,69 +2,56 @@
 #include "node/node.h"
 
 #include <algorithm>
+#include <set>
 
 #include "base/text.h"
 #include "node/adapters.h"
 
 namespace weft {
 
-namespace {
-
-// Tensors that may be under way from one rank to another at once.
-size_t most_under_way(const Plan& plan, int32_t from, int32_t to) {
-  size_t most = 1;
-  for (const ModePlan& mode : plan.modes) {
-    size_t sum = 0;
-    for (const Edge& e : mode.edges)
-      if (e.from_rank == from && e.to_rank == to)
-        sum += static_cast<size_t>(e.kind == EdgeKind::feed ? e.landing_slots : e.out_slots);
-    most = std::max(most, sum);
-  }
-  return most;
-}
-
-}  // namespace
-
 std::vector<int32_t> RankNode::peers_of(const Plan& plan, int32_t rank) {
-  std::vector<int32_t> peers;
-  auto add = [&](int32_t peer) {
-    if (peer != rank && std::find(peers.begin(), peers.end(), peer) == peers.end())
-      peers.push_back(peer);
-  };
-  if (rank != 0) add(0);
-  for (int32_t r = 1; rank == 0 && r < plan.config.ranks; ++r) add(r);
-  for (const ModePlan& mode : plan.modes)
-    for (const Edge& e : mode.edges) {
-      if (e.from_rank == rank) add(e.to_rank);
-      if (e.to_rank == rank) add(e.from_rank);
+  std::set<int32_t> peers = {0};
+  for (int32_t r = 1; rank == 0 && r < plan.config.ranks; ++r) peers.insert(r);
+  for (const ModePlan& mode : plan.modes) {
+    if (!mode.present) continue;
+    for (int32_t id : mode.ranks[static_cast<size_t>(rank)].edges) {
+      const Edge& e = mode.edges[static_cast<size_t>(id)];
+      peers.insert({e.from_rank, e.to_rank});
     }
-  std::sort(peers.begin(), peers.end());
-  return peers;
+  }
+  peers.erase(rank);
+  return {peers.begin(), peers.end()};
 }
 
 RankNode::RankNode(std::shared_ptr<const Plan> plan, int32_t rank, const Identity& identity,
                    RankNodeEffects& effects, LinkTimes times)
     : plan_(std::move(plan)),
       rank_(rank),
+      controller_(rank == 0),
       effects_(effects),
       peers_(peers_of(*plan_, rank)),
-      engine_(plan_, rank) {
+      router_(plan_, rank, *this, [this](int32_t peer) {
+        return static_cast<int32_t>(std::lower_bound(peers_.begin(), peers_.end(), peer) -
+                                    peers_.begin());
+      }) {
   for (int32_t peer : peers_)
     links_.push_back(
-        std::make_unique<Peer>(*this, peer, identity, times, most_under_way(*plan_, rank, peer)));
-  if (rank_ == 0) controller_ = std::make_unique<Controller>(plan_);
-  from_engine_ = std::make_unique<EngineAdapter>(*this, false);
-  from_controller_ = std::make_unique<EngineAdapter>(*this, true);
-  size_t edges = 0;
+        std::make_unique<Peer>(*this, peer, identity, times, router_.most_posts(peer)));
+  size_t edges = 0, landing = 0;
   for (const ModePlan& mode : plan_->modes) {
-    incoming_.emplace_back(mode.edges.size());
-    edges = std::max(edges, mode.edges.size());
+    const std::span<const Route> routes = router_.routes(mode.mode);
+    incoming_[static_cast<size_t>(mode.mode)].resize(routes.size());
+    edges += routes.size();
+    for (const Route& r : routes)
+      if (r.incoming)
+        landing += static_cast<size_t>(mode.edges[static_cast<size_t>(r.edge)].landing_slots);
   }
   queue_.reserve(64 + 2 * edges);
-  early_.reserve(edges * static_cast<size_t>(plan_->most_micro_batches()));
-  numbers_.reserve(plan_->model->params().size() *
-                   static_cast<size_t>(std::max(plan_->config.segment, 1)));
-  denominators_.reserve(static_cast<size_t>(plan_->config.segment));
+  early_.reserve(landing);
+  const size_t segment = static_cast<size_t>(plan_->config.segment);
+  numbers_.reserve(controller_ ? plan_->model->params().size() * std::max<size_t>(segment, 1)
+                               : segment);
+  denominators_.reserve(segment);
   status_.reserve(Link::kMaxStatus);
 }
 
@@ -129,7 +116,7 @@ void RankNode::tick(LinkTime now) {
   if (failed_)
     status_.assign(origin_.text);
   else
-    engine_.describe(status_);
+    engine().describe(status_);
   for (auto& peer : links_) {
     peer->link.set_status(status_);
     peer->link.tick(now, *peer);
@@ -142,12 +129,13 @@ void RankNode::ran(int32_t job, std::span<const double> squares, const Status& s
                    const JobTime& time) {
   if (failed_) return;
   now_ = now;
-  if (status.ok()) {
-    if (Status s = engine_.ran(job, squares, *from_engine_, time); !s.ok() && fault_.ok())
-      fault_ = s;
-  } else {
-    fault_ = status;
-  }
+  note(status.ok() ? router_.ran(job, squares, time) : status);
+  drain(now);
+}
+
+void RankNode::copied(int32_t edge, int32_t micro_batch, LinkTime now) {
+  if (failed_) return;
+  copied_here(edge, micro_batch);
   drain(now);
 }
 
@@ -155,7 +143,7 @@ Status RankNode::begin(const StepDescriptor& step, LinkTime now) {
   if (failed_) return Status(origin_.code, origin_.text);
   if (!controller_ || !joined_ || leaving_)
     return Status(Code::state, cat("rank ", rank_, " cannot begin a step now"));
-  if (!idle()) return Status(Code::state, cat("step ", step_.step, " still runs"));
+  if (!idle()) return Status(Code::state, cat("step ", router_.step().step, " still runs"));
   if (!plan_->mode(step.mode).present)
     return Status(Code::invalid, cat("the plan has no ", mode_name(step.mode), " mode"));
   const int32_t most = plan_->mode(step.mode).schedule.micro_batches;
@@ -163,10 +151,8 @@ Status RankNode::begin(const StepDescriptor& step, LinkTime now) {
     return Status(Code::invalid,
                   cat("step of ", step.micro_batches, " micro-batches, the plan has ", most));
   now_ = now;
-  step_ = step;
-  step_.sequence = controller_->next_sequence();
   begun_at_ = now;
-  if (Status s = controller_->begin(step_, *from_controller_); !s.ok()) fault_ = s;
+  note(router_.begin(step));
   drain(now);
   return failed_ ? Status(origin_.code, origin_.text) : Status();
 }
@@ -202,9 +188,7 @@ void RankNode::bye(LinkTime now) {
   drain(now);
 }
 
-bool RankNode::idle() const {
-  return !failed_ && engine_.idle() && (!controller_ || controller_->idle());
-}
+bool RankNode::idle() const { return !failed_ && router_.idle(); }
 
 bool RankNode::is_dead() const {
   return std::all_of(links_.begin(), links_.end(),
@@ -213,7 +197,7 @@ bool RankNode::is_dead() const {
 
 std::string RankNode::describe(LinkTime now) const {
   if (failed_) return origin_.text;
-  std::string text = cat("rank ", rank_, " ", engine_.describe());
+  std::string text = cat("rank ", rank_, " ", engine().describe());
   for (const auto& peer : links_) {
     if (controller_ && !peer->link.peer_status().empty())
       text += cat("; rank ", peer->rank, " ", peer->link.peer_status(), " (",
@@ -226,14 +210,19 @@ std::string RankNode::describe(LinkTime now) const {
 // --- the queue
 // -----------------------------------------------------------------------------------------------------------------
 
-void RankNode::push(Event event) { queue_.push_back(event); }
+void RankNode::push(const Event& event) { queue_.push_back(event); }
+
+// Of an effect: the first counts, once drain() sees it.
+void RankNode::note(const Status& status) {
+  if (fault_.ok()) fault_ = status;
+}
 
 void RankNode::drain(LinkTime now) {
   now_ = now;
   auto settle = [&](const Status& status, int32_t peer) {
     if (status.ok() || failed_) return;
     // What a peer caused is told of it; anything else is this rank's own.
-    if (peer >= 0 && status.code() == Code::protocol)
+    if (peer != rank_ && status.code() == Code::protocol)
       fail_with(
           {.rank = peer, .code = status.code(), .text = cat("rank ", peer, ": ", status.text())});
     else
@@ -241,12 +230,12 @@ void RankNode::drain(LinkTime now) {
                  .code = status.code(),
                  .text = cat("rank ", rank_, " failed: ", status.text())});
   };
-  settle(std::exchange(fault_, {}), -1);
+  settle(std::exchange(fault_, {}), rank_);
   while (head_ < queue_.size()) {
     const Event event = queue_[head_++];
     if (failed_) continue;
     settle(handle(event), event.peer);
-    settle(std::exchange(fault_, {}), -1);
+    settle(std::exchange(fault_, {}), rank_);
   }
   queue_.clear();
   head_ = 0;
@@ -275,13 +264,7 @@ Status RankNode::handle(const Event& event) {
     case Event::Kind::joined: return heard_joined(event.peer);
     case Event::Kind::arrived: return arrived(event);
     case Event::Kind::granted: return granted(event);
-    case Event::Kind::released: {
-      if (event.peer < 0)
-        return engine_.released(event.at.edge, event.at.micro_batch, *from_engine_);
-      WEFT_TRY_ASSIGN(const MessageAt at, decode_tag(event.tag));
-      if (edge_at(at).kind == EdgeKind::feed) return {};  // the inputs stay where they are
-      return engine_.released(at.edge, at.micro_batch, *from_engine_);
-    }
+    case Event::Kind::released: return router_.released(event.at.edge, event.at.micro_batch);
     case Event::Kind::control: return heard_control(event.peer, event.control);
   }
   return {};
@@ -316,17 +299,17 @@ void RankNode::fail_with(const Origin& origin) {
   if (failed_ || closed_) return;
   origin_ = origin;
   failed_ = true;
-  engine_.abort();
+  router_.abort();
   for (auto& peer : links_) peer->link.abort(origin_, now_, *peer);
   effects_.failed(origin_);
 }
 
 Status RankNode::left() {
   if (leaving_) return {};  // both ends said bye at once
-  if (controller_ || !engine_.idle())
+  if (controller_ || !engine().idle())
     return Status(Code::protocol,
-                  cat("it left ", engine_.idle() ? "before rank 0 did"
-                                                 : cat("while step ", step_.step, " ran")));
+                  cat("it left ", engine().idle() ? "before rank 0 did"
+                                                  : cat("while step ", step().step, " ran")));
   leaving_ = true;
   for (auto& peer : links_) peer->link.bye(now_, *peer);
   return {};

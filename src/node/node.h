@@ -19,9 +19,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/controller.h"
-#include "engine/engine.h"
 #include "link/link.h"
+#include "node/effect_router.h"
 
 namespace weft {
 
@@ -39,10 +38,14 @@ class RankNodeEffects {
   virtual ~RankNodeEffects() = default;
 
   // --- the worker and its memory
-  // Jobs run in the order given; answer each with RankNode::ran().
-  virtual void run(const StepDescriptor& step, double scale, int32_t job) = 0;
-  // Where a tensor leaves from; for a feed edge (rank 0 alone): the samples. Valid and unchanged
-  // until the engine's next release of the place; a feed's until its step is done.
+  // Jobs run in the order given; answer each with RankNode::ran(). A job copies the feeds that it
+  // waits for from the inputs if they stay on this rank, and with `deliver` also what it posts to
+  // this rank.
+  virtual void run(const StepDescriptor& step, double scale, int32_t job, bool deliver) = 0;
+  // Copy a tensor from where it leaves to where it lands, both on this rank; answer with copied().
+  virtual void copy(const MessageAt& at) = 0;
+  // Where a tensor leaves from to another rank; for a feed edge (rank 0 alone): the samples. Valid
+  // and unchanged until the engine's next release of the place; a feed's until its step is done.
   virtual Result<std::span<const std::byte>> outgoing(const MessageAt& at) = 0;
   // Where it lands. A tensor may land before its step has begun here, when all steps before are
   // done.
@@ -71,7 +74,7 @@ class RankNodeEffects {
   virtual void closed() = 0;  // once: the run has ended orderly everywhere this rank looks
 };
 
-class RankNode {
+class RankNode final : private RankLinks {
  public:
   static constexpr uint32_t kFirstFreeType =
       16;  // of link messages; those below are the node's own
@@ -79,7 +82,7 @@ class RankNode {
   // `effects` outlives the node.
   RankNode(std::shared_ptr<const Plan> plan, int32_t rank, const Identity& identity,
            RankNodeEffects& effects, LinkTimes times = {});
-  ~RankNode();
+  ~RankNode() override;
 
   // Ranks that this one needs a connection with, ascending: every rank with rank 0, and both ends
   // of every edge of any mode.
@@ -101,6 +104,8 @@ class RankNode {
   // rank as origin.
   void ran(int32_t job, std::span<const double> squares, const Status& status, LinkTime now,
            const JobTime& time = {});
+  void copied(int32_t edge, int32_t micro_batch, LinkTime now);
+  size_t most_tasks() const { return router_.most_tasks(rank_); }  // jobs and copies under way
 
   // --- the owner
   // Rank 0, joined and idle: the next step. outgoing() of feed edges is answered from its inputs.
@@ -119,13 +124,13 @@ class RankNode {
   bool is_dead() const;  // every link has ended: nothing more will be said
   const Origin& origin() const { return origin_; }
   uint64_t next_sequence() const { return next_sequence_; }
-  const Engine& engine() const { return engine_; }
+  const Engine& engine() const { return router_.engine(); }
+  const StepDescriptor& step() const { return router_.step(); }  // the last that began here
   // What this rank does and, on rank 0, what every other rank was last seen doing.
   std::string describe(LinkTime now) const;
 
  private:
-  class EngineAdapter;  // the effects of engine and controller
-  struct Peer;          // a link and its effects
+  struct Peer;  // a link and its effects
   struct Event;
   struct Incoming {  // what may land next on an edge
     uint64_t step = UINT64_MAX;
@@ -133,24 +138,21 @@ class RankNode {
   };
 
   Peer* find(int32_t rank);
-  void push(Event event);
+  void push(const Event& event);
+  void note(const Status& status);
   void drain(LinkTime now);
   Status handle(const Event& event);
   Status joined_here();
   Status heard_joined(int32_t from);
-  Status heard_control(int32_t from, const Control& control);
+  Status heard_control(int32_t from, Control message);
   Status heard_message(int32_t from, uint32_t type, std::span<const std::byte> bytes);
-  Status begin_here(StepDescriptor step, bool remote);
   Status arrived(const Event& event);
   Status take(const Event& event);
   Status granted(const Event& event);
   Status left();
-  Status post(int32_t edge, int32_t micro_batch, bool feed);
-  Status copy_here(const MessageAt& at, bool feed);
-  void grant(int32_t edge, int32_t micro_batch);
-  void control(int32_t to, const Control& message);
+  void copied_here(int32_t edge, int32_t micro_batch);
   void fail_with(const Origin& origin);
-  // --- verdict.cc: who is lost when one rank says so of another
+  // --- arbitration.cc: who is lost when one rank says so of another
   bool ask_first(const Peer& peer) const;
   void accuse(Peer& peer);
   Status heard_accusation(int32_t from, std::span<const std::byte> bytes);
@@ -159,19 +161,27 @@ class RankNode {
   void hang_up_dead();
   MessageAt at(int32_t edge, int32_t micro_batch) const;
   const Edge& edge_at(const MessageAt& at) const;
-  Result<MessageAt> decode_tag(const Tag& tag) const;
+  Result<const Route*> route_of(const MessageAt& at) const;
+  Incoming& incoming(Mode mode, const Route& route);
   Result<std::span<std::byte>> landing(Peer& from, const Tag& tag, uint64_t bytes);
+
+  // RankLinks
+  void run(int32_t job, bool deliver) override;
+  void post(const Route& route, int32_t micro_batch, bool delivered) override;
+  void grant(const Route& route, int32_t micro_batch) override;
+  void control(int32_t to, const Control& message) override;
+  void micro_batch(int32_t micro_batch) override { effects_.micro_batch(micro_batch); }
+  void step_done(const StepResult& result) override { effects_.step_done(result); }
 
   std::shared_ptr<const Plan> plan_;
   const int32_t rank_;
+  const bool controller_;  // it is here: rank 0
   RankNodeEffects& effects_;
   const std::vector<int32_t> peers_;
   std::vector<std::unique_ptr<Peer>> links_;  // in the order of peers_
-  Engine engine_;
-  std::unique_ptr<Controller> controller_;  // rank 0
-  std::unique_ptr<EngineAdapter> from_engine_, from_controller_;
-  std::vector<std::vector<Incoming>> incoming_;  // [mode][edge]
-  std::vector<Event> queue_, early_;             // early_: landed before their step began here
+  EffectRouter router_;
+  std::array<std::vector<Incoming>, kModes> incoming_;  // as the router's routes
+  std::vector<Event> queue_, early_;  // early_: landed before their step began here
   size_t head_ = 0;
   std::vector<std::byte> bytes_;
   std::vector<double> numbers_;       // of the control message that came last
@@ -180,7 +190,6 @@ class RankNode {
   Status fault_;                      // of an effect, until drain() sees it
   LinkTime now_ = 0;
   LinkTime begun_at_ = 0;       // rank 0: the step was begun; others: was heard of
-  StepDescriptor step_;         // the last that began here
   uint64_t next_sequence_ = 0;  // of the next one
   int32_t open_links_ = 0, closed_links_ = 0;
   int32_t joined_ranks_ = 0;  // rank 0: that have said so

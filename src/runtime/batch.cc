@@ -18,9 +18,10 @@ size_t target_input(const Model& model) {
 
 // The sink edge that delivers a tensor, or -1.
 int32_t sink_edge(const ModePlan& mode, TensorId tensor) {
-  for (size_t e = 0; e < mode.edges.size(); ++e)
-    if (mode.edges[e].kind == EdgeKind::sink && mode.edges[e].tensor == tensor)
-      return static_cast<int32_t>(e);
+  for (int32_t id : mode.ranks[0].edges)
+    if (const Edge& e = mode.edges[static_cast<size_t>(id)];
+        e.kind == EdgeKind::sink && e.tensor == tensor)
+      return id;
   return -1;
 }
 
@@ -74,17 +75,16 @@ Result<StepDescriptor> describe_step(const Plan& plan, Mode mode, bool update, c
   return step;
 }
 
-std::span<const std::byte> feed_bytes(const Plan& plan, const StepDescriptor& step, int32_t edge,
-                                      int32_t micro_batch, const Batch& batch) {
-  const ModePlan& mode = plan.mode(step.mode);
-  const Edge& e = mode.edges[static_cast<size_t>(edge)];
-  const NodeId node = mode.graph.tensors[static_cast<size_t>(e.tensor)].node;
+std::span<const std::byte> feed_bytes(const Plan& plan, Mode mode, int32_t edge,
+                                      int32_t micro_batch, int32_t variant, const Batch& batch) {
+  const Edge& e = plan.mode(mode).edges[static_cast<size_t>(edge)];
+  const NodeId node = plan.mode(mode).graph.tensors[static_cast<size_t>(e.tensor)].node;
   const auto& inputs = plan.model->inputs();
   const size_t input =
       static_cast<size_t>(std::find(inputs.begin(), inputs.end(), node) - inputs.begin());
-  const size_t variant = static_cast<size_t>(variant_of(step, micro_batch));
   const std::byte* start = static_cast<const std::byte*>(batch.inputs[input]);
-  return {start + static_cast<size_t>(micro_batch) * e.desc[0].bytes(), e.desc[variant].bytes()};
+  return {start + static_cast<size_t>(micro_batch) * e.desc[0].bytes(),
+          e.desc[static_cast<size_t>(variant)].bytes()};
 }
 
 void count_targets(const Plan& plan, const StepDescriptor& step, const Batch& batch,

@@ -23,8 +23,8 @@ struct Batch {
 Result<StepDescriptor> describe_step(const Plan& plan, Mode mode, bool update, const Batch& batch);
 
 // The samples of one micro-batch of the input that a feed edge carries.
-std::span<const std::byte> feed_bytes(const Plan& plan, const StepDescriptor& step, int32_t edge,
-                                      int32_t micro_batch, const Batch& batch);
+std::span<const std::byte> feed_bytes(const Plan& plan, Mode mode, int32_t edge,
+                                      int32_t micro_batch, int32_t variant, const Batch& batch);
 
 // What the targets of each micro-batch add to the denominator; `counts` has room for them.
 void count_targets(const Plan& plan, const StepDescriptor& step, const Batch& batch,

@@ -17,6 +17,9 @@ class InlineRun final : public Run, private LocalRanks::Driver {
   Status open() {
     const std::vector<Tiles*> tiles(static_cast<size_t>(plan_->config.ranks), &tiles_);
     WEFT_TRY_ASSIGN(ranks_, LocalRanks::make(plan_, tiles, *this));
+    size_t most = 0;
+    for (int32_t r = 0; r < plan_->config.ranks; ++r) most += ranks_->most_tasks(r);
+    tasks_ = RingQueue<std::pair<int32_t, WorkerTask>>(most);
     return {};
   }
 
@@ -41,6 +44,12 @@ class InlineRun final : public Run, private LocalRanks::Driver {
         continue;
       }
       ranks_->begin(current_->descriptor, current_->batch);
+      while (!tasks_.empty() && failure_.ok()) {
+        const auto [rank, task] = tasks_.pop();
+        Worker& worker = ranks_->worker(rank);
+        const Status status = attempt([&] { return worker.run(task); });
+        ranks_->ran(rank, task, status, worker.last_time());
+      }
       ranks_->check_progress();
     }
     if (events_.empty()) return false;
@@ -49,15 +58,8 @@ class InlineRun final : public Run, private LocalRanks::Driver {
     return true;
   }
 
-  void run(int32_t rank, const StepDescriptor& step, double scale, int32_t job) override {
-    Status status = ranks_->worker(rank).run(step, scale, job);
-    ranks_->ran(rank, job, std::move(status), ranks_->worker(rank).last_time());
-  }
-  void micro_batch(int32_t mb) override {
-    const int32_t edge = loss_edge(*plan_, current_->mode);
-    events_.push(
-        micro_batch_event(*current_, mb, edge < 0 ? 0 : *ranks_->delivered(edge, mb).as<double>()));
-  }
+  void run(int32_t rank, const WorkerTask& task) override { tasks_.push({rank, task}); }
+  void micro_batch(int32_t mb) override { events_.push(micro_batch_event(*current_, mb)); }
   void over(const StepResult& result) override {
     for (size_t u = 0; u < result.updates.size(); ++u)
       events_.push(update_event(*current_, result, u));
@@ -71,6 +73,7 @@ class InlineRun final : public Run, private LocalRanks::Driver {
 
   SerialTiles tiles_;
   std::unique_ptr<LocalRanks> ranks_;
+  RingQueue<std::pair<int32_t, WorkerTask>> tasks_{0};  // rank, task
   RingQueue<Step*> waiting_;
   RingQueue<RunEvent> events_;
   Flag flag_;

@@ -2,26 +2,28 @@
 
 namespace weft {
 
-Result<std::unique_ptr<JobThread>> JobThread::make(Loop& loop, Worker& worker, Ran ran) {
-  std::unique_ptr<JobThread> out(new JobThread(worker, std::move(ran)));
+Result<std::unique_ptr<JobThread>> JobThread::make(Loop& loop, Worker& worker, size_t depth,
+                                                   Ran ran) {
+  std::unique_ptr<JobThread> out(new JobThread(worker, depth, std::move(ran)));
   JobThread* self = out.get();
   auto run = [self](int64_t n) {
     Slot& slot = self->slot(n);
-    slot.status = attempt([&] { return self->worker_.run(slot.step, slot.scale, slot.job); });
+    slot.status = attempt([&] { return self->worker_.run(slot.task); });
     slot.time = self->worker_.last_time();
   };
   auto done = [self](int64_t n) {
-    self->ran_(self->slot(n).job, std::move(self->slot(n).status), self->slot(n).time);
+    const Slot slot = std::move(self->slot(n));  // what is pushed now may take its place
+    self->ran_(slot.task, slot.status, slot.time);
   };
-  WEFT_TRY_ASSIGN(out->thread_,
-                  WorkerThread::make(loop, run, done, kDepth, {.rank = worker.rank()}));
+  WEFT_TRY_ASSIGN(out->thread_, WorkerThread::make(loop, run, done, static_cast<int>(depth),
+                                                   {.rank = worker.rank()}));
   return out;
 }
 
-void JobThread::push(const StepDescriptor& step, double scale, int32_t job) {
-  slot(given_) = {step, scale, job, {}, {}};
+void JobThread::push(const WorkerTask& task) {
+  slot(given_) = {task, {}, {}};
   if (!thread_->push(given_++))
-    ran_(job, Status(Code::internal, "more jobs are under way than an engine gives out"), {});
+    ran_(task, Status(Code::internal, "more tasks are under way than a rank gives out"), {});
 }
 
 }  // namespace weft

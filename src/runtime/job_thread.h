@@ -1,4 +1,4 @@
-// The thread of one rank: runs its jobs on its worker, beside the loop.
+// The thread of one rank: runs its tasks on its worker, beside the loop.
 #pragma once
 
 #include <functional>
@@ -12,29 +12,27 @@ namespace weft {
 
 class JobThread {
  public:
-  using Ran =
-      std::function<void(int32_t job, Status status, const JobTime& time)>;  // on the loop thread
+  // On the loop thread.
+  using Ran = std::function<void(const WorkerTask& task, const Status& status, const JobTime&)>;
 
-  // Loop thread, as push() and the destructor. `worker` outlives it.
-  static Result<std::unique_ptr<JobThread>> make(Loop& loop, Worker& worker, Ran ran);
-  // Waits for the job under way; those behind it are dropped.
+  // Loop thread, as push() and the destructor. At most `depth` tasks may be under way. `worker`
+  // outlives it.
+  static Result<std::unique_ptr<JobThread>> make(Loop& loop, Worker& worker, size_t depth, Ran ran);
+  // Waits for the task under way; those behind it are dropped.
   ~JobThread() = default;
 
-  void push(const StepDescriptor& step, double scale, int32_t job);
+  void push(const WorkerTask& task);
 
  private:
-  // An engine gives out two jobs at the most.
-  static constexpr int64_t kDepth = 4;
   struct Slot {
-    StepDescriptor step;
-    double scale = 1;
-    int32_t job = 0;
+    WorkerTask task;
     Status status;
     JobTime time;
   };
 
-  JobThread(Worker& worker, Ran ran) : worker_(worker), ran_(std::move(ran)), slots_(kDepth) {}
-  Slot& slot(int64_t n) { return slots_[static_cast<size_t>(n % kDepth)]; }
+  JobThread(Worker& worker, size_t depth, Ran ran)
+      : worker_(worker), ran_(std::move(ran)), slots_(depth) {}
+  Slot& slot(int64_t n) { return slots_[static_cast<size_t>(n) % slots_.size()]; }
 
   Worker& worker_;
   Ran ran_;

@@ -1,69 +1,49 @@
 #include "runtime/local.h"
 
-#include <cstring>
-
 #include "base/text.h"
 #include "kernels/gemm.h"
 
 namespace weft {
 
-// What one rank's engine asks for becomes an event of the queue; nothing is done while the engine
-// is on the stack.
-class LocalRanks::RankEffects final : public Effects {
- public:
-  RankEffects(LocalRanks& ranks, int32_t rank) : ranks_(ranks), rank_(rank) {}
+// A rank's links. What they carry becomes an event of the queue, which nobody handles while a
+// router is on the stack.
+struct LocalRanks::Rank final : RankLinks {
+  Rank(LocalRanks& owner, int32_t self)
+      : ranks(owner), rank(self), router(owner.plan_, self, *this, [](int32_t) { return 0; }) {}
 
-  void run(int32_t job) override { ranks_.push({Event::Kind::run, rank_, job, 0, rank_, {}}); }
-
-  void post(int32_t edge, int32_t micro_batch) override {
-    const StepDescriptor& step = ranks_.step_;
-    ranks_.land(
-        edge, micro_batch,
-        ranks_.worker(rank_).outgoing(step.mode, edge, micro_batch, variant_of(step, micro_batch)));
-    ranks_.push({Event::Kind::released, rank_, edge, micro_batch, rank_, {}});
+  void run(int32_t job, bool deliver) override {
+    ranks.driver_.run(rank, {router.step(), router.engine().scale(), job, deliver});
   }
-
-  void grant(int32_t edge, int32_t micro_batch) override {
-    const Edge& e = ranks_.plan_->mode(ranks_.step_.mode).edges[static_cast<size_t>(edge)];
-    ranks_.push({Event::Kind::granted,
-                 e.kind == EdgeKind::feed ? kController : e.from_rank,
-                 edge,
-                 micro_batch,
-                 rank_,
-                 {}});
+  void post(const Route& route, int32_t micro_batch, bool delivered) override {
+    // A feed is copied by the job that waits for it.
+    if (delivered || route.kind == EdgeKind::feed) return copied(route, micro_batch);
+    ranks.driver_.run(rank,
+                      {.step = router.step(), .edge = route.edge, .micro_batch = micro_batch});
   }
-
-  void control(int32_t to, const Control& message) override {
-    ranks_.push({Event::Kind::control, to, 0, 0, rank_, message});
+  void copied(const Route& route, int32_t micro_batch) {
+    push(Event::Kind::arrived, route.peer(micro_batch).rank, route, micro_batch);
+    push(Event::Kind::released, rank, route, micro_batch);
   }
-
- private:
-  LocalRanks& ranks_;
-  const int32_t rank_;
-};
-
-class LocalRanks::MainEffects final : public ControllerEffects {
- public:
-  explicit MainEffects(LocalRanks& ranks) : ranks_(ranks) {}
-
-  void run(int32_t) override {}
-  void grant(int32_t, int32_t) override {}
-  void post(int32_t edge, int32_t micro_batch) override {
-    ranks_.land(edge, micro_batch,
-                feed_bytes(*ranks_.plan_, ranks_.step_, edge, micro_batch, *ranks_.batch_));
+  void grant(const Route& route, int32_t micro_batch) override {
+    push(Event::Kind::granted, route.peer(micro_batch).rank, route, micro_batch);
   }
   void control(int32_t to, const Control& message) override {
-    ranks_.push({Event::Kind::control, to, 0, 0, kController, message});
+    ranks.queue_.push_back({Event::Kind::control, to, rank, 0, 0, message});
   }
-  void micro_batch(int32_t micro_batch) override { ranks_.driver_.micro_batch(micro_batch); }
-  void step_done(const StepResult& result) override { ranks_.driver_.over(result); }
+  void micro_batch(int32_t micro_batch) override { ranks.driver_.micro_batch(micro_batch); }
+  void step_done(const StepResult& result) override { ranks.driver_.over(result); }
 
- private:
-  LocalRanks& ranks_;
+  void push(Event::Kind kind, int32_t to, const Route& route, int32_t micro_batch) {
+    ranks.queue_.push_back({kind, to, rank, route.edge, micro_batch});
+  }
+
+  LocalRanks& ranks;
+  const int32_t rank;
+  EffectRouter router;
 };
 
 LocalRanks::LocalRanks(std::shared_ptr<const Plan> plan, Driver& driver)
-    : plan_(std::move(plan)), driver_(driver), controller_(plan_) {}
+    : plan_(std::move(plan)), driver_(driver) {}
 LocalRanks::~LocalRanks() = default;
 
 Result<std::unique_ptr<LocalRanks>> LocalRanks::make(std::shared_ptr<const Plan> plan,
@@ -71,128 +51,103 @@ Result<std::unique_ptr<LocalRanks>> LocalRanks::make(std::shared_ptr<const Plan>
                                                      Driver& driver) {
   init_gemm();
   std::unique_ptr<LocalRanks> ranks(new LocalRanks(plan, driver));
-  ranks->main_ = std::make_unique<MainEffects>(*ranks);
   for (int32_t r = 0; r < plan->config.ranks; ++r) {
     WEFT_TRY_ASSIGN(auto worker, Worker::make(plan, r, *tiles[static_cast<size_t>(r)]));
+    ranks->local_.push_back(worker.get());
     ranks->workers_.push_back(std::move(worker));
-    ranks->engines_.push_back(std::make_unique<Engine>(plan, r));
-    ranks->effects_.push_back(std::make_unique<RankEffects>(*ranks, r));
+    ranks->ranks_.push_back(std::make_unique<Rank>(*ranks, r));
   }
+  for (Worker* worker : ranks->local_) worker->join(ranks->local_);
   return ranks;
 }
 
-void LocalRanks::land(int32_t edge, int32_t micro_batch, std::span<const std::byte> bytes) {
-  const Edge& e = plan_->mode(step_.mode).edges[static_cast<size_t>(edge)];
-  std::span<std::byte> landing =
-      worker(e.to_rank).landing(step_.mode, edge, micro_batch, variant_of(step_, micro_batch));
-  std::memcpy(landing.data(), bytes.data(), bytes.size());
-  push({Event::Kind::arrived,
-        e.kind == EdgeKind::sink ? kController : e.to_rank,
-        edge,
-        micro_batch,
-        e.from_rank,
-        {}});
+EffectRouter& LocalRanks::router(int32_t rank) { return ranks_[static_cast<size_t>(rank)]->router; }
+
+size_t LocalRanks::most_tasks(int32_t rank) const {
+  return ranks_[static_cast<size_t>(rank)]->router.most_tasks();
 }
 
 // An exception may leave an engine half changed, and the queue too: nothing goes on.
 template <typename F>
 void LocalRanks::protect(F&& body) noexcept {
-  const Status status = attempt([&body] {
-    body();
-    return Status();
-  });
-  if (!status.ok()) fail(status);
+  if (const Status status = attempt(body); !status.ok()) fail(status);
 }
 
 void LocalRanks::begin(const StepDescriptor& step, const Batch& batch) {
   if (failed_) return;
-  step_ = step;
-  step_.sequence = controller_.next_sequence();
-  batch_ = &batch;
-  protect([&] {
-    if (Status status = controller_.begin(step_, *main_); !status.ok()) fail(status);
+  for (Worker* worker : local_) worker->feed(&batch);
+  protect([&]() -> Status {
+    WEFT_TRY(router(0).begin(step));
     drain();
+    return {};
   });
 }
 
-void LocalRanks::ran(int32_t rank, int32_t job, Status status, const JobTime& time) {
+void LocalRanks::ran(int32_t rank, const WorkerTask& task, const Status& status,
+                     const JobTime& time) {
   if (failed_) return;
   protect([&] {
-    if (!status.ok()) fail(status.within(cat("rank ", rank)), rank);
-    push({Event::Kind::ran, rank, job, 0, rank, {}, time});
+    Rank& on = *ranks_[static_cast<size_t>(rank)];
+    Status after = status.ok() ? Status() : status.within(cat("rank ", rank));
+    if (after.ok() && task.job < 0)
+      on.copied(*on.router.find(task.step.mode, task.edge), task.micro_batch);
+    else if (after.ok())
+      after = on.router.ran(task.job, worker(rank).squares(), time);
+    if (!after.ok()) fail(after, rank);
     drain();
+    return Status();
   });
 }
 
 void LocalRanks::drain() {
-  if (draining_) return;
-  draining_ = true;
   while (!failed_ && head_ < queue_.size()) {
     const Event event = queue_[head_++];
     if (head_ == queue_.size()) {
       queue_.clear();
       head_ = 0;
     }
-    if (Status status = handle(event); !status.ok())
-      fail(status, event.rank == kController ? -1 : event.rank);
+    if (Status status = handle(event); !status.ok()) fail(status, event.rank);
   }
-  draining_ = false;
 }
 
 void LocalRanks::fail(const Status& status, int32_t rank) {
   if (failed_) return;
   failed_ = true;
-  for (auto& engine : engines_) engine->abort();
+  for (auto& each : ranks_) each->router.abort();
+  for (Worker* worker : local_) worker->feed(nullptr);  // whoever hears of it may free the batch
   driver_.failed(status, rank);
 }
 
 void LocalRanks::check_progress() {
-  if (failed_ || controller_.idle()) return;
-  protect([this] {
-    std::string why = controller_.describe();
-    for (const auto& engine : engines_)
-      if (!engine->idle()) why += cat("; rank ", engine->rank(), " ", engine->describe());
-    fail(Status(Code::internal, "the step cannot go on: " + why));
+  const Controller& controller = *router(0).controller();
+  if (failed_ || controller.idle()) return;
+  protect([&] {
+    std::string why = controller.describe();
+    for (const auto& each : ranks_)
+      if (const Engine& engine = each->router.engine(); !engine.idle())
+        why += cat("; rank ", engine.rank(), " ", engine.describe());
+    return Status(Code::internal, "the step cannot go on: " + why);
   });
 }
 
 Status LocalRanks::handle(const Event& event) {
-  const bool main = event.rank == kController;
-  const size_t r = main ? 0 : static_cast<size_t>(event.rank);
-  const uint64_t sequence = step_.sequence;
+  EffectRouter& at = router(event.rank);
+  const uint64_t sequence = router(0).step().sequence;
   switch (event.kind) {
-    case Event::Kind::run:
-      driver_.run(event.rank, engines_[r]->step(), engines_[r]->scale(), event.edge_or_job);
-      return {};
-    case Event::Kind::ran:
-      return engines_[r]->ran(event.edge_or_job, workers_[r]->squares(), *effects_[r], event.time);
     case Event::Kind::arrived: {
-      if (!main)
-        return engines_[r]->arrived(sequence, event.edge_or_job, event.micro_batch, *effects_[r]);
-      const View view = delivered(event.edge_or_job, event.micro_batch);
-      const double loss = view.desc.dtype == DType::f64 ? *view.as<double>() : 0;
-      return controller_.delivered(sequence, event.edge_or_job, event.micro_batch, loss, *main_);
+      const View view = event.rank == 0 ? delivered(event.edge, event.micro_batch) : View{};
+      const double loss = view && view.desc.dtype == DType::f64 ? *view.as<double>() : 0;
+      return at.arrived(sequence, event.edge, event.micro_batch, loss);
     }
-    case Event::Kind::granted:
-      return main ? controller_.granted(sequence, event.edge_or_job, event.micro_batch, *main_)
-                  : engines_[r]->granted(sequence, event.edge_or_job, event.micro_batch,
-                                         *effects_[r]);
-    case Event::Kind::released:
-      return engines_[r]->released(event.edge_or_job, event.micro_batch, *effects_[r]);
-    case Event::Kind::control:
-      if (main) return controller_.heard(event.from, event.control, *main_);
-      if (event.control.kind == ControlKind::begin)
-        return engines_[r]->begin(event.control.step, *effects_[r]);
-      return engines_[r]->commit(event.control.sequence, event.control.scale, *effects_[r]);
+    case Event::Kind::granted: return at.granted(sequence, event.edge, event.micro_batch);
+    case Event::Kind::released: return at.released(event.edge, event.micro_batch);
+    case Event::Kind::control: return at.heard(event.from, event.control);
   }
   return {};
 }
 
 View LocalRanks::delivered(int32_t edge, int32_t micro_batch) {
-  const Edge& e = plan_->mode(step_.mode).edges[static_cast<size_t>(edge)];
-  const int32_t v = variant_of(step_, micro_batch);
-  return {workers_[0]->landing(step_.mode, edge, micro_batch, v).data(),
-          e.desc[static_cast<size_t>(v)]};
+  return worker(0).delivered(router(0).step(), edge, micro_batch);
 }
 
 }  // namespace weft

@@ -67,8 +67,8 @@ void LoopRun::begin_soon() {
   if (wake_) wake_->raise();
 }
 
-void LoopRun::micro_batch_over(int32_t micro_batch, double loss_sum) {
-  events_.push(micro_batch_event(*current_, micro_batch, loss_sum));
+void LoopRun::micro_batch_over(int32_t micro_batch) {
+  events_.push(micro_batch_event(*current_, micro_batch));
 }
 
 void LoopRun::step_over(const StepResult& result) {

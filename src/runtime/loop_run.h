@@ -48,7 +48,7 @@ class LoopRun : public Run {
   // --- loop thread, for the driver
   // The next step; its end is told by step_over() or run_failed(), from inside this call or later.
   virtual void begin_step(Step& step) = 0;
-  void micro_batch_over(int32_t micro_batch, double loss_sum);
+  void micro_batch_over(int32_t micro_batch);
   void step_over(const StepResult& result);
   void run_failed(
       const Status& status,

@@ -95,7 +95,7 @@ class Measure {
     for (size_t j = 0; j < program.jobs.size(); ++j) {
       const Job& job = program.jobs[j];
       now_.clear();
-      WEFT_TRY(worker_.run(step, 1, static_cast<int32_t>(j)));
+      WEFT_TRY(worker_.run({.step = step, .job = static_cast<int32_t>(j)}));
       if (job.kind != JobKind::action) {
         update += worker_.last_time().end - worker_.last_time().begin;
       } else if (counts) {

@@ -156,10 +156,7 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
   void message(int32_t peer, uint32_t type, std::span<const std::byte> bytes) override {
     requests_.answered(peer, type, bytes);
   }
-  void micro_batch(int32_t mb) override {
-    const int32_t edge = loss_edge(*plan_, current()->mode);
-    micro_batch_over(mb, edge < 0 ? 0 : *process_->delivered(edge, mb).as<double>());
-  }
+  void micro_batch(int32_t mb) override { micro_batch_over(mb); }
   void step_done(const StepResult& result) override {
     step_over(result);
     begin_soon();

@@ -26,6 +26,7 @@ RankProcess::RankProcess(Loop& loop, std::shared_ptr<const Plan> plan, Worker& w
     : loop_(loop),
       plan_(std::move(plan)),
       worker_(worker),
+      local_(static_cast<size_t>(plan_->config.ranks)),
       owner_(owner),
       timer_(loop,
              [this] {
@@ -44,12 +45,17 @@ RankProcess::~RankProcess() {
 }
 
 Status RankProcess::start() {
-  auto ran = [this](int32_t job, Status status, const JobTime& time) {
-    stall_.ran(time);
-    node_->ran(job, worker_.squares(), status, now(), time);
+  auto ran = [this](const WorkerTask& task, const Status& status, const JobTime& time) {
+    if (task.job >= 0) stall_.ran(time);
+    if (task.job < 0 && status.ok())
+      node_->copied(task.edge, task.micro_batch, now());
+    else
+      node_->ran(task.job, worker_.squares(), status, now(), time);
     act();
   };
-  WEFT_TRY_ASSIGN(thread_, JobThread::make(loop_, worker_, ran));
+  local_[static_cast<size_t>(worker_.rank())] = &worker_;
+  worker_.join(local_);
+  WEFT_TRY_ASSIGN(thread_, JobThread::make(loop_, worker_, node_->most_tasks(), ran));
   watch_timer_.start(1000);
   node_->start(now());
   act();
@@ -59,6 +65,7 @@ Status RankProcess::start() {
 // Whoever hears of it may free the batch.
 void RankProcess::failed(const Origin& origin) {
   for (auto& [peer, wire] : wires_) wire->connection().forget();
+  worker_.feed(nullptr);
   owner_.failed(origin);
 }
 
@@ -128,30 +135,25 @@ bool RankProcess::accept(int32_t peer, std::unique_ptr<PeerConnection>& wire, in
 }
 
 Status RankProcess::begin(const StepDescriptor& step, const Batch& batch) {
-  step_ = step;
-  batch_ = &batch;
+  worker_.feed(&batch);
   Status status = node_->begin(step, now());
   act();
   return status;
 }
 
-View RankProcess::delivered(int32_t edge, int32_t micro_batch) {
-  const Edge& e = plan_->mode(step_.mode).edges[static_cast<size_t>(edge)];
-  const int32_t v = variant_of(step_, micro_batch);
-  return {worker_.landing(step_.mode, edge, micro_batch, v).data(), e.desc[static_cast<size_t>(v)]};
-}
-
 // --- what the node asks for
 // -----------------------------------------------------------------------------------------------------------
 
-void RankProcess::run(const StepDescriptor& step, double scale, int32_t job) {
-  thread_->push(step, scale, job);
+void RankProcess::run(const StepDescriptor& step, double scale, int32_t job, bool deliver) {
+  thread_->push({step, scale, job, deliver});
+}
+
+void RankProcess::copy(const MessageAt& at) {
+  thread_->push({.step = node_->step(), .edge = at.edge, .micro_batch = at.micro_batch});
 }
 
 Result<std::span<const std::byte>> RankProcess::outgoing(const MessageAt& at) {
-  if (plan_->mode(at.mode).edges[static_cast<size_t>(at.edge)].kind == EdgeKind::feed)
-    return feed_bytes(*plan_, step_, at.edge, at.micro_batch, *batch_);
-  return std::span<const std::byte>(worker_.outgoing(at.mode, at.edge, at.micro_batch, at.variant));
+  return worker_.outgoing(at.mode, at.edge, at.micro_batch, at.variant);
 }
 
 Result<std::span<std::byte>> RankProcess::landing(const MessageAt& at) {

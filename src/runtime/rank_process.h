@@ -67,7 +67,9 @@ class RankProcess final : private RankNodeEffects, private PeerConnection::Reade
     node_->bye(now());
     act();
   }
-  View delivered(int32_t edge, int32_t micro_batch);
+  View delivered(int32_t edge, int32_t micro_batch) {
+    return worker_.delivered(node_->step(), edge, micro_batch);
+  }
   Worker& worker() { return worker_; }
   RankNode& node() { return *node_; }
   bool is_alone() const { return wires_.empty(); }
@@ -78,7 +80,8 @@ class RankProcess final : private RankNodeEffects, private PeerConnection::Reade
   void watch();
 
   // RankNodeEffects
-  void run(const StepDescriptor& step, double scale, int32_t job) override;
+  void run(const StepDescriptor& step, double scale, int32_t job, bool deliver) override;
+  void copy(const MessageAt& at) override;
   Result<std::span<const std::byte>> outgoing(const MessageAt& at) override;
   Result<std::span<std::byte>> landing(const MessageAt& at) override;
   Status landed(const MessageAt&) override { return {}; }
@@ -105,6 +108,7 @@ class RankProcess final : private RankNodeEffects, private PeerConnection::Reade
   Loop& loop_;
   std::shared_ptr<const Plan> plan_;
   Worker& worker_;
+  std::vector<Worker*> local_;  // by rank: no other lives in this process
   Owner& owner_;
   std::unique_ptr<RankNode> node_;
   std::unique_ptr<JobThread> thread_;
@@ -112,8 +116,6 @@ class RankProcess final : private RankNodeEffects, private PeerConnection::Reade
   std::set<int32_t> met_;  // that were accepted once, and are not again
   Loop::Timer timer_, watch_timer_;
   StallWatch stall_;
-  StepDescriptor step_;  // rank 0: that runs or ran last
-  const Batch* batch_ = nullptr;
 };
 
 }  // namespace weft

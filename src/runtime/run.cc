@@ -76,15 +76,16 @@ bool Run::poll(RunEvent& event, int64_t timeout_ns) {
   return true;
 }
 
-RunEvent Run::micro_batch_event(const Step& step, int32_t micro_batch, double loss_sum) const {
+RunEvent Run::micro_batch_event(const Step& step, int32_t micro_batch) {
   RunEvent event;
   event.kind = RunEvent::Kind::micro_batch;
   event.tag = step.tag;
   event.number = step.descriptor.step;
   event.mode = step.mode;
   event.micro_batch = micro_batch;
-  const double count = step.mode == Mode::infer ? 0 : step.counts[static_cast<size_t>(micro_batch)];
-  event.loss = count > 0 ? loss_sum / count : 0;
+  const int32_t edge = loss_edge(*plan_, step.mode);
+  const double count = edge < 0 ? 0 : step.counts[static_cast<size_t>(micro_batch)];
+  event.loss = count > 0 ? *delivered(edge, micro_batch).as<double>() / count : 0;
   return event;
 }
 

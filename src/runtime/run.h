@@ -117,7 +117,7 @@ class Run {
   virtual bool next_event(RunEvent& event, int64_t timeout_ns) = 0;
   virtual void proceed() = 0;
 
-  RunEvent micro_batch_event(const Step& step, int32_t micro_batch, double loss_sum) const;
+  RunEvent micro_batch_event(const Step& step, int32_t micro_batch);
   static RunEvent update_event(const Step& step, const StepResult& result,
                                size_t update);  // of a segment, before its final event
   static RunEvent final_event(Step* step, const StepResult& result);

@@ -50,11 +50,12 @@ class ThreadRun final : public LoopRun, private LocalRanks::Driver {
  private:
   Status start_threads() {
     for (int32_t r = 0; r < plan_->config.ranks; ++r) {
-      auto ran = [this, r](int32_t job, Status status, const JobTime& time) {
-        ranks_->ran(r, job, std::move(status), time);
+      auto ran = [this, r](const WorkerTask& task, const Status& status, const JobTime& time) {
+        ranks_->ran(r, task, status, time);
         begin_waiting();
       };
-      WEFT_TRY_ASSIGN(auto thread, JobThread::make(loop_->loop(), ranks_->worker(r), ran));
+      WEFT_TRY_ASSIGN(auto thread, JobThread::make(loop_->loop(), ranks_->worker(r),
+                                                   ranks_->most_tasks(r), ran));
       threads_.push_back(std::move(thread));
     }
     return {};
@@ -62,13 +63,10 @@ class ThreadRun final : public LoopRun, private LocalRanks::Driver {
 
   // --- loop thread
   void begin_step(Step& step) override { ranks_->begin(step.descriptor, step.batch); }
-  void run(int32_t rank, const StepDescriptor& step, double scale, int32_t job) override {
-    threads_[static_cast<size_t>(rank)]->push(step, scale, job);
+  void run(int32_t rank, const WorkerTask& task) override {
+    threads_[static_cast<size_t>(rank)]->push(task);
   }
-  void micro_batch(int32_t mb) override {
-    const int32_t edge = loss_edge(*plan_, current()->mode);
-    micro_batch_over(mb, edge < 0 ? 0 : *ranks_->delivered(edge, mb).as<double>());
-  }
+  void micro_batch(int32_t mb) override { micro_batch_over(mb); }
   void over(const StepResult& result) override { step_over(result); }
   void failed(const Status& status, int32_t rank) override { run_failed(status, rank); }
 

@@ -26,6 +26,14 @@ void add_tensors(Tiles& tiles, const float* a, const float* b, float* out, int64
   });
 }
 
+void copy_bytes(Tiles& tiles, std::byte* to, const std::byte* from, size_t bytes) {
+  const int64_t n = static_cast<int64_t>(bytes);
+  for_tiles(tiles, static_cast<int>((n + kBlock - 1) / kBlock), [&](int tile) {
+    const int64_t begin = tile * kBlock;
+    std::memcpy(to + begin, from + begin, static_cast<size_t>(std::min(kBlock, n - begin)));
+  });
+}
+
 // Numbers come in pairs, each by its index, so blocks of an even size can be drawn in any order.
 static_assert(kBlock % 2 == 0);
 
@@ -103,9 +111,11 @@ void* Worker::at(const RankProgram& program, const Place& place, int32_t micro_b
   return arena_.data() + ring.base + (micro_batch % ring.count) * ring.stride + place.offset;
 }
 
-std::span<std::byte> Worker::outgoing(Mode mode, int32_t edge, int32_t micro_batch,
-                                      int32_t variant) {
+std::span<const std::byte> Worker::outgoing(Mode mode, int32_t edge, int32_t micro_batch,
+                                            int32_t variant) {
   const Edge& e = plan_->mode(mode).edges[static_cast<size_t>(edge)];
+  if (e.kind == EdgeKind::feed)
+    return feed_bytes(*plan_, mode, edge, micro_batch, variant, *batch_);
   return {static_cast<std::byte*>(at(program(mode), e.outgoing, micro_batch)),
           e.desc[static_cast<size_t>(variant)].bytes()};
 }
@@ -115,6 +125,12 @@ std::span<std::byte> Worker::landing(Mode mode, int32_t edge, int32_t micro_batc
   const Edge& e = plan_->mode(mode).edges[static_cast<size_t>(edge)];
   return {static_cast<std::byte*>(at(program(mode), e.landing, micro_batch)),
           e.desc[static_cast<size_t>(variant)].bytes()};
+}
+
+View Worker::delivered(const StepDescriptor& step, int32_t edge, int32_t micro_batch) {
+  const int32_t v = variant_of(step, micro_batch);
+  return {landing(step.mode, edge, micro_batch, v).data(),
+          plan_->mode(step.mode).edges[static_cast<size_t>(edge)].desc[static_cast<size_t>(v)]};
 }
 
 Worker::ParamMemory Worker::param(ParamId id) {
@@ -151,13 +167,62 @@ Status Worker::trace(size_t jobs) {
   return {};
 }
 
-Status Worker::run(const StepDescriptor& step, double scale, int32_t job) {
+Status Worker::run(const WorkerTask& task) {
+  if (task.job < 0) {
+    copy(task.step, task.edge, task.micro_batch);
+    return {};
+  }
+  const Job& job = program(task.step.mode).jobs[static_cast<size_t>(task.job)];
+  take_feeds(task.step, job);
   last_time_.begin = monotonic_ns();
-  Status status = run_job(step, scale, program(step.mode).jobs[static_cast<size_t>(job)]);
+  Status status = run_job(task.step, task.scale, job);
   last_time_.end = monotonic_ns();
   if (spans_.size() < spans_wanted_)
-    spans_.push_back({.step = step.step, .time = last_time_, .job = job, .mode = step.mode});
+    spans_.push_back(
+        {.step = task.step.step, .time = last_time_, .job = task.job, .mode = task.step.mode});
+  if (task.deliver && status.ok()) deliver(task.step, job);
   return status;
+}
+
+void Worker::feed(const Batch* batch) {
+  const std::lock_guard lock(feed_mutex_);
+  batch_ = batch;
+}
+
+void Worker::take_feeds(const StepDescriptor& step, const Job& job) {
+  if (job.kind != JobKind::action) return;
+  const ModePlan& mode = plan_->mode(step.mode);
+  for (int32_t e : program(step.mode).programs[static_cast<size_t>(job.program)].waits) {
+    if (mode.edges[static_cast<size_t>(e)].kind != EdgeKind::feed) continue;
+    const std::lock_guard lock(feed_mutex_);
+    if (batch_) copy(step, e, job.micro_batch);
+  }
+}
+
+// What the job posts; of an update the new values of tied parameters.
+void Worker::deliver(const StepDescriptor& step, const Job& job) {
+  const ModePlan& mode = plan_->mode(step.mode);
+  const RankProgram& own = program(step.mode);
+  if (job.kind == JobKind::action)
+    for (int32_t e : own.programs[static_cast<size_t>(job.program)].posts)
+      copy(step, e, job.micro_batch);
+  else
+    for (int32_t id : own.edges)
+      if (const Edge& e = mode.edges[static_cast<size_t>(id)];
+          e.kind == EdgeKind::tie_value && e.from_rank == rank_)
+        copy(step, id, 0);
+}
+
+// Between ranks of this process; others have links.
+void Worker::copy(const StepDescriptor& step, int32_t edge, int32_t micro_batch) {
+  const size_t to =
+      static_cast<size_t>(plan_->mode(step.mode).edges[static_cast<size_t>(edge)].to_rank);
+  Worker* receiver = to < local_.size() ? local_[to] : nullptr;
+  if (!receiver) return;
+  const int32_t variant = variant_of(step, micro_batch);
+  const auto from = outgoing(step.mode, edge, micro_batch, variant);
+  copy_bytes(tiles_, receiver->landing(step.mode, edge, micro_batch, variant).data(), from.data(),
+             from.size());
 }
 
 Status Worker::run_job(const StepDescriptor& step, double scale, const Job& job) {
@@ -306,14 +371,9 @@ void Worker::update_weights(uint64_t step, int32_t from, int32_t to, double scal
 }
 
 void Worker::copy_version(int32_t from, int32_t to) {
-  const int64_t read = versions().offset(from), written = versions().offset(to),
-                bytes = versions().stride;
-  if (read == written) return;
-  for_tiles(tiles_, static_cast<int>((bytes + kBlock - 1) / kBlock), [&](int tile) {
-    const int64_t begin = tile * kBlock;
-    std::memcpy(arena_.data() + written + begin, arena_.data() + read + begin,
-                static_cast<size_t>(std::min(kBlock, bytes - begin)));
-  });
+  if (versions().offset(from) == versions().offset(to)) return;
+  copy_bytes(tiles_, arena_.data() + versions().offset(to), arena_.data() + versions().offset(from),
+             static_cast<size_t>(versions().stride));
 }
 
 // The last gradient of a segment stays readable.

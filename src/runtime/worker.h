@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
@@ -11,8 +12,18 @@
 #include "kernels/tiles.h"
 #include "plan/plan.h"
 #include "runtime/arena.h"
+#include "runtime/batch.h"
 
 namespace weft {
+
+// What a worker is to do.
+struct WorkerTask {
+  StepDescriptor step;
+  double scale = 1;
+  int32_t job = -1;      // of the mode's program; -1: copy a message to where it lands
+  bool deliver = false;  // also copy what the job posts to ranks of this process
+  int32_t edge = -1, micro_batch = -1;  // of a copy
+};
 
 // Lives on the thread that runs the jobs; between steps any one thread may read and write
 // parameters.
@@ -23,11 +34,18 @@ class Worker {
   static Result<std::unique_ptr<Worker>> make(std::shared_ptr<const Plan> plan, int32_t rank,
                                               Tiles& tiles);
 
+  // Workers of this process by rank, null: of another process. Without it there is only this one.
+  void join(std::span<Worker* const> local) { local_ = local; }
+  // The inputs of the step, from which jobs copy what they wait for; null: they come by link. Any
+  // thread. The batch may be freed after the next call.
+  void feed(const Batch* batch);
+
   // Allocates nothing. Errors of an op name the node.
-  Status run(const StepDescriptor& step, double scale, int32_t job);
+  Status run(const WorkerTask& task);
   // After a reduce job: per owned parameter, ascending; of a segment, update by update.
   std::span<const double> squares() const { return std::span(squares_).first(summed_); }
-  const JobTime& last_time() const { return last_time_; }  // of the job that ran last
+  // Of the job that ran last, without copies.
+  const JobTime& last_time() const { return last_time_; }
 
   // Between steps: keeps the spans of that many jobs from now on, then no more; 0: stops. Forgets
   // those before.
@@ -38,9 +56,13 @@ class Worker {
   // end of *out; null: stops.
   void time_calls(std::vector<int64_t>* out) { call_times_ = out; }
 
-  // Where a message of that edge leaves from or lands, and how long it is.
-  std::span<std::byte> outgoing(Mode mode, int32_t edge, int32_t micro_batch, int32_t variant);
+  // Where a message of that edge leaves from or lands, and how long it is. Feeds leave from the
+  // batch.
+  std::span<const std::byte> outgoing(Mode mode, int32_t edge, int32_t micro_batch,
+                                      int32_t variant);
   std::span<std::byte> landing(Mode mode, int32_t edge, int32_t micro_batch, int32_t variant);
+
+  View delivered(const StepDescriptor& step, int32_t edge, int32_t micro_batch);  // rank 0
 
   // Memory of a resident parameter; the gradient and the optimizer state lie with its owner only
   // (else null).
@@ -70,6 +92,9 @@ class Worker {
     return plan_->mode(mode).ranks[static_cast<size_t>(rank_)];
   }
   void* at(const RankProgram& program, const Place& place, int32_t micro_batch) const;
+  void take_feeds(const StepDescriptor& step, const Job& job);
+  void deliver(const StepDescriptor& step, const Job& job);
+  void copy(const StepDescriptor& step, int32_t edge, int32_t micro_batch);
   Status run_job(const StepDescriptor& step, double scale, const Job& job);
   Status run_action(const StepDescriptor& step, double scale, const RankProgram& program,
                     const Job& job);
@@ -93,6 +118,9 @@ class Worker {
   Arena arena_;
   std::array<std::array<std::vector<BoundProgram>, 2>, kModes>
       bound_;  // [mode][variant][program][call]
+  std::span<Worker* const> local_;
+  std::mutex feed_mutex_;  // batch_: whoever frees it waits until nobody copies from it
+  const Batch* batch_ = nullptr;
   std::vector<double> squares_;
   size_t owned_ = 0, summed_ = 0;  // parameters; squares of the last step
   JobTime last_time_;

@@ -24,29 +24,32 @@ struct SimMesh::Rank final : RankNodeEffects {
     return mesh.plan_->mode(at.mode).edges[static_cast<size_t>(at.edge)];
   }
 
-  void run(const StepDescriptor& step, double scale, int32_t job) override {
+  void run(const StepDescriptor& step, double scale, int32_t job, bool) override {
+    start({.rank = rank, .job = job, .step = step, .scale = scale});
+  }
+  void copy(const MessageAt& at) override { start({.rank = rank, .job = -1, .at = at}); }
+  void start(Job job) {
     const LinkTime longest = mesh.settings_.longest_job;
     worker_free = std::max(worker_free, mesh.now_) +
                   (longest > 0 ? static_cast<LinkTime>(mesh.rng_() % (longest + 1)) : 0);
-    mesh.jobs_.push_back({worker_free, mesh.order_++, rank, job, step, scale});
+    job.end = worker_free;
+    job.order = mesh.order_++;
+    mesh.jobs_.push_back(job);
   }
   Result<std::span<const std::byte>> outgoing(const MessageAt& at) override {
     Digest& value = out[{at.edge, at.micro_batch}];
-    const Edge& e = edge(at);
-    if (e.kind == EdgeKind::feed) {
-      const StepGraph& graph = mesh.plan_->mode(at.mode).graph;
-      value = Provenance::fed(graph.tensors[static_cast<size_t>(e.tensor)].node, mesh.step_,
-                              at.micro_batch);
-    } else {
-      WEFT_TRY_ASSIGN(value, worker.outgoing(mesh.step_, at.edge, at.micro_batch));
-    }
+    WEFT_TRY_ASSIGN(value, worker.outgoing(mesh.step_, at.edge, at.micro_batch));
     return std::span<const std::byte>(bytes_of(value));
   }
   Result<std::span<std::byte>> landing(const MessageAt& at) override {
     return bytes_of(in[{at.edge, at.micro_batch}]);
   }
   Status landed(const MessageAt& at) override {
-    return worker.land(mesh.step_, at.edge, at.micro_batch, in[{at.edge, at.micro_batch}]);
+    Digest& value = in[{at.edge, at.micro_batch}];
+    if (edge(at).from_rank == rank) {
+      WEFT_TRY_ASSIGN(value, worker.outgoing(mesh.step_, at.edge, at.micro_batch));
+    }
+    return worker.land(mesh.step_, at.edge, at.micro_batch, value);
   }
   double loss(const MessageAt& at) override { return as_number(in[{at.edge, at.micro_batch}]); }
   void send(int32_t peer, Lane lane, std::span<const std::byte, kHeaderBytes> header,
@@ -58,14 +61,7 @@ struct SimMesh::Rank final : RankNodeEffects {
   void joined() override { mesh.joined_ = mesh.joined_ || rank == 0; }
   void message(int32_t, uint32_t, std::span<const std::byte>) override {}
   void micro_batch(int32_t mb) override {
-    const auto& edges = mesh.plan_->mode(mesh.step_.mode).edges;
-    size_t sink = 0;
-    for (size_t e = 0; e < edges.size(); ++e) {
-      if (edges[e].kind != EdgeKind::sink) continue;
-      auto value = worker.landed(mesh.step_, static_cast<int32_t>(e), mb);
-      if (value.ok()) mesh.outcome_.deliveries[sink][static_cast<size_t>(mb)] = value.value();
-      ++sink;
-    }
+    (void)worker.read_sinks(mesh.step_, mb, mesh.outcome_.deliveries);
   }
   void step_done(const StepResult& result) override {
     mesh.outcome_.result = result;
@@ -128,11 +124,6 @@ Status SimMesh::begin(const StepDescriptor& step) {
   step_ = step;
   step_.sequence = node(0).next_sequence();
   outcome_ = {};
-  const auto& edges = plan_->mode(step_.mode).edges;
-  const auto sinks = std::count_if(edges.begin(), edges.end(),
-                                   [](const Edge& e) { return e.kind == EdgeKind::sink; });
-  outcome_.deliveries.assign(static_cast<size_t>(sinks),
-                             std::vector<Digest>(static_cast<size_t>(step_.micro_batches)));
   over_ = false;
   return node(0).begin(step_, now_);
 }
@@ -152,6 +143,7 @@ void SimMesh::finish(const Job& job) {
   if (gone_.contains(job.rank)) return;
   Rank& rank = *ranks_[static_cast<size_t>(job.rank)];
   if (rank.node.has_failed()) return;
+  if (job.job < 0) return rank.node.copied(job.at.edge, job.at.micro_batch, now_);
   const Status status = rank.broken ? Status(Code::user, "a job returned an error")
                                     : rank.worker.run(job.step, job.scale, job.job);
   rank.node.ran(job.job, rank.worker.squares(), status, now_);

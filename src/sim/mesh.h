@@ -61,11 +61,12 @@ class SimMesh {
  private:
   friend struct Rank;
   struct Job {
-    LinkTime end;
-    uint64_t order;
-    int32_t rank, job;
-    StepDescriptor step;
-    double scale;
+    int32_t rank, job;  // -1: a copy
+    StepDescriptor step = {};
+    double scale = 1;
+    MessageAt at = {};  // of a copy
+    LinkTime end = 0;
+    uint64_t order = 0;
   };
   void step_event(const SimNetwork::Event& event);
   void finish(const Job& job);

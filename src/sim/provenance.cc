@@ -147,6 +147,9 @@ int64_t edge_bytes(const Edge& edge, const StepDescriptor& step, int32_t micro_b
 Result<Digest> DigestWorker::outgoing(const StepDescriptor& step, int32_t edge,
                                       int32_t micro_batch) const {
   const Edge& e = plan_->mode(step.mode).edges[static_cast<size_t>(edge)];
+  if (e.kind == EdgeKind::feed)
+    return Provenance::fed(plan_->mode(step.mode).graph.tensors[static_cast<size_t>(e.tensor)].node,
+                           step, micro_batch);
   return read(address(program(step.mode), e.outgoing, micro_batch),
               edge_bytes(e, step, micro_batch), "a message");
 }
@@ -164,6 +167,19 @@ Result<Digest> DigestWorker::landed(const StepDescriptor& step, int32_t edge,
   const Edge& e = plan_->mode(step.mode).edges[static_cast<size_t>(edge)];
   return read(address(program(step.mode), e.landing, micro_batch), edge_bytes(e, step, micro_batch),
               "a delivery");
+}
+
+Status DigestWorker::read_sinks(const StepDescriptor& step, int32_t micro_batch,
+                                std::vector<std::vector<Digest>>& out) const {
+  const ModePlan& mode = plan_->mode(step.mode);
+  size_t sink = 0;
+  for (int32_t e : program(step.mode).edges) {
+    if (mode.edges[static_cast<size_t>(e)].kind != EdgeKind::sink) continue;
+    if (sink == out.size()) out.emplace_back(static_cast<size_t>(step.micro_batches));
+    WEFT_TRY_ASSIGN(out[sink][static_cast<size_t>(micro_batch)], landed(step, e, micro_batch));
+    ++sink;
+  }
+  return {};
 }
 
 Status DigestWorker::run(const StepDescriptor& step, double scale, int32_t job) {

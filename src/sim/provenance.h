@@ -45,9 +45,13 @@ class DigestWorker {
 
   Status run(const StepDescriptor& step, double scale, int32_t job);
   std::span<const double> squares() const { return std::span(squares_).first(summed_); }
+  // Of a feed: the input.
   Result<Digest> outgoing(const StepDescriptor& step, int32_t edge, int32_t micro_batch) const;
   Status land(const StepDescriptor& step, int32_t edge, int32_t micro_batch, const Digest& value);
   Result<Digest> landed(const StepDescriptor& step, int32_t edge, int32_t micro_batch) const;
+  // Rank 0: what a micro-batch has delivered, [sink][micro-batch] in the order of the sink edges.
+  Status read_sinks(const StepDescriptor& step, int32_t micro_batch,
+                    std::vector<std::vector<Digest>>& out) const;
   Result<Digest> weight(ParamId param) const;
   Result<Digest> grad(ParamId param) const;
 

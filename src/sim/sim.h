@@ -3,13 +3,11 @@
 // provenance digests, or nothing at all when only time is asked for.
 #pragma once
 
-#include <array>
 #include <functional>
 #include <memory>
 #include <vector>
 
-#include "engine/controller.h"
-#include "engine/engine.h"
+#include "node/effect_router.h"
 #include "sim/events.h"
 #include "sim/provenance.h"
 
@@ -81,36 +79,23 @@ class Sim {
     double free = 0;  // when the last message has left
     int64_t messages = 0, bytes = 0;
   };
-  // What is to be known of an edge to send a message of it; edges themselves are too large to walk
-  // through.
-  struct Parcel {
-    int32_t to = 0, from = 0;  // kController: a sink, a feed
-    int32_t line = -1;         // -1: within a rank
-    double back = 0;           // latency the other way, which a grant takes
-    std::array<int64_t, 2> bytes = {};
-  };
   struct Heard {
     Control control;
     int32_t from;
   };
-  class RankEffects;
-  class MainEffects;
   struct Rank;
 
   SimLink link_between(int32_t from, int32_t to) const;
-  void make_lines(const ModePlan& mode);
+  int32_t line_to(int32_t from, int32_t to);
+  void fail(const Status& status);
   int32_t keep(const Digest& value);
-  void tell(int32_t from, int32_t to, const Control& message, double time);
   Status handle(const SimEvent& event);
   Status arrive(const SimEvent& event);
-  void send(int32_t edge, int32_t micro_batch, const Digest& value);
-  void start(int32_t rank, int32_t job);
+  void send(const Route& route, int32_t micro_batch, const Digest& value);
+  void start(Rank& on, int32_t job);
   void begin_outcome();
   Status end_outcome(double begin);
   const ModePlan& mode() const { return plan_->mode(step_.mode); }
-  const Parcel& parcel(int32_t edge) const {
-    return parcels_[static_cast<size_t>(step_.mode)][static_cast<size_t>(edge)];
-  }
 
   std::shared_ptr<const Plan> plan_;
   SimCosts costs_;
@@ -118,11 +103,7 @@ class Sim {
   bool keep_spans_ = false;
   std::vector<DigestWorker> workers_;
   std::vector<Rank> ranks_;
-  std::unique_ptr<MainEffects> main_;
-  Controller controller_;
-  std::vector<Line> lines_;
-  std::array<std::vector<Parcel>, kModes> parcels_;  // per edge
-  std::vector<double> from_main_, to_main_;          // latency of control messages, per rank
+  std::vector<Line> lines_;  // by `from`
   SimEvents events_;
   std::vector<Heard> heard_;     // control messages of the step
   std::vector<Digest> digests_;  // values on their way

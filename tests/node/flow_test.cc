@@ -96,7 +96,8 @@ class Scene final : private RankNodeEffects, private LinkEffects {
   }
 
   // Rank 1's
-  void run(const StepDescriptor&, double, int32_t) override { ++jobs_; }
+  void run(const StepDescriptor&, double, int32_t, bool) override { ++jobs_; }
+  void copy(const MessageAt&) override {}
   Result<std::span<const std::byte>> outgoing(const MessageAt&) override {
     return std::span<const std::byte>();
   }

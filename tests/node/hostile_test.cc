@@ -184,7 +184,8 @@ class Scene final : private RankNodeEffects {
     }
   }
 
-  void run(const StepDescriptor&, double, int32_t) override {}
+  void run(const StepDescriptor&, double, int32_t, bool) override {}
+  void copy(const MessageAt&) override {}
   Result<std::span<const std::byte>> outgoing(const MessageAt& at) override {
     return std::span<const std::byte>(place(at));
   }

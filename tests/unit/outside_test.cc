@@ -84,8 +84,8 @@ TEST(Answer, ToAHashIsTheDigestOfTheWholeTensor) {
 
 class Unheard final : public Effects {
  public:
-  void run(int32_t) override {}
-  void post(int32_t, int32_t) override {}
+  void run(int32_t, bool) override {}
+  void post(int32_t, int32_t, bool) override {}
   void grant(int32_t, int32_t) override {}
   void control(int32_t, const Control&) override {}
 };
@@ -105,8 +105,8 @@ TEST(Step, WithAShortMicroBatchThatThePlanHasNotIsRefused) {
 
 class Fed final : public ControllerEffects {
  public:
-  void run(int32_t) override {}
-  void post(int32_t, int32_t micro_batch) override { sent.push_back(micro_batch); }
+  void run(int32_t, bool) override {}
+  void post(int32_t, int32_t micro_batch, bool) override { sent.push_back(micro_batch); }
   void grant(int32_t, int32_t) override {}
   void control(int32_t, const Control&) override {}
   void micro_batch(int32_t) override {}
