@@ -614,7 +614,7 @@ enum {
 /* One step: all samples of all inputs, in the order in which the inputs were added, dimension 0 being the samples. The engine cuts them
  * into micro-batches, and with an asynchronous schedule WEFT_TRAIN makes an update of every weft_plan_config.micro_batches of them. On
  * WEFT_OK the run has taken references of its own and delivers events with this tag: one per micro-batch, then exactly one final one. On
- * failure nothing has changed and no event comes; WEFT_EAGAIN: 16 steps are not over. Thread: owner. */
+ * failure nothing has changed and no event comes; WEFT_EAGAIN: 16 steps and saves are not over. Thread: owner. */
 WEFT_API weft_status weft_run_submit(weft_run *run, weft_tensor *const *inputs, uint32_t n_inputs, uint32_t flags, uint64_t tag,
                                      weft_error *err);
 
@@ -622,7 +622,8 @@ enum {
   WEFT_EVENT_MICRO_BATCH = 1,   /* loss of one micro-batch, or its outputs */
   WEFT_EVENT_DONE = 2,          /* final: the step is over */
   WEFT_EVENT_ERROR = 3,         /* final: the run has failed; status and text say why */
-  WEFT_EVENT_UPDATE = 4         /* asynchronous schedules: what an update of the step came to; ascending, before the final event */
+  WEFT_EVENT_UPDATE = 4,        /* asynchronous schedules: what an update of the step came to; ascending, before the final event */
+  WEFT_EVENT_SAVED = 5          /* final event of a save that was queued: `path`, or status and text say why there is none */
 };
 
 typedef struct weft_event {
@@ -631,21 +632,22 @@ typedef struct weft_event {
   uint64_t tag;
   weft_status status;
   uint32_t micro_batch;
-  uint64_t step;                  /* training steps before this one; update: updates before it */
+  uint64_t step;                  /* training steps before this one; update: updates before it; saved: those in the checkpoint */
   double loss;                    /* mean over what the loss counts: of the micro-batch, of the update, or of the whole step */
   double grad_norm;               /* done, update: global norm before clipping; done after several updates: of the last. Where the loss or
                                      the norm is not finite the update was made all the same, and the weights are spoiled: look at it */
   weft_tensor *const *outputs;    /* micro-batch of a WEFT_FORWARD step: in the order of weft_model_add_output. Borrowed as all here: copy
                                      what is to stay. A reference keeps no content, and none can be submitted */
   uint32_t n_outputs;
-  int32_t rank;                   /* error: the rank that failed, or -1 */
-  const char *text;               /* error */
+  int32_t rank;                   /* error, saved: the rank that failed, or -1 */
+  const char *text;               /* error, saved: why; else NULL */
   double idle;                    /* done: share of the time from the step's first forward to its last backward action, on any rank, in
                                      which a rank ran no kernel; mean over ranks */
   const double *idle_by_rank;     /* done; ranks of different machines are compared by their own clocks */
   uint32_t n_ranks, reserved2;
+  const char *path;               /* saved: the checkpoint; NULL if there is none */
 } weft_event;
-#define WEFT_EVENT_INIT {sizeof(weft_event), 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, NULL, 0, NULL, 0, 0}
+#define WEFT_EVENT_INIT {sizeof(weft_event), 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, NULL, 0, NULL, 0, 0, NULL}
 
 /* The next event into *event, whose size is set; what it points to is borrowed until the next poll. Returns 1 for an event, 0 when the
  * time (nanoseconds; negative: no limit) is over or nothing was submitted; without an event all of *event but its size is 0. Thread:
@@ -663,7 +665,7 @@ enum { WEFT_VALUE = 0, WEFT_GRAD = 1, WEFT_STATE = 2 };   /* WEFT_STATE + k: opt
 
 /* Copies a parameter, its gradient of the last step that went backward (before clipping; of a step with several updates, that of the
  * last one), or its optimizer state, or the gradient of an input (WEFT_GRAD; the samples of the last step), into or from `tensor`, which
- * has its shape. Between steps alone: WEFT_ESTATE while submitted steps are not over. Thread: owner. */
+ * has its shape. Between steps alone: WEFT_ESTATE while steps or saves are not over. Thread: owner. */
 WEFT_API weft_status weft_run_read(weft_run *run, const char *name, uint32_t what, weft_tensor *tensor, weft_error *err);
 WEFT_API weft_status weft_run_write(weft_run *run, const char *name, uint32_t what, const weft_tensor *tensor, weft_error *err);
 
@@ -690,11 +692,19 @@ typedef struct weft_save_config {
   const char *directory;      /* made if there is none; holds step-00000010/, ..., and latest, which names the newest. Two are kept. */
   const char *model;          /* what the model is, for whoever loads it: a preset's text; NULL: nothing */
   const weft_pair *options;   /* whatever else the caller wants to find again; a key is there once, and not empty */
+  uint32_t flags, reserved;   /* 0 or WEFT_SAVE_QUEUE */
+  uint64_t tag;               /* with WEFT_SAVE_QUEUE: comes back with the event */
 } weft_save_config;
-#define WEFT_SAVE_INIT {sizeof(weft_save_config), 0, NULL, NULL, NULL}
+#define WEFT_SAVE_INIT {sizeof(weft_save_config), 0, NULL, NULL, NULL, 0, 0, 0}
+
+enum { WEFT_SAVE_QUEUE = 1 };   /* do not wait: the save takes its turn behind the steps that were submitted */
 
 /* Writes parameters, optimizer state, seed, settings and the number of steps; the checkpoint appears whole or not at all. Refuses a
- * directory that holds a newer one. Between steps alone, and not after a failed one. Thread: owner. */
+ * directory that holds a newer one. After a failure the run goes on, and earlier checkpoints are untouched.
+ * Waits for the end, and is for the time between steps. With WEFT_SAVE_QUEUE it may be called while steps are under way: the checkpoint
+ * has the steps submitted before it and none submitted later, which begin as soon as all bytes have left their ranks. On WEFT_OK exactly
+ * one WEFT_EVENT_SAVED will come; on failure nothing has changed and no event comes; WEFT_EAGAIN: 16 steps and saves are not over. Not
+ * after a failed step. Thread: owner. */
 WEFT_API weft_status weft_run_save(weft_run *run, const weft_save_config *config, weft_error *err);
 
 typedef struct weft_checkpoint weft_checkpoint;

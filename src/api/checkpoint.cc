@@ -62,30 +62,42 @@ Result<Digest> digest_of_params(weft_checkpoint& c) {
 
 }  // namespace
 
+namespace {
+
+Result<SaveRequest> save_request(const weft_save_config& c) {
+  WEFT_TRY(require(c.directory, "weft_save_config.directory"));
+  if (!*c.directory)
+    return Status(Code::invalid, "weft_save_config.directory is empty, expected a path");
+  if (c.n_options) WEFT_TRY(require(c.options, "weft_save_config.options"));
+  SaveRequest out;
+  out.directory = c.directory;
+  out.manifest.weft = weft_version();
+  if (c.model) out.manifest.model = c.model;
+  for (uint32_t i = 0; i < c.n_options; ++i) {
+    WEFT_TRY(require(c.options[i].key, "a key in weft_save_config.options"));
+    WEFT_TRY(require(c.options[i].value, "a value in weft_save_config.options"));
+    const std::string key = c.options[i].key;
+    if (key.empty()) return Status(Code::invalid, "a key in weft_save_config.options is empty");
+    if (!out.manifest.options.emplace(key, c.options[i].value).second)
+      return Status(Code::invalid, cat("weft_save_config.options has the key '", key, "' twice"));
+  }
+  return out;
+}
+
+}  // namespace
+
 weft_status weft_run_save(weft_run* run, const weft_save_config* config, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(run, "run"));
     WEFT_TRY(require(config, "config"));
     weft_save_config c;
     WEFT_TRY(read_config(config, "weft_save_config", c));
-    WEFT_TRY(require(c.directory, "weft_save_config.directory"));
-    if (!*c.directory)
-      return Status(Code::invalid, "weft_save_config.directory is empty, expected a path");
-    if (c.n_options) WEFT_TRY(require(c.options, "weft_save_config.options"));
-    WEFT_TRY(run->run->settled());
-    Manifest manifest;
-    manifest.weft = weft_version();
-    if (c.model) manifest.model = c.model;
-    for (uint32_t i = 0; i < c.n_options; ++i) {
-      WEFT_TRY(require(c.options[i].key, "a key in weft_save_config.options"));
-      WEFT_TRY(require(c.options[i].value, "a value in weft_save_config.options"));
-      const std::string key = c.options[i].key;
-      if (key.empty()) return Status(Code::invalid, "a key in weft_save_config.options is empty");
-      if (!manifest.options.emplace(key, c.options[i].value).second)
-        return Status(Code::invalid, cat("weft_save_config.options has the key '", key, "' twice"));
-    }
-    auto saved = save_run(*run->run, c.directory, std::move(manifest));
-    return saved.ok() ? Status() : saved.status();
+    WEFT_TRY_ASSIGN(SaveRequest request, save_request(c));
+    if (c.flags == 0) return run->run->save(std::move(request));
+    if (c.flags != WEFT_SAVE_QUEUE)
+      return Status(Code::invalid,
+                    cat("weft_save_config.flags is ", c.flags, ", expected 0 or WEFT_SAVE_QUEUE"));
+    return run->run->submit_save(std::move(request), c.tag);
   });
 }
 

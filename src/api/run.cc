@@ -148,8 +148,7 @@ weft_status weft_run_submit(weft_run* run, weft_tensor* const* inputs, uint32_t 
     WEFT_TRY(require(run, "run"));
     if (n_inputs) WEFT_TRY(require(inputs, "inputs"));
     Step* step = run->run->acquire();
-    if (!step)
-      return Status(Code::again, cat(Run::kQueue, " steps are under way; poll their events first"));
+    if (!step) return Run::full();
     step->tag = tag;
     const Model& model = *run->run->plan().model;
     if (Status status = attempt([&] { return fill_step(*step, model, inputs, n_inputs, flags); });
@@ -191,6 +190,10 @@ weft_status weft_run_poll(weft_run* run, weft_event* event, int64_t timeout_ns) 
       run->idle_by_rank.assign(inner.step->idle_by_rank.begin(), inner.step->idle_by_rank.end());
       full.idle_by_rank = run->idle_by_rank.data();
       full.n_ranks = static_cast<uint32_t>(run->idle_by_rank.size());
+    }
+    if (inner.kind == RunEvent::Kind::saved && inner.status.ok()) {
+      run->saved_path = inner.step->save->path;
+      full.path = run->saved_path.c_str();
     }
     fill_result(event, full);
     found = 1;

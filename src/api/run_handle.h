@@ -24,4 +24,5 @@ struct weft_run {
   std::vector<int32_t> output_edges;
   weft::Status status;
   std::vector<double> idle_by_rank;
+  std::string saved_path;
 };

@@ -43,6 +43,10 @@ class InlineRun final : public Run, private LocalRanks::Driver {
         events_.push(error_event(current_, failure_, failed_rank_));
         continue;
       }
+      if (current_->save) {
+        events_.push(saved_event(current_, carry_out(*current_->save)));
+        continue;
+      }
       ranks_->begin(current_->descriptor, current_->batch);
       while (!tasks_.empty() && failure_.ok()) {
         const auto [rank, task] = tasks_.pop();
@@ -56,6 +60,11 @@ class InlineRun final : public Run, private LocalRanks::Driver {
     event = events_.pop();
     flag_.set(!events_.empty() || !waiting_.empty());
     return true;
+  }
+
+  Status carry_out(SaveRequest& request) {
+    const std::atomic<bool> stop = false;
+    return attempt([&] { return save_run(*this, request, {}, stop); });
   }
 
   void run(int32_t rank, const WorkerTask& task) override { tasks_.push({rank, task}); }

@@ -8,7 +8,8 @@ LoopRun::LoopRun(std::shared_ptr<const Plan> plan, void (*drop)(void*))
     : Run(std::move(plan), drop),
       events_(kQueue * most_events(*plan_)),
       submitted_(kQueue),
-      waiting_(kQueue) {}
+      waiting_(kQueue),
+      saver_(*this) {}
 
 Status LoopRun::attach(Loop& loop) {
   loop_ = &loop;
@@ -20,6 +21,11 @@ Status LoopRun::attach(Loop& loop) {
 
 void LoopRun::detach() {
   if (!loop_) return;
+  (void)on_loop(*loop_, [this] {
+    saver_.stop();
+    return Status();
+  });
+  saver_.join();  // not on the loop, which brings it the answers of the ranks
   (void)on_loop(*loop_, [this] {
     wake_.reset();
     return Status();
@@ -49,16 +55,27 @@ void LoopRun::take_submitted() {
     while (!submitted_.empty()) waiting_.push(submitted_.pop());
     if (proceed_) being_read_ = proceed_ = false;
   }
+  follow_save();
   begin_waiting();
+}
+
+void LoopRun::follow_save() {
+  if (current_ && current_ == saver_.step() && saver_.has_left()) current_ = nullptr;
+  Status status;
+  if (Step* saved = saver_.take_done(status))
+    events_.push(saved_event(saved, status, failed_rank_));
 }
 
 void LoopRun::begin_waiting() {
   while (!current_ && !being_read_ && !waiting_.empty()) {
+    if (waiting_.front()->save && saver_.step()) return;  // one save at a time
     current_ = waiting_.pop();
-    if (failure_.ok())
-      begin_step(*current_);
-    else
+    if (!failure_.ok())
       events_.push(error_event(std::exchange(current_, nullptr), failure_, failed_rank_));
+    else if (current_->save)
+      saver_.begin(*current_, [this] { wake_->raise(); });
+    else
+      begin_step(*current_);
   }
 }
 
@@ -83,6 +100,7 @@ void LoopRun::run_failed(const Status& status, int32_t rank) {
   failure_ = status;
   failed_rank_ = rank;
   being_read_ = false;
+  if (current_ && current_ == saver_.step()) current_ = nullptr;  // it ends by itself
   if (current_) events_.push(error_event(std::exchange(current_, nullptr), status, rank));
 }
 

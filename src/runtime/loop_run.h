@@ -9,6 +9,7 @@
 #include "runtime/event_queue.h"
 #include "runtime/ring.h"
 #include "runtime/run.h"
+#include "runtime/saver.h"
 #include "runtime/waiter.h"
 
 namespace weft {
@@ -64,6 +65,7 @@ class LoopRun : public Run {
   }
   void proceed() final;
   void take_submitted();
+  void follow_save();
 
   EventQueue events_;
   std::mutex mutex_;  // submitted_, proceed_
@@ -73,6 +75,7 @@ class LoopRun : public Run {
   RingQueue<Step*> waiting_;  // loop thread, as all below
   Step* current_ = nullptr;
   bool being_read_ = false;  // the deliveries of an infer step are being read
+  Saver saver_;
   Status failure_;
   int32_t failed_rank_ = -1;
   std::unique_ptr<Loop::Signal> wake_;

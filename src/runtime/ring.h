@@ -17,6 +17,7 @@ class RingQueue {
     assert(size_ < items_.size());
     items_[(head_ + size_++) % items_.size()] = std::move(item);
   }
+  const T& front() const { return items_[head_]; }
   T pop() {
     assert(size_ > 0);
     T item = std::move(items_[head_]);

@@ -25,10 +25,16 @@ Run::~Run() {
     for (void* kept : step->kept) drop_(kept);
 }
 
+Status Run::full() {
+  return Status(Code::again,
+                cat(kQueue, " steps and saves are under way; poll their events first"));
+}
+
 Step* Run::acquire() {
   if (free_.empty()) return nullptr;
   Step* step = free_.back();
   free_.pop_back();
+  step->save.reset();
   step->mode = Mode::train;
   step->update = true;
   step->batch.samples = 0;
@@ -59,10 +65,31 @@ Status Run::describe(Step& step) {
   return gather_updates(step.counts, step.sums, step.descriptor);
 }
 
+Status Run::submit_save(SaveRequest request, uint64_t tag) {
+  if (!failure_.ok()) return failure_.within("the run has failed");
+  request.manifest.step = trained_;
+  auto kept = std::make_unique<SaveRequest>(std::move(request));
+  Step* step = acquire();
+  if (!step) return full();
+  step->save = std::move(kept);
+  step->tag = tag;
+  start(step);
+  return {};
+}
+
+Status Run::save(SaveRequest request) {
+  WEFT_TRY(settled());
+  WEFT_TRY(submit_save(std::move(request), 0));
+  RunEvent event;
+  while (!poll(event, -1)) {}
+  return event.status;
+}
+
 Status Run::settled() const {
   if (!failure_.ok()) return failure_.within("the run has failed");
-  return idle() ? Status()
-                : Status(Code::state, "steps are under way; poll their final events first");
+  return idle()
+             ? Status()
+             : Status(Code::state, "steps or saves are under way; poll their final events first");
 }
 
 bool Run::poll(RunEvent& event, int64_t timeout_ns) {
@@ -113,7 +140,19 @@ RunEvent Run::final_event(Step* step, const StepResult& result) {
   return event;
 }
 
+RunEvent Run::saved_event(Step* step, const Status& status, int32_t rank) {
+  RunEvent event;
+  event.kind = RunEvent::Kind::saved;
+  event.step = step;
+  event.tag = step->tag;
+  event.number = step->save->manifest.step;
+  event.status = status;
+  event.rank = rank;
+  return event;
+}
+
 RunEvent Run::error_event(Step* step, const Status& status, int32_t rank) {
+  if (step->save) return saved_event(step, status, rank);
   RunEvent event = final_event(step, {});
   event.kind = RunEvent::Kind::error;
   event.status = status;

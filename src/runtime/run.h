@@ -14,12 +14,15 @@
 #include "engine/controller.h"
 #include "engine/trace.h"
 #include "runtime/batch.h"
+#include "runtime/save.h"
 #include "tensor/shape.h"
 
 namespace weft {
 
+// What takes its turn in a run: a step, or a save between two of them.
 struct Step {
   // Set by the owner.
+  std::unique_ptr<SaveRequest> save;  // null: it is a step
   Mode mode = Mode::train;
   bool update = true;
   uint64_t tag = 0;
@@ -34,19 +37,20 @@ struct Step {
 };
 
 struct RunEvent {
-  enum class Kind : uint8_t { micro_batch = 1, done = 2, error = 3, update = 4 };
+  enum class Kind : uint8_t { micro_batch = 1, done = 2, error = 3, update = 4, saved = 5 };
   Kind kind = Kind::done;
   Step* step = nullptr;  // final events: valid until the next acquire()
   uint64_t tag = 0;
-  uint64_t number =
-      0;  // training steps before this one; update: and of the segment before that update
+  // Training steps before this one; update: and of the segment before that update; saved: in the
+  // checkpoint.
+  uint64_t number = 0;
   Mode mode = Mode::train;
   int32_t micro_batch = 0;
   double loss = 0;  // mean over what counts: of the micro-batch, of the update, or of the step
   double grad_norm = 0;
   double idle = 0;  // final: mean over ranks; by rank in the step
   Status status;
-  int32_t rank = -1;  // error: that failed, if it is known
+  int32_t rank = -1;  // error, saved: that failed, if it is known
 };
 
 class Requests;
@@ -60,7 +64,7 @@ enum class Part : uint8_t { value, grad, state0, state1 };
 
 class Run {
  public:
-  static constexpr size_t kQueue = 16;  // steps that may be under way
+  static constexpr size_t kQueue = 16;  // steps and saves that may be under way
 
   // `drop` is called for each kept object, on the owner's thread.
   Run(std::shared_ptr<const Plan> plan, void (*drop)(void*));
@@ -68,10 +72,15 @@ class Run {
 
   const Plan& plan() const { return *plan_; }
 
-  Step* acquire();             // null: kQueue steps are under way
+  Step* acquire();             // null: kQueue of them are under way
+  static Status full();        // what is to be said then
   void give_back(Step* step);  // acquired, but not submitted
   // On success exactly one final event will come; on failure the step is given back.
   Status submit(Step* step);
+  // Saves behind what was submitted. On success exactly one final event will come.
+  Status submit_save(SaveRequest request, uint64_t tag);
+  // The same between steps, and waits for the end.
+  Status save(SaveRequest request);
   // The next event, if there is one within the time (nanoseconds; negative: no limit). False at
   // once when nothing is under way.
   bool poll(RunEvent& event, int64_t timeout_ns);
@@ -125,7 +134,10 @@ class Run {
   static size_t most_events(const Plan& plan) {
     return static_cast<size_t>(plan.most_micro_batches() + plan.config.segment + 1);
   }
+  // The final event of what the run has not carried out.
   static RunEvent error_event(Step* step, const Status& status, int32_t rank = -1);
+  // The final event of a save.
+  static RunEvent saved_event(Step* step, const Status& status, int32_t rank = -1);
 
   std::shared_ptr<const Plan> plan_;
 

@@ -126,22 +126,25 @@ Status check_tied_head(const SafetensorsFile& file, const SafetensorsEntry& head
 
 }  // namespace
 
-Result<std::string> save_run(Run& run, const std::string& directory, Manifest manifest) {
+Status save_run(Run& run, SaveRequest& request, const std::function<void()>& left,
+                const std::atomic<bool>& stop) {
   const Plan& plan = run.plan();
+  Manifest manifest = request.manifest;
   manifest.seed = plan.config.seed;
-  manifest.step = run.trained();
   manifest.optimizer = settings_text(plan.config.optim);
   const NamedTensors model = model_of(plan), optimizer = optimizer_of(plan);
   WEFT_TRY_ASSIGN(CheckpointWriter writer,
-                  CheckpointWriter::begin(directory, std::move(manifest), specs_of(plan, model),
-                                          specs_of(plan, optimizer)));
+                  CheckpointWriter::begin(request.directory, std::move(manifest),
+                                          specs_of(plan, model), specs_of(plan, optimizer)));
   const NamedTensors all = in_order_of(writer, model, optimizer);
-  WEFT_TRY(read_tensors(run, all.tensors,
-                        [&](size_t tensor, uint64_t offset, std::span<const std::byte> bytes) {
-                          const auto& [part, name] = all.places[tensor];
-                          return writer.write(part, name, offset, bytes);
-                        }));
-  return writer.commit();
+  const auto take = [&](size_t tensor, uint64_t offset, std::span<const std::byte> bytes) {
+    if (stop) return Status(Code::canceled, "the run has been freed");
+    const auto& [part, name] = all.places[tensor];
+    return writer.write(part, name, offset, bytes);
+  };
+  WEFT_TRY(read_tensors(run, all.tensors, take, left));
+  WEFT_TRY_ASSIGN(request.path, writer.commit());
+  return {};
 }
 
 // Adam and AdamW keep the same tensors, and mean other things by them; of other rules the tensors

@@ -2,16 +2,27 @@
 // whoever holds them.
 #pragma once
 
+#include <atomic>
+#include <functional>
 #include <string>
 
 #include "io/checkpoint.h"
-#include "runtime/run.h"
 
 namespace weft {
 
-// Writes a checkpoint into the directory; the manifest's step, seed and optimizer settings are
-// filled in here. Returns its path.
-Result<std::string> save_run(Run& run, const std::string& directory, Manifest manifest);
+class Run;
+
+struct SaveRequest {
+  std::string directory;
+  Manifest
+      manifest;  // the number of steps is set by Run::submit_save, seed and optimizer by save_run
+  std::string path;  // of the checkpoint, once it is there
+};
+
+// Writes the checkpoint. `left` is called when everything that it needs has left the ranks; it is
+// given up once `stop` is set.
+Status save_run(Run& run, SaveRequest& request, const std::function<void()>& left,
+                const std::atomic<bool>& stop);
 // Takes parameters, optimizer state and the number of steps. Nothing is written unless all names
 // and shapes agree.
 Status load_run(Run& run, Checkpoint& checkpoint);

@@ -1,0 +1,54 @@
+#include "runtime/saver.h"
+
+#include "runtime/save.h"
+
+namespace weft {
+
+void Saver::begin(Step& step, std::function<void()> wake) {
+  step_ = &step;
+  wake_ = std::move(wake);
+  if (stop_) return tell(true, Status(Code::canceled, "the run has been freed"));
+  thread_.reset();  // the one before has ended
+  {
+    const std::lock_guard lock(mutex_);
+    left_ = false;
+    done_ = false;
+  }
+  const Status started = attempt([this]() -> Status {
+    WEFT_TRY_ASSIGN(thread_, Thread::start("weft-save", 0, [this] { save(); }));
+    return {};
+  });
+  if (!started.ok()) tell(true, started);
+}
+
+void Saver::save() {
+  Status status = attempt([this] {
+    return save_run(
+        run_, *step_->save, [this] { tell(false, {}); }, stop_);
+  });
+  tell(true, std::move(status));
+}
+
+void Saver::tell(bool done, Status status) {
+  {
+    const std::lock_guard lock(mutex_);
+    left_ = true;
+    done_ = done;
+    status_ = std::move(status);
+  }
+  wake_();
+}
+
+bool Saver::has_left() const {
+  const std::lock_guard lock(mutex_);
+  return left_;
+}
+
+Step* Saver::take_done(Status& status) {
+  const std::lock_guard lock(mutex_);
+  if (!step_ || !done_) return nullptr;
+  status = std::move(status_);
+  return std::exchange(step_, nullptr);
+}
+
+}  // namespace weft
