@@ -192,7 +192,7 @@ weft_status weft_run_poll(weft_run* run, weft_event* event, int64_t timeout_ns) 
       full.n_ranks = static_cast<uint32_t>(run->idle_by_rank.size());
     }
     if (inner.kind == RunEvent::Kind::saved && inner.status.ok()) {
-      run->saved_path = inner.step->save->path;
+      run->saved_path.swap(inner.step->save->path);  // no memory: the event would be lost
       full.path = run->saved_path.c_str();
     }
     fill_result(event, full);

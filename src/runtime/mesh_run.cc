@@ -163,9 +163,10 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
   }
   void failed(const Origin& origin) override {
     failed_ = true;
-    failure_ = attempt([&] { return Status(origin.code, origin.text); });
+    failure_ =
+        attempt([&] { return Status(origin.code, origin.text + requests_.asked_of(origin.rank)); });
     joined_.set(failure_);
-    requests_.fail(failure_, origin.rank);
+    requests_.fail(failure_);
     run_failed(failure_, origin.rank);
     begin_soon();
     mesh_.admission().dismiss(origin);

@@ -58,7 +58,7 @@ Result<Requests::Slot*> Requests::take(bool wait) {
   if (wait && !there_.wait_for(lock, std::chrono::milliseconds(answer_timeout_ms_),
                                [this] { return has_news(); }))
     WEFT_TRY(end_late(lock));
-  if (!failure_.ok()) return failure();
+  if (!failure_.ok()) return failure_;
   if (answered_.empty()) return static_cast<Slot*>(nullptr);
   Slot* slot = answered_.front();
   answered_.erase(answered_.begin());
@@ -84,13 +84,11 @@ Status Requests::end_late(std::unique_lock<std::mutex>& lock) {
   return {};
 }
 
-// With what the rank that failed was asked for.
-Status Requests::failure() const {
+std::string Requests::asked_of(int32_t rank) const {
+  const std::lock_guard lock(mutex_);
   const auto asked = std::find_if(asked_.begin(), asked_.end(),
-                                  [this](const Slot* slot) { return slot->rank == failed_rank_; });
-  if (asked == asked_.end()) return failure_;
-  return Status(failure_.code(),
-                cat(failure_.text(), "; it was asked for ", wanted(plan_, **asked)));
+                                  [rank](const Slot* slot) { return slot->rank == rank; });
+  return asked == asked_.end() ? "" : cat("; it was asked for ", wanted(plan_, **asked));
 }
 
 bool Requests::all_answered() const {
@@ -120,11 +118,10 @@ void Requests::answered(int32_t rank, uint32_t type, std::span<const std::byte> 
   there_.notify_one();
 }
 
-void Requests::fail(const Status& status, int32_t rank) {
+void Requests::fail(const Status& status) {
   const std::lock_guard lock(mutex_);
   if (!failure_.ok()) return;
   failure_ = status;
-  failed_rank_ = rank;
   there_.notify_one();
 }
 

@@ -41,12 +41,13 @@ class Requests {
 
   // --- loop thread
   void answered(int32_t rank, uint32_t type, std::span<const std::byte> bytes);
-  void fail(const Status& status, int32_t rank);
+  void fail(const Status& status);
+  // What the rank has not answered yet, to be added to a message about it; empty: nothing.
+  std::string asked_of(int32_t rank) const;
 
  private:
   bool has_news() const { return !answered_.empty() || !failure_.ok(); }
   Status end_late(std::unique_lock<std::mutex>& lock);
-  Status failure() const;
 
   Loop& loop_;
   const Plan& plan_;
@@ -57,7 +58,6 @@ class Requests {
   std::condition_variable there_;
   std::vector<Slot*> asked_, answered_;  // oldest first
   Status failure_;
-  int32_t failed_rank_ = -1;
 };
 
 }  // namespace weft

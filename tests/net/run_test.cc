@@ -326,10 +326,12 @@ TEST(RunWithARank, ThatNeverAnswersFailsByItsName) {
   ASSERT_TRUE(run.ok()) << run.status().text();
   const Status first = read_of_rank_1(*plan, *run.value());
   EXPECT_EQ(first.code(), Code::timed_out);
-  const std::string late = "rank 1 did not answer a request within 0.2 s";
-  EXPECT_EQ(first.text(), late + "; it was asked for a piece of parameter '" +
-                              plan->model->param(param_of_rank_1(*plan)).name + "'");
-  EXPECT_EQ(read_of_rank_1(*plan, *run.value()).text(), late);  // the run has failed
+  EXPECT_EQ(
+      first.text(),
+      "rank 1 did not answer a request within 0.2 s; it was asked for a piece of parameter '" +
+          plan->model->param(param_of_rank_1(*plan)).name + "'");
+  // The run has failed.
+  EXPECT_EQ(read_of_rank_1(*plan, *run.value()).text(), first.text());
 }
 
 TEST(RunWithARank, ThatAnswersSomethingElseIsNamed) {

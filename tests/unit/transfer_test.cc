@@ -48,8 +48,8 @@ class FarRun final : public Run {
             [this](int32_t rank, uint32_t type, std::span<const std::byte> bytes) {
               hear(rank, type, bytes);
             },
-            [this](int32_t rank, const std::string& text) {
-              requests_.fail(Status(Code::timed_out, text), rank);
+            [this](int32_t, const std::string& text) {
+              requests_.fail(Status(Code::timed_out, text));
             }) {}
 
   Worker* worker_here(int32_t) override { return nullptr; }
