@@ -36,4 +36,10 @@ Outcome failed(weft_status status, const weft_error& err, const std::string& hin
   return {exit_of(status), told ? err.text : weft_status_text(status), hint};
 }
 
+Outcome failed(const weft_event& event) {
+  Outcome out = failed(event.status, WEFT_ERROR_INIT);
+  if (event.text) out.text = event.text;
+  return out;
+}
+
 }  // namespace weft::cli

@@ -29,6 +29,8 @@ std::string reason(int error);
 
 // The outcome of a failed call of the library.
 Outcome failed(weft_status status, const weft_error& err, const std::string& hint = "");
+// That of an event that reports a failure.
+Outcome failed(const weft_event& event);
 
 }  // namespace weft::cli
 

@@ -28,12 +28,6 @@ std::string digest_text(weft_status (*of)(weft_run*, char*, weft_error*), weft_r
   return text;
 }
 
-std::string step_path(const std::string& directory, uint64_t step) {
-  std::string number = std::to_string(step);
-  if (number.size() < 8) number.insert(0, 8 - number.size(), '0');
-  return (std::filesystem::path(directory) / ("step-" + number)).string();
-}
-
 // A share is a number above 0 and below 1. Any other text is the name of a file.
 double share_of(const std::string& eval) {
   double share = 0;
@@ -178,10 +172,8 @@ Outcome Trainer::drive(weft_tensor* const (&inputs)[2], uint32_t flags, Events& 
     if (got == 0 || event.kind == WEFT_EVENT_DONE) return {};
     if (event.kind == WEFT_EVENT_MICRO_BATCH) events.losses.push_back(event.loss);
     if (event.kind == WEFT_EVENT_UPDATE) events.updates.push_back(event);
-    if (event.kind != WEFT_EVENT_ERROR) continue;
-    Outcome lost = failed(event.status, err);
-    if (event.text) lost.text = event.text;
-    return lost;
+    if (event.kind == WEFT_EVENT_SAVED) take_saved(event);
+    if (event.kind == WEFT_EVENT_ERROR) return failed(event);
   }
 }
 
@@ -286,17 +278,39 @@ Outcome Trainer::save() {
   config.model = built_.info.text;
   config.options = pairs.data();
   config.n_options = static_cast<uint32_t>(pairs.size());
+  config.flags = WEFT_SAVE_QUEUE;
   CLI_CALL(weft_run_save(run_.get(), &config, &err));
   saved_ = step_;
-  last_checkpoint_ = step_path(options_.checkpoint, step_);
-  report_->saved(step_, last_checkpoint_);
+  ++saves_under_way_;
   return {};
+}
+
+void Trainer::take_saved(const weft_event& event) {
+  --saves_under_way_;
+  if (event.status == WEFT_OK) {
+    last_checkpoint_ = event.path;
+    report_->saved(event.step, last_checkpoint_);
+  } else if (save_failure_.ok()) {
+    save_failure_ = failed(event);
+  }
+}
+
+Outcome Trainer::finish_saves() {
+  while (saves_under_way_ > 0) {
+    weft_event event = WEFT_EVENT_INIT;
+    const weft_status got = weft_run_poll(run_.get(), &event, -1);
+    if (got < 0) return failed(got, WEFT_ERROR_INIT);
+    if (event.kind == WEFT_EVENT_SAVED) take_saved(event);
+  }
+  return save_failure_;
 }
 
 // The data could not be read, but the weights are those of the last step.
 Outcome Trainer::save_before(Outcome failure) {
   if (steps_run_ == 0) return failure;
-  if (const Outcome saved = save(); !saved.ok()) failure.text += "; " + saved.text;
+  Outcome saved = save();
+  if (saved.ok()) saved = finish_saves();
+  if (!saved.ok()) failure.text += "; " + saved.text;
   return failure;
 }
 
@@ -319,6 +333,7 @@ Outcome Trainer::run(weft_checkpoint* resumed) {
   if (failure.ok() && stdout_failed())
     failure = {kFailed, "standard output could not be written", ""};
   if (failure.ok()) return finish();
+  (void)finish_saves();  // what has been queued is still written
   failure = ranks_.explain(std::move(failure));
   if (!last_checkpoint_.empty())
     failure.text += "; last checkpoint: " + last_checkpoint_;
@@ -334,10 +349,12 @@ Outcome Trainer::train() {
   while (step_ < options_.steps && !stopped()) {
     CLI_TRY(step());
     tell_refused();
+    CLI_TRY(save_failure_);
     if (due(options_.checkpoint_every)) CLI_TRY(save());
     if (due(options_.eval_every)) CLI_TRY(evaluate());
   }
-  CLI_TRY(save());  // first: an evaluation may fail
+  CLI_TRY(save());
+  CLI_TRY(finish_saves());  // first: an evaluation may fail
   if (!stopped()) CLI_TRY(evaluate());
 
   weft_error err = WEFT_ERROR_INIT;

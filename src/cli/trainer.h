@@ -37,6 +37,8 @@ class Trainer {
   void tell_refused();
   Outcome evaluate();
   Outcome save();
+  void take_saved(const weft_event& event);
+  Outcome finish_saves();
   Outcome save_trace();
   Outcome save_before(Outcome failure);
   Outcome train();
@@ -67,6 +69,8 @@ class Trainer {
   uint64_t steps_run_ = 0;
   uint64_t saved_ = ~uint64_t{0}, evaluated_ = ~uint64_t{0};  // the step of the last one
   std::string last_checkpoint_;
+  int saves_under_way_ = 0;
+  Outcome save_failure_;  // the first
 };
 
 }  // namespace weft::cli
