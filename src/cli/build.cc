@@ -67,7 +67,12 @@ Outcome open_checkpoint(const std::string& command, const std::string& path, Che
   CLI_CALL(weft_checkpoint_open(path.c_str(), Out(out), &err));
   info = WEFT_CHECKPOINT_INFO_INIT;
   CLI_CALL(weft_checkpoint_describe(out.get(), &info));
-  if (info.warning) complain(command, info.warning);
+  // A command may open it more than once.
+  static std::string told;
+  if (info.warning && told != info.warning) {
+    told = info.warning;
+    complain(command, told);
+  }
   return {};
 }
 

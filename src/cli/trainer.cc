@@ -144,6 +144,10 @@ Outcome Trainer::load(weft_checkpoint* resumed) {
 Outcome Trainer::check_directory() {
   std::error_code ignored;
   const std::string& directory = options_.checkpoint;
+  if (!directory.empty() &&
+      std::filesystem::exists(std::filesystem::path(directory) / "manifest.json", ignored))
+    return {kBadInput, "--checkpoint: '" + directory + "' is a checkpoint",
+            "name the directory of checkpoints"};
   if (directory.empty() ||
       !std::filesystem::exists(std::filesystem::path(directory) / "latest", ignored))
     return {};

@@ -61,6 +61,14 @@ Result<std::vector<uint64_t>> list_steps(const std::string& directory) {
   return steps;
 }
 
+Status check_directory_of_checkpoints(const std::string& given) {
+  std::filesystem::path path = given;
+  if (!path.has_filename()) path = path.parent_path();  // a slash at the end
+  if (!is_checkpoint(path)) return {};
+  return Status(Code::invalid,
+                cat(given, ": is a checkpoint, expected a directory of checkpoints"));
+}
+
 Status check_outside_checkpoints(const std::string& given) {
   WEFT_TRY_ASSIGN(const std::string path, place_for_file(given));
   std::error_code error;

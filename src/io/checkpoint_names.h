@@ -24,6 +24,8 @@ Result<std::vector<uint64_t>> list_steps(const std::string& directory);
 
 Result<std::string> read_manifest_text(const std::string& directory);
 
+// Refuses a checkpoint as the place of others.
+Status check_directory_of_checkpoints(const std::string& directory);
 // Refuses the path of a file to be written that lies in a checkpoint, of this run or any other, or
 // is a directory's `latest`.
 Status check_outside_checkpoints(const std::string& path);

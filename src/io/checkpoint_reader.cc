@@ -24,6 +24,14 @@ std::string holding(const CheckpointShard& shard) {
   return cat(part_name(shard.part), " tensors ", listed(names));
 }
 
+bool has_locked_file(const std::string& directory) {
+  const auto names = list_directory(directory);
+  if (!names.ok()) return is_locked(directory);
+  return std::any_of(names.value().begin(), names.value().end(), [&](const std::string& name) {
+    return is_locked(join_path(directory, name));
+  });
+}
+
 Result<std::string> read_latest(const std::string& directory) {
   const std::string path = join_path(directory, kLatestFile);
   WEFT_TRY_ASSIGN(std::string name, read_text(path, kLatestBytes, Links::refuse));
@@ -47,6 +55,7 @@ Result<Checkpoint> Checkpoint::open(const std::string& given, Check check) {
 Result<Checkpoint> Checkpoint::open_newest(const std::string& path, Check check) {
   WEFT_TRY(File::open_directory(path).status());
   const auto latest = read_latest(path);
+  if (is_locked(join_path(path, kLatestFile))) return latest.status();
   WEFT_TRY_ASSIGN(const auto steps, list_steps(path));
   std::vector<std::string> names;
   for (const uint64_t step : steps) names.push_back(step_directory(step));
@@ -67,7 +76,8 @@ Result<Checkpoint> Checkpoint::open_newest(const std::string& path, Check check)
         opened.value().warning_ = printable(cat("fell back to ", name, ": ", passed_over));
       return opened;
     }
-    if (status.code() == Code::no_memory) return status;  // which says nothing about the checkpoint
+    // Neither says anything about the checkpoint.
+    if (status.code() == Code::no_memory || has_locked_file(join_path(path, name))) return status;
     if (code == Code::ok) code = status.code();
     passed_over += cat(passed_over.empty() ? "" : "; ", name, " is damaged: ", status.text());
   }

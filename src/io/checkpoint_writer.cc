@@ -89,6 +89,7 @@ Result<CheckpointWriter> CheckpointWriter::begin(const std::string& directory, M
   WEFT_TRY(out.divide(ShardPart::model, model, shard_bytes).within(directory));
   WEFT_TRY(out.divide(ShardPart::optimizer, optimizer, shard_bytes).within(directory));
 
+  WEFT_TRY(check_directory_of_checkpoints(directory));
   WEFT_TRY(make_directory(directory, /*with_parents=*/true));
   WEFT_TRY_ASSIGN(out.lock_, File::open_directory(directory));
   WEFT_TRY(out.lock_.lock("another writer is at work here"));

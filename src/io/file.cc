@@ -237,6 +237,10 @@ bool path_exists(const std::string& path) {
   return ::lstat(path.c_str(), &info) == 0;
 }
 
+bool is_locked(const std::string& path) {
+  return ::faccessat(AT_FDCWD, path.c_str(), R_OK, AT_EACCESS) != 0 && errno == EACCES;
+}
+
 Result<std::string> read_text(const std::string& path, size_t limit, Links links) {
   WEFT_TRY_ASSIGN(const File file, File::open(path, links));
   WEFT_TRY_ASSIGN(const uint64_t size, file.size());

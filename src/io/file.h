@@ -74,6 +74,8 @@ Result<Digest> checksum_of(const File& file, uint64_t size);
 std::string join_path(const std::string& directory, std::string_view name);
 std::string parent_path(const std::string& path);
 bool path_exists(const std::string& path);
+// Something lies there that this process may not read.
+bool is_locked(const std::string& path);
 
 // A whole text of at most `limit` bytes.
 Result<std::string> read_text(const std::string& path, size_t limit, Links links = Links::follow);

@@ -209,6 +209,10 @@ class LostWork(Case):
         warning = f"fell back to step-00000001: step-00000002 is damaged: {self.path('ck', 'step-00000002')}/model-00001.safetensors: checksum is"
         self.assertIn(f"weft: inspect: {warning}", run("inspect", self.path("ck")).stderr)
         self.assertIn(f"weft: train: {warning}", run("train", TINY, *TINY_STEP, "--init", self.path("ck"), "--steps", 0).stderr)
+        inside = run("train", TINY, *TINY_STEP, "--steps", 3, "--checkpoint", self.path("ck", "step-00000002"))
+        self.assertEqual(inside.returncode, 3)
+        self.assertIn("step-00000002' is a checkpoint", inside.stderr)
+        self.assertEqual(run("train", self.path("ck"), *TINY_STEP, "--schedule", "auto", "--steps", 0).stderr.count("fell back"), 1)
         done = run("train", "--resume", self.path("ck"), "--steps", 3, "--in-process", "--json", "--checkpoint-every", 1)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn(f"weft: train: {warning}", done.stderr)

@@ -187,6 +187,43 @@ TEST(Checkpoint, TheWriterKeepsToItsLists) {
   EXPECT_TRUE(says(write("0.weight", 0, bytes), {"finished"}));
 }
 
+TEST(Checkpoint, OneThatMayNotBeReadIsNotPassedOver) {
+  if (geteuid() == 0 && seteuid(65534) != 0) GTEST_SKIP() << "cannot be another user";
+  {
+    const Directory directory;
+    for (const uint64_t step : {10, 20})
+      ASSERT_TRUE(fine(write_checkpoint(directory.path(), step).status()));
+    for (const char* file : {"step-00000020/model-00001.safetensors", "step-00000020/manifest.json",
+                             "step-00000020", "latest"}) {
+      SCOPED_TRACE(file);
+      const fs::path path = directory / file;
+      const fs::perms before = fs::status(path).permissions();
+      fs::permissions(path, fs::perms::none);
+      const Status status = Checkpoint::open(directory.path()).status();
+      EXPECT_EQ(status.code(), Code::io);
+      EXPECT_TRUE(says(status, {file, "permission denied"}));
+      fs::permissions(path, before);
+    }
+    EXPECT_TRUE(fine(open_and_check(directory.path())));
+  }
+  EXPECT_EQ(seteuid(getuid()), 0);
+}
+
+TEST(Checkpoint, IsNoDirectoryForOthers) {
+  const Directory directory;
+  auto first = write_checkpoint(directory.path(), 10);
+  ASSERT_TRUE(fine(first.status()));
+  const auto before = names_in(first.value());
+  for (const std::string& place :
+       {first.value(), first.value() + "/", directory / "step-00000011"}) {
+    const Status status = write_checkpoint(place, 20).status();
+    EXPECT_EQ(status.code(), Code::invalid);
+    EXPECT_TRUE(says(status, {place, "is a checkpoint"}));
+  }
+  EXPECT_EQ(names_in(first.value()), before);
+  EXPECT_FALSE(fs::exists(directory / "step-00000011"));
+}
+
 TEST(Checkpoint, IsReadInPieces) {
   const Directory directory;
   ASSERT_TRUE(fine(write_checkpoint(directory.path(), 3).status()));
