@@ -68,7 +68,7 @@ void LoopRun::follow_save() {
 
 void LoopRun::begin_waiting() {
   while (!current_ && !being_read_ && !waiting_.empty()) {
-    if (waiting_.front()->save && saver_.step()) return;  // one save at a time
+    if (failure_.ok() && waiting_.front()->save && saver_.step()) return;  // one save at a time
     current_ = waiting_.pop();
     if (!failure_.ok())
       events_.push(error_event(std::exchange(current_, nullptr), failure_, failed_rank_));
