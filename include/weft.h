@@ -304,9 +304,12 @@ typedef struct weft_optimizer {
 
 enum { WEFT_STEPS_TRAIN = 1, WEFT_STEPS_EVAL = 2, WEFT_STEPS_FORWARD = 4 };
 
+/* An axis of the mesh of ranks: "data", replicas which divide the micro-batches of a step, or "stage", the ranks of a pipeline. */
+typedef struct weft_axis { const char *name; uint32_t size, reserved; } weft_axis;
+
 typedef struct weft_plan_config {
   uint32_t size;
-  uint32_t ranks;             /* 0: 1 */
+  uint32_t ranks;             /* of a pipeline, if there are no axes; 0: 1 */
   uint32_t micro_batches;     /* of a step; 0: 1 */
   uint32_t micro_batch_size;  /* samples; 0: 1 */
   uint32_t short_size;        /* samples that a step's last micro-batch may have instead; 0: always full */
@@ -333,10 +336,12 @@ typedef struct weft_plan_config {
   const weft_cluster *cluster;       /* what the plan is cut, chosen and predicted for; replaces the three above. NULL: no such thing */
   uint32_t segment;           /* asynchronous schedules: updates of a step, each of micro_batches; 0: 16 */
   uint32_t vertical_sync;     /* 1: every stage uses the version of its weights that the first stage does */
-  uint32_t gradient_groups;   /* in which the gradients of a step's micro-batches are added, 1 to micro_batches; decides rounding. 0: 1 */
+  uint32_t gradient_groups;   /* in which the gradients of a step's micro-batches are added, 1 to micro_batches; decides rounding. 0: as many as replicas */
+  uint32_t n_axes;
+  const weft_axis *axes;      /* at most one of each name; replaces ranks. Rank d * stage + p has position p of replica d. NULL: none */
 } weft_plan_config;
 #define WEFT_PLAN_INIT \
-  {sizeof(weft_plan_config), 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, 0, 0, NULL, 0, 0, 0}
+  {sizeof(weft_plan_config), 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, 0, 0, NULL, 0, 0, 0, 0, NULL}
 
 /* A schedule that weft can make. */
 typedef struct weft_schedule_info {

@@ -72,7 +72,7 @@ Status read_split(const weft_plan_config& c, const Model& model, PlanConfig& out
   if (c.profile) {
     WEFT_TRY_ASSIGN(out.times, times_of(c.profile->profile, model, out.micro_batch_size));
   }
-  if (c.speeds) out.machines.speeds.assign(c.speeds, c.speeds + std::max(c.ranks, 1u));
+  if (c.speeds) out.machines.speeds.assign(c.speeds, c.speeds + out.ranks);
   out.machines.latency = c.link_latency;
   out.machines.bandwidth = c.link_bandwidth;
   return {};
@@ -84,12 +84,39 @@ Status at_most(const char* field, uint64_t value, uint64_t most) {
                                                    ", expected at most ", most));
 }
 
+constexpr uint32_t kMost = 1u << 30;
+
+Status read_axes(const weft_plan_config& c, PlanConfig& out) {
+  WEFT_TRY(at_most("ranks", c.ranks, kMost));
+  out.ranks = static_cast<int32_t>(std::max(c.ranks, 1u));
+  if (c.n_axes == 0) return {};
+  WEFT_TRY(require(c.axes, "weft_plan_config.axes"));
+  if (c.ranks > 0)
+    return Status(Code::invalid, cat("weft_plan_config.ranks is ", c.ranks,
+                                     ", expected 0 with weft_plan_config.axes, which replace it"));
+  uint32_t data = 0, stage = 0;
+  for (uint32_t i = 0; i < c.n_axes; ++i) {
+    WEFT_TRY(require(c.axes[i].name, "a name in weft_plan_config.axes"));
+    WEFT_TRY(check_reserved("weft_axis", "reserved", c.axes[i].reserved));
+    const std::string_view name = c.axes[i].name;
+    uint32_t* to = name == "data" ? &data : name == "stage" ? &stage : nullptr;
+    if (!to || *to > 0)
+      return Status(Code::invalid, cat("axis ", shown(name), to ? " is given twice" : " is unknown",
+                                       ", expected data and stage"));
+    *to = c.axes[i].size;
+    if (*to < 1 || *to > static_cast<uint32_t>(kMaxStages))
+      return Status(Code::invalid,
+                    cat("axis '", name, "' has size ", *to, ", expected 1 to ", kMaxStages));
+  }
+  out.data = static_cast<int32_t>(std::max(data, 1u));
+  out.ranks = out.data * static_cast<int32_t>(std::max(stage, 1u));
+  return {};
+}
+
 Result<PlanConfig> config_of(const weft_plan_config& c, const Model& model) {
   PlanConfig out;
-  constexpr uint32_t kMost = 1u << 30;
-  WEFT_TRY(at_most("ranks", c.ranks, kMost));
+  WEFT_TRY(read_axes(c, out));
   WEFT_TRY(at_most("micro_batches", c.micro_batches, kMost));
-  out.ranks = static_cast<int32_t>(std::max(c.ranks, 1u));
   out.micro_batches = static_cast<int32_t>(std::max(c.micro_batches, 1u));
   out.micro_batch_size = std::max(c.micro_batch_size, 1u);
   out.short_size = c.short_size;
@@ -119,7 +146,7 @@ Result<PlanConfig> config_of(const weft_plan_config& c, const Model& model) {
   out.segment = static_cast<int32_t>(c.segment);
   out.vertical_sync = c.vertical_sync != 0;
   WEFT_TRY(at_most("gradient_groups", c.gradient_groups, kMost));
-  out.gradient_groups = static_cast<int32_t>(std::max(c.gradient_groups, 1u));
+  out.gradient_groups = c.gradient_groups > 0 ? static_cast<int32_t>(c.gradient_groups) : out.data;
   out.step_kinds = c.step_kinds;
   out.seed = c.seed;
   WEFT_TRY_ASSIGN(out.optim, optim_of(c.optimizer));

@@ -77,13 +77,14 @@ Outcome open_checkpoint(const std::string& command, const std::string& path, Che
 }
 
 uint32_t stages_of(const PlanOptions& options) {
-  if (options.chunks) return options.ranks * options.chunks;
+  const uint32_t ranks = options.ranks / options.data;  // of a replica
+  if (options.chunks) return ranks * options.chunks;
   uint32_t chunks = 0;
   weft_schedule_info info = WEFT_SCHEDULE_INFO_INIT;
   for (uint32_t i = 0; weft_schedule_describe(i, &info) == WEFT_OK; ++i)
     if (options.schedule == info.name || options.schedule == kAuto)
       chunks = std::max(chunks, info.chunks ? info.chunks : 2);
-  return options.ranks * std::max(chunks, 1u);
+  return ranks * std::max(chunks, 1u);
 }
 
 Outcome build_model(const ModelOptions& options, uint32_t stages, Built& out) {
@@ -157,7 +158,10 @@ Outcome PlanRequest::fill(const PlanOptions& options, const OptimizerOptions& op
   if (rule_.curve == WEFT_RATE_COSINE) rule_.total = steps ? steps : optimizer.warmup + 1;
   rule_.weight_decay = optimizer.weight_decay;
   rule_.clip = optimizer.clip;
-  config.ranks = options.ranks;
+  axes_[0] = {"data", options.data, 0};
+  axes_[1] = {"stage", options.ranks / options.data, 0};
+  config.axes = axes_;
+  config.n_axes = 2;
   config.micro_batches = options.micro_batches;
   config.micro_batch_size = options.micro_batch_size;
   config.schedule = options.schedule.c_str();
@@ -203,7 +207,7 @@ Outcome build_plan(const PlanOptions& options, const OptimizerOptions& optimizer
 }
 
 Outcome take_ranks(PlanOptions& options) {
-  if (options.cluster.empty() || options.ranks != 1) return {};
+  if (options.cluster.empty() || options.ranks != 1 || !options.mesh.empty()) return {};
   weft_error err = WEFT_ERROR_INIT;
   ClusterPtr cluster;
   CLI_CALL(weft_cluster_load(options.cluster.c_str(), Out(cluster), &err));

@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "cli/console.h"
 #include "cli/json.h"
+#include "cli/mesh_option.h"
 #include "cli/plan_report.h"
 #include "cli/saved_plan.h"
 
@@ -128,7 +129,7 @@ Outcome check_mode(const Options& o, const StoredOptions& settings) {
   if (o.workers) {
     std::string name = given_of_one_plan(
         o, settings,
-        {"ranks", "schedule", "schedule-file", "chunks", "group", "warmup-depth", "segment",
+        {"ranks", "mesh", "schedule", "schedule-file", "chunks", "group", "warmup-depth", "segment",
          "vertical-sync", "gradient-groups", "partition", "cut", "speeds", "link-latency"});
     if (name.empty()) name = o.compare ? "--compare" : o.plan.cluster.empty() ? "" : "--cluster";
     if (!name.empty())
@@ -232,6 +233,7 @@ Action add_plan(Parser& parser) {
     CLI_TRY(check_mode(*o, *settings));
     CLI_TRY(check_cluster(*settings, o->plan));
     CLI_TRY(take_plan_file(*settings, o->plan, o->optimizer, o->steps));
+    CLI_TRY(settle_mesh(*settings, o->plan));
     settle_defaults(*settings, o->plan, o->optimizer);
     CLI_TRY(check_curve(o->optimizer, o->steps));
     return show_plan(*o);

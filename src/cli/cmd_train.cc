@@ -2,6 +2,7 @@
 #include <filesystem>
 
 #include "cli/command.h"
+#include "cli/mesh_option.h"
 #include "cli/saved_plan.h"
 #include "cli/signals.h"
 #include "cli/trainer.h"
@@ -36,6 +37,7 @@ Outcome Train::resume(CheckpointPtr& checkpoint) {
   for (uint32_t i = 0; i < info.n_options; ++i)
     texts.emplace_back(info.options[i].key, info.options[i].value);
   CLI_TRY(settings.restore(texts));
+  CLI_TRY(settle_mesh(settings, options.plan));
   forget_options(settings, options.plan);
   if (options.model.model.empty()) {
     if (info.model) options.model.model = info.model;
@@ -78,6 +80,7 @@ Outcome Train::train() {
     options.plan.ranks = options.launch.place.ranks;
   CLI_TRY(take_plan_file(settings, options.plan, options.optimizer, options.steps));
   CLI_TRY(check_cluster(settings, options.plan));
+  CLI_TRY(settle_mesh(settings, options.plan));
   settle_defaults(settings, options.plan, options.optimizer);
   if (options.steps > 0) CLI_TRY(check_curve(options.optimizer, options.steps));
   CLI_TRY(settle_choices(options.model, options.plan, options.optimizer, options.steps));

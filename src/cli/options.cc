@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "cli/build.h"
+#include "cli/mesh_option.h"
 
 namespace weft::cli {
 
@@ -84,13 +85,15 @@ void add_plan_options(StoredOptions& settings, PlanOptions& options) {
       .range(1, kMost);
   settings
       .add("--gradient-groups", options.gradient_groups,
-           "Groups in which the gradients of the micro-batches are added; decides rounding")
+           "Groups in which the gradients of the micro-batches are added; decides rounding. 0: the "
+           "number of replicas")
       .type("G")
-      .range(1, kMost);
+      .range(0, kMost);
   settings.section("Ranks");
   settings.add("--ranks,--stages", options.ranks, "Number of pipeline ranks")
       .type("P")
       .range(1, kMost);
+  add_mesh_option(settings, options);
   settings
       .add("--schedule", options.schedule,
            "Schedule; 'weft plan --schedules' lists all. auto: the one with the shortest predicted "
@@ -217,7 +220,8 @@ Outcome check_cluster(const StoredOptions& settings, const PlanOptions& plan) {
 void forget_options(const StoredOptions& settings, PlanOptions& plan) {
   const auto given = [&settings](const char* name) { return settings.given(name); };
   const PlanOptions defaults;
-  if (given("ranks") && !given("speeds")) plan.speeds.clear();
+  const bool other_ranks = given("ranks") || given("mesh");
+  if (other_ranks && !given("speeds")) plan.speeds.clear();
   if (given("schedule") && !given("schedule-file")) plan.schedule_file.clear();
   const bool another = given("schedule") || given("schedule-file");
   if (another) {
@@ -229,8 +233,8 @@ void forget_options(const StoredOptions& settings, PlanOptions& plan) {
     if (!given("segment") && !info.asynchronous) plan.segment = defaults.segment;
     if (!given("vertical-sync") && !info.asynchronous) plan.vertical_sync = defaults.vertical_sync;
   }
-  const bool other_stages = (another || given("ranks") || given("chunks")) &&
-                            split(plan.cut).size() + 1 != stages_of(plan);
+  const bool other_stages =
+      (another || other_ranks || given("chunks")) && split(plan.cut).size() + 1 != stages_of(plan);
   if (!given("cut") && (other_stages || given("partition"))) plan.cut.clear();
 }
 

@@ -29,7 +29,9 @@ struct PlanOptions {
   double link_latency = 0, link_bandwidth = 0;
   uint32_t segment = 0;
   bool vertical_sync = false;
-  uint32_t gradient_groups = 1;
+  std::string mesh;
+  uint32_t data = 1;             // replicas, of --mesh; `ranks` are those of all
+  uint32_t gradient_groups = 0;  // 0: `data`, until settle_mesh()
   uint32_t step_kinds = WEFT_STEPS_TRAIN | WEFT_STEPS_EVAL;
   uint64_t seed = 0;
 };

@@ -55,10 +55,12 @@ weft_plan_info info_of(const Built& built) {
 }
 
 // Per rank, the first nodes of its stages.
-std::vector<std::vector<std::string>> stages_by_rank(const weft_plan* plan, uint32_t ranks) {
+std::vector<std::vector<std::string>> stages_by_rank(const PlanReport& r, uint32_t ranks) {
+  const weft_plan* plan = r.built.plan.get();
   std::vector<std::vector<std::string>> out(ranks);
   for (uint32_t s = 0; s < weft_plan_stages(plan); ++s)
-    out[weft_plan_rank(plan, s)].push_back(weft_plan_first(plan, s));
+    for (uint32_t rank = weft_plan_rank(plan, s); rank < ranks; rank += ranks / r.options.data)
+      out[rank].push_back(weft_plan_first(plan, s));
   return out;
 }
 
@@ -70,7 +72,7 @@ std::string joined(const std::vector<std::string>& names) {
 
 void print_ranks(const PlanReport& r, uint32_t ranks) {
   const weft_plan* plan = r.built.plan.get();
-  const auto stages = stages_by_rank(plan, ranks);
+  const auto stages = stages_by_rank(r, ranks);
   print_line("rank   owned M  resident M   peak MiB   idle    own  from");
   for (uint32_t i = 0; i < std::min(ranks, kMostRows); ++i) {
     weft_rank_prediction p = WEFT_RANK_PREDICTION_INIT;
@@ -177,7 +179,7 @@ void print_plan_json(const PlanReport& r) {
   const weft_plan* plan = r.built.plan.get();
   const weft_plan_info made = info_of(r.built);
   const weft_prediction_info info = info_of(r.prediction);
-  const auto stages = stages_by_rank(plan, made.ranks);
+  const auto stages = stages_by_rank(r, made.ranks);
   std::vector<JsonObject> ranks, links;
   for (uint32_t i = 0; i < made.ranks; ++i) {
     weft_rank_prediction p = WEFT_RANK_PREDICTION_INIT;

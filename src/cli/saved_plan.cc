@@ -16,8 +16,11 @@ class PlanFileReader {
       : plan_(plan), rule_(has(plan, "optimizer") ? plan["optimizer"] : plan) {}
 
   std::string read(PlanOptions& o, OptimizerOptions& rule, uint64_t& steps) {
-    uint32_t warm_up = 0;
+    uint32_t warm_up = 0, data = 1;
     number("ranks", o.ranks);
+    number("data", data);
+    if (data > 1)
+      o.mesh = "data=" + std::to_string(data) + ",stage=" + std::to_string(o.ranks / data);
     number("micro_batches", o.micro_batches);
     number("micro_batch_size", o.micro_batch_size);
     number("chunks", o.chunks);
@@ -86,13 +89,20 @@ class PlanFileReader {
 Outcome take_plan_file(const StoredOptions& settings, PlanOptions& options,
                        OptimizerOptions& optimizer, uint64_t& steps) {
   if (options.plan_file.empty()) return {};
-  for (const char* name :
-       {"ranks",          "schedule",         "schedule-file",  "chunks",    "group",
-        "warmup-depth",   "recompute",        "memory-limit",   "segment",   "vertical-sync",
-        "micro-batches",  "micro-batch-size", "partition",      "cut",       "profile",
-        "speeds",         "link-latency",     "link-bandwidth", "optimizer", "lr",
-        "lr-schedule",    "warmup",           "weight-decay",   "clip",      "seed",
-        "gradient-groups"})
+  for (const char* name : {"ranks",         "schedule",
+                           "schedule-file", "chunks",
+                           "group",         "warmup-depth",
+                           "recompute",     "memory-limit",
+                           "segment",       "vertical-sync",
+                           "micro-batches", "micro-batch-size",
+                           "partition",     "cut",
+                           "profile",       "speeds",
+                           "link-latency",  "link-bandwidth",
+                           "optimizer",     "lr",
+                           "lr-schedule",   "warmup",
+                           "weight-decay",  "clip",
+                           "seed",          "gradient-groups",
+                           "mesh"})
     if (settings.given(name))
       return {kUsage,
               "--" + std::string(name) + " cannot be combined with --plan, which contains it",

@@ -29,10 +29,10 @@ Controller::Controller(std::shared_ptr<const Plan> plan) : plan_(std::move(plan)
   for (const ModePlan& mode : plan_->modes) {
     if (!mode.present) continue;
     Ends& ends = ends_[static_cast<size_t>(mode.mode)];
+    ends.sinks = static_cast<int32_t>(mode.graph.sinks.size());
     for (int32_t e : mode.ranks[0].edges) {
       const EdgeKind kind = mode.edges[static_cast<size_t>(e)].kind;
       if (kind == EdgeKind::feed) ends.feeds.push_back({e, 0});
-      ends.sinks += kind == EdgeKind::sink;
     }
   }
   updates_.reserve(static_cast<size_t>(plan_->config.segment));
@@ -65,8 +65,9 @@ Status Controller::begin(const StepDescriptor& step, ControllerEffects& effects)
                   .squares = {}};
   for (int32_t r = 0; r < plan_->config.ranks; ++r) effects.control(r, message);
   for (Feed& feed : ends.feeds) {
-    const int32_t slots = mode().edges[static_cast<size_t>(feed.edge)].landing_slots;
-    for (feed.next = 0; feed.next < std::min(step_.micro_batches, slots); ++feed.next)
+    const Edge& edge = mode().edges[static_cast<size_t>(feed.edge)];
+    const int32_t end = std::min({edge.first + edge.landing_slots, edge.end, step_.micro_batches});
+    for (feed.next = edge.first; feed.next < end; ++feed.next)
       effects.post(feed.edge, feed.next, false);
   }
   return {};
@@ -79,7 +80,8 @@ Status Controller::check_tag(uint64_t sequence, int32_t edge, int32_t micro_batc
   if (edge < 0 || static_cast<size_t>(edge) >= mode().edges.size() ||
       mode().edges[static_cast<size_t>(edge)].kind != kind)
     return Status(Code::protocol, cat("edge ", edge, " is no ", edge_kind_name(kind)));
-  if (micro_batch < 0 || micro_batch >= step_.micro_batches)
+  if (!mode().edges[static_cast<size_t>(edge)].has(micro_batch) ||
+      micro_batch >= step_.micro_batches)
     return Status(Code::protocol,
                   cat("micro-batch ", micro_batch, " of a step of ", step_.micro_batches));
   return {};

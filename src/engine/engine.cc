@@ -35,9 +35,12 @@ void Engine::make_ports() {
     if (!mode.present) continue;
     for (int32_t id : mode.ranks[r].edges) {
       const Edge& e = mode.edges[static_cast<size_t>(id)];
-      ports_[static_cast<size_t>(slot(id))].ends[static_cast<size_t>(mode.mode)] =
-          static_cast<uint8_t>((e.from_rank == rank_ ? kBegins : 0) |
-                               (e.to_rank == rank_ ? kEnds : 0) | (e.param >= 0 ? kOnce : 0));
+      const size_t m = static_cast<size_t>(mode.mode);
+      Port& port = ports_[static_cast<size_t>(slot(id))];
+      port.ends[m] = static_cast<uint8_t>((e.from_rank == rank_ ? kBegins : 0) |
+                                          (e.to_rank == rank_ ? kEnds : 0));
+      port.first[m] = e.first;
+      port.end[m] = e.end;
     }
   }
 }
@@ -55,7 +58,8 @@ void Engine::make_table(const ModePlan& mode) {
       const size_t begin = table.uses.size();
       for (int32_t e : edges) {
         const Edge& edge = mode.edges[static_cast<size_t>(e)];
-        table.uses.push_back({slot(e), outgoing ? edge.out_slots : edge.landing_slots});
+        table.uses.push_back(
+            {slot(e), outgoing ? edge.out_slots : edge.landing_slots, edge.first, edge.end});
       }
       return static_cast<int32_t>(begin);
     };
@@ -79,7 +83,7 @@ Status Engine::begin(const StepDescriptor& step, Effects& effects) {
                   cat("step ", step.sequence, " begins, expected ", next_sequence_));
   if (!plan_->mode(step.mode).present)
     return Status(Code::protocol, cat("the plan has no ", mode_name(step.mode), " mode"));
-  const int32_t most = plan_->mode(step.mode).schedule.micro_batches,
+  const int32_t most = plan_->micro_batches(step.mode),
                 per_update = plan_->per_update(step.mode, step.update);
   if (step.micro_batches < 1 || step.micro_batches > most)
     return Status(Code::protocol,
@@ -98,24 +102,24 @@ Status Engine::begin(const StepDescriptor& step, Effects& effects) {
   committed_ = false;
   timed_ = 0;
   times_ = {};
-  most_ = most;
   jobs_ = program().jobs;
   move_to(0);
   table_ = &tables_[static_cast<size_t>(step_.mode)];
   for (Marks& marks : marks_) marks.granted = marks.held = marks.released = 0;
-  for (int32_t e : program().edges)
-    for (int32_t mb = 0; mb < std::min(mode().edges[static_cast<size_t>(e)].landing_slots,
-                                       mode().schedule.micro_batches);
-         ++mb)
-      marks(slot(e), mb).granted |= bit(mb);
+  for (int32_t id : program().edges) {
+    const Edge& e = mode().edges[static_cast<size_t>(id)];
+    for (int32_t mb = e.first; mb < std::min(e.first + e.landing_slots, e.end); ++mb)
+      marks(slot(id), mb).granted |= bit(mb);
+  }
   advance(effects);
   return {};
 }
 
 bool Engine::fits(int32_t slot, int32_t micro_batch, uint8_t end) const {
-  if (slot < 0 || micro_batch < 0 || micro_batch >= most_) return false;
-  const uint8_t ends = ports_[static_cast<size_t>(slot)].ends[static_cast<size_t>(step_.mode)];
-  return (ends & end) && (!(ends & kOnce) || micro_batch == 0);
+  if (slot < 0) return false;
+  const Port& port = ports_[static_cast<size_t>(slot)];
+  const size_t m = static_cast<size_t>(step_.mode);
+  return (port.ends[m] & end) && port.first[m] <= micro_batch && micro_batch < port.end[m];
 }
 
 Status Engine::refusal(int32_t edge, int32_t micro_batch, bool incoming) const {
@@ -128,7 +132,7 @@ Status Engine::refusal(int32_t edge, int32_t micro_batch, bool incoming) const {
     return Status(Code::protocol,
                   cat("edge ", edge, " ends at rank ", here, ", not at rank ", rank_));
   return Status(Code::protocol, cat("edge ", edge, " has no micro-batch ", micro_batch, " (",
-                                    e.param >= 0 ? 1 : mode().schedule.micro_batches, ")"));
+                                    e.first, " to ", e.end - 1, ")"));
 }
 
 Status Engine::arrived(uint64_t sequence, int32_t edge, int32_t micro_batch, Effects& effects) {
@@ -242,7 +246,7 @@ bool Engine::ready(const Job& job) {
       }
       for (const Use& use : uses(span.posts, span.frees)) {
         const int32_t before = job.micro_batch - use.places;
-        if (before < 0) continue;
+        if (before < use.first) continue;
         const uint64_t& released = marks(use.slot, before).released;
         if (!(released & bit(before))) return await(released, before);
       }
@@ -339,7 +343,8 @@ void Engine::finish_job(const Job& job, bool delivered, Effects& effects) {
       for (const Use& use : uses(span.posts, span.frees))
         offer(use.slot, job.micro_batch, delivered, effects);
       for (const Use& use : uses(span.frees, span.end))
-        if (const int32_t next = job.micro_batch + use.places; next < step_.micro_batches)
+        if (const int32_t next = job.micro_batch + use.places;
+            next < std::min(use.end, step_.micro_batches))
           effects.grant(edge(use.slot), next);
       return;
     }

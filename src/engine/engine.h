@@ -61,17 +61,18 @@ class Engine {
     uint64_t arrived[2] = {0, 0};  // by parity of the sequence: a neighbour may be one step ahead
     uint64_t granted = 0, held = 0, released = 0;
   };
-  // An edge that begins or ends here in any mode, and what it does here in each: kBegins, kEnds,
-  // kOnce (for micro-batch 0 alone).
+  // An edge that begins or ends here in any mode, and what it does here in each: kBegins, kEnds.
   struct Port {
     int32_t edge;
     std::array<uint8_t, kModes> ends = {};
+    std::array<int32_t, kModes> first = {}, end = {};  // its micro-batches
   };
-  static constexpr uint8_t kBegins = 1, kEnds = 2, kOnce = 4;
+  static constexpr uint8_t kBegins = 1, kEnds = 2;
   // An edge as an action uses it, with what the engine needs of it at hand.
   struct Use {
-    int32_t slot;    // its place in ports_
-    int32_t places;  // at this end
+    int32_t slot;        // its place in ports_
+    int32_t places;      // at this end
+    int32_t first, end;  // its micro-batches
   };
   // Where the edges of an action stand in Table::uses: what it waits for, what it posts, what it
   // frees.
@@ -135,7 +136,6 @@ class Engine {
   int32_t unreleased_ = 0;  // posts that were not released
   int32_t held_ = 0;        // messages that wait for a grant
   int32_t timed_ = 0;       // actions that times_ covers
-  int32_t most_ = 0;        // micro-batches of the step's mode
   size_t next_ =
       0;  // the next job to give out, and, if it is known to wait, the mark that it waits for
   const uint64_t* awaited_ = nullptr;

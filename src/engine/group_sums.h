@@ -10,16 +10,17 @@ namespace weft {
 class GroupSums {
  public:
   GroupSums(const Plan& plan, const StepDescriptor& step, int32_t micro_batch)
-      : leaves_(plan.config.gradient_groups) {
+      : leaves_(plan.config.gradient_groups / plan.config.data) {
     if (leaves_ == 1) return;
     const GradientGroups groups = plan.groups();
-    group_ = groups.of(micro_batch);
+    const int32_t group = groups.of(micro_batch);
+    group_ = group % leaves_;  // of those of the replica
     next_ = group_;
     depth_ = leaf_of(group_, leaves_).depth;
-    is_fresh_ = depth_ > 0 && micro_batch == groups.begin(group_);
+    is_fresh_ = depth_ > 0 && micro_batch == groups.begin(group);
     if (micro_batch + 1 == step.micro_batches)
       next_ = leaves_;
-    else if (micro_batch + 1 == groups.begin(group_ + 1))
+    else if (micro_batch + 1 == groups.begin(group + 1))
       next_ = group_ + 1;
   }
 

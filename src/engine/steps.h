@@ -18,7 +18,7 @@ inline int64_t weights_at(const WeightVersions& versions, const StepDescriptor& 
 inline StepDescriptor largest_step(const Plan& plan, Mode mode) {
   StepDescriptor step;
   step.mode = mode;
-  step.micro_batches = plan.mode(mode).schedule.micro_batches;
+  step.micro_batches = plan.micro_batches(mode);
   step.per_update = plan.per_update(mode, step.update);
   return step;
 }

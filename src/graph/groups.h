@@ -47,6 +47,17 @@ inline TreeLeaf leaf_of(int32_t leaf, int32_t leaves) {
   return out;
 }
 
+// Adds the leaves [begin, end) in place: add(from, to) adds one to another, which becomes their
+// sum.
+template <typename Add>
+void add_tree(int32_t begin, int32_t end, Add&& add) {
+  if (end - begin < 2) return;
+  const int32_t right = right_half(begin, end);
+  add_tree(begin, right, add);
+  add_tree(right, end, add);
+  add(right, begin);
+}
+
 // The most sums on that stack.
 inline int32_t stack_of(int32_t leaves) { return std::bit_width(static_cast<uint32_t>(leaves)); }
 

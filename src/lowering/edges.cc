@@ -28,20 +28,20 @@ void add_tie_edges(const Plan& plan, std::vector<Edge>& edges) {
     const int32_t owner = plan.owner_of_param[static_cast<size_t>(p)];
     const Desc desc = param.desc();
     std::set<int32_t> others;
-    for (size_t u = 0; u < param.uses.size(); ++u) {
-      const int32_t rank = plan.rank_of(param.uses[u].node);
-      if (rank == owner) continue;
-      others.insert(rank);
-      Edge edge{.kind = EdgeKind::tie_grad,
-                .param = p,
-                .use = static_cast<int32_t>(u),
-                .from_rank = rank,
-                .to_rank = owner,
-                .landing = {},
-                .outgoing = {},
-                .desc = {desc, desc}};
-      edges.push_back(edge);
-    }
+    for (size_t u = 0; u < param.uses.size(); ++u)
+      for (int32_t d = 0; d < plan.config.data; ++d) {
+        const int32_t rank = plan.rank_of_node(param.uses[u].node, d);
+        if (rank == owner) continue;
+        others.insert(rank);
+        edges.push_back({.kind = EdgeKind::tie_grad,
+                         .param = p,
+                         .use = static_cast<int32_t>(u),
+                         .from_rank = rank,
+                         .to_rank = owner,
+                         .landing = {},
+                         .outgoing = {},
+                         .desc = {desc, desc}});
+      }
     for (int32_t rank : others)
       edges.push_back({.kind = EdgeKind::tie_value,
                        .param = p,
@@ -98,25 +98,31 @@ std::vector<Edge> make_edges(const Plan& plan, const ModePlan& mode,
                              const std::vector<StageWork>& work) {
   const StepGraph& graph = mode.graph;
   std::vector<Edge> edges;
-  auto add = [&](EdgeKind kind, TensorId t, int32_t from, int32_t to) {
+  auto add = [&](EdgeKind kind, TensorId t, int32_t from, int32_t to, int32_t replica) {
     Edge edge{.kind = kind,
               .tensor = t,
               .from_stage = from,
               .to_stage = to,
+              .from_rank = from < 0 ? 0 : plan.rank_of(from, replica),
+              .to_rank = to < 0 ? 0 : plan.rank_of(to, replica),
+              .first = plan.first_micro_batch(mode.mode, replica),
+              .end = plan.first_micro_batch(mode.mode, replica + 1),
               .landing = {},
               .outgoing = {},
               .desc = {}};
-    edge.from_rank = from < 0 ? 0 : plan.rank_of_stage[static_cast<size_t>(from)];
-    edge.to_rank = to < 0 ? 0 : plan.rank_of_stage[static_cast<size_t>(to)];
     for (int v = 0; v < 2; ++v)
       edge.desc[static_cast<size_t>(v)] = graph.desc(*plan.model, t, plan.samples(v));
     edges.push_back(edge);
   };
-  for (const Transfer& t : transfers(plan, mode, work))
-    if (!within_rank(plan, t)) add(t.kind, t.tensor, t.from, t.to);
+  const std::vector<Transfer> all = transfers(plan, mode, work);
+  for (int32_t d = 0; d < plan.config.data; ++d)
+    for (const Transfer& t : all)
+      if (!within_rank(plan, t)) add(t.kind, t.tensor, t.from, t.to, d);
   for (TensorId t : graph.sinks)
-    add(EdgeKind::sink, t,
-        plan.stage_of_node[static_cast<size_t>(graph.tensors[static_cast<size_t>(t)].maker)], -1);
+    for (int32_t d = 0; d < plan.config.data; ++d)
+      add(EdgeKind::sink, t,
+          plan.stage_of_node[static_cast<size_t>(graph.tensors[static_cast<size_t>(t)].maker)], -1,
+          d);
   if (mode.mode == Mode::train) add_tie_edges(plan, edges);
   return edges;
 }

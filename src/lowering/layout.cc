@@ -22,13 +22,16 @@ class RankLayout {
         layout_(layout),
         crossings_(layout.crossings),
         rank_(rank),
+        micro_batches_(plan.first_micro_batch(mode.mode, plan.replica_of(rank) + 1) -
+                       plan.first_micro_batch(mode.mode, plan.replica_of(rank))),
         program_(mode.ranks[static_cast<size_t>(rank)]) {
     program_.rings = {{0, plan.permanent_bytes[static_cast<size_t>(rank)], 1}, {0, 0, 1}};
     program_.edges = crossings_.edges_of_rank[static_cast<size_t>(rank)];
   }
 
   void run() {
-    const std::vector<int32_t>& stages = crossings_.stages_of_rank[static_cast<size_t>(rank_)];
+    const std::vector<int32_t>& stages =
+        crossings_.stages_of_rank[static_cast<size_t>(plan_.position_of(rank_))];
     std::vector<StageHoldings> held;
     for (int32_t s : stages) {
       const auto stage = static_cast<size_t>(s);
@@ -53,7 +56,8 @@ class RankLayout {
   }
 
  private:
-  StagePlaces& places(int32_t stage) { return layout_.places[static_cast<size_t>(stage)]; }
+  size_t cell(int32_t stage) const { return crossings_.cell(plan_.replica_of(rank_), stage); }
+  StagePlaces& places(int32_t stage) { return layout_.places[cell(stage)]; }
   Edge& edge(int32_t id) { return mode_.edges[static_cast<size_t>(id)]; }
 
   Place add_ring(int64_t stride, int32_t count) {
@@ -62,25 +66,26 @@ class RankLayout {
   }
 
   void place(int32_t stage, const Holding& holding) {
-    const int32_t count = places_of(holding, stage, times_, plan_.config.slack);
+    const int32_t count =
+        std::min(places_of(holding, stage, times_, plan_.config.slack), micro_batches_);
     const Place ring = add_ring(holding.bytes, count);
     for (const Holding::Tensor& t : holding.tensors)
       (t.again ? places(stage).again : places(stage).first)[t.id] = {ring.ring, t.offset};
     const TensorId tensor = holding.tensors.front().id;
     if (holding.kind == Holding::Kind::feed || holding.kind == Holding::Kind::landing) {
-      for (int32_t i : crossings_.edges_into[static_cast<size_t>(stage)]) {
+      for (int32_t i : crossings_.edges_into[cell(stage)]) {
         if (edge(i).tensor != tensor) continue;
         edge(i).landing = ring;
         edge(i).landing_slots = count;
       }
     } else if (holding.kind == Holding::Kind::shared) {
-      for (int32_t i : crossings_.edges_out_of[static_cast<size_t>(stage)]) {
+      for (int32_t i : crossings_.edges_out_of[cell(stage)]) {
         if (edge(i).tensor != tensor) continue;
         edge(i).outgoing = ring;
         edge(i).out_slots = count;
       }
       for (const Holding::Reader& reader : holding.readers)
-        if (plan_.rank_of_stage[static_cast<size_t>(reader.stage)] == rank_)
+        if (plan_.rank_of_stage[static_cast<size_t>(reader.stage)] == plan_.position_of(rank_))
           places(reader.stage).first[tensor] = ring;
     }
   }
@@ -99,7 +104,7 @@ class RankLayout {
     if (rank_ != 0) return;
     for (int32_t i : program_.edges) {
       if (edge(i).kind != EdgeKind::sink) continue;
-      edge(i).landing_slots = mode_.schedule.micro_batches;
+      edge(i).landing_slots = edge(i).end - edge(i).first;
       edge(i).landing =
           add_ring(align_up(static_cast<int64_t>(edge(i).desc[0].bytes())), edge(i).landing_slots);
     }
@@ -112,7 +117,8 @@ class RankLayout {
       Place place = resident.value();
       if (edge(i).kind == EdgeKind::tie_grad)
         for (const ResidentTensor& t : resident.of(ResidentTensor::Role::accumulator))
-          if (t.use == edge(i).use) place = t.place;
+          if (t.use == edge(i).use && t.replica == plan_.replica_of(edge(i).from_rank))
+            place = t.place;
       (edge(i).from_rank == rank_ ? edge(i).outgoing : edge(i).landing) = place;
     }
   }
@@ -123,7 +129,7 @@ class RankLayout {
   ModePlan& mode_;
   ModeLayout& layout_;
   const Crossings& crossings_;
-  const int32_t rank_;
+  const int32_t rank_, micro_batches_;  // those of its replica
   RankProgram& program_;
 };
 
@@ -131,10 +137,10 @@ class RankLayout {
 
 Crossings::Crossings(const Plan& plan, const ModePlan& mode, const std::vector<StageWork>& work)
     : traffic(work.size()),
-      edges_into(work.size()),
-      edges_out_of(work.size()),
+      edges_into(work.size() * static_cast<size_t>(plan.config.data)),
+      edges_out_of(edges_into.size()),
       edges_of_rank(static_cast<size_t>(plan.config.ranks)),
-      stages_of_rank(edges_of_rank.size()) {
+      stages_of_rank(static_cast<size_t>(plan.positions())) {
   for (int32_t s = 0; s < plan.stages(); ++s)
     stages_of_rank[static_cast<size_t>(plan.rank_of_stage[static_cast<size_t>(s)])].push_back(s);
   const auto life = [&work](int32_t stage, TensorId t) -> const Life& {
@@ -157,16 +163,16 @@ Crossings::Crossings(const Plan& plan, const ModePlan& mode, const std::vector<S
     edges_of_rank[static_cast<size_t>(e.from_rank)].push_back(id);
     if (e.to_rank != e.from_rank) edges_of_rank[static_cast<size_t>(e.to_rank)].push_back(id);
     if (e.tensor < 0) continue;
+    const int32_t replica = plan.replica_of(e.from_stage >= 0 ? e.from_rank : e.to_rank);
+    if (e.from_stage >= 0) edges_out_of[cell(replica, e.from_stage)].push_back(id);
+    if (e.to_stage >= 0) edges_into[cell(replica, e.to_stage)].push_back(id);
+    if (replica > 0) continue;
     if (e.from_stage >= 0) {
-      edges_out_of[static_cast<size_t>(e.from_stage)].push_back(id);
       auto& readers_there = traffic[static_cast<size_t>(e.from_stage)].shared[e.tensor];
       // The controller always has room.
       if (e.to_stage >= 0) readers_there.push_back({e.to_stage, life(e.to_stage, e.tensor).first});
     }
-    if (e.to_stage >= 0) {
-      edges_into[static_cast<size_t>(e.to_stage)].push_back(id);
-      traffic[static_cast<size_t>(e.to_stage)].arrivals.push_back(e.tensor);
-    }
+    if (e.to_stage >= 0) traffic[static_cast<size_t>(e.to_stage)].arrivals.push_back(e.tensor);
   }
 }
 
@@ -174,7 +180,7 @@ ModeLayout lay_out(const Plan& plan, const Shapes& shapes, const StageTimes& tim
                    std::vector<StageWork> work, ModePlan& mode) {
   ModeLayout out{.work = std::move(work), .crossings = {}, .places = {}};
   out.crossings = Crossings(plan, mode, out.work);
-  out.places.resize(out.work.size());
+  out.places.resize(out.crossings.edges_into.size());
   mode.ranks.assign(static_cast<size_t>(plan.config.ranks), {});
   for (int32_t r = 0; r < plan.config.ranks; ++r)
     RankLayout(plan, shapes, times, mode, out, r).run();

@@ -16,9 +16,13 @@ struct Crossings {
   Crossings(const Plan& plan, const ModePlan& mode, const std::vector<StageWork>& work);
 
   std::vector<StageTraffic> traffic;                           // per stage
-  std::vector<std::vector<int32_t>> edges_into, edges_out_of;  // per stage
+  std::vector<std::vector<int32_t>> edges_into, edges_out_of;  // per replica and stage, see cell()
   std::vector<std::vector<int32_t>> edges_of_rank;             // that begin or end there
-  std::vector<std::vector<int32_t>> stages_of_rank;
+  std::vector<std::vector<int32_t>> stages_of_rank;            // of replica 0
+
+  size_t cell(int32_t replica, int32_t stage) const {
+    return static_cast<size_t>(replica) * traffic.size() + static_cast<size_t>(stage);
+  }
 };
 
 // Where the tensors of a stage lie: as made or received first, and as made again.
@@ -31,7 +35,7 @@ struct StagePlaces {
 struct ModeLayout {
   std::vector<StageWork> work;
   Crossings crossings;
-  std::vector<StagePlaces> places;  // per stage
+  std::vector<StagePlaces> places;  // per replica and stage, see Crossings::cell()
 };
 
 constexpr int32_t kScratchRing = 1;  // of RankProgram::rings

@@ -20,15 +20,17 @@ class RankWriter {
         program_(mode.ranks[static_cast<size_t>(rank)]) {}
 
   void run() {
-    for (int32_t s : crossings_.stages_of_rank[static_cast<size_t>(rank_)]) write_stage(s);
+    for (int32_t s : crossings_.stages_of_rank[static_cast<size_t>(plan_.position_of(rank_))])
+      write_stage(s);
     add_jobs();
   }
 
  private:
   Desc desc(TensorId t, size_t variant) const { return shapes_.desc(mode_.graph, t, variant); }
+  size_t cell(int32_t stage) const { return crossings_.cell(plan_.replica_of(rank_), stage); }
   const StageWork& work(int32_t stage) const { return layout_.work[static_cast<size_t>(stage)]; }
   Place place(int32_t stage, TensorId t, bool again) const {
-    const StagePlaces& places = layout_.places[static_cast<size_t>(stage)];
+    const StagePlaces& places = layout_.places[cell(stage)];
     return (again ? places.again : places.first).at(t);
   }
 
@@ -43,12 +45,12 @@ class RankWriter {
       for (int32_t phase : phases) {
         for (size_t c = 0; c < work(stage).calls[static_cast<size_t>(phase)].size(); ++c)
           action.calls.push_back(write_call(stage, phase, c));
-        for (int32_t i : crossings_.edges_into[static_cast<size_t>(stage)]) {
+        for (int32_t i : crossings_.edges_into[cell(stage)]) {
           const Life& life = work(stage).lives.at(mode_.edges[static_cast<size_t>(i)].tensor);
           if (life.first == phase) action.waits.push_back(i);
           if (life.last == phase) action.frees.push_back(i);
         }
-        for (int32_t i : crossings_.edges_out_of[static_cast<size_t>(stage)])
+        for (int32_t i : crossings_.edges_out_of[cell(stage)])
           if (work(stage).lives.at(mode_.edges[static_cast<size_t>(i)].tensor).first == phase)
             action.posts.push_back(i);
       }
@@ -88,7 +90,7 @@ class RankWriter {
                     .dout = operand(call.dout, false),
                     .acc = {},
                     .scratch = {}};
-    const auto& scratch = layout_.places[static_cast<size_t>(stage)].call_scratch;
+    const auto& scratch = layout_.places[cell(stage)].call_scratch;
     if (const auto at = scratch.find({&call, phase}); at != scratch.end()) out.scratch = at->second;
     for (TensorId t : call.in) out.in.push_back(operand(t, false));
     if (call.kind == CallKind::add) return out;
@@ -121,20 +123,25 @@ class RankWriter {
       if (call.weight != static_cast<int32_t>(w)) continue;
       for (const ResidentTensor& t : resident.of(ResidentTensor::Role::accumulator)) {
         const Param::Use& at = plan_.model->param(resident.param).uses[static_cast<size_t>(t.use)];
-        if (at.node == call.node && at.port == call.weight) out.acc = {t.place, {t.desc, t.desc}};
+        if (t.local && at.node == call.node && at.port == call.weight)
+          out.acc = {t.place, {t.desc, t.desc}};
       }
     }
   }
 
   void add_jobs() {
     auto& jobs = program_.jobs;
-    const auto& row = mode_.schedule.rows[static_cast<size_t>(rank_)];
+    const int32_t replica = plan_.replica_of(rank_),
+                  first = plan_.first_micro_batch(mode_.mode, replica),
+                  end = plan_.first_micro_batch(mode_.mode, replica + 1);
+    const auto& row = mode_.schedule.rows[static_cast<size_t>(plan_.position_of(rank_))];
     jobs.reserve(row.size() + 5);
     const bool train = mode_.mode == Mode::train;
     if (train) jobs.push_back({.kind = JobKind::clear});
     for (const Action& a : row)
-      jobs.push_back(
-          {JobKind::action, program_of_.at(a.stage)[static_cast<size_t>(a.kind)], a.micro_batch});
+      if (first + a.micro_batch < end)  // other replicas may have more
+        jobs.push_back({JobKind::action, program_of_.at(a.stage)[static_cast<size_t>(a.kind)],
+                        first + a.micro_batch});
     if (train)
       for (JobKind kind : {JobKind::send_ties, JobKind::reduce, JobKind::update})
         jobs.push_back({.kind = kind});

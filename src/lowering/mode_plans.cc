@@ -50,7 +50,9 @@ Result<ModeLayout> lay_out_mode(Plan& plan, const Shapes& shapes, ModePlan& mode
     if (edge_of[i] < 0) continue;
     const Edge& e = mode.edges[static_cast<size_t>(edge_of[i])];
     const EdgePlaces& proved = proof.checked.places[i];
-    const int32_t least = e.kind == EdgeKind::gradient ? proved.gradient : proved.forward;
+    // Replica 0 may have fewer micro-batches than the schedule is made for.
+    const int32_t least =
+        std::min(e.kind == EdgeKind::gradient ? proved.gradient : proved.forward, e.end - e.first);
     if (e.landing_slots < least)
       return Status(Code::internal, cat("edge ", edge_of[i], " has ", e.landing_slots,
                                         " places, the schedule was proved with ", least));
@@ -82,7 +84,7 @@ class Fit {
         segments_(segments),
         proof_(proof),
         layout_(layout),
-        stages_of_(static_cast<size_t>(plan.config.ranks)) {
+        stages_of_(static_cast<size_t>(plan.positions())) {
     for (size_t s = 0; s < segments.size(); ++s)
       stages_of_[static_cast<size_t>(plan.rank_of_stage[s])].push_back(s);
   }
@@ -97,7 +99,7 @@ class Fit {
       std::vector<std::vector<RecomputeOption>> options;
       for (size_t s : stages_of_[r]) options.push_back(options_[s]);
       if (!options.empty())
-        ways[r] = ways_of(options, plan_.config.memory_limit - plan_.permanent_bytes[r]);
+        ways[r] = ways_of(options, plan_.config.memory_limit - permanent_bytes(r));
     }
     std::vector<size_t> pick(ways.size(), 0);
     std::vector<int64_t> least(ways.size(), INT64_MAX);
@@ -122,7 +124,19 @@ class Fit {
 
  private:
   ModePlan& train() { return plan_.modes[static_cast<size_t>(Mode::train)]; }
-  int64_t bytes(size_t r) { return sum_of_bytes(plan_.permanent_bytes[r], train().ranks[r].bytes); }
+  // Of a position: the most of its ranks.
+  int64_t permanent_bytes(size_t position) const {
+    int64_t most = 0;
+    for (size_t r = position; r < plan_.permanent_bytes.size(); r += stages_of_.size())
+      most = std::max(most, plan_.permanent_bytes[r]);
+    return most;
+  }
+  int64_t bytes(size_t position) {
+    int64_t most = 0;
+    for (size_t r = position; r < plan_.permanent_bytes.size(); r += stages_of_.size())
+      most = std::max(most, sum_of_bytes(plan_.permanent_bytes[r], train().ranks[r].bytes));
+    return most;
+  }
   bool over() {
     bool out = false;
     for (size_t r = 0; r < stages_of_.size(); ++r)

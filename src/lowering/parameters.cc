@@ -1,4 +1,4 @@
-// Where parameters live: owned by the rank of their first use; other ranks that use one hold a copy
+// Where parameters live: a rank of their first use owns them; other ranks that use one hold a copy
 // and an accumulator per use.
 #include "lowering/parameters.h"
 
@@ -22,23 +22,44 @@ void place(ResidentTensor& tensor, int64_t& top) {
 }  // namespace
 
 ResidentParam resident_param(const Model& model, const PlanConfig& config, ParamId param,
-                             bool owned, const std::vector<bool>& local) {
+                             bool owned, const std::vector<bool>& local, int32_t replica) {
   const Desc desc = model.param(param).desc();
   ResidentParam out{
       .param = param, .owned = owned, .tensors = {{.role = Role::value, .desc = desc}}};
   if (!makes(model, config, Mode::train)) return out;
   for (size_t u = 0; u < local.size(); ++u)
-    if (owned || local[u])
+    for (int32_t d = 0; d < config.data; ++d) {
+      const bool here = local[u] && d == replica;
+      if (!owned && !here) continue;
       out.tensors.push_back({.role = Role::accumulator,
                              .desc = desc,
                              .use = static_cast<int32_t>(u),
-                             .local = local[u],
-                             .count = local[u] ? stack_of(config.gradient_groups) : 1});
+                             .replica = d,
+                             .local = here,
+                             .count = here ? stack_of(config.gradient_groups / config.data) : 1});
+    }
   if (!owned) return out;
   for (int s = 0; s < slots(config.optim); ++s)
     out.tensors.push_back({.role = Role::state, .desc = desc});
   out.tensors.push_back(
       {.role = Role::squares, .desc = {DType::f64, {norm_blocks(desc.elements())}}});
+  return out;
+}
+
+std::vector<int32_t> owners_of(const Plan& plan) {
+  std::vector<int64_t> owned(static_cast<size_t>(plan.config.ranks), 0);
+  std::vector<int32_t> out;
+  for (const Param& param : plan.model->params()) {
+    int32_t owner = -1;
+    for (int32_t d = 0; d < plan.config.data; ++d) {
+      const int32_t rank = plan.rank_of_node(param.uses.front().node, d);
+      if (owner < 0 || owned[static_cast<size_t>(rank)] < owned[static_cast<size_t>(owner)])
+        owner = rank;
+    }
+    int64_t& bytes = owned[static_cast<size_t>(owner)];
+    bytes = sum_of_bytes(bytes, padded_bytes(param.desc()));
+    out.push_back(owner);
+  }
   return out;
 }
 
@@ -50,14 +71,16 @@ void place_parameters(Plan& plan) {
   for (ParamId p = 0; p < static_cast<ParamId>(model.params().size()); ++p) {
     std::map<int32_t, std::vector<bool>> local;  // per rank that uses it
     const auto& uses = model.param(p).uses;
-    for (size_t u = 0; u < uses.size(); ++u) {
-      std::vector<bool>& here = local[plan.rank_of(uses[u].node)];
-      here.resize(uses.size());
-      here[u] = true;
-    }
+    for (size_t u = 0; u < uses.size(); ++u)
+      for (int32_t d = 0; d < plan.config.data; ++d) {
+        std::vector<bool>& here = local[plan.rank_of_node(uses[u].node, d)];
+        here.resize(uses.size());
+        here[u] = true;
+      }
     for (const auto& [rank, here] : local)
-      plan.resident[static_cast<size_t>(rank)].push_back(resident_param(
-          model, plan.config, p, rank == plan.owner_of_param[static_cast<size_t>(p)], here));
+      plan.resident[static_cast<size_t>(rank)].push_back(
+          resident_param(model, plan.config, p, rank == plan.owner_of_param[static_cast<size_t>(p)],
+                         here, plan.replica_of(rank)));
   }
   for (size_t r = 0; r < ranks; ++r) {
     int64_t& top = plan.permanent_bytes[r];

@@ -7,9 +7,13 @@
 
 namespace weft {
 
-// `local`: per use, whether it is on the rank. Places are empty.
+// `local`: per use, whether it is on the rank, which is of that replica. Places are empty.
 ResidentParam resident_param(const Model& model, const PlanConfig& config, ParamId param,
-                             bool owned, const std::vector<bool>& local);
+                             bool owned, const std::vector<bool>& local, int32_t replica = 0);
+
+// The rank that owns each parameter: one of those of its first use. Each takes what it can of the
+// bytes that all of them own.
+std::vector<int32_t> owners_of(const Plan& plan);
 
 // Ring 0 of a rank: its weights, accumulators, optimizer state. Fills plan.resident and
 // plan.permanent_bytes.

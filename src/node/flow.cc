@@ -42,9 +42,10 @@ Result<const Route*> RankNode::route_of(const MessageAt& at) const {
   if (static_cast<size_t>(at.edge) >= mode.edges.size())
     return wrong(cat("edge ", at.edge, " is not one of the ", mode.edges.size(), " of mode ",
                      mode_name(at.mode)));
-  const int32_t count = edge_at(at).param >= 0 ? 1 : mode.schedule.micro_batches;
-  if (at.micro_batch < 0 || at.micro_batch >= count)
-    return wrong(cat("edge ", at.edge, " has no micro-batch ", at.micro_batch, " (", count, ")"));
+  const Edge& edge = edge_at(at);
+  if (!edge.has(at.micro_batch))
+    return wrong(cat("edge ", at.edge, " has no micro-batch ", at.micro_batch, " (", edge.first,
+                     " to ", edge.end - 1, ")"));
   return router_.find(at.mode, at.edge);
 }
 
@@ -62,7 +63,8 @@ Result<std::span<std::byte>> RankNode::landing(Peer& from, const Tag& tag, uint6
   if (!begun && (tag.step != next_sequence_ || !engine().idle() || controller_))
     return wrong(cat("tensor of step ", tag.step, ", which neither runs nor is next"));
   Incoming& in = incoming(here.mode, *route);
-  if (in.step != tag.step) in = {.step = tag.step, .next = 0, .room = edge.landing_slots};
+  if (in.step != tag.step)
+    in = {.step = tag.step, .next = edge.first, .room = edge.first + edge.landing_slots};
   if (here.micro_batch != in.next)
     return wrong(
         cat("edge ", here.edge, " brings micro-batch ", here.micro_batch, ", expected ", in.next));

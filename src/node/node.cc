@@ -146,7 +146,7 @@ Status RankNode::begin(const StepDescriptor& step, LinkTime now) {
   if (!idle()) return Status(Code::state, cat("step ", router_.step().step, " still runs"));
   if (!plan_->mode(step.mode).present)
     return Status(Code::invalid, cat("the plan has no ", mode_name(step.mode), " mode"));
-  const int32_t most = plan_->mode(step.mode).schedule.micro_batches;
+  const int32_t most = plan_->micro_batches(step.mode);
   if (step.micro_batches < 1 || step.micro_batches > most)
     return Status(Code::invalid,
                   cat("step of ", step.micro_batches, " micro-batches, the plan has ", most));

@@ -110,6 +110,7 @@ Status check_asynchronous(const Plan& plan, const Schedule& train) {
     return refuse(
         cat("makes updates without a flush, so no global norm is known to clip to: clip is ",
             c.optim.clip, ", expected 0"));
+  if (c.data > 1) return refuse(cat("is asynchronous, which needs one replica: data is ", c.data));
   if (c.gradient_groups > 1)
     return refuse(cat("adds the gradients of an update one after another: gradient_groups is ",
                       c.gradient_groups, ", expected 1"));

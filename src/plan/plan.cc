@@ -1,6 +1,7 @@
 #include "plan/plan.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "base/text.h"
@@ -34,6 +35,30 @@ Mode Plan::main_mode() const {
   for (Mode m : {Mode::train, Mode::infer})
     if (mode(m).present) return m;
   return Mode::eval;
+}
+
+PlanConfig replica_config(const PlanConfig& config) {
+  PlanConfig out = config;
+  if (config.data == 1) return out;
+  const int32_t ranks = config.ranks / config.data, groups = config.gradient_groups / config.data;
+  const GradientGroups all{config.micro_batches, config.gradient_groups};
+  out.ranks = ranks;
+  out.data = 1;
+  out.gradient_groups = groups;
+  out.micro_batches = 0;
+  for (int32_t d = 0; d < config.data; ++d)
+    out.micro_batches =
+        std::max(out.micro_batches, all.begin((d + 1) * groups) - all.begin(d * groups));
+  const auto keep_least = [&](auto& list) {
+    for (size_t i = static_cast<size_t>(ranks); i < list.size(); ++i) {
+      auto& least = list[i % static_cast<size_t>(ranks)];
+      least = std::min(least, list[i]);
+    }
+    if (!list.empty()) list.resize(static_cast<size_t>(ranks));
+  };
+  keep_least(out.machines.speeds);
+  keep_least(out.machines.memory);
+  return out;
 }
 
 namespace {
@@ -76,6 +101,23 @@ Status check_steps(const Model& model, const PlanConfig& c) {
                                    model.loss() < 0 ? "loss" : "output"));
 }
 
+Status check_groups(const PlanConfig& c) {
+  if (c.data > c.micro_batches)
+    return Status(
+        Code::invalid,
+        cat("data is ", c.data, ", expected 1 to the number of micro-batches, ", c.micro_batches));
+  if (c.gradient_groups < 1 || c.gradient_groups > c.micro_batches)
+    return Status(Code::invalid,
+                  cat("gradient_groups is ", c.gradient_groups,
+                      ", expected 1 to the number of micro-batches, ", c.micro_batches));
+  const bool halves = std::has_single_bit(static_cast<uint32_t>(c.data));
+  if (c.data != c.gradient_groups && (!halves || c.gradient_groups % c.data != 0))
+    return Status(Code::invalid,
+                  cat("data is ", c.data, " and gradient_groups is ", c.gradient_groups,
+                      ": data can be that number, or a power of two that divides it"));
+  return {};
+}
+
 }  // namespace
 
 Status check_config(const Model& model, const PlanConfig& c) {
@@ -89,9 +131,6 @@ Status check_config(const Model& model, const PlanConfig& c) {
   WEFT_TRY(at_least("micro_batch_size", c.micro_batch_size, 1));
   WEFT_TRY(at_least("short_size", c.short_size, 0));
   WEFT_TRY(at_least("shard_ranks", c.shard_ranks, 1));
-  if (c.ranks % c.shard_ranks != 0)
-    return Status(Code::invalid, cat("ranks is ", c.ranks, ", expected a multiple of shard_ranks, ",
-                                     c.shard_ranks));
   if (c.shard_ranks > model.shards())
     return Status(Code::invalid, cat("shard_ranks is ", c.shard_ranks, ", the model has ",
                                      model.shards(), model.shards() > 1 ? " shards" : " shard"));
@@ -103,10 +142,12 @@ Status check_config(const Model& model, const PlanConfig& c) {
   WEFT_TRY(at_least("slack", c.slack, 0));
   WEFT_TRY(at_least("memory_limit", c.memory_limit, 0));
   WEFT_TRY(at_least("segment", c.segment, 0));
-  if (c.gradient_groups < 1 || c.gradient_groups > c.micro_batches)
-    return Status(Code::invalid,
-                  cat("gradient_groups is ", c.gradient_groups,
-                      ", expected 1 to the number of micro-batches, ", c.micro_batches));
+  WEFT_TRY(at_least("data", c.data, 1));
+  if (int64_t{c.data} * c.shard_ranks > c.ranks || c.ranks % (c.data * c.shard_ranks) != 0)
+    return Status(Code::invalid, cat("ranks is ", c.ranks, ", expected a multiple of data, ",
+                                     c.data, c.shard_ranks > 1 ? ", times shard_ranks, " : "",
+                                     c.shard_ranks > 1 ? cat(c.shard_ranks) : ""));
+  WEFT_TRY(check_groups(c));
   if (c.short_size >= c.micro_batch_size && c.short_size > 0)
     return Status(Code::invalid,
                   cat("short_size is ", c.short_size, ", expected less than micro_batch_size, ",

@@ -26,8 +26,9 @@ constexpr int32_t kMaxStages = 4096;
 enum class SplitBy : uint8_t { uniform = 1, cost = 2, parameters = 3, type = 4, pipedream = 5 };
 
 struct PlanConfig {
-  int32_t ranks = 1;
-  int32_t shard_ranks = 1;  // of them, those that share each stage of a model cut into shards
+  int32_t ranks = 1;        // in all
+  int32_t data = 1;         // replicas, each of ranks / data ranks, which divide the micro-batches
+  int32_t shard_ranks = 1;  // of each, those that share each stage of a model cut into shards
   int32_t micro_batches = 1;
   int64_t micro_batch_size = 1;  // samples
   int64_t short_size = 0;        // samples of a short last micro-batch; 0: there is none
@@ -59,6 +60,10 @@ struct PlanConfig {
   std::vector<NodeTimes> times;  // per node of the model; empty: by analysis
   Machines machines;             // SplitBy::cost
 };
+
+// A replica of its own: its ranks, gradient groups and micro-batches; of replicas that differ, the
+// most micro-batches and the slowest, smallest machines.
+PlanConfig replica_config(const PlanConfig& config);
 
 // Whether runs make such steps: they are asked for, and the model can.
 bool makes(const Model& model, const PlanConfig& config, Mode mode);
@@ -106,11 +111,14 @@ struct Edge {
   int32_t use = -1;                        // tie_grad: index into Param::uses
   int32_t from_stage = -1, to_stage = -1;  // -1: the controller, or a tie
   int32_t from_rank = 0, to_rank = 0;
-  int32_t landing_slots = 1;  // at the receiver: so many may be under way before a grant
-  int32_t out_slots = 1;      // at the sender
-  Place landing, outgoing;    // in the arena of the receiver, and of the sender (a feed leaves from
-                              // the caller's tensor)
+  int32_t first = 0, end = 1;  // its micro-batches: those of a replica
+  int32_t landing_slots = 1;   // at the receiver: so many may be under way before a grant
+  int32_t out_slots = 1;       // at the sender
+  Place landing, outgoing;  // in the arena of the receiver, and of the sender (a feed leaves from
+                            // the caller's tensor)
   std::array<Desc, 2> desc;
+
+  bool has(int32_t micro_batch) const { return first <= micro_batch && micro_batch < end; }
 };
 
 // --- programs
@@ -161,14 +169,15 @@ struct RankProgram {
 struct ResidentTensor {
   enum class Role : uint8_t {
     value,        // the first of its versions
-    accumulator,  // of the gradient of one use. The owner has those of all uses; the first is where
-                  // the gradient ends
+    accumulator,  // of the gradient of one use in one replica. The owner has those of all; the
+                  // first is where the gradient ends
     state,        // of the optimizer; the owner's
     squares,      // partial sums for the norm; the owner's
   };
   Role role;
   Desc desc;
-  int32_t use = -1;  // accumulator: index into Param::uses
+  int32_t use = -1;     // accumulator: index into Param::uses
+  int32_t replica = 0;  // accumulator: whose micro-batches it sums
   bool local =
       true;  // accumulator: the use is on this rank; false: that of another rank lands here
   int32_t count = 1;  // accumulator: sums, one behind the other; see GroupSums
@@ -180,7 +189,7 @@ struct ResidentTensor {
 struct ResidentParam {
   ParamId param;
   bool owned = false;
-  std::vector<ResidentTensor> tensors;  // by role; accumulators by use
+  std::vector<ResidentTensor> tensors;  // by role; accumulators by use, then replica
 
   std::span<const ResidentTensor> of(ResidentTensor::Role role) const;
   const Place& value() const { return tensors.front().place; }
@@ -213,9 +222,9 @@ struct PlanHash {
 struct Plan {
   std::shared_ptr<const Model> model;
   PlanConfig config;
-  std::vector<Segment> segments;       // what the stages of the other tables are
-  std::vector<int32_t> stage_of_node;  // inputs: the stage of their first use
-  std::vector<int32_t> rank_of_stage;
+  std::vector<Segment> segments;        // what the stages of the other tables are
+  std::vector<int32_t> stage_of_node;   // inputs: the stage of their first use
+  std::vector<int32_t> rank_of_stage;   // of replica 0, in which ranks are positions
   std::vector<int32_t> owner_of_param;  // rank
   std::array<ModePlan, kModes> modes;
   std::vector<std::vector<ResidentParam>> resident;  // per rank, ascending by parameter
@@ -229,8 +238,24 @@ struct Plan {
   // Of the pipeline, which people know.
   int32_t pipeline_stages() const { return segments.back().stage + 1; }
   int32_t first_rank(int32_t pipeline_stage) const;
-  int32_t rank_of(NodeId node) const {
-    return rank_of_stage[static_cast<size_t>(stage_of_node[static_cast<size_t>(node)])];
+  // Replica d has the ranks from d * positions(). The ranks at one position have the same stages.
+  int32_t positions() const { return config.ranks / config.data; }
+  int32_t position_of(int32_t rank) const { return rank % positions(); }
+  int32_t replica_of(int32_t rank) const { return rank / positions(); }
+  int32_t rank_of(int32_t stage, int32_t replica) const {
+    return replica * positions() + rank_of_stage[static_cast<size_t>(stage)];
+  }
+  int32_t rank_of_node(NodeId node, int32_t replica) const {
+    return rank_of(stage_of_node[static_cast<size_t>(node)], replica);
+  }
+  // The most micro-batches of a step, and the first of them that a replica has; replica
+  // config.data: where they end.
+  int32_t micro_batches(Mode m) const {
+    return config.data > 1 ? config.micro_batches : mode(m).schedule.micro_batches;
+  }
+  int32_t first_micro_batch(Mode m, int32_t replica) const {
+    if (replica == config.data) return micro_batches(m);
+    return groups().begin(replica * (config.gradient_groups / config.data));
   }
   GradientGroups groups() const { return {config.micro_batches, config.gradient_groups}; }
   const ModePlan& mode(Mode m) const { return modes[static_cast<size_t>(m)]; }

@@ -11,6 +11,7 @@ namespace weft {
 template <typename Config, typename Visit>
 void each_plan_setting(Config& c, Visit&& visit) {
   visit("ranks", c.ranks);
+  visit("data", c.data);
   visit("shard_ranks", c.shard_ranks);
   visit("micro_batches", c.micro_batches);
   visit("micro_batch_size", c.micro_batch_size);

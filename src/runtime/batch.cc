@@ -48,7 +48,7 @@ Result<StepDescriptor> describe_step(const Plan& plan, Mode mode, bool update, c
       return Status(Code::invalid,
                     cat("batch has no data for input '", model.node(model.inputs()[i]).name, "'"));
   const int64_t full = plan.config.micro_batch_size, rest = batch.samples % full,
-                most = full * which.schedule.micro_batches;
+                most = full * plan.micro_batches(mode);
   if (batch.samples < 1 || batch.samples > most || (rest != 0 && rest != plan.config.short_size)) {
     const std::string shorter =
         plan.config.short_size ? cat(", or that plus ", plan.config.short_size) : "";
@@ -135,6 +135,12 @@ int32_t input_grad_edge(const Plan& plan, NodeId input) {
   const ModePlan& train = plan.mode(Mode::train);
   if (!train.present || train.graph.grad[static_cast<size_t>(input)] < 0) return -1;
   return sink_edge(train, train.graph.grad[static_cast<size_t>(input)]);
+}
+
+// The sink edges of a tensor follow each other, replica by replica.
+int32_t delivered_by(const ModePlan& mode, int32_t edge, int32_t micro_batch) {
+  while (!mode.edges[static_cast<size_t>(edge)].has(micro_batch)) ++edge;
+  return edge;
 }
 
 }  // namespace weft

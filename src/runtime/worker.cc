@@ -129,6 +129,7 @@ std::span<std::byte> Worker::landing(Mode mode, int32_t edge, int32_t micro_batc
 
 View Worker::delivered(const StepDescriptor& step, int32_t edge, int32_t micro_batch) {
   const int32_t v = variant_of(step, micro_batch);
+  edge = delivered_by(plan_->mode(step.mode), edge, micro_batch);
   return {landing(step.mode, edge, micro_batch, v).data(),
           plan_->mode(step.mode).edges[static_cast<size_t>(edge)].desc[static_cast<size_t>(v)]};
 }
@@ -338,7 +339,8 @@ void Worker::clear() {
       if (t.local) std::memset(arena_.data() + t.place.offset, 0, t.desc.bytes());
 }
 
-// Accumulators fold from the last use to the first, in place: the first use's ends as the gradient.
+// In place: the accumulators of a use are added as a tree over the replicas, and these sums from
+// the last use to the first, which ends as the gradient.
 void Worker::reduce(int32_t update) {
   size_t sum = static_cast<size_t>(update) * owned_;
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
@@ -348,8 +350,17 @@ void Worker::reduce(int32_t update) {
     auto acc = [&](size_t use) {
       return reinterpret_cast<float*>(arena_.data() + accumulators[use].place.offset);
     };
-    for (size_t u = accumulators.size() - 1; u > 0; --u)
-      add_tensors(tiles_, acc(u), acc(u - 1), acc(u - 1), n);
+    const auto add = [&](size_t from, size_t to) {
+      add_tensors(tiles_, acc(from), acc(to), acc(to), n);
+    };
+    const auto replicas = static_cast<size_t>(plan_->config.data);
+    for (size_t u = accumulators.size(); u > 0; u -= replicas) {
+      const size_t first = u - replicas;
+      add_tree(0, plan_->config.data, [&](int32_t from, int32_t to) {
+        add(first + static_cast<size_t>(from), first + static_cast<size_t>(to));
+      });
+      if (u < accumulators.size()) add(u, first);
+    }
     double* partials = reinterpret_cast<double*>(
         arena_.data() + p.of(ResidentTensor::Role::squares).front().place.offset);
     squares_[sum++] = sum_of_squares(acc(0), n, partials, tiles_);

@@ -174,7 +174,8 @@ Status DigestWorker::read_sinks(const StepDescriptor& step, int32_t micro_batch,
   const ModePlan& mode = plan_->mode(step.mode);
   size_t sink = 0;
   for (int32_t e : program(step.mode).edges) {
-    if (mode.edges[static_cast<size_t>(e)].kind != EdgeKind::sink) continue;
+    const Edge& edge = mode.edges[static_cast<size_t>(e)];
+    if (edge.kind != EdgeKind::sink || !edge.has(micro_batch)) continue;
     if (sink == out.size()) out.emplace_back(static_cast<size_t>(step.micro_batches));
     WEFT_TRY_ASSIGN(out[sink][static_cast<size_t>(micro_batch)], landed(step, e, micro_batch));
     ++sink;
@@ -297,8 +298,20 @@ Status DigestWorker::reduce(int32_t update) {
     if (!p.owned) continue;
     const int64_t bytes = bytes_of(p);
     const auto accumulators = p.of(Role::accumulator);
-    for (size_t u = accumulators.size() - 1; u > 0; --u)
-      WEFT_TRY(fold(accumulators[u].place.offset, accumulators[u - 1].place.offset, bytes));
+    Status status;
+    const auto add = [&](size_t from, size_t to) {
+      if (status.ok())
+        status = fold(accumulators[from].place.offset, accumulators[to].place.offset, bytes);
+    };
+    const auto replicas = static_cast<size_t>(plan_->config.data);
+    for (size_t u = accumulators.size(); u > 0; u -= replicas) {
+      const size_t first = u - replicas;
+      add_tree(0, plan_->config.data, [&](int32_t from, int32_t to) {
+        add(first + static_cast<size_t>(from), first + static_cast<size_t>(to));
+      });
+      if (u < accumulators.size()) add(u, first);
+    }
+    WEFT_TRY(std::move(status));
     WEFT_TRY_ASSIGN(const Digest grad, read(gradient_of(p).offset, bytes, "gradient"));
     squares_[at++] = Provenance::square(grad);
   }

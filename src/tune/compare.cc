@@ -28,7 +28,7 @@ Status measure(const std::shared_ptr<const Model>& model, PlanConfig config, con
   }
   if (!plan.ok()) return plan.status();
   out.chunks = plan.value()->pipeline_stages() * plan.value()->config.shard_ranks /
-               plan.value()->config.ranks;
+               plan.value()->positions();
   out.over = !check_memory(*plan.value(), cluster, limit).ok();
   WEFT_TRY_ASSIGN(out.prediction, predict(plan.value(), cluster, false));
   return {};

@@ -37,8 +37,11 @@ PlanConfig pipeline_of(PlanConfig config) {
   return config;
 }
 
-void set_machines(PlanConfig& config, const PlanConfig& all) {
+void set_mesh(PlanConfig& config, const PlanConfig& all) {
   config.ranks = all.ranks;
+  config.data = all.data;
+  config.micro_batches = all.micro_batches;
+  config.gradient_groups = all.gradient_groups;
   config.memory_limit = all.memory_limit;
   config.machines = all.machines;
 }
@@ -55,7 +58,7 @@ Status make_mode(Plan& plan, Mode which, const Schedule& train) {
     // A segment of an evaluation fills the pipeline as one of training does; deliveries of outputs,
     // which are large, are not multiplied.
     const int32_t micro_batches =
-        which == Mode::eval ? plan.most_micro_batches() : plan.config.micro_batches;
+        which == Mode::infer && train.updates > 0 ? plan.config.micro_batches : train.micro_batches;
     WEFT_TRY_ASSIGN(const Schedule forward,
                     make_forward(train.rank_of_stage, train.ranks(), micro_batches));
     mode.schedule = with_segments(forward, plan.segments, plan.config.shard_ranks);
@@ -112,8 +115,7 @@ Result<Draft> draft_of(Plan stages, const Schedule& train) {
   WEFT_TRY(check_asynchronous(plan, train));
   if (train.updates > 0) WEFT_TRY(choose_versions(plan, train));
   for (Mode m : {Mode::train, Mode::eval, Mode::infer}) WEFT_TRY(make_mode(plan, m, train));
-  for (const Param& p : plan.model->params())
-    plan.owner_of_param.push_back(plan.rank_of(p.uses.front().node));
+  plan.owner_of_param = owners_of(plan);
   place_parameters(plan);
   WEFT_TRY_ASSIGN(out.layout, lay_out_modes(plan, segmented));
   return out;
@@ -142,13 +144,14 @@ Result<Schedule> training_schedule(Plan& plan, const ScheduleChoice& choice,
                          const Schedule& order) {
         Plan tried = plan;
         tried.config.slack = slack;
-        set_machines(tried.config, all);
+        set_mesh(tried.config, all);
         const auto draft = draft_of(std::move(tried), order);
         std::vector<double> excess(static_cast<size_t>(plan.config.ranks),
                                    draft.ok() ? 0.0 : INFINITY);
+        const auto positions = static_cast<size_t>(all.ranks / all.data);
         for (size_t r = 0; draft.ok() && r < draft.value().plan->arena_bytes.size(); ++r) {
           const int64_t over = draft.value().plan->arena_bytes[r] - limit_of(all, r);
-          double& most = excess[r / static_cast<size_t>(all.shard_ranks)];
+          double& most = excess[r % positions / static_cast<size_t>(all.shard_ranks)];
           most = std::max(most, static_cast<double>(over));
         }
         return excess;
@@ -167,12 +170,12 @@ Result<Schedule> training_schedule(Plan& plan, const ScheduleChoice& choice,
 Result<Draft> draft_of(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
   Plan plan;
   plan.model = model;
-  plan.config = pipeline_of(config);
+  plan.config = pipeline_of(replica_config(config));
   WEFT_TRY_ASSIGN(const ScheduleChoice choice, choose_schedule(plan.config));
   WEFT_TRY_ASSIGN(plan.stage_of_node, choose_stages(*model, plan.config, choice.stages));
   keep_cuts(plan);
   WEFT_TRY_ASSIGN(const Schedule train, training_schedule(plan, choice, config));
-  set_machines(plan.config, config);
+  set_mesh(plan.config, config);
   return draft_of(std::move(plan), train);
 }
 

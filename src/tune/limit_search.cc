@@ -78,11 +78,12 @@ class CutSearch {
 
   Judged judge(const Draft& draft) const {
     const Plan& plan = *draft.plan;
-    const ScheduleCosts costs = schedule_costs(*model_, config_, config_.times, plan.stage_of_node);
+    const PlanConfig replica = replica_config(config_);
+    const ScheduleCosts costs = schedule_costs(*model_, replica, replica.times, plan.stage_of_node);
     Judged out;
     for (size_t s = 0; s < plan.rank_of_stage.size(); ++s) {
       const auto r = static_cast<size_t>(plan.rank_of_stage[s]);
-      const double speed = config_.machines.speeds.empty() ? 1 : config_.machines.speeds[r];
+      const double speed = replica.machines.speeds.empty() ? 1 : replica.machines.speeds[r];
       const double time = (costs.forward[s] + costs.input[s] + costs.weight[s]) / speed;
       if (time <= out.slowest) continue;
       out.slowest = time;
@@ -90,7 +91,7 @@ class CutSearch {
     }
     for (size_t r = 0; r < plan.arena_bytes.size(); ++r)
       out.excess += std::max<int64_t>(0, plan.arena_bytes[r] - limit_of(config_, r));
-    if (out.excess > 0) out.rank = draft.excess().first;
+    if (out.excess > 0) out.rank = draft.excess().first % static_cast<size_t>(plan.positions());
     return out;
   }
 
@@ -154,14 +155,15 @@ Result<Draft> draft_kept(const std::shared_ptr<const Model>& model, const PlanCo
   const Status refused = draft.ok() ? over_limit(draft.value()) : draft.status();
   if (!cuts_by_bytes(config) || config.shard_ranks > 1)
     return refused.ok() ? std::move(draft) : Result<Draft>(refused);
-  WEFT_TRY_ASSIGN(const ScheduleChoice choice, choose_schedule(config));
-  if (choice.stages == config.ranks && (refused.ok() || !draft.ok())) return draft;
+  const PlanConfig replica = replica_config(config);
+  WEFT_TRY_ASSIGN(const ScheduleChoice choice, choose_schedule(replica));
+  if (choice.stages == replica.ranks && (refused.ok() || !draft.ok())) return draft;
   CutSearch search(model, config);
   if (draft.ok()) WEFT_TRY(search.start(draft.value().plan->stage_of_node));
   Status last;
   for (const SplitBy split : {SplitBy::cost, SplitBy::parameters, SplitBy::uniform}) {
     if (split != SplitBy::cost && search.best() && over_limit(*search.best()).ok()) break;
-    PlanConfig other = unlimited(config);
+    PlanConfig other = unlimited(replica);
     other.split = split;
     WEFT_TRY_ASSIGN(const std::vector<int32_t> stages, choose_stages(*model, other, choice.stages));
     last = search.start(stages);
@@ -177,14 +179,14 @@ Result<Draft> draft_kept(const std::shared_ptr<const Model>& model, const PlanCo
 class OrderWithin {
  public:
   OrderWithin(const std::shared_ptr<const Model>& model, const PlanConfig& config)
-      : model_(model), config_(config) {}
+      : model_(model), config_(config), replica_(replica_config(config)) {}
 
   Result<Draft> run() {
     std::vector<std::vector<std::string>> cuts;
     for (const auto make : {make_zb_h1, make_zb_h2}) {
       PlanConfig written = config_;
       WEFT_TRY_ASSIGN(const Schedule rows,
-                      make({.ranks = config_.ranks, .micro_batches = config_.micro_batches}));
+                      make({.ranks = replica_.ranks, .micro_batches = replica_.micro_batches}));
       written.schedule_text = rows.text();
       auto draft = draft_kept(model_, written);
       if (!draft.ok()) continue;
@@ -200,7 +202,7 @@ class OrderWithin {
     PlanConfig made = config_;
     if (cuts_by_bytes(config_)) {
       WEFT_TRY_ASSIGN(const std::vector<int32_t> stages,
-                      choose_stages(*model_, unlimited(config_), config_.ranks));
+                      choose_stages(*model_, unlimited(replica_), replica_.ranks));
       made.cuts = cuts_of(*model_, stages);
     }
     auto first = draft_kept(model_, made);
@@ -219,7 +221,7 @@ class OrderWithin {
  private:
   Status offer(Draft draft) {
     const Plan& plan = *draft.plan;
-    const PlanConfig& c = plan.config;
+    const PlanConfig c = replica_config(plan.config);
     ScheduleCosts costs =
         at_speeds(schedule_costs(*model_, c, c.times, plan.stage_of_node), c.machines.speeds);
     WEFT_TRY(add_bytes(*model_, c, c.times, plan.stage_of_node, costs));
@@ -235,6 +237,7 @@ class OrderWithin {
 
   const std::shared_ptr<const Model>& model_;
   const PlanConfig& config_;
+  const PlanConfig replica_;
   std::optional<Draft> best_;
   double time_ = 0;
   int64_t bytes_ = 0;

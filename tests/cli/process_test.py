@@ -51,6 +51,21 @@ class Processes(Case):
         self.fails(3, "gradient_groups is 6, expected 1 to the number of micro-batches, 5", "train", *args,
                    "--gradient-groups", 6)
 
+    def test_replicas_have_the_digest_of_gradient_groups_and_resume_elsewhere(self):
+        args = [TINY, "--micro-batches", 6, "--micro-batch-size", 2, "--seed", 1, "--gradient-groups", 4]
+        alone = self.train(*args, "--steps", 4)[1]
+        self.assertEqual(self.train(*args, "--steps", 4, "--mesh", "data=4", "--in-process")[1]["digest"], alone["digest"])
+        half = self.train(*args, "--steps", 2, "--mesh", "data=2,stage=2", "--checkpoint", self.path("ck"))[1]
+        for planned, measured in zip(*half["peak_bytes_by_rank"].values()):
+            self.assertAlmostEqual(measured, planned, delta=2 * 4096)
+        for n, mesh in enumerate([["--ranks", 3], ["--mesh", "data=4"], ["--mesh", "stage=2,data=2", "--schedule", "zb-h1"], []]):
+            shutil.copytree(self.path("ck"), self.path(str(n)))
+            whole = self.train("--resume", self.path(str(n)), "--steps", 4, *mesh)[1]
+            self.assertEqual((whole["digest"], whole["optimizer_digest"]), (alone["digest"], alone["optimizer_digest"]), mesh)
+        self.fails(3, "data is 8", "train", *args, "--mesh", "data=8")
+        self.fails(2, "'row' is no axis", "train", *args, "--mesh", "row=2")
+        self.fails(2, "--ranks cannot be combined with --mesh", "train", *args, "--mesh", "data=2", "--ranks", 2)
+
     def test_asynchronous_processes_compute_the_bits_of_one_process(self):
         model = "gpt-nano:blocks=2,width=32,heads=2,context=16,tied=0"
         for extra in (["--schedule", "pipedream"], ["--schedule", "pipedream", "--vertical-sync"],

@@ -46,8 +46,8 @@ void expect_equal(const test::PlanCase& c, Sim& sim, SequentialReference& refere
 }
 
 TEST(Provenance, EveryPlanEqualsTheSequentialStep) {
-  int with_groups = 0, with_ties = 0, with_shorts = 0, with_remaking = 0, with_chunks = 0,
-      with_split = 0;
+  int with_groups = 0, with_replicas = 0, with_ties = 0, with_shorts = 0, with_remaking = 0,
+      with_chunks = 0, with_split = 0;
   for (uint32_t seed = 0; seed < 3000 && !HasFailure(); ++seed) {
     const test::PlanCase c = test::random_plan(seed);
     if (!c.plan) return;
@@ -69,7 +69,8 @@ TEST(Provenance, EveryPlanEqualsTheSequentialStep) {
         with_split += action.kind == Kind::W && !action.calls.empty();
       }
     with_groups += c.plan->config.gradient_groups > 2;
-    with_chunks += c.plan->stages() > c.plan->config.ranks;
+    with_chunks += c.plan->stages() > c.plan->positions();
+    with_replicas += c.plan->config.data > 1;
   }
   // The generator must make what the test is about.
   EXPECT_GT(with_ties, 500);
@@ -77,6 +78,7 @@ TEST(Provenance, EveryPlanEqualsTheSequentialStep) {
   EXPECT_GT(with_remaking, 500);
   EXPECT_GT(with_chunks, 500);
   EXPECT_GT(with_groups, 500);
+  EXPECT_GT(with_replicas, 500);
   EXPECT_GT(with_split, 500);
 }
 
@@ -121,7 +123,7 @@ TEST(Provenance, EveryScheduleAtEverySize) {
           for (uint64_t n = 0; n < 2; ++n) {
             StepDescriptor step;
             step.sequence = step.step = n;
-            step.micro_batches = m;
+            step.micro_batches = c.plan->config.micro_batches;
             step.short_last = n == 1 && c.plan->config.short_size > 0;
             expect_equal(c, sim, reference, step);
           }

@@ -285,7 +285,7 @@ TEST(HostilePeer, ATensorThatDoesNotBelongThereIsRefused) {
                 .find("edge 999 is not one of the "),
             std::string::npos);
   EXPECT_EQ(refused(0, [&](Scene& s) { s.post(0, s.tag(edge, 99), bytes); }),
-            text("edge ", edge, " has no micro-batch 99 (8)"));
+            text("edge ", edge, " has no micro-batch 99 (0 to 7)"));
   EXPECT_EQ(refused(0,
                     [&](Scene& s) {
                       s.post(0, {0, 7 << kModeShift | edge, 0}, bytes);
@@ -322,7 +322,7 @@ TEST(HostilePeer, AGrantThatComesTwiceOrCannotBeIsRefused) {
   EXPECT_EQ(refused([&](Scene& s) { s.grant(2, s.tag(other, 0)); }),
             text("grant of edge ", other, ", which goes from rank 0 to rank 1"));
   EXPECT_EQ(refused([&](Scene& s) { s.grant(2, s.tag(edge, 99)); }),
-            text("edge ", edge, " has no micro-batch 99 (8)"));
+            text("edge ", edge, " has no micro-batch 99 (0 to 7)"));
   EXPECT_EQ(refused([&](Scene& s) { s.grant(2, s.tag(edge, places, 3)); }),
             "grant of step 3, which does not run here");
 }

@@ -69,6 +69,20 @@ inline Schedule random_schedule(std::mt19937& rng, int32_t ranks, int32_t stages
   }
 }
 
+// Makes a plan of one replica a plan of several, of which the largest has its micro-batches.
+inline void add_replicas(std::mt19937& rng, PlanConfig& config) {
+  auto below = [&rng](int32_t n) { return static_cast<int32_t>(rng() % static_cast<uint32_t>(n)); };
+  const int32_t own = config.micro_batches;
+  config.data = 2 + below(3);
+  config.gradient_groups = config.data;
+  config.micro_batches = config.data * own;
+  if (config.data != 3 && below(2))
+    config.gradient_groups *= 1 + below(own);
+  else if (own > 1)
+    config.micro_batches -= below(config.data);
+  config.ranks *= config.data;
+}
+
 // The rest of a plan whose model, ranks, micro-batches and schedule are there already, for `stages`
 // stages.
 inline PlanCase random_case(std::mt19937& rng, std::shared_ptr<const Model> model,
@@ -83,6 +97,7 @@ inline PlanCase random_case(std::mt19937& rng, std::shared_ptr<const Model> mode
   config.optim.rule = below(2) ? Rule::sgd : Rule::adamw;
   config.optim.clip = below(2) ? 0.5 : 0;
   if (below(2)) config.gradient_groups = 1 + below(static_cast<uint32_t>(config.micro_batches));
+  if (below(3) == 0) add_replicas(rng, config);
   // Half of the time any cut at all, so that stages are as lopsided as they can be.
   if (below(2) && stages > 1) {
     std::vector<std::string> names;
@@ -98,7 +113,7 @@ inline PlanCase random_case(std::mt19937& rng, std::shared_ptr<const Model> mode
             " stages, " + std::to_string(config.micro_batches) + " micro-batches, " +
             (config.schedule_text.empty() ? config.schedule : config.schedule_text) +
             ", recompute " + config.recompute + ", " + std::to_string(config.gradient_groups) +
-            " gradient groups";
+            " gradient groups, " + std::to_string(config.data) + " replicas";
   auto plan = make_plan(c.model, config);
   EXPECT_TRUE(plan.ok()) << c.text << ": " << plan.status().text();
   if (plan.ok()) c.plan = plan.take();

@@ -1,0 +1,66 @@
+#include "cli/mesh_option.h"
+
+#include <map>
+
+#include "cli/build.h"
+
+namespace weft::cli {
+
+namespace {
+
+constexpr uint32_t kMost = 4096;
+
+struct Mesh {
+  uint32_t data = 1, stage = 1;
+};
+
+// Returns a fault, or an empty string.
+std::string read_mesh(const std::string& text, Mesh& out) {
+  std::map<std::string, uint32_t*> axes = {{"data", &out.data}, {"stage", &out.stage}};
+  for (const std::string& item : split(text)) {
+    const size_t at = item.find('=');
+    const std::string name = item.substr(0, at);
+    const auto axis = axes.find(name);
+    if (axis == axes.end() || !axis->second)
+      return "'" + name + "' is " + (axis == axes.end() ? "no axis" : "there twice") +
+             ", expected data=D,stage=P";
+    uint32_t size = 0;
+    if (at == std::string::npos || !read_value(item.substr(at + 1), &size) || size < 1 ||
+        size > kMost)
+      return "'" + item + "', expected " + name + "=N with N from 1 to " + std::to_string(kMost);
+    *std::exchange(axis->second, nullptr) = size;
+  }
+  return "";
+}
+
+}  // namespace
+
+void add_mesh_option(StoredOptions& settings, PlanOptions& options) {
+  settings
+      .add("--mesh", options.mesh,
+           "Replicas and pipeline ranks: data=D,stage=P. Replaces --ranks, which is stage=P")
+      .type("AXES")
+      .check([](const std::string& text) {
+        Mesh ignored;
+        return read_mesh(text, ignored);
+      });
+}
+
+Outcome settle_mesh(const StoredOptions& settings, PlanOptions& options) {
+  if (settings.given("mesh") && settings.given("ranks"))
+    return {kUsage, "--ranks cannot be combined with --mesh, which contains it",
+            "remove one of the two"};
+  if (settings.given("ranks")) options.mesh.clear();  // of a checkpoint
+  options.data = 1;
+  if (!options.mesh.empty()) {
+    Mesh mesh;
+    if (const std::string fault = read_mesh(options.mesh, mesh); !fault.empty())
+      return {kUsage, "--mesh: " + fault, ""};
+    options.data = mesh.data;
+    options.ranks = mesh.data * mesh.stage;
+  }
+  if (options.gradient_groups == 0) options.gradient_groups = options.data;
+  return {};
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,14 @@
+// The option --mesh: replicas and pipeline ranks.
+#pragma once
+
+#include "cli/options.h"
+
+namespace weft::cli {
+
+void add_mesh_option(StoredOptions& settings, PlanOptions& options);
+
+// Sets the ranks, the replicas and the default of the gradient groups from --mesh. Without --mesh,
+// --ranks is the number of ranks of one replica.
+Outcome settle_mesh(const StoredOptions& settings, PlanOptions& options);
+
+}  // namespace weft::cli
