@@ -104,6 +104,18 @@ void dropout(const Stream& stream, double probability, int64_t first, const floa
   // Kept with chance 1 - probability, to 2^-32.
   const auto bound = static_cast<uint32_t>(probability * 0x1p32);
   const auto factor = static_cast<float>(1 / (1 - probability));
+  if (const int64_t lead = first % 4; lead > 0) {  // the rest of a block of four
+    const int64_t count = std::min(4 - lead, n);
+    float block[4] = {};
+    std::copy(x, x + count, block + lead);
+    HWY_DYNAMIC_DISPATCH(dropout)
+    (stream.key(), stream.high(), bound, factor, first - lead, block, lead + count, block);
+    std::copy(block + lead, block + lead + count, out);
+    x += count;
+    out += count;
+    first += count;
+    n -= count;
+  }
   HWY_DYNAMIC_DISPATCH(dropout)(stream.key(), stream.high(), bound, factor, first, x, n, out);
 }
 

@@ -8,8 +8,7 @@
 
 namespace weft::kernels {
 
-// out = x / (1 - probability) where kept, else 0; x[0] is element `first` of the stream, a multiple
-// of 4.
+// out = x / (1 - probability) where kept, else 0; x[0] is element `first` of the stream.
 void dropout(const Stream& stream, double probability, int64_t first, const float* x, int64_t n,
              float* out);
 

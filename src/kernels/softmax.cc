@@ -48,20 +48,11 @@ void log_sum_exp(const float* x, int64_t rows, int64_t n, float* top, float* log
   }
 }
 
-void cross_entropy_grad(const float* x, const int32_t* targets, const float* top, const float* log,
-                        float factor, int64_t rows, int64_t n, float* dx) {
-  for (int64_t r = 0; r < rows; ++r, x += n, dx += n) {
-    const int32_t target = targets[r];
-    if (target < 0) {
-      std::memset(dx, 0, static_cast<size_t>(n) * sizeof(float));
-      continue;
-    }
-    const FloatVec shift = constant(top[r]),
-                   weight = hn::Mul(vexp(constant(-log[r])), constant(factor));
-    map1(x, dx, n,
-         [shift, weight](FloatVec v) HWY_ATTR { return hn::Mul(vexp(hn::Sub(v, shift)), weight); });
-    dx[target] -= factor;
-  }
+void log_sum_exp_grad(const float* x, float top, float log, float factor, int64_t n, float* dx) {
+  const FloatVec shift = constant(top);
+  const FloatVec weight = hn::Mul(vexp(constant(-log)), constant(factor));
+  map1(x, dx, n,
+       [shift, weight](FloatVec v) HWY_ATTR { return hn::Mul(vexp(hn::Sub(v, shift)), weight); });
 }
 
 }  // namespace
@@ -75,7 +66,7 @@ namespace weft::kernels {
 HWY_EXPORT(softmax);
 HWY_EXPORT(softmax_grad);
 HWY_EXPORT(log_sum_exp);
-HWY_EXPORT(cross_entropy_grad);
+HWY_EXPORT(log_sum_exp_grad);
 
 void softmax(const float* x, int64_t rows, int64_t n, float* out) {
   HWY_DYNAMIC_DISPATCH(softmax)(x, rows, n, out);
@@ -86,9 +77,8 @@ void softmax_grad(const float* y, const float* dy, int64_t rows, int64_t n, floa
 void log_sum_exp(const float* x, int64_t rows, int64_t n, float* top, float* log) {
   HWY_DYNAMIC_DISPATCH(log_sum_exp)(x, rows, n, top, log);
 }
-void cross_entropy_grad(const float* x, const int32_t* targets, const float* top, const float* log,
-                        float factor, int64_t rows, int64_t n, float* dx) {
-  HWY_DYNAMIC_DISPATCH(cross_entropy_grad)(x, targets, top, log, factor, rows, n, dx);
+void log_sum_exp_grad(const float* x, float top, float log, float factor, int64_t n, float* dx) {
+  HWY_DYNAMIC_DISPATCH(log_sum_exp_grad)(x, top, log, factor, n, dx);
 }
 
 }  // namespace weft::kernels

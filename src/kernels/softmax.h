@@ -12,9 +12,7 @@ void softmax_grad(const float* y, const float* dy, int64_t rows, int64_t n, floa
 // The log of the sum of exp(x[r, :]) in two parts, since one float would lose the log beside a
 // large maximum: top[r] is the maximum, log[r] the log of the sum of exp(x[r, :] - top[r]).
 void log_sum_exp(const float* x, int64_t rows, int64_t n, float* top, float* log);
-// dx[r, :] = (exp(x[r, :] - top[r]) exp(-log[r]) - [column = targets[r]]) * factor; zeros where the
-// target is negative.
-void cross_entropy_grad(const float* x, const int32_t* targets, const float* top, const float* log,
-                        float factor, int64_t rows, int64_t n, float* dx);
+// Of one row: dx = exp(x - top) exp(-log) * factor.
+void log_sum_exp_grad(const float* x, float top, float log, float factor, int64_t n, float* dx);
 
 }  // namespace weft::kernels

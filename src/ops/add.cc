@@ -1,4 +1,5 @@
-// add: a + b, same shapes. Its gradient is dout for both.
+// add: the sum of 2 to 16 inputs of the same shape, from the first to the last. Its gradient is
+// dout for each.
 #include <cstring>
 
 #include "kernels/elementwise.h"
@@ -9,29 +10,39 @@ namespace weft {
 
 namespace {
 
+constexpr size_t kMaxInputs = 16;
+
 class Add final : public Op {
  public:
   std::string_view name() const override { return "add"; }
 
   Result<Inferred> infer(const Attrs&, std::span<const Operand> in,
                          std::span<const Desc> weights) const override {
-    WEFT_TRY(check_counts(in, 2, weights, 0));
+    if (in.size() < 2 || in.size() > kMaxInputs)
+      return Status(Code::invalid, cat("expected 2 to ", kMaxInputs, " inputs, got ", in.size()));
+    WEFT_TRY(check_counts(in, in.size(), weights, 0));
     WEFT_TRY(check_dtype(0, in[0].desc, DType::f32));
-    WEFT_TRY(check_same(in, 1));
+    for (int port = 1; port < static_cast<int>(in.size()); ++port) WEFT_TRY(check_same(in, port));
     return Inferred{.out = in[0].desc, .stash = {}, .scratch = 0};
   }
 
-  Cost cost(const Attrs&, std::span<const Desc>, std::span<const Desc>,
+  Cost cost(const Attrs&, std::span<const Desc> in, std::span<const Desc>,
             const Desc& out) const override {
-    return {
-        .forward_flops = static_cast<double>(out.elements()), .input_flops = 0, .weight_flops = 0};
+    const auto adds = static_cast<double>(in.size() - 1);
+    return {.forward_flops = adds * static_cast<double>(out.elements()),
+            .input_flops = 0,
+            .weight_flops = 0};
   }
 
   Status forward(const Call& call) const override {
     for_ranges(*call.tiles, call.out.desc.elements(), kTileElements,
                [&](int64_t begin, int64_t end) {
-                 kernels::add(call.in[0].f32() + begin, call.in[1].f32() + begin,
-                              call.out.f32() + begin, end - begin);
+                 float* out = call.out.f32() + begin;
+                 const float* sum = call.in[0].f32() + begin;
+                 for (const View& addend : call.in.subspan(1)) {
+                   kernels::add(sum, addend.f32() + begin, out, end - begin);
+                   sum = out;
+                 }
                });
     return {};
   }

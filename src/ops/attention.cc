@@ -39,6 +39,7 @@ constexpr int64_t kLeastRows = 16;          // .. but not fewer than this
 
 struct Sizes {
   int64_t heads, rows, width, size, heads_in_all, row_step;
+  int64_t heads_of_whole, first_head;  // of the node that this is a piece of
 
   Sizes(const Attrs& attrs, const Shape& in, bool packed)
       : heads(attrs.heads),
@@ -46,7 +47,9 @@ struct Sizes {
         width(packed ? in.last() / 3 : in.last()),
         size(width / heads),
         heads_in_all(in.elements(0, in.rank - 2) * heads),
-        row_step(in.last()) {}
+        row_step(in.last()),
+        heads_of_whole(attrs.section.whole ? attrs.section.whole / size : heads),
+        first_head(attrs.section.begin / size) {}
 
   // A multiple of 16, as softmax_block.h wants it.
   int64_t block_rows() const {
@@ -63,7 +66,7 @@ struct Sizes {
 struct Head {
   const float *q, *k, *v;
   float *dq = nullptr, *dk = nullptr, *dv = nullptr;
-  int64_t index;                       // of it among all heads of all samples
+  int64_t index;                       // of it among all heads of all samples, of the whole node
   int64_t step, out_step, offset_out;  // offset_out: of its first element in out
   float *top, *inverse;                // its rows of the stash
 };
@@ -87,7 +90,7 @@ Head head_of(const Call& call, const Sizes& s, int64_t index) {
   Head h{.q = in[0],
          .k = in[1],
          .v = in[2],
-         .index = index,
+         .index = sample * s.heads_of_whole + s.first_head + head,
          .step = s.row_step,
          .out_step = s.width,
          .offset_out = sample * s.rows * s.width + head * s.size,

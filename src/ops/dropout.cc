@@ -1,6 +1,7 @@
 // dropout with probability attrs.factor, survivors scaled by 1 / (1 - probability); the identity
 // when not training. The mask is a function of (seed, step, micro-batch, node, element), so I makes
 // it again and nothing is kept.
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/dropout.h"
@@ -43,15 +44,34 @@ class Dropout final : public Op {
   }
 
  private:
+  // A piece of a node is rows of `run` elements, which lie `stride` apart in the whole node.
+  struct Rows {
+    int64_t run, stride, offset;
+    Rows(const Section& section, const Shape& shape)
+        : run(std::max<int64_t>(1, shape.elements())), stride(0), offset(0) {
+      if (section.whole == 0) return;
+      const int64_t inner = shape.elements(section.axis + 1, shape.rank);
+      run = shape[section.axis] * inner;
+      stride = section.whole * inner;
+      offset = section.begin * inner;
+    }
+  };
+
   static void run(const Call& call, const View& from, const View& to) {
     const Stream stream = dropout_stream(call.key);
+    const Rows rows(call.attrs->section, to.desc.shape);
     for_ranges(*call.tiles, to.desc.elements(), kTileElements, [&](int64_t begin, int64_t end) {
-      if (call.training)
-        kernels::dropout(stream, call.attrs->factor, begin, from.f32() + begin, end - begin,
-                         to.f32() + begin);
-      else
+      if (!call.training) {
         std::memcpy(to.f32() + begin, from.f32() + begin,
                     static_cast<size_t>(end - begin) * sizeof(float));
+        return;
+      }
+      for (int64_t i = begin, count = 0; i < end; i += count) {
+        const int64_t row = i / rows.run, column = i % rows.run;
+        count = std::min(rows.run - column, end - i);
+        kernels::dropout(stream, call.attrs->factor, row * rows.stride + rows.offset + column,
+                         from.f32() + i, count, to.f32() + i);
+      }
     });
   }
 };

@@ -1,6 +1,8 @@
 // embedding: rows of a table. Input 0 holds i32 indices [.., t], weight 0 is the table f32[v, d],
 // the output is f32[.., t, d]. With kPositions the row is the position along the last axis, and the
-// indices only say how many there are.
+// indices only say how many there are. A piece of
+// the table gives zeros for the rows of others.
+#include <algorithm>
 #include <cstring>
 
 #include "kernels/elementwise.h"
@@ -15,15 +17,19 @@ constexpr int64_t kColumns = 128;  // of the table, per tile of W
 
 bool positions(const Attrs& attrs) { return (attrs.flags & kPositions) != 0; }
 
-// Which row of the table element `i` of the indices takes.
+// Which row of the table element `i` of the indices takes; -1: one of another piece of the table.
 int64_t row_of(const Call& call, int64_t i) {
-  return positions(*call.attrs) ? i % call.in[0].desc.shape.last() : call.in[0].i32()[i];
+  const int64_t begin = call.attrs->section.begin;
+  if (positions(*call.attrs)) return begin + i % call.in[0].desc.shape.last();
+  const int64_t row = call.in[0].i32()[i] - begin;
+  return row < call.weights[0].desc.shape[0] ? std::max<int64_t>(row, -1) : -1;
 }
 
 Status check_indices(const Call& call) {
   if (positions(*call.attrs)) return {};
   const View& indices = call.in[0];
-  const int64_t bound = call.weights[0].desc.shape[0];
+  const int64_t whole = call.attrs->section.whole;
+  const int64_t bound = whole ? whole : call.weights[0].desc.shape[0];
   for (int64_t i = 0; i < indices.desc.elements(); ++i) {
     const int64_t index = indices.i32()[i];
     if (index < 0 || index >= bound)
@@ -51,10 +57,11 @@ class Embedding final : public Op {
       return Status(Code::invalid, cat("weight 0 expects f32[?,?], got ", table.text()));
     if (positions(attrs)) {
       WEFT_TRY(check_last_axis(0, in[0]));
-      if (indices.last() > table.shape[0])
-        return Status(Code::invalid, cat("weight 0 expects ", indices.last(),
-                                         " rows or more for the positions of input 0 ",
-                                         in[0].desc.text(), ", got ", table.text()));
+      const int64_t end = attrs.section.begin + indices.last();
+      if (end > table.shape[0])
+        return Status(Code::invalid,
+                      cat("weight 0 expects ", end, " rows or more for the positions of input 0 ",
+                          in[0].desc.text(), ", got ", table.text()));
     }
     Inferred inferred{.out = {DType::f32, indices}, .stash = {}, .scratch = 0};
     inferred.out.shape.rank = indices.rank + 1;
@@ -79,9 +86,15 @@ class Embedding final : public Op {
     const float* table = call.weights[0].f32();
     for_ranges(*call.tiles, call.in[0].desc.elements(), tile_rows(width),
                [&](int64_t begin, int64_t end) {
-                 for (int64_t i = begin; i < end; ++i)
-                   std::memcpy(call.out.f32() + i * width, table + row_of(call, i) * width,
-                               static_cast<size_t>(width) * sizeof(float));
+                 for (int64_t i = begin; i < end; ++i) {
+                   const int64_t row = row_of(call, i);
+                   const auto bytes = static_cast<size_t>(width) * sizeof(float);
+                   float* out = call.out.f32() + i * width;
+                   if (row < 0)
+                     std::memset(out, 0, bytes);
+                   else
+                     std::memcpy(out, table + row * width, bytes);
+                 }
                });
     return {};
   }
@@ -94,7 +107,9 @@ class Embedding final : public Op {
     const int64_t width = call.acc.desc.shape[1], rows = call.in[0].desc.elements();
     for_ranges(*call.tiles, width, kColumns, [&](int64_t begin, int64_t end) {
       for (int64_t i = 0; i < rows; ++i) {
-        float* acc = call.acc.f32() + row_of(call, i) * width + begin;
+        const int64_t row = row_of(call, i);
+        if (row < 0) continue;
+        float* acc = call.acc.f32() + row * width + begin;
         kernels::add(acc, call.dout.f32() + i * width + begin, acc, end - begin);
       }
     });

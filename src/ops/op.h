@@ -23,6 +23,15 @@
 
 namespace weft {
 
+// The part of a larger tensor that a piece of a node is about: from index `begin` of an axis on
+// that has `whole` indices. With whole 0 the node is no piece.
+struct Section {
+  int32_t axis = 0;
+  int64_t begin = 0;
+  int64_t whole = 0;
+  friend bool operator==(const Section&, const Section&) = default;
+};
+
 // What the builder of a node says beside its operands. One plain struct for all ops; each op names
 // the fields that it reads (Op::reads) and checks them.
 struct Attrs {
@@ -35,6 +44,9 @@ struct Attrs {
       0;         // scale: factor; layer norm: epsilon; dropout, attention: probability of dropout
   Shape dims{};  // reshape: target, first may be -1 (the batch); transpose: permutation; conv1d:
                  // stride, padding, dilation
+  // Set by shard() only. dropout, attention: of the output; embedding: of the table, with
+  // kPositions of the output; cross_entropy_part: of the logits.
+  Section section{};
   friend bool operator==(const Attrs&, const Attrs&) = default;
 };
 
@@ -159,6 +171,9 @@ Status check_reads(const Op& op, const Attrs& attrs);
 
 // The built-in op of that name, or null. Owned by the library, immutable, usable from any thread.
 const Op* find_op(std::string_view name);
+// Ops of sharded models, which no name finds.
+const Op& cross_entropy_part_op();
+const Op& cross_entropy_of_parts_op();
 // All built-in ops in the order of ops.def.
 std::span<const Op* const> all_ops();
 

@@ -2,9 +2,12 @@
 // [.., V], input 1 targets i32
 // [..]. A row with target -1 is not counted and has no gradient. Stash: the log of the sum of
 // exponentials in two parts (softmax.h), one each per row.
+#include <algorithm>
+
 #include "kernels/ranges.h"
 #include "kernels/softmax.h"
 #include "ops/check.h"
+#include "ops/targets.h"
 
 namespace weft {
 
@@ -34,12 +37,7 @@ class SoftmaxCrossEntropy final : public Op {
   bool is_loss() const override { return true; }
   Uses uses_input(const Attrs&) const override { return {.in = 0b11, .out = false, .stash = true}; }
 
-  // A target that is no class counts, so that forward gets to refuse it by name.
-  double count(const View& targets) const override {
-    int64_t counted = 0;
-    for (int64_t i = 0; i < targets.desc.elements(); ++i) counted += targets.i32()[i] != -1;
-    return static_cast<double>(counted);
-  }
+  double count(const View& targets) const override { return count_targets(targets); }
 
   Cost cost(const Attrs&, std::span<const Desc> in, std::span<const Desc>,
             const Desc&) const override {
@@ -48,7 +46,7 @@ class SoftmaxCrossEntropy final : public Op {
   }
 
   Status forward(const Call& call) const override {
-    WEFT_TRY(check_targets(call));
+    WEFT_TRY(check_targets(call.in[1], 1, call.in[0].desc.shape.last()));
     const int64_t n = call.in[0].desc.shape.last(), rows = call.in[1].desc.elements();
     const float* logits = call.in[0].f32();
     const int32_t* targets = call.in[1].i32();
@@ -66,25 +64,23 @@ class SoftmaxCrossEntropy final : public Op {
 
   Status input_grad(const Call& call) const override {
     if (!call.din[0]) return {};
-    WEFT_TRY(check_targets(call));
+    WEFT_TRY(check_targets(call.in[1], 1, call.in[0].desc.shape.last()));
     const int64_t n = call.in[0].desc.shape.last();
     const float factor = static_cast<float>(1 / call.denominator);
-    for_ranges(
-        *call.tiles, call.in[1].desc.elements(), tile_rows(n), [&](int64_t begin, int64_t end) {
-          kernels::cross_entropy_grad(call.in[0].f32() + begin * n, call.in[1].i32() + begin,
-                                      call.stash[0].f32() + begin, call.stash[1].f32() + begin,
-                                      factor, end - begin, n, call.din[0].f32() + begin * n);
-        });
-    return {};
-  }
-
- private:
-  static Status check_targets(const Call& call) {
-    const int64_t bound = call.in[0].desc.shape.last();
-    for (int64_t r = 0; r < call.in[1].desc.elements(); ++r)
-      if (const int32_t target = call.in[1].i32()[r]; target < -1 || target >= bound)
-        return Status(Code::data, cat("input 1: target ", r, " is ", target,
-                                      ", expected -1 or 0 to ", bound - 1));
+    const int32_t* targets = call.in[1].i32();
+    for_ranges(*call.tiles, call.in[1].desc.elements(), tile_rows(n),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t r = begin; r < end; ++r) {
+                   float* din = call.din[0].f32() + r * n;
+                   if (targets[r] < 0) {
+                     std::fill(din, din + n, 0.0f);
+                     continue;
+                   }
+                   kernels::log_sum_exp_grad(call.in[0].f32() + r * n, call.stash[0].f32()[r],
+                                             call.stash[1].f32()[r], factor, n, din);
+                   din[targets[r]] -= factor;
+                 }
+               });
     return {};
   }
 };

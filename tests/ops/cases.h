@@ -33,6 +33,12 @@ struct BadCase {
 // How GoogleTest names a row in a failure.
 inline void PrintTo(const OpCase& c, std::ostream* out) { *out << c.name; }
 
+inline Operand floats(Shape shape) { return {{DType::f32, shape}, false}; }
+inline Operand batch(Shape shape) { return {{DType::f32, shape}, true}; }
+inline Operand ints(Shape shape) { return {{DType::i32, shape}, false}; }
+inline Operand int_batch(Shape shape) { return {{DType::i32, shape}, true}; }
+inline Desc weight(Shape shape) { return {DType::f32, shape}; }
+
 std::vector<OpCase> op_cases();
 std::vector<BadCase> bad_cases();
 

@@ -6,6 +6,11 @@
 
 namespace weft::test {
 
+// The built-in ops, and those that only sharded models have.
+std::vector<const Op*> tested_ops();
+// Null: there is no such op.
+const Op* find_tested_op(const std::string& name);
+
 // The same numbers each time. A row that the op refuses is a failure of the test and leaves `op`
 // null.
 Problem problem_of(const OpCase& c);

@@ -37,7 +37,12 @@ struct Split {
 double& at(Values& v, int64_t i) { return v[static_cast<size_t>(i)]; }
 double at(const Values& v, int64_t i) { return v[static_cast<size_t>(i)]; }
 
-Values add(const RefCall& c) { return pairs(c, std::plus<double>()); }
+Values add(const RefCall& c) {
+  Values out(c.in[0].v.size());
+  for (const RefTensor& x : c.in)
+    for (size_t i = 0; i < out.size(); ++i) out[i] += x.v[i];
+  return out;
+}
 Values mul(const RefCall& c) { return pairs(c, std::multiplies<double>()); }
 Values relu(const RefCall& c) {
   return each(c.in[0].v, [](double x) { return x > 0 ? x : 0; });
@@ -157,10 +162,22 @@ double dropped(const RefCall& c, double value, uint64_t element) {
                                                                       : 0;
 }
 
+// The element of the whole tensor that an element of a piece is.
+int64_t of_whole(const RefCall& c, const Shape& piece, int64_t element) {
+  const Section& section = c.attrs.section;
+  if (section.whole == 0) return element;
+  const Split s(piece, section.axis);
+  const int64_t outer = element / (s.axis * s.inner), inner = element % s.inner;
+  const int64_t index = section.begin + element / s.inner % s.axis;
+  return (outer * section.whole + index) * s.inner + inner;
+}
+
 Values dropout(const RefCall& c) {
   if (!c.training) return c.in[0].v;
   Values out = c.in[0].v;
-  for (size_t i = 0; i < out.size(); ++i) out[i] = dropped(c, out[i], i);
+  for (size_t i = 0; i < out.size(); ++i)
+    out[i] = dropped(c, out[i],
+                     static_cast<uint64_t>(of_whole(c, c.in[0].shape, static_cast<int64_t>(i))));
   return out;
 }
 
@@ -168,8 +185,11 @@ Values embedding(const RefCall& c) {
   const int64_t d = c.weights[0].shape[1], t = c.in[0].shape.last();
   Values out;
   for (int64_t i = 0; i < c.in[0].shape.elements(); ++i) {
-    const int64_t row = c.attrs.flags & kPositions ? i % t : static_cast<int64_t>(at(c.in[0].v, i));
-    for (int64_t j = 0; j < d; ++j) out.push_back(at(c.weights[0].v, row * d + j));
+    const int64_t begin = c.attrs.section.begin;
+    const bool positions = (c.attrs.flags & kPositions) != 0;
+    const int64_t row = positions ? begin + i % t : static_cast<int64_t>(at(c.in[0].v, i)) - begin;
+    const bool here = row >= 0 && row < c.weights[0].shape[0];
+    for (int64_t j = 0; j < d; ++j) out.push_back(here ? at(c.weights[0].v, row * d + j) : 0);
   }
   return out;
 }
@@ -231,6 +251,8 @@ Values attention(const RefCall& c) {
   const bool packed = c.in.size() == 1;
   const int64_t t = in[in.rank - 2], d = packed ? in.last() / 3 : in.last(),
                 size = d / c.attrs.heads;
+  const int64_t heads_of_whole =
+      c.attrs.section.whole ? c.attrs.section.whole / size : c.attrs.heads;
   const auto value = [&](int which, int64_t row, int64_t column) {
     return packed ? at(c.in[0].v, row * in.last() + which * d + column)
                   : at(c.in[static_cast<size_t>(which)].v, row * in.last() + column);
@@ -252,12 +274,44 @@ Values attention(const RefCall& c) {
           for (int64_t j = 0, rows = (t + 15) / 16 * 16; j < seen; ++j)
             at(p, j) = dropped(
                 c, at(p, j),
-                static_cast<uint64_t>((((sample * c.attrs.heads + head) * t + j) * rows) + i));
+                static_cast<uint64_t>(
+                    (((sample * heads_of_whole + c.attrs.section.begin / size + head) * t + j) *
+                     rows) +
+                    i));
         for (int64_t j = 0; j < seen; ++j)
           for (int64_t e = first; e < first + size; ++e)
             at(out, (base + i) * d + e) += at(p, j) * value(2, base + j, e);
       }
   return out;
+}
+
+Values cross_entropy_part(const RefCall& c) {
+  const int64_t n = c.in[0].shape.last();
+  Values out;
+  for (size_t r = 0; r < c.in[1].v.size(); ++r) {
+    const int64_t first = static_cast<int64_t>(r) * n;
+    const int64_t column = static_cast<int64_t>(c.in[1].v[r]) - c.attrs.section.begin;
+    double sum = 0;
+    for (int64_t i = 0; i < n; ++i) sum += std::exp(at(c.in[0].v, first + i));
+    out.push_back(std::log(sum));
+    const bool here = c.in[1].v[r] >= 0 && column >= 0 && column < n;
+    out.push_back(here ? at(c.in[0].v, first + column) : 0);
+  }
+  return out;
+}
+
+Values cross_entropy_of_parts(const RefCall& c) {
+  double loss = 0;
+  for (size_t r = 0; r < c.in[0].v.size(); ++r) {
+    if (c.in[0].v[r] < 0) continue;
+    double sum = 0;
+    for (size_t p = 1; p < c.in.size(); ++p) {
+      sum += std::exp(c.in[p].v[2 * r]);
+      loss -= c.in[p].v[2 * r + 1];
+    }
+    loss += std::log(sum);
+  }
+  return {loss};
 }
 
 }  // namespace
@@ -271,6 +325,8 @@ RefForward find_reference(const std::string& op) {
       {"attention", attention},
       {"concat", concat},
       {"conv1d", conv1d},
+      {"cross_entropy_of_parts", cross_entropy_of_parts},
+      {"cross_entropy_part", cross_entropy_part},
       {"dropout", dropout},
       {"embedding", embedding},
       {"gelu", gelu},

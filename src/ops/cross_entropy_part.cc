@@ -1,0 +1,95 @@
+// cross_entropy_part: what a part of the columns adds to softmax_cross_entropy. Input 0 holds the
+// logits [.., n] of the columns from section.begin on, input 1 the targets i32 [..] among all
+// section.whole columns. Output [.., 2]: the log of the sum of exponentials, and the logit of the
+// target, or 0 if another part has it. Stash: that log in two parts (softmax.h), one each per row.
+#include "kernels/ranges.h"
+#include "kernels/softmax.h"
+#include "ops/check.h"
+#include "ops/targets.h"
+
+namespace weft {
+
+namespace {
+
+class CrossEntropyPart final : public Op {
+ public:
+  std::string_view name() const override { return "cross_entropy_part"; }
+
+  Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in,
+                         std::span<const Desc> weights) const override {
+    WEFT_TRY(check_counts(in, 2, weights, 0));
+    const Desc& logits = in[0].desc;
+    WEFT_TRY(check_dtype(0, logits, DType::f32));
+    WEFT_TRY(check_last_axis(0, in[0]));
+    const auto [axis, begin, whole] = attrs.section;
+    const int64_t n = logits.shape.last();
+    if (n < 1 || begin < 0 || begin > whole - n)
+      return Status(Code::invalid, cat("input 0 expects a part of ", whole, " columns from ", begin,
+                                       ", got ", logits.text()));
+    const int rank = logits.shape.rank;
+    const Shape rows(std::span(logits.shape.dims.data(), static_cast<size_t>(rank - 1)));
+    WEFT_TRY(check_same_as({{DType::i32, rows}, in[0].batched}, in[1], 1));
+    Desc out = logits;
+    out.shape[rank - 1] = 2;
+    return Inferred{.out = out, .stash = {{DType::f32, rows}, {DType::f32, rows}}, .scratch = 0};
+  }
+
+  bool differentiable(int port) const override { return port == 0; }
+  Uses uses_input(const Attrs&) const override { return {.in = 0b11, .out = false, .stash = true}; }
+
+  Cost cost(const Attrs&, std::span<const Desc> in, std::span<const Desc>,
+            const Desc&) const override {
+    const double n = static_cast<double>(in[0].elements());
+    return {.forward_flops = 20 * n, .input_flops = 20 * n, .weight_flops = 0};
+  }
+
+  Status forward(const Call& call) const override {
+    WEFT_TRY(check_targets(call.in[1], 1, call.attrs->section.whole));
+    const int64_t n = call.in[0].desc.shape.last();
+    for_rows(call, [&](int64_t row, int64_t column) {
+      const float* logits = call.in[0].f32() + row * n;
+      float* top = call.stash[0].f32() + row;
+      float* log = call.stash[1].f32() + row;
+      kernels::log_sum_exp(logits, 1, n, top, log);
+      call.out.f32()[2 * row] = *top + *log;
+      call.out.f32()[2 * row + 1] = column >= 0 ? logits[column] : 0;
+    });
+    return {};
+  }
+
+  Status input_grad(const Call& call) const override {
+    if (!call.din[0]) return {};
+    const int64_t n = call.in[0].desc.shape.last();
+    for_rows(call, [&](int64_t row, int64_t column) {
+      float* din = call.din[0].f32() + row * n;
+      const float* dout = call.dout.f32() + 2 * row;
+      kernels::log_sum_exp_grad(call.in[0].f32() + row * n, call.stash[0].f32()[row],
+                                call.stash[1].f32()[row], dout[0], n, din);
+      if (column >= 0) din[column] += dout[1];
+    });
+    return {};
+  }
+
+ private:
+  // Calls body(row, column of the target here, or -1).
+  template <typename F>
+  static void for_rows(const Call& call, const F& body) {
+    const int64_t n = call.in[0].desc.shape.last();
+    for_ranges(*call.tiles, call.in[1].desc.elements(), tile_rows(n),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t row = begin; row < end; ++row) {
+                   const int64_t column = call.in[1].i32()[row] - call.attrs->section.begin;
+                   body(row, column < n ? column : -1);
+                 }
+               });
+  }
+};
+
+}  // namespace
+
+const Op& cross_entropy_part_op() {
+  static const CrossEntropyPart op;
+  return op;
+}
+
+}  // namespace weft
