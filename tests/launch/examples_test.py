@@ -1,18 +1,13 @@
 #!/usr/bin/env python3
-"""The files of examples/launch: they are well formed, and what they start trains."""
+"""The scripts of examples/launch parse, and what they start trains."""
 import os
 import pathlib
-import re
 import subprocess
 import unittest
 
-from ranks import Launch, PLAIN, STEP, TINY, WEFT, digest_of, free_port
+from ranks import Launch, PLAIN, STEP, TINY, WEFT, digest_of
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "examples" / "launch"
-try:
-    import yaml
-except ImportError:
-    yaml = None
 
 # Runs the command here: it takes the options and the host of ssh.
 FAKE_SSH = """#!/bin/sh
@@ -47,45 +42,6 @@ class Examples(Launch):
         with open(self.path("log"), encoding="utf-8") as file:
             self.assertEqual(sorted(file.read().split()), ["node1", "node2", "user@192.0.2.13"])
         self.assertEqual(digest_of(done.stdout), self.digest("--ranks", 4))
-
-    @unittest.skipUnless(yaml, "there is no module yaml")
-    def test_pods_train(self):
-        run_key = subprocess.run([WEFT, "key", self.path("key")], capture_output=True, check=True)
-        self.assertTrue(run_key.stdout)
-        for name in ("kubernetes-job.yaml", "kubernetes-jobset.yaml"):
-            with self.subTest(name), open(EXAMPLES / name, encoding="utf-8") as file:
-                self.pods(list(yaml.safe_load_all(file)))
-
-    def pods(self, documents):
-        """Starts the container of each pod, with the variables that Kubernetes would set."""
-        job = next(d for d in documents if d["kind"] in ("Job", "JobSet"))
-        name, host = job["metadata"]["name"], "-0"
-        if job["kind"] == "JobSet":
-            self.assertEqual(job["apiVersion"], "jobset.x-k8s.io/v1alpha2")
-            part, = job["spec"]["replicatedJobs"]
-            job, subdomain, host = part["template"], name, f"-{part['name']}-0-0"
-        else:
-            service = next(d for d in documents if d["kind"] == "Service")
-            self.assertEqual((service["spec"]["clusterIP"], service["spec"]["selector"]), ("None", {"job-name": name}))
-            subdomain = job["spec"]["template"]["spec"]["subdomain"]
-            self.assertEqual(service["metadata"]["name"], subdomain)
-        pods = job["spec"]["completions"]
-        self.assertEqual((job["spec"]["completionMode"], job["spec"]["parallelism"]), ("Indexed", pods))
-        container, = job["spec"]["template"]["spec"]["containers"]
-        variables = {v["name"]: v.get("value") for v in container["env"]}
-        self.assertEqual(variables, {"WORLD_SIZE": str(pods), "MASTER_ADDR": f"{name}{host}.{subdomain}", "WEFT_KEY": None})
-        with open(self.path("key"), encoding="utf-8") as file:
-            variables |= {"WEFT_KEY": file.read(), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-        program, command, _, *options = container["command"]
-        self.assertEqual((program, command), ("weft", "train"))
-        options = [re.sub("^/data", self.directory, option) for option in options]
-        with open(self.path("book.txt"), "w", encoding="utf-8") as file:
-            file.write("A sentence. " * 100)
-        few = [command, TINY, *options, *STEP, "--steps", "2", "--json", "--checkpoint", self.path(name + host)]
-        said = self.end([self.start(few, {**variables, "JOB_COMPLETION_INDEX": str(rank)}) for rank in range(pods)])
-        done = subprocess.run([WEFT, "train", TINY, *STEP, "--steps", "2", "--json", "--data", self.path("book.txt")],
-                              capture_output=True, text=True, check=True)
-        self.assertEqual(digest_of(said[0][0]), digest_of(done.stdout))
 
 
 if __name__ == "__main__":
