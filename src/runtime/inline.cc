@@ -49,10 +49,10 @@ class InlineRun final : public Run, private LocalRanks::Driver {
       }
       ranks_->begin(current_->descriptor, current_->batch);
       while (!tasks_.empty() && failure_.ok()) {
-        const auto [rank, task] = tasks_.pop();
-        Worker& worker = ranks_->worker(rank);
-        const Status status = attempt([&] { return worker.run(task); });
-        ranks_->ran(rank, task, status, worker.last_time());
+        const std::pair<int32_t, WorkerTask> next = tasks_.pop();
+        Worker& worker = ranks_->worker(next.first);
+        const Status status = attempt([&] { return worker.run(next.second); });
+        ranks_->ran(next.first, next.second, status, worker.last_time());
       }
       ranks_->check_progress();
     }
