@@ -631,6 +631,57 @@ enum {
   WEFT_EVENT_SAVED = 5          /* final event of a save that was queued: `path`, or status and text say why there is none */
 };
 
+enum {
+  WEFT_CAUSE_FAILED = 1,        /* something failed in the process of the rank; detail describes it */
+  WEFT_CAUSE_CLOSED = 2,        /* the connection to the rank was closed; detail: what the transport reports */
+  WEFT_CAUSE_SILENT = 3,        /* nothing arrived from the rank for limit_ms */
+  WEFT_CAUSE_MISSING = 4,       /* count data frames that the rank announced did not arrive within limit_ms */
+  WEFT_CAUSE_UNREACHABLE = 5,   /* the rank did not connect, within limit_ms unless that is 0; detail: what the transport reports */
+  WEFT_CAUSE_LATE = 6,          /* the rank did not do within limit_ms what detail names */
+  WEFT_CAUSE_REFUSED = 7,       /* the process differs from the rest of the run; detail says how */
+  WEFT_CAUSE_PROTOCOL = 8,      /* the rank violated the protocol; detail says how */
+  WEFT_CAUSE_NO_RUN = 9         /* the run did not begin; detail says why */
+};
+enum { WEFT_ACTIVITY_UNKNOWN = 0, WEFT_ACTIVITY_IDLE = 1, WEFT_ACTIVITY_RUNS = 2, WEFT_ACTIVITY_WAITS = 3 };
+enum {
+  WEFT_AWAITS_NOTHING = 0,
+  WEFT_AWAITS_COMMIT = 1,       /* rank 0 says when the weights may change */
+  WEFT_AWAITS_RELEASE = 2,      /* the rank's own messages have to leave */
+  WEFT_AWAITS_INPUT = 3,
+  WEFT_AWAITS_ACTIVATION = 4,
+  WEFT_AWAITS_GRADIENT = 5,
+  WEFT_AWAITS_MESSAGE = 6       /* any other message */
+};
+
+/* Why a run has failed, as facts. Every rank has the same ones. */
+typedef struct weft_failure {
+  uint32_t size;
+  uint32_t cause;                 /* WEFT_CAUSE_... */
+  weft_status status;
+  int32_t rank;                   /* the rank that failed, not the one that noticed; -1: none in particular */
+  int32_t other;                  /* not -1: both ranks are alive, and the connection between them was lost */
+  uint32_t joining;               /* 1: the process of the rank had not joined the run yet */
+  uint32_t pid;                   /* of that process; 0: this process, or unknown */
+  uint32_t n_stages;
+  const uint32_t *stages;         /* that the rank hosts, ascending */
+  const char *host;               /* of that process; "": this one, or unknown */
+  const char *detail;             /* for a person; its meaning depends on the cause */
+  uint32_t activity;              /* WEFT_ACTIVITY_...: what the rank did when it failed; of a rank that was lost, its last status */
+  uint32_t job;                   /* 'F', 'I', 'W', 'B', 'R', 'O': that action. 'c': clears gradients, 'g': reduces them, 'u': updates weights,
+                                     'e': finishes the step. 0: none */
+  int32_t stage, micro_batch;     /* of the action; -1 if it is none */
+  uint32_t mode;                  /* of the step: WEFT_TRAIN, WEFT_EVAL, WEFT_FORWARD */
+  uint32_t awaited;               /* WEFT_AWAITS_... */
+  int32_t awaited_rank;           /* from which the message is awaited; otherwise -1 */
+  uint32_t reserved;
+  uint64_t step;                  /* training steps before that step; WEFT_ACTIVITY_IDLE: steps of any kind that are done */
+  int64_t limit_ms, count;        /* depend on the cause */
+  int64_t heard_ms;               /* time since the last frame of the rank; -1: unknown */
+  int64_t reported_ms;            /* time since its last status; -1: unknown */
+} weft_failure;
+#define WEFT_FAILURE_INIT \
+  {sizeof(weft_failure), 0, 0, -1, -1, 0, 0, 0, NULL, NULL, NULL, 0, 0, -1, -1, 0, 0, -1, 0, 0, 0, 0, -1, -1}
+
 typedef struct weft_event {
   uint32_t size;
   uint32_t kind;                  /* ignore kinds that you do not know */
@@ -651,13 +702,22 @@ typedef struct weft_event {
   const double *idle_by_rank;     /* done; ranks of different machines are compared by their own clocks */
   uint32_t n_ranks, reserved2;
   const char *path;               /* saved: the checkpoint; NULL if there is none */
+  const weft_failure *failure;    /* error, and saved if the run has failed: the same as facts; otherwise NULL */
 } weft_event;
-#define WEFT_EVENT_INIT {sizeof(weft_event), 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, NULL, 0, NULL, 0, 0, NULL}
+#define WEFT_EVENT_INIT {sizeof(weft_event), 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, NULL, 0, NULL, 0, 0, NULL, NULL}
 
 /* The next event into *event, whose size is set; what it points to is borrowed until the next poll. Returns 1 for an event, 0 when the
  * time (nanoseconds; negative: no limit) is over or nothing was submitted; without an event all of *event but its size is 0. Thread:
  * owner. */
 WEFT_API weft_status weft_run_poll(weft_run *run, weft_event *event, int64_t timeout_ns);
+
+/* Why the run has failed, also if another call than weft_run_poll noticed it. Returns 1 and fills *out, or 0 for a run that has not
+ * failed. What *out points to is borrowed: valid as long as the run. Thread: owner. */
+WEFT_API weft_status weft_run_failure(const weft_run *run, weft_failure *out);
+
+/* The facts as text for a person, as in weft_event.text, and a NUL; a caller that knows more may change them before. Writes at most `size`
+ * bytes; returns the bytes that the whole text needs, as snprintf would. Thread: any. */
+WEFT_API size_t weft_failure_text(const weft_failure *failure, char *buffer, size_t size);
 
 /* Readable while weft_run_poll has something to do; level-triggered, for poll(2) and the like; never read from it. -1: the process had no
  * descriptor left when the run started. Borrowed: valid as long as the run. Thread: any. */

@@ -87,7 +87,7 @@ Result<SaveRequest> save_request(const weft_save_config& c) {
 }  // namespace
 
 weft_status weft_run_save(weft_run* run, const weft_save_config* config, weft_error* err) {
-  return guard(err, [&]() -> Status {
+  return guard_run(run, err, [&]() -> Status {
     WEFT_TRY(require(run, "run"));
     WEFT_TRY(require(config, "config"));
     weft_save_config c;
@@ -212,7 +212,7 @@ weft_status weft_checkpoint_export(weft_checkpoint* checkpoint, const char* path
 
 weft_status weft_run_load(weft_run* run, weft_checkpoint* checkpoint, uint32_t what,
                           weft_error* err) {
-  return guard(err, [&]() -> Status {
+  return guard_run(run, err, [&]() -> Status {
     WEFT_TRY(require(run, "run"));
     WEFT_TRY(require(checkpoint, "checkpoint"));
     WEFT_TRY(run->run->settled());

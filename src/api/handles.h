@@ -104,7 +104,8 @@ Status read_config(const T* in, const char* name, T& out) {
   X(weft_candidate, bytes)            \
   X(weft_workers, data_parallel)      \
   X(weft_checkpoint_info, warning)    \
-  X(weft_event, text)
+  X(weft_event, text)                 \
+  X(weft_failure, reported_ms)
 template <typename T>
 struct FirstVersion;
 #define WEFT_FIRST_VERSION_(type, last)                                        \

@@ -94,6 +94,18 @@ void show_outputs(weft_run& run, int32_t micro_batch) {
   }
 }
 
+// Why the run failed, the first time. Without memory for facts there are none, and the event comes
+// all the same.
+void remember(weft_run& run, const Status& status) {
+  if (run.failure) return;
+  run.failure = status.origin();
+  if (run.failure) return;
+  (void)attempt([&] {
+    run.failure = std::make_shared<const Origin>(origin_of(status));
+    return Status();
+  });
+}
+
 // The step's mode, data and references; on failure nothing is kept.
 Status fill_step(Step& step, const Model& model, weft_tensor* const* inputs, uint32_t n_inputs,
                  uint32_t flags) {
@@ -182,8 +194,14 @@ weft_status weft_run_poll(weft_run* run, weft_event* event, int64_t timeout_ns) 
     full.grad_norm = inner.grad_norm;
     full.outputs = delivers ? run->output_pointers.data() : nullptr;
     full.n_outputs = delivers ? static_cast<uint32_t>(run->outputs.size()) : 0;
-    full.rank = inner.rank;
+    full.rank = -1;
     full.text = inner.status.ok() ? nullptr : run->status.text().c_str();
+    if (inner.kind == RunEvent::Kind::error || inner.status.origin()) {
+      remember(*run, inner.status);
+      run->failure_fields = run->failure ? failure_of(*run->failure) : weft_failure{};
+      full.rank = run->failure ? run->failure_fields.rank : -1;
+      full.failure = run->failure ? &run->failure_fields : nullptr;
+    }
     if (inner.kind == RunEvent::Kind::done) {
       full.idle = inner.idle;
       // The step itself is used again by the next submit.
@@ -204,7 +222,7 @@ weft_status weft_run_poll(weft_run* run, weft_event* event, int64_t timeout_ns) 
 
 weft_status weft_run_read(weft_run* run, const char* name, uint32_t what, weft_tensor* tensor,
                           weft_error* err) {
-  return guard(err, [&]() -> Status {
+  return guard_run(run, err, [&]() -> Status {
     WEFT_TRY(require(run, "run"));
     WEFT_TRY(require(name, "name"));
     WEFT_TRY(require(tensor, "tensor"));
@@ -220,7 +238,7 @@ weft_status weft_run_read(weft_run* run, const char* name, uint32_t what, weft_t
 
 weft_status weft_run_write(weft_run* run, const char* name, uint32_t what,
                            const weft_tensor* tensor, weft_error* err) {
-  return guard(err, [&]() -> Status {
+  return guard_run(run, err, [&]() -> Status {
     WEFT_TRY(require(run, "run"));
     WEFT_TRY(require(name, "name"));
     WEFT_TRY(require(tensor, "tensor"));
@@ -233,7 +251,7 @@ weft_status weft_run_write(weft_run* run, const char* name, uint32_t what,
 int weft_run_fd(const weft_run* run) { return run ? run->run->descriptor() : -1; }
 
 weft_status weft_run_resident(weft_run* run, uint32_t rank, int64_t* bytes, weft_error* err) {
-  return guard(err, [&]() -> Status {
+  return guard_run(run, err, [&]() -> Status {
     WEFT_TRY(require(run, "run"));
     WEFT_TRY(require(bytes, "bytes"));
     WEFT_TRY(run->run->settled());
@@ -246,7 +264,7 @@ weft_status weft_run_resident(weft_run* run, uint32_t rank, int64_t* bytes, weft
 }
 
 weft_status weft_run_trace(weft_run* run, uint32_t jobs, weft_error* err) {
-  return guard(err, [&]() -> Status {
+  return guard_run(run, err, [&]() -> Status {
     WEFT_TRY(require(run, "run"));
     WEFT_TRY(run->run->settled());
     return run->run->trace(jobs);
@@ -254,7 +272,7 @@ weft_status weft_run_trace(weft_run* run, uint32_t jobs, weft_error* err) {
 }
 
 weft_status weft_run_save_trace(weft_run* run, const char* path, weft_error* err) {
-  return guard(err, [&]() -> Status {
+  return guard_run(run, err, [&]() -> Status {
     WEFT_TRY(require(run, "run"));
     WEFT_TRY(require(path, "path"));
     WEFT_TRY(run->run->settled());
@@ -266,7 +284,7 @@ namespace {
 
 weft_status digest_of(weft_run* run, char digest[33], Result<Digest> (Run::*of)(),
                       weft_error* err) {
-  return guard(err, [&]() -> Status {
+  return guard_run(run, err, [&]() -> Status {
     WEFT_TRY(require(run, "run"));
     WEFT_TRY(require(digest, "digest"));
     WEFT_TRY(run->run->settled());

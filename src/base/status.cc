@@ -2,12 +2,17 @@
 
 #include <new>
 
+#include "base/origin.h"
 #include "base/text.h"
 
 namespace weft {
 
 Status::Status(Code code, std::string text)
     : code_(code), text_(std::make_shared<const std::string>(printable(std::move(text)))) {}
+
+Status::Status(const Origin& origin) : Status(origin.code, origin_text(origin)) {
+  origin_ = std::make_shared<const Origin>(origin);
+}
 
 Status Status::of_exception() noexcept {
   Status out;
@@ -28,8 +33,17 @@ const std::string& Status::text() const noexcept {
   return code_ == Code::ok ? none : code_ == Code::no_memory ? out_of_memory : exception;
 }
 
-Status Status::within(const std::string& prefix) const {
-  return ok() ? Status() : Status(code_, prefix + ": " + text());
+Status Status::with_text(std::string text) const {
+  if (ok()) return {};
+  Status out(code_, std::move(text));
+  out.origin_ = origin_;
+  return out;
+}
+
+Status Status::within(const std::string& prefix) const { return with_text(prefix + ": " + text()); }
+
+Status Status::followed_by(const std::string& more) const {
+  return more.empty() ? *this : with_text(text() + "; " + more);
 }
 
 }  // namespace weft

@@ -28,11 +28,15 @@ enum class Code : int32_t {
   data = -14,      // a file or stream was read and its content is wrong
 };
 
-// Copies share the text: a failure is passed on without memory.
+struct Origin;
+
+// Copies share the text and the facts: a failure is passed on without memory.
 class [[nodiscard]] Status {
  public:
   Status() = default;
   Status(Code code, std::string text);
+  // Of a run that failed; the text is origin_text(origin).
+  explicit Status(const Origin& origin);
 
   // Of the exception that is being handled: no memory, or an exception that nobody expected. Needs
   // no memory.
@@ -41,13 +45,20 @@ class [[nodiscard]] Status {
   bool ok() const { return code_ == Code::ok; }
   Code code() const { return code_; }
   const std::string& text() const noexcept;
+  // Why the run failed (base/origin.h); null for any other failure.
+  const std::shared_ptr<const Origin>& origin() const { return origin_; }
 
   // The same failure seen from one level up: "prefix: text".
   Status within(const std::string& prefix) const;
+  // The same failure with more to it: "text; more".
+  Status followed_by(const std::string& more) const;
 
  private:
+  Status with_text(std::string text) const;
+
   Code code_ = Code::ok;
   std::shared_ptr<const std::string> text_;  // of a success and of an exception there is none
+  std::shared_ptr<const Origin> origin_;
 };
 
 // Calls f, which returns a Status; an exception becomes one.

@@ -180,7 +180,7 @@ void Generator::print() {
 Outcome Generator::run() {
   Outcome outcome = prepare();
   if (outcome.ok()) outcome = generate();
-  return ranks_.explain(std::move(outcome));
+  return ranks_.explain(std::move(outcome), run_.get());
 }
 
 Outcome Generator::generate() {

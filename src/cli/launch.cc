@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 
 #include "cli/build.h"
@@ -57,6 +56,13 @@ Outcome check_launch(const LaunchOptions& o) {
                 "the ranks here",
             "for example: --listen tcp://192.0.2.1:5555"};
   return {};
+}
+
+std::string text_of(const weft_failure& failure) {
+  std::string text(weft_failure_text(&failure, nullptr, 0), '\0');
+  weft_failure_text(&failure, text.data(), text.size());
+  text.pop_back();  // the NUL
+  return text;
 }
 
 std::string end_of(int status) {
@@ -267,28 +273,26 @@ Outcome Ranks::spawn(uint32_t rank, const LaunchOptions& options) {
   return {kResource, "cannot start rank " + std::to_string(rank) + ": " + std::strerror(error), ""};
 }
 
-Outcome Ranks::explain(Outcome outcome) {
-  unsigned number = 0;
-  int length = 0;
-  if (outcome.exit != kLost ||
-      std::sscanf(outcome.text.c_str(), "rank %u lost: %n", &number, &length) != 1 || length == 0)
-    return outcome;
-  if (number >= pids_.size() || !pids_[number]) return outcome;
-  int& pid = pids_[number];
-  std::string cause = outcome.text.substr(static_cast<size_t>(length));
-  const int was = pid;
+Outcome Ranks::explain(Outcome outcome, const weft_run* run) {
+  weft_failure failure = WEFT_FAILURE_INIT;
+  if (outcome.exit != kLost || !run || weft_run_failure(run, &failure) <= 0) return outcome;
+  const bool lost = failure.status == WEFT_EPEER && failure.other < 0 &&
+                    failure.cause >= WEFT_CAUSE_CLOSED && failure.cause <= WEFT_CAUSE_UNREACHABLE;
+  const auto rank = static_cast<size_t>(failure.rank);
+  if (!lost || rank >= pids_.size() || !pids_[rank]) return outcome;
   // A process that is gone tells more than its closed connection; its end may be seen a moment
   // later.
-  if (int ended = 0; wait_for(pid, 200, ended)) {
-    pid = 0;
-    const size_t heard = cause.find("; ");
-    cause = end_of(ended) + (heard == std::string::npos ? "" : cause.substr(heard));
-  } else {
-    kill(pid, SIGKILL);  // stopped or stuck: it would not leave on its own
+  int ended = 0;
+  if (!wait_for(pids_[rank], 200, ended)) {
+    kill(pids_[rank], SIGKILL);  // stopped or stuck: it would not leave on its own
+    return outcome;
   }
-  const std::string rank = std::to_string(number);
-  outcome.text =
-      "rank " + rank + " (stage " + rank + ", pid " + std::to_string(was) + ") lost: " + cause;
+  pids_[rank] = 0;
+  const std::string told = text_of(failure), end = end_of(ended);
+  failure.cause = WEFT_CAUSE_CLOSED;
+  failure.detail = end.c_str();
+  const std::string more = outcome.text.starts_with(told) ? outcome.text.substr(told.size()) : "";
+  outcome.text = text_of(failure) + more;
   return outcome;
 }
 

@@ -60,7 +60,7 @@ class Ranks {
   std::string refused() { return refused_text(mesh_.get(), refused_); }
   // The end of a run. If a rank was lost whose process this one started, with what became of the
   // process.
-  Outcome explain(Outcome outcome);
+  Outcome explain(Outcome outcome, const weft_run* run);
 
  private:
   Outcome listen(const LaunchOptions& options);

@@ -338,7 +338,7 @@ Outcome Trainer::run(weft_checkpoint* resumed) {
     failure = {kFailed, "standard output could not be written", ""};
   if (failure.ok()) return finish();
   (void)finish_saves();  // what has been queued is still written
-  failure = ranks_.explain(std::move(failure));
+  failure = ranks_.explain(std::move(failure), run_.get());
   if (!last_checkpoint_.empty())
     failure.text += "; last checkpoint: " + last_checkpoint_;
   else if (steps_run_ > 0)

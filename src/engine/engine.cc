@@ -374,57 +374,56 @@ void Engine::end_step(Effects& effects) {
 }
 
 namespace {
-void append_job(std::string& out, const RankProgram& program, const Job& job) {
+
+char job_letter(const RankProgram& program, const Job& job) {
   switch (job.kind) {
-    case JobKind::action: {
-      const ActionProgram& action = program.programs[static_cast<size_t>(job.program)];
-      return append(out, action.stage, kind_letter(action.kind), job.micro_batch);
-    }
-    case JobKind::clear: return append(out, "clearing gradients");
+    case JobKind::action:
+      return kind_letter(program.programs[static_cast<size_t>(job.program)].kind);
+    case JobKind::clear: return Activity::kClear;
     case JobKind::send_ties:
-    case JobKind::reduce: return append(out, "reducing gradients");
-    case JobKind::update: return append(out, "updating weights");
-    case JobKind::finish: return append(out, "finishing");
+    case JobKind::reduce: return Activity::kReduce;
+    case JobKind::update: return Activity::kUpdate;
+    case JobKind::finish: break;
+  }
+  return Activity::kFinish;
+}
+
+Activity::Awaited message_of(EdgeKind kind) {
+  switch (kind) {
+    case EdgeKind::feed: return Activity::Awaited::input;
+    case EdgeKind::forward: return Activity::Awaited::activation;
+    case EdgeKind::gradient: return Activity::Awaited::gradient;
+    default: return Activity::Awaited::message;
   }
 }
+
 }  // namespace
 
-std::string Engine::describe() const {
-  std::string out;
-  describe(out);
+Activity Engine::activity_of(Activity::State state, const Job& job) const {
+  Activity out{.state = state, .job = job_letter(program(), job)};
+  out.mode = static_cast<uint8_t>(step_.mode);
+  out.step = step_of(step_, job.micro_batch);
+  if (job.kind != JobKind::action) return out;
+  out.stage = program().programs[static_cast<size_t>(job.program)].stage;
+  out.micro_batch = job.micro_batch;
   return out;
 }
 
-// For people steps count from 1, as the command and checkpoints do.
-void Engine::append_step(std::string& out, int32_t micro_batch) const {
-  if (step_.mode == Mode::train) return append(out, " of step ", step_of(step_, micro_batch) + 1);
-  append(out, step_.mode == Mode::eval ? " of an evaluation" : " of a forward step");
-}
-
-void Engine::describe(std::string& out) const {
-  out.clear();
-  if (failed_) return append(out, "has failed");
-  if (!running_) return append(out, "is between steps, ", next_sequence_, " done");
-  if (in_flight_ > 0) {
-    append(out, "in ");
-    append_job(out, program(), given_[0].job);
-    return append_step(out, given_[0].job.micro_batch);
+Activity Engine::activity() const {
+  if (failed_) return {};
+  if (!running_) return {.state = Activity::State::idle, .step = next_sequence_};
+  if (in_flight_ > 0) return activity_of(Activity::State::runs, given_[0].job);
+  if (next_ >= jobs_.size()) return activity_of(Activity::State::runs, {.kind = JobKind::finish});
+  Activity out = activity_of(Activity::State::waits, upcoming_);
+  if (const int32_t awaited = missing(upcoming_); awaited >= 0) {
+    const Edge& edge = mode().edges[static_cast<size_t>(awaited)];
+    out.awaited = message_of(edge.kind);
+    out.from = edge.from_rank;
+  } else {
+    out.awaited =
+        upcoming_.kind == JobKind::update ? Activity::Awaited::commit : Activity::Awaited::release;
   }
-  if (next_ >= jobs_.size()) {
-    append(out, "at the end");
-    return append_step(out, step_.micro_batches - 1);
-  }
-  const Job& job = upcoming_;
-  const int32_t awaited = missing(job);
-  const bool waits_for_commit = awaited < 0 && job.kind == JobKind::update;
-  append(out, waits_for_commit ? "waits for the commit" : "before ");
-  if (!waits_for_commit) append_job(out, program(), job);
-  append_step(out, job.micro_batch);
-  if (waits_for_commit) return;
-  if (awaited < 0) return append(out, ", waits for its messages to leave");
-  const Edge& edge = mode().edges[static_cast<size_t>(awaited)];
-  append(out, ", waits for ", edge_kind_name(edge.kind), " of micro-batch ", job.micro_batch,
-         " from rank ", edge.from_rank);
+  return out;
 }
 
 }  // namespace weft

@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "base/origin.h"
 #include "base/result.h"
 #include "engine/messages.h"
 #include "plan/plan.h"
@@ -48,13 +49,11 @@ class Engine {
   const StepDescriptor& step() const { return step_; }
   double scale() const { return scale_; }
 
-  // What the rank is doing, for a person: "in 3W4", or "waits for 3B5 from rank 3".
-  std::string describe() const;
-  // The same in place of what `out` held; allocates nothing if that has the capacity (200 bytes).
-  void describe(std::string& out) const;
+  // What the rank does; unknown after a failure.
+  Activity activity() const;
 
  private:
-  void append_step(std::string& out, int32_t micro_batch) const;
+  Activity activity_of(Activity::State state, const Job& job) const;
   // What happened to 64 micro-batches of an edge: a bit each, side by side, since one event reads
   // several of them.
   struct Marks {

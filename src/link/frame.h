@@ -26,7 +26,7 @@ constexpr size_t kHeaderBytes = 64;
 constexpr size_t kMaxPayload = size_t{1} << 20;
 constexpr size_t kMaxFrame = kHeaderBytes + kMaxPayload;
 constexpr uint32_t kMagic = 0x54464557;  // "WEFT"
-constexpr uint8_t kWireMajor = 1, kWireMinor = 0;
+constexpr uint8_t kWireMajor = 2, kWireMinor = 0;
 
 enum class FrameKind : uint8_t {
   hello = 1,      // control lane, first frame each way: who speaks, what it speaks of

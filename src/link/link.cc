@@ -10,7 +10,6 @@ namespace weft {
 namespace {
 constexpr size_t kControl = 0, kData = 1;
 
-std::string seconds(LinkTime ms) { return cat(static_cast<double>(ms / 100) / 10, " s"); }
 }  // namespace
 
 Link::Link(int32_t self, int32_t peer, Identity identity, LinkTimes times, size_t tensors,
@@ -22,8 +21,7 @@ Link::Link(int32_t self, int32_t peer, Identity identity, LinkTimes times, size_
       most_message_(most_message),
       sending_(tensors),
       in_flight_(kWindowFrames) {
-  status_.reserve(kMaxStatus);
-  peer_status_.reserve(kMaxStatus);
+  activity_bytes_.reserve(kActivityBytes);
 }
 
 void Link::start(LinkTime now) {
@@ -66,14 +64,41 @@ void Link::end() {
 // --- failure
 // -------------------------------------------------------------------------------------------------------------------
 
-void Link::fail(Origin origin, LinkTime now, LinkEffects& effects) {
+void Link::fail(const Origin& origin, LinkTime now, LinkEffects& effects) {
   abort(origin, now, effects);
   effects.failed(origin, false);
 }
 
-void Link::fail_peer(Code code, std::string text, LinkTime now, LinkEffects& effects) {
-  lost_peer_ = code == Code::peer;
-  fail({.rank = peer_, .code = code, .text = std::move(text)}, now, effects);
+// A fault of this end.
+void Link::fail_here(std::string detail, LinkTime now, LinkEffects& effects) {
+  fail({.rank = self_,
+        .code = Code::internal,
+        .cause = Cause::failed,
+        .process = identity_.process,
+        .detail = std::move(detail)},
+       now, effects);
+}
+
+Origin Link::of_peer(Code code, Cause cause, std::string detail) const {
+  return {.rank = peer_,
+          .code = code,
+          .cause = cause,
+          .process = peer_process_,
+          .detail = std::move(detail)};
+}
+
+void Link::lose(Cause cause, std::string detail, LinkTime now, LinkEffects& effects) {
+  Origin origin = of_peer(Code::peer, cause, std::move(detail));
+  origin.activity = peer_activity_;
+  if (cause == Cause::silent) origin.limit_ms = times_.silence;
+  if (cause == Cause::missing) {
+    origin.limit_ms = kDataSilence * times_.silence;
+    origin.count = static_cast<int64_t>(announced_ - in_sequence_[kData]);
+  }
+  if (greeted_) origin.heard_ms = now - last_heard_;
+  if (peer_activity_.state != Activity::State::unknown)
+    origin.reported_ms = now - peer_activity_at_;
+  fail(origin, now, effects);
 }
 
 void Link::abort(const Origin& origin, LinkTime now, LinkEffects& effects) {
@@ -91,16 +116,6 @@ void Link::abort(const Origin& origin, LinkTime now, LinkEffects& effects) {
 void Link::send_abort(LinkTime now, LinkEffects& effects) {
   send_control(header(FrameKind::abort), abort_words_, effects);
   abort_by_ = now + times_.suspicion;
-}
-
-std::string Link::last_words(LinkTime now) const {
-  if (!greeted_) return "; it never said hello";
-  const std::string heard = cat("; last heard ", seconds(now - last_heard_), " ago");
-  // The status came with a heartbeat: other frames may have come since, and the peer may have gone
-  // on.
-  return peer_status_.empty()
-             ? heard
-             : cat(heard, "; its status ", seconds(now - peer_status_at_), " ago: ", peer_status_);
 }
 
 // --- time
@@ -133,15 +148,11 @@ void Link::tick(LinkTime now, LinkEffects& effects) {
   last_tick_ = now;
   switch (state_) {
     case State::waiting:
-      if (now >= lost_at_)
-        return fail_peer(Code::peer, cat(rank_name(peer_), " did not connect: ", lost_why_), now,
-                         effects);
+      if (now >= lost_at_) return lose(Cause::unreachable, lost_why_, now, effects);
       if (now >= hello_by_) {
-        const std::string trouble = effects.trouble();
-        fail_peer(Code::timed_out,
-                  cat(rank_name(peer_), " did not connect within ", seconds(times_.hello),
-                      trouble.empty() ? "" : cat(" (", trouble, ")")),
-                  now, effects);
+        Origin late = of_peer(Code::timed_out, Cause::unreachable, effects.trouble());
+        late.limit_ms = times_.hello;
+        fail(late, now, effects);
       }
       return;
     case State::greeting:
@@ -154,29 +165,18 @@ void Link::tick(LinkTime now, LinkEffects& effects) {
 }
 
 void Link::tick_live(LinkTime now, LinkEffects& effects) {
-  const std::string who = rank_name(peer_);
+  const auto late = [&](const char* what, LinkTime limit) {
+    Origin origin = of_peer(Code::timed_out, Cause::late, what);
+    origin.limit_ms = limit;
+    fail(origin, now, effects);
+  };
   if (now >= lost_at_)
-    return fail_peer(Code::peer, cat(who, " lost: ", lost_why_, last_words(now)), now, effects);
-  if (now >= hello_by_) {
-    const char* what =
-        greeted_ ? " did not answer our hello within " : " did not say hello within ";
-    return fail_peer(Code::timed_out, cat(who, what, seconds(times_.hello)), now, effects);
-  }
-  if (now >= silent_at())
-    return fail_peer(Code::peer,
-                     cat(who, " lost: silent for ", seconds(times_.silence), last_words(now)), now,
-                     effects);
-  if (now >= lag_at()) {
-    const uint64_t missing = announced_ - in_sequence_[kData];
-    return fail_peer(Code::peer,
-                     cat(who, " lost: ", missing, " data frames that it sent did not come within ",
-                         seconds(kDataSilence * times_.silence)),
-                     now, effects);
-  }
-  if (now >= bye_by_)
-    return fail_peer(Code::timed_out,
-                     cat(who, " did not answer bye within ", seconds(times_.silence)), now,
-                     effects);
+    return lose(Cause::closed, greeted_ ? lost_why_ : cat(lost_why_, ", before it said hello"), now,
+                effects);
+  if (now >= hello_by_) return late(greeted_ ? "answer our hello" : "say hello", times_.hello);
+  if (now >= silent_at()) return lose(Cause::silent, "", now, effects);
+  if (now >= lag_at()) return lose(Cause::missing, "", now, effects);
+  if (now >= bye_by_) return late("answer bye", times_.silence);
   if (connection_ && now >= next_heartbeat_) send_heartbeat(now, effects);
 }
 
@@ -205,11 +205,10 @@ void Link::send_control(FrameHeader h, std::span<const std::byte> payload, LinkE
 void Link::send_heartbeat(LinkTime now, LinkEffects& effects) {
   FrameHeader h = header(FrameKind::heartbeat);
   h.step = out_sequence_[kData];
-  send_control(h, std::as_bytes(std::span(status_)), effects);
+  encode_activity(activity_, activity_bytes_);
+  send_control(h, activity_bytes_, effects);
   next_heartbeat_ = now + times_.heartbeat;
 }
-
-void Link::set_status(std::string_view status) { status_.assign(status.substr(0, kMaxStatus)); }
 
 namespace {
 void put_tag(FrameHeader& h, const Tag& tag) {
@@ -256,10 +255,8 @@ void Link::send_pieces(LinkEffects& effects) {
 void Link::sent(uint64_t token, LinkTime now, LinkEffects& effects) {
   if (!live()) return;
   if (in_flight_.empty() || in_flight_.front().token != token)
-    return fail({.rank = self_,
-                 .code = Code::internal,
-                 .text = cat("the transport to rank ", peer_, " sent frames out of order")},
-                now, effects);
+    return fail_here(cat("the transport to rank ", peer_, " sent frames out of order"), now,
+                     effects);
   const Piece piece = in_flight_.front();
   in_flight_.pop();
   in_flight_bytes_ -= piece.bytes;
@@ -283,10 +280,8 @@ void Link::send_message(uint32_t type, std::span<const std::byte> bytes, LinkTim
                         LinkEffects& effects) {
   if (state_ != State::open || said_bye_) return;
   if (bytes.size() > kMaxMessage)
-    return fail({.rank = self_,
-                 .code = Code::internal,
-                 .text = cat("message of ", bytes.size(), " bytes, at most ", kMaxMessage)},
-                now, effects);
+    return fail_here(cat("message of ", bytes.size(), " bytes, at most ", kMaxMessage), now,
+                     effects);
   FrameHeader h = header(FrameKind::message);
   h.edge = type;
   h.total = bytes.size();
@@ -300,10 +295,7 @@ void Link::send_message(uint32_t type, std::span<const std::byte> bytes, LinkTim
 void Link::bye(LinkTime now, LinkEffects& effects) {
   if (state_ != State::open || said_bye_) return;
   if (!sending_.empty())
-    return fail({.rank = self_,
-                 .code = Code::internal,
-                 .text = cat("bye to rank ", peer_, " while tensors leave")},
-                now, effects);
+    return fail_here(cat("bye to rank ", peer_, " while tensors leave"), now, effects);
   said_bye_ = true;
   send_control(header(FrameKind::bye), {}, effects);
   if (heard_bye_) {

@@ -34,7 +34,6 @@
 
 #include <limits>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "link/frame.h"
@@ -96,7 +95,6 @@ class LinkEffects {
 class Link {
  public:
   static constexpr size_t kMaxMessage = size_t{64} << 20;
-  static constexpr size_t kMaxStatus = 200;  // bytes of a heartbeat's text
   // Data given to the transport and not yet sent, at most.
   static constexpr size_t kWindowBytes = size_t{4} << 20, kWindowFrames = 64;
 
@@ -129,13 +127,13 @@ class Link {
   void abort(const Origin& origin, LinkTime now, LinkEffects& effects);
   // An orderly end; nothing may be under way.
   void bye(LinkTime now, LinkEffects& effects);
-  // What this rank tells with its heartbeats, and what the peer told last and when.
-  void set_status(std::string_view status);
-  const std::string& peer_status() const { return peer_status_; }
-  LinkTime peer_status_at() const { return peer_status_at_; }
+  // What this rank reports with its heartbeats, and what the peer reported last and when.
+  void set_activity(const Activity& activity) { activity_ = activity; }
+  const Activity& peer_activity() const { return peer_activity_; }
+  LinkTime peer_activity_at() const { return peer_activity_at_; }
+  // From its hello.
+  const Process& peer_process() const { return peer_process_; }
   LinkTime last_heard() const { return last_heard_; }
-  // It failed because the peer could not be reached any more, not because of what the peer sent.
-  bool lost_peer() const { return lost_peer_; }
 
   bool is_open() const { return state_ == State::open; }
   // Nothing will be sent any more: the transport may be closed, once what was sent has left.
@@ -183,8 +181,10 @@ class Link {
   void tick_live(LinkTime now, LinkEffects& effects);
   void send_pieces(LinkEffects& effects);
   void send_abort(LinkTime now, LinkEffects& effects);
-  void fail(Origin origin, LinkTime now, LinkEffects& effects);
-  void fail_peer(Code code, std::string text, LinkTime now, LinkEffects& effects);
+  void fail(const Origin& origin, LinkTime now, LinkEffects& effects);
+  void fail_here(std::string detail, LinkTime now, LinkEffects& effects);
+  void lose(Cause cause, std::string detail, LinkTime now, LinkEffects& effects);
+  Origin of_peer(Code code, Cause cause, std::string detail = {}) const;
   void end();
   Status check_header(Lane lane, const FrameHeader& h);
   Status live_frame(Lane lane, const FrameHeader& h, std::span<const std::byte> payload,
@@ -202,7 +202,6 @@ class Link {
                     LinkEffects& effects);
   LinkTime silent_at() const;
   LinkTime lag_at() const;
-  std::string last_words(LinkTime now) const;
   bool lagging() const { return announced_ > in_sequence_[1]; }
   bool live() const { return state_ == State::greeting || state_ == State::open; }
 
@@ -214,7 +213,6 @@ class Link {
   bool connection_ = false;  // the transport has one
   bool greeted_ = false;     // the peer's hello was taken
   bool said_bye_ = false, heard_bye_ = false;
-  bool lost_peer_ = false;
 
   LinkTime hello_by_ = kNever;
   LinkTime last_heard_ = 0, next_heartbeat_ = kNever;
@@ -248,8 +246,10 @@ class Link {
   uint32_t landing_piece_ = 0;
   std::vector<std::byte> long_message_;
   uint32_t message_type_ = 0, message_piece_ = 0;
-  std::string status_, peer_status_;
-  LinkTime peer_status_at_ = 0;
+  Process peer_process_;
+  Activity activity_, peer_activity_;
+  std::vector<std::byte> activity_bytes_;
+  LinkTime peer_activity_at_ = 0;
 };
 
 }  // namespace weft

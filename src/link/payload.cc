@@ -7,9 +7,72 @@
 
 namespace weft {
 
-std::string rank_name(int32_t rank) {
-  return rank == kNobody ? "a process without a rank" : cat("rank ", rank);
+namespace {
+
+// Larger than any rank, stage or micro-batch, and any time that a rank can have waited.
+constexpr int32_t kMostRank = kNobody, kMostStage = 1 << 16, kMostMicroBatch = 1 << 30;
+constexpr int64_t kMostTime = int64_t{1} << 48;
+
+void write(ByteWriter& out, const Activity& a) {
+  out.number(a.state).number(a.job).number(a.awaited).number(a.mode);
+  out.number(a.stage).number(a.micro_batch).number(a.from).number(a.step);
 }
+
+// `sound` becomes false if a field has a value that no rank sends.
+Activity read_activity(ByteReader& in, bool& sound) {
+  const auto within = [&sound](auto value, auto least, auto most) {
+    sound = sound && value >= least && value <= most;
+    return value;
+  };
+  Activity a;
+  a.state = static_cast<Activity::State>(within(in.number<uint8_t>(), 0, int{kActivityStates} - 1));
+  a.job = in.number<char>();
+  a.awaited =
+      static_cast<Activity::Awaited>(within(in.number<uint8_t>(), 0, int{kAwaitedKinds} - 1));
+  a.mode = within(in.number<uint8_t>(), 0, int{Activity::kForward});
+  a.stage = within(in.number<int32_t>(), -1, kMostStage);
+  a.micro_batch = within(in.number<int32_t>(), -1, kMostMicroBatch);
+  a.from = within(in.number<int32_t>(), -1, kMostRank);
+  a.step = in.number<uint64_t>();
+  sound = sound && (a.job == 0 || is_job(a.job)) &&
+          is_action(a.job) == (a.stage >= 0 && a.micro_batch >= 0);
+  return a;
+}
+
+Origin read_facts(ByteReader& in, bool& sound) {
+  const auto time = [&] {
+    const int64_t ms = in.number<int64_t>();
+    sound = sound && ms >= -1 && ms <= kMostTime;
+    return ms;
+  };
+  Origin o;
+  o.rank = in.number<int32_t>();
+  const int32_t code = in.number<int32_t>();
+  const uint8_t cause = in.number<uint8_t>(), joining = in.number<uint8_t>();
+  o.other = in.number<int32_t>();
+  o.limit_ms = time();
+  o.count = in.number<int64_t>();
+  o.heard_ms = time();
+  o.reported_ms = time();
+  o.activity = read_activity(in, sound);
+  o.process.pid = in.number<uint32_t>();
+  o.process.host = in.text();
+  o.detail = in.text();
+  sound = sound && o.rank >= -1 && o.rank <= kMostRank && o.other >= -1 && o.other <= kMostRank;
+  sound =
+      sound && cause >= 1 && cause <= kCauses && joining <= 1 && o.limit_ms >= 0 && o.count >= 0;
+  sound =
+      sound && code < static_cast<int32_t>(Code::ok) && code >= static_cast<int32_t>(Code::data);
+  sound = sound && o.process.host.size() <= kMaxName && o.detail.size() <= kMaxDetail;
+  o.code = static_cast<Code>(code);
+  o.cause = static_cast<Cause>(cause);
+  o.joining = joining == 1;
+  o.process.host = head_of(printable(std::move(o.process.host)), kMaxName);
+  o.detail = head_of(printable(std::move(o.detail)), kMaxDetail);
+  return o;
+}
+
+}  // namespace
 
 std::vector<std::byte> encode_hello(const Identity& identity) {
   std::vector<std::byte> out;
@@ -18,6 +81,7 @@ std::vector<std::byte> encode_hello(const Identity& identity) {
   for (const Digest* d : {&identity.run, &identity.model, &identity.partition, &identity.schedule,
                           &identity.settings})
     writer.number(d->high).number(d->low);
+  writer.number(identity.process.pid).text(identity.process.host.substr(0, kMaxName));
   return out;
 }
 
@@ -32,10 +96,12 @@ Result<Identity> decode_hello(std::span<const std::byte> payload) {
     d->high = in.number<uint64_t>();
     d->low = in.number<uint64_t>();
   }
+  identity.process.pid = in.number<uint32_t>();
+  identity.process.host = in.text();
   if (!in.at_end())
     return Status(Code::protocol,
                   cat("hello of ", payload.size(), " bytes, which its fields do not fill"));
-  for (const std::string* name : {&identity.version, &identity.profile})
+  for (const std::string* name : {&identity.version, &identity.profile, &identity.process.host})
     if (name->size() > kMaxName)
       return Status(Code::protocol,
                     cat("hello with a name of ", name->size(), " bytes, at most ", kMaxName));
@@ -49,9 +115,8 @@ Status compare_identity(int32_t self, const Identity& mine, int32_t peer, const 
   const Identity& high = swap ? mine : theirs;
   // What the lower one has is not said: who is refused may be a stranger.
   auto differs = [&](const char* section, const std::string& found = "") {
-    return Status(Code::peer, cat(rank_name(std::max(self, peer)), " refused: its ", section,
-                                  found.empty() ? "" : " ", found, " differs from that of ",
-                                  rank_name(std::min(self, peer))));
+    return Status(Code::peer, cat("its ", section, found.empty() ? "" : " ", found,
+                                  " differs from that of ", rank_name(std::min(self, peer))));
   };
   if (low.version != high.version) return differs("weft version", quoted(high.version, 32));
   if (low.profile != high.profile) return differs("numeric profile", quoted(high.profile, 64));
@@ -69,28 +134,44 @@ Status compare_identity(int32_t self, const Identity& mine, int32_t peer, const 
   return {};
 }
 
-std::vector<std::byte> encode_origin(const Origin& origin) {
+void encode_activity(const Activity& activity, std::vector<std::byte>& out) {
+  out.clear();
+  if (activity.state == Activity::State::unknown) return;
+  ByteWriter writer(out);
+  write(writer, activity);
+}
+
+Result<Activity> decode_activity(std::span<const std::byte> payload) {
+  if (payload.empty()) return Activity();
+  ByteReader in(payload);
+  bool sound = true;
+  const Activity activity = read_activity(in, sound);
+  if (sound && in.at_end()) return activity;
+  return Status(Code::protocol, cat("a status of ", payload.size(), " bytes that no rank has"));
+}
+
+std::vector<std::byte> encode_origin(const Origin& o) {
   std::vector<std::byte> out;
-  ByteWriter(out)
-      .number(origin.rank)
-      .number(static_cast<int32_t>(origin.code))
-      .text(origin.text.substr(0, kMaxOriginText));
+  ByteWriter writer(out);
+  writer.number(o.rank).number(o.code).number(o.cause).number(uint8_t{o.joining}).number(o.other);
+  writer.number(o.limit_ms).number(o.count).number(o.heard_ms).number(o.reported_ms);
+  write(writer, o.activity);
+  writer.number(o.process.pid)
+      .text(o.process.host.substr(0, kMaxName))
+      .text(o.detail.substr(0, kMaxDetail));
   return out;
 }
 
 Result<Origin> decode_origin(std::span<const std::byte> payload) {
   ByteReader in(payload);
-  Origin origin;
-  origin.rank = in.number<int32_t>();
-  const int32_t code = in.number<int32_t>();
-  origin.text = in.text();
-  if (!in.at_end() || origin.text.size() > kMaxOriginText)
+  bool sound = true;
+  Origin origin = read_facts(in, sound);
+  if (!in.at_end())
     return Status(Code::protocol,
-                  cat("abort of ", payload.size(), " bytes, which its fields do not fill"));
-  if (code >= static_cast<int32_t>(Code::ok) || code < static_cast<int32_t>(Code::data))
-    return Status(Code::protocol, cat("abort with code ", code, ", which is no failure"));
-  origin.code = static_cast<Code>(code);
-  if (origin.text.empty()) origin.text = "no reason given";
+                  cat("a failure of ", payload.size(), " bytes, which its fields do not fill"));
+  if (!sound)
+    return Status(Code::protocol,
+                  cat("a failure of ", payload.size(), " bytes with a value that no failure has"));
   return origin;
 }
 

@@ -1,4 +1,5 @@
-// What control frames say in their payload: who speaks (hello), and why a run has failed (abort).
+// Payloads of control frames: which process of which run this is (hello), what the rank does
+// (heartbeat), why the run has failed (abort).
 #pragma once
 
 #include <cstdint>
@@ -7,6 +8,7 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "base/origin.h"
 #include "base/result.h"
 
 namespace weft {
@@ -18,31 +20,27 @@ struct Identity {
   std::string version;  // of weft
   std::string profile;  // numeric profile
   Digest run, model, partition, schedule, settings;
+  Process process;  // not compared: it belongs to this end
   friend bool operator==(const Identity&, const Identity&) = default;
 };
 
-// Why a run failed, as every rank tells it.
-struct Origin {
-  int32_t rank = -1;  // the rank that failed (not the one that noticed)
-  Code code = Code::peer;
-  std::string text;  // "rank 2 lost: connection closed, in 2B5 of step 12"
-  friend bool operator==(const Origin&, const Origin&) = default;
-};
-
-constexpr uint16_t kNobody = 0xffff;  // the rank of a process that has none yet
-
-// As texts call it: "rank 2".
-std::string rank_name(int32_t rank);
-
-constexpr size_t kMaxName = 256;         // bytes of a version or profile
-constexpr size_t kMaxOriginText = 4096;  // longer ones are cut
+constexpr size_t kMaxName = 256;     // bytes of a version, profile or host
+constexpr size_t kMaxDetail = 4096;  // of an origin; a longer one is cut
+constexpr size_t kActivityBytes = 24;
 
 std::vector<std::byte> encode_hello(const Identity& identity);
 Result<Identity> decode_hello(std::span<const std::byte> payload);
 
-// Ok if equal. The text names the first section that differs and says the same on both ends.
+// Ok if equal. The text names the first section in which the higher rank differs, and is the same
+// on both ends.
 Status compare_identity(int32_t self, const Identity& mine, int32_t peer, const Identity& theirs);
 
+// Replaces the content of `out`; allocates nothing if that has the capacity (kActivityBytes).
+void encode_activity(const Activity& activity, std::vector<std::byte>& out);
+// Nothing at all is an unknown activity.
+Result<Activity> decode_activity(std::span<const std::byte> payload);
+
+// Without the stages.
 std::vector<std::byte> encode_origin(const Origin& origin);
 Result<Origin> decode_origin(std::span<const std::byte> payload);
 

@@ -31,11 +31,16 @@ void Link::received(Lane lane, std::span<const std::byte> frame, LinkTime now,
     if (status.ok()) status = live_frame(lane, h, payload, now, effects);
   }
   if (status.ok() || !live()) return;
-  // A refusal names the rank itself; anything else is told as what that rank sent.
-  std::string text =
-      status.code() == Code::peer ? status.text() : cat(rank_name(peer_), ": ", status.text());
-  const int32_t refused = status.code() == Code::peer ? std::max(self_, peer_) : peer_;
-  fail({.rank = refused, .code = status.code(), .text = std::move(text)}, now, effects);
+  if (status.code() != Code::peer)
+    return fail(of_peer(status.code(), Cause::protocol, status.text()), now, effects);
+  // The two ends differ. The higher rank is the one that is refused, so that both ends name the
+  // same one.
+  Origin refused = of_peer(Code::peer, Cause::refused, status.text());
+  if (self_ > peer_) {
+    refused.rank = self_;
+    refused.process = identity_.process;
+  }
+  fail(refused, now, effects);
 }
 
 Status Link::check_header(Lane lane, const FrameHeader& h) {
@@ -58,8 +63,7 @@ void Link::heard_abort(const FrameHeader&, std::span<const std::byte> payload, L
   auto origin = decode_origin(payload);
   if (!origin.ok()) {
     if (live())
-      fail_peer(origin.status().code(), cat(rank_name(peer_), ": ", origin.status().text()), now,
-                effects);
+      fail(of_peer(origin.status().code(), Cause::protocol, origin.status().text()), now, effects);
     return;
   }
   // An abort counts whatever was lost before it: it says why.
@@ -124,6 +128,7 @@ Status Link::control_frame(const FrameHeader& h, std::span<const std::byte> payl
 Status Link::hello_frame(std::span<const std::byte> payload, LinkTime now, LinkEffects& effects) {
   const auto theirs = decode_hello(payload);
   if (!theirs.ok()) return theirs.status();
+  peer_process_ = theirs.value().process;
   WEFT_TRY(compare_identity(self_, identity_, peer_, theirs.value()));
   greeted_ = true;
   send_heartbeat(now, effects);  // tells the peer that its hello was taken
@@ -132,15 +137,14 @@ Status Link::hello_frame(std::span<const std::byte> payload, LinkTime now, LinkE
 
 Status Link::heartbeat_frame(const FrameHeader& h, std::span<const std::byte> payload, LinkTime now,
                              LinkEffects&) {
-  if (payload.size() > kMaxStatus)
-    return wrong(cat("heartbeat of ", payload.size(), " bytes, at most ", kMaxStatus));
+  WEFT_TRY_ASSIGN(const Activity activity, decode_activity(payload));
   if (h.step < announced_)
     return wrong(
         cat("heartbeat that takes back data frames: ", h.step, " sent, it was ", announced_));
   if (!lagging()) lag_since_ = now;
   announced_ = h.step;
-  peer_status_.assign(reinterpret_cast<const char*>(payload.data()), payload.size());
-  peer_status_at_ = now;
+  peer_activity_ = activity;
+  peer_activity_at_ = now;
   return {};
 }
 

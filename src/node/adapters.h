@@ -63,8 +63,7 @@ struct RankNode::Peer final : LinkEffects {
   void granted(const Tag& tag) override { push(Event::Kind::granted, tag); }
   void message(uint32_t type, std::span<const std::byte> bytes) override {
     if (Status s = node.heard_message(rank, type, bytes); !s.ok()) {
-      origin = {
-          .rank = rank, .code = s.code(), .text = "rank " + std::to_string(rank) + ": " + s.text()};
+      origin = {.rank = rank, .code = s.code(), .cause = Cause::protocol, .detail = s.text()};
       push(Event::Kind::failed);
     }
   }

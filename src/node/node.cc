@@ -29,6 +29,7 @@ RankNode::RankNode(std::shared_ptr<const Plan> plan, int32_t rank, const Identit
       rank_(rank),
       controller_(rank == 0),
       effects_(effects),
+      process_(identity.process),
       peers_(peers_of(*plan_, rank)),
       router_(plan_, rank, *this, [this](int32_t peer) {
         return static_cast<int32_t>(std::lower_bound(peers_.begin(), peers_.end(), peer) -
@@ -52,7 +53,6 @@ RankNode::RankNode(std::shared_ptr<const Plan> plan, int32_t rank, const Identit
   numbers_.reserve(controller_ ? plan_->model->params().size() * std::max<size_t>(segment, 1)
                                : segment);
   denominators_.reserve(segment);
-  status_.reserve(Link::kMaxStatus);
 }
 
 RankNode::~RankNode() = default;
@@ -113,12 +113,8 @@ LinkTime RankNode::next_tick() const {
 void RankNode::tick(LinkTime now) {
   now_ = now;
   if (next_tick() > now) return;
-  if (failed_)
-    status_.assign(origin_.text);
-  else
-    engine().describe(status_);
   for (auto& peer : links_) {
-    peer->link.set_status(status_);
+    peer->link.set_activity(engine().activity());
     peer->link.tick(now, *peer);
   }
   drain(now);
@@ -129,7 +125,10 @@ void RankNode::ran(int32_t job, std::span<const double> squares, const Status& s
                    const JobTime& time) {
   if (failed_) return;
   now_ = now;
-  note(status.ok() ? router_.ran(job, squares, time) : status);
+  if (status.ok())
+    note(router_.ran(job, squares, time));
+  else
+    fail_with(of_this(status.code(), status.text(), engine().activity()));
   drain(now);
 }
 
@@ -140,7 +139,7 @@ void RankNode::copied(int32_t edge, int32_t micro_batch, LinkTime now) {
 }
 
 Status RankNode::begin(const StepDescriptor& step, LinkTime now) {
-  if (failed_) return Status(origin_.code, origin_.text);
+  if (failed_) return Status(origin_);
   if (!controller_ || !joined_ || leaving_)
     return Status(Code::state, cat("rank ", rank_, " cannot begin a step now"));
   if (!idle()) return Status(Code::state, cat("step ", router_.step().step, " still runs"));
@@ -154,7 +153,7 @@ Status RankNode::begin(const StepDescriptor& step, LinkTime now) {
   begun_at_ = now;
   note(router_.begin(step));
   drain(now);
-  return failed_ ? Status(origin_.code, origin_.text) : Status();
+  return failed_ ? Status(origin_) : Status();
 }
 
 void RankNode::send_message(int32_t peer, uint32_t type, std::span<const std::byte> bytes,
@@ -163,9 +162,14 @@ void RankNode::send_message(int32_t peer, uint32_t type, std::span<const std::by
   drain(now);
 }
 
-void RankNode::fail(Code code, const std::string& text, LinkTime now) {
+Origin RankNode::of_this(Code code, const std::string& detail, const Activity& during) const {
+  return {
+      .rank = rank_, .code = code, .cause = Cause::failed, .activity = during, .detail = detail};
+}
+
+void RankNode::fail(Code code, const std::string& detail, LinkTime now, const Activity& during) {
   now_ = now;
-  fail_with({.rank = rank_, .code = code, .text = cat("rank ", rank_, " failed: ", text)});
+  fail_with(of_this(code, detail, during));
   drain(now);
 }
 
@@ -196,12 +200,13 @@ bool RankNode::is_dead() const {
 }
 
 std::string RankNode::describe(LinkTime now) const {
-  if (failed_) return origin_.text;
-  std::string text = cat("rank ", rank_, " ", engine().describe());
+  if (failed_) return origin_text(origin_);
+  std::string text = cat("rank ", rank_, ": ", activity_text(engine().activity()));
   for (const auto& peer : links_) {
-    if (controller_ && !peer->link.peer_status().empty())
-      text += cat("; rank ", peer->rank, " ", peer->link.peer_status(), " (",
-                  static_cast<double>((now - peer->link.peer_status_at()) / 100) / 10, " s ago)");
+    const Link& link = peer->link;
+    if (controller_ && link.peer_activity().state != Activity::State::unknown)
+      text += cat("; rank ", peer->rank, ": ", activity_text(link.peer_activity()), " (",
+                  static_cast<double>((now - link.peer_activity_at()) / 100) / 10, " s ago)");
     if (!peer->link.is_open()) text += cat("; no link with rank ", peer->rank);
   }
   return text;
@@ -224,11 +229,9 @@ void RankNode::drain(LinkTime now) {
     // What a peer caused is told of it; anything else is this rank's own.
     if (peer != rank_ && status.code() == Code::protocol)
       fail_with(
-          {.rank = peer, .code = status.code(), .text = cat("rank ", peer, ": ", status.text())});
+          {.rank = peer, .code = status.code(), .cause = Cause::protocol, .detail = status.text()});
     else
-      fail_with({.rank = rank_,
-                 .code = status.code(),
-                 .text = cat("rank ", rank_, " failed: ", status.text())});
+      fail_with(of_this(status.code(), status.text()));
   };
   settle(std::exchange(fault_, {}), rank_);
   while (head_ < queue_.size()) {
@@ -295,10 +298,23 @@ Status RankNode::heard_joined(int32_t from) {
   return {};
 }
 
+// Adds what this rank knows of the one that failed.
+void RankNode::complete(Origin& origin) {
+  if (origin.rank < 0 || origin.rank >= plan_->config.ranks) return;
+  origin.stages = plan_->stages_on(origin.rank);
+  const Peer* peer = find(origin.rank);
+  if (origin.process.pid == 0 && origin.rank == rank_) origin.process = process_;
+  if (origin.process.pid == 0 && peer) origin.process = peer->link.peer_process();
+}
+
 void RankNode::fail_with(const Origin& origin) {
   if (failed_ || closed_) return;
   origin_ = origin;
   failed_ = true;
+  (void)attempt([this] {
+    complete(origin_);
+    return Status();
+  });
   router_.abort();
   for (auto& peer : links_) peer->link.abort(origin_, now_, *peer);
   effects_.failed(origin_);

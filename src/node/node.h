@@ -112,8 +112,9 @@ class RankNode final : private RankLinks {
   Status begin(const StepDescriptor& step, LinkTime now);
   // When joined; type >= kFirstFreeType. Copied.
   void send_message(int32_t peer, uint32_t type, std::span<const std::byte> bytes, LinkTime now);
-  void fail(Code code, const std::string& text, LinkTime now);  // of this rank
-  void fail(const Origin& origin, LinkTime now);                // of another that has no link yet
+  // Of this rank; `during`: if the failure is one of what it does.
+  void fail(Code code, const std::string& detail, LinkTime now, const Activity& during = {});
+  void fail(const Origin& origin, LinkTime now);  // of another that has no link yet
   // Rank 0, idle: ends the run on every rank.
   void bye(LinkTime now);
 
@@ -151,6 +152,8 @@ class RankNode final : private RankLinks {
   Status granted(const Event& event);
   Status left();
   void copied_here(int32_t edge, int32_t micro_batch);
+  Origin of_this(Code code, const std::string& detail, const Activity& during = {}) const;
+  void complete(Origin& origin);
   void fail_with(const Origin& origin);
   // --- arbitration.cc: who is lost when one rank says so of another
   bool ask_first(const Peer& peer) const;
@@ -177,6 +180,7 @@ class RankNode final : private RankLinks {
   const int32_t rank_;
   const bool controller_;  // it is here: rank 0
   RankNodeEffects& effects_;
+  const Process process_;  // this one
   const std::vector<int32_t> peers_;
   std::vector<std::unique_ptr<Peer>> links_;  // in the order of peers_
   EffectRouter router_;
@@ -186,7 +190,6 @@ class RankNode final : private RankLinks {
   std::vector<std::byte> bytes_;
   std::vector<double> numbers_;       // of the control message that came last
   std::vector<double> denominators_;  // of the step that runs
-  std::string status_;                // for heartbeats
   Status fault_;                      // of an effect, until drain() sees it
   LinkTime now_ = 0;
   LinkTime begun_at_ = 0;       // rank 0: the step was begun; others: was heard of

@@ -31,6 +31,16 @@ int32_t Plan::first_rank(int32_t pipeline_stage) const {
   return rank_of_stage[static_cast<size_t>(first - segments.begin())];
 }
 
+std::vector<uint32_t> Plan::stages_on(int32_t rank) const {
+  std::vector<uint32_t> out;
+  for (size_t s = 0; s < segments.size(); ++s)
+    if (rank_of_stage[s] == position_of(rank))
+      out.push_back(static_cast<uint32_t>(segments[s].stage));
+  std::sort(out.begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  return out;
+}
+
 Mode Plan::main_mode() const {
   for (Mode m : {Mode::train, Mode::infer})
     if (mode(m).present) return m;

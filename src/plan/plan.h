@@ -258,6 +258,8 @@ struct Plan {
     return groups().begin(replica * (config.gradient_groups / config.data));
   }
   GradientGroups groups() const { return {config.micro_batches, config.gradient_groups}; }
+  // Of the pipeline, ascending.
+  std::vector<uint32_t> stages_on(int32_t rank) const;
   const ModePlan& mode(Mode m) const { return modes[static_cast<size_t>(m)]; }
   Mode main_mode() const;  // training if there is any, which a prediction or timetable is of
   bool asynchronous() const { return config.segment > 0; }

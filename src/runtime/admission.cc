@@ -12,7 +12,11 @@ namespace {
 constexpr size_t kMostRequest = 65536, kMostHello = 4096;
 
 Origin no_run(const Status& why) {
-  return {.rank = 0, .code = Code::peer, .text = cat("rank 0 began no run: ", why.text())};
+  return {.rank = 0,
+          .code = Code::peer,
+          .cause = Cause::no_run,
+          .process = own_process(),
+          .detail = why.text()};
 }
 }  // namespace
 
@@ -40,10 +44,11 @@ struct Admission::Candidate final : Loop::Disposable, LinkEffects {
   }
   void leaving() override {
     gone = said_bye = true;
-    why.text = "it left";
+    why.detail = "it left";
   }
   void failed(const Origin& origin, bool by_abort) override {
-    if (!by_abort && rank < 0) admission.refusals_.add(wire->connection().peer(), origin.text);
+    if (!by_abort && rank < 0)
+      admission.refusals_.add(wire->connection().peer(), origin_text(origin));
     why = origin;
     told = by_abort;
     gone = true;
@@ -56,7 +61,7 @@ struct Admission::Candidate final : Loop::Disposable, LinkEffects {
   LinkTime since;
   bool greeted = false;  // the first frame was a candidate's
   bool gone = false, said_bye = false;
-  Origin why;  // it has gone; by its own word if `told`
+  Origin why{.cause = Cause::closed};  // it has gone; by its own word if `told`
   bool told = false;
   int32_t rank = -1;
   std::vector<std::byte> request;  // came before anyone was expected
@@ -202,17 +207,13 @@ void Admission::drop(PeerConnection& wire) {
 
 void Admission::tell_left(const Candidate& candidate) {
   if (!left_) return;
-  const std::string who = cat("rank ", candidate.rank);
-  if (candidate.told && candidate.why.rank != kNobody)
-    return left_(candidate.why);  // it failed because of another rank
-  if (candidate.told)
-    return left_({.rank = candidate.rank,
-                  .code = candidate.why.code,
-                  .text = cat(who, " failed: ", candidate.why.text)});
-  left_({.rank = candidate.rank,
-         .code = Code::peer,
-         .text = cat(who, " lost before it had joined: ",
-                     candidate.why.text.empty() ? "connection closed" : candidate.why.text)});
+  Origin why = candidate.why;
+  if (!candidate.told || why.rank == kNobody) {  // otherwise it failed because of another rank
+    why.rank = candidate.rank;
+    why.process = candidate.link.peer_process();
+    why.joining = true;
+  }
+  left_(why);
 }
 
 void Admission::expect(const Plan& plan, int64_t timeout_ms,
@@ -296,7 +297,7 @@ void Admission::place(Candidate& candidate, int32_t rank, const JoinRequest& req
 void Admission::refuse(Candidate& candidate, const Status& why) {
   refusals_.add(candidate.wire->connection().peer(), why.text());
   candidate.link.abort(
-      {.rank = kNobody, .code = Code::peer, .text = cat("refused by rank 0: ", why.text())},
+      {.rank = kNobody, .code = Code::peer, .cause = Cause::refused, .detail = why.text()},
       loop_.now_ms(), candidate);
 }
 
@@ -393,9 +394,12 @@ Status Admission::check_member(const Candidate& candidate) const {
 void Admission::hand_over(PeerConnection& wire) {
   auto at = candidates_.find(&wire);
   if (const Status status = check_member(*at->second); !status.ok()) {
-    tell_failure(*at->second,
-                 {.rank = at->second->member, .code = status.code(), .text = status.text()});
-    return turn_away(wire, status.text());
+    const Origin refused{.rank = at->second->member,
+                         .code = status.code(),
+                         .cause = Cause::refused,
+                         .detail = status.text()};
+    tell_failure(*at->second, refused);
+    return turn_away(wire, origin_text(refused));
   }
   std::unique_ptr<Candidate> candidate = std::move(at->second);
   candidates_.erase(at);
@@ -416,9 +420,7 @@ void Admission::welcome(const Welcome& base, Left left) {
   for (size_t r = 1; r < seats_.size(); ++r) {
     Candidate* candidate = seats_[r];
     if (!candidate) {  // left in between
-      left_({.rank = static_cast<int32_t>(r),
-             .code = Code::peer,
-             .text = cat("rank ", r, " lost before it had joined: connection closed")});
+      left_({.rank = static_cast<int32_t>(r), .cause = Cause::closed, .joining = true});
       continue;
     }
     Welcome own = base;

@@ -40,7 +40,7 @@ class InlineRun final : public Run, private LocalRanks::Driver {
     while (events_.empty() && !waiting_.empty()) {
       current_ = waiting_.pop();
       if (!failure_.ok()) {
-        events_.push(error_event(current_, failure_, failed_rank_));
+        events_.push(error_event(current_, failure_));
         continue;
       }
       if (current_->save) {
@@ -74,10 +74,9 @@ class InlineRun final : public Run, private LocalRanks::Driver {
       events_.push(update_event(*current_, result, u));
     events_.push(final_event(current_, result));
   }
-  void failed(const Status& status, int32_t rank) override {
+  void failed(const Status& status) override {
     failure_ = status;
-    failed_rank_ = rank;
-    events_.push(error_event(current_, status, rank));
+    events_.push(error_event(current_, status));
   }
 
   SerialTiles tiles_;
@@ -88,7 +87,6 @@ class InlineRun final : public Run, private LocalRanks::Driver {
   Flag flag_;
   Step* current_ = nullptr;
   Status failure_;
-  int32_t failed_rank_ = -1;
 };
 
 }  // namespace

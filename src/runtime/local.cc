@@ -88,12 +88,11 @@ void LocalRanks::ran(int32_t rank, const WorkerTask& task, const Status& status,
   if (failed_) return;
   protect([&] {
     Rank& on = *ranks_[static_cast<size_t>(rank)];
-    Status after = status.ok() ? Status() : status.within(cat("rank ", rank));
-    if (after.ok() && task.job < 0)
+    if (!status.ok()) return of_rank(rank, status, on.router.engine().activity());
+    if (task.job < 0)
       on.copied(*on.router.find(task.step.mode, task.edge), task.micro_batch);
-    else if (after.ok())
-      after = on.router.ran(task.job, worker(rank).squares(), time);
-    if (!after.ok()) fail(after, rank);
+    else if (Status s = on.router.ran(task.job, worker(rank).squares(), time); !s.ok())
+      return of_rank(rank, s);
     drain();
     return Status();
   });
@@ -106,16 +105,25 @@ void LocalRanks::drain() {
       queue_.clear();
       head_ = 0;
     }
-    if (Status status = handle(event); !status.ok()) fail(status, event.rank);
+    if (Status status = handle(event); !status.ok()) fail(of_rank(event.rank, status));
   }
 }
 
-void LocalRanks::fail(const Status& status, int32_t rank) {
+Status LocalRanks::of_rank(int32_t rank, const Status& status, const Activity& during) const {
+  return Status(Origin{.rank = rank,
+                       .code = status.code(),
+                       .cause = Cause::failed,
+                       .activity = during,
+                       .detail = status.text(),
+                       .stages = plan_->stages_on(rank)});
+}
+
+void LocalRanks::fail(const Status& status) {
   if (failed_) return;
   failed_ = true;
   for (auto& each : ranks_) each->router.abort();
   for (Worker* worker : local_) worker->feed(nullptr);  // whoever hears of it may free the batch
-  driver_.failed(status, rank);
+  driver_.failed(status);
 }
 
 void LocalRanks::check_progress() {
@@ -125,7 +133,7 @@ void LocalRanks::check_progress() {
     std::string why = controller.describe();
     for (const auto& each : ranks_)
       if (const Engine& engine = each->router.engine(); !engine.idle())
-        why += cat("; rank ", engine.rank(), " ", engine.describe());
+        why += cat("; rank ", engine.rank(), " ", activity_text(engine.activity()));
     return Status(Code::internal, "the step cannot go on: " + why);
   });
 }

@@ -22,8 +22,7 @@ class LocalRanks {
     virtual void run(int32_t rank, const WorkerTask& task) = 0;
     virtual void micro_batch(int32_t micro_batch) = 0;  // all its deliveries have arrived
     virtual void over(const StepResult& result) = 0;
-    // Once; nothing goes on. The rank that failed, -1: none in particular.
-    virtual void failed(const Status& status, int32_t rank) = 0;
+    virtual void failed(const Status& status) = 0;  // once; nothing goes on
   };
 
   // `tiles`: per rank; outlive this object, as does `driver`.
@@ -36,7 +35,7 @@ class LocalRanks {
   void begin(const StepDescriptor& step, const Batch& batch);
   void ran(int32_t rank, const WorkerTask& task, const Status& status, const JobTime& time);
   // Nothing goes on; the first failure is told to the driver, without memory.
-  void fail(const Status& status, int32_t rank = -1);
+  void fail(const Status& status);
   // A step runs, no task does and nothing can happen: a fault of weft, told to the driver. For
   // drivers that have run every task.
   void check_progress();
@@ -58,6 +57,8 @@ class LocalRanks {
   LocalRanks(std::shared_ptr<const Plan> plan, Driver& driver);
   template <typename F>
   void protect(F&& body) noexcept;
+  // That failure of a rank, with what it did at the time.
+  Status of_rank(int32_t rank, const Status& status, const Activity& during = {}) const;
   void drain();
   Status handle(const Event& event);
   EffectRouter& router(int32_t rank);

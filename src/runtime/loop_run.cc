@@ -62,8 +62,7 @@ void LoopRun::take_submitted() {
 void LoopRun::follow_save() {
   if (current_ && current_ == saver_.step() && saver_.has_left()) current_ = nullptr;
   Status status;
-  if (Step* saved = saver_.take_done(status))
-    events_.push(saved_event(saved, status, failed_rank_));
+  if (Step* saved = saver_.take_done(status)) events_.push(saved_event(saved, status));
 }
 
 void LoopRun::begin_waiting() {
@@ -71,7 +70,7 @@ void LoopRun::begin_waiting() {
     if (failure_.ok() && waiting_.front()->save && saver_.step()) return;  // one save at a time
     current_ = waiting_.pop();
     if (!failure_.ok())
-      events_.push(error_event(std::exchange(current_, nullptr), failure_, failed_rank_));
+      events_.push(error_event(std::exchange(current_, nullptr), failure_));
     else if (current_->save)
       saver_.begin(*current_, [this] { wake_->raise(); });
     else
@@ -95,13 +94,12 @@ void LoopRun::step_over(const StepResult& result) {
   events_.push(final_event(std::exchange(current_, nullptr), result));
 }
 
-void LoopRun::run_failed(const Status& status, int32_t rank) {
+void LoopRun::run_failed(const Status& status) {
   if (!failure_.ok()) return;
   failure_ = status;
-  failed_rank_ = rank;
   being_read_ = false;
   if (current_ && current_ == saver_.step()) current_ = nullptr;  // it ends by itself
-  if (current_) events_.push(error_event(std::exchange(current_, nullptr), status, rank));
+  if (current_) events_.push(error_event(std::exchange(current_, nullptr), status));
 }
 
 Result<std::unique_ptr<LoopThread>> LoopThread::make() {

@@ -51,11 +51,9 @@ class LoopRun : public Run {
   virtual void begin_step(Step& step) = 0;
   void micro_batch_over(int32_t micro_batch);
   void step_over(const StepResult& result);
-  void run_failed(
-      const Status& status,
-      int32_t rank = -1);  // the first counts: every step that waits or comes fails with it
-  void begin_waiting();    // to be called after anything that may have ended a step
-  void begin_soon();       // the same, when the driver cannot begin a step now
+  void run_failed(const Status& status);  // the first counts: every step that waits or comes fails
+  void begin_waiting();                   // to be called after anything that may have ended a step
+  void begin_soon();                      // the same, when the driver cannot begin a step now
   const Step* current() const { return current_; }
 
  private:
@@ -77,7 +75,6 @@ class LoopRun : public Run {
   bool being_read_ = false;  // the deliveries of an infer step are being read
   Saver saver_;
   Status failure_;
-  int32_t failed_rank_ = -1;
   std::unique_ptr<Loop::Signal> wake_;
   Loop* loop_ = nullptr;
 };

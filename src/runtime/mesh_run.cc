@@ -36,8 +36,12 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
             [this](int32_t rank, uint32_t type, std::span<const std::byte> bytes) {
               process_->send_message(rank, type, bytes);
             },
-            [this](int32_t rank, const std::string& text) {
-              process_->fail({.rank = rank, .code = Code::timed_out, .text = text});
+            [this](int32_t rank) {
+              process_->fail({.rank = rank,
+                              .code = Code::timed_out,
+                              .cause = Cause::late,
+                              .limit_ms = mesh_.options().answer_timeout_ms,
+                              .detail = "answer a request"});
             }) {}
 
   ~MeshRun() override {
@@ -89,8 +93,11 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
         !status.ok()) {
       // Those that have come wait for a word.
       (void)on_loop(mesh_.loop(), [&] {
-        mesh_.admission().dismiss(
-            {.rank = 0, .code = status.code(), .text = cat("rank 0 failed: ", status.text())});
+        mesh_.admission().dismiss({.rank = 0,
+                                   .code = status.code(),
+                                   .cause = Cause::failed,
+                                   .process = own_process(),
+                                   .detail = status.text()});
         return Status();
       });
       return status;
@@ -163,11 +170,10 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
   }
   void failed(const Origin& origin) override {
     failed_ = true;
-    failure_ =
-        attempt([&] { return Status(origin.code, origin.text + requests_.asked_of(origin.rank)); });
+    failure_ = attempt([&] { return Status(origin).followed_by(requests_.asked_of(origin.rank)); });
     joined_.set(failure_);
     requests_.fail(failure_);
-    run_failed(failure_, origin.rank);
+    run_failed(failure_);
     begin_soon();
     mesh_.admission().dismiss(origin);
   }

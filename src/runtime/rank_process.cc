@@ -77,7 +77,7 @@ void RankProcess::stop(const Status& why) {
   if (attempt([&] { return say(why.text()); }).ok()) return;
   // There is no memory for these words, and none is needed for short ones.
   (void)attempt([&] {
-    fail({.rank = worker_.rank(), .code = why.code(), .text = "out of memory"});
+    fail({.rank = worker_.rank(), .code = why.code(), .detail = "out of memory"});
     return Status();
   });
 }
@@ -87,8 +87,9 @@ void RankProcess::watch() {
   if (node_->idle()) {
     stall_.begin(monotonic_ns());
   } else if (const int64_t silent = stall_.stalled(monotonic_ns())) {
-    fail(Code::timed_out, cat("stalled: ", node_->engine().describe(), ", nothing finished for ",
-                              silent / 1'000'000'000, " s"));
+    node_->fail(Code::timed_out, cat("nothing has finished for ", silent / 1'000'000'000, " s"),
+                now(), node_->engine().activity());
+    act();
     return;
   }
   watch_timer_.start(1000);

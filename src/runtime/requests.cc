@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/origin.h"
 #include "base/text.h"
 #include "runtime/loop_run.h"
 
@@ -68,7 +69,6 @@ Result<Requests::Slot*> Requests::take(bool wait) {
 // Ends the run because of the oldest request, unless its answer has come just now.
 Status Requests::end_late(std::unique_lock<std::mutex>& lock) {
   const int32_t rank = asked_.front()->rank;
-  const double seconds = static_cast<double>(answer_timeout_ms_) / 1000;
   lock.unlock();
   WEFT_TRY(on_loop(loop_, [&] {
     bool late = false;
@@ -76,7 +76,7 @@ Status Requests::end_late(std::unique_lock<std::mutex>& lock) {
       const std::lock_guard again(mutex_);
       late = !has_news();
     }
-    if (late) late_(rank, cat("rank ", rank, " did not answer a request within ", seconds, " s"));
+    if (late) late_(rank);
     return Status();
   }));
   lock.lock();
@@ -88,7 +88,7 @@ std::string Requests::asked_of(int32_t rank) const {
   const std::lock_guard lock(mutex_);
   const auto asked = std::find_if(asked_.begin(), asked_.end(),
                                   [rank](const Slot* slot) { return slot->rank == rank; });
-  return asked == asked_.end() ? "" : cat("; it was asked for ", wanted(plan_, **asked));
+  return asked == asked_.end() ? "" : cat("it was asked for ", wanted(plan_, **asked));
 }
 
 bool Requests::all_answered() const {

@@ -26,7 +26,7 @@ class Requests {
   };
   // Both are called on the loop thread.
   using Send = std::function<void(int32_t rank, uint32_t type, std::span<const std::byte> bytes)>;
-  using Late = std::function<void(int32_t rank, const std::string& text)>;  // ends the run
+  using Late = std::function<void(int32_t rank)>;  // it did not answer in time: ends the run
 
   Requests(Loop& loop, const Plan& plan, int64_t answer_timeout_ms, Send send, Late late);
 

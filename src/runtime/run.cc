@@ -140,23 +140,21 @@ RunEvent Run::final_event(Step* step, const StepResult& result) {
   return event;
 }
 
-RunEvent Run::saved_event(Step* step, const Status& status, int32_t rank) {
+RunEvent Run::saved_event(Step* step, const Status& status) {
   RunEvent event;
   event.kind = RunEvent::Kind::saved;
   event.step = step;
   event.tag = step->tag;
   event.number = step->save->manifest.step;
   event.status = status;
-  event.rank = rank;
   return event;
 }
 
-RunEvent Run::error_event(Step* step, const Status& status, int32_t rank) {
-  if (step->save) return saved_event(step, status, rank);
+RunEvent Run::error_event(Step* step, const Status& status) {
+  if (step->save) return saved_event(step, status);
   RunEvent event = final_event(step, {});
   event.kind = RunEvent::Kind::error;
   event.status = status;
-  event.rank = rank;
   return event;
 }
 

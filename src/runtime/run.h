@@ -50,7 +50,6 @@ struct RunEvent {
   double grad_norm = 0;
   double idle = 0;  // final: mean over ranks; by rank in the step
   Status status;
-  int32_t rank = -1;  // error, saved: that failed, if it is known
 };
 
 class Requests;
@@ -135,9 +134,9 @@ class Run {
     return static_cast<size_t>(plan.most_micro_batches() + plan.config.segment + 1);
   }
   // The final event of what the run has not carried out.
-  static RunEvent error_event(Step* step, const Status& status, int32_t rank = -1);
+  static RunEvent error_event(Step* step, const Status& status);
   // The final event of a save.
-  static RunEvent saved_event(Step* step, const Status& status, int32_t rank = -1);
+  static RunEvent saved_event(Step* step, const Status& status);
 
   std::shared_ptr<const Plan> plan_;
 

@@ -110,10 +110,10 @@ class Applicant final : private PeerConnection::Reader, private LinkEffects {
     answer_.set(welcome.status());
   }
   void leaving() override {
-    failed({.rank = 0, .code = Code::peer, .text = "rank 0 has left"}, true);
+    failed({.rank = 0, .cause = Cause::closed, .detail = "it left"}, true);
   }
   void failed(const Origin& origin, bool) override {
-    lost_ = Status(origin.code, cat("joining ", mesh_.options().endpoint, ": ", origin.text));
+    lost_ = Status(origin).within(cat("joining ", mesh_.options().endpoint));
     answer_.set(lost_);
     told_lost_(origin);
   }
@@ -153,7 +153,11 @@ class Server final : private RankProcess::Owner {
     if (!status.ok())
       (void)on_loop(mesh_.loop(), [&] {
         if (applicant_)
-          applicant_->give_up({.rank = kNobody, .code = status.code(), .text = status.text()});
+          applicant_->give_up({.rank = kNobody,
+                               .code = status.code(),
+                               .cause = Cause::failed,
+                               .process = own_process(),
+                               .detail = status.text()});
         return Status();
       });
     return status;
@@ -268,7 +272,7 @@ class Server final : private RankProcess::Owner {
   void micro_batch(int32_t) override {}
   void step_done(const StepResult&) override {}
   void failed(const Origin& origin) override {
-    ended_.set(attempt([&] { return Status(origin.code, origin.text); }));
+    ended_.set(attempt([&] { return Status(origin); }));
     if (applicant_)
       applicant_->give_up(
           origin);  // it has not joined yet, so rank 0 may have no other word of this

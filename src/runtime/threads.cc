@@ -68,7 +68,7 @@ class ThreadRun final : public LoopRun, private LocalRanks::Driver {
   }
   void micro_batch(int32_t mb) override { micro_batch_over(mb); }
   void over(const StepResult& result) override { step_over(result); }
-  void failed(const Status& status, int32_t rank) override { run_failed(status, rank); }
+  void failed(const Status& status) override { run_failed(status); }
 
   std::vector<std::unique_ptr<Team>> teams_;
   std::unique_ptr<LocalRanks> ranks_;

@@ -1,5 +1,7 @@
 #include "runtime/welcome.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "base/bytes.h"
@@ -156,10 +158,17 @@ Status compare_plans(const PlanHash& mine, const PlanHash& theirs) {
   return {};
 }
 
+Process own_process() {
+  char host[kMaxName + 1] = "";
+  if (gethostname(host, sizeof host - 1) != 0) host[0] = 0;
+  return {.pid = static_cast<uint32_t>(getpid()), .host = host};
+}
+
 Identity admission_identity() {
   Identity out;
   out.version = kVersion;
   out.profile = numeric_profile();
+  out.process = own_process();
   return out;
 }
 

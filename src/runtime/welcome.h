@@ -51,6 +51,7 @@ Status check_ops(const Model& model, std::span<const std::string> ops);
 // asks.
 Status compare_plans(const PlanHash& mine, const PlanHash& theirs);
 
+Process own_process();
 // What both ends of a admission link know: version and profile. And of a link of the run.
 Identity admission_identity();
 Identity run_identity(const Plan& plan, uint32_t incarnation, const Digest& run);

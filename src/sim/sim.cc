@@ -201,7 +201,7 @@ Status Sim::end_outcome(double begin) {
     std::string why = ranks_[0].router.controller()->describe();
     for (const Rank& rank : ranks_)
       if (const Engine& engine = rank.router.engine(); !engine.idle())
-        why += cat("; rank ", engine.rank(), " ", engine.describe());
+        why += cat("; rank ", engine.rank(), " ", activity_text(engine.activity()));
     failure_ = Status(Code::internal, "nothing can happen any more: " + why);
   }
   WEFT_TRY(failure_);

@@ -99,7 +99,7 @@ TEST(JoiningRanks, ARankThatCannotMakeItsPlanIsNamedWithTheReason) {
   // Its join timeout, a minute, is not waited for: the test's own time ends before.
   const weft_status status = weft_run_start(plan.get(), mesh.get(), nullptr, &run, &err);
   other.join();
-  expect_error(status, err, theirs.status, {"rank 1 failed: ", theirs.text});
+  expect_error(status, err, theirs.status, {"rank 1 (stage 1, pid ", ") failed: ", theirs.text});
   EXPECT_NE(std::strstr(theirs.text, "own"), nullptr) << theirs.text;
 }
 
@@ -143,7 +143,7 @@ TEST(JoiningRanks, ARankThatDiesBeforeItHasJoinedIsNamed) {
   weft_run* run = nullptr;
   Error err;
   expect_error(weft_run_start(plan.get(), mesh.get(), nullptr, &run, &err), err, WEFT_EPEER,
-               {"rank 1 lost before it had joined: connection closed"});
+               {"rank 1 (stage 1, pid ", ") lost before it had joined: connection closed"});
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;

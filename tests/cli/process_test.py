@@ -93,10 +93,18 @@ class Processes(Case):
         os.kill(ranks[1], signal.SIGKILL)
         _, err = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 4, err)
-        self.assertRegex(err, rf"\Aweft: train: rank 2 \(stage 2, pid {ranks[1]}\) lost: killed by signal 9; last heard .* ago.*; "
+        self.assertRegex(err, rf"\Aweft: train: rank 2 \(stage 2, pid {ranks[1]} on \S+\) lost: killed by signal 9; last heard .* ago.*; "
                               rf"last checkpoint: {self.path('ck')}/step-\d+\n\Z")
         for pid in ranks:
             self.assertFalse(os.path.exists(f"/proc/{pid}"), "a rank is left over")
+
+    def test_a_killed_rank_is_named_with_all_its_stages(self):
+        process = self.start("--ranks", 2, "--schedule", "interleaved", "--chunks", 2)
+        rank, = children(process.pid)
+        os.kill(rank, signal.SIGKILL)
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 4, err)
+        self.assertRegex(err, rf"\Aweft: train: rank 1 \(stages 1 and 3, pid {rank} on \S+\) lost: killed by signal 9; last heard ")
 
     def test_a_stopped_rank_is_named_after_the_peer_timeout(self):
         process = self.start("--ranks", 3, "--peer-timeout", 2)
@@ -105,7 +113,7 @@ class Processes(Case):
         os.kill(ranks[0], signal.SIGSTOP)
         line = process.stderr.readline()
         self.assertLess(time.monotonic() - begin, 4)
-        self.assertRegex(line, rf"\Aweft: train: rank 1 \(stage 1, pid {ranks[0]}\) lost: silent for 2 s; last heard 2 s ago")
+        self.assertRegex(line, rf"\Aweft: train: rank 1 \(stage 1, pid {ranks[0]} on \S+\) lost: silent for 2 s; last heard 2 s ago")
         self.assertEqual(process.wait(timeout=60), 4)
         for pid in ranks:
             self.assertFalse(os.path.exists(f"/proc/{pid}"), "a rank is left over")
@@ -125,11 +133,11 @@ class Processes(Case):
 
     def test_a_rank_that_is_killed_during_a_save_is_named_with_its_signal(self):
         err, _ = self.hit_during_a_save(signal.SIGKILL)
-        self.assertRegex(err, rf"\Aweft: train: rank 1 \(stage 1, pid {self.rank}\) lost: killed by signal 9; ")
+        self.assertRegex(err, rf"\Aweft: train: rank 1 \(stage 1, pid {self.rank} on \S+\) lost: killed by signal 9; ")
 
     def test_a_rank_that_is_stopped_during_a_save_is_named_after_the_peer_timeout(self):
         err, seconds = self.hit_during_a_save(signal.SIGSTOP, "--peer-timeout", 2)
-        self.assertRegex(err, rf"\Aweft: train: rank 1 \(stage 1, pid {self.rank}\) lost: silent for 2 s; ")
+        self.assertRegex(err, rf"\Aweft: train: rank 1 \(stage 1, pid {self.rank} on \S+\) lost: silent for 2 s; ")
         self.assertLess(seconds, 5)
 
     def test_strangers_cannot_take_the_descriptors_that_saving_needs(self):

@@ -73,6 +73,7 @@ void print_payloads() {
   id.profile = "a profile";
   id.run = {0, 11}, id.model = {0, 12}, id.partition = {0, 13}, id.schedule = {0, 14},
   id.settings = {0, 15};
+  id.process = {.pid = 21, .host = "node3"};
   print_bytes("hello", encode_hello(id));
   print("hello.incarnation", id.incarnation);
   std::printf("hello.version \"%s\"\nhello.profile \"%s\"\n", id.version.c_str(),
@@ -80,12 +81,42 @@ void print_payloads() {
   const char* const digests[] = {"hello.run", "hello.model", "hello.partition", "hello.schedule",
                                  "hello.settings"};
   for (int i = 0; i < 5; ++i) print(digests[i], cat("0:", 11 + i));
+  std::printf("hello.pid 21\nhello.host \"node3\"\n");
+}
 
-  const Origin origin{.rank = 2, .code = Code::peer, .text = "rank 2 lost"};
+void print_failure() {
+  const Origin origin{.rank = 2,
+                      .code = Code::peer,
+                      .cause = Cause::missing,
+                      .other = 1,
+                      .joining = true,
+                      .process = {.pid = 31, .host = "node3"},
+                      .activity = {.state = Activity::State::waits,
+                                   .job = 'B',
+                                   .awaited = Activity::Awaited::gradient,
+                                   .mode = Activity::kEval,
+                                   .stage = 32,
+                                   .micro_batch = 33,
+                                   .from = 34,
+                                   .step = 35},
+                      .limit_ms = 36,
+                      .count = 37,
+                      .heard_ms = 38,
+                      .reported_ms = 39,
+                      .detail = "a detail"};
+  std::vector<std::byte> bytes;
+  encode_activity(origin.activity, bytes);
+  print_bytes("status", bytes);
+  std::printf(
+      "status.state 3\nstatus.job 66\nstatus.awaited 5\nstatus.mode 1\nstatus.stage 32\n"
+      "status.micro-batch 33\nstatus.from 34\nstatus.step 35\n");
   print_bytes("abort", encode_origin(origin));
-  print("abort.rank", origin.rank);
-  print("abort.code", static_cast<uint32_t>(origin.code));
-  std::printf("abort.text \"%s\"\n", origin.text.c_str());
+  std::printf(
+      "abort.rank 2\nabort.code %u\nabort.cause 4\nabort.joining 1\nabort.other 1\nabort.limit 36\n"
+      "abort.count 37\nabort.heard 38\nabort.reported 39\nabort.pid 31\nabort.host \"node3\"\n"
+      "abort.detail \"a detail\"\n",
+      static_cast<uint32_t>(origin.code));
+  print_bytes("abort.status", bytes);
 }
 
 void print_control() {
@@ -189,6 +220,7 @@ void print_lobby() {
 int main() {
   print_header();
   print_payloads();
+  print_failure();
   print_control();
   print_lobby();
   for (int kind = 1; kind <= 8; ++kind)

@@ -24,13 +24,13 @@ def number(data):
 
 
 def take(size, data, values):
-    """One field of `size`, which is a number, 32 (a key), 8+n (a text) or N*FIELD (a list of N bytes each), FIELD*text, FIELD*key: its value as
+    """One field of `size`, which is a number, 24 (a status), 32 (a key), 8+n (a text) or N*FIELD (a list of N bytes each), FIELD*text, FIELD*key: its value as
     the sample prints it, and its bytes."""
     if size == "8+n":
         end = 8 + number(data[:8])
         return f'"{data[8:end].decode()}"', end
-    if size == "32":
-        return data[:32].hex(), 32
+    if size in ("24", "32"):
+        return data[:int(size)].hex(), int(size)
     if size.endswith(("*text", "*key")):
         field, kind = size.split("*")
         texts, at = [], 0
@@ -78,7 +78,7 @@ def main():
         if expected.pop(f"kind.{name}", None) != kind:
             faults.append(f"kind {kind} is not called {name}")
 
-    starts = {"hello": ".Ss Hello", "abort": ".Ss Abort", "begin": "Kind 0, begin", "ready": "Kind 1, ready",
+    starts = {"hello": ".Ss Hello", "status": ".Ss Heartbeats", "abort": ".Ss Abort", "begin": "Kind 0, begin", "ready": "Kind 1, ready",
               "commit": "Kind 2, commit", "done": "Kind 3, done", "request": "Requests of types", "span": "Each job of spans", "join": "a message of type 1, join",
               "welcome": "a message of type 2, welcome"}
     for name, start in starts.items():

@@ -4,6 +4,8 @@
 // made up. A failure is reproduced by its seed.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "sim/mesh.h"
 #include "support/random_plan.h"
 
@@ -66,10 +68,10 @@ class Scene {
       ASSERT_TRUE(mesh->node(r).has_failed())
           << text() << ": rank " << r << " hangs: " << mesh->node(r).describe(mesh->now());
       ASSERT_LE(mesh->failed_at(r), by);
-      ASSERT_FALSE(mesh->node(r).origin().text.empty());
+      ASSERT_FALSE(origin_text(mesh->node(r).origin()).empty());
       if (rank >= 0) {
         ASSERT_EQ(mesh->node(r).origin().rank, rank)
-            << text() << ": rank " << r << " says: " << mesh->node(r).origin().text;
+            << text() << ": rank " << r << " says: " << origin_text(mesh->node(r).origin());
       }
     }
   }
@@ -115,7 +117,7 @@ TEST(Faults, WithoutAnyAMeshEqualsTheSequentialStepAndEndsOrderly) {
     for (int32_t r = 0; r < run.mesh->ranks(); ++r) {
       EXPECT_TRUE(run.mesh->closed(r)) << run.text() << ", rank " << r;
       EXPECT_FALSE(run.mesh->node(r).has_failed())
-          << run.text() << ": " << run.mesh->node(r).origin().text;
+          << run.text() << ": " << origin_text(run.mesh->node(r).origin());
     }
   }
 }
@@ -168,14 +170,14 @@ bool pick_neighbours(Scene& run, int32_t* low, int32_t* high) {
 // Neither is blamed, and every rank tells the same.
 void expect_the_connection_blamed(Scene& run, int32_t low, int32_t high) {
   run.expect_failed(run.mesh->now() + kPromise, high);
-  const std::string story = run.mesh->node(0).origin().text;
+  const std::string story = origin_text(run.mesh->node(0).origin());
   EXPECT_EQ(story.rfind("the connection between rank " + std::to_string(low) + " and rank " +
                             std::to_string(high) + " was lost: ",
                         0),
             0u)
       << run.text() << ": " << story;
   for (int32_t r = 1; r < run.mesh->ranks(); ++r)
-    EXPECT_EQ(run.mesh->node(r).origin().text, story) << run.text() << ", rank " << r;
+    EXPECT_EQ(origin_text(run.mesh->node(r).origin()), story) << run.text() << ", rank " << r;
 }
 
 // The connection of two ranks breaks while rank 0 hears both.
@@ -229,10 +231,21 @@ TEST(Faults, EveryRankNamesTheOneWhoseJobFailed) {
     while (run.step()) {  // a mode may have no job on that rank
     }
     run.expect_failed(run.mesh->now() + 1000, victim);
-    EXPECT_EQ(run.mesh->node(0).origin().text,
-              "rank " + std::to_string(victim) + " failed: a job returned an error")
-        << run.text();
-    EXPECT_EQ(run.mesh->node(0).origin().code, Code::user);
+    // The facts are those of the victim, and every rank has all of them.
+    const Origin& origin = run.mesh->node(victim).origin();
+    EXPECT_EQ(origin.cause, Cause::failed) << run.text();
+    EXPECT_EQ(origin.code, Code::user);
+    EXPECT_EQ(origin.detail, "a job returned an error");
+    EXPECT_EQ(origin.activity.state, Activity::State::runs);
+    const auto& stages = origin.stages;
+    EXPECT_FALSE(stages.empty());
+    if (is_action(origin.activity.job)) {
+      EXPECT_EQ(
+          std::count(stages.begin(), stages.end(), static_cast<uint32_t>(origin.activity.stage)), 1)
+          << run.text();
+    }
+    for (int32_t r = 0; r < run.mesh->ranks(); ++r)
+      EXPECT_EQ(run.mesh->node(r).origin(), origin) << run.text() << ", rank " << r;
   }
 }
 
@@ -292,9 +305,9 @@ TEST(Faults, ARankThatDiffersIsRefusedByNameOnEveryRank) {
     mesh.run(kPromise);
     for (int32_t r = 0; r < mesh.ranks(); ++r) {
       ASSERT_TRUE(mesh.node(r).has_failed()) << "seed " << seed << ", rank " << r;
-      EXPECT_NE(mesh.node(r).origin().text.find("refused: its partition differs"),
+      EXPECT_NE(origin_text(mesh.node(r).origin()).find(") refused: its partition differs"),
                 std::string::npos)
-          << mesh.node(r).origin().text;
+          << origin_text(mesh.node(r).origin());
     }
   }
 }

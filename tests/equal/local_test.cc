@@ -69,7 +69,7 @@ class Hand final : public LocalRanks::Driver {
     ended = true;
     result = of;
   }
-  void failed(const Status& status, int32_t) override { failure = status; }
+  void failed(const Status& status) override { failure = status; }
 
   // Before anybody hears that the task ran, what it posts has landed.
   void expect_delivered(int32_t rank, const WorkerTask& task) {

@@ -35,7 +35,7 @@ class Owner final : public LinkEffects {
   void leaving() override {}
   void failed(const Origin& origin, bool) override {
     check(++ends == 1, "a link failed or closed twice");
-    check(!origin.text.empty(), "a failure without a text");
+    check(!origin_text(origin).empty(), "a failure without a text");
   }
   void closed() override { check(++ends == 1, "a link failed or closed twice"); }
   uint64_t last_token = 0;
@@ -75,7 +75,7 @@ void bring_to(int state, Link& link, Owner& owner, std::span<const std::byte> te
     link.received(Lane::control, frame_of(from_peer(FrameKind::heartbeat, 1, 0), {}), 0, owner);
   if (state == 4) link.send_tensor({0, 0, 0}, tensor, 0, owner);
   if (state == 5) link.bye(0, owner);
-  if (state == 6) link.abort({0, Code::user, "here"}, 0, owner);
+  if (state == 6) link.abort({.rank = 0, .code = Code::user, .detail = "here"}, 0, owner);
   if (state == 7) link.disconnected("closed", 0, owner);
 }
 
@@ -143,6 +143,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     // The minor version is not checked, and not kept.
     again[5] = bytes[5];
     weft::check(std::memcmp(again.data(), bytes.data(), 56) == 0, "a frame reads as another");
+  }
+  if (const auto origin = weft::decode_origin(bytes); origin.ok()) {
+    const auto again = weft::decode_origin(weft::encode_origin(origin.value()));
+    weft::check(again.ok() && again.value() == origin.value(), "a failure reads as another");
   }
   weft::feed(bytes);
   return 0;

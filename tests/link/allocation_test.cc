@@ -54,7 +54,7 @@ class Wire final : public LinkEffects {
   void granted(const Tag&) override { ++grants; }
   void message(uint32_t, std::span<const std::byte>) override { ++messages; }
   void leaving() override {}
-  void failed(const Origin& origin, bool) override { ADD_FAILURE() << origin.text; }
+  void failed(const Origin& origin, bool) override { ADD_FAILURE() << origin_text(origin); }
   void closed() override {}
 
   bool deliver(Link& mine, Link& theirs, Wire& other, LinkTime now) {
@@ -92,10 +92,18 @@ TEST(LinkAllocation, NoneInTheSteadyState) {
   ASSERT_TRUE(a.is_open() && b.is_open());
   const std::vector<std::byte> tensor(size), words(1000);
 
+  const Activity activity{.state = Activity::State::waits,
+                          .job = 'B',
+                          .awaited = Activity::Awaited::gradient,
+                          .stage = 2,
+                          .micro_batch = 0,
+                          .from = 3,
+                          .step = 2};
+
   const long before = allocations;
   for (int32_t i = 0; i < 100; ++i) {
     now += 100;
-    a.set_status("in 2F1 of step 3, before 2B0 of step 3, which waits for a gradient");
+    a.set_activity(activity);
     a.send_tensor({1, 0, i}, tensor, now, wa);
     b.send_tensor({1, 1, i}, tensor, now, wb);
     a.send_grant({1, 1, i}, now, wa);
@@ -111,7 +119,7 @@ TEST(LinkAllocation, NoneInTheSteadyState) {
   EXPECT_EQ(wb.grants, 100);
   EXPECT_EQ(wa.messages, 100);
   EXPECT_GT(b.last_heard(), 0);
-  EXPECT_EQ(b.peer_status(), "in 2F1 of step 3, before 2B0 of step 3, which waits for a gradient");
+  EXPECT_EQ(b.peer_activity(), activity);
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include <vector>
 
 #include "link/payload.h"
@@ -66,14 +68,14 @@ TEST(Frame, GoldenBytes) {
   const auto payload = bytes_of({'w', 'e', 'f', 't'});
   const auto frame = encode(sample(4), payload);
   const auto golden = bytes_of({
-      'W',  'E',  'F',  'T',  1,    0,    2,    0,     // magic, version, kind, flags
+      'W',  'E',  'F',  'T',  2,    0,    2,    0,     // magic, version, kind, flags
       0x04, 0x03, 0x02, 0x01, 0x06, 0x05, 0x08, 0x07,  // incarnation, source, destination
       0x18, 0x17, 0x16, 0x15, 0x14, 0x13, 0x12, 0x11,  // step
       0x24, 0x23, 0x22, 0x21, 0x34, 0x33, 0x32, 0x31,  // micro-batch, edge
       0x48, 0x47, 0x46, 0x45, 0x44, 0x43, 0x42, 0x41,  // sequence
       4,    0,    0,    0,    0,    0,    0,    0,     // total
       0,    0,    0,    0,    4,    0,    0,    0,     // piece, length
-      0x82, 0x40, 0x30, 0xf1, 0x9c, 0x99, 0x6a, 0x50,  // checks, by another program
+      0x82, 0x40, 0x30, 0xf1, 0x3f, 0x05, 0x11, 0xc6,  // checks, by another program
       'w',  'e',  'f',  't',
   });
   EXPECT_EQ(frame, golden);
@@ -105,8 +107,8 @@ TEST(Frame, RefusalsSayWhatWasExpectedAndFound) {
   frame[0] = std::byte{'X'};
   EXPECT_EQ(refusal(frame), "magic 0x54464558, expected 0x54464557 (WEFT)");
   frame = encode(sample(0), {});
-  frame[4] = std::byte{2};
-  EXPECT_EQ(refusal(frame), "wire version 2, this weft speaks 1");
+  frame[4] = std::byte{3};
+  EXPECT_EQ(refusal(frame), "wire version 3, this weft speaks 2");
 
   FrameHeader h = sample(0);
   h.kind = static_cast<FrameKind>(9);
@@ -147,7 +149,7 @@ TEST(Frame, PiecesOfATensorAbove4GiB) {
   EXPECT_EQ(refusal(encode(h, std::vector<std::byte>(3))), "accepted");
 }
 
-TEST(Payload, HelloAndOriginReadBackAndRefuseWhatIsCut) {
+TEST(Payload, AHelloReadsBackAndRefusesWhatIsCut) {
   Identity id;
   id.incarnation = 7;
   id.version = "1.2.3";
@@ -160,14 +162,88 @@ TEST(Payload, HelloAndOriginReadBackAndRefuseWhatIsCut) {
   for (size_t size = 0; size < hello.size(); ++size)
     EXPECT_FALSE(decode_hello(std::span(hello).first(size)).ok());
 
-  const Origin origin{3, Code::user, "op 'x' failed"};
+  id.process = {.pid = 1, .host = std::string(kMaxName, 'h')};
+  EXPECT_EQ(decode_hello(encode_hello(id)).value(), id);
+}
+
+// Every field has a value of its own.
+Origin full_origin() {
+  return {.rank = 3,
+          .code = Code::user,
+          .cause = Cause::missing,
+          .other = 2,
+          .joining = true,
+          .process = {.pid = 77, .host = "node3"},
+          .activity = {.state = Activity::State::waits,
+                       .job = 'B',
+                       .awaited = Activity::Awaited::gradient,
+                       .mode = Activity::kEval,
+                       .stage = 5,
+                       .micro_batch = 6,
+                       .from = 7,
+                       .step = 8},
+          .limit_ms = 9,
+          .count = 10,
+          .heard_ms = 11,
+          .reported_ms = 12,
+          .detail = "op 'x' failed"};
+}
+
+TEST(Payload, AnOriginAndAnActivityReadBackAndRefuseWhatIsCut) {
+  const Origin origin = full_origin();
   const auto words = encode_origin(origin);
   ASSERT_TRUE(decode_origin(words).ok());
   EXPECT_EQ(decode_origin(words).value(), origin);
   for (size_t size = 0; size < words.size(); ++size)
-    EXPECT_FALSE(decode_origin(std::span(words).first(size)).ok());
-  EXPECT_EQ(decode_origin(encode_origin({3, Code::user, ""})).value().text, "no reason given");
-  EXPECT_FALSE(decode_origin(encode_origin({3, Code::ok, ""})).ok());
+    EXPECT_FALSE(decode_origin(std::span(words).first(size)).ok()) << size;
+  std::vector<std::byte> bytes;
+  encode_activity(origin.activity, bytes);
+  EXPECT_EQ(bytes.size(), kActivityBytes);
+  EXPECT_EQ(decode_activity(bytes).value(), origin.activity);
+  for (size_t size = 1; size < bytes.size(); ++size)
+    EXPECT_FALSE(decode_activity(std::span(bytes).first(size)).ok()) << size;
+  EXPECT_EQ(decode_activity({}).value(), Activity());
+}
+
+TEST(Payload, ValuesThatNoOriginHasAreRefused) {
+  const auto refused = [](auto change) {
+    Origin origin = full_origin();
+    change(origin);
+    return !decode_origin(encode_origin(origin)).ok();
+  };
+  EXPECT_TRUE(refused([](Origin& o) { o.rank = -2; }));
+  EXPECT_TRUE(refused([](Origin& o) { o.rank = kNobody + 1; }));
+  EXPECT_TRUE(refused([](Origin& o) { o.other = -2; }));
+  EXPECT_TRUE(refused([](Origin& o) { o.other = kNobody + 1; }));
+  EXPECT_TRUE(refused([](Origin& o) { o.code = Code::ok; }));
+  EXPECT_TRUE(refused([](Origin& o) { o.code = static_cast<Code>(-15); }));
+  EXPECT_TRUE(refused([](Origin& o) { o.cause = static_cast<Cause>(0); }));
+  EXPECT_TRUE(refused([](Origin& o) { o.cause = static_cast<Cause>(kCauses + 1); }));
+  EXPECT_TRUE(refused([](Origin& o) { o.limit_ms = -1; }));
+  EXPECT_TRUE(refused([](Origin& o) { o.count = -1; }));
+  EXPECT_TRUE(refused([](Origin& o) { o.heard_ms = -2; }));
+  EXPECT_TRUE(refused([](Origin& o) { o.reported_ms = INT64_MAX; }));
+  EXPECT_TRUE(refused([](Origin& o) { o.activity.state = static_cast<Activity::State>(4); }));
+  EXPECT_TRUE(refused([](Origin& o) { o.activity.job = 'X'; }));
+  EXPECT_TRUE(refused([](Origin& o) { o.activity.job = 0; }));  // an action without a letter
+  EXPECT_TRUE(refused([](Origin& o) { o.activity.job = Activity::kClear; }));
+  EXPECT_TRUE(refused([](Origin& o) { o.activity.awaited = static_cast<Activity::Awaited>(7); }));
+  EXPECT_TRUE(refused([](Origin& o) { o.activity.mode = 3; }));
+  EXPECT_TRUE(refused([](Origin& o) { o.activity.stage = -1; }));  // an action of no stage
+  EXPECT_TRUE(refused([](Origin& o) { o.activity.stage = INT32_MAX; }));
+  EXPECT_TRUE(refused([](Origin& o) { o.activity.micro_batch = INT32_MIN; }));
+  EXPECT_TRUE(refused([](Origin& o) { o.activity.from = kNobody + 1; }));
+  EXPECT_FALSE(refused([](Origin& o) { o.activity.from = kNobody; }));
+  // Long texts are cut where they are written, so only other programs send longer ones.
+  Origin longest = full_origin();
+  longest.detail = std::string(kMaxDetail + 1, 'x');
+  auto words = encode_origin(longest);
+  EXPECT_EQ(decode_origin(words).value().detail.size(), kMaxDetail);
+  const size_t length = words.size() - kMaxDetail - sizeof(uint64_t);
+  const uint64_t more = kMaxDetail + 1;
+  std::memcpy(words.data() + length, &more, sizeof more);
+  words.push_back(std::byte{'x'});
+  EXPECT_FALSE(decode_origin(words).ok());
 }
 
 }  // namespace

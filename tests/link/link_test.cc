@@ -45,8 +45,8 @@ TEST(Link, ADifferenceIsNamedOnBothEndsWithoutTheExpectedValue) {
     for (const Side* side : {&pair.a, &pair.b}) {
       EXPECT_EQ(side->failures, 1);
       EXPECT_EQ(side->opened, 0);
-      EXPECT_EQ(side->failure.text, text);
-      EXPECT_EQ(side->failure.text.find(c.here), std::string::npos);
+      EXPECT_EQ(origin_text(side->failure), text);
+      EXPECT_EQ(origin_text(side->failure).find(c.here), std::string::npos);
       EXPECT_EQ(side->failure.code, Code::peer);
       EXPECT_EQ(side->failure.rank, 5);
       EXPECT_TRUE(side->link.is_dead());
@@ -61,13 +61,13 @@ TEST(Link, AnotherWireVersionIsRefusedOnBothEnds) {
   h.kind = FrameKind::hello;
   std::array<std::byte, kHeaderBytes> header;
   encode_header(h, {}, header);
-  header[4] = std::byte{2};
+  header[4] = std::byte{3};
   pair.a.link.received(Lane::control, header, 0, pair.a);
-  EXPECT_EQ(pair.a.failure.text, "rank 5: wire version 2, this weft speaks 1");
+  EXPECT_EQ(origin_text(pair.a.failure), "rank 5: wire version 3, this weft speaks 2");
   EXPECT_EQ(pair.a.failure.code, Code::protocol);
   EXPECT_EQ(pair.a.failure.rank, 5);
   pair.run_for(10);
-  EXPECT_EQ(pair.b.failure.text, pair.a.failure.text);  // told by the abort
+  EXPECT_EQ(origin_text(pair.b.failure), origin_text(pair.a.failure));  // told by the abort
 }
 
 TEST(Link, TheHelloHasADeadlineWhateverIsMissing) {
@@ -77,14 +77,14 @@ TEST(Link, TheHelloHasADeadlineWhateverIsMissing) {
   EXPECT_EQ(alone.link.next_tick(), 10100);
   alone.now = 10100;
   alone.link.tick(10100, alone);
-  EXPECT_EQ(alone.failure.text, "rank 5 did not connect within 10 s");
+  EXPECT_EQ(origin_text(alone.failure), "rank 5 did not connect within 10 s");
   alone.link.tick(10400, alone);
   EXPECT_TRUE(alone.link.is_dead());
 
   Pair pair;
   pair.b_deaf = true;
   pair.run_until(20000);
-  EXPECT_EQ(pair.a.failure.text, "rank 5 did not say hello within 10 s");
+  EXPECT_EQ(origin_text(pair.a.failure), "rank 5 did not say hello within 10 s");
   EXPECT_EQ(pair.a.failed_at, 10000);
   EXPECT_TRUE(pair.a.link.is_dead());
 }
@@ -98,7 +98,7 @@ TEST(Link, AConnectionThatCannotBeIsNotWaitedFor) {
   alone.link.tick(500, alone);
   EXPECT_EQ(alone.failures, 1);
   EXPECT_EQ(alone.failure.code, Code::peer);
-  EXPECT_EQ(alone.failure.text, "rank 5 did not connect: what answers there is no weft");
+  EXPECT_EQ(origin_text(alone.failure), "rank 5 did not connect: what answers there is no weft");
   alone.link.tick(800, alone);
   EXPECT_TRUE(alone.link.is_dead());
 }
@@ -191,7 +191,8 @@ TEST(Link, AMessageTooLongFailsItsSender) {
   pair.run_until(10);
   pair.a.link.send_message(16, std::vector<std::byte>(Link::kMaxMessage + 1), pair.now, pair.a);
   EXPECT_EQ(pair.a.failure.rank, 2);
-  EXPECT_EQ(pair.a.failure.text, "message of 67108865 bytes, at most 67108864");
+  EXPECT_EQ(origin_text(pair.a.failure),
+            "rank 2 failed: message of 67108865 bytes, at most 67108864");
   pair.run_for(10);
   EXPECT_EQ(pair.b.failure, pair.a.failure);
 }
@@ -199,43 +200,66 @@ TEST(Link, AMessageTooLongFailsItsSender) {
 TEST(Link, HeartbeatsKeepAnIdleLinkAliveAndTellWhatThePeerDoes) {
   Pair pair(1, {.latency = 20, .jitter = 30});
   pair.run_until(100);
-  pair.b.link.set_status("in 3W4 of step 12");
+  const Activity activity{
+      .state = Activity::State::runs, .job = 'W', .stage = 3, .micro_batch = 4, .step = 11};
+  pair.b.link.set_activity(activity);
   pair.run_until(3600 * 1000);
   EXPECT_TRUE(pair.open());
   EXPECT_EQ(pair.a.failures + pair.b.failures, 0);
-  EXPECT_EQ(pair.a.link.peer_status(), "in 3W4 of step 12");
+  EXPECT_EQ(pair.a.link.peer_activity(), activity);
   EXPECT_GE(pair.a.link.last_heard(), pair.now - 400);
 }
 
 TEST(Link, ASilentPeerIsLostAfterThePeerTimeout) {
   Pair pair;
   pair.run_until(100);
-  pair.b.link.set_status("in 2B5");
+  const Activity activity{
+      .state = Activity::State::runs, .job = 'B', .stage = 2, .micro_batch = 5, .step = 11};
+  pair.b.link.set_activity(activity);
   pair.run_until(1000);
   const LinkTime heard = pair.a.link.last_heard();
   pair.b_deaf = true;
   pair.run_until(10000);
   EXPECT_EQ(pair.a.failed_at, heard + 5000);
-  EXPECT_EQ(pair.a.failure.text,
-            "rank 5 lost: silent for 5 s; last heard 5 s ago; its status 5 s ago: in 2B5");
+  EXPECT_EQ(
+      origin_text(pair.a.failure),
+      "rank 5 lost: silent for 5 s; last heard 5 s ago; its status 5 s ago: in 2B5 of step 12");
   EXPECT_EQ(pair.a.failure.rank, 5);
   EXPECT_EQ(pair.a.failure.code, Code::peer);
+  EXPECT_EQ(pair.a.failure.cause, Cause::silent);
+  EXPECT_EQ(pair.a.failure.limit_ms, 5000);
+  EXPECT_EQ(pair.a.failure.heard_ms, 5000);
+  EXPECT_EQ(pair.a.failure.activity, activity);
   EXPECT_TRUE(pair.a.link.is_dead());
+}
+
+// The process that a peer named in its hello.
+TEST(Link, TheProcessOfALostPeerIsNamed) {
+  Identity other = identity();
+  other.process = {.pid = 77, .host = "node3"};
+  Pair pair(1, {}, identity(), other);
+  pair.run_until(1000);
+  pair.network.cut(2, 5, 1000);
+  pair.run_until(1300);
+  EXPECT_EQ(pair.a.failure.process, other.process);
+  EXPECT_TRUE(
+      origin_text(pair.a.failure).starts_with("rank 5 (pid 77 on node3) lost: connection closed; "))
+      << origin_text(pair.a.failure);
 }
 
 // What a peer does is known from its last heartbeat, which may be older than its last frame.
 TEST(Link, TheStatusOfALostPeerComesWithItsAge) {
   Pair pair;
-  pair.b.link.set_status("between steps, 25 done");
+  pair.b.link.set_activity({.state = Activity::State::idle, .step = 25});
   pair.run_until(1000);
-  const LinkTime reported = pair.a.link.peer_status_at();
+  const LinkTime reported = pair.a.link.peer_activity_at();
   pair.run_until(reported + 200);
   pair.b.link.send_grant({26, 1, 1}, pair.now, pair.b);
   pair.run_for(10);
   pair.b_deaf = true;
   pair.network.cut(2, 5, pair.now);
   pair.run_for(310);
-  EXPECT_EQ(pair.a.failure.text,
+  EXPECT_EQ(origin_text(pair.a.failure),
             "rank 5 lost: connection closed; last heard 0.3 s ago; its status 0.5 s ago: between "
             "steps, 25 done");
 }
@@ -246,7 +270,8 @@ TEST(Link, ARankThatWasStoppedBelievesTheOthers) {
   Pair pair;
   pair.run_until(1000);
   pair.b_deaf = true;
-  std::vector<std::byte> words = encode_origin({5, Code::peer, "rank 5 lost: silent for 3 s"});
+  std::vector<std::byte> words =
+      encode_origin({.rank = 5, .cause = Cause::silent, .limit_ms = 3000});
   pair.run_until(1100);
   pair.b.now = 9000;
   pair.b.link.tick(9000, pair.b);
@@ -262,7 +287,7 @@ TEST(Link, ARankThatWasStoppedBelievesTheOthers) {
   frame.insert(frame.end(), words.begin(), words.end());
   pair.b.link.received(Lane::control, frame, 9001, pair.b);
   EXPECT_EQ(pair.b.failure.rank, 5);
-  EXPECT_EQ(pair.b.failure.text, "rank 5 lost: silent for 3 s");
+  EXPECT_EQ(origin_text(pair.b.failure), "rank 5 lost: silent for 3 s");
 }
 
 TEST(Link, WhatTheTransportSaysOfALossIsTold) {
@@ -271,14 +296,15 @@ TEST(Link, WhatTheTransportSaysOfALossIsTold) {
   pair.run_until(1000);
   pair.network.cut(2, 5, 1000);
   pair.run_until(1300);
-  EXPECT_EQ(pair.a.failure.text.substr(0, 40), "rank 5 lost: out of memory for a frame; ");
+  EXPECT_EQ(origin_text(pair.a.failure).substr(0, 40), "rank 5 lost: out of memory for a frame; ");
 
   SimNetwork network(1, {});
   Side alone(2, 5, identity(), network);
   alone.last_try = "nobody listens there";
   alone.link.start(0);
   alone.link.tick(10000, alone);
-  EXPECT_EQ(alone.failure.text, "rank 5 did not connect within 10 s (nobody listens there)");
+  EXPECT_EQ(origin_text(alone.failure),
+            "rank 5 did not connect within 10 s (nobody listens there)");
 }
 
 TEST(Link, ADisconnectIsASuspicionFor300ms) {
@@ -290,14 +316,14 @@ TEST(Link, ADisconnectIsASuspicionFor300ms) {
   pair.run_until(1300);
   EXPECT_EQ(pair.a.failures, 1);
   EXPECT_EQ(pair.a.failure.rank, 5);
-  EXPECT_EQ(pair.a.failure.text.substr(0, 32), "rank 5 lost: connection closed; ");
+  EXPECT_EQ(origin_text(pair.a.failure).substr(0, 32), "rank 5 lost: connection closed; ");
   EXPECT_TRUE(pair.a.link.is_dead());
 }
 
 TEST(Link, AnAbortNamesItsOriginAndIsAcknowledged) {
   Pair pair(1, {.latency = 20});
   pair.run_until(1000);
-  const Origin origin{7, Code::user, "rank 7 failed: op 'mine' returned -3"};
+  const Origin origin{.rank = 7, .code = Code::user, .detail = "op 'mine' returned -3"};
   pair.a.link.abort(origin, pair.now, pair.a);
   EXPECT_FALSE(pair.a.link.is_dead());
   pair.run_until(1041);
@@ -311,7 +337,7 @@ TEST(Link, AnAbortNamesItsOriginAndIsAcknowledged) {
 // A rank may fail before another has reached it.
 TEST(Link, APeerThatConnectsAfterTheFailureIsTold) {
   Pair pair(1, {.latency = 100});
-  const Origin origin{7, Code::user, "rank 7 failed"};
+  const Origin origin{.rank = 7, .code = Code::user};
   pair.a.link.abort(origin, 0, pair.a);
   pair.run_until(1000);
   EXPECT_EQ(pair.b.failure, origin);
@@ -323,7 +349,7 @@ TEST(Link, AnAbortThatNobodyHearsLingers300ms) {
   Pair pair;
   pair.run_until(1000);
   pair.b_deaf = true;
-  pair.a.link.abort({2, Code::user, "x"}, 1000, pair.a);
+  pair.a.link.abort({.rank = 2, .code = Code::user}, 1000, pair.a);
   pair.run_until(1299);
   EXPECT_FALSE(pair.a.link.is_dead());
   pair.run_until(1300);
@@ -333,8 +359,8 @@ TEST(Link, AnAbortThatNobodyHearsLingers300ms) {
 TEST(Link, TwoAbortsThatCrossEndBothSides) {
   Pair pair(1, {.latency = 20});
   pair.run_until(1000);
-  pair.a.link.abort({2, Code::user, "mine"}, 1000, pair.a);
-  pair.b.link.abort({5, Code::user, "mine too"}, 1000, pair.b);
+  pair.a.link.abort({.rank = 2, .code = Code::user}, 1000, pair.a);
+  pair.b.link.abort({.rank = 5, .code = Code::user}, 1000, pair.b);
   pair.run_until(1041);
   EXPECT_TRUE(pair.a.link.is_dead());
   EXPECT_TRUE(pair.b.link.is_dead());
@@ -363,7 +389,7 @@ TEST(Link, AByeWithoutAnswerHasADeadline) {
   pair.a.link.bye(1000, pair.a);
   pair.run_until(10000);
   EXPECT_EQ(pair.a.failed_at, 6000);
-  EXPECT_EQ(pair.a.failure.text, "rank 5 did not answer bye within 5 s");
+  EXPECT_EQ(origin_text(pair.a.failure), "rank 5 did not answer bye within 5 s");
 }
 
 TEST(Link, ARefusedTensorFailsBothEndsWithTheReason) {
@@ -372,7 +398,7 @@ TEST(Link, ARefusedTensorFailsBothEndsWithTheReason) {
   pair.b.refuse = true;
   pair.a.send_tensor({1, 2, 3}, pattern(100, 1));
   pair.run_for(100);
-  EXPECT_EQ(pair.b.failure.text, "rank 2: no grant for it");
+  EXPECT_EQ(origin_text(pair.b.failure), "rank 2: no grant for it");
   EXPECT_EQ(pair.b.failure.rank, 2);
   EXPECT_EQ(pair.a.failure, pair.b.failure);
 }
@@ -387,8 +413,10 @@ TEST(Link, ALostDataFrameIsNoticedWithoutAnother) {
   pair.network.set_faults({});
   pair.run_until(30000);
   EXPECT_EQ(pair.b.failures, 1);
-  EXPECT_EQ(pair.b.failure.text,
-            "rank 2 lost: 1 data frames that it sent did not come within 20 s");
+  EXPECT_EQ(origin_text(pair.b.failure),
+            "rank 2 lost: 1 data frames did not arrive within 20 s; last heard 0 s ago");
+  EXPECT_EQ(pair.b.failure.cause, Cause::missing);
+  EXPECT_EQ(pair.b.failure.count, 1);
   EXPECT_LE(pair.b.failed_at, 1000 + 250 + 20000);
   EXPECT_EQ(pair.a.failure, pair.b.failure);
 }
@@ -409,7 +437,7 @@ TEST(Link, AFrameOfAnotherIncarnationRankOrLaneIsRefused) {
     pair.a.link.received(lane, frame, 10, pair.a);
     EXPECT_EQ(pair.a.failures, 1);
     EXPECT_EQ(pair.a.failure.code, Code::protocol);
-    return pair.a.failure.text;
+    return origin_text(pair.a.failure);
   };
   EXPECT_EQ(refusal([](FrameHeader& h) { h.incarnation = 3; }, Lane::control),
             "rank 5: frame of another incarnation, 3");
@@ -425,7 +453,7 @@ TEST(Link, AFrameOfAnotherIncarnationRankOrLaneIsRefused) {
   EXPECT_EQ(refusal([](FrameHeader& h) { h.kind = FrameKind::hello; }, Lane::control),
             "rank 5: hello frame after a hello");
   EXPECT_EQ(refusal([](FrameHeader& h) { h.kind = FrameKind::abort; }, Lane::control),
-            "rank 5: abort of 0 bytes, which its fields do not fill");
+            "rank 5: a failure of 0 bytes, which its fields do not fill");
 }
 
 }  // namespace

@@ -88,7 +88,7 @@ void run(uint64_t seed, Tally& tally) {
   for (const Side* side : {&pair.a, &pair.b}) {
     ASSERT_EQ(side->failures, 1) << "one end hangs";
     ASSERT_TRUE(side->link.is_dead());
-    ASSERT_FALSE(side->failure.text.empty());
+    ASSERT_FALSE(origin_text(side->failure).empty());
     ASSERT_TRUE(side->failure.rank == 2 || side->failure.rank == 5);
   }
   ASSERT_LE(std::abs(pair.a.failed_at - pair.b.failed_at), from_the_start ? 10000 : kPromise);

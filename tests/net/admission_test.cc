@@ -158,7 +158,7 @@ TEST_F(AdmissionTest, ARankThatComesAfterTheRunIsTurnedAway) {
 }
 
 TEST_F(AdmissionTest, ARankThatComesAfterAFailureHearsWhy) {
-  admission_.dismiss({.rank = 2, .code = Code::peer, .text = "rank 2 lost: it was a test"});
+  admission_.dismiss({.rank = 2, .cause = Cause::closed, .detail = "it was a test"});
   admission_.end_run();
   const auto late = come();
   say_hello(*late, 1);
@@ -166,7 +166,8 @@ TEST_F(AdmissionTest, ARankThatComesAfterAFailureHearsWhy) {
   ASSERT_EQ(late->frames.size(), 1u);
   const auto heard = decode_origin(late->frames[0].payload);
   ASSERT_TRUE(heard.ok()) << heard.status().text();
-  EXPECT_EQ(heard.value().text, "rank 2 lost: it was a test");
+  EXPECT_EQ(heard.value().rank, 2);
+  EXPECT_EQ(origin_text(heard.value()), "rank 2 lost: it was a test");
 }
 
 TEST_F(AdmissionTest, ARankBeginsWithAHello) {

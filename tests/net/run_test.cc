@@ -210,7 +210,11 @@ TEST(RunWhoseThreadCannotStart, FailsAndTellsThoseThatHaveJoined) {
   ASSERT_FALSE(run.ok());
   EXPECT_EQ(run.status().code(), Code::no_memory);
   EXPECT_EQ(told.code(), Code::no_memory);
-  EXPECT_EQ(told.text(), "joining " + mesh->endpoint() + ": rank 0 failed: " + run.status().text());
+  ASSERT_NE(told.origin(), nullptr) << told.text();
+  EXPECT_EQ(told.origin()->rank, 0);
+  EXPECT_EQ(told.origin()->cause, Cause::failed);
+  EXPECT_EQ(told.origin()->detail, run.status().text());
+  EXPECT_EQ(told.text(), "joining " + mesh->endpoint() + ": " + origin_text(*told.origin()));
 }
 
 // What a process does until it is welcomed.
@@ -250,8 +254,17 @@ TEST(RunWithARank, ThatEndsBetweenItsWelcomeAndItsHelloIsNamedAtOnce) {
         plan, *mesh);  // not after the join timeout of a minute: the test's own time ends before
     rank.join();
     ASSERT_FALSE(run.ok());
-    EXPECT_EQ(run.status().text(), std::string("rank 1 lost before it had joined: ") +
-                                       (says_bye ? "it left" : "connection closed"));
+    ASSERT_NE(run.status().origin(), nullptr) << run.status().text();
+    const Origin& origin = *run.status().origin();
+    EXPECT_EQ(origin.rank, 1);
+    EXPECT_EQ(origin.cause, Cause::closed);
+    EXPECT_TRUE(origin.joining);
+    EXPECT_EQ(origin.process, own_process());
+    EXPECT_EQ(origin.stages, plan->stages_on(1));
+    EXPECT_TRUE(
+        run.status().text().ends_with(says_bye ? ") lost before it had joined: it left"
+                                               : ") lost before it had joined: connection closed"))
+        << run.status().text();
   }
 }
 
@@ -326,12 +339,15 @@ TEST(RunWithARank, ThatNeverAnswersFailsByItsName) {
   ASSERT_TRUE(run.ok()) << run.status().text();
   const Status first = read_of_rank_1(*plan, *run.value());
   EXPECT_EQ(first.code(), Code::timed_out);
-  EXPECT_EQ(
-      first.text(),
-      "rank 1 did not answer a request within 0.2 s; it was asked for a piece of parameter '" +
-          plan->model->param(param_of_rank_1(*plan)).name + "'");
-  // The run has failed.
-  EXPECT_EQ(read_of_rank_1(*plan, *run.value()).text(), first.text());
+  ASSERT_NE(first.origin(), nullptr) << first.text();
+  EXPECT_EQ(first.origin()->rank, 1);
+  EXPECT_EQ(first.origin()->cause, Cause::late);
+  EXPECT_EQ(first.origin()->process, own_process());
+  const std::string late = origin_text(*first.origin());
+  EXPECT_TRUE(late.ends_with(") did not answer a request within 0.2 s")) << late;
+  EXPECT_EQ(first.text(), late + "; it was asked for a piece of parameter '" +
+                              plan->model->param(param_of_rank_1(*plan)).name + "'");
+  EXPECT_EQ(read_of_rank_1(*plan, *run.value()).text(), first.text());  // the run has failed
 }
 
 TEST(RunWithARank, ThatAnswersSomethingElseIsNamed) {

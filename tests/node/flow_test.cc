@@ -80,7 +80,12 @@ class Scene final : private RankNodeEffects, private LinkEffects {
       for (const Lane lane : {Lane::control, Lane::data}) deliver(lane);
   }
   bool has_joined() const { return joined_; }
-  std::string failure() const { return node_.has_failed() ? node_.origin().text : std::string(); }
+  // Without the stages, which the hands do not know.
+  std::string failure() const {
+    Origin origin = node_.origin();
+    origin.stages.clear();
+    return node_.has_failed() ? origin_text(origin) : std::string();
+  }
   int jobs() const { return jobs_; }
 
  private:

@@ -57,7 +57,7 @@ class Hand final : public LinkEffects {
   void granted(const Tag&) override {}
   void message(uint32_t type, std::span<const std::byte>) override { heard.push_back(type); }
   void leaving() override {}
-  void failed(const Origin& origin, bool) override { told = origin.text; }
+  void failed(const Origin& origin, bool) override { told = origin_text(origin); }
   void closed() override {}
 
   Link link;
@@ -135,10 +135,9 @@ class Scene final : private RankNodeEffects {
     hand(from).link.send_grant(tag, now_, hand(from));
     exchange();
   }
-  void accuse(int32_t from, int32_t of, const std::string& why = "connection closed") {
-    std::vector<std::byte> bytes;
-    ByteWriter(bytes).number(of).text(why);
-    say(from, kLostMessage, bytes);
+  void accuse(int32_t from, const Origin& of) { say(from, kLostMessage, encode_origin(of)); }
+  void accuse(int32_t from, int32_t of) {
+    accuse(from, {.rank = of, .cause = Cause::closed, .detail = "connection closed"});
   }
   void run_until(LinkTime end) {
     int turns = 0;  // of a rank that asks for a tick again and again, and does nothing in it
@@ -151,7 +150,12 @@ class Scene final : private RankNodeEffects {
     }
     now_ = end;
   }
-  std::string failure() const { return node_.has_failed() ? node_.origin().text : std::string(); }
+  // Without the stages, which the hands do not know.
+  std::string failure() const {
+    Origin origin = node_.origin();
+    origin.stages.clear();
+    return node_.has_failed() ? origin_text(origin) : std::string();
+  }
   LinkTime failed_at() const { return failed_at_; }
   LinkTime now() const { return now_; }
 
@@ -358,12 +362,18 @@ TEST(HostilePeer, AMessageThatIsNotItsToSendIsRefused) {
   EXPECT_EQ(refused(0, 2, [](Scene& s) { s.say(2, 15); }),
             "message of type 15 and 0 bytes, which is unknown");
   for (const int32_t of : {2, 0, 7, -1})
-    EXPECT_TRUE(refused(0, 2, [of](Scene& s) {
-                  s.accuse(2, of);
-                }).starts_with("it tells of rank " + std::to_string(of) + " as lost, in "));
+    EXPECT_TRUE(refused(0, 2, [of](Scene& s) { s.accuse(2, of); })
+                    .starts_with("it tells of rank " + std::to_string(of) +
+                                 " as lost, which rank 2 cannot know"));
+  // A failure that is no loss, the loss of a connection, and bytes that are no failure.
   EXPECT_TRUE(refused(0, 2, [](Scene& s) {
-                s.accuse(2, 1, std::string(kMaxOriginText + 1, 'x'));
+                s.accuse(2, {.rank = 1, .cause = Cause::failed});
               }).starts_with("it tells of rank 1 as lost"));
+  EXPECT_TRUE(refused(0, 2, [](Scene& s) {
+                s.accuse(2, {.rank = 1, .cause = Cause::closed, .other = 2});
+              }).starts_with("it tells of rank 1 as lost"));
+  EXPECT_EQ(refused(0, 2, [](Scene& s) { s.say(2, kLostMessage, std::vector<std::byte>(5)); }),
+            "a failure of 5 bytes, which its fields do not fill");
 }
 
 // --- the verdict
@@ -388,8 +398,8 @@ TEST(Verdict, WhoIsAccusedAndHeardIsNotBlamed) {
   scene.accuse(1, 2);
   scene.run_until(1250);  // a heartbeat
   EXPECT_EQ(scene.failure(),
-            "the connection between rank 1 and rank 2 was lost: rank 0 hears both (rank 1 says: "
-            "connection closed)");
+            "the connection between rank 1 and rank 2 was lost: connection closed; rank 0 is "
+            "connected with both");
 }
 
 TEST(Verdict, AnAccusationThatIsNeverAnsweredStandsAfterItsDeadline) {

@@ -117,6 +117,11 @@ void make_program(const Options& options, Program& out) {
   if (weft_plan_new(out.model, &config, &out.plan, &err) < 0) die("plan", err);
 }
 
+static void keep_failure(const weft_run* run, Outcome& out) {
+  if (weft_run_failure(run, &out.failure) != 1) return;
+  out.stages.assign(out.failure.stages, out.failure.stages + out.failure.n_stages);
+}
+
 Outcome train(weft_run* run, int steps, const std::function<void(int)>& after) {
   Outcome out;
   weft_error err = WEFT_ERROR_INIT;
@@ -140,6 +145,8 @@ Outcome train(weft_run* run, int steps, const std::function<void(int)>& after) {
       if (event.kind == WEFT_EVENT_ERROR) {
         out.status = event.status;
         out.text = event.text;
+        if (!event.failure || event.failure->rank != event.rank) die("event", err);
+        keep_failure(run, out);
         return out;
       }
       if (event.kind == WEFT_EVENT_DONE) out.losses.push_back(event.loss);
@@ -150,6 +157,7 @@ Outcome train(weft_run* run, int steps, const std::function<void(int)>& after) {
   if (weft_run_digest(run, digest, &err) < 0) {
     out.status = err.status;
     out.text = err.text;
+    keep_failure(run, out);
   } else {
     out.digest = digest;
   }

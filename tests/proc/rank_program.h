@@ -26,7 +26,9 @@ void make_program(const Options& options, Program& out);
 // What rank 0 saw.
 struct Outcome {
   weft_status status = 0;
-  std::string text;  // of the failure
+  std::string text;  // of the failure, as are the facts; its pointers are those of the run
+  weft_failure failure = WEFT_FAILURE_INIT;
+  std::vector<uint32_t> stages;
   std::vector<double> losses;
   std::string digest;
 };

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "base/bytes.h"
+#include "base/origin.h"
 #include "graph/presets.h"
 #include "runtime/loop_run.h"
 #include "runtime/requests.h"
@@ -48,8 +49,8 @@ class FarRun final : public Run {
             [this](int32_t rank, uint32_t type, std::span<const std::byte> bytes) {
               hear(rank, type, bytes);
             },
-            [this](int32_t, const std::string& text) {
-              requests_.fail(Status(Code::timed_out, text));
+            [this](int32_t rank) {
+              requests_.fail(Status(Origin{.rank = rank, .code = Code::timed_out}));
             }) {}
 
   Worker* worker_here(int32_t) override { return nullptr; }
