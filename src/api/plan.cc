@@ -257,10 +257,9 @@ size_t weft_plan_timetable(const weft_plan* plan, char* buffer, size_t size) {
 const char* weft_plan_first(const weft_plan* plan, uint32_t stage) {
   if (!plan || stage >= weft_plan_stages(plan)) return nullptr;
   const Plan& p = *plan->plan;
-  for (size_t id = 0; id < p.stage_of_node.size(); ++id)
-    if (!p.model->nodes()[id].is_input() &&
-        p.segments[static_cast<size_t>(p.stage_of_node[id])].stage == static_cast<int32_t>(stage))
-      return p.model->nodes()[id].name.c_str();
+  for (size_t id = 0; id < p.stage_of_whole.size(); ++id)
+    if (!p.whole->nodes()[id].is_input() && p.stage_of_whole[id] == static_cast<int32_t>(stage))
+      return p.whole->nodes()[id].name.c_str();
   return nullptr;
 }
 

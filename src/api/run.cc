@@ -63,10 +63,10 @@ struct Access {
 Result<Access> access(const weft_run& run, const char* name, uint32_t what,
                       const weft_tensor& tensor) {
   const Plan& plan = run.run->plan();
-  const ParamId id = plan.model->find_param(name);
+  const ParamId id = plan.whole->find_param(name);
   if (id < 0) return Status(Code::not_found, cat("the model has no parameter '", name, "'"));
   WEFT_TRY_ASSIGN(const Part part, part_of(plan, what));
-  const Desc expected{DType::f32, plan.model->param(id).shape};
+  const Desc expected{DType::f32, plan.whole->param(id).shape};
   if (!(tensor.desc == expected))
     return Status(Code::invalid, cat("parameter '", name, "' is ", expected.text(), ", the tensor ",
                                      tensor.desc.text()));

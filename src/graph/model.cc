@@ -55,7 +55,8 @@ Status Model::check_open(const char* what) const {
              : Status();
 }
 
-Result<NodeId> Model::add_input(std::string name, Desc one_sample, bool wants_grad) {
+Result<NodeId> Model::add_input(std::string name, Desc one_sample, bool wants_grad,
+                                NodeOrigin origin) {
   WEFT_TRY(check_open("nodes"));
   WEFT_TRY(check_name(name, "input"));
   if (find_node(name) >= 0)
@@ -81,6 +82,7 @@ Result<NodeId> Model::add_input(std::string name, Desc one_sample, bool wants_gr
   node.one.out = one_sample;
   node.batched = true;
   node.wants_grad = node.needs_grad = wants_grad;
+  node.origin = origin.node < 0 ? static_cast<NodeId>(nodes_.size()) : origin.node;
   nodes_.push_back(std::move(node));
   inputs_.push_back(static_cast<NodeId>(nodes_.size() - 1));
   return inputs_.back();
@@ -100,7 +102,7 @@ Status Model::check_param_name(const std::string& name) const {
   return {};
 }
 
-Result<ParamId> Model::add_param(std::string name, Shape shape, Init init) {
+Result<ParamId> Model::add_param(std::string name, Shape shape, Init init, ParamPiece piece) {
   WEFT_TRY(check_open("parameters"));
   WEFT_TRY(check_param_name(name));
   WEFT_TRY(check_shape({shape.dims.data(), static_cast<size_t>(shape.rank)}, DType::f32)
@@ -111,6 +113,9 @@ Result<ParamId> Model::add_param(std::string name, Shape shape, Init init) {
   param.name = std::move(name);
   param.shape = shape;
   param.init = init;
+  const bool is_piece = piece.whole >= 0;
+  param.piece = is_piece ? std::move(piece)
+                         : ParamPiece{static_cast<ParamId>(params_.size()), param.name, shape};
   params_.push_back(std::move(param));
   return static_cast<ParamId>(params_.size() - 1);
 }
@@ -122,7 +127,8 @@ std::vector<Operand> Model::operands(std::span<const NodeId> in, int64_t samples
 }
 
 Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attrs,
-                               std::span<const NodeId> in, std::span<const ParamId> weights) {
+                               std::span<const NodeId> in, std::span<const ParamId> weights,
+                               NodeOrigin origin) {
   WEFT_TRY(check_open("nodes"));
   const NodeId id = static_cast<NodeId>(nodes_.size());
   if (name.empty()) {
@@ -169,6 +175,7 @@ Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attr
         made.needs_grad || (node(in[i]).needs_grad && op->differentiable(static_cast<int>(i)));
   made.needs_grad = made.needs_grad || !weights.empty();
   made.name = std::move(name);
+  made.origin = origin.node < 0 ? id : origin.node;
   made.op = op;
   made.attrs = attrs;
   made.in.assign(in.begin(), in.end());
@@ -179,6 +186,7 @@ Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attr
     params_[static_cast<size_t>(weights[i])].uses.push_back({id, static_cast<int>(i)});
   if (op->is_loss()) loss_ = id;
   nodes_.push_back(std::move(made));
+  set_shard(id, origin.shard);
   return id;
 }
 

@@ -11,6 +11,7 @@
 
 #include "base/hash.h"
 #include "base/result.h"
+#include "graph/piece.h"
 #include "ops/op.h"
 
 namespace weft {
@@ -42,12 +43,20 @@ struct Param {
     int port;  // index into Node::weights
   };
   std::vector<Use> uses;  // ascending by node, then port
+  ParamPiece piece;
 
   Desc desc() const { return {DType::f32, shape}; }
 };
 
+// The node of the unsharded model that a node is, or computes a piece of, or moves data for.
+struct NodeOrigin {
+  NodeId node = -1;
+  int32_t shard = 0;
+};
+
 struct Node {
   std::string name;
+  NodeId origin = -1;      // the node of the unsharded model, see NodeOrigin
   const Op* op = nullptr;  // null: a model input
   Attrs attrs;
   std::vector<NodeId> in;
@@ -69,14 +78,16 @@ struct Node {
 class Model {
  public:
   // Dimension 0 of an input is the number of samples and is given as 1 here; dims are those of one
-  // sample batch, e.g. [1, 128].
-  Result<NodeId> add_input(std::string name, Desc one_sample, bool wants_grad);
-  Result<ParamId> add_param(std::string name, Shape shape, Init init);
+  // sample batch, e.g. [1, 128]. By default an origin or a piece is the node or parameter itself.
+  Result<NodeId> add_input(std::string name, Desc one_sample, bool wants_grad,
+                           NodeOrigin origin = {});
+  Result<ParamId> add_param(std::string name, Shape shape, Init init, ParamPiece piece = {});
   // Whether add_param takes the name.
   Status check_param_name(const std::string& name) const;
   // Inputs and weights in port order. An empty name is replaced by "<op>_<number>".
   Result<NodeId> add_node(std::string name, const Op* op, const Attrs& attrs,
-                          std::span<const NodeId> in, std::span<const ParamId> weights);
+                          std::span<const NodeId> in, std::span<const ParamId> weights,
+                          NodeOrigin origin = {});
   // 0 until it is set.
   void set_shard(NodeId node, int32_t shard);
   // The node whose output is delivered after a forward-only step. May be called for several nodes.

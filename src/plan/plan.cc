@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "graph/shard.h"
 #include "plan/settings.h"
 #include "tensor/byte_count.h"
 
@@ -137,13 +138,17 @@ Status check_config(const Model& model, const PlanConfig& c) {
                : Status(Code::invalid, cat(name, " is ", value, ", expected ", least, " or more"));
   };
   WEFT_TRY(at_least("ranks", c.ranks, 1));
+  WEFT_TRY(at_least("tensor", c.tensor, 1));
+  if (c.tensor > kMostShards)
+    return Status(Code::invalid, cat("tensor is ", c.tensor, ", expected at most ", kMostShards));
   WEFT_TRY(at_least("micro_batches", c.micro_batches, 1));
   WEFT_TRY(at_least("micro_batch_size", c.micro_batch_size, 1));
   WEFT_TRY(at_least("short_size", c.short_size, 0));
   WEFT_TRY(at_least("shard_ranks", c.shard_ranks, 1));
-  if (c.shard_ranks > model.shards())
-    return Status(Code::invalid, cat("shard_ranks is ", c.shard_ranks, ", the model has ",
-                                     model.shards(), model.shards() > 1 ? " shards" : " shard"));
+  const int32_t shards = std::max(model.shards(), c.tensor);
+  if (c.shard_ranks > shards)
+    return Status(Code::invalid, cat("shard_ranks is ", c.shard_ranks, ", the model has ", shards,
+                                     shards > 1 ? " shards" : " shard"));
   if (c.ranks > kMaxStages)
     return Status(Code::invalid, cat("ranks is ", c.ranks, ", expected at most ", kMaxStages));
   WEFT_TRY(at_least("chunks", c.chunks, 0));
@@ -199,7 +204,7 @@ void hash_schedule(const Schedule& schedule, Hasher& hasher) {
 
 void hash_plan(Plan& plan) {
   const PlanConfig& c = plan.config;
-  plan.hash.model = plan.model->hash();
+  plan.hash.model = plan.whole->hash();
   Hasher partition, schedule, settings;
   partition.number(static_cast<uint64_t>(c.ranks));
   for (int32_t s : plan.stage_of_node) partition.number(static_cast<uint64_t>(s));

@@ -36,6 +36,7 @@ struct PlanConfig {
   std::string schedule_text;  // the schedule written out, as Schedule::text; replaces `schedule`
                               // when not empty
   int32_t chunks = 0, group = 0, warm_up = 0;  // as in ScheduleSizes
+  int32_t tensor = 1;                          // pieces that nodes are computed in (shard.h)
   std::string recompute = "none";              // none, stage, every:N, auto
   int32_t slack = 0;         // landing places beyond what a stage holds; 0: as slack_for says
   int64_t memory_limit = 0;  // bytes of a rank, 0: no limit; kept by recompute auto, else by
@@ -220,10 +221,14 @@ struct PlanHash {
 };
 
 struct Plan {
-  std::shared_ptr<const Model> model;
+  std::shared_ptr<const Model> whole;  // as the program built it
+  std::shared_ptr<const Model> model;  // what is run: its pieces, or itself with one shard
   PlanConfig config;
   std::vector<Segment> segments;        // what the stages of the other tables are
   std::vector<int32_t> stage_of_node;   // inputs: the stage of their first use
+  std::vector<int32_t> stage_of_whole;  // per node of `whole`: that of all its pieces
+  std::vector<std::vector<ParamId>>
+      pieces;                           // per parameter of `whole`, in the order of coordinates
   std::vector<int32_t> rank_of_stage;   // of replica 0, in which ranks are positions
   std::vector<int32_t> owner_of_param;  // rank
   std::array<ModePlan, kModes> modes;

@@ -13,6 +13,7 @@ void each_plan_setting(Config& c, Visit&& visit) {
   visit("ranks", c.ranks);
   visit("data", c.data);
   visit("shard_ranks", c.shard_ranks);
+  visit("tensor", c.tensor);
   visit("micro_batches", c.micro_batches);
   visit("micro_batch_size", c.micro_batch_size);
   visit("short_size", c.short_size);

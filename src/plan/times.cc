@@ -22,4 +22,26 @@ std::vector<NodeTimes> analysed_times(const Model& model, int64_t samples) {
   return out;
 }
 
+std::vector<NodeTimes> times_of_pieces(const Model& model, int64_t samples,
+                                       const std::vector<NodeTimes>& of_whole) {
+  std::vector<NodeTimes> out = analysed_times(model, samples), sums(of_whole.size());
+  const auto origin = [&](size_t id) { return static_cast<size_t>(model.nodes()[id].origin); };
+  for (size_t id = 0; id < out.size(); ++id) {
+    NodeTimes& sum = sums[origin(id)];
+    sum.forward += out[id].forward;
+    sum.input += out[id].input;
+    sum.weight += out[id].weight;
+  }
+  for (size_t id = 0; id < out.size(); ++id) {
+    const NodeTimes &whole = of_whole[origin(id)], &sum = sums[origin(id)];
+    const auto share = [](double time, double of, double part) {
+      return of > 0 ? time * part / of : 0;
+    };
+    out[id] = {share(whole.forward, sum.forward, out[id].forward),
+               share(whole.input, sum.input, out[id].input),
+               share(whole.weight, sum.weight, out[id].weight)};
+  }
+  return out;
+}
+
 }  // namespace weft

@@ -23,6 +23,11 @@ struct NodeTimes {
 // node of the model; 0 for inputs.
 std::vector<NodeTimes> analysed_times(const Model& model, int64_t samples);
 
+// Of the nodes of a sharded model: what `of_whole` says of a node is divided among its pieces in
+// proportion to the analysis.
+std::vector<NodeTimes> times_of_pieces(const Model& model, int64_t samples,
+                                       const std::vector<NodeTimes>& of_whole);
+
 struct Machines {
   std::vector<double> speeds;   // per rank, in units of the one that the times are of; empty: all 1
   std::vector<int64_t> memory;  // bytes that each may take for tensors, 0: no limit; empty: none

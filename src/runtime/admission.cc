@@ -268,7 +268,7 @@ Status Admission::seat(Candidate& candidate, const JoinRequest& request) {
   if (!done_) return Status(Code::state, "the run has all its ranks");
   // Who has a plan has made the model.
   WEFT_TRY(request.plan ? compare_plans(plan_->hash, *request.plan)
-                        : check_ops(*plan_->model, request.ops));
+                        : check_ops(*plan_->whole, request.ops));
   if (!is_own_key(request.key))
     return Status(Code::invalid, "its key for the run is that of another");
   const int32_t ranks = static_cast<int32_t>(seats_.size());

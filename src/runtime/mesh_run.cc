@@ -126,7 +126,7 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
                     .incarnation = incarnation,
                     .peer_timeout_ms = static_cast<uint32_t>(times.silence),
                     .run = name,
-                    .model = encode_model(*plan_->model),
+                    .model = encode_model(*plan_->whole),
                     .config = encode_config(plan_->config),
                     .endpoints = {},
                     .keys = {}};

@@ -18,7 +18,7 @@ constexpr Part state_part(int slot) { return slot == 0 ? Part::state0 : Part::st
 template <typename F>
 Status each_state(const Plan& plan, ParamId p, F&& f) {
   for (int slot = 0; slot < state_slots(plan); ++slot)
-    WEFT_TRY(f(state_part(slot), optimizer_tensor_name(plan.model->param(p).name,
+    WEFT_TRY(f(state_part(slot), optimizer_tensor_name(plan.whole->param(p).name,
                                                        slot_name(plan.config.optim, slot))));
   return {};
 }

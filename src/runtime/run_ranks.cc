@@ -129,14 +129,14 @@ struct Digests {
 
 Result<Digest> Run::digest() {
   Digests digests;
-  for (ParamId p : by_name(plan_->model->params()))
-    digests.add(p, Part::value, plan_->model->param(p).name);
+  for (ParamId p : by_name(plan_->whole->params()))
+    digests.add(p, Part::value, plan_->whole->param(p).name);
   return digests.of(*this);
 }
 
 Result<Digest> Run::optimizer_digest() {
   Digests digests;
-  for (ParamId p : by_name(plan_->model->params()))
+  for (ParamId p : by_name(plan_->whole->params()))
     WEFT_TRY(each_state(*plan_, p, [&](Part part, const std::string& name) {
       digests.add(p, part, name);
       return Status();

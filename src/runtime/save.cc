@@ -25,14 +25,14 @@ struct NamedTensors {
 
 NamedTensors model_of(const Plan& plan) {
   NamedTensors out;
-  for (ParamId p = 0; p < static_cast<ParamId>(plan.model->params().size()); ++p)
-    out.add({p, Part::value}, ShardPart::model, plan.model->param(p).name);
+  for (ParamId p = 0; p < static_cast<ParamId>(plan.whole->params().size()); ++p)
+    out.add({p, Part::value}, ShardPart::model, plan.whole->param(p).name);
   return out;
 }
 
 NamedTensors optimizer_of(const Plan& plan) {
   NamedTensors out;
-  for (ParamId p = 0; p < static_cast<ParamId>(plan.model->params().size()); ++p)
+  for (ParamId p = 0; p < static_cast<ParamId>(plan.whole->params().size()); ++p)
     (void)each_state(plan, p, [&](Part part, const std::string& name) {
       out.add({p, part}, ShardPart::optimizer, name);
       return Status();
@@ -44,7 +44,7 @@ std::vector<TensorSpec> specs_of(const Plan& plan, const NamedTensors& named) {
   std::vector<TensorSpec> out;
   for (size_t i = 0; i < named.tensors.size(); ++i)
     out.push_back(
-        {named.places[i].name, {DType::f32, plan.model->param(named.tensors[i].param).shape}});
+        {named.places[i].name, {DType::f32, plan.whole->param(named.tensors[i].param).shape}});
   return out;
 }
 
@@ -190,7 +190,7 @@ Status load_weights(Run& run, Checkpoint& checkpoint) {
 }
 
 Status load_weights(Run& run, const SafetensorsFile& file) {
-  WEFT_TRY_ASSIGN(const WeightsOfFile weights, find_weights(*run.plan().model, file));
+  WEFT_TRY_ASSIGN(const WeightsOfFile weights, find_weights(*run.plan().whole, file));
   std::vector<TensorSpec> found;
   for (const auto& [name, entry] : weights.params) {
     auto spec = entry->spec();

@@ -238,24 +238,84 @@ Status Transfer::move(const TakePiece& take, const FillPiece& fill,
   }
 }
 
+// The tensors that are pieces of others.
+struct Pieces {
+  std::vector<TensorAt> tensors;  // of Plan::model
+  std::vector<size_t> of;         // per tensor: which it is a piece of
+
+  Pieces(const Plan& plan, std::span<const TensorAt> wholes) {
+    for (size_t i = 0; i < wholes.size(); ++i)
+      for (const ParamId piece : plan.pieces[static_cast<size_t>(wholes[i].param)]) {
+        tensors.push_back({piece, wholes[i].part});
+        of.push_back(i);
+      }
+  }
+};
+
+// Calls f(offset in the whole, bytes) for each part of these bytes of a piece that lies together in
+// the whole. Offsets are in bytes.
+template <typename Bytes, typename F>
+Status each_run(const ParamPiece& piece, uint64_t offset, Bytes bytes, const F& f) {
+  while (!bytes.empty()) {
+    const auto run = piece.run_at(static_cast<int64_t>(offset / sizeof(float)));
+    const size_t size = std::min(static_cast<size_t>(run.count) * sizeof(float), bytes.size());
+    WEFT_TRY(f(static_cast<uint64_t>(run.in_whole) * sizeof(float), bytes.first(size)));
+    bytes = bytes.subspan(size);
+    offset += size;
+  }
+  return {};
+}
+
+Result<Digest> hash_cut(Run& run, const TensorAt& tensor) {
+  std::vector<float> values(
+      static_cast<size_t>(run.plan().whole->param(tensor.param).shape.elements()));
+  WEFT_TRY(run.read(tensor.param, tensor.part, values));
+  return hash_bytes(values.data(), values.size() * sizeof(float));
+}
+
 }  // namespace
 
 Status read_tensors(Run& run, std::span<const TensorAt> tensors, const TakePiece& take,
                     const std::function<void()>& left) {
-  return Transfer(run, rpc::kRead, tensors).move(take, {}, left);
+  const Pieces pieces(run.plan(), tensors);
+  const auto take_runs = [&](size_t tensor, uint64_t offset, std::span<const std::byte> bytes) {
+    const Param& param = run.plan().model->param(pieces.tensors[tensor].param);
+    return each_run(param.piece, offset, bytes, [&](uint64_t at, std::span<const std::byte> part) {
+      return take(pieces.of[tensor], at, part);
+    });
+  };
+  return Transfer(run, rpc::kRead, pieces.tensors).move(take_runs, {}, left);
 }
 
 Status write_tensors(Run& run, std::span<const TensorAt> tensors, const FillPiece& fill) {
-  return Transfer(run, rpc::kWrite, tensors).move({}, fill, {});
+  const Pieces pieces(run.plan(), tensors);
+  const auto fill_runs = [&](size_t tensor, uint64_t offset, std::span<std::byte> bytes) {
+    const Param& param = run.plan().model->param(pieces.tensors[tensor].param);
+    return each_run(param.piece, offset, bytes, [&](uint64_t at, std::span<std::byte> part) {
+      return fill(pieces.of[tensor], at, part);
+    });
+  };
+  return Transfer(run, rpc::kWrite, pieces.tensors).move({}, fill_runs, {});
 }
 
 Result<std::vector<Digest>> hash_tensors(Run& run, std::span<const TensorAt> tensors) {
   std::vector<Digest> out(tensors.size());
-  const auto take = [&out](size_t tensor, uint64_t, std::span<const std::byte> bytes) {
-    std::memcpy(&out[tensor], bytes.data(), sizeof out[tensor]);
+  std::vector<TensorAt> whole;
+  std::vector<size_t> of;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const auto& pieces = run.plan().pieces[static_cast<size_t>(tensors[i].param)];
+    if (pieces.size() == 1) {
+      whole.push_back({pieces.front(), tensors[i].part});
+      of.push_back(i);
+    } else {
+      WEFT_TRY_ASSIGN(out[i], hash_cut(run, tensors[i]));
+    }
+  }
+  const auto take = [&](size_t tensor, uint64_t, std::span<const std::byte> bytes) {
+    std::memcpy(&out[of[tensor]], bytes.data(), sizeof(Digest));
     return Status();
   };
-  WEFT_TRY(Transfer(run, rpc::kHash, tensors).move(take, {}, {}));
+  WEFT_TRY(Transfer(run, rpc::kHash, whole).move(take, {}, {}));
   return out;
 }
 

@@ -17,12 +17,12 @@ namespace weft {
 constexpr size_t kTransferWindow = size_t{64} << 20, kTransferShare = size_t{4} << 20;
 
 struct TensorAt {
-  ParamId param = -1;
+  ParamId param = -1;  // of Plan::whole
   Part part = Part::value;
 };
 
-// Called on the calling thread with a piece of tensors[tensor], which begins at that byte. The
-// pieces of one tensor ascend; those of tensors on different ranks come in any order.
+// Called on the calling thread with a piece of tensors[tensor], which begins at that byte. Those of
+// one tensor ascend if the parameter is not cut; otherwise they come in any order.
 using TakePiece =
     std::function<Status(size_t tensor, uint64_t offset, std::span<const std::byte> bytes)>;
 using FillPiece = std::function<Status(size_t tensor, uint64_t offset, std::span<std::byte> bytes)>;
@@ -34,7 +34,8 @@ Status read_tensors(Run& run, std::span<const TensorAt> tensors, const TakePiece
                     const std::function<void()>& left = {});
 // To every rank that has a copy. A piece is filled once per copy.
 Status write_tensors(Run& run, std::span<const TensorAt> tensors, const FillPiece& fill);
-// XXH3-128 over the bytes of each tensor, computed by the rank that owns it.
+// XXH3-128 over the bytes of each tensor, computed by the rank that owns it. A tensor that is cut
+// is read for it.
 Result<std::vector<Digest>> hash_tensors(Run& run, std::span<const TensorAt> tensors);
 
 }  // namespace weft

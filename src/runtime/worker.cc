@@ -34,12 +34,18 @@ void copy_bytes(Tiles& tiles, std::byte* to, const std::byte* from, size_t bytes
   });
 }
 
-// Numbers come in pairs, each by its index, so blocks of an even size can be drawn in any order.
-static_assert(kBlock % 2 == 0);
+// Elements of a whole parameter, from `first` on. Numbers come in pairs, each by its index.
+void draw(const Stream& stream, double deviation, int64_t first, int64_t count, float* out) {
+  for (int64_t i = first; i < first + count;) {
+    const auto pair = stream.normal(static_cast<uint64_t>(i / 2));
+    for (const int64_t end = std::min((i / 2 + 1) * 2, first + count); i < end; ++i)
+      *out++ = static_cast<float>(deviation * pair[static_cast<size_t>(i % 2)]);
+  }
+}
 
 void initialize(Tiles& tiles, const Param& param, uint64_t seed, float* out) {
   const int64_t n = param.shape.elements();
-  const Stream stream = Stream::initial(seed, param.name);
+  const Stream stream = Stream::initial(seed, param.piece.name);
   for_tiles(tiles, static_cast<int>((n + kBlock - 1) / kBlock), [&](int tile) {
     const int64_t begin = tile * kBlock, end = std::min(begin + kBlock, n);
     if (param.init.kind != InitKind::normal) {
@@ -48,10 +54,11 @@ void initialize(Tiles& tiles, const Param& param, uint64_t seed, float* out) {
           param.init.kind == InitKind::constant ? static_cast<float>(param.init.value) : 0.0f);
       return;
     }
-    for (int64_t i = begin; i < end; i += 2) {
-      const auto pair = stream.normal(static_cast<uint64_t>(i / 2));
-      for (int64_t k = 0; k < 2 && i + k < end; ++k)
-        out[i + k] = static_cast<float>(param.init.value * pair[static_cast<size_t>(k)]);
+    for (int64_t i = begin; i < end;) {
+      const auto [in_whole, count] = param.piece.run_at(i);
+      const int64_t here = std::min(count, end - i);
+      draw(stream, param.init.value, in_whole, here, out + i);
+      i += here;
     }
   });
 }
@@ -291,7 +298,7 @@ Status Worker::run_call(const StepDescriptor& step, const RankProgram& program,
   const Node& node = plan_->model->node(call.node);
   const CallKey key{plan_->config.seed, step_of(step, micro_batch),
                     static_cast<uint32_t>(micro_batch_of(step, micro_batch)),
-                    static_cast<uint32_t>(call.node)};
+                    static_cast<uint32_t>(node.origin)};
   const Call op{.attrs = &node.attrs,
                 .in = bound.in,
                 .weights = bound.weights,

@@ -63,9 +63,11 @@ StepBytes step_bytes(const Plan& plan, int32_t rank) {
 
 JobCosts::JobCosts(const Plan& plan, Mode mode, const std::vector<NodeTimes>& times,
                    const std::vector<double>& speeds) {
-  const std::vector<NodeTimes> analysed =
-      times.empty() ? analysed_times(*plan.model, plan.config.micro_batch_size)
-                    : std::vector<NodeTimes>();
+  const int64_t samples = plan.config.micro_batch_size;
+  const std::vector<NodeTimes> seconds_of_node =
+      times.empty()            ? analysed_times(*plan.model, samples)
+      : plan.config.tensor > 1 ? times_of_pieces(*plan.model, samples, times)
+                               : times;
   for (int32_t r = 0; r < plan.config.ranks; ++r) {
     const double speed = speeds.empty() ? 1 : speeds[static_cast<size_t>(r)];
     const size_t begin = costs_.size();
@@ -80,7 +82,7 @@ JobCosts::JobCosts(const Plan& plan, Mode mode, const std::vector<NodeTimes>& ti
       if (program.kind == Kind::O)
         seconds = (bytes.clear + bytes.reduce + bytes.update) / kMemorySpeed;
       for (const ProgramCall& call : program.calls)
-        seconds += seconds_of(*plan.model, call, times.empty() ? analysed : times) +
+        seconds += seconds_of(*plan.model, call, seconds_of_node) +
                    group_bytes(plan.config, call) / kMemorySpeed;
       costs_.push_back(seconds / speed);
     }

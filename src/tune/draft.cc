@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/text.h"
+#include "graph/shard.h"
 #include "lowering/parameters.h"
 #include "lowering/segments.h"
 #include "partition/schedule_costs.h"
@@ -73,8 +74,19 @@ Status make_mode(Plan& plan, Mode which, const Schedule& train) {
 
 // However the stages were chosen, the plan says where they begin.
 void keep_cuts(Plan& plan) {
-  plan.config.cuts = cuts_of(*plan.model, plan.stage_of_node);
+  plan.config.cuts = cuts_of(*plan.whole, plan.stage_of_whole);
   plan.config.split = SplitBy::uniform;  // of a single stage, which has no cut
+}
+
+// The model that is run. All pieces of a node belong to its stage.
+Status make_pieces(Plan& plan) {
+  WEFT_TRY_ASSIGN(plan.model, shard(plan.whole, plan.config.tensor));
+  for (const Node& node : plan.model->nodes())
+    plan.stage_of_node.push_back(plan.stage_of_whole[static_cast<size_t>(node.origin)]);
+  plan.pieces.resize(plan.whole->params().size());
+  for (ParamId p = 0; p < static_cast<ParamId>(plan.model->params().size()); ++p)
+    plan.pieces[static_cast<size_t>(plan.model->param(p).piece.whole)].push_back(p);
+  return {};
 }
 
 Status choose_versions(Plan& plan, const Schedule& train) {
@@ -130,13 +142,13 @@ bool made_from_costs(const ScheduleChoice& choice) {
 Result<Schedule> training_schedule(Plan& plan, const ScheduleChoice& choice,
                                    const PlanConfig& all) {
   PlanConfig& config = plan.config;
-  const Model& model = *plan.model;
-  const ScheduleCosts times = schedule_costs(model, config, config.times, plan.stage_of_node);
+  const Model& model = *plan.whole;
+  const ScheduleCosts times = schedule_costs(model, config, config.times, plan.stage_of_whole);
   ScheduleCosts costs = at_speeds(times, config.machines.speeds);
   std::vector<int32_t> rank_of_stage(static_cast<size_t>(choice.stages));
   std::iota(rank_of_stage.begin(), rank_of_stage.end(), 0);
   if (made_from_costs(choice)) {
-    WEFT_TRY(add_bytes(model, config, config.times, plan.stage_of_node, costs));
+    WEFT_TRY(add_bytes(model, config, config.times, plan.stage_of_whole, costs));
     if (config.memory_limit > 0 && config.recompute != "auto")
       costs.excess = [&plan, &all,
                       slack = config.slack > 0 ? config.slack
@@ -169,11 +181,12 @@ Result<Schedule> training_schedule(Plan& plan, const ScheduleChoice& choice,
 
 Result<Draft> draft_of(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
   Plan plan;
-  plan.model = model;
+  plan.whole = model;
   plan.config = pipeline_of(replica_config(config));
   WEFT_TRY_ASSIGN(const ScheduleChoice choice, choose_schedule(plan.config));
-  WEFT_TRY_ASSIGN(plan.stage_of_node, choose_stages(*model, plan.config, choice.stages));
+  WEFT_TRY_ASSIGN(plan.stage_of_whole, choose_stages(*model, plan.config, choice.stages));
   keep_cuts(plan);
+  WEFT_TRY(make_pieces(plan));
   WEFT_TRY_ASSIGN(const Schedule train, training_schedule(plan, choice, config));
   set_mesh(plan.config, config);
   return draft_of(std::move(plan), train);

@@ -79,7 +79,8 @@ class CutSearch {
   Judged judge(const Draft& draft) const {
     const Plan& plan = *draft.plan;
     const PlanConfig replica = replica_config(config_);
-    const ScheduleCosts costs = schedule_costs(*model_, replica, replica.times, plan.stage_of_node);
+    const ScheduleCosts costs =
+        schedule_costs(*model_, replica, replica.times, plan.stage_of_whole);
     Judged out;
     for (size_t s = 0; s < plan.rank_of_stage.size(); ++s) {
       const auto r = static_cast<size_t>(plan.rank_of_stage[s]);
@@ -159,7 +160,7 @@ Result<Draft> draft_kept(const std::shared_ptr<const Model>& model, const PlanCo
   WEFT_TRY_ASSIGN(const ScheduleChoice choice, choose_schedule(replica));
   if (choice.stages == replica.ranks && (refused.ok() || !draft.ok())) return draft;
   CutSearch search(model, config);
-  if (draft.ok()) WEFT_TRY(search.start(draft.value().plan->stage_of_node));
+  if (draft.ok()) WEFT_TRY(search.start(draft.value().plan->stage_of_whole));
   Status last;
   for (const SplitBy split : {SplitBy::cost, SplitBy::parameters, SplitBy::uniform}) {
     if (split != SplitBy::cost && search.best() && over_limit(*search.best()).ok()) break;
@@ -223,8 +224,8 @@ class OrderWithin {
     const Plan& plan = *draft.plan;
     const PlanConfig c = replica_config(plan.config);
     ScheduleCosts costs =
-        at_speeds(schedule_costs(*model_, c, c.times, plan.stage_of_node), c.machines.speeds);
-    WEFT_TRY(add_bytes(*model_, c, c.times, plan.stage_of_node, costs));
+        at_speeds(schedule_costs(*model_, c, c.times, plan.stage_of_whole), c.machines.speeds);
+    WEFT_TRY(add_bytes(*model_, c, c.times, plan.stage_of_whole, costs));
     costs.cap = 0;
     WEFT_TRY_ASSIGN(const double time, listed_time(plan.mode(Mode::train).schedule, costs));
     const int64_t bytes = *std::max_element(plan.arena_bytes.begin(), plan.arena_bytes.end());

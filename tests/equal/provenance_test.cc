@@ -46,8 +46,8 @@ void expect_equal(const test::PlanCase& c, Sim& sim, SequentialReference& refere
 }
 
 TEST(Provenance, EveryPlanEqualsTheSequentialStep) {
-  int with_groups = 0, with_replicas = 0, with_ties = 0, with_shorts = 0, with_remaking = 0,
-      with_chunks = 0, with_split = 0;
+  int with_shards = 0, with_groups = 0, with_replicas = 0, with_ties = 0, with_shorts = 0,
+      with_remaking = 0, with_chunks = 0, with_split = 0;
   for (uint32_t seed = 0; seed < 3000 && !HasFailure(); ++seed) {
     const test::PlanCase c = test::random_plan(seed);
     if (!c.plan) return;
@@ -71,6 +71,7 @@ TEST(Provenance, EveryPlanEqualsTheSequentialStep) {
     with_groups += c.plan->config.gradient_groups > 2;
     with_chunks += c.plan->stages() > c.plan->positions();
     with_replicas += c.plan->config.data > 1;
+    with_shards += c.plan->model != c.plan->whole;
   }
   // The generator must make what the test is about.
   EXPECT_GT(with_ties, 500);
@@ -79,6 +80,7 @@ TEST(Provenance, EveryPlanEqualsTheSequentialStep) {
   EXPECT_GT(with_chunks, 500);
   EXPECT_GT(with_groups, 500);
   EXPECT_GT(with_replicas, 500);
+  EXPECT_GT(with_shards, 500);
   EXPECT_GT(with_split, 500);
 }
 

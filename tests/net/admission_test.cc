@@ -54,6 +54,7 @@ class AdmissionTest : public testing::Test {
   static Plan plan_of(int32_t ranks) {
     Plan plan;
     plan.model = std::make_shared<Model>();
+    plan.whole = plan.model;
     plan.config.ranks = ranks;
     return plan;
   }

@@ -17,8 +17,8 @@
 namespace weft::test {
 
 struct PlanCase {
-  std::shared_ptr<const Model> model;
-  std::shared_ptr<const Plan> plan;  // null after a failed expectation
+  std::shared_ptr<const Model> model;  // that of the plan, if there is one
+  std::shared_ptr<const Plan> plan;    // null after a failed expectation
   std::string text;
 };
 
@@ -113,10 +113,13 @@ inline PlanCase random_case(std::mt19937& rng, std::shared_ptr<const Model> mode
             " stages, " + std::to_string(config.micro_batches) + " micro-batches, " +
             (config.schedule_text.empty() ? config.schedule : config.schedule_text) +
             ", recompute " + config.recompute + ", " + std::to_string(config.gradient_groups) +
-            " gradient groups, " + std::to_string(config.data) + " replicas";
+            " gradient groups, " + std::to_string(config.data) + " replicas, " +
+            std::to_string(config.tensor) + " shards";
   auto plan = make_plan(c.model, config);
   EXPECT_TRUE(plan.ok()) << c.text << ": " << plan.status().text();
-  if (plan.ok()) c.plan = plan.take();
+  if (!plan.ok()) return c;
+  c.plan = plan.take();
+  c.model = c.plan->model;
   return c;
 }
 
@@ -163,6 +166,7 @@ inline PlanCase random_plan(uint32_t seed) {
   const int nodes = 1 + below(14);
   auto model = random_model(rng, nodes);
   PlanConfig config;
+  if (below(3) == 0) config.tensor = 2 + below(3);
   config.micro_batches = 1 + below(17);
   // A third of the time a schedule that nobody thought of, else one of the table; one with enough
   // nodes for its stages.

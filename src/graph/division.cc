@@ -1,0 +1,199 @@
+#include "graph/division.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+
+namespace weft {
+
+namespace {
+
+using enum Along;
+
+// In order of preference. `last` for an input fits one that is cut so already, or that has only
+// this dimension beside the batch: it is never moved there from the second dimension.
+// clang-format off
+constexpr ShardRule kRules[] = {
+    // op                    mask        flags        inputs              weights             output
+    {"add",                  0,          0,           {input, input},     {},                 input},
+    {"dropout",              0,          0,           {input, input},     {},                 input},
+    {"gelu",                 0,          0,           {input, input},     {},                 input},
+    {"mul",                  0,          0,           {input, input},     {},                 input},
+    {"relu",                 0,          0,           {input, input},     {},                 input},
+    {"scale",                0,          0,           {input, input},     {},                 input},
+    {"layer_norm",           0,          0,           {second, nothing},  {nothing, nothing}, input},
+    {"softmax",              0,          0,           {second, nothing},  {},                 input},
+    {"linear",               kOutIn,     0,           {last, nothing},    {first, once},      sum},
+    {"linear",               kOutIn,     0,           {nothing, nothing}, {last, first},      last},
+    {"linear",               kOutIn,     kOutIn,      {last, nothing},    {last, once},       sum},
+    {"linear",               kOutIn,     kOutIn,      {nothing, nothing}, {first, first},     last},
+    {"attention",            0,          0,           {heads, heads},     {},                 heads},
+    {"embedding",            kPositions, 0,           {nothing, nothing}, {first, nothing},   sum},
+    {"embedding",            kPositions, kPositions,  {second, nothing},  {nothing, nothing}, input},
+    {"softmax_cross_entropy", 0,         0,           {last, nothing},    {},                 loss},
+};
+// clang-format on
+
+class Divider {
+ public:
+  Divider(const Model& model, int32_t shards) : model_(model), whole_(model.nodes().size(), false) {
+    out_.shards = shards;
+  }
+
+  Result<Division> run() {
+    for (bool agreed = false; !agreed;) {
+      out_.nodes.assign(model_.nodes().size(), {});
+      out_.params.assign(model_.params().size(), {});
+      for (NodeId id = 0; id < static_cast<NodeId>(out_.nodes.size()); ++id)
+        WEFT_TRY(divide_node(id));
+      agreed = divide_params();
+    }
+    return std::move(out_);
+  }
+
+ private:
+  Shape shape_of(NodeId id) const { return model_.node(id).one.out.shape; }
+  const Cut& cut_of(NodeId id) const { return out_.nodes[static_cast<size_t>(id)].output; }
+
+  Status divide_node(NodeId id) {
+    const Node& node = model_.node(id);
+    if (node.is_input() || whole_[static_cast<size_t>(id)]) return keep_whole(id);
+    for (const ShardRule& rule : kRules) {
+      if (rule.op != node.op->name() || (node.attrs.flags & rule.mask) != rule.flags) continue;
+      NodeDivision tried{.rule = &rule, .inputs = {}, .weights = {}, .output = {}};
+      WEFT_TRY_ASSIGN(const bool fits, apply(rule, id, tried));
+      if (!fits) continue;
+      out_.nodes[static_cast<size_t>(id)] = std::move(tried);
+      return {};
+    }
+    return keep_whole(id);
+  }
+
+  Status keep_whole(NodeId id) {
+    const Node& node = model_.node(id);
+    NodeDivision& division = out_.nodes[static_cast<size_t>(id)];
+    division.inputs.resize(node.in.size());
+    division.weights.resize(node.weights.size());
+    return {};
+  }
+
+  // False: a dimension is too short, or an input lies otherwise.
+  Result<bool> apply(const ShardRule& rule, NodeId id, NodeDivision& out) const {
+    const Node& node = model_.node(id);
+    for (size_t i = 0; i < node.in.size(); ++i) {
+      WEFT_TRY_ASSIGN(Cut cut, input_cut(rule.inputs[i > 0], node, node.in[i]));
+      if (cut.whole() != (rule.inputs[i > 0] == nothing)) return false;
+      out.inputs.push_back(std::move(cut));
+    }
+    const Cut in = out.inputs.empty() ? Cut() : out.inputs.front();
+    out.output = output_cut(rule.output, id, in);
+    if (out.output.whole() && rule.output != sum && rule.output != loss) return false;
+    for (size_t w = 0; w < node.weights.size(); ++w) {
+      const Along along = rule.weights[w];
+      const Shape& shape = model_.param(node.weights[w]).shape;
+      Cut cut;
+      if (along == first || along == last) {
+        const int axis = along == first ? 0 : shape.rank - 1;
+        cut = even(axis, shape[axis]);
+        if (cut.whole()) return false;
+        // A piece of the weight goes with a piece of the output or of the input.
+        if (rule.output == last) cut.pieces = out.output.pieces;
+        if (!in.whole()) cut.pieces = in.pieces;
+      }
+      out.weights.push_back(std::move(cut));
+    }
+    return true;
+  }
+
+  // Whole if the dimension is too short.
+  Cut even(int axis, int64_t extent) const {
+    return extent < out_.shards ? Cut() : even_cut(axis, extent, out_.shards);
+  }
+  Cut even(const Shape& shape, int axis) const {
+    return axis < 1 || axis >= shape.rank ? Cut() : even(axis, shape[axis]);
+  }
+
+  Result<Cut> input_cut(Along along, const Node& node, NodeId from) const {
+    const Shape shape = shape_of(from);
+    const Cut& lies = cut_of(from);
+    switch (along) {
+      case second: {
+        // An op that works along the last dimension needs all of it.
+        const bool last_too = shape.rank == 2 && node.one.out.shape.rank == 2;
+        return last_too ? Cut() : even(shape, 1);
+      }
+      case last:
+        if (!lies.whole() && lies.axis == shape.rank - 1) return lies;
+        return lies.whole() && shape.rank == 2 ? even(shape, 1) : Cut();
+      case heads: return heads_cut(node, shape);
+      case input:
+        for (NodeId other : node.in)
+          if (!cut_of(other).whole()) return cut_of(other);
+        return Cut();
+      default: return Cut();
+    }
+  }
+
+  Result<Cut> heads_cut(const Node& node, const Shape& shape) const {
+    const int32_t heads = node.attrs.heads, groups = node.in.size() == 1 ? 3 : 1;
+    if (heads % out_.shards != 0)
+      return Status(Code::invalid, cat("node '", node.name, "' has ", heads,
+                                       " heads, expected a multiple of ", out_.shards, " shards"));
+    const int64_t width = shape.last() / groups;
+    return even_cut(shape.rank - 1, shape.last(), out_.shards, groups, width / heads);
+  }
+
+  Cut output_cut(Along along, NodeId id, const Cut& in) const {
+    const Node& node = model_.node(id);
+    const Shape& shape = node.one.out.shape;
+    switch (along) {
+      case input: return in;
+      case sum: return even(shape, 1);
+      case heads: return even_cut(shape.rank - 1, shape.last(), out_.shards);
+      case last: {
+        // As its only user reads it: of queries, keys and values, a piece has the same heads.
+        if (node.uses.size() == 1) {
+          const Node& user = model_.node(node.uses.front().node);
+          if (user.op->name() == "attention" &&
+              !whole_[static_cast<size_t>(node.uses.front().node)])
+            if (const auto cut = heads_cut(user, shape); cut.ok()) return cut.value();
+        }
+        return even(shape, shape.rank - 1);
+      }
+      default: return {};
+    }
+  }
+
+  // A parameter is cut in one way. Nodes that use one differently are computed whole.
+  bool divide_params() {
+    std::vector<bool> seen(out_.params.size(), false), disputed = seen;
+    for (NodeId id = 0; id < static_cast<NodeId>(out_.nodes.size()); ++id) {
+      const Node& node = model_.node(id);
+      for (size_t w = 0; w < node.weights.size(); ++w) {
+        const auto p = static_cast<size_t>(node.weights[w]);
+        const Cut& cut = out_.nodes[static_cast<size_t>(id)].weights[w];
+        if (seen[p] && !(out_.params[p] == cut)) disputed[p] = true;
+        seen[p] = true;
+        out_.params[p] = cut;
+      }
+    }
+    bool agreed = true;
+    for (size_t p = 0; p < disputed.size(); ++p) {
+      if (!disputed[p]) continue;
+      agreed = false;
+      for (const Param::Use& use : model_.params()[p].uses)
+        whole_[static_cast<size_t>(use.node)] = true;
+    }
+    return agreed;
+  }
+
+  const Model& model_;
+  std::vector<bool> whole_;  // nodes that disagree on a parameter
+  Division out_;
+};
+
+}  // namespace
+
+Result<Division> divide(const Model& model, int32_t shards) { return Divider(model, shards).run(); }
+
+}  // namespace weft

@@ -1,0 +1,52 @@
+// Data movement of a sharded model: nodes that make one division of a value from another. The
+// coordinate that has a value slices it, so that only what is read moves.
+#pragma once
+
+#include <vector>
+
+#include "graph/cut.h"
+#include "graph/model.h"
+#include "graph/piece_names.h"
+
+namespace weft {
+
+// A value of the unsharded model in the sharded one.
+struct Pieces {
+  Cut cut;
+  std::vector<NodeId> nodes;  // per coordinate; of a whole value, the one at coordinate 0
+};
+
+class Movement {
+ public:
+  // Nodes are added to `model`. Origins are nodes of `whole`.
+  Movement(const Model& whole, Model& model, PieceNames& names)
+      : whole_(whole), model_(model), names_(names) {}
+
+  // The piece of the value that a cut gives to a coordinate, for a node made from `origin`.
+  Result<NodeId> fetch(const Pieces& value, const Cut& wanted, int32_t coordinate, NodeId origin);
+  // The sum of one addend per coordinate, divided as `wanted` says: a reduce-scatter, or a sum at
+  // coordinate 0.
+  Result<Pieces> add(const std::vector<NodeId>& addends, const Cut& wanted, NodeId origin);
+
+ private:
+  // Where the elements of a list of ranges are: a run in a piece.
+  struct Segment {
+    size_t piece;
+    Range local;
+  };
+  int64_t extent(NodeId node, int axis) const { return model_.node(node).one.out.shape[axis]; }
+  std::vector<Segment> find(const Pieces& value, int axis, const Ranges& wanted) const;
+  Result<NodeId> fetch_along(const Pieces& value, int axis, const Ranges& wanted,
+                             int32_t coordinate, NodeId origin);
+  Result<NodeId> slice(NodeId from, int axis, Range range, NodeOrigin origin);
+  Result<NodeId> concat(const std::vector<NodeId>& parts, int axis, NodeOrigin origin);
+
+  Result<NodeId> add_node(const char* op, const Attrs& attrs, const std::vector<NodeId>& in,
+                          NodeOrigin origin);
+
+  const Model& whole_;
+  Model& model_;
+  PieceNames& names_;
+};
+
+}  // namespace weft

@@ -1,0 +1,28 @@
+// Which part of a parameter of the unsharded model a parameter is.
+#pragma once
+
+#include <string>
+
+#include "graph/cut.h"
+#include "tensor/shape.h"
+
+namespace weft {
+
+struct ParamPiece {
+  int32_t whole = -1;  // its index in the unsharded model
+  std::string name;    // of the whole
+  Shape shape;         // of the whole
+  int axis = 0;
+  Ranges ranges = {};  // along the axis; empty: all of it
+
+  bool is_whole() const { return ranges.empty(); }
+
+  // Elements that are neighbours in the piece and in the whole.
+  struct Run {
+    int64_t in_whole, count;
+  };
+  // The run from that element of the piece on.
+  Run run_at(int64_t element) const;
+};
+
+}  // namespace weft
