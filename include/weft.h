@@ -339,9 +339,10 @@ typedef struct weft_plan_config {
   uint32_t gradient_groups;   /* in which the gradients of a step's micro-batches are added, 1 to micro_batches; decides rounding. 0: as many as replicas */
   uint32_t n_axes;
   const weft_axis *axes;      /* at most one of each name; replaces ranks. Rank d * stage + p has position p of replica d. NULL: none */
+  uint32_t tensor;            /* pieces into which the large nodes are cut (tensor parallelism), 1 to 16; decides rounding. 0: 1 */
 } weft_plan_config;
 #define WEFT_PLAN_INIT \
-  {sizeof(weft_plan_config), 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, 0, 0, NULL, 0, 0, 0, 0, NULL}
+  {sizeof(weft_plan_config), 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, 0, 0, NULL, 0, 0, 0, 0, NULL, 0}
 
 /* A schedule that weft can make. */
 typedef struct weft_schedule_info {

@@ -147,6 +147,8 @@ Result<PlanConfig> config_of(const weft_plan_config& c, const Model& model) {
   out.vertical_sync = c.vertical_sync != 0;
   WEFT_TRY(at_most("gradient_groups", c.gradient_groups, kMost));
   out.gradient_groups = c.gradient_groups > 0 ? static_cast<int32_t>(c.gradient_groups) : out.data;
+  WEFT_TRY(at_most("tensor", c.tensor, kMost));
+  out.tensor = static_cast<int32_t>(std::max(c.tensor, 1u));
   out.step_kinds = c.step_kinds;
   out.seed = c.seed;
   WEFT_TRY_ASSIGN(out.optim, optim_of(c.optimizer));

@@ -176,6 +176,7 @@ Outcome PlanRequest::fill(const PlanOptions& options, const OptimizerOptions& op
   config.segment = options.segment;
   config.vertical_sync = options.vertical_sync;
   config.gradient_groups = options.gradient_groups;
+  config.tensor = options.tensor;
   config.step_kinds = options.step_kinds;
   if (!options.schedule_file.empty()) {
     CLI_TRY(read_text(options.schedule_file, rows_));

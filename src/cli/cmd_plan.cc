@@ -127,10 +127,11 @@ std::string given_of_one_plan(const Options& o, const StoredOptions& settings,
 // Options that have no effect with --workers or --compare are errors.
 Outcome check_mode(const Options& o, const StoredOptions& settings) {
   if (o.workers) {
-    std::string name = given_of_one_plan(
-        o, settings,
-        {"ranks", "mesh", "schedule", "schedule-file", "chunks", "group", "warmup-depth", "segment",
-         "vertical-sync", "gradient-groups", "partition", "cut", "speeds", "link-latency"});
+    std::string name =
+        given_of_one_plan(o, settings,
+                          {"ranks", "mesh", "schedule", "schedule-file", "chunks", "group",
+                           "warmup-depth", "segment", "vertical-sync", "gradient-groups", "tensor",
+                           "partition", "cut", "speeds", "link-latency"});
     if (name.empty()) name = o.compare ? "--compare" : o.plan.cluster.empty() ? "" : "--cluster";
     if (!name.empty())
       return {kUsage, name + " cannot be combined with --workers, which makes no plan",

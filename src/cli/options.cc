@@ -89,6 +89,10 @@ void add_plan_options(StoredOptions& settings, PlanOptions& options) {
            "number of replicas")
       .type("G")
       .range(0, kMost);
+  settings
+      .add("--tensor", options.tensor, "Pieces into which large nodes are cut; decides rounding")
+      .type("T")
+      .range(1, 16);
   settings.section("Ranks");
   settings.add("--ranks,--stages", options.ranks, "Number of pipeline ranks")
       .type("P")

@@ -29,6 +29,7 @@ class PlanFileReader {
     number("memory_limit", o.memory_limit);
     number("segment", o.segment);
     number("gradient_groups", o.gradient_groups);
+    number("tensor", o.tensor);
     number("seed", o.seed);
     take(plan_, "schedule", o.schedule, has(plan_, "schedule") && plan_["schedule"].is_string());
     take(plan_, "recompute", o.recompute,
@@ -102,7 +103,7 @@ Outcome take_plan_file(const StoredOptions& settings, PlanOptions& options,
                            "lr-schedule",   "warmup",
                            "weight-decay",  "clip",
                            "seed",          "gradient-groups",
-                           "mesh"})
+                           "mesh",          "tensor"})
     if (settings.given(name))
       return {kUsage,
               "--" + std::string(name) + " cannot be combined with --plan, which contains it",

@@ -66,6 +66,27 @@ class Processes(Case):
         self.fails(2, "'row' is no axis", "train", *args, "--mesh", "row=2")
         self.fails(2, "--ranks cannot be combined with --mesh", "train", *args, "--mesh", "data=2", "--ranks", 2)
 
+    def test_pieces_have_one_digest_and_their_checkpoints_load_with_any_number(self):
+        for model in (TINY, "mlp:layers=3,width=7"):
+            args = [model, "--micro-batches", 3, "--micro-batch-size", 2, "--seed", 1, "--steps", 4]
+            (steps, whole), (steps_in_pieces, alone) = self.train(*args), self.train(*args, "--tensor", 2)
+            self.assertNotEqual(alone["digest"], whole["digest"])
+            for step, pieces in zip(steps, steps_in_pieces):
+                self.assertAlmostEqual(pieces["loss"], step["loss"], delta=1e-4 * step["loss"])
+            for extra in (["--ranks", 2], ["--ranks", 2, "--in-process", "--schedule", "gpipe"], ["--threads", 2]):
+                done = self.train(*args, "--tensor", 2, *extra)[1]
+                self.assertEqual((done["digest"], done["optimizer_digest"]), (alone["digest"], alone["optimizer_digest"]))
+        args = [TINY, *STEP]
+        alone = self.train(*args, "--steps", 4, "--tensor", 2)[1]
+        self.train(*args, "--steps", 2, "--ranks", 2, "--tensor", 2, "--checkpoint", self.path("pieces"))
+        done = self.train("--resume", self.path("pieces"), "--steps", 4)[1]
+        self.assertEqual((done["digest"], done["optimizer_digest"]), (alone["digest"], alone["optimizer_digest"]))
+        steps, _ = self.train("--resume", self.path("pieces"), "--steps", 6, "--tensor", 1)
+        steps_in_pieces, _ = self.train("--resume", self.path("pieces"), "--steps", 6, "--tensor", 2)
+        for step, pieces in zip(steps, steps_in_pieces):
+            self.assertAlmostEqual(pieces["loss"], step["loss"], delta=1e-4 * step["loss"])
+        self.fails(3, "heads, expected a multiple of 3 shards", "train", *args, "--tensor", 3)
+
     def test_asynchronous_processes_compute_the_bits_of_one_process(self):
         model = "gpt-nano:blocks=2,width=32,heads=2,context=16,tied=0"
         for extra in (["--schedule", "pipedream"], ["--schedule", "pipedream", "--vertical-sync"],
