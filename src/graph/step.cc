@@ -1,5 +1,7 @@
 #include "graph/step.h"
 
+#include <algorithm>
+
 namespace weft {
 
 const char* mode_name(Mode mode) {
@@ -29,6 +31,7 @@ class Builder {
     for (size_t id = 0; id < n; ++id) forward(static_cast<NodeId>(id));
     if (graph_.mode == Mode::train) {
       pending_.resize(n);
+      find_tilings();
       for (size_t id = n; id-- > 0;) backward(static_cast<NodeId>(id));
     }
     add_sinks();
@@ -76,9 +79,61 @@ class Builder {
     call.dout = call.node == model_.loss() ? -1 : graph_.grad[static_cast<size_t>(call.node)];
   }
 
+  // Slices that lie side by side and divide a value: their gradients are joined, not each filled up
+  // with zeros and added.
+  void find_tilings() {
+    tiling_of_.assign(model_.nodes().size(), -1);
+    for (const Node& value : model_.nodes()) {
+      std::vector<NodeId> tiling;
+      const Attrs* last = nullptr;
+      for (const Node::Use& use : value.uses) {
+        const Node& user = model_.node(use.node);
+        if (!needed_[static_cast<size_t>(use.node)]) continue;
+        const bool slice = value.needs_grad && user.op->name() == "slice";
+        if (!slice || !last || user.attrs.axis != last->axis || user.attrs.begin != last->end)
+          tiling.clear();
+        last = nullptr;
+        if (!slice || (tiling.empty() && user.attrs.begin != 0)) continue;
+        tiling.push_back(use.node);
+        last = &user.attrs;
+        if (last->end < value.one.out.shape[last->axis] || tiling.size() == 1) continue;
+        for (NodeId id : tiling)
+          tiling_of_[static_cast<size_t>(id)] = static_cast<int32_t>(tilings_.size());
+        tilings_.push_back(std::move(tiling));
+        tiling.clear();
+      }
+    }
+  }
+
+  bool has_grad(NodeId id) const { return graph_.grad[static_cast<size_t>(id)] >= 0; }
+
   void backward(NodeId id) {
+    if (!needed_[static_cast<size_t>(id)] || model_.node(id).is_input()) return;
+    const int32_t tiling = tiling_of_[static_cast<size_t>(id)];
+    if (tiling < 0) return differentiate(id);
+    const std::vector<NodeId>& slices = tilings_[static_cast<size_t>(tiling)];
+    if (id != slices.front()) return;
+    if (std::all_of(slices.begin(), slices.end(), [this](NodeId s) { return has_grad(s); }))
+      join(slices);
+    else
+      std::for_each(slices.rbegin(), slices.rend(), [this](NodeId s) { differentiate(s); });
+  }
+
+  // Where an add would run that folds the gradients of these uses.
+  void join(const std::vector<NodeId>& slices) {
+    const NodeId first = slices.front(), value = model_.node(first).in.front();
+    const bool together = std::all_of(slices.begin(), slices.end(),
+                                      [&](NodeId s) { return stage(s) == stage(first); });
+    StepCall call{.kind = CallKind::join, .node = first, .where = together ? first : value};
+    for (NodeId s : slices) call.in.push_back(graph_.grad[static_cast<size_t>(s)]);
+    call.out = add_tensor(StepTensor::Role::grad, value, 0, call.where);
+    const TensorId joined = call.out;
+    graph_.calls.push_back(std::move(call));
+    fold(value, joined, first);
+  }
+
+  void differentiate(NodeId id) {
     const Node& node = model_.node(id);
-    if (!needed_[static_cast<size_t>(id)] || node.is_input()) return;
     const bool is_loss = id == model_.loss();
     if (!is_loss && graph_.grad[static_cast<size_t>(id)] < 0) return;
 
@@ -151,6 +206,8 @@ class Builder {
   std::vector<bool> needed_;
   std::vector<std::vector<TensorId>> stash_;  // per node
   std::vector<int32_t> pending_;              // per node: adds so far
+  std::vector<std::vector<NodeId>> tilings_;
+  std::vector<int32_t> tiling_of_;  // per node, -1: none
 };
 
 }  // namespace

@@ -21,7 +21,15 @@ enum class Mode : uint8_t {
 constexpr int kModes = 3;
 const char* mode_name(Mode mode);
 
-enum class CallKind : uint8_t { forward, input_grad, weight_grad, add };
+enum class CallKind : uint8_t {
+  forward,
+  input_grad,
+  weight_grad,
+  add,   // the sum of two gradients
+  join,  // the gradients of slices side by side, which are those of a value that they divide
+};
+// Whether the call makes a gradient of others, without an op's kernel.
+constexpr bool folds(CallKind kind) { return kind == CallKind::add || kind == CallKind::join; }
 
 using TensorId = int32_t;  // index into StepGraph::tensors
 
@@ -40,12 +48,12 @@ struct StepTensor {
 
 struct StepCall {
   CallKind kind;
-  NodeId node;          // add: the node whose gradient is folded
-  NodeId where;         // the node whose stage runs it
-  int32_t weight = -1;  // weight_grad: index into Node::weights
-  std::vector<TensorId> in =
-      {};             // per input port, -1 where not read; add: the two addends, later use first
-  TensorId out = -1;  // forward, add: written; input_grad, weight_grad: read, or -1
+  NodeId node;                    // add: the node whose gradient is folded; join: the first slice
+  NodeId where;                   // the node whose stage runs it
+  int32_t weight = -1;            // weight_grad: index into Node::weights
+  std::vector<TensorId> in = {};  // per input port, -1 where not read; add: the two addends, later
+                                  // use first; join: in order
+  TensorId out = -1;  // forward, add, join: written; input_grad, weight_grad: read, or -1
   std::vector<TensorId> stash = {};  // forward: written; else read or empty
   TensorId dout = -1;                // -1: a loss
   std::vector<TensorId> din = {};    // input_grad: per input port, -1 where no gradient is wanted

@@ -90,7 +90,7 @@ class Account {
     for (const auto& [at, span] : spans)
       out_.temporaries[at] = packer.place(bytes_of(at.second), span.first, span.last);
     for (size_t c = 0; c < calls.size(); ++c) {
-      if (calls[c]->kind == CallKind::add) continue;
+      if (folds(calls[c]->kind)) continue;
       const auto need = static_cast<int64_t>(shapes_.of(calls[c]->node, 0).scratch);
       if (need > 0) out_.call_scratch[{calls[c], phase}] = packer.place(need, c, c);
     }

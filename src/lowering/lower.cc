@@ -77,8 +77,7 @@ class RankWriter {
       if (t < 0) return {};
       return {place(stage, t, work(stage).second(phase, t, written)), {desc(t, 0), desc(t, 1)}};
     };
-    const bool forward = call.kind == CallKind::forward,
-               makes_out = forward || call.kind == CallKind::add;
+    const bool forward = call.kind == CallKind::forward, makes_out = forward || folds(call.kind);
     ProgramCall out{.kind = call.kind,
                     .node = call.node,
                     .weight = call.weight,
@@ -93,7 +92,7 @@ class RankWriter {
     const auto& scratch = layout_.places[cell(stage)].call_scratch;
     if (const auto at = scratch.find({&call, phase}); at != scratch.end()) out.scratch = at->second;
     for (TensorId t : call.in) out.in.push_back(operand(t, false));
-    if (call.kind == CallKind::add) return out;
+    if (folds(call.kind)) return out;
     for (TensorId t : call.stash) out.stash.push_back(operand(t, forward));
     for (TensorId t : call.din) out.din.push_back(operand(t, true));
     add_shapes(call, out);

@@ -20,7 +20,7 @@ std::vector<TensorId> reads_of(const StepCall& call) {
 
 std::vector<TensorId> writes_of(const StepCall& call) {
   std::vector<TensorId> out;
-  if (call.kind == CallKind::forward || call.kind == CallKind::add) out.push_back(call.out);
+  if (call.kind == CallKind::forward || folds(call.kind)) out.push_back(call.out);
   if (call.kind == CallKind::forward) out.insert(out.end(), call.stash.begin(), call.stash.end());
   for (TensorId t : call.din)
     if (t >= 0) out.push_back(t);

@@ -67,7 +67,9 @@ Status RunBytes::add_mode(Mode mode, const Schedule& train) {
     info->calls[static_cast<size_t>(add ? info->graph.tensors[static_cast<size_t>(call.in[1])].maker
                                         : call.node)]
         .push_back(&call);
-    for (TensorId t : call.din)
+    std::vector<TensorId> made = call.din;
+    if (call.kind == CallKind::join) made.push_back(call.out);
+    for (TensorId t : made)
       if (t >= 0)
         if (NodeId& first = info->first_maker[static_cast<size_t>(
                 info->graph.tensors[static_cast<size_t>(t)].node)];

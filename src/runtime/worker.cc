@@ -285,6 +285,14 @@ Status Worker::run_call(const StepDescriptor& step, const RankProgram& program,
                 bound.out.desc.elements());
     return {};
   }
+  if (call.kind == CallKind::join) {
+    Call op;
+    op.attrs = &plan_->model->node(call.node).attrs;
+    op.in = bound.in;
+    op.out = bound.out;
+    op.tiles = &tiles_;
+    return find_op("concat")->forward(op);
+  }
   const int64_t version = weights_at(versions(), step, micro_batch);
   for (size_t i = 0; i < call.weights.size(); ++i)
     bound.weights[i].data =

@@ -23,7 +23,8 @@ double seconds_of(const Model& model, const ProgramCall& call,
     case CallKind::forward: return node.forward;
     case CallKind::input_grad: return node.input;
     case CallKind::weight_grad: return node.weight * weight_share(model, call);
-    case CallKind::add: return 0;  // is in the I of the node whose gradient it folds
+    case CallKind::add:
+    case CallKind::join: return 0;  // is in the I of the node whose gradient it folds
   }
   return 0;
 }

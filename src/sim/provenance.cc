@@ -57,6 +57,12 @@ Digest Provenance::add(const Digest& later, const Digest& earlier) {
   if (later == cleared() && earlier == cleared()) return later;
   return Hasher().text("add").digest(later).digest(earlier).finish();
 }
+Digest Provenance::join(NodeId first, std::span<const Digest> parts) {
+  Hasher h;
+  h.text("join").number(static_cast<uint64_t>(first));
+  for (const Digest& part : parts) h.digest(part);
+  return h.finish();
+}
 double Provenance::square(const Digest& grad) {
   return as_number(Hasher().text("square").digest(grad).finish());
 }
@@ -235,6 +241,11 @@ Status DigestWorker::run_call(const StepDescriptor& step, const RankProgram& pro
   if (call.kind == CallKind::add) {
     WEFT_TRY(std::move(status));
     put(call.out, Provenance::add(operands[0], operands[1]));
+    return {};
+  }
+  if (call.kind == CallKind::join) {
+    WEFT_TRY(std::move(status));
+    put(call.out, Provenance::join(call.node, operands));
     return {};
   }
   if (call.kind != CallKind::weight_grad)

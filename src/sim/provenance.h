@@ -33,6 +33,7 @@ struct Provenance {
                      std::span<const Digest> operands);
   static Digest result(const Digest& call, int32_t index);  // F: 0 output, 1.. stash; I: port
   static Digest add(const Digest& later, const Digest& earlier);
+  static Digest join(NodeId first, std::span<const Digest> parts);
   static double square(const Digest& grad);
   static Digest update(const Digest& weight, const Digest& grad, const Digest& state, uint64_t step,
                        double scale);

@@ -95,6 +95,12 @@ double SequentialReference::micro_batch(const StepDescriptor& step, int32_t mb,
       at(call.out) = Provenance::add(at(call.in[0]), at(call.in[1]));
       continue;
     }
+    if (call.kind == CallKind::join) {
+      std::vector<Digest> parts;
+      for (TensorId t : call.in) parts.push_back(at(t));
+      at(call.out) = Provenance::join(call.node, parts);
+      continue;
+    }
     const Node& node = model_.node(call.node);
     std::vector<Digest> operands;
     auto take = [&](TensorId t) {

@@ -94,7 +94,7 @@ double predicted(std::shared_ptr<const Plan> plan) {
     double time = 0;
     if (job.kind == JobKind::action)
       for (const ProgramCall& call : program.programs[static_cast<size_t>(job.program)].calls)
-        if (call.kind != CallKind::add) time += plan->model->node(call.node).attrs.factor;
+        if (!folds(call.kind)) time += plan->model->node(call.node).attrs.factor;
     return time;
   };
   Sim sim(plan, costs, false);

@@ -156,6 +156,41 @@ TEST(Shards, WholeNumbersAreEqualBitForBit) {
   EXPECT_GT(uneven, 300);
 }
 
+// Not by a gradient of each slice that is filled up with zeros, which would be as large as the
+// value.
+TEST(Shards, AValueThatSlicesDivideGetsItsGradientByOneJoin) {
+  Model model;
+  const auto node = [&](const char* op, std::vector<NodeId> in, Attrs attrs = {}) {
+    return must(model.add_node("", find_op(op), attrs, in, {}));
+  };
+  const auto part = [&](NodeId of, int64_t begin, int64_t end) {
+    Attrs attrs;
+    attrs.axis = 1;
+    attrs.begin = begin;
+    attrs.end = end;
+    return node("slice", {of}, attrs);
+  };
+  const NodeId x = must(model.add_input("x", {DType::f32, {1, 5}}, true));
+  const NodeId y = must(model.add_input("y", {DType::f32, {1, 5}}, true));
+  const NodeId target = must(model.add_input("target", {DType::f32, {1, 5}}, false));
+  Attrs last;
+  last.axis = 1;
+  const NodeId both = node("concat", {part(x, 0, 2), part(x, 2, 5)}, last);
+  const NodeId some = node("concat", {part(y, 0, 2), part(y, 1, 4)}, last);
+  node("mse", {node("add", {both, some}), target});
+  ASSERT_TRUE(model.finish().ok());
+  const StepGraph graph =
+      build_step_graph(model, Mode::train, std::vector<int32_t>(model.nodes().size(), 0));
+  std::vector<NodeId> joined, filled;
+  for (const StepCall& call : graph.calls) {
+    if (call.kind == CallKind::join) joined.push_back(model.node(call.node).in.front());
+    if (call.kind == CallKind::input_grad && model.node(call.node).op->name() == "slice")
+      filled.push_back(model.node(call.node).in.front());
+  }
+  EXPECT_EQ(joined, std::vector<NodeId>({x}));
+  EXPECT_EQ(filled, std::vector<NodeId>({y, y}));
+}
+
 // Neither the tokens nor the vocabulary can be divided evenly.
 constexpr const char* kGpt =
     "gpt-nano:blocks=2,width=24,heads=4,context=13,vocabulary=37,dropout=0.1";
@@ -231,17 +266,21 @@ TEST(Shards, OneDigestForOneNumberOfShards) {
   config.tensor = 2;
   const Trained expected = train(model, config, 0);
   int turn = 0;
-  for (int32_t ranks : {1, 2, 3})
-    for (const char* schedule : {"1f1b", "gpipe", "zb-h1"})
-      for (int threads : {0, 2}) {
-        const char* recomputes[] = {"none", "stage", "every:3"};
-        config.ranks = ranks;
-        config.schedule = schedule;
-        config.recompute = recomputes[turn++ % 3];
-        const Trained got = train(model, config, threads);
-        EXPECT_EQ(got.losses, expected.losses) << ranks << " ranks, " << schedule;
-        EXPECT_EQ(got.last, expected.last) << ranks << " ranks, " << schedule;
-      }
+  for (int32_t shard_ranks : {1, 2})
+    for (int32_t ranks : {1, 2, 3})
+      for (const char* schedule : {"1f1b", "gpipe", "zb-h1"})
+        for (int threads : {0, 2}) {
+          const char* recomputes[] = {"none", "stage", "every:3"};
+          config.ranks = ranks * shard_ranks;
+          config.shard_ranks = shard_ranks;
+          config.schedule = schedule;
+          config.recompute = recomputes[turn++ % 3];
+          const Trained got = train(model, config, threads);
+          EXPECT_EQ(got.losses, expected.losses)
+              << ranks << " x " << shard_ranks << " ranks, " << schedule;
+          EXPECT_EQ(got.last, expected.last)
+              << ranks << " x " << shard_ranks << " ranks, " << schedule;
+        }
 }
 
 TEST(Shards, HeadsThatCannotBeDividedAreRefused) {
