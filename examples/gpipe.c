@@ -9,209 +9,14 @@
  * Every stage is a process of its own, but with --in-process. */
 #include "ranks.h"
 
-#include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+#define MICRO_BATCHES 8
+#include "chain.h"
 
-#include <weft.h>
-
-#include "randn.h"
-
-enum { LAYERS = 4, MICRO_BATCHES = 8, MICRO_BATCH_SIZE = 4, SAMPLES = MICRO_BATCHES * MICRO_BATCH_SIZE, WIDTH = 16 };
-
-typedef struct data {
-  float weight[LAYERS][WIDTH][WIDTH];   /* [in, out] */
-  float bias[LAYERS][WIDTH];
-  float input[SAMPLES][WIDTH];
-  float target[SAMPLES][WIDTH];
-} data;
-
-/* What weft computed. */
-typedef struct result {
-  double loss;
-  float weight[LAYERS][WIDTH][WIDTH];
-  float bias[LAYERS][WIDTH];
-  float input[SAMPLES][WIDTH];
-} result;
-
-/* What it is compared with. */
-typedef struct exact {
-  double loss;
-  double weight[LAYERS][WIDTH][WIDTH];
-  double bias[LAYERS][WIDTH];
-  double input[SAMPLES][WIDTH];
-} exact;
-
-/* ---- the same thing by hand ---- */
-
-static void compute_exact(const data *d, exact *e) {
-  static double value[LAYERS + 1][SAMPLES][WIDTH];   /* after each layer */
-  static double grad[SAMPLES][WIDTH], below[SAMPLES][WIDTH];
-  memset(e, 0, sizeof *e);
-  for (int s = 0; s < SAMPLES; ++s)
-    for (int i = 0; i < WIDTH; ++i) value[0][s][i] = d->input[s][i];
-
-  for (int l = 0; l < LAYERS; ++l)
-    for (int s = 0; s < SAMPLES; ++s)
-      for (int o = 0; o < WIDTH; ++o) {
-        double sum = d->bias[l][o];
-        for (int i = 0; i < WIDTH; ++i) sum += value[l][s][i] * d->weight[l][i][o];
-        value[l + 1][s][o] = sum > 0 ? sum : 0;
-      }
-
-  for (int s = 0; s < SAMPLES; ++s)
-    for (int o = 0; o < WIDTH; ++o) {
-      const double off = value[LAYERS][s][o] - d->target[s][o];
-      e->loss += off * off / (SAMPLES * WIDTH);
-      grad[s][o] = 2 * off / (SAMPLES * WIDTH);
-    }
-
-  for (int l = LAYERS - 1; l >= 0; --l) {
-    memset(below, 0, sizeof below);
-    for (int s = 0; s < SAMPLES; ++s)
-      for (int o = 0; o < WIDTH; ++o) {
-        if (value[l + 1][s][o] <= 0) continue;   /* ReLU lets nothing back */
-        e->bias[l][o] += grad[s][o];
-        for (int i = 0; i < WIDTH; ++i) {
-          e->weight[l][i][o] += value[l][s][i] * grad[s][o];
-          below[s][i] += d->weight[l][i][o] * grad[s][o];
-        }
-      }
-    memcpy(grad, below, sizeof grad);
-  }
-  memcpy(e->input, grad, sizeof grad);
-}
-
-/* ---- with weft ---- */
-
-static void require(weft_status status, const char *what, const weft_error *err) {
-  if (status >= 0) return;
-  fprintf(stderr, "gpipe: %s: %s\n", what, err->text[0] ? err->text : weft_status_text(status));
-  exit(2);
-}
-
-static weft_tensor *wrap(void *memory, int64_t rows, int64_t columns) {
-  weft_error err = WEFT_ERROR_INIT;
-  const weft_desc matrix = {WEFT_F32, 2, {rows, columns}}, vector = {WEFT_F32, 1, {columns}};
-  weft_tensor *tensor = NULL;
-  require(weft_tensor_wrap(rows ? &matrix : &vector, memory, NULL, NULL, &tensor, &err), "wrap", &err);
-  return tensor;
-}
-
-static weft_model *build(void) {
-  weft_error err = WEFT_ERROR_INIT;
-  weft_model *model = NULL;
-  weft_value x, target;
-  const weft_desc row = {WEFT_F32, 2, {1, WIDTH}};
-  require(weft_model_new(&model, &err), "model", &err);
-  require(weft_model_add_input(model, "x", &row, WEFT_INPUT_WANT_GRAD, &x, &err), "input", &err);
-  require(weft_model_add_input(model, "target", &row, 0, &target, &err), "input", &err);
-  for (int l = 0; l < LAYERS; ++l) {
-    char name[32];
-    weft_node_config relu = WEFT_NODE_INIT;
-    snprintf(name, sizeof name, "layer%d", l);
-    require(weft_model_add_linear(model, name, x, WIDTH, &x, &err), name, &err);
-    relu.op = "relu";
-    relu.inputs = &x;
-    relu.n_inputs = 1;
-    require(weft_model_add_node(model, &relu, &x, &err), "relu", &err);
-  }
-  const weft_value operands[] = {x, target};
-  weft_node_config loss = WEFT_NODE_INIT;
-  loss.op = "mse";
-  loss.inputs = operands;
-  loss.n_inputs = 2;
-  require(weft_model_add_node(model, &loss, &x, &err), "loss", &err);
-  return model;
-}
-
-/* Each stage gets as many layers as the others, or one more. */
 static weft_plan *make_plan(weft_model *model, int stages, const char *schedule) {
-  static const char *const layers[LAYERS] = {"layer0", "layer1", "layer2", "layer3"};
-  const char *cuts[LAYERS];
-  for (int s = 1; s < stages; ++s) cuts[s - 1] = layers[s * LAYERS / stages];
-  weft_optimizer sgd = WEFT_OPTIMIZER_INIT;
-  sgd.rule = WEFT_SGD;
-  sgd.rate = 1e-6;
   weft_plan_config config = WEFT_PLAN_INIT;
   config.ranks = (uint32_t)stages;
-  config.micro_batches = MICRO_BATCHES;
-  config.micro_batch_size = MICRO_BATCH_SIZE;
   config.schedule = schedule;
-  config.cuts = cuts;
-  config.n_cuts = (uint32_t)stages - 1;
-  config.optimizer = &sgd;
-  weft_error err = WEFT_ERROR_INIT;
-  weft_plan *plan = NULL;
-  require(weft_plan_new(model, &config, &plan, &err), "plan", &err);
-  return plan;
-}
-
-/* Writes the parameters, or reads their gradients. */
-static void each_parameter(weft_run *run, float weight[LAYERS][WIDTH][WIDTH], float bias[LAYERS][WIDTH], int write) {
-  weft_error err = WEFT_ERROR_INIT;
-  for (int l = 0; l < LAYERS; ++l) {
-    weft_tensor *const tensors[] = {wrap(weight[l], WIDTH, WIDTH), wrap(bias[l], 0, WIDTH)};
-    static const char *const kinds[] = {"weight", "bias"};
-    for (int k = 0; k < 2; ++k) {
-      char name[32];
-      snprintf(name, sizeof name, "layer%d.%s", l, kinds[k]);
-      require(write ? weft_run_write(run, name, WEFT_VALUE, tensors[k], &err) : weft_run_read(run, name, WEFT_GRAD, tensors[k], &err),
-              name, &err);
-      weft_tensor_unref(tensors[k]);
-    }
-  }
-}
-
-static double step(weft_run *run, data *d, uint32_t flags) {
-  weft_error err = WEFT_ERROR_INIT;
-  weft_tensor *const inputs[] = {wrap(d->input, SAMPLES, WIDTH), wrap(d->target, SAMPLES, WIDTH)};
-  require(weft_run_submit(run, inputs, 2, flags, 0, &err), "submit", &err);
-  for (int i = 0; i < 2; ++i) weft_tensor_unref(inputs[i]);   /* the run has references of its own */
-  weft_event event = WEFT_EVENT_INIT;
-  do {
-    require(weft_run_poll(run, &event, -1), "poll", &err);
-  } while (event.kind == WEFT_EVENT_MICRO_BATCH);
-  if (event.kind == WEFT_EVENT_ERROR) snprintf(err.text, sizeof err.text, "%s", event.text);
-  require(event.status, "step", &err);
-  return event.loss;
-}
-
-static void compute(weft_plan *plan, weft_mesh *mesh, data *d, result *r, char digest[33]) {
-  weft_error err = WEFT_ERROR_INIT;
-  weft_run *run = NULL;
-  require(weft_run_start(plan, mesh, NULL, &run, &err), "run", &err);
-  each_parameter(run, d->weight, d->bias, 1);
-
-  r->loss = step(run, d, WEFT_NO_UPDATE);
-  each_parameter(run, r->weight, r->bias, 0);
-  weft_tensor *input = wrap(r->input, SAMPLES, WIDTH);
-  require(weft_run_read(run, "x", WEFT_GRAD, input, &err), "input gradient", &err);
-  weft_tensor_unref(input);
-
-  step(run, d, WEFT_TRAIN);   /* so that the digest depends on every gradient */
-  require(weft_run_digest(run, digest, &err), "digest", &err);
-  weft_run_free(run);
-}
-
-/* ---- comparison ---- */
-
-static int check(const char *what, double found, double expected, double tolerance) {
-  const int good = fabs(found - expected) <= tolerance;   /* false for NaN */
-  printf("%-26s %12.4f   expected %.4f +- %.4f   %s\n", what, found, expected, tolerance, good ? "ok" : "WRONG");
-  return good;
-}
-
-static int compare(const char *what, const float *found, const double *expected, size_t n) {
-  double largest = 0;
-  for (size_t i = 0; i < n; ++i) {
-    const double off = fabs(found[i] - expected[i]);
-    if (off > largest || isnan(off)) largest = off;
-  }
-  const int good = largest <= 5e-4;
-  printf("%-26s %12.3e   expected at most 5e-4   %s\n", what, largest, good ? "ok" : "WRONG");
-  return good;
+  return plan_of(model, config, stages);
 }
 
 static int usage(void) {
@@ -246,9 +51,7 @@ int main(int argc, char **argv) {
   static result r;
   static exact e;
   char digest[33];
-  randn random;
-  randn_seed(&random, 42);
-  randn_fill(&random, &d.weight[0][0][0], sizeof d / sizeof(float));   /* all members, in their order */
+  draw(&d);
   compute_exact(&d, &e);
   compute(plan, world.mesh, &d, &r, digest);
   weft_plan_free(plan);
@@ -265,10 +68,7 @@ int main(int argc, char **argv) {
   int good = check("loss", r.loss, 5540.2947, 0.001);
   good &= check("smallest weight gradient", low, -294.8231, 0.0003);
   good &= check("largest weight gradient", high, 1527.5932, 0.0003);
-  printf("largest differences to the same computation in double:\n");
-  good &= compare("  input gradients", &r.input[0][0], &e.input[0][0], sizeof r.input / sizeof(float));
-  good &= compare("  weight gradients", weight, &e.weight[0][0][0], sizeof r.weight / sizeof(float));
-  good &= compare("  bias gradients", &r.bias[0][0], &e.bias[0][0], sizeof r.bias / sizeof(float));
+  good &= compare_all(&r, &e);
   printf("parameters after one step of SGD: %s\n", digest);
   return ranks_end(&world) || !good;
 }
