@@ -304,7 +304,8 @@ typedef struct weft_optimizer {
 
 enum { WEFT_STEPS_TRAIN = 1, WEFT_STEPS_EVAL = 2, WEFT_STEPS_FORWARD = 4 };
 
-/* An axis of the mesh of ranks: "data", replicas which divide the micro-batches of a step, or "stage", the ranks of a pipeline. */
+/* An axis of the mesh of ranks: "data", replicas which divide the micro-batches of a step; "stage", the ranks of a pipeline; "tensor",
+ * ranks that share each stage and compute its pieces. */
 typedef struct weft_axis { const char *name; uint32_t size, reserved; } weft_axis;
 
 typedef struct weft_plan_config {
@@ -338,8 +339,8 @@ typedef struct weft_plan_config {
   uint32_t vertical_sync;     /* 1: every stage uses the version of its weights that the first stage does */
   uint32_t gradient_groups;   /* in which the gradients of a step's micro-batches are added, 1 to micro_batches; decides rounding. 0: as many as replicas */
   uint32_t n_axes;
-  const weft_axis *axes;      /* at most one of each name; replaces ranks. Rank d * stage + p has position p of replica d. NULL: none */
-  uint32_t tensor;            /* pieces into which the large nodes are cut (tensor parallelism), 1 to 16; decides rounding. 0: 1 */
+  const weft_axis *axes;      /* at most one of each name; replaces ranks. Rank (d * stage + p) * tensor + t has piece t of position p of replica d. NULL: none */
+  uint32_t tensor;            /* pieces into which the large nodes are cut (tensor parallelism), 1 to 16; decides rounding. 0: the size of the axis "tensor" */
 } weft_plan_config;
 #define WEFT_PLAN_INIT \
   {sizeof(weft_plan_config), 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, 0, 0, NULL, 0, 0, 0, 0, NULL, 0}
@@ -377,7 +378,7 @@ WEFT_API int64_t weft_plan_bytes(const weft_plan *plan, uint32_t rank);
 /* Elements of the parameters that a rank owns, and of those that it holds (its own and copies of tied ones). Thread: any. */
 WEFT_API int64_t weft_plan_owned(const weft_plan *plan, uint32_t rank);
 WEFT_API int64_t weft_plan_resident(const weft_plan *plan, uint32_t rank);
-/* The training timetable as text, a row per rank ("0F0 0F1 0B0 0B1"), and a NUL; weft_plan_config.schedule_text takes
+/* The training timetable as text, a row per rank of a pipeline ("0F0 0F1 0B0 0B1"), and a NUL; weft_plan_config.schedule_text takes
  * it back. Writes at most `size` bytes into `buffer`; returns the bytes the whole text needs with its NUL, as snprintf would. Thread:
  * any. */
 WEFT_API size_t weft_plan_timetable(const weft_plan *plan, char *buffer, size_t size);

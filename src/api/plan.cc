@@ -94,22 +94,29 @@ Status read_axes(const weft_plan_config& c, PlanConfig& out) {
   if (c.ranks > 0)
     return Status(Code::invalid, cat("weft_plan_config.ranks is ", c.ranks,
                                      ", expected 0 with weft_plan_config.axes, which replace it"));
-  uint32_t data = 0, stage = 0;
+  uint32_t data = 0, stage = 0, tensor = 0;
   for (uint32_t i = 0; i < c.n_axes; ++i) {
     WEFT_TRY(require(c.axes[i].name, "a name in weft_plan_config.axes"));
     WEFT_TRY(check_reserved("weft_axis", "reserved", c.axes[i].reserved));
     const std::string_view name = c.axes[i].name;
-    uint32_t* to = name == "data" ? &data : name == "stage" ? &stage : nullptr;
+    uint32_t* to = name == "data"     ? &data
+                   : name == "stage"  ? &stage
+                   : name == "tensor" ? &tensor
+                                      : nullptr;
     if (!to || *to > 0)
       return Status(Code::invalid, cat("axis ", shown(name), to ? " is given twice" : " is unknown",
-                                       ", expected data and stage"));
+                                       ", expected data, stage and tensor"));
     *to = c.axes[i].size;
     if (*to < 1 || *to > static_cast<uint32_t>(kMaxStages))
       return Status(Code::invalid,
                     cat("axis '", name, "' has size ", *to, ", expected 1 to ", kMaxStages));
   }
   out.data = static_cast<int32_t>(std::max(data, 1u));
-  out.ranks = out.data * static_cast<int32_t>(std::max(stage, 1u));
+  out.shard_ranks = static_cast<int32_t>(std::max(tensor, 1u));
+  const int64_t ranks = int64_t{out.data} * out.shard_ranks * std::max(stage, 1u);
+  if (ranks > kMost)
+    return Status(Code::invalid, cat("the axes make ", ranks, " ranks, expected at most ", kMost));
+  out.ranks = static_cast<int32_t>(ranks);
   return {};
 }
 
@@ -148,7 +155,7 @@ Result<PlanConfig> config_of(const weft_plan_config& c, const Model& model) {
   WEFT_TRY(at_most("gradient_groups", c.gradient_groups, kMost));
   out.gradient_groups = c.gradient_groups > 0 ? static_cast<int32_t>(c.gradient_groups) : out.data;
   WEFT_TRY(at_most("tensor", c.tensor, kMost));
-  out.tensor = static_cast<int32_t>(std::max(c.tensor, 1u));
+  out.tensor = c.tensor > 0 ? static_cast<int32_t>(c.tensor) : out.shard_ranks;
   out.step_kinds = c.step_kinds;
   out.seed = c.seed;
   WEFT_TRY_ASSIGN(out.optim, optim_of(c.optimizer));
@@ -250,7 +257,7 @@ int64_t weft_plan_resident(const weft_plan* plan, uint32_t rank) {
 size_t weft_plan_timetable(const weft_plan* plan, char* buffer, size_t size) {
   if (!plan) return 0;
   try {
-    return print_to(plan->plan->mode(plan->plan->main_mode()).schedule.text(), buffer, size);
+    return print_to(plan->plan->timetable(), buffer, size);
   } catch (...) {
     return 0;
   }

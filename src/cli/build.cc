@@ -77,7 +77,7 @@ Outcome open_checkpoint(const std::string& command, const std::string& path, Che
 }
 
 uint32_t stages_of(const PlanOptions& options) {
-  const uint32_t ranks = options.ranks / options.data;  // of a replica
+  const uint32_t ranks = options.ranks / options.data / options.shard_ranks;  // of a pipeline
   if (options.chunks) return ranks * options.chunks;
   uint32_t chunks = 0;
   weft_schedule_info info = WEFT_SCHEDULE_INFO_INIT;
@@ -159,9 +159,10 @@ Outcome PlanRequest::fill(const PlanOptions& options, const OptimizerOptions& op
   rule_.weight_decay = optimizer.weight_decay;
   rule_.clip = optimizer.clip;
   axes_[0] = {"data", options.data, 0};
-  axes_[1] = {"stage", options.ranks / options.data, 0};
+  axes_[1] = {"stage", options.ranks / options.data / options.shard_ranks, 0};
+  axes_[2] = {"tensor", options.shard_ranks, 0};
   config.axes = axes_;
-  config.n_axes = 2;
+  config.n_axes = 3;
   config.micro_batches = options.micro_batches;
   config.micro_batch_size = options.micro_batch_size;
   config.schedule = options.schedule.c_str();

@@ -29,7 +29,7 @@ struct PlanRequest {
 
  private:
   weft_optimizer rule_ = WEFT_OPTIMIZER_INIT;
-  weft_axis axes_[2] = {};
+  weft_axis axes_[3] = {};
   Cutting cutting_;
   std::string rows_;
   ClusterPtr cluster_;

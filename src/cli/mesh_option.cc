@@ -11,19 +11,20 @@ namespace {
 constexpr uint32_t kMost = 4096;
 
 struct Mesh {
-  uint32_t data = 1, stage = 1;
+  uint32_t data = 1, stage = 1, tensor = 1;
 };
 
 // Returns a fault, or an empty string.
 std::string read_mesh(const std::string& text, Mesh& out) {
-  std::map<std::string, uint32_t*> axes = {{"data", &out.data}, {"stage", &out.stage}};
+  std::map<std::string, uint32_t*> axes = {
+      {"data", &out.data}, {"stage", &out.stage}, {"tensor", &out.tensor}};
   for (const std::string& item : split(text)) {
     const size_t at = item.find('=');
     const std::string name = item.substr(0, at);
     const auto axis = axes.find(name);
     if (axis == axes.end() || !axis->second)
       return "'" + name + "' is " + (axis == axes.end() ? "no axis" : "there twice") +
-             ", expected data=D,stage=P";
+             ", expected data=D,stage=P,tensor=T";
     uint32_t size = 0;
     if (at == std::string::npos || !read_value(item.substr(at + 1), &size) || size < 1 ||
         size > kMost)
@@ -38,7 +39,9 @@ std::string read_mesh(const std::string& text, Mesh& out) {
 void add_mesh_option(StoredOptions& settings, PlanOptions& options) {
   settings
       .add("--mesh", options.mesh,
-           "Replicas and pipeline ranks: data=D,stage=P. Replaces --ranks, which is stage=P")
+           "Replicas, pipeline ranks and ranks per stage: data=D,stage=P,tensor=T. Replaces "
+           "--ranks, "
+           "which is stage=P")
       .type("AXES")
       .check([](const std::string& text) {
         Mesh ignored;
@@ -52,13 +55,16 @@ Outcome settle_mesh(const StoredOptions& settings, PlanOptions& options) {
             "remove one of the two"};
   if (settings.given("ranks")) options.mesh.clear();  // of a checkpoint
   options.data = 1;
+  options.shard_ranks = 1;
   if (!options.mesh.empty()) {
     Mesh mesh;
     if (const std::string fault = read_mesh(options.mesh, mesh); !fault.empty())
       return {kUsage, "--mesh: " + fault, ""};
     options.data = mesh.data;
-    options.ranks = mesh.data * mesh.stage;
+    options.shard_ranks = mesh.tensor;
+    options.ranks = mesh.data * mesh.stage * mesh.tensor;
   }
+  if (options.tensor == 0) options.tensor = options.shard_ranks;
   if (options.gradient_groups == 0) options.gradient_groups = options.data;
   return {};
 }

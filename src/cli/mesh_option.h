@@ -1,4 +1,4 @@
-// The option --mesh: replicas and pipeline ranks.
+// The option --mesh: replicas, pipeline ranks and ranks that share a stage.
 #pragma once
 
 #include "cli/options.h"

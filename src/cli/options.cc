@@ -90,9 +90,11 @@ void add_plan_options(StoredOptions& settings, PlanOptions& options) {
       .type("G")
       .range(0, kMost);
   settings
-      .add("--tensor", options.tensor, "Pieces into which large nodes are cut; decides rounding")
+      .add(
+          "--tensor", options.tensor,
+          "Pieces into which large nodes are cut; decides rounding. 0: as many as ranks share them")
       .type("T")
-      .range(1, 16);
+      .range(0, 16);
   settings.section("Ranks");
   settings.add("--ranks,--stages", options.ranks, "Number of pipeline ranks")
       .type("P")

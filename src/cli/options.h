@@ -32,7 +32,7 @@ struct PlanOptions {
   std::string mesh;
   uint32_t data = 1;             // replicas, of --mesh; `ranks` are those of all
   uint32_t gradient_groups = 0;  // 0: `data`, until settle_mesh()
-  uint32_t tensor = 1;
+  uint32_t tensor = 0, shard_ranks = 1;
   uint32_t step_kinds = WEFT_STEPS_TRAIN | WEFT_STEPS_EVAL;
   uint64_t seed = 0;
 };

@@ -16,11 +16,14 @@ class PlanFileReader {
       : plan_(plan), rule_(has(plan, "optimizer") ? plan["optimizer"] : plan) {}
 
   std::string read(PlanOptions& o, OptimizerOptions& rule, uint64_t& steps) {
-    uint32_t warm_up = 0, data = 1;
+    uint32_t warm_up = 0, data = 1, shared = 1;
     number("ranks", o.ranks);
     number("data", data);
-    if (data > 1)
-      o.mesh = "data=" + std::to_string(data) + ",stage=" + std::to_string(o.ranks / data);
+    number("shard_ranks", shared);
+    if (data > 1 || shared > 1)
+      o.mesh = "data=" + std::to_string(data) +
+               ",stage=" + std::to_string(o.ranks / std::max(data * shared, 1u)) +
+               ",tensor=" + std::to_string(shared);
     number("micro_batches", o.micro_batches);
     number("micro_batch_size", o.micro_batch_size);
     number("chunks", o.chunks);

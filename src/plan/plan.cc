@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <set>
+#include <tuple>
 
 #include "base/text.h"
 #include "graph/shard.h"
@@ -40,6 +42,28 @@ std::vector<uint32_t> Plan::stages_on(int32_t rank) const {
   std::sort(out.begin(), out.end());
   out.erase(std::unique(out.begin(), out.end()), out.end());
   return out;
+}
+
+std::string Plan::timetable() const {
+  const Schedule& schedule = mode(main_mode()).schedule;
+  Schedule out;
+  for (size_t r = 0; r < schedule.rows.size(); r += static_cast<size_t>(config.shard_ranks)) {
+    std::vector<Action>& row = out.rows.emplace_back();
+    std::set<std::tuple<int32_t, Kind, int32_t>> seen;  // an action has a segment per exchange
+    for (const Action& a : schedule.rows[r]) {
+      const int32_t stage = segments[static_cast<size_t>(a.stage)].stage;
+      if (!seen.insert({stage, a.kind, a.micro_batch}).second) continue;
+      // The segments that have something to make again may come after those that have not.
+      auto at = row.end();
+      if (a.kind == Kind::R)
+        at = std::find_if(row.begin(), row.end(), [&](const Action& b) {
+          return b.stage == stage && b.micro_batch == a.micro_batch &&
+                 (b.kind == Kind::I || b.kind == Kind::B);
+        });
+      row.insert(at, {stage, a.kind, a.micro_batch});
+    }
+  }
+  return out.text();
 }
 
 Mode Plan::main_mode() const {

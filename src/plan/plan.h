@@ -266,6 +266,8 @@ struct Plan {
   // Of the pipeline, ascending.
   std::vector<uint32_t> stages_on(int32_t rank) const;
   const ModePlan& mode(Mode m) const { return modes[static_cast<size_t>(m)]; }
+  // The rows of the pipeline in that mode, whatever ranks share or replicate them.
+  std::string timetable() const;
   Mode main_mode() const;  // training if there is any, which a prediction or timetable is of
   bool asynchronous() const { return config.segment > 0; }
   // Micro-batches of one update of a segment; 0: the step is one update at most.

@@ -87,6 +87,29 @@ class Processes(Case):
             self.assertAlmostEqual(pieces["loss"], step["loss"], delta=1e-4 * step["loss"])
         self.fails(3, "heads, expected a multiple of 3 shards", "train", *args, "--tensor", 3)
 
+    def test_any_mesh_has_the_digest_of_one_rank_with_the_same_groups_and_pieces(self):
+        args = [TINY, "--micro-batches", 5, "--micro-batch-size", 2, "--seed", 1, "--gradient-groups", 2, "--dropout", 0.1, "--steps", 4]
+        alone = self.train(*args, "--tensor", 2)[1]
+        meshes = [["tensor=2"], ["stage=2,tensor=2", "--schedule", "zb-h1"], ["data=2,tensor=2", "--schedule", "gpipe", "--recompute", "stage"],
+                  ["data=2,stage=2,tensor=2"], ["data=2,stage=2,tensor=2", "--in-process", "--threads", 2]]
+        for mesh in meshes:
+            done = self.train(*args, "--mesh", *mesh)[1]
+            self.assertEqual((done["digest"], done["optimizer_digest"]), (alone["digest"], alone["optimizer_digest"]), mesh)
+            for planned, measured in zip(*done["peak_bytes_by_rank"].values()):
+                self.assertAlmostEqual(measured, planned, delta=2 * 4096)
+        # A checkpoint of a mesh goes on with the bits on any other of the same pieces, and within rounding with others.
+        self.train(*args[:-1], 2, "--mesh", "data=2,stage=2", "--checkpoint", self.path("ck"))
+        whole = self.train("--resume", self.path("ck"), "--steps", 4)[0]
+        in_pieces = self.train("--resume", self.path("ck"), "--steps", 4, "--mesh", "tensor=2", "--tensor", 2)[0]
+        for step, pieces in zip(whole, in_pieces):
+            self.assertAlmostEqual(pieces["loss"], step["loss"], delta=1e-4 * step["loss"])
+        plan = run("plan", *args[:-2], "--mesh", "stage=2,tensor=2", "--recompute", "stage", "--write-schedule", self.path("rows"))
+        self.assertEqual(plan.returncode, 0, plan.stderr)
+        done = self.train(*args, "--mesh", "stage=2,tensor=2", "--schedule-file", self.path("rows"))[1]
+        self.assertEqual(done["digest"], alone["digest"])
+        self.fails(3, "shard_ranks is 4, the model has 2 shards", "train", *args, "--mesh", "tensor=4", "--tensor", 2)
+        self.fails(3, "heads, expected a multiple of 3 shards", "train", *args, "--mesh", "tensor=3")
+
     def test_asynchronous_processes_compute_the_bits_of_one_process(self):
         model = "gpt-nano:blocks=2,width=32,heads=2,context=16,tied=0"
         for extra in (["--schedule", "pipedream"], ["--schedule", "pipedream", "--vertical-sync"],
