@@ -77,7 +77,7 @@ Status Run::spans(int32_t rank, std::vector<TraceSpan>& out) {
     if (answer.size() % sizeof(TraceSpan) != 0)
       return Status(Code::protocol, cat("rank ", rank, " sent spans of ", answer.size(), " bytes"));
     out.resize(before + n);
-    std::memcpy(out.data() + before, answer.data(), n * sizeof(TraceSpan));
+    if (n > 0) std::memcpy(out.data() + before, answer.data(), n * sizeof(TraceSpan));
   } while (!answer.empty());
   // They may come from another process, and are used as indices.
   for (const TraceSpan& s : out)
