@@ -732,7 +732,7 @@ enum { WEFT_VALUE = 0, WEFT_GRAD = 1, WEFT_STATE = 2 };   /* WEFT_STATE + k: opt
 
 /* Copies a parameter, its gradient of the last step that went backward (before clipping; of a step with several updates, that of the
  * last one), or its optimizer state, or the gradient of an input (WEFT_GRAD; the samples of the last step), into or from `tensor`, which
- * has its shape. Between steps alone: WEFT_ESTATE while steps or saves are not over. Thread: owner. */
+ * has its shape. Only between steps: WEFT_ESTATE while steps or saves are not over. Thread: owner. */
 WEFT_API weft_status weft_run_read(weft_run *run, const char *name, uint32_t what, weft_tensor *tensor, weft_error *err);
 WEFT_API weft_status weft_run_write(weft_run *run, const char *name, uint32_t what, const weft_tensor *tensor, weft_error *err);
 

@@ -115,7 +115,7 @@ class Model {
   ParamId find_param(std::string_view name) const;  // -1: none
 
   // Whether every node takes that many samples and makes of them what it makes of one. The ops of a
-  // caller are asked here and in add_node alone.
+  // caller are asked only here and in add_node.
   Status check_samples(int64_t samples) const;
   // Shapes of one node for a micro-batch of that many samples, which check_samples() has accepted.
   Inferred infer(NodeId id, int64_t samples) const;

@@ -23,7 +23,7 @@ const char* value_kind(const FileValue& value);
 
 struct PlanFile {
   std::string weft;   // who wrote it
-  Digest model_hash;  // a plan is of this model alone
+  Digest model_hash;  // a plan is valid only for this model
   std::optional<Digest>
       plan_hash;  // of the plan as it was saved; none: whatever plan the rest makes
   std::vector<std::string>
