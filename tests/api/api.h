@@ -20,11 +20,15 @@ struct Free {
   void operator()(weft_plan* plan) const { weft_plan_free(plan); }
   void operator()(weft_run* run) const { weft_run_free(run); }
   void operator()(weft_tensor* tensor) const { weft_tensor_unref(tensor); }
+  void operator()(weft_mesh* mesh) const { weft_mesh_free(mesh); }
+  void operator()(weft_checkpoint* checkpoint) const { weft_checkpoint_free(checkpoint); }
 };
 using ModelPtr = std::unique_ptr<weft_model, Free>;
 using PlanPtr = std::unique_ptr<weft_plan, Free>;
 using RunPtr = std::unique_ptr<weft_run, Free>;
 using TensorPtr = std::unique_ptr<weft_tensor, Free>;
+using MeshPtr = std::unique_ptr<weft_mesh, Free>;
+using CheckpointPtr = std::unique_ptr<weft_checkpoint, Free>;
 
 // A call failed as it should, with a text that has all of `parts` in it.
 inline void expect_error(weft_status found, const weft_error& err, weft_status expected,
@@ -206,6 +210,20 @@ inline Outcome step(const RunPtr& run, std::vector<weft_tensor*> inputs,
   Error err;
   EXPECT_EQ(submit(run, std::move(inputs), flags, tag, &err), WEFT_OK) << err.text;
   return finish(run);
+}
+
+inline CheckpointPtr open_checkpoint(const std::string& path) {
+  weft_checkpoint* out = nullptr;
+  Error err;
+  EXPECT_EQ(weft_checkpoint_open(path.c_str(), &out, &err), WEFT_OK) << err.text;
+  return CheckpointPtr(out);
+}
+
+inline std::string digest(const CheckpointPtr& checkpoint) {
+  char out[33] = {};
+  Error err;
+  EXPECT_EQ(weft_checkpoint_digest(checkpoint.get(), -1, out, &err), WEFT_OK) << err.text;
+  return out;
 }
 
 inline std::string digest(const RunPtr& run) {

@@ -123,11 +123,6 @@ TEST(Failure, OfAnOpNamesTheStageAndTheActionOfItsRank) {
   }
 }
 
-struct FreeMesh {
-  void operator()(weft_mesh* mesh) const { weft_mesh_free(mesh); }
-};
-using MeshPtr = std::unique_ptr<weft_mesh, FreeMesh>;
-
 // Rank 1 is a process of its own.
 struct TwoProcesses {
   explicit TwoProcesses(Then then) {

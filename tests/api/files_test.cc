@@ -26,10 +26,8 @@ struct Directory {
 
 struct FreeFiles {
   void operator()(weft_data* data) const { weft_data_free(data); }
-  void operator()(weft_checkpoint* checkpoint) const { weft_checkpoint_free(checkpoint); }
 };
 using DataPtr = std::unique_ptr<weft_data, FreeFiles>;
-using CheckpointPtr = std::unique_ptr<weft_checkpoint, FreeFiles>;
 
 TEST(Preset, EachSaysWhatItIs) {
   const struct {
@@ -172,13 +170,6 @@ TEST(Data, DrawnDataHaveHeldOutWindowsWhateverTheShare) {
   for (const int64_t first : {int64_t{-1}, int64_t{63}, INT64_MAX})
     expect_error(weft_data_eval(data.get(), first, x.get(), y.get(), &err), err, WEFT_EINVAL,
                  {("from " + std::to_string(first) + " on").c_str(), "there are 64"});
-}
-
-CheckpointPtr open_checkpoint(const std::string& path) {
-  weft_checkpoint* out = nullptr;
-  Error err;
-  EXPECT_EQ(weft_checkpoint_open(path.c_str(), &out, &err), WEFT_OK) << err.text;
-  return CheckpointPtr(out);
 }
 
 // x [6] -> the named layers of 6 -> mean squared error to y [6].

@@ -17,25 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-struct FreeCheckpoint {
-  void operator()(weft_checkpoint* checkpoint) const { weft_checkpoint_free(checkpoint); }
-};
-using CheckpointPtr = std::unique_ptr<weft_checkpoint, FreeCheckpoint>;
-
-CheckpointPtr open_checkpoint(const std::string& directory) {
-  weft_checkpoint* out = nullptr;
-  Error err;
-  EXPECT_EQ(weft_checkpoint_open(directory.c_str(), &out, &err), WEFT_OK) << err.text;
-  return CheckpointPtr(out);
-}
-
-std::string digest(const CheckpointPtr& checkpoint) {
-  char out[33] = {};
-  Error err;
-  EXPECT_EQ(weft_checkpoint_digest(checkpoint.get(), -1, out, &err), WEFT_OK) << err.text;
-  return out;
-}
-
 uint64_t step_of(const CheckpointPtr& checkpoint) {
   weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
   EXPECT_EQ(weft_checkpoint_describe(checkpoint.get(), &info), WEFT_OK);

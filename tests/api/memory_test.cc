@@ -24,11 +24,6 @@ struct Driver {
 };
 constexpr Driver kDrivers[] = {{"Inline", 0, false}, {"Threads", 2, false}, {"Mesh", 1, true}};
 
-struct FreeMesh {
-  void operator()(weft_mesh* mesh) const { weft_mesh_free(mesh); }
-};
-using MeshPtr = std::unique_ptr<weft_mesh, FreeMesh>;
-
 // A layer for each of two ranks.
 ModelPtr tiny_model() {
   ModelPtr model = new_model();

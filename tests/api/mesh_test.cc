@@ -10,11 +10,6 @@
 
 namespace {
 
-struct FreeMesh {
-  void operator()(weft_mesh* mesh) const { weft_mesh_free(mesh); }
-};
-using MeshPtr = std::unique_ptr<weft_mesh, FreeMesh>;
-
 MeshPtr listen() {
   weft_mesh* out = nullptr;
   Error err;

@@ -20,10 +20,6 @@ struct Driver {
 constexpr Driver kDrivers[] = {
     {"inline", 0, false}, {"threads", 1, false}, {"team", 3, false}, {"mesh", 1, true}};
 
-struct FreeMesh {
-  void operator()(weft_mesh* mesh) const { weft_mesh_free(mesh); }
-};
-
 void serve(const std::string& endpoint) {
   weft_mesh_config config = WEFT_MESH_INIT;
   config.endpoint = endpoint.c_str();
@@ -72,7 +68,7 @@ struct Trainer {
   }
 
   PlanPtr plan;
-  std::unique_ptr<weft_mesh, FreeMesh> mesh;
+  std::unique_ptr<weft_mesh, Free> mesh;
   std::thread other;
   RunPtr run;
 };

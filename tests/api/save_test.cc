@@ -57,14 +57,6 @@ constexpr Driver kInline = {"Inline", 0, false};
 constexpr Driver kDrivers[] = {
     kInline, {"Threads", 1, false}, {"Team", 2, false}, {"Mesh", 1, true}};
 
-struct FreeMesh {
-  void operator()(weft_mesh* mesh) const { weft_mesh_free(mesh); }
-};
-struct FreeCheckpoint {
-  void operator()(weft_checkpoint* checkpoint) const { weft_checkpoint_free(checkpoint); }
-};
-using CheckpointPtr = std::unique_ptr<weft_checkpoint, FreeCheckpoint>;
-
 // A run of two ranks.
 struct Trainer {
   explicit Trainer(const Driver& driver) : plan(new_plan(small_model(), plan_config(2))) {
@@ -118,7 +110,7 @@ struct Trainer {
   }
 
   PlanPtr plan;
-  std::unique_ptr<weft_mesh, FreeMesh> mesh;
+  std::unique_ptr<weft_mesh, Free> mesh;
   std::thread other;
   std::vector<TensorPtr> data;
   RunPtr run;
@@ -164,20 +156,6 @@ struct Directory {
   ~Directory() { fs::remove_all(path); }
   std::string path;
 };
-
-CheckpointPtr open_checkpoint(const std::string& path) {
-  weft_checkpoint* out = nullptr;
-  Error err;
-  EXPECT_EQ(weft_checkpoint_open(path.c_str(), &out, &err), WEFT_OK) << err.text;
-  return CheckpointPtr(out);
-}
-
-std::string digest(const CheckpointPtr& checkpoint) {
-  char out[33] = {};
-  Error err;
-  EXPECT_EQ(weft_checkpoint_digest(checkpoint.get(), -1, out, &err), WEFT_OK) << err.text;
-  return out;
-}
 
 constexpr int kSteps = 5;
 
