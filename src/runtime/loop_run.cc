@@ -9,7 +9,7 @@ LoopRun::LoopRun(std::shared_ptr<const Plan> plan, void (*drop)(void*))
       events_(kQueue * most_events(*plan_)),
       submitted_(kQueue),
       waiting_(kQueue),
-      saver_(*this) {}
+      saver_(*this, [this] { wake_->raise(); }) {}
 
 Status LoopRun::attach(Loop& loop) {
   loop_ = &loop;
@@ -72,7 +72,7 @@ void LoopRun::begin_waiting() {
     if (!failure_.ok())
       events_.push(error_event(std::exchange(current_, nullptr), failure_));
     else if (current_->save)
-      saver_.begin(*current_, [this] { wake_->raise(); });
+      saver_.begin(*current_);
     else
       begin_step(*current_);
   }

@@ -4,11 +4,10 @@
 
 namespace weft {
 
-void Saver::begin(Step& step, std::function<void()> wake) {
+void Saver::begin(Step& step) {
   step_ = &step;
-  wake_ = std::move(wake);
   if (stop_) return tell(true, Status(Code::canceled, "the run has been freed"));
-  thread_.reset();  // the one before has ended
+  thread_.reset();  // that of the save before: it may still be waking the loop
   {
     const std::lock_guard lock(mutex_);
     left_ = false;

@@ -14,12 +14,12 @@ namespace weft {
 
 class Saver {
  public:
-  explicit Saver(Run& run) : run_(run) {}
+  // `wake` is called from any thread when has_left() or take_done() has something new to say.
+  Saver(Run& run, std::function<void()> wake) : run_(run), wake_(std::move(wake)) {}
 
   // --- loop thread
-  // Starts the save of a step that is one; while there is no other. `wake` is called from any
-  // thread when has_left() or take_done() has something new to say.
-  void begin(Step& step, std::function<void()> wake);
+  // Starts the save of a step that is one; while there is no other.
+  void begin(Step& step);
   const Step* step() const { return step_; }  // whose save is under way, or null
   // What it saves has left the ranks: the next step may begin.
   bool has_left() const;
@@ -36,7 +36,7 @@ class Saver {
   void tell(bool done, Status status);
 
   Run& run_;
-  std::function<void()> wake_;
+  const std::function<void()> wake_;
   Step* step_ = nullptr;
   std::unique_ptr<Thread> thread_;
   std::atomic<bool> stop_ = false;
