@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <limits>
 
 #include "api/plan_config.h"
 #include "plan/asynchronous.h"
@@ -16,40 +17,51 @@ static_assert(WEFT_STEPS_TRAIN == 1 << static_cast<int>(Mode::train) &&
               WEFT_STEPS_EVAL == 1 << static_cast<int>(Mode::eval) &&
               WEFT_STEPS_FORWARD == 1 << static_cast<int>(Mode::infer));
 
-constexpr const char* kWritten = "written";  // the schedule of whoever wrote its rows
+constexpr const char* kWritten = "written";    // the schedule of whoever wrote its rows
+constexpr uint64_t kMost = uint64_t{1} << 30;  // of what becomes an int32_t
 
-double or_default(double value, double fallback) { return value == 0 ? fallback : value; }
+// One field of a configuration. 0 and NULL stand for the default, which `to` has.
+template <typename From, typename To>
+Status take(const char* config, const char* field, From from, To& to) {
+  if (from == From()) return {};
+  if constexpr (std::is_integral_v<To> && !std::is_same_v<To, bool>) {
+    constexpr uint64_t most =
+        std::is_same_v<To, int32_t> ? kMost : static_cast<uint64_t>(std::numeric_limits<To>::max());
+    if (from > most)
+      return Status(Code::invalid,
+                    cat(config, ".", field, " is ", from, ", expected at most ", most));
+  }
+  to = static_cast<To>(from);
+  return {};
+}
+
+// The rows of the list are in the order of the constants.
+Status take(const char* config, const char* field, uint32_t from, Rule& to) {
+  constexpr Rule kRules[] = {Rule::adamw, Rule::adam, Rule::sgd};
+  static_assert(WEFT_ADAMW == 0 && WEFT_ADAM == 1 && WEFT_SGD == 2);
+  if (from >= std::size(kRules))
+    return Status(Code::invalid, cat(config, ".", field, " is ", from,
+                                     ", expected WEFT_ADAMW, WEFT_ADAM or WEFT_SGD"));
+  to = kRules[from];
+  return {};
+}
+
+Status take(const char* config, const char* field, uint32_t from, RateCurve& to) {
+  constexpr RateCurve kCurves[] = {RateCurve::constant, RateCurve::cosine};
+  static_assert(WEFT_RATE_CONSTANT == 0 && WEFT_RATE_COSINE == 1);
+  if (from >= std::size(kCurves))
+    return Status(Code::invalid, cat(config, ".", field, " is ", from,
+                                     ", expected WEFT_RATE_CONSTANT or WEFT_RATE_COSINE"));
+  to = kCurves[from];
+  return {};
+}
 
 Result<OptimSettings> optim_of(const weft_optimizer* config) {
   weft_optimizer c;
   WEFT_TRY(read_config(config, "weft_optimizer", c));
   OptimSettings out;
-  switch (c.rule) {
-    case WEFT_ADAMW: out.rule = Rule::adamw; break;
-    case WEFT_ADAM: out.rule = Rule::adam; break;
-    case WEFT_SGD: out.rule = Rule::sgd; break;
-    default:
-      return Status(Code::invalid, cat("weft_optimizer.rule is ", c.rule,
-                                       ", expected WEFT_ADAMW, WEFT_ADAM or WEFT_SGD"));
-  }
-  switch (c.curve) {
-    case WEFT_RATE_CONSTANT: out.curve = RateCurve::constant; break;
-    case WEFT_RATE_COSINE: out.curve = RateCurve::cosine; break;
-    default:
-      return Status(Code::invalid, cat("weft_optimizer.curve is ", c.curve,
-                                       ", expected WEFT_RATE_CONSTANT or WEFT_RATE_COSINE"));
-  }
-  out.rate = or_default(c.rate, out.rate);
-  out.momentum = c.momentum;
-  out.beta1 = or_default(c.beta1, out.beta1);
-  out.beta2 = or_default(c.beta2, out.beta2);
-  out.eps = or_default(c.eps, out.eps);
-  out.weight_decay = c.weight_decay;
-  out.decay_all = c.decay_all != 0;
-  out.warmup = c.warmup;
-  out.total = c.total;
-  out.min_rate = c.min_rate;
-  out.clip = c.clip;
+#define OPTIMIZER_SETTING(field) WEFT_TRY(take("weft_optimizer", #field, c.field, out.field));
+#include "plan/settings.def"
   return out;
 }
 
@@ -78,17 +90,7 @@ Status read_split(const weft_plan_config& c, const Model& model, PlanConfig& out
   return {};
 }
 
-Status at_most(const char* field, uint64_t value, uint64_t most) {
-  return value <= most ? Status()
-                       : Status(Code::invalid, cat("weft_plan_config.", field, " is ", value,
-                                                   ", expected at most ", most));
-}
-
-constexpr uint32_t kMost = 1u << 30;
-
 Status read_axes(const weft_plan_config& c, PlanConfig& out) {
-  WEFT_TRY(at_most("ranks", c.ranks, kMost));
-  out.ranks = static_cast<int32_t>(std::max(c.ranks, 1u));
   if (c.n_axes == 0) return {};
   WEFT_TRY(require(c.axes, "weft_plan_config.axes"));
   if (c.ranks > 0)
@@ -113,51 +115,36 @@ Status read_axes(const weft_plan_config& c, PlanConfig& out) {
   }
   out.data = static_cast<int32_t>(std::max(data, 1u));
   out.shard_ranks = static_cast<int32_t>(std::max(tensor, 1u));
-  const int64_t ranks = int64_t{out.data} * out.shard_ranks * std::max(stage, 1u);
+  const uint64_t ranks = uint64_t{std::max(data, 1u)} * std::max(tensor, 1u) * std::max(stage, 1u);
   if (ranks > kMost)
     return Status(Code::invalid, cat("the axes make ", ranks, " ranks, expected at most ", kMost));
   out.ranks = static_cast<int32_t>(ranks);
   return {};
 }
 
-Result<PlanConfig> config_of(const weft_plan_config& c, const Model& model) {
+Result<PlanConfig> config_of(weft_plan_config c, const Model& model) {
   PlanConfig out;
+  if (c.warm_up == WEFT_WARM_UP_AUTO) {
+    out.warm_up = kAutoWarmUp;
+    c.warm_up = 0;
+  }
+#define PLAN_SETTING(field) WEFT_TRY(take("weft_plan_config", #field, c.field, out.field));
+#include "plan/settings.def"
   WEFT_TRY(read_axes(c, out));
-  WEFT_TRY(at_most("micro_batches", c.micro_batches, kMost));
-  out.micro_batches = static_cast<int32_t>(std::max(c.micro_batches, 1u));
-  out.micro_batch_size = std::max(c.micro_batch_size, 1u);
-  out.short_size = c.short_size;
+  if (c.gradient_groups == 0) out.gradient_groups = out.data;
   WEFT_TRY(read_split(c, model, out));
-  if (c.schedule) out.schedule = c.schedule;
   if (c.n_cuts) WEFT_TRY(require(c.cuts, "weft_plan_config.cuts"));
   for (uint32_t i = 0; i < c.n_cuts; ++i) {
     WEFT_TRY(require(c.cuts[i], "a name in weft_plan_config.cuts"));
     out.cuts.push_back(c.cuts[i]);
   }
-  WEFT_TRY(at_most("chunks", c.chunks, kMost));
-  WEFT_TRY(at_most("group", c.group, kMost));
-  if (c.warm_up != WEFT_WARM_UP_AUTO) WEFT_TRY(at_most("warm_up", c.warm_up, kMost));
-  out.chunks = static_cast<int32_t>(c.chunks);
-  out.group = static_cast<int32_t>(c.group);
-  out.warm_up = c.warm_up == WEFT_WARM_UP_AUTO ? kAutoWarmUp : static_cast<int32_t>(c.warm_up);
   if (c.schedule_text) {
     if (std::string_view(c.schedule_text).find_first_not_of(" \t\r\n") == std::string_view::npos)
       return Status(Code::invalid, "weft_plan_config.schedule_text holds no row of actions");
     out.schedule_text = c.schedule_text;
     out.schedule = kWritten;
   }
-  if (c.recompute) out.recompute = c.recompute;
-  WEFT_TRY(at_most("memory_limit", c.memory_limit, INT64_MAX));
-  out.memory_limit = static_cast<int64_t>(c.memory_limit);
-  WEFT_TRY(at_most("segment", c.segment, kMost));
-  out.segment = static_cast<int32_t>(c.segment);
-  out.vertical_sync = c.vertical_sync != 0;
-  WEFT_TRY(at_most("gradient_groups", c.gradient_groups, kMost));
-  out.gradient_groups = c.gradient_groups > 0 ? static_cast<int32_t>(c.gradient_groups) : out.data;
-  WEFT_TRY(at_most("tensor", c.tensor, kMost));
-  out.tensor = c.tensor > 0 ? static_cast<int32_t>(c.tensor) : out.shard_ranks;
-  out.step_kinds = c.step_kinds;
-  out.seed = c.seed;
+  if (c.tensor == 0) out.tensor = out.shard_ranks;
   WEFT_TRY_ASSIGN(out.optim, optim_of(c.optimizer));
   return out;
 }

@@ -145,40 +145,48 @@ Outcome Cutting::fill(const PlanOptions& options, weft_plan_config& config) {
   return {};
 }
 
+namespace {
+
+// A field of a configuration, from the value of an option that has been checked.
+template <typename T>
+void set(T& to, const T& from) {
+  to = from;
+}
+void set(uint32_t& to, bool from) { to = from; }
+void set(const char*& to, const std::string& from) { to = from.c_str(); }
+void set(uint32_t& to, const std::string& from) {
+  constexpr std::pair<const char*, uint32_t> kNamed[] = {{"adamw", WEFT_ADAMW},
+                                                         {"adam", WEFT_ADAM},
+                                                         {"sgd", WEFT_SGD},
+                                                         {"constant", WEFT_RATE_CONSTANT},
+                                                         {"cosine", WEFT_RATE_COSINE},
+                                                         {kAuto, WEFT_WARM_UP_AUTO}};
+  for (const auto& [name, value] : kNamed)
+    if (from == name) to = value;
+  (void)read_value(from, &to);
+}
+
+}  // namespace
+
 Outcome PlanRequest::fill(const PlanOptions& options, const OptimizerOptions& optimizer,
                           uint64_t steps) {
   weft_error err = WEFT_ERROR_INIT;
-  rule_.rule = optimizer.rule == "sgd"    ? WEFT_SGD
-               : optimizer.rule == "adam" ? WEFT_ADAM
-                                          : WEFT_ADAMW;
-  rule_.rate = optimizer.rate;
-  rule_.curve = optimizer.curve == "cosine" ? WEFT_RATE_COSINE : WEFT_RATE_CONSTANT;
-  rule_.warmup = optimizer.warmup;
+#define OPTIMIZER_OPTION(field, ...) set(rule_.field, optimizer.field);
+#define PLAN_OPTION(field, ...) set(config.field, options.field);
+#include "plan/settings.def"
+  if (options.warm_up != kAuto &&
+      (!read_value(options.warm_up, &config.warm_up) || config.warm_up == WEFT_WARM_UP_AUTO))
+    return {kUsage, "--warmup-depth is '" + options.warm_up + "', expected a number or auto", ""};
   // --steps 0 trains nothing; the curve must still be valid.
   if (rule_.curve == WEFT_RATE_COSINE) rule_.total = steps ? steps : optimizer.warmup + 1;
-  rule_.weight_decay = optimizer.weight_decay;
-  rule_.clip = optimizer.clip;
   axes_[0] = {"data", options.data, 0};
   axes_[1] = {"stage", options.ranks / options.data / options.shard_ranks, 0};
   axes_[2] = {"tensor", options.shard_ranks, 0};
   config.axes = axes_;
   config.n_axes = 3;
-  config.micro_batches = options.micro_batches;
-  config.micro_batch_size = options.micro_batch_size;
-  config.schedule = options.schedule.c_str();
-  config.chunks = options.chunks;
-  config.group = options.group;
-  if (options.warm_up == kAuto)
-    config.warm_up = WEFT_WARM_UP_AUTO;
-  else if (!read_value(options.warm_up, &config.warm_up) || config.warm_up == WEFT_WARM_UP_AUTO)
-    return {kUsage, "--warmup-depth is '" + options.warm_up + "', expected a number or auto", ""};
-  config.recompute = options.recompute.c_str();
-  config.memory_limit = options.memory_limit;
-  config.segment = options.segment;
-  config.vertical_sync = options.vertical_sync;
-  config.gradient_groups = options.gradient_groups;
-  config.tensor = options.tensor;
+  config.ranks = 0;  // the axes replace it
   config.step_kinds = options.step_kinds;
+  config.seed = options.seed;
   if (!options.schedule_file.empty()) {
     CLI_TRY(read_text(options.schedule_file, rows_));
     if (rows_.find_first_not_of(" \t\r\n") == std::string::npos)
@@ -190,7 +198,6 @@ Outcome PlanRequest::fill(const PlanOptions& options, const OptimizerOptions& op
     CLI_CALL(weft_cluster_load(options.cluster.c_str(), Out(cluster_), &err));
     config.cluster = cluster_.get();
   }
-  config.seed = options.seed;
   config.optimizer = &rule_;
   return {};
 }

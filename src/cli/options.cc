@@ -62,6 +62,11 @@ std::string check_warm_up(const std::string& text) {
              : "'" + text + "', expected a whole number or auto";
 }
 
+// A flag has none.
+Option with_argument(Option option, const char* argument) {
+  return argument ? option.type(argument) : option;
+}
+
 }  // namespace
 
 void add_model_options(StoredOptions& settings, ModelOptions& options) {
@@ -76,69 +81,15 @@ void add_model_options(StoredOptions& settings, ModelOptions& options) {
 }
 
 void add_plan_options(StoredOptions& settings, PlanOptions& options) {
-  settings.section("Steps");
-  settings.add("--micro-batches", options.micro_batches, "Micro-batches per step")
-      .type("M")
-      .range(1, kMost);
-  settings.add("--micro-batch-size", options.micro_batch_size, "Samples per micro-batch")
-      .type("N")
-      .range(1, kMost);
-  settings
-      .add("--gradient-groups", options.gradient_groups,
-           "Groups in which the gradients of the micro-batches are added; decides rounding. 0: the "
-           "number of replicas")
-      .type("G")
-      .range(0, kMost);
-  settings
-      .add(
-          "--tensor", options.tensor,
-          "Pieces into which large nodes are cut; decides rounding. 0: as many as ranks share them")
-      .type("T")
-      .range(0, 16);
-  settings.section("Ranks");
-  settings.add("--ranks,--stages", options.ranks, "Number of pipeline ranks")
-      .type("P")
-      .range(1, kMost);
+#define PLAN_OPTION(field, type, value, title, names, argument, about, check) \
+  settings.section(title);                                                    \
+  with_argument(settings.add(names, options.field, about), argument) check;
+#include "plan/settings.def"
   add_mesh_option(settings, options);
-  settings
-      .add("--schedule", options.schedule,
-           "Schedule; 'weft plan --schedules' lists all. auto: the one with the shortest predicted "
-           "step")
-      .type("NAME")
-      .one_of(schedule_names());
   settings
       .add("--schedule-file", options.schedule_file,
            "Read the schedule from a file of 'weft plan --write-schedule'. Replaces --schedule")
       .type("FILE");
-  settings.add("--chunks", options.chunks, "Stages per rank. 0: the number that the schedule uses")
-      .type("V");
-  settings
-      .add("--group", options.group,
-           "interleaved, interleaved-zb: micro-batches per chunk before the next chunk. 0: the "
-           "number of ranks")
-      .type("G");
-  settings
-      .add("--warmup-depth", options.warm_up,
-           "1f1b: forward actions before the first backward action, per later rank; or auto")
-      .type("K")
-      .check(check_warm_up);
-  settings
-      .add("--recompute", options.recompute,
-           "Activations to recompute in the backward pass: none, stage, every:N (N nodes) or auto")
-      .type("WHAT")
-      .check(check_recompute);
-  settings
-      .add("--memory-limit", options.memory_limit,
-           "Memory limit of a rank, for --recompute auto or --partition cost. 0: no limit")
-      .type("BYTES")
-      .bytes();
-  settings
-      .add("--segment", options.segment,
-           "Asynchronous schedules: updates before the pipeline drains. 0: 16")
-      .type("K");
-  settings.add("--vertical-sync", options.vertical_sync,
-               "Asynchronous schedules: all stages use the version of the weights that the first "
-               "stage uses");
   settings
       .add("--partition", options.partition,
            "How to cut the model: cost (equal times), uniform (equal numbers of nodes), "
@@ -181,28 +132,10 @@ void add_cluster_option(Parser& parser, PlanOptions& options) {
 }
 
 void add_optimizer_options(StoredOptions& settings, OptimizerOptions& options) {
-  settings.section("Steps");
-  settings.add("--optimizer", options.rule, "Update rule: adamw, adam or sgd")
-      .type("RULE")
-      .one_of({"adamw", "adam", "sgd"});
-  settings.add("--lr", options.rate, "Learning rate").type("X").positive();
-  settings
-      .add("--lr-schedule", options.curve,
-           "Learning rate over the steps: constant, or cosine, which falls from the end of the "
-           "warm-up to the last step")
-      .type("CURVE")
-      .one_of({"constant", "cosine"});
-  settings
-      .add("--warmup", options.warmup, "Steps in which the learning rate rises linearly to --lr")
-      .type("N");
-  settings
-      .add("--weight-decay", options.weight_decay,
-           "Weight decay of matrices; other parameters do not decay")
-      .type("X")
-      .not_negative();
-  settings.add("--clip", options.clip, "Clip gradients to this global norm. 0: no clipping")
-      .type("X")
-      .not_negative();
+#define OPTIMIZER_OPTION(field, type, value, title, names, argument, about, check) \
+  settings.section(title);                                                         \
+  with_argument(settings.add(names, options.field, about), argument) check;
+#include "plan/settings.def"
 }
 
 Outcome check_curve(const OptimizerOptions& optimizer, uint64_t steps) {

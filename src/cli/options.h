@@ -20,27 +20,19 @@ struct ModelOptions {
 };
 
 struct PlanOptions {
-  uint32_t ranks = 1, micro_batches = 8, micro_batch_size = 4;
-  std::string schedule = "1f1b", schedule_file, partition = "cost", cut, recompute = "none";
-  std::string warm_up = "1", cluster;
-  uint32_t chunks = 0, group = 0;
-  uint64_t memory_limit = 0;
-  std::string profile, speeds, plan_file;
+#define PLAN_OPTION(field, type, value, ...) type field = value;
+#include "plan/settings.def"
+  std::string schedule_file, partition = "cost", cut, cluster, profile, speeds, plan_file;
   double link_latency = 0, link_bandwidth = 0;
-  uint32_t segment = 0;
-  bool vertical_sync = false;
   std::string mesh;
-  uint32_t data = 1;             // replicas, of --mesh; `ranks` are those of all
-  uint32_t gradient_groups = 0;  // 0: `data`, until settle_mesh()
-  uint32_t tensor = 0, shard_ranks = 1;
+  uint32_t data = 1, shard_ranks = 1;  // of --mesh; `ranks` are those of all
   uint32_t step_kinds = WEFT_STEPS_TRAIN | WEFT_STEPS_EVAL;
   uint64_t seed = 0;
 };
 
 struct OptimizerOptions {
-  std::string rule = "adamw", curve = "constant";
-  double rate = 1e-3, weight_decay = 0, clip = 1;
-  uint64_t warmup = 0;
+#define OPTIMIZER_OPTION(field, type, value, ...) type field = value;
+#include "plan/settings.def"
 };
 
 // For plan and train. A checkpoint does not store this option.

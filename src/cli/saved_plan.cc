@@ -16,34 +16,21 @@ class PlanFileReader {
       : plan_(plan), rule_(has(plan, "optimizer") ? plan["optimizer"] : plan) {}
 
   std::string read(PlanOptions& o, OptimizerOptions& rule, uint64_t& steps) {
-    uint32_t warm_up = 0, data = 1, shared = 1;
-    number("ranks", o.ranks);
-    number("data", data);
-    number("shard_ranks", shared);
+#define PLAN_OPTION(field, ...) read(plan_, #field, o.field);
+#define OPTIMIZER_OPTION(field, ...) read(rule_, #field, rule.field);
+#include "plan/settings.def"
+    read(plan_, "seed", o.seed);
+    uint32_t data = 1, shared = 1;
+    read(plan_, "data", data);
+    read(plan_, "shard_ranks", shared);
     if (data > 1 || shared > 1)
       o.mesh = "data=" + std::to_string(data) +
                ",stage=" + std::to_string(o.ranks / std::max(data * shared, 1u)) +
                ",tensor=" + std::to_string(shared);
-    number("micro_batches", o.micro_batches);
-    number("micro_batch_size", o.micro_batch_size);
-    number("chunks", o.chunks);
-    number("group", o.group);
-    number("warm_up", warm_up);
-    number("memory_limit", o.memory_limit);
-    number("segment", o.segment);
-    number("gradient_groups", o.gradient_groups);
-    number("tensor", o.tensor);
-    number("seed", o.seed);
-    take(plan_, "schedule", o.schedule, has(plan_, "schedule") && plan_["schedule"].is_string());
-    take(plan_, "recompute", o.recompute,
-         has(plan_, "recompute") && plan_["recompute"].is_string());
-    take(plan_, "vertical_sync", o.vertical_sync,
-         has(plan_, "vertical_sync") && plan_["vertical_sync"].is_boolean());
-    if (o.schedule == "written")
-      o.schedule = "1f1b";  // no option can name the rows of a written schedule
-    o.warm_up = std::to_string(std::max(warm_up, 1u));
+    if (o.schedule == "written") o.schedule = "1f1b";  // no option can name its rows
+    if (o.warm_up == "0") o.warm_up = "1";             // of a schedule without a warm-up
     cuts(o.cut);
-    optimizer(rule, steps);
+    if (rule.curve == "cosine") read(rule_, "total", steps);
     return fault_;
   }
 
@@ -53,16 +40,38 @@ class PlanFileReader {
   }
 
   template <typename T>
-  void take(const nlohmann::json& from, const char* key, T& to, bool good) {
-    if (good)
-      to = from[key].get<T>();
-    else if (fault_.empty())
-      fault_ = key;
+  void read(const nlohmann::json& from, const char* key, T& to) {
+    if (!has(from, key) || !take(from[key], to))
+      if (fault_.empty()) fault_ = key;
   }
-  template <typename T>
-  void number(const char* key, T& to) {
-    const bool is = has(plan_, key) && plan_[key].is_number_unsigned();
-    take(plan_, key, to, is && (sizeof(T) > 4 || plan_[key].get<uint64_t>() <= (1u << 20)));
+  static bool take(const nlohmann::json& from, bool& to) {
+    if (from.is_boolean()) to = from.get<bool>();
+    return from.is_boolean();
+  }
+  static bool take(const nlohmann::json& from, double& to) {
+    if (from.is_number()) to = from.get<double>();
+    return from.is_number();
+  }
+  static bool take(const nlohmann::json& from, uint64_t& to) {
+    if (from.is_number_unsigned()) to = from.get<uint64_t>();
+    return from.is_number_unsigned();
+  }
+  static bool take(const nlohmann::json& from, uint32_t& to) {
+    uint64_t number = 0;
+    if (!take(from, number) || number > (1u << 20)) return false;
+    to = static_cast<uint32_t>(number);
+    return true;
+  }
+  // The option may take a number as text.
+  static bool take(const nlohmann::json& from, std::string& to) {
+    uint32_t number = 0;
+    if (from.is_string())
+      to = from.get<std::string>();
+    else if (take(from, number))
+      to = std::to_string(number);
+    else
+      return false;
+    return true;
   }
   void cuts(std::string& to) {
     to.clear();
@@ -72,17 +81,6 @@ class PlanFileReader {
     else if (fault_.empty())
       fault_ = "cuts";
   }
-  void optimizer(OptimizerOptions& to, uint64_t& steps) {
-    for (const auto& [key, value] :
-         {std::pair{"rate", &to.rate}, {"weight_decay", &to.weight_decay}, {"clip", &to.clip}})
-      take(rule_, key, *value, has(rule_, key) && rule_[key].is_number());
-    for (const auto& [key, value] : {std::pair{"rule", &to.rule}, {"curve", &to.curve}})
-      take(rule_, key, *value, has(rule_, key) && rule_[key].is_string());
-    take(rule_, "warmup", to.warmup, has(rule_, "warmup") && rule_["warmup"].is_number_unsigned());
-    if (to.curve == "cosine")
-      take(rule_, "total", steps, has(rule_, "total") && rule_["total"].is_number_unsigned());
-  }
-
   const nlohmann::json& plan_;
   const nlohmann::json& rule_;
   std::string fault_;
@@ -93,23 +91,16 @@ class PlanFileReader {
 Outcome take_plan_file(const StoredOptions& settings, PlanOptions& options,
                        OptimizerOptions& optimizer, uint64_t& steps) {
   if (options.plan_file.empty()) return {};
-  for (const char* name : {"ranks",         "schedule",
-                           "schedule-file", "chunks",
-                           "group",         "warmup-depth",
-                           "recompute",     "memory-limit",
-                           "segment",       "vertical-sync",
-                           "micro-batches", "micro-batch-size",
-                           "partition",     "cut",
-                           "profile",       "speeds",
-                           "link-latency",  "link-bandwidth",
-                           "optimizer",     "lr",
-                           "lr-schedule",   "warmup",
-                           "weight-decay",  "clip",
-                           "seed",          "gradient-groups",
-                           "mesh",          "tensor"})
+  std::vector<std::string> names = {"schedule-file", "partition",      "cut",  "profile", "speeds",
+                                    "link-latency",  "link-bandwidth", "seed", "mesh"};
+#define PLAN_OPTION(field, type, value, section, option, ...) \
+  names.push_back(StoredOptions::name_of(option));
+#define OPTIMIZER_OPTION(field, type, value, section, option, ...) \
+  names.push_back(StoredOptions::name_of(option));
+#include "plan/settings.def"
+  for (const std::string& name : names)
     if (settings.given(name))
-      return {kUsage,
-              "--" + std::string(name) + " cannot be combined with --plan, which contains it",
+      return {kUsage, "--" + name + " cannot be combined with --plan, which contains it",
               "remove one of the two"};
   if (!options.cluster.empty())
     return {kUsage, "--cluster cannot be combined with --plan, which is already made",

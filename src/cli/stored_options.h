@@ -17,8 +17,11 @@ class StoredOptions {
   template <typename T>
   Option add(const std::string& names, T& value, const std::string& about) {
     const Option option = parser_.add(names, value, about);
-    rows_.push_back({names.substr(2, names.find(',') - 2), option, &value});
+    rows_.push_back({name_of(names), option, &value});
     return option;
+  }
+  static std::string name_of(const std::string& names) {
+    return names.substr(2, names.find(',') - 2);
   }
 
   std::vector<std::pair<std::string, std::string>> texts() const;

@@ -55,6 +55,8 @@ class Floors(unittest.TestCase):
         self.accepted("src/cli/main.cc", "#include <weft.h>")
         self.accepted("src/cli/main.cc", '#include "cli/out.h"')
         self.refused("src/cli/main.cc", '#include "base/text.h"', "its own files alone")
+        self.accepted("src/cli/main.cc", '#include "plan/settings.def"')
+        self.refused("src/io/file.cc", '#include "plan/settings.def"', "fenced")
         self.refused("src/plan/check.cc", "#include <weft.h>", "fenced")
 
     def test_fences(self):
