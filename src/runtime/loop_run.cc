@@ -66,6 +66,7 @@ void LoopRun::follow_save() {
 }
 
 void LoopRun::begin_waiting() {
+  if (!wake_) return;  // detached
   while (!current_ && !being_read_ && !waiting_.empty()) {
     if (failure_.ok() && waiting_.front()->save && saver_.step()) return;  // one save at a time
     current_ = waiting_.pop();
