@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/text.h"
+
 namespace weft {
 
 EffectRouter::EffectRouter(std::shared_ptr<const Plan> plan, int32_t rank, RankLinks& links,
@@ -26,8 +28,8 @@ EffectRouter::EffectRouter(std::shared_ptr<const Plan> plan, int32_t rank, RankL
   if (rank == 0) controller_ = std::make_unique<Controller>(std::move(plan));
 }
 
-const Route* EffectRouter::find(Mode mode, int32_t edge) const {
-  const auto& routes = routes_[static_cast<size_t>(mode)];
+Route* EffectRouter::find(Mode mode, int32_t edge) {
+  auto& routes = routes_[static_cast<size_t>(mode)];
   const auto at = std::lower_bound(routes.begin(), routes.end(), edge,
                                    [](const Route& r, int32_t id) { return r.edge < id; });
   return at != routes.end() && at->edge == edge ? &*at : nullptr;
@@ -44,9 +46,15 @@ size_t EffectRouter::most_posts(int32_t peer) const {
   return most;
 }
 
-bool EffectRouter::is(EdgeKind kind, int32_t edge) const {
+bool EffectRouter::is(EdgeKind kind, int32_t edge) {
   const Route* route = controller_ ? find(step_.mode, edge) : nullptr;
   return route && route->kind == kind;
+}
+
+void EffectRouter::describe(std::string& out) const {
+  if (controller_) out += controller_->describe();
+  if (!engine_.idle())
+    out += cat("; rank ", engine_.rank(), " ", activity_text(engine_.activity()));
 }
 
 Status EffectRouter::begin(const StepDescriptor& step) {

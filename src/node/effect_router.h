@@ -26,6 +26,10 @@ struct Route {
   int32_t out_slots;             // tensors that may be posted and not released
   std::array<int64_t, 2> bytes;  // of a full and of the short micro-batch
   Peer other;
+  // What may land next, for links that check it: the micro-batch, the end of those that were
+  // granted, and the sequence of the step that both are of.
+  int32_t next = 0, room = 0;
+  uint64_t sequence = UINT64_MAX;
 
   // The other end of a micro-batch's message: that of all micro-batches.
   const Peer& peer(int32_t) const { return other; }
@@ -41,10 +45,10 @@ class RankLinks {
   // The micro-batch of that edge goes to the route's peer, where arrived() is called. Answer with
   // released().
   virtual void post(const Route& route, int32_t micro_batch, bool delivered) = 0;
-  virtual void grant(const Route& route, int32_t micro_batch) = 0;  // the peer's granted()
-  virtual void control(int32_t rank, const Control& message) = 0;   // that rank's heard()
-  virtual void micro_batch(int32_t micro_batch) = 0;                // rank 0: see ControllerEffects
-  virtual void step_done(const StepResult& result) = 0;             // rank 0
+  virtual void grant(Route& route, int32_t micro_batch) = 0;       // the peer's granted()
+  virtual void control(int32_t rank, const Control& message) = 0;  // that rank's heard()
+  virtual void micro_batch(int32_t micro_batch) = 0;               // rank 0: see ControllerEffects
+  virtual void step_done(const StepResult& result) = 0;            // rank 0
 };
 
 class EffectRouter final : private ControllerEffects {
@@ -66,10 +70,12 @@ class EffectRouter final : private ControllerEffects {
   // The step that began here last.
   const StepDescriptor& step() const { return step_; }
   bool idle() const { return engine_.idle() && (!controller_ || controller_->idle()); }
+  // Appends, for a person, what the controller and the engine wait for.
+  void describe(std::string& out) const;
   const Engine& engine() const { return engine_; }
   const Controller* controller() const { return controller_.get(); }  // rank 0
   std::span<const Route> routes(Mode mode) const { return routes_[static_cast<size_t>(mode)]; }
-  const Route* find(Mode mode, int32_t edge) const;  // null: not an edge of this rank
+  Route* find(Mode mode, int32_t edge);  // null: not an edge of this rank
   // Tensors that may be posted and not released, to a peer; -1: to all.
   size_t most_posts(int32_t peer = -1) const;
   // Jobs and, to ranks of this process, copies that may be under way.
@@ -86,7 +92,7 @@ class EffectRouter final : private ControllerEffects {
   void control(int32_t rank, const Control& message) override { links_.control(rank, message); }
   void micro_batch(int32_t micro_batch) override { links_.micro_batch(micro_batch); }
   void step_done(const StepResult& result) override { links_.step_done(result); }
-  bool is(EdgeKind kind, int32_t edge) const;
+  bool is(EdgeKind kind, int32_t edge);
 
   RankLinks& links_;
   std::array<std::vector<Route>, kModes> routes_;  // ascending by edge

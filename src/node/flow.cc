@@ -29,13 +29,8 @@ const Edge& RankNode::edge_at(const MessageAt& at) const {
   return plan_->mode(at.mode).edges[static_cast<size_t>(at.edge)];
 }
 
-RankNode::Incoming& RankNode::incoming(Mode mode, const Route& route) {
-  const auto at = &route - router_.routes(mode).data();
-  return incoming_[static_cast<size_t>(mode)][static_cast<size_t>(at)];
-}
-
 // Of a peer: whether the plan has such a message, and its edge ends or begins here.
-Result<const Route*> RankNode::route_of(const MessageAt& at) const {
+Result<Route*> RankNode::route_of(const MessageAt& at) {
   if (static_cast<size_t>(at.mode) >= kModes)
     return wrong(cat("tensor of mode ", static_cast<int>(at.mode), ", which is unknown"));
   const ModePlan& mode = plan_->mode(at.mode);
@@ -53,7 +48,7 @@ Result<const Route*> RankNode::route_of(const MessageAt& at) const {
 // is room for it, and it has the size.
 Result<std::span<std::byte>> RankNode::landing(Peer& from, const Tag& tag, uint64_t bytes) {
   MessageAt here = message_at(tag);
-  WEFT_TRY_ASSIGN(const Route* route, route_of(here));
+  WEFT_TRY_ASSIGN(Route * route, route_of(here));
   const Edge& edge = edge_at(here);
   const StepDescriptor& step = router_.step();
   if (!route || !route->incoming || route->peer(here.micro_batch).rank != from.rank)
@@ -62,13 +57,15 @@ Result<std::span<std::byte>> RankNode::landing(Peer& from, const Tag& tag, uint6
   const bool begun = next_sequence_ > 0 && tag.step == step.sequence;
   if (!begun && (tag.step != next_sequence_ || !engine().idle() || controller_))
     return wrong(cat("tensor of step ", tag.step, ", which neither runs nor is next"));
-  Incoming& in = incoming(here.mode, *route);
-  if (in.step != tag.step)
-    in = {.step = tag.step, .next = edge.first, .room = edge.first + edge.landing_slots};
-  if (here.micro_batch != in.next)
-    return wrong(
-        cat("edge ", here.edge, " brings micro-batch ", here.micro_batch, ", expected ", in.next));
-  if (here.micro_batch >= in.room)
+  if (route->sequence != tag.step) {
+    route->sequence = tag.step;
+    route->next = edge.first;
+    route->room = edge.first + edge.landing_slots;
+  }
+  if (here.micro_batch != route->next)
+    return wrong(cat("edge ", here.edge, " brings micro-batch ", here.micro_batch, ", expected ",
+                     route->next));
+  if (here.micro_batch >= route->room)
     return wrong(
         cat("edge ", here.edge, " brings micro-batch ", here.micro_batch, " without a grant"));
   if (begun) {
@@ -83,7 +80,7 @@ Result<std::span<std::byte>> RankNode::landing(Peer& from, const Tag& tag, uint6
   }
   if (place.size() != bytes)
     return wrong(cat(name_of(here), " has ", bytes, " bytes, expected ", place.size()));
-  ++in.next;
+  ++route->next;
   from.landing_at = here;
   from.landing_bytes = bytes;
   return place;
@@ -112,13 +109,12 @@ void RankNode::copied_here(int32_t edge, int32_t micro_batch) {
     push({kind, rank_, step().sequence, at(edge, micro_batch)});
 }
 
-void RankNode::grant(const Route& route, int32_t micro_batch) {
+void RankNode::grant(Route& route, int32_t micro_batch) {
   const MessageAt here = at(route.edge, micro_batch);
   const uint64_t sequence = step().sequence;
   const Route::Peer& from = route.peer(micro_batch);
   if (from.rank == rank_) return push({Event::Kind::granted, rank_, sequence, here});
-  Incoming& in = incoming(here.mode, route);
-  in.room = std::max(in.room, micro_batch + 1);
+  route.room = std::max(route.room, micro_batch + 1);
   Peer& peer = *links_[static_cast<size_t>(from.link)];
   peer.link.send_grant(tag_of(sequence, here), now_, peer);
 }
@@ -209,7 +205,7 @@ Status RankNode::take(const Event& event) {
 
 Status RankNode::granted(const Event& event) {
   const MessageAt& here = event.at;
-  WEFT_TRY_ASSIGN(const Route* route, route_of(here));
+  WEFT_TRY_ASSIGN(Route * route, route_of(here));
   if (here.mode != step().mode || !route || !route->outgoing ||
       route->peer(here.micro_batch).rank != event.peer) {
     const Edge& edge = edge_at(here);

@@ -41,7 +41,6 @@ RankNode::RankNode(std::shared_ptr<const Plan> plan, int32_t rank, const Identit
   size_t edges = 0, landing = 0;
   for (const ModePlan& mode : plan_->modes) {
     const std::span<const Route> routes = router_.routes(mode.mode);
-    incoming_[static_cast<size_t>(mode.mode)].resize(routes.size());
     edges += routes.size();
     for (const Route& r : routes)
       if (r.incoming)

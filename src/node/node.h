@@ -29,7 +29,6 @@ struct MessageAt {
   Mode mode = Mode::train;
   int32_t edge = 0, micro_batch = 0;
   int32_t variant = 0;  // 1: the short last micro-batch
-  bool operator==(const MessageAt&) const = default;
 };
 
 // None of these calls back into the node before it returns.
@@ -133,10 +132,6 @@ class RankNode final : private RankLinks {
  private:
   struct Peer;  // a link and its effects
   struct Event;
-  struct Incoming {  // what may land next on an edge
-    uint64_t step = UINT64_MAX;
-    int32_t next = 0, room = 0;
-  };
 
   Peer* find(int32_t rank);
   void push(const Event& event);
@@ -164,14 +159,13 @@ class RankNode final : private RankLinks {
   void hang_up_dead();
   MessageAt at(int32_t edge, int32_t micro_batch) const;
   const Edge& edge_at(const MessageAt& at) const;
-  Result<const Route*> route_of(const MessageAt& at) const;
-  Incoming& incoming(Mode mode, const Route& route);
+  Result<Route*> route_of(const MessageAt& at);
   Result<std::span<std::byte>> landing(Peer& from, const Tag& tag, uint64_t bytes);
 
   // RankLinks
   void run(int32_t job, bool deliver) override;
   void post(const Route& route, int32_t micro_batch, bool delivered) override;
-  void grant(const Route& route, int32_t micro_batch) override;
+  void grant(Route& route, int32_t micro_batch) override;
   void control(int32_t to, const Control& message) override;
   void micro_batch(int32_t micro_batch) override { effects_.micro_batch(micro_batch); }
   void step_done(const StepResult& result) override { effects_.step_done(result); }
@@ -184,7 +178,6 @@ class RankNode final : private RankLinks {
   const std::vector<int32_t> peers_;
   std::vector<std::unique_ptr<Peer>> links_;  // in the order of peers_
   EffectRouter router_;
-  std::array<std::vector<Incoming>, kModes> incoming_;  // as the router's routes
   std::vector<Event> queue_, early_;  // early_: landed before their step began here
   size_t head_ = 0;
   std::vector<std::byte> bytes_;

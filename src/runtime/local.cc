@@ -24,7 +24,7 @@ struct LocalRanks::Rank final : RankLinks {
     push(Event::Kind::arrived, route.peer(micro_batch).rank, route, micro_batch);
     push(Event::Kind::released, rank, route, micro_batch);
   }
-  void grant(const Route& route, int32_t micro_batch) override {
+  void grant(Route& route, int32_t micro_batch) override {
     push(Event::Kind::granted, route.peer(micro_batch).rank, route, micro_batch);
   }
   void control(int32_t to, const Control& message) override {
@@ -127,13 +127,10 @@ void LocalRanks::fail(const Status& status) {
 }
 
 void LocalRanks::check_progress() {
-  const Controller& controller = *router(0).controller();
-  if (failed_ || controller.idle()) return;
-  protect([&] {
-    std::string why = controller.describe();
-    for (const auto& each : ranks_)
-      if (const Engine& engine = each->router.engine(); !engine.idle())
-        why += cat("; rank ", engine.rank(), " ", activity_text(engine.activity()));
+  if (failed_ || router(0).controller()->idle()) return;
+  protect([this] {
+    std::string why;
+    for (const auto& each : ranks_) each->router.describe(why);
     return Status(Code::internal, "the step cannot go on: " + why);
   });
 }

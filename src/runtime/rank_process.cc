@@ -26,7 +26,6 @@ RankProcess::RankProcess(Loop& loop, std::shared_ptr<const Plan> plan, Worker& w
     : loop_(loop),
       plan_(std::move(plan)),
       worker_(worker),
-      local_(static_cast<size_t>(plan_->config.ranks)),
       owner_(owner),
       timer_(loop,
              [this] {
@@ -53,8 +52,6 @@ Status RankProcess::start() {
       node_->ran(task.job, worker_.squares(), status, now(), time);
     act();
   };
-  local_[static_cast<size_t>(worker_.rank())] = &worker_;
-  worker_.join(local_);
   WEFT_TRY_ASSIGN(thread_, JobThread::make(loop_, worker_, node_->most_tasks(), ran));
   watch_timer_.start(1000);
   node_->start(now());

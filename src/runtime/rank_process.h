@@ -108,7 +108,6 @@ class RankProcess final : private RankNodeEffects, private PeerConnection::Reade
   Loop& loop_;
   std::shared_ptr<const Plan> plan_;
   Worker& worker_;
-  std::vector<Worker*> local_;  // by rank: no other lives in this process
   Owner& owner_;
   std::unique_ptr<RankNode> node_;
   std::unique_ptr<JobThread> thread_;

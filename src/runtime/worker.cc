@@ -223,9 +223,10 @@ void Worker::deliver(const StepDescriptor& step, const Job& job) {
 
 // Between ranks of this process; others have links.
 void Worker::copy(const StepDescriptor& step, int32_t edge, int32_t micro_batch) {
-  const size_t to =
-      static_cast<size_t>(plan_->mode(step.mode).edges[static_cast<size_t>(edge)].to_rank);
-  Worker* receiver = to < local_.size() ? local_[to] : nullptr;
+  const int32_t to = plan_->mode(step.mode).edges[static_cast<size_t>(edge)].to_rank;
+  Worker* receiver = to == rank_      ? this
+                     : local_.empty() ? nullptr
+                                      : local_[static_cast<size_t>(to)];
   if (!receiver) return;
   const int32_t variant = variant_of(step, micro_batch);
   const auto from = outgoing(step.mode, edge, micro_batch, variant);

@@ -34,7 +34,7 @@ class Worker {
   static Result<std::unique_ptr<Worker>> make(std::shared_ptr<const Plan> plan, int32_t rank,
                                               Tiles& tiles);
 
-  // Workers of this process by rank, null: of another process. Without it there is only this one.
+  // The workers of all ranks, if they live in this process; otherwise only this one does.
   void join(std::span<Worker* const> local) { local_ = local; }
   // The inputs of the step, from which jobs copy what they wait for; null: they come by link. Any
   // thread. The batch may be freed after the next call.

@@ -24,7 +24,7 @@ struct Sim::Rank final : RankLinks {
     sim.send(route, micro_batch, sim.values_ ? value_of(route, micro_batch) : Digest());
     sim.events_.push({SimEvent::Kind::released, rank, route.edge, micro_batch}, now);
   }
-  void grant(const Route& route, int32_t micro_batch) override {
+  void grant(Route& route, int32_t micro_batch) override {
     const Route::Peer& to = route.peer(micro_batch);
     const double latency = to.link < 0 ? 0 : sim.lines_[static_cast<size_t>(to.link)].link.latency;
     sim.events_.push({SimEvent::Kind::granted, to.rank, route.edge, micro_batch},
@@ -198,10 +198,8 @@ void Sim::begin_outcome() {
 
 Status Sim::end_outcome(double begin) {
   if (failure_.ok() && !over_) {
-    std::string why = ranks_[0].router.controller()->describe();
-    for (const Rank& rank : ranks_)
-      if (const Engine& engine = rank.router.engine(); !engine.idle())
-        why += cat("; rank ", engine.rank(), " ", activity_text(engine.activity()));
+    std::string why;
+    for (const Rank& rank : ranks_) rank.router.describe(why);
     failure_ = Status(Code::internal, "nothing can happen any more: " + why);
   }
   WEFT_TRY(failure_);
