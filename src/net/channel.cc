@@ -18,6 +18,22 @@ constexpr int64_t kOtherLaneMs = 50;
 // How long a peer that does not read is waited for, to tell it that it was dropped.
 constexpr int64_t kByeMs = 1000;
 
+// A message of the transport: words, and what follows them.
+bool compose(Message& message, std::string_view words, std::span<const std::byte> rest = {}) {
+  if (!message.allocate(words.size() + rest.size())) return false;
+  std::memcpy(message.bytes().data(), words.data(), words.size());
+  if (!rest.empty()) std::memcpy(message.bytes().data() + words.size(), rest.data(), rest.size());
+  return true;
+}
+
+// What follows the words. False: it has another size.
+template <typename T>
+bool read_rest(std::span<const std::byte> message, std::string_view words, T& out) {
+  if (message.size() != words.size() + sizeof out) return false;
+  std::memcpy(&out, message.data() + words.size(), sizeof out);
+  return true;
+}
+
 class Handle final : public Connection {
  public:
   explicit Handle(std::shared_ptr<Channel> channel) : channel_(std::move(channel)) {}
@@ -84,8 +100,17 @@ void Outbox::forget() {
   if (empty()) clear();
 }
 
-bool Outbox::build(Frame& frame) {
+bool Outbox::build(Frame& frame, Slab* slab) {
   if (frame.built) return true;
+  const bool large = frame.payload.size() >= Slab::kLeastPayload;
+  if (std::byte* const slot = slab != nullptr && large ? slab->take() : nullptr) {
+    std::memcpy(slot, frame.header.data(), kHeaderBytes);
+    std::memcpy(slot + kHeaderBytes, frame.payload.data(), frame.payload.size());
+    const std::array<uint32_t, 2> place = {
+        slab->index_of(slot), static_cast<uint32_t>(kHeaderBytes + frame.payload.size())};
+    frame.built = compose(frame.message, kSlabFrame, std::as_bytes(std::span(place)));
+    return frame.built;
+  }
   if (!frame.message.allocate(kHeaderBytes + frame.payload.size())) return false;
   const std::span<std::byte> bytes = frame.message.bytes();
   std::memcpy(bytes.data(), frame.header.data(), kHeaderBytes);
@@ -95,8 +120,9 @@ bool Outbox::build(Frame& frame) {
   return true;
 }
 
-bool Outbox::build_all() {
-  return std::all_of(frames_.begin() + static_cast<std::ptrdiff_t>(first_), frames_.end(), build);
+bool Outbox::build_all(Slab* slab) {
+  return std::all_of(frames_.begin() + static_cast<std::ptrdiff_t>(first_), frames_.end(),
+                     [slab](Frame& frame) { return build(frame, slab); });
 }
 
 void Channel::send(int lane, std::span<const std::byte> header, std::span<const std::byte> payload,
@@ -107,14 +133,14 @@ void Channel::send(int lane, std::span<const std::byte> header, std::span<const 
   std::copy(header.begin(), header.end(), frame.header.begin());
   frame.payload = payload;
   frame.token = token;
-  if (token == 0 && !Outbox::build(frame)) return fail("out of memory for a frame");
+  if (shares_memory_ && payload.size() >= Slab::kLeastPayload) offer_slab(lane);
+  if (token == 0 && !Outbox::build(frame, slab())) return fail("out of memory for a frame");
   out_[static_cast<size_t>(lane)].push(std::move(frame));
 }
 
-void Channel::say(int lane, std::string_view words) {
+void Channel::say(int lane, std::string_view words, std::span<const std::byte> rest) {
   Outbox::Frame frame;
-  if (!frame.message.allocate(words.size())) return fail("out of memory for a frame");
-  std::memcpy(frame.message.bytes().data(), words.data(), words.size());
+  if (!compose(frame.message, words, rest)) return fail("out of memory for a frame");
   frame.built = true;
   out_[static_cast<size_t>(lane)].push(std::move(frame));
 }
@@ -127,7 +153,7 @@ void Channel::close_after(int64_t linger_ms) {
   if (state_ == State::connecting) return drop();  // nothing of it is with the peer
   if (state_ != State::open) return;
   for (Outbox& out : out_)
-    if (!out.build_all()) out.clear();
+    if (!out.build_all(slab())) out.clear();
   begin_closing(linger_ms);
 }
 
@@ -186,7 +212,7 @@ void Channel::flush() {
     Outbox& out = out_[static_cast<size_t>(lane)];
     while (!out.empty() && !is_lost(lane)) {
       Outbox::Frame& frame = out.front();
-      if (!Outbox::build(frame)) return fail("out of memory for a frame");
+      if (!Outbox::build(frame, slab())) return fail("out of memory for a frame");
       const int error = transmit(lane, frame.message);
       if (error == EAGAIN) break;
       if (error != 0) {
@@ -242,10 +268,52 @@ void Channel::tell_loss() {
   if (events != nullptr) events->disconnected(why);
 }
 
-void Channel::deliver(int lane, Message& message) {
+void Channel::deliver(int lane, std::span<const std::byte> frame) {
   if (refused_) return;
   if (broken_ && !expired_) wake_in(kOtherLaneMs);
-  if (Connection::Events* to = events(); to != nullptr) to->received(lane, message.bytes());
+  if (Connection::Events* to = events(); to != nullptr) to->received(lane, frame);
+}
+
+// Until it is taken, and if the peer cannot reach it, payloads go through the socket.
+void Channel::offer_slab(int lane) {
+  if (slab_offered_ || state_ != State::open) return;
+  slab_offered_ = true;
+  outgoing_ = Slab::make();
+  if (!outgoing_) return;
+  const SlabOffer offer = outgoing_->offer();
+  say(lane, kSlabOffer, std::as_bytes(std::span(&offer, 1)));
+}
+
+bool Channel::take_slab_message(int lane, Message& message) {
+  if (!message.text().starts_with(kSlab)) return false;
+  if (message.text().starts_with(kSlabFrame)) {
+    take_slab_frame(lane, message.bytes());
+    return true;
+  }
+  if (SlabOffer offer; message.text().starts_with(kSlabOffer)) {
+    if (incoming_ || !read_rest(message.bytes(), kSlabOffer, offer)) return false;
+    if (shares_memory_) incoming_ = Slab::open(offer);
+    say(lane, incoming_ ? kSlabTaken : kSlabRefused);
+    return true;
+  }
+  const bool answers = message.is(kSlabTaken) || message.is(kSlabRefused);
+  if (!answers || !outgoing_ || slab_taken_) return false;
+  slab_taken_ = message.is(kSlabTaken);
+  if (slab_taken_)
+    outgoing_->close_descriptor();
+  else
+    outgoing_.reset();
+  return true;
+}
+
+void Channel::take_slab_frame(int lane, std::span<const std::byte> message) {
+  std::array<uint32_t, 2> place{};
+  std::span<const std::byte> frame;
+  if (incoming_ && read_rest(message, kSlabFrame, place))
+    frame = incoming_->read(place[0], place[1]);
+  if (frame.empty()) return fail("the peer sent a frame in memory that it does not share");
+  deliver(lane, frame);
+  incoming_->release(place[0]);
 }
 
 void Channel::lane_ended(int lane) {

@@ -15,6 +15,7 @@
 
 #include "link/frame.h"
 #include "net/poll_group.h"
+#include "net/slab.h"
 #include "net/transport.h"
 
 namespace weft {
@@ -24,8 +25,14 @@ namespace weft {
 //   both, each lane:      bye, after the last frame (ZeroMQ cannot close one connection of a
 //   listening socket, so the listener says it;
 //                         and who hears it knows that the other lane may have more to come)
+//   either, data lane:    slab offer, before the first large payload; the peer answers with slab
+//   taken or slab refused; once it is taken,
+//                         slab frame in the place of a frame that lies in a slot of the slab
 constexpr std::string_view kHello = "weft-hello-1", kAccepted = "weft-accepted-1",
                            kBye = "weft-bye-1";
+constexpr std::string_view kSlab = "weft-slab-", kSlabOffer = "weft-slab-offer-1",
+                           kSlabTaken = "weft-slab-taken-1", kSlabRefused = "weft-slab-refused-1",
+                           kSlabFrame = "weft-slab-frame-1";
 
 // A message of ZeroMQ.
 class Message {
@@ -46,9 +53,9 @@ class Message {
   std::span<std::byte> bytes() {
     return {static_cast<std::byte*>(zmq_msg_data(&message_)), zmq_msg_size(&message_)};
   }
-  bool is(std::string_view text) {
-    return zmq_msg_size(&message_) == text.size() &&
-           std::string_view(static_cast<const char*>(zmq_msg_data(&message_)), text.size()) == text;
+  bool is(std::string_view words) { return text() == words; }
+  std::string_view text() {
+    return {static_cast<const char*>(zmq_msg_data(&message_)), zmq_msg_size(&message_)};
   }
   // 0, or errno (EAGAIN: later). EINTR is tried again.
   int send(void* socket, int flags = 0);
@@ -81,9 +88,10 @@ class Outbox {
   void push(Frame frame) { frames_.push_back(std::move(frame)); }
   void clear();
   void forget();  // those that are not built
-  // Copies the payload beside the header, into memory of ZeroMQ. False: out of memory.
-  static bool build(Frame& frame);
-  bool build_all();
+  // Copies the payload beside the header: into a slot of `slab` if there is one, or into memory of
+  // ZeroMQ. False: out of memory.
+  static bool build(Frame& frame, Slab* slab);
+  bool build_all(Slab* slab);
 
  private:
   std::vector<Frame> frames_;
@@ -97,6 +105,8 @@ class Channel : public PollGroup::Member, public std::enable_shared_from_this<Ch
     sent_.reserve(Outbox::kRoom);
   }
   void start(Connection::Events& events) { events_ = &events; }
+  // Both ends are on this machine, and of one user.
+  void share_memory() { shares_memory_ = true; }
   const std::string& peer() const { return peer_; }
   const PublicKey* key() const { return key_ ? &*key_ : nullptr; }
   const std::string& trouble() const { return trouble_; }
@@ -134,8 +144,10 @@ class Channel : public PollGroup::Member, public std::enable_shared_from_this<Ch
   Connection::Events* events() {
     return state_ == State::open || state_ == State::connecting ? events_ : nullptr;
   }
-  void say(int lane, std::string_view words);
-  void deliver(int lane, Message& message);
+  void say(int lane, std::string_view words, std::span<const std::byte> rest = {});
+  void deliver(int lane, std::span<const std::byte> frame);
+  // False: the message is not about shared memory.
+  bool take_slab_message(int lane, Message& message);
   void lane_ended(int lane);  // the peer has said bye there
   void lane_lost(int lane, const std::string& why);
   void fail(const std::string& why);  // both lanes at once
@@ -143,6 +155,9 @@ class Channel : public PollGroup::Member, public std::enable_shared_from_this<Ch
   bool is_lost(int lane) const { return lost_[static_cast<size_t>(lane)]; }
 
  private:
+  void offer_slab(int lane);
+  Slab* slab() { return slab_taken_ ? outgoing_.get() : nullptr; }
+  void take_slab_frame(int lane, std::span<const std::byte> message);
   void flush();
   void end_lane(int lane, const std::string& why);
   void tell_sent();
@@ -157,6 +172,8 @@ class Channel : public PollGroup::Member, public std::enable_shared_from_this<Ch
   State state_ = State::connecting;
   Connection::Events* events_ = nullptr;
   std::array<Outbox, kLanes> out_;
+  bool shares_memory_ = false, slab_offered_ = false, slab_taken_ = false;
+  std::unique_ptr<Slab> outgoing_, incoming_;
   std::array<bool, kLanes> lost_{};
   bool broken_ = false;         // a lane was lost without a bye
   bool refused_ = false;        // what it sends is not listened to any more

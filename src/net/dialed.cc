@@ -143,7 +143,8 @@ class Dialed final : public Channel {
       in_parts_ = message_.more();
       return fail("the peer sent a frame of several parts");
     }
-    if (message_.bytes().size() >= kHeaderBytes) return deliver(lane, message_);
+    if (message_.bytes().size() >= kHeaderBytes) return deliver(lane, message_.bytes());
+    if (!is_connecting() && take_slab_message(lane, message_)) return;
     if (message_.is(kBye)) return lane_ended(lane);
     if (!message_.is(kAccepted) || !is_connecting())
       return fail("the peer sent a frame without a header");
@@ -170,8 +171,9 @@ class Dialed final : public Channel {
 }  // namespace
 
 Result<std::unique_ptr<Connection>> dial(PollGroup& group, const std::string& endpoint, bool v6,
-                                         const DialKeys* keys) {
+                                         const DialKeys* keys, bool shares_memory) {
   auto channel = std::make_shared<Dialed>(group);
+  if (shares_memory) channel->share_memory();
   WEFT_TRY(channel->connect(endpoint, v6, keys));
   auto connection = make_connection(channel);
   group.add(std::move(channel));

@@ -11,6 +11,6 @@ namespace weft {
 
 // `endpoint` as ZeroMQ wants it; errors name it. Without keys nothing is encrypted.
 Result<std::unique_ptr<Connection>> dial(PollGroup& group, const std::string& endpoint, bool v6,
-                                         const DialKeys* keys);
+                                         const DialKeys* keys, bool shares_memory = false);
 
 }  // namespace weft

@@ -16,7 +16,7 @@ namespace {
 // connection before it hands over the last words, and by then the descriptor may be another's.
 bool is_late(Message& message) {
   const std::span<const std::byte> bytes = message.bytes();
-  return message.is(kBye) ||
+  return message.is(kBye) || message.text().starts_with(kSlab) ||
          (bytes.size() >= kHeaderBytes && std::memcmp(bytes.data(), "WEFT", 4) == 0);
 }
 
@@ -45,9 +45,10 @@ class Accepted final : public Channel {
   bool is_started() { return events() != nullptr; }
   void came(int lane, Message& message) {
     if (message.is(kBye)) return lane_ended(lane);
+    if (take_slab_message(lane, message)) return;
     if (message.bytes().size() < kHeaderBytes)
       return fail("the peer sent a frame without a header");
-    deliver(lane, message);
+    deliver(lane, message.bytes());
   }
   using Channel::fail;
   using Channel::lane_lost;
@@ -295,6 +296,7 @@ void Router::greet(const Nonce& nonce, int lane, int descriptor, Message& hello)
   if (peer.descriptor[0] < 0 || peer.descriptor[1] < 0) return;
   const auto channel =
       std::make_shared<Accepted>(group_, shared_from_this(), nonce, line->peer, key);
+  if (shares_memory_) channel->share_memory();
   group_.add(channel);  // first: whom the group knows is closed in the end
   peer.channel = channel;
   accept_(make_connection(channel));

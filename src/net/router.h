@@ -49,6 +49,7 @@ class Router final : public PollGroup::Member, public std::enable_shared_from_th
   ~Router() override;
 
   const std::string& bound() const { return bound_; }  // as ZeroMQ says it, with the port
+  void share_memory() { shares_memory_ = true; }       // with all peers
   void stop_accepting();
 
   void send_waiting() override {}
@@ -92,7 +93,7 @@ class Router final : public PollGroup::Member, public std::enable_shared_from_th
   Accept accept_;
   Refused refused_;
   bool accepting_ = true;
-  bool encrypts_ = false;
+  bool encrypts_ = false, shares_memory_ = false;
   int listening_ = -1;  // ZeroMQ's descriptor
   std::unique_ptr<Socket> socket_;
   std::string bound_;

@@ -119,6 +119,7 @@ class IpcTransport final : public ZmqTransport {
     WEFT_TRY_ASSIGN(auto router,
                     Router::make(group_, "ipc://" + path, false, nullptr, std::move(place),
                                  std::move(accepted), std::move(refused)));
+    if (security_.shared_memory) router->share_memory();
     chmod(path.c_str(), 0600);  // in a directory of others, too, only the user may connect
     return std::unique_ptr<Listener>(
         std::make_unique<RouterListener>(std::move(router), "ipc://" + path));
@@ -127,7 +128,7 @@ class IpcTransport final : public ZmqTransport {
   Result<std::unique_ptr<Connection>> dial(const std::string& endpoint, const DialKeys*) override {
     WEFT_TRY(check_scheme(endpoint));
     WEFT_TRY_ASSIGN(const std::string path, parse_ipc(endpoint));
-    return weft::dial(group_, "ipc://" + path, false, nullptr);
+    return weft::dial(group_, "ipc://" + path, false, nullptr, security_.shared_memory);
   }
 
   Result<std::string> door(const std::string&) override { return std::string("ipc://"); }

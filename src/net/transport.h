@@ -77,7 +77,8 @@ class Listener {
 // over ipc are not: the file system says who may connect.
 struct Security {
   bool insecure = false;
-  KeyPair own;  // of this process
+  KeyPair own;                // of this process
+  bool shared_memory = true;  // over ipc, large payloads go through memory that both ends share
 };
 
 // Whom a connection is dialed to, and as whom. The pair is borrowed for the call.

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Ranks as processes: the same bits, and what happens when one of them goes away."""
+import json
 import os
 import resource
 import shutil
@@ -123,6 +124,22 @@ class Processes(Case):
         self.assertEqual(done["digest"], alone["digest"])
         self.fails(3, "shard_ranks is 4, the model has 2 shards", "train", *args, "--mesh", "tensor=4", "--tensor", 2)
         self.fails(3, "heads, expected a multiple of 3 shards", "train", *args, "--mesh", "tensor=3")
+
+    def test_processes_of_one_machine_share_memory_for_large_tensors(self):
+        model = ["mlp:layers=4,width=256", "--micro-batches", "2", "--micro-batch-size", "128", "--seed", "1", "--json"]
+        process = subprocess.Popen([WEFT, "train", *model, "--steps", "1000000", "--ranks", "2"], stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+        self.addCleanup(process.stderr.close)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(lambda: process.poll() is None and process.kill())
+        steps = [json.loads(process.stdout.readline()) for _ in range(4)]
+        for pid in [process.pid, *children(process.pid)]:
+            with open(f"/proc/{pid}/maps", encoding="utf-8") as file:
+                self.assertIn("memfd:weft", file.read())
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=60)
+        alone = self.train(*model[:-1], "--steps", 4, "--in-process")[0]
+        self.assertEqual([step["loss"] for step in steps], [step["loss"] for step in alone])
 
     def test_asynchronous_processes_compute_the_bits_of_one_process(self):
         model = "gpt-nano:blocks=2,width=32,heads=2,context=16,tied=0"

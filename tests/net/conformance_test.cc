@@ -47,7 +47,7 @@ int open_descriptors() {
 struct Row {
   const char* name;
   const char* scheme;
-  bool insecure;
+  const char* variable;  // of the environment, for the transports of the test
 };
 
 void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
@@ -59,7 +59,7 @@ class Conformance : public testing::TestWithParam<Row> {
     ASSERT_NE(mkdtemp(name.data()), nullptr);
     directory_ = name;
     test_keys();
-    if (GetParam().insecure) setenv(kInsecure, "1", 1);
+    if (GetParam().variable) setenv(GetParam().variable, "1", 1);
     descriptors_ = open_descriptors();
   }
   // Every test leaves nothing behind.
@@ -68,7 +68,7 @@ class Conformance : public testing::TestWithParam<Row> {
     for (const auto& left : std::filesystem::recursive_directory_iterator(directory_))
       ADD_FAILURE() << "left: " << left.path();
     std::filesystem::remove_all(directory_);
-    unsetenv(kInsecure);
+    if (GetParam().variable) unsetenv(GetParam().variable);
   }
   std::string scheme() const { return GetParam().scheme; }
   bool is_ipc() const { return scheme() == "ipc://"; }
@@ -98,9 +98,10 @@ class Conformance : public testing::TestWithParam<Row> {
 };
 
 constexpr Row kRows[] = {
-    {"tcp", "tcp://", false},
-    {"tcp_without_encryption", "tcp://", true},
-    {"ipc", "ipc://", false},
+    {"tcp", "tcp://", nullptr},
+    {"tcp_without_encryption", "tcp://", kInsecure},
+    {"ipc", "ipc://", nullptr},
+    {"ipc_without_shared_memory", "ipc://", kSocketsOnly},
 };
 std::string row_name(const testing::TestParamInfo<Row>& row) { return row.param.name; }
 INSTANTIATE_TEST_SUITE_P(, Conformance, testing::ValuesIn(kRows), row_name);
@@ -404,7 +405,8 @@ TEST_P(Conformance, NeverStallsWhenTheLoopWasBusy) {
   std::string endpoint;
   std::unique_ptr<Loop> echo_loop = Loop::make().take();
   std::unique_ptr<Transport> echo =
-      make_transport(*echo_loop, scheme(), {.insecure = GetParam().insecure, .own = test_keys()})
+      make_transport(*echo_loop, scheme(),
+                     {.insecure = std::getenv(kInsecure) != nullptr, .own = test_keys()})
           .take();
   echo->admit({test_keys().public_key}, false);
   std::vector<std::unique_ptr<End>> ends;

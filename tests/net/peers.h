@@ -94,13 +94,18 @@ inline const KeyPair& test_keys() {
 constexpr const char* kInsecure =
     "WEFT_TEST_INSECURE";  // in the environment: transports of the test do not encrypt
 
+constexpr const char* kSocketsOnly = "WEFT_TEST_SOCKETS_ONLY";  // they share no memory
+
 // A transport on a loop that the test turns itself. It admits the test's key.
 class Net {
  public:
   explicit Net(const std::string& scheme, bool insecure = std::getenv(kInsecure) != nullptr,
-               const KeyPair& own = test_keys())
+               const KeyPair& own = test_keys(),
+               bool shared_memory = std::getenv(kSocketsOnly) == nullptr)
       : loop(Loop::make().take()),
-        transport(make_transport(*loop, scheme, {.insecure = insecure, .own = own}).take()) {
+        transport(make_transport(*loop, scheme,
+                                 {.insecure = insecure, .own = own, .shared_memory = shared_memory})
+                      .take()) {
     transport->admit({test_keys().public_key}, false);
   }
   ~Net() {
