@@ -130,7 +130,7 @@ class Plan(Case):
         with open(self.path("p.json"), encoding="utf-8") as file:
             good = json.load(file)
         for change, text in (({"ranks": "two"}, "not a saved plan: the key 'ranks' is missing"), ({"cuts": ["h.7"]}, "cut 'h.7' names no node"),
-                             ({"optimizer": {}}, "not a saved plan: the key 'rate' is missing"), ({"schedule": "2f2b"}, "schedule '2f2b' is not known"),
+                             ({"optimizer": {}}, "not a saved plan: the key 'rule' is missing"), ({"schedule": "2f2b"}, "schedule '2f2b' is not known"),
                              ({"extra": 1}, "'extra'"), ({"rows": ["0F0", "1F0"]}, "the schedule is written for 1 micro-batches"), ({"recompute": "some"}, "recompute is 'some'"),
                              ({"model_hash": "0" * 32}, f"'model_hash' is {'0' * 32}, expected {good['model_hash']}")):
             with open(self.path("bad.json"), "w", encoding="utf-8") as file:
