@@ -306,7 +306,7 @@ enum { WEFT_STEPS_TRAIN = 1, WEFT_STEPS_EVAL = 2, WEFT_STEPS_FORWARD = 4 };
 
 /* An axis of the mesh of ranks: "data", replicas which divide the micro-batches of a step; "stage", the ranks of a pipeline; "tensor",
  * ranks that share each stage and compute its pieces. */
-typedef struct weft_axis { const char *name; uint32_t size, reserved; } weft_axis;
+typedef struct weft_axis { const char *name; uint32_t size, reserved; } weft_axis;  /* size: 1 to 4096 */
 
 typedef struct weft_plan_config {
   uint32_t size;
@@ -395,7 +395,7 @@ typedef struct weft_plan_info {
 
 /* Thread: any. */
 WEFT_API weft_status weft_plan_describe(const weft_plan *plan, weft_plan_info *info);
-/* The rank that hosts a stage; 0 for a stage that is not. Thread: any. */
+/* The first rank that hosts a stage, in replica 0; 0 if `stage` is out of range. Thread: any. */
 WEFT_API uint32_t weft_plan_rank(const weft_plan *plan, uint32_t stage);
 
 /* Updates that a step of WEFT_TRAIN makes at the most: those of a segment of an asynchronous schedule, otherwise 1. Thread: any. */

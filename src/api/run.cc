@@ -229,7 +229,8 @@ weft_status weft_run_read(weft_run* run, const char* name, uint32_t what, weft_t
     WEFT_TRY(run->run->settled());
     const Model& model = *run->run->plan().model;
     const NodeId node = model.find_node(name);
-    if (what == WEFT_GRAD && model.find_param(name) < 0 && node >= 0 && model.node(node).is_input())
+    const bool is_param = run->run->plan().whole->find_param(name) >= 0;
+    if (what == WEFT_GRAD && !is_param && node >= 0 && model.node(node).is_input())
       return read_input_grad(*run, node, *tensor);
     WEFT_TRY_ASSIGN(const Access a, access(*run, name, what, *tensor));
     return run->run->read(a.param, a.part, a.floats);

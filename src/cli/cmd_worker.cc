@@ -39,6 +39,8 @@ Outcome Command::take_place() {
 Outcome Command::check_join() const {
   if (!worker.join.empty() && !worker.join_file.empty())
     return {kUsage, "--join cannot be combined with --join-file", ""};
+  if (worker.parent > 0 && !worker.launcher.empty())
+    return {kUsage, "--parent cannot be combined with --launcher", "a launcher ends its ranks"};
   if (worker.join.empty() && worker.join_file.empty() && worker.place.host.empty())
     return {kUsage, "--join or --join-file is missing", ""};
   return {};

@@ -29,7 +29,8 @@ Outcome check_meeting(const LaunchOptions& o) {
   if (is_wildcard(o.listen) || o.listen.ends_with(":0"))
     return {kUsage, "--listen is '" + o.listen + "', expected the address and port of rank 0",
             "other ranks need them to join, unless --join-file is given"};
-  const bool key = !o.key.empty() || std::getenv("WEFT_KEY");
+  const char* const set = std::getenv("WEFT_KEY");
+  const bool key = !o.key.empty() || (set && *set);
   if (o.listen.starts_with("ipc://") || key || o.insecure) return {};
   return {kUsage, "the ranks have no permission to join",
           "give --join-file or --key, set WEFT_KEY, or do not encrypt (--insecure)"};

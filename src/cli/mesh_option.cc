@@ -1,6 +1,7 @@
 #include "cli/mesh_option.h"
 
 #include <map>
+#include <utility>
 
 #include "cli/build.h"
 
@@ -40,8 +41,7 @@ void add_mesh_option(StoredOptions& settings, PlanOptions& options) {
   settings
       .add("--mesh", options.mesh,
            "Replicas, pipeline ranks and ranks per stage: data=D,stage=P,tensor=T. Replaces "
-           "--ranks, "
-           "which is stage=P")
+           "--ranks, which is stage=P")
       .type("AXES")
       .check([](const std::string& text) {
         Mesh ignored;
@@ -60,9 +60,15 @@ Outcome settle_mesh(const StoredOptions& settings, PlanOptions& options) {
     Mesh mesh;
     if (const std::string fault = read_mesh(options.mesh, mesh); !fault.empty())
       return {kUsage, "--mesh: " + fault, ""};
+    const uint64_t ranks = uint64_t{mesh.data} * mesh.stage * mesh.tensor;
+    if (ranks > kMost)
+      return {kUsage,
+              "--mesh makes " + std::to_string(ranks) + " ranks, expected at most " +
+                  std::to_string(kMost),
+              ""};
     options.data = mesh.data;
     options.shard_ranks = mesh.tensor;
-    options.ranks = mesh.data * mesh.stage * mesh.tensor;
+    options.ranks = static_cast<uint32_t>(ranks);
   }
   if (options.tensor == 0) options.tensor = options.shard_ranks;
   if (options.gradient_groups == 0) options.gradient_groups = options.data;

@@ -60,7 +60,8 @@ std::vector<std::vector<std::string>> stages_by_rank(const PlanReport& r, uint32
   std::vector<std::vector<std::string>> out(ranks);
   for (uint32_t s = 0; s < weft_plan_stages(plan); ++s)
     for (uint32_t rank = weft_plan_rank(plan, s); rank < ranks; rank += ranks / r.options.data)
-      out[rank].push_back(weft_plan_first(plan, s));
+      for (uint32_t shard = 0; shard < r.options.shard_ranks; ++shard)
+        out[rank + shard].push_back(weft_plan_first(plan, s));
   return out;
 }
 

@@ -23,9 +23,10 @@ class PlanFileReader {
     uint32_t data = 1, shared = 1;
     read(plan_, "data", data);
     read(plan_, "shard_ranks", shared);
+    o.mesh.clear();  // of a checkpoint
     if (data > 1 || shared > 1)
-      o.mesh = "data=" + std::to_string(data) +
-               ",stage=" + std::to_string(o.ranks / std::max(data * shared, 1u)) +
+      o.mesh = "data=" + std::to_string(data) + ",stage=" +
+               std::to_string(o.ranks / std::max<uint64_t>(uint64_t{data} * shared, 1)) +
                ",tensor=" + std::to_string(shared);
     if (o.schedule == "written") o.schedule = "1f1b";  // no option can name its rows
     if (o.warm_up == "0") o.warm_up = "1";             // of a schedule without a warm-up

@@ -129,8 +129,8 @@ Status Engine::refusal(int32_t edge, int32_t micro_batch, bool incoming) const {
   const Edge& e = mode().edges[static_cast<size_t>(edge)];
   const int32_t here = incoming ? e.to_rank : e.from_rank;
   if (here != rank_)
-    return Status(Code::protocol,
-                  cat("edge ", edge, " ends at rank ", here, ", not at rank ", rank_));
+    return Status(Code::protocol, cat("edge ", edge, incoming ? " ends" : " begins", " at rank ",
+                                      here, ", not at rank ", rank_));
   return Status(Code::protocol, cat("edge ", edge, " has no micro-batch ", micro_batch, " (",
                                     e.first, " to ", e.end - 1, ")"));
 }

@@ -57,7 +57,10 @@ class Divider {
 
   Status divide_node(NodeId id) {
     const Node& node = model_.node(id);
-    if (node.is_input() || whole_[static_cast<size_t>(id)]) return keep_whole(id);
+    if (node.is_input() || whole_[static_cast<size_t>(id)]) {
+      keep_whole(id);
+      return {};
+    }
     for (const ShardRule& rule : kRules) {
       if (rule.op != node.op->name() || (node.attrs.flags & rule.mask) != rule.flags) continue;
       NodeDivision tried{.rule = &rule, .inputs = {}, .weights = {}, .output = {}};
@@ -66,15 +69,15 @@ class Divider {
       out_.nodes[static_cast<size_t>(id)] = std::move(tried);
       return {};
     }
-    return keep_whole(id);
+    keep_whole(id);
+    return {};
   }
 
-  Status keep_whole(NodeId id) {
+  void keep_whole(NodeId id) {
     const Node& node = model_.node(id);
     NodeDivision& division = out_.nodes[static_cast<size_t>(id)];
     division.inputs.resize(node.in.size());
     division.weights.resize(node.weights.size());
-    return {};
   }
 
   // False: a dimension is too short, or an input lies otherwise.
@@ -152,7 +155,9 @@ class Divider {
       case heads: return even_cut(shape.rank - 1, shape.last(), out_.shards);
       case last: {
         // As its only user reads it: of queries, keys and values, a piece has the same heads.
-        if (node.uses.size() == 1) {
+        const auto& outputs = model_.outputs();
+        const bool is_output = std::find(outputs.begin(), outputs.end(), id) != outputs.end();
+        if (node.uses.size() == 1 && !is_output) {
           const Node& user = model_.node(node.uses.front().node);
           if (user.op->name() == "attention" &&
               !whole_[static_cast<size_t>(node.uses.front().node)])

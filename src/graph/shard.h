@@ -3,8 +3,8 @@
 // tensor parallelism are slices, concats and sums in it, and their gradients follow.
 //
 // Each piece has a coordinate from 0 to shards - 1. Model inputs, outputs and the loss stay whole,
-// and keep their names and order. Node::origin and Param::piece lead back to the model that was
-// sharded: dropout, first values, files and digests go by it.
+// and keep their order; inputs keep their names. Node::origin and Param::piece lead back to the
+// model that was sharded: dropout, first values, files and digests go by it.
 #pragma once
 
 #include <memory>

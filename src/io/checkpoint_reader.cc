@@ -55,7 +55,7 @@ Result<Checkpoint> Checkpoint::open(const std::string& given, Check check) {
 Result<Checkpoint> Checkpoint::open_newest(const std::string& path, Check check) {
   WEFT_TRY(File::open_directory(path).status());
   const auto latest = read_latest(path);
-  if (is_locked(join_path(path, kLatestFile))) return latest.status();
+  if (!latest.ok() && is_locked(join_path(path, kLatestFile))) return latest.status();
   WEFT_TRY_ASSIGN(const auto steps, list_steps(path));
   std::vector<std::string> names;
   for (const uint64_t step : steps) names.push_back(step_directory(step));

@@ -8,8 +8,9 @@ namespace weft {
 
 namespace {
 
-bool opens(const std::string& directory, uint64_t step) {
-  return Checkpoint::open(join_path(directory, step_directory(step))).ok();
+// Whether it says something about the checkpoint, not about who reads it and when.
+bool is_of_checkpoint(const Status& status) {
+  return status.code() != Code::no_memory && status.code() != Code::io;
 }
 
 std::string shard_name(ShardPart part, size_t index) {
@@ -51,11 +52,12 @@ Status prune(const std::string& directory, uint64_t step) {
   bool kept = false;
   for (const uint64_t other : steps) {
     if (other >= step) continue;
-    if (!kept && opens(directory, other)) {
+    const Status opened = Checkpoint::open(join_path(directory, step_directory(other))).status();
+    if (!is_of_checkpoint(opened)) return opened;
+    if (!kept && opened.ok())
       kept = true;
-    } else {
+    else
       WEFT_TRY(remove_step(directory, other));
-    }
   }
   return {};
 }
@@ -72,7 +74,8 @@ Status CheckpointWriter::may_write(const std::string& directory, uint64_t step) 
   // worth to be read whole.
   const auto blocks = [&](Checkpoint::Check check) -> Status {
     const auto current = Checkpoint::open(directory, check);
-    if (!current.ok() || current.value().manifest().step <= step) return {};
+    if (!current.ok()) return is_of_checkpoint(current.status()) ? Status() : current.status();
+    if (current.value().manifest().step <= step) return {};
     return Status(Code::state, cat(current.value().path(), ": is newer than step ", step,
                                    "; remove it or write elsewhere"));
   };

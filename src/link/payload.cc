@@ -105,6 +105,8 @@ Result<Identity> decode_hello(std::span<const std::byte> payload) {
     if (name->size() > kMaxName)
       return Status(Code::protocol,
                     cat("hello with a name of ", name->size(), " bytes, at most ", kMaxName));
+  std::string& host = identity.process.host;
+  host = head_of(printable(std::move(host)), kMaxName);
   return identity;
 }
 

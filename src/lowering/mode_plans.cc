@@ -115,7 +115,7 @@ class Fit {
         least[r] = std::min(least[r], bytes(r));
         if (++pick[r] == std::min(ways[r].size(), kMostPicks))
           return Status(Code::invalid,
-                        cat("rank ", r, " needs ", least[r],
+                        cat("rank ", fullest(r), " needs ", least[r],
                             " bytes with everything recomputed that can be, the limit is ",
                             plan_.config.memory_limit));
       }
@@ -131,12 +131,17 @@ class Fit {
       most = std::max(most, plan_.permanent_bytes[r]);
     return most;
   }
-  int64_t bytes(size_t position) {
-    int64_t most = 0;
-    for (size_t r = position; r < plan_.permanent_bytes.size(); r += stages_of_.size())
-      most = std::max(most, sum_of_bytes(plan_.permanent_bytes[r], train().ranks[r].bytes));
-    return most;
+  int64_t bytes_of(size_t rank) {
+    return sum_of_bytes(plan_.permanent_bytes[rank], train().ranks[rank].bytes);
   }
+  // The rank of a position with the most bytes, and these.
+  size_t fullest(size_t position) {
+    size_t out = position;
+    for (size_t r = position; r < plan_.permanent_bytes.size(); r += stages_of_.size())
+      if (bytes_of(r) > bytes_of(out)) out = r;
+    return out;
+  }
+  int64_t bytes(size_t position) { return bytes_of(fullest(position)); }
   bool over() {
     bool out = false;
     for (size_t r = 0; r < stages_of_.size(); ++r)
@@ -174,8 +179,11 @@ class Fit {
       for (size_t j = 0, any = 1; any; ++j) {
         any = 0;
         segments_ = written;
-        for (const auto& stages : stages_of_)
-          if (j < stages.size()) segments_[stages[j]] = length, any = 1;
+        for (const auto& stages : stages_of_) {
+          if (j >= stages.size()) continue;
+          segments_[stages[j]] = length;
+          any = 1;
+        }
         if (any) WEFT_TRY(again());
         for (const auto& stages : stages_of_)
           if (j < stages.size() && written[stages[j]] == 0)

@@ -43,7 +43,7 @@ class RankNodeEffects {
   virtual void run(const StepDescriptor& step, double scale, int32_t job, bool deliver) = 0;
   // Copy a tensor from where it leaves to where it lands, both on this rank; answer with copied().
   virtual void copy(const MessageAt& at) = 0;
-  // Where a tensor leaves from to another rank; for a feed edge (rank 0 alone): the samples. Valid
+  // Where a tensor leaves from to another rank; for a feed edge (only rank 0): the samples. Valid
   // and unchanged until the engine's next release of the place; a feed's until its step is done.
   virtual Result<std::span<const std::byte>> outgoing(const MessageAt& at) = 0;
   // Where it lands. A tensor may land before its step has begun here, when all steps before are

@@ -1,5 +1,5 @@
 // cross_entropy_of_parts: softmax_cross_entropy, from what cross_entropy_part made of each part of
-// the columns. Input 0 holds the targets i32 [..], the others [.., 2] each, in the order of
+// the columns. Input 0 holds the targets i32 [..], the others [.., 3] each, in the order of
 // columns.
 #include <algorithm>
 
@@ -26,11 +26,11 @@ class CrossEntropyOfParts final : public Op {
     Operand part{{DType::f32, in[0].desc.shape}, in[0].batched};
     if (part.desc.shape.rank == kMaxRank)
       return Status(Code::invalid, cat("input 0 expects rank ", kMaxRank - 1, " or less"));
-    part.desc.shape[part.desc.shape.rank++] = 2;
+    part.desc.shape[part.desc.shape.rank++] = kCrossEntropyFields;
     for (size_t i = 1; i < in.size(); ++i)
       WEFT_TRY(check_same_as(part, in[i], static_cast<int>(i)));
-    // A row of logs for each target, and two numbers (softmax.h).
-    const int64_t floats = in[0].desc.elements() * (static_cast<int64_t>(in.size()) + 1);
+    // A row of logs for each target, the largest of them, and two numbers (softmax.h).
+    const int64_t floats = in[0].desc.elements() * (static_cast<int64_t>(in.size()) + 2);
     return Inferred{.out = {DType::f64, {1}},
                     .stash = {},
                     .scratch = static_cast<size_t>(floats) * sizeof(float)};
@@ -52,18 +52,19 @@ class CrossEntropyOfParts final : public Op {
     const int32_t* targets = call.in[0].i32();
     const int64_t rows = call.in[0].desc.elements(), n = parts(call);
     float* logs = static_cast<float*>(call.scratch);
-    float* top = logs + rows * n;
+    float* largest = logs + rows * n;
+    float* top = largest + rows;
     float* log = top + rows;
     for_ranges(*call.tiles, rows, tile_rows(n), [&](int64_t begin, int64_t end) {
-      gather(call, begin, end, logs);
+      gather(call, begin, end, logs, largest);
       kernels::log_sum_exp(logs + begin * n, end - begin, n, top + begin, log + begin);
     });
     double sum = 0;
     for (int64_t row = 0; row < rows; ++row) {
       if (targets[row] < 0) continue;
       double logit = 0;  // of the one part that has the target
-      for (int64_t p = 0; p < n; ++p) logit += double{part(call.in, p).f32()[2 * row + 1]};
-      sum += (double{top[row]} - logit) + double{log[row]};
+      for (int64_t p = 0; p < n; ++p) logit += double{fields(call.in, p, row)[2]};
+      sum += (double{largest[row]} - logit) + (double{top[row]} + double{log[row]});
     }
     *call.out.as<double>() = sum;
     return {};
@@ -72,21 +73,22 @@ class CrossEntropyOfParts final : public Op {
   Status input_grad(const Call& call) const override {
     const int64_t n = parts(call);
     const float factor = static_cast<float>(1 / call.denominator);
+    const int64_t rows = call.in[0].desc.elements();
     float* shares = static_cast<float*>(call.scratch);
-    for_ranges(*call.tiles, call.in[0].desc.elements(), tile_rows(n),
-               [&](int64_t begin, int64_t end) {
-                 gather(call, begin, end, shares);
-                 kernels::softmax(shares + begin * n, end - begin, n, shares + begin * n);
-                 for (int64_t p = 0; p < n; ++p) {
-                   const View& din = part(call.din, p);
-                   if (!din) continue;
-                   for (int64_t row = begin; row < end; ++row) {
-                     const float counted = call.in[0].i32()[row] < 0 ? 0 : factor;
-                     din.f32()[2 * row] = shares[row * n + p] * counted;
-                     din.f32()[2 * row + 1] = -counted;
-                   }
-                 }
-               });
+    for_ranges(*call.tiles, rows, tile_rows(n), [&](int64_t begin, int64_t end) {
+      gather(call, begin, end, shares, shares + rows * n);
+      kernels::softmax(shares + begin * n, end - begin, n, shares + begin * n);
+      for (int64_t p = 0; p < n; ++p) {
+        if (!part(call.din, p)) continue;
+        for (int64_t row = begin; row < end; ++row) {
+          const bool counted = call.in[0].i32()[row] >= 0;
+          float* din = fields(call.din, p, row);
+          din[0] = counted ? shares[row * n + p] * factor : 0;
+          din[1] = din[0];
+          din[2] = counted ? -factor : 0;
+        }
+      }
+    });
     return {};
   }
 
@@ -97,11 +99,21 @@ class CrossEntropyOfParts final : public Op {
   static const View& part(std::span<const View> views, int64_t p) {
     return views[static_cast<size_t>(p) + 1];
   }
-  // The logs of the parts, row by row.
-  static void gather(const Call& call, int64_t begin, int64_t end, float* logs) {
+  static float* fields(std::span<const View> views, int64_t p, int64_t row) {
+    return part(views, p).f32() + kCrossEntropyFields * row;
+  }
+  // The largest log of the parts of each row, and the logs less it.
+  static void gather(const Call& call, int64_t begin, int64_t end, float* logs, float* largest) {
     const int64_t n = parts(call);
-    for (int64_t row = begin; row < end; ++row)
-      for (int64_t p = 0; p < n; ++p) logs[row * n + p] = part(call.in, p).f32()[2 * row];
+    for (int64_t row = begin; row < end; ++row) {
+      largest[row] = fields(call.in, 0, row)[0];
+      for (int64_t p = 1; p < n; ++p)
+        largest[row] = std::max(largest[row], fields(call.in, p, row)[0]);
+      for (int64_t p = 0; p < n; ++p) {
+        const float* log = fields(call.in, p, row);
+        logs[row * n + p] = (log[0] - largest[row]) + log[1];
+      }
+    }
   }
 };
 

@@ -1,7 +1,11 @@
 // cross_entropy_part: what a part of the columns adds to softmax_cross_entropy. Input 0 holds the
 // logits [.., n] of the columns from section.begin on, input 1 the targets i32 [..] among all
-// section.whole columns. Output [.., 2]: the log of the sum of exponentials, and the logit of the
-// target, or 0 if another part has it. Stash: that log in two parts (softmax.h), one each per row.
+// section.whole columns. Output [.., 3]: the log of the sum of exponentials, what its rounding
+// lost, and the logit of the target, or 0 if another part has it. Stash: that log in two parts
+// (softmax.h), one each per row.
+#include <algorithm>
+#include <limits>
+
 #include "kernels/ranges.h"
 #include "kernels/softmax.h"
 #include "ops/check.h"
@@ -30,7 +34,7 @@ class CrossEntropyPart final : public Op {
     const Shape rows(std::span(logits.shape.dims.data(), static_cast<size_t>(rank - 1)));
     WEFT_TRY(check_same_as({{DType::i32, rows}, in[0].batched}, in[1], 1));
     Desc out = logits;
-    out.shape[rank - 1] = 2;
+    out.shape[rank - 1] = kCrossEntropyFields;
     return Inferred{.out = out, .stash = {{DType::f32, rows}, {DType::f32, rows}}, .scratch = 0};
   }
 
@@ -51,8 +55,11 @@ class CrossEntropyPart final : public Op {
       float* top = call.stash[0].f32() + row;
       float* log = call.stash[1].f32() + row;
       kernels::log_sum_exp(logits, 1, n, top, log);
-      call.out.f32()[2 * row] = *top + *log;
-      call.out.f32()[2 * row + 1] = column >= 0 ? logits[column] : 0;
+      if (*top == kNothing) *log = 0;
+      float* out = call.out.f32() + kCrossEntropyFields * row;
+      out[0] = *top + *log;
+      out[1] = *top == kNothing ? 0 : lost_in(*top, *log, out[0]);
+      out[2] = column >= 0 ? logits[column] : 0;
     });
     return {};
   }
@@ -62,15 +69,28 @@ class CrossEntropyPart final : public Op {
     const int64_t n = call.in[0].desc.shape.last();
     for_rows(call, [&](int64_t row, int64_t column) {
       float* din = call.din[0].f32() + row * n;
-      const float* dout = call.dout.f32() + 2 * row;
-      kernels::log_sum_exp_grad(call.in[0].f32() + row * n, call.stash[0].f32()[row],
-                                call.stash[1].f32()[row], dout[0], n, din);
-      if (column >= 0) din[column] += dout[1];
+      const float* dout = call.dout.f32() + kCrossEntropyFields * row;
+      const float top = call.stash[0].f32()[row];
+      if (call.in[1].i32()[row] < 0 || top == kNothing)
+        std::fill(din, din + n, 0.0f);
+      else
+        kernels::log_sum_exp_grad(call.in[0].f32() + row * n, top, call.stash[1].f32()[row],
+                                  dout[0], n, din);
+      if (column >= 0) din[column] += dout[2];
     });
     return {};
   }
 
  private:
+  // The largest logit of a row whose columns are all ruled out.
+  static constexpr float kNothing = -std::numeric_limits<float>::infinity();
+
+  // What the sum of two floats differs by from what it was rounded to.
+  static float lost_in(float a, float b, float sum) {
+    const float b_in_sum = sum - a;
+    return (a - (sum - b_in_sum)) + (b - b_in_sum);
+  }
+
   // Calls body(row, column of the target here, or -1).
   template <typename F>
   static void for_rows(const Call& call, const F& body) {

@@ -1,7 +1,6 @@
 // embedding: rows of a table. Input 0 holds i32 indices [.., t], weight 0 is the table f32[v, d],
 // the output is f32[.., t, d]. With kPositions the row is the position along the last axis, and the
-// indices only say how many there are. A piece of
-// the table gives zeros for the rows of others.
+// indices only say how many there are. A piece of the table gives zeros for the rows of others.
 #include <algorithm>
 #include <cstring>
 
@@ -17,10 +16,16 @@ constexpr int64_t kColumns = 128;  // of the table, per tile of W
 
 bool positions(const Attrs& attrs) { return (attrs.flags & kPositions) != 0; }
 
+// The position of the first of the indices. A section of another axis leaves positions whole.
+int64_t first_position(const Attrs& attrs, const Shape& indices) {
+  return attrs.section.axis == indices.rank - 1 ? attrs.section.begin : 0;
+}
+
 // Which row of the table element `i` of the indices takes; -1: one of another piece of the table.
 int64_t row_of(const Call& call, int64_t i) {
+  const Shape& indices = call.in[0].desc.shape;
+  if (positions(*call.attrs)) return first_position(*call.attrs, indices) + i % indices.last();
   const int64_t begin = call.attrs->section.begin;
-  if (positions(*call.attrs)) return begin + i % call.in[0].desc.shape.last();
   const int64_t row = call.in[0].i32()[i] - begin;
   return row < call.weights[0].desc.shape[0] ? std::max<int64_t>(row, -1) : -1;
 }
@@ -57,7 +62,7 @@ class Embedding final : public Op {
       return Status(Code::invalid, cat("weight 0 expects f32[?,?], got ", table.text()));
     if (positions(attrs)) {
       WEFT_TRY(check_last_axis(0, in[0]));
-      const int64_t end = attrs.section.begin + indices.last();
+      const int64_t end = first_position(attrs, indices) + indices.last();
       if (end > table.shape[0])
         return Status(Code::invalid,
                       cat("weight 0 expects ", end, " rows or more for the positions of input 0 ",

@@ -6,6 +6,9 @@
 
 namespace weft {
 
+// Numbers that cross_entropy_part passes on for each target.
+constexpr int64_t kCrossEntropyFields = 3;
+
 inline Status check_targets(const View& targets, int port, int64_t classes) {
   for (int64_t i = 0; i < targets.desc.elements(); ++i)
     if (const int32_t target = targets.i32()[i]; target < -1 || target >= classes)

@@ -101,8 +101,8 @@ Status check_asynchronous(const Plan& plan, const Schedule& train) {
     return c.vertical_sync ? refuse("is synchronous: vertical sync is for 'pipedream'") : Status();
   }
   if (c.shard_ranks > 1)
-    return refuse(
-        cat("is asynchronous, which needs one rank per stage: shard_ranks is ", c.shard_ranks));
+    return refuse(cat("is asynchronous, which needs one rank per stage: axis 'tensor' has ",
+                      c.shard_ranks, " ranks"));
   if (train.stages != train.ranks())
     return refuse(cat("is asynchronous, which needs one stage per rank: there are ", train.stages,
                       " stages on ", train.ranks(), " ranks"));

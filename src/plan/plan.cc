@@ -46,6 +46,7 @@ std::vector<uint32_t> Plan::stages_on(int32_t rank) const {
 
 std::string Plan::timetable() const {
   const Schedule& schedule = mode(main_mode()).schedule;
+  if (config.shard_ranks == 1) return schedule.text();  // each stage is one segment
   Schedule out;
   for (size_t r = 0; r < schedule.rows.size(); r += static_cast<size_t>(config.shard_ranks)) {
     std::vector<Action>& row = out.rows.emplace_back();
@@ -55,7 +56,8 @@ std::string Plan::timetable() const {
       if (!seen.insert({stage, a.kind, a.micro_batch}).second) continue;
       // The segments that have something to make again may come after those that have not.
       auto at = row.end();
-      if (a.kind == Kind::R)
+      if (a.kind == Kind::R && (seen.contains({stage, Kind::I, a.micro_batch}) ||
+                                seen.contains({stage, Kind::B, a.micro_batch})))
         at = std::find_if(row.begin(), row.end(), [&](const Action& b) {
           return b.stage == stage && b.micro_batch == a.micro_batch &&
                  (b.kind == Kind::I || b.kind == Kind::B);
@@ -171,8 +173,9 @@ Status check_config(const Model& model, const PlanConfig& c) {
   WEFT_TRY(at_least("shard_ranks", c.shard_ranks, 1));
   const int32_t shards = std::max(model.shards(), c.tensor);
   if (c.shard_ranks > shards)
-    return Status(Code::invalid, cat("shard_ranks is ", c.shard_ranks, ", the model has ", shards,
-                                     shards > 1 ? " shards" : " shard"));
+    return Status(Code::invalid,
+                  cat("axis 'tensor' has ", c.shard_ranks, " ranks, expected at most ", shards,
+                      ", the pieces that nodes are computed in (tensor)"));
   if (c.ranks > kMaxStages)
     return Status(Code::invalid, cat("ranks is ", c.ranks, ", expected at most ", kMaxStages));
   WEFT_TRY(at_least("chunks", c.chunks, 0));
@@ -183,9 +186,9 @@ Status check_config(const Model& model, const PlanConfig& c) {
   WEFT_TRY(at_least("segment", c.segment, 0));
   WEFT_TRY(at_least("data", c.data, 1));
   if (int64_t{c.data} * c.shard_ranks > c.ranks || c.ranks % (c.data * c.shard_ranks) != 0)
-    return Status(Code::invalid, cat("ranks is ", c.ranks, ", expected a multiple of data, ",
-                                     c.data, c.shard_ranks > 1 ? ", times shard_ranks, " : "",
-                                     c.shard_ranks > 1 ? cat(c.shard_ranks) : ""));
+    return Status(Code::invalid, cat("ranks is ", c.ranks, ", expected a multiple of ",
+                                     int64_t{c.data} * c.shard_ranks,
+                                     ", the product of the axes 'data' and 'tensor'"));
   WEFT_TRY(check_groups(c));
   if (c.short_size >= c.micro_batch_size && c.short_size > 0)
     return Status(Code::invalid,

@@ -22,6 +22,7 @@ Status LoopRun::attach(Loop& loop) {
 void LoopRun::detach() {
   if (!loop_) return;
   (void)on_loop(*loop_, [this] {
+    detached_ = true;
     saver_.stop();
     return Status();
   });
@@ -66,7 +67,7 @@ void LoopRun::follow_save() {
 }
 
 void LoopRun::begin_waiting() {
-  if (!wake_) return;  // detached
+  if (detached_) return;
   while (!current_ && !being_read_ && !waiting_.empty()) {
     if (failure_.ok() && waiting_.front()->save && saver_.step()) return;  // one save at a time
     current_ = waiting_.pop();

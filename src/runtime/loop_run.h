@@ -37,7 +37,7 @@ class LoopRun : public Run {
   int descriptor() const final { return events_.descriptor(); }
 
  protected:
-  // `loop` runs already, on a thread that outlives this object or that stop_loop() ends.
+  // `loop` runs already, on a thread that outlives what detach() ends.
   LoopRun(std::shared_ptr<const Plan> plan, void (*drop)(void*));
 
   // Owner's thread. Starts steps; before it, nothing is submitted.
@@ -54,7 +54,6 @@ class LoopRun : public Run {
   void run_failed(const Status& status);  // the first counts: every step that waits or comes fails
   void begin_waiting();                   // to be called after anything that may have ended a step
   void begin_soon();                      // the same, when the driver cannot begin a step now
-  const Step* current() const { return current_; }
 
  private:
   void start(Step* step) final;
@@ -73,6 +72,7 @@ class LoopRun : public Run {
   RingQueue<Step*> waiting_;  // loop thread, as all below
   Step* current_ = nullptr;
   bool being_read_ = false;  // the deliveries of an infer step are being read
+  bool detached_ = false;    // nothing begins any more
   Saver saver_;
   Status failure_;
   std::unique_ptr<Loop::Signal> wake_;

@@ -32,7 +32,8 @@ Requests::Requests(Loop& loop, const Plan& plan, int64_t answer_timeout_ms, Send
       plan_(plan),
       answer_timeout_ms_(answer_timeout_ms),
       send_(std::move(send)),
-      late_(std::move(late)) {}
+      late_(std::move(late)),
+      abandoned_(Code::state, "a request was given up before its answer came") {}
 
 Status Requests::ask(Slot& slot) {
   std::vector<std::byte> bytes = rpc::encode(slot.request);
@@ -59,8 +60,9 @@ Result<Requests::Slot*> Requests::take(bool wait) {
   if (wait && !there_.wait_for(lock, std::chrono::milliseconds(answer_timeout_ms_),
                                [this] { return has_news(); }))
     WEFT_TRY(end_late(lock));
-  if (!failure_.ok()) return failure_;
-  if (answered_.empty()) return static_cast<Slot*>(nullptr);
+  // What came before the run failed is still good: a save may need nothing else.
+  if (answered_.empty())
+    return failure_.ok() ? Result<Slot*>(static_cast<Slot*>(nullptr)) : Result<Slot*>(failure_);
   Slot* slot = answered_.front();
   answered_.erase(answered_.begin());
   return slot;
@@ -98,6 +100,7 @@ bool Requests::all_answered() const {
 
 void Requests::forget() {
   const std::lock_guard lock(mutex_);
+  if (!asked_.empty() && failure_.ok()) failure_ = abandoned_;
   asked_.clear();
   answered_.clear();
 }

@@ -22,7 +22,7 @@ class Requests {
     rpc::Request request;
     std::vector<std::byte> bytes;  // what the rank answered
     Status status;
-    size_t lane = 0, tensor = 0;  // for whoever asks
+    size_t lane = 0, tensor = 0;  // used only by the caller
   };
   // Both are called on the loop thread.
   using Send = std::function<void(int32_t rank, uint32_t type, std::span<const std::byte> bytes)>;
@@ -36,7 +36,8 @@ class Requests {
   // The answer that came first; null: none is there yet, if `wait` is false. Fails with the run.
   Result<Slot*> take(bool wait);
   bool all_answered() const;  // though not all may have been taken
-  // The slots that are under way are not used any more.
+  // The slots that are under way are not used any more. Answers that are still to come could not be
+  // told from those to later requests, so there are none.
   void forget();
 
   // --- loop thread
@@ -57,6 +58,7 @@ class Requests {
   mutable std::mutex mutex_;  // all below
   std::condition_variable there_;
   std::vector<Slot*> asked_, answered_;  // oldest first
+  const Status abandoned_;               // made before memory can be short
   Status failure_;
 };
 

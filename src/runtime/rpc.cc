@@ -5,11 +5,14 @@
 
 #include "base/bytes.h"
 #include "base/text.h"
+#include "link/payload.h"
 #include "runtime/parameter_access.h"
 
 namespace weft::rpc {
 
 namespace {
+
+constexpr uint64_t kMostJobs = uint64_t{1} << 32;  // of a trace
 
 Result<Request> decode(std::span<const std::byte> bytes) {
   ByteReader in(bytes);
@@ -28,11 +31,13 @@ Result<std::span<float>> floats_of(const Plan& plan, Worker& worker, const Reque
   if (r.param < 0 || static_cast<size_t>(r.param) >= plan.model->params().size() ||
       r.part > Part::state1)
     return Status(Code::protocol,
-                  cat("a request for parameter ", r.param, ", part ", static_cast<int>(r.part)));
+                  cat("a request for parameter ", r.param, ", part ", static_cast<int>(r.part),
+                      ", expected a parameter below ", plan.model->params().size(),
+                      " and a part from 0 to ", static_cast<int>(Part::state1)));
   const uint64_t all = static_cast<uint64_t>(plan.model->param(r.param).shape.elements());
   if (r.offset > all || r.count > all - r.offset || r.count > kPieceFloats)
-    return Status(Code::protocol,
-                  cat("a request for ", r.count, " floats from ", r.offset, " of ", all));
+    return Status(Code::protocol, cat("a request for ", r.count, " floats from ", r.offset, " of ",
+                                      all, ", expected at most ", kPieceFloats));
   WEFT_TRY_ASSIGN(float* at, find_part(plan, worker.param(r.param), r.param, r.part));
   return std::span<float>(at + r.offset, r.count);
 }
@@ -66,8 +71,9 @@ Status carry_out(const Plan& plan, Worker& worker, uint32_t type, std::span<cons
       return {};
     }
     case kTrace:
-      if (request.count > (uint64_t{1} << 32))
-        return Status(Code::protocol, cat("a trace of ", request.count, " jobs"));
+      if (request.count > kMostJobs)
+        return Status(Code::protocol,
+                      cat("a trace of ", request.count, " jobs, expected at most ", kMostJobs));
       return worker.trace(request.count);
     case kSpans: {
       const auto& spans = worker.spans();
@@ -88,7 +94,7 @@ Status carry_out(const Plan& plan, Worker& worker, uint32_t type, std::span<cons
       out = bytes_of(number.digest);
       return {};
     }
-    default: return Status(Code::protocol, cat("a request of type ", type));
+    default: return Status(Code::protocol, cat("a request of type ", type, ", which is unknown"));
   }
 }
 
@@ -125,7 +131,11 @@ Status read_answer(std::span<const std::byte> answer, std::vector<std::byte>& ou
   if (code > Code::ok || code < Code::data)
     return Status(Code::protocol, cat("the answer of a rank has the code ",
                                       static_cast<int32_t>(code), ", which is none"));
-  if (code != Code::ok) return Status(code, text);
+  if (code != Code::ok) return Status(code, std::string(head_of(text, kMaxDetail)));
+  constexpr size_t kMost = kPieceFloats * sizeof(float);
+  if (bytes.size() > kMost)
+    return Status(Code::protocol, cat("the answer of a rank has ", bytes.size(),
+                                      " bytes, expected at most ", kMost));
   out.assign(bytes.begin(), bytes.end());
   return {};
 }

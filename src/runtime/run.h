@@ -72,7 +72,7 @@ class Run {
   const Plan& plan() const { return *plan_; }
 
   Step* acquire();             // null: kQueue of them are under way
-  static Status full();        // what is to be said then
+  static Status full();        // the status if acquire() returned null
   void give_back(Step* step);  // acquired, but not submitted
   // On success exactly one final event will come; on failure the step is given back.
   Status submit(Step* step);
@@ -96,7 +96,7 @@ class Run {
   // The way to the ranks of other processes; null: there are none.
   virtual Requests* requests() { return nullptr; }
 
-  // Between steps alone, whichever rank keeps it (run_ranks.cc). Sizes are checked by the caller.
+  // Only between steps, whichever rank keeps it (run_ranks.cc). Sizes are checked by the caller.
   Status read(ParamId param, Part part, std::span<float> out);
   Status write(ParamId param, Part part, std::span<const float> in);
   // Every rank keeps the spans of its next `jobs` jobs; 0: no more. spans(): those kept so far.
@@ -149,7 +149,8 @@ class Run {
   std::vector<Step*> free_;
   StepDescriptor last_;
   uint64_t trained_ = 0;
-  Status failure_;  // of the step that failed first, once it was polled
+  size_t traced_ = 0;  // jobs of each rank whose spans are kept, at most
+  Status failure_;     // of the step that failed first, once it was polled
 };
 
 // All ranks in this process on the caller's thread: steps run inside poll().

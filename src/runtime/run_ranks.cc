@@ -61,6 +61,7 @@ Result<int64_t> Run::resident_bytes(int32_t rank) {
 
 Status Run::trace(size_t jobs) {
   std::vector<std::byte> answer;
+  traced_ = jobs;
   for (int32_t r = 0; r < plan_->config.ranks; ++r)
     WEFT_TRY(ask(r, rpc::kTrace, {.count = jobs, .bytes = {}}, answer));
   return {};
@@ -75,7 +76,11 @@ Status Run::spans(int32_t rank, std::vector<TraceSpan>& out) {
         ask(rank, rpc::kSpans, {.offset = out.size(), .count = UINT64_MAX, .bytes = {}}, answer));
     const size_t n = answer.size() / sizeof(TraceSpan), before = out.size();
     if (answer.size() % sizeof(TraceSpan) != 0)
-      return Status(Code::protocol, cat("rank ", rank, " sent spans of ", answer.size(), " bytes"));
+      return Status(Code::protocol, cat("rank ", rank, " sent spans of ", answer.size(),
+                                        " bytes, expected a multiple of ", sizeof(TraceSpan)));
+    if (n > traced_ - before)
+      return Status(Code::protocol,
+                    cat("rank ", rank, " sent ", before + n, " spans, expected at most ", traced_));
     out.resize(before + n);
     if (n > 0) std::memcpy(out.data() + before, answer.data(), n * sizeof(TraceSpan));
   } while (!answer.empty());

@@ -124,6 +124,8 @@ Status check_tied_head(const SafetensorsFile& file, const SafetensorsEntry& head
                     shown(embedding.name), ", expected the same values: the model has tied them"));
 }
 
+Status freed() { return Status(Code::canceled, "the run has been freed"); }
+
 }  // namespace
 
 Status save_run(Run& run, SaveRequest& request, const std::function<void()>& left,
@@ -138,14 +140,17 @@ Status save_run(Run& run, SaveRequest& request, const std::function<void()>& lef
                                           specs_of(plan, model), specs_of(plan, optimizer)));
   const NamedTensors all = in_order_of(writer, model, optimizer);
   const auto take = [&](size_t tensor, uint64_t offset, std::span<const std::byte> bytes) {
-    if (stop) return Status(Code::canceled, "the run has been freed");
+    if (stop) return freed();
     const auto& [part, name] = all.places[tensor];
     return writer.write(part, name, offset, bytes);
   };
   WEFT_TRY(read_tensors(run, all.tensors, take, left));
+  if (stop) return freed();
   WEFT_TRY_ASSIGN(request.path, writer.commit());
   return {};
 }
+
+namespace {
 
 // Adam and AdamW keep the same tensors, and mean other things by them; of other rules the tensors
 // would differ.
@@ -158,8 +163,6 @@ Status check_rule(const Plan& plan, const Checkpoint& checkpoint) {
   return Status(Code::invalid, cat(checkpoint.path(), ": its optimizer is ", shown(rule->second),
                                    ", the plan's '", rule_name(plan.config.optim.rule), "'"));
 }
-
-namespace {
 
 Status load_tensors(Run& run, Checkpoint& checkpoint, const NamedTensors& named) {
   return write_tensors(run, named.tensors,

@@ -26,7 +26,7 @@ Status save_run(Run& run, SaveRequest& request, const std::function<void()>& lef
 // Takes parameters, optimizer state and the number of steps. Nothing is written unless all names
 // and shapes agree.
 Status load_run(Run& run, Checkpoint& checkpoint);
-// Takes parameters alone.
+// Takes only parameters.
 Status load_weights(Run& run, Checkpoint& checkpoint);
 Status load_weights(Run& run, const SafetensorsFile& file);
 

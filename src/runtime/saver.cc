@@ -6,7 +6,6 @@ namespace weft {
 
 void Saver::begin(Step& step) {
   step_ = &step;
-  if (stop_) return tell(true, Status(Code::canceled, "the run has been freed"));
   thread_.reset();  // that of the save before: it may still be waking the loop
   {
     const std::lock_guard lock(mutex_);

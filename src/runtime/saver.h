@@ -14,7 +14,7 @@ namespace weft {
 
 class Saver {
  public:
-  // `wake` is called from any thread when has_left() or take_done() has something new to say.
+  // `wake` is called from any thread after has_left() or take_done() has changed.
   Saver(Run& run, std::function<void()> wake) : run_(run), wake_(std::move(wake)) {}
 
   // --- loop thread

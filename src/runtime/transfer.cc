@@ -228,7 +228,7 @@ Status Transfer::move(const TakePiece& take, const FillPiece& fill,
     if (under_way_ == 0 && !work_here) return status;
     if (under_way_ > 0) {
       const Result<Slot*> slot = run_.requests()->take(!work_here);
-      if (!slot.ok()) {  // the run has failed: no answer will come
+      if (!slot.ok()) {  // no other answer will come
         abandon();
         return status.ok() ? slot.status() : status;
       }

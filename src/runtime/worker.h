@@ -16,7 +16,7 @@
 
 namespace weft {
 
-// What a worker is to do.
+// A task of a worker.
 struct WorkerTask {
   StepDescriptor step;
   double scale = 1;

@@ -30,11 +30,11 @@ double seconds_of(const Model& model, const ProgramCall& call,
 }
 
 // Bytes read and written to add the sums of gradient groups, spread over the micro-batches: each
-// sum beyond the first is cleared and added to another.
+// sum of a replica beyond the first is cleared and added to another.
 double group_bytes(const PlanConfig& config, const ProgramCall& call) {
   if (call.kind != CallKind::weight_grad) return 0;
-  return 4 * static_cast<double>(call.acc.desc[0].bytes()) * (config.gradient_groups - 1) /
-         config.micro_batches;
+  return 4 * static_cast<double>(call.acc.desc[0].bytes()) *
+         (config.gradient_groups - config.data) / config.micro_batches;
 }
 
 struct StepBytes {

@@ -122,7 +122,7 @@ class Processes(Case):
         self.assertEqual(plan.returncode, 0, plan.stderr)
         done = self.train(*args, "--mesh", "stage=2,tensor=2", "--schedule-file", self.path("rows"))[1]
         self.assertEqual(done["digest"], alone["digest"])
-        self.fails(3, "shard_ranks is 4, the model has 2 shards", "train", *args, "--mesh", "tensor=4", "--tensor", 2)
+        self.fails(3, "axis 'tensor' has 4 ranks, expected at most 2", "train", *args, "--mesh", "tensor=4", "--tensor", 2)
         self.fails(3, "heads, expected a multiple of 3 shards", "train", *args, "--mesh", "tensor=3")
 
     def test_processes_of_one_machine_share_memory_for_large_tensors(self):

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <random>
 
 #include "base/text.h"
@@ -281,6 +282,41 @@ TEST(Shards, OneDigestForOneNumberOfShards) {
           EXPECT_EQ(got.last, expected.last)
               << ranks << " x " << shard_ranks << " ranks, " << schedule;
         }
+}
+
+// One float would lose the logs beside logits of 1e8; columns of -inf are ruled out; a row that is
+// not counted may hold anything.
+TEST(Shards, CrossEntropyInPiecesHasTheLossOfExtremeLogits) {
+  constexpr float kInf = std::numeric_limits<float>::infinity();
+  constexpr size_t kColumns = 10;
+  const auto model = std::make_shared<Model>();
+  const NodeId in[] = {must(model->add_input("x", {DType::f32, {1, kColumns}}, true)),
+                       must(model->add_input("target", {DType::i32, {1}}, false))};
+  must(model->add_node("loss", find_op("softmax_cross_entropy"), {}, in, {}));
+  ASSERT_TRUE(model->finish().ok());
+  std::vector<float> logits;
+  for (size_t i = 0; i < kColumns; ++i) logits.push_back(1e8f);
+  for (size_t i = 0; i < kColumns; ++i) logits.push_back(i < kColumns / 2 ? float(i) : -kInf);
+  for (size_t i = 0; i < kColumns; ++i) logits.push_back(i % 3 ? kInf : float(i));
+  const std::vector<int32_t> targets = {9, 3, -1};
+  const auto trained = [&](int32_t tensor) {
+    PlanConfig config;
+    config.micro_batch_size = 3;
+    config.tensor = tensor;
+    auto run = must(start_inline(must(make_plan(model, config)), [](void*) {}));
+    const double loss = test::run_step(*run, Mode::train, 3, {logits.data(), targets.data()}).loss;
+    std::vector<float> slope(logits.size());
+    EXPECT_TRUE(run->read_input_grad(run->plan().model->find_node("x"), slope).ok());
+    return std::pair(loss, slope);
+  };
+  const auto [whole, slope] = trained(1);
+  EXPECT_NEAR(whole, (std::log(10.0) + 1.4519144) / 2, 1e-6);
+  for (int32_t tensor : {2, 3, 5}) {
+    const auto [loss, slopes] = trained(tensor);
+    EXPECT_NEAR(loss, whole, 1e-6) << tensor << " pieces";
+    for (size_t i = 0; i < slope.size(); ++i)
+      EXPECT_NEAR(slopes[i], slope[i], 1e-6) << tensor << " pieces, element " << i;
+  }
 }
 
 TEST(Shards, HeadsThatCannotBeDividedAreRefused) {

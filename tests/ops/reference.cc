@@ -187,7 +187,9 @@ Values embedding(const RefCall& c) {
   for (int64_t i = 0; i < c.in[0].shape.elements(); ++i) {
     const int64_t begin = c.attrs.section.begin;
     const bool positions = (c.attrs.flags & kPositions) != 0;
-    const int64_t row = positions ? begin + i % t : static_cast<int64_t>(at(c.in[0].v, i)) - begin;
+    const bool moved = c.attrs.section.axis == c.in[0].shape.rank - 1;
+    const int64_t row =
+        positions ? (moved ? begin : 0) + i % t : static_cast<int64_t>(at(c.in[0].v, i)) - begin;
     const bool here = row >= 0 && row < c.weights[0].shape[0];
     for (int64_t j = 0; j < d; ++j) out.push_back(here ? at(c.weights[0].v, row * d + j) : 0);
   }
@@ -294,6 +296,7 @@ Values cross_entropy_part(const RefCall& c) {
     double sum = 0;
     for (int64_t i = 0; i < n; ++i) sum += std::exp(at(c.in[0].v, first + i));
     out.push_back(std::log(sum));
+    out.push_back(0);  // nothing is rounded here
     const bool here = c.in[1].v[r] >= 0 && column >= 0 && column < n;
     out.push_back(here ? at(c.in[0].v, first + column) : 0);
   }
@@ -306,8 +309,8 @@ Values cross_entropy_of_parts(const RefCall& c) {
     if (c.in[0].v[r] < 0) continue;
     double sum = 0;
     for (size_t p = 1; p < c.in.size(); ++p) {
-      sum += std::exp(c.in[p].v[2 * r]);
-      loss -= c.in[p].v[2 * r + 1];
+      sum += std::exp(c.in[p].v[3 * r] + c.in[p].v[3 * r + 1]);
+      loss -= c.in[p].v[3 * r + 2];
     }
     loss += std::log(sum);
   }
