@@ -6,7 +6,7 @@
 
 #include <thread>
 
-#include "api/api.h"
+#include "api/drivers.h"
 
 namespace {
 
@@ -125,14 +125,16 @@ TEST(Failure, OfAnOpNamesTheStageAndTheActionOfItsRank) {
 
 // Rank 1 is a process of its own.
 struct TwoProcesses {
-  explicit TwoProcesses(Then then) {
+  explicit TwoProcesses(Then then, uint32_t peer_timeout_ms = 0) {
     EXPECT_EQ(pipe(way), 0);
     child = fork();
     if (child == 0) serve(then);
     plan = plan_with(&own);
     weft_mesh* out = nullptr;
     Error err;
-    EXPECT_EQ(weft_mesh_listen(nullptr, &out, &err), WEFT_OK) << err.text;
+    weft_mesh_config config = WEFT_MESH_INIT;
+    config.peer_timeout_ms = peer_timeout_ms;
+    EXPECT_EQ(weft_mesh_listen(&config, &out, &err), WEFT_OK) << err.text;
     mesh.reset(out);
     const std::string endpoint = weft_mesh_endpoint(out);
     EXPECT_EQ(write(way[1], endpoint.data(), endpoint.size()),
@@ -148,6 +150,8 @@ struct TwoProcesses {
     for (const int end : way) close(end);
   }
   [[noreturn]] void serve(Then then) {
+    alarm(60);  // if the test ends before it joins
+    close(way[1]);
     char endpoint[200] = "";
     if (read(way[0], endpoint, sizeof endpoint - 1) <= 0) _exit(1);
     Own its_own{.then = then};
@@ -220,6 +224,28 @@ TEST(Failure, IsRememberedOfEveryCall) {
   failure.detail = "killed by signal 9";
   EXPECT_NE(text_of(failure).find(") lost: killed by signal 9; last heard "), std::string::npos)
       << text_of(failure);
+}
+
+// A save asks rank 1 for its parameters, and waits for a process that stands still.
+TEST(Failure, DuringASaveNamesTheRankAndWhatItWasAskedFor) {
+  const TwoProcesses both(Then::succeeds, 1000);
+  const Directory directory;
+  kill(both.child, SIGSTOP);
+  weft_save_config config = WEFT_SAVE_INIT;
+  config.directory = directory.path.c_str();
+  config.flags = WEFT_SAVE_QUEUE;
+  Error err;
+  ASSERT_EQ(weft_run_save(both.run.get(), &config, &err), WEFT_OK) << err.text;
+  weft_event event = WEFT_EVENT_INIT;
+  ASSERT_EQ(weft_run_poll(both.run.get(), &event, -1), 1);
+  kill(both.child, SIGKILL);
+  EXPECT_EQ(event.kind, static_cast<uint32_t>(WEFT_EVENT_SAVED));
+  EXPECT_EQ(event.status, WEFT_EPEER);
+  const std::string text = event.text;
+  EXPECT_EQ(text.rfind("rank 1 (stages 1 and 3, pid " + std::to_string(both.child), 0), 0u) << text;
+  EXPECT_NE(text.find(") lost: silent for 1 s; "), std::string::npos) << text;
+  EXPECT_NE(text.find("it was asked for a piece of parameter '"), std::string::npos) << text;
+  EXPECT_TRUE(std::filesystem::is_empty(directory.path)) << "what was written is given up";
 }
 
 TEST(Failure, TakesNoArgumentsThatCannotBe) {

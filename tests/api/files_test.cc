@@ -6,22 +6,16 @@
 #include <filesystem>
 #include <fstream>
 
-#include "api/api.h"
+#include "api/drivers.h"
 
 namespace {
 
-struct Directory {
-  Directory() {
-    char name[] = "/tmp/weft-api-XXXXXX";
-    path = mkdtemp(name);
-  }
-  ~Directory() { std::filesystem::remove_all(path); }
+struct FileDirectory : Directory {
   std::string file(const char* name, const std::string& bytes) const {
     const std::string at = path + "/" + name;
     std::ofstream(at, std::ios::binary) << bytes;
     return at;
   }
-  std::string path;
 };
 
 struct FreeFiles {
@@ -83,7 +77,7 @@ weft_data_config tokens(const std::string& path) {
 }
 
 TEST(Data, WhatDoesNotFitIsRefusedWithTheNumbers) {
-  const Directory directory;
+  const FileDirectory directory;
   const std::string text = directory.file("text", std::string(100, 'a')),
                     odd = directory.file("odd.u16", "abc"), two = directory.file("two", "ab"),
                     none = directory.path + "/none";
@@ -124,7 +118,7 @@ TEST(Data, WhatDoesNotFitIsRefusedWithTheNumbers) {
 }
 
 TEST(Data, AnIdOutOfRangeAndATensorThatDoesNotFitAreRefused) {
-  const Directory directory;
+  const FileDirectory directory;
   const std::string path = directory.file(
       "ids.u16", std::string("\x01\x00\x02\x00\x03\x00\x03\x00\x04\x00\x05\x00", 12));
   const std::string bad = directory.file(
@@ -183,7 +177,7 @@ RunPtr start_layers(std::initializer_list<const char*> names, int64_t width = 6)
 }
 
 TEST(Save, AnOptionIsThereOnceAndHasAKey) {
-  const Directory directory;
+  const FileDirectory directory;
   const RunPtr run = start_layers({"a"});
   const std::string path = directory.path + "/checkpoints";
   weft_save_config config = WEFT_SAVE_INIT;
@@ -201,7 +195,7 @@ TEST(Save, AnOptionIsThereOnceAndHasAKey) {
 }
 
 TEST(Load, TakesWhatFitsAndListsWhatDoesNot) {
-  const Directory directory;
+  const FileDirectory directory;
   const RunPtr saved = start_layers({"a", "b"});
   step(saved, {noise({6, 6}).get(), noise({6, 6}, 2).get()});
   weft_save_config config = WEFT_SAVE_INIT;
@@ -256,7 +250,7 @@ TEST(CheckpointTest, AnErrorOfAHostileNameIsPrintableAndEndsInDotsWhereItIsCut) 
 }
 
 TEST(CheckpointTest, ADamagedLatestOfADirectoryIsPassedOverWithAWarning) {
-  const Directory directory;
+  const FileDirectory directory;
   const RunPtr run = start_layers({"a"});
   weft_save_config config = WEFT_SAVE_INIT;
   config.directory = directory.path.c_str();
@@ -306,7 +300,7 @@ TEST(CheckpointTest, ADirectoryWithoutANameIsRefused) {
 
 TEST(CheckpointTest, TheModelIsAsItWasGiven) {
   for (const char* given : {static_cast<const char*>(nullptr), "a model"}) {
-    const Directory directory;
+    const FileDirectory directory;
     const RunPtr run = start_layers({"a"});
     weft_save_config config = WEFT_SAVE_INIT;
     config.directory = directory.path.c_str();
@@ -321,7 +315,7 @@ TEST(CheckpointTest, TheModelIsAsItWasGiven) {
 }
 
 TEST(Load, AnotherRuleMeansOtherThingsByTheSameTensors) {
-  const Directory directory;
+  const FileDirectory directory;
   weft_optimizer optimizer = WEFT_OPTIMIZER_INIT;  // adamw
   weft_plan_config config = plan_config();
   config.optimizer = &optimizer;
@@ -341,7 +335,7 @@ TEST(Load, AnotherRuleMeansOtherThingsByTheSameTensors) {
 }
 
 TEST(Load, AModelThatDoesNotTrainIsSavedWithoutState) {
-  const Directory directory;
+  const FileDirectory directory;
   const auto made = [] {
     const ModelPtr model = new_model();
     EXPECT_EQ(weft_model_add_output(

@@ -123,6 +123,8 @@ TEST(JoiningRanks, ARankThatDiesBeforeItHasJoinedIsNamed) {
   ASSERT_EQ(pipe(way), 0);
   const pid_t child = fork();
   if (child == 0) {
+    alarm(60);  // if the test ends before it joins
+    close(way[1]);
     char endpoint[200] = "";
     if (read(way[0], endpoint, sizeof endpoint - 1) <= 0) _exit(1);
     const ModelPtr ops = new_model();

@@ -5,52 +5,14 @@
 #include <filesystem>
 #include <thread>
 
-#include "api/api.h"
+#include "api/drivers.h"
 
 namespace {
 
 constexpr int kSteps = 9;
 
-// Where ranks compute: on the caller's thread, on threads of this process, or as members of a mesh.
-struct Driver {
-  const char* name;
-  uint32_t threads;
-  bool mesh;
-};
-constexpr Driver kDrivers[] = {
-    {"inline", 0, false}, {"threads", 1, false}, {"team", 3, false}, {"mesh", 1, true}};
-
-void serve(const std::string& endpoint) {
-  weft_mesh_config config = WEFT_MESH_INIT;
-  config.endpoint = endpoint.c_str();
-  weft_mesh* mesh = nullptr;
-  Error err;
-  weft_status status = weft_mesh_join(&config, &mesh, &err);
-  if (status >= 0) status = weft_run_serve(mesh, nullptr, nullptr, nullptr, &err);
-  EXPECT_EQ(status, WEFT_OK) << err.text;
-  weft_mesh_free(mesh);
-}
-
-// A run of two ranks.
-struct Trainer {
-  Trainer(const Driver& driver, uint64_t total = kSteps) : plan(plan_of(total)) {
-    if (!driver.mesh) {
-      run = start(plan, driver.threads);
-      return;
-    }
-    weft_mesh* listening = nullptr;
-    Error err;
-    EXPECT_EQ(weft_mesh_listen(nullptr, &listening, &err), WEFT_OK) << err.text;
-    mesh.reset(listening);
-    other = std::thread(serve, std::string(weft_mesh_endpoint(listening)));
-    weft_run* out = nullptr;
-    EXPECT_EQ(weft_run_start(plan.get(), listening, nullptr, &out, &err), WEFT_OK) << err.text;
-    run.reset(out);
-  }
-  ~Trainer() {
-    run.reset();
-    if (other.joinable()) other.join();
-  }
+struct Trainer : TwoRanks {
+  Trainer(const Driver& driver, uint64_t total = kSteps) : TwoRanks(plan_of(total), driver) {}
 
   static PlanPtr plan_of(uint64_t total) {
     weft_optimizer adamw = WEFT_OPTIMIZER_INIT;
@@ -66,11 +28,6 @@ struct Trainer {
     config.optimizer = &adamw;
     return new_plan(small_model(), config);
   }
-
-  PlanPtr plan;
-  std::unique_ptr<weft_mesh, Free> mesh;
-  std::thread other;
-  RunPtr run;
 };
 
 // All that a step leaves behind.
@@ -111,15 +68,6 @@ const std::vector<Made>& undisturbed() {
   }();
   return made;
 }
-
-struct Directory {
-  Directory() {
-    char name[] = "/tmp/weft-resume-XXXXXX";
-    path = mkdtemp(name);
-  }
-  ~Directory() { std::filesystem::remove_all(path); }
-  std::string path;
-};
 
 void save(const RunPtr& run, const std::string& directory) {
   weft_save_config config = WEFT_SAVE_INIT;

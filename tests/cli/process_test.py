@@ -193,28 +193,6 @@ class Processes(Case):
         for pid in ranks:
             self.assertFalse(os.path.exists(f"/proc/{pid}"), "a rank is left over")
 
-    def hit_during_a_save(self, number, *args):
-        """Sends the signal to rank 1 while a checkpoint is written; returns what the command says of it."""
-        process = self.start("--ranks", 2, "--checkpoint", self.path("ck"), "--checkpoint-every", 1, *args)
-        self.rank, = children(process.pid)
-        while not (os.path.isdir(self.path("ck")) and any("tmp" in name for name in os.listdir(self.path("ck")))):
-            self.assertIsNone(process.poll())
-        os.kill(self.rank, number)
-        begin = time.monotonic()
-        _, err = process.communicate(timeout=60)
-        self.assertEqual(process.returncode, 4, err)
-        self.assertFalse(os.path.exists(f"/proc/{self.rank}"), "a rank is left over")
-        return err, time.monotonic() - begin
-
-    def test_a_rank_that_is_killed_during_a_save_is_named_with_its_signal(self):
-        err, _ = self.hit_during_a_save(signal.SIGKILL)
-        self.assertRegex(err, rf"\Aweft: train: rank 1 \(stage 1, pid {self.rank} on \S+\) lost: killed by signal 9; ")
-
-    def test_a_rank_that_is_stopped_during_a_save_is_named_after_the_peer_timeout(self):
-        err, seconds = self.hit_during_a_save(signal.SIGSTOP, "--peer-timeout", 2)
-        self.assertRegex(err, rf"\Aweft: train: rank 1 \(stage 1, pid {self.rank} on \S+\) lost: silent for 2 s; ")
-        self.assertLess(seconds, 5)
-
     def test_strangers_cannot_take_the_descriptors_that_saving_needs(self):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))

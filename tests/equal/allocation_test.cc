@@ -73,6 +73,22 @@ std::shared_ptr<const Plan> nano_plan(int32_t ranks) {
       .take();
 }
 
+// Replicas with two groups each, whose two ranks share every node's work.
+std::shared_ptr<const Plan> shared_plan() {
+  PlanConfig config;
+  config.ranks = 4;
+  config.data = 2;
+  config.gradient_groups = 4;
+  config.shard_ranks = 2;
+  config.tensor = 2;
+  config.micro_batches = 6;
+  config.micro_batch_size = 2;
+  config.optim.clip = 1;
+  return make_plan(make_preset("gpt-nano:width=32,dropout=0.1", {.seq_len = 16}).take().model,
+                   config)
+      .take();
+}
+
 std::shared_ptr<const Plan> asynchronous_plan(const char* schedule, int32_t micro_batches) {
   PlanConfig config;
   config.ranks = 3;
@@ -97,6 +113,10 @@ TEST(Allocation, NoneWithAThreadPerRank) {
 TEST(Allocation, NoneWithAsynchronousSchedules) {
   expect_no_allocation(start_inline(asynchronous_plan("pipedream", 1), ignore).take(), 16);
   expect_no_allocation(start_threads(asynchronous_plan("pipedream-2bw", 3), 1, ignore).take(), 16);
+}
+TEST(Allocation, NoneWithReplicasAndPieces) {
+  expect_no_allocation(start_inline(shared_plan(), ignore).take(), 16);
+  expect_no_allocation(start_threads(shared_plan(), 1, ignore).take(), 16);
 }
 TEST(Allocation, NoneWithSeveralThreadsPerRank) {
   expect_no_allocation(start_threads(nano_plan(2), 3, ignore).take(), 16);

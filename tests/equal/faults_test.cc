@@ -35,7 +35,8 @@ class Scene {
     // The generator's own seeds, until there are enough ranks.
     for (uint32_t i = 0;
          !case_.plan || case_.plan->config.ranks < static_cast<int32_t>(least_ranks); ++i)
-      case_ = test::random_plan(seed + i * 1000003);
+      case_ = seed % 4 ? test::random_plan(seed + i * 1000003)
+                       : test::random_sharded_plan(seed + i * 1000003);
     SimMeshSettings settings = settings_of(seed);
     settings.times = times;
     mesh = std::make_unique<SimMesh>(case_.plan, settings);
@@ -76,6 +77,7 @@ class Scene {
     }
   }
 
+  bool shares_stages() const { return case_.plan->config.shard_ranks > 1; }
   std::string text() const { return "seed " + std::to_string(seed_) + ", " + case_.text; }
   int32_t any_rank() { return static_cast<int32_t>(rng_() % static_cast<uint32_t>(mesh->ranks())); }
   std::mt19937& rng() { return rng_; }
@@ -106,8 +108,10 @@ class Scene {
 };
 
 TEST(Faults, WithoutAnyAMeshEqualsTheSequentialStepAndEndsOrderly) {
+  int shared = 0;
   for (uint32_t seed = 0; seed < 500 && !HasFailure(); ++seed) {
     Scene run(seed);
+    shared += run.shares_stages();
     run.join();
     ASSERT_TRUE(run.mesh->joined()) << run.text() << ": " << run.mesh->node(0).describe(0);
     for (int n = 0; n < 4; ++n)
@@ -120,6 +124,7 @@ TEST(Faults, WithoutAnyAMeshEqualsTheSequentialStepAndEndsOrderly) {
           << run.text() << ": " << origin_text(run.mesh->node(r).origin());
     }
   }
+  EXPECT_GT(shared, 50);
 }
 
 // Kills or stops a rank at any event of the run; every survivor names that rank.

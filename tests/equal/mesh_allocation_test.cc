@@ -134,9 +134,18 @@ namespace {
 
 constexpr int64_t kTokens = 16;
 
-std::shared_ptr<const Plan> nano_plan(int32_t ranks) {
+// A mesh of ranks; `shared` of them compute each stage.
+struct Axes {
+  int32_t ranks, data = 1, shared = 1;
+};
+
+std::shared_ptr<const Plan> nano_plan(const Axes& axes) {
   PlanConfig config;
-  config.ranks = ranks;
+  config.ranks = axes.ranks;
+  config.data = axes.data;
+  config.gradient_groups = 2 * axes.data;
+  config.shard_ranks = axes.shared;
+  config.tensor = axes.shared;
   config.micro_batches = 6;
   config.micro_batch_size = 2;
   config.optim.clip = 1;
@@ -154,10 +163,10 @@ int fail(const Status& status) {
 }
 
 // Rank 0: a step of each mode, then counted ones, long enough for some heartbeats.
-int control(const std::string& endpoint, int32_t ranks) {
+int control(const std::string& endpoint, const Axes& axes) {
   auto mesh = Mesh::listen({.endpoint = endpoint, .listen = {}});
   if (!mesh.ok()) return fail(mesh.status());
-  auto started = start_mesh(nano_plan(ranks), *mesh.value(), 2, ignore);
+  auto started = start_mesh(nano_plan(axes), *mesh.value(), 2, ignore);
   if (!started.ok()) return fail(started.status());
   Run& run = *started.value();
   const int64_t samples = run.plan().config.micro_batches * run.plan().config.micro_batch_size;
@@ -183,15 +192,15 @@ int control(const std::string& endpoint, int32_t ranks) {
   return 0;
 }
 
-int join(const std::string& endpoint, int32_t ranks) {
+int join(const std::string& endpoint, const Axes& axes) {
   auto mesh = Mesh::join({.endpoint = endpoint, .listen = {}, .rank = self});
   if (!mesh.ok()) return fail(mesh.status());
-  if (Status status = serve(*mesh.value(), nano_plan(ranks), 1, {}); !status.ok())
+  if (Status status = serve(*mesh.value(), nano_plan(axes), 1, {}); !status.ok())
     return fail(status);
   return 0;
 }
 
-void expect_no_allocation(int32_t ranks) {
+void expect_no_allocation(const Axes& axes) {
   void* page =
       mmap(nullptr, sizeof(Ledger), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(page, MAP_FAILED);
@@ -205,13 +214,13 @@ void expect_no_allocation(int32_t ranks) {
   // Forked, not spawned: one layout of memory, so this process can name the frames that another one
   // saw.
   std::vector<pid_t> children;
-  for (int32_t r = 0; r < ranks; ++r) {
+  for (int32_t r = 0; r < axes.ranks; ++r) {
     const pid_t child = fork();
     ASSERT_GE(child, 0);
     if (child == 0) {
       self = r;
       alarm(60);
-      _exit(r == 0 ? control(endpoint, ranks) : join(endpoint, ranks));
+      _exit(r == 0 ? control(endpoint, axes) : join(endpoint, axes));
     }
     children.push_back(child);
   }
@@ -221,7 +230,7 @@ void expect_no_allocation(int32_t ranks) {
     EXPECT_EQ(status, 0) << ledger->failure;
   }
   EXPECT_GE(ledger->steps, 9);
-  for (int32_t r = 0; r < ranks; ++r) {
+  for (int32_t r = 0; r < axes.ranks; ++r) {
     EXPECT_EQ(ledger->weft[r], 0) << "rank " << r << " in " << ledger->steps
                                   << " steps; the first of them below";
     EXPECT_GT(ledger->others[r], 0)
@@ -234,8 +243,11 @@ void expect_no_allocation(int32_t ranks) {
   passed_count = 0;
 }
 
-TEST(MeshAllocation, NoneInTwoProcesses) { expect_no_allocation(2); }
-TEST(MeshAllocation, NoneInFourProcesses) { expect_no_allocation(4); }
+TEST(MeshAllocation, NoneInTwoProcesses) { expect_no_allocation({.ranks = 2}); }
+TEST(MeshAllocation, NoneInFourProcesses) { expect_no_allocation({.ranks = 4}); }
+TEST(MeshAllocation, NoneWithReplicasAndPieces) {
+  expect_no_allocation({.ranks = 4, .data = 2, .shared = 2});
+}
 
 }  // namespace
 }  // namespace weft

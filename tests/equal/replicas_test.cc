@@ -101,6 +101,10 @@ TEST(Replicas, DeliverOutputsInTheOrderOfTheSamples) {
 TEST(Replicas, OwnParametersInEqualParts) {
   const auto model = test::small_gpt();
   const auto plan = make_plan(model, config_of({4, 2, 4, 8})).take();
+  std::vector<int> owners(model->params().size(), 0);
+  for (const auto& held : plan->resident)
+    for (const ResidentParam& p : held) owners[static_cast<size_t>(p.param)] += p.owned;
+  EXPECT_EQ(owners, std::vector<int>(owners.size(), 1));
   for (int32_t position = 0; position < 2; ++position) {
     int64_t all = 0, most = 0, largest = 0;
     for (int32_t replica = 0; replica < 4; ++replica) {

@@ -63,6 +63,7 @@ class FarRun final : public Run {
   std::map<int32_t, size_t> most_of_rank;
   size_t ranks_at_first_answer = 0;
   int32_t failing_rank = -1;
+  std::map<ParamId, std::vector<std::byte>> written;  // loop thread, as hear()
 
  private:
   void start(Step*) override {}
@@ -75,12 +76,19 @@ class FarRun final : public Run {
     (void)in.number<uint8_t>();
     asked.offset = in.number<uint64_t>();
     asked.count = in.number<uint64_t>();
+    if (type == rpc::kWrite) keep(asked, in.bytes());
     under_way_.push_back(asked);
     most = std::max(most, under_way_.size());
     size_t of_rank = 0;
     for (const Asked& a : under_way_) of_rank += a.rank == rank;
     most_of_rank[rank] = std::max(most_of_rank[rank], of_rank);
     while (!under_way_.empty() && under_way_.size() >= may_be()) answer();
+  }
+  void keep(const Asked& asked, std::span<const std::byte> bytes) {
+    std::vector<std::byte>& to = written[asked.param];
+    const size_t at = asked.offset * sizeof(float);
+    to.resize(std::max(to.size(), at + bytes.size()));
+    std::copy(bytes.begin(), bytes.end(), to.begin() + static_cast<std::ptrdiff_t>(at));
   }
   // A rank is asked for no more than its share.
   size_t may_be() const {
@@ -163,7 +171,11 @@ TEST(Transfer, WritesToAllRanksAtOnceWithinTheWindow) {
   run.expected = pieces_of(run.plan());
   const size_t most = run.expected.size() * kShare;
   size_t filled = 0;
-  const auto fill = [&](size_t, uint64_t, std::span<std::byte> bytes) {
+  const auto byte_at = [](size_t tensor, uint64_t offset) {
+    return static_cast<std::byte>(tensor * 31 + offset / 4 % 251);
+  };
+  const auto fill = [&](size_t tensor, uint64_t offset, std::span<std::byte> bytes) {
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = byte_at(tensor, offset + i);
     filled += bytes.size();
     return Status();
   };
@@ -173,6 +185,13 @@ TEST(Transfer, WritesToAllRanksAtOnceWithinTheWindow) {
   for (const Param& p : run.plan().model->params())
     all += static_cast<size_t>(p.shape.elements()) * 4;
   EXPECT_EQ(filled, all);
+  for (const auto& [param, bytes] : run.written) {
+    size_t wrong = 0;
+    for (size_t i = 0; i < bytes.size(); ++i)
+      wrong += bytes[i] != byte_at(static_cast<size_t>(param), i);
+    EXPECT_EQ(wrong, 0u) << "of parameter " << param;
+  }
+  EXPECT_EQ(run.written.size(), tensors.size());
   EXPECT_EQ(run.most, most) << "is the share of each rank";
 }
 
@@ -191,6 +210,15 @@ TEST(Transfer, AfterAFailureTheRunCanBeAskedAgain) {
     return Status(Code::io, "no space left on device");
   });
   EXPECT_EQ(second.text(), "no space left on device");
+  // Each piece is that which was asked for.
+  const Status third =
+      read_tensors(run, tensors, [](size_t tensor, uint64_t offset, std::span<const std::byte> b) {
+        float first;
+        std::memcpy(&first, b.data(), sizeof first);
+        EXPECT_EQ(first, static_cast<float>(tensor) + static_cast<float>(offset / 4) / 4194304);
+        return Status();
+      });
+  EXPECT_TRUE(third.ok()) << third.text();
 }
 
 }  // namespace
