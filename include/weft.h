@@ -154,7 +154,7 @@ enum {
   WEFT_NODE_POSITIONS = 8    /* embedding: look up positions along the last axis of the indices, not the indices */
 };
 
-/* A node: one op with its operands. Ops and the fields they read are listed in weft_model_add_node(3). */
+/* A node: one op with its operands. Ops, collectives and the fields they read are listed in weft_model_add_node(3). */
 typedef struct weft_node_config {
   uint32_t size;
   uint32_t flags;
@@ -169,9 +169,13 @@ typedef struct weft_node_config {
   double factor;              /* scale: factor; layer_norm: epsilon; dropout, attention: probability of dropout */
   uint32_t rank, reserved;    /* of dims */
   int64_t dims[WEFT_MAX_RANK];/* reshape: target, the first may be -1 (the batch); transpose: permutation; conv1d: stride,
-                                 padding, dilation */
+                                 padding, dilation; all_to_all: the dimension that is cut, the one that is joined */
+  const char *axis_name;      /* collectives: the axis of the model over which they move values */
+  const int32_t *coordinates; /* ppermute: per coordinate of the axis, the one whose value it gets, or -1 for zeros; mask: those that keep
+                                 their value; broadcast: the one whose value all get */
+  uint32_t n_coordinates, reserved2;
 } weft_node_config;
-#define WEFT_NODE_INIT {sizeof(weft_node_config), 0, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}}
+#define WEFT_NODE_INIT {sizeof(weft_node_config), 0, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}, NULL, NULL, 0, 0}
 
 /* Adds a node and infers its shape; an error names the node, the port and both shapes. Strings and arrays are copied. Thread: owner. */
 WEFT_API weft_status weft_model_add_node(weft_model *model, const weft_node_config *config, weft_value *out, weft_error *err);
@@ -183,6 +187,24 @@ WEFT_API weft_status weft_model_add_linear(weft_model *model, const char *name, 
 
 /* The value is delivered by WEFT_FORWARD steps. Thread: owner. */
 WEFT_API weft_status weft_model_add_output(weft_model *model, weft_value value, weft_error *err);
+
+/* Makes the model an SPMD program: a program that runs at each coordinate of a mesh with this axis, of 1 to 16 coordinates. Its nodes see the
+ * values of one coordinate, and collectives move values between coordinates. A model may have several axes; "data" and "stage" are
+ * axes of plans. Of a loss, and of an output along an axis over which it is not cut, the value at coordinate 0 counts. Thread: owner. */
+WEFT_API weft_status weft_model_add_axis(weft_model *model, const char *name, uint32_t size, weft_error *err);
+
+enum { WEFT_CUT_DROP = 1 };   /* a coordinate has one index of the dimension, and its value is without that dimension */
+
+/* Cuts dimension `dim` of an input, a parameter or an output over an axis into equal pieces, one per coordinate; without a cut, every
+ * coordinate has the whole. `dim` counts the dimensions of the whole tensor, which is submitted, read, written and delivered; after
+ * these calls nodes see the piece. An input or parameter is cut before a node uses it. Samples, dimension 0 of inputs and outputs,
+ * are not cut. Thread: owner. */
+WEFT_API weft_status weft_model_cut_input(weft_model *model, weft_value input, uint32_t dim, const char *axis, uint32_t flags,
+                                          weft_error *err);
+WEFT_API weft_status weft_model_cut_param(weft_model *model, weft_param param, uint32_t dim, const char *axis, uint32_t flags,
+                                          weft_error *err);
+WEFT_API weft_status weft_model_cut_output(weft_model *model, weft_value output, uint32_t dim, const char *axis, uint32_t flags,
+                                           weft_error *err);
 
 /* One tensor of a user op's call; data is NULL where the call has no use for it. */
 typedef struct weft_view {
@@ -305,7 +327,8 @@ typedef struct weft_optimizer {
 enum { WEFT_STEPS_TRAIN = 1, WEFT_STEPS_EVAL = 2, WEFT_STEPS_FORWARD = 4 };
 
 /* An axis of the mesh of ranks: "data", replicas which divide the micro-batches of a step; "stage", the ranks of a pipeline; "tensor",
- * ranks that share each stage and compute its pieces. */
+ * ranks that share each stage and compute its pieces. Of a model with axes of its own, those instead of "tensor": ranks that share each
+ * stage and its coordinates. */
 typedef struct weft_axis { const char *name; uint32_t size, reserved; } weft_axis;  /* size: 1 to 4096 */
 
 typedef struct weft_plan_config {
@@ -339,7 +362,8 @@ typedef struct weft_plan_config {
   uint32_t vertical_sync;     /* 1: every stage uses the version of its weights that the first stage does */
   uint32_t gradient_groups;   /* in which the gradients of a step's micro-batches are added, 1 to micro_batches; decides rounding. 0: as many as replicas */
   uint32_t n_axes;
-  const weft_axis *axes;      /* at most one of each name; replaces ranks. Rank (d * stage + p) * tensor + t has piece t of position p of replica d. NULL: none */
+  const weft_axis *axes;      /* at most one of each name; replaces ranks. Rank (d * stage + p) * tensor + t has piece t of position p of replica d. Axes
+                                 of the model take the place of tensor, in the order of the model. NULL: none */
   uint32_t tensor;            /* pieces into which the large nodes are cut (tensor parallelism), 1 to 16; decides rounding. 0: the size of the axis "tensor" */
 } weft_plan_config;
 #define WEFT_PLAN_INIT \

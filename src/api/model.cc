@@ -27,11 +27,48 @@ Result<const Op*> op_of(const weft_model& model, const char* name) {
     if (op->name() == name) return op;
   if (const Op* op = find_op(name)) return op;
   std::string known;
-  for (const Op* op : all_ops()) known += cat(known.empty() ? "" : ", ", op->name());
+  for (const auto& table : {all_ops(), all_collectives()})
+    for (const Op* op : table) known += cat(known.empty() ? "" : ", ", op->name());
   return Status(Code::not_found, cat("op '", name, "' is not known; there are ", known));
 }
 
-Result<Attrs> attrs_of(const weft_node_config& c) {
+Result<int32_t> axis_of(const Model& model, const char* name) {
+  WEFT_TRY(require(name, "axis"));
+  std::string known;
+  for (size_t a = 0; a < model.axes().size(); ++a) {
+    if (model.axes()[a].name == name) return static_cast<int32_t>(a);
+    known += cat(known.empty() ? "" : ", ", model.axes()[a].name);
+  }
+  return Status(Code::not_found, cat("axis ", shown(name), " is not known; the model has ",
+                                     known.empty() ? "none" : known));
+}
+
+Result<Over> over_of(const weft_node_config& c, const Model& model) {
+  Over over;
+  WEFT_TRY(check_reserved("weft_node_config", "reserved2", c.reserved2));
+  if (c.axis_name) {
+    WEFT_TRY_ASSIGN(over.axis, axis_of(model, c.axis_name));
+  }
+  if (c.n_coordinates > 0) WEFT_TRY(require(c.coordinates, "coordinates"));
+  if (c.n_coordinates > kMostCoordinates)
+    return Status(Code::invalid, cat("n_coordinates is ", c.n_coordinates, ", expected at most ",
+                                     kMostCoordinates));
+  over.coordinates.assign(c.coordinates, c.coordinates + c.n_coordinates);
+  return over;
+}
+
+// A cut over the axis of that name.
+Result<AxisCut> cut_of(const Model& model, uint32_t dim, const char* axis, uint32_t flags) {
+  if (flags & ~uint32_t{WEFT_CUT_DROP})
+    return Status(Code::invalid, cat("flags are ", flags, ", expected 0 or WEFT_CUT_DROP"));
+  if (dim >= WEFT_MAX_RANK)
+    return Status(Code::invalid, cat("dimension is ", dim, ", expected 0 to ", WEFT_MAX_RANK - 1));
+  WEFT_TRY_ASSIGN(const int32_t over, axis_of(model, axis));
+  return AxisCut{
+      .dim = static_cast<int32_t>(dim), .axis = over, .drop = (flags & WEFT_CUT_DROP) != 0};
+}
+
+Result<Attrs> attrs_of(const weft_node_config& c, const Model& model) {
   if (c.rank > WEFT_MAX_RANK)
     return Status(Code::invalid,
                   cat("node config: rank is ", c.rank, ", expected at most ", WEFT_MAX_RANK));
@@ -47,6 +84,7 @@ Result<Attrs> attrs_of(const weft_node_config& c) {
   attrs.end = c.end;
   attrs.factor = c.factor;
   attrs.dims = Shape(std::span<const int64_t>(c.dims, c.rank));
+  WEFT_TRY_ASSIGN(attrs.over, over_of(c, model));
   return attrs;
 }
 
@@ -114,7 +152,7 @@ weft_status weft_model_add_node(weft_model* model, const weft_node_config* confi
     WEFT_TRY(read_config(config, "weft_node_config", c));
     if (c.name) WEFT_TRY(check_name(c.name, "node"));
     WEFT_TRY_ASSIGN(const Op* op, op_of(*model, c.op));
-    WEFT_TRY_ASSIGN(const Attrs attrs, attrs_of(c));
+    WEFT_TRY_ASSIGN(const Attrs attrs, attrs_of(c, *model->model));
     if (c.n_inputs) WEFT_TRY(require(c.inputs, "inputs"));
     if (c.n_params) WEFT_TRY(require(c.params, "params"));
     if (c.n_inputs > 1024 || c.n_params > 1024)
@@ -174,6 +212,42 @@ weft_status weft_model_add_output(weft_model* model, weft_value value, weft_erro
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(model, "model"));
     return model->model->add_output(node_of(value));
+  });
+}
+
+weft_status weft_model_add_axis(weft_model* model, const char* name, uint32_t size,
+                                weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(model, "model"));
+    WEFT_TRY(require(name, "axis name"));
+    return model->model->add_axis(name, static_cast<int32_t>(std::min<uint32_t>(size, INT32_MAX)));
+  });
+}
+
+weft_status weft_model_cut_input(weft_model* model, weft_value input, uint32_t dim,
+                                 const char* axis, uint32_t flags, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(model, "model"));
+    WEFT_TRY_ASSIGN(const AxisCut cut, cut_of(*model->model, dim, axis, flags));
+    return model->model->cut_input(node_of(input), cut);
+  });
+}
+
+weft_status weft_model_cut_param(weft_model* model, weft_param param, uint32_t dim,
+                                 const char* axis, uint32_t flags, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(model, "model"));
+    WEFT_TRY_ASSIGN(const AxisCut cut, cut_of(*model->model, dim, axis, flags));
+    return model->model->cut_param(param_of(param), cut);
+  });
+}
+
+weft_status weft_model_cut_output(weft_model* model, weft_value output, uint32_t dim,
+                                  const char* axis, uint32_t flags, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(model, "model"));
+    WEFT_TRY_ASSIGN(const AxisCut cut, cut_of(*model->model, dim, axis, flags));
+    return model->model->cut_output(node_of(output), cut);
   });
 }
 

@@ -90,32 +90,68 @@ Status read_split(const weft_plan_config& c, const Model& model, PlanConfig& out
   return {};
 }
 
-Status read_axes(const weft_plan_config& c, PlanConfig& out) {
+// The names of the axes along which ranks share a stage: those of the model, or "tensor".
+std::vector<std::string> shared_axes(const Model& model) {
+  std::vector<std::string> out;
+  for (const ModelAxis& axis : model.axes()) out.push_back(axis.name);
+  if (out.empty()) out.push_back("tensor");
+  return out;
+}
+
+// Ranks divide the coordinates of a model in order, so an axis is divided when those before it are.
+Result<int32_t> ranks_of_stage(const Model& model, std::span<const uint32_t> sizes) {
+  int64_t ranks = 1;
+  const ModelAxis* undivided = nullptr;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    ranks *= std::max(sizes[i], 1u);
+    if (model.axes().empty()) break;
+    const ModelAxis& axis = model.axes()[i];
+    const auto size = static_cast<uint32_t>(axis.size);
+    if (sizes[i] > 1 && undivided)
+      return Status(Code::invalid, cat("axis '", axis.name, "' has size ", sizes[i],
+                                       " in the plan, expected 1 while axis '", undivided->name,
+                                       "' has less than its ", undivided->size, " coordinates"));
+    if (size % std::max(sizes[i], 1u) != 0)
+      return Status(Code::invalid,
+                    cat("axis '", axis.name, "' has size ", sizes[i],
+                        " in the plan, expected a divisor of its ", size, " coordinates"));
+    if (!undivided && std::max(sizes[i], 1u) < size) undivided = &axis;
+  }
+  return static_cast<int32_t>(ranks);
+}
+
+Status read_axes(const weft_plan_config& c, const Model& model, PlanConfig& out) {
   if (c.n_axes == 0) return {};
   WEFT_TRY(require(c.axes, "weft_plan_config.axes"));
   if (c.ranks > 0)
     return Status(Code::invalid, cat("weft_plan_config.ranks is ", c.ranks,
                                      ", expected 0 with weft_plan_config.axes, which replace it"));
-  uint32_t data = 0, stage = 0, tensor = 0;
+  std::vector<std::string> names = {"data", "stage"};
+  for (std::string& name : shared_axes(model)) names.push_back(std::move(name));
+  std::vector<uint32_t> sizes(names.size(), 0);
   for (uint32_t i = 0; i < c.n_axes; ++i) {
     WEFT_TRY(require(c.axes[i].name, "a name in weft_plan_config.axes"));
     WEFT_TRY(check_reserved("weft_axis", "reserved", c.axes[i].reserved));
     const std::string_view name = c.axes[i].name;
-    uint32_t* to = name == "data"     ? &data
-                   : name == "stage"  ? &stage
-                   : name == "tensor" ? &tensor
-                                      : nullptr;
-    if (!to || *to > 0)
-      return Status(Code::invalid, cat("axis ", shown(name), to ? " is given twice" : " is unknown",
-                                       ", expected data, stage and tensor"));
-    *to = c.axes[i].size;
-    if (*to < 1 || *to > static_cast<uint32_t>(kMaxStages))
+    const auto at = std::find(names.begin(), names.end(), name);
+    const auto n = static_cast<size_t>(at - names.begin());
+    if (at == names.end() || sizes[n] > 0) {
+      std::string known = names.front();
+      for (size_t k = 1; k < names.size(); ++k)
+        known += cat(k + 1 < names.size() ? ", " : " and ", names[k]);
       return Status(Code::invalid,
-                    cat("axis '", name, "' has size ", *to, ", expected 1 to ", kMaxStages));
+                    cat("axis ", shown(name), at != names.end() ? " is given twice" : " is unknown",
+                        ", expected ", known));
+    }
+    if (c.axes[i].size < 1 || c.axes[i].size > static_cast<uint32_t>(kMaxStages))
+      return Status(Code::invalid, cat("axis '", name, "' has size ", c.axes[i].size,
+                                       ", expected 1 to ", kMaxStages));
+    sizes[n] = c.axes[i].size;
   }
-  out.data = static_cast<int32_t>(std::max(data, 1u));
-  out.shard_ranks = static_cast<int32_t>(std::max(tensor, 1u));
-  const uint64_t ranks = uint64_t{std::max(data, 1u)} * std::max(tensor, 1u) * std::max(stage, 1u);
+  out.data = static_cast<int32_t>(std::max(sizes[0], 1u));
+  WEFT_TRY_ASSIGN(out.shard_ranks, ranks_of_stage(model, std::span(sizes).subspan(2)));
+  const uint64_t ranks =
+      uint64_t{std::max(sizes[0], 1u)} * out.shard_ranks * std::max(sizes[1], 1u);
   if (ranks > kMost)
     return Status(Code::invalid, cat("the axes make ", ranks, " ranks, expected at most ", kMost));
   out.ranks = static_cast<int32_t>(ranks);
@@ -130,7 +166,7 @@ Result<PlanConfig> config_of(weft_plan_config c, const Model& model) {
   }
 #define PLAN_SETTING(field) WEFT_TRY(take("weft_plan_config", #field, c.field, out.field));
 #include "plan/settings.def"
-  WEFT_TRY(read_axes(c, out));
+  WEFT_TRY(read_axes(c, model, out));
   if (c.gradient_groups == 0) out.gradient_groups = out.data;
   WEFT_TRY(read_split(c, model, out));
   if (c.n_cuts) WEFT_TRY(require(c.cuts, "weft_plan_config.cuts"));
@@ -144,7 +180,7 @@ Result<PlanConfig> config_of(weft_plan_config c, const Model& model) {
     out.schedule_text = c.schedule_text;
     out.schedule = kWritten;
   }
-  if (c.tensor == 0) out.tensor = out.shard_ranks;
+  if (c.tensor == 0 && model.axes().empty()) out.tensor = out.shard_ranks;
   WEFT_TRY_ASSIGN(out.optim, optim_of(c.optimizer));
   return out;
 }

@@ -7,7 +7,7 @@ namespace weft {
 
 namespace {
 
-constexpr uint32_t kFormat = 2;
+constexpr uint32_t kFormat = 3;
 
 void write_shape(ByteWriter& out, const Shape& shape) {
   out.number(static_cast<uint8_t>(shape.rank));
@@ -22,23 +22,6 @@ Result<Shape> read_shape(ByteReader& in) {
   return Shape(std::span<const int64_t>(dims.data(), static_cast<size_t>(rank)));
 }
 
-void write_attrs(ByteWriter& out, const Attrs& a) {
-  out.number(a.axis).number(a.heads).number(a.flags).number(a.begin).number(a.end).number(a.factor);
-  write_shape(out, a.dims);
-}
-
-Result<Attrs> read_attrs(ByteReader& in) {
-  Attrs a;
-  a.axis = in.number<int32_t>();
-  a.heads = in.number<int32_t>();
-  a.flags = in.number<uint32_t>();
-  a.begin = in.number<int64_t>();
-  a.end = in.number<int64_t>();
-  a.factor = in.number<double>();
-  WEFT_TRY_ASSIGN(a.dims, read_shape(in));
-  return a;
-}
-
 template <typename Id>
 void write_ids(ByteWriter& out, const std::vector<Id>& ids) {
   out.number(static_cast<uint64_t>(ids.size()));
@@ -51,6 +34,50 @@ std::vector<int32_t> read_ids(ByteReader& in) {
   return ids;
 }
 
+void write_attrs(ByteWriter& out, const Attrs& a) {
+  out.number(a.axis).number(a.heads).number(a.flags).number(a.begin).number(a.end).number(a.factor);
+  write_shape(out, a.dims);
+  out.number(a.over.axis);
+  write_ids(out, a.over.coordinates);
+}
+
+Result<Attrs> read_attrs(ByteReader& in) {
+  Attrs a;
+  a.axis = in.number<int32_t>();
+  a.heads = in.number<int32_t>();
+  a.flags = in.number<uint32_t>();
+  a.begin = in.number<int64_t>();
+  a.end = in.number<int64_t>();
+  a.factor = in.number<double>();
+  WEFT_TRY_ASSIGN(a.dims, read_shape(in));
+  a.over.axis = in.number<int32_t>();
+  a.over.coordinates = read_ids(in);
+  return a;
+}
+
+void write_cuts(ByteWriter& out, const std::vector<AxisCut>& cuts) {
+  out.number(static_cast<uint64_t>(cuts.size()));
+  for (const AxisCut& cut : cuts)
+    out.number(cut.dim).number(cut.axis).number(static_cast<uint8_t>(cut.drop));
+}
+
+// Calls add(cut) for each.
+template <typename F>
+Status read_cuts(ByteReader& in, const F& add) {
+  for (uint64_t i = 0, n = in.count(9); i < n; ++i) {
+    const auto dim = in.number<int32_t>(), axis = in.number<int32_t>();
+    const bool drop = in.number<uint8_t>() != 0;
+    if (in.ok()) WEFT_TRY(add(AxisCut{dim, axis, drop}));
+  }
+  return {};
+}
+
+Status read_axis(ByteReader& in, Model& model) {
+  const std::string name = in.text();
+  const int32_t size = in.number<int32_t>();
+  return in.ok() ? model.add_axis(name, size) : Status();
+}
+
 Status read_param(ByteReader& in, Model& model) {
   const std::string name = in.text();
   WEFT_TRY_ASSIGN(const Shape shape, read_shape(in));
@@ -60,7 +87,8 @@ Status read_param(ByteReader& in, Model& model) {
   if (init.kind > InitKind::normal)
     return Status(Code::protocol, cat("parameter '", name, "' has an unknown kind of first value"));
   if (!in.ok()) return {};  // the caller says so
-  return model.add_param(name, shape, init).status();
+  WEFT_TRY_ASSIGN(const ParamId param, model.add_param(name, shape, init));
+  return read_cuts(in, [&](const AxisCut& cut) { return model.cut_param(param, cut); });
 }
 
 Status read_node(ByteReader& in, Model& model, const OpFinder& find_user_op) {
@@ -73,7 +101,8 @@ Status read_node(ByteReader& in, Model& model, const OpFinder& find_user_op) {
     if (!in.ok()) return {};
     if (dtype != DType::f32 && dtype != DType::i32)
       return Status(Code::protocol, cat("input '", name, "' has an unknown dtype"));
-    return model.add_input(name, {dtype, shape}, wants_grad).status();
+    WEFT_TRY_ASSIGN(const NodeId input, model.add_input(name, {dtype, shape}, wants_grad));
+    return read_cuts(in, [&](const AxisCut& cut) { return model.cut_input(input, cut); });
   }
   WEFT_TRY_ASSIGN(const Attrs attrs, read_attrs(in));
   const std::vector<int32_t> from = read_ids(in), weights = read_ids(in);
@@ -101,20 +130,25 @@ Status read_node(ByteReader& in, Model& model, const OpFinder& find_user_op) {
 std::vector<std::byte> encode_model(const Model& model) {
   std::vector<std::byte> bytes;
   ByteWriter out(bytes);
-  out.number(kFormat).number(static_cast<uint64_t>(model.params().size()));
+  out.number(kFormat).number(static_cast<uint64_t>(model.axes().size()));
+  for (const ModelAxis& axis : model.axes()) out.text(axis.name).number(axis.size);
+  out.number(static_cast<uint64_t>(model.params().size()));
   for (const Param& p : model.params()) {
     out.text(p.name);
     write_shape(out, p.shape);
     out.number(p.init.kind).number(p.init.value);
+    write_cuts(out, p.cuts);
   }
   out.number(static_cast<uint64_t>(model.nodes().size()));
-  for (const Node& n : model.nodes()) {
+  for (NodeId id = 0; id < static_cast<NodeId>(model.nodes().size()); ++id) {
+    const Node& n = model.node(id);
     out.text(n.name)
         .text(n.op ? std::string(n.op->name()) : "")
         .number(n.op ? n.op->version() : 0u);
     if (n.is_input()) {
       out.number(n.one.out.dtype).number(static_cast<uint8_t>(n.wants_grad));
-      write_shape(out, n.one.out.shape);
+      write_shape(out, model.whole_desc(id).shape);
+      write_cuts(out, n.cuts);
     } else {
       write_attrs(out, n.attrs);
       write_ids(out, n.in);
@@ -123,6 +157,7 @@ std::vector<std::byte> encode_model(const Model& model) {
     }
   }
   write_ids(out, model.outputs());
+  for (const NodeId id : model.outputs()) write_cuts(out, model.node(id).cuts);
   return bytes;
 }
 
@@ -133,10 +168,14 @@ Result<std::shared_ptr<Model>> decode_model(std::span<const std::byte> bytes,
   if (const uint32_t format = in.number<uint32_t>(); format != kFormat)
     return Status(Code::protocol,
                   cat("model of format ", format, ", this weft reads format ", kFormat));
+  for (uint64_t i = 0, n = in.count(1); i < n && in.ok(); ++i) WEFT_TRY(read_axis(in, *model));
   for (uint64_t i = 0, n = in.count(1); i < n && in.ok(); ++i) WEFT_TRY(read_param(in, *model));
   for (uint64_t i = 0, n = in.count(1); i < n && in.ok(); ++i)
     WEFT_TRY(read_node(in, *model, find_user_op));
-  for (int32_t id : read_ids(in)) WEFT_TRY(model->add_output(id));
+  const std::vector<int32_t> outputs = read_ids(in);
+  for (int32_t id : outputs) WEFT_TRY(model->add_output(id));
+  for (int32_t id : outputs)
+    WEFT_TRY(read_cuts(in, [&](const AxisCut& cut) { return model->cut_output(id, cut); }));
   if (!in.at_end())
     return Status(Code::protocol, in.ok() ? "bytes follow the model" : "the model is cut short");
   WEFT_TRY(model->finish());

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "graph/model_axes.h"
 
 namespace weft {
 
@@ -111,7 +112,7 @@ Result<ParamId> Model::add_param(std::string name, Shape shape, Init init, Param
     return Status(Code::invalid, cat("parameter '", name, "' has no element: ", shape.text()));
   Param param;
   param.name = std::move(name);
-  param.shape = shape;
+  param.shape = param.local = shape;
   param.init = init;
   const bool is_piece = piece.whole >= 0;
   param.piece = is_piece ? std::move(piece)
@@ -149,22 +150,24 @@ Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attr
   for (size_t i = 0; i < weights.size(); ++i) {
     if (weights[i] < 0 || weights[i] >= static_cast<ParamId>(params_.size()))
       return Status(Code::invalid, cat(where, ": weight ", i, " is not a parameter of this model"));
-    weight_descs.push_back({DType::f32, param(weights[i]).shape});
+    weight_descs.push_back(param(weights[i]).desc());
   }
   if (op->is_loss() && loss_ >= 0)
     return Status(Code::invalid,
                   cat(where, ": the model already has the loss '", node(loss_).name, "'"));
 
-  WEFT_TRY(check_reads(*op, attrs).within(where));
   Node made;
-  auto one = op->infer(attrs, operands(in, 1), weight_descs);
+  made.attrs = attrs;
+  WEFT_TRY(check_reads(*op, attrs).within(where));
+  WEFT_TRY(set_axis(made.attrs).within(where));
+  auto one = op->infer(made.attrs, operands(in, 1), weight_descs);
   if (!one.ok()) return one.status().within(where);
   made.one = one.take();
   WEFT_TRY(check_sizes(made.one).within(where));
   bool any_batched = false;
   for (NodeId i : in) any_batched = any_batched || node(i).batched;
   if (!op->is_loss()) {
-    auto two = op->infer(attrs, operands(in, 2), weight_descs);
+    auto two = op->infer(made.attrs, operands(in, 2), weight_descs);
     if (!two.ok()) return two.status().within(where);
     WEFT_TRY(check_sizes(two.value()).within(where));
     WEFT_TRY(
@@ -177,7 +180,6 @@ Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attr
   made.name = std::move(name);
   made.origin = origin.node < 0 ? id : origin.node;
   made.op = op;
-  made.attrs = attrs;
   made.in.assign(in.begin(), in.end());
   made.weights.assign(weights.begin(), weights.end());
   for (size_t i = 0; i < in.size(); ++i)
@@ -232,7 +234,8 @@ Status Model::check_gradients() const {
       leads[static_cast<size_t>(n.in[i])] = true;
       const Node& below = node(n.in[i]);
       const bool target = id == loss_ && static_cast<int>(i) == n.op->target_port();
-      if (below.needs_grad && !target && !n.op->differentiable(static_cast<int>(i)))
+      const bool reads = !target && !n.op->reads_shapes_only();
+      if (below.needs_grad && reads && !n.op->differentiable(static_cast<int>(i)))
         return Status(Code::invalid,
                       cat("node '", n.name, "' (", n.op->name(), "): has no gradient for input ", i,
                           ", which '", below.name, "' needs to be trained"));
@@ -290,7 +293,7 @@ Inferred Model::infer(NodeId id, int64_t samples) const {
   const Node& n = node(id);
   if (n.is_input() || n.op->of_caller()) return {desc(id, samples), {}, 0};
   std::vector<Desc> weights;
-  for (ParamId w : n.weights) weights.push_back({DType::f32, param(w).shape});
+  for (ParamId w : n.weights) weights.push_back(param(w).desc());
   return n.op->infer(n.attrs, operands(n.in, samples), weights)
       .take();  // check_samples() has said that it can
 }
@@ -304,7 +307,7 @@ Status Model::check_samples(int64_t samples) const {
                                        " samples: ", n.one.out.text(), " each is too large"));
     if (n.is_input()) continue;
     std::vector<Desc> weights;
-    for (ParamId w : n.weights) weights.push_back({DType::f32, param(w).shape});
+    for (ParamId w : n.weights) weights.push_back(param(w).desc());
     const std::string where =
         cat("node '", n.name, "' (", n.op->name(), "), ", samples, " samples");
     const auto made = n.op->infer(n.attrs, operands(n.in, samples), weights);
@@ -349,6 +352,7 @@ Digest Model::hash() const {
   }
   count(outputs_.size());
   for (NodeId o : outputs_) h.number(static_cast<uint64_t>(o));
+  if (!axes_.empty()) hash_axes(*this, h);
   return h.finish();
 }
 

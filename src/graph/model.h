@@ -3,6 +3,7 @@
 // the node that makes it; inputs are nodes without an op.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -11,6 +12,7 @@
 
 #include "base/hash.h"
 #include "base/result.h"
+#include "graph/axes.h"
 #include "graph/piece.h"
 #include "ops/op.h"
 
@@ -37,6 +39,7 @@ Status check_name(std::string_view name, const char* what);
 struct Param {
   std::string name;
   Shape shape;
+  Shape local;  // what a node sees: of an SPMD model, the piece of a coordinate
   Init init;
   struct Use {
     NodeId node;
@@ -44,8 +47,9 @@ struct Param {
   };
   std::vector<Use> uses;  // ascending by node, then port
   ParamPiece piece;
+  std::vector<AxisCut> cuts = {};  // ascending by dimension
 
-  Desc desc() const { return {DType::f32, shape}; }
+  Desc desc() const { return {DType::f32, local}; }
 };
 
 // The node of the unsharded model that a node is, or computes a piece of, or moves data for.
@@ -66,6 +70,7 @@ struct Node {
   bool wants_grad = false;  // inputs: the caller reads its gradient
   bool needs_grad = false;  // a gradient flows into its output
   int32_t shard = 0;  // of a model that is cut into shards: which of them. Decides no arithmetic
+  std::vector<AxisCut> cuts = {};  // of an input or a delivered output, ascending by dimension
   struct Use {
     NodeId node;
     int port;  // index into Node::in
@@ -92,6 +97,12 @@ class Model {
   void set_shard(NodeId node, int32_t shard);
   // The node whose output is delivered after a forward-only step. May be called for several nodes.
   Status add_output(NodeId node);
+  // With an axis, the model is an SPMD program (axes.h), and expand() makes of it the model that is
+  // run. Inputs and parameters are cut before a node uses them; `dim` is one of the whole tensor.
+  Status add_axis(std::string name, int32_t size);
+  Status cut_input(NodeId node, AxisCut cut);
+  Status cut_param(ParamId param, AxisCut cut);
+  Status cut_output(NodeId node, AxisCut cut);
   // An op of the caller, kept alive with the model.
   Result<const Op*> adopt_op(std::shared_ptr<const Op> op);
 
@@ -108,7 +119,9 @@ class Model {
   const std::vector<NodeId>& inputs() const { return inputs_; }
   const std::vector<NodeId>& outputs() const { return outputs_; }
   NodeId loss() const { return loss_; }  // -1: none
-  int32_t shards() const { return shards_; }
+  const std::vector<ModelAxis>& axes() const { return axes_; }
+  int32_t shards() const { return std::max(shards_, Coordinates(axes_).count()); }
+  Desc whole_desc(NodeId id) const;  // of an input or a delivered output, of one sample
   const Node& node(NodeId id) const { return nodes_[static_cast<size_t>(id)]; }
   const Param& param(ParamId id) const { return params_[static_cast<size_t>(id)]; }
   NodeId find_node(std::string_view name) const;    // -1: none
@@ -128,11 +141,14 @@ class Model {
  private:
   Status check_open(const char* what) const;
   Status check_gradients() const;
+  Status check_cut(const std::vector<AxisCut>& cuts, const AxisCut& cut) const;
+  Status set_axis(Attrs& attrs) const;
   std::vector<Operand> operands(std::span<const NodeId> in, int64_t samples) const;
 
   std::vector<Node> nodes_;
   std::vector<Param> params_;
   std::vector<NodeId> inputs_, outputs_;
+  std::vector<ModelAxis> axes_;
   std::vector<std::shared_ptr<const Op>> adopted_;
   NodeId loss_ = -1;
   int32_t shards_ = 1;

@@ -4,9 +4,9 @@
 
 namespace weft {
 
-Result<NodeId> Movement::add_node(const char* op, const Attrs& attrs, const std::vector<NodeId>& in,
+Result<NodeId> Movement::add_node(const Op& op, const Attrs& attrs, const std::vector<NodeId>& in,
                                   NodeOrigin origin) {
-  return model_.add_node(names_.movement(whole_.node(origin.node).name, op), find_op(op), attrs, in,
+  return model_.add_node(names_.movement(whole_.node(origin.node).name, op.name()), &op, attrs, in,
                          {}, origin);
 }
 
@@ -16,14 +16,30 @@ Result<NodeId> Movement::slice(NodeId from, int axis, Range range, NodeOrigin or
   attrs.axis = axis;
   attrs.begin = range.begin;
   attrs.end = range.end;
-  return add_node("slice", attrs, {from}, origin);
+  return add_node(*find_op("slice"), attrs, {from}, origin);
 }
 
 Result<NodeId> Movement::concat(const std::vector<NodeId>& parts, int axis, NodeOrigin origin) {
   if (parts.size() == 1) return parts.front();
   Attrs attrs;
   attrs.axis = axis;
-  return add_node("concat", attrs, parts, origin);
+  return add_node(*find_op("concat"), attrs, parts, origin);
+}
+
+Result<NodeId> Movement::sum(const std::vector<NodeId>& addends, NodeOrigin origin) {
+  if (addends.size() == 1) return addends.front();
+  return add_node(*find_op("add"), {}, addends, origin);
+}
+
+Result<NodeId> Movement::reshape(NodeId from, const Shape& shape, NodeOrigin origin) {
+  Attrs attrs;
+  attrs.dims = shape;
+  attrs.dims[0] = -1;
+  return add_node(*find_op("reshape"), attrs, {from}, origin);
+}
+
+Result<NodeId> Movement::zeros_like(NodeId value, NodeOrigin origin) {
+  return add_node(zeros_op(), {}, {value}, origin);
 }
 
 std::vector<Movement::Segment> Movement::find(const Pieces& value, int axis,
@@ -101,9 +117,8 @@ Result<Pieces> Movement::add(const std::vector<NodeId>& addends, const Cut& want
       WEFT_TRY_ASSIGN(parts[t], slice(addends[t], wanted.axis, wanted.pieces[r].front(),
                                       {origin, static_cast<int32_t>(t)}));
     }
-    WEFT_TRY_ASSIGN(const NodeId sum,
-                    add_node("add", {}, parts, {origin, static_cast<int32_t>(r)}));
-    out.nodes.push_back(sum);
+    WEFT_TRY_ASSIGN(const NodeId made, sum(parts, {origin, static_cast<int32_t>(r)}));
+    out.nodes.push_back(made);
   }
   return out;
 }

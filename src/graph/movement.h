@@ -28,6 +28,14 @@ class Movement {
   // coordinate 0.
   Result<Pieces> add(const std::vector<NodeId>& addends, const Cut& wanted, NodeId origin);
 
+  // One node, or the value itself where there is nothing to do.
+  Result<NodeId> slice(NodeId from, int axis, Range range, NodeOrigin origin);
+  Result<NodeId> concat(const std::vector<NodeId>& parts, int axis, NodeOrigin origin);
+  Result<NodeId> sum(const std::vector<NodeId>& addends, NodeOrigin origin);
+  // The same elements in another shape, of one sample.
+  Result<NodeId> reshape(NodeId from, const Shape& shape, NodeOrigin origin);
+  Result<NodeId> zeros_like(NodeId value, NodeOrigin origin);
+
  private:
   // Where the elements of a list of ranges are: a run in a piece.
   struct Segment {
@@ -38,10 +46,7 @@ class Movement {
   std::vector<Segment> find(const Pieces& value, int axis, const Ranges& wanted) const;
   Result<NodeId> fetch_along(const Pieces& value, int axis, const Ranges& wanted,
                              int32_t coordinate, NodeId origin);
-  Result<NodeId> slice(NodeId from, int axis, Range range, NodeOrigin origin);
-  Result<NodeId> concat(const std::vector<NodeId>& parts, int axis, NodeOrigin origin);
-
-  Result<NodeId> add_node(const char* op, const Attrs& attrs, const std::vector<NodeId>& in,
+  Result<NodeId> add_node(const Op& op, const Attrs& attrs, const std::vector<NodeId>& in,
                           NodeOrigin origin);
 
   const Model& whole_;

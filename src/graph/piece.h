@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "graph/cut.h"
 #include "tensor/shape.h"
@@ -12,10 +13,13 @@ struct ParamPiece {
   int32_t whole = -1;  // its index in the unsharded model
   std::string name;    // of the whole
   Shape shape;         // of the whole
-  int axis = 0;
-  Ranges ranges = {};  // along the axis; empty: all of it
+  struct Part {
+    int axis;
+    Ranges ranges;
+  };
+  std::vector<Part> parts = {};  // ascending by axis; of other axes the piece has all
 
-  bool is_whole() const { return ranges.empty(); }
+  bool is_whole() const { return parts.empty(); }
 
   // Elements that are neighbours in the piece and in the whole.
   struct Run {

@@ -40,15 +40,15 @@ class Sharder {
   Status add_param(ParamId id) {
     const Param& param = whole_.param(id);
     const Cut& cut = division_.params[static_cast<size_t>(id)];
-    ParamPiece piece{
-        .whole = id, .name = param.name, .shape = param.shape, .axis = std::max(cut.axis, 0)};
+    ParamPiece piece{.whole = id, .name = param.name, .shape = param.shape};
     std::vector<ParamId>& pieces = params_.emplace_back();
     for (int32_t c = 0; c < (cut.whole() ? 1 : division_.shards); ++c) {
       Shape shape = param.shape;
       std::string name = param.name;
       if (!cut.whole()) {
-        piece.ranges = cut.pieces[static_cast<size_t>(c)];
-        shape[cut.axis] = length_of(piece.ranges);
+        const Ranges& ranges = cut.pieces[static_cast<size_t>(c)];
+        piece.parts = {{cut.axis, ranges}};
+        shape[cut.axis] = length_of(ranges);
         name = names_.piece(param.name, c);
       }
       WEFT_TRY_ASSIGN(const ParamId made, model_->add_param(name, shape, param.init, piece));

@@ -20,6 +20,8 @@ Status check_reads(const Op& op, const Attrs& attrs) {
       {kRange, "begin and end", attrs.begin != 0 || attrs.end != 0},
       {kFactor, "factor", attrs.factor != 0},
       {kDims, "dims", attrs.dims.rank != 0},
+      {kOver, "axis_name", attrs.over.axis >= 0},
+      {kCoordinates, "coordinates", !attrs.over.coordinates.empty()},
   };
   std::string known;
   for (const auto& [bit, name, set] : all)

@@ -32,6 +32,23 @@ struct Section {
   friend bool operator==(const Section&, const Section&) = default;
 };
 
+// Collectives: the axis of the model that the node works over, and coordinates along it. ppermute:
+// per coordinate, the one whose value it gets, or -1; mask: those that keep their value; broadcast:
+// the one whose value all get.
+struct Over {
+  int32_t axis = -1;
+  int32_t size = 0;
+  std::vector<int32_t> coordinates{};
+  friend bool operator==(const Over&, const Over&) = default;
+};
+
+enum class Collective : uint8_t {
+  none,
+#define WEFT_COLLECTIVE(name) name,
+#include "ops/collectives.def"
+#undef WEFT_COLLECTIVE
+};
+
 // What the builder of a node says beside its operands. One plain struct for all ops; each op names
 // the fields that it reads (Op::reads) and checks them.
 struct Attrs {
@@ -44,8 +61,9 @@ struct Attrs {
       0;         // scale: factor; layer norm: epsilon; dropout, attention: probability of dropout
   Shape dims{};  // reshape: target, first may be -1 (the batch); transpose: permutation; conv1d:
                  // stride, padding, dilation
-  // Set by shard() only. dropout, attention: of the output; embedding: of the table, with
-  // kPositions of the output; cross_entropy_part: of the logits.
+  Over over{};
+  // Set by shard() and expand() only. dropout, attention: of the output; embedding: of the table,
+  // with kPositions of the output; cross_entropy_part: of the logits.
   Section section{};
   friend bool operator==(const Attrs&, const Attrs&) = default;
 };
@@ -62,6 +80,8 @@ enum AttrFlag : uint32_t {
   kRange = 1024,
   kFactor = 2048,
   kDims = 4096,
+  kOver = 8192,
+  kCoordinates = 16384,
 };
 
 // One operand at build time. `batched`: dimension 0 is a multiple of the number of samples, so no
@@ -126,6 +146,11 @@ class Op {
   // scratch.
   virtual bool of_caller() const { return false; }
 
+  // None of them has kernels: expand() replaces their nodes.
+  virtual Collective collective() const { return Collective::none; }
+  // The output depends on the shapes of the inputs only, so that no gradient belongs to them.
+  virtual bool reads_shapes_only() const { return false; }
+
   // The attributes that the op reads, of AttrFlag; others are refused when a node is added.
   virtual uint32_t reads() const { return 0; }
   // Checks attributes, counts, dtypes and shapes; errors name the port ("input 1 expects
@@ -169,12 +194,16 @@ class Op {
 // it does.
 Status check_reads(const Op& op, const Attrs& attrs);
 
-// The built-in op of that name, or null. Owned by the library, immutable, usable from any thread.
+// The built-in op or collective of that name, or null. Owned by the library, immutable, usable from
+// any thread.
 const Op* find_op(std::string_view name);
-// Ops of sharded models, which no name finds.
+// Ops of sharded and expanded models, which no name finds.
+const Op& zeros_op();
 const Op& cross_entropy_part_op();
 const Op& cross_entropy_of_parts_op();
 // All built-in ops in the order of ops.def.
 std::span<const Op* const> all_ops();
+// In the order of collectives.def.
+std::span<const Op* const> all_collectives();
 
 }  // namespace weft

@@ -21,6 +21,8 @@ std::span<const Op* const> all_ops() {
 const Op* find_op(std::string_view name) {
   for (const Op* op : all_ops())
     if (op->name() == name) return op;
+  for (const Op* op : all_collectives())
+    if (op->name() == name) return op;
   return nullptr;
 }
 

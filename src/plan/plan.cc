@@ -167,6 +167,10 @@ Status check_config(const Model& model, const PlanConfig& c) {
   WEFT_TRY(at_least("tensor", c.tensor, 1));
   if (c.tensor > kMostShards)
     return Status(Code::invalid, cat("tensor is ", c.tensor, ", expected at most ", kMostShards));
+  if (c.tensor > 1 && !model.axes().empty())
+    return Status(Code::invalid,
+                  cat("tensor is ", c.tensor, ", expected 1: the model has the axis '",
+                      model.axes().front().name, "' of its own"));
   WEFT_TRY(at_least("micro_batches", c.micro_batches, 1));
   WEFT_TRY(at_least("micro_batch_size", c.micro_batch_size, 1));
   WEFT_TRY(at_least("short_size", c.short_size, 0));

@@ -16,8 +16,10 @@ std::vector<NodeTimes> analysed_times(const Model& model, int64_t samples) {
     const Desc desc = model.desc(id, samples);
     const Cost cost = node.op->cost(node.attrs, in, weights, desc);
     const double moved = kPerElement * static_cast<double>(desc.elements()) / kBytes;
-    out[static_cast<size_t>(id)] = {cost.forward_flops / kFlops + moved,
-                                    cost.input_flops / kFlops + moved, cost.weight_flops / kFlops};
+    const double times = Coordinates(model.axes()).count();  // that the node runs
+    out[static_cast<size_t>(id)] = {times * (cost.forward_flops / kFlops + moved),
+                                    times * (cost.input_flops / kFlops + moved),
+                                    times * cost.weight_flops / kFlops};
   }
   return out;
 }

@@ -109,13 +109,14 @@ class Measure {
 
   Measured collect(const RankProgram& program) {
     Measured out;
-    out.times.resize(plan_->model->nodes().size());
+    out.times.resize(plan_->whole->nodes().size());
     out.update = mode_ == Mode::train ? median(updates_) : 0;
     for (size_t p = 0; p < calls_.size(); ++p)
       for (size_t c = 0; c < calls_[p].size(); ++c) {
         if (calls_[p][c].empty()) continue;  // a program that the schedule has no action for
         const ProgramCall& call = program.programs[p].calls[c];
-        NodeTimes& times = out.times[static_cast<size_t>(call.node)];
+        const NodeId origin = plan_->model->node(call.node).origin;
+        NodeTimes& times = out.times[static_cast<size_t>(origin)];
         (call.kind == CallKind::forward       ? times.forward
          : call.kind == CallKind::weight_grad ? times.weight
                                               : times.input) += median(calls_[p][c]);

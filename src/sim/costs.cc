@@ -66,9 +66,9 @@ JobCosts::JobCosts(const Plan& plan, Mode mode, const std::vector<NodeTimes>& ti
                    const std::vector<double>& speeds) {
   const int64_t samples = plan.config.micro_batch_size;
   const std::vector<NodeTimes> seconds_of_node =
-      times.empty()            ? analysed_times(*plan.model, samples)
-      : plan.config.tensor > 1 ? times_of_pieces(*plan.model, samples, times)
-                               : times;
+      times.empty()              ? analysed_times(*plan.model, samples)
+      : plan.model != plan.whole ? times_of_pieces(*plan.model, samples, times)
+                                 : times;
   for (int32_t r = 0; r < plan.config.ranks; ++r) {
     const double speed = speeds.empty() ? 1 : speeds[static_cast<size_t>(r)];
     const size_t begin = costs_.size();

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/text.h"
+#include "graph/expand.h"
 #include "graph/shard.h"
 #include "lowering/parameters.h"
 #include "lowering/segments.h"
@@ -80,7 +81,8 @@ void keep_cuts(Plan& plan) {
 
 // The model that is run. All pieces of a node belong to its stage.
 Status make_pieces(Plan& plan) {
-  WEFT_TRY_ASSIGN(plan.model, shard(plan.whole, plan.config.tensor));
+  WEFT_TRY_ASSIGN(plan.model, plan.whole->axes().empty() ? shard(plan.whole, plan.config.tensor)
+                                                         : expand(*plan.whole));
   for (const Node& node : plan.model->nodes())
     plan.stage_of_node.push_back(plan.stage_of_whole[static_cast<size_t>(node.origin)]);
   plan.pieces.resize(plan.whole->params().size());

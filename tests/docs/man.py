@@ -4,7 +4,7 @@
 usage: man.py ROOT, prints a line per fault
 
   - every function of the header is in the NAME section of exactly one page, and its SYNOPSIS has the header's prototype and structures
-  - every status, constant, op and schedule is described; what pages speak of exists
+  - every status, constant, op, collective and schedule is described; what pages speak of exists
   - every function of the header says on which thread it may be called, in the comment directly above it or above its group
   - README.md lists the ops
   - the programs in weft(3) and README.md are examples/embed.c to the letter; links in README.md and CONTRIBUTING.md lead to a file
@@ -152,6 +152,11 @@ def check_tables(root, pages):
     shown = re.findall(r'^\.It Qq (\S+)', part[1] if part else "", re.M)
     if sorted(shown) != sorted(schedules):
         faults.append(f"man/weft_plan_new.3: the schedules are {shown}, in src/schedule/schedules.def {schedules}")
+    collectives = re.findall(r"^WEFT_COLLECTIVE\((\w+)\)", (root / "src/ops/collectives.def").read_text(encoding="utf-8"), re.M)
+    part = re.search(r"^\.Ss Collectives\n(.*?)(?=^\.S[hs] )", pages["weft_model_add_axis.3"], re.S | re.M)
+    shown = re.findall(r"^\.It Sy (\w+)", part[1] if part else "", re.M)
+    if shown != collectives:
+        faults.append(f"man/weft_model_add_axis.3: the collectives are {shown}, in src/ops/collectives.def {collectives}")
     return faults
 
 

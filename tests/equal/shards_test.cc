@@ -149,7 +149,7 @@ TEST(Shards, WholeNumbersAreEqualBitForBit) {
       const auto sharded = must(shard(model, shards));
       for (const Param& p : sharded->params()) {
         cut += !p.piece.is_whole();
-        uneven += !p.piece.is_whole() && p.piece.shape[p.piece.axis] % shards != 0;
+        uneven += !p.piece.is_whole() && p.piece.shape[p.piece.parts[0].axis] % shards != 0;
       }
     }
   }

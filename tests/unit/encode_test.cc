@@ -23,10 +23,39 @@ TEST(Encode, ModelsComeBackWithTheirHash) {
   EXPECT_EQ(decode_model(encode_model(*gpt), nullptr).take()->hash(), gpt->hash());
 }
 
-TEST(Encode, WrongBytesAreRefusedOrMakeAnotherSoundModel) {
+// Two axes, cuts of each kind, and a collective.
+std::shared_ptr<Model> spmd_model() {
+  auto model = std::make_shared<Model>();
+  EXPECT_TRUE(model->add_axis("deep", 2).ok());
+  EXPECT_TRUE(model->add_axis("wide", 3).ok());
+  const NodeId x = model->add_input("x", {DType::f32, {1, 2, 6}}, true).take();
+  EXPECT_TRUE(model->cut_input(x, {.dim = 2, .axis = 1, .drop = false}).ok());
+  EXPECT_TRUE(model->cut_input(x, {.dim = 1, .axis = 0, .drop = true}).ok());
+  const ParamId w = model->add_param("w", {6, 2}, {}).take();
+  EXPECT_TRUE(model->cut_param(w, {.dim = 0, .axis = 1, .drop = false}).ok());
+  const NodeId y = model->add_node("y", find_op("linear"), {}, {&x, 1}, {&w, 1}).take();
+  Attrs over;
+  over.over = {.axis = 0, .size = 0, .coordinates = {1, -1}};
+  const NodeId z = model->add_node("z", find_op("ppermute"), over, {&y, 1}, {}).take();
+  EXPECT_TRUE(model->add_output(z).ok());
+  EXPECT_TRUE(model->cut_output(z, {.dim = 1, .axis = 1, .drop = true}).ok());
+  EXPECT_TRUE(model->finish().ok());
+  return model;
+}
+
+TEST(Encode, SpmdModelsComeBackWithTheirHash) {
+  const auto model = spmd_model();
+  auto back = decode_model(encode_model(*model), nullptr);
+  ASSERT_TRUE(back.ok()) << back.status().text();
+  EXPECT_EQ(back.value()->hash(), model->hash());
+  EXPECT_EQ(back.value()->whole_desc(0).text(), "f32[1,2,6]");
+  EXPECT_EQ(back.value()->node(0).one.out.text(), "f32[1,2]");
+  EXPECT_EQ(back.value()->whole_desc(2).text(), "f32[1,3,2]");
+}
+
+void expect_wrong_bytes_do_no_harm(const Model& model) {
   std::mt19937 rng(1);
-  const auto model = test::random_model(rng, 10);
-  const std::vector<std::byte> bytes = encode_model(*model);
+  const std::vector<std::byte> bytes = encode_model(model);
   for (size_t n = 0; n < bytes.size(); ++n)
     EXPECT_FALSE(decode_model({bytes.data(), n}, nullptr).ok()) << n;
   int refused = 0;
@@ -36,6 +65,12 @@ TEST(Encode, WrongBytesAreRefusedOrMakeAnotherSoundModel) {
     refused += !decode_model(changed, nullptr).ok();
   }
   EXPECT_GT(refused, 1000);
+}
+
+TEST(Encode, WrongBytesAreRefusedOrMakeAnotherSoundModel) {
+  std::mt19937 rng(1);
+  expect_wrong_bytes_do_no_harm(*test::random_model(rng, 10));
+  expect_wrong_bytes_do_no_harm(*spmd_model());
 }
 
 TEST(Encode, ConfigsComeBack) {

@@ -1,0 +1,19 @@
+// Expansion: makes of an SPMD model (axes.h) one that has each node once per coordinate. The result
+// is an ordinary model, as that of shard(): a collective is a pattern of slices, sums, joins and
+// edges in it, whose gradient follows.
+//
+// Model inputs and outputs become whole and keep their names and order, and the loss is that of
+// coordinate 0. Node::origin and Param::piece lead back to the SPMD model.
+#pragma once
+
+#include <memory>
+
+#include "graph/model.h"
+
+namespace weft {
+
+// A finished model. Errors name the node that cannot be expanded. The result borrows ops from
+// `program`.
+Result<std::shared_ptr<const Model>> expand(const Model& program);
+
+}  // namespace weft
