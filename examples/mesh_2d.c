@@ -10,7 +10,7 @@
 #include "ranks.h"
 
 #define MICRO_BATCHES 4
-#include "chain.h"
+#include "chain_model.h"
 
 static weft_plan *make_plan(weft_model *model, int replicas, int stages, const char *schedule) {
   const weft_axis axes[] = {{"data", (uint32_t)replicas, 0}, {"stage", (uint32_t)stages, 0}};
