@@ -131,7 +131,7 @@ Outcome check_mode(const Options& o, const StoredOptions& settings) {
         given_of_one_plan(o, settings,
                           {"ranks", "mesh", "schedule", "schedule-file", "chunks", "group",
                            "warmup-depth", "segment", "vertical-sync", "gradient-groups", "tensor",
-                           "partition", "cut", "speeds", "link-latency"});
+                           "shard", "partition", "cut", "speeds", "link-latency"});
     if (name.empty()) name = o.compare ? "--compare" : o.plan.cluster.empty() ? "" : "--cluster";
     if (!name.empty())
       return {kUsage, name + " cannot be combined with --workers, which makes no plan",

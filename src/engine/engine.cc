@@ -18,6 +18,8 @@ Engine::Engine(std::shared_ptr<const Plan> plan, int32_t rank)
     const Edge& e = train.edges[static_cast<size_t>(id)];
     if (e.kind == EdgeKind::tie_grad && e.from_rank == rank_) tie_out_.push_back(id);
     if (e.kind == EdgeKind::tie_grad && e.to_rank == rank_) tie_in_.push_back(id);
+    if (e.kind == EdgeKind::tie_sum && e.from_rank == rank_) sum_out_.push_back(id);
+    if (e.kind == EdgeKind::tie_sum && e.to_rank == rank_) sum_in_.push_back(id);
     if (e.kind == EdgeKind::tie_value && e.from_rank == rank_) value_out_.push_back(id);
     if (e.kind == EdgeKind::tie_value && e.to_rank == rank_) value_in_.push_back(id);
   }
@@ -222,9 +224,9 @@ int32_t Engine::missing(const Job& job) const {
       return -1;
     case JobKind::reduce: return first(tie_in_);
     case JobKind::finish: return step_.mode == Mode::train && step_.update ? first(value_in_) : -1;
+    case JobKind::update: return first(sum_in_);
     case JobKind::clear:
-    case JobKind::send_ties:
-    case JobKind::update: return -1;
+    case JobKind::send_ties: return -1;
   }
   return -1;
 }
@@ -255,7 +257,7 @@ bool Engine::ready(const Job& job) {
     case JobKind::clear: return true;
     case JobKind::reduce: return missing(job) < 0;
     case JobKind::send_ties: return in_flight_ == 0;
-    case JobKind::update: return committed_;
+    case JobKind::update: return committed_ && missing(job) < 0;
     case JobKind::finish:
       return in_flight_ == 0 && unreleased_ == 0 && held_ == 0 && missing(job) < 0;
   }
@@ -354,9 +356,12 @@ void Engine::finish_job(const Job& job, bool delivered, Effects& effects) {
     case JobKind::update:
       for (int32_t e : value_out_) offer(slot(e), 0, delivered, effects);
       return;
+    case JobKind::reduce:
+      if (!step_.update) return;
+      for (int32_t e : sum_out_) offer(slot(e), 0, delivered, effects);
+      return;
     case JobKind::finish: end_step(effects); return;
-    case JobKind::clear:
-    case JobKind::reduce: return;
+    case JobKind::clear: return;
   }
 }
 

@@ -151,7 +151,7 @@ class Engine {
   uint64_t next_sequence_ = 0;
   double scale_ = 1;
   std::array<Table, kModes> tables_;
-  std::vector<int32_t> tie_out_, tie_in_, value_out_, value_in_;  // edges of the train mode
+  std::vector<int32_t> tie_out_, tie_in_, sum_out_, sum_in_, value_out_, value_in_;  // edges of the train mode
 };
 
 }  // namespace weft

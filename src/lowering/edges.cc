@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "lowering/parameters.h"
 #include "schedule/lock_step.h"
 
 namespace weft {
@@ -15,6 +16,7 @@ const char* edge_kind_name(EdgeKind kind) {
     case EdgeKind::sink: return "sink";
     case EdgeKind::tie_grad: return "tied gradient";
     case EdgeKind::tie_value: return "tied value";
+    case EdgeKind::tie_sum: return "gradient of a parameter";
   }
   return "?";
 }
@@ -27,29 +29,30 @@ void add_tie_edges(const Plan& plan, std::vector<Edge>& edges) {
     const Param& param = model.param(p);
     const int32_t owner = plan.owner_of_param[static_cast<size_t>(p)];
     const Desc desc = param.desc();
-    std::set<int32_t> others;
-    for (size_t u = 0; u < param.uses.size(); ++u)
-      for (int32_t d = 0; d < plan.config.data; ++d) {
-        const int32_t rank = plan.rank_of_node(param.uses[u].node, d);
-        if (rank == owner) continue;
-        others.insert(rank);
-        edges.push_back({.kind = EdgeKind::tie_grad,
-                         .param = p,
-                         .use = static_cast<int32_t>(u),
-                         .from_rank = rank,
-                         .to_rank = owner,
-                         .landing = {},
-                         .outgoing = {},
-                         .desc = {desc, desc}});
-      }
-    for (int32_t rank : others)
-      edges.push_back({.kind = EdgeKind::tie_value,
+    const auto add = [&](EdgeKind kind, int32_t use, int32_t from, int32_t to) {
+      edges.push_back({.kind = kind,
                        .param = p,
-                       .from_rank = owner,
-                       .to_rank = rank,
+                       .use = use,
+                       .from_rank = from,
+                       .to_rank = to,
                        .landing = {},
                        .outgoing = {},
                        .desc = {desc, desc}});
+    };
+    std::set<int32_t> users;
+    for (size_t u = 0; u < param.uses.size(); ++u)
+      for (int32_t d = 0; d < plan.config.data; ++d) {
+        const int32_t rank = plan.rank_of_node(param.uses[u].node, d);
+        users.insert(rank);
+        if (rank != owner) add(EdgeKind::tie_grad, static_cast<int32_t>(u), rank, owner);
+      }
+    const std::vector<int32_t> updaters = updaters_of(plan, p);
+    for (int32_t rank : updaters)
+      if (rank != owner) add(EdgeKind::tie_sum, -1, owner, rank);
+    for (int32_t rank : users) {
+      const auto d = static_cast<size_t>(updaters.size() > 1 ? plan.replica_of(rank) : 0);
+      if (rank != updaters[d]) add(EdgeKind::tie_value, -1, updaters[d], rank);
+    }
   }
 }
 

@@ -119,6 +119,8 @@ class RankLayout {
         for (const ResidentTensor& t : resident.of(ResidentTensor::Role::accumulator))
           if (t.use == edge(i).use && t.replica == plan_.replica_of(edge(i).from_rank))
             place = t.place;
+      if (edge(i).kind == EdgeKind::tie_sum)
+        place = resident.of(ResidentTensor::Role::accumulator).front().place;
       (edge(i).from_rank == rank_ ? edge(i).outgoing : edge(i).landing) = place;
     }
   }

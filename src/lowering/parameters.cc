@@ -24,8 +24,10 @@ void place(ResidentTensor& tensor, int64_t& top) {
 ResidentParam resident_param(const Model& model, const PlanConfig& config, ParamId param,
                              bool owned, const std::vector<bool>& local, int32_t replica) {
   const Desc desc = model.param(param).desc();
-  ResidentParam out{
-      .param = param, .owned = owned, .tensors = {{.role = Role::value, .desc = desc}}};
+  ResidentParam out{.param = param,
+                    .owned = owned,
+                    .updated = owned || (config.shard == "none" && local.front()),
+                    .tensors = {{.role = Role::value, .desc = desc}}};
   if (!makes(model, config, Mode::train)) return out;
   for (size_t u = 0; u < local.size(); ++u)
     for (int32_t d = 0; d < config.data; ++d) {
@@ -38,9 +40,9 @@ ResidentParam resident_param(const Model& model, const PlanConfig& config, Param
                              .local = here,
                              .count = here ? stack_of(config.gradient_groups / config.data) : 1});
     }
-  if (!owned) return out;
-  for (int s = 0; s < slots(config.optim); ++s)
+  for (int s = 0; out.updated && s < slots(config.optim); ++s)
     out.tensors.push_back({.role = Role::state, .desc = desc});
+  if (!owned) return out;
   out.tensors.push_back(
       {.role = Role::squares, .desc = {DType::f64, {norm_blocks(desc.elements())}}});
   return out;
@@ -60,6 +62,15 @@ std::vector<int32_t> owners_of(const Plan& plan) {
     bytes = sum_of_bytes(bytes, padded_bytes(param.desc()));
     out.push_back(owner);
   }
+  return out;
+}
+
+std::vector<int32_t> updaters_of(const Plan& plan, ParamId param) {
+  const int32_t owner = plan.owner_of_param[static_cast<size_t>(param)];
+  if (plan.config.shard != "none") return {owner};
+  std::vector<int32_t> out;
+  for (int32_t d = 0; d < plan.config.data; ++d)
+    out.push_back(plan.rank_of_node(plan.model->param(param).uses.front().node, d));
   return out;
 }
 

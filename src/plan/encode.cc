@@ -8,7 +8,7 @@ namespace weft {
 
 namespace {
 
-constexpr uint32_t kFormat = 6;
+constexpr uint32_t kFormat = 7;
 
 template <typename T>
 void write(ByteWriter& out, const T& value) {

@@ -194,6 +194,8 @@ Status check_config(const Model& model, const PlanConfig& c) {
                                      int64_t{c.data} * c.shard_ranks,
                                      ", the product of the axes 'data' and 'tensor'"));
   WEFT_TRY(check_groups(c));
+  if (c.shard != "none" && c.shard != "optimizer")
+    return Status(Code::invalid, cat("shard is ", shown(c.shard), ", expected none or optimizer"));
   if (c.short_size >= c.micro_batch_size && c.short_size > 0)
     return Status(Code::invalid,
                   cat("short_size is ", c.short_size, ", expected less than micro_batch_size, ",

@@ -54,6 +54,7 @@ struct PlanConfig {
   bool vertical_sync =
       false;  // every stage uses the version of its weights that the first stage does
   int32_t gradient_groups = 1;  // of a step's micro-batches, see graph/groups.h; decides rounding
+  std::string shard = "optimizer";  // what replicas keep in parts: none, optimizer
 
   // What the partition is made from. A plan's own config has `cuts` instead, however it was cut,
   // and that is what other ranks are sent.
@@ -100,6 +101,7 @@ enum class EdgeKind : uint8_t {
   sink,       // loss, output or gradient of an input, to the controller
   tie_grad,   // accumulator of one use of a tied parameter, to the rank that owns it
   tie_value,  // new value of a tied parameter, to another rank that uses it
+  tie_sum,    // gradient of a parameter, from its owner to another rank that updates it too
 };
 const char* edge_kind_name(EdgeKind kind);
 
@@ -147,7 +149,8 @@ enum class JobKind : uint8_t {
   clear,  // accumulators to +0
   action,
   send_ties,  // post the accumulators of tied parameters that others own
-  reduce,     // fold tied accumulators, sums of squares; then ready
+  reduce,     // fold tied accumulators, sums of squares; then ready; then post the gradients to
+              // the others that update
   update,     // after the commit: new weights; then post them to the others that use them
   finish,     // new values of tied parameters have arrived; the step is done
 };
@@ -172,7 +175,7 @@ struct ResidentTensor {
     value,        // the first of its versions
     accumulator,  // of the gradient of one use in one replica. The owner has those of all; the
                   // first is where the gradient ends
-    state,        // of the optimizer; the owner's
+    state,        // of the optimizer; of a rank that updates the parameter
     squares,      // partial sums for the norm; the owner's
   };
   Role role;
@@ -189,7 +192,8 @@ struct ResidentTensor {
 
 struct ResidentParam {
   ParamId param;
-  bool owned = false;
+  bool owned = false;    // its gradient is made here; of this copy are files and digests
+  bool updated = false;  // by this rank: the owner, and without --shard one rank of each replica
   std::vector<ResidentTensor> tensors;  // by role; accumulators by use, then replica
 
   std::span<const ResidentTensor> of(ResidentTensor::Role role) const;

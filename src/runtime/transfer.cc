@@ -69,19 +69,22 @@ Transfer::Transfer(Run& run, uint32_t type, std::span<const TensorAt> tensors)
   make_lanes();
 }
 
-// A value is written to each rank that has a copy; anything else is only with the owner.
+// Each tensor is written to all ranks that keep it, and otherwise read from its owner.
 void Transfer::make_lanes() {
-  std::vector<std::vector<int32_t>> holders(plan_.model->params().size());
+  struct Holder {
+    int32_t rank;
+    bool updates;
+  };
+  std::vector<std::vector<Holder>> holders(plan_.model->params().size());
   for (size_t r = 0; r < plan_.resident.size(); ++r)
     for (const ResidentParam& p : plan_.resident[r])
       if (p.owned || type_ == rpc::kWrite)
-        holders[static_cast<size_t>(p.param)].push_back(static_cast<int32_t>(r));
+        holders[static_cast<size_t>(p.param)].push_back({static_cast<int32_t>(r), p.updated});
   std::vector<Lane> by_rank(plan_.resident.size());
   for (size_t t = 0; t < tensors_.size(); ++t) {
     const TensorAt& tensor = tensors_[t];
-    const int32_t owner = plan_.owner_of_param[static_cast<size_t>(tensor.param)];
-    for (const int32_t rank : holders[static_cast<size_t>(tensor.param)]) {
-      if (rank != owner && tensor.part != Part::value) continue;
+    for (const auto& [rank, updates] : holders[static_cast<size_t>(tensor.param)]) {
+      if (!updates && tensor.part != Part::value) continue;
       Lane& lane = run_.worker_here(rank) ? here_ : by_rank[static_cast<size_t>(rank)];
       lane.items.push_back({t, rank});
     }

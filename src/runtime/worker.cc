@@ -154,7 +154,7 @@ Worker::ParamMemory Worker::memory_of(const ResidentParam& p) const {
   ParamMemory out{.weight = memory(p.value()), .owned = p.owned};
   const auto accumulators = p.of(ResidentTensor::Role::accumulator),
              state = p.of(ResidentTensor::Role::state);
-  if (p.owned && !accumulators.empty()) out.grad = memory(accumulators.front().place);
+  if (p.updated && !accumulators.empty()) out.grad = memory(accumulators.front().place);
   for (size_t s = 0; s < state.size(); ++s) out.slots[s] = memory(state[s].place);
   return out;
 }
@@ -388,7 +388,7 @@ void Worker::update_weights(uint64_t step, int32_t from, int32_t to, double scal
   copy_version(from, to);
   const OptimSettings& optim = plan_->config.optim;
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
-    if (!p.owned) continue;
+    if (!p.updated) continue;
     const Shape& shape = plan_->model->param(p.param).shape;
     const ParamMemory memory = memory_of(p);
     float* weight = memory.weight + versions().offset(to) / static_cast<int64_t>(sizeof(float));

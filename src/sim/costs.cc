@@ -49,9 +49,10 @@ StepBytes step_bytes(const Plan& plan, int32_t rank) {
     double local = 0;
     for (const ResidentTensor& t : accumulators) local += t.local;
     out.clear += bytes * local;
-    if (!p.owned) continue;
-    out.reduce += bytes * (1 + 3 * (static_cast<double>(accumulators.size()) -
+    if (p.owned)
+      out.reduce += bytes * (1 + 3 * (static_cast<double>(accumulators.size()) -
                                     1));  // each further use: two read, one written
+    if (!p.updated) continue;
     out.update +=
         bytes * (3 + 2 * static_cast<double>(
                              p.of(ResidentTensor::Role::state)

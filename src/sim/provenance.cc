@@ -332,7 +332,7 @@ Status DigestWorker::reduce(int32_t update) {
 // `from`, `to`: versions.
 Status DigestWorker::update(uint64_t step, int32_t from, int32_t to, double scale) {
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
-    if (!p.owned) continue;
+    if (!p.updated) continue;
     const int64_t bytes = bytes_of(p);
     WEFT_TRY_ASSIGN(const Digest grad, read(gradient_of(p).offset, bytes, "gradient"));
     WEFT_TRY_ASSIGN(const Digest old,

@@ -79,6 +79,12 @@ class Processes(Case):
             shutil.copytree(self.path("ck"), self.path(str(n)))
             whole = self.train("--resume", self.path(str(n)), "--steps", 4, *mesh)[1]
             self.assertEqual((whole["digest"], whole["optimizer_digest"]), (alone["digest"], alone["optimizer_digest"]), mesh)
+        for n, shard in enumerate(["none", "optimizer"]):
+            shutil.copytree(self.path("ck"), self.path("shard" + str(n)))
+            whole = self.train("--resume", self.path("shard" + str(n)), "--steps", 4, "--mesh", "data=4", "--shard", shard)[1]
+            self.assertEqual((whole["digest"], whole["optimizer_digest"]), (alone["digest"], alone["optimizer_digest"]), shard)
+            for planned, measured in zip(*whole["peak_bytes_by_rank"].values()):
+                self.assertAlmostEqual(measured, planned, delta=2 * 4096)
         self.fails(3, "data is 8", "train", *args, "--mesh", "data=8")
         self.fails(2, "'row' is no axis", "train", *args, "--mesh", "row=2")
         self.fails(2, "--ranks cannot be combined with --mesh", "train", *args, "--mesh", "data=2", "--ranks", 2)

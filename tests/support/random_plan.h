@@ -81,6 +81,7 @@ inline void add_replicas(std::mt19937& rng, PlanConfig& config) {
   else if (own > 1)
     config.micro_batches -= below(config.data);
   config.ranks *= config.data;
+  config.shard = below(2) ? "none" : "optimizer";
 }
 
 // The rest of a plan whose model, ranks, micro-batches and schedule are there already, for `stages`
@@ -113,7 +114,7 @@ inline PlanCase random_case(std::mt19937& rng, std::shared_ptr<const Model> mode
             " stages, " + std::to_string(config.micro_batches) + " micro-batches, " +
             (config.schedule_text.empty() ? config.schedule : config.schedule_text) +
             ", recompute " + config.recompute + ", " + std::to_string(config.gradient_groups) +
-            " gradient groups, " + std::to_string(config.data) + " replicas, " +
+            " gradient groups, " + std::to_string(config.data) + " replicas, shard " + config.shard + ", " +
             std::to_string(config.tensor) + " shards";
   auto plan = make_plan(c.model, config);
   EXPECT_TRUE(plan.ok()) << c.text << ": " << plan.status().text();
