@@ -365,7 +365,8 @@ typedef struct weft_plan_config {
   const weft_axis *axes;      /* at most one of each name; replaces ranks. Rank (d * stage + p) * tensor + t has piece t of position p of replica d. Axes
                                  of the model take the place of tensor, in the order of the model. NULL: none */
   uint32_t tensor;            /* pieces into which the large nodes are cut (tensor parallelism), 1 to 16; decides rounding. 0: the size of the axis "tensor" */
-  const char *shard;          /* what replicas keep in parts: NULL or "optimizer": the state of the optimizer; "none": each keeps all of it */
+  const char *shard;          /* what replicas keep in parts: NULL or "optimizer": the state of the optimizer; "none": nothing;
+                                 "parameters": also the values, which are gathered for each block of the model */
 } weft_plan_config;
 #define WEFT_PLAN_INIT \
   {sizeof(weft_plan_config), 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, 0, 0, NULL, 0, 0, 0, 0, NULL, 0, NULL}

@@ -189,7 +189,8 @@ int64_t elements(const weft_plan* plan, uint32_t rank, bool owned_only) {
   int64_t sum = 0;
   if (!plan || rank >= plan->plan->resident.size()) return 0;
   for (const ResidentParam& p : plan->plan->resident[rank])
-    if (p.owned || !owned_only) sum += plan->plan->model->param(p.param).shape.elements();
+    if (owned_only ? p.owned : static_cast<bool>(p.value()))
+      sum += plan->plan->model->param(p.param).shape.elements();
   return sum;
 }
 

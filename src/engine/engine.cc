@@ -1,79 +1,11 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/text.h"
 
 namespace weft {
-
-Engine::Engine(std::shared_ptr<const Plan> plan, int32_t rank)
-    : plan_(std::move(plan)), rank_(rank) {
-  make_ports();
-  marks_.resize(ports_.size() * ((static_cast<size_t>(plan_->most_micro_batches()) + 63) / 64));
-  for (const ModePlan& mode : plan_->modes)
-    if (mode.present) make_table(mode);
-  const ModePlan& train = plan_->mode(Mode::train);
-  if (!train.present) return;
-  for (int32_t id : train.ranks[static_cast<size_t>(rank_)].edges) {
-    const Edge& e = train.edges[static_cast<size_t>(id)];
-    if (e.kind == EdgeKind::tie_grad && e.from_rank == rank_) tie_out_.push_back(id);
-    if (e.kind == EdgeKind::tie_grad && e.to_rank == rank_) tie_in_.push_back(id);
-    if (e.kind == EdgeKind::tie_sum && e.from_rank == rank_) sum_out_.push_back(id);
-    if (e.kind == EdgeKind::tie_sum && e.to_rank == rank_) sum_in_.push_back(id);
-    if (e.kind == EdgeKind::tie_value && e.from_rank == rank_) value_out_.push_back(id);
-    if (e.kind == EdgeKind::tie_value && e.to_rank == rank_) value_in_.push_back(id);
-  }
-}
-
-void Engine::make_ports() {
-  const size_t r = static_cast<size_t>(rank_);
-  std::vector<int32_t> own;
-  for (const ModePlan& mode : plan_->modes)
-    if (mode.present) own.insert(own.end(), mode.ranks[r].edges.begin(), mode.ranks[r].edges.end());
-  std::sort(own.begin(), own.end());
-  own.erase(std::unique(own.begin(), own.end()), own.end());
-  for (int32_t id : own) ports_.push_back({.edge = id});
-  for (const ModePlan& mode : plan_->modes) {
-    if (!mode.present) continue;
-    for (int32_t id : mode.ranks[r].edges) {
-      const Edge& e = mode.edges[static_cast<size_t>(id)];
-      const size_t m = static_cast<size_t>(mode.mode);
-      Port& port = ports_[static_cast<size_t>(slot(id))];
-      port.ends[m] = static_cast<uint8_t>((e.from_rank == rank_ ? kBegins : 0) |
-                                          (e.to_rank == rank_ ? kEnds : 0));
-      port.first[m] = e.first;
-      port.end[m] = e.end;
-    }
-  }
-}
-
-int32_t Engine::slot(int32_t edge) const {
-  const auto it = std::lower_bound(ports_.begin(), ports_.end(), edge,
-                                   [](const Port& p, int32_t id) { return p.edge < id; });
-  return it != ports_.end() && it->edge == edge ? static_cast<int32_t>(it - ports_.begin()) : -1;
-}
-
-void Engine::make_table(const ModePlan& mode) {
-  Table& table = tables_[static_cast<size_t>(mode.mode)];
-  for (const ActionProgram& action : mode.ranks[static_cast<size_t>(rank_)].programs) {
-    const auto add = [&](const std::vector<int32_t>& edges, bool outgoing) {
-      const size_t begin = table.uses.size();
-      for (int32_t e : edges) {
-        const Edge& edge = mode.edges[static_cast<size_t>(e)];
-        table.uses.push_back(
-            {slot(e), outgoing ? edge.out_slots : edge.landing_slots, edge.first, edge.end});
-      }
-      return static_cast<int32_t>(begin);
-    };
-    Span span{};
-    span.waits = add(action.waits, false);
-    span.posts = add(action.posts, true);
-    span.frees = add(action.frees, false);
-    span.end = static_cast<int32_t>(table.uses.size());
-    span.update = action.kind == Kind::O;
-    table.actions.push_back(span);
-  }
-}
 
 Status Engine::begin(const StepDescriptor& step, Effects& effects) {
   if (failed_) return {};
@@ -104,6 +36,9 @@ Status Engine::begin(const StepDescriptor& step, Effects& effects) {
   committed_ = false;
   timed_ = 0;
   times_ = {};
+  reducing_ = 0;
+  first_ = plan_->first_micro_batch(step.mode, plan_->replica_of(rank_));
+  end_ = plan_->first_micro_batch(step.mode, plan_->replica_of(rank_) + 1);
   jobs_ = program().jobs;
   move_to(0);
   table_ = &tables_[static_cast<size_t>(step_.mode)];
@@ -113,8 +48,62 @@ Status Engine::begin(const StepDescriptor& step, Effects& effects) {
     for (int32_t mb = e.first; mb < std::min(e.first + e.landing_slots, e.end); ++mb)
       marks(slot(id), mb).granted |= bit(mb);
   }
+  if (step_.mode == Mode::train) begin_reductions();
+  owed_ = table_->asked.empty() ? 0 : table_->asked[static_cast<size_t>(step_.micro_batches)];
+  gather_next_ = 0;
+  occupied_ = {};
+  if (table_->gathers) gather(effects);
+  for (const Grant& grant : early_grants_)
+    WEFT_TRY(granted(step_.sequence, grant.edge, grant.micro_batch, effects));
+  early_grants_.clear();
   advance(effects);
   return {};
+}
+
+// Has the values of the next units sent, for which there is a slot.
+void Engine::gather(Effects& effects) {
+  for (; gather_next_ < jobs_.size(); ++gather_next_) {
+    const Job& job = jobs_[gather_next_];
+    if (job.kind != JobKind::action || skipped(job)) continue;
+    const Span& span = span_of(job);
+    if (span.gathers == span.posts) continue;
+    bool& occupied = occupied_[static_cast<size_t>(span.slot)];
+    if (occupied) return;
+    occupied = true;
+    for (const Use& use : uses(span.gathers, span.posts))
+      effects.grant(edge(use.slot), job.micro_batch);
+  }
+}
+
+// A rank that has begun the next step asks for a value.
+Status Engine::take_early(int32_t edge, int32_t micro_batch) {
+  const int32_t at = slot(edge);
+  const bool gathered = at >= 0 && std::any_of(ports_[static_cast<size_t>(at)].ends.begin(),
+                                               ports_[static_cast<size_t>(at)].ends.end(),
+                                               [](uint8_t ends) { return (ends & kGathers) != 0; });
+  if (!gathered || early_grants_.size() == early_grants_.capacity())
+    return Status(Code::protocol, cat("grant of edge ", edge, ", micro-batch ", micro_batch,
+                                      " of a step that has not begun here"));
+  early_grants_.push_back({edge, micro_batch});
+  return {};
+}
+
+void Engine::begin_reductions() {
+  const std::vector<Bucket>& buckets = program().buckets;
+  const bool has_sums = first_ < step_.micro_batches;
+  reducible_.clear();
+  unreduced_ = static_cast<int32_t>(buckets.size());
+  for (size_t b = 0; b < buckets.size(); ++b) {
+    Reduction& reduction = reductions_[b];
+    reduction.given = false;
+    reduction.missing = has_sums ? buckets[b].sums : 0;
+    for (const int32_t e : buckets[b].waits) reduction.missing += !here(slot(e), 0);
+    if (reduction.missing == 0) reducible_.push_back(static_cast<int32_t>(b));
+  }
+}
+
+void Engine::complete(int32_t bucket) {
+  if (--reductions_[static_cast<size_t>(bucket)].missing == 0) reducible_.push_back(bucket);
 }
 
 bool Engine::fits(int32_t slot, int32_t micro_batch, uint8_t end) const {
@@ -153,12 +142,17 @@ Status Engine::arrived(uint64_t sequence, int32_t edge, int32_t micro_batch, Eff
     return Status(Code::protocol, cat("edge ", edge, ", micro-batch ", micro_batch, " of step ",
                                       sequence, " arrived twice"));
   arrived |= bit(micro_batch);
-  if (now) advance(effects);
+  if (!now) return {};
+  if (const int32_t bucket = step_.mode == Mode::train ? bucket_of_[static_cast<size_t>(at)] : -1;
+      bucket >= 0)
+    complete(bucket);
+  advance(effects);
   return {};
 }
 
 Status Engine::granted(uint64_t sequence, int32_t edge, int32_t micro_batch, Effects& effects) {
   if (failed_) return {};
+  if (!running_ && sequence == next_sequence_) return take_early(edge, micro_batch);
   if (!running_ || sequence != step_.sequence)
     return Status(Code::protocol, cat("grant of step ", sequence, ", which does not run here"));
   const int32_t at = slot(edge);
@@ -168,8 +162,13 @@ Status Engine::granted(uint64_t sequence, int32_t edge, int32_t micro_batch, Eff
     return Status(Code::protocol,
                   cat("edge ", edge, ", micro-batch ", micro_batch, " was granted twice"));
   known.granted |= bit(micro_batch);
-  if (known.held & bit(micro_batch)) {
-    --held_;
+  const bool held = known.held & bit(micro_batch);
+  if (held) --held_;
+  const bool gathered =
+      ports_[static_cast<size_t>(at)].ends[static_cast<size_t>(step_.mode)] & kGathers;
+  if (gathered && owed_-- == 0)
+    return Status(Code::protocol, cat("grant of edge ", edge, ", which nothing asks for"));
+  if (held || gathered) {
     ++unreleased_;
     effects.post(edge, micro_batch, false);
   }
@@ -206,6 +205,7 @@ void Engine::abort() {
 
 bool Engine::skipped(const Job& job) const {
   if (job.kind == JobKind::update) return !step_.update;
+  if (job.kind == JobKind::reduce) return reductions_[static_cast<size_t>(job.program)].given;
   if (job.kind != JobKind::action) return false;
   if (span_of(job).update) return !step_.update || job.micro_batch >= updates_of(step_);
   return job.micro_batch >= step_.micro_batches;
@@ -222,7 +222,7 @@ int32_t Engine::missing(const Job& job) const {
       for (const Use& use : uses(span_of(job).waits, span_of(job).posts))
         if (!here(use.slot, job.micro_batch)) return edge(use.slot);
       return -1;
-    case JobKind::reduce: return first(tie_in_);
+    case JobKind::reduce: return first(program().buckets[static_cast<size_t>(job.program)].waits);
     case JobKind::finish: return step_.mode == Mode::train && step_.update ? first(value_in_) : -1;
     case JobKind::update: return first(sum_in_);
     case JobKind::clear:
@@ -255,11 +255,11 @@ bool Engine::ready(const Job& job) {
       return true;
     }
     case JobKind::clear: return true;
-    case JobKind::reduce: return missing(job) < 0;
+    case JobKind::reduce: return reductions_[static_cast<size_t>(job.program)].missing == 0;
     case JobKind::send_ties: return in_flight_ == 0;
     case JobKind::update: return committed_ && missing(job) < 0;
     case JobKind::finish:
-      return in_flight_ == 0 && unreleased_ == 0 && held_ == 0 && missing(job) < 0;
+      return in_flight_ == 0 && unreleased_ == 0 && held_ == 0 && owed_ == 0 && missing(job) < 0;
   }
   return false;
 }
@@ -280,6 +280,11 @@ void Engine::move_to(size_t job) {
 
 void Engine::advance(Effects& effects) {
   while (running_ && in_flight_ < kAhead && next_ < jobs_.size()) {
+    if (overlaps_ && next_ > 0 && !reducible_.empty()) {
+      const int32_t index = reductions_[static_cast<size_t>(reducible_.back())].job;
+      give(jobs_[static_cast<size_t>(index)], index, effects);
+      continue;
+    }
     if (awaited_ && !(*awaited_ & awaited_bit_)) return;
     if (skipped(upcoming_)) {
       move_to(next_ + 1);
@@ -289,14 +294,21 @@ void Engine::advance(Effects& effects) {
     const Job job = upcoming_;
     const int32_t index = static_cast<int32_t>(next_);
     move_to(next_ + 1);
-    if (job.kind == JobKind::send_ties || job.kind == JobKind::finish) {
+    if (job.kind == JobKind::send_ties || job.kind == JobKind::finish)
       finish_job(job, false, effects);
-    } else {
-      const bool deliver = may_deliver(job);
-      given_[static_cast<size_t>(in_flight_++)] = {job, deliver};
-      effects.run(index, deliver);
-    }
+    else
+      give(job, index, effects);
   }
+}
+
+void Engine::give(const Job& job, int32_t index, Effects& effects) {
+  if (job.kind == JobKind::reduce) {
+    reductions_[static_cast<size_t>(job.program)].given = true;
+    std::erase(reducible_, job.program);
+  }
+  const bool deliver = may_deliver(job);
+  given_[static_cast<size_t>(in_flight_++)] = {job, deliver};
+  effects.run(index, deliver);
 }
 
 Status Engine::ran(int32_t job, std::span<const double> squares, Effects& effects,
@@ -312,9 +324,10 @@ Status Engine::ran(int32_t job, std::span<const double> squares, Effects& effect
   if (ran.kind == JobKind::action) {
     if (timed_++ == 0) times_ = {.begin = time.begin, .end = time.end, .busy = 0};
     times_.end = time.end;
-    times_.busy += time.end - time.begin;
+    times_.busy += time.end - time.begin + std::exchange(reducing_, 0);
   }
-  if (ran.kind == JobKind::reduce) {
+  if (ran.kind == JobKind::reduce) reducing_ += time.end - time.begin;
+  if (ran.kind == JobKind::reduce && --unreduced_ == 0) {
     Control ready{.kind = ControlKind::ready,
                   .step = {},
                   .sequence = step_.sequence,
@@ -344,21 +357,31 @@ void Engine::finish_job(const Job& job, bool delivered, Effects& effects) {
       const Span& span = span_of(job);
       for (const Use& use : uses(span.posts, span.frees))
         offer(use.slot, job.micro_batch, delivered, effects);
-      for (const Use& use : uses(span.frees, span.end))
+      for (const Use& use : uses(span.frees, span.sums))
         if (const int32_t next = job.micro_batch + use.places;
             next < std::min(use.end, step_.micro_batches))
           effects.grant(edge(use.slot), next);
+      if (span.gathers != span.posts) {
+        occupied_[static_cast<size_t>(span.slot)] = false;
+        gather(effects);
+      }
+      if (step_.mode != Mode::train || !is_last(job.micro_batch)) return;
+      for (const Use& use : uses(span.sums, span.end)) offer(use.slot, 0, false, effects);
+      for (const int32_t bucket : program().programs[static_cast<size_t>(job.program)].buckets)
+        complete(bucket);
       return;
     }
     case JobKind::send_ties:
-      for (int32_t e : tie_out_) offer(slot(e), 0, delivered, effects);
+      for (int32_t e : first_ < step_.micro_batches ? unsent_ : tie_out_)
+        offer(slot(e), 0, delivered, effects);
       return;
     case JobKind::update:
       for (int32_t e : value_out_) offer(slot(e), 0, delivered, effects);
       return;
     case JobKind::reduce:
       if (!step_.update) return;
-      for (int32_t e : sum_out_) offer(slot(e), 0, delivered, effects);
+      for (int32_t e : program().buckets[static_cast<size_t>(job.program)].posts)
+        offer(slot(e), 0, delivered, effects);
       return;
     case JobKind::finish: end_step(effects); return;
     case JobKind::clear: return;
@@ -376,59 +399,6 @@ void Engine::end_step(Effects& effects) {
                .squares = {},
                .times = times_};
   effects.control(kController, done);
-}
-
-namespace {
-
-char job_letter(const RankProgram& program, const Job& job) {
-  switch (job.kind) {
-    case JobKind::action:
-      return kind_letter(program.programs[static_cast<size_t>(job.program)].kind);
-    case JobKind::clear: return Activity::kClear;
-    case JobKind::send_ties:
-    case JobKind::reduce: return Activity::kReduce;
-    case JobKind::update: return Activity::kUpdate;
-    case JobKind::finish: break;
-  }
-  return Activity::kFinish;
-}
-
-Activity::Awaited message_of(EdgeKind kind) {
-  switch (kind) {
-    case EdgeKind::feed: return Activity::Awaited::input;
-    case EdgeKind::forward: return Activity::Awaited::activation;
-    case EdgeKind::gradient: return Activity::Awaited::gradient;
-    default: return Activity::Awaited::message;
-  }
-}
-
-}  // namespace
-
-Activity Engine::activity_of(Activity::State state, const Job& job) const {
-  Activity out{.state = state, .job = job_letter(program(), job)};
-  out.mode = static_cast<uint8_t>(step_.mode);
-  out.step = step_of(step_, job.micro_batch);
-  if (job.kind != JobKind::action) return out;
-  out.stage = program().programs[static_cast<size_t>(job.program)].stage;
-  out.micro_batch = job.micro_batch;
-  return out;
-}
-
-Activity Engine::activity() const {
-  if (failed_) return {};
-  if (!running_) return {.state = Activity::State::idle, .step = next_sequence_};
-  if (in_flight_ > 0) return activity_of(Activity::State::runs, given_[0].job);
-  if (next_ >= jobs_.size()) return activity_of(Activity::State::runs, {.kind = JobKind::finish});
-  Activity out = activity_of(Activity::State::waits, upcoming_);
-  if (const int32_t awaited = missing(upcoming_); awaited >= 0) {
-    const Edge& edge = mode().edges[static_cast<size_t>(awaited)];
-    out.awaited = message_of(edge.kind);
-    out.from = edge.from_rank;
-  } else {
-    out.awaited =
-        upcoming_.kind == JobKind::update ? Activity::Awaited::commit : Activity::Awaited::release;
-  }
-  return out;
 }
 
 }  // namespace weft

@@ -60,13 +60,14 @@ class Engine {
     uint64_t arrived[2] = {0, 0};  // by parity of the sequence: a neighbour may be one step ahead
     uint64_t granted = 0, held = 0, released = 0;
   };
-  // An edge that begins or ends here in any mode, and what it does here in each: kBegins, kEnds.
+  // An edge that begins or ends here in any mode, and what it does here in each: kBegins, kEnds;
+  // kGathers: begins here, and is posted as soon as it is granted.
   struct Port {
     int32_t edge;
     std::array<uint8_t, kModes> ends = {};
     std::array<int32_t, kModes> first = {}, end = {};  // its micro-batches
   };
-  static constexpr uint8_t kBegins = 1, kEnds = 2;
+  static constexpr uint8_t kBegins = 1, kEnds = 2, kGathers = 4;
   // An edge as an action uses it, with what the engine needs of it at hand.
   struct Use {
     int32_t slot;        // its place in ports_
@@ -76,8 +77,9 @@ class Engine {
   // Where the edges of an action stand in Table::uses: what it waits for, what it posts, what it
   // frees.
   struct Span {
-    int32_t waits, posts, frees, end;
-    bool update;  // an action of kind O
+    int32_t waits, gathers, posts, frees, sums, end;
+    bool update;   // an action of kind O
+    int32_t slot;  // of what it gathers
   };
   struct Given {
     Job job;
@@ -86,6 +88,14 @@ class Engine {
   struct Table {
     std::vector<Use> uses;
     std::vector<Span> actions;  // per program of the mode
+    bool gathers = false;
+    std::vector<int32_t> asked;  // of a step with that many micro-batches: values to post
+  };
+  // A bucket of the train mode.
+  struct Reduction {
+    int32_t job = 0;
+    int32_t missing = 0;  // sums and messages
+    bool given = false;
   };
 
   const ModePlan& mode() const { return plan_->mode(step_.mode); }
@@ -98,6 +108,8 @@ class Engine {
   }
   void make_ports();
   void make_table(const ModePlan& mode);
+  void count_asked(const ModePlan& mode);
+  void make_reductions(const RankProgram& program);
   int32_t slot(int32_t edge) const;  // in ports_; -1: the edge neither begins nor ends here
   Marks& marks(int32_t slot, int32_t mb) {
     return marks_[static_cast<uint32_t>(mb) / 64 * ports_.size() + static_cast<size_t>(slot)];
@@ -119,6 +131,15 @@ class Engine {
   bool await(const uint64_t& marks, int32_t mb);
   void move_to(size_t job);  // makes it the next one
   void advance(Effects& effects);
+  void give(const Job& job, int32_t index, Effects& effects);
+  void gather(Effects& effects);
+  Status take_early(int32_t edge, int32_t micro_batch);
+  void begin_reductions();
+  void complete(int32_t bucket);  // one sum or message of it
+  // Of the replica: whether that is the step's last micro-batch.
+  bool is_last(int32_t micro_batch) const {
+    return micro_batch + 1 == std::min(end_, step_.micro_batches);
+  }
   bool may_deliver(const Job& job) const;
   void finish_job(const Job& job, bool delivered, Effects& effects);
   void offer(int32_t slot, int32_t micro_batch, bool delivered,
@@ -148,10 +169,25 @@ class Engine {
   StepDescriptor step_;
 
   RankTimes times_;
+  int64_t reducing_ = 0;  // the time of reductions since the last action
   uint64_t next_sequence_ = 0;
   double scale_ = 1;
   std::array<Table, kModes> tables_;
-  std::vector<int32_t> tie_out_, tie_in_, sum_out_, sum_in_, value_out_, value_in_;  // edges of the train mode
+  // Edges of the train mode. unsent_: of tie_out_, those that no action posts.
+  std::vector<int32_t> tie_out_, unsent_, sum_in_, value_out_, value_in_;
+  std::vector<Reduction> reductions_;
+  std::vector<int32_t> reducible_;  // reductions that nothing is missing for, the first given last
+  std::vector<int32_t> bucket_of_;  // per port: that waits for it, or -1
+  size_t gather_next_ = 0;          // the next job whose values no slot was free for
+  std::array<bool, kGatherSlots> occupied_ = {};
+  struct Grant {
+    int32_t edge, micro_batch;
+  };
+  std::vector<Grant> early_grants_;  // of the next step, from ranks that have begun it
+  int32_t first_ = 0, end_ = 0;      // micro-batches of the replica
+  int32_t owed_ = 0;                 // values that will be asked for before the step is over
+  int32_t unreduced_ = 0;            // reductions of the step that have not run
+  bool overlaps_ = false;            // reductions run between actions
 };
 
 }  // namespace weft

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "lowering/parameters.h"
+#include "lowering/units.h"
 #include "schedule/lock_step.h"
 
 namespace weft {
@@ -17,6 +18,7 @@ const char* edge_kind_name(EdgeKind kind) {
     case EdgeKind::tie_grad: return "tied gradient";
     case EdgeKind::tie_value: return "tied value";
     case EdgeKind::tie_sum: return "gradient of a parameter";
+    case EdgeKind::gather: return "value of a parameter";
   }
   return "?";
 }
@@ -50,10 +52,51 @@ void add_tie_edges(const Plan& plan, std::vector<Edge>& edges) {
     for (int32_t rank : updaters)
       if (rank != owner) add(EdgeKind::tie_sum, -1, owner, rank);
     for (int32_t rank : users) {
+      if (plan.gathers()) break;
       const auto d = static_cast<size_t>(updaters.size() > 1 ? plan.replica_of(rank) : 0);
       if (rank != updaters[d]) add(EdgeKind::tie_value, -1, updaters[d], rank);
     }
   }
+}
+
+// Which kinds of actions the schedule has of each stage.
+std::vector<std::set<Kind>> kinds_of(const Schedule& schedule) {
+  std::vector<std::set<Kind>> out(static_cast<size_t>(schedule.stages));
+  for (const auto& row : schedule.rows)
+    for (const Action& a : row) out[static_cast<size_t>(a.stage)].insert(a.kind);
+  return out;
+}
+
+// What the units of actions read and other ranks keep: in the order of stages, actions and units.
+void add_gathers(const Plan& plan, const ModePlan& mode, const std::vector<StageWork>& work,
+                 std::vector<Edge>& edges) {
+  const auto kinds = kinds_of(mode.schedule);
+  for (int32_t s = 0; s < plan.stages(); ++s)
+    for (const Kind kind : kinds[static_cast<size_t>(s)]) {
+      const StageWork& stage = work[static_cast<size_t>(s)];
+      const auto units = units_of(plan, stage, kind);
+      for (size_t u = 0; u < units.size(); ++u)
+        for (const ParamId p : reads_of(plan, stage, units[u]))
+          for (int32_t d = 0; d < plan.config.data; ++d) {
+            const int32_t owner = plan.owner_of_param[static_cast<size_t>(p)];
+            if (plan.rank_of(s, d) == owner) continue;
+            const Desc desc = plan.model->param(p).desc();
+            edges.push_back({.kind = EdgeKind::gather,
+                             .param = p,
+                             .to_stage = s,
+                             .action = kind,
+                             .unit = static_cast<int32_t>(u),
+                             .from_rank = owner,
+                             .to_rank = plan.rank_of(s, d),
+                             .first = plan.first_micro_batch(mode.mode, d),
+                             .end = plan.first_micro_batch(mode.mode, d + 1),
+                             .landing_slots = 0,  // all are granted
+                             .out_slots = 2,      // one may land before the other is released
+                             .landing = {},
+                             .outgoing = {},
+                             .desc = {desc, desc}});
+          }
+    }
 }
 
 struct Transfer {
@@ -127,6 +170,7 @@ std::vector<Edge> make_edges(const Plan& plan, const ModePlan& mode,
           plan.stage_of_node[static_cast<size_t>(graph.tensors[static_cast<size_t>(t)].maker)], -1,
           d);
   if (mode.mode == Mode::train) add_tie_edges(plan, edges);
+  if (plan.gathers()) add_gathers(plan, mode, work, edges);
   return edges;
 }
 

@@ -47,6 +47,7 @@ class RankLayout {
     for (size_t i = 0; i < stages.size(); ++i) place_scratch(stages[i], held[i]);
     place_sinks();
     place_ties();
+    place_gathers();
     int64_t top = program_.rings[0].stride;
     for (size_t i = 1; i < program_.rings.size(); ++i) {
       program_.rings[i].base = top;
@@ -112,7 +113,8 @@ class RankLayout {
 
   void place_ties() {
     for (int32_t i : program_.edges) {
-      if (edge(i).param < 0) continue;
+      if (edge(i).param < 0 || (edge(i).kind == EdgeKind::gather && edge(i).to_rank == rank_))
+        continue;
       const ResidentParam& resident = resident_of(plan_, rank_, edge(i).param);
       Place place = resident.value();
       if (edge(i).kind == EdgeKind::tie_grad)
@@ -123,6 +125,29 @@ class RankLayout {
         place = resident.of(ResidentTensor::Role::accumulator).front().place;
       (edge(i).from_rank == rank_ ? edge(i).outgoing : edge(i).landing) = place;
     }
+  }
+
+  // The units of an action take the slots in turn.
+  void place_gathers() {
+    std::array<int64_t, kGatherSlots> bytes = {};
+    const Edge* before = nullptr;
+    int32_t turn = 0;
+    int64_t offset = 0;
+    for (const int32_t i : program_.edges) {
+      Edge& e = edge(i);
+      if (e.kind != EdgeKind::gather || e.to_rank != rank_) continue;
+      const bool same = before && before->to_stage == e.to_stage && before->action == e.action;
+      if (!same || before->unit != e.unit) {
+        turn = same ? turn + 1 : 0;
+        offset = 0;
+      }
+      const int32_t slot = turn % kGatherSlots;
+      e.landing = {static_cast<int32_t>(program_.rings.size()) + slot, offset};
+      offset = sum_of_bytes(offset, padded_bytes(e.desc[0]));
+      bytes[static_cast<size_t>(slot)] = std::max(bytes[static_cast<size_t>(slot)], offset);
+      before = &e;
+    }
+    for (size_t slot = 0; before && slot < bytes.size(); ++slot) add_ring(bytes[slot], 1);
   }
 
   const Plan& plan_;

@@ -1,7 +1,11 @@
 #include "lowering/lower.h"
-#include "lowering/parameters.h"
 
 #include <map>
+#include <set>
+#include <tuple>
+
+#include "lowering/parameters.h"
+#include "lowering/units.h"
 
 namespace weft {
 
@@ -20,13 +24,21 @@ class RankWriter {
         program_(mode.ranks[static_cast<size_t>(rank)]) {}
 
   void run() {
+    for (const int32_t i : program_.edges) {
+      const Edge& e = edge(i);
+      if (e.kind != EdgeKind::gather || e.to_rank != rank_) continue;
+      gathers_[{e.to_stage, e.action, e.unit}].push_back(i);
+      first_slot_ = static_cast<int32_t>(program_.rings.size()) - kGatherSlots;
+    }
     for (int32_t s : crossings_.stages_of_rank[static_cast<size_t>(plan_.position_of(rank_))])
       write_stage(s);
+    if (mode_.mode == Mode::train) add_reduction();
     add_jobs();
   }
 
  private:
   Desc desc(TensorId t, size_t variant) const { return shapes_.desc(mode_.graph, t, variant); }
+  const Edge& edge(int32_t id) const { return mode_.edges[static_cast<size_t>(id)]; }
   size_t cell(int32_t stage) const { return crossings_.cell(plan_.replica_of(rank_), stage); }
   const StageWork& work(int32_t stage) const { return layout_.work[static_cast<size_t>(stage)]; }
   Place place(int32_t stage, TensorId t, bool again) const {
@@ -35,43 +47,66 @@ class RankWriter {
   }
 
   void write_stage(int32_t stage) {
-    auto add = [&](Kind kind, std::initializer_list<int32_t> phases) {
-      ActionProgram action{.stage = plan_.segments[static_cast<size_t>(stage)].stage,
-                           .kind = kind,
-                           .calls = {},
-                           .waits = {},
-                           .posts = {},
-                           .frees = {}};
-      for (int32_t phase : phases) {
-        for (size_t c = 0; c < work(stage).calls[static_cast<size_t>(phase)].size(); ++c)
-          action.calls.push_back(write_call(stage, phase, c));
-        for (int32_t i : crossings_.edges_into[cell(stage)]) {
-          const Life& life = work(stage).lives.at(mode_.edges[static_cast<size_t>(i)].tensor);
-          if (life.first == phase) action.waits.push_back(i);
-          if (life.last == phase) action.frees.push_back(i);
-        }
-        for (int32_t i : crossings_.edges_out_of[cell(stage)])
-          if (work(stage).lives.at(mode_.edges[static_cast<size_t>(i)].tensor).first == phase)
-            action.posts.push_back(i);
-      }
-      program_of_[stage][static_cast<size_t>(kind)] =
-          static_cast<int32_t>(program_.programs.size());
-      program_.programs.push_back(std::move(action));
-    };
-    add(Kind::F, {kPhaseF});
+    write_action(stage, Kind::F);
     if (mode_.schedule.forward_only) return;
-    if (mode_.schedule.updates > 0) add(Kind::O, {});  // the worker knows what an update is
-    add(Kind::R, {kPhaseR});  // a schedule may say R where there is nothing to make again
-    if (work(stage).split) {
-      add(Kind::I, {kPhaseI});
-      add(Kind::W, {kPhaseW});
-      add(Kind::B, {kPhaseI, kPhaseW});
-    } else {
-      add(Kind::B, {kPhaseI});
-    }
+    if (mode_.schedule.updates > 0) write_action(stage, Kind::O);  // the worker knows what it is
+    // A schedule may say R where there is nothing to make again.
+    write_action(stage, Kind::R);
+    if (work(stage).split)
+      for (const Kind kind : {Kind::I, Kind::W}) write_action(stage, kind);
+    write_action(stage, Kind::B);
   }
 
-  ProgramCall write_call(int32_t stage, int32_t phase, size_t index) {
+  // A program per unit. The first waits for what the action needs, the last leaves it.
+  void write_action(int32_t stage, Kind kind) {
+    const size_t first = program_.programs.size();
+    const auto units = units_of(plan_, work(stage), kind);
+    for (size_t u = 0; u < units.size(); ++u) {
+      program_.programs.push_back({.stage = plan_.segments[static_cast<size_t>(stage)].stage,
+                                   .kind = kind,
+                                   .calls = {},
+                                   .waits = {},
+                                   .posts = posts_of(stage, units[u]),
+                                   .frees = {},
+                                   .sums = {},
+                                   .buckets = {},
+                                   .gathers = {}});
+      ActionProgram& action = program_.programs.back();
+      if (const auto at = gathers_.find({stage, kind, static_cast<int32_t>(u)});
+          at != gathers_.end()) {
+        action.gathers = at->second;
+        action.slot = edge(at->second.front()).landing.ring - first_slot_;
+      }
+      for (const UnitCall& call : units[u])
+        action.calls.push_back(write_call(stage, call.phase, call.index, action.gathers));
+    }
+    for (const int32_t phase : phases_of(kind))
+      for (const int32_t i : crossings_.edges_into[cell(stage)]) {
+        const Life& life = work(stage).lives.at(edge(i).tensor);
+        if (life.first == phase) program_.programs[first].waits.push_back(i);
+        if (life.last == phase) program_.programs.back().frees.push_back(i);
+      }
+    programs_of_[stage][static_cast<size_t>(kind)] = {
+        static_cast<int32_t>(first), static_cast<int32_t>(program_.programs.size())};
+  }
+
+  // The edges of what the unit makes, and not makes again.
+  std::vector<int32_t> posts_of(int32_t stage, const std::vector<UnitCall>& unit) const {
+    std::set<TensorId> made;
+    for (const UnitCall& at : unit)
+      for (TensorId t : writes_of(*work(stage).calls[static_cast<size_t>(at.phase)][at.index]))
+        if (const auto life = work(stage).lives.find(t);
+            life != work(stage).lives.end() && life->second.first == at.phase)
+          made.insert(t);
+    std::vector<int32_t> out;
+    for (const int32_t i : crossings_.edges_out_of[cell(stage)])
+      if (made.contains(edge(i).tensor)) out.push_back(i);
+    return out;
+  }
+
+  // `gathers`: those of its unit.
+  ProgramCall write_call(int32_t stage, int32_t phase, size_t index,
+                         const std::vector<int32_t>& gathers) {
     const StepCall& call = *work(stage).calls[static_cast<size_t>(phase)][index];
     const auto operand = [&](TensorId t, bool written) -> PlacedOperand {
       if (t < 0) return {};
@@ -96,7 +131,7 @@ class RankWriter {
     for (TensorId t : call.stash) out.stash.push_back(operand(t, forward));
     for (TensorId t : call.din) out.din.push_back(operand(t, true));
     add_shapes(call, out);
-    add_weights(call, out);
+    add_weights(call, gathers, out);
     return out;
   }
 
@@ -113,17 +148,81 @@ class RankWriter {
     }
   }
 
-  void add_weights(const StepCall& call, ProgramCall& out) const {
+  // A value that is neither here nor gathered is not read: the call is one of W.
+  Place value_of(const ResidentParam& resident, const std::vector<int32_t>& gathers) const {
+    for (const int32_t i : gathers)
+      if (edge(i).param == resident.param) return edge(i).landing;
+    return resident.value();
+  }
+
+  void add_weights(const StepCall& call, const std::vector<int32_t>& gathers,
+                   ProgramCall& out) const {
     const Node& node = plan_.model->node(call.node);
     for (size_t w = 0; w < node.weights.size(); ++w) {
       const ResidentParam& resident = resident_of(plan_, rank_, node.weights[w]);
       const Desc weight = plan_.model->param(node.weights[w]).desc();
-      out.weights.push_back({resident.value(), {weight, weight}});
+      out.weights.push_back({value_of(resident, gathers), {weight, weight}});
       if (call.weight != static_cast<int32_t>(w)) continue;
       for (const ResidentTensor& t : resident.of(ResidentTensor::Role::accumulator)) {
         const Param::Use& at = plan_.model->param(resident.param).uses[static_cast<size_t>(t.use)];
         if (t.local && at.node == call.node && at.port == call.weight)
           out.acc = {t.place, {t.desc, t.desc}};
+      }
+    }
+  }
+
+  // Where the gradient of each use is complete: its last micro-batch runs one of these programs.
+  std::map<std::pair<ParamId, int32_t>, std::vector<size_t>> programs_of_sums() const {
+    std::map<std::pair<ParamId, int32_t>, std::vector<size_t>> out;
+    for (size_t i = 0; i < program_.programs.size(); ++i)
+      for (const ProgramCall& call : program_.programs[i].calls) {
+        if (call.kind != CallKind::weight_grad) continue;
+        const Node& node = plan_.model->node(call.node);
+        const ParamId param = node.weights[static_cast<size_t>(call.weight)];
+        const auto& uses = plan_.model->param(param).uses;
+        for (size_t u = 0; u < uses.size(); ++u)
+          if (uses[u].node == call.node && uses[u].port == call.weight)
+            out[{param, static_cast<int32_t>(u)}].push_back(i);
+      }
+    return out;
+  }
+
+  // The owned parameters whose gradients are complete in the same unit of the backward are a
+  // bucket.
+  void add_reduction() {
+    const auto programs = programs_of_sums();
+    std::map<size_t, int32_t> bucket_of_unit;
+    std::map<ParamId, int32_t> bucket_of;
+    for (const ResidentParam& p : plan_.resident[static_cast<size_t>(rank_)]) {
+      if (!p.owned) continue;
+      size_t unit = 0;
+      for (const ResidentTensor& t : p.of(ResidentTensor::Role::accumulator))
+        if (const auto at = programs.find({p.param, t.use}); t.local && at != programs.end())
+          unit = std::max(unit, at->second.back());
+      if (plan_.config.data == 1) unit = 0;
+      const auto [at, fresh] =
+          bucket_of_unit.try_emplace(unit, static_cast<int32_t>(program_.buckets.size()));
+      if (fresh) program_.buckets.emplace_back();
+      program_.buckets[static_cast<size_t>(at->second)].params.push_back(p.param);
+      bucket_of[p.param] = at->second;
+    }
+    if (program_.buckets.empty()) program_.buckets.emplace_back();
+    for (const auto& [use, units] : programs) {
+      const auto at = bucket_of.find(use.first);
+      if (at == bucket_of.end()) continue;
+      ++program_.buckets[static_cast<size_t>(at->second)].sums;
+      for (const size_t unit : units) program_.programs[unit].buckets.push_back(at->second);
+    }
+    for (const int32_t i : program_.edges) {
+      const Edge& e = mode_.edges[static_cast<size_t>(i)];
+      const auto at = bucket_of.find(e.param);
+      if (e.kind == EdgeKind::tie_grad && e.from_rank == rank_) {
+        if (const auto in = programs.find({e.param, e.use}); in != programs.end())
+          for (const size_t unit : in->second) program_.programs[unit].sums.push_back(i);
+      } else if (e.kind == EdgeKind::tie_grad) {
+        program_.buckets[static_cast<size_t>(at->second)].waits.push_back(i);
+      } else if (e.kind == EdgeKind::tie_sum && e.from_rank == rank_) {
+        program_.buckets[static_cast<size_t>(at->second)].posts.push_back(i);
       }
     }
   }
@@ -137,13 +236,18 @@ class RankWriter {
     jobs.reserve(row.size() + 5);
     const bool train = mode_.mode == Mode::train;
     if (train) jobs.push_back({.kind = JobKind::clear});
-    for (const Action& a : row)
-      if (first + a.micro_batch < end)  // other replicas may have more
-        jobs.push_back({JobKind::action, program_of_.at(a.stage)[static_cast<size_t>(a.kind)],
-                        first + a.micro_batch});
-    if (train)
-      for (JobKind kind : {JobKind::send_ties, JobKind::reduce, JobKind::update})
-        jobs.push_back({.kind = kind});
+    for (const Action& a : row) {
+      if (first + a.micro_batch >= end) continue;  // other replicas may have more
+      const auto [begin_of, end_of] = programs_of_.at(a.stage)[static_cast<size_t>(a.kind)];
+      for (int32_t program = begin_of; program < end_of; ++program)
+        jobs.push_back({JobKind::action, program, first + a.micro_batch});
+    }
+    if (train) {
+      jobs.push_back({.kind = JobKind::send_ties});
+      for (size_t b = 0; b < program_.buckets.size(); ++b)
+        jobs.push_back({.kind = JobKind::reduce, .program = static_cast<int32_t>(b)});
+      jobs.push_back({.kind = JobKind::update});
+    }
     jobs.push_back({.kind = JobKind::finish});
   }
 
@@ -154,7 +258,11 @@ class RankWriter {
   ModePlan& mode_;
   const int32_t rank_;
   RankProgram& program_;
-  std::map<int32_t, std::array<int32_t, kKindCount>> program_of_;  // per stage and kind
+  std::map<std::tuple<int32_t, Kind, int32_t>, std::vector<int32_t>>
+      gathers_;             // edges, per stage, kind and unit
+  int32_t first_slot_ = 0;  // their rings
+  // Per stage and kind: the units of the action, the first and the end.
+  std::map<int32_t, std::array<std::pair<int32_t, int32_t>, kKindCount>> programs_of_;
 };
 
 }  // namespace

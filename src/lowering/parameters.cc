@@ -27,7 +27,9 @@ ResidentParam resident_param(const Model& model, const PlanConfig& config, Param
   ResidentParam out{.param = param,
                     .owned = owned,
                     .updated = owned || (config.shard == "none" && local.front()),
-                    .tensors = {{.role = Role::value, .desc = desc}}};
+                    .tensors = {}};
+  if (owned || config.shard != "parameters")
+    out.tensors.push_back({.role = Role::value, .desc = desc});
   if (!makes(model, config, Mode::train)) return out;
   for (size_t u = 0; u < local.size(); ++u)
     for (int32_t d = 0; d < config.data; ++d) {
@@ -95,11 +97,15 @@ void place_parameters(Plan& plan) {
   }
   for (size_t r = 0; r < ranks; ++r) {
     int64_t& top = plan.permanent_bytes[r];
-    for (ResidentParam& p : plan.resident[r]) place(p.tensors.front(), top);
+    const auto place_all = [&](bool values) {
+      for (ResidentParam& p : plan.resident[r])
+        for (ResidentTensor& t : p.tensors)
+          if (values == (t.role == Role::value)) place(t, top);
+    };
+    place_all(true);
     plan.versions[r].stride = top;
     top = bytes_of_many(top, plan.versions[r].count);
-    for (ResidentParam& p : plan.resident[r])
-      for (size_t t = 1; t < p.tensors.size(); ++t) place(p.tensors[t], top);
+    place_all(false);
   }
 }
 

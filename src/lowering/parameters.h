@@ -11,8 +11,8 @@ namespace weft {
 ResidentParam resident_param(const Model& model, const PlanConfig& config, ParamId param,
                              bool owned, const std::vector<bool>& local, int32_t replica = 0);
 
-// The ranks that update a parameter: its owner, and if the optimizer's state is not sharded the rank
-// of the first use in every other replica.
+// The ranks that update a parameter: its owner, and if the optimizer's state is not sharded the
+// rank of the first use in every other replica.
 std::vector<int32_t> updaters_of(const Plan& plan, ParamId param);
 
 // The rank that owns each parameter: one of those of its first use. Each takes what it can of the

@@ -114,6 +114,11 @@ void RankNode::grant(Route& route, int32_t micro_batch) {
   const uint64_t sequence = step().sequence;
   const Route::Peer& from = route.peer(micro_batch);
   if (from.rank == rank_) return push({Event::Kind::granted, rank_, sequence, here});
+  if (route.kind == EdgeKind::gather) {  // nothing of it is under way
+    route.sequence = sequence;
+    route.next = micro_batch;
+    route.room = micro_batch;
+  }
   route.room = std::max(route.room, micro_batch + 1);
   Peer& peer = *links_[static_cast<size_t>(from.link)];
   peer.link.send_grant(tag_of(sequence, here), now_, peer);
@@ -206,7 +211,8 @@ Status RankNode::take(const Event& event) {
 Status RankNode::granted(const Event& event) {
   const MessageAt& here = event.at;
   WEFT_TRY_ASSIGN(Route * route, route_of(here));
-  if (here.mode != step().mode || !route || !route->outgoing ||
+  const bool early = event.sequence == next_sequence_;  // the engine knows what may be
+  if ((!early && here.mode != step().mode) || !route || !route->outgoing ||
       route->peer(here.micro_batch).rank != event.peer) {
     const Edge& edge = edge_at(here);
     return wrong(cat("grant of edge ", here.edge, ", which goes from rank ", edge.from_rank,

@@ -188,14 +188,16 @@ Status check_config(const Model& model, const PlanConfig& c) {
   WEFT_TRY(at_least("slack", c.slack, 0));
   WEFT_TRY(at_least("memory_limit", c.memory_limit, 0));
   WEFT_TRY(at_least("segment", c.segment, 0));
+  WEFT_TRY(at_least("bucket_bytes", c.bucket_bytes, 1));
   WEFT_TRY(at_least("data", c.data, 1));
   if (int64_t{c.data} * c.shard_ranks > c.ranks || c.ranks % (c.data * c.shard_ranks) != 0)
     return Status(Code::invalid, cat("ranks is ", c.ranks, ", expected a multiple of ",
                                      int64_t{c.data} * c.shard_ranks,
                                      ", the product of the axes 'data' and 'tensor'"));
   WEFT_TRY(check_groups(c));
-  if (c.shard != "none" && c.shard != "optimizer")
-    return Status(Code::invalid, cat("shard is ", shown(c.shard), ", expected none or optimizer"));
+  if (c.shard != "none" && c.shard != "optimizer" && c.shard != "parameters")
+    return Status(Code::invalid,
+                  cat("shard is ", shown(c.shard), ", expected none, optimizer or parameters"));
   if (c.short_size >= c.micro_batch_size && c.short_size > 0)
     return Status(Code::invalid,
                   cat("short_size is ", c.short_size, ", expected less than micro_batch_size, ",

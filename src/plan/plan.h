@@ -54,7 +54,8 @@ struct PlanConfig {
   bool vertical_sync =
       false;  // every stage uses the version of its weights that the first stage does
   int32_t gradient_groups = 1;  // of a step's micro-batches, see graph/groups.h; decides rounding
-  std::string shard = "optimizer";  // what replicas keep in parts: none, optimizer
+  int64_t bucket_bytes = 4 << 20;   // of gradients, which leave together for their owners
+  std::string shard = "optimizer";  // what replicas keep in parts: none, optimizer, parameters
 
   // What the partition is made from. A plan's own config has `cuts` instead, however it was cut,
   // and that is what other ranks are sent.
@@ -102,6 +103,7 @@ enum class EdgeKind : uint8_t {
   tie_grad,   // accumulator of one use of a tied parameter, to the rank that owns it
   tie_value,  // new value of a tied parameter, to another rank that uses it
   tie_sum,    // gradient of a parameter, from its owner to another rank that updates it too
+  gather,     // value of a parameter, from its owner to a unit of an action that reads it
 };
 const char* edge_kind_name(EdgeKind kind);
 
@@ -113,6 +115,8 @@ struct Edge {
   ParamId param = -1;                      // ties
   int32_t use = -1;                        // tie_grad: index into Param::uses
   int32_t from_stage = -1, to_stage = -1;  // -1: the controller, or a tie
+  Kind action = Kind::F;                   // gather: that reads it, of to_stage,
+  int32_t unit = -1;                       // in that unit
   int32_t from_rank = 0, to_rank = 0;
   int32_t first = 0, end = 1;  // its micro-batches: those of a replica
   int32_t landing_slots = 1;   // at the receiver: so many may be under way before a grant
@@ -135,7 +139,8 @@ struct ProgramCall {
   Place scratch;
 };
 
-// What a stage does for one micro-batch in one action; all micro-batches share it.
+// What a stage does for one micro-batch in one action, or in a unit of it (lowering/units.h); all
+// micro-batches share it.
 struct ActionProgram {
   int32_t stage;  // of the pipeline
   Kind kind;
@@ -143,27 +148,44 @@ struct ActionProgram {
   std::vector<int32_t> waits;  // edges that must have arrived for this micro-batch
   std::vector<int32_t> posts;  // edges that can leave when it has run
   std::vector<int32_t> frees;  // edges whose landing place it leaves
+  // Once it has run for the last micro-batch: gradients that can leave for their owners, and for
+  // each accumulator of an owned parameter the bucket that needs it.
+  std::vector<int32_t> sums, buckets;
+  // Edges that bring values for this unit only, into the slot that it shares with others. A slot is
+  // granted to one unit after another, in the order of the jobs.
+  std::vector<int32_t> gathers;
+  int32_t slot = 0;
+};
+constexpr int32_t kGatherSlots = 2;
+
+// Owned parameters whose gradients are added together, as soon as all of them have arrived.
+struct Bucket {
+  std::vector<ParamId> params;  // ascending
+  int32_t sums = 0;             // accumulators of this rank that they need
+  std::vector<int32_t> waits;   // edges: those of other ranks
+  std::vector<int32_t> posts;   // edges: the gradients, to the other ranks that update them
 };
 
 enum class JobKind : uint8_t {
   clear,  // accumulators to +0
   action,
-  send_ties,  // post the accumulators of tied parameters that others own
-  reduce,     // fold tied accumulators, sums of squares; then ready; then post the gradients to
-              // the others that update
+  send_ties,  // post the accumulators that others own and that no action has posted
+  reduce,     // add the gradients of a bucket, sums of squares; then post the gradients to the
+              // others that update. After the last bucket: ready
   update,     // after the commit: new weights; then post them to the others that use them
   finish,     // new values of tied parameters have arrived; the step is done
 };
 
 struct Job {
   JobKind kind;
-  int32_t program = -1;  // action: index into RankProgram::programs
+  int32_t program = -1;  // action: index into RankProgram::programs; reduce: into buckets
   int32_t micro_batch = 0;
 };
 
 struct RankProgram {
   std::vector<Ring> rings;
   std::vector<ActionProgram> programs;
+  std::vector<Bucket> buckets;  // train: one or more
   std::vector<Job> jobs;
   std::vector<int32_t> edges;  // those of the mode that begin or end here, ascending
   int64_t bytes = 0;           // rings beyond ring 0
@@ -172,7 +194,7 @@ struct RankProgram {
 // What a rank keeps of a parameter, tensor by tensor.
 struct ResidentTensor {
   enum class Role : uint8_t {
-    value,        // the first of its versions
+    value,        // the first of its versions; with --shard parameters the owner's
     accumulator,  // of the gradient of one use in one replica. The owner has those of all; the
                   // first is where the gradient ends
     state,        // of the optimizer; of a rank that updates the parameter
@@ -197,7 +219,11 @@ struct ResidentParam {
   std::vector<ResidentTensor> tensors;  // by role; accumulators by use, then replica
 
   std::span<const ResidentTensor> of(ResidentTensor::Role role) const;
-  const Place& value() const { return tensors.front().place; }
+  // No place if the value is gathered.
+  Place value() const {
+    const auto values = of(ResidentTensor::Role::value);
+    return values.empty() ? Place{} : values.front().place;
+  }
 };
 
 struct ModePlan {
@@ -273,6 +299,7 @@ struct Plan {
   // The rows of the pipeline in that mode, whatever ranks share or replicate them.
   std::string timetable() const;
   Mode main_mode() const;  // training if there is any, which a prediction or timetable is of
+  bool gathers() const { return config.shard == "parameters"; }
   bool asynchronous() const { return config.segment > 0; }
   // Micro-batches of one update of a segment; 0: the step is one update at most.
   int32_t per_update(Mode m, bool update) const {

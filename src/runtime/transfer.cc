@@ -73,18 +73,19 @@ Transfer::Transfer(Run& run, uint32_t type, std::span<const TensorAt> tensors)
 void Transfer::make_lanes() {
   struct Holder {
     int32_t rank;
-    bool updates;
+    bool value, updates;
   };
   std::vector<std::vector<Holder>> holders(plan_.model->params().size());
   for (size_t r = 0; r < plan_.resident.size(); ++r)
     for (const ResidentParam& p : plan_.resident[r])
       if (p.owned || type_ == rpc::kWrite)
-        holders[static_cast<size_t>(p.param)].push_back({static_cast<int32_t>(r), p.updated});
+        holders[static_cast<size_t>(p.param)].push_back(
+            {static_cast<int32_t>(r), static_cast<bool>(p.value()), p.updated});
   std::vector<Lane> by_rank(plan_.resident.size());
   for (size_t t = 0; t < tensors_.size(); ++t) {
     const TensorAt& tensor = tensors_[t];
-    for (const auto& [rank, updates] : holders[static_cast<size_t>(tensor.param)]) {
-      if (!updates && tensor.part != Part::value) continue;
+    for (const auto& [rank, value, updates] : holders[static_cast<size_t>(tensor.param)]) {
+      if (tensor.part == Part::value ? !value : !updates) continue;
       Lane& lane = run_.worker_here(rank) ? here_ : by_rank[static_cast<size_t>(rank)];
       lane.items.push_back({t, rank});
     }

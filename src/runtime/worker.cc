@@ -109,7 +109,8 @@ void Worker::bind() {
 
 void Worker::initialize_parameters() {
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)])
-    initialize(tiles_, plan_->model->param(p.param), plan_->config.seed, memory_of(p).weight);
+    if (p.value())
+      initialize(tiles_, plan_->model->param(p.param), plan_->config.seed, memory_of(p).weight);
 }
 
 void* Worker::at(const RankProgram& program, const Place& place, int32_t micro_batch) const {
@@ -237,11 +238,14 @@ void Worker::copy(const StepDescriptor& step, int32_t edge, int32_t micro_batch)
 Status Worker::run_job(const StepDescriptor& step, double scale, const Job& job) {
   const ComputeScope scope;
   switch (job.kind) {
-    case JobKind::clear: clear(); return {};
+    case JobKind::clear:
+      summed_ = owned_ * static_cast<size_t>(std::max(updates_of(step), 1));
+      clear();
+      return {};
     case JobKind::action: return run_action(step, scale, program(step.mode), job);
     case JobKind::reduce:
-      summed_ = owned_ * static_cast<size_t>(std::max(updates_of(step), 1));
-      if (step.per_update == 0) reduce(0);
+      if (step.per_update == 0)
+        reduce(program(step.mode).buckets[static_cast<size_t>(job.program)], 0);
       return {};
     case JobKind::update:
       if (step.per_update == 0)
@@ -357,10 +361,14 @@ void Worker::clear() {
 
 // In place: the accumulators of a use are added as a tree over the replicas, and these sums from
 // the last use to the first, which ends as the gradient.
-void Worker::reduce(int32_t update) {
+void Worker::reduce(const Bucket& bucket, int32_t update) {
   size_t sum = static_cast<size_t>(update) * owned_;
+  auto param = bucket.params.begin();
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
     if (!p.owned) continue;
+    double& squares = squares_[sum++];
+    if (param == bucket.params.end() || *param != p.param) continue;
+    ++param;
     const int64_t n = plan_->model->param(p.param).shape.elements();
     const auto accumulators = p.of(ResidentTensor::Role::accumulator);
     auto acc = [&](size_t use) {
@@ -379,7 +387,7 @@ void Worker::reduce(int32_t update) {
     }
     double* partials = reinterpret_cast<double*>(
         arena_.data() + p.of(ResidentTensor::Role::squares).front().place.offset);
-    squares_[sum++] = sum_of_squares(acc(0), n, partials, tiles_);
+    squares = sum_of_squares(acc(0), n, partials, tiles_);
   }
 }
 
@@ -405,7 +413,7 @@ void Worker::copy_version(int32_t from, int32_t to) {
 
 // The last gradient of a segment stays readable.
 void Worker::run_update(const StepDescriptor& step, int32_t update, double scale) {
-  reduce(update);
+  reduce(program(step.mode).buckets.front(), update);
   update_weights(step.step + static_cast<uint64_t>(update), update, update + 1, scale);
   if (update + 1 < updates_of(step)) clear();
 }

@@ -107,7 +107,7 @@ class Worker {
   void clear(const PlacedOperand& accumulator, int32_t depth);
   void fold(const PlacedOperand& accumulator, int32_t depth);
   void clear();
-  void reduce(int32_t update);
+  void reduce(const Bucket& bucket, int32_t update);
   void update_weights(uint64_t step, int32_t from, int32_t to, double scale);
   void copy_version(int32_t from, int32_t to);
   void run_update(const StepDescriptor& step, int32_t update, double scale);

@@ -1,5 +1,7 @@
 #include "sim/costs.h"
 
+#include "lowering/parameters.h"
+
 namespace weft {
 
 namespace {
@@ -38,25 +40,34 @@ double group_bytes(const PlanConfig& config, const ProgramCall& call) {
 }
 
 struct StepBytes {
-  double clear = 0, reduce = 0, update = 0;
+  double clear = 0, update = 0;
 };
 
 StepBytes step_bytes(const Plan& plan, int32_t rank) {
   StepBytes out;
   for (const ResidentParam& p : plan.resident[static_cast<size_t>(rank)]) {
+    if (p.tensors.empty()) continue;
     const auto bytes = static_cast<double>(p.tensors.front().desc.bytes());
     const auto accumulators = p.of(ResidentTensor::Role::accumulator);
     double local = 0;
     for (const ResidentTensor& t : accumulators) local += t.local;
     out.clear += bytes * local;
-    if (p.owned)
-      out.reduce += bytes * (1 + 3 * (static_cast<double>(accumulators.size()) -
-                                    1));  // each further use: two read, one written
     if (!p.updated) continue;
     out.update +=
         bytes * (3 + 2 * static_cast<double>(
                              p.of(ResidentTensor::Role::state)
                                  .size()));  // gradient read; weight and state read and written
+  }
+  return out;
+}
+
+// Each further use: two read, one written.
+double reduced_bytes(const Plan& plan, int32_t rank, const Bucket& bucket) {
+  double out = 0;
+  for (const ParamId param : bucket.params) {
+    const ResidentParam& p = resident_of(plan, rank, param);
+    const auto sums = static_cast<double>(p.of(ResidentTensor::Role::accumulator).size());
+    out += static_cast<double>(p.tensors.front().desc.bytes()) * (1 + 3 * (sums - 1));
   }
   return out;
 }
@@ -73,16 +84,20 @@ JobCosts::JobCosts(const Plan& plan, Mode mode, const std::vector<NodeTimes>& ti
   for (int32_t r = 0; r < plan.config.ranks; ++r) {
     const double speed = speeds.empty() ? 1 : speeds[static_cast<size_t>(r)];
     const size_t begin = costs_.size();
-    begins_.push_back(begin);
+    const RankProgram& own = plan.mode(mode).ranks[static_cast<size_t>(r)];
+    begins_.push_back({begin, begin + kKinds, begin + kKinds + own.buckets.size()});
     costs_.resize(begin + kKinds);
     const StepBytes bytes = step_bytes(plan, r);
     costs_[begin + static_cast<size_t>(JobKind::clear)] = bytes.clear / kMemorySpeed / speed;
-    costs_[begin + static_cast<size_t>(JobKind::reduce)] = bytes.reduce / kMemorySpeed / speed;
     costs_[begin + static_cast<size_t>(JobKind::update)] = bytes.update / kMemorySpeed / speed;
-    for (const ActionProgram& program : plan.mode(mode).ranks[static_cast<size_t>(r)].programs) {
+    double reduced = 0;
+    for (const Bucket& bucket : own.buckets) {
+      costs_.push_back(reduced_bytes(plan, r, bucket) / kMemorySpeed / speed);
+      reduced += costs_.back() * speed;
+    }
+    for (const ActionProgram& program : own.programs) {
       double seconds = 0;
-      if (program.kind == Kind::O)
-        seconds = (bytes.clear + bytes.reduce + bytes.update) / kMemorySpeed;
+      if (program.kind == Kind::O) seconds = (bytes.clear + bytes.update) / kMemorySpeed + reduced;
       for (const ProgramCall& call : program.calls)
         seconds += seconds_of(*plan.model, call, seconds_of_node) +
                    group_bytes(plan.config, call) / kMemorySpeed;

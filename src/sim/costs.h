@@ -1,6 +1,7 @@
 // How long each job of a plan takes: the one place where times of nodes become times of jobs.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "plan/plan.h"
@@ -21,15 +22,22 @@ class JobCosts {
 
   // Seconds.
   double of(int32_t rank, const Job& job) const {
-    const size_t at = job.kind == JobKind::action ? kKinds + static_cast<size_t>(job.program)
-                                                  : static_cast<size_t>(job.kind);
-    return costs_[begins_[static_cast<size_t>(rank)] + at];
+    const Begins& begins = begins_[static_cast<size_t>(rank)];
+    const size_t begin = job.kind == JobKind::action ? begins.programs
+                         : job.kind == JobKind::reduce
+                             ? begins.buckets
+                             : begins.kinds + static_cast<size_t>(job.kind);
+    return costs_[begin + static_cast<size_t>(std::max(job.program, 0))];
   }
 
  private:
   static constexpr size_t kKinds = 6;  // of JobKind
-  std::vector<size_t> begins_;         // per rank: where its costs begin,
-  std::vector<double> costs_;  // which are those per JobKind, then those per program of the mode
+  // Where the costs of a rank begin: per JobKind, per bucket, and per program of the mode.
+  struct Begins {
+    size_t kinds, buckets, programs;
+  };
+  std::vector<Begins> begins_;  // per rank
+  std::vector<double> costs_;
 };
 
 }  // namespace weft

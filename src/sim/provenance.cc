@@ -95,7 +95,7 @@ DigestWorker::DigestWorker(std::shared_ptr<const Plan> plan, int32_t rank)
     : plan_(std::move(plan)), rank_(rank) {
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
     const Param& param = plan_->model->param(p.param);
-    write(p.value().offset, bytes_of(p), Provenance::initial(param));
+    if (p.value()) write(p.value().offset, bytes_of(p), Provenance::initial(param));
     owned_ += p.owned;
     for (const ResidentTensor& t : p.of(Role::state))
       write(t.place.offset, bytes_of(p), Provenance::cleared());
@@ -132,7 +132,8 @@ const ResidentParam* DigestWorker::find(ParamId param) const {
 
 Result<Digest> DigestWorker::weight(ParamId param) const {
   const ResidentParam* p = find(param);
-  if (!p) return Status(Code::not_found, cat("rank ", rank_, " does not use parameter ", param));
+  if (!p || !p->value())
+    return Status(Code::not_found, cat("rank ", rank_, " does not keep parameter ", param));
   return read(p->value().offset, bytes_of(*p), "weight");
 }
 
@@ -193,11 +194,14 @@ Status DigestWorker::run(const StepDescriptor& step, double scale, int32_t job) 
   const RankProgram& p = program(step.mode);
   const Job& which = p.jobs[static_cast<size_t>(job)];
   switch (which.kind) {
-    case JobKind::clear: clear(); return {};
+    case JobKind::clear:
+      summed_ = owned_ * static_cast<size_t>(std::max(updates_of(step), 1));
+      clear();
+      return {};
     case JobKind::action: return run_action(step, scale, p, which);
     case JobKind::reduce:
-      summed_ = owned_ * static_cast<size_t>(std::max(updates_of(step), 1));
-      return step.per_update > 0 ? Status() : reduce(0);
+      return step.per_update > 0 ? Status()
+                                 : reduce(p.buckets[static_cast<size_t>(which.program)], 0);
     case JobKind::update:
       return step.per_update > 0 ? make_first(updates_of(step)) : update(step.step, 0, 0, scale);
     case JobKind::send_ties:
@@ -303,10 +307,14 @@ void DigestWorker::clear() {
       if (t.local) write(t.place.offset, bytes_of(r), Provenance::cleared());
 }
 
-Status DigestWorker::reduce(int32_t update) {
+Status DigestWorker::reduce(const Bucket& bucket, int32_t update) {
   size_t at = static_cast<size_t>(update) * owned_;
+  auto param = bucket.params.begin();
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
     if (!p.owned) continue;
+    double& squares = squares_[at++];
+    if (param == bucket.params.end() || *param != p.param) continue;
+    ++param;
     const int64_t bytes = bytes_of(p);
     const auto accumulators = p.of(Role::accumulator);
     Status status;
@@ -324,7 +332,7 @@ Status DigestWorker::reduce(int32_t update) {
     }
     WEFT_TRY(std::move(status));
     WEFT_TRY_ASSIGN(const Digest grad, read(gradient_of(p).offset, bytes, "gradient"));
-    squares_[at++] = Provenance::square(grad);
+    squares = Provenance::square(grad);
   }
   return {};
 }
@@ -350,7 +358,7 @@ Status DigestWorker::update(uint64_t step, int32_t from, int32_t to, double scal
 }
 
 Status DigestWorker::run_update(const StepDescriptor& step, int32_t update, double scale) {
-  WEFT_TRY(reduce(update));
+  WEFT_TRY(reduce(program(step.mode).buckets.front(), update));
   WEFT_TRY(this->update(step.step + static_cast<uint64_t>(update), update, update + 1, scale));
   if (update + 1 < updates_of(step)) clear();
   return {};

@@ -76,7 +76,7 @@ class DigestWorker {
   static int64_t sum_at(const PlacedOperand& accumulator, int32_t depth);
   Status fold(int64_t from, int64_t to, int64_t bytes);
   void clear();
-  Status reduce(int32_t update);
+  Status reduce(const Bucket& bucket, int32_t update);
   Status update(uint64_t step, int32_t from, int32_t to, double scale);
   Status run_update(const StepDescriptor& step, int32_t update, double scale);
   Status make_first(int32_t version);

@@ -1,6 +1,7 @@
 #include "sim/sim.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/text.h"
 
@@ -64,7 +65,8 @@ struct Sim::Rank final : RankLinks {
   const RankProgram* program = nullptr;  // of the step's mode
   const Job* jobs = nullptr;
   SimRank did;
-  size_t owned;  // parameters
+  double reducing = 0;  // the time of reductions since the last action
+  size_t owned;         // parameters
   EffectRouter router;
 };
 
@@ -137,8 +139,9 @@ void Sim::start(Rank& on, int32_t job) {
   if (what.kind == JobKind::action) {
     if (did.actions++ == 0) did.first = begin;
     did.last = begin + cost;
-    did.busy += cost;
+    did.busy += cost + std::exchange(on.reducing, 0);
   }
+  if (what.kind == JobKind::reduce) on.reducing += cost;
   if (!committed_) did.before_commit += cost;
   if (keep_spans_) outcome_.spans.push_back({on.rank, job, begin, begin + cost});
   events_.push({.kind = SimEvent::Kind::ran, .rank = on.rank, .what = job}, begin + cost);
@@ -187,6 +190,7 @@ void Sim::begin_outcome() {
   outcome_ = {};
   for (size_t r = 0; r < ranks_.size(); ++r) {
     ranks_[r].did = {};
+    ranks_[r].reducing = 0;
     ranks_[r].program = &mode().ranks[r];
     ranks_[r].jobs = mode().ranks[r].jobs.data();
   }

@@ -79,7 +79,7 @@ class Processes(Case):
             shutil.copytree(self.path("ck"), self.path(str(n)))
             whole = self.train("--resume", self.path(str(n)), "--steps", 4, *mesh)[1]
             self.assertEqual((whole["digest"], whole["optimizer_digest"]), (alone["digest"], alone["optimizer_digest"]), mesh)
-        for n, shard in enumerate(["none", "optimizer"]):
+        for n, shard in enumerate(["none", "optimizer", "parameters"]):
             shutil.copytree(self.path("ck"), self.path("shard" + str(n)))
             whole = self.train("--resume", self.path("shard" + str(n)), "--steps", 4, "--mesh", "data=4", "--shard", shard)[1]
             self.assertEqual((whole["digest"], whole["optimizer_digest"]), (alone["digest"], alone["optimizer_digest"]), shard)

@@ -3,17 +3,19 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "graph/presets.h"
+#include "sim/predict.h"
 #include "support/small_gpt.h"
 #include "tune/make_plan.h"
 
 namespace weft {
 namespace {
 
-const char* const kChoices[] = {"none", "optimizer"};  // the more bytes, the earlier
+const char* const kChoices[] = {"none", "optimizer", "parameters"};  // the more bytes, the earlier
 
 PlanConfig config_of(int32_t data, int32_t stage, int32_t groups, int32_t micro_batches) {
   PlanConfig config = test::small_gpt_config();
@@ -44,6 +46,7 @@ TEST(Sharding, HasOneDigestWhateverIsSharded) {
         config.schedule = kind->name;
         config.recompute = recomputes[turn++ % 3];
         config.shard = shard;
+        config.bucket_bytes = turn % 4 ? 4096 : 1 << 20;
         EXPECT_EQ(test::train(model, config, samples, 4, turn % 3), expected)
             << config.data << " of " << config.ranks << " ranks, " << kind->name << ", shard "
             << shard;
@@ -59,6 +62,7 @@ TEST(Sharding, HasOneDigestInShorterSteps) {
     const test::Outcome expected = alone(model, config, samples, 3);
     for (const char* shard : kChoices) {
       config.shard = shard;
+      config.bucket_bytes = 1024;
       EXPECT_EQ(test::train(model, config, samples, 3), expected) << samples << ", " << shard;
       EXPECT_EQ(test::train(model, config, samples, 3, 1), expected) << samples << ", " << shard;
     }
@@ -88,12 +92,71 @@ TEST(Sharding, TakesFewerBytesTheMoreIsSharded) {
   }
 }
 
+PlanConfig config_of_mlp() {
+  PlanConfig config = config_of(2, 1, 2, 4);
+  config.micro_batch_size = 256;
+  config.short_size = 0;
+  config.machines.bandwidth = 1e9;
+  config.bucket_bytes = 1 << 20;  // a layer
+  return config;
+}
+
+// A block is a layer: no unit reads the values of two, and a rank has room for those of two.
+TEST(Sharding, GathersTheValuesOfTwoBlocksAtOnce) {
+  const std::shared_ptr<const Model> model =
+      make_preset("mlp:layers=8,width=64", {.seq_len = 0}).take().model;
+  PlanConfig config = config_of_mlp();
+  config.shard = "parameters";
+  const auto plan = make_plan(model, config).take();
+  const int64_t layer = padded_bytes(model->param(0).desc()) + padded_bytes(model->param(1).desc());
+  for (const ModePlan& mode : plan->modes)
+    for (const RankProgram& rank : mode.ranks) {
+      std::set<int32_t> slots;
+      for (const ActionProgram& action : rank.programs) {
+        std::set<std::string> blocks;
+        for (const ProgramCall& call : action.calls)
+          if (call.kind == CallKind::forward || call.kind == CallKind::input_grad)
+            if (!call.weights.empty()) blocks.insert(model->node(call.node).name);
+        EXPECT_LE(blocks.size(), 1u);
+        for (const int32_t e : action.gathers)
+          slots.insert(mode.edges[static_cast<size_t>(e)].landing.ring);
+      }
+      EXPECT_EQ(slots.size(), 2u);
+      for (const int32_t slot : slots) {
+        const Ring& ring = rank.rings[static_cast<size_t>(slot)];
+        EXPECT_LE(ring.count * ring.stride, layer);
+      }
+    }
+}
+
+// Under a virtual clock, where a message takes about as long as the backward of a layer.
+TEST(Sharding, AddsGradientsWhileTheBackwardRuns) {
+  const std::shared_ptr<const Model> model =
+      make_preset("mlp:layers=8,width=512", {.seq_len = 0}).take().model;
+  PlanConfig config = config_of_mlp();
+  const auto plan = make_plan(model, config).take();
+  const Prediction overlapped = predict(plan, nullptr, true).take();
+  for (size_t r = 0; r < 2; ++r) {
+    const std::vector<Job>& jobs = plan->mode(Mode::train).ranks[r].jobs;
+    int64_t first_reduction = INT64_MAX, last_action = 0;
+    for (const TraceSpan& span : overlapped.spans[r]) {
+      const JobKind kind = jobs[static_cast<size_t>(span.job)].kind;
+      if (kind == JobKind::reduce) first_reduction = std::min(first_reduction, span.time.begin);
+      if (kind == JobKind::action) last_action = std::max(last_action, span.time.begin);
+    }
+    EXPECT_LT(first_reduction, last_action);
+  }
+  config.bucket_bytes = int64_t{1} << 40;
+  const Prediction at_the_end = predict(make_plan(model, config).take(), nullptr, false).take();
+  EXPECT_LT(overlapped.commit, at_the_end.commit);
+}
+
 TEST(Sharding, RefusesAnotherChoiceByName) {
   PlanConfig config = config_of(2, 1, 2, 4);
   config.shard = "weights";
   const auto plan = make_plan(test::small_gpt(), config);
   ASSERT_FALSE(plan.ok());
-  for (const char* part : {"shard is 'weights'", "optimizer"})
+  for (const char* part : {"shard is 'weights'", "optimizer or parameters"})
     EXPECT_NE(plan.status().text().find(part), std::string::npos) << plan.status().text();
 }
 

@@ -81,7 +81,9 @@ inline void add_replicas(std::mt19937& rng, PlanConfig& config) {
   else if (own > 1)
     config.micro_batches -= below(config.data);
   config.ranks *= config.data;
-  config.shard = below(2) ? "none" : "optimizer";
+  const char* shards[] = {"none", "optimizer", "parameters"};
+  config.bucket_bytes = below(2) ? 1 : config.bucket_bytes;
+  config.shard = shards[below(3)];
 }
 
 // The rest of a plan whose model, ranks, micro-batches and schedule are there already, for `stages`
@@ -114,8 +116,8 @@ inline PlanCase random_case(std::mt19937& rng, std::shared_ptr<const Model> mode
             " stages, " + std::to_string(config.micro_batches) + " micro-batches, " +
             (config.schedule_text.empty() ? config.schedule : config.schedule_text) +
             ", recompute " + config.recompute + ", " + std::to_string(config.gradient_groups) +
-            " gradient groups, " + std::to_string(config.data) + " replicas, shard " + config.shard + ", " +
-            std::to_string(config.tensor) + " shards";
+            " gradient groups, " + std::to_string(config.data) + " replicas, shard " +
+            config.shard + ", " + std::to_string(config.tensor) + " shards";
   auto plan = make_plan(c.model, config);
   EXPECT_TRUE(plan.ok()) << c.text << ": " << plan.status().text();
   if (!plan.ok()) return c;
