@@ -177,7 +177,9 @@ Outcome show_plan(Options& o) {
     CLI_CALL(weft_prediction_save_trace(prediction.get(), o.trace.c_str(), &err));
   if (!o.write_schedule.empty())
     CLI_TRY(write_rows(o.write_schedule, timetable_rows(built.plan.get())));
-  (o.json ? print_plan_json : print_plan)({built, *prediction, o.plan, o.timetable});
+  std::vector<ShardCost> shards;
+  CLI_TRY(shard_costs(o.plan, o.optimizer, o.steps, built, shards));
+  (o.json ? print_plan_json : print_plan)({built, *prediction, o.plan, shards, o.timetable});
   return {};
 }
 

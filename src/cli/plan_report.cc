@@ -135,6 +135,37 @@ std::string candidate_name(const weft_candidate& row) {
   return name;
 }
 
+// Prints nothing for one replica.
+void print_shards(const PlanReport& r) {
+  if (r.shards.empty()) return;
+  print_line("");
+  print_line("  shard             step  largest rank   over links");
+  for (const ShardCost& cost : r.shards) {
+    const char mark = cost.shard == r.options.shard ? '*' : ' ';
+    if (!cost.refused.empty())
+      print_format("%c %-10s  %s", mark, cost.shard.c_str(), cost.refused.c_str());
+    else
+      print_format("%c %-10s  %10s  %12s  %11s", mark, cost.shard.c_str(),
+                   time_text(cost.seconds).c_str(), bytes_text(cost.peak_bytes).c_str(),
+                   bytes_text(cost.bytes).c_str());
+  }
+}
+
+std::vector<JsonObject> shards_json(const PlanReport& r) {
+  std::vector<JsonObject> out;
+  for (const ShardCost& cost : r.shards) {
+    JsonObject& object = out.emplace_back();
+    object.add("shard", cost.shard).add("chosen", cost.shard == r.options.shard);
+    if (!cost.refused.empty())
+      object.add("refused", cost.refused);
+    else
+      object.add("seconds", cost.seconds)
+          .add("peak_bytes", cost.peak_bytes)
+          .add("bytes", cost.bytes);
+  }
+  return out;
+}
+
 // Prints nothing for synchronous schedules.
 void print_versions(const weft_plan* plan, uint32_t ranks) {
   if (weft_plan_noam(plan) == 0) return;
@@ -172,6 +203,7 @@ void print_plan(const PlanReport& r) {
       time_text(info.seconds).c_str(), time_text(info.commit_seconds).c_str(), 100 * info.idle,
       100 * info.idle_own);
   print_versions(r.built.plan.get(), plan.ranks);
+  print_shards(r);
   print_links(r.prediction, info);
   print_timetable(r, plan);
 }
@@ -223,6 +255,7 @@ void print_plan_json(const PlanReport& r) {
       .add("peak_bytes", info.peak_bytes)
       .add("updates", weft_plan_updates(plan))
       .add("noam", weft_plan_noam(plan))
+      .add("shards", shards_json(r))
       .add("ranks", ranks)
       .add("links", links);
   if (r.timetable) object.add("timetable", timetable_rows(plan));

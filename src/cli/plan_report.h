@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cli/build.h"
+#include "cli/shard_costs.h"
 
 namespace weft::cli {
 
@@ -12,6 +13,7 @@ struct PlanReport {
   const Built& built;
   const weft_prediction& prediction;
   const PlanOptions& options;
+  const std::vector<ShardCost>& shards;
   bool timetable = false;  // print it even if it is long
 };
 

@@ -42,6 +42,21 @@ class Plan(Case):
         self.assertEqual(bytes_of, {(0, 1): tensor, (1, 2): tensor, (2, 3): tensor, (1, 0): tensor, (2, 1): tensor, (3, 2): tensor,
                                     (0, 3): tensor, (3, 0): 8 * 8})
 
+    def test_choices_of_shard_show_what_they_cost(self):
+        args = ["mlp:layers=6,width=128", "--mesh", "data=2", "--link-latency", 1e-4, "--link-bandwidth", 1e8]
+        plans = {shard: self.plan(*args, "--shard", shard) for shard in ("none", "optimizer", "parameters")}
+        for shard, plan in plans.items():
+            self.assertEqual([row["shard"] for row in plan["shards"] if row["chosen"]], [shard])
+            row = next(row for row in plan["shards"] if row["shard"] == shard)
+            self.assertEqual((row["seconds"], row["peak_bytes"], row["bytes"]),
+                             (plan["seconds"], plan["peak_bytes"], sum(link["bytes"] for link in plan["links"])))
+        # More in parts: fewer bytes on a rank, and with parameters more of them over the links.
+        self.assertGreater(plans["none"]["peak_bytes"], plans["optimizer"]["peak_bytes"])
+        self.assertGreater(plans["optimizer"]["peak_bytes"], plans["parameters"]["peak_bytes"])
+        self.assertGreater(plans["parameters"]["shards"][2]["bytes"], plans["optimizer"]["shards"][1]["bytes"])
+        self.assertIn("* parameters", run("plan", *args, "--shard", "parameters").stdout)
+        self.assertEqual(self.plan("mlp:layers=6,width=128", "--ranks", 2)["shards"], [])
+
     def test_several_stages_of_a_rank_are_all_named(self):
         plan = self.plan(SLOW_MLP, "--ranks", 2, "--schedule", "interleaved", "--chunks", 2, *SLOW)
         self.assertEqual([len(r["begins"]) for r in plan["ranks"]], [2, 2])

@@ -1,0 +1,24 @@
+// What each choice of --shard costs, for weft plan.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/build.h"
+
+namespace weft::cli {
+
+struct ShardCost {
+  std::string shard;
+  std::string refused;     // why there is no plan; empty: there is one
+  double seconds = 0;      // of a step
+  int64_t peak_bytes = 0;  // of the largest rank
+  int64_t bytes = 0;       // over all links, of a step
+};
+
+// Predicts the plan of these options with each choice. One replica has nothing to choose, and a
+// saved plan is made already: the list is then empty.
+Outcome shard_costs(const PlanOptions& options, const OptimizerOptions& optimizer, uint64_t steps,
+                    const Built& built, std::vector<ShardCost>& out);
+
+}  // namespace weft::cli
