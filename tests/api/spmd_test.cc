@@ -1,210 +1,8 @@
-// SPMD programs: what is cut over axes, where coordinates run, and what a caller may get wrong.
-#include <cmath>
-
-#include "api/api.h"
+// SPMD programs: pieces of tensors, dropout, and the same bits wherever coordinates run.
+#include "api/spmd.h"
+#include "api/drivers.h"
 
 namespace {
-
-weft_status add_axis(const ModelPtr& model, const char* name, uint32_t size, Error& err) {
-  return weft_model_add_axis(model.get(), name, size, &err);
-}
-
-struct Collective {
-  const char* op;
-  const char* axis_name;
-  std::vector<int32_t> coordinates = {};
-  int32_t axis = 0;
-  std::vector<int64_t> dims = {};
-};
-
-weft_status add(const ModelPtr& model, const Collective& c, weft_value x, weft_value* out,
-                Error& err) {
-  weft_node_config config = WEFT_NODE_INIT;
-  config.op = c.op;
-  config.name = "node";
-  config.inputs = &x;
-  config.n_inputs = 1;
-  config.axis = c.axis;
-  config.axis_name = c.axis_name;
-  config.coordinates = c.coordinates.data();
-  config.n_coordinates = static_cast<uint32_t>(c.coordinates.size());
-  for (const int64_t dim : c.dims) config.dims[config.rank++] = dim;
-  return weft_model_add_node(model.get(), &config, out, &err);
-}
-
-TEST(Axes, AreRefusedByName) {
-  const ModelPtr model = new_model();
-  Error err;
-  ASSERT_EQ(add_axis(model, "pipe", 4, err), WEFT_OK) << err.text;
-  const struct {
-    const char* name;
-    uint32_t size;
-    const char* text;
-  } cases[] = {
-      {"data", 2, "axis 'data': plans have an axis of this name, expected another name"},
-      {"stage", 2, "axis 'stage': plans have an axis of this name, expected another name"},
-      {"pipe", 2, "axis 'pipe': the name is taken"},
-      {"", 2, "axis name must have 1 to 200 bytes, has 0"},
-      {"wide", 17, "axis 'wide' has size 17, expected 1 to 16"},
-      {"none", 0, "axis 'none' has size 0, expected 1 to 16"},
-  };
-  for (const auto& c : cases)
-    expect_error(add_axis(model, c.name, c.size, err), err, WEFT_EINVAL, {c.text});
-  ASSERT_EQ(add_axis(model, "a", 16, err), WEFT_OK) << err.text;
-  ASSERT_EQ(add_axis(model, "b", 16, err), WEFT_OK) << err.text;
-  expect_error(add_axis(model, "c", 5, err), err, WEFT_EINVAL,
-               {"axis 'c' makes 5120 coordinates of the model, expected at most 4096"});
-}
-
-TEST(Axes, CutsAreRefusedByTheirTensor) {
-  const ModelPtr model = new_model();
-  Error err;
-  ASSERT_EQ(add_axis(model, "pipe", 4, err), WEFT_OK) << err.text;
-  ASSERT_EQ(add_axis(model, "wide", 2, err), WEFT_OK) << err.text;
-  const weft_value x = add_input(model, "x", {1, 6, 8});
-  const auto cut = [&](uint32_t dim, const char* axis, uint32_t flags = 0) {
-    return weft_model_cut_input(model.get(), x, dim, axis, flags, &err);
-  };
-  expect_error(cut(1, "pipe"), err, WEFT_EINVAL,
-               {"input 'x': dimension 1 of [1,6,8] is 6, expected a multiple of axis 'pipe', 4"});
-  expect_error(cut(2, "pipe", WEFT_CUT_DROP), err, WEFT_EINVAL,
-               {"dimension 2 of [1,6,8] has 2 indices per coordinate of axis 'pipe', expected 1"});
-  expect_error(cut(0, "pipe"), err, WEFT_EINVAL, {"input 'x': dimension 0 counts samples"});
-  expect_error(cut(3, "pipe"), err, WEFT_EINVAL,
-               {"input 'x': dimension 3 is cut, expected one of"});
-  expect_error(cut(8, "pipe"), err, WEFT_EINVAL, {"dimension is 8, expected 0 to 7"});
-  expect_error(cut(2, "deep"), err, WEFT_ENOENT,
-               {"axis 'deep' is not known; the model has pipe, wide"});
-  expect_error(cut(2, "pipe", 4), err, WEFT_EINVAL, {"flags are 4, expected 0 or WEFT_CUT_DROP"});
-  EXPECT_EQ(cut(2, "pipe"), WEFT_OK) << err.text;
-  expect_error(cut(2, "wide"), err, WEFT_EINVAL,
-               {"input 'x': dimension 2 is cut over axis 'pipe' already"});
-  expect_error(cut(1, "pipe"), err, WEFT_EINVAL, {"axis 'pipe' cuts dimension 2 already"});
-
-  const weft_value y = add_linear(model, "layer", x, 3);
-  expect_error(cut(1, "wide"), err, WEFT_ESTATE, {"input 'x' has a use, expected its cuts before"});
-  expect_error(weft_model_cut_input(model.get(), y, 1, "wide", 0, &err), err, WEFT_EINVAL,
-               {"not an input of this model"});
-  expect_error(weft_model_cut_output(model.get(), y, 1, "wide", 0, &err), err, WEFT_EINVAL,
-               {"not an output of this model"});
-  expect_error(weft_model_cut_param(model.get(), weft_param{1}, 0, "wide", 0, &err), err,
-               WEFT_ESTATE, {"parameter 'layer.weight' has a use, expected its cuts before"});
-  expect_error(weft_model_cut_param(model.get(), weft_param{9}, 0, "wide", 0, &err), err,
-               WEFT_EINVAL, {"not a parameter of this model"});
-}
-
-TEST(Axes, CollectivesAreRefusedByTheirNode) {
-  const ModelPtr model = new_model();
-  Error err;
-  const weft_value x = add_input(model, "x", {1, 6, 8});
-  weft_value out = {};
-  expect_error(add(model, {"all_reduce", "pipe"}, x, &out, err), err, WEFT_ENOENT,
-               {"axis 'pipe' is not known; the model has none"});
-  ASSERT_EQ(add_axis(model, "pipe", 4, err), WEFT_OK) << err.text;
-  const struct {
-    Collective node;
-    const char* text;
-  } cases[] = {
-      {{"all_reduce", nullptr}, "(all_reduce): axis_name is not set, expected an axis"},
-      {{"relu", "pipe"}, "set, but not read by this op: axis_name; it reads no attribute"},
-      {{"all_reduce", "pipe", {1}},
-       "set, but not read by this op: coordinates; it reads axis_name"},
-      {{"all_gather", "pipe"}, "axis is 0, expected 1 or more: axis 0 of input 0"},
-      {{"all_gather", "pipe", {}, 3}, "axis is 3, expected 0 to 2 for input 0"},
-      {{"reduce_scatter", "pipe", {}, 1},
-       "dimension 1 of input 0 f32[1,6,8] is 6, expected a multiple of the axis, 4"},
-      {{"all_to_all", "pipe"}, "expected the dimension that is cut and the one that is joined"},
-      {{"all_to_all", "pipe", {}, 0, {1, 2}}, "is 6, expected a multiple of the axis, 4"},
-      {{"broadcast", "pipe"}, "coordinates has 0 entries, expected 1"},
-      {{"broadcast", "pipe", {4}}, "coordinates has 4, expected 0 to 3"},
-      {{"mask", "pipe"}, "coordinates has no entry, expected the coordinates that keep"},
-      {{"mask", "pipe", {-1}}, "coordinates has -1, expected 0 to 3"},
-      {{"mask", "pipe", {1, 1}}, "coordinates has 1 twice, expected each at most once"},
-      {{"ppermute", "pipe", {1, 2}}, "coordinates has 2 entries, expected 4: for each coordinate"},
-      {{"ppermute", "pipe", {0, 1, 2, 4}}, "coordinates has 4, expected -1 to 3"},
-      {{"ppermute", "pipe", {-1, 2, 2, -1}},
-       "coordinates has 2 twice, but a coordinate sends to one other at most"},
-  };
-  for (const auto& c : cases)
-    expect_error(add(model, c.node, x, &out, err), err, WEFT_EINVAL, {"node 'node' (", c.text});
-  const weft_value numbers = [&] {
-    const weft_desc d = desc({1, 8}, WEFT_I32);
-    weft_value made = {};
-    EXPECT_EQ(weft_model_add_input(model.get(), "numbers", &d, 0, &made, &err), WEFT_OK);
-    return made;
-  }();
-  expect_error(add(model, {"all_reduce", "pipe"}, numbers, &out, err), err, WEFT_EINVAL,
-               {"input 0 expects f32, got i32[1,8]"});
-  EXPECT_EQ(add(model, {"all_gather", "pipe", {}, 1}, numbers, &out, err), WEFT_OK) << err.text;
-}
-
-// A layer whose weight is cut over "wide", and whose output the coordinates add.
-ModelPtr cut_layer(uint32_t deep, uint32_t wide) {
-  ModelPtr model = new_model();
-  Error err;
-  EXPECT_EQ(add_axis(model, "deep", deep, err), WEFT_OK) << err.text;
-  EXPECT_EQ(add_axis(model, "wide", wide, err), WEFT_OK) << err.text;
-  const weft_value x = add_input(model, "x", {1, 8}), y = add_input(model, "y", {1, 3});
-  EXPECT_EQ(weft_model_cut_input(model.get(), x, 1, "wide", 0, &err), WEFT_OK) << err.text;
-  const weft_desc d = desc({8, 3});
-  weft_param weight = {};
-  EXPECT_EQ(weft_model_add_param(model.get(), "weight", &d, WEFT_INIT_NORMAL, 0.5, &weight, &err),
-            WEFT_OK);
-  EXPECT_EQ(weft_model_cut_param(model.get(), weight, 0, "wide", 0, &err), WEFT_OK) << err.text;
-  weft_node_config linear = WEFT_NODE_INIT;
-  linear.op = "linear";
-  linear.name = "layer";
-  linear.inputs = &x;
-  linear.params = &weight;
-  linear.n_inputs = linear.n_params = 1;
-  weft_value out = {};
-  EXPECT_EQ(weft_model_add_node(model.get(), &linear, &out, &err), WEFT_OK) << err.text;
-  EXPECT_EQ(add(model, {"all_reduce", "wide"}, out, &out, err), WEFT_OK) << err.text;
-  EXPECT_EQ(weft_model_add_output(model.get(), out, &err), WEFT_OK) << err.text;
-  add_node(model, "mse", {out, y}, "loss");
-  return model;
-}
-
-TEST(Axes, PlansAreRefusedThatDoNotFit) {
-  const ModelPtr model = cut_layer(2, 4);
-  Error err;
-  const struct {
-    std::vector<weft_axis> axes;
-    uint32_t tensor;
-    const char* text;
-  } cases[] = {
-      {{{"tensor", 2, 0}}, 0, "axis 'tensor' is unknown, expected data, stage, deep and wide"},
-      {{{"wide", 2, 0}},
-       0,
-       "axis 'wide' has size 2 in the plan, expected 1 while axis 'deep' has less than its 2"},
-      {{{"deep", 2, 0}, {"wide", 3, 0}},
-       0,
-       "axis 'wide' has size 3 in the plan, expected a divisor of its 4 coordinates"},
-      {{{"deep", 2, 0}, {"deep", 2, 0}}, 0, "axis 'deep' is given twice"},
-      {{}, 2, "tensor is 2, expected 1: the model has the axis 'deep' of its own"},
-  };
-  for (const auto& c : cases) {
-    weft_plan_config config = plan_config(0);
-    config.axes = c.axes.data();
-    config.n_axes = static_cast<uint32_t>(c.axes.size());
-    config.tensor = c.tensor;
-    weft_plan* plan = nullptr;
-    expect_error(weft_plan_new(model.get(), &config, &plan, &err), err, WEFT_EINVAL, {c.text});
-  }
-}
-
-TEST(Axes, TargetsThatAreCutAreRefused) {
-  const ModelPtr model = new_model();
-  Error err;
-  ASSERT_EQ(add_axis(model, "wide", 2, err), WEFT_OK) << err.text;
-  const weft_value x = add_input(model, "x", {1, 2}), y = add_input(model, "y", {1, 4});
-  EXPECT_EQ(weft_model_cut_input(model.get(), y, 1, "wide", 0, &err), WEFT_OK) << err.text;
-  add_node(model, "mse", {add_linear(model, "layer", x, 2), y}, "loss");
-  const weft_plan_config config = plan_config();
-  weft_plan* plan = nullptr;
-  expect_error(weft_plan_new(model.get(), &config, &plan, &err), err, WEFT_EINVAL,
-               {"loss 'loss': its targets 'y' are cut over axis 'wide'"});
-}
 
 // Parameters are drawn, read, written and hashed as a whole: the sizes of axes decide rounding
 // only.
@@ -288,6 +86,40 @@ TEST(Axes, DropoutFollowsTheValue) {
   }
 }
 
+// Where the pieces are heads, or parts of the second dimension, masks are those of the whole.
+TEST(Axes, DropoutOfPiecesIsThatOfTheWhole) {
+  for (const char* op : {"dropout", "attention"}) {
+    const bool attention = op[0] == 'a';
+    double whole = 0;
+    for (const int32_t wide : {1, 2, 4}) {
+      const ModelPtr model = new_model();
+      Error err;
+      ASSERT_EQ(add_axis(model, "wide", static_cast<uint32_t>(wide), err), WEFT_OK) << err.text;
+      const weft_value x = add_input(model, "x", {1, 4, 8}), y = add_input(model, "y", {1, 4, 8});
+      const uint32_t dim = attention ? 2 : 1;
+      ASSERT_EQ(weft_model_cut_input(model.get(), x, dim, "wide", 0, &err), WEFT_OK) << err.text;
+      const weft_value operands[] = {x, x, x};
+      weft_node_config config = WEFT_NODE_INIT;
+      config.op = op;
+      config.inputs = operands;
+      config.n_inputs = attention ? 3 : 1;
+      config.heads = attention ? 4 / wide : 0;
+      config.factor = 0.4;
+      weft_value out = {};
+      ASSERT_EQ(weft_model_add_node(model.get(), &config, &out, &err), WEFT_OK) << err.text;
+      ASSERT_EQ(add(model, {"all_gather", "wide", {}, static_cast<int32_t>(dim)}, out, &out, err),
+                WEFT_OK)
+          << err.text;
+      add_node(model, "mse", {out, y});
+      const TensorPtr in = noise({4, 4, 8}, 1), target = noise({4, 4, 8}, 2);
+      const RunPtr run = start(model, plan_config(1, 2, 2));
+      const double loss = step(run, {in.get(), target.get()}, WEFT_NO_UPDATE).loss;
+      if (wide == 1) whole = loss;
+      EXPECT_NEAR(loss, whole, 1e-6) << op << ", " << wide;
+    }
+  }
+}
+
 // Two layers in pieces, with dropout between them, in two stages.
 ModelPtr two_layers() {
   ModelPtr model = new_model();
@@ -344,13 +176,22 @@ double loss_of_step(const RunPtr& run, const TensorPtr& x, const TensorPtr& y) {
   return event.loss;
 }
 
+// That train with one result.
+std::vector<std::string> schedules() {
+  std::vector<std::string> out;
+  weft_schedule_info info = WEFT_SCHEDULE_INFO_INIT;
+  for (uint32_t i = 0; weft_schedule_describe(i, &info) == WEFT_OK; ++i)
+    if (!info.asynchronous && !info.forward_only) out.push_back(info.name);
+  EXPECT_GT(out.size(), 10u);
+  return out;
+}
+
 TEST(Axes, AnyMeshAndScheduleGiveTheSameBits) {
   weft_optimizer optimizer = WEFT_OPTIMIZER_INIT;
   optimizer.rate = 0.01;
   optimizer.weight_decay = 0.1;
   optimizer.clip = 0.5;
   const TensorPtr x = noise({8, 12}, 1), y = noise({8, 12}, 2);
-  const char* cut = "second.linear";
   std::vector<double> losses;
   std::string last;
   const std::vector<std::vector<weft_axis>> meshes = {
@@ -362,21 +203,15 @@ TEST(Axes, AnyMeshAndScheduleGiveTheSameBits) {
       {{"data", 2, 0}, {"stage", 2, 0}, {"deep", 2, 0}, {"wide", 2, 0}}};
   int turn = 0;
   for (const auto& axes : meshes)
-    for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "interleaved"}) {
-      const bool staged = axes.size() > 1 && (axes[0].name == std::string("stage") ||
-                                              axes[1].name == std::string("stage"));
-      const bool chunks = schedule == std::string("interleaved");
-      if (chunks && staged) continue;  // there is one cut, for two stages
+    for (const std::string& schedule : schedules()) {
       weft_plan_config config = plan_config(0, 4, 2);
       const char* recomputes[] = {"none", "stage", "every:2"};
       config.axes = axes.data();
       config.n_axes = static_cast<uint32_t>(axes.size());
       config.gradient_groups = 2;
       config.optimizer = &optimizer;
-      config.schedule = schedule;
+      config.schedule = schedule.c_str();
       config.recompute = recomputes[turn++ % 3];
-      config.cuts = &cut;
-      config.n_cuts = staged || chunks ? 1 : 0;
       config.seed = 4;
       const RunPtr run = start(two_layers(), config, turn % 2 ? 2 : 0);
       std::vector<double> found;
@@ -388,6 +223,111 @@ TEST(Axes, AnyMeshAndScheduleGiveTheSameBits) {
       EXPECT_EQ(found, losses) << axes.size() << " axes, " << schedule;
       EXPECT_EQ(digest(run), last) << axes.size() << " axes, " << schedule;
     }
+}
+
+// A collective that only passes a value on has no node of its own at a coordinate.
+TEST(Axes, OutputsMayBeTheSameValue) {
+  const ModelPtr model = new_model();
+  Error err;
+  ASSERT_EQ(add_axis(model, "wide", 2, err), WEFT_OK) << err.text;
+  const weft_value x = add_input(model, "x", {1, 3});
+  weft_value sent = {}, kept = {}, dropped = {};
+  ASSERT_EQ(add(model, {"broadcast", "wide", {1}, 0, {}, "sent"}, x, &sent, err), WEFT_OK);
+  ASSERT_EQ(add(model, {"mask", "wide", {0}, 0, {}, "kept"}, sent, &kept, err), WEFT_OK);
+  ASSERT_EQ(add(model, {"mask", "wide", {1}, 0, {}, "dropped"}, sent, &dropped, err), WEFT_OK);
+  for (const weft_value output : {sent, kept, dropped}) {
+    ASSERT_EQ(weft_model_add_output(model.get(), output, &err), WEFT_OK) << err.text;
+  }
+  ASSERT_EQ(weft_model_cut_output(model.get(), dropped, 1, "wide", 0, &err), WEFT_OK) << err.text;
+  for (const std::vector<weft_axis>& axes : {std::vector<weft_axis>{}, {{"wide", 2, 0}}}) {
+    weft_plan_config config = plan_config(0, 1, 2);
+    config.axes = axes.data();
+    config.n_axes = static_cast<uint32_t>(axes.size());
+    config.schedule = "forward";
+    const RunPtr run = start(model, config);
+    const TensorPtr in = noise({2, 3});
+    const Outcome found = step(run, {in.get()}, WEFT_FORWARD);
+    ASSERT_EQ(found.outputs.size(), 1u);
+    const std::vector<float> v = values(in);
+    EXPECT_EQ(found.outputs[0][0], v);
+    EXPECT_EQ(found.outputs[0][1], v);
+    EXPECT_EQ(found.outputs[0][2], (std::vector<float>{0, 0, 0, v[0], v[1], v[2],  //
+                                                       0, 0, 0, v[3], v[4], v[5]}));
+  }
+}
+
+weft_plan_config spread(const std::vector<weft_axis>& axes) {
+  weft_plan_config config = plan_config(0, 4, 2);
+  config.axes = axes.data();
+  config.n_axes = static_cast<uint32_t>(axes.size());
+  config.seed = 4;
+  return config;
+}
+
+// Files have whole parameters and whole optimizer state.
+TEST(Axes, ACheckpointGoesOnUnderAnotherMesh) {
+  const Directory directory;
+  const TensorPtr x = noise({8, 12}, 1), y = noise({8, 12}, 2);
+  const std::vector<weft_axis> all = {{"deep", 2, 0}, {"wide", 2, 0}}, some = {{"deep", 2, 0}};
+  Error err;
+  std::string expected;
+  {
+    const RunPtr run = start(two_layers(), spread(all), 1);
+    loss_of_step(run, x, y);
+    weft_save_config config = WEFT_SAVE_INIT;
+    config.directory = directory.path.c_str();
+    ASSERT_EQ(weft_run_save(run.get(), &config, &err), WEFT_OK) << err.text;
+    loss_of_step(run, x, y);
+    expected = digest(run);
+  }
+  const CheckpointPtr checkpoint = open_checkpoint(directory.path);
+  weft_desc first = {};
+  EXPECT_STREQ(weft_checkpoint_tensor(checkpoint.get(), 0, &first, nullptr), "first");
+  EXPECT_EQ(elements(first), 2 * 12 * 12);
+  const RunPtr run = start(two_layers(), spread(some));
+  ASSERT_EQ(weft_run_load(run.get(), checkpoint.get(), WEFT_LOAD_ALL, &err), WEFT_OK) << err.text;
+  EXPECT_EQ(digest(run), digest(checkpoint));
+  loss_of_step(run, x, y);
+  EXPECT_EQ(digest(run), expected);
+}
+
+TEST(Axes, APlanIsReadBackAndPredicted) {
+  const Directory directory;
+  const std::string path = directory.path + "/plan";
+  const std::vector<weft_axis> axes = {{"stage", 2, 0}, {"deep", 2, 0}};
+  const ModelPtr model = two_layers();
+  Error err;
+  weft_profile_config measured = WEFT_PROFILE_INIT;
+  measured.micro_batch_size = 2;
+  measured.repeats = 2;
+  weft_profile* profile = nullptr;
+  ASSERT_EQ(weft_profile_new(model.get(), &measured, &profile, &err), WEFT_OK) << err.text;
+  weft_node_times linear = WEFT_NODE_TIMES_INIT;
+  double seconds = 0;
+  for (uint32_t i = 0; i < weft_profile_nodes(profile); ++i) {
+    ASSERT_EQ(weft_profile_node(profile, i, &linear), WEFT_OK);
+    if (linear.name == std::string("first.linear")) seconds = linear.forward;
+  }
+  EXPECT_GT(seconds, 0) << "of all coordinates";
+  weft_plan_config config = spread(axes);
+  config.profile = profile;
+  const PlanPtr plan = new_plan(model, config);
+  weft_prediction* prediction = nullptr;
+  ASSERT_EQ(weft_plan_simulate(plan.get(), 0, &prediction, &err), WEFT_OK) << err.text;
+  weft_prediction_info info = WEFT_PREDICTION_INFO_INIT;
+  ASSERT_EQ(weft_prediction_describe(prediction, &info), WEFT_OK);
+  EXPECT_EQ(info.ranks, 4u);
+  EXPECT_GT(info.seconds, seconds);
+  weft_prediction_free(prediction);
+  weft_profile_free(profile);
+  ASSERT_EQ(weft_plan_save(plan.get(), path.c_str(), &err), WEFT_OK) << err.text;
+  weft_plan* back = nullptr;
+  ASSERT_EQ(weft_plan_load(model.get(), path.c_str(), &back, &err), WEFT_OK) << err.text;
+  EXPECT_EQ(weft_plan_stages(back), 2u);
+  EXPECT_EQ(weft_plan_bytes(back, 3), weft_plan_bytes(plan.get(), 3));
+  weft_plan_free(back);
+  const ModelPtr other = cut_layer(2, 2);
+  EXPECT_LT(weft_plan_load(other.get(), path.c_str(), &back, &err), 0);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <set>
 
 #include "graph/encode.h"
 #include "graph/presets.h"
@@ -24,18 +25,24 @@ TEST(Encode, ModelsComeBackWithTheirHash) {
 }
 
 // Two axes, cuts of each kind, and a collective.
-std::shared_ptr<Model> spmd_model() {
+struct Spmd {
+  const char* axis = "wide";
+  int32_t cut = 1;
+  int32_t over = 0;
+  std::vector<int32_t> coordinates = {1, -1};
+};
+std::shared_ptr<Model> spmd_model(const Spmd& as = {}) {
   auto model = std::make_shared<Model>();
   EXPECT_TRUE(model->add_axis("deep", 2).ok());
-  EXPECT_TRUE(model->add_axis("wide", 3).ok());
+  EXPECT_TRUE(model->add_axis(as.axis, 2).ok());
   const NodeId x = model->add_input("x", {DType::f32, {1, 2, 6}}, true).take();
   EXPECT_TRUE(model->cut_input(x, {.dim = 2, .axis = 1, .drop = false}).ok());
   EXPECT_TRUE(model->cut_input(x, {.dim = 1, .axis = 0, .drop = true}).ok());
   const ParamId w = model->add_param("w", {6, 2}, {}).take();
-  EXPECT_TRUE(model->cut_param(w, {.dim = 0, .axis = 1, .drop = false}).ok());
+  EXPECT_TRUE(model->cut_param(w, {.dim = 0, .axis = as.cut, .drop = false}).ok());
   const NodeId y = model->add_node("y", find_op("linear"), {}, {&x, 1}, {&w, 1}).take();
   Attrs over;
-  over.over = {.axis = 0, .size = 0, .coordinates = {1, -1}};
+  over.over = {.axis = as.over, .size = 0, .coordinates = as.coordinates};
   const NodeId z = model->add_node("z", find_op("ppermute"), over, {&y, 1}, {}).take();
   EXPECT_TRUE(model->add_output(z).ok());
   EXPECT_TRUE(model->cut_output(z, {.dim = 1, .axis = 1, .drop = true}).ok());
@@ -49,8 +56,16 @@ TEST(Encode, SpmdModelsComeBackWithTheirHash) {
   ASSERT_TRUE(back.ok()) << back.status().text();
   EXPECT_EQ(back.value()->hash(), model->hash());
   EXPECT_EQ(back.value()->whole_desc(0).text(), "f32[1,2,6]");
-  EXPECT_EQ(back.value()->node(0).one.out.text(), "f32[1,2]");
-  EXPECT_EQ(back.value()->whole_desc(2).text(), "f32[1,3,2]");
+  EXPECT_EQ(back.value()->node(0).one.out.text(), "f32[1,3]");
+  EXPECT_EQ(back.value()->whole_desc(2).text(), "f32[1,2,2]");
+}
+
+TEST(Encode, SpmdModelsThatDifferHaveOtherHashes) {
+  const std::vector<Spmd> all = {
+      {}, {.axis = "other"}, {.cut = 0}, {.over = 1}, {.coordinates = {-1, 0}}};
+  std::set<std::string> hashes;
+  for (const Spmd& as : all) hashes.insert(spmd_model(as)->hash().hex());
+  EXPECT_EQ(hashes.size(), all.size());
 }
 
 void expect_wrong_bytes_do_no_harm(const Model& model) {
