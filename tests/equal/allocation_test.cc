@@ -74,13 +74,15 @@ std::shared_ptr<const Plan> nano_plan(int32_t ranks) {
 }
 
 // Replicas with two groups each, whose two ranks share every node's work.
-std::shared_ptr<const Plan> shared_plan() {
+std::shared_ptr<const Plan> shared_plan(const char* shard) {
   PlanConfig config;
   config.ranks = 4;
   config.data = 2;
   config.gradient_groups = 4;
   config.shard_ranks = 2;
   config.tensor = 2;
+  config.shard = shard;
+  config.bucket_bytes = 4096;
   config.micro_batches = 6;
   config.micro_batch_size = 2;
   config.optim.clip = 1;
@@ -115,8 +117,10 @@ TEST(Allocation, NoneWithAsynchronousSchedules) {
   expect_no_allocation(start_threads(asynchronous_plan("pipedream-2bw", 3), 1, ignore).take(), 16);
 }
 TEST(Allocation, NoneWithReplicasAndPieces) {
-  expect_no_allocation(start_inline(shared_plan(), ignore).take(), 16);
-  expect_no_allocation(start_threads(shared_plan(), 1, ignore).take(), 16);
+  for (const char* shard : {"none", "optimizer", "parameters"}) {
+    expect_no_allocation(start_inline(shared_plan(shard), ignore).take(), 16);
+    expect_no_allocation(start_threads(shared_plan(shard), 1, ignore).take(), 16);
+  }
 }
 TEST(Allocation, NoneWithSeveralThreadsPerRank) {
   expect_no_allocation(start_threads(nano_plan(2), 3, ignore).take(), 16);

@@ -137,6 +137,7 @@ constexpr int64_t kTokens = 16;
 // A mesh of ranks; `shared` of them compute each stage.
 struct Axes {
   int32_t ranks, data = 1, shared = 1;
+  const char* shard = "optimizer";
 };
 
 std::shared_ptr<const Plan> nano_plan(const Axes& axes) {
@@ -146,6 +147,8 @@ std::shared_ptr<const Plan> nano_plan(const Axes& axes) {
   config.gradient_groups = 2 * axes.data;
   config.shard_ranks = axes.shared;
   config.tensor = axes.shared;
+  config.shard = axes.shard;
+  config.bucket_bytes = 4096;
   config.micro_batches = 6;
   config.micro_batch_size = 2;
   config.optim.clip = 1;
@@ -247,6 +250,7 @@ TEST(MeshAllocation, NoneInTwoProcesses) { expect_no_allocation({.ranks = 2}); }
 TEST(MeshAllocation, NoneInFourProcesses) { expect_no_allocation({.ranks = 4}); }
 TEST(MeshAllocation, NoneWithReplicasAndPieces) {
   expect_no_allocation({.ranks = 4, .data = 2, .shared = 2});
+  expect_no_allocation({.ranks = 4, .data = 2, .shared = 2, .shard = "parameters"});
 }
 
 }  // namespace
