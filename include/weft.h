@@ -338,7 +338,7 @@ typedef struct weft_plan_config {
   uint32_t micro_batch_size;  /* samples; 0: 1 */
   uint32_t short_size;        /* samples that a step's last micro-batch may have instead; 0: always full */
   uint32_t split;             /* WEFT_SPLIT_COST (the dearest stage is cheapest), _UNIFORM (nodes), _PARAMETERS, _TYPE (nodes of an op),
-                                 _PIPEDREAM (its partitioner, a machine per stage) */
+                                 _PIPEDREAM (its partitioner; for schedule "pipedream" it also chooses stage_replicas) */
   const char *schedule;       /* NULL: "1f1b"; another of weft_schedule_describe; "auto": the best of weft_plan_compare */
   const char *const *cuts;    /* names of the first nodes of stages 1, 2, ...; replaces split */
   uint32_t n_cuts, reserved;
@@ -358,7 +358,7 @@ typedef struct weft_plan_config {
   double link_latency;        /* of a message, in seconds: for WEFT_SPLIT_COST, predictions, and landing places for what comes meanwhile */
   double link_bandwidth;      /* of a link, each way, in bytes a second, for WEFT_SPLIT_COST, _PIPEDREAM and predictions; 0: no limit */
   const weft_cluster *cluster;       /* what the plan is cut, chosen and predicted for; replaces the three above. NULL: no such thing */
-  uint32_t segment;           /* asynchronous schedules: updates of a step, each of micro_batches; 0: 16 */
+  uint32_t segment;           /* asynchronous schedules: updates of a step, each of micro_batches; a multiple of all stage_replicas. 0: 16, or more */
   uint32_t vertical_sync;     /* 1: every stage uses the version of its weights that the first stage does */
   uint32_t gradient_groups;   /* in which the gradients of a step's micro-batches are added, 1 to micro_batches; decides rounding. 0: as many as replicas */
   uint32_t n_axes;
@@ -367,9 +367,11 @@ typedef struct weft_plan_config {
   uint32_t tensor;            /* pieces into which the large nodes are cut (tensor parallelism), 1 to 16; decides rounding. 0: the size of the axis "tensor" */
   const char *shard;          /* what replicas keep in parts: NULL or "optimizer": the state of the optimizer; "none": nothing;
                                  "parameters": also the values, which are gathered for each block of the model */
+  const char *stage_replicas; /* schedule "pipedream": ranks of each stage, as "3,1", which take turns with its micro-batches; the stage makes an
+                                 update of so many of them, by their mean; decides rounding. NULL or "": one each */
 } weft_plan_config;
 #define WEFT_PLAN_INIT \
-  {sizeof(weft_plan_config), 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, 0, 0, NULL, 0, 0, 0, 0, NULL, 0, NULL}
+  {sizeof(weft_plan_config), 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, 0, 0, NULL, 0, 0, 0, 0, NULL, 0, NULL, NULL}
 
 /* A schedule that weft can make. */
 typedef struct weft_schedule_info {
@@ -386,7 +388,7 @@ typedef struct weft_schedule_info {
 WEFT_API weft_status weft_schedule_describe(uint32_t index, weft_schedule_info *info);
 
 /* Partitions, schedules, proves the schedule free of deadlock, and places every byte. The model can no longer be changed after the
- * first weft_plan_new, _load, _compare, _workers or weft_profile_new that has not failed. Owner: caller; free with weft_plan_free. Thread:
+ * first weft_plan_new, _load, _compare or weft_profile_new that has not failed. Owner: caller; free with weft_plan_free. Thread:
  * owner of the model. */
 WEFT_API weft_status weft_plan_new(weft_model *model, const weft_plan_config *config, weft_plan **out, weft_error *err);
 /* Writes what the plan is made of (the stages' first nodes, schedule, sizes, settings) as JSON, in place of what was at `path`; reads it
@@ -423,6 +425,9 @@ typedef struct weft_plan_info {
 WEFT_API weft_status weft_plan_describe(const weft_plan *plan, weft_plan_info *info);
 /* The first rank that hosts a stage, in replica 0; 0 if `stage` is out of range. Thread: any. */
 WEFT_API uint32_t weft_plan_rank(const weft_plan *plan, uint32_t stage);
+/* The ranks that have the same part of a stage: replicas of the pipeline, or those that take turns by stage_replicas, which follow
+ * weft_plan_rank. 0 for a stage that is not. Thread: any. */
+WEFT_API uint32_t weft_plan_replicas(const weft_plan *plan, uint32_t stage);
 
 /* Updates that a step of WEFT_TRAIN makes at the most: those of a segment of an asynchronous schedule, otherwise 1. Thread: any. */
 WEFT_API uint32_t weft_plan_updates(const weft_plan *plan);
@@ -497,27 +502,6 @@ typedef struct weft_candidate {
   int64_t peak_bytes, bytes;
 } weft_candidate;
 #define WEFT_CANDIDATE_INIT {sizeof(weft_candidate), 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, 0, 0}
-
-/* How PipeDream's partitioner (Narayanan et al. 2019) would use machines: each stage on one or several, as replicas of it. */
-typedef struct weft_worker_stage {
-  const char *first;          /* its first node. Borrowed: valid as long as the model */
-  uint32_t replicas, reserved;
-} weft_worker_stage;
-typedef struct weft_workers {
-  uint32_t size;
-  uint32_t n_stages;
-  double seconds;             /* of a micro-batch, once the pipeline is full */
-  double one_machine;         /* with all on one machine */
-  double data_parallel;       /* with every machine a replica of the whole */
-} weft_workers;
-#define WEFT_WORKERS_INIT {sizeof(weft_workers), 0, 0, 0, 0}
-
-/* The best use of `workers` machines for the model, by the configuration's times, link_bandwidth and memory_limit; its ranks and schedule
- * are not read. Fills at most `room` of `stages`, of which there are at most `workers`. A run has no replicas yet: this is an answer,
- * not a plan. Thread: owner of the model. */
-WEFT_API weft_status weft_plan_workers(weft_model *model, const weft_plan_config *config, uint32_t workers, weft_worker_stage *stages,
-                                       uint32_t room, weft_workers *out, weft_error *err);
-
 /* Plans and simulates with each schedule of weft_schedule_describe that trains in step, if config->schedule is "auto", else with that one
  * alone; 1f1b with each of several warm-ups, if that is WEFT_WARM_UP_AUTO. Owner: caller; free with weft_comparison_free. Thread: owner of
  * the model. */

@@ -102,7 +102,6 @@ Status read_config(const T* in, const char* name, T& out) {
   X(weft_rank_prediction, peak_bytes) \
   X(weft_link_prediction, bytes)      \
   X(weft_candidate, bytes)            \
-  X(weft_workers, data_parallel)      \
   X(weft_checkpoint_info, warning)    \
   X(weft_event, text)                 \
   X(weft_failure, reported_ms)

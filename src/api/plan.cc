@@ -259,9 +259,10 @@ uint32_t weft_plan_updates(const weft_plan* plan) {
 uint32_t weft_plan_noam(const weft_plan* plan) {
   if (!plan || !plan->plan->asynchronous()) return 0;
   try {
-    return static_cast<uint32_t>(
-        pipedream_numbers(std::vector<int32_t>(static_cast<size_t>(plan->plan->config.ranks), 1))
-            .noam);
+    const Plan& p = *plan->plan;
+    std::vector<int32_t> replicas;
+    for (int32_t s = 0; s < p.stages(); ++s) replicas.push_back(p.replicas_of(s));
+    return static_cast<uint32_t>(pipedream_numbers(replicas).noam);
   } catch (...) {
     return 0;
   }
@@ -319,4 +320,10 @@ uint32_t weft_plan_rank(const weft_plan* plan, uint32_t stage) {
   return stage < weft_plan_stages(plan)
              ? static_cast<uint32_t>(plan->plan->first_rank(static_cast<int32_t>(stage)))
              : 0;
+}
+
+uint32_t weft_plan_replicas(const weft_plan* plan, uint32_t stage) {
+  if (stage >= weft_plan_stages(plan)) return 0;
+  const Plan& p = *plan->plan;
+  return static_cast<uint32_t>(p.replicas_at(p.first_rank(static_cast<int32_t>(stage))));
 }

@@ -77,6 +77,8 @@ Outcome open_checkpoint(const std::string& command, const std::string& path, Che
 }
 
 uint32_t stages_of(const PlanOptions& options) {
+  if (!options.stage_replicas.empty())
+    return static_cast<uint32_t>(split(options.stage_replicas).size());
   const uint32_t ranks = options.ranks / options.data / options.shard_ranks;  // of a pipeline
   if (options.chunks) return ranks * options.chunks;
   uint32_t chunks = 0;

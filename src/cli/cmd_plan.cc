@@ -21,7 +21,6 @@ struct Options {
   uint64_t steps = 100;
   bool json = false, timetable = false, schedules = false, compare = false;
   std::string write_schedule, save, trace;
-  uint32_t workers = 0;
 };
 
 void print_schedules(bool json) {
@@ -65,49 +64,6 @@ Outcome write_rows(const std::string& path, const std::vector<std::string>& rows
   return {};
 }
 
-// The result of PipeDream's partitioner: the stages, and the number of machines for each.
-Outcome show_workers(const Options& o) {
-  weft_error err = WEFT_ERROR_INIT;
-  Built built;
-  CLI_TRY(build_model(o.model, o.workers, built));
-  PlanRequest request;
-  CLI_TRY(request.fill(o.plan, o.optimizer, o.steps));
-  std::vector<weft_worker_stage> stages(o.workers);
-  weft_workers found = WEFT_WORKERS_INIT;
-  CLI_CALL(weft_plan_workers(built.model.get(), &request.config, o.workers, stages.data(),
-                             o.workers, &found, &err));
-  stages.resize(found.n_stages);
-  const uint32_t noam = (o.workers + stages[0].replicas - 1) / stages[0].replicas;
-  if (o.json) {
-    std::vector<JsonObject> rows;
-    for (const weft_worker_stage& stage : stages)
-      rows.push_back(JsonObject().add("from", stage.first).add("replicas", stage.replicas));
-    JsonObject object;
-    object.add("model", built.info.text)
-        .add("workers", o.workers)
-        .add("seconds", found.seconds)
-        .add("one_machine", found.one_machine);
-    print_line(object.add("data_parallel", found.data_parallel)
-                   .add("noam", noam)
-                   .add("stages", rows)
-                   .text());
-    return {};
-  }
-  char line[256];
-  std::snprintf(line, sizeof line,
-                "%u workers: %.2f times as fast as one, %.2f times as fast as replicas of the "
-                "whole model; %u minibatches in flight (NOAM)",
-                o.workers, found.one_machine / found.seconds, found.data_parallel / found.seconds,
-                noam);
-  print_line(line);
-  print_line("stage  replicas  from");
-  for (size_t s = 0; s < stages.size(); ++s) {
-    std::snprintf(line, sizeof line, "%5zu  %8u  %s", s, stages[s].replicas, stages[s].first);
-    print_line(line);
-  }
-  return {};
-}
-
 // The first option on the command line that concerns one plan, or that is in `names`; empty if
 // there is none.
 std::string given_of_one_plan(const Options& o, const StoredOptions& settings,
@@ -124,26 +80,14 @@ std::string given_of_one_plan(const Options& o, const StoredOptions& settings,
   return "";
 }
 
-// Options that have no effect with --workers or --compare are errors.
+// Options that have no effect with --compare are errors.
 Outcome check_mode(const Options& o, const StoredOptions& settings) {
-  if (o.workers) {
-    std::string name =
-        given_of_one_plan(o, settings,
-                          {"ranks", "mesh", "schedule", "schedule-file", "chunks", "group",
-                           "warmup-depth", "segment", "vertical-sync", "gradient-groups", "tensor",
-                           "shard", "partition", "cut", "speeds", "link-latency"});
-    if (name.empty()) name = o.compare ? "--compare" : o.plan.cluster.empty() ? "" : "--cluster";
-    if (!name.empty())
-      return {kUsage, name + " cannot be combined with --workers, which makes no plan",
-              "remove one of the two"};
-  } else if (o.compare) {
-    const std::string name =
-        given_of_one_plan(o, settings, {"schedule", "schedule-file", "warmup-depth"});
-    if (!name.empty())
-      return {kUsage, name + " cannot be combined with --compare, which tries all schedules",
-              "remove one of the two"};
-  }
-  return {};
+  if (!o.compare) return {};
+  const std::string name =
+      given_of_one_plan(o, settings, {"schedule", "schedule-file", "warmup-depth"});
+  if (name.empty()) return {};
+  return {kUsage, name + " cannot be combined with --compare, which tries all schedules",
+          "remove one of the two"};
 }
 
 Outcome compare(const Options& o) {
@@ -163,7 +107,6 @@ Outcome compare(const Options& o) {
 Outcome show_plan(Options& o) {
   if (o.model.model.empty()) return {kUsage, "MODEL is missing", "weft plan --help"};
   CLI_TRY(take_ranks(o.plan));
-  if (o.workers) return show_workers(o);
   if (o.compare) return compare(o);
   weft_error err = WEFT_ERROR_INIT;
   Built built;
@@ -214,12 +157,6 @@ Action add_plan(Parser& parser) {
   parser.add("--save", o->save, "Also save the plan, for --plan").type("FILE");
   parser.add("--compare", o->compare,
              "Predict every schedule that the other options allow, and mark the fastest");
-  parser
-      .add("--workers", o->workers,
-           "Show only how the partitioner of PipeDream would use N machines, with replicas of "
-           "stages")
-      .type("N")
-      .range(1, 4096);
   parser
       .add("--trace", o->trace,
            "Also write the predicted timeline, in the format of 'weft train --trace'")

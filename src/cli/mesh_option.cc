@@ -1,5 +1,6 @@
 #include "cli/mesh_option.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -69,6 +70,11 @@ Outcome settle_mesh(const StoredOptions& settings, PlanOptions& options) {
     options.data = mesh.data;
     options.shard_ranks = mesh.tensor;
     options.ranks = static_cast<uint32_t>(ranks);
+  } else if (settings.given("stage-replicas") && !settings.given("ranks")) {
+    uint32_t all = 0, one = 0;
+    for (const std::string& text : split(options.stage_replicas))
+      all += read_value(text, &one) ? std::min(one, kMost) : 0;
+    options.ranks = std::clamp(all, 1u, kMost);  // a wrong list is refused later
   }
   if (options.tensor == 0) options.tensor = options.shard_ranks;
   if (options.gradient_groups == 0) options.gradient_groups = options.data;

@@ -171,7 +171,9 @@ void forget_options(const StoredOptions& settings, PlanOptions& plan) {
     if (!given("warmup-depth") && name != "1f1b") plan.warm_up = defaults.warm_up;
     if (!given("segment") && !info.asynchronous) plan.segment = defaults.segment;
     if (!given("vertical-sync") && !info.asynchronous) plan.vertical_sync = defaults.vertical_sync;
+    if (!given("stage-replicas") && name != "pipedream") plan.stage_replicas.clear();
   }
+  if (other_ranks && !given("stage-replicas")) plan.stage_replicas.clear();
   const bool other_stages =
       (another || other_ranks || given("chunks")) && split(plan.cut).size() + 1 != stages_of(plan);
   if (!given("cut") && (other_stages || given("partition"))) plan.cut.clear();

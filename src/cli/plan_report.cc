@@ -58,10 +58,11 @@ weft_plan_info info_of(const Built& built) {
 std::vector<std::vector<std::string>> stages_by_rank(const PlanReport& r, uint32_t ranks) {
   const weft_plan* plan = r.built.plan.get();
   std::vector<std::vector<std::string>> out(ranks);
+  const uint32_t step = r.options.data > 1 ? ranks / r.options.data : 1;
   for (uint32_t s = 0; s < weft_plan_stages(plan); ++s)
-    for (uint32_t rank = weft_plan_rank(plan, s); rank < ranks; rank += ranks / r.options.data)
+    for (uint32_t i = 0; i < weft_plan_replicas(plan, s); ++i)
       for (uint32_t shard = 0; shard < r.options.shard_ranks; ++shard)
-        out[rank + shard].push_back(weft_plan_first(plan, s));
+        out[weft_plan_rank(plan, s) + i * step + shard].push_back(weft_plan_first(plan, s));
   return out;
 }
 

@@ -84,6 +84,7 @@ Outcome Trainer::prepare(weft_checkpoint* resumed) {
                       inputs_));
   CLI_TRY(ranks_.start(built_.plan.get(), options_.launch, run_));
   CLI_TRY(load(resumed));
+  CLI_TRY(check_rounds());
   weft_error err = WEFT_ERROR_INIT;
   CLI_TRY(save_trace());  // an empty one, so that a failure is known now
   if (!options_.trace.empty()) CLI_CALL(weft_run_trace(run_.get(), 100000, &err));
@@ -113,6 +114,21 @@ Outcome Trainer::open_data() {
             "--eval holds out " + std::to_string(windows) + " samples, expected at least the " +
                 std::to_string(options_.plan.micro_batch_size) + " of one micro-batch",
             "hold out more data, or reduce --micro-batch-size"};
+  return {};
+}
+
+// Before the first step, not at the last segment.
+Outcome Trainer::check_rounds() const {
+  const weft_plan* plan = built_.plan.get();
+  if (weft_plan_noam(plan) == 0) return {};
+  for (uint32_t s = 0; s < weft_plan_stages(plan); ++s)
+    if (const uint32_t replicas = weft_plan_replicas(plan, s);
+        (options_.steps - step_) % replicas != 0)
+      return {kUsage,
+              std::to_string(options_.steps - step_) +
+                  " steps are left, expected a multiple of the " + std::to_string(replicas) +
+                  " replicas of stage " + std::to_string(s),
+              "another --steps"};
   return {};
 }
 

@@ -29,6 +29,7 @@ class Trainer {
  private:
   Outcome prepare(weft_checkpoint* resumed);
   Outcome open_data();
+  Outcome check_rounds() const;
   Outcome load(weft_checkpoint* resumed);
   Outcome check_directory();
   Outcome check_finite(const weft_event& update) const;

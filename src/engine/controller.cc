@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "engine/steps.h"
 
 namespace weft {
 
@@ -66,8 +67,9 @@ Status Controller::begin(const StepDescriptor& step, ControllerEffects& effects)
   for (int32_t r = 0; r < plan_->config.ranks; ++r) effects.control(r, message);
   for (Feed& feed : ends.feeds) {
     const Edge& edge = mode().edges[static_cast<size_t>(feed.edge)];
-    const int32_t end = std::min({edge.first + edge.landing_slots, edge.end, step_.micro_batches});
-    for (feed.next = edge.first; feed.next < end; ++feed.next)
+    const MicroBatches& all = edge.micro_batches;
+    const int32_t end = std::min(edge.open, step_.micro_batches);
+    for (feed.next = all.first; feed.next < end; feed.next += all.stride)
       effects.post(feed.edge, feed.next, false);
   }
   return {};
@@ -96,7 +98,7 @@ Status Controller::granted(uint64_t sequence, int32_t edge, int32_t micro_batch,
   if (micro_batch != feed.next)
     return Status(Code::protocol, cat("edge ", edge, " grants micro-batch ", micro_batch,
                                       ", expected ", feed.next));
-  ++feed.next;
+  feed.next += mode().edges[static_cast<size_t>(edge)].micro_batches.stride;
   effects.post(edge, micro_batch, false);
   return {};
 }
@@ -129,15 +131,18 @@ Status Controller::heard(int32_t rank, const Control& message, ControllerEffects
     if (ready_[r])
       return Status(Code::protocol, cat("rank ", rank, " is ready twice in step ", step_.sequence));
     const size_t owned = owned_[r].size(),
-                 sums = static_cast<size_t>(std::max(updates_of(step_), 1)),
+                 sums = static_cast<size_t>(std::max(updates_at(plan_->versions[r], step_), 1)),
                  params = plan_->model->params().size();
     if (message.squares.size() != owned * sums)
       return Status(Code::protocol,
                     cat("rank ", rank, " sent ", message.squares.size(), " norms, it owns ", owned,
                         " parameters and made ", sums, " sums"));
     ready_[r] = 1;
+    // An update of a stage with replicas is that of all its micro-batches.
+    const size_t each = static_cast<size_t>(std::max(updates_of(step_), 1)) / sums;
     for (size_t i = 0; i < message.squares.size(); ++i)
-      squares_[i / owned * params + static_cast<size_t>(owned_[r][i % owned])] = message.squares[i];
+      for (size_t u = i / owned * each; u < (i / owned + 1) * each; ++u)
+        squares_[u * params + static_cast<size_t>(owned_[r][i % owned])] = message.squares[i];
     if (--missing_ready_ == 0) commit(effects);
     return {};
   }

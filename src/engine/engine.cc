@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "engine/steps.h"
 
 namespace weft {
 
@@ -27,6 +28,10 @@ Status Engine::begin(const StepDescriptor& step, Effects& effects) {
   if (step.per_update != per_update)
     return Status(Code::protocol, cat("step with ", step.per_update,
                                       " micro-batches per update, the plan has ", per_update));
+  if (const int32_t round = plan_->versions[static_cast<size_t>(rank_)].round;
+      per_update > 0 && plan_->replicas_at(rank_) > 1 && step.micro_batches % round != 0)
+    return Status(Code::protocol, cat("step of ", step.micro_batches, " micro-batches, an update ",
+                                      "of the rank takes ", round));
   if (!step.denominators.empty() &&
       static_cast<int32_t>(step.denominators.size()) != updates_of(step))
     return Status(Code::protocol, cat("step of ", updates_of(step), " updates with ",
@@ -37,15 +42,14 @@ Status Engine::begin(const StepDescriptor& step, Effects& effects) {
   timed_ = 0;
   times_ = {};
   reducing_ = 0;
-  first_ = plan_->first_micro_batch(step.mode, plan_->replica_of(rank_));
-  end_ = plan_->first_micro_batch(step.mode, plan_->replica_of(rank_) + 1);
+  own_ = plan_->micro_batches_at(step.mode, rank_);
   jobs_ = program().jobs;
   move_to(0);
   table_ = &tables_[static_cast<size_t>(step_.mode)];
   for (Marks& marks : marks_) marks.granted = marks.held = marks.released = 0;
   for (int32_t id : program().edges) {
     const Edge& e = mode().edges[static_cast<size_t>(id)];
-    for (int32_t mb = e.first; mb < std::min(e.first + e.landing_slots, e.end); ++mb)
+    for (int32_t mb = e.micro_batches.first; mb < e.open; mb += e.micro_batches.stride)
       marks(slot(id), mb).granted |= bit(mb);
   }
   if (step_.mode == Mode::train) begin_reductions();
@@ -90,19 +94,22 @@ Status Engine::take_early(int32_t edge, int32_t micro_batch) {
 
 void Engine::begin_reductions() {
   const std::vector<Bucket>& buckets = program().buckets;
-  const bool has_sums = first_ < step_.micro_batches;
+  const bool has_sums = own_.first < step_.micro_batches && step_.per_update == 0;
   reducible_.clear();
   unreduced_ = static_cast<int32_t>(buckets.size());
   for (size_t b = 0; b < buckets.size(); ++b) {
     Reduction& reduction = reductions_[b];
     reduction.given = false;
     reduction.missing = has_sums ? buckets[b].sums : 0;
-    for (const int32_t e : buckets[b].waits) reduction.missing += !here(slot(e), 0);
+    if (step_.per_update == 0)
+      for (const int32_t e : buckets[b].waits) reduction.missing += !here(slot(e), 0);
     if (reduction.missing == 0) reducible_.push_back(static_cast<int32_t>(b));
   }
 }
 
+// The updates of a segment have waits of their own.
 void Engine::complete(int32_t bucket) {
+  if (step_.per_update > 0) return;
   if (--reductions_[static_cast<size_t>(bucket)].missing == 0) reducible_.push_back(bucket);
 }
 
@@ -110,7 +117,7 @@ bool Engine::fits(int32_t slot, int32_t micro_batch, uint8_t end) const {
   if (slot < 0) return false;
   const Port& port = ports_[static_cast<size_t>(slot)];
   const size_t m = static_cast<size_t>(step_.mode);
-  return (port.ends[m] & end) && port.first[m] <= micro_batch && micro_batch < port.end[m];
+  return (port.ends[m] & end) && port.micro_batches[m].has(micro_batch);
 }
 
 Status Engine::refusal(int32_t edge, int32_t micro_batch, bool incoming) const {
@@ -123,7 +130,7 @@ Status Engine::refusal(int32_t edge, int32_t micro_batch, bool incoming) const {
     return Status(Code::protocol, cat("edge ", edge, incoming ? " ends" : " begins", " at rank ",
                                       here, ", not at rank ", rank_));
   return Status(Code::protocol, cat("edge ", edge, " has no micro-batch ", micro_batch, " (",
-                                    e.first, " to ", e.end - 1, ")"));
+                                    e.micro_batches.first, " to ", e.micro_batches.end - 1, ")"));
 }
 
 Status Engine::arrived(uint64_t sequence, int32_t edge, int32_t micro_batch, Effects& effects) {
@@ -203,29 +210,38 @@ void Engine::abort() {
   running_ = false;
 }
 
+int32_t Engine::updates() const {
+  return updates_at(plan_->versions[static_cast<size_t>(rank_)], step_);
+}
+
 bool Engine::skipped(const Job& job) const {
   if (job.kind == JobKind::update) return !step_.update;
   if (job.kind == JobKind::reduce) return reductions_[static_cast<size_t>(job.program)].given;
-  if (job.kind != JobKind::action) return false;
-  if (span_of(job).update) return !step_.update || job.micro_batch >= updates_of(step_);
+  if (job.program < 0) return job.kind == JobKind::send_ties && step_.per_update > 0;
+  if (span_of(job).update) return step_.per_update == 0 || job.micro_batch >= updates();
   return job.micro_batch >= step_.micro_batches;
 }
 
 int32_t Engine::missing(const Job& job) const {
-  auto first = [&](const std::vector<int32_t>& edges) {
+  auto first = [&](const std::vector<int32_t>& edges, int32_t micro_batch) {
     for (int32_t e : edges)
-      if (!here(slot(e), 0)) return e;
+      if (!here(slot(e), micro_batch)) return e;
     return int32_t{-1};
   };
+  const bool segment = step_.per_update > 0;
   switch (job.kind) {
     case JobKind::action:
       for (const Use& use : uses(span_of(job).waits, span_of(job).posts))
-        if (!here(use.slot, job.micro_batch)) return edge(use.slot);
+        if (use.has(job.micro_batch) && !here(use.slot, job.micro_batch)) return edge(use.slot);
       return -1;
-    case JobKind::reduce: return first(program().buckets[static_cast<size_t>(job.program)].waits);
-    case JobKind::finish: return step_.mode == Mode::train && step_.update ? first(value_in_) : -1;
-    case JobKind::update: return first(sum_in_);
-    case JobKind::clear:
+    // An update of a segment is over when the new values are there.
+    case JobKind::clear: return job.program < 0 ? -1 : first(value_in_, job.micro_batch - 1);
+    case JobKind::reduce:
+      if (segment) return first(value_in_, updates() - 1);
+      return first(program().buckets[static_cast<size_t>(job.program)].waits, 0);
+    case JobKind::finish:
+      return step_.mode == Mode::train && step_.update && !segment ? first(value_in_, 0) : -1;
+    case JobKind::update: return first(sum_in_, 0);
     case JobKind::send_ties: return -1;
   }
   return -1;
@@ -243,19 +259,22 @@ bool Engine::ready(const Job& job) {
     case JobKind::action: {
       const Span& span = span_of(job);
       for (const Use& use : uses(span.waits, span.posts)) {
+        if (!use.has(job.micro_batch)) continue;
         const uint64_t& arrived = marks(use.slot, job.micro_batch).arrived[step_.sequence & 1];
         if (!(arrived & bit(job.micro_batch))) return await(arrived, job.micro_batch);
       }
       for (const Use& use : uses(span.posts, span.frees)) {
-        const int32_t before = job.micro_batch - use.places;
-        if (before < use.first) continue;
+        const int32_t before = job.micro_batch - use.back;
+        if (!use.has(before)) continue;
         const uint64_t& released = marks(use.slot, before).released;
         if (!(released & bit(before))) return await(released, before);
       }
       return true;
     }
-    case JobKind::clear: return true;
-    case JobKind::reduce: return reductions_[static_cast<size_t>(job.program)].missing == 0;
+    case JobKind::clear: return missing(job) < 0 && sums_are_free(job);
+    case JobKind::reduce:
+      if (step_.per_update > 0) return missing(job) < 0;
+      return reductions_[static_cast<size_t>(job.program)].missing == 0;
     case JobKind::send_ties: return in_flight_ == 0;
     case JobKind::update: return committed_ && missing(job) < 0;
     case JobKind::finish:
@@ -264,11 +283,22 @@ bool Engine::ready(const Job& job) {
   return false;
 }
 
+// Whether the sums of the update before have left.
+bool Engine::sums_are_free(const Job& clear) const {
+  if (clear.program < 0) return true;
+  const int32_t update = clear.micro_batch - 1;
+  return std::all_of(tie_out_.begin(), tie_out_.end(), [&](int32_t e) {
+    return (marks(slot(e), update).released & bit(update)) != 0;
+  });
+}
+
 // Whether everything that the job posts has been granted. Tied values always have a slot.
 bool Engine::may_deliver(const Job& job) const {
-  if (job.kind != JobKind::action) return job.kind == JobKind::update;
+  if (job.kind != JobKind::action) return job.kind == JobKind::update && step_.per_update == 0;
   for (const Use& use : uses(span_of(job).posts, span_of(job).frees))
-    if (!(marks(use.slot, job.micro_batch).granted & bit(job.micro_batch))) return false;
+    if (use.has(job.micro_batch) &&
+        !(marks(use.slot, job.micro_batch).granted & bit(job.micro_batch)))
+      return false;
   return true;
 }
 
@@ -356,26 +386,27 @@ void Engine::finish_job(const Job& job, bool delivered, Effects& effects) {
     case JobKind::action: {
       const Span& span = span_of(job);
       for (const Use& use : uses(span.posts, span.frees))
-        offer(use.slot, job.micro_batch, delivered, effects);
+        if (use.has(job.micro_batch)) offer(use.slot, job.micro_batch, delivered, effects);
       for (const Use& use : uses(span.frees, span.sums))
-        if (const int32_t next = job.micro_batch + use.places;
-            next < std::min(use.end, step_.micro_batches))
+        if (const int32_t next = job.micro_batch + use.back;
+            use.has(next) && next < step_.micro_batches)
           effects.grant(edge(use.slot), next);
       if (span.gathers != span.posts) {
         occupied_[static_cast<size_t>(span.slot)] = false;
         gather(effects);
       }
-      if (step_.mode != Mode::train || !is_last(job.micro_batch)) return;
+      if (step_.mode != Mode::train || step_.per_update > 0 || !is_last(job.micro_batch)) return;
       for (const Use& use : uses(span.sums, span.end)) offer(use.slot, 0, false, effects);
       for (const int32_t bucket : program().programs[static_cast<size_t>(job.program)].buckets)
         complete(bucket);
       return;
     }
     case JobKind::send_ties:
-      for (int32_t e : first_ < step_.micro_batches ? unsent_ : tie_out_)
-        offer(slot(e), 0, delivered, effects);
+      for (int32_t e : job.program >= 0 || own_.first >= step_.micro_batches ? tie_out_ : unsent_)
+        offer(slot(e), job.micro_batch, delivered, effects);
       return;
     case JobKind::update:
+      if (step_.per_update > 0) return;  // each update has posted its own
       for (int32_t e : value_out_) offer(slot(e), 0, delivered, effects);
       return;
     case JobKind::reduce:

@@ -65,20 +65,21 @@ class Engine {
   struct Port {
     int32_t edge;
     std::array<uint8_t, kModes> ends = {};
-    std::array<int32_t, kModes> first = {}, end = {};  // its micro-batches
+    std::array<MicroBatches, kModes> micro_batches = {};
   };
   static constexpr uint8_t kBegins = 1, kEnds = 2, kGathers = 4;
   // An edge as an action uses it, with what the engine needs of it at hand.
   struct Use {
-    int32_t slot;        // its place in ports_
-    int32_t places;      // at this end
-    int32_t first, end;  // its micro-batches
+    int32_t slot;  // its place in ports_
+    int32_t back;  // micro-batches between two that take the same place at this end
+    MicroBatches micro_batches;
+    bool has(int32_t micro_batch) const { return micro_batches.has(micro_batch); }
   };
   // Where the edges of an action stand in Table::uses: what it waits for, what it posts, what it
   // frees.
   struct Span {
     int32_t waits, gathers, posts, frees, sums, end;
-    bool update;   // an action of kind O
+    bool update;   // an action of kind O, or a job of its update
     int32_t slot;  // of what it gathers
   };
   struct Given {
@@ -103,6 +104,7 @@ class Engine {
   std::span<const Use> uses(int32_t begin, int32_t end) const {
     return {table_->uses.data() + begin, static_cast<size_t>(end - begin)};
   }
+  // Of a job that belongs to an action.
   const Span& span_of(const Job& job) const {
     return table_->actions[static_cast<size_t>(job.program)];
   }
@@ -123,11 +125,13 @@ class Engine {
   bool fits(int32_t slot, int32_t micro_batch, uint8_t end) const;
   Status refusal(int32_t edge, int32_t micro_batch, bool incoming) const;
   bool skipped(const Job& job) const;
+  int32_t updates() const;  // of the step, by this rank
   bool here(int32_t slot, int32_t mb) const {
     return marks(slot, mb).arrived[step_.sequence & 1] & bit(mb);
   }
   int32_t missing(const Job& job) const;  // an edge that has not arrived, or -1
   bool ready(const Job& job);
+  bool sums_are_free(const Job& clear) const;
   bool await(const uint64_t& marks, int32_t mb);
   void move_to(size_t job);  // makes it the next one
   void advance(Effects& effects);
@@ -136,9 +140,9 @@ class Engine {
   Status take_early(int32_t edge, int32_t micro_batch);
   void begin_reductions();
   void complete(int32_t bucket);  // one sum or message of it
-  // Of the replica: whether that is the step's last micro-batch.
+  // Whether that is the last micro-batch of the step here.
   bool is_last(int32_t micro_batch) const {
-    return micro_batch + 1 == std::min(end_, step_.micro_batches);
+    return micro_batch + own_.stride >= std::min(own_.end, step_.micro_batches);
   }
   bool may_deliver(const Job& job) const;
   void finish_job(const Job& job, bool delivered, Effects& effects);
@@ -184,7 +188,7 @@ class Engine {
     int32_t edge, micro_batch;
   };
   std::vector<Grant> early_grants_;  // of the next step, from ranks that have begun it
-  int32_t first_ = 0, end_ = 0;      // micro-batches of the replica
+  MicroBatches own_ = {};            // of the replica
   int32_t owed_ = 0;                 // values that will be asked for before the step is over
   int32_t unreduced_ = 0;            // reductions of the step that have not run
   bool overlaps_ = false;            // reductions run between actions

@@ -60,8 +60,7 @@ void Engine::make_ports() {
           (e.from_rank == rank_ ? kBegins : 0) | (e.to_rank == rank_ ? kEnds : 0) |
           (e.kind == EdgeKind::gather && e.from_rank == rank_ ? kGathers : 0));
       gathered += (port.ends[m] & kGathers) != 0;
-      port.first[m] = e.first;
-      port.end[m] = e.end;
+      port.micro_batches[m] = e.micro_batches;
     }
   }
   early_grants_.reserve(gathered);
@@ -75,13 +74,15 @@ int32_t Engine::slot(int32_t edge) const {
 
 void Engine::make_table(const ModePlan& mode) {
   Table& table = tables_[static_cast<size_t>(mode.mode)];
+  const int32_t turn = plan_->micro_batches_at(mode.mode, rank_).stride;
   for (const ActionProgram& action : mode.ranks[static_cast<size_t>(rank_)].programs) {
     const auto add = [&](const std::vector<int32_t>& edges, bool outgoing) {
       const size_t begin = table.uses.size();
       for (int32_t e : edges) {
         const Edge& edge = mode.edges[static_cast<size_t>(e)];
+        const int32_t places = outgoing ? edge.out_slots : edge.landing_slots;
         table.uses.push_back(
-            {slot(e), outgoing ? edge.out_slots : edge.landing_slots, edge.first, edge.end});
+            {slot(e), edge.param < 0 ? places * turn : places, edge.micro_batches});
       }
       return static_cast<int32_t>(begin);
     };

@@ -11,7 +11,13 @@ namespace weft {
 inline int64_t weights_at(const WeightVersions& versions, const StepDescriptor& step,
                           int32_t micro_batch) {
   if (step.per_update == 0) return 0;
-  return versions.offset(versions.of_update[static_cast<size_t>(update_of(step, micro_batch))]);
+  return versions.offset(versions.of_update[static_cast<size_t>(micro_batch / versions.round)]);
+}
+
+// Updates that a rank with these versions makes in the step.
+inline int32_t updates_at(const WeightVersions& versions, const StepDescriptor& step) {
+  if (step.per_update == 0) return updates_of(step);
+  return (step.micro_batches + versions.round - 1) / versions.round;
 }
 
 // The largest step that the plan has, with nothing yet of what comes with data.

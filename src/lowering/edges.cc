@@ -1,6 +1,7 @@
 #include "lowering/edges.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "lowering/parameters.h"
@@ -31,19 +32,24 @@ void add_tie_edges(const Plan& plan, std::vector<Edge>& edges) {
     const Param& param = model.param(p);
     const int32_t owner = plan.owner_of_param[static_cast<size_t>(p)];
     const Desc desc = param.desc();
+    // Without a flush, each update of a stage with replicas.
+    const WeightVersions& versions = plan.versions[static_cast<size_t>(owner)];
+    const auto end = std::max(static_cast<int32_t>(versions.of_update.size()), 1);
     const auto add = [&](EdgeKind kind, int32_t use, int32_t from, int32_t to) {
       edges.push_back({.kind = kind,
                        .param = p,
                        .use = use,
                        .from_rank = from,
                        .to_rank = to,
+                       .micro_batches = {.end = end},
+                       .open = end,
                        .landing = {},
                        .outgoing = {},
                        .desc = {desc, desc}});
     };
     std::set<int32_t> users;
     for (size_t u = 0; u < param.uses.size(); ++u)
-      for (int32_t d = 0; d < plan.config.data; ++d) {
+      for (int32_t d = 0; d < plan.replicas_at(owner); ++d) {
         const int32_t rank = plan.rank_of_node(param.uses[u].node, d);
         users.insert(rank);
         if (rank != owner) add(EdgeKind::tie_grad, static_cast<int32_t>(u), rank, owner);
@@ -88,9 +94,9 @@ void add_gathers(const Plan& plan, const ModePlan& mode, const std::vector<Stage
                              .unit = static_cast<int32_t>(u),
                              .from_rank = owner,
                              .to_rank = plan.rank_of(s, d),
-                             .first = plan.first_micro_batch(mode.mode, d),
-                             .end = plan.first_micro_batch(mode.mode, d + 1),
-                             .landing_slots = 0,  // all are granted
+                             .micro_batches = plan.micro_batches_at(mode.mode, plan.rank_of(s, d)),
+                             .open = 0,           // all are granted
+                             .landing_slots = 0,
                              .out_slots = 2,      // one may land before the other is released
                              .landing = {},
                              .outgoing = {},
@@ -124,6 +130,34 @@ std::vector<Transfer> transfers(const Plan& plan, const ModePlan& mode,
   return out;
 }
 
+// Replicas of two stages, and the micro-batches that both of them have.
+struct Meeting {
+  int32_t from, to;
+  MicroBatches micro_batches;
+};
+
+Meeting same_replica(const Plan& plan, Mode mode, int32_t replica) {
+  return {replica,
+          replica,
+          {.first = plan.first_micro_batch(mode, replica),
+           .end = plan.first_micro_batch(mode, replica + 1)}};
+}
+
+// Of all replicas. A stage of -1 is the controller, which has all micro-batches.
+std::vector<Meeting> meetings(const Plan& plan, Mode mode, int32_t from, int32_t to) {
+  std::vector<Meeting> out;
+  if (plan.stage_replicas.empty()) {
+    for (int32_t d = 0; d < plan.config.data; ++d) out.push_back(same_replica(plan, mode, d));
+    return out;
+  }
+  const int32_t makers = from < 0 ? 1 : plan.replicas_of(from),
+                takers = to < 0 ? 1 : plan.replicas_of(to), all = std::lcm(makers, takers),
+                end = plan.micro_batches(mode);
+  for (int32_t first = 0; first < std::min(all, end); ++first)
+    out.push_back({first % makers, first % takers, {.first = first, .end = end, .stride = all}});
+  return out;
+}
+
 bool within_rank(const Plan& plan, const Transfer& t) {
   return t.from >= 0 && plan.rank_of_stage[static_cast<size_t>(t.from)] ==
                             plan.rank_of_stage[static_cast<size_t>(t.to)];
@@ -144,15 +178,14 @@ std::vector<Edge> make_edges(const Plan& plan, const ModePlan& mode,
                              const std::vector<StageWork>& work) {
   const StepGraph& graph = mode.graph;
   std::vector<Edge> edges;
-  auto add = [&](EdgeKind kind, TensorId t, int32_t from, int32_t to, int32_t replica) {
+  auto add = [&](EdgeKind kind, TensorId t, int32_t from, int32_t to, const Meeting& of) {
     Edge edge{.kind = kind,
               .tensor = t,
               .from_stage = from,
               .to_stage = to,
-              .from_rank = from < 0 ? 0 : plan.rank_of(from, replica),
-              .to_rank = to < 0 ? 0 : plan.rank_of(to, replica),
-              .first = plan.first_micro_batch(mode.mode, replica),
-              .end = plan.first_micro_batch(mode.mode, replica + 1),
+              .from_rank = from < 0 ? 0 : plan.rank_of(from, of.from),
+              .to_rank = to < 0 ? 0 : plan.rank_of(to, of.to),
+              .micro_batches = of.micro_batches,
               .landing = {},
               .outgoing = {},
               .desc = {}};
@@ -161,14 +194,20 @@ std::vector<Edge> make_edges(const Plan& plan, const ModePlan& mode,
     edges.push_back(edge);
   };
   const std::vector<Transfer> all = transfers(plan, mode, work);
-  for (int32_t d = 0; d < plan.config.data; ++d)
-    for (const Transfer& t : all)
-      if (!within_rank(plan, t)) add(t.kind, t.tensor, t.from, t.to, d);
-  for (TensorId t : graph.sinks)
-    for (int32_t d = 0; d < plan.config.data; ++d)
-      add(EdgeKind::sink, t,
-          plan.stage_of_node[static_cast<size_t>(graph.tensors[static_cast<size_t>(t)].maker)], -1,
-          d);
+  const bool in_turn = !plan.stage_replicas.empty();
+  for (int32_t d = 0; d < (in_turn ? 1 : plan.config.data); ++d)
+    for (const Transfer& t : all) {
+      if (within_rank(plan, t)) continue;
+      for (const Meeting& of : in_turn ? meetings(plan, mode.mode, t.from, t.to)
+                                       : std::vector{same_replica(plan, mode.mode, d)})
+        add(t.kind, t.tensor, t.from, t.to, of);
+    }
+  for (TensorId t : graph.sinks) {
+    const int32_t from =
+        plan.stage_of_node[static_cast<size_t>(graph.tensors[static_cast<size_t>(t)].maker)];
+    for (const Meeting& of : meetings(plan, mode.mode, from, -1))
+      add(EdgeKind::sink, t, from, -1, of);
+  }
   if (mode.mode == Mode::train) add_tie_edges(plan, edges);
   if (plan.gathers()) add_gathers(plan, mode, work, edges);
   return edges;
@@ -178,9 +217,13 @@ std::vector<StageEdge> stage_edges(const Plan& plan, const ModePlan& mode,
                                    const std::vector<StageWork>& work,
                                    std::vector<int32_t>* edge_of) {
   std::vector<StageEdge> out;
-  int32_t index = 0;
+  size_t next = 0;  // edges are in the order of the transfers
   for (const Transfer& t : transfers(plan, mode, work)) {
-    const int32_t edge = within_rank(plan, t) ? -1 : index++;
+    const auto is_first = [&t](const Edge& e) {
+      return e.tensor == t.tensor && e.to_stage == t.to;
+    };
+    while (!within_rank(plan, t) && !is_first(mode.edges[next])) ++next;
+    const int32_t edge = within_rank(plan, t) ? -1 : static_cast<int32_t>(next);
     if (t.kind == EdgeKind::feed) continue;
     constexpr Kind kKinds[kPhases] = {Kind::F, Kind::R, Kind::I, Kind::W};
     const Kind until = kKinds[work[static_cast<size_t>(t.to)].lives.at(t.tensor).last];
@@ -192,7 +235,7 @@ std::vector<StageEdge> stage_edges(const Plan& plan, const ModePlan& mode,
                         .gradient = true,
                         .forward_until = Kind::F,
                         .gradient_until = until});
-    if (edge_of) edge_of->push_back(edge);
+    edge_of->push_back(edge);
   }
   return out;
 }

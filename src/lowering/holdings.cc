@@ -130,7 +130,20 @@ StageHoldings holdings_of(const StageWork& work, const StageTraffic& traffic, co
   return Account(work, traffic, model, graph, shapes).run();
 }
 
-int32_t places_of(const Holding& holding, int32_t stage, const StageTimes& times, int32_t slack) {
+namespace {
+
+std::vector<int32_t> every(int32_t turn, int32_t first, const std::vector<int32_t>& times) {
+  if (turn == 1) return times;
+  std::vector<int32_t> out;
+  for (auto mb = static_cast<size_t>(first); mb < times.size(); mb += static_cast<size_t>(turn))
+    out.push_back(times[mb]);
+  return out;
+}
+
+}  // namespace
+
+int32_t places_of(const Holding& holding, int32_t stage, const StageTimes& times, int32_t slack,
+                  int32_t turn) {
   const auto when = [&times](int32_t s, int32_t phase) -> const std::vector<int32_t>& {
     return times[static_cast<size_t>(s)][static_cast<size_t>(phase)];
   };
@@ -143,8 +156,10 @@ int32_t places_of(const Holding& holding, int32_t stage, const StageTimes& times
   const bool arrives =
       holding.kind == Holding::Kind::feed || holding.kind == Holding::Kind::landing;
   const auto micro_batches = static_cast<int32_t>(begin.size());
-  return std::clamp(slots_needed(begin, end) + (arrives ? slack : 0), 1,
-                    std::max(micro_batches, 1));
+  int32_t most = 0;
+  for (int32_t first = 0; first < turn; ++first)
+    most = std::max(most, slots_needed(every(turn, first, begin), every(turn, first, end)));
+  return std::clamp(most + (arrives ? slack : 0), 1, std::max(micro_batches, 1));
 }
 
 }  // namespace weft

@@ -22,8 +22,7 @@ class RankLayout {
         layout_(layout),
         crossings_(layout.crossings),
         rank_(rank),
-        micro_batches_(plan.first_micro_batch(mode.mode, plan.replica_of(rank) + 1) -
-                       plan.first_micro_batch(mode.mode, plan.replica_of(rank))),
+        own_(plan.micro_batches_at(mode.mode, rank)),
         program_(mode.ranks[static_cast<size_t>(rank)]) {
     program_.rings = {{0, plan.permanent_bytes[static_cast<size_t>(rank)], 1}, {0, 0, 1}};
     program_.edges = crossings_.edges_of_rank[static_cast<size_t>(rank)];
@@ -61,15 +60,15 @@ class RankLayout {
   StagePlaces& places(int32_t stage) { return layout_.places[cell(stage)]; }
   Edge& edge(int32_t id) { return mode_.edges[static_cast<size_t>(id)]; }
 
-  Place add_ring(int64_t stride, int32_t count) {
-    program_.rings.push_back({0, stride, count});
+  Place add_ring(int64_t stride, int32_t count, int32_t turn) {
+    program_.rings.push_back({.stride = stride, .count = count, .turn = turn});
     return {static_cast<int32_t>(program_.rings.size() - 1), 0};
   }
 
   void place(int32_t stage, const Holding& holding) {
     const int32_t count =
-        std::min(places_of(holding, stage, times_, plan_.config.slack), micro_batches_);
-    const Place ring = add_ring(holding.bytes, count);
+        std::min(places_of(holding, stage, times_, plan_.config.slack, own_.stride), own_.count());
+    const Place ring = add_ring(holding.bytes, count, own_.stride);
     for (const Holding::Tensor& t : holding.tensors)
       (t.again ? places(stage).again : places(stage).first)[t.id] = {ring.ring, t.offset};
     const TensorId tensor = holding.tensors.front().id;
@@ -78,6 +77,7 @@ class RankLayout {
         if (edge(i).tensor != tensor) continue;
         edge(i).landing = ring;
         edge(i).landing_slots = count;
+        edge(i).open = std::min(own_.first + count * own_.stride, own_.end);
       }
     } else if (holding.kind == Holding::Kind::shared) {
       for (int32_t i : crossings_.edges_out_of[cell(stage)]) {
@@ -105,9 +105,11 @@ class RankLayout {
     if (rank_ != 0) return;
     for (int32_t i : program_.edges) {
       if (edge(i).kind != EdgeKind::sink) continue;
-      edge(i).landing_slots = edge(i).end - edge(i).first;
-      edge(i).landing =
-          add_ring(align_up(static_cast<int64_t>(edge(i).desc[0].bytes())), edge(i).landing_slots);
+      const MicroBatches& all = edge(i).micro_batches;
+      edge(i).landing_slots = all.count();
+      edge(i).open = all.end;
+      edge(i).landing = add_ring(align_up(static_cast<int64_t>(edge(i).desc[0].bytes())),
+                                 edge(i).landing_slots, all.stride);
     }
   }
 
@@ -156,7 +158,8 @@ class RankLayout {
   ModePlan& mode_;
   ModeLayout& layout_;
   const Crossings& crossings_;
-  const int32_t rank_, micro_batches_;  // those of its replica
+  const int32_t rank_;
+  const MicroBatches own_;
   RankProgram& program_;
 };
 
@@ -164,7 +167,7 @@ class RankLayout {
 
 Crossings::Crossings(const Plan& plan, const ModePlan& mode, const std::vector<StageWork>& work)
     : traffic(work.size()),
-      edges_into(work.size() * static_cast<size_t>(plan.config.data)),
+      edges_into(work.size() * static_cast<size_t>(plan.most_replicas())),
       edges_out_of(edges_into.size()),
       edges_of_rank(static_cast<size_t>(plan.config.ranks)),
       stages_of_rank(static_cast<size_t>(plan.positions())) {
@@ -190,10 +193,11 @@ Crossings::Crossings(const Plan& plan, const ModePlan& mode, const std::vector<S
     edges_of_rank[static_cast<size_t>(e.from_rank)].push_back(id);
     if (e.to_rank != e.from_rank) edges_of_rank[static_cast<size_t>(e.to_rank)].push_back(id);
     if (e.tensor < 0) continue;
-    const int32_t replica = plan.replica_of(e.from_stage >= 0 ? e.from_rank : e.to_rank);
-    if (e.from_stage >= 0) edges_out_of[cell(replica, e.from_stage)].push_back(id);
-    if (e.to_stage >= 0) edges_into[cell(replica, e.to_stage)].push_back(id);
-    if (replica > 0) continue;
+    const int32_t from = e.from_stage >= 0 ? plan.replica_of(e.from_rank) : 0,
+                  to = e.to_stage >= 0 ? plan.replica_of(e.to_rank) : 0;
+    if (e.from_stage >= 0) edges_out_of[cell(from, e.from_stage)].push_back(id);
+    if (e.to_stage >= 0) edges_into[cell(to, e.to_stage)].push_back(id);
+    if (from > 0 || to > 0) continue;  // replicas are alike
     if (e.from_stage >= 0) {
       auto& readers_there = traffic[static_cast<size_t>(e.from_stage)].shared[e.tensor];
       // The controller always has room.

@@ -49,7 +49,10 @@ class RankWriter {
   void write_stage(int32_t stage) {
     write_action(stage, Kind::F);
     if (mode_.schedule.forward_only) return;
-    if (mode_.schedule.updates > 0) write_action(stage, Kind::O);  // the worker knows what it is
+    if (mode_.schedule.updates > 0) {
+      write_action(stage, Kind::O);  // the worker knows what an update is
+      add_ties(program_.programs.back());
+    }
     // A schedule may say R where there is nothing to make again.
     write_action(stage, Kind::R);
     if (work(stage).split)
@@ -229,18 +232,20 @@ class RankWriter {
 
   void add_jobs() {
     auto& jobs = program_.jobs;
-    const int32_t replica = plan_.replica_of(rank_),
-                  first = plan_.first_micro_batch(mode_.mode, replica),
-                  end = plan_.first_micro_batch(mode_.mode, replica + 1);
-    const auto& row = mode_.schedule.rows[static_cast<size_t>(plan_.position_of(rank_))];
+    const MicroBatches own = plan_.micro_batches_at(mode_.mode, rank_);
+    // The row is that of all replicas, unless each has its own.
+    const int32_t first = plan_.stage_replicas.empty() ? own.first : 0;
+    const auto& row = mode_.schedule.rows[static_cast<size_t>(plan_.row_of(rank_))];
     jobs.reserve(row.size() + 5);
     const bool train = mode_.mode == Mode::train;
     if (train) jobs.push_back({.kind = JobKind::clear});
     for (const Action& a : row) {
-      if (first + a.micro_batch >= end) continue;  // other replicas may have more
       const auto [begin_of, end_of] = programs_of_.at(a.stage)[static_cast<size_t>(a.kind)];
-      for (int32_t program = begin_of; program < end_of; ++program)
-        jobs.push_back({JobKind::action, program, first + a.micro_batch});
+      if (a.kind == Kind::O)
+        add_update(begin_of, a.micro_batch);
+      else if (first + a.micro_batch < own.end)  // other replicas may have more
+        for (int32_t program = begin_of; program < end_of; ++program)
+          jobs.push_back({JobKind::action, program, first + a.micro_batch});
     }
     if (train) {
       jobs.push_back({.kind = JobKind::send_ties});
@@ -249,6 +254,23 @@ class RankWriter {
       jobs.push_back({.kind = JobKind::update});
     }
     jobs.push_back({.kind = JobKind::finish});
+  }
+
+  // Replicas send their sums to the owners of the parameters, and go on with the new values.
+  void add_update(int32_t program, int32_t update) {
+    auto& jobs = program_.jobs;
+    if (plan_.replicas_at(rank_) > 1) jobs.push_back({JobKind::send_ties, program, update});
+    jobs.push_back({JobKind::action, program, update});
+    jobs.push_back({JobKind::clear, program, update + 1});
+  }
+
+  // What an update waits for, and what it posts.
+  void add_ties(ActionProgram& update) const {
+    for (int32_t i : program_.edges) {
+      const Edge& edge = mode_.edges[static_cast<size_t>(i)];
+      if (edge.kind == EdgeKind::tie_grad && edge.to_rank == rank_) update.waits.push_back(i);
+      if (edge.kind == EdgeKind::tie_value && edge.from_rank == rank_) update.posts.push_back(i);
+    }
   }
 
   const Plan& plan_;

@@ -51,8 +51,8 @@ Result<ModeLayout> lay_out_mode(Plan& plan, const Shapes& shapes, ModePlan& mode
     const Edge& e = mode.edges[static_cast<size_t>(edge_of[i])];
     const EdgePlaces& proved = proof.checked.places[i];
     // Replica 0 may have fewer micro-batches than the schedule is made for.
-    const int32_t least =
-        std::min(e.kind == EdgeKind::gradient ? proved.gradient : proved.forward, e.end - e.first);
+    const int32_t least = std::min(e.kind == EdgeKind::gradient ? proved.gradient : proved.forward,
+                                   plan.micro_batches_at(mode.mode, e.to_rank).count());
     if (e.landing_slots < least)
       return Status(Code::internal, cat("edge ", edge_of[i], " has ", e.landing_slots,
                                         " places, the schedule was proved with ", least));
@@ -124,11 +124,17 @@ class Fit {
 
  private:
   ModePlan& train() { return plan_.modes[static_cast<size_t>(Mode::train)]; }
+  std::vector<size_t> ranks_at(size_t position) const {
+    const auto first = static_cast<int32_t>(position);
+    std::vector<size_t> out;
+    for (int32_t d = 0; d < plan_.replicas_at(first); ++d)
+      out.push_back(static_cast<size_t>(plan_.rank_at(first, d)));
+    return out;
+  }
   // Of a position: the most of its ranks.
   int64_t permanent_bytes(size_t position) const {
     int64_t most = 0;
-    for (size_t r = position; r < plan_.permanent_bytes.size(); r += stages_of_.size())
-      most = std::max(most, plan_.permanent_bytes[r]);
+    for (size_t r : ranks_at(position)) most = std::max(most, plan_.permanent_bytes[r]);
     return most;
   }
   int64_t bytes_of(size_t rank) {
@@ -137,7 +143,7 @@ class Fit {
   // The rank of a position with the most bytes, and these.
   size_t fullest(size_t position) {
     size_t out = position;
-    for (size_t r = position; r < plan_.permanent_bytes.size(); r += stages_of_.size())
+    for (size_t r : ranks_at(position))
       if (bytes_of(r) > bytes_of(out)) out = r;
     return out;
   }

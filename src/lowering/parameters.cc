@@ -22,7 +22,8 @@ void place(ResidentTensor& tensor, int64_t& top) {
 }  // namespace
 
 ResidentParam resident_param(const Model& model, const PlanConfig& config, ParamId param,
-                             bool owned, const std::vector<bool>& local, int32_t replica) {
+                             bool owned, const std::vector<bool>& local, int32_t replica,
+                             int32_t replicas) {
   const Desc desc = model.param(param).desc();
   ResidentParam out{.param = param,
                     .owned = owned,
@@ -32,7 +33,7 @@ ResidentParam resident_param(const Model& model, const PlanConfig& config, Param
     out.tensors.push_back({.role = Role::value, .desc = desc});
   if (!makes(model, config, Mode::train)) return out;
   for (size_t u = 0; u < local.size(); ++u)
-    for (int32_t d = 0; d < config.data; ++d) {
+    for (int32_t d = 0; d < replicas; ++d) {
       const bool here = local[u] && d == replica;
       if (!owned && !here) continue;
       out.tensors.push_back({.role = Role::accumulator,
@@ -55,8 +56,9 @@ std::vector<int32_t> owners_of(const Plan& plan) {
   std::vector<int32_t> out;
   for (const Param& param : plan.model->params()) {
     int32_t owner = -1;
-    for (int32_t d = 0; d < plan.config.data; ++d) {
-      const int32_t rank = plan.rank_of_node(param.uses.front().node, d);
+    const NodeId first = param.uses.front().node;
+    for (int32_t d = 0; d < plan.replicas_of_node(first); ++d) {
+      const int32_t rank = plan.rank_of_node(first, d);
       if (owner < 0 || owned[static_cast<size_t>(rank)] < owned[static_cast<size_t>(owner)])
         owner = rank;
     }
@@ -85,7 +87,7 @@ void place_parameters(Plan& plan) {
     std::map<int32_t, std::vector<bool>> local;  // per rank that uses it
     const auto& uses = model.param(p).uses;
     for (size_t u = 0; u < uses.size(); ++u)
-      for (int32_t d = 0; d < plan.config.data; ++d) {
+      for (int32_t d = 0; d < plan.replicas_of_node(uses[u].node); ++d) {
         std::vector<bool>& here = local[plan.rank_of_node(uses[u].node, d)];
         here.resize(uses.size());
         here[u] = true;
@@ -93,7 +95,7 @@ void place_parameters(Plan& plan) {
     for (const auto& [rank, here] : local)
       plan.resident[static_cast<size_t>(rank)].push_back(
           resident_param(model, plan.config, p, rank == plan.owner_of_param[static_cast<size_t>(p)],
-                         here, plan.replica_of(rank)));
+                         here, plan.replica_of(rank), plan.replicas_at(rank)));
   }
   for (size_t r = 0; r < ranks; ++r) {
     int64_t& top = plan.permanent_bytes[r];

@@ -7,9 +7,10 @@
 
 namespace weft {
 
-// `local`: per use, whether it is on the rank, which is of that replica. Places are empty.
+// `local`: per use, whether it is on the rank, which is one of `replicas`. Places are empty.
 ResidentParam resident_param(const Model& model, const PlanConfig& config, ParamId param,
-                             bool owned, const std::vector<bool>& local, int32_t replica = 0);
+                             bool owned, const std::vector<bool>& local, int32_t replica = 0,
+                             int32_t replicas = 1);
 
 // The ranks that update a parameter: its owner, and if the optimizer's state is not sharded the
 // rank of the first use in every other replica.

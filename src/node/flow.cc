@@ -29,6 +29,15 @@ const Edge& RankNode::edge_at(const MessageAt& at) const {
   return plan_->mode(at.mode).edges[static_cast<size_t>(at.edge)];
 }
 
+// Nothing of the step has landed on the route yet, unless it is there already.
+void RankNode::enter(Mode mode, Route& route, uint64_t sequence) const {
+  if (route.sequence == sequence) return;
+  const Edge& edge = plan_->mode(mode).edges[static_cast<size_t>(route.edge)];
+  route.sequence = sequence;
+  route.next = edge.micro_batches.first;
+  route.room = edge.open;
+}
+
 // Of a peer: whether the plan has such a message, and its edge ends or begins here.
 Result<Route*> RankNode::route_of(const MessageAt& at) {
   if (static_cast<size_t>(at.mode) >= kModes)
@@ -39,8 +48,8 @@ Result<Route*> RankNode::route_of(const MessageAt& at) {
                      mode_name(at.mode)));
   const Edge& edge = edge_at(at);
   if (!edge.has(at.micro_batch))
-    return wrong(cat("edge ", at.edge, " has no micro-batch ", at.micro_batch, " (", edge.first,
-                     " to ", edge.end - 1, ")"));
+    return wrong(cat("edge ", at.edge, " has no micro-batch ", at.micro_batch, " (",
+                     edge.micro_batches.first, " to ", edge.micro_batches.end - 1, ")"));
   return router_.find(at.mode, at.edge);
 }
 
@@ -57,11 +66,7 @@ Result<std::span<std::byte>> RankNode::landing(Peer& from, const Tag& tag, uint6
   const bool begun = next_sequence_ > 0 && tag.step == step.sequence;
   if (!begun && (tag.step != next_sequence_ || !engine().idle() || controller_))
     return wrong(cat("tensor of step ", tag.step, ", which neither runs nor is next"));
-  if (route->sequence != tag.step) {
-    route->sequence = tag.step;
-    route->next = edge.first;
-    route->room = edge.first + edge.landing_slots;
-  }
+  enter(here.mode, *route, tag.step);
   if (here.micro_batch != route->next)
     return wrong(cat("edge ", here.edge, " brings micro-batch ", here.micro_batch, ", expected ",
                      route->next));
@@ -80,7 +85,7 @@ Result<std::span<std::byte>> RankNode::landing(Peer& from, const Tag& tag, uint6
   }
   if (place.size() != bytes)
     return wrong(cat(name_of(here), " has ", bytes, " bytes, expected ", place.size()));
-  ++route->next;
+  route->next += edge.micro_batches.stride;
   from.landing_at = here;
   from.landing_bytes = bytes;
   return place;
@@ -114,11 +119,8 @@ void RankNode::grant(Route& route, int32_t micro_batch) {
   const uint64_t sequence = step().sequence;
   const Route::Peer& from = route.peer(micro_batch);
   if (from.rank == rank_) return push({Event::Kind::granted, rank_, sequence, here});
-  if (route.kind == EdgeKind::gather) {  // nothing of it is under way
-    route.sequence = sequence;
-    route.next = micro_batch;
-    route.room = micro_batch;
-  }
+  enter(here.mode, route, sequence);
+  if (route.kind == EdgeKind::gather) route.next = route.room = micro_batch;  // none is under way
   route.room = std::max(route.room, micro_batch + 1);
   Peer& peer = *links_[static_cast<size_t>(from.link)];
   peer.link.send_grant(tag_of(sequence, here), now_, peer);

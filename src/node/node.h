@@ -160,6 +160,7 @@ class RankNode final : private RankLinks {
   MessageAt at(int32_t edge, int32_t micro_batch) const;
   const Edge& edge_at(const MessageAt& at) const;
   Result<Route*> route_of(const MessageAt& at);
+  void enter(Mode mode, Route& route, uint64_t sequence) const;
   Result<std::span<std::byte>> landing(Peer& from, const Tag& tag, uint64_t bytes);
 
   // RankLinks

@@ -11,11 +11,11 @@ namespace weft {
 
 namespace {
 
-kernels::AdamStep adam_step(const OptimSettings& s, uint64_t step, double grad_scale,
+kernels::AdamStep adam_step(const OptimSettings& s, uint64_t step, uint64_t made, double grad_scale,
                             double decay) {
   const double rate = rate_at(s, step);
-  const double correction1 = 1 - plain_power(s.beta1, step + 1),
-               correction2 = 1 - plain_power(s.beta2, step + 1);
+  const double correction1 = 1 - plain_power(s.beta1, made + 1),
+               correction2 = 1 - plain_power(s.beta2, made + 1);
   const bool decoupled = s.rule == Rule::adamw;
   return {
       .scale = static_cast<float>(grad_scale),
@@ -42,11 +42,12 @@ double sum_of_squares(const float* x, int64_t n, double* partials, Tiles& tiles)
   return sum;
 }
 
-void update(const OptimSettings& settings, uint64_t step, double grad_scale, bool decay, int64_t n,
-            float* weight, const float* grad, float* slot0, float* slot1, Tiles& tiles) {
+void update(const OptimSettings& settings, uint64_t step, uint64_t made, double grad_scale,
+            bool decay, int64_t n, float* weight, const float* grad, float* slot0, float* slot1,
+            Tiles& tiles) {
   const double amount = decay ? settings.weight_decay : 0;
   if (settings.rule != Rule::sgd) {
-    const kernels::AdamStep shared = adam_step(settings, step, grad_scale, amount);
+    const kernels::AdamStep shared = adam_step(settings, step, made, grad_scale, amount);
     for_ranges(tiles, n, kTileElements, [&](int64_t begin, int64_t end) {
       kernels::adam(weight + begin, grad + begin, slot0 + begin, slot1 + begin, end - begin,
                     shared);

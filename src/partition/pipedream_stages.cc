@@ -54,16 +54,16 @@ Result<Partition> partition_pipedream(const Model& model, const PlanConfig& conf
   return partition_at(costs, begins);
 }
 
-Result<WorkerPlan> plan_workers(const Model& model, const PlanConfig& config, int32_t workers) {
-  if (workers < 1)
-    return Status(Code::invalid, cat("workers is ", workers, ", expected 1 or more"));
-  WEFT_TRY(model.check_samples(config.micro_batch_size));
+Result<ReplicatedStages> replicated_stages(const Model& model, const PlanConfig& config) {
   const OpNodes ops(model, config.micro_batch_size, config.times);
-  WorkerPlan out;
   WEFT_TRY_ASSIGN(const std::vector<ModelState> states, states_of(model, config, ops));
-  WEFT_TRY_ASSIGN(out.plan, partition_replicated(states, options_for(config, workers, false)));
-  for (const ReplicatedStage& stage : out.plan.stages)
+  WEFT_TRY_ASSIGN(const ReplicatedPlan plan,
+                  partition_replicated(states, options_for(config, config.ranks, false)));
+  ReplicatedStages out;
+  for (const ReplicatedStage& stage : plan.stages) {
     out.first.push_back(ops.ids[static_cast<size_t>(stage.first)]);
+    out.replicas.push_back(stage.replicas);
+  }
   return out;
 }
 

@@ -10,17 +10,17 @@ namespace weft {
 Result<std::vector<ModelState>> states_of(const Model& model, const PlanConfig& config,
                                           const OpNodes& ops);
 
-// Stages of one machine each, which is what a plan without replicas can run. Links without a
-// bandwidth count as unlimited.
+// Stages of one machine each, for schedules other than 'pipedream'. Links without a bandwidth count
+// as unlimited.
 Result<Partition> partition_pipedream(const Model& model, const PlanConfig& config,
                                       const OpNodes& ops, const NodeCosts& costs, int32_t stages);
 
-// The best use of `workers` machines, each stage on one or several of them. `first`: per stage, the
-// node that it begins with.
-struct WorkerPlan {
-  ReplicatedPlan plan;
+// The best use of the configuration's ranks, each stage on one or several of them. `first`: per
+// stage, the node that it begins with.
+struct ReplicatedStages {
   std::vector<NodeId> first;
+  std::vector<int32_t> replicas;
 };
-Result<WorkerPlan> plan_workers(const Model& model, const PlanConfig& config, int32_t workers);
+Result<ReplicatedStages> replicated_stages(const Model& model, const PlanConfig& config);
 
 }  // namespace weft

@@ -52,8 +52,7 @@ Status RunBytes::add_mode(Mode mode, const Schedule& train) {
   info->schedule = train;
   if (mode != Mode::train) {
     const int32_t micro_batches = mode == Mode::eval ? train.micro_batches : config_.micro_batches;
-    WEFT_TRY_ASSIGN(info->schedule,
-                    make_forward(train.rank_of_stage, config_.ranks, micro_batches));
+    WEFT_TRY_ASSIGN(info->schedule, make_forward(train, micro_batches));
   }
   info->times = chained(info->schedule);
   for (TensorId t : info->graph.sinks)
@@ -202,7 +201,9 @@ int32_t RunBytes::places(ModeInfo& mode, size_t s, const Term& term) {
                                                                      : kPhaseF}};
   }
   const int32_t slack = std::max(config_.slack, 1);
-  return at->second = places_of(holding, static_cast<int32_t>(s), mode.times, slack);
+  const auto stage = static_cast<int32_t>(s);
+  return at->second =
+             places_of(holding, stage, mode.times, slack, mode.schedule.replicas_of(stage));
 }
 
 BytesOfRun RunBytes::of(const RunOfNodes& at) {

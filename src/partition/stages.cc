@@ -150,11 +150,16 @@ Result<Partition> split_for_machines(const Model& model, const PlanConfig& confi
   WEFT_TRY_ASSIGN(const ScheduleChoice choice, choose_schedule(config));
   WEFT_TRY_ASSIGN(const Schedule schedule, make_schedule(choice, config, {}));
   std::vector<StageRoom> rooms;
-  for (const int32_t rank : schedule.rank_of_stage)
-    rooms.push_back({.rank = rank,
-                     .speed = config.machines.speeds.empty()
-                                  ? 1
-                                  : config.machines.speeds[static_cast<size_t>(rank)]});
+  for (int32_t s = 0; s < schedule.stages; ++s) {
+    StageRoom room{.rank = schedule.rank_of(s, 0), .speed = 1};
+    // Replicas take turns, so a stage is as fast as so many of the slowest.
+    for (int32_t i = 0; !config.machines.speeds.empty() && i < schedule.replicas_of(s); ++i) {
+      const double speed = config.machines.speeds[static_cast<size_t>(schedule.rank_of(s, i))];
+      room.speed = i > 0 ? std::min(room.speed, speed) : speed;
+    }
+    room.speed *= schedule.replicas_of(s);
+    rooms.push_back(room);
+  }
   const CutLoads cuts = cut_loads(model, config, ops);
   if (!cuts_by_bytes(config))
     return partition_for(costs, {.cut_time = cuts.time, .bytes = {}}, rooms);
@@ -244,7 +249,7 @@ Result<std::vector<int32_t>> choose_stages(const Model& model, const PlanConfig&
       case SplitBy::pipedream: return partition_pipedream(model, config, ops, costs, stages);
       case SplitBy::cost: break;
     }
-    return config.machines.any() || cuts_by_bytes(config)
+    return config.machines.any() || cuts_by_bytes(config) || !config.stage_replicas.empty()
                ? split_for_machines(model, config, ops, costs)
                : partition_by_cost(costs, stages);
   };

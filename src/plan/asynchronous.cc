@@ -3,6 +3,7 @@
 #include "plan/asynchronous.h"
 
 #include <algorithm>
+#include <charconv>
 #include <numeric>
 
 #include "base/text.h"
@@ -12,14 +13,18 @@ namespace weft {
 
 namespace {
 
+Status check_segment(int64_t updates) {
+  if (updates >= 1 && updates <= kMaxSegment) return {};
+  return Status(Code::invalid,
+                cat("segment is ", updates, " updates, expected 1 to ", kMaxSegment));
+}
+
 // 1f1b over all micro-batches of a segment. An update follows the last backward of its
 // micro-batches; with `double_buffered`, the first forward of the update after it too, so that
 // every stage, the last included, uses weights that are one update old.
 Result<Schedule> make_segment(const ScheduleSizes& sizes, bool double_buffered) {
   const int32_t updates = sizes.segment == 0 ? kDefaultSegment : sizes.segment;
-  if (updates < 1 || updates > kMaxSegment)
-    return Status(Code::invalid,
-                  cat("segment is ", updates, " updates, expected 1 to ", kMaxSegment));
+  WEFT_TRY(check_segment(updates));
   const int64_t all = int64_t{sizes.micro_batches} * updates;
   if (all > INT32_MAX)
     return Status(Code::invalid,
@@ -46,6 +51,51 @@ Result<Schedule> make_segment(const ScheduleSizes& sizes, bool double_buffered) 
   return schedule;
 }
 
+Status check_rounds(const ScheduleSizes& sizes) {
+  WEFT_TRY(check_segment(sizes.segment));
+  for (size_t s = 0; s < sizes.replicas.size(); ++s)
+    if (sizes.segment % sizes.replicas[s] != 0)
+      return Status(Code::invalid,
+                    cat("segment is ", sizes.segment, ", expected a multiple of the ",
+                        sizes.replicas[s], " replicas of stage ", s));
+  return {};
+}
+
+// 1F1B-RR: the replicas of a stage take the micro-batches in turn, and each runs 1f1b over its own.
+Result<Schedule> make_round_robin(ScheduleSizes sizes) {
+  if (sizes.segment == 0) {
+    int64_t all = 1;
+    for (const int32_t r : sizes.replicas)
+      all = std::min(std::lcm(all, int64_t{r}), int64_t{kMaxSegment} + 1);
+    const int64_t segment = (kDefaultSegment + all - 1) / all * all;
+    WEFT_TRY(check_segment(segment));
+    sizes.segment = static_cast<int32_t>(segment);
+  }
+  WEFT_TRY(check_rounds(sizes));
+  Schedule schedule{.stages = static_cast<int32_t>(sizes.replicas.size()),
+                    .micro_batches = sizes.segment,
+                    .updates = sizes.segment,
+                    .rank_of_stage = {},
+                    .rows = {},
+                    .replicas = sizes.replicas};
+  const PipedreamNumbers numbers = pipedream_numbers(sizes.replicas);
+  for (int32_t s = 0; s < schedule.stages; ++s) {
+    schedule.rank_of_stage.push_back(schedule.ranks());
+    const int32_t own = schedule.replicas_of(s), rounds = schedule.updates_of(s),
+                  warm_up = std::min(numbers.warm_up[static_cast<size_t>(s)], rounds);
+    for (int32_t i = 0; i < own; ++i) {
+      std::vector<Action>& row = schedule.rows.emplace_back();
+      for (int32_t k = 0; k < warm_up; ++k) row.push_back({s, Kind::F, k * own + i});
+      for (int32_t k = 0; k < rounds; ++k) {
+        if (k + warm_up < rounds) row.push_back({s, Kind::F, (k + warm_up) * own + i});
+        row.push_back({s, Kind::B, k * own + i});
+        row.push_back({s, Kind::O, k});
+      }
+    }
+  }
+  return schedule;
+}
+
 // Stages that a parameter is used in, if there are several.
 std::string apart(const Plan& plan, const Param& param) {
   const int32_t first = plan.stage_of_node[static_cast<size_t>(param.uses.front().node)];
@@ -64,7 +114,9 @@ Result<Schedule> make_pipedream(const ScheduleSizes& sizes) {
         Code::invalid,
         cat("schedule 'pipedream' makes an update of every micro-batch: micro_batches is ",
             sizes.micro_batches, ", expected 1; 'pipedream-2bw' gathers several"));
-  return make_segment(sizes, false);
+  const bool replicated =
+      std::any_of(sizes.replicas.begin(), sizes.replicas.end(), [](int32_t r) { return r > 1; });
+  return replicated ? make_round_robin(sizes) : make_segment(sizes, false);
 }
 
 Result<Schedule> make_pipedream_2bw(const ScheduleSizes& sizes) {
@@ -74,6 +126,29 @@ Result<Schedule> make_pipedream_2bw(const ScheduleSizes& sizes) {
                   cat("schedule 'pipedream-2bw' needs as many micro-batches per update as ranks, ",
                       sizes.ranks, ", or more: micro_batches is ", sizes.micro_batches));
   return make_segment(sizes, true);
+}
+
+Result<std::vector<int32_t>> replicas_of(const PlanConfig& config) {
+  std::vector<int32_t> out;
+  const auto wrong = [&config](std::string_view what) {
+    return Status(Code::invalid,
+                  cat("stage_replicas is '", config.stage_replicas, "', expected ", what));
+  };
+  int64_t all = 0;
+  for (size_t at = 0; at < config.stage_replicas.size();) {
+    const char* begin = config.stage_replicas.data() + at;
+    const char* end = config.stage_replicas.data() + config.stage_replicas.size();
+    int32_t ranks = 0;
+    const auto [stop, error] = std::from_chars(begin, end, ranks);
+    if (error != std::errc() || ranks < 1 || (stop != end && (*stop != ',' || stop + 1 == end)))
+      return wrong("the ranks of each stage, as '3,1'");
+    out.push_back(ranks);
+    all += ranks;
+    at = static_cast<size_t>(stop - config.stage_replicas.data()) + 1;
+  }
+  if (!out.empty() && all != config.ranks)
+    return wrong(cat("as many ranks in all as the plan has, ", config.ranks));
+  return out;
 }
 
 PipedreamNumbers pipedream_numbers(std::span<const int32_t> replicas) {
@@ -103,7 +178,7 @@ Status check_asynchronous(const Plan& plan, const Schedule& train) {
   if (c.shard_ranks > 1)
     return refuse(cat("is asynchronous, which needs one rank per stage: axis 'tensor' has ",
                       c.shard_ranks, " ranks"));
-  if (train.stages != train.ranks())
+  if (train.replicas.empty() && train.stages != train.ranks())
     return refuse(cat("is asynchronous, which needs one stage per rank: there are ", train.stages,
                       " stages on ", train.ranks(), " ranks"));
   if (c.optim.clip != 0)

@@ -18,6 +18,9 @@ struct PipedreamNumbers {
 };
 PipedreamNumbers pipedream_numbers(std::span<const int32_t> replicas);
 
+// The list of PlanConfig::stage_replicas; empty if every stage is on one rank.
+Result<std::vector<int32_t>> replicas_of(const PlanConfig& config);
+
 // What needs a flush, and what only makes sense without one, named.
 Status check_asynchronous(const Plan& plan, const Schedule& train);
 

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "graph/shard.h"
+#include "plan/asynchronous.h"
 #include "plan/settings.h"
 #include "tensor/byte_count.h"
 
@@ -32,6 +33,29 @@ int32_t Plan::first_rank(int32_t pipeline_stage) const {
     return s.stage == pipeline_stage && s.place == 0;
   });
   return rank_of_stage[static_cast<size_t>(first - segments.begin())];
+}
+
+int32_t Plan::position_of(int32_t rank) const {
+  if (stage_replicas.empty()) return rank % positions();
+  return *std::prev(std::upper_bound(rank_of_stage.begin(), rank_of_stage.end(), rank));
+}
+
+int32_t Plan::most_replicas() const {
+  return stage_replicas.empty() ? config.data
+                                : *std::max_element(stage_replicas.begin(), stage_replicas.end());
+}
+
+int32_t Plan::replicas_at(int32_t rank) const {
+  if (stage_replicas.empty()) return config.data;
+  const auto stage = std::prev(std::upper_bound(rank_of_stage.begin(), rank_of_stage.end(), rank));
+  return stage_replicas[static_cast<size_t>(stage - rank_of_stage.begin())];
+}
+
+MicroBatches Plan::micro_batches_at(Mode m, int32_t rank) const {
+  const int32_t replica = replica_of(rank);
+  if (stage_replicas.empty())
+    return {.first = first_micro_batch(m, replica), .end = first_micro_batch(m, replica + 1)};
+  return {.first = replica, .end = micro_batches(m), .stride = replicas_at(rank)};
 }
 
 std::vector<uint32_t> Plan::stages_on(int32_t rank) const {
@@ -138,7 +162,25 @@ Status check_steps(const Model& model, const PlanConfig& c) {
                                    model.loss() < 0 ? "loss" : "output"));
 }
 
+Status check_stage_replicas(const PlanConfig& c) {
+  WEFT_TRY(replicas_of(c).status());
+  if (c.schedule != "pipedream" || !c.schedule_text.empty())
+    return Status(Code::invalid,
+                  cat("stage_replicas is '", c.stage_replicas, "', which is for schedule ",
+                      "'pipedream', not for ",
+                      c.schedule_text.empty() ? cat("'", c.schedule, "'")
+                                              : std::string("one that is written out")));
+  return {};
+}
+
 Status check_groups(const PlanConfig& c) {
+  const ScheduleKind* kind = find_schedule(c.schedule);
+  if (kind && kind->asynchronous && c.data > 1)
+    return Status(
+        Code::invalid,
+        cat("schedule '", c.schedule, "' is asynchronous, and has no replicas of a whole ",
+            "pipeline: data is ", c.data, ", expected 1. With stage_replicas, the stages ",
+            "of 'pipedream' have replicas of their own"));
   if (c.data > c.micro_batches)
     return Status(
         Code::invalid,
@@ -190,6 +232,7 @@ Status check_config(const Model& model, const PlanConfig& c) {
   WEFT_TRY(at_least("segment", c.segment, 0));
   WEFT_TRY(at_least("bucket_bytes", c.bucket_bytes, 1));
   WEFT_TRY(at_least("data", c.data, 1));
+  if (!c.stage_replicas.empty()) WEFT_TRY(check_stage_replicas(c));
   if (int64_t{c.data} * c.shard_ranks > c.ranks || c.ranks % (c.data * c.shard_ranks) != 0)
     return Status(Code::invalid, cat("ranks is ", c.ranks, ", expected a multiple of ",
                                      int64_t{c.data} * c.shard_ranks,

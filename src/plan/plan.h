@@ -56,6 +56,9 @@ struct PlanConfig {
   int32_t gradient_groups = 1;  // of a step's micro-batches, see graph/groups.h; decides rounding
   int64_t bucket_bytes = 4 << 20;   // of gradients, which leave together for their owners
   std::string shard = "optimizer";  // what replicas keep in parts: none, optimizer, parameters
+  // pipedream: ranks of each stage, as "3,1", which take turns with its micro-batches. The stage
+  // makes an update of so many of them, by their mean; decides rounding. Empty: one each.
+  std::string stage_replicas;
 
   // What the partition is made from. A plan's own config has `cuts` instead, however it was cut,
   // and that is what other ranks are sent.
@@ -73,11 +76,24 @@ bool makes(const Model& model, const PlanConfig& config, Mode mode);
 
 // --- memory
 // -------------------------------------------------------------------------------------------------------------------------
-// A ring is `count` equal places; micro-batch mb has place mb % count. F, I and W ascend per stage,
-// so places are taken and left in order.
+// Every `stride`-th micro-batch from `first` to before `end`: those of a rank, or of an edge.
+struct MicroBatches {
+  int32_t first = 0, end = 1, stride = 1;
+
+  bool has(int32_t micro_batch) const {
+    return first <= micro_batch && micro_batch < end &&
+           (stride == 1 || (micro_batch - first) % stride == 0);
+  }
+  int32_t count() const { return first < end ? (end - first + stride - 1) / stride : 0; }
+};
+
+// A ring is `count` equal places, which every `turn`-th micro-batch takes in turn. F, I and W
+// ascend per stage, so places are taken and left in order.
 struct Ring {
   int64_t base = 0, stride = 0;  // bytes from the start of the rank's arena
-  int32_t count = 1;
+  int32_t count = 1, turn = 1;
+
+  int64_t at(int32_t micro_batch) const { return base + micro_batch / turn % count * stride; }
 };
 
 // Where an operand lies: inside a place of a ring. Ring 0 is what outlives the step (weights,
@@ -108,7 +124,7 @@ enum class EdgeKind : uint8_t {
 const char* edge_kind_name(EdgeKind kind);
 
 // A tensor that travels. A message is tagged (step, edge, micro-batch); ties have micro-batch 0
-// only.
+// only, in a segment of an asynchronous schedule the updates of their stage.
 struct Edge {
   EdgeKind kind;
   TensorId tensor = -1;                    // feed, forward, gradient, sink
@@ -118,14 +134,15 @@ struct Edge {
   Kind action = Kind::F;                   // gather: that reads it, of to_stage,
   int32_t unit = -1;                       // in that unit
   int32_t from_rank = 0, to_rank = 0;
-  int32_t first = 0, end = 1;  // its micro-batches: those of a replica
-  int32_t landing_slots = 1;   // at the receiver: so many may be under way before a grant
-  int32_t out_slots = 1;       // at the sender
-  Place landing, outgoing;  // in the arena of the receiver, and of the sender (a feed leaves from
-                            // the caller's tensor)
+  MicroBatches micro_batches = {};
+  int32_t open = 1;           // those before it have a place at the receiver when a step begins
+  int32_t landing_slots = 1;  // at the receiver: so many may be under way before a grant
+  int32_t out_slots = 1;      // at the sender
+  Place landing, outgoing;    // in the arena of the receiver, and of the sender (a feed leaves from
+                              // the caller's tensor)
   std::array<Desc, 2> desc;
 
-  bool has(int32_t micro_batch) const { return first <= micro_batch && micro_batch < end; }
+  bool has(int32_t micro_batch) const { return micro_batches.has(micro_batch); }
 };
 
 // --- programs
@@ -178,7 +195,10 @@ enum class JobKind : uint8_t {
 
 struct Job {
   JobKind kind;
-  int32_t program = -1;  // action: index into RankProgram::programs; reduce: into buckets
+  // Index into RankProgram::programs: of an action, and of clear and send_ties that belong to an
+  // update in a segment, whose program is that of O and whose micro_batch the update. Of reduce:
+  // index into RankProgram::buckets.
+  int32_t program = -1;
   int32_t micro_batch = 0;
 };
 
@@ -260,6 +280,7 @@ struct Plan {
   std::vector<std::vector<ParamId>>
       pieces;                           // per parameter of `whole`, in the order of coordinates
   std::vector<int32_t> rank_of_stage;   // of replica 0, in which ranks are positions
+  std::vector<int32_t> stage_replicas;  // per stage; empty: each has config.data
   std::vector<int32_t> owner_of_param;  // rank
   std::array<ModePlan, kModes> modes;
   std::vector<std::vector<ResidentParam>> resident;  // per rank, ascending by parameter
@@ -274,12 +295,29 @@ struct Plan {
   int32_t pipeline_stages() const { return segments.back().stage + 1; }
   int32_t first_rank(int32_t pipeline_stage) const;
   // Replica d has the ranks from d * positions(). The ranks at one position have the same stages.
+  // With stage_replicas, those of a stage follow each other, and the first is their position.
   int32_t positions() const { return config.ranks / config.data; }
-  int32_t position_of(int32_t rank) const { return rank % positions(); }
-  int32_t replica_of(int32_t rank) const { return rank / positions(); }
-  int32_t rank_of(int32_t stage, int32_t replica) const {
-    return replica * positions() + rank_of_stage[static_cast<size_t>(stage)];
+  int32_t position_of(int32_t rank) const;
+  int32_t replica_of(int32_t rank) const {
+    return stage_replicas.empty() ? rank / positions() : rank - position_of(rank);
   }
+  int32_t rank_at(int32_t position, int32_t replica) const {
+    return position + replica * (stage_replicas.empty() ? positions() : 1);
+  }
+  int32_t rank_of(int32_t stage, int32_t replica) const {
+    return rank_at(rank_of_stage[static_cast<size_t>(stage)], replica);
+  }
+  int32_t replicas_of(int32_t stage) const {
+    return stage_replicas.empty() ? config.data : stage_replicas[static_cast<size_t>(stage)];
+  }
+  int32_t replicas_of_node(NodeId node) const {
+    return replicas_of(stage_of_node[static_cast<size_t>(node)]);
+  }
+  int32_t most_replicas() const;
+  // Of the stages of a rank.
+  int32_t replicas_at(int32_t rank) const;
+  // Whose row of a schedule says what a rank does.
+  int32_t row_of(int32_t rank) const { return stage_replicas.empty() ? position_of(rank) : rank; }
   int32_t rank_of_node(NodeId node, int32_t replica) const {
     return rank_of(stage_of_node[static_cast<size_t>(node)], replica);
   }
@@ -292,6 +330,8 @@ struct Plan {
     if (replica == config.data) return micro_batches(m);
     return groups().begin(replica * (config.gradient_groups / config.data));
   }
+  // Of the stages of a rank.
+  MicroBatches micro_batches_at(Mode m, int32_t rank) const;
   GradientGroups groups() const { return {config.micro_batches, config.gradient_groups}; }
   // Of the pipeline, ascending.
   std::vector<uint32_t> stages_on(int32_t rank) const;

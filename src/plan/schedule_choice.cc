@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "plan/asynchronous.h"
 
 namespace weft {
 
@@ -41,6 +42,11 @@ Result<ScheduleChoice> choose_schedule(const PlanConfig& config) {
                   cat("schedule '", config.schedule, "' is not known; there are ", known));
   }
   WEFT_TRY_ASSIGN(const int32_t chunks, chunks_of(*out.kind, config.chunks));
+  if (!config.stage_replicas.empty()) {
+    WEFT_TRY_ASSIGN(const std::vector<int32_t> replicas, replicas_of(config));
+    out.stages = static_cast<int32_t>(replicas.size());
+    return out;
+  }
   if (int64_t{chunks} * config.ranks > kMaxStages)
     return Status(Code::invalid,
                   cat(config.ranks, " ranks of ", chunks, " stages make ",
@@ -52,12 +58,14 @@ Result<ScheduleChoice> choose_schedule(const PlanConfig& config) {
 Result<Schedule> make_schedule(const ScheduleChoice& choice, const PlanConfig& config,
                                ScheduleCosts costs) {
   if (!choice.kind) return choice.written;
+  WEFT_TRY_ASSIGN(std::vector<int32_t> replicas, replicas_of(config));
   return choice.kind->make({.ranks = config.ranks,
                             .micro_batches = config.micro_batches,
                             .chunks = config.chunks,
                             .group = config.group,
                             .segment = config.segment,
                             .warm_up = config.warm_up,
+                            .replicas = std::move(replicas),
                             .costs = std::move(costs)});
 }
 

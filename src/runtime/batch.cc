@@ -25,6 +25,14 @@ int32_t sink_edge(const ModePlan& mode, TensorId tensor) {
   return -1;
 }
 
+Status check_rounds(const Plan& plan, int32_t micro_batches) {
+  for (size_t s = 0; s < plan.stage_replicas.size(); ++s)
+    if (const int32_t replicas = plan.stage_replicas[s]; micro_batches % replicas != 0)
+      return Status(Code::invalid, cat("batch has ", micro_batches, " micro-batches, expected a ",
+                                       "multiple of the ", replicas, " replicas of stage ", s));
+  return {};
+}
+
 }  // namespace
 
 Result<StepDescriptor> describe_step(const Plan& plan, Mode mode, bool update, const Batch& batch) {
@@ -62,6 +70,7 @@ Result<StepDescriptor> describe_step(const Plan& plan, Mode mode, bool update, c
   step.per_update = plan.per_update(mode, update);
   step.micro_batches = static_cast<int32_t>((batch.samples + full - 1) / full);
   step.short_last = rest != 0;
+  if (step.per_update > 0) WEFT_TRY(check_rounds(plan, step.micro_batches));
   if (mode != Mode::infer) {
     const size_t at = target_input(model);
     const NodeId targets = model.inputs()[at];

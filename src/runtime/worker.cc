@@ -26,6 +26,13 @@ void add_tensors(Tiles& tiles, const float* a, const float* b, float* out, int64
   });
 }
 
+void scale_tensor(Tiles& tiles, float* x, float factor, int64_t n) {
+  for_tiles(tiles, static_cast<int>((n + kBlock - 1) / kBlock), [&](int tile) {
+    const int64_t begin = tile * kBlock;
+    kernels::scale(x + begin, factor, x + begin, std::min(kBlock, n - begin));
+  });
+}
+
 void copy_bytes(Tiles& tiles, std::byte* to, const std::byte* from, size_t bytes) {
   const int64_t n = static_cast<int64_t>(bytes);
   for_tiles(tiles, static_cast<int>((n + kBlock - 1) / kBlock), [&](int tile) {
@@ -115,8 +122,14 @@ void Worker::initialize_parameters() {
 
 void* Worker::at(const RankProgram& program, const Place& place, int32_t micro_batch) const {
   if (!place) return nullptr;
-  const Ring& ring = program.rings[static_cast<size_t>(place.ring)];
-  return arena_.data() + ring.base + (micro_batch % ring.count) * ring.stride + place.offset;
+  return arena_.data() + program.rings[static_cast<size_t>(place.ring)].at(micro_batch) +
+         place.offset;
+}
+
+// In a segment, a new value lies in the version that its update makes.
+int64_t Worker::version_of(const Edge& edge, int32_t update) const {
+  return edge.kind == EdgeKind::tie_value && plan_->asynchronous() ? versions().offset(update + 1)
+                                                                   : 0;
 }
 
 std::span<const std::byte> Worker::outgoing(Mode mode, int32_t edge, int32_t micro_batch,
@@ -124,14 +137,16 @@ std::span<const std::byte> Worker::outgoing(Mode mode, int32_t edge, int32_t mic
   const Edge& e = plan_->mode(mode).edges[static_cast<size_t>(edge)];
   if (e.kind == EdgeKind::feed)
     return feed_bytes(*plan_, mode, edge, micro_batch, variant, *batch_);
-  return {static_cast<std::byte*>(at(program(mode), e.outgoing, micro_batch)),
+  return {static_cast<std::byte*>(at(program(mode), e.outgoing, micro_batch)) +
+              version_of(e, micro_batch),
           e.desc[static_cast<size_t>(variant)].bytes()};
 }
 
 std::span<std::byte> Worker::landing(Mode mode, int32_t edge, int32_t micro_batch,
                                      int32_t variant) {
   const Edge& e = plan_->mode(mode).edges[static_cast<size_t>(edge)];
-  return {static_cast<std::byte*>(at(program(mode), e.landing, micro_batch)),
+  return {static_cast<std::byte*>(at(program(mode), e.landing, micro_batch)) +
+              version_of(e, micro_batch),
           e.desc[static_cast<size_t>(variant)].bytes()};
 }
 
@@ -202,7 +217,8 @@ void Worker::take_feeds(const StepDescriptor& step, const Job& job) {
   if (job.kind != JobKind::action) return;
   const ModePlan& mode = plan_->mode(step.mode);
   for (int32_t e : program(step.mode).programs[static_cast<size_t>(job.program)].waits) {
-    if (mode.edges[static_cast<size_t>(e)].kind != EdgeKind::feed) continue;
+    const Edge& edge = mode.edges[static_cast<size_t>(e)];
+    if (edge.kind != EdgeKind::feed || !edge.has(job.micro_batch)) continue;
     const std::lock_guard lock(feed_mutex_);
     if (batch_) copy(step, e, job.micro_batch);
   }
@@ -213,8 +229,9 @@ void Worker::deliver(const StepDescriptor& step, const Job& job) {
   const ModePlan& mode = plan_->mode(step.mode);
   const RankProgram& own = program(step.mode);
   if (job.kind == JobKind::action)
-    for (int32_t e : own.programs[static_cast<size_t>(job.program)].posts)
-      copy(step, e, job.micro_batch);
+    for (int32_t e : own.programs[static_cast<size_t>(job.program)].posts) {
+      if (mode.edges[static_cast<size_t>(e)].has(job.micro_batch)) copy(step, e, job.micro_batch);
+    }
   else
     for (int32_t id : own.edges)
       if (const Edge& e = mode.edges[static_cast<size_t>(id)];
@@ -239,19 +256,19 @@ Status Worker::run_job(const StepDescriptor& step, double scale, const Job& job)
   const ComputeScope scope;
   switch (job.kind) {
     case JobKind::clear:
-      summed_ = owned_ * static_cast<size_t>(std::max(updates_of(step), 1));
+      summed_ = owned_ * static_cast<size_t>(std::max(updates_at(versions(), step), 1));
       clear();
       return {};
     case JobKind::action: return run_action(step, scale, program(step.mode), job);
     case JobKind::reduce:
       if (step.per_update == 0)
-        reduce(program(step.mode).buckets[static_cast<size_t>(job.program)], 0);
+        reduce(program(step.mode).buckets[static_cast<size_t>(job.program)], 0, 1);
       return {};
     case JobKind::update:
       if (step.per_update == 0)
-        update_weights(step.step, 0, 0, scale);
+        update_weights(step.step, step.step, 0, 0, scale);
       else
-        copy_version(updates_of(step), 0);
+        make_first(updates_at(versions(), step));
       return {};
     case JobKind::send_ties:
     case JobKind::finish: return {};
@@ -360,8 +377,9 @@ void Worker::clear() {
 }
 
 // In place: the accumulators of a use are added as a tree over the replicas, and these sums from
-// the last use to the first, which ends as the gradient.
-void Worker::reduce(const Bucket& bucket, int32_t update) {
+// the last use to the first, which ends as the gradient, or as that of `parts` parts of which the
+// gradient is the mean.
+void Worker::reduce(const Bucket& bucket, int32_t update, int32_t parts) {
   size_t sum = static_cast<size_t>(update) * owned_;
   auto param = bucket.params.begin();
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
@@ -377,14 +395,16 @@ void Worker::reduce(const Bucket& bucket, int32_t update) {
     const auto add = [&](size_t from, size_t to) {
       add_tensors(tiles_, acc(from), acc(to), acc(to), n);
     };
-    const auto replicas = static_cast<size_t>(plan_->config.data);
+    const int32_t replicas_here = plan_->replicas_at(rank_);
+    const auto replicas = static_cast<size_t>(replicas_here);
     for (size_t u = accumulators.size(); u > 0; u -= replicas) {
       const size_t first = u - replicas;
-      add_tree(0, plan_->config.data, [&](int32_t from, int32_t to) {
+      add_tree(0, replicas_here, [&](int32_t from, int32_t to) {
         add(first + static_cast<size_t>(from), first + static_cast<size_t>(to));
       });
       if (u < accumulators.size()) add(u, first);
     }
+    if (parts > 1) scale_tensor(tiles_, acc(0), 1 / static_cast<float>(parts), n);
     double* partials = reinterpret_cast<double*>(
         arena_.data() + p.of(ResidentTensor::Role::squares).front().place.offset);
     squares = sum_of_squares(acc(0), n, partials, tiles_);
@@ -392,30 +412,38 @@ void Worker::reduce(const Bucket& bucket, int32_t update) {
 }
 
 // Makes one version of the weights of another, which may lie in the same place.
-void Worker::update_weights(uint64_t step, int32_t from, int32_t to, double scale) {
-  copy_version(from, to);
+void Worker::update_weights(uint64_t step, uint64_t made, int32_t from, int32_t to, double scale) {
   const OptimSettings& optim = plan_->config.optim;
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
     if (!p.updated) continue;
     const Shape& shape = plan_->model->param(p.param).shape;
     const ParamMemory memory = memory_of(p);
-    float* weight = memory.weight + versions().offset(to) / static_cast<int64_t>(sizeof(float));
-    update(optim, step, scale, optim.decay_all || shape.rank >= 2, shape.elements(), weight,
+    const auto version = [&](int32_t number) {
+      return memory.weight + versions().offset(number) / static_cast<int64_t>(sizeof(float));
+    };
+    float* weight = version(to);
+    if (weight != version(from))
+      copy_bytes(tiles_, reinterpret_cast<std::byte*>(weight),
+                 reinterpret_cast<const std::byte*>(version(from)), p.tensors.front().desc.bytes());
+    update(optim, step, made, scale, optim.decay_all || shape.rank >= 2, shape.elements(), weight,
            memory.grad, memory.slots[0], memory.slots[1], tiles_);
   }
 }
 
-void Worker::copy_version(int32_t from, int32_t to) {
-  if (versions().offset(from) == versions().offset(to)) return;
-  copy_bytes(tiles_, arena_.data() + versions().offset(to), arena_.data() + versions().offset(from),
+// Of the next segment.
+void Worker::make_first(int32_t version) {
+  if (versions().offset(version) == 0) return;
+  copy_bytes(tiles_, arena_.data(), arena_.data() + versions().offset(version),
              static_cast<size_t>(versions().stride));
 }
 
-// The last gradient of a segment stays readable.
+// The number of a stage's update is that of the first micro-batch that it may be made of.
 void Worker::run_update(const StepDescriptor& step, int32_t update, double scale) {
-  reduce(program(step.mode).buckets.front(), update);
-  update_weights(step.step + static_cast<uint64_t>(update), update, update + 1, scale);
-  if (update + 1 < updates_of(step)) clear();
+  const int32_t replicas = plan_->replicas_at(rank_);
+  const uint64_t number =
+      step.step + static_cast<uint64_t>(update) * static_cast<uint64_t>(replicas);
+  reduce(program(step.mode).buckets.front(), update, replicas);
+  update_weights(number, number / static_cast<uint64_t>(replicas), update, update + 1, scale);
 }
 
 }  // namespace weft

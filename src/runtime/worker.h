@@ -91,6 +91,7 @@ class Worker {
   const RankProgram& program(Mode mode) const {
     return plan_->mode(mode).ranks[static_cast<size_t>(rank_)];
   }
+  int64_t version_of(const Edge& edge, int32_t update) const;
   void* at(const RankProgram& program, const Place& place, int32_t micro_batch) const;
   void take_feeds(const StepDescriptor& step, const Job& job);
   void deliver(const StepDescriptor& step, const Job& job);
@@ -107,9 +108,9 @@ class Worker {
   void clear(const PlacedOperand& accumulator, int32_t depth);
   void fold(const PlacedOperand& accumulator, int32_t depth);
   void clear();
-  void reduce(const Bucket& bucket, int32_t update);
-  void update_weights(uint64_t step, int32_t from, int32_t to, double scale);
-  void copy_version(int32_t from, int32_t to);
+  void reduce(const Bucket& bucket, int32_t update, int32_t parts);
+  void update_weights(uint64_t step, uint64_t made, int32_t from, int32_t to, double scale);
+  void make_first(int32_t version);
   void run_update(const StepDescriptor& step, int32_t update, double scale);
 
   std::shared_ptr<const Plan> plan_;

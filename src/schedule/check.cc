@@ -22,12 +22,12 @@ class Structure {
 
   Status read() {
     WEFT_TRY(read_sizes());
-    counts_.resize(static_cast<size_t>(schedule_.stages));
-    peaks.resize(counts_.size());
+    counts_.resize(static_cast<size_t>(schedule_.cells()));
+    peaks.resize(static_cast<size_t>(schedule_.stages));
     for (int32_t r = 0; r < schedule_.ranks(); ++r) {
       const auto& row = schedule_.rows[static_cast<size_t>(r)];
       for (size_t a = 0; a < row.size(); ++a)
-        if (!read_action(r, row[a]))
+        if (!read_action(r, row[a], a > 0 ? &row[a - 1] : nullptr))
           return Status(Code::invalid,
                         cat("rank ", r, ", action ", a, " (", row[a].text(), "): ", fault_));
       if (row.empty())
@@ -36,7 +36,7 @@ class Structure {
     return read_ends();
   }
 
-  bool has_r(int32_t stage) const { return counts_[static_cast<size_t>(stage)].r > 0; }
+  bool has_r(int32_t stage) const { return counts_[cell(stage, 0)].r > 0; }
 
   std::vector<StagePeaks> peaks;
 
@@ -59,6 +59,30 @@ class Structure {
       if (const int32_t r = schedule_.rank_of_stage[s]; r < 0 || r >= schedule_.ranks())
         return Status(Code::invalid, cat("stage ", s, " is on rank ", r, ", expected one of ",
                                          schedule_.ranks(), " ranks"));
+    return schedule_.replicas.empty() ? Status() : read_replicas();
+  }
+
+  // Stages follow each other on the ranks.
+  Status read_replicas() const {
+    if (schedule_.replicas.size() != static_cast<size_t>(schedule_.stages))
+      return Status(Code::invalid,
+                    cat("replicas has ", schedule_.replicas.size(),
+                        " entries, expected one for each of ", schedule_.stages, " stages"));
+    int32_t next = 0;
+    for (int32_t s = 0; s < schedule_.stages; ++s) {
+      const int32_t own = schedule_.replicas_of(s),
+                    first = schedule_.rank_of_stage[static_cast<size_t>(s)];
+      if (own < 1 || first != next || own > schedule_.ranks() - first)
+        return Status(Code::invalid,
+                      cat("stage ", s, " has ", own, " replicas from rank ", first,
+                          " on, expected the ranks from ", next, " to ", schedule_.ranks() - 1));
+      if (schedule_.micro_batches != schedule_.updates && schedule_.updates > 0)
+        return Status(Code::invalid, "stages with replicas take updates of one micro-batch each");
+      if (schedule_.updates % own != 0)
+        return Status(Code::invalid, cat(schedule_.updates, " micro-batches of a segment are no ",
+                                         "multiple of the ", own, " replicas of stage ", s));
+      next += own;
+    }
     return {};
   }
 
@@ -68,28 +92,35 @@ class Structure {
   };
 
   // Whether the action may stand here; else `fault_` says why not.
-  bool read_action(int32_t r, const Action& action) {
+  bool read_action(int32_t r, const Action& action, const Action* before) {
     if (action.stage < 0 || action.stage >= schedule_.stages)
       return no(cat("the stages are 0 to ", schedule_.stages - 1));
-    const auto s = static_cast<size_t>(action.stage);
-    if (schedule_.rank_of_stage[s] != r)
-      return no(cat("stage ", s, " belongs to rank ", schedule_.rank_of_stage[s]));
+    const int32_t stage = action.stage, first = schedule_.rank_of_stage[static_cast<size_t>(stage)],
+                  own = schedule_.replicas_of(stage);
+    if (r < first || r >= first + own)
+      return no(cat("stage ", stage, " belongs to rank ", first,
+                    own > 1 ? cat(" to ", first + own - 1) : std::string()));
     if (schedule_.forward_only && action.kind != Kind::F) return no("the schedule is forward only");
-    if (action.kind == Kind::O) return read_update(action);
+    if (action.kind == Kind::O) return read_update(action, r - first, before);
     if (action.micro_batch < 0 || action.micro_batch >= schedule_.micro_batches)
       return no(cat("the micro-batches are 0 to ", schedule_.micro_batches - 1));
+    if (const int32_t owner = schedule_.rank_of(stage, action.micro_batch); owner != r)
+      return no(
+          cat("micro-batch ", action.micro_batch, " of stage ", stage, " belongs to rank ", owner));
 
-    Counts& n = counts_[s];
+    Counts& n = counts_[cell(stage, action.micro_batch)];
     const Turn f{Kind::F, n.f}, again{Kind::R, n.r}, i{Kind::I, n.i};
     switch (action.kind) {
-      case Kind::F: return take(action, Kind::F, n.f, nullptr) && note_peaks(s);
+      case Kind::F: return take(action, Kind::F, n.f, nullptr) && note_peaks(stage, n);
       case Kind::R:
-        if (n.i > n.r) return no(ran_before(action.stage, Kind::I, n.r, ""));
+        if (n.i > n.r) return no(ran_before(stage, Kind::I, at_turn(action, n.r), ""));
         return take(action, Kind::R, n.r, &f);
-      case Kind::I: return take(action, Kind::I, n.i, n.r > 0 ? &again : &f) && note_peaks(s);
+      case Kind::I:
+        return take(action, Kind::I, n.i, n.r > 0 ? &again : &f) && note_peaks(stage, n);
       case Kind::W: return take(action, Kind::W, n.w, &i);
       case Kind::B: {
-        if (!take(action, Kind::I, n.i, n.r > 0 ? &again : &f) || !note_peaks(s)) return false;
+        if (!take(action, Kind::I, n.i, n.r > 0 ? &again : &f) || !note_peaks(stage, n))
+          return false;
         const Turn now{Kind::I, n.i};
         return take(action, Kind::W, n.w, &now);
       }
@@ -104,20 +135,33 @@ class Structure {
     return false;
   }
 
-  // An update takes the sums of its own micro-batches, whole and unmixed.
-  bool read_update(const Action& action) {
+  // An update takes the sums of its own micro-batches, whole and unmixed. That of a stage with
+  // replicas waits for all of them, which the proof takes to have come to it with their last W.
+  bool read_update(const Action& action, int32_t replica, const Action* before) {
     if (schedule_.updates == 0) return no("the schedule is synchronous");
-    if (action.micro_batch < 0 || action.micro_batch >= schedule_.updates)
-      return no(cat("the updates are 0 to ", schedule_.updates - 1));
-    const int32_t s = action.stage, u = action.micro_batch;
-    Counts& n = counts_[static_cast<size_t>(s)];
+    const int32_t s = action.stage, u = action.micro_batch, own = schedule_.replicas_of(s);
+    if (u < 0 || u >= schedule_.updates_of(s))
+      return no(cat("the updates are 0 to ", schedule_.updates_of(s) - 1));
+    Counts& n = counts_[cell(s, replica)];
     const int32_t whole = (u + 1) * (schedule_.micro_batches / schedule_.updates);
     if (u < n.o) return no(ran_before(s, Kind::O, u, ""));
     if (u > n.o) return no(cat("stage ", s, " has not run ", s, "O", n.o, ", and updates ascend"));
-    if (n.w < whole) return no(cat("stage ", s, " has not run ", s, "W", n.w));
-    if (n.w > whole) return no(ran_before(s, Kind::W, whole, " of the next update"));
+    if (n.w < whole) return no(cat("stage ", s, " has not run ", s, "W", n.w * own + replica));
+    if (n.w > whole)
+      return no(ran_before(s, Kind::W, whole * own + replica, " of the next update"));
+    if (own > 1 && before->kind != Kind::W && before->kind != Kind::B)
+      return no(cat("an update of a stage with replicas follows its last W, not ", before->text()));
     ++n.o;
     return true;
+  }
+
+  size_t cell(int32_t stage, int32_t micro_batch) const {
+    return static_cast<size_t>(schedule_.cell_of(stage, micro_batch));
+  }
+  // The micro-batch of that turn in the cell of the action.
+  int32_t at_turn(const Action& action, int32_t turn) const {
+    const int32_t own = schedule_.replicas_of(action.stage);
+    return turn * own + action.micro_batch % own;
   }
 
   // A phase, and how many micro-batches have been through it.
@@ -128,16 +172,16 @@ class Structure {
 
   // The micro-batch is counted if it is next in turn and has been through `before`.
   bool take(const Action& action, Kind kind, int32_t& count, const Turn* before) {
-    const int32_t k = action.micro_batch;
+    const int32_t k = schedule_.turn_of(action.stage, action.micro_batch);
     if (k == count && (!before || k < before->count)) {
       ++count;
       return true;
     }
-    const auto not_run = [&](Kind what, int32_t micro_batch) {
+    const auto not_run = [&](Kind what, int32_t turn) {
       return cat("stage ", action.stage, " has not run ", action.stage, kind_letter(what),
-                 micro_batch);
+                 at_turn(action, turn));
     };
-    if (k < count) return no(ran_before(action.stage, kind, k, ""));
+    if (k < count) return no(ran_before(action.stage, kind, action.micro_batch, ""));
     if (before && k >= before->count) return no(not_run(before->kind, k));
     return no(cat(not_run(kind, count), ", and micro-batches ascend"));
   }
@@ -146,7 +190,8 @@ class Structure {
   std::string ran_before(int32_t stage, Kind kind, int32_t micro_batch,
                          std::string_view of_what) const {
     const auto& row =
-        schedule_.rows[static_cast<size_t>(schedule_.rank_of_stage[static_cast<size_t>(stage)])];
+        schedule_
+            .rows[static_cast<size_t>(schedule_.rank_of(stage, kind == Kind::O ? 0 : micro_batch))];
     const bool in_b = kind == Kind::I || kind == Kind::W;
     const auto it = std::find_if(row.begin(), row.end(), [&](const Action& a) {
       return a.stage == stage && a.micro_batch == micro_batch &&
@@ -157,10 +202,9 @@ class Structure {
   }
 
   // After an F or an I, before the W of the same action: then the counts are at their highest.
-  bool note_peaks(size_t s) {
+  bool note_peaks(int32_t stage, const Counts& n) {
     if (schedule_.forward_only) return true;
-    const Counts& n = counts_[s];
-    StagePeaks& peak = peaks[s];
+    StagePeaks& peak = peaks[static_cast<size_t>(stage)];
     peak.f_to_r = std::max(peak.f_to_r, n.f - n.r);
     peak.f_to_i = std::max(peak.f_to_i, n.f - n.i);
     peak.f_to_w = std::max(peak.f_to_w, n.f - n.w);
@@ -170,27 +214,35 @@ class Structure {
 
   // Nothing was out of turn, so a count that is short lacks its last micro-batches.
   Status read_ends() const {
-    const int32_t all = schedule_.micro_batches;
-    for (size_t s = 0; s < counts_.size(); ++s) {
-      const Counts& n = counts_[s];
-      const auto missing = [&](const char* kind, int32_t micro_batch) {
-        const int32_t r = schedule_.rank_of_stage[s];
-        return Status(Code::invalid,
-                      cat("rank ", r, ", action ", schedule_.rows[static_cast<size_t>(r)].size(),
-                          " (end of row): stage ", s, " has not run ", s, kind, micro_batch));
-      };
-      if (n.f < all) return missing("F", n.f);
-      if (schedule_.forward_only) continue;
-      if (n.r > 0 && n.r < all) return missing("R", n.r);
-      if (n.i < all) return missing("I", n.i);
-      if (n.w < all) return missing("W", n.w);
-      if (n.o < schedule_.updates) return missing("O", n.o);
-    }
+    for (int32_t s = 0; s < schedule_.stages; ++s)
+      for (int32_t i = 0; i < schedule_.replicas_of(s); ++i) WEFT_TRY(read_end(s, i));
+    return {};
+  }
+
+  Status read_end(int32_t s, int32_t replica) const {
+    const int32_t own = schedule_.replicas_of(s),
+                  all = (schedule_.micro_batches - replica + own - 1) / own;
+    const Counts& n = counts_[cell(s, replica)];
+    const auto missing = [&](const char* kind, int32_t number) {
+      const int32_t r = schedule_.rank_of(s, replica);
+      return Status(Code::invalid,
+                    cat("rank ", r, ", action ", schedule_.rows[static_cast<size_t>(r)].size(),
+                        " (end of row): stage ", s, " has not run ", s, kind, number));
+    };
+    const auto missing_turn = [&](const char* kind, int32_t turn) {
+      return missing(kind, turn * own + replica);
+    };
+    if (n.f < all) return missing_turn("F", n.f);
+    if (schedule_.forward_only) return {};
+    if (n.r > 0 && n.r < all) return missing_turn("R", n.r);
+    if (n.i < all) return missing_turn("I", n.i);
+    if (n.w < all) return missing_turn("W", n.w);
+    if (n.o < schedule_.updates_of(s)) return missing("O", n.o);
     return {};
   }
 
   const Schedule& schedule_;
-  std::vector<Counts> counts_;  // per stage
+  std::vector<Counts> counts_;  // per cell
   std::string fault_;
 };
 

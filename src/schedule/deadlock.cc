@@ -8,6 +8,8 @@
 //                  after the action that releases the place from k - places: `forward_until` at
 //                  `to`, `gradient_until` at `from`.
 //
+// An update of a stage with replicas runs after the last W of each of them.
+//
 // A sender is never held up by a message that has no grant yet: its outgoing value waits in a place
 // of the sender, of which the lowering plans enough. So no arrow leads from a grant to the action
 // that makes the tensor. Where both stages live on one rank the same arrows hold.
@@ -56,7 +58,7 @@ class Walk {
         places_(places),
         into_(static_cast<size_t>(schedule.stages)),
         back_into_(into_.size()),
-        stages_(into_.size()),
+        cells_(static_cast<size_t>(schedule.cells())),
         ranks_(schedule.rows.size()) {
     for (size_t e = 0; e < edges.size(); ++e) {
       into_[static_cast<size_t>(edges[e].to)].push_back(e);
@@ -85,24 +87,31 @@ class Walk {
     Need waits_for;            // if it waits
     int32_t next_waiter = -1;  // rank that waits for the same stage and phase
   };
-  struct StageState {
+  struct CellState {
     std::array<int32_t, kPhases> ran = {};  // micro-batches
     std::array<int32_t, kPhases> waiters = {-1, -1, -1,
                                             -1};  // first rank that waits for more of them, or -1
   };
 
   RankState& rank(int32_t r) { return ranks_[static_cast<size_t>(r)]; }
-  StageState& stage(int32_t s) { return stages_[static_cast<size_t>(s)]; }
-  int32_t home(const Need& need) const {
-    return schedule_.rank_of_stage[static_cast<size_t>(need.stage)];
+  CellState& cell(int32_t stage, int32_t micro_batch) {
+    return cells_[static_cast<size_t>(schedule_.cell_of(stage, micro_batch))];
   }
+  int32_t home(const Need& need) const { return schedule_.rank_of(need.stage, need.micro_batch); }
   const std::vector<Action>& row(int32_t r) const { return schedule_.rows[static_cast<size_t>(r)]; }
   bool at_end(int32_t r) { return static_cast<size_t>(rank(r).next) == row(r).size(); }
 
   // Arrows into an action other than program order, two per edge: data, then grant. False when
   // there are no more of them.
   bool arrow(const Action& action, size_t index, bool& exists, Need& from) const {
-    if (action.kind == Kind::W || action.kind == Kind::R || action.kind == Kind::O) return false;
+    if (action.kind == Kind::W || action.kind == Kind::R) return false;
+    const int32_t own = schedule_.replicas_of(action.stage);
+    if (action.kind == Kind::O) {
+      exists = true;
+      const auto replica = static_cast<int32_t>(index);
+      from = {kPhaseW, action.stage, action.micro_batch * own + replica};
+      return own > 1 && replica < own;
+    }
     const bool forward = action.kind == Kind::F;
     const auto& list = (forward ? into_ : back_into_)[static_cast<size_t>(action.stage)];
     if (index / 2 >= list.size()) return false;
@@ -113,7 +122,7 @@ class Walk {
       from = {forward ? kPhaseF : kPhaseI, forward ? edge.from : edge.to, action.micro_batch};
       return true;
     }
-    const int32_t earlier = action.micro_batch - (forward ? places.forward : places.gradient);
+    const int32_t earlier = action.micro_batch - own * (forward ? places.forward : places.gradient);
     exists = earlier >= 0;
     const Kind until = !forward                 ? edge.gradient_until
                        : schedule_.forward_only ? Kind::F
@@ -128,7 +137,8 @@ class Walk {
     const Action& action = row(r)[static_cast<size_t>(state.next)];
     bool exists = false;
     for (Need from; arrow(action, state.arrow, exists, from); ++state.arrow)
-      if (exists && stage(from.stage).ran[from.phase] <= from.micro_batch) {
+      if (exists && cell(from.stage, from.micro_batch).ran[from.phase] <=
+                        schedule_.turn_of(from.stage, from.micro_batch)) {
         state.waits_for = from;
         return false;
       }
@@ -139,25 +149,28 @@ class Walk {
     RankState& state = rank(r);
     while (!at_end(r)) {
       if (!ready(r)) {
-        int32_t& first = stage(state.waits_for.stage).waiters[state.waits_for.phase];
+        const Need& need = state.waits_for;
+        int32_t& first = cell(need.stage, need.micro_batch).waiters[need.phase];
         state.next_waiter = first;
         first = r;
         return;
       }
       const Action& action = row(r)[static_cast<size_t>(state.next)];
-      if (action.kind != Kind::O) count(action.stage, phase_of(action.kind), movable);
-      if (action.kind == Kind::B) count(action.stage, kPhaseW, movable);
+      if (action.kind != Kind::O) count(action, phase_of(action.kind), movable);
+      if (action.kind == Kind::B) count(action, kPhaseW, movable);
       ++state.next;
       state.arrow = 0;
     }
   }
 
   // The next micro-batch of the phase has run; whoever waited for it can move.
-  void count(int32_t s, Phase phase, std::vector<int32_t>& movable) {
-    const int32_t ran = ++stage(s).ran[phase];
-    for (int32_t* link = &stage(s).waiters[phase]; *link >= 0;) {
+  void count(const Action& action, Phase phase, std::vector<int32_t>& movable) {
+    CellState& state = cell(action.stage, action.micro_batch);
+    const int32_t ran = ++state.ran[phase];
+    for (int32_t* link = &state.waiters[phase]; *link >= 0;) {
       RankState& waiter = rank(*link);
-      if (waiter.waits_for.micro_batch < ran) {
+      const Need& need = waiter.waits_for;
+      if (schedule_.turn_of(need.stage, need.micro_batch) < ran) {
         movable.push_back(*link);
         *link = waiter.next_waiter;
       } else {
@@ -211,7 +224,7 @@ class Walk {
   const std::vector<EdgePlaces>& places_;
   std::vector<std::vector<size_t>> into_,
       back_into_;  // per stage: edges whose tensor, or gradient, it receives
-  std::vector<StageState> stages_;
+  std::vector<CellState> cells_;
   std::vector<RankState> ranks_;
 };
 

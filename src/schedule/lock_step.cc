@@ -7,7 +7,7 @@ namespace weft {
 
 namespace {
 
-// How far a stage is in one phase: `count` micro-batches, the last of them at `time`.
+// How far a cell is in one phase: `count` micro-batches, the last of them at `time`.
 struct Progress {
   int32_t count = 0, time = -1;
   bool before(int32_t now, int32_t micro_batch) const {
@@ -21,16 +21,29 @@ StageTimes lock_step(const Schedule& schedule, const std::vector<StageEdge>& edg
   const size_t stages = static_cast<size_t>(schedule.stages),
                m = static_cast<size_t>(schedule.micro_batches);
   StageTimes times(stages);
-  std::vector<Progress> forward(stages), back(stages);
+  std::vector<Progress> forward(static_cast<size_t>(schedule.cells())), back = forward;
   std::vector<std::vector<int32_t>> feeds(stages), backs(stages);  // stages that F and I wait for
   for (const StageEdge& e : edges) {
     feeds[static_cast<size_t>(e.to)].push_back(e.from);
     if (e.gradient) backs[static_cast<size_t>(e.from)].push_back(e.to);
   }
-  const auto ready = [](const std::vector<int32_t>& needed, const std::vector<Progress>& of,
-                        int32_t micro_batch, int32_t now) {
-    for (int32_t s : needed)
-      if (!of[static_cast<size_t>(s)].before(now, micro_batch)) return false;
+  const auto cell = [&schedule](int32_t s, int32_t micro_batch) {
+    return static_cast<size_t>(schedule.cell_of(s, micro_batch));
+  };
+  const auto has_run = [&](const std::vector<Progress>& phase, int32_t s, int32_t micro_batch,
+                           int32_t now) {
+    return phase[cell(s, micro_batch)].before(now, schedule.turn_of(s, micro_batch));
+  };
+  const auto ready = [&](const std::vector<int32_t>& needed, const std::vector<Progress>& phase,
+                         int32_t micro_batch, int32_t now) {
+    return std::all_of(needed.begin(), needed.end(),
+                       [&](int32_t s) { return has_run(phase, s, micro_batch, now); });
+  };
+  // All replicas have come to the update: their last backward is the action before it.
+  const auto complete = [&](const Action& update, int32_t now) {
+    const int32_t own = schedule.replicas_of(update.stage);
+    for (int32_t i = 0; own > 1 && i < own; ++i)
+      if (!has_run(back, update.stage, update.micro_batch * own + i, now)) return false;
     return true;
   };
   std::vector<size_t> next(schedule.rows.size(), 0);
@@ -43,10 +56,12 @@ StageTimes lock_step(const Schedule& schedule, const std::vector<StageEdge>& edg
       const bool is_i = a.kind == Kind::I || a.kind == Kind::B;
       if (a.kind == Kind::F && !ready(feeds[s], forward, a.micro_batch, now)) continue;
       if (is_i && !ready(backs[s], back, a.micro_batch, now)) continue;
+      if (a.kind == Kind::O && !complete(a, now)) continue;
       ++next[r];
       moved = 1;
-      if (a.kind == Kind::F) forward[s] = {a.micro_batch + 1, now};
-      if (is_i) back[s] = {a.micro_batch + 1, now};
+      const Progress progress = {schedule.turn_of(a.stage, a.micro_batch) + 1, now};
+      if (a.kind == Kind::F) forward[cell(a.stage, a.micro_batch)] = progress;
+      if (is_i) back[cell(a.stage, a.micro_batch)] = progress;
       const auto note = [&](Phase phase) {
         std::vector<int32_t>& list = times[s][phase];
         if (list.empty()) list.resize(m);

@@ -37,11 +37,35 @@ struct Schedule {
   int32_t updates =
       0;  // asynchronous: updates of a segment, each of as many micro-batches; 0: synchronous
   bool forward_only = false;
-  std::vector<int32_t> rank_of_stage;     // [stages]
+  std::vector<int32_t> rank_of_stage;     // [stages]; the first of its ranks
   std::vector<std::vector<Action>> rows;  // [ranks]
+  // [stages]: ranks that take turns with the micro-batches of the stage, and then have no other
+  // stage; empty: one each. An update of the stage is then of so many times the micro-batches.
+  std::vector<int32_t> replicas = {};
   friend bool operator==(const Schedule&, const Schedule&) = default;
 
   int32_t ranks() const { return static_cast<int32_t>(rows.size()); }
+  int32_t replicas_of(int32_t stage) const {
+    return replicas.empty() ? 1 : replicas[static_cast<size_t>(stage)];
+  }
+  int32_t rank_of(int32_t stage, int32_t micro_batch) const {
+    const int32_t first = rank_of_stage[static_cast<size_t>(stage)];
+    return replicas.empty() ? first : first + micro_batch % replicas_of(stage);
+  }
+  // A cell is a stage on one of its ranks.
+  int32_t cells() const { return replicas.empty() ? stages : ranks(); }
+  int32_t cell_of(int32_t stage, int32_t micro_batch) const {
+    return replicas.empty() ? stage : rank_of(stage, micro_batch);
+  }
+  // Micro-batches of its cell before it.
+  int32_t turn_of(int32_t stage, int32_t micro_batch) const {
+    return replicas.empty() ? micro_batch : micro_batch / replicas_of(stage);
+  }
+  int32_t updates_of(int32_t stage) const { return updates / replicas_of(stage); }
+  // The update of the stage that a micro-batch is part of.
+  int32_t update_of(int32_t stage, int32_t micro_batch) const {
+    return micro_batch / (micro_batches / updates * replicas_of(stage));
+  }
   // One row per rank: "0F0 0F1 0B0 0B1\n...". parse_schedule reads it back.
   std::string text() const;
 };
@@ -77,6 +101,7 @@ struct ScheduleSizes {
                         // `micro_batches`; 0: kDefaultSegment
   int32_t warm_up = 0;  // 1f1b: forwards before the first backward, per later rank; 0: 1. 2 hides
                         // latency ("eager")
+  std::vector<int32_t> replicas = {};  // pipedream: ranks of each stage; empty: one each
   ScheduleCosts costs = {};
 };
 
@@ -125,10 +150,9 @@ Result<Schedule> make_pipedream_2bw(
     const ScheduleSizes& sizes);                            // PipeDream-2BW (Narayanan et al. 2021)
 Result<Schedule> make_forward(const ScheduleSizes& sizes);  // inference and evaluation
 
-// Forwards alone for stages that lie on ranks as another schedule placed them, so that evaluation
-// runs where training does.
-Result<Schedule> make_forward(const std::vector<int32_t>& rank_of_stage, int32_t ranks,
-                              int32_t micro_batches);
+// Forwards alone for stages that lie on ranks as `train` placed them, so that evaluation runs where
+// training does.
+Result<Schedule> make_forward(const Schedule& train, int32_t micro_batches);
 
 Result<Schedule> parse_schedule(std::string_view text);
 

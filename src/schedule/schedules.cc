@@ -42,28 +42,34 @@ Result<Schedule> make_1f1b(const ScheduleSizes& sizes) {
 
 Result<Schedule> make_forward(const ScheduleSizes& sizes) {
   WEFT_TRY_ASSIGN(Schedule schedule, begin_schedule({.name = "forward", .kinds = 1}, sizes));
-  return make_forward(schedule.rank_of_stage, sizes.ranks, sizes.micro_batches);
+  return make_forward(schedule, sizes.micro_batches);
 }
 
 // In lock step: a rank runs the deepest of its stages whose next micro-batch is there, so that what
 // has begun is finished first.
-Result<Schedule> make_forward(const std::vector<int32_t>& rank_of_stage, int32_t ranks,
-                              int32_t micro_batches) {
-  const auto stages = static_cast<int32_t>(rank_of_stage.size());
+Result<Schedule> make_forward(const Schedule& train, int32_t micro_batches) {
+  const int32_t ranks = train.ranks(), stages = train.stages;
   WEFT_TRY(check_sizes({.ranks = ranks, .micro_batches = micro_batches}, 1, 1));
   WEFT_TRY(check_sizes({.ranks = stages, .micro_batches = micro_batches}, 1, 1));
   Schedule schedule{.stages = stages,
                     .micro_batches = micro_batches,
                     .forward_only = true,
-                    .rank_of_stage = rank_of_stage,
-                    .rows = {}};
+                    .rank_of_stage = train.rank_of_stage,
+                    .rows = {},
+                    .replicas = train.replicas};
   schedule.rows.resize(static_cast<size_t>(ranks));
+  if (!schedule.replicas.empty()) {
+    for (int32_t s = 0; s < stages; ++s)
+      for (int32_t k = 0; k < micro_batches; ++k)
+        schedule.rows[static_cast<size_t>(schedule.rank_of(s, k))].push_back({s, Kind::F, k});
+    return schedule;
+  }
   std::vector<std::vector<int32_t>> stages_of(static_cast<size_t>(ranks));  // descending
   for (int32_t s = stages; s-- > 0;)
-    stages_of[static_cast<size_t>(rank_of_stage[static_cast<size_t>(s)])].push_back(s);
+    stages_of[static_cast<size_t>(train.rank_of_stage[static_cast<size_t>(s)])].push_back(s);
   for (size_t r = 0; r < stages_of.size(); ++r)
     schedule.rows[r].reserve(stages_of[r].size() * static_cast<size_t>(micro_batches));
-  std::vector<int32_t> done(rank_of_stage.size(), 0),
+  std::vector<int32_t> done(static_cast<size_t>(stages), 0),
       before = done;  // micro-batches through each stage, now and a slot ago
   for (int64_t left = int64_t{stages} * micro_batches; left > 0; before = done)
     for (size_t r = 0; r < stages_of.size(); ++r)

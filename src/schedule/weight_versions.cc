@@ -10,18 +10,19 @@ namespace {
 
 using Row = std::vector<Action>;
 
+// Replicas of a stage have the same rows, each for its micro-batches.
 const Row& row_of(const Schedule& schedule, int32_t stage) {
   return schedule.rows[static_cast<size_t>(schedule.rank_of_stage[static_cast<size_t>(stage)])];
 }
 
 int32_t update_of(const Schedule& schedule, const Action& action) {
   return action.kind == Kind::O ? action.micro_batch
-                                : action.micro_batch / (schedule.micro_batches / schedule.updates);
+                                : schedule.update_of(action.stage, action.micro_batch);
 }
 
 // Per update: how many updates stand before its first forward.
 std::vector<int32_t> newest(const Schedule& schedule, int32_t stage) {
-  std::vector<int32_t> out(static_cast<size_t>(schedule.updates), -1);
+  std::vector<int32_t> out(static_cast<size_t>(schedule.updates_of(stage)), -1);
   int32_t made = 0;
   for (const Action& action : row_of(schedule, stage)) {
     if (action.stage != stage) continue;
@@ -37,7 +38,7 @@ std::vector<int32_t> newest(const Schedule& schedule, int32_t stage) {
 int32_t most_at_once(const Schedule& schedule, int32_t stage,
                      const std::vector<int32_t>& of_update) {
   const Row& row = row_of(schedule, stage);
-  int32_t most = 1, oldest = schedule.updates;
+  int32_t most = 1, oldest = schedule.updates_of(stage);
   for (size_t a = row.size(); a-- > 0;) {
     if (row[a].stage != stage) continue;
     const int32_t update = update_of(schedule, row[a]);
@@ -52,10 +53,14 @@ int32_t most_at_once(const Schedule& schedule, int32_t stage,
 }  // namespace
 
 Result<std::vector<WeightVersions>> weight_versions(const Schedule& schedule, bool vertical_sync) {
+  if (vertical_sync && !schedule.replicas.empty())
+    return Status(Code::invalid,
+                  "vertical sync needs stages that make equally many updates, not replicas of one");
   std::vector<WeightVersions> out(static_cast<size_t>(schedule.stages));
   for (int32_t s = 0; s < schedule.stages; ++s) {
     WeightVersions& stage = out[static_cast<size_t>(s)];
     stage.of_update = newest(schedule, s);
+    stage.round = schedule.micro_batches / schedule.updates * schedule.replicas_of(s);
     for (size_t u = 0; vertical_sync && u < stage.of_update.size(); ++u) {
       const int32_t chosen = out[0].of_update[u];
       if (chosen > stage.of_update[u])

@@ -14,6 +14,7 @@ namespace weft {
 struct WeightVersions {
   int32_t count = 1;   // copies that are there at once: version v is copy v % count
   int64_t stride = 0;  // bytes from a copy to the next
+  int32_t round = 1;   // asynchronous: micro-batches of an update of the stage
   std::vector<int32_t>
       of_update;  // per update: the version that its forwards and backwards use; empty: synchronous
   int64_t offset(int32_t version) const { return version % count * stride; }

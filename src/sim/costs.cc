@@ -97,7 +97,7 @@ JobCosts::JobCosts(const Plan& plan, Mode mode, const std::vector<NodeTimes>& ti
     }
     for (const ActionProgram& program : own.programs) {
       double seconds = 0;
-      if (program.kind == Kind::O) seconds = (bytes.clear + bytes.update) / kMemorySpeed + reduced;
+      if (program.kind == Kind::O) seconds = bytes.update / kMemorySpeed + reduced;
       for (const ProgramCall& call : program.calls)
         seconds += seconds_of(*plan.model, call, seconds_of_node) +
                    group_bytes(plan.config, call) / kMemorySpeed;

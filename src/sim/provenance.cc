@@ -57,6 +57,9 @@ Digest Provenance::add(const Digest& later, const Digest& earlier) {
   if (later == cleared() && earlier == cleared()) return later;
   return Hasher().text("add").digest(later).digest(earlier).finish();
 }
+Digest Provenance::mean(const Digest& sum, int32_t parts) {
+  return Hasher().text("mean").digest(sum).number(static_cast<uint64_t>(parts)).finish();
+}
 Digest Provenance::join(NodeId first, std::span<const Digest> parts) {
   Hasher h;
   h.text("join").number(static_cast<uint64_t>(first));
@@ -105,8 +108,7 @@ DigestWorker::DigestWorker(std::shared_ptr<const Plan> plan, int32_t rank)
 
 int64_t DigestWorker::address(const RankProgram& program, const Place& place,
                               int32_t micro_batch) const {
-  const Ring& ring = program.rings[static_cast<size_t>(place.ring)];
-  return ring.base + (micro_batch % ring.count) * ring.stride + place.offset;
+  return program.rings[static_cast<size_t>(place.ring)].at(micro_batch) + place.offset;
 }
 
 Result<Digest> DigestWorker::read(int64_t address, int64_t bytes, const std::string& what) const {
@@ -144,6 +146,11 @@ Result<Digest> DigestWorker::grad(ParamId param) const {
   return read(gradient_of(*p).offset, bytes_of(*p), "gradient");
 }
 
+int64_t DigestWorker::version_of(const Edge& edge, int32_t update) const {
+  return edge.kind == EdgeKind::tie_value && plan_->asynchronous() ? versions().offset(update + 1)
+                                                                   : 0;
+}
+
 namespace {
 int64_t edge_bytes(const Edge& edge, const StepDescriptor& step, int32_t micro_batch) {
   return static_cast<int64_t>(
@@ -157,15 +164,15 @@ Result<Digest> DigestWorker::outgoing(const StepDescriptor& step, int32_t edge,
   if (e.kind == EdgeKind::feed)
     return Provenance::fed(plan_->mode(step.mode).graph.tensors[static_cast<size_t>(e.tensor)].node,
                            step, micro_batch);
-  return read(address(program(step.mode), e.outgoing, micro_batch),
+  return read(address(program(step.mode), e.outgoing, micro_batch) + version_of(e, micro_batch),
               edge_bytes(e, step, micro_batch), "a message");
 }
 
 Status DigestWorker::land(const StepDescriptor& step, int32_t edge, int32_t micro_batch,
                           const Digest& value) {
   const Edge& e = plan_->mode(step.mode).edges[static_cast<size_t>(edge)];
-  write(address(program(step.mode), e.landing, micro_batch), edge_bytes(e, step, micro_batch),
-        value);
+  write(address(program(step.mode), e.landing, micro_batch) + version_of(e, micro_batch),
+        edge_bytes(e, step, micro_batch), value);
   return {};
 }
 
@@ -195,15 +202,16 @@ Status DigestWorker::run(const StepDescriptor& step, double scale, int32_t job) 
   const Job& which = p.jobs[static_cast<size_t>(job)];
   switch (which.kind) {
     case JobKind::clear:
-      summed_ = owned_ * static_cast<size_t>(std::max(updates_of(step), 1));
+      summed_ = owned_ * static_cast<size_t>(std::max(updates_at(versions(), step), 1));
       clear();
       return {};
     case JobKind::action: return run_action(step, scale, p, which);
     case JobKind::reduce:
       return step.per_update > 0 ? Status()
-                                 : reduce(p.buckets[static_cast<size_t>(which.program)], 0);
+                                 : reduce(p.buckets[static_cast<size_t>(which.program)], 0, 1);
     case JobKind::update:
-      return step.per_update > 0 ? make_first(updates_of(step)) : update(step.step, 0, 0, scale);
+      return step.per_update > 0 ? make_first(updates_at(versions(), step))
+                                 : update(step.step, 0, 0, scale);
     case JobKind::send_ties:
     case JobKind::finish: return {};
   }
@@ -307,7 +315,7 @@ void DigestWorker::clear() {
       if (t.local) write(t.place.offset, bytes_of(r), Provenance::cleared());
 }
 
-Status DigestWorker::reduce(const Bucket& bucket, int32_t update) {
+Status DigestWorker::reduce(const Bucket& bucket, int32_t update, int32_t parts) {
   size_t at = static_cast<size_t>(update) * owned_;
   auto param = bucket.params.begin();
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
@@ -322,16 +330,21 @@ Status DigestWorker::reduce(const Bucket& bucket, int32_t update) {
       if (status.ok())
         status = fold(accumulators[from].place.offset, accumulators[to].place.offset, bytes);
     };
-    const auto replicas = static_cast<size_t>(plan_->config.data);
+    const int32_t replicas_here = plan_->replicas_at(rank_);
+    const auto replicas = static_cast<size_t>(replicas_here);
     for (size_t u = accumulators.size(); u > 0; u -= replicas) {
       const size_t first = u - replicas;
-      add_tree(0, plan_->config.data, [&](int32_t from, int32_t to) {
+      add_tree(0, replicas_here, [&](int32_t from, int32_t to) {
         add(first + static_cast<size_t>(from), first + static_cast<size_t>(to));
       });
       if (u < accumulators.size()) add(u, first);
     }
     WEFT_TRY(std::move(status));
-    WEFT_TRY_ASSIGN(const Digest grad, read(gradient_of(p).offset, bytes, "gradient"));
+    WEFT_TRY_ASSIGN(Digest grad, read(gradient_of(p).offset, bytes, "gradient"));
+    if (parts > 1) {
+      grad = Provenance::mean(grad, parts);
+      write(gradient_of(p).offset, bytes, grad);
+    }
     squares = Provenance::square(grad);
   }
   return {};
@@ -358,10 +371,10 @@ Status DigestWorker::update(uint64_t step, int32_t from, int32_t to, double scal
 }
 
 Status DigestWorker::run_update(const StepDescriptor& step, int32_t update, double scale) {
-  WEFT_TRY(reduce(program(step.mode).buckets.front(), update));
-  WEFT_TRY(this->update(step.step + static_cast<uint64_t>(update), update, update + 1, scale));
-  if (update + 1 < updates_of(step)) clear();
-  return {};
+  const int32_t replicas = plan_->replicas_at(rank_);
+  WEFT_TRY(reduce(program(step.mode).buckets.front(), update, replicas));
+  return this->update(step.step + static_cast<uint64_t>(update) * static_cast<uint64_t>(replicas),
+                      update, update + 1, scale);
 }
 
 Status DigestWorker::make_first(int32_t version) {

@@ -33,6 +33,7 @@ struct Provenance {
                      std::span<const Digest> operands);
   static Digest result(const Digest& call, int32_t index);  // F: 0 output, 1.. stash; I: port
   static Digest add(const Digest& later, const Digest& earlier);
+  static Digest mean(const Digest& sum, int32_t parts);
   static Digest join(NodeId first, std::span<const Digest> parts);
   static double square(const Digest& grad);
   static Digest update(const Digest& weight, const Digest& grad, const Digest& state, uint64_t step,
@@ -64,6 +65,7 @@ class DigestWorker {
   const RankProgram& program(Mode mode) const {
     return plan_->mode(mode).ranks[static_cast<size_t>(rank_)];
   }
+  int64_t version_of(const Edge& edge, int32_t update) const;
   int64_t address(const RankProgram& program, const Place& place, int32_t micro_batch) const;
   Result<Digest> read(int64_t address, int64_t bytes, const std::string& what) const;
   void write(int64_t address, int64_t bytes, const Digest& digest);
@@ -76,7 +78,7 @@ class DigestWorker {
   static int64_t sum_at(const PlacedOperand& accumulator, int32_t depth);
   Status fold(int64_t from, int64_t to, int64_t bytes);
   void clear();
-  Status reduce(const Bucket& bucket, int32_t update);
+  Status reduce(const Bucket& bucket, int32_t update, int32_t parts);
   Status update(uint64_t step, int32_t from, int32_t to, double scale);
   Status run_update(const StepDescriptor& step, int32_t update, double scale);
   Status make_first(int32_t version);
@@ -104,8 +106,13 @@ class SequentialReference {
   Outcome step(const StepDescriptor& step);
   // The updates of a segment, one after another: update b changes the weights that the updates
   // before it made, by a gradient for which each node used the weights from `delay_of_node` updates
-  // earlier, at the earliest those that the segment began with.
-  Outcome segment(const StepDescriptor& step, std::span<const int32_t> delay_of_node);
+  // earlier, at the earliest those that the segment began with. The parameters of a node with
+  // several replicas change once for so many of these updates, by the mean of their gradients; its
+  // delay is in such rounds.
+  Outcome segment(const StepDescriptor& step, std::span<const int32_t> delay_of_node,
+                  std::span<const int32_t> replicas_of_node);
+  // A step without an update of that plan: each replica sums the gradients of its micro-batches.
+  Outcome gradients(const StepDescriptor& step, std::span<const int32_t> replicas_of_node);
   const Digest& weight(ParamId param) const { return weights_[static_cast<size_t>(param)]; }
   const Digest& grad(ParamId param) const { return grads_[static_cast<size_t>(param)]; }
 
@@ -117,6 +124,8 @@ class SequentialReference {
   double micro_batch(const StepDescriptor& step, int32_t mb, const WeightOf& weight, Sums& sums,
                      Outcome& outcome) const;
   double reduce(Sums& sums);
+  std::vector<int32_t> replicas_of_params(std::span<const int32_t> replicas_of_node) const;
+  void update(ParamId param, uint64_t step, double scale);
   void update(uint64_t step, double scale);
 
   const Model& model_;

@@ -1,10 +1,31 @@
 // The sequential reference: the step graph of the unpartitioned model, executed call by call.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "sim/provenance.h"
 
 namespace weft {
+
+namespace {
+
+// The gradient of a parameter: of its uses, from the last to the first.
+Digest fold(std::vector<Digest> uses) {
+  for (size_t u = uses.size() - 1; u > 0; --u) uses[u - 1] = Provenance::add(uses[u], uses[u - 1]);
+  return uses[0];
+}
+
+// Sums per use, added part by part as a tree of halves, of which the left one is larger.
+std::vector<Digest> added(std::span<const std::vector<Digest>> parts) {
+  if (parts.size() == 1) return parts[0];
+  const size_t middle = parts.size() - parts.size() / 2;
+  std::vector<Digest> left = added(parts.first(middle));
+  const std::vector<Digest> right = added(parts.subspan(middle));
+  for (size_t u = 0; u < left.size(); ++u) left[u] = Provenance::add(right[u], left[u]);
+  return left;
+}
+
+}  // namespace
 
 SequentialReference::SequentialReference(const Model& model, const PlanConfig& config)
     : model_(model),
@@ -50,28 +71,86 @@ SequentialReference::Sums SequentialReference::groups(const StepDescriptor& step
   return sums;
 }
 
-SequentialReference::Outcome SequentialReference::segment(const StepDescriptor& step,
-                                                          std::span<const int32_t> delay_of_node) {
+SequentialReference::Outcome SequentialReference::segment(
+    const StepDescriptor& step, std::span<const int32_t> delay_of_node,
+    std::span<const int32_t> replicas_of_node) {
+  const std::vector<int32_t> replicas = replicas_of_params(replicas_of_node);
   Outcome outcome;
   outcome.deliveries.resize(graphs_[static_cast<size_t>(step.mode)].sinks.size());
   std::vector<std::vector<Digest>> versions;  // what each update of the segment began with
+  std::vector<Sums> sums_of_update;
+  std::vector<std::vector<double>> squares;  // of the gradients, per update and parameter
   for (int32_t b = 0; b * step.per_update < step.micro_batches; ++b) {
     versions.push_back(weights_);
-    Sums sums = cleared_sums();
+    Sums& sums = sums_of_update.emplace_back(cleared_sums());
     const WeightOf weight = [&](NodeId node, ParamId p) {
-      return versions[static_cast<size_t>(
-          std::max(0, b - delay_of_node[static_cast<size_t>(node)]))][static_cast<size_t>(p)];
+      const int32_t r = replicas[static_cast<size_t>(p)];
+      const int32_t round = std::max(0, b / r - delay_of_node[static_cast<size_t>(node)]);
+      return versions[static_cast<size_t>(round * r)][static_cast<size_t>(p)];
     };
     double loss = 0;
     for (int32_t mb = b * step.per_update;
          mb < std::min((b + 1) * step.per_update, step.micro_batches); ++mb)
       loss += micro_batch(step, mb, weight, sums, outcome);
     outcome.update_losses.push_back(loss / denominator_of(step, b * step.per_update));
-    outcome.update_norms.push_back(reduce(sums));
-    update(step.step + static_cast<uint64_t>(b), 1);
+    squares.emplace_back(weights_.size());
+    for (ParamId p = 0; p < static_cast<ParamId>(weights_.size()); ++p) {
+      const auto i = static_cast<size_t>(p);
+      const int32_t r = replicas[i], first = b + 1 - r;
+      if ((b + 1) % r != 0) continue;
+      std::vector<std::vector<Digest>> parts;
+      for (int32_t u = first; u <= b; ++u)
+        parts.push_back(sums_of_update[static_cast<size_t>(u)][i]);
+      grads_[i] = fold(added(parts));
+      if (r > 1) grads_[i] = Provenance::mean(grads_[i], r);
+      for (int32_t u = first; u <= b; ++u)
+        squares[static_cast<size_t>(u)][i] = Provenance::square(grads_[i]);
+      update(p, step.step + static_cast<uint64_t>(first), 1);
+    }
   }
+  for (const std::vector<double>& of_update : squares)
+    outcome.update_norms.push_back(
+        std::sqrt(std::accumulate(of_update.begin(), of_update.end(), 0.0)));
   outcome.grad_norm = outcome.update_norms.back();
   return outcome;
+}
+
+SequentialReference::Outcome SequentialReference::gradients(
+    const StepDescriptor& step, std::span<const int32_t> replicas_of_node) {
+  const std::vector<int32_t> replicas = replicas_of_params(replicas_of_node);
+  Outcome outcome;
+  outcome.deliveries.resize(graphs_[static_cast<size_t>(step.mode)].sinks.size());
+  const WeightOf weight = [this](NodeId, ParamId p) { return weights_[static_cast<size_t>(p)]; };
+  const int32_t most = *std::max_element(replicas_of_node.begin(), replicas_of_node.end());
+  // Per number of replicas: the sums of each.
+  std::vector<std::vector<Sums>> sums(static_cast<size_t>(most) + 1);
+  for (int32_t r = 1; r <= most; ++r) {
+    sums[static_cast<size_t>(r)].assign(static_cast<size_t>(r), cleared_sums());
+    Outcome same;
+    same.deliveries.resize(outcome.deliveries.size());
+    for (int32_t mb = 0; mb < step.micro_batches; ++mb)
+      same.loss += micro_batch(step, mb, weight,
+                               sums[static_cast<size_t>(r)][static_cast<size_t>(mb % r)], same);
+    outcome = same;
+  }
+  outcome.loss /= step.denominator;
+  double sum = 0;
+  for (size_t p = 0; p < weights_.size(); ++p) {
+    std::vector<std::vector<Digest>> parts;
+    for (const Sums& replica : sums[static_cast<size_t>(replicas[p])]) parts.push_back(replica[p]);
+    grads_[p] = fold(added(parts));
+    sum += Provenance::square(grads_[p]);
+  }
+  outcome.grad_norm = std::sqrt(sum);
+  return outcome;
+}
+
+std::vector<int32_t> SequentialReference::replicas_of_params(
+    std::span<const int32_t> replicas_of_node) const {
+  std::vector<int32_t> out;
+  for (const Param& param : model_.params())
+    out.push_back(replicas_of_node[static_cast<size_t>(param.uses.front().node)]);
+  return out;
 }
 
 SequentialReference::Sums SequentialReference::cleared_sums() const {
@@ -143,21 +222,22 @@ double SequentialReference::micro_batch(const StepDescriptor& step, int32_t mb,
 double SequentialReference::reduce(Sums& sums) {
   double sum = 0;
   for (size_t p = 0; p < sums.size(); ++p) {
-    for (size_t u = sums[p].size() - 1; u > 0; --u)
-      sums[p][u - 1] = Provenance::add(sums[p][u], sums[p][u - 1]);
-    grads_[p] = sums[p][0];
+    grads_[p] = fold(sums[p]);
     sum += Provenance::square(grads_[p]);
   }
   return std::sqrt(sum);
 }
 
 void SequentialReference::update(uint64_t step, double scale) {
+  for (ParamId p = 0; p < static_cast<ParamId>(weights_.size()); ++p) update(p, step, scale);
+}
+
+void SequentialReference::update(ParamId param, uint64_t step, double scale) {
+  const auto p = static_cast<size_t>(param);
   const bool keeps_state = slots(optim_) > 0;
-  for (size_t p = 0; p < weights_.size(); ++p) {
-    weights_[p] = Provenance::update(weights_[p], grads_[p],
-                                     keeps_state ? state_[p] : Provenance::cleared(), step, scale);
-    state_[p] = Provenance::result(weights_[p], 1);
-  }
+  weights_[p] = Provenance::update(weights_[p], grads_[p],
+                                   keeps_state ? state_[p] : Provenance::cleared(), step, scale);
+  state_[p] = Provenance::result(weights_[p], 1);
 }
 
 }  // namespace weft

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "engine/steps.h"
 
 namespace weft {
 
@@ -166,7 +167,8 @@ Status Sim::handle(const SimEvent& event) {
   switch (event.kind) {
     case SimEvent::Kind::ran: {
       std::span<const double> squares(
-          zeros_.data(), rank.owned * static_cast<size_t>(std::max(updates_of(step_), 1)));
+          zeros_.data(),
+          rank.owned * static_cast<size_t>(std::max(updates_at(plan_->versions[r], step_), 1)));
       if (values_) {
         WEFT_TRY(workers_[r].run(router.step(), router.engine().scale(), event.what));
         squares = workers_[r].squares();

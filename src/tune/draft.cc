@@ -9,6 +9,7 @@
 #include "graph/shard.h"
 #include "lowering/parameters.h"
 #include "lowering/segments.h"
+#include "partition/pipedream_stages.h"
 #include "partition/schedule_costs.h"
 #include "partition/stages.h"
 #include "plan/asynchronous.h"
@@ -59,10 +60,10 @@ Status make_mode(Plan& plan, Mode which, const Schedule& train) {
   if (which != Mode::train) {
     // A segment of an evaluation fills the pipeline as one of training does; deliveries of outputs,
     // which are large, are not multiplied.
-    const int32_t micro_batches =
-        which == Mode::infer && train.updates > 0 ? plan.config.micro_batches : train.micro_batches;
-    WEFT_TRY_ASSIGN(const Schedule forward,
-                    make_forward(train.rank_of_stage, train.ranks(), micro_batches));
+    const int32_t micro_batches = which == Mode::infer && train.updates > 0
+                                      ? std::max(plan.config.micro_batches, plan.most_replicas())
+                                      : train.micro_batches;
+    WEFT_TRY_ASSIGN(const Schedule forward, make_forward(train, micro_batches));
     mode.schedule = with_segments(forward, plan.segments, plan.config.shard_ranks);
   } else if (train.forward_only) {
     return Status(Code::invalid,
@@ -96,7 +97,8 @@ Status choose_versions(Plan& plan, const Schedule& train) {
   WEFT_TRY_ASSIGN(const std::vector<WeightVersions> versions,
                   weight_versions(train, plan.config.vertical_sync));
   for (size_t s = 0; s < versions.size(); ++s)
-    plan.versions[static_cast<size_t>(train.rank_of_stage[s])] = versions[s];
+    for (int32_t d = 0; d < plan.replicas_of(static_cast<int32_t>(s)); ++d)
+      plan.versions[static_cast<size_t>(train.rank_of_stage[s] + d)] = versions[s];
   return {};
 }
 
@@ -123,6 +125,7 @@ Result<Draft> draft_of(Plan stages, const Schedule& train) {
   WEFT_TRY(check_shards(plan, train));
   const Schedule segmented = with_segments(train, plan.segments, plan.config.shard_ranks);
   plan.rank_of_stage = segmented.rank_of_stage;
+  plan.stage_replicas = segmented.replicas;
   plan.versions.assign(static_cast<size_t>(plan.config.ranks), {});
   if (train.updates > 0)
     WEFT_TRY(check_schedule(train, {}).status().within("schedule of mode train"));
@@ -133,6 +136,19 @@ Result<Draft> draft_of(Plan stages, const Schedule& train) {
   place_parameters(plan);
   WEFT_TRY_ASSIGN(out.layout, lay_out_modes(plan, segmented));
   return out;
+}
+
+// PipeDream's partitioner says how many ranks each stage has, unless that is given.
+Status choose_replicas(const Model& model, PlanConfig& config) {
+  if (config.split != SplitBy::pipedream || config.schedule != "pipedream" ||
+      !config.schedule_text.empty() || !config.cuts.empty() || !config.stage_replicas.empty())
+    return {};
+  WEFT_TRY_ASSIGN(const ReplicatedStages found, replicated_stages(model, config));
+  for (size_t s = 0; s < found.replicas.size(); ++s) {
+    config.stage_replicas += cat(s > 0 ? "," : "", found.replicas[s]);
+    if (s > 0) config.cuts.push_back(model.node(found.first[s]).name);
+  }
+  return {};
 }
 
 bool made_from_costs(const ScheduleChoice& choice) {
@@ -185,11 +201,13 @@ Result<Draft> draft_of(const std::shared_ptr<const Model>& model, const PlanConf
   Plan plan;
   plan.whole = model;
   plan.config = pipeline_of(replica_config(config));
+  WEFT_TRY(choose_replicas(*model, plan.config));
   WEFT_TRY_ASSIGN(const ScheduleChoice choice, choose_schedule(plan.config));
   WEFT_TRY_ASSIGN(plan.stage_of_whole, choose_stages(*model, plan.config, choice.stages));
   keep_cuts(plan);
   WEFT_TRY(make_pieces(plan));
   WEFT_TRY_ASSIGN(const Schedule train, training_schedule(plan, choice, config));
+  if (train.replicas.empty()) plan.config.stage_replicas.clear();
   set_mesh(plan.config, config);
   return draft_of(std::move(plan), train);
 }

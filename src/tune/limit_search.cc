@@ -85,14 +85,16 @@ class CutSearch {
     for (size_t s = 0; s < plan.rank_of_stage.size(); ++s) {
       const auto r = static_cast<size_t>(plan.rank_of_stage[s]);
       const double speed = replica.machines.speeds.empty() ? 1 : replica.machines.speeds[r];
-      const double time = (costs.forward[s] + costs.input[s] + costs.weight[s]) / speed;
+      const double time = (costs.forward[s] + costs.input[s] + costs.weight[s]) / speed /
+                          plan.replicas_of(static_cast<int32_t>(s));
       if (time <= out.slowest) continue;
       out.slowest = time;
       out.rank = r;
     }
     for (size_t r = 0; r < plan.arena_bytes.size(); ++r)
       out.excess += std::max<int64_t>(0, plan.arena_bytes[r] - limit_of(config_, r));
-    if (out.excess > 0) out.rank = draft.excess().first % static_cast<size_t>(plan.positions());
+    if (out.excess > 0)
+      out.rank = static_cast<size_t>(plan.position_of(static_cast<int32_t>(draft.excess().first)));
     return out;
   }
 

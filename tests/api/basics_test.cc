@@ -123,9 +123,6 @@ TEST(FirstVersion, OfEachFilledStructIsEnough) {
   expect_first(weft_candidate WEFT_CANDIDATE_INIT, 80,
                [&](auto* out) { return weft_comparison_row(comparison, 0, out); });
   weft_comparison_free(comparison);
-  expect_first(weft_workers WEFT_WORKERS_INIT, 32, [&](auto* out) {
-    return weft_plan_workers(model.get(), &config, 2, nullptr, 0, out, nullptr);
-  });
   expect_first(weft_preset_info WEFT_PRESET_INFO_INIT, 48, [](auto* out) {
     weft_model* made = nullptr;
     const weft_status status = weft_model_preset("mlp", 0, 1, &made, out, nullptr);

@@ -331,14 +331,12 @@ TEST(ModelTest, CanBeChangedAfterAPlanThatFailed) {
   weft_plan* plan = nullptr;
   weft_profile* profile = nullptr;
   weft_comparison* comparison = nullptr;
-  weft_workers workers = WEFT_WORKERS_INIT;
   Error err;
   EXPECT_LT(weft_plan_new(model.get(), &config, &plan, &err), 0);
   EXPECT_LT(weft_plan_new(model.get(), nullptr, &plan, &err), 0);
   EXPECT_LT(weft_plan_load(model.get(), "/nowhere/plan.json", &plan, &err), 0);
   EXPECT_LT(weft_profile_new(model.get(), &profile_config, &profile, &err), 0);
   EXPECT_LT(weft_plan_compare(model.get(), nullptr, &comparison, &err), 0);
-  EXPECT_LT(weft_plan_workers(model.get(), &config, 1000000, nullptr, 0, &workers, &err), 0);
   EXPECT_EQ(weft_model_add_output(model.get(), add_node(model, "relu", {{1}}), &err), WEFT_OK)
       << err.text;
   new_plan(model, plan_config());
@@ -358,10 +356,6 @@ TEST(ModelTest, CannotBeChangedAfterWhatGoesByIt) {
     const weft_status status = weft_plan_compare(model, &config, &out, &err);
     weft_comparison_free(out);
     return status;
-  });
-  frozen([&](weft_model* model, Error& err) {
-    weft_workers out = WEFT_WORKERS_INIT;
-    return weft_plan_workers(model, &config, 2, nullptr, 0, &out, &err);
   });
   frozen([&](weft_model* model, Error& err) {
     weft_profile* out = nullptr;

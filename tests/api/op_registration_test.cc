@@ -89,9 +89,6 @@ TEST(UserOpRegistration, AShapeThatRefusesTheMicroBatchIsAnErrorOfThePlan) {
     expect_error(weft_plan_compare(model.get(), &config, &comparison, &err), err, WEFT_EUSER,
                  {"squares", "shape returned 5"});
   }
-  weft_workers workers = WEFT_WORKERS_INIT;
-  expect_error(weft_plan_workers(model.get(), &config, 2, nullptr, 0, &workers, &err), err,
-               WEFT_EUSER, {"squares", "shape returned 5"});
   config.micro_batch_size = 2;
   EXPECT_EQ(weft_plan_new(model.get(), &config, &plan, &err), WEFT_OK) << err.text;
   weft_plan_free(plan);

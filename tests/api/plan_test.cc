@@ -21,9 +21,6 @@ TEST(PlanTest, NullIsHarmless) {
   weft_comparison* comparison = nullptr;
   expect_error(weft_plan_compare(model.get(), nullptr, &comparison, &err), err, WEFT_EINVAL,
                {"config is NULL"});
-  weft_workers workers = WEFT_WORKERS_INIT;
-  expect_error(weft_plan_workers(model.get(), nullptr, 1, nullptr, 0, &workers, &err), err,
-               WEFT_EINVAL, {"config is NULL"});
   weft_plan_free(nullptr);
   EXPECT_EQ(weft_plan_stages(nullptr), 0u);
   EXPECT_EQ(weft_plan_bytes(nullptr, 0), 0);
@@ -98,9 +95,9 @@ TEST(PlanTest, WorkersOfMicroBatchesThatCannotBeCountedAreRefused) {
   ASSERT_EQ(weft_model_add_output(model.get(), add_node(model, "relu", {x}), &err), WEFT_OK)
       << err.text;
   const weft_plan_config config = plan_config(1, 1, UINT32_MAX);
-  weft_workers workers = WEFT_WORKERS_INIT;
-  expect_error(weft_plan_workers(model.get(), &config, 2, nullptr, 0, &workers, &err), err,
-               WEFT_EINVAL, {"node 'x'", "4294967295 samples", "too large"});
+  weft_plan* plan = nullptr;
+  expect_error(weft_plan_new(model.get(), &config, &plan, &err), err, WEFT_EINVAL,
+               {"node 'x'", "4294967295 samples", "too large"});
 }
 
 TEST(PlanTest, AModelMustHaveAnEnd) {

@@ -161,11 +161,6 @@ class Plan(Case):
                        ["--write-schedule", self.path("w")], ["--schedule", "gpipe"], ["--warmup-depth", 2]):
             self.fails(2, option[0] + " cannot be combined with --compare, which tries all schedules", "plan", TINY, "--ranks", 2, "--compare", *option)
 
-    def test_workers_refuse_what_is_of_a_plan(self):
-        for option in (["--save", self.path("s")], ["--ranks", 2], ["--compare"], ["--cluster", self.cluster()], ["--schedule", "gpipe"], ["--timetable"]):
-            self.fails(2, option[0] + " cannot be combined with --workers, which makes no plan", "plan", TINY, "--workers", 3, *option)
-        self.assertFalse(os.path.exists(self.path("s")))
-
     def test_a_cluster_says_what_its_machines_are(self):
         for option in (["--speeds", "1,2,1,1"], ["--link-latency", 3], ["--link-bandwidth", 1e9]):
             self.fails(2, option[0] + " cannot be combined with --cluster, which contains it", "plan", SLOW_MLP, "--cluster", self.cluster(), *option)
@@ -178,15 +173,30 @@ class Plan(Case):
         self.assertEqual((by_name["zb-v"]["chunks"], by_name["interleaved"]["chunks"], by_name["pipedream"]["asynchronous"]), (2, 0, True))
         self.assertIn(by_name["gpipe"]["about"], text[0])
 
-    def test_workers_are_pipedreams_answer(self):
-        model = "mlp:layers=6,width=64"
-        found = json.loads(run("plan", model, "--workers", 4, "--link-bandwidth", 1e6, "--json").stdout)
-        self.assertEqual((found["workers"], sum(s["replicas"] for s in found["stages"])), (4, 4))
-        self.assertEqual(found["noam"], -(-4 // found["stages"][0]["replicas"]))
-        self.assertLessEqual(found["seconds"], found["data_parallel"])
-        self.assertIn("times as fast as one", run("plan", model, "--workers", 4).stdout)
-        straight = json.loads(run("plan", model, "--ranks", 3, "--partition", "pipedream", "--json").stdout)
-        self.assertEqual(len(straight["ranks"]), 3)
+    def test_the_partitioner_of_pipedream_chooses_replicas(self):
+        slow = ["plan", "mlp:layers=6,width=64", "--ranks", 4, "--partition", "pipedream", "--link-bandwidth", 1e6, "--json"]
+        found = json.loads(run(*slow, "--schedule", "pipedream").stdout)
+        stages = len({rank["from"] for rank in found["ranks"]})
+        self.assertLess(stages, 4)
+        straight = json.loads(run(*slow).stdout)
+        self.assertEqual(len({rank["from"] for rank in straight["ranks"]}), 4)
+
+    def test_stages_have_as_many_ranks_as_they_are_given(self):
+        untied = TINY + ",tied=0"
+        two_one = ["plan", untied, "--schedule", "pipedream", "--stage-replicas", "2,1"]
+        rows = run(*two_one, "--timetable").stdout.splitlines()
+        self.assertEqual([row[:15] for row in rows[-3:]], ["0: 0F0 0F2 0B0 ", "1: 0F1 0F3 0B1 ", "2: 1F0 1B0 1O0 "])
+        self.assertEqual(run(*two_one, "--save", self.path("plan")).returncode, 0)
+        self.assertEqual(run("plan", untied, "--plan", self.path("plan"), "--timetable").stdout.splitlines()[-3:], rows[-3:])
+        for option, text in ((["--stage-replicas", "2,"], "expected the ranks of each stage, as '3,1'"),
+                             (["--ranks", 4], "expected as many ranks in all as the plan has, 4"),
+                             (["--segment", 5], "segment is 5, expected a multiple of the 2 replicas of stage 0"),
+                             (["--schedule", "gpipe"], "which is for schedule 'pipedream', not for 'gpipe'"),
+                             (["--mesh", "data=2,stage=2"], "is asynchronous, and has no replicas of a whole pipeline: data is 2, expected 1")):
+            with self.subTest(option=option):
+                done = run(*two_one, *option) if option[0] != "--mesh" else run("plan", untied, "--schedule", "pipedream", *option)
+                self.assertNotEqual(done.returncode, 0)
+                self.assertIn(text, done.stderr)
 
 
 if __name__ == "__main__":

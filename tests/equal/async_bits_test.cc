@@ -8,6 +8,9 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "graph/presets.h"
+#include "kernels/fpenv.h"
+#include "kernels/tiles.h"
+#include "optim/optim.h"
 #include "runtime/run.h"
 #include "tune/make_plan.h"
 
@@ -98,6 +101,7 @@ class Sequential {
     config.segment = 0;
     config.vertical_sync = false;
     config.cuts.clear();
+    config.stage_replicas.clear();
     run_ = start_inline(make_plan(model, config).take(), ignore).take();
     for (size_t p = 0; p < params_; ++p) {
       now_.emplace_back(
@@ -107,21 +111,29 @@ class Sequential {
     }
   }
 
-  // `delay` per stage.
-  Series train(int updates, const std::vector<int32_t>& delay) {
+  // `delay` and `replicas` per stage: the micro-batches of an update, and how many updates old the
+  // weights of one are.
+  Series train(int updates, const std::vector<int32_t>& delay,
+               const std::vector<int32_t>& replicas) {
     const PlanConfig& c = plan_.config;
     const int64_t samples = c.micro_batches * c.micro_batch_size;
     Series out;
-    std::vector<std::vector<std::vector<float>>> versions;
+    std::vector<std::vector<std::vector<float>>> versions;  // before each micro-batch of a segment
+    std::vector<std::vector<std::vector<float>>> grads(params_);  // of those of an update
+    std::vector<std::vector<double>> squares(static_cast<size_t>(updates),
+                                             std::vector<double>(params_));
+    const auto stage_of = [this](size_t p) {
+      return static_cast<size_t>(
+          plan_.stage_of_node[static_cast<size_t>(plan_.model->params()[p].uses.front().node)]);
+    };
     for (int u = 0; u < updates; ++u) {
       if (u % c.segment == 0) versions.clear();
       versions.push_back(now_);
       for (size_t p = 0; p < params_; ++p) {
-        const int32_t stage =
-            plan_.stage_of_node[static_cast<size_t>(plan_.model->params()[p].uses.front().node)];
-        const int age = std::min(delay[static_cast<size_t>(stage)], u % c.segment);
+        const int r = replicas[stage_of(p)],
+                  round = std::max(0, u % c.segment / r - delay[stage_of(p)]);
         EXPECT_TRUE(run_->write(static_cast<ParamId>(p), Part::value,
-                                versions[versions.size() - 1 - static_cast<size_t>(age)][p])
+                                versions[static_cast<size_t>(round * r)][p])
                         .ok());
       }
       run_->set_trained(static_cast<uint64_t>(u));
@@ -129,21 +141,55 @@ class Sequential {
              [&](const RunEvent& event) {
                if (event.kind != RunEvent::Kind::done) return;
                out.losses.push_back(event.loss);
-               out.norms.push_back(event.grad_norm);
              });
-      for (size_t p = 0; p < params_; ++p) update(p);
+      for (size_t p = 0; p < params_; ++p) {
+        const auto r = static_cast<size_t>(replicas[stage_of(p)]);
+        std::vector<float>& grad = grads[p].emplace_back(now_[p].size());
+        EXPECT_TRUE(run_->read(static_cast<ParamId>(p), Part::grad, grad).ok());
+        if (grads[p].size() < r) continue;
+        const std::vector<float> mean = mean_of(grads[p]);
+        for (size_t k = 0; k < r; ++k) squares[static_cast<size_t>(u) - k][p] = square(mean);
+        update(p, mean);
+        grads[p].clear();
+      }
+    }
+    for (const std::vector<double>& of : squares) {
+      double sum = 0;
+      for (const double one : of) sum += one;
+      out.norms.push_back(std::sqrt(sum));
     }
     out.weights = now_;
     return out;
   }
 
  private:
+  // Added as a tree of halves, of which the left one is larger.
+  static std::vector<float> sum_of(std::span<const std::vector<float>> parts) {
+    if (parts.size() == 1) return parts[0];
+    const size_t middle = parts.size() - parts.size() / 2;
+    std::vector<float> left = sum_of(parts.first(middle));
+    const std::vector<float> right = sum_of(parts.subspan(middle));
+    for (size_t i = 0; i < left.size(); ++i) left[i] += right[i];
+    return left;
+  }
+  static std::vector<float> mean_of(const std::vector<std::vector<float>>& parts) {
+    std::vector<float> out = sum_of(parts);
+    if (parts.size() > 1)
+      for (float& x : out) x *= 1 / static_cast<float>(parts.size());
+    return out;
+  }
+  static double square(const std::vector<float>& x) {
+    SerialTiles serial;
+    const auto n = static_cast<int64_t>(x.size());
+    std::vector<double> partials(static_cast<size_t>(norm_blocks(n)));
+    const ComputeScope scope;
+    return sum_of_squares(x.data(), n, partials.data(), serial);
+  }
+
   // SGD with momentum, as written in kernels/update.h: each product and sum rounded as the kernel
   // rounds it.
-  void update(size_t p) {
+  void update(size_t p, const std::vector<float>& grad) {
     const OptimSettings& o = plan_.config.optim;
-    std::vector<float> grad(now_[p].size());
-    EXPECT_TRUE(run_->read(static_cast<ParamId>(p), Part::grad, grad).ok());
     const float rate = static_cast<float>(o.rate), momentum = static_cast<float>(o.momentum);
     for (size_t i = 0; i < grad.size(); ++i) {
       momentum_[p][i] = std::fma(momentum, momentum_[p][i], grad[i]);
@@ -173,23 +219,25 @@ PlanConfig config_of(int32_t ranks, const char* schedule, int32_t micro_batches,
   return config;
 }
 
-void expect_sequential(const PlanConfig& config, const std::vector<int32_t>& delay) {
+void expect_sequential(const PlanConfig& config, const std::vector<int32_t>& delay,
+                       std::vector<int32_t> replicas = {},
+                       int updates = 17) {  // two segments, and a part of one
   SCOPED_TRACE(cat(config.schedule, ", ", config.ranks, " ranks",
-                   config.vertical_sync ? ", vertical sync" : ""));
-  constexpr int kUpdates = 17;  // two segments, and a part of one
+                   config.vertical_sync ? ", vertical sync" : "", " ", config.stage_replicas));
+  replicas.resize(delay.size(), 1);
   const auto model = small_gpt();
   const auto made = make_plan(model, config);
   ASSERT_TRUE(made.ok()) << made.status().text();
   const auto plan = made.value();
-  const Series expected = Sequential(model, *plan).train(kUpdates, delay);
-  ASSERT_EQ(expected.losses.size(), static_cast<size_t>(kUpdates));
+  const Series expected = Sequential(model, *plan).train(updates, delay, replicas);
+  ASSERT_EQ(expected.losses.size(), static_cast<size_t>(updates));
   for (int threads : {0, 1, 2}) {
     auto run = (threads ? start_threads(plan, threads, ignore) : start_inline(plan, ignore)).take();
-    const Series found = asynchronous(*run, kUpdates);
+    const Series found = asynchronous(*run, updates);
     EXPECT_EQ(found.losses, expected.losses) << threads << " threads";
     EXPECT_EQ(found.norms, expected.norms);
     EXPECT_EQ(found.weights, expected.weights);
-    EXPECT_EQ(run->trained(), static_cast<uint64_t>(kUpdates));
+    EXPECT_EQ(run->trained(), static_cast<uint64_t>(updates));
   }
 }
 
@@ -198,6 +246,31 @@ TEST(AsynchronousBits, PipedreamEqualsTheSequentialProgram) {
   expect_sequential(config_of(2, "pipedream", 1, false), {1, 0});
   expect_sequential(config_of(4, "pipedream", 1, false), {3, 2, 1, 0});
   expect_sequential(config_of(4, "pipedream", 1, true), {3, 3, 3, 3});
+}
+
+PlanConfig replicated(const char* stage_replicas, int32_t ranks, int32_t segment) {
+  PlanConfig config = config_of(ranks, "pipedream", 1, false);
+  config.stage_replicas = stage_replicas;
+  config.segment = segment;
+  return config;
+}
+
+TEST(AsynchronousBits, StagesWithReplicasEqualTheSequentialProgram) {
+  expect_sequential(replicated("2", 2, 6), {0}, {2}, 16);
+  expect_sequential(replicated("2,1", 3, 6), {1, 0}, {2, 1}, 16);
+  expect_sequential(replicated("1,2", 3, 6), {2, 0}, {1, 2}, 16);
+  expect_sequential(replicated("3,2", 5, 12), {1, 0}, {3, 2}, 30);
+  expect_sequential(replicated("1,3,2", 6, 6), {5, 1, 0}, {1, 3, 2}, 18);
+}
+
+TEST(AsynchronousBits, AnUnfinishedRoundIsRefused) {
+  auto run = start_inline(make_plan(small_gpt(), replicated("2,1", 3, 6)).take(), ignore).take();
+  const Data data = sample(1, 6);
+  Step* step = run->acquire();
+  step->batch.samples = 6;
+  step->batch.inputs = {data.tokens.data(), data.targets.data()};
+  EXPECT_EQ(run->submit(step).text(),
+            "batch has 3 micro-batches, expected a multiple of the 2 replicas of stage 0");
 }
 
 TEST(AsynchronousBits, Pipedream2bwEqualsTheSequentialProgram) {

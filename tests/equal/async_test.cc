@@ -2,6 +2,8 @@
 // random models, partitions, sizes of segments, kernel costs and latencies.
 #include <gtest/gtest.h>
 
+#include <functional>
+#include <numeric>
 #include <random>
 
 #include "base/text.h"
@@ -17,14 +19,41 @@ namespace {
 struct Case {
   std::shared_ptr<const Model> model;
   std::shared_ptr<const Plan> plan;  // null: the model has a parameter that is tied across stages
-  std::vector<int32_t> delay_of_node;
+  std::vector<int32_t> delay_of_node, replicas_of_node;
   SimCosts costs;
   std::string text;
+
+  SequentialReference::Outcome expected(SequentialReference& reference,
+                                        const StepDescriptor& step) const {
+    if (step.per_update > 0) return reference.segment(step, delay_of_node, replicas_of_node);
+    const bool in_turn = step.mode == Mode::train && !plan->stage_replicas.empty();
+    return in_turn ? reference.gradients(step, replicas_of_node) : reference.step(step);
+  }
 };
 
-int32_t delay_of(const PlanConfig& config, int32_t stage) {
+// In rounds: with N ranks, of which the stages before this one have some and it has r, the most
+// forwards before a backward on each of its ranks are (N - 1 - some) / r.
+int32_t delay_of(const PlanConfig& config, const std::vector<int32_t>& replicas, int32_t stage) {
   if (config.schedule == "pipedream-2bw") return 1;
-  return config.ranks - 1 - (config.vertical_sync ? 0 : stage);
+  if (config.vertical_sync) return config.ranks - 1;
+  const auto own = replicas.begin() + stage;
+  return (config.ranks - 1 - std::accumulate(replicas.begin(), own, 0)) / *own;
+}
+
+// Ranks of each stage: any, or one each.
+std::vector<int32_t> random_replicas(const std::function<int32_t(uint32_t)>& below,
+                                     PlanConfig& config) {
+  std::vector<int32_t> out(static_cast<size_t>(config.ranks), 1);
+  if (config.schedule != "pipedream" || config.vertical_sync || below(2) == 0) return out;
+  out.resize(static_cast<size_t>(1 + below(4)));
+  for (int32_t& r : out) r = 1 + below(4);
+  config.ranks = std::accumulate(out.begin(), out.end(), 0);
+  int32_t round = 1;
+  for (const int32_t r : out) round = std::lcm(round, r);
+  config.segment = round * (1 + below(static_cast<uint32_t>(24 / round + 1)));
+  for (const int32_t r : out)
+    config.stage_replicas += cat(config.stage_replicas.empty() ? "" : ",", r);
+  return out;
 }
 
 Case random_case(uint32_t seed) {
@@ -40,6 +69,7 @@ Case random_case(uint32_t seed) {
   config.micro_batches = gathers ? config.ranks + below(4) : 1;
   config.segment = 1 + below(12);
   config.vertical_sync = !gathers && below(3) == 0;
+  const std::vector<int32_t> replicas = random_replicas(below, config);
   config.micro_batch_size = 1 + below(3);
   config.short_size =
       config.micro_batch_size > 1 ? below(static_cast<uint32_t>(config.micro_batch_size)) : 0;
@@ -50,7 +80,8 @@ Case random_case(uint32_t seed) {
   config.optim.rule = rules[below(3)];
   c.text = cat("seed ", seed, ": ", nodes, " nodes, ", config.ranks, " ranks, ", config.schedule,
                " of ", config.segment, " updates of ", config.micro_batches,
-               config.vertical_sync ? ", vertical sync" : "", ", recompute ", config.recompute);
+               config.vertical_sync ? ", vertical sync" : "", ", replicas '", config.stage_replicas,
+               "', recompute ", config.recompute);
   auto plan = make_plan(c.model, config);
   if (!plan.ok()) {
     EXPECT_NE(plan.status().text().find("is tied across stages"), std::string::npos)
@@ -58,7 +89,10 @@ Case random_case(uint32_t seed) {
     return c;
   }
   c.plan = plan.take();
-  for (int32_t stage : c.plan->stage_of_node) c.delay_of_node.push_back(delay_of(config, stage));
+  for (int32_t stage : c.plan->stage_of_node) {
+    c.delay_of_node.push_back(delay_of(config, replicas, stage));
+    c.replicas_of_node.push_back(replicas[static_cast<size_t>(stage)]);
+  }
   auto jitter = std::make_shared<std::mt19937>(seed + 1);
   c.costs.job = [jitter](int32_t, const RankProgram&, const Job&) {
     return 0.1 + static_cast<double>((*jitter)() % 1000) / 100;
@@ -66,6 +100,12 @@ Case random_case(uint32_t seed) {
   c.costs.link.latency = static_cast<double>(rng() % 3) * 2.5;
   c.costs.link.bytes_per_time = rng() % 2 ? 16 : 0;
   return c;
+}
+
+int32_t whole_rounds(const Plan& plan, int32_t micro_batches) {
+  int32_t round = 1;
+  for (const int32_t r : plan.stage_replicas) round = std::lcm(round, r);
+  return (micro_batches + round - 1) / round * round;
 }
 
 // `denominators` is what the step borrows.
@@ -82,6 +122,7 @@ StepDescriptor random_step(const Plan& plan, uint64_t n, uint64_t trained, std::
   if (rng() % 2)
     step.micro_batches =
         1 + static_cast<int32_t>(rng() % static_cast<uint32_t>(step.micro_batches));
+  if (step.per_update > 0) step.micro_batches = whole_rounds(plan, step.micro_batches);
   step.short_last = plan.config.short_size > 0 && rng() % 2;
   step.denominator = 0;
   denominators.clear();
@@ -98,8 +139,7 @@ void expect_equal(const Case& c, Sim& sim, SequentialReference& reference,
   auto run = sim.step(step);
   ASSERT_TRUE(run.ok()) << c.text << ": " << run.status().text();
   const StepResult& result = run.value().result;
-  const auto expected =
-      step.per_update > 0 ? reference.segment(step, c.delay_of_node) : reference.step(step);
+  const auto expected = c.expected(reference, step);
   EXPECT_EQ(run.value().deliveries, expected.deliveries) << c.text;
   ASSERT_EQ(result.updates.size(), expected.update_losses.size()) << c.text;
   for (size_t u = 0; u < result.updates.size(); ++u) {
@@ -121,7 +161,7 @@ void expect_equal(const Case& c, Sim& sim, SequentialReference& reference,
 
 TEST(AsynchronousProvenance, EverySegmentEqualsTheSequentialProgramWithItsDelays) {
   int made = 0, with_vertical_sync = 0, with_short_segments = 0, with_remaking = 0,
-      without_update = 0;
+      without_update = 0, with_replicas = 0;
   std::vector<int> with_ranks(7, 0);
   for (uint32_t seed = 0; seed < 3000 && !HasFailure(); ++seed) {
     const Case c = random_case(seed);
@@ -139,8 +179,9 @@ TEST(AsynchronousProvenance, EverySegmentEqualsTheSequentialProgramWithItsDelays
       without_update += step.mode == Mode::train && !step.update;
     }
     ++made;
-    ++with_ranks[static_cast<size_t>(c.plan->config.ranks)];
+    ++with_ranks[static_cast<size_t>(std::min(c.plan->config.ranks, 6))];
     with_vertical_sync += c.plan->config.vertical_sync;
+    with_replicas += !c.plan->stage_replicas.empty();
     for (const RankProgram& rank : c.plan->mode(Mode::train).ranks)
       for (const ActionProgram& action : rank.programs)
         with_remaking += action.kind == Kind::R && !action.calls.empty();
@@ -152,6 +193,7 @@ TEST(AsynchronousProvenance, EverySegmentEqualsTheSequentialProgramWithItsDelays
   EXPECT_GT(with_short_segments, 1000);
   EXPECT_GT(with_remaking, 500);
   EXPECT_GT(without_update, 500);
+  EXPECT_GT(with_replicas, 200);
 }
 
 // Over links: what the updates of a segment are divided by travels with the step.
@@ -177,8 +219,7 @@ TEST(AsynchronousProvenance, AMeshOfRanksEqualsItToo) {
       mesh.run(mesh.now() + 600000,
                [&] { return mesh.step_is_over() || mesh.node(0).has_failed(); });
       ASSERT_TRUE(mesh.step_is_over()) << c.text << ": " << mesh.node(0).describe(mesh.now());
-      const auto expected =
-          step.per_update > 0 ? reference.segment(step, c.delay_of_node) : reference.step(step);
+      const auto expected = c.expected(reference, step);
       EXPECT_EQ(mesh.outcome().deliveries, expected.deliveries) << c.text;
       ASSERT_EQ(mesh.outcome().result.updates.size(), expected.update_losses.size()) << c.text;
       for (size_t u = 0; u < expected.update_losses.size(); ++u) {
@@ -208,7 +249,7 @@ TEST(AsynchronousProvenance, AnotherDelayIsAnotherResult) {
     for (int32_t& delay : c.delay_of_node) ++delay;
     const StepDescriptor step = largest_step(*c.plan, Mode::train);
     ASSERT_TRUE(sim.step(step).ok());
-    reference.segment(step, c.delay_of_node);
+    c.expected(reference, step);
     bool differs = false;
     for (ParamId p = 0; p < static_cast<ParamId>(c.model->params().size()); ++p)
       differs =

@@ -204,6 +204,9 @@ TEST(Sizes, AreRefusedByName) {
       "2 ranks and 134217728 micro-batches with 1 stage per rank make more than 67108864 actions");
   EXPECT_EQ(fault("pipedream-2bw", {.ranks = 2, .micro_batches = 1 << 23, .segment = 4096}),
             "4096 updates of 8388608 micro-batches are too many");
+  EXPECT_EQ(fault("pipedream", {.ranks = 4, .micro_batches = 1, .segment = 16, .replicas = {3, 1}}),
+            "segment is 16, expected a multiple of the 3 replicas of stage 0");
+  EXPECT_EQ(made("pipedream", {.ranks = 4, .micro_batches = 1, .replicas = {3, 1}}).updates, 18);
   EXPECT_EQ(fault("pipedream", {.ranks = 2, .micro_batches = 1, .warm_up = 2}),
             "warm_up is 2, but schedule 'pipedream' has a warm-up of its own, expected 0 or 1; "
             "1f1b can choose");

@@ -4,7 +4,7 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
+#include "base/text.h"
 
 namespace weft {
 namespace {
@@ -67,21 +67,63 @@ TEST(Replicas, SlowLinksMoveACutToWhereLittleCrosses) {
 TEST(Replicas, CheapParametersAreReplicatedAndDearOnesAreNot) {
   const auto model = layers({4, 4, 4, 4, 4, 4, 4, 2048});
   PlanConfig config = timed(*model, 1);
+  config.ranks = 4;
+  config.split = SplitBy::pipedream;
   config.machines.bandwidth = 4000;  // a replica of the last layer would send 32 KiB of gradients
-  auto found = plan_workers(*model, config, 4);
-  ASSERT_TRUE(found.ok()) << found.status().text();
-  ASSERT_EQ(found.value().plan.stages.size(), 2u);
-  EXPECT_EQ(found.value().plan.stages[0].replicas, 3);
-  EXPECT_EQ(found.value().plan.stages[1].replicas, 1);
-  EXPECT_EQ(model->node(found.value().first[1]).name, "l6");
-  EXPECT_LT(found.value().plan.time, found.value().plan.data_parallel);
-  EXPECT_DOUBLE_EQ(found.value().plan.one_machine, 21);
+  config.schedule = "pipedream";
+  auto made = make_plan(model, config);
+  ASSERT_TRUE(made.ok()) << made.status().text();
+  const Plan& plan = *made.value();
+  EXPECT_EQ(plan.config.stage_replicas, "3,1");
+  EXPECT_EQ(plan.stage_replicas, (std::vector<int32_t>{3, 1}));
+  EXPECT_EQ(plan.rank_of_stage, (std::vector<int32_t>{0, 3}));
+  EXPECT_EQ(plan.config.cuts, std::vector<std::string>{"l6"});
+  EXPECT_EQ(plan.config.segment, 18);
+  config.schedule = "1f1b";  // has no replicas of single stages
+  EXPECT_EQ(make_plan(model, config).value()->pipeline_stages(), 4);
+}
+
+TEST(Replicas, CostsCutWhereAStageIsAsFastAsItsRanks) {
+  const auto model = layers({8, 8, 8, 8, 8, 8, 8, 8, 8});
+  PlanConfig config = timed(*model, 1);
+  config.ranks = 4;
+  config.schedule = "pipedream";
+  config.stage_replicas = "3,1";
+  auto made = make_plan(model, config);
+  ASSERT_TRUE(made.ok()) << made.status().text();
+  EXPECT_EQ(made.value()->config.cuts, std::vector<std::string>{"l7"});
 }
 
 TEST(Replicas, RefusesWhatCannotBe) {
   const auto model = layers({8, 8});
   PlanConfig config = timed(*model, 1);
-  EXPECT_EQ(plan_workers(*model, config, 0).status().text(), "workers is 0, expected 1 or more");
+  config.ranks = 4;
+  config.schedule = "pipedream";
+  const auto fault = [&](const char* replicas) {
+    config.stage_replicas = replicas;
+    return make_plan(model, config).status().text();
+  };
+  for (const char* wrong : {"3,", ",3", "3,0", "3;1", "-1", "x", " 3"})
+    EXPECT_EQ(fault(wrong), cat("plan: stage_replicas is '", wrong,
+                                "', expected the ranks of each stage, as '3,1'"));
+  EXPECT_EQ(fault("3,2"),
+            "plan: stage_replicas is '3,2', expected as many ranks in all as the plan has, 4");
+  config.vertical_sync = true;
+  EXPECT_EQ(fault("3,1"),
+            "plan: vertical sync needs stages that make equally many updates, not "
+            "replicas of one");
+  config.vertical_sync = false;
+  config.schedule = "1f1b";
+  EXPECT_EQ(fault("3,1"),
+            "plan: stage_replicas is '3,1', which is for schedule 'pipedream', not for '1f1b'");
+  config.schedule = "pipedream";
+  config.data = 2;
+  EXPECT_EQ(fault(""),
+            "plan: schedule 'pipedream' is asynchronous, and has no replicas of a whole "
+            "pipeline: data is 2, expected 1. With stage_replicas, the stages of "
+            "'pipedream' have replicas of their own");
+  config.data = 1;
+  config.schedule = "1f1b";
   config.ranks = 5;
   config.split = SplitBy::pipedream;
   EXPECT_NE(make_plan(model, config)

@@ -45,8 +45,12 @@ struct Parameter {
 
   void step(const OptimSettings& settings, uint64_t step, double scale, bool decay,
             const std::vector<float>& grad, Tiles& tiles) {
+    step_after(settings, step, step, scale, decay, grad, tiles);
+  }
+  void step_after(const OptimSettings& settings, uint64_t step, uint64_t made, double scale,
+                  bool decay, const std::vector<float>& grad, Tiles& tiles) {
     ComputeScope scope;
-    update(settings, step, scale, decay, static_cast<int64_t>(weight.size()), weight.data(),
+    update(settings, step, made, scale, decay, static_cast<int64_t>(weight.size()), weight.data(),
            grad.data(), slots(settings) > 0 ? slot0.data() : nullptr,
            slots(settings) > 1 ? slot1.data() : nullptr, tiles);
   }
@@ -89,6 +93,25 @@ TEST(Optim, StepsAreThoseOfOptax) {
     }
     EXPECT_EQ(row, std::size(test::kOptimSteps));
   }
+}
+
+TEST(Optim, MomentsAreCorrectedByUpdatesAndTheRateIsOfTheStep) {
+  SerialTiles serial;
+  const std::vector<float> grad = random_floats(100, 2);
+  OptimSettings constant;
+  constant.rule = Rule::adam;
+  OptimSettings falling = constant;
+  falling.curve = RateCurve::cosine;
+  falling.total = 20;
+  Parameter a(random_floats(100, 1)), b = a, c = a, d = a;
+  a.step_after(constant, 6, 2, 1, true, grad, serial);
+  b.step(constant, 2, 1, true, grad, serial);
+  EXPECT_EQ(a.weight, b.weight);
+  c.step_after(falling, 6, 2, 1, true, grad, serial);
+  constant.rate = rate_at(falling, 6);
+  d.step(constant, 2, 1, true, grad, serial);
+  EXPECT_EQ(c.weight, d.weight);
+  EXPECT_NE(c.weight, a.weight);
 }
 
 TEST(Optim, WithoutDecayTheAmountDoesNotMatter) {

@@ -1,5 +1,6 @@
-// What a rank does at the moment, for people.
+// What a rank does or waits for, as facts for a person.
 #include "engine/engine.h"
+#include "engine/steps.h"
 
 namespace weft {
 
