@@ -197,10 +197,12 @@ Result<Schedule> training_schedule(Plan& plan, const ScheduleChoice& choice,
 
 }  // namespace
 
+PlanConfig pipeline_config(const PlanConfig& config) { return pipeline_of(replica_config(config)); }
+
 Result<Draft> draft_of(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
   Plan plan;
   plan.whole = model;
-  plan.config = pipeline_of(replica_config(config));
+  plan.config = pipeline_config(config);
   WEFT_TRY(choose_replicas(*model, plan.config));
   WEFT_TRY_ASSIGN(const ScheduleChoice choice, choose_schedule(plan.config));
   WEFT_TRY_ASSIGN(plan.stage_of_whole, choose_stages(*model, plan.config, choice.stages));

@@ -15,6 +15,10 @@ struct Draft {
   std::pair<size_t, int64_t> excess() const;
 };
 
+// What cuts stages and orders their actions knows: a replica, whose ranks that share a stage are
+// one.
+PlanConfig pipeline_config(const PlanConfig& config);
+
 // By the configuration, whatever it comes to.
 Result<Draft> draft_of(const std::shared_ptr<const Model>& model, const PlanConfig& config);
 

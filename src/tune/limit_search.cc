@@ -59,8 +59,8 @@ class CutSearch {
   struct Judged {
     int64_t excess = 0;
     double slowest = 0;  // time of a stage
-    size_t rank =
-        0;  // that has the most bytes too many; if all have room, that of the slowest stage
+    size_t rank = 0;  // position of the one that has the most bytes too many; if all have room, of
+                      // that with the slowest stage
     bool operator<(const Judged& other) const {
       return std::pair(excess, slowest) < std::pair(other.excess, other.slowest);
     }
@@ -76,25 +76,31 @@ class CutSearch {
     return int64_t{3} * draft.plan->stages() * draft.plan->most_micro_batches();
   }
 
+  // Positions in the pipeline, of which ranks that share a stage have one.
+  size_t position_of(const Plan& plan, int32_t rank) const {
+    return static_cast<size_t>(plan.position_of(rank) / config_.shard_ranks);
+  }
+
   Judged judge(const Draft& draft) const {
     const Plan& plan = *draft.plan;
-    const PlanConfig replica = replica_config(config_);
+    const PlanConfig pipeline = pipeline_config(config_);
     const ScheduleCosts costs =
-        schedule_costs(*model_, replica, replica.times, plan.stage_of_whole);
+        schedule_costs(*model_, pipeline, pipeline.times, plan.stage_of_whole);
     Judged out;
-    for (size_t s = 0; s < plan.rank_of_stage.size(); ++s) {
-      const auto r = static_cast<size_t>(plan.rank_of_stage[s]);
-      const double speed = replica.machines.speeds.empty() ? 1 : replica.machines.speeds[r];
-      const double time = (costs.forward[s] + costs.input[s] + costs.weight[s]) / speed /
-                          plan.replicas_of(static_cast<int32_t>(s));
+    for (int32_t s = 0; s < plan.pipeline_stages(); ++s) {
+      const auto i = static_cast<size_t>(s);
+      const int32_t rank = plan.first_rank(s);
+      const size_t r = position_of(plan, rank);
+      const double speed = pipeline.machines.speeds.empty() ? 1 : pipeline.machines.speeds[r];
+      const double time =
+          (costs.forward[i] + costs.input[i] + costs.weight[i]) / speed / plan.replicas_at(rank);
       if (time <= out.slowest) continue;
       out.slowest = time;
       out.rank = r;
     }
     for (size_t r = 0; r < plan.arena_bytes.size(); ++r)
       out.excess += std::max<int64_t>(0, plan.arena_bytes[r] - limit_of(config_, r));
-    if (out.excess > 0)
-      out.rank = static_cast<size_t>(plan.position_of(static_cast<int32_t>(draft.excess().first)));
+    if (out.excess > 0) out.rank = position_of(plan, static_cast<int32_t>(draft.excess().first));
     return out;
   }
 
@@ -103,12 +109,14 @@ class CutSearch {
   // be a large one.
   std::vector<std::vector<size_t>> moves(const Draft& draft, size_t rank) const {
     std::vector<std::vector<size_t>> out;
-    const std::vector<int32_t>& rank_of_stage = draft.plan->rank_of_stage;
+    const auto is_on = [&](size_t stage) {
+      return position_of(*draft.plan, draft.plan->first_rank(static_cast<int32_t>(stage))) == rank;
+    };
     for (size_t c = 0; c < cuts_.size(); ++c) {
-      if (rank_of_stage[c] == static_cast<int32_t>(rank))
+      if (is_on(c))
         for (size_t last = c; last < cuts_.size() && last < c + kPassed; ++last)
           add_shifted(c, last, -1, out);
-      if (rank_of_stage[c + 1] == static_cast<int32_t>(rank))
+      if (is_on(c + 1))
         for (size_t first = c + 1; first-- > 0 && first + kPassed > c;)
           add_shifted(first, c, 1, out);
     }
@@ -156,17 +164,19 @@ Status over_limit(const Draft& draft) {
 Result<Draft> draft_kept(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
   auto draft = draft_of(model, config);
   const Status refused = draft.ok() ? over_limit(draft.value()) : draft.status();
-  if (!cuts_by_bytes(config) || config.shard_ranks > 1)
-    return refused.ok() ? std::move(draft) : Result<Draft>(refused);
-  const PlanConfig replica = replica_config(config);
-  WEFT_TRY_ASSIGN(const ScheduleChoice choice, choose_schedule(replica));
-  if (choice.stages == replica.ranks && (refused.ok() || !draft.ok())) return draft;
+  if (!cuts_by_bytes(config)) return refused.ok() ? std::move(draft) : Result<Draft>(refused);
+  const PlanConfig pipeline = pipeline_config(config);
+  WEFT_TRY_ASSIGN(const ScheduleChoice choice, choose_schedule(pipeline));
+  // What cuts stages for one rank each knows what they come to; of replicas and of ranks that share
+  // stages it does not.
+  const bool exact = choice.stages == config.ranks;
+  if (choice.stages == pipeline.ranks && (refused.ok() || (exact && !draft.ok()))) return draft;
   CutSearch search(model, config);
   if (draft.ok()) WEFT_TRY(search.start(draft.value().plan->stage_of_whole));
   Status last;
   for (const SplitBy split : {SplitBy::cost, SplitBy::parameters, SplitBy::uniform}) {
     if (split != SplitBy::cost && search.best() && over_limit(*search.best()).ok()) break;
-    PlanConfig other = unlimited(replica);
+    PlanConfig other = unlimited(pipeline);
     other.split = split;
     WEFT_TRY_ASSIGN(const std::vector<int32_t> stages, choose_stages(*model, other, choice.stages));
     last = search.start(stages);

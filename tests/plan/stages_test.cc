@@ -222,5 +222,41 @@ TEST(Stages, ThePartitionTravelsAsItsCuts) {
   EXPECT_EQ(again.value()->hash, plan.value()->hash);
 }
 
+int64_t largest_rank(const Plan& plan) {
+  return *std::max_element(plan.arena_bytes.begin(), plan.arena_bytes.end());
+}
+
+// Every cut is tried; the least that the largest rank can come to is a limit that must be kept.
+void expect_least_is_kept(const std::shared_ptr<const Model>& model, PlanConfig config) {
+  int64_t least = INT64_MAX;
+  for (const Node& node : model->nodes()) {
+    config.cuts = {node.name};
+    const auto plan = make_plan(model, config);
+    if (plan.ok()) least = std::min(least, largest_rank(*plan.value()));
+  }
+  config.cuts.clear();
+  ASSERT_GT(largest_rank(*make_plan(model, config).value()), least);
+  config.memory_limit = least;
+  const auto kept = make_plan(model, config);
+  ASSERT_TRUE(kept.ok()) << kept.status().text();
+  EXPECT_EQ(largest_rank(*kept.value()), least);
+  config.memory_limit = least - 1;
+  EXPECT_FALSE(make_plan(model, config).ok());
+}
+
+TEST(Stages, OfRanksThatShareThemKeepALimitThatSomeCutKeeps) {
+  PlanConfig config = config_of(4, SplitBy::cost);
+  config.shard_ranks = config.tensor = 2;
+  expect_least_is_kept(model_of("gpt-nano:blocks=2,width=32,heads=2,vocabulary=512,tied=0", 16),
+                       config);
+}
+
+TEST(Stages, OfReplicasKeepALimitThatSomeCutKeeps) {
+  PlanConfig config = config_of(4, SplitBy::cost);
+  config.data = config.gradient_groups = 2;
+  expect_least_is_kept(model_of("gpt-nano:blocks=2,width=32,heads=2,vocabulary=512,tied=0", 16),
+                       config);
+}
+
 }  // namespace
 }  // namespace weft
