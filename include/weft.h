@@ -363,7 +363,8 @@ typedef struct weft_plan_config {
   uint32_t gradient_groups;   /* in which the gradients of a step's micro-batches are added, 1 to micro_batches; decides rounding. 0: as many as replicas */
   uint32_t n_axes;
   const weft_axis *axes;      /* at most one of each name; replaces ranks. Rank (d * stage + p) * tensor + t has piece t of position p of replica d. Axes
-                                 of the model take the place of tensor, in the order of the model. NULL: none */
+                                 of the model take the place of tensor, in the order of the model. Or only "auto": the best mesh of so many
+                                 ranks, for a model without axes. NULL: none */
   uint32_t tensor;            /* pieces into which the large nodes are cut (tensor parallelism), 1 to 16; decides rounding. 0: the size of the axis "tensor" */
   const char *shard;          /* what replicas keep in parts: NULL or "optimizer": the state of the optimizer; "none": nothing;
                                  "parameters": also the values, which are gathered for each block of the model */
@@ -500,10 +501,13 @@ typedef struct weft_candidate {
   const char *refused;        /* why there is no such plan, or NULL; then all that follows is 0 */
   double seconds, idle, idle_own;
   int64_t peak_bytes, bytes;
+  uint32_t data, stage, tensor, reserved2;   /* sizes of the axes, if axis "auto" was given; else 0, as are the next two */
+  double work, waiting;       /* of seconds: the busiest rank in kernels, and what waiting for other ranks adds. Messages take the rest */
 } weft_candidate;
-#define WEFT_CANDIDATE_INIT {sizeof(weft_candidate), 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, 0, 0}
+#define WEFT_CANDIDATE_INIT {sizeof(weft_candidate), 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 /* Plans and simulates with each schedule of weft_schedule_describe that trains in step, if config->schedule is "auto", else with that one
- * alone; 1f1b with each of several warm-ups, if that is WEFT_WARM_UP_AUTO. Owner: caller; free with weft_comparison_free. Thread: owner of
+ * alone; 1f1b with each of several warm-ups, if that is WEFT_WARM_UP_AUTO. With an axis "auto" each way to divide its ranks over the
+ * axes data, stage and tensor has a row, for the best of these schedules. Owner: caller; free with weft_comparison_free. Thread: owner of
  * the model. */
 WEFT_API weft_status weft_plan_compare(weft_model *model, const weft_plan_config *config, weft_comparison **out, weft_error *err);
 /* NULL is a no-op. Thread: owner. */

@@ -128,6 +128,7 @@ Status read_axes(const weft_plan_config& c, const Model& model, PlanConfig& out)
                                      ", expected 0 with weft_plan_config.axes, which replace it"));
   std::vector<std::string> names = {"data", "stage"};
   for (std::string& name : shared_axes(model)) names.push_back(std::move(name));
+  if (model.axes().empty()) names.push_back("auto");
   std::vector<uint32_t> sizes(names.size(), 0);
   for (uint32_t i = 0; i < c.n_axes; ++i) {
     WEFT_TRY(require(c.axes[i].name, "a name in weft_plan_config.axes"));
@@ -148,8 +149,16 @@ Status read_axes(const weft_plan_config& c, const Model& model, PlanConfig& out)
                                        ", expected 1 to ", kMaxStages));
     sizes[n] = c.axes[i].size;
   }
+  if (names.back() == "auto" && sizes.back() > 0) {
+    if (c.n_axes > 1)
+      return Status(Code::invalid, "axis 'auto' stands for all axes, expected no other");
+    out.ranks = static_cast<int32_t>(sizes.back());
+    out.data = out.shard_ranks = kAutoMesh;
+    return {};
+  }
   out.data = static_cast<int32_t>(std::max(sizes[0], 1u));
-  WEFT_TRY_ASSIGN(out.shard_ranks, ranks_of_stage(model, std::span(sizes).subspan(2)));
+  const size_t shared = std::max<size_t>(model.axes().size(), 1);
+  WEFT_TRY_ASSIGN(out.shard_ranks, ranks_of_stage(model, std::span(sizes).subspan(2, shared)));
   const uint64_t ranks =
       uint64_t{std::max(sizes[0], 1u)} * out.shard_ranks * std::max(sizes[1], 1u);
   if (ranks > kMost)

@@ -150,6 +150,13 @@ weft_status weft_comparison_row(const weft_comparison* comparison, uint32_t inde
     row.idle_own = c.prediction.idle_own;
     row.peak_bytes = c.prediction.peak_bytes();
     row.bytes = c.prediction.bytes();
+    row.data = static_cast<uint32_t>(c.mesh.data);
+    row.stage = static_cast<uint32_t>(c.mesh.stage);
+    row.tensor = static_cast<uint32_t>(c.mesh.tensor);
+    if (c.mesh.data > 0) {
+      row.work = c.prediction.work;
+      row.waiting = c.prediction.waiting;
+    }
     return row;
   });
 }

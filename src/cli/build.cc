@@ -79,7 +79,8 @@ Outcome open_checkpoint(const std::string& command, const std::string& path, Che
 uint32_t stages_of(const PlanOptions& options) {
   if (!options.stage_replicas.empty())
     return static_cast<uint32_t>(split(options.stage_replicas).size());
-  const uint32_t ranks = options.ranks / options.data / options.shard_ranks;  // of a pipeline
+  const uint32_t ranks =  // of a pipeline
+      options.ranks / std::max(options.data, 1u) / std::max(options.shard_ranks, 1u);
   if (options.chunks) return ranks * options.chunks;
   uint32_t chunks = 0;
   weft_schedule_info info = WEFT_SCHEDULE_INFO_INIT;
@@ -181,11 +182,15 @@ Outcome PlanRequest::fill(const PlanOptions& options, const OptimizerOptions& op
     return {kUsage, "--warmup-depth is '" + options.warm_up + "', expected a number or auto", ""};
   // --steps 0 trains nothing; the curve must still be valid.
   if (rule_.curve == WEFT_RATE_COSINE) rule_.total = steps ? steps : optimizer.warmup + 1;
-  axes_[0] = {"data", options.data, 0};
-  axes_[1] = {"stage", options.ranks / options.data / options.shard_ranks, 0};
-  axes_[2] = {"tensor", options.shard_ranks, 0};
+  if (options.data > 0) {
+    axes_[0] = {"data", options.data, 0};
+    axes_[1] = {"stage", options.ranks / options.data / options.shard_ranks, 0};
+    axes_[2] = {"tensor", options.shard_ranks, 0};
+  } else {
+    axes_[0] = {kAuto, options.ranks, 0};
+  }
   config.axes = axes_;
-  config.n_axes = 3;
+  config.n_axes = options.data > 0 ? 3 : 1;
   config.ranks = 0;  // the axes replace it
   config.step_kinds = options.step_kinds;
   config.seed = options.seed;
@@ -218,7 +223,9 @@ Outcome build_plan(const PlanOptions& options, const OptimizerOptions& optimizer
 }
 
 Outcome take_ranks(PlanOptions& options) {
-  if (options.cluster.empty() || options.ranks != 1 || !options.mesh.empty()) return {};
+  if (options.cluster.empty() || options.ranks != 1 ||
+      (!options.mesh.empty() && options.mesh != kAuto))
+    return {};
   weft_error err = WEFT_ERROR_INIT;
   ClusterPtr cluster;
   CLI_CALL(weft_cluster_load(options.cluster.c_str(), Out(cluster), &err));

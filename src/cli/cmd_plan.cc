@@ -173,7 +173,7 @@ Action add_plan(Parser& parser) {
     CLI_TRY(check_mode(*o, *settings));
     CLI_TRY(check_cluster(*settings, o->plan));
     CLI_TRY(take_plan_file(*settings, o->plan, o->optimizer, o->steps));
-    CLI_TRY(settle_mesh(*settings, o->plan));
+    CLI_TRY(settle_mesh(*settings, o->plan, o->compare));
     settle_defaults(*settings, o->plan, o->optimizer);
     CLI_TRY(check_curve(o->optimizer, o->steps));
     return show_plan(*o);

@@ -18,6 +18,7 @@ struct Mesh {
 
 // Returns a fault, or an empty string.
 std::string read_mesh(const std::string& text, Mesh& out) {
+  if (text == kAuto) return "";
   std::map<std::string, uint32_t*> axes = {
       {"data", &out.data}, {"stage", &out.stage}, {"tensor", &out.tensor}};
   for (const std::string& item : split(text)) {
@@ -42,7 +43,7 @@ void add_mesh_option(StoredOptions& settings, PlanOptions& options) {
   settings
       .add("--mesh", options.mesh,
            "Replicas, pipeline ranks and ranks per stage: data=D,stage=P,tensor=T. Replaces "
-           "--ranks, which is stage=P")
+           "--ranks, which is stage=P. Or auto: all meshes of --ranks, for 'weft plan --compare'")
       .type("AXES")
       .check([](const std::string& text) {
         Mesh ignored;
@@ -50,7 +51,14 @@ void add_mesh_option(StoredOptions& settings, PlanOptions& options) {
       });
 }
 
-Outcome settle_mesh(const StoredOptions& settings, PlanOptions& options) {
+Outcome settle_mesh(const StoredOptions& settings, PlanOptions& options, bool compares) {
+  if (options.mesh == kAuto) {
+    if (!compares)
+      return {kUsage, "--mesh auto requires 'weft plan --compare'",
+              "choose one of the meshes that it shows"};
+    options.data = options.shard_ranks = 0;  // of one that is to be chosen
+    return {};
+  }
   if (settings.given("mesh") && settings.given("ranks"))
     return {kUsage, "--ranks cannot be combined with --mesh, which contains it",
             "remove one of the two"};

@@ -1,5 +1,6 @@
 #include "cli/plan_report.h"
 
+#include <algorithm>
 #include <cstdio>
 
 #include "cli/console.h"
@@ -167,6 +168,58 @@ std::vector<JsonObject> shards_json(const PlanReport& r) {
   return out;
 }
 
+std::string mesh_name(const weft_candidate& row) {
+  return "data=" + std::to_string(row.data) + ",stage=" + std::to_string(row.stage) +
+         ",tensor=" + std::to_string(row.tensor);
+}
+
+double messages_of(const weft_candidate& row) {
+  return std::max(0.0, row.seconds - row.work - row.waiting);
+}
+
+// What a mesh has most more of than the best.
+std::string behind(const weft_candidate& row, const weft_candidate& best) {
+  if (row.over) return "over the limit";
+  const std::pair<double, const char*> parts[] = {
+      {row.work - best.work, "work"},
+      {row.waiting - best.waiting, "waiting"},
+      {messages_of(row) - messages_of(best), "messages"}};
+  const auto most = *std::max_element(std::begin(parts), std::end(parts));
+  return most.first > 0 ? "+" + time_text(most.first) + " " + most.second : "";
+}
+
+const weft_candidate* best_of(const std::vector<weft_candidate>& rows) {
+  const auto at = std::find_if(rows.begin(), rows.end(),
+                               [](const weft_candidate& row) { return row.best != 0; });
+  return at == rows.end() ? nullptr : &*at;
+}
+
+void print_meshes(const std::vector<weft_candidate>& rows) {
+  const weft_candidate* best = best_of(rows);
+  print_line(
+      "  mesh                          schedule                step        work     waiting    "
+      "messages  largest rank");
+  for (const weft_candidate& row : rows) {
+    if (row.refused) {
+      print_format("  %-28s  %s", mesh_name(row).c_str(), row.refused);
+      continue;
+    }
+    const std::string why = best && !row.best ? behind(row, *best)
+                            : row.over        ? "over the limit"
+                                              : "";
+    print_format("%c %-28s  %-18s  %10s  %10s  %10s  %10s  %12s%s%s", row.best ? '*' : ' ',
+                 mesh_name(row).c_str(), candidate_name(row).c_str(),
+                 time_text(row.seconds).c_str(), time_text(row.work).c_str(),
+                 time_text(row.waiting).c_str(), time_text(messages_of(row)).c_str(),
+                 bytes_text(row.peak_bytes).c_str(), why.empty() ? "" : "  ", why.c_str());
+  }
+  if (!best) return;
+  print_line("");
+  print_format("best: %s with %s, %s per step and at most %s per rank", mesh_name(*best).c_str(),
+               candidate_name(*best).c_str(), time_text(best->seconds).c_str(),
+               bytes_text(best->peak_bytes).c_str());
+}
+
 // Prints nothing for synchronous schedules.
 void print_versions(const weft_plan* plan, uint32_t ranks) {
   if (weft_plan_noam(plan) == 0) return;
@@ -264,8 +317,10 @@ void print_plan_json(const PlanReport& r) {
 }
 
 void print_comparison(const weft_comparison& comparison) {
+  const std::vector<weft_candidate> all = rows_of(comparison);
+  if (!all.empty() && all.front().data > 0) return print_meshes(all);
   print_line("  schedule                      step   idle    own  largest rank   over links");
-  for (const weft_candidate& row : rows_of(comparison)) {
+  for (const weft_candidate& row : all) {
     const std::string name = candidate_name(row);
     if (row.refused)
       print_format("  %-22s  %s", name.c_str(), row.refused);
@@ -286,6 +341,7 @@ void print_comparison_json(const weft_comparison& comparison) {
         .add("chunks", row.chunks)
         .add("warmup_depth", row.warm_up)
         .add("best", row.best != 0);
+    if (row.data > 0) object.add("mesh", mesh_name(row));
     if (row.refused)
       object.add("refused", row.refused);
     else
@@ -295,10 +351,13 @@ void print_comparison_json(const weft_comparison& comparison) {
           .add("peak_bytes", row.peak_bytes)
           .add("bytes", row.bytes)
           .add("over", row.over != 0);
-    if (row.best) best = quoted_text(row.schedule);
+    if (row.data > 0 && !row.refused)
+      object.add("work", row.work).add("waiting", row.waiting).add("messages", messages_of(row));
+    if (row.best) best = quoted_text(row.data > 0 ? mesh_name(row).c_str() : row.schedule);
     schedules.push_back(object);
   }
-  print_line(JsonObject().raw("best", best).add("schedules", schedules).text());
+  const bool meshes = !schedules.empty() && rows_of(comparison).front().data > 0;
+  print_line(JsonObject().raw("best", best).add(meshes ? "meshes" : "schedules", schedules).text());
 }
 
 }  // namespace weft::cli

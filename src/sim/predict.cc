@@ -36,6 +36,12 @@ SimCosts costs_of(const Plan& plan, const Cluster* cluster, const JobCosts& jobs
   return costs;
 }
 
+JobCosts job_costs(const Plan& plan, const Cluster* cluster) {
+  return JobCosts(
+      plan, plan.main_mode(), plan.config.times,
+      cluster ? machines_of(*cluster, plan.config.ranks).speeds : plan.config.machines.speeds);
+}
+
 double share(double idle, double of) { return of > 0 ? std::max(0.0, idle / of) : 0; }
 
 }  // namespace
@@ -52,14 +58,23 @@ int64_t Prediction::bytes() const {
   return sum;
 }
 
+Status explain(const std::shared_ptr<const Plan>& plan, const Cluster* cluster, Prediction& out) {
+  const JobCosts jobs = job_costs(*plan, cluster);
+  SimCosts costs = costs_of(*plan, cluster, jobs);
+  costs.link = {};
+  costs.link_of = {};
+  WEFT_TRY_ASSIGN(const SimStep done,
+                  Sim(plan, std::move(costs), false).step(largest_step(*plan, out.mode)));
+  out.waiting = std::max(0.0, done.makespan - out.work);
+  return {};
+}
+
 Result<Prediction> predict(const std::shared_ptr<const Plan>& plan, const Cluster* cluster,
                            bool spans) {
   Prediction out;
   out.mode = plan->main_mode();
   if (cluster) WEFT_TRY(check_ranks(*cluster, plan->config.ranks));
-  const std::vector<double> speeds =
-      cluster ? machines_of(*cluster, plan->config.ranks).speeds : plan->config.machines.speeds;
-  const JobCosts jobs(*plan, out.mode, plan->config.times, speeds);
+  const JobCosts jobs = job_costs(*plan, cluster);
   Sim sim(plan, costs_of(*plan, cluster, jobs), false);
   if (spans) sim.keep_spans();
   WEFT_TRY_ASSIGN(SimStep done, sim.step(largest_step(*plan, out.mode)));
@@ -69,6 +84,7 @@ Result<Prediction> predict(const std::shared_ptr<const Plan>& plan, const Cluste
   for (size_t r = 0; r < done.ranks.size(); ++r) {
     const SimRank& did = done.ranks[r];
     const double own = did.last - did.first;
+    out.work = std::max(out.work, did.work);
     out.ranks.push_back({.first = did.first,
                          .last = did.last,
                          .busy = did.busy,

@@ -25,6 +25,8 @@ struct Prediction {
   double seconds = 0,
          commit = 0;  // until the controller has heard of everything; until weights may change
   double idle = 0, idle_own = 0;  // means over ranks
+  double work = 0;     // of `seconds`: the busiest rank in jobs, and in going from one to the next
+  double waiting = 0;  // and what is added by waiting for each other, if links took no time
   std::vector<RankPrediction> ranks;
   std::vector<SimTraffic> links;
   std::vector<std::vector<TraceSpan>> spans;  // per rank, if asked for
@@ -37,6 +39,9 @@ struct Prediction {
 // ranks and links are as the plan's own settings say. All micro-batches are full.
 Result<Prediction> predict(const std::shared_ptr<const Plan>& plan, const Cluster* cluster,
                            bool spans);
+
+// How long the step would take if links took no time: Prediction::waiting follows from it.
+Status explain(const std::shared_ptr<const Plan>& plan, const Cluster* cluster, Prediction& out);
 
 // What the partition is to know of a cluster, for its first `ranks`: the speeds, and the slowest
 // link between neighbours.

@@ -144,6 +144,7 @@ void Sim::start(Rank& on, int32_t job) {
   }
   if (what.kind == JobKind::reduce) on.reducing += cost;
   if (!committed_) did.before_commit += cost;
+  did.work += costs_.overhead + cost;
   if (keep_spans_) outcome_.spans.push_back({on.rank, job, begin, begin + cost});
   events_.push({.kind = SimEvent::Kind::ran, .rank = on.rank, .what = job}, begin + cost);
 }

@@ -38,6 +38,7 @@ struct SimRank {
   double first = 0, last = 0;  // begin of its first action, end of its last
   double busy = 0;             // in actions
   double before_commit = 0;    // in all jobs that began before the commit
+  double work = 0;             // in all jobs, and between them
   int64_t actions = 0;
 };
 

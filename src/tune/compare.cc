@@ -16,7 +16,7 @@ namespace {
 constexpr int32_t kDeepest = 4;
 
 Status measure(const std::shared_ptr<const Model>& model, PlanConfig config, const Cluster* cluster,
-               Candidate& out) {
+               bool explained, Candidate& out) {
   const int64_t limit = config.memory_limit;
   auto plan = make_plan(model, config);
   if (!plan.ok() &&
@@ -31,7 +31,7 @@ Status measure(const std::shared_ptr<const Model>& model, PlanConfig config, con
                plan.value()->positions();
   out.over = !check_memory(*plan.value(), cluster, limit).ok();
   WEFT_TRY_ASSIGN(out.prediction, predict(plan.value(), cluster, false));
-  return {};
+  return explained ? explain(plan.value(), cluster, out.prediction) : Status();
 }
 
 // Of those that fit and are as fast as the fastest, as far as a prediction can tell, the smallest.
@@ -63,7 +63,8 @@ std::string why_none(const std::vector<Candidate>& candidates) {
                            [&](const auto& r) { return r.first == reason; });
     if (at == reasons.end()) at = reasons.insert(at, {std::move(reason), {}});
     std::vector<std::string>& names = at->second;
-    if (names.empty() || names.back() != c.schedule) names.push_back(c.schedule);
+    const std::string name = c.mesh.data > 0 ? c.mesh.text() : c.schedule;
+    if (names.empty() || names.back() != name) names.push_back(name);
   }
   std::string out;
   for (const auto& [reason, names] : reasons) {
@@ -74,11 +75,8 @@ std::string why_none(const std::vector<Candidate>& candidates) {
   return out;
 }
 
-}  // namespace
-
-Result<Comparison> compare_schedules(const std::shared_ptr<const Model>& model,
-                                     const PlanConfig& config, const Cluster* cluster) {
-  if (cluster) WEFT_TRY(check_ranks(*cluster, config.ranks));
+Result<Comparison> compare_on(const std::shared_ptr<const Model>& model, const PlanConfig& config,
+                              const Cluster* cluster, bool explained) {
   if (!config.schedule_text.empty())
     return Status(Code::invalid, "a schedule that is written out leaves nothing to compare");
   Comparison out;
@@ -103,7 +101,7 @@ Result<Comparison> compare_schedules(const std::shared_ptr<const Model>& model,
       PlanConfig tried = config;
       tried.schedule = next.schedule;
       tried.warm_up = depth;
-      next.refused = measure(model, std::move(tried), cluster, next);
+      next.refused = measure(model, std::move(tried), cluster, explained, next);
       if (next.refused.code() == Code::user)
         return next.refused;  // a callback that fails says nothing about a schedule
       out.candidates.push_back(std::move(next));
@@ -114,19 +112,54 @@ Result<Comparison> compare_schedules(const std::shared_ptr<const Model>& model,
   return out;
 }
 
+// What stands for a mesh: its best schedule; if none fits, the smallest.
+Candidate best_on(Comparison comparison, const MeshSizes& mesh) {
+  const auto better = [](const Candidate& a, const Candidate& b) {
+    if (!a.refused.ok() || !b.refused.ok()) return a.refused.ok() && !b.refused.ok();
+    return a.prediction.peak_bytes() < b.prediction.peak_bytes();
+  };
+  auto at = comparison.best < 0 ? std::min_element(comparison.candidates.begin(),
+                                                   comparison.candidates.end(), better)
+                                : comparison.candidates.begin() + comparison.best;
+  at->mesh = mesh;
+  return std::move(*at);
+}
+
+}  // namespace
+
+Result<Comparison> compare_schedules(const std::shared_ptr<const Model>& model,
+                                     const PlanConfig& config, const Cluster* cluster) {
+  if (cluster) WEFT_TRY(check_ranks(*cluster, config.ranks));
+  if (config.data != kAutoMesh) return compare_on(model, config, cluster, false);
+  Comparison out;
+  WEFT_TRY_ASSIGN(const std::vector<MeshSizes> meshes, meshes_of(config));
+  for (const MeshSizes& mesh : meshes) {
+    WEFT_TRY_ASSIGN(Comparison schedules,
+                    compare_on(model, with_mesh(config, mesh), cluster, true));
+    out.candidates.push_back(best_on(std::move(schedules), mesh));
+    if (out.candidates.back().refused.code() == Code::user) return out.candidates.back().refused;
+  }
+  out.best = best_of(out.candidates);
+  return out;
+}
+
 Result<PlanConfig> choose(const std::shared_ptr<const Model>& model, const PlanConfig& config,
                           const Cluster* cluster) {
   PlanConfig out = config;
-  if (!config.schedule_text.empty() ||
-      (config.schedule != kAutoSchedule && config.warm_up != kAutoWarmUp)) {
+  if (config.data != kAutoMesh &&
+      (!config.schedule_text.empty() ||
+       (config.schedule != kAutoSchedule && config.warm_up != kAutoWarmUp))) {
     out.warm_up = std::max(out.warm_up, 0);
     return out;
   }
   WEFT_TRY_ASSIGN(const Comparison comparison, compare_schedules(model, config, cluster));
   if (comparison.best < 0) {
-    return Status(Code::invalid, cat("no schedule fits: ", why_none(comparison.candidates)));
+    return Status(Code::invalid,
+                  cat(config.data == kAutoMesh ? "no mesh fits: " : "no schedule fits: ",
+                      why_none(comparison.candidates)));
   }
   const Candidate& best = comparison.candidates[static_cast<size_t>(comparison.best)];
+  if (config.data == kAutoMesh) out = with_mesh(config, best.mesh);
   out.schedule = best.schedule;
   out.warm_up = std::max(best.warm_up, 0);
   return out;

@@ -8,6 +8,7 @@
 #include "io/cluster.h"
 #include "plan/plan.h"
 #include "sim/predict.h"
+#include "tune/meshes.h"
 
 namespace weft {
 
@@ -15,6 +16,7 @@ inline constexpr std::string_view kAutoSchedule = "auto";
 constexpr int32_t kAutoWarmUp = -1;
 
 struct Candidate {
+  MeshSizes mesh = {};  // if that was to be chosen
   std::string schedule;
   int32_t chunks = 1, warm_up = 0;  // stages per rank; forwards ahead per later rank, 0: the
                                     // schedule has no such choice
@@ -24,13 +26,14 @@ struct Candidate {
 };
 
 struct Comparison {
-  std::vector<Candidate> candidates;  // in the order of the table of schedules
+  std::vector<Candidate> candidates;  // in the order of the table of schedules, or of meshes
   int32_t best =
       -1;  // the fastest that fits; of those within a thousandth of it the smallest; -1: none
 };
 
 // `config.schedule` may be kAutoSchedule, which stands for all of them, and `config.warm_up`
-// kAutoWarmUp. `cluster` may be null. A rank may take config.memory_limit, or what the cluster
+// kAutoWarmUp. If config.data is kAutoMesh, there is a candidate for each mesh, with the best of
+// its schedules. `cluster` may be null. A rank may take config.memory_limit, or what the cluster
 // gives it.
 Result<Comparison> compare_schedules(const std::shared_ptr<const Model>& model,
                                      const PlanConfig& config, const Cluster* cluster);

@@ -1,6 +1,7 @@
 // Predictions and comparisons through the C API: what is not there is told from what cannot be.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -89,6 +90,34 @@ TEST(Prediction, GoesByLinksThatASavedPlanHasNot) {
   EXPECT_LT(seconds(again), 0.5);
   EXPECT_EQ(weft_plan_bytes(again.get(), 1), weft_plan_bytes(plan.get(), 1))
       << "what it runs is the same";
+}
+
+TEST(Comparison, OfAnAxisAutoHasARowForEachMesh) {
+  const ModelPtr model = small_model();
+  weft_plan_config config = plan_config(0, 4);
+  const weft_axis any[] = {{"auto", 2, 0}, {"data", 2, 0}};
+  config.axes = any;
+  config.n_axes = 1;
+  Error err;
+  weft_comparison* out = nullptr;
+  ASSERT_EQ(weft_plan_compare(model.get(), &config, &out, &err), WEFT_OK) << err.text;
+  const std::unique_ptr<weft_comparison, void (*)(weft_comparison*)> owner(out,
+                                                                           weft_comparison_free);
+  std::vector<weft_candidate> rows;
+  weft_candidate row = WEFT_CANDIDATE_INIT;
+  for (uint32_t i = 0; weft_comparison_row(out, i, &row) == WEFT_OK; ++i) rows.push_back(row);
+  ASSERT_EQ(rows.size(), 3u);
+  for (const weft_candidate& r : rows) EXPECT_EQ(r.data * r.stage * r.tensor, 2u);
+  const auto best =
+      std::find_if(rows.begin(), rows.end(), [](const weft_candidate& r) { return r.best != 0; });
+  ASSERT_NE(best, rows.end());
+  EXPECT_NEAR(best->work + best->waiting, best->seconds, 1e-9);
+  const PlanPtr plan = new_plan(model, config);  // takes the best one
+  EXPECT_EQ(weft_plan_replicas(plan.get(), 0), best->data);
+  EXPECT_EQ(weft_plan_stages(plan.get()), best->stage * best->chunks);
+  config.n_axes = 2;
+  expect_error(weft_plan_compare(model.get(), &config, &out, &err), err, WEFT_EINVAL,
+               {"axis 'auto' stands for all axes"});
 }
 
 }  // namespace

@@ -173,6 +173,23 @@ class Plan(Case):
         self.assertEqual((by_name["zb-v"]["chunks"], by_name["interleaved"]["chunks"], by_name["pipedream"]["asynchronous"]), (2, 0, True))
         self.assertIn(by_name["gpipe"]["about"], text[0])
 
+    def test_all_meshes_of_some_ranks_are_compared(self):
+        model = ["gpt-nano:blocks=2,width=32,heads=2,context=16", "--ranks", 4, "--micro-batches", 4, "--compare", "--mesh", "auto"]
+        found = json.loads(run("plan", *model, "--link-bandwidth", 1e8, "--json").stdout)
+        rows = {row["mesh"]: row for row in found["meshes"]}
+        self.assertEqual(list(rows)[:3], ["data=1,stage=4,tensor=1", "data=2,stage=2,tensor=1", "data=4,stage=1,tensor=1"])
+        self.assertIn("heads", rows["data=1,stage=1,tensor=4"]["refused"])
+        fits = [row for row in rows.values() if "refused" not in row]
+        self.assertEqual(sum(row["best"] for row in fits), 1)
+        self.assertLessEqual(rows[found["best"]]["seconds"], 1.001 * min(row["seconds"] for row in fits))
+        for row in fits:
+            self.assertAlmostEqual(row["work"] + row["waiting"] + row["messages"], row["seconds"])
+        text = run("plan", *model, "--memory-limit", rows[found["best"]]["peak_bytes"]).stdout
+        self.assertIn("best: " + text.split("best: ")[1].split(" with")[0] + " with ", text)
+        self.assertIn("+", text)
+        self.fails(2, "--mesh auto requires 'weft plan --compare'", "plan", *model[:3], "--mesh", "auto")
+        self.fails(2, "--mesh auto requires 'weft plan --compare'", "train", *model[:3], "--mesh", "auto", "--steps", 1)
+
     def test_the_partitioner_of_pipedream_chooses_replicas(self):
         slow = ["plan", "mlp:layers=6,width=64", "--ranks", 4, "--partition", "pipedream", "--link-bandwidth", 1e6, "--json"]
         found = json.loads(run(*slow, "--schedule", "pipedream").stdout)

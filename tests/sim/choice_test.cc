@@ -74,6 +74,87 @@ TEST(Compare, KeepsToTheBytesOfARank) {
       << none.status().text();
 }
 
+PlanConfig any_mesh(const Model& model, int32_t ranks, int32_t micro_batches) {
+  PlanConfig config = slow_config(model, ranks, micro_batches);
+  config.data = config.shard_ranks = kAutoMesh;
+  config.gradient_groups = config.tensor = 0;
+  return config;
+}
+
+std::vector<std::string> meshes_in(const Comparison& comparison) {
+  std::vector<std::string> out;
+  for (const Candidate& c : comparison.candidates) out.push_back(c.mesh.text());
+  return out;
+}
+
+TEST(Meshes, AreAllThatHaveTheRanksAndKeepTheSettings) {
+  const auto texts = [](const PlanConfig& config) {
+    std::vector<std::string> out;
+    const auto all = meshes_of(config).take();
+    for (const MeshSizes& mesh : all) out.push_back(mesh.text());
+    return out;
+  };
+  const auto model = test::chain_model(8);
+  PlanConfig config = any_mesh(*model, 4, 2);
+  EXPECT_EQ(texts(config),
+            (std::vector<std::string>{"data=1,stage=4,tensor=1", "data=2,stage=2,tensor=1",
+                                      "data=1,stage=2,tensor=2", "data=2,stage=1,tensor=2",
+                                      "data=1,stage=1,tensor=4"}));
+  config.micro_batches = 12;
+  config.ranks = 6;
+  config.tensor = 1;
+  config.gradient_groups = 6;  // halves, or all of them
+  EXPECT_EQ(texts(config),
+            (std::vector<std::string>{"data=1,stage=6,tensor=1", "data=2,stage=3,tensor=1",
+                                      "data=6,stage=1,tensor=1"}));
+  config.ranks = 0;
+  EXPECT_EQ(meshes_of(config).status().text(), "ranks is 0, expected 1 to 4096");
+}
+
+TEST(Meshes, TheBestOneIsTheFastestThatFitsAndTheOthersSayWhatTheyLoseBy) {
+  const auto model = test::chain_model(8);
+  PlanConfig config = any_mesh(*model, 4, 8);
+  config.tensor = 1;
+  const auto compared = compare_schedules(model, config, nullptr);
+  ASSERT_TRUE(compared.ok()) << compared.status().text();
+  const Comparison& free = compared.value();
+  EXPECT_EQ(meshes_in(free),
+            (std::vector<std::string>{"data=1,stage=4,tensor=1", "data=2,stage=2,tensor=1",
+                                      "data=4,stage=1,tensor=1"}));
+  ASSERT_GE(free.best, 0);
+  for (const Candidate& c : free.candidates) {
+    ASSERT_TRUE(c.refused.ok()) << c.refused.text();
+    EXPECT_NEAR(c.prediction.work + c.prediction.waiting, c.prediction.seconds, 1e-9)
+        << "without links there are no messages to wait for";
+    EXPECT_GE(c.prediction.seconds,
+              free.candidates[static_cast<size_t>(free.best)].prediction.seconds / 1.001);
+  }
+  // A pipeline idles, whole replicas of equal work do not.
+  EXPECT_EQ(free.candidates[static_cast<size_t>(free.best)].mesh.text(), "data=4,stage=1,tensor=1");
+  EXPECT_GT(free.candidates[0].prediction.waiting, free.candidates[2].prediction.waiting);
+
+  config.machines.bandwidth = 100;  // gradients are large, activations of one sample are not
+  const Comparison slow = compare_schedules(model, config, nullptr).value();
+  EXPECT_EQ(slow.candidates[static_cast<size_t>(slow.best)].mesh.text(), "data=1,stage=4,tensor=1");
+  const Prediction& replicas = slow.candidates[2].prediction;
+  EXPECT_GT(replicas.seconds - replicas.work - replicas.waiting, replicas.work);
+  config.machines.bandwidth = 0;
+
+  config.memory_limit = free.candidates[2].prediction.peak_bytes() - 1;
+  const Comparison limited = compare_schedules(model, config, nullptr).value();
+  EXPECT_TRUE(limited.candidates[2].over || !limited.candidates[2].refused.ok());
+  ASSERT_GE(limited.best, 0);
+  EXPECT_LE(limited.candidates[static_cast<size_t>(limited.best)].prediction.peak_bytes(),
+            config.memory_limit);
+
+  const auto chosen = choose(model, config, nullptr);
+  ASSERT_TRUE(chosen.ok()) << chosen.status().text();
+  const MeshSizes& mesh = limited.candidates[static_cast<size_t>(limited.best)].mesh;
+  EXPECT_EQ(chosen.value().data, mesh.data);
+  EXPECT_EQ(chosen.value().shard_ranks, mesh.tensor);
+  EXPECT_TRUE(make_plan(model, chosen.value()).ok());
+}
+
 TEST(Choose, TellsAReasonOnceForAllSchedulesThatItHoldsFor) {
   const auto model = test::chain_model(4);
   PlanConfig config;
