@@ -189,8 +189,8 @@ WEFT_API weft_status weft_model_add_linear(weft_model *model, const char *name, 
 WEFT_API weft_status weft_model_add_output(weft_model *model, weft_value value, weft_error *err);
 
 /* Makes the model an SPMD program: a program that runs at each coordinate of a mesh with this axis, of 1 to 16 coordinates. Its nodes see the
- * values of one coordinate, and collectives move values between coordinates. A model may have several axes; "data" and "stage" are
- * axes of plans. Of a loss, and of an output along an axis over which it is not cut, the value at coordinate 0 counts. Thread: owner. */
+ * values of one coordinate, and collectives move values between coordinates. A model may have several axes; "data", "stage" and
+ * "auto" are axes of plans. Of a loss, and of an output along an axis over which it is not cut, the value at coordinate 0 counts. Thread: owner. */
 WEFT_API weft_status weft_model_add_axis(weft_model *model, const char *name, uint32_t size, weft_error *err);
 
 enum { WEFT_CUT_DROP = 1 };   /* a coordinate has one index of the dimension, and its value is without that dimension */

@@ -7,7 +7,7 @@ namespace weft {
 Status Model::add_axis(std::string name, int32_t size) {
   WEFT_TRY(check_open("axes"));
   WEFT_TRY(check_name(name, "axis"));
-  if (name == "data" || name == "stage")
+  if (name == "data" || name == "stage" || name == "auto")
     return Status(Code::invalid,
                   cat("axis '", name, "': plans have an axis of this name, expected another name"));
   for (const ModelAxis& axis : axes_)

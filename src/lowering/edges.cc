@@ -95,9 +95,9 @@ void add_gathers(const Plan& plan, const ModePlan& mode, const std::vector<Stage
                              .from_rank = owner,
                              .to_rank = plan.rank_of(s, d),
                              .micro_batches = plan.micro_batches_at(mode.mode, plan.rank_of(s, d)),
-                             .open = 0,           // all are granted
+                             .open = 0,  // all are granted
                              .landing_slots = 0,
-                             .out_slots = 2,      // one may land before the other is released
+                             .out_slots = 2,  // one may land before the other is released
                              .landing = {},
                              .outgoing = {},
                              .desc = {desc, desc}});

@@ -181,6 +181,8 @@ Status check_asynchronous(const Plan& plan, const Schedule& train) {
   if (train.replicas.empty() && train.stages != train.ranks())
     return refuse(cat("is asynchronous, which needs one stage per rank: there are ", train.stages,
                       " stages on ", train.ranks(), " ranks"));
+  if (plan.gathers())
+    return refuse("keeps versions of the values: shard is parameters, expected optimizer or none");
   if (c.optim.clip != 0)
     return refuse(
         cat("makes updates without a flush, so no global norm is known to clip to: clip is ",
