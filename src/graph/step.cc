@@ -128,8 +128,9 @@ class Builder {
     for (NodeId s : slices) call.in.push_back(graph_.grad[static_cast<size_t>(s)]);
     call.out = add_tensor(StepTensor::Role::grad, value, 0, call.where);
     const TensorId joined = call.out;
+    const NodeId where = call.where;
     graph_.calls.push_back(std::move(call));
-    fold(value, joined, first);
+    fold(value, joined, where);
   }
 
   void differentiate(NodeId id) {
@@ -168,14 +169,15 @@ class Builder {
   // One more use's gradient of `value`: uses arrive from the last to the first, so the fold is one
   // binary add each. An add runs in the stage of the uses while they all lie in one (the head of
   // the fold: one message carries their sum), else in the maker's stage.
-  void fold(NodeId value, TensorId contribution, NodeId user) {
+  // `maker`: where the contribution is made.
+  void fold(NodeId value, TensorId contribution, NodeId maker) {
     TensorId& sum = graph_.grad[static_cast<size_t>(value)];
     if (sum < 0) {
       sum = contribution;
       return;
     }
     const NodeId so_far = graph_.tensors[static_cast<size_t>(sum)].maker;
-    const NodeId where = stage(so_far) == stage(user) ? user : value;
+    const NodeId where = stage(so_far) == stage(maker) ? maker : value;
     StepCall add{.kind = CallKind::add, .node = value, .where = where};
     add.in = {sum, contribution};
     add.out =
