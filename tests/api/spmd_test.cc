@@ -206,12 +206,16 @@ TEST(Axes, AnyMeshAndScheduleGiveTheSameBits) {
     for (const std::string& schedule : schedules()) {
       weft_plan_config config = plan_config(0, 4, 2);
       const char* recomputes[] = {"none", "stage", "every:2"};
+      const char* parts[] = {"optimizer", "parameters", "none"};
       config.axes = axes.data();
       config.n_axes = static_cast<uint32_t>(axes.size());
       config.gradient_groups = 2;
       config.optimizer = &optimizer;
       config.schedule = schedule.c_str();
-      config.recompute = recomputes[turn++ % 3];
+      config.recompute = recomputes[turn % 3];
+      if (axes.size() > 1 && axes[0].name == std::string("data"))
+        config.shard = parts[turn / 3 % 3];
+      ++turn;
       config.seed = 4;
       const RunPtr run = start(two_layers(), config, turn % 2 ? 2 : 0);
       std::vector<double> found;
