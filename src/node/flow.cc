@@ -213,13 +213,15 @@ Status RankNode::take(const Event& event) {
 Status RankNode::granted(const Event& event) {
   const MessageAt& here = event.at;
   WEFT_TRY_ASSIGN(Route * route, route_of(here));
-  const bool early = event.sequence == next_sequence_;  // the engine knows what may be
+  const bool early = event.sequence == next_sequence_;
   if ((!early && here.mode != step().mode) || !route || !route->outgoing ||
       route->peer(here.micro_batch).rank != event.peer) {
     const Edge& edge = edge_at(here);
     return wrong(cat("grant of edge ", here.edge, ", which goes from rank ", edge.from_rank,
                      " to rank ", edge.to_rank));
   }
+  if (early && route->kind != EdgeKind::gather)
+    return wrong(cat("grant of ", name_of(here), " of a step that has not begun here"));
   return router_.granted(event.sequence, here.edge, here.micro_batch);
 }
 

@@ -26,6 +26,16 @@ std::shared_ptr<const Plan> plan_of_three() {
   return make_plan(make_preset("mlp:layers=3,width=8", {}).take().model, config).take();
 }
 
+// Replicas that gather each other's parameters.
+std::shared_ptr<const Plan> plan_of_replicas() {
+  PlanConfig config;
+  config.ranks = config.data = config.gradient_groups = kRanks;
+  config.micro_batches = kMicroBatches;
+  config.micro_batch_size = 4;
+  config.shard = "parameters";
+  return make_plan(make_preset("mlp:layers=3,width=8", {}).take().model, config).take();
+}
+
 // A frame under way.
 struct Frame {
   Lane lane;
@@ -71,8 +81,10 @@ class Hand final : public LinkEffects {
 // The rank under test, and a hand for every other rank.
 class Scene final : private RankNodeEffects {
  public:
-  explicit Scene(int32_t rank, bool joins = true)
-      : node_(plan_, rank, Identity(), static_cast<RankNodeEffects&>(*this)) {
+  explicit Scene(int32_t rank, bool joins = true,
+                 std::shared_ptr<const Plan> plan = plan_of_three())
+      : plan_(std::move(plan)),
+        node_(plan_, rank, Identity(), static_cast<RankNodeEffects&>(*this)) {
     node_.start(0);
     for (const int32_t peer : node_.peers()) {
       hands_[peer] = std::make_unique<Hand>(peer, rank);
@@ -218,7 +230,7 @@ class Scene final : private RankNodeEffects {
   void failed(const Origin&) override { failed_at_ = now_; }
   void closed() override {}
 
-  const std::shared_ptr<const Plan> plan_ = plan_of_three();
+  const std::shared_ptr<const Plan> plan_;
   RankNode node_;
   std::map<int32_t, std::unique_ptr<Hand>> hands_;
   std::map<int32_t, std::deque<Frame>> from_node_;
@@ -247,6 +259,27 @@ TEST(HostilePeer, APostBeforeItsGrantIsRefused) {
                  " brings micro-batch " + std::to_string(places) + " without a grant"));
   EXPECT_EQ(scene.hand(0).told, scene.failure());
   EXPECT_EQ(scene.hand(2).told, scene.failure());
+}
+
+TEST(HostilePeer, AValueIsSentOnceForEachGrantAlsoOfOneBeforeTheStepBegins) {
+  Scene scene(1, true, plan_of_replicas());
+  const int32_t edge = scene.edge(1, 2, EdgeKind::gather), first = scene.edge_at(edge).first;
+  scene.grant(2, scene.tag(edge, first));
+  EXPECT_TRUE(scene.hand(2).landed.empty());
+  scene.begin();
+  EXPECT_EQ(scene.hand(2).landed.size(), scene.edge_at(edge).desc[0].bytes());
+  EXPECT_EQ(scene.failure(), "");
+  scene.grant(2, scene.tag(edge, first));
+  EXPECT_EQ(scene.failure(), text("rank 2: edge ", edge,
+                                  ", micro-batch " + std::to_string(first) + " was granted twice"));
+}
+
+TEST(HostilePeer, AGrantOfAnythingElseBeforeTheStepBeginsIsRefused) {
+  Scene scene(1, true, plan_of_replicas());
+  const int32_t edge = scene.edge(1, 0, EdgeKind::tie_grad);
+  scene.grant(0, scene.tag(edge, 0));
+  EXPECT_EQ(scene.failure(), text("rank 0: grant of edge ", edge,
+                                  ", micro-batch 0 of a step that has not begun here"));
 }
 
 TEST(HostilePeer, APostBeforeItsGrantIsRefusedBeforeTheStepBegins) {
