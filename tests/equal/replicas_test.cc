@@ -95,6 +95,9 @@ TEST(Replicas, DeliverOutputsInTheOrderOfTheSamples) {
   EXPECT_EQ(expected.size(), static_cast<size_t>((6 * 3 + 2) * 12 * 37));
   EXPECT_EQ(outputs(model, config_of({2, 2, 2, 7})), expected);
   EXPECT_EQ(outputs(model, config_of({3, 1, 3, 7})), expected);
+  PlanConfig gathering = config_of({2, 2, 2, 7});
+  gathering.shard = "parameters";
+  EXPECT_EQ(outputs(model, gathering), expected);
 }
 
 // Each optimizer state is on one rank, and the ranks of a position own about as much.
