@@ -149,7 +149,7 @@ class RankLayout {
       bytes[static_cast<size_t>(slot)] = std::max(bytes[static_cast<size_t>(slot)], offset);
       before = &e;
     }
-    for (size_t slot = 0; before && slot < bytes.size(); ++slot) add_ring(bytes[slot], 1);
+    for (size_t slot = 0; before && slot < bytes.size(); ++slot) add_ring(bytes[slot], 1, 1);
   }
 
   const Plan& plan_;
