@@ -48,7 +48,9 @@ void Link::disconnected(const std::string& why, LinkTime now, LinkEffects& effec
   connection_ = false;
   if (state_ == State::aborting) return end();
   if (state_ == State::ended || lost_at_ != kNever) return;
-  if (heard_bye_) {  // it has said all that it had to say
+  // After either bye nothing is under way. The peer's may be lost with the connection, if the peer
+  // has heard ours and left.
+  if (heard_bye_ || said_bye_) {
     end();
     return effects.closed();
   }

@@ -383,6 +383,17 @@ TEST(Link, ByeBothWaysIsAnOrderlyEnd) {
   EXPECT_TRUE(pair.b.link.is_dead());
 }
 
+// The peer's bye may be lost with its connection, if it has heard ours and left.
+TEST(Link, AConnectionThatEndsAfterByeIsAnOrderlyEnd) {
+  Pair pair;
+  pair.run_until(1000);
+  pair.a.link.bye(1000, pair.a);
+  pair.a.link.disconnected("connection closed", 1000, pair.a);
+  pair.run_until(10000);
+  EXPECT_EQ(pair.a.closes, 1);
+  EXPECT_EQ(pair.a.failures, 0);
+}
+
 TEST(Link, AByeWithoutAnswerHasADeadline) {
   Pair pair;
   pair.run_until(1000);
