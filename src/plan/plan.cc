@@ -163,6 +163,9 @@ Status check_steps(const Model& model, const PlanConfig& c) {
 }
 
 Status check_stage_replicas(const PlanConfig& c) {
+  if (c.shard != "optimizer")
+    return Status(Code::invalid,
+                  cat("shard is '", c.shard, "', expected 'optimizer' with stage_replicas"));
   WEFT_TRY(replicas_of(c).status());
   if (c.schedule != "pipedream" || !c.schedule_text.empty())
     return Status(Code::invalid,
