@@ -256,7 +256,8 @@ Status Worker::run_job(const StepDescriptor& step, double scale, const Job& job)
   const ComputeScope scope;
   switch (job.kind) {
     case JobKind::clear:
-      summed_ = owned_ * static_cast<size_t>(std::max(updates_at(versions(), step), 1));
+      if (job.program < 0)  // the step's first job; later the loop thread reads squares()
+        summed_ = owned_ * static_cast<size_t>(std::max(updates_at(versions(), step), 1));
       clear();
       return {};
     case JobKind::action: return run_action(step, scale, program(step.mode), job);
