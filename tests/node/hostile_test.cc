@@ -263,7 +263,8 @@ TEST(HostilePeer, APostBeforeItsGrantIsRefused) {
 
 TEST(HostilePeer, AValueIsSentOnceForEachGrantAlsoOfOneBeforeTheStepBegins) {
   Scene scene(1, true, plan_of_replicas());
-  const int32_t edge = scene.edge(1, 2, EdgeKind::gather), first = scene.edge_at(edge).micro_batches.first;
+  const int32_t edge = scene.edge(1, 2, EdgeKind::gather),
+                first = scene.edge_at(edge).micro_batches.first;
   scene.grant(2, scene.tag(edge, first));
   EXPECT_TRUE(scene.hand(2).landed.empty());
   scene.begin();
