@@ -103,7 +103,13 @@ void make_program(const Options& options, Program& out) {
   if (value(options, "user_op", "") == "yes") x = user_node(out.model, x);
   node(out.model, "loss", "mse", {x, target});
   weft_plan_config config = WEFT_PLAN_INIT;
-  config.ranks = number(options, "ranks", 3);
+  const weft_axis axes[] = {{"data", 2, 0}, {"stage", 2, 0}, {"tensor", 2, 0}};
+  if (value(options, "mesh", "") == "2x2x2") {
+    config.axes = axes;
+    config.n_axes = 3;
+  } else {
+    config.ranks = number(options, "ranks", 3);
+  }
   config.micro_batches = number(options, "micro", 6);
   config.micro_batch_size = 2;
   config.seed = number(options, "seed", 1);

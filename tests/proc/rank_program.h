@@ -15,7 +15,8 @@ namespace weft::test {
 using Options = std::map<std::string, std::string>;
 
 // A plan of a small residual network (width 32, 8 layers), as `ranks`, `schedule`, `seed`, `cut`,
-// `micro` say; with `user_op` "yes" it has a node of an op of its own.
+// `micro` say, or with `mesh` "2x2x2" of two replicas of two stages that two ranks share each; with
+// `user_op` "yes" it has a node of an op of its own.
 struct Program {
   weft_model* model = nullptr;
   weft_plan* plan = nullptr;

@@ -110,14 +110,21 @@ bool says_lost(const std::string& text, uint32_t rank) {
 
 // Every survivor names the rank that was hit, at once if its connections closed, else after the
 // peer timeout; each has the time of a verdict.
-void hit_each_rank(int signal_number) {
+struct Meeting {
+  Options options;
+  uint32_t ranks;
+  uint32_t (*stage_of)(uint32_t rank);
+  std::vector<uint32_t> victims;
+};
+
+void hit_ranks(int signal_number, const Meeting& of) {
   constexpr std::chrono::milliseconds kPeerTimeout(2000);
   const std::chrono::milliseconds limit =
       (signal_number == SIGKILL ? std::chrono::milliseconds(0) : kPeerTimeout) +
       std::chrono::milliseconds(1500);
-  for (uint32_t victim = 1; victim < 4; ++victim) {
+  for (const uint32_t victim : of.victims) {
     EXPECT_EQ(left_over(), 0) << "before rank " << victim;
-    World world({{"ranks", "4"}}, 4, nullptr, kPeerTimeout.count());
+    World world(of.options, of.ranks, nullptr, kPeerTimeout.count());
     Clock::time_point hit;
     const Outcome outcome = train(world.run->run, 1000000, [&](int step) {
       if (step != 3) return;
@@ -132,9 +139,9 @@ void hit_each_rank(int signal_number) {
               signal_number == SIGKILL ? WEFT_CAUSE_CLOSED : WEFT_CAUSE_SILENT);
     EXPECT_EQ(outcome.failure.other, -1);
     EXPECT_EQ(outcome.failure.pid, static_cast<uint32_t>(world.children[victim - 1]->pid()));
-    EXPECT_EQ(outcome.stages, std::vector<uint32_t>{victim});
+    EXPECT_EQ(outcome.stages, std::vector<uint32_t>{of.stage_of(victim)});
     EXPECT_LT(Clock::now() - hit, limit) << name;
-    for (uint32_t r = 1; r < 4; ++r) {
+    for (uint32_t r = 1; r < of.ranks; ++r) {
       if (r == victim) continue;
       EXPECT_EQ(world.children[r - 1]->wait(5000), 4) << "survivor " << r << " of " << name;
       EXPECT_TRUE(says_lost(world.children[r - 1]->last_line(), victim))
@@ -145,8 +152,19 @@ void hit_each_rank(int signal_number) {
   EXPECT_EQ(left_over(), 0);
 }
 
-TEST(Ranks, SurvivorsNameTheRankThatWasKilled) { hit_each_rank(SIGKILL); }
-TEST(Ranks, SurvivorsNameTheRankThatWasStopped) { hit_each_rank(SIGSTOP); }
+Meeting pipeline() {
+  return {{{"ranks", "4"}}, 4, [](uint32_t rank) { return rank; }, {1, 2, 3}};
+}
+
+// A rank of each kind: of the stage of rank 0, of the other stage, and of the other replica.
+Meeting mesh() {
+  return {{{"mesh", "2x2x2"}}, 8, [](uint32_t rank) { return rank / 2 % 2; }, {1, 2, 7}};
+}
+
+TEST(Ranks, SurvivorsNameTheRankThatWasKilled) { hit_ranks(SIGKILL, pipeline()); }
+TEST(Ranks, SurvivorsNameTheRankThatWasStopped) { hit_ranks(SIGSTOP, pipeline()); }
+TEST(Ranks, SurvivorsInAMeshNameTheRankThatWasKilled) { hit_ranks(SIGKILL, mesh()); }
+TEST(Ranks, SurvivorsInAMeshNameTheRankThatWasStopped) { hit_ranks(SIGSTOP, mesh()); }
 
 TEST(Ranks, SurvivorsNameRank0) {
   for (int signal_number : {SIGKILL, SIGSTOP}) {
