@@ -123,6 +123,9 @@ class Processes(Case):
         self.train(*args[:-1], 2, "--mesh", "data=2,stage=2", "--checkpoint", self.path("ck"))
         whole, done = self.resumed(self.path("ck"), "--steps", 4, "--ranks", 1)
         self.assertEqual(done["digest"], self.train(*args)[1]["digest"])
+        for mesh in (["--ranks", 3], ["--mesh", "data=2,stage=1", "--shard", "parameters"]):
+            self.assertEqual(self.resumed(self.path("ck"), "--steps", 4, *mesh)[1]["digest"], done["digest"], mesh)
+        self.expect_near(whole, self.resumed(self.path("ck"), "--steps", 4, "--mesh", "data=4", "--gradient-groups", 4)[0], 2)
         self.expect_near(whole, self.resumed(self.path("ck"), "--steps", 4, "--mesh", "tensor=2", "--tensor", 2)[0], 2)
         plan = run("plan", *args[:-2], "--mesh", "stage=2,tensor=2", "--recompute", "stage", "--write-schedule", self.path("rows"))
         self.assertEqual(plan.returncode, 0, plan.stderr)
