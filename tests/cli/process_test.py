@@ -125,6 +125,9 @@ class Processes(Case):
         self.assertEqual(done["digest"], self.train(*args)[1]["digest"])
         for mesh in (["--ranks", 3], ["--mesh", "data=2,stage=1", "--shard", "parameters"]):
             self.assertEqual(self.resumed(self.path("ck"), "--steps", 4, *mesh)[1]["digest"], done["digest"], mesh)
+        # A saved plan replaces the mesh of the checkpoint.
+        self.assertEqual(run("plan", *args[:-2], "--ranks", 3, "--save", self.path("three")).returncode, 0)
+        self.assertEqual(self.resumed(self.path("ck"), "--steps", 4, "--plan", self.path("three"))[1]["digest"], done["digest"])
         self.expect_near(whole, self.resumed(self.path("ck"), "--steps", 4, "--mesh", "data=4", "--gradient-groups", 4)[0], 2)
         self.expect_near(whole, self.resumed(self.path("ck"), "--steps", 4, "--mesh", "tensor=2", "--tensor", 2)[0], 2)
         plan = run("plan", *args[:-2], "--mesh", "stage=2,tensor=2", "--recompute", "stage", "--write-schedule", self.path("rows"))
