@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "base/origin.h"
 #include "base/text.h"
@@ -100,7 +101,7 @@ bool Requests::all_answered() const {
 
 void Requests::forget() {
   const std::lock_guard lock(mutex_);
-  if (!asked_.empty() && failure_.ok()) failure_ = abandoned_;
+  if (!asked_.empty() && failure_.ok()) failure_ = std::move(abandoned_);
   asked_.clear();
   answered_.clear();
 }

@@ -58,7 +58,7 @@ class Requests {
   mutable std::mutex mutex_;  // all below
   std::condition_variable there_;
   std::vector<Slot*> asked_, answered_;  // oldest first
-  const Status abandoned_;               // made before memory can be short
+  Status abandoned_;                     // made before memory can be short
   Status failure_;
 };
 
