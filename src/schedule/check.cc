@@ -220,8 +220,8 @@ class Structure {
   }
 
   Status read_end(int32_t s, int32_t replica) const {
-    const int32_t own = schedule_.replicas_of(s),
-                  all = (schedule_.micro_batches - replica + own - 1) / own;
+    const int32_t own = schedule_.replicas_of(s), after = schedule_.micro_batches - 1 - replica,
+                  all = after < 0 ? 0 : after / own + 1;
     const Counts& n = counts_[cell(s, replica)];
     const auto missing = [&](const char* kind, int32_t number) {
       const int32_t r = schedule_.rank_of(s, replica);
