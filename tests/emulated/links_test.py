@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 WEFT, EMULATOR, WHICH = os.path.abspath(sys.argv[1]), os.path.abspath(sys.argv[2]), sys.argv[3]
-RUNS, AT_ONCE = 20, 10
+RUNS, AT_ONCE = 20, 4   # more of them would test a busy machine, not the link
 STEPS, CUT_AFTER, CUT_MS = 8, 3, 2000
 # Delay in ms, rate in Mbit/s, share of packets that are lost and that overtake others in percent.
 CONDITIONS = {"lossy": [20, 50, 2, 5], "interrupted": [20, 50, 0, 0]}[WHICH]
