@@ -426,8 +426,8 @@ typedef struct weft_plan_info {
 WEFT_API weft_status weft_plan_describe(const weft_plan *plan, weft_plan_info *info);
 /* The first rank that hosts a stage, in replica 0; 0 if `stage` is out of range. Thread: any. */
 WEFT_API uint32_t weft_plan_rank(const weft_plan *plan, uint32_t stage);
-/* The ranks that have the same part of a stage: replicas of the pipeline, or those that take turns by stage_replicas, which follow
- * weft_plan_rank. 0 for a stage that is not. Thread: any. */
+/* The number of ranks that have the same part of a stage: replicas of the pipeline, or the ranks that take turns by stage_replicas. The
+ * latter are consecutive, from weft_plan_rank on. 0 if `stage` is out of range. Thread: any. */
 WEFT_API uint32_t weft_plan_replicas(const weft_plan *plan, uint32_t stage);
 
 /* Updates that a step of WEFT_TRAIN makes at the most: those of a segment of an asynchronous schedule, otherwise 1. Thread: any. */
@@ -505,10 +505,10 @@ typedef struct weft_candidate {
   double work, waiting;       /* of seconds: the busiest rank in kernels, and what waiting for other ranks adds. Messages take the rest */
 } weft_candidate;
 #define WEFT_CANDIDATE_INIT {sizeof(weft_candidate), 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
-/* Plans and simulates with each schedule of weft_schedule_describe that trains in step, if config->schedule is "auto", else with that one
- * alone; 1f1b with each of several warm-ups, if that is WEFT_WARM_UP_AUTO. With an axis "auto" each way to divide its ranks over the
- * axes data, stage and tensor has a row, for the best of these schedules. Owner: caller; free with weft_comparison_free. Thread: owner of
- * the model. */
+/* Plans and simulates a step for each of several candidates. If config->schedule is "auto", the candidates are all synchronous schedules
+ * of weft_schedule_describe; otherwise only that schedule. If config->warm_up is WEFT_WARM_UP_AUTO, 1f1b has a candidate for each of
+ * several warm-ups. With the axis "auto", there is one candidate per mesh of that many ranks, with its best schedule. Owner: caller; free
+ * with weft_comparison_free. Thread: owner of the model. */
 WEFT_API weft_status weft_plan_compare(weft_model *model, const weft_plan_config *config, weft_comparison **out, weft_error *err);
 /* NULL is a no-op. Thread: owner. */
 WEFT_API void weft_comparison_free(weft_comparison *comparison);

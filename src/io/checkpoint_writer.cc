@@ -8,7 +8,7 @@ namespace weft {
 
 namespace {
 
-// Whether it says something about the checkpoint, not about who reads it and when.
+// Whether the checkpoint is at fault. The other failures depend on the process that reads it.
 bool is_of_checkpoint(const Status& status) {
   return status.code() != Code::no_memory && status.code() != Code::io;
 }

@@ -150,8 +150,8 @@ Result<Schedule> make_pipedream_2bw(
     const ScheduleSizes& sizes);                            // PipeDream-2BW (Narayanan et al. 2021)
 Result<Schedule> make_forward(const ScheduleSizes& sizes);  // inference and evaluation
 
-// Forwards alone for stages that lie on ranks as `train` placed them, so that evaluation runs where
-// training does.
+// Only forward actions. Each stage is on the rank that has it in `train`, so that evaluation runs
+// where training does.
 Result<Schedule> make_forward(const Schedule& train, int32_t micro_batches);
 
 Result<Schedule> parse_schedule(std::string_view text);
