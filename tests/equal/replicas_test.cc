@@ -27,13 +27,6 @@ PlanConfig config_of(const Case& c) {
   return config;
 }
 
-test::Outcome alone(const std::shared_ptr<Model>& model, PlanConfig config, int64_t samples,
-                    int steps) {
-  config.data = config.ranks = 1;
-  config.schedule = "1f1b";
-  return test::train(model, config, samples, steps);
-}
-
 TEST(Replicas, HaveTheDigestOfAsManyGradientGroups) {
   const auto model = test::small_gpt();
   int turn = 0;
@@ -41,7 +34,7 @@ TEST(Replicas, HaveTheDigestOfAsManyGradientGroups) {
                         Case{3, 1, 3, 7}, Case{3, 2, 3, 5}, Case{2, 3, 6, 11}}) {
     PlanConfig config = config_of(c);
     const int64_t samples = c.micro_batches * config.micro_batch_size - 1;  // the last one is short
-    const test::Outcome expected = alone(model, config, samples, 4);
+    const test::Outcome expected = test::train_on_one_rank(model, config, samples, 4);
     for (const ScheduleKind* kind : test::schedules_for(replica_config(config))) {
       const char* recomputes[] = {"none", "stage", "every:2"};
       config.schedule = kind->name;
@@ -57,7 +50,7 @@ TEST(Replicas, HaveTheDigestOfAsManyGradientGroupsInShorterSteps) {
   const auto model = test::small_gpt();
   const PlanConfig config = config_of({4, 2, 4, 8});
   for (const int64_t samples : {3, 3 + 2, 2 * 3, 5 * 3 + 2, 7 * 3}) {
-    const test::Outcome expected = alone(model, config, samples, 3);
+    const test::Outcome expected = test::train_on_one_rank(model, config, samples, 3);
     EXPECT_EQ(test::train(model, config, samples, 3), expected) << samples << " samples";
     EXPECT_EQ(test::train(model, config, samples, 3, 1), expected) << samples << " samples";
   }

@@ -26,20 +26,13 @@ PlanConfig config_of(int32_t data, int32_t stage, int32_t groups, int32_t micro_
   return config;
 }
 
-test::Outcome alone(const std::shared_ptr<Model>& model, PlanConfig config, int64_t samples,
-                    int steps) {
-  config.data = config.ranks = 1;
-  config.schedule = "1f1b";
-  return test::train(model, config, samples, steps);
-}
-
 TEST(Sharding, HasOneDigestWhateverIsSharded) {
   const auto model = test::small_gpt();
   int turn = 0;
   for (PlanConfig config : {config_of(2, 1, 2, 5), config_of(2, 2, 4, 7), config_of(4, 1, 4, 6),
                             config_of(3, 2, 3, 5), config_of(2, 3, 6, 11)}) {
     const int64_t samples = config.micro_batches * config.micro_batch_size - 1;
-    const test::Outcome expected = alone(model, config, samples, 4);
+    const test::Outcome expected = test::train_on_one_rank(model, config, samples, 4);
     for (const ScheduleKind* kind : test::schedules_for(replica_config(config)))
       for (const char* shard : kChoices) {
         const char* recomputes[] = {"none", "stage", "every:2"};
@@ -59,7 +52,7 @@ TEST(Sharding, HasOneDigestInShorterSteps) {
   const auto model = test::small_gpt();
   PlanConfig config = config_of(4, 2, 4, 8);
   for (const int64_t samples : {3, 3 + 2, 2 * 3, 5 * 3 + 2, 7 * 3}) {
-    const test::Outcome expected = alone(model, config, samples, 3);
+    const test::Outcome expected = test::train_on_one_rank(model, config, samples, 3);
     for (const char* shard : kChoices) {
       config.shard = shard;
       config.bucket_bytes = 1024;

@@ -15,11 +15,7 @@
 namespace weft {
 namespace {
 
-template <typename T>
-T must(Result<T> result) {
-  EXPECT_TRUE(result.ok()) << result.status().text();
-  return result.ok() ? result.take() : T();
-}
+using test::must;
 
 // Linear, relu and add between values of different widths; parameters may have several uses, in
 // either layout; the loss is mse.

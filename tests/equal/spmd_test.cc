@@ -14,11 +14,7 @@
 namespace weft {
 namespace {
 
-template <typename T>
-T must(Result<T> result) {
-  EXPECT_TRUE(result.ok()) << result.status().text();
-  return result.ok() ? result.take() : T();
-}
+using test::must;
 
 constexpr int64_t kSide = 4, kSamples = 4;
 

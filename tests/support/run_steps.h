@@ -1,4 +1,4 @@
-// One step of a run, waited for.
+// What tests of runs need: a result that has to be there, and one step, waited for.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -8,6 +8,12 @@
 #include "runtime/run.h"
 
 namespace weft::test {
+
+template <typename T>
+T must(Result<T> result) {
+  EXPECT_TRUE(result.ok()) << result.status().text();
+  return result.ok() ? result.take() : T();
+}
 
 // The final event.
 inline RunEvent run_step(Run& run, Mode mode, int64_t samples,

@@ -122,6 +122,14 @@ inline Outcome train(const std::shared_ptr<Model>& model, const PlanConfig& conf
   return out;
 }
 
+// The same without replicas or a pipeline, with the gradient groups of `config`.
+inline Outcome train_on_one_rank(const std::shared_ptr<Model>& model, PlanConfig config,
+                                 int64_t samples, int steps) {
+  config.data = config.ranks = 1;
+  config.schedule = "1f1b";
+  return train(model, config, samples, steps);
+}
+
 inline PlanConfig small_gpt_config() {
   PlanConfig config;
   config.micro_batches = 4;
