@@ -136,18 +136,15 @@ struct Meeting {
   MicroBatches micro_batches;
 };
 
-Meeting same_replica(const Plan& plan, Mode mode, int32_t replica) {
-  return {replica,
-          replica,
-          {.first = plan.first_micro_batch(mode, replica),
-           .end = plan.first_micro_batch(mode, replica + 1)}};
-}
-
 // Of all replicas. A stage of -1 is the controller, which has all micro-batches.
 std::vector<Meeting> meetings(const Plan& plan, Mode mode, int32_t from, int32_t to) {
   std::vector<Meeting> out;
   if (plan.stage_replicas.empty()) {
-    for (int32_t d = 0; d < plan.config.data; ++d) out.push_back(same_replica(plan, mode, d));
+    for (int32_t d = 0; d < plan.config.data; ++d)
+      out.push_back(
+          {d,
+           d,
+           {.first = plan.first_micro_batch(mode, d), .end = plan.first_micro_batch(mode, d + 1)}});
     return out;
   }
   const int32_t makers = from < 0 ? 1 : plan.replicas_of(from),
@@ -193,15 +190,11 @@ std::vector<Edge> make_edges(const Plan& plan, const ModePlan& mode,
       edge.desc[static_cast<size_t>(v)] = graph.desc(*plan.model, t, plan.samples(v));
     edges.push_back(edge);
   };
-  const std::vector<Transfer> all = transfers(plan, mode, work);
-  const bool in_turn = !plan.stage_replicas.empty();
-  for (int32_t d = 0; d < (in_turn ? 1 : plan.config.data); ++d)
-    for (const Transfer& t : all) {
-      if (within_rank(plan, t)) continue;
-      for (const Meeting& of : in_turn ? meetings(plan, mode.mode, t.from, t.to)
-                                       : std::vector{same_replica(plan, mode.mode, d)})
-        add(t.kind, t.tensor, t.from, t.to, of);
-    }
+  for (const Transfer& t : transfers(plan, mode, work)) {
+    if (within_rank(plan, t)) continue;
+    for (const Meeting& of : meetings(plan, mode.mode, t.from, t.to))
+      add(t.kind, t.tensor, t.from, t.to, of);
+  }
   for (TensorId t : graph.sinks) {
     const int32_t from =
         plan.stage_of_node[static_cast<size_t>(graph.tensors[static_cast<size_t>(t)].maker)];
