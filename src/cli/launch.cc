@@ -191,8 +191,8 @@ Outcome Ranks::listen(const LaunchOptions& options) {
   return {};
 }
 
-// Says how the ranks join that others start. Where nothing else tells, this line is all that they
-// have, also with --quiet.
+// Prints the line with which ranks that others start can join. If it has the only key, --quiet does
+// not omit it.
 Outcome Ranks::invite(const LaunchOptions& options) {
   const std::string join = weft_mesh_join_endpoint(mesh_.get());
   std::string line =
@@ -297,7 +297,7 @@ Outcome Ranks::explain(Outcome outcome, const weft_run* run) {
 }
 
 Ranks::~Ranks() {
-  // The run has told them to leave. If there was none, those that come only now are told.
+  // The end of a run ends them. Without a run, canceling the mesh refuses those that join later.
   weft_mesh_cancel(mesh_.get());
   for (int pid : pids_) {
     if (!pid) continue;

@@ -13,7 +13,7 @@
 namespace weft::cli {
 
 struct LaunchOptions {
-  const char* command = "";  // which tells
+  const char* command = "";  // the name of the command, for messages
   uint32_t ranks = 1, threads = 1;
   bool in_process = false;
   std::string listen;     // empty: a socket file of this machine

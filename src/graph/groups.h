@@ -28,7 +28,7 @@ inline int32_t right_half(int32_t begin, int32_t end) { return begin + (end - be
 // Leaves come in order, so the sums that wait for a right half are a stack.
 struct TreeLeaf {
   int32_t depth = 0;  // sums below this leaf's on the stack
-  int32_t folds = 0;  // sums that are complete with it: so often the top is added to the one below
+  int32_t folds = 0;  // sums that are complete with it: additions of the top to the sum below
 };
 
 inline TreeLeaf leaf_of(int32_t leaf, int32_t leaves) {

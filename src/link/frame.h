@@ -34,8 +34,8 @@ enum class FrameKind : uint8_t {
   grant = 3,      // control lane: room for (step, edge, micro-batch)
   message = 4,    // control lane: a piece of a message of the runtime; `edge` is its type
   heartbeat = 5,  // control lane: the loop lives; `step`: data frames sent so far; payload: what
-                  // the rank does, as text
-  abort = 6,      // control lane: the run has failed; payload: origin and text
+                  // the rank's Activity
+  abort = 6,      // control lane: the run has failed; payload: its Origin
   abort_ack = 7,  // control lane: the abort was heard
   bye = 8,        // control lane: an orderly end
 };

@@ -73,6 +73,6 @@ StageHoldings holdings_of(const StageWork& work, const StageTraffic& traffic, co
 // Places of the holding of that stage. What arrives has `slack` more, so that the next message can
 // land while the rank computes. Every `turn`-th micro-batch is on one rank.
 int32_t places_of(const Holding& holding, int32_t stage, const StageTimes& times, int32_t slack,
-                  int32_t turn = 1);
+                  int32_t turn);
 
 }  // namespace weft

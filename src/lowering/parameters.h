@@ -16,8 +16,8 @@ ResidentParam resident_param(const Model& model, const PlanConfig& config, Param
 // rank of the first use in every other replica.
 std::vector<int32_t> updaters_of(const Plan& plan, ParamId param);
 
-// The rank that owns each parameter: one of those of its first use. Each takes what it can of the
-// bytes that all of them own.
+// The rank that owns each parameter: of the ranks of its first use, the one that owns the fewest
+// bytes so far.
 std::vector<int32_t> owners_of(const Plan& plan);
 
 // Ring 0 of a rank: its weights, accumulators, optimizer state. Fills plan.resident and

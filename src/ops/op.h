@@ -23,7 +23,7 @@
 
 namespace weft {
 
-// The part of a larger tensor that a piece of a node is about: from index `begin` of an axis on
+// The part of a larger tensor that a piece of a node computes: from index `begin` of an axis on
 // that has `whole` indices. With whole 0 the node is no piece.
 struct Section {
   int32_t axis = 0;

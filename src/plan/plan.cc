@@ -162,7 +162,16 @@ Status check_steps(const Model& model, const PlanConfig& c) {
                                    model.loss() < 0 ? "loss" : "output"));
 }
 
-Status check_stage_replicas(const PlanConfig& c) {
+// Replicas of a pipeline, or of its stages.
+Status check_replicas(const PlanConfig& c) {
+  const ScheduleKind* kind = find_schedule(c.schedule);
+  if (kind && kind->asynchronous && c.data > 1)
+    return Status(
+        Code::invalid,
+        cat("schedule '", c.schedule, "' is asynchronous, and has no replicas of a whole ",
+            "pipeline: data is ", c.data, ", expected 1. With stage_replicas, the stages ",
+            "of 'pipedream' have replicas of their own"));
+  if (c.stage_replicas.empty()) return {};
   if (c.shard != "optimizer")
     return Status(Code::invalid,
                   cat("shard is '", c.shard, "', expected 'optimizer' with stage_replicas"));
@@ -177,13 +186,6 @@ Status check_stage_replicas(const PlanConfig& c) {
 }
 
 Status check_groups(const PlanConfig& c) {
-  const ScheduleKind* kind = find_schedule(c.schedule);
-  if (kind && kind->asynchronous && c.data > 1)
-    return Status(
-        Code::invalid,
-        cat("schedule '", c.schedule, "' is asynchronous, and has no replicas of a whole ",
-            "pipeline: data is ", c.data, ", expected 1. With stage_replicas, the stages ",
-            "of 'pipedream' have replicas of their own"));
   if (c.data > c.micro_batches)
     return Status(
         Code::invalid,
@@ -235,7 +237,7 @@ Status check_config(const Model& model, const PlanConfig& c) {
   WEFT_TRY(at_least("segment", c.segment, 0));
   WEFT_TRY(at_least("bucket_bytes", c.bucket_bytes, 1));
   WEFT_TRY(at_least("data", c.data, 1));
-  if (!c.stage_replicas.empty()) WEFT_TRY(check_stage_replicas(c));
+  WEFT_TRY(check_replicas(c));
   if (int64_t{c.data} * c.shard_ranks > c.ranks || c.ranks % (c.data * c.shard_ranks) != 0)
     return Status(Code::invalid, cat("ranks is ", c.ranks, ", expected a multiple of ",
                                      int64_t{c.data} * c.shard_ranks,

@@ -59,7 +59,7 @@ Status RankProcess::start() {
   return {};
 }
 
-// Whoever hears of it may free the batch.
+// Nothing reads the batch when the owner is called.
 void RankProcess::failed(const Origin& origin) {
   for (auto& [peer, wire] : wires_) wire->connection().forget();
   worker_.feed(nullptr);

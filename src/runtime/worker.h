@@ -120,7 +120,7 @@ class Worker {
   std::array<std::array<std::vector<BoundProgram>, 2>, kModes>
       bound_;  // [mode][variant][program][call]
   std::span<Worker* const> local_;
-  std::mutex feed_mutex_;  // batch_: whoever frees it waits until nobody copies from it
+  std::mutex feed_mutex_;  // batch_: held while a job copies from it
   const Batch* batch_ = nullptr;
   std::vector<double> squares_;
   size_t owned_ = 0, summed_ = 0;  // parameters; squares of the last step
