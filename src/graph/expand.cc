@@ -23,7 +23,6 @@ class Expander {
         movement_(program, *model_, names_) {}
 
   Result<std::shared_ptr<const Model>> run() {
-    WEFT_TRY(check_targets());
     for (ParamId p = 0; p < static_cast<ParamId>(program_.params().size()); ++p)
       WEFT_TRY(add_param(p));
     for (NodeId id = 0; id < static_cast<NodeId>(program_.nodes().size()); ++id) {
@@ -41,18 +40,6 @@ class Expander {
   const Node& node(NodeId id) const { return program_.node(id); }
   int32_t size_of_axis(int32_t axis) const {
     return program_.axes()[static_cast<size_t>(axis)].size;
-  }
-
-  Status check_targets() const {
-    if (program_.loss() < 0) return {};
-    const Node& loss = node(program_.loss());
-    const Node& targets = node(loss.in[static_cast<size_t>(loss.op->target_port())]);
-    if (targets.cuts.empty()) return {};
-    return Status(
-        Code::invalid,
-        cat("loss '", loss.name, "': its targets '", targets.name, "' are cut over axis '",
-            program_.axes()[static_cast<size_t>(targets.cuts.front().axis)].name,
-            "', expected an input that is whole at coordinate 0, where the loss is"));
   }
 
   // The indices of a cut dimension that a coordinate has.
@@ -91,8 +78,11 @@ class Expander {
       std::fill(out.begin(), out.end(), made);
       return out;
     }
-    const bool loss = id == program_.loss();
-    for (int32_t c = 0; c < (loss ? 1 : mesh_.count()); ++c) {
+    if (id == program_.loss()) {
+      WEFT_TRY_ASSIGN(out.front(), add_loss(id));
+      return out;
+    }
+    for (int32_t c = 0; c < mesh_.count(); ++c) {
       auto& made = out[static_cast<size_t>(c)];
       WEFT_TRY_ASSIGN(made, n.op->collective() == Collective::none ? compute(id, c) : move(id, c));
     }
@@ -143,9 +133,34 @@ class Expander {
     if (attrs.factor > 0 && (n.op->name() == "dropout" || n.op->name() == "attention")) {
       WEFT_TRY_ASSIGN(attrs.section, section(id, coordinate));
     }
-    const bool loss = id == program_.loss();
-    return model_->add_node(loss ? n.name : names_.piece(n.name, coordinate), n.op, attrs, in,
-                            weights, {id, coordinate});
+    return model_->add_node(names_.piece(n.name, coordinate), n.op, attrs, in, weights,
+                            {id, coordinate});
+  }
+
+  // At coordinate 0, of whole targets. Along an axis over which they are cut, the predictions of
+  // all coordinates are joined as the targets are; their dimensions begin with those of the
+  // targets.
+  Result<NodeId> add_loss(NodeId id) {
+    const Node& n = node(id);
+    const auto port = static_cast<size_t>(n.op->target_port());
+    const Node& targets = node(n.in[port]);
+    std::vector<NodeId> in;
+    for (size_t i = 0; i < n.in.size(); ++i) {
+      if (i == port) {
+        in.push_back(values_[static_cast<size_t>(n.in[i])].front());
+        continue;
+      }
+      const Shape& local = node(n.in[i]).one.out.shape;
+      Shape piece = piece_of(n.in[port]);
+      if (piece.rank + local.rank - targets.one.out.shape.rank > kMaxRank)
+        return Status(Code::unsupported,
+                      cat("loss '", n.name, "': its predictions, joined as its targets '",
+                          targets.name, "' are, have more than ", kMaxRank, " dimensions"));
+      for (int d = targets.one.out.shape.rank; d < local.rank; ++d) piece[piece.rank++] = local[d];
+      WEFT_TRY_ASSIGN(const NodeId whole, join({n.in[i], id, targets.cuts, piece}));
+      in.push_back(whole);
+    }
+    return model_->add_node(n.name, n.op, n.attrs, in, {}, {id, 0});
   }
 
   // What a coordinate has of a value that differs along some axes, as if these pieces were the
@@ -272,8 +287,7 @@ class Expander {
   }
 
   Status add_output(NodeId id) {
-    const std::vector<NodeId>& made = values_[static_cast<size_t>(id)];
-    WEFT_TRY_ASSIGN(NodeId whole, join(id, made, 0, 0));
+    WEFT_TRY_ASSIGN(NodeId whole, join({id, id, node(id).cuts, piece_of(id)}));
     // A collective may pass on an input, or what is another output, as it is.
     const auto& outputs = model_->outputs();
     if (model_->node(whole).is_input() ||
@@ -283,25 +297,33 @@ class Expander {
     return model_->add_output(whole);
   }
 
-  // The pieces of an output over its cuts from one on.
-  Result<NodeId> join(NodeId id, const std::vector<NodeId>& made, size_t first,
-                      int32_t coordinate) {
-    const Node& n = node(id);
-    if (first == n.cuts.size()) {
-      const NodeId piece = made[static_cast<size_t>(coordinate)];
-      Shape shape = program_.whole_desc(id).shape;
-      for (const AxisCut& cut : n.cuts) shape[cut.dim] /= size_of_axis(cut.axis);
-      if (model_->node(piece).one.out.shape == shape) return piece;
-      return movement_.reshape(piece, shape, {id, coordinate});
+  // Of a value with cuts: what a coordinate has, with the dimensions of the whole.
+  Shape piece_of(NodeId id) const {
+    Shape shape = program_.whole_desc(id).shape;
+    for (const AxisCut& cut : node(id).cuts) shape[cut.dim] /= size_of_axis(cut.axis);
+    return shape;
+  }
+
+  struct Joined {
+    NodeId value, reader;
+    const std::vector<AxisCut>& cuts;
+    Shape piece;
+  };
+
+  // The value of the coordinates from one on, side by side along the cuts from one on.
+  Result<NodeId> join(const Joined& of, size_t first = 0, int32_t coordinate = 0) {
+    if (first == of.cuts.size()) {
+      WEFT_TRY_ASSIGN(const NodeId piece, value(of.value, coordinate, of.reader));
+      if (model_->node(piece).one.out.shape == of.piece) return piece;
+      return movement_.reshape(piece, of.piece, {of.reader, coordinate});
     }
-    const AxisCut& cut = n.cuts[first];
+    const AxisCut& cut = of.cuts[first];
     std::vector<NodeId> parts;
     for (int32_t i = 0; i < size_of_axis(cut.axis); ++i) {
-      WEFT_TRY_ASSIGN(const NodeId part,
-                      join(id, made, first + 1, mesh_.with(coordinate, cut.axis, i)));
+      WEFT_TRY_ASSIGN(const NodeId part, join(of, first + 1, mesh_.with(coordinate, cut.axis, i)));
       parts.push_back(part);
     }
-    return movement_.concat(parts, cut.dim, {id, coordinate});
+    return movement_.concat(parts, cut.dim, {of.reader, coordinate});
   }
 
   const Model& program_;

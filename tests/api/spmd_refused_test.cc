@@ -137,17 +137,4 @@ TEST(RefusedAxes, PlansAreRefusedThatDoNotFit) {
   }
 }
 
-TEST(RefusedAxes, TargetsThatAreCutAreRefused) {
-  const ModelPtr model = new_model();
-  Error err;
-  ASSERT_EQ(add_axis(model, "wide", 2, err), WEFT_OK) << err.text;
-  const weft_value x = add_input(model, "x", {1, 2}), y = add_input(model, "y", {1, 4});
-  EXPECT_EQ(weft_model_cut_input(model.get(), y, 1, "wide", 0, &err), WEFT_OK) << err.text;
-  add_node(model, "mse", {add_linear(model, "layer", x, 2), y}, "loss");
-  const weft_plan_config config = plan_config();
-  weft_plan* plan = nullptr;
-  expect_error(weft_plan_new(model.get(), &config, &plan, &err), err, WEFT_EINVAL,
-               {"loss 'loss': its targets 'y' are cut over axis 'wide'"});
-}
-
 }  // namespace

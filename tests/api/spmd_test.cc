@@ -229,6 +229,69 @@ TEST(Axes, AnyMeshAndScheduleGiveTheSameBits) {
     }
 }
 
+// A layer per position, whose weight all coordinates have: x and the targets of the loss are cut
+// over the positions, in as many pieces as the axes have coordinates.
+ModelPtr per_position(const char* loss, uint32_t rows, uint32_t columns, uint32_t flags) {
+  ModelPtr model = new_model();
+  Error err;
+  EXPECT_EQ(add_axis(model, "rows", rows, err), WEFT_OK) << err.text;
+  EXPECT_EQ(add_axis(model, "columns", columns, err), WEFT_OK) << err.text;
+  const bool classes = loss != std::string("mse");
+  const weft_value x = add_input(model, "x", {1, 2, 6, 4});
+  const weft_desc d = classes ? desc({1, 2, 6}, WEFT_I32) : desc({1, 2, 6, 5});
+  weft_value y = {};
+  EXPECT_EQ(weft_model_add_input(model.get(), "y", &d, 0, &y, &err), WEFT_OK) << err.text;
+  for (const weft_value input : {x, y}) {
+    EXPECT_EQ(weft_model_cut_input(model.get(), input, 1, "rows", flags, &err), WEFT_OK)
+        << err.text;
+    EXPECT_EQ(weft_model_cut_input(model.get(), input, 2, "columns", 0, &err), WEFT_OK) << err.text;
+  }
+  add_node(model, loss, {add_linear(model, "layer", x, 5), y}, "loss");
+  return model;
+}
+
+// The loss and the gradients are those of all pieces, as the uncut model has them.
+TEST(Axes, TargetsThatAreCutGiveTheLossOfTheWhole) {
+  for (const char* loss : {"mse", "softmax_cross_entropy"}) {
+    const TensorPtr x = noise({4, 2, 6, 4}, 1);
+    TensorPtr y = noise({4, 2, 6, 5}, 2);
+    if (loss[0] == 's') {
+      y = zeros({4, 2, 6}, WEFT_I32);
+      auto* classes = static_cast<int32_t*>(weft_tensor_data(y.get()));
+      for (int i = 0; i < 48; ++i) classes[i] = i % 6 - 1;  // those of -1 are not counted
+    }
+    double whole = 0;
+    std::vector<float> gradient;
+    const struct {
+      uint32_t rows, columns, flags, ranks;
+    } cuts[] = {{1, 1, 0, 1}, {2, 1, WEFT_CUT_DROP, 1}, {1, 3, 0, 1},
+                {2, 3, 0, 1}, {2, 3, WEFT_CUT_DROP, 1}, {2, 3, WEFT_CUT_DROP, 2}};
+    std::string of_cut;
+    for (const auto& cut : cuts) {
+      weft_plan_config config = plan_config(0, 2, 2);
+      const weft_axis axis = {"rows", 2, 0};
+      config.axes = &axis;
+      config.n_axes = cut.ranks - 1;
+      const RunPtr run = start(per_position(loss, cut.rows, cut.columns, cut.flags), config);
+      const double found = step(run, {x.get(), y.get()}, WEFT_NO_UPDATE).loss;
+      const std::vector<float> grad = read(run, "layer.weight", WEFT_GRAD, {4, 5});
+      if (gradient.empty()) {
+        whole = found;
+        gradient = grad;
+        EXPECT_GT(whole, 0.1);
+      }
+      EXPECT_NEAR(found, whole, 1e-6) << loss << " " << cut.rows << " " << cut.columns;
+      for (size_t i = 0; i < grad.size(); ++i)
+        EXPECT_NEAR(grad[i], gradient[i], 1e-6) << loss << " " << cut.rows << " " << cut.columns;
+      step(run, {x.get(), y.get()});
+      if (cut.ranks == 2) {
+        EXPECT_EQ(digest(run), of_cut) << loss;
+      }
+      of_cut = digest(run);
+    }
+  }
+}
+
 // A collective that only passes a value on has no node of its own at a coordinate.
 TEST(Axes, OutputsMayBeTheSameValue) {
   const ModelPtr model = new_model();
