@@ -43,7 +43,7 @@ struct Admission::Candidate final : Loop::Disposable, LinkEffects {
     if (type == kJoinType) admission.asked(*this, bytes);
   }
   void leaving() override {
-    gone = said_bye = true;
+    gone = true;
     why.detail = "it left";
   }
   void failed(const Origin& origin, bool by_abort) override {
@@ -60,7 +60,7 @@ struct Admission::Candidate final : Loop::Disposable, LinkEffects {
   Link link;
   LinkTime since;
   bool greeted = false;  // the first frame was a candidate's
-  bool gone = false, said_bye = false;
+  bool gone = false;
   Origin why{.cause = Cause::closed};  // it has gone; by its own word if `told`
   bool told = false;
   int32_t rank = -1;
@@ -198,7 +198,10 @@ void Admission::drop(PeerConnection& wire) {
                     cat("it joined as ", rank, " and left before the others came; ", rank,
                         " is awaited again"));
     }
-    if (!candidate->said_bye || !came_[static_cast<size_t>(candidate->rank)]) tell_left(*candidate);
+    // Its connection of the run decides from then on. The bye here may be lost: the rank closes
+    // this connection at once, and the system then throws away what a lossy network has not
+    // delivered.
+    if (!came_[static_cast<size_t>(candidate->rank)] || candidate->told) tell_left(*candidate);
   }
   candidate->wire->connection().close_after(300);
   retire(loop_, std::move(candidate->wire));
