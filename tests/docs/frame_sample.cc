@@ -161,8 +161,8 @@ void print_control() {
                  bytes);
   print_bytes("done", bytes);
   std::printf(
-      "done.kind 3\ndone.sequence 101\ndone.begin 102\ndone.end 204\ndone.busy 103\ndone.heard "
-      "101\ndone.told 205\n");
+      "done.kind 3\ndone.sequence 101\ndone.begin 102\ndone.end 204\ndone.busy 103\ndone.received "
+      "101\ndone.sent 205\n");
 }
 
 void print_lobby() {

@@ -6,7 +6,8 @@ usage: man.py ROOT, prints a line per fault
   - every function of the header is in the NAME section of exactly one page, and its SYNOPSIS has the header's prototype and structures
   - every status, constant, op, collective and schedule is described; what pages speak of exists
   - every function of the header says on which thread it may be called, in the comment directly above it or above its group
-  - README.md lists the ops
+  - README.md lists the ops, and has the glossary of weft(1)
+  - every page has an EXAMPLES section
   - the programs in weft(3) and README.md are examples/embed.c to the letter; links in README.md and CONTRIBUTING.md lead to a file
 """
 import pathlib
@@ -169,6 +170,19 @@ def check_readme_ops(root):
     return []
 
 
+def check_glossary(root, page):
+    """README.md has the terms of weft(1) in the same words."""
+    items = re.findall(r"^\.It (.+)\n((?:[^.].*\n)+)", section(page, "GLOSSARY"), re.M)
+    defined = {term: " ".join(text.split()).rstrip(".").lower() for term, text in items}
+    readme = (root / "README.md").read_text(encoding="utf-8")
+    table = re.search(r"^\| term \| meaning \|\n\|---\|---\|\n((?:\|.*\n)+)", readme, re.M)
+    shown = {term: text.lower() for term, text in re.findall(r"^\| (.+?) \| (.+?) \|$", table[1] if table else "", re.M)}
+    if not defined:
+        return ["man/weft.1: there is no GLOSSARY"]
+    return [f"the term '{term}' is in man/weft.1: {defined.get(term)}; in README.md: {shown.get(term)}"
+            for term in {**defined, **shown} if defined.get(term) != shown.get(term)]
+
+
 def check_pages(root, pages):
     faults = []
     described = {(name, file.rsplit(".", 1)[1]) for file, page in pages.items() for name in names(page)}
@@ -178,6 +192,8 @@ def check_pages(root, pages):
         wanted = [s for s in SECTIONS if file != OVERVIEW or s not in ("RETURN VALUES", "ERRORS")]
         if file.endswith(".3") and [s for s in sections if s in SECTIONS] != wanted:
             faults.append(f"man/{file}: the sections are {sections}, expected {wanted}")
+        if not section(page, "EXAMPLES"):
+            faults.append(f"man/{file}: there is no EXAMPLES section")
         for name, number in re.findall(r"^\.Xr (weft\S*) (\d)", page, re.M):
             if (name, number) not in described:
                 faults.append(f"man/{file}: there is no page {name}({number})")
@@ -212,7 +228,7 @@ def check(root):
     pages = {p.name: p.read_text(encoding="utf-8") for p in sorted((root / "man").glob("*.[1-9]"))}
     return (check_threads(header) + check_functions(header, pages) + check_types(header, pages) + check_tables(root, pages)
             + check_pages(root, pages) + check_programs(root, pages) + check_links(root)
-            + check_readme_ops(root))
+            + check_readme_ops(root) + check_glossary(root, pages["weft.1"]))
 
 
 if __name__ == "__main__":

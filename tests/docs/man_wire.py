@@ -66,13 +66,18 @@ def main():
     expected = dict(line.split(" ", 1) for line in sample.splitlines())
     faults = []
 
-    header = rows(after(page, ".Ss The header"))
+    header = expected.pop("header")
+    fields = rows(after(page, ".Ss The header"))
     at = 0
-    for offset, size, field, _ in header:
+    for offset, size, field, _ in fields:
         if int(offset) != at:
-            faults.append(f"header: {field} is said to be at {offset}, the fields before it end at {at}")
+            faults.append(f"header: {field} is at {offset} in the page, the fields before it end at {at}")
         at += int(size)
-    check_payload("header", [row[1:] for row in header], bytes.fromhex(expected.pop("header")), expected, faults)
+    check_payload("header", [row[1:] for row in fields], bytes.fromhex(header), expected, faults)
+
+    shown = re.search(r"^\.Sh EXAMPLES\n.*?^\.Bd [^\n]*\n(.*?)^\.Ed", page, re.S | re.M)[1]
+    if re.sub(r"\s", "", shown) != header:
+        faults.append(f"EXAMPLES has the header {shown}, expected {header}")
 
     for kind, name, _ in rows(after(page, ".Ss Kinds")):
         if expected.pop(f"kind.{name}", None) != kind:
