@@ -156,8 +156,8 @@ std::vector<Meeting> meetings(const Plan& plan, Mode mode, int32_t from, int32_t
 }
 
 bool within_rank(const Plan& plan, const Transfer& t) {
-  return t.from >= 0 && plan.rank_of_stage[static_cast<size_t>(t.from)] ==
-                            plan.rank_of_stage[static_cast<size_t>(t.to)];
+  return t.from >= 0 && plan.position_of_stage[static_cast<size_t>(t.from)] ==
+                            plan.position_of_stage[static_cast<size_t>(t.to)];
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ class RankLayout {
 
   void run() {
     const std::vector<int32_t>& stages =
-        crossings_.stages_of_rank[static_cast<size_t>(plan_.position_of(rank_))];
+        crossings_.stages_at[static_cast<size_t>(plan_.position_of(rank_))];
     std::vector<StageHoldings> held;
     for (int32_t s : stages) {
       const auto stage = static_cast<size_t>(s);
@@ -86,7 +86,7 @@ class RankLayout {
         edge(i).out_slots = count;
       }
       for (const Holding::Reader& reader : holding.readers)
-        if (plan_.rank_of_stage[static_cast<size_t>(reader.stage)] == plan_.position_of(rank_))
+        if (plan_.position_of_stage[static_cast<size_t>(reader.stage)] == plan_.position_of(rank_))
           places(reader.stage).first[tensor] = ring;
     }
   }
@@ -170,9 +170,9 @@ Crossings::Crossings(const Plan& plan, const ModePlan& mode, const std::vector<S
       edges_into(work.size() * static_cast<size_t>(plan.most_replicas())),
       edges_out_of(edges_into.size()),
       edges_of_rank(static_cast<size_t>(plan.config.ranks)),
-      stages_of_rank(static_cast<size_t>(plan.positions())) {
+      stages_at(static_cast<size_t>(plan.positions())) {
   for (int32_t s = 0; s < plan.stages(); ++s)
-    stages_of_rank[static_cast<size_t>(plan.rank_of_stage[static_cast<size_t>(s)])].push_back(s);
+    stages_at[static_cast<size_t>(plan.position_of_stage[static_cast<size_t>(s)])].push_back(s);
   const auto life = [&work](int32_t stage, TensorId t) -> const Life& {
     return work[static_cast<size_t>(stage)].lives.at(t);
   };
@@ -183,8 +183,8 @@ Crossings::Crossings(const Plan& plan, const ModePlan& mode, const std::vector<S
     if (!work[static_cast<size_t>(stage)].lives.contains(t) || !life(stage, t).made)
       continue;  // a feed
     for (int32_t reader : readers[static_cast<size_t>(t)])
-      if (plan.rank_of_stage[static_cast<size_t>(reader)] ==
-          plan.rank_of_stage[static_cast<size_t>(stage)])
+      if (plan.position_of_stage[static_cast<size_t>(reader)] ==
+          plan.position_of_stage[static_cast<size_t>(stage)])
         traffic[static_cast<size_t>(stage)].shared[t].push_back({reader, life(reader, t).last});
   }
   for (size_t i = 0; i < mode.edges.size(); ++i) {

@@ -18,7 +18,7 @@ struct Crossings {
   std::vector<StageTraffic> traffic;                           // per stage
   std::vector<std::vector<int32_t>> edges_into, edges_out_of;  // per replica and stage, see cell()
   std::vector<std::vector<int32_t>> edges_of_rank;             // that begin or end there
-  std::vector<std::vector<int32_t>> stages_of_rank;            // of replica 0
+  std::vector<std::vector<int32_t>> stages_at;                 // per position
 
   size_t cell(int32_t replica, int32_t stage) const {
     return static_cast<size_t>(replica) * traffic.size() + static_cast<size_t>(stage);

@@ -30,7 +30,7 @@ class RankWriter {
       gathers_[{e.to_stage, e.action, e.unit}].push_back(i);
       first_slot_ = static_cast<int32_t>(program_.rings.size()) - kGatherSlots;
     }
-    for (int32_t s : crossings_.stages_of_rank[static_cast<size_t>(plan_.position_of(rank_))])
+    for (int32_t s : crossings_.stages_at[static_cast<size_t>(plan_.position_of(rank_))])
       write_stage(s);
     if (mode_.mode == Mode::train) add_reduction();
     add_jobs();

@@ -86,7 +86,7 @@ class Fit {
         layout_(layout),
         stages_of_(static_cast<size_t>(plan.positions())) {
     for (size_t s = 0; s < segments.size(); ++s)
-      stages_of_[static_cast<size_t>(plan.rank_of_stage[s])].push_back(s);
+      stages_of_[static_cast<size_t>(plan.position_of_stage[s])].push_back(s);
   }
 
   Status run() {
@@ -201,7 +201,9 @@ class Fit {
   }
 
   RecomputeOption measured(size_t stage, int32_t length, double seconds) {
-    const RankProgram& rank = train().ranks[static_cast<size_t>(plan_.rank_of_stage[stage])];
+    // Other replicas may have more micro-batches than the first.
+    const size_t position = static_cast<size_t>(plan_.position_of_stage[stage]);
+    const RankProgram& rank = train().ranks[fullest(position)];
     const int64_t scratch = rank.rings[kScratchRing].stride;
     return {
         .segment = length, .seconds = seconds, .kept = rank.bytes - scratch, .scratch = scratch};
@@ -213,7 +215,7 @@ class Fit {
   std::vector<int32_t>& segments_;
   Proof& proof_;
   ModeLayout& layout_;
-  std::vector<std::vector<size_t>> stages_of_;         // per rank
+  std::vector<std::vector<size_t>> stages_of_;         // per position
   std::vector<std::vector<RecomputeOption>> options_;  // per stage
 };
 

@@ -32,12 +32,12 @@ int32_t Plan::first_rank(int32_t pipeline_stage) const {
   const auto first = std::find_if(segments.begin(), segments.end(), [&](const Segment& s) {
     return s.stage == pipeline_stage && s.place == 0;
   });
-  return rank_of_stage[static_cast<size_t>(first - segments.begin())];
+  return position_of_stage[static_cast<size_t>(first - segments.begin())];
 }
 
 int32_t Plan::position_of(int32_t rank) const {
   if (stage_replicas.empty()) return rank % positions();
-  return *std::prev(std::upper_bound(rank_of_stage.begin(), rank_of_stage.end(), rank));
+  return *std::prev(std::upper_bound(position_of_stage.begin(), position_of_stage.end(), rank));
 }
 
 int32_t Plan::most_replicas() const {
@@ -47,8 +47,9 @@ int32_t Plan::most_replicas() const {
 
 int32_t Plan::replicas_at(int32_t rank) const {
   if (stage_replicas.empty()) return config.data;
-  const auto stage = std::prev(std::upper_bound(rank_of_stage.begin(), rank_of_stage.end(), rank));
-  return stage_replicas[static_cast<size_t>(stage - rank_of_stage.begin())];
+  const auto stage =
+      std::prev(std::upper_bound(position_of_stage.begin(), position_of_stage.end(), rank));
+  return stage_replicas[static_cast<size_t>(stage - position_of_stage.begin())];
 }
 
 MicroBatches Plan::micro_batches_at(Mode m, int32_t rank) const {
@@ -61,7 +62,7 @@ MicroBatches Plan::micro_batches_at(Mode m, int32_t rank) const {
 std::vector<uint32_t> Plan::stages_on(int32_t rank) const {
   std::vector<uint32_t> out;
   for (size_t s = 0; s < segments.size(); ++s)
-    if (rank_of_stage[s] == position_of(rank))
+    if (position_of_stage[s] == position_of(rank))
       out.push_back(static_cast<uint32_t>(segments[s].stage));
   std::sort(out.begin(), out.end());
   out.erase(std::unique(out.begin(), out.end()), out.end());

@@ -278,10 +278,10 @@ struct Plan {
   std::vector<int32_t> stage_of_node;   // inputs: the stage of their first use
   std::vector<int32_t> stage_of_whole;  // per node of `whole`: that of all its pieces
   std::vector<std::vector<ParamId>>
-      pieces;                           // per parameter of `whole`, in the order of coordinates
-  std::vector<int32_t> rank_of_stage;   // of replica 0, in which ranks are positions
-  std::vector<int32_t> stage_replicas;  // per stage; empty: each has config.data
-  std::vector<int32_t> owner_of_param;  // rank
+      pieces;                              // per parameter of `whole`, in the order of coordinates
+  std::vector<int32_t> position_of_stage;  // of its rank in replica 0; see positions()
+  std::vector<int32_t> stage_replicas;     // per stage; empty: each has config.data
+  std::vector<int32_t> owner_of_param;     // rank
   std::array<ModePlan, kModes> modes;
   std::vector<std::vector<ResidentParam>> resident;  // per rank, ascending by parameter
   std::vector<WeightVersions>
@@ -290,7 +290,7 @@ struct Plan {
   std::vector<int64_t> arena_bytes;      // per rank: everything a run takes for tensors
   PlanHash hash;
 
-  int32_t stages() const { return static_cast<int32_t>(rank_of_stage.size()); }
+  int32_t stages() const { return static_cast<int32_t>(position_of_stage.size()); }
   // Of the pipeline, which people know.
   int32_t pipeline_stages() const { return segments.back().stage + 1; }
   int32_t first_rank(int32_t pipeline_stage) const;
@@ -305,7 +305,7 @@ struct Plan {
     return position + replica * (stage_replicas.empty() ? positions() : 1);
   }
   int32_t rank_of(int32_t stage, int32_t replica) const {
-    return rank_at(rank_of_stage[static_cast<size_t>(stage)], replica);
+    return rank_at(position_of_stage[static_cast<size_t>(stage)], replica);
   }
   int32_t replicas_of(int32_t stage) const {
     return stage_replicas.empty() ? config.data : stage_replicas[static_cast<size_t>(stage)];

@@ -124,7 +124,7 @@ Result<Draft> draft_of(Plan stages, const Schedule& train) {
   plan.stage_of_node = std::move(cut.segment_of_node);
   WEFT_TRY(check_shards(plan, train));
   const Schedule segmented = with_segments(train, plan.segments, plan.config.shard_ranks);
-  plan.rank_of_stage = segmented.rank_of_stage;
+  plan.position_of_stage = segmented.rank_of_stage;
   plan.stage_replicas = segmented.replicas;
   plan.versions.assign(static_cast<size_t>(plan.config.ranks), {});
   if (train.updates > 0)

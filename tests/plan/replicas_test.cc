@@ -76,7 +76,7 @@ TEST(Replicas, CheapParametersAreReplicatedAndDearOnesAreNot) {
   const Plan& plan = *made.value();
   EXPECT_EQ(plan.config.stage_replicas, "3,1");
   EXPECT_EQ(plan.stage_replicas, (std::vector<int32_t>{3, 1}));
-  EXPECT_EQ(plan.rank_of_stage, (std::vector<int32_t>{0, 3}));
+  EXPECT_EQ(plan.position_of_stage, (std::vector<int32_t>{0, 3}));
   EXPECT_EQ(plan.config.cuts, std::vector<std::string>{"l6"});
   EXPECT_EQ(plan.config.segment, 18);
   config.schedule = "1f1b";  // has no replicas of single stages
