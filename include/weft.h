@@ -503,12 +503,14 @@ typedef struct weft_candidate {
   int64_t peak_bytes, bytes;
   uint32_t data, stage, tensor, reserved2;   /* sizes of the axes, if axis "auto" was given; else 0, as are the next two */
   double work, waiting;       /* of seconds: the busiest rank in kernels, and what waiting for other ranks adds. Messages take the rest */
+  const char *shard;          /* weft_plan_config.shard of the candidate, borrowed as is schedule; NULL without the axis "auto" */
 } weft_candidate;
-#define WEFT_CANDIDATE_INIT {sizeof(weft_candidate), 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+#define WEFT_CANDIDATE_INIT {sizeof(weft_candidate), 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL}
 /* Plans and simulates a step for each of several candidates. If config->schedule is "auto", the candidates are all synchronous schedules
  * of weft_schedule_describe; otherwise only that schedule. If config->warm_up is WEFT_WARM_UP_AUTO, 1f1b has a candidate for each of
- * several warm-ups. With the axis "auto", there is one candidate per mesh of that many ranks, with its best schedule. Owner: caller; free
- * with weft_comparison_free. Thread: owner of the model. */
+ * several warm-ups. With the axis "auto", there is one candidate per mesh of that many ranks, with its best schedule; if config->shard
+ * is NULL, replicas keep the parameters in parts where they do not fit otherwise. Owner: caller; free with weft_comparison_free. Thread:
+ * owner of the model. */
 WEFT_API weft_status weft_plan_compare(weft_model *model, const weft_plan_config *config, weft_comparison **out, weft_error *err);
 /* NULL is a no-op. Thread: owner. */
 WEFT_API void weft_comparison_free(weft_comparison *comparison);

@@ -154,6 +154,7 @@ Status read_axes(const weft_plan_config& c, const Model& model, PlanConfig& out)
       return Status(Code::invalid, "axis 'auto' stands for all axes, expected no other");
     out.ranks = static_cast<int32_t>(sizes.back());
     out.data = out.shard_ranks = kAutoMesh;
+    if (!c.shard || !*c.shard) out.shard = kAutoShard;
     return {};
   }
   out.data = static_cast<int32_t>(std::max(sizes[0], 1u));

@@ -156,6 +156,7 @@ weft_status weft_comparison_row(const weft_comparison* comparison, uint32_t inde
     if (c.mesh.data > 0) {
       row.work = c.prediction.work;
       row.waiting = c.prediction.waiting;
+      row.shard = c.config.shard.c_str();
     }
     return row;
   });

@@ -121,7 +121,7 @@ Outcome show_plan(Options& o) {
   if (!o.write_schedule.empty())
     CLI_TRY(write_rows(o.write_schedule, timetable_rows(built.plan.get())));
   std::vector<ShardCost> shards;
-  CLI_TRY(shard_costs(o.plan, o.optimizer, o.steps, built, shards));
+  CLI_TRY(shard_costs(o.plan, o.optimizer, o.steps, built, *prediction, shards));
   (o.json ? print_plan_json : print_plan)({built, *prediction, o.plan, shards, o.timetable});
   return {};
 }

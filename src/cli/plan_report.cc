@@ -198,7 +198,7 @@ void print_meshes(const std::vector<weft_candidate>& rows) {
   const weft_candidate* best = best_of(rows);
   print_line(
       "  mesh                          schedule                step        work     waiting    "
-      "messages  largest rank");
+      "messages  largest rank  shard");
   for (const weft_candidate& row : rows) {
     if (row.refused) {
       print_format("  %-28s  %s", mesh_name(row).c_str(), row.refused);
@@ -207,16 +207,18 @@ void print_meshes(const std::vector<weft_candidate>& rows) {
     const std::string why = best && !row.best ? behind(row, *best)
                             : row.over        ? "over the limit"
                                               : "";
-    print_format("%c %-28s  %-18s  %10s  %10s  %10s  %10s  %12s%s%s", row.best ? '*' : ' ',
+    print_format("%c %-28s  %-18s  %10s  %10s  %10s  %10s  %12s  %-10s%s%s", row.best ? '*' : ' ',
                  mesh_name(row).c_str(), candidate_name(row).c_str(),
                  time_text(row.seconds).c_str(), time_text(row.work).c_str(),
                  time_text(row.waiting).c_str(), time_text(messages_of(row)).c_str(),
-                 bytes_text(row.peak_bytes).c_str(), why.empty() ? "" : "  ", why.c_str());
+                 bytes_text(row.peak_bytes).c_str(), row.data > 1 ? row.shard : "",
+                 why.empty() ? "" : "  ", why.c_str());
   }
   if (!best) return;
   print_line("");
-  print_format("best: %s with %s, %s per step and at most %s per rank", mesh_name(*best).c_str(),
-               candidate_name(*best).c_str(), time_text(best->seconds).c_str(),
+  const std::string shard = best->data > 1 ? std::string(" and --shard ") + best->shard : "";
+  print_format("best: %s with %s%s, %s per step and at most %s per rank", mesh_name(*best).c_str(),
+               candidate_name(*best).c_str(), shard.c_str(), time_text(best->seconds).c_str(),
                bytes_text(best->peak_bytes).c_str());
 }
 
@@ -352,7 +354,10 @@ void print_comparison_json(const weft_comparison& comparison) {
           .add("bytes", row.bytes)
           .add("over", row.over != 0);
     if (row.data > 0 && !row.refused)
-      object.add("work", row.work).add("waiting", row.waiting).add("messages", messages_of(row));
+      object.add("work", row.work)
+          .add("waiting", row.waiting)
+          .add("messages", messages_of(row))
+          .add("shard", row.shard);
     if (row.best) best = quoted_text(row.data > 0 ? mesh_name(row).c_str() : row.schedule);
     schedules.push_back(object);
   }

@@ -16,9 +16,9 @@ struct ShardCost {
   int64_t bytes = 0;       // over all links, of a step
 };
 
-// Predicts the plan of these options with each choice. One replica has nothing to choose, and a
-// saved plan is made already: the list is then empty.
+// Predicts the plan of these options with each choice; `chosen` is the prediction of their own. One
+// replica has nothing to choose, and a saved plan is made already: the list is then empty.
 Outcome shard_costs(const PlanOptions& options, const OptimizerOptions& optimizer, uint64_t steps,
-                    const Built& built, std::vector<ShardCost>& out);
+                    const Built& built, const weft_prediction& chosen, std::vector<ShardCost>& out);
 
 }  // namespace weft::cli

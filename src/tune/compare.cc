@@ -16,7 +16,7 @@ namespace {
 constexpr int32_t kDeepest = 4;
 
 Status measure(const std::shared_ptr<const Model>& model, PlanConfig config, const Cluster* cluster,
-               bool explained, Candidate& out) {
+               Candidate& out) {
   const int64_t limit = config.memory_limit;
   auto plan = make_plan(model, config);
   if (!plan.ok() &&
@@ -31,7 +31,8 @@ Status measure(const std::shared_ptr<const Model>& model, PlanConfig config, con
                plan.value()->positions();
   out.over = !check_memory(*plan.value(), cluster, limit).ok();
   WEFT_TRY_ASSIGN(out.prediction, predict(plan.value(), cluster, false));
-  return explained ? explain(plan.value(), cluster, out.prediction) : Status();
+  out.config = plan.value()->config;
+  return {};
 }
 
 // Of those that fit and are as fast as the fastest, as far as a prediction can tell, the smallest.
@@ -76,7 +77,7 @@ std::string why_none(const std::vector<Candidate>& candidates) {
 }
 
 Result<Comparison> compare_on(const std::shared_ptr<const Model>& model, const PlanConfig& config,
-                              const Cluster* cluster, bool explained) {
+                              const Cluster* cluster) {
   if (!config.schedule_text.empty())
     return Status(Code::invalid, "a schedule that is written out leaves nothing to compare");
   Comparison out;
@@ -97,11 +98,12 @@ Result<Comparison> compare_on(const std::shared_ptr<const Model>& model, const P
                      .chunks = config.chunks,
                      .warm_up = depth,
                      .refused = {},
-                     .prediction = {}};
+                     .prediction = {},
+                     .config = {}};
       PlanConfig tried = config;
       tried.schedule = next.schedule;
       tried.warm_up = depth;
-      next.refused = measure(model, std::move(tried), cluster, explained, next);
+      next.refused = measure(model, std::move(tried), cluster, next);
       if (next.refused.code() == Code::user)
         return next.refused;  // a callback that fails says nothing about a schedule
       out.candidates.push_back(std::move(next));
@@ -125,19 +127,37 @@ Candidate best_on(Comparison comparison, const MeshSizes& mesh) {
   return std::move(*at);
 }
 
+Result<Candidate> measure_mesh(const std::shared_ptr<const Model>& model, const PlanConfig& config,
+                               const Cluster* cluster, const MeshSizes& mesh) {
+  PlanConfig tried = with_mesh(config, mesh);
+  const bool parts = tried.shard == kAutoShard && mesh.data > 1;
+  if (tried.shard == kAutoShard) tried.shard = "optimizer";
+  WEFT_TRY_ASSIGN(Comparison schedules, compare_on(model, tried, cluster));
+  if (schedules.best < 0 && parts) {
+    tried.shard = "parameters";
+    WEFT_TRY_ASSIGN(Comparison more, compare_on(model, tried, cluster));
+    std::move(more.candidates.begin(), more.candidates.end(),
+              std::back_inserter(schedules.candidates));
+    schedules.best = best_of(schedules.candidates);
+  }
+  Candidate best = best_on(std::move(schedules), mesh);
+  if (!best.refused.ok()) return best;
+  WEFT_TRY_ASSIGN(const auto plan, make_plan(model, best.config));
+  WEFT_TRY(explain(plan, cluster, best.prediction));
+  return best;
+}
+
 }  // namespace
 
 Result<Comparison> compare_schedules(const std::shared_ptr<const Model>& model,
                                      const PlanConfig& config, const Cluster* cluster) {
   if (cluster) WEFT_TRY(check_ranks(*cluster, config.ranks));
-  if (config.data != kAutoMesh) return compare_on(model, config, cluster, false);
+  if (config.data != kAutoMesh) return compare_on(model, config, cluster);
   Comparison out;
   WEFT_TRY_ASSIGN(const std::vector<MeshSizes> meshes, meshes_of(config));
   for (const MeshSizes& mesh : meshes) {
-    WEFT_TRY_ASSIGN(Comparison schedules,
-                    compare_on(model, with_mesh(config, mesh), cluster, true));
-    out.candidates.push_back(best_on(std::move(schedules), mesh));
-    if (out.candidates.back().refused.code() == Code::user) return out.candidates.back().refused;
+    WEFT_TRY_ASSIGN(Candidate best, measure_mesh(model, config, cluster, mesh));
+    out.candidates.push_back(std::move(best));
   }
   out.best = best_of(out.candidates);
   return out;
@@ -158,11 +178,7 @@ Result<PlanConfig> choose(const std::shared_ptr<const Model>& model, const PlanC
                   cat(config.data == kAutoMesh ? "no mesh fits: " : "no schedule fits: ",
                       why_none(comparison.candidates)));
   }
-  const Candidate& best = comparison.candidates[static_cast<size_t>(comparison.best)];
-  if (config.data == kAutoMesh) out = with_mesh(config, best.mesh);
-  out.schedule = best.schedule;
-  out.warm_up = std::max(best.warm_up, 0);
-  return out;
+  return comparison.candidates[static_cast<size_t>(comparison.best)].config;
 }
 
 }  // namespace weft

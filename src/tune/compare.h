@@ -23,6 +23,7 @@ struct Candidate {
   Status refused;                   // why there is no such plan; the rest is then empty
   bool over = false;                // some rank takes more bytes than it may
   Prediction prediction;
+  PlanConfig config;  // makes the same plan again, without a search
 };
 
 struct Comparison {
@@ -33,8 +34,9 @@ struct Comparison {
 
 // `config.schedule` may be kAutoSchedule, which stands for all of them, and `config.warm_up`
 // kAutoWarmUp. If config.data is kAutoMesh, there is a candidate for each mesh, with the best of
-// its schedules. `cluster` may be null. A rank may take config.memory_limit, or what the cluster
-// gives it.
+// its schedules. If config.shard is kAutoShard, too, replicas keep parameters in parts
+// where no schedule fits otherwise. `cluster` may be null. A rank may take config.memory_limit,
+// or what the cluster gives it.
 Result<Comparison> compare_schedules(const std::shared_ptr<const Model>& model,
                                      const PlanConfig& config, const Cluster* cluster);
 

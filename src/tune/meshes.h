@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "plan/plan.h"
@@ -11,6 +12,8 @@ namespace weft {
 // PlanConfig::data and shard_ranks of a mesh that is to be chosen. gradient_groups and tensor may
 // then be 0, too, which stands for the sizes of its axes.
 constexpr int32_t kAutoMesh = 0;
+// PlanConfig::shard that is to be chosen, too. No choice changes a bit.
+inline constexpr std::string_view kAutoShard = "auto";
 
 struct MeshSizes {
   int32_t data = 0, stage = 0, tensor = 0;

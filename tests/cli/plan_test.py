@@ -187,6 +187,13 @@ class Plan(Case):
         text = run("plan", *model, "--memory-limit", rows[found["best"]]["peak_bytes"]).stdout
         self.assertIn("best: " + text.split("best: ")[1].split(" with")[0] + " with ", text)
         self.assertIn("+", text)
+        replicas = ["gpt-nano:blocks=2,width=32,heads=2,context=16", "--ranks", 2, "--micro-batches", 4, "--compare", "--mesh", "auto", "--tensor", 1, "--gradient-groups", 2]
+        of = lambda *options: {row["mesh"]: row for row in json.loads(run("plan", *replicas, *options, "--json").stdout)["meshes"]}["data=2,stage=1,tensor=1"]
+        whole = of()
+        self.assertEqual(whole["shard"], "optimizer")
+        limit = ["--memory-limit", whole["peak_bytes"] - 1]
+        self.assertEqual((of(*limit)["shard"], of(*limit)["over"]), ("parameters", False))
+        self.assertEqual((of("--shard", "optimizer", *limit)["shard"], of("--shard", "optimizer", *limit)["over"]), ("optimizer", True))
         self.fails(2, "--mesh auto requires 'weft plan --compare'", "plan", *model[:3], "--mesh", "auto")
         self.fails(2, "--mesh auto requires 'weft plan --compare'", "train", *model[:3], "--mesh", "auto", "--steps", 1)
 

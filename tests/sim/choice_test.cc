@@ -155,6 +155,45 @@ TEST(Meshes, TheBestOneIsTheFastestThatFitsAndTheOthersSayWhatTheyLoseBy) {
   EXPECT_TRUE(make_plan(model, chosen.value()).ok());
 }
 
+TEST(Meshes, KeepParametersInPartsOnlyIfNothingFitsOtherwise) {
+  const auto model = test::chain_model(8);
+  PlanConfig config = any_mesh(*model, 4, 8);
+  config.tensor = 1;
+  config.gradient_groups = 4;
+  const auto replicas = [&](const char* shard, int64_t limit) {
+    PlanConfig asked = config;
+    asked.shard = shard;
+    asked.memory_limit = limit;
+    const Comparison all = compare_schedules(model, asked, nullptr).take();
+    return all.candidates[2];
+  };
+  const Candidate whole = replicas("optimizer", 0), parts = replicas("parameters", 0);
+  ASSERT_EQ(whole.mesh.text(), "data=4,stage=1,tensor=1");
+  const int64_t enough = whole.prediction.peak_bytes();
+  ASSERT_LT(parts.prediction.peak_bytes(), enough);
+  EXPECT_EQ(replicas("auto", enough).config.shard, "optimizer");
+  EXPECT_TRUE(replicas("optimizer", enough - 1).over);
+  const Candidate kept = replicas("auto", enough - 1);
+  EXPECT_FALSE(kept.over);
+  EXPECT_EQ(kept.config.shard, "parameters");
+  EXPECT_LE(kept.prediction.peak_bytes(), enough - 1);
+  EXPECT_NEAR(kept.prediction.work + kept.prediction.waiting, kept.prediction.seconds, 1e-9);
+  EXPECT_EQ(replicas("auto", 1000).config.shard, "parameters") << "the smaller of two that do not";
+
+  // One replica has nothing to divide. What is chosen makes the plan of the comparison.
+  config.shard = kAutoShard;
+  config.memory_limit = enough - 1;
+  const Comparison limited = compare_schedules(model, config, nullptr).take();
+  EXPECT_EQ(limited.candidates[0].config.shard, "optimizer");
+  ASSERT_GE(limited.best, 0);
+  const auto chosen = choose(model, config, nullptr);
+  ASSERT_TRUE(chosen.ok()) << chosen.status().text();
+  const auto plan = make_plan(model, chosen.value());
+  ASSERT_TRUE(plan.ok()) << plan.status().text();
+  const Candidate& best = limited.candidates[static_cast<size_t>(limited.best)];
+  EXPECT_EQ(predict(plan.value(), nullptr, false).value().seconds, best.prediction.seconds);
+}
+
 TEST(Choose, TellsAReasonOnceForAllSchedulesThatItHoldsFor) {
   const auto model = test::chain_model(4);
   PlanConfig config;
