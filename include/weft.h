@@ -404,6 +404,20 @@ WEFT_API void weft_plan_free(weft_plan *plan);
 WEFT_API uint32_t weft_plan_stages(const weft_plan *plan);
 /* Bytes that a run takes for tensors on that rank; 0 for a rank that is not. Thread: any. */
 WEFT_API int64_t weft_plan_bytes(const weft_plan *plan, uint32_t rank);
+
+/* What planned bytes are for. */
+typedef enum weft_memory_kind {
+  WEFT_MEMORY_WEIGHTS = 1,      /* all versions */
+  WEFT_MEMORY_GRADIENTS = 2,    /* accumulators, and the sums for the norm */
+  WEFT_MEMORY_OPTIMIZER = 3,    /* state of the optimizer */
+  WEFT_MEMORY_ACTIVATIONS = 4,  /* values of micro-batches that only this rank uses */
+  WEFT_MEMORY_MESSAGES = 5,     /* slots of values that arrive from other ranks or leave for them */
+  WEFT_MEMORY_SCRATCH = 6       /* of one kernel, or of one action */
+} weft_memory_kind;
+/* Planned bytes of one kind on a rank; the sum over all kinds is weft_plan_bytes. 0 if `rank` or `kind` is out of range. Thread: any. */
+WEFT_API int64_t weft_plan_memory(const weft_plan *plan, uint32_t rank, weft_memory_kind kind);
+/* Learning rate of step `step`; the first step is 0. Thread: any. */
+WEFT_API double weft_plan_rate(const weft_plan *plan, uint64_t step);
 /* Elements of the parameters that a rank owns, and of those that it holds (its own and copies of tied ones). Thread: any. */
 WEFT_API int64_t weft_plan_owned(const weft_plan *plan, uint32_t rank);
 WEFT_API int64_t weft_plan_resident(const weft_plan *plan, uint32_t rank);

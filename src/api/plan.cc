@@ -2,6 +2,7 @@
 #include <limits>
 
 #include "api/plan_config.h"
+#include "lowering/memory.h"
 #include "plan/asynchronous.h"
 #include "runtime/measure.h"
 #include "sim/predict.h"
@@ -260,6 +261,18 @@ uint32_t weft_plan_stages(const weft_plan* plan) {
 
 int64_t weft_plan_bytes(const weft_plan* plan, uint32_t rank) {
   return plan && rank < plan->plan->arena_bytes.size() ? plan->plan->arena_bytes[rank] : 0;
+}
+
+int64_t weft_plan_memory(const weft_plan* plan, uint32_t rank, weft_memory_kind kind) {
+  static_assert(WEFT_MEMORY_SCRATCH == kMemoryKinds);
+  if (!plan || rank >= plan->plan->arena_bytes.size() || kind < WEFT_MEMORY_WEIGHTS ||
+      kind > WEFT_MEMORY_SCRATCH)
+    return 0;
+  return memory_by_kind(*plan->plan, static_cast<int32_t>(rank))[static_cast<size_t>(kind) - 1];
+}
+
+double weft_plan_rate(const weft_plan* plan, uint64_t step) {
+  return plan ? rate_at(plan->plan->config.optim, step) : 0;
 }
 
 uint32_t weft_plan_updates(const weft_plan* plan) {

@@ -68,7 +68,7 @@ Outcome Train::run() {
 Outcome Train::train() {
   CheckpointPtr checkpoint;
   if (!options.resume.empty()) CLI_TRY(resume(checkpoint));
-  if (settings.given("eval-every") && options.eval_every && options.eval.empty())
+  if (settings.given("eval-every") && options.eval_every && options.data.eval.empty())
     return {kUsage, "--eval-every requires --eval",
             "for example, --eval 0.1 holds out a tenth of the data"};
   if (settings.given("checkpoint-every") && options.checkpoint_every && options.checkpoint.empty())
@@ -94,11 +94,11 @@ Outcome Train::train() {
 void add_data_options(StoredOptions& settings, TrainOptions& o) {
   settings.section("Data");
   settings
-      .add("--data", o.data,
+      .add("--data", o.data.file,
            "Training data: a file of bytes, or of token ids (NAME.u16, NAME.u32). synthetic: "
-           "generated from the seed")
+           "generated from the seed; a model without tokens uses no other")
       .type("FILE");
-  settings.add("--eval", o.eval, "Held-out data: a file, or a share of --data such as 0.1")
+  settings.add("--eval", o.data.eval, "Held-out data: a file, or a share of --data such as 0.1")
       .type("FILE|SHARE");
   settings
       .add("--eval-every", o.eval_every,

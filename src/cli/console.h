@@ -32,6 +32,7 @@ class Progress {
   void show(std::string_view line);
   void note(std::string_view line);  // a line that stays
   void clear();
+  bool terminal() const { return terminal_ && !silent_; }
 
  private:
   using Clock = std::chrono::steady_clock;

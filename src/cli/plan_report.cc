@@ -5,6 +5,7 @@
 
 #include "cli/console.h"
 #include "cli/json.h"
+#include "cli/units.h"
 
 namespace weft::cli {
 
@@ -20,27 +21,6 @@ void print_format(const char* format, Args... args) {
   char line[512];
   std::snprintf(line, sizeof line, format, args...);
   print_line(line);
-}
-
-// 1.23 s, 45.6 ms, 7.8 us
-std::string time_text(double seconds) {
-  char text[32];
-  if (seconds >= 1)
-    std::snprintf(text, sizeof text, "%.2f s", seconds);
-  else if (seconds >= 1e-3)
-    std::snprintf(text, sizeof text, "%.2f ms", seconds * 1e3);
-  else
-    std::snprintf(text, sizeof text, "%.1f us", seconds * 1e6);
-  return text;
-}
-
-std::string bytes_text(int64_t bytes) {
-  char text[32];
-  if (bytes >= int64_t{1} << 20)
-    std::snprintf(text, sizeof text, "%.1f MiB", static_cast<double>(bytes) / 0x1p20);
-  else
-    std::snprintf(text, sizeof text, "%.1f KiB", static_cast<double>(bytes) / 0x1p10);
-  return text;
 }
 
 weft_prediction_info info_of(const weft_prediction& prediction) {
@@ -243,6 +223,18 @@ std::vector<std::string> timetable_rows(const weft_plan* plan) {
   return rows;
 }
 
+std::vector<JsonObject> links_json(const weft_prediction& prediction) {
+  std::vector<JsonObject> links;
+  weft_link_prediction link = WEFT_LINK_PREDICTION_INIT;
+  for (uint32_t i = 0; weft_prediction_link(&prediction, i, &link) == WEFT_OK; ++i)
+    links.push_back(JsonObject()
+                        .add("from", link.from)
+                        .add("to", link.to)
+                        .add("messages", link.messages)
+                        .add("bytes", link.bytes));
+  return links;
+}
+
 void print_plan(const PlanReport& r) {
   const weft_plan_info plan = info_of(r.built);
   const weft_prediction_info info = info_of(r.prediction);
@@ -269,7 +261,7 @@ void print_plan_json(const PlanReport& r) {
   const weft_plan_info made = info_of(r.built);
   const weft_prediction_info info = info_of(r.prediction);
   const auto stages = stages_by_rank(r, made.ranks);
-  std::vector<JsonObject> ranks, links;
+  std::vector<JsonObject> ranks;
   for (uint32_t i = 0; i < made.ranks; ++i) {
     weft_rank_prediction p = WEFT_RANK_PREDICTION_INIT;
     weft_prediction_rank(&r.prediction, i, &p);
@@ -286,15 +278,6 @@ void print_plan_json(const PlanReport& r) {
                         .add("idle", p.idle)
                         .add("idle_own", p.idle_own)
                         .add("versions", weft_plan_versions(plan, i)));
-  }
-  for (uint32_t i = 0; i < info.links; ++i) {
-    weft_link_prediction link = WEFT_LINK_PREDICTION_INIT;
-    weft_prediction_link(&r.prediction, i, &link);
-    links.push_back(JsonObject()
-                        .add("from", link.from)
-                        .add("to", link.to)
-                        .add("messages", link.messages)
-                        .add("bytes", link.bytes));
   }
   JsonObject object;
   object.add("model", r.built.info.text)
@@ -313,7 +296,7 @@ void print_plan_json(const PlanReport& r) {
       .add("noam", weft_plan_noam(plan))
       .add("shards", shards_json(r))
       .add("ranks", ranks)
-      .add("links", links);
+      .add("links", links_json(r.prediction));
   if (r.timetable) object.add("timetable", timetable_rows(plan));
   print_line(object.text());
 }

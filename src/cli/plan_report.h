@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "cli/build.h"
+#include "cli/json.h"
 #include "cli/shard_costs.h"
 
 namespace weft::cli {
@@ -21,6 +22,9 @@ void print_plan(const PlanReport& report);
 void print_plan_json(const PlanReport& report);
 void print_comparison(const weft_comparison& comparison);
 void print_comparison_json(const weft_comparison& comparison);
+
+// Messages and bytes of a step, by pair of ranks.
+std::vector<JsonObject> links_json(const weft_prediction& prediction);
 
 // A row of actions per rank.
 std::vector<std::string> timetable_rows(const weft_plan* plan);

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 
 namespace weft::cli {
 
@@ -18,9 +19,17 @@ static_assert(std::atomic<weft_mesh*>::is_always_lock_free, "a signal handler re
 
 volatile std::sig_atomic_t g_grace = 0;  // seconds
 
+std::atomic<const char*> g_answer = nullptr;
+
 extern "C" void on_signal(int number) {
   if (g_signal) _exit(128 + number);
   g_signal = number;
+  const char* answer = g_answer;
+  if (answer && !g_mesh.load()) {
+    const int kept = errno;
+    [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, answer, std::strlen(answer));
+    errno = kept;
+  }
   if (g_grace)
     alarm(static_cast<unsigned>(g_grace));
   else
@@ -71,6 +80,7 @@ void watch_signals() {
   set_handler(SIGTERM, on_signal);
 }
 
+void answer_signal_with(const char* text) { g_answer = text; }
 int stop_signal() { return g_signal; }
 bool parent_ended() { return g_parent_ended != 0; }
 

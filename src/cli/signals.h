@@ -10,6 +10,9 @@ namespace weft::cli {
 void watch_signals();
 bool parent_ended();  // see CancelOnSignal::watch_parent()
 int stop_signal();    // 0, or the number of the signal that asked to stop
+// For work during which stop_signal() is not read: the first signal prints this text, which must
+// outlive the work. Null: it prints nothing.
+void answer_signal_with(const char* text);
 
 // While an object of this class exists, the first signal cancels the mesh, and so does the end of a
 // watched process. Other children of this process are ignored. There may be only one object at a

@@ -2,8 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <filesystem>
@@ -26,23 +26,6 @@ std::string digest_text(weft_status (*of)(weft_run*, char*, weft_error*), weft_r
   char text[33] = {};
   status = of(run, text, &err);
   return text;
-}
-
-// A share is a number above 0 and below 1. Any other text is the name of a file.
-double share_of(const std::string& eval) {
-  double share = 0;
-  const auto [end, error] = std::from_chars(eval.data(), eval.data() + eval.size(), share);
-  return error == std::errc() && end == eval.data() + eval.size() && share > 0 && share < 1 ? share
-                                                                                            : 0;
-}
-
-// A number that is not a share is probably not the name of a file either.
-Outcome check_eval(const std::string& eval) {
-  double number = 0;
-  std::error_code ignored;
-  if (!read_value(eval, &number) || share_of(eval) > 0 || std::filesystem::exists(eval, ignored))
-    return {};
-  return {kUsage, "--eval: '" + eval + "', expected a file, or a share above 0 and below 1", ""};
 }
 
 // Checks before the first step that checkpoints can be written.
@@ -77,9 +60,12 @@ Outcome Trainer::prepare(weft_checkpoint* resumed) {
   if (!options_.quiet) warn_of_slow_kernels("train");
   CLI_TRY(build_model(options_.model, stages_of(options_.plan), built_));
   CLI_TRY(build_plan(options_.plan, options_.optimizer, options_.steps, built_));
-  CLI_TRY(open_data());
+  step_ = first_step(resumed);
+  CLI_TRY(open_data(options_.data, built_.info, options_.plan.micro_batch_size,
+                    step_ < options_.steps, data_));
   CLI_TRY(check_writable(options_.checkpoint));
   CLI_TRY(check_place(options_.trace));
+  CLI_TRY(announce());
   CLI_TRY(make_inputs(built_.info, samples_of_update() * weft_plan_updates(built_.plan.get()),
                       inputs_));
   CLI_TRY(ranks_.start(built_.plan.get(), options_.launch, run_));
@@ -89,31 +75,36 @@ Outcome Trainer::prepare(weft_checkpoint* resumed) {
   CLI_TRY(save_trace());  // an empty one, so that a failure is known now
   if (!options_.trace.empty()) CLI_CALL(weft_run_trace(run_.get(), 100000, &err));
   CLI_TRY(check_directory());
-  report_ = std::make_unique<Report>(options_.json, options_.quiet, options_.steps,
-                                     built_.info.tokens ? "tokens" : "samples");
   return {};
 }
 
-Outcome Trainer::open_data() {
-  weft_error err = WEFT_ERROR_INIT;
-  CLI_TRY(check_eval(options_.eval));
-  const double share = share_of(options_.eval);
-  weft_data_config config = WEFT_DATA_INIT;
-  config.vocabulary = built_.info.vocabulary;
-  config.seq_len = built_.info.seq_len;
-  config.width = built_.info.tokens ? 0 : built_.info.width;
-  if (options_.data != "synthetic") config.path = options_.data.c_str();
-  if (share > 0)
-    config.eval_share = share;
-  else if (!options_.eval.empty())
-    config.eval_path = options_.eval.c_str();
-  CLI_CALL(weft_data_open(&config, Out(data_), &err));
-  const int64_t windows = weft_data_eval_windows(data_.get());
-  if (!options_.eval.empty() && windows < options_.plan.micro_batch_size)
-    return {kBadInput,
-            "--eval holds out " + std::to_string(windows) + " samples, expected at least the " +
-                std::to_string(options_.plan.micro_batch_size) + " of one micro-batch",
-            "hold out more data, or reduce --micro-batch-size"};
+// The step of the checkpoint, which is loaded later.
+uint64_t Trainer::first_step(weft_checkpoint* resumed) const {
+  weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
+  return resumed && weft_checkpoint_describe(resumed, &info) == WEFT_OK ? info.step : 0;
+}
+
+// With a launcher the other ranks may be on any machine.
+uint32_t Trainer::ranks_here() const {
+  const LaunchOptions& o = options_.launch;
+  return o.launcher.empty() ? o.ranks - std::min(o.external, o.ranks - 1) : 1;
+}
+
+// Before ranks are started, so that a run that is larger than intended costs nothing.
+Outcome Trainer::announce() {
+  RunFacts facts(built_, options_.plan);
+  CLI_TRY(facts.predict());
+  report_ = std::make_unique<Report>(ReportOptions{options_.json, options_.quiet, options_.steps,
+                                                   facts.unit(), facts.predicted.seconds});
+  report_->run(run_line(facts), run_json(facts, step_, options_.steps));
+  if (options_.quiet) return {};
+  if (step_ < options_.steps)
+    for (const std::string& warning : run_warnings(facts, ranks_here())) complain("train", warning);
+  else if (!options_.resume.empty())
+    complain("train",
+             "nothing is left to do: the checkpoint has " + std::to_string(step_) +
+                 " steps, and --steps is " + std::to_string(options_.steps),
+             "a larger --steps continues");
   return {};
 }
 
@@ -181,16 +172,32 @@ Outcome Trainer::check_directory() {
           "continue from it with --resume " + shell_word(directory) + ", or use another directory"};
 }
 
+Outcome Trainer::next(weft_event& event) {
+  constexpr int64_t kTick = 100'000'000;  // nanoseconds
+  for (;;) {
+    event = WEFT_EVENT_INIT;
+    const weft_status got = weft_run_poll(run_.get(), &event, kTick);
+    if (got < 0) return failed(got, WEFT_ERROR_INIT);
+    if (const int signal = stop_signal(); signal && !answered_) {
+      answered_ = true;
+      report_->stopping(signal, computes_step_);
+    }
+    report_->tick();
+    if (got > 0) return {};
+  }
+}
+
 Outcome Trainer::drive(weft_tensor* const (&inputs)[2], uint32_t flags, Events& events) {
   weft_event& event = events.last;
   weft_error err = WEFT_ERROR_INIT;
   CLI_CALL(weft_run_submit(run_.get(), inputs, 2, flags, step_, &err));
   for (;;) {
-    event = WEFT_EVENT_INIT;
-    const weft_status got = weft_run_poll(run_.get(), &event, -1);
-    if (got < 0) return failed(got, err);
-    if (got == 0 || event.kind == WEFT_EVENT_DONE) return {};
-    if (event.kind == WEFT_EVENT_MICRO_BATCH) events.losses.push_back(event.loss);
+    CLI_TRY(next(event));
+    if (event.kind == WEFT_EVENT_DONE) return {};
+    if (event.kind == WEFT_EVENT_MICRO_BATCH) {
+      events.losses.push_back(event.loss);
+      report_->micro_batch();
+    }
     if (event.kind == WEFT_EVENT_UPDATE) events.updates.push_back(event);
     if (event.kind == WEFT_EVENT_SAVED) take_saved(event);
     if (event.kind == WEFT_EVENT_ERROR) return failed(event);
@@ -221,7 +228,10 @@ Outcome Trainer::step() {
   TensorPtr whole[2];
   CLI_TRY(make_part(inputs_, 0, static_cast<int64_t>(updates) * samples_of_update(), whole));
   Events events;
+  report_->begin(step_ + 1, step_ + updates, updates * options_.plan.micro_batches);
+  computes_step_ = true;
   CLI_TRY(drive({whole[0].get(), whole[1].get()}, WEFT_TRAIN, events));
+  computes_step_ = false;
   if (events.updates.empty()) events.updates.push_back(events.last);
   before_ = step_;
   const double samples = static_cast<double>(updates) * static_cast<double>(samples_of_update());
@@ -229,11 +239,13 @@ Outcome Trainer::step() {
   report.idle = events.last.idle;
   report.idle_by_rank.assign(events.last.idle_by_rank,
                              events.last.idle_by_rank + events.last.n_ranks);
+  report.seconds = seconds_since(begin) / static_cast<double>(updates);
   report.per_second = samples * static_cast<double>(built_.info.tokens ? built_.info.seq_len : 1) /
-                      seconds_since(begin);
+                      (report.seconds * static_cast<double>(updates));
   const auto micro_batches = static_cast<ptrdiff_t>(options_.plan.micro_batches);
   auto losses = events.losses.begin();
   for (const weft_event& update : events.updates) {
+    report.rate = weft_plan_rate(built_.plan.get(), step_);
     report.step = ++step_;
     ++steps_run_;
     report.loss = update.loss;
@@ -265,7 +277,7 @@ void Trainer::tell_refused() {
 
 // Evaluates all whole micro-batches of the held-out data.
 Outcome Trainer::evaluate() {
-  if (options_.eval.empty() || evaluated_ == step_) return {};
+  if (options_.data.eval.empty() || evaluated_ == step_) return {};
   weft_error err = WEFT_ERROR_INIT;
   const int64_t size = options_.plan.micro_batch_size,
                 most = samples_of_update() * weft_plan_updates(built_.plan.get());
@@ -317,9 +329,8 @@ void Trainer::take_saved(const weft_event& event) {
 
 Outcome Trainer::finish_saves() {
   while (saves_under_way_ > 0) {
-    weft_event event = WEFT_EVENT_INIT;
-    const weft_status got = weft_run_poll(run_.get(), &event, -1);
-    if (got < 0) return failed(got, WEFT_ERROR_INIT);
+    weft_event event;
+    CLI_TRY(next(event));
     if (event.kind == WEFT_EVENT_SAVED) take_saved(event);
   }
   return save_failure_;
@@ -345,7 +356,10 @@ Outcome Trainer::save_trace() {
 Outcome Trainer::run(weft_checkpoint* resumed) {
   Outcome failure;
   try {
+    if (!options_.quiet)
+      answer_signal_with("weft: train: stopping before the first step; ^C again stops now\n");
     failure = prepare(resumed);
+    answer_signal_with(nullptr);
     if (failure.ok()) failure = train();
   } catch (const std::bad_alloc&) {
     failure = {kResource, "out of memory", ""};

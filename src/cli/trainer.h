@@ -5,6 +5,8 @@
 #include "cli/build.h"
 #include "cli/launch.h"
 #include "cli/report.h"
+#include "cli/run_facts.h"
+#include "cli/train_data.h"
 
 namespace weft::cli {
 
@@ -13,7 +15,8 @@ struct TrainOptions {
   PlanOptions plan;
   OptimizerOptions optimizer;
   LaunchOptions launch;
-  std::string data = "synthetic", eval, checkpoint, resume, init, trace;
+  DataOptions data;
+  std::string checkpoint, resume, init, trace;
   uint64_t steps = 100, eval_every = 0, checkpoint_every = 100;
   bool json = false, quiet = false;
 };
@@ -28,7 +31,9 @@ class Trainer {
 
  private:
   Outcome prepare(weft_checkpoint* resumed);
-  Outcome open_data();
+  Outcome announce();
+  uint32_t ranks_here() const;
+  uint64_t first_step(weft_checkpoint* resumed) const;
   Outcome check_rounds() const;
   Outcome load(weft_checkpoint* resumed);
   Outcome check_directory();
@@ -49,6 +54,8 @@ class Trainer {
     std::vector<weft_event> updates;  // of a segment
     weft_event last;                  // the final one
   };
+  // Waits for the next event, and answers the first signal meanwhile.
+  Outcome next(weft_event& event);
   // Submits a step and waits for its final event.
   Outcome drive(weft_tensor* const (&inputs)[2], uint32_t flags, Events& events);
   // Whether a multiple of `every` is among the steps made last, which are several after a segment.
@@ -65,6 +72,7 @@ class Trainer {
   RunPtr run_;
   TensorPtr inputs_[2];
   std::unique_ptr<Report> report_;
+  bool computes_step_ = false, answered_ = false;  // the first signal
   uint64_t step_ = 0,
            before_ = 0;  // steps that the weights have seen, now and before the last were made
   uint64_t steps_run_ = 0;

@@ -1,4 +1,5 @@
 // Planned bytes of small plans, counted by hand. Every tensor takes whole lines of 64 bytes.
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -69,7 +70,7 @@ struct Options {
   double momentum = 0;
 };
 
-std::vector<int64_t> planned(const ModelPtr& model, const Options& options) {
+PlanPtr plan_of(const ModelPtr& model, const Options& options) {
   static const char* const cuts[] = {"b"};
   weft_optimizer optimizer = WEFT_OPTIMIZER_INIT;
   optimizer.rule = options.rule;
@@ -86,10 +87,28 @@ std::vector<int64_t> planned(const ModelPtr& model, const Options& options) {
   weft_plan* plan = nullptr;
   Error err;
   EXPECT_EQ(weft_plan_new(model.get(), &config, &plan, &err), WEFT_OK) << err.text;
-  const PlanPtr owner(plan);
+  return PlanPtr(plan);
+}
+
+constexpr weft_memory_kind kKinds[] = {WEFT_MEMORY_WEIGHTS,   WEFT_MEMORY_GRADIENTS,
+                                       WEFT_MEMORY_OPTIMIZER, WEFT_MEMORY_ACTIVATIONS,
+                                       WEFT_MEMORY_MESSAGES,  WEFT_MEMORY_SCRATCH};
+
+std::vector<int64_t> by_kind(const PlanPtr& plan, uint32_t rank) {
   std::vector<int64_t> bytes;
-  for (uint32_t rank = 0; rank < options.ranks; ++rank)
-    bytes.push_back(weft_plan_bytes(plan, rank));
+  for (const weft_memory_kind kind : kKinds)
+    bytes.push_back(weft_plan_memory(plan.get(), rank, kind));
+  return bytes;
+}
+
+std::vector<int64_t> planned(const ModelPtr& model, const Options& options) {
+  const PlanPtr plan = plan_of(model, options);
+  std::vector<int64_t> bytes;
+  for (uint32_t rank = 0; rank < options.ranks; ++rank) {
+    bytes.push_back(weft_plan_bytes(plan.get(), rank));
+    const std::vector<int64_t> kinds = by_kind(plan, rank);
+    EXPECT_EQ(std::accumulate(kinds.begin(), kinds.end(), int64_t{0}), bytes.back());
+  }
   return bytes;
 }
 
@@ -118,6 +137,36 @@ TEST(PlannedBytes, OfTwoRanksUnderGpipe) {
             (Bytes{kOwned + 4 * kNarrow + 4 * kWide + 2 * kWide + kWide + 4 * kLoss,
                    kOwned + 4 * kWide + 4 * kNarrow + 4 * kNarrow + kLoss + 2 * kWide +
                        (kNarrow + kLossScratch)}));
+}
+
+// Rank 0 keeps r for four micro-batches as slots of outgoing values, so all it keeps is in
+// messages.
+TEST(PlannedBytes, OfEachKind) {
+  const PlanPtr plan =
+      plan_of(two_layers(), {.ranks = 2, .micro_batches = 4, .schedule = "gpipe", .momentum = 0.9});
+  const int64_t gradients = kWeights + kPartials;
+  EXPECT_EQ(by_kind(plan, 0), (Bytes{kWeights, gradients, kWeights, 0,
+                                     4 * kNarrow + 4 * kWide + 2 * kWide + 4 * kLoss, kWide}));
+  EXPECT_EQ(by_kind(plan, 1),
+            (Bytes{kWeights, gradients, kWeights, 4 * kNarrow,
+                   4 * kWide + 4 * kNarrow + kLoss + 2 * kWide, kNarrow + kLossScratch}));
+  EXPECT_EQ(weft_plan_memory(plan.get(), 2, WEFT_MEMORY_WEIGHTS), 0);
+  EXPECT_EQ(weft_plan_memory(nullptr, 0, WEFT_MEMORY_WEIGHTS), 0);
+}
+
+TEST(PlannedRate, RisesAndFallsAsConfigured) {
+  weft_optimizer optimizer = WEFT_OPTIMIZER_INIT;
+  optimizer.rate = 0.5;
+  optimizer.curve = WEFT_RATE_COSINE;
+  optimizer.warmup = 2;
+  optimizer.total = 6;
+  weft_plan_config config = plan_config(1);
+  config.optimizer = &optimizer;
+  const PlanPtr plan = new_plan(two_layers(), config);
+  for (const auto& [step, rate] :
+       {std::pair<uint64_t, double>{0, 0.25}, {1, 0.5}, {2, 0.5}, {4, 0.25}})
+    EXPECT_NEAR(weft_plan_rate(plan.get(), step), rate, 1e-12) << "step " << step;
+  EXPECT_EQ(weft_plan_rate(nullptr, 0), 0);
 }
 
 TEST(PlannedBytes, OfTwoRanksUnder1f1b) {

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """weft and files that are hostile, damaged or in the way: what is shown, what is refused, what is never lost."""
+import fcntl
 import json
 import os
 import pty
@@ -9,7 +10,7 @@ import signal
 import subprocess
 import unittest
 
-from weft import Case, TINY, TINY_STEP, WEFT, lines, run
+from weft import Case, STEP_LINE, TINY, TINY_STEP, WEFT, lines, run, until
 
 # What a terminal obeys: C0 without the line break, DEL, and C1 in UTF-8.
 CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")
@@ -151,8 +152,7 @@ class LostWork(Case):
         it prints until then, and a pipe does not hold 2000 lines, so it has not ended."""
         args = ["train", TINY, *TINY_STEP, "--json", "--steps", 2000, "--checkpoint", self.path("ck"), "--checkpoint-every", 0, *more]
         with subprocess.Popen([WEFT, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            first = process.stdout.readline()
-            self.assertIn('"step"', first, first or process.stderr.read())
+            first = until(process.stdout, STEP_LINE)
             change()
             out, err = process.communicate(timeout=120)
         return process, lines(first + out), err
@@ -195,12 +195,22 @@ class LostWork(Case):
         self.assertRegex(err, f"traces.*; last checkpoint: {self.path('ck')}/step-00002000\n")
 
     def test_an_output_that_cannot_be_written_names_it_too(self):
-        for more, left in (([], "nothing was saved"), (["--checkpoint", self.path("ck")], f"last checkpoint: {self.path('ck')}/step-0000000")):
-            with open("/dev/full", "wb") as full:
-                done = subprocess.run([WEFT, "train", TINY, *TINY_STEP, "--json", "--steps", "3", *more], stdout=full, stderr=subprocess.PIPE, text=True,
-                                      check=False)
+        for more, left in (([], "nothing was saved"), (["--checkpoint", self.path("ck")], f"last checkpoint: {self.path('ck')}/step-000000")):
+            # Nobody reads this pipe, which has room for some steps and does not wait.
+            end, full = os.pipe()
+            fcntl.fcntl(full, fcntl.F_SETPIPE_SZ, 4096)
+            os.set_blocking(full, False)
+            done = subprocess.run([WEFT, "train", TINY, *TINY_STEP, "--json", "--steps", "1000", *more], stdout=full, stderr=subprocess.PIPE, text=True,
+                                  check=False)
+            os.close(end)
+            os.close(full)
             self.assertEqual(done.returncode, 1)
             self.assertIn(f"weft: train: standard output could not be written; {left}", done.stderr)
+
+    def test_an_output_that_is_full_is_found_before_the_first_step(self):
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run([WEFT, "train", TINY, *TINY_STEP, "--json", "--steps", "1000000"], stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+        self.assertEqual((done.returncode, done.stderr), (1, "weft: train: standard output could not be written\n"))
 
     def test_a_damaged_newest_checkpoint_is_passed_over_with_a_warning(self):
         self.train(TINY, *TINY_STEP, "--steps", 2, "--checkpoint", self.path("ck"), "--checkpoint-every", 1)
@@ -224,8 +234,8 @@ class LostWork(Case):
         data = self.spill("data", bytes(range(256)) * 8)
         args = ["train", TINY, *TINY_STEP, "--data", data, "--eval", 0.5, "--eval-every", 1000000]
         with subprocess.Popen([WEFT, *map(str, args), "--steps", "1000000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-            self.assertIn("held-out loss", process.stderr.readline())
-            self.assertIn("step 1/1000000", process.stderr.readline())
+            until(process.stderr, "held-out loss")
+            until(process.stderr, "step 1/1000000")
             process.send_signal(signal.SIGINT)
             out, _ = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 130)

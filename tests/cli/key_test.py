@@ -5,9 +5,9 @@ import stat
 import subprocess
 import unittest
 
-from weft import Case, TINY, WEFT, run
+from weft import Case, DRAWN, TINY, WEFT, run
 
-TRAIN = ["train", TINY, "--ranks", 3, "--external", 1, "--listen", "tcp://127.0.0.1:0", "--steps", 2, "--seed", 1]
+TRAIN = ["train", TINY, *DRAWN, "--ranks", 3, "--external", 1, "--listen", "tcp://127.0.0.1:0", "--steps", 2, "--seed", 1]
 
 
 class Keys(Case):

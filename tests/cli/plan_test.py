@@ -4,7 +4,7 @@ import json
 import os
 import unittest
 
-from weft import Case, TINY, TINY_STEP, lines, run
+from weft import Case, DRAWN, TINY, TINY_STEP, lines, run
 
 SLOW_MLP = "mlp:layers=8,width=512"
 SLOW = ["--micro-batches", 8, "--micro-batch-size", 64]
@@ -128,11 +128,11 @@ class Plan(Case):
     def test_a_saved_plan_says_how_it_is_trained(self):
         how = ["--micro-batches", 4, "--micro-batch-size", 2, "--ranks", 2, "--seed", 7, "--lr", 0.01, "--lr-schedule", "cosine", "--warmup", 1, "--clip",
                0.5, "--weight-decay", 0.1, "--steps", 6, "--schedule", "zb-h1"]
-        whole = self.train(TINY, "--in-process", *how)[1]["digest"]
+        whole = self.train(TINY, *DRAWN, "--in-process", *how)[1]["digest"]
         self.assertEqual(run("plan", TINY, *how, "--save", self.path("p.json")).returncode, 0)
-        self.assertEqual(self.train(TINY, "--in-process", "--plan", self.path("p.json"))[1]["digest"], whole)
+        self.assertEqual(self.train(TINY, *DRAWN, "--in-process", "--plan", self.path("p.json"))[1]["digest"], whole)
         # What the plan said goes on without it.
-        self.train(TINY, "--in-process", "--plan", self.path("p.json"), "--checkpoint", self.path("ck"), "--checkpoint-every", 3)
+        self.train(TINY, *DRAWN, "--in-process", "--plan", self.path("p.json"), "--checkpoint", self.path("ck"), "--checkpoint-every", 3)
         half = os.path.join(self.path("ck"), "step-00000003")
         self.assertEqual(self.train("--in-process", "--resume", half)[1]["digest"], whole)
         self.assertEqual(self.train("--in-process", "--resume", half, "--ranks", 3)[1]["digest"], whole)

@@ -11,9 +11,9 @@ import tempfile
 import time
 import unittest
 
-from weft import Case, TINY, WEFT, lines, run
+from weft import Case, DRAWN, STEP_LINE, TINY, WEFT, lines, run, until
 
-STEP = ["--micro-batches", "4", "--micro-batch-size", "2", "--seed", "1"]
+STEP = [*DRAWN, "--micro-batches", "4", "--micro-batch-size", "2", "--seed", "1"]
 
 
 def children(pid):
@@ -28,7 +28,7 @@ class Processes(Case):
         self.addCleanup(process.stderr.close)
         self.addCleanup(process.stdout.close)
         self.addCleanup(lambda: process.poll() is None and process.kill())
-        self.assertIn('"step"', process.stdout.readline())
+        until(process.stdout, STEP_LINE)
         return process
 
     def resumed(self, checkpoint, *args):
@@ -58,7 +58,7 @@ class Processes(Case):
         self.assertEqual(run(*generate, "--ranks", 3).stdout, run(*generate).stdout)
 
     def test_gradient_groups_have_one_digest_and_are_saved(self):
-        args = [TINY, "--micro-batches", 5, "--micro-batch-size", 2, "--seed", 1]
+        args = [TINY, *DRAWN, "--micro-batches", 5, "--micro-batch-size", 2, "--seed", 1]
         grouped = [*args, "--gradient-groups", 3]
         serial, alone = self.train(*args, "--steps", 4)[1], self.train(*grouped, "--steps", 4)[1]
         self.assertNotEqual(alone["digest"], serial["digest"])
@@ -70,7 +70,7 @@ class Processes(Case):
                    "--gradient-groups", 6)
 
     def test_replicas_have_the_digest_of_gradient_groups_and_resume_elsewhere(self):
-        args = [TINY, "--micro-batches", 6, "--micro-batch-size", 2, "--seed", 1, "--gradient-groups", 4]
+        args = [TINY, *DRAWN, "--micro-batches", 6, "--micro-batch-size", 2, "--seed", 1, "--gradient-groups", 4]
         alone = self.train(*args, "--steps", 4)[1]
         self.assertEqual(self.train(*args, "--steps", 4, "--mesh", "data=4", "--in-process")[1]["digest"], alone["digest"])
         half = self.train(*args, "--steps", 2, "--mesh", "data=2,stage=2", "--checkpoint", self.path("ck"))[1]
@@ -91,7 +91,7 @@ class Processes(Case):
 
     def test_pieces_have_one_digest_and_their_checkpoints_load_with_any_number(self):
         for model in (TINY, "mlp:layers=3,width=7"):
-            args = [model, "--micro-batches", 3, "--micro-batch-size", 2, "--seed", 1, "--steps", 4]
+            args = [model, *DRAWN, "--micro-batches", 3, "--micro-batch-size", 2, "--seed", 1, "--steps", 4]
             (steps, whole), (steps_in_pieces, alone) = self.train(*args), self.train(*args, "--tensor", 2)
             self.assertNotEqual(alone["digest"], whole["digest"])
             self.expect_near(steps, steps_in_pieces, 4)
@@ -111,7 +111,7 @@ class Processes(Case):
         self.fails(3, "heads, expected a multiple of 3 shards", "train", *args, "--tensor", 3)
 
     def test_any_mesh_has_the_digest_of_one_rank_with_the_same_groups_and_pieces(self):
-        args = [TINY, "--micro-batches", 5, "--micro-batch-size", 2, "--seed", 1, "--gradient-groups", 2, "--dropout", 0.1, "--steps", 4]
+        args = [TINY, *DRAWN, "--micro-batches", 5, "--micro-batch-size", 2, "--seed", 1, "--gradient-groups", 2, "--dropout", 0.1, "--steps", 4]
         alone = self.train(*args, "--tensor", 2)[1]
         meshes = [(2, "tensor=2"), (4, "stage=2,tensor=2", "--schedule", "zb-h1"), (4, "data=2,tensor=2", "--schedule", "gpipe", "--recompute", "stage"),
                   (8, "data=2,stage=2,tensor=2"), (8, "data=2,stage=2,tensor=2", "--in-process", "--threads", 2)]
@@ -126,11 +126,11 @@ class Processes(Case):
         for mesh in (["--ranks", 3], ["--mesh", "data=2,stage=1", "--shard", "parameters"]):
             self.assertEqual(self.resumed(self.path("ck"), "--steps", 4, *mesh)[1]["digest"], done["digest"], mesh)
         # A saved plan replaces the mesh of the checkpoint.
-        self.assertEqual(run("plan", *args[:-2], "--ranks", 3, "--save", self.path("three")).returncode, 0)
+        self.assertEqual(run("plan", TINY, *args[1 + len(DRAWN):-2], "--ranks", 3, "--save", self.path("three")).returncode, 0)
         self.assertEqual(self.resumed(self.path("ck"), "--steps", 4, "--plan", self.path("three"))[1]["digest"], done["digest"])
         self.expect_near(whole, self.resumed(self.path("ck"), "--steps", 4, "--mesh", "data=4", "--gradient-groups", 4)[0], 2)
         self.expect_near(whole, self.resumed(self.path("ck"), "--steps", 4, "--mesh", "tensor=2", "--tensor", 2)[0], 2)
-        plan = run("plan", *args[:-2], "--mesh", "stage=2,tensor=2", "--recompute", "stage", "--write-schedule", self.path("rows"))
+        plan = run("plan", TINY, *args[1 + len(DRAWN):-2], "--mesh", "stage=2,tensor=2", "--recompute", "stage", "--write-schedule", self.path("rows"))
         self.assertEqual(plan.returncode, 0, plan.stderr)
         done = self.train(*args, "--mesh", "stage=2,tensor=2", "--schedule-file", self.path("rows"))[1]
         self.assertEqual(done["digest"], alone["digest"])
@@ -144,6 +144,7 @@ class Processes(Case):
         self.addCleanup(process.stderr.close)
         self.addCleanup(process.stdout.close)
         self.addCleanup(lambda: process.poll() is None and process.kill())
+        until(process.stdout, '"event":"run"')
         steps = [json.loads(process.stdout.readline()) for _ in range(4)]
         for pid in [process.pid, *children(process.pid)]:
             with open(f"/proc/{pid}/maps", encoding="utf-8") as file:
@@ -157,7 +158,7 @@ class Processes(Case):
         model = "gpt-nano:blocks=2,width=32,heads=2,context=16,tied=0"
         for extra in (["--schedule", "pipedream"], ["--schedule", "pipedream", "--vertical-sync"],
                       ["--schedule", "pipedream-2bw", "--micro-batches", 3], ["--schedule", "pipedream", "--stage-replicas", "2,1"]):
-            args = [model, *extra, "--micro-batch-size", 2, "--seed", 1, "--segment", 4, "--ranks", 3]
+            args = [model, *DRAWN, *extra, "--micro-batch-size", 2, "--seed", 1, "--segment", 4, "--ranks", 3]
             steps, done = self.train(*args, "--steps", 10)
             self.assertEqual([step["step"] for step in steps], list(range(1, 11)))
             inside, same = self.train(*args, "--steps", 10, "--in-process")

@@ -3,7 +3,7 @@
 import os
 import unittest
 
-from weft import Case, TINY, run
+from weft import Case, DRAWN, TINY, run
 
 COMMANDS = ["train", "generate", "plan", "inspect", "export", "version"]
 
@@ -25,7 +25,7 @@ class Usage(Case):
     def test_train_shows_every_option_with_its_default(self):
         text = run("train", "--help").stdout
         for option, default in {
-            "--data FILE": "synthetic", "--steps N": "100", "--ranks,--stages P": "1", "--schedule NAME": "1f1b", "--micro-batches M": "8",
+            "--steps N": "100", "--ranks,--stages P": "1", "--schedule NAME": "1f1b", "--micro-batches M": "8",
             "--micro-batch-size N": "4", "--seq-len N": "0", "--optimizer RULE": "adamw", "--lr X": "0.001",
             "--lr-schedule CURVE": "constant", "--warmup N": "0", "--weight-decay X": "0", "--clip X": "1", "--seed N": "0",
             "--threads N": "1", "--partition HOW": "cost", "--checkpoint-every N": "100", "--eval-every N": "0",
@@ -154,7 +154,7 @@ class Usage(Case):
         directory = self.path("directory")
         os.mkdir(directory)
         for option in ("--data", "--schedule-file", "--plan", "--cluster", "--profile", "--trace"):
-            self.fails(3, f"{directory}: expected a ", "train", TINY, "--in-process", option, directory)
+            self.fails(3, f"{directory}: expected a ", "train", TINY, *DRAWN, "--in-process", option, directory)
         self.fails(3, "/dev/zero: expected a regular file", "train", TINY, "--data", "/dev/zero")
         self.fails(3, f"{self.path('none')}: cannot open: no such file", "train", TINY, "--schedule-file", self.path("none"))
         with open(self.path("empty"), "wb"):
@@ -164,7 +164,7 @@ class Usage(Case):
     def test_a_place_that_cannot_be_is_told_before_the_work(self):
         with open(self.path("file"), "wb"):
             pass
-        long = ["train", TINY, "--in-process", "--steps", "100000000"]
+        long = ["train", TINY, *DRAWN, "--in-process", "--steps", "100000000"]
         self.fails(3, f"cannot write into '{self.path('file')}': not a directory", *long, "--checkpoint", self.path("file", "ck"))
         self.fails(3, f"cannot write into '{self.path('none')}'", *long, "--trace", self.path("none", "trace.json"))
 
@@ -172,7 +172,7 @@ class Usage(Case):
     def test_a_place_that_may_not_be_written_is_told_before_the_work(self):
         os.mkdir(self.path("locked"), mode=0o500)
         for option, file in (("--checkpoint", "ck"), ("--trace", "trace.json")):
-            self.fails(3, f"cannot write into '{self.path('locked')}': permission denied", "train", TINY, "--in-process", "--steps", "100000000",
+            self.fails(3, f"cannot write into '{self.path('locked')}': permission denied", "train", TINY, *DRAWN, "--in-process", "--steps", "100000000",
                        option, self.path("locked", file))
 
     def test_bytes_are_for_a_vocabulary_of_256(self):

@@ -11,7 +11,7 @@ import subprocess
 import threading
 import unittest
 
-from weft import Case, TINY, WEFT, run
+from weft import Case, DRAWN, TINY, WEFT, run, until
 
 
 def children(pid):
@@ -32,8 +32,7 @@ class Waiting(Case):
         self.addCleanup(process.stderr.close)
         self.addCleanup(process.stdout.close)
         self.addCleanup(lambda: process.poll() is None and process.kill())
-        line = process.stderr.readline()
-        self.assertIn(said, line)
+        line = until(process.stderr, said)
         self.endpoint = line.split()[-1].strip("'")
         return process
 
@@ -45,7 +44,7 @@ class Waiting(Case):
 
     def test_interrupt_ends_the_wait_for_other_ranks(self):
         for number, status in ((signal.SIGINT, 130), (signal.SIGTERM, 143)):
-            process = self.start("waiting for 1 rank", "train", TINY, "--ranks", 3, "--external", 1, "--join-timeout", 600)
+            process = self.start("waiting for 1 rank", "train", TINY, *DRAWN, "--ranks", 3, "--external", 1, "--join-timeout", 600)
             ranks = children(process.pid)
             self.assertEqual(len(ranks), 1)
             process.send_signal(number)
@@ -83,7 +82,7 @@ class Waiting(Case):
                 thread.join()
 
     def test_who_is_turned_away_is_told_while_others_are_awaited(self):
-        process = self.start("waiting for 1 rank", "train", TINY, "--ranks", 2, "--external", 1, "--listen", "tcp://127.0.0.1:0", "--steps", 1,
+        process = self.start("waiting for 1 rank", "train", TINY, *DRAWN, "--ranks", 2, "--external", 1, "--listen", "tcp://127.0.0.1:0", "--steps", 1,
                              "--join-timeout", 600)
         host, port = self.endpoint.removeprefix("tcp://").split("?")[0].split(":")
         with socket.create_connection((host, int(port))) as stranger:
@@ -106,7 +105,7 @@ class Waiting(Case):
         self.assertNotIn("777", done.stderr)
 
     def test_a_join_file_replaces_only_that_of_an_earlier_run(self):
-        args = ["train", TINY, "--ranks", 2, "--external", 1, "--listen", "tcp://127.0.0.1:0", "--join-timeout", 1, "-q", "--join-file", self.path("join")]
+        args = ["train", TINY, *DRAWN, "--ranks", 2, "--external", 1, "--listen", "tcp://127.0.0.1:0", "--join-timeout", 1, "-q", "--join-file", self.path("join")]
         join = pathlib.Path(self.path("join"))
         for make in (lambda: os.mkfifo(join), lambda: join.symlink_to("elsewhere"), lambda: join.write_text("mine")):
             make()
@@ -117,7 +116,7 @@ class Waiting(Case):
         self.assertFalse(join.exists())
 
     def test_ranks_whose_rank_0_is_killed_leave_no_socket(self):
-        process = self.start("waiting for 1 rank", "train", TINY, "--ranks", 3, "--external", 1, "--join-timeout", 600)
+        process = self.start("waiting for 1 rank", "train", TINY, *DRAWN, "--ranks", 3, "--external", 1, "--join-timeout", 600)
         ranks = [os.pidfd_open(pid) for pid in children(process.pid)]
         process.kill()
         for rank in ranks:
@@ -138,14 +137,14 @@ class Waiting(Case):
             self.assertIn("the process that started this rank has ended", shell.stderr.read())
 
     def test_a_rank_that_ends_while_others_are_awaited_ends_the_wait(self):
-        process = self.start("waiting for 1 rank", "train", TINY, "--ranks", 3, "--external", 1, "--join-timeout", 600)
+        process = self.start("waiting for 1 rank", "train", TINY, *DRAWN, "--ranks", 3, "--external", 1, "--join-timeout", 600)
         os.kill(children(process.pid)[0], signal.SIGKILL)
         self.ends(4, "weft: train: rank 1 killed by signal 9 before all ranks had joined", process)
 
     def test_a_child_that_is_no_rank_may_end_meanwhile(self):
         # A shell leaves a child to the command that takes its place; it ends with what it reads.
         words = 'exec 3<&0; cat <&3 >/dev/null 2>&1 3<&- & exec "$@" 3<&- </dev/null'
-        process = self.start("waiting for 1 rank", "train", TINY, "--ranks", 2, "--external", 1, "--steps", 2, "--join-timeout", 600,
+        process = self.start("waiting for 1 rank", "train", TINY, *DRAWN, "--ranks", 2, "--external", 1, "--steps", 2, "--join-timeout", 600,
                              before=["sh", "-c", words, "sh"], stdin=subprocess.PIPE)
         child = children(process.pid)
         self.assertEqual(len(child), 1)
@@ -163,21 +162,21 @@ class Waiting(Case):
         for name in ("XDG_RUNTIME_DIR", "TMPDIR"):
             for value in (self.path("none"), self.path("x" * 120)):
                 os.makedirs(self.path("x" * 120), exist_ok=True)
-                done = run("train", TINY, "--ranks", 2, "--steps", 1, env={**self.environment, name: value})
+                done = run("train", TINY, *DRAWN, "--ranks", 2, "--steps", 1, env={**self.environment, name: value})
                 self.assertEqual(done.returncode, 0, done.stderr)
                 self.assertFalse(os.path.exists(self.path("none")))
 
     def test_without_standard_descriptors_nothing_is_written_elsewhere(self):
-        command = f"exec {WEFT} train {TINY} --ranks 2 --steps 2 <&- >&- 2>&-"
+        command = f"exec {WEFT} train {TINY} --data synthetic --ranks 2 --steps 2 <&- >&- 2>&-"
         self.assertEqual(subprocess.run(["sh", "-c", command], check=False, timeout=120).returncode, 1)
 
     def test_ranks_that_would_not_find_each_other_are_refused(self):
-        self.fails(2, "expected one address of this machine", "train", TINY, "--ranks", 3, "--external", 1, "--listen", "tcp://0.0.0.0:0", "--insecure")
-        self.fails(2, "--in-process cannot be combined with --external", "train", TINY, "--ranks", 2, "--external", 1, "--in-process")
-        self.fails(2, "--threads 0 cannot be combined with --listen", "train", TINY, "--ranks", 2, "--listen", "tcp://127.0.0.1:0", "--threads", 0)
+        self.fails(2, "expected one address of this machine", "train", TINY, *DRAWN, "--ranks", 3, "--external", 1, "--listen", "tcp://0.0.0.0:0", "--insecure")
+        self.fails(2, "--in-process cannot be combined with --external", "train", TINY, *DRAWN, "--ranks", 2, "--external", 1, "--in-process")
+        self.fails(2, "--threads 0 cannot be combined with --listen", "train", TINY, *DRAWN, "--ranks", 2, "--listen", "tcp://127.0.0.1:0", "--threads", 0)
 
     def test_no_threads_is_one_process(self):
-        done = run("train", TINY, "--ranks", 2, "--threads", 0, "--steps", 1, env={"TMPDIR": self.path("none"), "PATH": ""})
+        done = run("train", TINY, *DRAWN, "--ranks", 2, "--threads", 0, "--steps", 1, env={"TMPDIR": self.path("none"), "PATH": ""})
         self.assertEqual(done.returncode, 0, done.stderr)   # no socket was needed
 
 

@@ -10,12 +10,26 @@ import unittest
 WEFT = os.path.abspath(sys.argv.pop(1))
 # Small enough that a step takes milliseconds, large enough for four stages.
 TINY = "gpt-nano:blocks=2,width=32,heads=2,context=16"
-TINY_STEP = ["--micro-batches", "4", "--micro-batch-size", "2", "--seed", "1", "--in-process"]
+DRAWN = ["--data", "synthetic"]
+TINY_STEP = [*DRAWN, "--micro-batches", "4", "--micro-batch-size", "2", "--seed", "1", "--in-process"]
 
 
 def run(*args, **kwargs):
     kwargs.setdefault("timeout", 120)
     return subprocess.run([WEFT, *map(str, args)], capture_output=True, text=True, check=False, **kwargs)
+
+
+def until(stream, text):
+    """What the stream says up to the line that contains the text. Fails if it ends before."""
+    said = ""
+    for line in iter(stream.readline, ""):
+        said += line
+        if text in line:
+            return said
+    raise AssertionError(f"'{text}' is not in {said!r}")
+
+
+STEP_LINE = '"event":"step"'
 
 
 def lines(output):
@@ -42,6 +56,6 @@ class Case(unittest.TestCase):
         done = run(*args, **kwargs)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         self.assertIn(text, done.stderr)
-        self.assertTrue(done.stderr.startswith("weft: "), done.stderr)
+        self.assertRegex(done.stderr, r"(?m)^weft: ")
         self.assertNotIn("terminate", done.stderr)
         self.assertEqual(done.stdout, "")

@@ -49,7 +49,7 @@ class Kubernetes(Launch):
         options = [re.sub("^/data", self.directory, option) for option in options]
         with open(self.path("book.txt"), "w", encoding="utf-8") as file:
             file.write("A sentence. " * 100)
-        few = [command, TINY, *options, *STEP, "--steps", "2", "--json", "--checkpoint", self.path(name + host)]
+        few = [command, TINY, *STEP, *options, "--steps", "2", "--json", "--checkpoint", self.path(name + host)]
         said = self.end([self.start(few, {**variables, "JOB_COMPLETION_INDEX": str(rank)}) for rank in range(pods)])
         done = subprocess.run([WEFT, "train", TINY, *STEP, "--steps", "2", "--json", "--data", self.path("book.txt")],
                               capture_output=True, text=True, check=True)

@@ -7,7 +7,7 @@ import signal
 import time
 import unittest
 
-from ranks import Launch, PLAIN, STEP, TINY, TRAIN, digest_of, free_port, lines, run
+from ranks import Launch, PLAIN, STEP, STEP_LINE, TINY, TRAIN, digest_of, free_port, lines, run, until
 
 
 def env(rank, ranks=3):
@@ -117,7 +117,7 @@ class Meeting(Launch):
         model = command.index(TINY)
         command[model] = TINY + ",tied=0"
         processes = [self.start(command, {**env(rank, ranks), **meet}) for rank in range(ranks)]
-        self.assertIn('"step"', processes[0].stdout.readline())
+        until(processes[0].stdout, STEP_LINE)
         self.assertEqual(self.connections(processes), {(0, 1), (0, 2), (0, 3), (1, 2), (2, 3)})
 
     def connections(self, processes):
@@ -143,7 +143,7 @@ class JoinFiles(Launch):
         worker = self.start(["worker", "--join-file", path], {})
         zero = self.start(["train", TINY, *STEP, "--steps", 2, "--ranks", 2, "--external", 1, "--listen", "tcp://127.0.0.1:0",
                            "--join-file", self.path("written")], {})
-        self.assertIn("waiting for 1 rank", zero.stderr.readline())
+        until(zero.stderr, "waiting for 1 rank")
         with open(self.path("written"), encoding="utf-8") as file:
             line = file.read()
         with open(path, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
@@ -177,7 +177,7 @@ class Signals(Launch):
         command = ["train", TINY, *STEP, "--steps", 1000000, "--json", "--launcher", "mpi", "--join-file", self.path("join"),
                    "--checkpoint", self.path("ck")]
         processes = [self.start(command, mpi(rank)) for rank in range(3)]
-        self.assertIn('"step"', processes[0].stdout.readline())
+        until(processes[0].stdout, STEP_LINE)
         for process in reversed(processes):
             process.send_signal(signal.SIGTERM)
         out, err = processes[0].communicate(timeout=60)
@@ -188,7 +188,7 @@ class Signals(Launch):
     def test_a_killed_rank_is_named_by_all_others(self):
         command = [*TRAIN, "--steps", 1000000, "--launcher", "mpi", "--join-file", self.path("join")]
         processes = [self.start(command, mpi(rank)) for rank in range(3)]
-        self.assertIn('"step"', processes[0].stdout.readline())
+        until(processes[0].stdout, STEP_LINE)
         processes[2].kill()
         for rank, process in enumerate(processes[:2]):
             _, err = process.communicate(timeout=60)

@@ -8,10 +8,10 @@ import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
-from weft import Case, TINY, WEFT, lines, run  # noqa: E402  pylint: disable=wrong-import-position
+from weft import Case, DRAWN, STEP_LINE, TINY, WEFT, lines, run, until  # noqa: E402  pylint: disable=wrong-import-position
 
 SKIPPED = 77
-STEP = ["--micro-batches", "4", "--micro-batch-size", "2", "--seed", "1"]
+STEP = [*DRAWN, "--micro-batches", "4", "--micro-batch-size", "2", "--seed", "1"]
 TRAIN = ["train", TINY, *STEP, "--steps", "3", "--json"]
 # Variables of launchers that this test may itself run under.
 FOREIGN = ("OMPI_", "PMIX_", "PMI_", "SLURM_", "MASTER_", "RANK", "WORLD_SIZE", "JOB_COMPLETION", "WEFT_KEY")

@@ -1,0 +1,126 @@
+#include "cli/run_facts.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "cli/plan_report.h"
+#include "cli/units.h"
+
+namespace weft::cli {
+
+namespace {
+
+constexpr double kLongStep = 60;       // seconds
+constexpr double kMostOfMemory = 0.5;  // of the machine
+
+std::string mesh_text(const PlanOptions& plan) {
+  const uint32_t stage = plan.ranks / plan.data / plan.shard_ranks;
+  std::string out;
+  for (const auto& [axis, size] : {std::pair<const char*, uint32_t>{"data", plan.data},
+                                   {"stage", stage},
+                                   {"tensor", plan.shard_ranks}})
+    if (size > 1) out += (out.empty() ? "" : ",") + (axis + ("=" + std::to_string(size)));
+  return out;
+}
+
+// Bytes of memory that this process may use: those of the machine, or of its container.
+int64_t machine_bytes() {
+  int64_t bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  int64_t limit = 0;
+  std::ifstream file("/sys/fs/cgroup/memory.max");
+  if (file >> limit && limit > 0) bytes = std::min(bytes, limit);
+  return bytes;
+}
+
+std::string size_text(const RunFacts& facts) {
+  std::string out = std::to_string(facts.info.micro_batches) + " micro-batches of " +
+                    std::to_string(facts.plan.micro_batch_size);
+  if (facts.built.info.tokens)
+    return out + " x " + std::to_string(facts.built.info.seq_len) + " tokens";
+  return out + " samples";
+}
+
+std::string options_that_shorten(const RunFacts& facts) {
+  return std::string("--micro-batch-size") +
+         (facts.built.info.tokens ? ", --micro-batches or --seq-len" : " or --micro-batches");
+}
+
+constexpr std::pair<const char*, weft_memory_kind> kKinds[] = {
+    {"weights", WEFT_MEMORY_WEIGHTS},     {"gradients", WEFT_MEMORY_GRADIENTS},
+    {"optimizer", WEFT_MEMORY_OPTIMIZER}, {"activations", WEFT_MEMORY_ACTIVATIONS},
+    {"messages", WEFT_MEMORY_MESSAGES},   {"scratch", WEFT_MEMORY_SCRATCH}};
+
+}  // namespace
+
+Outcome RunFacts::predict() {
+  weft_error err = WEFT_ERROR_INIT;
+  weft_plan_describe(built.plan.get(), &info);
+  CLI_CALL(weft_plan_simulate(built.plan.get(), 0, Out(prediction), &err));
+  CLI_CALL(weft_prediction_describe(prediction.get(), &predicted));
+  return {};
+}
+
+std::string run_line(const RunFacts& facts) {
+  const std::string name = facts.built.info.text, mesh = mesh_text(facts.plan);
+  const uint32_t ranks = facts.info.ranks;
+  const std::string seconds = "about " + about_text(facts.predicted.seconds) + " per ";
+  return name.substr(0, name.find(':')) + ": " +
+         fixed_text(static_cast<double>(weft_model_parameters(facts.built.model.get())) / 1e6, 2) +
+         " M parameters, " + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks") +
+         (mesh.empty() ? "" : " (" + mesh + ")") + ", " + facts.info.schedule + ", " +
+         size_text(facts) + "; predicted: " + bytes_text(facts.predicted.peak_bytes) +
+         (ranks == 1 ? "" : " on the largest rank") + ", " + seconds +
+         (weft_plan_updates(facts.built.plan.get()) > 1 ? "segment" : "step");
+}
+
+std::vector<std::string> run_warnings(const RunFacts& facts, uint32_t ranks_here) {
+  std::vector<std::string> out;
+  if (facts.predicted.seconds >= kLongStep)
+    out.push_back("a step of " + size_text(facts) + " is predicted to take " +
+                  duration_text(facts.predicted.seconds) + "; a smaller " +
+                  options_that_shorten(facts) + " makes it shorter");
+  int64_t bytes = 0;
+  for (uint32_t r = 0; r < ranks_here; ++r) bytes += weft_plan_bytes(facts.built.plan.get(), r);
+  const int64_t machine = machine_bytes();
+  if (static_cast<double>(bytes) >= kMostOfMemory * static_cast<double>(machine))
+    out.push_back((ranks_here == 1
+                       ? "this rank needs "
+                       : "the " + std::to_string(ranks_here) + " ranks on this machine need ") +
+                  bytes_text(bytes) + " of its " + bytes_text(machine) +
+                  " of memory; a smaller --micro-batch-size, or --recompute stage, needs less");
+  return out;
+}
+
+JsonObject run_json(const RunFacts& facts, uint64_t first_step, uint64_t steps) {
+  const weft_plan* plan = facts.built.plan.get();
+  const uint32_t stage = facts.plan.ranks / facts.plan.data / facts.plan.shard_ranks;
+  std::vector<JsonObject> memory;
+  for (uint32_t r = 0; r < facts.info.ranks; ++r) {
+    JsonObject& rank = memory.emplace_back();
+    for (const auto& [name, kind] : kKinds) rank.add(name, weft_plan_memory(plan, r, kind));
+  }
+  JsonObject out;
+  out.add("event", "run")
+      .add("model", facts.built.info.text)
+      .add("parameters", weft_model_parameters(facts.built.model.get()))
+      .add("ranks", facts.info.ranks)
+      .add("mesh", JsonObject()
+                       .add("data", facts.plan.data)
+                       .add("stage", stage)
+                       .add("tensor", facts.plan.shard_ranks))
+      .add("schedule", facts.info.schedule)
+      .add("micro_batches", facts.info.micro_batches)
+      .add("micro_batch_size", facts.plan.micro_batch_size);
+  if (facts.built.info.tokens) out.add("seq_len", facts.built.info.seq_len);
+  return out.add("unit", facts.unit())
+      .add("from_step", first_step)
+      .add("to_step", steps)
+      .add("predicted_seconds", facts.predicted.seconds)
+      .add("predicted_idle", facts.predicted.idle)
+      .add("memory_by_rank", memory)
+      .add("links", links_json(*facts.prediction));
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,35 @@
+// What a run of `weft train` is, before its first step: the model, the mesh, the schedule, and the
+// bytes and the time of a step that the plan predicts.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "cli/build.h"
+#include "cli/json.h"
+
+namespace weft::cli {
+
+struct RunFacts {
+  const Built& built;
+  const PlanOptions& plan;
+  weft_plan_info info = WEFT_PLAN_INFO_INIT;
+  weft_prediction_info predicted = WEFT_PREDICTION_INFO_INIT;
+  PredictionPtr prediction;
+
+  RunFacts(const Built& made, const PlanOptions& options) : built(made), plan(options) {}
+  Outcome predict();
+  const char* unit() const { return built.info.tokens ? "tokens" : "samples"; }
+  // Of the updates that are submitted together, see weft_plan_updates().
+  double submission_seconds() const { return predicted.seconds; }
+};
+
+// "gpt-nano 0.84 M parameters, 2 ranks (stage=2), 1f1b, ..."
+std::string run_line(const RunFacts& facts);
+// What the reader should know before a step that takes minutes, or most of the memory of this
+// machine, on which the first `ranks_here` ranks run. One warning per item.
+std::vector<std::string> run_warnings(const RunFacts& facts, uint32_t ranks_here);
+// The event "run" of --json and --log.
+JsonObject run_json(const RunFacts& facts, uint64_t first_step, uint64_t steps);
+
+}  // namespace weft::cli

@@ -1,0 +1,58 @@
+#include "cli/train_data.h"
+
+#include <charconv>
+#include <filesystem>
+
+namespace weft::cli {
+
+namespace {
+
+// A share is a number above 0 and below 1. Any other text is the name of a file.
+double share_of(const std::string& eval) {
+  double share = 0;
+  const auto [end, error] = std::from_chars(eval.data(), eval.data() + eval.size(), share);
+  return error == std::errc() && end == eval.data() + eval.size() && share > 0 && share < 1 ? share
+                                                                                            : 0;
+}
+
+// A number that is not a share is probably not the name of a file either.
+Outcome check_eval(const std::string& eval) {
+  double number = 0;
+  std::error_code ignored;
+  if (!read_value(eval, &number) || share_of(eval) > 0 || std::filesystem::exists(eval, ignored))
+    return {};
+  return {kUsage, "--eval: '" + eval + "', expected a file, or a share above 0 and below 1", ""};
+}
+
+}  // namespace
+
+Outcome open_data(const DataOptions& options, const weft_preset_info& model,
+                  uint32_t micro_batch_size, bool trains, DataPtr& out) {
+  weft_error err = WEFT_ERROR_INIT;
+  CLI_TRY(check_eval(options.eval));
+  if (model.tokens && options.file.empty() && (trains || !options.eval.empty()))
+    return {
+        kUsage, "--data is missing: " + std::string(model.text) + " is trained on text",
+        "--data FILE names a text; --data synthetic generates tokens from the seed, to try things "
+        "out"};
+  const double share = share_of(options.eval);
+  weft_data_config config = WEFT_DATA_INIT;
+  config.vocabulary = model.vocabulary;
+  config.seq_len = model.seq_len;
+  config.width = model.tokens ? 0 : model.width;
+  if (!options.file.empty() && options.file != kSynthetic) config.path = options.file.c_str();
+  if (share > 0)
+    config.eval_share = share;
+  else if (!options.eval.empty())
+    config.eval_path = options.eval.c_str();
+  CLI_CALL(weft_data_open(&config, Out(out), &err));
+  const int64_t windows = weft_data_eval_windows(out.get());
+  if (!options.eval.empty() && windows < micro_batch_size)
+    return {kBadInput,
+            "--eval holds out " + std::to_string(windows) + " samples, expected at least the " +
+                std::to_string(micro_batch_size) + " of one micro-batch",
+            "hold out more data, or reduce --micro-batch-size"};
+  return {};
+}
+
+}  // namespace weft::cli
