@@ -3,12 +3,11 @@
 // frees.
 #include <uv.h>
 
-#include <atomic>
-#include <cassert>
+#include <algorithm>
 #include <utility>
 
 #include "base/text.h"
-#include "loop/loop.h"
+#include "loop/loop_state.h"
 
 namespace weft {
 
@@ -50,33 +49,19 @@ void Loop::Timer::start(int64_t after_ms) {
 
 void Loop::Timer::stop() { uv_timer_stop(&state_->handle); }
 
-struct Loop::Signal::State {
-  Loop& loop;
-  std::function<void()> raised;
-  uv_async_t handle{};
-};
-
 Loop::Signal::Signal(Loop& loop, std::function<void()> raised)
-    : state_(new State{loop, std::move(raised)}) {
-  // Only a loop's first async handle makes descriptors, and that was the loop's own.
-  [[maybe_unused]] const int error =
-      uv_async_init(loop.uv(), &state_->handle, [](uv_async_t* handle) {
-        std::atomic_thread_fence(std::memory_order_seq_cst);  // goes with that of raise()
-        auto* state = static_cast<State*>(handle->data);
-        state->loop.protect(state->raised);
-      });
-  assert(error == 0);
-  state_->handle.data = state_;
+    : loop_(loop), state_(std::make_shared<State>(std::move(raised))) {
+  loop_.state_->signals.push_back(state_);
 }
 
-Loop::Signal::~Signal() { close_and_delete<State>(&state_->handle); }
+Loop::Signal::~Signal() {
+  auto& signals = loop_.state_->signals;
+  std::find(signals.begin(), signals.end(), state_)->reset();
+}
 
-// libuv sends nothing while a raise is pending, and looks at that with a plain load, which a
-// processor may do before the caller's last stores are seen by others; then the callback under way
-// would miss them, and no other would come.
 void Loop::Signal::raise() {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
-  uv_async_send(&state_->handle);
+  state_->pending = true;
+  loop_.state_->wake();
 }
 
 struct Loop::Waker::State {

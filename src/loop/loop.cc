@@ -2,52 +2,19 @@
 // whole list at once, so a task that posts again does not keep the loop from its sockets.
 #include "loop/loop.h"
 
-#include <uv.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <cassert>
-#include <mutex>
+#include <cerrno>
 #include <utility>
 
 #include "base/text.h"
 #include "loop/descriptors.h"
+#include "loop/loop_state.h"
 
 namespace weft {
-
-struct Loop::State {
-  explicit State(Loop& of) : owner(of) {}
-
-  Loop& owner;
-  uv_loop_t loop{};
-  uv_async_t wake{};
-  std::mutex mutex;
-  Task* first = nullptr;  // posted, under mutex
-  Task** last = &first;   // under mutex
-  bool stopping = false;  // under mutex
-  std::function<void(const Status&)> on_failure;
-
-  static void woken(uv_async_t* handle) { static_cast<State*>(handle->data)->drain(); }
-
-  void drain() {
-    bool end;
-    Task* task;
-    {
-      const std::lock_guard lock(mutex);
-      task = take();
-      end = stopping;
-    }
-    while (task != nullptr) {
-      Task* const next = task->next_;  // the task may be gone when it has run
-      owner.protect([task] { task->run(); });
-      task = next;
-    }
-    if (end) uv_stop(&loop);
-  }
-
-  Task* take() {
-    last = &first;
-    return std::exchange(first, nullptr);
-  }
-};
 
 namespace {
 // The first loop of a process has a pipe of libuv's own, and libuv ends the process where it cannot
@@ -55,31 +22,81 @@ namespace {
 constexpr int kDescriptors = 8;
 }  // namespace
 
+Loop::State::~State() {
+  if (descriptor >= 0) ::close(descriptor);
+}
+
+Status Loop::State::open() {
+  descriptor = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (descriptor < 0) return system_failure("event loop: cannot be woken", errno);
+  if (const int error = uv_loop_init(&loop); error != 0)
+    return system_failure("event loop: cannot be made", -error);
+  is_open = true;
+  if (const int error = uv_poll_init(&loop, &poll, descriptor); error != 0)
+    return system_failure("event loop: cannot be woken", -error);
+  poll.data = this;
+  const auto drain_it = [](uv_poll_t* handle, int, int) {
+    static_cast<State*>(handle->data)->drain();
+  };
+  if (const int error = uv_poll_start(&poll, UV_READABLE, drain_it); error != 0)
+    return system_failure("event loop: cannot be woken", -error);
+  return {};
+}
+
+void Loop::State::close() {
+  if (!is_open) return;
+  if (poll.data != nullptr) uv_close(reinterpret_cast<uv_handle_t*>(&poll), nullptr);
+  // What was destroyed after run() returned still waits for its close callback.
+  uv_run(&loop, UV_RUN_DEFAULT);
+  [[maybe_unused]] const int left = uv_loop_close(&loop);
+  assert(left == 0);
+}
+
+void Loop::State::wake() {
+  if (woken.exchange(true)) return;  // drain() looks for the reason after it has cleared this
+  [[maybe_unused]] const int result = eventfd_write(descriptor, 1);
+}
+
+void Loop::State::drain() {
+  eventfd_t count = 0;
+  [[maybe_unused]] const int result = eventfd_read(descriptor, &count);
+  woken.exchange(false);
+  for (size_t i = 0; i < signals.size(); ++i) {  // by index: they come and go meanwhile
+    const std::shared_ptr<Signal::State> signal = signals[i];
+    if (signal && signal->pending.exchange(false)) owner.protect(signal->raised);
+  }
+  std::erase(signals, nullptr);
+  bool end;
+  Task* task;
+  {
+    const std::lock_guard lock(mutex);
+    task = take();
+    end = stopping;
+  }
+  while (task != nullptr) {
+    Task* const next = task->next_;  // the task may be gone when it has run
+    owner.protect([task] { task->run(); });
+    task = next;
+  }
+  if (end) uv_stop(&loop);
+}
+
+Loop::Task* Loop::State::take() {
+  last = &first;
+  return std::exchange(first, nullptr);
+}
+
 Loop::Loop() : state_(std::make_unique<State>(*this)) {}
 
 Result<std::unique_ptr<Loop>> Loop::make() {
   WEFT_TRY(spare_descriptors(kDescriptors, "event loop: cannot be made"));
   std::unique_ptr<Loop> made(new Loop);
-  State& state = *made->state_;
-  if (const int error = uv_loop_init(&state.loop); error != 0) {
-    state.loop.data = nullptr;
-    return system_failure("event loop: cannot be made", -error);
-  }
-  state.loop.data = &state;
-  if (const int error = uv_async_init(&state.loop, &state.wake, State::woken); error != 0)
-    return system_failure("event loop: cannot be woken", -error);
-  state.wake.data = &state;
+  WEFT_TRY(made->state_->open());
   return made;
 }
 
 Loop::~Loop() {
-  if (state_->loop.data == nullptr) return;
-  if (state_->wake.data != nullptr)
-    uv_close(reinterpret_cast<uv_handle_t*>(&state_->wake), nullptr);
-  // What was destroyed after run() returned still waits for its close callback.
-  uv_run(&state_->loop, UV_RUN_DEFAULT);
-  [[maybe_unused]] const int left = uv_loop_close(&state_->loop);
-  assert(left == 0);
+  state_->close();
   for (Task* task = state_->take(); task != nullptr;) std::exchange(task, task->next_)->drop();
 }
 
@@ -92,7 +109,7 @@ bool Loop::post(Task& task) {
   *state_->last = &task;
   state_->last = &task.next_;
   // Under the lock: after stop() the loop may end and be destroyed as soon as nobody holds it.
-  uv_async_send(&state_->wake);
+  state_->wake();
   return true;
 }
 
@@ -130,7 +147,7 @@ void Loop::failed(const Status& status) noexcept {
 void Loop::stop() {
   const std::lock_guard lock(state_->mutex);
   state_->stopping = true;
-  uv_async_send(&state_->wake);
+  state_->wake();
 }
 
 int64_t Loop::now_ms() const {

@@ -100,8 +100,10 @@ class Loop {
     void raise();
 
    private:
+    friend class Loop;
     struct State;
-    State* state_;
+    Loop& loop_;
+    const std::shared_ptr<State> state_;
   };
 
   // A descriptor that wakes the loop when it becomes readable, and does nothing else: what to do

@@ -2,15 +2,30 @@
 #include "loop/loop.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <csignal>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #include "loop/thread.h"
+
+namespace {
+std::atomic<int> yields = 0;
+}
+
+// Libraries call this one, too.
+extern "C" int sched_yield() noexcept {
+  ++yields;
+  return static_cast<int>(syscall(SYS_sched_yield));
+}
 
 namespace weft {
 namespace {
@@ -163,6 +178,56 @@ TEST(Signal, RunsAfterTheLastRaise) {
   thread.join();
   EXPECT_EQ(seen, 1000);
   EXPECT_LE(runs, 1000);
+}
+
+// On one processor, which the loop takes from a thread of lower priority as soon as that wakes it:
+// the loop must not wait until the thread comes on again.
+TEST(Signal, DoesNotWaitForTheThreadThatRaisedIt) {
+  constexpr int kRaises = 2000;
+  cpu_set_t all, one;
+  ASSERT_EQ(sched_getaffinity(0, sizeof all, &all), 0);
+  CPU_ZERO(&one);
+  CPU_SET(sched_getcpu(), &one);
+  ASSERT_EQ(sched_setaffinity(0, sizeof one, &one), 0);
+  yields = 0;
+  auto loop = make_loop();
+  const int answers = eventfd(0, EFD_CLOEXEC);  // to sleep without a yield
+  int seen = 0;
+  Loop::Signal signal(*loop, [&] {
+    if (++seen == kRaises) loop->stop();
+    EXPECT_EQ(eventfd_write(answers, 1), 0);
+  });
+  const auto raises = [&] {
+    for (int i = 0; i < kRaises; ++i) {
+      signal.raise();
+      eventfd_t answer = 0;
+      EXPECT_EQ(eventfd_read(answers, &answer), 0);
+    }
+  };
+  {
+    const auto thread = Thread::start("raises", 10, raises);
+    loop->run();
+  }
+  EXPECT_EQ(yields, 0);
+  close(answers);
+  sched_setaffinity(0, sizeof all, &all);
+}
+
+TEST(Signal, MayBeDestroyedByAnother) {
+  auto loop = make_loop();
+  int ran = 0;
+  std::array<std::optional<Loop::Signal>, 2> signals;
+  const auto run = [&](size_t other) {
+    ++ran;
+    signals[other].reset();
+    EXPECT_TRUE(loop->post([&] { loop->stop(); }));
+  };
+  signals[0].emplace(*loop, [&] { run(1); });
+  signals[1].emplace(*loop, [&] { run(0); });
+  signals[1]->raise();
+  signals[0]->raise();
+  loop->run();
+  EXPECT_EQ(ran, 1);
 }
 
 // An eventfd stands for ZeroMQ's: its edge is swallowed by another callback, and only `ready` knows
