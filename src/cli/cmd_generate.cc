@@ -10,6 +10,7 @@
 #include "cli/launch.h"
 #include "cli/sampling.h"
 #include "cli/signals.h"
+#include "cli/utf8.h"
 
 namespace weft::cli {
 
@@ -38,6 +39,7 @@ class Generator {
   Outcome read_prompt(const std::string& prompt);
   Outcome step(uint64_t position);
   std::string text_of(const std::vector<int32_t>& tokens) const;
+  void stream();
   void print();
 
   const Options& options_;
@@ -49,6 +51,7 @@ class Generator {
   std::vector<std::vector<int32_t>> texts_;
   std::vector<size_t> begun_;  // number of tokens in each prompt
   std::vector<int32_t> order_;
+  size_t printed_ = 0;  // bytes of the first text
 };
 
 Outcome Generator::read_prompt(const std::string& prompt) {
@@ -160,6 +163,16 @@ Outcome Generator::step(uint64_t position) {
   return {};
 }
 
+// Prints what has been added to the first text, up to its last complete character. The other texts
+// follow when all are complete.
+void Generator::stream() {
+  if (options_.json) return;
+  const std::string text = text_of(texts_[0]);
+  const size_t end = complete_bytes(text);
+  if (end > printed_) print_content(text.substr(printed_, end - printed_));
+  printed_ = std::max(printed_, end);
+}
+
 void Generator::print() {
   for (size_t i = 0; i < texts_.size(); ++i) {
     const std::string text = text_of(texts_[i]);
@@ -172,7 +185,7 @@ void Generator::print() {
                      .add("tokens", made)
                      .text());
     } else {
-      print_content(text + (i + 1 < texts_.size() ? "\n\n" : "\n"));
+      print_content(text.substr(i == 0 ? printed_ : 0) + (i + 1 < texts_.size() ? "\n\n" : "\n"));
     }
   }
 }
@@ -184,8 +197,12 @@ Outcome Generator::run() {
 }
 
 Outcome Generator::generate() {
-  for (uint64_t position = 0; position < options_.tokens && !stop_signal(); ++position)
+  const auto stopped = [] { return stop_signal() != 0 || stdout_closed() || stdout_failed(); };
+  stream();
+  for (uint64_t position = 0; position < options_.tokens && !stopped(); ++position) {
     CLI_TRY(step(position));
+    stream();
+  }
   print();
   return {stop_signal() ? 128 + stop_signal() : kDone, "", ""};
 }
@@ -214,7 +231,7 @@ Action add_generate(Parser& parser) {
   parser.add("--top-k", o->sampling.top_k, "Choose among the K most likely tokens. 0: all tokens")
       .type("K");
   parser.add("--seed", o->sampling.seed, "Seed of the random choices").type("N");
-  parser.section("Ranks");
+  parser.section("Processes and machines");
   const Option ranks = parser
                            .add("--ranks,--stages", o->launch.ranks,
                                 "Number of pipeline ranks; does not affect the output")

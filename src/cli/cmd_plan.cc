@@ -134,7 +134,8 @@ Action add_plan(Parser& parser) {
   parser
       .add("MODEL", o->model.model,
            "NAME[:key=value,...] with the name mlp, gpt-nano or gpt2; or a checkpoint")
-      .type("");
+      .type("")
+      .offers(kModelNames);
   add_model_options(*settings, o->model);
   add_plan_options(*settings, o->plan);
   add_cluster_option(parser, o->plan);
@@ -164,6 +165,8 @@ Action add_plan(Parser& parser) {
   parser.add("--timetable", o->timetable,
              "Print all actions of each rank, however many; with --json, add them to the object");
   parser.add("--json", o->json, "Print one JSON object");
+  parser.common({"--seq-len", "--micro-batches", "--micro-batch-size", "--ranks", "--mesh",
+                 "--schedule", "--memory-limit", "--profile", "--compare", "--save"});
   o->model.command = "plan";
   return [o, settings]() -> Outcome {
     if (o->schedules) {

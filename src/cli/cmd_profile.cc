@@ -81,7 +81,8 @@ Action add_profile(Parser& parser) {
       .add("MODEL", o->model.model,
            "NAME[:key=value,...] with the name mlp, gpt-nano or gpt2; or a checkpoint")
       .required()
-      .type("");
+      .type("")
+      .offers(kModelNames);
   add_model_options(*settings, o->model);
   parser
       .add("--out", o->out,

@@ -114,6 +114,7 @@ void add_rank_options(Parser& parser, StoredOptions& settings, TrainOptions& o) 
   add_plan_options(settings, o.plan);
   add_cluster_option(parser, o.plan);
   parser.add("--plan", o.plan.plan_file, "Use the plan that 'weft plan --save' wrote").type("FILE");
+  settings.section("Processes and machines");
   settings
       .add("--threads", o.launch.threads,
            "Compute threads per rank. 0: all ranks in turn on one thread of this process")
@@ -161,18 +162,21 @@ Action add_train(Parser& parser) {
       .add("MODEL", o.model.model,
            "NAME[:key=value,...] with the name mlp, gpt-nano or gpt2; or a checkpoint to take the "
            "weights from")
-      .type("");
+      .type("")
+      .offers(kModelNames);
   o.model.command = "train";
   o.launch.command = "train";
-  add_data_options(train->settings, o);
   add_model_options(train->settings, o.model);
-  train->settings.section("Steps");
+  add_data_options(train->settings, o);
+  train->settings.section("Optimization");
   train->settings.add("--steps", o.steps, "Total number of steps, including those before --resume")
       .type("N");
   add_rank_options(parser, train->settings, o);
   add_optimizer_options(train->settings, o.optimizer);
   add_checkpoint_options(parser, train->settings, o);
   add_output_options(parser, o);
+  parser.common({"--data", "--eval", "--steps", "--lr", "--micro-batches", "--micro-batch-size",
+                 "--ranks", "--schedule", "--checkpoint", "--resume"});
   return [train] { return train->run(); };
 }
 

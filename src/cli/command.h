@@ -11,7 +11,7 @@ namespace weft::cli {
 
 using Action = std::function<Outcome()>;
 
-#define WEFT_COMMAND(name, group, about) Action add_##name(Parser& parser);
+#define WEFT_COMMAND(name, group, about, example) Action add_##name(Parser& parser);
 #include "cli/commands.def"
 #undef WEFT_COMMAND
 

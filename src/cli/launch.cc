@@ -97,7 +97,7 @@ void warn_of_insecure(const char* command, const std::string& endpoint, bool ins
 }
 
 void add_launch_options(Parser& parser, LaunchOptions& o) {
-  parser.section("Ranks");
+  parser.section("Processes and machines");
   parser.add("--in-process", o.in_process, "Run all ranks in this process, on threads");
   parser
       .add("--listen", o.listen,

@@ -15,12 +15,12 @@ namespace weft::cli {
 namespace {
 
 struct Row {
-  const char *name, *group, *about;
+  const char *name, *group, *about, *example;
   Action (*add)(Parser&);
 };
 
 constexpr Row kCommands[] = {
-#define WEFT_COMMAND(name, group, about) {#name, group, about, add_##name},
+#define WEFT_COMMAND(name, group, about, example) {#name, group, about, example, add_##name},
 #include "cli/commands.def"
 #undef WEFT_COMMAND
 };
@@ -36,7 +36,7 @@ std::string overview() {
   for (const Row& row : kCommands) {
     if (std::string_view(group) != row.group) ((out += "\n") += group = row.group) += ":\n";
     std::string name = row.name;
-    name.resize(10, ' ');
+    name.resize(12, ' ');
     out += "  " + name + row.about + "\n";
   }
   return out +
@@ -60,7 +60,7 @@ int usage(const std::string& command, const std::string& text, const std::string
 }
 
 int run_command(const Row& row, std::vector<std::string> arguments) {
-  Parser parser(row.name, row.about);
+  Parser parser(row.name, row.about, row.example);
   const Action action = row.add(parser);
   std::string help;
   if (const Outcome parsed = parser.parse(std::move(arguments), help); !parsed.ok())

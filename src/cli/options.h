@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "cli/stored_options.h"
 #include "weft.h"
@@ -10,6 +11,9 @@ namespace weft::cli {
 
 // The value of --schedule and other options that selects by prediction.
 inline constexpr const char* kAuto = "auto";
+
+// What completion offers for MODEL.
+inline const std::vector<std::string> kModelNames = {"mlp", "gpt-nano", "gpt2"};
 
 struct ModelOptions {
   const char* command = "";  // for warnings

@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <sstream>
 
 #include "cli/json.h"
 
@@ -16,9 +17,11 @@ namespace weft::cli {
 namespace {
 
 // Prints options as "--lr X (0.001)", without the text that CLI11 adds for the checks.
+constexpr const char* kCommon = "Common options";
+
 class HelpFormatter final : public CLI::Formatter {
  public:
-  HelpFormatter() {
+  explicit HelpFormatter(const std::string& example) : example_(example) {
     column_width(32);
     label("Positionals", "Arguments");
   }
@@ -30,6 +33,27 @@ class HelpFormatter final : public CLI::Formatter {
     if (!option->get_default_str().empty()) out += " (" + option->get_default_str() + ")";
     return out;
   }
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    return CLI::Formatter::make_usage(app, name) + "\nExample: " + example_ + "\n";
+  }
+  // The common options first.
+  std::string make_help(const CLI::App* app, std::string, CLI::AppFormatMode) const override {
+    std::vector<std::string> groups = app->get_groups();
+    std::stable_partition(groups.begin(), groups.end(),
+                          [](const std::string& group) { return group == kCommon; });
+    std::string out =
+        make_description(app) + make_usage(app, app->get_name()) + make_positionals(app);
+    for (const std::string& group : groups) {
+      const auto options = app->get_options([&group](const CLI::Option* option) {
+        return option->get_group() == group && option->nonpositional();
+      });
+      if (!options.empty()) out += make_group(group, false, options) + "\n";
+    }
+    return out;
+  }
+
+ private:
+  const std::string example_;
 };
 
 // The edit distance: the number of letters to change, add or remove.
@@ -76,6 +100,24 @@ constexpr double kMostNumber = std::numeric_limits<double>::max();
 
 // Name of the check for the type, which a check for a range replaces.
 constexpr const char* kTypeCheck = "type";
+
+// Name of the check whose description lists the values that completion offers.
+constexpr const char* kChoices = "choices";
+
+std::string joined(const std::vector<std::string>& names, const char* between) {
+  std::string out;
+  for (const std::string& name : names) out += (out.empty() ? "" : between) + name;
+  return out;
+}
+
+std::vector<std::string> choices_of(CLI::Option* option) {
+  std::vector<std::string> out;
+  try {
+    std::istringstream words(option->get_validator(kChoices)->get_description());
+    for (std::string word; words >> word;) out.push_back(word);
+  } catch (const CLI::OptionNotFound&) {}
+  return out;
+}
 
 template <typename Number>
 void expect(CLI::Option* option, const std::string& expected,
@@ -256,12 +298,15 @@ Option Option::one_of(const std::vector<std::string>& names) const {
   option_->check(CLI::Validator(
       [names](const std::string& text) {
         if (std::find(names.begin(), names.end(), text) != names.end()) return std::string();
-        std::string list;
-        for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
-        return unexpected(text, "one of " + list);
+        return unexpected(text, "one of " + joined(names, ", "));
       },
       ""));
-  return *this;
+  return offers(names);
+}
+
+Option Option::offers(const std::vector<std::string>& names) const {
+  const auto accept = [](const std::string&) { return std::string(); };
+  return option_->check(CLI::Validator(accept, joined(names, " "), kChoices)), *this;
 }
 
 Option Option::bytes() const { return option_->transform(CLI::Validator(as_bytes, "")), *this; }
@@ -271,10 +316,10 @@ Option Option::check(std::string (*fault)(const std::string&)) const {
 Option Option::excludes(const char* other) const { return option_->excludes(other), *this; }
 bool Option::given() const { return option_->count() > 0; }
 
-Parser::Parser(const std::string& command, const std::string& about)
+Parser::Parser(const std::string& command, const std::string& about, const std::string& example)
     : app_(std::make_unique<CLI::App>(about, "weft " + command)) {
   app_->set_help_flag();  // parse() adds it, so that it is the last one
-  app_->formatter(std::make_shared<HelpFormatter>());
+  app_->formatter(std::make_shared<HelpFormatter>(example));
 }
 
 Parser::~Parser() = default;
@@ -282,6 +327,33 @@ Parser::~Parser() = default;
 Option Parser::add(const std::string& names, Target target, const std::string& about) {
   CLI::Option* const option = std::visit(Adder{*app_, names, about}, target);
   return Option(option->group(section_));
+}
+
+void Parser::common(const std::vector<std::string>& names) {
+  for (const std::string& name : names) app_->get_option(name)->group(kCommon);
+}
+
+bool OptionRow::takes_files() const {
+  return argument || type.find("FILE") != type.npos || type.find("DIR") != type.npos;
+}
+
+std::vector<OptionRow> Parser::rows() const {
+  std::vector<OptionRow> out;
+  for (CLI::Option* option : app_->get_options()) {
+    OptionRow& row = out.emplace_back();
+    row.argument = option->get_positional();
+    if (row.argument) row.names = {option->get_name(true)};
+    for (const std::string& name : option->get_lnames()) row.names.push_back("--" + name);
+    for (const std::string& name : option->get_snames()) row.names.push_back("-" + name);
+    row.list = option->get_items_expected_max() > 1;
+    if (option->get_type_size() > 0) {
+      const std::string type = option->get_type_name();
+      row.type = type.substr(0, type.find(':'));
+    }
+    row.about = option->get_description();
+    row.choices = choices_of(option);
+  }
+  return out;
 }
 
 Outcome Parser::parse(std::vector<std::string> arguments, std::string& help) {

@@ -36,6 +36,7 @@ class Option {
   Option not_negative() const;
   Option positive() const;
   Option one_of(const std::vector<std::string>& names) const;
+  Option offers(const std::vector<std::string>& names) const;  // for completion; accepts others
   Option bytes() const;  // accepts "64M" and other units, which are powers of 1024
   Option check(
       std::string (*fault)(const std::string&)) const;  // returns the fault, or an empty text
@@ -46,9 +47,19 @@ class Option {
   CLI::Option* option_;
 };
 
+// What completion has to know of an option or an argument.
+struct OptionRow {
+  std::vector<std::string> names;  // "--quiet", "-q"; of an argument, its name
+  bool argument = false, list = false;
+  std::string type, about;  // the type of a flag is empty
+  std::vector<std::string> choices;
+
+  bool takes_files() const;
+};
+
 class Parser {
  public:
-  Parser(const std::string& command, const std::string& about);
+  Parser(const std::string& command, const std::string& about, const std::string& example);
   ~Parser();
   Parser(const Parser&) = delete;
   Parser& operator=(const Parser&) = delete;
@@ -62,6 +73,10 @@ class Parser {
     return add(names, Target(&value), about);
   }
   Option add(const std::string& names, Target target, const std::string& about);
+
+  // These options come first in the help.
+  void common(const std::vector<std::string>& names);
+  std::vector<OptionRow> rows() const;
 
   // If an option is given twice, the last value counts. `help` is the text to print if it was asked
   // for, otherwise empty.

@@ -2,14 +2,33 @@
 
 namespace weft::cli {
 
+namespace {
+
+// Bytes of a character that begins with this one, 0 if none does.
+size_t bytes_after(char begin) {
+  const auto first = static_cast<unsigned char>(begin);
+  return first < 0x80                    ? 1
+         : first >= 0xc2 && first < 0xe0 ? 2
+         : first >= 0xe0 && first < 0xf0 ? 3
+         : first >= 0xf0 && first < 0xf5 ? 4
+                                         : 0;
+}
+
+}  // namespace
+
+size_t complete_bytes(std::string_view text) {
+  for (size_t tail = 1; tail <= 3 && tail <= text.size(); ++tail) {
+    const char byte = text[text.size() - tail];
+    if ((static_cast<unsigned char>(byte) & 0xc0) == 0x80) continue;
+    return bytes_after(byte) > tail ? text.size() - tail : text.size();
+  }
+  return text.size();
+}
+
 size_t character_bytes(std::string_view text) {
   const auto at = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = at(0);
-  const size_t n = first < 0x80                    ? 1
-                   : first >= 0xc2 && first < 0xe0 ? 2
-                   : first >= 0xe0 && first < 0xf0 ? 3
-                   : first >= 0xf0 && first < 0xf5 ? 4
-                                                   : 0;
+  const size_t n = bytes_after(text[0]);
   if (n == 0 || n > text.size()) return 0;
   for (size_t i = 1; i < n; ++i)
     if ((at(i) & 0xc0) != 0x80) return 0;

@@ -9,6 +9,8 @@ namespace weft::cli {
 
 // Bytes of the UTF-8 character at the start of `text`, 0 if there is none.
 size_t character_bytes(std::string_view text);
+// Bytes of `text` without a character at its end whose last bytes are still to come.
+size_t complete_bytes(std::string_view text);
 // A character that a terminal obeys: U+0000 to U+001F and U+007F to U+009F.
 bool is_control(std::string_view character);
 // Two hexadecimal digits.

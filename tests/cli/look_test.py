@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """weft generate, plan, inspect and export."""
+import contextlib
 import json
 import struct
 import os
+import pty
 import subprocess
 import unittest
 
-from weft import Case, TINY, TINY_STEP, lines, run
+from weft import Case, TINY, TINY_STEP, WEFT, lines, run
 
 
 class Look(Case):
@@ -24,6 +26,33 @@ class Look(Case):
         for bad in ("300", "-1", "word", "1,2", "99999999999999999999"):
             self.fails(3, f"prompt 2: '{bad}', expected token ids from 0 to 299, separated by blanks", *args, "--prompt", "1", f"7 {bad}")
         self.fails(3, "prompt 1 is empty", *args, "--prompt", "  ")
+
+    def test_generate_prints_tokens_as_they_come_and_stops_without_a_reader(self):
+        self.train(TINY, "--steps", 0, "--checkpoint", self.path("ck"), "--in-process")
+        process = subprocess.Popen([WEFT, "generate", self.path("ck"), "--prompt", "Call", "--tokens", "100000000", "--in-process"], stdout=subprocess.PIPE)
+        seen = process.stdout.read(50)
+        process.stdout.close()
+        self.assertEqual(process.wait(timeout=60), 0)
+        whole = subprocess.run([WEFT, "generate", self.path("ck"), "--prompt", "Call", "--tokens", "46", "--in-process"], capture_output=True, check=True)
+        self.assertEqual(whole.stdout, seen + b"\n")
+
+    def test_a_terminal_gets_characters_whole(self):
+        self.train(TINY, "--steps", 0, "--checkpoint", self.path("ck"), "--in-process")
+        # Bytes of the prompt are the start of a character that the next token may complete.
+        command = [WEFT, "generate", self.path("ck"), "--prompt", b"caf\xc3\xa9 \xe2\x82", "--tokens", "200", "--in-process"]
+        plain = subprocess.run(command, capture_output=True, check=True).stdout
+        shown = "".join(c if c in "\n\t" or c.isprintable() or ord(c) > 0x9f and not 0xdc80 <= ord(c) <= 0xdcff
+                        else "".join(f"\\x{byte:02x}" for byte in c.encode("utf-8", "surrogateescape"))
+                        for c in plain.decode("utf-8", "surrogateescape"))
+        main, side = pty.openpty()
+        with subprocess.Popen(command, stdout=side, stderr=subprocess.DEVNULL) as process:
+            os.close(side)
+            seen = b""
+            with contextlib.suppress(OSError):   # the last writer has closed it
+                while chunk := os.read(main, 4096):
+                    seen += chunk
+        os.close(main)
+        self.assertEqual(seen.decode("utf-8").replace("\r\n", "\n"), shown)
 
     def test_generate_wants_a_checkpoint(self):
         self.fails(3, f"{self.path('none')}: cannot open", "generate", self.path("none"), "--prompt", "x")

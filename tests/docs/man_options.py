@@ -56,9 +56,11 @@ def faults(name, text, page):
         if default and default != "required" and f"Default: {default}." not in described[option][1]:
             out.append(f"weft-{name}(1) does not have 'Default: {default}.' for {option}")
     sections = sections_of_help(text)
+    # Of options that the help lists first, only the page says which section they are of.
+    common = options_of_help(sections.pop("Common options", "")).keys()
     for title in sections if len(sections) > 1 else []:
         part = re.search(rf"^\.Ss {title}\n(.*?)(?=^\.S[hs] |\Z)", page, re.S | re.M)
-        if options_of_page(part[1] if part else "").keys() != options_of_help(sections[title]).keys():
+        if options_of_page(part[1] if part else "").keys() - common != options_of_help(sections[title]).keys():
             out.append(f"weft-{name}(1) has other options under '{title}' than the help")
     about = text.splitlines()[0]
     if f"\n.Nd {about}\n" not in page:
