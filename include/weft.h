@@ -161,7 +161,8 @@ typedef struct weft_node_config {
   const char *name;           /* NULL: "<op>_<number>"; names are unique in a model */
   const char *op;             /* a built-in op, or one that was registered with weft_model_add_op */
   const weft_value *inputs;   /* in port order */
-  const weft_param *params;   /* linear: weight, bias; conv1d: weight, bias; embedding: table; layer_norm: scale, shift */
+  const weft_param *params;   /* linear: weight, bias; conv1d: weight, bias; embedding: table; layer_norm: scale, shift;
+                                 add, sub, mul: optionally the last operand */
   uint32_t n_inputs, n_params;
   int32_t axis;               /* mean, slice, concat */
   int32_t heads;              /* attention */

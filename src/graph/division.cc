@@ -16,11 +16,21 @@ using enum Along;
 constexpr ShardRule kRules[] = {
     // op                    mask        flags        inputs              weights             output
     {"add",                  0,          0,           {input, input},     {},                 input},
+    {"div",                  0,          0,           {input, input},     {},                 input},
     {"dropout",              0,          0,           {input, input},     {},                 input},
+    {"exp",                  0,          0,           {input, input},     {},                 input},
     {"gelu",                 0,          0,           {input, input},     {},                 input},
+    {"log",                  0,          0,           {input, input},     {},                 input},
     {"mul",                  0,          0,           {input, input},     {},                 input},
+    {"neg",                  0,          0,           {input, input},     {},                 input},
     {"relu",                 0,          0,           {input, input},     {},                 input},
     {"scale",                0,          0,           {input, input},     {},                 input},
+    {"sigmoid",              0,          0,           {input, input},     {},                 input},
+    {"silu",                 0,          0,           {input, input},     {},                 input},
+    {"softplus",             0,          0,           {input, input},     {},                 input},
+    {"sqrt",                 0,          0,           {input, input},     {},                 input},
+    {"sub",                  0,          0,           {input, input},     {},                 input},
+    {"tanh",                 0,          0,           {input, input},     {},                 input},
     {"layer_norm",           0,          0,           {second, nothing},  {nothing, nothing}, input},
     {"softmax",              0,          0,           {second, nothing},  {},                 input},
     {"linear",               kOutIn,     0,           {last, nothing},    {first, once},      sum},
@@ -83,6 +93,7 @@ class Divider {
   // False: a dimension is too short, or an input lies otherwise.
   Result<bool> apply(const ShardRule& rule, NodeId id, NodeDivision& out) const {
     const Node& node = model_.node(id);
+    if (rule.inputs[0] == input && !element_by_element(node)) return false;
     for (size_t i = 0; i < node.in.size(); ++i) {
       WEFT_TRY_ASSIGN(Cut cut, input_cut(rule.inputs[i > 0], node, node.in[i]));
       if (cut.whole() != (rule.inputs[i > 0] == nothing)) return false;
@@ -106,6 +117,13 @@ class Divider {
       out.weights.push_back(std::move(cut));
     }
     return true;
+  }
+
+  // Every operand has the elements of the output: nothing is broadcast.
+  bool element_by_element(const Node& node) const {
+    return node.weights.empty() && std::all_of(node.in.begin(), node.in.end(), [&](NodeId from) {
+             return shape_of(from) == node.one.out.shape;
+           });
   }
 
   // Whole if the dimension is too short.

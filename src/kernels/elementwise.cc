@@ -16,8 +16,16 @@ void add(const float* a, const float* b, float* out, int64_t n) {
   map2(a, b, out, n, [](FloatVec x, FloatVec y) HWY_ATTR { return hn::Add(x, y); });
 }
 
+void sub(const float* a, const float* b, float* out, int64_t n) {
+  map2(a, b, out, n, [](FloatVec x, FloatVec y) HWY_ATTR { return hn::Sub(x, y); });
+}
+
 void mul(const float* a, const float* b, float* out, int64_t n) {
   map2(a, b, out, n, [](FloatVec x, FloatVec y) HWY_ATTR { return hn::Mul(x, y); });
+}
+
+void div(const float* a, const float* b, float* out, int64_t n) {
+  map2(a, b, out, n, [](FloatVec x, FloatVec y) HWY_ATTR { return hn::Div(x, y); });
 }
 
 void scale(const float* x, float factor, float* out, int64_t n) {
@@ -30,18 +38,6 @@ void scaled_difference(const float* a, const float* b, float factor, float* out,
   map2(a, b, out, n, [f](FloatVec x, FloatVec y) HWY_ATTR { return hn::Mul(hn::Sub(x, y), f); });
 }
 
-// A comparison instead of a maximum: NaN and -0 stay what they are.
-void relu(const float* x, float* out, int64_t n) {
-  map1(x, out, n,
-       [](FloatVec v) HWY_ATTR { return hn::IfThenZeroElse(hn::Lt(v, hn::Zero(FloatTag())), v); });
-}
-
-void relu_grad(const float* out, const float* dout, float* dx, int64_t n) {
-  map2(out, dout, dx, n, [](FloatVec y, FloatVec dy) HWY_ATTR {
-    return hn::IfThenZeroElse(hn::Le(y, hn::Zero(FloatTag())), dy);
-  });
-}
-
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace weft::kernels
@@ -51,11 +47,11 @@ HWY_AFTER_NAMESPACE();
 namespace weft::kernels {
 
 HWY_EXPORT(add);
+HWY_EXPORT(sub);
 HWY_EXPORT(mul);
+HWY_EXPORT(div);
 HWY_EXPORT(scale);
 HWY_EXPORT(scaled_difference);
-HWY_EXPORT(relu);
-HWY_EXPORT(relu_grad);
 
 void add(const float* a, const float* b, float* out, int64_t n) {
   HWY_DYNAMIC_DISPATCH(add)(a, b, out, n);
@@ -63,15 +59,17 @@ void add(const float* a, const float* b, float* out, int64_t n) {
 void mul(const float* a, const float* b, float* out, int64_t n) {
   HWY_DYNAMIC_DISPATCH(mul)(a, b, out, n);
 }
+void sub(const float* a, const float* b, float* out, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(sub)(a, b, out, n);
+}
+void div(const float* a, const float* b, float* out, int64_t n) {
+  HWY_DYNAMIC_DISPATCH(div)(a, b, out, n);
+}
 void scale(const float* x, float factor, float* out, int64_t n) {
   HWY_DYNAMIC_DISPATCH(scale)(x, factor, out, n);
 }
 void scaled_difference(const float* a, const float* b, float factor, float* out, int64_t n) {
   HWY_DYNAMIC_DISPATCH(scaled_difference)(a, b, factor, out, n);
-}
-void relu(const float* x, float* out, int64_t n) { HWY_DYNAMIC_DISPATCH(relu)(x, out, n); }
-void relu_grad(const float* out, const float* dout, float* dx, int64_t n) {
-  HWY_DYNAMIC_DISPATCH(relu_grad)(out, dout, dx, n);
 }
 
 }  // namespace weft::kernels

@@ -1,7 +1,8 @@
-// exp, log and erf of vectors of floats, compiled once per SIMD target. No libm: its results differ
-// between versions. Each is good to 1.5 ulp (tests/unit/math_test.cc measures), keeps NaN,
-// infinities, signed zeros and subnormal numbers, and treats an element alike whatever lane it is
-// in. The polynomials are minimax fits; all multiply-adds are written out.
+// exp, log, erf, sigmoid, softplus and tanh of vectors of floats, compiled once per SIMD target. No
+// libm: its results differ between versions. exp, log and erf are good to 1.5 ulp, the others to 3
+// (tests/unit/math_test.cc measures). Each keeps NaN, infinities, signed zeros and subnormal
+// numbers, and treats an element alike whatever lane it is in. The polynomials are minimax fits;
+// all multiply-adds are written out.
 #if defined(WEFT_KERNELS_MATH_INL_H) == defined(HWY_TARGET_TOGGLE)
 #ifdef WEFT_KERNELS_MATH_INL_H
 #undef WEFT_KERNELS_MATH_INL_H
@@ -89,6 +90,37 @@ HWY_INLINE FloatVec verf(FloatVec x) {
                                 -0.0237786174f, 0.106256105f, 0.635139704f, 0.128651351f);
   const FloatVec far = hn::Sub(constant(1.0f), vexp(hn::Neg(hn::MulAdd(t, p, t))));
   const FloatVec y = hn::CopySign(hn::IfThenElse(hn::Lt(a, constant(0.925f)), near, far), x);
+  return hn::IfThenElse(hn::IsNaN(x), x, y);
+}
+
+// 1 / (1 + exp(-x))
+HWY_INLINE FloatVec vsigmoid(FloatVec x) {
+  const FloatVec one = constant(1.0f);
+  return hn::Div(one, hn::Add(one, vexp(hn::Neg(x))));
+}
+
+// log(1 + x) for x in [0, 1]: the rounding of 1 + x is corrected by x / ((1 + x) - 1).
+HWY_INLINE FloatVec vlog1p(FloatVec x) {
+  const FloatVec one = constant(1.0f), sum = hn::Add(one, x), rounded = hn::Sub(sum, one);
+  const auto lost = hn::Eq(rounded, hn::Zero(FloatTag()));
+  const FloatVec divisor = hn::IfThenElse(lost, one, rounded);
+  return hn::IfThenElse(lost, x, hn::Mul(vlog(sum), hn::Div(x, divisor)));
+}
+
+// max(x, 0) + log(1 + exp(-|x|)). NaN comes from the logarithm.
+HWY_INLINE FloatVec vsoftplus(FloatVec x) {
+  const FloatVec positive = hn::IfThenElseZero(hn::Gt(x, hn::Zero(FloatTag())), x);
+  return hn::Add(positive, vlog1p(vexp(hn::Neg(hn::Abs(x)))));
+}
+
+// Near 0 an odd polynomial; elsewhere 1 - 2 / (exp(2 |x|) + 1).
+HWY_INLINE FloatVec vtanh(FloatVec x) {
+  const FloatVec a = hn::Abs(x), z = hn::Mul(x, x), one = constant(1.0f);
+  const FloatVec q = polynomial(z, constant(-5.70498872745e-3f), 2.06390887954e-2f,
+                                -5.37397155531e-2f, 1.33314422036e-1f, -3.33332819422e-1f);
+  const FloatVec near = hn::MulAdd(hn::Mul(a, z), q, a);
+  const FloatVec far = hn::Sub(one, hn::Div(constant(2.0f), hn::Add(vexp(hn::Add(a, a)), one)));
+  const FloatVec y = hn::CopySign(hn::IfThenElse(hn::Lt(a, constant(0.625f)), near, far), x);
   return hn::IfThenElse(hn::IsNaN(x), x, y);
 }
 

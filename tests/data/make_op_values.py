@@ -135,6 +135,35 @@ case("conv1d", "conv1d", conv1d(1, 1, 1), [normal(2, 7, 4)], [normal(3, 4, 5), n
 case("conv1d no bias", "conv1d", conv1d(1, 0, 1), [normal(2, 6, 3)], [normal(4, 3, 2)])
 case("conv1d strided", "conv1d", conv1d(2, 3, 2), [normal(2, 9, 3)], [normal(4, 3, 4), normal(4)], dims=[2, 3, 2])
 
+# New rows follow, so that the rows before keep their random numbers.
+
+
+def positive(*shape):
+    return exact(np.abs(rng.standard_normal(shape)) + 0.5)
+
+
+def by_parameter(f):
+    return lambda x, w: f(x[0], w[0])
+
+
+case("add broadcast", "add", lambda x, _: x[0] + x[1] + x[2], [normal(2, 3, 5), normal(2, 1, 5), normal(2, 3, 1)])
+case("add parameter", "add", by_parameter(jnp.add), [normal(2, 3, 5)], [normal(3, 1)])
+case("sub", "sub", lambda x, _: x[0] - x[1], [normal(3, 5), normal(3, 5)])
+case("sub broadcast", "sub", lambda x, _: x[0] - x[1], [normal(2, 1, 5), normal(2, 3, 1)])
+case("sub parameter", "sub", by_parameter(jnp.subtract), [normal(4, 5)], [normal(5)])
+case("mul broadcast", "mul", lambda x, _: x[0] * x[1], [normal(2, 4, 1, 3), normal(2, 1, 5, 3)])
+case("mul parameter", "mul", by_parameter(jnp.multiply), [normal(4, 3, 5)], [normal(3, 5)])
+case("div", "div", lambda x, _: x[0] / x[1], [normal(3, 5), positive(3, 5)])
+case("div broadcast", "div", lambda x, _: x[0] / x[1], [normal(2, 3, 5), positive(2, 3, 1)])
+case("neg", "neg", lambda x, _: -x[0], [normal(3, 5)])
+case("exp", "exp", lambda x, _: jnp.exp(x[0]), [normal(4, 9)])
+case("log", "log", lambda x, _: jnp.log(x[0]), [positive(4, 9)])
+case("sqrt", "sqrt", lambda x, _: jnp.sqrt(x[0]), [positive(4, 9)])
+case("tanh", "tanh", lambda x, _: jnp.tanh(x[0]), [2 * normal(4, 9)])
+case("sigmoid", "sigmoid", lambda x, _: jax.nn.sigmoid(x[0]), [5 * normal(4, 9)])
+case("silu", "silu", lambda x, _: jax.nn.silu(x[0]), [5 * normal(4, 9)])
+case("softplus", "softplus", lambda x, _: jax.nn.softplus(x[0]), [5 * normal(4, 9)])
+
 path = pathlib.Path(__file__).with_name("op_values.json")
 lines = [json.dumps(row, separators=(",", ":")) for row in cases]
 path.write_text("[\n" + ",\n".join(lines) + "\n]\n")

@@ -161,6 +161,28 @@ TEST(Extremes, GeluKeepsItsLimits) {
   }
 }
 
+// Functions whose limits are 0, a constant or the input itself have them at the ends of a float.
+TEST(Extremes, FunctionsAndTheirSlopesKeepTheirLimits) {
+  const std::vector<float> x = {kInfinity, -kInfinity, 3e38f, -3e38f, 120, -120};
+  const struct {
+    const char* op;
+    float above, below, slope_above;  // NaN: the input itself
+  } rows[] = {
+      {"sigmoid", 1, 0, 0}, {"silu", NAN, 0, 1}, {"softplus", NAN, 0, 1}, {"tanh", 1, -1, 0}};
+  for (const auto& row : rows) {
+    Problem p = problem_of(row.op, {}, {{1, static_cast<int64_t>(x.size())}}, {x});
+    p.dout = bytes_of(std::vector<float>(x.size(), 1.0f));
+    const Results r = run_float(p);
+    const std::vector<double> out = numbers(r.out, DType::f32), din = numbers(r.din[0], DType::f32);
+    for (size_t i = 0; i < x.size(); ++i) {
+      const float above = std::isnan(row.above) ? x[i] : row.above;
+      EXPECT_FLOAT_EQ(static_cast<float>(out[i]), x[i] > 0 ? above : row.below)
+          << row.op << " of " << x[i];
+      EXPECT_EQ(din[i], x[i] > 0 ? row.slope_above : 0) << row.op << " of " << x[i];
+    }
+  }
+}
+
 TEST(Extremes, ReluKeepsZerosAndWhatIsNoNumber) {
   const std::vector<float> x = {-0.0f, 0.0f, -1e-40f, 1e-40f, -kInfinity, kInfinity, NAN};
   const std::vector<float> expected = {-0.0f, 0.0f, 0.0f, 1e-40f, 0.0f, kInfinity, NAN};

@@ -12,12 +12,13 @@ namespace weft::test {
 namespace {
 
 // Normal numbers, none near 0: a step of the differences never crosses the corner of relu.
-Bytes random_floats(int64_t count, uint64_t purpose) {
+Bytes random_floats(int64_t count, uint64_t purpose, bool positive = false) {
   const Stream stream = Stream::data(7, purpose);
   std::vector<float> x(static_cast<size_t>(count));
   for (size_t i = 0; i < x.size(); ++i) {
     x[i] = static_cast<float>(stream.normal(i)[0]);
     if (std::fabs(x[i]) < 0.01f) x[i] = std::copysign(0.01f, x[i]);
+    if (positive) x[i] = 0.5f + std::fabs(x[i]);
   }
   Bytes out(x.size() * sizeof(float));
   if (!x.empty()) std::memcpy(out.data(), x.data(), out.size());
@@ -70,7 +71,7 @@ Problem problem_of(const OpCase& c) {
   for (const Operand& in : p.in)
     p.in_data.push_back(in.desc.dtype == DType::i32
                             ? random_ints(in.desc.elements(), c.low, c.high, ++purpose)
-                            : random_floats(in.desc.elements(), ++purpose));
+                            : random_floats(in.desc.elements(), ++purpose, c.positive));
   for (const Desc& desc : p.weights) {
     p.weight_data.push_back(random_floats(desc.elements(), ++purpose));
     p.acc.push_back(random_floats(desc.elements(), ++purpose));

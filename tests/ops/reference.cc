@@ -20,6 +20,11 @@ Values each(const Values& x, F f) {
   return out;
 }
 
+template <double (*f)(double)>
+Values unary(const RefCall& c) {
+  return each(c.in[0].v, f);
+}
+
 template <typename F>
 Values pairs(const RefCall& c, F f) {
   Values out;
@@ -37,16 +42,49 @@ struct Split {
 double& at(Values& v, int64_t i) { return v[static_cast<size_t>(i)]; }
 double at(const Values& v, int64_t i) { return v[static_cast<size_t>(i)]; }
 
-Values add(const RefCall& c) {
-  Values out(c.in[0].v.size());
-  for (const RefTensor& x : c.in)
-    for (size_t i = 0; i < out.size(); ++i) out[i] += x.v[i];
+// The operands of each element of a broadcast result: inputs, then weights.
+std::vector<Values> broadcast(const RefCall& c) {
+  std::vector<RefTensor> operands = c.in;
+  operands.insert(operands.end(), c.weights.begin(), c.weights.end());
+  Shape shape = c.in[0].shape;
+  for (const RefTensor& x : operands)
+    for (int i = 0; i < x.shape.rank; ++i) {
+      int64_t& extent = shape[shape.rank - x.shape.rank + i];
+      extent = std::max(extent, x.shape[i]);
+    }
+  std::vector<Values> out;
+  for (int64_t e = 0; e < shape.elements(); ++e) {
+    Values& row = out.emplace_back();
+    for (const RefTensor& x : operands) {
+      int64_t from = 0, step = 1, rest = e;
+      for (int i = 1; i <= x.shape.rank; ++i) {
+        const int64_t extent = x.shape[x.shape.rank - i], whole = shape[shape.rank - i];
+        if (extent != 1) from += rest % whole * step;
+        step *= extent;
+        rest /= whole;
+      }
+      row.push_back(at(x.v, from));
+    }
+  }
   return out;
 }
-Values mul(const RefCall& c) { return pairs(c, std::multiplies<double>()); }
-Values relu(const RefCall& c) {
-  return each(c.in[0].v, [](double x) { return x > 0 ? x : 0; });
+
+template <typename F>
+Values binary(const RefCall& c) {
+  Values out;
+  for (const Values& row : broadcast(c)) {
+    double value = row[0];
+    for (size_t i = 1; i < row.size(); ++i) value = F()(value, row[i]);
+    out.push_back(value);
+  }
+  return out;
 }
+
+double relu(double x) { return x > 0 ? x : 0; }
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+double silu(double x) { return x * sigmoid(x); }
+double softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }
+double negative(double x) { return -x; }
 Values reshape(const RefCall& c) { return c.in[0].v; }
 Values scale(const RefCall& c) {
   return each(c.in[0].v, [&](double x) { return x * c.attrs.factor; });
@@ -324,27 +362,37 @@ RefForward find_reference(const std::string& op) {
     const char* name;
     RefForward forward;
   } rows[] = {
-      {"add", add},
+      {"add", binary<std::plus<double>>},
       {"attention", attention},
       {"concat", concat},
       {"conv1d", conv1d},
       {"cross_entropy_of_parts", cross_entropy_of_parts},
       {"cross_entropy_part", cross_entropy_part},
+      {"div", binary<std::divides<double>>},
       {"dropout", dropout},
       {"embedding", embedding},
+      {"exp", unary<std::exp>},
       {"gelu", gelu},
       {"layer_norm", layer_norm},
       {"linear", linear},
+      {"log", unary<std::log>},
       {"matmul", matmul},
       {"mean", mean},
       {"mse", mse},
-      {"mul", mul},
-      {"relu", relu},
+      {"mul", binary<std::multiplies<double>>},
+      {"neg", unary<negative>},
+      {"relu", unary<relu>},
       {"reshape", reshape},
       {"scale", scale},
+      {"sigmoid", unary<sigmoid>},
+      {"silu", unary<silu>},
       {"slice", slice},
       {"softmax", softmax},
       {"softmax_cross_entropy", softmax_cross_entropy},
+      {"softplus", unary<softplus>},
+      {"sqrt", unary<std::sqrt>},
+      {"sub", binary<std::minus<double>>},
+      {"tanh", unary<std::tanh>},
       {"transpose", transpose},
   };
   for (const auto& row : rows)

@@ -1,4 +1,4 @@
-// exp, log and erf of math-inl.h against double libm, for every SIMD target that this machine has.
+// The functions of math-inl.h against double libm, for every SIMD target that this machine has.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -30,6 +30,15 @@ void test_log(const float* x, float* y, int64_t n) {
 void test_erf(const float* x, float* y, int64_t n) {
   map1(x, y, n, [](FloatVec v) HWY_ATTR { return verf(v); });
 }
+void test_sigmoid(const float* x, float* y, int64_t n) {
+  map1(x, y, n, [](FloatVec v) HWY_ATTR { return vsigmoid(v); });
+}
+void test_softplus(const float* x, float* y, int64_t n) {
+  map1(x, y, n, [](FloatVec v) HWY_ATTR { return vsoftplus(v); });
+}
+void test_tanh(const float* x, float* y, int64_t n) {
+  map1(x, y, n, [](FloatVec v) HWY_ATTR { return vtanh(v); });
+}
 float test_sum(const float* x, int64_t n) {
   return sum(n, [x](int64_t i, int64_t count)
                     HWY_ATTR { return hn::Add(load(x + i, count), constant(1.0f)); });
@@ -46,6 +55,9 @@ namespace weft::kernels {
 HWY_EXPORT(test_exp);
 HWY_EXPORT(test_log);
 HWY_EXPORT(test_erf);
+HWY_EXPORT(test_sigmoid);
+HWY_EXPORT(test_softplus);
+HWY_EXPORT(test_tanh);
 HWY_EXPORT(test_sum);
 
 namespace {
@@ -60,6 +72,9 @@ struct Function {
   double max_ulp;
   float low, high;  // where results are finite
 };
+
+double exact_sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+double exact_softplus(double x) { return std::max(x, 0.0) + std::log1p(std::exp(-std::fabs(x))); }
 
 const Function kFunctions[] = {
     {"exp",
@@ -80,6 +95,24 @@ const Function kFunctions[] = {
        (x, y, n);
      },
      std::erf, 1.5, -6, 6},
+    {"sigmoid",
+     [](const float* x, float* y, int64_t n) {
+       HWY_DYNAMIC_DISPATCH(test_sigmoid)
+       (x, y, n);
+     },
+     exact_sigmoid, 3, -87, 87},
+    {"softplus",
+     [](const float* x, float* y, int64_t n) {
+       HWY_DYNAMIC_DISPATCH(test_softplus)
+       (x, y, n);
+     },
+     exact_softplus, 3, -87, 87},
+    {"tanh",
+     [](const float* x, float* y, int64_t n) {
+       HWY_DYNAMIC_DISPATCH(test_tanh)
+       (x, y, n);
+     },
+     std::tanh, 3, -12, 12},
 };
 
 // Distance in units of the last place of the exact value; below the normal range the unit stays
@@ -139,11 +172,40 @@ TEST(Math, SpecialValues) {
     float x, y;
   };
   const Row rows[] = {
-      {"exp", 0, 1},        {"exp", -kInf, 0},     {"exp", kInf, kInf},  {"exp", kNaN, kNaN},
-      {"exp", 100, kInf},   {"exp", -200, 0},      {"exp", 3e38f, kInf}, {"log", 1, 0},
-      {"log", 0, -kInf},    {"log", -0.0f, -kInf}, {"log", kInf, kInf},  {"log", -1, kNaN},
-      {"log", -kInf, kNaN}, {"log", kNaN, kNaN},   {"erf", 0, 0},        {"erf", -0.0f, -0.0f},
-      {"erf", kInf, 1},     {"erf", -kInf, -1},    {"erf", kNaN, kNaN},  {"erf", -3e38f, -1},
+      {"exp", 0, 1},
+      {"exp", -kInf, 0},
+      {"exp", kInf, kInf},
+      {"exp", kNaN, kNaN},
+      {"exp", 100, kInf},
+      {"exp", -200, 0},
+      {"exp", 3e38f, kInf},
+      {"log", 1, 0},
+      {"log", 0, -kInf},
+      {"log", -0.0f, -kInf},
+      {"log", kInf, kInf},
+      {"log", -1, kNaN},
+      {"log", -kInf, kNaN},
+      {"log", kNaN, kNaN},
+      {"erf", 0, 0},
+      {"erf", -0.0f, -0.0f},
+      {"erf", kInf, 1},
+      {"erf", -kInf, -1},
+      {"erf", kNaN, kNaN},
+      {"erf", -3e38f, -1},
+      {"sigmoid", 0, 0.5f},
+      {"sigmoid", kInf, 1},
+      {"sigmoid", -kInf, 0},
+      {"sigmoid", kNaN, kNaN},
+      {"softplus", kInf, kInf},
+      {"softplus", -kInf, 0},
+      {"softplus", kNaN, kNaN},
+      {"softplus", 3e38f, 3e38f},
+      {"tanh", 0, 0},
+      {"tanh", -0.0f, -0.0f},
+      {"tanh", kInf, 1},
+      {"tanh", -kInf, -1},
+      {"tanh", kNaN, kNaN},
+      {"tanh", 1e-40f, 1e-40f},
   };
   for (const Row& row : rows)
     for (const Function& f : kFunctions) {

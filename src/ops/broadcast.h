@@ -1,0 +1,127 @@
+// Broadcasting: an operand with 1 in place of a dimension of the result is repeated along that
+// dimension, and its gradient is the sum over the repetitions. A parameter may also lack dimensions
+// in front. Samples, dimension 0 of a batched operand, are never repeated.
+#pragma once
+
+#include <algorithm>
+#include <array>
+
+#include "kernels/elementwise.h"
+#include "kernels/norm.h"
+#include "kernels/ranges.h"
+#include "ops/op.h"
+
+namespace weft {
+
+// The shape of the result. Errors name the port.
+Result<Shape> broadcast_shape(std::span<const Operand> in, std::span<const Desc> weights);
+
+// The result as rows of `inner` elements, and where the operands of a row are. Adjacent dimensions
+// that every operand has or every operand repeats are one.
+class Broadcast {
+ public:
+  static constexpr size_t kMostOperands = 17;
+  // Elements of a row that a callback gets at most, if an operand is one element for a whole row.
+  static constexpr int64_t kStrip = 1024;
+
+  Broadcast(const Shape& out, std::span<const View> in, std::span<const View> weights);
+
+  // A part of a row.
+  struct Part {
+    int64_t row, first, count;
+  };
+
+  int64_t out_offset(const Part& part) const { return part.row * inner() + part.first; }
+  // The elements of an operand for a part; a repeated one is written to `repeated`.
+  const float* elements(size_t operand, const float* data, const Part& part,
+                        float* repeated) const {
+    const float* x = data + offset(operand, part);
+    if (inner_stride(operand) != 0) return x;
+    std::fill_n(repeated, part.count, *x);
+    return repeated;
+  }
+
+  // body(part) for all rows in parts.
+  template <typename F>
+  void for_parts(Tiles& tiles, F&& body) const {
+    const int64_t strip = repeats_inner_ ? kStrip : kTileElements;
+    const int64_t strips = (inner() + strip - 1) / strip;
+    for_ranges(tiles, rows() * strips, tile_rows(std::min(inner(), strip)),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t i = begin; i < end; ++i)
+                   body(part(i / strips, i % strips * strip, strip));
+               });
+  }
+
+  // Writes the sums of `term` over what an operand repeats to `to`, or adds them. term(part, out)
+  // writes the elements of a part. Sums ascend along rows.
+  template <typename F>
+  void sum_repeated(Tiles& tiles, size_t operand, float* to, bool add, F&& term) const {
+    if (!add && !repeats(operand)) {
+      for_parts(tiles, [&](const Part& p) { term(p, to + offset(operand, p)); });
+      return;
+    }
+    const bool along_row = inner_stride(operand) == 0;
+    const int64_t strips = along_row ? 1 : (inner() + kSumStrip - 1) / kSumStrip;
+    const int64_t repetitions = count(operand, true);
+    const int64_t work = repetitions * (along_row ? inner() : std::min(inner(), kSumStrip));
+    for_ranges(tiles, count(operand, false) * strips, tile_rows(work),
+               [&](int64_t begin, int64_t end) {
+                 for (int64_t i = begin; i < end; ++i) {
+                   const int64_t kept = row_at(operand, false, i / strips);
+                   const Part own = part(kept, i % strips * kSumStrip, along_row ? 1 : kSumStrip);
+                   float sums[kSumStrip] = {};
+                   for (int64_t r = 0; r < repetitions; ++r)
+                     add_part(kept + row_at(operand, true, r), own, along_row, term, sums);
+                   float* at = to + offset(operand, own);
+                   if (add)
+                     kernels::add(at, sums, at, own.count);
+                   else
+                     std::copy_n(sums, own.count, at);
+                 }
+               });
+  }
+
+ private:
+  static constexpr int64_t kSumStrip = 256;
+
+  template <typename F>
+  void add_part(int64_t row, const Part& own, bool along_row, F&& term, float* sums) const {
+    float terms[kSumStrip];
+    if (!along_row) {
+      term(Part{row, own.first, own.count}, terms);
+      kernels::add(sums, terms, sums, own.count);
+      return;
+    }
+    for (int64_t first = 0; first < inner(); first += kSumStrip) {
+      const Part p = part(row, first, kSumStrip);
+      float sum = 0;
+      term(p, terms);
+      kernels::row_sums(terms, 1, p.count, &sum);
+      sums[0] += sum;
+    }
+  }
+
+  Part part(int64_t row, int64_t first, int64_t most) const {
+    return {row, first, std::min(most, inner() - first)};
+  }
+  int64_t inner() const { return extent_[static_cast<size_t>(rank_ - 1)]; }
+  int64_t rows() const;
+  int64_t inner_stride(size_t operand) const {
+    return stride_[operand][static_cast<size_t>(rank_ - 1)];
+  }
+  int64_t offset(size_t operand, const Part& part) const;
+  bool repeats(size_t operand) const;
+  // The number of combinations of the rows' dimensions that an operand repeats, or has; and the row
+  // of one of them, the other dimensions at 0.
+  int64_t count(size_t operand, bool repeated) const;
+  int64_t row_at(size_t operand, bool repeated, int64_t index) const;
+
+  int rank_ = 0;  // at least 1
+  size_t operands_;
+  bool repeats_inner_ = false;
+  std::array<int64_t, kMaxRank> extent_{};
+  std::array<std::array<int64_t, kMaxRank>, kMostOperands> stride_{};
+};
+
+}  // namespace weft
