@@ -17,7 +17,7 @@ static inline void require(weft_status status, const char *what, const weft_erro
 /* NAME.KIND, drawn from N(0, deviation); or all `constant`, when deviation is 0. */
 static inline weft_param add_param(weft_model *model, const char *name, const char *kind, weft_desc desc, double deviation,
                                    double constant) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = {.size = sizeof err};
   weft_param param;
   char full[64];
   snprintf(full, sizeof full, "%s.%s", name, kind);
@@ -27,7 +27,7 @@ static inline weft_param add_param(weft_model *model, const char *name, const ch
 }
 
 static inline weft_value add_input(weft_model *model, const char *name, weft_desc sample) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = {.size = sizeof err};
   weft_value value;
   require(weft_model_add_input(model, name, &sample, 0, &value, &err), name, &err);
   return value;
@@ -36,7 +36,7 @@ static inline weft_value add_input(weft_model *model, const char *name, weft_des
 /* `config` says all but the operands and the name. */
 static inline weft_value add_node(weft_model *model, const char *name, weft_node_config config, const weft_value *inputs,
                                   uint32_t n_inputs, const weft_param *params, uint32_t n_params) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = {.size = sizeof err};
   weft_value value;
   config.size = sizeof config;
   config.name = name;
@@ -77,7 +77,7 @@ static inline weft_value add_conv(weft_model *model, const char *name, weft_valu
   const double deviation = sqrt(2.0 / (double)(taps * in));
   const weft_param params[] = {add_param(model, name, "weight", (weft_desc){WEFT_F32, 3, {taps, in, out}}, deviation, 0),
                                add_param(model, name, "bias", (weft_desc){WEFT_F32, 1, {out}}, 0, 0)};
-  return add_node(model, name, NODE(.op = "conv1d", .rank = 2, .dims = {1, taps / 2}), &x, 1, params, 2);
+  return add_node(model, name, NODE(.op = "conv1d", .n_dims = 2, .dims = {1, taps / 2}), &x, 1, params, 2);
 }
 
 static inline weft_value add_norm(weft_model *model, const char *name, weft_value x, int64_t width) {
@@ -103,17 +103,17 @@ static inline weft_value add_block(weft_model *model, const char *name, weft_val
   return add_plain(model, name, "mlp.add", NODE(.op = "add"), x, add_linear(model, n[5], y, 4 * width, width, residual));
 }
 
-/* What each of the `n` ranks computes: seconds by the profile if there is one, otherwise by analysed cost. */
+/* The compute time of each of the `n` ranks: by the profile if there is one, otherwise by estimated cost. */
 static inline void sum_work(const weft_plan *plan, uint32_t n, const weft_profile *profile, double *work) {
-  weft_error err = WEFT_ERROR_INIT;
-  weft_node_times node = WEFT_NODE_TIMES_INIT;
+  weft_error err = {.size = sizeof err};
+  weft_node_times node = {.size = sizeof node};
   if (!profile) {
     weft_prediction *prediction;
     require(weft_plan_simulate(plan, 0, &prediction, &err), "prediction", &err);
     for (uint32_t rank = 0; rank < n; ++rank) {
-      weft_rank_prediction r = WEFT_RANK_PREDICTION_INIT;
+      weft_rank_prediction r = {.size = sizeof r};
       weft_prediction_rank(prediction, rank, &r);
-      work[rank] = r.busy;
+      work[rank] = (double)r.busy_ns;
     }
     weft_prediction_free(prediction);
     return;
@@ -121,7 +121,7 @@ static inline void sum_work(const weft_plan *plan, uint32_t n, const weft_profil
   for (uint32_t i = 0, rank = 0; i < weft_profile_nodes(profile); ++i) {   /* a rank has one stage, and a stage a run of nodes */
     require(weft_profile_node(profile, i, &node), "profile", &err);
     if (rank + 1 < n && strcmp(node.name, weft_plan_first(plan, rank + 1)) == 0) ++rank;
-    work[rank] += node.forward + node.input + node.weight;
+    work[rank] += (double)(node.forward_ns + node.input_ns + node.weight_ns);
   }
 }
 
@@ -142,10 +142,11 @@ static inline void print_shares(const weft_plan *plan, uint32_t n, const weft_pr
 
 /* One step of a run, which must succeed: submits and polls until it is over. Outputs go to `output`, one micro-batch after
  * another; it may be NULL. */
-static inline double run_step(weft_run *run, weft_tensor *const *inputs, uint32_t n_inputs, uint32_t flags, float *output) {
-  weft_error err = WEFT_ERROR_INIT;
-  weft_event event = WEFT_EVENT_INIT;
-  require(weft_run_submit(run, inputs, n_inputs, flags, 0, &err), "submit", &err);
+static inline double run_step(weft_run *run, weft_tensor *const *inputs, uint32_t n_inputs, weft_step_mode mode,
+                              float *output) {
+  weft_error err = {.size = sizeof err};
+  weft_event event = {.size = sizeof event};
+  require(weft_run_submit(run, inputs, n_inputs, mode, 0, &err), "submit", &err);
   for (;;) {
     require(weft_run_poll(run, &event, -1), "poll", &err);
     if (event.kind == WEFT_EVENT_ERROR) snprintf(err.text, sizeof err.text, "%s", event.text);
@@ -154,7 +155,7 @@ static inline double run_step(weft_run *run, weft_tensor *const *inputs, uint32_
     if (event.kind != WEFT_EVENT_MICRO_BATCH || !output || event.n_outputs == 0) continue;
     const weft_desc desc = weft_tensor_desc(event.outputs[0]);
     int64_t elements = 1;
-    for (uint32_t i = 0; i < desc.rank; ++i) elements *= desc.dims[i];
+    for (uint32_t i = 0; i < desc.n_dims; ++i) elements *= desc.dims[i];
     for (int64_t i = 0; i < elements; ++i) *output++ = ((const float *)weft_tensor_data(event.outputs[0]))[i];
   }
 }

@@ -13,7 +13,7 @@ static void require(weft_status status, const char *what, const weft_error *err)
 }
 
 static weft_tensor *wrap(void *memory, int64_t rows, int64_t columns) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = {.size = sizeof err};
   const weft_desc matrix = {WEFT_F32, 2, {rows, columns}}, vector = {WEFT_F32, 1, {columns}};
   weft_tensor *tensor = NULL;
   require(weft_tensor_wrap(rows ? &matrix : &vector, memory, NULL, NULL, &tensor, &err), "wrap", &err);
@@ -21,7 +21,7 @@ static weft_tensor *wrap(void *memory, int64_t rows, int64_t columns) {
 }
 
 static weft_model *build(void) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = {.size = sizeof err};
   weft_model *model = NULL;
   weft_value x, target;
   const weft_desc row = {WEFT_F32, 2, {1, WIDTH}};
@@ -30,7 +30,8 @@ static weft_model *build(void) {
   require(weft_model_add_input(model, "target", &row, 0, &target, &err), "input", &err);
   for (int l = 0; l < LAYERS; ++l) {
     char name[32];
-    weft_node_config relu = WEFT_NODE_INIT;
+    weft_node_config relu;
+    weft_node_config_init(&relu, sizeof relu);
     snprintf(name, sizeof name, "layer%d", l);
     require(weft_model_add_linear(model, name, x, WIDTH, &x, &err), name, &err);
     relu.op = "relu";
@@ -39,7 +40,8 @@ static weft_model *build(void) {
     require(weft_model_add_node(model, &relu, &x, &err), "relu", &err);
   }
   const weft_value operands[] = {x, target};
-  weft_node_config loss = WEFT_NODE_INIT;
+  weft_node_config loss;
+  weft_node_config_init(&loss, sizeof loss);
   loss.op = "mse";
   loss.inputs = operands;
   loss.n_inputs = 2;
@@ -52,15 +54,17 @@ static weft_plan *plan_of(weft_model *model, weft_plan_config config, int stages
   static const char *const layers[LAYERS] = {"layer0", "layer1", "layer2", "layer3"};
   const char *cuts[LAYERS];
   for (int s = 1; s < stages; ++s) cuts[s - 1] = layers[s * LAYERS / stages];
-  weft_optimizer sgd = WEFT_OPTIMIZER_INIT;
+  weft_optimizer sgd;
+  weft_optimizer_init(&sgd, sizeof sgd);
   sgd.rule = WEFT_SGD;
   sgd.rate = 1e-6;
+  sgd.clip = 0;
   config.micro_batches = MICRO_BATCHES;
   config.micro_batch_size = MICRO_BATCH_SIZE;
   config.cuts = cuts;
   config.n_cuts = (uint32_t)stages - 1;
   config.optimizer = &sgd;
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = {.size = sizeof err};
   weft_plan *plan = NULL;
   require(weft_plan_new(model, &config, &plan, &err), "plan", &err);
   return plan;
@@ -68,7 +72,7 @@ static weft_plan *plan_of(weft_model *model, weft_plan_config config, int stages
 
 /* Writes the parameters, or reads their gradients. */
 static void each_parameter(weft_run *run, float weight[LAYERS][WIDTH][WIDTH], float bias[LAYERS][WIDTH], int write) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = {.size = sizeof err};
   for (int l = 0; l < LAYERS; ++l) {
     weft_tensor *const tensors[] = {wrap(weight[l], WIDTH, WIDTH), wrap(bias[l], 0, WIDTH)};
     static const char *const kinds[] = {"weight", "bias"};
@@ -82,12 +86,12 @@ static void each_parameter(weft_run *run, float weight[LAYERS][WIDTH][WIDTH], fl
   }
 }
 
-static double step(weft_run *run, data *d, uint32_t flags) {
-  weft_error err = WEFT_ERROR_INIT;
+static double step(weft_run *run, data *d, weft_step_mode mode) {
+  weft_error err = {.size = sizeof err};
   weft_tensor *const inputs[] = {wrap(d->input, SAMPLES, WIDTH), wrap(d->target, SAMPLES, WIDTH)};
-  require(weft_run_submit(run, inputs, 2, flags, 0, &err), "submit", &err);
+  require(weft_run_submit(run, inputs, 2, mode, 0, &err), "submit", &err);
   for (int i = 0; i < 2; ++i) weft_tensor_unref(inputs[i]);   /* the run has references of its own */
-  weft_event event = WEFT_EVENT_INIT;
+  weft_event event = {.size = sizeof event};
   do {
     require(weft_run_poll(run, &event, -1), "poll", &err);
   } while (event.kind == WEFT_EVENT_MICRO_BATCH);
@@ -97,7 +101,7 @@ static double step(weft_run *run, data *d, uint32_t flags) {
 }
 
 static void compute(weft_plan *plan, weft_mesh *mesh, data *d, result *r, char digest[33]) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = {.size = sizeof err};
   weft_run *run = NULL;
   require(weft_run_start(plan, mesh, NULL, &run, &err), "run", &err);
   each_parameter(run, d->weight, d->bias, 1);

@@ -61,7 +61,7 @@ static void draw_batch(task *t) {
 /* ---- the model ---- */
 
 static weft_model *build(int64_t width) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = {.size = sizeof err};
   weft_model *m = NULL;
   require(weft_model_new(&m, &err), "model", &err);
   const weft_value tokens = add_input(m, "tokens", (weft_desc){WEFT_I32, 2, {1, LENGTH}});
@@ -84,23 +84,39 @@ static weft_model *build(int64_t width) {
 }
 
 static weft_profile *measure(weft_model *model) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = {.size = sizeof err};
   weft_profile *profile = NULL;
-  const weft_profile_config config = {.size = sizeof config, .micro_batch_size = MICRO_BATCH_SIZE};
+  weft_profile_config config;
+  weft_profile_config_init(&config, sizeof config);
+  config.micro_batch_size = MICRO_BATCH_SIZE;
   require(weft_profile_new(model, &config, &profile, &err), "profile", &err);
   return profile;
 }
 
 static weft_plan *make_plan(weft_model *model, const weft_profile *profile, const settings *s) {
   static const char *const stages[] = {"block_1.ln_1", "block_2.ln_1", "norm_2"};
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = {.size = sizeof err};
   weft_plan *plan = NULL;
-  const weft_optimizer adam = {.size = sizeof adam, .rule = WEFT_ADAM, .rate = 2e-3, .clip = 1, .curve = WEFT_RATE_COSINE,
-                               .warmup = 10, .total = (uint64_t)s->steps + 10, .min_rate = 1e-5};
-  weft_plan_config config = {.size = sizeof config, .ranks = RANKS, .micro_batches = MICRO_BATCHES,
-                             .micro_batch_size = MICRO_BATCH_SIZE, .seed = 1, .optimizer = &adam,
-                             .profile = profile};
-  if (strcmp(s->split, "stages") == 0) config.cuts = stages, config.n_cuts = RANKS - 1;
+  weft_optimizer adam;
+  weft_optimizer_init(&adam, sizeof adam);
+  adam.rule = WEFT_ADAM;
+  adam.rate = 2e-3;
+  adam.curve = WEFT_RATE_COSINE;
+  adam.warmup = 10;
+  adam.total = (uint64_t)s->steps + 10;
+  adam.min_rate = 1e-5;
+  weft_plan_config config;
+  weft_plan_config_init(&config, sizeof config);
+  config.ranks = RANKS;
+  config.micro_batches = MICRO_BATCHES;
+  config.micro_batch_size = MICRO_BATCH_SIZE;
+  config.seed = 1;
+  config.optimizer = &adam;
+  config.profile = profile;
+  if (strcmp(s->split, "stages") == 0) {
+    config.cuts = stages;
+    config.n_cuts = RANKS - 1;
+  }
   require(weft_plan_new(model, &config, &plan, &err), "plan", &err);
   return plan;
 }
@@ -126,7 +142,7 @@ static double accuracy(weft_run *run, task *t, weft_tensor *const inputs[2]) {
 }
 
 static void train(weft_run *run, const settings *s) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = {.size = sizeof err};
   static task t;
   weft_tensor *inputs[2];
   char digest[33];
@@ -171,7 +187,7 @@ int main(int argc, char **argv) {
   if (s.width < 4 || s.width % 4 || s.steps < 1) return usage();
   if (strcmp(s.split, "profile") && strcmp(s.split, "cost") && strcmp(s.split, "stages")) return usage();
 
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = {.size = sizeof err};
   weft_model *model = build(s.width);
   weft_profile *profile = strcmp(s.split, "profile") == 0 ? measure(model) : NULL;
   weft_plan *plan = make_plan(model, profile, &s);

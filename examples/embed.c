@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <weft.h>
 
-static weft_error err = WEFT_ERROR_INIT;
+static weft_error err = {.size = sizeof err};
 
 static int fail(const char *text) {
   fprintf(stderr, "embed: %s\n", text);
@@ -30,7 +30,7 @@ static int build(weft_model *model) {
 
 /* Submits a step and waits until it has ended. Events of other kinds report its parts, such as the loss of one micro-batch. */
 static int train(weft_run *run, weft_tensor *const *batch, double *loss) {
-  weft_event event = WEFT_EVENT_INIT;
+  weft_event event = {.size = sizeof event};
   TRY(weft_run_submit(run, batch, 2, WEFT_TRAIN, 0, &err));
   while (event.kind != WEFT_EVENT_DONE) {
     if (weft_run_poll(run, &event, -1) <= 0) return fail("the step has no final event");
@@ -54,8 +54,18 @@ int main(void) {
   weft_model *model;
   TRY(weft_model_new(&model, &err));
   if (build(model) != 0) return 1;
-  const weft_optimizer adamw = {sizeof adamw, .rate = 0.02, .curve = WEFT_RATE_COSINE, .total = 500};
-  const weft_plan_config config = {sizeof config, .ranks = 2, .micro_batches = 4, .micro_batch_size = 16, .optimizer = &adamw};
+  weft_optimizer adamw;
+  weft_optimizer_init(&adamw, sizeof adamw);
+  adamw.rate = 0.02;
+  adamw.curve = WEFT_RATE_COSINE;
+  adamw.total = 500;
+  adamw.clip = 0;   /* no clipping */
+  weft_plan_config config;
+  weft_plan_config_init(&config, sizeof config);
+  config.ranks = 2;
+  config.micro_batches = 4;
+  config.micro_batch_size = 16;
+  config.optimizer = &adamw;
   weft_plan *plan;
   TRY(weft_plan_new(model, &config, &plan, &err));
   weft_run *run;

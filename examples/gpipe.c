@@ -13,7 +13,8 @@
 #include "chain_model.h"
 
 static weft_plan *make_plan(weft_model *model, int stages, const char *schedule) {
-  weft_plan_config config = WEFT_PLAN_INIT;
+  weft_plan_config config;
+  weft_plan_config_init(&config, sizeof config);
   config.ranks = (uint32_t)stages;
   config.schedule = schedule;
   return plan_of(model, config, stages);

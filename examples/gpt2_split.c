@@ -31,7 +31,7 @@ typedef struct sizes {
 static const sizes gpt2 = {12, 12, 50257, 768, 1024}, small = {12, 4, 1000, 64, 128};
 
 static weft_model *build(const sizes *z, int64_t tokens) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = {.size = sizeof err};
   weft_model *m = NULL;
   require(weft_model_new(&m, &err), "model", &err);
   const weft_value ids = add_input(m, "tokens", (weft_desc){WEFT_I32, 2, {1, tokens}});
@@ -46,7 +46,7 @@ static weft_model *build(const sizes *z, int64_t tokens) {
   }
   x = add_norm(m, "ln_f", x, z->width);
   x = add_plain(m, "last", "slice", NODE(.op = "slice", .axis = 1, .begin = tokens - 1, .end = tokens), x, none);
-  x = add_plain(m, "last", "row", NODE(.op = "reshape", .rank = 2, .dims = {-1, z->width}), x, none);
+  x = add_plain(m, "last", "row", NODE(.op = "reshape", .n_dims = 2, .dims = {-1, z->width}), x, none);
   x = add_linear(m, "score", x, z->width, CLASSES, 0.02);
   require(weft_model_add_output(m, x, &err), "output", &err);
   add_plain(m, "loss", "entropy", NODE(.op = "softmax_cross_entropy"), x, classes);
@@ -54,18 +54,26 @@ static weft_model *build(const sizes *z, int64_t tokens) {
 }
 
 static weft_plan *make_plan(weft_model *model, const sizes *z) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = {.size = sizeof err};
   weft_plan *plan = NULL;
-  const weft_optimizer adamw = {.size = sizeof adamw, .rate = z == &small ? 2e-4 : 5e-6};
-  const weft_plan_config config = {.size = sizeof config, .ranks = RANKS, .micro_batches = MICRO_BATCHES,
-                                   .micro_batch_size = MICRO_BATCH_SIZE, .seed = 1, .optimizer = &adamw};
+  weft_optimizer adamw;
+  weft_optimizer_init(&adamw, sizeof adamw);
+  adamw.rate = z == &small ? 2e-4 : 5e-6;
+  adamw.clip = 0;
+  weft_plan_config config;
+  weft_plan_config_init(&config, sizeof config);
+  config.ranks = RANKS;
+  config.micro_batches = MICRO_BATCHES;
+  config.micro_batch_size = MICRO_BATCH_SIZE;
+  config.seed = 1;
+  config.optimizer = &adamw;
   require(weft_plan_new(model, &config, &plan, &err), "plan", &err);
   return plan;
 }
 
 static void train(weft_run *run, const sizes *z, int64_t tokens, int steps) {
   static int32_t ids[SAMPLES * LONGEST], classes[SAMPLES];
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = {.size = sizeof err};
   weft_tensor *inputs[2];
   char digest[33];
   const weft_desc rows = {WEFT_I32, 2, {SAMPLES, tokens}}, one = {WEFT_I32, 1, {SAMPLES}};
@@ -106,7 +114,7 @@ int main(int argc, char **argv) {
   }
   if (steps < 1 || tokens < 1 || tokens > z->context) return usage();
 
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = {.size = sizeof err};
   weft_model *model = build(z, tokens);
   weft_plan *plan = make_plan(model, z);
   weft_run *run = NULL;

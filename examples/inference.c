@@ -42,7 +42,7 @@ static void require(weft_status status, const char *what, const weft_error *err)
 }
 
 static weft_model *build(void) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = {.size = sizeof err};
   weft_model *model = NULL;
   weft_value x;
   const weft_desc row = {WEFT_F32, 2, {1, WIDTH}}, square = {WEFT_F32, 2, {WIDTH, WIDTH}};
@@ -63,7 +63,7 @@ static weft_model *build(void) {
 }
 
 static void set_weights(weft_run *run, data *d) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = {.size = sizeof err};
   const weft_desc square = {WEFT_F32, 2, {WIDTH, WIDTH}};
   for (int l = 0; l < LAYERS; ++l) {
     char name[32];
@@ -76,13 +76,13 @@ static void set_weights(weft_run *run, data *d) {
 }
 
 static void forward(weft_run *run, data *d, float out[SAMPLES][WIDTH]) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = {.size = sizeof err};
   const weft_desc batch = {WEFT_F32, 2, {SAMPLES, WIDTH}};
   weft_tensor *input = NULL;
   require(weft_tensor_wrap(&batch, d->input, NULL, NULL, &input, &err), "wrap", &err);
   require(weft_run_submit(run, &input, 1, WEFT_FORWARD, 0, &err), "submit", &err);
   weft_tensor_unref(input);   /* the run has a reference of its own */
-  weft_event event = WEFT_EVENT_INIT;
+  weft_event event = {.size = sizeof event};
   do {
     require(weft_run_poll(run, &event, -1), "poll", &err);
     if (event.kind == WEFT_EVENT_MICRO_BATCH)   /* the outputs are valid until the next poll */
@@ -93,8 +93,9 @@ static void forward(weft_run *run, data *d, float out[SAMPLES][WIDTH]) {
 }
 
 int main(int argc, char **argv) {
-  weft_error err = WEFT_ERROR_INIT;
-  weft_plan_config config = WEFT_PLAN_INIT;
+  weft_error err = {.size = sizeof err};
+  weft_plan_config config;
+  weft_plan_config_init(&config, sizeof config);
   config.ranks = LAYERS;
   config.micro_batches = MICRO_BATCHES;
   config.micro_batch_size = MICRO_BATCH_SIZE;

@@ -14,7 +14,8 @@
 
 static weft_plan *make_plan(weft_model *model, int replicas, int stages, const char *schedule) {
   const weft_axis axes[] = {{"data", (uint32_t)replicas, 0}, {"stage", (uint32_t)stages, 0}};
-  weft_plan_config config = WEFT_PLAN_INIT;
+  weft_plan_config config;
+  weft_plan_config_init(&config, sizeof config);
   config.axes = axes;
   config.n_axes = 2;
   config.gradient_groups = 2;

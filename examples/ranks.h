@@ -41,8 +41,9 @@ static int ranks_has(int argc, char **argv, const char *flag) {
 
 /* Serves if this process was started as a rank ("--join ENDPOINT"); `plan` must be that of rank 0. */
 static int ranks_joined(int argc, char **argv, const weft_plan *plan) {
-  weft_error err = WEFT_ERROR_INIT;
-  weft_mesh_config config = WEFT_MESH_INIT;
+  weft_error err = {.size = sizeof err};
+  weft_mesh_config config;
+  weft_mesh_config_init(&config, sizeof config);
   weft_mesh *mesh = NULL;
   const int at = ranks_has(argc, argv, "--join");
   if (!at || at + 1 >= argc) return 0;
@@ -58,7 +59,7 @@ static int ranks_joined(int argc, char **argv, const weft_plan *plan) {
 /* Starts ranks 1 to count - 1 as copies of this program with its arguments. Ends the program when that cannot be done. */
 static void ranks_start(ranks *world, int argc, char **argv, int count) {
   extern char **environ;
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = {.size = sizeof err};
   char **copy = (char **)calloc((size_t)argc + 3, sizeof *copy);
   int i;
   memset(world, 0, sizeof *world);

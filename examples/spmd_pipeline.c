@@ -19,7 +19,7 @@ enum { TURNS = MICRO_BATCHES + LAYERS - 1 };
 
 /* A part of the first dimension of the whole is what a coordinate has. */
 static weft_param add_cut_param(weft_model *model, const char *name, weft_desc whole) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = {.size = sizeof err};
   weft_param param;
   require(weft_model_add_param(model, name, &whole, WEFT_INIT_ZEROS, 0, &param, &err), name, &err);
   require(weft_model_cut_param(model, param, 0, "pipe", WEFT_CUT_DROP, &err), name, &err);
@@ -41,7 +41,7 @@ static weft_value add_layers(weft_model *model, const char *turn, weft_value x, 
 /* To weft, all samples are one. Dimension 1 counts micro-batches. */
 static weft_model *build(void) {
   static const int32_t first[] = {0}, last[] = {LAYERS - 1}, next[LAYERS] = {-1, 0, 1, 2};
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = {.size = sizeof err};
   weft_model *model = NULL;
   weft_value x, target, made = none, finished[MICRO_BATCHES];
   const weft_desc samples = {WEFT_F32, 4, {1, MICRO_BATCHES, MICRO_BATCH_SIZE, WIDTH}};
@@ -71,14 +71,19 @@ static weft_model *build(void) {
 }
 
 static weft_plan *make_plan(weft_model *model, int count) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = {.size = sizeof err};
   const weft_axis axis = {"pipe", (uint32_t)count, 0};
-  weft_optimizer sgd = WEFT_OPTIMIZER_INIT;
+  weft_optimizer sgd;
+  weft_optimizer_init(&sgd, sizeof sgd);
   sgd.rule = WEFT_SGD;
   sgd.rate = 1e-6;
-  weft_plan_config config = WEFT_PLAN_INIT;
+  sgd.clip = 0;
+  weft_plan_config config;
+  weft_plan_config_init(&config, sizeof config);
   config.axes = &axis;
   config.n_axes = 1;
+  config.micro_batches = 1;
+  config.micro_batch_size = 1;
   config.optimizer = &sgd;
   weft_plan *plan = NULL;
   require(weft_plan_new(model, &config, &plan, &err), "plan", &err);
@@ -86,14 +91,14 @@ static weft_plan *make_plan(weft_model *model, int count) {
 }
 
 static weft_tensor *wrap(void *memory, weft_desc desc) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = {.size = sizeof err};
   weft_tensor *tensor = NULL;
   require(weft_tensor_wrap(&desc, memory, NULL, NULL, &tensor, &err), "wrap", &err);
   return tensor;
 }
 
 static void compute(weft_plan *plan, weft_mesh *mesh, data *d, result *r, char digest[33]) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = {.size = sizeof err};
   const weft_desc weight = {WEFT_F32, 3, {LAYERS, WIDTH, WIDTH}}, bias = {WEFT_F32, 2, {LAYERS, WIDTH}},
                   samples = {WEFT_F32, 4, {1, MICRO_BATCHES, MICRO_BATCH_SIZE, WIDTH}};
   weft_tensor *const to[] = {wrap(d->weight, weight), wrap(d->bias, bias), wrap(d->input, samples), wrap(d->target, samples)};

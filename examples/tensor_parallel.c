@@ -27,7 +27,7 @@ enum { MICRO_BATCHES = 2, MICRO_BATCH_SIZE = 4, SAMPLES = MICRO_BATCHES * MICRO_
 /* A linear layer of which a coordinate has the output features `wide`, or the input features and no bias, which would be added by
  * each. */
 static weft_value add_piece_of_linear(weft_model *model, const char *name, weft_value x, int64_t in, int64_t out, int by_output) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = {.size = sizeof err};
   weft_param params[2];
   params[0] = add_param(model, name, "weight", (weft_desc){WEFT_F32, 2, {in, out}}, 0.1, 0);
   require(weft_model_cut_param(model, params[0], by_output ? 1 : 0, "tensor", 0, &err), name, &err);
@@ -44,7 +44,7 @@ static weft_value add_move(weft_model *model, const char *prefix, const char *op
 
 /* Dimension 1 of x and of the target counts tokens. */
 static weft_model *build(int coordinates) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = {.size = sizeof err};
   weft_model *model = NULL;
   weft_value x, y, all;
   const weft_desc tokens = {WEFT_F32, 3, {1, TOKENS, WIDTH}};
@@ -73,12 +73,15 @@ static weft_model *build(int coordinates) {
 }
 
 static weft_plan *make_plan(int coordinates, int count) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = {.size = sizeof err};
   weft_model *model = build(coordinates);
   const weft_axis axis = {"tensor", (uint32_t)count, 0};
-  weft_optimizer adamw = WEFT_OPTIMIZER_INIT;
+  weft_optimizer adamw;
+  weft_optimizer_init(&adamw, sizeof adamw);
   adamw.rate = 0.003;
-  weft_plan_config config = WEFT_PLAN_INIT;
+  adamw.clip = 0;
+  weft_plan_config config;
+  weft_plan_config_init(&config, sizeof config);
   config.axes = &axis;
   config.n_axes = 1;
   config.micro_batches = MICRO_BATCHES;
@@ -102,7 +105,7 @@ typedef struct result {
 static void train(weft_plan *plan, weft_mesh *mesh, result *r) {
   static float x[SAMPLES][TOKENS][WIDTH], target[SAMPLES][TOKENS][WIDTH];
   const weft_desc batch = {WEFT_F32, 3, {SAMPLES, TOKENS, WIDTH}}, matrix = {WEFT_F32, 2, {WIDTH, 4 * WIDTH}};
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = {.size = sizeof err};
   weft_run *run = NULL;
   weft_tensor *inputs[2], *grad;
   randn random;

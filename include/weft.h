@@ -1,32 +1,43 @@
-/* weft: trains and runs neural networks pipeline-parallel, across threads, processes and machines.
+/**
+ * @file weft.h
+ * weft trains and runs neural networks in parallel across threads, processes and machines, with the same bits however the work is
+ * split.
  *
- * Five objects, made in this order:
+ * Objects, in the order in which a program creates them:
  *
- *   weft_model   a graph of ops over named parameters: what is computed
- *   weft_plan    where and when every kernel call of a step runs, and where every byte lies; checked before anything runs
- *   weft_mesh    the processes that share the plan (none: all ranks live in this process)
- *   weft_run     the plan at work: submit batches, poll events, read and write parameters
- *   weft_tensor  a dense array, often around memory of the caller
+ *     weft_model    a graph of ops over named parameters
+ *     weft_plan     partition, schedule and memory layout of a step; checked before anything runs
+ *     weft_mesh     the processes of a run; without one, this process hosts all ranks
+ *     weft_run      a plan being executed: submit batches, poll events, read and write parameters
+ *     weft_tensor   a dense array, possibly around memory of the caller
  *
- * A complete program stands in weft(3) and in examples/embed.c.
+ * weft(3) and examples/embed.c contain a complete program.
  *
- * Same bits anywhere: for one model, seed, data and micro-batch count, every synchronous schedule, partition, number of ranks and
- * threads gives bit-identical losses, gradients and weights. weft_run_digest() shows it.
+ * Reproducibility. For one model, seed, data and number of micro-batches, every synchronous schedule, partition, number of ranks and
+ * number of threads gives bit-identical losses, gradients and weights. weft_run_digest() compares them.
  *
- * Errors. Functions that can fail return a weft_status: 0 or more is success, less than 0 a failure (WEFT_E...). Functions that are
- * called rarely also fill a weft_error of the caller, if one is given, with a text for a person. Results are written on success alone.
+ * Errors. A function that can fail returns a weft_status: 0 or more is success, less than 0 is a failure (WEFT_E...). Most of them
+ * also describe a failure in a weft_error of the caller; that argument may be NULL. A failed call does not change its results.
  *
- * Ownership. X_new and X_start make an object that the caller frees with X_free, which accepts NULL. A plan keeps what it needs of its
- * model, and a run keeps its plan, so either may be freed first. Tensors are counted: weft_tensor_ref, weft_tensor_unref.
+ * Ownership. X_new, X_open, X_load and X_start create an object, and the caller frees it with X_free, which accepts NULL. A plan keeps
+ * what it needs of its model, and a run keeps its plan, so either may be freed first. Tensors are reference-counted: weft_tensor_ref
+ * and weft_tensor_unref.
  *
- * Threads. Each function says "Thread: any" or "Thread: owner". Owner is one thread at a time; the library locks nothing on behalf of
- * the caller. Nothing survives fork().
+ * Threads. Each function states "Thread: any" or "Thread: owner". The owner is any one thread at a time; the library does not lock
+ * objects of the caller. No object survives fork().
  *
- * The host process. The library never prints, never exits, and leaves signals, locale and working directory alone; it starts no thread
- * before weft_run_start. What a dependency may do despite that stands in weft(3).
+ * The host process. The library does not print, exit or abort, does not change signals, locale or working directory, and starts no
+ * thread before weft_run_start, weft_mesh_listen or weft_mesh_join. weft(3) lists exceptions of its dependencies.
  *
- * Configurations start with `size`, which WEFT_X_INIT sets; every other field is 0 for its default, and `reserved` ones are always 0. They
- * grow at their end only. */
+ * Structs. Every struct that may grow begins with `size`, and grows at its end only.
+ * - A configuration has a function NAME_init(config, size), where `size` is sizeof the struct of the caller. It sets every field to its
+ *   default, which is an ordinary value; change fields after it. If `config` may be NULL, NULL means the defaults. A program that was
+ *   built with an older header has a shorter struct, and the fields that it lacks have their defaults.
+ * - A struct that the library fills (weft_error, weft_event, the ..._info) requires only `size`, set to its sizeof.
+ * - A size that no version has is refused, so a zero-filled struct is refused by its name.
+ *
+ * Values. No enumeration that the caller passes has a valid 0. Times are int64_t nanoseconds, and their names end in _ns.
+ */
 #ifndef WEFT_H
 #define WEFT_H
 
@@ -40,166 +51,197 @@
 #endif
 
 #define WEFT_VERSION_MAJOR 0
-#define WEFT_VERSION_MINOR 1
+#define WEFT_VERSION_MINOR 2
 #define WEFT_VERSION_PATCH 0
 
 #ifdef __cplusplus
+#define WEFT_UINT32_ : uint32_t   /* in C++, any value that a program passes is a value of the type; C has the same size */
 extern "C" {
+#else
+#define WEFT_UINT32_
 #endif
 
 /* ---- status ------------------------------------------------------------------------------------------------------------------- */
 
+/** WEFT_OK, a failure (less than 0), or a result that the function describes (more than 0). */
 typedef int32_t weft_status;
 
-/* X(name, value, text). Values are never changed and never used again. */
-#define WEFT_STATUS_MAP(X)                                                              \
-  X(OK, 0, "ok")                                                                        \
-  X(EINVAL, -1, "invalid argument")            /* an argument, shape or name that cannot be */          \
-  X(ENOMEM, -2, "out of memory")                                                        \
-  X(ESTATE, -3, "wrong state")                 /* the right call at the wrong moment */                 \
-  X(EAGAIN, -4, "try again")                   /* a bounded queue is full */                            \
-  X(ECANCELED, -5, "canceled")                                                          \
-  X(ETIMEDOUT, -6, "timed out")                                                         \
-  X(EPEER, -7, "peer lost")                    /* another rank is lost, or was refused */               \
-  X(EPROTO, -8, "protocol violated")                                                    \
-  X(ENOTSUP, -9, "not supported")                                                       \
-  X(ENOENT, -10, "not found")                                                           \
-  X(EUSER, -11, "callback failed")             /* a callback of the caller returned a failure */        \
-  X(EINTERNAL, -12, "internal error")          /* a fault of weft; please report it */                  \
-  X(EIO, -13, "input or output failed")                                                 \
-  X(EDATA, -14, "bad data")                    /* a file was read and its content is wrong */
+/** Failures. The values never change and are never reused. */
+enum weft_status_code {
+  WEFT_OK = 0,          /**< success */
+  WEFT_EINVAL = -1,     /**< an argument, shape or name is not valid */
+  WEFT_ENOMEM = -2,     /**< memory cannot be allocated */
+  WEFT_ESTATE = -3,     /**< the call is valid, but not at this time */
+  WEFT_EAGAIN = -4,     /**< a bounded queue is full */
+  WEFT_ECANCELED = -5,  /**< weft_mesh_cancel ended the call or the run */
+  WEFT_ETIMEDOUT = -6,  /**< a deadline has passed */
+  WEFT_EPEER = -7,      /**< another rank is lost, or was refused */
+  WEFT_EPROTO = -8,     /**< a peer violated the protocol */
+  WEFT_ENOTSUP = -9,    /**< this build or machine does not support it */
+  WEFT_ENOENT = -10,    /**< there is no such item */
+  WEFT_EUSER = -11,     /**< a callback of the caller returned a failure */
+  WEFT_EINTERNAL = -12, /**< an error in weft; please report it */
+  WEFT_EIO = -13,       /**< input or output failed */
+  WEFT_EDATA = -14      /**< the content of a file is wrong */
+};
 
-#define WEFT_STATUS_ENUM_(name, value, text) WEFT_##name = value,
-enum { WEFT_STATUS_MAP(WEFT_STATUS_ENUM_) WEFT_STATUS_END_ = 1 };
-
-/* The text of a status, "unknown status" for others. Borrowed: valid for ever. Thread: any. */
+/** The text of a status; "unknown status" for other values. Borrowed: always valid. Thread: any. */
 WEFT_API const char *weft_status_text(weft_status status);
 
-/* What went wrong, for a person: lower case, naming the thing, what was expected and what was found. */
+/** A failure in words: what failed, what was expected and what was found. Set `size` before the call. */
 typedef struct weft_error {
-  uint32_t size;    /* of a smaller one the text is cut; below 10 nothing is written */
+  uint32_t size;       /**< if it is smaller than the struct, the text is cut; below 10, nothing is written */
   weft_status status;
-  char text[504];   /* ends with a NUL; a longer text is cut */
+  char text[504];      /**< ends with a NUL; a longer text is cut */
 } weft_error;
-#define WEFT_ERROR_INIT {sizeof(weft_error), 0, {0}}
 
-/* The version of the library at run time, "0.1.0". Borrowed: valid for ever. Thread: any. */
+/** The version of the library at run time, "0.2.0". Borrowed: always valid. Thread: any. */
 WEFT_API const char *weft_version(void);
 
-/* Which kernels multiply matrices, as text and a NUL, e.g. "BLIS 0.9.0, skx kernels"; as snprintf, returns the bytes that the whole text
- * needs. *slow (may be NULL) is set to 1 if they leave much of the processor unused; the text then says why. Initialises BLIS.
- * Thread: any; see weft(3) on BLIS_ARCH_TYPE. */
+/**
+ * Writes the name of the kernels that multiply matrices, e.g. "BLIS 0.9.0, skx kernels", with a NUL. Returns the bytes that the whole
+ * text needs, as snprintf does. Sets *slow (may be NULL) to 1 if these kernels use only a part of the processor; the text then gives the
+ * reason. Initializes BLIS. Thread: any; weft(3) describes BLIS_ARCH_TYPE.
+ */
 WEFT_API size_t weft_kernels(char *buffer, size_t size, uint32_t *slow);
 
-/* ---- tensors ------------------------------------------------------------------------------------------------------------------- */
+/* ---- tensors ------------------------------------------------------------------------------------------------------------------ */
 
-enum { WEFT_F32 = 1, WEFT_I32 = 2, WEFT_F64 = 3 };   /* dtypes; F64 is used for losses alone */
-#define WEFT_MAX_RANK 8
+typedef enum weft_dtype WEFT_UINT32_ {
+  WEFT_F32 = 1,   /**< float */
+  WEFT_I32 = 2,   /**< int32_t */
+  WEFT_F64 = 3    /**< double; used for losses only */
+} weft_dtype;
 
-/* Shape and dtype of a dense, row-major array. */
+#define WEFT_MAX_DIMS 8
+
+/** Type and dimensions of a dense array in row-major order. */
 typedef struct weft_desc {
-  uint32_t dtype;
-  uint32_t rank;
-  int64_t dims[WEFT_MAX_RANK];
+  weft_dtype dtype;
+  uint32_t n_dims;   /**< 0 to WEFT_MAX_DIMS; 0: a scalar */
+  int64_t dims[WEFT_MAX_DIMS];
 } weft_desc;
 
 typedef struct weft_tensor weft_tensor;
-typedef struct weft_value { uint32_t id; } weft_value;   /* a value inside a model; 0: none */
-typedef struct weft_param { uint32_t id; } weft_param;   /* a parameter inside a model; 0: none */
+/** A value inside a model. 0: none. */
+typedef struct weft_value { uint32_t id; } weft_value;
+/** A parameter inside a model. 0: none. */
+typedef struct weft_param { uint32_t id; } weft_param;
 
-/* Called exactly once, from any thread, when a wrapped tensor is no longer used. Returns normally; calls nothing of weft. */
+/** Called exactly once, from any thread, when a wrapped tensor is no longer used. It must return normally and must not call weft. */
 typedef void (*weft_release_cb)(void *data, void *payload);
 
-/* A tensor around memory of the caller, without a copy. `data` is aligned to its elements, stays valid and unchanged until `release`
- * (may be NULL) is called. Owner: caller; drop with weft_tensor_unref. On failure release is not called. Thread: any. */
+/**
+ * Makes a tensor around memory of the caller, without a copy. `data` is aligned to its elements. It must stay valid and unchanged until
+ * `release` (may be NULL) is called; if this function fails, `release` is not called. Owner: caller; drop with weft_tensor_unref.
+ * Thread: any.
+ */
 WEFT_API weft_status weft_tensor_wrap(const weft_desc *desc, void *data, weft_release_cb release, void *payload, weft_tensor **out,
                                       weft_error *err);
-/* A tensor of its own memory, zeroed. Owner: caller; drop with weft_tensor_unref. Thread: any. */
+/** Makes a tensor with memory of its own, filled with zeros. Owner: caller; drop with weft_tensor_unref. Thread: any. */
 WEFT_API weft_status weft_tensor_new(const weft_desc *desc, weft_tensor **out, weft_error *err);
-/* One more owner; returns its argument. Thread: any. */
+/** Adds a reference and returns its argument. Thread: any. */
 WEFT_API weft_tensor *weft_tensor_ref(weft_tensor *tensor);
-/* One owner less; the last one frees. NULL is a no-op. Thread: any. */
+/** Removes a reference; the last one frees the tensor. NULL is a no-op. Thread: any. */
 WEFT_API void weft_tensor_unref(weft_tensor *tensor);
-/* Its memory. Borrowed: valid as long as the tensor. Thread: any. */
+/** The memory of a tensor. Borrowed: valid as long as the tensor. Thread: any. */
 WEFT_API void *weft_tensor_data(const weft_tensor *tensor);
-/* Its shape and dtype. Thread: any. */
+/** The type and dimensions of a tensor. Thread: any. */
 WEFT_API weft_desc weft_tensor_desc(const weft_tensor *tensor);
 
-/* ---- model --------------------------------------------------------------------------------------------------------------------- */
+/* ---- model -------------------------------------------------------------------------------------------------------------------- */
 
 typedef struct weft_model weft_model;
 
-/* An empty model. Owner: caller; free with weft_model_free. Thread: any. */
+/** Creates an empty model. Owner: caller; free with weft_model_free. Thread: any. */
 WEFT_API weft_status weft_model_new(weft_model **out, weft_error *err);
-/* NULL is a no-op. Thread: owner. */
+/** NULL is a no-op. Thread: owner. */
 WEFT_API void weft_model_free(weft_model *model);
 
-enum { WEFT_INPUT_WANT_GRAD = 1 };   /* the gradient of this input can be read after a step; the targets of a loss have none */
+/** Flags of weft_model_add_input. */
+enum weft_input_flags {
+  WEFT_INPUT_WANT_GRAD = 1   /**< the gradient of the input can be read after a step; targets of a loss have none */
+};
 
-/* An input. Dimension 0 of `sample` counts samples and is 1 here; F32 or I32. Thread: owner. */
+/** Adds an input, F32 or I32. `sample` describes one sample: dimension 0 counts samples and is 1. Thread: owner. */
 WEFT_API weft_status weft_model_add_input(weft_model *model, const char *name, const weft_desc *sample, uint32_t flags, weft_value *out,
                                           weft_error *err);
 
-enum { WEFT_INIT_ZEROS = 0, WEFT_INIT_CONSTANT = 1, WEFT_INIT_NORMAL = 2 };
+/** Initial values of a parameter. */
+typedef enum weft_init WEFT_UINT32_ {
+  WEFT_INIT_ZEROS = 1,
+  WEFT_INIT_CONSTANT = 2,   /**< `value` */
+  WEFT_INIT_NORMAL = 3      /**< normal distribution with mean 0 and standard deviation `value`, keyed by seed, name and element */
+} weft_init;
 
-/* A parameter, always F32. Its first value is 0, `value`, or drawn from N(0, value), keyed by the plan's seed, the name and the
- * element. Thread: owner. */
-WEFT_API weft_status weft_model_add_param(weft_model *model, const char *name, const weft_desc *desc, uint32_t init, double value,
+/** Adds a parameter, always F32. Thread: owner. */
+WEFT_API weft_status weft_model_add_param(weft_model *model, const char *name, const weft_desc *desc, weft_init init, double value,
                                           weft_param *out, weft_error *err);
 
-enum {
-  WEFT_NODE_TANH = 1,        /* gelu: the tanh approximation */
-  WEFT_NODE_CAUSAL = 2,      /* attention: row t sees columns up to t */
-  WEFT_NODE_OUT_IN = 4,      /* linear: the weight is stored [out, in], not [in, out] */
-  WEFT_NODE_POSITIONS = 8    /* embedding: look up positions along the last axis of the indices, not the indices */
+/** Flags of a node. */
+enum weft_node_flags {
+  WEFT_NODE_TANH = 1,        /**< gelu: the tanh approximation */
+  WEFT_NODE_CAUSAL = 2,      /**< attention: row t uses columns up to t */
+  WEFT_NODE_OUT_IN = 4,      /**< linear: the weight is stored as [out, in], not [in, out] */
+  WEFT_NODE_POSITIONS = 8    /**< embedding: look up positions along the last axis of the indices, not the indices */
 };
 
-/* A node: one op with its operands. Ops, collectives and the fields they read are listed in weft_model_add_node(3). */
+/** A node: one op with its operands. weft_model_add_node(3) lists the ops, the collectives and the fields that they use. */
 typedef struct weft_node_config {
   uint32_t size;
-  uint32_t flags;
-  const char *name;           /* NULL: "<op>_<number>"; names are unique in a model */
-  const char *op;             /* a built-in op, or one that was registered with weft_model_add_op */
-  const weft_value *inputs;   /* in port order */
-  const weft_param *params;   /* linear: weight, bias; conv1d: weight, bias; embedding: table; layer_norm: scale, shift;
-                                 add, sub, mul: optionally the last operand */
+  uint32_t flags;             /**< of weft_node_flags. Default: 0. */
+  const char *name;           /**< unique in a model. Default: NULL, which is "<op>_<number>". */
+  const char *op;             /**< a built-in op, or one of weft_model_add_op. Default: NULL, which is refused. */
+  const weft_value *inputs;   /**< in port order */
+  const weft_param *params;   /**< linear: weight, bias; conv1d: weight, bias; embedding: table; layer_norm: scale, shift;
+                                   add, sub, mul: optionally the last operand */
   uint32_t n_inputs, n_params;
-  int32_t axis;               /* mean, slice, concat */
-  int32_t heads;              /* attention */
-  int64_t begin, end;         /* slice */
-  double factor;              /* scale: factor; layer_norm: epsilon; dropout, attention: probability of dropout */
-  uint32_t rank, reserved;    /* of dims */
-  int64_t dims[WEFT_MAX_RANK];/* reshape: target, the first may be -1 (the batch); transpose: permutation; conv1d: stride,
-                                 padding, dilation; all_to_all: the dimension that is cut, the one that is joined */
-  const char *axis_name;      /* collectives: the axis of the model over which they move values */
-  const int32_t *coordinates; /* ppermute: per coordinate of the axis, the one whose value it gets, or -1 for zeros; mask: those that keep
-                                 their value; broadcast: the one whose value all get */
-  uint32_t n_coordinates, reserved2;
+  int32_t axis;               /**< mean, slice, concat */
+  int32_t heads;              /**< attention */
+  int64_t begin, end;         /**< slice */
+  double factor;              /**< scale: factor; layer_norm: epsilon; dropout, attention: probability of dropout */
+  uint32_t n_dims;            /**< number of `dims` */
+  uint32_t n_coordinates;     /**< number of `coordinates` */
+  int64_t dims[WEFT_MAX_DIMS];/**< reshape: target, the first may be -1 (the batch); transpose: permutation; conv1d: stride, padding,
+                                   dilation; all_to_all: the dimension that is cut, the dimension that is joined */
+  const char *axis_name;      /**< collectives: the axis of the model along which they move values */
+  const int32_t *coordinates; /**< ppermute: for each coordinate its source, or -1 for zeros; mask: coordinates that keep their value;
+                                   broadcast: the coordinate whose value all receive */
 } weft_node_config;
-#define WEFT_NODE_INIT {sizeof(weft_node_config), 0, NULL, NULL, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0}, NULL, NULL, 0, 0}
+/** Sets the defaults. All fields without a stated default are 0 or NULL. Thread: any. */
+WEFT_API void weft_node_config_init(weft_node_config *config, size_t size);
 
-/* Adds a node and infers its shape; an error names the node, the port and both shapes. Strings and arrays are copied. Thread: owner. */
+/** Adds a node and infers its shape. An error names the node, the port and both shapes. Strings and arrays are copied. Thread: owner. */
 WEFT_API weft_status weft_model_add_node(weft_model *model, const weft_node_config *config, weft_value *out, weft_error *err);
 
-/* y = x W + b with new parameters NAME.weight [in, out], drawn from N(0, 0.02), and NAME.bias [out], zero; `in` is the last dimension
- * of x. Thread: owner. */
+/**
+ * Adds y = x W + b with new parameters: NAME.weight [in, out], initialized from N(0, 0.02), and NAME.bias [out], zero. `in` is the last
+ * dimension of x. Thread: owner.
+ */
 WEFT_API weft_status weft_model_add_linear(weft_model *model, const char *name, weft_value x, int64_t out_features, weft_value *out,
                                            weft_error *err);
 
-/* The value is delivered by WEFT_FORWARD steps. Thread: owner. */
+/** Makes a value an output: steps of WEFT_FORWARD deliver it. Thread: owner. */
 WEFT_API weft_status weft_model_add_output(weft_model *model, weft_value value, weft_error *err);
 
-/* Makes the model an SPMD program: a program that runs at each coordinate of a mesh with this axis, of 1 to 16 coordinates. Its nodes see the
- * values of one coordinate, and collectives move values between coordinates. A model may have several axes; "data", "stage" and
- * "auto" are axes of plans. Of a loss, and of an output along an axis over which it is not cut, the value at coordinate 0 counts. Thread: owner. */
+/**
+ * Makes the model an SPMD program, which every coordinate of the axis executes; an axis has 1 to 16 coordinates. Nodes use the values of
+ * one coordinate, and collectives move values between coordinates. A model may have several axes; "data", "stage" and "auto" are axes of
+ * plans. A loss, and an output that is not cut over the axis, is the value of coordinate 0. Thread: owner.
+ */
 WEFT_API weft_status weft_model_add_axis(weft_model *model, const char *name, uint32_t size, weft_error *err);
 
-enum { WEFT_CUT_DROP = 1 };   /* a coordinate has one index of the dimension, and its value is without that dimension */
+/** Flags of weft_model_cut_input, _param and _output. */
+enum weft_cut_flags {
+  WEFT_CUT_DROP = 1   /**< a coordinate has one index of the dimension, and its value lacks that dimension */
+};
 
-/* Cuts dimension `dim` of an input, a parameter or an output over an axis into equal pieces, one per coordinate; without a cut, every
- * coordinate has the whole. `dim` counts the dimensions of the whole tensor, which is submitted, read, written and delivered; after
- * these calls nodes see the piece. An input or parameter is cut before a node uses it. Samples, dimension 0 of inputs and outputs,
- * are not cut. Thread: owner. */
+/**
+ * Cuts dimension `dim` of an input, parameter or output over an axis into equal pieces, one per coordinate. Without a cut, every
+ * coordinate has the whole tensor. `dim` is a dimension of the whole tensor, which is submitted, read, written and delivered; nodes that
+ * are added later use the piece. An input or parameter is cut before a node uses it. Dimension 0 of inputs and outputs, the samples,
+ * cannot be cut. Thread: owner.
+ */
 WEFT_API weft_status weft_model_cut_input(weft_model *model, weft_value input, uint32_t dim, const char *axis, uint32_t flags,
                                           weft_error *err);
 WEFT_API weft_status weft_model_cut_param(weft_model *model, weft_param param, uint32_t dim, const char *axis, uint32_t flags,
@@ -207,643 +249,777 @@ WEFT_API weft_status weft_model_cut_param(weft_model *model, weft_param param, u
 WEFT_API weft_status weft_model_cut_output(weft_model *model, weft_value output, uint32_t dim, const char *axis, uint32_t flags,
                                            weft_error *err);
 
-/* One tensor of a user op's call; data is NULL where the call has no use for it. */
+/** One tensor of a call of a user op. `data` is NULL if the call does not use it. */
 typedef struct weft_view {
   void *data;
   weft_desc desc;
 } weft_view;
 
-/* An op of the caller: one output, no parameters. Every call must be a pure function of its operands. `shape` runs inside the calls that
- * make nodes, plans and profiles; the others on compute threads, inside weft_run_poll where a run has none. Callbacks may run at the same
- * time, return 0 or a failure (which fails the call, or ends the run, with WEFT_EUSER), must return normally and must not call weft. */
+/**
+ * An op of the caller, with one output and no parameters. Each call must be a pure function of its operands. `shape` runs inside the
+ * calls that make nodes, plans and profiles; the other callbacks run on compute threads, or inside weft_run_poll if the run has none.
+ * Callbacks may run at the same time and must not call weft. They return 0, or a failure, which fails the call or the run with WEFT_EUSER.
+ */
 typedef struct weft_op {
   uint32_t size;
-  uint32_t version;           /* part of the plan's hash, with the name */
-  const char *name;           /* 1 to 200 bytes without spaces and control characters */
-  /* Fills *out, F32 or I32, for these inputs. Asked with 1 and 2 samples for a node, with micro_batch_size and short_size for a plan: the
-   * output has the samples in dimension 0, and is else the same for any number of them. Only F32 can have a gradient. */
+  uint32_t version;           /**< part of the hash of the plan, with the name. Default: 1. */
+  const char *name;           /**< 1 to 200 bytes without spaces and control characters */
+  /** Fills *out, F32 or I32, for these inputs. It is called with 1 and 2 samples for a node, and with micro_batch_size and short_size for
+   * a plan. Dimension 0 of the output is the samples; the other dimensions do not depend on them. Only F32 can have a gradient. */
   int32_t (*shape)(const weft_desc *in, uint32_t n_in, weft_desc *out, void *payload);
   int32_t (*forward)(const weft_view *in, uint32_t n_in, weft_view *out, void *payload);
-  /* Writes (never adds to) grad_in[i].data where it is not NULL. NULL: no gradient, so nothing below is trained. */
+  /** Writes (does not add to) grad_in[i].data if it is not NULL. NULL: the op has no gradient, so nothing below it is trained. */
   int32_t (*backward)(const weft_view *in, uint32_t n_in, const weft_view *out, const weft_view *grad_out, weft_view *grad_in,
                       void *payload);
-  void (*destroy)(void *payload);   /* once, after the last model, plan and run that knows the op is gone; may be NULL */
+  void (*destroy)(void *payload);   /**< called once, after the last model, plan and run with the op is freed; may be NULL */
 } weft_op;
-#define WEFT_OP_INIT {sizeof(weft_op), 1, NULL, NULL, NULL, NULL, NULL}
+/** Sets the defaults: version 1, everything else NULL. Thread: any. */
+WEFT_API void weft_op_init(weft_op *op, size_t size);
 
-/* Registers an op under its name for this model. On failure destroy is not called. Thread: owner. */
+/** Registers an op under its name for this model. On failure, destroy is not called. Thread: owner. */
 WEFT_API weft_status weft_model_add_op(weft_model *model, const weft_op *op, void *payload, weft_error *err);
 
-/* Elements of all parameters. Thread: owner. */
+/** The number of elements of all parameters. Thread: owner. */
 WEFT_API int64_t weft_model_parameters(const weft_model *model);
 
-/* What a preset is and which data it takes. */
+/** Describes a preset and its data. */
 typedef struct weft_preset_info {
   uint32_t size;
-  uint32_t tokens;      /* 1: inputs "tokens" and "targets" (I32 [1, seq_len]), output logits; 0: "x" and "target" (F32 [1, width]) */
-  int64_t vocabulary, context, seq_len;   /* tokens */
+  uint32_t tokens;      /**< 1: inputs "tokens" and "targets" (I32 [1, seq_len]), output logits; 0: "x" and "target" (F32 [1, width]) */
+  int64_t vocabulary, context, seq_len;   /**< of a preset with tokens */
   int64_t width;
-  const char *text;     /* NAME with every key: makes the same model whatever the defaults become. Borrowed: valid as long as the model */
+  const char *text;     /**< NAME with every key, which makes the same model in later versions. Borrowed: valid as long as the model */
 } weft_preset_info;
-#define WEFT_PRESET_INFO_INIT {sizeof(weft_preset_info), 0, 0, 0, 0, 0, NULL}
 
-/* A model by name, NAME[:key=value,...]: "mlp", "gpt-nano", "gpt2"; keys and defaults are listed in weft-train(1). `seq_len`: tokens per
- * sample, 0 for the whole context; `stages`: mlp has as many layers at least, where no key says how many. The model cannot be changed.
- * `info` may be NULL. Owner: caller; free with weft_model_free. Thread: any. */
+/**
+ * Makes a model by name, NAME[:key=value,...]: "mlp", "gpt-nano" or "gpt2"; weft-train(1) lists the keys and their defaults. `seq_len` is
+ * the number of tokens per sample; 0 is the whole context. An mlp without a number of layers has at least `stages` layers. The model
+ * cannot be changed. `info` may be NULL. Owner: caller; free with weft_model_free. Thread: any.
+ */
 WEFT_API weft_status weft_model_preset(const char *text, int64_t seq_len, uint32_t stages, weft_model **out, weft_preset_info *info,
                                        weft_error *err);
 
-/* ---- profile ------------------------------------------------------------------------------------------------------------------- */
+/* ---- profile ------------------------------------------------------------------------------------------------------------------ */
 
-/* How long the kernels of each node of a model take on a machine. */
+/** Measured times of the kernels of each node of a model. */
 typedef struct weft_profile weft_profile;
 
 typedef struct weft_profile_config {
   uint32_t size;
-  uint32_t micro_batch_size;  /* samples; 0: 1. A plan takes a profile of its own micro-batch size alone. */
-  uint32_t repeats;           /* micro-batches that count; 0: 10 */
-  uint32_t threads;           /* 0: 1; at most 1024 */
+  uint32_t micro_batch_size;  /**< samples, that of the plans which use the profile. Default: 4. */
+  uint32_t repeats;           /**< micro-batches that are measured. Default: 10. */
+  uint32_t threads;           /**< 1 to 1024. Default: 1. */
 } weft_profile_config;
-#define WEFT_PROFILE_INIT {sizeof(weft_profile_config), 0, 0, 0}
+/** Sets the defaults. Thread: any. */
+WEFT_API void weft_profile_config_init(weft_profile_config *config, size_t size);
 
-/* A node's medians in seconds for one micro-batch, and bytes of what it makes. */
+/** Medians of a node for one micro-batch, and the size of its results. */
 typedef struct weft_node_times {
-  uint32_t size, reserved;
-  const char *name;           /* borrowed: valid as long as the profile */
-  double forward, input, weight;
+  uint32_t size;
+  uint32_t reserved;
+  const char *name;           /**< borrowed: valid as long as the profile */
+  int64_t forward_ns;         /**< forward pass */
+  int64_t input_ns;           /**< gradients of the inputs */
+  int64_t weight_ns;          /**< gradients of the parameters */
   uint64_t output_bytes, stash_bytes;
 } weft_node_times;
-#define WEFT_NODE_TIMES_INIT {sizeof(weft_node_times), 0, NULL, 0, 0, 0, 0, 0}
 
-/* Runs every kernel of the model on drawn data, in this thread and `threads` - 1 others. After that the model can no longer be changed.
- * `config` may be NULL. Owner: caller; free with weft_profile_free. Thread: owner of the model. */
+/**
+ * Runs every kernel of the model on random data, in this thread and in `threads` - 1 others. The model cannot be changed afterwards.
+ * `config` may be NULL. Owner: caller; free with weft_profile_free. Thread: owner of the model.
+ */
 WEFT_API weft_status weft_profile_new(weft_model *model, const weft_profile_config *config, weft_profile **out, weft_error *err);
-/* Reads what weft_profile_save wrote. Owner: caller; free with weft_profile_free. Thread: any. */
+/** Reads a file of weft_profile_save. Owner: caller; free with weft_profile_free. Thread: any. */
 WEFT_API weft_status weft_profile_load(const char *path, weft_profile **out, weft_error *err);
-/* Writes it as JSON, in place of what was at `path`. Thread: any. */
+/** Writes the profile as JSON and replaces the file at `path`. Thread: any. */
 WEFT_API weft_status weft_profile_save(const weft_profile *profile, const char *path, weft_error *err);
-/* Number of nodes, those of the model without its inputs; one of them, or WEFT_ENOENT. Thread: any. */
+/** The number of nodes, which are those of the model without its inputs. Thread: any. */
 WEFT_API uint32_t weft_profile_nodes(const weft_profile *profile);
+/** Describes node `index`, or returns WEFT_ENOENT. Thread: any. */
 WEFT_API weft_status weft_profile_node(const weft_profile *profile, uint32_t index, weft_node_times *times);
-/* NULL is a no-op. Thread: any. */
+/** NULL is a no-op. Thread: any. */
 WEFT_API void weft_profile_free(weft_profile *profile);
 
-/* ---- plan ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- plan --------------------------------------------------------------------------------------------------------------------- */
 
 typedef struct weft_plan weft_plan;
 
-/* Machines and links that need not be here: how many ranks, how fast, how far apart. The file is described in weft-plan(1). */
+/** A description of machines and links, which need not be this machine: ranks, speeds, distances. weft-plan(1) describes the file. */
 typedef struct weft_cluster weft_cluster;
 
-/* Reads a cluster file. Owner: caller; free with weft_cluster_free. Thread: any. */
+/** Reads a cluster file. Owner: caller; free with weft_cluster_free. Thread: any. */
 WEFT_API weft_status weft_cluster_load(const char *path, weft_cluster **out, weft_error *err);
-/* NULL is a no-op. Thread: owner. */
+/** NULL is a no-op. Thread: owner. */
 WEFT_API void weft_cluster_free(weft_cluster *cluster);
-/* Number of its ranks. Thread: any. */
+/** The number of ranks of a cluster. Thread: any. */
 WEFT_API uint32_t weft_cluster_ranks(const weft_cluster *cluster);
 
-enum { WEFT_WARM_UP_AUTO = 0x7fffffff };
+/** Update rules, as in PyTorch. */
+typedef enum weft_rule WEFT_UINT32_ { WEFT_ADAMW = 1, WEFT_ADAM = 2, WEFT_SGD = 3 } weft_rule;
+/** The learning rate over the steps. */
+typedef enum weft_rate_curve WEFT_UINT32_ { WEFT_RATE_CONSTANT = 1, WEFT_RATE_COSINE = 2 } weft_rate_curve;
 
-enum { WEFT_ADAMW = 0, WEFT_ADAM = 1, WEFT_SGD = 2 };
-enum { WEFT_RATE_CONSTANT = 0, WEFT_RATE_COSINE = 1 };
-enum { WEFT_SPLIT_COST = 0, WEFT_SPLIT_UNIFORM = 1, WEFT_SPLIT_PARAMETERS = 2, WEFT_SPLIT_TYPE = 3, WEFT_SPLIT_PIPEDREAM = 4 };
-
-/* Update rule, as in PyTorch. */
+/** An update rule and its settings. */
 typedef struct weft_optimizer {
   uint32_t size;
-  uint32_t rule;              /* WEFT_ADAMW, WEFT_ADAM, WEFT_SGD */
-  double rate;                /* learning rate; 0: 1e-3 */
-  double momentum;            /* sgd */
-  double beta1, beta2, eps;   /* adam, adamw; 0: 0.9, 0.999, 1e-8 */
-  double weight_decay;        /* of parameters of rank 2 and more */
-  double clip;                /* global norm of the gradients; 0: no clipping */
-  uint32_t curve;             /* WEFT_RATE_CONSTANT, WEFT_RATE_COSINE */
-  uint32_t decay_all;         /* 1: parameters of rank 0 and 1 decay as well */
-  uint64_t warmup;            /* steps of linear warm-up */
-  uint64_t total;             /* cosine: steps until min_rate */
-  double min_rate;
+  weft_rule rule;             /**< Default: WEFT_ADAMW. */
+  double rate;                /**< learning rate. Default: 1e-3. */
+  double momentum;            /**< sgd. Default: 0. */
+  double beta1, beta2, eps;   /**< adam, adamw. Defaults: 0.9, 0.999, 1e-8. */
+  double weight_decay;        /**< of parameters with 2 dimensions or more. Default: 0. */
+  double clip;                /**< the maximum global norm of the gradients; 0: no clipping. Default: 1. */
+  weft_rate_curve curve;      /**< Default: WEFT_RATE_CONSTANT. */
+  uint32_t decay_all;         /**< 1: parameters with 0 and 1 dimensions decay as well. Default: 0. */
+  uint64_t warmup;            /**< steps of linear warm-up. Default: 0. */
+  uint64_t total;             /**< cosine: steps until min_rate. Default: 0. */
+  double min_rate;            /**< cosine. Default: 0. */
 } weft_optimizer;
-#define WEFT_OPTIMIZER_INIT {sizeof(weft_optimizer), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+/** Sets the defaults. Thread: any. */
+WEFT_API void weft_optimizer_init(weft_optimizer *optimizer, size_t size);
 
-enum { WEFT_STEPS_TRAIN = 1, WEFT_STEPS_EVAL = 2, WEFT_STEPS_FORWARD = 4 };
+/** How the model is cut into stages. */
+typedef enum weft_split WEFT_UINT32_ {
+  WEFT_SPLIT_COST = 1,         /**< minimizes the cost of the slowest stage */
+  WEFT_SPLIT_UNIFORM = 2,      /**< equal numbers of nodes */
+  WEFT_SPLIT_PARAMETERS = 3,   /**< equal numbers of parameters */
+  WEFT_SPLIT_TYPE = 4,         /**< equal numbers of nodes of one op, `split_type` */
+  WEFT_SPLIT_PIPEDREAM = 5     /**< the partitioner of PipeDream; for schedule "pipedream" it also selects stage_replicas */
+} weft_split;
 
-/* An axis of the mesh of ranks: "data", replicas which divide the micro-batches of a step; "stage", the ranks of a pipeline; "tensor",
- * ranks that share each stage and compute its pieces. Of a model with axes of its own, those instead of "tensor": ranks that share each
- * stage and its coordinates. */
-typedef struct weft_axis { const char *name; uint32_t size, reserved; } weft_axis;  /* size: 1 to 4096 */
+/** Kinds of steps that the runs of a plan make; a mask. weft_run_submit takes a weft_step_mode and refuses these values. */
+enum weft_step_kinds {
+  WEFT_STEPS_TRAIN = 0x100,     /**< WEFT_TRAIN, WEFT_NO_UPDATE; without it there are no gradients and no optimizer state */
+  WEFT_STEPS_EVAL = 0x200,      /**< WEFT_EVAL */
+  WEFT_STEPS_FORWARD = 0x400,   /**< WEFT_FORWARD; without it rank 0 has no memory for outputs */
+  WEFT_STEPS_ALL = 0x700        /**< all that the model allows */
+};
 
+/** weft_plan_config.warm_up: weft_plan_new selects the warm-up with the shortest predicted step. */
+#define WEFT_WARM_UP_AUTO 0
+
+/**
+ * An axis of the mesh of ranks. "data": replicas, which divide the micro-batches of a step. "stage": the ranks of a pipeline. "tensor":
+ * ranks that share each stage and compute pieces of it. If the model has axes of its own, they replace "tensor": ranks that share each
+ * stage divide its coordinates.
+ */
+typedef struct weft_axis {
+  const char *name;
+  uint32_t size;       /**< 1 to 4096 */
+  uint32_t reserved;   /**< 0 */
+} weft_axis;
+
+/** What weft_plan_new makes a plan from. In a count, 0 means that weft_plan_new determines it. */
 typedef struct weft_plan_config {
   uint32_t size;
-  uint32_t ranks;             /* of a pipeline, if there are no axes; 0: 1 */
-  uint32_t micro_batches;     /* of a step; 0: 1 */
-  uint32_t micro_batch_size;  /* samples; 0: 1 */
-  uint32_t short_size;        /* samples that a step's last micro-batch may have instead; 0: always full */
-  uint32_t split;             /* WEFT_SPLIT_COST (the dearest stage is cheapest), _UNIFORM (nodes), _PARAMETERS, _TYPE (nodes of an op),
-                                 _PIPEDREAM (its partitioner; for schedule "pipedream" it also chooses stage_replicas) */
-  const char *schedule;       /* NULL: "1f1b"; another of weft_schedule_describe; "auto": the best of weft_plan_compare */
-  const char *const *cuts;    /* names of the first nodes of stages 1, 2, ...; replaces split */
-  uint32_t n_cuts, reserved;
-  uint64_t seed;
-  const weft_optimizer *optimizer;   /* NULL: the defaults */
-  uint32_t chunks;            /* stages per rank; 0: as many as the schedule makes */
-  uint32_t group;             /* interleaved: micro-batches that pass a chunk before the next one's turn; 0: as many as ranks */
-  uint32_t warm_up;           /* 1f1b: forwards before the first backward, per later rank; 0: 1; 2 hides latency; WEFT_WARM_UP_AUTO */
-  uint32_t step_kinds;        /* what steps runs make, of WEFT_STEPS_...; 0: all that the model can. The others take no memory:
-                                 without training no gradients and no optimizer state, without forward steps no outputs at rank 0 */
-  const char *schedule_text;  /* a schedule written out, as weft_plan_timetable writes it; replaces schedule. NULL: none */
-  const char *recompute;      /* what is made again for the backward, not kept: NULL or "none", "stage", "every:N" nodes, "auto" */
-  uint64_t memory_limit;      /* bytes of a rank; kept by recompute "auto", otherwise by WEFT_SPLIT_COST; 0: no limit */
-  const char *split_type;     /* WEFT_SPLIT_TYPE: the name of an op, "attention" */
-  const weft_profile *profile;       /* measured times; NULL: what the ops say they need */
-  const double *speeds;       /* of each rank, in units of the machine of the profile, for WEFT_SPLIT_COST and predictions; NULL: all 1 */
-  double link_latency;        /* of a message, in seconds: for WEFT_SPLIT_COST, predictions, and landing places for what comes meanwhile */
-  double link_bandwidth;      /* of a link, each way, in bytes a second, for WEFT_SPLIT_COST, _PIPEDREAM and predictions; 0: no limit */
-  const weft_cluster *cluster;       /* what the plan is cut, chosen and predicted for; replaces the three above. NULL: no such thing */
-  uint32_t segment;           /* asynchronous schedules: updates of a step, each of micro_batches; a multiple of all stage_replicas. 0: 16, or more */
-  uint32_t vertical_sync;     /* 1: every stage uses the version of its weights that the first stage does */
-  uint32_t gradient_groups;   /* in which the gradients of a step's micro-batches are added, 1 to micro_batches; decides rounding. 0: as many as replicas */
-  uint32_t n_axes;
-  const weft_axis *axes;      /* at most one of each name; replaces ranks. Rank (d * stage + p) * tensor + t has piece t of position p of replica d. Axes
-                                 of the model take the place of tensor, in the order of the model. Or only "auto": the best mesh of so many
-                                 ranks, for a model without axes. NULL: none */
-  uint32_t tensor;            /* pieces into which the large nodes are cut (tensor parallelism), 1 to 16; decides rounding. 0: the size of the axis "tensor" */
-  const char *shard;          /* what replicas keep in parts: NULL or "optimizer": the state of the optimizer; "none": nothing;
-                                 "parameters": also the values, which are gathered for each block of the model */
-  const char *stage_replicas; /* schedule "pipedream": ranks of each stage, as "3,1", which take turns with its micro-batches; the stage makes an
-                                 update of so many of them, by their mean; decides rounding. NULL or "": one each */
+  uint32_t ranks;             /**< of a pipeline; with `axes`, 1 or the product of their sizes. Default: 1. */
+  uint32_t micro_batches;     /**< per step. Default: 8. */
+  uint32_t micro_batch_size;  /**< samples. Default: 4. */
+  uint32_t short_size;        /**< samples that the last micro-batch of a step may have instead; 0: it is always full. Default: 0. */
+  weft_split split;           /**< Default: WEFT_SPLIT_COST. */
+  const char *schedule;       /**< a name of weft_schedule_describe; "auto": the best of weft_plan_compare. Default: "1f1b". */
+  const char *const *cuts;    /**< names of the first nodes of stages 1, 2, ...; replaces `split`. Default: NULL. */
+  uint32_t n_cuts;            /**< Default: 0. */
+  uint32_t step_kinds;        /**< of weft_step_kinds. Default: WEFT_STEPS_ALL. */
+  uint64_t seed;              /**< Default: 0. */
+  const weft_optimizer *optimizer;   /**< NULL: the defaults of weft_optimizer_init. Default: NULL. */
+  uint32_t chunks;            /**< stages per rank; 0: the number that the schedule uses. Default: 0. */
+  uint32_t group;             /**< interleaved: micro-batches per chunk before the next chunk; 0: the number of ranks. Default: 0. */
+  uint32_t warm_up;           /**< 1f1b: forward actions before the first backward action, per later rank; 2 hides the latency of links;
+                                   or WEFT_WARM_UP_AUTO. Default: 1. */
+  uint32_t segment;           /**< asynchronous schedules: updates per step, each of micro_batches; a multiple of all stage_replicas.
+                                   0: 16, or the next multiple. Default: 0. */
+  const char *schedule_text;  /**< a written schedule, in the form of weft_plan_timetable; replaces schedule. Default: NULL. */
+  const char *recompute;      /**< activations that the backward pass recomputes: "none", "stage", "every:N" (nodes) or "auto". Default:
+                                   "none". */
+  uint64_t memory_limit;      /**< bytes per rank, for recompute "auto" or WEFT_SPLIT_COST; 0: no limit. Default: 0. */
+  const char *split_type;     /**< WEFT_SPLIT_TYPE: the name of an op. Default: NULL. */
+  const weft_profile *profile;       /**< measured times; NULL: costs that the ops estimate. Default: NULL. */
+  const double *speeds;       /**< of each rank, relative to the machine of the profile; for WEFT_SPLIT_COST and predictions. NULL: all
+                                   are 1. Default: NULL. */
+  int64_t link_latency_ns;    /**< of a message; for WEFT_SPLIT_COST, predictions and the number of slots. Default: 0. */
+  double link_bandwidth;      /**< bytes per second of a link in each direction, for WEFT_SPLIT_COST, _PIPEDREAM and predictions; 0: no
+                                   limit. Default: 0. */
+  const weft_cluster *cluster;       /**< replaces `speeds` and the links; predictions are for these machines. Default: NULL. */
+  uint32_t vertical_sync;     /**< asynchronous schedules, 1: all stages use the version of the weights that the first stage uses.
+                                   Default: 0. */
+  uint32_t gradient_groups;   /**< groups in which the gradients of micro-batches are added, 1 to micro_batches; decides rounding. 0: the
+                                   number of replicas. Default: 0. */
+  uint32_t tensor;            /**< pieces into which large nodes are cut (tensor parallelism), 1 to 16; decides rounding. 0: the size of
+                                   the axis "tensor". Default: 0. */
+  uint32_t n_axes;            /**< Default: 0. */
+  const weft_axis *axes;      /**< each name at most once. Rank (d * stage + p) * tensor + t has piece t of position p of replica d. Axes
+                                   of the model take the place of "tensor", in the order of the model. Or only "auto": the best mesh of
+                                   that many ranks, for a model without axes. Default: NULL. */
+  const char *shard;          /**< what replicas keep in parts: "none", "optimizer" (its state) or "parameters" (also values, which are
+                                   gathered for each block of the model); with the axis "auto" also "auto", see
+                                   weft_plan_compare. Default: "optimizer". */
+  const char *stage_replicas; /**< schedule "pipedream": ranks of each stage, e.g. "3,1", which take turns with its micro-batches; each
+                                   update of a stage uses the mean of that many micro-batches; decides rounding. "": one rank each.
+                                   Default: "". */
 } weft_plan_config;
-#define WEFT_PLAN_INIT \
-  {sizeof(weft_plan_config), 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, NULL, 0, 0, 0, 0, NULL, NULL, 0, NULL, NULL, NULL, 0, 0, NULL, 0, 0, 0, 0, NULL, 0, NULL, NULL}
+/** Sets the defaults. Thread: any. */
+WEFT_API void weft_plan_config_init(weft_plan_config *config, size_t size);
 
-/* A schedule that weft can make. */
+/** Describes a schedule. */
 typedef struct weft_schedule_info {
   uint32_t size;
-  uint32_t chunks;            /* stages per rank; 0: any number, 2 unless told otherwise */
-  const char *name;           /* borrowed: valid for ever, as is about */
-  const char *about;          /* one line, with the sizes that it allows */
-  uint32_t asynchronous;      /* 1: weights change while other micro-batches are under way */
-  uint32_t forward_only;      /* 1: trains nothing */
+  uint32_t chunks;            /**< stages per rank; 0: any number, 2 unless the configuration gives another */
+  const char *name;           /**< borrowed, like `about`: always valid */
+  const char *about;          /**< one line, with the sizes that the schedule supports */
+  uint32_t asynchronous;      /**< 1: weights change while other micro-batches are in progress */
+  uint32_t forward_only;      /**< 1: cannot train */
 } weft_schedule_info;
-#define WEFT_SCHEDULE_INFO_INIT {sizeof(weft_schedule_info), 0, NULL, NULL, 0, 0}
 
-/* Row `index` of the table of schedules; WEFT_ENOENT beyond its end. Thread: any. */
+/** Describes schedule `index`, from 0, or returns WEFT_ENOENT. Thread: any. */
 WEFT_API weft_status weft_schedule_describe(uint32_t index, weft_schedule_info *info);
 
-/* Partitions, schedules, proves the schedule free of deadlock, and places every byte. The model can no longer be changed after the
- * first weft_plan_new, _load, _compare or weft_profile_new that has not failed. Owner: caller; free with weft_plan_free. Thread:
- * owner of the model. */
+/**
+ * Makes a plan: cuts the model into stages, makes a schedule, checks that it cannot deadlock, and lays out all memory. The model cannot be
+ * changed after the first successful weft_plan_new, weft_plan_load, weft_plan_compare or weft_profile_new. `config` may be NULL. Owner:
+ * caller; free with weft_plan_free. Thread: owner of the model.
+ */
 WEFT_API weft_status weft_plan_new(weft_model *model, const weft_plan_config *config, weft_plan **out, weft_error *err);
-/* Writes what the plan is made of (the stages' first nodes, schedule, sizes, settings) as JSON, in place of what was at `path`; reads it
- * back into the same plan, for the same model, or fails (weft_plan_new(3) says how to edit one). It runs as the one that was saved;
- * profile, speeds, links and cluster, by which that was chosen, are not in the file, so it is predicted without them. Owner: caller; free
- * with weft_plan_free. Thread: any for weft_plan_save, owner of the model for weft_plan_load. */
+/**
+ * Writes the inputs of a plan (first nodes of stages, schedule, sizes, settings) as JSON, and replaces the file at `path`. The file does not
+ * contain profile, speeds, links and cluster, so a plan that is loaded is predicted without them. Thread: any.
+ */
 WEFT_API weft_status weft_plan_save(const weft_plan *plan, const char *path, weft_error *err);
+/**
+ * Makes the same plan for the same model from a file of weft_plan_save, or fails; weft_plan_new(3) describes how to edit the file. Owner:
+ * caller; free with weft_plan_free. Thread: owner of the model.
+ */
 WEFT_API weft_status weft_plan_load(weft_model *model, const char *path, weft_plan **out, weft_error *err);
-/* NULL is a no-op. Thread: any. */
+/** NULL is a no-op. Thread: any. */
 WEFT_API void weft_plan_free(weft_plan *plan);
-/* Number of stages. Thread: any. */
+/** The number of stages. Thread: any. */
 WEFT_API uint32_t weft_plan_stages(const weft_plan *plan);
-/* Bytes that a run takes for tensors on that rank; 0 for a rank that is not. Thread: any. */
+/** Name of the first node of a stage; NULL if `stage` is out of range. Borrowed: valid as long as the plan. Thread: any. */
+WEFT_API const char *weft_plan_first(const weft_plan *plan, uint32_t stage);
+/** Bytes of the tensors of a rank; 0 if `rank` is out of range. Thread: any. */
 WEFT_API int64_t weft_plan_bytes(const weft_plan *plan, uint32_t rank);
 
-/* What planned bytes are for. */
-typedef enum weft_memory_kind {
-  WEFT_MEMORY_WEIGHTS = 1,      /* all versions */
-  WEFT_MEMORY_GRADIENTS = 2,    /* accumulators, and the sums for the norm */
-  WEFT_MEMORY_OPTIMIZER = 3,    /* state of the optimizer */
-  WEFT_MEMORY_ACTIVATIONS = 4,  /* values of micro-batches that only this rank uses */
-  WEFT_MEMORY_MESSAGES = 5,     /* slots of values that arrive from other ranks or leave for them */
-  WEFT_MEMORY_SCRATCH = 6       /* of one kernel, or of one action */
+/** What planned memory is for. */
+typedef enum weft_memory_kind WEFT_UINT32_ {
+  WEFT_MEMORY_WEIGHTS = 1,      /**< all versions */
+  WEFT_MEMORY_GRADIENTS = 2,    /**< accumulators, and the sums for the norm */
+  WEFT_MEMORY_OPTIMIZER = 3,    /**< optimizer state */
+  WEFT_MEMORY_ACTIVATIONS = 4,  /**< values of micro-batches that only this rank uses */
+  WEFT_MEMORY_MESSAGES = 5,     /**< slots of values that arrive from other ranks or leave for them */
+  WEFT_MEMORY_SCRATCH = 6       /**< of one kernel, or of one action */
 } weft_memory_kind;
-/* Planned bytes of one kind on a rank; the sum over all kinds is weft_plan_bytes. 0 if `rank` or `kind` is out of range. Thread: any. */
+/** Planned bytes of one kind on a rank; the sum over all kinds is weft_plan_bytes. 0 if `rank` or `kind` is out of range. Thread: any. */
 WEFT_API int64_t weft_plan_memory(const weft_plan *plan, uint32_t rank, weft_memory_kind kind);
-/* Learning rate of step `step`; the first step is 0. Thread: any. */
+/** The learning rate of step `step`; the first step is 0. Thread: any. */
 WEFT_API double weft_plan_rate(const weft_plan *plan, uint64_t step);
-/* Elements of the parameters that a rank owns, and of those that it holds (its own and copies of tied ones). Thread: any. */
+/** The number of elements of the parameters that a rank owns; 0 if `rank` is out of range. Thread: any. */
 WEFT_API int64_t weft_plan_owned(const weft_plan *plan, uint32_t rank);
+/** The same for the parameters that a rank holds: its own, and copies of tied ones. Thread: any. */
 WEFT_API int64_t weft_plan_resident(const weft_plan *plan, uint32_t rank);
-/* The training timetable as text, a row per rank of a pipeline ("0F0 0F1 0B0 0B1"), and a NUL; weft_plan_config.schedule_text takes
- * it back. Writes at most `size` bytes into `buffer`; returns the bytes the whole text needs with its NUL, as snprintf would. Thread:
- * any. */
+/**
+ * Writes the schedule of training steps as text, with a NUL: one row per rank of a pipeline, e.g. "0F0 0F1 0B0 0B1".
+ * weft_plan_config.schedule_text accepts it. Writes at most `size` bytes; returns the bytes that the whole text needs, as snprintf does.
+ * Thread: any.
+ */
 WEFT_API size_t weft_plan_timetable(const weft_plan *plan, char *buffer, size_t size);
 
-/* What a plan came to, where its configuration left a choice. */
+/** Results of choices that the configuration left to weft_plan_new. */
 typedef struct weft_plan_info {
   uint32_t size;
   uint32_t ranks, stages, micro_batches;
-  const char *schedule;       /* its name, "written" for one that was written out. Borrowed: valid as long as the plan */
-  uint32_t warm_up;           /* 1f1b: forwards ahead per later rank; else 0 */
+  const char *schedule;       /**< its name; "written" for a written schedule. Borrowed: valid as long as the plan */
+  uint32_t warm_up;           /**< 1f1b: forward actions ahead per later rank; else 0 */
   uint32_t reserved;
 } weft_plan_info;
-#define WEFT_PLAN_INFO_INIT {sizeof(weft_plan_info), 0, 0, 0, NULL, 0, 0}
 
-/* Thread: any. */
+/** Describes a plan. Thread: any. */
 WEFT_API weft_status weft_plan_describe(const weft_plan *plan, weft_plan_info *info);
-/* The first rank that hosts a stage, in replica 0; 0 if `stage` is out of range. Thread: any. */
+/** The first rank that hosts a stage, in replica 0; 0 if `stage` is out of range. Thread: any. */
 WEFT_API uint32_t weft_plan_rank(const weft_plan *plan, uint32_t stage);
-/* The number of ranks that have the same part of a stage: replicas of the pipeline, or the ranks that take turns by stage_replicas. The
- * latter are consecutive, from weft_plan_rank on. 0 if `stage` is out of range. Thread: any. */
+/**
+ * The number of ranks that have the same part of a stage: replicas of the pipeline, or the ranks of stage_replicas, which are consecutive
+ * from weft_plan_rank on. 0 if `stage` is out of range. Thread: any.
+ */
 WEFT_API uint32_t weft_plan_replicas(const weft_plan *plan, uint32_t stage);
 
-/* Updates that a step of WEFT_TRAIN makes at the most: those of a segment of an asynchronous schedule, otherwise 1. Thread: any. */
+/** The maximum number of updates of a step of WEFT_TRAIN: those of a segment of an asynchronous schedule, otherwise 1. Thread: any. */
 WEFT_API uint32_t weft_plan_updates(const weft_plan *plan);
-/* Minibatches that an asynchronous schedule best has under way (PipeDream's NOAM); 0 for a synchronous one. Thread: any. */
+/** The number of minibatches in progress that suits an asynchronous schedule (NOAM of PipeDream); 0 if it is synchronous. Thread: any. */
 WEFT_API uint32_t weft_plan_noam(const weft_plan *plan);
-/* Versions of its weights that a rank keeps at once: 1 with a synchronous schedule; 0 for a rank that is not. Thread: any. */
+/** Versions of its weights that a rank keeps: 1 with a synchronous schedule; 0 if `rank` is out of range. Thread: any. */
 WEFT_API uint32_t weft_plan_versions(const weft_plan *plan, uint32_t rank);
 
-/* ---- prediction ---------------------------------------------------------------------------------------------------------------- */
+/* ---- prediction --------------------------------------------------------------------------------------------------------------- */
 
-/* One step of a plan (a training step; a forward one, for a model without a loss), simulated with the engine that runs it. Kernels take
- * the times that the plan was made from, messages those of its links. */
+/** One simulated step of a plan (a training step; a forward step if the model has no loss). The simulation uses the engine of a run. */
 typedef struct weft_prediction weft_prediction;
 
-enum { WEFT_PREDICT_TIMELINE = 1 };   /* keep when every job runs, for weft_prediction_save_trace */
+/** Flags of weft_plan_simulate. */
+enum weft_predict_flags {
+  WEFT_PREDICT_TIMELINE = 1   /**< record when every job runs, for weft_prediction_save_trace */
+};
 
-/* Owner: caller; free with weft_prediction_free. Thread: any. */
+/** Simulates a step of a plan. Owner: caller; free with weft_prediction_free. Thread: any. */
 WEFT_API weft_status weft_plan_simulate(const weft_plan *plan, uint32_t flags, weft_prediction **out, weft_error *err);
-/* NULL is a no-op. Thread: owner. */
+/** NULL is a no-op. Thread: owner. */
 WEFT_API void weft_prediction_free(weft_prediction *prediction);
 
 typedef struct weft_prediction_info {
   uint32_t size;
   uint32_t ranks, links;
   uint32_t reserved;
-  double seconds;             /* of the step, until the controller has heard of everything */
-  double commit_seconds;      /* from its begin until the weights may change */
-  double idle, idle_own;      /* means over ranks */
-  int64_t peak_bytes;         /* of the largest rank */
-  int64_t messages, bytes;    /* tensors over all links */
+  int64_t step_ns;            /**< duration of the step, until the controller has received all reports */
+  int64_t commit_ns;          /**< from the beginning of the step until the weights may change */
+  double idle, idle_own;      /**< means over ranks, see weft_rank_prediction */
+  int64_t peak_bytes;         /**< of the largest rank */
+  int64_t messages, bytes;    /**< tensors over all links */
 } weft_prediction_info;
-#define WEFT_PREDICTION_INFO_INIT {sizeof(weft_prediction_info), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 
 typedef struct weft_rank_prediction {
-  uint32_t size, reserved;
-  double first, last;         /* seconds of the step: its first action begins, its last one ends */
-  double busy;                /* seconds in kernels of actions */
-  double idle;                /* share of the step, from its begin to the commit, in which the rank runs no kernel */
-  double idle_own;            /* the same from first to last */
+  uint32_t size;
+  uint32_t reserved;
+  int64_t first_ns, last_ns;  /**< beginning of the first action and end of the last, from the beginning of the step */
+  int64_t busy_ns;            /**< in kernels of actions */
+  double idle;                /**< share of the time from the beginning of the step to the commit in which the rank runs no kernel */
+  double idle_own;            /**< the same, from first_ns to last_ns */
   int64_t peak_bytes;
 } weft_rank_prediction;
-#define WEFT_RANK_PREDICTION_INIT {sizeof(weft_rank_prediction), 0, 0, 0, 0, 0, 0, 0}
 
 typedef struct weft_link_prediction {
   uint32_t size;
-  uint32_t from, to;          /* ranks */
+  uint32_t from, to;          /**< ranks */
   uint32_t reserved;
-  int64_t messages, bytes;    /* of a step */
+  int64_t messages, bytes;    /**< per step */
 } weft_link_prediction;
-#define WEFT_LINK_PREDICTION_INIT {sizeof(weft_link_prediction), 0, 0, 0, 0, 0}
 
-/* Thread: any. The last two: WEFT_ENOENT beyond the last. */
+/** Describes the step. Thread: any. */
 WEFT_API weft_status weft_prediction_describe(const weft_prediction *prediction, weft_prediction_info *info);
+/** Describes a rank, or returns WEFT_ENOENT. Thread: any. */
 WEFT_API weft_status weft_prediction_rank(const weft_prediction *prediction, uint32_t rank, weft_rank_prediction *out);
+/** Describes link `index`, or returns WEFT_ENOENT. Thread: any. */
 WEFT_API weft_status weft_prediction_link(const weft_prediction *prediction, uint32_t index, weft_link_prediction *out);
-/* Writes the timeline as weft_run_save_trace writes that of a run, so that both open side by side. Thread: any. */
+/** Writes the timeline in the format of weft_run_save_trace, so that both can be compared. Thread: any. */
 WEFT_API weft_status weft_prediction_save_trace(const weft_prediction *prediction, const char *path, weft_error *err);
 
-/* Every schedule that a configuration allows, predicted. */
+/** Predictions of all schedules that a configuration allows. */
 typedef struct weft_comparison weft_comparison;
 
 typedef struct weft_candidate {
   uint32_t size;
-  uint32_t chunks;            /* stages per rank */
-  uint32_t warm_up;           /* 1f1b: forwards ahead per later rank; else 0 */
-  uint32_t best;              /* 1: the fastest that keeps to the bytes of a rank; of those within a thousandth of it the smallest */
-  uint32_t over;              /* 1: some rank takes more */
+  uint32_t chunks;            /**< stages per rank */
+  uint32_t warm_up;           /**< 1f1b: forward actions ahead per later rank; else 0 */
+  uint32_t best;              /**< 1: the smallest of the candidates within 0.1 % of the shortest step, under the limit of bytes */
+  uint32_t over;              /**< 1: a rank exceeds the limit of bytes */
   uint32_t reserved;
-  const char *schedule;       /* borrowed, as is refused: valid as long as the comparison */
-  const char *refused;        /* why there is no such plan, or NULL; then all that follows is 0 */
-  double seconds, idle, idle_own;
+  const char *schedule;       /**< borrowed, like `refused`: valid as long as the comparison */
+  const char *refused;        /**< why there is no such plan, or NULL. If it is not NULL, all fields below are 0. */
+  int64_t step_ns;
+  double idle, idle_own;
   int64_t peak_bytes, bytes;
-  uint32_t data, stage, tensor, reserved2;   /* sizes of the axes, if axis "auto" was given; else 0, as are the next two */
-  double work, waiting;       /* of seconds: the busiest rank in kernels, and what waiting for other ranks adds. Messages take the rest */
-  const char *shard;          /* weft_plan_config.shard of the candidate, borrowed as is schedule; NULL without the axis "auto" */
+  uint32_t data, stage, tensor;   /**< sizes of the axes if axis "auto" was given; else 0, like work_ns and waiting_ns */
+  uint32_t reserved2;
+  int64_t work_ns;            /**< part of step_ns: the busiest rank in kernels */
+  int64_t waiting_ns;         /**< part of step_ns: waiting for other ranks. Messages take the remaining time. */
+  const char *shard;          /**< weft_plan_config.shard of the candidate; borrowed like `schedule`. NULL without the axis "auto" */
 } weft_candidate;
-#define WEFT_CANDIDATE_INIT {sizeof(weft_candidate), 0, 0, 0, 0, 0, NULL, NULL, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, NULL}
-/* Plans and simulates a step for each of several candidates. If config->schedule is "auto", the candidates are all synchronous schedules
+/**
+ * Plans and simulates a step for each of several candidates. If config->schedule is "auto", the candidates are all synchronous schedules
  * of weft_schedule_describe; otherwise only that schedule. If config->warm_up is WEFT_WARM_UP_AUTO, 1f1b has a candidate for each of
- * several warm-ups. With the axis "auto", there is one candidate per mesh of that many ranks, with its best schedule; if config->shard
- * is NULL, replicas keep the parameters in parts where they do not fit otherwise. Owner: caller; free with weft_comparison_free. Thread:
- * owner of the model. */
+ * several warm-ups. With the axis "auto", there is one candidate per mesh of that many ranks, with its best schedule; config->shard "auto"
+ * then selects "parameters" if the plan would exceed the memory limit otherwise. Owner: caller; free with weft_comparison_free. Thread:
+ * owner of the model.
+ */
 WEFT_API weft_status weft_plan_compare(weft_model *model, const weft_plan_config *config, weft_comparison **out, weft_error *err);
-/* NULL is a no-op. Thread: owner. */
+/** NULL is a no-op. Thread: owner. */
 WEFT_API void weft_comparison_free(weft_comparison *comparison);
-/* Row `index`; WEFT_ENOENT beyond the last. Thread: any. */
+/** Describes candidate `index`, or returns WEFT_ENOENT. Thread: any. */
 WEFT_API weft_status weft_comparison_row(const weft_comparison *comparison, uint32_t index, weft_candidate *out);
 
-/* ---- mesh ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- mesh --------------------------------------------------------------------------------------------------------------------- */
 
-/* The processes that share a run. Rank 0, the controller, listens and starts the run; every other process joins and serves. */
+/** The processes of a run. Rank 0, the controller, listens and starts the run; every other process joins and serves. */
 typedef struct weft_mesh weft_mesh;
 
-enum { WEFT_MESH_INSECURE = 1 };   /* tcp without encryption: any process that reaches rank 0 may join. All ranks of the run need the flag */
+/** Flags of a mesh. */
+enum weft_mesh_flags {
+  WEFT_MESH_INSECURE = 1   /**< tcp without encryption: any process that reaches rank 0 may join. All ranks of the run need the flag */
+};
 
-#define WEFT_KEY_SIZE 65           /* a key as text: 64 digits, 0 to 9 and a to f, and a NUL */
+/** weft_mesh_config.rank: rank 0 assigns a rank. */
+#define WEFT_ANY_RANK (-1)
+
+/** Size of a key as text: 64 digits, 0 to 9 and a to f, and a NUL. */
+#define WEFT_KEY_SIZE 65
 
 typedef struct weft_mesh_config {
   uint32_t size;
-  uint32_t flags;
-  const char *endpoint;       /* listen: "ipc://" (NULL; a socket in a directory of its own, mode 0700), "ipc://PATH", "tcp://ADDR:PORT"
-                                 (port 0: any); join: what rank 0's weft_mesh_join_endpoint returned */
-  const char *listen;         /* join: where this process is reached by other ranks; NULL: chosen, on the way that leads to rank 0 */
-  uint32_t rank;              /* join: the rank it wants; 0: any */
-  uint32_t join_timeout_ms;   /* 0: 60000 */
-  uint32_t peer_timeout_ms;   /* listen: after how long without a frame from it a rank is lost, on every rank of the run; at least 1000,
-                                 0: 5000; join: the same until rank 0's value is known */
-  uint32_t reserved;
-  const char *key;            /* tcp: secret key of this process. listen: by which others know rank 0; NULL: made for this mesh. join: by
-                                 which rank 0 allows this process, if `endpoint` has only rank 0's public key; or no key, and rank 0 has
-                                 the same */
-  const char *allow;          /* listen, tcp: public keys of processes that may join with no other permission, one per line; text after a
-                                 space and lines that begin with '#' are comments. NULL: none */
+  uint32_t flags;             /**< of weft_mesh_flags. Default: 0. */
+  const char *endpoint;       /**< listen: "ipc://" (a socket in a new directory with mode 0700), "ipc://PATH" or "tcp://ADDR:PORT" (port
+                                   0: any); NULL is "ipc://". join: the result of weft_mesh_join_endpoint of rank 0. Default: NULL. */
+  const char *listen;         /**< join: where other ranks reach this process; NULL: an address on the route to rank 0. Default: NULL. */
+  int32_t rank;               /**< join: the requested rank, 1 or more, or WEFT_ANY_RANK. Default: WEFT_ANY_RANK. */
+  uint32_t reserved;          /**< 0 */
+  int64_t join_timeout_ns;    /**< time until all ranks have joined; at least 1000000 (1 ms). Default: 60000000000 (60 s). */
+  int64_t peer_timeout_ns;    /**< listen: a rank that sends no frame for this time is lost, on every rank; join: the same until the value
+                                   of rank 0 is known. At least 1000000000 (1 s). Default: 5000000000 (5 s). */
+  const char *key;            /**< tcp: secret key of this process. listen: other processes know rank 0 by it; NULL: a new key for this
+                                   mesh. join: rank 0 permits this process by it, if `endpoint` has only the public key of rank 0; or has
+                                   no key, and rank 0 has the same key. Default: NULL. */
+  const char *allow;          /**< listen, tcp: public keys of processes that may join without the keys of the join endpoint, one per
+                                   line; text after a space and lines that begin with '#' are comments. Default: NULL. */
 } weft_mesh_config;
-#define WEFT_MESH_INIT {sizeof(weft_mesh_config), 0, NULL, NULL, 0, 0, 0, 0, NULL, NULL}
+/** Sets the defaults. Thread: any. */
+WEFT_API void weft_mesh_config_init(weft_mesh_config *config, size_t size);
 
-/* Rank 0: starts to listen, on a thread of its own. `config` may be NULL. Owner: caller; free with weft_mesh_free. Thread: any. */
+/** Rank 0: listens, on a thread of the library. `config` may be NULL. Owner: caller; free with weft_mesh_free. Thread: any. */
 WEFT_API weft_status weft_mesh_listen(const weft_mesh_config *config, weft_mesh **out, weft_error *err);
-/* Any other rank: opens its own door; rank 0 is met in weft_run_serve. Owner: caller; free with weft_mesh_free. Thread: any. */
+/** Any other rank: opens its endpoint. weft_run_serve connects to rank 0. Owner: caller; free with weft_mesh_free. Thread: any. */
 WEFT_API weft_status weft_mesh_join(const weft_mesh_config *config, weft_mesh **out, weft_error *err);
-/* Where this process listens. Borrowed: valid as long as the mesh. Thread: any. */
+/** The endpoint of this process. Borrowed: valid as long as the mesh. Thread: any. */
 WEFT_API const char *weft_mesh_endpoint(const weft_mesh *mesh);
-/* Rank 0: the endpoint with which other processes join. Over tcp it ends in "?key=" and two keys. A process that has it may join: keep it
- * secret. The empty text for a mesh that joins. Borrowed: valid as long as the mesh. Thread: any. */
+/**
+ * Rank 0: the endpoint with which other processes join. Over tcp it ends in "?key=" and two keys; a process that has it may join, so keep it
+ * secret. "" for a mesh that joins. Borrowed: valid as long as the mesh. Thread: any.
+ */
 WEFT_API const char *weft_mesh_join_endpoint(const weft_mesh *mesh);
-/* How many connections this process has turned away: whoever came to its endpoint and was no weft, or one that does not fit. Writes into
- * `buffer`, at most `size` bytes with a NUL, what is to be said of the last one: "a connection from tcp://127.0.0.1:40123: not a weft
- * connection: ..."; the empty text if there was none. Thread: any. */
+/**
+ * The number of connections that this process has refused, because the peer was not weft or differs from the run. Writes a description of
+ * the last one and a NUL, at most `size` bytes: "a connection from tcp://127.0.0.1:40123: not a weft connection: ..."; "" if there was none.
+ * Thread: any.
+ */
 WEFT_API uint64_t weft_mesh_refused(const weft_mesh *mesh, char *buffer, size_t size);
-/* Ends with WEFT_ECANCELED what waits or works on the mesh in this process, now or later: weft_run_start, weft_run_serve, the steps of a
- * run. The other ranks fail with it. NULL is a no-op. Thread: any, and signal handlers. */
+/**
+ * Ends all present and future calls on the mesh in this process with WEFT_ECANCELED: weft_run_start, weft_run_serve and the steps of a run.
+ * The run ends on the other ranks as well. NULL is a no-op. Thread: any, and signal handlers.
+ */
 WEFT_API void weft_mesh_cancel(weft_mesh *mesh);
-/* NULL is a no-op. After the runs on it have been freed. Thread: owner. */
+/** NULL is a no-op. Free the runs of the mesh first. Thread: owner. */
 WEFT_API void weft_mesh_free(weft_mesh *mesh);
 
-/* Writes a new secret key into `secret`, WEFT_KEY_SIZE bytes. Thread: any. */
+/** Writes a new secret key into `secret`, WEFT_KEY_SIZE bytes. Thread: any. */
 WEFT_API weft_status weft_key_new(char *secret, weft_error *err);
-/* Writes the public key that belongs to a secret one into `public_key`, WEFT_KEY_SIZE bytes. Thread: any. */
+/** Writes the public key of a secret key into `public_key`, WEFT_KEY_SIZE bytes. Thread: any. */
 WEFT_API weft_status weft_key_public(const char *secret, char *public_key, weft_error *err);
 
-/* Name of the first node of a stage; NULL for a stage that is not. Borrowed: valid as long as the plan. Thread: any. */
-WEFT_API const char *weft_plan_first(const weft_plan *plan, uint32_t stage);
-
-/* ---- data ---------------------------------------------------------------------------------------------------------------------- */
+/* ---- data --------------------------------------------------------------------------------------------------------------------- */
 
 typedef struct weft_data weft_data;
 
+/** Data of a preset. Default of every field: 0 or NULL. */
 typedef struct weft_data_config {
-  uint32_t size, reserved;
-  const char *path;           /* bytes for a vocabulary of 256; else ids, little-endian: NAME.u16 or NAME.u32; NULL: drawn from the seed */
-  const char *eval_path;      /* held-out data of their own, or NULL */
-  double eval_share;          /* else the last share of `path` is held out; 0: none. Drawn data have 64 windows held out in any case */
-  int64_t vocabulary, seq_len;   /* tokens; 0: rows of numbers, `path` is NULL */
-  int64_t width;              /* of rows */
+  uint32_t size;
+  uint32_t reserved;          /**< 0 */
+  const char *path;           /**< a file of bytes if the vocabulary is 256; otherwise of little-endian ids, NAME.u16 or NAME.u32. NULL:
+                                   synthetic data, drawn from the seed */
+  const char *eval_path;      /**< a file of held-out data, or NULL */
+  double eval_share;          /**< without eval_path: this share at the end of `path` is held out, 0 or more and less than 1. Synthetic
+                                   data has 64 held-out windows */
+  int64_t vocabulary, seq_len;   /**< of tokens; 0: rows of numbers, and `path` is NULL */
+  int64_t width;              /**< of rows */
 } weft_data_config;
-#define WEFT_DATA_INIT {sizeof(weft_data_config), 0, NULL, NULL, 0, 0, 0, 0}
+/** Sets the defaults. Thread: any. */
+WEFT_API void weft_data_config_init(weft_data_config *config, size_t size);
 
-/* Opens training data. A file is read once, and refused if it is too short or has an id that the vocabulary does not have. Owner: caller;
- * free with weft_data_free. Thread: any. */
+/**
+ * Opens training data. A file is read once, and refused if it is too short or contains an id that is not in the vocabulary. Owner: caller;
+ * free with weft_data_free. Thread: any.
+ */
 WEFT_API weft_status weft_data_open(const weft_data_config *config, weft_data **out, weft_error *err);
-/* NULL is a no-op. Thread: owner. */
+/** NULL is a no-op. Thread: owner. */
 WEFT_API void weft_data_free(weft_data *data);
-/* Fills the two inputs of a preset, whose dimension 0 counts the samples. Sample j is the window at an offset that is drawn for (seed,
- * step, j), and the same window one token later as targets. Thread: any. */
+/**
+ * Fills the two inputs of a preset with samples, which dimension 0 counts. Sample j is the window at an offset that is drawn for (seed, step,
+ * j); its target is the same window one token later. Thread: any.
+ */
 WEFT_API weft_status weft_data_sample(const weft_data *data, uint64_t seed, uint64_t step, weft_tensor *x, weft_tensor *target,
                                       weft_error *err);
-/* Windows of held-out data, which follow each other; 0: nothing is held out. Thread: any. */
+/** The number of consecutive windows of held-out data; 0: there is none. Thread: any. */
 WEFT_API int64_t weft_data_eval_windows(const weft_data *data);
-/* Fills the two inputs with held-out windows from `first` on. Thread: any. */
+/** Fills the two inputs with held-out windows, starting at `first`. Thread: any. */
 WEFT_API weft_status weft_data_eval(const weft_data *data, int64_t first, weft_tensor *x, weft_tensor *target, weft_error *err);
 
-/* ---- run ----------------------------------------------------------------------------------------------------------------------- */
+/* ---- run ---------------------------------------------------------------------------------------------------------------------- */
 
 typedef struct weft_run weft_run;
 
 typedef struct weft_run_config {
   uint32_t size;
-  uint32_t threads;           /* compute threads per rank, at most 1024; 0: one with a mesh; without one, everything runs inside
-                                 weft_run_poll */
+  uint32_t threads;           /**< compute threads per rank, 0 to 1024. Without a mesh, 0 means that weft_run_poll computes; with a mesh,
+                                   0 counts as 1. Default: 0. */
 } weft_run_config;
-#define WEFT_RUN_INIT {sizeof(weft_run_config), 0}
+/** Sets the defaults. Thread: any. */
+WEFT_API void weft_run_config_init(weft_run_config *config, size_t size);
 
-/* Takes the memory that the plan says, draws the first values of the parameters. `mesh` NULL: all ranks live in this process. Otherwise
- * waits until every other rank has joined, or fails with WEFT_ETIMEDOUT and the ranks that are missing; the mesh outlives the run and
- * serves one run. `config` may be NULL. Owner: caller; free with weft_run_free. Thread: any. */
+/**
+ * Allocates the planned memory and initializes the parameters. If `mesh` is NULL, this process hosts all ranks. Otherwise the call waits
+ * until every other rank has joined; WEFT_ETIMEDOUT names the missing ranks. The mesh outlives the run and serves one run. `config` may be
+ * NULL. Owner: caller; free with weft_run_free. Thread: any.
+ */
 WEFT_API weft_status weft_run_start(const weft_plan *plan, weft_mesh *mesh, const weft_run_config *config, weft_run **out,
                                     weft_error *err);
-/* NULL is a no-op. Drops steps that were submitted and not polled; ends the run on every rank. May wait for a job under way. Thread:
- * owner. */
+/**
+ * Ends the run on every rank and discards steps that are not finished. May wait until a running job ends. NULL is a no-op. Thread: owner.
+ */
 WEFT_API void weft_run_free(weft_run *run);
-/* Any rank but 0: joins, is given a rank, model and plan, and serves until the run ends. Returns WEFT_OK after an orderly end, otherwise
- * what failed and on which rank (WEFT_EPEER: a rank was lost; WEFT_ECANCELED: rank 0 ended the run while a step was under way). `plan`: of
- * a process that made the plan itself, which must equal that of rank 0 (WEFT_EPEER names the section that differs); NULL: taken from
- * rank 0. `ops`: a model whose user ops are known here; may be NULL. `config` may be NULL; threads 0 counts as 1. Thread: owner of the
- * mesh. */
+/**
+ * Any rank except 0: joins, receives a rank, model and plan, and serves until the run ends. Returns WEFT_OK after a normal end, otherwise the
+ * failure and its rank (WEFT_EPEER: a rank was lost; WEFT_ECANCELED: rank 0 ended the run during a step). `plan`: of a process that made
+ * the plan itself; if it differs from that of rank 0, WEFT_EPEER names the section. NULL: the plan is received. `ops`: a model whose user
+ * ops are available here; may be NULL. `config` may be NULL. Thread: owner of the mesh.
+ */
 WEFT_API weft_status weft_run_serve(weft_mesh *mesh, const weft_plan *plan, const weft_model *ops, const weft_run_config *config,
                                     weft_error *err);
 
-enum {
-  WEFT_TRAIN = 0,       /* forward, backward, update */
-  WEFT_NO_UPDATE = 1,   /* forward, backward; weights stay, gradients can be read */
-  WEFT_EVAL = 2,        /* forward to the loss */
-  WEFT_FORWARD = 4      /* forward to the outputs; inputs that they do not need may be NULL */
-};
+/** What a step does. */
+typedef enum weft_step_mode WEFT_UINT32_ {
+  WEFT_TRAIN = 1,       /**< forward, backward, update */
+  WEFT_NO_UPDATE = 2,   /**< forward, backward; the weights do not change, and gradients can be read */
+  WEFT_EVAL = 3,        /**< forward to the loss */
+  WEFT_FORWARD = 4      /**< forward to the outputs; inputs that they do not need may be NULL */
+} weft_step_mode;
 
-/* One step: all samples of all inputs, in the order in which the inputs were added, dimension 0 being the samples. The engine cuts them
- * into micro-batches, and with an asynchronous schedule WEFT_TRAIN makes an update of every weft_plan_config.micro_batches of them. On
- * WEFT_OK the run has taken references of its own and delivers events with this tag: one per micro-batch, then exactly one final one. On
- * failure nothing has changed and no event comes; WEFT_EAGAIN: 16 steps and saves are not over. Thread: owner. */
-WEFT_API weft_status weft_run_submit(weft_run *run, weft_tensor *const *inputs, uint32_t n_inputs, uint32_t flags, uint64_t tag,
+/**
+ * Submits one step: all samples of all inputs, in the order in which the inputs were added to the model. Dimension 0 counts samples, which
+ * the engine divides into micro-batches. With an asynchronous schedule, WEFT_TRAIN makes one update per weft_plan_config.micro_batches of
+ * them. If the call succeeds, the run holds references of its own to the inputs, and delivers events with this tag: one per micro-batch,
+ * then exactly one final event. If the call fails, it has no effect; WEFT_EAGAIN: 16 steps and saves are not finished. Thread: owner.
+ */
+WEFT_API weft_status weft_run_submit(weft_run *run, weft_tensor *const *inputs, uint32_t n_inputs, weft_step_mode mode, uint64_t tag,
                                      weft_error *err);
 
-enum {
-  WEFT_EVENT_MICRO_BATCH = 1,   /* loss of one micro-batch, or its outputs */
-  WEFT_EVENT_DONE = 2,          /* final: the step is over */
-  WEFT_EVENT_ERROR = 3,         /* final: the run has failed; status and text say why */
-  WEFT_EVENT_UPDATE = 4,        /* asynchronous schedules: what an update of the step came to; ascending, before the final event */
-  WEFT_EVENT_SAVED = 5          /* final event of a save that was queued: `path`, or status and text say why there is none */
-};
+/** Kinds of events. Ignore kinds that you do not know. */
+typedef enum weft_event_kind WEFT_UINT32_ {
+  WEFT_EVENT_MICRO_BATCH = 1,   /**< the loss of one micro-batch, or its outputs */
+  WEFT_EVENT_DONE = 2,          /**< final: the step is finished */
+  WEFT_EVENT_ERROR = 3,         /**< final: the run has failed; status, text and failure give the reason */
+  WEFT_EVENT_UPDATE = 4,        /**< asynchronous schedules: the result of one update; in ascending order, before the final event */
+  WEFT_EVENT_SAVED = 5          /**< final event of a queued save: `path`, or the status and text of its failure */
+} weft_event_kind;
 
-enum {
-  WEFT_CAUSE_FAILED = 1,        /* something failed in the process of the rank; detail describes it */
-  WEFT_CAUSE_CLOSED = 2,        /* the connection to the rank was closed; detail: what the transport reports */
-  WEFT_CAUSE_SILENT = 3,        /* nothing arrived from the rank for limit_ms */
-  WEFT_CAUSE_MISSING = 4,       /* count data frames that the rank announced did not arrive within limit_ms */
-  WEFT_CAUSE_UNREACHABLE = 5,   /* the rank did not connect, within limit_ms unless that is 0; detail: what the transport reports */
-  WEFT_CAUSE_LATE = 6,          /* the rank did not do within limit_ms what detail names */
-  WEFT_CAUSE_REFUSED = 7,       /* the process differs from the rest of the run; detail says how */
-  WEFT_CAUSE_PROTOCOL = 8,      /* the rank violated the protocol; detail says how */
-  WEFT_CAUSE_NO_RUN = 9         /* the run did not begin; detail says why */
-};
-enum { WEFT_ACTIVITY_UNKNOWN = 0, WEFT_ACTIVITY_IDLE = 1, WEFT_ACTIVITY_RUNS = 2, WEFT_ACTIVITY_WAITS = 3 };
-enum {
+/** Why a run has failed. */
+typedef enum weft_cause WEFT_UINT32_ {
+  WEFT_CAUSE_FAILED = 1,        /**< something failed in the process of the rank; detail describes it */
+  WEFT_CAUSE_CLOSED = 2,        /**< the connection to the rank was closed; detail: what the transport reports */
+  WEFT_CAUSE_SILENT = 3,        /**< nothing arrived from the rank for limit_ns */
+  WEFT_CAUSE_MISSING = 4,       /**< `count` data frames that the rank announced did not arrive within limit_ns */
+  WEFT_CAUSE_UNREACHABLE = 5,   /**< the rank did not connect, within limit_ns unless that is 0; detail: what the transport reports */
+  WEFT_CAUSE_LATE = 6,          /**< the rank did not do within limit_ns what detail names */
+  WEFT_CAUSE_REFUSED = 7,       /**< the process differs from the rest of the run; detail describes the difference */
+  WEFT_CAUSE_PROTOCOL = 8,      /**< the rank violated the protocol; detail describes how */
+  WEFT_CAUSE_NO_RUN = 9         /**< the run did not begin; detail gives the reason */
+} weft_cause;
+
+/** What a rank did when it failed. */
+typedef enum weft_activity WEFT_UINT32_ {
+  WEFT_ACTIVITY_UNKNOWN = 0,
+  WEFT_ACTIVITY_IDLE = 1,
+  WEFT_ACTIVITY_RUNS = 2,
+  WEFT_ACTIVITY_WAITS = 3
+} weft_activity;
+
+/** What a rank that waits is waiting for. */
+typedef enum weft_awaited WEFT_UINT32_ {
   WEFT_AWAITS_NOTHING = 0,
-  WEFT_AWAITS_COMMIT = 1,       /* rank 0 says when the weights may change */
-  WEFT_AWAITS_RELEASE = 2,      /* the rank's own messages have to leave */
+  WEFT_AWAITS_COMMIT = 1,       /**< the message of rank 0 that the weights may change */
+  WEFT_AWAITS_RELEASE = 2,      /**< the messages of the rank itself have to leave */
   WEFT_AWAITS_INPUT = 3,
   WEFT_AWAITS_ACTIVATION = 4,
   WEFT_AWAITS_GRADIENT = 5,
-  WEFT_AWAITS_MESSAGE = 6       /* any other message */
-};
+  WEFT_AWAITS_MESSAGE = 6       /**< any other message */
+} weft_awaited;
 
-/* Why a run has failed, as facts. Every rank has the same ones. */
+/** The failure of a run. Every rank reports the same. */
 typedef struct weft_failure {
   uint32_t size;
-  uint32_t cause;                 /* WEFT_CAUSE_... */
+  weft_cause cause;
   weft_status status;
-  int32_t rank;                   /* the rank that failed, not the one that noticed; -1: none in particular */
-  int32_t other;                  /* not -1: both ranks are alive, and the connection between them was lost */
-  uint32_t joining;               /* 1: the process of the rank had not joined the run yet */
-  uint32_t pid;                   /* of that process; 0: this process, or unknown */
+  int32_t rank;                   /**< the rank that failed, not the one that noticed it; -1: none */
+  int32_t other;                  /**< not -1: both ranks are alive, and the connection between them was lost */
+  uint32_t joining;               /**< 1: the process of the rank had not joined the run yet */
+  uint32_t pid;                   /**< of that process; 0: this process, or unknown */
   uint32_t n_stages;
-  const uint32_t *stages;         /* that the rank hosts, ascending */
-  const char *host;               /* of that process; "": this one, or unknown */
-  const char *detail;             /* for a person; its meaning depends on the cause */
-  uint32_t activity;              /* WEFT_ACTIVITY_...: what the rank did when it failed; of a rank that was lost, its last status */
-  uint32_t job;                   /* 'F', 'I', 'W', 'B', 'R', 'O': that action. 'c': clears gradients, 'g': reduces them, 'u': updates weights,
-                                     'e': finishes the step. 0: none */
-  int32_t stage, micro_batch;     /* of the action; -1 if it is none */
-  uint32_t mode;                  /* of the step: WEFT_TRAIN, WEFT_EVAL, WEFT_FORWARD */
-  uint32_t awaited;               /* WEFT_AWAITS_... */
-  int32_t awaited_rank;           /* from which the message is awaited; otherwise -1 */
+  const uint32_t *stages;         /**< stages that the rank hosts, ascending */
+  const char *host;               /**< of that process; "": this host, or unknown */
+  const char *detail;             /**< a description, depending on the cause */
+  weft_activity activity;         /**< of the rank when it failed; if it was lost, in its last report */
+  uint32_t job;                   /**< 'F', 'I', 'W', 'B', 'R', 'O': that action. 'c': clears gradients; 'g': adds gradients; 'u': updates
+                                       weights; 'e': finishes the step; 0: none */
+  int32_t stage, micro_batch;     /**< of the action; -1: none */
+  weft_step_mode mode;            /**< of the step: WEFT_TRAIN, WEFT_EVAL or WEFT_FORWARD */
+  weft_awaited awaited;
+  int32_t awaited_rank;           /**< the sender of the awaited message; -1: none */
   uint32_t reserved;
-  uint64_t step;                  /* training steps before that step; WEFT_ACTIVITY_IDLE: steps of any kind that are done */
-  int64_t limit_ms, count;        /* depend on the cause */
-  int64_t heard_ms;               /* time since the last frame of the rank; -1: unknown */
-  int64_t reported_ms;            /* time since its last status; -1: unknown */
+  uint64_t step;                  /**< training steps before that step; WEFT_ACTIVITY_IDLE: finished steps of any kind */
+  int64_t limit_ns, count;        /**< see weft_cause */
+  int64_t heard_ns;               /**< time since the last frame of the rank; -1: unknown */
+  int64_t reported_ns;            /**< time since the last report of the rank; -1: unknown */
 } weft_failure;
-#define WEFT_FAILURE_INIT \
-  {sizeof(weft_failure), 0, 0, -1, -1, 0, 0, 0, NULL, NULL, NULL, 0, 0, -1, -1, 0, 0, -1, 0, 0, 0, 0, -1, -1}
 
+/** An event of a run. All pointers are borrowed and valid until the next poll. */
 typedef struct weft_event {
   uint32_t size;
-  uint32_t kind;                  /* ignore kinds that you do not know */
-  uint64_t tag;
+  weft_event_kind kind;
+  uint64_t tag;                   /**< of the step or save */
   weft_status status;
   uint32_t micro_batch;
-  uint64_t step;                  /* training steps before this one; update: updates before it; saved: those in the checkpoint */
-  double loss;                    /* mean over what the loss counts: of the micro-batch, of the update, or of the whole step */
-  double grad_norm;               /* done, update: global norm before clipping; done after several updates: of the last. Where the loss or
-                                     the norm is not finite the update was made all the same, and the weights are spoiled: look at it */
-  weft_tensor *const *outputs;    /* micro-batch of a WEFT_FORWARD step: in the order of weft_model_add_output. Borrowed as all here: copy
-                                     what is to stay. A reference keeps no content, and none can be submitted */
+  uint64_t step;                  /**< training steps before this one; update: updates before it; saved: steps in the checkpoint */
+  double loss;                    /**< the mean over the micro-batch, the update or the whole step */
+  double grad_norm;               /**< done, update: global norm before clipping; done after several updates: of the last one. An update
+                                       is made even if the loss or the norm is not finite, and the weights are then unusable: check it */
+  weft_tensor *const *outputs;    /**< micro-batch of a WEFT_FORWARD step: in the order of weft_model_add_output. Copy what you need: a
+                                       reference does not keep the content, and an output cannot be submitted */
   uint32_t n_outputs;
-  int32_t rank;                   /* error, saved: the rank that failed, or -1 */
-  const char *text;               /* error, saved: why; else NULL */
-  double idle;                    /* done: share of the time from the step's first forward to its last backward action, on any rank, in
-                                     which a rank ran no kernel; mean over ranks */
-  const double *idle_by_rank;     /* done; ranks of different machines are compared by their own clocks */
-  uint32_t n_ranks, reserved2;
-  const char *path;               /* saved: the checkpoint; NULL if there is none */
-  const weft_failure *failure;    /* error, and saved if the run has failed: the same as facts; otherwise NULL */
+  int32_t rank;                   /**< error, saved: the rank that failed, or -1 */
+  const char *text;               /**< error, saved: description of the failure; else NULL */
+  double idle;                    /**< done: mean over ranks of the share of time in which a rank ran no kernel, from the first forward to
+                                       the last backward action of the step on any rank */
+  const double *idle_by_rank;     /**< done; by the clock of each machine */
+  uint32_t n_ranks;
+  uint32_t reserved;
+  const char *path;               /**< saved: the checkpoint; NULL if there is none */
+  const weft_failure *failure;    /**< error, and saved if the run has failed: the facts behind `text`; else NULL */
 } weft_event;
-#define WEFT_EVENT_INIT {sizeof(weft_event), 0, 0, 0, 0, 0, 0, 0, NULL, 0, 0, NULL, 0, NULL, 0, 0, NULL, NULL}
 
-/* The next event into *event, whose size is set; what it points to is borrowed until the next poll. Returns 1 for an event, 0 when the
- * time (nanoseconds; negative: no limit) is over or nothing was submitted; without an event all of *event but its size is 0. Thread:
- * owner. */
+/**
+ * Fills *event with the next event. Set event->size before the call. Returns 1 for an event. Returns 0 if `timeout_ns` has passed (negative:
+ * no limit) or if nothing was submitted; all fields of *event except size are then 0. Thread: owner.
+ */
 WEFT_API weft_status weft_run_poll(weft_run *run, weft_event *event, int64_t timeout_ns);
 
-/* Why the run has failed, also if another call than weft_run_poll noticed it. Returns 1 and fills *out, or 0 for a run that has not
- * failed. What *out points to is borrowed: valid as long as the run. Thread: owner. */
+/**
+ * Returns 1 and fills *out if the run has failed, even if another call than weft_run_poll noticed it; else returns 0. The pointers in *out
+ * are borrowed: valid as long as the run. Thread: owner.
+ */
 WEFT_API weft_status weft_run_failure(const weft_run *run, weft_failure *out);
 
-/* The facts as text for a person, as in weft_event.text, and a NUL; a caller that knows more may change them before. Writes at most `size`
- * bytes; returns the bytes that the whole text needs, as snprintf would. Thread: any. */
+/**
+ * Writes a failure as text, in the form of weft_event.text, with a NUL; the caller may change fields before. Writes at most `size` bytes;
+ * returns the bytes that the whole text needs, as snprintf does. Thread: any.
+ */
 WEFT_API size_t weft_failure_text(const weft_failure *failure, char *buffer, size_t size);
 
-/* Readable while weft_run_poll has something to do; level-triggered, for poll(2) and the like; never read from it. -1: the process had no
- * descriptor left when the run started. Borrowed: valid as long as the run. Thread: any. */
+/**
+ * A descriptor that is readable while weft_run_poll has something to do: level-triggered, for poll(2) and similar calls. Do not read from
+ * it. -1: the process had no descriptor left when the run started. Borrowed: valid as long as the run. Thread: any.
+ */
 WEFT_API int weft_run_fd(const weft_run *run);
 
-/* Bytes of a rank's tensors that are really in memory; compare weft_plan_bytes. Only between steps. Thread: owner. */
+/** Bytes of the tensors of a rank that are in memory; compare weft_plan_bytes. Only between steps. Thread: owner. */
 WEFT_API weft_status weft_run_resident(weft_run *run, uint32_t rank, int64_t *bytes, weft_error *err);
 
-enum { WEFT_VALUE = 0, WEFT_GRAD = 1, WEFT_STATE = 2 };   /* WEFT_STATE + k: optimizer tensor k (momentum; exp_avg, exp_avg_sq) */
+/** Tensors of a parameter. */
+typedef enum weft_part WEFT_UINT32_ {
+  WEFT_VALUE = 1,
+  WEFT_GRAD = 2,         /**< gradient of the last step with a backward pass, before clipping; of several updates, the last one */
+  WEFT_MOMENTUM = 3,     /**< state of sgd with momentum */
+  WEFT_EXP_AVG = 4,      /**< state of adam and adamw: mean of the gradients */
+  WEFT_EXP_AVG_SQ = 5    /**< state of adam and adamw: mean of their squares */
+} weft_part;
 
-/* Copies a parameter, its gradient of the last step that went backward (before clipping; of a step with several updates, that of the
- * last one), or its optimizer state, or the gradient of an input (WEFT_GRAD; the samples of the last step), into or from `tensor`, which
- * has its shape. Only between steps: WEFT_ESTATE while steps or saves are not over. Thread: owner. */
-WEFT_API weft_status weft_run_read(weft_run *run, const char *name, uint32_t what, weft_tensor *tensor, weft_error *err);
-WEFT_API weft_status weft_run_write(weft_run *run, const char *name, uint32_t what, const weft_tensor *tensor, weft_error *err);
+/**
+ * Copies a tensor of a parameter into `tensor`, which has the same shape. WEFT_GRAD also reads the gradient of an input, for the samples of
+ * the last step. Only between steps: WEFT_ESTATE while steps or saves are not finished. Thread: owner.
+ */
+WEFT_API weft_status weft_run_read(weft_run *run, const char *name, weft_part part, weft_tensor *tensor, weft_error *err);
+/** Copies `tensor` into a tensor of a parameter. Only between steps, as weft_run_read. Thread: owner. */
+WEFT_API weft_status weft_run_write(weft_run *run, const char *name, weft_part part, const weft_tensor *tensor, weft_error *err);
 
-/* From now on every rank keeps when its next `jobs` jobs (actions and the like) ran; 0: no more. Only between steps. Thread: owner. */
+/** Makes every rank record the times of its next `jobs` jobs (actions and others); 0: stop. Only between steps. Thread: owner. */
 WEFT_API weft_status weft_run_trace(weft_run *run, uint32_t jobs, weft_error *err);
-/* Writes what was kept as a Chrome trace (JSON; chrome://tracing, Perfetto), a process per rank. Only between steps. Thread: owner. */
+/** Writes the records as a Chrome trace (JSON, for Perfetto and chrome://tracing), one process per rank. Only between steps. Thread: owner. */
 WEFT_API weft_status weft_run_save_trace(weft_run *run, const char *path, weft_error *err);
 
-/* 32 hex digits and a NUL over all parameter bits by name: two runs agree if and only if their digests do. XXH3-128 over, per parameter
- * in byte order of names, its name, a NUL, and the XXH3-128 of its little-endian bytes (two little-endian 64-bit words, the high one
- * first); a tied parameter counts once. Only between steps. Thread: owner. */
+/**
+ * Writes 32 hex digits and a NUL, a hash over all parameters: two runs have the same parameters if and only if their digests are equal. It is
+ * the XXH3-128 over, per parameter in byte order of names, its name, a NUL, and the XXH3-128 of its little-endian bytes (two little-endian
+ * 64-bit words, the high one first). A tied parameter counts once. Only between steps. Thread: owner.
+ */
 WEFT_API weft_status weft_run_digest(weft_run *run, char digest[33], weft_error *err);
-/* The same over the optimizer state, whose tensors are named PARAMETER.exp_avg, PARAMETER.exp_avg_sq or PARAMETER.momentum. Thread:
- * owner. */
+/**
+ * The same over the optimizer state, whose tensors are named PARAMETER.exp_avg, PARAMETER.exp_avg_sq or PARAMETER.momentum. Thread: owner.
+ */
 WEFT_API weft_status weft_run_optimizer_digest(weft_run *run, char digest[33], weft_error *err);
 
-/* ---- checkpoints --------------------------------------------------------------------------------------------------------------- */
+/* ---- checkpoints -------------------------------------------------------------------------------------------------------------- */
 
 typedef struct weft_pair { const char *key, *value; } weft_pair;
 
+/** Flags of weft_run_save. */
+enum weft_save_flags {
+  WEFT_SAVE_QUEUE = 1   /**< return at once; the save is made after the steps that were submitted before it */
+};
+
+/** Default of every field: 0 or NULL. */
 typedef struct weft_save_config {
   uint32_t size;
   uint32_t n_options;
-  const char *directory;      /* made if there is none; holds step-00000010/, ..., and latest, which names the newest. Two are kept. */
-  const char *model;          /* what the model is, for whoever loads it: a preset's text; NULL: nothing */
-  const weft_pair *options;   /* whatever else the caller wants to find again; a key is there once, and not empty */
-  uint32_t flags, reserved;   /* 0 or WEFT_SAVE_QUEUE */
-  uint64_t tag;               /* with WEFT_SAVE_QUEUE: comes back with the event */
+  const char *directory;      /**< created if it does not exist. Contains step-00000010/, ..., and latest, which names the newest. The two
+                                   newest checkpoints are kept */
+  const char *model;          /**< the text of a preset, from which a reader can make the model; may be NULL */
+  const weft_pair *options;   /**< stored with the checkpoint; keys are unique and not empty */
+  uint32_t flags;             /**< of weft_save_flags */
+  uint32_t reserved;          /**< 0 */
+  uint64_t tag;               /**< with WEFT_SAVE_QUEUE: the tag of the event */
 } weft_save_config;
-#define WEFT_SAVE_INIT {sizeof(weft_save_config), 0, NULL, NULL, NULL, 0, 0, 0}
+/** Sets the defaults. Thread: any. */
+WEFT_API void weft_save_config_init(weft_save_config *config, size_t size);
 
-enum { WEFT_SAVE_QUEUE = 1 };   /* do not wait: the save takes its turn behind the steps that were submitted */
-
-/* Writes parameters, optimizer state, seed, settings and the number of steps; the checkpoint appears whole or not at all. Refuses a
- * directory that holds a newer one. After a failure the run goes on, and earlier checkpoints are untouched.
- * Waits for the end, and is for the time between steps. With WEFT_SAVE_QUEUE it may be called while steps are under way: the checkpoint
- * has the steps submitted before it and none submitted later, which begin as soon as all bytes have left their ranks. On WEFT_OK exactly
- * one WEFT_EVENT_SAVED will come; on failure nothing has changed and no event comes; WEFT_EAGAIN: 16 steps and saves are not over. Not
- * after a failed step. Thread: owner. */
+/**
+ * Writes parameters, optimizer state, seed, settings and the number of steps. The checkpoint appears complete or not at all. A directory with
+ * a newer checkpoint is refused. A failure does not affect the run or earlier checkpoints. The call waits for the end of the save, and is
+ * made between steps. With WEFT_SAVE_QUEUE it may be made during steps: the checkpoint contains the steps that were submitted before it and
+ * none that were submitted later. If the call succeeds, exactly one WEFT_EVENT_SAVED follows; if it fails, it has no effect; WEFT_EAGAIN: 16
+ * steps and saves are not finished. Not possible after a failed step. Thread: owner.
+ */
 WEFT_API weft_status weft_run_save(weft_run *run, const weft_save_config *config, weft_error *err);
 
 typedef struct weft_checkpoint weft_checkpoint;
 
+/** All pointers are borrowed and valid as long as the checkpoint. */
 typedef struct weft_checkpoint_info {
   uint32_t size;
-  uint32_t weights_only;      /* 1: a safetensors file; model is NULL, seed and step are 0 */
-  const char *path;           /* what was opened: of a directory of checkpoints, the latest. Borrowed, as all here: valid as long as
-                                 the checkpoint */
-  const char *model;          /* as given to weft_run_save; NULL: nothing */
+  uint32_t weights_only;      /**< 1: a safetensors file; model is NULL, seed and step are 0 */
+  const char *path;           /**< the checkpoint that was opened; of a directory of checkpoints, the latest */
+  const char *model;          /**< as given to weft_run_save, or NULL */
   uint64_t seed, step;
-  const weft_pair *options;   /* in byte order of keys */
+  const weft_pair *options;   /**< in byte order of keys */
   uint32_t n_options;
-  uint32_t n_params, n_states;   /* tensors: parameters, then optimizer state */
+  uint32_t n_params, n_states;   /**< tensors: parameters, then optimizer state */
   uint32_t reserved;
-  const char *warning;        /* the checkpoints that were passed over, each with what is wrong with it, or NULL */
+  const char *warning;        /**< the damaged checkpoints that were skipped, each with its damage; or NULL */
 } weft_checkpoint_info;
-#define WEFT_CHECKPOINT_INFO_INIT {sizeof(weft_checkpoint_info), 0, NULL, NULL, 0, 0, NULL, 0, 0, 0, 0, NULL}
 
-/* Opens a checkpoint, a safetensors file, or the latest checkpoint of a directory of them. Of a directory, the latest is verified at once,
- * and if it is damaged the newest intact one is opened; weft_checkpoint_describe then gives a warning. A single checkpoint is verified
- * when it is read. Owner: caller; free with weft_checkpoint_free. Thread: any. */
+/**
+ * Opens a checkpoint, a safetensors file, or the latest checkpoint of a directory. The latest checkpoint of a directory is verified at once;
+ * if it is damaged, the newest intact one is opened, and weft_checkpoint_describe gives a warning. A single checkpoint is verified when it is
+ * read. Owner: caller; free with weft_checkpoint_free. Thread: any.
+ */
 WEFT_API weft_status weft_checkpoint_open(const char *path, weft_checkpoint **out, weft_error *err);
-/* NULL is a no-op. Thread: owner. */
+/** NULL is a no-op. Thread: owner. */
 WEFT_API void weft_checkpoint_free(weft_checkpoint *checkpoint);
-/* Thread: any. */
+/** Describes a checkpoint. Thread: any. */
 WEFT_API weft_status weft_checkpoint_describe(const weft_checkpoint *checkpoint, weft_checkpoint_info *info);
-/* Name of tensor `index` and its shape; the name is NULL and dtype 0 where there is none. `dtype` (may be NULL) gets the file's own name
- * for it, which may be one that weft does not compute with (desc.dtype is 0). Borrowed: valid as long as the checkpoint. Thread: any. */
+/**
+ * The name and shape of tensor `index`; the name is NULL and desc->dtype 0 if there is none. *dtype (may be NULL) is set to the name of its
+ * type in the file; if weft has no such type, desc->dtype is 0. Borrowed: valid as long as the checkpoint. Thread: any.
+ */
 WEFT_API const char *weft_checkpoint_tensor(const weft_checkpoint *checkpoint, uint32_t index, weft_desc *desc, const char **dtype);
-/* XXH3-128 of a tensor's bytes, 32 hex digits and a NUL; index -1: over all parameters, as weft_run_digest. Thread: owner. */
+/** XXH3-128 of the bytes of a tensor, 32 hex digits and a NUL; index -1: of all parameters, as weft_run_digest. Thread: owner. */
 WEFT_API weft_status weft_checkpoint_digest(weft_checkpoint *checkpoint, int64_t index, char digest[33], weft_error *err);
-/* Writes the parameters as one safetensors file. Refuses a path in a checkpoint. Thread: owner. */
+/** Writes the parameters as one safetensors file. A path inside a checkpoint is refused. Thread: owner. */
 WEFT_API weft_status weft_checkpoint_export(weft_checkpoint *checkpoint, const char *path, weft_error *err);
 
-enum { WEFT_LOAD_ALL = 0, WEFT_LOAD_WEIGHTS = 1 };
+/** What weft_run_load takes from a checkpoint. */
+typedef enum weft_load WEFT_UINT32_ {
+  WEFT_LOAD_ALL = 1,       /**< parameters, optimizer state and the number of steps */
+  WEFT_LOAD_WEIGHTS = 2    /**< parameters */
+} weft_load;
 
-/* Takes parameters by name; with WEFT_LOAD_ALL also optimizer state and the number of steps, so that the run goes on bit for bit, at any
- * number of ranks, if the plan has the seed, the optimizer and the micro-batches of the run that was saved: of these only the rule is
- * checked. An error counts what is missing, surplus or of another shape. Only between steps. Thread: owner. */
-WEFT_API weft_status weft_run_load(weft_run *run, weft_checkpoint *checkpoint, uint32_t what, weft_error *err);
+/**
+ * Loads parameters by name. With WEFT_LOAD_ALL the run continues bit for bit at any number of ranks, if its plan has the seed, optimizer and
+ * micro-batches of the run that was saved; of these, only the update rule is checked. An error counts missing, surplus and mismatched
+ * tensors. Only between steps. Thread: owner.
+ */
+WEFT_API weft_status weft_run_load(weft_run *run, weft_checkpoint *checkpoint, weft_load what, weft_error *err);
 
 #ifdef __cplusplus
 }

@@ -162,7 +162,7 @@ const char* weft_checkpoint_tensor(const weft_checkpoint* c, uint32_t index, wef
   const auto known = entry.known();
   if (desc) {
     *desc = from_desc({known.value_or(DType::f32), entry.shape});
-    if (!known) desc->dtype = 0;
+    if (!known) desc->dtype = weft_dtype{};
   }
   if (dtype) *dtype = entry.dtype.c_str();
   return entry.name.c_str();
@@ -210,15 +210,15 @@ weft_status weft_checkpoint_export(weft_checkpoint* checkpoint, const char* path
   });
 }
 
-weft_status weft_run_load(weft_run* run, weft_checkpoint* checkpoint, uint32_t what,
+weft_status weft_run_load(weft_run* run, weft_checkpoint* checkpoint, weft_load what,
                           weft_error* err) {
   return guard_run(run, err, [&]() -> Status {
     WEFT_TRY(require(run, "run"));
     WEFT_TRY(require(checkpoint, "checkpoint"));
     WEFT_TRY(run->run->settled());
-    if (what > WEFT_LOAD_WEIGHTS)
-      return Status(Code::invalid,
-                    cat("what is ", what, ", expected WEFT_LOAD_ALL or WEFT_LOAD_WEIGHTS"));
+    if (what != WEFT_LOAD_ALL && what != WEFT_LOAD_WEIGHTS)
+      return Status(Code::invalid, cat("what is ", uint32_t{what},
+                                       ", expected WEFT_LOAD_ALL or WEFT_LOAD_WEIGHTS"));
     if (checkpoint->file && what == WEFT_LOAD_ALL)
       return Status(Code::invalid,
                     cat("'", checkpoint->path(),

@@ -34,7 +34,11 @@ WEFT_SAME_AWAITED_(activation, ACTIVATION);
 WEFT_SAME_AWAITED_(gradient, GRADIENT);
 WEFT_SAME_AWAITED_(message, MESSAGE);
 
-constexpr uint32_t kStepFlags[] = {WEFT_TRAIN, WEFT_EVAL, WEFT_FORWARD};
+constexpr weft_step_mode kStepModes[] = {WEFT_TRAIN, WEFT_EVAL, WEFT_FORWARD};
+
+// -1: unknown.
+int64_t to_ms(int64_t ns) { return ns < 0 ? -1 : ns / kMillisecond; }
+int64_t from_ms(int64_t ms) { return ms < 0 ? -1 : ms * kMillisecond; }
 
 Activity activity_of(const weft_failure& f) {
   Activity out;
@@ -42,7 +46,7 @@ Activity activity_of(const weft_failure& f) {
   if (f.job < 128 && is_job(static_cast<char>(f.job))) out.job = static_cast<char>(f.job);
   if (f.awaited < kAwaitedKinds) out.awaited = static_cast<Activity::Awaited>(f.awaited);
   for (uint8_t mode = 0; mode < 3; ++mode)
-    if (f.mode == kStepFlags[mode]) out.mode = mode;
+    if (f.mode == kStepModes[mode]) out.mode = mode;
   out.stage = f.stage;
   out.micro_batch = f.micro_batch;
   out.from = f.awaited_rank;
@@ -60,10 +64,10 @@ Origin origin_of(const weft_failure& f) {
   if (f.detail) out.detail = f.detail;
   if (f.stages) out.stages.assign(f.stages, f.stages + f.n_stages);
   out.activity = activity_of(f);
-  out.limit_ms = f.limit_ms;
+  out.limit_ms = to_ms(f.limit_ns);
   out.count = f.count;
-  out.heard_ms = f.heard_ms;
-  out.reported_ms = f.reported_ms;
+  out.heard_ms = to_ms(f.heard_ns);
+  out.reported_ms = to_ms(f.reported_ns);
   return out;
 }
 
@@ -75,8 +79,9 @@ Origin weft::api::origin_of(const Status& status) {
 }
 
 weft_failure weft::api::failure_of(const Origin& o) {
-  weft_failure out = WEFT_FAILURE_INIT;
-  out.cause = static_cast<uint32_t>(o.cause);
+  weft_failure out = {};
+  out.size = sizeof out;
+  out.cause = static_cast<weft_cause>(o.cause);
   out.status = static_cast<weft_status>(o.code);
   out.rank = o.rank == kNobody ? -1 : o.rank;
   out.other = o.other;
@@ -86,18 +91,18 @@ weft_failure weft::api::failure_of(const Origin& o) {
   out.stages = o.stages.data();
   out.host = o.process.host.c_str();
   out.detail = o.detail.c_str();
-  out.activity = static_cast<uint32_t>(o.activity.state);
+  out.activity = static_cast<weft_activity>(o.activity.state);
   out.job = static_cast<uint32_t>(o.activity.job);
   out.stage = o.activity.stage;
   out.micro_batch = o.activity.micro_batch;
-  out.mode = kStepFlags[o.activity.mode];
-  out.awaited = static_cast<uint32_t>(o.activity.awaited);
+  out.mode = kStepModes[o.activity.mode];
+  out.awaited = static_cast<weft_awaited>(o.activity.awaited);
   out.awaited_rank = o.activity.from;
   out.step = o.activity.step;
-  out.limit_ms = o.limit_ms;
+  out.limit_ns = from_ms(o.limit_ms);
   out.count = o.count;
-  out.heard_ms = o.heard_ms;
-  out.reported_ms = o.reported_ms;
+  out.heard_ns = from_ms(o.heard_ms);
+  out.reported_ns = from_ms(o.reported_ms);
   return out;
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <memory>
@@ -69,16 +70,43 @@ weft_status guard(weft_error* err, F&& body) noexcept {
 
 Status check_reserved(const char* name, const char* field, uint32_t value);
 
-// Copies a configuration that may be older (shorter: the rest is 0) or newer (longer: the rest must
-// be 0) than this library's.
+constexpr int64_t kMillisecond = 1000000;  // in nanoseconds, the unit of the C API
+
+// A time of the library, in seconds.
+inline int64_t to_ns(double seconds) { return std::llround(seconds * 1e9); }
+
+// The defaults of a configuration; its size is 0.
+template <typename T>
+T defaults();
+template <>
+weft_data_config defaults();
+template <>
+weft_mesh_config defaults();
+template <>
+weft_node_config defaults();
+template <>
+weft_op defaults();
+template <>
+weft_optimizer defaults();
+template <>
+weft_plan_config defaults();
+template <>
+weft_profile_config defaults();
+template <>
+weft_run_config defaults();
+template <>
+weft_save_config defaults();
+
+// Copies a configuration that may be older (shorter: the rest has its defaults) or newer (longer:
+// the rest must be 0) than that of this library. NULL: the defaults.
 template <typename T>
 Status read_config(const T* in, const char* name, T& out) {
-  out = T{};
+  out = defaults<T>();
   if (!in) return {};
   const size_t size = in->size;
   if (size < sizeof in->size || size > 65536)
-    return Status(Code::invalid, cat(name, ".size is ", size, ", expected ", sizeof(T),
-                                     "; start from WEFT_..._INIT"));
+    return Status(Code::invalid, cat(name, ".size is ", size, ", expected ", sizeof(T), "; call ",
+                                     name, "_init first"));
   const auto* bytes = reinterpret_cast<const unsigned char*>(in);
   for (size_t i = sizeof(T); i < size; ++i)
     if (bytes[i])
@@ -91,8 +119,8 @@ Status read_config(const T* in, const char* name, T& out) {
   return {};
 }
 
-// The structs that the library fills, each with the last field of its first version. What is added
-// behind it changes no row, so that programs which were built before go on.
+// The structs that the library fills, each with the last field of its first version. A new field
+// does not change its row, so programs that were built before continue to work.
 #define WEFT_FILLED_MAP(X)            \
   X(weft_preset_info, text)           \
   X(weft_node_times, stash_bytes)     \
@@ -104,7 +132,7 @@ Status read_config(const T* in, const char* name, T& out) {
   X(weft_candidate, bytes)            \
   X(weft_checkpoint_info, warning)    \
   X(weft_event, text)                 \
-  X(weft_failure, reported_ms)
+  X(weft_failure, reported_ns)
 template <typename T>
 struct FirstVersion;
 #define WEFT_FIRST_VERSION_(type, last)                                        \

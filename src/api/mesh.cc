@@ -9,6 +9,14 @@ using namespace weft::api;
 
 namespace {
 
+// In milliseconds, rounded up.
+Result<int64_t> timeout_of(const char* field, int64_t ns, int64_t least_ms) {
+  if (ns < least_ms * kMillisecond)
+    return Status(Code::invalid, cat("weft_mesh_config.", field, " is ", ns, ", expected at least ",
+                                     least_ms * kMillisecond));
+  return ns / kMillisecond + (ns % kMillisecond != 0);
+}
+
 Result<MeshOptions> options_of(const weft_mesh_config* config) {
   weft_mesh_config c;
   WEFT_TRY(read_config(config, "weft_mesh_config", c));
@@ -19,12 +27,13 @@ Result<MeshOptions> options_of(const weft_mesh_config* config) {
   if (c.endpoint) out.endpoint = c.endpoint;
   if (c.listen) out.listen = c.listen;
   out.insecure = c.flags & WEFT_MESH_INSECURE;
-  out.rank = c.rank ? static_cast<int32_t>(std::min<uint32_t>(c.rank, INT32_MAX)) : -1;
-  if (c.join_timeout_ms) out.join_timeout_ms = c.join_timeout_ms;
-  if (c.peer_timeout_ms) out.peer_timeout_ms = c.peer_timeout_ms;
-  if (out.peer_timeout_ms < kLeastSilence)
-    return Status(Code::invalid, cat("weft_mesh_config.peer_timeout_ms is ", c.peer_timeout_ms,
-                                     ", expected 0 or at least ", kLeastSilence));
+  if (c.rank < 1 && c.rank != WEFT_ANY_RANK)
+    return Status(Code::invalid, cat("weft_mesh_config.rank is ", c.rank,
+                                     ", expected 1 or more, or WEFT_ANY_RANK"));
+  out.rank = c.rank;
+  WEFT_TRY_ASSIGN(out.join_timeout_ms, timeout_of("join_timeout_ns", c.join_timeout_ns, 1));
+  WEFT_TRY_ASSIGN(out.peer_timeout_ms,
+                  timeout_of("peer_timeout_ns", c.peer_timeout_ns, kLeastSilence));
   if (c.key) {
     WEFT_TRY_ASSIGN(out.key, read_secret_key(c.key, "weft_mesh_config.key"));
   }

@@ -14,11 +14,14 @@ namespace {
 NodeId node_of(weft_value value) { return static_cast<NodeId>(value.id - 1); }
 ParamId param_of(weft_param param) { return static_cast<ParamId>(param.id - 1); }
 
-Result<InitKind> init_kind(uint32_t init) {
-  if (init > WEFT_INIT_NORMAL)
-    return Status(Code::invalid,
-                  cat("init is ", init, ", expected WEFT_INIT_ZEROS, _CONSTANT or _NORMAL"));
-  return static_cast<InitKind>(init);
+Result<InitKind> init_kind(weft_init init) {
+  switch (init) {
+    case WEFT_INIT_ZEROS: return InitKind::zeros;
+    case WEFT_INIT_CONSTANT: return InitKind::constant;
+    case WEFT_INIT_NORMAL: return InitKind::normal;
+  }
+  return Status(Code::invalid, cat("init is ", uint32_t{init},
+                                   ", expected WEFT_INIT_ZEROS, _CONSTANT or _NORMAL"));
 }
 
 Result<const Op*> op_of(const weft_model& model, const char* name) {
@@ -45,7 +48,6 @@ Result<int32_t> axis_of(const Model& model, const char* name) {
 
 Result<Over> over_of(const weft_node_config& c, const Model& model) {
   Over over;
-  WEFT_TRY(check_reserved("weft_node_config", "reserved2", c.reserved2));
   if (c.axis_name) {
     WEFT_TRY_ASSIGN(over.axis, axis_of(model, c.axis_name));
   }
@@ -61,17 +63,17 @@ Result<Over> over_of(const weft_node_config& c, const Model& model) {
 Result<AxisCut> cut_of(const Model& model, uint32_t dim, const char* axis, uint32_t flags) {
   if (flags & ~uint32_t{WEFT_CUT_DROP})
     return Status(Code::invalid, cat("flags are ", flags, ", expected 0 or WEFT_CUT_DROP"));
-  if (dim >= WEFT_MAX_RANK)
-    return Status(Code::invalid, cat("dimension is ", dim, ", expected 0 to ", WEFT_MAX_RANK - 1));
+  if (dim >= WEFT_MAX_DIMS)
+    return Status(Code::invalid, cat("dimension is ", dim, ", expected 0 to ", WEFT_MAX_DIMS - 1));
   WEFT_TRY_ASSIGN(const int32_t over, axis_of(model, axis));
   return AxisCut{
       .dim = static_cast<int32_t>(dim), .axis = over, .drop = (flags & WEFT_CUT_DROP) != 0};
 }
 
 Result<Attrs> attrs_of(const weft_node_config& c, const Model& model) {
-  if (c.rank > WEFT_MAX_RANK)
-    return Status(Code::invalid,
-                  cat("node config: rank is ", c.rank, ", expected at most ", WEFT_MAX_RANK));
+  if (c.n_dims > WEFT_MAX_DIMS)
+    return Status(Code::invalid, cat("weft_node_config.n_dims is ", c.n_dims, ", expected at most ",
+                                     WEFT_MAX_DIMS));
   constexpr uint32_t kFlags =
       WEFT_NODE_TANH | WEFT_NODE_CAUSAL | WEFT_NODE_OUT_IN | WEFT_NODE_POSITIONS;
   if (c.flags & ~kFlags)
@@ -83,7 +85,7 @@ Result<Attrs> attrs_of(const weft_node_config& c, const Model& model) {
   attrs.begin = c.begin;
   attrs.end = c.end;
   attrs.factor = c.factor;
-  attrs.dims = Shape(std::span<const int64_t>(c.dims, c.rank));
+  attrs.dims = Shape(std::span<const int64_t>(c.dims, c.n_dims));
   WEFT_TRY_ASSIGN(attrs.over, over_of(c, model));
   return attrs;
 }
@@ -118,7 +120,7 @@ weft_status weft_model_add_input(weft_model* model, const char* name, const weft
 }
 
 weft_status weft_model_add_param(weft_model* model, const char* name, const weft_desc* desc,
-                                 uint32_t init, double value, weft_param* out, weft_error* err) {
+                                 weft_init init, double value, weft_param* out, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(model, "model"));
     WEFT_TRY(require(out, "out"));

@@ -14,17 +14,19 @@ using namespace weft::api;
 
 namespace {
 
-static_assert(WEFT_STEPS_TRAIN == 1 << static_cast<int>(Mode::train) &&
-              WEFT_STEPS_EVAL == 1 << static_cast<int>(Mode::eval) &&
-              WEFT_STEPS_FORWARD == 1 << static_cast<int>(Mode::infer));
+// The kinds of steps, as PlanConfig has them.
+static_assert(WEFT_STEPS_TRAIN == 0x100 << static_cast<int>(Mode::train) &&
+              WEFT_STEPS_EVAL == 0x100 << static_cast<int>(Mode::eval) &&
+              WEFT_STEPS_FORWARD == 0x100 << static_cast<int>(Mode::infer));
+constexpr uint32_t kStepKind = 0x100;
 
-constexpr const char* kWritten = "written";    // the schedule of whoever wrote its rows
-constexpr uint64_t kMost = uint64_t{1} << 30;  // of what becomes an int32_t
+constexpr const char* kWritten = "written";    // the name of a written schedule
+constexpr uint64_t kMost = uint64_t{1} << 30;  // of a value that becomes an int32_t
 
-// One field of a configuration. 0 and NULL stand for the default, which `to` has.
+// One field of a configuration.
 template <typename From, typename To>
 Status take(const char* config, const char* field, From from, To& to) {
-  if (from == From()) return {};
+  if constexpr (std::is_pointer_v<From>) WEFT_TRY(require(from, cat(config, ".", field).c_str()));
   if constexpr (std::is_integral_v<To> && !std::is_same_v<To, bool>) {
     constexpr uint64_t most =
         std::is_same_v<To, int32_t> ? kMost : static_cast<uint64_t>(std::numeric_limits<To>::max());
@@ -36,32 +38,31 @@ Status take(const char* config, const char* field, From from, To& to) {
   return {};
 }
 
-// The rows of the list are in the order of the constants.
-Status take(const char* config, const char* field, uint32_t from, Rule& to) {
-  constexpr Rule kRules[] = {Rule::adamw, Rule::adam, Rule::sgd};
-  static_assert(WEFT_ADAMW == 0 && WEFT_ADAM == 1 && WEFT_SGD == 2);
-  if (from >= std::size(kRules))
-    return Status(Code::invalid, cat(config, ".", field, " is ", from,
-                                     ", expected WEFT_ADAMW, WEFT_ADAM or WEFT_SGD"));
-  to = kRules[from];
-  return {};
+Status take(const char* config, const char* field, weft_rule from, Rule& to) {
+  switch (from) {
+    case WEFT_ADAMW: to = Rule::adamw; return {};
+    case WEFT_ADAM: to = Rule::adam; return {};
+    case WEFT_SGD: to = Rule::sgd; return {};
+  }
+  return Status(Code::invalid, cat(config, ".", field, " is ", uint32_t{from},
+                                   ", expected WEFT_ADAMW, WEFT_ADAM or WEFT_SGD"));
 }
 
-Status take(const char* config, const char* field, uint32_t from, RateCurve& to) {
-  constexpr RateCurve kCurves[] = {RateCurve::constant, RateCurve::cosine};
-  static_assert(WEFT_RATE_CONSTANT == 0 && WEFT_RATE_COSINE == 1);
-  if (from >= std::size(kCurves))
-    return Status(Code::invalid, cat(config, ".", field, " is ", from,
-                                     ", expected WEFT_RATE_CONSTANT or WEFT_RATE_COSINE"));
-  to = kCurves[from];
-  return {};
+Status take(const char* config, const char* field, weft_rate_curve from, RateCurve& to) {
+  switch (from) {
+    case WEFT_RATE_CONSTANT: to = RateCurve::constant; return {};
+    case WEFT_RATE_COSINE: to = RateCurve::cosine; return {};
+  }
+  return Status(Code::invalid, cat(config, ".", field, " is ", uint32_t{from},
+                                   ", expected WEFT_RATE_CONSTANT or WEFT_RATE_COSINE"));
 }
 
 Result<OptimSettings> optim_of(const weft_optimizer* config) {
   weft_optimizer c;
   WEFT_TRY(read_config(config, "weft_optimizer", c));
   OptimSettings out;
-#define OPTIMIZER_SETTING(field) WEFT_TRY(take("weft_optimizer", #field, c.field, out.field));
+#define OPTIMIZER_SETTING(field, value) \
+  WEFT_TRY(take("weft_optimizer", #field, c.field, out.field));
 #include "plan/settings.def"
   return out;
 }
@@ -75,7 +76,7 @@ Status read_split(const weft_plan_config& c, const Model& model, PlanConfig& out
     case WEFT_SPLIT_PIPEDREAM: out.split = SplitBy::pipedream; break;
     default:
       return Status(Code::invalid,
-                    cat("weft_plan_config.split is ", c.split,
+                    cat("weft_plan_config.split is ", uint32_t{c.split},
                         ", expected one of WEFT_SPLIT_COST to WEFT_SPLIT_PIPEDREAM"));
   }
   if (c.split == WEFT_SPLIT_TYPE) {
@@ -86,7 +87,7 @@ Status read_split(const weft_plan_config& c, const Model& model, PlanConfig& out
     WEFT_TRY_ASSIGN(out.times, times_of(c.profile->profile, model, out.micro_batch_size));
   }
   if (c.speeds) out.machines.speeds.assign(c.speeds, c.speeds + out.ranks);
-  out.machines.latency = c.link_latency;
+  out.machines.latency = static_cast<double>(c.link_latency_ns) * 1e-9;
   out.machines.bandwidth = c.link_bandwidth;
   return {};
 }
@@ -121,12 +122,18 @@ Result<int32_t> ranks_of_stage(const Model& model, std::span<const uint32_t> siz
   return static_cast<int32_t>(ranks);
 }
 
+// Of a mesh with axes.
+Status set_ranks(const weft_plan_config& c, uint64_t ranks, PlanConfig& out) {
+  if (c.ranks != 1 && c.ranks != ranks)
+    return Status(Code::invalid, cat("weft_plan_config.ranks is ", c.ranks, ", expected 1 or ",
+                                     ranks, ", the ranks of weft_plan_config.axes"));
+  out.ranks = static_cast<int32_t>(ranks);
+  return {};
+}
+
 Status read_axes(const weft_plan_config& c, const Model& model, PlanConfig& out) {
   if (c.n_axes == 0) return {};
   WEFT_TRY(require(c.axes, "weft_plan_config.axes"));
-  if (c.ranks > 0)
-    return Status(Code::invalid, cat("weft_plan_config.ranks is ", c.ranks,
-                                     ", expected 0 with weft_plan_config.axes, which replace it"));
   std::vector<std::string> names = {"data", "stage"};
   for (std::string& name : shared_axes(model)) names.push_back(std::move(name));
   if (model.axes().empty()) names.push_back("auto");
@@ -153,10 +160,8 @@ Status read_axes(const weft_plan_config& c, const Model& model, PlanConfig& out)
   if (names.back() == "auto" && sizes.back() > 0) {
     if (c.n_axes > 1)
       return Status(Code::invalid, "axis 'auto' stands for all axes, expected no other");
-    out.ranks = static_cast<int32_t>(sizes.back());
     out.data = out.shard_ranks = kAutoMesh;
-    if (!c.shard || !*c.shard) out.shard = kAutoShard;
-    return {};
+    return set_ranks(c, sizes.back(), out);
   }
   out.data = static_cast<int32_t>(std::max(sizes[0], 1u));
   const size_t shared = std::max<size_t>(model.axes().size(), 1);
@@ -165,18 +170,19 @@ Status read_axes(const weft_plan_config& c, const Model& model, PlanConfig& out)
       uint64_t{std::max(sizes[0], 1u)} * out.shard_ranks * std::max(sizes[1], 1u);
   if (ranks > kMost)
     return Status(Code::invalid, cat("the axes make ", ranks, " ranks, expected at most ", kMost));
-  out.ranks = static_cast<int32_t>(ranks);
-  return {};
+  return set_ranks(c, ranks, out);
 }
 
 Result<PlanConfig> config_of(weft_plan_config c, const Model& model) {
   PlanConfig out;
-  if (c.warm_up == WEFT_WARM_UP_AUTO) {
-    out.warm_up = kAutoWarmUp;
-    c.warm_up = 0;
-  }
-#define PLAN_SETTING(field) WEFT_TRY(take("weft_plan_config", #field, c.field, out.field));
+  if (c.step_kinds == 0 || (c.step_kinds & ~uint32_t{WEFT_STEPS_ALL}))
+    return Status(Code::invalid, cat("weft_plan_config.step_kinds is ", c.step_kinds,
+                                     ", expected a sum of WEFT_STEPS_TRAIN, WEFT_STEPS_EVAL and ",
+                                     "WEFT_STEPS_FORWARD"));
+  c.step_kinds = c.step_kinds == WEFT_STEPS_ALL ? 0 : c.step_kinds / kStepKind;
+#define PLAN_SETTING(field, value) WEFT_TRY(take("weft_plan_config", #field, c.field, out.field));
 #include "plan/settings.def"
+  if (c.warm_up == WEFT_WARM_UP_AUTO) out.warm_up = kAutoWarmUp;
   WEFT_TRY(read_axes(c, model, out));
   if (c.gradient_groups == 0) out.gradient_groups = out.data;
   WEFT_TRY(read_split(c, model, out));
@@ -191,7 +197,7 @@ Result<PlanConfig> config_of(weft_plan_config c, const Model& model) {
     out.schedule_text = c.schedule_text;
     out.schedule = kWritten;
   }
-  if (c.tensor == 0 && model.axes().empty()) out.tensor = out.shard_ranks;
+  if (c.tensor == 0) out.tensor = model.axes().empty() ? out.shard_ranks : 1;
   WEFT_TRY_ASSIGN(out.optim, optim_of(c.optimizer));
   return out;
 }
@@ -208,7 +214,6 @@ int64_t elements(const weft_plan* plan, uint32_t rank, bool owned_only) {
 }  // namespace
 
 Result<Asked> weft::api::read_plan_config(const weft_plan_config* config, const Model& model) {
-  WEFT_TRY(require(config, "config"));
   weft_plan_config c;
   WEFT_TRY(read_config(config, "weft_plan_config", c));
   Asked out;
@@ -326,7 +331,7 @@ weft_status weft_plan_describe(const weft_plan* plan, weft_plan_info* info) {
     WEFT_TRY(require(info, "info"));
     WEFT_TRY(check_result(*info));
     const PlanConfig& config = plan->plan->config;
-    weft_plan_info full = WEFT_PLAN_INFO_INIT;
+    weft_plan_info full = {};
     full.ranks = static_cast<uint32_t>(config.ranks);
     full.stages = weft_plan_stages(plan);
     full.micro_batches = static_cast<uint32_t>(config.micro_batches);

@@ -70,11 +70,11 @@ weft_status weft_prediction_describe(const weft_prediction* prediction,
     const Prediction& p = prediction->inner;
     int64_t messages = 0;
     for (const SimTraffic& link : p.links) messages += link.messages;
-    weft_prediction_info full = WEFT_PREDICTION_INFO_INIT;
+    weft_prediction_info full = {};
     full.ranks = static_cast<uint32_t>(p.ranks.size());
     full.links = static_cast<uint32_t>(p.links.size());
-    full.seconds = p.seconds;
-    full.commit_seconds = p.commit;
+    full.step_ns = to_ns(p.seconds);
+    full.commit_ns = to_ns(p.commit);
     full.idle = p.idle;
     full.idle_own = p.idle_own;
     full.peak_bytes = p.peak_bytes();
@@ -88,7 +88,8 @@ weft_status weft_prediction_rank(const weft_prediction* prediction, uint32_t ran
                                  weft_rank_prediction* out) {
   return answer(prediction, out, rank, prediction ? prediction->inner.ranks.size() : 0, [&] {
     const RankPrediction& r = prediction->inner.ranks[rank];
-    return weft_rank_prediction{0, 0, r.first, r.last, r.busy, r.idle, r.idle_own, r.peak_bytes};
+    return weft_rank_prediction{0,      0,          to_ns(r.first), to_ns(r.last), to_ns(r.busy),
+                                r.idle, r.idle_own, r.peak_bytes};
   });
 }
 
@@ -138,14 +139,14 @@ weft_status weft_comparison_row(const weft_comparison* comparison, uint32_t inde
                                 weft_candidate* out) {
   return answer(comparison, out, index, comparison ? comparison->inner.candidates.size() : 0, [&] {
     const Candidate& c = comparison->inner.candidates[index];
-    weft_candidate row = WEFT_CANDIDATE_INIT;
+    weft_candidate row = {};
     row.chunks = static_cast<uint32_t>(c.chunks);
     row.warm_up = static_cast<uint32_t>(c.warm_up);
     row.best = comparison->inner.best == static_cast<int32_t>(index);
     row.over = c.over;
     row.schedule = c.schedule.c_str();
     row.refused = c.refused.ok() ? nullptr : c.refused.text().c_str();
-    row.seconds = c.prediction.seconds;
+    row.step_ns = to_ns(c.prediction.seconds);
     row.idle = c.prediction.idle;
     row.idle_own = c.prediction.idle_own;
     row.peak_bytes = c.prediction.peak_bytes();
@@ -154,8 +155,8 @@ weft_status weft_comparison_row(const weft_comparison* comparison, uint32_t inde
     row.stage = static_cast<uint32_t>(c.mesh.stage);
     row.tensor = static_cast<uint32_t>(c.mesh.tensor);
     if (c.mesh.data > 0) {
-      row.work = c.prediction.work;
-      row.waiting = c.prediction.waiting;
+      row.work_ns = to_ns(c.prediction.work);
+      row.waiting_ns = to_ns(c.prediction.waiting);
       row.shard = c.config.shard.c_str();
     }
     return row;

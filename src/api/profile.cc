@@ -5,6 +5,16 @@
 using namespace weft;
 using namespace weft::api;
 
+namespace {
+
+Status check_count(const char* field, uint32_t value, uint32_t most) {
+  if (value >= 1 && value <= most) return {};
+  return Status(Code::invalid,
+                cat("weft_profile_config.", field, " is ", value, ", expected 1 to ", most));
+}
+
+}  // namespace
+
 weft_status weft_profile_new(weft_model* model, const weft_profile_config* config,
                              weft_profile** out, weft_error* err) {
   return guard(err, [&]() -> Status {
@@ -12,14 +22,14 @@ weft_status weft_profile_new(weft_model* model, const weft_profile_config* confi
     WEFT_TRY(require(out, "out"));
     weft_profile_config c;
     WEFT_TRY(read_config(config, "weft_profile_config", c));
-    constexpr uint32_t kMost = 1u << 30;
-    if (c.repeats > kMost || c.threads > kMost)
-      return Status(Code::invalid, "weft_profile_config: repeats or threads is out of range");
+    WEFT_TRY(check_count("micro_batch_size", c.micro_batch_size, 1u << 30));
+    WEFT_TRY(check_count("repeats", c.repeats, 1u << 30));
+    WEFT_TRY(check_count("threads", c.threads, 1024));
     WEFT_TRY(model->model->check());
     MeasureOptions options;
-    options.micro_batch_size = std::max(c.micro_batch_size, 1u);
-    if (c.repeats) options.repeats = static_cast<int>(c.repeats);
-    options.threads = static_cast<int>(std::max(c.threads, 1u));
+    options.micro_batch_size = c.micro_batch_size;
+    options.repeats = static_cast<int>(c.repeats);
+    options.threads = static_cast<int>(c.threads);
     WEFT_TRY_ASSIGN(const Measured measured, measure(model->model, options));
     auto made = std::make_unique<weft_profile>();
     made->profile = profile_of(measured, *model->model, options);
@@ -65,9 +75,9 @@ weft_status weft_profile_node(const weft_profile* profile, uint32_t index, weft_
     const ProfileNode& node = profile->profile.nodes[index];
     weft_node_times full = {};
     full.name = node.name.c_str();
-    full.forward = node.forward;
-    full.input = node.input;
-    full.weight = node.weight;
+    full.forward_ns = to_ns(node.forward);
+    full.input_ns = to_ns(node.input);
+    full.weight_ns = to_ns(node.weight);
     full.output_bytes = node.output_bytes;
     full.stash_bytes = node.stash_bytes;
     fill_result(times, full);

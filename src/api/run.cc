@@ -42,15 +42,29 @@ Status check_batch(const Model& model, weft_tensor* const* inputs, uint32_t n_in
   return {};
 }
 
-Result<Part> part_of(const Plan& plan, uint32_t what) {
-  if (what == WEFT_VALUE) return Part::value;
-  if (what == WEFT_GRAD) return Part::grad;
-  const uint32_t state = what - WEFT_STATE;
-  const uint32_t has = static_cast<uint32_t>(state_slots(plan));
-  if (state >= has)
-    return Status(Code::invalid,
-                  cat("what is ", what, "; there are ", has, " state tensors per parameter"));
-  return state_part(static_cast<int>(state));
+// The name of an optimizer tensor (optim/optim.h), or "".
+std::string_view state_name(weft_part part) {
+  switch (part) {
+    case WEFT_MOMENTUM: return "momentum";
+    case WEFT_EXP_AVG: return "exp_avg";
+    case WEFT_EXP_AVG_SQ: return "exp_avg_sq";
+    default: return "";
+  }
+}
+
+Result<Part> part_of(const Plan& plan, weft_part part) {
+  if (part == WEFT_VALUE) return Part::value;
+  if (part == WEFT_GRAD) return Part::grad;
+  const std::string_view state = state_name(part);
+  if (state.empty())
+    return Status(Code::invalid, cat("part is ", uint32_t{part},
+                                     ", expected WEFT_VALUE, WEFT_GRAD, WEFT_MOMENTUM, "
+                                     "WEFT_EXP_AVG or WEFT_EXP_AVG_SQ"));
+  for (int slot = 0; slot < state_slots(plan); ++slot)
+    if (slot_name(plan.config.optim, slot) == state) return state_part(slot);
+  return Status(Code::invalid,
+                cat("a parameter has no ", state, " in this run, whose optimizer is ",
+                    rule_name(plan.config.optim.rule)));
 }
 
 // The named parameter and the floats of a tensor of its shape.
@@ -60,18 +74,18 @@ struct Access {
   std::span<float> floats;
 };
 
-Result<Access> access(const weft_run& run, const char* name, uint32_t what,
+Result<Access> access(const weft_run& run, const char* name, weft_part part,
                       const weft_tensor& tensor) {
   const Plan& plan = run.run->plan();
   const ParamId id = plan.whole->find_param(name);
   if (id < 0) return Status(Code::not_found, cat("the model has no parameter '", name, "'"));
-  WEFT_TRY_ASSIGN(const Part part, part_of(plan, what));
+  WEFT_TRY_ASSIGN(const Part inner, part_of(plan, part));
   const Desc expected{DType::f32, plan.whole->param(id).shape};
   if (!(tensor.desc == expected))
     return Status(Code::invalid, cat("parameter '", name, "' is ", expected.text(), ", the tensor ",
                                      tensor.desc.text()));
   return Access{
-      id, part, {static_cast<float*>(tensor.data), static_cast<size_t>(expected.elements())}};
+      id, inner, {static_cast<float*>(tensor.data), static_cast<size_t>(expected.elements())}};
 }
 
 Status read_input_grad(weft_run& run, NodeId input, weft_tensor& tensor) {
@@ -108,14 +122,14 @@ void remember(weft_run& run, const Status& status) {
 
 // The step's mode, data and references; on failure nothing is kept.
 Status fill_step(Step& step, const Model& model, weft_tensor* const* inputs, uint32_t n_inputs,
-                 uint32_t flags) {
-  switch (flags) {
+                 weft_step_mode mode) {
+  switch (mode) {
     case WEFT_TRAIN: break;
     case WEFT_NO_UPDATE: step.update = false; break;
     case WEFT_EVAL: step.mode = Mode::eval; break;
     case WEFT_FORWARD: step.mode = Mode::infer; break;
     default:
-      return Status(Code::invalid, cat("flags are ", flags,
+      return Status(Code::invalid, cat("mode is ", uint32_t{mode},
                                        ", expected WEFT_TRAIN, _NO_UPDATE, _EVAL or _FORWARD"));
   }
   WEFT_TRY(check_batch(model, inputs, n_inputs, step.batch));
@@ -155,7 +169,7 @@ weft_status weft_run_start(const weft_plan* plan, weft_mesh* mesh, const weft_ru
 void weft_run_free(weft_run* run) { delete run; }
 
 weft_status weft_run_submit(weft_run* run, weft_tensor* const* inputs, uint32_t n_inputs,
-                            uint32_t flags, uint64_t tag, weft_error* err) {
+                            weft_step_mode mode, uint64_t tag, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(run, "run"));
     if (n_inputs) WEFT_TRY(require(inputs, "inputs"));
@@ -163,7 +177,7 @@ weft_status weft_run_submit(weft_run* run, weft_tensor* const* inputs, uint32_t 
     if (!step) return Run::full();
     step->tag = tag;
     const Model& model = *run->run->plan().model;
-    if (Status status = attempt([&] { return fill_step(*step, model, inputs, n_inputs, flags); });
+    if (Status status = attempt([&] { return fill_step(*step, model, inputs, n_inputs, mode); });
         !status.ok()) {
       run->run->give_back(step);
       return status;
@@ -185,7 +199,7 @@ weft_status weft_run_poll(weft_run* run, weft_event* event, int64_t timeout_ns) 
     if (delivers) show_outputs(*run, inner.micro_batch);
     run->status = inner.status;
     weft_event full = {};
-    full.kind = static_cast<uint32_t>(inner.kind);
+    full.kind = static_cast<weft_event_kind>(inner.kind);
     full.tag = inner.tag;
     full.status = static_cast<weft_status>(inner.status.code());
     full.micro_batch = static_cast<uint32_t>(inner.micro_batch);
@@ -220,7 +234,7 @@ weft_status weft_run_poll(weft_run* run, weft_event* event, int64_t timeout_ns) 
   return status < 0 ? status : found;
 }
 
-weft_status weft_run_read(weft_run* run, const char* name, uint32_t what, weft_tensor* tensor,
+weft_status weft_run_read(weft_run* run, const char* name, weft_part part, weft_tensor* tensor,
                           weft_error* err) {
   return guard_run(run, err, [&]() -> Status {
     WEFT_TRY(require(run, "run"));
@@ -230,21 +244,21 @@ weft_status weft_run_read(weft_run* run, const char* name, uint32_t what, weft_t
     const Model& model = *run->run->plan().model;
     const NodeId node = model.find_node(name);
     const bool is_param = run->run->plan().whole->find_param(name) >= 0;
-    if (what == WEFT_GRAD && !is_param && node >= 0 && model.node(node).is_input())
+    if (part == WEFT_GRAD && !is_param && node >= 0 && model.node(node).is_input())
       return read_input_grad(*run, node, *tensor);
-    WEFT_TRY_ASSIGN(const Access a, access(*run, name, what, *tensor));
+    WEFT_TRY_ASSIGN(const Access a, access(*run, name, part, *tensor));
     return run->run->read(a.param, a.part, a.floats);
   });
 }
 
-weft_status weft_run_write(weft_run* run, const char* name, uint32_t what,
+weft_status weft_run_write(weft_run* run, const char* name, weft_part part,
                            const weft_tensor* tensor, weft_error* err) {
   return guard_run(run, err, [&]() -> Status {
     WEFT_TRY(require(run, "run"));
     WEFT_TRY(require(name, "name"));
     WEFT_TRY(require(tensor, "tensor"));
     WEFT_TRY(run->run->settled());
-    WEFT_TRY_ASSIGN(const Access a, access(*run, name, what, *tensor));
+    WEFT_TRY_ASSIGN(const Access a, access(*run, name, part, *tensor));
     return run->run->write(a.param, a.part, a.floats);
   });
 }

@@ -41,15 +41,15 @@ weft_status report(const Status& status, weft_error* err) {
 }
 
 Status check_reserved(const char* name, const char* field, uint32_t value) {
-  return value ? Status(Code::invalid, cat(name, ".", field, " is ", value,
-                                           ", expected 0; start from WEFT_..._INIT"))
+  return value ? Status(Code::invalid, cat(name, ".", field, " is ", value, ", expected 0; call ",
+                                           name, "_init first"))
                : Status();
 }
 
 Status check_size(uint32_t size, size_t first, const char* name) {
   if (size >= first) return {};
   return Status(Code::invalid, cat(name, ".size is ", size, ", expected ", first,
-                                   " or more; start from WEFT_..._INIT"));
+                                   " or more; set it to sizeof(", name, ")"));
 }
 
 Status require(const void* pointer, const char* name) {
@@ -68,11 +68,12 @@ size_t print_to(std::string_view text, char* buffer, size_t size) {
 Result<Desc> to_desc(const weft_desc* desc) {
   WEFT_TRY(require(desc, "desc"));
   if (desc->dtype < WEFT_F32 || desc->dtype > WEFT_F64)
+    return Status(Code::invalid, cat("dtype is ", uint32_t{desc->dtype},
+                                     ", expected WEFT_F32, WEFT_I32 or WEFT_F64"));
+  if (desc->n_dims > WEFT_MAX_DIMS)
     return Status(Code::invalid,
-                  cat("dtype is ", desc->dtype, ", expected WEFT_F32, WEFT_I32 or WEFT_F64"));
-  if (desc->rank > WEFT_MAX_RANK)
-    return Status(Code::invalid, cat("rank is ", desc->rank, ", expected at most ", WEFT_MAX_RANK));
-  const std::span<const int64_t> dims(desc->dims, desc->rank);
+                  cat("n_dims is ", desc->n_dims, ", expected at most ", WEFT_MAX_DIMS));
+  const std::span<const int64_t> dims(desc->dims, desc->n_dims);
   const DType dtype = static_cast<DType>(desc->dtype);
   WEFT_TRY(check_shape(dims, dtype));
   return Desc{dtype, Shape(dims)};
@@ -80,8 +81,8 @@ Result<Desc> to_desc(const weft_desc* desc) {
 
 weft_desc from_desc(const Desc& desc) {
   weft_desc out = {};
-  out.dtype = static_cast<uint32_t>(desc.dtype);
-  out.rank = static_cast<uint32_t>(desc.shape.rank);
+  out.dtype = static_cast<weft_dtype>(desc.dtype);
+  out.n_dims = static_cast<uint32_t>(desc.shape.rank);
   for (int i = 0; i < desc.shape.rank; ++i) out.dims[i] = desc.shape[i];
   return out;
 }
@@ -90,10 +91,21 @@ weft_desc from_desc(const Desc& desc) {
 
 const char* weft_status_text(weft_status status) {
   switch (status) {
-#define WEFT_STATUS_CASE_(name, value, text) \
-  case value: return text;
-    WEFT_STATUS_MAP(WEFT_STATUS_CASE_)
-#undef WEFT_STATUS_CASE_
+    case WEFT_OK: return "ok";
+    case WEFT_EINVAL: return "invalid argument";
+    case WEFT_ENOMEM: return "out of memory";
+    case WEFT_ESTATE: return "wrong state";
+    case WEFT_EAGAIN: return "try again";
+    case WEFT_ECANCELED: return "canceled";
+    case WEFT_ETIMEDOUT: return "timed out";
+    case WEFT_EPEER: return "peer lost";
+    case WEFT_EPROTO: return "protocol violated";
+    case WEFT_ENOTSUP: return "not supported";
+    case WEFT_ENOENT: return "not found";
+    case WEFT_EUSER: return "callback failed";
+    case WEFT_EINTERNAL: return "internal error";
+    case WEFT_EIO: return "input or output failed";
+    case WEFT_EDATA: return "bad data";
     default: return "unknown status";
   }
 }

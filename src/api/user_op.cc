@@ -45,7 +45,7 @@ Result<Inferred> UserOp::infer(const Attrs&, std::span<const Operand> in,
   if (!inner.ok()) return inner.status().within("shape's output");
   if (inner.value().dtype == DType::f64)
     return Status(Code::invalid, cat("shape's output is ", inner.value().text(),
-                                     "; its dtype must be f32 or i32, f64 is for losses alone"));
+                                     "; its dtype must be f32 or i32, f64 is for losses only"));
   return Inferred{inner.take(), {}, 0};
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
@@ -13,7 +14,7 @@ namespace weft::cli {
 
 namespace {
 
-uint32_t split_of(const std::string& how) {
+weft_split split_of(const std::string& how) {
   if (how.starts_with("type:")) return WEFT_SPLIT_TYPE;
   if (how == "pipedream") return WEFT_SPLIT_PIPEDREAM;
   return how == "uniform"      ? WEFT_SPLIT_UNIFORM
@@ -63,9 +64,9 @@ Outcome read_text(const std::string& path, std::string& out) {
 
 Outcome open_checkpoint(const std::string& command, const std::string& path, CheckpointPtr& out,
                         weft_checkpoint_info& info) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = sized<weft_error>();
   CLI_CALL(weft_checkpoint_open(path.c_str(), Out(out), &err));
-  info = WEFT_CHECKPOINT_INFO_INIT;
+  info = sized<weft_checkpoint_info>();
   CLI_CALL(weft_checkpoint_describe(out.get(), &info));
   // A command may open it more than once.
   static std::string told;
@@ -83,7 +84,7 @@ uint32_t stages_of(const PlanOptions& options) {
       options.ranks / std::max(options.data, 1u) / std::max(options.shard_ranks, 1u);
   if (options.chunks) return ranks * options.chunks;
   uint32_t chunks = 0;
-  weft_schedule_info info = WEFT_SCHEDULE_INFO_INIT;
+  weft_schedule_info info = sized<weft_schedule_info>();
   for (uint32_t i = 0; weft_schedule_describe(i, &info) == WEFT_OK; ++i)
     if (options.schedule == info.name || options.schedule == kAuto)
       chunks = std::max(chunks, info.chunks ? info.chunks : 2);
@@ -96,7 +97,7 @@ Outcome build_model(const ModelOptions& options, uint32_t stages, Built& out) {
   if (const std::string name = text.substr(0, text.find(':'));
       options.is_checkpoint || name.find('/') != std::string::npos ||
       std::filesystem::is_directory(text, ignored)) {
-    weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
+    weft_checkpoint_info info = sized<weft_checkpoint_info>();
     CLI_TRY(open_checkpoint(options.command, text, out.checkpoint, info));
     if (!info.model)
       return {kBadInput,
@@ -113,7 +114,7 @@ Outcome build_model(const ModelOptions& options, uint32_t stages, Built& out) {
 }
 
 Outcome make_preset(std::string text, const ModelOptions& options, uint32_t stages, Built& out) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = sized<weft_error>();
   if (options.dropout >= 0) text = with_dropout(text, options.dropout);
   CLI_CALL(
       weft_model_preset(text.c_str(), options.seq_len, stages, Out(out.model), &out.info, &err));
@@ -121,7 +122,7 @@ Outcome make_preset(std::string text, const ModelOptions& options, uint32_t stag
 }
 
 Outcome Cutting::fill(const PlanOptions& options, weft_plan_config& config) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = sized<weft_error>();
   names = split(options.cut);
   for (const std::string& name : names) cuts.push_back(name.c_str());
   config.cuts = cuts.data();
@@ -143,7 +144,7 @@ Outcome Cutting::fill(const PlanOptions& options, weft_plan_config& config) {
                 " numbers, expected one for each of " + std::to_string(options.ranks) + " ranks",
             ""};
   if (!speeds.empty()) config.speeds = speeds.data();
-  config.link_latency = options.link_latency;
+  config.link_latency_ns = std::llround(options.link_latency * 1e9);
   config.link_bandwidth = options.link_bandwidth;
   return {};
 }
@@ -157,29 +158,21 @@ void set(T& to, const T& from) {
 }
 void set(uint32_t& to, bool from) { to = from; }
 void set(const char*& to, const std::string& from) { to = from.c_str(); }
+void set(weft_rule& to, const std::string& from) { to = rule_named(from); }
+void set(weft_rate_curve& to, const std::string& from) { to = curve_named(from); }
 void set(uint32_t& to, const std::string& from) {
-  constexpr std::pair<const char*, uint32_t> kNamed[] = {{"adamw", WEFT_ADAMW},
-                                                         {"adam", WEFT_ADAM},
-                                                         {"sgd", WEFT_SGD},
-                                                         {"constant", WEFT_RATE_CONSTANT},
-                                                         {"cosine", WEFT_RATE_COSINE},
-                                                         {kAuto, WEFT_WARM_UP_AUTO}};
-  for (const auto& [name, value] : kNamed)
-    if (from == name) to = value;
-  (void)read_value(from, &to);
+  to = WEFT_WARM_UP_AUTO;
+  if (from != kAuto) (void)read_value(from, &to);
 }
 
 }  // namespace
 
 Outcome PlanRequest::fill(const PlanOptions& options, const OptimizerOptions& optimizer,
                           uint64_t steps) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = sized<weft_error>();
 #define OPTIMIZER_OPTION(field, ...) set(rule_.field, optimizer.field);
 #define PLAN_OPTION(field, ...) set(config.field, options.field);
 #include "plan/settings.def"
-  if (options.warm_up != kAuto &&
-      (!read_value(options.warm_up, &config.warm_up) || config.warm_up == WEFT_WARM_UP_AUTO))
-    return {kUsage, "--warmup-depth is '" + options.warm_up + "', expected a number or auto", ""};
   // --steps 0 trains nothing; the curve must still be valid.
   if (rule_.curve == WEFT_RATE_COSINE) rule_.total = steps ? steps : optimizer.warmup + 1;
   if (options.data > 0) {
@@ -191,7 +184,7 @@ Outcome PlanRequest::fill(const PlanOptions& options, const OptimizerOptions& op
   }
   config.axes = axes_;
   config.n_axes = options.data > 0 ? 3 : 1;
-  config.ranks = 0;  // the axes replace it
+  config.ranks = 1;  // the axes replace it
   config.step_kinds = options.step_kinds;
   config.seed = options.seed;
   if (!options.schedule_file.empty()) {
@@ -211,7 +204,7 @@ Outcome PlanRequest::fill(const PlanOptions& options, const OptimizerOptions& op
 
 Outcome build_plan(const PlanOptions& options, const OptimizerOptions& optimizer, uint64_t steps,
                    Built& out) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = sized<weft_error>();
   if (!options.plan_file.empty()) {
     CLI_CALL(weft_plan_load(out.model.get(), options.plan_file.c_str(), Out(out.plan), &err));
     return {};
@@ -226,7 +219,7 @@ Outcome take_ranks(PlanOptions& options) {
   if (options.cluster.empty() || options.ranks != 1 ||
       (!options.mesh.empty() && options.mesh != kAuto))
     return {};
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = sized<weft_error>();
   ClusterPtr cluster;
   CLI_CALL(weft_cluster_load(options.cluster.c_str(), Out(cluster), &err));
   options.ranks = weft_cluster_ranks(cluster.get());
@@ -240,7 +233,7 @@ Outcome settle_choices(const ModelOptions& model, PlanOptions& options,
   Built built;
   CLI_TRY(build_model(model, stages_of(options), built));
   CLI_TRY(build_plan(options, optimizer, steps, built));
-  weft_plan_info info = WEFT_PLAN_INFO_INIT;
+  weft_plan_info info = sized<weft_plan_info>();
   weft_plan_describe(built.plan.get(), &info);
   if (options.schedule_file.empty()) options.schedule = info.schedule;
   options.warm_up = std::to_string(std::max(info.warm_up, 1u));
@@ -249,7 +242,7 @@ Outcome settle_choices(const ModelOptions& model, PlanOptions& options,
 
 Outcome make_part(const TensorPtr (&whole)[2], int64_t first, int64_t samples,
                   TensorPtr (&out)[2]) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = sized<weft_error>();
   for (size_t i = 0; i < 2; ++i) {
     weft_desc desc = weft_tensor_desc(whole[i].get());
     constexpr int64_t kElement = 4;  // of both types of inputs
@@ -262,10 +255,10 @@ Outcome make_part(const TensorPtr (&whole)[2], int64_t first, int64_t samples,
 }
 
 Outcome make_inputs(const weft_preset_info& info, int64_t samples, TensorPtr (&out)[2]) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = sized<weft_error>();
   weft_desc desc = {};
   desc.dtype = info.tokens ? WEFT_I32 : WEFT_F32;
-  desc.rank = 2;
+  desc.n_dims = 2;
   desc.dims[0] = samples;
   desc.dims[1] = info.tokens ? info.seq_len : info.width;
   for (TensorPtr& tensor : out) CLI_CALL(weft_tensor_new(&desc, Out(tensor), &err));

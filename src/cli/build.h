@@ -8,7 +8,7 @@ namespace weft::cli {
 
 struct Built {
   ModelPtr model;
-  weft_preset_info info = WEFT_PRESET_INFO_INIT;
+  weft_preset_info info = sized<weft_preset_info>();
   PlanPtr plan;
   CheckpointPtr checkpoint;  // if MODEL is a checkpoint
 };
@@ -24,11 +24,11 @@ struct Cutting {
 
 // The options as a configuration, which refers to the options and to this object.
 struct PlanRequest {
-  weft_plan_config config = WEFT_PLAN_INIT;
+  weft_plan_config config = defaults(weft_plan_config_init);
   Outcome fill(const PlanOptions& options, const OptimizerOptions& optimizer, uint64_t steps);
 
  private:
-  weft_optimizer rule_ = WEFT_OPTIMIZER_INIT;
+  weft_optimizer rule_ = defaults(weft_optimizer_init);
   weft_axis axes_[3] = {};
   Cutting cutting_;
   std::string rows_;

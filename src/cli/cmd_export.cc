@@ -17,9 +17,9 @@ Action add_export(Parser& parser) {
       .type("");
   parser.add("FILE", o->file, "The safetensors file to write").required().type("");
   return [o]() -> Outcome {
-    weft_error err = WEFT_ERROR_INIT;
+    weft_error err = sized<weft_error>();
     CheckpointPtr checkpoint;
-    weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
+    weft_checkpoint_info info = sized<weft_checkpoint_info>();
     CLI_TRY(open_checkpoint("export", o->checkpoint, checkpoint, info));
     CLI_CALL(weft_checkpoint_export(checkpoint.get(), o->file.c_str(), &err));
     print_line(o->file + ": " + std::to_string(info.n_params) + " tensors of step " +

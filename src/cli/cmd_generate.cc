@@ -125,7 +125,7 @@ Outcome Generator::prepare() {
   CLI_TRY(build_plan(plan, optimizer, 1, built_));
   CLI_TRY(make_inputs(built_.info, static_cast<int64_t>(texts_.size()), inputs_));
   CLI_TRY(ranks_.start(built_.plan.get(), options_.launch, run_));
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = sized<weft_error>();
   CLI_CALL(weft_run_load(run_.get(), built_.checkpoint.get(), WEFT_LOAD_WEIGHTS, &err));
   return {};
 }
@@ -141,12 +141,12 @@ Outcome Generator::step(uint64_t position) {
     std::copy(texts_[i].end() - static_cast<std::ptrdiff_t>(seen), texts_[i].end(),
               tokens + i * length);
   }
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = sized<weft_error>();
   weft_tensor* const inputs[2] = {inputs_[0].get(), nullptr};
   CLI_CALL(weft_run_submit(run_.get(), inputs, 2, WEFT_FORWARD, position, &err));
   std::vector<int32_t> next(texts_.size());
   for (;;) {
-    weft_event event = WEFT_EVENT_INIT;
+    weft_event event = sized<weft_event>();
     const weft_status got = weft_run_poll(run_.get(), &event, -1);
     if (got < 0) return failed(got, err);
     if (got == 0 || event.kind == WEFT_EVENT_DONE) break;

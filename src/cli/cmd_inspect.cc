@@ -15,14 +15,14 @@ struct Options {
 
 std::string shape_text(const weft_desc& desc) {
   std::string out = "[";
-  for (uint32_t i = 0; i < desc.rank; ++i) out += (i ? "," : "") + std::to_string(desc.dims[i]);
+  for (uint32_t i = 0; i < desc.n_dims; ++i) out += (i ? "," : "") + std::to_string(desc.dims[i]);
   return out + "]";
 }
 
 // Adds `n` tensors, starting at `first`, to the JSON objects, or prints them as lines.
 Outcome list_tensors(weft_checkpoint* checkpoint, uint32_t first, uint32_t n, const Options& o,
                      std::vector<JsonObject>& objects) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = sized<weft_error>();
   for (uint32_t i = first; i < first + n; ++i) {
     weft_desc desc;
     const char* dtype = nullptr;
@@ -37,7 +37,7 @@ Outcome list_tensors(weft_checkpoint* checkpoint, uint32_t first, uint32_t n, co
     JsonObject object;
     object.add("name", name)
         .add("dtype", dtype)
-        .add("shape", std::vector<int64_t>(desc.dims, desc.dims + desc.rank));
+        .add("shape", std::vector<int64_t>(desc.dims, desc.dims + desc.n_dims));
     if (o.digests) object.add("digest", digest);
     objects.push_back(object);
   }
@@ -45,9 +45,9 @@ Outcome list_tensors(weft_checkpoint* checkpoint, uint32_t first, uint32_t n, co
 }
 
 Outcome inspect(const Options& o) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = sized<weft_error>();
   CheckpointPtr checkpoint;
-  weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
+  weft_checkpoint_info info = sized<weft_checkpoint_info>();
   CLI_TRY(open_checkpoint("inspect", o.path, checkpoint, info));
   char digest[33] = {};
   CLI_CALL(weft_checkpoint_digest(checkpoint.get(), -1, digest, &err));

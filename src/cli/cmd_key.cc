@@ -3,6 +3,7 @@
 
 #include "cli/command.h"
 #include "cli/console.h"
+#include "cli/handles.h"
 #include "cli/secrets.h"
 
 namespace weft::cli {
@@ -10,7 +11,7 @@ namespace weft::cli {
 namespace {
 
 Outcome show_key(const std::string& path) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = sized<weft_error>();
   std::string secret;
   if (access(path.c_str(), F_OK) == 0) {
     CLI_TRY(read_secret(path, secret));

@@ -24,7 +24,7 @@ struct Options {
 };
 
 void print_schedules(bool json) {
-  weft_schedule_info info = WEFT_SCHEDULE_INFO_INIT;
+  weft_schedule_info info = sized<weft_schedule_info>();
   std::vector<JsonObject> rows;
   for (uint32_t i = 0; weft_schedule_describe(i, &info) == WEFT_OK; ++i) {
     char line[512];
@@ -46,7 +46,7 @@ Outcome check_outside_checkpoints(const std::string& path) {
   const std::filesystem::path directory = place.parent_path();
   if (place.filename() != "latest" && !std::filesystem::exists(directory / "manifest.json", error))
     return {};
-  weft_error ignored = WEFT_ERROR_INIT;
+  weft_error ignored = sized<weft_error>();
   CheckpointPtr checkpoint;
   if (weft_checkpoint_open(directory.c_str(), Out(checkpoint), &ignored) < 0) return {};
   return {
@@ -91,7 +91,7 @@ Outcome check_mode(const Options& o, const StoredOptions& settings) {
 }
 
 Outcome compare(const Options& o) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = sized<weft_error>();
   PlanOptions all = o.plan;
   all.schedule = all.warm_up = "auto";
   Built built;
@@ -108,7 +108,7 @@ Outcome show_plan(Options& o) {
   if (o.model.model.empty()) return {kUsage, "MODEL is missing", "weft plan --help"};
   CLI_TRY(take_ranks(o.plan));
   if (o.compare) return compare(o);
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = sized<weft_error>();
   Built built;
   CLI_TRY(build_model(o.model, stages_of(o.plan), built));
   CLI_TRY(build_plan(o.plan, o.optimizer, o.steps, built));

@@ -13,45 +13,47 @@ namespace {
 struct Options {
   ModelOptions model;
   std::string out;
-  uint32_t micro_batch_size = 4, repeats = 10, threads = 1, ranks = 1;
+  weft_profile_config config = defaults(weft_profile_config_init);
+  uint32_t ranks = 1;
   bool json = false;
 };
 
 Outcome show(const weft_profile* profile, const Options& o, const Built& built) {
-  weft_error err = WEFT_ERROR_INIT;
-  double total = 0;
+  weft_error err = sized<weft_error>();
+  int64_t total_ns = 0;
   std::vector<JsonObject> nodes;
   if (!o.json) print_line("  forward ms    input ms   weight ms   output KiB  node");
   for (uint32_t i = 0; i < weft_profile_nodes(profile); ++i) {
-    weft_node_times t = WEFT_NODE_TIMES_INIT;
+    weft_node_times t = sized<weft_node_times>();
     CLI_CALL(weft_profile_node(profile, i, &t));
-    total += t.forward + t.input + t.weight;
+    total_ns += t.forward_ns + t.input_ns + t.weight_ns;
     if (o.json) {
       nodes.push_back(JsonObject()
                           .add("name", t.name)
-                          .add("forward", t.forward)
-                          .add("input", t.input)
-                          .add("weight", t.weight)
+                          .add("forward", seconds_of(t.forward_ns))
+                          .add("input", seconds_of(t.input_ns))
+                          .add("weight", seconds_of(t.weight_ns))
                           .add("output_bytes", t.output_bytes)
                           .add("stash_bytes", t.stash_bytes));
       continue;
     }
     char line[128];
-    std::snprintf(line, sizeof line, "%12.3f%12.3f%12.3f%13.1f  ", 1e3 * t.forward, 1e3 * t.input,
-                  1e3 * t.weight, static_cast<double>(t.output_bytes) / 1024);
+    std::snprintf(line, sizeof line, "%12.3f%12.3f%12.3f%13.1f  ", 1e3 * seconds_of(t.forward_ns),
+                  1e3 * seconds_of(t.input_ns), 1e3 * seconds_of(t.weight_ns),
+                  static_cast<double>(t.output_bytes) / 1024);
     print_line(line + std::string(t.name));
   }
   if (o.json) {
     print_line(JsonObject()
                    .add("model", built.info.text)
-                   .add("micro_batch_size", o.micro_batch_size)
-                   .add("seconds", total)
+                   .add("micro_batch_size", o.config.micro_batch_size)
+                   .add("seconds", seconds_of(total_ns))
                    .add("nodes", nodes)
                    .text());
   } else {
     char line[64];
-    std::snprintf(line, sizeof line, ": %.3f ms for a micro-batch of %u", 1e3 * total,
-                  o.micro_batch_size);
+    std::snprintf(line, sizeof line, ": %.3f ms for a micro-batch of %u",
+                  1e3 * seconds_of(total_ns), o.config.micro_batch_size);
     print_line("");
     print_line(built.info.text + std::string(line));
   }
@@ -59,15 +61,11 @@ Outcome show(const weft_profile* profile, const Options& o, const Built& built) 
 }
 
 Outcome make_profile(const Options& o) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = sized<weft_error>();
   Built built;
   CLI_TRY(build_model(o.model, o.ranks, built));
-  weft_profile_config config = WEFT_PROFILE_INIT;
-  config.micro_batch_size = o.micro_batch_size;
-  config.repeats = o.repeats;
-  config.threads = o.threads;
   ProfilePtr profile;
-  CLI_CALL(weft_profile_new(built.model.get(), &config, Out(profile), &err));
+  CLI_CALL(weft_profile_new(built.model.get(), &o.config, Out(profile), &err));
   if (!o.out.empty()) CLI_CALL(weft_profile_save(profile.get(), o.out.c_str(), &err));
   return show(profile.get(), o, built);
 }
@@ -89,14 +87,16 @@ Action add_profile(Parser& parser) {
            "Write the profile to this file, for --profile of 'weft plan' and 'weft train'")
       .type("FILE");
   parser
-      .add("--micro-batch-size", o->micro_batch_size,
+      .add("--micro-batch-size", o->config.micro_batch_size,
            "Samples per micro-batch; a plan that uses the profile must have the same value")
       .type("N")
       .range(1, 1u << 20);
-  parser.add("--repeats", o->repeats, "Number of measured micro-batches")
+  parser.add("--repeats", o->config.repeats, "Number of measured micro-batches")
       .type("N")
       .range(1, 100000);
-  parser.add("--threads", o->threads, "Compute threads; use the number that each rank will have")
+  parser
+      .add("--threads", o->config.threads,
+           "Compute threads; use the number that each rank will have")
       .type("N")
       .range(1, 1024);
   parser.add("--stages", o->ranks, "Number of stages of the plan; mlp has at least as many layers")

@@ -28,7 +28,7 @@ bool is_the_same(const std::string& path, const std::string& other) {
 
 // The settings of the checkpoint are the defaults of all options.
 Outcome Train::resume(CheckpointPtr& checkpoint) {
-  weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
+  weft_checkpoint_info info = sized<weft_checkpoint_info>();
   CLI_TRY(open_checkpoint("train", options.resume, checkpoint, info));
   if (info.weights_only)
     return {kBadInput, "'" + options.resume + "' contains only weights, expected a checkpoint",

@@ -27,6 +27,25 @@ using DataPtr = std::unique_ptr<weft_data, Freer<weft_data_free>>;
 using CheckpointPtr = std::unique_ptr<weft_checkpoint, Freer<weft_checkpoint_free>>;
 using TensorPtr = std::unique_ptr<weft_tensor, Freer<weft_tensor_unref>>;
 
+// A configuration with its defaults: defaults(weft_run_config_init).
+template <typename T>
+T defaults(void (*init)(T*, size_t)) {
+  T out;
+  init(&out, sizeof out);
+  return out;
+}
+
+// A struct that the library fills.
+template <typename T>
+T sized() {
+  T out = {};
+  out.size = sizeof out;
+  return out;
+}
+
+constexpr int64_t kSecond = 1000000000;  // in nanoseconds
+inline double seconds_of(int64_t ns) { return static_cast<double>(ns) / 1e9; }
+
 // The address for a function that makes an object: make(..., Out(ptr), &err).
 template <typename Ptr>
 class Out {

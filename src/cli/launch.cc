@@ -139,8 +139,8 @@ void add_launch_options(Parser& parser, LaunchOptions& o) {
 }
 
 Outcome Ranks::start(const weft_plan* plan, const LaunchOptions& options, RunPtr& out) {
-  weft_error err = WEFT_ERROR_INIT;
-  weft_run_config config = WEFT_RUN_INIT;
+  weft_error err = sized<weft_error>();
+  weft_run_config config = defaults(weft_run_config_init);
   config.threads = options.threads;
   CLI_TRY(check_launch(options));
   if (options.in_process || options.threads == 0 ||
@@ -164,8 +164,8 @@ Outcome Ranks::start(const weft_plan* plan, const LaunchOptions& options, RunPtr
 }
 
 Outcome Ranks::listen(const LaunchOptions& options) {
-  weft_error err = WEFT_ERROR_INIT;
-  weft_mesh_config mesh = WEFT_MESH_INIT;
+  weft_error err = sized<weft_error>();
+  weft_mesh_config mesh = defaults(weft_mesh_config_init);
   std::string key, allow;
   CLI_TRY(read_key(options.key, !options.launcher.empty() && !options.insecure, key));
   if (!options.allow.empty()) CLI_TRY(read_text(options.allow, allow));
@@ -176,8 +176,8 @@ Outcome Ranks::listen(const LaunchOptions& options) {
   }
   mesh.endpoint = options.listen.empty() ? nullptr : options.listen.c_str();
   mesh.flags = options.insecure ? WEFT_MESH_INSECURE : 0;
-  mesh.join_timeout_ms = options.join_timeout * 1000;
-  mesh.peer_timeout_ms = options.peer_timeout * 1000;
+  mesh.join_timeout_ns = options.join_timeout * kSecond;
+  mesh.peer_timeout_ns = options.peer_timeout * kSecond;
   mesh.key = key.empty() ? nullptr : key.c_str();
   mesh.allow = options.allow.empty() ? nullptr : allow.c_str();
   const weft_status status = weft_mesh_listen(&mesh, Out(mesh_), &err);
@@ -274,7 +274,7 @@ Outcome Ranks::spawn(uint32_t rank, const LaunchOptions& options) {
 }
 
 Outcome Ranks::explain(Outcome outcome, const weft_run* run) {
-  weft_failure failure = WEFT_FAILURE_INIT;
+  weft_failure failure = sized<weft_failure>();
   if (outcome.exit != kLost || !run || weft_run_failure(run, &failure) <= 0) return outcome;
   const bool lost = failure.status == WEFT_EPEER && failure.other < 0 &&
                     failure.cause >= WEFT_CAUSE_CLOSED && failure.cause <= WEFT_CAUSE_UNREACHABLE;

@@ -57,7 +57,7 @@ Outcome settle_mesh(const StoredOptions& settings, PlanOptions& options, bool co
       return {kUsage, "--mesh auto requires 'weft plan --compare'",
               "choose one of the meshes that it shows"};
     options.data = options.shard_ranks = 0;  // of one that is to be chosen
-    if (!settings.given("shard")) options.shard.clear();
+    if (!settings.given("shard")) options.shard = kAuto;
     return {};
   }
   if (settings.given("mesh") && settings.given("ranks"))

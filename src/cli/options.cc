@@ -12,7 +12,7 @@ namespace {
 
 std::vector<std::string> schedule_names() {
   std::vector<std::string> out = {kAuto};
-  weft_schedule_info info = WEFT_SCHEDULE_INFO_INIT;
+  weft_schedule_info info = sized<weft_schedule_info>();
   for (uint32_t i = 0; weft_schedule_describe(i, &info) == WEFT_OK; ++i)
     if (!info.forward_only) out.push_back(info.name);
   return out;
@@ -20,10 +20,10 @@ std::vector<std::string> schedule_names() {
 
 // The row of the table with this name. The row for "auto" is empty.
 weft_schedule_info schedule_of(const std::string& name) {
-  weft_schedule_info info = WEFT_SCHEDULE_INFO_INIT;
+  weft_schedule_info info = sized<weft_schedule_info>();
   for (uint32_t i = 0; weft_schedule_describe(i, &info) == WEFT_OK; ++i)
     if (name == info.name) return info;
-  return WEFT_SCHEDULE_INFO_INIT;
+  return sized<weft_schedule_info>();
 }
 
 constexpr uint32_t kMost = uint32_t{1} << 20;
@@ -57,10 +57,42 @@ std::string check_speeds(const std::string& list) {
 
 std::string check_warm_up(const std::string& text) {
   uint32_t depth = 0;
-  return text == kAuto || (read_value(text, &depth) && depth != WEFT_WARM_UP_AUTO)
+  return text == kAuto || (read_value(text, &depth) && depth > 0)
              ? ""
-             : "'" + text + "', expected a whole number or auto";
+             : "'" + text + "', expected a whole number from 1, or auto";
 }
+
+constexpr std::pair<const char*, weft_rule> kRules[] = {
+    {"adamw", WEFT_ADAMW}, {"adam", WEFT_ADAM}, {"sgd", WEFT_SGD}};
+constexpr std::pair<const char*, weft_rate_curve> kCurves[] = {{"constant", WEFT_RATE_CONSTANT},
+                                                               {"cosine", WEFT_RATE_COSINE}};
+
+template <typename Table>
+auto value_of(const Table& table, const std::string& name) {
+  const auto at = std::find_if(std::begin(table), std::end(table),
+                               [&name](const auto& row) { return name == row.first; });
+  return at->second;
+}
+
+template <typename Table, typename T>
+const char* name_of(const Table& table, T value) {
+  const auto at = std::find_if(std::begin(table), std::end(table),
+                               [value](const auto& row) { return value == row.second; });
+  return at->first;
+}
+
+// The value of an option, from a field of a configuration.
+template <typename T>
+void get(T& to, const T& from) {
+  to = from;
+}
+void get(bool& to, uint32_t from) { to = from != 0; }
+void get(std::string& to, const char* from) { to = from; }
+void get(std::string& to, uint32_t from) {
+  to = from == WEFT_WARM_UP_AUTO ? kAuto : std::to_string(from);
+}
+void get(std::string& to, weft_rule from) { to = name_of(kRules, from); }
+void get(std::string& to, weft_rate_curve from) { to = name_of(kCurves, from); }
 
 // A flag has none.
 Option with_argument(Option option, const char* argument) {
@@ -68,6 +100,21 @@ Option with_argument(Option option, const char* argument) {
 }
 
 }  // namespace
+
+PlanOptions::PlanOptions() {
+  const weft_plan_config config = defaults(weft_plan_config_init);
+#define PLAN_OPTION(field, ...) get(field, config.field);
+#include "plan/settings.def"
+}
+
+OptimizerOptions::OptimizerOptions() {
+  const weft_optimizer optimizer = defaults(weft_optimizer_init);
+#define OPTIMIZER_OPTION(field, ...) get(field, optimizer.field);
+#include "plan/settings.def"
+}
+
+weft_rule rule_named(const std::string& name) { return value_of(kRules, name); }
+weft_rate_curve curve_named(const std::string& name) { return value_of(kCurves, name); }
 
 void add_model_options(StoredOptions& settings, ModelOptions& options) {
   settings.section("Model");
@@ -81,7 +128,7 @@ void add_model_options(StoredOptions& settings, ModelOptions& options) {
 }
 
 void add_plan_options(StoredOptions& settings, PlanOptions& options) {
-#define PLAN_OPTION(field, type, value, title, names, argument, about, check) \
+#define PLAN_OPTION(field, value, type, title, names, argument, about, check) \
   settings.section(title);                                                    \
   with_argument(settings.add(names, options.field, about), argument) check;
 #include "plan/settings.def"
@@ -132,7 +179,7 @@ void add_cluster_option(Parser& parser, PlanOptions& options) {
 }
 
 void add_optimizer_options(StoredOptions& settings, OptimizerOptions& options) {
-#define OPTIMIZER_OPTION(field, type, value, title, names, argument, about, check) \
+#define OPTIMIZER_OPTION(field, value, type, title, names, argument, about, check) \
   settings.section(title);                                                         \
   with_argument(settings.add(names, options.field, about), argument) check;
 #include "plan/settings.def"

@@ -24,7 +24,8 @@ struct ModelOptions {
 };
 
 struct PlanOptions {
-#define PLAN_OPTION(field, type, value, ...) type field = value;
+  PlanOptions();  // the defaults of weft_plan_config_init
+#define PLAN_OPTION(field, value, type, ...) type field;
 #include "plan/settings.def"
   std::string schedule_file, partition = "cost", cut, cluster, profile, speeds, plan_file;
   double link_latency = 0, link_bandwidth = 0;
@@ -35,9 +36,14 @@ struct PlanOptions {
 };
 
 struct OptimizerOptions {
-#define OPTIMIZER_OPTION(field, type, value, ...) type field = value;
+  OptimizerOptions();  // the defaults of weft_optimizer_init
+#define OPTIMIZER_OPTION(field, value, type, ...) type field;
 #include "plan/settings.def"
 };
+
+// The values of --optimizer and --lr-schedule, which have been checked.
+weft_rule rule_named(const std::string& name);
+weft_rate_curve curve_named(const std::string& name);
 
 // For plan and train. A checkpoint does not store this option.
 void add_cluster_option(Parser& parser, PlanOptions& options);

@@ -1,4 +1,5 @@
 #include "cli/outcome.h"
+#include "cli/handles.h"
 
 #include <cctype>
 #include <system_error>
@@ -37,7 +38,7 @@ Outcome failed(weft_status status, const weft_error& err, const std::string& hin
 }
 
 Outcome failed(const weft_event& event) {
-  Outcome out = failed(event.status, WEFT_ERROR_INIT);
+  Outcome out = failed(event.status, sized<weft_error>());
   if (event.text) out.text = event.text;
   return out;
 }

@@ -24,13 +24,13 @@ void print_format(const char* format, Args... args) {
 }
 
 weft_prediction_info info_of(const weft_prediction& prediction) {
-  weft_prediction_info info = WEFT_PREDICTION_INFO_INIT;
+  weft_prediction_info info = sized<weft_prediction_info>();
   weft_prediction_describe(&prediction, &info);
   return info;
 }
 
 weft_plan_info info_of(const Built& built) {
-  weft_plan_info info = WEFT_PLAN_INFO_INIT;
+  weft_plan_info info = sized<weft_plan_info>();
   weft_plan_describe(built.plan.get(), &info);
   return info;
 }
@@ -58,7 +58,7 @@ void print_ranks(const PlanReport& r, uint32_t ranks) {
   const auto stages = stages_by_rank(r, ranks);
   print_line("rank   owned M  resident M   peak MiB   idle    own  from");
   for (uint32_t i = 0; i < std::min(ranks, kMostRows); ++i) {
-    weft_rank_prediction p = WEFT_RANK_PREDICTION_INIT;
+    weft_rank_prediction p = sized<weft_rank_prediction>();
     weft_prediction_rank(&r.prediction, i, &p);
     print_format("%4u  %8.2f    %8.2f  %9.1f  %4.1f%%  %4.1f%%  %s", i,
                  static_cast<double>(weft_plan_owned(plan, i)) / 1e6,
@@ -74,7 +74,7 @@ void print_links(const weft_prediction& prediction, const weft_prediction_info& 
   print_line("");
   print_line("link                   messages   bytes per step");
   for (uint32_t i = 0; i < std::min(info.links, kMostLinks); ++i) {
-    weft_link_prediction link = WEFT_LINK_PREDICTION_INIT;
+    weft_link_prediction link = sized<weft_link_prediction>();
     weft_prediction_link(&prediction, i, &link);
     print_format("rank %4u to %-4u  %12lld  %15s", link.from, link.to,
                  static_cast<long long>(link.messages), bytes_text(link.bytes).c_str());
@@ -104,7 +104,7 @@ void print_timetable(const PlanReport& r, const weft_plan_info& info) {
 
 std::vector<weft_candidate> rows_of(const weft_comparison& comparison) {
   std::vector<weft_candidate> out;
-  weft_candidate row = WEFT_CANDIDATE_INIT;
+  weft_candidate row = sized<weft_candidate>();
   for (uint32_t i = 0; weft_comparison_row(&comparison, i, &row) == WEFT_OK; ++i)
     out.push_back(row);
   return out;
@@ -128,7 +128,7 @@ void print_shards(const PlanReport& r) {
       print_format("%c %-10s  %s", mark, cost.shard.c_str(), cost.refused.c_str());
     else
       print_format("%c %-10s  %10s  %12s  %11s", mark, cost.shard.c_str(),
-                   time_text(cost.seconds).c_str(), bytes_text(cost.peak_bytes).c_str(),
+                   time_text(seconds_of(cost.step_ns)).c_str(), bytes_text(cost.peak_bytes).c_str(),
                    bytes_text(cost.bytes).c_str());
   }
 }
@@ -141,7 +141,7 @@ std::vector<JsonObject> shards_json(const PlanReport& r) {
     if (!cost.refused.empty())
       object.add("refused", cost.refused);
     else
-      object.add("seconds", cost.seconds)
+      object.add("seconds", seconds_of(cost.step_ns))
           .add("peak_bytes", cost.peak_bytes)
           .add("bytes", cost.bytes);
   }
@@ -153,19 +153,19 @@ std::string mesh_name(const weft_candidate& row) {
          ",tensor=" + std::to_string(row.tensor);
 }
 
-double messages_of(const weft_candidate& row) {
-  return std::max(0.0, row.seconds - row.work - row.waiting);
+int64_t messages_of(const weft_candidate& row) {
+  return std::max(int64_t{0}, row.step_ns - row.work_ns - row.waiting_ns);
 }
 
 // What a mesh has most more of than the best.
 std::string behind(const weft_candidate& row, const weft_candidate& best) {
   if (row.over) return "over the limit";
-  const std::pair<double, const char*> parts[] = {
-      {row.work - best.work, "work"},
-      {row.waiting - best.waiting, "waiting"},
+  const std::pair<int64_t, const char*> parts[] = {
+      {row.work_ns - best.work_ns, "work"},
+      {row.waiting_ns - best.waiting_ns, "waiting"},
       {messages_of(row) - messages_of(best), "messages"}};
   const auto most = *std::max_element(std::begin(parts), std::end(parts));
-  return most.first > 0 ? "+" + time_text(most.first) + " " + most.second : "";
+  return most.first > 0 ? "+" + time_text(seconds_of(most.first)) + " " + most.second : "";
 }
 
 const weft_candidate* best_of(const std::vector<weft_candidate>& rows) {
@@ -187,19 +187,20 @@ void print_meshes(const std::vector<weft_candidate>& rows) {
     const std::string why = best && !row.best ? behind(row, *best)
                             : row.over        ? "over the limit"
                                               : "";
-    print_format("%c %-28s  %-18s  %10s  %10s  %10s  %10s  %12s  %-10s%s%s", row.best ? '*' : ' ',
-                 mesh_name(row).c_str(), candidate_name(row).c_str(),
-                 time_text(row.seconds).c_str(), time_text(row.work).c_str(),
-                 time_text(row.waiting).c_str(), time_text(messages_of(row)).c_str(),
-                 bytes_text(row.peak_bytes).c_str(), row.data > 1 ? row.shard : "",
-                 why.empty() ? "" : "  ", why.c_str());
+    print_format(
+        "%c %-28s  %-18s  %10s  %10s  %10s  %10s  %12s  %-10s%s%s", row.best ? '*' : ' ',
+        mesh_name(row).c_str(), candidate_name(row).c_str(),
+        time_text(seconds_of(row.step_ns)).c_str(), time_text(seconds_of(row.work_ns)).c_str(),
+        time_text(seconds_of(row.waiting_ns)).c_str(),
+        time_text(seconds_of(messages_of(row))).c_str(), bytes_text(row.peak_bytes).c_str(),
+        row.data > 1 ? row.shard : "", why.empty() ? "" : "  ", why.c_str());
   }
   if (!best) return;
   print_line("");
   const std::string shard = best->data > 1 ? std::string(" and --shard ") + best->shard : "";
   print_format("best: %s with %s%s, %s per step and at most %s per rank", mesh_name(*best).c_str(),
-               candidate_name(*best).c_str(), shard.c_str(), time_text(best->seconds).c_str(),
-               bytes_text(best->peak_bytes).c_str());
+               candidate_name(*best).c_str(), shard.c_str(),
+               time_text(seconds_of(best->step_ns)).c_str(), bytes_text(best->peak_bytes).c_str());
 }
 
 // Prints nothing for synchronous schedules.
@@ -225,7 +226,7 @@ std::vector<std::string> timetable_rows(const weft_plan* plan) {
 
 std::vector<JsonObject> links_json(const weft_prediction& prediction) {
   std::vector<JsonObject> links;
-  weft_link_prediction link = WEFT_LINK_PREDICTION_INIT;
+  weft_link_prediction link = sized<weft_link_prediction>();
   for (uint32_t i = 0; weft_prediction_link(&prediction, i, &link) == WEFT_OK; ++i)
     links.push_back(JsonObject()
                         .add("from", link.from)
@@ -248,8 +249,8 @@ void print_plan(const PlanReport& r) {
   print_format(
       "predicted: %s per step, %s to its commit; idle %.1f%% of the step, %.1f%% of each rank's "
       "own span",
-      time_text(info.seconds).c_str(), time_text(info.commit_seconds).c_str(), 100 * info.idle,
-      100 * info.idle_own);
+      time_text(seconds_of(info.step_ns)).c_str(), time_text(seconds_of(info.commit_ns)).c_str(),
+      100 * info.idle, 100 * info.idle_own);
   print_versions(r.built.plan.get(), plan.ranks);
   print_shards(r);
   print_links(r.prediction, info);
@@ -263,7 +264,7 @@ void print_plan_json(const PlanReport& r) {
   const auto stages = stages_by_rank(r, made.ranks);
   std::vector<JsonObject> ranks;
   for (uint32_t i = 0; i < made.ranks; ++i) {
-    weft_rank_prediction p = WEFT_RANK_PREDICTION_INIT;
+    weft_rank_prediction p = sized<weft_rank_prediction>();
     weft_prediction_rank(&r.prediction, i, &p);
     ranks.push_back(JsonObject()
                         .add("rank", i)
@@ -272,9 +273,9 @@ void print_plan_json(const PlanReport& r) {
                         .add("owned", weft_plan_owned(plan, i))
                         .add("resident", weft_plan_resident(plan, i))
                         .add("peak_bytes", p.peak_bytes)
-                        .add("first", p.first)
-                        .add("last", p.last)
-                        .add("busy", p.busy)
+                        .add("first", seconds_of(p.first_ns))
+                        .add("last", seconds_of(p.last_ns))
+                        .add("busy", seconds_of(p.busy_ns))
                         .add("idle", p.idle)
                         .add("idle_own", p.idle_own)
                         .add("versions", weft_plan_versions(plan, i)));
@@ -287,8 +288,8 @@ void print_plan_json(const PlanReport& r) {
       .add("stages", made.stages)
       .add("micro_batches", made.micro_batches)
       .add("micro_batch_size", r.options.micro_batch_size)
-      .add("seconds", info.seconds)
-      .add("commit_seconds", info.commit_seconds)
+      .add("seconds", seconds_of(info.step_ns))
+      .add("commit_seconds", seconds_of(info.commit_ns))
       .add("idle", info.idle)
       .add("idle_own", info.idle_own)
       .add("peak_bytes", info.peak_bytes)
@@ -311,9 +312,9 @@ void print_comparison(const weft_comparison& comparison) {
       print_format("  %-22s  %s", name.c_str(), row.refused);
     else
       print_format("%c %-22s  %10s  %4.1f%%  %4.1f%%  %12s  %11s%s", row.best ? '*' : ' ',
-                   name.c_str(), time_text(row.seconds).c_str(), 100 * row.idle, 100 * row.idle_own,
-                   bytes_text(row.peak_bytes).c_str(), bytes_text(row.bytes).c_str(),
-                   row.over ? "  over the limit" : "");
+                   name.c_str(), time_text(seconds_of(row.step_ns)).c_str(), 100 * row.idle,
+                   100 * row.idle_own, bytes_text(row.peak_bytes).c_str(),
+                   bytes_text(row.bytes).c_str(), row.over ? "  over the limit" : "");
   }
 }
 
@@ -330,16 +331,16 @@ void print_comparison_json(const weft_comparison& comparison) {
     if (row.refused)
       object.add("refused", row.refused);
     else
-      object.add("seconds", row.seconds)
+      object.add("seconds", seconds_of(row.step_ns))
           .add("idle", row.idle)
           .add("idle_own", row.idle_own)
           .add("peak_bytes", row.peak_bytes)
           .add("bytes", row.bytes)
           .add("over", row.over != 0);
     if (row.data > 0 && !row.refused)
-      object.add("work", row.work)
-          .add("waiting", row.waiting)
-          .add("messages", messages_of(row))
+      object.add("work", seconds_of(row.work_ns))
+          .add("waiting", seconds_of(row.waiting_ns))
+          .add("messages", seconds_of(messages_of(row)))
           .add("shard", row.shard);
     if (row.best) best = quoted_text(row.data > 0 ? mesh_name(row).c_str() : row.schedule);
     schedules.push_back(object);

@@ -55,7 +55,7 @@ constexpr std::pair<const char*, weft_memory_kind> kKinds[] = {
 }  // namespace
 
 Outcome RunFacts::predict() {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = sized<weft_error>();
   weft_plan_describe(built.plan.get(), &info);
   CLI_CALL(weft_plan_simulate(built.plan.get(), 0, Out(prediction), &err));
   CLI_CALL(weft_prediction_describe(prediction.get(), &predicted));
@@ -65,7 +65,7 @@ Outcome RunFacts::predict() {
 std::string run_line(const RunFacts& facts) {
   const std::string name = facts.built.info.text, mesh = mesh_text(facts.plan);
   const uint32_t ranks = facts.info.ranks;
-  const std::string seconds = "about " + about_text(facts.predicted.seconds) + " per ";
+  const std::string seconds = "about " + about_text(seconds_of(facts.predicted.step_ns)) + " per ";
   return name.substr(0, name.find(':')) + ": " +
          fixed_text(static_cast<double>(weft_model_parameters(facts.built.model.get())) / 1e6, 2) +
          " M parameters, " + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks") +
@@ -77,9 +77,9 @@ std::string run_line(const RunFacts& facts) {
 
 std::vector<std::string> run_warnings(const RunFacts& facts, uint32_t ranks_here) {
   std::vector<std::string> out;
-  if (facts.predicted.seconds >= kLongStep)
+  if (seconds_of(facts.predicted.step_ns) >= kLongStep)
     out.push_back("a step of " + size_text(facts) + " is predicted to take " +
-                  duration_text(facts.predicted.seconds) + "; a smaller " +
+                  duration_text(seconds_of(facts.predicted.step_ns)) + "; a smaller " +
                   options_that_shorten(facts) + " makes it shorter");
   int64_t bytes = 0;
   for (uint32_t r = 0; r < ranks_here; ++r) bytes += weft_plan_bytes(facts.built.plan.get(), r);
@@ -117,7 +117,7 @@ JsonObject run_json(const RunFacts& facts, uint64_t first_step, uint64_t steps) 
   return out.add("unit", facts.unit())
       .add("from_step", first_step)
       .add("to_step", steps)
-      .add("predicted_seconds", facts.predicted.seconds)
+      .add("predicted_seconds", seconds_of(facts.predicted.step_ns))
       .add("predicted_idle", facts.predicted.idle)
       .add("memory_by_rank", memory)
       .add("links", links_json(*facts.prediction));

@@ -13,15 +13,15 @@ namespace weft::cli {
 struct RunFacts {
   const Built& built;
   const PlanOptions& plan;
-  weft_plan_info info = WEFT_PLAN_INFO_INIT;
-  weft_prediction_info predicted = WEFT_PREDICTION_INFO_INIT;
+  weft_plan_info info = sized<weft_plan_info>();
+  weft_prediction_info predicted = sized<weft_prediction_info>();
   PredictionPtr prediction;
 
   RunFacts(const Built& made, const PlanOptions& options) : built(made), plan(options) {}
   Outcome predict();
   const char* unit() const { return built.info.tokens ? "tokens" : "samples"; }
   // Of the updates that are submitted together, see weft_plan_updates().
-  double submission_seconds() const { return predicted.seconds; }
+  double submission_seconds() const { return seconds_of(predicted.step_ns); }
 };
 
 // "gpt-nano 0.84 M parameters, 2 ranks (stage=2), 1f1b, ..."

@@ -94,9 +94,9 @@ Outcome take_plan_file(const StoredOptions& settings, PlanOptions& options,
   if (options.plan_file.empty()) return {};
   std::vector<std::string> names = {"schedule-file", "partition",      "cut",  "profile", "speeds",
                                     "link-latency",  "link-bandwidth", "seed", "mesh"};
-#define PLAN_OPTION(field, type, value, section, option, ...) \
+#define PLAN_OPTION(field, value, type, section, option, ...) \
   names.push_back(StoredOptions::name_of(option));
-#define OPTIMIZER_OPTION(field, type, value, section, option, ...) \
+#define OPTIMIZER_OPTION(field, value, type, section, option, ...) \
   names.push_back(StoredOptions::name_of(option));
 #include "plan/settings.def"
   for (const std::string& name : names)

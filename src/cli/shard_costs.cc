@@ -5,9 +5,9 @@ namespace weft::cli {
 namespace {
 
 void fill(const weft_prediction& prediction, ShardCost& out) {
-  weft_prediction_info info = WEFT_PREDICTION_INFO_INIT;
+  weft_prediction_info info = sized<weft_prediction_info>();
   weft_prediction_describe(&prediction, &info);
-  out.seconds = info.seconds;
+  out.step_ns = info.step_ns;
   out.peak_bytes = info.peak_bytes;
   out.bytes = info.bytes;
 }
@@ -29,7 +29,7 @@ Outcome shard_costs(const PlanOptions& options, const OptimizerOptions& optimize
     choice.shard = shard;
     PlanRequest request;
     CLI_TRY(request.fill(choice, optimizer, steps));
-    weft_error err = WEFT_ERROR_INIT;
+    weft_error err = sized<weft_error>();
     PlanPtr plan;
     if (weft_plan_new(built.model.get(), &request.config, Out(plan), &err) < 0) {
       cost.refused = err.text;

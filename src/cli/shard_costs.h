@@ -11,7 +11,7 @@ namespace weft::cli {
 struct ShardCost {
   std::string shard;
   std::string refused;     // why there is no plan; empty: there is one
-  double seconds = 0;      // of a step
+  int64_t step_ns = 0;     // duration of a step
   int64_t peak_bytes = 0;  // of the largest rank
   int64_t bytes = 0;       // over all links, of a step
 };

@@ -28,7 +28,7 @@ Outcome check_eval(const std::string& eval) {
 
 Outcome open_data(const DataOptions& options, const weft_preset_info& model,
                   uint32_t micro_batch_size, bool trains, DataPtr& out) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = sized<weft_error>();
   CLI_TRY(check_eval(options.eval));
   if (model.tokens && options.file.empty() && (trains || !options.eval.empty()))
     return {
@@ -36,7 +36,7 @@ Outcome open_data(const DataOptions& options, const weft_preset_info& model,
         "--data FILE names a text; --data synthetic generates tokens from the seed, to try things "
         "out"};
   const double share = share_of(options.eval);
-  weft_data_config config = WEFT_DATA_INIT;
+  weft_data_config config = defaults(weft_data_config_init);
   config.vocabulary = model.vocabulary;
   config.seq_len = model.seq_len;
   config.width = model.tokens ? 0 : model.width;

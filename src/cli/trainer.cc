@@ -71,7 +71,7 @@ Outcome Trainer::prepare(weft_checkpoint* resumed) {
   CLI_TRY(ranks_.start(built_.plan.get(), options_.launch, run_));
   CLI_TRY(load(resumed));
   CLI_TRY(check_rounds());
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = sized<weft_error>();
   CLI_TRY(save_trace());  // an empty one, so that a failure is known now
   if (!options_.trace.empty()) CLI_CALL(weft_run_trace(run_.get(), 100000, &err));
   CLI_TRY(check_directory());
@@ -80,7 +80,7 @@ Outcome Trainer::prepare(weft_checkpoint* resumed) {
 
 // The step of the checkpoint, which is loaded later.
 uint64_t Trainer::first_step(weft_checkpoint* resumed) const {
-  weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
+  weft_checkpoint_info info = sized<weft_checkpoint_info>();
   return resumed && weft_checkpoint_describe(resumed, &info) == WEFT_OK ? info.step : 0;
 }
 
@@ -94,8 +94,9 @@ uint32_t Trainer::ranks_here() const {
 Outcome Trainer::announce() {
   RunFacts facts(built_, options_.plan);
   CLI_TRY(facts.predict());
-  report_ = std::make_unique<Report>(ReportOptions{options_.json, options_.quiet, options_.steps,
-                                                   facts.unit(), facts.predicted.seconds});
+  report_ =
+      std::make_unique<Report>(ReportOptions{options_.json, options_.quiet, options_.steps,
+                                             facts.unit(), seconds_of(facts.predicted.step_ns)});
   report_->run(run_line(facts), run_json(facts, step_, options_.steps));
   if (options_.quiet) return {};
   if (step_ < options_.steps)
@@ -124,9 +125,9 @@ Outcome Trainer::check_rounds() const {
 }
 
 Outcome Trainer::load(weft_checkpoint* resumed) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = sized<weft_error>();
   if (resumed) {
-    weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
+    weft_checkpoint_info info = sized<weft_checkpoint_info>();
     CLI_CALL(weft_checkpoint_describe(resumed, &info));
     CLI_CALL(weft_run_load(run_.get(), resumed, WEFT_LOAD_ALL, &err));
     step_ = info.step;
@@ -137,7 +138,7 @@ Outcome Trainer::load(weft_checkpoint* resumed) {
       saved_ = step_;
   } else if (!options_.init.empty()) {
     CheckpointPtr weights;
-    weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
+    weft_checkpoint_info info = sized<weft_checkpoint_info>();
     CLI_TRY(open_checkpoint("train", options_.init, weights, info));
     CLI_CALL(weft_run_load(run_.get(), weights.get(), WEFT_LOAD_WEIGHTS, &err));
   } else if (built_.checkpoint) {
@@ -160,9 +161,9 @@ Outcome Trainer::check_directory() {
     return {};
   // The run continues from the newest checkpoint in this directory, which has been read already.
   if (std::filesystem::equivalent(directory, options_.resume, ignored)) return {};
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = sized<weft_error>();
   CheckpointPtr there;
-  weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
+  weft_checkpoint_info info = sized<weft_checkpoint_info>();
   CLI_CALL(weft_checkpoint_open(directory.c_str(), Out(there), &err));
   CLI_CALL(weft_checkpoint_describe(there.get(), &info));
   if (info.step <= step_) return {};
@@ -175,9 +176,9 @@ Outcome Trainer::check_directory() {
 Outcome Trainer::next(weft_event& event) {
   constexpr int64_t kTick = 100'000'000;  // nanoseconds
   for (;;) {
-    event = WEFT_EVENT_INIT;
+    event = sized<weft_event>();
     const weft_status got = weft_run_poll(run_.get(), &event, kTick);
-    if (got < 0) return failed(got, WEFT_ERROR_INIT);
+    if (got < 0) return failed(got, sized<weft_error>());
     if (const int signal = stop_signal(); signal && !answered_) {
       answered_ = true;
       report_->stopping(signal, computes_step_);
@@ -187,10 +188,10 @@ Outcome Trainer::next(weft_event& event) {
   }
 }
 
-Outcome Trainer::drive(weft_tensor* const (&inputs)[2], uint32_t flags, Events& events) {
+Outcome Trainer::drive(weft_tensor* const (&inputs)[2], weft_step_mode mode, Events& events) {
   weft_event& event = events.last;
-  weft_error err = WEFT_ERROR_INIT;
-  CLI_CALL(weft_run_submit(run_.get(), inputs, 2, flags, step_, &err));
+  weft_error err = sized<weft_error>();
+  CLI_CALL(weft_run_submit(run_.get(), inputs, 2, mode, step_, &err));
   for (;;) {
     CLI_TRY(next(event));
     if (event.kind == WEFT_EVENT_DONE) return {};
@@ -207,7 +208,7 @@ Outcome Trainer::drive(weft_tensor* const (&inputs)[2], uint32_t flags, Events& 
 // Fills the inputs update by update, so that the samples of an update do not depend on the number
 // of updates per submission.
 Outcome Trainer::sample(int64_t updates) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = sized<weft_error>();
   for (int64_t u = 0; u < updates; ++u) {
     TensorPtr part[2];
     CLI_TRY(make_part(inputs_, u * samples_of_update(), samples_of_update(), part));
@@ -278,7 +279,7 @@ void Trainer::tell_refused() {
 // Evaluates all whole micro-batches of the held-out data.
 Outcome Trainer::evaluate() {
   if (options_.data.eval.empty() || evaluated_ == step_) return {};
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = sized<weft_error>();
   const int64_t size = options_.plan.micro_batch_size,
                 most = samples_of_update() * weft_plan_updates(built_.plan.get());
   const int64_t windows = weft_data_eval_windows(data_.get()) / size * size;
@@ -302,10 +303,10 @@ Outcome Trainer::evaluate() {
 
 Outcome Trainer::save() {
   if (options_.checkpoint.empty() || saved_ == step_) return {};
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = sized<weft_error>();
   std::vector<weft_pair> pairs;
   for (const auto& [key, value] : settings_) pairs.push_back({key.c_str(), value.c_str()});
-  weft_save_config config = WEFT_SAVE_INIT;
+  weft_save_config config = defaults(weft_save_config_init);
   config.directory = options_.checkpoint.c_str();
   config.model = built_.info.text;
   config.options = pairs.data();
@@ -347,7 +348,7 @@ Outcome Trainer::save_before(Outcome failure) {
 
 Outcome Trainer::save_trace() {
   if (options_.trace.empty()) return {};
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = sized<weft_error>();
   CLI_CALL(weft_run_save_trace(run_.get(), options_.trace.c_str(), &err));
   return {};
 }
@@ -391,7 +392,7 @@ Outcome Trainer::train() {
   CLI_TRY(finish_saves());  // first: an evaluation may fail
   if (!stopped()) CLI_TRY(evaluate());
 
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = sized<weft_error>();
   weft_status status = WEFT_OK;
   DoneReport done;
   done.digest = digest_text(weft_run_digest, run_.get(), err, status);

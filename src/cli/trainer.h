@@ -57,7 +57,7 @@ class Trainer {
   // Waits for the next event, and answers the first signal meanwhile.
   Outcome next(weft_event& event);
   // Submits a step and waits for its final event.
-  Outcome drive(weft_tensor* const (&inputs)[2], uint32_t flags, Events& events);
+  Outcome drive(weft_tensor* const (&inputs)[2], weft_step_mode mode, Events& events);
   // Whether a multiple of `every` is among the steps made last, which are several after a segment.
   bool due(uint64_t every) const { return every > 0 && step_ / every > before_ / every; }
   int64_t samples_of_update() const {

@@ -49,7 +49,7 @@ Outcome Worker::find_rank_zero(std::string& endpoint, std::string& key) const {
 // The name of a host that a launcher has just started may be unknown for a moment.
 weft_status Worker::join(weft_mesh_config config, MeshPtr& mesh, weft_error& err) const {
   for (;;) {
-    config.join_timeout_ms = static_cast<uint32_t>(remaining().count());
+    config.join_timeout_ns = std::chrono::nanoseconds(remaining()).count();
     const weft_status status = weft_mesh_join(&config, Out(mesh), &err);
     const bool waits = status == WEFT_ENOENT && !o_.launcher.empty() && Clock::now() < deadline_;
     if (!waits || stop_signal()) return status;
@@ -58,13 +58,13 @@ weft_status Worker::join(weft_mesh_config config, MeshPtr& mesh, weft_error& err
 }
 
 Outcome Worker::open(MeshPtr& mesh) const {
-  weft_error err = WEFT_ERROR_INIT;
-  weft_mesh_config config = WEFT_MESH_INIT;
+  weft_error err = sized<weft_error>();
+  weft_mesh_config config = defaults(weft_mesh_config_init);
   std::string endpoint, key;
   CLI_TRY(find_rank_zero(endpoint, key));
   config.endpoint = endpoint.c_str();
   config.listen = o_.listen.empty() ? nullptr : o_.listen.c_str();
-  config.rank = o_.rank;
+  if (o_.rank > 0) config.rank = static_cast<int32_t>(std::min<uint32_t>(o_.rank, INT32_MAX));
   config.flags = o_.insecure ? WEFT_MESH_INSECURE : 0;
   config.key = key.empty() ? nullptr : key.c_str();
   const weft_status status = join(config, mesh, err);
@@ -80,8 +80,8 @@ Outcome Worker::open(MeshPtr& mesh) const {
 }
 
 Outcome Worker::serve() {
-  weft_error err = WEFT_ERROR_INIT;
-  weft_run_config config = WEFT_RUN_INIT;
+  weft_error err = sized<weft_error>();
+  weft_run_config config = defaults(weft_run_config_init);
   config.threads = o_.threads;
   MeshPtr joined;
   CLI_TRY(open(joined));

@@ -154,13 +154,11 @@ Status check_machines(const Model& model, const PlanConfig& c) {
 
 Status check_steps(const Model& model, const PlanConfig& c) {
   if (c.step_kinds > 7)
-    return Status(Code::invalid,
-                  cat("step_kinds is ", c.step_kinds, ", expected a sum of kinds of steps, or 0"));
+    return Status(Code::invalid, cat("step_kinds is ", c.step_kinds, ", expected 0 to 7"));
   if (makes(model, c, Mode::train) || makes(model, c, Mode::eval) || makes(model, c, Mode::infer))
     return {};
-  return Status(Code::invalid, cat("step_kinds is ", c.step_kinds,
-                                   ": the model can make none of these, it has no ",
-                                   model.loss() < 0 ? "loss" : "output"));
+  return Status(Code::invalid, cat("step_kinds: the model cannot make any of these steps, because ",
+                                   "it has no ", model.loss() < 0 ? "loss" : "output"));
 }
 
 // Replicas of a pipeline, or of its stages.

@@ -10,14 +10,14 @@ namespace weft {
 // Calls visit(name, field) for each.
 template <typename Config, typename Visit>
 void each_plan_setting(Config& c, Visit&& visit) {
-#define PLAN_SETTING(field) visit(#field, c.field);
+#define PLAN_SETTING(field, value) visit(#field, c.field);
 #define PLAN_INTERNAL(field) visit(#field, c.field);
 #include "plan/settings.def"
 }
 
 template <typename Optim, typename Visit>
 void each_optim_setting(Optim& o, Visit&& visit) {
-#define OPTIMIZER_SETTING(field) visit(#field, o.field);
+#define OPTIMIZER_SETTING(field, value) visit(#field, o.field);
 #include "plan/settings.def"
 }
 

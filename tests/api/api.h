@@ -11,8 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "support/config.h"
+
 struct Error : weft_error {
-  Error() : weft_error WEFT_ERROR_INIT {}
+  Error() : weft_error(sized<weft_error>()) {}
 };
 
 struct Free {
@@ -39,20 +41,20 @@ inline void expect_error(weft_status found, const weft_error& err, weft_status e
     EXPECT_NE(std::strstr(err.text, part), nullptr) << "no \"" << part << "\" in: " << err.text;
 }
 
-inline weft_desc desc(std::initializer_list<int64_t> dims, uint32_t dtype = WEFT_F32) {
+inline weft_desc desc(std::initializer_list<int64_t> dims, weft_dtype dtype = WEFT_F32) {
   weft_desc out = {};
   out.dtype = dtype;
-  for (int64_t d : dims) out.dims[out.rank++] = d;
+  for (int64_t d : dims) out.dims[out.n_dims++] = d;
   return out;
 }
 
 inline int64_t elements(const weft_desc& d) {
   int64_t n = 1;
-  for (uint32_t i = 0; i < d.rank; ++i) n *= d.dims[i];
+  for (uint32_t i = 0; i < d.n_dims; ++i) n *= d.dims[i];
   return n;
 }
 
-inline TensorPtr zeros(std::initializer_list<int64_t> dims, uint32_t dtype = WEFT_F32) {
+inline TensorPtr zeros(std::initializer_list<int64_t> dims, weft_dtype dtype = WEFT_F32) {
   const weft_desc d = desc(dims, dtype);
   weft_tensor* out = nullptr;
   Error err;
@@ -105,7 +107,7 @@ inline weft_value add_linear(const ModelPtr& model, const char* name, weft_value
 
 inline weft_value add_node(const ModelPtr& model, const char* op, std::vector<weft_value> inputs,
                            const char* name = nullptr) {
-  weft_node_config config = WEFT_NODE_INIT;
+  weft_node_config config = defaults(weft_node_config_init);
   config.op = op;
   config.name = name;
   config.inputs = inputs.data();
@@ -131,10 +133,12 @@ inline ModelPtr small_model(uint32_t input_flags = 0) {
 
 inline weft_plan_config plan_config(uint32_t ranks = 1, uint32_t micro_batches = 3,
                                     uint32_t micro_batch_size = 2) {
-  weft_plan_config config = WEFT_PLAN_INIT;
+  weft_plan_config config = defaults(weft_plan_config_init);
   config.ranks = ranks;
   config.micro_batches = micro_batches;
   config.micro_batch_size = micro_batch_size;
+  static const weft_optimizer optimizer = unclipped();
+  config.optimizer = &optimizer;
   return config;
 }
 
@@ -146,7 +150,7 @@ inline PlanPtr new_plan(const ModelPtr& model, const weft_plan_config& config) {
 }
 
 inline RunPtr start(const PlanPtr& plan, uint32_t threads = 0) {
-  weft_run_config config = WEFT_RUN_INIT;
+  weft_run_config config = defaults(weft_run_config_init);
   config.threads = threads;
   weft_run* out = nullptr;
   Error err;
@@ -158,9 +162,9 @@ inline RunPtr start(const ModelPtr& model, const weft_plan_config& config, uint3
   return start(new_plan(model, config), threads);
 }
 
-inline weft_status submit(const RunPtr& run, std::vector<weft_tensor*> inputs, uint32_t flags,
+inline weft_status submit(const RunPtr& run, std::vector<weft_tensor*> inputs, weft_step_mode mode,
                           uint64_t tag, Error* err = nullptr) {
-  return weft_run_submit(run.get(), inputs.data(), static_cast<uint32_t>(inputs.size()), flags, tag,
+  return weft_run_submit(run.get(), inputs.data(), static_cast<uint32_t>(inputs.size()), mode, tag,
                          err);
 }
 
@@ -179,7 +183,7 @@ struct Outcome {
 // Polls to the next final event.
 inline Outcome finish(const RunPtr& run) {
   Outcome out;
-  weft_event event = WEFT_EVENT_INIT;
+  weft_event event = sized<weft_event>();
   while (weft_run_poll(run.get(), &event, -1) == 1) {
     if (event.kind == WEFT_EVENT_MICRO_BATCH) {
       EXPECT_EQ(event.micro_batch, out.losses.size());
@@ -206,9 +210,9 @@ inline Outcome finish(const RunPtr& run) {
 }
 
 inline Outcome step(const RunPtr& run, std::vector<weft_tensor*> inputs,
-                    uint32_t flags = WEFT_TRAIN, uint64_t tag = 0) {
+                    weft_step_mode mode = WEFT_TRAIN, uint64_t tag = 0) {
   Error err;
-  EXPECT_EQ(submit(run, std::move(inputs), flags, tag, &err), WEFT_OK) << err.text;
+  EXPECT_EQ(submit(run, std::move(inputs), mode, tag, &err), WEFT_OK) << err.text;
   return finish(run);
 }
 
@@ -233,10 +237,10 @@ inline std::string digest(const RunPtr& run) {
   return out;
 }
 
-inline std::vector<float> read(const RunPtr& run, const char* name, uint32_t what,
+inline std::vector<float> read(const RunPtr& run, const char* name, weft_part part,
                                std::initializer_list<int64_t> dims) {
   const TensorPtr to = zeros(dims);
   Error err;
-  EXPECT_EQ(weft_run_read(run.get(), name, what, to.get(), &err), WEFT_OK) << err.text;
+  EXPECT_EQ(weft_run_read(run.get(), name, part, to.get(), &err), WEFT_OK) << err.text;
   return values(to);
 }

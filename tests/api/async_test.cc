@@ -41,7 +41,7 @@ TEST(Asynchronous, APlanSaysWhatItKeeps) {
 
 TEST(Asynchronous, TheTableSaysWhichSchedulesAre) {
   std::vector<std::string> names;
-  weft_schedule_info info = WEFT_SCHEDULE_INFO_INIT;
+  weft_schedule_info info = sized<weft_schedule_info>();
   for (uint32_t i = 0; weft_schedule_describe(i, &info) == WEFT_OK; ++i)
     if (info.asynchronous) names.push_back(info.name);
   EXPECT_EQ(names, (std::vector<std::string>{"pipedream", "pipedream-2bw"}));
@@ -61,7 +61,7 @@ std::vector<Update> train(const RunPtr& run) {
     EXPECT_EQ(submit(run, {x.get(), y.get()}, WEFT_TRAIN, 7), WEFT_OK);
     const size_t before = out.size();
     int64_t micro_batches = 0;
-    weft_event event = WEFT_EVENT_INIT;
+    weft_event event = sized<weft_event>();
     while (weft_run_poll(run.get(), &event, -1) == 1 && event.kind != WEFT_EVENT_DONE) {
       EXPECT_EQ(event.tag, 7u);
       if (event.kind == WEFT_EVENT_MICRO_BATCH) {
@@ -126,7 +126,7 @@ TEST(Asynchronous, WhatCannotBeIsRefused) {
   const ModelPtr model = small_model();
   weft_plan* out = nullptr;
   Error err;
-  weft_optimizer clipping = WEFT_OPTIMIZER_INIT;
+  weft_optimizer clipping = unclipped();
   clipping.clip = 0.5;
   weft_plan_config config = pipedream(2, 0);
   config.optimizer = &clipping;

@@ -27,7 +27,7 @@ weft_param add_weights(const ModelPtr& model, const char* name, int64_t in, int6
 }
 
 weft_value multiply(const ModelPtr& model, const char* name, weft_value x, weft_param weights) {
-  weft_node_config config = WEFT_NODE_INIT;
+  weft_node_config config = defaults(weft_node_config_init);
   config.op = "linear";
   config.name = name;
   config.inputs = &x;
@@ -65,18 +65,18 @@ struct Options {
   uint32_t ranks, micro_batches;
   const char* schedule;
   const char* schedule_text = nullptr;
-  const char* recompute = nullptr;
-  uint32_t rule = WEFT_SGD;
+  const char* recompute = "none";
+  weft_rule rule = WEFT_SGD;
   double momentum = 0;
 };
 
 PlanPtr plan_of(const ModelPtr& model, const Options& options) {
   static const char* const cuts[] = {"b"};
-  weft_optimizer optimizer = WEFT_OPTIMIZER_INIT;
+  weft_optimizer optimizer = unclipped();
   optimizer.rule = options.rule;
   optimizer.momentum = options.momentum;
   weft_plan_config config = plan_config(options.ranks, options.micro_batches, 10);
-  config.schedule = options.schedule;
+  if (options.schedule) config.schedule = options.schedule;
   config.schedule_text = options.schedule_text;
   config.recompute = options.recompute;
   config.optimizer = &optimizer;
@@ -155,7 +155,7 @@ TEST(PlannedBytes, OfEachKind) {
 }
 
 TEST(PlannedRate, RisesAndFallsAsConfigured) {
-  weft_optimizer optimizer = WEFT_OPTIMIZER_INIT;
+  weft_optimizer optimizer = defaults(weft_optimizer_init);
   optimizer.rate = 0.5;
   optimizer.curve = WEFT_RATE_COSINE;
   optimizer.warmup = 2;

@@ -182,11 +182,11 @@ weft_value add_collective(const ModelPtr& model, const Row& row, weft_value x) {
 }
 
 weft_value flat(const ModelPtr& model, weft_value x, int64_t width) {
-  weft_node_config config = WEFT_NODE_INIT;
+  weft_node_config config = defaults(weft_node_config_init);
   config.op = "reshape";
   config.inputs = &x;
   config.n_inputs = 1;
-  config.rank = 2;
+  config.n_dims = 2;
   config.dims[0] = -1;
   config.dims[1] = width;
   weft_value out = {};
@@ -227,7 +227,7 @@ struct Program {
       EXPECT_EQ(weft_model_cut_param(model.get(), weight, a, axes[a], WEFT_CUT_DROP, &err), WEFT_OK)
           << err.text;
     const weft_value operand = flat(model, made, width);
-    weft_node_config linear = WEFT_NODE_INIT;
+    weft_node_config linear = defaults(weft_node_config_init);
     linear.op = "linear";
     linear.name = "sums";
     linear.inputs = &operand;
@@ -285,7 +285,7 @@ struct Batch {
 };
 
 weft_plan_config config_of(const std::vector<weft_axis>& axes) {
-  weft_plan_config config = plan_config(0, 2, kSamples / 2);
+  weft_plan_config config = plan_config(1, 2, kSamples / 2);
   config.axes = axes.data();
   config.n_axes = static_cast<uint32_t>(axes.size());
   config.seed = 5;
@@ -391,7 +391,7 @@ class Child {
   [[noreturn]] void serve() {
     char endpoint[200] = "";
     if (::read(way_[0], endpoint, sizeof endpoint - 1) <= 0) _exit(1);
-    weft_mesh_config config = WEFT_MESH_INIT;
+    weft_mesh_config config = defaults(weft_mesh_config_init);
     config.endpoint = endpoint;
     weft_mesh* mesh = nullptr;
     weft_status status = weft_mesh_join(&config, &mesh, nullptr);

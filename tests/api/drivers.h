@@ -35,7 +35,7 @@ struct TwoRanks {
   }
   // In an orderly way unless the run has failed: rank 1 returns with success.
   ~TwoRanks() {
-    weft_failure failure = WEFT_FAILURE_INIT;
+    weft_failure failure = sized<weft_failure>();
     const bool orderly = run && weft_run_failure(run.get(), &failure) == 0 && !interrupted;
     run.reset();
     if (!other.joinable()) return;
@@ -46,7 +46,7 @@ struct TwoRanks {
   }
 
   static void serve(const std::string& endpoint, weft_status* status) {
-    weft_mesh_config config = WEFT_MESH_INIT;
+    weft_mesh_config config = defaults(weft_mesh_config_init);
     config.endpoint = endpoint.c_str();
     weft_mesh* joined = nullptr;
     Error err;

@@ -35,7 +35,7 @@ class Ranks {
   // The run ends in an orderly way, or in the middle of a step.
   static void serve(const std::string& endpoint) {
     Error err;
-    weft_mesh_config config = WEFT_MESH_INIT;
+    weft_mesh_config config = defaults(weft_mesh_config_init);
     config.endpoint = endpoint.c_str();
     weft_mesh* mesh = nullptr;
     ASSERT_EQ(weft_mesh_join(&config, &mesh, &err), WEFT_OK) << err.text;
@@ -58,7 +58,7 @@ TEST_P(AnyDriver, ARunIsFreedRightAfterSubmit) {
     Error err;
     std::unique_ptr<Ranks> ranks;
     if (GetParam().mesh) ranks = std::make_unique<Ranks>();
-    weft_run_config config = WEFT_RUN_INIT;
+    weft_run_config config = defaults(weft_run_config_init);
     config.threads = GetParam().threads;
     weft_run* run = nullptr;
     ASSERT_EQ(weft_run_start(plan.get(), ranks ? ranks->mesh() : nullptr, &config, &run, &err),
@@ -70,7 +70,7 @@ TEST_P(AnyDriver, ARunIsFreedRightAfterSubmit) {
                 WEFT_OK)
           << err.text;
     // Frees it at another moment of the step each time.
-    weft_event event = WEFT_EVENT_INIT;
+    weft_event event = sized<weft_event>();
     for (int polled = 0; polled < cycle % 5; ++polled) (void)weft_run_poll(run, &event, 0);
     weft_run_free(run);
   }

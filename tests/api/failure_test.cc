@@ -39,7 +39,7 @@ int32_t backward(const weft_view* in, uint32_t, const weft_view*, const weft_vie
 }
 
 void add_own_op(const ModelPtr& model, Own* own) {
-  weft_op op = WEFT_OP_INIT;
+  weft_op op = defaults(weft_op_init);
   op.version = 1;
   op.name = "own";
   op.shape = same_shape;
@@ -77,10 +77,10 @@ std::string text_of(const weft_failure& failure) {
 void expect_failure(const RunPtr& run,
                     void (*check)(const weft_event& event, const weft_failure& failure)) {
   const TensorPtr x = zeros({8, 6}), y = zeros({8, 6});
-  weft_failure before = WEFT_FAILURE_INIT, after = WEFT_FAILURE_INIT;
+  weft_failure before = sized<weft_failure>(), after = sized<weft_failure>();
   EXPECT_EQ(weft_run_failure(run.get(), &before), 0);
   ASSERT_EQ(submit(run, {x.get(), y.get()}, WEFT_TRAIN, 0), WEFT_OK);
-  weft_event event = WEFT_EVENT_INIT;
+  weft_event event = sized<weft_event>();
   while (weft_run_poll(run.get(), &event, -1) == 1 && event.kind != WEFT_EVENT_ERROR) {}
   ASSERT_EQ(event.kind, static_cast<uint32_t>(WEFT_EVENT_ERROR));
   ASSERT_NE(event.failure, nullptr);
@@ -125,15 +125,15 @@ TEST(Failure, OfAnOpNamesTheStageAndTheActionOfItsRank) {
 
 // Rank 1 is a process of its own.
 struct TwoProcesses {
-  explicit TwoProcesses(Then then, uint32_t peer_timeout_ms = 0) {
+  explicit TwoProcesses(Then then, int64_t peer_timeout_ms = 5000) {
     EXPECT_EQ(pipe(way), 0);
     child = fork();
     if (child == 0) serve(then);
     plan = plan_with(&own);
     weft_mesh* out = nullptr;
     Error err;
-    weft_mesh_config config = WEFT_MESH_INIT;
-    config.peer_timeout_ms = peer_timeout_ms;
+    weft_mesh_config config = defaults(weft_mesh_config_init);
+    config.peer_timeout_ns = peer_timeout_ms * 1000000;
     EXPECT_EQ(weft_mesh_listen(&config, &out, &err), WEFT_OK) << err.text;
     mesh.reset(out);
     const std::string endpoint = weft_mesh_endpoint(out);
@@ -157,7 +157,7 @@ struct TwoProcesses {
     Own its_own{.then = then};
     const ModelPtr ops = new_model();
     add_own_op(ops, &its_own);
-    weft_mesh_config config = WEFT_MESH_INIT;
+    weft_mesh_config config = defaults(weft_mesh_config_init);
     config.endpoint = endpoint;
     weft_mesh* joined = nullptr;
     Error err;
@@ -200,7 +200,7 @@ TEST(Failure, OfAProcessThatDiesNamesAllItsStages) {
     expect_the_process(failure);
     EXPECT_EQ(failure.cause, static_cast<uint32_t>(WEFT_CAUSE_CLOSED));
     EXPECT_EQ(failure.status, WEFT_EPEER);
-    EXPECT_GE(failure.heard_ms, 0);
+    EXPECT_GE(failure.heard_ns, 0);
     const std::string who = "rank 1 (stages 1 and 3, pid " + std::to_string(other_process);
     EXPECT_EQ(std::string(event.text).rfind(who, 0), 0u) << event.text;
     EXPECT_NE(std::string(event.text).find(") lost: connection closed; last heard "),
@@ -217,7 +217,7 @@ TEST(Failure, IsRememberedOfEveryCall) {
   char digest[33];
   Error err;
   EXPECT_EQ(weft_run_digest(both.run.get(), digest, &err), WEFT_EPEER);
-  weft_failure failure = WEFT_FAILURE_INIT;
+  weft_failure failure = sized<weft_failure>();
   ASSERT_EQ(weft_run_failure(both.run.get(), &failure), 1);
   expect_both_stages(failure);
   EXPECT_EQ(std::string(err.text).rfind(text_of(failure), 0), 0u) << err.text;
@@ -231,12 +231,12 @@ TEST(Failure, DuringASaveNamesTheRankAndWhatItWasAskedFor) {
   const TwoProcesses both(Then::succeeds, 1000);
   const Directory directory;
   kill(both.child, SIGSTOP);
-  weft_save_config config = WEFT_SAVE_INIT;
+  weft_save_config config = defaults(weft_save_config_init);
   config.directory = directory.path.c_str();
   config.flags = WEFT_SAVE_QUEUE;
   Error err;
   ASSERT_EQ(weft_run_save(both.run.get(), &config, &err), WEFT_OK) << err.text;
-  weft_event event = WEFT_EVENT_INIT;
+  weft_event event = sized<weft_event>();
   ASSERT_EQ(weft_run_poll(both.run.get(), &event, -1), 1);
   kill(both.child, SIGKILL);
   EXPECT_EQ(event.kind, static_cast<uint32_t>(WEFT_EVENT_SAVED));
@@ -249,7 +249,7 @@ TEST(Failure, DuringASaveNamesTheRankAndWhatItWasAskedFor) {
 }
 
 TEST(Failure, TakesNoArgumentsThatCannotBe) {
-  weft_failure failure = WEFT_FAILURE_INIT;
+  weft_failure failure = sized<weft_failure>();
   EXPECT_EQ(weft_run_failure(nullptr, &failure), WEFT_EINVAL);
   char text[8] = "before";
   EXPECT_EQ(weft_failure_text(nullptr, text, sizeof text), 1u);
@@ -257,8 +257,12 @@ TEST(Failure, TakesNoArgumentsThatCannotBe) {
   failure.size = 8;
   EXPECT_EQ(weft_failure_text(&failure, nullptr, 0), 1u);
   // Values of a newer weft, or none at all, are no crash.
-  failure = WEFT_FAILURE_INIT;
-  failure.cause = failure.activity = failure.job = failure.awaited = failure.mode = 1000;
+  failure = sized<weft_failure>();
+  failure.cause = weft_cause{1000};
+  failure.activity = weft_activity{1000};
+  failure.job = 1000;
+  failure.awaited = weft_awaited{1000};
+  failure.mode = weft_step_mode{1000};
   EXPECT_GT(weft_failure_text(&failure, nullptr, 0), 1u);
 }
 

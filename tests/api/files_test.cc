@@ -42,7 +42,7 @@ TEST(Preset, EachSaysWhatItIs) {
   };
   for (const auto& row : rows) {
     weft_model* made = nullptr;
-    weft_preset_info info = WEFT_PRESET_INFO_INIT;
+    weft_preset_info info = sized<weft_preset_info>();
     Error err;
     ASSERT_EQ(weft_model_preset(row.text, row.seq_len, 1, &made, &info, &err), WEFT_OK)
         << row.text << ": " << err.text;
@@ -69,7 +69,7 @@ TEST(Preset, WhatIsNoPresetIsRefusedByName) {
 }
 
 weft_data_config tokens(const std::string& path) {
-  weft_data_config config = WEFT_DATA_INIT;
+  weft_data_config config = defaults(weft_data_config_init);
   config.path = path.c_str();
   config.vocabulary = 256;
   config.seq_len = 8;
@@ -88,7 +88,7 @@ TEST(Data, WhatDoesNotFitIsRefusedWithTheNumbers) {
     expect_error(weft_data_open(&config, &out, &err), err, status, parts);
     EXPECT_EQ(out, nullptr);
   };
-  weft_data_config config = WEFT_DATA_INIT;
+  weft_data_config config = defaults(weft_data_config_init);
   refused(config, WEFT_EINVAL, {"vocabulary is 0", "seq_len 0", "width 0"});
   config.width = -1;
   refused(config, WEFT_EINVAL, {"width -1"});
@@ -152,7 +152,7 @@ TEST(Data, AnIdOutOfRangeAndATensorThatDoesNotFitAreRefused) {
 }
 
 TEST(Data, DrawnDataHaveHeldOutWindowsWhateverTheShare) {
-  weft_data_config config = WEFT_DATA_INIT;
+  weft_data_config config = defaults(weft_data_config_init);
   config.width = 3;
   weft_data* opened = nullptr;
   Error err;
@@ -180,7 +180,7 @@ TEST(Save, AnOptionIsThereOnceAndHasAKey) {
   const FileDirectory directory;
   const RunPtr run = start_layers({"a"});
   const std::string path = directory.path + "/checkpoints";
-  weft_save_config config = WEFT_SAVE_INIT;
+  weft_save_config config = defaults(weft_save_config_init);
   config.directory = path.c_str();
   const auto refused = [&](std::vector<weft_pair> options,
                            std::initializer_list<const char*> parts) {
@@ -198,7 +198,7 @@ TEST(Load, TakesWhatFitsAndListsWhatDoesNot) {
   const FileDirectory directory;
   const RunPtr saved = start_layers({"a", "b"});
   step(saved, {noise({6, 6}).get(), noise({6, 6}, 2).get()});
-  weft_save_config config = WEFT_SAVE_INIT;
+  weft_save_config config = defaults(weft_save_config_init);
   config.directory = directory.path.c_str();
   Error err;
   ASSERT_EQ(weft_run_save(saved.get(), &config, &err), WEFT_OK) << err.text;
@@ -229,7 +229,7 @@ TEST(Load, TakesWhatFitsAndListsWhatDoesNot) {
   const RunPtr run = start_layers({"a", "b"});
   expect_error(weft_run_load(run.get(), weights.get(), WEFT_LOAD_ALL, &err), err, WEFT_EINVAL,
                {"weights alone", "not resumed"});
-  expect_error(weft_run_load(run.get(), checkpoint.get(), 7, &err), err, WEFT_EINVAL,
+  expect_error(weft_run_load(run.get(), checkpoint.get(), weft_load{7}, &err), err, WEFT_EINVAL,
                {"what is 7"});
   EXPECT_EQ(weft_run_load(run.get(), checkpoint.get(), WEFT_LOAD_ALL, &err), WEFT_OK) << err.text;
 }
@@ -252,7 +252,7 @@ TEST(CheckpointTest, AnErrorOfAHostileNameIsPrintableAndEndsInDotsWhereItIsCut) 
 TEST(CheckpointTest, ADamagedLatestOfADirectoryIsPassedOverWithAWarning) {
   const FileDirectory directory;
   const RunPtr run = start_layers({"a"});
-  weft_save_config config = WEFT_SAVE_INIT;
+  weft_save_config config = defaults(weft_save_config_init);
   config.directory = directory.path.c_str();
   Error err;
   std::string digests[2];
@@ -263,7 +263,7 @@ TEST(CheckpointTest, ADamagedLatestOfADirectoryIsPassedOverWithAWarning) {
   }
   const std::string newest = directory.path + "/step-00000002",
                     shard = newest + "/model-00001.safetensors";
-  weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
+  weft_checkpoint_info info = sized<weft_checkpoint_info>();
   const CheckpointPtr whole = open_checkpoint(directory.path);
   ASSERT_EQ(weft_checkpoint_describe(whole.get(), &info), WEFT_OK);
   EXPECT_EQ(info.warning, nullptr);
@@ -291,7 +291,7 @@ TEST(CheckpointTest, ADamagedLatestOfADirectoryIsPassedOverWithAWarning) {
 
 TEST(CheckpointTest, ADirectoryWithoutANameIsRefused) {
   const RunPtr run = start_layers({"a"});
-  weft_save_config config = WEFT_SAVE_INIT;
+  weft_save_config config = defaults(weft_save_config_init);
   config.directory = "";
   Error err;
   expect_error(weft_run_save(run.get(), &config, &err), err, WEFT_EINVAL,
@@ -302,12 +302,12 @@ TEST(CheckpointTest, TheModelIsAsItWasGiven) {
   for (const char* given : {static_cast<const char*>(nullptr), "a model"}) {
     const FileDirectory directory;
     const RunPtr run = start_layers({"a"});
-    weft_save_config config = WEFT_SAVE_INIT;
+    weft_save_config config = defaults(weft_save_config_init);
     config.directory = directory.path.c_str();
     config.model = given;
     Error err;
     ASSERT_EQ(weft_run_save(run.get(), &config, &err), WEFT_OK) << err.text;
-    weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
+    weft_checkpoint_info info = sized<weft_checkpoint_info>();
     const CheckpointPtr checkpoint = open_checkpoint(directory.path);
     ASSERT_EQ(weft_checkpoint_describe(checkpoint.get(), &info), WEFT_OK);
     EXPECT_STREQ(info.model, given);
@@ -316,11 +316,11 @@ TEST(CheckpointTest, TheModelIsAsItWasGiven) {
 
 TEST(Load, AnotherRuleMeansOtherThingsByTheSameTensors) {
   const FileDirectory directory;
-  weft_optimizer optimizer = WEFT_OPTIMIZER_INIT;  // adamw
+  weft_optimizer optimizer = unclipped();  // adamw
   weft_plan_config config = plan_config();
   config.optimizer = &optimizer;
   const RunPtr saved = start(small_model(), config);
-  weft_save_config save = WEFT_SAVE_INIT;
+  weft_save_config save = defaults(weft_save_config_init);
   save.directory = directory.path.c_str();
   Error err;
   ASSERT_EQ(weft_run_save(saved.get(), &save, &err), WEFT_OK) << err.text;
@@ -344,15 +344,15 @@ TEST(Load, AModelThatDoesNotTrainIsSavedWithoutState) {
     return start(model, plan_config());
   };
   const RunPtr run = made(), other = made();
-  weft_save_config save = WEFT_SAVE_INIT;
+  weft_save_config save = defaults(weft_save_config_init);
   save.directory = directory.path.c_str();
   char text[33];
   Error err;
   const TensorPtr bias = zeros({3});
   floats(bias)[1] = 0.5f;
   ASSERT_EQ(weft_run_write(run.get(), "l.bias", WEFT_VALUE, bias.get(), &err), WEFT_OK) << err.text;
-  expect_error(weft_run_read(run.get(), "l.bias", WEFT_STATE, bias.get(), &err), err, WEFT_EINVAL,
-               {"there are 0 state tensors"});
+  expect_error(weft_run_read(run.get(), "l.bias", WEFT_EXP_AVG, bias.get(), &err), err, WEFT_EINVAL,
+               {"no exp_avg"});
   EXPECT_EQ(weft_run_optimizer_digest(run.get(), text, &err), WEFT_OK) << err.text;
   ASSERT_EQ(weft_run_save(run.get(), &save, &err), WEFT_OK) << err.text;
   EXPECT_EQ(weft_run_load(other.get(), open_checkpoint(directory.path).get(), WEFT_LOAD_ALL, &err),

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 uint64_t step_of(const CheckpointPtr& checkpoint) {
-  weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
+  weft_checkpoint_info info = sized<weft_checkpoint_info>();
   EXPECT_EQ(weft_checkpoint_describe(checkpoint.get(), &info), WEFT_OK);
   EXPECT_EQ(info.warning, nullptr);
   return info.step;
@@ -44,7 +44,7 @@ struct Saved {
     EXPECT_EQ(step(run, {x.get(), y.get()}).kind, static_cast<uint32_t>(WEFT_EVENT_DONE));
   }
   weft_status save(Error& err) {
-    weft_save_config config = WEFT_SAVE_INIT;
+    weft_save_config config = defaults(weft_save_config_init);
     config.directory = directory.c_str();
     return weft_run_save(run.get(), &config, &err);
   }

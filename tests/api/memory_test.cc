@@ -69,7 +69,7 @@ class Pair {
 
  private:
   weft_status serve() {
-    weft_mesh_config config = WEFT_MESH_INIT;
+    weft_mesh_config config = defaults(weft_mesh_config_init);
     config.endpoint = endpoint_.c_str();
     weft_mesh* mesh = nullptr;
     const weft_status status = weft_mesh_join(&config, &mesh, nullptr);
@@ -106,7 +106,7 @@ class AnyDriver : public testing::TestWithParam<Driver> {
     Pair pair;
     if (GetParam().mesh && !fine(pair.listen())) return failed_;
     weft_run* run = nullptr;
-    weft_run_config config = WEFT_RUN_INIT;
+    weft_run_config config = defaults(weft_run_config_init);
     config.threads = GetParam().threads;
     if (fine(weft_run_start(plan_.get(), pair.zero(), &config, &run, nullptr))) {
       pair.started = true;
@@ -121,7 +121,7 @@ class AnyDriver : public testing::TestWithParam<Driver> {
     Error err;
     weft_tensor* const inputs[] = {x_.get(), y_.get()};
     char digest[33];
-    weft_save_config save = WEFT_SAVE_INIT;
+    weft_save_config save = defaults(weft_save_config_init);
     save.directory = directory_.c_str();
     if (!steps(run, inputs)) return;
     if (!fine(weft_run_save(run, &save, &err))) return;
@@ -136,10 +136,10 @@ class AnyDriver : public testing::TestWithParam<Driver> {
   bool steps(weft_run* run, weft_tensor* const* inputs) {
     Error err;
     int submitted = 0;
-    for (const uint32_t flags : {WEFT_TRAIN, WEFT_FORWARD})
-      submitted += fine(weft_run_submit(run, inputs, 2, flags, 0, &err));
+    for (const weft_step_mode mode : {WEFT_TRAIN, WEFT_FORWARD})
+      submitted += fine(weft_run_submit(run, inputs, 2, mode, 0, &err));
     bool all = submitted == 2;
-    weft_event event = WEFT_EVENT_INIT;
+    weft_event event = sized<weft_event>();
     while (submitted > 0) {
       const weft_status polled = weft_run_poll(run, &event, -1);
       if (polled == 0) ADD_FAILURE() << "a step has no final event";
@@ -185,7 +185,7 @@ TEST_P(AnyDriver, AnyAllocationMayFail) {
 TEST_P(AnyDriver, StepsLeaveNoMemoryBehind) {
   Pair pair;
   ASSERT_EQ(GetParam().mesh ? pair.listen() : WEFT_OK, WEFT_OK);
-  weft_run_config config = WEFT_RUN_INIT;
+  weft_run_config config = defaults(weft_run_config_init);
   config.threads = GetParam().threads;
   weft_run* started = nullptr;
   ASSERT_EQ(weft_run_start(plan_.get(), pair.zero(), &config, &started, nullptr), WEFT_OK);
@@ -194,9 +194,8 @@ TEST_P(AnyDriver, StepsLeaveNoMemoryBehind) {
   int64_t before = 0;
   for (int n = 0; n < 40; ++n) {
     if (n == 5) before = memory::live();
-    for (const uint32_t flags : {WEFT_TRAIN, WEFT_NO_UPDATE, WEFT_EVAL, WEFT_FORWARD})
-      ASSERT_EQ(step(run, {x_.get(), y_.get()}, flags).kind,
-                static_cast<uint32_t>(WEFT_EVENT_DONE));
+    for (const weft_step_mode mode : {WEFT_TRAIN, WEFT_NO_UPDATE, WEFT_EVAL, WEFT_FORWARD})
+      ASSERT_EQ(step(run, {x_.get(), y_.get()}, mode).kind, static_cast<uint32_t>(WEFT_EVENT_DONE));
   }
   EXPECT_EQ(memory::live(), before);
   run.reset();

@@ -19,7 +19,7 @@ MeshPtr listen() {
 
 // Joins and serves; `ops` may be null.
 weft_status serve(const std::string& endpoint, const weft_model* ops, Error& err) {
-  weft_mesh_config config = WEFT_MESH_INIT;
+  weft_mesh_config config = defaults(weft_mesh_config_init);
   config.endpoint = endpoint.c_str();
   weft_mesh* mesh = nullptr;
   weft_status status = weft_mesh_join(&config, &mesh, &err);
@@ -37,7 +37,7 @@ int32_t copy(const weft_view* in, uint32_t, weft_view* out, void*) {
 void add_own_op(const ModelPtr& model,
                 int32_t (*shape)(const weft_desc*, uint32_t, weft_desc*, void*),
                 uint32_t version = 1) {
-  weft_op op = WEFT_OP_INIT;
+  weft_op op = defaults(weft_op_init);
   op.version = version;
   op.name = "own";
   op.shape = shape;
@@ -170,7 +170,7 @@ TEST(Mesh, WhereNobodyCanListenIsNamed) {
                {"ipc://x", WEFT_EINVAL},
                {"ipc:///no-such-directory/x", WEFT_ENOENT}};
   for (const auto& c : cases) {
-    weft_mesh_config config = WEFT_MESH_INIT;
+    weft_mesh_config config = defaults(weft_mesh_config_init);
     config.endpoint = c.endpoint;
     weft_mesh* mesh = nullptr;
     Error err;
@@ -180,18 +180,18 @@ TEST(Mesh, WhereNobodyCanListenIsNamed) {
 }
 
 TEST(Mesh, APeerTimeoutOfLessThanASecondIsRefused) {
-  weft_mesh_config config = WEFT_MESH_INIT;
-  config.peer_timeout_ms = 999;
+  weft_mesh_config config = defaults(weft_mesh_config_init);
+  config.peer_timeout_ns = 999000000;
   weft_mesh* mesh = nullptr;
   Error err;
   expect_error(weft_mesh_listen(&config, &mesh, &err), err, WEFT_EINVAL,
-               {"peer_timeout_ms is 999, expected 0 or at least 1000"});
+               {"peer_timeout_ns is 999000000, expected at least 1000000000"});
   EXPECT_EQ(mesh, nullptr);
 }
 
 TEST(Mesh, AStartThatFailedMayBeTriedAgainWithAnotherPlan) {
-  weft_mesh_config config = WEFT_MESH_INIT;
-  config.join_timeout_ms = 300;
+  weft_mesh_config config = defaults(weft_mesh_config_init);
+  config.join_timeout_ns = 300000000;
   weft_mesh* out = nullptr;
   Error theirs, err;
   ASSERT_EQ(weft_mesh_listen(&config, &out, &err), WEFT_OK) << err.text;
@@ -226,7 +226,7 @@ TEST(Mesh, ServesOneRunInThePartThatItWasMadeFor) {
   Error err, theirs;
   expect_error(weft_run_serve(mesh.get(), nullptr, nullptr, nullptr, &err), err, WEFT_ESTATE,
                {"made to listen", "serves none"});
-  weft_mesh_config config = WEFT_MESH_INIT;
+  weft_mesh_config config = defaults(weft_mesh_config_init);
   config.endpoint = weft_mesh_endpoint(mesh.get());
   weft_mesh* out = nullptr;
   ASSERT_EQ(weft_mesh_join(&config, &out, &err), WEFT_OK) << err.text;

@@ -53,7 +53,7 @@ TEST(NoMemory, ATensorOfAFileIsDescribed) {
   EXPECT_STREQ(dtypes[1], "BF16");
   EXPECT_EQ(descs[0].dtype, static_cast<uint32_t>(WEFT_F32));
   EXPECT_EQ(descs[1].dtype, 0u);
-  EXPECT_EQ(descs[1].rank, 2u);
+  EXPECT_EQ(descs[1].n_dims, 2u);
   weft_checkpoint_free(checkpoint);
   std::filesystem::remove(path);
 }

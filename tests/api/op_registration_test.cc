@@ -49,7 +49,7 @@ TEST(UserOpRegistration, TheNameIsCopied) {
 }
 
 weft_status add_squares(const ModelPtr& model, std::vector<weft_value> inputs, Error& err) {
-  weft_node_config config = WEFT_NODE_INIT;
+  weft_node_config config = defaults(weft_node_config_init);
   config.op = "square";
   config.name = "n";
   config.inputs = inputs.data();
@@ -106,7 +106,7 @@ TEST(UserOpRegistration, AShapeIsAskedForSamplesThatThereAreAndNeverAfterThePlan
     return planned || in[0].dims[0] < 1 ? 5 : 0;
   };
   const ModelPtr model = squaring_model(&square, 0, op);
-  weft_profile_config profile_config = WEFT_PROFILE_INIT;
+  weft_profile_config profile_config = defaults(weft_profile_config_init);
   profile_config.repeats = 1;
   weft_profile* profile = nullptr;
   Error err;
@@ -208,7 +208,7 @@ TEST(UserOpRegistration, AShapeMustKeepTheBatch) {
   const ModelPtr other = new_model();
   const weft_value z = add_input(other, "x", {1, 2});
   op.shape = [](const weft_desc*, uint32_t, weft_desc* out, void*) -> int32_t {
-    out->rank = 99;
+    out->n_dims = 99;
     return 0;
   };
   ASSERT_EQ(weft_model_add_op(other.get(), &op, &square, nullptr), WEFT_OK);

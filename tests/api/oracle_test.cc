@@ -20,10 +20,10 @@ const json& cases() {
   return all;
 }
 
-weft_desc desc_of(const json& shape, uint32_t dtype) {
+weft_desc desc_of(const json& shape, weft_dtype dtype) {
   weft_desc out = {};
   out.dtype = dtype;
-  for (const json& d : shape) out.dims[out.rank++] = d.get<int64_t>();
+  for (const json& d : shape) out.dims[out.n_dims++] = d.get<int64_t>();
   return out;
 }
 
@@ -40,7 +40,7 @@ TensorPtr tensor_of(const weft_desc& d, const json* data = nullptr) {
   return TensorPtr(out);
 }
 
-uint32_t dtype_of(const json& input) { return input["dtype"] == "i32" ? WEFT_I32 : WEFT_F32; }
+weft_dtype dtype_of(const json& input) { return input["dtype"] == "i32" ? WEFT_I32 : WEFT_F32; }
 
 void add(const ModelPtr& model, const json& node, std::map<std::string, weft_value>& values,
          std::map<std::string, weft_param>& params) {
@@ -50,7 +50,7 @@ void add(const ModelPtr& model, const json& node, std::map<std::string, weft_val
   std::vector<weft_param> weights;
   for (const json& i : node["in"]) in.push_back(values.at(i));
   for (const json& p : node["params"]) weights.push_back(params.at(p));
-  weft_node_config config = WEFT_NODE_INIT;
+  weft_node_config config = defaults(weft_node_config_init);
   config.name = name.c_str();
   config.op = op.c_str();
   config.inputs = in.data();
@@ -95,11 +95,11 @@ class Trainer {
   Trainer(const json& c, const json& how, uint32_t threads)
       : case_(c), asynchronous_(c["plan"].contains("segment")) {
     const json &o = c["optimizer"], &p = c["plan"];
-    weft_optimizer optimizer = WEFT_OPTIMIZER_INIT;
+    weft_optimizer optimizer = unclipped();
     optimizer.rule = o["rule"] == "sgd" ? WEFT_SGD : WEFT_ADAMW;
     optimizer.rate = o["rate"];
     optimizer.momentum = o.value("momentum", 0.0);
-    optimizer.eps = o.value("eps", 0.0);
+    optimizer.eps = o.value("eps", optimizer.eps);
     optimizer.weight_decay = o.value("weight_decay", 0.0);
     optimizer.clip = o.value("clip", 0.0);
     const std::string schedule = how["schedule"], recompute = how.value("recompute", "none");
@@ -110,11 +110,11 @@ class Trainer {
     std::vector<weft_axis> axes;
     for (auto at = mesh.begin(); at != mesh.end(); ++at)
       axes.push_back({at.key().c_str(), at.value(), 0});
-    weft_plan_config config = WEFT_PLAN_INIT;
+    weft_plan_config config = defaults(weft_plan_config_init);
     config.axes = axes.data();
     config.n_axes = static_cast<uint32_t>(axes.size());
     config.gradient_groups = how.value("gradient_groups", 0u);
-    config.ranks = how["ranks"];
+    config.ranks = std::max(how["ranks"].get<uint32_t>(), 1u);
     config.schedule = schedule.c_str();
     config.recompute = recompute.c_str();
     config.chunks = how.value("chunks", 0u);
@@ -161,11 +161,11 @@ class Trainer {
   }
 
   // All parameters against what the case expects of them.
-  void expect(const char* key, uint32_t what) {
+  void expect(const char* key, weft_part part) {
     Error err;
     for (const auto& [name, expected] : case_["expected"][key].items()) {
       const TensorPtr found = tensor_of(desc_of(case_["model"]["params"][name], WEFT_F32));
-      ASSERT_EQ(weft_run_read(run_.get(), name.c_str(), what, found.get(), &err), WEFT_OK)
+      ASSERT_EQ(weft_run_read(run_.get(), name.c_str(), part, found.get(), &err), WEFT_OK)
           << err.text;
       ASSERT_EQ(values(found).size(), expected.size());
       for (size_t i = 0; i < expected.size(); ++i)
@@ -175,7 +175,7 @@ class Trainer {
   }
 
   // `n` batches from `first` as one step.
-  void submit_batches(size_t first, size_t n, uint32_t flags) {
+  void submit_batches(size_t first, size_t n, weft_step_mode mode) {
     std::vector<TensorPtr> tensors;
     std::vector<weft_tensor*> inputs;
     for (size_t i = 0; i < case_["model"]["inputs"].size(); ++i) {
@@ -190,13 +190,12 @@ class Trainer {
       inputs.push_back(tensors.back().get());
     }
     Error err;
-    ASSERT_EQ(submit(run_, inputs, flags, 0, &err), WEFT_OK) << err.text;
-    weft_event event = WEFT_EVENT_INIT;
+    ASSERT_EQ(submit(run_, inputs, mode, 0, &err), WEFT_OK) << err.text;
+    weft_event event = sized<weft_event>();
     do {
       ASSERT_EQ(weft_run_poll(run_.get(), &event, -1), 1);
       ASSERT_NE(event.kind, static_cast<uint32_t>(WEFT_EVENT_ERROR)) << event.text;
-      if (event.kind != (asynchronous_ ? WEFT_EVENT_UPDATE : WEFT_EVENT_DONE) ||
-          flags != WEFT_TRAIN)
+      if (event.kind != (asynchronous_ ? WEFT_EVENT_UPDATE : WEFT_EVENT_DONE) || mode != WEFT_TRAIN)
         continue;
       losses_.push_back(event.loss);
       norms_.push_back(event.grad_norm);

@@ -9,7 +9,7 @@ constexpr float kLarge = 16777216;  // 2^24
 
 weft_value node(const ModelPtr& model, const char* op, std::vector<weft_value> in,
                 std::vector<weft_param> params, const std::string& name, double factor = 0) {
-  weft_node_config config = WEFT_NODE_INIT;
+  weft_node_config config = defaults(weft_node_config_init);
   config.op = op;
   config.name = name.c_str();
   config.inputs = in.data();
@@ -151,7 +151,7 @@ TEST(Order, PortsOfANodeAreAddedFromTheLastToTheFirst) {
   const weft_value x = add_input(model, "x", {1, 1}, WEFT_INPUT_WANT_GRAD),
                    y = add_input(model, "y", {1, 1});
   const std::vector<weft_value> thrice(3, x);
-  weft_node_config concat = WEFT_NODE_INIT;
+  weft_node_config concat = defaults(weft_node_config_init);
   concat.op = "concat";
   concat.inputs = thrice.data();
   concat.n_inputs = 3;

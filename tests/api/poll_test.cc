@@ -26,7 +26,7 @@ TEST_P(Poll, TheDescriptorIsReadableWhilePollHasSomethingToDo) {
     while (finals < 2) {
       ASSERT_TRUE(readable(run, 20000));
       EXPECT_TRUE(readable(run, 0)) << "level-triggered";
-      weft_event event = WEFT_EVENT_INIT;
+      weft_event event = sized<weft_event>();
       ASSERT_EQ(weft_run_poll(run.get(), &event, -1), 1);
       finals += event.kind != WEFT_EVENT_MICRO_BATCH;
     }
@@ -39,7 +39,7 @@ TEST_P(Poll, ALimitBeyondAllTimesIsNone) {
   const TensorPtr x = noise({6, 6}), y = noise({6, 3}, 2);
   for (uint64_t tag = 0; tag < 8; ++tag) {
     ASSERT_EQ(submit(run, {x.get(), y.get()}, WEFT_TRAIN, tag), WEFT_OK);
-    weft_event event = WEFT_EVENT_INIT;
+    weft_event event = sized<weft_event>();
     do ASSERT_EQ(weft_run_poll(run.get(), &event, INT64_MAX), 1);
     while (event.kind == WEFT_EVENT_MICRO_BATCH);
   }
@@ -50,7 +50,7 @@ TEST_P(Poll, MemoryIsWhatThePlanSaid) {
   const RunPtr run = start(plan, GetParam());
   const TensorPtr x = noise({6, 6}), y = noise({6, 3}, 2);
   ASSERT_EQ(submit(run, {x.get(), y.get()}, WEFT_TRAIN, 0), WEFT_OK);
-  weft_event event = WEFT_EVENT_INIT;
+  weft_event event = sized<weft_event>();
   while (weft_run_poll(run.get(), &event, -1) == 1) continue;
   Error err;
   for (uint32_t rank = 0; rank < 2; ++rank) {

@@ -15,10 +15,10 @@ struct FreePrediction {
 using PredictionPtr = std::unique_ptr<weft_prediction, FreePrediction>;
 
 TEST(Prediction, NullIsAnErrorAndNoRowThatIsNot) {
-  weft_prediction_info info = WEFT_PREDICTION_INFO_INIT;
-  weft_rank_prediction rank = WEFT_RANK_PREDICTION_INIT;
-  weft_link_prediction link = WEFT_LINK_PREDICTION_INIT;
-  weft_candidate row = WEFT_CANDIDATE_INIT;
+  weft_prediction_info info = sized<weft_prediction_info>();
+  weft_rank_prediction rank = sized<weft_rank_prediction>();
+  weft_link_prediction link = sized<weft_link_prediction>();
+  weft_candidate row = sized<weft_candidate>();
   EXPECT_EQ(weft_prediction_describe(nullptr, &info), WEFT_EINVAL);
   EXPECT_EQ(weft_prediction_rank(nullptr, 0, &rank), WEFT_EINVAL);
   EXPECT_EQ(weft_prediction_link(nullptr, 0, &link), WEFT_EINVAL);
@@ -70,7 +70,7 @@ TEST(Prediction, GoesByLinksThatASavedPlanHasNot) {
   close(file);
   const ModelPtr model = small_model();
   weft_plan_config config = plan_config(2);
-  config.link_latency = 0.5;
+  config.link_latency_ns = 500000000;
   const PlanPtr plan = new_plan(model, config);
   Error err;
   ASSERT_EQ(weft_plan_save(plan.get(), path, &err), WEFT_OK) << err.text;
@@ -82,9 +82,9 @@ TEST(Prediction, GoesByLinksThatASavedPlanHasNot) {
     weft_prediction* prediction = nullptr;
     EXPECT_EQ(weft_plan_simulate(of.get(), 0, &prediction, &err), WEFT_OK) << err.text;
     const PredictionPtr owner(prediction);
-    weft_prediction_info info = WEFT_PREDICTION_INFO_INIT;
+    weft_prediction_info info = sized<weft_prediction_info>();
     EXPECT_EQ(weft_prediction_describe(prediction, &info), WEFT_OK);
-    return info.seconds;
+    return static_cast<double>(info.step_ns) * 1e-9;
   };
   EXPECT_GT(seconds(plan), 1) << "a message there and one back";
   EXPECT_LT(seconds(again), 0.5);
@@ -94,7 +94,7 @@ TEST(Prediction, GoesByLinksThatASavedPlanHasNot) {
 
 TEST(Comparison, OfAnAxisAutoHasARowForEachMesh) {
   const ModelPtr model = small_model();
-  weft_plan_config config = plan_config(0, 4);
+  weft_plan_config config = plan_config(1, 4);
   const weft_axis any[] = {{"auto", 2, 0}, {"data", 2, 0}};
   config.axes = any;
   config.n_axes = 1;
@@ -104,14 +104,15 @@ TEST(Comparison, OfAnAxisAutoHasARowForEachMesh) {
   const std::unique_ptr<weft_comparison, void (*)(weft_comparison*)> owner(out,
                                                                            weft_comparison_free);
   std::vector<weft_candidate> rows;
-  weft_candidate row = WEFT_CANDIDATE_INIT;
+  weft_candidate row = sized<weft_candidate>();
   for (uint32_t i = 0; weft_comparison_row(out, i, &row) == WEFT_OK; ++i) rows.push_back(row);
   ASSERT_EQ(rows.size(), 3u);
   for (const weft_candidate& r : rows) EXPECT_EQ(r.data * r.stage * r.tensor, 2u);
   const auto best =
       std::find_if(rows.begin(), rows.end(), [](const weft_candidate& r) { return r.best != 0; });
   ASSERT_NE(best, rows.end());
-  EXPECT_NEAR(best->work + best->waiting, best->seconds, 1e-9);
+  EXPECT_NEAR(static_cast<double>(best->work_ns + best->waiting_ns),
+              static_cast<double>(best->step_ns), 2);
   const PlanPtr plan = new_plan(model, config);  // takes the best one
   EXPECT_EQ(weft_plan_replicas(plan.get(), 0), best->data);
   EXPECT_EQ(weft_plan_stages(plan.get()), best->stage * best->chunks);

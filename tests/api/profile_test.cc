@@ -32,7 +32,7 @@ class ProfileTest : public testing::Test {
   }
 
   static ProfilePtr measure(const ModelPtr& model, uint32_t micro_batch_size) {
-    weft_profile_config config = WEFT_PROFILE_INIT;
+    weft_profile_config config = defaults(weft_profile_config_init);
     config.micro_batch_size = micro_batch_size;
     config.repeats = 3;
     weft_profile* out = nullptr;
@@ -43,7 +43,7 @@ class ProfileTest : public testing::Test {
 
   static weft_status plan(const ModelPtr& model, const weft_profile* profile,
                           uint32_t micro_batch_size, PlanPtr& out, Error& err) {
-    weft_plan_config config = WEFT_PLAN_INIT;
+    weft_plan_config config = defaults(weft_plan_config_init);
     config.ranks = 2;
     config.micro_batch_size = micro_batch_size;
     config.profile = profile;
@@ -67,23 +67,23 @@ TEST_F(ProfileTest, TimesEveryNodeAndSurvivesItsFile) {
   ASSERT_GT(weft_profile_nodes(profile.get()), 20u);
   ASSERT_EQ(weft_profile_nodes(again.get()), weft_profile_nodes(profile.get()));
   for (uint32_t i = 0; i < weft_profile_nodes(profile.get()); ++i) {
-    weft_node_times a = WEFT_NODE_TIMES_INIT, b = WEFT_NODE_TIMES_INIT;
+    weft_node_times a = sized<weft_node_times>(), b = sized<weft_node_times>();
     ASSERT_EQ(weft_profile_node(profile.get(), i, &a), WEFT_OK);
     ASSERT_EQ(weft_profile_node(again.get(), i, &b), WEFT_OK);
     EXPECT_STREQ(a.name, b.name);
-    EXPECT_EQ(a.forward, b.forward) << a.name;
-    EXPECT_EQ(a.input, b.input) << a.name;
-    EXPECT_EQ(a.weight, b.weight) << a.name;
+    EXPECT_EQ(a.forward_ns, b.forward_ns) << a.name;
+    EXPECT_EQ(a.input_ns, b.input_ns) << a.name;
+    EXPECT_EQ(a.weight_ns, b.weight_ns) << a.name;
     EXPECT_EQ(a.output_bytes, b.output_bytes) << a.name;
-    EXPECT_GT(a.forward, 0) << a.name;
+    EXPECT_GT(a.forward_ns, 0) << a.name;
     EXPECT_GT(a.output_bytes, 0u) << a.name;
     const bool has_weights = std::strstr(a.name, "c_attn") != nullptr;
     if (has_weights) {
-      EXPECT_GT(a.input, 0) << a.name;
-      EXPECT_GT(a.weight, 0) << a.name;
+      EXPECT_GT(a.input_ns, 0) << a.name;
+      EXPECT_GT(a.weight_ns, 0) << a.name;
     }
   }
-  weft_node_times beyond = WEFT_NODE_TIMES_INIT;
+  weft_node_times beyond = sized<weft_node_times>();
   EXPECT_EQ(weft_profile_node(profile.get(), weft_profile_nodes(profile.get()), &beyond),
             WEFT_ENOENT);
   PlanPtr made;
@@ -106,22 +106,22 @@ TEST_F(ProfileTest, DrawsIndicesThatAreGoodForAllTheyReach) {
   ASSERT_EQ(weft_model_add_param(model.get(), "small", &few, WEFT_INIT_NORMAL, 0.1, &small, &err),
             WEFT_OK)
       << err.text;
-  weft_node_config slice = WEFT_NODE_INIT;
+  weft_node_config slice = defaults(weft_node_config_init);
   slice.op = "slice";
   slice.axis = 1;
   slice.end = 6;
   slice.inputs = &tokens;
   slice.n_inputs = 1;
   ASSERT_EQ(weft_model_add_node(model.get(), &slice, &part, &err), WEFT_OK) << err.text;
-  weft_node_config reshape = WEFT_NODE_INIT;
+  weft_node_config reshape = defaults(weft_node_config_init);
   reshape.op = "reshape";
-  reshape.rank = 2;
+  reshape.n_dims = 2;
   reshape.dims[0] = -1;
   reshape.dims[1] = 6;
   reshape.inputs = &part;
   reshape.n_inputs = 1;
   ASSERT_EQ(weft_model_add_node(model.get(), &reshape, &turned, &err), WEFT_OK) << err.text;
-  weft_node_config embedding = WEFT_NODE_INIT;
+  weft_node_config embedding = defaults(weft_node_config_init);
   embedding.op = "embedding";
   embedding.n_inputs = embedding.n_params = 1;
   embedding.inputs = &tokens;

@@ -15,7 +15,7 @@ struct Trainer : TwoRanks {
   Trainer(const Driver& driver, uint64_t total = kSteps) : TwoRanks(plan_of(total), driver) {}
 
   static PlanPtr plan_of(uint64_t total) {
-    weft_optimizer adamw = WEFT_OPTIMIZER_INIT;
+    weft_optimizer adamw = unclipped();
     adamw.rate = 0.01;
     adamw.curve = WEFT_RATE_COSINE;
     adamw.warmup = 4;
@@ -55,8 +55,8 @@ Made make_step(const RunPtr& run, int i) {
           state,
           read(run, "a.weight", WEFT_VALUE, {6, 8}),
           read(run, "c.bias", WEFT_VALUE, {3}),
-          read(run, "b.weight", WEFT_STATE, {8, 8}),
-          read(run, "b.weight", WEFT_STATE + 1, {8, 8})};
+          read(run, "b.weight", WEFT_EXP_AVG, {8, 8}),
+          read(run, "b.weight", WEFT_EXP_AVG_SQ, {8, 8})};
 }
 
 const std::vector<Made>& undisturbed() {
@@ -70,7 +70,7 @@ const std::vector<Made>& undisturbed() {
 }
 
 void save(const RunPtr& run, const std::string& directory) {
-  weft_save_config config = WEFT_SAVE_INIT;
+  weft_save_config config = defaults(weft_save_config_init);
   config.directory = directory.c_str();
   Error err;
   ASSERT_EQ(weft_run_save(run.get(), &config, &err), WEFT_OK) << err.text;
@@ -80,7 +80,7 @@ void load(const RunPtr& run, const std::string& directory, uint64_t step) {
   weft_checkpoint* checkpoint = nullptr;
   Error err;
   ASSERT_EQ(weft_checkpoint_open(directory.c_str(), &checkpoint, &err), WEFT_OK) << err.text;
-  weft_checkpoint_info info = WEFT_CHECKPOINT_INFO_INIT;
+  weft_checkpoint_info info = sized<weft_checkpoint_info>();
   EXPECT_EQ(weft_checkpoint_describe(checkpoint, &info), WEFT_OK);
   EXPECT_EQ(info.step, step);
   EXPECT_EQ(weft_run_load(run.get(), checkpoint, WEFT_LOAD_ALL, &err), WEFT_OK) << err.text;

@@ -26,30 +26,30 @@ TEST_P(RunTest, NullIsAnError) {
   const RunPtr run = ::start(plan, GetParam());
   const TensorPtr bias = zeros({8});
   weft_run* out = nullptr;
-  weft_event event = WEFT_EVENT_INIT;
+  weft_event event = sized<weft_event>();
   char text[33];
   Error err;
   expect_error(weft_run_start(nullptr, nullptr, nullptr, &out, &err), err, WEFT_EINVAL,
                {"plan is NULL"});
   expect_error(weft_run_start(plan.get(), nullptr, nullptr, nullptr, &err), err, WEFT_EINVAL,
                {"out is NULL"});
-  expect_error(weft_run_submit(nullptr, batch.data(), 2, 0, 0, &err), err, WEFT_EINVAL,
+  expect_error(weft_run_submit(nullptr, batch.data(), 2, WEFT_TRAIN, 0, &err), err, WEFT_EINVAL,
                {"run is NULL"});
-  expect_error(weft_run_submit(run.get(), nullptr, 2, 0, 0, &err), err, WEFT_EINVAL,
+  expect_error(weft_run_submit(run.get(), nullptr, 2, WEFT_TRAIN, 0, &err), err, WEFT_EINVAL,
                {"inputs is NULL"});
   EXPECT_EQ(weft_run_poll(nullptr, &event, 0), WEFT_EINVAL);
   EXPECT_EQ(weft_run_poll(run.get(), nullptr, 0), WEFT_EINVAL);
-  expect_error(weft_run_read(nullptr, "a.bias", 0, bias.get(), &err), err, WEFT_EINVAL,
+  expect_error(weft_run_read(nullptr, "a.bias", WEFT_VALUE, bias.get(), &err), err, WEFT_EINVAL,
                {"run is NULL"});
-  expect_error(weft_run_read(run.get(), nullptr, 0, bias.get(), &err), err, WEFT_EINVAL,
+  expect_error(weft_run_read(run.get(), nullptr, WEFT_VALUE, bias.get(), &err), err, WEFT_EINVAL,
                {"name is NULL"});
-  expect_error(weft_run_read(run.get(), "a.bias", 0, nullptr, &err), err, WEFT_EINVAL,
+  expect_error(weft_run_read(run.get(), "a.bias", WEFT_VALUE, nullptr, &err), err, WEFT_EINVAL,
                {"tensor is NULL"});
-  expect_error(weft_run_write(nullptr, "a.bias", 0, bias.get(), &err), err, WEFT_EINVAL,
+  expect_error(weft_run_write(nullptr, "a.bias", WEFT_VALUE, bias.get(), &err), err, WEFT_EINVAL,
                {"run is NULL"});
-  expect_error(weft_run_write(run.get(), nullptr, 0, bias.get(), &err), err, WEFT_EINVAL,
+  expect_error(weft_run_write(run.get(), nullptr, WEFT_VALUE, bias.get(), &err), err, WEFT_EINVAL,
                {"name is NULL"});
-  expect_error(weft_run_write(run.get(), "a.bias", 0, nullptr, &err), err, WEFT_EINVAL,
+  expect_error(weft_run_write(run.get(), "a.bias", WEFT_VALUE, nullptr, &err), err, WEFT_EINVAL,
                {"tensor is NULL"});
   expect_error(weft_run_digest(nullptr, text, &err), err, WEFT_EINVAL, {"run is NULL"});
   expect_error(weft_run_digest(run.get(), nullptr, &err), err, WEFT_EINVAL, {"digest is NULL"});
@@ -58,7 +58,7 @@ TEST_P(RunTest, NullIsAnError) {
 
 TEST_P(RunTest, NothingIsPolledBeforeAStep) {
   const RunPtr run = start(small_model(), plan_config());
-  weft_event event = WEFT_EVENT_INIT;
+  weft_event event = sized<weft_event>();
   for (const int64_t timeout : {-1, 0}) {
     event.kind = WEFT_EVENT_DONE;
     event.loss = 1;
@@ -72,7 +72,7 @@ TEST_P(RunTest, NothingIsPolledBeforeAStep) {
 TEST_P(RunTest, AnEventNeedsItsSize) {
   const RunPtr run = start(small_model(), plan_config());
   ASSERT_EQ(submit(run, batch, WEFT_TRAIN, 5), WEFT_OK);
-  weft_event event = WEFT_EVENT_INIT;
+  weft_event event = sized<weft_event>();
   event.size = 8;
   EXPECT_EQ(weft_run_poll(run.get(), &event, -1), WEFT_EINVAL);
   EXPECT_EQ(finish(run).losses.size(), 3u) << "no event was lost";
@@ -81,7 +81,7 @@ TEST_P(RunTest, AnEventNeedsItsSize) {
 TEST_P(RunTest, AShorterEventIsFilledAsFarAsItReaches) {
   const RunPtr run = start(small_model(), plan_config());
   ASSERT_EQ(submit(run, batch, WEFT_TRAIN, 5), WEFT_OK);
-  weft_event event = WEFT_EVENT_INIT;
+  weft_event event = sized<weft_event>();
   event.size = offsetof(weft_event, idle);  // what the first version had
   event.n_ranks = 77;
   do ASSERT_EQ(weft_run_poll(run.get(), &event, -1), 1);
@@ -96,7 +96,7 @@ TEST_P(RunTest, ALongerEventIsFilledAsFarAsItIsKnown) {
   struct {
     weft_event event;
     uint64_t tail;
-  } newer = {WEFT_EVENT_INIT, 77};
+  } newer = {sized<weft_event>(), 77};
   newer.event.size = sizeof newer;
   const RunPtr run = start(small_model(), plan_config());
   ASSERT_EQ(submit(run, batch, WEFT_TRAIN, 5), WEFT_OK);
@@ -121,7 +121,7 @@ TEST_P(RunTest, EachStepHasItsMicroBatchesAndOneFinalEvent) {
                 1e-12);
     EXPECT_GT(outcome.grad_norm, 0);
   }
-  weft_event event = WEFT_EVENT_INIT;
+  weft_event event = sized<weft_event>();
   EXPECT_EQ(weft_run_poll(run.get(), &event, -1), 0);
 }
 
@@ -145,22 +145,24 @@ TEST_P(RunTest, AWrongBatchIsRefusedAndChangesNothing) {
                   none_x = zeros({0, 6}), none_y = zeros({0, 3}),
                   integers = zeros({6, 6}, WEFT_I32);
   Error err;
-  expect_error(submit(run, {x.get()}, 0, 0, &err), err, WEFT_EINVAL, {"1 inputs", "2"});
-  expect_error(submit(run, {wide.get(), y.get()}, 0, 0, &err), err, WEFT_EINVAL,
+  expect_error(submit(run, {x.get()}, WEFT_TRAIN, 0, &err), err, WEFT_EINVAL, {"1 inputs", "2"});
+  expect_error(submit(run, {wide.get(), y.get()}, WEFT_TRAIN, 0, &err), err, WEFT_EINVAL,
                {"'x'", "[1,6]", "[6,7]"});
-  expect_error(submit(run, {integers.get(), y.get()}, 0, 0, &err), err, WEFT_EINVAL,
+  expect_error(submit(run, {integers.get(), y.get()}, WEFT_TRAIN, 0, &err), err, WEFT_EINVAL,
                {"'x'", "f32", "i32"});
-  expect_error(submit(run, {x.get(), few.get()}, 0, 0, &err), err, WEFT_EINVAL,
+  expect_error(submit(run, {x.get(), few.get()}, WEFT_TRAIN, 0, &err), err, WEFT_EINVAL,
                {"'y'", "4 samples", "6"});
-  expect_error(submit(run, {x.get(), nullptr}, 0, 0, &err), err, WEFT_EINVAL, {"'y'"});
-  expect_error(submit(run, {odd_x.get(), odd_y.get()}, 0, 0, &err), err, WEFT_EINVAL,
+  expect_error(submit(run, {x.get(), nullptr}, WEFT_TRAIN, 0, &err), err, WEFT_EINVAL, {"'y'"});
+  expect_error(submit(run, {odd_x.get(), odd_y.get()}, WEFT_TRAIN, 0, &err), err, WEFT_EINVAL,
                {"5 samples", "multiple of 2"});
-  expect_error(submit(run, {many_x.get(), many_y.get()}, 0, 0, &err), err, WEFT_EINVAL,
+  expect_error(submit(run, {many_x.get(), many_y.get()}, WEFT_TRAIN, 0, &err), err, WEFT_EINVAL,
                {"8 samples", "at most 6"});
-  expect_error(submit(run, {none_x.get(), none_y.get()}, 0, 0, &err), err, WEFT_EINVAL,
+  expect_error(submit(run, {none_x.get(), none_y.get()}, WEFT_TRAIN, 0, &err), err, WEFT_EINVAL,
                {"0 samples"});
-  expect_error(submit(run, batch, 3, 0, &err), err, WEFT_EINVAL, {"flags are 3"});
-  weft_event event = WEFT_EVENT_INIT;
+  for (const uint32_t mode : {0u, 5u, uint32_t{WEFT_STEPS_TRAIN}, uint32_t{WEFT_STEPS_EVAL}})
+    expect_error(submit(run, batch, static_cast<weft_step_mode>(mode), 0, &err), err, WEFT_EINVAL,
+                 {"mode is", "WEFT_TRAIN"});
+  weft_event event = sized<weft_event>();
   EXPECT_EQ(weft_run_poll(run.get(), &event, -1), 0) << "a refused step has no event";
   EXPECT_EQ(digest(run), before);
   EXPECT_EQ(step(run, batch).kind, static_cast<uint32_t>(WEFT_EVENT_DONE));
@@ -209,7 +211,7 @@ TEST_P(RunTest, FreeingARunDropsItsSteps) {
     const RunPtr run = start(small_model(), plan_config(2));
     for (uint64_t tag = 0; tag < 3; ++tag)
       ASSERT_EQ(submit(run, {mine, y.get()}, WEFT_TRAIN, tag), WEFT_OK);
-    weft_event event = WEFT_EVENT_INIT;
+    weft_event event = sized<weft_event>();
     EXPECT_EQ(weft_run_poll(run.get(), &event, -1), 1);
     weft_tensor_unref(mine);
     EXPECT_EQ(released, 0);
@@ -242,8 +244,8 @@ TEST_P(RunTest, OnlyTrainChangesWeights) {
 
 TEST_P(RunTest, StepsCountUpdatesAlone) {
   const RunPtr run = start(small_model(), plan_config());
-  for (uint32_t flags : {WEFT_NO_UPDATE, WEFT_EVAL, WEFT_FORWARD})
-    EXPECT_EQ(step(run, batch, flags).step, 0u);
+  for (weft_step_mode mode : {WEFT_NO_UPDATE, WEFT_EVAL, WEFT_FORWARD})
+    EXPECT_EQ(step(run, batch, mode).step, 0u);
   EXPECT_EQ(step(run, batch, WEFT_TRAIN).step, 0u);
   EXPECT_EQ(step(run, batch, WEFT_EVAL).step, 1u);
 }
@@ -271,7 +273,7 @@ TEST_P(RunTest, TheLastMicroBatchMayBeShort) {
   EXPECT_EQ(step(a, {x10.get(), y10.get()}, WEFT_FORWARD).outputs[2][0].size(), 2u * 8);
   const TensorPtr x9 = zeros({9, 6}), y9 = zeros({9, 3});
   Error err;
-  expect_error(submit(a, {x9.get(), y9.get()}, 0, 0, &err), err, WEFT_EINVAL,
+  expect_error(submit(a, {x9.get(), y9.get()}, WEFT_TRAIN, 0, &err), err, WEFT_EINVAL,
                {"9 samples", "multiple of 4", "plus 2"});
   EXPECT_EQ(step(a, {batch[0], batch[1]}).losses.size(), 2u)
       << "6 samples are a full and a short one";
@@ -281,9 +283,9 @@ TEST_P(RunTest, WhatIsWrittenIsRead) {
   weft_plan_config config = plan_config(3);
   const RunPtr run = start(small_model(), config);
   const TensorPtr weight = noise({8, 3}, 9);
-  for (uint32_t what : {WEFT_VALUE + 0u, WEFT_STATE + 0u, WEFT_STATE + 1u}) {
-    ASSERT_EQ(weft_run_write(run.get(), "c.weight", what, weight.get(), nullptr), WEFT_OK);
-    EXPECT_EQ(read(run, "c.weight", what, {8, 3}), values(weight));
+  for (weft_part part : {WEFT_VALUE, WEFT_EXP_AVG, WEFT_EXP_AVG_SQ}) {
+    ASSERT_EQ(weft_run_write(run.get(), "c.weight", part, weight.get(), nullptr), WEFT_OK);
+    EXPECT_EQ(read(run, "c.weight", part, {8, 3}), values(weight));
   }
 }
 
@@ -291,18 +293,18 @@ TEST_P(RunTest, ReadingSaysWhatIsWrong) {
   const RunPtr run = start(small_model(), plan_config());
   const TensorPtr bias = zeros({8}), integers = zeros({8}, WEFT_I32), x_grad = zeros({6, 6});
   Error err;
-  expect_error(weft_run_read(run.get(), "d.bias", 0, bias.get(), &err), err, WEFT_ENOENT,
+  expect_error(weft_run_read(run.get(), "d.bias", WEFT_VALUE, bias.get(), &err), err, WEFT_ENOENT,
                {"'d.bias'"});
-  expect_error(weft_run_read(run.get(), "a.weight", 0, bias.get(), &err), err, WEFT_EINVAL,
+  expect_error(weft_run_read(run.get(), "a.weight", WEFT_VALUE, bias.get(), &err), err, WEFT_EINVAL,
                {"'a.weight'", "[6,8]", "[8]"});
-  expect_error(weft_run_read(run.get(), "a.bias", 0, integers.get(), &err), err, WEFT_EINVAL,
-               {"'a.bias'", "f32", "i32"});
-  expect_error(weft_run_read(run.get(), "a.bias", 4, bias.get(), &err), err, WEFT_EINVAL,
-               {"what is 4", "2 state"});
-  expect_error(weft_run_read(run.get(), "a.bias", UINT32_MAX, bias.get(), &err), err, WEFT_EINVAL,
-               {"what is"});
-  expect_error(weft_run_write(run.get(), "a.weight", 0, bias.get(), &err), err, WEFT_EINVAL,
-               {"'a.weight'"});
+  expect_error(weft_run_read(run.get(), "a.bias", WEFT_VALUE, integers.get(), &err), err,
+               WEFT_EINVAL, {"'a.bias'", "f32", "i32"});
+  expect_error(weft_run_read(run.get(), "a.bias", WEFT_MOMENTUM, bias.get(), &err), err,
+               WEFT_EINVAL, {"no momentum", "adamw"});
+  expect_error(weft_run_read(run.get(), "a.bias", weft_part{0}, bias.get(), &err), err, WEFT_EINVAL,
+               {"part is 0", "WEFT_VALUE"});
+  expect_error(weft_run_write(run.get(), "a.weight", WEFT_VALUE, bias.get(), &err), err,
+               WEFT_EINVAL, {"'a.weight'"});
   expect_error(weft_run_read(run.get(), "x", WEFT_GRAD, x_grad.get(), &err), err, WEFT_ENOENT,
                {"'x'", "WEFT_INPUT_WANT_GRAD"});
 }
@@ -341,11 +343,11 @@ TEST_P(RunTest, TheGradientOfAnInputIsThatOfTheLastStep) {
 
 TEST_P(RunTest, OptimizerStateIsThatOfAdam) {
   const RunPtr run = start(small_model(), plan_config(2));
-  EXPECT_EQ(read(run, "b.bias", WEFT_STATE, {8}), std::vector<float>(8, 0));
+  EXPECT_EQ(read(run, "b.bias", WEFT_EXP_AVG, {8}), std::vector<float>(8, 0));
   step(run, batch);
   const auto grad = read(run, "b.bias", WEFT_GRAD, {8}),
-             mean = read(run, "b.bias", WEFT_STATE, {8}),
-             square = read(run, "b.bias", WEFT_STATE + 1, {8});
+             mean = read(run, "b.bias", WEFT_EXP_AVG, {8}),
+             square = read(run, "b.bias", WEFT_EXP_AVG_SQ, {8});
   for (size_t i = 0; i < 8; ++i) {
     EXPECT_NE(grad[i], 0);
     EXPECT_NEAR(mean[i], 0.1 * grad[i], 1e-6 * std::abs(grad[i]));
@@ -354,7 +356,7 @@ TEST_P(RunTest, OptimizerStateIsThatOfAdam) {
 }
 
 TEST_P(RunTest, PlainSgdHasNoState) {
-  weft_optimizer sgd = WEFT_OPTIMIZER_INIT;
+  weft_optimizer sgd = unclipped();
   sgd.rule = WEFT_SGD;
   sgd.rate = 0.5;
   weft_plan_config config = plan_config();
@@ -367,8 +369,8 @@ TEST_P(RunTest, PlainSgdHasNoState) {
   for (size_t i = 0; i < 3; ++i) EXPECT_FLOAT_EQ(after[i], before[i] - 0.5f * grad[i]);
   const TensorPtr bias = zeros({3});
   Error err;
-  expect_error(weft_run_read(run.get(), "c.bias", WEFT_STATE, bias.get(), &err), err, WEFT_EINVAL,
-               {"0 state"});
+  expect_error(weft_run_read(run.get(), "c.bias", WEFT_EXP_AVG, bias.get(), &err), err, WEFT_EINVAL,
+               {"no exp_avg", "sgd"});
 }
 
 // A model of logits and their classes, one of each.
@@ -405,7 +407,7 @@ TEST(Targets, ALoneOneThatIsNoClassIsNamed) {
 // With SGD a run's weights and momenta are all of it: copied to another run, both go on alike,
 // however that one is cut.
 TEST_P(RunTest, ARunCanBeCopied) {
-  weft_optimizer sgd = WEFT_OPTIMIZER_INIT;
+  weft_optimizer sgd = unclipped();
   sgd.rule = WEFT_SGD;
   sgd.rate = 0.1;
   sgd.momentum = 0.9;
@@ -422,11 +424,11 @@ TEST_P(RunTest, ARunCanBeCopied) {
       {"a.weight", desc({6, 8})}, {"a.bias", desc({8})},      {"b.weight", desc({8, 8})},
       {"b.bias", desc({8})},      {"c.weight", desc({8, 3})}, {"c.bias", desc({3})}};
   for (const auto& [name, d] : params)
-    for (uint32_t what : {WEFT_VALUE, WEFT_STATE}) {
+    for (weft_part part : {WEFT_VALUE, WEFT_MOMENTUM}) {
       weft_tensor* tensor = nullptr;
       ASSERT_EQ(weft_tensor_new(&d, &tensor, nullptr), WEFT_OK);
-      ASSERT_EQ(weft_run_read(from.get(), name, what, tensor, nullptr), WEFT_OK);
-      ASSERT_EQ(weft_run_write(to.get(), name, what, tensor, nullptr), WEFT_OK);
+      ASSERT_EQ(weft_run_read(from.get(), name, part, tensor, nullptr), WEFT_OK);
+      ASSERT_EQ(weft_run_write(to.get(), name, part, tensor, nullptr), WEFT_OK);
       weft_tensor_unref(tensor);
     }
   EXPECT_EQ(digest(to), digest(from));
@@ -440,18 +442,18 @@ TEST_P(RunTest, NothingIsReadWhileStepsAreUnderWay) {
   char text[33] = "untouched";
   auto refused = [&] {
     Error err;
-    expect_error(weft_run_read(run.get(), "a.bias", 0, bias.get(), &err), err, WEFT_ESTATE,
+    expect_error(weft_run_read(run.get(), "a.bias", WEFT_VALUE, bias.get(), &err), err, WEFT_ESTATE,
                  {"under way"});
     expect_error(weft_run_read(run.get(), "x", WEFT_GRAD, grad.get(), &err), err, WEFT_ESTATE,
                  {"under way"});
-    expect_error(weft_run_write(run.get(), "a.bias", 0, bias.get(), &err), err, WEFT_ESTATE,
-                 {"under way"});
+    expect_error(weft_run_write(run.get(), "a.bias", WEFT_VALUE, bias.get(), &err), err,
+                 WEFT_ESTATE, {"under way"});
     expect_error(weft_run_digest(run.get(), text, &err), err, WEFT_ESTATE, {"under way"});
     EXPECT_STREQ(text, "untouched");
   };
   ASSERT_EQ(submit(run, batch, WEFT_TRAIN, 0), WEFT_OK);
   refused();
-  weft_event event = WEFT_EVENT_INIT;
+  weft_event event = sized<weft_event>();
   for (int mb = 0; mb < 3; ++mb) {
     ASSERT_EQ(weft_run_poll(run.get(), &event, -1), 1);
     ASSERT_EQ(event.kind, static_cast<uint32_t>(WEFT_EVENT_MICRO_BATCH));
@@ -462,7 +464,7 @@ TEST_P(RunTest, NothingIsReadWhileStepsAreUnderWay) {
   ASSERT_EQ(event.kind, static_cast<uint32_t>(WEFT_EVENT_DONE));
   refused();
   finish(run);
-  EXPECT_EQ(weft_run_read(run.get(), "a.bias", 0, bias.get(), nullptr), WEFT_OK);
+  EXPECT_EQ(weft_run_read(run.get(), "a.bias", WEFT_VALUE, bias.get(), nullptr), WEFT_OK);
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ struct Trainer : TwoRanks {
         << err.text;
   }
   weft_status queue_save(const std::string& directory, uint64_t tag, Error& err) {
-    weft_save_config config = WEFT_SAVE_INIT;
+    weft_save_config config = defaults(weft_save_config_init);
     config.directory = directory.c_str();
     config.flags = WEFT_SAVE_QUEUE;
     config.tag = tag;
@@ -88,7 +88,7 @@ struct Final {
 
 // The next final event.
 Final next(const RunPtr& run) {
-  weft_event event = WEFT_EVENT_INIT;
+  weft_event event = sized<weft_event>();
   while (weft_run_poll(run.get(), &event, -1) == 1) {
     if (event.kind == WEFT_EVENT_MICRO_BATCH || event.kind == WEFT_EVENT_UPDATE) continue;
     return {event.kind,
@@ -105,7 +105,7 @@ Final next(const RunPtr& run) {
 std::vector<Final> rest(const RunPtr& run, size_t count) {
   std::vector<Final> out;
   for (size_t i = 0; i < count; ++i) out.push_back(next(run));
-  weft_event event = WEFT_EVENT_INIT;
+  weft_event event = sized<weft_event>();
   EXPECT_EQ(weft_run_poll(run.get(), &event, 0), 0) << "one final event too many";
   return out;
 }
@@ -297,7 +297,7 @@ TEST_P(QueuedSave, MayBeUnderWayWhenTheRunIsFreed) {
         trainer.submit(i);
         trainer.queue_save(directory_.path, 100);
       }
-      weft_event event = WEFT_EVENT_INIT;
+      weft_event event = sized<weft_event>();
       for (int polled = 0; polled < cycle % 7; ++polled)
         (void)weft_run_poll(trainer.run.get(), &event, -1);
     }
@@ -321,14 +321,14 @@ TEST_P(QueuedSave, MayBeUnderWayWhenTheRunIsFreed) {
 
 TEST_P(QueuedSave, OneThatWaitsIsForTheTimeBetweenSteps) {
   Trainer trainer(GetParam());
-  weft_save_config config = WEFT_SAVE_INIT;
+  weft_save_config config = defaults(weft_save_config_init);
   config.directory = directory_.path.c_str();
   Error err;
   trainer.submit(0);
   expect_error(weft_run_save(trainer.run.get(), &config, &err), err, WEFT_ESTATE, {"under way"});
   (void)rest(trainer.run, 1);
   EXPECT_EQ(weft_run_save(trainer.run.get(), &config, &err), WEFT_OK) << err.text;
-  weft_event event = WEFT_EVENT_INIT;
+  weft_event event = sized<weft_event>();
   EXPECT_EQ(weft_run_poll(trainer.run.get(), &event, 0), 0) << "it has no event";
   EXPECT_EQ(digest(open_checkpoint(directory_.path)), digests()[1]);
   config.flags = 2;

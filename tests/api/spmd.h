@@ -18,7 +18,7 @@ struct Collective {
 
 inline weft_status add(const ModelPtr& model, const Collective& c, weft_value x, weft_value* out,
                        Error& err) {
-  weft_node_config config = WEFT_NODE_INIT;
+  weft_node_config config = defaults(weft_node_config_init);
   config.op = c.op;
   config.name = c.name;
   config.inputs = &x;
@@ -27,7 +27,7 @@ inline weft_status add(const ModelPtr& model, const Collective& c, weft_value x,
   config.axis_name = c.axis_name;
   config.coordinates = c.coordinates.data();
   config.n_coordinates = static_cast<uint32_t>(c.coordinates.size());
-  for (const int64_t dim : c.dims) config.dims[config.rank++] = dim;
+  for (const int64_t dim : c.dims) config.dims[config.n_dims++] = dim;
   return weft_model_add_node(model.get(), &config, out, &err);
 }
 
@@ -44,7 +44,7 @@ inline ModelPtr cut_layer(uint32_t deep, uint32_t wide) {
   EXPECT_EQ(weft_model_add_param(model.get(), "weight", &d, WEFT_INIT_NORMAL, 0.5, &weight, &err),
             WEFT_OK);
   EXPECT_EQ(weft_model_cut_param(model.get(), weight, 0, "wide", 0, &err), WEFT_OK) << err.text;
-  weft_node_config linear = WEFT_NODE_INIT;
+  weft_node_config linear = defaults(weft_node_config_init);
   linear.op = "linear";
   linear.name = "layer";
   linear.inputs = &x;

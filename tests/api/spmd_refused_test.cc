@@ -128,7 +128,7 @@ TEST(RefusedAxes, PlansAreRefusedThatDoNotFit) {
       {{}, 2, "tensor is 2, expected 1: the model has the axis 'deep' of its own"},
   };
   for (const auto& c : cases) {
-    weft_plan_config config = plan_config(0);
+    weft_plan_config config = plan_config(1);
     config.axes = c.axes.data();
     config.n_axes = static_cast<uint32_t>(c.axes.size());
     config.tensor = c.tensor;

@@ -43,7 +43,7 @@ TEST(Axes, DropoutFollowsTheValue) {
     if (cut) {
       ASSERT_EQ(weft_model_cut_input(model.get(), x, 1, "wide", 0, &err), WEFT_OK) << err.text;
     }
-    weft_node_config dropout = WEFT_NODE_INIT;
+    weft_node_config dropout = defaults(weft_node_config_init);
     dropout.op = "dropout";
     dropout.inputs = &x;
     dropout.n_inputs = 1;
@@ -57,7 +57,7 @@ TEST(Axes, DropoutFollowsTheValue) {
     const weft_desc d = desc({64, 64});
     ASSERT_EQ(weft_model_add_param(model.get(), "w", &d, WEFT_INIT_ZEROS, 0, &scale, &err),
               WEFT_OK);
-    weft_node_config linear = WEFT_NODE_INIT;
+    weft_node_config linear = defaults(weft_node_config_init);
     linear.op = "linear";
     linear.inputs = &out;
     linear.params = &scale;
@@ -99,7 +99,7 @@ TEST(Axes, DropoutOfPiecesIsThatOfTheWhole) {
       const uint32_t dim = attention ? 2 : 1;
       ASSERT_EQ(weft_model_cut_input(model.get(), x, dim, "wide", 0, &err), WEFT_OK) << err.text;
       const weft_value operands[] = {x, x, x};
-      weft_node_config config = WEFT_NODE_INIT;
+      weft_node_config config = defaults(weft_node_config_init);
       config.op = op;
       config.inputs = operands;
       config.n_inputs = attention ? 3 : 1;
@@ -129,7 +129,7 @@ ModelPtr two_layers() {
   weft_value x = add_input(model, "x", {1, 12});
   const weft_value y = add_input(model, "y", {1, 12});
   for (const char* name : {"first", "second"}) {
-    weft_node_config config = WEFT_NODE_INIT;
+    weft_node_config config = defaults(weft_node_config_init);
     const auto add_one = [&](const char* op, weft_value in) {
       const std::string full = std::string(name) + "." + op;
       config.op = op;
@@ -138,7 +138,7 @@ ModelPtr two_layers() {
       config.n_inputs = 1;
       weft_value made = {};
       EXPECT_EQ(weft_model_add_node(model.get(), &config, &made, &err), WEFT_OK) << err.text;
-      config = WEFT_NODE_INIT;
+      config = defaults(weft_node_config_init);
       return made;
     };
     const weft_desc d = desc({2, 12, 12});
@@ -168,7 +168,7 @@ ModelPtr two_layers() {
 double loss_of_step(const RunPtr& run, const TensorPtr& x, const TensorPtr& y) {
   Error err;
   EXPECT_EQ(submit(run, {x.get(), y.get()}, WEFT_TRAIN, 0, &err), WEFT_OK) << err.text;
-  weft_event event = WEFT_EVENT_INIT;
+  weft_event event = sized<weft_event>();
   do {
     EXPECT_EQ(weft_run_poll(run.get(), &event, -1), 1);
   } while (event.kind == WEFT_EVENT_MICRO_BATCH);
@@ -179,7 +179,7 @@ double loss_of_step(const RunPtr& run, const TensorPtr& x, const TensorPtr& y) {
 // That train with one result.
 std::vector<std::string> schedules() {
   std::vector<std::string> out;
-  weft_schedule_info info = WEFT_SCHEDULE_INFO_INIT;
+  weft_schedule_info info = sized<weft_schedule_info>();
   for (uint32_t i = 0; weft_schedule_describe(i, &info) == WEFT_OK; ++i)
     if (!info.asynchronous && !info.forward_only) out.push_back(info.name);
   EXPECT_GT(out.size(), 10u);
@@ -187,7 +187,7 @@ std::vector<std::string> schedules() {
 }
 
 TEST(Axes, AnyMeshAndScheduleGiveTheSameBits) {
-  weft_optimizer optimizer = WEFT_OPTIMIZER_INIT;
+  weft_optimizer optimizer = unclipped();
   optimizer.rate = 0.01;
   optimizer.weight_decay = 0.1;
   optimizer.clip = 0.5;
@@ -204,7 +204,7 @@ TEST(Axes, AnyMeshAndScheduleGiveTheSameBits) {
   int turn = 0;
   for (const auto& axes : meshes)
     for (const std::string& schedule : schedules()) {
-      weft_plan_config config = plan_config(0, 4, 2);
+      weft_plan_config config = plan_config(1, 4, 2);
       const char* recomputes[] = {"none", "stage", "every:2"};
       const char* parts[] = {"optimizer", "parameters", "none"};
       config.axes = axes.data();
@@ -268,7 +268,7 @@ TEST(Axes, TargetsThatAreCutGiveTheLossOfTheWhole) {
                 {2, 3, 0, 1}, {2, 3, WEFT_CUT_DROP, 1}, {2, 3, WEFT_CUT_DROP, 2}};
     std::string of_cut;
     for (const auto& cut : cuts) {
-      weft_plan_config config = plan_config(0, 2, 2);
+      weft_plan_config config = plan_config(1, 2, 2);
       const weft_axis axis = {"rows", 2, 0};
       config.axes = &axis;
       config.n_axes = cut.ranks - 1;
@@ -307,7 +307,7 @@ TEST(Axes, OutputsMayBeTheSameValue) {
   }
   ASSERT_EQ(weft_model_cut_output(model.get(), dropped, 1, "wide", 0, &err), WEFT_OK) << err.text;
   for (const std::vector<weft_axis>& axes : {std::vector<weft_axis>{}, {{"wide", 2, 0}}}) {
-    weft_plan_config config = plan_config(0, 1, 2);
+    weft_plan_config config = plan_config(1, 1, 2);
     config.axes = axes.data();
     config.n_axes = static_cast<uint32_t>(axes.size());
     config.schedule = "forward";
@@ -324,7 +324,7 @@ TEST(Axes, OutputsMayBeTheSameValue) {
 }
 
 weft_plan_config spread(const std::vector<weft_axis>& axes) {
-  weft_plan_config config = plan_config(0, 4, 2);
+  weft_plan_config config = plan_config(1, 4, 2);
   config.axes = axes.data();
   config.n_axes = static_cast<uint32_t>(axes.size());
   config.seed = 4;
@@ -341,7 +341,7 @@ TEST(Axes, ACheckpointGoesOnUnderAnotherMesh) {
   {
     const RunPtr run = start(two_layers(), spread(all), 1);
     loss_of_step(run, x, y);
-    weft_save_config config = WEFT_SAVE_INIT;
+    weft_save_config config = defaults(weft_save_config_init);
     config.directory = directory.path.c_str();
     ASSERT_EQ(weft_run_save(run.get(), &config, &err), WEFT_OK) << err.text;
     loss_of_step(run, x, y);
@@ -364,27 +364,27 @@ TEST(Axes, APlanIsReadBackAndPredicted) {
   const std::vector<weft_axis> axes = {{"stage", 2, 0}, {"deep", 2, 0}};
   const ModelPtr model = two_layers();
   Error err;
-  weft_profile_config measured = WEFT_PROFILE_INIT;
+  weft_profile_config measured = defaults(weft_profile_config_init);
   measured.micro_batch_size = 2;
   measured.repeats = 2;
   weft_profile* profile = nullptr;
   ASSERT_EQ(weft_profile_new(model.get(), &measured, &profile, &err), WEFT_OK) << err.text;
-  weft_node_times linear = WEFT_NODE_TIMES_INIT;
-  double seconds = 0;
+  weft_node_times linear = sized<weft_node_times>();
+  int64_t step_ns = 0;
   for (uint32_t i = 0; i < weft_profile_nodes(profile); ++i) {
     ASSERT_EQ(weft_profile_node(profile, i, &linear), WEFT_OK);
-    if (linear.name == std::string("first.linear")) seconds = linear.forward;
+    if (linear.name == std::string("first.linear")) step_ns = linear.forward_ns;
   }
-  EXPECT_GT(seconds, 0) << "of all coordinates";
+  EXPECT_GT(step_ns, 0) << "of all coordinates";
   weft_plan_config config = spread(axes);
   config.profile = profile;
   const PlanPtr plan = new_plan(model, config);
   weft_prediction* prediction = nullptr;
   ASSERT_EQ(weft_plan_simulate(plan.get(), 0, &prediction, &err), WEFT_OK) << err.text;
-  weft_prediction_info info = WEFT_PREDICTION_INFO_INIT;
+  weft_prediction_info info = sized<weft_prediction_info>();
   ASSERT_EQ(weft_prediction_describe(prediction, &info), WEFT_OK);
   EXPECT_EQ(info.ranks, 4u);
-  EXPECT_GT(info.seconds, seconds);
+  EXPECT_GT(info.step_ns, step_ns);
   weft_prediction_free(prediction);
   weft_profile_free(profile);
   ASSERT_EQ(weft_plan_save(plan.get(), path.c_str(), &err), WEFT_OK) << err.text;

@@ -44,7 +44,7 @@ struct Square {
 };
 
 inline weft_op square_op() {
-  weft_op op = WEFT_OP_INIT;
+  weft_op op = defaults(weft_op_init);
   op.name = "square";
   op.shape = Square::shape;
   op.forward = Square::forward;

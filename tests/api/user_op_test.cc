@@ -25,7 +25,7 @@ TEST_P(UserOpTest, WhatAnEventPointsToStaysUntilTheNextPoll) {
   Square square;
   const RunPtr run = start(squaring_model(&square), plan_config(2));
   ASSERT_EQ(submit(run, batch, WEFT_TRAIN, 0), WEFT_OK);
-  weft_event event = WEFT_EVENT_INIT;
+  weft_event event = sized<weft_event>();
   do ASSERT_EQ(weft_run_poll(run.get(), &event, -1), 1);
   while (event.kind == WEFT_EVENT_MICRO_BATCH);
   ASSERT_EQ(event.n_ranks, 2u);
@@ -105,7 +105,7 @@ void expect_failed(const RunPtr& run, const std::vector<weft_tensor*>& batch, in
       EXPECT_NE(outcome.text.find(part), std::string::npos) << outcome.text;
   }
   EXPECT_EQ(released, 1);
-  weft_event event = WEFT_EVENT_INIT;
+  weft_event event = sized<weft_event>();
   EXPECT_EQ(weft_run_poll(run.get(), &event, -1), 0);
 }
 
@@ -151,7 +151,7 @@ TEST_P(UserOpTest, AFailedRunIsNeitherReadNorSaved) {
   std::string own = testing::TempDir() + "/weft-failed-XXXXXX";
   ASSERT_NE(mkdtemp(own.data()), nullptr);
   const std::string place = own + "/checkpoints";
-  weft_save_config save = WEFT_SAVE_INIT;
+  weft_save_config save = defaults(weft_save_config_init);
   save.directory = place.c_str();
   char text[33];
   Error err;

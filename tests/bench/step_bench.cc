@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "bench/peak.h"
+#include "support/config.h"
 #include "weft.h"
 
 namespace {
@@ -49,12 +50,12 @@ class Bench {
  public:
   Bench(const char* name, int64_t seq_len, uint32_t samples) {
     weft_model* model = nullptr;
-    weft_preset_info info = WEFT_PRESET_INFO_INIT;
+    weft_preset_info info = sized<weft_preset_info>();
     must(weft_model_preset(name, seq_len, 1, &model, &info, &err_), err_);
     model_.reset(model);
-    weft_optimizer adamw = WEFT_OPTIMIZER_INIT;
+    weft_optimizer adamw = unclipped();
     adamw.rate = 1e-4;
-    weft_plan_config config = WEFT_PLAN_INIT;
+    weft_plan_config config = defaults(weft_plan_config_init);
     config.ranks = 1;
     config.micro_batches = 1;
     config.micro_batch_size = samples;
@@ -74,10 +75,10 @@ class Bench {
            static_cast<double>(tokens_);
   }
 
-  void step(uint32_t flags) {
+  void step(weft_step_mode mode) {
     weft_tensor* const batch[] = {inputs_[0].get(), inputs_[1].get()};
-    must(weft_run_submit(run_.get(), batch, 2, flags, 0, &err_), err_);
-    weft_event event = WEFT_EVENT_INIT;
+    must(weft_run_submit(run_.get(), batch, 2, mode, 0, &err_), err_);
+    weft_event event = sized<weft_event>();
     while (weft_run_poll(run_.get(), &event, -1) > 0) {
       if (event.kind == WEFT_EVENT_DONE) return;
       if (event.kind == WEFT_EVENT_ERROR)
@@ -87,7 +88,7 @@ class Bench {
 
  private:
   void make_batch(const weft_preset_info& info, uint32_t samples) {
-    weft_data_config config = WEFT_DATA_INIT;
+    weft_data_config config = defaults(weft_data_config_init);
     config.width = info.width;
     weft_data* data = nullptr;
     if (!info.tokens) must(weft_data_open(&config, &data, &err_), err_);
@@ -106,7 +107,7 @@ class Bench {
     weft_data_free(data);
   }
 
-  weft_error err_ = WEFT_ERROR_INIT;
+  weft_error err_ = sized<weft_error>();
   Owned<weft_model, weft_model_free> model_;
   Owned<weft_plan, weft_plan_free> plan_;
   Owned<weft_run, weft_run_free> run_;

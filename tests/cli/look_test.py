@@ -132,7 +132,7 @@ class Look(Case):
         self.assertTrue(all(n["forward"] > 0 for n in seen["nodes"]))
         with open(self.path("p.json"), encoding="utf-8") as file:
             profile = json.load(file)
-        self.assertEqual([(n["name"], n["forward"]) for n in profile["nodes"]], [(n["name"], n["forward"]) for n in seen["nodes"]])
+        self.assertEqual(*([(n["name"], round(1e9 * n["forward"])) for n in nodes] for nodes in (profile["nodes"], seen["nodes"])))
         for node in profile["nodes"]:
             node["forward"] = 5.0 if node["name"] == "layers.4" else 0.001
         with open(self.path("q.json"), "w", encoding="utf-8") as file:

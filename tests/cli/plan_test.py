@@ -67,8 +67,8 @@ class Plan(Case):
         here = self.plan(SLOW_MLP, "--ranks", 4, "--partition", "uniform", *SLOW)
         there = self.plan(SLOW_MLP, "--cluster", self.cluster(), "--partition", "uniform", *SLOW)   # which says how many ranks
         self.assertEqual(len(there["ranks"]), 4)
-        self.assertAlmostEqual(there["ranks"][0]["busy"], here["ranks"][0]["busy"], places=9)
-        self.assertAlmostEqual(there["ranks"][3]["busy"], 2 * here["ranks"][3]["busy"], places=9)
+        self.assertAlmostEqual(there["ranks"][0]["busy"], here["ranks"][0]["busy"], places=8)
+        self.assertAlmostEqual(there["ranks"][3]["busy"], 2 * here["ranks"][3]["busy"], places=8)
         self.assertGreater(there["seconds"], here["seconds"])
 
     def test_cluster_errors_name_the_field(self):
@@ -106,7 +106,7 @@ class Plan(Case):
         self.assertNotIn("auto", (options["schedule"], options["warmup-depth"]))
 
     def test_warm_up_is_a_number_or_auto(self):
-        self.fails(2, "--warmup-depth: 'deep', expected a whole number or auto", "plan", SLOW_MLP, "--ranks", 2, "--warmup-depth", "deep")
+        self.fails(2, "--warmup-depth: 'deep', expected a whole number from 1, or auto", "plan", SLOW_MLP, "--ranks", 2, "--warmup-depth", "deep")
 
     def test_trace_opens_beside_that_of_a_run(self):
         self.assertEqual(run("plan", TINY, "--ranks", 2, "--micro-batches", 4, "--micro-batch-size", 2, "--trace", self.path("plan.json")).returncode, 0)

@@ -3,9 +3,11 @@
 #include <weft.h>
 
 int main(int argc, char **argv) {
-  weft_error err = WEFT_ERROR_INIT;
-  weft_plan_config config = WEFT_PLAN_INIT;
-  weft_save_config save = WEFT_SAVE_INIT;
+  weft_error err = {.size = sizeof err};
+  weft_plan_config config;
+  weft_plan_config_init(&config, sizeof config);
+  weft_save_config save;
+  weft_save_config_init(&save, sizeof save);
   weft_model *model = NULL;
   weft_plan *plan = NULL;
   weft_run *run = NULL;

@@ -74,7 +74,7 @@ class Usage(Case):
                 ("--warmup", "-1", "a whole number from 0"), ("--seq-len", "-1", "a whole number from 0"), ("--lr", "1e-3x", "a number above 0"),
                 ("--lr", "inf", "a finite number"), ("--clip", "inf", "a finite number"), ("--link-latency", "inf", "a finite number"),
                 ("--dropout", "nan", "a finite number"), ("--recompute", "foo", "one of none, stage, auto, every:N"),
-                ("--recompute", "every:0", "one of none, stage, auto, every:N"), ("--warmup-depth", "deep", "a whole number or auto"),
+                ("--recompute", "every:0", "one of none, stage, auto, every:N"), ("--warmup-depth", "deep", "a whole number from 1, or auto"),
                 ("--listen", "foo", "tcp://ADDRESS:PORT"), ("--listen", "tcp://127.0.0.1", "tcp://ADDRESS:PORT"),
                 ("--optimizer", "lion", "one of adamw, adam, sgd"), ("--partition", "type:", "one of cost, uniform, parameters, pipedream, type:OP"),
                 ("--memory-limit", "-1", "bytes, such as"), ("--memory-limit", "3x", "bytes, such as")):

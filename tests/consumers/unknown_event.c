@@ -9,7 +9,6 @@
 
 typedef weft_status (*poll_function)(weft_run *, weft_event *, int64_t);
 
-enum { UNKNOWN_KIND = 1000 };
 
 static weft_status real_poll(weft_run *run, weft_event *event, int64_t timeout_ns) {
   void *const symbol = dlsym(RTLD_NEXT, "weft_run_poll");
@@ -26,6 +25,6 @@ weft_status weft_run_poll(weft_run *run, weft_event *event, int64_t timeout_ns) 
   if (!turn) return real_poll(run, event, timeout_ns);
   memset(event, 0, size);
   event->size = size;
-  event->kind = UNKNOWN_KIND;
+  event->kind = (weft_event_kind)1000;
   return 1;
 }

@@ -39,7 +39,7 @@ def constants(header):
     """Statuses, enumerators and macros that programs use."""
     text = without_comments(header)
     found = {"WEFT_" + name for name in re.findall(r"^\s+X\((\w+), -?\d+,", text, re.M)}
-    for body in re.findall(r"\benum(?:\s+\w+)?\s*\{(.*?)\}", text, re.S):
+    for body in re.findall(r"\benum\b[^{;]*\{(.*?)\}", text, re.S):
         found |= set(re.findall(r"\b(WEFT_\w+)\s*=", body))
     found |= set(re.findall(r"^#define\s+(WEFT_\w+)\s+\S", text, re.M))
     return {name for name in found if not name.endswith("_") and name not in ("WEFT_API", "WEFT_H", "WEFT_STATUS_MAP")}

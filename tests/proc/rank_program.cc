@@ -37,8 +37,8 @@ uint32_t number(const Options& options, const char* name, uint32_t fallback) {
 }
 
 weft_value node(weft_model* model, const char* name, const char* op, std::vector<weft_value> in) {
-  weft_error err = WEFT_ERROR_INIT;
-  weft_node_config config = WEFT_NODE_INIT;
+  weft_error err = sized<weft_error>();
+  weft_node_config config = defaults(weft_node_config_init);
   config.name = name;
   config.op = op;
   config.inputs = in.data();
@@ -63,8 +63,8 @@ int32_t no_shape(const weft_desc*, uint32_t, weft_desc*, void*) { return -1; }
 
 void add_user_op(weft_model* model,
                  int32_t (*shape)(const weft_desc*, uint32_t, weft_desc*, void*)) {
-  weft_error err = WEFT_ERROR_INIT;
-  weft_op op = WEFT_OP_INIT;
+  weft_error err = sized<weft_error>();
+  weft_op op = defaults(weft_op_init);
   op.name = "own";
   op.shape = shape;
   op.forward = never_called;
@@ -85,7 +85,7 @@ Program::~Program() {
 }
 
 void make_program(const Options& options, Program& out) {
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = sized<weft_error>();
   if (weft_model_new(&out.model, &err) < 0) die("model", err);
   weft_desc row = {WEFT_F32, 2, {1, kWidth}};
   weft_value x = {0}, target = {0};
@@ -102,7 +102,7 @@ void make_program(const Options& options, Program& out) {
   }
   if (value(options, "user_op", "") == "yes") x = user_node(out.model, x);
   node(out.model, "loss", "mse", {x, target});
-  weft_plan_config config = WEFT_PLAN_INIT;
+  weft_plan_config config = defaults(weft_plan_config_init);
   const weft_axis axes[] = {{"data", 2, 0}, {"stage", 2, 0}, {"tensor", 2, 0}};
   if (value(options, "mesh", "") == "2x2x2") {
     config.axes = axes;
@@ -130,7 +130,7 @@ static void keep_failure(const weft_run* run, Outcome& out) {
 
 Outcome train(weft_run* run, int steps, const std::function<void(int)>& after) {
   Outcome out;
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = sized<weft_error>();
   const weft_desc desc = {WEFT_F32, 2, {12, kWidth}};
   std::vector<float> x(12 * kWidth), target(x.size());
   for (int step = 0; step < steps; ++step) {
@@ -146,7 +146,7 @@ Outcome train(weft_run* run, int steps, const std::function<void(int)>& after) {
         weft_run_submit(run, inputs, 2, WEFT_TRAIN, static_cast<uint64_t>(step), &err);
     for (weft_tensor* t : inputs) weft_tensor_unref(t);
     if (submitted < 0) die("submit", err);
-    weft_event event = WEFT_EVENT_INIT;
+    weft_event event = sized<weft_event>();
     while (weft_run_poll(run, &event, -1) == 1) {
       if (event.kind == WEFT_EVENT_ERROR) {
         out.status = event.status;
@@ -177,12 +177,12 @@ void die_soon(const Options& options) {
 }
 
 int serve(const Options& options) {
-  weft_error err = WEFT_ERROR_INIT;
-  weft_mesh_config config = WEFT_MESH_INIT;
+  weft_error err = sized<weft_error>();
+  weft_mesh_config config = defaults(weft_mesh_config_init);
   const std::string endpoint = value(options, "join", "");
   config.endpoint = endpoint.c_str();
-  config.rank = number(options, "rank", 0);
-  config.join_timeout_ms = number(options, "timeout", 0);
+  if (options.count("rank")) config.rank = static_cast<int32_t>(number(options, "rank", 0));
+  config.join_timeout_ns = int64_t{number(options, "timeout", 60000)} * 1000000;
   weft_mesh* mesh = nullptr;
   weft_status status = weft_mesh_join(&config, &mesh, &err);
   if (status >= 0) {

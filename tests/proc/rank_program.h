@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "support/config.h"
+
 namespace weft::test {
 
 using Options = std::map<std::string, std::string>;
@@ -28,7 +30,7 @@ void make_program(const Options& options, Program& out);
 struct Outcome {
   weft_status status = 0;
   std::string text;  // of the failure, as are the facts; its pointers are those of the run
-  weft_failure failure = WEFT_FAILURE_INIT;
+  weft_failure failure = sized<weft_failure>();
   std::vector<uint32_t> stages;
   std::vector<double> losses;
   std::string digest;

@@ -26,12 +26,12 @@ std::string log_path(const std::string& name) {
 
 struct Mesh {
   weft_mesh* mesh = nullptr;
-  Mesh(const char* endpoint, uint32_t timeout_ms = 20000, uint32_t peer_timeout_ms = 0) {
-    weft_error err = WEFT_ERROR_INIT;
-    weft_mesh_config config = WEFT_MESH_INIT;
+  Mesh(const char* endpoint, int64_t timeout_ms = 20000, int64_t peer_timeout_ms = 5000) {
+    weft_error err = sized<weft_error>();
+    weft_mesh_config config = defaults(weft_mesh_config_init);
     config.endpoint = endpoint;
-    config.join_timeout_ms = timeout_ms;
-    config.peer_timeout_ms = peer_timeout_ms;
+    config.join_timeout_ns = timeout_ms * 1000000;
+    config.peer_timeout_ns = peer_timeout_ms * 1000000;
     EXPECT_EQ(weft_mesh_listen(&config, &mesh, &err), WEFT_OK) << err.text;
   }
   ~Mesh() { weft_mesh_free(mesh); }
@@ -40,7 +40,7 @@ struct Mesh {
 
 struct Started {
   weft_run* run = nullptr;
-  weft_error err = WEFT_ERROR_INIT;
+  weft_error err = sized<weft_error>();
   weft_status status;
   Started(const Program& program, weft_mesh* mesh)
       : status(weft_run_start(program.plan, mesh, nullptr, &run, &err)) {}
@@ -54,7 +54,7 @@ struct World {
   std::vector<std::unique_ptr<Child>> children;  // of rank index + 1
   std::unique_ptr<Started> run;
   World(const Options& options, uint32_t ranks, const char* endpoint = nullptr,
-        uint32_t peer_timeout_ms = 0)
+        int64_t peer_timeout_ms = 5000)
       : mesh(endpoint, 20000, peer_timeout_ms) {
     make_program(options, program);
     for (uint32_t r = 1; r < ranks; ++r)

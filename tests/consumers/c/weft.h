@@ -10,7 +10,7 @@ typedef struct weft_plan weft_plan;
 typedef struct weft_run weft_run;
 typedef struct { uint32_t id; } weft_value;
 typedef struct { uint32_t size; int32_t status; char text[504]; } weft_error;
-typedef struct { uint32_t dtype, rank; int64_t dims[8]; } weft_desc;
+typedef struct { uint32_t dtype, n_dims; int64_t dims[8]; } weft_desc;
 typedef struct {
   uint32_t size, flags;
   const char *name, *op;
@@ -27,7 +27,7 @@ typedef struct {
 typedef struct {
   uint32_t size, ranks, micro_batches, micro_batch_size, short_size, split;
   const char *schedule, *const *cuts;
-  uint32_t n_cuts, reserved;
+  uint32_t n_cuts, step_kinds;
   uint64_t seed;
   const weft_optimizer *optimizer;
 } weft_plan_config;
@@ -44,9 +44,7 @@ typedef struct {
   const char *text;
 } weft_event;
 
-enum { WEFT_F32 = 1, WEFT_RATE_COSINE = 1, WEFT_TRAIN = 0, WEFT_EVENT_DONE = 2, WEFT_EVENT_ERROR = 3 };
-#define WEFT_ERROR_INIT {sizeof(weft_error), 0, {0}}
-#define WEFT_EVENT_INIT {sizeof(weft_event), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+enum { WEFT_F32 = 1, WEFT_RATE_COSINE = 2, WEFT_TRAIN = 1, WEFT_EVENT_DONE = 2, WEFT_EVENT_ERROR = 3 };
 
 int32_t weft_tensor_wrap(const weft_desc *, void *data, void (*release)(void *, void *), void *payload, weft_tensor **, weft_error *);
 void weft_tensor_unref(weft_tensor *);
@@ -55,9 +53,11 @@ void weft_model_free(weft_model *);
 int32_t weft_model_add_input(weft_model *, const char *name, const weft_desc *sample, uint32_t flags, weft_value *, weft_error *);
 int32_t weft_model_add_linear(weft_model *, const char *name, weft_value, int64_t features, weft_value *, weft_error *);
 int32_t weft_model_add_node(weft_model *, const weft_node_config *, weft_value *, weft_error *);
+void weft_optimizer_init(weft_optimizer *, size_t size);
+void weft_plan_config_init(weft_plan_config *, size_t size);
 int32_t weft_plan_new(weft_model *, const weft_plan_config *, weft_plan **, weft_error *);
 void weft_plan_free(weft_plan *);
 int32_t weft_run_start(const weft_plan *, void *mesh, const void *config, weft_run **, weft_error *);
 void weft_run_free(weft_run *);
-int32_t weft_run_submit(weft_run *, weft_tensor *const *inputs, uint32_t n_inputs, uint32_t flags, uint64_t tag, weft_error *);
+int32_t weft_run_submit(weft_run *, weft_tensor *const *inputs, uint32_t n_inputs, uint32_t mode, uint64_t tag, weft_error *);
 int32_t weft_run_poll(weft_run *, weft_event *, int64_t timeout_ns);

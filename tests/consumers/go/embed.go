@@ -4,20 +4,21 @@ package main
 
 /*
 #cgo pkg-config: weft
+#include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
 
 typedef struct { uint32_t id; } value;
 typedef struct { uint32_t size; int32_t status; char text[504]; } failure;
-typedef struct { uint32_t dtype, rank; int64_t dims[8]; } desc;
+typedef struct { uint32_t dtype, n_dims; int64_t dims[8]; } desc;
 typedef struct { uint32_t size, flags; const char *name, *op; const value *inputs; const void *params; uint32_t n_inputs, n_params; } node;
 typedef struct { uint32_t size, rule; double rate, momentum, beta1, beta2, eps, weight_decay, clip;
 	uint32_t curve, decay_all; uint64_t warmup, total; } optimizer;
 typedef struct { uint32_t size, ranks, micro_batches, micro_batch_size, short_size, split; const char *schedule, *const *cuts;
-	uint32_t n_cuts, reserved; uint64_t seed; const optimizer *optimizer; } plan_config;
+	uint32_t n_cuts, step_kinds; uint64_t seed; const optimizer *optimizer; } plan_config;
 typedef struct { uint32_t size, kind; uint64_t tag; int32_t status; uint32_t micro_batch; uint64_t step; double loss, grad_norm;
 	void *const *outputs; uint32_t n_outputs; int32_t rank; const char *text; } event;
-enum { F32 = 1, COSINE = 1, TRAIN = 0, DONE = 2, ERROR = 3 };
+enum { F32 = 1, COSINE = 2, TRAIN = 1, DONE = 2, ERROR = 3 };
 
 int32_t weft_tensor_new(const desc *, void **, failure *);
 void *weft_tensor_data(void *);
@@ -27,11 +28,13 @@ void weft_model_free(void *);
 int32_t weft_model_add_input(void *, const char *name, const desc *sample, uint32_t flags, value *, failure *);
 int32_t weft_model_add_linear(void *, const char *name, value, int64_t features, value *, failure *);
 int32_t weft_model_add_node(void *, const node *, value *, failure *);
+void weft_optimizer_init(optimizer *, size_t size);
+void weft_plan_config_init(plan_config *, size_t size);
 int32_t weft_plan_new(void *, const plan_config *, void **, failure *);
 void weft_plan_free(void *);
 int32_t weft_run_start(const void *, void *mesh, const void *config, void **, failure *);
 void weft_run_free(void *);
-int32_t weft_run_submit(void *, void *const *inputs, uint32_t n_inputs, uint32_t flags, uint64_t tag, failure *);
+int32_t weft_run_submit(void *, void *const *inputs, uint32_t n_inputs, uint32_t mode, uint64_t tag, failure *);
 int32_t weft_run_poll(void *, event *, int64_t timeout_ns);
 */
 import "C"
@@ -53,7 +56,7 @@ func must(done bool, text *C.char) {
 }
 
 func try(status C.int32_t)        { must(status >= 0, &failed.text[0]) }
-func desc(rows C.int64_t) *C.desc { return &C.desc{dtype: C.F32, rank: 2, dims: [8]C.int64_t{rows, 1}} }
+func desc(rows C.int64_t) *C.desc { return &C.desc{dtype: C.F32, n_dims: 2, dims: [8]C.int64_t{rows, 1}} }
 func name(text string) *C.char    { return (*C.char)(unsafe.Pointer(&append([]byte(text), 0)[0])) }
 
 func main() {
@@ -81,8 +84,11 @@ func main() {
 	node("gelu", 1)
 	try(C.weft_model_add_linear(model, name("out"), v[0], 1, &v[0], &failed))
 	node("mse", 2)
-	*adamw = C.optimizer{size: C.sizeof_optimizer, rate: 0.02, curve: C.COSINE, total: 500}
-	config := C.plan_config{size: C.sizeof_plan_config, ranks: 2, micro_batches: 4, micro_batch_size: 16, optimizer: adamw}
+	C.weft_optimizer_init(adamw, C.sizeof_optimizer)
+	adamw.rate, adamw.curve, adamw.total, adamw.clip = 0.02, C.COSINE, 500, 0
+	var config C.plan_config
+	C.weft_plan_config_init(&config, C.sizeof_plan_config)
+	config.ranks, config.micro_batches, config.micro_batch_size, config.optimizer = 2, 4, 16, adamw
 	try(C.weft_plan_new(model, &config, &plan, &failed))
 	try(C.weft_run_start(plan, nil, nil, &run, &failed))
 	ended := C.CString("the step has no final event")

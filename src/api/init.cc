@@ -1,0 +1,97 @@
+// The defaults of the configurations. Those of a plan and its optimizer are in plan/settings.def.
+#include "api/handles.h"
+#include "runtime/measure.h"
+
+using namespace weft;
+using namespace weft::api;
+
+namespace weft::api {
+
+template <>
+weft_optimizer defaults() {
+  weft_optimizer out = {};
+#define OPTIMIZER_SETTING(field, value) out.field = value;
+#include "plan/settings.def"
+  return out;
+}
+
+template <>
+weft_plan_config defaults() {
+  weft_plan_config out = {};
+#define PLAN_SETTING(field, value) out.field = value;
+#include "plan/settings.def"
+  out.split = WEFT_SPLIT_COST;
+  return out;
+}
+
+template <>
+weft_node_config defaults() {
+  return {};
+}
+
+template <>
+weft_op defaults() {
+  weft_op out = {};
+  out.version = 1;
+  return out;
+}
+
+template <>
+weft_profile_config defaults() {
+  const MeasureOptions options;
+  weft_profile_config out = {};
+  out.micro_batch_size = defaults<weft_plan_config>().micro_batch_size;
+  out.repeats = static_cast<uint32_t>(options.repeats);
+  out.threads = static_cast<uint32_t>(options.threads);
+  return out;
+}
+
+template <>
+weft_mesh_config defaults() {
+  const MeshOptions options;
+  weft_mesh_config out = {};
+  out.rank = WEFT_ANY_RANK;
+  out.join_timeout_ns = options.join_timeout_ms * kMillisecond;
+  out.peer_timeout_ns = options.peer_timeout_ms * kMillisecond;
+  return out;
+}
+
+template <>
+weft_data_config defaults() {
+  return {};
+}
+
+template <>
+weft_run_config defaults() {
+  return {};
+}
+
+template <>
+weft_save_config defaults() {
+  return {};
+}
+
+}  // namespace weft::api
+
+namespace {
+
+template <typename T>
+void init(T* to, size_t size) {
+  if (!to || size < sizeof to->size) return;
+  T full = defaults<T>();
+  full.size = static_cast<uint32_t>(size);
+  std::memset(static_cast<void*>(to), 0, size);
+  std::memcpy(static_cast<void*>(to), &full, std::min(size, sizeof full));
+}
+
+}  // namespace
+
+void weft_node_config_init(weft_node_config* config, size_t size) { init(config, size); }
+void weft_op_init(weft_op* op, size_t size) { init(op, size); }
+void weft_profile_config_init(weft_profile_config* config, size_t size) { init(config, size); }
+void weft_optimizer_init(weft_optimizer* optimizer, size_t size) { init(optimizer, size); }
+void weft_plan_config_init(weft_plan_config* config, size_t size) { init(config, size); }
+void weft_mesh_config_init(weft_mesh_config* config, size_t size) { init(config, size); }
+void weft_data_config_init(weft_data_config* config, size_t size) { init(config, size); }
+void weft_run_config_init(weft_run_config* config, size_t size) { init(config, size); }
+void weft_save_config_init(weft_save_config* config, size_t size) { init(config, size); }
