@@ -197,7 +197,9 @@ Status check_groups(const PlanConfig& c) {
   if (c.data != c.gradient_groups && (!halves || c.gradient_groups % c.data != 0))
     return Status(Code::invalid,
                   cat("data is ", c.data, " and gradient_groups is ", c.gradient_groups,
-                      ": data can be that number, or a power of two that divides it"));
+                      ": data must be that number, or a power of two that divides it. "
+                      "gradient_groups ",
+                      c.data, " would fit; it changes how sums are rounded"));
   return {};
 }
 
