@@ -193,17 +193,19 @@ typedef struct weft_node_config {
   const char *name;           /**< unique in a model. Default: NULL, which is "<op>_<number>". */
   const char *op;             /**< a built-in op, or one of weft_model_add_op. Default: NULL, which is refused. */
   const weft_value *inputs;   /**< in port order */
-  const weft_param *params;   /**< linear: weight, bias; conv1d: weight, bias; embedding: table; layer_norm: scale, shift;
-                                   add, sub, mul: optionally the last operand */
+  const weft_param *params;   /**< linear: weight, bias; conv1d, conv2d: weight, bias; embedding: table; layer_norm: scale,
+                                   shift; rms_norm: scale; add, sub, mul: optionally the last operand */
   uint32_t n_inputs, n_params;
-  int32_t axis;               /**< mean, slice, concat */
+  int32_t axis;               /**< mean, sum, max, slice, concat, gather */
   int32_t heads;              /**< attention */
   int64_t begin, end;         /**< slice */
-  double factor;              /**< scale: factor; layer_norm: epsilon; dropout, attention: probability of dropout */
+  double factor;              /**< scale: factor; layer_norm, rms_norm: epsilon; dropout, attention: probability of dropout;
+                                   softmax_cross_entropy: label smoothing */
   uint32_t n_dims;            /**< number of `dims` */
   uint32_t n_coordinates;     /**< number of `coordinates` */
-  int64_t dims[WEFT_MAX_DIMS];/**< reshape: target, the first may be -1 (the batch); transpose: permutation; conv1d: stride, padding,
-                                   dilation; all_to_all: the dimension that is cut, the dimension that is joined */
+  int64_t dims[WEFT_MAX_DIMS];/**< reshape: target, the first may be -1 (the batch); transpose: permutation; conv1d, conv2d: stride,
+                                   padding, dilation, and groups of conv2d; max_pool, average_pool: size, stride, padding; mean,
+                                   sum, max: adjacent axes; all_to_all: the dimension that is cut, the dimension that is joined */
   const char *axis_name;      /**< collectives: the axis of the model along which they move values */
   const int32_t *coordinates; /**< ppermute: for each coordinate its source, or -1 for zeros; mask: coordinates that keep their value;
                                    broadcast: the coordinate whose value all receive */

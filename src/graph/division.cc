@@ -32,6 +32,7 @@ constexpr ShardRule kRules[] = {
     {"sub",                  0,          0,           {input, input},     {},                 input},
     {"tanh",                 0,          0,           {input, input},     {},                 input},
     {"layer_norm",           0,          0,           {second, nothing},  {nothing, nothing}, input},
+    {"rms_norm",             0,          0,           {second, nothing},  {nothing, nothing}, input},
     {"softmax",              0,          0,           {second, nothing},  {},                 input},
     {"linear",               kOutIn,     0,           {last, nothing},    {first, once},      sum},
     {"linear",               kOutIn,     0,           {nothing, nothing}, {last, first},      last},
@@ -73,6 +74,7 @@ class Divider {
     }
     for (const ShardRule& rule : kRules) {
       if (rule.op != node.op->name() || (node.attrs.flags & rule.mask) != rule.flags) continue;
+      if (rule.output == loss && node.attrs.factor != 0) continue;  // pieces do not smooth labels
       NodeDivision tried{.rule = &rule, .inputs = {}, .weights = {}, .output = {}};
       WEFT_TRY_ASSIGN(const bool fits, apply(rule, id, tried));
       if (!fits) continue;

@@ -40,13 +40,26 @@ void layer_norm(const float* x, const float* gamma, const float* beta, float eps
   }
 }
 
-// With h = (x - mean) rstd and g = dy gamma:  dx = rstd (g - mean(g) - h mean(g h))
-void layer_norm_grad(const float* x, const float* gamma, const float* dy, const float* mean,
-                     const float* rstd, int64_t rows, int64_t n, float* dx) {
+void rms_norm(const float* x, const float* gamma, float eps, int64_t rows, int64_t n, float* out,
+              float* rstd) {
+  for (int64_t r = 0; r < rows; ++r, x += n, out += n) {
+    const float squares =
+        sum2(x, x, n, [](FloatVec v, FloatVec w) HWY_ATTR { return hn::Mul(v, w); });
+    rstd[r] = 1.0f / std::sqrt(squares / static_cast<float>(n) + eps);
+    const FloatVec spread = constant(rstd[r]);
+    map2(x, gamma, out, n,
+         [spread](FloatVec v, FloatVec g) HWY_ATTR { return hn::Mul(hn::Mul(v, spread), g); });
+  }
+}
+
+// With h = (x - mean) rstd and g = dy gamma:  dx = rstd (g - mean(g) - h mean(g h)). Without a
+// mean, mean and mean(g) are 0.
+void norm_grad(const float* x, const float* gamma, const float* dy, const float* mean,
+               const float* rstd, int64_t rows, int64_t n, float* dx) {
   const float width = static_cast<float>(n);
   for (int64_t r = 0; r < rows; ++r, x += n, dy += n, dx += n) {
-    const FloatVec center = constant(mean[r]), spread = constant(rstd[r]);
-    const float g = sum(n, [dy, gamma](int64_t i, int64_t count) HWY_ATTR {
+    const FloatVec center = constant(mean ? mean[r] : 0.0f), spread = constant(rstd[r]);
+    const float g = !mean ? 0.0f : sum(n, [dy, gamma](int64_t i, int64_t count) HWY_ATTR {
       return hn::Mul(load(dy + i, count), load(gamma + i, count));
     });
     const float gh = sum(n, [x, dy, gamma, center, spread](int64_t i, int64_t count) HWY_ATTR {
@@ -61,13 +74,13 @@ void layer_norm_grad(const float* x, const float* gamma, const float* dy, const 
   }
 }
 
-void layer_norm_gamma(const float* x, const float* dy, const float* mean, const float* rstd,
-                      int64_t rows, int64_t n, int64_t begin, int64_t end, float* acc) {
+void norm_gamma(const float* x, const float* dy, const float* mean, const float* rstd, int64_t rows,
+                int64_t n, int64_t begin, int64_t end, float* acc) {
   for (int64_t c = begin; c < end; c += kLanes) {
     const int64_t count = HWY_MIN(kLanes, end - c);
     const FloatVec total = sum_rows(rows, [=](int64_t r) HWY_ATTR {
-      const FloatVec h =
-          hn::Mul(hn::Sub(load(x + r * n + c, count), constant(mean[r])), constant(rstd[r]));
+      const FloatVec center = constant(mean ? mean[r] : 0.0f);
+      const FloatVec h = hn::Mul(hn::Sub(load(x + r * n + c, count), center), constant(rstd[r]));
       return hn::Mul(h, load(dy + r * n + c, count));
     });
     store_tail(hn::Add(load(acc + c, count), total), acc + c, count);
@@ -88,21 +101,26 @@ HWY_AFTER_NAMESPACE();
 namespace weft::kernels {
 
 HWY_EXPORT(layer_norm);
-HWY_EXPORT(layer_norm_grad);
-HWY_EXPORT(layer_norm_gamma);
+HWY_EXPORT(rms_norm);
+HWY_EXPORT(norm_grad);
+HWY_EXPORT(norm_gamma);
 HWY_EXPORT(row_sums);
 
 void layer_norm(const float* x, const float* gamma, const float* beta, float eps, int64_t rows,
                 int64_t n, float* out, float* mean, float* rstd) {
   HWY_DYNAMIC_DISPATCH(layer_norm)(x, gamma, beta, eps, rows, n, out, mean, rstd);
 }
-void layer_norm_grad(const float* x, const float* gamma, const float* dy, const float* mean,
-                     const float* rstd, int64_t rows, int64_t n, float* dx) {
-  HWY_DYNAMIC_DISPATCH(layer_norm_grad)(x, gamma, dy, mean, rstd, rows, n, dx);
+void rms_norm(const float* x, const float* gamma, float eps, int64_t rows, int64_t n, float* out,
+              float* rstd) {
+  HWY_DYNAMIC_DISPATCH(rms_norm)(x, gamma, eps, rows, n, out, rstd);
 }
-void layer_norm_gamma(const float* x, const float* dy, const float* mean, const float* rstd,
-                      int64_t rows, int64_t n, int64_t begin, int64_t end, float* acc) {
-  HWY_DYNAMIC_DISPATCH(layer_norm_gamma)(x, dy, mean, rstd, rows, n, begin, end, acc);
+void norm_grad(const float* x, const float* gamma, const float* dy, const float* mean,
+               const float* rstd, int64_t rows, int64_t n, float* dx) {
+  HWY_DYNAMIC_DISPATCH(norm_grad)(x, gamma, dy, mean, rstd, rows, n, dx);
+}
+void norm_gamma(const float* x, const float* dy, const float* mean, const float* rstd, int64_t rows,
+                int64_t n, int64_t begin, int64_t end, float* acc) {
+  HWY_DYNAMIC_DISPATCH(norm_gamma)(x, dy, mean, rstd, rows, n, begin, end, acc);
 }
 void row_sums(const float* x, int64_t rows, int64_t n, float* out) {
   HWY_DYNAMIC_DISPATCH(row_sums)(x, rows, n, out);

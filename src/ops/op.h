@@ -1,4 +1,4 @@
-// An op: what a node of a model computes. Stateless; one file per op, one row in ops.def.
+// An op: what a node of a model computes. Stateless; one row in ops.def each.
 //
 //   forward       out, stash          <- in, weights
 //   input_grad    din (per input)     <- dout, and what `uses_input` names           "I"
@@ -52,15 +52,15 @@ enum class Collective : uint8_t {
 // What the builder of a node says beside its operands. One plain struct for all ops; each op names
 // the fields that it reads (Op::reads) and checks them.
 struct Attrs {
-  int32_t axis = 0;    // softmax-free ops with an axis: mean, slice, concat
+  int32_t axis = 0;    // mean, sum, max, slice, concat
   int32_t heads = 0;   // attention
   uint32_t flags = 0;  // AttrFlag
   int64_t begin = 0;   // slice: [begin, end) along axis
   int64_t end = 0;
-  double factor =
-      0;         // scale: factor; layer norm: epsilon; dropout, attention: probability of dropout
+  double factor = 0;  // scale: factor; norms: epsilon; dropout, attention: probability of dropout;
+                      // softmax_cross_entropy: label smoothing
   Shape dims{};  // reshape: target, first may be -1 (the batch); transpose: permutation; conv1d:
-                 // stride, padding, dilation
+                 // stride, padding, dilation; mean, sum, max: axes
   Over over{};
   // Set by shard() and expand() only. dropout, attention: of the output; embedding: of the table,
   // with kPositions of the output; cross_entropy_part: of the logits.

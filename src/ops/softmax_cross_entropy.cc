@@ -1,9 +1,11 @@
 // softmax_cross_entropy: the sum over rows of -log softmax(logits)[target]. Input 0 holds logits
 // [.., V], input 1 targets i32
-// [..]. A row with target -1 is not counted and has no gradient. Stash: the log of the sum of
-// exponentials in two parts (softmax.h), one each per row.
+// [..]. A row with target -1 is not counted and has no gradient. With attrs.factor s above 0, the
+// class has the probability 1 - s + s / V, and each other one s / V (label smoothing). Stash: the
+// log of the sum of exponentials in two parts (softmax.h), one each per row.
 #include <algorithm>
 
+#include "kernels/loss.h"
 #include "kernels/ranges.h"
 #include "kernels/softmax.h"
 #include "ops/check.h"
@@ -16,8 +18,9 @@ namespace {
 class SoftmaxCrossEntropy final : public Op {
  public:
   std::string_view name() const override { return "softmax_cross_entropy"; }
+  uint32_t reads() const override { return kFactor; }
 
-  Result<Inferred> infer(const Attrs&, std::span<const Operand> in,
+  Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in,
                          std::span<const Desc> weights) const override {
     WEFT_TRY(check_counts(in, 2, weights, 0));
     const Desc& logits = in[0].desc;
@@ -29,8 +32,13 @@ class SoftmaxCrossEntropy final : public Op {
     const Shape rows(
         std::span(logits.shape.dims.data(), static_cast<size_t>(logits.shape.rank - 1)));
     WEFT_TRY(check_same_as({{DType::i32, rows}, in[0].batched}, in[1], 1));
-    return Inferred{
-        .out = {DType::f64, {1}}, .stash = {{DType::f32, rows}, {DType::f32, rows}}, .scratch = 0};
+    if (!(attrs.factor >= 0 && attrs.factor < 1))
+      return Status(Code::invalid, cat("factor (label smoothing) is ", attrs.factor,
+                                       ", expected 0 or more and below 1"));
+    const size_t sums = attrs.factor > 0 ? static_cast<size_t>(rows.elements()) : 0;
+    return Inferred{.out = {DType::f64, {1}},
+                    .stash = {{DType::f32, rows}, {DType::f32, rows}},
+                    .scratch = sums * sizeof(double)};
   }
 
   bool differentiable(int port) const override { return port == 0; }
@@ -51,13 +59,21 @@ class SoftmaxCrossEntropy final : public Op {
     const float* logits = call.in[0].f32();
     const int32_t* targets = call.in[1].i32();
     float *top = call.stash[0].f32(), *log = call.stash[1].f32();
+    const double smoothing = call.attrs->factor;
+    double* below = static_cast<double*>(call.scratch);  // per row: the sum of top - logit
     for_ranges(*call.tiles, rows, tile_rows(n), [&](int64_t begin, int64_t end) {
       kernels::log_sum_exp(logits + begin * n, end - begin, n, top + begin, log + begin);
+      for (int64_t r = begin; smoothing > 0 && r < end; ++r)
+        below[r] = kernels::sum_below(logits + r * n, top[r], n);
     });
     double sum = 0;
-    for (int64_t r = 0; r < rows; ++r)
-      if (targets[r] >= 0)
-        sum += (double{top[r]} - double{logits[r * n + targets[r]]}) + double{log[r]};
+    for (int64_t r = 0; r < rows; ++r) {
+      if (targets[r] < 0) continue;
+      double distance = double{top[r]} - double{logits[r * n + targets[r]]};
+      if (smoothing > 0)
+        distance = (1 - smoothing) * distance + smoothing * (below[r] / static_cast<double>(n));
+      sum += distance + double{log[r]};
+    }
     *call.out.as<double>() = sum;
     return {};
   }
@@ -66,7 +82,10 @@ class SoftmaxCrossEntropy final : public Op {
     if (!call.din[0]) return {};
     WEFT_TRY(check_targets(call.in[1], 1, call.in[0].desc.shape.last()));
     const int64_t n = call.in[0].desc.shape.last();
+    const double smoothing = call.attrs->factor;
     const float factor = static_cast<float>(1 / call.denominator);
+    const float of_target = static_cast<float>((1 - smoothing) / call.denominator);
+    const float of_each = static_cast<float>(smoothing / static_cast<double>(n) / call.denominator);
     const int32_t* targets = call.in[1].i32();
     for_ranges(*call.tiles, call.in[1].desc.elements(), tile_rows(n),
                [&](int64_t begin, int64_t end) {
@@ -78,7 +97,8 @@ class SoftmaxCrossEntropy final : public Op {
                    }
                    kernels::log_sum_exp_grad(call.in[0].f32() + r * n, call.stash[0].f32()[r],
                                              call.stash[1].f32()[r], factor, n, din);
-                   din[targets[r]] -= factor;
+                   for (int64_t i = 0; smoothing > 0 && i < n; ++i) din[i] -= of_each;
+                   din[targets[r]] -= of_target;
                  }
                });
     return {};

@@ -164,6 +164,32 @@ case("sigmoid", "sigmoid", lambda x, _: jax.nn.sigmoid(x[0]), [5 * normal(4, 9)]
 case("silu", "silu", lambda x, _: jax.nn.silu(x[0]), [5 * normal(4, 9)])
 case("softplus", "softplus", lambda x, _: jax.nn.softplus(x[0]), [5 * normal(4, 9)])
 
+case("max last", "max", lambda x, _: x[0].max(axis=2), [normal(2, 3, 7)], axis=2)
+case("max two axes", "max", lambda x, _: x[0].max(axis=(1, 2)), [normal(2, 5, 3, 4)], dims=[1, 2])
+case("sum middle", "sum", lambda x, _: x[0].sum(axis=1), [normal(2, 5, 7)], axis=1)
+case("sum two axes", "sum", lambda x, _: x[0].sum(axis=(2, 3)), [normal(2, 3, 4, 5)], dims=[2, 3])
+case("mean two axes", "mean", lambda x, _: x[0].mean(axis=(1, 2)), [normal(2, 5, 3, 4)], dims=[1, 2])
+case("rms norm", "rms_norm", lambda x, w: x[0] / jnp.sqrt(jnp.mean(x[0] ** 2, axis=-1, keepdims=True) + 1e-5) * w[0],
+     [normal(2, 3, 19)], [normal(19)], factor=1e-5)
+case("binary cross entropy", "binary_cross_entropy", lambda x, _: -jnp.sum(
+    x[1] * jax.nn.log_sigmoid(x[0]) + (1 - x[1]) * jax.nn.log_sigmoid(-x[0])).reshape(1),
+     [4 * normal(3, 7), integers(0, 2, 3, 7).astype(np.float64)], denominator=21)
+case("binary cross entropy of shares", "binary_cross_entropy", lambda x, _: -jnp.sum(
+    x[1] * jax.nn.log_sigmoid(x[0]) + (1 - x[1]) * jax.nn.log_sigmoid(-x[0])).reshape(1),
+     [4 * normal(3, 7), exact(rng.random((3, 7)))], denominator=21)
+
+
+def smoothed(x, _):
+    logits, targets = x
+    log = jax.nn.log_softmax(logits)
+    picked = jnp.take_along_axis(log, jnp.maximum(targets, 0)[..., None], axis=-1)[..., 0]
+    return -jnp.sum(jnp.where(targets >= 0, 0.9 * picked + 0.1 * log.mean(axis=-1), 0)).reshape(1)
+
+
+case("cross entropy smoothed", "softmax_cross_entropy", smoothed,
+     [2 * normal(2, 5, 11), np.int32([[3, -1, 0, 10, -1], [-1, -1, 7, 7, 2]])], denominator=6, factor=0.1)
+case("sum loss", "sum_loss", lambda x, _: x[0].sum().reshape(1), [normal(3, 7), normal(3, 2)], denominator=3)
+
 path = pathlib.Path(__file__).with_name("op_values.json")
 lines = [json.dumps(row, separators=(",", ":")) for row in cases]
 path.write_text("[\n" + ",\n".join(lines) + "\n]\n")

@@ -264,6 +264,8 @@ TEST(Ops, CountWhatALossIsDividedBy) {
   EXPECT_EQ(find_op("softmax_cross_entropy")->count(view), 3);
   EXPECT_EQ(cross_entropy_of_parts_op().count(view), 3);
   std::vector<float> values(6);
+  EXPECT_EQ(find_op("sum_loss")->count({values.data(), {DType::f32, {2, 3}}}), 2);
+  EXPECT_EQ(find_op("binary_cross_entropy")->count({values.data(), {DType::f32, {2, 3}}}), 6);
   EXPECT_EQ(find_op("mse")->count({values.data(), {DType::f32, {2, 3}}}), 6);
 }
 

@@ -183,6 +183,35 @@ TEST(Extremes, FunctionsAndTheirSlopesKeepTheirLimits) {
   }
 }
 
+// The gradient goes to the first of equal elements, and to NaN.
+TEST(Extremes, MaxHasOneGradientPerResult) {
+  const std::vector<float> x = {2,   5, 5,          1,          NAN,        3,
+                                NAN, 9, -kInfinity, -kInfinity, -kInfinity, -0.0f};
+  Problem p = problem_of("max", {.axis = 1}, {{3, 4}}, {x});
+  p.dout = bytes_of(std::vector<float>{1, 2, 3});
+  const Results r = run_float(p);
+  EXPECT_EQ(numbers(r.out, DType::f32)[0], 5);
+  EXPECT_TRUE(std::isnan(numbers(r.out, DType::f32)[1]));
+  EXPECT_EQ(numbers(r.out, DType::f32)[2], 0);
+  EXPECT_TRUE(r.din[0] == bytes_of(std::vector<float>{0, 1, 0, 0, 2, 0, 0, 0, 0, 0, 0, 3}));
+}
+
+// The loss of a logit that agrees with its target does not vanish in the rounding of the logit.
+TEST(Extremes, BinaryCrossEntropyIsExactForLargeLogits) {
+  for (const float x : {30.0f, 80.0f, -30.0f, 3e38f, -3e38f, 0.0f}) {
+    for (const float target : {0.0f, 1.0f}) {
+      Problem p{.op = find_op("binary_cross_entropy")};
+      p.in = {{{DType::f32, {1, 1}}, true}, {{DType::f32, {1, 1}}, true}};
+      p.in_data = {bytes_of(std::vector<float>{x}), bytes_of(std::vector<float>{target})};
+      p.inferred = p.op->infer(p.attrs, p.in, p.weights).take();
+      const double wrong = target > 0 ? -x : x;
+      const double expected = std::max(wrong, 0.0) + std::log1p(std::exp(-std::fabs(x)));
+      EXPECT_NEAR(numbers(run_float(p).out, DType::f64)[0], expected, 3e-7 * expected + 1e-45)
+          << x << " and " << target;
+    }
+  }
+}
+
 TEST(Extremes, ReluKeepsZerosAndWhatIsNoNumber) {
   const std::vector<float> x = {-0.0f, 0.0f, -1e-40f, 1e-40f, -kInfinity, kInfinity, NAN};
   const std::vector<float> expected = {-0.0f, 0.0f, 0.0f, 1e-40f, 0.0f, kInfinity, NAN};

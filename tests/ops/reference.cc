@@ -121,10 +121,16 @@ Values softmax(const RefCall& c) {
 
 Values softmax_cross_entropy(const RefCall& c) {
   const Values p = softmax(c);
+  const int64_t n = c.in[0].shape.last();
   double sum = 0;
-  for (size_t r = 0; r < c.in[1].v.size(); ++r)
-    if (const auto target = static_cast<int64_t>(c.in[1].v[r]); target >= 0)
-      sum -= std::log(at(p, static_cast<int64_t>(r) * c.in[0].shape.last() + target));
+  for (size_t r = 0; r < c.in[1].v.size(); ++r) {
+    const auto target = static_cast<int64_t>(c.in[1].v[r]);
+    for (int64_t i = 0; target >= 0 && i < n; ++i) {
+      const double share =
+          c.attrs.factor / static_cast<double>(n) + (i == target ? 1 - c.attrs.factor : 0);
+      if (share > 0) sum -= share * std::log(at(p, static_cast<int64_t>(r) * n + i));
+    }
+  }
   return {sum};
 }
 
@@ -146,14 +152,48 @@ Values layer_norm(const RefCall& c) {
   return out;
 }
 
-Values mean(const RefCall& c) {
-  const Split s(c.in[0].shape, c.attrs.axis);
-  Values out(static_cast<size_t>(s.outer * s.inner));
-  for (int64_t o = 0; o < s.outer; ++o)
-    for (int64_t a = 0; a < s.axis; ++a)
-      for (int64_t i = 0; i < s.inner; ++i)
-        at(out, o * s.inner + i) +=
-            at(c.in[0].v, (o * s.axis + a) * s.inner + i) / static_cast<double>(s.axis);
+// The elements that each element of the output reduces.
+std::vector<Values> reduced(const RefCall& c) {
+  const Shape &shape = c.in[0].shape, &dims = c.attrs.dims;
+  const int first = dims.rank > 0 ? static_cast<int>(dims[0]) : c.attrs.axis;
+  const int last = first + std::max(dims.rank, 1);
+  const int64_t inner = shape.elements(last, shape.rank), axis = shape.elements(first, last);
+  std::vector<Values> out(static_cast<size_t>(shape.elements(0, first) * inner));
+  for (int64_t e = 0; e < shape.elements(); ++e)
+    out[static_cast<size_t>(e / (axis * inner) * inner + e % inner)].push_back(at(c.in[0].v, e));
+  return out;
+}
+
+double total(const Values& x) {
+  double sum = 0;
+  for (double v : x) sum += v;
+  return sum;
+}
+double average(const Values& x) { return total(x) / static_cast<double>(x.size()); }
+double greatest(const Values& x) { return *std::max_element(x.begin(), x.end()); }
+
+template <double (*f)(const Values&)>
+Values reduce(const RefCall& c) {
+  Values out;
+  for (const Values& x : reduced(c)) out.push_back(f(x));
+  return out;
+}
+
+Values sum_loss(const RefCall& c) { return {total(c.in[0].v)}; }
+
+Values binary_cross_entropy(const RefCall& c) {
+  return {total(pairs(c, [](double x, double t) { return softplus(x) - x * t; }))};
+}
+
+Values rms_norm(const RefCall& c) {
+  Values out = c.in[0].v;
+  const auto n = static_cast<size_t>(c.in[0].shape.last());
+  for (size_t row = 0; row < out.size(); row += n) {
+    double squares = 0;
+    for (size_t i = 0; i < n; ++i) squares += out[row + i] * out[row + i];
+    const double root = std::sqrt(squares / static_cast<double>(n) + c.attrs.factor);
+    for (size_t i = 0; i < n; ++i) out[row + i] *= c.weights[0].v[i] / root;
+  }
   return out;
 }
 
@@ -377,7 +417,12 @@ RefForward find_reference(const std::string& op) {
       {"linear", linear},
       {"log", unary<std::log>},
       {"matmul", matmul},
-      {"mean", mean},
+      {"mean", reduce<average>},
+      {"max", reduce<greatest>},
+      {"sum", reduce<total>},
+      {"sum_loss", sum_loss},
+      {"rms_norm", rms_norm},
+      {"binary_cross_entropy", binary_cross_entropy},
       {"mse", mse},
       {"mul", binary<std::multiplies<double>>},
       {"neg", unary<negative>},

@@ -1,5 +1,10 @@
-// layer_norm over the last axis: (x - mean) / sqrt(variance + attrs.factor) * gamma + beta. Weight
-// 0 is gamma, weight 1 is beta. Stash: mean and 1 / sqrt(variance + epsilon), one each per row.
+// Normalization over the last axis, with attrs.factor as epsilon.
+//
+//   layer_norm  (x - mean) / sqrt(variance + epsilon) * gamma + beta
+//   rms_norm    x / sqrt(mean(x^2) + epsilon) * gamma
+//
+// Weight 0 is gamma, weight 1 is beta. Stash: the inverse of the root and, for layer_norm, the
+// mean, one each per row.
 #include <cmath>
 
 #include "kernels/columns.h"
@@ -13,14 +18,16 @@ namespace {
 
 constexpr int64_t kColumns = 64;  // columns per tile of W
 
-class LayerNorm final : public Op {
+class Norm final : public Op {
  public:
-  std::string_view name() const override { return "layer_norm"; }
+  explicit Norm(bool centered) : centered_(centered) {}
+
+  std::string_view name() const override { return centered_ ? "layer_norm" : "rms_norm"; }
   uint32_t reads() const override { return kFactor; }
 
   Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in,
                          std::span<const Desc> weights) const override {
-    WEFT_TRY(check_counts(in, 1, weights, 2));
+    WEFT_TRY(check_counts(in, 1, weights, centered_ ? 2 : 1));
     const Desc& x = in[0].desc;
     WEFT_TRY(check_dtype(0, x, DType::f32));
     WEFT_TRY(check_last_axis(0, in[0]));
@@ -31,14 +38,14 @@ class LayerNorm final : public Op {
       return Status(Code::invalid,
                     cat("factor (epsilon) is ", attrs.factor, ", expected a float more than 0"));
     const Desc expected{DType::f32, {x.shape.last()}};
-    for (size_t i = 0; i < 2; ++i)
+    for (size_t i = 0; i < weights.size(); ++i)
       if (weights[i] != expected)
         return Status(Code::invalid,
                       cat("weight ", i, i ? " (beta)" : " (gamma)", " expects ", expected.text(),
                           " for input 0 ", x.text(), ", got ", weights[i].text()));
     const Desc per_row{
         DType::f32, Shape(std::span(x.shape.dims.data(), static_cast<size_t>(x.shape.rank - 1)))};
-    return Inferred{.out = x, .stash = {per_row, per_row}, .scratch = 0};
+    return Inferred{.out = x, .stash = std::vector<Desc>(centered_ ? 2 : 1, per_row), .scratch = 0};
   }
 
   Uses uses_input(const Attrs&) const override { return {.in = 1, .out = false, .stash = true}; }
@@ -54,9 +61,13 @@ class LayerNorm final : public Op {
     const auto [rows, n] = size(call.out);
     const float eps = static_cast<float>(call.attrs->factor);
     for_ranges(*call.tiles, rows, tile_rows(n), [&, n = n](int64_t begin, int64_t end) {
-      kernels::layer_norm(call.in[0].f32() + begin * n, call.weights[0].f32(),
-                          call.weights[1].f32(), eps, end - begin, n, call.out.f32() + begin * n,
-                          call.stash[0].f32() + begin, call.stash[1].f32() + begin);
+      const float* x = call.in[0].f32() + begin * n;
+      float *out = call.out.f32() + begin * n, *root = rstd(call) + begin;
+      if (centered_)
+        kernels::layer_norm(x, call.weights[0].f32(), call.weights[1].f32(), eps, end - begin, n,
+                            out, mean(call, begin), root);
+      else
+        kernels::rms_norm(x, call.weights[0].f32(), eps, end - begin, n, out, root);
     });
     return {};
   }
@@ -65,10 +76,9 @@ class LayerNorm final : public Op {
     if (!call.din[0]) return {};
     const auto [rows, n] = size(call.dout);
     for_ranges(*call.tiles, rows, tile_rows(n), [&, n = n](int64_t begin, int64_t end) {
-      kernels::layer_norm_grad(call.in[0].f32() + begin * n, call.weights[0].f32(),
-                               call.dout.f32() + begin * n, call.stash[0].f32() + begin,
-                               call.stash[1].f32() + begin, end - begin, n,
-                               call.din[0].f32() + begin * n);
+      kernels::norm_grad(call.in[0].f32() + begin * n, call.weights[0].f32(),
+                         call.dout.f32() + begin * n, mean(call, begin), rstd(call) + begin,
+                         end - begin, n, call.din[0].f32() + begin * n);
     });
     return {};
   }
@@ -77,8 +87,8 @@ class LayerNorm final : public Op {
     const auto [rows, n] = size(call.dout);
     for_ranges(*call.tiles, n, kColumns, [&, rows = rows, n = n](int64_t begin, int64_t end) {
       if (call.weight == 0)
-        kernels::layer_norm_gamma(call.in[0].f32(), call.dout.f32(), call.stash[0].f32(),
-                                  call.stash[1].f32(), rows, n, begin, end, call.acc.f32());
+        kernels::norm_gamma(call.in[0].f32(), call.dout.f32(), mean(call, 0), rstd(call), rows, n,
+                            begin, end, call.acc.f32());
       else
         kernels::add_column_sums(call.dout.f32() + begin, rows, end - begin, n,
                                  call.acc.f32() + begin);
@@ -87,6 +97,11 @@ class LayerNorm final : public Op {
   }
 
  private:
+  float* mean(const Call& call, int64_t row) const {
+    return centered_ ? call.stash[0].f32() + row : nullptr;
+  }
+  static float* rstd(const Call& call) { return call.stash.back().f32(); }
+
   struct Size {
     int64_t rows, n;
   };
@@ -94,12 +109,19 @@ class LayerNorm final : public Op {
     const Shape& shape = view.desc.shape;
     return {shape.elements(0, shape.rank - 1), shape.last()};
   }
+
+  const bool centered_;
 };
 
 }  // namespace
 
 const Op& layer_norm_op() {
-  static const LayerNorm op;
+  static const Norm op(true);
+  return op;
+}
+
+const Op& rms_norm_op() {
+  static const Norm op(false);
   return op;
 }
 
