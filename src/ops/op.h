@@ -52,7 +52,7 @@ enum class Collective : uint8_t {
 // What the builder of a node says beside its operands. One plain struct for all ops; each op names
 // the fields that it reads (Op::reads) and checks them.
 struct Attrs {
-  int32_t axis = 0;    // mean, sum, max, slice, concat
+  int32_t axis = 0;    // mean, sum, max, slice, concat, gather
   int32_t heads = 0;   // attention
   uint32_t flags = 0;  // AttrFlag
   int64_t begin = 0;   // slice: [begin, end) along axis
@@ -60,7 +60,8 @@ struct Attrs {
   double factor = 0;  // scale: factor; norms: epsilon; dropout, attention: probability of dropout;
                       // softmax_cross_entropy: label smoothing
   Shape dims{};  // reshape: target, first may be -1 (the batch); transpose: permutation; conv1d:
-                 // stride, padding, dilation; mean, sum, max: axes
+                 // stride, padding, dilation; mean, sum, max: axes; conv2d: these and groups;
+                 // max_pool, average_pool: size, stride, padding
   Over over{};
   // Set by shard() and expand() only. dropout, attention: of the output; embedding: of the table,
   // with kPositions of the output; cross_entropy_part: of the logits.

@@ -190,6 +190,34 @@ case("cross entropy smoothed", "softmax_cross_entropy", smoothed,
      [2 * normal(2, 5, 11), np.int32([[3, -1, 0, 10, -1], [-1, -1, 7, 7, 2]])], denominator=6, factor=0.1)
 case("sum loss", "sum_loss", lambda x, _: x[0].sum().reshape(1), [normal(3, 7), normal(3, 2)], denominator=3)
 
+
+def conv2d(stride, padding, dilation, groups=1):
+    def forward(x, w):
+        y = jax.lax.conv_general_dilated(x[0], w[0], (stride, stride), [(padding, padding)] * 2, rhs_dilation=(dilation, dilation),
+                                         dimension_numbers=("NHWC", "HWIO", "NHWC"), feature_group_count=groups)
+        return y + (w[1] if len(w) == 2 else 0)
+    return forward
+
+
+def pool(size, stride, padding, most):
+    def forward(x, _):
+        how = ((1, size, size, 1), (1, stride, stride, 1), [(0, 0), (padding, padding), (padding, padding), (0, 0)])
+        if most:
+            return jax.lax.reduce_window(x[0], -jnp.inf, jax.lax.max, *how)
+        return jax.lax.reduce_window(x[0], 0.0, jax.lax.add, *how) / size ** 2
+    return forward
+
+
+case("conv2d", "conv2d", conv2d(1, 1, 1), [normal(2, 5, 6, 3)], [normal(3, 3, 3, 4), normal(4)], dims=[1, 1])
+case("conv2d strided", "conv2d", conv2d(2, 3, 2), [normal(2, 5, 8, 3)], [normal(3, 4, 3, 4)], dims=[2, 3, 2])
+case("conv2d groups", "conv2d", conv2d(1, 1, 1, 2), [normal(2, 4, 5, 6)], [normal(3, 3, 3, 4), normal(4)], dims=[1, 1, 1, 2])
+case("max pool", "max_pool", pool(3, 2, 1, True), [normal(2, 6, 7, 3)], dims=[3, 2, 1])
+case("max pool two", "max_pool", pool(2, 2, 0, True), [normal(2, 6, 7, 3)], dims=[2])
+case("average pool", "average_pool", pool(3, 2, 1, False), [normal(2, 6, 7, 3)], dims=[3, 2, 1])
+case("gather rows", "gather", lambda x, _: jax.vmap(lambda row, i: row[i])(*x), [normal(2, 5, 3), integers(0, 5, 2, 7)], axis=1)
+case("gather last", "gather", lambda x, _: jnp.take_along_axis(x[0], x[1], axis=2), [normal(2, 3, 5), integers(0, 5, 2, 3, 4)], axis=2)
+case("where", "where", lambda x, _: jnp.where(x[0] != 0, x[1], x[2]), [integers(0, 2, 2, 4, 5), normal(2, 4, 5), normal(2, 4, 1)])
+
 path = pathlib.Path(__file__).with_name("op_values.json")
 lines = [json.dumps(row, separators=(",", ":")) for row in cases]
 path.write_text("[\n" + ",\n".join(lines) + "\n]\n")

@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "base/rng.h"
+#include "ops/image_reference.h"
 
 namespace weft::test {
 
@@ -289,25 +290,21 @@ Values linear(const RefCall& c) {
   return out;
 }
 
-Values conv1d(const RefCall& c) {
-  const Shape &x = c.in[0].shape, &w = c.weights[0].shape, &dims = c.attrs.dims;
-  const int64_t stride = dims.rank > 0 ? dims[0] : 1, padding = dims.rank > 1 ? dims[1] : 0,
-                dilation = dims.rank > 2 ? dims[2] : 1;
-  const int64_t rows = x[x.rank - 2], in = x.last();
+Values gather(const RefCall& c) {
+  const Split s(c.in[0].shape, c.attrs.axis);
+  const int64_t picks = c.in[1].shape.last();
   Values out;
-  for (int64_t sample = 0; sample < x.elements(0, x.rank - 2); ++sample)
-    for (int64_t first = -padding; first + dilation * (w[0] - 1) < rows + padding; first += stride)
-      for (int64_t o = 0; o < w[2]; ++o) {
-        double sum = c.weights.size() == 2 ? at(c.weights[1].v, o) : 0;
-        for (int64_t tap = 0; tap < w[0]; ++tap) {
-          const int64_t row = first + tap * dilation;
-          if (row < 0 || row >= rows) continue;
-          for (int64_t i = 0; i < in; ++i)
-            sum += at(c.in[0].v, (sample * rows + row) * in + i) *
-                   at(c.weights[0].v, (tap * in + i) * w[2] + o);
-        }
-        out.push_back(sum);
-      }
+  for (int64_t k = 0; k < s.outer * picks; ++k)
+    for (int64_t i = 0; i < s.inner; ++i) {
+      const auto index = static_cast<int64_t>(at(c.in[1].v, k));
+      out.push_back(at(c.in[0].v, (k / picks * s.axis + index) * s.inner + i));
+    }
+  return out;
+}
+
+Values where(const RefCall& c) {
+  Values out;
+  for (const Values& row : broadcast(c)) out.push_back(row[0] != 0 ? row[1] : row[2]);
   return out;
 }
 
@@ -405,7 +402,12 @@ RefForward find_reference(const std::string& op) {
       {"add", binary<std::plus<double>>},
       {"attention", attention},
       {"concat", concat},
-      {"conv1d", conv1d},
+      {"conv1d", ref_conv1d},
+      {"conv2d", ref_conv2d},
+      {"average_pool", ref_average_pool},
+      {"max_pool", ref_max_pool},
+      {"gather", gather},
+      {"where", where},
       {"cross_entropy_of_parts", cross_entropy_of_parts},
       {"cross_entropy_part", cross_entropy_part},
       {"div", binary<std::divides<double>>},

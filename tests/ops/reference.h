@@ -15,6 +15,7 @@ struct RefTensor {
 };
 
 struct RefCall {
+  std::string op;
   Attrs attrs;
   std::vector<RefTensor> in, weights;
   CallKey key;
