@@ -53,8 +53,39 @@ def attention(x, heads):
     return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(-2)
 
 
+def conv2d(x, w, a):
+    """Images with channels last, taps first in the weight."""
+    stride, padding, dilation, groups = (a.get("dims", []) + [1, 0, 1, 1][len(a.get("dims", [])):])
+    bias = w[1] if len(w) > 1 else None
+    return F.conv2d(x[0].permute(0, 3, 1, 2), w[0].permute(3, 2, 0, 1), bias, stride, padding, dilation, groups).permute(0, 2, 3, 1)
+
+
+def max_pool(x, a):
+    return F.max_pool2d(x.permute(0, 3, 1, 2), *a["dims"]).permute(0, 2, 3, 1)
+
+
 OPS = {
-    "add": lambda x, w, a: x[0] + x[1],
+    "add": lambda x, w, a: x[0] + (x + w)[1],
+    "binary_cross_entropy": lambda x, w, a: (F.binary_cross_entropy_with_logits(x[0], x[1], reduction="sum"), x[1].numel()),
+    "concat": lambda x, w, a: torch.cat(x, dim=a["axis"]),
+    "conv2d": conv2d,
+    "exp": lambda x, w, a: x[0].exp(),
+    "max_pool": lambda x, w, a: max_pool(x[0], a),
+    "mean": lambda x, w, a: x[0].mean(dim=a["dims"]),
+    "mul": lambda x, w, a: x[0] * (x + w)[1],
+    "relu": lambda x, w, a: F.relu(x[0]),
+    "reshape": lambda x, w, a: x[0].reshape(a["dims"]),
+    "rms_norm": lambda x, w, a: F.rms_norm(x[0], x[0].shape[-1:], w[0], a["factor"]),
+    "scale": lambda x, w, a: x[0] * a["factor"],
+    "sigmoid": lambda x, w, a: torch.sigmoid(x[0]),
+    "silu": lambda x, w, a: F.silu(x[0]),
+    "slice": lambda x, w, a: x[0].narrow(a["axis"], a["begin"], a["end"] - a["begin"]),
+    "softplus": lambda x, w, a: F.softplus(x[0]),
+    "sub": lambda x, w, a: x[0] - (x + w)[1],
+    "sum": lambda x, w, a: x[0].sum(dim=a["axis"]),
+    "sum_loss": lambda x, w, a: (x[0].sum(), x[1].shape[0]),
+    "tanh": lambda x, w, a: torch.tanh(x[0]),
+    "transpose": lambda x, w, a: x[0].permute(a["dims"]),
     "attention": lambda x, w, a: attention(x[0], a["heads"]),
     "embedding": lambda x, w, a: F.embedding(torch.arange(x[0].shape[-1]).expand_as(x[0]) if a.get("positions") else x[0], w[0]),
     "gelu": lambda x, w, a: F.gelu(x[0], approximate="tanh" if a.get("tanh") else "none"),
@@ -62,7 +93,8 @@ OPS = {
     "linear": lambda x, w, a: F.linear(x[0], w[0] if a.get("out_in") else w[0].T, w[1] if len(w) > 1 else None),
     "mse": lambda x, w, a: (F.mse_loss(x[0], x[1], reduction="sum"), x[1].numel()),
     "softmax_cross_entropy": lambda x, w, a: (
-        F.cross_entropy(x[0].flatten(0, -2), x[1].flatten(), ignore_index=IGNORED, reduction="sum"), int((x[1] != IGNORED).sum())),
+        F.cross_entropy(x[0].flatten(0, -2), x[1].flatten(), ignore_index=IGNORED, reduction="sum",
+                        label_smoothing=a.get("factor", 0.0)), int((x[1] != IGNORED).sum())),
 }
 
 
@@ -183,6 +215,97 @@ def gpt(vocabulary, width, heads, time, tied):
     return m, cuts
 
 
+def conv(m, x, name, taps, n, out, stride=1):
+    params = [m.param(f"{name}.w", taps, taps, n, out, scale=0.5 / taps), m.param(f"{name}.b", out)]
+    return m.node("conv2d", [x], params, name=name, dims=[stride, taps // 2])
+
+
+def channel_norm(m, x, name, width):
+    return m.node("layer_norm", [x], [m.param(f"{name}.scale", width, around=1.0), m.param(f"{name}.shift", width)], name=name, factor=1e-5)
+
+
+def resnet():
+    """A stem and a residual block that halves the image, with smoothed labels."""
+    m = Model()
+    x, y = m.input("image", [1, 6, 6, 3]), m.input("class", [1], "i32")
+    x = m.node("relu", [channel_norm(m, conv(m, x, "stem", 3, 3, 4), "stem.norm", 4)], name="stem.relu")
+    short = conv(m, x, "short", 1, 4, 6, stride=2)
+    y1 = m.node("relu", [channel_norm(m, conv(m, x, "first", 3, 4, 6, stride=2), "first.norm", 6)])
+    y2 = channel_norm(m, conv(m, y1, "second", 3, 6, 6), "second.norm", 6)
+    x = m.node("relu", [m.node("add", [y2, short], name="add")])
+    x = m.node("mean", [x], dims=[1, 2], name="pool")
+    x = m.node("linear", [x], [m.param("head.w", 6, 5), m.param("head.b", 5)], name="head")
+    m.node("softmax_cross_entropy", [x, y], name="loss", factor=0.1)
+    return m, ["short", "second", "pool"]
+
+
+def unet():
+    """Two halvings and two doublings with a skip connection for each; says for each pixel whether it belongs to the object."""
+    m = Model()
+    x, y = m.input("image", [1, 8, 8, 2]), m.input("mask", [1, 8, 8, 1])
+
+    def block(x, name, n, out):
+        norm = m.node("rms_norm", [conv(m, x, name, 3, n, out)], [m.param(f"{name}.scale", out, around=1.0)], factor=1e-5)
+        return m.node("silu", [norm], name=f"{name}.silu")
+
+    def double(x, name, size, n, out):
+        x = m.node("reshape", [conv(m, x, name, 1, n, 4 * out)], dims=[-1, size, size, 2, 2, out])
+        x = m.node("transpose", [x], dims=[0, 1, 3, 2, 4, 5])
+        return m.node("reshape", [x], dims=[-1, 2 * size, 2 * size, out])
+
+    first = block(x, "down1", 2, 3)
+    second = block(m.node("max_pool", [first], dims=[2]), "down2", 3, 4)
+    x = block(m.node("max_pool", [second], dims=[2]), "middle", 4, 4)
+    x = block(m.node("concat", [second, double(x, "up2.double", 2, 4, 3)], axis=3), "up2", 7, 4)
+    x = block(m.node("concat", [first, double(x, "up1.double", 4, 4, 3)], axis=3), "up1", 6, 3)
+    m.node("binary_cross_entropy", [conv(m, x, "head", 1, 3, 1), y], name="loss")
+    return m, ["down2", "middle", "up1.double"]
+
+
+def lstm(time=4, n=3, width=4):
+    """Unrolled: every step uses the same parameters."""
+    m = Model()
+    x, y = m.input("x", [1, time, n]), m.input("y", [1, time, width])
+    w_x, w_h, bias = m.param("w_x", n, 4 * width), m.param("w_h", width, 4 * width), m.param("b", 4 * width)
+    hidden = cell = None
+    outputs, cuts = [], []
+    for t in range(time):
+        now = m.node("reshape", [m.node("slice", [x], axis=1, begin=t, end=t + 1, name=f"t{t}")], dims=[-1, n])
+        gates = m.node("linear", [now], [w_x, bias], name=f"t{t}.x")
+        if hidden:
+            gates = m.node("add", [gates, m.node("linear", [hidden], [w_h])])
+        part = [m.node("slice", [gates], axis=1, begin=i * width, end=(i + 1) * width) for i in range(4)]
+        enter = m.node("mul", [m.node("sigmoid", [part[0]]), m.node("tanh", [part[1]])])
+        keep = m.node("mul", [m.node("sigmoid", [part[2]]), cell]) if cell else None
+        cell = m.node("add", [keep, enter], name=f"t{t}.cell") if keep else enter
+        hidden = m.node("mul", [m.node("sigmoid", [part[3]]), m.node("tanh", [cell])], name=f"t{t}.hidden")
+        outputs.append(m.node("reshape", [hidden], dims=[-1, 1, width]))
+        cuts.append(f"t{t}")
+    m.node("mse", [m.node("concat", outputs, axis=1), y], name="loss")
+    return m, cuts[1:]
+
+
+def autoencoder():
+    """Variational, with its noise as an input. The loss is a sum of terms; a constant is left out of the divergence."""
+    m = Model()
+    x, noise = m.input("x", [1, 6]), m.input("noise", [1, 2])
+
+    def linear(x, name, n, out):
+        return m.node("linear", [x], [m.param(f"{name}.w", n, out), m.param(f"{name}.b", out)], name=name)
+
+    hidden = m.node("tanh", [linear(x, "encode", 6, 5)])
+    mean, log = linear(hidden, "mean", 5, 2), linear(hidden, "log", 5, 2)
+    deviation = m.node("exp", [m.node("scale", [log], factor=0.5)])
+    z = m.node("add", [mean, m.node("mul", [deviation, noise])], name="z")
+    y = m.node("softplus", [linear(z, "decode", 2, 5)])
+    y = m.node("add", [m.node("mul", [linear(y, "pixels", 5, 6)], [m.param("gain", 6, around=1.0)])], [m.param("offset", 6)])
+    misfit = m.node("sum", [m.node("sub", [m.node("softplus", [y]), m.node("mul", [x, y])])], axis=1)
+    spread = m.node("sub", [m.node("add", [m.node("mul", [mean, mean]), m.node("exp", [log])]), log])
+    divergence = m.node("scale", [m.node("sum", [spread], axis=1)], factor=0.5, name="divergence")
+    m.node("sum_loss", [m.node("add", [misfit, divergence]), x], name="loss")
+    return m, ["mean", "z", "pixels"]
+
+
 def tokens(vocabulary, samples, time):
     return torch.randint(0, vocabulary, (samples, time))
 
@@ -243,6 +366,29 @@ batches = [(tokens(13, 8, 6), masked(tokens(13, 8, 6), k)) for k in
 cases.append(case("pipedream-2bw", model, {**ADAMW}, batches,
                   {"micro_batches": 4, "micro_batch_size": 2, "segment": 3},
                   [run("pipedream-2bw", 4, cuts), run("pipedream-2bw", 4, cuts, recompute="stage")], [1, 1, 1, 1], stages))
+
+# The usual networks. New cases go last, so that those before keep their random numbers.
+FOUR = {"micro_batches": 4, "micro_batch_size": 2, "short_size": 1}
+
+
+def usual_runs(cuts):
+    return [run("gpipe", 1, []), run("gpipe", 4, cuts), run("1f1b", 4, cuts, recompute="stage"), run("1f1b", 3, cuts[1:]),
+            run("zb-h1", 4, cuts), run("interleaved", 2, cuts, chunks=2)]
+
+
+SGD = {"rule": "sgd", "rate": 0.05, "momentum": 0.9, "clip": 1.0}
+model, cuts = resnet()
+batches = [(normal(n, 6, 6, 3), torch.randint(0, 5, (n,))) for n in (7, 8)]
+cases.append(case("resnet block", model, SGD, batches, FOUR, usual_runs(cuts)))
+model, cuts = unet()
+batches = [(normal(n, 8, 8, 2), torch.randint(0, 2, (n, 8, 8, 1)).double()) for n in (7, 8)]
+cases.append(case("u-net", model, SGD, batches, FOUR, usual_runs(cuts)))
+model, cuts = lstm()
+batches = [(normal(n, 4, 3), normal(n, 4, 4)) for n in (7, 8, 5)]
+cases.append(case("unrolled lstm", model, SGD, batches, FOUR, usual_runs(cuts)))
+model, cuts = autoencoder()
+batches = [(torch.randint(0, 2, (n, 6)).double(), normal(n, 2)) for n in (7, 8, 5)]
+cases.append(case("variational autoencoder", model, ADAMW, batches, FOUR, usual_runs(cuts)))
 
 path = pathlib.Path(__file__).with_name("step_values.json")
 path.write_text("[\n" + ",\n".join(json.dumps(c, separators=(",", ":")) for c in cases) + "\n]\n")
