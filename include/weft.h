@@ -223,6 +223,28 @@ WEFT_API weft_status weft_model_add_node(weft_model *model, const weft_node_conf
 WEFT_API weft_status weft_model_add_linear(weft_model *model, const char *name, weft_value x, int64_t out_features, weft_value *out,
                                            weft_error *err);
 
+/** Adds an op with one input and no settings: "relu", "gelu", "tanh", "softmax", ... `name` may be NULL. Thread: owner. */
+WEFT_API weft_status weft_model_add_unary(weft_model *model, const char *name, const char *op, weft_value x, weft_value *out,
+                                          weft_error *err);
+/** Adds an op with two inputs and no settings: "add", "mul", ..., and losses: "mse", "softmax_cross_entropy" of a result and its
+ * target. `name` may be NULL. Thread: owner. */
+WEFT_API weft_status weft_model_add_binary(weft_model *model, const char *name, const char *op, weft_value a, weft_value b,
+                                           weft_value *out, weft_error *err);
+/** Adds layer normalization over the last dimension n of x, with epsilon 1e-5 and new parameters: NAME.weight [n], 1, and NAME.bias [n],
+ * 0. Thread: owner. */
+WEFT_API weft_status weft_model_add_layer_norm(weft_model *model, const char *name, weft_value x, weft_value *out, weft_error *err);
+/** Adds the rows of a new parameter NAME.weight [rows, width], initialized from N(0, 0.02), which `ids` select. `flags`: 0 or
+ * WEFT_NODE_POSITIONS. Thread: owner. */
+WEFT_API weft_status weft_model_add_embedding(weft_model *model, const char *name, weft_value ids, int64_t rows, int64_t width,
+                                              uint32_t flags, weft_value *out, weft_error *err);
+/** Adds attention with `heads` heads over queries, keys and values, which are side by side in the last dimension of `qkv`. `flags`: 0 or
+ * WEFT_NODE_CAUSAL. `name` may be NULL. Thread: owner. */
+WEFT_API weft_status weft_model_add_attention(weft_model *model, const char *name, weft_value qkv, int32_t heads, uint32_t flags,
+                                              weft_value *out, weft_error *err);
+/** Adds dropout with this probability. `name` may be NULL. Thread: owner. */
+WEFT_API weft_status weft_model_add_dropout(weft_model *model, const char *name, weft_value x, double probability, weft_value *out,
+                                            weft_error *err);
+
 /** Makes a value an output: steps of WEFT_FORWARD deliver it. Thread: owner. */
 WEFT_API weft_status weft_model_add_output(weft_model *model, weft_value value, weft_error *err);
 
@@ -280,6 +302,30 @@ WEFT_API void weft_op_init(weft_op *op, size_t size);
 
 /** Registers an op under its name for this model. On failure, destroy is not called. Thread: owner. */
 WEFT_API weft_status weft_model_add_op(weft_model *model, const weft_op *op, void *payload, weft_error *err);
+
+/** What weft_model_describe lists. */
+typedef enum weft_item_kind WEFT_UINT32_ {
+  WEFT_ITEM_INPUT = 1,
+  WEFT_ITEM_PARAM = 2,
+  WEFT_ITEM_NODE = 3,
+  WEFT_ITEM_OUTPUT = 4
+} weft_item_kind;
+
+/** An input, parameter, node or output of a model. Pointers are borrowed: valid until the model changes or is freed. */
+typedef struct weft_item {
+  uint32_t size;
+  uint32_t reserved;
+  const char *name;
+  const char *op;     /**< of a node or output; else NULL */
+  weft_value value;   /**< of an input, node or output; else 0 */
+  weft_param param;   /**< of a parameter; else 0 */
+  weft_desc desc;     /**< of one sample */
+} weft_item;
+
+/** Describes item `index` of a kind, from 0 in the order in which they were added, or returns WEFT_ENOENT. Thread: owner. */
+WEFT_API weft_status weft_model_describe(const weft_model *model, weft_item_kind kind, uint32_t index, weft_item *out);
+/** The type and dimensions of a value for a number of samples. Thread: owner. */
+WEFT_API weft_status weft_model_shape(const weft_model *model, weft_value value, int64_t samples, weft_desc *out, weft_error *err);
 
 /** The number of elements of all parameters. Thread: owner. */
 WEFT_API int64_t weft_model_parameters(const weft_model *model);
@@ -523,6 +569,12 @@ WEFT_API int64_t weft_plan_resident(const weft_plan *plan, uint32_t rank);
  * Thread: any.
  */
 WEFT_API size_t weft_plan_timetable(const weft_plan *plan, char *buffer, size_t size);
+
+/**
+ * Fills *out, whose size the caller has set, with a configuration that makes the same plan for the same model. It has the cuts, and not the
+ * profile, speeds, links and cluster. Pointers are borrowed: valid as long as the plan. Thread: any.
+ */
+WEFT_API weft_status weft_plan_settings(const weft_plan *plan, weft_plan_config *out);
 
 /** Results of choices that the configuration left to weft_plan_new. */
 typedef struct weft_plan_info {
@@ -788,6 +840,13 @@ typedef enum weft_step_mode WEFT_UINT32_ {
 WEFT_API weft_status weft_run_submit(weft_run *run, weft_tensor *const *inputs, uint32_t n_inputs, weft_step_mode mode, uint64_t tag,
                                      weft_error *err);
 
+/**
+ * Makes one step: submits it, waits until it is finished, and sets *loss (may be NULL) to its loss. A failure of the run is returned.
+ * Outputs are not available. Only between steps. Thread: owner.
+ */
+WEFT_API weft_status weft_run_step(weft_run *run, weft_tensor *const *inputs, uint32_t n_inputs, weft_step_mode mode, double *loss,
+                                   weft_error *err);
+
 /** Kinds of events. Ignore kinds that you do not know. */
 typedef enum weft_event_kind WEFT_UINT32_ {
   WEFT_EVENT_MICRO_BATCH = 1,   /**< the loss of one micro-batch, or its outputs */
@@ -883,7 +942,9 @@ typedef struct weft_event {
 
 /**
  * Fills *event with the next event. Set event->size before the call. Returns 1 for an event. Returns 0 if `timeout_ns` has passed (negative:
- * no limit) or if nothing was submitted; all fields of *event except size are then 0. Thread: owner.
+ * no limit) or if nothing was submitted; all fields of *event except size are then 0. In a run without threads the call computes, and
+ * compares the time after each job: with `timeout_ns` 0 it runs at most one job, which is one action of one rank. A save is not divided.
+ * Thread: owner.
  */
 WEFT_API weft_status weft_run_poll(weft_run *run, weft_event *event, int64_t timeout_ns);
 
@@ -973,6 +1034,9 @@ WEFT_API void weft_save_config_init(weft_save_config *config, size_t size);
  * steps and saves are not finished. Not possible after a failed step. Thread: owner.
  */
 WEFT_API weft_status weft_run_save(weft_run *run, const weft_save_config *config, weft_error *err);
+
+/** Writes all parameters as one safetensors file. A path inside a checkpoint is refused. Only between steps. Thread: owner. */
+WEFT_API weft_status weft_run_export(weft_run *run, const char *path, weft_error *err);
 
 typedef struct weft_checkpoint weft_checkpoint;
 

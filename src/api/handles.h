@@ -48,8 +48,14 @@ struct weft_cluster {
 };
 
 struct weft_plan {
+  weft_plan(std::shared_ptr<const weft::Plan> of, std::shared_ptr<const weft::Cluster> for_cluster);
+
   std::shared_ptr<const weft::Plan> plan;
   std::shared_ptr<const weft::Cluster> cluster;  // may be null
+  // What weft_plan_settings points to.
+  std::vector<weft_axis> axes;
+  weft_optimizer optimizer;
+  std::vector<const char*> cuts;
 };
 
 struct weft_mesh {
@@ -123,6 +129,8 @@ Status read_config(const T* in, const char* name, T& out) {
 // does not change its row, so programs that were built before continue to work.
 #define WEFT_FILLED_MAP(X)            \
   X(weft_preset_info, text)           \
+  X(weft_item, desc)                  \
+  X(weft_plan_config, optimizer)      \
   X(weft_node_times, stash_bytes)     \
   X(weft_schedule_info, forward_only) \
   X(weft_plan_info, reserved)         \

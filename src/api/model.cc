@@ -170,46 +170,6 @@ weft_status weft_model_add_node(weft_model* model, const weft_node_config* confi
   });
 }
 
-weft_status weft_model_add_linear(weft_model* model, const char* name, weft_value x,
-                                  int64_t out_features, weft_value* out, weft_error* err) {
-  return guard(err, [&]() -> Status {
-    WEFT_TRY(require(model, "model"));
-    WEFT_TRY(require(out, "out"));
-    WEFT_TRY(require(name, "node name"));
-    WEFT_TRY(check_name(name, "node"));
-    Model& m = *model->model;
-    const NodeId in = node_of(x);
-    if (in < 0 || in >= static_cast<NodeId>(m.nodes().size()))
-      return Status(Code::invalid, cat("node '", name, "': x is not a value of this model"));
-    if (out_features < 1)
-      return Status(Code::invalid, cat("node '", name, "': out_features is ", out_features,
-                                       ", expected 1 or more"));
-    if (m.find_node(name) >= 0)
-      return Status(Code::invalid, cat("node '", name, "': the name is taken"));
-    // Tried first without the parameters, which could not be taken back.
-    const Desc weight{DType::f32, {m.desc(in, 1).shape.last(), out_features}},
-        bias{DType::f32, {out_features}};
-    const Desc descs[] = {weight, bias};
-    for (const int64_t samples : {1, 2}) {
-      const Operand operand{m.desc(in, samples), m.node(in).batched};
-      const auto made = find_op("linear")->infer({}, {&operand, 1}, descs);
-      const std::string where = cat("node '", name, "' (linear)");
-      if (!made.ok()) return made.status().within(where);
-      const Desc& y = made.value().out;
-      WEFT_TRY(check_shape({y.shape.dims.data(), static_cast<size_t>(y.shape.rank)}, y.dtype)
-                   .within(cat(where, ": output")));
-    }
-    WEFT_TRY(m.check_param_name(cat(name, ".bias")));
-    WEFT_TRY_ASSIGN(const ParamId w,
-                    m.add_param(cat(name, ".weight"), weight.shape, {InitKind::normal, 0.02}));
-    WEFT_TRY_ASSIGN(const ParamId b, m.add_param(cat(name, ".bias"), bias.shape, {}));
-    const ParamId params[] = {w, b};
-    WEFT_TRY_ASSIGN(const NodeId id, m.add_node(name, find_op("linear"), {}, {&in, 1}, params));
-    out->id = static_cast<uint32_t>(id) + 1;
-    return {};
-  });
-}
-
 weft_status weft_model_add_output(weft_model* model, weft_value value, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(model, "model"));

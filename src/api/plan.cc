@@ -238,7 +238,7 @@ weft_status weft_plan_new(weft_model* model, const weft_plan_config* config, wef
                     choose(model->model, asked.config, asked.cluster.get()));
     WEFT_TRY_ASSIGN(auto plan, make_plan(model->model, chosen));
     WEFT_TRY(check_memory(*plan, asked.cluster.get(), 0));
-    *out = new weft_plan{std::move(plan), asked.cluster};
+    *out = new weft_plan(std::move(plan), asked.cluster);
     model->model->freeze();
     return {};
   });

@@ -187,7 +187,7 @@ weft_status weft_plan_load(weft_model* model, const char* path, weft_plan** out,
     WEFT_TRY_ASSIGN(const std::string text, read_text(path, kMostFileBytes));
     auto plan = load(model->model, text);
     if (!plan.ok()) return plan.status().within(cat("plan '", path, "'"));
-    *out = new weft_plan{plan.take(), nullptr};
+    *out = new weft_plan(plan.take(), nullptr);
     model->model->freeze();
     return {};
   });

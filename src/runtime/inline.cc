@@ -1,5 +1,6 @@
 // The inline driver: everything runs inside poll() on the caller's thread, one event at a time in a
 // fixed order. For tiny embeddings, debuggers and deterministic tests.
+#include "runtime/clock.h"
 #include "runtime/event_queue.h"
 #include "runtime/local.h"
 #include "runtime/ring.h"
@@ -36,30 +37,44 @@ class InlineRun final : public Run, private LocalRanks::Driver {
   }
   void proceed() override {}
 
-  bool next_event(RunEvent& event, int64_t) override {
-    while (events_.empty() && !waiting_.empty()) {
-      current_ = waiting_.pop();
-      if (!failure_.ok()) {
-        events_.push(error_event(current_, failure_));
-        continue;
-      }
-      if (current_->save) {
-        events_.push(saved_event(current_, carry_out(*current_->save)));
-        continue;
-      }
-      ranks_->begin(current_->descriptor, current_->batch);
-      while (!tasks_.empty() && failure_.ok()) {
-        const std::pair<int32_t, WorkerTask> next = tasks_.pop();
-        Worker& worker = ranks_->worker(next.first);
-        const Status status = attempt([&] { return worker.run(next.second); });
-        ranks_->ran(next.first, next.second, status, worker.last_time());
-      }
-      ranks_->check_progress();
-    }
+  // Works until there is an event or the time has passed, which is known after each job.
+  bool next_event(RunEvent& event, int64_t timeout_ns) override {
+    const int64_t begin = monotonic_ns();
+    const auto in_time = [&] { return timeout_ns < 0 || monotonic_ns() - begin < timeout_ns; };
+    while (events_.empty() && work() && in_time()) continue;
     if (events_.empty()) return false;
     event = events_.pop();
-    flag_.set(!events_.empty() || !waiting_.empty());
+    flag_.set(!events_.empty() || !waiting_.empty() || has_job());
     return true;
+  }
+
+  bool has_job() const { return !tasks_.empty() && failure_.ok(); }
+
+  // One job, a whole save, or the beginning of a step. False: there is nothing to do.
+  bool work() {
+    if (has_job()) {
+      run_job();
+      return true;
+    }
+    if (waiting_.empty()) return false;
+    current_ = waiting_.pop();
+    if (!failure_.ok()) {
+      events_.push(error_event(current_, failure_));
+    } else if (current_->save) {
+      events_.push(saved_event(current_, carry_out(*current_->save)));
+    } else {
+      ranks_->begin(current_->descriptor, current_->batch);
+      if (!has_job()) ranks_->check_progress();
+    }
+    return true;
+  }
+
+  void run_job() {
+    const std::pair<int32_t, WorkerTask> next = tasks_.pop();
+    Worker& worker = ranks_->worker(next.first);
+    const Status status = attempt([&] { return worker.run(next.second); });
+    ranks_->ran(next.first, next.second, status, worker.last_time());
+    if (!has_job()) ranks_->check_progress();
   }
 
   Status carry_out(SaveRequest& request) {

@@ -1,0 +1,154 @@
+// Common nodes in one call: with parameters of their own, or without a configuration.
+#include <algorithm>
+
+#include "api/handles.h"
+
+using namespace weft;
+using namespace weft::api;
+
+namespace {
+
+NodeId node_of(weft_value value) { return static_cast<NodeId>(value.id - 1); }
+
+struct NewParam {
+  const char* suffix;
+  Shape shape;
+  Init init;
+};
+
+// A node with one input and new parameters NAME.SUFFIX. The op is tried before the parameters are
+// added, because they cannot be removed.
+Status add_with_params(Model& m, const char* name, const char* op_name, const Attrs& attrs,
+                       NodeId in, std::span<const NewParam> params, weft_value& out) {
+  const Op* op = find_op(op_name);
+  std::vector<Desc> descs;
+  for (const NewParam& p : params) descs.push_back({DType::f32, p.shape});
+  const std::string where = cat("node '", name, "' (", op_name, ")");
+  for (const int64_t samples : {1, 2}) {
+    const Operand operand{m.desc(in, samples), m.node(in).batched};
+    const auto made = op->infer(attrs, {&operand, 1}, descs);
+    if (!made.ok()) return made.status().within(where);
+    const Desc& y = made.value().out;
+    WEFT_TRY(check_shape({y.shape.dims.data(), static_cast<size_t>(y.shape.rank)}, y.dtype)
+                 .within(cat(where, ": output")));
+  }
+  for (const NewParam& p : params) WEFT_TRY(m.check_param_name(cat(name, ".", p.suffix)));
+  std::vector<ParamId> ids;
+  for (const NewParam& p : params) {
+    WEFT_TRY_ASSIGN(const ParamId id, m.add_param(cat(name, ".", p.suffix), p.shape, p.init));
+    ids.push_back(id);
+  }
+  WEFT_TRY_ASSIGN(const NodeId id, m.add_node(name, op, attrs, {&in, 1}, ids));
+  out.id = static_cast<uint32_t>(id) + 1;
+  return {};
+}
+
+// The arguments that such a node has in common.
+Result<NodeId> check_node(const weft_model* model, const char* name, weft_value x,
+                          const weft_value* out) {
+  WEFT_TRY(require(model, "model"));
+  WEFT_TRY(require(out, "out"));
+  WEFT_TRY(require(name, "node name"));
+  WEFT_TRY(check_name(name, "node"));
+  const NodeId in = node_of(x);
+  if (in < 0 || in >= static_cast<NodeId>(model->model->nodes().size()))
+    return Status(Code::invalid, cat("node '", name, "': x is not a value of this model"));
+  if (model->model->find_node(name) >= 0)
+    return Status(Code::invalid, cat("node '", name, "': the name is taken"));
+  return in;
+}
+
+weft_status add_op(weft_model* model, const char* name, const char* op,
+                   std::initializer_list<weft_value> inputs, weft_value* out, weft_error* err) {
+  weft_node_config config = defaults<weft_node_config>();
+  config.size = sizeof config;
+  config.name = name;
+  config.op = op;
+  config.inputs = inputs.begin();
+  config.n_inputs = static_cast<uint32_t>(inputs.size());
+  return weft_model_add_node(model, &config, out, err);
+}
+
+}  // namespace
+
+weft_status weft_model_add_linear(weft_model* model, const char* name, weft_value x,
+                                  int64_t out_features, weft_value* out, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY_ASSIGN(const NodeId in, check_node(model, name, x, out));
+    if (out_features < 1)
+      return Status(Code::invalid, cat("node '", name, "': out_features is ", out_features,
+                                       ", expected 1 or more"));
+    Model& m = *model->model;
+    const NewParam params[] = {
+        {"weight", {m.desc(in, 1).shape.last(), out_features}, {InitKind::normal, 0.02}},
+        {"bias", {out_features}, {}}};
+    return add_with_params(m, name, "linear", {}, in, params, *out);
+  });
+}
+
+weft_status weft_model_add_layer_norm(weft_model* model, const char* name, weft_value x,
+                                      weft_value* out, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY_ASSIGN(const NodeId in, check_node(model, name, x, out));
+    Model& m = *model->model;
+    const int64_t width = m.desc(in, 1).shape.last();
+    Attrs attrs;
+    attrs.factor = 1e-5;
+    const NewParam params[] = {{"weight", {width}, {InitKind::constant, 1}}, {"bias", {width}, {}}};
+    return add_with_params(m, name, "layer_norm", attrs, in, params, *out);
+  });
+}
+
+weft_status weft_model_add_embedding(weft_model* model, const char* name, weft_value ids,
+                                     int64_t rows, int64_t width, uint32_t flags, weft_value* out,
+                                     weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY_ASSIGN(const NodeId in, check_node(model, name, ids, out));
+    if (rows < 1 || width < 1)
+      return Status(Code::invalid, cat("node '", name, "': rows is ", rows, " and width is ", width,
+                                       ", expected 1 or more"));
+    if (flags & ~uint32_t{WEFT_NODE_POSITIONS})
+      return Status(Code::invalid, cat("node '", name, "': flags is ", flags,
+                                       ", expected 0 or WEFT_NODE_POSITIONS"));
+    Attrs attrs;
+    attrs.flags = flags;
+    const NewParam params[] = {{"weight", {rows, width}, {InitKind::normal, 0.02}}};
+    return add_with_params(*model->model, name, "embedding", attrs, in, params, *out);
+  });
+}
+
+weft_status weft_model_add_unary(weft_model* model, const char* name, const char* op, weft_value x,
+                                 weft_value* out, weft_error* err) {
+  return add_op(model, name, op, {x}, out, err);
+}
+
+weft_status weft_model_add_binary(weft_model* model, const char* name, const char* op, weft_value a,
+                                  weft_value b, weft_value* out, weft_error* err) {
+  return add_op(model, name, op, {a, b}, out, err);
+}
+
+weft_status weft_model_add_attention(weft_model* model, const char* name, weft_value qkv,
+                                     int32_t heads, uint32_t flags, weft_value* out,
+                                     weft_error* err) {
+  weft_node_config config = defaults<weft_node_config>();
+  config.size = sizeof config;
+  config.name = name;
+  config.op = "attention";
+  config.inputs = &qkv;
+  config.n_inputs = 1;
+  config.heads = heads;
+  config.flags = flags;
+  return weft_model_add_node(model, &config, out, err);
+}
+
+weft_status weft_model_add_dropout(weft_model* model, const char* name, weft_value x,
+                                   double probability, weft_value* out, weft_error* err) {
+  weft_node_config config = defaults<weft_node_config>();
+  config.size = sizeof config;
+  config.name = name;
+  config.op = "dropout";
+  config.inputs = &x;
+  config.n_inputs = 1;
+  config.factor = probability;
+  return weft_model_add_node(model, &config, out, err);
+}
