@@ -1,12 +1,11 @@
 // weft plan
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 
 #include "cli/command.h"
 #include "cli/console.h"
 #include "cli/json.h"
 #include "cli/mesh_option.h"
+#include "cli/output_file.h"
 #include "cli/plan_report.h"
 #include "cli/saved_plan.h"
 
@@ -39,29 +38,10 @@ void print_schedules(bool json) {
   if (json) print_line(JsonObject().add("schedules", rows).text());
 }
 
-// The library refuses to write into a checkpoint, but the command writes this file itself.
-Outcome check_outside_checkpoints(const std::string& path) {
-  std::error_code error;
-  const std::filesystem::path place = std::filesystem::weakly_canonical(path, error);
-  const std::filesystem::path directory = place.parent_path();
-  if (place.filename() != "latest" && !std::filesystem::exists(directory / "manifest.json", error))
-    return {};
-  weft_error ignored = sized<weft_error>();
-  CheckpointPtr checkpoint;
-  if (weft_checkpoint_open(directory.c_str(), Out(checkpoint), &ignored) < 0) return {};
-  return {
-      kBadInput,
-      path + ": is part of the checkpoints in '" + directory.string() + "', expected another file",
-      ""};
-}
-
 Outcome write_rows(const std::string& path, const std::vector<std::string>& rows) {
-  CLI_TRY(check_outside_checkpoints(path));
-  std::ofstream file(path, std::ios::binary);
-  for (const std::string& row : rows) file << row << '\n';
-  file.close();
-  if (!file) return {kBadInput, "cannot write '" + path + "'", ""};
-  return {};
+  std::string text;
+  for (const std::string& row : rows) text += row + '\n';
+  return write_file(path, text);
 }
 
 // The first option on the command line that concerns one plan, or that is in `names`; empty if

@@ -149,6 +149,10 @@ void add_output_options(Parser& parser, TrainOptions& o) {
       .add("--trace", o.trace,
            "Write when each action ran, as a Chrome trace of up to 100000 actions per rank")
       .type("FILE");
+  parser
+      .add("--log", o.log,
+           "Write the lines of --json to a file, for 'weft report'. With --resume: add them to it")
+      .type("FILE");
   parser.add("--json", o.json, "Print one JSON object per line");
   parser.add("-q,--quiet", o.quiet, "Print no progress on standard error");
 }

@@ -5,6 +5,7 @@
 
 #include "cli/console.h"
 #include "cli/json.h"
+#include "cli/run_facts.h"
 #include "cli/units.h"
 
 namespace weft::cli {
@@ -273,6 +274,7 @@ void print_plan_json(const PlanReport& r) {
                         .add("owned", weft_plan_owned(plan, i))
                         .add("resident", weft_plan_resident(plan, i))
                         .add("peak_bytes", p.peak_bytes)
+                        .add("memory", memory_json(plan, i))
                         .add("first", seconds_of(p.first_ns))
                         .add("last", seconds_of(p.last_ns))
                         .add("busy", seconds_of(p.busy_ns))

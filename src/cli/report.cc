@@ -32,11 +32,14 @@ std::string Report::current_steps() const {
   return first_ == final_ ? "step " + first : "steps " + first + " to " + std::to_string(final_);
 }
 
+void Report::add(const JsonObject& line) {
+  if (o_.json) print_line(line.text());
+  log_.add(line);
+}
+
 void Report::run(const std::string& line, const JsonObject& json) {
-  if (o_.json)
-    print_line(json.text());
-  else
-    progress_.note(line);
+  add(json);
+  if (!o_.json) progress_.note(line);
 }
 
 void Report::begin(uint64_t first, uint64_t last, uint64_t micro_batches) {
@@ -75,21 +78,19 @@ void Report::step(const StepReport& report) {
     ++submissions_;
     micro_batches_ = 0;
   }
-  if (o_.json) {
-    print_line(JsonObject()
-                   .add("event", "step")
-                   .add("step", report.step)
-                   .add("loss", report.loss)
-                   .add("micro_batch_losses", report.micro_batch_losses)
-                   .add("learning_rate", report.rate)
-                   .add("grad_norm", report.grad_norm)
-                   .add("tokens_per_second", report.per_second)
-                   .add("idle", report.idle)
-                   .add("idle_by_rank", report.idle_by_rank)
-                   .add("seconds", report.seconds)
-                   .text());
-    return;
-  }
+  add(JsonObject()
+          .add("event", "step")
+          .add("step", report.step)
+          .add("loss", report.loss)
+          .add("micro_batch_losses", report.micro_batch_losses)
+          .add("learning_rate", report.rate)
+          .add("grad_norm", report.grad_norm)
+          .add("tokens_per_second", report.per_second)
+          .add("idle", report.idle)
+          .add("idle_by_rank", report.idle_by_rank)
+          .add("seconds", report.seconds)
+          .add("elapsed", report.elapsed));
+  if (o_.json) return;
   std::string line = counted(report.step, o_.steps) + "  loss " + fixed_text(report.loss, 4) +
                      "  lr " + short_text(report.rate) + "  " + fixed_text(report.per_second, 0) +
                      " " + o_.unit + "/s  idle " + fixed_text(100 * report.idle, 0) + "%";
@@ -104,41 +105,33 @@ void Report::step(const StepReport& report) {
 void Report::evaluated(uint64_t step, double loss, int64_t windows) {
   eval_loss_ = loss;
   eval_step_ = step;
-  if (o_.json)
-    print_line(JsonObject()
-                   .add("event", "eval")
-                   .add("step", step)
-                   .add("eval_loss", loss)
-                   .add("windows", windows)
-                   .text());
-  else
+  add(JsonObject()
+          .add("event", "eval")
+          .add("step", step)
+          .add("eval_loss", loss)
+          .add("windows", windows));
+  if (!o_.json)
     progress_.note("step " + std::to_string(step) + "  held-out loss " + fixed_text(loss, 4));
 }
 
 void Report::saved(uint64_t step, const std::string& path) {
-  if (o_.json)
-    print_line(JsonObject().add("event", "checkpoint").add("step", step).add("path", path).text());
-  else
-    progress_.note("step " + std::to_string(step) + "  saved " + path);
+  add(JsonObject().add("event", "checkpoint").add("step", step).add("path", path));
+  if (!o_.json) progress_.note("step " + std::to_string(step) + "  saved " + path);
 }
 
 void Report::done(const DoneReport& r) {
   progress_.clear();
-  if (o_.json) {
-    print_line(
-        JsonObject()
-            .add("event", "done")
-            .add("digest", r.digest)
-            .add("optimizer_digest", r.optimizer_digest)
-            .add("steps", r.steps)
-            .add("seconds", r.seconds)
-            .add("parameters", r.parameters)
-            .add("peak_bytes_by_rank",
-                 JsonObject().add("planned", r.planned_bytes).add("measured", r.measured_bytes))
-            .add("kernels", r.kernels)
-            .text());
-    return;
-  }
+  add(JsonObject()
+          .add("event", "done")
+          .add("digest", r.digest)
+          .add("optimizer_digest", r.optimizer_digest)
+          .add("steps", r.steps)
+          .add("seconds", r.seconds)
+          .add("parameters", r.parameters)
+          .add("peak_bytes_by_rank",
+               JsonObject().add("planned", r.planned_bytes).add("measured", r.measured_bytes))
+          .add("kernels", r.kernels));
+  if (o_.json) return;
   std::string line = "step " + std::to_string(r.steps);
   if (last_.step) line += "  loss " + fixed_text(last_.loss, 4);
   if (eval_loss_ >= 0) line += "  held-out loss " + fixed_text(eval_loss_, 4);

@@ -8,13 +8,14 @@
 
 #include "cli/console.h"
 #include "cli/json.h"
+#include "cli/output_file.h"
 #include "weft.h"
 
 namespace weft::cli {
 
 struct StepReport {
   uint64_t step = 0;  // counts from 1
-  double loss = 0, rate = 0, grad_norm = 0, per_second = 0, seconds = 0;
+  double loss = 0, rate = 0, grad_norm = 0, per_second = 0, seconds = 0, elapsed = 0;
   double idle = 0;
   std::vector<double> micro_batch_losses, idle_by_rank;
 };
@@ -39,6 +40,9 @@ class Report {
   explicit Report(const ReportOptions& options)
       : o_(options), progress_(options.json || options.quiet) {}
 
+  // Also writes all lines of --json to a file.
+  Outcome log_to(const std::string& path, bool append) { return log_.open(path, append); }
+  Outcome log_failure() const { return log_.failure(); }
   // `line` for a person, `json` for a program.
   void run(const std::string& line, const JsonObject& json);
   // Steps from first to last are computed together.
@@ -55,12 +59,14 @@ class Report {
 
  private:
   using Clock = std::chrono::steady_clock;
+  void add(const JsonObject& line);
   double step_seconds() const;  // of a submission: as measured, by its progress, or as predicted
   double elapsed() const;       // of the current one
   std::string current_steps() const;
 
   const ReportOptions o_;
   Progress progress_;
+  JsonLog log_;
   StepReport last_;
   bool stopping_ = false;
   double eval_loss_ = -1;

@@ -93,14 +93,17 @@ std::vector<std::string> run_warnings(const RunFacts& facts, uint32_t ranks_here
   return out;
 }
 
+JsonObject memory_json(const weft_plan* plan, uint32_t rank) {
+  JsonObject out;
+  for (const auto& [name, kind] : kKinds) out.add(name, weft_plan_memory(plan, rank, kind));
+  return out;
+}
+
 JsonObject run_json(const RunFacts& facts, uint64_t first_step, uint64_t steps) {
   const weft_plan* plan = facts.built.plan.get();
   const uint32_t stage = facts.plan.ranks / facts.plan.data / facts.plan.shard_ranks;
   std::vector<JsonObject> memory;
-  for (uint32_t r = 0; r < facts.info.ranks; ++r) {
-    JsonObject& rank = memory.emplace_back();
-    for (const auto& [name, kind] : kKinds) rank.add(name, weft_plan_memory(plan, r, kind));
-  }
+  for (uint32_t r = 0; r < facts.info.ranks; ++r) memory.push_back(memory_json(plan, r));
   JsonObject out;
   out.add("event", "run")
       .add("model", facts.built.info.text)

@@ -29,6 +29,8 @@ std::string run_line(const RunFacts& facts);
 // What the reader should know before a step that takes minutes, or most of the memory of this
 // machine, on which the first `ranks_here` ranks run. One warning per item.
 std::vector<std::string> run_warnings(const RunFacts& facts, uint32_t ranks_here);
+// Planned bytes of a rank by kind.
+JsonObject memory_json(const weft_plan* plan, uint32_t rank);
 // The event "run" of --json and --log.
 JsonObject run_json(const RunFacts& facts, uint64_t first_step, uint64_t steps);
 

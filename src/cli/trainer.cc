@@ -97,6 +97,7 @@ Outcome Trainer::announce() {
   report_ =
       std::make_unique<Report>(ReportOptions{options_.json, options_.quiet, options_.steps,
                                              facts.unit(), seconds_of(facts.predicted.step_ns)});
+  if (!options_.log.empty()) CLI_TRY(report_->log_to(options_.log, !options_.resume.empty()));
   report_->run(run_line(facts), run_json(facts, step_, options_.steps));
   if (options_.quiet) return {};
   if (step_ < options_.steps)
@@ -253,7 +254,9 @@ Outcome Trainer::step() {
     report.grad_norm = update.grad_norm;
     report.micro_batch_losses.assign(losses, losses + micro_batches);
     losses += micro_batches;
+    report.elapsed = seconds_since(begin_);
     report_->step(report);
+    CLI_TRY(report_->log_failure());
     CLI_TRY(check_finite(update));
   }
   return {};
@@ -378,7 +381,7 @@ Outcome Trainer::run(weft_checkpoint* resumed) {
 }
 
 Outcome Trainer::train() {
-  const auto begin = Clock::now();
+  begin_ = Clock::now();
   const auto stopped = [] { return stop_signal() != 0 || stdout_closed() || stdout_failed(); };
   if (options_.eval_every > 0) CLI_TRY(evaluate());
   while (step_ < options_.steps && !stopped()) {
@@ -400,7 +403,7 @@ Outcome Trainer::train() {
   done.optimizer_digest = digest_text(weft_run_optimizer_digest, run_.get(), err, status);
   CLI_CALL(status);
   done.steps = step_;
-  done.seconds = seconds_since(begin);
+  done.seconds = seconds_since(begin_);
   done.parameters = weft_model_parameters(built_.model.get());
   for (uint32_t r = 0; r < options_.plan.ranks; ++r) {
     done.planned_bytes.push_back(weft_plan_bytes(built_.plan.get(), r));
@@ -409,6 +412,7 @@ Outcome Trainer::train() {
   }
   done.kernels = kernels_text();
   report_->done(done);
+  CLI_TRY(report_->log_failure());
   return save_trace();
 }
 

@@ -16,7 +16,7 @@ struct TrainOptions {
   OptimizerOptions optimizer;
   LaunchOptions launch;
   DataOptions data;
-  std::string checkpoint, resume, init, trace;
+  std::string checkpoint, resume, init, trace, log;
   uint64_t steps = 100, eval_every = 0, checkpoint_every = 100;
   bool json = false, quiet = false;
 };
@@ -75,6 +75,7 @@ class Trainer {
   bool computes_step_ = false, answered_ = false;  // the first signal
   uint64_t step_ = 0,
            before_ = 0;  // steps that the weights have seen, now and before the last were made
+  std::chrono::steady_clock::time_point begin_;
   uint64_t steps_run_ = 0;
   uint64_t saved_ = ~uint64_t{0}, evaluated_ = ~uint64_t{0};  // the step of the last one
   std::string last_checkpoint_;

@@ -1,0 +1,30 @@
+// Files that the command itself writes.
+#pragma once
+
+#include <fstream>
+#include <string>
+
+#include "cli/json.h"
+#include "cli/outcome.h"
+
+namespace weft::cli {
+
+// The library refuses to write into a checkpoint; for the files of the command, this does.
+Outcome check_outside_checkpoints(const std::string& path);
+
+// Replaces the file.
+Outcome write_file(const std::string& path, const std::string& text);
+
+// A JSON object per line, each of which is complete when the next one is computed.
+class JsonLog {
+ public:
+  Outcome open(const std::string& path, bool append);
+  void add(const JsonObject& object);
+  Outcome failure() const;  // of the lines so far
+
+ private:
+  std::string path_;
+  std::ofstream file_;
+};
+
+}  // namespace weft::cli
