@@ -988,7 +988,7 @@ WEFT_API weft_status weft_run_write(weft_run *run, const char *name, weft_part p
 
 /** Makes every rank record the times of its next `jobs` jobs (actions and others); 0: stop. Only between steps. Thread: owner. */
 WEFT_API weft_status weft_run_trace(weft_run *run, uint32_t jobs, weft_error *err);
-/** Writes the records as a Chrome trace (JSON, for Perfetto and chrome://tracing), one process per rank. Only between steps. Thread: owner. */
+/** Writes the records as a Chrome trace (JSON, for Perfetto and chrome://tracing), one track per rank. Only between steps. Thread: owner. */
 WEFT_API weft_status weft_run_save_trace(weft_run *run, const char *path, weft_error *err);
 
 /**

@@ -114,7 +114,7 @@ weft_status weft_prediction_save_trace(const weft_prediction* prediction, const 
     if (prediction->inner.spans.empty())
       return Status(Code::state,
                     "the prediction has no timeline; it was made without WEFT_PREDICT_TIMELINE");
-    return save_text(path, trace_text(*prediction->plan, prediction->inner.spans));
+    return save_text(path, trace_text(*prediction->plan, prediction->inner.spans, "predicted"));
   });
 }
 

@@ -91,7 +91,7 @@ function lineChart(series, {format, height = 200, width = 540, zero = false, xNa
       if (Number.isFinite(py)) path += (begun ? 'L' : 'M') + x(px).toFixed(1) + ' ' + y(py).toFixed(1);
       begun = Number.isFinite(py);
     }
-    root.append(element('path', {class: 'line' + (one.faint ? ' faint' : ''), d: path, style: 'stroke:' + one.fill, 'data-series': one.name, 'data-points': one.points.length}));
+    root.append(element('path', {class: 'line' + (one.faint ? ' faint' : ''), d: path, style: 'stroke:' + one.fill + (one.dots ? ';stroke-dasharray:5 4' : ''), 'data-series': one.name, 'data-points': one.points.length}));
     if (one.dots || one.points.length === 1)
       for (const [px, py] of one.points)
         if (Number.isFinite(py)) root.append(element('circle', {cx: x(px), cy: y(py), r: 3, style: 'fill:' + one.fill}));

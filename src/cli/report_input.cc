@@ -52,9 +52,17 @@ bool is_slice(const Json& event) {
          has(event["args"], "mode") && event["args"]["mode"] == "train" &&
          has(event["args"], "step") && event["args"]["step"].is_number_unsigned() &&
          has(event, "ts") && event["ts"].is_number() && has(event, "dur") &&
-         event["dur"].is_number() && has(event, "pid") && event["pid"].is_number_unsigned() &&
+         event["dur"].is_number() && has(event, "tid") && event["tid"].is_number_unsigned() &&
          has(event, "name") && event["name"].is_string() && has(event, "cat") &&
          event["cat"].is_string();
+}
+
+bool is_predicted(const Json& trace) {
+  for (const Json& event : trace["traceEvents"])
+    if (has(event, "name") && event["name"] == "process_name" && has(event, "args") &&
+        has(event["args"], "name"))
+      return event["args"]["name"] == "weft, predicted";
+  return false;
 }
 
 // The last training step with the most slices: the last step of a trace may be incomplete.
@@ -75,9 +83,9 @@ Outcome read_trace(const std::string& path, const Json& trace, std::vector<std::
   Json slices = Json::array();
   for (const Json& event : trace["traceEvents"])
     if (is_slice(event) && event["args"]["step"] == step)
-      slices.push_back({event["pid"], event["ts"], event["dur"], event["cat"], event["name"]});
-  add(path, "trace", {{"step", step}, {"steps", counts.size()}, {"slices", std::move(slices)}},
-      out);
+      slices.push_back({event["tid"], event["ts"], event["dur"], event["cat"], event["name"]});
+  add(path, "trace",
+      {{"step", step}, {"predicted", is_predicted(trace)}, {"slices", std::move(slices)}}, out);
   return {};
 }
 

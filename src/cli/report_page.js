@@ -29,7 +29,7 @@ const prefix = run => runs.length > 1 ? run.name + ' ' : '';
 const points = (run, key) => run.steps.map(step => [step.step, number(step[key])]);
 
 function header() {
-  const facts = runs.length ? runs[0].facts : (of('prediction')[0] || {data: {}}).data;
+  const facts = runs.length > 1 ? {} : runs.length ? runs[0].facts : (of('prediction')[0] || {data: {}}).data;
   const model = facts.model || '';
   const title = runs.length > 1 ? `${runs.length} runs` : model.split(':')[0] || 'weft';
   const mesh = facts.mesh ? Object.entries(facts.mesh).filter(([, size]) => size > 1).map(([axis, size]) => `${axis} ${size}`).join(' × ') : '';
@@ -40,7 +40,6 @@ function header() {
 }
 
 function tiles() {
-  if (!runs.length) return;
   const run = runs[0], last = run.steps[run.steps.length - 1], tile = (value, name, more) => element('div', {class: 'tile'}, element('b', {}, value), element('span', {}, name), more ? element('span', {}, element('br'), more) : null);
   const out = [];
   if (last) {
@@ -48,7 +47,7 @@ function tiles() {
     const taken = mean(later.map(step => number(step.seconds)));
     out.push(tile(significant(number(last.loss), 4), `loss at step ${last.step}`));
     if (run.evals.length) out.push(tile(significant(number(run.evals[run.evals.length - 1].eval_loss), 4), 'held-out loss'));
-    out.push(tile(significant(mean(later.map(step => number(step.tokens_per_second)))), (run.facts.unit || 'tokens') + ' per second', 'mean after the first step'));
+    out.push(tile(significant(mean(later.map(step => number(step.tokens_per_second)))), (run.facts.unit || 'tokens') + ' per second'));
     out.push(tile(percent(mean(later.map(step => number(step.idle)))), 'idle', run.facts.predicted_idle ? 'predicted ' + percent(run.facts.predicted_idle) : ''));
     out.push(tile(seconds(taken), 'per step', run.facts.predicted_seconds ? 'predicted ' + seconds(run.facts.predicted_seconds) : ''));
   }
@@ -97,8 +96,7 @@ function timeline() {
     }
     const end = Math.max(...trace.data.slices.map(slice => slice[1] + slice[2] - begin)) / 1e6;
     const busy = trace.data.slices.reduce((sum, slice) => sum + slice[2], 0) / 1e6;
-    // A prediction is of one step, a run has several.
-    return {trace, rows: [...rows].sort((a, b) => a[0] - b[0]), end, idle: 1 - busy / (end * rows.size), predicted: trace.data.steps === 1 && trace.data.step === 0};
+    return {trace, rows: [...rows].sort((a, b) => a[0] - b[0]), end, idle: 1 - busy / (end * rows.size), predicted: trace.data.predicted};
   }).sort((a, b) => b.predicted - a.predicted);
   const longest = Math.max(...panels.map(panel => panel.end)), scale = (width - left - right) / longest;
   const root = element('svg', {role: 'img'}), used = new Set();
@@ -162,7 +160,7 @@ function plans() {
       const [fill, ink] = KINDS[(action.match(/[A-Z]/) || [''])[0]] || KINDS.step;
       return element('span', {style: `background:${fill};color:${ink === 'on' ? '#fff' : '#20303a'}`}, action);
     })));
-    const settings = Object.entries({...plan.data, ...plan.data.optimizer}).filter(([, value]) => typeof value !== 'object' && value !== '' && value !== 0 && value !== false);
+    const settings = Object.entries({...plan.data, ...plan.data.optimizer}).filter(([name, value]) => name !== 'format' && typeof value !== 'object' && value !== '' && value !== 0 && value !== false);
     if ((plan.data.cuts || []).length) settings.unshift(['stages begin at', plan.data.cuts.join(', ')]);
     const table = element('div', {class: 'settings'}, settings.map(([name, value]) => element('div', {}, element('span', {}, name.replaceAll('_', ' ')), element('code', {}, String(value)))));
     page.append(element('h2', {}, 'Plan ' + short(plan.name)), card('Settings', [], table, true));
@@ -171,7 +169,6 @@ function plans() {
 }
 
 function results() {
-  if (!runs.length) return;
   const columns = ['run', 'steps', 'last loss', 'held-out loss', 'time', 'digest of the parameters'];
   const rows = runs.map(run => {
     const last = run.steps[run.steps.length - 1], held = run.evals[run.evals.length - 1];
@@ -183,13 +180,14 @@ function results() {
 }
 
 header();
-tiles();
+if (runs.length === 1) tiles();
+if (runs.length > 1) results();
 training();
 timeline();
 memory();
 messages();
 plans();
-results();
+if (runs.length === 1) results();
 const kernels = runs.map(run => run.done && run.done.kernels).filter(text => text);
 page.append(element('footer', {}, `Made by weft report from ${sources.map(source => source.name).join(', ')}.` + (kernels.length ? ` Kernels: ${[...new Set(kernels)].join('; ')}.` : '')));
 document.body.append(tip);

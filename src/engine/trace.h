@@ -1,5 +1,6 @@
-// When every job of a rank ran, as a Chrome trace (chrome://tracing, Perfetto): a process per rank,
-// a slice per job. Of a run and of its prediction alike, so that both open side by side.
+// When every job of a rank ran, as a Chrome trace (chrome://tracing, Perfetto): a track per rank, a
+// slice per job, an arrow per message. Runs and predictions have the same form, so that both can be
+// opened side by side.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,8 @@ struct TraceSpan {
   uint8_t unused[3] = {};
 };
 
-// The text of the file. `spans`: per rank.
-std::string trace_text(const Plan& plan, const std::vector<std::vector<TraceSpan>>& spans);
+// The text of the file. `spans`: per rank. `title`: "measured" or "predicted".
+std::string trace_text(const Plan& plan, const std::vector<std::vector<TraceSpan>>& spans,
+                       const char* title);
 
 }  // namespace weft

@@ -98,7 +98,7 @@ Status Run::spans(int32_t rank, std::vector<TraceSpan>& out) {
 Status Run::save_trace(const std::string& path) {
   std::vector<std::vector<TraceSpan>> all(static_cast<size_t>(plan_->config.ranks));
   for (int32_t r = 0; r < plan_->config.ranks; ++r) WEFT_TRY(spans(r, all[static_cast<size_t>(r)]));
-  return save_text(path, trace_text(*plan_, all));
+  return save_text(path, trace_text(*plan_, all, "measured"));
 }
 
 namespace {

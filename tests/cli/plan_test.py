@@ -2,6 +2,7 @@
 """weft plan: what it predicts, compares and writes."""
 import json
 import os
+import re
 import unittest
 
 from weft import Case, DRAWN, TINY, TINY_STEP, lines, run
@@ -115,8 +116,44 @@ class Plan(Case):
         for name in ("plan.json", "run.json"):
             with open(self.path(name), encoding="utf-8") as file:
                 trace = json.load(file)["traceEvents"]
+            self.assertEqual(trace[0]["args"]["name"], "weft, predicted" if name == "plan.json" else "weft, measured")
             events.append([(e["ph"], e["pid"], e.get("tid"), e["name"], e.get("cat")) for e in trace if e.get("args", {}).get("mode") != "eval"])
         self.assertEqual(*events)
+
+    def test_a_trace_has_a_track_for_each_rank_and_an_arrow_for_each_message(self):
+        args = ["plan", "mlp:layers=4,width=64", "--mesh", "data=2,stage=2", "--micro-batches", 6, "--micro-batch-size", 2, "--schedule", "zb-v"]
+        plan = lines(run(*args, "--trace", self.path("t.json"), "--json").stdout)[0]
+        with open(self.path("t.json"), encoding="utf-8") as file:
+            events = json.load(file)["traceEvents"]
+        tracks = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+        self.assertEqual(tracks, {0: "rank 0: stages 0, 3, replica 0", 1: "rank 1: stages 1, 2, replica 0", 2: "rank 2: stages 0, 3, replica 1", 3: "rank 3: stages 1, 2, replica 1"})
+        actions = [e for e in events if e["ph"] == "X" and e["cat"] != "step"]
+        for e in actions:
+            stage, letter, micro_batch = re.fullmatch(r"(\d+)([A-Z])(\d+)", e["name"]).groups()
+            self.assertEqual((e["args"]["stage"], e["args"]["micro_batch"], e["cat"]), (int(stage), int(micro_batch), letter))
+            self.assertEqual(e["args"]["kind"], {"F": "forward", "I": "input gradient", "W": "weight gradient"}[letter])
+        slices = {rank: [e for e in events if e["ph"] == "X" and e["tid"] == rank] for rank in tracks}
+        begins, ends = ({e["id"]: e for e in events if e["ph"] == phase} for phase in "sf")
+        self.assertEqual(begins.keys(), ends.keys())
+
+        def slice_at(event):
+            found = [e for e in slices[event["tid"]] if e["ts"] - 1e-4 <= event["ts"] <= e["ts"] + e["dur"]]
+            self.assertTrue(found, event)
+            return found[-1 if event["ph"] == "f" else 0]
+
+        crossings = 0
+        for number, begin in begins.items():
+            sent, used = slice_at(begin), slice_at(ends[number])
+            self.assertNotEqual(sent["tid"], used["tid"])
+            self.assertLessEqual(sent["ts"] + sent["dur"], used["ts"] + 1e-3)
+            self.assertGreater(begin["args"]["bytes"], 0)
+            if begin["name"] in ("forward", "gradient"):
+                crossings += 1
+                self.assertEqual(sent["args"]["micro_batch"], used["args"]["micro_batch"])
+        # Between the stages 0 and 1, and 2 and 3, there and back, for each micro-batch.
+        self.assertEqual(crossings, 2 * 2 * 6)
+        self.assertTrue(any(b["name"] not in ("forward", "gradient") for b in begins.values()), "gradients go to their owners")
+        self.assertEqual(plan["stages"], 4)
 
     def test_a_long_timetable_is_printed_on_request(self):
         args = ["plan", "mlp:width=8", "--ranks", 2, "--micro-batches", 100]

@@ -196,8 +196,9 @@ TEST(Prediction, KeepsATimelineIfAsked) {
     ASSERT_EQ(spans.size(), 9u);  // clear, six actions, reduce, update
     for (size_t i = 1; i < spans.size(); ++i) EXPECT_GE(spans[i].time.begin, spans[i - 1].time.end);
   }
-  const std::string text = trace_text(*plan, told.value().spans);
-  for (const char* part : {"\"rank 1\"", "\"0F0\"", "\"1B2\"", "\"clear\"", "\"update\""})
+  const std::string text = trace_text(*plan, told.value().spans, "predicted");
+  for (const char* part : {"\"weft, predicted\"", "\"rank 1: stage 1\"", "\"0F0\"", "\"1B2\"",
+                           "\"clear\"", "\"update\""})
     EXPECT_NE(text.find(part), std::string::npos) << part;
 }
 
