@@ -185,6 +185,39 @@ TEST(Prediction, CountsTheOverheadAsIdle) {
   EXPECT_NEAR(done.ranks[0].last, 0.5 + 30 + 20 * 0.5, 1e-9);  // the clearing comes first
 }
 
+// Ranks that share a stage wait for each other in the middle of an action.
+TEST(Prediction, CountsTheExchangesOfRanksThatShareAStage) {
+  PlanConfig config = chain_config("1f1b", 2, 2);
+  config.tensor = config.shard_ranks = 2;
+  const auto plan = chain_plan(config);
+  const auto predicted = predict(plan, nullptr, true);
+  ASSERT_TRUE(predicted.ok()) << predicted.status().text();
+  const ModePlan& mode = plan->mode(Mode::train);
+  struct Moment {
+    int32_t edge, micro_batch;
+    int64_t time;
+  };
+  std::vector<Moment> posted, awaited;
+  for (size_t r = 0; r < 2; ++r)
+    for (const TraceSpan& span : predicted.value().spans[r]) {
+      const Job& job = mode.ranks[r].jobs[static_cast<size_t>(span.job)];
+      if (job.kind != JobKind::action) continue;
+      const ActionProgram& program = mode.ranks[r].programs[static_cast<size_t>(job.program)];
+      for (int32_t e : program.posts) posted.push_back({e, job.micro_batch, span.time.end});
+      for (int32_t e : program.waits) awaited.push_back({e, job.micro_batch, span.time.begin});
+    }
+  int exchanges = 0;
+  for (const Moment& wait : awaited)
+    for (const Moment& post : posted) {
+      if (wait.edge != post.edge || wait.micro_batch != post.micro_batch) continue;
+      const Edge& edge = mode.edges[static_cast<size_t>(wait.edge)];
+      if (edge.from_rank == edge.to_rank) continue;
+      ++exchanges;
+      EXPECT_GE(wait.time - post.time, 60'000) << "edge " << wait.edge;
+    }
+  EXPECT_GT(exchanges, 8);
+}
+
 TEST(Prediction, KeepsATimelineIfAsked) {
   const auto plan = chain_plan(chain_config("1f1b", 2, 3));
   const auto silent = predict(plan, nullptr, false), told = predict(plan, nullptr, true);
