@@ -10,26 +10,54 @@ namespace {
 
 using Key = std::tuple<int32_t, int32_t, int32_t>;  // stage, index, rank among those of the stage
 
+// The nodes from `begin` on that are the same for one shard after another, and do not use each
+// other.
+size_t end_of_pieces(const Model& model, size_t begin) {
+  const std::vector<Node>& nodes = model.nodes();
+  const auto continues = [&](size_t id) {
+    const Node &first = nodes[begin], &node = nodes[id];
+    const bool same = !node.is_input() && node.op == first.op && node.origin == first.origin &&
+                      node.shard > nodes[id - 1].shard;
+    return same && std::all_of(node.in.begin(), node.in.end(),
+                               [&](NodeId from) { return static_cast<size_t>(from) < begin; });
+  };
+  size_t end = begin + 1;
+  while (end < nodes.size() && !nodes[begin].is_input() && continues(end)) ++end;
+  return end;
+}
+
 }  // namespace
 
 SegmentedStages cut_segments(const Model& model, const std::vector<int32_t>& stage_of_node,
                              int32_t shard_ranks) {
   const auto shards = int64_t{model.shards()};
+  const auto place_of = [&](size_t id) {
+    return static_cast<int32_t>(model.nodes()[id].shard * shard_ranks / shards);
+  };
   std::vector<Key> key_of_node(stage_of_node.size());
-  std::map<Key, int32_t> number;
-  for (size_t id = 0; id < stage_of_node.size(); ++id) {
-    const Node& node = model.nodes()[id];
-    if (node.is_input()) continue;
-    const auto place = static_cast<int32_t>(node.shard * shard_ranks / shards);
+  // Of the stage, that a value passes on its way to the node.
+  const auto exchanges_before = [&](size_t id) {
     int32_t index = 0;
-    for (NodeId from : node.in) {
+    for (NodeId from : model.nodes()[id].in) {
       const auto i = static_cast<size_t>(from);
       if (model.node(from).is_input() || stage_of_node[i] != stage_of_node[id]) continue;
-      const auto& [stage, before, other] = key_of_node[i];
-      index = std::max(index, before + (other == place ? 0 : 1));
+      const auto& [stage, before, place] = key_of_node[i];
+      index = std::max(index, before + (place == place_of(id) ? 0 : 1));
     }
-    key_of_node[id] = {stage_of_node[id], index, place};
-    number[key_of_node[id]] = 0;
+    return index;
+  };
+  std::map<Key, int32_t> number;
+  for (size_t id = 0; id < stage_of_node.size();) {
+    // The pieces of a node belong to one index. A rank whose piece could be computed earlier would
+    // send its result no earlier than the others, and from then on they would take turns.
+    const size_t end = end_of_pieces(model, id);
+    int32_t index = 0;
+    for (size_t i = id; i < end; ++i) index = std::max(index, exchanges_before(i));
+    for (; id < end; ++id) {
+      if (model.nodes()[id].is_input()) continue;
+      key_of_node[id] = {stage_of_node[id], index, place_of(id)};
+      number[key_of_node[id]] = 0;
+    }
   }
   SegmentedStages out;
   for (auto& [key, segment] : number) {

@@ -218,6 +218,25 @@ TEST(Prediction, CountsTheExchangesOfRanksThatShareAStage) {
   EXPECT_GT(exchanges, 8);
 }
 
+// Kernels of linear take 1, all else takes no time. The first rank prepares the input of both.
+TEST(Prediction, LetsRanksThatShareAStageComputeAtTheSameTime) {
+  PlanConfig config = chain_config("1f1b", 2, 3);
+  config.tensor = config.shard_ranks = 2;
+  const auto plan = make_plan(test::chain_model(8), config).take();
+  SimCosts costs;
+  costs.job = [&](int32_t, const RankProgram& program, const Job& job) {
+    if (job.kind != JobKind::action) return 0.0;
+    const auto& calls = program.programs[static_cast<size_t>(job.program)].calls;
+    return static_cast<double>(std::count_if(calls.begin(), calls.end(), [&](const auto& call) {
+      return call.kind == CallKind::forward && plan->model->node(call.node).op->name() == "linear";
+    }));
+  };
+  const SimStep done = simulate(plan, std::move(costs));
+  EXPECT_EQ(done.ranks[0].busy, 3 * 8);
+  EXPECT_EQ(done.ranks[1].busy, 3 * 8);
+  EXPECT_EQ(span_of(done), 3 * 8);
+}
+
 TEST(Prediction, KeepsATimelineIfAsked) {
   const auto plan = chain_plan(chain_config("1f1b", 2, 3));
   const auto silent = predict(plan, nullptr, false), told = predict(plan, nullptr, true);
