@@ -68,7 +68,7 @@ Status Engine::begin(const StepDescriptor& step, Effects& effects) {
 void Engine::gather(Effects& effects) {
   for (; gather_next_ < jobs_.size(); ++gather_next_) {
     const Job& job = jobs_[gather_next_];
-    if (job.kind != JobKind::action || skipped(job)) continue;
+    if (job.kind != JobKind::action || skipped(job) || adds_zeros(job)) continue;
     const Span& span = span_of(job);
     if (span.gathers == span.posts) continue;
     bool& occupied = occupied_[static_cast<size_t>(span.slot)];
@@ -79,38 +79,17 @@ void Engine::gather(Effects& effects) {
   }
 }
 
-// A rank that has begun the next step asks for a value.
+// A rank that has begun the next step asks for a value, or has room for a sum.
 Status Engine::take_early(int32_t edge, int32_t micro_batch) {
   const int32_t at = slot(edge);
-  const bool gathered = at >= 0 && std::any_of(ports_[static_cast<size_t>(at)].ends.begin(),
-                                               ports_[static_cast<size_t>(at)].ends.end(),
-                                               [](uint8_t ends) { return (ends & kGathers) != 0; });
-  if (!gathered || early_grants_.size() == early_grants_.capacity())
+  const bool late = at >= 0 && std::any_of(ports_[static_cast<size_t>(at)].ends.begin(),
+                                           ports_[static_cast<size_t>(at)].ends.end(),
+                                           [](uint8_t ends) { return (ends & kLate) != 0; });
+  if (!late || early_grants_.size() == early_grants_.capacity())
     return Status(Code::protocol, cat("grant of edge ", edge, ", micro-batch ", micro_batch,
                                       " of a step that has not begun here"));
   early_grants_.push_back({edge, micro_batch});
   return {};
-}
-
-void Engine::begin_reductions() {
-  const std::vector<Bucket>& buckets = program().buckets;
-  const bool has_sums = own_.first < step_.micro_batches && step_.per_update == 0;
-  reducible_.clear();
-  unreduced_ = static_cast<int32_t>(buckets.size());
-  for (size_t b = 0; b < buckets.size(); ++b) {
-    Reduction& reduction = reductions_[b];
-    reduction.given = false;
-    reduction.missing = has_sums ? buckets[b].sums : 0;
-    if (step_.per_update == 0)
-      for (const int32_t e : buckets[b].waits) reduction.missing += !here(slot(e), 0);
-    if (reduction.missing == 0) reducible_.push_back(static_cast<int32_t>(b));
-  }
-}
-
-// The updates of a segment have waits of their own.
-void Engine::complete(int32_t bucket) {
-  if (step_.per_update > 0) return;
-  if (--reductions_[static_cast<size_t>(bucket)].missing == 0) reducible_.push_back(bucket);
 }
 
 bool Engine::fits(int32_t slot, int32_t micro_batch, uint8_t end) const {
@@ -186,11 +165,13 @@ Status Engine::granted(uint64_t sequence, int32_t edge, int32_t micro_batch, Eff
 Status Engine::released(int32_t edge, int32_t micro_batch, Effects& effects) {
   if (failed_) return {};
   if (!running_) return Status(Code::internal, cat("edge ", edge, " was released outside a step"));
-  uint64_t& released = marks(slot(edge), micro_batch).released;
+  const int32_t at = slot(edge);
+  uint64_t& released = marks(at, micro_batch).released;
   if (released & bit(micro_batch))
     return Status(Code::internal, cat("edge ", edge, " was released twice"));
   released |= bit(micro_batch);
   --unreleased_;
+  if (step_.mode == Mode::train) leave(run_of_[static_cast<size_t>(at)], effects);
   advance(effects);
   return {};
 }
@@ -219,7 +200,7 @@ bool Engine::skipped(const Job& job) const {
   if (job.kind == JobKind::reduce) return reductions_[static_cast<size_t>(job.program)].given;
   if (job.program < 0) return job.kind == JobKind::send_ties && step_.per_update > 0;
   if (span_of(job).update) return step_.per_update == 0 || job.micro_batch >= updates();
-  return job.micro_batch >= step_.micro_batches;
+  return job.micro_batch >= step_.micro_batches && !adds_zeros(job);
 }
 
 int32_t Engine::missing(const Job& job) const {
@@ -231,6 +212,7 @@ int32_t Engine::missing(const Job& job) const {
   const bool segment = step_.per_update > 0;
   switch (job.kind) {
     case JobKind::action:
+      if (adds_zeros(job)) return -1;
       for (const Use& use : uses(span_of(job).waits, span_of(job).posts))
         if (use.has(job.micro_batch) && !here(use.slot, job.micro_batch)) return edge(use.slot);
       return -1;
@@ -258,6 +240,8 @@ bool Engine::ready(const Job& job) {
   switch (job.kind) {
     case JobKind::action: {
       const Span& span = span_of(job);
+      if (!has_places(span.run)) return false;
+      if (adds_zeros(job)) return true;
       for (const Use& use : uses(span.waits, span.posts)) {
         if (!use.has(job.micro_batch)) continue;
         const uint64_t& arrived = marks(use.slot, job.micro_batch).arrived[step_.sequence & 1];
@@ -295,6 +279,7 @@ bool Engine::sums_are_free(const Job& clear) const {
 // Whether everything that the job posts has been granted. Tied values always have a slot.
 bool Engine::may_deliver(const Job& job) const {
   if (job.kind != JobKind::action) return job.kind == JobKind::update && step_.per_update == 0;
+  if (adds_zeros(job)) return false;
   for (const Use& use : uses(span_of(job).posts, span_of(job).frees))
     if (use.has(job.micro_batch) &&
         !(marks(use.slot, job.micro_batch).granted & bit(job.micro_batch)))
@@ -335,6 +320,8 @@ void Engine::give(const Job& job, int32_t index, Effects& effects) {
   if (job.kind == JobKind::reduce) {
     reductions_[static_cast<size_t>(job.program)].given = true;
     std::erase(reducible_, job.program);
+    if (const int32_t next = reductions_[static_cast<size_t>(job.program)].next; next >= 0)
+      complete(next);
   }
   const bool deliver = may_deliver(job);
   given_[static_cast<size_t>(in_flight_++)] = {job, deliver};
@@ -356,7 +343,10 @@ Status Engine::ran(int32_t job, std::span<const double> squares, Effects& effect
     times_.end = time.end;
     times_.busy += time.end - time.begin + std::exchange(reducing_, 0);
   }
-  if (ran.kind == JobKind::reduce) reducing_ += time.end - time.begin;
+  if (ran.kind == JobKind::reduce) {
+    reducing_ += time.end - time.begin;
+    leave(reductions_[static_cast<size_t>(ran.program)].run, effects);
+  }
   if (ran.kind == JobKind::reduce && --unreduced_ == 0) {
     Control ready{.kind = ControlKind::ready,
                   .step = {},
@@ -381,20 +371,25 @@ void Engine::offer(int32_t slot, int32_t micro_batch, bool delivered, Effects& e
   }
 }
 
+// Its messages, the places that it held, and the slot of what it gathered.
+void Engine::leave_action(const Job& job, bool delivered, Effects& effects) {
+  const Span& span = span_of(job);
+  for (const Use& use : uses(span.posts, span.frees))
+    if (use.has(job.micro_batch)) offer(use.slot, job.micro_batch, delivered, effects);
+  for (const Use& use : uses(span.frees, span.sums))
+    if (const int32_t next = job.micro_batch + use.back;
+        use.has(next) && next < step_.micro_batches)
+      effects.grant(edge(use.slot), next);
+  if (span.gathers == span.posts) return;
+  occupied_[static_cast<size_t>(span.slot)] = false;
+  gather(effects);
+}
+
 void Engine::finish_job(const Job& job, bool delivered, Effects& effects) {
   switch (job.kind) {
     case JobKind::action: {
       const Span& span = span_of(job);
-      for (const Use& use : uses(span.posts, span.frees))
-        if (use.has(job.micro_batch)) offer(use.slot, job.micro_batch, delivered, effects);
-      for (const Use& use : uses(span.frees, span.sums))
-        if (const int32_t next = job.micro_batch + use.back;
-            use.has(next) && next < step_.micro_batches)
-          effects.grant(edge(use.slot), next);
-      if (span.gathers != span.posts) {
-        occupied_[static_cast<size_t>(span.slot)] = false;
-        gather(effects);
-      }
+      if (!adds_zeros(job)) leave_action(job, delivered, effects);
       if (step_.mode != Mode::train || step_.per_update > 0 || !is_last(job.micro_batch)) return;
       for (const Use& use : uses(span.sums, span.end)) offer(use.slot, 0, false, effects);
       for (const int32_t bucket : program().programs[static_cast<size_t>(job.program)].buckets)
@@ -402,7 +397,10 @@ void Engine::finish_job(const Job& job, bool delivered, Effects& effects) {
       return;
     }
     case JobKind::send_ties:
-      for (int32_t e : job.program >= 0 || own_.first >= step_.micro_batches ? tie_out_ : unsent_)
+      for (int32_t e :
+           job.program >= 0 || (own_.first >= step_.micro_batches && uses_of_run_.empty())
+               ? tie_out_
+               : unsent_)
         offer(slot(e), job.micro_batch, delivered, effects);
       return;
     case JobKind::update:

@@ -61,13 +61,14 @@ class Engine {
     uint64_t granted = 0, held = 0, released = 0;
   };
   // An edge that begins or ends here in any mode, and what it does here in each: kBegins, kEnds;
-  // kGathers: begins here, and is posted as soon as it is granted.
+  // kGathers: begins here, and is posted as soon as it is granted; kLate: begins here, and may be
+  // granted before the step begins here.
   struct Port {
     int32_t edge;
     std::array<uint8_t, kModes> ends = {};
     std::array<MicroBatches, kModes> micro_batches = {};
   };
-  static constexpr uint8_t kBegins = 1, kEnds = 2, kGathers = 4;
+  static constexpr uint8_t kBegins = 1, kEnds = 2, kGathers = 4, kLate = 8;
   // An edge as an action uses it, with what the engine needs of it at hand.
   struct Use {
     int32_t slot;  // its place in ports_
@@ -79,8 +80,10 @@ class Engine {
   // frees.
   struct Span {
     int32_t waits, gathers, posts, frees, sums, end;
-    bool update;   // an action of kind O, or a job of its update
-    int32_t slot;  // of what it gathers
+    bool update;     // an action of kind O, or a job of its update
+    int32_t slot;    // of what it gathers
+    int32_t run;     // of its accumulators, or -1
+    bool sums_only;  // what a replica without a micro-batch does of it: its sums are zeros
   };
   struct Given {
     Job job;
@@ -97,6 +100,9 @@ class Engine {
     int32_t job = 0;
     int32_t missing = 0;  // sums and messages
     bool given = false;
+    // Of a run: that, the bucket of a later one, and whether it follows the bucket of another.
+    int32_t run = -1, next = -1;
+    bool follows = false;
   };
 
   const ModePlan& mode() const { return plan_->mode(step_.mode); }
@@ -139,12 +145,19 @@ class Engine {
   void gather(Effects& effects);
   Status take_early(int32_t edge, int32_t micro_batch);
   void begin_reductions();
-  void complete(int32_t bucket);  // one sum or message of it
+  void complete(int32_t bucket);              // one sum or message of it
+  void leave(int32_t run, Effects& effects);  // one use of its places is over
+  bool has_places(int32_t run) const {
+    return run < kRunSlots || uses_of_run_[static_cast<size_t>(run - kRunSlots)] == 0;
+  }
+  // The backward of a replica without a micro-batch, if accumulators are not kept.
+  bool adds_zeros(const Job& job) const;
   // Whether that is the last micro-batch of the step here.
   bool is_last(int32_t micro_batch) const {
     return micro_batch + own_.stride >= std::min(own_.end, step_.micro_batches);
   }
   bool may_deliver(const Job& job) const;
+  void leave_action(const Job& job, bool delivered, Effects& effects);
   void finish_job(const Job& job, bool delivered, Effects& effects);
   void offer(int32_t slot, int32_t micro_batch, bool delivered,
              Effects& effects);  // post it, or hold it until there is a grant
@@ -182,7 +195,9 @@ class Engine {
   std::vector<Reduction> reductions_;
   std::vector<int32_t> reducible_;  // reductions that nothing is missing for, the first given last
   std::vector<int32_t> bucket_of_;  // per port: that waits for it, or -1
-  size_t gather_next_ = 0;          // the next job whose values no slot was free for
+  std::vector<int32_t> run_of_;     // per port: that it leaves from, or -1
+  std::vector<int32_t> uses_of_run_;  // per run: sums that have not left, and the reduction
+  size_t gather_next_ = 0;            // the next job whose values no slot was free for
   std::array<bool, kGatherSlots> occupied_ = {};
   struct Grant {
     int32_t edge, micro_batch;

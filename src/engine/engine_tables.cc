@@ -33,6 +33,19 @@ void Engine::make_reductions(const RankProgram& program) {
   for (size_t j = 0; j < program.jobs.size(); ++j)
     if (const Job& job = program.jobs[j]; job.kind == JobKind::reduce)
       reductions_[static_cast<size_t>(job.program)].job = static_cast<int32_t>(j);
+  run_of_.assign(ports_.size(), -1);
+  uses_of_run_.resize(program.runs.size());
+  int32_t before = -1;
+  for (size_t r = 0; r < program.runs.size(); ++r) {
+    const AccumulatorRun& run = program.runs[r];
+    for (const int32_t e : run.sends)
+      run_of_[static_cast<size_t>(slot(e))] = static_cast<int32_t>(r);
+    if (run.bucket < 0) continue;
+    reductions_[static_cast<size_t>(run.bucket)].run = static_cast<int32_t>(r);
+    reductions_[static_cast<size_t>(run.bucket)].follows = before >= 0;
+    if (before >= 0) reductions_[static_cast<size_t>(before)].next = run.bucket;
+    before = run.bucket;
+  }
   for (size_t b = 0; b < reductions_.size(); ++b)
     for (const int32_t e : program.buckets[b].waits)
       bucket_of_[static_cast<size_t>(slot(e))] = static_cast<int32_t>(b);
@@ -49,7 +62,7 @@ void Engine::make_ports() {
   std::sort(own.begin(), own.end());
   own.erase(std::unique(own.begin(), own.end()), own.end());
   for (int32_t id : own) ports_.push_back({.edge = id});
-  size_t gathered = 0;
+  size_t late = 0;
   for (const ModePlan& mode : plan_->modes) {
     if (!mode.present) continue;
     for (int32_t id : mode.ranks[r].edges) {
@@ -58,12 +71,13 @@ void Engine::make_ports() {
       Port& port = ports_[static_cast<size_t>(slot(id))];
       port.ends[m] = static_cast<uint8_t>(
           (e.from_rank == rank_ ? kBegins : 0) | (e.to_rank == rank_ ? kEnds : 0) |
-          (e.kind == EdgeKind::gather && e.from_rank == rank_ ? kGathers : 0));
-      gathered += (port.ends[m] & kGathers) != 0;
+          (e.kind == EdgeKind::gather && e.from_rank == rank_ ? kGathers : 0) |
+          (e.open == 0 && e.from_rank == rank_ ? kLate : 0));
+      late += (port.ends[m] & kLate) != 0;
       port.micro_batches[m] = e.micro_batches;
     }
   }
-  early_grants_.reserve(gathered);
+  early_grants_.reserve(late);
 }
 
 int32_t Engine::slot(int32_t edge) const {
@@ -95,6 +109,9 @@ void Engine::make_table(const ModePlan& mode) {
     span.end = static_cast<int32_t>(table.uses.size());
     span.update = action.kind == Kind::O;
     span.slot = action.slot;
+    span.run = action.run;
+    span.sums_only = !mode.ranks[static_cast<size_t>(rank_)].runs.empty() &&
+                     (!action.sums.empty() || !action.buckets.empty());
     table.gathers = table.gathers || !action.gathers.empty();
     table.actions.push_back(span);
   }

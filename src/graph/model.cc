@@ -89,6 +89,12 @@ Result<NodeId> Model::add_input(std::string name, Desc one_sample, bool wants_gr
   return inputs_.back();
 }
 
+int32_t Param::use_of(NodeId node, int port) const {
+  for (size_t u = 0; u < uses.size(); ++u)
+    if (uses[u].node == node && uses[u].port == port) return static_cast<int32_t>(u);
+  return -1;
+}
+
 Status Model::check_param_name(const std::string& name) const {
   WEFT_TRY(check_name(name, "parameter"));
   if (name == "__metadata__")

@@ -50,6 +50,7 @@ struct Param {
   std::vector<AxisCut> cuts = {};  // ascending by dimension
 
   Desc desc() const { return {DType::f32, local}; }
+  int32_t use_of(NodeId node, int port) const;  // its index, or -1
 };
 
 // The node of the unsharded model that a node is, or computes a piece of, or moves data for.

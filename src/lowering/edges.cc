@@ -52,7 +52,11 @@ void add_tie_edges(const Plan& plan, std::vector<Edge>& edges) {
       for (int32_t d = 0; d < plan.replicas_at(owner); ++d) {
         const int32_t rank = plan.rank_of_node(param.uses[u].node, d);
         users.insert(rank);
-        if (rank != owner) add(EdgeKind::tie_grad, static_cast<int32_t>(u), rank, owner);
+        if (rank == owner) continue;
+        const auto use = static_cast<int32_t>(u);
+        add(EdgeKind::tie_grad, use, rank, owner);
+        // A run waits for the places of one before it.
+        if (accumulator_of(plan, owner, p, use, d).run >= kRunSlots) edges.back().open = 0;
       }
     const std::vector<int32_t> updaters = updaters_of(plan, p);
     for (int32_t rank : updaters)

@@ -120,11 +120,10 @@ class RankLayout {
       const ResidentParam& resident = resident_of(plan_, rank_, edge(i).param);
       Place place = resident.value();
       if (edge(i).kind == EdgeKind::tie_grad)
-        for (const ResidentTensor& t : resident.of(ResidentTensor::Role::accumulator))
-          if (t.use == edge(i).use && t.replica == plan_.replica_of(edge(i).from_rank))
-            place = t.place;
-      if (edge(i).kind == EdgeKind::tie_sum)
-        place = resident.of(ResidentTensor::Role::accumulator).front().place;
+        place = accumulator_of(plan_, rank_, edge(i).param, edge(i).use,
+                               plan_.replica_of(edge(i).from_rank))
+                    .place;
+      if (edge(i).kind == EdgeKind::tie_sum) place = resident.gradient();
       (edge(i).from_rank == rank_ ? edge(i).outgoing : edge(i).landing) = place;
     }
   }

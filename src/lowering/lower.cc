@@ -80,8 +80,10 @@ class RankWriter {
         action.gathers = at->second;
         action.slot = edge(at->second.front()).landing.ring - first_slot_;
       }
-      for (const UnitCall& call : units[u])
+      for (const UnitCall& call : units[u]) {
         action.calls.push_back(write_call(stage, call.phase, call.index, action.gathers));
+        if (const int32_t run = run_of(action.calls.back()); run >= 0) action.run = run;
+      }
     }
     for (const int32_t phase : phases_of(kind))
       for (const int32_t i : crossings_.edges_into[cell(stage)]) {
@@ -126,6 +128,7 @@ class RankWriter {
                     .out = operand(call.out, makes_out),
                     .dout = operand(call.dout, false),
                     .acc = {},
+                    .clears = false,
                     .scratch = {}};
     const auto& scratch = layout_.places[cell(stage)].call_scratch;
     if (const auto at = scratch.find({&call, phase}); at != scratch.end()) out.scratch = at->second;
@@ -166,68 +169,114 @@ class RankWriter {
       const Desc weight = plan_.model->param(node.weights[w]).desc();
       out.weights.push_back({value_of(resident, gathers), {weight, weight}});
       if (call.weight != static_cast<int32_t>(w)) continue;
-      for (const ResidentTensor& t : resident.of(ResidentTensor::Role::accumulator)) {
-        const Param::Use& at = plan_.model->param(resident.param).uses[static_cast<size_t>(t.use)];
-        if (t.local && at.node == call.node && at.port == call.weight)
-          out.acc = {t.place, {t.desc, t.desc}};
-      }
+      const ResidentTensor& t = sum_of(call.node, call.weight);
+      out.acc = {t.place, {t.desc, t.desc}};
+      out.clears = t.run >= 0;
     }
   }
 
+  // The accumulator of a use on this rank.
+  const ResidentTensor& sum_of(NodeId node, int32_t weight) const {
+    const ParamId param = plan_.model->node(node).weights[static_cast<size_t>(weight)];
+    return accumulator_of(plan_, rank_, param, plan_.model->param(param).use_of(node, weight),
+                          plan_.replica_of(rank_));
+  }
+
+  int32_t run_of(const ProgramCall& call) const {
+    return call.kind == CallKind::weight_grad ? sum_of(call.node, call.weight).run : -1;
+  }
+
+  using ProgramsOfSums = std::map<std::pair<ParamId, int32_t>, std::vector<size_t>>;
+
   // Where the gradient of each use is complete: its last micro-batch runs one of these programs.
-  std::map<std::pair<ParamId, int32_t>, std::vector<size_t>> programs_of_sums() const {
-    std::map<std::pair<ParamId, int32_t>, std::vector<size_t>> out;
+  ProgramsOfSums programs_of_sums() const {
+    ProgramsOfSums out;
     for (size_t i = 0; i < program_.programs.size(); ++i)
       for (const ProgramCall& call : program_.programs[i].calls) {
         if (call.kind != CallKind::weight_grad) continue;
         const Node& node = plan_.model->node(call.node);
         const ParamId param = node.weights[static_cast<size_t>(call.weight)];
-        const auto& uses = plan_.model->param(param).uses;
-        for (size_t u = 0; u < uses.size(); ++u)
-          if (uses[u].node == call.node && uses[u].port == call.weight)
-            out[{param, static_cast<int32_t>(u)}].push_back(i);
+        out[{param, plan_.model->param(param).use_of(call.node, call.weight)}].push_back(i);
       }
     return out;
   }
 
   // The owned parameters whose gradients are complete in the same unit of the backward are a
-  // bucket.
+  // bucket, and so are the owned gradients of a run.
   void add_reduction() {
     const auto programs = programs_of_sums();
-    std::map<size_t, int32_t> bucket_of_unit;
-    std::map<ParamId, int32_t> bucket_of;
+    std::map<std::pair<bool, size_t>, int32_t> known;  // by run, or by unit
     for (const ResidentParam& p : plan_.resident[static_cast<size_t>(rank_)]) {
       if (!p.owned) continue;
-      size_t unit = 0;
-      for (const ResidentTensor& t : p.of(ResidentTensor::Role::accumulator))
-        if (const auto at = programs.find({p.param, t.use}); t.local && at != programs.end())
-          unit = std::max(unit, at->second.back());
-      if (plan_.config.data == 1) unit = 0;
-      const auto [at, fresh] =
-          bucket_of_unit.try_emplace(unit, static_cast<int32_t>(program_.buckets.size()));
-      if (fresh) program_.buckets.emplace_back();
-      program_.buckets[static_cast<size_t>(at->second)].params.push_back(p.param);
-      bucket_of[p.param] = at->second;
+      const auto accumulators = p.of(ResidentTensor::Role::accumulator);
+      const int32_t uses = accumulators.back().use + 1;
+      if (accumulators.front().run < 0) {
+        add_part(known[{false, last_unit_of(p, programs)}], {p.param, 0, uses});
+        continue;
+      }
+      for (int32_t use = 0; use < uses; ++use) {
+        const int32_t run = accumulator_of(plan_, rank_, p.param, use, plan_.replica_of(rank_)).run;
+        int32_t& bucket = known[{true, static_cast<size_t>(run)}];
+        add_part(bucket, {p.param, use, use + 1});
+        run_at(run).bucket = bucket - 1;
+      }
     }
     if (program_.buckets.empty()) program_.buckets.emplace_back();
     for (const auto& [use, units] : programs) {
-      const auto at = bucket_of.find(use.first);
-      if (at == bucket_of.end()) continue;
+      const auto at = bucket_of_.find(use);
+      if (at == bucket_of_.end()) continue;
       ++program_.buckets[static_cast<size_t>(at->second)].sums;
       for (const size_t unit : units) program_.programs[unit].buckets.push_back(at->second);
     }
-    for (const int32_t i : program_.edges) {
-      const Edge& e = mode_.edges[static_cast<size_t>(i)];
-      const auto at = bucket_of.find(e.param);
-      if (e.kind == EdgeKind::tie_grad && e.from_rank == rank_) {
-        if (const auto in = programs.find({e.param, e.use}); in != programs.end())
-          for (const size_t unit : in->second) program_.programs[unit].sums.push_back(i);
-      } else if (e.kind == EdgeKind::tie_grad) {
-        program_.buckets[static_cast<size_t>(at->second)].waits.push_back(i);
-      } else if (e.kind == EdgeKind::tie_sum && e.from_rank == rank_) {
-        program_.buckets[static_cast<size_t>(at->second)].posts.push_back(i);
-      }
+    for (const int32_t i : program_.edges) add_sum(i, programs);
+  }
+
+  size_t last_unit_of(const ResidentParam& p, const ProgramsOfSums& programs) const {
+    size_t unit = 0;
+    if (plan_.config.data == 1) return unit;
+    for (const ResidentTensor& t : p.of(ResidentTensor::Role::accumulator))
+      if (const auto at = programs.find({p.param, t.use}); t.local && at != programs.end())
+        unit = std::max(unit, at->second.back());
+    return unit;
+  }
+
+  // `number`: of the bucket, from 1; 0: a new one.
+  void add_part(int32_t& number, const Bucket::Part& part) {
+    if (number == 0) {
+      program_.buckets.emplace_back();
+      number = static_cast<int32_t>(program_.buckets.size());
     }
+    auto& parts = program_.buckets[static_cast<size_t>(number) - 1].parts;
+    if (!parts.empty() && parts.back().param == part.param)
+      parts.back().end = part.end;
+    else
+      parts.push_back(part);
+    for (int32_t use = part.first; use < part.end; ++use)
+      bucket_of_[{part.param, use}] = number - 1;
+  }
+
+  AccumulatorRun& run_at(int32_t run) {
+    const auto at = static_cast<size_t>(run);
+    if (program_.runs.size() <= at) program_.runs.resize(at + 1);
+    return program_.runs[at];
+  }
+
+  // What an edge of gradients leaves with, or what waits for it.
+  void add_sum(int32_t id, const ProgramsOfSums& programs) {
+    const Edge& e = edge(id);
+    if (e.kind == EdgeKind::tie_sum && e.from_rank == rank_)
+      program_.buckets[static_cast<size_t>(bucket_of_.at({e.param, 0}))].posts.push_back(id);
+    if (e.kind != EdgeKind::tie_grad) return;
+    const int32_t run =
+        accumulator_of(plan_, rank_, e.param, e.use, plan_.replica_of(e.from_rank)).run;
+    if (e.from_rank == rank_) {
+      if (const auto in = programs.find({e.param, e.use}); in != programs.end())
+        for (const size_t unit : in->second) program_.programs[unit].sums.push_back(id);
+      if (run >= 0) run_at(run).sends.push_back(id);
+      return;
+    }
+    program_.buckets[static_cast<size_t>(bucket_of_.at({e.param, e.use}))].waits.push_back(id);
+    if (run >= kRunSlots) run_at(run - kRunSlots).grants.push_back(id);
   }
 
   void add_jobs() {
@@ -281,8 +330,9 @@ class RankWriter {
   const int32_t rank_;
   RankProgram& program_;
   std::map<std::tuple<int32_t, Kind, int32_t>, std::vector<int32_t>>
-      gathers_;             // edges, per stage, kind and unit
-  int32_t first_slot_ = 0;  // their rings
+      gathers_;                                               // edges, per stage, kind and unit
+  std::map<std::pair<ParamId, int32_t>, int32_t> bucket_of_;  // per owned parameter and use
+  int32_t first_slot_ = 0;                                    // their rings
   // Per stage and kind: the units of the action, the first and the end.
   std::map<int32_t, std::array<std::pair<int32_t, int32_t>, kKindCount>> programs_of_;
 };

@@ -6,6 +6,7 @@
 #include <cassert>
 #include <map>
 
+#include "lowering/gradient_runs.h"
 #include "tensor/byte_count.h"
 
 namespace weft {
@@ -17,6 +18,40 @@ using Role = ResidentTensor::Role;
 void place(ResidentTensor& tensor, int64_t& top) {
   tensor.place = {0, top};
   top = sum_of_bytes(top, tensor.bytes());
+}
+
+// Those of a run lie side by side in its slot.
+void place_runs(std::vector<ResidentParam>& resident, int64_t& top) {
+  std::array<int64_t, kRunSlots> size = {}, base = {};
+  std::map<int32_t, int64_t> used;  // per run
+  const auto each = [&](const auto& f) {
+    for (ResidentParam& p : resident)
+      for (ResidentTensor& t : p.tensors)
+        if (t.run >= 0) f(t, static_cast<size_t>(t.run % kRunSlots));
+  };
+  each([&](ResidentTensor& t, size_t slot) {
+    place(t, used[t.run]);
+    size[slot] = std::max(size[slot], used[t.run]);
+  });
+  for (size_t slot = 0; slot < size.size(); ++slot) {
+    base[slot] = top;
+    top = sum_of_bytes(top, size[slot]);
+  }
+  each([&](ResidentTensor& t, size_t slot) {
+    t.place.offset = sum_of_bytes(t.place.offset, base[slot]);
+  });
+}
+
+// The sums of the parameter are in runs, and the owner keeps its gradient only.
+void set_runs(const RunOfSum& runs, ResidentParam& param) {
+  const auto accumulators = param.of(Role::accumulator);
+  if (accumulators.empty() || !runs.contains({param.param, accumulators.front().use})) return;
+  for (ResidentTensor& t : param.tensors)
+    if (t.role == Role::accumulator) t.run = runs.at({param.param, t.use});
+  if (!param.owned) return;
+  const auto first = std::find_if(param.tensors.begin(), param.tensors.end(),
+                                  [](const ResidentTensor& t) { return t.role > Role::gradient; });
+  param.tensors.insert(first, {.role = Role::gradient, .desc = first->desc});
 }
 
 }  // namespace
@@ -83,6 +118,7 @@ void place_parameters(Plan& plan) {
   const size_t ranks = static_cast<size_t>(plan.config.ranks);
   plan.resident.assign(ranks, {});
   plan.permanent_bytes.assign(ranks, 0);
+  const std::vector<RunOfSum> runs = gradient_runs(plan);
   for (ParamId p = 0; p < static_cast<ParamId>(model.params().size()); ++p) {
     std::map<int32_t, std::vector<bool>> local;  // per rank that uses it
     const auto& uses = model.param(p).uses;
@@ -92,22 +128,26 @@ void place_parameters(Plan& plan) {
         here.resize(uses.size());
         here[u] = true;
       }
-    for (const auto& [rank, here] : local)
+    for (const auto& [rank, here] : local) {
       plan.resident[static_cast<size_t>(rank)].push_back(
           resident_param(model, plan.config, p, rank == plan.owner_of_param[static_cast<size_t>(p)],
                          here, plan.replica_of(rank), plan.replicas_at(rank)));
+      if (const auto at = static_cast<size_t>(plan.position_of(rank)); at < runs.size())
+        set_runs(runs[at], plan.resident[static_cast<size_t>(rank)].back());
+    }
   }
   for (size_t r = 0; r < ranks; ++r) {
     int64_t& top = plan.permanent_bytes[r];
     const auto place_all = [&](bool values) {
       for (ResidentParam& p : plan.resident[r])
         for (ResidentTensor& t : p.tensors)
-          if (values == (t.role == Role::value)) place(t, top);
+          if (t.run < 0 && values == (t.role == Role::value)) place(t, top);
     };
     place_all(true);
     plan.versions[r].stride = top;
     top = bytes_of_many(top, plan.versions[r].count);
     place_all(false);
+    place_runs(plan.resident[r], top);
   }
 }
 
@@ -116,6 +156,16 @@ const ResidentParam& resident_of(const Plan& plan, int32_t rank, ParamId param) 
   const auto it = std::lower_bound(list.begin(), list.end(), param,
                                    [](const ResidentParam& r, ParamId id) { return r.param < id; });
   assert(it != list.end() && it->param == param);
+  return *it;
+}
+
+const ResidentTensor& accumulator_of(const Plan& plan, int32_t rank, ParamId param, int32_t use,
+                                     int32_t replica) {
+  const auto all = resident_of(plan, rank, param).of(Role::accumulator);
+  const auto it = std::find_if(all.begin(), all.end(), [&](const ResidentTensor& t) {
+    return t.use == use && t.replica == replica;
+  });
+  assert(it != all.end());
   return *it;
 }
 

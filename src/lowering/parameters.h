@@ -25,5 +25,8 @@ std::vector<int32_t> owners_of(const Plan& plan);
 void place_parameters(Plan& plan);
 // Of a rank, by a parameter that it uses.
 const ResidentParam& resident_of(const Plan& plan, int32_t rank, ParamId param);
+// The accumulator of a use in a replica, on a rank that has it.
+const ResidentTensor& accumulator_of(const Plan& plan, int32_t rank, ParamId param, int32_t use,
+                                     int32_t replica);
 
 }  // namespace weft

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lowering/parameters.h"
 #include "tensor/byte_count.h"
 
 namespace weft {
@@ -19,6 +20,16 @@ bool reads_values(const Plan& plan, const StepCall& call) {
   return reads && !plan.model->node(call.node).weights.empty();
 }
 
+ParamId param_of(const Plan& plan, const StepCall& call) {
+  return plan.model->node(call.node).weights[static_cast<size_t>(call.weight)];
+}
+
+// Of replica 0; the others are alike. -1: the accumulator is kept.
+int32_t run_of(const Plan& plan, ParamId param, const StepCall& call) {
+  const int32_t use = plan.model->param(param).use_of(call.node, call.weight);
+  return accumulator_of(plan, plan.rank_of_node(call.node, 0), param, use, 0).run;
+}
+
 }  // namespace
 
 std::vector<int32_t> phases_of(Kind kind) {
@@ -34,7 +45,8 @@ std::vector<int32_t> phases_of(Kind kind) {
 
 std::vector<std::vector<UnitCall>> units_of(const Plan& plan, const StageWork& work, Kind kind) {
   std::vector<std::vector<UnitCall>> out(1);
-  int64_t gradients = 0;   // bytes that are complete with the unit
+  int64_t gradients = 0;   // bytes that are complete with the unit, of accumulators that are kept
+  int32_t run = -1;        // of its other accumulators
   std::string_view block;  // whose values it reads
   for (const int32_t phase : phases_of(kind)) {
     const auto& calls = work.calls[static_cast<size_t>(phase)];
@@ -42,18 +54,23 @@ std::vector<std::vector<UnitCall>> units_of(const Plan& plan, const StageWork& w
       const bool reads = plan.gathers() && reads_values(plan, *calls[c]);
       const std::string_view own =
           reads ? block_of(plan.model->node(calls[c]->node).name) : std::string_view();
+      const bool sums = calls[c]->kind == CallKind::weight_grad && plan.config.data > 1;
+      const ParamId param = sums ? param_of(plan, *calls[c]) : -1;
+      const int32_t next = sums ? run_of(plan, param, *calls[c]) : -1;
       if (plan.config.data > 1 &&
-          (gradients >= plan.config.bucket_bytes || (reads && !block.empty() && block != own))) {
+          (gradients >= plan.config.bucket_bytes || (reads && !block.empty() && block != own) ||
+           (run >= 0 && next >= 0 && next != run))) {
         out.emplace_back();
         gradients = 0;
         block = {};
+        run = -1;
       }
       if (reads) block = own;
       out.back().push_back({phase, c});
-      if (calls[c]->kind != CallKind::weight_grad) continue;
-      const Node& node = plan.model->node(calls[c]->node);
-      const ParamId param = node.weights[static_cast<size_t>(calls[c]->weight)];
-      gradients = sum_of_bytes(gradients, padded_bytes(plan.model->param(param).desc()));
+      if (next >= 0)
+        run = next;
+      else if (sums)
+        gradients = sum_of_bytes(gradients, padded_bytes(plan.model->param(param).desc()));
     }
   }
   return out;

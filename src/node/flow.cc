@@ -220,7 +220,7 @@ Status RankNode::granted(const Event& event) {
     return wrong(cat("grant of edge ", here.edge, ", which goes from rank ", edge.from_rank,
                      " to rank ", edge.to_rank));
   }
-  if (early && route->kind != EdgeKind::gather)
+  if (early && edge_at(here).open > 0)
     return wrong(cat("grant of ", name_of(here), " of a step that has not begun here"));
   return router_.granted(event.sequence, here.edge, here.micro_batch);
 }

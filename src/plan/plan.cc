@@ -28,6 +28,12 @@ std::span<const ResidentTensor> ResidentParam::of(ResidentTensor::Role role) con
   return {first, end};
 }
 
+Place ResidentParam::gradient() const {
+  for (const auto role : {ResidentTensor::Role::gradient, ResidentTensor::Role::accumulator})
+    if (const auto found = of(role); updated && !found.empty()) return found.front().place;
+  return {};
+}
+
 int32_t Plan::first_rank(int32_t pipeline_stage) const {
   const auto first = std::find_if(segments.begin(), segments.end(), [&](const Segment& s) {
     return s.stage == pipeline_stage && s.place == 0;

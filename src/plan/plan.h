@@ -135,7 +135,8 @@ struct Edge {
   int32_t unit = -1;                       // in that unit
   int32_t from_rank = 0, to_rank = 0;
   MicroBatches micro_batches = {};
-  int32_t open = 1;           // those before it have a place at the receiver when a step begins
+  int32_t open = 1;           // those before it have a place at the receiver when a step begins;
+                              // 0: all are granted later, also to a rank that has not begun yet
   int32_t landing_slots = 1;  // at the receiver: so many may be under way before a grant
   int32_t out_slots = 1;      // at the sender
   Place landing, outgoing;    // in the arena of the receiver, and of the sender (a feed leaves from
@@ -153,6 +154,7 @@ struct ProgramCall {
   int32_t weight = -1;
   std::vector<PlacedOperand> in, weights, stash, din;
   PlacedOperand out, dout, acc;
+  bool clears = false;  // acc, which has held the sum of another run
   Place scratch;
 };
 
@@ -172,16 +174,30 @@ struct ActionProgram {
   // granted to one unit after another, in the order of the jobs.
   std::vector<int32_t> gathers;
   int32_t slot = 0;
+  int32_t run = -1;  // whose accumulators it writes: an index into RankProgram::runs, or -1
 };
 constexpr int32_t kGatherSlots = 2;
 
-// Owned parameters whose gradients are added together, as soon as all of them have arrived.
+// Gradients of owned parameters that are added together, as soon as all of them have arrived.
 struct Bucket {
-  std::vector<ParamId> params;  // ascending
-  int32_t sums = 0;             // accumulators of this rank that they need
-  std::vector<int32_t> waits;   // edges: those of other ranks
-  std::vector<int32_t> posts;   // edges: the gradients, to the other ranks that update them
+  struct Part {
+    ParamId param;
+    int32_t first, end;  // uses, added from the last to the first, to the sum of those from `end`
+  };
+  std::vector<Part> parts;     // ascending by parameter
+  int32_t sums = 0;            // accumulators of this rank that they need
+  std::vector<int32_t> waits;  // edges: those of other ranks
+  std::vector<int32_t> posts;  // edges: the gradients, to the other ranks that update them
 };
+
+// Accumulators that are not kept (lowering/gradient_runs.h). Those of a run have the places of the
+// run kRunSlots before it, once its sums have left and its bucket has been added.
+struct AccumulatorRun {
+  int32_t bucket = -1;          // -1: the rank owns none of its parameters
+  std::vector<int32_t> sends;   // edges: sums that leave
+  std::vector<int32_t> grants;  // edges: sums of other ranks, granted when the places are free
+};
+constexpr int32_t kRunSlots = 2;
 
 enum class JobKind : uint8_t {
   clear,  // accumulators to +0
@@ -205,7 +221,8 @@ struct Job {
 struct RankProgram {
   std::vector<Ring> rings;
   std::vector<ActionProgram> programs;
-  std::vector<Bucket> buckets;  // train: one or more
+  std::vector<Bucket> buckets;       // train: one or more
+  std::vector<AccumulatorRun> runs;  // train, in the order of the backward
   std::vector<Job> jobs;
   std::vector<int32_t> edges;  // those of the mode that begin or end here, ascending
   int64_t bytes = 0;           // rings beyond ring 0
@@ -215,8 +232,9 @@ struct RankProgram {
 struct ResidentTensor {
   enum class Role : uint8_t {
     value,        // the first of its versions; with --shard parameters the owner's
-    accumulator,  // of the gradient of one use in one replica. The owner has those of all; the
-                  // first is where the gradient ends
+    gradient,     // the owner's, where accumulators are not kept
+    accumulator,  // of the gradient of one use in one replica. The owner has those of all; if they
+                  // are kept, the first is where the gradient ends
     state,        // of the optimizer; of a rank that updates the parameter
     squares,      // partial sums for the norm; the owner's
   };
@@ -227,6 +245,7 @@ struct ResidentTensor {
   bool local =
       true;  // accumulator: the use is on this rank; false: that of another rank lands here
   int32_t count = 1;  // accumulator: sums, one behind the other; see GroupSums
+  int32_t run = -1;   // accumulator: that shares its place with those of other runs; -1: it is kept
   Place place = {};
 
   int64_t bytes() const { return bytes_of_many(padded_bytes(desc), count); }
@@ -239,6 +258,8 @@ struct ResidentParam {
   std::vector<ResidentTensor> tensors;  // by role; accumulators by use, then replica
 
   std::span<const ResidentTensor> of(ResidentTensor::Role role) const;
+  // Of a rank that updates it: where its gradient ends. No place without training.
+  Place gradient() const;
   // No place if the value is gathered.
   Place value() const {
     const auto values = of(ResidentTensor::Role::value);

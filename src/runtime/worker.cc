@@ -8,38 +8,13 @@
 #include "base/text.h"
 #include "engine/group_sums.h"
 #include "engine/steps.h"
-#include "kernels/elementwise.h"
 #include "kernels/fpenv.h"
 #include "runtime/clock.h"
+#include "runtime/tensor_loops.h"
 
 namespace weft {
 
 namespace {
-
-// Element-wise kernels over a whole tensor, in blocks that threads take.
-constexpr int64_t kBlock = 16384;
-
-void add_tensors(Tiles& tiles, const float* a, const float* b, float* out, int64_t n) {
-  for_tiles(tiles, static_cast<int>((n + kBlock - 1) / kBlock), [&](int tile) {
-    const int64_t begin = tile * kBlock, count = std::min(kBlock, n - begin);
-    kernels::add(a + begin, b + begin, out + begin, count);
-  });
-}
-
-void scale_tensor(Tiles& tiles, float* x, float factor, int64_t n) {
-  for_tiles(tiles, static_cast<int>((n + kBlock - 1) / kBlock), [&](int tile) {
-    const int64_t begin = tile * kBlock;
-    kernels::scale(x + begin, factor, x + begin, std::min(kBlock, n - begin));
-  });
-}
-
-void copy_bytes(Tiles& tiles, std::byte* to, const std::byte* from, size_t bytes) {
-  const int64_t n = static_cast<int64_t>(bytes);
-  for_tiles(tiles, static_cast<int>((n + kBlock - 1) / kBlock), [&](int tile) {
-    const int64_t begin = tile * kBlock;
-    std::memcpy(to + begin, from + begin, static_cast<size_t>(std::min(kBlock, n - begin)));
-  });
-}
 
 // Elements of a whole parameter, from `first` on. Numbers come in pairs, each by its index.
 void draw(const Stream& stream, double deviation, int64_t first, int64_t count, float* out) {
@@ -53,8 +28,8 @@ void draw(const Stream& stream, double deviation, int64_t first, int64_t count, 
 void initialize(Tiles& tiles, const Param& param, uint64_t seed, float* out) {
   const int64_t n = param.shape.elements();
   const Stream stream = Stream::initial(seed, param.piece.name);
-  for_tiles(tiles, static_cast<int>((n + kBlock - 1) / kBlock), [&](int tile) {
-    const int64_t begin = tile * kBlock, end = std::min(begin + kBlock, n);
+  for_tiles(tiles, static_cast<int>((n + kLoopBlock - 1) / kLoopBlock), [&](int tile) {
+    const int64_t begin = tile * kLoopBlock, end = std::min(begin + kLoopBlock, n);
     if (param.init.kind != InitKind::normal) {
       std::fill(
           out + begin, out + end,
@@ -168,9 +143,8 @@ Worker::ParamMemory Worker::memory_of(const ResidentParam& p) const {
     return place ? reinterpret_cast<float*>(arena_.data() + place.offset) : nullptr;
   };
   ParamMemory out{.weight = memory(p.value()), .owned = p.owned};
-  const auto accumulators = p.of(ResidentTensor::Role::accumulator),
-             state = p.of(ResidentTensor::Role::state);
-  if (p.updated && !accumulators.empty()) out.grad = memory(accumulators.front().place);
+  const auto state = p.of(ResidentTensor::Role::state);
+  out.grad = memory(p.gradient());
   for (size_t s = 0; s < state.size(); ++s) out.slots[s] = memory(state[s].place);
   return out;
 }
@@ -284,6 +258,10 @@ Status Worker::run_action(const StepDescriptor& step, double scale, const RankPr
     run_update(step, job.micro_batch, scale);
     return {};
   }
+  if (job.micro_batch >= step.micro_batches) {
+    clear_run(action);
+    return {};
+  }
   const size_t variant = static_cast<size_t>(variant_of(step, job.micro_batch));
   BoundProgram& bound =
       bound_[static_cast<size_t>(step.mode)][variant][static_cast<size_t>(job.program)];
@@ -325,7 +303,7 @@ Status Worker::run_call(const StepDescriptor& step, const RankProgram& program,
   bound.dout.data = at(program, call.dout.place, micro_batch);
   const GroupSums sums(*plan_, step, micro_batch);
   bound.acc.data = sum_at(call.acc, sums.depth());
-  if (call.acc.place && sums.is_fresh()) clear(call.acc, sums.depth());
+  if (call.acc.place && (sums.is_fresh() || call.clears)) clear(call.acc, sums.depth());
   const Node& node = plan_->model->node(call.node);
   const CallKey key{plan_->config.seed, step_of(step, micro_batch),
                     static_cast<uint32_t>(micro_batch_of(step, micro_batch)),
@@ -354,97 +332,6 @@ Status Worker::run_call(const StepDescriptor& step, const RankProgram& program,
     sums.finish([&](int32_t depth) { clear(call.acc, depth); },
                 [&](int32_t depth) { fold(call.acc, depth); });
   return {};
-}
-
-float* Worker::sum_at(const PlacedOperand& accumulator, int32_t depth) const {
-  if (!accumulator.place) return nullptr;
-  return reinterpret_cast<float*>(arena_.data() + accumulator.place.offset +
-                                  depth * padded_bytes(accumulator.desc[0]));
-}
-
-void Worker::clear(const PlacedOperand& accumulator, int32_t depth) {
-  std::memset(sum_at(accumulator, depth), 0, accumulator.desc[0].bytes());
-}
-
-void Worker::fold(const PlacedOperand& accumulator, int32_t depth) {
-  float* below = sum_at(accumulator, depth - 1);
-  add_tensors(tiles_, sum_at(accumulator, depth), below, below, accumulator.desc[0].elements());
-}
-
-void Worker::clear() {
-  for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)])
-    for (const ResidentTensor& t : p.of(ResidentTensor::Role::accumulator))
-      if (t.local) std::memset(arena_.data() + t.place.offset, 0, t.desc.bytes());
-}
-
-// In place: the accumulators of a use are added as a tree over the replicas, and these sums from
-// the last use to the first, which ends as the gradient, or as that of `parts` parts of which the
-// gradient is the mean.
-void Worker::reduce(const Bucket& bucket, int32_t update, int32_t parts) {
-  size_t sum = static_cast<size_t>(update) * owned_;
-  auto param = bucket.params.begin();
-  for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
-    if (!p.owned) continue;
-    double& squares = squares_[sum++];
-    if (param == bucket.params.end() || *param != p.param) continue;
-    ++param;
-    const int64_t n = plan_->model->param(p.param).shape.elements();
-    const auto accumulators = p.of(ResidentTensor::Role::accumulator);
-    auto acc = [&](size_t use) {
-      return reinterpret_cast<float*>(arena_.data() + accumulators[use].place.offset);
-    };
-    const auto add = [&](size_t from, size_t to) {
-      add_tensors(tiles_, acc(from), acc(to), acc(to), n);
-    };
-    const int32_t replicas_here = plan_->replicas_at(rank_);
-    const auto replicas = static_cast<size_t>(replicas_here);
-    for (size_t u = accumulators.size(); u > 0; u -= replicas) {
-      const size_t first = u - replicas;
-      add_tree(0, replicas_here, [&](int32_t from, int32_t to) {
-        add(first + static_cast<size_t>(from), first + static_cast<size_t>(to));
-      });
-      if (u < accumulators.size()) add(u, first);
-    }
-    if (parts > 1) scale_tensor(tiles_, acc(0), 1 / static_cast<float>(parts), n);
-    double* partials = reinterpret_cast<double*>(
-        arena_.data() + p.of(ResidentTensor::Role::squares).front().place.offset);
-    squares = sum_of_squares(acc(0), n, partials, tiles_);
-  }
-}
-
-// Makes one version of the weights of another, which may lie in the same place.
-void Worker::update_weights(uint64_t step, uint64_t made, int32_t from, int32_t to, double scale) {
-  const OptimSettings& optim = plan_->config.optim;
-  for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
-    if (!p.updated) continue;
-    const Shape& shape = plan_->model->param(p.param).shape;
-    const ParamMemory memory = memory_of(p);
-    const auto version = [&](int32_t number) {
-      return memory.weight + versions().offset(number) / static_cast<int64_t>(sizeof(float));
-    };
-    float* weight = version(to);
-    if (weight != version(from))
-      copy_bytes(tiles_, reinterpret_cast<std::byte*>(weight),
-                 reinterpret_cast<const std::byte*>(version(from)), p.tensors.front().desc.bytes());
-    update(optim, step, made, scale, optim.decay_all || shape.rank >= 2, shape.elements(), weight,
-           memory.grad, memory.slots[0], memory.slots[1], tiles_);
-  }
-}
-
-// Of the next segment.
-void Worker::make_first(int32_t version) {
-  if (versions().offset(version) == 0) return;
-  copy_bytes(tiles_, arena_.data(), arena_.data() + versions().offset(version),
-             static_cast<size_t>(versions().stride));
-}
-
-// The number of a stage's update is that of the first micro-batch that it may be made of.
-void Worker::run_update(const StepDescriptor& step, int32_t update, double scale) {
-  const int32_t replicas = plan_->replicas_at(rank_);
-  const uint64_t number =
-      step.step + static_cast<uint64_t>(update) * static_cast<uint64_t>(replicas);
-  reduce(program(step.mode).buckets.front(), update, replicas);
-  update_weights(number, number / static_cast<uint64_t>(replicas), update, update + 1, scale);
 }
 
 }  // namespace weft

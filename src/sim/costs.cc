@@ -31,10 +31,12 @@ double seconds_of(const Model& model, const ProgramCall& call,
   return 0;
 }
 
-// Bytes read and written to add the sums of gradient groups, spread over the micro-batches: each
-// sum of a replica beyond the first is cleared and added to another.
+// Bytes read and written beside the call: to clear an accumulator that is not kept, or to add the
+// sums of gradient groups, spread over the micro-batches: each sum of a replica beyond the first is
+// cleared and added to another.
 double group_bytes(const PlanConfig& config, const ProgramCall& call) {
   if (call.kind != CallKind::weight_grad) return 0;
+  if (call.clears) return static_cast<double>(call.acc.desc[0].bytes());
   return 4 * static_cast<double>(call.acc.desc[0].bytes()) *
          (config.gradient_groups - config.data) / config.micro_batches;
 }
@@ -50,7 +52,7 @@ StepBytes step_bytes(const Plan& plan, int32_t rank) {
     const auto bytes = static_cast<double>(p.tensors.front().desc.bytes());
     const auto accumulators = p.of(ResidentTensor::Role::accumulator);
     double local = 0;
-    for (const ResidentTensor& t : accumulators) local += t.local;
+    for (const ResidentTensor& t : accumulators) local += t.local && t.run < 0;
     out.clear += bytes * local;
     if (!p.updated) continue;
     out.update +=
@@ -61,13 +63,14 @@ StepBytes step_bytes(const Plan& plan, int32_t rank) {
   return out;
 }
 
-// Each further use: two read, one written.
+// Each further sum: two read, one written.
 double reduced_bytes(const Plan& plan, int32_t rank, const Bucket& bucket) {
   double out = 0;
-  for (const ParamId param : bucket.params) {
-    const ResidentParam& p = resident_of(plan, rank, param);
-    const auto sums = static_cast<double>(p.of(ResidentTensor::Role::accumulator).size());
-    out += static_cast<double>(p.tensors.front().desc.bytes()) * (1 + 3 * (sums - 1));
+  for (const Bucket::Part& part : bucket.parts) {
+    const ResidentParam& p = resident_of(plan, rank, part.param);
+    const auto uses = p.of(ResidentTensor::Role::accumulator).back().use + 1;
+    const auto sums = (part.end - part.first) * plan.replicas_at(rank) - (part.end == uses);
+    out += static_cast<double>(p.tensors.front().desc.bytes()) * ((part.first == 0) + 3 * sums);
   }
   return out;
 }

@@ -16,9 +16,6 @@ using Role = ResidentTensor::Role;
 int64_t bytes_of(const ResidentParam& p) {
   return static_cast<int64_t>(p.tensors.front().desc.bytes());
 }
-const Place& gradient_of(const ResidentParam& owned) {
-  return owned.of(Role::accumulator).front().place;
-}
 
 }  // namespace
 
@@ -143,7 +140,7 @@ Result<Digest> DigestWorker::grad(ParamId param) const {
   const ResidentParam* p = find(param);
   if (!p || !p->owned)
     return Status(Code::not_found, cat("rank ", rank_, " does not own parameter ", param));
-  return read(gradient_of(*p).offset, bytes_of(*p), "gradient");
+  return read(p->gradient().offset, bytes_of(*p), "gradient");
 }
 
 int64_t DigestWorker::version_of(const Edge& edge, int32_t update) const {
@@ -222,6 +219,13 @@ Status DigestWorker::run_action(const StepDescriptor& step, double scale,
                                 const RankProgram& program, const Job& job) {
   const ActionProgram& action = program.programs[static_cast<size_t>(job.program)];
   if (action.kind == Kind::O) return run_update(step, job.micro_batch, scale);
+  if (job.micro_batch >= step.micro_batches) {  // zeros are what the replica adds
+    for (const ProgramCall& call : action.calls)
+      if (call.clears)
+        write(call.acc.place.offset, static_cast<int64_t>(call.acc.desc[0].bytes()),
+              Provenance::cleared());
+    return {};
+  }
   for (const ProgramCall& call : action.calls)
     WEFT_TRY(run_call(step, program, call, job.micro_batch,
                       static_cast<size_t>(variant_of(step, job.micro_batch)))
@@ -266,7 +270,7 @@ Status DigestWorker::run_call(const StepDescriptor& step, const RankProgram& pro
     take(call.out);
     for (const PlacedOperand& o : call.stash) take(o);
     take(call.dout);
-    if (call.acc.place && sums.is_fresh())
+    if (call.acc.place && (sums.is_fresh() || call.clears))
       write(sum_at(call.acc, sums.depth()), static_cast<int64_t>(call.acc.desc[0].bytes()),
             Provenance::cleared());
     take(call.acc, sum_at(call.acc, sums.depth()) - call.acc.place.offset);
@@ -312,40 +316,49 @@ Status DigestWorker::fold(int64_t from, int64_t to, int64_t bytes) {
 void DigestWorker::clear() {
   for (const ResidentParam& r : plan_->resident[static_cast<size_t>(rank_)])
     for (const ResidentTensor& t : r.of(Role::accumulator))
-      if (t.local) write(t.place.offset, bytes_of(r), Provenance::cleared());
+      if (t.local && t.run < 0) write(t.place.offset, bytes_of(r), Provenance::cleared());
 }
 
 Status DigestWorker::reduce(const Bucket& bucket, int32_t update, int32_t parts) {
   size_t at = static_cast<size_t>(update) * owned_;
-  auto param = bucket.params.begin();
+  auto part = bucket.parts.begin();
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
     if (!p.owned) continue;
     double& squares = squares_[at++];
-    if (param == bucket.params.end() || *param != p.param) continue;
-    ++param;
+    if (part == bucket.parts.end() || part->param != p.param) continue;
+    WEFT_TRY(add_uses(p, *part));
+    if (part++->first > 0) continue;
     const int64_t bytes = bytes_of(p);
-    const auto accumulators = p.of(Role::accumulator);
-    Status status;
-    const auto add = [&](size_t from, size_t to) {
-      if (status.ok())
-        status = fold(accumulators[from].place.offset, accumulators[to].place.offset, bytes);
-    };
-    const int32_t replicas_here = plan_->replicas_at(rank_);
-    const auto replicas = static_cast<size_t>(replicas_here);
-    for (size_t u = accumulators.size(); u > 0; u -= replicas) {
-      const size_t first = u - replicas;
-      add_tree(0, replicas_here, [&](int32_t from, int32_t to) {
-        add(first + static_cast<size_t>(from), first + static_cast<size_t>(to));
-      });
-      if (u < accumulators.size()) add(u, first);
-    }
-    WEFT_TRY(std::move(status));
-    WEFT_TRY_ASSIGN(Digest grad, read(gradient_of(p).offset, bytes, "gradient"));
+    WEFT_TRY_ASSIGN(Digest grad, read(p.gradient().offset, bytes, "gradient"));
     if (parts > 1) {
       grad = Provenance::mean(grad, parts);
-      write(gradient_of(p).offset, bytes, grad);
+      write(p.gradient().offset, bytes, grad);
     }
     squares = Provenance::square(grad);
+  }
+  return {};
+}
+
+Status DigestWorker::add_uses(const ResidentParam& p, const Bucket::Part& part) {
+  const int64_t bytes = bytes_of(p);
+  const auto accumulators = p.of(Role::accumulator);
+  const int32_t replicas = plan_->replicas_at(rank_);
+  const auto uses = static_cast<int32_t>(accumulators.size()) / replicas;
+  const bool kept = accumulators.front().run < 0;
+  Status status;
+  const auto at = [&](int32_t use, int32_t replica) {
+    return accumulators[static_cast<size_t>(use * replicas + replica)].place.offset;
+  };
+  for (int32_t use = part.end - 1; use >= part.first; --use) {
+    add_tree(0, replicas, [&](int32_t from, int32_t to) {
+      if (status.ok()) status = fold(at(use, from), at(use, to), bytes);
+    });
+    WEFT_TRY(std::move(status));
+    if (use + 1 < uses)
+      WEFT_TRY(fold(kept ? at(use + 1, 0) : p.gradient().offset, at(use, 0), bytes));
+    if (kept) continue;
+    WEFT_TRY_ASSIGN(const Digest sum, read(at(use, 0), bytes, "gradient"));
+    write(p.gradient().offset, bytes, sum);
   }
   return {};
 }
@@ -355,7 +368,7 @@ Status DigestWorker::update(uint64_t step, int32_t from, int32_t to, double scal
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
     if (!p.updated) continue;
     const int64_t bytes = bytes_of(p);
-    WEFT_TRY_ASSIGN(const Digest grad, read(gradient_of(p).offset, bytes, "gradient"));
+    WEFT_TRY_ASSIGN(const Digest grad, read(p.gradient().offset, bytes, "gradient"));
     WEFT_TRY_ASSIGN(const Digest old,
                     read(p.value().offset + versions().offset(from), bytes, "weight"));
     Digest state = Provenance::cleared();

@@ -47,7 +47,7 @@ void expect_equal(const test::PlanCase& c, Sim& sim, SequentialReference& refere
 
 TEST(Provenance, EveryPlanEqualsTheSequentialStep) {
   int with_shards = 0, with_groups = 0, with_replicas = 0, with_ties = 0, with_shorts = 0,
-      with_remaking = 0, with_chunks = 0, with_split = 0;
+      with_remaking = 0, with_chunks = 0, with_split = 0, with_runs = 0;
   for (uint32_t seed = 0; seed < 3000 && !HasFailure(); ++seed) {
     const test::PlanCase c = test::random_plan(seed);
     if (!c.plan) return;
@@ -63,11 +63,13 @@ TEST(Provenance, EveryPlanEqualsTheSequentialStep) {
     }
     for (const Edge& e : c.plan->mode(Mode::train).edges)
       with_ties += e.kind == EdgeKind::tie_value;
-    for (const RankProgram& rank : c.plan->mode(Mode::train).ranks)
+    for (const RankProgram& rank : c.plan->mode(Mode::train).ranks) {
+      with_runs += rank.runs.size() > kRunSlots;  // places are used again
       for (const ActionProgram& action : rank.programs) {
         with_remaking += action.kind == Kind::R && !action.calls.empty();
         with_split += action.kind == Kind::W && !action.calls.empty();
       }
+    }
     with_groups += c.plan->config.gradient_groups > 2;
     with_chunks += c.plan->stages() > c.plan->positions();
     with_replicas += c.plan->config.data > 1;
@@ -78,6 +80,7 @@ TEST(Provenance, EveryPlanEqualsTheSequentialStep) {
   EXPECT_GT(with_shorts, 500);
   EXPECT_GT(with_remaking, 500);
   EXPECT_GT(with_chunks, 500);
+  EXPECT_GT(with_runs, 80);
   EXPECT_GT(with_groups, 500);
   EXPECT_GT(with_replicas, 500);
   EXPECT_GT(with_shards, 500);

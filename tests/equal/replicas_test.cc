@@ -1,11 +1,14 @@
 // Data replicas: the bits of one rank with as many gradient groups, whatever the mesh and schedule.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/text.h"
+#include "graph/presets.h"
 #include "runtime/batch.h"
 #include "runtime/run.h"
 #include "support/small_gpt.h"
@@ -54,6 +57,54 @@ TEST(Replicas, HaveTheDigestOfAsManyGradientGroupsInShorterSteps) {
     EXPECT_EQ(test::train(model, config, samples, 3), expected) << samples << " samples";
     EXPECT_EQ(test::train(model, config, samples, 3, 1), expected) << samples << " samples";
   }
+}
+
+// With one micro-batch for each replica, gradients leave as soon as they are complete. The places
+// of two runs of them are all that a rank keeps beside the gradients that it owns.
+TEST(Replicas, KeepTwoRunsOfGradientsIfEachHasOneMicroBatch) {
+  const auto model = test::small_gpt();
+  int turn = 0;
+  for (const Case& c : {Case{2, 1, 2, 2}, Case{3, 1, 3, 3}, Case{4, 1, 4, 4}, Case{2, 2, 2, 2},
+                        Case{4, 2, 4, 4}, Case{2, 3, 2, 2}})
+    for (const ScheduleKind* kind : test::schedules_for(replica_config(config_of(c)))) {
+      PlanConfig config = config_of(c);
+      // Replicas without a micro-batch have sums that are zero.
+      const int64_t samples = (c.micro_batches - turn % 2) * config.micro_batch_size;
+      const test::Outcome expected = test::train_on_one_rank(model, config, samples, 3);
+      const int64_t sizes[] = {1, 3000, 20000};
+      config.schedule = kind->name;
+      config.bucket_bytes = sizes[turn % 3];
+      config.shard = turn / 2 % 2 ? "optimizer" : "parameters";
+      ++turn;
+      EXPECT_EQ(test::train(model, config, samples, 3, turn % 3), expected)
+          << c.data << " x " << c.stage << " ranks, " << kind->name << ", " << config.shard;
+      const auto plan = make_plan(model, config).take();
+      for (size_t r = 0; r < plan->resident.size(); ++r) {
+        int64_t others = 0, most = 0;
+        std::map<int32_t, int64_t> of_run;
+        for (const ResidentParam& p : plan->resident[r])
+          for (const ResidentTensor& t : p.tensors)
+            (t.run < 0 ? others : of_run[t.run]) += t.bytes();
+        for (const auto& [run, bytes] : of_run) most = std::max(most, bytes);
+        EXPECT_GE(of_run.size(), config.bucket_bytes < 20000 ? 2u : 1u);
+        EXPECT_LE(plan->permanent_bytes[r], others + 2 * most);
+      }
+    }
+  EXPECT_GT(turn, 30);
+}
+
+TEST(Replicas, NeedLessMemoryIfGradientsLeave) {
+  const auto model = make_preset("mlp:layers=32,width=16", {}).take().model;
+  const auto most = [&](const char* shard, int32_t micro_batches) {
+    PlanConfig config = config_of({4, 1, 4, micro_batches});
+    config.shard = shard;
+    config.bucket_bytes = 1;
+    const auto plan = make_plan(model, config).take();
+    return *std::max_element(plan->permanent_bytes.begin(), plan->permanent_bytes.end());
+  };
+  for (const char* shard : {"optimizer", "parameters"})
+    EXPECT_LT(most(shard, 4), most(shard, 5) * 2 / 3) << shard;
+  EXPECT_EQ(most("none", 4), most("none", 5));
 }
 
 std::vector<float> outputs(const std::shared_ptr<Model>& model, const PlanConfig& config) {

@@ -1,0 +1,38 @@
+// Element-wise kernels over a whole tensor, in blocks that threads take.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/elementwise.h"
+#include "kernels/tiles.h"
+
+namespace weft {
+
+constexpr int64_t kLoopBlock = 16384;
+
+inline void add_tensors(Tiles& tiles, const float* a, const float* b, float* out, int64_t n) {
+  for_tiles(tiles, static_cast<int>((n + kLoopBlock - 1) / kLoopBlock), [&](int tile) {
+    const int64_t begin = tile * kLoopBlock, count = std::min(kLoopBlock, n - begin);
+    kernels::add(a + begin, b + begin, out + begin, count);
+  });
+}
+
+inline void scale_tensor(Tiles& tiles, float* x, float factor, int64_t n) {
+  for_tiles(tiles, static_cast<int>((n + kLoopBlock - 1) / kLoopBlock), [&](int tile) {
+    const int64_t begin = tile * kLoopBlock;
+    kernels::scale(x + begin, factor, x + begin, std::min(kLoopBlock, n - begin));
+  });
+}
+
+inline void copy_bytes(Tiles& tiles, std::byte* to, const std::byte* from, size_t bytes) {
+  const int64_t n = static_cast<int64_t>(bytes);
+  for_tiles(tiles, static_cast<int>((n + kLoopBlock - 1) / kLoopBlock), [&](int tile) {
+    const int64_t begin = tile * kLoopBlock;
+    std::memcpy(to + begin, from + begin, static_cast<size_t>(std::min(kLoopBlock, n - begin)));
+  });
+}
+
+}  // namespace weft

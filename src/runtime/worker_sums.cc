@@ -1,0 +1,116 @@
+// What a worker does with the sums of gradients, and with the weights that they change.
+#include <cstring>
+
+#include "engine/steps.h"
+#include "runtime/tensor_loops.h"
+#include "runtime/worker.h"
+
+namespace weft {
+
+float* Worker::sum_at(const PlacedOperand& accumulator, int32_t depth) const {
+  if (!accumulator.place) return nullptr;
+  return reinterpret_cast<float*>(arena_.data() + accumulator.place.offset +
+                                  depth * padded_bytes(accumulator.desc[0]));
+}
+
+void Worker::clear(const PlacedOperand& accumulator, int32_t depth) {
+  std::memset(sum_at(accumulator, depth), 0, accumulator.desc[0].bytes());
+}
+
+void Worker::fold(const PlacedOperand& accumulator, int32_t depth) {
+  float* below = sum_at(accumulator, depth - 1);
+  add_tensors(tiles_, sum_at(accumulator, depth), below, below, accumulator.desc[0].elements());
+}
+
+// What a replica without a micro-batch adds.
+void Worker::clear_run(const ActionProgram& action) {
+  for (const ProgramCall& call : action.calls)
+    if (call.clears) clear(call.acc, 0);
+}
+
+void Worker::clear() {
+  for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)])
+    for (const ResidentTensor& t : p.of(ResidentTensor::Role::accumulator))
+      if (t.local && t.run < 0) std::memset(arena_.data() + t.place.offset, 0, t.desc.bytes());
+}
+
+// The accumulators of a use are added as a tree over the replicas, and these sums from the last use
+// to the first, which ends as the gradient, or as that of `parts` parts of which the gradient is
+// the mean. In place, but for gradients of which the accumulators are not kept.
+void Worker::reduce(const Bucket& bucket, int32_t update, int32_t parts) {
+  size_t sum = static_cast<size_t>(update) * owned_;
+  auto part = bucket.parts.begin();
+  for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
+    if (!p.owned) continue;
+    double& squares = squares_[sum++];
+    if (part == bucket.parts.end() || part->param != p.param) continue;
+    add_uses(p, *part);
+    if (part++->first > 0) continue;
+    const int64_t n = plan_->model->param(p.param).shape.elements();
+    float* gradient = memory_of(p).grad;
+    if (parts > 1) scale_tensor(tiles_, gradient, 1 / static_cast<float>(parts), n);
+    double* partials = reinterpret_cast<double*>(
+        arena_.data() + p.of(ResidentTensor::Role::squares).front().place.offset);
+    squares = sum_of_squares(gradient, n, partials, tiles_);
+  }
+}
+
+void Worker::add_uses(const ResidentParam& p, const Bucket::Part& part) {
+  const int64_t n = plan_->model->param(p.param).shape.elements();
+  const auto accumulators = p.of(ResidentTensor::Role::accumulator);
+  const int32_t replicas = plan_->replicas_at(rank_);
+  const auto uses = static_cast<int32_t>(accumulators.size()) / replicas;
+  const bool kept = accumulators.front().run < 0;
+  const auto acc = [&](int32_t use, int32_t replica) {
+    const Place& place = accumulators[static_cast<size_t>(use * replicas + replica)].place;
+    return reinterpret_cast<float*>(arena_.data() + place.offset);
+  };
+  // Of a use and those after it.
+  const auto sum_from = [&](int32_t use) { return kept ? acc(use, 0) : memory_of(p).grad; };
+  for (int32_t use = part.end - 1; use >= part.first; --use) {
+    const bool last = use + 1 == uses;
+    add_tree(0, replicas, [&](int32_t from, int32_t to) {
+      const bool whole = to == 0 && from == right_half(0, replicas);
+      add_tensors(tiles_, acc(use, from), acc(use, to),
+                  whole && last ? sum_from(use) : acc(use, to), n);
+    });
+    if (!last) add_tensors(tiles_, sum_from(use + 1), acc(use, 0), sum_from(use), n);
+  }
+}
+
+// Makes one version of the weights of another, which may lie in the same place.
+void Worker::update_weights(uint64_t step, uint64_t made, int32_t from, int32_t to, double scale) {
+  const OptimSettings& optim = plan_->config.optim;
+  for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
+    if (!p.updated) continue;
+    const Shape& shape = plan_->model->param(p.param).shape;
+    const ParamMemory memory = memory_of(p);
+    const auto version = [&](int32_t number) {
+      return memory.weight + versions().offset(number) / static_cast<int64_t>(sizeof(float));
+    };
+    float* weight = version(to);
+    if (weight != version(from))
+      copy_bytes(tiles_, reinterpret_cast<std::byte*>(weight),
+                 reinterpret_cast<const std::byte*>(version(from)), p.tensors.front().desc.bytes());
+    update(optim, step, made, scale, optim.decay_all || shape.rank >= 2, shape.elements(), weight,
+           memory.grad, memory.slots[0], memory.slots[1], tiles_);
+  }
+}
+
+// Of the next segment.
+void Worker::make_first(int32_t version) {
+  if (versions().offset(version) == 0) return;
+  copy_bytes(tiles_, arena_.data(), arena_.data() + versions().offset(version),
+             static_cast<size_t>(versions().stride));
+}
+
+// The number of a stage's update is that of the first micro-batch that it may be made of.
+void Worker::run_update(const StepDescriptor& step, int32_t update, double scale) {
+  const int32_t replicas = plan_->replicas_at(rank_);
+  const uint64_t number =
+      step.step + static_cast<uint64_t>(update) * static_cast<uint64_t>(replicas);
+  reduce(program(step.mode).buckets.front(), update, replicas);
+  update_weights(number, number / static_cast<uint64_t>(replicas), update, update + 1, scale);
+}
+
+}  // namespace weft
