@@ -17,12 +17,13 @@
 
 enum { TURNS = MICRO_BATCHES + LAYERS - 1 };
 
-/* A part of the first dimension of the whole is what a coordinate has. */
+/* A part of the first dimension of the whole is what a coordinate has. It has one gradient for all turns. */
 static weft_param add_cut_param(weft_model *model, const char *name, weft_desc whole) {
   weft_error err = {.size = sizeof err};
   weft_param param;
   require(weft_model_add_param(model, name, &whole, WEFT_INIT_ZEROS, 0, &param, &err), name, &err);
   require(weft_model_cut_param(model, param, 0, "pipe", WEFT_CUT_DROP, &err), name, &err);
+  require(weft_model_share_gradient(model, param, &err), name, &err);
   return param;
 }
 

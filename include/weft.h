@@ -273,6 +273,11 @@ WEFT_API weft_status weft_model_cut_param(weft_model *model, weft_param param, u
 WEFT_API weft_status weft_model_cut_output(weft_model *model, weft_value output, uint32_t dim, const char *axis, uint32_t flags,
                                            weft_error *err);
 
+/** All nodes that use the parameter at one coordinate add their gradients to one sum. Otherwise each node has a sum of its own, and a
+ * loop that is unrolled needs memory for as many. It changes the order of additions and the digest. A plan is refused if it has these
+ * nodes in several stages. To be called before a node uses the parameter. Thread: owner. */
+WEFT_API weft_status weft_model_share_gradient(weft_model *model, weft_param param, weft_error *err);
+
 /** One tensor of a call of a user op. `data` is NULL if the call does not use it. */
 typedef struct weft_view {
   void *data;

@@ -204,6 +204,13 @@ weft_status weft_model_cut_param(weft_model* model, weft_param param, uint32_t d
   });
 }
 
+weft_status weft_model_share_gradient(weft_model* model, weft_param param, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(model, "model"));
+    return model->model->share_gradient(param_of(param));
+  });
+}
+
 weft_status weft_model_cut_output(weft_model* model, weft_value output, uint32_t dim,
                                   const char* axis, uint32_t flags, weft_error* err) {
   return guard(err, [&]() -> Status {

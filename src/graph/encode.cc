@@ -7,7 +7,7 @@ namespace weft {
 
 namespace {
 
-constexpr uint32_t kFormat = 3;
+constexpr uint32_t kFormat = 4;
 
 void write_shape(ByteWriter& out, const Shape& shape) {
   out.number(static_cast<uint8_t>(shape.rank));
@@ -84,10 +84,12 @@ Status read_param(ByteReader& in, Model& model) {
   Init init;
   init.kind = in.number<InitKind>();
   init.value = in.number<double>();
+  const bool shares = in.number<uint8_t>() != 0;
   if (init.kind > InitKind::normal)
     return Status(Code::protocol, cat("parameter '", name, "' has an unknown kind of first value"));
   if (!in.ok()) return {};  // the caller says so
   WEFT_TRY_ASSIGN(const ParamId param, model.add_param(name, shape, init));
+  if (shares) WEFT_TRY(model.share_gradient(param));
   return read_cuts(in, [&](const AxisCut& cut) { return model.cut_param(param, cut); });
 }
 
@@ -120,9 +122,7 @@ Status read_node(ByteReader& in, Model& model, const OpFinder& find_user_op) {
     return Status(Code::unsupported,
                   cat("node '", name, "' needs version ", version, " of the op '", op_name,
                       "', this process has ", op->version()));
-  WEFT_TRY_ASSIGN(const NodeId node, model.add_node(name, op, attrs, from, weights));
-  model.set_shard(node, shard);
-  return {};
+  return model.add_node(name, op, attrs, from, weights, {.node = -1, .shard = shard}).status();
 }
 
 }  // namespace
@@ -136,7 +136,7 @@ std::vector<std::byte> encode_model(const Model& model) {
   for (const Param& p : model.params()) {
     out.text(p.name);
     write_shape(out, p.shape);
-    out.number(p.init.kind).number(p.init.value);
+    out.number(p.init.kind).number(p.init.value).number(static_cast<uint8_t>(p.shares));
     write_cuts(out, p.cuts);
   }
   out.number(static_cast<uint64_t>(model.nodes().size()));

@@ -63,6 +63,7 @@ class Expander {
       if (first == c) {
         const std::string name = param.cuts.empty() ? param.name : names_.piece(param.name, c);
         WEFT_TRY_ASSIGN(made[c], model_->add_param(name, param.local, param.init, piece));
+        if (param.shares) WEFT_TRY(model_->share_gradient(made[c]));
       }
       params_[{id, c}] = made.at(first);
     }

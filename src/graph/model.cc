@@ -89,10 +89,15 @@ Result<NodeId> Model::add_input(std::string name, Desc one_sample, bool wants_gr
   return inputs_.back();
 }
 
-int32_t Param::use_of(NodeId node, int port) const {
-  for (size_t u = 0; u < uses.size(); ++u)
-    if (uses[u].node == node && uses[u].port == port) return static_cast<int32_t>(u);
-  return -1;
+int32_t Param::sum_of(NodeId node, int port) const {
+  return std::find_if(uses.begin(), uses.end(),
+                      [&](const Use& use) { return use.node == node && use.port == port; })
+      ->sum;
+}
+
+NodeId Param::first_node(int32_t sum) const {
+  return std::find_if(uses.begin(), uses.end(), [sum](const Use& use) { return use.sum == sum; })
+      ->node;
 }
 
 Status Model::check_param_name(const std::string& name) const {
@@ -125,6 +130,18 @@ Result<ParamId> Model::add_param(std::string name, Shape shape, Init init, Param
                          : ParamPiece{static_cast<ParamId>(params_.size()), param.name, shape};
   params_.push_back(std::move(param));
   return static_cast<ParamId>(params_.size() - 1);
+}
+
+Status Model::share_gradient(ParamId id) {
+  WEFT_TRY(check_open("parameters"));
+  if (id < 0 || id >= static_cast<ParamId>(params_.size()))
+    return Status(Code::invalid, "shared gradient: not a parameter of this model");
+  Param& param = params_[static_cast<size_t>(id)];
+  if (!param.uses.empty())
+    return Status(Code::state, cat("parameter '", param.name,
+                                   "' has a use, expected to share its gradient before"));
+  param.shares = true;
+  return {};
 }
 
 std::vector<Operand> Model::operands(std::span<const NodeId> in, int64_t samples) const {
@@ -190,8 +207,14 @@ Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attr
   made.weights.assign(weights.begin(), weights.end());
   for (size_t i = 0; i < in.size(); ++i)
     nodes_[static_cast<size_t>(in[i])].uses.push_back({id, static_cast<int>(i)});
-  for (size_t i = 0; i < weights.size(); ++i)
-    params_[static_cast<size_t>(weights[i])].uses.push_back({id, static_cast<int>(i)});
+  for (size_t i = 0; i < weights.size(); ++i) {
+    Param& param = params_[static_cast<size_t>(weights[i])];
+    int32_t sum = param.sums;
+    for (const Param::Use& use : param.uses)
+      if (param.shares && (use.node == id || node(use.node).shard == origin.shard)) sum = use.sum;
+    param.sums = std::max(param.sums, sum + 1);
+    param.uses.push_back({id, static_cast<int>(i), sum});
+  }
   if (op->is_loss()) loss_ = id;
   nodes_.push_back(std::move(made));
   set_shard(id, origin.shard);
@@ -337,6 +360,7 @@ Digest Model::hash() const {
   for (const Param& p : params_) {
     h.text(p.name).number(static_cast<uint64_t>(p.init.kind)).number(p.init.value);
     shape(p.shape);
+    if (p.shares) h.text("shares its gradient");
   }
   count(nodes_.size());
   for (const Node& n : nodes_) {

@@ -43,14 +43,18 @@ struct Param {
   Init init;
   struct Use {
     NodeId node;
-    int port;  // index into Node::weights
+    int port;     // index into Node::weights
+    int32_t sum;  // the accumulator of its gradient
   };
   std::vector<Use> uses;  // ascending by node, then port
+  int32_t sums = 0;       // accumulators, in the order of their first uses
+  bool shares = false;    // uses at one coordinate have one accumulator; decides rounding
   ParamPiece piece;
   std::vector<AxisCut> cuts = {};  // ascending by dimension
 
   Desc desc() const { return {DType::f32, local}; }
-  int32_t use_of(NodeId node, int port) const;  // its index, or -1
+  int32_t sum_of(NodeId node, int port) const;  // of that use
+  NodeId first_node(int32_t sum) const;         // of its uses
 };
 
 // The node of the unsharded model that a node is, or computes a piece of, or moves data for.
@@ -103,6 +107,8 @@ class Model {
   Status add_axis(std::string name, int32_t size);
   Status cut_input(NodeId node, AxisCut cut);
   Status cut_param(ParamId param, AxisCut cut);
+  // Before a node uses the parameter: see Param::shares.
+  Status share_gradient(ParamId param);
   Status cut_output(NodeId node, AxisCut cut);
   // An op of the caller, kept alive with the model.
   Result<const Op*> adopt_op(std::shared_ptr<const Op> op);

@@ -52,6 +52,7 @@ class Sharder {
         name = names_.piece(param.name, c);
       }
       WEFT_TRY_ASSIGN(const ParamId made, model_->add_param(name, shape, param.init, piece));
+      if (param.shares) WEFT_TRY(model_->share_gradient(made));
       pieces.push_back(made);
     }
     return {};

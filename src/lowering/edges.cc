@@ -35,10 +35,10 @@ void add_tie_edges(const Plan& plan, std::vector<Edge>& edges) {
     // Without a flush, each update of a stage with replicas.
     const WeightVersions& versions = plan.versions[static_cast<size_t>(owner)];
     const auto end = std::max(static_cast<int32_t>(versions.of_update.size()), 1);
-    const auto add = [&](EdgeKind kind, int32_t use, int32_t from, int32_t to) {
+    const auto add = [&](EdgeKind kind, int32_t sum, int32_t from, int32_t to) {
       edges.push_back({.kind = kind,
                        .param = p,
-                       .use = use,
+                       .sum = sum,
                        .from_rank = from,
                        .to_rank = to,
                        .micro_batches = {.end = end},
@@ -48,15 +48,14 @@ void add_tie_edges(const Plan& plan, std::vector<Edge>& edges) {
                        .desc = {desc, desc}});
     };
     std::set<int32_t> users;
-    for (size_t u = 0; u < param.uses.size(); ++u)
+    for (int32_t s = 0; s < param.sums; ++s)
       for (int32_t d = 0; d < plan.replicas_at(owner); ++d) {
-        const int32_t rank = plan.rank_of_node(param.uses[u].node, d);
+        const int32_t rank = plan.rank_of_node(param.first_node(s), d);
         users.insert(rank);
         if (rank == owner) continue;
-        const auto use = static_cast<int32_t>(u);
-        add(EdgeKind::tie_grad, use, rank, owner);
+        add(EdgeKind::tie_grad, s, rank, owner);
         // A run waits for the places of one before it.
-        if (accumulator_of(plan, owner, p, use, d).run >= kRunSlots) edges.back().open = 0;
+        if (accumulator_of(plan, owner, p, s, d).run >= kRunSlots) edges.back().open = 0;
       }
     const std::vector<int32_t> updaters = updaters_of(plan, p);
     for (int32_t rank : updaters)

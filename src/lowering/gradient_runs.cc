@@ -9,11 +9,11 @@ namespace {
 struct StageSum {
   NodeId node;  // of the use
   ParamId param;
-  int32_t use;
+  int32_t sum;
 };
 
-// Per stage, in the order of its backward. Parameters that are used elsewhere, too, or for which
-// the step makes no gradient, are left out.
+// Per stage, in the order of its backward. Parameters are left out that are used elsewhere, too,
+// for which the step makes no gradient, or whose sums take all of the backward.
 std::vector<std::vector<StageSum>> sums_of_stages(const Plan& plan) {
   const Model& model = *plan.model;
   std::vector<std::vector<StageSum>> out(static_cast<size_t>(plan.stages()));
@@ -28,12 +28,13 @@ std::vector<std::vector<StageSum>> sums_of_stages(const Plan& plan) {
     stage_of[p] = stage;
     ++found[p];
     out[static_cast<size_t>(stage)].push_back(
-        {call.node, param, model.param(param).use_of(call.node, call.weight)});
+        {call.node, param, model.param(param).sum_of(call.node, call.weight)});
   }
   for (auto& sums : out)
     std::erase_if(sums, [&](const StageSum& sum) {
       const auto p = static_cast<size_t>(sum.param);
-      return !one_stage[p] || found[p] < static_cast<int32_t>(model.param(sum.param).uses.size());
+      const Param& param = model.param(sum.param);
+      return !one_stage[p] || found[p] < static_cast<int32_t>(param.uses.size()) || param.shares;
     });
   return out;
 }
@@ -60,7 +61,7 @@ std::vector<RunOfSum> gradient_runs(const Plan& plan) {
         }
         node = sum.node;
         bytes = sum_of_bytes(bytes, padded_bytes(plan.model->param(sum.param).desc()));
-        out[position][{sum.param, sum.use}] = run;
+        out[position][{sum.param, sum.sum}] = run;
       }
     }
   }

@@ -12,7 +12,7 @@
 
 namespace weft {
 
-// The run of each sum that is not kept, by parameter and use, per position. A parameter is in runs
+// The run of each sum that is not kept, by parameter and sum, per position. A parameter is in runs
 // only if all its uses are in one stage, so that they end from the last to the first.
 using RunOfSum = std::map<std::pair<ParamId, int32_t>, int32_t>;
 std::vector<RunOfSum> gradient_runs(const Plan& plan);

@@ -120,7 +120,7 @@ class RankLayout {
       const ResidentParam& resident = resident_of(plan_, rank_, edge(i).param);
       Place place = resident.value();
       if (edge(i).kind == EdgeKind::tie_grad)
-        place = accumulator_of(plan_, rank_, edge(i).param, edge(i).use,
+        place = accumulator_of(plan_, rank_, edge(i).param, edge(i).sum,
                                plan_.replica_of(edge(i).from_rank))
                     .place;
       if (edge(i).kind == EdgeKind::tie_sum) place = resident.gradient();

@@ -11,14 +11,35 @@ namespace weft {
 
 namespace {
 
+// The calls that add to an accumulator, of a micro-batch: the first and the last.
+struct SumEnds {
+  const StepCall *first, *last;
+};
+using EndsOfSums = std::map<std::pair<ParamId, int32_t>, SumEnds>;
+
+// Of sums of several uses. All ranks add to them in the order of the step graph.
+EndsOfSums ends_of_sums(const Model& model, const StepGraph& graph) {
+  EndsOfSums out;
+  for (const StepCall& call : graph.calls) {
+    if (call.kind != CallKind::weight_grad) continue;
+    const ParamId id = model.node(call.node).weights[static_cast<size_t>(call.weight)];
+    const Param& param = model.param(id);
+    if (!param.shares) continue;
+    out.try_emplace({id, param.sum_of(call.node, call.weight)}, SumEnds{&call, &call})
+        .first->second.last = &call;
+  }
+  return out;
+}
+
 class RankWriter {
  public:
-  RankWriter(const Plan& plan, const Shapes& shapes, const ModeLayout& layout, ModePlan& mode,
-             int32_t rank)
+  RankWriter(const Plan& plan, const Shapes& shapes, const ModeLayout& layout,
+             const EndsOfSums& ends, ModePlan& mode, int32_t rank)
       : plan_(plan),
         shapes_(shapes),
         layout_(layout),
         crossings_(layout.crossings),
+        ends_(ends),
         mode_(mode),
         rank_(rank),
         program_(mode.ranks[static_cast<size_t>(rank)]) {}
@@ -128,6 +149,8 @@ class RankWriter {
                     .out = operand(call.out, makes_out),
                     .dout = operand(call.dout, false),
                     .acc = {},
+                    .opens = true,
+                    .closes = true,
                     .clears = false,
                     .scratch = {}};
     const auto& scratch = layout_.places[cell(stage)].call_scratch;
@@ -172,13 +195,17 @@ class RankWriter {
       const ResidentTensor& t = sum_of(call.node, call.weight);
       out.acc = {t.place, {t.desc, t.desc}};
       out.clears = t.run >= 0;
+      if (const auto ends = ends_.find({resident.param, t.sum}); ends != ends_.end()) {
+        out.opens = ends->second.first == &call;
+        out.closes = ends->second.last == &call;
+      }
     }
   }
 
   // The accumulator of a use on this rank.
   const ResidentTensor& sum_of(NodeId node, int32_t weight) const {
     const ParamId param = plan_.model->node(node).weights[static_cast<size_t>(weight)];
-    return accumulator_of(plan_, rank_, param, plan_.model->param(param).use_of(node, weight),
+    return accumulator_of(plan_, rank_, param, plan_.model->param(param).sum_of(node, weight),
                           plan_.replica_of(rank_));
   }
 
@@ -188,15 +215,15 @@ class RankWriter {
 
   using ProgramsOfSums = std::map<std::pair<ParamId, int32_t>, std::vector<size_t>>;
 
-  // Where the gradient of each use is complete: its last micro-batch runs one of these programs.
+  // Where each sum is complete: its last micro-batch runs one of these programs.
   ProgramsOfSums programs_of_sums() const {
     ProgramsOfSums out;
     for (size_t i = 0; i < program_.programs.size(); ++i)
       for (const ProgramCall& call : program_.programs[i].calls) {
-        if (call.kind != CallKind::weight_grad) continue;
+        if (call.kind != CallKind::weight_grad || !call.closes) continue;
         const Node& node = plan_.model->node(call.node);
         const ParamId param = node.weights[static_cast<size_t>(call.weight)];
-        out[{param, plan_.model->param(param).use_of(call.node, call.weight)}].push_back(i);
+        out[{param, plan_.model->param(param).sum_of(call.node, call.weight)}].push_back(i);
       }
     return out;
   }
@@ -209,21 +236,21 @@ class RankWriter {
     for (const ResidentParam& p : plan_.resident[static_cast<size_t>(rank_)]) {
       if (!p.owned) continue;
       const auto accumulators = p.of(ResidentTensor::Role::accumulator);
-      const int32_t uses = accumulators.back().use + 1;
+      const int32_t sums = accumulators.back().sum + 1;
       if (accumulators.front().run < 0) {
-        add_part(known[{false, last_unit_of(p, programs)}], {p.param, 0, uses});
+        add_part(known[{false, last_unit_of(p, programs)}], {p.param, 0, sums});
         continue;
       }
-      for (int32_t use = 0; use < uses; ++use) {
-        const int32_t run = accumulator_of(plan_, rank_, p.param, use, plan_.replica_of(rank_)).run;
+      for (int32_t sum = 0; sum < sums; ++sum) {
+        const int32_t run = accumulator_of(plan_, rank_, p.param, sum, plan_.replica_of(rank_)).run;
         int32_t& bucket = known[{true, static_cast<size_t>(run)}];
-        add_part(bucket, {p.param, use, use + 1});
+        add_part(bucket, {p.param, sum, sum + 1});
         run_at(run).bucket = bucket - 1;
       }
     }
     if (program_.buckets.empty()) program_.buckets.emplace_back();
-    for (const auto& [use, units] : programs) {
-      const auto at = bucket_of_.find(use);
+    for (const auto& [sum, units] : programs) {
+      const auto at = bucket_of_.find(sum);
       if (at == bucket_of_.end()) continue;
       ++program_.buckets[static_cast<size_t>(at->second)].sums;
       for (const size_t unit : units) program_.programs[unit].buckets.push_back(at->second);
@@ -235,7 +262,7 @@ class RankWriter {
     size_t unit = 0;
     if (plan_.config.data == 1) return unit;
     for (const ResidentTensor& t : p.of(ResidentTensor::Role::accumulator))
-      if (const auto at = programs.find({p.param, t.use}); t.local && at != programs.end())
+      if (const auto at = programs.find({p.param, t.sum}); t.local && at != programs.end())
         unit = std::max(unit, at->second.back());
     return unit;
   }
@@ -251,8 +278,8 @@ class RankWriter {
       parts.back().end = part.end;
     else
       parts.push_back(part);
-    for (int32_t use = part.first; use < part.end; ++use)
-      bucket_of_[{part.param, use}] = number - 1;
+    for (int32_t sum = part.first; sum < part.end; ++sum)
+      bucket_of_[{part.param, sum}] = number - 1;
   }
 
   AccumulatorRun& run_at(int32_t run) {
@@ -268,14 +295,14 @@ class RankWriter {
       program_.buckets[static_cast<size_t>(bucket_of_.at({e.param, 0}))].posts.push_back(id);
     if (e.kind != EdgeKind::tie_grad) return;
     const int32_t run =
-        accumulator_of(plan_, rank_, e.param, e.use, plan_.replica_of(e.from_rank)).run;
+        accumulator_of(plan_, rank_, e.param, e.sum, plan_.replica_of(e.from_rank)).run;
     if (e.from_rank == rank_) {
-      if (const auto in = programs.find({e.param, e.use}); in != programs.end())
+      if (const auto in = programs.find({e.param, e.sum}); in != programs.end())
         for (const size_t unit : in->second) program_.programs[unit].sums.push_back(id);
       if (run >= 0) run_at(run).sends.push_back(id);
       return;
     }
-    program_.buckets[static_cast<size_t>(bucket_of_.at({e.param, e.use}))].waits.push_back(id);
+    program_.buckets[static_cast<size_t>(bucket_of_.at({e.param, e.sum}))].waits.push_back(id);
     if (run >= kRunSlots) run_at(run - kRunSlots).grants.push_back(id);
   }
 
@@ -326,12 +353,13 @@ class RankWriter {
   const Shapes& shapes_;
   const ModeLayout& layout_;
   const Crossings& crossings_;
+  const EndsOfSums& ends_;
   ModePlan& mode_;
   const int32_t rank_;
   RankProgram& program_;
   std::map<std::tuple<int32_t, Kind, int32_t>, std::vector<int32_t>>
       gathers_;                                               // edges, per stage, kind and unit
-  std::map<std::pair<ParamId, int32_t>, int32_t> bucket_of_;  // per owned parameter and use
+  std::map<std::pair<ParamId, int32_t>, int32_t> bucket_of_;  // per owned parameter and sum
   int32_t first_slot_ = 0;                                    // their rings
   // Per stage and kind: the units of the action, the first and the end.
   std::map<int32_t, std::array<std::pair<int32_t, int32_t>, kKindCount>> programs_of_;
@@ -341,7 +369,9 @@ class RankWriter {
 
 void write_programs(const Plan& plan, const Shapes& shapes, const ModeLayout& layout,
                     ModePlan& mode) {
-  for (int32_t r = 0; r < plan.config.ranks; ++r) RankWriter(plan, shapes, layout, mode, r).run();
+  const EndsOfSums ends = ends_of_sums(*plan.model, mode.graph);
+  for (int32_t r = 0; r < plan.config.ranks; ++r)
+    RankWriter(plan, shapes, layout, ends, mode, r).run();
 }
 
 }  // namespace weft

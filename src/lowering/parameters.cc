@@ -45,9 +45,9 @@ void place_runs(std::vector<ResidentParam>& resident, int64_t& top) {
 // The sums of the parameter are in runs, and the owner keeps its gradient only.
 void set_runs(const RunOfSum& runs, ResidentParam& param) {
   const auto accumulators = param.of(Role::accumulator);
-  if (accumulators.empty() || !runs.contains({param.param, accumulators.front().use})) return;
+  if (accumulators.empty() || !runs.contains({param.param, accumulators.front().sum})) return;
   for (ResidentTensor& t : param.tensors)
-    if (t.role == Role::accumulator) t.run = runs.at({param.param, t.use});
+    if (t.role == Role::accumulator) t.run = runs.at({param.param, t.sum});
   if (!param.owned) return;
   const auto first = std::find_if(param.tensors.begin(), param.tensors.end(),
                                   [](const ResidentTensor& t) { return t.role > Role::gradient; });
@@ -67,13 +67,13 @@ ResidentParam resident_param(const Model& model, const PlanConfig& config, Param
   if (owned || config.shard != "parameters")
     out.tensors.push_back({.role = Role::value, .desc = desc});
   if (!makes(model, config, Mode::train)) return out;
-  for (size_t u = 0; u < local.size(); ++u)
+  for (size_t s = 0; s < local.size(); ++s)
     for (int32_t d = 0; d < replicas; ++d) {
-      const bool here = local[u] && d == replica;
+      const bool here = local[s] && d == replica;
       if (!owned && !here) continue;
       out.tensors.push_back({.role = Role::accumulator,
                              .desc = desc,
-                             .use = static_cast<int32_t>(u),
+                             .sum = static_cast<int32_t>(s),
                              .replica = d,
                              .local = here,
                              .count = here ? stack_of(config.gradient_groups / config.data) : 1});
@@ -121,12 +121,12 @@ void place_parameters(Plan& plan) {
   const std::vector<RunOfSum> runs = gradient_runs(plan);
   for (ParamId p = 0; p < static_cast<ParamId>(model.params().size()); ++p) {
     std::map<int32_t, std::vector<bool>> local;  // per rank that uses it
-    const auto& uses = model.param(p).uses;
-    for (size_t u = 0; u < uses.size(); ++u)
-      for (int32_t d = 0; d < plan.replicas_of_node(uses[u].node); ++d) {
-        std::vector<bool>& here = local[plan.rank_of_node(uses[u].node, d)];
-        here.resize(uses.size());
-        here[u] = true;
+    const Param& param = model.param(p);
+    for (const Param::Use& use : param.uses)
+      for (int32_t d = 0; d < plan.replicas_of_node(use.node); ++d) {
+        std::vector<bool>& here = local[plan.rank_of_node(use.node, d)];
+        here.resize(static_cast<size_t>(param.sums));
+        here[static_cast<size_t>(use.sum)] = true;
       }
     for (const auto& [rank, here] : local) {
       plan.resident[static_cast<size_t>(rank)].push_back(
@@ -159,11 +159,11 @@ const ResidentParam& resident_of(const Plan& plan, int32_t rank, ParamId param) 
   return *it;
 }
 
-const ResidentTensor& accumulator_of(const Plan& plan, int32_t rank, ParamId param, int32_t use,
+const ResidentTensor& accumulator_of(const Plan& plan, int32_t rank, ParamId param, int32_t sum,
                                      int32_t replica) {
   const auto all = resident_of(plan, rank, param).of(Role::accumulator);
   const auto it = std::find_if(all.begin(), all.end(), [&](const ResidentTensor& t) {
-    return t.use == use && t.replica == replica;
+    return t.sum == sum && t.replica == replica;
   });
   assert(it != all.end());
   return *it;

@@ -7,7 +7,8 @@
 
 namespace weft {
 
-// `local`: per use, whether it is on the rank, which is one of `replicas`. Places are empty.
+// `local`: per sum of uses, whether it is on the rank, which is one of `replicas`. Places are
+// empty.
 ResidentParam resident_param(const Model& model, const PlanConfig& config, ParamId param,
                              bool owned, const std::vector<bool>& local, int32_t replica = 0,
                              int32_t replicas = 1);
@@ -25,8 +26,8 @@ std::vector<int32_t> owners_of(const Plan& plan);
 void place_parameters(Plan& plan);
 // Of a rank, by a parameter that it uses.
 const ResidentParam& resident_of(const Plan& plan, int32_t rank, ParamId param);
-// The accumulator of a use in a replica, on a rank that has it.
-const ResidentTensor& accumulator_of(const Plan& plan, int32_t rank, ParamId param, int32_t use,
+// The accumulator of a sum in a replica, on a rank that has it.
+const ResidentTensor& accumulator_of(const Plan& plan, int32_t rank, ParamId param, int32_t sum,
                                      int32_t replica);
 
 }  // namespace weft

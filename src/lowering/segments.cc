@@ -44,6 +44,17 @@ SegmentedStages cut_segments(const Model& model, const std::vector<int32_t>& sta
       const auto& [stage, before, place] = key_of_node[i];
       index = std::max(index, before + (place == place_of(id) ? 0 : 1));
     }
+    // Uses that share an accumulator add to it in the order of the nodes.
+    for (const ParamId w : model.nodes()[id].weights) {
+      const Param& param = model.param(w);
+      if (!param.shares) continue;
+      for (const Param::Use& use : param.uses) {
+        const auto i = static_cast<size_t>(use.node);
+        if (i < id && stage_of_node[i] == stage_of_node[id] &&
+            model.node(use.node).shard == model.nodes()[id].shard)
+          index = std::max(index, std::get<1>(key_of_node[i]));
+      }
+    }
     return index;
   };
   std::map<Key, int32_t> number;

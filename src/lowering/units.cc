@@ -26,8 +26,8 @@ ParamId param_of(const Plan& plan, const StepCall& call) {
 
 // Of replica 0; the others are alike. -1: the accumulator is kept.
 int32_t run_of(const Plan& plan, ParamId param, const StepCall& call) {
-  const int32_t use = plan.model->param(param).use_of(call.node, call.weight);
-  return accumulator_of(plan, plan.rank_of_node(call.node, 0), param, use, 0).run;
+  const int32_t sum = plan.model->param(param).sum_of(call.node, call.weight);
+  return accumulator_of(plan, plan.rank_of_node(call.node, 0), param, sum, 0).run;
 }
 
 }  // namespace

@@ -119,8 +119,9 @@ void RunBytes::add_parameters(Run& run, size_t begin, size_t end) const {
     return index(use.node) >= begin && index(use.node) < end;
   };
   for (ParamId p : used) {
-    std::vector<bool> local;
-    for (const Param::Use& use : model_.param(p).uses) local.push_back(here(use));
+    std::vector<bool> local(static_cast<size_t>(model_.param(p).sums));
+    for (const Param::Use& use : model_.param(p).uses)
+      if (here(use)) local[static_cast<size_t>(use.sum)] = true;
     for (const ResidentTensor& t :
          resident_param(model_, config_, p, local.front(), local).tensors) {
       int64_t& sum = t.role == ResidentTensor::Role::value ? run.values : run.others;

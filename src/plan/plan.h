@@ -116,7 +116,7 @@ enum class EdgeKind : uint8_t {
   forward,    // an activation, to a later stage
   gradient,   // back to the stage that folds it
   sink,       // loss, output or gradient of an input, to the controller
-  tie_grad,   // accumulator of one use of a tied parameter, to the rank that owns it
+  tie_grad,   // accumulator of a tied parameter, to the rank that owns it
   tie_value,  // new value of a tied parameter, to another rank that uses it
   tie_sum,    // gradient of a parameter, from its owner to another rank that updates it too
   gather,     // value of a parameter, from its owner to a unit of an action that reads it
@@ -129,7 +129,7 @@ struct Edge {
   EdgeKind kind;
   TensorId tensor = -1;                    // feed, forward, gradient, sink
   ParamId param = -1;                      // ties
-  int32_t use = -1;                        // tie_grad: index into Param::uses
+  int32_t sum = -1;                        // tie_grad: of the uses that it is of, see Param::Use
   int32_t from_stage = -1, to_stage = -1;  // -1: the controller, or a tie
   Kind action = Kind::F;                   // gather: that reads it, of to_stage,
   int32_t unit = -1;                       // in that unit
@@ -154,7 +154,9 @@ struct ProgramCall {
   int32_t weight = -1;
   std::vector<PlacedOperand> in, weights, stash, din;
   PlacedOperand out, dout, acc;
-  bool clears = false;  // acc, which has held the sum of another run
+  // Of the calls of a micro-batch that add to acc: the first, and the last.
+  bool opens = true, closes = true;
+  bool clears = false;  // acc has held the sum of another run
   Place scratch;
 };
 
@@ -182,7 +184,7 @@ constexpr int32_t kGatherSlots = 2;
 struct Bucket {
   struct Part {
     ParamId param;
-    int32_t first, end;  // uses, added from the last to the first, to the sum of those from `end`
+    int32_t first, end;  // sums, added from the last to the first, to the total of those from `end`
   };
   std::vector<Part> parts;     // ascending by parameter
   int32_t sums = 0;            // accumulators of this rank that they need
@@ -233,17 +235,17 @@ struct ResidentTensor {
   enum class Role : uint8_t {
     value,        // the first of its versions; with --shard parameters the owner's
     gradient,     // the owner's, where accumulators are not kept
-    accumulator,  // of the gradient of one use in one replica. The owner has those of all; if they
+    accumulator,  // of a sum of gradients in one replica. The owner has those of all; if they
                   // are kept, the first is where the gradient ends
     state,        // of the optimizer; of a rank that updates the parameter
     squares,      // partial sums for the norm; the owner's
   };
   Role role;
   Desc desc;
-  int32_t use = -1;     // accumulator: index into Param::uses
+  int32_t sum = -1;     // accumulator: of the uses that it adds, see Param::Use
   int32_t replica = 0;  // accumulator: whose micro-batches it sums
   bool local =
-      true;  // accumulator: the use is on this rank; false: that of another rank lands here
+      true;  // accumulator: the uses are on this rank; false: that of another rank lands here
   int32_t count = 1;  // accumulator: sums, one behind the other; see GroupSums
   int32_t run = -1;   // accumulator: that shares its place with those of other runs; -1: it is kept
   Place place = {};
@@ -255,7 +257,7 @@ struct ResidentParam {
   ParamId param;
   bool owned = false;    // its gradient is made here; of this copy are files and digests
   bool updated = false;  // by this rank: the owner, and without --shard one rank of each replica
-  std::vector<ResidentTensor> tensors;  // by role; accumulators by use, then replica
+  std::vector<ResidentTensor> tensors;  // by role; accumulators by sum, then replica
 
   std::span<const ResidentTensor> of(ResidentTensor::Role role) const;
   // Of a rank that updates it: where its gradient ends. No place without training.

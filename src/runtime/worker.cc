@@ -303,7 +303,8 @@ Status Worker::run_call(const StepDescriptor& step, const RankProgram& program,
   bound.dout.data = at(program, call.dout.place, micro_batch);
   const GroupSums sums(*plan_, step, micro_batch);
   bound.acc.data = sum_at(call.acc, sums.depth());
-  if (call.acc.place && (sums.is_fresh() || call.clears)) clear(call.acc, sums.depth());
+  if (call.acc.place && call.opens && (sums.is_fresh() || call.clears))
+    clear(call.acc, sums.depth());
   const Node& node = plan_->model->node(call.node);
   const CallKey key{plan_->config.seed, step_of(step, micro_batch),
                     static_cast<uint32_t>(micro_batch_of(step, micro_batch)),
@@ -328,7 +329,7 @@ Status Worker::run_call(const StepDescriptor& step, const RankProgram& program,
   if (!status.ok())
     return status.within(
         cat("node '", node.name, "' (", node.op->name(), "), micro-batch ", micro_batch));
-  if (call.acc.place)
+  if (call.acc.place && call.closes)
     sums.finish([&](int32_t depth) { clear(call.acc, depth); },
                 [&](int32_t depth) { fold(call.acc, depth); });
   return {};

@@ -34,7 +34,7 @@ void Worker::clear() {
       if (t.local && t.run < 0) std::memset(arena_.data() + t.place.offset, 0, t.desc.bytes());
 }
 
-// The accumulators of a use are added as a tree over the replicas, and these sums from the last use
+// The accumulators of a sum are added as a tree over the replicas, and these totals from the last
 // to the first, which ends as the gradient, or as that of `parts` parts of which the gradient is
 // the mean. In place, but for gradients of which the accumulators are not kept.
 void Worker::reduce(const Bucket& bucket, int32_t update, int32_t parts) {
@@ -44,7 +44,7 @@ void Worker::reduce(const Bucket& bucket, int32_t update, int32_t parts) {
     if (!p.owned) continue;
     double& squares = squares_[sum++];
     if (part == bucket.parts.end() || part->param != p.param) continue;
-    add_uses(p, *part);
+    add_sums(p, *part);
     if (part++->first > 0) continue;
     const int64_t n = plan_->model->param(p.param).shape.elements();
     float* gradient = memory_of(p).grad;
@@ -55,26 +55,26 @@ void Worker::reduce(const Bucket& bucket, int32_t update, int32_t parts) {
   }
 }
 
-void Worker::add_uses(const ResidentParam& p, const Bucket::Part& part) {
+void Worker::add_sums(const ResidentParam& p, const Bucket::Part& part) {
   const int64_t n = plan_->model->param(p.param).shape.elements();
   const auto accumulators = p.of(ResidentTensor::Role::accumulator);
   const int32_t replicas = plan_->replicas_at(rank_);
-  const auto uses = static_cast<int32_t>(accumulators.size()) / replicas;
+  const auto sums = static_cast<int32_t>(accumulators.size()) / replicas;
   const bool kept = accumulators.front().run < 0;
-  const auto acc = [&](int32_t use, int32_t replica) {
-    const Place& place = accumulators[static_cast<size_t>(use * replicas + replica)].place;
+  const auto acc = [&](int32_t sum, int32_t replica) {
+    const Place& place = accumulators[static_cast<size_t>(sum * replicas + replica)].place;
     return reinterpret_cast<float*>(arena_.data() + place.offset);
   };
-  // Of a use and those after it.
-  const auto sum_from = [&](int32_t use) { return kept ? acc(use, 0) : memory_of(p).grad; };
-  for (int32_t use = part.end - 1; use >= part.first; --use) {
-    const bool last = use + 1 == uses;
+  // Of a sum and those after it.
+  const auto total_from = [&](int32_t sum) { return kept ? acc(sum, 0) : memory_of(p).grad; };
+  for (int32_t sum = part.end - 1; sum >= part.first; --sum) {
+    const bool last = sum + 1 == sums;
     add_tree(0, replicas, [&](int32_t from, int32_t to) {
       const bool whole = to == 0 && from == right_half(0, replicas);
-      add_tensors(tiles_, acc(use, from), acc(use, to),
-                  whole && last ? sum_from(use) : acc(use, to), n);
+      add_tensors(tiles_, acc(sum, from), acc(sum, to),
+                  whole && last ? total_from(sum) : acc(sum, to), n);
     });
-    if (!last) add_tensors(tiles_, sum_from(use + 1), acc(use, 0), sum_from(use), n);
+    if (!last) add_tensors(tiles_, total_from(sum + 1), acc(sum, 0), total_from(sum), n);
   }
 }
 

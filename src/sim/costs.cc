@@ -68,9 +68,9 @@ double reduced_bytes(const Plan& plan, int32_t rank, const Bucket& bucket) {
   double out = 0;
   for (const Bucket::Part& part : bucket.parts) {
     const ResidentParam& p = resident_of(plan, rank, part.param);
-    const auto uses = p.of(ResidentTensor::Role::accumulator).back().use + 1;
-    const auto sums = (part.end - part.first) * plan.replicas_at(rank) - (part.end == uses);
-    out += static_cast<double>(p.tensors.front().desc.bytes()) * ((part.first == 0) + 3 * sums);
+    const auto sums = p.of(ResidentTensor::Role::accumulator).back().sum + 1;
+    const auto added = (part.end - part.first) * plan.replicas_at(rank) - (part.end == sums);
+    out += static_cast<double>(p.tensors.front().desc.bytes()) * ((part.first == 0) + 3 * added);
   }
   return out;
 }

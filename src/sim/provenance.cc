@@ -270,7 +270,7 @@ Status DigestWorker::run_call(const StepDescriptor& step, const RankProgram& pro
     take(call.out);
     for (const PlacedOperand& o : call.stash) take(o);
     take(call.dout);
-    if (call.acc.place && (sums.is_fresh() || call.clears))
+    if (call.acc.place && call.opens && (sums.is_fresh() || call.clears))
       write(sum_at(call.acc, sums.depth()), static_cast<int64_t>(call.acc.desc[0].bytes()),
             Provenance::cleared());
     take(call.acc, sum_at(call.acc, sums.depth()) - call.acc.place.offset);
@@ -293,6 +293,7 @@ Status DigestWorker::run_call(const StepDescriptor& step, const RankProgram& pro
   if (call.kind != CallKind::weight_grad) return {};
   const auto bytes = static_cast<int64_t>(call.acc.desc[0].bytes());
   write(sum_at(call.acc, sums.depth()), bytes, Provenance::result(made, 0));
+  if (!call.closes) return {};
   sums.finish([&](int32_t depth) { write(sum_at(call.acc, depth), bytes, Provenance::cleared()); },
               [&](int32_t depth) {
                 if (status.ok())
@@ -326,7 +327,7 @@ Status DigestWorker::reduce(const Bucket& bucket, int32_t update, int32_t parts)
     if (!p.owned) continue;
     double& squares = squares_[at++];
     if (part == bucket.parts.end() || part->param != p.param) continue;
-    WEFT_TRY(add_uses(p, *part));
+    WEFT_TRY(add_sums(p, *part));
     if (part++->first > 0) continue;
     const int64_t bytes = bytes_of(p);
     WEFT_TRY_ASSIGN(Digest grad, read(p.gradient().offset, bytes, "gradient"));
@@ -339,26 +340,26 @@ Status DigestWorker::reduce(const Bucket& bucket, int32_t update, int32_t parts)
   return {};
 }
 
-Status DigestWorker::add_uses(const ResidentParam& p, const Bucket::Part& part) {
+Status DigestWorker::add_sums(const ResidentParam& p, const Bucket::Part& part) {
   const int64_t bytes = bytes_of(p);
   const auto accumulators = p.of(Role::accumulator);
   const int32_t replicas = plan_->replicas_at(rank_);
-  const auto uses = static_cast<int32_t>(accumulators.size()) / replicas;
+  const auto sums = static_cast<int32_t>(accumulators.size()) / replicas;
   const bool kept = accumulators.front().run < 0;
   Status status;
-  const auto at = [&](int32_t use, int32_t replica) {
-    return accumulators[static_cast<size_t>(use * replicas + replica)].place.offset;
+  const auto at = [&](int32_t sum, int32_t replica) {
+    return accumulators[static_cast<size_t>(sum * replicas + replica)].place.offset;
   };
-  for (int32_t use = part.end - 1; use >= part.first; --use) {
+  for (int32_t sum = part.end - 1; sum >= part.first; --sum) {
     add_tree(0, replicas, [&](int32_t from, int32_t to) {
-      if (status.ok()) status = fold(at(use, from), at(use, to), bytes);
+      if (status.ok()) status = fold(at(sum, from), at(sum, to), bytes);
     });
     WEFT_TRY(std::move(status));
-    if (use + 1 < uses)
-      WEFT_TRY(fold(kept ? at(use + 1, 0) : p.gradient().offset, at(use, 0), bytes));
+    if (sum + 1 < sums)
+      WEFT_TRY(fold(kept ? at(sum + 1, 0) : p.gradient().offset, at(sum, 0), bytes));
     if (kept) continue;
-    WEFT_TRY_ASSIGN(const Digest sum, read(at(use, 0), bytes, "gradient"));
-    write(p.gradient().offset, bytes, sum);
+    WEFT_TRY_ASSIGN(const Digest total, read(at(sum, 0), bytes, "gradient"));
+    write(p.gradient().offset, bytes, total);
   }
   return {};
 }

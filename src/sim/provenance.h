@@ -79,7 +79,7 @@ class DigestWorker {
   Status fold(int64_t from, int64_t to, int64_t bytes);
   void clear();
   Status reduce(const Bucket& bucket, int32_t update, int32_t parts);
-  Status add_uses(const ResidentParam& p, const Bucket::Part& part);
+  Status add_sums(const ResidentParam& p, const Bucket::Part& part);
   Status update(uint64_t step, int32_t from, int32_t to, double scale);
   Status run_update(const StepDescriptor& step, int32_t update, double scale);
   Status make_first(int32_t version);

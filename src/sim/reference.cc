@@ -156,7 +156,7 @@ std::vector<int32_t> SequentialReference::replicas_of_params(
 SequentialReference::Sums SequentialReference::cleared_sums() const {
   Sums sums(weights_.size());
   for (size_t p = 0; p < sums.size(); ++p)
-    sums[p].assign(model_.params()[p].uses.size(), Provenance::cleared());
+    sums[p].assign(static_cast<size_t>(model_.params()[p].sums), Provenance::cleared());
   return sums;
 }
 
@@ -196,10 +196,8 @@ double SequentialReference::micro_batch(const StepDescriptor& step, int32_t mb,
     }
     if (call.kind == CallKind::weight_grad) {
       const Param& param = model_.param(node.weights[static_cast<size_t>(call.weight)]);
-      for (size_t u = 0; u < param.uses.size(); ++u)
-        if (param.uses[u].node == call.node && param.uses[u].port == call.weight)
-          accumulator =
-              &sums[static_cast<size_t>(node.weights[static_cast<size_t>(call.weight)])][u];
+      const auto p = static_cast<size_t>(node.weights[static_cast<size_t>(call.weight)]);
+      accumulator = &sums[p][static_cast<size_t>(param.sum_of(call.node, call.weight))];
       operands.push_back(*accumulator);
     }
     const Digest made =

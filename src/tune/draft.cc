@@ -80,6 +80,26 @@ void keep_cuts(Plan& plan) {
   plan.config.split = SplitBy::uniform;  // of a single stage, which has no cut
 }
 
+// The order of additions to a shared accumulator would depend on where stages begin.
+Status check_shared_gradients(const Plan& plan) {
+  const auto stage_of = [&plan](NodeId node) {
+    return plan.stage_of_node[static_cast<size_t>(node)];
+  };
+  for (const Param& param : plan.model->params())
+    for (const Param::Use& use : param.uses) {
+      const NodeId first = param.first_node(use.sum);
+      if (stage_of(use.node) == stage_of(first)) continue;
+      const auto name = [&plan](NodeId node) -> const std::string& {
+        return plan.whole->node(plan.model->node(node).origin).name;
+      };
+      return Status(Code::invalid,
+                    cat("parameter '", param.piece.name, "' has one sum of the gradients of node '",
+                        name(first), "' in stage ", stage_of(first), " and node '", name(use.node),
+                        "' in stage ", stage_of(use.node), ", expected one stage"));
+    }
+  return {};
+}
+
 // The model that is run. All pieces of a node belong to its stage.
 Status make_pieces(Plan& plan) {
   WEFT_TRY_ASSIGN(plan.model, plan.whole->axes().empty() ? shard(plan.whole, plan.config.tensor)
@@ -89,7 +109,7 @@ Status make_pieces(Plan& plan) {
   plan.pieces.resize(plan.whole->params().size());
   for (ParamId p = 0; p < static_cast<ParamId>(plan.model->params().size()); ++p)
     plan.pieces[static_cast<size_t>(plan.model->param(p).piece.whole)].push_back(p);
-  return {};
+  return check_shared_gradients(plan);
 }
 
 Status choose_versions(Plan& plan, const Schedule& train) {

@@ -57,3 +57,15 @@ inline ModelPtr cut_layer(uint32_t deep, uint32_t wide) {
   add_node(model, "mse", {out, y}, "loss");
   return model;
 }
+
+// The loss of a step whose micro-batches may end in any order.
+inline double loss_of_step(const RunPtr& run, const TensorPtr& x, const TensorPtr& y) {
+  Error err;
+  EXPECT_EQ(submit(run, {x.get(), y.get()}, WEFT_TRAIN, 0, &err), WEFT_OK) << err.text;
+  weft_event event = sized<weft_event>();
+  do {
+    EXPECT_EQ(weft_run_poll(run.get(), &event, -1), 1);
+  } while (event.kind == WEFT_EVENT_MICRO_BATCH);
+  EXPECT_EQ(event.kind, static_cast<uint32_t>(WEFT_EVENT_DONE)) << event.text;
+  return event.loss;
+}

@@ -137,4 +137,35 @@ TEST(RefusedAxes, PlansAreRefusedThatDoNotFit) {
   }
 }
 
+TEST(RefusedAxes, SharedGradientsAreRefusedInSeveralStages) {
+  const ModelPtr model = new_model();
+  Error err;
+  weft_value x = add_input(model, "x", {1, 4});
+  const weft_value y = add_input(model, "y", {1, 4});
+  const weft_desc d = desc({4, 4});
+  weft_param weight = {};
+  ASSERT_EQ(weft_model_add_param(model.get(), "w", &d, WEFT_INIT_NORMAL, 1, &weight, &err),
+            WEFT_OK);
+  expect_error(weft_model_share_gradient(model.get(), weft_param{9}, &err), err, WEFT_EINVAL,
+               {"not a parameter of this model"});
+  ASSERT_EQ(weft_model_share_gradient(model.get(), weight, &err), WEFT_OK) << err.text;
+  for (const char* name : {"first", "second"}) {
+    weft_node_config linear = defaults(weft_node_config_init);
+    linear.op = "linear";
+    linear.name = name;
+    linear.inputs = &x;
+    linear.params = &weight;
+    linear.n_inputs = linear.n_params = 1;
+    ASSERT_EQ(weft_model_add_node(model.get(), &linear, &x, &err), WEFT_OK) << err.text;
+  }
+  expect_error(weft_model_share_gradient(model.get(), weight, &err), err, WEFT_ESTATE,
+               {"parameter 'w' has a use, expected to share its gradient before"});
+  add_node(model, "mse", {x, y}, "loss");
+  const weft_plan_config config = plan_config(2);
+  weft_plan* plan = nullptr;
+  expect_error(weft_plan_new(model.get(), &config, &plan, &err), err, WEFT_EINVAL,
+               {"parameter 'w' has one sum of the gradients of node 'first' in stage 0 and node "
+                "'second' in stage 1, expected one stage"});
+}
+
 }  // namespace

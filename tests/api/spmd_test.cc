@@ -164,18 +164,6 @@ ModelPtr two_layers() {
   return model;
 }
 
-// The loss of a step whose micro-batches may end in any order.
-double loss_of_step(const RunPtr& run, const TensorPtr& x, const TensorPtr& y) {
-  Error err;
-  EXPECT_EQ(submit(run, {x.get(), y.get()}, WEFT_TRAIN, 0, &err), WEFT_OK) << err.text;
-  weft_event event = sized<weft_event>();
-  do {
-    EXPECT_EQ(weft_run_poll(run.get(), &event, -1), 1);
-  } while (event.kind == WEFT_EVENT_MICRO_BATCH);
-  EXPECT_EQ(event.kind, static_cast<uint32_t>(WEFT_EVENT_DONE)) << event.text;
-  return event.loss;
-}
-
 // That train with one result.
 std::vector<std::string> schedules() {
   std::vector<std::string> out;

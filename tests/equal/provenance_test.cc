@@ -87,6 +87,29 @@ TEST(Provenance, EveryPlanEqualsTheSequentialStep) {
   EXPECT_GT(with_split, 500);
 }
 
+// The calls that add to one accumulator do so in the order of the backward.
+TEST(Provenance, SharedGradientsEqualTheSequentialStep) {
+  int shared = 0;
+  for (uint32_t seed = 0; seed < 500 && !HasFailure(); ++seed) {
+    std::mt19937 rng(seed);
+    auto model = test::random_model(rng, 4 + static_cast<int>(rng() % 10), 4, true);
+    PlanConfig config;
+    config.micro_batches = 1 + static_cast<int32_t>(rng() % 9);
+    const char* schedules[] = {"gpipe", "zb-h1", "1f1b"};
+    config.schedule = schedules[rng() % 3];
+    for (const Param& param : model->params())
+      shared += param.sums < static_cast<int>(param.uses.size());
+    const test::PlanCase c =
+        test::random_case(rng, std::move(model), config, 1, "shared, seed " + std::to_string(seed));
+    if (!c.plan) return;
+    Sim sim(c.plan, random_costs(seed), true);
+    SequentialReference reference(*c.model, c.plan->config);
+    for (uint64_t n = 0; n < 3; ++n)
+      expect_equal(c, sim, reference, test::random_step(*c.plan, n, n, rng));
+  }
+  EXPECT_GT(shared, 100);
+}
+
 TEST(Provenance, RanksThatShareAStageExchangeInTheMiddleOfItsActions) {
   int exchanges = 0, segments = 0;
   for (uint32_t seed = 0; seed < 2000 && !HasFailure(); ++seed) {

@@ -72,6 +72,8 @@ class RandomProgram {
     if (weight < 0) {
       weight = must(model_->add_param(cat("w", model_->params().size()), whole, {}));
       for (const AxisCut& cut : cuts) EXPECT_TRUE(model_->cut_param(weight, cut).ok());
+      const bool shares = below(2);
+      EXPECT_TRUE(!shares || model_->share_gradient(weight).ok());
     }
     return must(model_->add_node("", find_op("linear"), {}, {&x, 1}, {&weight, 1}));
   }
@@ -367,6 +369,7 @@ bool fits(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
   if (plan.ok()) return true;
   const std::string& text = plan.status().text();
   EXPECT_TRUE(text.find("has no node for rank") != text.npos ||
+              text.find("expected one stage") != text.npos ||
               text.find("need at least as many nodes") != text.npos)
       << text;
   return false;
@@ -375,7 +378,7 @@ bool fits(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
 TEST(Spmd, PlacesDecideNoBit) {
   const char* schedules[] = {"1f1b", "gpipe", "zb-h1", "interleaved", "zb-v"};
   const char* recomputes[] = {"none", "stage", "every:2"};
-  int staged = 0;
+  int staged = 0, shared = 0;
   for (uint32_t seed = 0; seed < 100 && !HasFailure(); ++seed) {
     std::mt19937 rng(seed);
     const auto model = RandomProgram(rng, 2 + static_cast<int>(rng() % 8), true).take();
@@ -390,12 +393,15 @@ TEST(Spmd, PlacesDecideNoBit) {
         config.recompute = recomputes[rng() % 3];
         if (!fits(model, config)) continue;
         staged += stages > 1;
+        for (const Param& param : model->params())
+          shared += param.shares && param.uses.size() > 1 && shard_ranks > 1;
         EXPECT_EQ(step(model, config, numbers, seed % 5 ? 0 : 2), expected)
             << "seed " << seed << ", " << shard_ranks << " x " << stages << " ranks, "
             << config.schedule;
       }
   }
   EXPECT_GT(staged, 100);
+  EXPECT_GT(shared, 40);
 }
 
 }  // namespace

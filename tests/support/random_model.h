@@ -10,8 +10,9 @@
 namespace weft::test {
 
 // Every value is [samples, width], so any node can read any value. Aborts the test program if a
-// node is refused.
-inline std::shared_ptr<Model> random_model(std::mt19937& rng, int nodes, int width = 4) {
+// node is refused. `shares`: half of the parameters share their gradients.
+inline std::shared_ptr<Model> random_model(std::mt19937& rng, int nodes, int width = 4,
+                                           bool shares = false) {
   auto model = std::make_shared<Model>();
   auto below = [&rng](size_t n) { return static_cast<size_t>(rng() % n); };
   auto must = [](auto result) {
@@ -36,9 +37,11 @@ inline std::shared_ptr<Model> random_model(std::mt19937& rng, int nodes, int wid
     NodeId made;
     if (kind < 2) {
       const bool fresh = weights.empty() || below(3);
-      if (fresh)
+      if (fresh) {
         weights.push_back(must(model->add_param("w" + std::to_string(weights.size()),
                                                 Shape{width, width}, {InitKind::normal, 0.5})));
+        if (shares && below(2)) (void)model->share_gradient(weights.back()).ok();
+      }
       const NodeId in[] = {pick()};
       const ParamId w[] = {fresh ? weights.back() : weights[below(weights.size())]};
       made = must(model->add_node("", find_op("linear"), {}, in, w));

@@ -30,6 +30,7 @@ struct Spmd {
   int32_t cut = 1;
   int32_t over = 0;
   std::vector<int32_t> coordinates = {1, -1};
+  bool shares = false;
 };
 std::shared_ptr<Model> spmd_model(const Spmd& as = {}) {
   auto model = std::make_shared<Model>();
@@ -40,6 +41,7 @@ std::shared_ptr<Model> spmd_model(const Spmd& as = {}) {
   EXPECT_TRUE(model->cut_input(x, {.dim = 1, .axis = 0, .drop = true}).ok());
   const ParamId w = model->add_param("w", {6, 2}, {}).take();
   EXPECT_TRUE(model->cut_param(w, {.dim = 0, .axis = as.cut, .drop = false}).ok());
+  EXPECT_TRUE(!as.shares || model->share_gradient(w).ok());
   const NodeId y = model->add_node("y", find_op("linear"), {}, {&x, 1}, {&w, 1}).take();
   Attrs over;
   over.over = {.axis = as.over, .size = 0, .coordinates = as.coordinates};
@@ -51,7 +53,7 @@ std::shared_ptr<Model> spmd_model(const Spmd& as = {}) {
 }
 
 TEST(Encode, SpmdModelsComeBackWithTheirHash) {
-  const auto model = spmd_model();
+  const auto model = spmd_model({.shares = true});
   auto back = decode_model(encode_model(*model), nullptr);
   ASSERT_TRUE(back.ok()) << back.status().text();
   EXPECT_EQ(back.value()->hash(), model->hash());
@@ -61,8 +63,8 @@ TEST(Encode, SpmdModelsComeBackWithTheirHash) {
 }
 
 TEST(Encode, SpmdModelsThatDifferHaveOtherHashes) {
-  const std::vector<Spmd> all = {
-      {}, {.axis = "other"}, {.cut = 0}, {.over = 1}, {.coordinates = {-1, 0}}};
+  const std::vector<Spmd> all = {{},          {.axis = "other"},        {.cut = 0},
+                                 {.over = 1}, {.coordinates = {-1, 0}}, {.shares = true}};
   std::set<std::string> hashes;
   for (const Spmd& as : all) hashes.insert(spmd_model(as)->hash().hex());
   EXPECT_EQ(hashes.size(), all.size());
