@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cassert>
 #include <map>
+#include <numeric>
 
 #include "lowering/gradient_runs.h"
 #include "tensor/byte_count.h"
@@ -87,10 +88,17 @@ ResidentParam resident_param(const Model& model, const PlanConfig& config, Param
 }
 
 std::vector<int32_t> owners_of(const Plan& plan) {
+  const auto& params = plan.model->params();
   std::vector<int64_t> owned(static_cast<size_t>(plan.config.ranks), 0);
-  std::vector<int32_t> out;
-  for (const Param& param : plan.model->params()) {
-    int32_t owner = -1;
+  std::vector<int32_t> out(params.size(), -1);
+  std::vector<size_t> order(params.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return padded_bytes(params[a].desc()) > padded_bytes(params[b].desc());
+  });
+  for (const size_t p : order) {
+    const Param& param = params[p];
+    int32_t& owner = out[p];
     const NodeId first = param.uses.front().node;
     for (int32_t d = 0; d < plan.replicas_of_node(first); ++d) {
       const int32_t rank = plan.rank_of_node(first, d);
@@ -99,7 +107,6 @@ std::vector<int32_t> owners_of(const Plan& plan) {
     }
     int64_t& bytes = owned[static_cast<size_t>(owner)];
     bytes = sum_of_bytes(bytes, padded_bytes(param.desc()));
-    out.push_back(owner);
   }
   return out;
 }

@@ -18,7 +18,7 @@ ResidentParam resident_param(const Model& model, const PlanConfig& config, Param
 std::vector<int32_t> updaters_of(const Plan& plan, ParamId param);
 
 // The rank that owns each parameter: of the ranks of its first use, the one that owns the fewest
-// bytes so far.
+// bytes so far. The largest parameters come first.
 std::vector<int32_t> owners_of(const Plan& plan);
 
 // Ring 0 of a rank: its weights, accumulators, optimizer state. Fills plan.resident and

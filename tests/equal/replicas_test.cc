@@ -170,6 +170,30 @@ TEST(Replicas, OwnParametersInEqualParts) {
   }
 }
 
+// A large parameter at the end of the model would otherwise come on top of an equal part.
+TEST(Replicas, OwnLargeParametersFirst) {
+  const auto model = std::make_shared<Model>();
+  NodeId x = test::must(model->add_input("x", {DType::f32, {1, 16}}, false));
+  const auto add_layer = [&](int64_t width) {
+    const ParamId weight =
+        test::must(model->add_param("w" + std::to_string(model->params().size()), {16, width}, {}));
+    x = test::must(model->add_node("", find_op("linear"), {}, {&x, 1}, {&weight, 1}));
+  };
+  for (int i = 0; i < 10; ++i) add_layer(16);
+  add_layer(160);
+  const NodeId loss[] = {x, test::must(model->add_input("y", {DType::f32, {1, 160}}, false))};
+  test::must(model->add_node("loss", find_op("mse"), {}, loss, {}));
+  ASSERT_TRUE(model->finish().ok());
+  PlanConfig config;
+  config.ranks = config.data = config.gradient_groups = config.micro_batches = 2;
+  const auto plan = make_plan(model, config).take();
+  std::vector<int64_t> owned(2, 0);
+  for (ParamId p = 0; p < static_cast<ParamId>(model->params().size()); ++p)
+    owned[static_cast<size_t>(plan->owner_of_param[static_cast<size_t>(p)])] +=
+        model->param(p).shape.elements();
+  EXPECT_EQ(owned, (std::vector<int64_t>{2560, 2560}));
+}
+
 TEST(Replicas, AreRefusedByBothNumbers) {
   const auto model = test::small_gpt();
   const struct {
