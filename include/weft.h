@@ -138,7 +138,7 @@ typedef void (*weft_release_cb)(void *data, void *payload);
  */
 WEFT_API weft_status weft_tensor_wrap(const weft_desc *desc, void *data, weft_release_cb release, void *payload, weft_tensor **out,
                                       weft_error *err);
-/** Makes a tensor with memory of its own, filled with zeros. Owner: caller; drop with weft_tensor_unref. Thread: any. */
+/** Makes a tensor with its own memory, filled with zeros. Owner: caller; drop with weft_tensor_unref. Thread: any. */
 WEFT_API weft_status weft_tensor_new(const weft_desc *desc, weft_tensor **out, weft_error *err);
 /** Adds a reference and returns its argument. Thread: any. */
 WEFT_API weft_tensor *weft_tensor_ref(weft_tensor *tensor);
@@ -452,7 +452,7 @@ enum weft_step_kinds {
 
 /**
  * An axis of the mesh of ranks. "data": replicas, which divide the micro-batches of a step. "stage": the ranks of a pipeline. "tensor":
- * ranks that share each stage and compute pieces of it. If the model has axes of its own, they replace "tensor": ranks that share each
+ * ranks that share each stage and compute pieces of it. If the model has its own axes, they replace "tensor": ranks that share each
  * stage divide its coordinates.
  */
 typedef struct weft_axis {
@@ -839,7 +839,7 @@ typedef enum weft_step_mode WEFT_UINT32_ {
 /**
  * Submits one step: all samples of all inputs, in the order in which the inputs were added to the model. Dimension 0 counts samples, which
  * the engine divides into micro-batches. With an asynchronous schedule, WEFT_TRAIN makes one update per weft_plan_config.micro_batches of
- * them. If the call succeeds, the run holds references of its own to the inputs, and delivers events with this tag: one per micro-batch,
+ * them. If the call succeeds, the run holds references to the inputs, and delivers events with this tag: one per micro-batch,
  * then exactly one final event. If the call fails, it has no effect; WEFT_EAGAIN: 16 steps and saves are not finished. Thread: owner.
  */
 WEFT_API weft_status weft_run_submit(weft_run *run, weft_tensor *const *inputs, uint32_t n_inputs, weft_step_mode mode, uint64_t tag,

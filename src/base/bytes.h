@@ -1,5 +1,5 @@
 // Values as bytes: little-endian, strings and lists with their length first. The reader never reads
-// past the end; after the first fault all its answers are zero, and ok() says so.
+// past the end. After the first error it returns only zeros, and ok() is false.
 #pragma once
 
 #include <cstddef>
@@ -49,7 +49,7 @@ class ByteReader {
   T number() {
     static_assert(std::is_arithmetic_v<T> || std::is_enum_v<T>);
     if constexpr (std::is_same_v<T, bool>)
-      return number<uint8_t>() != 0;  // any other byte would be no bool
+      return number<uint8_t>() != 0;  // another byte is not a valid bool
     T value{};
     if (take(sizeof value)) std::memcpy(&value, taken_, sizeof value);
     return value;
@@ -62,8 +62,8 @@ class ByteReader {
     const uint64_t size = number<uint64_t>();
     return take(size) ? std::span<const std::byte>(taken_, size) : std::span<const std::byte>();
   }
-  // The length of a list whose items take at least `item` bytes each: never more than the rest can
-  // hold.
+  // The length of a list whose items have at least `item` bytes each; at most as many as the
+  // remaining bytes can contain.
   uint64_t count(size_t item) {
     const uint64_t n = number<uint64_t>();
     if (n > rest_.size() / item) ok_ = false;

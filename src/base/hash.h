@@ -1,5 +1,5 @@
-// XXH3 digests: of bytes, and of a sequence of named fields. Not a defence against forgery, only
-// against difference.
+// XXH3 digests: of bytes, and of a sequence of named fields. They detect differences, but not
+// forgery.
 #pragma once
 
 #include <compare>
@@ -15,7 +15,7 @@ namespace weft {
 struct Digest {
   uint64_t high = 0, low = 0;
   friend auto operator<=>(const Digest&, const Digest&) = default;
-  std::string hex() const;  // 32 lower-case hex digits, high first
+  std::string hex() const;  // 32 lower-case hex digits, high word first
 };
 
 Digest hash_bytes(const void* data, size_t size);

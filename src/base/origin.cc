@@ -21,7 +21,7 @@ std::string job_text(const Activity& a) {
   }
 }
 
-// For people steps count from 1, as the command and checkpoints do.
+// In texts steps are counted from 1, as in the command and in checkpoints.
 std::string step_text(const Activity& a) {
   if (a.mode == Activity::kTrain) return cat(" of step ", a.step + 1);
   return a.mode == Activity::kEval ? " of an evaluation" : " of a forward step";
@@ -34,7 +34,7 @@ std::string awaited_text(const Activity& a) {
   switch (a.awaited) {
     case Activity::Awaited::nothing: break;
     case Activity::Awaited::commit: return "the commit";
-    case Activity::Awaited::release: return "its messages to leave";
+    case Activity::Awaited::release: return "its messages to be sent";
     case Activity::Awaited::input: return of("input");
     case Activity::Awaited::activation: return of("activation");
     case Activity::Awaited::gradient: return of("gradient");
@@ -73,23 +73,21 @@ std::string loss(const Origin& o) {
   }
 }
 
-// The status came with a heartbeat: other frames may have come since, and the rank may have gone
-// on.
-std::string last_words(const Origin& o) {
+// The status came with a heartbeat. Other frames may have arrived since, and the rank may be
+// further.
+std::string last_seen(const Origin& o) {
   std::string out;
-  if (o.heard_ms >= 0) append(out, "; last heard ", seconds(o.heard_ms), " ago");
+  if (o.heard_ms >= 0) append(out, "; last frame ", seconds(o.heard_ms), " ago");
   if (o.reported_ms >= 0 && o.activity.state != Activity::State::unknown)
-    append(out, "; its status ", seconds(o.reported_ms), " ago: ", activity_text(o.activity));
+    append(out, "; last status ", seconds(o.reported_ms), " ago: ", activity_text(o.activity));
   return out;
 }
 
 std::string lost_text(const Origin& o) {
   if (o.other >= 0)
     return cat("the connection between rank ", std::min(o.rank, o.other), " and rank ",
-               std::max(o.rank, o.other), " was lost: ", loss(o),
-               "; rank 0 is connected with both");
-  return cat(who(o), o.joining ? " lost before it had joined: " : " lost: ", loss(o),
-             last_words(o));
+               std::max(o.rank, o.other), " was lost: ", loss(o), "; rank 0 is connected to both");
+  return cat(who(o), o.joining ? " lost before it joined: " : " lost: ", loss(o), last_seen(o));
 }
 
 std::string failed_text(const Origin& o, const std::string& detail) {

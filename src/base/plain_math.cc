@@ -4,7 +4,7 @@
 
 namespace weft {
 
-// By the series of atanh((m-1)/(m+1)) over m in [sqrt(1/2), sqrt(2)).
+// The series of atanh((m-1)/(m+1)) over m in [sqrt(1/2), sqrt(2)).
 double plain_log(double x) {
   const uint64_t bits = std::bit_cast<uint64_t>(x);
   int exponent = static_cast<int>((bits >> 52) & 0x7ff) - 1022;

@@ -1,5 +1,5 @@
-// Elementary functions from IEEE arithmetic alone: libm's differ between versions, these do not.
-// For scalars off the hot path.
+// Elementary functions that use only IEEE arithmetic: the results of libm differ between versions.
+// For scalars outside the hot path.
 #pragma once
 
 #include <cstdint>

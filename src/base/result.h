@@ -1,4 +1,4 @@
-// A value or the status that says why there is none (C++20 has no std::expected).
+// A value, or the status with the reason why there is no value (C++20 has no std::expected).
 #pragma once
 
 #include <cassert>

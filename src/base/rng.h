@@ -1,6 +1,6 @@
 // Counter-based random numbers: Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as
-// 1, 2, 3", SC 2011). A number is a function of what it is for, never of how many were drawn before
-// it.
+// 1, 2, 3", SC 2011). A number depends only on its purpose, not
+// on how many were drawn before it.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@ namespace weft {
 using Philox = std::array<uint32_t, 4>;
 Philox philox(const Philox& counter, uint64_t key);
 
-// A stream of its own for each purpose; draw(i) is its i-th block of four words.
+// Each purpose has its own stream; draw(i) is the i-th block of four words.
 class Stream {
  public:
   // Initial values: (seed, parameter name, element).
@@ -27,7 +27,7 @@ class Stream {
   // blocks at once.
   uint64_t key() const { return key_; }
   uint64_t high() const { return high_; }
-  // Two independent standard normals; IEEE arithmetic alone, so the same bits on every machine.
+  // Two independent standard normals, by IEEE arithmetic: the same bits on every machine.
   std::array<double, 2> normal(uint64_t index) const;
   // Uniform integer in [0, bound), bound > 0; bias below 2^-32 of a step.
   uint64_t below(uint64_t index, uint64_t bound) const;

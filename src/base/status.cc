@@ -26,7 +26,7 @@ Status Status::of_exception() noexcept {
   return out;
 }
 
-// Short texts, for which a string needs no memory.
+// Short texts: a std::string of this size allocates nothing.
 const std::string& Status::text() const noexcept {
   static const std::string none, out_of_memory("out of memory"), exception("an exception");
   if (text_) return *text_;

@@ -1,5 +1,5 @@
-// What a call came to. A failure carries a text for a person: lower case, naming the thing, what
-// was expected and what was found. The text may quote a file or a peer, so it is made printable
+// The result of a call. A failure has a text in lower case that names the thing, what was expected
+// and what was found. The text may quote a file or a peer; therefore it is made printable
 // (base/text.h).
 #pragma once
 
@@ -12,34 +12,34 @@ namespace weft {
 // The values are those of include/weft.h and never change.
 enum class Code : int32_t {
   ok = 0,
-  invalid = -1,  // an argument, shape or name that cannot be
+  invalid = -1,  // an argument, shape or name that is not valid
   no_memory = -2,
-  state = -3,  // right call, wrong moment
-  again = -4,  // a bounded queue is full
+  state = -3,  // the call is not allowed in this state
+  again = -4,  // a queue is full
   canceled = -5,
   timed_out = -6,
   peer = -7,      // another rank is lost or refused
-  protocol = -8,  // bytes that no weft of this version sends
+  protocol = -8,  // received bytes violate the protocol
   unsupported = -9,
   not_found = -10,
   user = -11,      // a callback of the caller failed
-  internal = -12,  // a fault of weft
+  internal = -12,  // an internal error of weft
   io = -13,        // a file could not be read or written
-  data = -14,      // a file or stream was read and its content is wrong
+  data = -14,      // a file or stream was read, but its content is not valid
 };
 
 struct Origin;
 
-// Copies share the text and the facts: a failure is passed on without memory.
+// Copies share the text and the origin, so that returning a failure allocates nothing.
 class [[nodiscard]] Status {
  public:
   Status() = default;
   Status(Code code, std::string text);
-  // Of a run that failed; the text is origin_text(origin).
+  // The failure of a run; the text is origin_text(origin).
   explicit Status(const Origin& origin);
 
-  // Of the exception that is being handled: no memory, or an exception that nobody expected. Needs
-  // no memory.
+  // The status for the exception that is being handled: no memory, or an unexpected exception.
+  // Allocates nothing.
   static Status of_exception() noexcept;
 
   bool ok() const { return code_ == Code::ok; }
@@ -48,20 +48,20 @@ class [[nodiscard]] Status {
   // Why the run failed (base/origin.h); null for any other failure.
   const std::shared_ptr<const Origin>& origin() const { return origin_; }
 
-  // The same failure seen from one level up: "prefix: text".
+  // The same failure with its context: "prefix: text".
   Status within(const std::string& prefix) const;
-  // The same failure with more to it: "text; more".
+  // The same failure with an addition: "text; more".
   Status followed_by(const std::string& more) const;
 
  private:
   Status with_text(std::string text) const;
 
   Code code_ = Code::ok;
-  std::shared_ptr<const std::string> text_;  // of a success and of an exception there is none
+  std::shared_ptr<const std::string> text_;  // null for a success and for an exception
   std::shared_ptr<const Origin> origin_;
 };
 
-// Calls f, which returns a Status; an exception becomes one.
+// Calls f, which returns a Status, and converts an exception to a Status.
 template <typename F>
 Status attempt(F&& f) noexcept {
   try {

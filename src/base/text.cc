@@ -19,8 +19,8 @@ void append_hex(std::string& out, char c) {
   append(out, "\\x", kHex[byte >> 4], kHex[byte & 15]);
 }
 
-// How many bytes at the start of the text belong to a character that is shown as it is; 0: the
-// first byte does not.
+// The number of bytes of the character at the start of the text if it is printed unchanged,
+// otherwise 0.
 size_t shown_bytes(std::string_view text) {
   const size_t n = utf8_bytes(text);
   const auto at = [&](size_t i) { return static_cast<unsigned char>(text[i]); };

@@ -1,4 +1,4 @@
-// Text without locale: numbers print the same whatever the host process has set.
+// Text without locale: the locale of the host process does not affect how numbers are printed.
 #pragma once
 
 #include <concepts>
@@ -11,11 +11,11 @@
 
 namespace weft {
 
-// Shortest decimal form that reads back as the same double.
+// The shortest decimal form that is read as the same double.
 std::string to_text(double value);
 
-// One argument of cat(): a text that stays the caller's, or a number's digits. Errors are put
-// together in hundreds of places; this keeps what each of them compiles to small.
+// One argument of cat(): a text of the caller, or the digits of a number. cat() is called in
+// hundreds of places; this keeps the compiled code of each call small.
 class Piece {
  public:
   template <std::convertible_to<std::string_view> T>
@@ -27,7 +27,7 @@ class Piece {
   template <std::unsigned_integral T>
   Piece(T value) : Piece(Digits(), static_cast<uint64_t>(value)) {}
   Piece(bool) = delete;
-  Piece(const Piece&) = delete;  // a copy would look into the other's digits
+  Piece(const Piece&) = delete;  // a copy would refer to the digits of the original
   Piece& operator=(const Piece&) = delete;
 
   std::string_view text() const { return text_; }
@@ -43,7 +43,7 @@ class Piece {
 
 void append_pieces(std::string& out, std::initializer_list<Piece> pieces);
 
-// Onto what is there; allocates nothing while the capacity suffices.
+// Appends to a string; allocates nothing if the capacity is sufficient.
 template <typename... Parts>
 void append(std::string& out, const Parts&... parts) {
   append_pieces(out, {Piece(parts)...});
@@ -57,24 +57,24 @@ std::string cat(const Parts&... parts) {
   return out;
 }
 
-// What the system says of an errno, in lower case like all others.
+// The message of the system for an errno, in lower case.
 std::string system_text(int error);
-// A call of the system that failed with `error`: no_memory where memory or descriptors are out,
-// else io. "what: text of the error"
+// The status of a system call that failed with `error`: no_memory if there is not enough memory or
+// no free descriptor, otherwise io. The text is "what: text of the error".
 Status system_failure(std::string_view what, int error);
 
-// Bytes of the UTF-8 character at the start of the text; 0 if there is none.
+// The number of bytes of the UTF-8 character at the start of the text, or 0.
 size_t utf8_bytes(std::string_view text);
 bool valid_utf8(std::string_view text);
-// The text without what a terminal obeys: each byte of a control character, and each that is not
-// UTF-8, becomes "\\x1b".
+// The text without control sequences for a terminal: each byte of a control character, and each
+// byte that is not UTF-8, becomes "\\x1b".
 std::string printable(std::string text);
-// The first bytes of the text that fit into `most`, up to the end of a character.
+// The longest start of the text with at most `most` bytes that ends with a whole character.
 std::string_view head_of(std::string_view text, size_t most);
-// 'name' for a message: printable, and cut if it is long.
+// 'name' for a message: printable, and truncated if it is long.
 std::string shown(std::string_view name);
 
-// Bytes of unknown origin for a person: the first ones in quotes, those that are no letters as
+// Received bytes for a message: the first ones in quotes, with bytes that are not printable as
 // "\\x16".
 std::string quoted(std::string_view bytes, size_t most = 16);
 

@@ -1,4 +1,4 @@
-// What a rank does or waits for, as facts for a person.
+// What a rank does or waits for, as data.
 #include "engine/engine.h"
 #include "engine/steps.h"
 

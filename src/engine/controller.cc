@@ -81,7 +81,7 @@ Status Controller::check_tag(uint64_t sequence, int32_t edge, int32_t micro_batc
     return Status(Code::protocol, cat("message of step ", sequence, ", which does not run"));
   if (edge < 0 || static_cast<size_t>(edge) >= mode().edges.size() ||
       mode().edges[static_cast<size_t>(edge)].kind != kind)
-    return Status(Code::protocol, cat("edge ", edge, " is no ", edge_kind_name(kind)));
+    return Status(Code::protocol, cat("edge ", edge, " is not a ", edge_kind_name(kind)));
   if (!mode().edges[static_cast<size_t>(edge)].has(micro_batch) ||
       micro_batch >= step_.micro_batches)
     return Status(Code::protocol,
@@ -124,8 +124,8 @@ Status Controller::heard(int32_t rank, const Control& message, ControllerEffects
   if (rank < 0 || rank >= plan_->config.ranks)
     return Status(Code::protocol, cat("rank ", rank, " is not one of ", plan_->config.ranks));
   if (!running_ || message.sequence != step_.sequence)
-    return Status(Code::protocol,
-                  cat("rank ", rank, " speaks of step ", message.sequence, ", which does not run"));
+    return Status(Code::protocol, cat("rank ", rank, " sent a message of step ", message.sequence,
+                                      ", which does not run"));
   const size_t r = static_cast<size_t>(rank);
   if (message.kind == ControlKind::ready) {
     if (ready_[r])
@@ -138,7 +138,7 @@ Status Controller::heard(int32_t rank, const Control& message, ControllerEffects
                     cat("rank ", rank, " sent ", message.squares.size(), " norms, it owns ", owned,
                         " parameters and made ", sums, " sums"));
     ready_[r] = 1;
-    // An update of a stage with replicas is that of all its micro-batches.
+    // An update of a stage with replicas belongs to all its micro-batches.
     const size_t each = static_cast<size_t>(std::max(updates_of(step_), 1)) / sums;
     for (size_t i = 0; i < message.squares.size(); ++i)
       for (size_t u = i / owned * each; u < (i / owned + 1) * each; ++u)
@@ -164,7 +164,7 @@ void Controller::commit(ControllerEffects& effects) {
   for (int32_t u = 0; u < std::max(updates_of(step_), 1); ++u) {
     double sum = 0;
     for (size_t p = 0; p < params; ++p)
-      sum += squares_[static_cast<size_t>(u) * params + p];  // whatever rank they came from
+      sum += squares_[static_cast<size_t>(u) * params + p];  // from any rank
     result_.grad_norm = std::sqrt(sum);
     if (step_.per_update > 0) updates_.push_back({.loss = 0, .grad_norm = result_.grad_norm});
   }

@@ -1,9 +1,9 @@
-// The controller's state machine: cuts steps into micro-batches, feeds inputs, gathers readiness
-// and norms, commits, gathers what the step delivers. It lives in the process of rank 0 and does no
-// I/O, like the engines.
+// The controller's state machine: cuts steps into micro-batches, sends inputs, collects readiness
+// and norms, commits, and collects the deliveries of the step. It is in the process of rank 0 and
+// does no I/O, like the engines.
 //
-// A step is a transaction: weights change only after every rank has said that its gradients are
-// complete, and the norm and the commit are one exchange.
+// A step is a transaction: weights change only after every rank has reported that its gradients are
+// complete. The norm and the commit are one exchange.
 #pragma once
 
 #include <array>
@@ -16,12 +16,12 @@
 
 namespace weft {
 
-// What an update of a segment came to.
+// The result of an update of a segment.
 struct UpdateResult {
   double loss = 0, grad_norm = 0;
 };
 
-// What a step came to. Loss: sum over micro-batches, folded ascending in double, divided once.
+// The result of a step. Loss: sum over micro-batches, folded ascending in double, divided once.
 struct StepResult {
   StepDescriptor step;
   double loss = 0;
@@ -49,14 +49,14 @@ class Controller {
   // edges from them.
   Status begin(const StepDescriptor& step, ControllerEffects& effects);
   Status granted(uint64_t sequence, int32_t edge, int32_t micro_batch, ControllerEffects& effects);
-  // A delivery has landed; losses bring their sum over the micro-batch.
+  // A delivery has landed; losses contain their sum over the micro-batch.
   Status delivered(uint64_t sequence, int32_t edge, int32_t micro_batch, double loss,
                    ControllerEffects& effects);
   Status heard(int32_t rank, const Control& message, ControllerEffects& effects);
 
   bool idle() const { return !running_; }
   uint64_t next_sequence() const { return next_sequence_; }
-  // Ranks that the controller waits for, for a person.
+  // The ranks that the controller waits for, as text.
   std::string describe() const;
 
  private:

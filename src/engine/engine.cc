@@ -64,7 +64,7 @@ Status Engine::begin(const StepDescriptor& step, Effects& effects) {
   return {};
 }
 
-// Has the values of the next units sent, for which there is a slot.
+// Requests the values of the next units that have a free slot.
 void Engine::gather(Effects& effects) {
   for (; gather_next_ < jobs_.size(); ++gather_next_) {
     const Job& job = jobs_[gather_next_];
@@ -122,7 +122,7 @@ Status Engine::arrived(uint64_t sequence, int32_t edge, int32_t micro_batch, Eff
   if (now && !fits(at, micro_batch, kEnds)) return refusal(edge, micro_batch, true);
   if (at < 0 || micro_batch < 0 || micro_batch >= plan_->most_micro_batches())
     return Status(Code::protocol,
-                  cat("message of edge ", edge, ", micro-batch ", micro_batch, " cannot be"));
+                  cat("message of edge ", edge, ", micro-batch ", micro_batch, " is not valid"));
   uint64_t& arrived = marks(at, micro_batch).arrived[sequence & 1];
   if (arrived & bit(micro_batch))
     return Status(Code::protocol, cat("edge ", edge, ", micro-batch ", micro_batch, " of step ",
@@ -153,7 +153,7 @@ Status Engine::granted(uint64_t sequence, int32_t edge, int32_t micro_batch, Eff
   const bool gathered =
       ports_[static_cast<size_t>(at)].ends[static_cast<size_t>(step_.mode)] & kGathers;
   if (gathered && owed_-- == 0)
-    return Status(Code::protocol, cat("grant of edge ", edge, ", which nothing asks for"));
+    return Status(Code::protocol, cat("grant of edge ", edge, ", which was not requested"));
   if (held || gathered) {
     ++unreleased_;
     effects.post(edge, micro_batch, false);
@@ -179,7 +179,8 @@ Status Engine::released(int32_t edge, int32_t micro_batch, Effects& effects) {
 Status Engine::commit(uint64_t sequence, double scale, Effects& effects) {
   if (failed_) return {};
   if (!running_ || sequence != step_.sequence || committed_)
-    return Status(Code::protocol, cat("commit of step ", sequence, ", which waits for none"));
+    return Status(Code::protocol,
+                  cat("commit of step ", sequence, ", which does not wait for one"));
   committed_ = true;
   scale_ = scale;
   advance(effects);
@@ -216,7 +217,7 @@ int32_t Engine::missing(const Job& job) const {
       for (const Use& use : uses(span_of(job).waits, span_of(job).posts))
         if (use.has(job.micro_batch) && !here(use.slot, job.micro_batch)) return edge(use.slot);
       return -1;
-    // An update of a segment is over when the new values are there.
+    // An update of a segment is complete when the new values have arrived.
     case JobKind::clear: return job.program < 0 ? -1 : first(value_in_, job.micro_batch - 1);
     case JobKind::reduce:
       if (segment) return first(value_in_, updates() - 1);
@@ -229,7 +230,7 @@ int32_t Engine::missing(const Job& job) const {
   return -1;
 }
 
-// Until the mark is set, no event needs to look at the next job again.
+// Until the mark is set, no event needs to check the next job again.
 bool Engine::await(const uint64_t& marks, int32_t mb) {
   awaited_ = &marks;
   awaited_bit_ = bit(mb);
@@ -267,7 +268,7 @@ bool Engine::ready(const Job& job) {
   return false;
 }
 
-// Whether the sums of the update before have left.
+// Whether the sums of the previous update have been sent.
 bool Engine::sums_are_free(const Job& clear) const {
   if (clear.program < 0) return true;
   const int32_t update = clear.micro_batch - 1;
@@ -334,7 +335,7 @@ Status Engine::ran(int32_t job, std::span<const double> squares, Effects& effect
   if (!running_ || in_flight_ == 0)
     return Status(Code::internal, cat("job ", job, " ran, but none was given out"));
   __builtin_prefetch(jobs_.data() +
-                     next_);  // what follows that job is read next, and mostly far from any cache
+                     next_);  // the next job is read next, and is usually not in a cache
   const auto [ran, delivered] = given_[0];  // jobs run in the order in which they are given out
   given_[0] = given_[1];
   --in_flight_;

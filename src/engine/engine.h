@@ -1,14 +1,14 @@
-// A rank's engine: a state machine. Events go in, effects come out; it owns no thread, socket or
-// clock, and allocates nothing after it is made.
+// The engine of a rank: a state machine that takes events and returns effects. It owns no thread,
+// socket or clock, and allocates nothing after its construction.
 //
 //            begin ──► clear, actions in program order ──► reduce ──► [ready → commit] ──► update
 //            ──► finish ──► done
 //
 // An action runs when its messages have arrived, the actions before it were given out, and the
-// places it writes into were released. A segment of an asynchronous schedule has updates among its
+// places it writes were released. A segment of an asynchronous schedule has updates among its
 // actions; the update at its end only makes the newest weights the first of the next one.
 //
-// One job more than the one that runs may be given out, so that the worker never waits for the
+// The next job can be given out while one runs, so that the worker does not wait for the event
 // loop.
 #pragma once
 
@@ -31,8 +31,8 @@ class Engine {
 
   Engine(std::shared_ptr<const Plan> plan, int32_t rank);
 
-  // Events. An event that no sound peer could cause is refused with Code::protocol and changes
-  // nothing.
+  // Events. An event that violates the protocol returns
+  // Code::protocol and has no effect.
   Status begin(const StepDescriptor& step, Effects& effects);
   Status arrived(uint64_t sequence, int32_t edge, int32_t micro_batch, Effects& effects);
   Status granted(uint64_t sequence, int32_t edge, int32_t micro_batch, Effects& effects);
@@ -54,10 +54,10 @@ class Engine {
 
  private:
   Activity activity_of(Activity::State state, const Job& job) const;
-  // What happened to 64 micro-batches of an edge: a bit each, side by side, since one event reads
-  // several of them.
+  // The state of 64 micro-batches of an edge, one bit each. They are adjacent, because one event
+  // reads several of them.
   struct Marks {
-    uint64_t arrived[2] = {0, 0};  // by parity of the sequence: a neighbour may be one step ahead
+    uint64_t arrived[2] = {0, 0};  // by parity of the sequence: a peer can be one step ahead
     uint64_t granted = 0, held = 0, released = 0;
   };
   // An edge that begins or ends here in any mode, and what it does here in each: kBegins, kEnds;
@@ -72,12 +72,12 @@ class Engine {
   // An edge as an action uses it, with what the engine needs of it at hand.
   struct Use {
     int32_t slot;  // its place in ports_
-    int32_t back;  // micro-batches between two that take the same place at this end
+    int32_t back;  // distance of two micro-batches that use the same place at this end
     MicroBatches micro_batches;
     bool has(int32_t micro_batch) const { return micro_batches.has(micro_batch); }
   };
-  // Where the edges of an action stand in Table::uses: what it waits for, what it posts, what it
-  // frees.
+  // The edges of an action in Table::uses: those it
+  // waits for, posts and frees.
   struct Span {
     int32_t waits, gathers, posts, frees, sums, end;
     bool update;     // an action of kind O, or a job of its update
@@ -126,8 +126,8 @@ class Engine {
     return const_cast<Engine*>(this)->marks(slot, mb);
   }
   static uint64_t bit(int32_t mb) { return uint64_t{1} << (static_cast<uint32_t>(mb) % 64); }
-  // Whether a message of the edge may come (`end` is kEnds) or be granted (kBegins) here; refusal()
-  // says why not.
+  // Whether a message of the edge can arrive (`end` is kEnds) or be granted (kBegins) here;
+  // refusal() returns the reason if not.
   bool fits(int32_t slot, int32_t micro_batch, uint8_t end) const;
   Status refusal(int32_t edge, int32_t micro_batch, bool incoming) const;
   bool skipped(const Job& job) const;
@@ -167,7 +167,7 @@ class Engine {
   std::shared_ptr<const Plan> plan_;
   const int32_t rank_;
 
-  // What every event reads, in few cache lines: in a simulation thousands of engines take turns.
+  // The data of every event, in few cache lines: a simulation runs thousands of engines in turn.
   bool running_ = false, failed_ = false, committed_ = false;
   int32_t in_flight_ = 0;
   int32_t unreleased_ = 0;  // posts that were not released
@@ -193,7 +193,7 @@ class Engine {
   // Edges of the train mode. unsent_: of tie_out_, those that no action posts.
   std::vector<int32_t> tie_out_, unsent_, sum_in_, value_out_, value_in_;
   std::vector<Reduction> reductions_;
-  std::vector<int32_t> reducible_;  // reductions that nothing is missing for, the first given last
+  std::vector<int32_t> reducible_;  // reductions with all inputs; the last one is given out first
   std::vector<int32_t> bucket_of_;  // per port: that waits for it, or -1
   std::vector<int32_t> run_of_;     // per port: that it leaves from, or -1
   std::vector<int32_t> uses_of_run_;  // per run: sums that have not left, and the reduction
@@ -204,7 +204,7 @@ class Engine {
   };
   std::vector<Grant> early_grants_;  // of the next step, from ranks that have begun it
   MicroBatches own_ = {};            // of the replica
-  int32_t owed_ = 0;                 // values that will be asked for before the step is over
+  int32_t owed_ = 0;                 // values that will be requested before the end of the step
   int32_t unreduced_ = 0;            // reductions of the step that have not run
   bool overlaps_ = false;            // reductions run between actions
 };

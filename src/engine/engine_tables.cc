@@ -1,4 +1,4 @@
-// What an engine knows of its plan, before any step: edges, actions, buckets.
+// The tables that an engine makes from its plan before the first step: edges, actions, buckets.
 #include <algorithm>
 #include <numeric>
 #include <set>
@@ -118,7 +118,7 @@ void Engine::make_table(const ModePlan& mode) {
   if (plan_->gathers()) count_asked(mode);
 }
 
-// What the units of other ranks read of this one's parameters.
+// The parameters of this rank that units of other ranks read.
 void Engine::count_asked(const ModePlan& mode) {
   std::set<int32_t> readers;
   for (const int32_t id : mode.ranks[static_cast<size_t>(rank_)].edges)

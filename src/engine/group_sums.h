@@ -1,5 +1,5 @@
-// What a micro-batch's gradients do to the sums of a rank's gradient groups. An accumulator has a
-// stack of them, see graph/groups.h.
+// The operations of the gradients of a micro-batch on the sums of the gradient groups of a rank. An
+// accumulator has a stack of sums, see graph/groups.h.
 #pragma once
 
 #include "engine/messages.h"
@@ -14,7 +14,7 @@ class GroupSums {
     if (leaves_ == 1) return;
     const GradientGroups groups = plan.groups();
     const int32_t group = groups.of(micro_batch);
-    group_ = group % leaves_;  // of those of the replica
+    group_ = group % leaves_;  // of the groups of the replica
     next_ = group_;
     depth_ = leaf_of(group_, leaves_).depth;
     is_fresh_ = depth_ > 0 && micro_batch == groups.begin(group);
@@ -27,8 +27,8 @@ class GroupSums {
   int32_t depth() const { return depth_; }     // of the sum that the micro-batch adds to
   bool is_fresh() const { return is_fresh_; }  // that sum begins with it, at +0
 
-  // Of every group that ends with the micro-batch: clear(depth) if it is empty, and fold(depth) for
-  // each sum that it completes: adds the sum at this depth to the one below.
+  // For every group that ends with the micro-batch: clear(depth) if it is empty, and fold(depth)
+  // for each sum that it completes: adds the sum at this depth to the one below.
   template <typename Clear, typename Fold>
   void finish(Clear&& clear, Fold&& fold) const {
     for (int32_t group = group_; group < next_; ++group) {
@@ -40,7 +40,7 @@ class GroupSums {
 
  private:
   const int32_t leaves_;
-  int32_t group_ = 0, next_ = 0;  // that of the micro-batch; the first that does not end with it
+  int32_t group_ = 0, next_ = 0;  // of the micro-batch; the first one that does not end with it
   int32_t depth_ = 0;
   bool is_fresh_ = false;
 };

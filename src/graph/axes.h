@@ -1,5 +1,5 @@
 // The axes of an SPMD model. The model is one program that runs at each coordinate of a mesh of
-// axes; its nodes see the values of one coordinate, which have the same shape at all of them.
+// axes. Its nodes use the values of one coordinate, which have the same shape at all coordinates.
 // Inputs, parameters and outputs are tensors outside of the program, and may be cut over axes.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace weft {
 
-constexpr int32_t kMostCoordinates = 16;  // of an axis: what add and concat take
+constexpr int32_t kMostCoordinates = 16;  // of an axis: the maximum of add and concat
 
 struct ModelAxis {
   std::string name;
@@ -28,13 +28,13 @@ struct AxisCut {
   bool drop;
 };
 
-// What a coordinate has of a tensor, whose cuts ascend by dimension; and back.
+// The shape of a piece from that of the whole, and the reverse. Cuts ascend by dimension.
 Result<Shape> local_shape(Shape whole, std::span<const AxisCut> cuts,
                           const std::vector<ModelAxis>& axes);
 Result<Shape> whole_shape(const Shape& local, std::span<const AxisCut> cuts,
                           const std::vector<ModelAxis>& axes);
 
-// Coordinates of a mesh as numbers from 0; that of the last axis changes first.
+// Coordinates of a mesh as numbers from 0; the number along the last axis changes fastest.
 class Coordinates {
  public:
   explicit Coordinates(const std::vector<ModelAxis>& axes);

@@ -10,8 +10,8 @@ namespace {
 
 using enum Along;
 
-// In order of preference. `last` for an input fits one that is cut so already, or that has only
-// this dimension beside the batch: it is never moved there from the second dimension.
+// In order of preference. `last` of an input matches an input that is cut so, or that has
+// only this dimension besides the batch. Inputs that are cut by the second dimension do not move.
 // clang-format off
 constexpr ShardRule kRules[] = {
     // op                    mask        flags        inputs              weights             output
@@ -92,7 +92,7 @@ class Divider {
     division.weights.resize(node.weights.size());
   }
 
-  // False: a dimension is too short, or an input lies otherwise.
+  // False: a dimension is too short, or an input is divided in another way.
   Result<bool> apply(const ShardRule& rule, NodeId id, NodeDivision& out) const {
     const Node& node = model_.node(id);
     if (rule.inputs[0] == input && !element_by_element(node)) return false;
@@ -112,7 +112,7 @@ class Divider {
         const int axis = along == first ? 0 : shape.rank - 1;
         cut = even(axis, shape[axis]);
         if (cut.whole()) return false;
-        // A piece of the weight goes with a piece of the output or of the input.
+        // A piece of the weight belongs to a piece of the output or of the input.
         if (rule.output == last) cut.pieces = out.output.pieces;
         if (!in.whole()) cut.pieces = in.pieces;
       }
@@ -174,7 +174,7 @@ class Divider {
       case sum: return even(shape, 1);
       case heads: return even_cut(shape.rank - 1, shape.last(), out_.shards);
       case last: {
-        // As its only user reads it: of queries, keys and values, a piece has the same heads.
+        // As its only user reads it: a piece has the same heads of queries, keys and values.
         const auto& outputs = model_.outputs();
         const bool is_output = std::find(outputs.begin(), outputs.end(), id) != outputs.end();
         if (node.uses.size() == 1 && !is_output) {

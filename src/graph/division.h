@@ -18,9 +18,9 @@ enum class Along : uint8_t {
   second,   // cut along the second dimension
   last,     // cut along the last dimension
   heads,    // cut along the last dimension, between the heads of attention
-  input,    // cut as the first input that is cut
-  sum,      // outputs: each coordinate has an addend of it
-  loss,     // outputs: each coordinate has what cross_entropy_of_parts reads
+  input,    // like the first input that is cut
+  sum,      // outputs: each coordinate has one addend
+  loss,     // outputs: each coordinate has an input of cross_entropy_of_parts
 };
 
 struct ShardRule {
@@ -34,7 +34,7 @@ struct ShardRule {
 struct NodeDivision {
   const ShardRule* rule = nullptr;  // null: coordinate 0 computes the whole node
   std::vector<Cut> inputs, weights;
-  Cut output;  // as others read it: of a sum, after it was added and scattered
+  Cut output;  // as other nodes read it: for a sum, after the reduce-scatter
 };
 
 struct Division {

@@ -16,7 +16,9 @@ void write_shape(ByteWriter& out, const Shape& shape) {
 
 Result<Shape> read_shape(ByteReader& in) {
   const int rank = in.number<uint8_t>();
-  if (rank > kMaxRank) return Status(Code::protocol, cat("a shape of rank ", rank));
+  if (rank > kMaxRank)
+    return Status(Code::protocol,
+                  cat("a shape has ", rank, " dimensions, expected at most ", kMaxRank));
   std::array<int64_t, kMaxRank> dims{};
   for (int i = 0; i < rank; ++i) dims[static_cast<size_t>(i)] = in.number<int64_t>();
   return Shape(std::span<const int64_t>(dims.data(), static_cast<size_t>(rank)));
@@ -61,7 +63,7 @@ void write_cuts(ByteWriter& out, const std::vector<AxisCut>& cuts) {
     out.number(cut.dim).number(cut.axis).number(static_cast<uint8_t>(cut.drop));
 }
 
-// Calls add(cut) for each.
+// Calls add(cut) for each cut.
 template <typename F>
 Status read_cuts(ByteReader& in, const F& add) {
   for (uint64_t i = 0, n = in.count(9); i < n; ++i) {
@@ -86,8 +88,9 @@ Status read_param(ByteReader& in, Model& model) {
   init.value = in.number<double>();
   const bool shares = in.number<uint8_t>() != 0;
   if (init.kind > InitKind::normal)
-    return Status(Code::protocol, cat("parameter '", name, "' has an unknown kind of first value"));
-  if (!in.ok()) return {};  // the caller says so
+    return Status(Code::protocol,
+                  cat("parameter '", name, "' has an unknown kind of initial value"));
+  if (!in.ok()) return {};  // the caller reports it
   WEFT_TRY_ASSIGN(const ParamId param, model.add_param(name, shape, init));
   if (shares) WEFT_TRY(model.share_gradient(param));
   return read_cuts(in, [&](const AxisCut& cut) { return model.cut_param(param, cut); });

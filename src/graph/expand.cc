@@ -10,7 +10,7 @@ namespace weft {
 
 namespace {
 
-// Elements of one sample from which an all-reduce is worth two exchanges instead of one.
+// Elements of one sample from which an all-reduce is faster with two exchanges than with one.
 constexpr int64_t kLargeSum = 1024;
 
 class Expander {
@@ -42,17 +42,17 @@ class Expander {
     return program_.axes()[static_cast<size_t>(axis)].size;
   }
 
-  // The indices of a cut dimension that a coordinate has.
+  // The indices of a cut dimension that belong to a coordinate.
   Range range_of(const AxisCut& cut, int64_t extent, int32_t coordinate) const {
     const int64_t piece = extent / size_of_axis(cut.axis);
     const int64_t begin = mesh_.along(coordinate, cut.axis) * piece;
     return {begin, begin + piece};
   }
 
-  // Coordinates that differ along uncut axes only share a piece.
+  // Coordinates that differ only along uncut axes share a piece.
   Status add_param(ParamId id) {
     const Param& param = program_.param(id);
-    std::map<int32_t, ParamId> made;  // by the first coordinate that has the piece
+    std::map<int32_t, ParamId> made;  // key: the first coordinate that has the piece
     for (int32_t c = 0; c < mesh_.count(); ++c) {
       ParamPiece piece{.whole = id, .name = param.name, .shape = param.shape};
       int32_t first = 0;
@@ -90,8 +90,8 @@ class Expander {
     return out;
   }
 
-  // The value that a node reads at a coordinate. Each reader slices an input anew, in its own
-  // stage.
+  // The value that a node reads at a coordinate. Each reader makes its own slice of an input, in
+  // its own stage.
   Result<NodeId> value(NodeId id, int32_t coordinate, NodeId reader) {
     const NodeId made = values_[static_cast<size_t>(id)][static_cast<size_t>(coordinate)];
     const Node& n = node(id);
@@ -109,7 +109,7 @@ class Expander {
     return movement_.reshape(piece, n.one.out.shape, {reader, coordinate});
   }
 
-  // Of the coordinates that differ from one along the axis of a collective only.
+  // The coordinates that differ from this one only along the axis of a collective.
   Result<std::vector<NodeId>> group(NodeId id, int32_t coordinate) {
     const Over& over = node(id).attrs.over;
     std::vector<NodeId> out;
@@ -164,9 +164,9 @@ class Expander {
     return model_->add_node(n.name, n.op, n.attrs, in, {}, {id, 0});
   }
 
-  // What a coordinate has of a value that differs along some axes, as if these pieces were the
-  // heads, or the second dimension, of one value. Dropout has one mask for it: coordinates with the
-  // same value drop the same elements, and others drop others.
+  // The piece of a coordinate, if a value differs along some axes: these pieces count as the heads,
+  // or the second dimension, of one value. Dropout has one mask for this value. Coordinates with
+  // the same value therefore drop the same elements, and other coordinates drop other elements.
   Result<Section> section(NodeId id, int32_t coordinate) const {
     const Node& n = node(id);
     const Shape& shape = n.one.out.shape;
@@ -186,7 +186,7 @@ class Expander {
     return Section{.axis = axis, .begin = number * shape[axis], .whole = count * shape[axis]};
   }
 
-  // Per axis, whether the value may differ along it.
+  // For each axis, whether the value may differ along it.
   std::vector<bool> find_varying(NodeId id) const {
     const Node& n = node(id);
     std::vector<bool> out(program_.axes().size());
@@ -206,7 +206,7 @@ class Expander {
     return out;
   }
 
-  // What a coordinate gets of a collective.
+  // The value that a collective gives to a coordinate.
   Result<NodeId> move(NodeId id, int32_t coordinate) {
     const Node& n = node(id);
     const Over& over = n.attrs.over;
@@ -235,7 +235,7 @@ class Expander {
     }
   }
 
-  // That of a coordinate `from` along the axis, or zeros without one.
+  // The value of the coordinate `from` along the axis, or zeros if it is -1.
   Result<NodeId> value_of(NodeId id, int32_t coordinate, int32_t from) {
     const Node& n = node(id);
     if (from >= 0) return value(n.in.front(), mesh_.with(coordinate, n.attrs.over.axis, from), id);
@@ -243,7 +243,7 @@ class Expander {
     return movement_.zeros_like(like, {id, coordinate});
   }
 
-  // The part of each value of a group that belongs to a coordinate, cut where the value is.
+  // The part of each value of a group that belongs to a coordinate, cut in the stage of the value.
   Result<std::vector<NodeId>> slices(NodeId id, const std::vector<NodeId>& all, int dim,
                                      int32_t coordinate) {
     const Over& over = node(id).attrs.over;
@@ -265,7 +265,7 @@ class Expander {
     return movement_.sum(parts, {id, coordinate});
   }
 
-  // A large value is added in pieces, which are then gathered, with the same bits.
+  // A large value is added in pieces, which are then gathered; the bits are the same.
   Result<NodeId> all_reduce(NodeId id, const std::vector<NodeId>& all, int32_t coordinate) {
     const Over& over = node(id).attrs.over;
     const Shape& shape = node(id).one.out.shape;
@@ -289,7 +289,7 @@ class Expander {
 
   Status add_output(NodeId id) {
     WEFT_TRY_ASSIGN(NodeId whole, join({id, id, node(id).cuts, piece_of(id)}));
-    // A collective may pass on an input, or what is another output, as it is.
+    // The result of a collective may be an input or another output.
     const auto& outputs = model_->outputs();
     if (model_->node(whole).is_input() ||
         std::find(outputs.begin(), outputs.end(), whole) != outputs.end()) {
@@ -298,7 +298,7 @@ class Expander {
     return model_->add_output(whole);
   }
 
-  // Of a value with cuts: what a coordinate has, with the dimensions of the whole.
+  // The piece of a coordinate of a value with cuts, with the dimensions of the whole.
   Shape piece_of(NodeId id) const {
     Shape shape = program_.whole_desc(id).shape;
     for (const AxisCut& cut : node(id).cuts) shape[cut.dim] /= size_of_axis(cut.axis);
@@ -333,7 +333,7 @@ class Expander {
   PieceNames names_;
   Movement movement_;
   std::map<std::pair<ParamId, int32_t>, ParamId> params_;  // by parameter and coordinate
-  std::vector<std::vector<NodeId>> values_;                // per node: that of each coordinate
+  std::vector<std::vector<NodeId>> values_;                // per node: the node of each coordinate
   std::vector<std::vector<bool>> varies_;                  // per node and axis
   std::map<std::tuple<NodeId, NodeId, int32_t, int64_t>, NodeId> slices_;  // of inputs, by reader
   std::map<std::pair<NodeId, int32_t>, NodeId> sums_;  // of an all-reduce, by piece

@@ -1,9 +1,9 @@
-// Expansion: makes of an SPMD model (axes.h) one that has each node once per coordinate. The result
-// is an ordinary model, as that of shard(): a collective is a pattern of slices, sums, joins and
-// edges in it, whose gradient follows.
+// Expansion: converts an SPMD model (axes.h) to a model that contains each node once per
+// coordinate. The result is an ordinary model, like that of shard(): a collective is a pattern of
+// slices, sums, joins and edges, which determine its gradient.
 //
 // Model inputs and outputs become whole and keep their names and order, and the loss is that of
-// coordinate 0. Node::origin and Param::piece lead back to the SPMD model.
+// coordinate 0. Node::origin and Param::piece refer to the SPMD model.
 #pragma once
 
 #include <memory>

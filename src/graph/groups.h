@@ -1,6 +1,6 @@
 // Gradient groups: how a step adds the gradients of its micro-batches. Each group adds those of its
-// micro-batches one after another. The sums of the groups are the leaves of a binary tree, which is
-// halved from the top. The number of groups decides rounding; who computes a group does not.
+// micro-batches in order. The sums of the groups are the leaves of a binary tree, which is halved
+// from the top. The number of groups determines rounding; the ranks that compute them do not.
 #pragma once
 
 #include <bit>
@@ -8,12 +8,12 @@
 
 namespace weft {
 
-// The division of a plan's micro-batches. A step with fewer of them has the same groups, of which
-// the last are empty.
+// The division of the micro-batches of a plan. A step with fewer micro-batches has the same groups;
+// the last ones are empty.
 struct GradientGroups {
   int32_t micro_batches = 1, count = 1;
 
-  // Group g has the micro-batches from begin(g) to before begin(g + 1).
+  // Group g has the micro-batches begin(g) to begin(g + 1) - 1.
   int32_t begin(int32_t group) const {
     return static_cast<int32_t>(int64_t{group} * micro_batches / count);
   }
@@ -25,9 +25,9 @@ struct GradientGroups {
 // Where the right half of the leaves [begin, end) of a tree begins; end - begin is 2 or more.
 inline int32_t right_half(int32_t begin, int32_t end) { return begin + (end - begin + 1) / 2; }
 
-// Leaves come in order, so the sums that wait for a right half are a stack.
+// Leaves arrive in order, so that the sums that wait for a right half form a stack.
 struct TreeLeaf {
-  int32_t depth = 0;  // sums below this leaf's on the stack
+  int32_t depth = 0;  // sums below the sum of this leaf on the stack
   int32_t folds = 0;  // sums that are complete with it: additions of the top to the sum below
 };
 
@@ -58,7 +58,7 @@ void add_tree(int32_t begin, int32_t end, Add&& add) {
   add(right, begin);
 }
 
-// The most sums on that stack.
+// The maximum size of the stack.
 inline int32_t stack_of(int32_t leaves) { return std::bit_width(static_cast<uint32_t>(leaves)); }
 
 }  // namespace weft

@@ -9,7 +9,7 @@ namespace weft {
 
 namespace {
 
-// What infer() says for one and for two samples tells whether the output is batched and that
+// The results of infer() for one and for two samples show whether the output is batched, and that
 // samples do not mix.
 Status check_batching(const Desc& one, const Desc& two, bool any_batched, bool& batched) {
   batched = !(one == two);
@@ -32,8 +32,7 @@ Status check_sizes(const Inferred& made) {
     return check_shape({d.shape.dims.data(), static_cast<size_t>(d.shape.rank)}, d.dtype);
   };
   WEFT_TRY(check(made.out).within("output"));
-  for (const Desc& stash : made.stash)
-    WEFT_TRY(check(stash).within("what is kept for the backward"));
+  for (const Desc& stash : made.stash) WEFT_TRY(check(stash).within("the stash for the backward"));
   return {};
 }
 
@@ -63,9 +62,9 @@ Result<NodeId> Model::add_input(std::string name, Desc one_sample, bool wants_gr
   if (find_node(name) >= 0)
     return Status(Code::invalid, cat("input '", name, "': the name is taken"));
   if (one_sample.shape.rank < 1 || one_sample.shape[0] != 1)
-    return Status(Code::invalid,
-                  cat("input '", name, "': dimension 0 counts samples and is given as 1, got ",
-                      one_sample.text()));
+    return Status(
+        Code::invalid,
+        cat("input '", name, "': dimension 0 counts samples, expected 1, got ", one_sample.text()));
   WEFT_TRY(check_shape({one_sample.shape.dims.data(), static_cast<size_t>(one_sample.shape.rank)},
                        one_sample.dtype)
                .within(cat("input '", name, "'")));
@@ -235,7 +234,7 @@ Status Model::add_output(NodeId id) {
   if (!made.batched)
     return Status(Code::invalid, cat("output: '", made.name, "' has no batch dimension"));
   if (std::find(outputs_.begin(), outputs_.end(), id) != outputs_.end())
-    return Status(Code::invalid, cat("output: '", made.name, "' is one already"));
+    return Status(Code::invalid, cat("output: '", made.name, "' is already an output"));
   outputs_.push_back(id);
   return {};
 }
@@ -246,8 +245,8 @@ Result<const Op*> Model::adopt_op(std::shared_ptr<const Op> op) {
   return adopted_.back().get();
 }
 
-// Weights that a gradient cannot reach would silently stay as they are, and gradients are summed as
-// f32.
+// Without this check, weights that no gradient reaches would not be trained. Gradients are summed
+// as f32.
 Status Model::check_gradients() const {
   std::vector<bool> leads(nodes_.size(), false);  // to the loss
   leads[static_cast<size_t>(loss_)] = true;
@@ -255,10 +254,9 @@ Status Model::check_gradients() const {
     const Node& n = node(id);
     if (!leads[static_cast<size_t>(id)]) continue;
     if (n.needs_grad && id != loss_ && n.one.out.dtype != DType::f32)
-      return Status(
-          Code::invalid,
-          cat("node '", n.name, "' (", n.op->name(), "): its output is ", n.one.out.text(),
-              ", but only f32 has the gradient that what lies below it needs"));
+      return Status(Code::invalid,
+                    cat("node '", n.name, "' (", n.op->name(), "): its output is ",
+                        n.one.out.text(), ", expected f32: nodes below it need a gradient"));
     for (size_t i = 0; i < n.in.size(); ++i) {
       leads[static_cast<size_t>(n.in[i])] = true;
       const Node& below = node(n.in[i]);
@@ -324,7 +322,7 @@ Inferred Model::infer(NodeId id, int64_t samples) const {
   std::vector<Desc> weights;
   for (ParamId w : n.weights) weights.push_back(param(w).desc());
   return n.op->infer(n.attrs, operands(n.in, samples), weights)
-      .take();  // check_samples() has said that it can
+      .take();  // check_samples() has accepted the number
 }
 
 Status Model::check_samples(int64_t samples) const {

@@ -1,6 +1,6 @@
 // A model: a DAG of ops over named parameters. Built node by node; shapes are inferred at once, a
-// mismatch names the node, the port and both shapes. A node has one output, so a value is named by
-// the node that makes it; inputs are nodes without an op.
+// mismatch names the node, the port and both shapes. A node has one output, so that the node
+// identifies its value; inputs are nodes without an op.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ constexpr int32_t kMaxShards = 4096;
 
 enum class InitKind : uint8_t { zeros = 0, constant = 1, normal = 2 };
 
-// First value of a parameter: a constant, or normal(0, value) keyed by (seed, name, element).
+// Initial value of a parameter: a constant, or normal(0, value) by (seed, name, element).
 struct Init {
   InitKind kind = InitKind::zeros;
   double value = 0;
@@ -33,13 +33,13 @@ struct Init {
 };
 
 // Names of nodes, parameters and ops have 1 to 200 bytes without spaces and control characters.
-// `what` is named in an error.
+// Errors contain `what`.
 Status check_name(std::string_view name, const char* what);
 
 struct Param {
   std::string name;
   Shape shape;
-  Shape local;  // what a node sees: of an SPMD model, the piece of a coordinate
+  Shape local;  // the shape that nodes use: in an SPMD model, the piece of a coordinate
   Init init;
   struct Use {
     NodeId node;
@@ -74,7 +74,7 @@ struct Node {
   bool batched = false;
   bool wants_grad = false;  // inputs: the caller reads its gradient
   bool needs_grad = false;  // a gradient flows into its output
-  int32_t shard = 0;  // of a model that is cut into shards: which of them. Decides no arithmetic
+  int32_t shard = 0;  // the shard of a model that is cut into shards. Does not affect arithmetic
   std::vector<AxisCut> cuts = {};  // of an input or a delivered output, ascending by dimension
   struct Use {
     NodeId node;
@@ -87,12 +87,12 @@ struct Node {
 
 class Model {
  public:
-  // Dimension 0 of an input is the number of samples and is given as 1 here; dims are those of one
-  // sample batch, e.g. [1, 128]. By default an origin or a piece is the node or parameter itself.
+  // Dimension 0 of an input counts samples and must be 1 here, for example [1, 128]. By default an
+  // origin or a piece is the node or parameter itself.
   Result<NodeId> add_input(std::string name, Desc one_sample, bool wants_grad,
                            NodeOrigin origin = {});
   Result<ParamId> add_param(std::string name, Shape shape, Init init, ParamPiece piece = {});
-  // Whether add_param takes the name.
+  // Whether add_param accepts the name.
   Status check_param_name(const std::string& name) const;
   // Inputs and weights in port order. An empty name is replaced by "<op>_<number>".
   Result<NodeId> add_node(std::string name, const Op* op, const Attrs& attrs,
@@ -102,21 +102,21 @@ class Model {
   void set_shard(NodeId node, int32_t shard);
   // The node whose output is delivered after a forward-only step. May be called for several nodes.
   Status add_output(NodeId node);
-  // With an axis, the model is an SPMD program (axes.h), and expand() makes of it the model that is
-  // run. Inputs and parameters are cut before a node uses them; `dim` is one of the whole tensor.
+  // With an axis, the model is an SPMD program (axes.h), and expand() converts it to the model to
+  // run. Inputs and parameters are cut before a node uses them; `dim` is that of the whole tensor.
   Status add_axis(std::string name, int32_t size);
   Status cut_input(NodeId node, AxisCut cut);
   Status cut_param(ParamId param, AxisCut cut);
   // Before a node uses the parameter: see Param::shares.
   Status share_gradient(ParamId param);
   Status cut_output(NodeId node, AxisCut cut);
-  // An op of the caller, kept alive with the model.
+  // An op of the caller; the model holds a reference.
   Result<const Op*> adopt_op(std::shared_ptr<const Op> op);
 
-  // Whether the whole is a model: at least one node, an end, and a gradient for every weight under
-  // a loss.
+  // Whether the model is complete: at least one node, a loss or an output, and a gradient for every
+  // weight below a loss.
   Status check() const;
-  // From here on the model cannot be changed: others hold on to it. It has been checked.
+  // From here on the model cannot be changed: other objects use it. It must have been checked.
   void freeze() { frozen_ = true; }
   // Both.
   Status finish();
@@ -134,15 +134,15 @@ class Model {
   NodeId find_node(std::string_view name) const;    // -1: none
   ParamId find_param(std::string_view name) const;  // -1: none
 
-  // Whether every node takes that many samples and makes of them what it makes of one. The ops of a
-  // caller are asked only here and in add_node.
+  // Whether every node accepts this number of samples, with the same shapes as for one. Ops of the
+  // caller are called only here and in add_node.
   Status check_samples(int64_t samples) const;
   // Shapes of one node for a micro-batch of that many samples, which check_samples() has accepted.
   Inferred infer(NodeId id, int64_t samples) const;
   Desc desc(NodeId id, int64_t samples) const;
 
-  // Over everything that decides arithmetic: ops with versions, attributes, wiring, shapes, names
-  // of parameters.
+  // A hash of everything that affects arithmetic: ops with versions, attributes, edges, shapes,
+  // names of parameters.
   Digest hash() const;
 
  private:

@@ -9,7 +9,7 @@ Status Model::add_axis(std::string name, int32_t size) {
   WEFT_TRY(check_name(name, "axis"));
   if (name == "data" || name == "stage" || name == "auto")
     return Status(Code::invalid,
-                  cat("axis '", name, "': plans have an axis of this name, expected another name"));
+                  cat("axis '", name, "': the name is reserved for an axis of plans"));
   for (const ModelAxis& axis : axes_)
     if (axis.name == name)
       return Status(Code::invalid, cat("axis '", name, "': the name is taken"));
@@ -18,8 +18,8 @@ Status Model::add_axis(std::string name, int32_t size) {
                   cat("axis '", name, "' has size ", size, ", expected 1 to ", kMostCoordinates));
   const int32_t before = Coordinates(axes_).count();
   if (before * size > kMaxShards)
-    return Status(Code::invalid, cat("axis '", name, "' makes ", before * size,
-                                     " coordinates of the model, expected at most ", kMaxShards));
+    return Status(Code::invalid, cat("axis '", name, "' gives the model ", before * size,
+                                     " coordinates, expected at most ", kMaxShards));
   axes_.push_back({std::move(name), size});
   return {};
 }
@@ -50,7 +50,7 @@ std::vector<AxisCut> joined(std::vector<AxisCut> cuts, const AxisCut& cut) {
 
 Status check_not_samples(const AxisCut& cut) {
   if (cut.dim != 0) return {};
-  return Status(Code::invalid, "dimension 0 counts samples, expected another to be cut");
+  return Status(Code::invalid, "dimension 0 counts samples and cannot be cut");
 }
 
 }  // namespace
@@ -62,7 +62,7 @@ Status Model::cut_input(NodeId id, AxisCut cut) {
   Node& input = nodes_[static_cast<size_t>(id)];
   const std::string where = cat("input '", input.name, "'");
   if (!input.uses.empty())
-    return Status(Code::state, cat(where, " has a use, expected its cuts before"));
+    return Status(Code::state, cat(where, " is already used by a node; cut it before"));
   WEFT_TRY(check_not_samples(cut).within(where));
   WEFT_TRY(check_cut(input.cuts, cut).within(where));
   std::vector<AxisCut> cuts = joined(input.cuts, cut);
@@ -80,7 +80,7 @@ Status Model::cut_param(ParamId id, AxisCut cut) {
   Param& param = params_[static_cast<size_t>(id)];
   const std::string where = cat("parameter '", param.name, "'");
   if (!param.uses.empty())
-    return Status(Code::state, cat(where, " has a use, expected its cuts before"));
+    return Status(Code::state, cat(where, " is already used by a node; cut it before"));
   WEFT_TRY(check_cut(param.cuts, cut).within(where));
   std::vector<AxisCut> cuts = joined(param.cuts, cut);
   const auto local = local_shape(param.shape, cuts, axes_);
@@ -113,7 +113,7 @@ Desc Model::whole_desc(NodeId id) const {
   return {n.one.out.dtype, whole_shape(n.one.out.shape, n.cuts, axes_).take()};
 }
 
-// Of a node over an axis: how long that is.
+// The size of the axis of a collective.
 Status Model::set_axis(Attrs& attrs) const {
   Over& over = attrs.over;
   if (over.axis < 0) return {};

@@ -46,7 +46,7 @@ std::vector<Movement::Segment> Movement::find(const Pieces& value, int axis,
                                               const Ranges& wanted) const {
   std::vector<Ranges> pieces = value.cut.pieces;
   if (value.cut.whole()) pieces = {{{0, extent(value.nodes.front(), axis)}}};
-  std::vector<Segment> all;  // of the whole axis, by the index that each begins with
+  std::vector<Segment> all;  // of the whole axis, by first index
   std::vector<int64_t> begins;
   for (size_t p = 0; p < pieces.size(); ++p) {
     int64_t local = 0;
@@ -97,7 +97,7 @@ Result<NodeId> Movement::fetch(const Pieces& value, const Cut& wanted, int32_t c
   const Ranges& ranges = wanted.pieces[static_cast<size_t>(coordinate)];
   if (value.cut.whole() || value.cut.axis == wanted.axis)
     return fetch_along(value, wanted.axis, ranges, coordinate, origin);
-  // From one axis to another: every coordinate slices its piece, all to all.
+  // From one axis to another: each coordinate sends a slice of its piece to each coordinate.
   Pieces sliced{.cut = value.cut, .nodes = {}};
   for (size_t p = 0; p < value.nodes.size(); ++p) {
     const Pieces one{.cut = {}, .nodes = {value.nodes[p]}};

@@ -1,5 +1,5 @@
-// Data movement of a sharded model: nodes that make one division of a value from another. The
-// coordinate that has a value slices it, so that only what is read moves.
+// Data movement of a sharded model: nodes that convert a value from one division to another. The
+// coordinate that has a value slices it, so that only the elements that are read move.
 #pragma once
 
 #include <vector>
@@ -13,7 +13,7 @@ namespace weft {
 // A value of the unsharded model in the sharded one.
 struct Pieces {
   Cut cut;
-  std::vector<NodeId> nodes;  // per coordinate; of a whole value, the one at coordinate 0
+  std::vector<NodeId> nodes;  // per coordinate; for a whole value, only coordinate 0
 };
 
 class Movement {
@@ -22,13 +22,13 @@ class Movement {
   Movement(const Model& whole, Model& model, PieceNames& names)
       : whole_(whole), model_(model), names_(names) {}
 
-  // The piece of the value that a cut gives to a coordinate, for a node made from `origin`.
+  // The piece of a value for a coordinate under a cut, for a node made from `origin`.
   Result<NodeId> fetch(const Pieces& value, const Cut& wanted, int32_t coordinate, NodeId origin);
   // The sum of one addend per coordinate, divided as `wanted` says: a reduce-scatter, or a sum at
   // coordinate 0.
   Result<Pieces> add(const std::vector<NodeId>& addends, const Cut& wanted, NodeId origin);
 
-  // One node, or the value itself where there is nothing to do.
+  // One node, or the value itself if there is nothing to do.
   Result<NodeId> slice(NodeId from, int axis, Range range, NodeOrigin origin);
   Result<NodeId> concat(const std::vector<NodeId>& parts, int axis, NodeOrigin origin);
   Result<NodeId> sum(const std::vector<NodeId>& addends, NodeOrigin origin);
@@ -37,7 +37,7 @@ class Movement {
   Result<NodeId> zeros_like(NodeId value, NodeOrigin origin);
 
  private:
-  // Where the elements of a list of ranges are: a run in a piece.
+  // Where the elements of a list of ranges are: adjacent elements in a piece.
   struct Segment {
     size_t piece;
     Range local;

@@ -4,7 +4,7 @@ namespace weft {
 
 namespace {
 
-// The index of the whole axis, and how many follow in its range, for an index of the piece.
+// For an index of the piece: its index in the whole axis, and how many follow in its range.
 Range locate(const Ranges& ranges, int64_t index) {
   size_t r = 0;
   for (; index >= ranges[r].size(); ++r) index -= ranges[r].size();
@@ -15,7 +15,7 @@ Range locate(const Ranges& ranges, int64_t index) {
 
 ParamPiece::Run ParamPiece::run_at(int64_t element) const {
   if (is_whole()) return {element, shape.elements() - element};
-  // From the last cut axis on, where neighbours end, to the first.
+  // From the last cut axis, where adjacent elements end, to the first.
   const int last = parts.back().axis;
   const int64_t inner = shape.elements(last + 1, shape.rank);
   int64_t in_whole = element % inner, stride = inner, rest = element / inner, count = 0;

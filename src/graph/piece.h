@@ -1,4 +1,4 @@
-// Which part of a parameter of the unsharded model a parameter is.
+// The part of a parameter of the unsharded model that a parameter is.
 #pragma once
 
 #include <string>
@@ -17,15 +17,15 @@ struct ParamPiece {
     int axis;
     Ranges ranges;
   };
-  std::vector<Part> parts = {};  // ascending by axis; of other axes the piece has all
+  std::vector<Part> parts = {};  // ascending by axis; the piece is whole along the other axes
 
   bool is_whole() const { return parts.empty(); }
 
-  // Elements that are neighbours in the piece and in the whole.
+  // Elements that are adjacent in the piece and in the whole.
   struct Run {
     int64_t in_whole, count;
   };
-  // The run from that element of the piece on.
+  // The adjacent elements from that element of the piece on.
   Run run_at(int64_t element) const;
 };
 

@@ -12,7 +12,7 @@ namespace weft {
 
 class PieceNames {
  public:
-  // The mark before a suffix becomes longer until no name of the model has it.
+  // The separator before a suffix is made longer until no name of the model contains it.
   explicit PieceNames(const Model& whole) : mark_("/") {
     const auto has_mark = [this](const auto& named) {
       return named.name.find(mark_) != std::string::npos;
@@ -25,7 +25,7 @@ class PieceNames {
   std::string piece(const std::string& name, int32_t coordinate) {
     return fitting(name, cat(coordinate));
   }
-  // Another one each time.
+  // A different name for each call.
   std::string movement(const std::string& name, std::string_view op) {
     return fitting(name, cat(op, ".", count_++));
   }

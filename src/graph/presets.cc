@@ -11,7 +11,7 @@ namespace weft {
 
 namespace {
 
-// One key of a preset: its value, and the least and most it may be.
+// One key of a preset: its value, its minimum and its maximum.
 struct Key {
   std::string_view name;
   double value, least, most;
@@ -37,7 +37,7 @@ Status read_keys(std::string_view name, std::string_view text, std::vector<Key>&
                     cat("model '", name, "' has no key '", key, "'; it has ", known));
     }
     if (std::find(given.begin(), given.end(), key) != given.end())
-      return Status(Code::invalid, cat("model '", name, "' is given ", key, " twice"));
+      return Status(Code::invalid, cat("model '", name, "' has the key ", key, " twice"));
     given.push_back(key);
     double number = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
@@ -116,8 +116,7 @@ Result<Preset> make_mlp(std::string_view keys_text, const PresetOptions& options
   std::vector<Key> keys = {{"layers", static_cast<double>(std::max(4, options.stages)), 1, 10000},
                            {"width", 256, 1, 1 << 20}};
   WEFT_TRY(read_keys("mlp", keys_text, keys));
-  if (options.seq_len)
-    return Status(Code::invalid, "model 'mlp' has no sequence, so it takes no sequence length");
+  if (options.seq_len) return Status(Code::invalid, "model 'mlp' has no sequence length");
   Preset out;
   out.text = text_of("mlp", keys);
   out.width = static_cast<int64_t>(keys[1].value);
@@ -211,7 +210,7 @@ Result<Preset> make_gpt(std::string_view name, std::string_view keys_text,
                                      "' has a context of ", out.context));
   if (out.width % whole(2))
     return Status(Code::invalid, cat("model '", name, "': width ", out.width,
-                                     " is no multiple of heads ", whole(2)));
+                                     " is not a multiple of heads ", whole(2)));
   const GptSizes sizes{.blocks = whole(0),
                        .width = out.width,
                        .heads = whole(2),

@@ -1,5 +1,5 @@
-// Models by name: NAME[:key=value,...]. What the command trains without a line of code, built with
-// the calls that everyone has.
+// Models by name: NAME[:key=value,...]. The command trains them. They are built with the public
+// functions of Model.
 //
 //   mlp        keys layers, width: linear + ReLU each, mean squared error
 //   gpt-nano   GPT-2's architecture, 4 blocks, width 128, 4 heads, context 128, vocabulary 256
@@ -25,15 +25,15 @@ struct PresetOptions {
 
 struct Preset {
   std::shared_ptr<Model> model;  // finished
-  std::string text;     // NAME with every key, in a fixed order: makes the same model whatever the
-                        // defaults become
+  std::string text;     // NAME with every key, in a fixed order: makes the same model even if
+                        // defaults change
   bool tokens = false;  // inputs "tokens" and "targets" (i32), output "lm_head"; otherwise "x" and
                         // "target" (f32)
   int64_t vocabulary = 0, context = 0, seq_len = 0;  // tokens
   int64_t width = 0;
 };
 
-// Errors name the key, what was expected and what was found, or list the known names.
+// Errors contain the key, what was expected and what was found, or list the known names.
 Result<Preset> make_preset(std::string_view text, const PresetOptions& options);
 
 }  // namespace weft

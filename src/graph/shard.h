@@ -1,10 +1,10 @@
-// Sharding: makes of a model one whose nodes are pieces of the nodes of that model, so that several
-// processors can share the work of one node. The result is an ordinary model: the collectives of
-// tensor parallelism are slices, concats and sums in it, and their gradients follow.
+// Sharding: converts a model to one whose nodes are pieces of its nodes, so that several processors
+// can share the work of one node. The result is an ordinary model: the collectives of tensor
+// parallelism are slices, concats and sums, which determine their gradients.
 //
 // Each piece has a coordinate from 0 to shards - 1. Model inputs, outputs and the loss stay whole,
-// and keep their order; inputs keep their names. Node::origin and Param::piece lead back to the
-// model that was sharded: dropout, first values, files and digests go by it.
+// and keep their order; inputs keep their names. Node::origin and Param::piece refer to the
+// original model, which determines dropout, initial values, files and digests.
 #pragma once
 
 #include <memory>
@@ -13,7 +13,7 @@
 
 namespace weft {
 
-constexpr int32_t kMostShards = 16;  // what add and concat take
+constexpr int32_t kMostShards = 16;  // the maximum number of inputs of add and concat
 
 // A finished model that computes the same numbers but for the order of additions. With one shard,
 // `whole` itself. Errors name the node that cannot be divided. The result borrows ops from `whole`.

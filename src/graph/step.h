@@ -1,10 +1,10 @@
 // The step graph: every kernel call of one step, decided from the whole model before it is
-// partitioned. What follows (partition, schedule, ranks, threads, transport) chooses where and when
-// a call runs; it never adds, merges, splits or reassociates one.
+// partitioned. The later steps (partition, schedule, ranks, threads, transport) determine where and
+// when a call runs. They never add, merge, split or reassociate calls.
 //
-// All micro-batches make the same calls, so the graph is kept once, as the calls of one micro-batch
-// in canonical order (forward in node order, backward in reverse node order), and the few calls at
-// the end of the step (per parameter: fold, norm, update).
+// All micro-batches have the same calls. Therefore the graph contains the calls of one micro-batch
+// in canonical order (forward in node order, backward in reverse node order), and the calls at the
+// end of the step (per parameter: fold, norm, update).
 #pragma once
 
 #include <vector>
@@ -26,9 +26,9 @@ enum class CallKind : uint8_t {
   input_grad,
   weight_grad,
   add,   // the sum of two gradients
-  join,  // the gradients of slices side by side, which are those of a value that they divide
+  join,  // the gradients of slices side by side: the gradient of the value that they divide
 };
-// Whether the call makes a gradient of others, without an op's kernel.
+// Whether the call makes a gradient from other gradients, without the kernel of an op.
 constexpr bool folds(CallKind kind) { return kind == CallKind::add || kind == CallKind::join; }
 
 using TensorId = int32_t;  // index into StepGraph::tensors
@@ -56,7 +56,7 @@ struct StepCall {
   TensorId out = -1;  // forward, add, join: written; input_grad, weight_grad: read, or -1
   std::vector<TensorId> stash = {};  // forward: written; else read or empty
   TensorId dout = -1;                // -1: a loss
-  std::vector<TensorId> din = {};    // input_grad: per input port, -1 where no gradient is wanted
+  std::vector<TensorId> din = {};    // input_grad: per input port, -1 if no gradient is needed
 };
 
 struct StepGraph {
@@ -71,9 +71,9 @@ struct StepGraph {
   Desc desc(const Model& model, TensorId id, int64_t samples) const;
 };
 
-// Which stage runs a fold's adds depends on where its uses lie, so the builder is told the stage of
-// each node. With a single stage the calls are the same calls: only `where` and `maker` of adds
-// differ.
+// The stage that runs the adds of a fold depends on the stages of the uses, so that the builder
+// gets the stage of each node. With a single stage the calls are the same; only `where` and `maker`
+// of adds differ.
 StepGraph build_step_graph(const Model& model, Mode mode,
                            const std::vector<int32_t>& stage_of_node);
 

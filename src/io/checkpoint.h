@@ -1,9 +1,9 @@
 // Checkpoints: DIR/step-00000010/{manifest.json, model-00001.safetensors, ...,
-// optimizer-00001.safetensors, ...} and DIR/latest, which names the newest. Tensors go by name, so
-// a checkpoint loads at any number of stages.
+// optimizer-00001.safetensors, ...} and DIR/latest, which contains the name of the newest. Tensors
+// are stored by name, so that a checkpoint can be loaded with any number of stages.
 //
-// A step's directory appears by one rename, when all in it is on the disk: a crash at any moment
-// leaves the checkpoints before it. The newest two are kept.
+// The directory of a step appears by one rename, when all its files are on the disk: a crash at any
+// time preserves the earlier checkpoints. The newest two are kept.
 #pragma once
 
 #include <cstddef>
@@ -30,12 +30,12 @@ std::string optimizer_tensor_name(std::string_view parameter, std::string_view s
 
 class CheckpointWriter {
  public:
-  // Whether a checkpoint of this step can go into the directory: not if it opens at a newer one,
-  // which another run may have made. To be asked before the work whose result shall be kept.
+  // Whether a checkpoint of this step can be written to the directory: not if it contains a newer
+  // one, for example of another run. Call it before the work that the checkpoint will keep.
   static Status may_write(const std::string& directory, uint64_t step);
 
-  // Makes the directory if there is none, keeps other writers out of it, and claims the room for
-  // all files. A shard holds tensors of at most `shard_bytes`, or one.
+  // Makes the directory if it does not exist, locks it, and reserves the memory on disk for all
+  // files. A shard contains tensors of at most `shard_bytes`, or one tensor.
   static Result<CheckpointWriter> begin(const std::string& directory, Manifest manifest,
                                         const std::vector<TensorSpec>& model,
                                         const std::vector<TensorSpec>& optimizer,
@@ -51,8 +51,8 @@ class CheckpointWriter {
   // All bytes of all declared tensors, in pieces that do not overlap, in any order.
   Status write(ShardPart part, std::string_view name, uint64_t offset,
                std::span<const std::byte> bytes);
-  // The path of the checkpoint, which is on the disk by then. A writer that goes away without
-  // leaves nothing behind.
+  // Returns the path of the checkpoint, which is then on the disk. A writer that is destroyed
+  // without commit() leaves no files.
   Result<std::string> commit();
 
  private:
@@ -75,20 +75,20 @@ class CheckpointWriter {
 
 class Checkpoint {
  public:
-  // What the newest in a directory has to pass, or else the next one is taken: its manifest and the
-  // sizes of its files, or also their checksums, for which all of it is read.
+  // The check of the newest checkpoint in a directory; if it fails, the next one is checked. Either
+  // the manifest and the sizes of the files, or also their checksums, for which all files are read.
   enum class Check : uint8_t { sizes, checksums };
-  // A step's directory, which is opened after a check of sizes, or the directory above: then the
-  // one that `latest` names, or else the newest that is whole.
+  // The directory of a step, which is opened after a check of sizes, or the directory that contains
+  // it: then the one that `latest` names, or the newest intact one.
   static Result<Checkpoint> open(const std::string& path, Check check = Check::checksums);
 
   const std::string& path() const { return path_; }
   const Manifest& manifest() const { return manifest_; }
-  // Why it is not the one that `latest` names, with the name of each that was passed over; empty if
-  // it is.
+  // The reason why it is not the one that `latest` names, with the name of each damaged one; empty
+  // if it is.
   const std::string& warning() const { return warning_; }
-  // In the order in which they were written. compare_tensors says how they differ from what a model
-  // expects.
+  // In the order in which they were written. compare_tensors compares
+  // them with those of a model.
   const std::vector<TensorSpec>& model() const { return tensors_[0]; }
   const std::vector<TensorSpec>& optimizer() const { return tensors_[1]; }
 
@@ -99,7 +99,7 @@ class Checkpoint {
   Status read_optimizer(std::string_view name, std::span<std::byte> out) {
     return read(ShardPart::optimizer, name, out);
   }
-  // A piece that begins at that byte of the tensor.
+  // A piece that begins at this byte of the tensor.
   Status read_piece(ShardPart part, std::string_view name, uint64_t offset,
                     std::span<std::byte> out);
   // All shards now.

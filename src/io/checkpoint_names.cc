@@ -15,7 +15,7 @@ namespace {
 constexpr std::string_view kPrefix = "step-";
 constexpr size_t kDigits = 8;
 
-// Also one that was moved to another name, or that lacks its manifest.
+// Also one that was renamed, or that has no manifest.
 bool is_checkpoint(const std::filesystem::path& directory) {
   const std::string name = directory.filename().string();
   if (step_of_directory(name) || is_hidden_directory(name)) return true;
@@ -76,7 +76,7 @@ Status check_outside_checkpoints(const std::string& given) {
   if (error)
     return system_failure(cat("cannot find the directory of '", given, "'"), error.value());
   if (is_checkpoint(directory))
-    return Status(Code::invalid, cat(given, ": lies in the checkpoint '", directory.string(),
+    return Status(Code::invalid, cat(given, ": is in the checkpoint '", directory.string(),
                                      "', expected a place outside of it"));
   if (std::filesystem::path(path).filename() != kLatestFile) return {};
   const auto steps = list_steps(directory.string());

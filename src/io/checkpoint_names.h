@@ -16,7 +16,7 @@ constexpr std::string_view kLatestFile = "latest";
 
 std::string step_directory(uint64_t step);                         // "step-00000010"
 std::optional<uint64_t> step_of_directory(std::string_view name);  // of exactly such a name
-// Hidden names in which a step's directory is made and taken away.
+// Hidden names in which the directory of a step is written and removed.
 std::string hidden_directory(uint64_t step, std::string_view purpose);
 bool is_hidden_directory(std::string_view name);
 // The steps that have a directory, newest first.
@@ -24,10 +24,10 @@ Result<std::vector<uint64_t>> list_steps(const std::string& directory);
 
 Result<std::string> read_manifest_text(const std::string& directory);
 
-// Refuses a checkpoint as the place of others.
+// Refuses a checkpoint as the directory of other checkpoints.
 Status check_directory_of_checkpoints(const std::string& directory);
-// Refuses the path of a file to be written that lies in a checkpoint, of this run or any other, or
-// is a directory's `latest`.
+// Refuses the path of a new file if it is in a checkpoint of any run, or is the `latest` of a
+// directory.
 Status check_outside_checkpoints(const std::string& path);
 // replace_text() for such a path.
 Status save_text(const std::string& path, std::string_view text);

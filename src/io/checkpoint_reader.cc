@@ -59,7 +59,7 @@ Result<Checkpoint> Checkpoint::open_newest(const std::string& path, Check check)
   WEFT_TRY_ASSIGN(const auto steps, list_steps(path));
   std::vector<std::string> names;
   for (const uint64_t step : steps) names.push_back(step_directory(step));
-  if (names.empty()) return Status(Code::not_found, cat(path, ": holds no checkpoint"));
+  if (names.empty()) return Status(Code::not_found, cat(path, ": contains no checkpoint"));
   if (latest.ok()) {
     std::erase(names, latest.value());
     names.insert(names.begin(), latest.value());
@@ -76,13 +76,13 @@ Result<Checkpoint> Checkpoint::open_newest(const std::string& path, Check check)
         opened.value().warning_ = printable(cat("fell back to ", name, ": ", passed_over));
       return opened;
     }
-    // Neither says anything about the checkpoint.
+    // Neither is caused by the checkpoint.
     if (status.code() == Code::no_memory || has_locked_file(join_path(path, name))) return status;
     if (code == Code::ok) code = status.code();
     passed_over += cat(passed_over.empty() ? "" : "; ", name, " is damaged: ", status.text());
   }
   return Status(code,
-                cat(path, ": none of its ", names.size(), " checkpoints is whole: ", passed_over));
+                cat(path, ": none of its ", names.size(), " checkpoints is intact: ", passed_over));
 }
 
 Result<Checkpoint> Checkpoint::open_step(const std::string& path) {
@@ -162,7 +162,7 @@ Result<const SafetensorsFile*> Checkpoint::file_of(ShardPart part, std::string_v
   const auto it = shard_of.find(name);
   if (it == shard_of.end())
     return Status(Code::not_found,
-                  cat(path_, ": holds no ", part_name(part), " tensor ", shown(name)));
+                  cat(path_, ": contains no ", part_name(part), " tensor ", shown(name)));
   WEFT_TRY(verify(it->second).within(cat(part_name(part), " tensor ", shown(name))));
   return &shards_[it->second].file;
 }

@@ -8,7 +8,7 @@ namespace weft {
 
 namespace {
 
-// Whether the checkpoint is at fault. The other failures depend on the process that reads it.
+// Whether the checkpoint causes the failure. Other failures depend on the process that reads it.
 bool is_of_checkpoint(const Status& status) {
   return status.code() != Code::no_memory && status.code() != Code::io;
 }
@@ -21,7 +21,7 @@ std::string shard_name(ShardPart part, size_t index) {
 
 // As many tensors to a shard as fit, in their order.
 Result<std::vector<size_t>> split(const std::vector<TensorSpec>& tensors, uint64_t shard_bytes) {
-  // What no shard would accept is found before the first is made.
+  // A tensor that no shard accepts is detected before the first shard is made.
   WEFT_TRY(lay_out_safetensors(tensors, {}).status());
   std::vector<size_t> ends;
   uint64_t bytes = 0;
@@ -38,15 +38,15 @@ Result<std::vector<size_t>> split(const std::vector<TensorSpec>& tensors, uint64
   return ends;
 }
 
-// Renamed first, so that one that is half gone is never taken for a checkpoint.
+// Renamed first, so that a partly removed directory is never treated as a checkpoint.
 Status remove_step(const std::string& directory, uint64_t step) {
   const std::string hidden = join_path(directory, hidden_directory(step, "removed"));
   WEFT_TRY(rename_path(join_path(directory, step_directory(step)), hidden));
   return remove_path(hidden);
 }
 
-// Keeps `step` and the newest below it that is whole. What is newer and broken is left for a person
-// to look at.
+// Keeps `step` and the newest intact one before it. Newer damaged
+// ones are kept for the user.
 Status prune(const std::string& directory, uint64_t step) {
   WEFT_TRY_ASSIGN(const auto steps, list_steps(directory));
   bool kept = false;
@@ -69,15 +69,15 @@ std::string optimizer_tensor_name(std::string_view parameter, std::string_view s
 }
 
 Status CheckpointWriter::may_write(const std::string& directory, uint64_t step) {
-  // What a resumed run would start from. One that `latest` does not know yet is of a writer that
-  // was killed, and no obstacle. Mostly it is older, which its manifest tells; only a newer one is
-  // worth to be read whole.
+  // The checkpoint from which a resumed run would start. If `latest` does not name a checkpoint,
+  // its writer was killed, and it does not count. Usually the checkpoint is older, as its manifest
+  // shows; only a newer one is read completely.
   const auto blocks = [&](Checkpoint::Check check) -> Status {
     const auto current = Checkpoint::open(directory, check);
     if (!current.ok()) return is_of_checkpoint(current.status()) ? Status() : current.status();
     if (current.value().manifest().step <= step) return {};
     return Status(Code::state, cat(current.value().path(), ": is newer than step ", step,
-                                   "; remove it or write elsewhere"));
+                                   "; remove it or use another directory"));
   };
   return blocks(Checkpoint::Check::sizes).ok() ? Status() : blocks(Checkpoint::Check::checksums);
 }
@@ -95,10 +95,10 @@ Result<CheckpointWriter> CheckpointWriter::begin(const std::string& directory, M
   WEFT_TRY(check_directory_of_checkpoints(directory));
   WEFT_TRY(make_directory(directory, /*with_parents=*/true));
   WEFT_TRY_ASSIGN(out.lock_, File::open_directory(directory));
-  WEFT_TRY(out.lock_.lock("another writer is at work here"));
-  // Under the lock: what it finds is the newest until this writer is done.
+  WEFT_TRY(out.lock_.lock("another writer uses this directory"));
+  // Under the lock, so that the result remains the newest until this writer has ended.
   WEFT_TRY(may_write(directory, manifest.step));
-  // What writers left that were killed.
+  // Files of killed writers.
   WEFT_TRY_ASSIGN(const auto names, list_directory(directory));
   for (const std::string& name : names)
     if (is_hidden_directory(name)) WEFT_TRY(remove_path(join_path(directory, name)));
@@ -171,11 +171,11 @@ Result<std::string> CheckpointWriter::commit() {
   const std::string path = join_path(directory_, name_);
   bool swapped = false;
   WEFT_TRY(rename_or_swap(temporary.path(), path, &swapped));
-  // After a swap the hidden name holds what this one replaces.
+  // After a swap the hidden name is the replaced checkpoint.
   if (!swapped) temporary.keep();
   WEFT_TRY(lock_.sync());
   WEFT_TRY(replace_text(join_path(directory_, kLatestFile), name_ + "\n"));
-  // The checkpoint is safe; old ones that stay for once are removed after the next.
+  // The checkpoint is complete; old ones that could not be removed are removed after the next save.
   (void)prune(directory_, manifest_.step);
   return path;
 }

@@ -59,7 +59,7 @@ Status read_machines(const Json& value, size_t index, ClusterMachines& out) {
   return fields.finish();
 }
 
-// "node-7" as the 7 of "node"; no stem: not such a name.
+// "node-7" is number 7 of the stem "node"; no stem: not such a name.
 struct Numbered {
   std::string_view stem;
   uint64_t number = 0;
@@ -76,10 +76,10 @@ Numbered numbered(std::string_view name) {
   return plain ? out : Numbered{};
 }
 
-// The names that machines have: those of the file, and with a count those of each of them.
+// The names of machines: those of the file, or with a count the name of each one.
 class Names {
  public:
-  // The entry that has the name, as it is or with a number; null: none.
+  // The entry with this name, without or with a number; null: none.
   const size_t* find(std::string_view name) const {
     if (const auto it = entries_.find(name); it != entries_.end()) return &it->second.index;
     const Numbered one = numbered(name);
@@ -88,7 +88,7 @@ class Names {
                ? &it->second.index
                : nullptr;
   }
-  // An entry that has a name of m already.
+  // An entry that already has a name of m.
   const size_t* taken(const ClusterMachines& m) const {
     if (const size_t* index = find(m.name)) return index;
     const auto it = lowest_.find(m.name);
@@ -132,10 +132,10 @@ Status read_override(const Json& value, size_t index, const Names& known,
     return fault(cat(where, "between has ", names.size(), " names, expected 2"));
   for (const std::string& name : names)
     if (!known.knows(name))
-      return fault(cat(where, "'", name, "' is no machine and no group of the file"));
+      return fault(cat(where, "'", name, "' is not a machine or a group of the file"));
   out.a = names[0];
   out.b = names[1];
-  // What it does not say stays as it is between machines.
+  // Missing keys have the values of `between`.
   out.link = between;
   WEFT_TRY(read_link(fields, out.link));
   return fields.finish();
@@ -146,7 +146,7 @@ Status read_all(const Json& root, Cluster& out) {
   uint64_t format = 0;
   WEFT_TRY(fields.number("weft_cluster", format));
   if (format != kFormat)
-    return fault(cat("weft_cluster is ", format, ", this weft reads format ", kFormat));
+    return fault(cat("weft_cluster is ", format, ", this version of weft reads format ", kFormat));
   WEFT_TRY_ASSIGN(const Json* machines, fields.list("machines"));
   if (machines->items().empty()) return fault("machines is empty, expected one or more");
   Names names;

@@ -1,4 +1,4 @@
-// A cluster: machines and links that need not be here, for predictions. A JSON file; weft-plan(1)
+// A cluster: machines and links for predictions; they need not exist. A JSON file; weft-plan(1)
 // describes it.
 #pragma once
 
@@ -17,12 +17,12 @@ struct ClusterLink {
   friend bool operator==(const ClusterLink&, const ClusterLink&) = default;
 };
 
-// Machines that are alike: "name" if there is one, else "name-0", "name-1", ...
+// Equal machines: "name" if there is one, otherwise "name-0", "name-1", ...
 struct ClusterMachines {
   std::string name, group;        // group: empty or shared by several
   uint64_t count = 1, ranks = 1;  // ranks of each machine
   double speed = 1;               // of a rank, in units of this machine
-  uint64_t memory = 0;            // bytes that a rank may take for tensors; 0: no limit
+  uint64_t memory = 0;            // memory limit of a rank for tensors; 0: no limit
 };
 
 // Between the machines of two names or groups, or, if both are the same, between those of one.
@@ -31,14 +31,14 @@ struct ClusterOverride {
   ClusterLink link;
 };
 
-// The time that passes on a rank between two kernels: measured, with one job handed out ahead (9 to
-// 10 microseconds).
+// The time between two kernels on a rank, measured with one job given out ahead: 9 to 10
+// microseconds.
 constexpr double kActionOverhead = 10e-6;
 
 struct Cluster {
   std::vector<ClusterMachines> machines;
   ClusterLink within, between;             // ranks of one machine, of different machines
-  std::vector<ClusterOverride> overrides;  // the last that fits counts
+  std::vector<ClusterOverride> overrides;  // the last one that matches counts
   double overhead = kActionOverhead;       // seconds of a rank per action
 
   int64_t ranks() const;

@@ -56,9 +56,9 @@ bool fits(uint64_t offset, uint64_t size) {
 }
 
 // A write beyond the limit on the size of files raises SIGXFSZ, which ends a process that does not
-// handle it. While this lives the calling thread blocks the signal, so that the write fails with
-// EFBIG instead. A signal that the write raised is taken back; one that was pending before is the
-// host's, and stays.
+// handle it. While this object exists the calling thread blocks the signal, so that the write fails
+// with EFBIG instead. A signal that the write raised is removed; a signal of the host that was
+// pending before is not.
 class FileSizeSignal {
  public:
   FileSizeSignal() {
@@ -184,8 +184,8 @@ Status File::reserve(uint64_t size) {
 }
 
 Status File::sync() {
-  // Not tried again when it fails: the kernel may by then have forgotten which pages were lost.
-  // EINVAL: nothing to sync here.
+  // Not repeated after a failure, because the kernel may no longer know which pages were lost.
+  // EINVAL: the file does not support sync.
   if (::fsync(fd_) != 0 && errno != EINVAL) return failure(path_, "sync", errno);
   return {};
 }
@@ -193,7 +193,7 @@ Status File::sync() {
 Status File::lock(const std::string& busy) {
   if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) return {};
   if (errno == EWOULDBLOCK) return Status(Code::state, cat(path_, ": ", busy));
-  // A file system without locks: then one writer is the caller's care.
+  // A file system without locks: the caller must ensure that there is one writer.
   if (errno == ENOLCK || errno == EOPNOTSUPP || errno == ENOSYS || errno == EINVAL ||
       errno == EBADF)
     return {};
@@ -206,7 +206,7 @@ Temporary& Temporary::operator=(Temporary&& other) noexcept {
 }
 
 Temporary::~Temporary() {
-  // Nobody can be told of a failure here; whoever next needs the name removes what is left.
+  // A failure cannot be reported here; the next user of the name removes the rest.
   if (!path_.empty()) (void)attempt([this] { return remove_path(path_); });
 }
 
@@ -275,7 +275,7 @@ Status replace_text(const std::string& given, std::string_view text) {
   const std::string parent = parent_path(path);
   const std::string temporary =
       join_path(parent, cat('.', fs::path(path).filename().string(), ".tmp"));
-  // What an earlier crash left.
+  // The file of an earlier crash.
   if (path_exists(temporary)) WEFT_TRY(remove_path(temporary));
   Temporary owner(temporary);
   WEFT_TRY(write_text(temporary, text));
@@ -297,7 +297,7 @@ Status rename_or_swap(const std::string& from, const std::string& to, bool* swap
     return {};
   }
   if (errno != EINVAL && errno != ENOSYS) return failure(from, cat("swap with ", to), errno);
-  // Where the kernel or file system cannot swap there is a moment without either.
+  // If the kernel or the file system cannot swap, neither name exists for a moment.
   const std::string aside = from + ".old";
   WEFT_TRY(rename_path(to, aside));
   WEFT_TRY(rename_path(from, to));
@@ -320,7 +320,7 @@ Status make_directory(const std::string& path, bool with_parents) {
   return made ? sync_directory(parent) : Status();
 }
 
-// Not by std::filesystem: where memory runs out in a walk of its own, it ends the process.
+// Does not use std::filesystem, which ends the process if there is no memory for iterating.
 Result<std::vector<std::string>> list_directory(const std::string& path) {
   const std::unique_ptr<DIR, int (*)(DIR*)> directory(::opendir(path.c_str()), ::closedir);
   if (!directory) return failure(path, "list", errno);

@@ -1,5 +1,5 @@
-// Files and directories as the formats here need them: exact reads and writes at an offset, durable
-// names, errors that name the path.
+// Files and directories for the formats of this floor: exact reads and writes at an offset, durable
+// names, errors that contain the path.
 #pragma once
 
 #include <cstddef>
@@ -16,8 +16,8 @@ namespace weft {
 
 enum class Links : uint8_t { follow, refuse };
 
-// An open file or directory. Not mapped into memory: a mapped file that someone else cuts short
-// ends the process.
+// An open file or directory. Not mapped into memory, because a mapped file that another process
+// truncates ends this process.
 class File {
  public:
   File() = default;
@@ -25,9 +25,9 @@ class File {
   File& operator=(File&& other) noexcept;
   ~File();
 
-  // A regular file, to read. Never waits, whatever lies at the path.
+  // A regular file, to read. Never blocks, for any kind of file.
   static Result<File> open(const std::string& path, Links links = Links::follow);
-  // A new file, to write and read back; fails if the name is taken.
+  // A new file, to write and read back; fails if the name exists.
   static Result<File> create(const std::string& path);
   static Result<File> open_directory(const std::string& path);
 
@@ -36,13 +36,13 @@ class File {
   // Exactly `size` bytes or a failure.
   Status read(uint64_t offset, void* out, size_t size) const;
   Status write(uint64_t offset, const void* data, size_t size);
-  // Claims the room for `size` bytes now rather than finding the disk full later; where the file
-  // system cannot, it does nothing.
+  // Reserves `size` bytes on the disk, so that later writes cannot find it full. No effect if the
+  // file system does not support this.
   Status reserve(uint64_t size);
-  // Until this has succeeded nothing is known to be on the disk. After a failure the file must be
-  // written anew.
+  // The data is on the disk only after this has succeeded. After a failure the file must be written
+  // again.
   Status sync();
-  // Keeps other processes out until this File is gone; `busy` if one is there already.
+  // Locks the file until this File is destroyed; fails with `busy` if another process has the lock.
   Status lock(const std::string& busy);
 
  private:
@@ -51,7 +51,7 @@ class File {
   std::string path_;
 };
 
-// A file or directory that goes away with its owner unless it is kept.
+// A file or directory that is removed with its owner unless it is kept.
 class Temporary {
  public:
   Temporary() = default;
@@ -74,30 +74,30 @@ Result<Digest> checksum_of(const File& file, uint64_t size);
 std::string join_path(const std::string& directory, std::string_view name);
 std::string parent_path(const std::string& path);
 bool path_exists(const std::string& path);
-// Something lies there that this process may not read.
+// The path exists, but this process has no permission to read it.
 bool is_locked(const std::string& path);
 
 // A whole text of at most `limit` bytes.
 Result<std::string> read_text(const std::string& path, size_t limit, Links links = Links::follow);
 // A new file, synced.
 Status write_text(const std::string& path, std::string_view text);
-// The file at `path` is the old one or the new one at every moment, also after a crash.
+// The file at `path` is always either the old one or the new one, also after a crash.
 Status replace_text(const std::string& path, std::string_view text);
 
-// Where a new file has to be put to replace what `path` leads to: that, through links, if it is a
-// file, or nothing. Anything else is refused: to replace a device would take it from everyone.
+// The path at which a new file replaces `path`: the target of links if it is a file or does not
+// exist. Other kinds are refused, because replacing a device would remove it for all processes.
 Result<std::string> place_for_file(const std::string& path);
 
 Status rename_path(const std::string& from, const std::string& to);
-// Puts directory `from` at `to`, where a directory may lie: then that one is at `from` afterwards
+// Renames directory `from` to `to`. If `to` is an existing directory, it is at `from` afterwards
 // and *swapped is set.
 Status rename_or_swap(const std::string& from, const std::string& to, bool* swapped);
 Status sync_directory(const std::string& path);
-// Each name is synced that is made. With parents, one that is there already is no failure.
+// Each new name is synced. With parents, an existing directory is not a failure.
 Status make_directory(const std::string& path, bool with_parents);
 // The names in a directory, ascending.
 Result<std::vector<std::string>> list_directory(const std::string& path);
-// The file or the directory with all that is in it. Links are removed, not followed.
+// Removes a file, or a directory with its contents. Links are removed, not followed.
 Status remove_path(const std::string& path);
 
 }  // namespace weft

@@ -31,7 +31,7 @@ const char* Json::type_name() const {
   return kNames[static_cast<size_t>(kind_)];
 }
 
-// Of a value that has no parts.
+// The text of a value without parts.
 std::string Json::scalar() const {
   switch (kind_) {
     case Kind::boolean: return text_of(boolean());

@@ -1,5 +1,5 @@
-// A JSON value. The library whose reader and printer are used has one too, but where memory runs
-// out its own takes the process along: it allocates in its destructor.
+// A JSON value. The library for reading and printing has one too, but its destructor allocates,
+// which ends the process if there is not enough memory.
 #pragma once
 
 #include <cstdint>
@@ -44,7 +44,7 @@ class Json {
   bool is_object() const { return kind_ == Kind::object; }
   const char* type_name() const;
 
-  // Of the kind that it is.
+  // Valid for values of this kind.
   bool boolean() const { return whole_ != 0; }
   uint64_t whole() const { return whole_; }
   double number() const { return fraction_; }  // of any number
@@ -57,7 +57,7 @@ class Json {
   void push_back(Json value) { items().push_back(std::move(value)); }
   Json& operator[](const std::string& key) { return members()[key]; }
 
-  // `indent` spaces per level on lines of their own; -1: one line. Bytes that are no UTF-8 are
+  // `indent` spaces per level on separate lines; -1: one line. Bytes that are not UTF-8 are
   // replaced.
   std::string dump(int indent = -1) const;
 

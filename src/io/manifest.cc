@@ -15,8 +15,8 @@ constexpr uint64_t kFormat = 1;
 
 Status fault(std::string text) { return Status(Code::data, std::move(text)); }
 
-// The digest of the value's one compact text: white space in the file does not matter, all else
-// does.
+// The digest of the compact text of the value: white
+// space in the file is ignored.
 Digest checksum_of(const Json& body) {
   const std::string text = body.dump();
   return hash_bytes(text.data(), text.size());

@@ -1,5 +1,5 @@
-// The manifest of a checkpoint: what it is of, and which files with which checksums make it up. A
-// JSON file that checks itself.
+// The manifest of a checkpoint: its description, and its files with their checksums. A JSON file
+// with a checksum of itself.
 #pragma once
 
 #include <cstdint>
@@ -30,19 +30,19 @@ struct Manifest {
   std::string weft;   // the version that wrote it
   std::string model;  // what the user called the model
   uint64_t seed = 0;
-  uint64_t step = 0;  // how many steps the parameters have seen
-  // Settings as text, so that numbers come back as they were given.
+  uint64_t step = 0;  // number of updates of the parameters
+  // Settings as text, so that numbers keep their form.
   std::map<std::string, std::string> optimizer, options;
-  std::vector<CheckpointShard> shards;  // the writer's to fill
+  std::vector<CheckpointShard> shards;  // set by the writer
   friend bool operator==(const Manifest&, const Manifest&) = default;
 };
 
 // Fails for text that is not UTF-8.
 Result<std::string> print_manifest(const Manifest& manifest);
 enum class Checksum : uint8_t { check, ignore };
-// Refuses a checksum that is not that of the rest, duplicate and unknown keys, file names that lead
-// elsewhere, and a tensor or a file that occurs twice. A fuzzer, which cannot guess checksums, has
-// them ignored.
+// Refuses a wrong checksum, duplicate and unknown keys, file names
+// in other directories, and a
+// tensor or a file that occurs twice. Fuzzers ignore checksums, which they cannot guess.
 Result<Manifest> parse_manifest(std::string_view text, Checksum checksum = Checksum::check);
 
 }  // namespace weft

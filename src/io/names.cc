@@ -29,11 +29,11 @@ Status check_tensor_name(std::string_view name) {
     return Status(Code::invalid, cat("tensor name ", shown(name), " has ", name.size(),
                                      " bytes, expected at most ", kLongest));
   if (name.find('\0') != name.npos)
-    return Status(Code::invalid, cat("tensor name ", shown(name), " holds a NUL"));
+    return Status(Code::invalid, cat("tensor name ", shown(name), " contains a NUL"));
   if (!valid_utf8(name))
     return Status(Code::invalid, cat("tensor name ", shown(name), " is not UTF-8"));
   if (name == "__metadata__")
-    return Status(Code::invalid, "tensor name '__metadata__' is kept for metadata");
+    return Status(Code::invalid, "tensor name '__metadata__' is reserved for metadata");
   return {};
 }
 

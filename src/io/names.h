@@ -1,5 +1,5 @@
-// Names of tensors and files that come from outside: which are allowed, and whether two lists
-// agree.
+// Checks of the names of tensors and files,
+// and comparison of two lists.
 #pragma once
 
 #include <string>
@@ -16,17 +16,17 @@ struct TensorSpec {
   friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };
 
-// "a, b, c", and of a longer list how many more.
+// "a, b, c", and the number of further items of a longer list.
 std::string listed(const std::vector<std::string>& items);
 
 // A file name that stays in its directory: letters, digits, '.', '_', '-', not starting with a dot.
 bool plain_file_name(std::string_view name);
 
-// 1 to 512 bytes of UTF-8 without NUL, and not the name that safetensors keeps for itself.
+// 1 to 512 bytes of UTF-8 without NUL, and not the name that safetensors reserves.
 Status check_tensor_name(std::string_view name);
 
-// The same names, each with the same dtype and shape, in any order. Otherwise a failure that counts
-// what is missing, what is surplus and what differs, with the first names of each.
+// The same names, each with the same dtype and shape, in any order. Otherwise a failure with the
+// numbers of missing, surplus and different tensors, and the first names of each.
 Status compare_tensors(const std::string& where, const std::vector<TensorSpec>& expected,
                        const std::vector<TensorSpec>& found);
 

@@ -22,7 +22,7 @@ void add(const FileValues& values, Json& out) {
     std::visit([&, &key = name](const auto& v) { out[key] = v; }, value);
 }
 
-// All fields that nobody has taken.
+// All fields that have not been read.
 Status read_values(const Fields& fields, const Json& object, const std::string& where,
                    FileValues& out) {
   for (const auto& [name, item] : object.members()) {

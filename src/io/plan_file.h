@@ -1,5 +1,5 @@
-// A plan as a file: where the stages of a model begin, its schedule and its settings. What it
-// leaves out follows from these.
+// A plan as a file: the first nodes of the stages, the schedule and the settings. They determine
+// the rest of the plan.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,19 @@
 
 namespace weft {
 
-// Settings by name. Which there are, and what each may be, is for their owner to say.
+// Settings by name. The owner of the settings checks names and values.
 using FileValue = std::variant<bool, uint64_t, double, std::string>;
 using FileValues = std::map<std::string, FileValue>;
-// What there is, for an error: "a string".
+// The kind of a value for an error: "a string".
 const char* value_kind(const FileValue& value);
 
 struct PlanFile {
   std::string weft;   // who wrote it
   Digest model_hash;  // a plan is valid only for this model
   std::optional<Digest>
-      plan_hash;  // of the plan as it was saved; none: whatever plan the rest makes
+      plan_hash;  // of the saved plan; none: the resulting plan is not compared with a hash
   std::vector<std::string>
-      rows;  // the schedule written out, a row per rank; empty: as the setting "schedule" makes it
+      rows;  // the schedule as text, a row per rank; empty: the setting "schedule" determines it
   std::vector<std::string> cuts;  // the first nodes of stages 1, 2, ...
   FileValues settings, optimizer;
   friend bool operator==(const PlanFile&, const PlanFile&) = default;

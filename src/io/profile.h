@@ -1,4 +1,4 @@
-// A profile: how long the kernels of each node of a model took on a machine. A JSON file.
+// A profile: the times of the kernels of each node of a model on a machine. A JSON file.
 #pragma once
 
 #include <cstdint>
@@ -19,11 +19,11 @@ struct ProfileNode {
 
 struct Profile {
   std::string weft, model,
-      kernels;  // who measured, what, and with which kernels; for people, not compared
+      kernels;  // the version, the model and the kernels; for information, not compared
   uint64_t micro_batch_size = 1;
   uint64_t seq_len = 0;  // 0: the model has none
   uint64_t threads = 1;
-  double update = 0;  // seconds of a step's end (sums of squares, new weights) for all parameters
+  double update = 0;  // seconds of the end of a step (norm and new weights) for all parameters
   std::vector<ProfileNode> nodes;  // those of the model without its inputs, in its order
   friend bool operator==(const Profile&, const Profile&) = default;
 };

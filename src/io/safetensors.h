@@ -1,5 +1,5 @@
-// Files of named tensors in the safetensors format: 8 bytes that count the header, a JSON header,
-// then the tensors' bytes.
+// Files of named tensors in the safetensors format: 8 bytes with the size of the header, a JSON
+// header, then the bytes of the tensors.
 //
 // The reader treats a file as hostile. It accepts what the reference reader accepts within the
 // limits below, and refuses holes, overlaps, trailing bytes, duplicate keys and unknown dtypes. The
@@ -30,7 +30,7 @@ struct SafetensorsEntry {
   Shape shape;
   uint64_t begin = 0, end = 0;  // bytes, counted from the end of the header
 
-  // What it is here; none for a dtype that weft does not load. Takes no memory.
+  // Its type and shape; none for a dtype that weft does not load. Allocates nothing.
   std::optional<DType> known() const;
   // The same with name and shape; fails for such a dtype.
   Result<TensorSpec> spec() const;
@@ -48,17 +48,17 @@ struct SafetensorsLimits {
   uint64_t tensors = 1'000'000;
 };
 
-// The count of header bytes from the first 8 bytes of a file, checked against the limits and the
-// file's size before any is read.
+// The size of the header from the first 8 bytes of a file, checked against the limits and the size
+// of the file before the header is read.
 Result<uint64_t> safetensors_header_bytes(const unsigned char prefix[8], uint64_t file_bytes,
                                           const SafetensorsLimits& limits);
-// All checks that need no tensor's bytes. `data_bytes` is what the file holds after the header.
+// All checks without the bytes of tensors. `data_bytes` is the number of bytes after the header.
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, uint64_t data_bytes,
                                                    const SafetensorsLimits& limits);
 // The 8 bytes and the padded JSON that open a file with these entries.
 std::string print_safetensors_header(const SafetensorsHeader& header);
-// Where each tensor goes in a written file: the widest dtype first, then by name. Fails for a name
-// that cannot be or occurs twice.
+// The order of tensors in a file: the widest dtype first, then by name. Fails for a name that is
+// not valid or occurs twice.
 Result<SafetensorsHeader> lay_out_safetensors(const std::vector<TensorSpec>& tensors,
                                               const SafetensorsMetadata& metadata);
 
@@ -73,12 +73,12 @@ class SafetensorsFile {
   uint64_t bytes() const { return data_begin_ + data_bytes_; }
   const SafetensorsEntry* find(std::string_view name) const;  // null if there is none
 
-  // The whole tensor; a dtype or a count that is not that of `out` is a failure.
+  // The whole tensor; another dtype or number of elements than that of `out` is a failure.
   Status read(const SafetensorsEntry& entry, std::span<float> out) const;
   Status read(const SafetensorsEntry& entry, std::span<int32_t> out) const;
-  // Its bytes as they are.
+  // Its bytes without conversion.
   Status read_bytes(const SafetensorsEntry& entry, std::span<std::byte> out) const;
-  // Those of a piece that begins at that byte of the tensor.
+  // The bytes of a piece that begins at this byte of the tensor.
   Status read_piece(const SafetensorsEntry& entry, uint64_t offset, std::span<std::byte> out) const;
   // Of the whole file.
   Result<Digest> checksum() const;
@@ -92,9 +92,9 @@ class SafetensorsFile {
   uint64_t data_begin_ = 0, data_bytes_ = 0;
 };
 
-// Writes tensors in pieces, so that no whole one need be in memory. The file appears under its
-// name, whole and synced, when finish succeeds; until then it is a hidden file beside it, which
-// goes away with the writer.
+// Writes tensors in pieces, so that no whole tensor needs to be in memory. The file gets its name
+// when finish succeeds, complete and synced. Until then it is a hidden file in the same directory,
+// which is removed with the writer.
 class SafetensorsWriter {
  public:
   struct Written {
@@ -112,7 +112,7 @@ class SafetensorsWriter {
   Status write(std::string_view name, std::span<const std::byte> bytes);
   // The same in pieces that do not overlap, in any order.
   Status write_piece(std::string_view name, uint64_t offset, std::span<const std::byte> bytes);
-  // Whether it succeeds or fails, the writer is done for.
+  // The writer cannot be used afterwards, on success or failure.
   Result<Written> finish();
 
  private:
@@ -125,7 +125,7 @@ class SafetensorsWriter {
   File file_;
   SafetensorsHeader header_;
   std::map<std::string_view, size_t>
-      by_name_;  // views into header_, whose entries stay where they are when this is moved
+      by_name_;  // views into header_, whose entries keep their addresses when this object is moved
   std::vector<bool> written_;
   std::vector<uint64_t> missing_;  // bytes of each tensor
   uint64_t hashed_ = 0;            // bytes after the header

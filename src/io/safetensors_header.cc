@@ -1,6 +1,6 @@
-// The header of safetensors files: JSON read as a stream of events, so that nothing is lost that a
-// tree would hide (duplicate keys, the way a number was written) and nothing is built that the
-// limits forbid.
+// The header of safetensors files: JSON is read as a stream of
+// events, because a tree would hide
+// duplicate keys and the form of numbers, and to check the limits before memory is allocated.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -24,7 +24,7 @@ struct DTypeRow {
   std::string_view name;
   uint32_t bits;
 };
-// In the order of the reference, which is also that in which its writer sorts, last row first.
+// In the order of the reference implementation. Its writer sorts in this order, last row first.
 constexpr DTypeRow kDTypes[] = {
     {"BOOL", 8},        {"F4", 4},      {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"U8", 8},
     {"I8", 8},          {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8},
@@ -50,8 +50,8 @@ std::string_view file_dtype(DType dtype) {
 
 Status fault(std::string text) { return Status(Code::data, std::move(text)); }
 
-// Receives the events of nlohmann's parser. Each handler says whether to go on; the first refusal
-// is kept in `status`.
+// Receives the events of nlohmann's parser. Each handler returns whether to continue; `status`
+// keeps the first error.
 class HeaderReader {
  public:
   explicit HeaderReader(const SafetensorsLimits& limits) : limits_(limits) {}
@@ -175,7 +175,7 @@ class HeaderReader {
     return false;
   }
 
-  // A fault inside the object of key_.
+  // An error in the object of key_.
   bool stop(const std::string& text) {
     return fail(key_ == kMetadata ? cat("metadata: ", text)
                                   : cat("tensor ", shown(key_), ": ", text));
@@ -217,7 +217,7 @@ Status check_size(const SafetensorsEntry& entry) {
   wraps = wraps || __builtin_mul_overflow(elements, int64_t{find_dtype(entry.dtype)->bits}, &bits);
   const std::string what = cat(entry.dtype, entry.shape.text());
   if (wraps) return refuse(what, " has more bytes than a 64-bit size can count");
-  if (bits % 8 != 0) return refuse(what, " does not fill whole bytes");
+  if (bits % 8 != 0) return refuse(what, " is not a whole number of bytes");
   if (entry.end < entry.begin)
     return refuse("ends at byte ", entry.end, " before it begins at ", entry.begin);
   const uint64_t bytes = static_cast<uint64_t>(bits) / 8;
@@ -270,7 +270,8 @@ Result<uint64_t> safetensors_header_bytes(const unsigned char prefix[8], uint64_
       sizeof count);  // little-endian, as everything here (base/hash.cc refuses other machines)
   const uint64_t most = std::min(limits.header_bytes, kFormatHeaderBytes);
   if (count < 2 || count > most)
-    return fault(cat("is no safetensors file: header has ", count, " bytes, expected 2 to ", most));
+    return fault(
+        cat("is not a safetensors file: header has ", count, " bytes, expected 2 to ", most));
   if (count > file_bytes - 8)
     return fault(cat("header has ", count, " bytes, but the file holds ", file_bytes - 8,
                      " after the first 8"));
@@ -279,11 +280,11 @@ Result<uint64_t> safetensors_header_bytes(const unsigned char prefix[8], uint64_
 
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, uint64_t data_bytes,
                                                    const SafetensorsLimits& limits) {
-  // The parser would skip a byte order mark and take NUL for the end of the text; other readers do
-  // neither.
+  // The parser would skip a byte order mark and treat NUL as the end of the text; other readers do
+  // not.
   const size_t first = json.find_first_not_of(" \t\r\n");
   if (first == json.npos || json[first] != '{') return fault("header expects an object");
-  if (json.find('\0') != json.npos) return fault("header is not valid JSON: it holds a NUL");
+  if (json.find('\0') != json.npos) return fault("header is not valid JSON: it contains a NUL");
   HeaderReader reader(limits);
   const bool read = Parser::sax_parse(json.begin(), json.end(), &reader,
                                       Parser::input_format_t::json, /*strict=*/true);

@@ -74,7 +74,7 @@ Status SafetensorsFile::read_bytes(const SafetensorsEntry& entry, std::span<std:
   if (out.size() != entry.end - entry.begin)
     return Status(Code::invalid,
                   cat(path(), ": tensor ", shown(entry.name), ": has ", entry.end - entry.begin,
-                      " bytes, but there is room for ", out.size()));
+                      " bytes, but the memory has ", out.size()));
   return read_piece(entry, 0, out);
 }
 
@@ -82,10 +82,10 @@ Status SafetensorsFile::read_piece(const SafetensorsEntry& entry, uint64_t offse
                                    std::span<std::byte> out) const {
   const std::string where = cat(path(), ": tensor ", shown(entry.name));
   if (entry.end > data_bytes_ || entry.begin > entry.end)
-    return Status(Code::invalid, cat(where, ": is not of this file"));
+    return Status(Code::invalid, cat(where, ": does not belong to this file"));
   const uint64_t all = entry.end - entry.begin;
   if (offset > all || out.size() > all - offset)
-    return Status(Code::invalid, cat(where, ": has ", all, " bytes, asked for ", out.size(),
+    return Status(Code::invalid, cat(where, ": has ", all, " bytes, requested are ", out.size(),
                                      " from byte ", offset));
   return file_.read(data_begin_ + entry.begin + offset, out.data(), out.size())
       .within(cat("tensor ", shown(entry.name)));

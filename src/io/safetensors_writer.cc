@@ -27,7 +27,7 @@ Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& given,
                                      " bytes, expected at most ", most));
   const std::string temporary = join_path(
       parent_path(path), cat('.', std::filesystem::path(path).filename().string(), ".tmp"));
-  // What an earlier crash left.
+  // The file of an earlier crash.
   if (path_exists(temporary)) WEFT_TRY(remove_path(temporary));
   WEFT_TRY_ASSIGN(out.file_, File::create(temporary));
   out.path_ = path;

@@ -12,13 +12,13 @@ namespace {
 
 Status fault(std::string text) { return Status(Code::data, std::move(text)); }
 
-// What is there instead: of a number the value, of all else the kind.
+// The found value: a number as it is, otherwise its kind.
 std::string found(const Json& value) {
   return value.is_number() ? value.dump() : value.type_name();
 }
 
-// Builds the value, but refuses what a tree would hide: duplicate keys, and depth beyond what any
-// file here has.
+// Builds the value, but refuses duplicate keys, which a tree
+// would hide, and too many levels.
 class StrictBuilder {
  public:
   explicit StrictBuilder(Fractions fractions) : fractions_(fractions) {}
@@ -90,7 +90,7 @@ class StrictBuilder {
 Result<Json> read_json(std::string_view text, Fractions fractions) {
   const size_t first = text.find_first_not_of(" \t\r\n");
   if (first == text.npos || text[first] != '{') return fault("expected an object");
-  if (text.find('\0') != text.npos) return fault("is not valid JSON: it holds a NUL");
+  if (text.find('\0') != text.npos) return fault("is not valid JSON: it contains a NUL");
   StrictBuilder builder(fractions);
   const bool read = nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
   if (!builder.status.ok()) return builder.status;

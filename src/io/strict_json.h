@@ -1,5 +1,5 @@
-// JSON that comes from outside, read without mercy: duplicate, unknown and missing keys, wrong
-// types and depth are failures that name them.
+// Strict reading of JSON: duplicate, unknown and missing keys, wrong types and too many levels are
+// errors that name them.
 #pragma once
 
 #include <map>
@@ -18,13 +18,13 @@ enum class Fractions : uint8_t { refuse, allow };
 // One object, at most five levels deep.
 Result<Json> read_json(std::string_view text, Fractions fractions = Fractions::refuse);
 
-// Takes the known keys of an object one by one; what is left at the end is unknown.
+// Reads the known keys of an object one by one; the remaining keys are unknown.
 class Fields {
  public:
-  // `where` opens each message. The object stays the caller's.
+  // `where` is the beginning of each message. The object is borrowed.
   Fields(const Json& object, std::string where) : object_(object), where_(std::move(where)) {}
 
-  Status format(uint64_t known);  // the number "format" is that one
+  Status format(uint64_t known);  // checks the number "format"
   Status number(const char* key, uint64_t& out);
   Status real(const char* key, double& out);  // finite, from 0
   Status text(const char* key, std::string& out);

@@ -55,7 +55,7 @@ Status TokenFile::check_ids() const {
 Status TokenFile::window(int64_t offset, int64_t length, int32_t* out) const {
   if (offset < 0 || length < 0 || offset > size_ || length > size_ - offset)
     return Status(Code::invalid, cat(path(), ": tokens ", offset, " to ", offset, " + ", length,
-                                     " were asked for, but it has ", size_));
+                                     " were requested, but it has ", size_));
   unsigned char block[1 << 14];
   const int64_t at_once = static_cast<int64_t>(sizeof block / width_);
   for (int64_t done = 0; done < length; done += at_once) {
@@ -110,7 +110,7 @@ Status Samples::training(uint64_t seed, uint64_t step, uint64_t sample, int32_t*
 Status Samples::evaluation(int64_t index, int32_t* tokens, int32_t* targets) const {
   if (index < 0 || index >= evaluations_)
     return Status(Code::invalid, cat(file_.path(), ": evaluation window ", index,
-                                     " was asked for, but there are ", evaluations_));
+                                     " was requested, but there are ", evaluations_));
   return read(boundary_ + index * length_, tokens, targets);
 }
 

@@ -34,12 +34,12 @@ std::string hex(uint32_t value) {
   return out;
 }
 
-// Does the payload agree with the header, and the header with itself?
+// Whether the payload agrees with the header, and the fields of the header with each other.
 Status check_sizes(const FrameHeader& h, size_t payload) {
   if (h.length > kMaxPayload)
     return wrong(cat("payload of ", h.length, " bytes, a frame has at most ", kMaxPayload));
   if (h.length != payload)
-    return wrong(cat("header speaks of ", h.length, " bytes of payload, the frame has ", payload));
+    return wrong(cat("header with ", h.length, " bytes of payload, the frame has ", payload));
   if (h.piece > 0 && h.offset() >= h.total)
     return wrong(cat("piece ", h.piece, " of ", h.total, " bytes, which end before it"));
   if (h.length != piece_length(h.total, h.piece))
@@ -94,7 +94,7 @@ Result<FrameHeader> decode_frame(std::span<const std::byte> frame,
   if (const uint32_t magic = get_le<uint32_t>(p); magic != kMagic)
     return wrong(cat("magic ", hex(magic), ", expected ", hex(kMagic), " (WEFT)"));
   if (const uint8_t major = get_le<uint8_t>(p + 4); major != kWireMajor)
-    return wrong(cat("wire version ", major, ", this weft speaks ", kWireMajor));
+    return wrong(cat("wire version ", major, ", this weft has ", kWireMajor));
   if (const uint32_t check = check_of(frame.first(kHeaderCheckAt)),
       told = get_le<uint32_t>(p + kHeaderCheckAt);
       check != told)

@@ -7,9 +7,9 @@
 //  32 sequence u64      40 total u64
 //  48 piece u32         52 length u32             56 payload check u32     60 header check u32
 //
-// What is longer than 1 MiB goes in pieces: piece k begins at byte k * 2^20 of `total`, and all but
-// the last are full. So offset and length follow from piece and total, a header that contradicts
-// itself is refused, and a tensor may have 4 PiB.
+// A longer tensor or message is sent in pieces: piece k begins at byte k * 2^20 of `total`, and all
+// pieces except the last one are full. So piece and total determine offset and length, a header
+// that contradicts itself is refused, and a tensor can have 4 PiB.
 #pragma once
 
 #include <algorithm>
@@ -29,15 +29,15 @@ constexpr uint32_t kMagic = 0x54464557;  // "WEFT"
 constexpr uint8_t kWireMajor = 2, kWireMinor = 0;
 
 enum class FrameKind : uint8_t {
-  hello = 1,      // control lane, first frame each way: who speaks, what it speaks of
+  hello = 1,      // control lane, first frame in each direction: the sender and its run
   data = 2,       // data lane: a piece of a tensor of (step, edge, micro-batch)
-  grant = 3,      // control lane: room for (step, edge, micro-batch)
+  grant = 3,      // control lane: permission to send (step, edge, micro-batch)
   message = 4,    // control lane: a piece of a message of the runtime; `edge` is its type
-  heartbeat = 5,  // control lane: the loop lives; `step`: data frames sent so far; payload: what
-                  // the rank's Activity
+  heartbeat = 5,  // control lane: the event loop runs; `step`: data frames sent so far; payload:
+                  // the Activity of the rank
   abort = 6,      // control lane: the run has failed; payload: its Origin
-  abort_ack = 7,  // control lane: the abort was heard
-  bye = 8,        // control lane: an orderly end
+  abort_ack = 7,  // control lane: an abort has arrived
+  bye = 8,        // control lane: normal end
 };
 const char* frame_kind_name(FrameKind kind);
 
@@ -59,7 +59,7 @@ struct FrameHeader {
   bool last() const { return offset() + length == total; }
 };
 
-// Bytes of that piece.
+// Bytes of this piece.
 inline uint32_t piece_length(uint64_t total, uint32_t piece) {
   const uint64_t offset = uint64_t{piece} * kMaxPayload;
   return offset >= total ? 0
@@ -70,9 +70,9 @@ inline uint32_t piece_length(uint64_t total, uint32_t piece) {
 void encode_header(const FrameHeader& header, std::span<const std::byte> payload,
                    std::span<std::byte, kHeaderBytes> out);
 
-// Checks lengths, magic, major version, both checks, kind, flags and that the pieces add up;
-// `payload` is the rest of the frame. Errors have Code::protocol and say what was expected and
-// found.
+// Checks lengths, magic, major version, both checks, kind, flags and
+// the piece; `payload` is the
+// rest of the frame. Errors have Code::protocol and contain what was expected and found.
 Result<FrameHeader> decode_frame(std::span<const std::byte> frame,
                                  std::span<const std::byte>* payload);
 

@@ -1,4 +1,4 @@
-// A link's life, time and what it sends; what it receives is in receive.cc.
+// The states of a link, its deadlines and what it sends; what it receives is in receive.cc.
 #include "link/link.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ void Link::start(LinkTime now) {
 
 void Link::connected(LinkTime now, LinkEffects& effects) {
   if (state_ == State::aborting &&
-      !connection_) {  // it failed before the peer came: the peer shall know why
+      !connection_) {  // it failed before the peer connected: send the reason to the peer
     connection_ = true;
     return send_abort(now, effects);
   }
@@ -48,8 +48,8 @@ void Link::disconnected(const std::string& why, LinkTime now, LinkEffects& effec
   connection_ = false;
   if (state_ == State::aborting) return end();
   if (state_ == State::ended || lost_at_ != kNever) return;
-  // After either bye nothing is under way. The peer's may be lost with the connection, if the peer
-  // has heard ours and left.
+  // After either bye no frame is in transit. The bye of the peer can be lost with the connection,
+  // if the peer has received ours and closed it.
   if (heard_bye_ || said_bye_) {
     end();
     return effects.closed();
@@ -71,7 +71,7 @@ void Link::fail(const Origin& origin, LinkTime now, LinkEffects& effects) {
   effects.failed(origin, false);
 }
 
-// A fault of this end.
+// A failure of this end.
 void Link::fail_here(std::string detail, LinkTime now, LinkEffects& effects) {
   fail({.rank = self_,
         .code = Code::internal,
@@ -112,7 +112,7 @@ void Link::abort(const Origin& origin, LinkTime now, LinkEffects& effects) {
     send_abort(now, effects);
     return Status();
   });
-  if (!said.ok()) end();  // where there is no memory for words, the end of the connection says it
+  if (!said.ok()) end();  // without memory for the abort, the end of the connection replaces it
 }
 
 void Link::send_abort(LinkTime now, LinkEffects& effects) {
@@ -173,9 +173,9 @@ void Link::tick_live(LinkTime now, LinkEffects& effects) {
     fail(origin, now, effects);
   };
   if (now >= lost_at_)
-    return lose(Cause::closed, greeted_ ? lost_why_ : cat(lost_why_, ", before it said hello"), now,
+    return lose(Cause::closed, greeted_ ? lost_why_ : cat(lost_why_, " before its hello"), now,
                 effects);
-  if (now >= hello_by_) return late(greeted_ ? "answer our hello" : "say hello", times_.hello);
+  if (now >= hello_by_) return late(greeted_ ? "answer our hello" : "send hello", times_.hello);
   if (now >= silent_at()) return lose(Cause::silent, "", now, effects);
   if (now >= lag_at()) return lose(Cause::missing, "", now, effects);
   if (now >= bye_by_) return late("answer bye", times_.silence);
@@ -297,7 +297,7 @@ void Link::send_message(uint32_t type, std::span<const std::byte> bytes, LinkTim
 void Link::bye(LinkTime now, LinkEffects& effects) {
   if (state_ != State::open || said_bye_) return;
   if (!sending_.empty())
-    return fail_here(cat("bye to rank ", peer_, " while tensors leave"), now, effects);
+    return fail_here(cat("bye to rank ", peer_, " while tensors are being sent"), now, effects);
   said_bye_ = true;
   send_control(header(FrameKind::bye), {}, effects);
   if (heard_bye_) {

@@ -1,5 +1,5 @@
-// One connection between two ranks: a state machine. Frames and time go in; frames and events come
-// out. It owns no socket, thread or clock, knows nothing of engines or plans beyond bytes and tags,
+// One connection between two ranks: a state machine that takes frames and times, and returns frames
+// and events. It owns no socket, thread or clock, knows only bytes and tags of engines and plans,
 // and allocates nothing after the handshake except for long messages and failures.
 //
 //   waiting ── connected ──► greeting ── hello each way, equal, heard ──► open ── bye both ways ──►
@@ -13,22 +13,22 @@
 //  its own sequence numbers. A
 //    gap, a repeat, a frame of another incarnation, a wrong check: the link fails with
 //    Code::protocol and names it. Nothing is retried.
-//  - Lanes may overtake each other. So a side is open, and may send tensors, when it knows that the
-//  other has taken its hello:
+//  - Frames on one lane can overtake those on the other. So a side is open, and can send tensors,
+//  when it knows that the other side has accepted its hello:
 //    from the heartbeat that answers a hello.
-//  - Tensors are cut into pieces of 1 MiB and land where the owner says, piece by piece; those of
-//  one lane never interleave.
+//  - Tensors are cut into pieces of 1 MiB, which are written to the memory that the owner provides.
+//  Tensors of one lane never interleave.
 //  - Heartbeats every 250 ms. A peer is lost if no frame arrives on either lane for
-//  LinkTimes::silence, the peer timeout: long
-//    enough for TCP to send again what an interruption of 2 s has cost. A heartbeat tells how many
-//    data frames have been sent: if no data frame arrives although some are announced, the data
-//    lane is lost after kDataSilence times that. The factor is for slow links, where one frame of 1
-//    MiB may take longer than the peer timeout while the peer is heard on the control lane.
-//  - A closed connection is never made again. It is a suspicion for 300 ms: the abort that explains
-//  it may still come, here or from
-//    another rank, and then its origin is named instead of the messenger. So is a connection that
-//    cannot come to be; while the transport still tries it says nothing, and the hello's deadline
-//    counts.
+//  LinkTimes::silence, the peer timeout: long enough for TCP to repeat the packets that an
+//  interruption of 2 s has lost. A heartbeat contains the number of data frames sent: if no data
+//  frame arrives although some are announced, the data lane is lost after kDataSilence times the
+//  peer timeout. The factor is for slow links, where one frame of 1 MiB can take longer than the
+//  peer timeout while heartbeats still arrive.
+//  - A closed connection is not repeated. It is a suspicion for
+// 300 ms: the abort that explains it
+//  can still arrive, here or from another rank, and its origin is then reported instead. The same
+//  applies to a connection that cannot be made. While the transport still tries, it reports
+//  nothing, and the deadline of the hello counts.
 //  - Every state but ended has a deadline; see next_tick().
 #pragma once
 
@@ -49,11 +49,11 @@ struct Tag {
   friend bool operator==(const Tag&, const Tag&) = default;
 };
 
-// Milliseconds of a monotonic clock; the link never reads one itself.
+// Milliseconds of a monotonic clock, which the link does not read itself.
 using LinkTime = int64_t;
 constexpr LinkTime kNever = std::numeric_limits<LinkTime>::max();
 
-// A data frame that was announced may take that many peer timeouts.
+// An announced data frame can take this number of peer timeouts.
 constexpr LinkTime kDataSilence = 4;
 // The shortest peer timeout that a user may set: four heartbeats.
 constexpr LinkTime kLeastSilence = 1000;
@@ -62,11 +62,11 @@ struct LinkTimes {
   LinkTime heartbeat = 250;
   LinkTime silence = 5000;  // the peer timeout: without a frame on either lane
   LinkTime suspicion =
-      300;  // from a closed connection to the loss; also how long an abort waits to be heard
+      300;                 // from a closed connection to the loss; also the limit for an abort-ack
   LinkTime hello = 10000;  // from start() to open
 };
 
-// What the link asks of its transport and tells its owner. None of these calls back into the link
+// The effects of a link on its transport and its owner. None of these functions calls the link
 // before it returns.
 class LinkEffects {
  public:
@@ -76,19 +76,19 @@ class LinkEffects {
   // tokens.
   virtual void send(Lane lane, std::span<const std::byte, kHeaderBytes> header,
                     std::span<const std::byte> payload, uint64_t token) = 0;
-  virtual void open() = 0;  // handshake done both ways
-  // Where the tensor with this tag lands: as many bytes as it has, or why it is refused (no grant,
-  // unknown, wrong size). Tensors may come just before open().
+  virtual void open() = 0;  // hello accepted in both directions
+  // The memory for the tensor with this tag, of its size, or the reason why it is refused (no
+  // grant, unknown, wrong size). Tensors can arrive just before open().
   virtual Result<std::span<std::byte>> landing(const Tag& tag, uint64_t bytes) = 0;
   virtual void arrived(const Tag& tag) = 0;
-  virtual void released(const Tag& tag) = 0;  // all pieces of a tensor have left its memory
+  virtual void released(const Tag& tag) = 0;  // all pieces of a tensor have been read
   virtual void granted(const Tag& tag) = 0;
   virtual void message(uint32_t type, std::span<const std::byte> bytes) = 0;
-  virtual void leaving() = 0;  // the peer said bye; answer with bye() in time
-  virtual void failed(const Origin& origin, bool by_abort) = 0;  // once; the link is of no more use
+  virtual void leaving() = 0;  // the peer sent bye; answer with bye() in time
+  virtual void failed(const Origin& origin, bool by_abort) = 0;  // once; the link cannot be used
   virtual void closed() = 0;                                     // orderly: bye both ways
-  // What the transport says of its last try, asked when a connection has not come in time. Empty:
-  // it knows nothing.
+  // The message of the transport about its last try, called if there is no connection in time.
+  // Empty: unknown.
   virtual std::string trouble() { return {}; }
 };
 
@@ -98,22 +98,22 @@ class Link {
   // Data given to the transport and not yet sent, at most.
   static constexpr size_t kWindowBytes = size_t{4} << 20, kWindowFrames = 64;
 
-  // `tensors`: how many may be under way at once without an allocation. `most_message`: bytes of a
-  // message that the peer may send.
+  // `tensors`: the number that can be in transit at the same time without an allocation.
+  // `most_message`: bytes of a message that the peer may send.
   Link(int32_t self, int32_t peer, Identity identity, LinkTimes times = {}, size_t tensors = 64,
        size_t most_message = kMaxMessage);
 
-  // Everything takes the present time. From start() the peer has LinkTimes::hello to connect and
-  // greet.
+  // All functions take the current time. From start() on, the peer has LinkTimes::hello to connect
+  // and to send hello.
   void start(LinkTime now);
-  // The transport has a connection; says hello.
+  // The transport has a connection; sends hello.
   void connected(LinkTime now, LinkEffects& effects);
-  // It has lost it, or has given up the hope of one: `why`, for a person.
+  // The transport has lost the connection or cannot make one, with the reason as text.
   void disconnected(const std::string& why, LinkTime now, LinkEffects& effects);
   void received(Lane lane, std::span<const std::byte> frame, LinkTime now, LinkEffects& effects);
   void sent(uint64_t token, LinkTime now, LinkEffects& effects);
   void tick(LinkTime now, LinkEffects& effects);
-  LinkTime next_tick() const;  // when tick() has something to do; kNever when the link has ended
+  LinkTime next_tick() const;  // time of the next tick(); kNever when the link has ended
 
   // Only when open; otherwise they do nothing. A tensor's memory stays valid until released(tag);
   // after a failure until the transport is closed.
@@ -122,12 +122,12 @@ class Link {
   void send_grant(const Tag& tag, LinkTime now, LinkEffects& effects);
   void send_message(uint32_t type, std::span<const std::byte> bytes, LinkTime now,
                     LinkEffects& effects);  // copied
-  // The run has failed here: tells the peer, once, or one that connects within
-  // LinkTimes::suspicion. The owner knows already, so failed() is not called.
+  // The run has failed here: sends an abort to the peer once, also if it connects within
+  // LinkTimes::suspicion. failed() is not called, because the owner reported the failure.
   void abort(const Origin& origin, LinkTime now, LinkEffects& effects);
-  // An orderly end; nothing may be under way.
+  // Normal end; no tensor or message may be in transit.
   void bye(LinkTime now, LinkEffects& effects);
-  // What this rank reports with its heartbeats, and what the peer reported last and when.
+  // The activity in the heartbeats of this rank, and the last one of the peer with its time.
   void set_activity(const Activity& activity) { activity_ = activity; }
   const Activity& peer_activity() const { return peer_activity_; }
   LinkTime peer_activity_at() const { return peer_activity_at_; }
@@ -136,17 +136,17 @@ class Link {
   LinkTime last_heard() const { return last_heard_; }
 
   bool is_open() const { return state_ == State::open; }
-  // Nothing will be sent any more: the transport may be closed, once what was sent has left.
+  // Nothing more will be sent: the transport can be closed when all frames have been sent.
   bool is_dead() const { return state_ == State::ended; }
   int32_t peer() const { return peer_; }
 
  private:
   enum class State : uint8_t { waiting, greeting, open, aborting, ended };
-  struct Sending {  // a tensor whose pieces leave
+  struct Sending {  // a tensor that is being sent
     Tag tag;
     std::span<const std::byte> bytes;
   };
-  // First in, first out; grows if it must.
+  // First in, first out; grows if necessary.
   template <typename T>
   class Fifo {
    public:
@@ -218,17 +218,17 @@ class Link {
   LinkTime last_heard_ = 0, next_heartbeat_ = kNever;
   LinkTime last_tick_ = 0,
            deaf_until_ =
-               0;  // a rank that was stopped itself listens first, before it calls others silent
+               0;  // a rank that was stopped itself receives before it treats others as silent
   LinkTime lost_at_ = kNever;  // end of a suspicion
   std::string lost_why_;
   LinkTime abort_by_ = kNever, bye_by_ = kNever;
   std::vector<std::byte> abort_words_;
   uint64_t out_sequence_[2] = {0, 0}, in_sequence_[2] = {0, 0};  // per lane
-  uint64_t announced_ = 0;  // data frames that the peer says it has sent
+  uint64_t announced_ = 0;  // data frames that the peer has announced
   LinkTime lag_since_ = 0;  // lagging(): the last data frame, or the heartbeat that announced more
 
-  Fifo<Sending> sending_;  // the first `posted_` are wholly with the transport, the next one from
-                           // piece `next_piece_`
+  Fifo<Sending> sending_;  // the first `posted_` have been given to the transport, the next one
+                           // from piece `next_piece_`
   size_t posted_ = 0;
   uint32_t next_piece_ = 0;
   struct Piece {
@@ -240,7 +240,7 @@ class Link {
   size_t in_flight_bytes_ = 0;
   uint64_t next_token_ = 1;
 
-  bool landing_ = false;  // a tensor has begun to land
+  bool landing_ = false;  // a tensor has begun to arrive
   Tag landing_tag_;
   std::span<std::byte> landing_bytes_;
   uint32_t landing_piece_ = 0;

@@ -9,7 +9,7 @@ namespace weft {
 
 namespace {
 
-// Larger than any rank, stage or micro-batch, and any time that a rank can have waited.
+// Larger than any rank, stage or micro-batch, and than any time that a rank can have waited.
 constexpr int32_t kMostRank = kNobody, kMostStage = 1 << 16, kMostMicroBatch = 1 << 30;
 constexpr int64_t kMostTime = int64_t{1} << 48;
 
@@ -111,11 +111,11 @@ Result<Identity> decode_hello(std::span<const std::byte> payload) {
 }
 
 Status compare_identity(int32_t self, const Identity& mine, int32_t peer, const Identity& theirs) {
-  // The higher rank is the one that is refused, so both ends tell one story.
+  // The higher rank is refused, so that both ends report the same error.
   const bool swap = peer < self;
   const Identity& low = swap ? theirs : mine;
   const Identity& high = swap ? mine : theirs;
-  // What the lower one has is not said: who is refused may be a stranger.
+  // The value of the lower rank is not sent, because the refused process may not belong to the run.
   auto differs = [&](const char* section, const std::string& found = "") {
     return Status(Code::peer, cat("its ", section, found.empty() ? "" : " ", found,
                                   " differs from that of ", rank_name(std::min(self, peer))));

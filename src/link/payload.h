@@ -1,5 +1,5 @@
-// Payloads of control frames: which process of which run this is (hello), what the rank does
-// (heartbeat), why the run has failed (abort).
+// Payloads of control frames: the process and its run (hello), the activity of the rank
+// (heartbeat), the reason why the run has failed (abort).
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace weft {
 
-// What both ends must agree on, section by section; a difference refuses the link and names the
-// section.
+// The sections that must be equal on both ends; if one differs,
+// the link is refused with its name.
 struct Identity {
   uint32_t incarnation = 0;
   std::string version;  // of weft
@@ -37,7 +37,7 @@ Status compare_identity(int32_t self, const Identity& mine, int32_t peer, const 
 
 // Replaces the content of `out`; allocates nothing if that has the capacity (kActivityBytes).
 void encode_activity(const Activity& activity, std::vector<std::byte>& out);
-// Nothing at all is an unknown activity.
+// An empty payload is an unknown activity.
 Result<Activity> decode_activity(std::span<const std::byte> payload);
 
 // Without the stages.

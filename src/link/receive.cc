@@ -33,8 +33,8 @@ void Link::received(Lane lane, std::span<const std::byte> frame, LinkTime now,
   if (status.ok() || !live()) return;
   if (status.code() != Code::peer)
     return fail(of_peer(status.code(), Cause::protocol, status.text()), now, effects);
-  // The two ends differ. The higher rank is the one that is refused, so that both ends name the
-  // same one.
+  // The two ends differ. The higher rank is refused, so that
+  // both ends name the same one.
   Origin refused = of_peer(Code::peer, Cause::refused, status.text());
   if (self_ > peer_) {
     refused.rank = self_;
@@ -50,7 +50,7 @@ Status Link::check_header(Lane lane, const FrameHeader& h) {
   if ((h.kind == FrameKind::data) != (lane == Lane::data))
     return wrong(cat(frame_kind_name(h.kind), " frame on the ",
                      lane == Lane::data ? "data" : "control", " lane"));
-  // A hello brings its whole identity, which tells more.
+  // A hello contains its whole identity, so that its error is more precise.
   if (h.kind != FrameKind::hello && h.incarnation != identity_.incarnation)
     return wrong(cat("frame of another incarnation, ", h.incarnation));
   if (h.kind != FrameKind::data && h.kind != FrameKind::message && h.total != h.length)
@@ -66,9 +66,9 @@ void Link::heard_abort(const FrameHeader&, std::span<const std::byte> payload, L
       fail(of_peer(origin.status().code(), Cause::protocol, origin.status().text()), now, effects);
     return;
   }
-  // An abort counts whatever was lost before it: it says why.
+  // An abort counts even if frames before it were lost: it contains the reason.
   send_control(header(FrameKind::abort_ack), {}, effects);
-  if (!live()) return;  // aborting: this side's own word still waits to be heard
+  if (!live()) return;  // aborting: the abort of this side still waits for its answer
   end();
   effects.failed(origin.value(), true);
 }
@@ -79,13 +79,13 @@ Status Link::live_frame(Lane lane, const FrameHeader& h, std::span<const std::by
   if (h.sequence != expected)
     return wrong(cat(frame_kind_name(h.kind), " frame ", h.sequence, " of the ",
                      lane == Lane::data ? "data" : "control", " lane, expected ", expected,
-                     h.sequence > expected ? ": frames are lost" : ": a frame came again"));
+                     h.sequence > expected ? ": frames are lost" : ": a frame is repeated"));
   ++expected;
   last_heard_ = now;
   if (greeted_ == (h.kind == FrameKind::hello))
     return wrong(
         cat(frame_kind_name(h.kind), greeted_ ? " frame after a hello" : " frame before a hello"));
-  if (state_ == State::greeting && greeted_) {  // whoever says more than hello has taken ours
+  if (state_ == State::greeting && greeted_) {  // the peer has accepted our hello
     state_ = State::open;
     hello_by_ = kNever;
     effects.open();
@@ -104,7 +104,7 @@ Status Link::control_frame(const FrameHeader& h, std::span<const std::byte> payl
     case FrameKind::message: return message_frame(h, payload, effects);
     case FrameKind::grant:
       if (!payload.empty() || h.edge > kMostTag || h.micro_batch > kMostTag)
-        return wrong("grant frame with a tag or payload that cannot be");
+        return wrong("grant frame with a tag or payload that is not valid");
       effects.granted({h.step, static_cast<int32_t>(h.edge), static_cast<int32_t>(h.micro_batch)});
       return {};
     case FrameKind::bye:
@@ -131,7 +131,7 @@ Status Link::hello_frame(std::span<const std::byte> payload, LinkTime now, LinkE
   peer_process_ = theirs.value().process;
   WEFT_TRY(compare_identity(self_, identity_, peer_, theirs.value()));
   greeted_ = true;
-  send_heartbeat(now, effects);  // tells the peer that its hello was taken
+  send_heartbeat(now, effects);  // shows the peer that its hello was accepted
   return {};
 }
 
@@ -139,8 +139,8 @@ Status Link::heartbeat_frame(const FrameHeader& h, std::span<const std::byte> pa
                              LinkEffects&) {
   WEFT_TRY_ASSIGN(const Activity activity, decode_activity(payload));
   if (h.step < announced_)
-    return wrong(
-        cat("heartbeat that takes back data frames: ", h.step, " sent, it was ", announced_));
+    return wrong(cat("heartbeat with fewer data frames than before: ", h.step, " sent, it was ",
+                     announced_));
   if (!lagging()) lag_since_ = now;
   announced_ = h.step;
   peer_activity_ = activity;
@@ -176,11 +176,11 @@ Status Link::data_frame(const FrameHeader& h, std::span<const std::byte> payload
   lag_since_ = now;
   if (heard_bye_) return wrong("data frame after a bye");
   if (h.edge > kMostTag || h.micro_batch > kMostTag)
-    return wrong("data frame with a tag that cannot be");
+    return wrong("data frame with a tag that is not valid");
   const Tag tag{h.step, static_cast<int32_t>(h.edge), static_cast<int32_t>(h.micro_batch)};
   if (!landing_) {
     if (h.piece != 0)
-      return wrong(cat("piece ", h.piece, " of a tensor whose first piece did not come"));
+      return wrong(cat("piece ", h.piece, " of a tensor whose first piece did not arrive"));
     WEFT_TRY_ASSIGN(landing_bytes_, effects.landing(tag, h.total));
     if (landing_bytes_.size() != h.total)
       return wrong(cat("tensor of ", h.total, " bytes, its place has ", landing_bytes_.size()));

@@ -1,5 +1,5 @@
-// A library that ends the process where it finds no descriptor is asked for nothing before this has
-// looked.
+// Check before each use of a library that ends the process
+// if there is no free descriptor.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace weft {
 
-// Whether the process may open that many descriptors now. `what` begins the text of the failure.
+// Whether the process can open this number of descriptors. `what` is the beginning of the error.
 Status spare_descriptors(int count, const std::string& what);
 
-// Holds that many descriptors, so that strangers who connect cannot take them all. They are free
-// again after release().
+// Reserves this number of descriptors, so that unknown clients cannot use all of them. release()
+// frees them.
 class HeldDescriptors {
  public:
   static Result<HeldDescriptors> hold(int count, const std::string& what);

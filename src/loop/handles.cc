@@ -1,6 +1,6 @@
-// What lives on a loop: timers, signals, wakers and turns. libuv wants a handle's memory until its
-// close callback, so each keeps its handles in a state of its own, which the last close callback
-// frees.
+// The handles of a loop: timers, signals, wakers and turns. libuv needs the memory of a handle
+// until its close callback. Therefore each object keeps its handles in a separate state, which the
+// last close callback frees.
 #include <uv.h>
 
 #include <algorithm>
@@ -39,7 +39,7 @@ Loop::Timer::Timer(Loop& loop, std::function<void()> fired)
 Loop::Timer::~Timer() { close_and_delete<State>(&state_->handle); }
 
 void Loop::Timer::start(int64_t after_ms) {
-  uv_update_time(state_->handle.loop);  // else the time of this callback so far would be taken off
+  uv_update_time(state_->handle.loop);  // else the time of this callback would be subtracted
   const auto fire = [](uv_timer_t* handle) {
     auto* state = static_cast<State*>(handle->data);
     state->loop.protect(state->fired);
@@ -114,7 +114,7 @@ Loop::Turn::Turn(Loop& loop, std::function<bool()> ready, std::function<void()> 
   state_->before.data = state_->after.data = state_->awake.data = state_;
   uv_prepare_start(&state_->before, [](uv_prepare_t* handle) {
     auto* state = static_cast<State*>(handle->data);
-    bool awake = true;  // also where the answer fails
+    bool awake = true;  // also if `ready` fails
     state->loop.protect([&] { awake = state->ready(); });
     if (awake) uv_idle_start(&state->awake, [](uv_idle_t*) {});
   });

@@ -1,5 +1,5 @@
-// The loop itself and its posts. What is posted waits in a list under a mutex; a wake-up takes the
-// whole list at once, so a task that posts again does not keep the loop from its sockets.
+// The loop and its posted tasks. They wait in a list under a mutex. A wake-up takes the whole list
+// at once, so that a task that posts again does not delay the sockets.
 #include "loop/loop.h"
 
 #include <sys/eventfd.h>
@@ -17,8 +17,8 @@
 namespace weft {
 
 namespace {
-// The first loop of a process has a pipe of libuv's own, and libuv ends the process where it cannot
-// be made. Every loop has four more, and whoever makes one soon needs others.
+// For the first loop of a process libuv makes a pipe, and ends the process if this fails. Every
+// loop needs four more descriptors, and its users soon need others.
 constexpr int kDescriptors = 8;
 }  // namespace
 
@@ -117,7 +117,7 @@ bool Loop::post(std::function<void()> body) {
   struct Posted final : Task {
     explicit Posted(std::function<void()> b) : body(std::move(b)) {}
     void run() override {
-      const std::unique_ptr<Posted> self(this);  // what it holds goes before the next one runs
+      const std::unique_ptr<Posted> self(this);  // destroyed before the next task runs
       body();
     }
     void drop() override { delete this; }

@@ -1,5 +1,5 @@
-// The event loop (libuv) of a run, and the ways to wake it. One loop per run, on a thread of its
-// own; <uv.h> stays inside this folder.
+// The event loop (libuv) of a run, and the ways to wake it. One loop per run, on a separate thread;
+// only this folder includes <uv.h>.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,19 @@ namespace weft {
 class Loop {
  public:
   static Result<std::unique_ptr<Loop>> make();
-  // After run() has returned, or without it; whatever lives on the loop (timers, signals, wakers,
-  // turns) is destroyed before.
+  // After run() has returned, or without it. All timers, signals, wakers and turns of the loop must
+  // be destroyed before.
   ~Loop();
 
-  // Runs until stop(), once in a loop's life; the calling thread becomes the loop thread.
+  // Runs until stop(), at most once per loop; the calling thread becomes the loop thread.
   void run();
-  // Any thread. Runs `task` on the loop thread, in the order of the calls; never from inside
-  // post(). False, and the task is dropped, once stop() has been called. Allocates: for what must
-  // not, see Task and Signal.
+  // Any thread. Runs `task` on the loop thread, in the order of the calls; never from within
+  // post(). After stop(), returns false and drops the task. Allocates;
+  // Task and Signal do not.
   bool post(std::function<void()> task);
 
-  // The same without memory: the caller keeps the task until one of its functions is called, which
-  // may destroy it.
+  // The same without allocating: the caller keeps the task until one of its functions is called,
+  // which may destroy it.
   class Task {
    public:
     virtual ~Task() = default;
@@ -40,7 +40,7 @@ class Loop {
   };
   bool post(Task& task);
 
-  // Something that may be on the stack of the loop thread, and goes when it is not any more.
+  // An object that may be on the stack of the loop thread, and is destroyed when it is not.
   class Disposable : private Task {
    public:
     ~Disposable() override = default;
@@ -52,11 +52,11 @@ class Loop {
   };
   void dispose(std::unique_ptr<Disposable> what);
 
-  // What is told, on the loop thread, of an exception in a callback: memory has run out. It has
-  // left some object half changed, so whoever works on the loop fails with that status. `told` does
-  // without memory as far as others depend on it. Before run(), or loop thread.
+  // Called on the loop thread after an exception in a callback, for lack of memory: an object may
+  // be inconsistent, so that all users of the loop fail with this status. `told` must not depend
+  // on memory. Call on_failure() before run(), or on the loop thread.
   void on_failure(std::function<void(const Status&)> told);
-  // Loop thread. Calls f, which libuv is to see nothing of: its exceptions end here.
+  // Loop thread. Calls f and catches its exceptions, which must not pass through libuv.
   template <typename F>
   void protect(F&& f) noexcept {
     const Status status = attempt([&f] {
@@ -66,9 +66,9 @@ class Loop {
     if (!status.ok()) failed(status);
   }
 
-  // Any thread. What was posted before still runs, then run() returns.
+  // Any thread. Tasks that were posted before still run, then run() returns.
   void stop();
-  // Monotonic, of one clock with the timers. Loop thread.
+  // Monotonic time, from the same clock as the timers. Loop thread.
   int64_t now_ms() const;
   uv_loop_s* uv() const;  // for src/loop
 
@@ -90,7 +90,7 @@ class Loop {
 
   // Wakes the loop from any thread without allocating: `raised` runs on the loop thread at least
   // once after the last raise(), and many raises may share one run. Made and destroyed on the loop
-  // thread; nobody may be in raise() any more when it is destroyed.
+  // thread; no thread may be in raise() when it is destroyed.
   class Signal {
    public:
     Signal(Loop& loop, std::function<void()> raised);
@@ -106,8 +106,8 @@ class Loop {
     const std::shared_ptr<State> state_;
   };
 
-  // A descriptor that wakes the loop when it becomes readable, and does nothing else: what to do
-  // then is for a Turn. After its destruction the descriptor may be closed. Loop thread.
+  // A descriptor that only wakes the loop when it becomes readable; a Turn does the work. After its
+  // destruction the descriptor may be closed. Loop thread.
   class Waker {
    public:
     static Result<std::unique_ptr<Waker>> make(Loop& loop, int descriptor);
@@ -119,10 +119,10 @@ class Loop {
     State* state_ = nullptr;
   };
 
-  // For a library with a queue of its own behind an edge-triggered descriptor (ZeroMQ): before the
-  // loop would sleep `ready` is asked, and if it says yes the loop only looks at its other
-  // descriptors; after each look `turn` runs. So no wake-up can be lost, whoever swallowed the
-  // edge. Loop thread; neither may destroy the Turn.
+  // For a library with its own queue behind an edge-triggered descriptor (ZeroMQ). Before the loop
+  // sleeps it calls `ready`; if the result is true, the loop does not sleep and only checks its
+  // other descriptors. After each check `turn` runs. So no wake-up is lost, even if another call
+  // has consumed the edge. Loop thread; neither may destroy the Turn.
   class Turn {
    public:
     Turn(Loop& loop, std::function<bool()> ready, std::function<void()> turn);

@@ -13,8 +13,8 @@ namespace {
 constexpr uint32_t kOpen = uint32_t{1} << 31;
 constexpr int kMostThreads = 1024;  // per rank
 
-// The gap between two kernels of a job is shorter than a sleep and a wake-up, so it is worth
-// looking for some microseconds; a processor that others want is given up soon.
+// The time between two kernels of a job is shorter than a sleep and a wake-up, so that spinning for
+// some microseconds is faster. If other threads need the processor, spinning ends soon.
 constexpr int kLooks = 400;
 
 void pause() {
@@ -42,7 +42,7 @@ Result<std::unique_ptr<Team>> Team::make(int threads, const ComputeOptions& opti
     return Status(Code::invalid, cat("threads is ", threads, ", expected 1 to ", kMostThreads));
   std::unique_ptr<Team> team(new Team);
   team->helpers_.reserve(
-      static_cast<size_t>(threads - 1));  // its destructor ends those that are there
+      static_cast<size_t>(threads - 1));  // its destructor ends the existing threads
   for (int i = 1; i < threads; ++i) {
     WEFT_TRY_ASSIGN(auto helper, Thread::start(cat("weft-r", options.rank, ".", i),
                                                options.niceness, [t = team.get()] { t->help(); }));
@@ -80,7 +80,7 @@ void Team::run(int count, Fn fn, void* context) {
 }
 
 void Team::take_tiles() {
-  // Tiles are taken one by one, so count_ + threads is the most that next_ can reach.
+  // Tiles are taken one by one, so that next_ is at most count_ + threads.
   for (int tile; (tile = next_.fetch_add(1, std::memory_order_relaxed)) < count_;)
     fn_(context_, tile);
 }
@@ -95,8 +95,8 @@ bool Team::enter() {
 }
 
 void Team::leave() {
-  // The last one out of a shut gate. The caller may return, and the next run begin, before the
-  // notification: it wakes nobody then.
+  // The last helper that leaves a closed gate. The caller may return, and the next run may begin,
+  // before the notification, which then wakes no thread.
   if (gate_.fetch_sub(1, std::memory_order_acq_rel) == 1) gate_.notify_one();
 }
 
@@ -115,8 +115,7 @@ Result<std::unique_ptr<WorkerThread>> WorkerThread::make(Loop& loop,
                                                          std::function<void(int64_t job)> run,
                                                          std::function<void(int64_t job)> done,
                                                          int depth, const ComputeOptions& options) {
-  if (depth < 1)
-    return Status(Code::invalid, cat("jobs under way: expected at least 1, got ", depth));
+  if (depth < 1) return Status(Code::invalid, cat("depth is ", depth, ", expected 1 or more"));
   std::unique_ptr<WorkerThread> worker(new WorkerThread);
   WorkerThread* w = worker.get();
   w->run_ = std::move(run);
@@ -133,7 +132,7 @@ Result<std::unique_ptr<WorkerThread>> WorkerThread::make(Loop& loop,
 
 WorkerThread::~WorkerThread() {
   ending_.store(true, std::memory_order_relaxed);
-  pushed_.fetch_add(1, std::memory_order_release);  // a change to wake up for; no job
+  pushed_.fetch_add(1, std::memory_order_release);  // a change that wakes the worker, without a job
   pushed_.notify_one();
   thread_.reset();
 }
@@ -161,7 +160,7 @@ void WorkerThread::work() {
 void WorkerThread::deliver() {
   while (delivered_ != ran_.load(std::memory_order_acquire)) {
     const int64_t job = ring_[delivered_ % ring_.size()];
-    ++delivered_;  // first: `done` may push
+    ++delivered_;  // first, because `done` may push
     done_(job);
   }
 }

@@ -17,16 +17,16 @@ namespace weft {
 
 struct ComputeOptions {
   int rank = 0;                 // for the names: "weft-r<rank>", its helpers "weft-r<rank>.<n>"
-  int niceness = kComputeNice;  // 0: as the process
+  int niceness = kComputeNice;  // 0: that of the process
 };
 
 // The calling thread and threads - 1 helpers take tiles from one counter. One run at a time.
-// Helpers look for the next run for some microseconds, then sleep; they hold a ComputeScope, the
-// caller holds its own.
+// Helpers spin for some microseconds until the next run, then sleep. They have a ComputeScope; the
+// caller has its own.
 class Team final : public Tiles {
  public:
   static Result<std::unique_ptr<Team>> make(int threads, const ComputeOptions& options = {});
-  ~Team() override;  // no run is under way
+  ~Team() override;  // no run may be in progress
   void run(int count, Fn fn, void* context) override;
   int threads() const { return static_cast<int>(helpers_.size()) + 1; }
 
@@ -37,13 +37,13 @@ class Team final : public Tiles {
   bool enter();
   void leave();
 
-  // Of the run under way: written by the caller while the gate is shut and nobody is inside.
+  // The current run: the caller writes it while the gate is closed and no helper is inside.
   Fn fn_ = nullptr;
   void* context_ = nullptr;
   int count_ = 0;
   alignas(64) std::atomic<int> next_ = 0;
-  // Helpers come in only while the gate is open, and the caller leaves only when it is shut and
-  // empty: so a late helper never sees half of the next run. kOpen, and the number inside.
+  // Helpers enter only while the gate is open, and the caller leaves only when it is closed and
+  // empty: a late helper never reads a partly written run. kOpen, plus the number inside.
   alignas(64) std::atomic<uint32_t> gate_ = 0;
   // Counts runs; helpers sleep on it. The last one ends them.
   alignas(64) std::atomic<uint32_t> epoch_ = 0;
@@ -51,23 +51,23 @@ class Team final : public Tiles {
   std::vector<std::unique_ptr<Thread>> helpers_;
 };
 
-// One thread that runs jobs in the order of push(), and tells the loop of each. push(), `done` and
-// the destructor belong to the loop thread (the latter two may come before and after its life).
+// One thread that runs jobs in the order of push(), and reports each to the loop. push(), `done`
+// and the destructor belong to the loop thread (the latter two also before and after it runs).
 class WorkerThread {
  public:
   // `run` on the worker thread, `done` on the loop thread in the same order. At most `depth` jobs
-  // may be between push and done.
+  // can be between push and done.
   static Result<std::unique_ptr<WorkerThread>> make(Loop& loop,
                                                     std::function<void(int64_t job)> run,
                                                     std::function<void(int64_t job)> done,
                                                     int depth = 64,
                                                     const ComputeOptions& options = {});
-  // Waits for the job under way; those behind it are dropped, and `done` is not called any more.
+  // Waits for the current job; later ones are dropped, and `done` is not called any more.
   ~WorkerThread();
   WorkerThread(const WorkerThread&) = delete;
   WorkerThread& operator=(const WorkerThread&) = delete;
 
-  // False when `depth` jobs are under way.
+  // False if `depth` jobs are in progress.
   [[nodiscard]] bool push(int64_t job);
 
  private:
@@ -76,7 +76,7 @@ class WorkerThread {
   void deliver();
 
   std::function<void(int64_t)> run_, done_;
-  std::vector<int64_t> ring_;  // job number n lies at n mod size, from push until done
+  std::vector<int64_t> ring_;  // job number n is at n mod size, from push until done
   uint32_t depth_ = 0;
   uint32_t delivered_ = 0;                        // loop thread
   alignas(64) std::atomic<uint32_t> pushed_ = 0;  // the worker sleeps on it

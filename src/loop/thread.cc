@@ -26,7 +26,7 @@ struct Thread::State {
 
   void live() {
     pthread_setname_np(pthread_self(), name.c_str());
-    // On Linux a niceness belongs to a thread, and 0 names the caller's.
+    // On Linux each thread has its own niceness, and 0 is the calling thread.
     if (niceness != 0)
       setpriority(PRIO_PROCESS, 0, std::clamp(getpriority(PRIO_PROCESS, 0) + niceness, -20, 19));
     body();
@@ -43,10 +43,10 @@ Result<std::unique_ptr<Thread>> Thread::start(const std::string& name, int nicen
   state->body = std::move(body);
   State* const started = state.get();
   std::unique_ptr<Thread> thread(
-      new Thread(std::move(state)));  // before the thread runs: from then on nothing may fail
-  // A new thread inherits the mask, so it never runs without it. Faults stay open: the system kills
-  // a thread that blocks its own, and the host's handler (a crash reporter, a language runtime
-  // behind a callback) would not hear of it.
+      new Thread(std::move(state)));  // before it runs: afterwards nothing may fail
+  // A new thread inherits the mask, so it never runs without it. Signals of faults are not
+  // blocked: the system would end the process without calling the handler of the host (a crash
+  // reporter, a language runtime).
   sigset_t mask, before;
   sigfillset(&mask);
   for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS})

@@ -1,5 +1,5 @@
-// A thread of weft: named, deaf to signals but those of its own faults (they are the host's), at a
-// lower priority if asked. Joined by its destructor.
+// A thread of weft: it has a name, blocks all signals except those of its own faults, and has a
+// lower priority if requested. Its destructor joins it.
 #pragma once
 
 #include <functional>
@@ -12,8 +12,8 @@ namespace weft {
 
 class Thread {
  public:
-  // `niceness` is added to the process's own; it is a wish, the system may refuse it. A name beyond
-  // 15 bytes is cut.
+  // `niceness` is added to that of the process; the system may refuse it. A name is truncated to 15
+  // bytes.
   static Result<std::unique_ptr<Thread>> start(const std::string& name, int niceness,
                                                std::function<void()> body);
   ~Thread();
@@ -26,8 +26,8 @@ class Thread {
   std::unique_ptr<State> state_;
 };
 
-// What compute threads add to their niceness: on a machine whose processors are all busy, a loop or
-// transport thread would else wait a whole scheduling slice (3 ms) for them; so a round trip takes
+// The additional niceness of compute threads. If all processors are busy, a loop or transport
+// thread would otherwise wait a whole scheduling slice (3 ms) for them; with it, a round trip takes
 // 0.2 ms.
 constexpr int kComputeNice = 10;
 

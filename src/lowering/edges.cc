@@ -32,7 +32,7 @@ void add_tie_edges(const Plan& plan, std::vector<Edge>& edges) {
     const Param& param = model.param(p);
     const int32_t owner = plan.owner_of_param[static_cast<size_t>(p)];
     const Desc desc = param.desc();
-    // Without a flush, each update of a stage with replicas.
+    // For asynchronous schedules, each update of a stage with replicas.
     const WeightVersions& versions = plan.versions[static_cast<size_t>(owner)];
     const auto end = std::max(static_cast<int32_t>(versions.of_update.size()), 1);
     const auto add = [&](EdgeKind kind, int32_t sum, int32_t from, int32_t to) {
@@ -68,7 +68,7 @@ void add_tie_edges(const Plan& plan, std::vector<Edge>& edges) {
   }
 }
 
-// Which kinds of actions the schedule has of each stage.
+// The kinds of actions of each stage in the schedule.
 std::vector<std::set<Kind>> kinds_of(const Schedule& schedule) {
   std::vector<std::set<Kind>> out(static_cast<size_t>(schedule.stages));
   for (const auto& row : schedule.rows)
@@ -76,7 +76,7 @@ std::vector<std::set<Kind>> kinds_of(const Schedule& schedule) {
   return out;
 }
 
-// What the units of actions read and other ranks keep: in the order of stages, actions and units.
+// Values that units read and other ranks keep, in the order of stages, actions and units.
 void add_gathers(const Plan& plan, const ModePlan& mode, const std::vector<StageWork>& work,
                  std::vector<Edge>& edges) {
   const auto kinds = kinds_of(mode.schedule);
@@ -98,9 +98,9 @@ void add_gathers(const Plan& plan, const ModePlan& mode, const std::vector<Stage
                              .from_rank = owner,
                              .to_rank = plan.rank_of(s, d),
                              .micro_batches = plan.micro_batches_at(mode.mode, plan.rank_of(s, d)),
-                             .open = 0,  // all are granted
+                             .open = 0,  // all need a grant
                              .landing_slots = 0,
-                             .out_slots = 2,  // one may land before the other is released
+                             .out_slots = 2,  // one can arrive before the other is released
                              .landing = {},
                              .outgoing = {},
                              .desc = {desc, desc}});
@@ -133,13 +133,13 @@ std::vector<Transfer> transfers(const Plan& plan, const ModePlan& mode,
   return out;
 }
 
-// Replicas of two stages, and the micro-batches that both of them have.
+// Replicas of two stages, and the micro-batches that both run.
 struct Meeting {
   int32_t from, to;
   MicroBatches micro_batches;
 };
 
-// Of all replicas. A stage of -1 is the controller, which has all micro-batches.
+// For all replicas. Stage -1 is the controller, which has all micro-batches.
 std::vector<Meeting> meetings(const Plan& plan, Mode mode, int32_t from, int32_t to) {
   std::vector<Meeting> out;
   if (plan.stage_replicas.empty()) {

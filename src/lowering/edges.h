@@ -1,4 +1,4 @@
-// Which tensors travel between which stages of a mode.
+// The tensors that are sent between stages of a mode.
 #pragma once
 
 #include <vector>
@@ -9,12 +9,12 @@
 namespace weft {
 
 // Edges in canonical order (by tensor, then receiver); place counts are still 1. `plan` has its
-// partition, `mode` its graph. A tensor that goes to a stage of the same rank is no edge: both
-// stages use the one place, and the rank's program orders them.
+// partition, `mode` its graph. A tensor for a stage of the same rank is not an edge: both stages
+// use the same place, and the program of the rank orders them.
 std::vector<Edge> make_edges(const Plan& plan, const ModePlan& mode,
                              const std::vector<StageWork>& work);
 
-// What the checker sees: an entry for each tensor that goes from one stage to another; `edge_of`
+// The input of the checker: an entry for each tensor from one stage to another; `edge_of`
 // gives the index of its Edge, -1 within a rank.
 std::vector<StageEdge> stage_edges(const Plan& plan, const ModePlan& mode,
                                    const std::vector<StageWork>& work,

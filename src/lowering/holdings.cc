@@ -35,7 +35,7 @@ class Account {
     out_.list.push_back(
         {.kind = !gradient && model_.node(tensor.node).is_input() ? Holding::Kind::feed
                                                                   : Holding::Kind::landing,
-         // The checker takes every gradient to be held from I on, also one that only W reads.
+         // The checker assumes that every gradient is held from I on, also one that only W reads.
          .first = gradient ? kPhaseI : life.first,
          .last = life.last,
          .tensors = {{t, false, 0}},
@@ -111,8 +111,8 @@ class Account {
 Shapes::Shapes(const Model& model, const PlanConfig& config) {
   for (NodeId n = 0; n < static_cast<NodeId>(model.nodes().size()); ++n) {
     inferred_[0].push_back(model.infer(n, config.micro_batch_size));
-    // Without a short micro-batch nothing asks for its shapes, and no op need have any for 0
-    // samples.
+    // Without a short micro-batch its shapes are not used, and an
+    // op need not support 0 samples.
     inferred_[1].push_back(config.short_size > 0 ? model.infer(n, config.short_size)
                                                  : inferred_[0].back());
   }

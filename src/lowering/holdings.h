@@ -1,6 +1,6 @@
-// What a stage holds: the one account of the bytes of activations, gradients and scratch memory.
-// Tensors get their places by it, and what is chosen under a limit of bytes (stages, recompute, the
-// order of zb-auto) is chosen by it.
+// The memory of a stage: the only account of the bytes of activations, gradients and scratch
+// memory. It determines the places of tensors, and all choices within a memory limit use it
+// (stages, recompute, the order of zb-auto).
 #pragma once
 
 #include <map>
@@ -12,7 +12,7 @@
 
 namespace weft {
 
-// What every node infers for a full and for the short micro-batch.
+// The inferred shapes of every node for a full and for the short micro-batch.
 class Shapes {
  public:
   Shapes() = default;
@@ -26,8 +26,8 @@ class Shapes {
   std::vector<Inferred> inferred_[2];
 };
 
-// Tensors of a stage that are taken and left together. They have a place for each micro-batch
-// between the two.
+// Tensors of a stage that are acquired and released together. They have one place for each
+// micro-batch between both.
 struct Holding {
   enum class Kind : uint8_t {
     feed,     // from the controller
@@ -37,41 +37,41 @@ struct Holding {
   };
   struct Tensor {
     TensorId id;
-    bool again;  // as it is made again (StageWork::remade)
+    bool again;  // of the recomputed tensor (StageWork::remade)
     int64_t offset;
   };
   struct Reader {
     int32_t stage, phase;
   };
   Kind kind;
-  int32_t first, last;  // phases of the stage that take and leave them
+  int32_t first, last;  // phases of the stage that acquire and release them
   std::vector<Tensor> tensors;
-  std::vector<Reader> readers;  // shared: held until these have run, too
+  std::vector<Reader> readers;  // shared: also held until these have run
   int64_t bytes = 0;            // of a place
 };
 
 struct StageHoldings {
   std::vector<Holding> list;
-  // Scratch memory: what lives within one phase, packed by lifetime.
+  // Scratch memory: tensors that exist within one phase, packed by lifetime.
   int64_t scratch = 0;  // bytes
   std::map<std::pair<bool, TensorId>, int64_t>
-      temporaries;  // offsets; whether it is made again, tensor
+      temporaries;  // offsets; key: whether it is recomputed, tensor
   std::map<std::pair<const StepCall*, int32_t>, int64_t>
-      call_scratch;  // offsets of what a call needs in a phase
+      call_scratch;  // offsets of the scratch memory of a call in a phase
 };
 
-// What crosses the borders of a stage.
+// The tensors that enter or leave a stage.
 struct StageTraffic {
   std::vector<TensorId> arrivals;  // from other ranks and from the controller
   std::map<TensorId, std::vector<Holding::Reader>>
-      shared;  // made here: when the stages that use it have done so
+      shared;  // made here: the last phases of the stages that use them
 };
 
 StageHoldings holdings_of(const StageWork& work, const StageTraffic& traffic, const Model& model,
                           const StepGraph& graph, const Shapes& shapes);
 
-// Places of the holding of that stage. What arrives has `slack` more, so that the next message can
-// land while the rank computes. Every `turn`-th micro-batch is on one rank.
+// The number of places of a holding of this stage. Tensors that arrive have `slack` more, so that
+// the next message can arrive while the rank computes. Every `turn`-th micro-batch is on one rank.
 int32_t places_of(const Holding& holding, int32_t stage, const StageTimes& times, int32_t slack,
                   int32_t turn);
 

@@ -100,7 +100,7 @@ class RankLayout {
     size = std::max(size, held.scratch);
   }
 
-  // The controller keeps what a step delivers until the step's end.
+  // The controller keeps the deliveries of a step until the end of the step.
   void place_sinks() {
     if (rank_ != 0) return;
     for (int32_t i : program_.edges) {
@@ -128,7 +128,7 @@ class RankLayout {
     }
   }
 
-  // The units of an action take the slots in turn.
+  // The units of an action use the slots in turn.
   void place_gathers() {
     std::array<int64_t, kGatherSlots> bytes = {};
     const Edge* before = nullptr;
@@ -199,7 +199,7 @@ Crossings::Crossings(const Plan& plan, const ModePlan& mode, const std::vector<S
     if (from > 0 || to > 0) continue;  // replicas are alike
     if (e.from_stage >= 0) {
       auto& readers_there = traffic[static_cast<size_t>(e.from_stage)].shared[e.tensor];
-      // The controller always has room.
+      // The controller always has memory for them.
       if (e.to_stage >= 0) readers_there.push_back({e.to_stage, life(e.to_stage, e.tensor).first});
     }
     if (e.to_stage >= 0) traffic[static_cast<size_t>(e.to_stage)].arrivals.push_back(e.tensor);

@@ -1,5 +1,5 @@
-// Where every byte of a rank lies: what its stages hold becomes rings of places, behind the
-// parameters.
+// The memory layout of a rank: the parameters, followed by rings of places for the holdings of its
+// stages.
 #pragma once
 
 #include <map>
@@ -10,7 +10,7 @@
 
 namespace weft {
 
-// What crosses the borders of stages and ranks in a mode, whose graph and edges are there.
+// The tensors between stages and ranks in a mode, whose graph and edges must be set.
 struct Crossings {
   Crossings() = default;
   Crossings(const Plan& plan, const ModePlan& mode, const std::vector<StageWork>& work);
@@ -25,13 +25,13 @@ struct Crossings {
   }
 };
 
-// Where the tensors of a stage lie: as made or received first, and as made again.
+// The places of the tensors of a stage: of the first and of the recomputed ones.
 struct StagePlaces {
   std::map<TensorId, Place> first, again;
   std::map<std::pair<const StepCall*, int32_t>, Place> call_scratch;  // per call and phase
 };
 
-// What the programs of a mode are written from.
+// The input for the programs of a mode.
 struct ModeLayout {
   std::vector<StageWork> work;
   Crossings crossings;

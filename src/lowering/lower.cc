@@ -71,17 +71,17 @@ class RankWriter {
     write_action(stage, Kind::F);
     if (mode_.schedule.forward_only) return;
     if (mode_.schedule.updates > 0) {
-      write_action(stage, Kind::O);  // the worker knows what an update is
+      write_action(stage, Kind::O);  // the worker implements the update
       add_ties(program_.programs.back());
     }
-    // A schedule may say R where there is nothing to make again.
+    // A schedule may have an R for a stage that recomputes nothing.
     write_action(stage, Kind::R);
     if (work(stage).split)
       for (const Kind kind : {Kind::I, Kind::W}) write_action(stage, kind);
     write_action(stage, Kind::B);
   }
 
-  // A program per unit. The first waits for what the action needs, the last leaves it.
+  // One program per unit. The first waits for the inputs of the action, the last releases them.
   void write_action(int32_t stage, Kind kind) {
     const size_t first = program_.programs.size();
     const auto units = units_of(plan_, work(stage), kind);
@@ -116,7 +116,7 @@ class RankWriter {
         static_cast<int32_t>(first), static_cast<int32_t>(program_.programs.size())};
   }
 
-  // The edges of what the unit makes, and not makes again.
+  // The edges of the tensors that the unit makes, without recomputed ones.
   std::vector<int32_t> posts_of(int32_t stage, const std::vector<UnitCall>& unit) const {
     std::set<TensorId> made;
     for (const UnitCall& at : unit)
@@ -164,7 +164,7 @@ class RankWriter {
     return out;
   }
 
-  // A view that is not read, or whose gradient is not wanted, still has its shape.
+  // A view that is not read, or whose gradient is not needed, still has its shape.
   void add_shapes(const StepCall& call, ProgramCall& out) const {
     const Node& node = plan_.model->node(call.node);
     for (size_t v = 0; v < 2; ++v) {
@@ -177,7 +177,7 @@ class RankWriter {
     }
   }
 
-  // A value that is neither here nor gathered is not read: the call is one of W.
+  // A value that is neither on this rank nor gathered is not read: the call belongs to W.
   Place value_of(const ResidentParam& resident, const std::vector<int32_t>& gathers) const {
     for (const int32_t i : gathers)
       if (edge(i).param == resident.param) return edge(i).landing;
@@ -309,7 +309,7 @@ class RankWriter {
   void add_jobs() {
     auto& jobs = program_.jobs;
     const MicroBatches own = plan_.micro_batches_at(mode_.mode, rank_);
-    // The row is that of all replicas, unless each has its own.
+    // All replicas have the same row, unless each has its own.
     const int32_t first = plan_.stage_replicas.empty() ? own.first : 0;
     const auto& row = mode_.schedule.rows[static_cast<size_t>(plan_.row_of(rank_))];
     jobs.reserve(row.size() + 5);
@@ -319,7 +319,7 @@ class RankWriter {
       const auto [begin_of, end_of] = programs_of_.at(a.stage)[static_cast<size_t>(a.kind)];
       if (a.kind == Kind::O)
         add_update(begin_of, a.micro_batch);
-      else if (first + a.micro_batch < own.end)  // other replicas may have more
+      else if (first + a.micro_batch < own.end)  // other replicas can have more
         for (int32_t program = begin_of; program < end_of; ++program)
           jobs.push_back({JobKind::action, program, first + a.micro_batch});
     }
@@ -332,7 +332,7 @@ class RankWriter {
     jobs.push_back({.kind = JobKind::finish});
   }
 
-  // Replicas send their sums to the owners of the parameters, and go on with the new values.
+  // Replicas send their sums to the owners of the parameters, and continue with the new values.
   void add_update(int32_t program, int32_t update) {
     auto& jobs = program_.jobs;
     if (plan_.replicas_at(rank_) > 1) jobs.push_back({JobKind::send_ties, program, update});
@@ -340,7 +340,7 @@ class RankWriter {
     jobs.push_back({JobKind::clear, program, update + 1});
   }
 
-  // What an update waits for, and what it posts.
+  // The edges that an update waits for and posts.
   void add_ties(ActionProgram& update) const {
     for (int32_t i : program_.edges) {
       const Edge& edge = mode_.edges[static_cast<size_t>(i)];

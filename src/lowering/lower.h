@@ -1,4 +1,4 @@
-// From a mode's step graph, schedule and layout to the programs of its ranks.
+// Converts the step graph, schedule and layout of a mode to the programs of its ranks.
 #pragma once
 
 #include "lowering/layout.h"

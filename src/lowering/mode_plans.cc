@@ -12,10 +12,10 @@ namespace weft {
 
 namespace {
 
-// A schedule that was proved, over these edges. Evaluation and inference mostly have the same of
-// both, and training's is like no other.
+// A schedule that was proved, with its edges. Evaluation and inference often share both; training
+// has its own.
 struct Proof {
-  const Schedule* schedule = nullptr;  // of a mode of the plan that stays as it is; null: none
+  const Schedule* schedule = nullptr;  // of a mode of the plan that does not change; null: none
   std::vector<StageEdge> edges;
   Checked checked;
   StageTimes times;
@@ -44,13 +44,13 @@ Result<ModeLayout> lay_out_mode(Plan& plan, const Shapes& shapes, ModePlan& mode
   std::vector<int32_t> edge_of;
   WEFT_TRY(prove(mode, stage_edges(plan, mode, work, &edge_of), plan.config.slack, proof));
   ModeLayout layout = lay_out(plan, shapes, proof.times, std::move(work), mode);
-  // The checker proved the schedule with its own count of places; the layout must give at least
-  // those.
+  // The checker proved the schedule with these numbers of places; the layout must provide at least
+  // as many.
   for (size_t i = 0; i < proof.edges.size(); ++i) {
     if (edge_of[i] < 0) continue;
     const Edge& e = mode.edges[static_cast<size_t>(edge_of[i])];
     const EdgePlaces& proved = proof.checked.places[i];
-    // Replica 0 may have fewer micro-batches than the schedule is made for.
+    // Replica 0 can have fewer micro-batches than the schedule.
     const int32_t least = std::min(e.kind == EdgeKind::gradient ? proved.gradient : proved.forward,
                                    plan.micro_batches_at(mode.mode, e.to_rank).count());
     if (e.landing_slots < least)
@@ -60,7 +60,7 @@ Result<ModeLayout> lay_out_mode(Plan& plan, const Shapes& shapes, ModePlan& mode
   return layout;
 }
 
-// Addresses are 64 bits, but no machine has what a wrong dimension can ask for.
+// Addresses have 64 bits, but no machine has the memory that a wrong dimension can require.
 Status check_bytes(const std::vector<int64_t>& bytes) {
   for (size_t r = 0; r < bytes.size(); ++r)
     if (bytes[r] > kMostBytes)
@@ -70,10 +70,10 @@ Status check_bytes(const std::vector<int64_t>& bytes) {
   return {};
 }
 
-// `recompute` auto: of what the stages of a rank may let go, the quickest to make again with which
-// the rank fits its limit. What each option comes to is tried on the j-th stage of all ranks at
-// once; what they come to together is estimated, and then seen. The times are by analysis, which is
-// the same for all ranks.
+// `recompute` auto: drops the activations that take the least time to recompute, so that the rank
+// does not exceed its limit. Each option is tried on the j-th stage of all ranks at the same time.
+// The bytes of combinations are estimated first and then computed. The times are estimates, which
+// are the same for all ranks.
 class Fit {
  public:
   Fit(Plan& plan, const Shapes& shapes, const Schedule& schedule, std::vector<int32_t>& segments,
@@ -91,7 +91,7 @@ class Fit {
 
   Status run() {
     const std::vector<int32_t> written =
-        segments_;  // stages that recompute by the schedule do so in any case
+        segments_;  // stages with an R in the schedule recompute in any case
     if (!over()) return {};
     WEFT_TRY(find_options(written));
     std::vector<std::vector<std::vector<int32_t>>> ways(stages_of_.size());
@@ -131,7 +131,7 @@ class Fit {
       out.push_back(static_cast<size_t>(plan_.rank_at(first, d)));
     return out;
   }
-  // Of a position: the most of its ranks.
+  // For a position: the maximum over its ranks.
   int64_t permanent_bytes(size_t position) const {
     int64_t most = 0;
     for (size_t r : ranks_at(position)) most = std::max(most, plan_.permanent_bytes[r]);
@@ -140,7 +140,7 @@ class Fit {
   int64_t bytes_of(size_t rank) {
     return sum_of_bytes(plan_.permanent_bytes[rank], train().ranks[rank].bytes);
   }
-  // The rank of a position with the most bytes, and these.
+  // The rank of a position with the most bytes, and the bytes.
   size_t fullest(size_t position) {
     size_t out = position;
     for (size_t r : ranks_at(position))

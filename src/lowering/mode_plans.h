@@ -1,4 +1,4 @@
-// From schedules to programs, mode by mode, with what `recompute` asks for.
+// From schedules to programs, for each mode, with the setting `recompute`.
 #pragma once
 
 #include "lowering/layout.h"
@@ -10,9 +10,9 @@ struct PlanLayout {
   std::array<ModeLayout, kModes> modes;
 };
 
-// Fills the edges of the modes that are present, whose graphs and schedules are there, what their
-// ranks hold, and arena_bytes. `train` is the schedule of training without what recompute adds.
-// Errors name the mode or the rank.
+// Fills the edges and the memory of the ranks of all modes that have a graph and a schedule, and
+// arena_bytes. `train` is the training schedule without actions for recompute. Errors name the mode
+// or the rank.
 Result<PlanLayout> lay_out_modes(Plan& plan, const Schedule& train);
 void write_modes(Plan& plan, const PlanLayout& layout);
 

@@ -1,5 +1,5 @@
-// Where parameters live: a rank of their first use owns them; other ranks that use one hold a copy
-// and an accumulator per use.
+// The ranks of parameters: a rank of the first use owns a parameter; other ranks that use it keep a
+// copy and one accumulator per use.
 #include "lowering/parameters.h"
 
 #include <algorithm>

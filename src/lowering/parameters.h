@@ -1,4 +1,4 @@
-// What every rank keeps of the parameters.
+// The tensors of parameters on every rank.
 #pragma once
 
 #include <vector>
@@ -13,8 +13,8 @@ ResidentParam resident_param(const Model& model, const PlanConfig& config, Param
                              bool owned, const std::vector<bool>& local, int32_t replica = 0,
                              int32_t replicas = 1);
 
-// The ranks that update a parameter: its owner, and if the optimizer's state is not sharded the
-// rank of the first use in every other replica.
+// The ranks that update a parameter: its owner and, if the optimizer state is not sharded, the rank
+// of the first use in every other replica.
 std::vector<int32_t> updaters_of(const Plan& plan, ParamId param);
 
 // The rank that owns each parameter: of the ranks of its first use, the one that owns the fewest

@@ -78,7 +78,7 @@ std::vector<std::vector<int32_t>> ways_of(const std::vector<std::vector<Recomput
     way.bytes = kept + scratch;
     ways.push_back(std::move(way));
   };
-  if (all > kMostWays) {  // the same option for as many of the stages, from the first on
+  if (all > kMostWays) {  // one option for all stages, or for the first ones
     for (size_t option = 0; option < stages[0].size(); ++option)
       for (size_t upto = 1; upto <= stages.size(); ++upto) {
         for (size_t s = 0; s < stages.size(); ++s)

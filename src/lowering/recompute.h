@@ -1,5 +1,5 @@
-// Which stages let go what their forward made and make it again for their backward (Chen et al.
-// 2016; GPipe).
+// The stages that drop the activations of their forward and compute them again for their backward
+// (Chen et al. 2016; GPipe).
 #pragma once
 
 #include "lowering/stage_work.h"
@@ -17,25 +17,25 @@ struct Recompute {
 // "none", "stage", "every:N" or "auto".
 Result<Recompute> parse_recompute(std::string_view text);
 
-// Forward calls per segment for each stage, 0: keeps everything. A stage whose R is in the schedule
-// already recomputes in any case.
+// Forward calls per segment for each stage, 0: keeps everything. A stage with an R in the schedule
+// recomputes in any case.
 std::vector<int32_t> segments_of(const Recompute& recompute, const Schedule& schedule);
 
-// Adds an R before each I or B of the stages that have something to make again (`again`, per stage)
-// and no R yet: it needs no gradient, so it runs while the rank waits for one.
+// Adds an R before each I or B of the stages that recompute (`again`, per stage) and have no R yet.
+// It needs no gradient, so that it runs while the rank waits for one.
 void add_recompute(Schedule& schedule, std::vector<bool> again);
 
-// What a stage may let go, and what comes of it on its rank.
+// An option of a stage for recomputing, and its effect on the rank.
 struct RecomputeOption {
   int32_t segment = 0;            // forward calls per segment, 0: keeps everything
-  double seconds = 0;             // of a micro-batch, to make it again
-  int64_t kept = 0, scratch = 0;  // bytes of the rank, were all its other stages to keep
-                                  // everything: but scratch, and scratch
+  double seconds = 0;             // time of a micro-batch to recompute
+  int64_t kept = 0, scratch = 0;  // bytes of the rank if all its other stages keep everything:
+                                  // without scratch memory, and scratch memory
 };
 
-// The ways of a rank to choose one option for each of its stages; the first option of each keeps
-// everything. Those that take no more than `room`, which is for `kept` and `scratch`, the quickest
-// first; then the few smallest of the others, since it is an estimate.
+// The combinations of one option per stage of a rank; the first option of each stage keeps
+// everything. First those with at most `room` bytes of `kept` and `scratch`, in the order of their
+// time; then the few smallest of the others, because the bytes are estimates.
 std::vector<std::vector<int32_t>> ways_of(const std::vector<std::vector<RecomputeOption>>& stages,
                                           int64_t room);
 

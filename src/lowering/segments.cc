@@ -81,7 +81,7 @@ SegmentedStages cut_segments(const Model& model, const std::vector<int32_t>& sta
     const Node& node = model.nodes()[id];
     if (!node.is_input()) out.segment_of_node[id] = number.at(key_of_node[id]);
   }
-  // The gradient of an input is folded where it is used first, so that gradients travel back only.
+  // The gradient of an input is folded in its first stage, so that gradients are sent back only.
   for (NodeId id : model.inputs()) {
     const std::vector<Node::Use>& uses = model.node(id).uses;
     if (uses.empty()) continue;

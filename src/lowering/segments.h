@@ -1,7 +1,7 @@
-// Stages whose nodes are cut into shards, which several ranks run side by side. Where a node of one
-// rank reads what another rank of the same stage makes, both exchange a tensor in the middle of an
-// action. An action is therefore cut at its exchanges into segments, and each segment of each rank
-// is a stage of its own for programs, memory, the deadlock check and the engine.
+// Stages whose nodes are cut into shards, which several ranks run at the same time. If a node of
+// one rank reads a value of another rank of the same stage, both exchange a tensor within an
+// action. An action is therefore cut at its exchanges into segments. Programs, memory, the deadlock
+// check and the engine treat each segment of each rank as a stage.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace weft {
 
-// The stages of a pipeline as segments, in an order in which tensors travel forward only.
+// The stages of a pipeline as segments, in an order in which tensors are sent forward only.
 struct SegmentedStages {
   std::vector<Segment> segments;
   std::vector<int32_t> segment_of_node;
@@ -21,7 +21,7 @@ SegmentedStages cut_segments(const Model& model, const std::vector<int32_t>& sta
                              int32_t shard_ranks);
 
 // The same schedule for the ranks that share the rows: each runs its own segments of an action,
-// forward in their order and backward in the reverse order. Ranks of a row are neighbours.
+// forward in their order and backward in the reverse order. Ranks of a row are consecutive.
 Schedule with_segments(const Schedule& schedule, const std::vector<Segment>& segments,
                        int32_t shard_ranks);
 

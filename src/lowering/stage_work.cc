@@ -34,7 +34,7 @@ bool StageWork::second(int32_t phase, TensorId t, bool writes) const {
 
 namespace {
 
-// Which forward calls of a stage run again, and when.
+// The forward calls of a stage that run again, and their phases.
 class Remaking {
  public:
   Remaking(StageWork& work, int32_t segment)
@@ -66,8 +66,8 @@ class Remaking {
           kept_[t] = true;
   }
 
-  // A call runs again if the backward reads what it made and did not keep, or a call of its segment
-  // that runs again does.
+  // A call runs again if the backward, or a call of its segment that runs again, reads its output
+  // and the output was not kept.
   void find_calls() {
     std::map<TensorId, bool> wanted;
     for (int32_t phase : {kPhaseI, kPhaseW})

@@ -1,11 +1,11 @@
-// What a stage does for one micro-batch, phase by phase, and how long each tensor lives there.
+// The calls of a stage for one micro-batch in each phase, and the lifetimes of its tensors.
 //
-// With recompute, part of what F made is let go and made again. The stage's forward calls are cut
-// into segments; what crosses from one segment to a later one is kept, the rest is made again,
-// segment by segment, when the backward first reads it: the segment that is read first in the
-// action R, which waits for nothing and so fills the wait for the gradient; each other one within I
-// or W, where its tensors can share memory. The calls are the same calls on the same operands, so
-// the bits are the same.
+// With recompute, some activations of F are dropped and computed again. The forward calls of the
+// stage are cut into segments. Tensors between segments are kept; the others are computed again,
+// segment by segment, when the backward first reads them. The action R recomputes the first of
+// these segments: it waits for nothing, so that it can run while the rank waits for the gradient. I
+// or W recompute the other segments, whose tensors can share memory. The calls and their operands
+// are the same, so that the bits are the same.
 #pragma once
 
 #include <array>
@@ -17,29 +17,29 @@
 
 namespace weft {
 
-// First and last phase in which a stage touches a tensor, and whether it makes it.
+// First and last phase in which a stage uses a tensor, and whether it makes the tensor.
 struct Life {
   int32_t first = -1, last = -1;
   bool made = false;
 };
 
 struct StageWork {
-  bool split = false;  // the schedule parts I and W of this stage
+  bool split = false;  // I and W of this stage are separate in the schedule
   std::array<std::vector<const StepCall*>, kPhases>
       calls;                        // not split: W's calls are in I, in canonical order
-  std::map<TensorId, Life> lives;   // what arrives, and what the first making leaves
-  std::map<TensorId, Life> remade;  // what is made again, in R or later
+  std::map<TensorId, Life> lives;   // tensors that arrive, and that F keeps
+  std::map<TensorId, Life> remade;  // recomputed, in R or later
   std::map<TensorId, bool>
-      reads_remade;  // made again, and read in that making (else the first is kept and read)
+      reads_remade;  // tensors whose recomputed value is read (otherwise the first one)
 
-  // Where a call of `phase` reads, or writes, the tensor: the second making, or the first.
+  // Whether a call of `phase` uses the recomputed tensor or the first one.
   bool second(int32_t phase, TensorId t, bool writes) const;
 };
 
-// Of the calls of one stage, in canonical order, which must outlive the result. `segment`: forward
+// For the calls of one stage, in canonical order, which must outlive the result. `segment`: forward
 // calls per segment, 0: it keeps everything.
 StageWork make_stage_work(const std::vector<const StepCall*>& calls, bool split, int32_t segment);
-// Which stages part I and W.
+// The stages with separate I and W.
 std::vector<bool> split_stages(const Schedule& schedule);
 
 // Per stage.
@@ -47,7 +47,7 @@ std::vector<StageWork> make_work(const StepGraph& graph, const std::vector<int32
                                  const Schedule& schedule,
                                  const std::vector<int32_t>& segment_of_stage);
 
-// Seconds of a micro-batch for what is made again, in R and I, and in W.
+// Time of a micro-batch for recomputing, in R and I, and in W.
 NodeTimes remade_seconds(const StageWork& work, const std::vector<NodeTimes>& times);
 
 // The tensors a call reads and writes (without -1).

@@ -1,4 +1,4 @@
-// Offsets of tensors whose lifetimes are known, in one area of memory.
+// Offsets of tensors with known lifetimes in one block of memory.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace weft {
 
-// First fit by lifetime: bytes that live from one call to another share one area.
+// First fit by lifetime: tensors with disjoint lifetimes share memory.
 class StaticAllocator {
  public:
   int64_t place(int64_t bytes, size_t first, size_t last) {

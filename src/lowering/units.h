@@ -1,5 +1,5 @@
-// Actions are cut into units: gradients leave while the rest of the backward runs, and values that
-// other ranks keep are here for one unit only.
+// Actions are cut into units: gradients are sent while the rest of the backward runs, and values
+// that other ranks keep are stored for one unit only.
 #pragma once
 
 #include <vector>

@@ -59,8 +59,8 @@ Result<HostPort> split(const std::string& endpoint, bool listening) {
   return out;
 }
 
-// Owner only, and the same file as that at the path: another may have removed it between our open
-// and our lock.
+// Mode for the owner only, and the file must be the one at the path: another process may have
+// removed it between open and lock.
 int lock_file(const std::string& path, int* error) {
   for (;;) {
     const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -85,8 +85,8 @@ bool is_directory(const std::string& path) {
 
 constexpr std::string_view kOwn = "/weft-XXXXXX";
 
-// Of the user alone, if the system gives one. After su or in a container the environment may name a
-// directory of someone else, or none.
+// A directory of this user only, if the system provides one. After su or in a container the
+// environment can name a directory of another user, or none.
 std::string default_directory() {
   for (const char* name : {"XDG_RUNTIME_DIR", "TMPDIR"}) {
     const char* const value = std::getenv(name);
@@ -112,7 +112,7 @@ Result<TcpAddress> parse_tcp(const std::string& endpoint, bool listening) {
   const bool star = to.host == "*";
   if (star && !listening) return wrong(endpoint, "expected a host to dial, got '*'");
   const bool local =
-      to.host == "localhost";  // means loopback even where no file of hosts says so (RFC 6761, 6.3)
+      to.host == "localhost";  // means loopback even if no hosts file contains it (RFC 6761, 6.3)
   addrinfo hints{}, *list = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_family = star || local ? AF_INET : AF_UNSPEC;
@@ -142,10 +142,10 @@ Result<TcpAddress> parse_tcp(const std::string& endpoint, bool listening) {
 
 Result<std::string> tcp_door(const std::string& endpoint) {
   WEFT_TRY_ASSIGN(const TcpAddress to, parse_tcp(endpoint, false));
-  // On the machine that it names, a host name often means loopback, and elsewhere an address.
+  // A host name often means loopback on its own machine, and an address on other machines.
   const bool named = endpoint != to.zmq && !endpoint.starts_with("tcp://localhost:");
   if (to.loopback && named) return std::string("tcp://*:0");
-  // A datagram socket that is connected knows its own address and has sent nothing.
+  // A connected datagram socket has a local address but has sent nothing.
   const int probe = socket(to.v6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (probe < 0) return system_failure(cat("'", endpoint, "'"), errno);
   sockaddr_storage there{}, here{};
@@ -168,7 +168,7 @@ Result<std::string> tcp_door(const std::string& endpoint) {
                      getsockname(probe, reinterpret_cast<sockaddr*>(&here), &length) == 0;
   const int error = errno;
   close(probe);
-  if (!known) return system_failure(cat("'", endpoint, "': no way leads there"), error);
+  if (!known) return system_failure(cat("'", endpoint, "': there is no route to it"), error);
   char text[INET6_ADDRSTRLEN] = "";
   if (to.v6) {
     inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6&>(here).sin6_addr, text, sizeof text);
@@ -242,7 +242,7 @@ Result<IpcPlace> IpcPlace::take(const std::string& endpoint) {
     if (mkdtemp(own.data()) == nullptr)
       return system_failure(cat("'", endpoint, "': cannot make a directory in '", path, "'"),
                             errno);
-    place.directory_ = std::move(own);  // from here on it is removed, whatever fails
+    place.directory_ = std::move(own);  // from here on it is removed on every failure
     path = place.directory_ + "/socket";
   }
   if (path.size() > kLongestPath) return too_long(endpoint, path);
@@ -272,7 +272,7 @@ void IpcPlace::clear(const std::string& endpoint) {
                        ? open(left.lock_path_.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW)
                        : -1;
   if (lock >= 0 && flock(lock, LOCK_EX | LOCK_NB) == 0) {
-    left.lock_ = lock;  // nobody else's any more: the destructor removes it
+    left.lock_ = lock;  // it belongs to this process: the destructor removes it
   } else {
     if (lock >= 0) close(lock);
     left.directory_.clear();
@@ -292,7 +292,7 @@ IpcPlace& IpcPlace::operator=(IpcPlace&& other) noexcept {
 IpcPlace::~IpcPlace() {
   if (lock_ >= 0) {
     unlink(path_.c_str());
-    unlink(lock_path_.c_str());  // before the lock goes with the descriptor
+    unlink(lock_path_.c_str());  // before closing the descriptor releases the lock
     close(lock_);
   }
   if (!directory_.empty()) rmdir(directory_.c_str());

@@ -1,5 +1,5 @@
-// Endpoints as people write them, checked before ZeroMQ sees them: its own errors come late, from
-// another thread, or not at all.
+// Endpoints as users write them. They are checked before ZeroMQ gets them, because its own errors
+// are late, on another thread, or missing.
 #pragma once
 
 #include <string>
@@ -22,25 +22,25 @@ Result<TcpAddress> parse_tcp(const std::string& endpoint, bool listening);
 // `endpoint` is a name of this machine that means loopback here. Sends nothing.
 Result<std::string> tcp_door(const std::string& endpoint);
 
-// Whom a connection that was accepted at `bound` is with: "tcp://127.0.0.1:40123", "process 4711";
-// empty if the descriptor is of another socket by now.
+// The peer of a connection that was accepted at `bound`: "tcp://127.0.0.1:40123", "process 4711";
+// empty if the descriptor belongs to another socket by now.
 std::string peer_of(int descriptor, const std::string& bound);
 
-// From now on the system drops what comes to a listening tcp socket. Connections that are accepted
-// stay: ZeroMQ would close them with their listener.
+// From this call on, the system drops new connections to a listening tcp socket. Accepted
+// connections remain; ZeroMQ would close them with their listener.
 void drop_newcomers(int listening);
 
 // The path of "ipc://PATH" to dial.
 Result<std::string> parse_ipc(const std::string& endpoint);
 
-// A socket file to listen on, held against other processes by a locked file beside it. ZeroMQ would
-// take over the path of a listener that lives, and in some versions leaves the file behind. Goes
-// after the listener is closed.
+// A socket file to listen on. A locked file next to it keeps other processes away, because ZeroMQ
+// would replace the socket of an active listener, and some versions do not remove the file. It is
+// removed after the listener has been closed.
 class IpcPlace {
  public:
   static Result<IpcPlace> take(const std::string& endpoint);
-  // Removes what a process that died left at an endpoint in a directory of its own; nothing if it
-  // lives, or if the directory is another.
+  // Removes the files of a process that has died, if they are in a directory that weft made. Does
+  // nothing if the process is alive.
   static void clear(const std::string& endpoint);
   IpcPlace() = default;
   IpcPlace(IpcPlace&& other) noexcept;
@@ -50,7 +50,7 @@ class IpcPlace {
 
  private:
   std::string path_, lock_path_;
-  std::string directory_;  // made by us; or empty
+  std::string directory_;  // the directory that this process made, or empty
   int lock_ = -1;
 };
 

@@ -12,13 +12,13 @@ namespace weft {
 
 namespace {
 
-// Both lanes of a peer that dies go within a millisecond. When one is lost alone, the other may say
-// why: so long after its last frame.
+// If a peer dies, both lanes are lost within a millisecond. If only one is lost, the other may
+// still bring the reason: the time to wait after its last frame.
 constexpr int64_t kOtherLaneMs = 50;
-// How long a peer that does not read is waited for, to tell it that it was dropped.
+// The time to wait for a peer that does not read, to send it the end of the connection.
 constexpr int64_t kByeMs = 1000;
 
-// A message of the transport: words, and what follows them.
+// A message of the transport: a fixed text, and the data after it.
 bool compose(Message& message, std::string_view words, std::span<const std::byte> rest = {}) {
   if (!message.allocate(words.size() + rest.size())) return false;
   std::memcpy(message.bytes().data(), words.data(), words.size());
@@ -26,7 +26,7 @@ bool compose(Message& message, std::string_view words, std::span<const std::byte
   return true;
 }
 
-// What follows the words. False: it has another size.
+// The data after the text. False: it has another size.
 template <typename T>
 bool read_rest(std::span<const std::byte> message, std::string_view words, T& out) {
   if (message.size() != words.size() + sizeof out) return false;
@@ -81,7 +81,7 @@ void Outbox::pop() {
     first_ = 0;
   } else if (first_ >= 64 &&
              first_ * 2 >=
-                 frames_.size()) {  // a queue that never runs empty must not grow without end
+                 frames_.size()) {  // a queue that is never empty must not grow without a limit
     frames_.erase(frames_.begin(), frames_.begin() + static_cast<std::ptrdiff_t>(first_));
     first_ = 0;
   }
@@ -150,7 +150,7 @@ void Channel::forget() {
 }
 
 void Channel::close_after(int64_t linger_ms) {
-  if (state_ == State::connecting) return drop();  // nothing of it is with the peer
+  if (state_ == State::connecting) return drop();  // nothing has been sent to the peer
   if (state_ != State::open) return;
   for (Outbox& out : out_)
     if (!out.build_all(slab())) out.clear();
@@ -164,7 +164,7 @@ void Channel::drop() {
   begin_closing(kByeMs);
 }
 
-// Without memory, or else at once: the owner may be in its destructor.
+// Without memory the connection ends at once, because the owner may be in its destructor.
 void Channel::begin_closing(int64_t linger_ms) {
   events_ = nullptr;
   state_ = State::closing;
@@ -174,7 +174,7 @@ void Channel::begin_closing(int64_t linger_ms) {
   const Status said = attempt([this] {
     for (int lane = 0; lane < kLanes; ++lane)
       if (!is_lost(lane)) say(lane, kBye);
-    // Tries at once: the loop may not turn again.
+    // Sends at once, because the event loop may not run again.
     flush();
     return Status();
   });
@@ -206,7 +206,7 @@ void Channel::end() {
   finish(std::max<int64_t>(deadline_ - group_->loop().now_ms(), 0));
 }
 
-// Each lane as far as ZeroMQ takes it.
+// Sends from each lane until ZeroMQ does not accept more.
 void Channel::flush() {
   for (int lane = 0; lane < kLanes; ++lane) {
     Outbox& out = out_[static_cast<size_t>(lane)];
@@ -249,7 +249,7 @@ void Channel::after_wake() {
 }
 
 void Channel::tell_sent() {
-  // An owner that sends again adds to the list; one that goes empties it of meaning.
+  // The owner may send again, which adds to the list, or destroy the connection.
   for (size_t i = 0; i < sent_.size(); ++i)
     if (events() != nullptr) events()->sent(sent_[i]);
   sent_.clear();
@@ -260,7 +260,7 @@ void Channel::tell_loss() {
   if (!both && !(expired_ && (lost_[0] || lost_[1]))) return;
   Connection::Events* events = events_;
   const std::string why = why_;
-  if (!both && state_ == State::open) {  // the peer may be there still, on the other lane
+  if (!both && state_ == State::open) {  // the peer may still be connected on the other lane
     for (Outbox& out : out_) out.clear();
     begin_closing(0);
   }
@@ -274,7 +274,7 @@ void Channel::deliver(int lane, std::span<const std::byte> frame) {
   if (Connection::Events* to = events(); to != nullptr) to->received(lane, frame);
 }
 
-// Until it is taken, and if the peer cannot reach it, payloads go through the socket.
+// Until the peer has accepted it, and if the peer cannot open it, payloads use the socket.
 void Channel::offer_slab(int lane) {
   if (slab_offered_ || state_ != State::open) return;
   slab_offered_ = true;
@@ -317,7 +317,7 @@ void Channel::take_slab_frame(int lane, std::span<const std::byte> message) {
 }
 
 void Channel::lane_ended(int lane) {
-  if (!refused_) why_.clear();  // a bye explains the loss that was seen before it was read
+  if (!refused_) why_.clear();  // a bye explains a loss that was detected before the bye was read
   end_lane(lane, "the peer closed the connection");
 }
 
@@ -339,7 +339,7 @@ void Channel::fail(const std::string& why) {
   refused_ = true;
   why_ = why;
   for (int lane = 0; lane < kLanes; ++lane) lane_lost(lane, why);
-  expired_ = true;  // nothing to wait for
+  expired_ = true;  // there is nothing to wait for
 }
 
 void Channel::wake_in(int64_t ms) {

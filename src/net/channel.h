@@ -1,5 +1,5 @@
-// What a dialed and an accepted connection have in common: two lanes with frames that wait to
-// leave, and the end of their life.
+// The common part of dialed and accepted connections: two lanes with frames that wait to be sent,
+// and the end of the connection.
 //
 //   connecting ──► open ──► lost (one lane is gone: the other may bring more, and say why) ──► told
 //                    └────► closing (what waits may leave, until a deadline) ──► gone
@@ -20,7 +20,7 @@
 
 namespace weft {
 
-// Frames of the transport itself are shorter than a header, so they need no mark.
+// Messages of the transport itself are shorter than a header, which distinguishes them.
 //   dialer, each lane:    hello               listener, once both lanes said it: accepted
 //   both, each lane:      bye, after the last frame (ZeroMQ cannot close one connection of a
 //   listening socket, so the listener says it;
@@ -57,7 +57,7 @@ class Message {
   std::string_view text() {
     return {static_cast<const char*>(zmq_msg_data(&message_)), zmq_msg_size(&message_)};
   }
-  // 0, or errno (EAGAIN: later). EINTR is tried again.
+  // 0, or errno (EAGAIN: later). Repeats after EINTR.
   int send(void* socket, int flags = 0);
   int receive(void* socket);
   bool more() { return zmq_msg_more(&message_) != 0; }
@@ -67,9 +67,9 @@ class Message {
   zmq_msg_t message_;
 };
 
-// One lane's frames that ZeroMQ has not taken yet, oldest first. Keeps its memory, which is room
-// for what a link lets wait, so that a step in which ZeroMQ is slower than in all before allocates
-// nothing either.
+// The frames of one lane that ZeroMQ has not accepted yet, oldest first. It keeps memory for the
+// maximum number of waiting frames of a link, so that a step
+// with a slow ZeroMQ does not allocate.
 class Outbox {
  public:
   static constexpr size_t kRoom = 128;
@@ -87,8 +87,8 @@ class Outbox {
   void pop();
   void push(Frame frame) { frames_.push_back(std::move(frame)); }
   void clear();
-  void forget();  // those that are not built
-  // Copies the payload beside the header: into a slot of `slab` if there is one, or into memory of
+  void forget();  // removes the frames that are not built
+  // Copies the payload after the header: into a slot of `slab` if one is free, or into memory of
   // ZeroMQ. False: out of memory.
   static bool build(Frame& frame, Slab* slab);
   bool build_all(Slab* slab);
@@ -105,7 +105,7 @@ class Channel : public PollGroup::Member, public std::enable_shared_from_this<Ch
     sent_.reserve(Outbox::kRoom);
   }
   void start(Connection::Events& events) { events_ = &events; }
-  // Both ends are on this machine, and of one user.
+  // Both ends are on this machine and belong to one user.
   void share_memory() { shares_memory_ = true; }
   const std::string& peer() const { return peer_; }
   const PublicKey* key() const { return key_ ? &*key_ : nullptr; }
@@ -114,7 +114,7 @@ class Channel : public PollGroup::Member, public std::enable_shared_from_this<Ch
             uint64_t token);
   void forget();
   void close_after(int64_t linger_ms);
-  void drop();  // the owner is gone
+  void drop();  // the owner has been destroyed
 
   void send_waiting() override;
   bool ready() override;
@@ -127,9 +127,9 @@ class Channel : public PollGroup::Member, public std::enable_shared_from_this<Ch
   // ---- of the two kinds ----
   // Gives the message to ZeroMQ: 0, EAGAIN, or another errno: the lane is lost.
   virtual int transmit(int lane, Message& message) = 0;
-  // Whether ZeroMQ has something to read, or room for what waits.
+  // Whether ZeroMQ has a message to read, or accepts a waiting frame.
   virtual bool readable() = 0;
-  // Calls deliver() and lane_lost(); returns true when everything that has come was read.
+  // Calls deliver() and lane_lost(); returns true when all messages have been read.
   virtual bool read() = 0;
   virtual void close_sockets(int64_t linger_ms) = 0;
 
@@ -148,7 +148,7 @@ class Channel : public PollGroup::Member, public std::enable_shared_from_this<Ch
   void deliver(int lane, std::span<const std::byte> frame);
   // False: the message is not about shared memory.
   bool take_slab_message(int lane, Message& message);
-  void lane_ended(int lane);  // the peer has said bye there
+  void lane_ended(int lane);  // the peer has sent bye on it
   void lane_lost(int lane, const std::string& why);
   void fail(const std::string& why);  // both lanes at once
   bool waits(int lane) const { return !out_[static_cast<size_t>(lane)].empty(); }
@@ -176,15 +176,15 @@ class Channel : public PollGroup::Member, public std::enable_shared_from_this<Ch
   std::unique_ptr<Slab> outgoing_, incoming_;
   std::array<bool, kLanes> lost_{};
   bool broken_ = false;         // a lane was lost without a bye
-  bool refused_ = false;        // what it sends is not listened to any more
+  bool refused_ = false;        // its frames are ignored from now on
   std::string why_;             // of the first lane that was lost
-  std::vector<uint64_t> sent_;  // not told yet
+  std::vector<uint64_t> sent_;  // not reported yet
   std::optional<Loop::Timer> timer_;
   bool expired_ = false;
   int64_t deadline_ = 0;  // of closing
 };
 
-// What the owner holds.
+// The object of the owner.
 std::unique_ptr<Connection> make_connection(std::shared_ptr<Channel> channel);
 
 }  // namespace weft

@@ -11,7 +11,7 @@ namespace weft {
 
 namespace {
 
-// ZeroMQ ends the process where its own threads find no descriptor: they want half a dozen.
+// ZeroMQ ends the process if its threads find no free descriptor; they need about six.
 constexpr int kDescriptors = 8;
 
 }  // namespace

@@ -1,6 +1,6 @@
-// A ZeroMQ context of a transport's own. ZeroMQ authenticates by context: with one each, a mesh
-// admits whom it knows and no other mesh, and a host that encrypts with ZeroMQ itself has nothing
-// to do with it. No thread of it outlives the transport.
+// The ZeroMQ context of a transport. ZeroMQ authenticates per context: with one context each,
+// meshes have different allowed keys, and other users of ZeroMQ in the process are not affected.
+// Its threads end with the transport.
 #pragma once
 
 #include "base/result.h"

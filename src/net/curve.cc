@@ -10,7 +10,7 @@ namespace weft {
 
 namespace {
 
-constexpr size_t kZ85Text = 41;  // ZeroMQ's own form of a key, with its NUL
+constexpr size_t kZ85Text = 41;  // the form of a key in ZeroMQ, with its NUL
 
 int digit_of(char c) {
   if (c >= '0' && c <= '9') return c - '0';
@@ -44,7 +44,7 @@ void wipe(std::string& text) {
 Result<KeyPair> KeyPair::make() {
   SecretKey::Bytes bytes{};
   if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size()))
-    return Status(Code::io, "the system gives no random numbers");
+    return Status(Code::io, "the system provides no random numbers");
   const SecretKey secret(bytes);
   explicit_bzero(bytes.data(), bytes.size());
   return of(secret);

@@ -1,5 +1,5 @@
 // Keys of CURVE, ZeroMQ's encryption: 32 bytes each, written as 64 hexadecimal digits. A secret is
-// overwritten when its owner goes.
+// overwritten when its owner is destroyed.
 #pragma once
 
 #include <array>
@@ -32,11 +32,11 @@ struct KeyPair {
   PublicKey public_key{};
   SecretKey secret;
 
-  static Result<KeyPair> make();  // from the system's random numbers
+  static Result<KeyPair> make();  // from random numbers of the system
   static Result<KeyPair> of(const SecretKey& secret);
 };
 
-// Overwrites the text's characters, also beyond its end.
+// Overwrites the characters of the text, also after its end.
 void wipe(std::string& text);
 
 std::string key_text(const std::array<unsigned char, kKeyBytes>& key);

@@ -15,7 +15,7 @@ namespace weft {
 namespace {
 
 constexpr int64_t kNotYet = -1, kKeyPatienceMs = 5000;
-constexpr const char* kNoWeft = "what answers there is no weft";
+constexpr const char* kNoWeft = "the listener is not weft";
 
 class Dialed final : public Channel {
  public:
@@ -24,10 +24,10 @@ class Dialed final : public Channel {
   Status connect(const std::string& endpoint, bool v6, const DialKeys* keys) {
     set_peer(endpoint);
     if (keys != nullptr) set_key(keys->server);
-    // The two lanes find each other by a name that nobody else knows.
+    // A random name, which no other process knows, connects the two lanes.
     RoutingId id{};
     if (getrandom(id.nonce, sizeof id.nonce, 0) != static_cast<ssize_t>(sizeof id.nonce))
-      return Status(Code::io, "the system gives no random numbers");
+      return Status(Code::io, "the system provides no random numbers");
     for (int lane = 0; lane < kLanes; ++lane) {
       auto& socket = sockets_[static_cast<size_t>(lane)];
       WEFT_TRY_ASSIGN(socket, Socket::make(group().loop(), group().context(), ZMQ_DEALER));
@@ -44,7 +44,7 @@ class Dialed final : public Channel {
 
  private:
   int transmit(int lane, Message& message) override {
-    // Only the hello goes out before the listener has accepted.
+    // Only the hello is sent before the listener has accepted.
     const auto l = static_cast<size_t>(lane);
     if (said_hello_[l] && is_connecting()) return EAGAIN;
     const int error = message.send(sockets_[l]->raw());
@@ -63,7 +63,7 @@ class Dialed final : public Channel {
   bool writes(int lane) const {
     return waits(lane) && (!is_connecting() || !said_hello_[static_cast<size_t>(lane)]);
   }
-  // A lane that is accepted waits for the other.
+  // An accepted lane waits for the other one.
   bool reads(int lane) const { return !is_connecting() || !accepted_[static_cast<size_t>(lane)]; }
 
   bool read() override {
@@ -81,14 +81,14 @@ class Dialed final : public Channel {
           break;
         case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
           lane_lost(lane,
-                    "the listener does not admit this key: expected one that it was told of, or "
+                    "the listener does not admit this key: expected a key that it allows, or "
                     "the join line of a run that still waits");
           break;
-        // Something in between took the connection and found nobody behind it, as a tunnel does, or
-        // a listener asks to try again.
+        // A tunnel accepted the connection but did not reach the listener, or the listener requests
+        // another try.
         case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
           turned_away_[static_cast<size_t>(lane)] = true;
-          set_trouble("what listens there closes connections before the handshake");
+          set_trouble("the listener closes connections before the handshake");
           check_key_in_time(lane);
           break;
         case ZMQ_EVENT_DISCONNECTED:
@@ -99,7 +99,7 @@ class Dialed final : public Channel {
           break;
         case ZMQ_EVENT_HANDSHAKE_SUCCEEDED: shaken_[static_cast<size_t>(lane)] = true; break;
         default:  // CLOSED: it is tried again
-          set_trouble("nobody listens there");
+          set_trouble("no process listens there");
           refused_since_ = kNotYet;
           break;
       }
@@ -107,19 +107,19 @@ class Dialed final : public Channel {
 
   const char* fault_of_answer(int value) const {
     if (value != ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH) return kNoWeft;
-    return key() ? "what answers there does not encrypt: it runs with --insecure, or is no weft"
-                 : "what answers there encrypts: expected its join line, without --insecure";
+    return key() ? "the listener does not encrypt: it runs with --insecure, or is not weft"
+                 : "the listener encrypts: expected its join line, without --insecure";
   }
 
-  // A listener with another key than was expected hangs up without a word.
+  // A listener with another key than expected closes the connection without a message.
   void check_key_in_time(int lane) {
     if (key() == nullptr) return;
     const int64_t now = group().loop().now_ms();
     if (refused_since_ == kNotYet) refused_since_ = now;
     if (now - refused_since_ < kKeyPatienceMs) return;
     lane_lost(lane,
-              "what listens there closes connections during the handshake: it has another key than "
-              "the join line says, or is no weft");
+              "the listener closes connections during the handshake: it has another key than "
+              "the join line, or is not weft");
   }
 
   bool read_lane(int lane) {

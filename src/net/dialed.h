@@ -1,5 +1,5 @@
-// A connection that this process dials: one DEALER per lane, each connected to the listener's one
-// endpoint.
+// A connection that this process dials: one DEALER per lane, both connected to the endpoint of the
+// listener.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace weft {
 
-// `endpoint` as ZeroMQ wants it; errors name it. Without keys nothing is encrypted.
+// `endpoint` in the form of ZeroMQ; errors contain it. Without keys there is no encryption.
 Result<std::unique_ptr<Connection>> dial(PollGroup& group, const std::string& endpoint, bool v6,
                                          const DialKeys* keys, bool shares_memory = false);
 

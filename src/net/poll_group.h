@@ -1,7 +1,7 @@
-// All sockets of a transport share one look per turn of the loop: before it would sleep, all
-// members send what waits, then each says whether it has more to do; after it woke, each reads and
-// tells its owner. The question comes last, since a send may swallow the wake-up of what has come
-// meanwhile.
+// All sockets of a transport are served once per iteration of the event loop. Before it sleeps, all
+// members send their waiting frames, then each returns whether it has more to do; after it wakes,
+// each reads and calls its owner. The check is last, because a send can consume the wake-up of a
+// message that has arrived in the meantime.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ class PollGroup {
   class Member {
    public:
     virtual ~Member() = default;
-    // No call to an owner in these two. True: do not sleep.
+    // These two do not call the owner. True: do not sleep.
     virtual void send_waiting() = 0;
     virtual bool ready() = 0;
     virtual void after_wake() = 0;
@@ -30,13 +30,13 @@ class PollGroup {
         turn_(
             loop, [this] { return before_sleep(); }, [this] { after_wake(); }) {}
   ~PollGroup() {
-    // The youngest first: a connection before the socket it was accepted from.
+    // The newest first: a connection before the socket that accepted it.
     for (size_t i = members_.size(); i-- > 0;)
       if (const auto member = members_[i]) member->end();
   }
 
   void add(std::shared_ptr<Member> member) { members_.push_back(std::move(member)); }
-  // Also from inside after_wake(): the member lives until it returns.
+  // Also from within after_wake(): the member exists until it returns.
   void remove(Member& member) {
     for (auto& m : members_)
       if (m.get() == &member) {
@@ -58,7 +58,7 @@ class PollGroup {
     return more;
   }
   void after_wake() {
-    for (size_t i = 0; i < members_.size(); ++i)  // by index: members come and go meanwhile
+    for (size_t i = 0; i < members_.size(); ++i)  // by index: members change meanwhile
       if (const auto member = members_[i]) member->after_wake();
     if (!removed_) return;
     std::erase(members_, nullptr);

@@ -12,15 +12,15 @@ namespace weft {
 
 namespace {
 
-// Whether a peer that has been forgotten may have said that: ZeroMQ can tell the end of a
-// connection before it hands over the last words, and by then the descriptor may be another's.
+// Whether the message can be from a peer that has ended: ZeroMQ can report the end of a connection
+// before its last messages, and the descriptor can belong to another connection by then.
 bool is_late(Message& message) {
   const std::span<const std::byte> bytes = message.bytes();
   return message.is(kBye) || message.text().starts_with(kSlab) ||
          (bytes.size() >= kHeaderBytes && std::memcmp(bytes.data(), "WEFT", 4) == 0);
 }
 
-// What ZAP has said of the connection that the message came by; none where nothing is encrypted.
+// The key that ZAP reported for the connection of the message; none without encryption.
 std::optional<PublicKey> proved_key(Message& message) {
   const char* const user = zmq_msg_gets(message.raw(), "User-Id");
   if (user == nullptr) return std::nullopt;
@@ -74,7 +74,8 @@ Status cannot_listen(const std::string& endpoint, int error) {
     case EADDRINUSE: return Status(Code::state, cat("'", endpoint, "': the port is taken"));
     case EADDRNOTAVAIL:
     case ENODEV:
-      return Status(Code::invalid, cat("'", endpoint, "': this machine has no such address"));
+      return Status(Code::invalid,
+                    cat("'", endpoint, "': this machine does not have this address"));
     default: return Status(Code::io, cat("'", endpoint, "': cannot listen: ", zmq_strerror(error)));
   }
 }
@@ -114,8 +115,8 @@ void Router::stop_accepting() {
 bool Router::ready() { return socket_ && (socket_->has_events() || socket_->ready(true, false)); }
 
 void Router::after_wake() {
-  // First what was lost, then what has come until nothing more does: what a peer said before it was
-  // lost is delivered before its loss is told.
+  // First reads the losses, then all messages: messages that a peer sent before it was lost are
+  // delivered before its loss is reported.
   read_events();
   size_t bytes = 0;
   all_read_ = false;
@@ -138,8 +139,8 @@ void Router::read_events() {
       case ZMQ_EVENT_ACCEPTED:
         lines_.push_back({.descriptor = event.value, .peer = peer_of(event.value, bound_)});
         break;
-      // These say only that it was one of ours. ZeroMQ closes that at once, and says which; but one
-      // that is not admitted is told so before.
+      // These events do not identify the connection. ZeroMQ closes it at once and then identifies
+      // it, but a connection that is not admitted gets its reason first.
       case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
       case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL: handshake_error_ = event; break;
       case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH: not_admitted_.push_back(event); break;
@@ -153,7 +154,7 @@ void Router::read_events() {
     }
 }
 
-// That is open: a descriptor is used again.
+// A connection with this descriptor is open: the descriptor is reused.
 Router::Line* Router::find_line(int descriptor) {
   const auto at = std::find_if(lines_.begin(), lines_.end(), [&](const Line& l) {
     return l.descriptor == descriptor && !l.closed;
@@ -165,11 +166,12 @@ namespace {
 
 const char* end_of(const SocketEvent& handshake_error, bool encrypts) {
   switch (handshake_error.event) {
-    case 0:  // with encryption, words of a protocol without it end like that
+    case 0:  // with encryption, bytes of a protocol without encryption end like this
       return encrypts ? "not a weft connection: expected ZeroMQ's handshake, found something else"
-                      : "not a weft connection: it ended before it had said what it is";
+                      : "not a weft connection: it ended before its handshake";
     case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
-      return "not a weft connection: expected ZeroMQ's handshake, which did not come within 2 s or "
+      return "not a weft connection: expected ZeroMQ's handshake, which did not arrive within 2 s "
+             "or "
              "before the end";
     case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH: return "its key is not admitted";
     default: break;
@@ -177,7 +179,7 @@ const char* end_of(const SocketEvent& handshake_error, bool encrypts) {
   switch (handshake_error.value) {
     case ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH:
       return encrypts ? "it does not encrypt: expected the join line, and no --insecure"
-                      : "it encrypts: expected --insecure there, too";
+                      : "it encrypts: expected --insecure on that side, too";
     case ZMQ_PROTOCOL_ERROR_ZMTP_CRYPTOGRAPHIC:
       return "it expects another key here, as in an old join line";
     default: return "not a weft connection: expected ZeroMQ's handshake, found something else";
@@ -202,8 +204,8 @@ void Router::refuse_frame(int descriptor) {
     return std::string_view(reinterpret_cast<const char*>(m.bytes().data()), m.bytes().size());
   };
   const std::string_view id = text(id_), frame = text(message_);
-  // ZeroMQ makes names for those that give none, which begin with a zero byte: then what it said
-  // tells more.
+  // ZeroMQ makes names that begin with a zero byte for connections without a name; then the
+  // received bytes are more useful.
   const bool named = !id.empty() && id[0] != 0;
   if (named && id.size() != sizeof(RoutingId))
     return refuse(*at, cat("not a weft connection: expected a name of ", sizeof(RoutingId),
@@ -225,7 +227,7 @@ void Router::close_line(Line& line, SocketEvent handshake_error) {
     line.refused = true;
 }
 
-// What they said has been read; it would have told more.
+// Their messages have been read, and would have given a better reason.
 void Router::forget_closed_lines() {
   for (Line& line : lines_)
     if (line.closed) refuse(line, line.how);
@@ -257,8 +259,8 @@ bool Router::read_frame(size_t* bytes) {
       refuse_frame(descriptor);
     return true;
   }
-  // Another connection that uses the name of this one, or the same after a loss that we have not
-  // been told yet: not what was accepted.
+  // Another connection with the same name, or the same one after a loss that has not been reported
+  // yet. It was not accepted.
   if (at->second.descriptor[static_cast<size_t>(lane)] != descriptor) return true;
   const std::shared_ptr<Accepted> channel = at->second.channel;
   if (!channel) return true;
@@ -279,8 +281,8 @@ void Router::greet(const Nonce& nonce, int lane, int descriptor, Message& hello)
     }
     return;
   }
-  // Descriptors are used again. What the monitor tells up to here is about earlier holders of this
-  // one, or about its end.
+  // Descriptors are reused. The events of the monitor up to here are about earlier connections with
+  // this descriptor, or about its end.
   read_events();
   Line* line = find_line(descriptor);
   if (line == nullptr) return;
@@ -297,7 +299,7 @@ void Router::greet(const Nonce& nonce, int lane, int descriptor, Message& hello)
   const auto channel =
       std::make_shared<Accepted>(group_, shared_from_this(), nonce, line->peer, key);
   if (shares_memory_) channel->share_memory();
-  group_.add(channel);  // first: whom the group knows is closed in the end
+  group_.add(channel);  // first, because the group closes its members at the end
   peer.channel = channel;
   accept_(make_connection(channel));
   if (!channel->is_started()) channel->drop();
@@ -347,7 +349,7 @@ void Router::close() {
   const int64_t linger = std::max<int64_t>(linger_until_ - group_.loop().now_ms(), 0);
   socket_->set(ZMQ_LINGER, static_cast<int>(linger));
   socket_->set_linger(linger);
-  // ZeroMQ's thread closes the address; only then another may take it. That is a matter of
+  // The thread of ZeroMQ closes the address; only then can another listener use it. This takes
   // microseconds.
   zmq_unbind(socket_->raw(), bound_.c_str());
   for (bool closed = false; !closed && socket_->wait_event(1000);)

@@ -1,6 +1,6 @@
-// A listener: one ROUTER, to which every peer comes with two connections, one per lane, that share
-// a nonce. A frame says which peer and lane it is of by its routing id; a loss says only which
-// descriptor, so the router keeps the descriptor that each lane speaks from.
+// A listener: one ROUTER, to which every peer makes two connections, one per lane, that share a
+// nonce. The routing id of a frame identifies its peer and lane. A loss only identifies a
+// descriptor, so that the router keeps the descriptor of each lane.
 #pragma once
 
 #include <array>
@@ -17,12 +17,12 @@
 
 namespace weft {
 
-// One look at a socket takes no longer than that, so that timers and other sockets have their turn.
+// The maximum time for one socket per iteration, so that timers and other sockets are served.
 constexpr int kFramesPerTurn = 256;
 constexpr size_t kBytesPerTurn = size_t{4} << 20;
 
 struct RoutingId {
-  char mark = 'w';  // ZeroMQ keeps those that begin with 0 for itself
+  char mark = 'w';  // ids that begin with 0 are reserved by ZeroMQ
   char lane = '0';
   unsigned char nonce[16] = {};
 };
@@ -36,8 +36,8 @@ class Router final : public PollGroup::Member, public std::enable_shared_from_th
   using Refused = std::function<void(const std::string& peer, const std::string& why)>;
   using Nonce = std::array<unsigned char, 16>;
 
-  // `endpoint` as ZeroMQ wants it. Without a secret key nothing is encrypted; with one, who may
-  // connect is asked by ZAP.
+  // `endpoint` is in the form of ZeroMQ. Without a secret key connections are not encrypted; with
+  // one, ZAP decides which peers may connect.
   static Result<std::shared_ptr<Router>> make(PollGroup& group, const std::string& endpoint,
                                               bool v6, const SecretKey* secret, IpcPlace place,
                                               Accept accept, Refused refused);
@@ -48,7 +48,7 @@ class Router final : public PollGroup::Member, public std::enable_shared_from_th
         again_(group.loop(), [] {}) {}
   ~Router() override;
 
-  const std::string& bound() const { return bound_; }  // as ZeroMQ says it, with the port
+  const std::string& bound() const { return bound_; }  // as ZeroMQ reports it, with the port
   void share_memory() { shares_memory_ = true; }       // with all peers
   void stop_accepting();
 
@@ -66,15 +66,15 @@ class Router final : public PollGroup::Member, public std::enable_shared_from_th
   struct Peer {
     std::array<int, kLanes> descriptor{-1, -1};
     std::optional<PublicKey> key;       // that both lanes have proved
-    std::shared_ptr<Accepted> channel;  // once both lanes are there
+    std::shared_ptr<Accepted> channel;  // set when both lanes are connected
   };
-  // A connection of the system's, by what the monitor has told.
+  // A connection of the system, from the events of the monitor.
   struct Line {
     int descriptor = -1;
     std::string peer;
     bool greeted = false;  // it is a lane of a peer
-    bool refused = false;  // told already
-    bool closed = false;   // what it said may still be to read
+    bool refused = false;  // already reported
+    bool closed = false;   // its messages may not have been read yet
     const char* how = "";  // it was closed
   };
   void read_events();
@@ -100,13 +100,13 @@ class Router final : public PollGroup::Member, public std::enable_shared_from_th
   IpcPlace place_;
   std::map<Nonce, Peer> peers_;
   std::vector<Line> lines_;
-  SocketEvent handshake_error_;  // of the line whose end is told next
+  SocketEvent handshake_error_;  // of the line whose end is reported next
   std::vector<SocketEvent>
-      not_admitted_;  // of lines whose ends are told later, in that order as a rule
+      not_admitted_;  // of lines whose ends are reported later, usually in this order
   bool all_read_ = true;
   int64_t linger_until_ = 0;
-  // A peer without room: ZeroMQ wakes us when there is some, unless one of our own calls has
-  // swallowed that; and of a ROUTER one cannot ask for a single peer. So the loop looks again soon.
+  // The queue of a peer is full: ZeroMQ wakes the loop when there is room, unless one of our calls
+  // consumed this event; a ROUTER cannot be checked for one peer. So the loop checks again soon.
   Loop::Timer again_;
   Message id_, message_;
 };

@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kHeadBytes = 4096;
 constexpr size_t kBytes = kHeadBytes + Slab::kSlots * Slab::kSlotBytes;
-// A mapping would end the process if its file became smaller.
+// Access to a mapping would end the process if its file became smaller.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 }  // namespace
@@ -32,7 +32,7 @@ struct Slab::Head {
 std::unique_ptr<Slab> Slab::make() {
   static_assert(sizeof(Head) <= kHeadBytes);
   std::unique_ptr<Slab> slab(new Slab(memfd_create("weft", MFD_CLOEXEC | MFD_ALLOW_SEALING)));
-  // Memory that is missing later would end the process.
+  // Memory that cannot be allocated later would end the process.
   if (slab->descriptor_ < 0 || posix_fallocate(slab->descriptor_, 0, kBytes) != 0 ||
       fcntl(slab->descriptor_, F_ADD_SEALS, kSeals) != 0 || !slab->map())
     return nullptr;

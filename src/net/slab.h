@@ -1,5 +1,5 @@
-// Memory that the two processes of a connection share: large payloads do not pass through a socket.
-// The sender makes it and has its slots; a slot is taken until the receiver releases it.
+// Shared memory of the two processes of a connection, for large payloads. The sender creates it; a
+// slot is in use until the receiver releases it.
 #pragma once
 
 #include <array>
@@ -12,8 +12,8 @@
 
 namespace weft {
 
-// How the receiver finds the memory: only processes of the same user may open another's descriptor,
-// and the name shows that it is the right one.
+// How the receiver opens the memory: only processes of the same user can open the descriptor of
+// another process, and the name shows that it is the right one.
 struct SlabOffer {
   uint32_t process = 0, descriptor = 0;
   std::array<unsigned char, 16> name{};
@@ -26,16 +26,16 @@ class Slab {
   static constexpr uint32_t kSlots = 8;
   static_assert(kSlotBytes >= kHeaderBytes + kMaxPayload);
 
-  // Null if the system gives no memory.
+  // Null if the system provides no memory.
   static std::unique_ptr<Slab> make();
   SlabOffer offer() const;
-  // The receiver has answered: the memory stays, its descriptor goes.
+  // The receiver has answered: keeps the memory and closes its descriptor.
   void close_descriptor();
   // A free slot, or null.
   std::byte* take();
   uint32_t index_of(const std::byte* slot) const;
 
-  // The receiver's side of it. Null if the memory cannot be reached, or could become smaller.
+  // The side of the receiver. Null if the memory cannot be opened, or could become smaller.
   static std::unique_ptr<Slab> open(const SlabOffer& offer);
   // Empty if there is no such slot, or if it has fewer bytes.
   std::span<const std::byte> read(uint32_t slot, uint32_t bytes) const;

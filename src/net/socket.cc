@@ -16,8 +16,8 @@ namespace weft {
 
 namespace {
 
-// What a pipe holds on each side beside what the sockets of the kernel hold. Small, since it is
-// memory that no plan knows of.
+// Number of messages in a pipe of ZeroMQ on each side, in addition to the socket buffers of the
+// kernel. Small, because plans do not include this memory.
 constexpr int kFramesInPipe = 16;
 
 constexpr int kWatched = ZMQ_EVENT_LISTENING | ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED |
@@ -25,11 +25,11 @@ constexpr int kWatched = ZMQ_EVENT_LISTENING | ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DI
                          ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
                          ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
 
-// What CURVE adds to a message: the name of its command, a nonce, flags and an authenticator. The
-// limit is for what travels.
+// The bytes that CURVE adds to a message: the name of its command, a nonce, flags and an
+// authenticator. The limit is for the encrypted message.
 constexpr int64_t kCurveBytes = 8 + 8 + 1 + 16;
 
-// ZMQ_ZAP_ENFORCE_DOMAIN, which the header of this version declares for drafts only.
+// ZMQ_ZAP_ENFORCE_DOMAIN, which the header of this version declares only for drafts.
 constexpr int kZapEnforceDomain = 93;
 
 // Names of monitors, unique in the context.
@@ -64,18 +64,18 @@ Status Socket::open(Loop& loop, void* context, int type) {
   set(ZMQ_LINGER, 0);
   set(ZMQ_SNDHWM, kFramesInPipe);
   set(ZMQ_RCVHWM, kFramesInPipe);
-  // With IMMEDIATE a dialed socket throws away what has come and was not read when it notices the
-  // loss of its connection, such as the words that say why. Without it frames can be queued for
-  // nobody, so a connection sends none before the listener has accepted it.
+  // With IMMEDIATE, a dialed socket drops unread messages when it detects the loss of its
+  // connection, including those with the reason. Without it, frames can be queued without a
+  // connection; therefore none is sent before the listener has accepted the connection.
   set(ZMQ_IMMEDIATE, 0);
   set(ZMQ_HANDSHAKE_IVL, 2000);
   set(ZMQ_CONNECT_TIMEOUT, 2000);
   // Until the first connection; after it the socket is closed at the first loss.
   set(ZMQ_RECONNECT_IVL, 50);
   set(ZMQ_RECONNECT_IVL_MAX, 500);
-  // Whether a silent peer is lost is decided by weft's heartbeats and LinkTimes::silence only.
-  // ZeroMQ's heartbeats report a loss while a long frame is under way on a slow link; TCP keepalive
-  // and a short TCP_USER_TIMEOUT cut a link that loses packets and still makes progress.
+  // Only the heartbeats of weft and LinkTimes::silence decide whether a silent peer is lost.
+  // ZeroMQ's heartbeats report a loss during a long frame on a slow link. TCP keepalive and a short
+  // TCP_USER_TIMEOUT close a link that loses packets but still makes progress.
   set(ZMQ_BACKLOG, 64);
   set_most(kMaxFrame);
   if (type == ZMQ_ROUTER) {
@@ -91,7 +91,7 @@ Status Socket::open(Loop& loop, void* context, int type) {
   const int zero = 0;
   zmq_setsockopt(monitor_, ZMQ_LINGER, &zero, sizeof zero);
   zmq_setsockopt(monitor_, ZMQ_RCVHWM, &zero,
-                 sizeof zero);  // no limit: an event that is dropped is a loss that nobody sees
+                 sizeof zero);  // no limit: a dropped event would be an undetected loss
   if (zmq_connect(monitor_, name.c_str()) != 0) return failed("cannot monitor a socket");
   WEFT_TRY_ASSIGN(waker_, watch(loop, socket_));
   WEFT_TRY_ASSIGN(monitor_waker_, watch(loop, monitor_));
@@ -127,8 +127,8 @@ void Socket::encrypt_as(const SecretKey& own) {
   set(ZMQ_CURVE_SERVER, 1);
   set_key(ZMQ_CURVE_SECRETKEY, own.bytes());
   zmq_setsockopt(socket_, ZMQ_ZAP_DOMAIN, kZapDomain, std::strlen(kZapDomain));
-  // Should nobody answer the question who may connect, the answer is no. Not every build of ZeroMQ
-  // knows the option.
+  // Without an authenticator, no peer may connect. Not every build
+  // of ZeroMQ has the option.
   const int enforced = 1;
   zmq_setsockopt(socket_, kZapEnforceDomain, &enforced, sizeof enforced);
   set_most(kMaxFrame + kCurveBytes);
@@ -155,8 +155,8 @@ bool Socket::wait_event(int ms) {
 }
 
 bool Socket::next_event(SocketEvent* event) {
-  // Two frames: event (16 bits) and value (32 bits); the endpoint, which says nothing that we do
-  // not know.
+  // Two frames: event (16 bits) and value (32 bits);
+  // the endpoint, which is known.
   zmq_msg_t message;
   zmq_msg_init(&message);
   int bytes;

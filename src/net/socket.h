@@ -1,5 +1,5 @@
-// A ZeroMQ socket on the loop, with its monitor. Both descriptors only wake the loop; the group
-// asks and drains (transport.h's promise that no wake-up is lost rests on that).
+// A ZeroMQ socket on the event loop, with its monitor. Both descriptors only wake the loop; the
+// group checks and reads the sockets, so that no wake-up is lost.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ class Socket {
  public:
   // With all options that do not depend on the endpoint; monitors loss and handshakes.
   static Result<std::unique_ptr<Socket>> make(Loop& loop, void* context, int type);
-  // Lets what was sent leave for that long, in the background.
+  // Maximum time for sent messages to be transmitted in the background.
   ~Socket();
   Socket(const Socket&) = delete;
   Socket& operator=(const Socket&) = delete;
@@ -32,10 +32,10 @@ class Socket {
   void encrypt_as(const SecretKey& own);
   void encrypt_to(const PublicKey& server, const KeyPair& own);
   void set_linger(int64_t ms) { linger_ = ms; }
-  // Something to read, or room to send. Of a ROUTER the latter says only that some peer has room.
+  // A message to read, or room to send. For a ROUTER, the latter means that any peer has room.
   bool ready(bool to_read, bool to_send) const;
   bool has_events() const;
-  bool next_event(SocketEvent* event);  // false: none now
+  bool next_event(SocketEvent* event);  // false: no event
   bool wait_event(int ms);              // blocks; false: none in that time
 
  private:

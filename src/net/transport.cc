@@ -30,7 +30,7 @@ class RouterListener final : public Listener {
   std::string endpoint_;
 };
 
-// What the schemes share.
+// The common part of the schemes.
 class ZmqTransport : public Transport {
  public:
   ZmqTransport(Loop& loop, ZmqContext context, std::string scheme, Security security)
@@ -76,7 +76,7 @@ class TcpTransport final : public ZmqTransport {
                                               encrypts() ? &security_.own.secret : nullptr,
                                               IpcPlace(), std::move(accepted), std::move(refused)));
     std::string bound = router->bound();
-    if (address.any) {  // peers need a name of this machine
+    if (address.any) {  // peers need an address of this machine
       char name[256] = "";
       gethostname(name, sizeof name - 1);
       bound = cat("tcp://", name, bound.substr(bound.rfind(':')));
@@ -120,7 +120,7 @@ class IpcTransport final : public ZmqTransport {
                     Router::make(group_, "ipc://" + path, false, nullptr, std::move(place),
                                  std::move(accepted), std::move(refused)));
     if (security_.shared_memory) router->share_memory();
-    chmod(path.c_str(), 0600);  // in a directory of others, too, only the user may connect
+    chmod(path.c_str(), 0600);  // also in a directory of another user, only this user may connect
     return std::unique_ptr<Listener>(
         std::make_unique<RouterListener>(std::move(router), "ipc://" + path));
   }

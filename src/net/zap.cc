@@ -47,7 +47,7 @@ void Zap::after_wake() {
   while (answer()) {}
 }
 
-// False: nobody asks.
+// False: there is no request.
 bool Zap::answer() {
   std::array<Message, kRequestFrames> frames;
   size_t count = 0;
@@ -66,8 +66,8 @@ bool Zap::answer() {
   }
   const std::span<const std::byte> id = frames[kId].bytes();
   void* const socket = socket_->raw();
-  // A reply: version, id, status, its text, the user (each message of the connection bears it), and
-  // no properties.
+  // A reply: version, id, status, its text, the user (every message of the connection contains it),
+  // and no properties.
   return send_text(socket, "1.0", true) &&
          send_text(socket, {reinterpret_cast<const char*>(id.data()), id.size()}, true) &&
          send_text(socket, to_text(status), true) && send_text(socket, "", true) &&

@@ -1,6 +1,6 @@
-// Who may connect to the listeners of a transport that encrypts: by public key, in ZeroMQ's
-// authentication protocol (ZAP 1.0). A peer whose key is not admitted ends in the handshake, before
-// any of its bytes can be a frame.
+// The peers that may connect to the listeners of a transport that encrypts, by public key, in
+// ZeroMQ's authentication protocol (ZAP 1.0). A peer whose key is not admitted ends in the
+// handshake, before any of its bytes can be a frame.
 #pragma once
 
 #include <memory>
@@ -15,16 +15,16 @@ namespace weft {
 
 constexpr const char* kZapDomain = "weft";
 
-// Status codes of ZAP, which monitors of both ends tell.
+// Status codes of ZAP, which the monitors of both ends report.
 constexpr int kZapTryAgain = 300, kZapRefused = 400;
 
 class Zap final : public PollGroup::Member {
  public:
-  // Before anybody listens: ZeroMQ lets everyone in where nobody answers.
+  // Must be called before a listener exists: without an authenticator, ZeroMQ accepts every peer.
   static Result<std::shared_ptr<Zap>> make(PollGroup& group);
 
-  // Replaces those admitted so far. `more`: other keys follow, and a peer with another key is told
-  // to try again.
+  // Replaces the admitted keys. `more`: other keys follow, and a peer with another key is asked to
+  // try again.
   void admit(std::vector<PublicKey> keys, bool more);
 
   void send_waiting() override {}

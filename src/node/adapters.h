@@ -1,5 +1,5 @@
-// How links speak to their node: everything that would call one of them, the engine or the
-// controller back is queued.
+// The effects of links on their node. Calls to a link, the engine or the controller are queued, so
+// that none is called from within.
 #pragma once
 
 #include "node/node.h"
@@ -9,13 +9,13 @@ namespace weft {
 // Types of link messages below RankNode::kFirstFreeType.
 constexpr uint32_t kControlMessage = 1, kJoinedMessage = 2, kLostMessage = 3;
 
-// On the wire an edge carries its mode: a tensor may come before the step that says which mode
-// runs.
+// On the wire an edge contains its mode, because a tensor may arrive before the step that
+// determines the mode.
 constexpr int32_t kModeShift = 28;
 inline Tag tag_of(uint64_t sequence, const MessageAt& at) {
   return {sequence, static_cast<int32_t>(at.mode) << kModeShift | at.edge, at.micro_batch};
 }
-// As it came: none of the numbers has been checked.
+// As received: the numbers have not been checked.
 inline MessageAt message_at(const Tag& tag) {
   return {static_cast<Mode>(tag.edge >> kModeShift), tag.edge & ((1 << kModeShift) - 1),
           tag.micro_batch};
@@ -33,11 +33,11 @@ struct RankNode::Event {
     released,
     control
   } kind;
-  int32_t peer;           // whom it comes from: of what passes within this rank, rank_
+  int32_t peer;           // the sender; rank_ for messages within this rank
   uint64_t sequence = 0;  // arrived, granted, released
   MessageAt at = {};
   uint64_t bytes = 0;    // arrived
-  Control control = {};  // its numbers: in numbers_
+  Control control = {};  // its numbers are in numbers_
 };
 
 struct RankNode::Peer final : LinkEffects {
@@ -83,10 +83,10 @@ struct RankNode::Peer final : LinkEffects {
   RankNode& node;
   const int32_t rank;
   Link link;
-  MessageAt landing_at;  // of the tensor that lands
+  MessageAt landing_at;  // of the tensor that is arriving
   uint64_t landing_bytes = 0;
-  Origin origin;              // of a failed event
-  bool told_by_peer = false;  // the failure: in an abort
+  Origin origin;              // for a failed event
+  bool told_by_peer = false;  // the failure arrived in an abort
   bool connected = false, opened = false, hung_up = false, joined = false;
 };
 

@@ -1,4 +1,4 @@
-// Who is lost when one rank says so of another: rank 0 decides, which has a link to both.
+// One rank reports another one as lost: rank 0, which has a link to both, decides which one is.
 #include <algorithm>
 
 #include "base/text.h"
@@ -7,14 +7,14 @@
 namespace weft {
 
 namespace {
-// A rank that lives is heard within a heartbeat, one that does not is lost by rank 0 about as soon
-// as by the accuser. An accuser that has no answer from rank 0 by then goes by its own word.
+// Rank 0 receives a frame of a live rank within a heartbeat, and loses a dead one at about the same
+// time as the accuser. Without an answer by then, the accuser uses its own observation.
 constexpr LinkTime kJudgeMs = 700, kAnswerMs = 1200;
 }  // namespace
 
-// A loss between two ranks that rank 0 may hear both: found by this end, or told to this rank as
-// its own loss by the other. Also while the ranks still greet each other: a rank may leave because
-// of another one that only rank 0 knows of.
+// A loss between two ranks, if rank 0 may still receive from both. This rank detected it, or the
+// other rank reported this rank as lost. This also applies before all hellos have arrived: a rank
+// may leave because of a third rank that only rank 0 knows of.
 bool RankNode::ask_first(const Peer& peer) const {
   if (rank_ == 0 || peer.rank == 0 || !peer.origin.lost() || peer.origin.other >= 0) return false;
   return !peer.told_by_peer || (peer.opened && peer.origin.rank == rank_);
@@ -22,11 +22,11 @@ bool RankNode::ask_first(const Peer& peer) const {
 
 void RankNode::accuse(Peer& peer) {
   Peer& zero = *find(0);
-  if (accusation_.of >= 0) return;  // one is enough
+  if (accusation_.of >= 0) return;  // one report is enough
   Origin origin = peer.origin;
   if (origin.rank == rank_) {
-    // The other end calls this one lost: for rank 0, and if it does not answer, that is a loss of
-    // the other.
+    // The other end reports this rank as lost. If rank 0 does
+    // not answer, the other end is lost.
     origin.rank = peer.rank;
     origin.process = peer.link.peer_process();
     origin.activity = peer.link.peer_activity();
@@ -40,17 +40,17 @@ void RankNode::accuse(Peer& peer) {
 Status RankNode::heard_accusation(int32_t from, std::span<const std::byte> bytes) {
   WEFT_TRY_ASSIGN(const Origin origin, decode_origin(bytes));
   const int32_t of = origin.rank;
-  if (!controller_) return Status(Code::protocol, "it tells of a lost rank to a rank other than 0");
+  if (!controller_) return Status(Code::protocol, "it reports a lost rank to a rank other than 0");
   if (!origin.lost() || origin.other >= 0 || of == from || !find(of))
     return Status(Code::protocol,
-                  cat("it tells of rank ", of, " as lost, which rank ", from, " cannot know"));
-  // One at a time; and if it is the accused that speaks, it has just been heard.
+                  cat("it reports rank ", of, " as lost, which rank ", from, " cannot know"));
+  // One at a time. If the accused sends a report itself, it is alive.
   if (accusation_.of >= 0) return {};
   accusation_ = {.by = from, .of = of, .origin = origin, .until = now_ + kJudgeMs};
   return {};
 }
 
-// The accused is heard after the accusation, so it is there, and so is the accuser.
+// A frame of the accused arrived after the accusation, so that both it and the accuser are alive.
 void RankNode::acquit(int32_t heard) {
   if (!controller_ || failed_ || accusation_.of != heard) return;
   Origin origin = accusation_.origin;

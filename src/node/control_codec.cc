@@ -41,7 +41,7 @@ Result<Control> decode_control(std::span<const std::byte> bytes, std::vector<dou
   Control control;
   const uint8_t kind = reader.number<uint8_t>();
   if (kind > static_cast<uint8_t>(ControlKind::done))
-    return Status(Code::protocol, cat("control message of kind ", kind, ", which is unknown"));
+    return Status(Code::protocol, cat("control message of the unknown kind ", kind));
   control.kind = static_cast<ControlKind>(kind);
   control.sequence = reader.number<uint64_t>();
   bool sound = true;

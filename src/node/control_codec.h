@@ -10,11 +10,11 @@
 
 namespace weft {
 
-// Replaces what `out` held; it keeps its capacity.
+// Replaces the content of `out` and keeps its capacity.
 void encode_control(const Control& control, std::vector<std::byte>& out);
 
-// Refuses what encode_control does not write. `numbers` holds those that the result borrows:
-// squares, or denominators.
+// Refuses bytes that encode_control does not write. `numbers` contains the numbers that the result
+// borrows: squares or denominators.
 Result<Control> decode_control(std::span<const std::byte> bytes, std::vector<double>& numbers);
 
 }  // namespace weft

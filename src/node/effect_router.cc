@@ -79,14 +79,14 @@ Status EffectRouter::granted(uint64_t sequence, int32_t edge, int32_t micro_batc
 }
 
 Status EffectRouter::released(int32_t edge, int32_t micro_batch) {
-  if (is(EdgeKind::feed, edge)) return {};  // inputs stay where they are
+  if (is(EdgeKind::feed, edge)) return {};  // inputs are not moved
   return engine_.released(edge, micro_batch, *this);
 }
 
 Status EffectRouter::heard(int32_t from, const Control& message) {
   if (message.kind == ControlKind::ready || message.kind == ControlKind::done) {
     if (!controller_)
-      return Status(Code::protocol, "a message for the controller, which is not here");
+      return Status(Code::protocol, "a message for the controller, which is on rank 0");
     return controller_->heard(from, message, *this);
   }
   if (from != 0) return Status(Code::protocol, "a message that only the controller sends");

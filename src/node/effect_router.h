@@ -1,7 +1,7 @@
-// One rank's part in a step: its engine, on rank 0 the controller too, and the routes of its edges.
-// The only place that knows which effect concerns which rank, and which message is for the engine
-// or for the controller. Links carry the messages: sockets (node.h), memory (runtime/local.h) or
-// the simulator (sim/sim.h).
+// The part of one rank in a step: its engine, the controller on rank 0, and the routes of its
+// edges. Only this class maps effects to ranks, and messages to
+// the engine or the controller. Links
+// carry the messages: sockets (node.h), memory (runtime/local.h) or the simulator (sim/sim.h).
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ namespace weft {
 struct Route {
   struct Peer {
     int32_t rank;
-    int32_t link;  // what the links call it; -1: this rank
+    int32_t link;  // its number for the links; -1: this rank
   };
   int32_t edge;
   EdgeKind kind;
@@ -26,8 +26,8 @@ struct Route {
   int32_t out_slots;             // tensors that may be posted and not released
   std::array<int64_t, 2> bytes;  // of a full and of the short micro-batch
   Peer other;
-  // What may land next, for links that check it: the micro-batch, the end of those that were
-  // granted, and the sequence of the step that both are of.
+  // The next tensor that may arrive, for links that check it: the micro-batch, the end of the
+  // granted ones, and the sequence of their step.
   int32_t next = 0, room = 0;
   uint64_t sequence = UINT64_MAX;
 
@@ -35,15 +35,15 @@ struct Route {
   const Peer& peer(int32_t) const { return other; }
 };
 
-// What carries the messages of one rank. None of these calls back into the router before it
+// The transport of the messages of one rank. None of these functions calls the router before it
 // returns.
 class RankLinks {
  public:
   virtual ~RankLinks() = default;
   // See Effects; answer with ran().
   virtual void run(int32_t job, bool deliver) = 0;
-  // The micro-batch of that edge goes to the route's peer, where arrived() is called. Answer with
-  // released().
+  // Sends the micro-batch of this edge to the peer of the route, where arrived() is called. Answer
+  // with released().
   virtual void post(const Route& route, int32_t micro_batch, bool delivered) = 0;
   virtual void grant(Route& route, int32_t micro_batch) = 0;       // the peer's granted()
   virtual void control(int32_t rank, const Control& message) = 0;  // that rank's heard()
@@ -53,11 +53,11 @@ class RankLinks {
 
 class EffectRouter final : private ControllerEffects {
  public:
-  // `link_to`: what the links call a peer.
+  // `link_to`: the number of a peer for the links.
   EffectRouter(std::shared_ptr<const Plan> plan, int32_t rank, RankLinks& links,
                const std::function<int32_t(int32_t peer)>& link_to);
 
-  // Rank 0: the controller's next step.
+  // Rank 0: the next step of the controller.
   Status begin(const StepDescriptor& step);
   Status ran(int32_t job, std::span<const double> squares, const JobTime& time = {});
   // `loss`: see Controller::delivered().
@@ -67,10 +67,10 @@ class EffectRouter final : private ControllerEffects {
   Status heard(int32_t from, const Control& message);
   void abort() { engine_.abort(); }
 
-  // The step that began here last.
+  // The last step that began here.
   const StepDescriptor& step() const { return step_; }
   bool idle() const { return engine_.idle() && (!controller_ || controller_->idle()); }
-  // Appends, for a person, what the controller and the engine wait for.
+  // Appends a text of what the controller and the engine wait for.
   void describe(std::string& out) const;
   const Engine& engine() const { return engine_; }
   const Controller* controller() const { return controller_.get(); }  // rank 0
@@ -78,7 +78,7 @@ class EffectRouter final : private ControllerEffects {
   Route* find(Mode mode, int32_t edge);  // null: not an edge of this rank
   // Tensors that may be posted and not released, to a peer; -1: to all.
   size_t most_posts(int32_t peer = -1) const;
-  // Jobs and, to ranks of this process, copies that may be under way.
+  // Maximum number of jobs, and of copies to ranks of this process, in progress.
   size_t most_tasks(int32_t peer = -1) const { return Engine::kAhead + most_posts(peer); }
 
  private:

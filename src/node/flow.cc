@@ -1,5 +1,5 @@
-// What flows through a node during a step: tensors, grants and control messages, to other ranks by
-// link, within this rank through its queue.
+// The messages of a node during a step: tensors, grants and control messages. Those for other ranks
+// use a link, those within this rank use its queue.
 #include "base/text.h"
 #include "node/adapters.h"
 #include "node/control_codec.h"
@@ -8,7 +8,7 @@ namespace weft {
 
 namespace {
 
-constexpr int64_t kNsPerMs = 1'000'000;  // JobTime counts the former, LinkTime the latter
+constexpr int64_t kNsPerMs = 1'000'000;  // JobTime is in nanoseconds, LinkTime in milliseconds
 
 Status wrong(std::string text) { return Status(Code::protocol, std::move(text)); }
 
@@ -29,7 +29,7 @@ const Edge& RankNode::edge_at(const MessageAt& at) const {
   return plan_->mode(at.mode).edges[static_cast<size_t>(at.edge)];
 }
 
-// Nothing of the step has landed on the route yet, unless it is there already.
+// No tensor of the step has arrived on the route yet, except one that came early.
 void RankNode::enter(Mode mode, Route& route, uint64_t sequence) const {
   if (route.sequence == sequence) return;
   const Edge& edge = plan_->mode(mode).edges[static_cast<size_t>(route.edge)];
@@ -38,7 +38,7 @@ void RankNode::enter(Mode mode, Route& route, uint64_t sequence) const {
   route.room = edge.open;
 }
 
-// Of a peer: whether the plan has such a message, and its edge ends or begins here.
+// Checks a message of a peer: the plan has such a message, and its edge ends or begins here.
 Result<Route*> RankNode::route_of(const MessageAt& at) {
   if (static_cast<size_t>(at.mode) >= kModes)
     return wrong(cat("tensor of mode ", static_cast<int>(at.mode), ", which is unknown"));
@@ -53,8 +53,8 @@ Result<Route*> RankNode::route_of(const MessageAt& at) {
   return router_.find(at.mode, at.edge);
 }
 
-// Every tensor is expected: its edge ends here and begins there, it is the next of its edge, there
-// is room for it, and it has the size.
+// A tensor must be expected: its edge leads from the peer to this rank, it is the next one of its
+// edge, it has a grant, and its size is right.
 Result<std::span<std::byte>> RankNode::landing(Peer& from, const Tag& tag, uint64_t bytes) {
   MessageAt here = message_at(tag);
   WEFT_TRY_ASSIGN(Route * route, route_of(here));
@@ -80,7 +80,7 @@ Result<std::span<std::byte>> RankNode::landing(Peer& from, const Tag& tag, uint6
   }
   WEFT_TRY_ASSIGN(std::span<std::byte> place, effects_.landing(here));
   if (place.size() != bytes && !begun && plan_->config.short_size > 0 && edge.param < 0) {
-    here.variant = 1;  // the step will say whether it is the short one
+    here.variant = 1;  // the step determines whether it is the short one
     WEFT_TRY_ASSIGN(place, effects_.landing(here));
   }
   if (place.size() != bytes)
@@ -100,7 +100,7 @@ void RankNode::run(int32_t job, bool deliver) {
 void RankNode::post(const Route& route, int32_t micro_batch, bool delivered) {
   const MessageAt here = at(route.edge, micro_batch);
   const Route::Peer& to = route.peer(micro_batch);
-  // A feed is copied by the job that waits for it.
+  // The job that waits for a feed copies it.
   const bool copied = delivered || route.kind == EdgeKind::feed;
   if (to.rank == rank_) return copied ? copied_here(route.edge, micro_batch) : effects_.copy(here);
   const auto bytes = effects_.outgoing(here);
@@ -120,7 +120,7 @@ void RankNode::grant(Route& route, int32_t micro_batch) {
   const Route::Peer& from = route.peer(micro_batch);
   if (from.rank == rank_) return push({Event::Kind::granted, rank_, sequence, here});
   enter(here.mode, route, sequence);
-  if (route.kind == EdgeKind::gather) route.next = route.room = micro_batch;  // none is under way
+  if (route.kind == EdgeKind::gather) route.next = route.room = micro_batch;  // none is in transit
   route.room = std::max(route.room, micro_batch + 1);
   Peer& peer = *links_[static_cast<size_t>(from.link)];
   peer.link.send_grant(tag_of(sequence, here), now_, peer);
@@ -173,7 +173,7 @@ Status RankNode::heard_control(int32_t from, Control message) {
     message.times = on_our_clock(message.times, begun_at_ * kNsPerMs, now_ * kNsPerMs);
   if (begins && message.step.sequence == next_sequence_ && engine().idle()) {
     if (from != rank_) {
-      denominators_ = numbers_;  // they live here until the step is over
+      denominators_ = numbers_;  // they are stored here until the end of the step
       message.step.denominators = denominators_;
     }
     ++next_sequence_;
@@ -193,8 +193,8 @@ Status RankNode::arrived(const Event& event) {
   return {};
 }
 
-// A tensor of the step that runs, unless it began to land before that step did, and is something
-// else: landing() could not know.
+// A tensor of the current step. If it began to arrive before the step began, it may be another one,
+// which landing() could not check.
 Status RankNode::take(const Event& event) {
   const MessageAt& here = event.at;
   const Edge& edge = edge_at(here);

@@ -1,4 +1,4 @@
-// A rank's life among its peers: joining, failing, leaving. What flows during a step is in flow.cc.
+// A rank and its peers: joining, failing, leaving. The messages of a step are in flow.cc.
 #include "node/node.h"
 
 #include <algorithm>
@@ -216,7 +216,7 @@ std::string RankNode::describe(LinkTime now) const {
 
 void RankNode::push(const Event& event) { queue_.push_back(event); }
 
-// Of an effect: the first counts, once drain() sees it.
+// The failure of an effect: the first one counts, when drain() reads it.
 void RankNode::note(const Status& status) {
   if (fault_.ok()) fault_ = status;
 }
@@ -225,7 +225,7 @@ void RankNode::drain(LinkTime now) {
   now_ = now;
   auto settle = [&](const Status& status, int32_t peer) {
     if (status.ok() || failed_) return;
-    // What a peer caused is told of it; anything else is this rank's own.
+    // A failure that a peer caused names the peer; any other names this rank.
     if (peer != rank_ && status.code() == Code::protocol)
       fail_with(
           {.rank = peer, .code = status.code(), .cause = Cause::protocol, .detail = status.text()});
@@ -285,8 +285,7 @@ Status RankNode::joined_here() {
 }
 
 Status RankNode::heard_joined(int32_t from) {
-  if (!controller_)
-    return Status(Code::protocol, "it says that it has joined to a rank other than 0");
+  if (!controller_) return Status(Code::protocol, "it sent joined to a rank other than 0");
   if (Peer* peer = find(from)) {
     if (peer->joined) return Status(Code::protocol, "it has joined twice");
     peer->joined = true;
@@ -297,7 +296,7 @@ Status RankNode::heard_joined(int32_t from) {
   return {};
 }
 
-// Adds what this rank knows of the one that failed.
+// Adds the information of this rank about the rank that failed.
 void RankNode::complete(Origin& origin) {
   if (origin.rank < 0 || origin.rank >= plan_->config.ranks) return;
   origin.stages = plan_->stages_on(origin.rank);
@@ -320,7 +319,7 @@ void RankNode::fail_with(const Origin& origin) {
 }
 
 Status RankNode::left() {
-  if (leaving_) return {};  // both ends said bye at once
+  if (leaving_) return {};  // both ends sent bye at the same time
   if (controller_ || !engine().idle())
     return Status(Code::protocol,
                   cat("it left ", engine().idle() ? "before rank 0 did"

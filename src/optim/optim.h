@@ -1,6 +1,6 @@
 // Update rules, as in PyTorch: SGD (momentum, weight decay added to the gradient), Adam (L2 decay
-// added to the gradient), AdamW (decoupled decay). Pure functions of one parameter's bits; one call
-// updates a whole parameter.
+// added to the gradient), AdamW (decoupled decay). Pure functions of the bits of one parameter; one
+// call updates a whole parameter.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +14,10 @@ namespace weft {
 enum class Rule : uint8_t { sgd = 1, adam = 2, adamw = 3 };
 enum class RateCurve : uint8_t { constant = 1, cosine = 2 };
 
-// As files and options say them: "adamw", "cosine".
+// The names in files and options: "adamw", "cosine".
 std::string_view rule_name(Rule rule);
 std::string_view curve_name(RateCurve curve);
-// Fail with the names that there are.
+// The error lists the known names.
 Result<Rule> rule_named(std::string_view name);
 Result<RateCurve> curve_named(std::string_view name);
 
@@ -28,7 +28,7 @@ struct OptimSettings {
   double momentum = 0;  // sgd
   double beta1 = 0.9, beta2 = 0.999, eps = 1e-8;
   double weight_decay = 0;
-  bool decay_all = false;  // false: only parameters of rank >= 2 decay
+  bool decay_all = false;  // false: only parameters of 2 or more dimensions decay
   RateCurve curve = RateCurve::constant;
   uint64_t warmup = 0;  // steps of linear warm-up: step s (from 0) has rate * (s+1)/warmup
   uint64_t total = 0;   // cosine: steps until the rate reaches min_rate
@@ -42,18 +42,18 @@ int slots(const OptimSettings&
 std::string_view slot_name(const OptimSettings& settings,
                            int slot);  // "momentum", "exp_avg", "exp_avg_sq"
 double rate_at(const OptimSettings& settings, uint64_t step);  // step counts from 0
-// What the gradient is multiplied by: 1 when norm <= clip or no clipping, else clip / norm.
+// The factor of the gradient: 1 if norm <= clip or without clipping, otherwise clip / norm.
 double clip_scale(const OptimSettings& settings, double norm);
 
 // Sum of squares of n floats: blocks of kNormBlock elements from the start, each summed in double
-// in a fixed tree, folded ascending. One partial per block is kept in `partials` so that threads
-// only take blocks.
+// in a fixed tree, folded ascending. `partials` keeps one partial sum per block, so that the
+// threads can divide the blocks.
 constexpr int64_t kNormBlock = 4096;
 constexpr int64_t norm_blocks(int64_t n) { return (n + kNormBlock - 1) / kNormBlock; }
 double sum_of_squares(const float* x, int64_t n, double* partials, Tiles& tiles);
 
 // weight, slot0, slot1: n floats, updated in place. grad: n floats, read. step counts from 0; so
-// does `made`, the updates before this one, which differs where not every step makes one.
+// does `made`, the updates before this one, which differs if not every step makes an update.
 void update(const OptimSettings& settings, uint64_t step, uint64_t made, double grad_scale,
             bool decay, int64_t n, float* weight, const float* grad, float* slot0, float* slot1,
             Tiles& tiles);

@@ -1,4 +1,4 @@
-// What a run's optimizer settings may be, and the numbers that follow from them alone.
+// Checks of the optimizer settings of a run, and the numbers that depend only on them.
 #include <cmath>
 #include <utility>
 
@@ -39,8 +39,8 @@ Status check_curve(const OptimSettings& s) {
                 cat("0 to the rate ", s.rate));
 }
 
-// A setting that the rule or curve does not read is a mistake, or one of another rule that was left
-// behind.
+// A setting that the rule or the curve does not read is a mistake, or was left over from another
+// rule.
 Status check_reads(const OptimSettings& s) {
   const OptimSettings unset;
   const bool sgd = s.rule == Rule::sgd, cosine = s.curve == RateCurve::cosine;

@@ -1,4 +1,4 @@
-// One parameter's update: the step's shared numbers in double, then the kernels over fixed tiles.
+// The update of a parameter: the numbers of the step in double, then kernels over fixed tiles.
 #include <algorithm>
 #include <cmath>
 

@@ -10,9 +10,9 @@ namespace weft {
 
 namespace {
 
-// All that follows rests on one thing: a run of nodes within another does not take longer. Sums of
-// doubles that are 0 or more keep that order when they are rounded, so the search is exact for
-// these numbers. Bytes have no such order: a longer run may end where less is sent.
+// The search relies on one property: a run of nodes does not take longer than a run that contains
+// it. Rounding preserves this order for sums of doubles that are not negative, so that the search
+// is exact. Bytes do not have this property: a longer run may end at a cut with fewer bytes.
 class Chain {
  public:
   static Result<Chain> make(const NodeCosts& nodes, const ChainLoads& loads,
@@ -51,17 +51,17 @@ class Chain {
     return stages_[s].max_bytes < 0 || bytes <= stages_[s].max_bytes;
   }
 
-  // May stage s, which is not the first, begin at that node?
+  // Whether stage s, which is not the first, can begin at that node.
   bool passable(size_t s, size_t node, double limit) const {
     return stages_[s].rank == stages_[s - 1].rank || cut_time_[node] <= limit;
   }
 
   // From the last stage to the first: next[s][v] is the first node from v on at which stage s can
-  // begin so that it and those behind it hold the rest; nodes() + 1 if there is none. Keeps all
-  // rows if `rows` is given. True if stage 0 can begin at node 0.
+  // begin so that it and the later stages contain the remaining nodes; nodes() + 1 if there is
+  // none. Keeps all rows if `rows` is given. True if stage 0 can begin at node 0.
   bool solve(double limit, double cut_limit, std::vector<std::vector<size_t>>* rows) const {
     const size_t n = nodes(), p = stages_.size(), none = n + 1;
-    std::vector<size_t> behind(n + 2, n), here;  // behind the last stage only the end may follow
+    std::vector<size_t> behind(n + 2, n), here;  // after the last stage only the end can follow
     behind[n + 1] = none;
     if (rows) rows->assign(p, {});
     for (size_t s = p; s-- > 0;) {
@@ -96,8 +96,8 @@ class Chain {
     return most;
   }
 
-  // Nothing fits, whatever the time: packs the stages full from the front to see which is the first
-  // that cannot take its part.
+  // No partition fits, for any time: fills the stages from the front to find the first one that
+  // does not fit.
   Status refusal() const {
     const size_t n = nodes(), p = stages_.size();
     size_t begin = 0;
@@ -107,17 +107,17 @@ class Chain {
                                        stages_[s].max_bytes));
     };
     for (size_t s = 0; s + 1 < p; ++s) {
-      const size_t last = n - (p - 1 - s);  // the stages behind need a node each
+      const size_t last = n - (p - 1 - s);  // each later stage needs a node
       size_t end = begin;
       for (size_t e = begin + 1; e <= last; ++e) {
         const BytesOfRun run = bytes(s, begin, e);
         if (within(s, run.all)) end = e;
         if (!within(s, run.least)) break;
       }
-      if (end == begin) return fault(s, begin + 1, "for the least of a stage");
+      if (end == begin) return fault(s, begin + 1, "for the smallest possible stage");
       begin = end;
     }
-    return fault(p - 1, n, "for what the ranks before it leave");
+    return fault(p - 1, n, "for the nodes that do not fit on the ranks before it");
   }
 
  private:
@@ -126,8 +126,8 @@ class Chain {
   const std::function<BytesOfRun(const RunOfNodes&)>* bytes_ = nullptr;
 };
 
-// The smallest number from 0 to `most` that is good, if all from there on are. Doubles from 0 on
-// are in the order of their bits, so at most 64 halvings find it.
+// The smallest number from 0 to `most` that is good, if all larger ones are. Doubles that are not
+// negative are in the order of their bits, so that at most 64 halvings find it.
 template <typename Good>
 double least(double most, Good&& good) {
   uint64_t low = 0, high = std::bit_cast<uint64_t>(most);
@@ -146,14 +146,14 @@ double least(double most, Good&& good) {
 
 Result<Partition> partition_for(const NodeCosts& nodes, const ChainLoads& loads,
                                 std::span<const StageRoom> stages) {
-  // Checks the nodes and their number on the way.
+  // Also checks the nodes and their number.
   WEFT_TRY_ASSIGN(const Partition even,
                   partition_uniform(nodes, static_cast<int32_t>(stages.size())));
   WEFT_TRY_ASSIGN(const Chain chain, Chain::make(nodes, loads, stages));
   if (!chain.solve(chain.bound(), chain.bound(), nullptr)) return chain.refusal();
   const double both =
       least(chain.bound(), [&chain](double limit) { return chain.solve(limit, limit, nullptr); });
-  // Where a cut is the bottleneck, the stages need not be as slow.
+  // If a cut is the bottleneck, the stages can be faster than that.
   const double limit =
       least(both, [&chain, both](double time) { return chain.solve(time, both, nullptr); });
   std::vector<std::vector<size_t>> rows;

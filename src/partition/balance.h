@@ -1,12 +1,12 @@
-// Cutting a chain of nodes for machines and links that are not alike.
+// Cutting a chain of nodes for machines and links of different speed.
 //
 // The model: once a pipeline is full, a step takes the number of micro-batches times its
 // bottleneck, which is the largest of
 //   - over stages: the time of the stage's nodes, divided by the speed of its rank;
 //   - over cuts between two ranks: the time for which the cut's messages of one micro-batch occupy
 //   a link.
-// Messages travel while a rank computes, so the two are compared, not added. A rank that hosts
-// several stages is judged by each of them.
+// Messages travel while a rank computes, so the two are compared, not added. For a rank with
+// several stages, each of them counts separately.
 #pragma once
 
 #include <functional>
@@ -21,14 +21,14 @@ struct RunOfNodes {
 
 struct BytesOfRun {
   int64_t all = 0;
-  int64_t least = 0;    // no longer run of the stage that begins there needs less
-  int64_t scratch = 0;  // of `all`, what the stages of a rank share
+  int64_t least = 0;    // no longer run that begins at the same node needs less
+  int64_t scratch = 0;  // the part of `all` that the stages of a rank share
 };
 
 struct ChainLoads {
   std::span<const double>
       cut_time;  // per node, of the messages if a stage begins at it; may be empty: zero
-  std::function<BytesOfRun(const RunOfNodes&)> bytes;  // asked of stages with a limit only
+  std::function<BytesOfRun(const RunOfNodes&)> bytes;  // called for stages with a limit only
 };
 
 struct StageRoom {
@@ -37,10 +37,10 @@ struct StageRoom {
   int64_t max_bytes = -1;  // below 0: no limit
 };
 
-// The smallest bottleneck; of several such partitions one whose slowest stage takes the least time,
-// which counts where a cut is the bottleneck; and of these the one whose first cut is earliest,
-// then its second, and so on. Every stage gets at least one node. Where nothing fits, the error
-// names the rank, the bytes it needs and those it has.
+// The partition with the smallest bottleneck. If there are several, for example because a cut is
+// the bottleneck: the one whose slowest stage takes the least time; then the one with the earliest
+// first cut, second cut, and so on. Every stage has at least one node. If no partition fits, the
+// error names the rank, the bytes that it needs and its limit.
 Result<Partition> partition_for(const NodeCosts& nodes, const ChainLoads& loads,
                                 std::span<const StageRoom> stages);
 

@@ -1,5 +1,5 @@
-// Cutting a chain of nodes. The cost method is exact, not a heuristic: it searches the smallest
-// bottleneck that a greedy packing into the stages can keep.
+// Cutting a chain of nodes. The cost method is exact, not a heuristic: it searches for the smallest
+// bottleneck for which a greedy packing into the stages exists.
 #include "partition/partition.h"
 
 #include <algorithm>
@@ -63,9 +63,9 @@ Partition cut(const NodeCosts& nodes, std::vector<int32_t> starts) {
   return partition;
 }
 
-// Costs of runs of nodes as differences of prefix sums. Rounding keeps their order: a run within
-// another never costs more. All that follows rests on this alone, so it is exact for these costs,
-// rounded as they may be.
+// Costs of runs of nodes as differences of prefix sums. Rounding preserves their order: a run never
+// costs more than a run that contains it. The search relies only on this property, so that it is
+// exact for the rounded costs.
 class Runs {
  public:
   explicit Runs(std::span<const double> cost) : prefix_(cost.size() + 1) {
@@ -82,8 +82,8 @@ class Runs {
     return most;
   }
 
-  // The last end of a run from `begin` that stays within `limit`, which is no less than the dearest
-  // node.
+  // The last end of a run from `begin` that stays within `limit`, which is at least the maximum
+  // cost of a node.
   size_t last_end(size_t begin, double limit) const {
     const auto past = std::partition_point(
         prefix_.begin() + static_cast<std::ptrdiff_t>(begin) + 1, prefix_.end(),
@@ -109,8 +109,8 @@ class Runs {
   std::vector<double> prefix_;
 };
 
-// The smallest limit that the nodes fit in: doubles of 0 and more are in the order of their bits,
-// so at most 64 halvings find it.
+// The smallest limit that the nodes fit in. Doubles that are not negative are in the order of their
+// bits, so that at most 64 halvings find it.
 double smallest_bottleneck(const Runs& runs, int32_t stages) {
   uint64_t low = std::bit_cast<uint64_t>(runs.dearest_node()),
            high = std::bit_cast<uint64_t>(runs.total());
@@ -174,8 +174,8 @@ Result<Partition> partition_by_cost(const NodeCosts& nodes, int32_t stages) {
   const Runs runs(nodes.cost);
   const double limit = smallest_bottleneck(runs, stages);
 
-  // From the back: the earliest node from which the rest fits in k stages. Any later node does as
-  // well, while nodes suffice.
+  // From the back: the first node from which the remaining nodes fit into k stages. Every later
+  // node is also possible, as long as there are enough nodes.
   const auto p = static_cast<size_t>(stages);
   std::vector<size_t> earliest(p, runs.nodes());
   for (size_t k = 1; k < p; ++k) earliest[k] = runs.first_begin(earliest[k - 1], limit);

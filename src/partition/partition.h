@@ -1,5 +1,5 @@
-// Which node lives in which stage. Stages are runs of nodes in topological order, so no edge leads
-// back to an earlier stage.
+// The stage of each node. Stages are runs of nodes in topological order, so that no edge leads to
+// an earlier stage.
 #pragma once
 
 #include <cstdint>
@@ -28,20 +28,20 @@ struct Partition {
   int32_t stages() const { return static_cast<int32_t>(first_node.size()); }
 };
 
-// Every stage gets at least one node. Errors name the cut, edge, node or sizes that cannot be.
+// Every stage has at least one node. Errors name the cut, edge, node or sizes that are not valid.
 
 // A new stage begins at each of `cuts`, node indexes that ascend from 1.
 Result<Partition> partition_at(const NodeCosts& nodes, std::span<const int32_t> cuts);
 
-// Equal numbers of blocks per stage; if they do not go up evenly, the earlier stages have one more.
-// A block begins at each of `block_starts` (ascending, the first is 0); without any, every node is
-// a block.
+// Equal numbers of blocks per stage; if the number is not divisible, the first stages have one
+// more. A block begins at each of `block_starts` (ascending, the first is 0); without them, every
+// node is a block.
 Result<Partition> partition_uniform(const NodeCosts& nodes, int32_t stages,
                                     std::span<const int32_t> block_starts = {});
 
-// The dearest stage is as cheap as it can be. Of several such partitions: the one whose first cut
-// is earliest, then its second, and so on, so that slack goes to the early stages, which keep the
-// most micro-batches.
+// Minimizes the maximum cost of a stage. Of several such partitions: the one with the earliest
+// first cut, then second cut, and so on. The early stages, which keep the most micro-batches, are
+// then the smallest.
 Result<Partition> partition_by_cost(const NodeCosts& nodes, int32_t stages);
 
 }  // namespace weft

@@ -12,14 +12,14 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// The best for a run of states on some machines, and how its last stage was split off.
+// The best solution for a run of states on some machines, and the position of its last stage.
 struct Cell {
   double time = kNever;
   int32_t split = -1;    // last state before the last stage; -1: one stage
   int32_t replicas = 0;  // of the last stage
 };
 
-// The best for the states i..j on 1 to M machines of one level, for i below `rows`.
+// The best solutions for the states i..j on 1 to M machines of one level, for i below `rows`.
 class Level {
  public:
   Level(std::span<const ModelState> states, const MachineLevel& level,
@@ -39,7 +39,7 @@ class Level {
                      static_cast<size_t>(machines) - 1];
   }
 
-  // What the next level sees as the time of each part.
+  // The time of each part for the next level.
   std::vector<std::vector<double>> times() const {
     std::vector<std::vector<double>> out = part_;
     for (size_t i = 0; i < cells_.size(); ++i)
@@ -156,7 +156,7 @@ Result<ReplicatedPlan> partition_replicated(std::span<const ModelState> states,
                                             const ReplicaOptions& options) {
   WEFT_TRY(check(states, options));
   const size_t n = states.size();
-  // The outermost level is asked for the whole alone; those within it for every part.
+  // The outermost level is solved only for the whole, the inner levels for every part.
   std::vector<std::vector<double>> part(n);
   for (size_t i = 0; i < n; ++i)
     for (size_t j = i; j < n; ++j) part[i].push_back(states[j].time - (i ? states[i - 1].time : 0));

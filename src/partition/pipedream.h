@@ -1,15 +1,15 @@
 // PipeDream's partitioner (Narayanan et al. 2019): stages of a pipeline, each on one or several
 // machines that share its work as replicas.
 //
-// The model's graph is seen as states, each a set of nodes that is closed under predecessors; a
-// stage is what lies between two of them. With T, P and a for the time, the parameter bytes and the
-// bytes that leave a state, and M machines:
+// The model is a chain of states. A state is a set of nodes that is closed under predecessors; a
+// stage is the difference of two states. T, P and a are the time, the parameter bytes and the
+// output bytes of a state, and M is the number of machines:
 //   one stage       (T + 4 (M-1) P / (bandwidth M)) / M
 //   a further one   max(the best for what is before it on M - R machines, its own time on R, 2 a_in
 //   / (bandwidth R), 2 a_out / (bandwidth R))
 // The time of a step is that of the slowest part. Machines that are nested (cores in a host, hosts
-// in a rack) are solved from the inside out: what a level finds for a part is the time of that part
-// for the next.
+// in a rack) are solved from the inside out: the result of a level for a part is the time of that
+// part for the next level.
 #pragma once
 
 #include <cstdint>
@@ -25,13 +25,13 @@ struct ModelState {
   double time = 0;        // seconds, forward and backward
   double kept_bytes = 0;  // activations
   double param_bytes = 0;
-  double output_bytes = 0;      // of the state's edge: what a stage that ends here sends
-  std::vector<int32_t> before;  // states that are part of this one
+  double output_bytes = 0;      // of the state's edge: the bytes that a stage that ends here sends
+  std::vector<int32_t> before;  // states that this one contains
 };
 
 struct MachineLevel {
   int32_t machines = 1;
-  double bandwidth = 0;  // bytes a second between them
+  double bandwidth = 0;  // bytes per second between them
 };
 
 struct ReplicaOptions {
@@ -41,7 +41,7 @@ struct ReplicaOptions {
 };
 
 struct ReplicatedStage {
-  int32_t first = 0, last = 0;  // states: what is in `last` and not in `first` - 1
+  int32_t first = 0, last = 0;  // states: the nodes of `last` that are not in `first` - 1
   int32_t replicas = 1;
 };
 

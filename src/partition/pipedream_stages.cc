@@ -7,7 +7,7 @@ namespace weft {
 
 namespace {
 
-// A bandwidth that no message notices.
+// A bandwidth that has no effect.
 constexpr double kUnlimited = 1e30;
 
 double bandwidth_of(const PlanConfig& config) {

@@ -1,4 +1,4 @@
-// PipeDream's partitioner on a model of ours: its nodes in order are the chain of states.
+// PipeDream's partitioner for a model: its nodes in order are the chain of states.
 #pragma once
 
 #include "partition/pipedream.h"
@@ -6,7 +6,7 @@
 
 namespace weft {
 
-// State k is the first k + 1 of `ops`; what it sends are the values that are used behind it.
+// State k is the first k + 1 of `ops`; its output is the values that later nodes use.
 Result<std::vector<ModelState>> states_of(const Model& model, const PlanConfig& config,
                                           const OpNodes& ops);
 

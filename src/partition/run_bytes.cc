@@ -11,7 +11,7 @@ namespace weft {
 
 namespace {
 
-// Every stage reads what the one before it makes.
+// Every stage reads a value of the stage before it.
 StageTimes chained(const Schedule& schedule) {
   std::vector<StageEdge> edges;
   for (int32_t s = 0; s + 1 < schedule.stages; ++s)
@@ -80,15 +80,15 @@ Status RunBytes::add_mode(Mode mode, const Schedule& train) {
   return {};
 }
 
-// Inputs are with their first use.
+// Inputs belong to the stage of their first use.
 size_t RunBytes::index(NodeId node) const {
   if (model_.node(node).is_input() && !model_.node(node).uses.empty())
     node = model_.node(node).uses.front().node;
   return static_cast<size_t>(std::max(ops_.index[static_cast<size_t>(node)], 0));
 }
 
-// In canonical order. A fold runs here if all that it folds is made here, or if its value is and
-// the gradients made first come from behind.
+// In canonical order. A fold runs here if all its gradients are made here, or if its value is made
+// here and the first gradients come from later stages.
 std::vector<const StepCall*> RunBytes::calls_of(const ModeInfo& mode, size_t begin,
                                                 size_t end) const {
   std::vector<const StepCall*> out;
@@ -155,7 +155,7 @@ void RunBytes::add_terms(Run& run, const ModeInfo& mode, size_t s, size_t begin,
     if (!work.lives.contains(t) || !work.lives.at(t).made) continue;
     auto& readers = traffic.shared[t];
     if (mode.graph.tensors[static_cast<size_t>(t)].role == StepTensor::Role::grad)
-      readers.clear();  // of an input: for the controller
+      readers.clear();  // of an input: the controller
   }
   const StageHoldings held = holdings_of(work, traffic, model_, mode.graph, shapes_);
   const auto m = static_cast<size_t>(mode.graph.mode);
@@ -179,8 +179,8 @@ const RunBytes::Run& RunBytes::run(size_t s, size_t begin, size_t end) {
   return at->second;
 }
 
-// What passes between two stages of a rank has one ring, which the stage that makes it holds until
-// the other has read it last.
+// A tensor between two stages of a rank has one ring. The producing stage holds it until the last
+// read of the other stage.
 int32_t RunBytes::places(ModeInfo& mode, size_t s, const Term& term) {
   const int32_t key =
       ((static_cast<int32_t>(term.kind) * kPhases + term.first) * kPhases + term.last) * 3 +

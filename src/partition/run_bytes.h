@@ -1,6 +1,6 @@
-// The bytes of any run of nodes as a stage of a schedule, for partitions under a limit. They follow
-// from the account of holdings.h as if all nodes before the run were one stage and all nodes behind
-// it another. A tensor that skips stages may be held longer than that.
+// The bytes of any run of nodes as a stage of a schedule, for partitions under a limit. They use
+// the account of holdings.h as if all nodes before the run were one stage and all nodes after it
+// another. A tensor that skips stages may be held longer than that.
 #pragma once
 
 #include <array>
@@ -22,12 +22,12 @@ class RunBytes {
   static Result<RunBytes> make(const Model& model, const PlanConfig& config, const OpNodes& ops,
                                Schedule train);
 
-  // Of a stage with the nodes from `begin` to before `end`.
+  // The bytes of a stage with the nodes `begin` to `end` - 1.
   BytesOfRun of(const RunOfNodes& nodes);
-  // What the run keeps of a micro-batch from forward to backward.
+  // The bytes of a micro-batch that the run keeps from forward to backward.
   int64_t kept(size_t begin, size_t end);
-  // Adds the bytes of a stage: what each micro-batch keeps from action to action, and parameters.
-  // Messages under way are not in it.
+  // Adds the bytes of a stage: those that each micro-batch keeps between actions, and parameters.
+  // Messages in transit are not included.
   void add_to(ScheduleCosts& costs, const RunOfNodes& run);
   // Of training.
   StageWork work(const RunOfNodes& run) const {
@@ -35,8 +35,8 @@ class RunBytes {
   }
 
  private:
-  // What a run holds in one mode, whatever the stage: bytes of a place by how long they are held,
-  // and scratch memory.
+  // The bytes that a run holds in one mode, for any stage: bytes of a slot by the time that it is
+  // held, and scratch memory.
   struct Term {
     Holding::Kind kind;
     int32_t first, last, side;  // -1, 1: the stage before or behind makes or reads it; 0: none

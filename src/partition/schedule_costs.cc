@@ -52,8 +52,8 @@ Status add_bytes(const Model& model, const PlanConfig& config, const std::vector
         remade_seconds(bytes.work({s, begin, end}), times.empty() ? analysed : times);
     out.input[s] += again.input;
     out.weight[s] += again.weight;
-    // What recompute auto will make again is not known yet: an order of one micro-batch at a time
-    // leaves it the most to do.
+    // The activations that recompute auto will drop are not known yet. The order with one
+    // micro-batch at a time leaves the most freedom.
     if (out.cap > 0 && config.recompute == "auto")
       out.cap = std::max(out.cap, out.fixed[s] + out.held[s] + out.parked[s] - out.kept[s]);
   }

@@ -14,8 +14,8 @@ namespace weft {
 
 namespace {
 
-// A cut names a node, or a group of nodes by the part of their names before a dot: "h.3" begins at
-// "h.3.ln_1".
+// A cut is the name of a node, or of a group of nodes: the part of their names before a dot. "h.3"
+// begins at "h.3.ln_1".
 NodeId find_cut(const Model& model, const std::string& name) {
   if (const NodeId id = model.find_node(name); id >= 0) return id;
   for (NodeId id = 0; id < static_cast<NodeId>(model.nodes().size()); ++id)
@@ -29,8 +29,9 @@ Result<Partition> split_at_names(const Model& model, const OpNodes& ops, const N
   for (const std::string& name : cuts) {
     const NodeId id = find_cut(model, name);
     if (id < 0 || model.node(id).is_input())
-      return Status(Code::not_found,
-                    cat("cut '", name, "' names no node and no group of nodes of the model"));
+      return Status(
+          Code::not_found,
+          cat("cut '", name, "' is not the name of a node or a group of nodes of the model"));
     begins.push_back(ops.index[static_cast<size_t>(id)]);
     const size_t i = begins.size() - 1;
     if (begins[i] == 0)
@@ -38,7 +39,7 @@ Result<Partition> split_at_names(const Model& model, const OpNodes& ops, const N
                                        model.node(id).name, "', where stage 0 begins"));
     if (i > 0 && begins[i] <= begins[i - 1])
       return Status(Code::invalid, cat("cut '", name, "' is at node '", model.node(id).name,
-                                       "', expected one behind that of cut '", cuts[i - 1], "'"));
+                                       "', expected one after that of cut '", cuts[i - 1], "'"));
   }
   if (static_cast<int32_t>(begins.size()) + 1 != stages)
     return Status(Code::invalid, cat(begins.size(), " cuts make ", begins.size() + 1,
@@ -46,9 +47,9 @@ Result<Partition> split_at_names(const Model& model, const OpNodes& ops, const N
   return partition_at(costs, begins);
 }
 
-// Blocks of the type, one per node whose op has that name. A block begins where the group of names
-// begins that holds this node and no other of the type: "h.3" for attention in a GPT, since "h"
-// holds them all.
+// Blocks of the type, one per node whose op has that name. A block begins with the group of names
+// that contains this node and no other node of the type: "h.3" for attention in a GPT, because "h"
+// contains all of them.
 Result<std::vector<int32_t>> blocks_of_type(const Model& model, const OpNodes& ops,
                                             const std::string& type) {
   std::vector<NodeId> found;
@@ -60,8 +61,7 @@ Result<std::vector<int32_t>> blocks_of_type(const Model& model, const OpNodes& o
       known += cat(known.empty() ? "" : ", ", op);
   }
   if (found.empty())
-    return Status(Code::not_found,
-                  cat("type '", type, "' is that of no node; the model has ", known));
+    return Status(Code::not_found, cat("no node has the type '", type, "'; the model has ", known));
   std::vector<int32_t> begins;
   for (NodeId id : found) {
     const std::string& name = model.node(id).name;
@@ -83,7 +83,7 @@ Result<std::vector<int32_t>> blocks_of_type(const Model& model, const OpNodes& o
         begins.empty()
             ? 0
             : std::max(index,
-                       begins.back() + 1));  // what comes before the first block belongs to it
+                       begins.back() + 1));  // the nodes before the first block belong to it
   }
   return begins;
 }
@@ -108,10 +108,10 @@ Result<Partition> split_by_parameters(const Model& model, const OpNodes& ops, in
   return partition_by_cost({.cost = elements, .edges = ops.edges}, stages);
 }
 
-// With several stages on a rank the limit is for their sum, which a search from stage to stage does
-// not see. So each may first take all of it; where a rank then has too much, its stages get shares
-// of the limit in proportion to what they took, some times over. What comes out keeps the limit,
-// but something better may have been missed.
+// If a rank has several stages, the limit applies to their sum, which a search from stage to stage
+// does not know. Therefore each stage first has the whole limit. If a rank then exceeds it, its
+// stages get shares of the limit in proportion to their bytes, several times. The result does not
+// exceed the limit, but need not be the best.
 Result<Partition> split_within(const PlanConfig& config, const NodeCosts& costs,
                                const ChainLoads& loads, std::vector<StageRoom> rooms) {
   for (StageRoom& room : rooms)
@@ -152,7 +152,7 @@ Result<Partition> split_for_machines(const Model& model, const PlanConfig& confi
   std::vector<StageRoom> rooms;
   for (int32_t s = 0; s < schedule.stages; ++s) {
     StageRoom room{.rank = schedule.rank_of(s, 0), .speed = 1};
-    // Replicas take turns, so a stage is as fast as so many of the slowest.
+    // Replicas run in turn: a stage with r of them is as fast as r of the slowest one.
     for (int32_t i = 0; !config.machines.speeds.empty() && i < schedule.replicas_of(s); ++i) {
       const double speed = config.machines.speeds[static_cast<size_t>(schedule.rank_of(s, i))];
       room.speed = i > 0 ? std::min(room.speed, speed) : speed;
@@ -205,9 +205,9 @@ bool cuts_by_bytes(const PlanConfig& config) {
 CutLoads cut_loads(const Model& model, const PlanConfig& config, const OpNodes& ops) {
   CutLoads out;
   const size_t n = ops.ids.size();
-  // Over a cut goes every tensor that is made before it and used behind it, once, as if all
-  // messages passed through neighbours: a tensor that skips stages travels straight in truth, so
-  // this is no less than what a link carries. Links carry both directions at once.
+  // Every tensor that is made before a cut and used after it counts once, as if all messages passed
+  // through adjacent stages. A tensor that skips stages is sent directly, so that this is an upper
+  // bound for a link. Links carry both directions at once.
   std::vector<double> there(n + 1, 0.0), back(n + 1, 0.0), messages(n + 1, 0.0);
   for (size_t i = 0; i < n; ++i) {
     const Node& node = model.node(ops.ids[i]);

@@ -1,5 +1,5 @@
-// Which stage each node of a model lives in: the model's side of partition.h, which knows nodes by
-// index and cost alone.
+// The stage of each node of a model. partition.h itself only
+// knows indexes and costs of nodes.
 #pragma once
 
 #include "partition/partition.h"
@@ -9,7 +9,7 @@ namespace weft {
 
 // The model's nodes without its inputs, which follow the stage of their first use.
 struct OpNodes {
-  // `times` as of PlanConfig: per node of the model, or empty.
+  // `times` as in PlanConfig: per node of the model, or empty.
   OpNodes(const Model& model, int64_t samples, const std::vector<NodeTimes>& times);
 
   std::vector<NodeId> ids;
@@ -24,14 +24,14 @@ struct CutLoads {
 };
 CutLoads cut_loads(const Model& model, const PlanConfig& config, const OpNodes& ops);
 
-// Bytes that a rank may take, by the configuration.
+// The memory limit of a rank, by the configuration.
 constexpr int64_t kNoLimit = INT64_MAX;
 int64_t limit_of(const PlanConfig& config, size_t rank);
-// Whether the stages are cut by bytes, too.
+// Whether the cuts depend on bytes.
 bool cuts_by_bytes(const PlanConfig& config);
 
-// The stage of every node of the model, cut as `config` says. Errors name the cut, the type, the
-// sizes or the rank that cannot be.
+// The stage of every node of the model, by `config`. Errors name the cut, the type, the sizes or
+// the rank that is not valid.
 Result<std::vector<int32_t>> choose_stages(const Model& model, const PlanConfig& config,
                                            int32_t stages);
 

@@ -1,5 +1,5 @@
-// Generators of the asynchronous schedules, and what they ask of a plan. A segment is 1f1b over the
-// micro-batches of several updates, with the updates written in; its end is the only drain.
+// Generators of asynchronous schedules, and their requirements for a plan. A segment is 1f1b over
+// the micro-batches and updates of several steps; the pipeline drains only at its end.
 #include "plan/asynchronous.h"
 
 #include <algorithm>
@@ -20,8 +20,8 @@ Status check_segment(int64_t updates) {
 }
 
 // 1f1b over all micro-batches of a segment. An update follows the last backward of its
-// micro-batches; with `double_buffered`, the first forward of the update after it too, so that
-// every stage, the last included, uses weights that are one update old.
+// micro-batches. With `double_buffered`, it also follows the first forward of the next update, so
+// that every stage, including the last one, uses the weights of one update earlier.
 Result<Schedule> make_segment(const ScheduleSizes& sizes, bool double_buffered) {
   const int32_t updates = sizes.segment == 0 ? kDefaultSegment : sizes.segment;
   WEFT_TRY(check_segment(updates));
@@ -61,7 +61,7 @@ Status check_rounds(const ScheduleSizes& sizes) {
   return {};
 }
 
-// 1F1B-RR: the replicas of a stage take the micro-batches in turn, and each runs 1f1b over its own.
+// 1F1B-RR: the replicas of a stage run its micro-batches in turn, and each runs 1f1b over its own.
 Result<Schedule> make_round_robin(ScheduleSizes sizes) {
   if (sizes.segment == 0) {
     int64_t all = 1;
@@ -96,7 +96,7 @@ Result<Schedule> make_round_robin(ScheduleSizes sizes) {
   return schedule;
 }
 
-// Stages that a parameter is used in, if there are several.
+// The stages that use a parameter, if there are several.
 std::string apart(const Plan& plan, const Param& param) {
   const int32_t first = plan.stage_of_node[static_cast<size_t>(param.uses.front().node)];
   for (const Param::Use& use : param.uses)
@@ -167,7 +167,7 @@ PipedreamNumbers pipedream_numbers(std::span<const int32_t> replicas) {
 Status check_asynchronous(const Plan& plan, const Schedule& train) {
   const PlanConfig& c = plan.config;
   const std::string name = c.schedule_text.empty() ? cat("schedule '", c.schedule, "'")
-                                                   : std::string("the schedule written out");
+                                                   : std::string("the schedule in schedule_text");
   const auto refuse = [&name](std::string text) {
     return Status(Code::invalid, cat(name, " ", text));
   };

@@ -1,4 +1,4 @@
-// Schedules without a flush (PipeDream): weights change while other micro-batches are under way.
+// Schedules without a flush (PipeDream): weights change while micro-batches are in the pipeline.
 #pragma once
 
 #include <span>
@@ -8,10 +8,10 @@
 
 namespace weft {
 
-// PipeDream's numbers for stages that several ranks may replicate, in the order of the stages. With
+// PipeDream's numbers for stages that several ranks can replicate, in the order of the stages. With
 // N ranks in all and R_i replicas: stage s runs floor((N - 1 - sum of R_i before s) / R_s) forwards
-// before its first backward, and keeps one version of its weights more than that; ceil(N / R_0)
-// minibatches are under way at best (NOAM).
+// before its first backward, and keeps one version of its weights more than that. The recommended
+// number of minibatches in flight (NOAM) is ceil(N / R_0).
 struct PipedreamNumbers {
   std::vector<int32_t> warm_up, versions;  // per stage
   int32_t noam = 1;
@@ -21,7 +21,7 @@ PipedreamNumbers pipedream_numbers(std::span<const int32_t> replicas);
 // The list of PlanConfig::stage_replicas; empty if every stage is on one rank.
 Result<std::vector<int32_t>> replicas_of(const PlanConfig& config);
 
-// What needs a flush, and what only makes sense without one, named.
+// Checks the settings that require a synchronous schedule, or an asynchronous one.
 Status check_asynchronous(const Plan& plan, const Schedule& train);
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// A plan's configuration as bytes; with the model's bytes it makes the same plan anywhere.
+// The configuration of a plan as bytes; with those of the model they make the same plan anywhere.
 #pragma once
 
 #include <span>

@@ -81,11 +81,11 @@ std::string Plan::timetable() const {
   Schedule out;
   for (size_t r = 0; r < schedule.rows.size(); r += static_cast<size_t>(config.shard_ranks)) {
     std::vector<Action>& row = out.rows.emplace_back();
-    std::set<std::tuple<int32_t, Kind, int32_t>> seen;  // an action has a segment per exchange
+    std::set<std::tuple<int32_t, Kind, int32_t>> seen;  // an action has one segment per exchange
     for (const Action& a : schedule.rows[r]) {
       const int32_t stage = segments[static_cast<size_t>(a.stage)].stage;
       if (!seen.insert({stage, a.kind, a.micro_batch}).second) continue;
-      // The segments that have something to make again may come after those that have not.
+      // Segments that recompute may come after segments that do not.
       auto at = row.end();
       if (a.kind == Kind::R && (seen.contains({stage, Kind::I, a.micro_batch}) ||
                                 seen.contains({stage, Kind::B, a.micro_batch})))
@@ -167,7 +167,7 @@ Status check_steps(const Model& model, const PlanConfig& c) {
                                    "it has no ", model.loss() < 0 ? "loss" : "output"));
 }
 
-// Replicas of a pipeline, or of its stages.
+// Checks replicas of a pipeline, or of its stages.
 Status check_replicas(const PlanConfig& c) {
   const ScheduleKind* kind = find_schedule(c.schedule);
   if (kind && kind->asynchronous && c.data > 1)
@@ -175,18 +175,17 @@ Status check_replicas(const PlanConfig& c) {
         Code::invalid,
         cat("schedule '", c.schedule, "' is asynchronous, and has no replicas of a whole ",
             "pipeline: data is ", c.data, ", expected 1. With stage_replicas, the stages ",
-            "of 'pipedream' have replicas of their own"));
+            "of 'pipedream' can have replicas"));
   if (c.stage_replicas.empty()) return {};
   if (c.shard != "optimizer")
     return Status(Code::invalid,
                   cat("shard is '", c.shard, "', expected 'optimizer' with stage_replicas"));
   WEFT_TRY(replicas_of(c).status());
   if (c.schedule != "pipedream" || !c.schedule_text.empty())
-    return Status(Code::invalid,
-                  cat("stage_replicas is '", c.stage_replicas, "', which is for schedule ",
-                      "'pipedream', not for ",
-                      c.schedule_text.empty() ? cat("'", c.schedule, "'")
-                                              : std::string("one that is written out")));
+    return Status(Code::invalid, cat("stage_replicas is '", c.stage_replicas,
+                                     "', which is for schedule ", "'pipedream', not for ",
+                                     c.schedule_text.empty() ? cat("'", c.schedule, "'")
+                                                             : std::string("a schedule_text")));
   return {};
 }
 
@@ -224,7 +223,7 @@ Status check_config(const Model& model, const PlanConfig& c) {
   if (c.tensor > 1 && !model.axes().empty())
     return Status(Code::invalid,
                   cat("tensor is ", c.tensor, ", expected 1: the model has the axis '",
-                      model.axes().front().name, "' of its own"));
+                      model.axes().front().name, "'"));
   WEFT_TRY(at_least("micro_batches", c.micro_batches, 1));
   WEFT_TRY(at_least("micro_batch_size", c.micro_batch_size, 1));
   WEFT_TRY(at_least("short_size", c.short_size, 0));

@@ -1,6 +1,6 @@
-// A plan: where and when every kernel call of the step graph runs, and where every byte lies.
-// Immutable; a pure function of the model and the configuration, so every rank that makes it makes
-// the same one; hashed by section, so that a rank that differs is refused with the name of the
+// A plan: the rank and the order of every kernel call of the step graph, and the memory layout. It
+// is immutable, and a pure function of the model and the configuration, so that all ranks make the
+// same plan. Each section has a hash, so that the error for a rank with another plan names the
 // section.
 #pragma once
 
@@ -28,55 +28,55 @@ enum class SplitBy : uint8_t { uniform = 1, cost = 2, parameters = 3, type = 4, 
 struct PlanConfig {
   int32_t ranks = 1;        // in all
   int32_t data = 1;         // replicas, each of ranks / data ranks, which divide the micro-batches
-  int32_t shard_ranks = 1;  // of each, those that share each stage of a model cut into shards
+  int32_t shard_ranks = 1;  // in each replica, those that share each stage
   int32_t micro_batches = 1;
   int64_t micro_batch_size = 1;  // samples
   int64_t short_size = 0;        // samples of a short last micro-batch; 0: there is none
   std::string schedule = "1f1b";
-  std::string schedule_text;  // the schedule written out, as Schedule::text; replaces `schedule`
-                              // when not empty
+  std::string schedule_text;  // the schedule as Schedule::text; replaces `schedule`
+                              // if it is not empty
   int32_t chunks = 0, group = 0, warm_up = 0;  // as in ScheduleSizes
-  int32_t tensor = 1;                          // pieces that nodes are computed in (shard.h)
+  int32_t tensor = 1;                          // pieces into which nodes are cut (shard.h)
   std::string recompute = "none";              // none, stage, every:N, auto
-  int32_t slack = 0;         // landing places beyond what a stage holds; 0: as slack_for says
-  int64_t memory_limit = 0;  // bytes of a rank, 0: no limit; kept by recompute auto, else by
-                             // SplitBy::cost, else checked
+  int32_t slack = 0;  // slots in addition to those that a stage holds; 0: the value of slack_for
+  int64_t memory_limit = 0;  // bytes of a rank, 0: no limit; recompute auto and SplitBy::cost
+                             // observe it, otherwise it is checked
   SplitBy split = SplitBy::cost;
-  std::vector<std::string> cuts;  // where stages 1, 2, ... begin: names of nodes, or of groups;
-                                  // replaces `split` when not empty
+  std::vector<std::string> cuts;  // first nodes of the stages 1, 2, ...: names of nodes or of
+                                  // groups; replaces `split` if it is not empty
   OptimSettings optim;
   uint64_t seed = 0;
-  // Asynchronous schedules: updates of a segment, which is what a step is, each of `micro_batches`;
-  // 0: the schedule's own number. A plan says what it came to, 0 with a synchronous schedule.
+  // Asynchronous schedules: updates of a segment, which is one step, each with `micro_batches`.
+  // 0: the default of the schedule. In a plan: the resulting number, 0 if synchronous.
   int32_t segment = 0;
   uint32_t step_kinds =
-      0;  // kinds of steps that runs make, 1 << Mode each; 0: all. There is no room for others
+      0;  // kinds of steps that runs make, 1 << Mode each; 0: all. No memory is planned for others
   bool vertical_sync =
       false;  // every stage uses the version of its weights that the first stage does
-  int32_t gradient_groups = 1;  // of a step's micro-batches, see graph/groups.h; decides rounding
-  int64_t bucket_bytes = 4 << 20;   // of gradients, which leave together for their owners
+  int32_t gradient_groups = 1;  // of a step's micro-batches, see graph/groups.h; affects rounding
+  int64_t bucket_bytes = 4 << 20;   // of gradients that are sent to owners together
   std::string shard = "optimizer";  // what replicas keep in parts: none, optimizer, parameters
-  // pipedream: ranks of each stage, as "3,1", which take turns with its micro-batches. The stage
-  // makes an update of so many of them, by their mean; decides rounding. Empty: one each.
+  // pipedream: ranks of each stage, as "3,1", which run its micro-batches in turn. With r
+  // ranks, one update is the mean of r micro-batches; affects rounding. Empty: one rank each.
   std::string stage_replicas;
 
-  // What the partition is made from. A plan's own config has `cuts` instead, however it was cut,
-  // and that is what other ranks are sent.
+  // The input of the partition. The configuration that a plan stores, and sends to other ranks, has
+  // `cuts` instead.
   std::string split_type;        // SplitBy::type: the name of an op
   std::vector<NodeTimes> times;  // per node of the model; empty: by analysis
   Machines machines;             // SplitBy::cost
 };
 
-// A replica of its own: its ranks, gradient groups and micro-batches; of replicas that differ, the
-// most micro-batches and the slowest, smallest machines.
+// The configuration of one replica: its ranks, gradient groups and micro-batches. If replicas
+// differ, it has the most micro-batches and the slowest and smallest machines.
 PlanConfig replica_config(const PlanConfig& config);
 
-// Whether runs make such steps: they are asked for, and the model can.
+// Whether runs make such steps: the configuration includes them, and the model supports them.
 bool makes(const Model& model, const PlanConfig& config, Mode mode);
 
 // --- memory
 // -------------------------------------------------------------------------------------------------------------------------
-// Every `stride`-th micro-batch from `first` to before `end`: those of a rank, or of an edge.
+// Every `stride`-th micro-batch from `first` to `end` - 1: those of a rank, or of an edge.
 struct MicroBatches {
   int32_t first = 0, end = 1, stride = 1;
 
@@ -87,8 +87,8 @@ struct MicroBatches {
   int32_t count() const { return first < end ? (end - first + stride - 1) / stride : 0; }
 };
 
-// A ring is `count` equal places, which every `turn`-th micro-batch takes in turn. F, I and W
-// ascend per stage, so places are taken and left in order.
+// A ring is `count` equal places, which every `turn`-th micro-batch uses in turn. F, I and W ascend
+// per stage, so that places are acquired and released in order.
 struct Ring {
   int64_t base = 0, stride = 0;  // bytes from the start of the rank's arena
   int32_t count = 1, turn = 1;
@@ -96,8 +96,8 @@ struct Ring {
   int64_t at(int32_t micro_batch) const { return base + micro_batch / turn % count * stride; }
 };
 
-// Where an operand lies: inside a place of a ring. Ring 0 is what outlives the step (weights,
-// accumulators, optimizer state).
+// The position of an operand in a place of a ring. Ring 0 is the memory that persists between steps
+// (weights, accumulators, optimizer state).
 struct Place {
   int32_t ring = -1;  // -1: the call neither reads nor writes it
   int64_t offset = 0;
@@ -114,7 +114,7 @@ struct PlacedOperand {
 enum class EdgeKind : uint8_t {
   feed,       // an input, from the controller to a stage that uses it
   forward,    // an activation, to a later stage
-  gradient,   // back to the stage that folds it
+  gradient,   // to the earlier stage that folds it
   sink,       // loss, output or gradient of an input, to the controller
   tie_grad,   // accumulator of a tied parameter, to the rank that owns it
   tie_value,  // new value of a tied parameter, to another rank that uses it
@@ -123,24 +123,24 @@ enum class EdgeKind : uint8_t {
 };
 const char* edge_kind_name(EdgeKind kind);
 
-// A tensor that travels. A message is tagged (step, edge, micro-batch); ties have micro-batch 0
-// only, in a segment of an asynchronous schedule the updates of their stage.
+// A tensor that is sent. A message has the tag (step, edge, micro-batch). Ties have micro-batch 0
+// only, or the updates of their stage in a segment of an asynchronous schedule.
 struct Edge {
   EdgeKind kind;
   TensorId tensor = -1;                    // feed, forward, gradient, sink
   ParamId param = -1;                      // ties
   int32_t sum = -1;                        // tie_grad: of the uses that it is of, see Param::Use
   int32_t from_stage = -1, to_stage = -1;  // -1: the controller, or a tie
-  Kind action = Kind::F;                   // gather: that reads it, of to_stage,
-  int32_t unit = -1;                       // in that unit
+  Kind action = Kind::F;                   // gather: the action of to_stage that reads it,
+  int32_t unit = -1;                       // in this unit
   int32_t from_rank = 0, to_rank = 0;
   MicroBatches micro_batches = {};
   int32_t open = 1;           // those before it have a place at the receiver when a step begins;
                               // 0: all are granted later, also to a rank that has not begun yet
   int32_t landing_slots = 1;  // at the receiver: so many may be under way before a grant
   int32_t out_slots = 1;      // at the sender
-  Place landing, outgoing;    // in the arena of the receiver, and of the sender (a feed leaves from
-                              // the caller's tensor)
+  Place landing, outgoing;  // in the arena of the receiver, and of the sender (a feed is sent from
+                            // the tensor of the caller)
   std::array<Desc, 2> desc;
 
   bool has(int32_t micro_batch) const { return micro_batches.has(micro_batch); }
@@ -160,20 +160,20 @@ struct ProgramCall {
   Place scratch;
 };
 
-// What a stage does for one micro-batch in one action, or in a unit of it (lowering/units.h); all
-// micro-batches share it.
+// The calls of a stage for one micro-batch in one action, or in a unit of it (lowering/units.h);
+// they are the same for all micro-batches.
 struct ActionProgram {
   int32_t stage;  // of the pipeline
   Kind kind;
   std::vector<ProgramCall> calls;
   std::vector<int32_t> waits;  // edges that must have arrived for this micro-batch
-  std::vector<int32_t> posts;  // edges that can leave when it has run
-  std::vector<int32_t> frees;  // edges whose landing place it leaves
-  // Once it has run for the last micro-batch: gradients that can leave for their owners, and for
-  // each accumulator of an owned parameter the bucket that needs it.
+  std::vector<int32_t> posts;  // edges that can be sent when it has run
+  std::vector<int32_t> frees;  // edges whose slot it releases
+  // After the last micro-batch: gradients that can be sent to their owners, and for each
+  // accumulator of an owned parameter the bucket that needs it.
   std::vector<int32_t> sums, buckets;
-  // Edges that bring values for this unit only, into the slot that it shares with others. A slot is
-  // granted to one unit after another, in the order of the jobs.
+  // Edges with values for this unit only, whose slot other units use as well. A slot is granted to
+  // one unit after another, in the order of the jobs.
   std::vector<int32_t> gathers;
   int32_t slot = 0;
   int32_t run = -1;  // whose accumulators it writes: an index into RankProgram::runs, or -1
@@ -204,11 +204,11 @@ constexpr int32_t kRunSlots = 2;
 enum class JobKind : uint8_t {
   clear,  // accumulators to +0
   action,
-  send_ties,  // post the accumulators that others own and that no action has posted
-  reduce,     // add the gradients of a bucket, sums of squares; then post the gradients to the
-              // others that update. After the last bucket: ready
-  update,     // after the commit: new weights; then post them to the others that use them
-  finish,     // new values of tied parameters have arrived; the step is done
+  send_ties,  // post the accumulators that other ranks own and that no action has posted
+  reduce,  // add the gradients of a bucket, sums of squares; then post the gradients to the other
+           // ranks that update. After the last bucket: ready
+  update,  // after the commit: new weights; then post them to the other ranks that use them
+  finish,  // new values of tied parameters have arrived; the step is complete
 };
 
 struct Job {
@@ -227,10 +227,10 @@ struct RankProgram {
   std::vector<AccumulatorRun> runs;  // train, in the order of the backward
   std::vector<Job> jobs;
   std::vector<int32_t> edges;  // those of the mode that begin or end here, ascending
-  int64_t bytes = 0;           // rings beyond ring 0
+  int64_t bytes = 0;           // rings other than ring 0
 };
 
-// What a rank keeps of a parameter, tensor by tensor.
+// The tensors of a parameter that a rank keeps.
 struct ResidentTensor {
   enum class Role : uint8_t {
     value,        // the first of its versions; with --shard parameters the owner's
@@ -238,7 +238,7 @@ struct ResidentTensor {
     accumulator,  // of a sum of gradients in one replica. The owner has those of all; if they
                   // are kept, the first is where the gradient ends
     state,        // of the optimizer; of a rank that updates the parameter
-    squares,      // partial sums for the norm; the owner's
+    squares,      // partial sums for the norm, on the owner
   };
   Role role;
   Desc desc;
@@ -279,12 +279,12 @@ struct ModePlan {
   std::vector<RankProgram> ranks;
 };
 
-// A stage as programs and the engine see it. Where ranks share the stages of a pipeline, each is
-// cut into several of these (lowering/segments.h); otherwise each is one.
+// A stage for programs and the engine. If ranks share the stages of a pipeline, each stage is cut
+// into several segments (lowering/segments.h); otherwise each stage is one.
 struct Segment {
   int32_t stage;  // of the pipeline
   int32_t index;  // exchanges of the stage before it
-  int32_t place;  // of its rank among those that share the stage
+  int32_t place;  // of its rank among the ranks that share the stage
   friend bool operator==(const Segment&, const Segment&) = default;
 };
 
@@ -294,10 +294,10 @@ struct PlanHash {
 };
 
 struct Plan {
-  std::shared_ptr<const Model> whole;  // as the program built it
-  std::shared_ptr<const Model> model;  // what is run: its pieces, or itself with one shard
+  std::shared_ptr<const Model> whole;  // as it was built
+  std::shared_ptr<const Model> model;  // the one to run: its pieces, or itself
   PlanConfig config;
-  std::vector<Segment> segments;        // what the stages of the other tables are
+  std::vector<Segment> segments;        // the stages of the other tables
   std::vector<int32_t> stage_of_node;   // inputs: the stage of their first use
   std::vector<int32_t> stage_of_whole;  // per node of `whole`: that of all its pieces
   std::vector<std::vector<ParamId>>
@@ -310,15 +310,15 @@ struct Plan {
   std::vector<WeightVersions>
       versions;  // per rank; copies of the weights lie at the start of ring 0
   std::vector<int64_t> permanent_bytes;  // per rank: ring 0
-  std::vector<int64_t> arena_bytes;      // per rank: everything a run takes for tensors
+  std::vector<int64_t> arena_bytes;      // per rank: all tensors of a run
   PlanHash hash;
 
   int32_t stages() const { return static_cast<int32_t>(position_of_stage.size()); }
-  // Of the pipeline, which people know.
+  // Number of stages of the pipeline, for users.
   int32_t pipeline_stages() const { return segments.back().stage + 1; }
   int32_t first_rank(int32_t pipeline_stage) const;
   // Replica d has the ranks from d * positions(). The ranks at one position have the same stages.
-  // With stage_replicas, those of a stage follow each other, and the first is their position.
+  // With stage_replicas, the ranks of a stage are consecutive, and the first one is their position.
   int32_t positions() const { return config.ranks / config.data; }
   int32_t position_of(int32_t rank) const;
   int32_t replica_of(int32_t rank) const {
@@ -339,13 +339,13 @@ struct Plan {
   int32_t most_replicas() const;
   // Of the stages of a rank.
   int32_t replicas_at(int32_t rank) const;
-  // Whose row of a schedule says what a rank does.
+  // The row of a schedule that a rank runs.
   int32_t row_of(int32_t rank) const { return stage_replicas.empty() ? position_of(rank) : rank; }
   int32_t rank_of_node(NodeId node, int32_t replica) const {
     return rank_of(stage_of_node[static_cast<size_t>(node)], replica);
   }
-  // The most micro-batches of a step, and the first of them that a replica has; replica
-  // config.data: where they end.
+  // The maximum number of micro-batches of a step, and the first one of a replica; for the replica
+  // config.data, their end.
   int32_t micro_batches(Mode m) const {
     return config.data > 1 ? config.micro_batches : mode(m).schedule.micro_batches;
   }
@@ -359,16 +359,16 @@ struct Plan {
   // Of the pipeline, ascending.
   std::vector<uint32_t> stages_on(int32_t rank) const;
   const ModePlan& mode(Mode m) const { return modes[static_cast<size_t>(m)]; }
-  // The rows of the pipeline in that mode, whatever ranks share or replicate them.
+  // The rows of the pipeline in this mode, without shards and replicas.
   std::string timetable() const;
-  Mode main_mode() const;  // training if there is any, which a prediction or timetable is of
+  Mode main_mode() const;  // the mode of predictions and timetables: training if the plan has it
   bool gathers() const { return config.shard == "parameters"; }
   bool asynchronous() const { return config.segment > 0; }
-  // Micro-batches of one update of a segment; 0: the step is one update at most.
+  // Micro-batches of one update of a segment; 0: the step has at most one update.
   int32_t per_update(Mode m, bool update) const {
     return asynchronous() && m == Mode::train && update ? config.micro_batches : 0;
   }
-  // The most that a step of any mode has.
+  // The maximum of all modes.
   int32_t most_micro_batches() const {
     return config.micro_batches * (asynchronous() ? config.segment : 1);
   }
@@ -379,7 +379,7 @@ struct Plan {
 
 // Errors name the setting or node, what was expected and what was found.
 Status check_config(const Model& model, const PlanConfig& config);
-// Fills `hash` from everything else.
+// Computes `hash` from all other fields.
 void hash_plan(Plan& plan);
 
 }  // namespace weft

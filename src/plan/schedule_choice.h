@@ -1,4 +1,4 @@
-// The schedule that a configuration asks for, by name or written out.
+// The schedule of a configuration, by name or as text.
 #pragma once
 
 #include "plan/plan.h"
@@ -11,8 +11,8 @@ struct ScheduleChoice {
   int32_t stages = 1;
 };
 
-// What is to be known before the model is cut: how many stages there will be. Errors name what does
-// not fit the configuration.
+// The number of stages, which is needed before the model is cut. Errors name the setting that is
+// not valid.
 Result<ScheduleChoice> choose_schedule(const PlanConfig& config);
 
 // The training schedule itself; `costs` are those of the stages.

@@ -1,13 +1,13 @@
-// All settings of a plan by name, from the one list of them (settings.def): for the hash, the plan
-// file and the message to other ranks. Not in it are the cuts and the rows of a schedule, which are
-// lists and hashed as such, and what a plan's cuts were made from.
+// All settings of a plan by name, from the list in settings.def: for the hash, the plan file and
+// the message to other ranks. The list does not contain the cuts and the rows of a schedule, which
+// are hashed as lists, nor the input of the partition.
 #pragma once
 
 #include "plan/plan.h"
 
 namespace weft {
 
-// Calls visit(name, field) for each.
+// Calls visit(name, field) for each setting.
 template <typename Config, typename Visit>
 void each_plan_setting(Config& c, Visit&& visit) {
 #define PLAN_SETTING(field, value) visit(#field, c.field);

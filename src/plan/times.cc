@@ -3,8 +3,8 @@
 namespace weft {
 
 std::vector<NodeTimes> analysed_times(const Model& model, int64_t samples) {
-  // Each output element is read and written once beside what is multiplied: adds and copies cost
-  // that alone.
+  // Besides multiplications, each output element is read and written once; this is the whole cost
+  // of adds and copies.
   constexpr double kFlops = 1e11, kBytes = 1e10, kPerElement = 8;
   std::vector<NodeTimes> out(model.nodes().size());
   for (NodeId id = 0; id < static_cast<NodeId>(out.size()); ++id) {

@@ -1,7 +1,7 @@
-// What a plan is made from beside a model: how long each node's kernels take, and what the machines
-// and links can do. None of it is part of the plan. The partition that follows from it is, as the
-// names of each stage's first node; that is all that other ranks need, and it is the same on all of
-// them whatever their own arithmetic would have made of these numbers.
+// The input of a plan besides the model: the times of the kernels of each node, and the speed of
+// machines and links. It is not part of the plan. The plan contains the resulting partition as the
+// names of the first node of each stage. Other ranks need only these names, so that all ranks have
+// the same partition even if their arithmetic differs.
 #pragma once
 
 #include <cstdint>
@@ -19,21 +19,21 @@ struct NodeTimes {
   friend bool operator==(const NodeTimes&, const NodeTimes&) = default;
 };
 
-// By what the ops say, on a core of 100 GFLOP/s (a multiply-add is two) that moves 10 GB/s. Per
+// Estimates of the ops for a core of 100 GFLOP/s (a multiply-add is two) that moves 10 GB/s. Per
 // node of the model; 0 for inputs.
 std::vector<NodeTimes> analysed_times(const Model& model, int64_t samples);
 
-// Of the nodes of a sharded model: what `of_whole` says of a node is divided among its pieces in
-// proportion to the analysis.
+// The times of the nodes of a sharded model: the time of a node in `of_whole` is divided among its
+// pieces in proportion to the estimates.
 std::vector<NodeTimes> times_of_pieces(const Model& model, int64_t samples,
                                        const std::vector<NodeTimes>& of_whole);
 
 struct Machines {
-  std::vector<double> speeds;   // per rank, in units of the one that the times are of; empty: all 1
-  std::vector<int64_t> memory;  // bytes that each may take for tensors, 0: no limit; empty: none
-                                // has one. The partition keeps to it
+  std::vector<double> speeds;   // per rank, relative to the machine of the times; empty: all 1
+  std::vector<int64_t> memory;  // memory limit of each rank for tensors, 0: no limit; empty: no
+                                // limits. The partition observes it
   double latency = 0;           // of a message, in seconds
-  double bandwidth = 0;         // of a link, each way, in bytes a second; 0: no limit
+  double bandwidth = 0;         // of a link in each direction, in bytes per second; 0: no limit
   bool any() const { return !speeds.empty() || latency > 0 || bandwidth > 0; }
 };
 

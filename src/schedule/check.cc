@@ -1,9 +1,9 @@
 // The structure of a schedule, row by row, and the places and peaks that follow from it; the proof
-// that it never stands still is in deadlock.cc. Actions are counted from 0 within a row, like
-// everything that errors name.
+// that it has no deadlock is in deadlock.cc. Actions are counted from 0 within a row, as in all
+// errors.
 //
-// Micro-batches ascend, so what a stage holds at any time is a run of consecutive micro-batches: a
-// ring of `places` (or of a peak's size) serves, with micro-batch k in place k mod size. A
+// Micro-batches ascend. Therefore a stage always holds consecutive micro-batches, and a ring of
+// `places` (or of the size of a peak) is sufficient, with micro-batch k in place k mod size. A
 // forward-only schedule keeps nothing beyond F: its peaks are 0, and so are the gradient places of
 // an edge that carries no gradient.
 #include "schedule/check.h"
@@ -49,8 +49,9 @@ class Structure {
                     cat("micro_batches is ", schedule_.micro_batches, ", expected 1 or more"));
     if (schedule_.updates < 0 ||
         (schedule_.updates > 0 && schedule_.micro_batches % schedule_.updates != 0))
-      return Status(Code::invalid, cat(schedule_.micro_batches, " micro-batches make no ",
-                                       schedule_.updates, " updates of one size"));
+      return Status(Code::invalid,
+                    cat(schedule_.micro_batches, " micro-batches cannot be divided into ",
+                        schedule_.updates, " equal updates"));
     if (schedule_.rank_of_stage.size() != static_cast<size_t>(schedule_.stages))
       return Status(Code::invalid,
                     cat("rank_of_stage has ", schedule_.rank_of_stage.size(),
@@ -62,7 +63,7 @@ class Structure {
     return schedule_.replicas.empty() ? Status() : read_replicas();
   }
 
-  // Stages follow each other on the ranks.
+  // Stages are on consecutive ranks.
   Status read_replicas() const {
     if (schedule_.replicas.size() != static_cast<size_t>(schedule_.stages))
       return Status(Code::invalid,
@@ -79,19 +80,20 @@ class Structure {
       if (schedule_.micro_batches != schedule_.updates && schedule_.updates > 0)
         return Status(Code::invalid, "stages with replicas take updates of one micro-batch each");
       if (schedule_.updates % own != 0)
-        return Status(Code::invalid, cat(schedule_.updates, " micro-batches of a segment are no ",
-                                         "multiple of the ", own, " replicas of stage ", s));
+        return Status(Code::invalid,
+                      cat(schedule_.updates, " micro-batches of a segment are not a ",
+                          "multiple of the ", own, " replicas of stage ", s));
       next += own;
     }
     return {};
   }
 
-  // Micro-batches that a stage has been through, phase by phase, and updates.
+  // The number of completed micro-batches of a stage, per phase, and of updates.
   struct Counts {
     int32_t f = 0, r = 0, i = 0, w = 0, o = 0;
   };
 
-  // Whether the action may stand here; else `fault_` says why not.
+  // Whether the action is allowed here; otherwise sets `fault_` to the reason.
   bool read_action(int32_t r, const Action& action, const Action* before) {
     if (action.stage < 0 || action.stage >= schedule_.stages)
       return no(cat("the stages are 0 to ", schedule_.stages - 1));
@@ -126,7 +128,7 @@ class Structure {
       }
       case Kind::O: break;
     }
-    // It can only come from a plan read wrongly, and would pass as one that does nothing.
+    // It can only come from an error of a reader. It must not count as an action without an effect.
     return no("unknown kind of action");
   }
 
@@ -135,8 +137,8 @@ class Structure {
     return false;
   }
 
-  // An update takes the sums of its own micro-batches, whole and unmixed. That of a stage with
-  // replicas waits for all of them, which the proof takes to have come to it with their last W.
+  // An update needs the complete sums of its own micro-batches and no others. The update of a stage
+  // with replicas waits for all replicas; the proof assumes that each has then run its last W.
   bool read_update(const Action& action, int32_t replica, const Action* before) {
     if (schedule_.updates == 0) return no("the schedule is synchronous");
     const int32_t s = action.stage, u = action.micro_batch, own = schedule_.replicas_of(s);
@@ -158,19 +160,19 @@ class Structure {
   size_t cell(int32_t stage, int32_t micro_batch) const {
     return static_cast<size_t>(schedule_.cell_of(stage, micro_batch));
   }
-  // The micro-batch of that turn in the cell of the action.
+  // The micro-batch of this turn in the cell of the action.
   int32_t at_turn(const Action& action, int32_t turn) const {
     const int32_t own = schedule_.replicas_of(action.stage);
     return turn * own + action.micro_batch % own;
   }
 
-  // A phase, and how many micro-batches have been through it.
+  // A phase, and its number of completed micro-batches.
   struct Turn {
     Kind kind;
     int32_t count;
   };
 
-  // The micro-batch is counted if it is next in turn and has been through `before`.
+  // Counts the micro-batch if it is the next one and has completed `before`.
   bool take(const Action& action, Kind kind, int32_t& count, const Turn* before) {
     const int32_t k = schedule_.turn_of(action.stage, action.micro_batch);
     if (k == count && (!before || k < before->count)) {
@@ -186,7 +188,7 @@ class Structure {
     return no(cat(not_run(kind, count), ", and micro-batches ascend"));
   }
 
-  // Of an action that has been read. B is I and W.
+  // For an action that has been checked. B is I and W.
   std::string ran_before(int32_t stage, Kind kind, int32_t micro_batch,
                          std::string_view of_what) const {
     const auto& row =
@@ -212,7 +214,7 @@ class Structure {
     return true;
   }
 
-  // Nothing was out of turn, so a count that is short lacks its last micro-batches.
+  // All actions were in order, so that a count that is too small lacks its last micro-batches.
   Status read_ends() const {
     for (int32_t s = 0; s < schedule_.stages; ++s)
       for (int32_t i = 0; i < schedule_.replicas_of(s); ++i) WEFT_TRY(read_end(s, i));
@@ -269,9 +271,9 @@ Status check_edges(const Schedule& schedule, const Structure& structure,
   return {};
 }
 
-// The most micro-batches that hold a landing at once, in the receiver's program order. A landing is
-// held from the start of the action that receives it to the end of the one that releases it, so
-// these are the receiver's peaks.
+// The maximum number of micro-batches that hold a slot at the same time, in the receiver's program
+// order. A slot is held from the start of the action that receives into it to the end of the action
+// that releases it, so that these are the peaks of the receiver.
 EdgePlaces held(const StageEdge& edge, const std::vector<StagePeaks>& peaks, bool forward_only) {
   EdgePlaces most{.forward = 1, .gradient = 0};
   if (forward_only) return most;

@@ -1,6 +1,6 @@
-// Proof that a schedule can run, before it runs: every action there once, in an order that its data
-// allows, gradients accumulated ascending, and no deadlock with the places and grants that the plan
-// gives it.
+// Proof that a schedule can run, before it runs: it contains every action once, in an order that
+// the data allows, adds gradients in ascending order, and has no deadlock with the places and
+// grants of the plan.
 #pragma once
 
 #include <cstdint>
@@ -16,22 +16,22 @@ namespace weft {
 struct StageEdge {
   int32_t from = 0, to = 0;
   bool gradient = true;
-  // Until when the landing of the forward tensor is used at `to`, and that of the gradient at
-  // `from`: F < R < I < W.
+  // The last phase that uses the slot of the forward tensor at `to`, and of the gradient at `from`:
+  // F < R < I < W.
   Kind forward_until = Kind::W, gradient_until = Kind::W;
   friend bool operator==(const StageEdge&, const StageEdge&) = default;
 };
 
-// Places per edge that let every message land: for each edge, how many micro-batches' landings are
-// held at once at the receiver (in its program order), plus `slack` (so that the next one may
-// arrive while the receiver computes), at most micro_batches.
+// Slots per edge at the receiver: the maximum number of micro-batches that hold one at the same
+// time, in program order, plus `slack`, so that the next message can arrive while the receiver
+// computes; at most micro_batches.
 struct EdgePlaces {
-  int32_t forward = 1, gradient = 1;  // landing places at the receiver
+  int32_t forward = 1, gradient = 1;  // slots at the receiver
 };
 
 struct StagePeaks {
   int32_t f_to_r = 0, f_to_i = 0, f_to_w = 0,
-          i_to_w = 0;  // most micro-batches between the ends of those actions at once
+          i_to_w = 0;  // maximum number of micro-batches between the ends of those actions
 };
 
 struct Checked {
@@ -46,8 +46,8 @@ struct Checked {
 //  before those of the next
 //  - R of a stage for every micro-batch or for none
 //  - per stage F, R, I and W ascend by micro-batch; R and I after F, I after R, W after I
-//  - program order, data edges and grant edges together have no cycle, with the landing places
-//  computed here
+//  - program order, data edges and grant edges together have no
+// cycle, with the slots computed here
 Result<Checked> check_schedule(const Schedule& schedule, const std::vector<StageEdge>& edges,
                                int32_t slack = 1);
 

@@ -3,21 +3,21 @@
 //
 //   program order  an action runs after the one before it in its row;
 //   data           F of micro-batch k at `to` runs after F of k at `from`; for a gradient, I of k
-//   at `from` after I of k at `to`; grant          a message lands in place k mod places, so the
-//   message of k, and with it the action that receives it, comes
-//                  after the action that releases the place from k - places: `forward_until` at
+//   at `from` after I of k at `to`; grant          the message of k uses place k mod places. It,
+//   and the action that receives it, comes after the action that releases the place of k - places:
+//   `forward_until` at
 //                  `to`, `gradient_until` at `from`.
 //
 // An update of a stage with replicas runs after the last W of each of them.
 //
-// A sender is never held up by a message that has no grant yet: its outgoing value waits in a place
-// of the sender, of which the lowering plans enough. So no arrow leads from a grant to the action
-// that makes the tensor. Where both stages live on one rank the same arrows hold.
+// A sender does not wait for a grant: its outgoing value waits in a place of the sender, and the
+// lowering plans enough of them. So no arrow leads from a grant to the action that makes the
+// tensor. If both stages are on one rank, the same arrows apply.
 //
-// An action has one predecessor in its row, so instead of building the graph each rank is walked to
-// its first action that must wait, and walked on when that wait ends. Micro-batches ascend, so what
-// has run of a stage is a count per phase. If the walk ends early, every rank that is left waits
-// for a rank that is left, and following the waits leads round a cycle.
+// An action has one predecessor in its row. Therefore the graph is not built: each rank is walked
+// to its first action that must wait, and further when that wait ends. Micro-batches ascend, so
+// that one count per phase describes what a stage has run. If the walk ends early, every remaining
+// rank waits for a remaining rank, and following the waits leads to a cycle.
 #include "schedule/deadlock.h"
 
 #include <algorithm>
@@ -29,10 +29,10 @@
 namespace weft {
 namespace {
 
-// Cycles can go round a thousand ranks; a person needs the first few.
+// A cycle can contain a thousand ranks; an error shows the first few.
 constexpr size_t kShownWaits = 8;
 
-// An action that another one needs: that phase of a stage, for a micro-batch.
+// An action that another action needs: a phase of a stage for a micro-batch.
 struct Need {
   Phase phase = kPhaseF;
   int32_t stage = 0, micro_batch = 0;
@@ -83,7 +83,7 @@ class Walk {
  private:
   struct RankState {
     int32_t next = 0;          // the first action that has not run
-    size_t arrow = 0;          // arrows into it that are known to be met
+    size_t arrow = 0;          // arrows into it that are already satisfied
     Need waits_for;            // if it waits
     int32_t next_waiter = -1;  // rank that waits for the same stage and phase
   };
@@ -131,7 +131,7 @@ class Walk {
     return true;
   }
 
-  // True if the next action of `r` may run; else `waits_for` says which action it needs first.
+  // True if the next action of `r` can run; else `waits_for` is the action that it needs first.
   bool ready(int32_t r) {
     RankState& state = rank(r);
     const Action& action = row(r)[static_cast<size_t>(state.next)];
@@ -163,7 +163,7 @@ class Walk {
     }
   }
 
-  // The next micro-batch of the phase has run; whoever waited for it can move.
+  // The next micro-batch of the phase has run; ranks that waited for it can continue.
   void count(const Action& action, Phase phase, std::vector<int32_t>& movable) {
     CellState& state = cell(action.stage, action.micro_batch);
     const int32_t ran = ++state.ran[phase];
@@ -180,9 +180,9 @@ class Walk {
   }
 
   Status cycle_from(int32_t r) {
-    // As many hops as there are ranks lead onto the cycle from wherever the walk began.
+    // After as many hops as there are ranks, the walk is on the cycle.
     for (size_t hop = 0; hop < ranks_.size(); ++hop) r = home(rank(r).waits_for);
-    // One cycle, one text: it is told from its lowest rank.
+    // The text begins with the lowest rank, so that a cycle has one text.
     for (int32_t on = home(rank(r).waits_for), end = r; on != end; on = home(rank(on).waits_for))
       r = std::min(r, on);
     std::string text = cat("rank ", r, ", action ", rank(r).next, " (", text_at({r, rank(r).next}),
@@ -204,7 +204,7 @@ class Walk {
     return Status(Code::invalid, std::move(text));
   }
 
-  // Where that action stands. It has not run.
+  // The position of that action, which has not run.
   Spot find(const Need& need) {
     Spot spot{home(need), rank(home(need)).next};
     const auto is_it = [&need](const Action& a) {

@@ -1,4 +1,4 @@
-// Proof that a schedule never comes to a standstill with a given number of landing places. Part of
+// Proof that a schedule has no deadlock with a given number of slots. Part of
 // check_schedule.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace weft {
 
-// Expects the schedule's structure and the edges to be sound already (check_schedule sees to it).
+// The structure of the schedule and the edges must be valid; check_schedule checks them first.
 // `places` is per edge. The error names the ranks and actions of one cycle.
 Status check_deadlock(const Schedule& schedule, const std::vector<StageEdge>& edges,
                       const std::vector<EdgePlaces>& places);

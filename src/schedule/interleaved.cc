@@ -1,19 +1,19 @@
-// Generators whose ranks have stages r, r + p, r + 2p, ... ("chunks"): a micro-batch goes round the
+// Generators whose ranks have stages r, r + p, r + 2p, ... ("chunks"): a micro-batch passes all
 // ranks once per chunk.
 //
-// Micro-batches pass in groups of g: a group goes through chunk 0, then the same group through
-// chunk 1, and so on; backward the last chunk comes first. Every rank takes forwards in the same
-// order and backwards in the same order, and differs only in how many turns its backwards lag
-// behind.
+// Micro-batches pass in groups of g: a group passes chunk 0, then
+// chunk 1, and so on; backward, the
+// last chunk is first. All ranks run forwards in the same order and backwards in the same order;
+// only the lag of the backwards differs.
 //
-// Why no size can deadlock. Number the items of that order k = 0, 1, ... with groups of G = max(g,
-// p). Let F of item k on rank r be at time 2k + a r and the backward of item k at 2 (k + (v-1) G) +
-// 2 a (p-1) + 1 - a r, with a = 1 or 2. Then every arrow leads to a later time: along the ranks by
-// a; from the last rank round to the first, and back, since 2G > a (p-1); from the last stage's F
-// of a micro-batch to its backward by 1. In the order of these times rank r runs the backward of
-// item k right after F of item k + w with w = a (p-1-r) + (v-1) G, and that is the rule. Where g <
-// p, or the last group is short, the groups have gaps in place of micro-batches: leaving out whole
-// micro-batches leaves all other arrows as they were. W waits for nothing but its own I.
+// Proof that no size can deadlock. Number the items of that order k = 0, 1, ... with groups of G =
+// max(g, p). Let F of item k on rank r be at time 2k + a r and the backward of item k at 2 (k +
+// (v-1) G) + 2 a (p-1) + 1 - a r, with a = 1 or 2. Then every arrow leads to a later time: along
+// the ranks by a; from the last rank round to the first, and back, since 2G > a (p-1); from the
+// last stage's F of a micro-batch to its backward by 1. In the order of these times rank r runs the
+// backward of item k right after F of item k + w with w = a (p-1-r) + (v-1) G, which is the rule.
+// If g < p, or the last group is short, the groups have gaps in place of micro-batches: leaving out
+// whole micro-batches leaves all other arrows as they were. W waits for nothing but its own I.
 #include <algorithm>
 
 #include "schedule/rows.h"
@@ -30,7 +30,7 @@ Order order_of(const Schedule& schedule, int32_t rank, int32_t group) {
   const int32_t p = schedule.ranks(), v = schedule.stages / p, m = schedule.micro_batches;
   const int32_t g = std::min(group ? group : p, m);
   Order order;
-  order.chunk_turns = v == 1 ? g : std::max(g, p);  // no way round, no gaps
+  order.chunk_turns = v == 1 ? g : std::max(g, p);  // no return, no gaps
   order.forward.reserve(static_cast<size_t>(m) * static_cast<size_t>(v));
   order.back.reserve(order.forward.capacity());
   int64_t turn = 0;
@@ -52,7 +52,7 @@ Result<Schedule> make_interleaved(const ScheduleSizes& sizes) {
   const int32_t p = schedule.ranks(), v = schedule.stages / p;
   for (int32_t r = 0; r < p; ++r) {
     const Order order = order_of(schedule, r, sizes.group);
-    // A single chunk has no way round to wait for: one forward ahead per later rank, as in 1f1b.
+    // With one chunk, no message returns to rank 0: one forward ahead per later rank, as in 1f1b.
     const int64_t ahead = v == 1 ? 1 : 2;
     write_fused(schedule.rows[static_cast<size_t>(r)], order.forward, order.back,
                 ahead * (p - 1 - r) + (v - 1) * order.chunk_turns);
@@ -68,7 +68,7 @@ Result<Schedule> make_interleaved_zb(const ScheduleSizes& sizes) {
   for (int32_t r = 0; r < p; ++r) {
     const Order order = order_of(schedule, r, sizes.group);
     const int64_t lag = p - 1 - r + (v - 1) * order.chunk_turns;
-    // Later ranks have fewer forwards ahead, and may keep as many more gradients of weights for the
+    // Later ranks have fewer forwards ahead, and can postpone as many more weight gradients to the
     // end.
     write_split(schedule.rows[static_cast<size_t>(r)], order.forward, order.back, lag, lag + r);
   }

@@ -1,19 +1,19 @@
-// zb-auto: a zero-bubble schedule with one stage per rank, made from measured costs under a cap on
-// what each rank may hold.
+// zb-auto: a zero-bubble schedule with one stage per rank, made from measured costs and a limit for
+// the memory of each rank.
 //
-// The order of F and I on a rank is settled by one number, its forwards before the first I
-// ("warm-up"); after them I and F take turns. That can run for any warm-ups that do not grow from
-// rank to rank: F of micro-batch k on rank r comes after I of k - warm_up(r), and what rank r needs
-// for it on rank r-1 comes after I of a micro-batch no later. W is placed by the clock: arrivals
-// are known exactly, since an action is placed only after the one it needs. A rank runs the W that
-// is due
+// One number determines the order of F and I on a rank: its forwards before the first I
+// ("warm-up"); then I and F alternate. Such a schedule can run if the warm-up does not increase
+// from rank to rank: F of micro-batch k on rank r comes after I of k - warm_up(r), and what rank r
+// needs for it on rank r-1 comes after I of a micro-batch no later. W is placed by time: arrivals
+// are known exactly, because an action is placed only after the one that it needs. A rank runs the
+// next W
 //   - if the next F or I would exceed the cap without it;
 //   - if it fits into the wait for the next arrival;
 //   - if it does not quite fit, but the wait is longer than the patience of this try, a share of W.
-// Several warm-ups and patiences are tried, as in the zero-bubble authors' scheduler, and the
-// shortest is kept: by makespan, since a step ends when all ranks are done. zb-h1 and zb-h2 are
-// among those tried. Of equally long ones the one that holds least is kept, for which the tries are
-// repeated under a cap that the one found so far does not keep.
+// Several warm-ups and patiences are tried, as in the scheduler of the zero-bubble authors. The one
+// with the shortest makespan is used, because a step ends when all ranks have ended. zb-h1 and
+// zb-h2 are among those tried. Of equal ones, the one that needs the least memory is used; to find
+// it, the tries are repeated with a limit that the best one so far exceeds.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -26,8 +26,8 @@
 namespace weft {
 namespace {
 
-// Sums of measured times differ in their last digits by the order of summation; differences as
-// small decide nothing.
+// The last digits of sums of measured times depend on the order of summation; such small
+// differences do not count.
 constexpr double kSlack = 1e-9;
 
 struct Cost {
@@ -94,12 +94,12 @@ Result<Costs> read_costs(const ScheduleSizes& sizes) {
   return out;
 }
 
-// A rank as time goes on.
+// The state of a rank during the simulation.
 struct RankTime {
   double first = -1, now = 0;                  // start of the first action, end of the last
-  int32_t f = 0, i = 0, w = 0;                 // how many have run
+  int32_t f = 0, i = 0, w = 0;                 // number of actions that have run
   int32_t f_to_i = 0, f_to_w = 0, i_to_w = 0;  // most micro-batches at once between the two
-  double peak = 0;                             // most held at once, if places are not told apart
+  double peak = 0;  // maximum held at the same time, if places are not distinguished
 
   double held(const Cost& cost) const { return cost.held * (f - i) + cost.parked * (i - w); }
 
@@ -109,7 +109,7 @@ struct RankTime {
     i_to_w = std::max(i_to_w, i - w);
   }
 
-  // What the rank holds at most if it runs such an action next.
+  // The maximum that the rank holds if it runs such an action next.
   double most_with(Kind kind, const Costs& costs, const Cost& cost) const {
     RankTime next = *this;
     next.count(kind);
@@ -117,7 +117,7 @@ struct RankTime {
   }
   double most(const Costs& costs, const Cost& cost, double at_once) const {
     if (!costs.places) return cost.fixed + at_once;
-    // A micro-batch still has its place while what I leaves of it gets one.
+    // A micro-batch still has its place while the remainder after I gets another.
     return cost.fixed + (cost.held - cost.kept) * f_to_i + cost.kept * f_to_w +
            (cost.parked - cost.kept) * i_to_w;
   }
@@ -134,11 +134,11 @@ struct RankTime {
 struct Try {
   std::vector<int32_t> warm_up;
   double patience =
-      0;  // share of W that a rank would rather wait than be late for the next arrival
-  int32_t punctual = 0;  // for that many last micro-batches no W makes an I late
+      0;  // patience: the share of W that a rank waits to be ready for the next arrival
+  int32_t punctual = 0;  // for this number of last micro-batches, no W delays an I
 };
 
-// When what has run of a schedule ran, and when what it makes is where it is needed.
+// The times of the actions that have run, and of the arrivals of their results.
 class Clock {
  public:
   Clock(const Costs& costs, int32_t micro_batches)
@@ -149,8 +149,8 @@ class Clock {
 
   const std::vector<RankTime>& ranks() const { return ranks_; }
 
-  // When the next F or I of the rank can start as far as its data is concerned; below 0: not known
-  // yet.
+  // The time at which the data of the next F or I of the
+  // rank has arrived; below 0: not known yet.
   double arrival(size_t r, Kind kind) const {
     const bool forward = kind == Kind::F, edge = forward ? r == 0 : r + 1 == ranks_.size();
     const int32_t k = forward ? ranks_[r].f : ranks_[r].i;
@@ -196,8 +196,8 @@ class Clock {
   std::vector<double> ends_;  // of F and I of each rank; below 0: has not run
 };
 
-// Calls step(r) for each rank until it says that the rank has to wait, and again when a neighbour
-// has run.
+// Calls step(r) for each rank until it returns that the rank must wait, and again when an adjacent
+// rank has run.
 template <typename Step>
 void run_all(size_t ranks, Step&& step) {
   std::vector<size_t> movable;
@@ -260,7 +260,7 @@ class Lister {
   Clock clock_;
 };
 
-// The times of rows that were written without them.
+// The times of rows that do not contain times.
 Clock played(const Costs& costs, const Schedule& schedule) {
   Clock clock(costs, schedule.micro_batches);
   std::vector<size_t> next(schedule.rows.size(), 0);
@@ -278,8 +278,8 @@ Clock played(const Costs& costs, const Schedule& schedule) {
   return clock;
 }
 
-// The most forwards that a rank may have between F and I under the cap, never fewer than on the
-// rank after it.
+// The maximum number of forwards between F and I under the limit,
+// at least that of the next rank.
 std::vector<int32_t> warm_ups(const Costs& costs, const std::vector<double>& wanted,
                               int32_t micro_batches) {
   std::vector<int32_t> out(wanted.size());
@@ -291,7 +291,7 @@ std::vector<int32_t> warm_ups(const Costs& costs, const std::vector<double>& wan
   for (size_t r = 0; r < out.size(); ++r) {
     const Cost& cost = costs.ranks[r];
     if (costs.cap > 0 && cost.held > 0) {
-      // The last of them still has to get through I, which may leave more than it frees.
+      // The last of them must still run I, which may keep more than it frees.
       const double last =
           costs.places ? cost.held + cost.parked - cost.kept : std::max(cost.held, cost.parked);
       const double room =
@@ -377,7 +377,7 @@ class Best {
   std::array<double, 3> price_ = {};
 };
 
-// The time spent on trying is bounded; large schedules are tried a few ways only, the most
+// The number of tries is bounded by time: for large schedules only a few are made, the most
 // promising first.
 constexpr int64_t kTriedActions = int64_t{1} << 24;
 
@@ -413,8 +413,8 @@ Result<Schedule> make_zb_auto(const ScheduleSizes& sizes) {
     left -= actions_of(sizes);
   }
   try_all(costs, sizes, best, left);
-  // The costs leave out messages under way. Ranks that had too little room for them get less for
-  // the rest.
+  // The costs do not include messages in transit. Ranks without enough memory for them get a lower
+  // limit for the rest.
   for (std::vector<double> excess; left > 0 && !(excess = best.take_excess()).empty();) {
     for (size_t r = 0; r < excess.size(); ++r)
       if (excess[r] > 0) costs.ranks[r].fixed += std::max(excess[r], costs.cap / 256);
@@ -426,8 +426,8 @@ Result<Schedule> make_zb_auto(const ScheduleSizes& sizes) {
     if (costs.cap > 0) try_all(costs, sizes, best, left);
   }
   if (!best.found())
-    return Status(Code::invalid, cat("no order of actions of ", sizes.ranks,
-                                     " ranks keeps to the limit of ", cap));
+    return Status(Code::invalid, cat("every order of actions of ", sizes.ranks,
+                                     " ranks exceeds the limit of ", cap));
   return std::move(*best.found());
 }
 

@@ -7,7 +7,7 @@ namespace weft {
 
 namespace {
 
-// How far a cell is in one phase: `count` micro-batches, the last of them at `time`.
+// The progress of a cell in one phase: `count` micro-batches, the last one at `time`.
 struct Progress {
   int32_t count = 0, time = -1;
   bool before(int32_t now, int32_t micro_batch) const {
@@ -39,7 +39,7 @@ StageTimes lock_step(const Schedule& schedule, const std::vector<StageEdge>& edg
     return std::all_of(needed.begin(), needed.end(),
                        [&](int32_t s) { return has_run(phase, s, micro_batch, now); });
   };
-  // All replicas have come to the update: their last backward is the action before it.
+  // All replicas have reached the update: their last backward is the action before it.
   const auto complete = [&](const Action& update, int32_t now) {
     const int32_t own = schedule.replicas_of(update.stage);
     for (int32_t i = 0; own > 1 && i < own; ++i)

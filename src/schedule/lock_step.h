@@ -1,6 +1,6 @@
-// How many places a tensor needs. Counted on one valid order of the whole schedule (every rank runs
-// its next action as soon as its data is there, all actions equally long). Since that order is
-// possible with these counts, the run cannot deadlock with them.
+// The number of places that a tensor needs, counted in one valid order of the whole schedule: every
+// rank runs its next action as soon as its data has arrived, and all actions take the same time.
+// Because that order is possible with these counts, the run has no deadlock.
 #pragma once
 
 #include <array>
@@ -21,7 +21,7 @@ using StageTimes = std::vector<std::array<std::vector<int32_t>, kPhases>>;
 // The schedule has passed check_schedule.
 StageTimes lock_step(const Schedule& schedule, const std::vector<StageEdge>& edges);
 
-// Places for instances taken at begin[k] and left after end[k], both ascending in k.
+// Places for instances that are held from begin[k] to end[k], both ascending in k.
 int32_t slots_needed(const std::vector<int32_t>& begin, const std::vector<int32_t>& end);
 
 }  // namespace weft

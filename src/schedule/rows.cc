@@ -8,8 +8,8 @@
 namespace weft {
 namespace {
 
-// A schedule is written out in full; sizes beyond this are a slip of the pen and would only end in
-// exhausted memory.
+// A schedule contains all actions; larger sizes are probably a mistake and would exhaust the
+// memory.
 constexpr int64_t kMaxActions = int64_t{1} << 26;
 
 Status check_knobs(const Form& form, const ScheduleSizes& sizes) {
@@ -21,12 +21,10 @@ Status check_knobs(const Form& form, const ScheduleSizes& sizes) {
     return Status(
         Code::invalid,
         cat("group is ", sizes.group, ", but schedule '", form.name,
-            "' has no groups of micro-batches, expected 0; interleaved and interleaved-zb have"));
-  if (sizes.warm_up > 1 &&
-      !form.takes_warm_up)  // 1 is what 1f1b has untold, so it wishes for nothing
-    return Status(Code::invalid,
-                  cat("warm_up is ", sizes.warm_up, ", but schedule '", form.name,
-                      "' has a warm-up of its own, expected 0 or 1; 1f1b can choose"));
+            "' has no groups of micro-batches, expected 0; use interleaved or interleaved-zb"));
+  if (sizes.warm_up > 1 && !form.takes_warm_up)  // 1 is the default of 1f1b
+    return Status(Code::invalid, cat("warm_up is ", sizes.warm_up, ", but schedule '", form.name,
+                                     "' has a fixed warm-up, expected 0 or 1; use 1f1b"));
   return {};
 }
 
@@ -38,7 +36,7 @@ Status check_sizes(const ScheduleSizes& sizes, int32_t chunks, int32_t kinds) {
   if (sizes.micro_batches < 1)
     return Status(Code::invalid,
                   cat("micro_batches is ", sizes.micro_batches, ", expected 1 or more"));
-  // Products are cut short at the limit, so that no size overflows them.
+  // Products are limited, so that they do not overflow.
   int64_t actions = kinds;
   for (const int32_t factor : {chunks, sizes.ranks, sizes.micro_batches}) {
     actions *= factor;
@@ -81,7 +79,7 @@ struct Part {
   size_t next = 0;
 };
 
-// Of the parts, those named first go first within a turn.
+// Within a turn, the parts run in the order of the list.
 template <size_t N>
 void write(std::vector<Action>& row, std::array<Part, N> parts) {
   for (;;) {

@@ -1,5 +1,5 @@
-// What the generators of schedules share: the sizes they refuse, the stages of each rank, and rows
-// written turn by turn.
+// Common parts of the generators of schedules: the checks of sizes, the stages of each rank, and
+// rows that are written turn by turn.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@
 
 namespace weft {
 
-// What a generator does with its sizes. Everything that it does not take is refused, so that no
-// wish goes unheard.
+// The sizes that a generator uses. All other sizes are
+// refused, so that none is ignored.
 struct Form {
   std::string_view name;  // as in schedules.def, which says how many stages a rank has
   int32_t kinds = 2;      // actions per stage and micro-batch
@@ -20,22 +20,22 @@ struct Form {
   bool takes_group = false, takes_warm_up = false;
 };
 
-// `kinds` actions per stage and micro-batch, and not more of them in all than make sense.
+// `kinds` actions per stage and micro-batch, and at most the maximum number in all.
 Status check_sizes(const ScheduleSizes& sizes, int32_t chunks, int32_t kinds);
 
-// A schedule with its stages on their ranks, its rows empty but with room for what will be in them.
+// A schedule with stages on ranks and empty rows with reserved memory.
 // Chunks are stages / ranks.
 Result<Schedule> begin_schedule(const Form& form, const ScheduleSizes& sizes);
 
-// A micro-batch's way through one of the rank's stages, and the turn it takes in the order of the
-// rank.
+// A micro-batch in one of the stages of the rank, and its
+// turn in the order of the rank.
 struct Item {
   int64_t turn = 0;
   int32_t stage = 0, micro_batch = 0;
 };
 
 // Turn after turn: the forward of that turn, then the backward that is `lag` turns behind its own;
-// where I and W are apart, W is `weight_lag` turns behind its own. Both lists ascend by turn.
+// if I and W are separate, W is `weight_lag` turns behind its own. Both lists ascend by turn.
 void write_fused(std::vector<Action>& row, const std::vector<Item>& forward,
                  const std::vector<Item>& back, int64_t lag);
 void write_split(std::vector<Action>& row, const std::vector<Item>& forward,

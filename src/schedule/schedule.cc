@@ -1,4 +1,4 @@
-// The text form of schedules, and the table of those that weft can make.
+// The text form of schedules, and the table of the available ones.
 #include "schedule/schedule.h"
 
 #include <algorithm>
@@ -69,8 +69,8 @@ namespace {
 
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
-// Digits at the front of `word`, which are taken off it. The top value is left out, since counts
-// are the largest number plus one.
+// Removes the digits at the start of `word` and returns their value. The maximum value is not
+// accepted, because counts are the largest number plus one.
 bool take_number(std::string_view& word, int32_t& out) {
   uint32_t value = 0;
   const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
@@ -118,7 +118,7 @@ struct Reader {
       return {};
     }
     if (line[at] == '#' && schedule.rows.empty()) return {};
-    // A row's rank is its place, so a gap inside could be a forgotten row as well as an ornament.
+    // The position of a row is its rank, so that an empty line between rows is ambiguous.
     if (blank_seen) return fault(at, "expected no row after an empty line");
     std::vector<Action> row;
     while (at < line.size()) {
@@ -136,8 +136,8 @@ struct Reader {
     return {};
   }
 
-  // Sizes and the home of each stage follow from the rows; whether the whole can run is for
-  // check_schedule.
+  // The rows determine the sizes and the rank of each stage; check_schedule checks whether the
+  // schedule can run.
   Status finish() {
     if (schedule.rows.empty())
       return Status(Code::data, "expected a row of actions per rank, found none");
@@ -152,10 +152,10 @@ struct Reader {
         schedule.forward_only = schedule.forward_only && action.kind == Kind::F;
       }
     }
-    // Before memory is taken for the stages: more of them than actions cannot all have one.
+    // Before memory is allocated for the stages: there cannot be more stages than actions.
     if (static_cast<size_t>(schedule.stages) > actions)
-      return Status(Code::data, cat("stage ", schedule.stages - 1, " is named, but ", actions,
-                                    " actions cannot serve ", schedule.stages, " stages"));
+      return Status(Code::data, cat("stage ", schedule.stages - 1, " requires at least ",
+                                    schedule.stages, " actions, found ", actions));
     schedule.rank_of_stage.assign(static_cast<size_t>(schedule.stages), -1);
     for (int32_t r = 0; r < schedule.ranks(); ++r)
       for (const Action& action : schedule.rows[static_cast<size_t>(r)]) {

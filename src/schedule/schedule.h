@@ -1,5 +1,5 @@
-// A schedule: for each rank the actions it runs, in order. Data, made by a pure function;
-// printable, comparable, checkable.
+// A schedule: for each rank the actions it runs, in order. It is data that a pure function makes,
+// and can be printed, compared and checked.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace weft {
 
 enum class Kind : uint8_t {
   F,  // forward
-  R,  // part of the forward again, for a stage that did not keep what its backward reads
+  R,  // part of the forward again, if a stage did not keep the activations that its backward reads
   I,  // input gradients
   W,  // weight gradients
   B,  // I and W, fused
@@ -35,12 +35,12 @@ struct Schedule {
   int32_t stages = 0;
   int32_t micro_batches = 0;
   int32_t updates =
-      0;  // asynchronous: updates of a segment, each of as many micro-batches; 0: synchronous
+      0;  // asynchronous: updates of a segment, with equal numbers of micro-batches; 0: synchronous
   bool forward_only = false;
   std::vector<int32_t> rank_of_stage;     // [stages]; the first of its ranks
   std::vector<std::vector<Action>> rows;  // [ranks]
-  // [stages]: ranks that take turns with the micro-batches of the stage, and then have no other
-  // stage; empty: one each. An update of the stage is then of so many times the micro-batches.
+  // [stages]: the number of ranks that run the micro-batches of the stage in turn and have no other
+  // stage; empty: one each. An update of a stage with r ranks has r times as many micro-batches.
   std::vector<int32_t> replicas = {};
   friend bool operator==(const Schedule&, const Schedule&) = default;
 
@@ -72,20 +72,20 @@ struct Schedule {
 
 constexpr int32_t kDefaultSegment = 16, kMaxSegment = 4096;
 
-// What a schedule is made from beside sizes, where it is made from measured costs. Per stage; an
-// empty list stands for 1 each.
+// The input besides sizes of a schedule that is made from costs. Per stage; an empty list is 1
+// each.
 struct ScheduleCosts {
   std::vector<double> forward = {}, input = {}, weight = {};  // time of F, I and W
-  std::vector<double> held = {};    // what a micro-batch keeps from F to I, in any unit (bytes)
-  std::vector<double> parked = {};  // what it keeps from I to W; empty: all of `held`
-  std::vector<double> kept = {};   // of `held` and `parked`, what it keeps all the way from F to W.
-                                   // If given, each kind lies in places of its own, as in a plan: a
-                                   // rank holds the sum of what each comes to at its peak
-  std::vector<double> fixed = {};  // what the rank holds beside, whatever the order; empty: nothing
-  double latency = 0;              // of a message between ranks, in the unit of time
-  double cap = 0;  // the most that a rank may hold, in the unit of `held`; 0: as much as it likes
-  // Bytes of each rank beyond its limit under an order, 0 if it fits, counted exactly. May be
-  // empty. An order that does not fit is not taken.
+  std::vector<double> held = {};    // memory of a micro-batch from F to I, in any unit (bytes)
+  std::vector<double> parked = {};  // its memory from I to W; empty: `held`
+  std::vector<double> kept = {};    // the part of `held` and `parked` that it keeps from F to W.
+                                    // If given, each kind has its own places, as in a plan: a
+                                    // rank needs the sum of their peaks
+  std::vector<double> fixed = {};   // other memory of the rank, for any order; empty: 0
+  double latency = 0;               // of a message between ranks, in the unit of time
+  double cap = 0;                   // memory limit of a rank, in the unit of `held`; 0: no limit
+  // The exact number of bytes by which each rank exceeds its limit with an order, or 0. May be
+  // empty. An order that exceeds a limit is not used.
   std::function<std::vector<double>(const Schedule&)> excess = {};
   bool short_spans =
       false;  // of equally long schedules take the one whose ranks begin last and end first, not
@@ -95,9 +95,9 @@ struct ScheduleCosts {
 struct ScheduleSizes {
   int32_t ranks = 1, micro_batches = 1;
   int32_t chunks = 0;  // stages per rank; 0: the schedule's own number
-  int32_t group = 0;   // interleaved: micro-batches that pass a chunk before the next chunk's turn;
-                       // 0: as many as ranks
-  int32_t segment = 0;  // asynchronous: updates until the pipeline is drained, each of
+  int32_t group = 0;  // interleaved: micro-batches that pass a chunk before the next chunk follows;
+                      // 0: the number of ranks
+  int32_t segment = 0;  // asynchronous: updates until the pipeline drains, each with
                         // `micro_batches`; 0: kDefaultSegment
   int32_t warm_up = 0;  // 1f1b: forwards before the first backward, per later rank; 0: 1. 2 hides
                         // latency ("eager")
@@ -108,16 +108,16 @@ struct ScheduleSizes {
 // A row of the table of schedules (schedules.def).
 struct ScheduleKind {
   std::string_view name;
-  int32_t chunks;  // stages per rank: 1, 2 (V-shaped), or 0: any number, 2 unless told otherwise
+  int32_t chunks;  // stages per rank: 1, 2 (V-shaped), or 0: any number, default 2
   Result<Schedule> (*make)(const ScheduleSizes& sizes);
   std::string_view about;     // one line, with the sizes that it allows
-  bool asynchronous = false;  // weights change while other micro-batches are under way
-  bool forward_only = false;  // trains nothing
+  bool asynchronous = false;  // weights change while other micro-batches are in the pipeline
+  bool forward_only = false;  // cannot train
 };
 const ScheduleKind* find_schedule(std::string_view name);
 const std::vector<ScheduleKind>& all_schedules();
 
-// Stages per rank that `kind` makes for `chunks` (0: its own number). An error says what it allows.
+// Stages per rank of `kind` for `chunks` (0: the default). The error contains the allowed numbers.
 Result<int32_t> chunks_of(const ScheduleKind& kind, int32_t chunks);
 
 Result<Schedule> make_gpipe(
@@ -139,8 +139,8 @@ Result<Schedule> make_dualpipe_v(
     const ScheduleSizes& sizes);  // DualPipe folded into a V (DeepSeek 2025)
 Result<Schedule> make_zb_auto(
     const ScheduleSizes& sizes);  // zero bubble from measured costs under a cap
-// How long a schedule of F, I and W with one stage per rank takes at these costs, which zb-auto
-// makes as small as it can.
+// The time of a schedule of F, I and W with one stage per rank at these costs; zb-auto minimizes
+// it.
 Result<double> listed_time(const Schedule& schedule, const ScheduleCosts& costs);
 Result<Schedule> make_v_half(
     const ScheduleSizes& sizes);  // V-Half (Qi et al. 2024), half the memory of 1f1b
@@ -150,8 +150,8 @@ Result<Schedule> make_pipedream_2bw(
     const ScheduleSizes& sizes);                            // PipeDream-2BW (Narayanan et al. 2021)
 Result<Schedule> make_forward(const ScheduleSizes& sizes);  // inference and evaluation
 
-// Only forward actions. Each stage is on the rank that has it in `train`, so that evaluation runs
-// where training does.
+// Only forward actions. Each stage is on its rank of `train`, so that evaluation uses the same
+// ranks as training.
 Result<Schedule> make_forward(const Schedule& train, int32_t micro_batches);
 
 Result<Schedule> parse_schedule(std::string_view text);

@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 
-// `warm_up` forwards, then forward and backward in turn, then the backwards that are left.
+// `warm_up` forwards, then forward and backward in turn, then the remaining backwards.
 void fill_row(std::vector<Action>& row, int32_t stage, int32_t micro_batches, int32_t warm_up) {
   for (int32_t k = 0; k < warm_up; ++k) row.push_back({stage, Kind::F, k});
   for (int32_t k = 0; k < micro_batches; ++k) {
@@ -30,9 +30,9 @@ Result<Schedule> make_1f1b(const ScheduleSizes& sizes) {
   WEFT_TRY_ASSIGN(Schedule schedule,
                   begin_schedule({.name = "1f1b", .takes_warm_up = true}, sizes));
   for (int32_t r = 0; r < sizes.ranks; ++r) {
-    // The last rank can turn a micro-batch round at once; each rank before it needs one more in
-    // flight to stay busy, and another if messages between them take as long as a forward and a
-    // backward on the way there and back.
+    // The last rank can run a backward directly after its forward. Each rank before it needs one
+    // more micro-batch in flight to stay busy, and another one if a round trip of messages takes as
+    // long as a forward and a backward.
     const int64_t wanted = std::max<int64_t>(sizes.warm_up, 1) * (sizes.ranks - 1 - r);
     const auto warm_up = static_cast<int32_t>(std::min<int64_t>(wanted, sizes.micro_batches));
     fill_row(schedule.rows[static_cast<size_t>(r)], r, sizes.micro_batches, warm_up);
@@ -45,8 +45,8 @@ Result<Schedule> make_forward(const ScheduleSizes& sizes) {
   return make_forward(schedule, sizes.micro_batches);
 }
 
-// In lock step: a rank runs the deepest of its stages whose next micro-batch is there, so that what
-// has begun is finished first.
+// In lock step: a rank runs the last of its stages whose next micro-batch has arrived, so that
+// older micro-batches are completed first.
 Result<Schedule> make_forward(const Schedule& train, int32_t micro_batches) {
   const int32_t ranks = train.ranks(), stages = train.stages;
   WEFT_TRY(check_sizes({.ranks = ranks, .micro_batches = micro_batches}, 1, 1));
@@ -70,7 +70,7 @@ Result<Schedule> make_forward(const Schedule& train, int32_t micro_batches) {
   for (size_t r = 0; r < stages_of.size(); ++r)
     schedule.rows[r].reserve(stages_of[r].size() * static_cast<size_t>(micro_batches));
   std::vector<int32_t> done(static_cast<size_t>(stages), 0),
-      before = done;  // micro-batches through each stage, now and a slot ago
+      before = done;  // completed micro-batches of each stage, now and in the last slot
   for (int64_t left = int64_t{stages} * micro_batches; left > 0; before = done)
     for (size_t r = 0; r < stages_of.size(); ++r)
       for (int32_t s : stages_of[r]) {

@@ -3,12 +3,12 @@
 // idle time than zb-v.
 //
 // Both are a block of six slots per micro-batch that repeats: the forward and the I of each of a
-// rank's two stages start at slots of their own, which differ modulo 6, and two slots are left for
-// W. How long a micro-batch stays on a rank is then the same on every rank, and with it the peak.
-// Slots decide the order of F and I and the peak alone; then the block is squeezed: in lock step
-// each rank takes its next F or I if it can and the peak allows, else a W that is due, else it
-// waits. That never stands still: a rank that waits has no W due, so it holds no more than the
-// block does at the same place, and the block runs.
+// rank's two stages start at different slots modulo 6, and two slots remain for W. A micro-batch
+// then stays on every rank for the same time, so that all ranks have the same peak. The slots only
+// determine the order of F and I and the peak. Then the block is compressed: in lock step each rank
+// runs its next F or I if its data and the peak allow it, otherwise the next W, otherwise it waits.
+// This has no deadlock: a rank that waits has no W to run, so that it holds at most as much as the
+// block at the same position, and the block can run.
 #include <algorithm>
 #include <array>
 
@@ -24,7 +24,7 @@ constexpr int32_t kBlock = 6;
 using Starts = std::array<int64_t, 4>;
 
 Starts half_starts(int64_t p, int64_t r) {
-  const int64_t d = p % 2 == 0 ? 3 : 0;  // so that no two meet modulo 6
+  const int64_t d = p % 2 == 0 ? 3 : 0;  // so that no two are equal modulo 6
   return {2 * r, 3 * p - r - 2, 3 * p + d + 2 * r - 1, 6 * p + d - r - 2};
 }
 
@@ -41,7 +41,7 @@ struct Rank {
   int32_t held = 0, peak = 0;
 };
 
-// The order of the block, and the peak that it has if each W takes the first free slot.
+// The order of the block, and its peak if each W runs in the first free slot.
 Rank read_block(const Starts& starts, int32_t rank, int32_t stages, int32_t micro_batches) {
   const int32_t second = stages - 1 - rank;
   const std::array<Action, 4> parts = {
@@ -79,7 +79,7 @@ class Squeeze {
   void run() {
     for (int64_t left = int64_t{3} * schedule_.stages * schedule_.micro_batches; left > 0;) {
       const std::vector<int32_t> forwards = forwards_,
-                                 inputs = inputs_;  // as they were when the slot began
+                                 inputs = inputs_;  // values at the start of the slot
       for (size_t r = 0; r < ranks_.size(); ++r)
         left -= step(ranks_[r], schedule_.rows[r], forwards, inputs);
     }
@@ -111,7 +111,7 @@ class Squeeze {
 
   Schedule& schedule_;
   std::vector<Rank> ranks_;
-  std::vector<int32_t> forwards_, inputs_;  // per stage: micro-batches done
+  std::vector<int32_t> forwards_, inputs_;  // per stage: completed micro-batches
 };
 
 Result<Schedule> make(std::string_view name, const ScheduleSizes& sizes,

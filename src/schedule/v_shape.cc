@@ -1,8 +1,8 @@
 // Generators that fold the stages into a V: rank r has stages r and 2p-1-r, so that the first and
 // the last stage share rank 0 and a micro-batch turns round on rank p-1 without a message. Both are
-// step lists, made for at least as many micro-batches as it takes to fill the V; where there are
-// fewer, the actions of those that are not there are left out, which leaves every other arrow as it
-// was.
+// lists of steps for at least as many micro-batches as fill the
+// V. If there are fewer, the actions
+// of the missing ones are left out, which does not affect the other arrows.
 #include <algorithm>
 
 #include "schedule/rows.h"
@@ -10,7 +10,7 @@
 namespace weft {
 namespace {
 
-// A row of the V, written by chunk: 0 is stage r on the way down, 1 is stage 2p-1-r on the way up.
+// A row of the V by chunk: 0 is stage r, 1 is stage 2p-1-r.
 class Row {
  public:
   Row(Schedule& schedule, int32_t rank)
@@ -27,7 +27,7 @@ class Row {
     if (kind == Kind::I) put_off_.push_back(chunk);
     if (k < micro_batches_) row_.push_back({stage_[chunk], kind, k});
   }
-  // The weight gradient that has been put off the longest.
+  // The oldest postponed weight gradient.
   void put_oldest_w() { put(Kind::W, put_off_[oldest_++]); }
 
   int32_t done(Kind kind, int chunk) const {
@@ -64,8 +64,8 @@ void write_zb_v(Row& row, int32_t p, int32_t r, int32_t n) {
   while (row.done(W, 0) < n) row.put(W, 0);
 }
 
-// DualPipeV of DeepSeek's DualPipe repository. Its pairs of a forward and a backward that run at
-// once are one after the other here.
+// DualPipeV of DeepSeek's DualPipe repository. Its pairs of a forward and a backward run at the
+// same time there, and one after the other here.
 void write_dualpipe_v(Row& row, int32_t p, int32_t r, int32_t n) {
   constexpr Kind F = Kind::F, I = Kind::I, B = Kind::B;
   times(2 * (p - 1 - r), [&](int32_t) { row.put(F, 0); });
@@ -74,7 +74,7 @@ void write_dualpipe_v(Row& row, int32_t p, int32_t r, int32_t n) {
   times(n - 2 * p + r + 1,
         [&](int32_t) { row.put(F, 0), row.put(B, 1), row.put(F, 1), row.put(B, 0); });
   times(p - 1 - r, [&](int32_t) { row.put(B, 1), row.put(F, 1), row.put(B, 0); });
-  // From half way on, weight gradients are put off to fill the drain.
+  // In the second half, weight gradients are postponed to fill the drain.
   const int32_t half = (r + 1) / 2;
   times(r + 1, [&](int32_t i) {
     row.put(i > half || (i == half && r % 2 == 1) ? I : B, 1);

@@ -20,7 +20,7 @@ int32_t update_of(const Schedule& schedule, const Action& action) {
                                 : schedule.update_of(action.stage, action.micro_batch);
 }
 
-// Per update: how many updates stand before its first forward.
+// Per update: the number of updates before its first forward.
 std::vector<int32_t> newest(const Schedule& schedule, int32_t stage) {
   std::vector<int32_t> out(static_cast<size_t>(schedule.updates_of(stage)), -1);
   int32_t made = 0;
@@ -34,7 +34,7 @@ std::vector<int32_t> newest(const Schedule& schedule, int32_t stage) {
   return out;
 }
 
-// Versions from the oldest that is still read to the one that an update writes, at the worst.
+// The most versions from the oldest one that is still read to the one that an update writes.
 int32_t most_at_once(const Schedule& schedule, int32_t stage,
                      const std::vector<int32_t>& of_update) {
   const Row& row = row_of(schedule, stage);
@@ -55,7 +55,8 @@ int32_t most_at_once(const Schedule& schedule, int32_t stage,
 Result<std::vector<WeightVersions>> weight_versions(const Schedule& schedule, bool vertical_sync) {
   if (vertical_sync && !schedule.replicas.empty())
     return Status(Code::invalid,
-                  "vertical sync needs stages that make equally many updates, not replicas of one");
+                  "vertical sync requires stages with the same number of updates, and therefore no "
+                  "replicas of a stage");
   std::vector<WeightVersions> out(static_cast<size_t>(schedule.stages));
   for (int32_t s = 0; s < schedule.stages; ++s) {
     WeightVersions& stage = out[static_cast<size_t>(s)];

@@ -1,4 +1,4 @@
-// Which version of its weights a stage uses when updates do not wait for the pipeline to drain.
+// The version of its weights that a stage uses, if updates do not wait for the pipeline to drain.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace weft {
 
-// Version v of a stage's weights is what its first v updates of a segment made; a segment begins
-// with version 0 and its newest becomes the next one's version 0.
+// Version v of the weights of a stage is the result of its first v updates of a segment. A segment
+// begins with version 0; its last version is version 0 of the next segment.
 struct WeightVersions {
-  int32_t count = 1;   // copies that are there at once: version v is copy v % count
+  int32_t count = 1;   // number of copies: version v is copy v % count
   int64_t stride = 0;  // bytes from a copy to the next
   int32_t round = 1;   // asynchronous: micro-batches of an update of the stage
   std::vector<int32_t>
@@ -22,9 +22,9 @@ struct WeightVersions {
 
 // Per stage; strides are left 0. The schedule is asynchronous and has passed check_schedule.
 //
-// Weight stashing: all micro-batches of an update use the version that is the newest when the first
-// of them comes, so the row says it: the number of O before that F. Vertical sync: every stage uses
-// the version that stage 0 does; refused where a stage has none.
+// Weight stashing: all micro-batches of an update use the newest version at the first of them. It
+// is the number of O before that F in the row. Vertical sync: every stage uses the version of stage
+// 0, which is an error if a stage does not have it.
 Result<std::vector<WeightVersions>> weight_versions(const Schedule& schedule, bool vertical_sync);
 
 }  // namespace weft

@@ -1,10 +1,10 @@
 // Zero-bubble schedules with one stage per rank (Qi et al. 2023): the weight gradient W has no
-// consumer on another rank, so it fills the time in which a rank would wait. Written as a lag in
-// micro-batches, so that any m will do: left-out turns are no turns.
+// consumer on another rank, so that it fills the time in which a rank would wait. The lag is in
+// micro-batches, so that any m is possible: missing micro-batches have no turn.
 //
-// zb-h1 keeps p micro-batches on every rank: p-1-r forwards ahead, one in hand, and r whose W is
-// put off. zb-h2 has 2(p-1-r) forwards ahead and puts off 2r, so 2p-1 in all; then every rank is
-// busy from its first action to its last if F = I = W.
+// zb-h1 keeps p micro-batches on every rank: p-1-r forwards ahead, the current one, and r whose W
+// is postponed. zb-h2 has 2(p-1-r) forwards ahead and postpones 2r, so 2p-1 in all. If F = I = W,
+// every rank is then busy from its first action to its last.
 #include "schedule/rows.h"
 
 namespace weft {

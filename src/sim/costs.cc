@@ -6,7 +6,7 @@ namespace weft {
 
 namespace {
 
-// W's time is for all weights of a node; nearly all of it goes into the largest.
+// The time of W is for all weights of a node; the largest weight takes nearly all of it.
 double weight_share(const Model& model, const ProgramCall& call) {
   double all = 0, own = 0;
   const auto& weights = model.node(call.node).weights;
@@ -26,7 +26,7 @@ double seconds_of(const Model& model, const ProgramCall& call,
     case CallKind::input_grad: return node.input;
     case CallKind::weight_grad: return node.weight * weight_share(model, call);
     case CallKind::add:
-    case CallKind::join: return 0;  // is in the I of the node whose gradient it folds
+    case CallKind::join: return 0;  // part of the I of the node whose gradient it folds
   }
   return 0;
 }

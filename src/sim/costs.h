@@ -1,4 +1,4 @@
-// How long each job of a plan takes: the one place where times of nodes become times of jobs.
+// The time of each job of a plan. Only here are the times of nodes converted to times of jobs.
 #pragma once
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 
 namespace weft {
 
-// Bytes a second that a rank moves where it only moves them: clearing, folding, updating. That of a
-// modest core.
+// Memory bandwidth of a rank in bytes per second, for jobs that only move data: clearing, folding,
+// updating. The value of a modest core.
 constexpr double kMemorySpeed = 1e10;
 
 class JobCosts {
@@ -32,7 +32,7 @@ class JobCosts {
 
  private:
   static constexpr size_t kKinds = 6;  // of JobKind
-  // Where the costs of a rank begin: per JobKind, per bucket, and per program of the mode.
+  // The start of the costs of a rank: per JobKind, per bucket, and per program of the mode.
   struct Begins {
     size_t kinds, buckets, programs;
   };

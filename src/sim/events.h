@@ -1,6 +1,6 @@
-// What will happen under a virtual clock, in order of time; at one time, in the order in which it
-// was said. A step has four events per action, so an event is small and one that happens at once is
-// never sorted.
+// The events of a virtual clock in the order of their times; events of the same time are in the
+// order in which they were added. A step has four events per action; therefore an event is small,
+// and an event at the current time is never sorted.
 #pragma once
 
 #include <algorithm>
@@ -16,14 +16,14 @@ struct SimEvent {
   int32_t rank = 0;
   int32_t what = 0;  // edge or job
   int32_t micro_batch = 0;
-  int32_t extra = -1;  // where the value or message lies
+  int32_t extra = -1;  // position of the value or message
 };
 
-// A radix heap. Time never goes back, so an event need not be sorted further than to the highest
-// bit in which its time differs from now: that is its heap. When the lowest heap's turn comes, the
-// first time in it is the new now, and all of it falls into lower heaps. Events of one time are
-// always in one heap, so they keep their order. The bits of doubles from 0 on ascend as the doubles
-// do.
+// A radix heap. Time never decreases, so that an event is sorted
+// only by the highest bit in which
+// its time differs from now: this bit is its heap. When the lowest heap is next, its first time
+// becomes now, and its events move to lower heaps. Events of one time are always in one heap and
+// keep their order. Doubles that are not negative are in the order of their bits.
 class SimEvents {
  public:
   void push(const SimEvent& event, double time) {
@@ -87,8 +87,8 @@ class SimEvents {
   }
 
   uint64_t now_ = 0;  // bits of the time
-  Queue at_once_;     // said at that time
-  Queue due_;         // said before, for that time
+  Queue at_once_;     // added at this time
+  Queue due_;         // added earlier, for this time
   std::array<std::vector<Entry>, 64>
       heaps_;            // by the highest bit in which an entry's time differs from now
   uint64_t filled_ = 0;  // heaps that are not empty

@@ -7,8 +7,8 @@
 
 namespace weft {
 
-// A process of the mesh: what src/runtime does with sockets and floats, done with a network and
-// digests that are made up.
+// A process of the mesh: the counterpart of src/runtime, with a simulated network instead of
+// sockets and digests instead of floats.
 struct SimMesh::Rank final : RankNodeEffects {
   Rank(SimMesh& owner, int32_t self, const Identity& identity)
       : mesh(owner),

@@ -1,6 +1,6 @@
-// A whole mesh in one place: the nodes that a run's processes have (engine, controller, links) over
-// a simulated network under a virtual clock, with provenance digests for tensors. Faults are
-// injected at will, and a failure is reproduced by its seed.
+// A whole mesh in one process: the nodes of the processes of a run (engine, controller, links) over
+// a simulated network with a virtual clock, with provenance digests as tensors. Faults can be
+// injected, and a seed reproduces a failure.
 #pragma once
 
 #include <functional>
@@ -20,8 +20,8 @@ struct SimMeshSettings {
   uint64_t seed = 0;
   SimFaults faults;
   LinkTimes times;
-  LinkTime longest_job = 0;  // a job takes 0 to that many milliseconds
-  // What each rank says of itself; empty: all the same.
+  LinkTime longest_job = 0;  // a job takes 0 to this number of milliseconds
+  // The hello of each rank; empty: all are equal.
   std::function<Identity(int32_t rank)> identity;
 };
 
@@ -32,18 +32,18 @@ class SimMesh {
   SimMesh(std::shared_ptr<const Plan> plan, SimMeshSettings settings);
   ~SimMesh();
 
-  // Connects every pair at once, and begins to run.
+  // Connects every pair at once, and starts.
   void start();
-  // Runs until that time; stops early when `until`, asked after each event, says so.
+  // Runs until this time, or until `until`, which is called after each event, returns true.
   void run(LinkTime end, const std::function<bool()>& until = {});
-  // Rank 0 begins a step; it is over when outcome().result has its sequence, or never.
+  // Rank 0 begins a step; it is complete when outcome().result has its sequence.
   Status begin(const StepDescriptor& step);
   bool step_is_over() const { return over_; }
   const SimStep& outcome() const { return outcome_; }
   void bye() { node(0).bye(now_); }
 
   void kill(int32_t rank);
-  void stall(int32_t rank);  // its loop hangs for ever; nobody is told
+  void stall(int32_t rank);  // its event loop stops; no other rank is informed
   void cut(int32_t a, int32_t b) { network_.cut(a, b, now_); }
   // Its worker returns an error from the next job.
   void break_worker(int32_t rank);
@@ -77,11 +77,11 @@ class SimMesh {
   std::mt19937_64 rng_;
   SimNetwork network_;
   std::vector<std::unique_ptr<Rank>> ranks_;
-  std::vector<Job> jobs_;   // under way, by end
+  std::vector<Job> jobs_;   // in progress, by end
   std::set<int32_t> gone_;  // killed or stalled
   LinkTime now_ = 0;
   uint64_t order_ = 0;
-  StepDescriptor step_;  // the last that rank 0 began
+  StepDescriptor step_;  // the last one that rank 0 began
   SimStep outcome_;
   bool over_ = false, joined_ = false;
 };

@@ -48,7 +48,7 @@ void SimNetwork::connect(int32_t a, int32_t b, LinkTime now) {
     event.rank = rank;
     event.peer = peer;
     event.connection = connections_.size();
-    // Nothing that the peer says comes before.
+    // No message of the peer arrives before.
     made.ends[rank == a ? 1 : 0].last[0] = made.ends[rank == a ? 1 : 0].last[1] = now + delay();
     push(std::move(event), made.ends[rank == a ? 1 : 0].last[0]);
   }
@@ -94,7 +94,7 @@ void SimNetwork::fly(Event frame, LinkTime now) {
   LinkTime& last = end(connections_[frame.connection], from).last[static_cast<size_t>(frame.lane)];
   LinkTime arrival = std::max(last, now + delay());
   if (happens(faults_.reorder))
-    arrival += 1 + static_cast<LinkTime>(rng_() % 20);  // those behind it may pass
+    arrival += 1 + static_cast<LinkTime>(rng_() % 20);  // later frames can overtake it
   else
     last = arrival;
   if (happens(faults_.duplicate)) push(frame, arrival + static_cast<LinkTime>(rng_() % 20));

@@ -1,6 +1,6 @@
 // A network under a virtual clock, between any number of ranks: connections with two lanes, each in
-// order, until a seeded fault says otherwise. It stands where net/transport.h stands and is as
-// exact about memory: a payload with a token is read when it is "sent".
+// order unless a seeded fault changes it. It replaces net/transport.h with the same rules for
+// memory: a payload with a token is read when it is "sent".
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 namespace weft {
 
-// Per frame, each with that chance of a million.
+// Faults per million frames.
 struct SimFaults {
   uint32_t lose = 0, duplicate = 0, reorder = 0, corrupt = 0;
   uint32_t disconnect = 0;           // the connection breaks instead
@@ -28,7 +28,7 @@ class SimNetwork {
     int32_t rank = 0, peer = 0;  // happens at `rank`
     Lane lane = Lane::control;
     uint64_t token = 0;
-    std::vector<std::byte> frame;  // of a `sent`: the header, until the payload is read
+    std::vector<std::byte> frame;  // for `sent`: the header, until the payload is read
     std::span<const std::byte> payload;
     LinkTime time = 0;
     uint64_t order = 0;
@@ -43,30 +43,30 @@ class SimNetwork {
   void connect(int32_t a, int32_t b, LinkTime now);
   void send(int32_t from, int32_t to, Lane lane, std::span<const std::byte> header,
             std::span<const std::byte> payload, uint64_t token, LinkTime now);
-  // `rank` closes: what it sent still arrives, then the peer sees a closed connection.
+  // `rank` closes: frames that it has sent still arrive, then the connection of the peer is closed.
   void close(int32_t rank, int32_t peer, LinkTime now);
-  // Breaks the connection: what is under way is lost, both ends see it.
+  // Breaks the connection: frames in transit are lost, and both ends get the event.
   void cut(int32_t a, int32_t b, LinkTime now);
-  // The rank is gone, with its connections; its peers see them closed.
+  // Ends the rank and its connections; its peers get the event.
   void kill(int32_t rank, LinkTime now);
-  // The rank neither sends nor hears any more; its peers see nothing.
+  // The rank stops sending and receiving; its peers get no event.
   void stall(int32_t rank) { stalled_.insert(rank); }
 
   bool empty() const { return heap_.empty(); }
   LinkTime next_time() const { return heap_.empty() ? kNever : heap_.front().time; }
-  // Takes the next event; false if it came to nothing (its connection or rank is gone).
+  // Takes the next event; false if it has no effect because its connection or rank has ended.
   bool take(Event& event);
 
  private:
   struct End {
     int32_t rank = 0;
-    bool closed = false;        // sends nothing and hears nothing
+    bool closed = false;        // neither sends nor receives
     LinkTime last[2] = {0, 0};  // arrival of its last frame per lane
     LinkTime last_sent = 0;
   };
   struct Connection {
     End ends[2];
-    bool broken = false;  // what is under way is lost
+    bool broken = false;  // frames in transit are lost
   };
   void push(Event event, LinkTime time);
   void fly(Event frame, LinkTime now);

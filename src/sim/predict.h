@@ -1,5 +1,5 @@
-// What a plan can be expected to do, before it runs: one step in the simulator, with a cost for
-// every job and every message.
+// The prediction for a plan: one step in the simulator, with a cost for every job and every
+// message.
 #pragma once
 
 #include <memory>
@@ -23,38 +23,38 @@ struct RankPrediction {
 struct Prediction {
   Mode mode = Mode::train;  // of a model without a loss: infer
   double seconds = 0,
-         commit = 0;  // until the controller has heard of everything; until weights may change
+         commit = 0;  // until the controller has received all results; until weights may change
   double idle = 0, idle_own = 0;  // means over ranks
-  double work = 0;     // of `seconds`: the busiest rank in jobs, and in going from one to the next
-  double waiting = 0;  // and what is added by waiting for each other, if links took no time
+  double work = 0;     // part of `seconds`: the time of the busiest rank in jobs and between them
+  double waiting = 0;  // and the time that waiting adds if links take no time
   std::vector<RankPrediction> ranks;
   std::vector<SimTraffic> links;
-  std::vector<std::vector<TraceSpan>> spans;  // per rank, if asked for
+  std::vector<std::vector<TraceSpan>> spans;  // per rank, if requested
 
   int64_t peak_bytes() const;  // of the largest rank
   int64_t bytes() const;       // over all links
 };
 
-// By the times that the plan was made from (analysed ones, if none). `cluster` may be null: then
-// ranks and links are as the plan's own settings say. All micro-batches are full.
+// Uses the times that the plan was made from, or estimates. If `cluster` is null, the settings of
+// the plan describe ranks and links. All micro-batches are full.
 Result<Prediction> predict(const std::shared_ptr<const Plan>& plan, const Cluster* cluster,
                            bool spans);
 
-// How long the step would take if links took no time: Prediction::waiting follows from it.
+// The time of the step if links take no time, for Prediction::waiting.
 Status explain(const std::shared_ptr<const Plan>& plan, const Cluster* cluster, Prediction& out);
 
-// What the partition is to know of a cluster, for its first `ranks`: the speeds, and the slowest
-// link between neighbours.
+// The input of the partition from a cluster, for its first `ranks`: the speeds, and the slowest
+// link between consecutive ranks.
 Machines machines_of(const Cluster& cluster, int32_t ranks);
 
-// The most that any of them may take for tensors; 0: some may take as much as they like.
+// The largest memory limit of a rank; 0: a rank has no limit.
 int64_t memory_of(const Cluster& cluster, int32_t ranks);
 
-// Names the first rank that takes more bytes than `limit` (0: none) or its machine (`cluster` may
-// be null) allows.
+// The error names the first rank that needs more bytes than `limit` (0: none) or than its machine
+// has (`cluster` may be null).
 Status check_memory(const Plan& plan, const Cluster* cluster, int64_t limit);
 
-// A plan can be of as many ranks alone as the cluster has.
+// A plan must have as many ranks as the cluster.
 Status check_ranks(const Cluster& cluster, int32_t ranks);
 
 }  // namespace weft

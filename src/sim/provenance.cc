@@ -49,7 +49,7 @@ Digest Provenance::call(const Model& model, CallKind kind, NodeId node, int32_t 
 Digest Provenance::result(const Digest& call, int32_t index) {
   return Hasher().digest(call).number(static_cast<uint64_t>(index)).finish();
 }
-// +0 and +0 are +0, in whatever order: sums to which nothing was added are not told apart.
+// +0 plus +0 is +0 in any order: sums without addends are not distinguished.
 Digest Provenance::add(const Digest& later, const Digest& earlier) {
   if (later == cleared() && earlier == cleared()) return later;
   return Hasher().text("add").digest(later).digest(earlier).finish();
@@ -112,7 +112,7 @@ Result<Digest> DigestWorker::read(int64_t address, int64_t bytes, const std::str
   auto it = memory_.find(address);
   if (it == memory_.end() || it->second.bytes != bytes)
     return Status(Code::internal, cat("rank ", rank_, ": ", what, " reads ", bytes, " bytes at ",
-                                      address, " that hold no whole value"));
+                                      address, " that do not contain a whole value"));
   return it->second.digest;
 }
 
@@ -278,7 +278,7 @@ Status DigestWorker::run_call(const StepDescriptor& step, const RankProgram& pro
   WEFT_TRY(std::move(status));
   const Digest made = Provenance::call(*plan_->model, call.kind, call.node, call.weight, step,
                                        micro_batch, operands);
-  // While a call runs its scratch is its own.
+  // No other call uses the scratch memory of a call while it runs.
   const int64_t scratch = static_cast<int64_t>(
       plan_->model->infer(call.node, plan_->samples(static_cast<int32_t>(variant))).scratch);
   if (call.scratch && scratch > 0)
@@ -306,7 +306,7 @@ int64_t DigestWorker::sum_at(const PlacedOperand& accumulator, int32_t depth) {
   return accumulator.place.offset + depth * padded_bytes(accumulator.desc[0]);
 }
 
-// Adds what lies at `from` to what lies at `to`.
+// Adds the value at `from` to the value at `to`.
 Status DigestWorker::fold(int64_t from, int64_t to, int64_t bytes) {
   WEFT_TRY_ASSIGN(const Digest later, read(from, bytes, "fold"));
   WEFT_TRY_ASSIGN(const Digest earlier, read(to, bytes, "fold"));

@@ -1,10 +1,10 @@
-// Provenance: in the simulator a tensor's value can be the digest of how it was made, hash(kernel,
-// digests of its operands). Two runs with equal digests made the same kernel calls on the same
-// values, so a partition or schedule is compared without computing a float.
+// Provenance: in the simulator the value of a tensor can be a digest of its computation,
+// hash(kernel, digests of its operands). Two runs with equal digests made the same kernel calls on
+// the same values, so that partitions and schedules are compared without computing floats.
 //
-// DigestWorker stands where runtime/worker.h stands: same jobs, same places. It remembers which
-// bytes hold which value, so a place that is taken too early, or read before it was written, is an
-// error of its own and not only another digest.
+// DigestWorker replaces runtime/worker.h, with the same jobs and places. It stores which bytes
+// contain which value. Therefore a place that is reused too early, or read before it was written,
+// is an error and not only another digest.
 #pragma once
 
 #include <functional>
@@ -22,12 +22,12 @@ namespace weft {
 // Digest as a number in [1, 2): sums of such numbers depend on their order, as sums of floats do.
 double as_number(const Digest& digest);
 
-// How each kernel makes a digest; the sequential reference and the workers share nothing else.
+// The digest of each kernel; the sequential reference and the workers share no other code.
 struct Provenance {
   static Digest initial(const Param& param);
   static Digest cleared();
-  // `operands` in canonical order: inputs, weights (not for W), output, stash, dout, acc; those
-  // that are not read are left out.
+  // `operands` in canonical order: inputs, weights (not for W), output, stash, dout, acc; without
+  // those that are not read.
   static Digest call(const Model& model, CallKind kind, NodeId node, int32_t weight,
                      const StepDescriptor& step, int32_t micro_batch,
                      std::span<const Digest> operands);
@@ -51,7 +51,7 @@ class DigestWorker {
   Result<Digest> outgoing(const StepDescriptor& step, int32_t edge, int32_t micro_batch) const;
   Status land(const StepDescriptor& step, int32_t edge, int32_t micro_batch, const Digest& value);
   Result<Digest> landed(const StepDescriptor& step, int32_t edge, int32_t micro_batch) const;
-  // Rank 0: what a micro-batch has delivered, [sink][micro-batch] in the order of the sink edges.
+  // Rank 0: the deliveries of micro-batches, [sink][micro-batch] in the order of the sink edges.
   Status read_sinks(const StepDescriptor& step, int32_t micro_batch,
                     std::vector<std::vector<Digest>>& out) const;
   Result<Digest> weight(ParamId param) const;
@@ -92,8 +92,8 @@ class DigestWorker {
   size_t owned_ = 0, summed_ = 0;  // parameters; squares of the last step
 };
 
-// The whole model, one call after another, with a memory of its own for every tensor: what every
-// plan must equal.
+// The whole model, one call after another, with separate memory for every tensor. Every plan must
+// have the same result.
 class SequentialReference {
  public:
   SequentialReference(const Model& model, const PlanConfig& config);
@@ -105,14 +105,14 @@ class SequentialReference {
         deliveries;  // [sink in the order of StepGraph::sinks][micro-batch]
   };
   Outcome step(const StepDescriptor& step);
-  // The updates of a segment, one after another: update b changes the weights that the updates
-  // before it made, by a gradient for which each node used the weights from `delay_of_node` updates
-  // earlier, at the earliest those that the segment began with. The parameters of a node with
-  // several replicas change once for so many of these updates, by the mean of their gradients; its
-  // delay is in such rounds.
+  // The updates of a segment, one after another. Update b changes the result of the update before
+  // it by a gradient for which each node used the weights of `delay_of_node` updates earlier, but
+  // not earlier than the start of the segment. The parameters of a
+  // node with r replicas change once
+  // per r updates, by the mean of their gradients; its delay counts these rounds.
   Outcome segment(const StepDescriptor& step, std::span<const int32_t> delay_of_node,
                   std::span<const int32_t> replicas_of_node);
-  // A step without an update of that plan: each replica sums the gradients of its micro-batches.
+  // A step of this plan without an update: each replica adds the gradients of its micro-batches.
   Outcome gradients(const StepDescriptor& step, std::span<const int32_t> replicas_of_node);
   const Digest& weight(ParamId param) const { return weights_[static_cast<size_t>(param)]; }
   const Digest& grad(ParamId param) const { return grads_[static_cast<size_t>(param)]; }

@@ -15,7 +15,7 @@ Digest fold(std::vector<Digest> uses) {
   return uses[0];
 }
 
-// Sums per use, added part by part as a tree of halves, of which the left one is larger.
+// Sums per use, added part by part as a binary tree whose left half is the larger one.
 std::vector<Digest> added(std::span<const std::vector<Digest>> parts) {
   if (parts.size() == 1) return parts[0];
   const size_t middle = parts.size() - parts.size() / 2;
@@ -51,7 +51,7 @@ SequentialReference::Outcome SequentialReference::step(const StepDescriptor& ste
   return outcome;
 }
 
-// The sums of groups [begin, end): halves from the top, of which the left one is larger.
+// The sums of groups [begin, end): a binary tree whose left half is the larger one.
 SequentialReference::Sums SequentialReference::groups(const StepDescriptor& step, int32_t begin,
                                                       int32_t end, Outcome& outcome) const {
   if (end - begin > 1) {
@@ -77,7 +77,7 @@ SequentialReference::Outcome SequentialReference::segment(
   const std::vector<int32_t> replicas = replicas_of_params(replicas_of_node);
   Outcome outcome;
   outcome.deliveries.resize(graphs_[static_cast<size_t>(step.mode)].sinks.size());
-  std::vector<std::vector<Digest>> versions;  // what each update of the segment began with
+  std::vector<std::vector<Digest>> versions;  // the parameters before each update of the segment
   std::vector<Sums> sums_of_update;
   std::vector<std::vector<double>> squares;  // of the gradients, per update and parameter
   for (int32_t b = 0; b * step.per_update < step.micro_batches; ++b) {

@@ -8,8 +8,8 @@
 
 namespace weft {
 
-// One rank, and its links: events of the virtual clock. What a rank's events read lies side by
-// side.
+// One rank, and its links: events of the virtual clock. The data that the events of a rank read is
+// adjacent.
 struct Sim::Rank final : RankLinks {
   Rank(Sim& owner, int32_t self)
       : sim(owner),
@@ -89,8 +89,8 @@ SimLink Sim::link_between(int32_t from, int32_t to) const {
   return costs_.link_of ? costs_.link_of(from, to) : costs_.link;
 }
 
-// Only pairs that have an edge: there can be thousands of ranks. A rank asks for all of its own in
-// a row.
+// Only pairs that have an edge, because there can be thousands of ranks. A rank requests all of its
+// pairs in sequence.
 int32_t Sim::line_to(int32_t from, int32_t to) {
   for (size_t i = lines_.size(); i > 0 && lines_[i - 1].from == from; --i)
     if (lines_[i - 1].to == to) return static_cast<int32_t>(i - 1);
@@ -207,7 +207,7 @@ Status Sim::end_outcome(double begin) {
   if (failure_.ok() && !over_) {
     std::string why;
     for (const Rank& rank : ranks_) rank.router.describe(why);
-    failure_ = Status(Code::internal, "nothing can happen any more: " + why);
+    failure_ = Status(Code::internal, "deadlock: " + why);
   }
   WEFT_TRY(failure_);
   outcome_.makespan = events_.now() - begin;

@@ -1,6 +1,6 @@
-// The simulator: the engines and the controller that users run, under a virtual clock. A kernel
-// takes the cost it is given, a message the latency and bandwidth of its link; values are
-// provenance digests, or nothing at all when only time is asked for.
+// The simulator: the engines and the controller of real runs, with a virtual clock. A kernel takes
+// its given cost, and a message the time of the latency and bandwidth of its link. Values are
+// provenance digests, or are left out if only the time is needed.
 #pragma once
 
 #include <functional>
@@ -23,9 +23,9 @@ struct SimLink {
 struct SimCosts {
   // Of one job on a rank.
   std::function<double(int32_t rank, const RankProgram& program, const Job& job)> job;
-  double overhead = 0;  // of a rank before each job: handing it out, and taking notice of its end
+  double overhead = 0;  // time of a rank before each job: giving it out, and handling its end
   SimLink link;         // between any two ranks,
-  std::function<SimLink(int32_t from, int32_t to)> link_of = {};  // unless this says otherwise
+  std::function<SimLink(int32_t from, int32_t to)> link_of = {};  // unless this is set
 };
 
 struct SimSpan {
@@ -33,7 +33,7 @@ struct SimSpan {
   double begin, end;
 };
 
-// What one rank did in a step.
+// The activity of one rank in a step.
 struct SimRank {
   double first = 0, last = 0;  // begin of its first action, end of its last
   double busy = 0;             // in actions
@@ -47,28 +47,28 @@ struct SimTraffic {
   int64_t messages = 0, bytes = 0;
 };
 
-// Times count from the begin of the step.
+// Times are from the start of the step.
 struct SimStep {
   StepResult result;
-  double makespan = 0;  // until the controller has heard of everything
-  double commit = 0;    // when the controller let the weights change; without an update, when the
-                        // last rank was ready to
+  double makespan = 0;  // until the controller has received all results
+  double commit = 0;    // time of the commit; without an update, the time at which the last
+                        // rank was ready
   std::vector<SimRank> ranks;
-  std::vector<SimTraffic> traffic;  // between different ranks, tensors alone; ascending
-  std::vector<SimSpan> spans;       // in the order they began, if asked for
+  std::vector<SimTraffic> traffic;  // between different ranks, tensors only; ascending
+  std::vector<SimSpan> spans;       // in the order of their start, if requested
   std::vector<std::vector<Digest>>
       deliveries;  // [sink][micro-batch], in the order of the mode's sink edges
 };
 
 class Sim {
  public:
-  // `values`: keep provenance digests (and check every place); false: time alone.
+  // `values`: keep provenance digests (and check every place); false: only times.
   Sim(std::shared_ptr<const Plan> plan, SimCosts costs, bool values);
   ~Sim();
 
   void keep_spans() { keep_spans_ = true; }
-  // Errors: what an engine refused, or that nothing can happen any more, with what every rank waits
-  // for.
+  // Errors: an event that an engine refused, or a deadlock
+  // with what every rank waits for.
   Result<SimStep> step(const StepDescriptor& step);
   const DigestWorker& worker(int32_t rank) const { return workers_[static_cast<size_t>(rank)]; }
 
@@ -77,7 +77,7 @@ class Sim {
   struct Line {
     int32_t from, to;
     SimLink link;
-    double free = 0;  // when the last message has left
+    double free = 0;  // when the last message has been sent
     int64_t messages = 0, bytes = 0;
   };
   struct Heard {
@@ -107,10 +107,10 @@ class Sim {
   std::vector<Line> lines_;  // by `from`
   SimEvents events_;
   std::vector<Heard> heard_;     // control messages of the step
-  std::vector<Digest> digests_;  // values on their way
+  std::vector<Digest> digests_;  // values in transit
   std::vector<int32_t> free_digests_;
   std::vector<double>
-      zeros_;  // without values: the norms of all parameters; a message on its way borrows them
+      zeros_;  // without values: the norms of all parameters, which messages in transit borrow
   StepDescriptor step_;
   SimStep outcome_;
   bool committed_ = false;

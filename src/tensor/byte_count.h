@@ -8,10 +8,10 @@
 
 namespace weft {
 
-// The most that a plan places on a rank.
+// The maximum size of a rank in a plan.
 constexpr int64_t kMostBytes = int64_t{1} << 46;
-// Sizes and counts are the caller's. What they come to stops here instead of wrapping round, and is
-// refused where it is known of which rank.
+// Sizes and counts come from the caller. The result saturates instead of overflowing; the caller of
+// this function reports the rank that is too large.
 constexpr int64_t kEndless = int64_t{1} << 61;
 
 constexpr int64_t kAlign = 64;

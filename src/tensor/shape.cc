@@ -37,12 +37,13 @@ std::string Shape::text() const {
 
 Status check_shape(std::span<const int64_t> dims, DType dtype) {
   if (dims.size() > kMaxRank)
-    return Status(Code::invalid, cat("rank ", dims.size(), " is above the limit of ", kMaxRank));
+    return Status(Code::invalid,
+                  cat("a shape has ", dims.size(), " dimensions, expected at most ", kMaxRank));
   int64_t bytes = static_cast<int64_t>(size_of(dtype));
   for (size_t i = 0; i < dims.size(); ++i) {
     if (dims[i] < 0)
       return Status(Code::invalid, cat("dimension ", i, " is ", dims[i], ", expected 0 or more"));
-    // Also the dimensions beside a 0 are multiplied somewhere.
+    // The product of the other dimensions must not overflow either if one is 0.
     if (__builtin_mul_overflow(bytes, std::max<int64_t>(dims[i], 1), &bytes))
       return Status(Code::invalid, cat("shape ", Shape(dims).text(),
                                        " has more bytes than a 64-bit size can count"));

@@ -1,4 +1,4 @@
-// What a tensor is (dtype and shape) and where one lies (view). Plain values; row-major, dense.
+// The type and shape of a tensor (Desc) and its memory (view). Plain values; row-major, dense.
 #pragma once
 
 #include <array>
@@ -35,13 +35,13 @@ struct Shape {
   int64_t operator[](int i) const { return dims[static_cast<size_t>(i)]; }
   int64_t& operator[](int i) { return dims[static_cast<size_t>(i)]; }
   int64_t last() const { return rank ? dims[static_cast<size_t>(rank - 1)] : 1; }
-  int64_t elements() const;                    // 1 for rank 0
+  int64_t elements() const;                    // 1 without dimensions
   int64_t elements(int begin, int end) const;  // product of dims [begin, end)
   std::string text() const;                    // "[4,128]"
   friend bool operator==(const Shape&, const Shape&) = default;
 };
 
-// Dimensions >= 0, rank <= 8, and a byte size that fits int64, of any part of them.
+// At most 8 dimensions of 0 or more, and a byte size of any part of them that fits into int64.
 Status check_shape(std::span<const int64_t> dims, DType dtype);
 
 struct Desc {
@@ -54,7 +54,7 @@ struct Desc {
   friend bool operator==(const Desc&, const Desc&) = default;
 };
 
-// Borrowed memory of a tensor. data is null where a call neither reads nor writes it.
+// Borrowed memory of a tensor. data is null if a call neither reads nor writes it.
 struct View {
   void* data = nullptr;
   Desc desc;

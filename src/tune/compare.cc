@@ -11,17 +11,15 @@ namespace weft {
 
 namespace {
 
-// Deeper warm-ups hold more and gain nothing that these do not: a depth of 2 hides a latency of up
-// to a forward and a backward.
+// Deeper warm-ups need more memory without a further gain: a depth of 2 hides a latency of up to a
+// forward and a backward.
 constexpr int32_t kDeepest = 4;
 
 Status measure(const std::shared_ptr<const Model>& model, PlanConfig config, const Cluster* cluster,
                Candidate& out) {
   const int64_t limit = config.memory_limit;
   auto plan = make_plan(model, config);
-  if (!plan.ok() &&
-      limit >
-          0) {  // it may be that nothing but its size is in the way, and a table shows by how much
+  if (!plan.ok() && limit > 0) {  // if only the size prevents it, the table shows by how much
     config.memory_limit = 0;
     if (config.recompute == "auto") config.recompute = "stage";
     if (auto larger = make_plan(model, config); larger.ok()) plan = std::move(larger);
@@ -35,7 +33,7 @@ Status measure(const std::shared_ptr<const Model>& model, PlanConfig config, con
   return {};
 }
 
-// Of those that fit and are as fast as the fastest, as far as a prediction can tell, the smallest.
+// The smallest of those that fit and are, within the precision of a prediction, the fastest.
 int32_t best_of(const std::vector<Candidate>& candidates) {
   constexpr double kSame = 1.001;
   const auto fits = [](const Candidate& c) { return c.refused.ok() && !c.over; };
@@ -53,7 +51,7 @@ int32_t best_of(const std::vector<Candidate>& candidates) {
   return best;
 }
 
-// Each reason once, after the schedules that it holds for.
+// Each reason once, after its schedules.
 std::string why_none(const std::vector<Candidate>& candidates) {
   std::vector<std::pair<std::string, std::vector<std::string>>> reasons;
   for (const Candidate& c : candidates) {
@@ -79,12 +77,13 @@ std::string why_none(const std::vector<Candidate>& candidates) {
 Result<Comparison> compare_on(const std::shared_ptr<const Model>& model, const PlanConfig& config,
                               const Cluster* cluster) {
   if (!config.schedule_text.empty())
-    return Status(Code::invalid, "a schedule that is written out leaves nothing to compare");
+    return Status(Code::invalid,
+                  "with schedule_text there is only one schedule, and nothing to compare");
   Comparison out;
   for (const ScheduleKind& kind : all_schedules()) {
     const bool asked = config.schedule == kind.name;
-    // An asynchronous one has another result, and one of forwards alone does not train: neither is
-    // taken unless it is meant.
+    // An asynchronous schedule has another result, and one with forwards only does not train.
+    // Neither is used unless it is named.
     if (!asked && (kind.forward_only || kind.asynchronous || config.schedule != kAutoSchedule))
       continue;
     const bool warms_up = kind.name == "1f1b";
@@ -105,11 +104,11 @@ Result<Comparison> compare_on(const std::shared_ptr<const Model>& model, const P
       tried.warm_up = depth;
       next.refused = measure(model, std::move(tried), cluster, next);
       if (next.refused.code() == Code::user)
-        return next.refused;  // a callback that fails says nothing about a schedule
+        return next.refused;  // a callback that fails is not caused by the schedule
       out.candidates.push_back(std::move(next));
     }
   }
-  if (out.candidates.empty()) return choose_schedule(config).status();  // it is not known
+  if (out.candidates.empty()) return choose_schedule(config).status();  // the schedule is not known
   out.best = best_of(out.candidates);
   return out;
 }

@@ -16,12 +16,12 @@ inline constexpr std::string_view kAutoSchedule = "auto";
 constexpr int32_t kAutoWarmUp = -1;
 
 struct Candidate {
-  MeshSizes mesh = {};  // if that was to be chosen
+  MeshSizes mesh = {};  // if the mesh was selected
   std::string schedule;
   int32_t chunks = 1, warm_up = 0;  // stages per rank; forwards ahead per later rank, 0: the
                                     // schedule has no such choice
-  Status refused;                   // why there is no such plan; the rest is then empty
-  bool over = false;                // some rank takes more bytes than it may
+  Status refused;     // the reason if there is no plan; the other fields are then empty
+  bool over = false;  // a rank exceeds its memory limit
   Prediction prediction;
   PlanConfig config;  // makes the same plan again, without a search
 };
@@ -29,7 +29,7 @@ struct Candidate {
 struct Comparison {
   std::vector<Candidate> candidates;  // in the order of the table of schedules, or of meshes
   int32_t best =
-      -1;  // the fastest that fits; of those within a thousandth of it the smallest; -1: none
+      -1;  // the fastest one that fits; of those within 0.1 % of its time the smallest; -1: none
 };
 
 // `config.schedule` may be kAutoSchedule, which stands for all of them, and `config.warm_up`
@@ -40,7 +40,7 @@ struct Comparison {
 Result<Comparison> compare_schedules(const std::shared_ptr<const Model>& model,
                                      const PlanConfig& config, const Cluster* cluster);
 
-// The configuration with what was to be chosen, chosen.
+// The configuration with the selected values.
 Result<PlanConfig> choose(const std::shared_ptr<const Model>& model, const PlanConfig& config,
                           const Cluster* cluster);
 

@@ -20,8 +20,8 @@ namespace weft {
 
 namespace {
 
-// The ranks that share a stage as one, which is as fast as its slowest rank. What cuts stages and
-// orders their actions knows no shards.
+// The configuration with the ranks that share a stage as one rank, which is as fast as the slowest
+// of them. The code that cuts stages and orders actions does not know shards.
 PlanConfig pipeline_of(PlanConfig config) {
   const auto shared = static_cast<size_t>(config.shard_ranks);
   config.ranks /= config.shard_ranks;
@@ -58,7 +58,7 @@ Status make_mode(Plan& plan, Mode which, const Schedule& train) {
   if (!mode.present) return {};
   mode.graph = build_step_graph(model, which, plan.stage_of_node);
   if (which != Mode::train) {
-    // A segment of an evaluation fills the pipeline as one of training does; deliveries of outputs,
+    // A segment of an evaluation fills the pipeline like one of training. Deliveries of outputs,
     // which are large, are not multiplied.
     const int32_t micro_batches = which == Mode::infer && train.updates > 0
                                       ? std::max(plan.config.micro_batches, plan.most_replicas())
@@ -74,10 +74,10 @@ Status make_mode(Plan& plan, Mode which, const Schedule& train) {
   return {};
 }
 
-// However the stages were chosen, the plan says where they begin.
+// Store the cuts, so that every rank derives the same stages.
 void keep_cuts(Plan& plan) {
   plan.config.cuts = cuts_of(*plan.whole, plan.stage_of_whole);
-  plan.config.split = SplitBy::uniform;  // of a single stage, which has no cut
+  plan.config.split = SplitBy::uniform;  // for a single stage, which has no cut
 }
 
 // The order of additions to a shared accumulator would depend on where stages begin.
@@ -122,7 +122,7 @@ Status choose_versions(Plan& plan, const Schedule& train) {
   return {};
 }
 
-// A rank without a node of a stage would have no place in the row of that stage's ranks.
+// A rank without a node of a stage would have no actions in the row of the stage.
 Status check_shards(const Plan& plan, const Schedule& train) {
   std::vector<bool> found(static_cast<size_t>(train.stages * plan.config.shard_ranks), false);
   for (const Segment& s : plan.segments)
@@ -135,7 +135,7 @@ Status check_shards(const Plan& plan, const Schedule& train) {
                                    plan.config.shard_ranks, " ranks that share it"));
 }
 
-// What follows from the stages and the training schedule of the pipeline.
+// The parts of a plan that the stages and the training schedule of the pipeline determine.
 Result<Draft> draft_of(Plan stages, const Schedule& train) {
   Draft out{.plan = std::make_shared<Plan>(std::move(stages)), .layout = {}};
   Plan& plan = *out.plan;
@@ -158,7 +158,7 @@ Result<Draft> draft_of(Plan stages, const Schedule& train) {
   return out;
 }
 
-// PipeDream's partitioner says how many ranks each stage has, unless that is given.
+// PipeDream's partitioner chooses the number of ranks of each stage, unless it is given.
 Status choose_replicas(const Model& model, PlanConfig& config) {
   if (config.split != SplitBy::pipedream || config.schedule != "pipedream" ||
       !config.schedule_text.empty() || !config.cuts.empty() || !config.stage_replicas.empty())
@@ -175,8 +175,8 @@ bool made_from_costs(const ScheduleChoice& choice) {
   return choice.kind && choice.kind->make == make_zb_auto;
 }
 
-// The training schedule. What only measured costs, machines or limits explain is kept as it is:
-// other ranks know none of them.
+// The training schedule. If it depends on measured costs, machines or limits, its rows are stored,
+// because other ranks do not have these.
 Result<Schedule> training_schedule(Plan& plan, const ScheduleChoice& choice,
                                    const PlanConfig& all) {
   PlanConfig& config = plan.config;

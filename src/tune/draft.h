@@ -1,4 +1,4 @@
-// Plans without programs. A search for a plan within limits of bytes makes many of them.
+// Plans without programs. A search for a plan within memory limits makes many drafts.
 #pragma once
 
 #include "lowering/mode_plans.h"
@@ -6,20 +6,20 @@
 
 namespace weft {
 
-// A plan without its programs: what every rank holds is known.
+// A plan without its programs, with the bytes of every rank.
 struct Draft {
   std::shared_ptr<Plan> plan;
   PlanLayout layout;
 
-  // The rank with the most bytes beyond its limit, and how many; 0: all keep theirs.
+  // The rank with the largest excess over its limit, and the excess; 0: no rank exceeds its limit.
   std::pair<size_t, int64_t> excess() const;
 };
 
-// What cuts stages and orders their actions knows: a replica, whose ranks that share a stage are
-// one.
+// The configuration for cutting stages and ordering actions: one replica, in which the ranks that
+// share a stage are one rank.
 PlanConfig pipeline_config(const PlanConfig& config);
 
-// By the configuration, whatever it comes to.
+// The draft of the configuration, without limits.
 Result<Draft> draft_of(const std::shared_ptr<const Model>& model, const PlanConfig& config);
 
 }  // namespace weft

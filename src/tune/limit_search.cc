@@ -12,15 +12,15 @@ namespace weft {
 
 namespace {
 
-// Moves the cuts of stages one after another, as long as that brings the ranks nearer to their
-// limits, or within them makes the slowest stage faster. For ranks of several stages: their limit
-// is for a sum, which no search from stage to stage sees.
+// Moves the cuts of stages one after another, as long as this reduces the excess over the limits
+// or, within the limits, the time of the slowest stage. It is for ranks with several stages, whose
+// limit applies to a sum, which a search from stage to stage does not know.
 class CutSearch {
  public:
   CutSearch(const std::shared_ptr<const Model>& model, const PlanConfig& config)
       : model_(model), config_(config), ops_(*model, config.micro_batch_size, config.times) {}
 
-  // From stages as choose_stages makes them; several starts are tried.
+  // Starts from the stages of choose_stages; several starts are tried.
   Status start(const std::vector<int32_t>& stage_of_node) {
     cuts_.clear();
     for (size_t i = 1; i < ops_.ids.size(); ++i)
@@ -37,7 +37,7 @@ class CutSearch {
         if (actions_left_ < 0) break;
         auto other = drafted(tried);
         if (!other.ok())
-          continue;  // a tied parameter, say, that an asynchronous schedule needs in one stage
+          continue;  // for example, a tied parameter that an asynchronous schedule requires in one
         const Judged judged = judge(other.value());
         if (!(judged < now)) continue;
         now = judged;
@@ -59,8 +59,8 @@ class CutSearch {
   struct Judged {
     int64_t excess = 0;
     double slowest = 0;  // time of a stage
-    size_t rank = 0;  // position of the one that has the most bytes too many; if all have room, of
-                      // that with the slowest stage
+    size_t rank = 0;     // position with the largest excess; if no rank exceeds its limit, the
+                         // position of the slowest stage
     bool operator<(const Judged& other) const {
       return std::pair(excess, slowest) < std::pair(other.excess, other.slowest);
     }
@@ -76,7 +76,7 @@ class CutSearch {
     return int64_t{3} * draft.plan->stages() * draft.plan->most_micro_batches();
   }
 
-  // Positions in the pipeline, of which ranks that share a stage have one.
+  // Positions in the pipeline; ranks that share a stage have the same position.
   size_t position_of(const Plan& plan, int32_t rank) const {
     return static_cast<size_t>(plan.position_of(rank) / config_.shard_ranks);
   }
@@ -104,9 +104,9 @@ class CutSearch {
     return out;
   }
 
-  // Cuts that leave less to the stages of a rank. The next stages may pass on what they get. A move
-  // of several nodes may reach what one of a single node does not: a value that is sent there may
-  // be a large one.
+  // Cuts that reduce the stages of a rank. The next stages may pass nodes on to later ones. A move
+  // of several nodes can succeed if a move of one node does not, because a value that is sent at
+  // that cut may be large.
   std::vector<std::vector<size_t>> moves(const Draft& draft, size_t rank) const {
     std::vector<std::vector<size_t>> out;
     const auto is_on = [&](size_t stage) {
@@ -130,14 +130,14 @@ class CutSearch {
       std::vector<size_t> cuts = cuts_;
       for (size_t c = first; c <= last; ++c)
         cuts[c] = static_cast<size_t>(static_cast<int64_t>(cuts[c]) + way * nodes);
-      bool sound = cuts.back() < ops_.ids.size();  // one below 0 wraps round
+      bool sound = cuts.back() < ops_.ids.size();  // a negative one wraps around
       for (size_t c = 0; c < cuts.size(); ++c) sound = sound && cuts[c] > (c > 0 ? cuts[c - 1] : 0);
       if (sound) out.push_back(std::move(cuts));
     }
   }
 
-  static constexpr size_t kPassed = 8;       // stages that pass on what they get
-  int64_t actions_left_ = int64_t{1} << 28;  // in all drafts: the time spent on trying is bounded
+  static constexpr size_t kPassed = 8;       // maximum number of stages that pass nodes on
+  int64_t actions_left_ = int64_t{1} << 28;  // of all drafts, which limits the time of the search
   const std::shared_ptr<const Model>& model_;
   const PlanConfig& config_;
   const OpNodes ops_;
@@ -160,15 +160,15 @@ Status over_limit(const Draft& draft) {
                                    " bytes, the limit is ", limit_of(plan.config, rank)));
 }
 
-// With the order of actions that the configuration says.
+// With the order of actions of the configuration.
 Result<Draft> draft_kept(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
   auto draft = draft_of(model, config);
   const Status refused = draft.ok() ? over_limit(draft.value()) : draft.status();
   if (!cuts_by_bytes(config)) return refused.ok() ? std::move(draft) : Result<Draft>(refused);
   const PlanConfig pipeline = pipeline_config(config);
   WEFT_TRY_ASSIGN(const ScheduleChoice choice, choose_schedule(pipeline));
-  // What cuts stages for one rank each knows what they come to; of replicas and of ranks that share
-  // stages it does not.
+  // The partition for one rank per stage knows the bytes of a stage, but not those of replicas and
+  // of ranks that share stages.
   const bool exact = choice.stages == config.ranks;
   if (choice.stages == pipeline.ranks && (refused.ok() || (exact && !draft.ok()))) return draft;
   CutSearch search(model, config);
@@ -186,9 +186,9 @@ Result<Draft> draft_kept(const std::shared_ptr<const Model>& model, const PlanCo
   return std::move(*search.best());
 }
 
-// zb-auto under a limit: the shortest of orders made for it, by the cuts that follow from the times
-// and by those of the plans of zb-h1 and zb-h2 that keep the limit, and of these plans themselves;
-// so it is never worse than they are.
+// zb-auto with a limit: the shortest of the orders for the cuts by times, of the orders for the
+// cuts of those plans of zb-h1 and zb-h2 that do not exceed the limit, and of these plans
+// themselves. So it is never worse than they are.
 class OrderWithin {
  public:
   OrderWithin(const std::shared_ptr<const Model>& model, const PlanConfig& config)
@@ -264,7 +264,7 @@ Result<Draft> draft_within(const std::shared_ptr<const Model>& model, const Plan
                       makes(*model, config, Mode::train);
   if (!listed) return draft_kept(model, config);
   if (config.recompute != "auto") return OrderWithin(model, config).run();
-  // As long as another order does, nothing is made again.
+  // If another order is sufficient, nothing is recomputed.
   PlanConfig once = config;
   once.recompute = "none";
   if (auto draft = OrderWithin(model, once).run(); draft.ok()) {

@@ -1,4 +1,4 @@
-// From a configuration, which may leave choices to weft, to a plan.
+// Makes a plan from a configuration, which may leave choices to weft.
 #pragma once
 
 #include "plan/plan.h"

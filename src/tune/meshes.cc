@@ -9,7 +9,7 @@ namespace weft {
 
 namespace {
 
-// Replicas divide the groups as check_config says.
+// Replicas divide the groups by the rules of check_config.
 bool divides(int32_t data, int32_t groups) {
   return data == groups || (std::has_single_bit(static_cast<uint32_t>(data)) && groups % data == 0);
 }

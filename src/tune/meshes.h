@@ -9,10 +9,10 @@
 
 namespace weft {
 
-// PlanConfig::data and shard_ranks of a mesh that is to be chosen. gradient_groups and tensor may
-// then be 0, too, which stands for the sizes of its axes.
+// The value of PlanConfig::data and shard_ranks for a mesh that weft selects. gradient_groups and
+// tensor may then be 0, too: the sizes of the axes.
 constexpr int32_t kAutoMesh = 0;
-// PlanConfig::shard that is to be chosen, too. No choice changes a bit.
+// The value of PlanConfig::shard if weft selects it. It does not affect results.
 inline constexpr std::string_view kAutoShard = "auto";
 
 struct MeshSizes {
@@ -21,11 +21,11 @@ struct MeshSizes {
   std::string text() const;  // "data=2,stage=4,tensor=1"
 };
 
-// All with as many ranks as the configuration, whose data is kAutoMesh, and with its gradient
-// groups and pieces where it says them. Ascending by tensor, then data.
+// All meshes with the number of ranks of the configuration, whose data is kAutoMesh, and with its
+// gradient groups and pieces if they are given. Ascending by tensor, then data.
 Result<std::vector<MeshSizes>> meshes_of(const PlanConfig& config);
 
-// Of that mesh. Gradient groups and pieces that are 0 follow from it.
+// The configuration for this mesh. If gradient groups and pieces are 0, the mesh determines them.
 PlanConfig with_mesh(const PlanConfig& config, const MeshSizes& mesh);
 
 }  // namespace weft

@@ -203,7 +203,7 @@ TEST(Failure, OfAProcessThatDiesNamesAllItsStages) {
     EXPECT_GE(failure.heard_ns, 0);
     const std::string who = "rank 1 (stages 1 and 3, pid " + std::to_string(other_process);
     EXPECT_EQ(std::string(event.text).rfind(who, 0), 0u) << event.text;
-    EXPECT_NE(std::string(event.text).find(") lost: connection closed; last heard "),
+    EXPECT_NE(std::string(event.text).find(") lost: connection closed; last frame "),
               std::string::npos)
         << event.text;
   });
@@ -222,7 +222,7 @@ TEST(Failure, IsRememberedOfEveryCall) {
   expect_both_stages(failure);
   EXPECT_EQ(std::string(err.text).rfind(text_of(failure), 0), 0u) << err.text;
   failure.detail = "killed by signal 9";
-  EXPECT_NE(text_of(failure).find(") lost: killed by signal 9; last heard "), std::string::npos)
+  EXPECT_NE(text_of(failure).find(") lost: killed by signal 9; last frame "), std::string::npos)
       << text_of(failure);
 }
 

@@ -142,7 +142,7 @@ TEST(JoiningRanks, ARankThatDiesBeforeItHasJoinedIsNamed) {
   weft_run* run = nullptr;
   Error err;
   expect_error(weft_run_start(plan.get(), mesh.get(), nullptr, &run, &err), err, WEFT_EPEER,
-               {"rank 1 (stage 1, pid ", ") lost before it had joined: connection closed"});
+               {"rank 1 (stage 1, pid ", ") lost before it joined: connection closed"});
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL) << status;

@@ -167,7 +167,7 @@ TEST(UserOpRegistration, OnlyF32HasAGradient) {
     weft_plan* out = nullptr;
     if (trained) {
       expect_error(weft_plan_new(model.get(), &config, &out, &err), err, WEFT_EINVAL,
-                   {"node 'whole'", "i32[1,3]", "only f32"});
+                   {"node 'whole'", "i32[1,3]", "expected f32"});
     } else {
       EXPECT_EQ(weft_plan_new(model.get(), &config, &out, &err), WEFT_OK) << err.text;
     }

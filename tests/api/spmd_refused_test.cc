@@ -12,8 +12,8 @@ TEST(RefusedAxes, AreRefusedByName) {
     uint32_t size;
     const char* text;
   } cases[] = {
-      {"data", 2, "axis 'data': plans have an axis of this name, expected another name"},
-      {"stage", 2, "axis 'stage': plans have an axis of this name, expected another name"},
+      {"data", 2, "axis 'data': the name is reserved for an axis of plans"},
+      {"stage", 2, "axis 'stage': the name is reserved for an axis of plans"},
       {"pipe", 2, "axis 'pipe': the name is taken"},
       {"", 2, "axis name must have 1 to 200 bytes, has 0"},
       {"wide", 17, "axis 'wide' has size 17, expected 1 to 16"},
@@ -24,7 +24,7 @@ TEST(RefusedAxes, AreRefusedByName) {
   ASSERT_EQ(add_axis(model, "a", 16, err), WEFT_OK) << err.text;
   ASSERT_EQ(add_axis(model, "b", 16, err), WEFT_OK) << err.text;
   expect_error(add_axis(model, "c", 5, err), err, WEFT_EINVAL,
-               {"axis 'c' makes 5120 coordinates of the model, expected at most 4096"});
+               {"axis 'c' gives the model 5120 coordinates, expected at most 4096"});
 }
 
 TEST(RefusedAxes, CutsAreRefusedByTheirTensor) {
@@ -53,13 +53,14 @@ TEST(RefusedAxes, CutsAreRefusedByTheirTensor) {
   expect_error(cut(1, "pipe"), err, WEFT_EINVAL, {"axis 'pipe' cuts dimension 2 already"});
 
   const weft_value y = add_linear(model, "layer", x, 3);
-  expect_error(cut(1, "wide"), err, WEFT_ESTATE, {"input 'x' has a use, expected its cuts before"});
+  expect_error(cut(1, "wide"), err, WEFT_ESTATE,
+               {"input 'x' is already used by a node; cut it before"});
   expect_error(weft_model_cut_input(model.get(), y, 1, "wide", 0, &err), err, WEFT_EINVAL,
                {"not an input of this model"});
   expect_error(weft_model_cut_output(model.get(), y, 1, "wide", 0, &err), err, WEFT_EINVAL,
                {"not an output of this model"});
   expect_error(weft_model_cut_param(model.get(), weft_param{1}, 0, "wide", 0, &err), err,
-               WEFT_ESTATE, {"parameter 'layer.weight' has a use, expected its cuts before"});
+               WEFT_ESTATE, {"parameter 'layer.weight' is already used by a node; cut it before"});
   expect_error(weft_model_cut_param(model.get(), weft_param{9}, 0, "wide", 0, &err), err,
                WEFT_EINVAL, {"not a parameter of this model"});
 }
@@ -125,7 +126,7 @@ TEST(RefusedAxes, PlansAreRefusedThatDoNotFit) {
        0,
        "axis 'wide' has size 3 in the plan, expected a divisor of its 4 coordinates"},
       {{{"deep", 2, 0}, {"deep", 2, 0}}, 0, "axis 'deep' is given twice"},
-      {{}, 2, "tensor is 2, expected 1: the model has the axis 'deep' of its own"},
+      {{}, 2, "tensor is 2, expected 1: the model has the axis 'deep'"},
   };
   for (const auto& c : cases) {
     weft_plan_config config = plan_config(1);

@@ -121,11 +121,11 @@ class InTheWay(Case):
         os.symlink(self.path("other", step), self.path("directory"))
         for path in (f"ck/{step}/manifest.json", f"{self.path('ck')}/{step}/model-00001.safetensors", f"other/{step}/optimizer-00001.safetensors",
                      f"ck/../ck/./{step}/manifest.json", f"ck/{step}/new", "link", "directory/manifest.json", "moved/best/manifest.json"):
-            self.refused(path, f"{path}: lies in the checkpoint '")
+            self.refused(path, f"{path}: is in the checkpoint '")
         self.refused("other/latest", f"other/latest: names the latest checkpoint of '{os.path.realpath(self.path('other'))}'")
         # One that lacks its manifest is still one.
         os.remove(self.path("other", step, "manifest.json"))
-        self.refused(f"other/{step}/model-00001.safetensors", "lies in the checkpoint")
+        self.refused(f"other/{step}/model-00001.safetensors", "is in the checkpoint")
         for args in (["train", TINY, *TINY_STEP, "--steps", 0, "--trace", self.path("ck", "latest")],
                      ["plan", TINY, "--save", self.path("ck", step, "manifest.json")],
                      ["plan", TINY, "--trace", self.path("ck", step, "manifest.json")],

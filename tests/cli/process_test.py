@@ -182,7 +182,7 @@ class Processes(Case):
         os.kill(ranks[1], signal.SIGKILL)
         _, err = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 4, err)
-        self.assertRegex(err, rf"\Aweft: train: rank 2 \(stage 2, pid {ranks[1]} on \S+\) lost: killed by signal 9; last heard .* ago.*; "
+        self.assertRegex(err, rf"\Aweft: train: rank 2 \(stage 2, pid {ranks[1]} on \S+\) lost: killed by signal 9; last frame .* ago.*; "
                               rf"last checkpoint: {self.path('ck')}/step-\d+\n\Z")
         for pid in ranks:
             self.assertFalse(os.path.exists(f"/proc/{pid}"), "a rank is left over")
@@ -193,7 +193,7 @@ class Processes(Case):
         os.kill(rank, signal.SIGKILL)
         _, err = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 4, err)
-        self.assertRegex(err, rf"\Aweft: train: rank 1 \(stages 1 and 3, pid {rank} on \S+\) lost: killed by signal 9; last heard ")
+        self.assertRegex(err, rf"\Aweft: train: rank 1 \(stages 1 and 3, pid {rank} on \S+\) lost: killed by signal 9; last frame ")
 
     def test_a_stopped_rank_is_named_after_the_peer_timeout(self):
         process = self.start("--ranks", 3, "--peer-timeout", 2)
@@ -202,7 +202,7 @@ class Processes(Case):
         os.kill(ranks[0], signal.SIGSTOP)
         line = process.stderr.readline()
         self.assertLess(time.monotonic() - begin, 4)
-        self.assertRegex(line, rf"\Aweft: train: rank 1 \(stage 1, pid {ranks[0]} on \S+\) lost: silent for 2 s; last heard 2 s ago")
+        self.assertRegex(line, rf"\Aweft: train: rank 1 \(stage 1, pid {ranks[0]} on \S+\) lost: silent for 2 s; last frame 2 s ago")
         self.assertEqual(process.wait(timeout=60), 4)
         for pid in ranks:
             self.assertFalse(os.path.exists(f"/proc/{pid}"), "a rank is left over")

@@ -113,7 +113,7 @@ class Usage(Case):
         self.fails(2, "--optimizer: its value is missing", "train", TINY, "--optimizer")
         self.fails(2, "--json takes no value", "train", TINY, "--json=3")
         self.fails(2, "--join-timeout: '0'", "train", TINY, "--join-timeout", "0")
-        self.fails(3, "cut '' names no node", "train", TINY, "--ranks", "2", "--cut", ",")
+        self.fails(3, "cut '' is not the name of a node", "train", TINY, "--ranks", "2", "--cut", ",")
         for speeds, wrong in (("1,", ""), ("1,x", "x"), ("1,-2", "-2"), ("0,1", "0"), ("1,inf", "inf")):
             self.fails(2, f"--speeds: '{wrong}', expected numbers above 0", "train", TINY, "--ranks", "2", "--speeds", speeds)
 

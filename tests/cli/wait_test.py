@@ -76,7 +76,7 @@ class Waiting(Case):
             endpoint = f"tcp://127.0.0.1:{server.server_address[1]}"
             try:
                 process = self.start("joining", "worker", "--join", f"{endpoint}?key={128 * '7'}", "--join-timeout", 600)
-                self.ends(4, f"joining {endpoint}: rank 0 did not connect: what answers there is no weft", process)
+                self.ends(4, f"joining {endpoint}: rank 0 did not connect: the listener is not weft", process)
             finally:
                 server.shutdown()
                 thread.join()

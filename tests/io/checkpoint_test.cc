@@ -90,8 +90,8 @@ TEST(Checkpoint, AModelWithoutOptimizerStateOrWithoutTensors) {
   ASSERT_TRUE(fine(opened.status()));
   EXPECT_TRUE(opened.value().model().empty());
   std::byte byte[4];
-  EXPECT_TRUE(
-      says(opened.value().read_model("w", byte), {"step-00000000", "holds no model tensor 'w'"}));
+  EXPECT_TRUE(says(opened.value().read_model("w", byte),
+                   {"step-00000000", "contains no model tensor 'w'"}));
 }
 
 TEST(Checkpoint, TwoAreKept) {
@@ -159,7 +159,7 @@ TEST(Checkpoint, WithoutCommitNothingIsLeft) {
         fine(writer.value().write(ShardPart::model, "embed", 0, std::as_bytes(std::span(values)))));
     EXPECT_EQ(names_in(directory.path()), (std::set<std::string>{".step-00000001.tmp"}));
     EXPECT_TRUE(says(Checkpoint::open(directory.path()).status(),
-                     {directory.path(), "holds no checkpoint"}));
+                     {directory.path(), "contains no checkpoint"}));
   }
   EXPECT_TRUE(fs::is_empty(directory.path()));
 }
@@ -238,7 +238,7 @@ TEST(Checkpoint, IsReadInPieces) {
   };
   ASSERT_TRUE(fine(read(8)));
   EXPECT_TRUE(std::equal(piece.begin(), piece.end(), expected.begin() + 8));
-  EXPECT_TRUE(says(read(48), {"'embed'", "has 64 bytes, asked for 24 from byte 48"}));
+  EXPECT_TRUE(says(read(48), {"'embed'", "has 64 bytes, requested are 24 from byte 48"}));
   EXPECT_TRUE(says(read(UINT64_MAX), {"'embed'", "has 64 bytes"}));
 }
 
@@ -427,7 +427,7 @@ TEST(Checkpoint, EachThatIsPassedOverIsNamed) {
   EXPECT_NE(warning.find("; step-00000010 is damaged: "), std::string::npos) << warning;
   flip(directory / "step-00000005" + kState1, 1);
   EXPECT_TRUE(says(Checkpoint::open(directory.path()).status(),
-                   {"none of its 3 checkpoints is whole", "step-00000020 is damaged"}));
+                   {"none of its 3 checkpoints is intact", "step-00000020 is damaged"}));
 }
 
 // An older checkpoint in fewer files might still be opened, and the steps since then would be lost.
@@ -462,8 +462,8 @@ TEST(Checkpoint, AResumedRunMayWriteBelowWhatAKilledWriterLeft) {
 
 TEST(Checkpoint, WhatIsNoneIsRefused) {
   const Directory directory;
-  EXPECT_TRUE(
-      says(Checkpoint::open(directory.path()).status(), {directory.path(), "holds no checkpoint"}));
+  EXPECT_TRUE(says(Checkpoint::open(directory.path()).status(),
+                   {directory.path(), "contains no checkpoint"}));
   EXPECT_EQ(Checkpoint::open(directory / "none").status().code(), Code::not_found);
   ASSERT_TRUE(fine(write_checkpoint(directory.path(), 10).status()));
   fs::remove(directory / "step-00000010/manifest.json");

@@ -90,7 +90,7 @@ TEST(Safetensors, RefusesToReadATensorAsAnotherKind) {
   EXPECT_TRUE(says(file.read(*file.find("tokens"), floats),
                    {kReference, "'tokens'", "expected f32", "found i32[3]"}));
   EXPECT_TRUE(says(file.read(*file.find("a/weight"), floats),
-                   {"'a/weight'", "has 24 bytes", "room for 12"}));
+                   {"'a/weight'", "has 24 bytes", "memory has 12"}));
   EXPECT_TRUE(says(file.read(*file.find("loss"), floats), {"'loss'", "expected f32, found f64[]"}));
 
   const Directory directory;
@@ -147,7 +147,7 @@ TEST(Safetensors, WriterRefusesNamesThatCannotBe) {
     return SafetensorsWriter::create(directory / "x", tensors).status();
   };
   const Desc f32{DType::f32, {1}};
-  EXPECT_TRUE(says(create({{"__metadata__", f32}}), {"'__metadata__'", "kept"}));
+  EXPECT_TRUE(says(create({{"__metadata__", f32}}), {"'__metadata__'", "reserved"}));
   EXPECT_TRUE(says(create({{"", f32}}), {"name is empty"}));
   EXPECT_TRUE(says(create({{std::string("a\0b", 3), f32}}), {"'a\\x00b'", "NUL"}));
   EXPECT_TRUE(says(create({{"\xC3", f32}}), {"not UTF-8"}));

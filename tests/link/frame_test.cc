@@ -108,7 +108,7 @@ TEST(Frame, RefusalsSayWhatWasExpectedAndFound) {
   EXPECT_EQ(refusal(frame), "magic 0x54464558, expected 0x54464557 (WEFT)");
   frame = encode(sample(0), {});
   frame[4] = std::byte{3};
-  EXPECT_EQ(refusal(frame), "wire version 3, this weft speaks 2");
+  EXPECT_EQ(refusal(frame), "wire version 3, this weft has 2");
 
   FrameHeader h = sample(0);
   h.kind = static_cast<FrameKind>(9);
@@ -118,7 +118,7 @@ TEST(Frame, RefusalsSayWhatWasExpectedAndFound) {
   EXPECT_EQ(refusal(encode(h, {})), "flags 3, expected 0");
   h = sample(5);
   EXPECT_EQ(refusal(encode(h, std::vector<std::byte>(4))),
-            "header speaks of 5 bytes of payload, the frame has 4");
+            "header with 5 bytes of payload, the frame has 4");
   h = sample(5);
   h.total = 6;
   EXPECT_EQ(refusal(encode(h, std::vector<std::byte>(5))), "piece 0 of 6 bytes has 5, expected 6");

@@ -63,7 +63,7 @@ TEST(Link, AnotherWireVersionIsRefusedOnBothEnds) {
   encode_header(h, {}, header);
   header[4] = std::byte{3};
   pair.a.link.received(Lane::control, header, 0, pair.a);
-  EXPECT_EQ(origin_text(pair.a.failure), "rank 5: wire version 3, this weft speaks 2");
+  EXPECT_EQ(origin_text(pair.a.failure), "rank 5: wire version 3, this weft has 2");
   EXPECT_EQ(pair.a.failure.code, Code::protocol);
   EXPECT_EQ(pair.a.failure.rank, 5);
   pair.run_for(10);
@@ -84,7 +84,7 @@ TEST(Link, TheHelloHasADeadlineWhateverIsMissing) {
   Pair pair;
   pair.b_deaf = true;
   pair.run_until(20000);
-  EXPECT_EQ(origin_text(pair.a.failure), "rank 5 did not say hello within 10 s");
+  EXPECT_EQ(origin_text(pair.a.failure), "rank 5 did not send hello within 10 s");
   EXPECT_EQ(pair.a.failed_at, 10000);
   EXPECT_TRUE(pair.a.link.is_dead());
 }
@@ -93,12 +93,12 @@ TEST(Link, AConnectionThatCannotBeIsNotWaitedFor) {
   SimNetwork network(1, {});
   Side alone(2, 5, identity(), network);
   alone.link.start(100);
-  alone.link.disconnected("what answers there is no weft", 200, alone);
+  alone.link.disconnected("the listener is not weft", 200, alone);
   EXPECT_EQ(alone.link.next_tick(), 500);  // another may say what really happened until then
   alone.link.tick(500, alone);
   EXPECT_EQ(alone.failures, 1);
   EXPECT_EQ(alone.failure.code, Code::peer);
-  EXPECT_EQ(origin_text(alone.failure), "rank 5 did not connect: what answers there is no weft");
+  EXPECT_EQ(origin_text(alone.failure), "rank 5 did not connect: the listener is not weft");
   alone.link.tick(800, alone);
   EXPECT_TRUE(alone.link.is_dead());
 }
@@ -223,7 +223,7 @@ TEST(Link, ASilentPeerIsLostAfterThePeerTimeout) {
   EXPECT_EQ(pair.a.failed_at, heard + 5000);
   EXPECT_EQ(
       origin_text(pair.a.failure),
-      "rank 5 lost: silent for 5 s; last heard 5 s ago; its status 5 s ago: in 2B5 of step 12");
+      "rank 5 lost: silent for 5 s; last frame 5 s ago; last status 5 s ago: in 2B5 of step 12");
   EXPECT_EQ(pair.a.failure.rank, 5);
   EXPECT_EQ(pair.a.failure.code, Code::peer);
   EXPECT_EQ(pair.a.failure.cause, Cause::silent);
@@ -260,7 +260,7 @@ TEST(Link, TheStatusOfALostPeerComesWithItsAge) {
   pair.network.cut(2, 5, pair.now);
   pair.run_for(310);
   EXPECT_EQ(origin_text(pair.a.failure),
-            "rank 5 lost: connection closed; last heard 0.3 s ago; its status 0.5 s ago: between "
+            "rank 5 lost: connection closed; last frame 0.3 s ago; last status 0.5 s ago: between "
             "steps, 25 done");
 }
 
@@ -300,11 +300,11 @@ TEST(Link, WhatTheTransportSaysOfALossIsTold) {
 
   SimNetwork network(1, {});
   Side alone(2, 5, identity(), network);
-  alone.last_try = "nobody listens there";
+  alone.last_try = "no process listens there";
   alone.link.start(0);
   alone.link.tick(10000, alone);
   EXPECT_EQ(origin_text(alone.failure),
-            "rank 5 did not connect within 10 s (nobody listens there)");
+            "rank 5 did not connect within 10 s (no process listens there)");
 }
 
 TEST(Link, ADisconnectIsASuspicionFor300ms) {
@@ -425,7 +425,7 @@ TEST(Link, ALostDataFrameIsNoticedWithoutAnother) {
   pair.run_until(30000);
   EXPECT_EQ(pair.b.failures, 1);
   EXPECT_EQ(origin_text(pair.b.failure),
-            "rank 2 lost: 1 data frames did not arrive within 20 s; last heard 0 s ago");
+            "rank 2 lost: 1 data frames did not arrive within 20 s; last frame 0 s ago");
   EXPECT_EQ(pair.b.failure.cause, Cause::missing);
   EXPECT_EQ(pair.b.failure.count, 1);
   EXPECT_LE(pair.b.failed_at, 1000 + 250 + 20000);
@@ -458,7 +458,7 @@ TEST(Link, AFrameOfAnotherIncarnationRankOrLaneIsRefused) {
   EXPECT_EQ(refusal([](FrameHeader& h) { h.sequence = 3; }, Lane::control),
             "rank 5: grant frame 3 of the control lane, expected 2: frames are lost");
   EXPECT_EQ(refusal([](FrameHeader& h) { h.sequence = 1; }, Lane::control),
-            "rank 5: grant frame 1 of the control lane, expected 2: a frame came again");
+            "rank 5: grant frame 1 of the control lane, expected 2: a frame is repeated");
   EXPECT_EQ(refusal([](FrameHeader& h) { h.kind = FrameKind::abort_ack; }, Lane::control),
             "rank 5: abort-ack frame, but nothing was aborted");
   EXPECT_EQ(refusal([](FrameHeader& h) { h.kind = FrameKind::hello; }, Lane::control),

@@ -393,7 +393,8 @@ TEST_P(Conformance, AnEndedListenerAcceptsNoMoreAndKeepsItsPeers) {
   ASSERT_TRUE(net.until([a = accepted] { return a->frames.size() == 1; }));
   auto late = net.dial(endpoint);
   ASSERT_TRUE(net.until([&] {
-    return late->times_disconnected == 1 || late->connection->trouble() == "nobody listens there";
+    return late->times_disconnected == 1 ||
+           late->connection->trouble() == "no process listens there";
   }));
   EXPECT_EQ(late->times_connected, 0);
   EXPECT_EQ(net.accepted.size(), 1u);

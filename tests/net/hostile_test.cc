@@ -1,4 +1,4 @@
-// Endpoints that cannot be, and peers that are no weft: each is refused with a text for a person,
+// Invalid endpoints, and peers that are not weft: each is refused with a text for a person,
 // or leaves healthy peers alone.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -50,7 +50,7 @@ TEST(Endpoint, TcpFormsThatCannotBe) {
   EXPECT_HAS(dial_error("tcp://*:4000"), "expected a host to dial");
   EXPECT_HAS(dial_error("tcp://no-such-host.invalid:4000"),
              "host 'no-such-host.invalid' cannot be resolved");
-  EXPECT_HAS(listen_error("tcp://192.0.2.1:4000"), "this machine has no such address");
+  EXPECT_HAS(listen_error("tcp://192.0.2.1:4000"), "this machine does not have this address");
 }
 
 TEST(Endpoint, TheNetworkIsListenedAtByName) {
@@ -216,11 +216,11 @@ TEST_F(Hostile, WhoHangsUpWithoutAWordIsTriedAgain) {
   auto dialed = net_.dial(there);
   for (int i = 0; i < 2; ++i) close(accept(server, nullptr, nullptr));
   EXPECT_TRUE(net_.until([&] {
-    return dialed->connection->trouble() ==
-           "what listens there closes connections before the handshake";
+    return dialed->connection->trouble() == "the listener closes connections before the handshake";
   }));
   close(server);
-  EXPECT_TRUE(net_.until([&] { return dialed->connection->trouble() == "nobody listens there"; }));
+  EXPECT_TRUE(
+      net_.until([&] { return dialed->connection->trouble() == "no process listens there"; }));
   const Status listening = net_.listen(there);
   ASSERT_TRUE(listening.ok()) << listening.text();
   EXPECT_TRUE(net_.until([&] { return dialed->times_connected == 1; }));

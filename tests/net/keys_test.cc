@@ -57,7 +57,7 @@ TEST_F(Keys, AKeyThatIsNotAdmittedIsRefused) {
 
 TEST_F(Keys, AListenerWithAnotherKeyThanExpectedIsAnErrorWithinSeconds) {
   auto end = net_.dial(endpoint(), stranger_.public_key);
-  expect_refused(*end, net_, "it has another key than the join line says",
+  expect_refused(*end, net_, "it has another key than the join line",
                  {"it expects another key here, as in an old join line"});
 }
 
@@ -65,10 +65,11 @@ TEST_F(Keys, APeerWithoutEncryptionIsRefusedAndTold) {
   Net open("tcp://", true);
   auto end = open.dial(endpoint());
   // The peer may see the difference first, and leave.
-  expect_refused(*end, open, "what answers there encrypts",
-                 {"it does not encrypt: expected the join line, and no --insecure",
-                  "not a weft connection: expected ZeroMQ's handshake, which did not come within 2 "
-                  "s or before the end"});
+  expect_refused(
+      *end, open, "the listener encrypts",
+      {"it does not encrypt: expected the join line, and no --insecure",
+       "not a weft connection: expected ZeroMQ's handshake, which did not arrive within 2 "
+       "s or before the end"});
 }
 
 TEST(KeysWithoutEncryption, APeerThatEncryptsIsRefusedAndTold) {
@@ -77,7 +78,7 @@ TEST(KeysWithoutEncryption, APeerThatEncryptsIsRefusedAndTold) {
   auto end = other.dial(net.listener->endpoint());
   EXPECT_TRUE(net.until(
       [&] { return other.until([&] { return end->times_disconnected == 1; }, 1); }, 8000));
-  EXPECT_HAS(end->why, "what answers there does not encrypt");
+  EXPECT_HAS(end->why, "the listener does not encrypt");
   EXPECT_TRUE(net.until([&] { return !net.refused.empty(); }));
 }
 
@@ -86,8 +87,7 @@ TEST_F(Keys, WhoComesBeforeItsKeyIsKnownTriesAgain) {
   net_.transport->admit({test_keys().public_key}, true);
   auto early = net_.dial(endpoint(), test_keys().public_key, stranger_);
   ASSERT_TRUE(net_.until([&] {
-    return early->connection->trouble() ==
-           "what listens there closes connections before the handshake";
+    return early->connection->trouble() == "the listener closes connections before the handshake";
   }));
   EXPECT_EQ(early->times_disconnected, 0);
   net_.transport->admit({test_keys().public_key, stranger_.public_key}, false);

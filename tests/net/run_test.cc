@@ -118,8 +118,9 @@ TEST(RunAtADoor, WhoHasThePermissionToJoinCannotSpeakForARank) {
     EXPECT_TRUE(run.ok()) << run.status().text();
     EXPECT_TRUE(net.until([&] { return intruder->times_disconnected == 1; }));
     const auto late = net.dial(mesh->endpoint(), *zero.server, *zero.candidate);
-    EXPECT_TRUE(net.until([&] { return late->connection->trouble() == "nobody listens there"; }))
-        << "the address answers";
+    EXPECT_TRUE(net.until([&] {
+      return late->connection->trouble() == "no process listens there";
+    })) << "the address answers";
   }
   rank.join();
   std::string why;
@@ -261,9 +262,9 @@ TEST(RunWithARank, ThatEndsBetweenItsWelcomeAndItsHelloIsNamedAtOnce) {
     EXPECT_TRUE(origin.joining);
     EXPECT_EQ(origin.process, own_process());
     EXPECT_EQ(origin.stages, plan->stages_on(1));
-    EXPECT_TRUE(
-        run.status().text().ends_with(says_bye ? ") lost before it had joined: it left"
-                                               : ") lost before it had joined: connection closed"))
+    EXPECT_TRUE(run.status().text().ends_with(says_bye
+                                                  ? ") lost before it joined: it left"
+                                                  : ") lost before it joined: connection closed"))
         << run.status().text();
   }
 }

@@ -387,25 +387,25 @@ TEST(HostilePeer, AMessageThatIsNotItsToSendIsRefused) {
                     [](Scene& s) {
                       s.control_from(2, {.kind = ControlKind::ready, .step = {}, .squares = {}});
                     }),
-            "a message for the controller, which is not here");
+            "a message for the controller, which is on rank 0");
   EXPECT_EQ(refused(1, 2, [](Scene& s) { s.say(2, kJoinedMessage); }),
-            "it says that it has joined to a rank other than 0");
+            "it sent joined to a rank other than 0");
   EXPECT_EQ(refused(1, 2, [](Scene& s) { s.accuse(2, 0); }),
-            "it tells of a lost rank to a rank other than 0");
+            "it reports a lost rank to a rank other than 0");
   EXPECT_EQ(refused(0, 2, [](Scene& s) { s.say(2, kJoinedMessage); }), "it has joined twice");
   EXPECT_EQ(refused(0, 2, [](Scene& s) { s.say(2, 15); }),
             "message of type 15 and 0 bytes, which is unknown");
   for (const int32_t of : {2, 0, 7, -1})
     EXPECT_TRUE(refused(0, 2, [of](Scene& s) { s.accuse(2, of); })
-                    .starts_with("it tells of rank " + std::to_string(of) +
+                    .starts_with("it reports rank " + std::to_string(of) +
                                  " as lost, which rank 2 cannot know"));
   // A failure that is no loss, the loss of a connection, and bytes that are no failure.
   EXPECT_TRUE(refused(0, 2, [](Scene& s) {
                 s.accuse(2, {.rank = 1, .cause = Cause::failed});
-              }).starts_with("it tells of rank 1 as lost"));
+              }).starts_with("it reports rank 1 as lost"));
   EXPECT_TRUE(refused(0, 2, [](Scene& s) {
                 s.accuse(2, {.rank = 1, .cause = Cause::closed, .other = 2});
-              }).starts_with("it tells of rank 1 as lost"));
+              }).starts_with("it reports rank 1 as lost"));
   EXPECT_EQ(refused(0, 2, [](Scene& s) { s.say(2, kLostMessage, std::vector<std::byte>(5)); }),
             "a failure of 5 bytes, which its fields do not fill");
 }
@@ -433,7 +433,7 @@ TEST(Verdict, WhoIsAccusedAndHeardIsNotBlamed) {
   scene.run_until(1250);  // a heartbeat
   EXPECT_EQ(scene.failure(),
             "the connection between rank 1 and rank 2 was lost: connection closed; rank 0 is "
-            "connected with both");
+            "connected to both");
 }
 
 TEST(Verdict, AnAccusationThatIsNeverAnsweredStandsAfterItsDeadline) {

@@ -208,8 +208,8 @@ TEST(Sizes, AreRefusedByName) {
             "segment is 16, expected a multiple of the 3 replicas of stage 0");
   EXPECT_EQ(made("pipedream", {.ranks = 4, .micro_batches = 1, .replicas = {3, 1}}).updates, 18);
   EXPECT_EQ(fault("pipedream", {.ranks = 2, .micro_batches = 1, .warm_up = 2}),
-            "warm_up is 2, but schedule 'pipedream' has a warm-up of its own, expected 0 or 1; "
-            "1f1b can choose");
+            "warm_up is 2, but schedule 'pipedream' has a fixed warm-up, expected 0 or 1; "
+            "use 1f1b");
 }
 
 std::string checker_fault(std::string_view text) {
@@ -234,7 +234,7 @@ TEST(Checker, RefusesUpdatesOutOfPlace) {
   EXPECT_EQ(checker_fault("0F0 0B0 0O0 0F1 0B1 0O1\n1F0 1B0 1O0 1F1 1B1\n"),
             "rank 1, action 5 (end of row): stage 1 has not run 1O1");
   EXPECT_EQ(checker_fault("0F0 0F1 0B0 0B1 0F2 0B2 0O0 0O1\n"),
-            "3 micro-batches make no 2 updates of one size");
+            "3 micro-batches cannot be divided into 2 equal updates");
   Schedule none = made("gpipe", {2, 2});
   none.rows[1].push_back({1, Kind::O, 0});
   EXPECT_EQ(check_schedule(none, chain(2)).status().text(),
@@ -306,9 +306,10 @@ TEST(Refused, WhatNeedsAFlush) {
             "plan: schedule '1f1b' is synchronous: vertical sync is for 'pipedream'");
   config = pipedream_config(1);
   config.schedule_text = "0F0 1F0 1B0 0B0 0O0 1O0\n";
-  EXPECT_EQ(fault(config),
-            "plan: the schedule written out is asynchronous, which needs one stage per rank: there "
-            "are 2 stages on 1 ranks");
+  EXPECT_EQ(
+      fault(config),
+      "plan: the schedule in schedule_text is asynchronous, which needs one stage per rank: there "
+      "are 2 stages on 1 ranks");
 }
 
 TEST(Plan, SaysWhatTheSegmentIsAndCountsVersionsAsBytes) {

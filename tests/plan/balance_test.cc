@@ -79,11 +79,13 @@ TEST(Balance, WhatFitsNowhereIsNamed) {
   std::vector<StageRoom> two = rooms(2);
   two[0].max_bytes = two[1].max_bytes = 55;
   EXPECT_EQ(partition_for({cost, {}}, loads_of(fixed, {}, {}), two).status().text(),
-            "no partition fits: rank 1 needs 60 bytes for what the ranks before it leave, the "
+            "no partition fits: rank 1 needs 60 bytes for the nodes that do not fit on the ranks "
+            "before it, the "
             "limit is 55");
   two[0].max_bytes = 5;
-  EXPECT_EQ(partition_for({cost, {}}, loads_of(fixed, {}, {}), two).status().text(),
-            "no partition fits: rank 0 needs 10 bytes for the least of a stage, the limit is 5");
+  EXPECT_EQ(
+      partition_for({cost, {}}, loads_of(fixed, {}, {}), two).status().text(),
+      "no partition fits: rank 0 needs 10 bytes for the smallest possible stage, the limit is 5");
 }
 
 TEST(Balance, FaultsAreNamed) {

@@ -110,8 +110,8 @@ TEST(Replicas, RefusesWhatCannotBe) {
             "plan: stage_replicas is '3,2', expected as many ranks in all as the plan has, 4");
   config.vertical_sync = true;
   EXPECT_EQ(fault("3,1"),
-            "plan: vertical sync needs stages that make equally many updates, not "
-            "replicas of one");
+            "plan: vertical sync requires stages with the same number of updates, and "
+            "therefore no replicas of a stage");
   config.vertical_sync = false;
   config.schedule = "1f1b";
   EXPECT_EQ(fault("3,1"),
@@ -121,7 +121,7 @@ TEST(Replicas, RefusesWhatCannotBe) {
   EXPECT_EQ(fault(""),
             "plan: schedule 'pipedream' is asynchronous, and has no replicas of a whole "
             "pipeline: data is 2, expected 1. With stage_replicas, the stages of "
-            "'pipedream' have replicas of their own");
+            "'pipedream' can have replicas");
   config.data = 1;
   config.schedule = "1f1b";
   config.ranks = 5;

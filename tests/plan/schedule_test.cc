@@ -94,11 +94,11 @@ TEST(ScheduleText, FaultsNameLineRankColumnAndWord) {
 TEST(ScheduleText, FaultsOfTheWhole) {
   EXPECT_EQ(fault_of(""), "expected a row of actions per rank, found none");
   EXPECT_EQ(fault_of("# only words\n\n"), "expected a row of actions per rank, found none");
-  EXPECT_EQ(fault_of("0F0\n2F0\n"), "stage 2 is named, but 2 actions cannot serve 3 stages");
+  EXPECT_EQ(fault_of("0F0\n2F0\n"), "stage 2 requires at least 3 actions, found 2");
   EXPECT_EQ(fault_of("0F0 0F1 0F2\n2F0\n"), "stage 1 has no action, but stage 2 has");
   // A large number in a small file takes no memory.
   EXPECT_EQ(fault_of("2147483646F0"),
-            "stage 2147483646 is named, but 1 actions cannot serve 2147483647 stages");
+            "stage 2147483646 requires at least 2147483647 actions, found 1");
 }
 
 TEST(ScheduleTable, FindsByName) {
@@ -142,10 +142,9 @@ TEST(ScheduleSizesRefused, WhatAScheduleDoesNotTake) {
             "warm_up is -1, expected 1 or more");
   EXPECT_EQ(fault("gpipe", {.ranks = 2, .micro_batches = 2, .group = 4}),
             "group is 4, but schedule 'gpipe' has no groups of micro-batches, expected 0; "
-            "interleaved and interleaved-zb have");
+            "use interleaved or interleaved-zb");
   EXPECT_EQ(fault("zb-h1", {.ranks = 2, .micro_batches = 2, .warm_up = 2}),
-            "warm_up is 2, but schedule 'zb-h1' has a warm-up of its own, expected 0 or 1; 1f1b "
-            "can choose");
+            "warm_up is 2, but schedule 'zb-h1' has a fixed warm-up, expected 0 or 1; use 1f1b");
   EXPECT_EQ(fault("looped-bfs", {.ranks = 2, .micro_batches = 2, .chunks = 2147483647}),
             "2 ranks and 2 micro-batches with 2147483647 stages per rank make more than 67108864 "
             "actions");

@@ -45,7 +45,7 @@ TEST(OriginText, ALossNamesWhatWasHeardLast) {
                       .detail = "connection reset",
                       .stages = {2}};
   EXPECT_EQ(origin_text(origin),
-            "rank 2 (stage 2) lost: connection reset; last heard 0.3 s ago; its status 0.5 s ago: "
+            "rank 2 (stage 2) lost: connection reset; last frame 0.3 s ago; last status 0.5 s ago: "
             "in 2B5 of step 12");
   Origin joining = origin;
   joining.joining = true;
@@ -53,7 +53,7 @@ TEST(OriginText, ALossNamesWhatWasHeardLast) {
   joining.cause = Cause::silent;
   joining.limit_ms = 5000;
   EXPECT_EQ(origin_text(joining),
-            "rank 2 (stage 2) lost before it had joined: silent for 5 s; last heard 0.3 s ago");
+            "rank 2 (stage 2) lost before it joined: silent for 5 s; last frame 0.3 s ago");
 }
 
 TEST(OriginText, OfAConnectionBlamesNeitherRank) {
@@ -61,7 +61,7 @@ TEST(OriginText, OfAConnectionBlamesNeitherRank) {
       .rank = 2, .cause = Cause::missing, .other = 1, .limit_ms = 20000, .count = 3, .stages = {2}};
   EXPECT_EQ(origin_text(origin),
             "the connection between rank 1 and rank 2 was lost: 3 data frames did not "
-            "arrive within 20 s; rank 0 is connected with both");
+            "arrive within 20 s; rank 0 is connected to both");
 }
 
 TEST(OriginText, EveryOtherCauseHasItsOwn) {
@@ -76,7 +76,7 @@ TEST(OriginText, EveryOtherCauseHasItsOwn) {
   EXPECT_EQ(text(Cause::refused, 1, "its model differs"), "rank 1 refused: its model differs");
   EXPECT_EQ(text(Cause::refused, kNobody, "its model differs"),
             "refused by rank 0: its model differs");
-  EXPECT_EQ(text(Cause::protocol, 1, "a frame came again"), "rank 1: a frame came again");
+  EXPECT_EQ(text(Cause::protocol, 1, "a frame is repeated"), "rank 1: a frame is repeated");
   EXPECT_EQ(text(Cause::no_run, 0, "out of memory"), "rank 0 began no run: out of memory");
 }
 
@@ -95,7 +95,7 @@ TEST(ActivityText, SaysWhatARankWaitsFor) {
             "before 2B5 of step 12, waits for the gradient of micro-batch 5 from rank 3");
   a.awaited = Activity::Awaited::release;
   a.mode = Activity::kEval;
-  EXPECT_EQ(activity_text(a), "before 2B5 of an evaluation, waits for its messages to leave");
+  EXPECT_EQ(activity_text(a), "before 2B5 of an evaluation, waits for its messages to be sent");
   a = {.state = Activity::State::waits,
        .job = Activity::kUpdate,
        .awaited = Activity::Awaited::commit};

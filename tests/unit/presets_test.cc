@@ -64,10 +64,10 @@ TEST(Presets, KeysAreCheckedByName) {
             "model 'mlp': layers is 0, expected a whole number from 1 to 10000");
   EXPECT_EQ(text("mlp:layers=x"), "model 'mlp': layers is 'x', expected a number");
   EXPECT_EQ(text("mlp:layers"), "model 'mlp': expected key=value, found 'layers'");
-  EXPECT_EQ(text("mlp:width=8,layers=4,width=16"), "model 'mlp' is given width twice");
+  EXPECT_EQ(text("mlp:width=8,layers=4,width=16"), "model 'mlp' has the key width twice");
   EXPECT_EQ(text("mlp:"), "model 'mlp:': expected key=value at its end");
   EXPECT_EQ(text("mlp:width=8,"), "model 'mlp:width=8,': expected key=value at its end");
-  EXPECT_EQ(text("gpt-nano:width=130"), "model 'gpt-nano': width 130 is no multiple of heads 4");
+  EXPECT_EQ(text("gpt-nano:width=130"), "model 'gpt-nano': width 130 is not a multiple of heads 4");
   EXPECT_EQ(text("gpt-nano", {.seq_len = 200}),
             "sequence length is 200, model 'gpt-nano' has a context of 128");
   EXPECT_EQ(make_preset("mlp", {.stages = 6}).value().text, "mlp:layers=6,width=256");
