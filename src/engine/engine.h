@@ -193,9 +193,9 @@ class Engine {
   // Edges of the train mode. unsent_: of tie_out_, those that no action posts.
   std::vector<int32_t> tie_out_, unsent_, sum_in_, value_out_, value_in_;
   std::vector<Reduction> reductions_;
-  std::vector<int32_t> reducible_;  // reductions with all inputs; the last one is given out first
-  std::vector<int32_t> bucket_of_;  // per port: that waits for it, or -1
-  std::vector<int32_t> run_of_;     // per port: that it leaves from, or -1
+  std::vector<int32_t> reducible_;    // reductions with all inputs; the last one is given out first
+  std::vector<int32_t> bucket_of_;    // per port: that waits for it, or -1
+  std::vector<int32_t> run_of_;       // per port: that it leaves from, or -1
   std::vector<int32_t> uses_of_run_;  // per run: sums that have not left, and the reduction
   size_t gather_next_ = 0;            // the next job whose values no slot was free for
   std::array<bool, kGatherSlots> occupied_ = {};
