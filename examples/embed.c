@@ -19,24 +19,9 @@ static int build(weft_model *model) {
   TRY(weft_model_add_input(model, "x", &number, 0, &x, &err));
   TRY(weft_model_add_input(model, "y", &number, 0, &y, &err));
   TRY(weft_model_add_linear(model, "hidden", x, 32, &out, &err));
-  const weft_node_config gelu = {sizeof gelu, .op = "gelu", .inputs = &out, .n_inputs = 1};
-  TRY(weft_model_add_node(model, &gelu, &out, &err));
+  TRY(weft_model_add_unary(model, NULL, "gelu", out, &out, &err));
   TRY(weft_model_add_linear(model, "out", out, 1, &out, &err));
-  const weft_value pair[] = {out, y};
-  const weft_node_config mse = {sizeof mse, .op = "mse", .inputs = pair, .n_inputs = 2};
-  TRY(weft_model_add_node(model, &mse, &loss, &err));
-  return 0;
-}
-
-/* Submits a step and waits until it has ended. Events of other kinds report its parts, such as the loss of one micro-batch. */
-static int train(weft_run *run, weft_tensor *const *batch, double *loss) {
-  weft_event event = {.size = sizeof event};
-  TRY(weft_run_submit(run, batch, 2, WEFT_TRAIN, 0, &err));
-  while (event.kind != WEFT_EVENT_DONE) {
-    if (weft_run_poll(run, &event, -1) <= 0) return fail("the step has no final event");
-    if (event.kind == WEFT_EVENT_ERROR) return fail(event.text);
-  }
-  *loss = event.loss;
+  TRY(weft_model_add_binary(model, NULL, "mse", out, y, &loss, &err));
   return 0;
 }
 
@@ -73,7 +58,7 @@ int main(void) {
 
   for (int step = 0; step <= 500; ++step) {
     double loss;
-    if (train(run, batch, &loss) != 0) return 1;
+    TRY(weft_run_step(run, batch, 2, WEFT_TRAIN, &loss, &err));
     if (step % 100 == 0) printf("step %3d  loss %.6f\n", step, loss);
   }
   weft_run_free(run);

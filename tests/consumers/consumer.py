@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Installs weft below the build folder, builds a program against it as a user would, and runs it: once with the library, and once with
-UNKNOWN_EVENT preloaded, which adds events of a kind that the program does not know. Exits with 77 if the tools are missing.
+UNKNOWN_EVENT preloaded, which adds events of a kind that the programs in Go and Rust do not know. Exits with 77 if the tools are missing.
 
 usage: consumer.py c|go|rust BUILD_ROOT SOURCE_ROOT UNKNOWN_EVENT
 """
