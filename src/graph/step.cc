@@ -17,10 +17,7 @@ namespace {
 
 class Builder {
  public:
-  Builder(const Model& model, Mode mode, const std::vector<int32_t>& stages)
-      : model_(model), stages_(stages) {
-    graph_.mode = mode;
-  }
+  Builder(const Model& model, Mode mode) : model_(model) { graph_.mode = mode; }
 
   StepGraph build() {
     const size_t n = model_.nodes().size();
@@ -119,18 +116,14 @@ class Builder {
       std::for_each(slices.rbegin(), slices.rend(), [this](NodeId s) { differentiate(s); });
   }
 
-  // Where an add would run that folds the gradients of these uses.
   void join(const std::vector<NodeId>& slices) {
     const NodeId first = slices.front(), value = model_.node(first).in.front();
-    const bool together = std::all_of(slices.begin(), slices.end(),
-                                      [&](NodeId s) { return stage(s) == stage(first); });
-    StepCall call{.kind = CallKind::join, .node = first, .where = together ? first : value};
+    StepCall call{.kind = CallKind::join, .node = first, .where = value};
     for (NodeId s : slices) call.in.push_back(graph_.grad[static_cast<size_t>(s)]);
-    call.out = add_tensor(StepTensor::Role::grad, value, 0, call.where);
+    call.out = add_tensor(StepTensor::Role::grad, value, 0, value);
     const TensorId joined = call.out;
-    const NodeId where = call.where;
     graph_.calls.push_back(std::move(call));
-    fold(value, joined, where);
+    fold(value, joined);
   }
 
   void differentiate(NodeId id) {
@@ -154,7 +147,7 @@ class Builder {
       graph_.calls.push_back(std::move(call));
       // Later ports are later uses: fold from the last.
       for (size_t i = node.in.size(); i-- > 0;)
-        if (din[i] >= 0) fold(node.in[i], din[i], id);
+        if (din[i] >= 0) fold(node.in[i], din[i]);
     }
     for (size_t w = 0; w < node.weights.size(); ++w) {
       StepCall weight{.kind = CallKind::weight_grad,
@@ -167,21 +160,17 @@ class Builder {
   }
 
   // One more use's gradient of `value`: uses arrive from the last to the first, so the fold is one
-  // binary add each. An add runs in the stage of the uses while they all lie in one (the head of
-  // the fold: one message carries their sum), else in the maker's stage.
-  // `maker`: where the contribution is made.
-  void fold(NodeId value, TensorId contribution, NodeId maker) {
+  // binary add each.
+  void fold(NodeId value, TensorId contribution) {
     TensorId& sum = graph_.grad[static_cast<size_t>(value)];
     if (sum < 0) {
       sum = contribution;
       return;
     }
-    const NodeId so_far = graph_.tensors[static_cast<size_t>(sum)].maker;
-    const NodeId where = stage(so_far) == stage(maker) ? maker : value;
-    StepCall add{.kind = CallKind::add, .node = value, .where = where};
+    StepCall add{.kind = CallKind::add, .node = value, .where = value};
     add.in = {sum, contribution};
     add.out =
-        add_tensor(StepTensor::Role::grad, value, ++pending_[static_cast<size_t>(value)], where);
+        add_tensor(StepTensor::Role::grad, value, ++pending_[static_cast<size_t>(value)], value);
     sum = add.out;
     graph_.calls.push_back(std::move(add));
   }
@@ -200,10 +189,7 @@ class Builder {
           graph_.sinks.push_back(graph_.grad[static_cast<size_t>(i)]);
   }
 
-  int32_t stage(NodeId id) const { return stages_[static_cast<size_t>(id)]; }
-
   const Model& model_;
-  const std::vector<int32_t>& stages_;
   StepGraph graph_;
   std::vector<bool> needed_;
   std::vector<std::vector<TensorId>> stash_;  // per node
@@ -223,7 +209,30 @@ Desc StepGraph::desc(const Model& model, TensorId id, int64_t samples) const {
 
 StepGraph build_step_graph(const Model& model, Mode mode,
                            const std::vector<int32_t>& stage_of_node) {
-  return Builder(model, mode, stage_of_node).build();
+  StepGraph graph = Builder(model, mode).build();
+  place_folds(graph, model, stage_of_node);
+  return graph;
+}
+
+void place_folds(StepGraph& graph, const Model& model, const std::vector<int32_t>& stage_of_node) {
+  const auto stage = [&](NodeId id) { return stage_of_node[static_cast<size_t>(id)]; };
+  const auto made = [&](TensorId t) -> StepTensor& {
+    return graph.tensors[static_cast<size_t>(t)];
+  };
+  for (StepCall& call : graph.calls) {
+    if (call.kind == CallKind::join) {
+      const bool together = std::all_of(call.in.begin(), call.in.end(), [&](TensorId slice) {
+        return stage(made(slice).node) == stage(call.node);
+      });
+      call.where = together ? call.node : model.node(call.node).in.front();
+    } else if (call.kind == CallKind::add) {
+      const NodeId so_far = made(call.in[0]).maker, last = made(call.in[1]).maker;
+      call.where = stage(so_far) == stage(last) ? last : call.node;
+    } else {
+      continue;
+    }
+    made(call.out).maker = call.where;
+  }
 }
 
 }  // namespace weft

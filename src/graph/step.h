@@ -71,10 +71,14 @@ struct StepGraph {
   Desc desc(const Model& model, TensorId id, int64_t samples) const;
 };
 
-// The stage that runs the adds of a fold depends on the stages of the uses, so that the builder
-// gets the stage of each node. With a single stage the calls are the same; only `where` and `maker`
-// of adds differ.
+// The calls are the same for all stages.
 StepGraph build_step_graph(const Model& model, Mode mode,
                            const std::vector<int32_t>& stage_of_node);
+
+// Sets the node whose stage runs each add and join of gradients. An add runs in the stage of the
+// uses if all of them so far are in one stage (one message carries their sum), otherwise in the
+// stage of the value; a join in the stage of its slices if they are in one stage, otherwise in the
+// stage of the value.
+void place_folds(StepGraph& graph, const Model& model, const std::vector<int32_t>& stage_of_node);
 
 }  // namespace weft

@@ -85,7 +85,7 @@ void add_gathers(const Plan& plan, const ModePlan& mode, const std::vector<Stage
       const StageWork& stage = work[static_cast<size_t>(s)];
       const auto units = units_of(plan, stage, kind);
       for (size_t u = 0; u < units.size(); ++u)
-        for (const ParamId p : reads_of(plan, stage, units[u]))
+        for (const ParamId p : reads_of(*plan.model, stage, units[u]))
           for (int32_t d = 0; d < plan.config.data; ++d) {
             const int32_t owner = plan.owner_of_param[static_cast<size_t>(p)];
             if (plan.rank_of(s, d) == owner) continue;

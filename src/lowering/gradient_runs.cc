@@ -4,26 +4,22 @@
 
 namespace weft {
 
-namespace {
+bool drops_gradients(const Model& model, const PlanConfig& config) {
+  return config.data > 1 && config.micro_batches == config.data && config.shard != "none" &&
+         makes(model, config, Mode::train);
+}
 
-struct StageSum {
-  NodeId node;  // of the use
-  ParamId param;
-  int32_t sum;
-};
-
-// Per stage, in the order of its backward. Parameters are left out that are used elsewhere, too,
-// for which the step makes no gradient, or whose sums take all of the backward.
-std::vector<std::vector<StageSum>> sums_of_stages(const Plan& plan) {
-  const Model& model = *plan.model;
-  std::vector<std::vector<StageSum>> out(static_cast<size_t>(plan.stages()));
+std::vector<std::vector<StageSum>> sums_of_stages(const Model& model, const StepGraph& graph,
+                                                  const std::vector<int32_t>& stage_of_node,
+                                                  int32_t stages) {
+  std::vector<std::vector<StageSum>> out(static_cast<size_t>(stages));
   std::vector<int32_t> stage_of(model.params().size(), -1), found(model.params().size(), 0);
   std::vector<bool> one_stage(model.params().size(), true);
-  for (const StepCall& call : plan.mode(Mode::train).graph.calls) {
+  for (const StepCall& call : graph.calls) {
     if (call.kind != CallKind::weight_grad) continue;
     const ParamId param = model.node(call.node).weights[static_cast<size_t>(call.weight)];
     const auto p = static_cast<size_t>(param);
-    const int32_t stage = plan.stage_of_node[static_cast<size_t>(call.node)];
+    const int32_t stage = stage_of_node[static_cast<size_t>(call.node)];
     one_stage[p] = one_stage[p] && (stage_of[p] < 0 || stage_of[p] == stage);
     stage_of[p] = stage;
     ++found[p];
@@ -39,31 +35,37 @@ std::vector<std::vector<StageSum>> sums_of_stages(const Plan& plan) {
   return out;
 }
 
-}  // namespace
+RunOfSum cut_runs(const Model& model, const PlanConfig& config, const std::vector<StageSum>& sums) {
+  RunOfSum out;
+  int32_t run = 0;
+  int64_t bytes = 0;
+  NodeId node = -1;
+  for (const StageSum& sum : sums) {
+    // The gradients of a node are in one run: a parameter can be used twice by it.
+    if (bytes >= config.bucket_bytes && sum.node != node) {
+      ++run;
+      bytes = 0;
+    }
+    node = sum.node;
+    bytes = sum_of_bytes(bytes, padded_bytes(model.param(sum.param).desc()));
+    out[{sum.param, sum.sum}] = run;
+  }
+  return out;
+}
 
 std::vector<RunOfSum> gradient_runs(const Plan& plan) {
   std::vector<RunOfSum> out(static_cast<size_t>(plan.positions()));
-  const PlanConfig& c = plan.config;
-  const bool once = c.data > 1 && c.micro_batches == c.data && c.shard != "none";
-  if (!once || !plan.mode(Mode::train).present) return out;
-  const auto sums = sums_of_stages(plan);
+  if (!drops_gradients(*plan.model, plan.config)) return out;
+  const ModePlan& mode = plan.mode(Mode::train);
+  const auto sums = sums_of_stages(*plan.model, mode.graph, plan.stage_of_node, plan.stages());
   for (size_t position = 0; position < out.size(); ++position) {
-    int32_t run = 0;
-    int64_t bytes = 0;
-    NodeId node = -1;
-    for (const Action& action : plan.mode(Mode::train).schedule.rows[position]) {
+    std::vector<StageSum> made;
+    for (const Action& action : mode.schedule.rows[position]) {
       if (action.kind != Kind::B && action.kind != Kind::W) continue;
-      for (const StageSum& sum : sums[static_cast<size_t>(action.stage)]) {
-        // The gradients of a node are in one run: a parameter can be used twice by it.
-        if (bytes >= c.bucket_bytes && sum.node != node) {
-          ++run;
-          bytes = 0;
-        }
-        node = sum.node;
-        bytes = sum_of_bytes(bytes, padded_bytes(plan.model->param(sum.param).desc()));
-        out[position][{sum.param, sum.sum}] = run;
-      }
+      const std::vector<StageSum>& own = sums[static_cast<size_t>(action.stage)];
+      made.insert(made.end(), own.begin(), own.end());
     }
+    out[position] = cut_runs(*plan.model, plan.config, made);
   }
   return out;
 }

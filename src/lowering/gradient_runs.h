@@ -12,9 +12,29 @@
 
 namespace weft {
 
-// The run of each sum that is not kept, by parameter and sum, per position. A parameter is in runs
-// only if all its uses are in one stage, so that they end from the last to the first.
+// A gradient of a parameter that a stage makes.
+struct StageSum {
+  NodeId node;  // of the use
+  ParamId param;
+  int32_t sum;
+};
+
+// Whether training has such accumulators.
+bool drops_gradients(const Model& model, const PlanConfig& config);
+
+// Per stage, in the order of its backward. `graph`: of training. Parameters are omitted that are
+// used elsewhere, too, for which the step makes no gradient, or whose sums take all of the
+// backward.
+std::vector<std::vector<StageSum>> sums_of_stages(const Model& model, const StepGraph& graph,
+                                                  const std::vector<int32_t>& stage_of_node,
+                                                  int32_t stages);
+
+// The run of each sum that is not kept, by parameter and sum. A parameter is in runs only if all
+// its uses are in one stage, so that they end from the last to the first.
 using RunOfSum = std::map<std::pair<ParamId, int32_t>, int32_t>;
+// `sums`: of the stages of a position, in the order of their backward.
+RunOfSum cut_runs(const Model& model, const PlanConfig& config, const std::vector<StageSum>& sums);
+// Per position.
 std::vector<RunOfSum> gradient_runs(const Plan& plan);
 
 }  // namespace weft

@@ -5,6 +5,7 @@
 
 #include "lowering/edges.h"
 #include "lowering/parameters.h"
+#include "lowering/units.h"
 #include "tensor/byte_count.h"
 
 namespace weft {
@@ -128,27 +129,21 @@ class RankLayout {
     }
   }
 
-  // The units of an action use the slots in turn.
   void place_gathers() {
-    std::array<int64_t, kGatherSlots> bytes = {};
+    GatherSlots slots;
     const Edge* before = nullptr;
-    int32_t turn = 0;
-    int64_t offset = 0;
     for (const int32_t i : program_.edges) {
       Edge& e = edge(i);
       if (e.kind != EdgeKind::gather || e.to_rank != rank_) continue;
       const bool same = before && before->to_stage == e.to_stage && before->action == e.action;
-      if (!same || before->unit != e.unit) {
-        turn = same ? turn + 1 : 0;
-        offset = 0;
-      }
-      const int32_t slot = turn % kGatherSlots;
+      if (!same) slots.begin_action();
+      if (!same || before->unit != e.unit) slots.begin_unit();
+      const auto [slot, offset] = slots.add(padded_bytes(e.desc[0]));
       e.landing = {static_cast<int32_t>(program_.rings.size()) + slot, offset};
-      offset = sum_of_bytes(offset, padded_bytes(e.desc[0]));
-      bytes[static_cast<size_t>(slot)] = std::max(bytes[static_cast<size_t>(slot)], offset);
       before = &e;
     }
-    for (size_t slot = 0; before && slot < bytes.size(); ++slot) add_ring(bytes[slot], 1, 1);
+    if (!before) return;
+    for (const int64_t bytes : slots.bytes()) add_ring(bytes, 1, 1);
   }
 
   const Plan& plan_;

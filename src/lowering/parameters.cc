@@ -7,7 +7,6 @@
 #include <map>
 #include <numeric>
 
-#include "lowering/gradient_runs.h"
 #include "tensor/byte_count.h"
 
 namespace weft {
@@ -21,25 +20,21 @@ void place(ResidentTensor& tensor, int64_t& top) {
   top = sum_of_bytes(top, tensor.bytes());
 }
 
-// Those of a run lie side by side in its slot.
 void place_runs(std::vector<ResidentParam>& resident, int64_t& top) {
-  std::array<int64_t, kRunSlots> size = {}, base = {};
-  std::map<int32_t, int64_t> used;  // per run
+  RunSlots slots;
   const auto each = [&](const auto& f) {
     for (ResidentParam& p : resident)
       for (ResidentTensor& t : p.tensors)
-        if (t.run >= 0) f(t, static_cast<size_t>(t.run % kRunSlots));
+        if (t.run >= 0) f(t);
   };
-  each([&](ResidentTensor& t, size_t slot) {
-    place(t, used[t.run]);
-    size[slot] = std::max(size[slot], used[t.run]);
-  });
-  for (size_t slot = 0; slot < size.size(); ++slot) {
+  each([&](ResidentTensor& t) { t.place = {0, slots.add(t.run, t.bytes())}; });
+  std::array<int64_t, kRunSlots> base = {};
+  for (size_t slot = 0; slot < base.size(); ++slot) {
     base[slot] = top;
-    top = sum_of_bytes(top, size[slot]);
+    top = sum_of_bytes(top, slots.bytes()[slot]);
   }
-  each([&](ResidentTensor& t, size_t slot) {
-    t.place.offset = sum_of_bytes(t.place.offset, base[slot]);
+  each([&](ResidentTensor& t) {
+    t.place.offset = sum_of_bytes(t.place.offset, base[static_cast<size_t>(t.run % kRunSlots)]);
   });
 }
 
@@ -58,8 +53,8 @@ void set_runs(const RunOfSum& runs, ResidentParam& param) {
 }  // namespace
 
 ResidentParam resident_param(const Model& model, const PlanConfig& config, ParamId param,
-                             bool owned, const std::vector<bool>& local, int32_t replica,
-                             int32_t replicas) {
+                             bool owned, const std::vector<bool>& local, const RunOfSum& runs,
+                             int32_t replica, int32_t replicas) {
   const Desc desc = model.param(param).desc();
   ResidentParam out{.param = param,
                     .owned = owned,
@@ -81,15 +76,27 @@ ResidentParam resident_param(const Model& model, const PlanConfig& config, Param
     }
   for (int s = 0; out.updated && s < slots(config.optim); ++s)
     out.tensors.push_back({.role = Role::state, .desc = desc});
-  if (!owned) return out;
-  out.tensors.push_back(
-      {.role = Role::squares, .desc = {DType::f64, {norm_blocks(desc.elements())}}});
+  if (owned)
+    out.tensors.push_back(
+        {.role = Role::squares, .desc = {DType::f64, {norm_blocks(desc.elements())}}});
+  set_runs(runs, out);
   return out;
 }
 
-std::vector<int32_t> owners_of(const Plan& plan) {
-  const auto& params = plan.model->params();
-  std::vector<int64_t> owned(static_cast<size_t>(plan.config.ranks), 0);
+int64_t RunSlots::add(int32_t run, int64_t bytes) {
+  int64_t& used = used_[run];
+  const int64_t offset = used;
+  used = sum_of_bytes(used, bytes);
+  int64_t& size = bytes_[static_cast<size_t>(run % kRunSlots)];
+  size = std::max(size, used);
+  return offset;
+}
+
+std::vector<int32_t> choose_owners(
+    const Model& model, int32_t ranks,
+    const std::function<std::vector<int32_t>(const Param&)>& candidates) {
+  const auto& params = model.params();
+  std::vector<int64_t> owned(static_cast<size_t>(ranks), 0);
   std::vector<int32_t> out(params.size(), -1);
   std::vector<size_t> order(params.size());
   std::iota(order.begin(), order.end(), size_t{0});
@@ -97,18 +104,25 @@ std::vector<int32_t> owners_of(const Plan& plan) {
     return padded_bytes(params[a].desc()) > padded_bytes(params[b].desc());
   });
   for (const size_t p : order) {
-    const Param& param = params[p];
     int32_t& owner = out[p];
-    const NodeId first = param.uses.front().node;
-    for (int32_t d = 0; d < plan.replicas_of_node(first); ++d) {
-      const int32_t rank = plan.rank_of_node(first, d);
+    for (const int32_t rank : candidates(params[p]))
       if (owner < 0 || owned[static_cast<size_t>(rank)] < owned[static_cast<size_t>(owner)])
         owner = rank;
-    }
+    if (owner < 0) continue;
     int64_t& bytes = owned[static_cast<size_t>(owner)];
-    bytes = sum_of_bytes(bytes, padded_bytes(param.desc()));
+    bytes = sum_of_bytes(bytes, padded_bytes(params[p].desc()));
   }
   return out;
+}
+
+std::vector<int32_t> owners_of(const Plan& plan) {
+  return choose_owners(*plan.model, plan.config.ranks, [&plan](const Param& param) {
+    const NodeId first = param.uses.front().node;
+    std::vector<int32_t> out;
+    for (int32_t d = 0; d < plan.replicas_of_node(first); ++d)
+      out.push_back(plan.rank_of_node(first, d));
+    return out;
+  });
 }
 
 std::vector<int32_t> updaters_of(const Plan& plan, ParamId param) {
@@ -126,6 +140,7 @@ void place_parameters(Plan& plan) {
   plan.resident.assign(ranks, {});
   plan.permanent_bytes.assign(ranks, 0);
   const std::vector<RunOfSum> runs = gradient_runs(plan);
+  const RunOfSum none;  // replicas of single stages keep their accumulators
   for (ParamId p = 0; p < static_cast<ParamId>(model.params().size()); ++p) {
     std::map<int32_t, std::vector<bool>> local;  // per rank that uses it
     const Param& param = model.param(p);
@@ -136,11 +151,10 @@ void place_parameters(Plan& plan) {
         here[static_cast<size_t>(use.sum)] = true;
       }
     for (const auto& [rank, here] : local) {
-      plan.resident[static_cast<size_t>(rank)].push_back(
-          resident_param(model, plan.config, p, rank == plan.owner_of_param[static_cast<size_t>(p)],
-                         here, plan.replica_of(rank), plan.replicas_at(rank)));
-      if (const auto at = static_cast<size_t>(plan.position_of(rank)); at < runs.size())
-        set_runs(runs[at], plan.resident[static_cast<size_t>(rank)].back());
+      const auto at = static_cast<size_t>(plan.position_of(rank));
+      plan.resident[static_cast<size_t>(rank)].push_back(resident_param(
+          model, plan.config, p, rank == plan.owner_of_param[static_cast<size_t>(p)], here,
+          at < runs.size() ? runs[at] : none, plan.replica_of(rank), plan.replicas_at(rank)));
     }
   }
   for (size_t r = 0; r < ranks; ++r) {

@@ -4,6 +4,9 @@
 #include <map>
 #include <tuple>
 
+#include "graph/expand.h"
+#include "graph/shard.h"
+
 namespace weft {
 
 namespace {
@@ -28,11 +31,29 @@ size_t end_of_pieces(const Model& model, size_t begin) {
 
 }  // namespace
 
+Result<std::shared_ptr<const Model>> pieces_of(const std::shared_ptr<const Model>& whole,
+                                               int32_t tensor) {
+  return whole->axes().empty() ? shard(whole, tensor) : expand(*whole);
+}
+
+// A segment of an evaluation fills the pipeline like one of training. Deliveries of outputs, which
+// are large, are not multiplied.
+int32_t forward_micro_batches(const PlanConfig& config, Mode mode, const Schedule& train) {
+  if (mode != Mode::infer || train.updates == 0) return train.micro_batches;
+  int32_t most = config.micro_batches;
+  for (const int32_t replicas : train.replicas) most = std::max(most, replicas);
+  return most;
+}
+
+int32_t place_of(const Model& model, NodeId node, int32_t shard_ranks) {
+  const int64_t shard = model.node(node).shard;
+  return static_cast<int32_t>(shard * shard_ranks / model.shards());
+}
+
 SegmentedStages cut_segments(const Model& model, const std::vector<int32_t>& stage_of_node,
                              int32_t shard_ranks) {
-  const auto shards = int64_t{model.shards()};
-  const auto place_of = [&](size_t id) {
-    return static_cast<int32_t>(model.nodes()[id].shard * shard_ranks / shards);
+  const auto place_at = [&](size_t id) {
+    return place_of(model, static_cast<NodeId>(id), shard_ranks);
   };
   std::vector<Key> key_of_node(stage_of_node.size());
   // Of the stage, that a value passes on its way to the node.
@@ -41,8 +62,8 @@ SegmentedStages cut_segments(const Model& model, const std::vector<int32_t>& sta
     for (NodeId from : model.nodes()[id].in) {
       const auto i = static_cast<size_t>(from);
       if (model.node(from).is_input() || stage_of_node[i] != stage_of_node[id]) continue;
-      const auto& [stage, before, place] = key_of_node[i];
-      index = std::max(index, before + (place == place_of(id) ? 0 : 1));
+      const auto& [stage, before, other] = key_of_node[i];
+      index = std::max(index, before + (other == place_at(id) ? 0 : 1));
     }
     // Uses that share an accumulator add to it in the order of the nodes.
     for (const ParamId w : model.nodes()[id].weights) {
@@ -66,7 +87,7 @@ SegmentedStages cut_segments(const Model& model, const std::vector<int32_t>& sta
     for (size_t i = id; i < end; ++i) index = std::max(index, exchanges_before(i));
     for (; id < end; ++id) {
       if (model.nodes()[id].is_input()) continue;
-      key_of_node[id] = {stage_of_node[id], index, place_of(id)};
+      key_of_node[id] = {stage_of_node[id], index, place_at(id)};
       number[key_of_node[id]] = 0;
     }
   }

@@ -10,6 +10,16 @@
 
 namespace weft {
 
+// The model that is run: `whole`, or the pieces of its nodes.
+Result<std::shared_ptr<const Model>> pieces_of(const std::shared_ptr<const Model>& whole,
+                                               int32_t tensor);
+
+// Micro-batches of a mode without backward, by the schedule of training.
+int32_t forward_micro_batches(const PlanConfig& config, Mode mode, const Schedule& train);
+
+// Which of the ranks that share a stage has the node.
+int32_t place_of(const Model& model, NodeId node, int32_t shard_ranks);
+
 // The stages of a pipeline as segments, in an order in which tensors are sent forward only.
 struct SegmentedStages {
   std::vector<Segment> segments;

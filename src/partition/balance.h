@@ -21,8 +21,7 @@ struct RunOfNodes {
 
 struct BytesOfRun {
   int64_t all = 0;
-  int64_t least = 0;    // no longer run that begins at the same node needs less
-  int64_t scratch = 0;  // the part of `all` that the stages of a rank share
+  int64_t least = 0;  // no longer run that begins at the same node needs less
 };
 
 struct ChainLoads {

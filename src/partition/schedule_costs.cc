@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "partition/run_bytes.h"
+#include "partition/stages.h"
 
 namespace weft {
 
@@ -40,16 +41,16 @@ Status add_bytes(const Model& model, const PlanConfig& config, const std::vector
   const std::vector<NodeTimes> analysed =
       times.empty() ? analysed_times(model, config.micro_batch_size) : std::vector<NodeTimes>();
   const OpNodes ops(model, config.micro_batch_size, times);
+  const PlanConfig pipeline = pipeline_config(config);
   WEFT_TRY_ASSIGN(Schedule split,
-                  make_zb_h1({.ranks = config.ranks, .micro_batches = config.micro_batches}));
+                  make_zb_h1({.ranks = pipeline.ranks, .micro_batches = pipeline.micro_batches}));
   WEFT_TRY_ASSIGN(RunBytes bytes, RunBytes::make(model, config, ops, std::move(split)));
   for (size_t s = 0, begin = 0, end = 0; s < stages; ++s, begin = end) {
     while (end < ops.ids.size() &&
            stage_of_node[static_cast<size_t>(ops.ids[end])] == static_cast<int32_t>(s))
       ++end;
     bytes.add_to(out, {s, begin, end});
-    const NodeTimes again =
-        remade_seconds(bytes.work({s, begin, end}), times.empty() ? analysed : times);
+    const NodeTimes again = bytes.remade({s, begin, end}, times.empty() ? analysed : times);
     out.input[s] += again.input;
     out.weight[s] += again.weight;
     // The activations that recompute auto will drop are not known yet. The order with one

@@ -11,9 +11,9 @@ ScheduleCosts schedule_costs(const Model& model, const PlanConfig& config,
                              const std::vector<NodeTimes>& times,
                              const std::vector<int32_t>& stage_of_node);
 
-// Bytes: of the tensors that the stages will keep from one action to another, and of parameters,
-// with config.memory_limit as the cap. Messages in transit, and memory that only one action needs,
-// are not included. Adds the time of recompute.
+// `config`: of all ranks. Bytes: of the tensors that the stages will keep from one action to
+// another, and of parameters, with config.memory_limit as the cap. Messages in transit, and memory
+// that only one action needs, are not included. Adds the time of recompute.
 Status add_bytes(const Model& model, const PlanConfig& config, const std::vector<NodeTimes>& times,
                  const std::vector<int32_t>& stage_of_node, ScheduleCosts& out);
 

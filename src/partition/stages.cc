@@ -5,8 +5,8 @@
 
 #include "base/text.h"
 #include "partition/balance.h"
+#include "partition/cut_search.h"
 #include "partition/pipedream_stages.h"
-#include "partition/run_bytes.h"
 #include "plan/schedule_choice.h"
 #include "tensor/byte_count.h"
 
@@ -108,50 +108,49 @@ Result<Partition> split_by_parameters(const Model& model, const OpNodes& ops, in
   return partition_by_cost({.cost = elements, .edges = ops.edges}, stages);
 }
 
-// If a rank has several stages, the limit applies to their sum, which a search from stage to stage
-// does not know. Therefore each stage first has the whole limit. If a rank then exceeds it, its
-// stages get shares of the limit in proportion to their bytes, several times. The result does not
-// exceed the limit, but need not be the best.
-Result<Partition> split_within(const PlanConfig& config, const NodeCosts& costs,
-                               const ChainLoads& loads, std::vector<StageRoom> rooms) {
-  for (StageRoom& room : rooms)
-    if (const int64_t limit = limit_of(config, static_cast<size_t>(room.rank)); limit < kNoLimit)
-      room.max_bytes = limit;
-  constexpr int kAttempts = 8;
-  for (int attempt = 0;; ++attempt) {
-    WEFT_TRY_ASSIGN(Partition partition, partition_for(costs, loads, rooms));
-    std::vector<int64_t> own(static_cast<size_t>(config.ranks), 0), scratch = own,
-                                                                    taken(rooms.size(), 0);
-    for (size_t s = 0; s < rooms.size(); ++s) {
-      const auto begin = static_cast<size_t>(partition.first_node[s]);
-      const size_t end = s + 1 < rooms.size() ? static_cast<size_t>(partition.first_node[s + 1])
-                                              : costs.cost.size();
-      const auto r = static_cast<size_t>(rooms[s].rank);
-      const BytesOfRun run = loads.bytes({s, begin, end});
-      taken[s] = run.all;
-      own[r] = sum_of_bytes(own[r], run.all - run.scratch);
-      scratch[r] = std::max(scratch[r], run.scratch);
+// The limit of a rank, which is for all its stages; of ranks that run a stage in turn the least.
+std::vector<int64_t> limits_of(const PlanConfig& pipeline, const Schedule& schedule) {
+  std::vector<int64_t> out(static_cast<size_t>(pipeline.ranks), kNoLimit);
+  for (int32_t s = 0; s < schedule.stages; ++s)
+    for (int32_t i = 0; i < schedule.replicas_of(s); ++i) {
+      int64_t& limit = out[static_cast<size_t>(schedule.rank_of(s, 0))];
+      limit = std::min(limit, limit_of(pipeline, static_cast<size_t>(schedule.rank_of(s, i))));
     }
-    bool fits = true;
-    for (size_t s = 0; s < rooms.size(); ++s) {
-      const auto r = static_cast<size_t>(rooms[s].rank);
-      const int64_t sum = sum_of_bytes(own[r], scratch[r]), limit = limit_of(config, r);
-      if (sum <= limit) continue;
-      fits = false;
-      rooms[s].max_bytes = static_cast<int64_t>(
-          static_cast<double>(taken[s]) * static_cast<double>(limit) / static_cast<double>(sum));
-    }
-    if (fits || attempt == kAttempts) return partition;
-  }
+  return out;
 }
 
-Result<Partition> split_for_machines(const Model& model, const PlanConfig& config,
-                                     const OpNodes& ops, const NodeCosts& costs) {
+std::vector<size_t> first_nodes(const Partition& partition) {
+  return {partition.first_node.begin(), partition.first_node.end()};
+}
+
+// For ranks with several stages: searches from cuts without a limit, by time, by parameters and
+// into equal numbers of nodes. If no cuts are within the limits, the result is the nearest to them.
+Result<Partition> split_by_search(const Model& model, const OpNodes& ops, const NodeCosts& costs,
+                                  std::span<const StageRoom> rooms, const ChainLoads& loads,
+                                  CutSearch& search) {
+  const auto stages = static_cast<int32_t>(rooms.size());
+  WEFT_TRY_ASSIGN(const Partition by_time, partition_for(costs, loads, rooms));
+  search.start(first_nodes(by_time));
+  if (!search.fits()) {
+    WEFT_TRY_ASSIGN(const Partition by_parameters, split_by_parameters(model, ops, stages));
+    search.start(first_nodes(by_parameters));
+  }
+  if (!search.fits()) {
+    WEFT_TRY_ASSIGN(const Partition even, partition_uniform(costs, stages));
+    search.start(first_nodes(even));
+  }
+  const std::vector<int32_t> cuts(search.best().begin() + 1, search.best().end());
+  return partition_at(costs, cuts);
+}
+
+Result<Partition> split_for_machines(const Model& model, const PlanConfig& all,
+                                     const PlanConfig& config, const OpNodes& ops,
+                                     const NodeCosts& costs) {
   WEFT_TRY_ASSIGN(const ScheduleChoice choice, choose_schedule(config));
   WEFT_TRY_ASSIGN(const Schedule schedule, make_schedule(choice, config, {}));
   std::vector<StageRoom> rooms;
   for (int32_t s = 0; s < schedule.stages; ++s) {
-    StageRoom room{.rank = schedule.rank_of(s, 0), .speed = 1};
+    StageRoom room{.rank = schedule.rank_of(s, 0) * all.shard_ranks, .speed = 1};
     // Replicas run in turn: a stage with r of them is as fast as r of the slowest one.
     for (int32_t i = 0; !config.machines.speeds.empty() && i < schedule.replicas_of(s); ++i) {
       const double speed = config.machines.speeds[static_cast<size_t>(schedule.rank_of(s, i))];
@@ -161,13 +160,20 @@ Result<Partition> split_for_machines(const Model& model, const PlanConfig& confi
     rooms.push_back(room);
   }
   const CutLoads cuts = cut_loads(model, config, ops);
-  if (!cuts_by_bytes(config))
-    return partition_for(costs, {.cut_time = cuts.time, .bytes = {}}, rooms);
-  WEFT_TRY_ASSIGN(RunBytes bytes, RunBytes::make(model, config, ops, schedule));
-  return split_within(
-      config, costs,
-      {.cut_time = cuts.time, .bytes = [&bytes](const RunOfNodes& run) { return bytes.of(run); }},
-      std::move(rooms));
+  ChainLoads loads{.cut_time = cuts.time, .bytes = {}};
+  if (!cuts_by_bytes(config)) return partition_for(costs, loads, rooms);
+  WEFT_TRY_ASSIGN(RunBytes bytes, RunBytes::make(model, all, ops, schedule));
+  const std::vector<int64_t> limits = limits_of(config, schedule);
+  if (schedule.stages > schedule.ranks()) {
+    CutSearch search(ops, schedule, limits, config.machines.speeds, bytes);
+    return split_by_search(model, ops, costs, rooms, loads, search);
+  }
+  loads.bytes = [&bytes](const RunOfNodes& run) { return bytes.of(run); };
+  for (size_t s = 0; s < rooms.size(); ++s)
+    if (const int64_t limit = limits[static_cast<size_t>(schedule.rank_of_stage[s])];
+        limit < kNoLimit)
+      rooms[s].max_bytes = limit;
+  return partition_for(costs, loads, rooms);
 }
 
 }  // namespace
@@ -236,8 +242,18 @@ CutLoads cut_loads(const Model& model, const PlanConfig& config, const OpNodes& 
   return out;
 }
 
-Result<std::vector<int32_t>> choose_stages(const Model& model, const PlanConfig& config,
+PlanConfig pipeline_config(const PlanConfig& config) {
+  PlanConfig out = replica_config(config);
+  out.ranks /= config.shard_ranks;
+  const auto shared = static_cast<size_t>(config.shard_ranks);
+  out.machines.keep_least(static_cast<size_t>(out.ranks),
+                          [shared](size_t i) { return i / shared; });
+  return out;
+}
+
+Result<std::vector<int32_t>> choose_stages(const Model& model, const PlanConfig& all,
                                            int32_t stages) {
+  const PlanConfig config = pipeline_config(all);
   const OpNodes ops(model, config.micro_batch_size, config.times);
   const NodeCosts costs{.cost = ops.costs, .edges = ops.edges};
   const auto split = [&]() -> Result<Partition> {
@@ -250,7 +266,7 @@ Result<std::vector<int32_t>> choose_stages(const Model& model, const PlanConfig&
       case SplitBy::cost: break;
     }
     return config.machines.any() || cuts_by_bytes(config) || !config.stage_replicas.empty()
-               ? split_for_machines(model, config, ops, costs)
+               ? split_for_machines(model, all, config, ops, costs)
                : partition_by_cost(costs, stages);
   };
   WEFT_TRY_ASSIGN(const Partition partition, split());

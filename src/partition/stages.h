@@ -30,9 +30,13 @@ int64_t limit_of(const PlanConfig& config, size_t rank);
 // Whether the cuts depend on bytes.
 bool cuts_by_bytes(const PlanConfig& config);
 
-// The stage of every node of the model, by `config`. Errors name the cut, the type, the sizes or
-// the rank that is not valid.
-Result<std::vector<int32_t>> choose_stages(const Model& model, const PlanConfig& config,
+// The configuration for the code that orders the actions of stages: a replica, whose ranks that
+// share a stage are one rank, as fast and as large as the least of them.
+PlanConfig pipeline_config(const PlanConfig& config);
+
+// The stage of every node of the model, by the configuration of all ranks. Errors name the cut, the
+// type, the sizes or the rank that is not valid.
+Result<std::vector<int32_t>> choose_stages(const Model& model, const PlanConfig& all,
                                            int32_t stages);
 
 // The names of the first nodes of stages 1, 2, ...

@@ -117,15 +117,8 @@ PlanConfig replica_config(const PlanConfig& config) {
   for (int32_t d = 0; d < config.data; ++d)
     out.micro_batches =
         std::max(out.micro_batches, all.begin((d + 1) * groups) - all.begin(d * groups));
-  const auto keep_least = [&](auto& list) {
-    for (size_t i = static_cast<size_t>(ranks); i < list.size(); ++i) {
-      auto& least = list[i % static_cast<size_t>(ranks)];
-      least = std::min(least, list[i]);
-    }
-    if (!list.empty()) list.resize(static_cast<size_t>(ranks));
-  };
-  keep_least(out.machines.speeds);
-  keep_least(out.machines.memory);
+  const auto own = static_cast<size_t>(ranks);
+  out.machines.keep_least(own, [own](size_t i) { return i % own; });
   return out;
 }
 

@@ -1,5 +1,9 @@
 #include "plan/times.h"
 
+#include <cmath>
+
+#include <algorithm>
+
 namespace weft {
 
 std::vector<NodeTimes> analysed_times(const Model& model, int64_t samples) {
@@ -22,6 +26,19 @@ std::vector<NodeTimes> analysed_times(const Model& model, int64_t samples) {
                                     times * cost.weight_flops / kFlops};
   }
   return out;
+}
+
+void Machines::keep_least(size_t groups, const std::function<size_t(size_t)>& group) {
+  std::vector<double> slowest(speeds.empty() ? 0 : groups, INFINITY);
+  for (size_t i = 0; i < speeds.size(); ++i)
+    slowest[group(i)] = std::min(slowest[group(i)], speeds[i]);
+  std::vector<int64_t> smallest(memory.empty() ? 0 : groups, 0);
+  for (size_t i = 0; i < memory.size(); ++i) {
+    int64_t& least = smallest[group(i)];
+    if (memory[i] > 0) least = least > 0 ? std::min(least, memory[i]) : memory[i];
+  }
+  speeds = std::move(slowest);
+  memory = std::move(smallest);
 }
 
 std::vector<NodeTimes> times_of_pieces(const Model& model, int64_t samples,

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "graph/model.h"
@@ -35,6 +36,9 @@ struct Machines {
   double latency = 0;           // of a message, in seconds
   double bandwidth = 0;         // of a link in each direction, in bytes per second; 0: no limit
   bool any() const { return !speeds.empty() || latency > 0 || bandwidth > 0; }
+  // Groups of ranks as one rank each, which is as fast and as large as the least of them. `group`:
+  // of a rank.
+  void keep_least(size_t groups, const std::function<size_t(size_t)>& group);
 };
 
 }  // namespace weft

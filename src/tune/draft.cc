@@ -5,8 +5,6 @@
 #include <numeric>
 
 #include "base/text.h"
-#include "graph/expand.h"
-#include "graph/shard.h"
 #include "lowering/parameters.h"
 #include "lowering/segments.h"
 #include "partition/pipedream_stages.h"
@@ -19,26 +17,6 @@
 namespace weft {
 
 namespace {
-
-// The configuration with the ranks that share a stage as one rank, which is as fast as the slowest
-// of them. The code that cuts stages and orders actions does not know shards.
-PlanConfig pipeline_of(PlanConfig config) {
-  const auto shared = static_cast<size_t>(config.shard_ranks);
-  config.ranks /= config.shard_ranks;
-  config.memory_limit = bytes_of_many(config.memory_limit, config.shard_ranks);
-  Machines& m = config.machines;
-  for (size_t r = 0; r < static_cast<size_t>(config.ranks); ++r) {
-    const auto first = static_cast<std::ptrdiff_t>(r * shared);
-    const auto end = first + static_cast<std::ptrdiff_t>(shared);
-    if (!m.speeds.empty())
-      m.speeds[r] = *std::min_element(m.speeds.begin() + first, m.speeds.begin() + end);
-    if (!m.memory.empty())
-      m.memory[r] = std::accumulate(m.memory.begin() + first, m.memory.begin() + end, int64_t{0});
-  }
-  if (!m.speeds.empty()) m.speeds.resize(static_cast<size_t>(config.ranks));
-  if (!m.memory.empty()) m.memory.resize(static_cast<size_t>(config.ranks));
-  return config;
-}
 
 void set_mesh(PlanConfig& config, const PlanConfig& all) {
   config.ranks = all.ranks;
@@ -58,12 +36,8 @@ Status make_mode(Plan& plan, Mode which, const Schedule& train) {
   if (!mode.present) return {};
   mode.graph = build_step_graph(model, which, plan.stage_of_node);
   if (which != Mode::train) {
-    // A segment of an evaluation fills the pipeline like one of training. Deliveries of outputs,
-    // which are large, are not multiplied.
-    const int32_t micro_batches = which == Mode::infer && train.updates > 0
-                                      ? std::max(plan.config.micro_batches, plan.most_replicas())
-                                      : train.micro_batches;
-    WEFT_TRY_ASSIGN(const Schedule forward, make_forward(train, micro_batches));
+    WEFT_TRY_ASSIGN(const Schedule forward,
+                    make_forward(train, forward_micro_batches(plan.config, which, train)));
     mode.schedule = with_segments(forward, plan.segments, plan.config.shard_ranks);
   } else if (train.forward_only) {
     return Status(Code::invalid,
@@ -102,8 +76,7 @@ Status check_shared_gradients(const Plan& plan) {
 
 // The model that is run. All pieces of a node belong to its stage.
 Status make_pieces(Plan& plan) {
-  WEFT_TRY_ASSIGN(plan.model, plan.whole->axes().empty() ? shard(plan.whole, plan.config.tensor)
-                                                         : expand(*plan.whole));
+  WEFT_TRY_ASSIGN(plan.model, pieces_of(plan.whole, plan.config.tensor));
   for (const Node& node : plan.model->nodes())
     plan.stage_of_node.push_back(plan.stage_of_whole[static_cast<size_t>(node.origin)]);
   plan.pieces.resize(plan.whole->params().size());
@@ -186,7 +159,7 @@ Result<Schedule> training_schedule(Plan& plan, const ScheduleChoice& choice,
   std::vector<int32_t> rank_of_stage(static_cast<size_t>(choice.stages));
   std::iota(rank_of_stage.begin(), rank_of_stage.end(), 0);
   if (made_from_costs(choice)) {
-    WEFT_TRY(add_bytes(model, config, config.times, plan.stage_of_whole, costs));
+    WEFT_TRY(add_bytes(model, all, config.times, plan.stage_of_whole, costs));
     if (config.memory_limit > 0 && config.recompute != "auto")
       costs.excess = [&plan, &all,
                       slack = config.slack > 0 ? config.slack
@@ -217,15 +190,16 @@ Result<Schedule> training_schedule(Plan& plan, const ScheduleChoice& choice,
 
 }  // namespace
 
-PlanConfig pipeline_config(const PlanConfig& config) { return pipeline_of(replica_config(config)); }
-
 Result<Draft> draft_of(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
   Plan plan;
   plan.whole = model;
   plan.config = pipeline_config(config);
   WEFT_TRY(choose_replicas(*model, plan.config));
+  PlanConfig all = config;
+  all.cuts = plan.config.cuts;
+  all.stage_replicas = plan.config.stage_replicas;
   WEFT_TRY_ASSIGN(const ScheduleChoice choice, choose_schedule(plan.config));
-  WEFT_TRY_ASSIGN(plan.stage_of_whole, choose_stages(*model, plan.config, choice.stages));
+  WEFT_TRY_ASSIGN(plan.stage_of_whole, choose_stages(*model, all, choice.stages));
   keep_cuts(plan);
   WEFT_TRY(make_pieces(plan));
   WEFT_TRY_ASSIGN(const Schedule train, training_schedule(plan, choice, config));

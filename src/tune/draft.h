@@ -15,10 +15,6 @@ struct Draft {
   std::pair<size_t, int64_t> excess() const;
 };
 
-// The configuration for cutting stages and ordering actions: one replica, in which the ranks that
-// share a stage are one rank.
-PlanConfig pipeline_config(const PlanConfig& config);
-
 // The draft of the configuration, without limits.
 Result<Draft> draft_of(const std::shared_ptr<const Model>& model, const PlanConfig& config);
 

@@ -1,4 +1,4 @@
-// Searches for a draft within the memory limits.
+// Plans within the memory limits; for zb-auto, a search for the order of actions.
 #pragma once
 
 #include "tune/draft.h"

@@ -1,0 +1,98 @@
+#include "partition/cut_search.h"
+
+#include <algorithm>
+
+namespace weft {
+
+namespace {
+
+constexpr size_t kPassed = 8;  // maximum number of stages that pass nodes on
+
+}  // namespace
+
+CutSearch::CutSearch(const OpNodes& ops, const Schedule& schedule, std::vector<int64_t> limits,
+                     std::vector<double> speeds, RunBytes& bytes)
+    : rank_of_stage_(schedule.rank_of_stage.begin(), schedule.rank_of_stage.end()),
+      limits_(std::move(limits)),
+      speeds_(std::move(speeds)),
+      time_(1, 0.0),
+      bytes_(bytes) {
+  speeds_.resize(limits_.size(), 1.0);
+  for (const double cost : ops.costs) time_.push_back(time_.back() + cost);
+}
+
+void CutSearch::start(std::vector<size_t> first_nodes) {
+  Judged now = judge(first_nodes);
+  for (bool moved = true; moved;) {
+    moved = false;
+    std::vector<size_t> next = first_nodes;
+    for (std::vector<size_t>& tried : moves(first_nodes, now.rank)) {
+      left_ -= static_cast<int64_t>(tried.size());
+      if (left_ < 0) break;
+      const Judged judged = judge(tried);
+      if (!(judged < now)) continue;
+      now = judged;
+      next = std::move(tried);
+      moved = true;
+    }
+    first_nodes = std::move(next);
+  }
+  if (!best_.empty() && !(now < judged_)) return;
+  best_ = std::move(first_nodes);
+  judged_ = now;
+}
+
+CutSearch::Judged CutSearch::judge(const std::vector<size_t>& first) {
+  Judged out;
+  std::vector<std::vector<RunOfNodes>> stages(limits_.size());
+  for (size_t s = 0; s < first.size(); ++s) {
+    const size_t end = s + 1 < first.size() ? first[s + 1] : time_.size() - 1,
+                 r = rank_of_stage_[s];
+    stages[r].push_back({s, first[s], end});
+    const double time = (time_[end] - time_[first[s]]) / speeds_[r];
+    if (time <= out.slowest) continue;
+    out.slowest = time;
+    out.rank = r;
+  }
+  int64_t most = 0;
+  for (size_t r = 0; r < stages.size(); ++r) {
+    if (stages[r].empty() || limits_[r] == kNoLimit) continue;
+    const int64_t over = std::max<int64_t>(0, bytes_.of_rank(stages[r]) - limits_[r]);
+    out.excess = sum_of_bytes(out.excess, over);
+    if (over > most) out.rank = r;
+    most = std::max(most, over);
+  }
+  return out;
+}
+
+// Cuts that reduce the stages of a rank. The next stages may pass nodes on to later ones. A move of
+// several nodes can succeed if a move of one node does not, because a value that is sent at that
+// cut may be large.
+std::vector<std::vector<size_t>> CutSearch::moves(const std::vector<size_t>& first,
+                                                  size_t rank) const {
+  std::vector<std::vector<size_t>> out;
+  for (size_t s = 1; s < first.size(); ++s) {
+    if (rank_of_stage_[s - 1] == rank)
+      for (size_t last = s; last < first.size() && last < s + kPassed; ++last)
+        add_shifted(first, s, last, -1, out);
+    if (rank_of_stage_[s] == rank)
+      for (size_t from = s; from > 0 && from + kPassed > s; --from)
+        add_shifted(first, from, s, 1, out);
+  }
+  return out;
+}
+
+// With the stages from `first` to `last` beginning 1, 2 and 3 nodes earlier or later.
+void CutSearch::add_shifted(const std::vector<size_t>& from, size_t first, size_t last, int64_t way,
+                            std::vector<std::vector<size_t>>& out) const {
+  for (const int64_t nodes : {1, 2, 3}) {
+    std::vector<size_t> moved = from;
+    for (size_t s = first; s <= last; ++s)
+      moved[s] = static_cast<size_t>(static_cast<int64_t>(moved[s]) + way * nodes);
+    bool sound = moved.back() + 1 < time_.size();  // a negative one wraps around
+    for (size_t s = 1; s < moved.size(); ++s) sound = sound && moved[s] > moved[s - 1];
+    if (sound) out.push_back(std::move(moved));
+  }
+}
+
+}  // namespace weft

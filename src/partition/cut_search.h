@@ -1,0 +1,47 @@
+// Cuts for ranks with several stages. Their limit applies to the sum of the stages, which a search
+// from stage to stage does not know.
+#pragma once
+
+#include "partition/run_bytes.h"
+
+namespace weft {
+
+// Moves cuts one after another, as long as this reduces the excess over the limits or, within the
+// limits, the time of the slowest stage.
+class CutSearch {
+ public:
+  // `limits` and `speeds`: per rank of the schedule.
+  CutSearch(const OpNodes& ops, const Schedule& schedule, std::vector<int64_t> limits,
+            std::vector<double> speeds, RunBytes& bytes);
+
+  // Starts from these first nodes of stages. Several starts can be tried.
+  void start(std::vector<size_t> first_nodes);
+
+  const std::vector<size_t>& best() const { return best_; }
+  bool fits() const { return judged_.excess == 0; }
+
+ private:
+  struct Judged {
+    int64_t excess = 0;
+    double slowest = 0;  // time of a stage
+    size_t rank = 0;     // the one with the largest excess; if no rank exceeds its limit, the rank
+                         // of the slowest stage
+    bool operator<(const Judged& other) const {
+      return std::pair(excess, slowest) < std::pair(other.excess, other.slowest);
+    }
+  };
+  Judged judge(const std::vector<size_t>& first);
+  std::vector<std::vector<size_t>> moves(const std::vector<size_t>& first, size_t rank) const;
+  void add_shifted(const std::vector<size_t>& from, size_t first, size_t last, int64_t way,
+                   std::vector<std::vector<size_t>>& out) const;
+
+  std::vector<size_t> rank_of_stage_;
+  std::vector<int64_t> limits_;
+  std::vector<double> speeds_, time_;  // time_: of the nodes before each
+  RunBytes& bytes_;
+  std::vector<size_t> best_;
+  Judged judged_;
+  int64_t left_ = int64_t{1} << 24;  // stages to judge, which limits the time of the search
+};
+
+}  // namespace weft
