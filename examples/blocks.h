@@ -1,4 +1,4 @@
-/* Writes models down in few words. Each function adds to a model, and ends the program when that cannot be done. */
+/* Builds models from common blocks. Each function adds nodes to a model, and ends the program if that fails. */
 #ifndef BLOCKS_H
 #define BLOCKS_H
 
@@ -14,7 +14,7 @@ static inline void require(weft_status status, const char *what, const weft_erro
   exit(2);
 }
 
-/* NAME.KIND, drawn from N(0, deviation); or all `constant`, when deviation is 0. */
+/* NAME.KIND, drawn from N(0, deviation); or all `constant`, if deviation is 0. */
 static inline weft_param add_param(weft_model *model, const char *name, const char *kind, weft_desc desc, double deviation,
                                    double constant) {
   weft_error err = {.size = sizeof err};
@@ -33,7 +33,7 @@ static inline weft_value add_input(weft_model *model, const char *name, weft_des
   return value;
 }
 
-/* `config` says all but the operands and the name. */
+/* `config` has all settings except the operands and the name. */
 static inline weft_value add_node(weft_model *model, const char *name, weft_node_config config, const weft_value *inputs,
                                   uint32_t n_inputs, const weft_param *params, uint32_t n_params) {
   weft_error err = {.size = sizeof err};
@@ -87,7 +87,7 @@ static inline weft_value add_norm(weft_model *model, const char *name, weft_valu
 }
 
 /* GPT-2's block, named as in Hugging Face's Transformers: x + attention(norm(x)), then x + mlp(norm(x)). `attention`:
- * WEFT_NODE_CAUSAL or 0; `blocks`: how many there are, for the first values of what is added to x. */
+ * WEFT_NODE_CAUSAL or 0; `blocks`: their number, for the initial values of the layers that are added to x. */
 static inline weft_value add_block(weft_model *model, const char *name, weft_value x, int64_t width, int32_t heads,
                                    uint32_t attention, int blocks) {
   const double residual = 0.02 / sqrt(2.0 * blocks);
@@ -103,7 +103,7 @@ static inline weft_value add_block(weft_model *model, const char *name, weft_val
   return add_plain(model, name, "mlp.add", NODE(.op = "add"), x, add_linear(model, n[5], y, 4 * width, width, residual));
 }
 
-/* The compute time of each of the `n` ranks: by the profile if there is one, otherwise by estimated cost. */
+/* The compute time of each of the `n` ranks: as measured if there is a profile, otherwise by estimated cost. */
 static inline void sum_work(const weft_plan *plan, uint32_t n, const weft_profile *profile, double *work) {
   weft_error err = {.size = sizeof err};
   weft_node_times node = {.size = sizeof node};
@@ -125,7 +125,7 @@ static inline void sum_work(const weft_plan *plan, uint32_t n, const weft_profil
   }
 }
 
-/* Where the cuts fall, and what each of the `n` ranks has: parameters, bytes, and its share of all that is computed. */
+/* The cuts, and for each of the `n` ranks its parameters, bytes, and share of the compute time. */
 static inline void print_shares(const weft_plan *plan, uint32_t n, const weft_profile *profile, int64_t parameters) {
   double *work = (double *)calloc(n, sizeof *work), all = 0;
   if (!work) exit(2);
@@ -140,7 +140,7 @@ static inline void print_shares(const weft_plan *plan, uint32_t n, const weft_pr
   free(work);
 }
 
-/* One step of a run, which must succeed: submits and polls until it is over. Outputs go to `output`, one micro-batch after
+/* One step of a run, which must succeed: submits and polls until its final event. Outputs go to `output`, one micro-batch after
  * another; it may be NULL. */
 static inline double run_step(weft_run *run, weft_tensor *const *inputs, uint32_t n_inputs, weft_step_mode mode,
                               float *output) {

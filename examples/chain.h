@@ -19,7 +19,7 @@ typedef struct data {
   float target[SAMPLES][WIDTH];
 } data;
 
-/* What weft computed. */
+/* The results of weft. */
 typedef struct result {
   double loss;
   float weight[LAYERS][WIDTH][WIDTH];
@@ -27,7 +27,7 @@ typedef struct result {
   float input[SAMPLES][WIDTH];
 } result;
 
-/* What it is compared with. */
+/* The expected results. */
 typedef struct exact {
   double loss;
   double weight[LAYERS][WIDTH][WIDTH];
@@ -35,7 +35,7 @@ typedef struct exact {
   double input[SAMPLES][WIDTH];
 } exact;
 
-/* ---- the same thing by hand ---- */
+/* ---- the same computation by hand ---- */
 
 static void compute_exact(const data *d, exact *e) {
   static double value[LAYERS + 1][SAMPLES][WIDTH];   /* after each layer */
@@ -63,7 +63,7 @@ static void compute_exact(const data *d, exact *e) {
     memset(below, 0, sizeof below);
     for (int s = 0; s < SAMPLES; ++s)
       for (int o = 0; o < WIDTH; ++o) {
-        if (value[l + 1][s][o] <= 0) continue;   /* ReLU lets nothing back */
+        if (value[l + 1][s][o] <= 0) continue;   /* the gradient of ReLU is 0 */
         e->bias[l][o] += grad[s][o];
         for (int i = 0; i < WIDTH; ++i) {
           e->weight[l][i][o] += value[l][s][i] * grad[s][o];

@@ -1,4 +1,4 @@
-/* The worked example of chain.h with weft: a node per layer, to be cut into stages. */
+/* The worked example of chain.h with weft: one node per layer, cut into stages. */
 #ifndef CHAIN_MODEL_H
 #define CHAIN_MODEL_H
 
@@ -90,7 +90,7 @@ static double step(weft_run *run, data *d, weft_step_mode mode) {
   weft_error err = {.size = sizeof err};
   weft_tensor *const inputs[] = {wrap(d->input, SAMPLES, WIDTH), wrap(d->target, SAMPLES, WIDTH)};
   require(weft_run_submit(run, inputs, 2, mode, 0, &err), "submit", &err);
-  for (int i = 0; i < 2; ++i) weft_tensor_unref(inputs[i]);   /* the run has references of its own */
+  for (int i = 0; i < 2; ++i) weft_tensor_unref(inputs[i]);   /* the run holds references */
   weft_event event = {.size = sizeof event};
   do {
     require(weft_run_poll(run, &event, -1), "poll", &err);

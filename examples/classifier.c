@@ -1,16 +1,16 @@
 /* Learns to tell ten patterns apart in noise, in a pipeline of four ranks.
  *
  * A sample is a row of tokens drawn at random, with a pattern of five tokens somewhere in it, of which at most one is wrong:
- * which of ten patterns is it? The patterns are drawn from a seed, and every step has samples that were never seen; so has the
+ * which of ten patterns is it? The patterns are drawn from a seed. Every step has new samples, and so has the
  * test at the end.
  *
  * The model is made of four unequal stages: embedding, two convolutions and a layer norm; a transformer block; another one; layer
- * norm, mean and classifier. --split stages cuts it there. By default weft times every node first, and cuts where the dearest
- * rank is as cheap as it can be; --split cost does the same by what the ops say they cost. All of it gives the same bits.
+ * norm, mean and classifier. --split stages cuts it there. By default weft measures every node first, and cuts so that the
+ * slowest rank takes the least time; --split cost uses the estimates of the ops instead. The results have the same bits.
  *
  *   classifier [--split profile|cost|stages] [--width N] [--steps N] [--in-process]
  *
- * Every rank is a process of its own, but with --in-process. */
+ * Every rank is a separate process, except with --in-process. */
 #include "ranks.h"
 
 #include <stdint.h>

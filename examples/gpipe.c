@@ -1,12 +1,12 @@
 /* The worked example of pipeline parallelism, checked number by number.
  *
  * Four layers (linear, ReLU) of width 16 and the mean squared error are cut into 1 to 4 stages; 8 micro-batches of 4 samples run
- * through them. The program computes the same loss and gradients once more by itself, layer after layer, in double, and fails if
- * weft's differ by more than rounding. All it prints after its first line is the same for any number of stages and any schedule.
+ * through them. The program also computes the same loss and gradients itself, layer after layer, in double, and fails if
+ * weft's differ by more than rounding. The output after the first line is the same for any number of stages and any schedule.
  *
  *   gpipe [--stages N] [--schedule gpipe|1f1b] [--in-process]
  *
- * Every stage is a process of its own, but with --in-process. */
+ * Every stage is a separate process, except with --in-process. */
 #include "ranks.h"
 
 #define MICRO_BATCHES 8

@@ -1,12 +1,12 @@
-/* GPT-2 with a head for two classes, split over four ranks without a word about where.
+/* GPT-2 with a head for two classes, split over four ranks automatically.
  *
  * The blocks are GPT-2's; instead of scores for every word there is one row of scores per sample, made of the last token. weft
- * adds up what every node costs and cuts where the dearest rank is as cheap as it can be; the program prints what each rank got,
+ * adds the estimated costs of the nodes and cuts so that the slowest rank takes the least time. The program prints the parts,
  * and then trains a few steps on one batch of random tokens, so that the loss falls.
  *
  *   gpt2_split [--small] [--steps N] [--tokens N] [--in-process]
  *
- * Every rank is a process of its own, but with --in-process. All ranks together take 2 GB; --small is a model of the same make
+ * Every rank is a separate process, except with --in-process. All ranks together take 2 GB; --small is a model of the same structure
  * that takes 20 MB. */
 #include "ranks.h"
 

@@ -1,7 +1,7 @@
 /* Forward passes through a pipeline, checked against plain loops.
  *
- * Four layers (linear without bias, ReLU) of width 16 stand in as many stages. The batch goes in as 8 micro-batches of 4 samples; the
- * outputs come back one micro-batch at a time, each in an event of its own. */
+ * Four layers (linear without bias, ReLU) of width 16 are in as many stages. The batch has 8 micro-batches of 4 samples; the
+ * outputs are returned one micro-batch at a time, each with its own event. */
 #include "ranks.h"
 
 #include <math.h>
@@ -20,7 +20,7 @@ typedef struct data {
   float input[SAMPLES][WIDTH];
 } data;
 
-/* In float, as weft computes; the order of the sums is another. */
+/* In float, as in weft, but the order of the sums differs. */
 static void compute_plainly(const data *d, float out[SAMPLES][WIDTH]) {
   float in[WIDTH];
   memcpy(out, d->input, sizeof d->input);
@@ -81,7 +81,7 @@ static void forward(weft_run *run, data *d, float out[SAMPLES][WIDTH]) {
   weft_tensor *input = NULL;
   require(weft_tensor_wrap(&batch, d->input, NULL, NULL, &input, &err), "wrap", &err);
   require(weft_run_submit(run, &input, 1, WEFT_FORWARD, 0, &err), "submit", &err);
-  weft_tensor_unref(input);   /* the run has a reference of its own */
+  weft_tensor_unref(input);   /* the run holds a reference */
   weft_event event = {.size = sizeof event};
   do {
     require(weft_run_poll(run, &event, -1), "poll", &err);

@@ -1,12 +1,12 @@
 /* A pipeline with replicas, checked number by number: the model of gpipe.c on a mesh of data x stage.
  *
- * The 4 micro-batches of a step are divided among the replicas; each replica is a pipeline of its own. Their gradients are added in
- * two groups, whoever computes them, so all that the program prints after its first line is the same for one replica and for two,
+ * The 4 micro-batches of a step are divided among the replicas; each replica is a separate pipeline. Their gradients are added in
+ * two groups, for any number of replicas, so the output after the first line is the same for one replica and for two,
  * for any number of stages and any schedule.
  *
  *   mesh_2d [--data 1|2] [--stages 1..4] [--schedule gpipe|1f1b] [--in-process]
  *
- * Every rank is a process of its own, but with --in-process. */
+ * Every rank is a separate process, except with --in-process. */
 #include "ranks.h"
 
 #define MICRO_BATCHES 4

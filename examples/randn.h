@@ -1,5 +1,5 @@
-/* NumPy's legacy generator, as far as numpy.random.seed(n) and numpy.random.randn() need it: the Mersenne Twister MT19937 and the
- * polar method of Marsaglia, which makes two numbers at a time and hands out the second one first. */
+/* NumPy's legacy generator, the part behind numpy.random.seed(n) and numpy.random.randn(): the Mersenne Twister MT19937 and the
+ * polar method of Marsaglia, which computes two numbers at a time and returns the second one first. */
 #ifndef RANDN_H
 #define RANDN_H
 

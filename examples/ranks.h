@@ -1,7 +1,7 @@
 /* Runs an example as several processes of this machine: the program starts itself again, once per rank.
  *
  *   ranks world;
- *   if (ranks_joined(argc, argv, plan)) return ranks_exit;       a copy: has served, and leaves
+ *   if (ranks_joined(argc, argv, plan)) return ranks_exit;       a copy: has served, and exits
  *   ranks_start(&world, argc, argv, 4);                          rank 0: starts ranks 1 to 3
  *   weft_run_start(plan, world.mesh, NULL, &run, &err);
  *   ...
@@ -56,7 +56,7 @@ static int ranks_joined(int argc, char **argv, const weft_plan *plan) {
   return 1;
 }
 
-/* Starts ranks 1 to count - 1 as copies of this program with its arguments. Ends the program when that cannot be done. */
+/* Starts ranks 1 to count - 1 as copies of this program with its arguments. Ends the program if that fails. */
 static void ranks_start(ranks *world, int argc, char **argv, int count) {
   extern char **environ;
   weft_error err = {.size = sizeof err};

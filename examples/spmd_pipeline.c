@@ -1,13 +1,13 @@
 /* The pipeline of gpipe.c written as one SPMD program, checked number by number.
  *
- * The program runs at the 4 coordinates of an axis of its own, "pipe", and each coordinate has one of the layers: the parameters are
- * cut over the axis. In each of 11 turns a coordinate applies its layer to what the coordinate before it made one turn ago, which
- * ppermute brings; coordinate 0 takes the next of 8 micro-batches. The loop is unrolled, and weft makes its backward. The schedule of
+ * The program runs at the 4 coordinates of a new axis, "pipe", and each coordinate has one of the layers: the parameters are
+ * cut over the axis. In each of 11 turns a coordinate applies its layer to the output of the coordinate before it one turn ago, which
+ * ppermute moves; coordinate 0 takes the next of 8 micro-batches. The loop is unrolled, and weft derives its backward. The schedule of
  * a pipeline is thus a part of the model, and the plan needs no stages.
  *
  *   spmd_pipeline [--ranks 1|2|4] [--in-process]
  *
- * Every rank is a process of its own, but with --in-process. All that is printed after the first line is the same for any number of
+ * Every rank is a separate process, except with --in-process. The output after the first line is the same for any number of
  * ranks. */
 #include "ranks.h"
 
@@ -17,7 +17,7 @@
 
 enum { TURNS = MICRO_BATCHES + LAYERS - 1 };
 
-/* A part of the first dimension of the whole is what a coordinate has. It has one gradient for all turns. */
+/* Each coordinate has a part of the first dimension of the whole, and one gradient for all turns. */
 static weft_param add_cut_param(weft_model *model, const char *name, weft_desc whole) {
   weft_error err = {.size = sizeof err};
   weft_param param;
@@ -32,14 +32,14 @@ static weft_value add_move(weft_model *model, const char *turn, const char *op, 
   return add_plain(model, turn, op, NODE(.op = op, .axis_name = "pipe", .coordinates = coordinates, .n_coordinates = n), x, none);
 }
 
-/* What the layers of all coordinates make of their inputs in a turn. */
+/* The outputs of the layers of all coordinates in a turn. */
 static weft_value add_layers(weft_model *model, const char *turn, weft_value x, const weft_param *params) {
   char name[32];
   snprintf(name, sizeof name, "%s.linear", turn);
   return add_plain(model, turn, "relu", NODE(.op = "relu"), add_node(model, name, NODE(.op = "linear"), &x, 1, params, 2), none);
 }
 
-/* To weft, all samples are one. Dimension 1 counts micro-batches. */
+/* For weft, there is only one sample. Dimension 1 counts micro-batches. */
 static weft_model *build(void) {
   static const int32_t first[] = {0}, last[] = {LAYERS - 1}, next[LAYERS] = {-1, 0, 1, 2};
   weft_error err = {.size = sizeof err};

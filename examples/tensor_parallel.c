@@ -1,14 +1,14 @@
-/* A transformer block in two pieces against the same block in one: tensor parallelism with sequence parallelism, written down.
+/* A transformer block in two pieces against the same block in one: tensor parallelism with sequence parallelism.
  *
  * The block is an SPMD program over an axis "tensor" of T coordinates. Each has a part of the tokens, and computes layer norms and
  * sums on these. For attention and for the MLP it gathers all tokens, computes its own heads or its own columns of the hidden
  * layer with its pieces of the weights, and a reduce-scatter adds the results and gives back its tokens. There is one program for
- * every T. ("weft train --tensor" cuts the GPT models in this way by itself; a model of one's own may be cut in any way.)
+ * every T. ("weft train --tensor" cuts the GPT models in this way automatically; other models may be cut in any way.)
  *
  *   tensor_parallel [--in-process]
  *
- * The program trains three times from the same weights: T = 1; T = 2 on one rank; T = 2 on two ranks, each a process of its own but
- * with --in-process. The losses of T = 2 are those of T = 1 but for rounding, and where its pieces are changes no bit. */
+ * The program trains three times from the same weights: T = 1; T = 2 on one rank; T = 2 on two ranks, each a separate process except
+ * with --in-process. The losses of T = 2 differ from those of T = 1 by rounding; the placement of the pieces does not affect them. */
 #include "ranks.h"
 
 #include <math.h>
@@ -24,8 +24,8 @@ enum { MICRO_BATCHES = 2, MICRO_BATCH_SIZE = 4, SAMPLES = MICRO_BATCHES * MICRO_
 
 /* ---- the program ---- */
 
-/* A linear layer of which a coordinate has the output features `wide`, or the input features and no bias, which would be added by
- * each. */
+/* A linear layer of which a coordinate has a part of the output features (`by_output`), or of the input features. The latter has no bias,
+ * because each coordinate would add it. */
 static weft_value add_piece_of_linear(weft_model *model, const char *name, weft_value x, int64_t in, int64_t out, int by_output) {
   weft_error err = {.size = sizeof err};
   weft_param params[2];

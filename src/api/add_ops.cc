@@ -1,4 +1,4 @@
-// Common nodes in one call: with parameters of their own, or without a configuration.
+// Common nodes in one call: with new parameters, or without a configuration.
 #include <algorithm>
 
 #include "api/handles.h"
@@ -43,7 +43,7 @@ Status add_with_params(Model& m, const char* name, const char* op_name, const At
   return {};
 }
 
-// The arguments that such a node has in common.
+// The arguments that these nodes have in common.
 Result<NodeId> check_node(const weft_model* model, const char* name, weft_value x,
                           const weft_value* out) {
   WEFT_TRY(require(model, "model"));

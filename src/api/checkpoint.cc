@@ -148,7 +148,7 @@ weft_status weft_checkpoint_describe(const weft_checkpoint* checkpoint,
   });
 }
 
-// It has no status to give, so it takes no memory that there might not be.
+// It returns no status, so it must not allocate.
 const char* weft_checkpoint_tensor(const weft_checkpoint* c, uint32_t index, weft_desc* desc,
                                    const char** dtype) {
   if (desc) *desc = {};
@@ -222,7 +222,7 @@ weft_status weft_run_load(weft_run* run, weft_checkpoint* checkpoint, weft_load 
     if (checkpoint->file && what == WEFT_LOAD_ALL)
       return Status(Code::invalid,
                     cat("'", checkpoint->path(),
-                        "' holds weights alone; a run can be started from it, not resumed"));
+                        "' contains only weights; a run can be started from it, not resumed"));
     if (checkpoint->file) return load_weights(*run->run, *checkpoint->file);
     return what == WEFT_LOAD_ALL ? load_run(*run->run, *checkpoint->checkpoint)
                                  : load_weights(*run->run, *checkpoint->checkpoint);

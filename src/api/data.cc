@@ -12,17 +12,17 @@ using namespace weft::api;
 struct weft_data {
   int64_t vocabulary = 0, seq_len = 0, width = 0;
   std::optional<Samples> train;
-  std::optional<TokenFile> eval_file;  // otherwise the held-out end of `train`
+  std::optional<TokenFile> eval_file;  // if null, the held-out end of `train`
 };
 
 namespace {
 
 constexpr int64_t kSyntheticWindows = 64;
-// A step that no training step has, so that what is held out is not trained on.
+// A step number that no training step has, so that the run is not trained on held-out samples.
 constexpr uint64_t kHeldOut = ~uint64_t{0};
 
-// Bytes of a text, taken for ids of another vocabulary, would train a model on nonsense, and
-// nothing would show it.
+// If the bytes of a text were read as ids of another vocabulary, the model would be trained on
+// wrong tokens without any error.
 Status check_ids(const char* path, int64_t vocabulary) {
   const std::string_view name = path ? path : "";
   if (!path || vocabulary == 256 || name.ends_with(".u16") || name.ends_with(".u32")) return {};
@@ -59,7 +59,7 @@ Result<weft_data_config> check_data(const weft_data_config* config) {
   return c;
 }
 
-// The tensors of one call: same number of samples, and the shape that the data has.
+// The tensors of one call: the same number of samples, and the shape of the data.
 Result<int64_t> check_pair(const weft_data& data, const weft_tensor* x, const weft_tensor* target) {
   WEFT_TRY(require(x, "x"));
   WEFT_TRY(require(target, "target"));
@@ -73,8 +73,8 @@ Result<int64_t> check_pair(const weft_data& data, const weft_tensor* x, const we
   return expected.shape[0];
 }
 
-// Rows: x is drawn from N(0, 1), its target is x moved by one column, without what is negative: a
-// network of ReLUs can learn it.
+// Rows: x is drawn from N(0, 1). Its target is x shifted by one column, with 0 in place of negative
+// values: a network of ReLUs can learn it.
 void draw_row(const Stream& stream, uint64_t sample, int64_t width, float* x, float* target) {
   const uint64_t pairs = static_cast<uint64_t>(width + 1) / 2;
   for (int64_t i = 0; i < width; i += 2) {
@@ -85,7 +85,7 @@ void draw_row(const Stream& stream, uint64_t sample, int64_t width, float* x, fl
   for (int64_t i = 0; i < width; ++i) target[i] = std::max(x[(i + 1) % width], 0.0f);
 }
 
-// Tokens: counting up from a drawn id in drawn steps of 1 to 8.
+// Tokens: count up from a drawn id in drawn increments of 1 to 8.
 void draw_tokens(const Stream& stream, uint64_t sample, int64_t vocabulary, int64_t length,
                  int32_t* tokens, int32_t* targets) {
   int64_t id = static_cast<int64_t>(stream.below(2 * sample, static_cast<uint64_t>(vocabulary)));

@@ -1,4 +1,4 @@
-// The facts of a failure, as callers see them.
+// The data of a failure, as callers see it.
 #pragma once
 
 #include "api/handles.h"
@@ -6,7 +6,7 @@
 
 namespace weft::api {
 
-// A run that failed without facts has those of its status. The result refers to `origin`.
+// If a run has failed without an Origin, the status is converted. The result refers to `origin`.
 Origin origin_of(const Status& status);
 weft_failure failure_of(const Origin& origin);
 

@@ -1,4 +1,4 @@
-// What stands behind the public handles, and the one place where exceptions end.
+// The types of the public handles, and the only place where exceptions are caught.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ struct weft_tensor {
   std::atomic<uint32_t> owners{1};
   weft::Desc desc;
   void* data = nullptr;
-  bool lent = false;  // an output of a run: shows another memory after each poll, and none when the
+  bool lent = false;  // an output of a run: its address changes at each poll, and is null when the
                       // run is gone
   weft_release_cb release = nullptr;
   void* payload = nullptr;
@@ -35,8 +35,8 @@ struct weft_tensor {
 struct weft_model {
   std::shared_ptr<weft::Model> model = std::make_shared<weft::Model>();
   std::vector<const weft::Op*> user_ops;
-  std::string preset;   // what it was made of, if by name
-  int64_t seq_len = 0;  // of a preset that has one
+  std::string preset;   // the name of its preset, if it was made from one
+  int64_t seq_len = 0;  // if the preset has a sequence length
 };
 
 struct weft_profile {
@@ -52,7 +52,7 @@ struct weft_plan {
 
   std::shared_ptr<const weft::Plan> plan;
   std::shared_ptr<const weft::Cluster> cluster;  // may be null
-  // What weft_plan_settings points to.
+  // The fields to which weft_plan_settings points.
   std::vector<weft_axis> axes;
   weft_optimizer optimizer;
   std::vector<const char*> cuts;
@@ -66,8 +66,8 @@ namespace weft::api {
 
 weft_status report(const Status& status, weft_error* err);
 
-// Runs `body` (returning Status) and turns whatever happens into a status and a text. Nothing is
-// thrown past it, and nothing in it depends on the floating-point mode of the caller.
+// Runs `body` (returning Status) and converts its result or exception to a status and a text. No
+// exception leaves it, and its result does not depend on the floating-point mode of the caller.
 template <typename F>
 weft_status guard(weft_error* err, F&& body) noexcept {
   const ComputeScope scope;
@@ -78,7 +78,7 @@ Status check_reserved(const char* name, const char* field, uint32_t value);
 
 constexpr int64_t kMillisecond = 1000000;  // in nanoseconds, the unit of the C API
 
-// A time of the library, in seconds.
+// Converts a time of the library, in seconds.
 inline int64_t to_ns(double seconds) { return std::llround(seconds * 1e9); }
 
 // The defaults of a configuration; its size is 0.
@@ -103,8 +103,8 @@ weft_run_config defaults();
 template <>
 weft_save_config defaults();
 
-// Copies a configuration that may be older (shorter: the rest has its defaults) or newer (longer:
-// the rest must be 0) than that of this library. NULL: the defaults.
+// Copies a configuration. It may be of an older version (shorter: the other fields have their
+// defaults) or of a newer one (longer: the other bytes must be 0). NULL: the defaults.
 template <typename T>
 Status read_config(const T* in, const char* name, T& out) {
   out = defaults<T>();
@@ -119,14 +119,14 @@ Status read_config(const T* in, const char* name, T& out) {
       return Status(Code::invalid, cat(name, " was made for a newer weft: byte ", i, " is not 0"));
   std::memcpy(&out, in, size < sizeof(T) ? size : sizeof(T));
   out.size = sizeof(T);
-  // Gaps in the structs, so that they can be used one day.
+  // Reserved fields of the structs must be 0, so that a later version can use them.
   if constexpr (requires { out.reserved; })
     WEFT_TRY(check_reserved(name, "reserved", out.reserved));
   return {};
 }
 
 // The structs that the library fills, each with the last field of its first version. A new field
-// does not change its row, so programs that were built before continue to work.
+// does not change the row, so programs built before continue to work.
 #define WEFT_FILLED_MAP(X)            \
   X(weft_preset_info, text)           \
   X(weft_item, desc)                  \
@@ -152,13 +152,13 @@ struct FirstVersion;
 WEFT_FILLED_MAP(WEFT_FIRST_VERSION_)
 
 Status check_size(uint32_t size, size_t first, const char* name);
-// Can it take what its first version had?
+// Whether it has at least the fields of its first version.
 template <typename T>
 Status check_result(const T& out) {
   return check_size(out.size, FirstVersion<T>::kSize, FirstVersion<T>::kName);
 }
-// Fills as much of *out as its caller knows, who may have been built against an older (shorter) or
-// newer (longer) header.
+// Fills as much of *out as its caller knows. The caller may have been built with an older (shorter)
+// or newer (longer) header.
 template <typename T>
 void fill_result(T* out, T full) {
   full.size = out->size;
@@ -170,7 +170,7 @@ Status require(const void* pointer, const char* name);
 // As snprintf: at most `size` bytes with a NUL; returns the bytes that the whole text needs.
 size_t print_to(std::string_view text, char* buffer, size_t size);
 
-// Public and inner descriptions of tensors.
+// Converts descriptions of tensors.
 Result<Desc> to_desc(const weft_desc* desc);
 weft_desc from_desc(const Desc& desc);
 

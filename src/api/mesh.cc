@@ -113,7 +113,7 @@ uint64_t weft_mesh_refused(const weft_mesh* mesh, char* buffer, size_t size) {
 }
 
 void weft_mesh_cancel(weft_mesh* mesh) {
-  const int kept = errno;  // it may be called in a signal handler
+  const int kept = errno;  // the function may be called in a signal handler
   if (mesh) mesh->mesh->cancel();
   errno = kept;
 }

@@ -9,8 +9,8 @@ using namespace weft::api;
 
 namespace {
 
-// Handles are ids plus one, so that 0 is none. Unsigned until the end: a foreign handle may be any
-// number.
+// Handles are ids plus one, so that 0 is invalid. They are converted unsigned, because an invalid
+// handle may be any number.
 NodeId node_of(weft_value value) { return static_cast<NodeId>(value.id - 1); }
 ParamId param_of(weft_param param) { return static_cast<ParamId>(param.id - 1); }
 
@@ -59,7 +59,7 @@ Result<Over> over_of(const weft_node_config& c, const Model& model) {
   return over;
 }
 
-// A cut over the axis of that name.
+// A cut along the axis with that name.
 Result<AxisCut> cut_of(const Model& model, uint32_t dim, const char* axis, uint32_t flags) {
   if (flags & ~uint32_t{WEFT_CUT_DROP})
     return Status(Code::invalid, cat("flags are ", flags, ", expected 0 or WEFT_CUT_DROP"));

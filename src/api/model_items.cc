@@ -1,4 +1,4 @@
-// What a model consists of.
+// The inputs, parameters, nodes and axes of a model, as lists.
 #include "api/handles.h"
 
 using namespace weft;
@@ -25,7 +25,7 @@ weft_item item_of_param(const Model& model, ParamId id) {
   return out;
 }
 
-// The nodes of a kind, in the order in which they were added.
+// The nodes of one kind, in the order in which they were added.
 std::vector<NodeId> nodes_of(const Model& model, weft_item_kind kind) {
   if (kind == WEFT_ITEM_INPUT) return {model.inputs().begin(), model.inputs().end()};
   if (kind == WEFT_ITEM_OUTPUT) return model.outputs();

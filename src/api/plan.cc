@@ -14,14 +14,14 @@ using namespace weft::api;
 
 namespace {
 
-// The kinds of steps, as PlanConfig has them.
+// The kinds of steps, as stored in PlanConfig.
 static_assert(WEFT_STEPS_TRAIN == 0x100 << static_cast<int>(Mode::train) &&
               WEFT_STEPS_EVAL == 0x100 << static_cast<int>(Mode::eval) &&
               WEFT_STEPS_FORWARD == 0x100 << static_cast<int>(Mode::infer));
 constexpr uint32_t kStepKind = 0x100;
 
 constexpr const char* kWritten = "written";    // the name of a written schedule
-constexpr uint64_t kMost = uint64_t{1} << 30;  // of a value that becomes an int32_t
+constexpr uint64_t kMost = uint64_t{1} << 30;  // maximum of a value that becomes an int32_t
 
 // One field of a configuration.
 template <typename From, typename To>
@@ -92,7 +92,7 @@ Status read_split(const weft_plan_config& c, const Model& model, PlanConfig& out
   return {};
 }
 
-// The names of the axes along which ranks share a stage: those of the model, or "tensor".
+// The names of the axes along which ranks share a stage: the axes of the model, or "tensor".
 std::vector<std::string> shared_axes(const Model& model) {
   std::vector<std::string> out;
   for (const ModelAxis& axis : model.axes()) out.push_back(axis.name);
@@ -100,7 +100,7 @@ std::vector<std::string> shared_axes(const Model& model) {
   return out;
 }
 
-// Ranks divide the coordinates of a model in order, so an axis is divided when those before it are.
+// Ranks divide the coordinates in order, so an axis is divided only if those before it are.
 Result<int32_t> ranks_of_stage(const Model& model, std::span<const uint32_t> sizes) {
   int64_t ranks = 1;
   const ModelAxis* undivided = nullptr;
@@ -122,7 +122,7 @@ Result<int32_t> ranks_of_stage(const Model& model, std::span<const uint32_t> siz
   return static_cast<int32_t>(ranks);
 }
 
-// Of a mesh with axes.
+// For a mesh with axes.
 Status set_ranks(const weft_plan_config& c, uint64_t ranks, PlanConfig& out) {
   if (c.ranks != 1 && c.ranks != ranks)
     return Status(Code::invalid, cat("weft_plan_config.ranks is ", c.ranks, ", expected 1 or ",
@@ -252,7 +252,7 @@ weft_status weft_schedule_describe(uint32_t index, weft_schedule_info* info) {
       return Status(Code::not_found, cat("there are ", all_schedules().size(), " schedules"));
     const ScheduleKind& kind = all_schedules()[index];
     fill_result(info, {0, static_cast<uint32_t>(kind.chunks), kind.name.data(),
-                       kind.about.data(),  // of string literals
+                       kind.about.data(),  // a string literal
                        kind.asynchronous ? 1u : 0u, kind.forward_only ? 1u : 0u});
     return {};
   });
@@ -335,7 +335,7 @@ weft_status weft_plan_describe(const weft_plan* plan, weft_plan_info* info) {
     full.ranks = static_cast<uint32_t>(config.ranks);
     full.stages = weft_plan_stages(plan);
     full.micro_batches = static_cast<uint32_t>(config.micro_batches);
-    full.schedule = config.schedule.c_str();  // zb-auto stays zb-auto where its rows are kept
+    full.schedule = config.schedule.c_str();  // zb-auto remains zb-auto if its rows are stored
     full.warm_up = config.schedule_text.empty() && config.schedule == "1f1b"
                        ? static_cast<uint32_t>(std::max(config.warm_up, 1))
                        : 0;

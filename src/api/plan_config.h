@@ -1,4 +1,4 @@
-// A plan's configuration as callers give it.
+// Converts the configuration of a plan from the C API.
 #pragma once
 
 #include "api/handles.h"
@@ -6,7 +6,7 @@
 namespace weft::api {
 
 struct Asked {
-  PlanConfig config;  // `schedule` and `warm_up` may still ask for a choice (tune/compare.h)
+  PlanConfig config;  // `schedule` and `warm_up` may still ask for a selection (tune/compare.h)
   std::shared_ptr<const Cluster> cluster;
 };
 

@@ -1,4 +1,4 @@
-// Plans that are saved and used again as they are.
+// Saves plans and loads them unchanged.
 #include "io/plan_file.h"
 
 #include <cmath>
@@ -27,7 +27,7 @@ Digest hash_of(const Plan& plan) {
   return hasher.finish();
 }
 
-// A setting as a file holds it.
+// A setting as JSON.
 template <typename T>
 FileValue to_value(const T& value) {
   if constexpr (std::is_same_v<T, Rule>)
@@ -60,7 +60,7 @@ PlanFile to_file(const Plan& plan) {
   return out;
 }
 
-// Takes the settings of a file one by one; each has to be there, and nothing else.
+// Reads the settings of a file one by one; each must exist, and there may be no others.
 class ValueReader {
  public:
   ValueReader(FileValues values, const char* where) : values_(std::move(values)), where_(where) {}
@@ -144,7 +144,7 @@ Result<PlanConfig> from_file(const PlanFile& file) {
   each_optim_setting(out.optim, optimizer);
   WEFT_TRY(optimizer.finish());
   out.cuts = file.cuts;
-  out.split = SplitBy::uniform;  // of a single stage
+  out.split = SplitBy::uniform;  // for a plan with one stage
   for (const std::string& row : file.rows) out.schedule_text += row + "\n";
   return out;
 }
@@ -163,7 +163,7 @@ Result<std::shared_ptr<const Plan>> load(const std::shared_ptr<const Model>& mod
                       ": it was edited, or written by a weft that places "
                       "differently (",
                       file.weft, ", this is ", weft_version(),
-                      "); without 'plan_hash' it is taken as it stands"));
+                      "); without 'plan_hash' it is loaded unchecked"));
   return plan;
 }
 

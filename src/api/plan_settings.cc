@@ -1,4 +1,4 @@
-// The configuration from which a plan can be made again.
+// The configuration from which an equal plan can be made.
 #include <algorithm>
 
 #include "api/handles.h"

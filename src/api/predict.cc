@@ -17,7 +17,7 @@ struct weft_comparison {
 
 namespace {
 
-// Answers a question to `handle` about row `index` of `n`.
+// Checks the arguments, and fills *out with row `index` of `n`.
 template <typename T, typename F>
 weft_status answer(const void* handle, T* out, size_t index, size_t n, F&& make) {
   return guard(nullptr, [&]() -> Status {

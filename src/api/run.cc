@@ -10,8 +10,8 @@ namespace {
 
 void drop_tensor(void* tensor) { weft_tensor_unref(static_cast<weft_tensor*>(tensor)); }
 
-// Checks the tensors of a batch against the model's inputs and finds the number of samples, which
-// all must share.
+// Checks the tensors of a batch against the model's inputs, and finds their number of samples,
+// which must be equal.
 Status check_batch(const Model& model, weft_tensor* const* inputs, uint32_t n_inputs,
                    Batch& batch) {
   if (n_inputs != model.inputs().size())
@@ -42,7 +42,7 @@ Status check_batch(const Model& model, weft_tensor* const* inputs, uint32_t n_in
   return {};
 }
 
-// The name of an optimizer tensor (optim/optim.h), or "".
+// The name of the optimizer's tensor (optim/optim.h), or "".
 std::string_view state_name(weft_part part) {
   switch (part) {
     case WEFT_MOMENTUM: return "momentum";
@@ -67,7 +67,7 @@ Result<Part> part_of(const Plan& plan, weft_part part) {
                     rule_name(plan.config.optim.rule)));
 }
 
-// The named parameter and the floats of a tensor of its shape.
+// The named parameter, and the floats of a tensor of its shape.
 struct Access {
   ParamId param;
   Part part;
@@ -99,7 +99,7 @@ Status read_input_grad(weft_run& run, NodeId input, weft_tensor& tensor) {
       input, {static_cast<float*>(tensor.data), static_cast<size_t>(found.elements())});
 }
 
-// Points the run's output tensors at what a micro-batch delivered.
+// Points the run's output tensors at the deliveries of a micro-batch.
 void show_outputs(weft_run& run, int32_t micro_batch) {
   for (size_t i = 0; i < run.outputs.size(); ++i) {
     const View view = run.run->delivered(run.output_edges[i], micro_batch);
@@ -108,8 +108,8 @@ void show_outputs(weft_run& run, int32_t micro_batch) {
   }
 }
 
-// Why the run failed, the first time. Without memory for facts there are none, and the event comes
-// all the same.
+// Stores the first failure of the run. If there is not enough memory for it, the event is delivered
+// without it.
 void remember(weft_run& run, const Status& status) {
   if (run.failure) return;
   run.failure = status.origin();
@@ -120,7 +120,7 @@ void remember(weft_run& run, const Status& status) {
   });
 }
 
-// The step's mode, data and references; on failure nothing is kept.
+// Sets the step's mode, data and references; on failure it keeps no references.
 Status fill_step(Step& step, const Model& model, weft_tensor* const* inputs, uint32_t n_inputs,
                  weft_step_mode mode) {
   switch (mode) {
@@ -192,7 +192,7 @@ weft_status weft_run_poll(weft_run* run, weft_event* event, int64_t timeout_ns) 
     WEFT_TRY(require(run, "run"));
     WEFT_TRY(require(event, "event"));
     WEFT_TRY(check_result(*event));
-    fill_result(event, weft_event{});  // the last event is over, whether another follows or not
+    fill_result(event, weft_event{});  // the previous event is no longer valid
     RunEvent inner;
     if (!run->run->poll(inner, timeout_ns)) return {};
     const bool delivers = inner.kind == RunEvent::Kind::micro_batch && inner.mode == Mode::infer;
@@ -218,13 +218,13 @@ weft_status weft_run_poll(weft_run* run, weft_event* event, int64_t timeout_ns) 
     }
     if (inner.kind == RunEvent::Kind::done) {
       full.idle = inner.idle;
-      // The step itself is used again by the next submit.
+      // The next submit uses the step object again.
       run->idle_by_rank.assign(inner.step->idle_by_rank.begin(), inner.step->idle_by_rank.end());
       full.idle_by_rank = run->idle_by_rank.data();
       full.n_ranks = static_cast<uint32_t>(run->idle_by_rank.size());
     }
     if (inner.kind == RunEvent::Kind::saved && inner.status.ok()) {
-      run->saved_path.swap(inner.step->save->path);  // no memory: the event would be lost
+      run->saved_path.swap(inner.step->save->path);  // swapped, not copied: cannot fail
       full.path = run->saved_path.c_str();
     }
     fill_result(event, full);

@@ -1,4 +1,4 @@
-// What stands behind weft_run.
+// The type behind weft_run.
 #pragma once
 
 #include <memory>
@@ -7,8 +7,8 @@
 #include "api/failure.h"
 #include "api/handles.h"
 
-// An output may have owners beside its run. For them it is empty when the memory that it showed is
-// gone.
+// An output may have other owners besides its run. It becomes empty for them when its memory is
+// freed.
 struct EndLent {
   void operator()(weft_tensor* tensor) const {
     tensor->data = nullptr;
@@ -19,20 +19,20 @@ struct EndLent {
 
 struct weft_run {
   std::unique_ptr<weft::Run> run;
-  // Of the event polled last.
+  // Of the last polled event.
   std::vector<std::unique_ptr<weft_tensor, EndLent>> outputs;
   std::vector<weft_tensor*> output_pointers;
   std::vector<int32_t> output_edges;
   weft::Status status;
   weft_failure failure_fields;                  // of an error event
-  std::shared_ptr<const weft::Origin> failure;  // the first; it stays
+  std::shared_ptr<const weft::Origin> failure;  // the first failure of the run
   std::vector<double> idle_by_rank;
   std::string saved_path;
 };
 
 namespace weft::api {
 
-// guard() for a call on a run: a failure of the run is remembered.
+// guard() for a call on a run: stores a failure of the run.
 template <typename F>
 weft_status guard_run(weft_run* run, weft_error* err, F&& body) noexcept {
   return guard(err, [&]() -> Status {

@@ -1,4 +1,4 @@
-// An op made of the caller's C callbacks.
+// An op made from the caller's C callbacks.
 #pragma once
 
 #include <memory>
@@ -15,13 +15,13 @@ class UserOp final : public Op {
   ~UserOp() override;
   void take_payload() {
     owns_payload_ = true;
-  }  // until then, that is when registration fails, it is the caller's
+  }  // until then the caller owns it, also if registration fails
 
   std::string_view name() const override { return name_; }
   uint32_t version() const override { return op_.version; }
   bool of_caller() const override { return true; }
   bool differentiable(int) const override { return op_.backward != nullptr; }
-  // What a callback reads is not known, so all of forward is kept.
+  // What a callback reads is unknown, so all tensors of forward are kept.
   Uses uses_input(const Attrs&) const override { return {.in = ~0u, .out = true, .stash = false}; }
   Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in,
                          std::span<const Desc> weights) const override;

@@ -12,7 +12,7 @@ namespace weft::cli {
 
 namespace {
 
-// Of this process's standard output, of which there is one.
+// Of the only standard output of this process.
 bool g_closed = false, g_failed = false;
 
 bool write_all(int fd, std::string_view text) {
@@ -50,7 +50,7 @@ bool stdout_failed() { return g_failed; }
 void complain(std::string_view command, std::string_view text, std::string_view hint) {
   std::string out = "weft: ";
   const std::string whose = command.empty() ? "" : std::string(command) + ": ";
-  if (!text.starts_with(whose)) out += whose;  // the library names a plan as well
+  if (!text.starts_with(whose)) out += whose;  // the library may name a plan, too
   (out += printable(text)) += "\n";
   if (!hint.empty()) (out += printable(hint)) += "\n";
   write_all(STDERR_FILENO, out);

@@ -8,29 +8,29 @@
 
 namespace weft::cli {
 
-// One line, flushed. False once nobody reads any more; then standard output stays silent.
+// One line, flushed. False if the reader has closed it; then all later output is dropped.
 bool print_line(std::string_view line);
-bool print_text(std::string_view text);  // as it is
-// What was made from data that may hold anything: as it is into a file or a pipe; on a terminal
-// printable, with its lines.
+bool print_text(std::string_view text);  // unchanged
+// Data from a file or a peer: unchanged into a file or a pipe; on a terminal it is made printable,
+// except line ends.
 bool print_content(std::string_view text);
-bool stdout_closed();  // nobody reads: no fault, but a reason to stop
-bool stdout_failed();  // it could not be written: the disk is full, for example
+bool stdout_closed();  // the reader has closed it: not an error, but a reason to stop
+bool stdout_failed();  // a write failed: the disk is full, for example
 
-// "weft: command: text", and a hint on a line of its own.
+// Prints "weft: command: text", and a hint on a separate line.
 void complain(std::string_view command, std::string_view text, std::string_view hint = "");
 
-// The text as a word of the shell, to be pasted.
+// The text as one word for a shell.
 std::string shell_word(const std::string& text);
 
-// A line on standard error that tells how far something is. On a terminal it is rewritten in place,
-// at most ten times a second; elsewhere a line appears now and then.
+// A line on standard error that shows progress. On a terminal it is rewritten at most ten times a
+// second; elsewhere a new line is printed now and then.
 class Progress {
  public:
   explicit Progress(bool silent);
   ~Progress() { clear(); }
   void show(std::string_view line);
-  void note(std::string_view line);  // a line that stays
+  void note(std::string_view line);  // a line that is not rewritten
   void clear();
   bool terminal() const { return terminal_ && !silent_; }
 

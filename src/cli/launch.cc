@@ -22,7 +22,7 @@ namespace weft::cli {
 
 namespace {
 
-// Waits for a child at most that long; false if it still runs.
+// Waits for a child for at most that time; false if it still runs.
 bool wait_for(int pid, int milliseconds, int& status) {
   const int descriptor = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
   if (descriptor >= 0) {
@@ -92,8 +92,8 @@ std::string without_key(const std::string& endpoint) {
 void warn_of_insecure(const char* command, const std::string& endpoint, bool insecure) {
   if (insecure && endpoint.starts_with("tcp://"))
     complain(command,
-             "nothing is encrypted (--insecure): whoever reaches the address can join, read and "
-             "change the run");
+             "nothing is encrypted (--insecure): any process that reaches the address can join, "
+             "read and change the run");
 }
 
 void add_launch_options(Parser& parser, LaunchOptions& o) {
@@ -191,8 +191,8 @@ Outcome Ranks::listen(const LaunchOptions& options) {
   return {};
 }
 
-// Prints the line with which ranks that others start can join. If it has the only key, --quiet does
-// not omit it.
+// Prints the command line with which ranks that are started elsewhere join. If it contains the only
+// key, --quiet does not omit it.
 Outcome Ranks::invite(const LaunchOptions& options) {
   const std::string join = weft_mesh_join_endpoint(mesh_.get());
   std::string line =
@@ -208,7 +208,7 @@ Outcome Ranks::invite(const LaunchOptions& options) {
            shell_word(weft_mesh_endpoint(mesh_.get()) + ("?key=" + public_key_));
     needed = options.key.empty();
   }
-  if (!options.launcher.empty()) line.clear();  // all ranks have it
+  if (!options.launcher.empty()) line.clear();  // all ranks already have it
   if ((needed && !line.empty()) || !options.quiet)
     Progress(false).note("waiting for " + std::to_string(options.external) +
                          (options.external > 1 ? " ranks" : " rank") +
@@ -232,11 +232,11 @@ Outcome Ranks::not_started(weft_status status, const weft_error& err) {
   return outcome;
 }
 
-// In a process group of its own, so that a Ctrl-C reaches rank 0 alone, which ends the step and
-// then the run.
+// In a separate process group, so that Ctrl-C reaches only rank 0, which ends the step and then the
+// run.
 Outcome Ranks::spawn(uint32_t rank, const LaunchOptions& options) {
-  // The permission to join goes through a pipe: whoever is on this machine can read the words of a
-  // command.
+  // The permission to join is passed through a pipe: all users of this machine can read the
+  // arguments of a command.
   std::vector<std::string> words = {"weft",           "worker",
                                     "--join-file",    "-",
                                     "--rank",         std::to_string(rank),
@@ -253,7 +253,7 @@ Outcome Ranks::spawn(uint32_t rank, const LaunchOptions& options) {
   if (pipe2(pipe_ends, O_CLOEXEC) != 0)
     return {kResource, "cannot start rank " + std::to_string(rank) + ": " + reason(errno), ""};
   const ssize_t written =
-      write(pipe_ends[1], line.data(), line.size());  // shorter than what a pipe holds
+      write(pipe_ends[1], line.data(), line.size());  // shorter than the buffer of a pipe
   wipe(line);
   close(pipe_ends[1]);
   posix_spawn_file_actions_t actions;
@@ -280,11 +280,11 @@ Outcome Ranks::explain(Outcome outcome, const weft_run* run) {
                     failure.cause >= WEFT_CAUSE_CLOSED && failure.cause <= WEFT_CAUSE_UNREACHABLE;
   const auto rank = static_cast<size_t>(failure.rank);
   if (!lost || rank >= pids_.size() || !pids_[rank]) return outcome;
-  // A process that is gone tells more than its closed connection; its end may be seen a moment
-  // later.
+  // The exit status of a process is a better reason than its closed connection; it may be available
+  // a moment later.
   int ended = 0;
   if (!wait_for(pids_[rank], 200, ended)) {
-    kill(pids_[rank], SIGKILL);  // stopped or stuck: it would not leave on its own
+    kill(pids_[rank], SIGKILL);  // stopped or stuck: it would not exit
     return outcome;
   }
   pids_[rank] = 0;
@@ -297,7 +297,7 @@ Outcome Ranks::explain(Outcome outcome, const weft_run* run) {
 }
 
 Ranks::~Ranks() {
-  // The end of a run ends them. Without a run, canceling the mesh refuses those that join later.
+  // The end of the run ends the ranks. Without a run, canceling the mesh refuses late ones.
   weft_mesh_cancel(mesh_.get());
   for (int pid : pids_) {
     if (!pid) continue;
@@ -306,7 +306,7 @@ Ranks::~Ranks() {
     kill(pid, SIGKILL);
     waitpid(pid, &status, 0);
   }
-  mesh_.reset();  // last, for it removes what killed ranks left behind
+  mesh_.reset();  // last: it removes the files that killed ranks left behind
 }
 
 }  // namespace weft::cli

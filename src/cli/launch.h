@@ -1,5 +1,5 @@
-// Where the ranks of a run live, and how they are started: threads of this process, processes that
-// it spawns, or processes that others start on this machine or elsewhere.
+// How the ranks of a run are started: as threads of this process, as processes that it starts, or
+// as processes that others start on this machine or elsewhere.
 #pragma once
 
 #include <string>
@@ -17,8 +17,8 @@ struct LaunchOptions {
   uint32_t ranks = 1, threads = 1;
   bool in_process = false;
   std::string listen;     // empty: a socket file of this machine
-  uint32_t external = 0;  // ranks that others start
-  std::string launcher;   // which has started this process; empty: none
+  uint32_t external = 0;  // ranks that are started elsewhere
+  std::string launcher;   // that has started this process; empty: none
   Place place;            // with a launcher
   bool insecure = false;
   std::string key, allow, join_file;  // files
@@ -27,15 +27,15 @@ struct LaunchOptions {
   bool quiet = false;
 };
 
-// More than any machine has, and what the library takes.
+// The largest number that the library accepts.
 inline constexpr uint32_t kMostThreads = 1024;
 
-// For Option::check: where ranks meet.
+// For Option::check: an address of rank 0.
 std::string check_endpoint(const std::string& text);
 bool is_wildcard(const std::string& endpoint);
-// What a person may see of an endpoint with which a process joins.
+// The part of an endpoint for joining that may be shown to a person.
 std::string without_key(const std::string& endpoint);
-// The note that nothing is encrypted, if that is so.
+// The note that nothing is encrypted, if --insecure is given.
 void warn_of_insecure(const char* command, const std::string& endpoint, bool insecure);
 void add_launch_options(Parser& parser, LaunchOptions& options);
 
@@ -43,11 +43,11 @@ void add_launch_options(Parser& parser, LaunchOptions& options);
 // ends, and rank 0 begins it.
 Outcome take_place(LaunchOptions& options);
 Outcome serve_launched(const LaunchOptions& options);
-// The number of ranks of the plan. A launcher must have started as many processes.
+// Checks that a launcher has started as many processes as the plan has ranks.
 Outcome set_ranks(LaunchOptions& options, uint32_t ranks);
 
-// The processes of a run's other ranks, and the way to them. Destroyed after the run: waits until
-// they have left.
+// The processes of a run's other ranks, and the mesh. Must be destroyed after the run; the
+// destructor waits until they have ended.
 class Ranks {
  public:
   Ranks() = default;
@@ -56,10 +56,10 @@ class Ranks {
   Ranks& operator=(const Ranks&) = delete;
 
   Outcome start(const weft_plan* plan, const LaunchOptions& options, RunPtr& out);
-  // A line about who came and was turned away, if there is something new to tell.
+  // A line about refused connections, if there are new ones.
   std::string refused() { return refused_text(mesh_.get(), refused_); }
-  // The end of a run. If a rank was lost whose process this one started, with what became of the
-  // process.
+  // Adds to the outcome of a failed run how the process of a lost rank ended, if this process
+  // started it.
   Outcome explain(Outcome outcome, const weft_run* run);
 
  private:
@@ -69,9 +69,9 @@ class Ranks {
   Outcome not_started(weft_status status, const weft_error& err);
 
   MeshPtr mesh_;
-  std::string public_key_;  // of rank 0, if --allow says who may join
-  uint64_t refused_ = 0;    // connections turned away, as told
-  std::vector<int> pids_;   // by rank; 0: not ours, or gone
+  std::string public_key_;  // of rank 0, if it admits the keys of --allow
+  uint64_t refused_ = 0;    // connections that refused() has counted
+  std::vector<int> pids_;   // by rank; 0: not started here, or ended
 };
 
 }  // namespace weft::cli

@@ -20,7 +20,7 @@ Outcome check_options(const LaunchOptions& o) {
           "remove one of the two"};
 }
 
-// All ranks must find the same point, and rank 0 must be able to tell them from strangers.
+// All ranks must derive the same address, and rank 0 must recognize its ranks.
 Outcome check_meeting(const LaunchOptions& o) {
   if (!o.join_file.empty() || o.place.ranks == 1) return {};
   if (o.listen.empty() && o.place.host.empty())

@@ -91,7 +91,7 @@ std::string first_host(const std::string& list) {
   return host;
 }
 
-// Job steps may share a node, so each has a port of its own.
+// Job steps may share a node, so each uses another port.
 Outcome meet_in_slurm(Place& place) {
   const std::string list = variable("SLURM_STEP_NODELIST");
   place.host = first_host(list);
@@ -172,7 +172,7 @@ Outcome check_ranks(const Place& place, uint32_t ranks) {
 
 std::string meeting_point(const Place& place) { return endpoint_of(place.host, place.port); }
 
-// A name may mean another address on its own host than elsewhere, so rank 0 listens at all of them.
+// A host name may resolve to another address on its own host, so rank 0 listens at all of them.
 std::string listening_point(const Place& place, uint32_t port) {
   const bool own = is_address(place.host) || place.host == "localhost";
   return endpoint_of(own ? place.host : "*", port);

@@ -56,14 +56,14 @@ Outcome settle_mesh(const StoredOptions& settings, PlanOptions& options, bool co
     if (!compares)
       return {kUsage, "--mesh auto requires 'weft plan --compare'",
               "choose one of the meshes that it shows"};
-    options.data = options.shard_ranks = 0;  // of one that is to be chosen
+    options.data = options.shard_ranks = 0;  // a mesh is to be selected
     if (!settings.given("shard")) options.shard = kAuto;
     return {};
   }
   if (settings.given("mesh") && settings.given("ranks"))
     return {kUsage, "--ranks cannot be combined with --mesh, which contains it",
             "remove one of the two"};
-  if (settings.given("ranks")) options.mesh.clear();  // of a checkpoint
+  if (settings.given("ranks")) options.mesh.clear();  // from a checkpoint
   options.data = 1;
   options.shard_ranks = 1;
   if (!options.mesh.empty()) {
@@ -83,7 +83,7 @@ Outcome settle_mesh(const StoredOptions& settings, PlanOptions& options, bool co
     uint32_t all = 0, one = 0;
     for (const std::string& text : split(options.stage_replicas))
       all += read_value(text, &one) ? std::min(one, kMost) : 0;
-    options.ranks = std::clamp(all, 1u, kMost);  // a wrong list is refused later
+    options.ranks = std::clamp(all, 1u, kMost);  // an invalid list is refused later
   }
   if (options.tensor == 0) options.tensor = options.shard_ranks;
   if (options.gradient_groups == 0) options.gradient_groups = options.data;

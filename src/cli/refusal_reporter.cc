@@ -21,7 +21,7 @@ RefusalReporter::RefusalReporter(std::string command, const weft_mesh* mesh, uin
   try {
     thread_ = std::thread([this] { watch(); });
   } catch (const std::system_error&) {
-    // No thread can be had: told afterwards, by whoever asks next.
+    // Without a thread the refused connections are reported later, by refused_text().
   }
 }
 

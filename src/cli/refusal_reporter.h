@@ -1,4 +1,4 @@
-// Who comes to a mesh's door and is turned away, told as it happens.
+// Reports connections that a mesh refuses, as soon as they are refused.
 #pragma once
 
 #include <condition_variable>
@@ -10,11 +10,11 @@
 
 namespace weft::cli {
 
-// What is to be told of those, in a line: each time there are twice as many as were told, which
-// `told` counts. Else empty.
+// A line about the refused connections, each time their number has doubled since the last line;
+// `told` is the reported number. Otherwise an empty string.
 std::string refused_text(const weft_mesh* mesh, uint64_t& told);
 
-// Tells while the command waits inside the library. `mesh` and `told` are borrowed.
+// Reports while the command waits in a call of the library. `mesh` and `told` are borrowed.
 class RefusalReporter {
  public:
   RefusalReporter(std::string command, const weft_mesh* mesh, uint64_t& told);

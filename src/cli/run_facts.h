@@ -1,5 +1,5 @@
-// What a run of `weft train` is, before its first step: the model, the mesh, the schedule, and the
-// bytes and the time of a step that the plan predicts.
+// Describes a run of `weft train` before its first step: the model, the mesh, the schedule, and the
+// predicted bytes and time of a step.
 #pragma once
 
 #include <string>
@@ -20,14 +20,14 @@ struct RunFacts {
   RunFacts(const Built& made, const PlanOptions& options) : built(made), plan(options) {}
   Outcome predict();
   const char* unit() const { return built.info.tokens ? "tokens" : "samples"; }
-  // Of the updates that are submitted together, see weft_plan_updates().
+  // Per submission of several updates, see weft_plan_updates().
   double submission_seconds() const { return seconds_of(predicted.step_ns); }
 };
 
 // "gpt-nano 0.84 M parameters, 2 ranks (stage=2), 1f1b, ..."
 std::string run_line(const RunFacts& facts);
-// What the reader should know before a step that takes minutes, or most of the memory of this
-// machine, on which the first `ranks_here` ranks run. One warning per item.
+// Warnings about a step that takes minutes, or most of the memory of this machine, on which the
+// first `ranks_here` ranks run. One warning per item.
 std::vector<std::string> run_warnings(const RunFacts& facts, uint32_t ranks_here);
 // Planned bytes of a rank by kind.
 JsonObject memory_json(const weft_plan* plan, uint32_t rank);

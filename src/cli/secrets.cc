@@ -20,7 +20,7 @@ Outcome failure(const std::string& path, const char* what, int error) {
   return {kBadInput, "'" + path + "': cannot be " + what + ": " + reason(error), ""};
 }
 
-// To its end.
+// Up to the end of the file.
 Outcome read_all(int file, const std::string& path, std::string& text) {
   char buffer[4096];
   for (;;) {
@@ -44,14 +44,14 @@ bool write_all(int file, const std::string& text) {
   return true;
 }
 
-// Whether others than the owner can read it; only of a file with a name of its own, not of a pipe.
+// Whether users other than the owner can read it; only for a file with a name, not for a pipe.
 bool is_open_to_others(int file) {
   struct stat found {};
   return fstat(file, &found) != 0 || (S_ISREG(found.st_mode) && (found.st_mode & 077) != 0);
 }
 
-// Whether an earlier run left the file: it contains an address to join, as every file that is
-// replaced does.
+// Whether an earlier run left the file: it then begins with an address for joining. Other files are
+// not replaced.
 bool is_join_file(const std::string& path) {
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (file < 0) return false;
@@ -65,7 +65,7 @@ bool is_join_file(const std::string& path) {
   return is;
 }
 
-// Whether all of a file is there: a line that ends. What is no regular file is read to its end.
+// Whether a file is complete: its last line has ended. Only for regular files.
 bool is_complete(int file) {
   struct stat found {};
   if (fstat(file, &found) != 0 || !S_ISREG(found.st_mode)) return true;
@@ -112,7 +112,7 @@ Outcome read_key(const std::string& path, bool from_variable, std::string& key) 
   if (!path.empty()) return read_secret(path, key);
   const char* const text = from_variable ? std::getenv("WEFT_KEY") : nullptr;
   key = text ? text : "";
-  if (key.ends_with('\n')) key.pop_back();  // of the file that it was made from
+  if (key.ends_with('\n')) key.pop_back();  // from the file that contained it
   return {};
 }
 

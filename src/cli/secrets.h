@@ -1,4 +1,4 @@
-// Files that hold secrets (keys, and what permits to join a run): only their owner may read them.
+// Files with secrets (keys and permissions to join a run): only their owner may read them.
 #pragma once
 
 #include <chrono>
@@ -8,21 +8,21 @@
 
 namespace weft::cli {
 
-// The only line of a file that nobody else can read; "-" is standard input.
+// The only line of a file that other users cannot read; "-" is standard input.
 Outcome read_secret(const std::string& path, std::string& line);
 // The same for a file that another process writes: waits until it exists and its line is complete.
 Outcome await_secret(const std::string& path, std::chrono::milliseconds limit, std::string& line);
-// The secret key in the file. Without one, that of the variable WEFT_KEY, if `from_variable`; or
-// none.
+// The secret key in the file. Without a file, the key in the variable WEFT_KEY, if `from_variable`;
+// otherwise none.
 Outcome read_key(const std::string& path, bool from_variable, std::string& key);
-// Makes the file with mode 0600. An existing file is refused; with `replace`, the join file of an
-// earlier run is replaced in one step.
+// Creates the file with mode 0600. Fails if the file exists; with `replace`, the join file of an
+// earlier run is replaced atomically.
 Outcome write_secret(const std::string& path, const std::string& line, bool replace);
 
-// Overwrites the characters: a secret stays in memory no longer than it is used.
+// Overwrites the characters, so that a secret is in memory only as long as necessary.
 void wipe(std::string& text);
 
-// Removes a file at the end of its life.
+// Removes a file when the object is destroyed.
 class FileToRemove {
  public:
   explicit FileToRemove(std::string path) : path_(std::move(path)) {}

@@ -1,4 +1,4 @@
-// What each choice of --shard costs, for weft plan.
+// The costs of each value of --shard, for weft plan.
 #pragma once
 
 #include <string>
@@ -16,8 +16,8 @@ struct ShardCost {
   int64_t bytes = 0;       // over all links, of a step
 };
 
-// Predicts the plan of these options with each choice; `chosen` is the prediction of their own. One
-// replica has nothing to choose, and a saved plan is made already: the list is then empty.
+// Predicts the plan of these options with each value; `chosen` is the prediction for the given one.
+// The list is empty for one replica, and for a saved plan.
 Outcome shard_costs(const PlanOptions& options, const OptimizerOptions& optimizer, uint64_t steps,
                     const Built& built, const weft_prediction& chosen, std::vector<ShardCost>& out);
 

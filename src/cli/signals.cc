@@ -56,8 +56,8 @@ extern "C" void on_child(int) {
 
 volatile std::sig_atomic_t g_parent_ended = 0;
 
-// A run that has begun notices the end of its rank 0 by itself, and names it. This is for a rank
-// that still tries to reach rank 0.
+// A run that has begun detects the end of rank 0 itself, and reports it. This handles a rank that
+// is still connecting to rank 0.
 extern "C" void on_parent(int) {
   if (g_parent_ended) return weft_mesh_cancel(g_mesh);
   g_parent_ended = 1;

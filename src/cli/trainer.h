@@ -1,5 +1,5 @@
-// The training loop of `weft train`: steps, evaluations, checkpoints, until it is done, asked to
-// stop, or fails.
+// The training loop of `weft train`: steps, evaluations and checkpoints, until all steps are done,
+// a signal stops it, or it fails.
 #pragma once
 
 #include "cli/build.h"
@@ -23,10 +23,10 @@ struct TrainOptions {
 
 class Trainer {
  public:
-  // `settings` is what a checkpoint keeps.
+  // `settings` is stored in checkpoints.
   Trainer(const TrainOptions& options, std::vector<std::pair<std::string, std::string>> settings);
 
-  // `resumed`: the checkpoint to go on from, or null.
+  // `resumed`: the checkpoint from which to continue, or null.
   Outcome run(weft_checkpoint* resumed);
 
  private:
@@ -54,11 +54,11 @@ class Trainer {
     std::vector<weft_event> updates;  // of a segment
     weft_event last;                  // the final one
   };
-  // Waits for the next event, and answers the first signal meanwhile.
+  // Waits for the next event, and handles the first signal meanwhile.
   Outcome next(weft_event& event);
   // Submits a step and waits for its final event.
   Outcome drive(weft_tensor* const (&inputs)[2], weft_step_mode mode, Events& events);
-  // Whether a multiple of `every` is among the steps made last, which are several after a segment.
+  // Whether the last steps (several after a segment) include a multiple of `every`.
   bool due(uint64_t every) const { return every > 0 && step_ / every > before_ / every; }
   int64_t samples_of_update() const {
     return int64_t{options_.plan.micro_batches} * options_.plan.micro_batch_size;

@@ -1,4 +1,4 @@
-// Text of files and peers, character by character, and as a terminal may be given it.
+// Reads text of files and peers as UTF-8, and makes it printable on a terminal.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,9 @@ namespace weft::cli {
 
 // Bytes of the UTF-8 character at the start of `text`, 0 if there is none.
 size_t character_bytes(std::string_view text);
-// Bytes of `text` without a character at its end whose last bytes are still to come.
+// Number of bytes of `text` without an incomplete character at its end.
 size_t complete_bytes(std::string_view text);
-// A character that a terminal obeys: U+0000 to U+001F and U+007F to U+009F.
+// A control character of terminals: U+0000 to U+001F and U+007F to U+009F.
 bool is_control(std::string_view character);
 // Two hexadecimal digits.
 void append_hex(std::string& out, char byte);

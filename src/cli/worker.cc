@@ -46,7 +46,7 @@ Outcome Worker::find_rank_zero(std::string& endpoint, std::string& key) const {
   return {};
 }
 
-// The name of a host that a launcher has just started may be unknown for a moment.
+// The host name of a rank that a launcher has just started may not resolve yet.
 weft_status Worker::join(weft_mesh_config config, MeshPtr& mesh, weft_error& err) const {
   for (;;) {
     config.join_timeout_ns = std::chrono::nanoseconds(remaining()).count();

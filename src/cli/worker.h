@@ -1,4 +1,4 @@
-// A rank that this process runs for a run that another process began.
+// A rank of a run that another process began.
 #pragma once
 
 #include "cli/launcher.h"
@@ -6,7 +6,7 @@
 namespace weft::cli {
 
 struct WorkerOptions {
-  std::string join;            // address of rank 0, and with `key` or "?key=" in it the permission
+  std::string join;            // address of rank 0; may contain the permission to join
   std::string join_file, key;  // files
   std::string listen;
   std::string launcher;  // empty: no launcher

@@ -22,11 +22,11 @@ namespace weft::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Sixteen sums where there are 32 registers, eight where there are 16 (AVX2).
+// Sixteen sums if there are 32 registers, eight if there are 16 (AVX2).
 constexpr int kRows = kLanes == 8 ? 4 : 8;
 constexpr int kVecs = 2;
 constexpr int64_t kDepth =
-    64;  // of B at a time, so that its part of a tile's columns stays in the first cache
+    64;  // rows of B at a time, so that a tile's columns of them stay in the L1 cache
 
 // Rows of B for one tile: `row` floats apart, whole vectors each.
 struct Panel {

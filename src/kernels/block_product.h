@@ -1,4 +1,4 @@
-// Products of blocks that are too small for BLIS to pack: attention's, some 64 on each side.
+// Products of blocks too small for BLIS to pack, such as attention's of about 64 on each side.
 // Serial.
 #pragma once
 

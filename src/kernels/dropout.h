@@ -1,5 +1,5 @@
-// Dropout by counter-based random numbers: element e takes word e % 4 of block e / 4 of the stream,
-// so any part of a mask can be made again from nothing.
+// Dropout by counter-based random numbers: element e uses word e % 4 of block e / 4 of the stream,
+// so any part of a mask can be computed again.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// Kernels that treat each element alone. Serial; callers cut tensors into tiles. In place is
-// allowed (out == an operand).
+// Kernels that compute each element independently. Serial; callers cut tensors into tiles. In place
+// is allowed (out == an operand).
 #pragma once
 
 #include <cstdint>

@@ -1,15 +1,15 @@
-// The floating-point control register while weft computes. A host linked with -ffast-math, or one
-// that chose another rounding mode, would change our bits; and weft must leave the host's choice as
-// it was.
+// Sets the floating-point control register while weft computes. A host that was linked with
+// -ffast-math, or that set another rounding mode, would change weft's results; and weft must not
+// change the mode of the host.
 #pragma once
 
 #include <cstdint>
 
 namespace weft {
 
-// Held by every function of the ABI and every thread of weft, for as long as it computes: rounds to
-// nearest, keeps subnormal numbers, traps nothing. The destructor restores the register as it was.
-// Belongs to one thread; nests.
+// Every function of the ABI and every thread of weft has one while it computes: rounds to nearest,
+// keeps subnormal numbers, traps nothing. The destructor restores the register. For one thread; may
+// be nested.
 class ComputeScope {
  public:
   ComputeScope();

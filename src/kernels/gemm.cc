@@ -1,4 +1,4 @@
-// Which kernel multiplies, and how a product is cut: functions of its shape alone.
+// Selects the kernel and the tiles of a product. Both depend only on the product's shape.
 #include "kernels/gemm.h"
 
 #include <algorithm>
@@ -10,15 +10,15 @@ namespace weft {
 
 namespace {
 
-// `block` rows or columns at least; a multiple of what the micro-kernels of skx and haswell take,
-// so that no tile ends ragged.
+// Minimal number of rows or columns; a multiple of the micro-kernels' block sizes on skx and
+// haswell, so that tiles have no partial blocks.
 constexpr int64_t kUnit = 96, kSmallest = 384, kUsual = 768;
-// Below this many multiply-adds a second thread costs more than it brings.
+// Below this many multiply-adds a second thread costs more than it saves.
 constexpr double kWorthSplitting = 4e6;
 
-// BLIS copies both factors into an order that suits it, and spends microseconds before it begins.
-// Measured with its skx kernels, block_product is faster where one side is short (two to three
-// times at 64 x 64 x 64, sixty times at 16 x 16 x 4), and about even at these bounds.
+// BLIS packs both factors, which takes microseconds. Measured with its skx kernels, block_product
+// is faster if one side is short (two to three times at 64 x 64 x 64, sixty times at 16 x 16 x 4),
+// and about equally fast at these bounds.
 constexpr int64_t kShort = 64;
 constexpr double kSmall = 4e6;
 

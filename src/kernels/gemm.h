@@ -1,8 +1,8 @@
-// Single-precision matrix product, row-major with leading dimensions. The only door to BLIS.
+// Single-precision matrix product, row-major with leading dimensions. The only interface to BLIS.
 //
 // Threads: gemm() may be called from any number of threads at once. Each product is cut into tiles
-// by its shape alone and every tile is multiplied on one thread, so the bits do not depend on who
-// runs the tiles. Callers hold a ComputeScope (fpenv.h).
+// that depend only on its shape, and each tile is computed by one thread, so the result does not
+// depend on the threads. Callers hold a ComputeScope (fpenv.h).
 #pragma once
 
 #include <cstdint>
@@ -33,11 +33,11 @@ struct Gemm {
 
 void gemm(const Gemm& product, Tiles& tiles);
 
-// The product uncut, on the caller's thread, for kernels that already run inside a tile. Other bits
-// than gemm() where that cuts.
+// The whole product, on the caller's thread, for kernels that already run in a tile. Its bits
+// differ from those of gemm() if that cuts the product.
 void gemm_tile(const Gemm& product);
 
-// BLIS alone, uncut: what gemm_tile() does with products that are not small.
+// Only BLIS, uncut: gemm_tile() calls it for products that are not small.
 void blis_product(const Gemm& product);
 
 // How gemm() cuts C: `count` tiles of `block` rows (or columns); the last may be short.
@@ -52,23 +52,23 @@ GemmSplit gemm_split(int64_t m, int64_t n, int64_t k);
 struct GemmInfo {
   std::string library;       // "BLIS 0.9.0"
   std::string kernels;       // "skx"
-  std::string best;          // the kernels this processor deserves; empty when weft has no opinion
-  bool slow = false;         // `kernels` leave much of the processor unused
-  bool set_by_host = false;  // BLIS_ARCH_TYPE was in the environment, and was left to rule
+  std::string best;          // the fastest kernels for this processor; empty if weft does not know
+  bool slow = false;         // `kernels` use only a small part of the processor
+  bool set_by_host = false;  // the host has set BLIS_ARCH_TYPE, which is not changed
 
   std::string text() const;  // "BLIS 0.9.0, skx kernels"
 };
 
-// Initialises BLIS once per process and chooses its kernels; later calls cost nothing. Called when
-// a run starts, before its threads compute. BLIS 0.9.0 knows processors by family number, and on
-// one newer than itself falls back to kernels several times slower without a word. The only way to
-// tell it otherwise is the environment variable BLIS_ARCH_TYPE, read at its first use. So, unless
-// the host has set it or has used BLIS before, it is set for the time of that first use and removed
-// again.
+// Initializes BLIS once per process and selects its kernels; later calls return at once. Called
+// when a run starts, before its threads compute. BLIS 0.9.0 detects processors by family number. On
+// a newer processor it silently uses kernels that are several times slower. Only the environment
+// variable BLIS_ARCH_TYPE can select others, and BLIS reads it at its first use. Therefore weft
+// sets it for that first use and removes it again, unless the host has set it or has already used
+// BLIS.
 //
-// setenv() is not safe while another thread of the host calls getenv() or setenv(): a host with
-// such threads makes its first call here before it starts them, or sets BLIS_ARCH_TYPE itself.
+// setenv() is not safe while another thread of the host calls getenv() or setenv(): such a host
+// must call this function before it starts these threads, or set BLIS_ARCH_TYPE itself.
 void init_gemm();
-GemmInfo gemm_info();  // initialises as well
+GemmInfo gemm_info();  // also initializes BLIS
 
 }  // namespace weft

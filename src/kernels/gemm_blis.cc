@@ -1,4 +1,4 @@
-// The only file that includes blis.h. One thread per BLIS call always: weft's tiles use the others.
+// The only file that includes blis.h. BLIS always uses one thread per call; weft's tiles use more.
 #include "kernels/gemm.h"
 
 #include <cstdlib>
@@ -28,9 +28,9 @@ constexpr int kNone = -1;
 
 bool g_set_by_host = false;
 
-// The kernel set for this processor, by what it can do and not by its family; kNone where BLIS is
-// left to choose. Only sets that the header says are built in: BLIS aborts on the number of
-// another.
+// The kernel set for the features of this processor, not for its family; kNone if BLIS
+// selects it. Only sets that the header lists as built in: BLIS aborts if another one is
+// requested.
 int best_kernels() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
@@ -46,7 +46,7 @@ int best_kernels() {
   return kNone;
 }
 
-// Floats that one instruction of a kernel set multiplies and adds; 0 for plain C.
+// Multiply-adds of one instruction of a kernel set; 0 for plain C.
 int width(int kernels) {
   switch (kernels) {
     case BLIS_ARCH_SKX:
@@ -75,7 +75,7 @@ const char* kernel_name(int kernels) { return bli_arch_string(static_cast<arch_t
 
 }  // namespace
 
-// A local static is set up once, whoever comes first; kernels know no locks of their own.
+// The initialization of a local static is thread-safe; kernels have no locks.
 void init_gemm() { [[maybe_unused]] static const bool done = init_once(); }
 
 GemmInfo gemm_info() {

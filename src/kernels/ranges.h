@@ -1,4 +1,4 @@
-// Cutting work into tiles: a function of the shape alone, never of the number of threads.
+// Cuts work into tiles that depend only on its shape, not on the number of threads.
 #pragma once
 
 #include <algorithm>
@@ -8,8 +8,8 @@
 
 namespace weft {
 
-// Elements per tile: small enough that a few threads share a small tensor, large enough that
-// handing out tiles costs nothing.
+// Elements per tile: small enough that a few threads share a small tensor, large enough that the
+// cost of distributing tiles is negligible.
 constexpr int64_t kTileElements = 16384;
 
 // Rows per tile when each row has `width` elements.

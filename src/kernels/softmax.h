@@ -1,5 +1,5 @@
-// Softmax and what cross entropy needs of it, over rows of n floats. Serial; callers cut rows into
-// tiles.
+// Softmax, and the parts of cross entropy that use it, over rows of n floats. Serial; callers cut
+// rows into tiles.
 #pragma once
 
 #include <cstdint>

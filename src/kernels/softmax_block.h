@@ -1,14 +1,14 @@
-// What attention does to a block of rows of its scores. The block lies transposed, so that a row is
-// a lane of a vector and sums along it need no shuffles. Serial; attention gives each of its tiles
-// blocks of its own.
+// Softmax of a block of rows of attention scores. The block is stored transposed, so that a row is
+// a lane of a vector and sums along it need no shuffles. Serial; each tile of attention has its own
+// blocks.
 #pragma once
 
 #include <cstdint>
 
 namespace weft::kernels {
 
-// Row i, column c lies at data[c * width + i]. Width is a multiple of 16; rows of padding hold what
-// is finite. Under a causal mask row i sees columns up to first + i, otherwise all.
+// Row i, column c is at data[c * width + i]. Width is a multiple of 16; rows of padding contain
+// finite values. With a causal mask row i sees columns up to first + i, otherwise all.
 struct ScoreBlock {
   float* data = nullptr;
   int64_t width = 0, columns = 0;

@@ -1,5 +1,5 @@
-// How a kernel is given more than one thread. The kernel decides the tiles from its shape alone;
-// who runs them decides nothing.
+// Distributes the tiles of a kernel over threads. The tiles depend only on the kernel's shape; the
+// thread that runs a tile does not affect the result.
 #pragma once
 
 namespace weft {

@@ -51,7 +51,7 @@ struct Sizes {
         heads_of_whole(attrs.section.whole ? attrs.section.whole / size : heads),
         first_head(attrs.section.begin / size) {}
 
-  // A multiple of 16, as softmax_block.h wants it.
+  // A multiple of 16, as softmax_block.h requires.
   int64_t block_rows() const {
     const int64_t affordable = kBlockElements / std::max<int64_t>(1, rows) / 16 * 16;
     return std::clamp(std::min(affordable, (rows + 15) / 16 * 16), kLeastRows, kBlockRows);
@@ -71,7 +71,7 @@ struct Head {
   float *top, *inverse;                // its rows of the stash
 };
 
-// The same places in inputs and gradients; null where there is no tensor.
+// The same places in inputs and gradients; null if there is no tensor.
 std::array<float*, 3> places(std::span<const View> views, const Sizes& s, int64_t sample,
                              int64_t head) {
   std::array<float*, 3> out{};
@@ -105,7 +105,7 @@ Head head_of(const Call& call, const Sizes& s, int64_t index) {
   return h;
 }
 
-// Runs body(head, scratch) for every head.
+// Calls body(head, scratch) for every head.
 template <typename F>
 void for_heads(const Call& call, const Sizes& s, F&& body) {
   const int64_t groups = s.groups();
@@ -117,7 +117,7 @@ void for_heads(const Call& call, const Sizes& s, F&& body) {
   });
 }
 
-// All that happens to one head. Blocks of scores lie transposed (softmax_block.h); so do the
+// The computation of one head. Blocks of scores are transposed (softmax_block.h); so are the
 // block's rows of q and of dout.
 class HeadKernel {
  public:
@@ -212,7 +212,7 @@ class HeadKernel {
     }
   }
 
-  // In the stream lie heads, in a head columns, in a column rows.
+  // The order of the stream: heads, in a head columns, in a column rows.
   void drop(const ScoreBlock& block) const {
     if (!drops_) return;
     const Stream stream = dropout_stream(call_.key);

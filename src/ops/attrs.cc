@@ -1,5 +1,5 @@
-// Which attributes of a node its op reads. One that is set and not read is a mistake of the caller:
-// a gelu is not causal.
+// Checks that an op reads the attributes that are set for its node. An attribute that is set but
+// not read is a mistake of the caller.
 #include "base/text.h"
 #include "ops/op.h"
 

@@ -1,4 +1,4 @@
-// What infer() of most ops checks. Errors name the port, what was expected and what was found.
+// Common checks for infer(). Errors name the port, the expected and the found value.
 #pragma once
 
 #include <span>
@@ -38,7 +38,7 @@ inline Status check_axis(int port, const Desc& desc, int axis) {
                                    " for ", port_name(port), " ", desc.text()));
 }
 
-// An op works along the last `count` axes: they must be there, and not be the batch.
+// An op works along the last `count` axes: they must exist and must not be the batch.
 inline Status check_last_axes(int port, const Operand& operand, int count) {
   const int least = count + (operand.batched ? 1 : 0);
   if (operand.desc.shape.rank >= least) return {};

@@ -1,5 +1,5 @@
-// The collectives, as a node of an SPMD model has them: what one coordinate gets for what it gives.
-// expand() (graph/expand.h) puts slices, sums and joins in their place, so none has a kernel.
+// The collectives: infers the output of a node of an SPMD model at one coordinate. expand()
+// (graph/expand.h) replaces them by slices, sums and joins, so they have no kernels.
 #include <algorithm>
 #include <array>
 

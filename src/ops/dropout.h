@@ -1,4 +1,4 @@
-// What the ops with dropout share: dropout itself, and attention.
+// Common code of the ops with dropout: dropout and attention.
 #pragma once
 
 #include "base/rng.h"
@@ -7,7 +7,7 @@
 
 namespace weft {
 
-constexpr double kDropoutFlops = 20;  // of an element, about
+constexpr double kDropoutFlops = 20;  // per element, approximately
 
 inline Status check_probability(const Attrs& attrs) {
   if (attrs.factor >= 0 && attrs.factor < 1) return {};

@@ -23,8 +23,8 @@
 
 namespace weft {
 
-// The part of a larger tensor that a piece of a node computes: from index `begin` of an axis on
-// that has `whole` indices. With whole 0 the node is no piece.
+// The part of a larger tensor that a piece of a node computes: from index `begin` on, of an axis
+// with `whole` indices. If whole is 0, the node is not a piece.
 struct Section {
   int32_t axis = 0;
   int64_t begin = 0;
@@ -32,9 +32,9 @@ struct Section {
   friend bool operator==(const Section&, const Section&) = default;
 };
 
-// Collectives: the axis of the model that the node works over, and coordinates along it. ppermute:
-// per coordinate, the one whose value it gets, or -1; mask: those that keep their value; broadcast:
-// the one whose value all get.
+// Collectives: the axis of the model, and coordinates along it. ppermute: for each coordinate, the
+// coordinate whose value it receives, or -1; mask: the coordinates that keep their value;
+// broadcast: the coordinate whose value all receive.
 struct Over {
   int32_t axis = -1;
   int32_t size = 0;
@@ -49,8 +49,8 @@ enum class Collective : uint8_t {
 #undef WEFT_COLLECTIVE
 };
 
-// What the builder of a node says beside its operands. One plain struct for all ops; each op names
-// the fields that it reads (Op::reads) and checks them.
+// The settings of a node, besides its operands. One struct for all ops; each op lists the fields
+// that it reads (Op::reads) and checks them.
 struct Attrs {
   int32_t axis = 0;    // mean, sum, max, slice, concat, gather
   int32_t heads = 0;   // attention
@@ -86,13 +86,13 @@ enum AttrFlag : uint32_t {
 };
 
 // One operand at build time. `batched`: dimension 0 is a multiple of the number of samples, so no
-// op may mix along it.
+// op may mix elements along it.
 struct Operand {
   Desc desc;
   bool batched = false;
 };
 
-// What a node makes for the operand shapes it was asked about.
+// The result of infer() for given operand shapes.
 struct Inferred {
   Desc out;
   std::vector<Desc> stash;  // kept by forward for I or W
@@ -112,7 +112,7 @@ struct Cost {
   double forward_flops = 0, input_flops = 0, weight_flops = 0;
 };
 
-// What a random number of this call is keyed by.
+// The key of a call's random numbers.
 struct CallKey {
   uint64_t seed = 0, step = 0;
   uint32_t micro_batch = 0, node = 0;
@@ -127,13 +127,13 @@ struct Call {
   std::span<const View> stash;
   View dout;  // I, W
   std::span<const View>
-      din;   // I: one per input; null data where no gradient is wanted. Written, never added to.
+      din;   // I: one per input; null data if no gradient is needed. Written, never added to.
   View acc;  // W: of weight `weight`; added to
   int weight = 0;
   void* scratch = nullptr;
   CallKey key;
   bool training = true;    // dropout is the identity when false
-  double denominator = 1;  // losses: what the step's loss is divided by
+  double denominator = 1;  // losses: the divisor of the step's loss
   Tiles* tiles = nullptr;  // never null when called
 };
 
@@ -142,14 +142,14 @@ class Op {
   virtual ~Op() = default;
   virtual std::string_view name() const = 0;
   virtual uint32_t version() const { return 1; }
-  // An op of the caller: infer() may fail whenever it is asked, so that is done only where a
-  // failure can be told. Its output is in proportion to the samples; it keeps no stash and takes no
+  // A user op: infer() may fail at any call, so it is called only where the failure can
+  // be returned. Its output is proportional to the samples; it has no stash and no
   // scratch.
   virtual bool of_caller() const { return false; }
 
-  // None of them has kernels: expand() replaces their nodes.
+  // They have no kernels: expand() replaces their nodes.
   virtual Collective collective() const { return Collective::none; }
-  // The output depends on the shapes of the inputs only, so that no gradient belongs to them.
+  // The output depends only on the shapes of the inputs, so they have no gradient.
   virtual bool reads_shapes_only() const { return false; }
 
   // The attributes that the op reads, of AttrFlag; others are refused when a node is added.
@@ -184,21 +184,21 @@ class Op {
   // A loss: its output is one f64, the sum over the micro-batch; I scales by 1/denominator and
   // reads no dout.
   virtual bool is_loss() const { return false; }
-  // Losses: which input holds the targets, and what a batch of them adds to the denominator.
+  // Losses: the input with the targets, and what a batch of them adds to the divisor.
   virtual int target_port() const { return 1; }
   virtual double count(const View& targets) const {
     return static_cast<double>(targets.desc.elements());
   }
 };
 
-// Fails with the name of an attribute that is set and that the op does not read, and of those that
-// it does.
+// Fails if an attribute is set that the op does not read. The error names it, and the attributes
+// that the op reads.
 Status check_reads(const Op& op, const Attrs& attrs);
 
 // The built-in op or collective of that name, or null. Owned by the library, immutable, usable from
 // any thread.
 const Op* find_op(std::string_view name);
-// Ops of sharded and expanded models, which no name finds.
+// Ops of sharded and expanded models, which cannot be found by name.
 const Op& zeros_op();
 const Op& cross_entropy_part_op();
 const Op& cross_entropy_of_parts_op();

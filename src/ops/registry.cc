@@ -1,4 +1,4 @@
-// The table of built-in ops. Nothing registers itself: what is not in ops.def does not exist.
+// The table of built-in ops. There is no other registration: every op is a row of ops.def.
 #include <array>
 
 #include "ops/op.h"

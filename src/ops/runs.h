@@ -1,4 +1,4 @@
-// Copying runs of elements from one stride to another: what slice and concat do.
+// Copies runs of elements between different strides, for slice and concat.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// softmax over the last axis. I needs the output alone.
+// softmax over the last axis. I reads only the output.
 #include "kernels/softmax.h"
 #include "kernels/ranges.h"
 #include "ops/check.h"

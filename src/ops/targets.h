@@ -17,7 +17,7 @@ inline Status check_targets(const View& targets, int port, int64_t classes) {
   return {};
 }
 
-// A target that is no class counts, so that forward gets to refuse it by name.
+// An invalid target is counted, so that forward refuses it with an error that names it.
 inline double count_targets(const View& targets) {
   int64_t counted = 0;
   for (int64_t i = 0; i < targets.desc.elements(); ++i) counted += targets.i32()[i] != -1;

@@ -1,4 +1,4 @@
-// A window that moves along an axis: what convolutions and pooling see of their input.
+// A window that moves along an axis, for convolutions and pooling.
 #pragma once
 
 #include <algorithm>
@@ -6,7 +6,7 @@
 
 namespace weft {
 
-// Of taps, stride, padding and dilation: no product of two comes near the end of int64.
+// Of taps, stride, padding and dilation: products of two such numbers fit into int64.
 constexpr int64_t kMostWindow = 1 << 20;
 
 inline int64_t ceil_div(int64_t a, int64_t b) { return a <= 0 ? 0 : (a + b - 1) / b; }

@@ -7,8 +7,8 @@
 namespace weft {
 
 namespace {
-// Bytes of what comes from those whom nobody knows yet: a request to join, and the first frame of a
-// rank, which is a hello.
+// Limits for frames of unknown clients, in bytes: a request to join, and the first frame of a rank,
+// which is a hello.
 constexpr size_t kMostRequest = 65536, kMostHello = 4096;
 
 Origin no_run(const Status& why) {
@@ -20,7 +20,7 @@ Origin no_run(const Status& why) {
 }
 }  // namespace
 
-// A connection that has not said yet what it is, or that waits for its rank.
+// A connection whose first frame has not arrived, or that waits for its rank.
 struct Admission::Candidate final : Loop::Disposable, LinkEffects {
   Candidate(Admission& l, std::unique_ptr<PeerConnection> w, LinkTime now)
       : admission(l),
@@ -59,13 +59,13 @@ struct Admission::Candidate final : Loop::Disposable, LinkEffects {
   std::unique_ptr<PeerConnection> wire;
   Link link;
   LinkTime since;
-  bool greeted = false;  // the first frame was a candidate's
+  bool greeted = false;  // the first frame was from a candidate, not from a rank
   bool gone = false;
-  Origin why{.cause = Cause::closed};  // it has gone; by its own word if `told`
+  Origin why{.cause = Cause::closed};  // why it is gone; the candidate reported it if `told`
   bool told = false;
   int32_t rank = -1;
-  std::vector<std::byte> request;  // came before anyone was expected
-  int32_t member = -1;             // a rank of the run, with its first frame
+  std::vector<std::byte> request;  // arrived before expect()
+  int32_t member = -1;             // a rank of the run, whose first frame is in `first`
   FrameHeader hello;
   int first_lane = 0;
   std::vector<std::byte> first;
@@ -93,7 +93,7 @@ Status Admission::listen(const std::string& endpoint) {
 
 void Admission::admit_guests(std::vector<PublicKey> keys) {
   candidate_keys_ = std::move(keys);
-  transport_.admit(candidate_keys_, false);  // no rank comes before it has been welcomed here
+  transport_.admit(candidate_keys_, false);  // ranks are admitted after their welcome
 }
 
 void Admission::admit_ranks(std::vector<PublicKey> keys) {
@@ -130,13 +130,13 @@ void Admission::received(PeerConnection& wire, int lane, std::span<const std::by
   auto at = candidates_.find(&wire);
   if (at == candidates_.end()) return;
   Candidate& candidate = *at->second;
-  if (candidate.member >= 0) return drop(wire);  // a rank says nothing more before it is answered
+  if (candidate.member >= 0) return drop(wire);  // a rank sends nothing before its answer
   if (!candidate.greeted) {
     std::span<const std::byte> payload;
     auto header = decode_frame(frame, &payload);
     if (!header.ok())
       return turn_away(
-          wire, cat("not a weft frame: ", header.status().text()));  // nothing it could be told
+          wire, cat("not a weft frame: ", header.status().text()));  // no answer: not a weft peer
     if (header.value().source != kNobody) return met_rank(candidate, header.value(), lane, frame);
     candidate.greeted = true;
     candidate.link.connected(loop_.now_ms(), candidate);
@@ -145,7 +145,7 @@ void Admission::received(PeerConnection& wire, int lane, std::span<const std::by
   if (candidate.gone) drop(wire);
 }
 
-// Whoever says that it is a rank of the run.
+// A connection that claims to be a rank of the run.
 void Admission::met_rank(Candidate& candidate, const FrameHeader& header, int lane,
                          std::span<const std::byte> frame) {
   PeerConnection& wire = *candidate.wire;
@@ -159,7 +159,8 @@ void Admission::met_rank(Candidate& candidate, const FrameHeader& header, int la
   const auto early = static_cast<size_t>(std::count_if(
       candidates_.begin(), candidates_.end(), [](const auto& g) { return g.second->member >= 0; }));
   if (!member_ && early >= most_early_)
-    return turn_away(wire, cat(who, " came before it was wanted, as ", early, " others did"));
+    return turn_away(wire,
+                     cat(who, " connected before it was expected, as ", early, " others did"));
   candidate.member = header.source;
   candidate.first_lane = lane;
   candidate.first.assign(frame.begin(), frame.end());
@@ -182,7 +183,7 @@ void Admission::turn_away(PeerConnection& wire, const std::string& why) {
   drop(wire);
 }
 
-// A candidate that left is no candidate; its seat is free again.
+// A candidate that left is removed; its seat is free again.
 void Admission::drop(PeerConnection& wire) {
   auto at = candidates_.find(&wire);
   if (at == candidates_.end()) return;
@@ -190,16 +191,16 @@ void Admission::drop(PeerConnection& wire) {
   candidates_.erase(at);
   if (candidate->rank >= 0) {
     seats_[static_cast<size_t>(candidate->rank)] =
-        nullptr;  // a candidate with a rank sits there: see finish()
+        nullptr;  // a candidate with a rank has this seat: see finish()
     if (done_) {
       joined_[static_cast<size_t>(candidate->rank)] = {};
       const std::string rank = rank_name(candidate->rank);
       refusals_.add(candidate->wire->connection().peer(),
-                    cat("it joined as ", rank, " and left before the others came; ", rank,
-                        " is awaited again"));
+                    cat("it joined as ", rank, " and left before all others joined; ", rank,
+                        " is free again"));
     }
-    // Its connection of the run decides from then on. The bye here may be lost: the rank closes
-    // this connection at once, and the system then throws away what a lossy network has not
+    // The connection of the run decides from then on. The bye on this connection may be lost: the
+    // rank closes it at once, and the system then discards what a lossy network has not
     // delivered.
     if (!came_[static_cast<size_t>(candidate->rank)] || candidate->told) tell_left(*candidate);
   }
@@ -231,7 +232,7 @@ void Admission::expect(const Plan& plan, int64_t timeout_ms,
   deadline_ = loop_.now_ms() + timeout_ms;
   done_ = std::move(done);
   tick_soon();
-  // Some have asked already; those first that came first.
+  // Requests that arrived earlier, in the order of their arrival.
   std::vector<Candidate*> early;
   for (auto& [wire, candidate] : candidates_)
     if (!candidate->request.empty()) early.push_back(candidate.get());
@@ -250,14 +251,14 @@ void Admission::stop(const Status& why) {
 }
 
 void Admission::asked(Candidate& candidate, std::span<const std::byte> bytes) {
-  if (candidate.rank >= 0 || !candidate.request.empty())  // has its rank, and keeps it
+  if (candidate.rank >= 0 || !candidate.request.empty())  // it has its rank and keeps it
     return refusals_.add(candidate.wire->connection().peer(), "it asked to join twice");
   if (!may_ask(candidate))
     return refuse(candidate, Status(Code::invalid, "a rank of a run does not join again"));
   if (!plan_) {
     if (!stopped_.ok())
       return candidate.link.abort(no_run(stopped_), loop_.now_ms(),
-                                  candidate);  // none will be expected
+                                  candidate);  // no candidates will be expected
     candidate.request.assign(bytes.begin(), bytes.end());
     return;
   }
@@ -269,11 +270,11 @@ void Admission::asked(Candidate& candidate, std::span<const std::byte> bytes) {
 
 Status Admission::seat(Candidate& candidate, const JoinRequest& request) {
   if (!done_) return Status(Code::state, "the run has all its ranks");
-  // Who has a plan has made the model.
+  // A process that has the plan could build the model.
   WEFT_TRY(request.plan ? compare_plans(plan_->hash, *request.plan)
                         : check_ops(*plan_->whole, request.ops));
   if (!is_own_key(request.key))
-    return Status(Code::invalid, "its key for the run is that of another");
+    return Status(Code::invalid, "another process has the same key for the run");
   const int32_t ranks = static_cast<int32_t>(seats_.size());
   const int32_t free =
       static_cast<int32_t>(std::find(seats_.begin() + 1, seats_.end(), nullptr) - seats_.begin());
@@ -282,7 +283,7 @@ Status Admission::seat(Candidate& candidate, const JoinRequest& request) {
     return Status(Code::invalid,
                   cat("it asks to be rank ", rank, ", the run has the ranks 0 to ", ranks - 1));
   if (Candidate* const there = seats_[static_cast<size_t>(rank)]) {
-    // Nobody knows its rank before the welcome, so a process that may have any makes room.
+    // A process that requests this rank has priority over one that accepts any rank.
     if (joined_[static_cast<size_t>(rank)].wanted_rank >= 0)
       return Status(Code::invalid, cat("it asks to be rank ", rank, ", which has joined already"));
     place(*there, free, joined_[static_cast<size_t>(rank)]);
@@ -309,13 +310,13 @@ void Admission::tick() {
   const LinkTime now = loop_.now_ms();
   std::vector<PeerConnection*> over;
   for (auto& [wire, candidate] : candidates_) {
-    if (candidate->member >= 0) continue;  // its next word is ours, once it is wanted
+    if (candidate->member >= 0) continue;  // its next frame is read when take_members() is called
     if (candidate->greeted && candidate->link.next_tick() <= now)
       candidate->link.tick(now, *candidate);
-    // A connection that says nothing is no candidate.
+    // A connection that sends nothing is no candidate.
     const bool silent = !candidate->greeted && now - candidate->since > times_.hello;
     if (silent)
-      refusals_.add(wire->connection().peer(), cat("not a weft connection: it said nothing for ",
+      refusals_.add(wire->connection().peer(), cat("not a weft connection: it sent nothing for ",
                                                    static_cast<double>(times_.hello) / 1000, " s"));
     if (silent || candidate->gone || candidate->link.is_dead()) over.push_back(wire);
   }
@@ -353,8 +354,8 @@ void Admission::finish(const Status& status) {
   if (!status.ok()) send_away(status);
 }
 
-// Those that came wait for a word. They go when they have heard it, and have no part in what is
-// expected next.
+// These candidates wait for an answer. They leave when they have received it, and do not count for
+// the next expect().
 void Admission::send_away(const Status& status) {
   const Origin why = no_run(status);
   for (auto& [wire, candidate] : candidates_) {
@@ -378,14 +379,14 @@ void Admission::take_members(int32_t self, const Identity& run, Member member) {
   for (PeerConnection* wire : waiting) hand_over(*wire);
 }
 
-// The key of the rank, or where nothing is encrypted the name of the run, tells who was welcomed.
-// If such a rank differs in something else, the run cannot be, and its link says so.
+// The key of the rank, or without encryption the name of the run, shows that it was welcomed. If
+// such a rank differs in another way, the run fails, and its link reports the difference.
 Status Admission::check_member(const Candidate& candidate) const {
   if (transport_.encrypts()) {
     const PublicKey* const key = candidate.wire->connection().key();
     const auto rank = static_cast<size_t>(candidate.member);
     if (!key || rank >= rank_keys_.size() || rank_keys_[rank] != *key)
-      return Status(Code::peer, cat("it says that it is ", rank_name(candidate.member),
+      return Status(Code::peer, cat("it claims to be ", rank_name(candidate.member),
                                     ", which has another key"));
   }
   WEFT_TRY_ASSIGN(const Identity theirs,
@@ -422,7 +423,7 @@ void Admission::welcome(const Welcome& base, Left left) {
   left_ = std::move(left);
   for (size_t r = 1; r < seats_.size(); ++r) {
     Candidate* candidate = seats_[r];
-    if (!candidate) {  // left in between
+    if (!candidate) {  // it left in the meantime
       left_({.rank = static_cast<int32_t>(r), .cause = Cause::closed, .joining = true});
       continue;
     }
@@ -432,7 +433,7 @@ void Admission::welcome(const Welcome& base, Left left) {
   }
 }
 
-// From a link of its own, which has nothing else to say.
+// Sent by a link that is made for this frame only.
 void Admission::tell_failure(Candidate& candidate, const Origin& origin) {
   Identity identity;
   identity.incarnation = candidate.hello.incarnation;

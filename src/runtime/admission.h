@@ -1,6 +1,6 @@
-// The door of a process: candidates and ranks of the run dial its address. At rank 0 candidates say
-// what they are, and are given their ranks once all have come; elsewhere only ranks are let in.
-// Lives on the loop thread.
+// Admits connections at the address of a process. At rank 0, candidates send requests to join and
+// get their ranks when all have joined; other processes accept only ranks. Lives on the loop
+// thread.
 #pragma once
 
 #include <functional>
@@ -18,48 +18,48 @@ namespace weft {
 
 class Admission final : private PeerConnection::Reader {
  public:
-  // A connection whose first frame comes from a rank of the run, not from a candidate. False, and
-  // `wire` is untouched: that rank is not awaited.
+  // A connection whose first frame comes from a rank of the run, not from a candidate. Returns
+  // false and does not change `wire` if that rank is not expected.
   using Member = std::function<bool(int32_t rank, std::unique_ptr<PeerConnection>& wire, int lane,
                                     std::span<const std::byte> first)>;
 
-  // A rank that was given its place and went before it had joined the run, and why.
+  // A rank that got its place and left before it joined the run, and why.
   using Left = std::function<void(const Origin& origin)>;
 
-  // `refusals` outlives it. `times`: of the links of candidates; `hello` is how long a connection
-  // may say nothing. `most_early`: how many ranks are kept until they are wanted.
+  // `refusals` must outlive this object. `times`: for the links of candidates; `hello` is how long
+  // a connection may send nothing. `most_early`: how many ranks may connect before take_members().
   Admission(Loop& loop, Transport& transport, Refusals& refusals, LinkTimes times = {},
             size_t most_early = 1024);
   ~Admission() override;
 
   Status listen(const std::string& endpoint);
   const std::string& endpoint() const { return endpoint_; }
-  // The address takes no more connections; those that are there stay.
+  // The address accepts no more connections; existing connections stay open.
   void stop_listening() { listener_.reset(); }
 
-  // Over a transport that encrypts. First come those who may ask to join, by their keys; others may
-  // come only once the ranks are known.
+  // For an encrypting transport. At first only candidates with these keys may connect; ranks may
+  // connect when they are known.
   void admit_guests(std::vector<PublicKey> keys);
-  // From then on the ranks of the run, by theirs, and nobody else. None can speak for another one.
+  // From then on only the ranks with these keys may connect. No rank can impersonate another one.
   void admit_ranks(std::vector<PublicKey> keys);
 
-  // From here candidates are expected until `ranks` - 1 are there, or the time is over. Then `done`
-  // is told, once: with the candidates' requests by rank (index 0 is this process), or with why
-  // not, naming who is missing; those who came are told, and others may be expected after that.
+  // Expects candidates until all ranks have joined or the timeout has passed. Then calls `done`
+  // once. Ok: joined() has the requests by rank (index 0 is this process). An error names the
+  // missing ranks; the candidates are then refused, and expect() may be called again.
   void expect(const Plan& plan, int64_t timeout_ms, std::function<void(const Status&)> done);
   const std::vector<JoinRequest>& joined() const { return joined_; }
-  // This is rank `self` of the run with that identity. Ranks of it may come before they are wanted;
-  // they are kept until now. Who does not know the run's name was not welcomed by rank 0, and is
-  // turned away.
+  // This process is rank `self` of the run with that identity. Ranks that connected earlier were
+  // kept until now. A connection that does not know the name of the run was not welcomed by rank 0,
+  // and is refused.
   void take_members(int32_t self, const Identity& run, Member member);
-  // Candidates are not waited for any more, and who comes is told so.
+  // Candidates are no longer expected: later ones are refused with this reason.
   void stop(const Status& why);
   // Rank 0: gives each candidate its welcome.
   void welcome(const Welcome& welcome, Left left);
-  // Rank 0: the run has failed. Those who were welcomed and have not joined it yet are told why,
-  // here or when they come.
+  // Rank 0: the run has failed. Welcomed candidates that have not yet joined the run get this
+  // reason, now or when they connect.
   void dismiss(const Origin& origin);
-  // The run is over: nobody is told of anyone any more, and ranks that come are turned away.
+  // The run is over: no callback is called any more, and ranks that connect are refused.
   void end_run();
 
  private:
@@ -99,22 +99,21 @@ class Admission final : private PeerConnection::Reader {
   std::vector<PublicKey> candidate_keys_, rank_keys_;
   std::map<PeerConnection*, std::unique_ptr<Candidate>> candidates_;
   std::vector<Candidate*>
-      seats_;  // per rank; index 0 stays empty. A candidate has a rank if and only if it sits there
+      seats_;  // by rank; index 0 stays empty. A candidate has a rank if and only if it has a seat
   std::vector<JoinRequest> joined_;
-  std::vector<bool>
-      came_;  // per rank: its connection of the run is there, so that its candidate may leave
+  std::vector<bool> came_;  // by rank: its connection of the run exists, so the candidate may leave
   const Plan* plan_ = nullptr;
   int64_t deadline_ = 0;
   std::function<void(const Status&)> done_;
-  Status stopped_;  // ok: it goes on
+  Status stopped_;  // ok: not stopped
   Member member_;
-  int32_t self_ = 0;  // what member_ is told of: this rank, and the run
+  int32_t self_ = 0;  // arguments of take_members(): this rank, and the run
   Identity run_;
   Left left_;
   bool over_ = false;
   std::optional<Origin> failure_;  // of the run
   std::unique_ptr<Loop::Timer> timer_;
-  bool ticks_ = false;  // the timer runs: while somebody is here, or is expected
+  bool ticks_ = false;  // the timer runs: there are connections, or candidates are expected
 };
 
 }  // namespace weft

@@ -21,7 +21,7 @@ class Arena {
   static Result<Arena> make(int64_t bytes);
   std::byte* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
-  Result<int64_t> resident() const;  // bytes of it that the system has given memory
+  Result<int64_t> resident() const;  // bytes that are in physical memory
 
  private:
   std::byte* data_ = nullptr;

@@ -44,7 +44,7 @@ Result<StepDescriptor> describe_step(const Plan& plan, Mode mode, bool update, c
     if (can)
       return Status(Code::state,
                     cat("the plan was made without ", kSteps[static_cast<size_t>(mode)],
-                        ", and has no room for such a step"));
+                        ", so it has no memory for such a step"));
     return Status(Code::state, mode == Mode::infer ? "the model has no output to deliver"
                                                    : "the model has no loss to train or evaluate");
   }
@@ -146,7 +146,7 @@ int32_t input_grad_edge(const Plan& plan, NodeId input) {
   return sink_edge(train, train.graph.grad[static_cast<size_t>(input)]);
 }
 
-// The sink edges of a tensor follow each other, replica by replica.
+// The sink edges of a tensor are adjacent, replica by replica.
 int32_t delivered_by(const ModePlan& mode, int32_t edge, int32_t micro_batch) {
   while (!mode.edges[static_cast<size_t>(edge)].has(micro_batch)) ++edge;
   return edge;

@@ -17,25 +17,25 @@ struct Batch {
   std::vector<const void*> inputs;  // null where the mode does not use the input
 };
 
-// Cuts the batch: how many micro-batches, whether the last is short, what the loss is divided by
-// (elements or counted targets of the whole step). Those of a segment's updates are not there yet,
-// see gather_updates(). Errors name the input, or the numbers of samples that the plan takes.
+// Cuts the batch: the number of micro-batches, whether the last is short, and the divisor of the
+// loss (elements or counted targets of the whole step); gather_updates() sets those of updates.
+// Errors name the input, or the numbers of samples that the plan accepts.
 Result<StepDescriptor> describe_step(const Plan& plan, Mode mode, bool update, const Batch& batch);
 
 // The samples of one micro-batch of the input that a feed edge carries.
 std::span<const std::byte> feed_bytes(const Plan& plan, Mode mode, int32_t edge,
                                       int32_t micro_batch, int32_t variant, const Batch& batch);
 
-// What the targets of each micro-batch add to the denominator; `counts` has room for them.
+// How much the targets of each micro-batch add to the divisor; `counts` has an entry for each.
 void count_targets(const Plan& plan, const StepDescriptor& step, const Batch& batch,
                    std::vector<double>& counts);
-// Their sums over the updates of a segment, which the descriptor borrows from then on; an update
-// without a target that counts is refused.
+// Their sums over the updates of a segment; the descriptor refers to them from then on. An update
+// without a counted target is refused.
 Status gather_updates(const std::vector<double>& counts, std::vector<double>& sums,
                       StepDescriptor& step);
 
 // The sink edge that delivers the loss, or -1; the sink edges that deliver outputs, in their order.
-// Those of replica 0: delivered_by() is the edge of the replica that has the micro-batch.
+// All of replica 0: delivered_by() is the edge of the replica that has the micro-batch.
 int32_t loss_edge(const Plan& plan, Mode mode);
 std::vector<int32_t> output_edges(const Plan& plan);
 // The sink edge that delivers the gradient of a model input, or -1.

@@ -1,4 +1,4 @@
-// The monotonic clock that job times are read from; all processes of a machine share it.
+// The monotonic clock for the times of jobs; all processes of a machine share it.
 #pragma once
 
 #include <chrono>

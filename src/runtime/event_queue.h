@@ -1,5 +1,5 @@
-// Events on their way to the owner's thread, and a descriptor that is readable while there are any.
-// Fixed size; full is impossible, since room is taken when a step is submitted.
+// Events that the owner's thread has not yet polled, and a descriptor that is readable if there are
+// any. The size is fixed: a step reserves its events when it is submitted.
 #pragma once
 
 #include <sys/eventfd.h>
@@ -15,7 +15,7 @@
 
 namespace weft {
 
-// Readable while it is raised; level-triggered.
+// Readable while raised; level-triggered.
 class Flag {
  public:
   Flag() : descriptor_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {}
@@ -30,9 +30,9 @@ class Flag {
     raised_ = raised;
     uint64_t word = 1;
     if (raised ? write(descriptor_, &word, sizeof word) : read(descriptor_, &word, sizeof word))
-      return;  // cannot fail on a live eventfd
+      return;  // a write to an open eventfd cannot fail
   }
-  int descriptor() const { return descriptor_; }  // -1: the process has no descriptor left
+  int descriptor() const { return descriptor_; }  // -1: the process had no free descriptor
 
  private:
   const int descriptor_;
@@ -52,10 +52,9 @@ class EventQueue {
     there_.notify_one();
   }
 
-  // Within the time (nanoseconds; negative: no limit).
+  // Waits at most this time (nanoseconds; negative: no limit).
   bool pop(RunEvent& event, int64_t timeout_ns) {
-    constexpr int64_t kForever =
-        INT64_MAX / 2;  // 146 years; what is added to the clock must not overflow it
+    constexpr int64_t kForever = INT64_MAX / 2;  // 146 years; now + this must not overflow
     std::unique_lock lock(mutex_);
     auto there = [this] { return !events_.empty(); };
     if (timeout_ns < 0 || timeout_ns > kForever)

@@ -37,7 +37,7 @@ class InlineRun final : public Run, private LocalRanks::Driver {
   }
   void proceed() override {}
 
-  // Works until there is an event or the time has passed, which is known after each job.
+  // Works until there is an event or the time has passed. The time is checked after each job.
   bool next_event(RunEvent& event, int64_t timeout_ns) override {
     const int64_t begin = monotonic_ns();
     const auto in_time = [&] { return timeout_ns < 0 || monotonic_ns() - begin < timeout_ns; };

@@ -12,7 +12,7 @@ Result<std::unique_ptr<JobThread>> JobThread::make(Loop& loop, Worker& worker, s
     slot.time = self->worker_.last_time();
   };
   auto done = [self](int64_t n) {
-    const Slot slot = std::move(self->slot(n));  // what is pushed now may take its place
+    const Slot slot = std::move(self->slot(n));  // a new task may reuse the slot
     self->ran_(slot.task, slot.status, slot.time);
   };
   WEFT_TRY_ASSIGN(out->thread_, WorkerThread::make(loop, run, done, static_cast<int>(depth),
@@ -23,7 +23,7 @@ Result<std::unique_ptr<JobThread>> JobThread::make(Loop& loop, Worker& worker, s
 void JobThread::push(const WorkerTask& task) {
   slot(given_) = {task, {}, {}};
   if (!thread_->push(given_++))
-    ran_(task, Status(Code::internal, "more tasks are under way than a rank gives out"), {});
+    ran_(task, Status(Code::internal, "a rank has more tasks than its queue can contain"), {});
 }
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// The thread of one rank: runs its tasks on its worker, beside the loop.
+// The thread of one rank: runs its tasks on its worker, in parallel with the loop.
 #pragma once
 
 #include <functional>
@@ -15,10 +15,10 @@ class JobThread {
   // On the loop thread.
   using Ran = std::function<void(const WorkerTask& task, const Status& status, const JobTime&)>;
 
-  // Loop thread, as push() and the destructor. At most `depth` tasks may be under way. `worker`
-  // outlives it.
+  // Called on the loop thread, as push() and the destructor. At most `depth` tasks may be queued or
+  // running. `worker` must outlive this object.
   static Result<std::unique_ptr<JobThread>> make(Loop& loop, Worker& worker, size_t depth, Ran ran);
-  // Waits for the task under way; those behind it are dropped.
+  // Waits for the running task; queued tasks are dropped.
   ~JobThread() = default;
 
   void push(const WorkerTask& task);
@@ -38,7 +38,7 @@ class JobThread {
   Ran ran_;
   std::vector<Slot> slots_;
   int64_t given_ = 0;
-  std::unique_ptr<WorkerThread> thread_;  // last: it ends before the slots do
+  std::unique_ptr<WorkerThread> thread_;  // last: it must end before the slots are destroyed
 };
 
 }  // namespace weft

@@ -1,5 +1,5 @@
-// The texts that keys travel in: what rank 0 prints for those who shall join, and the list of those
-// who may.
+// The text forms of keys: the address that rank 0 prints for processes that join, and the list of
+// the allowed public keys.
 #pragma once
 
 #include <optional>
@@ -10,9 +10,9 @@
 
 namespace weft {
 
-// Where rank 0 listens, as a process that joins is told: "tcp://HOST:PORT?key=KEY" with rank 0's
-// public key, or with that and the secret key of the candidates of a run, which is then the
-// permission to join. Without a key nothing is encrypted.
+// The address of rank 0 for a process that joins: "tcp://HOST:PORT?key=KEY". KEY is the public key
+// of rank 0, optionally followed by the secret key of the candidates of the run, which is then the
+// permission to join. Without KEY nothing is encrypted.
 struct JoinAddress {
   std::string endpoint;
   std::optional<PublicKey> server;
@@ -23,8 +23,8 @@ Result<JoinAddress> parse_join(const std::string& text);
 std::string join_text(const std::string& endpoint, const PublicKey& server,
                       const SecretKey& candidate);
 
-// One public key per line; what follows after a space is a comment, and so are lines that begin
-// with '#'.
+// One public key per line. Text after a space is a comment, and so are lines that begin with
+// '#'.
 Result<std::vector<PublicKey>> parse_allowed(const std::string& text);
 
 }  // namespace weft

@@ -5,7 +5,7 @@
 
 namespace weft {
 
-// A rank's links. What they carry becomes an event of the queue, which nobody handles while a
+// The links of a rank. What they carry becomes an event of the queue, which is not handled while a
 // router is on the stack.
 struct LocalRanks::Rank final : RankLinks {
   Rank(LocalRanks& owner, int32_t self)
@@ -67,7 +67,7 @@ size_t LocalRanks::most_tasks(int32_t rank) const {
   return ranks_[static_cast<size_t>(rank)]->router.most_tasks();
 }
 
-// An exception may leave an engine half changed, and the queue too: nothing goes on.
+// After an exception an engine or the queue may be inconsistent: the run stops.
 template <typename F>
 void LocalRanks::protect(F&& body) noexcept {
   if (const Status status = attempt(body); !status.ok()) fail(status);
@@ -122,7 +122,7 @@ void LocalRanks::fail(const Status& status) {
   if (failed_) return;
   failed_ = true;
   for (auto& each : ranks_) each->router.abort();
-  for (Worker* worker : local_) worker->feed(nullptr);  // whoever hears of it may free the batch
+  for (Worker* worker : local_) worker->feed(nullptr);  // before the owner may free the batch
   driver_.failed(status);
 }
 

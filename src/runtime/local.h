@@ -1,7 +1,7 @@
-// All ranks of a plan in one process. Their links are memory: what a job posts is copied from place
-// to place by the worker, in that job if it has been granted by then, else in a task of its own.
-// Nothing here knows threads: a driver runs the tasks, on the caller's thread or on others, and
-// says when they ran.
+// All ranks of a plan in one process. Their links are memory: the worker copies the messages of a
+// job to the other ranks, in the same job if the grant has arrived by then, otherwise in a separate
+// task. This class knows no threads: a driver runs the tasks, on the caller's thread or on others,
+// and reports when they are complete.
 #pragma once
 
 #include <memory>
@@ -18,32 +18,32 @@ class LocalRanks {
   class Driver {
    public:
     virtual ~Driver() = default;
-    // Runs worker(rank).run(task) later, in the order of these calls; answers with ran().
+    // Runs worker(rank).run(task) later, in the order of these calls; then calls ran().
     virtual void run(int32_t rank, const WorkerTask& task) = 0;
     virtual void micro_batch(int32_t micro_batch) = 0;  // all its deliveries have arrived
     virtual void over(const StepResult& result) = 0;
-    virtual void failed(const Status& status) = 0;  // once; nothing goes on
+    virtual void failed(const Status& status) = 0;  // once; the run stops
   };
 
-  // `tiles`: per rank; outlive this object, as does `driver`.
+  // `tiles`: by rank. They and `driver` must outlive this object.
   static Result<std::unique_ptr<LocalRanks>> make(std::shared_ptr<const Plan> plan,
                                                   const std::vector<Tiles*>& tiles, Driver& driver);
   ~LocalRanks();
 
-  // One thread calls these, one step at a time. `batch` is borrowed until over() or failed(). Where
-  // memory runs out in them, failed() says so.
+  // One thread calls these, one step at a time. `batch` is borrowed until over() or failed(). If
+  // memory runs out in them, they call failed().
   void begin(const StepDescriptor& step, const Batch& batch);
   void ran(int32_t rank, const WorkerTask& task, const Status& status, const JobTime& time);
-  // Nothing goes on; the first failure is told to the driver, without memory.
+  // Stops the run; reports the first failure to the driver, without allocating.
   void fail(const Status& status);
-  // A step runs, no task does and nothing can happen: a fault of weft, told to the driver. For
-  // drivers that have run every task.
+  // A step is in progress, but no task runs and nothing can happen: an internal error of weft,
+  // which is reported to the driver. For drivers that have run every task.
   void check_progress();
 
   // A delivery of the last step; valid until the next one begins.
   View delivered(int32_t edge, int32_t micro_batch);
   Worker& worker(int32_t rank) { return *workers_[static_cast<size_t>(rank)]; }
-  size_t most_tasks(int32_t rank) const;  // of that rank that may be under way
+  size_t most_tasks(int32_t rank) const;  // how many tasks of that rank may be queued or running
 
  private:
   struct Rank;
@@ -57,7 +57,7 @@ class LocalRanks {
   LocalRanks(std::shared_ptr<const Plan> plan, Driver& driver);
   template <typename F>
   void protect(F&& body) noexcept;
-  // That failure of a rank, with what it did at the time.
+  // That failure of a rank, with the rank's activity at the time.
   Status of_rank(int32_t rank, const Status& status, const Activity& during = {}) const;
   void drain();
   Status handle(const Event& event);
@@ -68,7 +68,7 @@ class LocalRanks {
   std::vector<std::unique_ptr<Worker>> workers_;
   std::vector<Worker*> local_;  // the same
   std::vector<std::unique_ptr<Rank>> ranks_;
-  std::vector<Event> queue_;  // handled in order, never from inside a router; keeps its memory
+  std::vector<Event> queue_;  // not handled while a router is on the stack; keeps its memory
   size_t head_ = 0;
   bool failed_ = false;
 };

@@ -26,7 +26,7 @@ void LoopRun::detach() {
     saver_.stop();
     return Status();
   });
-  saver_.join();  // not on the loop, which brings it the answers of the ranks
+  saver_.join();  // not on the loop, which delivers the answers of the ranks to it
   (void)on_loop(*loop_, [this] {
     wake_.reset();
     return Status();
@@ -100,7 +100,7 @@ void LoopRun::run_failed(const Status& status) {
   if (!failure_.ok()) return;
   failure_ = status;
   being_read_ = false;
-  if (current_ && current_ == saver_.step()) current_ = nullptr;  // it ends by itself
+  if (current_ && current_ == saver_.step()) current_ = nullptr;  // a save ends by itself
   if (current_) events_.push(error_event(std::exchange(current_, nullptr), status));
 }
 

@@ -1,5 +1,5 @@
-// A run whose steps proceed on a loop thread: the owner's thread hands it steps and takes events
-// from it. Drivers derive from it.
+// A run whose steps are executed on a loop thread: the owner's thread passes steps to it and takes
+// events from it. Drivers derive from it.
 #pragma once
 
 #include <mutex>
@@ -14,8 +14,8 @@
 
 namespace weft {
 
-// Runs body() on the loop thread and waits for its status; any other thread. What needs no memory
-// there needs none here.
+// Runs body() on the loop thread and waits for its status; for any other thread. It allocates only
+// what body() allocates.
 template <typename F>
 Status on_loop(Loop& loop, F&& body) {
   class OnLoop final : public Loop::Task {
@@ -37,23 +37,23 @@ class LoopRun : public Run {
   int descriptor() const final { return events_.descriptor(); }
 
  protected:
-  // `loop` runs already, on a thread that outlives what detach() ends.
+  // `loop` already runs, on a thread that must outlive the call of detach().
   LoopRun(std::shared_ptr<const Plan> plan, void (*drop)(void*));
 
-  // Owner's thread. Starts steps; before it, nothing is submitted.
+  // Owner's thread. Starts the run: before this call no step may be submitted.
   Status attach(Loop& loop);
-  // Owner's thread, first of all in a driver's destructor: no submitted step begins from here on,
-  // so what steps need may go next.
+  // Owner's thread, first in a driver's destructor: after it no submitted step begins, so the
+  // driver may destroy what steps use.
   void detach();
 
   // --- loop thread, for the driver
-  // The next step; its end is told by step_over() or run_failed(), from inside this call or later.
+  // Starts a step. Its end is reported by step_over() or run_failed(), in this call or later.
   virtual void begin_step(Step& step) = 0;
   void micro_batch_over(int32_t micro_batch);
   void step_over(const StepResult& result);
-  void run_failed(const Status& status);  // the first counts: every step that waits or comes fails
-  void begin_waiting();                   // to be called after anything that may have ended a step
-  void begin_soon();                      // the same, when the driver cannot begin a step now
+  void run_failed(const Status& status);  // the first call counts: all other steps fail
+  void begin_waiting();                   // call it after anything that may have ended a step
+  void begin_soon();                      // the same, if the driver cannot begin a step now
 
  private:
   void start(Step* step) final;
@@ -69,10 +69,10 @@ class LoopRun : public Run {
   RingQueue<Step*> submitted_;
   bool proceed_ = false;
 
-  RingQueue<Step*> waiting_;  // loop thread, as all below
+  RingQueue<Step*> waiting_;  // loop thread, as all members below
   Step* current_ = nullptr;
   bool being_read_ = false;  // the deliveries of an infer step are being read
-  bool detached_ = false;    // nothing begins any more
+  bool detached_ = false;    // no step begins any more
   Saver saver_;
   Status failure_;
   std::unique_ptr<Loop::Signal> wake_;

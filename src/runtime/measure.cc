@@ -22,8 +22,8 @@ double median(std::vector<int64_t>& values) {
   return static_cast<double>(*middle) * 1e-9;
 }
 
-// Indices below this are good for every op that they reach: those that make indices of indices
-// (slice, concat, ...) pass them on.
+// All ops accept indices below this number: ops on indices (slice, concat, ...) do not change their
+// values.
 int64_t bound_of(const Model& model, NodeId input) {
   int64_t bound = 0;
   const auto at_most = [&bound](int64_t most) {
@@ -115,7 +115,7 @@ class Measure {
     out.update = mode_ == Mode::train ? median(updates_) : 0;
     for (size_t p = 0; p < calls_.size(); ++p)
       for (size_t c = 0; c < calls_[p].size(); ++c) {
-        if (calls_[p][c].empty()) continue;  // a program that the schedule has no action for
+        if (calls_[p][c].empty()) continue;  // a program without an action in the schedule
         const ProgramCall& call = program.programs[p].calls[c];
         const NodeId origin = plan_->model->node(call.node).origin;
         NodeTimes& times = out.times[static_cast<size_t>(origin)];
@@ -140,7 +140,7 @@ Result<Measured> measure(const std::shared_ptr<const Model>& model, const Measur
     return Status(Code::invalid, cat("repeats is ", options.repeats, ", expected 1 to 100000"));
   PlanConfig config;
   config.micro_batch_size = options.micro_batch_size;
-  config.optim.rate = 1e-9;  // the weights stay what they are, near enough
+  config.optim.rate = 1e-9;  // so that the weights hardly change
   WEFT_TRY_ASSIGN(const std::shared_ptr<const Plan> plan, make_plan(model, config));
   gemm_info();  // chooses the kernels, once
   WEFT_TRY_ASSIGN(const auto team, Team::make(options.threads, {.rank = 0}));

@@ -16,14 +16,14 @@ struct Measured {
 
 struct MeasureOptions {
   int64_t micro_batch_size = 1;
-  int repeats = 10;  // micro-batches that count; two before them do not
+  int repeats = 10;  // measured micro-batches; two before them are not measured
   int threads = 1;
 };
 
-// Inputs are drawn; indices stay below what the ops that read them allow.
+// Inputs are random; indices are valid for the ops that read them.
 Result<Measured> measure(const std::shared_ptr<const Model>& model, const MeasureOptions& options);
 
-// As a file: names and bytes of the nodes from the model, the rest of the head left to the caller.
+// As a file: names and bytes of the nodes from the model; the caller sets the rest of the header.
 Profile profile_of(const Measured& measured, const Model& model, const MeasureOptions& options);
 
 // Per node of the model. Refuses a profile of another micro-batch size, of other nodes (which it

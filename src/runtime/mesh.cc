@@ -6,7 +6,7 @@ namespace weft {
 
 namespace {
 constexpr std::string_view kTcp = "tcp://";
-// For saving, and for the connections of this process, while strangers may come.
+// For saving, and for this process's own connections, while unknown clients may connect.
 constexpr int kHeld = 16;
 }  // namespace
 
@@ -27,8 +27,8 @@ Result<std::unique_ptr<Mesh>> Mesh::join(const MeshOptions& options) {
 Status Mesh::make_keys() {
   if (options_.insecure && (options_.key || !options_.allowed.empty()))
     return Status(Code::invalid,
-                  "without encryption (WEFT_MESH_INSECURE) nobody is known by a key: leave out "
-                  "either that or the keys");
+                  "keys cannot be checked without encryption (WEFT_MESH_INSECURE); remove "
+                  "the flag or the keys");
   if (options_.insecure || !options_.endpoint.starts_with(kTcp)) return {};
   WEFT_TRY_ASSIGN(own_, options_.key ? KeyPair::of(*options_.key) : KeyPair::make());
   WEFT_TRY_ASSIGN(candidate_, KeyPair::make());
@@ -44,7 +44,7 @@ Status Mesh::take_keys() {
     return Status(Code::invalid, cat("'", zero_.endpoint, "': ", what));
   };
   if (options_.insecure && zero_.server)
-    return wrong("it has a key, so rank 0 encrypts; leave out --insecure (WEFT_MESH_INSECURE)");
+    return wrong("it has a key, so rank 0 encrypts; remove --insecure (WEFT_MESH_INSECURE)");
   if (options_.insecure) return {};
   if (!zero_.server && options_.key) {
     WEFT_TRY_ASSIGN(const KeyPair shared, KeyPair::of(*options_.key));
@@ -52,13 +52,13 @@ Status Mesh::take_keys() {
   }
   if (!zero_.server)
     return wrong(
-        "expected the key that rank 0 gives out, tcp://HOST:PORT?key=KEY; to do without "
-        "encryption, --insecure (WEFT_MESH_INSECURE) "
+        "expected the key that rank 0 gives out, tcp://HOST:PORT?key=KEY; without "
+        "encryption, set --insecure (WEFT_MESH_INSECURE) "
         "here and at rank 0");
   if (!zero_.candidate && !options_.key)
     return wrong(
-        "its key tells who rank 0 is and does not permit to join; that takes the whole of what "
-        "rank 0 gives out, or a key of this "
+        "its key identifies rank 0 and does not permit to join; use all of the text that rank 0 "
+        "gives out, or a key of this "
         "process that rank 0 allows (--key)");
   WEFT_TRY_ASSIGN(candidate_,
                   zero_.candidate ? Result<KeyPair>(*zero_.candidate) : KeyPair::of(*options_.key));
@@ -86,7 +86,7 @@ Status Mesh::open(const std::string& endpoint) {
     if (part_ == Part::start && candidate_) {
       std::vector<PublicKey> candidates = options_.allowed;
       candidates.push_back(candidate_->public_key);
-      if (options_.key) candidates.push_back(own_.public_key);  // it could be rank 0 itself
+      if (options_.key) candidates.push_back(own_.public_key);  // for candidates with this key
       admission_->admit_guests(std::move(candidates));
     }
     if (door.starts_with(kTcp)) {
@@ -95,7 +95,7 @@ Status Mesh::open(const std::string& endpoint) {
     const Status listening = admission_->listen(door);
     if (!listening.ok() && endpoint.empty())
       return listening.within(
-          cat("to join '", options_.endpoint, "' a rank has to be reached by others"));
+          cat("to join '", options_.endpoint, "' other ranks must be able to reach this one"));
     WEFT_TRY(listening);
     endpoint_ = admission_->endpoint();
     if (part_ == Part::start)
@@ -110,11 +110,11 @@ Status Mesh::may(Part part) const {
     return Status(
         Code::state,
         part == Part::start
-            ? "the mesh was made to join another process: it serves that one's run, and starts none"
-            : "the mesh was made to listen for other ranks: it starts a run, and serves none");
+            ? "the mesh was made to join the run of another process; it cannot start a run"
+            : "the mesh was made to listen for other ranks; it cannot serve a run");
   if (had_run_)
     return Status(Code::state, cat("the mesh at ", endpoint_,
-                                   " has had its run: another run needs another mesh"));
+                                   " was used for a run already; another run needs another mesh"));
   return {};
 }
 
@@ -142,8 +142,8 @@ Mesh::~Mesh() {
     admission_.reset();
     return Status();
   });
-  // What the admission retired is gone after this turn; then the transport has no connection any
-  // more.
+  // Objects that the admission retired are destroyed after this turn. Then the transport has no
+  // connections any more.
   (void)on_loop(loop(), [this] {
     for (const std::string& endpoint : others_)
       if (endpoint != endpoint_) transport_->clear(endpoint);

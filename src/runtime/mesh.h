@@ -18,21 +18,21 @@ namespace weft {
 
 struct MeshOptions {
   std::string
-      endpoint;  // rank 0: where to listen; others: where rank 0 listens, as JoinAddress's text
+      endpoint;  // rank 0: where to listen; others: the address of rank 0, as JoinAddress's text
   std::string
-      listen;  // others: where they listen for ranks above theirs; empty: chosen to fit `endpoint`
+      listen;  // others: where to listen for higher ranks; empty: an address that fits `endpoint`
   bool insecure = false;  // nothing is encrypted over tcp, and any process may join
-  int32_t rank = -1;      // others: the rank they want; -1: any
+  int32_t rank = -1;      // others: the requested rank; -1: any
   int64_t join_timeout_ms = 60000;
-  // Rank 0: of the whole run, see LinkTimes::silence; others: until they know rank 0's.
+  // Rank 0: for the whole run, see LinkTimes::silence; others: until the welcome has rank 0's.
   int64_t peer_timeout_ms = LinkTimes().silence;
-  // Rank 0: how long a rank may take for an answer, which is at most rpc::kPieceFloats floats, from
-  // its memory. A loop that hangs is lost before, and so is a connection that does not bring one
-  // answer within the peer timeout: heartbeats wait behind it.
+  // Rank 0: how long a rank may take to answer from its memory; an answer has at most
+  // rpc::kPieceFloats floats. A rank whose loop hangs is lost earlier. So is a connection that does
+  // not deliver an answer within the peer timeout, because heartbeats wait behind it.
   int64_t answer_timeout_ms = 60000;
   std::optional<SecretKey> key = {};    // of this process: rank 0's own, or for others who may join
                                         // by it; none: made for the mesh
-  std::vector<PublicKey> allowed = {};  // rank 0: who may join besides those who have the join text
+  std::vector<PublicKey> allowed = {};  // rank 0: may join without the join text
 };
 
 // Owner's thread; the loop thread runs from make() to the end.
@@ -40,19 +40,19 @@ class Mesh {
  public:
   static Result<std::unique_ptr<Mesh>> listen(const MeshOptions& options);  // rank 0
   static Result<std::unique_ptr<Mesh>> join(
-      const MeshOptions& options);  // others: only opens their own door
+      const MeshOptions& options);  // others: only opens their own address
   ~Mesh();
 
   const std::string& endpoint() const { return endpoint_; }
-  // Rank 0: what a process is told that shall join.
+  // Rank 0: the text with which a process joins.
   const std::string& join_text() const { return join_text_; }
-  // Of this process for the run; zeros where nothing is encrypted.
+  // The public key of this process for the run; zeros if nothing is encrypted.
   const KeyPair& own() const { return own_; }
-  // Loop thread. Every rank that dials this process is there: nobody else is let in.
+  // Loop thread. All ranks that dial this process are connected: refuses other connections.
   void close_door();
-  // Loop thread. The process needs the descriptors that were held against strangers.
+  // Loop thread. Closes the descriptors that were reserved in case clients use up all others.
   void release_descriptors() { held_.release(); }
-  // Others: whom to dial as whom, to ask for a rank.
+  // Others: the address and identity to dial for a request to join.
   DialKeys keys_to_join() const {
     return {zero_.server.value_or(PublicKey{}), candidate_ ? *candidate_ : own_};
   }
@@ -61,18 +61,18 @@ class Mesh {
   Transport& transport() { return *transport_; }
   Admission& admission() { return *admission_; }
   const Refusals& refusals() const { return refusals_; }  // any thread
-  // Owner's thread. Whether that part of a run may begin: a mesh plays the one that it was made
-  // for, in one run. A wait for the other ranks that failed was no run yet.
+  // Owner's thread. Whether this side of a run may begin. A mesh can be used for one run, on the
+  // side that it was made for. A failed wait for the other ranks does not count as a run.
   enum class Part : uint8_t { start, serve };
   Status may(Part part) const;
   void run_begun() { had_run_ = true; }
-  // Any thread, and a signal handler: whoever waits or works on this mesh fails with
+  // Any thread, and a signal handler: calls that wait for or use this mesh fail with
   // Code::canceled.
   void cancel() { cancel_->raise(); }
-  // Loop thread: whom it tells, besides the admission, that whoever works on this mesh fails, and
-  // why: it was canceled, or memory has run out on the loop. At once, if it is so already.
+  // Loop thread: called, in addition to the admission, when the mesh stops, with the reason: it was
+  // canceled, or the loop ran out of memory. Called at once if it has stopped already.
   void on_stop(std::function<void(const Status& why)> told);
-  // Where other ranks listen: what those that were killed leave behind is removed in the end.
+  // The addresses of other ranks: files that killed ranks leave behind are removed at the end.
   void remember(const std::vector<std::string>& endpoints) { others_ = endpoints; }
 
  private:
@@ -80,7 +80,7 @@ class Mesh {
   Status make_keys();  // rank 0
   Status take_keys();  // others
   Status open(const std::string& endpoint);
-  void stop(const Status& run, const Status& wait);  // why a run fails, or the wait for other ranks
+  void stop(const Status& run, const Status& wait);  // errors for a run, for a wait
 
   MeshOptions options_;
   const Part part_;
@@ -97,17 +97,17 @@ class Mesh {
   std::unique_ptr<Admission> admission_;
   std::unique_ptr<Loop::Signal> cancel_;
   std::function<void(const Status& why)> on_stop_;  // loop thread, as stopped_
-  Status stopped_;                                  // ok: it goes on
+  Status stopped_;                                  // ok: not stopped
 };
 
-// Rank 0: waits until all ranks have joined, or names those that are missing. `mesh` outlives the
-// run.
+// Rank 0: waits until all ranks have joined; the error names the missing ranks. `mesh` must outlive
+// the run.
 Result<std::unique_ptr<Run>> start_mesh(std::shared_ptr<const Plan> plan, Mesh& mesh, int threads,
                                         void (*drop)(void*));
 
-// Other ranks: joins, and returns when the run has ended: ok after an orderly end, else what failed
-// and where. `plan` is null for a process that takes everything from rank 0; `user_ops` are those
-// that it knows beside weft's own.
+// Other ranks: joins, and returns when the run has ended: ok after an orderly end, otherwise the
+// failure and its rank. If `plan` is null, the process takes the model and the plan from rank 0;
+// `user_ops` are the ops that it knows in addition to weft's own.
 Status serve(Mesh& mesh, std::shared_ptr<const Plan> plan, int threads,
              std::span<const Op* const> user_ops);
 

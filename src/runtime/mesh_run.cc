@@ -1,4 +1,4 @@
-// Rank 0 of a run over several processes: it submits, reads and writes; the others serve
+// Rank 0 of a run over several processes: it submits steps, reads and writes; the other ranks serve
 // (serve.cc).
 #include <algorithm>
 #include <cstring>
@@ -16,14 +16,14 @@ namespace weft {
 
 namespace {
 
-// A run is named by chance, so that what is left of an old one is not taken for it.
+// The name of a run is random, so that leftovers of an earlier run are not taken for it.
 Digest random_name() {
   std::random_device device;
   auto word = [&device] { return (uint64_t{device()} << 32) | device(); };
   return {word(), word()};
 }
 
-// It stands in every header, so it is no part of the name.
+// Every header contains it, so it is not part of the name.
 uint32_t random_incarnation() { return std::random_device()(); }
 
 class MeshRun final : public LoopRun, private RankProcess::Owner {
@@ -54,18 +54,18 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
         process_->bye();
       else
         process_->fail(Code::canceled, "rank 0 ended the run");
-      if (process_->is_alone()) alone_.set({});  // nobody came, or all have gone
+      if (process_->is_alone()) alone_.set({});  // no rank came, or all have left
       return Status();
     });
     (void)alone_.wait_for(orderly ? mesh_.options().peer_timeout_ms + kHangUpMs
-                                  : kHangUpMs);  // a bye has the former to be answered
+                                  : kHangUpMs);  // a bye is answered within the peer timeout
     (void)on_loop(mesh_.loop(), [this] {
       mesh_.on_stop(nullptr);
       mesh_.admission().end_run();
       process_.reset();
       return Status();
     });
-    // What it retired goes in a turn of its own; until then it may read from the worker's memory.
+    // What it retired is destroyed in a later turn and reads the worker's memory until then.
     (void)on_loop(mesh_.loop(), [] { return Status(); });
   }
 
@@ -91,7 +91,7 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
     mesh_.run_begun();
     if (const Status status = on_loop(mesh_.loop(), [this] { return start_process(); });
         !status.ok()) {
-      // Those that have come wait for a word.
+      // These candidates wait for an answer.
       (void)on_loop(mesh_.loop(), [&] {
         mesh_.admission().dismiss({.rank = 0,
                                    .code = status.code(),
@@ -149,12 +149,12 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
 
   // --- loop thread
   void begin_step(Step& step) override {
-    // Of a failure of the run failed() has heard, with the rank that it is of.
+    // failed() was called for a failure of the run, with the rank that failed.
     if (Status status = process_->begin(step.descriptor, step.batch); !status.ok() && !failed_)
       run_failed(status);
   }
   void joined() override {
-    // Not from inside a callback of the listener.
+    // Not from within a callback of the listener.
     mesh_.loop().post([this] {
       mesh_.close_door();
       joined_.set({});

@@ -1,4 +1,4 @@
-// The optimizer's tensors of a run, which every owner of a parameter keeps beside it.
+// The optimizer's tensors of a run, which each owner of a parameter stores beside it.
 #pragma once
 
 #include "io/checkpoint.h"
@@ -7,14 +7,14 @@
 
 namespace weft {
 
-// Per parameter. A model without a loss does not train, and has none.
+// By parameter. A model without a loss cannot be trained, and has none.
 inline int state_slots(const Plan& plan) {
   return plan.mode(Mode::train).present ? slots(plan.config.optim) : 0;
 }
 
 constexpr Part state_part(int slot) { return slot == 0 ? Part::state0 : Part::state1; }
 
-// Calls f(part, name of the tensor) for those of one parameter, until one fails.
+// Calls f(part, name of the tensor) for the tensors of one parameter, until a call fails.
 template <typename F>
 Status each_state(const Plan& plan, ParamId p, F&& f) {
   for (int slot = 0; slot < state_slots(plan); ++slot)

@@ -1,4 +1,4 @@
-// Where the tensors of a parameter lie in a rank's memory.
+// The addresses of the tensors of a parameter in a rank's memory.
 #pragma once
 
 #include "runtime/run.h"
@@ -6,7 +6,7 @@
 
 namespace weft {
 
-// The tensor that `part` names of a parameter's memory, or an error that says that there is none.
+// The tensor `part` of a parameter's memory, or an error if the parameter has no such tensor.
 Result<float*> find_part(const Plan& plan, const Worker::ParamMemory& memory, ParamId param,
                          Part part);
 

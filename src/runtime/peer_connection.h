@@ -1,5 +1,5 @@
-// A connection and whoever reads it at the moment: it may be a candidate of the admission first and
-// a peer of the run later.
+// A connection and its current reader, which may change: a connection can be a candidate of the
+// admission first and a peer of the run later.
 #pragma once
 
 #include <memory>
@@ -29,9 +29,9 @@ class PeerConnection final : public Loop::Disposable, private Connection::Events
     reader_ = &reader;
     connection_->start(*this);
   }
-  void hand_to(Reader* reader) { reader_ = reader; }  // null: nobody listens any more
+  void hand_to(Reader* reader) { reader_ = reader; }  // null: frames are dropped
   Connection& connection() { return *connection_; }
-  // Of the run, at the other end; -1: not known, or not told yet.
+  // The rank at the other end; -1: not known.
   int32_t rank() const { return rank_; }
   void set_rank(int32_t rank) { rank_ = rank; }
 

@@ -10,7 +10,7 @@ namespace weft {
 
 namespace {
 
-// Of any stage, forward and backward, by what the ops say they need.
+// For any stage, forward and backward, as estimated by the ops.
 double longest_action(const Plan& plan) {
   const ScheduleCosts costs = schedule_costs(*plan.model, plan.config, {}, plan.stage_of_node);
   double longest = 0;
@@ -39,7 +39,7 @@ RankProcess::RankProcess(Loop& loop, std::shared_ptr<const Plan> plan, Worker& w
 }
 
 RankProcess::~RankProcess() {
-  thread_.reset();  // waits for the job under way
+  thread_.reset();  // waits for the running job
   for (auto& [peer, wire] : wires_) retire(loop_, std::move(wire));
 }
 
@@ -59,7 +59,7 @@ Status RankProcess::start() {
   return {};
 }
 
-// Nothing reads the batch when the owner is called.
+// Nothing reads the batch any more when the owner is called.
 void RankProcess::failed(const Origin& origin) {
   for (auto& [peer, wire] : wires_) wire->connection().forget();
   worker_.feed(nullptr);
@@ -72,7 +72,7 @@ void RankProcess::stop(const Status& why) {
     return Status();
   };
   if (attempt([&] { return say(why.text()); }).ok()) return;
-  // There is no memory for these words, and none is needed for short ones.
+  // A longer text could need memory; a short one does not.
   (void)attempt([&] {
     fail({.rank = worker_.rank(), .code = why.code(), .detail = "out of memory"});
     return Status();
@@ -99,7 +99,7 @@ void RankProcess::act() {
   else
     timer_.start(std::max<int64_t>(next - now(), 0));
   if (!node_->is_dead()) return;
-  // What is left was dialed and never connected.
+  // The remaining wires were dialed and never connected.
   for (auto& [peer, wire] : wires_) retire(loop_, std::move(wire));
   wires_.clear();
   owner_.alone();
@@ -139,7 +139,7 @@ Status RankProcess::begin(const StepDescriptor& step, const Batch& batch) {
   return status;
 }
 
-// --- what the node asks for
+// --- called by the node
 // -----------------------------------------------------------------------------------------------------------
 
 void RankProcess::run(const StepDescriptor& step, double scale, int32_t job, bool deliver) {
@@ -183,10 +183,10 @@ std::string RankProcess::trouble(int32_t peer) {
   return at == wires_.end() ? std::string() : at->second->connection().trouble();
 }
 
-// --- what the connections say
+// --- called by the connections
 // ---------------------------------------------------------------------------------------------------------
 
-// Of no wire that was hung up on: nobody reads it any more.
+// Not for a wire that was hung up: it is read no more.
 void RankProcess::connected(PeerConnection& wire) {
   node_->connected(wire.rank(), now());
   act();

@@ -17,12 +17,12 @@
 
 namespace weft {
 
-// How long the last words of a run that has ended may take to leave.
+// How long sending the last frames of an ended run may take.
 constexpr int64_t kHangUpMs = 1000;
 
 class RankProcess final : private RankNodeEffects, private PeerConnection::Reader {
  public:
-  // What the owner of the process hears; called on the loop thread.
+  // Callbacks for the owner of the process, on the loop thread.
   class Owner {
    public:
     virtual ~Owner() = default;
@@ -30,19 +30,19 @@ class RankProcess final : private RankNodeEffects, private PeerConnection::Reade
     virtual void message(int32_t peer, uint32_t type, std::span<const std::byte> bytes) = 0;
     virtual void micro_batch(int32_t micro_batch) = 0;     // rank 0
     virtual void step_done(const StepResult& result) = 0;  // rank 0
-    virtual void failed(const Origin& origin) = 0;  // once; to pass it on, no memory is needed
-    virtual void closed() = 0;                      // once: an orderly end
-    virtual void alone() = 0;  // the last connection has been closed; maybe more than once
+    virtual void failed(const Origin& origin) = 0;         // once; passing it on allocates nothing
+    virtual void closed() = 0;                             // once: an orderly end
+    virtual void alone() = 0;  // the last connection has been closed; may occur more than once
   };
 
-  // `worker` and `owner` outlive it.
+  // `worker` and `owner` must outlive it.
   RankProcess(Loop& loop, std::shared_ptr<const Plan> plan, Worker& worker,
               const Identity& identity, LinkTimes times, Owner& owner);
   ~RankProcess() override;
 
   Status start();
-  // The way to a peer: dialled by us, or taken from a listener with its first frame. False: that
-  // peer is not awaited; `wire` is untouched.
+  // The connection to a peer: dialed, or accepted by a listener with its first frame. Returns false
+  // and does not change `wire` if that peer is not expected.
   Status dial(Transport& transport, int32_t peer, const std::string& endpoint,
               const DialKeys& keys);
   bool accept(int32_t peer, std::unique_ptr<PeerConnection>& wire, int lane,
@@ -61,7 +61,7 @@ class RankProcess final : private RankNodeEffects, private PeerConnection::Reade
     node_->fail(origin, now());
     act();
   }
-  // Also where memory has run out, in the middle of anything.
+  // May be called at any time, also after memory has run out.
   void stop(const Status& why);
   void bye() {
     node_->bye(now());
@@ -76,7 +76,7 @@ class RankProcess final : private RankNodeEffects, private PeerConnection::Reade
 
  private:
   int64_t now() const { return loop_.now_ms(); }
-  void act();  // after every call of the node: set the timer to what it waits for
+  void act();  // after every call of the node: sets the timer that the node needs
   void watch();
 
   // RankNodeEffects
@@ -112,7 +112,7 @@ class RankProcess final : private RankNodeEffects, private PeerConnection::Reade
   std::unique_ptr<RankNode> node_;
   std::unique_ptr<JobThread> thread_;
   std::map<int32_t, std::unique_ptr<PeerConnection>> wires_;  // by peer
-  std::set<int32_t> met_;  // that were accepted once, and are not again
+  std::set<int32_t> met_;  // accepted once, and not accepted again
   Loop::Timer timer_, watch_timer_;
   StallWatch stall_;
 };

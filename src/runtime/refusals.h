@@ -1,5 +1,5 @@
-// Who came to the door and was turned away: how many, and the last of them in words. Written on the
-// loop thread, read on any.
+// Refused connections at an address: their number, and a description of the last one. Written on
+// the loop thread, read on any thread.
 #pragma once
 
 #include <cstdint>

@@ -34,14 +34,14 @@ Requests::Requests(Loop& loop, const Plan& plan, int64_t answer_timeout_ms, Send
       answer_timeout_ms_(answer_timeout_ms),
       send_(std::move(send)),
       late_(std::move(late)),
-      abandoned_(Code::state, "a request was given up before its answer came") {}
+      abandoned_(Code::state, "a request was abandoned before its answer arrived") {}
 
 Status Requests::ask(Slot& slot) {
   std::vector<std::byte> bytes = rpc::encode(slot.request);
   {
     const std::lock_guard lock(mutex_);
     if (!failure_.ok()) return failure_;
-    answered_.reserve(asked_.size() + answered_.size() + 1);  // no memory is taken when it comes
+    answered_.reserve(asked_.size() + answered_.size() + 1);  // an answer must not allocate
     asked_.push_back(&slot);
   }
   const Status posted = attempt([&] {
@@ -61,7 +61,7 @@ Result<Requests::Slot*> Requests::take(bool wait) {
   if (wait && !there_.wait_for(lock, std::chrono::milliseconds(answer_timeout_ms_),
                                [this] { return has_news(); }))
     WEFT_TRY(end_late(lock));
-  // What came before the run failed is still good: a save may need nothing else.
+  // An answer that arrived before the run failed is valid: a save may need nothing else.
   if (answered_.empty())
     return failure_.ok() ? Result<Slot*>(static_cast<Slot*>(nullptr)) : Result<Slot*>(failure_);
   Slot* slot = answered_.front();
@@ -69,7 +69,7 @@ Result<Requests::Slot*> Requests::take(bool wait) {
   return slot;
 }
 
-// Ends the run because of the oldest request, unless its answer has come just now.
+// Ends the run because of the oldest request, unless its answer has just arrived.
 Status Requests::end_late(std::unique_lock<std::mutex>& lock) {
   const int32_t rank = asked_.front()->rank;
   lock.unlock();

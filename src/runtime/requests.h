@@ -1,5 +1,5 @@
-// What rank 0 asks of the ranks in other processes. Several requests may be under way at once, of
-// several ranks; each rank answers in the order in which it was asked.
+// Requests of rank 0 to the ranks in other processes. Several requests to several ranks may be in
+// progress at once; each rank answers in the order of its requests.
 #pragma once
 
 #include <condition_variable>
@@ -20,9 +20,9 @@ class Requests {
     int32_t rank = 0;
     uint32_t type = 0;
     rpc::Request request;
-    std::vector<std::byte> bytes;  // what the rank answered
+    std::vector<std::byte> bytes;  // the answer of the rank
     Status status;
-    size_t lane = 0, tensor = 0;  // used only by the caller
+    size_t lane = 0, tensor = 0;  // for the caller only
   };
   // Both are called on the loop thread.
   using Send = std::function<void(int32_t rank, uint32_t type, std::span<const std::byte> bytes)>;
@@ -31,19 +31,19 @@ class Requests {
   Requests(Loop& loop, const Plan& plan, int64_t answer_timeout_ms, Send send, Late late);
 
   // --- any thread but the loop's, one at a time
-  // The slot is in use until take() has returned it or forget() was called.
+  // The slot is in use until take() returns it or forget() is called.
   Status ask(Slot& slot);
-  // The answer that came first; null: none is there yet, if `wait` is false. Fails with the run.
+  // The oldest answer; null if there is none and `wait` is false. Fails when the run fails.
   Result<Slot*> take(bool wait);
-  bool all_answered() const;  // though not all may have been taken
-  // The slots that are under way are not used any more. Answers that are still to come could not be
-  // told from those to later requests, so there are none.
+  bool all_answered() const;  // some may not have been taken yet
+  // Abandons all slots in use. No requests can follow, because outstanding answers could not be
+  // told from the answers to new requests.
   void forget();
 
   // --- loop thread
   void answered(int32_t rank, uint32_t type, std::span<const std::byte> bytes);
   void fail(const Status& status);
-  // What the rank has not answered yet, to be added to a message about it; empty: nothing.
+  // What the rank has not yet answered, as a text for a message; empty: nothing.
   std::string asked_of(int32_t rank) const;
 
  private:
@@ -58,7 +58,7 @@ class Requests {
   mutable std::mutex mutex_;  // all below
   std::condition_variable there_;
   std::vector<Slot*> asked_, answered_;  // oldest first
-  Status abandoned_;                     // made before memory can be short
+  Status abandoned_;                     // made in advance, because memory may be short
   Status failure_;
 };
 

@@ -1,4 +1,4 @@
-// A queue of fixed size; its memory is taken once.
+// A queue of fixed size; it allocates once.
 #pragma once
 
 #include <cassert>

@@ -26,7 +26,7 @@ Result<Request> decode(std::span<const std::byte> bytes) {
   return request;
 }
 
-// The floats that a read or write is about.
+// The floats that are to be read or written.
 Result<std::span<float>> floats_of(const Plan& plan, Worker& worker, const Request& r) {
   if (r.param < 0 || static_cast<size_t>(r.param) >= plan.model->params().size() ||
       r.part > Part::state1)
@@ -42,7 +42,7 @@ Result<std::span<float>> floats_of(const Plan& plan, Worker& worker, const Reque
   return std::span<float>(at + r.offset, r.count);
 }
 
-// Where an answer lies that lies nowhere else.
+// Buffer for an answer that is not part of the rank's memory.
 struct Number {
   int64_t bytes = 0;
   Digest digest;
@@ -127,10 +127,10 @@ Status read_answer(std::span<const std::byte> answer, std::vector<std::byte>& ou
   const std::string text = in.text();
   const std::span<const std::byte> bytes = in.bytes();
   if (!in.at_end()) return Status(Code::protocol, "the answer of a rank is cut short or too long");
-  // A caller takes a code above 0 for success.
+  // Callers treat a code above 0 as success.
   if (code > Code::ok || code < Code::data)
     return Status(Code::protocol, cat("the answer of a rank has the code ",
-                                      static_cast<int32_t>(code), ", which is none"));
+                                      static_cast<int32_t>(code), ", which is not an error code"));
   if (code != Code::ok) return Status(code, std::string(head_of(text, kMaxDetail)));
   constexpr size_t kMost = kPieceFloats * sizeof(float);
   if (bytes.size() > kMost)

@@ -1,4 +1,4 @@
-// What rank 0 asks of a rank, and what the rank answers.
+// Requests of rank 0 to a rank, and the answers.
 #pragma once
 
 #include <span>
@@ -11,7 +11,7 @@ namespace weft::rpc {
 
 // An answer has the type of its request.
 constexpr uint32_t kRead = 16, kWrite = 17, kTrace = 18, kSpans = 19, kResident = 20, kHash = 21;
-constexpr uint64_t kPieceFloats = uint64_t{1} << 16;  // of one request at most
+constexpr uint64_t kPieceFloats = uint64_t{1} << 16;  // at most, in one request
 
 struct Request {
   ParamId param = -1;
@@ -20,12 +20,12 @@ struct Request {
   std::span<const std::byte> bytes;  // write
 };
 std::vector<std::byte> encode(const Request& request);
-// What the rank of this worker answers: a status, and for a read the floats, for spans (from
-// `offset`, at most `count`) those there are, for a hash the digest of the whole tensor. Trace
-// takes the number of jobs from `count`.
+// The answer of the rank of this worker: a status, and for a read the floats, for spans (at most
+// `count`, from `offset` on) the recorded ones, for a hash the digest of the whole tensor. Trace
+// reads the number of jobs from `count`.
 std::vector<std::byte> answer(const Plan& plan, Worker& worker, uint32_t type,
                               std::span<const std::byte> request);
-// Reads an answer: its status, and into `out` its bytes.
+// Decodes an answer: its status, and its bytes into `out`.
 Status read_answer(std::span<const std::byte> answer, std::vector<std::byte>& out);
 
 }  // namespace weft::rpc

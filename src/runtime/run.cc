@@ -27,7 +27,7 @@ Run::~Run() {
 
 Status Run::full() {
   return Status(Code::again,
-                cat(kQueue, " steps and saves are under way; poll their events first"));
+                cat(kQueue, " steps and saves are in progress; poll their events first"));
 }
 
 Step* Run::acquire() {
@@ -89,7 +89,7 @@ Status Run::settled() const {
   if (!failure_.ok()) return failure_.within("the run has failed");
   return idle()
              ? Status()
-             : Status(Code::state, "steps or saves are under way; poll their final events first");
+             : Status(Code::state, "steps or saves are in progress; poll their final events first");
 }
 
 bool Run::poll(RunEvent& event, int64_t timeout_ns) {

@@ -1,4 +1,4 @@
-// What the owner of a run reads and changes on its ranks between steps, wherever they are.
+// Access of the owner of a run to the data of its ranks between steps, in any process.
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -71,7 +71,7 @@ Status Run::spans(int32_t rank, std::vector<TraceSpan>& out) {
   out.clear();
   std::vector<std::byte> answer;
   do {
-    // In pieces, the last of which is empty.
+    // The spans arrive in pieces, of which the last is empty.
     WEFT_TRY(
         ask(rank, rpc::kSpans, {.offset = out.size(), .count = UINT64_MAX, .bytes = {}}, answer));
     const size_t n = answer.size() / sizeof(TraceSpan), before = out.size();

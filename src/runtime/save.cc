@@ -12,7 +12,7 @@ namespace weft {
 
 namespace {
 
-// Tensors of a run, and what a file calls them.
+// Tensors of a run, and their names in a file.
 struct NamedTensors {
   std::vector<TensorAt> tensors;
   std::vector<CheckpointWriter::Place> places;
@@ -48,7 +48,7 @@ std::vector<TensorSpec> specs_of(const Plan& plan, const NamedTensors& named) {
   return out;
 }
 
-// The tensors of both lists, in the order in which a checkpoint's files have them.
+// The tensors of both lists, in the order of a checkpoint's files.
 NamedTensors in_order_of(const CheckpointWriter& writer, const NamedTensors& model,
                          const NamedTensors& optimizer) {
   std::map<std::pair<ShardPart, std::string_view>, TensorAt> by_place;
@@ -73,19 +73,19 @@ std::map<std::string, std::string> settings_text(const OptimSettings& settings) 
   return out;
 }
 
-// Causal masks, which files of GPT-2 hold beside the weights.
+// Causal masks, which files of GPT-2 contain beside the weights.
 bool is_mask(std::string_view name) {
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
 }
 
-// The parameters of a file: by the names of the model, with the prefix that Hugging Face's GPT-2
-// with a head has left out.
+// The parameters of a file by the model's names. The names in files of Hugging Face's GPT-2 with a
+// head have a prefix, which is removed.
 struct WeightsOfFile {
   std::map<std::string_view, const SafetensorsEntry*> params;
-  const SafetensorsEntry* tied_head = nullptr;  // that of a model whose head is its embedding
+  const SafetensorsEntry* tied_head = nullptr;  // if the model has tied the head
 };
 
-constexpr uint64_t kComparedBytes = 1 << 20;  // at once
+constexpr uint64_t kComparedBytes = 1 << 20;  // per comparison
 constexpr std::string_view kPrefix = "transformer.", kHead = "lm_head.weight",
                            kEmbedding = "wte.weight";
 
@@ -100,13 +100,13 @@ Result<WeightsOfFile> find_weights(const Model& model, const SafetensorsFile& fi
       out.tied_head = &entry;
     } else if (const auto [at, added] = out.params.emplace(name, &entry); !added) {
       return Status(Code::data, cat(file.path(), ": tensors ", shown(at->second->name), " and ",
-                                    shown(entry.name), " are of one parameter"));
+                                    shown(entry.name), " are the same parameter"));
     }
   }
   return out;
 }
 
-// A tied head that differs from the embedding was trained on its own.
+// A head that differs from the embedding was not tied when it was trained.
 Status check_tied_head(const SafetensorsFile& file, const SafetensorsEntry& head,
                        const SafetensorsEntry& embedding) {
   bool same = head.dtype == embedding.dtype && head.shape == embedding.shape;
@@ -152,8 +152,8 @@ Status save_run(Run& run, SaveRequest& request, const std::function<void()>& lef
 
 namespace {
 
-// Adam and AdamW keep the same tensors, and mean other things by them; of other rules the tensors
-// would differ.
+// Adam and AdamW have the same tensors with different meanings; the tensors of other rules
+// differ.
 Status check_rule(const Plan& plan, const Checkpoint& checkpoint) {
   const auto& settings = checkpoint.manifest().optimizer;
   const auto rule = settings.find("rule");

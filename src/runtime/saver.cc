@@ -6,7 +6,7 @@ namespace weft {
 
 void Saver::begin(Step& step) {
   step_ = &step;
-  thread_.reset();  // that of the save before: it may still be waking the loop
+  thread_.reset();  // the thread of the last save, which may still be waking the loop
   {
     const std::lock_guard lock(mutex_);
     left_ = false;

@@ -1,5 +1,5 @@
-// Saves of a run, one at a time, on a thread of their own: steps go on as soon as the checkpoint's
-// bytes have left the ranks, while files are still written and synced.
+// Saves of a run, one at a time, on a separate thread: steps continue as soon as the bytes of the
+// checkpoint have left the ranks, while files are still written and synced.
 #pragma once
 
 #include <atomic>
@@ -18,17 +18,17 @@ class Saver {
   Saver(Run& run, std::function<void()> wake) : run_(run), wake_(std::move(wake)) {}
 
   // --- loop thread
-  // Starts the save of a step that is one; while there is no other.
+  // Starts the save of such an entry; no other save may be in progress.
   void begin(Step& step);
-  const Step* step() const { return step_; }  // whose save is under way, or null
-  // What it saves has left the ranks: the next step may begin.
+  const Step* step() const { return step_; }  // the entry whose save is in progress, or null
+  // Its data has left the ranks: the next step may begin.
   bool has_left() const;
-  // The step whose save has ended, with its status; null: none.
+  // The entry whose save has ended, with its status; null: none.
   Step* take_done(Status& status);
-  // Nothing begins from here on; what is being written is given up.
+  // No save begins after this call; the save in progress is canceled.
   void stop() { stop_ = true; }
 
-  // Any thread but the loop's, after stop().
+  // Any thread except the loop's, after stop().
   void join() { thread_.reset(); }
 
  private:
@@ -40,7 +40,7 @@ class Saver {
   Step* step_ = nullptr;
   std::unique_ptr<Thread> thread_;
   std::atomic<bool> stop_ = false;
-  mutable std::mutex mutex_;  // all below
+  mutable std::mutex mutex_;  // of all members below
   bool left_ = false, done_ = false;
   Status status_;
 };

@@ -1,5 +1,5 @@
-// A rank other than 0: asks rank 0 for a place, takes model and plan from it, and serves until the
-// run ends.
+// A rank other than 0: requests a place from rank 0, receives the model and the plan, and serves
+// until the run ends.
 #include <algorithm>
 
 #include "base/text.h"
@@ -14,9 +14,9 @@ namespace weft {
 
 namespace {
 
-// In the admission of rank 0: asks, waits for the welcome, and stays until the rank has joined the
-// run: so rank 0 notices if this process ends meanwhile, and this process if rank 0 does. Loop
-// thread, but for wait(). `lost` is told of the end of the connection, and why.
+// The connection to the admission of rank 0: sends the request, waits for the welcome, and stays
+// open until the rank has joined the run, so that each side detects if the other one ends in
+// between. Loop thread, except wait(). `lost` is called with the reason when the connection ends.
 class Applicant final : private PeerConnection::Reader, private LinkEffects {
  public:
   Applicant(Mesh& mesh, std::string zero, JoinRequest request,
@@ -54,14 +54,14 @@ class Applicant final : private PeerConnection::Reader, private LinkEffects {
     answer_.set(why);
   }
 
-  // Rank 0 may go while this rank makes its plan.
+  // Detects if rank 0 ends while this rank makes its plan.
   const Status& lost() const { return lost_; }
-  // What it says still leaves when this object is gone.
+  // Its last frames are still sent after this object is destroyed.
   void leave() {
     link_.bye(now(), *this);
     wire_->connection().close_after(300);
   }
-  // It cannot be the rank that it was made: rank 0 shall know why. Rank kNobody: because of this
+  // Reports to rank 0 why this process cannot be the assigned rank. Rank kNobody: because of this
   // process.
   void give_up(const Origin& why) {
     if (!wire_) return;
@@ -90,7 +90,7 @@ class Applicant final : private PeerConnection::Reader, private LinkEffects {
     wire_->connection().send(static_cast<int>(lane), header, payload, token);
   }
   void open() override {
-    // Not from inside the link's own call.
+    // Not from within a call of the link.
     mesh_.loop().post(
         [this] { link_.send_message(kJoinType, encode_join(request_), now(), *this); });
   }
@@ -121,7 +121,7 @@ class Applicant final : private PeerConnection::Reader, private LinkEffects {
   std::string trouble() override { return wire_->connection().trouble(); }
 
   Mesh& mesh_;
-  const std::string zero_;  // where rank 0 is
+  const std::string zero_;  // the address of rank 0
   JoinRequest request_;
   const std::function<void(const Origin&)> told_lost_;
   Link link_;
@@ -144,7 +144,7 @@ class Server final : private RankProcess::Owner {
       applicant_.reset();
       return Status();
     });
-    // What they retired goes in a turn of its own; until then it may read from the worker's memory.
+    // What it retired is destroyed in a later turn, and may read the worker's memory until then.
     (void)on_loop(mesh_.loop(), [] { return Status(); });
   }
 
@@ -167,8 +167,8 @@ class Server final : private RankProcess::Owner {
   Status join_and_serve(int threads, std::span<const Op* const> user_ops) {
     WEFT_TRY(mesh_.may(Mesh::Part::serve));
     init_gemm();
-    WEFT_TRY(Team::make(threads)
-                 .status());  // who cannot have its threads fails before rank 0 counts on it
+    WEFT_TRY(
+        Team::make(threads).status());  // without its threads it fails before rank 0 counts on it
     JoinRequest request{.wanted_rank = mesh_.options().rank,
                         .endpoint = mesh_.endpoint(),
                         .ops = {},
@@ -176,7 +176,7 @@ class Server final : private RankProcess::Owner {
                         .key = mesh_.own().public_key};
     for (const Op* op : user_ops) request.ops.push_back(op_text(*op));
     if (plan_) request.plan = plan_->hash;
-    mesh_.remember({mesh_.options().endpoint});  // should rank 0 die before it has told of others
+    mesh_.remember({mesh_.options().endpoint});  // if rank 0 dies before the welcome
     WEFT_TRY_ASSIGN(const std::string zero, resolve(mesh_.options().endpoint));
     WEFT_TRY(on_loop(mesh_.loop(), [&] {
       applicant_ = std::make_unique<Applicant>(mesh_, zero, request, [this](const Origin& origin) {
@@ -208,11 +208,11 @@ class Server final : private RankProcess::Owner {
     WEFT_TRY(on_loop(mesh_.loop(), [this] { return start_process(); }));
     const Status ended = ended_.wait();
     (void)alone_.wait_for(ended.ok() ? welcome_.peer_timeout_ms + kHangUpMs
-                                     : kHangUpMs);  // a bye has the former to be answered
+                                     : kHangUpMs);  // a bye is answered within the peer timeout
     return ended;
   }
 
-  // Here and not on the loop, which has a link by now: rank 0 would take a slow answer for silence.
+  // Not on the loop, which already has a link: rank 0 would treat a slow lookup as silence.
   Status resolve_peers() {
     for (const int32_t peer : RankNode::peers_of(*plan_, welcome_.rank)) {
       if (peer > welcome_.rank) break;
@@ -251,8 +251,7 @@ class Server final : private RankProcess::Owner {
         WEFT_TRY(process_->dial(mesh_.transport(), peer, welcome_.endpoints[at],
                                 {welcome_.keys[at], mesh_.own()}));
     }
-    mesh_.on_stop(
-        [this](const Status& why) { stop(why); });  // it may have come while the plan was made
+    mesh_.on_stop([this](const Status& why) { stop(why); });  // at once, if it has stopped already
     return {};
   }
 
@@ -260,11 +259,11 @@ class Server final : private RankProcess::Owner {
     applicant_->leave();
     applicant_.reset();
     mesh_.loop().post(
-        [&mesh = mesh_] { mesh.close_door(); });  // not from inside a callback of the listener
+        [&mesh = mesh_] { mesh.close_door(); });  // not from within a callback of the listener
   }
   void message(int32_t peer, uint32_t type, std::span<const std::byte> bytes) override {
     if (peer != 0) return;
-    // The node is on the stack.
+    // Not while the node is on the stack.
     mesh_.loop().post([this, type, answer = rpc::answer(*plan_, *worker_, type, bytes)] {
       if (process_) process_->send_message(0, type, answer);
     });
@@ -275,7 +274,7 @@ class Server final : private RankProcess::Owner {
     ended_.set(attempt([&] { return Status(origin); }));
     if (applicant_)
       applicant_->give_up(
-          origin);  // it has not joined yet, so rank 0 may have no other word of this
+          origin);  // this rank has not joined, so rank 0 may not learn of it otherwise
   }
   void closed() override { ended_.set({}); }
   void alone() override { alone_.set({}); }

@@ -1,6 +1,6 @@
-// When a rank that should go on does not: no finished action for 30 s, ten times the median action
-// or a hundred times what the longest one takes on a fast processor, whichever is longest. A long
-// kernel is no stall until then, and a rank that waits stalls later than the one it waits for.
+// Detects a rank that does not make progress: no finished action for 30 s, ten times the median
+// action or a hundred times the longest action on a fast processor, whichever is longest. So a long
+// kernel is not a stall, and a waiting rank stalls later than the rank for which it waits.
 #pragma once
 
 #include <algorithm>
@@ -16,7 +16,7 @@ class StallWatch {
  public:
   static constexpr int64_t kLeast = 30'000'000'000;  // nanoseconds
 
-  // What the longest action of any rank takes on a fast processor: a first one has no median yet.
+  // The longest action of any rank on a fast processor: before the first action there is no median.
   void expect(double seconds) {
     least_ = std::max(kLeast, static_cast<int64_t>(100e9 * std::min(seconds, 1e6)));
   }
@@ -25,8 +25,8 @@ class StallWatch {
     durations_[count_++ % durations_.size()] = time.end - time.begin;
   }
   void begin(int64_t now) { last_ = looked_ = now; }  // a step begins
-  // How long nothing has happened, if that is too long; else 0. To be asked every second: a longer
-  // gap is a time in which this process itself was stopped, and counts for nothing.
+  // The time without progress, if it is too long; otherwise 0. Call it every second: a longer gap
+  // means that this process itself was stopped, and is not counted.
   int64_t stalled(int64_t now) {
     if (now - looked_ > kGap) last_ += now - looked_;
     looked_ = now;

@@ -1,5 +1,5 @@
-// All ranks in this process, each with a thread of its own. A loop thread joins them: it owns
-// engines and controller.
+// All ranks in this process, each with its own thread. A loop thread connects them: it owns the
+// engines and the controller.
 #include "base/text.h"
 #include "runtime/job_thread.h"
 #include "runtime/local.h"
@@ -18,7 +18,7 @@ class ThreadRun final : public LoopRun, private LocalRanks::Driver {
     detach();  // a step that began later would have no threads
     if (!loop_) return;
     (void)on_loop(loop_->loop(), [this] {
-      threads_.clear();  // waits for the jobs under way
+      threads_.clear();  // waits for the running jobs
       return Status();
     });
   }

@@ -23,7 +23,7 @@ struct Item {
   int32_t rank = 0;
 };
 
-// Tensors that are moved one after another.
+// Tensors that are moved in sequence.
 struct Lane {
   std::vector<Item> items;
   size_t next = 0;
@@ -58,7 +58,7 @@ class Transfer {
   const FillPiece* fill_ = nullptr;
   Lane here_;                // on the ranks of this process
   std::vector<Lane> lanes_;  // on each other rank
-  size_t turn_ = 0;          // the lane that is asked next
+  size_t turn_ = 0;          // the lane whose request is next
   std::vector<Slot> slots_;
   std::vector<Slot*> free_;
   size_t under_way_ = 0;
@@ -69,7 +69,7 @@ Transfer::Transfer(Run& run, uint32_t type, std::span<const TensorAt> tensors)
   make_lanes();
 }
 
-// Each tensor is written to all ranks that keep it, and otherwise read from its owner.
+// Each tensor is written to all ranks that have a copy, and read from its owner.
 void Transfer::make_lanes() {
   struct Holder {
     int32_t rank;
@@ -98,7 +98,7 @@ uint64_t Transfer::floats_of(size_t tensor) const {
   return static_cast<uint64_t>(plan_.model->param(tensors_[tensor].param).shape.elements());
 }
 
-// All memory of the transfer, so that no answer needs any.
+// All memory of the transfer is allocated here, so that answers allocate nothing.
 Status Transfer::make_slots() {
   size_t requests = 0;
   for (const Lane& lane : lanes_)
@@ -138,7 +138,7 @@ rpc::Request Transfer::advance(Lane& lane) {
   return piece;
 }
 
-// As many requests as the window has room for, each rank in turn.
+// Sends as many requests as fit into the window, to the ranks in turn.
 Status Transfer::ask_more() {
   for (size_t passed = 0; passed < lanes_.size() && !free_.empty();) {
     const size_t lane = turn_;
@@ -232,7 +232,7 @@ Status Transfer::move(const TakePiece& take, const FillPiece& fill,
     if (under_way_ == 0 && !work_here) return status;
     if (under_way_ > 0) {
       const Result<Slot*> slot = run_.requests()->take(!work_here);
-      if (!slot.ok()) {  // no other answer will come
+      if (!slot.ok()) {  // no other answer will arrive
         abandon();
         return status.ok() ? slot.status() : status;
       }
@@ -242,10 +242,10 @@ Status Transfer::move(const TakePiece& take, const FillPiece& fill,
   }
 }
 
-// The tensors that are pieces of others.
+// The tensors that are pieces of larger ones.
 struct Pieces {
   std::vector<TensorAt> tensors;  // of Plan::model
-  std::vector<size_t> of;         // per tensor: which it is a piece of
+  std::vector<size_t> of;         // per tensor: the index of the whole tensor
 
   Pieces(const Plan& plan, std::span<const TensorAt> wholes) {
     for (size_t i = 0; i < wholes.size(); ++i)
@@ -256,8 +256,8 @@ struct Pieces {
   }
 };
 
-// Calls f(offset in the whole, bytes) for each part of these bytes of a piece that lies together in
-// the whole. Offsets are in bytes.
+// Calls f(offset in the whole, bytes) for each range of these bytes of a piece that is contiguous
+// in the whole. Offsets are in bytes.
 template <typename Bytes, typename F>
 Status each_run(const ParamPiece& piece, uint64_t offset, Bytes bytes, const F& f) {
   while (!bytes.empty()) {

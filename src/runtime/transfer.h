@@ -1,6 +1,6 @@
-// Moves tensors between rank 0 and the ranks that keep them: from or to all ranks at once, in
-// pieces, within a window of memory. A rank of this process is read and written where its memory
-// lies.
+// Moves tensors between rank 0 and the ranks that store them: from or to all ranks at once, in
+// pieces, within a window of memory. The memory of ranks in this process is read and written
+// directly.
 #pragma once
 
 #include <functional>
@@ -12,8 +12,8 @@
 
 namespace weft {
 
-// Bytes on rank 0 that are under way, or have arrived and wait to be taken: of all ranks, and of
-// one. Each other rank takes at most the latter for its answers.
+// Limits for bytes that are in transit, or have arrived at rank 0 and are not yet taken: of all
+// ranks, and of one rank. Each other rank uses at most the latter for its answers.
 constexpr size_t kTransferWindow = size_t{64} << 20, kTransferShare = size_t{4} << 20;
 
 struct TensorAt {
@@ -21,21 +21,21 @@ struct TensorAt {
   Part part = Part::value;
 };
 
-// Called on the calling thread with a piece of tensors[tensor], which begins at that byte. Those of
-// one tensor ascend if the parameter is not cut; otherwise they come in any order.
+// Called on the calling thread with a piece of tensors[tensor], which begins at that byte. If the
+// parameter is not cut, pieces of a tensor arrive in ascending order; otherwise in any order.
 using TakePiece =
     std::function<Status(size_t tensor, uint64_t offset, std::span<const std::byte> bytes)>;
 using FillPiece = std::function<Status(size_t tensor, uint64_t offset, std::span<std::byte> bytes)>;
 
-// After the first failure nothing more is asked for, and what is under way is waited for.
-// `left` is called once when everything has left the ranks, which may be before all of it was
+// After the first failure no more requests are sent, and the call waits for those in transit.
+// `left` is called once when all data has left the ranks, possibly before all of it was
 // taken.
 Status read_tensors(Run& run, std::span<const TensorAt> tensors, const TakePiece& take,
                     const std::function<void()>& left = {});
-// To every rank that has a copy. A piece is filled once per copy.
+// To every rank that has a copy. Each piece is filled once per copy.
 Status write_tensors(Run& run, std::span<const TensorAt> tensors, const FillPiece& fill);
 // XXH3-128 over the bytes of each tensor, computed by the rank that owns it. A tensor that is cut
-// is read for it.
+// is read instead.
 Result<std::vector<Digest>> hash_tensors(Run& run, std::span<const TensorAt> tensors);
 
 }  // namespace weft

@@ -1,4 +1,4 @@
-// One answer on its way from the loop thread to a thread that waits for it.
+// One answer from the loop thread to a thread that waits for it.
 #pragma once
 
 #include <chrono>
@@ -12,8 +12,8 @@ namespace weft {
 
 class Waiter {
  public:
-  // The first answer counts. Told under the lock: a waiter on the other thread's stack may be gone
-  // as soon as that is free.
+  // The first answer counts. It is set under the lock: the waiter may be on the other thread's
+  // stack and be destroyed as soon as the lock is free.
   void set(Status status) {
     const std::lock_guard lock(mutex_);
     if (!status_) status_ = std::move(status);
@@ -24,7 +24,7 @@ class Waiter {
     there_.wait(lock, [this] { return status_.has_value(); });
     return *status_;
   }
-  // False if no answer came in time.
+  // False if no answer arrived in time.
   bool wait_for(int64_t ms) {
     std::unique_lock lock(mutex_);
     return there_.wait_for(lock, std::chrono::milliseconds(ms),

@@ -13,8 +13,8 @@ namespace weft {
 
 namespace {
 
-// Ranks of different weft versions may compute differently, so the version is part of what links
-// compare.
+// Different versions of weft may compute different bits, so links compare the
+// version.
 constexpr const char* kVersion = WEFT_VERSION_TEXT;
 
 void write_digest(ByteWriter& out, const Digest& digest) {

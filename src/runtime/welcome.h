@@ -1,5 +1,5 @@
-// What is said in the admission: a process that knows only rank 0's address asks to join, and is
-// given its rank, the model, the plan and where the others are.
+// The messages of the admission: a process that knows only the address of rank 0 requests to join,
+// and receives its rank, the model, the plan and the addresses of the other ranks.
 #pragma once
 
 #include <optional>
@@ -13,17 +13,17 @@
 namespace weft {
 
 // The numeric profile of this process: build, SIMD target, GEMM kernels. Ranks with different
-// profiles would not give the same bits.
+// profiles would not compute the same bits.
 std::string numeric_profile();
 
 constexpr uint32_t kJoinType = 1, kWelcomeType = 2;
 
 struct JoinRequest {
   int32_t wanted_rank = -1;      // -1: any
-  std::string endpoint;          // where higher ranks may dial this process
-  std::vector<std::string> ops;  // that are not weft's own, as op_text
-  std::optional<PlanHash> plan;  // of a process that made the plan itself
-  PublicKey key{};               // of this process for the run; zeros where nothing is encrypted
+  std::string endpoint;          // at which higher ranks may dial this process
+  std::vector<std::string> ops;  // that are not built in, as op_text
+  std::optional<PlanHash> plan;  // if the process made the plan itself
+  PublicKey key{};               // of this process for the run; zeros if nothing is encrypted
 };
 
 struct Welcome {
@@ -41,18 +41,18 @@ Result<JoinRequest> decode_join(std::span<const std::byte> bytes);
 std::vector<std::byte> encode_welcome(const Welcome& welcome);
 Result<Welcome> decode_welcome(std::span<const std::byte> bytes);
 
-// An op of the caller's, as a request names it: "NAME VERSION".
+// The name of a user op in a request: "NAME VERSION".
 std::string op_text(const Op& op);
-// Whether who has these ops beside weft's own can make the model, or the first node that it cannot
-// make.
+// Ok if the model can be built from these and the built-in ops; otherwise names the first node that
+// cannot.
 Status check_ops(const Model& model, std::span<const std::string> ops);
 
-// Equal, or the first section that differs. What rank 0 has is not said: it may be a stranger who
-// asks.
+// Ok if equal; otherwise names the first section that differs. The error does not show the plan of
+// rank 0, because the client may be unknown.
 Status compare_plans(const PlanHash& mine, const PlanHash& theirs);
 
 Process own_process();
-// What both ends of a admission link know: version and profile. And of a link of the run.
+// What both ends of an admission link compare: version and profile. And those of a run.
 Identity admission_identity();
 Identity run_identity(const Plan& plan, uint32_t incarnation, const Digest& run);
 

@@ -16,7 +16,7 @@ namespace weft {
 
 namespace {
 
-// Elements of a whole parameter, from `first` on. Numbers come in pairs, each by its index.
+// Elements of a whole parameter from `first` on. Random numbers are drawn in pairs, by index.
 void draw(const Stream& stream, double deviation, int64_t first, int64_t count, float* out) {
   for (int64_t i = first; i < first + count;) {
     const auto pair = stream.normal(static_cast<uint64_t>(i / 2));
@@ -101,7 +101,7 @@ void* Worker::at(const RankProgram& program, const Place& place, int32_t micro_b
          place.offset;
 }
 
-// In a segment, a new value lies in the version that its update makes.
+// In a segment, an update writes the new value to its own version of the weights.
 int64_t Worker::version_of(const Edge& edge, int32_t update) const {
   return edge.kind == EdgeKind::tie_value && plan_->asynchronous() ? versions().offset(update + 1)
                                                                    : 0;
@@ -152,8 +152,8 @@ Worker::ParamMemory Worker::memory_of(const ResidentParam& p) const {
 Status Worker::trace(size_t jobs) {
   spans_.clear();
   spans_wanted_ = 0;
-  // Tried first: it may be the loop thread, where nobody catches what reserve() throws, and the
-  // number comes from outside.
+  // Tests the size first: the caller may be the loop thread, which does not catch exceptions of
+  // reserve(), and the number comes from outside.
   void* room =
       jobs <= spans_.max_size() ? ::operator new(jobs * sizeof(TraceSpan), std::nothrow) : nullptr;
   if (!room)
@@ -198,7 +198,7 @@ void Worker::take_feeds(const StepDescriptor& step, const Job& job) {
   }
 }
 
-// What the job posts; of an update the new values of tied parameters.
+// What the job posts; for an update, the new values of tied parameters.
 void Worker::deliver(const StepDescriptor& step, const Job& job) {
   const ModePlan& mode = plan_->mode(step.mode);
   const RankProgram& own = program(step.mode);
@@ -213,7 +213,7 @@ void Worker::deliver(const StepDescriptor& step, const Job& job) {
         copy(step, id, 0);
 }
 
-// Between ranks of this process; others have links.
+// Only between ranks of this process; other ranks have links.
 void Worker::copy(const StepDescriptor& step, int32_t edge, int32_t micro_batch) {
   const int32_t to = plan_->mode(step.mode).edges[static_cast<size_t>(edge)].to_rank;
   Worker* receiver = to == rank_      ? this
@@ -230,7 +230,7 @@ Status Worker::run_job(const StepDescriptor& step, double scale, const Job& job)
   const ComputeScope scope;
   switch (job.kind) {
     case JobKind::clear:
-      if (job.program < 0)  // the step's first job; later the loop thread reads squares()
+      if (job.program < 0)  // the first job of a step; later the loop thread reads squares()
         summed_ = owned_ * static_cast<size_t>(std::max(updates_at(versions(), step), 1));
       clear();
       return {};

@@ -1,5 +1,5 @@
-// Runs the jobs of one rank on real floats: the rank's arena, and the programs of its plan bound to
-// addresses in it.
+// Runs the jobs of one rank: owns the rank's arena, and the programs of its plan bound to addresses
+// in it.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ namespace weft {
 struct WorkerTask {
   StepDescriptor step;
   double scale = 1;
-  int32_t job = -1;      // of the mode's program; -1: copy a message to where it lands
+  int32_t job = -1;      // of the mode's program; -1: copy a message to its destination
   bool deliver = false;  // also copy what the job posts to ranks of this process
   int32_t edge = -1, micro_batch = -1;  // of a copy
 };
@@ -34,29 +34,29 @@ class Worker {
   static Result<std::unique_ptr<Worker>> make(std::shared_ptr<const Plan> plan, int32_t rank,
                                               Tiles& tiles);
 
-  // The workers of all ranks, if they live in this process; otherwise only this one does.
+  // The workers of all ranks, if they are in this process; otherwise only this one.
   void join(std::span<Worker* const> local) { local_ = local; }
-  // The inputs of the step, from which jobs copy what they wait for; null: they come by link. Any
-  // thread. The batch may be freed after the next call.
+  // The inputs of the step, from which jobs copy the samples that they wait for; null: they arrive
+  // by link. Any thread. The batch may be freed after the next call.
   void feed(const Batch* batch);
 
   // Allocates nothing. Errors of an op name the node.
   Status run(const WorkerTask& task);
-  // After a reduce job: per owned parameter, ascending; of a segment, update by update.
+  // After a reduce job: by owned parameter, ascending; in a segment, update by update.
   std::span<const double> squares() const { return std::span(squares_).first(summed_); }
-  // Of the job that ran last, without copies.
+  // Of the last job, without copies.
   const JobTime& last_time() const { return last_time_; }
 
-  // Between steps: keeps the spans of that many jobs from now on, then no more; 0: stops. Forgets
-  // those before.
+  // Between steps: records the spans of the next jobs, at most that many; 0: stops. Drops earlier
+  // spans.
   Status trace(size_t jobs);
   const std::vector<TraceSpan>& spans() const { return spans_; }
 
-  // From now on adds how long each call of an action took, in nanoseconds and their order, to the
-  // end of *out; null: stops.
+  // From now on appends the duration of each call of an action to *out, in nanoseconds; null:
+  // stops.
   void time_calls(std::vector<int64_t>* out) { call_times_ = out; }
 
-  // Where a message of that edge leaves from or lands, and how long it is. Feeds leave from the
+  // The source or destination of a message of that edge, and its length. Feeds are sent from the
   // batch.
   std::span<const std::byte> outgoing(Mode mode, int32_t edge, int32_t micro_batch,
                                       int32_t variant);
@@ -64,8 +64,8 @@ class Worker {
 
   View delivered(const StepDescriptor& step, int32_t edge, int32_t micro_batch);  // rank 0
 
-  // Memory of a resident parameter; the gradient and the optimizer state lie with its owner only
-  // (else null).
+  // Memory of a resident parameter; only its owner has the gradient and the optimizer state
+  // (otherwise null).
   struct ParamMemory {
     float* weight = nullptr;
     float* grad = nullptr;
@@ -78,7 +78,7 @@ class Worker {
   int32_t rank() const { return rank_; }
 
  private:
-  // A call's views: shapes are fixed, addresses are filled in for each micro-batch.
+  // The views of a call: shapes are fixed, addresses are set for each micro-batch.
   struct BoundCall {
     std::vector<View> in, weights, stash, din;
     View out, dout, acc;

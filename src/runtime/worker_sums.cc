@@ -1,4 +1,4 @@
-// What a worker does with the sums of gradients, and with the weights that they change.
+// How a worker adds gradients, and how it updates weights.
 #include <cstring>
 
 #include "engine/steps.h"
@@ -22,7 +22,7 @@ void Worker::fold(const PlacedOperand& accumulator, int32_t depth) {
   add_tensors(tiles_, sum_at(accumulator, depth), below, below, accumulator.desc[0].elements());
 }
 
-// What a replica without a micro-batch adds.
+// The contribution of a replica without a micro-batch.
 void Worker::clear_run(const ActionProgram& action) {
   for (const ProgramCall& call : action.calls)
     if (call.clears) clear(call.acc, 0);
@@ -34,9 +34,9 @@ void Worker::clear() {
       if (t.local && t.run < 0) std::memset(arena_.data() + t.place.offset, 0, t.desc.bytes());
 }
 
-// The accumulators of a sum are added as a tree over the replicas, and these totals from the last
-// to the first, which ends as the gradient, or as that of `parts` parts of which the gradient is
-// the mean. In place, but for gradients of which the accumulators are not kept.
+// The accumulators of a sum are added as a tree over the replicas. These totals are then added from
+// the last to the first, and the result is the gradient, or that of `parts` parts, of which the
+// gradient is the mean. In place, except for gradients whose accumulators are not kept.
 void Worker::reduce(const Bucket& bucket, int32_t update, int32_t parts) {
   size_t sum = static_cast<size_t>(update) * owned_;
   auto part = bucket.parts.begin();
@@ -65,7 +65,7 @@ void Worker::add_sums(const ResidentParam& p, const Bucket::Part& part) {
     const Place& place = accumulators[static_cast<size_t>(sum * replicas + replica)].place;
     return reinterpret_cast<float*>(arena_.data() + place.offset);
   };
-  // Of a sum and those after it.
+  // From this sum on.
   const auto total_from = [&](int32_t sum) { return kept ? acc(sum, 0) : memory_of(p).grad; };
   for (int32_t sum = part.end - 1; sum >= part.first; --sum) {
     const bool last = sum + 1 == sums;
@@ -78,7 +78,7 @@ void Worker::add_sums(const ResidentParam& p, const Bucket::Part& part) {
   }
 }
 
-// Makes one version of the weights of another, which may lie in the same place.
+// Computes one version of the weights from another, which may be at the same address.
 void Worker::update_weights(uint64_t step, uint64_t made, int32_t from, int32_t to, double scale) {
   const OptimSettings& optim = plan_->config.optim;
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
@@ -104,7 +104,7 @@ void Worker::make_first(int32_t version) {
              static_cast<size_t>(versions().stride));
 }
 
-// The number of a stage's update is that of the first micro-batch that it may be made of.
+// An update of a stage has the number of the first micro-batch that it may contain.
 void Worker::run_update(const StepDescriptor& step, int32_t update, double scale) {
   const int32_t replicas = plan_->replicas_at(rank_);
   const uint64_t number =

@@ -58,7 +58,7 @@ struct TwoRanks {
   PlanPtr plan;
   MeshPtr mesh;
   weft_status served = WEFT_OK;
-  bool interrupted = false;  // the run is freed while steps or saves are under way
+  bool interrupted = false;  // the run is freed while steps or saves are in progress
   std::thread other;
   RunPtr run;
 };

@@ -1,4 +1,4 @@
-// A run may be freed at any moment, also while steps are under way or wait in its queue.
+// A run may be freed at any moment, also while steps are in progress or wait in its queue.
 #include <thread>
 
 #include "api/api.h"

@@ -1,4 +1,4 @@
-// Presets, data and checkpoints through the C API: what they are, and what is said when they do not
+// Presets, data and checkpoints through the C API: their properties, and the errors if they do not
 // fit.
 #include <unistd.h>
 
@@ -228,7 +228,7 @@ TEST(Load, TakesWhatFitsAndListsWhatDoesNot) {
   }
   const RunPtr run = start_layers({"a", "b"});
   expect_error(weft_run_load(run.get(), weights.get(), WEFT_LOAD_ALL, &err), err, WEFT_EINVAL,
-               {"weights alone", "not resumed"});
+               {"contains only weights", "not resumed"});
   expect_error(weft_run_load(run.get(), checkpoint.get(), weft_load{7}, &err), err, WEFT_EINVAL,
                {"what is 7"});
   EXPECT_EQ(weft_run_load(run.get(), checkpoint.get(), WEFT_LOAD_ALL, &err), WEFT_OK) << err.text;

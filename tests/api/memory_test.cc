@@ -1,6 +1,6 @@
-// Where there is no memory: whichever allocation of weft's own fails, from the start of a run to
-// its end, a call fails with WEFT_ENOMEM or nothing does; the process goes on, nobody waits for
-// ever, and all memory is given back. And steps leave no memory behind.
+// Behaviour without memory: whichever allocation of weft fails, from the start of a run to its end,
+// a call fails with WEFT_ENOMEM or nothing fails; the process continues, no call waits forever, and
+// all memory is freed. And steps do not leak memory.
 #include <unistd.h>
 
 #include <atomic>
@@ -35,8 +35,8 @@ ModelPtr tiny_model() {
   return model;
 }
 
-// The two processes of a mesh: this one, and a thread that serves. Whoever cannot take part lets
-// the other know, as a launcher would.
+// The two processes of a mesh: this one, and a thread that serves. If one cannot take part, it ends
+// the other one, as a launcher would.
 class Pair {
  public:
   ~Pair() { end(); }
@@ -53,7 +53,7 @@ class Pair {
     return status;
   }
   weft_mesh* zero() const { return zero_.get(); }
-  // What the other rank's part came to.
+  // The result of the other rank.
   weft_status end() {
     if (!other_.joinable()) return status_;
     if (!started) {
@@ -99,7 +99,7 @@ class AnyDriver : public testing::TestWithParam<Driver> {
   }
   ~AnyDriver() override { fs::remove_all(directory_); }
 
-  // The whole life of a run, as far as it comes. What the calls returned that failed, of every
+  // The whole life of a run, as far as it gets. Collects the statuses of the failed calls of every
   // rank.
   std::vector<weft_status> live() {
     failed_.clear();
@@ -132,7 +132,7 @@ class AnyDriver : public testing::TestWithParam<Driver> {
     (void)fine(weft_run_digest(run, digest, &err));
   }
 
-  // Two under way, and the events of both.
+  // Two submitted steps, and the events of both.
   bool steps(weft_run* run, weft_tensor* const* inputs) {
     Error err;
     int submitted = 0;
@@ -146,7 +146,7 @@ class AnyDriver : public testing::TestWithParam<Driver> {
       if (polled == 0) return false;
       if (polled < 0) {
         (void)fine(polled);
-        continue;  // the event is still there
+        continue;  // the event is still in the queue
       }
       if (event.kind == WEFT_EVENT_MICRO_BATCH) continue;
       --submitted;

@@ -1,4 +1,4 @@
-// Ranks that fail on their way into a run: rank 0 hears of it at once, by name.
+// Ranks that fail while they join a run: rank 0 reports it at once, with the rank.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -46,7 +46,7 @@ void add_own_op(const ModelPtr& model,
   EXPECT_EQ(weft_model_add_op(model.get(), &op, nullptr, &err), WEFT_OK) << err.text;
 }
 
-// An op of the caller's, and a layer for each of two ranks.
+// A user op, and a layer for each of two ranks.
 ModelPtr own_model() {
   ModelPtr model = new_model();
   add_own_op(model, same_shape);
@@ -59,7 +59,7 @@ ModelPtr own_model() {
 
 int32_t no_shape(const weft_desc*, uint32_t, weft_desc*, void*) { return -1; }
 
-// They fail alone, and rank 0 waits for one that has it.
+// Only they fail, and rank 0 waits for a process that has it.
 TEST(JoiningRanks, OneWithoutTheOpOrWithAnotherVersionOfItIsRefused) {
   const PlanPtr plan = new_plan(own_model(), plan_config(2));
   const MeshPtr mesh = listen();
@@ -91,7 +91,7 @@ TEST(JoiningRanks, ARankThatCannotMakeItsPlanIsNamedWithTheReason) {
     EXPECT_LT(serve(endpoint, ops.get(), theirs), 0);
   });
   weft_run* run = nullptr;
-  // Its join timeout, a minute, is not waited for: the test's own time ends before.
+  // The join timeout is a minute, which is longer than the test may take.
   const weft_status status = weft_run_start(plan.get(), mesh.get(), nullptr, &run, &err);
   other.join();
   expect_error(status, err, theirs.status, {"rank 1 (stage 1, pid ", ") failed: ", theirs.text});
@@ -113,7 +113,7 @@ TEST(JoiningRanks, OneThatFailsIsNamedOnTheOthersToo) {
   sound.join();
   other.join();
   expect_error(status, err, theirs[1].status, {" failed: ", theirs[1].text});
-  // A rank that has no plan yet does not know the stages of the one that failed.
+  // A rank without a plan does not know the stages of the rank that failed.
   EXPECT_NE(std::strstr(theirs[0].text, " failed: "), nullptr) << theirs[0].text;
   EXPECT_NE(std::strstr(theirs[0].text, theirs[1].text), nullptr) << theirs[0].text;
 }
@@ -123,14 +123,14 @@ TEST(JoiningRanks, ARankThatDiesBeforeItHasJoinedIsNamed) {
   ASSERT_EQ(pipe(way), 0);
   const pid_t child = fork();
   if (child == 0) {
-    alarm(60);  // if the test ends before it joins
+    alarm(60);  // if the test ends before this process joins
     close(way[1]);
     char endpoint[200] = "";
     if (read(way[0], endpoint, sizeof endpoint - 1) <= 0) _exit(1);
     const ModelPtr ops = new_model();
     add_own_op(ops, [](const weft_desc*, uint32_t, weft_desc*, void*) -> int32_t {
       return raise(SIGKILL);
-    });  // when it has its welcome
+    });  // when it gets its welcome
     Error err;
     serve(endpoint, ops.get(), err);
     _exit(2);
@@ -150,7 +150,7 @@ TEST(JoiningRanks, ARankThatDiesBeforeItHasJoinedIsNamed) {
   close(way[1]);
 }
 
-// Plans of these many ranks, as processes have them that join.
+// Plans for these numbers of ranks, as processes that join have them.
 PlanPtr plan_of(uint32_t ranks) {
   ModelPtr model = new_model();
   weft_value x = add_input(model, "x", {1, 6});
@@ -199,7 +199,7 @@ TEST(Mesh, AStartThatFailedMayBeTriedAgainWithAnotherPlan) {
   const std::string endpoint = weft_mesh_endpoint(mesh.get());
   const PlanPtr large = plan_of(8), small = plan_of(2);
   weft_run* run = nullptr;
-  // It may come when one wait is over; in the next it is a candidate, and hears of that one's end.
+  // It may connect after one wait; then the next wait has it as a candidate, and refuses it.
   std::atomic<bool> heard = false;
   std::thread other([&] {
     EXPECT_LT(serve(endpoint, nullptr, theirs), 0);
@@ -225,7 +225,7 @@ TEST(Mesh, ServesOneRunInThePartThatItWasMadeFor) {
   const MeshPtr mesh = listen();
   Error err, theirs;
   expect_error(weft_run_serve(mesh.get(), nullptr, nullptr, nullptr, &err), err, WEFT_ESTATE,
-               {"made to listen", "serves none"});
+               {"made to listen", "cannot serve a run"});
   weft_mesh_config config = defaults(weft_mesh_config_init);
   config.endpoint = weft_mesh_endpoint(mesh.get());
   weft_mesh* out = nullptr;
@@ -233,7 +233,7 @@ TEST(Mesh, ServesOneRunInThePartThatItWasMadeFor) {
   const MeshPtr joined(out);
   weft_run* run = nullptr;
   expect_error(weft_run_start(plan.get(), joined.get(), nullptr, &run, &err), err, WEFT_ESTATE,
-               {"made to join", "starts none"});
+               {"made to join", "cannot start a run"});
 
   std::thread other([&] {
     EXPECT_EQ(weft_run_serve(joined.get(), nullptr, nullptr, nullptr, &theirs), WEFT_OK)
@@ -242,13 +242,13 @@ TEST(Mesh, ServesOneRunInThePartThatItWasMadeFor) {
   ASSERT_EQ(weft_run_start(plan.get(), mesh.get(), nullptr, &run, &err), WEFT_OK) << err.text;
   weft_run* second = nullptr;
   expect_error(weft_run_start(plan.get(), mesh.get(), nullptr, &second, &err), err, WEFT_ESTATE,
-               {"has had its run"});
+               {"was used for a run already"});
   weft_run_free(run);
   other.join();
   expect_error(weft_run_start(plan.get(), mesh.get(), nullptr, &run, &err), err, WEFT_ESTATE,
-               {"has had its run"});
+               {"was used for a run already"});
   expect_error(weft_run_serve(joined.get(), nullptr, nullptr, nullptr, &err), err, WEFT_ESTATE,
-               {"has had its run"});
+               {"was used for a run already"});
 }
 
 }  // namespace

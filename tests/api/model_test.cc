@@ -1,4 +1,4 @@
-// Building a model: what is refused, and how that is told.
+// Building a model: invalid calls and their errors.
 #include <cmath>
 
 #include "api/api.h"

@@ -1,4 +1,4 @@
-// Ops of the caller before they run: how they are registered, and which shapes they may have.
+// User ops before they run: their registration, and the shapes that they may have.
 #include "api/square_op.h"
 
 namespace {
@@ -94,8 +94,8 @@ TEST(UserOpRegistration, AShapeThatRefusesTheMicroBatchIsAnErrorOfThePlan) {
   weft_plan_free(plan);
 }
 
-// A callback that takes no 0 samples, and none at all once the plan is made, when nobody could be
-// told.
+// A callback that refuses 0 samples, and after the plan is made any number, when no call could
+// return the error.
 TEST(UserOpRegistration, AShapeIsAskedForSamplesThatThereAreAndNeverAfterThePlan) {
   static bool planned;
   planned = false;
@@ -229,7 +229,8 @@ TEST(UserOpRegistration, WithoutBackwardItCanStillRunForward) {
   for (size_t i = 0; i < 12; ++i) EXPECT_EQ(outputs[0][0][i], floats(in)[i] * floats(in)[i]);
 }
 
-// Weights under an op without a gradient cannot be trained; that is said, not left at zero.
+// Weights under an op without a gradient cannot be trained; that is an error, and they do not
+// remain zero.
 TEST(UserOpRegistration, WithoutBackwardItCannotBeTrainedThrough) {
   Square square;
   weft_op op = square_op();

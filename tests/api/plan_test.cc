@@ -1,4 +1,4 @@
-// Making a plan, saving it and loading it: what is refused, and how that is told.
+// Making a plan, saving it and loading it: invalid calls and their errors.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>

@@ -39,7 +39,7 @@ struct Made {
   friend bool operator==(const Made&, const Made&) = default;
 };
 
-// The i-th step, with data of its own.
+// The i-th step, with different data for each.
 Made make_step(const RunPtr& run, int i) {
   const TensorPtr x = noise({6, 6}, static_cast<uint32_t>(2 * i + 1)),
                   y = noise({6, 3}, static_cast<uint32_t>(2 * i + 2));

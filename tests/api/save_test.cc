@@ -52,7 +52,7 @@ struct Trainer : TwoRanks {
   explicit Trainer(const Driver& driver)
       : TwoRanks(new_plan(small_model(), plan_config(2)), driver) {}
 
-  // The i-th step, with data of its own.
+  // The i-th step, with different data for each.
   void submit(int i) {
     const auto seed = static_cast<uint32_t>(2 * i);
     data.push_back(noise({6, 6}, seed + 1));

@@ -280,7 +280,7 @@ class NamesOfHuggingFace(Case):
     def test_a_parameter_that_is_there_twice_is_refused(self):
         done = self.started({**self.tensors, "wte.weight": self.tensors["transformer.wte.weight"]})
         self.assertEqual(done.returncode, 3)
-        self.assertRegex(done.stderr, "tensors '(transformer.)?wte.weight' and '(transformer.)?wte.weight' are of one parameter")
+        self.assertRegex(done.stderr, "tensors '(transformer.)?wte.weight' and '(transformer.)?wte.weight' are the same parameter")
 
     def test_what_is_missing_or_too_much_is_counted(self):
         done = self.started({"x" * 70 + str(i): ([1], bytes(4)) for i in range(40)})

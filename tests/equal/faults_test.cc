@@ -12,9 +12,9 @@
 namespace weft {
 namespace {
 
-// The peer timeout and what the verdict of rank 0 takes.
+// The peer timeout and the time that rank 0 takes for its verdict.
 constexpr LinkTime kVerdict = 1500, kPromise = LinkTimes().silence + kVerdict;
-// The same where a data frame may have been lost and the peer is heard.
+// The same if a data frame may have been lost while other frames of the peer arrive.
 constexpr LinkTime kDataPromise = kDataSilence * LinkTimes().silence + kVerdict;
 
 SimMeshSettings settings_of(uint64_t seed) {
@@ -61,7 +61,7 @@ class Scene {
     return true;
   }
 
-  // Every survivor has an error by then, and `rank` (if any) is the one it names.
+  // Every survivor has an error by then, which names `rank` if it is set.
   void expect_failed(LinkTime by, int32_t rank) {
     mesh->run(by);
     for (int32_t r = 0; r < mesh->ranks(); ++r) {
@@ -172,7 +172,7 @@ bool pick_neighbours(Scene& run, int32_t* low, int32_t* high) {
   return *high > 0;
 }
 
-// Neither is blamed, and every rank tells the same.
+// Neither is blamed, and every rank reports the same failure.
 void expect_the_connection_blamed(Scene& run, int32_t low, int32_t high) {
   run.expect_failed(run.mesh->now() + kPromise, high);
   const std::string story = origin_text(run.mesh->node(0).origin());
@@ -185,7 +185,7 @@ void expect_the_connection_blamed(Scene& run, int32_t low, int32_t high) {
     EXPECT_EQ(origin_text(run.mesh->node(r).origin()), story) << run.text() << ", rank " << r;
 }
 
-// The connection of two ranks breaks while rank 0 hears both.
+// The connection of two ranks breaks while rank 0 receives frames from both.
 TEST(Faults, TwoRanksThatLoseEachOtherAloneBlameTheConnection) {
   int cuts = 0;
   for (uint32_t seed = 0; seed < 300 && !HasFailure(); ++seed) {
@@ -208,7 +208,7 @@ TEST(Faults, TwoRanksThatLoseEachOtherAloneBlameTheConnection) {
   EXPECT_GT(cuts, 100);
 }
 
-// Nothing has happened for long when rank 0 hears of it. It gives the accused as much time as ever.
+// Rank 0 learns of it long after the last event, and gives the accused rank the usual time.
 TEST(Faults, AConnectionLostInAnIdleMeshIsBlamedAsWell) {
   int cuts = 0;
   for (uint32_t seed = 0; seed < 100 && !HasFailure(); ++seed) {
@@ -218,8 +218,8 @@ TEST(Faults, AConnectionLostInAnIdleMeshIsBlamedAsWell) {
     ++cuts;
     run.join();
     ASSERT_TRUE(run.mesh->joined()) << run.text();
-    run.mesh->run(run.mesh->now() + 3500);  // who loses a connection waits a little before it says
-                                            // so, and heartbeats come every 2 s
+    run.mesh->run(run.mesh->now() + 3500);  // the loss is reported after a delay,
+                                            // and heartbeats are sent every 2 s
     run.mesh->cut(low, high);
     expect_the_connection_blamed(run, low, high);
   }
@@ -236,7 +236,7 @@ TEST(Faults, EveryRankNamesTheOneWhoseJobFailed) {
     while (run.step()) {  // a mode may have no job on that rank
     }
     run.expect_failed(run.mesh->now() + 1000, victim);
-    // The facts are those of the victim, and every rank has all of them.
+    // The data is that of the victim, and every rank has all of it.
     const Origin& origin = run.mesh->node(victim).origin();
     EXPECT_EQ(origin.cause, Cause::failed) << run.text();
     EXPECT_EQ(origin.code, Code::user);

@@ -46,7 +46,7 @@ thread_local bool inside = false;
 struct Range {
   uintptr_t begin, end;
 };
-// Who stands between an allocation and whoever wants it: the C and C++ libraries.
+// The C and C++ libraries, which are on the stack between an allocation and its caller.
 constexpr int kMostPassed = 16;
 Range passed[kMostPassed];
 int passed_count = 0;

@@ -12,7 +12,7 @@
 namespace weft {
 namespace {
 
-// Kernels take times that nobody could foresee, messages a while.
+// Kernels take random times, and messages take a while.
 SimCosts random_costs(uint32_t seed) {
   SimCosts costs;
   auto jitter = std::make_shared<std::mt19937>(seed + 1);

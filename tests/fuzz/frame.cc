@@ -119,7 +119,7 @@ void feed(std::span<const std::byte> in) {
     if (owner.last_token) link.sent(owner.last_token, now, owner);
     owner.last_token = 0;
   }
-  // Left alone, every link ends.
+  // Every link ends if nothing else happens.
   for (int i = 0; i < 1000 && !link.is_dead(); ++i) {
     check(link.next_tick() != kNever, "a link waits for ever");
     now = std::max(now, link.next_tick());

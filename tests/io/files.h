@@ -1,4 +1,4 @@
-// A directory of its own for a test, and whole files in and out of it.
+// A separate directory for a test, and functions that read and write whole files.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -166,7 +166,7 @@ TEST(Payload, AHelloReadsBackAndRefusesWhatIsCut) {
   EXPECT_EQ(decode_hello(encode_hello(id)).value(), id);
 }
 
-// Every field has a value of its own.
+// Every field has a different value.
 Origin full_origin() {
   return {.rank = 3,
           .code = Code::user,

@@ -1,4 +1,4 @@
-// What a link promises, one promise a test, under a virtual clock.
+// The guarantees of a link, one per test, under a virtual clock.
 #include <gtest/gtest.h>
 
 #include "pair.h"
@@ -16,12 +16,12 @@ TEST(Link, OpensOnceHelloWentBothWays) {
   EXPECT_EQ(pair.b.opened, 1);
 }
 
-// The other end may be a stranger, who is not told what would have been right.
+// The other end may be an unknown client, to which the expected value is not sent.
 TEST(Link, ADifferenceIsNamedOnBothEndsWithoutTheExpectedValue) {
   struct Case {
     const char* section;
     void (*change)(Identity&);
-    const char *here, *there;  // `there` is empty where the text has no value at all
+    const char *here, *there;  // `there` is empty if the text contains no value
   };
   const Case cases[] = {
       {"weft version", [](Identity& i) { i.version = "0.2.0"; }, "0.1.0", " '0.2.0'"},
@@ -67,7 +67,7 @@ TEST(Link, AnotherWireVersionIsRefusedOnBothEnds) {
   EXPECT_EQ(pair.a.failure.code, Code::protocol);
   EXPECT_EQ(pair.a.failure.rank, 5);
   pair.run_for(10);
-  EXPECT_EQ(origin_text(pair.b.failure), origin_text(pair.a.failure));  // told by the abort
+  EXPECT_EQ(origin_text(pair.b.failure), origin_text(pair.a.failure));  // the abort reported it
 }
 
 TEST(Link, TheHelloHasADeadlineWhateverIsMissing) {
@@ -94,7 +94,7 @@ TEST(Link, AConnectionThatCannotBeIsNotWaitedFor) {
   Side alone(2, 5, identity(), network);
   alone.link.start(100);
   alone.link.disconnected("the listener is not weft", 200, alone);
-  EXPECT_EQ(alone.link.next_tick(), 500);  // another may say what really happened until then
+  EXPECT_EQ(alone.link.next_tick(), 500);  // until then another rank may report the cause
   alone.link.tick(500, alone);
   EXPECT_EQ(alone.failures, 1);
   EXPECT_EQ(alone.failure.code, Code::peer);
@@ -126,7 +126,7 @@ TEST(Link, TensorsOfAnySizeArriveIntact) {
   }
 }
 
-// More than the window is never with the transport; the rest follows as frames leave.
+// The transport never has more than the window; the rest follows as frames are sent.
 TEST(Link, BytesWithTheTransportAreBounded) {
   struct Counting final : LinkEffects {
     void send(Lane lane, std::span<const std::byte, kHeaderBytes>,
@@ -233,7 +233,7 @@ TEST(Link, ASilentPeerIsLostAfterThePeerTimeout) {
   EXPECT_TRUE(pair.a.link.is_dead());
 }
 
-// The process that a peer named in its hello.
+// The process that the peer's hello names.
 TEST(Link, TheProcessOfALostPeerIsNamed) {
   Identity other = identity();
   other.process = {.pid = 77, .host = "node3"};
@@ -247,7 +247,7 @@ TEST(Link, TheProcessOfALostPeerIsNamed) {
       << origin_text(pair.a.failure);
 }
 
-// What a peer does is known from its last heartbeat, which may be older than its last frame.
+// The activity of a peer is from its last heartbeat, which may be older than its last frame.
 TEST(Link, TheStatusOfALostPeerComesWithItsAge) {
   Pair pair;
   pair.b.link.set_activity({.state = Activity::State::idle, .step = 25});
@@ -264,7 +264,7 @@ TEST(Link, TheStatusOfALostPeerComesWithItsAge) {
             "steps, 25 done");
 }
 
-// Who was stopped itself listens before it calls the others silent: their abort names the right
+// A process that was stopped receives before it declares others silent: their abort names the right
 // rank.
 TEST(Link, ARankThatWasStoppedBelievesTheOthers) {
   Pair pair;
@@ -330,11 +330,11 @@ TEST(Link, AnAbortNamesItsOriginAndIsAcknowledged) {
   EXPECT_EQ(pair.b.failure, origin);
   EXPECT_TRUE(pair.b.aborted);
   EXPECT_TRUE(pair.b.link.is_dead());
-  EXPECT_TRUE(pair.a.link.is_dead());  // heard
-  EXPECT_EQ(pair.a.failures, 0);       // its owner knew
+  EXPECT_TRUE(pair.a.link.is_dead());  // it was received
+  EXPECT_EQ(pair.a.failures, 0);       // its owner knows
 }
 
-// A rank may fail before another has reached it.
+// A rank may fail before another one has connected to it.
 TEST(Link, APeerThatConnectsAfterTheFailureIsTold) {
   Pair pair(1, {.latency = 100});
   const Origin origin{.rank = 7, .code = Code::user};
@@ -383,7 +383,7 @@ TEST(Link, ByeBothWaysIsAnOrderlyEnd) {
   EXPECT_TRUE(pair.b.link.is_dead());
 }
 
-// The peer's bye may be lost with its connection, if it has heard ours and left.
+// The peer's bye may be lost with its connection, if it received ours and left.
 TEST(Link, AConnectionThatEndsAfterByeIsAnOrderlyEnd) {
   Pair pair;
   pair.run_until(1000);
@@ -414,7 +414,7 @@ TEST(Link, ARefusedTensorFailsBothEndsWithTheReason) {
   EXPECT_EQ(pair.a.failure, pair.b.failure);
 }
 
-// The data lane may lose its last frame and fall silent while heartbeats go on.
+// The data lane may lose its last frame and then be silent while heartbeats continue.
 TEST(Link, ALostDataFrameIsNoticedWithoutAnother) {
   Pair pair;
   pair.run_until(1000);

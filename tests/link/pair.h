@@ -32,7 +32,7 @@ inline std::vector<std::byte> pattern(size_t size, uint64_t seed) {
   return bytes;
 }
 
-// One end: owns the memory of what it sends and receives and notes what it is told.
+// One end: owns the memory that it sends and receives, and records the calls of the link.
 class Side final : public LinkEffects {
  public:
   Side(int32_t self, int32_t peer, const Identity& id, SimNetwork& network, LinkTimes times = {})
@@ -52,8 +52,7 @@ class Side final : public LinkEffects {
   void arrived(const Tag& tag) override { arrivals.push_back(tag); }
   void released(const Tag& tag) override {
     auto& memory = out[{tag.edge, tag.micro_batch}];
-    std::fill(memory.begin(), memory.end(),
-              std::byte{0x55});  // whoever reads it from here on sends garbage
+    std::fill(memory.begin(), memory.end(), std::byte{0x55});  // a later read sends garbage
     releases.push_back(tag);
   }
   void granted(const Tag& tag) override { grants.push_back(tag); }
@@ -81,7 +80,7 @@ class Side final : public LinkEffects {
   int opened = 0, leavings = 0, failures = 0, closes = 0;
   bool refuse = false, aborted = false;
   Origin failure;
-  std::string last_try;  // what the transport says of it
+  std::string last_try;  // the reason from the transport
   LinkTime failed_at = -1;
   std::map<std::pair<int32_t, int32_t>, std::vector<std::byte>> out, landed;
   std::vector<Tag> arrivals, releases, grants;
@@ -129,7 +128,7 @@ class Pair {
   SimNetwork network;
   Side a, b;
   LinkTime now = 0;
-  std::string why = "connection closed";  // what the transport says of a loss
+  std::string why = "connection closed";  // the reason of a loss from the transport
   bool a_deaf = false, b_deaf = false;    // its loop hangs
 
  private:

@@ -1,5 +1,5 @@
-// The door of a process before it knows who is there: what strangers may cost, and ranks that come
-// too early or too late.
+// The admission of a process while its clients are unknown: limits for unknown clients, and ranks
+// that connect too early or too late.
 #include "runtime/admission.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ class AdmissionTest : public testing::Test {
     say(end, {.kind = FrameKind::hello, .incarnation = identity.incarnation}, rank,
         encode_hello(identity));
   }
-  // Joins as that rank, or asks to; -1: any.
+  // Joins as that rank, or requests to; -1: any rank.
   std::unique_ptr<End> ask(int32_t rank) {
     auto end = come();
     say_hello(*end, kNobody);
@@ -46,22 +46,22 @@ class AdmissionTest : public testing::Test {
                          [](const End::Frame& f) { return decode_origin(f.payload).ok(); });
     });
   }
-  // Turns the loop until the admission has nobody to look after.
+  // Turns the loop until the admission has no connections.
   bool rests() {
     bool expired = false;
     Loop::Timer limit(*net_.loop, [&] { expired = true; });
     limit.start(20000);
-    // Never asleep: the last timer that is due soon may fire before the loop would sleep.
+    // Does not sleep: the last timer may be due before the loop would sleep.
     while (!expired && uv_backend_timeout(net_.loop->uv()) < 5000)
       uv_run(net_.loop->uv(), UV_RUN_NOWAIT);
     return !expired;
   }
-  // Expects them; what came of it is in `gathered` once it is known.
+  // Expects candidates; the result is in `gathered` once it is known.
   void expect(const Plan& plan, int64_t timeout_ms) {
     gathered_.reset();
     admission_.expect(plan, timeout_ms, [this](const Status& status) { gathered_ = status; });
   }
-  // Who leaves from here on without having joined is in `left_`.
+  // Candidates that leave after this call without having joined are in `left_`.
   void welcome(std::vector<std::string> endpoints) {
     admission_.welcome({.rank = 0,
                         .run = {},
@@ -78,7 +78,7 @@ class AdmissionTest : public testing::Test {
     plan.config.ranks = ranks;
     return plan;
   }
-  // Why the last connection was turned away, once `count` were.
+  // The reason of the last refusal, once `count` connections were refused.
   std::string refusal(uint64_t count) {
     std::string why;
     EXPECT_TRUE(net_.until([&] { return refusals_.read(why) >= count; }));
@@ -106,19 +106,19 @@ class AdmissionTest : public testing::Test {
 TEST_F(AdmissionTest, ARankThatComesEarlyIsKeptUntilItIsWanted) {
   const auto early = come();
   say_hello(*early, 1);
-  const auto later = come();  // is given up for its silence; the rank would have been by then
-  expect_refusal(1, "it said nothing for 0.5 s");
+  const auto later = come();  // refused, later than the rank would be
+  expect_refusal(1, "it sent nothing for 0.5 s");
   EXPECT_EQ(early->times_disconnected, 0);
   admission_.take_members(0, admission_identity(), member_);
   EXPECT_EQ(members_, std::vector<int32_t>{1});
 }
 
-// Anybody can say that he is rank 1; who was welcomed knows the name of the run.
-// A process does not wake for a door that nobody is at.
+// Any process can claim to be rank 1; only a welcomed one knows the name of the run.
+// The timer of a process does not run without connections.
 TEST_F(AdmissionTest, LooksAtTheClockOnlyWhileSomebodyIsThere) {
   EXPECT_TRUE(rests());
   auto silent = come();
-  expect_refusal(1, "it said nothing for 0.5 s");
+  expect_refusal(1, "it sent nothing for 0.5 s");
   silent.reset();
   EXPECT_TRUE(rests());
 }
@@ -130,7 +130,7 @@ TEST_F(AdmissionTest, ARankOfAnotherRunIsTurnedAwayAndHearsWhy) {
   const auto early = come();
   say_hello(*early, 1);
   const auto later = come();
-  expect_refusal(1, "it said nothing for 0.5 s");
+  expect_refusal(1, "it sent nothing for 0.5 s");
   admission_.take_members(0, run, member_);
   expect_refusal(2, "rank 1 refused: its run differs from that of rank 0");
   EXPECT_TRUE(hears_abort(*early));
@@ -145,7 +145,7 @@ TEST_F(AdmissionTest, ARankOfAnotherRunIsTurnedAwayAndHearsWhy) {
   expect_refusal(4, "hello of 5 bytes, which its fields do not fill");
   EXPECT_TRUE(members_.empty());
 
-  // What else differs is a fault of the run, and its link says so.
+  // Any other difference is a failure of the run, and its link reports it.
   const auto welcomed = come();
   run.model = {3, 4};
   say_hello(*welcomed, 1, run);
@@ -157,7 +157,7 @@ TEST_F(AdmissionTest, NoMoreRanksThanThatAreKeptBeforeTheyAreWanted) {
   say_hello(*one, 1);
   say_hello(*two, 2);
   say_hello(*three, 3);
-  expect_refusal(1, "came before it was wanted, as 2 others did");
+  expect_refusal(1, "connected before it was expected, as 2 others did");
 }
 
 TEST_F(AdmissionTest, ARankThatComesAfterTheRunIsTurnedAway) {
@@ -203,8 +203,8 @@ TEST_F(AdmissionTest, AGuestSendsNoMoreThanARequest) {
   expect_refusal(1, "message of 33554432 bytes, at most 65536");
 }
 
-// A wait that failed leaves candidates behind, for as long as it takes to tell them; the next wait
-// has seats of its own.
+// After a failed wait candidates remain until the reason has been sent to them; the next wait has
+// other seats.
 TEST_F(AdmissionTest, CandidatesOfAWaitThatFailedAreNoneOfTheNext) {
   const Plan large = plan_of(64), small = plan_of(3);
   const auto early = ask(1), late = ask(60);
@@ -247,15 +247,15 @@ TEST_F(AdmissionTest, ARankThatLeavesBeforeTheOthersComeIsReportedAtOnce) {
   const auto another = ask(1);
   expect_refusal(1, "it asks to be rank 1, which has joined already");
   one->connection.reset();
-  expect_refusal(2, "it joined as rank 1 and left before the others came; rank 1 is awaited again");
+  expect_refusal(2, "it joined as rank 1 and left before all others joined; rank 1 is free again");
   EXPECT_FALSE(gathered_.has_value());
   const auto again = ask(1), two = ask(2);
   ASSERT_TRUE(net_.until([&] { return gathered_.has_value(); }));
   EXPECT_TRUE(gathered_->ok()) << gathered_->text();
 }
 
-// A rank that has joined closes the connection by which it asked. Its last word there may be lost
-// on the way.
+// A rank that has joined closes the connection of its request. Its last frame there may be lost in
+// transit.
 TEST_F(AdmissionTest, TheEndOfARequestIsNoLossOnceTheRankIsConnected) {
   const Plan plan = plan_of(3);
   expect(plan, 60000);
@@ -268,7 +268,7 @@ TEST_F(AdmissionTest, TheEndOfARequestIsNoLossOnceTheRankIsConnected) {
   say_hello(*rank_2, 2);
   ASSERT_TRUE(net_.until([&] { return members_.size() == 2; }));
   one->connection.reset();  // without a bye
-  // The other one fails and says why, which it may have no other connection for.
+  // The other one fails and reports why; it may have no other connection for that.
   say(*two, {.kind = FrameKind::abort, .sequence = 2}, kNobody,
       encode_origin({.rank = 1, .cause = Cause::silent, .limit_ms = 5000}));
   ASSERT_TRUE(rests());
@@ -309,7 +309,7 @@ TEST_F(AdmissionTest, ASecondConnectionOfARankIsClosed) {
   EXPECT_EQ(members_.size(), 1u);
 }
 
-// The seat that an old candidate had may be taken already when it goes.
+// The seat of an old candidate may have been taken already when it goes.
 TEST_F(AdmissionTest, AnOldGuestFreesNoSeatOfANewOne) {
   const Plan plan = plan_of(3);
   const auto old = ask(1);
@@ -333,14 +333,14 @@ TEST_F(AdmissionTest, WhoComesWhenAllIsCanceledIsTold) {
   EXPECT_TRUE(hears_abort(*early) && hears_abort(*late));
 }
 
-// Between two waits nobody is expected, and nobody is told that there is no room.
+// Between two waits no candidate is expected, and none is refused because the run is complete.
 TEST_F(AdmissionTest, WhoComesBetweenTwoWaitsIsKeptForTheNext) {
   const Plan plan = plan_of(2);
   expect(plan, 1);
   ASSERT_TRUE(net_.until([&] { return gathered_.has_value(); }));
   const auto candidate = ask(1);
-  const auto silent = come();  // is given up after the candidate's word has been read
-  expect_refusal(1, "it said nothing");
+  const auto silent = come();  // refused after the candidate's frame has been read
+  expect_refusal(1, "it sent nothing");
   expect(plan, 60000);
   ASSERT_TRUE(gathered_.has_value());
   EXPECT_TRUE(gathered_->ok()) << gathered_->text();

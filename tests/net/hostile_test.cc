@@ -1,5 +1,5 @@
-// Invalid endpoints, and peers that are not weft: each is refused with a text for a person,
-// or leaves healthy peers alone.
+// Invalid endpoints, and peers that are not weft: each is refused with a readable error, or does
+// not affect healthy peers.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -118,7 +118,7 @@ class Hostile : public testing::Test {
     EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&at), &size), 0);
     return "tcp://127.0.0.1:" + std::to_string(ntohs(at.sin_port));
   }
-  // What a stranger is told to be who says that and stays.
+  // The reason that an unknown client gets if it sends these bytes and stays connected.
   std::string refusal_of(const std::string& words) {
     const size_t before = net_.refused.size();
     const int fd = raw_client();
@@ -170,7 +170,7 @@ TEST_F(Hostile, GarbageAndSilenceLeaveOthersAlone) {
 TEST_F(Hostile, StrangersAreToldOfByAddressAndWords) {
   EXPECT_EQ(refusal_of("GET / HTTP/1.1\r\nHost: " + std::string(200, 'x')),
             "not a weft connection: expected ZeroMQ's handshake, found something else");
-  // A greeting as ZeroMQ's, with a mechanism that is none.
+  // A greeting of ZeroMQ with an unknown mechanism.
   EXPECT_EQ(
       refusal_of(std::string("\xff\0\0\0\0\0\0\0\x01\x7f\x03\x01", 12) + std::string(52, 'Z')),
       "it does not encrypt: expected the join line, and no --insecure");
@@ -207,7 +207,7 @@ TEST_F(Hostile, AServerThatIsNoWeftIsTold) {
   close(server);
 }
 
-// As a tunnel does whose far end is not there yet.
+// Like a tunnel whose far end does not exist yet.
 TEST_F(Hostile, WhoHangsUpWithoutAWordIsTriedAgain) {
   int server = -1;
   sockaddr_in at{};

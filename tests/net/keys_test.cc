@@ -1,5 +1,5 @@
-// Who may connect over tcp: strangers, wrong keys and peers without encryption are refused on both
-// ends by name, within seconds, and healthy peers do not notice.
+// Authentication over tcp: unknown clients, wrong keys and peers without encryption are refused on
+// both ends with a reason, within seconds, and healthy peers are not affected.
 #include "runtime/keys.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ class Keys : public testing::Test {
         net_.until([&] { return healthy_->times_connected == 1 && net_.accepted.size() == 1; }));
   }
   std::string endpoint() const { return net_.listener->endpoint(); }
-  // What it is told within seconds; and what the listener says of it.
+  // The error of the dialer within seconds, and the reason that the listener records.
   void expect_refused(End& end, Net& net, const std::string& why,
                       std::initializer_list<std::string> refusals) {
     EXPECT_TRUE(net_.until(
@@ -64,7 +64,7 @@ TEST_F(Keys, AListenerWithAnotherKeyThanExpectedIsAnErrorWithinSeconds) {
 TEST_F(Keys, APeerWithoutEncryptionIsRefusedAndTold) {
   Net open("tcp://", true);
   auto end = open.dial(endpoint());
-  // The peer may see the difference first, and leave.
+  // The peer may detect the difference first, and leave.
   expect_refused(
       *end, open, "the listener encrypts",
       {"it does not encrypt: expected the join line, and no --insecure",
@@ -82,7 +82,7 @@ TEST(KeysWithoutEncryption, APeerThatEncryptsIsRefusedAndTold) {
   EXPECT_TRUE(net.until([&] { return !net.refused.empty(); }));
 }
 
-// A rank may be dialed by another before it has been told whose keys there are.
+// Another rank may dial a rank before that rank knows the admitted keys.
 TEST_F(Keys, WhoComesBeforeItsKeyIsKnownTriesAgain) {
   net_.transport->admit({test_keys().public_key}, true);
   auto early = net_.dial(endpoint(), test_keys().public_key, stranger_);
@@ -114,7 +114,7 @@ TEST_F(Keys, BothLanesOfAPeerProveTheSameKey) {
   expect_healthy();
 }
 
-// ZeroMQ lets everyone in where nobody is asked who may connect.
+// Without an authenticator ZeroMQ admits all clients.
 TEST(KeysOfATransport, NobodyIsAdmittedBeforeItIsSaidWhoIs) {
   auto loop = Loop::make().take();
   Net net("tcp://");
@@ -125,8 +125,8 @@ TEST(KeysOfATransport, NobodyIsAdmittedBeforeItIsSaidWhoIs) {
   EXPECT_TRUE(net.accepted.empty());
 }
 
-// Two meshes of one process, with keys of their own, and a host that encrypts with ZeroMQ and
-// authenticates itself.
+// Two meshes of one process with different keys, and a host that encrypts with ZeroMQ and
+// authenticates its own connections.
 TEST(KeysOfATransport, AreItsOwn) {
   void* const context = zmq_ctx_new();
   void* const zap = zmq_socket(context, ZMQ_REP);

@@ -1,5 +1,5 @@
-// A run whose door strangers come to, and a rank that does not answer: rank 0 over real sockets,
-// the other end by hand.
+// A run at whose address unknown clients connect, and a rank that does not answer: rank 0 over real
+// sockets; the test writes the frames of the other end.
 #include <netdb.h>
 #include <pthread.h>
 
@@ -97,7 +97,7 @@ TEST(RunAtADoor, AStrangerThatSaysItIsARankDisturbsNobodyWithoutEncryption) {
   EXPECT_NE(why.find("rank 1 refused: its numeric profile 'x' differs"), std::string::npos) << why;
 }
 
-// It may ask to join, and nothing else.
+// It may request to join, but send nothing else.
 TEST(RunAtADoor, WhoHasThePermissionToJoinCannotSpeakForARank) {
   const auto plan = small_plan();
   const auto mesh = Mesh::listen({.endpoint = "tcp://127.0.0.1:0", .listen = {}}).take();
@@ -125,7 +125,7 @@ TEST(RunAtADoor, WhoHasThePermissionToJoinCannotSpeakForARank) {
   rank.join();
   std::string why;
   EXPECT_EQ(mesh->refusals().read(why), 1u);
-  EXPECT_NE(why.find("it says that it is rank 1, which has another key"), std::string::npos) << why;
+  EXPECT_NE(why.find("it claims to be rank 1, which has another key"), std::string::npos) << why;
 }
 
 TEST(RunAtADoor, WhatDoesNotFitIsSaidBeforeAnybodyIsDialed) {
@@ -145,7 +145,8 @@ TEST(RunAtADoor, WhatDoesNotFitIsSaidBeforeAnybodyIsDialed) {
   options.insecure = true;
   EXPECT_NE(refusal(options, false).find("rank 0 encrypts"), std::string::npos);
   options.endpoint = "tcp://127.0.0.1:0";
-  EXPECT_NE(refusal(options, true).find("nobody is known by a key"), std::string::npos);
+  EXPECT_NE(refusal(options, true).find("keys cannot be checked without encryption"),
+            std::string::npos);
 }
 
 TEST(RunAtADoor, AnAllowedKeyMayJoinWithoutTheSecretOfTheRun) {
@@ -177,14 +178,14 @@ TEST(RunAtADoor, AnAllowedKeyMayJoinWithoutTheSecretOfTheRun) {
   allowed.join();
 }
 
-// A loop that waits for the name of a host is silent meanwhile, and silence is a loss.
+// A loop that resolves a host name sends nothing meanwhile, and a silent rank is lost.
 TEST(RunAtADoor, NamesOfHostsAreNotAskedForOnTheLoop) {
   const auto plan = small_plan();
   const auto mesh = Mesh::listen({.endpoint = "tcp://127.0.0.1:0", .listen = {}}).take();
   const std::string port = mesh->join_text().substr(mesh->endpoint().rfind(':'));
   const auto joined =
       Mesh::join({.endpoint = std::string("tcp://") + kName + port, .listen = {}}).take();
-  asked_for_on_a_loop = names_asked_for = 0;  // nobody hears this mesh yet
+  asked_for_on_a_loop = names_asked_for = 0;  // no other process uses this mesh yet
   std::thread rank([&] {
     const Status status = serve(*joined, plan, 1, {});
     EXPECT_TRUE(status.ok()) << status.text();
@@ -218,7 +219,7 @@ TEST(RunWhoseThreadCannotStart, FailsAndTellsThoseThatHaveJoined) {
   EXPECT_EQ(told.text(), "joining " + mesh->endpoint() + ": " + origin_text(*told.origin()));
 }
 
-// What a process does until it is welcomed.
+// The actions of a process until its welcome.
 Result<Welcome> ask_to_join(Net& net, End& candidate) {
   Result<Welcome> welcome = Status(Code::peer, "none came");
   if (!net.until([&] { return candidate.times_connected == 1; })) return welcome;
@@ -234,8 +235,8 @@ Result<Welcome> ask_to_join(Net& net, End& candidate) {
   return welcome;
 }
 
-// Between its welcome and its hello a process has only its first connection: if that ends, the
-// process is lost, whether it said bye or not.
+// Between its welcome and its hello a process has only its first connection: if it closes, the
+// process is lost, with or without a bye.
 TEST(RunWithARank, ThatEndsBetweenItsWelcomeAndItsHelloIsNamedAtOnce) {
   for (const bool says_bye : {false, true}) {
     const auto plan = small_plan();
@@ -244,7 +245,7 @@ TEST(RunWithARank, ThatEndsBetweenItsWelcomeAndItsHelloIsNamedAtOnce) {
       Net net(mesh->endpoint());
       const auto candidate = net.dial(mesh->endpoint());
       EXPECT_TRUE(ask_to_join(net, *candidate).ok());
-      // The connections of the run are under way, as those of a rank are that ends now.
+      // The connections of the run are being made, as those of a rank that ends now.
       const auto member = net.dial(mesh->endpoint());
       EXPECT_TRUE(net.until([&] { return member->times_connected == 1; }));
       if (!says_bye) return;
@@ -269,7 +270,7 @@ TEST(RunWithARank, ThatEndsBetweenItsWelcomeAndItsHelloIsNamedAtOnce) {
   }
 }
 
-// Rank 1, which does what a rank does until it is asked something.
+// Rank 1 without the answers to requests.
 class Mute final : private RankProcess::Owner {
  public:
   Mute(std::shared_ptr<const Plan> plan, const std::string& endpoint, bool answers)

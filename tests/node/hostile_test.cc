@@ -1,5 +1,5 @@
 // A rank whose peers complete the handshake with the right identity and then violate the protocol,
-// or fall silent when they are needed.
+// or are silent when frames are needed.
 #include <gtest/gtest.h>
 
 #include <deque>
@@ -36,7 +36,7 @@ std::shared_ptr<const Plan> plan_of_replicas() {
   return make_plan(make_preset("mlp:layers=3,width=8", {}).take().model, config).take();
 }
 
-// A frame under way.
+// A frame in transit.
 struct Frame {
   Lane lane;
   std::vector<std::byte> bytes;
@@ -49,7 +49,7 @@ Frame join(Lane lane, std::span<const std::byte> header, std::span<const std::by
   return out;
 }
 
-// A peer: a link that says whatever the test wants.
+// A peer: a link that sends what the test requests.
 class Hand final : public LinkEffects {
  public:
   Hand(int32_t self, int32_t peer) : link(self, peer, Identity()) {}
@@ -75,10 +75,10 @@ class Hand final : public LinkEffects {
   std::vector<std::byte> landed;
   std::vector<uint32_t> heard;  // types of messages
   std::string told;             // why the run failed
-  bool mute = false;            // says nothing any more, and does not close its connection
+  bool mute = false;            // sends nothing more, and does not close its connection
 };
 
-// The rank under test, and a hand for every other rank.
+// The rank under test, and a simulated peer for every other rank.
 class Scene final : private RankNodeEffects {
  public:
   explicit Scene(int32_t rank, bool joins = true,
@@ -152,7 +152,7 @@ class Scene final : private RankNodeEffects {
     accuse(from, {.rank = of, .cause = Cause::closed, .detail = "connection closed"});
   }
   void run_until(LinkTime end) {
-    int turns = 0;  // of a rank that asks for a tick again and again, and does nothing in it
+    int turns = 0;  // of a rank that requests a tick again and again, and does nothing in it
     for (LinkTime next; (next = next_tick()) <= end && ++turns < 1000;) {
       now_ = std::max(now_, next);
       if (node_.next_tick() <= now_) node_.tick(now_);
@@ -178,7 +178,7 @@ class Scene final : private RankNodeEffects {
       if (!hand->mute) next = std::min(next, hand->link.next_tick());
     return next;
   }
-  // Until nothing is under way.
+  // Until no frame is in transit.
   void exchange() {
     for (bool more = true; more;) {
       more = false;
@@ -350,7 +350,7 @@ TEST(HostilePeer, AGrantThatComesTwiceOrCannotBeIsRefused) {
                 other = plan.edge(0, 1);
   const std::string twice = " was granted twice";
   EXPECT_EQ(refused([&](Scene& s) { s.grant(2, s.tag(edge, 0)); }),
-            text("edge ", edge, ", micro-batch 0" + twice));  // a place of its own
+            text("edge ", edge, ", micro-batch 0" + twice));  // another place
   EXPECT_EQ(refused([&](Scene& s) {
               s.grant(2, s.tag(edge, places));
               EXPECT_EQ(s.failure(), "");
@@ -449,8 +449,8 @@ TEST(Verdict, AnAccusationThatIsNeverAnsweredStandsAfterItsDeadline) {
   EXPECT_EQ(scene.failed_at(), 2500);
 }
 
-// Rank 2 leaves because of rank 0, which rank 1 has not reached yet: whoever watches the start may
-// still say so.
+// Rank 2 leaves because of rank 0, to which rank 1 is not yet connected: the watchdog of the start
+// may still report it.
 TEST(Verdict, WhileTheRanksMeetARankThatLeavesIsNotBlamedAtOnce) {
   Scene scene(1, false);
   scene.connect(2);

@@ -1,5 +1,5 @@
-// Runs forward, I and W of one op on given operands, under circumstances that must not change a bit
-// of the results.
+// Runs forward, I and W of one op on given operands, under conditions that must not affect the
+// results.
 #pragma once
 
 #include <cstddef>
@@ -36,17 +36,17 @@ struct Circumstances {
   Unnamed unnamed = Unnamed::given;
   std::byte before{
       0xff};          // what outputs and scratch hold before they are written; 0xff makes a NaN
-  int only_din = -1;  // I for this port alone
+  int only_din = -1;  // only I for this port
 };
 
 struct Results {
   std::string error;  // of the first call that failed
   Bytes out;
-  std::vector<Bytes> stash, din, acc;  // din: empty where there is no gradient
+  std::vector<Bytes> stash, din, acc;  // din: empty if there is no gradient
 };
 
 Results run(const Problem& problem, const Circumstances& circumstances);
-// Forward alone.
+// Only forward.
 Results run_forward(const Problem& problem, const Circumstances& circumstances);
 
 // May input `port` receive a gradient?

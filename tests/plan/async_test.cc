@@ -57,7 +57,7 @@ std::string play(const Schedule& schedule) {
   }
   std::string out;
   for (auto& row : rows)
-    out += row.substr(0, row.size() - 1) + "\n";  // without the slot in which nobody moved
+    out += row.substr(0, row.size() - 1) + "\n";  // without the slot in which no rank moved
   return out;
 }
 
@@ -286,7 +286,7 @@ TEST(Refused, WhatNeedsAFlush) {
   EXPECT_EQ(fault(config),
             "plan: schedule 'pipedream' makes updates without a flush, so no global norm is known "
             "to clip to: clip is 1, expected 0");
-  // Rows that make no sense are told where, whatever else would be wrong.
+  // The error about an invalid row names its place, whatever else is wrong.
   PlanConfig rows = config;
   rows.schedule_text = "0F0 0O0 0B0\n1F0 1B0 1O0\n";
   rows.micro_batches = 1;

@@ -63,7 +63,7 @@ Graph read_graph(const std::string& name) {
       layer.what = line.substr(dash + 4);
     }
   }
-  // Inputs lie with the first stage whatever it is, and outputs that nobody reads are not there.
+  // Inputs are on the first stage, whatever it is, and outputs that are not read do not exist.
   const auto erase = [&graph](int id) {
     for (int to : graph[id].out) graph[to].in.erase(id);
     for (int from : graph[id].in) graph[from].out.erase(id);

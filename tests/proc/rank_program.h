@@ -1,5 +1,5 @@
-// A program that is rank 0 or any other rank, over the public header alone: what the process tests
-// run. Options come as "name=value".
+// A program that is rank 0 or any other rank and uses only the public header: the process tests run
+// it. Options have the form "name=value".
 #pragma once
 
 #include <weft.h>
@@ -16,9 +16,9 @@ namespace weft::test {
 
 using Options = std::map<std::string, std::string>;
 
-// A plan of a small residual network (width 32, 8 layers), as `ranks`, `schedule`, `seed`, `cut`,
-// `micro` say, or with `mesh` "2x2x2" of two replicas of two stages that two ranks share each; with
-// `user_op` "yes" it has a node of an op of its own.
+// A plan of a small residual network (width 32, 8 layers), with the options `ranks`, `schedule`,
+// `seed`, `cut`, `micro`. With `mesh` "2x2x2" it has two replicas of two stages, each shared by two
+// ranks; with `user_op` "yes" it has a node of a user op.
 struct Program {
   weft_model* model = nullptr;
   weft_plan* plan = nullptr;

@@ -15,10 +15,10 @@ TEST(SimEvents, ComeInOrderOfTimeAndAtOneTimeInTheOrderInWhichTheyWereSaid) {
     std::mt19937 random(seed);
     SimEvents events;
     std::vector<std::pair<double, int32_t>> later;  // ascending
-    std::vector<int32_t> now;                       // what was said for the time that it was
+    std::vector<int32_t> now;                       // pushed for the current time
     int32_t said = 0, together = 0;
-    // Few different delays make times that are equal, and times that differ in their last bits
-    // alone.
+    // Few different delays give equal times, and times that differ only in their last
+    // bits.
     const double delays[] = {0, 0, 0.1, 0.3, 0.1 + 0.2, 1e-9, 1e6};
     for (int step = 0; step < 2000; ++step) {
       ASSERT_EQ(events.empty(), now.empty() && later.empty());

@@ -1,4 +1,4 @@
-// Tensors move from all ranks at once, within the window, however the answers come.
+// Tensors move from all ranks at once, within the window, in any order of the answers.
 #include "runtime/transfer.h"
 
 #include <gtest/gtest.h>
@@ -37,8 +37,8 @@ struct Asked {
   uint64_t offset, count;
 };
 
-// A run whose ranks are all in other processes. They answer only when as much is under way as may
-// be, and then the rank that was asked last.
+// A run whose ranks are all in other processes. They answer only when the window is full, and then
+// the last requested rank answers first.
 class FarRun final : public Run {
  public:
   explicit FarRun(std::shared_ptr<const Plan> plan)
@@ -58,8 +58,8 @@ class FarRun final : public Run {
   int descriptor() const override { return -1; }
   View delivered(int32_t, int32_t) override { return {}; }
 
-  std::map<int32_t, size_t> expected;  // requests to each rank that are not answered yet
-  size_t most = 0;                     // that were under way at once
+  std::map<int32_t, size_t> expected;  // unanswered requests per rank
+  size_t most = 0;                     // in transit at once
   std::map<int32_t, size_t> most_of_rank;
   size_t ranks_at_first_answer = 0;
   int32_t failing_rank = -1;
@@ -195,7 +195,7 @@ TEST(Transfer, WritesToAllRanksAtOnceWithinTheWindow) {
   EXPECT_EQ(run.most, most) << "is the share of each rank";
 }
 
-// The requests that are under way are waited for: what is asked next has its own answers.
+// The call waits for the requests in transit: later requests get their own answers.
 TEST(Transfer, AfterAFailureTheRunCanBeAskedAgain) {
   FarRun run(plan_of(3, "mlp:layers=6,width=1024"));
   run.failing_rank = 1;
@@ -210,7 +210,7 @@ TEST(Transfer, AfterAFailureTheRunCanBeAskedAgain) {
     return Status(Code::io, "no space left on device");
   });
   EXPECT_EQ(second.text(), "no space left on device");
-  // Each piece is that which was asked for.
+  // Each piece is the requested one.
   const Status third =
       read_tensors(run, tensors, [](size_t tensor, uint64_t offset, std::span<const std::byte> b) {
         float first;
