@@ -34,7 +34,8 @@
  *   default, which is an ordinary value; change fields after it. If `config` may be NULL, NULL means the defaults. A program that was
  *   built with an older header has a shorter struct, and the fields that it lacks have their defaults.
  * - A struct that the library fills (weft_error, weft_event, the ..._info) requires only `size`, set to its sizeof.
- * - A size that no version has is refused, so a zero-filled struct is refused by its name.
+ * - A configuration with a size of 0 is refused by its name, so a zero-filled struct is an error. A longer struct than this version's is
+ *   accepted if the bytes that this version lacks are 0.
  *
  * Values. No enumeration that the caller passes has a valid 0. Times are int64_t nanoseconds, and their names end in _ns.
  */
@@ -100,7 +101,7 @@ WEFT_API const char *weft_version(void);
 
 /**
  * Writes the name of the kernels that multiply matrices, e.g. "BLIS 0.9.0, skx kernels", with a NUL. Returns the bytes that the whole
- * text needs, as snprintf does. Sets *slow (may be NULL) to 1 if these kernels use only a part of the processor; the text then gives the
+ * text needs, with its NUL. Sets *slow (may be NULL) to 1 if these kernels use only a part of the processor; the text then gives the
  * reason. Initializes BLIS. Thread: any; weft(3) describes BLIS_ARCH_TYPE.
  */
 WEFT_API size_t weft_kernels(char *buffer, size_t size, uint32_t *slow);
@@ -218,7 +219,8 @@ WEFT_API weft_status weft_model_add_node(weft_model *model, const weft_node_conf
 
 /**
  * Adds y = x W + b with new parameters: NAME.weight [in, out], initialized from N(0, 0.02), and NAME.bias [out], zero. `in` is the last
- * dimension of x. Thread: owner.
+ * dimension of x. The deviation suits wide layers. For narrow ones, about 1 / sqrt(in) trains faster: add the parameters and a node.
+ * Thread: owner.
  */
 WEFT_API weft_status weft_model_add_linear(weft_model *model, const char *name, weft_value x, int64_t out_features, weft_value *out,
                                            weft_error *err);
@@ -570,7 +572,7 @@ WEFT_API int64_t weft_plan_owned(const weft_plan *plan, uint32_t rank);
 WEFT_API int64_t weft_plan_resident(const weft_plan *plan, uint32_t rank);
 /**
  * Writes the schedule of training steps as text, with a NUL: one row per rank of a pipeline, e.g. "0F0 0F1 0B0 0B1".
- * weft_plan_config.schedule_text accepts it. Writes at most `size` bytes; returns the bytes that the whole text needs, as snprintf does.
+ * weft_plan_config.schedule_text accepts it. Writes at most `size` bytes; returns the bytes that the whole text needs, with its NUL.
  * Thread: any.
  */
 WEFT_API size_t weft_plan_timetable(const weft_plan *plan, char *buffer, size_t size);
@@ -961,7 +963,7 @@ WEFT_API weft_status weft_run_failure(const weft_run *run, weft_failure *out);
 
 /**
  * Writes a failure as text, in the form of weft_event.text, with a NUL; the caller may change fields before. Writes at most `size` bytes;
- * returns the bytes that the whole text needs, as snprintf does. Thread: any.
+ * returns the bytes that the whole text needs, with its NUL. Thread: any.
  */
 WEFT_API size_t weft_failure_text(const weft_failure *failure, char *buffer, size_t size);
 
@@ -1033,7 +1035,7 @@ WEFT_API void weft_save_config_init(weft_save_config *config, size_t size);
 
 /**
  * Writes parameters, optimizer state, seed, settings and the number of steps. The checkpoint appears complete or not at all. A directory with
- * a newer checkpoint is refused. A failure does not affect the run or earlier checkpoints. The call waits for the end of the save, and is
+ * a newer checkpoint is refused; a checkpoint of the same step is replaced, whichever run made it. A failure does not affect the run or earlier checkpoints. The call waits for the end of the save, and is
  * made between steps. With WEFT_SAVE_QUEUE it may be made during steps: the checkpoint contains the steps that were submitted before it and
  * none that were submitted later. If the call succeeds, exactly one WEFT_EVENT_SAVED follows; if it fails, it has no effect; WEFT_EAGAIN: 16
  * steps and saves are not finished. Not possible after a failed step. Thread: owner.

@@ -186,6 +186,13 @@ Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attr
   if (!one.ok()) return one.status().within(where);
   made.one = one.take();
   WEFT_TRY(check_sizes(made.one).within(where));
+  if (op->is_loss()) {
+    const Node& targets = node(in[static_cast<size_t>(op->target_port())]);
+    if (!targets.is_input())
+      return Status(Code::invalid, cat(where, ": input ", op->target_port(),
+                                       " is the targets, which must be an input of the model, got ",
+                                       "node '", targets.name, "'"));
+  }
   bool any_batched = false;
   for (NodeId i : in) any_batched = any_batched || node(i).batched;
   if (!op->is_loss()) {
@@ -232,7 +239,11 @@ Status Model::add_output(NodeId id) {
   const Node& made = node(id);
   if (made.is_input()) return Status(Code::invalid, cat("output: '", made.name, "' is an input"));
   if (!made.batched)
-    return Status(Code::invalid, cat("output: '", made.name, "' has no batch dimension"));
+    return Status(Code::invalid,
+                  made.op->is_loss()
+                      ? cat("output: '", made.name,
+                            "' is the loss, which events report; expected another value")
+                      : cat("output: '", made.name, "' has no batch dimension"));
   if (std::find(outputs_.begin(), outputs_.end(), id) != outputs_.end())
     return Status(Code::invalid, cat("output: '", made.name, "' is already an output"));
   outputs_.push_back(id);
@@ -279,15 +290,7 @@ Status Model::check() const {
   for (const Param& p : params_)
     if (p.uses.empty())
       return Status(Code::invalid, cat("parameter '", p.name, "' is used by no node"));
-  if (loss_ >= 0) {
-    const Node& loss = node(loss_);
-    const Node& targets = node(loss.in[static_cast<size_t>(loss.op->target_port())]);
-    if (!targets.is_input())
-      return Status(Code::invalid,
-                    cat("loss '", loss.name, "': its targets must be a model input, got node '",
-                        targets.name, "'"));
-    WEFT_TRY(check_gradients());
-  }
+  if (loss_ >= 0) WEFT_TRY(check_gradients());
   return {};
 }
 

@@ -152,6 +152,9 @@ TEST(Init, AZeroFilledStructIsRefusedByName) {
   Error err;
   expect_error(weft_plan_new(model.get(), &zeros, &plan, &err), err, WEFT_EINVAL,
                {"weft_plan_config.size is 0", "weft_plan_config_init"});
+  zeros.size = sizeof &zeros;
+  expect_error(weft_plan_new(model.get(), &zeros, &plan, &err), err, WEFT_EINVAL,
+               {"weft_plan_config.size is 8", "weft_plan_config_init"});
   zeros.size = sizeof zeros;
   expect_error(weft_plan_new(model.get(), &zeros, &plan, &err), err, WEFT_EINVAL,
                {"weft_plan_config.step_kinds is 0", "WEFT_STEPS_TRAIN"});

@@ -443,12 +443,12 @@ TEST_P(RunTest, NothingIsReadWhileStepsAreUnderWay) {
   auto refused = [&] {
     Error err;
     expect_error(weft_run_read(run.get(), "a.bias", WEFT_VALUE, bias.get(), &err), err, WEFT_ESTATE,
-                 {"under way"});
+                 {"in progress"});
     expect_error(weft_run_read(run.get(), "x", WEFT_GRAD, grad.get(), &err), err, WEFT_ESTATE,
-                 {"under way"});
+                 {"in progress"});
     expect_error(weft_run_write(run.get(), "a.bias", WEFT_VALUE, bias.get(), &err), err,
-                 WEFT_ESTATE, {"under way"});
-    expect_error(weft_run_digest(run.get(), text, &err), err, WEFT_ESTATE, {"under way"});
+                 WEFT_ESTATE, {"in progress"});
+    expect_error(weft_run_digest(run.get(), text, &err), err, WEFT_ESTATE, {"in progress"});
     EXPECT_STREQ(text, "untouched");
   };
   ASSERT_EQ(submit(run, batch, WEFT_TRAIN, 0), WEFT_OK);

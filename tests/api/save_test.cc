@@ -325,7 +325,7 @@ TEST_P(QueuedSave, OneThatWaitsIsForTheTimeBetweenSteps) {
   config.directory = directory_.path.c_str();
   Error err;
   trainer.submit(0);
-  expect_error(weft_run_save(trainer.run.get(), &config, &err), err, WEFT_ESTATE, {"under way"});
+  expect_error(weft_run_save(trainer.run.get(), &config, &err), err, WEFT_ESTATE, {"in progress"});
   (void)rest(trainer.run, 1);
   EXPECT_EQ(weft_run_save(trainer.run.get(), &config, &err), WEFT_OK) << err.text;
   weft_event event = sized<weft_event>();

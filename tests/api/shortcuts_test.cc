@@ -83,6 +83,23 @@ TEST(Shortcuts, ANodeThatFailsAddsNoParameters) {
   EXPECT_EQ(weft_model_parameters(model.get()), 0);
 }
 
+// A loss that was added with its inputs exchanged cannot be taken back, so the call refuses it.
+TEST(Shortcuts, ALossWhoseTargetsAreNoInputIsRefused) {
+  const ModelPtr model = new_model();
+  const weft_desc row = desc({1, 4});
+  weft_value x = {}, y = {}, out = {}, loss = {};
+  Error err;
+  ASSERT_EQ(weft_model_add_input(model.get(), "x", &row, 0, &x, &err), WEFT_OK) << err.text;
+  ASSERT_EQ(weft_model_add_input(model.get(), "y", &row, 0, &y, &err), WEFT_OK) << err.text;
+  ASSERT_EQ(weft_model_add_linear(model.get(), "out", x, 4, &out, &err), WEFT_OK) << err.text;
+  expect_error(weft_model_add_binary(model.get(), "loss", "mse", y, out, &loss, &err), err,
+               WEFT_EINVAL, {"'loss'", "input 1 is the targets", "got node 'out'"});
+  EXPECT_EQ(weft_model_add_binary(model.get(), "loss", "mse", out, y, &loss, &err), WEFT_OK)
+      << err.text;
+  expect_error(weft_model_add_output(model.get(), loss, &err), err, WEFT_EINVAL,
+               {"'loss' is the loss"});
+}
+
 TEST(Shortcuts, AStepInOneCallIsThatOfSubmitAndPoll) {
   const RunPtr one = start(small_model(), plan_config(2)),
                other = start(small_model(), plan_config(2));
@@ -95,7 +112,7 @@ TEST(Shortcuts, AStepInOneCallIsThatOfSubmitAndPoll) {
   EXPECT_EQ(digest(one), digest(other));
   ASSERT_EQ(submit(one, {x.get(), y.get()}, WEFT_EVAL, 0), WEFT_OK);
   expect_error(weft_run_step(one.get(), batch, 2, WEFT_TRAIN, &loss, &err), err, WEFT_ESTATE,
-               {"under way"});
+               {"in progress"});
 }
 
 TEST(Shortcuts, AnExportHasTheParametersOfTheRun) {
