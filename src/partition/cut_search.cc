@@ -89,7 +89,7 @@ void CutSearch::add_shifted(const std::vector<size_t>& from, size_t first, size_
     std::vector<size_t> moved = from;
     for (size_t s = first; s <= last; ++s)
       moved[s] = static_cast<size_t>(static_cast<int64_t>(moved[s]) + way * nodes);
-    bool sound = moved.back() + 1 < time_.size();  // a negative one wraps around
+    bool sound = moved.back() < time_.size() - 1;  // a negative one wraps around
     for (size_t s = 1; s < moved.size(); ++s) sound = sound && moved[s] > moved[s - 1];
     if (sound) out.push_back(std::move(moved));
   }
