@@ -58,15 +58,14 @@ Result<NodeId> check_node(const weft_model* model, const char* name, weft_value 
   return in;
 }
 
-weft_status add_op(weft_model* model, const char* name, const char* op,
-                   std::initializer_list<weft_value> inputs, weft_value* out, weft_error* err) {
-  weft_node_config config = defaults<weft_node_config>();
-  config.size = sizeof config;
-  config.name = name;
-  config.op = op;
-  config.inputs = inputs.begin();
-  config.n_inputs = static_cast<uint32_t>(inputs.size());
-  return weft_model_add_node(model, &config, out, err);
+weft_node_config node_config(const char* name, const char* op, std::span<const weft_value> inputs) {
+  weft_node_config out = defaults<weft_node_config>();
+  out.size = sizeof out;
+  out.name = name;
+  out.op = op;
+  out.inputs = inputs.data();
+  out.n_inputs = static_cast<uint32_t>(inputs.size());
+  return out;
 }
 
 }  // namespace
@@ -119,23 +118,21 @@ weft_status weft_model_add_embedding(weft_model* model, const char* name, weft_v
 
 weft_status weft_model_add_unary(weft_model* model, const char* name, const char* op, weft_value x,
                                  weft_value* out, weft_error* err) {
-  return add_op(model, name, op, {x}, out, err);
+  const weft_node_config config = node_config(name, op, {&x, 1});
+  return weft_model_add_node(model, &config, out, err);
 }
 
 weft_status weft_model_add_binary(weft_model* model, const char* name, const char* op, weft_value a,
                                   weft_value b, weft_value* out, weft_error* err) {
-  return add_op(model, name, op, {a, b}, out, err);
+  const weft_value inputs[] = {a, b};
+  const weft_node_config config = node_config(name, op, inputs);
+  return weft_model_add_node(model, &config, out, err);
 }
 
 weft_status weft_model_add_attention(weft_model* model, const char* name, weft_value qkv,
                                      int32_t heads, uint32_t flags, weft_value* out,
                                      weft_error* err) {
-  weft_node_config config = defaults<weft_node_config>();
-  config.size = sizeof config;
-  config.name = name;
-  config.op = "attention";
-  config.inputs = &qkv;
-  config.n_inputs = 1;
+  weft_node_config config = node_config(name, "attention", {&qkv, 1});
   config.heads = heads;
   config.flags = flags;
   return weft_model_add_node(model, &config, out, err);
@@ -143,12 +140,7 @@ weft_status weft_model_add_attention(weft_model* model, const char* name, weft_v
 
 weft_status weft_model_add_dropout(weft_model* model, const char* name, weft_value x,
                                    double probability, weft_value* out, weft_error* err) {
-  weft_node_config config = defaults<weft_node_config>();
-  config.size = sizeof config;
-  config.name = name;
-  config.op = "dropout";
-  config.inputs = &x;
-  config.n_inputs = 1;
+  weft_node_config config = node_config(name, "dropout", {&x, 1});
   config.factor = probability;
   return weft_model_add_node(model, &config, out, err);
 }

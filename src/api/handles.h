@@ -168,7 +168,7 @@ void fill_result(T* out, T full) {
 
 Status require(const void* pointer, const char* name);
 
-// As snprintf: at most `size` bytes with a NUL; returns the bytes that the whole text needs.
+// Writes at most `size` bytes with a NUL; returns the bytes that the whole text needs with its NUL.
 size_t print_to(std::string_view text, char* buffer, size_t size);
 
 // Converts descriptions of tensors.
