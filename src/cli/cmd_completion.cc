@@ -101,12 +101,12 @@ std::string bash_script(const std::vector<Command>& commands) {
 std::string zsh_text(const std::string& text) {
   std::string out;
   for (const char c : text) {
-    if (c == '\'')
+    if (c == '\'') {
       out += "'\\''";
-    else if (c == '[' || c == ']' || c == ':' || c == '\\')
-      (out += '\\') += c;
-    else
-      out += c;
+      continue;
+    }
+    if (c == '[' || c == ']' || c == ':' || c == '\\') out += '\\';
+    out += c;
   }
   return out;
 }

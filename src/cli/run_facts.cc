@@ -65,7 +65,7 @@ Outcome RunFacts::predict() {
 std::string run_line(const RunFacts& facts) {
   const std::string name = facts.built.info.text, mesh = mesh_text(facts.plan);
   const uint32_t ranks = facts.info.ranks;
-  const std::string seconds = "about " + about_text(seconds_of(facts.predicted.step_ns)) + " per ";
+  const std::string seconds = "about " + about_text(facts.submission_seconds()) + " per ";
   return name.substr(0, name.find(':')) + ": " +
          fixed_text(static_cast<double>(weft_model_parameters(facts.built.model.get())) / 1e6, 2) +
          " M parameters, " + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks") +
@@ -77,9 +77,9 @@ std::string run_line(const RunFacts& facts) {
 
 std::vector<std::string> run_warnings(const RunFacts& facts, uint32_t ranks_here) {
   std::vector<std::string> out;
-  if (seconds_of(facts.predicted.step_ns) >= kLongStep)
+  if (facts.submission_seconds() >= kLongStep)
     out.push_back("a step of " + size_text(facts) + " is predicted to take " +
-                  duration_text(seconds_of(facts.predicted.step_ns)) + "; a smaller " +
+                  duration_text(facts.submission_seconds()) + "; a smaller " +
                   options_that_shorten(facts) + " makes it shorter");
   int64_t bytes = 0;
   for (uint32_t r = 0; r < ranks_here; ++r) bytes += weft_plan_bytes(facts.built.plan.get(), r);
@@ -120,7 +120,7 @@ JsonObject run_json(const RunFacts& facts, uint64_t first_step, uint64_t steps) 
   return out.add("unit", facts.unit())
       .add("from_step", first_step)
       .add("to_step", steps)
-      .add("predicted_seconds", seconds_of(facts.predicted.step_ns))
+      .add("predicted_seconds", facts.submission_seconds())
       .add("predicted_idle", facts.predicted.idle)
       .add("memory_by_rank", memory)
       .add("links", links_json(*facts.prediction));

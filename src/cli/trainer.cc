@@ -94,9 +94,8 @@ uint32_t Trainer::ranks_here() const {
 Outcome Trainer::announce() {
   RunFacts facts(built_, options_.plan);
   CLI_TRY(facts.predict());
-  report_ =
-      std::make_unique<Report>(ReportOptions{options_.json, options_.quiet, options_.steps,
-                                             facts.unit(), seconds_of(facts.predicted.step_ns)});
+  report_ = std::make_unique<Report>(ReportOptions{options_.json, options_.quiet, options_.steps,
+                                                   facts.unit(), facts.submission_seconds()});
   if (!options_.log.empty()) CLI_TRY(report_->log_to(options_.log, !options_.resume.empty()));
   report_->run(run_line(facts), run_json(facts, step_, options_.steps));
   if (options_.quiet) return {};

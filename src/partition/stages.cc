@@ -229,10 +229,12 @@ CutLoads cut_loads(const Model& model, const PlanConfig& config, const OpNodes& 
   }
   out.time.assign(n, 0.0);
   out.bytes.assign(n, 0.0);
-  double forward = 0, backward = 0,
-         count = 0;  // whole numbers below 2^53, so the differences are exact
+  // Whole numbers below 2^53, so the differences are exact.
+  double forward = 0, backward = 0, count = 0;
   for (size_t i = 0; i < n; ++i) {
-    forward += there[i], backward += back[i], count += messages[i];
+    forward += there[i];
+    backward += back[i];
+    count += messages[i];
     out.bytes[i] = forward;
     if (count == 0) continue;
     out.time[i] = config.machines.latency;
