@@ -138,21 +138,13 @@ TEST_F(ProfileTest, DrawsIndicesThatAreGoodForAllTheyReach) {
 // The same indices choose one of 700 rows, and then one of 6.
 TEST_F(ProfileTest, DrawsIndicesThatAreGoodForAGather) {
   const ModelPtr model = new_model();
-  const weft_desc indices = desc({1, 6}, WEFT_I32), many = desc({700, 5});
+  const weft_desc indices = desc({1, 6}, WEFT_I32);
   weft_value tokens = {}, rows = {}, picked = {};
-  weft_param table = {};
   Error err;
   ASSERT_EQ(weft_model_add_input(model.get(), "tokens", &indices, 0, &tokens, &err), WEFT_OK)
       << err.text;
-  ASSERT_EQ(weft_model_add_param(model.get(), "table", &many, WEFT_INIT_NORMAL, 0.1, &table, &err),
-            WEFT_OK)
+  ASSERT_EQ(weft_model_add_embedding(model.get(), "rows", tokens, 700, 5, 0, &rows, &err), WEFT_OK)
       << err.text;
-  weft_node_config embedding = defaults(weft_node_config_init);
-  embedding.op = "embedding";
-  embedding.n_inputs = embedding.n_params = 1;
-  embedding.inputs = &tokens;
-  embedding.params = &table;
-  ASSERT_EQ(weft_model_add_node(model.get(), &embedding, &rows, &err), WEFT_OK) << err.text;
   const weft_value operands[] = {rows, tokens};
   weft_node_config gather = defaults(weft_node_config_init);
   gather.op = "gather";
