@@ -54,11 +54,11 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
         process_->bye();
       else
         process_->fail(Code::canceled, "rank 0 ended the run");
-      if (process_->is_alone()) alone_.set({});  // no rank came, or all have left
+      if (process_->has_no_connection()) all_closed_.set({});  // no rank came, or all have left
       return Status();
     });
-    (void)alone_.wait_for(orderly ? mesh_.options().peer_timeout_ms + kHangUpMs
-                                  : kHangUpMs);  // a bye is answered within the peer timeout
+    (void)all_closed_.wait_for(orderly ? mesh_.options().peer_timeout_ms + kHangUpMs
+                                       : kHangUpMs);  // a bye is answered within the peer timeout
     (void)on_loop(mesh_.loop(), [this] {
       mesh_.on_stop(nullptr);
       mesh_.admission().end_run();
@@ -178,14 +178,14 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
     mesh_.admission().dismiss(origin);
   }
   void closed() override {}
-  void alone() override { alone_.set({}); }
+  void all_closed() override { all_closed_.set({}); }
 
   Mesh& mesh_;
   std::unique_ptr<Team> team_;
   std::unique_ptr<Worker> worker_;
   std::unique_ptr<RankProcess> process_;
   Requests requests_;
-  Waiter joined_, alone_;
+  Waiter joined_, all_closed_;
   bool failed_ = false;
   Status failure_;
 };

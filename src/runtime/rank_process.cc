@@ -102,7 +102,7 @@ void RankProcess::act() {
   // The remaining wires were dialed and never connected.
   for (auto& [peer, wire] : wires_) retire(loop_, std::move(wire));
   wires_.clear();
-  owner_.alone();
+  owner_.all_closed();
 }
 
 Status RankProcess::dial(Transport& transport, int32_t peer, const std::string& endpoint,
@@ -175,7 +175,7 @@ void RankProcess::hang_up(int32_t peer) {
   at->second->connection().close_after(300);
   retire(loop_, std::move(at->second));
   wires_.erase(at);
-  if (wires_.empty()) owner_.alone();
+  if (wires_.empty()) owner_.all_closed();
 }
 
 std::string RankProcess::trouble(int32_t peer) {

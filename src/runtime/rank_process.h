@@ -32,7 +32,7 @@ class RankProcess final : private RankNodeEffects, private PeerConnection::Reade
     virtual void step_done(const StepResult& result) = 0;  // rank 0
     virtual void failed(const Origin& origin) = 0;         // once; passing it on allocates nothing
     virtual void closed() = 0;                             // once: an orderly end
-    virtual void alone() = 0;  // the last connection has been closed; may occur more than once
+    virtual void all_closed() = 0;  // the last connection has been closed; may occur more than once
   };
 
   // `worker` and `owner` must outlive it.
@@ -72,7 +72,7 @@ class RankProcess final : private RankNodeEffects, private PeerConnection::Reade
   }
   Worker& worker() { return worker_; }
   RankNode& node() { return *node_; }
-  bool is_alone() const { return wires_.empty(); }
+  bool has_no_connection() const { return wires_.empty(); }
 
  private:
   int64_t now() const { return loop_.now_ms(); }

@@ -42,7 +42,7 @@ Result<std::span<float>> floats_of(const Plan& plan, Worker& worker, const Reque
   return std::span<float>(at + r.offset, r.count);
 }
 
-// Buffer for an answer that is not part of the rank's memory.
+// A buffer for an answer whose bytes are not in the memory of the rank's tensors.
 struct Number {
   int64_t bytes = 0;
   Digest digest;

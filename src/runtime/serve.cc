@@ -207,8 +207,9 @@ class Server final : private RankProcess::Owner {
     WEFT_TRY_ASSIGN(worker_, Worker::make(plan_, welcome_.rank, *team_));
     WEFT_TRY(on_loop(mesh_.loop(), [this] { return start_process(); }));
     const Status ended = ended_.wait();
-    (void)alone_.wait_for(ended.ok() ? welcome_.peer_timeout_ms + kHangUpMs
-                                     : kHangUpMs);  // a bye is answered within the peer timeout
+    (void)all_closed_.wait_for(ended.ok()
+                                   ? welcome_.peer_timeout_ms + kHangUpMs
+                                   : kHangUpMs);  // a bye is answered within the peer timeout
     return ended;
   }
 
@@ -277,7 +278,7 @@ class Server final : private RankProcess::Owner {
           origin);  // this rank has not joined, so rank 0 may not learn of it otherwise
   }
   void closed() override { ended_.set({}); }
-  void alone() override { alone_.set({}); }
+  void all_closed() override { all_closed_.set({}); }
 
   Mesh& mesh_;
   std::shared_ptr<const Plan> plan_;
@@ -286,7 +287,7 @@ class Server final : private RankProcess::Owner {
   std::unique_ptr<Team> team_;
   std::unique_ptr<Worker> worker_;
   std::unique_ptr<RankProcess> process_;
-  Waiter ended_, alone_;
+  Waiter ended_, all_closed_;
 };
 
 }  // namespace

@@ -251,7 +251,7 @@ TEST_P(RunTest, StepsCountUpdatesAlone) {
 }
 
 // A short last micro-batch weighs as its samples do: the same step in micro-batches that divide
-// evenly differs by rounding alone.
+// evenly differs by rounding only.
 TEST_P(RunTest, TheLastMicroBatchMayBeShort) {
   const TensorPtr x10 = noise({10, 6}, 3), y10 = noise({10, 3}, 4);
   weft_plan_config uneven = plan_config(2, 3, 4);

@@ -311,7 +311,7 @@ class Mute final : private RankProcess::Owner {
   void step_done(const StepResult&) override {}
   void failed(const Origin&) override {}
   void closed() override {}
-  void alone() override { ended_ = true; }
+  void all_closed() override { ended_ = true; }
 
   const std::shared_ptr<const Plan> plan_;
   const bool answers_;

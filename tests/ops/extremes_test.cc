@@ -220,7 +220,7 @@ TEST(Extremes, ReluKeepsZerosAndWhatIsNoNumber) {
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(numbers(r.din[0], DType::f32)[i], 0) << x[i];
 }
 
-// One token sees itself alone.
+// One token attends to itself only.
 TEST(Extremes, AttentionOfOneTokenHasNoGradientOfQueriesAndKeys) {
   for (const double dropout : {0.0, 0.4})
     for (const int64_t size : {1, 5, 64}) {
