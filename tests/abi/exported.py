@@ -1,26 +1,17 @@
 #!/usr/bin/env python3
-"""The functions that include/weft.h declares, those that src/weft.map exports and those that libweft.so defines are the same.
+"""The functions that bindings/api.json describes, those that src/weft.map exports and those that libweft.so defines are the same.
 
-usage: exported.py NM HEADER MAP LIBRARY
+usage: exported.py NM API MAP LIBRARY
 """
+import json
 import re
 import subprocess
 import sys
 
 
-def declared(header):
-    """Names of the functions that a C header declares; macros, types, function pointers and static functions are none."""
-    text = re.sub(r"/\*.*?\*/|//[^\n]*", " ", header, flags=re.S)
-    text = re.sub(r"^[ \t]*#[ \t]*ifdef[ \t]+__cplusplus\b.*?^[ \t]*#[ \t]*endif[^\n]*", " ", text, flags=re.S | re.M)
-    text = re.sub(r"^[ \t]*#(?:\\\n|[^\n])*", " ", text, flags=re.M)
-    while (flat := re.sub(r"\{[^{}]*\}", ";", text)) != text:
-        text = flat
-    names = set()
-    for statement in text.split(";"):
-        first = re.search(r"\b(weft_\w+)\s*\(", statement)
-        if first and not re.match(r"\s*(typedef|static)\b", statement):
-            names.add(first[1])
-    return names
+def declared(api):
+    """Names of the functions in bindings/api.json."""
+    return {function["name"] for function in json.loads(api)["functions"]}
 
 
 def mapped(version_script):
@@ -55,14 +46,14 @@ def compare(sets):
 
 
 def main():
-    nm, header, version_script, library = sys.argv[1:]
+    nm, api, version_script, library = sys.argv[1:]
     done = subprocess.run([nm, "-D", "--defined-only", library], capture_output=True, text=True, check=True)
-    with open(header, encoding="utf-8") as h, open(version_script, encoding="utf-8") as m:
-        sets = {"weft.h": declared(h.read()), "weft.map": mapped(m.read()), "libweft.so": defined(done.stdout)}
+    with open(api, encoding="utf-8") as a, open(version_script, encoding="utf-8") as m:
+        sets = {"api.json": declared(a.read()), "weft.map": mapped(m.read()), "libweft.so": defined(done.stdout)}
     faults = compare(sets)
-    if not sets["weft.h"]:
-        faults.append(f"{header} declares no function")
-    print("\n".join(faults) if faults else f"{len(sets['weft.h'])} functions, the same in {', '.join(sets)}")
+    if not sets["api.json"]:
+        faults.append(f"{api} has no function")
+    print("\n".join(faults) if faults else f"{len(sets['api.json'])} functions, the same in {', '.join(sets)}")
     return 1 if faults else 0
 
 

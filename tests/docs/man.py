@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
-"""Holds what users read against what the tree has: include/weft.h, the tables of ops and schedules, the man pages, README.md.
+"""Holds what users read against what the tree has: bindings/api.json, the tables of ops and schedules, the man pages, README.md.
 
 usage: man.py ROOT, prints a line per fault
 
   - every function of the header is in the NAME section of exactly one page, and its SYNOPSIS has the header's prototype and structures
   - every status, constant, op, collective and schedule is described; what pages speak of exists
-  - every function of the header says on which thread it may be called, in the comment directly above it or above its group
+  - the comment of every function says on which thread it may be called
   - README.md lists the ops, and has the glossary of weft(1)
   - every page has an EXAMPLES section
   - the programs in weft(3) and README.md are examples/embed.c to the letter; links in README.md and CONTRIBUTING.md lead to a file
 """
+import json
 import pathlib
 import re
 import sys
@@ -27,26 +28,9 @@ def squeeze(source):
     return re.sub(r" ?([^\w ]) ?", r"\1", " ".join(source.split()))
 
 
-def functions(header):
-    """Name -> prototype."""
-    found = {}
-    for prototype in re.findall(r"^WEFT_API\s+(.*?);", without_comments(header), re.S | re.M):
-        found[re.search(r"\b(weft_\w+)\s*\(", prototype)[1]] = squeeze(prototype)
-    return found
-
-
-def constants(header):
+def constants(api):
     """Statuses, enumerators and macros that programs use."""
-    text = without_comments(header)
-    found = {"WEFT_" + name for name in re.findall(r"^\s+X\((\w+), -?\d+,", text, re.M)}
-    for body in re.findall(r"\benum\b[^{;]*\{(.*?)\}", text, re.S):
-        found |= set(re.findall(r"\b(WEFT_\w+)\s*=", body))
-    found |= set(re.findall(r"^#define\s+(WEFT_\w+)\s+\S", text, re.M))
-    return {name for name in found if not name.endswith("_") and name not in ("WEFT_API", "WEFT_H", "WEFT_STATUS_MAP")}
-
-
-def structures(header):
-    return re.findall(r"typedef struct (\w+)\s*\{", without_comments(header))
+    return {item["name"] for item in api["constants"] + [value for enum in api["enums"] for value in enum["values"]]}
 
 
 def section(page, title):
@@ -78,25 +62,14 @@ def literal(page):
     return re.sub(r"^\\&", "", block[1], flags=re.M).replace("\\e", "\\") if block else None
 
 
-def check_threads(header):
-    faults = []
-    said, end = False, 0
-    for found in re.finditer(r"^WEFT_API\s+(.*?);\n", header, re.S | re.M):
-        comment = re.search(r"/\*(?:[^*]|\*(?!/))*\*/\n\Z", header[end:found.start()])
-        if comment:
-            said = re.search(r"Thread:[\s*]*(any|owner)", comment[0]) is not None
-        elif found.start() != end:   # neither under a comment nor in the group of the function before
-            said = False
-        if not said:
-            name = re.search(r"\b(weft_\w+)\s*\(", found[1])[1]
-            faults.append(f"include/weft.h: the comment of {name} does not say \"Thread: any\" or \"Thread: owner\"")
-        end = found.end()
-    return faults
+def check_threads(api):
+    return [f"include/weft.h: the comment of {function['name']} does not say \"Thread: any\" or \"Thread: owner\""
+            for function in api["functions"] if "thread" not in function]
 
 
-def check_functions(header, pages):
+def check_functions(api, pages):
     faults = []
-    declared = functions(header)
+    declared = {function["name"]: function["c"] for function in api["functions"]}
     home = {}
     for file, page in pages.items():
         if not file.endswith(".3") or file == OVERVIEW:
@@ -120,24 +93,25 @@ def check_functions(header, pages):
     return faults
 
 
-def check_types(header, pages):
+def check_types(api, pages):
     faults = []
-    squeezed = squeeze(without_comments(header))
+    declared = {squeeze(t["c"]): t["name"] for t in api["structs"] + api["enums"] + api["integers"] + api["callbacks"]}
     shown = set()
     for file, page in pages.items():
         for typedef in typedefs(page):
-            shown |= set(structures(typedef))
-            if squeeze(typedef) not in squeezed:
+            name = declared.get(squeeze(typedef).rstrip(";"))
+            shown.add(name)
+            if not name:
                 faults.append(f"man/{file}: not as in include/weft.h: {squeeze(typedef)[:100]}")
-    faults += [f"include/weft.h: struct {name} is in the SYNOPSIS of no page" for name in structures(header) if name not in shown]
-    known = constants(header) | {"WEFT_API"}
+    faults += [f"include/weft.h: struct {t['name']} is in the SYNOPSIS of no page" for t in api["structs"] if t["name"] not in shown]
+    known = constants(api)
     spoken = {}
     for file, page in pages.items():
         if file.endswith(".3"):
             for name in re.findall(r"\bWEFT_[A-Z0-9_]*[A-Z0-9]\b", re.sub(r"^\.Dt .*", "", page, flags=re.M)):
                 spoken.setdefault(name, file)
     faults += [f"man/{file}: {name} is not in include/weft.h" for name, file in spoken.items() if name not in known]
-    faults += [f"include/weft.h: {name} is in no page" for name in sorted(known - {"WEFT_API"}) if name not in spoken]
+    faults += [f"include/weft.h: {name} is in no page" for name in sorted(known) if name not in spoken]
     return faults
 
 
@@ -224,9 +198,9 @@ def check_links(root):
 
 
 def check(root):
-    header = (root / "include/weft.h").read_text(encoding="utf-8")
+    api = json.loads((root / "bindings/api.json").read_text(encoding="utf-8"))
     pages = {p.name: p.read_text(encoding="utf-8") for p in sorted((root / "man").glob("*.[1-9]"))}
-    return (check_threads(header) + check_functions(header, pages) + check_types(header, pages) + check_tables(root, pages)
+    return (check_threads(api) + check_functions(api, pages) + check_types(api, pages) + check_tables(root, pages)
             + check_pages(root, pages) + check_programs(root, pages) + check_links(root)
             + check_readme_ops(root) + check_glossary(root, pages["weft.1"]))
 
