@@ -6,6 +6,7 @@ usage: consumer.py c|go|rust BUILD_ROOT SOURCE_ROOT UNKNOWN_EVENT
 """
 import os
 import pathlib
+import re
 import shlex
 import shutil
 import subprocess
@@ -44,8 +45,17 @@ def build_c(source, out, env):
 
 
 def build_go(source, out, env):
-    env.update(GOCACHE=str(out / "cache"), GOFLAGS="-buildvcs=false", GOPROXY="off", GOTOOLCHAIN="local", CGO_ENABLED="1")
-    run("go", "build", "-o", out / "embed", ".", env=env, cwd=source / "tests" / "consumers" / "go")
+    """An empty project that has the program of the binding's README and the installed module."""
+    env.update(GOCACHE=str(out.parents[2] / "bindings" / "go" / "cache"), GOFLAGS="-mod=mod -buildvcs=false", GOPROXY="off", GOTOOLCHAIN="local", CGO_ENABLED="1")
+    project = out / "project"
+    shutil.rmtree(project, ignore_errors=True)
+    project.mkdir()
+    readme = (source / "bindings" / "go" / "README.md").read_text(encoding="utf-8")
+    (project / "main.go").write_text(re.search(r"^```go\n(.*?)^```$", readme, re.S | re.M)[1], encoding="utf-8")
+    module = next((out / "root").rglob("gocode/src/weft"))
+    run("go", "mod", "init", "example.com/embed", env=env, cwd=project)
+    run("go", "mod", "edit", "-require=weft@v0.2.0", f"-replace=weft={module}", env=env, cwd=project)
+    run("go", "build", "-o", out / "embed", ".", env=env, cwd=project)
     return (out / "embed",)
 
 

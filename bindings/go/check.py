@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""Runs one kind of test of the Go binding against the library of a build folder. Exits with 77 if a tool is missing.
+
+usage: check.py vet|test|checked BUILD_ROOT
+
+vet: go vet, and the layout of gofmt. test: the tests and the examples of the documentation. checked: the same with the race detector and
+with all checks of pointers that Go passes to C.
+"""
+import os
+import pathlib
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+SOURCE = HERE.parents[1]
+
+
+def environment(build):
+    """Finds the library in the build folder, and keeps what go writes there. No network is used."""
+    return dict(
+        os.environ,
+        CGO_CFLAGS=f"-O1 -I{SOURCE / 'include'}",
+        CGO_ENABLED="1",
+        GOCACHE=str(build / "bindings" / "go" / "cache"),
+        GOFLAGS="-mod=mod -buildvcs=false",
+        GOPROXY="off",
+        GOTOOLCHAIN="local",
+        LD_LIBRARY_PATH=str(build / "src"),
+        PKG_CONFIG_PATH=str(build / "meson-uninstalled"),
+    )
+
+
+def run(*command, env):
+    print("$", shlex.join(command), flush=True)
+    subprocess.run(command, env=env, cwd=HERE, check=True)
+
+
+def version(env):
+    """The minor version of Go 1."""
+    text = subprocess.run(["go", "env", "GOVERSION"], env=env, stdout=subprocess.PIPE, text=True, check=True).stdout
+    return int(re.match(r"go1\.(\d+)", text)[1])
+
+
+def vet(env):
+    found = subprocess.run(["gofmt", "-l", "."], cwd=HERE, stdout=subprocess.PIPE, text=True, check=True).stdout
+    if found:
+        sys.exit(f"run gofmt -w on\n{found}")
+    run("go", "vet", "./...", env=env)
+
+
+def test(env):
+    run("go", "test", "./...", env=env)
+
+
+def checked(env):
+    race = ["-race"] if platform.machine() in ("x86_64", "aarch64") else []
+    if version(env) < 21:
+        env["GODEBUG"] = "cgocheck=2"
+    else:
+        env["GOEXPERIMENT"] = "cgocheck2"
+    # Only in the tests, not in the compiler: the garbage collector runs all the time.
+    run("go", "test", *race, "-exec", "env GOGC=1", "./...", env=env)
+
+
+def main():
+    what, build = sys.argv[1], pathlib.Path(sys.argv[2])
+    missing = [tool for tool in ("go", "gofmt", "cc", "pkg-config") if not shutil.which(tool)]
+    if missing:
+        print("skipped: there is no", ", ".join(missing))
+        sys.exit(77)
+    {"vet": vet, "test": test, "checked": checked}[what](environment(build))
+
+
+main()

@@ -1,0 +1,83 @@
+package weft
+
+/*
+#include <weft.h>
+*/
+import "C"
+
+import (
+	"runtime"
+	"sync"
+)
+
+// DataConfig configures the data of a preset.
+type DataConfig struct {
+	Path               string  // a file of bytes, or of ids, NAME.u16 or NAME.u32; "": synthetic data, drawn from the seed
+	EvalPath           string  // a file of held-out data
+	EvalShare          float64 // without EvalPath: this share at the end of Path is held out
+	Vocabulary, SeqLen int     // of tokens; 0: rows of numbers, and Path is ""
+	Width              int     // of rows
+}
+
+// Data returns the data configuration of a preset; a program adds the paths.
+func (p PresetInfo) Data() DataConfig {
+	return DataConfig{Vocabulary: p.Vocabulary, SeqLen: p.SeqLen, Width: p.Width}
+}
+
+// Data is training data of a preset.
+type Data struct {
+	mu sync.RWMutex // Close waits for other calls
+	c  *C.weft_data
+}
+
+// OpenData opens training data. A file is refused if it is too short or contains an id that is not in the vocabulary.
+func OpenData(config DataConfig) (*Data, error) {
+	var own memory
+	defer own.free()
+	var c C.weft_data_config
+	C.weft_data_config_init(&c, C.sizeof_weft_data_config)
+	c.path, c.eval_path, c.eval_share = own.str(config.Path), own.str(config.EvalPath), C.double(config.EvalShare)
+	c.vocabulary, c.seq_len, c.width = C.int64_t(config.Vocabulary), C.int64_t(config.SeqLen), C.int64_t(config.Width)
+	data, err := &Data{}, newError()
+	if err := failed(C.weft_data_open(&c, &data.c, err), err); err != nil {
+		return nil, err
+	}
+	runtime.SetFinalizer(data, (*Data).Close)
+	return data, nil
+}
+
+// Close frees the data.
+func (d *Data) Close() error {
+	if d == nil {
+		return nil
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	C.weft_data_free(d.c)
+	d.c = nil
+	runtime.SetFinalizer(d, nil)
+	return nil
+}
+
+// Sample fills the two inputs of a preset with samples, drawn for (seed, step, sample).
+func (d *Data) Sample(seed, step uint64, x, target *Tensor) error {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	err := newError()
+	return failed(C.weft_data_sample(d.c, C.uint64_t(seed), C.uint64_t(step), x.c, target.c, err), err)
+}
+
+// EvalWindows returns the number of consecutive windows of held-out data; 0: there is none.
+func (d *Data) EvalWindows() int {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return int(C.weft_data_eval_windows(d.c))
+}
+
+// Eval fills the two inputs with held-out windows, starting at first.
+func (d *Data) Eval(first int, x, target *Tensor) error {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	err := newError()
+	return failed(C.weft_data_eval(d.c, C.int64_t(first), x.c, target.c, err), err)
+}

@@ -1,0 +1,114 @@
+package weft
+
+/*
+#include <weft.h>
+*/
+import "C"
+
+import (
+	"context"
+	"unsafe"
+)
+
+// EventKind is the kind of an event. Ignore kinds that you do not know.
+type EventKind uint32
+
+const (
+	MicroBatchEvent EventKind = C.WEFT_EVENT_MICRO_BATCH // the loss of one micro-batch, or its outputs
+	DoneEvent       EventKind = C.WEFT_EVENT_DONE        // final: the step is finished
+	ErrorEvent      EventKind = C.WEFT_EVENT_ERROR       // final: the run has failed; Err gives the reason
+	UpdateEvent     EventKind = C.WEFT_EVENT_UPDATE      // asynchronous schedules: the result of one update, before the final event
+	SavedEvent      EventKind = C.WEFT_EVENT_SAVED       // final event of a queued save: Path or Err
+)
+
+// Event is an event of a run.
+type Event struct {
+	Kind       EventKind
+	Tag        uint64 // of the step or save
+	Err        error  // ErrorEvent, SavedEvent: an *Error
+	MicroBatch int
+	Step       uint64    // training steps before this one; UpdateEvent: updates before it; SavedEvent: steps in the checkpoint
+	Loss       float64   // the mean over the micro-batch, the update or the whole step
+	GradNorm   float64   // DoneEvent, UpdateEvent: global norm before clipping; check that it is finite
+	Outputs    []*Tensor // MicroBatchEvent of a Forward step: in the order of Model.Output; they cannot be submitted
+	Rank       int       // ErrorEvent, SavedEvent: the rank that failed, or -1
+	Idle       float64   // DoneEvent: mean over ranks of the share of time in which a rank ran no kernel
+	IdleByRank []float64 // DoneEvent
+	Path       string    // SavedEvent: the checkpoint
+
+	left bool // of a step that Step has left
+}
+
+// fromEvent converts an event and counts final ones. r.mu is held.
+func (r *Run) fromEvent(c *C.weft_event) Event {
+	event := Event{
+		Kind: EventKind(c.kind), Tag: uint64(c.tag), MicroBatch: int(c.micro_batch), Step: uint64(c.step), Loss: float64(c.loss),
+		GradNorm: float64(c.grad_norm), Rank: int(c.rank), Idle: float64(c.idle), Path: C.GoString(c.path),
+	}
+	for _, output := range unsafe.Slice(c.outputs, c.n_outputs) {
+		desc := C.weft_tensor_desc(output)
+		event.Outputs = append(event.Outputs, &Tensor{desc: fromDesc(&desc), elements: C.weft_tensor_data(output)})
+	}
+	for _, idle := range unsafe.Slice(c.idle_by_rank, c.n_ranks) {
+		event.IdleByRank = append(event.IdleByRank, float64(idle))
+	}
+	if c.status < 0 {
+		err := &Error{Status: Status(c.status), Text: C.GoString(c.text)}
+		if c.failure != nil {
+			err.Failure = fromFailure(c.failure)
+		}
+		event.Err = caused(r.ops, err)
+	}
+	event.left = r.left > 0 && event.Tag == ownTag
+	switch event.Kind {
+	case DoneEvent, ErrorEvent, SavedEvent:
+		if r.unfinished > 0 {
+			r.unfinished--
+		}
+		if event.left {
+			r.left--
+		}
+	}
+	return event
+}
+
+// Poll waits for the next event of a step or save that was submitted. The outputs of an event are valid until the next call that waits for
+// the run. If ctx ends, Poll returns its error.
+func (r *Run) Poll(ctx context.Context) (Event, error) {
+	if err := r.acquire(ctx); err != nil {
+		return Event{}, err
+	}
+	defer r.release()
+	return r.take(ctx)
+}
+
+// Events returns a channel of the events of the run, until ctx ends or the run is closed; it is then closed. The outputs of an event are
+// copies. Until then Step, Forward and Poll wait, because they take events as well; Submit does not.
+func (r *Run) Events(ctx context.Context) <-chan Event {
+	events := make(chan Event)
+	if err := r.acquire(ctx); err != nil {
+		close(events)
+		return events
+	}
+	go func() {
+		defer close(events)
+		defer r.release()
+		for {
+			event, err := r.take(ctx)
+			if err != nil {
+				return
+			}
+			for i, output := range event.Outputs {
+				event.Outputs[i] = output.clone()
+			}
+			select {
+			case events <- event:
+			case <-ctx.Done():
+				return
+			case <-r.ready.closed:
+				return
+			}
+		}
+	}()
+	return events
+}

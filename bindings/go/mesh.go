@@ -1,0 +1,196 @@
+package weft
+
+/*
+#include <weft.h>
+*/
+import "C"
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// AnyRank lets rank 0 assign a rank.
+const AnyRank = 0
+
+// MeshConfig configures a mesh. weft_mesh_listen(3) describes the fields.
+type MeshConfig struct {
+	Insecure bool // tcp without encryption: any process that reaches rank 0 may join. All ranks of the run need it
+	// Endpoint is, for Listen, "ipc://", "ipc://PATH" or "tcp://ADDR:PORT" (port 0: any); default: "ipc://". For Join, the JoinEndpoint of
+	// rank 0.
+	Endpoint    string
+	Listen      string        // Join: where other ranks reach this process; default: an address on the route to rank 0
+	Rank        int           // Join: the requested rank, 1 or more, or AnyRank
+	JoinTimeout time.Duration // until all ranks have joined; default: 60 s
+	PeerTimeout time.Duration // a rank that sends no frame for this time is lost; default: 5 s
+	Key         string        // tcp: secret key of this process
+	Allow       string        // Listen, tcp: public keys of processes that may join without the keys of the join endpoint, one per line
+}
+
+func (m *MeshConfig) fill(c *C.weft_mesh_config, own *memory) {
+	C.weft_mesh_config_init(c, C.sizeof_weft_mesh_config)
+	if m.Insecure {
+		c.flags = C.WEFT_MESH_INSECURE
+	}
+	setText(&c.endpoint, own.str(m.Endpoint))
+	setText(&c.listen, own.str(m.Listen))
+	setText(&c.key, own.str(m.Key))
+	setText(&c.allow, own.str(m.Allow))
+	if m.Rank != AnyRank {
+		c.rank = C.int32_t(m.Rank)
+	}
+	if m.JoinTimeout != 0 {
+		c.join_timeout_ns = C.int64_t(m.JoinTimeout)
+	}
+	if m.PeerTimeout != 0 {
+		c.peer_timeout_ns = C.int64_t(m.PeerTimeout)
+	}
+}
+
+// Mesh is the processes of a run. Rank 0 listens and starts the run; every other process joins and serves.
+type Mesh struct {
+	mu sync.RWMutex // Close waits for other calls
+	c  *C.weft_mesh
+}
+
+// Listen makes the mesh of rank 0, which listens on a thread of the library.
+func Listen(config MeshConfig) (*Mesh, error) {
+	return open(&config, func(config *C.weft_mesh_config, mesh **C.weft_mesh, err *C.weft_error) C.weft_status {
+		return C.weft_mesh_listen(config, mesh, err)
+	})
+}
+
+// Join makes the mesh of any other rank and opens its endpoint. Serve connects to rank 0.
+func Join(config MeshConfig) (*Mesh, error) {
+	return open(&config, func(config *C.weft_mesh_config, mesh **C.weft_mesh, err *C.weft_error) C.weft_status {
+		return C.weft_mesh_join(config, mesh, err)
+	})
+}
+
+func open(config *MeshConfig, call func(*C.weft_mesh_config, **C.weft_mesh, *C.weft_error) C.weft_status) (*Mesh, error) {
+	var own memory
+	defer own.free()
+	var c C.weft_mesh_config
+	config.fill(&c, &own)
+	mesh, err := &Mesh{}, newError()
+	if err := failed(call(&c, &mesh.c, err), err); err != nil {
+		return nil, err
+	}
+	runtime.SetFinalizer(mesh, (*Mesh).Close)
+	return mesh, nil
+}
+
+// Close frees the mesh. Close its run first.
+func (m *Mesh) Close() error {
+	if m == nil {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	C.weft_mesh_free(m.c)
+	m.c = nil
+	runtime.SetFinalizer(m, nil)
+	return nil
+}
+
+// Cancel ends all present and future calls on the mesh in this process with ECANCELED. The run ends on the other ranks as well.
+func (m *Mesh) Cancel() {
+	if m == nil {
+		return
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	C.weft_mesh_cancel(m.c)
+}
+
+// Endpoint returns the endpoint of this process.
+func (m *Mesh) Endpoint() string {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return C.GoString(C.weft_mesh_endpoint(m.c))
+}
+
+// JoinEndpoint returns the endpoint with which other processes join rank 0. Over tcp it contains two keys: keep it secret. It is "" for a
+// mesh of Join.
+func (m *Mesh) JoinEndpoint() string {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return C.GoString(C.weft_mesh_join_endpoint(m.c))
+}
+
+// call makes a call that waits, and cancels the mesh if ctx ends before. NULL for a nil mesh.
+func (m *Mesh) call(ctx context.Context, call func(mesh *C.weft_mesh) C.weft_status) C.weft_status {
+	if m == nil {
+		return call(nil)
+	}
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	returned, watched := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(watched)
+		select {
+		case <-ctx.Done():
+			C.weft_mesh_cancel(m.c)
+		case <-returned:
+		}
+	}()
+	status := call(m.c)
+	close(returned)
+	<-watched
+	return status
+}
+
+// Serve joins the run of rank 0 and serves until the run ends. It returns nil after a normal end. plan is for a process that made the plan
+// itself, and may be nil. ops is a model whose ops in Go are available here, and may be nil. If ctx ends, Serve cancels the mesh and returns
+// the error of ctx.
+func (m *Mesh) Serve(ctx context.Context, plan *Plan, ops *Model, config RunConfig) error {
+	var own []*op
+	var model *C.weft_model
+	if ops != nil {
+		ops.mu.Lock()
+		defer ops.mu.Unlock()
+		model, own = ops.c, ops.ops
+	}
+	if plan != nil {
+		own = append(own[:len(own):len(own)], plan.ops...)
+	}
+	err := newError()
+	status := use(plan, func(plan *C.weft_plan) C.weft_status {
+		return m.call(ctx, func(mesh *C.weft_mesh) C.weft_status {
+			return C.weft_run_serve(mesh, plan, model, config.toC(), err)
+		})
+	})
+	return canceled(ctx, caused(own, failed(status, err)))
+}
+
+// canceled makes the error of ctx the cause of ECANCELED.
+func canceled(ctx context.Context, err error) error {
+	if e, ok := err.(*Error); ok && e.Status == ECANCELED && e.Cause == nil {
+		e.Cause = ctx.Err()
+	}
+	return err
+}
+
+// NewKey returns a new secret key for MeshConfig.Key.
+func NewKey() (string, error) {
+	var secret [C.WEFT_KEY_SIZE]C.char
+	err := newError()
+	if err := failed(C.weft_key_new(&secret[0], err), err); err != nil {
+		return "", err
+	}
+	return C.GoString(&secret[0]), nil
+}
+
+// PublicKey returns the public key of a secret key.
+func PublicKey(secret string) (string, error) {
+	var own memory
+	defer own.free()
+	var public [C.WEFT_KEY_SIZE]C.char
+	err := newError()
+	if err := failed(C.weft_key_public(own.text(secret), &public[0], err), err); err != nil {
+		return "", err
+	}
+	return C.GoString(&public[0]), nil
+}

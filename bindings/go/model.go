@@ -1,0 +1,226 @@
+package weft
+
+/*
+#include <weft.h>
+*/
+import "C"
+
+import (
+	"fmt"
+	"runtime"
+	"sync"
+)
+
+// Value is a value inside a model. The zero value is none.
+type Value struct{ id C.weft_value }
+
+// Param is a parameter inside a model. The zero value is none.
+type Param struct{ id C.weft_param }
+
+// Model is a graph of ops over named parameters.
+//
+// A method that adds to the model returns a zero Value or Param if it fails. The model keeps its first error and adds nothing after it;
+// [Model.Err] and all functions that take a model return that error. A program can therefore build a model without a check in each line.
+type Model struct {
+	mu  sync.Mutex
+	c   *C.weft_model
+	err error
+	ops []*op
+}
+
+// NewModel creates an empty model.
+func NewModel() *Model {
+	m, err := &Model{}, newError()
+	m.err = failed(C.weft_model_new(&m.c, err), err)
+	runtime.SetFinalizer(m, (*Model).Close)
+	return m
+}
+
+// Close frees the model. A plan that was made from it remains valid.
+func (m *Model) Close() error {
+	if m == nil {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	C.weft_model_free(m.c)
+	m.c = nil
+	runtime.SetFinalizer(m, nil)
+	return nil
+}
+
+// Err returns the first failure of a method that adds to the model.
+func (m *Model) Err() error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.usable()
+}
+
+func (m *Model) usable() error {
+	if m.err == nil && m.c == nil {
+		return &Error{Status: ESTATE, Text: "the model is closed"}
+	}
+	return m.err
+}
+
+// add makes a call that adds to the model, unless one has failed before.
+func (m *Model) add(call func(m *memory, model *C.weft_model, err *C.weft_error) C.weft_status) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.usable() != nil {
+		return
+	}
+	var own memory
+	defer own.free()
+	err := newError()
+	m.err = m.caused(failed(call(&own, m.c, err), err))
+}
+
+// Input adds an input. dims are those of one sample; the number of samples is dimension 0 of the tensors of a step, before them.
+func (m *Model) Input(name string, dtype DType, dims ...int) Value {
+	return m.input(name, dtype, dims, 0)
+}
+
+// InputWithGrad adds an input whose gradient [Run.Read] returns after a step.
+func (m *Model) InputWithGrad(name string, dtype DType, dims ...int) Value {
+	return m.input(name, dtype, dims, C.WEFT_INPUT_WANT_GRAD)
+}
+
+func (m *Model) input(name string, dtype DType, dims []int, flags C.uint32_t) (out Value) {
+	desc := toDesc(Desc{dtype, append([]int{1}, dims...)})
+	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
+		return C.weft_model_add_input(model, own.str(name), &desc, flags, &out.id, err)
+	})
+	return out
+}
+
+// Init is the initial values of a parameter. The zero value is zeros.
+type Init struct {
+	kind  C.weft_init
+	value float64
+}
+
+// Constant is an initial value of all elements.
+func Constant(value float64) Init { return Init{C.WEFT_INIT_CONSTANT, value} }
+
+// Normal draws initial values from a normal distribution with mean 0, keyed by the seed of the plan, the name and the element.
+func Normal(deviation float64) Init { return Init{C.WEFT_INIT_NORMAL, deviation} }
+
+// Param adds a parameter, which is always F32.
+func (m *Model) Param(name string, init Init, dims ...int) (out Param) {
+	desc := toDesc(Desc{F32, dims})
+	if init.kind == 0 {
+		init.kind = C.WEFT_INIT_ZEROS
+	}
+	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
+		return C.weft_model_add_param(model, own.str(name), &desc, init.kind, C.double(init.value), &out.id, err)
+	})
+	return out
+}
+
+// Output makes a value an output: steps of Forward deliver it.
+func (m *Model) Output(value Value) {
+	m.add(func(_ *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
+		return C.weft_model_add_output(model, value.id, err)
+	})
+}
+
+// Parameters returns the number of elements of all parameters.
+func (m *Model) Parameters() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return int64(C.weft_model_parameters(m.c))
+}
+
+// Shape returns the type and dimensions of a value for a number of samples.
+func (m *Model) Shape(value Value, samples int) (Desc, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.usable(); err != nil {
+		return Desc{}, err
+	}
+	var desc C.weft_desc
+	err := newError()
+	if err := failed(C.weft_model_shape(m.c, value.id, C.int64_t(samples), &desc, err), err); err != nil {
+		return Desc{}, err
+	}
+	return fromDesc(&desc), nil
+}
+
+// ItemKind is what [Model.Items] lists.
+type ItemKind uint32
+
+const (
+	InputItem  ItemKind = C.WEFT_ITEM_INPUT
+	ParamItem  ItemKind = C.WEFT_ITEM_PARAM
+	NodeItem   ItemKind = C.WEFT_ITEM_NODE
+	OutputItem ItemKind = C.WEFT_ITEM_OUTPUT
+)
+
+// Item is an input, parameter, node or output of a model.
+type Item struct {
+	Name  string
+	Op    string // of a node or output
+	Value Value  // of an input, node or output
+	Param Param  // of a parameter
+	Desc  Desc   // of one sample
+}
+
+// Items lists the items of a kind, in the order in which they were added.
+func (m *Model) Items(kind ItemKind) []Item {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.items(kind)
+}
+
+func (m *Model) items(kind ItemKind) []Item {
+	var out []Item
+	item := C.weft_item{size: C.sizeof_weft_item}
+	for C.weft_model_describe(m.c, C.weft_item_kind(kind), C.uint32_t(len(out)), &item) == 0 {
+		out = append(out, Item{C.GoString(item.name), C.GoString(item.op), Value{item.value}, Param{item.param}, fromDesc(&item.desc)})
+	}
+	return out
+}
+
+// NewBatch makes a tensor of this many samples for each input.
+func (m *Model) NewBatch(samples int) (Batch, error) {
+	if err := m.Err(); err != nil {
+		return nil, err
+	}
+	var batch Batch
+	for _, input := range m.Items(InputItem) {
+		dims := input.Desc.Dims
+		dims[0] = samples
+		tensor, err := NewTensor(input.Desc.DType, dims...)
+		if err != nil {
+			batch.Close()
+			return nil, fmt.Errorf("input %q: %w", input.Name, err)
+		}
+		batch = append(batch, tensor)
+	}
+	return batch, nil
+}
+
+// PresetInfo describes a preset and its data.
+type PresetInfo struct {
+	Tokens              bool // inputs "tokens" and "targets" (I32 [1, SeqLen]), output logits; else "x" and "target" (F32 [1, Width])
+	Vocabulary, Context int  // of a preset with tokens
+	SeqLen              int
+	Width               int
+	Text                string // the name with every key, which makes the same model in later versions
+}
+
+// NewPreset makes a model by name, NAME[:key=value,...]: "mlp", "gpt-nano" or "gpt2"; weft-train(1) lists the keys. seqLen is the number of
+// tokens per sample; 0 is the whole context. An mlp without a number of layers has at least stages layers.
+func NewPreset(text string, seqLen, stages int) (*Model, PresetInfo, error) {
+	var own memory
+	defer own.free()
+	m, err := &Model{}, newError()
+	c := C.weft_preset_info{size: C.sizeof_weft_preset_info}
+	status := C.weft_model_preset(own.str(text), C.int64_t(seqLen), count(stages), &m.c, &c, err)
+	if err := failed(status, err); err != nil {
+		return nil, PresetInfo{}, err
+	}
+	runtime.SetFinalizer(m, (*Model).Close)
+	return m, PresetInfo{c.tokens != 0, int(c.vocabulary), int(c.context), int(c.seq_len), int(c.width), C.GoString(c.text)}, nil
+}

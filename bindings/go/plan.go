@@ -1,0 +1,203 @@
+package weft
+
+/*
+#include <weft.h>
+*/
+import "C"
+
+import (
+	"runtime"
+	"sync"
+)
+
+// Plan is the partition, the schedule and the memory layout of a step. It does not change.
+type Plan struct {
+	mu  sync.RWMutex // Close waits for other calls
+	c   *C.weft_plan
+	ops []*op
+	shapes
+}
+
+// newPlan is called with model.mu held.
+func newPlan(c *C.weft_plan, model *Model) *Plan {
+	p := &Plan{c: c, ops: model.ops, shapes: model.shapes()}
+	runtime.SetFinalizer(p, (*Plan).Close)
+	return p
+}
+
+// NewPlan cuts the model into stages, makes a schedule, checks that it cannot deadlock, and lays out all memory. The model cannot be changed
+// after the first successful NewPlan, LoadPlan, Compare or NewProfile.
+func NewPlan(model *Model, config PlanConfig) (*Plan, error) {
+	var plan *C.weft_plan
+	err := model.configured(&config, func(m *C.weft_model, c *C.weft_plan_config, err *C.weft_error) C.weft_status {
+		return C.weft_plan_new(m, c, &plan, err)
+	})
+	if err != nil {
+		return nil, err
+	}
+	model.mu.Lock()
+	defer model.mu.Unlock()
+	return newPlan(plan, model), nil
+}
+
+// configured makes a call with the model and a configuration.
+func (m *Model) configured(config *PlanConfig, call func(*C.weft_model, *C.weft_plan_config, *C.weft_error) C.weft_status) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.usable(); err != nil {
+		return err
+	}
+	var own memory
+	defer own.free()
+	var c C.weft_plan_config
+	config.fill(&c, &own)
+	err := newError()
+	status := call(m.c, &c, err)
+	runtime.KeepAlive(config.Profile)
+	runtime.KeepAlive(config.Cluster)
+	return m.caused(failed(status, err))
+}
+
+// LoadPlan makes the same plan for the same model from a file of Plan.Save.
+func LoadPlan(model *Model, path string) (*Plan, error) {
+	model.mu.Lock()
+	defer model.mu.Unlock()
+	if err := model.usable(); err != nil {
+		return nil, err
+	}
+	var own memory
+	defer own.free()
+	var plan *C.weft_plan
+	err := newError()
+	if err := model.caused(failed(C.weft_plan_load(model.c, own.str(path), &plan, err), err)); err != nil {
+		return nil, err
+	}
+	return newPlan(plan, model), nil
+}
+
+// Close frees the plan. A run that was started with it remains valid.
+func (p *Plan) Close() error {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	C.weft_plan_free(p.c)
+	p.c = nil
+	runtime.SetFinalizer(p, nil)
+	return nil
+}
+
+// use calls a function with the plan; NULL after Close, which the library refuses.
+func use[T any](p *Plan, call func(plan *C.weft_plan) T) T {
+	if p == nil {
+		return call(nil)
+	}
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return call(p.c)
+}
+
+// Save writes the inputs of the plan (first nodes of stages, schedule, sizes, settings) as JSON, and replaces the file at path.
+func (p *Plan) Save(path string) error {
+	return use(p, func(plan *C.weft_plan) error {
+		var own memory
+		defer own.free()
+		err := newError()
+		return failed(C.weft_plan_save(plan, own.str(path), err), err)
+	})
+}
+
+// PlanInfo is the results of choices that the configuration left to NewPlan.
+type PlanInfo struct {
+	Ranks, Stages, MicroBatches int
+	Schedule                    string // "written" for a written schedule
+	WarmUp                      int    // 1f1b: forward actions ahead per later rank; else 0
+}
+
+// Info describes the plan; zeros after Close.
+func (p *Plan) Info() PlanInfo {
+	return use(p, func(plan *C.weft_plan) PlanInfo {
+		c := C.weft_plan_info{size: C.sizeof_weft_plan_info}
+		if C.weft_plan_describe(plan, &c) < 0 {
+			return PlanInfo{}
+		}
+		return PlanInfo{int(c.ranks), int(c.stages), int(c.micro_batches), C.GoString(c.schedule), int(c.warm_up)}
+	})
+}
+
+// First returns the name of the first node of a stage; "" if stage is out of range.
+func (p *Plan) First(stage int) string {
+	return use(p, func(plan *C.weft_plan) string { return C.GoString(C.weft_plan_first(plan, count(stage))) })
+}
+
+// Rank returns the first rank that hosts a stage, in replica 0; 0 if stage is out of range.
+func (p *Plan) Rank(stage int) int {
+	return use(p, func(plan *C.weft_plan) int { return int(C.weft_plan_rank(plan, count(stage))) })
+}
+
+// Replicas returns the number of ranks that have the same part of a stage; 0 if stage is out of range.
+func (p *Plan) Replicas(stage int) int {
+	return use(p, func(plan *C.weft_plan) int { return int(C.weft_plan_replicas(plan, count(stage))) })
+}
+
+// Bytes returns the bytes of the tensors of a rank; 0 if rank is out of range.
+func (p *Plan) Bytes(rank int) int64 {
+	return use(p, func(plan *C.weft_plan) int64 { return int64(C.weft_plan_bytes(plan, count(rank))) })
+}
+
+// MemoryKind is what planned memory is for.
+type MemoryKind uint32
+
+const (
+	WeightMemory     MemoryKind = C.WEFT_MEMORY_WEIGHTS     // all versions
+	GradientMemory   MemoryKind = C.WEFT_MEMORY_GRADIENTS   // accumulators, and the sums for the norm
+	OptimizerMemory  MemoryKind = C.WEFT_MEMORY_OPTIMIZER   // optimizer state
+	ActivationMemory MemoryKind = C.WEFT_MEMORY_ACTIVATIONS // values of micro-batches that only this rank uses
+	MessageMemory    MemoryKind = C.WEFT_MEMORY_MESSAGES    // slots of values that arrive from other ranks or leave for them
+	ScratchMemory    MemoryKind = C.WEFT_MEMORY_SCRATCH     // of one kernel, or of one action
+)
+
+// Memory returns the planned bytes of one kind on a rank; the sum over all kinds is Bytes.
+func (p *Plan) Memory(rank int, kind MemoryKind) int64 {
+	return use(p, func(plan *C.weft_plan) int64 {
+		return int64(C.weft_plan_memory(plan, count(rank), C.weft_memory_kind(kind)))
+	})
+}
+
+// Owned returns the number of elements of the parameters that a rank owns.
+func (p *Plan) Owned(rank int) int64 {
+	return use(p, func(plan *C.weft_plan) int64 { return int64(C.weft_plan_owned(plan, count(rank))) })
+}
+
+// Resident returns the same for the parameters that a rank holds: its own, and copies of tied ones.
+func (p *Plan) Resident(rank int) int64 {
+	return use(p, func(plan *C.weft_plan) int64 { return int64(C.weft_plan_resident(plan, count(rank))) })
+}
+
+// Rate returns the learning rate of a step; the first step is 0.
+func (p *Plan) Rate(step uint64) float64 {
+	return use(p, func(plan *C.weft_plan) float64 { return float64(C.weft_plan_rate(plan, C.uint64_t(step))) })
+}
+
+// Timetable returns the schedule of training steps as text: one row per rank of a pipeline, for example "0F0 0F1 0B0 0B1".
+func (p *Plan) Timetable() string {
+	return use(p, func(plan *C.weft_plan) string {
+		return text(func(buffer *C.char, size C.size_t) C.size_t { return C.weft_plan_timetable(plan, buffer, size) })
+	})
+}
+
+// Updates returns the maximum number of updates of a step of Train: those of a segment of an asynchronous schedule, otherwise 1.
+func (p *Plan) Updates() int {
+	return use(p, func(plan *C.weft_plan) int { return int(C.weft_plan_updates(plan)) })
+}
+
+// NOAM returns the number of minibatches in progress that suits an asynchronous schedule; 0 if it is synchronous.
+func (p *Plan) NOAM() int {
+	return use(p, func(plan *C.weft_plan) int { return int(C.weft_plan_noam(plan)) })
+}
+
+// Versions returns the versions of its weights that a rank keeps: 1 with a synchronous schedule.
+func (p *Plan) Versions(rank int) int {
+	return use(p, func(plan *C.weft_plan) int { return int(C.weft_plan_versions(plan, count(rank))) })
+}

@@ -1,0 +1,170 @@
+package weft
+
+/*
+#include <weft.h>
+*/
+import "C"
+
+import "time"
+
+// Rule is an update rule, as in PyTorch.
+type Rule uint32
+
+const (
+	AdamW Rule = C.WEFT_ADAMW
+	Adam  Rule = C.WEFT_ADAM
+	SGD   Rule = C.WEFT_SGD
+)
+
+// Curve is the learning rate over the steps.
+type Curve uint32
+
+const (
+	ConstantRate Curve = C.WEFT_RATE_CONSTANT
+	Cosine       Curve = C.WEFT_RATE_COSINE
+)
+
+// Optimizer is an update rule and its settings.
+type Optimizer struct {
+	Rule              Rule    // default: AdamW
+	Rate              float64 // learning rate; default: 1e-3
+	Momentum          float64 // SGD
+	Beta1, Beta2, Eps float64 // Adam, AdamW; defaults: 0.9, 0.999, 1e-8
+	WeightDecay       float64 // of parameters with 2 dimensions or more
+	Clip              float64 // the maximum global norm of the gradients; None: no clipping; default: 1
+	Curve             Curve   // default: ConstantRate
+	DecayAll          bool    // parameters with 0 and 1 dimensions decay as well
+	Warmup            uint64  // steps of linear warm-up
+	Total             uint64  // Cosine: steps until MinRate
+	MinRate           float64 // Cosine
+}
+
+func (o *Optimizer) fill(c *C.weft_optimizer) {
+	C.weft_optimizer_init(c, C.sizeof_weft_optimizer)
+	if o.Rule != 0 {
+		c.rule = C.weft_rule(o.Rule)
+	}
+	if o.Curve != 0 {
+		c.curve = C.weft_rate_curve(o.Curve)
+	}
+	setNumber(&c.rate, o.Rate)
+	setNumber(&c.momentum, o.Momentum)
+	setNumber(&c.beta1, o.Beta1)
+	setNumber(&c.beta2, o.Beta2)
+	setNumber(&c.eps, o.Eps)
+	setNumber(&c.weight_decay, o.WeightDecay)
+	setNumber(&c.clip, o.Clip)
+	setNumber(&c.min_rate, o.MinRate)
+	c.decay_all, c.warmup, c.total = flag(o.DecayAll), C.uint64_t(o.Warmup), C.uint64_t(o.Total)
+}
+
+// Split is how the model is cut into stages.
+type Split uint32
+
+const (
+	SplitCost       Split = C.WEFT_SPLIT_COST       // minimizes the cost of the slowest stage
+	SplitUniform    Split = C.WEFT_SPLIT_UNIFORM    // equal numbers of nodes
+	SplitParameters Split = C.WEFT_SPLIT_PARAMETERS // equal numbers of parameters
+	SplitType       Split = C.WEFT_SPLIT_TYPE       // equal numbers of nodes of one op, PlanConfig.SplitType
+	SplitPipeDream  Split = C.WEFT_SPLIT_PIPEDREAM  // the partitioner of PipeDream
+)
+
+// StepKinds are the kinds of steps that the runs of a plan make; a mask.
+type StepKinds uint32
+
+const (
+	TrainSteps   StepKinds = C.WEFT_STEPS_TRAIN   // Train, NoUpdate; without it there are no gradients and no optimizer state
+	EvalSteps    StepKinds = C.WEFT_STEPS_EVAL    // Eval
+	ForwardSteps StepKinds = C.WEFT_STEPS_FORWARD // Forward; without it rank 0 has no memory for outputs
+	AllSteps     StepKinds = C.WEFT_STEPS_ALL     // all that the model allows
+)
+
+// AutoWarmUp selects the warm-up with the shortest predicted step.
+const AutoWarmUp = None
+
+// Axis is an axis of the mesh of ranks: "data" (replicas), "stage" (the ranks of a pipeline), "tensor" (ranks that share a stage), an axis
+// of the model in place of "tensor", or only "auto".
+type Axis struct {
+	Name string
+	Size int
+}
+
+// PlanConfig is what NewPlan makes a plan from. weft_plan_new(3) describes the fields.
+type PlanConfig struct {
+	Ranks          int    // of a pipeline; with Axes, 0 or the product of their sizes; default: 1
+	MicroBatches   int    // per step; default: 8
+	MicroBatchSize int    // samples; default: 4
+	ShortSize      int    // samples that the last micro-batch of a step may have instead
+	Split          Split  // default: SplitCost
+	Schedule       string // a name of Schedules; "auto": the best of Compare; default: "1f1b"
+	Cuts           []string
+	Steps          StepKinds // default: AllSteps
+	Seed           uint64
+	Optimizer      Optimizer
+	Chunks         int    // stages per rank; 0: the number that the schedule uses
+	Group          int    // interleaved: micro-batches per chunk before the next chunk; 0: the number of ranks
+	WarmUp         int    // 1f1b: forward actions before the first backward action, per later rank, or AutoWarmUp; default: 1
+	Segment        int    // asynchronous schedules: updates per step; 0: 16, or the next multiple of all StageReplicas
+	ScheduleText   string // a written schedule, in the form of Plan.Timetable; replaces Schedule
+	Recompute      string // "none", "stage", "every:N" or "auto"; default: "none"
+	MemoryLimit    uint64 // bytes per rank; 0: no limit
+	SplitType      string // SplitType: the name of an op
+	Profile        *Profile
+	Speeds         []float64     // of each rank, relative to the machine of the profile
+	LinkLatency    time.Duration // of a message
+	LinkBandwidth  float64       // bytes per second of a link in each direction; 0: no limit
+	Cluster        *Cluster      // replaces Speeds and the links
+	VerticalSync   bool          // asynchronous schedules: all stages use the version of the weights that the first stage uses
+	GradientGroups int           // decides rounding; 0: the number of replicas
+	Tensor         int           // pieces into which large nodes are cut; decides rounding; 0: the size of the axis "tensor"
+	Axes           []Axis
+	Shard          string // what replicas keep in parts: "none", "optimizer", "parameters" or "auto"; default: "optimizer"
+	StageReplicas  string // schedule "pipedream": ranks of each stage, for example "3,1"; decides rounding
+}
+
+// fill translates the configuration. What it points to is in memory of C.
+func (p *PlanConfig) fill(c *C.weft_plan_config, own *memory) {
+	C.weft_plan_config_init(c, C.sizeof_weft_plan_config)
+	optimizer := (*C.weft_optimizer)(own.bytes(C.sizeof_weft_optimizer))
+	p.Optimizer.fill(optimizer)
+	c.optimizer = optimizer
+	p.fillSizes(c)
+	setText(&c.schedule, own.str(p.Schedule))
+	setText(&c.schedule_text, own.str(p.ScheduleText))
+	setText(&c.recompute, own.str(p.Recompute))
+	setText(&c.split_type, own.str(p.SplitType))
+	setText(&c.shard, own.str(p.Shard))
+	setText(&c.stage_replicas, own.str(p.StageReplicas))
+	c.cuts, c.n_cuts = array(own, p.Cuts, own.str), count(len(p.Cuts))
+	c.speeds = array(own, p.Speeds, func(x float64) C.double { return C.double(x) })
+	c.axes, c.n_axes = array(own, p.Axes, func(a Axis) C.weft_axis {
+		return C.weft_axis{name: own.str(a.Name), size: count(a.Size)}
+	}), count(len(p.Axes))
+	if p.Profile != nil {
+		c.profile = p.Profile.c
+	}
+	if p.Cluster != nil {
+		c.cluster = p.Cluster.c
+	}
+}
+
+func (p *PlanConfig) fillSizes(c *C.weft_plan_config) {
+	setCount(&c.ranks, p.Ranks)
+	setCount(&c.micro_batches, p.MicroBatches)
+	setCount(&c.micro_batch_size, p.MicroBatchSize)
+	setCount(&c.short_size, p.ShortSize)
+	setCount(&c.chunks, p.Chunks)
+	setCount(&c.group, p.Group)
+	setCount(&c.warm_up, p.WarmUp)
+	setCount(&c.segment, p.Segment)
+	setCount(&c.gradient_groups, p.GradientGroups)
+	setCount(&c.tensor, p.Tensor)
+	if p.Split != 0 {
+		c.split = C.weft_split(p.Split)
+	}
+	if p.Steps != 0 {
+		c.step_kinds = C.uint32_t(p.Steps)
+	}
+	c.seed, c.memory_limit, c.vertical_sync = C.uint64_t(p.Seed), C.uint64_t(p.MemoryLimit), flag(p.VerticalSync)
+	c.link_latency_ns, c.link_bandwidth = C.int64_t(p.LinkLatency), C.double(p.LinkBandwidth)
+}

@@ -1,0 +1,271 @@
+package weft
+
+/*
+#include <weft.h>
+*/
+import "C"
+
+import (
+	"context"
+	"runtime"
+	"sync"
+)
+
+// Mode is what a step does.
+type Mode uint32
+
+const (
+	Train    Mode = C.WEFT_TRAIN     // forward, backward, update
+	NoUpdate Mode = C.WEFT_NO_UPDATE // forward, backward; the weights do not change, and gradients can be read
+	Eval     Mode = C.WEFT_EVAL      // forward to the loss
+	Forward  Mode = C.WEFT_FORWARD   // forward to the outputs; inputs that they do not need may be nil
+)
+
+// RunConfig configures a run.
+type RunConfig struct {
+	// Threads is the number of compute threads per rank. Without a mesh, 0 means that the goroutines which wait for the run compute; with a
+	// mesh, 0 counts as 1.
+	Threads int
+}
+
+func (r RunConfig) toC() *C.weft_run_config {
+	c := &C.weft_run_config{}
+	C.weft_run_config_init(c, C.sizeof_weft_run_config)
+	setCount(&c.threads, r.Threads)
+	return c
+}
+
+// Run is a plan being executed.
+type Run struct {
+	mu         sync.Mutex // guards c, and what it points to
+	c          *C.weft_run
+	unfinished int // steps and saves without their final event
+	left       int // of these, steps of Step whose wait was canceled
+	samples    int // of the last step
+	computes   bool
+	ops        []*op
+	shapes     shapes
+	mesh       *Mesh
+
+	waiting chan struct{} // has an element while a goroutine takes events
+	ready   *ready
+}
+
+// Start allocates the planned memory and initializes the parameters. If mesh is nil, this process hosts all ranks. Otherwise the call waits
+// until every other rank has joined; if ctx ends before, it cancels the mesh. A mesh serves one run.
+func Start(ctx context.Context, plan *Plan, mesh *Mesh, config RunConfig) (*Run, error) {
+	run := &Run{waiting: make(chan struct{}, 1), computes: mesh == nil && config.Threads == 0, mesh: mesh}
+	if plan != nil {
+		run.ops, run.shapes = plan.ops, plan.shapes
+	}
+	err := newError()
+	status := use(plan, func(plan *C.weft_plan) C.weft_status {
+		return mesh.call(ctx, func(mesh *C.weft_mesh) C.weft_status {
+			return C.weft_run_start(plan, mesh, config.toC(), &run.c, err)
+		})
+	})
+	if err := failed(status, err); err != nil {
+		return nil, canceled(ctx, caused(run.ops, err))
+	}
+	run.ready = newReady(int(C.weft_run_fd(run.c)))
+	runtime.SetFinalizer(run, (*Run).Close)
+	return run, nil
+}
+
+// Close ends the run on every rank and discards steps that are not finished. It may wait until a running job ends.
+func (r *Run) Close() error {
+	if r == nil {
+		return nil
+	}
+	r.ready.close()
+	_ = r.acquire(context.Background()) // the goroutine that waits has seen that the run is closed
+	defer r.release()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	C.weft_run_free(r.c)
+	r.c = nil
+	runtime.SetFinalizer(r, nil)
+	return nil
+}
+
+// between makes a call that is possible between steps only. It waits for a step that Step has left.
+func (r *Run) between(call func(own *memory, run *C.weft_run, err *C.weft_error) C.weft_status) error {
+	select {
+	case r.waiting <- struct{}{}:
+		err := r.settle(context.Background())
+		r.release()
+		if err != nil {
+			return err
+		}
+	default: // another goroutine takes the events; if there is a step, the library refuses the call
+	}
+	return r.call(call)
+}
+
+// call makes a call of the library with the run.
+func (r *Run) call(call func(own *memory, run *C.weft_run, err *C.weft_error) C.weft_status) error {
+	var own memory
+	defer own.free()
+	err := newError()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.c == nil {
+		return errClosed
+	}
+	return r.failed(call(&own, r.c, err), err)
+}
+
+// failed returns the error of a call with the failure of the run, if it has one. r.mu is held.
+func (r *Run) failed(status C.weft_status, err *C.weft_error) error {
+	out := caused(r.ops, failed(status, err))
+	if e, ok := out.(*Error); ok {
+		failure := C.weft_failure{size: C.sizeof_weft_failure}
+		if C.weft_run_failure(r.c, &failure) == 1 {
+			e.Failure = fromFailure(&failure)
+		}
+	}
+	return out
+}
+
+// Submit submits one step: all samples of all inputs, in the order in which the inputs were added to the model. The run keeps the tensors
+// until the step ends, and delivers events with this tag: one per micro-batch, then exactly one final event. The error is EAGAIN if
+// 16 steps and saves are not finished.
+func (r *Run) Submit(mode Mode, tag uint64, inputs ...*Tensor) error {
+	if tag == ownTag {
+		return errTag
+	}
+	return r.submit(mode, tag, inputs)
+}
+
+// ownTag marks the steps and saves for which a call waits.
+const ownTag = ^uint64(0)
+
+var errTag = &Error{Status: EINVAL, Text: "tag is the largest number, which marks the steps of Step"}
+
+func (r *Run) submit(mode Mode, tag uint64, inputs []*Tensor) error {
+	defer runtime.KeepAlive(inputs)
+	tensors := make([]*C.weft_tensor, len(inputs)+1)
+	samples := 0
+	for i, t := range inputs {
+		if t == nil {
+			continue
+		}
+		if t.c == nil {
+			return &Error{Status: EINVAL, Text: "an input is an output of a run, or closed; submit a tensor of NewTensor"}
+		}
+		tensors[i] = t.c
+		if len(t.desc.Dims) > 0 {
+			samples = t.desc.Dims[0]
+		}
+	}
+	return r.call(func(_ *memory, run *C.weft_run, err *C.weft_error) C.weft_status {
+		status := C.weft_run_submit(run, &tensors[0], count(len(inputs)), C.weft_step_mode(mode), C.uint64_t(tag), err)
+		if status >= 0 {
+			r.unfinished++
+			r.samples = samples
+		}
+		return status
+	})
+}
+
+// Step makes one step and returns its loss. If ctx ends, Step returns its error; the step continues, and the next call waits for it. Not
+// possible while steps of Submit are not finished.
+func (r *Run) Step(ctx context.Context, mode Mode, inputs ...*Tensor) (float64, error) {
+	done, err := r.step(ctx, mode, inputs, func(*Event) {})
+	return done.Loss, err
+}
+
+// StepEvent is Step, and returns the whole final event.
+func (r *Run) StepEvent(ctx context.Context, mode Mode, inputs ...*Tensor) (Event, error) {
+	return r.step(ctx, mode, inputs, func(*Event) {})
+}
+
+// Forward makes a forward step and returns the outputs of all samples, in the order of Model.Output. Inputs that the outputs do not need may
+// be nil. The tensors are memory of Go, and cannot be submitted.
+func (r *Run) Forward(ctx context.Context, inputs ...*Tensor) ([]*Tensor, error) {
+	var parts [][]*Tensor // of each micro-batch
+	_, err := r.step(ctx, Forward, inputs, func(event *Event) {
+		for len(parts) <= event.MicroBatch {
+			parts = append(parts, nil)
+		}
+		for _, output := range event.Outputs {
+			parts[event.MicroBatch] = append(parts[event.MicroBatch], output.clone())
+		}
+	})
+	if err != nil || len(parts) == 0 {
+		return nil, err
+	}
+	outputs := make([]*Tensor, len(parts[0]))
+	for i := range outputs {
+		outputs[i] = join(parts, i)
+	}
+	return outputs, nil
+}
+
+// join joins output i of all micro-batches along dimension 0.
+func join(parts [][]*Tensor, i int) *Tensor {
+	desc := Desc{parts[0][i].desc.DType, append([]int(nil), parts[0][i].desc.Dims...)}
+	desc.Dims[0] = 0
+	var floats []float32
+	var ints []int32
+	for _, part := range parts {
+		desc.Dims[0] += part[i].desc.Dims[0]
+		floats = append(floats, part[i].Float32()...)
+		ints = append(ints, part[i].Int32()...)
+	}
+	if desc.DType == I32 {
+		return inGo(desc, ints)
+	}
+	return inGo(desc, floats)
+}
+
+func (r *Run) step(ctx context.Context, mode Mode, inputs []*Tensor, part func(*Event)) (Event, error) {
+	if err := r.acquire(ctx); err != nil {
+		return Event{}, err
+	}
+	defer r.release()
+	if err := r.settle(ctx); err != nil {
+		return Event{}, err
+	}
+	if err := r.submit(mode, ownTag, inputs); err != nil {
+		return Event{}, err
+	}
+	for {
+		event, err := r.take(ctx)
+		if err != nil {
+			r.leave()
+			return Event{}, err
+		}
+		switch event.Kind {
+		case DoneEvent, ErrorEvent:
+			return event, event.Err
+		default:
+			part(&event)
+		}
+	}
+}
+
+// leave leaves the step of Step unfinished. Its events are dropped.
+func (r *Run) leave() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.left++
+}
+
+// settle waits for the step that was left, if there is one.
+func (r *Run) settle(ctx context.Context) error {
+	for {
+		r.mu.Lock()
+		left, unfinished := r.left, r.unfinished
+		r.mu.Unlock()
+		if left == 0 && unfinished > 0 {
+			return &Error{Status: ESTATE, Text: "steps or saves are not finished; take their events before another step"}
+		}
+		if left == 0 {
+			return nil
+		}
+		if _, err := r.next(ctx); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,197 @@
+package weft
+
+/*
+#include <weft.h>
+*/
+import "C"
+
+import (
+	"context"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// computeTime is how long a run without threads computes before it looks at the context.
+const computeTime = 10 * time.Millisecond
+
+// ready is the descriptor of a run in the poller of Go, which waits for it without a thread.
+type ready struct {
+	file   *os.File // nil: the process had no descriptor left
+	raw    syscall.RawConn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newReady(descriptor int) *ready {
+	r := &ready{closed: make(chan struct{})}
+	if descriptor < 0 {
+		return r
+	}
+	syscall.ForkLock.RLock()
+	own, err := syscall.Dup(descriptor)
+	if err == nil {
+		syscall.CloseOnExec(own)
+	}
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		return r
+	}
+	file := os.NewFile(uintptr(own), "weft_run_fd")
+	raw, err := file.SyscallConn()
+	if err == nil {
+		err = file.SetReadDeadline(time.Time{}) // fails if the poller has refused the descriptor
+	}
+	if err != nil {
+		file.Close()
+		return r
+	}
+	r.file, r.raw = file, raw
+	return r
+}
+
+// close ends all waits, present and future.
+func (r *ready) close() {
+	r.once.Do(func() {
+		close(r.closed)
+		if r.file != nil {
+			r.file.Close()
+		}
+	})
+}
+
+func (r *ready) isClosed() bool {
+	select {
+	case <-r.closed:
+		return true
+	default:
+		return false
+	}
+}
+
+// wait calls poll whenever the descriptor has become readable, until poll returns true, ctx ends or the run is closed.
+func (r *ready) wait(ctx context.Context, poll func() bool) {
+	if r.file == nil {
+		for !poll() && ctx.Err() == nil && !r.isClosed() {
+			sleep(ctx, r.closed)
+		}
+		return
+	}
+	defer r.interruptOn(ctx)()
+	// An error is the deadline that interruptOn sets, or the end of the file by close; the caller looks at both.
+	_ = r.raw.Read(func(uintptr) bool { return poll() || ctx.Err() != nil })
+}
+
+// sleep is the wait for a run without a descriptor.
+func sleep(ctx context.Context, closed chan struct{}) {
+	timer := time.NewTimer(time.Millisecond)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-closed:
+	case <-ctx.Done():
+	}
+}
+
+// interruptOn ends a wait for the descriptor when ctx ends. The result undoes it.
+func (r *ready) interruptOn(ctx context.Context) (undo func()) {
+	if ctx.Done() == nil {
+		return func() {}
+	}
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		select {
+		case <-ctx.Done():
+			_ = r.file.SetReadDeadline(time.Unix(1, 0))
+		case <-stop:
+		}
+	}()
+	return func() {
+		close(stop)
+		<-stopped
+		_ = r.file.SetReadDeadline(time.Time{})
+	}
+}
+
+// acquire waits until no other goroutine takes events.
+func (r *Run) acquire(ctx context.Context) error {
+	select {
+	case r.waiting <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (r *Run) release() { <-r.waiting }
+
+// next waits for the next event, which may be of a step that Step has left. The caller has acquired the run.
+func (r *Run) next(ctx context.Context) (event Event, err error) {
+	found := false
+	poll := func() bool {
+		for {
+			found, err = r.poll(&event)
+			if found || err != nil || !r.computing() || ctx.Err() != nil || r.ready.isClosed() {
+				return found || err != nil
+			}
+		}
+	}
+	for {
+		if err := ctx.Err(); err != nil {
+			return Event{}, err
+		}
+		if r.ready.isClosed() {
+			return Event{}, errClosed
+		}
+		if poll() {
+			return event, err
+		}
+		if r.ready.wait(ctx, poll); found || err != nil {
+			return event, err
+		}
+	}
+}
+
+// take is next without the events of steps that Step has left.
+func (r *Run) take(ctx context.Context) (Event, error) {
+	for {
+		event, err := r.next(ctx)
+		if err != nil || !event.left {
+			return event, err
+		}
+	}
+}
+
+// poll takes an event of the library, if there is one.
+func (r *Run) poll(event *Event) (bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.c == nil {
+		return false, errClosed
+	}
+	timeout := C.int64_t(0)
+	if r.computes && r.unfinished > 0 {
+		timeout = C.int64_t(computeTime)
+	}
+	c := C.weft_event{size: C.sizeof_weft_event}
+	status := C.weft_run_poll(r.c, &c, timeout)
+	if status <= 0 {
+		return false, r.failed(status, nil)
+	}
+	*event = r.fromEvent(&c)
+	return true, nil
+}
+
+// computing reports whether the goroutine that waits for the run has to compute.
+func (r *Run) computing() bool { return r.computes && r.busy() }
+
+// busy reports whether a step or save is not finished.
+func (r *Run) busy() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.unfinished > 0
+}
+
+var errClosed = &Error{Status: ESTATE, Text: "the run is closed"}

@@ -1,0 +1,164 @@
+package weft_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+
+	"weft"
+)
+
+// Cancels a step before its end, in a run without and with threads.
+func TestACanceledStepIsFinishedByTheNextCall(t *testing.T) {
+	for _, threads := range []int{0, 1} {
+		model, batch := sine(t)
+		run := start(t, model, small, threads)
+		steps(t, run, batch, 3)
+		expected := digest(t, run)
+
+		run = start(t, model, small, threads)
+		steps(t, run, batch, 1)
+		ctx, cancel := context.WithCancel(background)
+		stepped := make(chan error)
+		go func() {
+			_, err := run.Step(ctx, weft.Train, batch...)
+			stepped <- err
+		}()
+		cancel()
+		if err := <-stepped; err != nil && !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+		if _, err := run.Step(ctx, weft.Train, batch...); !errors.Is(err, context.Canceled) {
+			t.Fatal("a step with a canceled context:", err)
+		}
+		for n := 0; digest(t, run) != expected; n++ { // the step was canceled before or after its submission, or not at all
+			if n == 2 {
+				t.Fatal("the steps are not those of a run without cancellation")
+			}
+			steps(t, run, batch, 1)
+		}
+	}
+}
+
+func TestCancelAndCloseEndAWait(t *testing.T) {
+	for _, threads := range []int{0, 1} {
+		model, _ := sine(t)
+		run := start(t, model, small, threads)
+		ended := make(chan error)
+		poll := func(ctx context.Context) {
+			_, err := run.Poll(ctx)
+			ended <- err
+		}
+		ctx, cancel := context.WithCancel(background)
+		go poll(ctx)
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Error("a poll with a canceled context:", err)
+		}
+		go poll(background)
+		run.Close()
+		if err := <-ended; !errors.Is(err, weft.ESTATE) {
+			t.Error("a poll of a closed run:", err)
+		}
+	}
+}
+
+func TestEventsArriveOnAChannel(t *testing.T) {
+	for _, threads := range []int{0, 1} {
+		model, batch := sine(t)
+		run := start(t, model, small, threads)
+		ctx, cancel := context.WithCancel(background)
+		events := run.Events(ctx)
+		for tag := uint64(0); tag < 3; tag++ {
+			try(t, run.Submit(weft.Train, tag, batch...))
+		}
+		try(t, run.Submit(weft.Forward, 3, batch...))
+		try(t, run.SubmitSave(t.TempDir(), weft.SaveConfig{}, 4))
+		var final []uint64
+		outputs := 0
+		for len(final) < 5 {
+			event := <-events
+			try(t, event.Err)
+			switch event.Kind {
+			case weft.MicroBatchEvent:
+				for _, output := range event.Outputs {
+					outputs += len(output.Float32())
+				}
+			case weft.DoneEvent, weft.SavedEvent:
+				final = append(final, event.Tag)
+			}
+		}
+		if outputs != 64 || final[0] != 0 || final[4] != 4 {
+			t.Error("outputs and final events:", outputs, final)
+		}
+		cancel()
+		if event, open := <-events; open {
+			t.Error("an event after the context has ended:", event)
+		}
+		steps(t, run, batch, 1)
+		if err := run.Submit(weft.Train, ^uint64(0), batch...); !errors.Is(err, weft.EINVAL) {
+			t.Error("the tag of Step:", err)
+		}
+	}
+}
+
+func TestStepRefusesToTakeTheEventsOfSubmit(t *testing.T) {
+	model, batch := sine(t)
+	run := start(t, model, small, 0)
+	try(t, run.Submit(weft.Train, 7, batch...))
+	if _, err := run.Step(background, weft.Train, batch...); !errors.Is(err, weft.ESTATE) {
+		t.Error("a step while another is not finished:", err)
+	}
+	for {
+		event, err := run.Poll(background)
+		try(t, err)
+		if event.Tag != 7 {
+			t.Error("tag", event.Tag)
+		}
+		if event.Kind == weft.DoneEvent {
+			break
+		}
+	}
+	steps(t, run, batch, 1)
+}
+
+// A goroutine that waits needs no thread of the operating system.
+func TestWaitsDoNotBlockThreads(t *testing.T) {
+	model, _ := sine(t)
+	ctx, cancel := context.WithCancel(background)
+	defer cancel()
+	before := threads(t)
+	var all []<-chan weft.Event
+	for i := 0; i < 100; i++ {
+		all = append(all, start(t, model, small, 0).Events(ctx))
+	}
+	after := threads(t)
+	cancel()
+	for _, events := range all {
+		<-events
+	}
+	if after > before+20 {
+		t.Errorf("%d threads before and %d while 100 goroutines wait", before, after)
+	}
+}
+
+func threads(t *testing.T) int {
+	file, err := os.Open("/proc/self/status")
+	try(t, err)
+	defer file.Close()
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		if name, value, _ := strings.Cut(lines.Text(), ":"); name == "Threads" {
+			n := 0
+			for _, digit := range strings.TrimSpace(value) {
+				n = 10*n + int(digit-'0')
+			}
+			return n
+		}
+	}
+	t.Fatal("/proc/self/status has no Threads")
+	return 0
+}
