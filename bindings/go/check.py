@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Runs one kind of test of the Go binding against the library of a build folder. Exits with 77 if a tool is missing.
 
-usage: check.py vet|test|checked BUILD_ROOT
+usage: check.py vet|test|checked|examples BUILD_ROOT
 
 vet: go vet, and the layout of gofmt. test: the tests and the examples of the documentation. checked: the same with the race detector and
-with all checks of pointers that Go passes to C.
+with all checks of pointers that Go passes to C. examples: the example programs, whose output is that of the programs in C.
 """
 import os
 import pathlib
@@ -18,11 +18,19 @@ import sys
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = HERE.parents[1]
 
+# Example -> the options with which it runs.
+EXAMPLES = {
+    "gpipe": ["", "--in-process", "--stages 3 --schedule 1f1b", "--stages 1"],
+    "inference": ["", "--in-process"],
+    "mesh_2d": ["", "--in-process", "--data 1 --stages 2 --schedule gpipe"],
+}
+
 
 def environment(build):
     """Finds the library in the build folder, and keeps what go writes there. No network is used."""
     return dict(
         os.environ,
+        CC="cc",  # not that of the build: go does not find the options of a compiler behind ccache
         CGO_CFLAGS=f"-O1 -I{SOURCE / 'include'}",
         CGO_ENABLED="1",
         GOCACHE=str(build / "bindings" / "go" / "cache"),
@@ -66,13 +74,28 @@ def checked(env):
     run("go", "test", *race, "-exec", "env GOGC=1", "./...", env=env)
 
 
+def examples(env, build):
+    programs = build / "bindings" / "go"
+    run("go", "build", "-o", str(programs) + "/", "./examples/...", env=env)
+    for name, cases in EXAMPLES.items():
+        for options in cases:
+            print("$", name, options, flush=True)
+            found, expected = (subprocess.run([folder / name, *options.split()], env=env, stdout=subprocess.PIPE, text=True, check=True).stdout
+                               for folder in (programs, build / "examples"))
+            if found != expected:
+                sys.exit(f"{found}\nThe output of the program in C is\n{expected}")
+
+
 def main():
     what, build = sys.argv[1], pathlib.Path(sys.argv[2])
     missing = [tool for tool in ("go", "gofmt", "cc", "pkg-config") if not shutil.which(tool)]
     if missing:
         print("skipped: there is no", ", ".join(missing))
         sys.exit(77)
-    {"vet": vet, "test": test, "checked": checked}[what](environment(build))
+    if what == "examples":
+        examples(environment(build), build)
+    else:
+        {"vet": vet, "test": test, "checked": checked}[what](environment(build))
 
 
 main()

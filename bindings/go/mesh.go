@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"context"
+	"os/exec"
 	"runtime"
 	"sync"
 	"time"
@@ -53,6 +54,8 @@ func (m *MeshConfig) fill(c *C.weft_mesh_config, own *memory) {
 type Mesh struct {
 	mu sync.RWMutex // Close waits for other calls
 	c  *C.weft_mesh
+
+	processes []*exec.Cmd // of Spawn
 }
 
 // Listen makes the mesh of rank 0, which listens on a thread of the library.
@@ -78,21 +81,25 @@ func open(config *MeshConfig, call func(*C.weft_mesh_config, **C.weft_mesh, *C.w
 	if err := failed(call(&c, &mesh.c, err), err); err != nil {
 		return nil, err
 	}
-	runtime.SetFinalizer(mesh, (*Mesh).Close)
+	runtime.SetFinalizer(mesh, (*Mesh).free)
 	return mesh, nil
 }
 
-// Close frees the mesh. Close its run first.
+// Close frees the mesh. Close its run first. If Spawn started processes, Close waits for them.
 func (m *Mesh) Close() error {
 	if m == nil {
 		return nil
 	}
+	m.free()
+	return m.wait()
+}
+
+func (m *Mesh) free() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	C.weft_mesh_free(m.c)
 	m.c = nil
 	runtime.SetFinalizer(m, nil)
-	return nil
 }
 
 // Cancel ends all present and future calls on the mesh in this process with ECANCELED. The run ends on the other ranks as well.

@@ -46,7 +46,8 @@ def build_c(source, out, env):
 
 def build_go(source, out, env):
     """An empty project that has the program of the binding's README and the installed module."""
-    env.update(GOCACHE=str(out.parents[2] / "bindings" / "go" / "cache"), GOFLAGS="-mod=mod -buildvcs=false", GOPROXY="off", GOTOOLCHAIN="local", CGO_ENABLED="1")
+    cache = out.parents[2] / "bindings" / "go" / "cache"
+    env.update(CC="cc", CGO_ENABLED="1", GOCACHE=str(cache), GOFLAGS="-mod=mod -buildvcs=false", GOPROXY="off", GOTOOLCHAIN="local")
     project = out / "project"
     shutil.rmtree(project, ignore_errors=True)
     project.mkdir()
