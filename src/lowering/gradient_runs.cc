@@ -35,9 +35,10 @@ std::vector<std::vector<StageSum>> sums_of_stages(const Model& model, const Step
   return out;
 }
 
-RunOfSum cut_runs(const Model& model, const PlanConfig& config, const std::vector<StageSum>& sums) {
-  RunOfSum out;
+void add_runs(const Model& model, const PlanConfig& config, const std::vector<StageSum>& sums,
+              RunOfSum& runs) {
   int32_t run = 0;
+  for (const auto& [sum, before] : runs) run = std::max(run, before + 1);
   int64_t bytes = 0;
   NodeId node = -1;
   for (const StageSum& sum : sums) {
@@ -48,9 +49,8 @@ RunOfSum cut_runs(const Model& model, const PlanConfig& config, const std::vecto
     }
     node = sum.node;
     bytes = sum_of_bytes(bytes, padded_bytes(model.param(sum.param).desc()));
-    out[{sum.param, sum.sum}] = run;
+    runs[{sum.param, sum.sum}] = run;
   }
-  return out;
 }
 
 std::vector<RunOfSum> gradient_runs(const Plan& plan) {
@@ -60,12 +60,18 @@ std::vector<RunOfSum> gradient_runs(const Plan& plan) {
   const auto sums = sums_of_stages(*plan.model, mode.graph, plan.stage_of_node, plan.stages());
   for (size_t position = 0; position < out.size(); ++position) {
     std::vector<StageSum> made;
+    int32_t stage = -1;
     for (const Action& action : mode.schedule.rows[position]) {
       if (action.kind != Kind::B && action.kind != Kind::W) continue;
-      const std::vector<StageSum>& own = sums[static_cast<size_t>(action.stage)];
-      made.insert(made.end(), own.begin(), own.end());
+      const auto segment = static_cast<size_t>(action.stage);
+      if (plan.segments[segment].stage != stage) {
+        add_runs(*plan.model, plan.config, made, out[position]);
+        made.clear();
+      }
+      stage = plan.segments[segment].stage;
+      made.insert(made.end(), sums[segment].begin(), sums[segment].end());
     }
-    out[position] = cut_runs(*plan.model, plan.config, made);
+    add_runs(*plan.model, plan.config, made, out[position]);
   }
   return out;
 }

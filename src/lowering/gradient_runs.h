@@ -32,8 +32,10 @@ std::vector<std::vector<StageSum>> sums_of_stages(const Model& model, const Step
 // The run of each sum that is not kept, by parameter and sum. A parameter is in runs only if all
 // its uses are in one stage, so that they end from the last to the first.
 using RunOfSum = std::map<std::pair<ParamId, int32_t>, int32_t>;
-// `sums`: of the stages of a position, in the order of their backward.
-RunOfSum cut_runs(const Model& model, const PlanConfig& config, const std::vector<StageSum>& sums);
+// Adds the runs of a stage of the pipeline to those of its position. `sums`: in the order of the
+// backward.
+void add_runs(const Model& model, const PlanConfig& config, const std::vector<StageSum>& sums,
+              RunOfSum& runs);
 // Per position.
 std::vector<RunOfSum> gradient_runs(const Plan& plan);
 

@@ -70,9 +70,11 @@ struct StageTraffic {
 StageHoldings holdings_of(const StageWork& work, const StageTraffic& traffic, const Model& model,
                           const StepGraph& graph, const Shapes& shapes);
 
-// The number of places of a holding of this stage. Tensors that arrive have `slack` more, so that
-// the next message can arrive while the rank computes. Every `turn`-th micro-batch is on one rank.
-int32_t places_of(const Holding& holding, int32_t stage, const StageTimes& times, int32_t slack,
-                  int32_t turn);
+// The number of places of a holding of this stage of the pipeline, as its readers. Tensors that
+// arrive have `slack` more, so that the next message can arrive while the rank computes. Every
+// `turn`-th micro-batch is on one rank.
+int32_t places_of(const Holding& holding, int32_t stage,
+                  const std::vector<Holding::Reader>& readers, const StageTimes& times,
+                  int32_t slack, int32_t turn);
 
 }  // namespace weft

@@ -66,9 +66,17 @@ class RankLayout {
     return {static_cast<int32_t>(program_.rings.size() - 1), 0};
   }
 
+  int32_t stage_of(int32_t segment) const {
+    return plan_.segments[static_cast<size_t>(segment)].stage;
+  }
+  int32_t places(const Holding& holding, int32_t stage) const {
+    std::vector<Holding::Reader> readers = holding.readers;
+    for (Holding::Reader& reader : readers) reader.stage = stage_of(reader.stage);
+    return places_of(holding, stage_of(stage), readers, times_, plan_.config.slack, own_.stride);
+  }
+
   void place(int32_t stage, const Holding& holding) {
-    const int32_t count =
-        std::min(places_of(holding, stage, times_, plan_.config.slack, own_.stride), own_.count());
+    const int32_t count = std::min(places(holding, stage), own_.count());
     const Place ring = add_ring(holding.bytes, count, own_.stride);
     for (const Holding::Tensor& t : holding.tensors)
       (t.again ? places(stage).again : places(stage).first)[t.id] = {ring.ring, t.offset};
@@ -195,7 +203,8 @@ Crossings::Crossings(const Plan& plan, const ModePlan& mode, const std::vector<S
     if (e.from_stage >= 0) {
       auto& readers_there = traffic[static_cast<size_t>(e.from_stage)].shared[e.tensor];
       // The controller always has memory for them.
-      if (e.to_stage >= 0) readers_there.push_back({e.to_stage, life(e.to_stage, e.tensor).first});
+      if (e.to_stage >= 0)
+        readers_there.push_back({e.to_stage, e.kind == EdgeKind::gradient ? kPhaseI : kPhaseF});
     }
     if (e.to_stage >= 0) traffic[static_cast<size_t>(e.to_stage)].arrivals.push_back(e.tensor);
   }

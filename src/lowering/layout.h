@@ -41,7 +41,7 @@ struct ModeLayout {
 constexpr int32_t kScratchRing = 1;  // of RankProgram::rings
 
 // Fills the rings, edges and bytes of mode.ranks and the places of mode.edges. `times`: the
-// lock-step order of the mode's schedule.
+// lock-step order of the pipeline.
 ModeLayout lay_out(const Plan& plan, const Shapes& shapes, const StageTimes& times,
                    std::vector<StageWork> work, ModePlan& mode);
 

@@ -6,6 +6,7 @@
 #include "lowering/edges.h"
 #include "lowering/lower.h"
 #include "lowering/recompute.h"
+#include "lowering/segments.h"
 #include "tensor/byte_count.h"
 
 namespace weft {
@@ -21,28 +22,48 @@ struct Proof {
   StageTimes times;
 };
 
-Status prove(const ModePlan& mode, std::vector<StageEdge> edges, int32_t slack, Proof& proof) {
+// `order`: of the pipeline. A segment of a stage runs when the stage does. Schedules that only the
+// tensors of this model permit are rare.
+StageTimes times_of(const Plan& plan, const Schedule& order, const std::vector<StageEdge>& edges) {
+  StageTimes chain = lock_step_of_chain(order);
+  if (!chain.empty()) return chain;
+  std::vector<StageEdge> own;
+  for (StageEdge edge : edges) {
+    edge.from = plan.segments[static_cast<size_t>(edge.from)].stage;
+    edge.to = plan.segments[static_cast<size_t>(edge.to)].stage;
+    if (edge.from < edge.to) own.push_back(edge);
+  }
+  return lock_step(order, own);
+}
+
+Status prove(const Plan& plan, const ModePlan& mode, const Schedule& order,
+             std::vector<StageEdge> edges, Proof& proof) {
   if (proof.schedule && *proof.schedule == mode.schedule && proof.edges == edges) return {};
-  auto checked = check_schedule(mode.schedule, edges, slack);
+  auto checked = check_schedule(mode.schedule, edges, plan.config.slack);
   if (!checked.ok()) return checked.status().within(cat("schedule of mode ", mode_name(mode.mode)));
   proof.schedule = mode.mode == Mode::train ? nullptr : &mode.schedule;
+  proof.times = times_of(plan, order, edges);
   proof.edges = std::move(edges);
   proof.checked = checked.take();
-  proof.times = lock_step(mode.schedule, proof.edges);
   return {};
 }
 
-Result<ModeLayout> lay_out_mode(Plan& plan, const Shapes& shapes, ModePlan& mode,
+// `order`: of the pipeline, without actions for recompute.
+Result<ModeLayout> lay_out_mode(Plan& plan, const Shapes& shapes, Schedule order, ModePlan& mode,
                                 const std::vector<int32_t>& segments, Proof& proof) {
   std::vector<StageWork> work = make_work(mode.graph, plan.stage_of_node, mode.schedule, segments);
   if (mode.mode == Mode::train) {
-    std::vector<bool> again;
-    for (const StageWork& stage : work) again.push_back(!stage.calls[kPhaseR].empty());
+    std::vector<bool> again, wanted(static_cast<size_t>(order.stages), false);
+    for (size_t s = 0; s < work.size(); ++s) {
+      again.push_back(!work[s].calls[kPhaseR].empty());
+      if (segments[s] > 0) wanted[static_cast<size_t>(plan.segments[s].stage)] = true;
+    }
     add_recompute(mode.schedule, std::move(again));
+    add_recompute(order, std::move(wanted));
   }
   mode.edges = make_edges(plan, mode, work);
   std::vector<int32_t> edge_of;
-  WEFT_TRY(prove(mode, stage_edges(plan, mode, work, &edge_of), plan.config.slack, proof));
+  WEFT_TRY(prove(plan, mode, order, stage_edges(plan, mode, work, &edge_of), proof));
   ModeLayout layout = lay_out(plan, shapes, proof.times, std::move(work), mode);
   // The checker proved the schedule with these numbers of places; the layout must provide at least
   // as many.
@@ -76,10 +97,11 @@ Status check_bytes(const std::vector<int64_t>& bytes) {
 // are the same for all ranks.
 class Fit {
  public:
-  Fit(Plan& plan, const Shapes& shapes, const Schedule& schedule, std::vector<int32_t>& segments,
-      Proof& proof, ModeLayout& layout)
+  Fit(Plan& plan, const Shapes& shapes, const Schedule& order, const Schedule& schedule,
+      std::vector<int32_t>& segments, Proof& proof, ModeLayout& layout)
       : plan_(plan),
         shapes_(shapes),
+        order_(order),
         schedule_(schedule),
         segments_(segments),
         proof_(proof),
@@ -156,7 +178,7 @@ class Fit {
   }
   Status again() {
     train().schedule = schedule_;
-    WEFT_TRY_ASSIGN(layout_, lay_out_mode(plan_, shapes_, train(), segments_, proof_));
+    WEFT_TRY_ASSIGN(layout_, lay_out_mode(plan_, shapes_, order_, train(), segments_, proof_));
     return {};
   }
 
@@ -192,7 +214,8 @@ class Fit {
         }
         if (any) WEFT_TRY(again());
         for (const auto& stages : stages_of_)
-          if (j < stages.size() && written[stages[j]] == 0)
+          if (j < stages.size() && written[stages[j]] == 0 &&
+              !work[stages[j]].calls[kPhaseR].empty())
             options_[stages[j]].push_back(
                 measured(stages[j], length, remade_seconds(work[stages[j]], times).total()));
       }
@@ -211,7 +234,7 @@ class Fit {
 
   Plan& plan_;
   const Shapes& shapes_;
-  const Schedule& schedule_;
+  const Schedule &order_, &schedule_;
   std::vector<int32_t>& segments_;
   Proof& proof_;
   ModeLayout& layout_;
@@ -225,15 +248,20 @@ Result<PlanLayout> lay_out_modes(Plan& plan, const Schedule& train) {
   WEFT_TRY(check_bytes(plan.permanent_bytes));
   PlanLayout out{.shapes = Shapes(*plan.model, plan.config), .modes = {}};
   WEFT_TRY_ASSIGN(const Recompute recompute, parse_recompute(plan.config.recompute));
-  std::vector<int32_t> segments = segments_of(recompute, train);
+  const Schedule segmented = with_segments(train, plan.segments, plan.config.shard_ranks);
+  std::vector<int32_t> segments = segments_of(recompute, segmented);
   plan.arena_bytes = plan.permanent_bytes;
   Proof proof;
   for (ModePlan& mode : plan.modes) {
     if (!mode.present) continue;
     ModeLayout& layout = out.modes[static_cast<size_t>(mode.mode)];
-    WEFT_TRY_ASSIGN(layout, lay_out_mode(plan, out.shapes, mode, segments, proof));
+    Schedule order = train;
+    if (mode.mode != Mode::train) {
+      WEFT_TRY_ASSIGN(order, make_forward(train, mode.schedule.micro_batches));
+    }
+    WEFT_TRY_ASSIGN(layout, lay_out_mode(plan, out.shapes, order, mode, segments, proof));
     if (mode.mode == Mode::train && recompute.kind == Recompute::Kind::fit)
-      WEFT_TRY(Fit(plan, out.shapes, train, segments, proof, layout).run());
+      WEFT_TRY(Fit(plan, out.shapes, order, segmented, segments, proof, layout).run());
     for (size_t r = 0; r < mode.ranks.size(); ++r)
       plan.arena_bytes[r] =
           std::max(plan.arena_bytes[r], sum_of_bytes(plan.permanent_bytes[r], mode.ranks[r].bytes));

@@ -11,8 +11,8 @@ struct PlanLayout {
 };
 
 // Fills the edges and the memory of the ranks of all modes that have a graph and a schedule, and
-// arena_bytes. `train` is the training schedule without actions for recompute. Errors name the mode
-// or the rank.
+// arena_bytes. `train` is the training schedule of the pipeline without actions for recompute.
+// Errors name the mode or the rank.
 Result<PlanLayout> lay_out_modes(Plan& plan, const Schedule& train);
 void write_modes(Plan& plan, const PlanLayout& layout);
 

@@ -44,25 +44,49 @@ void CutSearch::start(std::vector<size_t> first_nodes) {
 
 CutSearch::Judged CutSearch::judge(const std::vector<size_t>& first) {
   Judged out;
-  std::vector<std::vector<RunOfNodes>> stages(limits_.size());
   for (size_t s = 0; s < first.size(); ++s) {
-    const size_t end = s + 1 < first.size() ? first[s + 1] : time_.size() - 1,
-                 r = rank_of_stage_[s];
-    stages[r].push_back({s, first[s], end});
+    const size_t end = s + 1 < first.size() ? first[s + 1] : nodes(), r = rank_of_stage_[s];
     const double time = (time_[end] - time_[first[s]]) / speeds_[r];
     if (time <= out.slowest) continue;
     out.slowest = time;
     out.rank = r;
   }
   int64_t most = 0;
-  for (size_t r = 0; r < stages.size(); ++r) {
-    if (stages[r].empty() || limits_[r] == kNoLimit) continue;
-    const int64_t over = std::max<int64_t>(0, bytes_.of_rank(stages[r]) - limits_[r]);
+  const std::vector<RankBytes> ranks = bytes_.of_ranks(first);
+  const size_t shares = ranks.size() / limits_.size();
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const size_t r = i / shares;
+    const int64_t over = std::max<int64_t>(0, ranks[i].all - limits_[r]);
     out.excess = sum_of_bytes(out.excess, over);
     if (over > most) out.rank = r;
     most = std::max(most, over);
   }
   return out;
+}
+
+void CutSearch::try_all() {
+  constexpr int32_t kTried = 1 << 13;
+  int32_t left = kTried;
+  std::vector<size_t> first = {0};
+  if (extend(first, left)) start(std::move(first));
+}
+
+bool CutSearch::extend(std::vector<size_t>& first, int32_t& left) {
+  if (--left < 0) return false;
+  const size_t s = first.size() - 1, stages = rank_of_stage_.size(), r = rank_of_stage_[s];
+  if (s + 1 == stages) return fits(first);
+  std::vector<RunOfNodes> own;
+  for (size_t i = 0; i < s; ++i)
+    if (rank_of_stage_[i] == r) own.push_back({i, first[i], first[i + 1]});
+  own.push_back({s, first[s], 0});
+  for (size_t end = first[s] + 1; end + (stages - 1 - s) <= nodes(); ++end) {
+    own.back().end = end;
+    if (bytes_.least_of(own) > limits_[r]) break;
+    first.push_back(end);
+    if (extend(first, left)) return true;
+    first.pop_back();
+  }
+  return false;
 }
 
 // Cuts that reduce the stages of a rank. The next stages may pass nodes on to later ones. A move of
@@ -85,11 +109,11 @@ std::vector<std::vector<size_t>> CutSearch::moves(const std::vector<size_t>& fir
 // With the stages from `first` to `last` beginning 1, 2 and 3 nodes earlier or later.
 void CutSearch::add_shifted(const std::vector<size_t>& from, size_t first, size_t last, int64_t way,
                             std::vector<std::vector<size_t>>& out) const {
-  for (const int64_t nodes : {1, 2, 3}) {
+  for (const int64_t shift : {1, 2, 3}) {
     std::vector<size_t> moved = from;
     for (size_t s = first; s <= last; ++s)
-      moved[s] = static_cast<size_t>(static_cast<int64_t>(moved[s]) + way * nodes);
-    bool sound = moved.back() < time_.size() - 1;  // a negative one wraps around
+      moved[s] = static_cast<size_t>(static_cast<int64_t>(moved[s]) + way * shift);
+    bool sound = moved.back() < nodes();  // a negative one wraps around
     for (size_t s = 1; s < moved.size(); ++s) sound = sound && moved[s] > moved[s - 1];
     if (sound) out.push_back(std::move(moved));
   }

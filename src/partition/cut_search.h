@@ -1,5 +1,6 @@
-// Cuts for ranks with several stages. Their limit applies to the sum of the stages, which a search
-// from stage to stage does not know.
+// Cuts by the bytes of all stages together: for ranks with several stages, whose limit applies to
+// the sum of the stages, and for tensors that skip stages. A search from stage to stage knows
+// neither.
 #pragma once
 
 #include "partition/run_bytes.h"
@@ -16,9 +17,12 @@ class CutSearch {
 
   // Starts from these first nodes of stages. Several starts can be tried.
   void start(std::vector<size_t> first_nodes);
+  // Starts from any cuts that are within the limits, if there are some among a few thousand.
+  void try_all();
 
   const std::vector<size_t>& best() const { return best_; }
   bool fits() const { return judged_.excess == 0; }
+  bool fits(const std::vector<size_t>& first_nodes) { return judge(first_nodes).excess == 0; }
 
  private:
   struct Judged {
@@ -31,6 +35,9 @@ class CutSearch {
     }
   };
   Judged judge(const std::vector<size_t>& first);
+  size_t nodes() const { return time_.size() - 1; }
+  // Whether the cuts, or cuts that continue them, are within the limits; `first` then has these.
+  bool extend(std::vector<size_t>& first, int32_t& left);
   std::vector<std::vector<size_t>> moves(const std::vector<size_t>& first, size_t rank) const;
   void add_shifted(const std::vector<size_t>& from, size_t first, size_t last, int64_t way,
                    std::vector<std::vector<size_t>>& out) const;

@@ -1,9 +1,6 @@
-// The bytes of any run of nodes as a stage of a schedule, for partitions under a limit: the bytes
-// that the plan of such stages has. The same functions count them (holdings.h, parameters.h,
-// gradient_runs.h, units.h). All nodes before the run count as one stage, and all nodes after it as
-// another. A tensor that skips stages may therefore be held longer, and ranks that share a stage
-// may exchange tensors in another order. Units are cut as if the rank had no other stage. All
-// stages that recompute by the configuration count as if they had something to recompute.
+// The bytes of any run of nodes as a stage of a schedule, and of ranks with such stages, before
+// there is a plan. They are the bytes that the plan of these stages has: the same functions count
+// them (holdings.h, parameters.h, gradient_runs.h, units.h), for the same order (lock_step.h).
 #pragma once
 
 #include <array>
@@ -21,6 +18,20 @@
 
 namespace weft {
 
+struct RankBytes {
+  int64_t all = 0;                 // of the largest of its modes
+  int64_t least = 0;               // a rank with more nodes in its last stage needs no less
+  int64_t train = 0, scratch = 0;  // of training, and the part for scratch memory
+
+  int64_t kept() const { return train - scratch; }
+};
+
+struct RemadeCalls {
+  int32_t forward = 0;  // calls of a segment
+  bool any = false;     // whether it recomputes some of them
+  NodeTimes time;       // of a micro-batch for that
+};
+
 class RunBytes {
  public:
   // `config`: of all ranks. `train`: the schedule of training that a replica has, or only forward
@@ -28,82 +39,124 @@ class RunBytes {
   static Result<RunBytes> make(const Model& model, const PlanConfig& config, const OpNodes& ops,
                                Schedule train);
 
-  // The bytes of a stage with the nodes `begin` to `end` - 1: of the largest of its ranks.
+  // Another order of the same actions.
+  void set_order(Schedule train);
+  // Per stage and segment of it (segments.h): forward calls that are recomputed together, 0: none.
+  using Again = std::vector<std::vector<int32_t>>;
+  void set_recompute(Again again);
+  const Again& recompute() const { return again_; }
+
+  // The bytes of a stage with the nodes `begin` to `end` - 1: of the largest of its ranks, if all
+  // nodes before them are in the stage before, and all nodes after them in the stage after. A
+  // tensor that skips stages needs more.
   BytesOfRun of(const RunOfNodes& nodes);
-  // The bytes of a rank with all these stages.
-  int64_t of_rank(const std::vector<RunOfNodes>& stages);
+  // The bytes of ranks whose stages begin at these nodes: of the largest replica. Ranks that share
+  // the stages of a rank of the schedule are adjacent.
+  std::vector<RankBytes> of_ranks(const std::vector<size_t>& first);
+  // A rank with these stages, and with others, needs no less.
+  int64_t least_of(const std::vector<RunOfNodes>& stages);
   // The bytes of a micro-batch that the run keeps from forward to backward.
   int64_t kept(size_t begin, size_t end);
-  // Adds the bytes of a stage: those that each micro-batch keeps between actions, and parameters.
-  // Messages in transit are not included.
-  void add_to(ScheduleCosts& costs, const RunOfNodes& run);
-  // Seconds of a micro-batch for the recomputation of the stage, by the times of the nodes.
-  NodeTimes remade(const RunOfNodes& run, const std::vector<NodeTimes>& times);
+  // Adds the bytes of the stages: those that each micro-batch keeps between actions, and
+  // parameters. Messages in transit are not included.
+  void add_to(ScheduleCosts& costs, const std::vector<size_t>& first);
+  // Per segment of a stage, by the times of the nodes of the model that is run.
+  std::vector<RemadeCalls> remade(size_t stage, const std::vector<size_t>& first,
+                                  const std::vector<NodeTimes>& times);
+  const Model& pieces() const { return *model_; }
 
  private:
-  // The bytes that a rank holds in one mode, for any stage: bytes of a slot by the time that it is
-  // held.
+  // A stage, by its distance, and one of the ranks that share it.
+  struct Peer {
+    int32_t stage, place;
+    auto operator<=>(const Peer&) const = default;
+  };
+  // The bytes that a rank holds in one mode: a slot by the time that it is held.
   struct Term {
     Holding::Kind kind;
-    int32_t first, last, side;  // -1, 1: the stage before or after it makes or reads it; 0: none
+    int32_t first, last;
     int64_t bytes;
+    TensorId tensor = -1;          // unless it is kept
+    int32_t read = kPhaseF;        // the phase in which other ranks read it
+    std::vector<Peer> peers = {};  // landing: its maker; shared: its readers in other stages
   };
   using Reads = std::vector<std::vector<ParamId>>;  // values of parameters, per unit of an action
   // One of the ranks that share the stage.
   struct Share {
     std::array<std::vector<Term>, kModes> terms;
+    std::array<std::map<TensorId, int32_t>, kModes> until;  // last phase that reads what arrives
     std::array<int64_t, kModes> scratch = {};
     std::array<std::vector<Reads>, kModes> reads;  // per action; if values are gathered
     std::vector<StageSum> sums;  // of accumulators that are not kept, in the order of the backward
-  };
-  // Of a rank of each share and replica: share * replicas + replica.
-  struct Parameters {
-    std::vector<int64_t> values, others;  // bytes
-    std::vector<int32_t> owner;           // per parameter: which of them; -1: another rank
   };
   struct Run {
     std::vector<Share> shares;
     bool complete = true;  // each of them has a node
   };
-  // The nodes before the run, of the run and after it as stages 0, 1 and 2.
+  // A stage, and its run with its surroundings.
+  struct Place {
+    RunOfNodes at;
+    const Run* run;
+  };
+  // Of a rank of each share and replica: share * replicas + replica.
+  struct Parameters {
+    std::vector<int64_t> values, others;  // bytes
+    std::vector<int32_t> owner;  // per parameter: which of them; -1: another rank. If values are
+                                 // gathered
+  };
+  // A run as stage 0, others by their distance.
   struct Cut {
+    std::vector<int32_t> stage_of_node;
     SegmentedStages segmented;
     std::vector<size_t> own;  // segments of the run
   };
   struct ModeInfo {
     StepGraph graph;
+    std::vector<std::vector<size_t>> readers;  // per tensor: calls
     Schedule schedule;
     StageTimes times;
-    int64_t sinks = 0;                               // bytes that the controller keeps
-    std::vector<std::map<int32_t, int32_t>> places;  // per stage: of a kind of term
+    int64_t sinks = 0;                                            // bytes that the controller keeps
+    std::vector<std::map<std::vector<int32_t>, int32_t>> places;  // per stage: known ones
   };
   using Works = std::map<size_t, StageWork>;  // per segment of the run
   struct Borders {
     StageTraffic traffic;
-    std::map<TensorId, int32_t> side;   // as of Term
+    std::map<TensorId, std::vector<Peer>> peers;
     std::map<TensorId, int32_t> until;  // the last phase in which other segments of the run read it
   };
 
   RunBytes(const Model& model, const PlanConfig& config, const OpNodes& ops)
-      : config_(config), ops_(ops), whole_(&model) {}
+      : config_(config), ops_(ops), whole_(&model), slack_(std::max(config.slack, 1)) {}
   void index_nodes();
-  Status add_mode(Mode mode, const Schedule& train);
-  Cut cut_at(size_t begin, size_t end) const;
-  const Run& run(size_t s, size_t begin, size_t end);
+  Status add_mode(Mode mode);
+  void set_times();
+  int32_t slack_at(const std::vector<size_t>& first) const;
+  // The distances of the stages that exchange tensors with the run; empty: all are adjacent.
+  std::vector<int32_t> surroundings(const RunOfNodes& at, const std::vector<size_t>& first) const;
+  // `first`: of all stages; null: those around the run are adjacent.
+  static int32_t distance(const RunOfNodes& at, const std::vector<size_t>* first, size_t node);
+  Cut cut_at(const RunOfNodes& at, const std::vector<size_t>* first) const;
+  const Run& run(const RunOfNodes& at, const std::vector<size_t>* first);
+  std::vector<RunOfNodes> runs_at(const std::vector<size_t>& first) const;
   Works works_of(ModeInfo& mode, size_t s, const Cut& cut) const;
-  // Of a rank of each share.
-  std::vector<RunOfSum> runs_of(std::span<const RunOfNodes> stages);
-  int32_t share_of(std::span<const RunOfNodes> stages, NodeId node) const;
-  Parameters parameters_of(std::span<const RunOfNodes> stages);
-  int64_t slots_of(std::span<const RunOfNodes> stages, const ModeInfo& mode, size_t place,
-                   int32_t rank, const Parameters& parameters);
-  BytesOfRun sum_of(std::span<const RunOfNodes> stages);
   Borders borders_of(const ModeInfo& mode, const Works& works, size_t segment,
                      const Cut& cut) const;
   void add_sums(Run& run, const Cut& cut) const;
   void add_terms(Run& run, ModeInfo& mode, size_t s, const Cut& cut);
   void add_reads(Share& share, const ModeInfo& mode, size_t s, const StageWork& work) const;
-  int32_t places(ModeInfo& mode, size_t s, const Term& term);
+  // Of the ranks of a position of the pipeline with these stages: the largest replica of each
+  // share.
+  const std::vector<RankBytes>& sum_of(std::span<const Place> stages);
+  RankBytes sum_of(std::span<const Place> stages, ModeInfo& mode, size_t rank,
+                   const Parameters& parameters);
+  int32_t places(ModeInfo& mode, std::span<const Place> stages, size_t s, const Term& term,
+                 int32_t place);
+  std::vector<RunOfSum> runs_of(std::span<const Place> stages) const;
+  int32_t share_of(std::span<const Place> stages, NodeId node) const;
+  const Parameters& parameters_of(std::span<const Place> stages);
+  Parameters count_parameters(std::span<const Place> stages) const;
+  int64_t slots_of(std::span<const Place> stages, const ModeInfo& mode, size_t place, int32_t rank,
+                   const Parameters& parameters) const;
   int32_t own_micro_batches(const ModeInfo& mode, size_t s, int32_t replica) const;
   int32_t replicas_of(size_t s) const;
 
@@ -112,18 +165,23 @@ class RunBytes {
   const Model* whole_;
   std::shared_ptr<const Model> model_;  // what is run: pieces of the nodes
   Shapes shapes_;
-  std::vector<size_t> index_;                                 // per node of model_: into ops_
-  std::vector<int32_t> rank_of_stage_, versions_, segments_;  // per stage
-  std::vector<int32_t> replicas_;                             // per stage; empty: config.data
+  int32_t slack_;
+  Schedule train_;
+  std::vector<size_t> index_;              // per node of model_: into ops_
+  std::vector<std::vector<size_t>> near_;  // per node of ops_: those with a common tensor
+  std::vector<int32_t> versions_;          // per stage
+  Again again_;
   std::vector<bool> split_;
   std::vector<size_t> turn_;              // per stage: its backward, in the row of its rank
   std::vector<std::vector<Kind>> kinds_;  // per stage: of its actions
   std::vector<std::unique_ptr<ModeInfo>> modes_;
   std::vector<std::unordered_map<size_t, BytesOfRun>> known_;  // per stage: of begin and end
-  std::map<std::vector<size_t>, int64_t> known_ranks_;
-  size_t first_of_rank_0_ = 0;  // its first stage, which accounts for what the controller keeps
-  std::map<std::tuple<size_t, size_t, std::vector<Kind>, int32_t, int32_t>, Run>
-      runs_;  // begin, end; actions, recompute, replicas
+  std::map<std::vector<size_t>, std::vector<RankBytes>> known_ranks_;
+  std::map<std::vector<size_t>, Parameters> known_parameters_;
+  std::map<std::pair<std::vector<Kind>, std::vector<int32_t>>, size_t> forms_;
+  std::vector<size_t> form_;  // per stage: of its actions and recompute
+  // Begin, end, form, the stages around it.
+  std::map<std::tuple<size_t, size_t, size_t, std::vector<int32_t>>, Run> runs_;
 };
 
 }  // namespace weft

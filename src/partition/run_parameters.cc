@@ -1,6 +1,7 @@
 // The part of RunBytes that counts parameters, and their gathered values.
 #include <algorithm>
 #include <numeric>
+#include <set>
 
 #include "lowering/parameters.h"
 #include "lowering/units.h"
@@ -21,35 +22,38 @@ void RunBytes::add_sums(Run& run, const Cut& cut) const {
   }
 }
 
-std::vector<RunOfSum> RunBytes::runs_of(std::span<const RunOfNodes> stages) {
+std::vector<RunOfSum> RunBytes::runs_of(std::span<const Place> stages) const {
   std::vector<RunOfSum> out(static_cast<size_t>(config_.shard_ranks));
   if (!drops_gradients(*model_, config_)) return out;
-  std::vector<RunOfNodes> backward(stages.begin(), stages.end());
-  std::sort(backward.begin(), backward.end(), [this](const RunOfNodes& a, const RunOfNodes& b) {
-    return turn_[a.stage] < turn_[b.stage];
+  std::vector<Place> backward(stages.begin(), stages.end());
+  std::sort(backward.begin(), backward.end(), [this](const Place& a, const Place& b) {
+    return turn_[a.at.stage] < turn_[b.at.stage];
   });
-  for (size_t place = 0; place < out.size(); ++place) {
-    std::vector<StageSum> made;
-    for (const RunOfNodes& at : backward) {
-      const std::vector<StageSum>& own = run(at.stage, at.begin, at.end).shares[place].sums;
-      made.insert(made.end(), own.begin(), own.end());
-    }
-    out[place] = cut_runs(*model_, config_, made);
-  }
+  for (size_t share = 0; share < out.size(); ++share)
+    for (const Place& stage : backward)
+      add_runs(*model_, config_, stage.run->shares[share].sums, out[share]);
   return out;
 }
 
 // Which of the ranks that share the stages has the node; -1: another rank.
-int32_t RunBytes::share_of(std::span<const RunOfNodes> stages, NodeId node) const {
+int32_t RunBytes::share_of(std::span<const Place> stages, NodeId node) const {
   const size_t i = index_[static_cast<size_t>(node)];
-  const bool here = std::any_of(stages.begin(), stages.end(), [i](const RunOfNodes& run) {
-    return run.begin <= i && i < run.end;
+  const bool here = std::any_of(stages.begin(), stages.end(), [i](const Place& stage) {
+    return stage.at.begin <= i && i < stage.at.end;
   });
   return here ? place_of(*model_, node, config_.shard_ranks) : -1;
 }
 
-RunBytes::Parameters RunBytes::parameters_of(std::span<const RunOfNodes> stages) {
-  const int32_t replicas = replicas_of(stages.front().stage);
+const RunBytes::Parameters& RunBytes::parameters_of(std::span<const Place> stages) {
+  std::vector<size_t> key = {static_cast<size_t>(replicas_of(stages.front().at.stage))};
+  for (const Place& stage : stages) key.insert(key.end(), {stage.at.begin, stage.at.end});
+  const auto [known, fresh] = known_parameters_.try_emplace(std::move(key));
+  if (fresh) known->second = count_parameters(stages);
+  return known->second;
+}
+
+RunBytes::Parameters RunBytes::count_parameters(std::span<const Place> stages) const {
+  const int32_t replicas = replicas_of(stages.front().at.stage);
   const int32_t ranks = config_.shard_ranks * replicas;
   const std::vector<RunOfSum> runs = runs_of(stages);
   const auto candidates = [&](const Param& param) {
@@ -90,28 +94,31 @@ RunBytes::Parameters RunBytes::parameters_of(std::span<const RunOfNodes> stages)
   }
   for (size_t r = 0; r < slots.size(); ++r)
     for (const int64_t bytes : slots[r].bytes()) out.others[r] = sum_of_bytes(out.others[r], bytes);
+  if (config_.shard != "parameters") out.owner.clear();
   return out;
 }
 
 void RunBytes::add_reads(Share& share, const ModeInfo& mode, size_t s,
                          const StageWork& work) const {
-  const std::vector<Kind> forward = {Kind::F};
-  const RunOfSum runs = cut_runs(*model_, config_, share.sums);
+  RunOfSum runs;
+  add_runs(*model_, config_, share.sums, runs);
   const bool train = mode.graph.mode == Mode::train;
-  for (const Kind kind : train ? kinds_[s] : forward) {
+  std::set<Kind> kinds = {Kind::F};
+  if (train) kinds.insert(kinds_[s].begin(), kinds_[s].end());
+  if (!work.calls[kPhaseR].empty()) kinds.insert(Kind::R);
+  for (const Kind kind : kinds) {
     Reads& action = share.reads[static_cast<size_t>(mode.graph.mode)].emplace_back();
     for (const auto& unit : units_of(*model_, config_, work, kind, runs))
       action.push_back(reads_of(*model_, work, unit));
   }
 }
 
-int64_t RunBytes::slots_of(std::span<const RunOfNodes> stages, const ModeInfo& mode, size_t place,
-                           int32_t rank, const Parameters& parameters) {
+int64_t RunBytes::slots_of(std::span<const Place> stages, const ModeInfo& mode, size_t place,
+                           int32_t rank, const Parameters& parameters) const {
   GatherSlots slots;
-  for (const RunOfNodes& at : stages)
-    for (const Reads& action : run(at.stage, at.begin, at.end)
-                                   .shares[place]
-                                   .reads[static_cast<size_t>(mode.graph.mode)]) {
+  for (const Place& stage : stages)
+    for (const Reads& action :
+         stage.run->shares[place].reads[static_cast<size_t>(mode.graph.mode)]) {
       slots.begin_action();
       for (const std::vector<ParamId>& unit : action) {
         bool any = false;

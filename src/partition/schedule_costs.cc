@@ -45,14 +45,15 @@ Status add_bytes(const Model& model, const PlanConfig& config, const std::vector
   WEFT_TRY_ASSIGN(Schedule split,
                   make_zb_h1({.ranks = pipeline.ranks, .micro_batches = pipeline.micro_batches}));
   WEFT_TRY_ASSIGN(RunBytes bytes, RunBytes::make(model, config, ops, std::move(split)));
-  for (size_t s = 0, begin = 0, end = 0; s < stages; ++s, begin = end) {
-    while (end < ops.ids.size() &&
-           stage_of_node[static_cast<size_t>(ops.ids[end])] == static_cast<int32_t>(s))
-      ++end;
-    bytes.add_to(out, {s, begin, end});
-    const NodeTimes again = bytes.remade({s, begin, end}, times.empty() ? analysed : times);
-    out.input[s] += again.input;
-    out.weight[s] += again.weight;
+  const std::vector<size_t> first = first_nodes(ops, stage_of_node);
+  bytes.add_to(out, first);
+  const std::vector<NodeTimes> of_pieces =
+      times_of_pieces(bytes.pieces(), config.micro_batch_size, times.empty() ? analysed : times);
+  for (size_t s = 0; s < stages; ++s) {
+    for (const RemadeCalls& again : bytes.remade(s, first, of_pieces)) {
+      out.input[s] += again.time.input;
+      out.weight[s] += again.time.weight;
+    }
     // The activations that recompute auto will drop are not known yet. The order with one
     // micro-batch at a time leaves the most freedom.
     if (out.cap > 0 && config.recompute == "auto")

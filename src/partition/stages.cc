@@ -123,13 +123,11 @@ std::vector<size_t> first_nodes(const Partition& partition) {
   return {partition.first_node.begin(), partition.first_node.end()};
 }
 
-// For ranks with several stages: searches from cuts without a limit, by time, by parameters and
-// into equal numbers of nodes. If no cuts are within the limits, the result is the nearest to them.
+// Searches from these cuts, and from cuts by parameters and into equal numbers of nodes. If no cuts
+// are within the limits, the result is the nearest to them.
 Result<Partition> split_by_search(const Model& model, const OpNodes& ops, const NodeCosts& costs,
-                                  std::span<const StageRoom> rooms, const ChainLoads& loads,
-                                  CutSearch& search) {
-  const auto stages = static_cast<int32_t>(rooms.size());
-  WEFT_TRY_ASSIGN(const Partition by_time, partition_for(costs, loads, rooms));
+                                  const Partition& by_time, CutSearch& search) {
+  const int32_t stages = by_time.stages();
   search.start(first_nodes(by_time));
   if (!search.fits()) {
     WEFT_TRY_ASSIGN(const Partition by_parameters, split_by_parameters(model, ops, stages));
@@ -139,6 +137,7 @@ Result<Partition> split_by_search(const Model& model, const OpNodes& ops, const 
     WEFT_TRY_ASSIGN(const Partition even, partition_uniform(costs, stages));
     search.start(first_nodes(even));
   }
+  if (!search.fits()) search.try_all();
   const std::vector<int32_t> cuts(search.best().begin() + 1, search.best().end());
   return partition_at(costs, cuts);
 }
@@ -164,16 +163,16 @@ Result<Partition> split_for_machines(const Model& model, const PlanConfig& all,
   if (!cuts_by_bytes(config)) return partition_for(costs, loads, rooms);
   WEFT_TRY_ASSIGN(RunBytes bytes, RunBytes::make(model, all, ops, schedule));
   const std::vector<int64_t> limits = limits_of(config, schedule);
-  if (schedule.stages > schedule.ranks()) {
-    CutSearch search(ops, schedule, limits, config.machines.speeds, bytes);
-    return split_by_search(model, ops, costs, rooms, loads, search);
-  }
+  const bool one_each = schedule.stages <= schedule.ranks();
   loads.bytes = [&bytes](const RunOfNodes& run) { return bytes.of(run); };
-  for (size_t s = 0; s < rooms.size(); ++s)
+  for (size_t s = 0; one_each && s < rooms.size(); ++s)
     if (const int64_t limit = limits[static_cast<size_t>(schedule.rank_of_stage[s])];
         limit < kNoLimit)
       rooms[s].max_bytes = limit;
-  return partition_for(costs, loads, rooms);
+  WEFT_TRY_ASSIGN(Partition partition, partition_for(costs, loads, rooms));
+  CutSearch search(ops, schedule, limits, config.machines.speeds, bytes);
+  if (one_each && search.fits(first_nodes(partition))) return partition;
+  return split_by_search(model, ops, costs, partition, search);
 }
 
 }  // namespace
@@ -280,6 +279,14 @@ Result<std::vector<int32_t>> choose_stages(const Model& model, const PlanConfig&
       stage_of_node[static_cast<size_t>(id)] =
           stage_of_node[static_cast<size_t>(model.node(id).uses.front().node)];
   return stage_of_node;
+}
+
+std::vector<size_t> first_nodes(const OpNodes& ops, const std::vector<int32_t>& stage_of_node) {
+  std::vector<size_t> out;
+  for (size_t i = 0; i < ops.ids.size(); ++i)
+    if (stage_of_node[static_cast<size_t>(ops.ids[i])] == static_cast<int32_t>(out.size()))
+      out.push_back(i);
+  return out;
 }
 
 std::vector<std::string> cuts_of(const Model& model, const std::vector<int32_t>& stage_of_node) {

@@ -39,7 +39,9 @@ PlanConfig pipeline_config(const PlanConfig& config);
 Result<std::vector<int32_t>> choose_stages(const Model& model, const PlanConfig& all,
                                            int32_t stages);
 
-// The names of the first nodes of stages 1, 2, ...
+// The first nodes of the stages.
+std::vector<size_t> first_nodes(const OpNodes& ops, const std::vector<int32_t>& stage_of_node);
+// The names of those of stages 1, 2, ...
 std::vector<std::string> cuts_of(const Model& model, const std::vector<int32_t>& stage_of_node);
 
 }  // namespace weft

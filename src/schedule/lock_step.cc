@@ -73,7 +73,16 @@ StageTimes lock_step(const Schedule& schedule, const std::vector<StageEdge>& edg
       if (a.kind == Kind::W || a.kind == Kind::B) note(kPhaseW);
     }
   }
+  for (size_t r = 0; r < next.size(); ++r)
+    if (next[r] < schedule.rows[r].size()) return {};
   return times;
+}
+
+StageTimes lock_step_of_chain(const Schedule& schedule) {
+  std::vector<StageEdge> edges;
+  for (int32_t s = 0; s + 1 < schedule.stages; ++s)
+    edges.push_back({.from = s, .to = s + 1, .gradient = !schedule.forward_only});
+  return lock_step(schedule, edges);
 }
 
 int32_t slots_needed(const std::vector<int32_t>& begin, const std::vector<int32_t>& end) {

@@ -18,8 +18,11 @@ constexpr int32_t kPhases = 4;
 // is I and W. Empty: the stage has no such phase.
 using StageTimes = std::vector<std::array<std::vector<int32_t>, kPhases>>;
 
-// The schedule has passed check_schedule.
+// The schedule has passed check_schedule. Empty if its rows do not permit the edges.
 StageTimes lock_step(const Schedule& schedule, const std::vector<StageEdge>& edges);
+// The same if every stage uses a value of the stage before it, whatever tensors there are. Memory
+// is planned for this order, so that the stages of a plan do not affect it.
+StageTimes lock_step_of_chain(const Schedule& schedule);
 
 // Places for instances that are held from begin[k] to end[k], both ascending in k.
 int32_t slots_needed(const std::vector<int32_t>& begin, const std::vector<int32_t>& end);

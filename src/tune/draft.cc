@@ -127,7 +127,7 @@ Result<Draft> draft_of(Plan stages, const Schedule& train) {
   for (Mode m : {Mode::train, Mode::eval, Mode::infer}) WEFT_TRY(make_mode(plan, m, train));
   plan.owner_of_param = owners_of(plan);
   place_parameters(plan);
-  WEFT_TRY_ASSIGN(out.layout, lay_out_modes(plan, segmented));
+  WEFT_TRY_ASSIGN(out.layout, lay_out_modes(plan, train));
   return out;
 }
 

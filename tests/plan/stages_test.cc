@@ -5,11 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <random>
 #include <tuple>
 
 #include "base/text.h"
 #include "graph/presets.h"
 #include "plan/encode.h"
+#include "support/random_model.h"
 #include "tune/make_plan.h"
 
 namespace weft {
@@ -227,36 +229,78 @@ int64_t largest_rank(const Plan& plan) {
   return *std::max_element(plan.arena_bytes.begin(), plan.arena_bytes.end());
 }
 
-// Every cut is tried; the least that the largest rank can come to is a limit that must be kept.
-void expect_least_is_kept(const std::shared_ptr<const Model>& model, PlanConfig config) {
-  int64_t least = INT64_MAX;
-  for (const Node& node : model->nodes()) {
-    config.cuts = {node.name};
+// Of each plan with these stages, whatever nodes they begin at.
+void add_largest(const std::shared_ptr<const Model>& model, PlanConfig& config, size_t stages,
+                 size_t from, std::vector<int64_t>& out) {
+  if (config.cuts.size() + 1 == stages) {
     const auto plan = make_plan(model, config);
-    if (plan.ok()) least = std::min(least, largest_rank(*plan.value()));
+    if (plan.ok()) out.push_back(largest_rank(*plan.value()));
+    return;
   }
-  config.cuts.clear();
-  ASSERT_GT(largest_rank(*make_plan(model, config).value()), least);
-  config.memory_limit = least;
-  const auto kept = make_plan(model, config);
-  ASSERT_TRUE(kept.ok()) << kept.status().text();
-  EXPECT_EQ(largest_rank(*kept.value()), least);
-  config.memory_limit = least - 1;
+  for (size_t id = from; id < model->nodes().size(); ++id) {
+    config.cuts.push_back(model->nodes()[id].name);
+    add_largest(model, config, stages, id + 1, out);
+    config.cuts.pop_back();
+  }
+}
+
+// A limit is kept if some cuts keep it, and only then.
+void expect_kept_if_some_cuts_keep_it(const std::shared_ptr<const Model>& model, PlanConfig config,
+                                      size_t stages) {
+  std::vector<int64_t> all;
+  add_largest(model, config, stages, 0, all);
+  std::sort(all.begin(), all.end());
+  ASSERT_FALSE(all.empty());
+  for (const size_t i : {size_t{0}, all.size() / 16, all.size() / 4}) {
+    config.memory_limit = all[i];
+    const auto kept = make_plan(model, config);
+    ASSERT_TRUE(kept.ok()) << kept.status().text();
+    EXPECT_LE(largest_rank(*kept.value()), all[i]);
+  }
+  config.memory_limit = all[0] - 1;
   EXPECT_FALSE(make_plan(model, config).ok());
 }
 
-TEST(Stages, OfRanksThatShareThemKeepALimitThatSomeCutKeeps) {
+TEST(Stages, OfRanksThatShareThemKeepALimitThatSomeCutsKeep) {
   PlanConfig config = config_of(4, SplitBy::cost);
   config.shard_ranks = config.tensor = 2;
-  expect_least_is_kept(model_of("gpt-nano:blocks=2,width=32,heads=2,vocabulary=512,tied=0", 16),
-                       config);
+  const auto model = model_of("gpt-nano:blocks=2,width=32,heads=2,vocabulary=512,tied=0", 16);
+  expect_kept_if_some_cuts_keep_it(model, config, 2);
+  config.ranks = 6;
+  expect_kept_if_some_cuts_keep_it(model_of("mlp:layers=5,width=16"), config, 3);
 }
 
-TEST(Stages, OfReplicasKeepALimitThatSomeCutKeeps) {
+TEST(Stages, OfReplicasKeepALimitThatSomeCutsKeep) {
   PlanConfig config = config_of(4, SplitBy::cost);
   config.data = config.gradient_groups = 2;
-  expect_least_is_kept(model_of("gpt-nano:blocks=2,width=32,heads=2,vocabulary=512,tied=0", 16),
-                       config);
+  const auto model = model_of("gpt-nano:blocks=2,width=32,heads=2,vocabulary=512,tied=0", 16);
+  expect_kept_if_some_cuts_keep_it(model, config, 2);
+}
+
+TEST(Stages, OfRanksWithSeveralKeepALimitThatSomeCutsKeep) {
+  for (const char* schedule : {"interleaved", "interleaved-zb", "zb-v", "v-half", "looped-bfs"}) {
+    SCOPED_TRACE(schedule);
+    PlanConfig config = config_of(2, SplitBy::cost);
+    config.schedule = schedule;
+    expect_kept_if_some_cuts_keep_it(model_of("mlp:layers=5,width=16"), config, 4);
+    config.shard_ranks = config.tensor = 2;
+    config.ranks = 4;
+    expect_kept_if_some_cuts_keep_it(model_of("mlp:layers=4,width=16"), config, 4);
+  }
+}
+
+TEST(Stages, WithValuesThatSkipThemKeepALimitThatSomeCutsKeep) {
+  for (uint32_t seed = 0; seed < 12; ++seed) {
+    SCOPED_TRACE(seed);
+    std::mt19937 rng(seed);
+    const auto model = test::random_model(rng, 10);
+    PlanConfig config = config_of(4, SplitBy::cost);
+    config.schedule = seed % 2 ? "zb-h2" : "1f1b";
+    expect_kept_if_some_cuts_keep_it(model, config, 4);
+    config.ranks = 2;
+    config.schedule = seed % 2 ? "interleaved" : "zb-v";
+    expect_kept_if_some_cuts_keep_it(model, config, 4);
+  }
 }
 
 }  // namespace
