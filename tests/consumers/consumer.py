@@ -61,8 +61,19 @@ def build_go(source, out, env):
 
 
 def build_rust(source, out, env):
-    project = source / "tests" / "consumers" / "rust"
-    run("cargo", "build", "--quiet", "--offline", "--locked", "--target-dir", out / "target", env=env, cwd=project)
+    """An empty project that has the program of the binding's README and the crate."""
+    project, crates = out / "project", source / "bindings" / "rust"
+    sys.path.insert(0, str(crates))
+    import check
+    env = {**check.environment_with_crates(), **env}
+    shutil.rmtree(project, ignore_errors=True)
+    (project / "src").mkdir(parents=True)
+    readme = (crates / "weft" / "README.md").read_text(encoding="utf-8")
+    (project / "src" / "main.rs").write_text(re.search(r"^```rust\n(.*?)^```$", readme, re.S | re.M)[1], encoding="utf-8")
+    dependency = f'weft = {{ path = "{crates / "weft"}", default-features = false }}'
+    (project / "Cargo.toml").write_text(f'[package]\nname = "embed"\nversion = "0.1.0"\nedition = "2021"\n[dependencies]\n{dependency}\n',
+                                        encoding="utf-8")
+    run("cargo", "build", "--quiet", "--target-dir", out / "target", env=env, cwd=project)
     return (out / "target" / "debug" / "embed",)
 
 

@@ -1,0 +1,109 @@
+//! Checkpoints: saved runs.
+use std::path::{Path, PathBuf};
+use std::ptr::{null, null_mut, NonNull};
+
+use weft_sys as sys;
+
+use crate::error::{attempt, filled, optional_text, text_of, Result};
+use crate::path_text;
+use crate::run::digest;
+use crate::tensor::{slice, Desc};
+
+/// What a checkpoint contains.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckpointInfo {
+    /// It is a safetensors file.
+    pub weights_only: bool,
+    /// The checkpoint that was opened; of a directory of checkpoints, the latest.
+    pub path: PathBuf,
+    /// As given to [`Run::save`](crate::Run::save).
+    pub model: Option<String>,
+    /// As given to [`Run::save`](crate::Run::save), in byte order of keys.
+    pub pairs: Vec<(String, String)>,
+    /// Of the plan.
+    pub seed: u64,
+    /// Training steps.
+    pub step: u64,
+    /// Tensors of parameters, which come first.
+    pub params: u32,
+    /// Tensors of the state of the optimizer.
+    pub states: u32,
+    /// The damaged checkpoints that were skipped, each with its damage.
+    pub warning: Option<String>,
+}
+
+/// A saved run, or a safetensors file.
+pub struct Checkpoint {
+    raw: NonNull<sys::weft_checkpoint>,
+}
+
+// Functions of `&Checkpoint` may be called on any thread; the others require `&mut Checkpoint`.
+unsafe impl Send for Checkpoint {}
+unsafe impl Sync for Checkpoint {}
+
+impl Drop for Checkpoint {
+    fn drop(&mut self) {
+        unsafe { sys::weft_checkpoint_free(self.raw.as_ptr()) }
+    }
+}
+
+impl Checkpoint {
+    /// Opens a checkpoint, a safetensors file, or the latest intact checkpoint of a directory.
+    pub fn open(path: impl AsRef<Path>) -> Result<Checkpoint> {
+        let path = path_text(path)?;
+        let mut raw = null_mut();
+        attempt(|err| unsafe { sys::weft_checkpoint_open(path.as_ptr(), &mut raw, err) })?;
+        Ok(Checkpoint { raw: NonNull::new(raw).expect("a call that succeeds makes a checkpoint") })
+    }
+
+    pub(crate) fn raw(&mut self) -> *mut sys::weft_checkpoint {
+        self.raw.as_ptr()
+    }
+
+    /// Describes the checkpoint.
+    pub fn describe(&self) -> Result<CheckpointInfo> {
+        unsafe {
+            let info = filled(|out| sys::weft_checkpoint_describe(self.raw.as_ptr(), out))?;
+            let pairs = slice(info.options, info.n_options as usize);
+            Ok(CheckpointInfo {
+                weights_only: info.weights_only == 1,
+                path: PathBuf::from(text_of(info.path)),
+                model: optional_text(info.model),
+                pairs: pairs.iter().map(|pair| (text_of(pair.key), text_of(pair.value))).collect(),
+                seed: info.seed,
+                step: info.step,
+                params: info.n_params,
+                states: info.n_states,
+                warning: optional_text(info.warning),
+            })
+        }
+    }
+
+    /// The names and shapes of all tensors. There is no shape if weft does not have the type of the tensor.
+    pub fn tensors(&self) -> Vec<(String, Option<Desc>)> {
+        (0..).map_while(|index| self.tensor(index)).collect()
+    }
+
+    fn tensor(&self, index: u32) -> Option<(String, Option<Desc>)> {
+        let mut desc = unsafe { std::mem::zeroed::<sys::weft_desc>() };
+        let mut dtype = null();
+        let name = unsafe { optional_text(sys::weft_checkpoint_tensor(self.raw.as_ptr(), index, &mut desc, &mut dtype))? };
+        Some((name, (desc.dtype != 0).then(|| Desc::from_raw(&desc))))
+    }
+
+    /// A hash over all parameters, as [`Run::digest`](crate::Run::digest).
+    pub fn digest(&mut self) -> Result<String> {
+        digest(|text, err| unsafe { sys::weft_checkpoint_digest(self.raw(), -1, text, err) })
+    }
+
+    /// A hash over the bytes of one tensor.
+    pub fn tensor_digest(&mut self, index: u32) -> Result<String> {
+        digest(|text, err| unsafe { sys::weft_checkpoint_digest(self.raw(), index.into(), text, err) })
+    }
+
+    /// Writes the parameters as one safetensors file.
+    pub fn export(&mut self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path_text(path)?;
+        attempt(|err| unsafe { sys::weft_checkpoint_export(self.raw(), path.as_ptr(), err) }).map(drop)
+    }
+}

@@ -1,0 +1,75 @@
+//! Training data of presets.
+use std::path::Path;
+use std::ptr::{null_mut, NonNull};
+
+use weft_sys as sys;
+
+use crate::error::{attempt, initialized, pointer_of, Result};
+use crate::model::Preset;
+use crate::path_text;
+use crate::tensor::Tensor;
+
+/// Training data of a preset.
+pub struct Data {
+    raw: NonNull<sys::weft_data>,
+}
+
+// The functions of data may be called on any thread; only its end requires that no other thread uses it.
+unsafe impl Send for Data {}
+unsafe impl Sync for Data {}
+
+impl Drop for Data {
+    fn drop(&mut self) {
+        unsafe { sys::weft_data_free(self.raw.as_ptr()) }
+    }
+}
+
+impl Data {
+    /// Opens a file: bytes if the vocabulary is 256; otherwise little-endian ids, NAME.u16 or NAME.u32. `eval_share` at its end is held
+    /// out, 0 or more and less than 1.
+    pub fn open(preset: &Preset, path: impl AsRef<Path>, eval_share: f64) -> Result<Data> {
+        Data::make(preset, Some(path.as_ref()), None, eval_share)
+    }
+
+    /// The same with a file of held-out data.
+    pub fn open_with_eval(preset: &Preset, path: impl AsRef<Path>, eval_path: impl AsRef<Path>) -> Result<Data> {
+        Data::make(preset, Some(path.as_ref()), Some(eval_path.as_ref()), 0.0)
+    }
+
+    /// Synthetic data, drawn from the seed of each sample.
+    pub fn synthetic(preset: &Preset) -> Result<Data> {
+        Data::make(preset, None, None, 0.0)
+    }
+
+    fn make(preset: &Preset, path: Option<&Path>, eval_path: Option<&Path>, eval_share: f64) -> Result<Data> {
+        let path = path.map(path_text).transpose()?;
+        let eval_path = eval_path.map(path_text).transpose()?;
+        let mut config = unsafe { initialized(sys::weft_data_config_init) };
+        config.path = pointer_of(&path);
+        config.eval_path = pointer_of(&eval_path);
+        config.eval_share = eval_share;
+        config.vocabulary = preset.vocabulary as i64;
+        config.seq_len = preset.seq_len as i64;
+        config.width = preset.width as i64;
+        let mut raw = null_mut();
+        attempt(|err| unsafe { sys::weft_data_open(&config, &mut raw, err) })?;
+        Ok(Data { raw: NonNull::new(raw).expect("a call that succeeds makes data") })
+    }
+
+    /// Fills the two inputs of the preset with samples. Sample j is the window at an offset that is drawn for (seed, step, j).
+    pub fn sample(&self, seed: u64, step: u64, x: &mut Tensor, target: &mut Tensor) -> Result<()> {
+        let (x, target) = (x.writable_raw()?, target.writable_raw()?);
+        attempt(|err| unsafe { sys::weft_data_sample(self.raw.as_ptr(), seed, step, x, target, err) }).map(drop)
+    }
+
+    /// The number of consecutive windows of held-out data; 0: there is none.
+    pub fn eval_windows(&self) -> usize {
+        unsafe { sys::weft_data_eval_windows(self.raw.as_ptr()) as usize }
+    }
+
+    /// Fills the two inputs with held-out windows, starting at `first`.
+    pub fn eval(&self, first: usize, x: &mut Tensor, target: &mut Tensor) -> Result<()> {
+        let (x, target) = (x.writable_raw()?, target.writable_raw()?);
+        attempt(|err| unsafe { sys::weft_data_eval(self.raw.as_ptr(), first as i64, x, target, err) }).map(drop)
+    }
+}

@@ -1,0 +1,57 @@
+#![doc = include_str!("../README.md")]
+#![warn(missing_docs)]
+
+mod checkpoint;
+mod data;
+mod error;
+mod event;
+mod failure;
+mod mesh;
+mod model;
+mod node;
+mod optimizer;
+mod plan;
+mod plan_builder;
+mod predict;
+mod profile;
+mod run;
+mod tensor;
+
+use std::ffi::CString;
+use std::path::Path;
+
+pub use checkpoint::{Checkpoint, CheckpointInfo};
+pub use data::Data;
+pub use error::{Error, Result, Status};
+pub use event::{Event, Events, Outputs};
+pub use failure::{Activity, Awaited, Cause, Failure};
+pub use mesh::{new_key, public_key, Canceller, Mesh, MeshBuilder};
+pub use model::{Init, Item, ItemKind, Model, Param, Preset, Value};
+pub use node::Node;
+pub use optimizer::{Optimizer, RateCurve, Rule};
+pub use plan::{MemoryKind, Plan, PlanInfo};
+pub use plan_builder::{PlanBuilder, Split, StepKind};
+pub use predict::{schedules, Candidate, Comparison, LinkPrediction, Prediction, RankPrediction, Schedule, StepPrediction};
+pub use profile::{Cluster, NodeTimes, Profile};
+pub use run::{Input, Mode, Part, Run, RunBuilder, SaveOptions};
+pub use tensor::{Desc, Dtype, Element, Tensor};
+
+/// The version of the library at run time.
+pub fn version() -> String {
+    unsafe { error::text_of(weft_sys::weft_version()) }
+}
+
+/// The name of the kernels that multiply matrices. The second value is true if they use only a part of the processor; the name then
+/// contains the reason.
+pub fn kernels() -> (String, bool) {
+    let mut slow = 0;
+    let name = error::written(|buffer, size| unsafe { weft_sys::weft_kernels(buffer, size, &mut slow) });
+    (name, slow == 1)
+}
+
+/// A path as the library accepts it: any bytes except NUL.
+fn path_text(path: impl AsRef<Path>) -> Result<CString> {
+    use std::os::unix::ffi::OsStrExt;
+    let bytes = path.as_ref().as_os_str().as_bytes();
+    CString::new(bytes).map_err(|_| Error::new(Status::Invalid, format!("the path {:?} contains a NUL", path.as_ref())))
+}

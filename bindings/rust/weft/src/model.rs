@@ -1,0 +1,341 @@
+//! Models: graphs of ops over named parameters.
+use std::mem::{size_of, MaybeUninit};
+use std::ptr::{null, null_mut, NonNull};
+
+use weft_sys as sys;
+
+use crate::error::{attempt, c_string, filled, optional_text, text_of, Result};
+use crate::node::Node;
+use crate::tensor::Desc;
+
+/// A value inside a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Value(pub(crate) u32);
+
+/// A parameter inside a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Param(pub(crate) u32);
+
+impl Value {
+    pub(crate) fn raw(self) -> sys::weft_value {
+        sys::weft_value { id: self.0 }
+    }
+}
+
+impl Param {
+    pub(crate) fn raw(self) -> sys::weft_param {
+        sys::weft_param { id: self.0 }
+    }
+}
+
+/// Initial values of a parameter.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Init {
+    /// All 0.
+    Zeros,
+    /// All the same.
+    Constant(f64),
+    /// Normal distribution with mean 0 and this standard deviation, keyed by seed, name and element.
+    Normal(f64),
+}
+
+/// What [`Model::items`] lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ItemKind {
+    /// Inputs
+    Input,
+    /// Parameters
+    Param,
+    /// Nodes
+    Node,
+    /// Outputs
+    Output,
+}
+
+/// An input, parameter, node or output of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// Its name.
+    pub name: String,
+    /// The op of a node or output.
+    pub op: Option<String>,
+    /// The value of an input, node or output.
+    pub value: Option<Value>,
+    /// The parameter.
+    pub param: Option<Param>,
+    /// The shape, for one sample.
+    pub desc: Desc,
+}
+
+/// A graph of ops over named parameters. It can be changed until a plan or a profile has been made of it.
+///
+/// ```
+/// use weft::{Desc, Model};
+///
+/// let mut model = Model::new()?;
+/// let x = model.input("x", &Desc::f32([1, 4]))?;
+/// let y = model.linear("hidden", x, 8)?;
+/// let y = model.unary("gelu", y)?;
+/// model.output(y)?;
+/// assert_eq!(model.shape(y, 32)?, Desc::f32([32, 8]));
+/// assert_eq!(model.parameters(), 4 * 8 + 8);
+/// # Ok::<(), weft::Error>(())
+/// ```
+///
+/// Errors name the node, the port and the shapes:
+///
+/// ```
+/// # use weft::{Desc, Model};
+/// # let mut model = Model::new()?;
+/// # let x = model.input("x", &Desc::f32([1, 4]))?;
+/// # let y = model.input("y", &Desc::f32([1, 5]))?;
+/// let error = model.binary("mse", x, y).unwrap_err();
+/// assert!(error.text().contains("f32[1,5]"), "{error}");
+/// # Ok::<(), weft::Error>(())
+/// ```
+pub struct Model {
+    raw: NonNull<sys::weft_model>,
+}
+
+// The owner of a model may be any thread, but only one at a time; so it is Send and not Sync.
+unsafe impl Send for Model {}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        unsafe { sys::weft_model_free(self.raw()) }
+    }
+}
+
+impl Model {
+    /// An empty model.
+    pub fn new() -> Result<Model> {
+        let mut raw = null_mut();
+        attempt(|err| unsafe { sys::weft_model_new(&mut raw, err) })?;
+        Ok(Model::from_raw(raw))
+    }
+
+    pub(crate) fn from_raw(raw: *mut sys::weft_model) -> Model {
+        Model { raw: NonNull::new(raw).expect("a call that succeeds makes a model") }
+    }
+
+    pub(crate) fn raw(&self) -> *mut sys::weft_model {
+        self.raw.as_ptr()
+    }
+
+    /// Adds an input. `sample` describes one sample: dimension 0 counts samples and is 1.
+    pub fn input(&mut self, name: &str, sample: &Desc) -> Result<Value> {
+        self.add_input(name, sample, 0)
+    }
+
+    /// The same for an input whose gradient can be read after a step.
+    pub fn input_with_gradient(&mut self, name: &str, sample: &Desc) -> Result<Value> {
+        self.add_input(name, sample, sys::WEFT_INPUT_WANT_GRAD)
+    }
+
+    fn add_input(&mut self, name: &str, sample: &Desc, flags: u32) -> Result<Value> {
+        let (name, sample) = (c_string(name)?, sample.raw()?);
+        self.value(|model, out, err| unsafe { sys::weft_model_add_input(model, name.as_ptr(), &sample, flags, out, err) })
+    }
+
+    /// Adds a parameter.
+    pub fn param(&mut self, name: &str, dims: impl AsRef<[usize]>, init: Init) -> Result<Param> {
+        let (name, desc) = (c_string(name)?, Desc::f32(dims).raw()?);
+        let (init, value) = match init {
+            Init::Zeros => (sys::WEFT_INIT_ZEROS, 0.0),
+            Init::Constant(value) => (sys::WEFT_INIT_CONSTANT, value),
+            Init::Normal(deviation) => (sys::WEFT_INIT_NORMAL, deviation),
+        };
+        let mut out = sys::weft_param { id: 0 };
+        attempt(|err| unsafe { sys::weft_model_add_param(self.raw(), name.as_ptr(), &desc, init, value, &mut out, err) })?;
+        Ok(Param(out.id))
+    }
+
+    /// Begins a node with any op; see [`Node`]. `man weft_model_add_node` lists the ops.
+    pub fn node(&mut self, op: &str) -> Node<'_> {
+        Node::new(self, op)
+    }
+
+    /// Adds y = x W + b with the new parameters NAME.weight, initialized from N(0, 0.02), and NAME.bias, zero. For a narrow layer, a
+    /// larger deviation trains faster: add the parameters and a node.
+    pub fn linear(&mut self, name: &str, x: Value, out_features: usize) -> Result<Value> {
+        let name = c_string(name)?;
+        let features = out_features as i64;
+        self.value(|model, out, err| unsafe { sys::weft_model_add_linear(model, name.as_ptr(), x.raw(), features, out, err) })
+    }
+
+    /// Adds an op with one input and no settings: "relu", "gelu", "tanh", "softmax", ...
+    pub fn unary(&mut self, op: &str, x: Value) -> Result<Value> {
+        let op = c_string(op)?;
+        self.value(|model, out, err| unsafe { sys::weft_model_add_unary(model, null(), op.as_ptr(), x.raw(), out, err) })
+    }
+
+    /// Adds an op with two inputs and no settings: "add", "mul", ..., and losses: "mse", "softmax_cross_entropy" of a result and its
+    /// target.
+    pub fn binary(&mut self, op: &str, a: Value, b: Value) -> Result<Value> {
+        let op = c_string(op)?;
+        self.value(|model, out, err| unsafe { sys::weft_model_add_binary(model, null(), op.as_ptr(), a.raw(), b.raw(), out, err) })
+    }
+
+    /// Adds layer normalization over the last dimension, with the new parameters NAME.weight and NAME.bias.
+    pub fn layer_norm(&mut self, name: &str, x: Value) -> Result<Value> {
+        let name = c_string(name)?;
+        self.value(|model, out, err| unsafe { sys::weft_model_add_layer_norm(model, name.as_ptr(), x.raw(), out, err) })
+    }
+
+    /// Adds the rows of a new parameter NAME.weight [rows, width], initialized from N(0, 0.02), which `ids` select.
+    pub fn embedding(&mut self, name: &str, ids: Value, rows: usize, width: usize) -> Result<Value> {
+        self.add_embedding(name, ids, rows, width, 0)
+    }
+
+    /// The same for positions along the last axis of `ids`.
+    pub fn position_embedding(&mut self, name: &str, ids: Value, rows: usize, width: usize) -> Result<Value> {
+        self.add_embedding(name, ids, rows, width, sys::WEFT_NODE_POSITIONS)
+    }
+
+    fn add_embedding(&mut self, name: &str, ids: Value, rows: usize, width: usize, flags: u32) -> Result<Value> {
+        let name = c_string(name)?;
+        let (rows, width) = (rows as i64, width as i64);
+        self.value(|model, out, err| unsafe {
+            sys::weft_model_add_embedding(model, name.as_ptr(), ids.raw(), rows, width, flags, out, err)
+        })
+    }
+
+    /// Adds attention over queries, keys and values, which are side by side in the last dimension of `qkv`. If `causal`, a row uses only
+    /// the rows up to it.
+    pub fn attention(&mut self, qkv: Value, heads: u32, causal: bool) -> Result<Value> {
+        let flags = if causal { sys::WEFT_NODE_CAUSAL } else { 0 };
+        self.value(|model, out, err| unsafe {
+            sys::weft_model_add_attention(model, null(), qkv.raw(), heads as i32, flags, out, err)
+        })
+    }
+
+    /// Adds dropout with this probability.
+    pub fn dropout(&mut self, x: Value, probability: f64) -> Result<Value> {
+        self.value(|model, out, err| unsafe { sys::weft_model_add_dropout(model, null(), x.raw(), probability, out, err) })
+    }
+
+    /// Makes a value an output: forward steps deliver it.
+    pub fn output(&mut self, value: Value) -> Result<()> {
+        attempt(|err| unsafe { sys::weft_model_add_output(self.raw(), value.raw(), err) }).map(drop)
+    }
+
+    /// Makes the model an SPMD program, which every coordinate of the axis executes. `man weft_model_add_axis` describes such programs.
+    pub fn axis(&mut self, name: &str, size: u32) -> Result<()> {
+        let name = c_string(name)?;
+        attempt(|err| unsafe { sys::weft_model_add_axis(self.raw(), name.as_ptr(), size, err) }).map(drop)
+    }
+
+    /// Cuts dimension `dim` of an input over an axis into equal pieces, one per coordinate. If `drop_dim`, a coordinate has one index of
+    /// the dimension, and its value lacks that dimension.
+    pub fn cut_input(&mut self, input: Value, dim: u32, axis: &str, drop_dim: bool) -> Result<()> {
+        let (axis, flags) = (c_string(axis)?, cut_flags(drop_dim));
+        attempt(|err| unsafe { sys::weft_model_cut_input(self.raw(), input.raw(), dim, axis.as_ptr(), flags, err) }).map(drop)
+    }
+
+    /// The same for a parameter.
+    pub fn cut_param(&mut self, param: Param, dim: u32, axis: &str, drop_dim: bool) -> Result<()> {
+        let (axis, flags) = (c_string(axis)?, cut_flags(drop_dim));
+        attempt(|err| unsafe { sys::weft_model_cut_param(self.raw(), param.raw(), dim, axis.as_ptr(), flags, err) }).map(drop)
+    }
+
+    /// The same for an output.
+    pub fn cut_output(&mut self, output: Value, dim: u32, axis: &str, drop_dim: bool) -> Result<()> {
+        let (axis, flags) = (c_string(axis)?, cut_flags(drop_dim));
+        attempt(|err| unsafe { sys::weft_model_cut_output(self.raw(), output.raw(), dim, axis.as_ptr(), flags, err) }).map(drop)
+    }
+
+    /// All nodes that use the parameter at one coordinate add their gradients to one sum.
+    pub fn share_gradient(&mut self, param: Param) -> Result<()> {
+        attempt(|err| unsafe { sys::weft_model_share_gradient(self.raw(), param.raw(), err) }).map(drop)
+    }
+
+    /// The type and dimensions of a value for a number of samples.
+    pub fn shape(&self, value: Value, samples: usize) -> Result<Desc> {
+        let mut out = MaybeUninit::uninit();
+        attempt(|err| unsafe { sys::weft_model_shape(self.raw(), value.raw(), samples as i64, out.as_mut_ptr(), err) })?;
+        Ok(Desc::from_raw(unsafe { &out.assume_init() }))
+    }
+
+    /// The number of elements of all parameters.
+    pub fn parameters(&self) -> usize {
+        unsafe { sys::weft_model_parameters(self.raw()) as usize }
+    }
+
+    /// All items of a kind, in the order in which they were added.
+    pub fn items(&self, kind: ItemKind) -> Vec<Item> {
+        let kind = match kind {
+            ItemKind::Input => sys::WEFT_ITEM_INPUT,
+            ItemKind::Param => sys::WEFT_ITEM_PARAM,
+            ItemKind::Node => sys::WEFT_ITEM_NODE,
+            ItemKind::Output => sys::WEFT_ITEM_OUTPUT,
+        };
+        (0..).map_while(|index| unsafe { self.item(kind, index) }).collect()
+    }
+
+    unsafe fn item(&self, kind: sys::weft_item_kind, index: u32) -> Option<Item> {
+        let item = filled(|out| sys::weft_model_describe(self.raw(), kind, index, out)).ok()?;
+        Some(Item {
+            name: text_of(item.name),
+            op: optional_text(item.op),
+            value: Some(Value(item.value.id)).filter(|value| value.0 != 0),
+            param: Some(Param(item.param.id)).filter(|param| param.0 != 0),
+            desc: Desc::from_raw(&item.desc),
+        })
+    }
+
+    pub(crate) fn value(
+        &mut self,
+        add: impl FnOnce(*mut sys::weft_model, *mut sys::weft_value, *mut sys::weft_error) -> sys::weft_status,
+    ) -> Result<Value> {
+        let mut out = sys::weft_value { id: 0 };
+        attempt(|err| add(self.raw(), &mut out, err))?;
+        Ok(Value(out.id))
+    }
+}
+
+fn cut_flags(drop_dim: bool) -> u32 {
+    if drop_dim {
+        sys::WEFT_CUT_DROP
+    } else {
+        0
+    }
+}
+
+/// A preset of the library and its data.
+pub struct Preset {
+    /// The model, which cannot be changed.
+    pub model: Model,
+    /// Inputs "tokens" and "targets" (I32 [1, seq_len]) and logits; otherwise "x" and "target" (F32 [1, width]).
+    pub tokens: bool,
+    /// Of a preset with tokens.
+    pub vocabulary: usize,
+    /// The longest sequence, in tokens.
+    pub context: usize,
+    /// Tokens per sample.
+    pub seq_len: usize,
+    /// Of a preset without tokens.
+    pub width: usize,
+    /// The name with every key, which makes the same model in later versions.
+    pub text: String,
+}
+
+impl Preset {
+    /// Makes a model by name: "mlp", "gpt-nano" or "gpt2", with optional keys, as in `gpt-nano:context=64`. `seq_len` is the number of
+    /// tokens per sample; 0 is the whole context. An mlp without a number of layers has at least `stages` layers.
+    pub fn new(text: &str, seq_len: usize, stages: u32) -> Result<Preset> {
+        let text = c_string(text)?;
+        let mut raw = null_mut();
+        let mut info: sys::weft_preset_info = unsafe { std::mem::zeroed() };
+        info.size = size_of::<sys::weft_preset_info>() as u32;
+        attempt(|err| unsafe { sys::weft_model_preset(text.as_ptr(), seq_len as i64, stages, &mut raw, &mut info, err) })?;
+        Ok(Preset {
+            tokens: info.tokens == 1,
+            vocabulary: info.vocabulary as usize,
+            context: info.context as usize,
+            seq_len: info.seq_len as usize,
+            width: info.width as usize,
+            text: unsafe { text_of(info.text) },
+            model: Model::from_raw(raw),
+        })
+    }
+}

@@ -1,0 +1,104 @@
+//! Models and plans: settings reach the library, and errors come back.
+mod support;
+
+use weft::{schedules, Desc, ItemKind, MemoryKind, Model, Optimizer, Plan, Preset, Profile, RateCurve, Split, Status};
+
+fn send<T: Send>() {}
+fn sync<T: Sync>() {}
+
+#[test]
+fn types_are_shared_where_every_function_may_be_called_on_any_thread() {
+    send::<Model>();
+    send::<weft::Run>();
+    send::<Plan>();
+    sync::<Plan>();
+    sync::<weft::Tensor>();
+    sync::<Profile>();
+    sync::<weft::Mesh>();
+    sync::<weft::Checkpoint>();
+    sync::<weft::Data>();
+    sync::<weft::Prediction>();
+}
+
+#[test]
+fn a_model_lists_its_items() -> weft::Result<()> {
+    let model = support::model()?;
+    let names = |kind| model.items(kind).into_iter().map(|item| item.name).collect::<Vec<_>>();
+    assert_eq!(names(ItemKind::Input), ["x", "y"]);
+    assert_eq!(names(ItemKind::Param), ["hidden.weight", "hidden.bias", "out.weight", "out.bias"]);
+    assert_eq!(model.items(ItemKind::Output)[0].desc, Desc::f32([1, 1]));
+    assert_eq!(model.items(ItemKind::Node)[1].op.as_deref(), Some("gelu"));
+    Ok(())
+}
+
+#[test]
+fn every_setting_reaches_the_plan() -> weft::Result<()> {
+    let mut model = support::model()?;
+    let optimizer = Optimizer { rate: 0.5, curve: RateCurve::Cosine, total: 10, ..Optimizer::default() };
+    let cut = model.items(ItemKind::Node)[2].name.clone();
+    let plan = support::small().ranks(2).schedule("gpipe").cuts([&cut]).optimizer(optimizer).build(&mut model)?;
+    let info = plan.describe()?;
+    assert_eq!((info.ranks, info.stages, info.micro_batches, info.schedule.as_str()), (2, 2, 2, "gpipe"));
+    assert_eq!(plan.first(1), Some(cut));
+    assert_eq!(plan.first(2), None);
+    assert_eq!(plan.rate(0), 0.5);
+    assert!(plan.rate(9) < 0.1);
+    let kinds = [
+        MemoryKind::Weights,
+        MemoryKind::Gradients,
+        MemoryKind::Optimizer,
+        MemoryKind::Activations,
+        MemoryKind::Messages,
+        MemoryKind::Scratch,
+    ];
+    assert_eq!(kinds.iter().map(|kind| plan.memory(1, *kind)).sum::<u64>(), plan.bytes(1));
+
+    let same = plan.settings()?.build(&mut model)?;
+    assert_eq!(same.timetable(), plan.timetable());
+    let written = support::small().ranks(2).schedule_text(&plan.timetable()).build(&mut model)?;
+    assert_eq!(written.describe()?.schedule, "written");
+    let split = support::small().ranks(2).split(Split::Type("linear".into())).build(&mut model)?;
+    assert_eq!(split.stages(), 2);
+    Ok(())
+}
+
+#[test]
+fn errors_have_a_status_and_a_text() -> weft::Result<()> {
+    let mut model = support::model()?;
+    let error = support::small().ranks(0).build(&mut model).err().unwrap();
+    assert_eq!(error.status(), Status::Invalid);
+    assert!(error.to_string().contains("ranks"), "{error}");
+    let error = support::small().schedule("a\0b").build(&mut model).err().unwrap();
+    assert_eq!(error.text(), "the text \"a\\0b\" contains a NUL");
+    let error = Plan::load(&mut model, "/nonexistent/plan.json").err().unwrap();
+    assert!(error.text().contains("/nonexistent/plan.json"), "{error}");
+    Ok(())
+}
+
+#[test]
+fn a_step_is_predicted_and_schedules_are_compared() -> weft::Result<()> {
+    let mut model = support::model()?;
+    let profile = Profile::measure(&mut model, 2, 2, 1)?;
+    assert_eq!(profile.nodes().len(), model.items(ItemKind::Node).len());
+    let plan = support::small().ranks(2).profile(&profile).build(&mut model)?;
+    let prediction = plan.simulate()?;
+    assert!(prediction.step()?.step >= prediction.step()?.commit);
+    assert_eq!(prediction.ranks().len(), 2);
+    assert_eq!(prediction.links().len(), 2);
+    let comparison = support::small().ranks(2).schedule("auto").compare(&mut model)?;
+    let candidates = comparison.candidates();
+    assert_eq!(candidates.len(), schedules().iter().filter(|schedule| !schedule.asynchronous && !schedule.forward_only).count());
+    assert_eq!(candidates.iter().filter(|candidate| candidate.best).count(), 1);
+    Ok(())
+}
+
+#[test]
+fn presets_describe_their_data() -> weft::Result<()> {
+    let preset = Preset::new("gpt-nano", 16, 1)?;
+    assert!(preset.tokens);
+    assert_eq!((preset.vocabulary, preset.seq_len), (256, 16));
+    let mlp = Preset::new("mlp", 0, 3)?;
+    assert!(!mlp.tokens && mlp.width > 0);
+    assert_eq!(Preset::new("gpt-nan", 0, 1).err().unwrap().status(), Status::NotFound);
+    Ok(())
+}

@@ -1,0 +1,143 @@
+//! Steps, events, values and checkpoints of runs in one process.
+mod support;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use weft::{Checkpoint, Desc, Event, Mode, Part, Run, SaveOptions, Status, Tensor};
+
+/// A new folder that is removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("weft-rust-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn threads_and_ranks_do_not_change_the_result() -> weft::Result<()> {
+    let mut digests = Vec::new();
+    for (ranks, threads) in [(1, 0), (2, 0), (2, 2)] {
+        let plan = support::small().ranks(ranks).build(&mut support::model()?)?;
+        let mut run = Run::builder(&plan).threads(threads).start()?;
+        for _ in 0..3 {
+            run.step(&support::batch()?, Mode::Train)?;
+        }
+        digests.push(run.digest()?);
+    }
+    assert_eq!(digests[0], digests[1]);
+    assert_eq!(digests[0], digests[2]);
+    Ok(())
+}
+
+#[test]
+fn a_forward_step_delivers_outputs() -> weft::Result<()> {
+    let plan = support::small().build(&mut support::model()?)?;
+    let mut run = Run::start(&plan)?;
+    let [x, _] = support::batch()?;
+    run.submit(&[Some(&x), None], Mode::Forward, 3)?;
+    let mut rows = Vec::new();
+    let mut owned = Vec::new();
+    while let Some(event) = run.poll(None)? {
+        if let Event::MicroBatch { tag, outputs, .. } = &event {
+            assert_eq!((*tag, outputs.len(), outputs.desc(0).dims), (3, 1, vec![2, 1]));
+            rows.extend_from_slice(outputs.as_slice::<f32>(0)?);
+            assert_eq!(outputs.as_slice::<i32>(0).unwrap_err().status(), Status::Invalid);
+        }
+        owned.push(event.into_owned()?);
+    }
+    let copies: Vec<f32> = owned
+        .iter()
+        .filter_map(|event| if let Event::MicroBatch { outputs, .. } = event { Some(outputs) } else { None })
+        .flat_map(|outputs| outputs.as_slice::<f32>(0).unwrap().to_vec())
+        .collect();
+    assert_eq!(rows.len(), 4);
+    assert_eq!(copies, rows, "owned events keep their outputs");
+    assert!(matches!(owned.last(), Some(Event::Done { tag: 3, .. })));
+    Ok(())
+}
+
+#[test]
+fn values_and_gradients_are_read_and_written() -> weft::Result<()> {
+    let plan = support::small().build(&mut support::model()?)?;
+    let mut run = Run::start(&plan)?;
+    let bias = Tensor::from_vec([1], vec![2.5f32])?;
+    run.write("out.bias", Part::Value, &bias)?;
+    assert_eq!(run.read("out.bias", Part::Value)?.as_slice::<f32>()?, [2.5]);
+    run.step(&support::batch()?, Mode::NoUpdate)?;
+    assert_eq!(run.read("out.bias", Part::Value)?.as_slice::<f32>()?, [2.5]);
+    assert_ne!(run.read("out.bias", Part::Grad)?.as_slice::<f32>()?, [0.0]);
+    assert_eq!(run.read("x", Part::Grad)?.desc().dims, [4, 1]);
+    let error = run.read("none", Part::Value).unwrap_err();
+    assert_eq!((error.status(), error.text()), (Status::NotFound, "the model has no parameter or input 'none'"));
+    Ok(())
+}
+
+#[test]
+fn a_checkpoint_continues_bit_for_bit() -> weft::Result<()> {
+    let folder = Folder::new("checkpoint");
+    let plan = support::small().build(&mut support::model()?)?;
+    let mut first = Run::start(&plan)?;
+    first.step(&support::batch()?, Mode::Train)?;
+    let options = SaveOptions { model: None, pairs: vec![("author".into(), "test".into())] };
+    first.save(&folder.0, &options)?;
+    first.step(&support::batch()?, Mode::Train)?;
+
+    let mut checkpoint = Checkpoint::open(&folder.0)?;
+    let info = checkpoint.describe()?;
+    assert_eq!((info.step, info.params, info.pairs), (1, 4, options.pairs));
+    assert!(checkpoint.tensors().contains(&("hidden.weight".into(), Some(Desc::f32([1, 8])))));
+    let mut second = Run::start(&plan)?;
+    second.load(&mut checkpoint)?;
+    assert_eq!(second.digest()?, checkpoint.digest()?);
+    second.step(&support::batch()?, Mode::Train)?;
+    assert_eq!(second.digest()?, first.digest()?);
+    assert_eq!(second.optimizer_digest()?, first.optimizer_digest()?);
+    Ok(())
+}
+
+#[test]
+fn a_queued_save_ends_with_an_event() -> weft::Result<()> {
+    let folder = Folder::new("queue");
+    let plan = support::small().build(&mut support::model()?)?;
+    let mut run = Run::builder(&plan).threads(1).start()?;
+    run.submit(&support::batch()?, Mode::Train, 1)?;
+    run.queue_save(&folder.0, &SaveOptions::default(), 2)?;
+    let saved = run.events().find_map(|event| match event {
+        Ok(Event::Saved { tag, step, checkpoint }) => Some((tag, step, checkpoint)),
+        _ => None,
+    });
+    let (tag, step, checkpoint) = saved.expect("an event");
+    assert_eq!((tag, step), (2, 1));
+    assert_eq!(checkpoint?, folder.0.join("step-00000001"));
+    Ok(())
+}
+
+#[test]
+fn poll_without_a_step_returns_none() -> weft::Result<()> {
+    let plan = support::small().build(&mut support::model()?)?;
+    let mut run = Run::start(&plan)?;
+    assert!(run.poll(None)?.is_none());
+    assert!(run.poll(Some(Duration::ZERO))?.is_none());
+    assert!(run.fd().is_some());
+    assert!(run.failure().is_none());
+    Ok(())
+}
+
+#[test]
+fn a_run_moves_between_threads() -> weft::Result<()> {
+    let plan = support::small().build(&mut support::model()?)?;
+    let mut run = Run::start(&plan)?;
+    let loss = std::thread::spawn(move || run.step(&support::batch()?, Mode::Train)).join().unwrap()?;
+    assert!(loss > 0.0);
+    Ok(())
+}
