@@ -38,6 +38,8 @@
  *   accepted if the bytes that this version lacks are 0.
  *
  * Values. No enumeration that the caller passes has a valid 0. Times are int64_t nanoseconds, and their names end in _ns.
+ *
+ * Languages. The header requires C99, or C++11 if it is included from C++.
  */
 #ifndef WEFT_H
 #define WEFT_H
@@ -195,7 +197,7 @@ typedef struct weft_node_config {
   const char *op;             /**< a built-in op, or one of weft_model_add_op. Default: NULL, which is refused. */
   const weft_value *inputs;   /**< in port order */
   const weft_param *params;   /**< linear: weight, bias; conv1d, conv2d: weight, bias; embedding: table; layer_norm: scale,
-                                   shift; rms_norm: scale; add, sub, mul: optionally the last operand */
+                                   shift; rms_norm: scale; add, sub, mul: optionally the last operand; a user op: its own */
   uint32_t n_inputs, n_params;
   int32_t axis;               /**< mean, sum, max, slice, concat, gather */
   int32_t heads;              /**< attention */
@@ -280,31 +282,67 @@ WEFT_API weft_status weft_model_cut_output(weft_model *model, weft_value output,
  * nodes in several stages. To be called before a node uses the parameter. Thread: owner. */
 WEFT_API weft_status weft_model_share_gradient(weft_model *model, weft_param param, weft_error *err);
 
-/** One tensor of a call of a user op. `data` is NULL if the call does not use it. */
+/** One tensor of a call of a user op. */
 typedef struct weft_view {
-  void *data;
+  void *data;   /**< NULL if the call does not use the tensor */
   weft_desc desc;
 } weft_view;
 
+/** The operands of one call of a user op. The library fills the struct; it and its arrays are valid until the callback returns. */
+typedef struct weft_op_call {
+  uint32_t size;                  /**< sizeof the struct of the library; a later version may have more fields */
+  uint32_t n_inputs, n_params;
+  uint32_t reserved;
+  const weft_view *inputs;        /**< in port order */
+  const weft_view *params;
+  weft_view output;               /**< written by forward */
+  weft_view stash;                /**< written by forward for the gradients */
+  weft_view grad_output;          /**< backward, backward_params: the gradient of the output */
+  const weft_view *grad_inputs;   /**< backward: one per input. They hold zeros, and have no data if no gradient is needed. */
+  const weft_view *grad_params;   /**< backward_params: one per parameter, in the same way */
+  void *payload;                  /**< of weft_model_add_op */
+  weft_error *err;                /**< a callback that fails may write the reason to err->text, which messages then contain */
+} weft_op_call;
+
+/** Tensors that a gradient of a user op reads besides grad_output. The others have no data in its call, and their memory is free. */
+enum weft_op_reads {
+  WEFT_OP_READS_INPUTS = 1,
+  WEFT_OP_READS_PARAMS = 2,
+  WEFT_OP_READS_OUTPUT = 4,
+  WEFT_OP_READS_STASH = 8,
+  WEFT_OP_READS_ALL = 15
+};
+
 /**
- * An op of the caller, with one output and no parameters. Each call must be a pure function of its operands. `shape` runs inside the
- * calls that make nodes, plans and profiles; the other callbacks run on compute threads, or inside weft_run_poll if the run has none.
- * Callbacks may run at the same time and must not call weft. They return 0, or a failure, which fails the call or the run with WEFT_EUSER.
+ * An op of the caller, with 1 to 16 inputs, up to 16 parameters and one output. Each call must be a pure function of its operands.
+ * `shape` runs inside the calls that make nodes, plans and profiles; the other callbacks run on compute threads, or inside
+ * weft_run_poll if the run has none. Callbacks may run at the same time and must not call weft. They return 0, or a failure, which fails
+ * the call or the run with WEFT_EUSER.
  */
 typedef struct weft_op {
   uint32_t size;
   uint32_t version;           /**< part of the hash of the plan, with the name. Default: 1. */
   const char *name;           /**< 1 to 200 bytes without spaces and control characters */
-  /** Fills *out, F32 or I32, for these inputs. It is called with 1 and 2 samples for a node, and with micro_batch_size and short_size for
-   * a plan. Dimension 0 of the output is the samples; the other dimensions do not depend on them. Only F32 can have a gradient. */
-  int32_t (*shape)(const weft_desc *in, uint32_t n_in, weft_desc *out, void *payload);
-  int32_t (*forward)(const weft_view *in, uint32_t n_in, weft_view *out, void *payload);
-  /** Writes (does not add to) grad_in[i].data if it is not NULL. NULL: the op has no gradient, so nothing below it is trained. */
-  int32_t (*backward)(const weft_view *in, uint32_t n_in, const weft_view *out, const weft_view *grad_out, weft_view *grad_in,
-                      void *payload);
+  /**
+   * Sets call->output.desc for the shapes of the inputs and parameters, or fails if it does not accept them. It may set
+   * call->stash.desc; otherwise there is no stash. Both are F32 or I32. Dimension 0 of the output is the samples; its other dimensions do
+   * not depend on them. The stash follows this rule, or does not depend on the samples at all. It is called with 1 and 2 samples for a
+   * node, and with micro_batch_size and short_size for a plan.
+   */
+  int32_t (*shape)(weft_op_call *call);
+  /** Writes the output and the stash, in every mode of a step. */
+  int32_t (*forward)(const weft_op_call *call);
+  /** Writes, or adds to, each of grad_inputs that has data, which is at least one. NULL: inputs have no gradient, so nothing below the op
+   * is trained. */
+  int32_t (*backward)(const weft_op_call *call);
+  /** Writes, or adds to, each of grad_params that has data: the gradient of this micro-batch only, which the library adds to the sum of the
+   * step. One call may ask for some of the parameters. NULL: parameters of the op cannot be trained. */
+  int32_t (*backward_params)(const weft_op_call *call);
   void (*destroy)(void *payload);   /**< called once, after the last model, plan and run with the op is freed; may be NULL */
+  uint32_t backward_reads;          /**< of weft_op_reads. Default: WEFT_OP_READS_ALL. */
+  uint32_t backward_params_reads;   /**< of weft_op_reads. Default: WEFT_OP_READS_ALL. */
 } weft_op;
-/** Sets the defaults: version 1, everything else NULL. Thread: any. */
+/** Sets the defaults: version 1, gradients that read everything, and no callbacks. Thread: any. */
 WEFT_API void weft_op_init(weft_op *op, size_t size);
 
 /** Registers an op under its name for this model. On failure, destroy is not called. Thread: owner. */

@@ -33,6 +33,7 @@ template <>
 weft_op defaults() {
   weft_op out = {};
   out.version = 1;
+  out.backward_reads = out.backward_params_reads = WEFT_OP_READS_ALL;
   return out;
 }
 

@@ -1,17 +1,85 @@
 #include "api/user_op.h"
 
+#include <algorithm>
+#include <array>
+#include <cstring>
+
 #include "api/handles.h"
+#include "kernels/elementwise.h"
+#include "kernels/ranges.h"
 
 namespace weft::api {
 
 namespace {
 
-constexpr size_t kMostInputs = 16;
+constexpr size_t kMostOperands = 16;  // inputs, and parameters
 
 weft_view to_view(const View& view) { return {view.data, from_desc(view.desc)}; }
 
-Status failed(std::string_view what, int32_t code) {
-  return code == 0 ? Status() : Status(Code::user, cat(what, " returned ", code));
+// What a callback is given, and what becomes of its result.
+class Frame {
+ public:
+  Frame(size_t n_inputs, size_t n_params, void* payload) {
+    err.size = sizeof err;
+    call.size = sizeof call;
+    call.n_inputs = static_cast<uint32_t>(n_inputs);
+    call.n_params = static_cast<uint32_t>(n_params);
+    call.inputs = inputs.data();
+    call.params = params.data();
+    call.payload = payload;
+    call.err = &err;
+  }
+  Frame(const Frame&) = delete;
+  Frame& operator=(const Frame&) = delete;
+
+  // A call with the tensors that it reads.
+  Frame(const Call& from, const Uses& uses, void* payload)
+      : Frame(from.in.size(), from.weights.size(), payload) {
+    for (size_t i = 0; i < from.in.size(); ++i)
+      inputs[i] = shown(from.in[i], (uses.in >> i & 1) != 0);
+    for (size_t i = 0; i < from.weights.size(); ++i)
+      params[i] = shown(from.weights[i], uses.weights);
+    call.output = shown(from.out, uses.out);
+    if (!from.stash.empty()) call.stash = shown(from.stash.front(), uses.stash);
+    if (from.dout) call.grad_output = to_view(from.dout);
+  }
+
+  Status result(std::string_view what, int32_t code) {
+    if (code == 0) return {};
+    err.text[sizeof err.text - 1] = '\0';
+    return Status(Code::user, cat(what, " returned ", code, err.text[0] ? ": " : "",
+                                  printable(static_cast<const char*>(err.text))));
+  }
+
+  std::array<weft_view, kMostOperands> inputs, params, gradients;
+  weft_error err = {};
+  weft_op_call call = {};
+
+ private:
+  static weft_view shown(const View& view, bool used) {
+    weft_view out = to_view(view);
+    if (!used) out.data = nullptr;
+    return out;
+  }
+};
+
+constexpr Uses kEverything = {.in = ~0u, .out = true, .stash = true, .weights = true};
+
+Status check_counts(size_t inputs, size_t params) {
+  if (inputs < 1 || inputs > kMostOperands)
+    return Status(Code::invalid, cat("takes 1 to ", kMostOperands, " inputs, got ", inputs));
+  if (params > kMostOperands)
+    return Status(Code::invalid, cat("takes at most ", kMostOperands, " parameters, got ", params));
+  return {};
+}
+
+// What `shape` has made.
+Result<Desc> made(const weft_desc& desc, const char* what) {
+  auto out = to_desc(&desc);
+  if (!out.ok()) return out.status().within(cat("shape's ", what));
+  if (out.value().dtype != DType::f64) return out;
+  return Status(Code::invalid, cat("shape's ", what, " is ", out.value().text(),
+                                   "; its dtype must be f32 or i32, f64 is for losses only"));
 }
 
 }  // namespace
@@ -23,54 +91,87 @@ UserOp::~UserOp() {
 Result<std::shared_ptr<UserOp>> make_user_op(const weft_op& op, void* payload) {
   WEFT_TRY(require(op.name, "op name"));
   WEFT_TRY(check_name(op.name, "op"));
-  WEFT_TRY(
-      require(reinterpret_cast<const void*>(op.shape), "shape").within(cat("op '", op.name, "'")));
-  WEFT_TRY(require(reinterpret_cast<const void*>(op.forward), "forward")
-               .within(cat("op '", op.name, "'")));
+  const std::string where = cat("op '", op.name, "'");
+  WEFT_TRY(require(reinterpret_cast<const void*>(op.shape), "shape").within(where));
+  WEFT_TRY(require(reinterpret_cast<const void*>(op.forward), "forward").within(where));
+  for (const auto& [name, reads] : {std::pair("backward_reads", op.backward_reads),
+                                    std::pair("backward_params_reads", op.backward_params_reads)})
+    if (const uint32_t unknown = reads & ~uint32_t{WEFT_OP_READS_ALL})
+      return Status(Code::invalid, cat(where, ": ", name, " has the unknown bits ", unknown));
   return std::make_shared<UserOp>(op, payload);
+}
+
+Uses UserOp::uses(uint32_t reads) {
+  return {.in = reads & WEFT_OP_READS_INPUTS ? ~0u : 0,
+          .out = (reads & WEFT_OP_READS_OUTPUT) != 0,
+          .stash = (reads & WEFT_OP_READS_STASH) != 0,
+          .weights = (reads & WEFT_OP_READS_PARAMS) != 0};
 }
 
 Result<Inferred> UserOp::infer(const Attrs&, std::span<const Operand> in,
                                std::span<const Desc> weights) const {
-  if (!weights.empty())
-    return Status(Code::invalid, cat("takes no parameters, got ", weights.size()));
-  if (in.empty() || in.size() > kMostInputs)
-    return Status(Code::invalid, cat("takes 1 to ", kMostInputs, " inputs, got ", in.size()));
-  std::vector<weft_desc> descs;
-  for (const Operand& o : in) descs.push_back(from_desc(o.desc));
-  weft_desc out = {};
-  WEFT_TRY(failed("shape",
-                  op_.shape(descs.data(), static_cast<uint32_t>(descs.size()), &out, payload_)));
-  auto inner = to_desc(&out);
-  if (!inner.ok()) return inner.status().within("shape's output");
-  if (inner.value().dtype == DType::f64)
-    return Status(Code::invalid, cat("shape's output is ", inner.value().text(),
-                                     "; its dtype must be f32 or i32, f64 is for losses only"));
-  return Inferred{inner.take(), {}, 0};
+  WEFT_TRY(check_counts(in.size(), weights.size()));
+  Frame frame(in.size(), weights.size(), payload_);
+  std::vector<Desc> inputs;
+  for (size_t i = 0; i < in.size(); ++i) {
+    inputs.push_back(in[i].desc);
+    frame.inputs[i] = to_view({nullptr, in[i].desc});
+  }
+  for (size_t i = 0; i < weights.size(); ++i) frame.params[i] = to_view({nullptr, weights[i]});
+  if (Status status = frame.result("shape", op_.shape(&frame.call)); !status.ok())
+    return Status(status.code(), cat(status.text(), " (inputs: ", texts_of(inputs),
+                                     "; parameters: ", texts_of(weights), ")"));
+  Inferred out;
+  WEFT_TRY_ASSIGN(out.out, made(frame.call.output.desc, "output"));
+  if (const weft_desc& stash = frame.call.stash.desc; stash.dtype != 0 || stash.n_dims != 0) {
+    out.stash.resize(1);
+    WEFT_TRY_ASSIGN(out.stash.front(), made(stash, "stash"));
+  }
+  if (trains_weights())  // for one gradient
+    for (const Desc& weight : weights) out.scratch = std::max(out.scratch, weight.bytes());
+  return out;
 }
 
-Cost UserOp::cost(const Attrs&, std::span<const Desc>, std::span<const Desc>,
+// The work of callbacks is unknown, so this is a low estimate.
+Cost UserOp::cost(const Attrs&, std::span<const Desc>, std::span<const Desc> weights,
                   const Desc& out) const {
   const double n = static_cast<double>(out.elements());
-  return {n, n, 0};
+  return {n, n, weights.empty() ? 0 : n};
 }
 
 Status UserOp::forward(const Call& call) const {
-  weft_view in[kMostInputs];
-  for (size_t i = 0; i < call.in.size(); ++i) in[i] = to_view(call.in[i]);
-  weft_view out = to_view(call.out);
-  return failed("forward", op_.forward(in, static_cast<uint32_t>(call.in.size()), &out, payload_));
+  Frame frame(call, kEverything, payload_);
+  return frame.result("forward", op_.forward(&frame.call));
 }
 
+// Gradients hold zeros before a callback runs, so that one that adds, and one that leaves elements
+// out, are right as well.
 Status UserOp::input_grad(const Call& call) const {
-  weft_view in[kMostInputs], grad_in[kMostInputs];
-  for (size_t i = 0; i < call.in.size(); ++i) {
-    in[i] = to_view(call.in[i]);
-    grad_in[i] = to_view(call.din[i]);
+  Frame frame(call, uses_input(*call.attrs), payload_);
+  for (size_t i = 0; i < call.din.size(); ++i) {
+    frame.gradients[i] = to_view(call.din[i]);
+    if (call.din[i]) std::memset(call.din[i].data, 0, call.din[i].desc.bytes());
   }
-  const weft_view out = to_view(call.out), grad_out = to_view(call.dout);
-  return failed("backward", op_.backward(in, static_cast<uint32_t>(call.in.size()), &out, &grad_out,
-                                         grad_in, payload_));
+  frame.call.grad_inputs = frame.gradients.data();
+  return frame.result("backward", op_.backward(&frame.call));
+}
+
+// Into scratch memory, as a callback that wrote to the accumulator would be right with one
+// micro-batch only.
+Status UserOp::weight_grad(const Call& call) const {
+  Frame frame(call, uses_weight(*call.attrs), payload_);
+  for (size_t i = 0; i < call.weights.size(); ++i)
+    frame.gradients[i] = to_view({nullptr, call.weights[i].desc});
+  auto* gradient = static_cast<float*>(call.scratch);
+  std::memset(gradient, 0, call.acc.desc.bytes());
+  frame.gradients[static_cast<size_t>(call.weight)].data = gradient;
+  frame.call.grad_params = frame.gradients.data();
+  WEFT_TRY(frame.result("backward_params", op_.backward_params(&frame.call)));
+  for_ranges(*call.tiles, call.acc.desc.elements(), kTileElements, [&](int64_t begin, int64_t end) {
+    float* acc = call.acc.f32() + begin;
+    kernels::add(acc, gradient + begin, acc, end - begin);
+  });
+  return {};
 }
 
 }  // namespace weft::api

@@ -21,16 +21,20 @@ class UserOp final : public Op {
   uint32_t version() const override { return op_.version; }
   bool of_caller() const override { return true; }
   bool differentiable(int) const override { return op_.backward != nullptr; }
-  // What a callback reads is unknown, so all tensors of forward are kept.
-  Uses uses_input(const Attrs&) const override { return {.in = ~0u, .out = true, .stash = false}; }
+  bool trains_weights() const override { return op_.backward_params != nullptr; }
+  Uses uses_input(const Attrs&) const override { return uses(op_.backward_reads); }
+  Uses uses_weight(const Attrs&) const override { return uses(op_.backward_params_reads); }
   Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in,
                          std::span<const Desc> weights) const override;
   Cost cost(const Attrs& attrs, std::span<const Desc> in, std::span<const Desc> weights,
             const Desc& out) const override;
   Status forward(const Call& call) const override;
   Status input_grad(const Call& call) const override;
+  Status weight_grad(const Call& call) const override;
 
  private:
+  static Uses uses(uint32_t reads);
+
   weft_op op_;
   std::string name_;
   void* payload_;

@@ -9,22 +9,54 @@ namespace weft {
 
 namespace {
 
-// The results of infer() for one and for two samples show whether the output is batched, and that
+// The results of infer() for one and for two samples show whether a tensor is batched, and that
 // samples do not mix.
-Status check_batching(const Desc& one, const Desc& two, bool any_batched, bool& batched) {
+Status check_batching(const char* what, const Desc& one, const Desc& two, bool& batched) {
   batched = !(one == two);
-  if (!batched) {
-    if (any_batched)
-      return Status(Code::invalid,
-                    cat("output ", one.text(), " does not keep the batch in dimension 0"));
-    return {};
-  }
-  Shape expected = one.shape;
-  if (expected.rank > 0) expected[0] *= 2;
-  if (!(two.shape == expected))
-    return Status(Code::invalid, cat("output mixes samples: ", one.text(), " for one sample, ",
+  if (!batched) return {};
+  Desc expected = one;
+  if (expected.shape.rank > 0) expected.shape[0] *= 2;
+  if (!(two == expected))
+    return Status(Code::invalid, cat(what, " mixes samples: ", one.text(), " for one sample, ",
                                      two.text(), " for two"));
   return {};
+}
+
+Status check_output(const Desc& one, const Desc& two, bool any_batched, bool& batched) {
+  WEFT_TRY(check_batching("output", one, two, batched));
+  if (any_batched && !batched)
+    return Status(Code::invalid,
+                  cat("output ", one.text(), " does not keep the batch in dimension 0"));
+  return {};
+}
+
+Status check_stash(const Inferred& one, const Inferred& two, bool& batched) {
+  if (one.stash.size() != two.stash.size())
+    return Status(Code::invalid,
+                  "the stash depends on the number of samples: there is one only for "
+                  "one sample, or only for two");
+  for (size_t i = 0; i < one.stash.size(); ++i)
+    WEFT_TRY(check_batching("stash", one.stash[i], two.stash[i], batched));
+  return {};
+}
+
+// Its tensors, of one sample, whose size is proportional to the samples.
+std::vector<Desc> grows_of(const Node& node) {
+  std::vector<Desc> out = {node.one.out};
+  if (node.batched_stash) out.insert(out.end(), node.one.stash.begin(), node.one.stash.end());
+  return out;
+}
+
+// What processes could differ in although the name and the version of an op of the caller are the
+// same.
+void hash_callbacks(const Node& node, Hasher& h) {
+  for (const Uses& uses : {node.op->uses_input(node.attrs), node.op->uses_weight(node.attrs)})
+    h.number(uint64_t{uses.in})
+        .number(uint64_t{uses.out})
+        .number(uint64_t{uses.stash})
+        .number(uint64_t{uses.weights});
+  h.number(uint64_t{node.op->trains_weights()}).text(texts_of(node.one.stash));
+  h.number(uint64_t{node.batched_stash});
 }
 
 Status check_sizes(const Inferred& made) {
@@ -199,8 +231,9 @@ Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attr
     auto two = op->infer(made.attrs, operands(in, 2), weight_descs);
     if (!two.ok()) return two.status().within(where);
     WEFT_TRY(check_sizes(two.value()).within(where));
-    WEFT_TRY(
-        check_batching(made.one.out, two.value().out, any_batched, made.batched).within(where));
+    WEFT_TRY(check_output(made.one.out, two.value().out, any_batched, made.batched).within(where));
+    if (op->of_caller())
+      WEFT_TRY(check_stash(made.one, two.value(), made.batched_stash).within(where));
   }
   for (size_t i = 0; i < in.size(); ++i)
     made.needs_grad =
@@ -268,6 +301,10 @@ Status Model::check_gradients() const {
       return Status(Code::invalid,
                     cat("node '", n.name, "' (", n.op->name(), "): its output is ",
                         n.one.out.text(), ", expected f32: nodes below it need a gradient"));
+    if (!n.weights.empty() && !n.op->trains_weights())
+      return Status(Code::invalid,
+                    cat("node '", n.name, "' (", n.op->name(),
+                        "): has no gradient for its parameters, which need one to be trained"));
     for (size_t i = 0; i < n.in.size(); ++i) {
       leads[static_cast<size_t>(n.in[i])] = true;
       const Node& below = node(n.in[i]);
@@ -321,7 +358,13 @@ Desc Model::desc(NodeId id, int64_t samples) const {
 
 Inferred Model::infer(NodeId id, int64_t samples) const {
   const Node& n = node(id);
-  if (n.is_input() || n.op->of_caller()) return {desc(id, samples), {}, 0};
+  if (n.is_input() || n.op->of_caller()) {
+    Inferred out = n.one;
+    out.out = desc(id, samples);
+    if (n.batched_stash)
+      for (Desc& stash : out.stash) stash.shape[0] *= samples;
+    return out;
+  }
   std::vector<Desc> weights;
   for (ParamId w : n.weights) weights.push_back(param(w).desc());
   return n.op->infer(n.attrs, operands(n.in, samples), weights)
@@ -331,10 +374,12 @@ Inferred Model::infer(NodeId id, int64_t samples) const {
 Status Model::check_samples(int64_t samples) const {
   for (NodeId id = 0; id < static_cast<NodeId>(nodes_.size()); ++id) {
     const Node& n = node(id);
-    int64_t bytes = 0;
-    if (__builtin_mul_overflow(static_cast<int64_t>(n.one.out.bytes()), samples, &bytes))
-      return Status(Code::invalid, cat("node '", n.name, "', ", samples,
-                                       " samples: ", n.one.out.text(), " each is too large"));
+    for (const Desc& each : grows_of(n)) {
+      int64_t bytes = 0;
+      if (__builtin_mul_overflow(static_cast<int64_t>(each.bytes()), samples, &bytes))
+        return Status(Code::invalid, cat("node '", n.name, "', ", samples,
+                                         " samples: ", each.text(), " each is too large"));
+    }
     if (n.is_input()) continue;
     std::vector<Desc> weights;
     for (ParamId w : n.weights) weights.push_back(param(w).desc());
@@ -346,6 +391,11 @@ Status Model::check_samples(int64_t samples) const {
     if (!(made.value().out == desc(id, samples)))
       return Status(Code::invalid, cat(where, ": output is ", made.value().out.text(),
                                        ", for one sample ", n.one.out.text()));
+    if (!n.op->of_caller()) continue;
+    const std::vector<Desc> stash = infer(id, samples).stash;
+    if (made.value().stash != stash)
+      return Status(Code::invalid, cat(where, ": stash is ", texts_of(made.value().stash),
+                                       ", expected ", texts_of(stash), " as for one sample"));
   }
   return {};
 }
@@ -380,6 +430,7 @@ Digest Model::hash() const {
     for (NodeId i : n.in) h.number(static_cast<uint64_t>(i));
     count(n.weights.size());
     for (ParamId w : n.weights) h.number(static_cast<uint64_t>(w));
+    if (n.op && n.op->of_caller()) hash_callbacks(n, h);
   }
   count(outputs_.size());
   for (NodeId o : outputs_) h.number(static_cast<uint64_t>(o));

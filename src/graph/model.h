@@ -72,8 +72,9 @@ struct Node {
   std::vector<ParamId> weights;
   Inferred one;  // for one sample
   bool batched = false;
-  bool wants_grad = false;  // inputs: the caller reads its gradient
-  bool needs_grad = false;  // a gradient flows into its output
+  bool batched_stash = false;  // of an op of the caller: the stash grows with the samples
+  bool wants_grad = false;     // inputs: the caller reads its gradient
+  bool needs_grad = false;     // a gradient flows into its output
   int32_t shard = 0;  // the shard of a model that is cut into shards. Does not affect arithmetic
   std::vector<AxisCut> cuts = {};  // of an input or a delivered output, ascending by dimension
   struct Use {

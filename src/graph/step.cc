@@ -13,6 +13,11 @@ const char* mode_name(Mode mode) {
   return "?";
 }
 
+bool reads_weights(const Node& node, CallKind kind) {
+  if (folds(kind) || node.weights.empty()) return false;
+  return kind != CallKind::weight_grad || node.op->uses_weight(node.attrs).weights;
+}
+
 namespace {
 
 class Builder {

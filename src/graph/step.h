@@ -31,6 +31,9 @@ enum class CallKind : uint8_t {
 // Whether the call makes a gradient from other gradients, without the kernel of an op.
 constexpr bool folds(CallKind kind) { return kind == CallKind::add || kind == CallKind::join; }
 
+// Whether the call reads the values of the node's parameters.
+bool reads_weights(const Node& node, CallKind kind);
+
 using TensorId = int32_t;  // index into StepGraph::tensors
 
 struct StepTensor {

@@ -177,7 +177,7 @@ class RankWriter {
     }
   }
 
-  // A value that is neither on this rank nor gathered is not read: the call belongs to W.
+  // A value that is neither on this rank nor gathered is not read.
   Place value_of(const ResidentParam& resident, const std::vector<int32_t>& gathers) const {
     for (const int32_t i : gathers)
       if (edge(i).param == resident.param) return edge(i).landing;

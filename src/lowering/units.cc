@@ -17,8 +17,7 @@ std::string_view block_of(const std::string& name) {
 }
 
 bool reads_values(const Model& model, const StepCall& call) {
-  const bool reads = call.kind == CallKind::forward || call.kind == CallKind::input_grad;
-  return reads && !model.node(call.node).weights.empty();
+  return reads_weights(model.node(call.node), call.kind);
 }
 
 ParamId param_of(const Model& model, const StepCall& call) {

@@ -100,11 +100,12 @@ struct Inferred {
 };
 
 // Which of forward's tensors a later call reads: bit i of `in` = input i, `out` = the output,
-// `stash` = all stash.
+// `stash` = all stash, `weights` = the values of all weights.
 struct Uses {
   uint32_t in = 0;
   bool out = false;
   bool stash = false;
+  bool weights = false;  // W; I always reads them
 };
 
 // Multiply-adds count as two.
@@ -143,8 +144,8 @@ class Op {
   virtual std::string_view name() const = 0;
   virtual uint32_t version() const { return 1; }
   // A user op: infer() may fail at any call, so it is called only where the failure can
-  // be returned. Its output is proportional to the samples; it has no stash and no
-  // scratch.
+  // be returned. Its output is proportional to the samples; each stash is this too, or constant.
+  // Its scratch is constant.
   virtual bool of_caller() const { return false; }
 
   // They have no kernels: expand() replaces their nodes.
@@ -163,6 +164,8 @@ class Op {
     (void)port;
     return true;
   }
+  // May the weights receive gradients?
+  virtual bool trains_weights() const { return true; }
   virtual Uses uses_input(const Attrs& attrs) const {
     (void)attrs;
     return {};

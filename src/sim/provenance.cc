@@ -264,7 +264,7 @@ Status DigestWorker::run_call(const StepDescriptor& step, const RankProgram& pro
     put(call.out, Provenance::join(call.node, operands));
     return {};
   }
-  if (call.kind != CallKind::weight_grad)
+  if (reads_weights(plan_->model->node(call.node), call.kind))
     for (const PlacedOperand& o : call.weights) take(o, weights_at(versions(), step, micro_batch));
   if (call.kind != CallKind::forward) {
     take(call.out);

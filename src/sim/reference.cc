@@ -186,7 +186,7 @@ double SequentialReference::micro_batch(const StepDescriptor& step, int32_t mb,
       if (t >= 0) operands.push_back(at(t));
     };
     for (TensorId t : call.in) take(t);
-    if (call.kind != CallKind::weight_grad)
+    if (reads_weights(node, call.kind))
       for (ParamId w : node.weights) operands.push_back(weight(call.node, w));
     Digest* accumulator = nullptr;
     if (call.kind != CallKind::forward) {

@@ -53,4 +53,10 @@ Status check_shape(std::span<const int64_t> dims, DType dtype) {
 
 std::string Desc::text() const { return cat(dtype_name(dtype), shape.text()); }
 
+std::string texts_of(std::span<const Desc> descs) {
+  std::string out;
+  for (const Desc& desc : descs) append(out, out.empty() ? "" : ", ", desc.text());
+  return out.empty() ? "none" : out;
+}
+
 }  // namespace weft

@@ -54,6 +54,9 @@ struct Desc {
   friend bool operator==(const Desc&, const Desc&) = default;
 };
 
+// "f32[4,128], i32[4]", or "none".
+std::string texts_of(std::span<const Desc> descs);
+
 // Borrowed memory of a tensor. data is null if a call neither reads nor writes it.
 struct View {
   void* data = nullptr;

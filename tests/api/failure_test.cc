@@ -17,24 +17,26 @@ struct Own {
   int calls = 0;
 };
 
-int32_t same_shape(const weft_desc* in, uint32_t, weft_desc* out, void*) {
-  *out = in[0];
+int32_t same_shape(weft_op_call* call) {
+  call->output.desc = call->inputs[0].desc;
   return 0;
 }
 
-int32_t forward(const weft_view* in, uint32_t, weft_view* out, void* payload) {
-  Own& own = *static_cast<Own*>(payload);
+size_t bytes_of(const weft_view& view) {
+  return static_cast<size_t>(elements(view.desc)) * sizeof(float);
+}
+
+int32_t forward(const weft_op_call* call) {
+  Own& own = *static_cast<Own*>(call->payload);
   if (++own.calls == 3 && own.then == Then::dies) raise(SIGKILL);
   if (own.calls == 3 && own.then == Then::fails) return -3;
-  std::memcpy(out->data, in[0].data, static_cast<size_t>(elements(out->desc)) * sizeof(float));
+  std::memcpy(call->output.data, call->inputs[0].data, bytes_of(call->output));
   return 0;
 }
 
-int32_t backward(const weft_view* in, uint32_t, const weft_view*, const weft_view* grad_out,
-                 weft_view* grad_in, void*) {
-  if (grad_in[0].data)
-    std::memcpy(grad_in[0].data, grad_out->data,
-                static_cast<size_t>(elements(in[0].desc)) * sizeof(float));
+int32_t backward(const weft_op_call* call) {
+  const weft_view& grad = call->grad_inputs[0];
+  if (grad.data) std::memcpy(grad.data, call->grad_output.data, bytes_of(grad));
   return 0;
 }
 

@@ -28,15 +28,17 @@ weft_status serve(const std::string& endpoint, const weft_model* ops, Error& err
   return status;
 }
 
-int32_t same_shape(const weft_desc* in, uint32_t, weft_desc* out, void*) { return *out = in[0], 0; }
-int32_t copy(const weft_view* in, uint32_t, weft_view* out, void*) {
-  std::memcpy(out->data, in[0].data, static_cast<size_t>(elements(out->desc)) * sizeof(float));
+int32_t same_shape(weft_op_call* call) {
+  call->output.desc = call->inputs[0].desc;
+  return 0;
+}
+int32_t copy(const weft_op_call* call) {
+  std::memcpy(call->output.data, call->inputs[0].data,
+              static_cast<size_t>(elements(call->output.desc)) * sizeof(float));
   return 0;
 }
 
-void add_own_op(const ModelPtr& model,
-                int32_t (*shape)(const weft_desc*, uint32_t, weft_desc*, void*),
-                uint32_t version = 1) {
+void add_own_op(const ModelPtr& model, int32_t (*shape)(weft_op_call*), uint32_t version = 1) {
   weft_op op = defaults(weft_op_init);
   op.version = version;
   op.name = "own";
@@ -57,7 +59,7 @@ ModelPtr own_model() {
   return model;
 }
 
-int32_t no_shape(const weft_desc*, uint32_t, weft_desc*, void*) { return -1; }
+int32_t no_shape(weft_op_call*) { return -1; }
 
 // Only they fail, and rank 0 waits for a process that has it.
 TEST(JoiningRanks, OneWithoutTheOpOrWithAnotherVersionOfItIsRefused) {
@@ -128,9 +130,8 @@ TEST(JoiningRanks, ARankThatDiesBeforeItHasJoinedIsNamed) {
     char endpoint[200] = "";
     if (read(way[0], endpoint, sizeof endpoint - 1) <= 0) _exit(1);
     const ModelPtr ops = new_model();
-    add_own_op(ops, [](const weft_desc*, uint32_t, weft_desc*, void*) -> int32_t {
-      return raise(SIGKILL);
-    });  // when it gets its welcome
+    add_own_op(
+        ops, [](weft_op_call*) -> int32_t { return raise(SIGKILL); });  // when it gets its welcome
     Error err;
     serve(endpoint, ops.get(), err);
     _exit(2);

@@ -71,9 +71,10 @@ TEST(UserOpRegistration, AFailingShapeIsAnErrorOfTheNode) {
 TEST(UserOpRegistration, AShapeThatRefusesTheMicroBatchIsAnErrorOfThePlan) {
   Square square;
   weft_op op = square_op();
-  op.shape = [](const weft_desc* in, uint32_t, weft_desc* out, void*) {
-    *out = in[0];
-    return in[0].dims[0] > 2 ? 5 : 0;
+  op.shape = [](weft_op_call* call) -> int32_t {
+    weft_desc* out = &call->output.desc;
+    *out = call->inputs[0].desc;
+    return call->inputs[0].desc.dims[0] > 2 ? 5 : 0;
   };
   const ModelPtr model = squaring_model(&square, 0, op);
   weft_plan_config config = plan_config(1, 2, 3);
@@ -101,9 +102,10 @@ TEST(UserOpRegistration, AShapeIsAskedForSamplesThatThereAreAndNeverAfterThePlan
   planned = false;
   Square square;
   weft_op op = square_op();
-  op.shape = [](const weft_desc* in, uint32_t, weft_desc* out, void*) {
-    *out = in[0];
-    return planned || in[0].dims[0] < 1 ? 5 : 0;
+  op.shape = [](weft_op_call* call) -> int32_t {
+    weft_desc* out = &call->output.desc;
+    *out = call->inputs[0].desc;
+    return planned || call->inputs[0].desc.dims[0] < 1 ? 5 : 0;
   };
   const ModelPtr model = squaring_model(&square, 0, op);
   weft_profile_config profile_config = defaults(weft_profile_config_init);
@@ -138,8 +140,9 @@ TEST(UserOpRegistration, AShapeIsAskedForSamplesThatThereAreAndNeverAfterThePlan
 TEST(UserOpRegistration, OnlyF32HasAGradient) {
   Square square;
   weft_op op = square_op();
-  op.shape = [](const weft_desc* in, uint32_t, weft_desc* out, void*) {
-    *out = in[0];
+  op.shape = [](weft_op_call* call) -> int32_t {
+    weft_desc* out = &call->output.desc;
+    *out = call->inputs[0].desc;
     out->dtype = WEFT_F64;
     return 0;
   };
@@ -149,9 +152,10 @@ TEST(UserOpRegistration, OnlyF32HasAGradient) {
   expect_error(add_squares(wide, {add_input(wide, "x", {1, 2})}, err), err, WEFT_EINVAL,
                {"node 'n'", "f64[1,2]", "f32 or i32"});
 
-  op.shape = [](const weft_desc* in, uint32_t, weft_desc* out, void*) {
-    *out = in[0];
-    out->dtype = in[0].dtype == WEFT_F32 ? WEFT_I32 : WEFT_F32;
+  op.shape = [](weft_op_call* call) -> int32_t {
+    weft_desc* out = &call->output.desc;
+    *out = call->inputs[0].desc;
+    out->dtype = call->inputs[0].desc.dtype == WEFT_F32 ? WEFT_I32 : WEFT_F32;
     return 0;
   };
   for (const bool trained : {false, true}) {
@@ -178,9 +182,10 @@ TEST(UserOpRegistration, OnlyF32HasAGradient) {
 TEST(UserOpRegistration, AShapeThatIsNotInProportionIsAnErrorOfThePlan) {
   Square square;
   weft_op op = square_op();
-  op.shape = [](const weft_desc* in, uint32_t, weft_desc* out, void*) {
-    *out = in[0];
-    if (in[0].dims[0] > 2) out->dims[1] = 1;
+  op.shape = [](weft_op_call* call) -> int32_t {
+    weft_desc* out = &call->output.desc;
+    *out = call->inputs[0].desc;
+    if (call->inputs[0].desc.dims[0] > 2) out->dims[1] = 1;
     return 0;
   };
   const ModelPtr model = squaring_model(&square, 0, op);
@@ -196,8 +201,9 @@ TEST(UserOpRegistration, AShapeMustKeepTheBatch) {
   const ModelPtr model = new_model();
   const weft_value x = add_input(model, "x", {1, 2});
   weft_op op = square_op();
-  op.shape = [](const weft_desc* in, uint32_t, weft_desc* out, void*) -> int32_t {
-    *out = in[0];
+  op.shape = [](weft_op_call* call) -> int32_t {
+    weft_desc* out = &call->output.desc;
+    *out = call->inputs[0].desc;
     std::swap(out->dims[0], out->dims[1]);
     return 0;
   };
@@ -207,7 +213,8 @@ TEST(UserOpRegistration, AShapeMustKeepTheBatch) {
 
   const ModelPtr other = new_model();
   const weft_value z = add_input(other, "x", {1, 2});
-  op.shape = [](const weft_desc*, uint32_t, weft_desc* out, void*) -> int32_t {
+  op.shape = [](weft_op_call* call) -> int32_t {
+    weft_desc* out = &call->output.desc;
     out->n_dims = 99;
     return 0;
   };

@@ -12,29 +12,29 @@ struct Square {
   std::atomic<int> forwards{0}, backwards{0}, destroyed{0};
 
   static Square& of(void* payload) { return *static_cast<Square*>(payload); }
-  static int32_t shape(const weft_desc* in, uint32_t n_in, weft_desc* out, void*) {
-    if (n_in != 1) return 5;
-    *out = in[0];
+  static int32_t shape(weft_op_call* call) {
+    if (call->n_inputs != 1) return 5;
+    call->output.desc = call->inputs[0].desc;
     return 0;
   }
-  static int32_t forward(const weft_view* in, uint32_t, weft_view* out, void* payload) {
-    const int call = of(payload).forwards++;
-    of(payload).forwards.notify_all();
-    if (call == of(payload).fail_forward_at) return 7;
-    const float* x = static_cast<const float*>(in[0].data);
-    float* y = static_cast<float*>(out->data);
-    for (int64_t i = 0; i < elements(out->desc); ++i) y[i] = x[i] * x[i];
+  static int32_t forward(const weft_op_call* call) {
+    Square& own = of(call->payload);
+    const int number = own.forwards++;
+    own.forwards.notify_all();
+    if (number == own.fail_forward_at) return 7;
+    const float* x = static_cast<const float*>(call->inputs[0].data);
+    float* y = static_cast<float*>(call->output.data);
+    for (int64_t i = 0; i < elements(call->output.desc); ++i) y[i] = x[i] * x[i];
     return 0;
   }
-  static int32_t backward(const weft_view* in, uint32_t, const weft_view* out,
-                          const weft_view* grad_out, weft_view* grad_in, void* payload) {
-    if (of(payload).backwards++ == of(payload).fail_backward_at) return -3;
-    const float *x = static_cast<const float*>(in[0].data),
-                *y = static_cast<const float*>(out->data),
-                *dy = static_cast<const float*>(grad_out->data);
-    float* dx = static_cast<float*>(grad_in[0].data);
+  static int32_t backward(const weft_op_call* call) {
+    if (of(call->payload).backwards++ == of(call->payload).fail_backward_at) return -3;
+    const float *x = static_cast<const float*>(call->inputs[0].data),
+                *y = static_cast<const float*>(call->output.data),
+                *dy = static_cast<const float*>(call->grad_output.data);
+    float* dx = static_cast<float*>(call->grad_inputs[0].data);
     if (!dx) return 0;
-    for (int64_t i = 0; i < elements(out->desc); ++i) {
+    for (int64_t i = 0; i < elements(call->output.desc); ++i) {
       if (y[i] != x[i] * x[i]) return 9;  // what forward read and wrote is still there
       dx[i] = dy[i] * x[i] + dy[i] * x[i];
     }

@@ -356,6 +356,11 @@ std::vector<BadCase> bad_cases() {
        .in = {int_batch({2, 3}), batch({2, 4}), batch({2, 3})},
        .says = "input 1 expects the dimensions [2,3], or 1 in place of any after the batch, got "
                "f32[2,4]"},
+      {.op = "low_rank", .in = {}, .says = "takes 1 to 16 inputs, got 0"},
+      {.op = "low_rank",
+       .in = {batch({2, 3})},
+       .weights = std::vector<Desc>(17, weight({3, 3})),
+       .says = "takes at most 16 parameters, got 17"},
   };
 }
 

@@ -5,7 +5,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "api/user_op.h"
 #include "base/rng.h"
+#include "support/low_rank_op.h"
 
 namespace weft::test {
 
@@ -35,12 +37,18 @@ Bytes random_ints(int64_t count, int32_t low, int32_t high, uint64_t purpose) {
   return out;
 }
 
+const Op* user_op() {
+  static const auto op = api::make_user_op(low_rank_op(), nullptr).take();
+  return op.get();
+}
+
 }  // namespace
 
 std::vector<const Op*> tested_ops() {
   std::vector<const Op*> out(all_ops().begin(), all_ops().end());
   out.push_back(&cross_entropy_part_op());
   out.push_back(&cross_entropy_of_parts_op());
+  out.push_back(user_op());
   return out;
 }
 

@@ -6,7 +6,7 @@
 
 namespace weft::test {
 
-// The built-in ops, and those that only sharded models have.
+// The built-in ops, those that only sharded models have, and one of the caller.
 std::vector<const Op*> tested_ops();
 // Null: there is no such op.
 const Op* find_tested_op(const std::string& name);

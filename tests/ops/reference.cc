@@ -275,6 +275,21 @@ Values embedding(const RefCall& c) {
   return out;
 }
 
+// x + (x A) B
+Values low_rank(const RefCall& c) {
+  const int64_t width = c.weights[0].shape[0], rank = c.weights[0].shape[1];
+  Values out = c.in[0].v;
+  for (int64_t r = 0; r < c.in[0].shape[0]; ++r)
+    for (int64_t k = 0; k < rank; ++k) {
+      double sum = 0;
+      for (int64_t i = 0; i < width; ++i)
+        sum += at(c.in[0].v, r * width + i) * at(c.weights[0].v, i * rank + k);
+      for (int64_t j = 0; j < width; ++j)
+        at(out, r * width + j) += sum * at(c.weights[1].v, k * width + j);
+    }
+  return out;
+}
+
 Values linear(const RefCall& c) {
   const bool out_in = c.attrs.flags & kOutIn;
   const int64_t k = c.in[0].shape.last(), n = c.weights[0].shape[out_in ? 0 : 1],
@@ -418,6 +433,7 @@ RefForward find_reference(const std::string& op) {
       {"layer_norm", layer_norm},
       {"linear", linear},
       {"log", unary<std::log>},
+      {"low_rank", low_rank},
       {"matmul", matmul},
       {"mean", reduce<average>},
       {"max", reduce<greatest>},

@@ -136,8 +136,10 @@ void run_input_grad(const Problem& p, const Circumstances& how, Results& r) {
 void run_weight_grad(const Problem& p, const Circumstances& how, Results& r) {
   for (size_t weight = 0; weight < p.weights.size(); ++weight) {
     Frame frame(p, how);
-    show(frame, p, r, p.op->uses_weight(p.attrs));
-    for (const Desc& desc : p.weights) frame.weights.push_back({nullptr, desc});
+    const Uses uses = p.op->uses_weight(p.attrs);
+    show(frame, p, r, uses);
+    for (size_t i = 0; i < p.weights.size(); ++i)
+      frame.weights.push_back(frame.shown(uses.weights, p.weights[i], p.weight_data[i]));
     frame.call.weight = static_cast<int>(weight);
     frame.call.acc = frame.holding(p.weights[weight], p.acc[weight]);
     frame.finish("W", r, [&](const Call& call) { return p.op->weight_grad(call); });

@@ -48,27 +48,22 @@ weft_value node(weft_model* model, const char* name, const char* op, std::vector
   return out;
 }
 
-int32_t same_shape(const weft_desc* in, uint32_t, weft_desc* out, void*) {
-  *out = in[0];
+int32_t same_shape(weft_op_call* call) {
+  call->output.desc = call->inputs[0].desc;
   return 0;
 }
-int32_t never_called(const weft_view*, uint32_t, weft_view*, void*) { return -1; }
-int32_t nor_this(const weft_view*, uint32_t, const weft_view*, const weft_view*, weft_view*,
-                 void*) {
-  return -1;
-}
+int32_t never_called(const weft_op_call*) { return -1; }
 
 // One of an op that only those know who register it.
-int32_t no_shape(const weft_desc*, uint32_t, weft_desc*, void*) { return -1; }
+int32_t no_shape(weft_op_call*) { return -1; }
 
-void add_user_op(weft_model* model,
-                 int32_t (*shape)(const weft_desc*, uint32_t, weft_desc*, void*)) {
+void add_user_op(weft_model* model, int32_t (*shape)(weft_op_call*)) {
   weft_error err = sized<weft_error>();
   weft_op op = defaults(weft_op_init);
   op.name = "own";
   op.shape = shape;
   op.forward = never_called;
-  op.backward = nor_this;
+  op.backward = never_called;
   if (weft_model_add_op(model, &op, nullptr, &err) < 0) die("own", err);
 }
 

@@ -81,6 +81,13 @@ pub const WEFT_NODE_POSITIONS: u32 = 8;
 /// a coordinate has one index of the dimension, and its value lacks that dimension
 pub const WEFT_CUT_DROP: u32 = 1;
 
+// Tensors that a gradient of a user op reads besides grad_output. The others have no data in its call, and their memory is free.
+pub const WEFT_OP_READS_INPUTS: u32 = 1;
+pub const WEFT_OP_READS_PARAMS: u32 = 2;
+pub const WEFT_OP_READS_OUTPUT: u32 = 4;
+pub const WEFT_OP_READS_STASH: u32 = 8;
+pub const WEFT_OP_READS_ALL: u32 = 15;
+
 /// What weft_model_describe lists.
 pub type weft_item_kind = u32;
 pub const WEFT_ITEM_INPUT: weft_item_kind = 1;
@@ -355,7 +362,7 @@ pub struct weft_node_config {
     pub op: *const c_char,
     /// in port order
     pub inputs: *const weft_value,
-    /// linear: weight, bias; conv1d, conv2d: weight, bias; embedding: table; layer_norm: scale, shift; rms_norm: scale; add, sub, mul: optionally the last operand
+    /// linear: weight, bias; conv1d, conv2d: weight, bias; embedding: table; layer_norm: scale, shift; rms_norm: scale; add, sub, mul: optionally the last operand; a user op: its own
     pub params: *const weft_param,
     pub n_inputs: u32,
     pub n_params: u32,
@@ -381,15 +388,44 @@ pub struct weft_node_config {
     pub coordinates: *const i32,
 }
 
-/// One tensor of a call of a user op. `data` is NULL if the call does not use it.
+/// One tensor of a call of a user op.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct weft_view {
+    /// NULL if the call does not use the tensor
     pub data: *mut c_void,
     pub desc: weft_desc,
 }
 
-/// An op of the caller, with one output and no parameters. Each call must be a pure function of its operands. `shape` runs inside the calls that make nodes, plans and profiles; the other callbacks run on compute threads, or inside weft_run_poll if the run has none. Callbacks may run at the same time and must not call weft. They return 0, or a failure, which fails the call or the run with WEFT_EUSER.
+/// The operands of one call of a user op. The library fills the struct; it and its arrays are valid until the callback returns.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct weft_op_call {
+    /// sizeof the struct of the library; a later version may have more fields
+    pub size: u32,
+    pub n_inputs: u32,
+    pub n_params: u32,
+    pub reserved: u32,
+    /// in port order
+    pub inputs: *const weft_view,
+    pub params: *const weft_view,
+    /// written by forward
+    pub output: weft_view,
+    /// written by forward for the gradients
+    pub stash: weft_view,
+    /// backward, backward_params: the gradient of the output
+    pub grad_output: weft_view,
+    /// backward: one per input. They hold zeros, and have no data if no gradient is needed.
+    pub grad_inputs: *const weft_view,
+    /// backward_params: one per parameter, in the same way
+    pub grad_params: *const weft_view,
+    /// of weft_model_add_op
+    pub payload: *mut c_void,
+    /// a callback that fails may write the reason to err->text, which messages then contain
+    pub err: *mut weft_error,
+}
+
+/// An op of the caller, with 1 to 16 inputs, up to 16 parameters and one output. Each call must be a pure function of its operands. `shape` runs inside the calls that make nodes, plans and profiles; the other callbacks run on compute threads, or inside weft_run_poll if the run has none. Callbacks may run at the same time and must not call weft. They return 0, or a failure, which fails the call or the run with WEFT_EUSER.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct weft_op {
@@ -398,13 +434,20 @@ pub struct weft_op {
     pub version: u32,
     /// 1 to 200 bytes without spaces and control characters
     pub name: *const c_char,
-    /// Fills *out, F32 or I32, for these inputs. It is called with 1 and 2 samples for a node, and with micro_batch_size and short_size for a plan. Dimension 0 of the output is the samples; the other dimensions do not depend on them. Only F32 can have a gradient.
-    pub shape: Option<unsafe extern "C" fn(r#in: *const weft_desc, n_in: u32, out: *mut weft_desc, payload: *mut c_void) -> i32>,
-    pub forward: Option<unsafe extern "C" fn(r#in: *const weft_view, n_in: u32, out: *mut weft_view, payload: *mut c_void) -> i32>,
-    /// Writes (does not add to) grad_in[i].data if it is not NULL. NULL: the op has no gradient, so nothing below it is trained.
-    pub backward: Option<unsafe extern "C" fn(r#in: *const weft_view, n_in: u32, out: *const weft_view, grad_out: *const weft_view, grad_in: *mut weft_view, payload: *mut c_void) -> i32>,
+    /// Sets call->output.desc for the shapes of the inputs and parameters, or fails if it does not accept them. It may set call->stash.desc; otherwise there is no stash. Both are F32 or I32. Dimension 0 of the output is the samples; its other dimensions do not depend on them. The stash follows this rule, or does not depend on the samples at all. It is called with 1 and 2 samples for a node, and with micro_batch_size and short_size for a plan.
+    pub shape: Option<unsafe extern "C" fn(call: *mut weft_op_call) -> i32>,
+    /// Writes the output and the stash, in every mode of a step.
+    pub forward: Option<unsafe extern "C" fn(call: *const weft_op_call) -> i32>,
+    /// Writes, or adds to, each of grad_inputs that has data, which is at least one. NULL: inputs have no gradient, so nothing below the op is trained.
+    pub backward: Option<unsafe extern "C" fn(call: *const weft_op_call) -> i32>,
+    /// Writes, or adds to, each of grad_params that has data: the gradient of this micro-batch only, which the library adds to the sum of the step. One call may ask for some of the parameters. NULL: parameters of the op cannot be trained.
+    pub backward_params: Option<unsafe extern "C" fn(call: *const weft_op_call) -> i32>,
     /// called once, after the last model, plan and run with the op is freed; may be NULL
     pub destroy: Option<unsafe extern "C" fn(payload: *mut c_void)>,
+    /// of weft_op_reads. Default: WEFT_OP_READS_ALL.
+    pub backward_reads: u32,
+    /// of weft_op_reads. Default: WEFT_OP_READS_ALL.
+    pub backward_params_reads: u32,
 }
 
 /// An input, parameter, node or output of a model. Pointers are borrowed: valid until the model changes or is freed.
@@ -955,7 +998,7 @@ extern "C" {
     pub fn weft_model_cut_output(model: *mut weft_model, output: weft_value, dim: u32, axis: *const c_char, flags: u32, err: *mut weft_error) -> weft_status;
     /// All nodes that use the parameter at one coordinate add their gradients to one sum. Otherwise each node has a sum of its own, and a loop that is unrolled needs memory for as many. It changes the order of additions and the digest. A plan is refused if it has these nodes in several stages. To be called before a node uses the parameter. Thread: owner.
     pub fn weft_model_share_gradient(model: *mut weft_model, param: weft_param, err: *mut weft_error) -> weft_status;
-    /// Sets the defaults: version 1, everything else NULL. Thread: any.
+    /// Sets the defaults: version 1, gradients that read everything, and no callbacks. Thread: any.
     pub fn weft_op_init(op: *mut weft_op, size: usize);
     /// Registers an op under its name for this model. On failure, destroy is not called. Thread: owner.
     pub fn weft_model_add_op(model: *mut weft_model, op: *const weft_op, payload: *mut c_void, err: *mut weft_error) -> weft_status;

@@ -71,15 +71,36 @@ fn weft_view_has_the_layout_of_the_header() {
 }
 
 #[test]
+fn weft_op_call_has_the_layout_of_the_header() {
+    assert_eq!((size_of::<weft_op_call>(), align_of::<weft_op_call>()), (304, 8));
+    assert_eq!(offset!(weft_op_call, size), 0);
+    assert_eq!(offset!(weft_op_call, n_inputs), 4);
+    assert_eq!(offset!(weft_op_call, n_params), 8);
+    assert_eq!(offset!(weft_op_call, reserved), 12);
+    assert_eq!(offset!(weft_op_call, inputs), 16);
+    assert_eq!(offset!(weft_op_call, params), 24);
+    assert_eq!(offset!(weft_op_call, output), 32);
+    assert_eq!(offset!(weft_op_call, stash), 112);
+    assert_eq!(offset!(weft_op_call, grad_output), 192);
+    assert_eq!(offset!(weft_op_call, grad_inputs), 272);
+    assert_eq!(offset!(weft_op_call, grad_params), 280);
+    assert_eq!(offset!(weft_op_call, payload), 288);
+    assert_eq!(offset!(weft_op_call, err), 296);
+}
+
+#[test]
 fn weft_op_has_the_layout_of_the_header() {
-    assert_eq!((size_of::<weft_op>(), align_of::<weft_op>()), (48, 8));
+    assert_eq!((size_of::<weft_op>(), align_of::<weft_op>()), (64, 8));
     assert_eq!(offset!(weft_op, size), 0);
     assert_eq!(offset!(weft_op, version), 4);
     assert_eq!(offset!(weft_op, name), 8);
     assert_eq!(offset!(weft_op, shape), 16);
     assert_eq!(offset!(weft_op, forward), 24);
     assert_eq!(offset!(weft_op, backward), 32);
-    assert_eq!(offset!(weft_op, destroy), 40);
+    assert_eq!(offset!(weft_op, backward_params), 40);
+    assert_eq!(offset!(weft_op, destroy), 48);
+    assert_eq!(offset!(weft_op, backward_reads), 56);
+    assert_eq!(offset!(weft_op, backward_params_reads), 60);
 }
 
 #[test]
