@@ -2,7 +2,7 @@
 """Installs weft below the build folder, builds a program against it as a user would, and runs it: once with the library, and once with
 UNKNOWN_EVENT preloaded, which adds events of a kind that the programs in Go and Rust do not know. Exits with 77 if the tools are missing.
 
-usage: consumer.py c|go|rust BUILD_ROOT SOURCE_ROOT UNKNOWN_EVENT
+usage: consumer.py c|cmake|go|rust BUILD_ROOT SOURCE_ROOT UNKNOWN_EVENT
 """
 import os
 import pathlib
@@ -12,7 +12,7 @@ import shutil
 import subprocess
 import sys
 
-NEEDED = {"c": ("cc", "pkg-config"), "go": ("go", "cc", "pkg-config"), "rust": ("cargo", "cc", "pkg-config")}
+NEEDED = {"c": ("cc", "pkg-config"), "cmake": ("cmake", "cc", "make"), "go": ("go", "cc", "pkg-config"), "rust": ("cargo", "cc", "pkg-config")}
 
 
 def run(*command, env=None, cwd=None):
@@ -42,6 +42,14 @@ def build_c(source, out, env):
         include = [] if flags else ["-I", ours]
         run("cc", *strict, *include, source / "examples" / "embed.c", "-o", out / name, *shlex.split(asked), "-lm", env=env)
     return out / "embed", out / "embed-by-hand"
+
+
+def build_cmake(source, out, env):
+    package = next((out / "root").rglob("weft-config.cmake")).parent
+    run("cmake", "-S", source / "tests" / "consumers" / "cmake", "-B", out / "build", "-G", "Unix Makefiles", f"-Dweft_DIR={package}",
+        f"-DEXAMPLES={source / 'examples'}", env=env)
+    run("cmake", "--build", out / "build", env=env)
+    return (out / "build" / "embed",)
 
 
 def build_go(source, out, env):
@@ -86,7 +94,7 @@ def main():
     out = build / "tests" / "consumers" / language
     out.mkdir(parents=True, exist_ok=True)
     env = install(build, out / "root")
-    programs = {"c": build_c, "go": build_go, "rust": build_rust}[language](source, out, env)
+    programs = {"c": build_c, "cmake": build_cmake, "go": build_go, "rust": build_rust}[language](source, out, env)
     for program in programs:
         for preload in ({}, {"LD_PRELOAD": unknown_event}):
             run(sys.executable, "-B", source / "tests" / "examples" / "falls.py", program, env={**env, **preload})
