@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+"""Runs the tests of the Python binding with the library of a build. Exits with 77 if something that they require is missing.
+
+usage: check.py test NAME BUILD                runs tests/test_NAME.py
+       check.py example NAME BUILD PROGRAM     examples/NAME.py prints what PROGRAM, the same in C, prints
+       check.py install BUILD                  pip installs a clone into a new environment; all tests, and mypy, run there
+"""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+
+
+def skip(reason):
+    print("skipped:", reason)
+    sys.exit(77)
+
+
+def python_with_numpy():
+    """This Python, or that of the system: NumPy of a Debian package is visible only to the latter."""
+    for program in (sys.executable, "/usr/bin/python3"):
+        if pathlib.Path(program).exists() and subprocess.run([program, "-c", "import numpy"], stderr=subprocess.DEVNULL, check=False).returncode == 0:
+            return program
+    return skip("there is no NumPy")
+
+
+def environment(build):
+    return {
+        **os.environ,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONPATH": str(HERE),
+        "PYTHONWARNINGS": "error::ResourceWarning",
+        "WEFT_LIBRARY": str(pathlib.Path(build, "src", "libweft.so.0.2").resolve()),
+    }
+
+
+def run(*command, **options):
+    print("$", *command, flush=True)
+    return subprocess.run(list(map(str, command)), check=True, **options)
+
+
+def test(name, build):
+    run(python_with_numpy(), HERE / "tests" / f"test_{name}.py", env=environment(build))
+
+
+def example(name, build, program):
+    def output(*command):
+        return run(*command, env=environment(build), stdout=subprocess.PIPE, text=True).stdout
+
+    ours, expected = output(python_with_numpy(), HERE / "examples" / f"{name}.py"), output(program)
+    print(ours)
+    if not ours or ours != expected:
+        sys.exit(f"{program} prints:\n{expected}")
+
+
+def install(build):
+    """From a copy of the files in the index, as a clone has them."""
+    folder = pathlib.Path(build, "bindings", "python", "install")
+    shutil.rmtree(folder, ignore_errors=True)
+    clone = folder / "clone"
+    run("git", "clone", "-q", "--no-hardlinks", ROOT, clone)
+    run(sys.executable, "-m", "venv", folder / "venv")
+    python = folder / "venv" / "bin" / "python"
+    run(python, "-m", "pip", "install", "-q", clone, "mypy", "typing_extensions")
+    outside = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "WEFT_LIBRARY")}
+    for path in sorted((clone / "bindings" / "python" / "tests").glob("test_*.py")):
+        run(python, path, env=outside, cwd=folder)
+    run(python, "-m", "mypy", "--strict", "-p", "weft", env=outside, cwd=folder)
+
+
+if __name__ == "__main__":
+    {"test": test, "example": example, "install": install}[sys.argv[1]](*sys.argv[2:])

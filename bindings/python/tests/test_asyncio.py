@@ -1,0 +1,60 @@
+"""Runs in a loop of asyncio."""
+import asyncio
+import unittest
+
+import weft
+
+from support import sine, small_plan
+
+
+class Loop(unittest.TestCase):
+    def test_events(self):
+        async def main(threads):
+            with small_plan().run(threads=threads) as run:
+                run.submit(*sine(), tag=1)
+                run.submit(*sine(), tag=2)
+                return [(event.tag, event.kind.name) async for event in run]
+
+        for threads in (0, 1):
+            found = asyncio.run(main(threads))
+            self.assertEqual(found, [(tag, kind) for tag in (1, 2) for kind in ["MICRO_BATCH"] * 4 + ["DONE"]])
+
+    def test_other_tasks_run_during_a_step(self):
+        async def main():
+            turns = 0
+
+            async def other():
+                nonlocal turns
+                while True:
+                    turns += 1
+                    await asyncio.sleep(0)
+
+            task = asyncio.create_task(other())
+            with small_plan().run() as run:
+                event = await run.step_async(*sine())
+                self.assertEqual((event.kind, event.loss), (weft.EventKind.DONE, small_plan().run().train(*sine())))
+            task.cancel()
+            return turns
+
+        self.assertGreater(asyncio.run(main()), 10)   # one job of 16 at a time
+
+    def test_a_cancelled_step_is_finished_by_the_next(self):
+        async def main():
+            with small_plan().run(threads=1) as run:
+                task = asyncio.create_task(run.step_async(*sine()))
+                await asyncio.sleep(0)
+                task.cancel()
+                try:
+                    await task
+                except asyncio.CancelledError:
+                    pass
+                return await run.step_async(*sine())
+
+        event = asyncio.run(main())
+        with small_plan().run() as run:
+            run.train(*sine())
+            self.assertEqual(event.loss, run.train(*sine()))
+
+
+if __name__ == "__main__":
+    unittest.main()

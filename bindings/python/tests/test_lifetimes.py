@@ -1,0 +1,106 @@
+"""No order of dropping objects, and no way of ending the process, uses memory after it was freed. Each case is a process."""
+import unittest
+
+from support import ProcessTest
+
+BEGIN = """
+import gc, sys, threading, numpy as np, weft
+from support import sine, small_model, small_plan
+"""
+
+
+class Lifetimes(ProcessTest):
+    def test_objects_may_be_dropped_in_any_order(self):
+        self.passes(BEGIN + """
+import itertools
+for order in itertools.permutations(("model", "plan", "run")):
+    model = small_model()
+    plan = model.plan(micro_batches=4, micro_batch_size=16)
+    objects = {"model": model, "plan": plan, "run": plan.run(threads=1)}
+    objects["run"].submit(*sine())
+    value, pending = model.input, objects["run"].events()
+    del model, plan
+    for name in order:
+        del objects[name]
+        gc.collect()
+""")
+
+    def test_inputs_may_be_dropped_while_a_step_runs(self):
+        self.passes(BEGIN + """
+with small_plan().run(threads=1) as run:
+    expected = run.evaluate(*sine())
+    for _ in range(16):
+        run.submit(*sine(), mode="eval")
+    gc.collect()
+    noise = [np.full((64, 1), np.nan, np.float32) for _ in range(1000)]
+    assert {e.loss for e in run.events() if e.kind == weft.EventKind.DONE} == {expected}
+""")
+
+    def test_the_process_may_end_during_a_step(self):
+        self.passes(BEGIN + """
+model = weft.Model.preset("mlp:layers=4,width=512")
+run = model.plan(ranks=2).run(threads=1)
+x = np.zeros((32, 512), np.float32)
+for _ in range(4):
+    run.submit(x, x)
+""")
+
+    def test_the_process_may_end_while_another_thread_waits(self):
+        self.passes(BEGIN + """
+run = weft.Model.preset("mlp:layers=4,width=512").plan(ranks=2).run(threads=1)
+x = np.zeros((32, 512), np.float32)
+began = threading.Event()
+def wait():
+    for _ in range(4):
+        run.submit(x, x)
+    began.set()
+    try:
+        list(run.events())
+    except ValueError:
+        pass
+threading.Thread(target=wait, daemon=True).start()
+began.wait()
+""")
+
+    def test_a_run_may_be_closed_by_another_thread(self):
+        self.passes(BEGIN + """
+run = weft.Model.preset("mlp:layers=4,width=512").plan(ranks=2).run(threads=1)
+x = np.zeros((32, 512), np.float32)
+for _ in range(8):
+    run.submit(x, x)
+closer = threading.Thread(target=run.close)
+closer.start()
+try:
+    list(run.events())
+except ValueError as error:
+    assert "the Run is closed" in str(error)
+closer.join()
+""")
+
+    def test_a_forked_process_frees_nothing(self):
+        self.passes(BEGIN + """
+import os
+run = small_plan().run(threads=1)
+child = os.fork()
+if child == 0:
+    del run
+    gc.collect()
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+run.train(*sine())
+""")
+
+    def test_a_cycle_is_collected(self):
+        self.passes(BEGIN + """
+import weakref
+run = small_plan().run(threads=1)
+run.self = run
+found = weakref.ref(run)
+del run
+gc.collect()
+assert found() is None
+""")
+
+
+if __name__ == "__main__":
+    unittest.main()

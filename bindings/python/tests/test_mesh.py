@@ -1,0 +1,67 @@
+"""Runs over processes."""
+import unittest
+
+import weft
+from weft import Mesh
+
+from support import ProcessTest, python, sine, small_plan
+
+
+def digest_after(run, steps=3):
+    for _ in range(steps):
+        run.train(*sine())
+    return run.digest()
+
+
+class Processes(ProcessTest):
+    def test_processes_give_the_digest_of_one_process(self):
+        with small_plan().run() as run:
+            expected = digest_after(run)
+        with weft.Run(small_plan(), processes=True) as run:
+            self.assertEqual(digest_after(run), expected)
+            processes = run._ranks.processes
+            self.assertEqual(run.forward(sine()[0]).shape, (64, 1))
+        self.assertEqual([process.returncode for process in processes], [0])
+
+    def test_a_process_may_join_by_itself(self):
+        mesh = Mesh.listen("tcp://127.0.0.1:0", join_timeout_seconds=120)
+        self.assertIn("?key=", mesh.join_endpoint)
+        process = python("import sys; from weft.worker import main; sys.exit(main())", mesh.join_endpoint)
+        with small_plan().run() as run:
+            expected = digest_after(run)
+        with weft.Run(small_plan(), mesh) as run:
+            self.assertEqual(digest_after(run), expected)
+        self.assertEqual((process.wait(), process.stdout.read(), process.stderr.read()), (0, "", ""))
+        mesh.close()
+        process.communicate()
+
+    def test_a_lost_process_is_named(self):
+        run = weft.Run(small_plan(), processes=True)
+        run.train(*sine())
+        killed = run._ranks.processes[0]
+        killed.kill()
+        with self.assertRaises(weft.PeerError) as caught:
+            while True:
+                run.train(*sine())
+        self.assertEqual((caught.exception.failure.rank, caught.exception.failure.pid), (1, killed.pid))
+        self.assertEqual(run.failure.cause, weft._types.Cause.CLOSED)
+        run.close()
+
+    def test_a_mesh_closes_its_run(self):
+        run = weft.Run(small_plan(), processes=True)
+        run._mesh.close()
+        self.assertTrue(run.closed)
+
+    def test_no_rank_joins(self):
+        with Mesh.listen(join_timeout_seconds=0.2) as mesh:
+            with self.assertRaisesRegex(weft.TimedOutError, "rank 1"):
+                weft.Run(small_plan(), mesh)
+
+    def test_keys(self):
+        secret = weft.new_key()
+        self.assertEqual((len(secret), len(weft.public_key(secret))), (64, 64))
+        self.assertNotEqual(weft.new_key(), secret)
+
+
+if __name__ == "__main__":
+    unittest.main()

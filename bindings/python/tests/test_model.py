@@ -1,0 +1,132 @@
+"""Models: every op has a method, shapes are inferred, and errors are exceptions with the text of the library."""
+import re
+import unittest
+
+import weft
+from weft.value import Value
+
+from support import ROOT, small_model
+
+
+class Ops(unittest.TestCase):
+    def test_every_op_and_collective_has_a_method(self):
+        for table, macro in (("ops.def", "WEFT_OP"), ("collectives.def", "WEFT_COLLECTIVE")):
+            names = re.findall(macro + r"\((\w+)\)$", (ROOT / "src" / "ops" / table).read_text(encoding="utf-8"), re.M)
+            self.assertGreater(len(names), 5)
+            operators = {"add": "__add__", "sub": "__sub__", "mul": "__mul__", "div": "__truediv__"}
+            for name in names:
+                home = weft.Model if name == "concat" else Value
+                self.assertTrue(hasattr(home, operators.get(name, name)), name)
+
+    def test_shapes(self):
+        model = weft.Model()
+        x, ids = model.input("x", (6, 8)), model.input("ids", (6,), "int32")
+        self.assertEqual((x.shape, x.dtype, ids.shape, ids.dtype), ((1, 6, 8), "float32", (1, 6), "int32"))
+        table = ids.embedding(10, 8)
+        cases = {
+            "operators": (((x + table) * table - x) / table, (1, 6, 8)),
+            "scalars": (-(2 * x * 3) / 4, (1, 6, 8)),
+            "parameters": (x + model.parameter("shift", (8,)), (1, 6, 8)),
+            "positions": (ids.embedding(6, 8, positions=True), (1, 6, 8)),
+            "matmul": (x @ x.transpose(0, 2, 1), (1, 6, 6)),
+            "mean": (x.mean(), (1, 6)),
+            "sum over two axes": (x.sum((1, 2)), (1,)),
+            "max": (x.max(1), (1, 8)),
+            "slice": (x.slice(-1, 2, 5), (1, 6, 3)),
+            "concat": (model.concat([x, table]), (1, 6, 16)),
+            "reshape": (x.reshape(-1, 48), (1, 48)),
+            "attention": (x.linear(24).attention(4, causal=True), (1, 6, 8)),
+            "separate attention": (model.attention(x, x, table, heads=2), (1, 6, 8)),
+            "conv1d": (x.conv1d(5, 3, padding=1, stride=2), (1, 3, 5)),
+            "conv2d": (x.reshape(-1, 6, 4, 2).conv2d(4, (3, 1), groups=2, bias=False), (1, 4, 4, 4)),
+            "max_pool": (x.reshape(-1, 6, 4, 2).max_pool(2), (1, 3, 2, 2)),
+            "average_pool": (x.reshape(-1, 6, 4, 2).average_pool(2, 1), (1, 5, 3, 2)),
+            "norms": (x.layer_norm().rms_norm(), (1, 6, 8)),
+            "elements": (x.exp().gelu().gelu(tanh=True).log().relu().sigmoid().silu().softplus().sqrt().tanh().softmax().dropout(0.1), (1, 6, 8)),
+            "gather": (x.gather(model.input("k", (6, 3), "int32")), (1, 6, 3)),
+            "where": (model.input("c", (6, 8), "int32").where(x, table), (1, 6, 8)),
+        }
+        for name, (value, shape) in cases.items():
+            with self.subTest(name):
+                self.assertEqual(value.shape, shape)
+        out = x.linear(10)
+        self.assertEqual(out.softmax_cross_entropy(ids, smoothing=0.1).shape, (1,))
+
+    def test_collectives(self):
+        model = weft.Model()
+        model.axis("a", 4)
+        x = model.input("x", (4, 8)).cut(1, "a", drop=True)
+        w = model.parameter("w", (8, 16), "normal", 0.1).cut(1, "a").share_gradient()
+        y = model.node("linear", x, params=[w])
+        self.assertEqual((x.shape, y.shape), ((1, 8), (1, 4)))
+        self.assertEqual(y.all_gather("a", 1).shape, (1, 16))
+        for z in (y.all_reduce("a"), y.broadcast("a", 2), y.mask("a", [0, 3]), y.ppermute("a", [-1, 0, 1, 2])):
+            self.assertEqual(z.shape, (1, 4))
+        self.assertEqual(y.reduce_scatter("a", 1).shape, (1, 1))
+        model.output(y, cut=(1, "a"))
+
+    def test_sequential(self):
+        model = weft.Model()
+        net = weft.Sequential(weft.Linear(8, name="first"), weft.ReLU(), lambda v: v * 2, weft.Linear(3))
+        self.assertEqual(net(model.input("x", (4,))).shape, (1, 3))
+        self.assertEqual([p.name for p in model.parameters], ["first.weight", "first.bias", "linear_0.weight", "linear_0.bias"])
+        self.assertIn("Linear(8, name='first')", repr(net))
+
+    def test_contents(self):
+        model = small_model()
+        self.assertEqual([item.name for item in model.inputs], ["x", "y"])
+        self.assertEqual([(item.name, item.shape) for item in model.parameters][:2], [("hidden.weight", (1, 16)), ("hidden.bias", (16,))])
+        self.assertEqual([item.op for item in model.nodes], ["linear", "tanh", "linear", "mse"])
+        self.assertEqual([item.shape for item in model.outputs], [(1, 1)])
+        self.assertEqual(model.n_parameters, 16 + 16 + 16 + 1)
+
+    def test_presets(self):
+        model = weft.Model.preset("gpt-nano:blocks=2", seq_len=16)
+        self.assertEqual((model.preset_info.tokens, model.preset_info.vocabulary, model.preset_info.seq_len), (1, 256, 16))
+        self.assertTrue(model.preset_info.text.startswith("gpt-nano:blocks=2,"))
+
+
+class Errors(unittest.TestCase):
+    def test_a_status_is_a_class_with_the_text(self):
+        model = weft.Model()
+        x = model.input("x", (4,))
+        with self.assertRaisesRegex(weft.InvalidError, "'x'") as caught:
+            model.input("x", (4,))
+        self.assertIsInstance(caught.exception, (weft.Error, ValueError))
+        self.assertEqual(caught.exception.status, weft.StatusCode.EINVAL)
+        with self.assertRaisesRegex(weft.NotFoundError, "softmax"):
+            model.node("no-such-op", x)
+        model.output(x.relu())
+        model.plan()
+        with self.assertRaises(weft.StateError):
+            model.input("late", (4,))
+
+    def test_values_of_another_model(self):
+        with self.assertRaisesRegex(ValueError, "another model"):
+            weft.Model().input("x", (4,)) + weft.Model().input("x", (4,))
+
+    def test_operands_that_are_no_values(self):
+        with self.assertRaises(TypeError):
+            weft.Model().input("x", (4,)) + "text"
+
+    def test_options(self):
+        model = small_model()
+        with self.assertRaisesRegex(TypeError, "no option 'rnaks'"):
+            model.plan(rnaks=2)
+        with self.assertRaisesRegex(OverflowError, "'ranks' is -1"):
+            model.plan(ranks=-1)
+        with self.assertRaisesRegex(ValueError, "'uniform'"):
+            model.plan(split="evenly")
+        with self.assertRaisesRegex(TypeError, "float64, got|dtype"):
+            model.input("z", (), "complex64")
+
+    def test_closed_objects(self):
+        model = small_model()
+        model.close()
+        model.close()
+        with self.assertRaisesRegex(ValueError, "the Model is closed"):
+            model.plan()
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,77 @@
+"""Plans, predictions, profiles and pictures."""
+import pathlib
+import tempfile
+import unittest
+import xml.etree.ElementTree as xml
+
+import weft
+
+from support import ROOT, small_model, small_plan
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+class Plans(unittest.TestCase):
+    def test_options_arrive(self):
+        plan = small_model().plan(axes={"data": 2, "stage": 2}, micro_batches=4, split="uniform", seed=7, schedule="gpipe", gradient_groups=2,
+                                  link_latency_seconds=1e-6, speeds=[1.0, 1.0, 0.5, 0.5], optimizer=weft.SGD(0.5, momentum=0.9, total=10, curve="cosine"))
+        settings = plan.settings()
+        self.assertEqual({key: settings[key] for key in ("axes", "micro_batches", "seed", "schedule", "gradient_groups")},
+                         {"axes": {"data": 2, "stage": 2, "tensor": 1}, "micro_batches": 4, "seed": 7, "schedule": "gpipe", "gradient_groups": 2})
+        self.assertEqual((plan.rate(0), plan.rate(5)), (0.5, 0.25))
+        self.assertEqual((plan.info.ranks, plan.stages, plan.replicas(0)), (4, 2, 2))
+
+    def test_cuts_and_memory(self):
+        plan = small_model().plan(ranks=2, cuts=["out"])
+        self.assertEqual((plan.first(0), plan.first(1), plan.first(2)), ("hidden", "out", None))
+        self.assertEqual(plan.owned(1), 17)
+        self.assertEqual(sum(plan.memory(0).values()), plan.bytes(0))
+        self.assertEqual((plan.updates, plan.noam, plan.versions(0)), (1, 0, 1))
+
+    def test_files(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "plan.json")
+            plan = small_plan(schedule="gpipe")
+            plan.save(path)
+            self.assertEqual(weft.Plan.load(small_model(), path).settings(), plan.settings())
+
+    def test_the_model_may_be_closed_first(self):
+        model = small_model()
+        plan = model.plan()
+        model.close()
+        self.assertEqual(plan.stages, 1)
+
+    def test_compare(self):
+        rows = weft.compare(small_model(), ranks=2, schedule="auto")
+        self.assertEqual(sum(row.best for row in rows), 1)
+        self.assertIn("1f1b", [row.schedule for row in rows])
+        self.assertIn("gpipe", [info.name for info in weft.schedules()])
+
+    def test_profiles(self):
+        with tempfile.TemporaryDirectory() as folder:
+            profile = weft.Profile(small_model(), repeats=2)
+            profile.save(pathlib.Path(folder, "profile.json"))
+            loaded = weft.Profile.load(pathlib.Path(folder, "profile.json"))
+        self.assertEqual([node.name for node in loaded.nodes][:1], ["hidden"])
+        self.assertGreater(loaded.nodes[0].forward_seconds, 0)
+        self.assertGreater(small_model().plan(profile=loaded).predict().info.step_seconds, 0)
+
+    def test_clusters(self):
+        cluster = weft.Cluster(ROOT / "examples" / "clusters" / "two-sites.json")
+        self.assertGreater(cluster.ranks, 1)
+        model = weft.Model.preset("mlp:width=16", stages=cluster.ranks)
+        self.assertEqual(model.plan(ranks=cluster.ranks, cluster=cluster).info.ranks, cluster.ranks)
+
+
+class Pictures(unittest.TestCase):
+    def test_a_prediction_is_a_picture(self):
+        prediction = small_plan(schedule="gpipe").predict()
+        self.assertEqual((prediction.info.ranks, len(prediction.ranks), len(prediction.links)), (2, 2, prediction.info.links))
+        picture = xml.fromstring(prediction._repr_svg_())
+        names = sorted(rect[0].text.split(",")[0] for rect in picture.iter(SVG + "rect") if len(rect))
+        self.assertEqual(names, sorted(e["name"] for e in prediction.trace()["traceEvents"] if e["ph"] == "X"))
+        self.assertIn("per step", repr(prediction))
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,236 @@
+"""Steps, events, parameters and files of runs in this process."""
+import array
+import pathlib
+import tempfile
+import unittest
+
+import numpy as np
+
+import weft
+
+from support import sine, small_model, small_plan
+
+
+class Steps(unittest.TestCase):
+    def test_training_has_the_losses_of_the_c_program(self):
+        model = weft.Model()
+        x, y = model.input("x", (1,)), model.input("y", (1,))
+        x.linear(32, name="hidden").gelu().linear(1, name="out").mse(y)
+        plan = model.plan(ranks=2, micro_batches=4, micro_batch_size=16, optimizer=weft.AdamW(0.02, curve="cosine", total=500, clip=0))
+        xs = np.arange(64, dtype=np.float32)[:, None] / np.float32(10) - np.float32(3.2)
+        with plan.run() as run:
+            losses = [run.train(xs, np.sin(xs)) for _ in range(101)]
+        self.assertEqual([f"{losses[i]:.6f}" for i in (0, 100)], ["0.491866", "0.082035"])   # README.md
+
+    def test_the_result_does_not_depend_on_ranks_and_threads(self):
+        digests = set()
+        for options, threads in (({"ranks": 1}, 0), ({"ranks": 2, "schedule": "gpipe"}, 0), ({"ranks": 2}, 2)):
+            with small_plan(**options).run(threads=threads) as run:
+                for _ in range(3):
+                    run.train(*sine())
+                digests.add((run.digest(), run.optimizer_digest()))
+        self.assertEqual(len(digests), 1)
+
+    def test_inputs_by_name(self):
+        x, y = sine()
+        with small_plan().run() as run:
+            self.assertEqual(run.evaluate(y=y, x=x), run.evaluate(x, y))
+            self.assertEqual(run.evaluate(x, y=y), run.evaluate(x, y))
+            for arguments, named, text in (((x,), {}, "'y' is missing"), ((x, y), {"x": x}, "'x' is given twice"), ((x, y, y), {}, "got 3 inputs"),
+                                           ((x, y), {"z": x}, "'z' is not an input")):
+                with self.assertRaisesRegex(TypeError, text):
+                    run.train(*arguments, **named)
+            with self.assertRaisesRegex(weft.InvalidError, "input 'x' expects"):
+                run.train(np.zeros((64, 2), np.float32), y)
+            self.assertEqual(run.pending, 0)
+
+    def test_forward_returns_all_outputs(self):
+        x, y = sine()
+        with small_plan(short_size=4).run(threads=1) as run:
+            weights = run.parameters()
+            expected = np.tanh(x @ weights["hidden.weight"] + weights["hidden.bias"]) @ weights["out.weight"] + weights["out.bias"]
+            np.testing.assert_allclose(run.forward(x), expected, atol=1e-5)
+            self.assertEqual(run.forward(x[:20]).shape, (20, 1))
+            out = np.full((64, 1), np.nan, np.float32)
+            self.assertIs(run.forward(x, out=[out]), out)
+            np.testing.assert_array_equal(out, run.forward(x))
+
+    def test_gradients(self):
+        x, y = sine()
+        y += 1
+        with small_plan(optimizer=weft.SGD(0.5, clip=0)).run() as run:
+            loss = run.gradients(x, y)
+            before, gradient = run.read("out.bias"), run.read("out.bias", "grad")
+            self.assertEqual(run.read("x", "grad").shape, (64, 1))
+            np.testing.assert_allclose(gradient, [2 * np.mean(run.forward(x) - y)], rtol=1e-4)
+            self.assertEqual(run.train(x, y), loss)
+            np.testing.assert_allclose(run.read("out.bias"), before - 0.5 * gradient, rtol=1e-6)
+
+    def test_events(self):
+        x, y = sine()
+        with small_plan().run(threads=1) as run:
+            self.assertIsNone(run.poll())
+            first, second = run.submit(x, y, tag=7), run.submit(x, mode="forward")
+            self.assertEqual((first, run.pending), (7, 2))
+            events = list(run.events())
+            self.assertEqual([e.kind.name for e in events], (["MICRO_BATCH"] * 4 + ["DONE"]) * 2)
+            self.assertEqual([e.tag for e in events], [7] * 5 + [second] * 5)
+            self.assertEqual([e.micro_batch for e in events[:4]], [0, 1, 2, 3])
+            self.assertEqual([len(e.outputs) for e in events], [0] * 5 + [1] * 4 + [0])
+            outputs = np.concatenate([e.outputs[0] for e in events[5:9]])
+            np.testing.assert_array_equal(outputs, run.forward(x))   # copies: a later poll does not change them
+            self.assertEqual(len(events[4].idle_by_rank), 2)
+            self.assertAlmostEqual(events[4].loss, np.mean([e.loss for e in events[:4]]), places=6)
+
+    def test_a_full_queue(self):
+        with small_plan().run() as run:
+            for _ in range(16):
+                run.submit(*sine())
+            with self.assertRaises(weft.QueueFullError):
+                run.submit(*sine())
+            with self.assertRaisesRegex(weft.StateError, "16 steps"):
+                run.train(*sine())
+            self.assertEqual(sum(e.kind == weft.EventKind.DONE for e in run.events()), 16)
+
+    def test_a_failed_run_raises_its_failure(self):
+        model = weft.Model()
+        ids, y = model.input("ids", (2,), "int32"), model.input("y", (2, 4))
+        ids.embedding(10, 4).mse(y)
+        with model.plan(ranks=1, micro_batches=1).run() as run:
+            with self.assertRaisesRegex(weft.DataError, "10") as caught:
+                run.train(np.full((4, 2), 10), np.zeros((4, 2, 4)))
+            self.assertEqual((caught.exception.failure.rank, run.failure.rank), (0, 0))
+            with self.assertRaises(weft.DataError):
+                run.digest()
+
+
+class Arrays(unittest.TestCase):
+    def same_memory(self, value, code=weft.DType.F32):
+        from weft.arrays import as_array
+        return as_array(value, code).ctypes.data
+
+    def test_buffers_are_not_copied(self):
+        base = np.zeros((4, 3), np.float32)
+        self.assertEqual(self.same_memory(base), base.ctypes.data)
+        self.assertEqual(self.same_memory(base[1:3]), base[1:3].ctypes.data)
+        self.assertEqual(self.same_memory(memoryview(base)), base.ctypes.data)
+        numbers = array.array("f", range(4))
+        self.assertEqual(self.same_memory(numbers), numbers.buffer_info()[0])
+        self.assertEqual(self.same_memory(np.zeros(3, np.int32), weft.DType.I32) % 4, 0)
+
+    def test_dlpack_is_not_copied(self):
+        base = np.arange(6, dtype=np.float32)
+
+        class Exporter:   # of another library: it has no buffer
+            def __dlpack__(self, **options):
+                return base.__dlpack__(**options)
+
+            def __dlpack_device__(self):
+                return base.__dlpack_device__()
+
+        self.assertEqual(self.same_memory(Exporter()), base.ctypes.data)
+
+    def test_torch_is_not_copied(self):
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("torch is not installed")
+        tensor = torch.zeros(4, 3)
+        self.assertEqual(self.same_memory(tensor), tensor.data_ptr())
+        x, y = (torch.from_numpy(a) for a in sine())
+        with small_plan().run() as run:
+            self.assertEqual(run.evaluate(x, y), run.evaluate(*sine()))
+            self.assertEqual(torch.from_numpy(run.forward(x)).shape, (64, 1))
+            out = torch.zeros(64, 1)
+            run.forward(x, out=[out.numpy()])
+            self.assertGreater(out.abs().max().item(), 0)
+
+    def test_conversions(self):
+        from weft.arrays import as_array
+        base = np.arange(6.0).reshape(2, 3)
+        self.assertEqual(as_array(base, weft.DType.F32).dtype, np.float32)
+        self.assertEqual(as_array([[1, 2]], weft.DType.I32).dtype, np.int32)
+        self.assertTrue(as_array(base.T.astype(np.float32), weft.DType.F32).flags.c_contiguous)
+        with self.assertRaisesRegex(OverflowError, "int32"):
+            as_array([2**31], weft.DType.I32)
+        with self.assertRaisesRegex(TypeError, "expected an array of int32, got float64"):
+            as_array(base, weft.DType.I32)
+
+    def test_the_library_reads_the_memory_of_the_array(self):
+        x, y = sine()
+        with small_plan().run() as run:
+            before = run.evaluate(x, y)
+            run.submit(x, y, mode="eval")
+            x[:] = 0   # the step has not begun: without threads, poll() computes
+            event = [e for e in run.events()][-1]
+            self.assertNotEqual(event.loss, before)
+
+    def test_outputs_of_another_shape_are_refused(self):
+        with small_plan().run() as run:
+            with self.assertRaises(weft.InvalidError):
+                run.read("out.weight", out=np.zeros(3, np.float32))
+            with self.assertRaisesRegex(ValueError, "contiguous"):
+                run.read("out.weight", out=np.zeros((16, 2), np.float32)[:, :1])
+
+
+class Files(unittest.TestCase):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+
+    def test_a_run_continues_from_a_checkpoint(self):
+        x, y = sine()
+        with small_plan().run() as run:
+            run.train(x, y)
+            run.save(self.folder / "out", options={"note": "first"})
+            run.train(x, y)
+            digest = run.digest()
+        with small_plan(ranks=1).run(threads=1) as run:
+            run.load(self.folder / "out")
+            run.train(x, y)
+            self.assertEqual(run.digest(), digest)
+        with weft.Checkpoint(self.folder / "out") as checkpoint:
+            self.assertEqual((checkpoint.info.step, checkpoint.info.options), (1, {"note": "first"}))
+            self.assertEqual(checkpoint.tensors["out.weight"].shape, (16, 1))
+            with small_plan().run() as run:
+                run.load(checkpoint, "weights")
+                self.assertEqual(run.digest(), checkpoint.digest())
+            checkpoint.export(self.folder / "weights.safetensors")
+        self.assertEqual(weft.Checkpoint(self.folder / "weights.safetensors").info.weights_only, 1)
+
+    def test_a_queued_save(self):
+        with small_plan().run() as run:
+            run.submit(*sine())
+            tag = run.save(self.folder / "out", queue=True)
+            run.submit(*sine())
+            saved = [e for e in run.events() if e.kind == weft.EventKind.SAVED]
+            self.assertEqual([(e.tag, e.step) for e in saved], [(tag, 1)])
+            self.assertTrue(saved[0].path.endswith("step-00000001"))
+            run.export(self.folder / "weights.safetensors")
+
+    def test_parameters_can_be_written(self):
+        with small_plan().run() as run, small_plan(seed=1).run() as other:
+            self.assertNotEqual(run.digest(), other.digest())
+            for name, value in run.parameters().items():
+                other.write(name, value)
+            self.assertEqual(run.digest(), other.digest())
+
+    def test_the_measured_timeline(self):
+        with small_plan().run(threads=1) as run:
+            run.record()
+            run.train(*sine())
+            self.assertIn("1F0", run.timeline().svg())
+
+    def test_data(self):
+        (self.folder / "text").write_bytes(bytes(range(256)) * 4)
+        data = weft.Data(self.folder / "text", vocabulary=256, seq_len=16, eval_share=0.25)
+        x, target = data.sample(seed=1, step=0, samples=3)
+        self.assertEqual((x.shape, x.dtype), ((3, 16), np.int32))
+        np.testing.assert_array_equal(x[:, 1:], target[:, :-1])
+        self.assertEqual(data.eval(0, 2)[0].shape, (2, 16))
+        self.assertGreater(data.eval_windows, 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

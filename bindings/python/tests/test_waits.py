@@ -1,0 +1,134 @@
+"""Waits release the GIL, and KeyboardInterrupt ends them."""
+import ctypes
+import signal
+import threading
+import time
+import unittest
+
+import numpy as np
+
+import weft
+from weft import _raw
+
+from support import ProcessTest, python
+
+# Takes seconds: the signal arrives during the first steps.
+LONG = """
+import numpy as np, weft
+run = weft.Model.preset("mlp:layers=8,width=1024").plan(ranks=2, micro_batch_size=64).run(threads={threads})
+x = np.zeros((512, 1024), np.float32)
+"""
+
+# Prints when the thread that makes a call for the main thread has begun.
+TELL = """
+import threading, time
+def tell_when_waiting():
+    def tell():
+        while not any(thread.name == "weft-wait" for thread in threading.enumerate()):
+            time.sleep(0)
+        print("waiting", flush=True)
+    threading.Thread(target=tell).start()
+"""
+
+
+class Gil(unittest.TestCase):
+    def test_other_threads_run_during_one_call_of_the_library(self):
+        run = weft.Model.preset("mlp:layers=4,width=512").plan(ranks=2, micro_batches=1, micro_batch_size=256).run()
+        x = np.zeros((256, 512), np.float32)
+        run.submit(x, x)
+        turns, end = [], threading.Event()
+
+        def turn():
+            while not end.is_set():
+                turns.append(time.monotonic())
+
+        other = threading.Thread(target=turn)
+        other.start()
+        try:
+            while not turns:
+                time.sleep(0)
+            begin = time.monotonic()
+            found = _raw.weft_run_poll(run._ptr, ctypes.byref(run._event), -1)   # without threads, this computes until the first event
+            stop = time.monotonic()
+        finally:
+            end.set()
+            other.join()
+        self.assertEqual(found, 1)
+        inside = [t for t in turns if begin < t < stop]
+        self.assertGreater(len(inside), 10)
+        run.close()
+
+
+class Interrupt(ProcessTest):
+    def interrupted(self, code):
+        """Sends SIGINT when the process prints "waiting"; it must then print "interrupted" and end."""
+        process = python(code)
+        try:
+            self.assertEqual(process.stdout.readline(), "waiting\n", process.poll() is not None and process.stderr.read())
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=240)
+        finally:
+            process.kill()
+        self.assertEqual((process.returncode, out.splitlines()[:1]), (0, ["interrupted"]), err)
+        return out
+
+    def steps(self, threads):
+        out = self.interrupted(LONG.format(threads=threads) + """
+for _ in range(16):
+    run.submit(x, x)
+try:
+    print("waiting", flush=True)
+    for event in run.events():
+        pass
+except KeyboardInterrupt:
+    print("interrupted")
+    print(run.pending)
+""")
+        self.assertGreater(int(out.splitlines()[1]), 0)   # the steps were not waited for
+
+    def test_a_wait_for_events_of_threads(self):
+        self.steps(1)
+
+    def test_a_wait_that_computes(self):
+        self.steps(0)
+
+    def test_a_run_can_be_used_after_an_interrupted_step(self):
+        self.interrupted(LONG.format(threads=1) + """
+loss = run.evaluate(x, x)
+try:
+    print("waiting", flush=True)
+    while True:
+        run.evaluate(x, x)
+except KeyboardInterrupt:
+    print("interrupted")
+assert run.evaluate(x, x) == loss
+assert run.pending == 0
+""")
+
+    def test_the_start_of_a_run_over_processes(self):
+        self.interrupted(TELL + """
+import weft
+from support import small_plan
+plan, mesh = small_plan(), weft.Mesh.listen()
+tell_when_waiting()
+try:
+    weft.Run(plan, mesh)   # no process joins
+except KeyboardInterrupt:
+    print("interrupted")
+""")
+
+    def test_a_process_that_serves(self):
+        self.interrupted(TELL + """
+import weft
+rank0 = weft.Mesh.listen()
+mesh = weft.Mesh.join(rank0.join_endpoint)
+tell_when_waiting()
+try:
+    mesh.serve()   # the run does not start
+except KeyboardInterrupt:
+    print("interrupted")
+""")
+
+
+if __name__ == "__main__":
+    unittest.main()

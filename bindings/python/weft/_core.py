@@ -1,0 +1,204 @@
+"""What all classes use: calls that raise exceptions, objects of the library that are freed once, configurations and results."""
+import contextlib
+import ctypes
+import os
+import weakref
+from typing import Any, Callable, List, Mapping, Optional
+
+from . import _raw
+from ._types import CHOICES, CONVERSIONS
+from .errors import error_of
+
+SECOND = 1e9   # in nanoseconds, the unit of the C API
+
+
+def check(function: Callable[..., int], *arguments: Any) -> int:
+    """Calls a function whose last parameter is a weft_error, and raises its failure."""
+    error = _raw.weft_error(ctypes.sizeof(_raw.weft_error))
+    status = function(*arguments, ctypes.byref(error))
+    if status < 0:
+        raise error_of(status, error.text.decode(errors="replace"))
+    return status
+
+
+def new(function: Callable[..., int], *arguments: Any) -> int:
+    """Calls a function that creates an object, and returns the object."""
+    out = ctypes.c_void_p()
+    check(function, *arguments, ctypes.byref(out))
+    assert out.value is not None
+    return out.value
+
+
+def encode(text: Any) -> Optional[bytes]:
+    """Text, a path or None for C."""
+    return None if text is None else os.fsencode(text)
+
+
+def text_of(function: Callable[..., int], *arguments: Any) -> str:
+    """The text of a function that writes to a buffer and returns the size that it needs."""
+    size = function(*arguments, None, 0)
+    buffer = ctypes.create_string_buffer(size)
+    function(*arguments, buffer, size)
+    return buffer.value.decode(errors="replace")
+
+
+def _free(function: Callable[[int], None], pointer: int, process: int, lock: Any, keeps: Any) -> None:
+    if os.getpid() != process:   # no object of the library survives fork()
+        return
+    with lock:   # a call in another thread may use the object
+        function(pointer)
+
+
+class Object:
+    """An object of the library. It is freed by close(), by the end of a with statement, when it is no longer used, or at exit."""
+
+    def __init__(self, pointer: int, free: Callable[[int], None], *keeps: Any, lock: Any = contextlib.nullcontext()) -> None:
+        """`keeps` are the Python objects that the library may use until `pointer` is freed; `lock` is held by calls that use it."""
+        self._pointer = pointer
+        self._finalizer = weakref.finalize(self, _free, free, pointer, os.getpid(), lock, keeps)
+
+    @property
+    def _ptr(self) -> int:
+        if not self._finalizer.alive:
+            raise ValueError(f"the {type(self).__name__} is closed")
+        return self._pointer
+
+    @property
+    def closed(self) -> bool:
+        return not self._finalizer.alive
+
+    def close(self) -> None:
+        """Frees the object. A second call has no effect."""
+        self._finalizer()
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+def choice(enumeration: Any, value: Any) -> int:
+    """A member of an enumeration, from itself, its number or its name in any case."""
+    if not isinstance(value, str):
+        return int(enumeration(value))
+    try:
+        return int(enumeration[value.upper()])
+    except KeyError:
+        names = ", ".join(repr(member.name.lower()) for member in enumeration)
+        raise ValueError(f"{value!r} is not one of {names}") from None
+
+
+class Config:
+    """A configuration struct with options. It keeps what its pointers refer to."""
+
+    def __init__(self, name: str, options: Mapping[str, Any]) -> None:
+        kind = getattr(_raw, name)
+        self.name = name
+        self.struct = kind()
+        self.keeps: List[Any] = []
+        self.types = dict(kind._fields_)
+        getattr(_raw, name + "_init")(ctypes.byref(self.struct), ctypes.sizeof(kind))
+        for option, value in options.items():
+            if value is not None:
+                self.set(option, value)
+
+    @property
+    def pointer(self) -> Any:
+        return ctypes.byref(self.struct)
+
+    def set(self, option: str, value: Any) -> None:
+        field = option[:-len("_seconds")] + "_ns" if option.endswith("_seconds") else option
+        if field not in self.types:
+            raise TypeError(f"{self.name} has no option {option!r}")
+        converted = self.convert(option, self.types[field], value)
+        try:
+            setattr(self.struct, field, converted)
+        except TypeError as reason:
+            raise TypeError(f"option {option!r}: {reason}") from None
+        if isinstance(converted, int) and getattr(self.struct, field) != converted:
+            raise OverflowError(f"option {option!r} is {value}, which is out of range")
+
+    def convert(self, option: str, kind: Any, value: Any) -> Any:
+        if option.endswith("_seconds"):
+            return round(value * SECOND)
+        if option in CHOICES[self.name]:
+            return choice(CHOICES[self.name][option], value)
+        if hasattr(value, "_in_config"):   # an optimizer, a profile, ...
+            self.keeps.append(value)
+            return value._in_config(kind)
+        if kind is ctypes.c_char_p:
+            return encode(value)
+        if hasattr(kind, "contents"):
+            return self.array(option, kind, value)
+        if hasattr(kind, "_length_"):
+            setattr(self.struct, "n_" + option, len(value))
+            return kind(*value)
+        return value if kind is ctypes.c_double else int(value)
+
+    def array(self, option: str, kind: Any, value: Any) -> Any:
+        element = kind._type_
+        if isinstance(value, Mapping):   # axes: name and size; options: key and value
+            items = [element(encode(key), encode(x) if isinstance(x, str) else x) for key, x in value.items()]
+        elif hasattr(element, "_fields_"):
+            items = [x._in_config(element) for x in value]
+        else:
+            items = [encode(x) if element is ctypes.c_char_p else x for x in value]
+        array = (element * len(items))(*items)
+        self.keeps += [array, value]
+        if "n_" + option in self.types:
+            setattr(self.struct, "n_" + option, len(items))
+        return ctypes.cast(array, kind)
+
+
+def _array(struct: Any, field: str, count: str) -> Any:
+    pointer = getattr(struct, field)
+    return tuple(pointer[i] for i in range(getattr(struct, count))) if pointer else ()
+
+
+def result(struct: Any) -> Any:
+    """The NamedTuple of a struct that the library has filled."""
+    out, fields = CONVERSIONS[type(struct).__name__]
+    return out(*(_convert(struct, field, how) for field, how in fields))
+
+
+def _convert(struct: Any, field: str, how: Any) -> Any:
+    if how in ("array", "pairs", "tensors"):
+        items = _array(struct, field, "n_" + field)
+        return {pair.key.decode(): pair.value.decode() for pair in items} if how == "pairs" else items
+    if how == "ranks":
+        return _array(struct, field, "n_ranks")
+    value = getattr(struct, field)
+    if how is None:
+        return value
+    if how == "seconds":
+        return value / SECOND
+    if how == "text":
+        return None if value is None else value.decode(errors="replace")
+    if how == "struct":
+        return result(value.contents) if value else None
+    try:
+        return how(value)
+    except ValueError:   # of a later version of the library, or none
+        return value
+
+
+def filled(kind: Any, function: Callable[..., int], *arguments: Any) -> Any:
+    """The result of a function that fills a struct, or None if there is no such item."""
+    struct = kind(ctypes.sizeof(kind))
+    status = function(*arguments, ctypes.byref(struct))
+    if status == -10:   # WEFT_ENOENT
+        return None
+    if status < 0:
+        raise error_of(status, _raw.weft_status_text(status).decode())
+    return result(struct)
+
+
+def listed(kind: Any, function: Callable[..., int], pointer: int) -> List[Any]:
+    """All items of a function that describes item 0, 1, ..."""
+    out: List[Any] = []
+    while True:
+        item = filled(kind, function, pointer, len(out))
+        if item is None:
+            return out
+        out.append(item)

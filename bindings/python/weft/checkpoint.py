@@ -1,0 +1,46 @@
+"""Checkpoints and safetensors files."""
+import ctypes
+from typing import Dict, NamedTuple, Optional, Tuple
+
+from . import _raw
+from ._core import Object, check, encode, filled, new
+from ._types import CheckpointInfo
+from .arrays import shape_of
+from .plan import Path
+
+
+class Tensor(NamedTuple):
+    """A tensor of a file."""
+    shape: Tuple[int, ...]
+    dtype: str   # as in the file
+
+
+class Checkpoint(Object):
+    """A checkpoint, a safetensors file, or the latest checkpoint of a directory."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(new(_raw.weft_checkpoint_open, encode(path)), _raw.weft_checkpoint_free)
+        self.info: CheckpointInfo = filled(_raw.weft_checkpoint_info, _raw.weft_checkpoint_describe, self._ptr)
+        self._numbers: Dict[str, int] = {}
+        self.tensors: Dict[str, Tensor] = {}
+        self._list()
+
+    def _list(self) -> None:
+        desc, dtype = _raw.weft_desc(), ctypes.c_char_p()
+        while True:
+            number = len(self._numbers)
+            name = _raw.weft_checkpoint_tensor(self._ptr, number, ctypes.byref(desc), ctypes.byref(dtype))
+            if name is None:
+                return
+            self._numbers[name.decode()] = number
+            self.tensors[name.decode()] = Tensor(shape_of(desc), (dtype.value or b"").decode())
+
+    def digest(self, name: Optional[str] = None) -> str:
+        """The digest of a tensor, or of all parameters, as Run.digest()."""
+        buffer = ctypes.create_string_buffer(33)
+        check(_raw.weft_checkpoint_digest, self._ptr, -1 if name is None else self._numbers[name], buffer)
+        return buffer.value.decode()
+
+    def export(self, path: Path) -> None:
+        """Writes the parameters as one safetensors file."""
+        check(_raw.weft_checkpoint_export, self._ptr, encode(path))

@@ -1,0 +1,174 @@
+"""The processes of a run, and processes of this machine as ranks."""
+import contextlib
+import ctypes
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, List, Optional, TypeVar
+
+from . import _raw
+from ._core import Config, Object, check, encode, new, text_of
+from ._types import MeshOptions, RunOptions
+from .errors import PeerError
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .model import Model
+    from .plan import Plan
+
+T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """No KeyboardInterrupt in this part of the main thread; it follows."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def interruptible(call: Callable[[], T], cancel: Callable[[], None]) -> T:
+    """The result of a call that waits. KeyboardInterrupt ends it by `cancel`: Python raises it in the main thread, so another one waits."""
+    if threading.current_thread() is not threading.main_thread():
+        return call()
+    results: List[T] = []
+    failures: List[BaseException] = []
+    done = threading.Event()
+
+    def work() -> None:
+        try:
+            results.append(call())
+        except BaseException as failure:
+            failures.append(failure)
+        finally:
+            done.set()
+
+    thread = threading.Thread(target=work, name="weft-wait")
+    try:
+        with _uninterrupted():
+            thread.start()
+        # Not join(): a thread whose join() was interrupted counts as ended in Python 3.8 to 3.12. A signal that another thread
+        # receives does not end a wait of this one.
+        while not done.wait(0.1):
+            pass
+    except BaseException:
+        with _uninterrupted():
+            cancel()
+            if thread.ident is not None:
+                done.wait()
+        raise
+    if failures:
+        raise failures[0]
+    return results[0]
+
+
+class Mesh(Object):
+    """Rank 0 listens and starts the run; every other process joins and serves."""
+
+    @classmethod
+    def listen(cls, endpoint: Optional[str] = None, /, **options: "Unpack[MeshOptions]") -> "Mesh":
+        """Rank 0. Other processes join with `join_endpoint`."""
+        return cls(_raw.weft_mesh_listen, endpoint, options)
+
+    @classmethod
+    def join(cls, endpoint: str, /, **options: "Unpack[MeshOptions]") -> "Mesh":
+        """Any other rank."""
+        return cls(_raw.weft_mesh_join, endpoint, options)
+
+    def __init__(self, function: Any, endpoint: Optional[str], options: Any) -> None:
+        config = Config("weft_mesh_config", {"endpoint": endpoint, **options})
+        super().__init__(new(function, config.pointer), _raw.weft_mesh_free)
+        self._run: Optional[Callable[[], Optional[Object]]] = None   # a weak reference
+
+    @property
+    def endpoint(self) -> str:
+        """The endpoint of this process."""
+        return str(_raw.weft_mesh_endpoint(self._ptr).decode())
+
+    @property
+    def join_endpoint(self) -> str:
+        """The endpoint with which other processes join. Over tcp it contains keys: keep it secret."""
+        return str(_raw.weft_mesh_join_endpoint(self._ptr).decode())
+
+    @property
+    def refused(self) -> "tuple[int, str]":
+        """The number of connections that were refused, and a description of the last one."""
+        text = text_of(lambda buffer, size: _raw.weft_mesh_refused(self._ptr, buffer, size) and 4096)
+        return int(_raw.weft_mesh_refused(self._ptr, None, 0)), text
+
+    def cancel(self) -> None:
+        """Ends all present and future calls on the mesh in this process with CanceledError. Any thread may call it."""
+        _raw.weft_mesh_cancel(self._ptr)
+
+    def serve(self, plan: "Optional[Plan]" = None, ops: "Optional[Model]" = None, **options: "Unpack[RunOptions]") -> None:
+        """Joins, receives a rank, model and plan, and serves until the run ends. `ops`: a model whose ops are available here."""
+        config = Config("weft_run_config", options)
+        pointer = self._ptr
+        arguments = (pointer, plan and plan._ptr, ops and ops._ptr, config.pointer)
+        call: Callable[[], int] = lambda: check(_raw.weft_run_serve, *arguments)   # noqa: E731
+        interruptible(call, lambda: _raw.weft_mesh_cancel(pointer))
+
+    def close(self) -> None:
+        """Ends the run of the mesh, and the mesh."""
+        run = self._run() if self._run else None
+        if run is not None:
+            run.close()
+        super().close()
+
+
+class Ranks:
+    """Ranks 1 to `count` - 1 as processes of this machine, which run `python -m weft.worker`."""
+
+    def __init__(self, count: int, threads: int = 1, ops: Iterable[Any] = ()) -> None:
+        self.mesh = Mesh.listen()
+        self.processes: List[subprocess.Popen[bytes]] = []
+        task = pickle.dumps((self.mesh.join_endpoint, threads))
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+        try:
+            for _ in range(1, count):
+                process = subprocess.Popen([sys.executable, "-m", "weft.worker", "--task"], stdin=subprocess.PIPE, env=environment)
+                self.processes.append(process)
+                assert process.stdin
+                with process.stdin:
+                    process.stdin.write(task)
+        except BaseException:
+            self.kill()
+            raise
+
+    def kill(self) -> None:
+        """Ends all processes at once."""
+        for process in self.processes:
+            process.kill()
+            process.wait()
+        self.mesh.close()
+
+    def wait(self, expect_success: bool) -> None:
+        """Waits for all processes, which end with the run."""
+        failed = []
+        for rank, process in enumerate(self.processes, 1):
+            code = interruptible(process.wait, process.kill)
+            if code != 0:
+                failed.append(f"process {process.pid} of a rank ended with status {code}")
+        self.mesh.close()
+        if failed and expect_success:
+            raise PeerError("; ".join(failed))
+
+
+def new_key() -> str:
+    """A new secret key for a mesh over tcp."""
+    buffer = ctypes.create_string_buffer(_raw.WEFT_KEY_SIZE)
+    check(_raw.weft_key_new, buffer)
+    return buffer.value.decode()
+
+
+def public_key(secret: str) -> str:
+    """The public key of a secret key."""
+    buffer = ctypes.create_string_buffer(_raw.WEFT_KEY_SIZE)
+    check(_raw.weft_key_public, encode(secret), buffer)
+    return buffer.value.decode()

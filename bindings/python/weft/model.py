@@ -1,0 +1,187 @@
+"""Models: graphs of ops over named parameters."""
+import ctypes
+import itertools
+from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+from . import _raw
+from ._core import Config, Object, check, choice, encode, new, result
+from ._types import CutFlags, DType, Init, InputFlags, ItemKind, PlanOptions, PresetInfo
+from .arrays import DTYPES, desc_of, dtype_code, shape_of
+from .value import Parameter, Value
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .plan import Plan
+
+
+class Item(NamedTuple):
+    """An input, parameter, node or output of a model."""
+    name: str
+    op: Optional[str]
+    value: Optional[Value]
+    shape: Tuple[int, ...]
+    dtype: str
+
+
+class Model(Object):
+    """A graph of ops. Inputs, and the methods of values, add to it; the first plan ends that.
+
+    >>> model = Model()
+    >>> x, y = model.input("x", (64,)), model.input("y", (), "int32")
+    >>> out = x.linear(32).relu().linear(10)
+    >>> model.output(out)
+    <Value float32 [1, 10]>
+    >>> loss = out.softmax_cross_entropy(y)
+    >>> model.n_parameters
+    2410
+    """
+
+    def __init__(self, _pointer: Optional[int] = None) -> None:
+        self._ops: Dict[str, Any] = {}
+        super().__init__(_pointer or new(_raw.weft_model_new), _raw.weft_model_free, self._ops)
+        self._counts: Dict[str, Any] = {}
+        self.preset_info: Optional[PresetInfo] = None
+
+    @classmethod
+    def preset(cls, text: str, seq_len: int = 0, stages: int = 1) -> "Model":
+        """A model by its name and keys: "mlp", "gpt-nano", "gpt2:blocks=2", ... It cannot be changed. preset_info describes its inputs."""
+        info = _raw.weft_preset_info(ctypes.sizeof(_raw.weft_preset_info))
+        out = ctypes.c_void_p()
+        check(_raw.weft_model_preset, encode(text), seq_len, stages, ctypes.byref(out), ctypes.byref(info))
+        model = cls(out.value)
+        model.preset_info = result(info)
+        return model
+
+    # Inputs, parameters, outputs
+
+    def input(self, name: str, shape: Sequence[int] = (), dtype: Any = "float32", *, want_grad: bool = False) -> Value:
+        """An input, float32 or int32. `shape` is that of one sample, without a dimension for the samples."""
+        desc = desc_of((1, *shape), dtype_code(dtype))
+        out = _raw.weft_value()
+        check(_raw.weft_model_add_input, self._ptr, encode(name), ctypes.byref(desc), InputFlags.WANT_GRAD if want_grad else 0, ctypes.byref(out))
+        return Value(self, out.id)
+
+    def parameter(self, name: str, shape: Sequence[int], init: Union[Init, str] = "zeros", value: float = 0.0) -> Parameter:
+        """A parameter of float32: "zeros", "constant" of `value`, or "normal" with the standard deviation `value`."""
+        desc = desc_of(shape, DType.F32)
+        out = _raw.weft_param()
+        check(_raw.weft_model_add_param, self._ptr, encode(name), ctypes.byref(desc), choice(Init, init), value, ctypes.byref(out))
+        return Parameter(self, out.id, name, tuple(shape))
+
+    def output(self, value: Value, *, cut: Optional[Tuple[int, str]] = None, drop: bool = False) -> Value:
+        """Makes a value an output of forward steps. `cut`: a dimension and the axis of the model over which it is cut."""
+        check(_raw.weft_model_add_output, self._ptr, self._value(value))
+        if cut:
+            self._cut("output", value.id, cut[0], cut[1], drop)
+        return value
+
+    # Nodes
+
+    def node(self, op: str, *inputs: Value, params: Sequence[Parameter] = (), name: Optional[str] = None, **fields: Any) -> Value:
+        """Any op with its fields, as in weft_model_add_node(3). The methods of values are shorter."""
+        config = Config("weft_node_config", {"op": op, "name": name})
+        values = (_raw.weft_value * len(inputs))(*(self._value(x) for x in inputs))
+        parameters = (_raw.weft_param * len(params))(*(_raw.weft_param(p.id) for p in params))
+        config.struct.inputs, config.struct.n_inputs = values, len(inputs)
+        config.struct.params, config.struct.n_params = parameters, len(params)
+        for field, value in fields.items():
+            config.set(field, value)
+        out = _raw.weft_value()
+        self._checked(_raw.weft_model_add_node, self._ptr, config.pointer, ctypes.byref(out))
+        return Value(self, out.id)
+
+    def concat(self, values: Sequence[Value], axis: int = -1, name: Optional[str] = None) -> Value:
+        """The values joined along an axis, which is not the samples."""
+        return self.node("concat", *values, name=name, axis=axis % len(values[0].shape))
+
+    def attention(self, q: Value, k: Value, v: Value, heads: int, *, causal: bool = False, dropout: float = 0.0, name: Optional[str] = None) -> Value:
+        """Attention over separate queries, keys and values; Value.attention() is for those that are side by side."""
+        return self.node("attention", q, k, v, name=name, heads=heads, flags=2 if causal else 0, factor=dropout)
+
+    def _checked(self, function: Any, *arguments: Any) -> int:
+        """Calls a function that may call the ops of the program."""
+        return check(function, *arguments)
+
+    def _name(self, name: Optional[str], op: str) -> str:
+        return name or f"{op}_{next(self._counts.setdefault(op, itertools.count()))}"
+
+    def _weights(self, name: Optional[str], op: str, shape: Sequence[int], std: float, bias: Union[bool, Tuple[int]]) -> Tuple[str, List[Parameter]]:
+        name = self._name(name, op)
+        made = [self.parameter(name + ".weight", shape, "normal", std)]
+        if not isinstance(bias, bool):
+            made.append(self.parameter(name + ".bias", bias))
+        return name, made
+
+    def _norm(self, name: Optional[str], op: str, width: int, bias: bool) -> Tuple[str, List[Parameter]]:
+        name = self._name(name, op)
+        made = [self.parameter(name + ".weight", (width,), "constant", 1.0)]
+        if bias:
+            made.append(self.parameter(name + ".bias", (width,)))
+        return name, made
+
+    def _value(self, value: Value) -> Any:
+        if not isinstance(value, Value):
+            raise TypeError(f"expected a Value of the model, got {type(value).__name__}")
+        if value.model is not self:
+            raise ValueError("the value belongs to another model")
+        return _raw.weft_value(value.id)
+
+    # Programs over axes
+
+    def axis(self, name: str, size: int) -> None:
+        """Makes the model an SPMD program over an axis, as weft_model_add_axis(3) describes."""
+        check(_raw.weft_model_add_axis, self._ptr, encode(name), size)
+
+    def _cut(self, what: str, id: int, dim: int, axis: str, drop: bool) -> None:
+        operand = _raw.weft_param(id) if what == "param" else _raw.weft_value(id)
+        check(getattr(_raw, "weft_model_cut_" + what), self._ptr, operand, dim, encode(axis), CutFlags.DROP if drop else 0)
+
+    def _share_gradient(self, parameter: Parameter) -> None:
+        check(_raw.weft_model_share_gradient, self._ptr, _raw.weft_param(parameter.id))
+
+    # Contents
+
+    def _desc(self, value: Value, samples: int) -> Any:
+        desc = _raw.weft_desc()
+        check(_raw.weft_model_shape, self._ptr, self._value(value), samples, ctypes.byref(desc))
+        return desc
+
+    def _items(self, kind: ItemKind) -> List[Item]:
+        out: List[Item] = []
+        item = _raw.weft_item(ctypes.sizeof(_raw.weft_item))
+        while _raw.weft_model_describe(self._ptr, kind, len(out), ctypes.byref(item)) == 0:
+            out.append(Item(
+                item.name.decode(),
+                item.op.decode() if item.op else None,
+                Value(self, item.value.id) if item.value.id else None,
+                shape_of(item.desc),
+                str(DTYPES[DType(item.desc.dtype)]),
+            ))
+        return out
+
+    @property
+    def inputs(self) -> List[Item]:
+        return self._items(ItemKind.INPUT)
+
+    @property
+    def parameters(self) -> List[Item]:
+        return self._items(ItemKind.PARAM)
+
+    @property
+    def nodes(self) -> List[Item]:
+        return self._items(ItemKind.NODE)
+
+    @property
+    def outputs(self) -> List[Item]:
+        return self._items(ItemKind.OUTPUT)
+
+    @property
+    def n_parameters(self) -> int:
+        """The number of elements of all parameters."""
+        return int(_raw.weft_model_parameters(self._ptr))
+
+    def plan(self, **options: "Unpack[PlanOptions]") -> "Plan":
+        """Cuts the model into stages, makes a schedule, and lays out the memory; see PlanOptions."""
+        from .plan import Plan
+        return Plan(self, **options)

@@ -1,0 +1,41 @@
+"""Update rules."""
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+from ._core import Config
+from ._types import OptimizerOptions
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+class Optimizer:
+    """An update rule and its settings, as in PyTorch. AdamW, Adam and SGD are the rules."""
+
+    rule = "adamw"
+
+    def __init__(self, rate: float = 1e-3, /, **options: "Unpack[OptimizerOptions]") -> None:
+        self.options = {"rule": self.rule, "rate": rate, **options}
+        self._config = Config("weft_optimizer", self.options)
+
+    def _in_config(self, kind: Any) -> Any:
+        return ctypes.pointer(self._config.struct)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in self.options.items() if name != 'rule')})"
+
+
+class AdamW(Optimizer):
+    """Adam with decoupled weight decay."""
+
+
+class Adam(Optimizer):
+    """Adam; weight decay is a part of the gradient."""
+
+    rule = "adam"
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent, with momentum if that is not 0."""
+
+    rule = "sgd"

@@ -1,0 +1,379 @@
+"""Runs: plans that are being executed."""
+import asyncio
+import collections
+import ctypes
+import itertools
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING, Any, AsyncIterator, Deque, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
+
+import numpy as np
+
+from . import _raw, timeline
+from ._core import SECOND, Config, Object, check, choice, encode, new, result
+from ._types import Event, EventKind, Failure, Load, Part, RunOptions, SaveFlags, SaveOptions, StepMode
+from .arrays import Wrapped, as_array, dtype_code, tensor_view
+from .checkpoint import Checkpoint
+from .errors import StateError, error_of
+from .mesh import Mesh, Ranks, interruptible
+from .ops import cause_of
+from .plan import Path, Plan, _trace_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+Array = "np.ndarray[Any, Any]"
+FINAL = {EventKind.DONE, EventKind.ERROR, EventKind.SAVED}
+SLICE = 0.05          # seconds; a wait is divided so that KeyboardInterrupt ends it
+OWN_TAGS = 1 << 63    # the first tag of the steps that the methods of Run make themselves
+
+
+class _Pending(NamedTuple):
+    """A step or save that is not finished. The run uses the memory of the arrays until then."""
+    tag: int
+    arrays: Sequence[Any]
+
+
+def _set(ready: "asyncio.Future[None]") -> None:
+    if not ready.done():
+        ready.set_result(None)
+
+
+class Run(Object):
+    """A plan that is being executed. A with statement ends it.
+
+    In this process by default; with `processes`, each rank but this one is a process of this machine; with `mesh`, the ranks are the
+    processes that join it. `threads` is the number of compute threads per rank; 0: the calls that wait compute.
+
+    Calls from several threads are made one after another.
+    """
+
+    def __init__(self, plan: Plan, mesh: Optional[Mesh] = None, processes: bool = False, **options: "Unpack[RunOptions]") -> None:
+        config = Config("weft_run_config", options)
+        self._plan = plan
+        self._ranks = Ranks(plan.info.ranks, config.struct.threads or 1, plan._ops.values()) if processes else None
+        self._mesh = self._ranks.mesh if self._ranks else mesh
+        try:
+            pointer = self._start(config)
+        except BaseException:
+            if self._ranks:
+                self._ranks.kill()
+            raise
+        self._lock = threading.RLock()
+        super().__init__(pointer, _raw.weft_run_free, plan._ops, self._mesh, lock=self._lock)
+        if self._mesh is not None:
+            self._mesh._run = weakref.ref(self)
+        self._event = _raw.weft_event(ctypes.sizeof(_raw.weft_event))
+        self._pending: Deque[_Pending] = collections.deque()
+        self._dropped: Set[int] = set()   # tags of steps whose events are not used
+        self._tags = itertools.count(OWN_TAGS)
+        self._samples = 0
+        self._failed = False
+
+    def _start(self, config: Config) -> int:
+        if self._mesh is None:
+            return new(_raw.weft_run_start, self._plan._ptr, None, config.pointer)
+        mesh = self._mesh._ptr
+        return interruptible(lambda: new(_raw.weft_run_start, self._plan._ptr, mesh, config.pointer), lambda: _raw.weft_mesh_cancel(mesh))
+
+    def close(self) -> None:
+        """Ends the run on every rank, and waits for the processes that it started."""
+        if self.closed:
+            return
+        ended = not self._pending and not self._failed
+        with self._lock:
+            super().close()
+        self._pending.clear()
+        if self._ranks:
+            self._ranks.wait(expect_success=ended)
+
+    # Steps
+
+    def train(self, *inputs: Any, **named: Any) -> float:
+        """Makes a training step and returns its loss. Inputs are in the order of the model, or named."""
+        return self.step(*inputs, mode=StepMode.TRAIN, **named)
+
+    def gradients(self, *inputs: Any, **named: Any) -> float:
+        """Computes gradients without an update, and returns the loss; read(name, "grad") reads them."""
+        return self.step(*inputs, mode=StepMode.NO_UPDATE, **named)
+
+    def evaluate(self, *inputs: Any, **named: Any) -> float:
+        """Returns the loss."""
+        return self.step(*inputs, mode=StepMode.EVAL, **named)
+
+    def step(self, *inputs: Any, mode: Union[StepMode, str] = StepMode.TRAIN, **named: Any) -> float:
+        """Makes a step and returns its loss. Only between steps."""
+        tag = self._begin(inputs, mode, named)
+        for event in self._until_final(tag):
+            pass
+        return float(event.loss)
+
+    def forward(self, *inputs: Any, out: Optional[Sequence[Any]] = None, **named: Any) -> Any:
+        """Returns the outputs: an array, or a tuple of them. `out`: arrays to write them to. Targets need not be given."""
+        tag = self._begin(inputs, StepMode.FORWARD, named)
+        outputs: List[Any] = list(out or [])
+        done = 0
+        for _ in self._until_final(tag):
+            done += self._copy_outputs(outputs, done)
+        return outputs[0] if len(self._plan.outputs) == 1 else tuple(outputs)
+
+    def _begin(self, inputs: Sequence[Any], mode: Union[StepMode, str], named: Mapping[str, Any]) -> int:
+        self._settle()
+        if self._pending:
+            raise StateError(f"{len(self._pending)} steps and saves are not finished; take their events first")
+        return self.submit(*inputs, mode=mode, tag=next(self._tags), **named)
+
+    def _until_final(self, tag: int) -> Iterator[Any]:
+        """The structs of the events of a step. If the caller does not wait for its end, the events are dropped later."""
+        self._dropped.add(tag)
+        while True:
+            event = self._take(None, tag)
+            yield event
+            if event.kind in FINAL:
+                self._dropped.discard(tag)
+                return
+
+    def _copy_outputs(self, outputs: List[Any], done: int) -> int:
+        """Copies the outputs of a micro-batch behind those of the first `done` samples. Returns the number of samples."""
+        event, count = self._event, 0
+        for i in range(event.n_outputs):
+            piece = tensor_view(event.outputs[i])
+            count = piece.shape[0]
+            if len(outputs) <= i:
+                outputs.append(np.empty((self._samples, *piece.shape[1:]), piece.dtype))
+            outputs[i][done:done + count] = piece
+        return count
+
+    def submit(self, *inputs: Any, mode: Union[StepMode, str] = StepMode.TRAIN, tag: Optional[int] = None, **named: Any) -> int:
+        """Queues a step and returns its tag. Its events follow: poll(), events() or `async for`. The inputs must not change until then."""
+        mode = StepMode(choice(StepMode, mode))
+        tag = next(self._tags) if tag is None else tag
+        arrays = self._arrays(inputs, named, mode)
+        wrapped = [None if a is None else Wrapped(a) for a in arrays]
+        pointers = (ctypes.c_void_p * len(arrays))()
+        try:
+            for i, tensor in enumerate(wrapped):
+                pointers[i] = None if tensor is None else tensor.__enter__()
+            with self._lock:
+                check(_raw.weft_run_submit, self._ptr, pointers, len(arrays), mode, tag)
+                self._pending.append(_Pending(tag, arrays))
+        finally:
+            for tensor in wrapped:
+                if tensor and tensor.pointer:
+                    tensor.__exit__()
+        self._samples = next((len(a) for a in arrays if a is not None), 0)
+        return tag
+
+    def _arrays(self, inputs: Sequence[Any], named: Mapping[str, Any], mode: StepMode) -> List[Any]:
+        """The arrays of all inputs of the model, in their order. Those of a forward step may be missing."""
+        items = self._plan.inputs
+        if len(inputs) > len(items):
+            raise TypeError(f"got {len(inputs)} inputs, the model has {len(items)}")
+        given = dict(zip((item.name for item in items), inputs))
+        for name, value in named.items():
+            if name in given or all(item.name != name for item in items):
+                raise TypeError(f"input {name!r} is {'given twice' if name in given else 'not an input of the model'}")
+            given[name] = value
+        out: List[Any] = []
+        for item in items:
+            value = given.get(item.name)
+            if value is None and mode != StepMode.FORWARD:
+                raise TypeError(f"input {item.name!r} is missing")
+            out.append(None if value is None else as_array(value, dtype_code(item.dtype)))
+        return out
+
+    # Events
+
+    @property
+    def pending(self) -> int:
+        """The number of steps and saves that are not finished."""
+        return len(self._pending)
+
+    def poll(self, timeout: Optional[float] = None) -> Optional[Event]:
+        """The next event, or None after `timeout` seconds or if nothing was submitted. A failure of the run is raised."""
+        self._settle()
+        event = self._take(timeout, None)
+        return None if event is None else self._public(event)
+
+    def events(self) -> Iterator[Event]:
+        """The events of all steps and saves that are not finished."""
+        while self._pending:
+            event = self.poll()
+            if event is not None:
+                yield event
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        """The same, in a loop of asyncio."""
+        while self._pending:
+            event = self.poll(0)
+            if event is None:
+                await self._readable()
+            else:
+                yield event
+
+    async def step_async(self, *inputs: Any, mode: Union[StepMode, str] = StepMode.TRAIN, **named: Any) -> Event:
+        """Makes a step in a loop of asyncio, and returns its final event. Only between steps."""
+        tag = self._begin(inputs, mode, named)
+        self._dropped.add(tag)   # if the task is cancelled
+        while True:
+            event = self._take(0, tag)
+            if event is None:
+                await self._readable()
+            elif event.kind in FINAL:
+                self._dropped.discard(tag)
+                return self._public(event)
+
+    async def _readable(self) -> None:
+        loop, descriptor = asyncio.get_running_loop(), self.fileno()
+        ready = loop.create_future()
+        loop.add_reader(descriptor, _set, ready)
+        try:
+            await ready
+        finally:
+            loop.remove_reader(descriptor)
+
+    def fileno(self) -> int:
+        """A descriptor that is readable while poll() has something to do. Do not read from it."""
+        return int(_raw.weft_run_fd(self._ptr))
+
+    def _settle(self) -> None:
+        """Waits for the end of steps whose caller was interrupted."""
+        while self._dropped:
+            self._take(None, None)
+
+    def _take(self, timeout: Optional[float], tag: Optional[int]) -> Any:
+        """The struct of the next event; it is valid until the next call. `tag`: the step of which the caller uses the events."""
+        end = None if timeout is None else time.monotonic() + timeout
+        while True:
+            wait = SLICE if end is None else min(max(end - time.monotonic(), 0), SLICE)
+            with self._lock:
+                found = _raw.weft_run_poll(self._ptr, ctypes.byref(self._event), int(wait * SECOND))
+                if found < 0:
+                    raise error_of(found, _raw.weft_status_text(found).decode())
+                if found:
+                    event = self._event
+                    self._finish(event)
+                    if event.tag == tag or event.tag not in self._dropped:
+                        return event
+                    if event.kind in FINAL:
+                        self._dropped.discard(event.tag)
+                        return None
+                    continue
+            if not self._pending or (end is not None and time.monotonic() >= end):
+                return None
+
+    def _finish(self, event: Any) -> None:
+        """Drops the arrays of a finished step, and raises a failure of the run."""
+        if event.kind not in FINAL:
+            return
+        for i, item in enumerate(self._pending):
+            if item.tag == event.tag:
+                del self._pending[i]
+                break
+        if event.kind == EventKind.ERROR:
+            self._failed = True
+            self._dropped.discard(event.tag)
+            public = result(event)
+            raise error_of(event.status, public.text, public.failure) from cause_of(self._plan._ops, event.status)
+
+    def _public(self, event: Any) -> Event:
+        out: Event = result(event)
+        return out._replace(outputs=tuple(tensor_view(tensor).copy() for tensor in out.outputs))
+
+    @property
+    def failure(self) -> Optional[Failure]:
+        """The failure of the run, or None."""
+        out = _raw.weft_failure(ctypes.sizeof(_raw.weft_failure))
+        with self._lock:
+            return result(out) if _raw.weft_run_failure(self._ptr, ctypes.byref(out)) == 1 else None
+
+    # Parameters
+
+    def _call(self, function: Any, *arguments: Any) -> int:
+        self._settle()
+        with self._lock:
+            return check(function, self._ptr, *arguments)
+
+    def read(self, name: str, part: Union[Part, str] = Part.VALUE, out: Optional[Any] = None) -> Any:
+        """A parameter, its gradient ("grad") or a state of the optimizer; or the gradient of an input. `out`: an array to write it to."""
+        array = np.empty(self._shape(name), np.float32) if out is None else out
+        with Wrapped(array) as tensor:
+            self._call(_raw.weft_run_read, encode(name), choice(Part, part), tensor)
+        return array
+
+    def write(self, name: str, value: Any, part: Union[Part, str] = Part.VALUE) -> None:
+        """Sets a parameter or a state of the optimizer."""
+        with Wrapped(as_array(value, dtype_code("float32"))) as tensor:
+            self._call(_raw.weft_run_write, encode(name), choice(Part, part), tensor)
+
+    def _shape(self, name: str) -> Tuple[int, ...]:
+        shape = self._plan._shapes.get(name)
+        if shape is None:   # an input has the samples of the last step
+            shape = next(((self._samples, *item.shape[1:]) for item in self._plan.inputs if item.name == name), ())
+        return shape
+
+    def parameters(self, part: Union[Part, str] = Part.VALUE) -> Dict[str, Any]:
+        """All parameters by name."""
+        return {name: self.read(name, part) for name in self._plan._shapes}
+
+    def digest(self) -> str:
+        """32 hexadecimal digits: two runs have the same parameters if and only if their digests are equal."""
+        return self._digest(_raw.weft_run_digest)
+
+    def optimizer_digest(self) -> str:
+        """The same for the state of the optimizer."""
+        return self._digest(_raw.weft_run_optimizer_digest)
+
+    def _digest(self, function: Any) -> str:
+        buffer = ctypes.create_string_buffer(33)
+        self._call(function, buffer)
+        return buffer.value.decode()
+
+    def resident(self, rank: int) -> int:
+        """Bytes of the tensors of a rank that are in memory."""
+        out = ctypes.c_int64()
+        self._call(_raw.weft_run_resident, rank, ctypes.byref(out))
+        return out.value
+
+    # Files
+
+    def save(self, directory: Path, /, *, queue: bool = False, **options: "Unpack[SaveOptions]") -> Optional[int]:
+        """Writes a checkpoint. With `queue` it returns the tag of the save at once, and an event of the kind SAVED follows."""
+        tag = next(self._tags)
+        settings = Config("weft_save_config", {"tag": tag, **options, "directory": directory, "flags": SaveFlags.QUEUE if queue else 0})
+        with self._lock:
+            self._call(_raw.weft_run_save, settings.pointer)
+            if queue:
+                self._pending.append(_Pending(settings.struct.tag, ()))
+        return settings.struct.tag if queue else None
+
+    def load(self, checkpoint: Union[Checkpoint, Path], what: Union[Load, str] = Load.ALL) -> None:
+        """Loads parameters by name; "all" also loads the optimizer state and the number of steps, "weights" does not."""
+        if not isinstance(checkpoint, Checkpoint):
+            with Checkpoint(checkpoint) as opened:
+                return self.load(opened, what)
+        self._call(_raw.weft_run_load, checkpoint._ptr, choice(Load, what))
+
+    def export(self, path: Path) -> None:
+        """Writes all parameters as one safetensors file."""
+        self._call(_raw.weft_run_export, encode(path))
+
+    def record(self, jobs: int = 4096) -> None:
+        """Makes every rank record the times of its next jobs; 0: stop."""
+        self._call(_raw.weft_run_trace, jobs)
+
+    def save_trace(self, path: Path) -> None:
+        """Writes the recorded times as a Chrome trace, for Perfetto."""
+        self._call(_raw.weft_run_save_trace, encode(path))
+
+    def trace(self) -> Dict[str, Any]:
+        """The recorded times as the content of a Chrome trace."""
+        return _trace_of(self.save_trace)
+
+    def timeline(self) -> "timeline.Picture":
+        """The recorded times of the last training step as a picture."""
+        return timeline.Picture([("measured", self.trace())])
+
+    def __repr__(self) -> str:
+        return "<Run, closed>" if self.closed else f"<Run of {self._plan!r}, {len(self._pending)} steps not finished>"
