@@ -4,7 +4,8 @@
 usage: check.py fetch                            downloads the crates that Cargo.lock names; tools/setup calls this
        check.py test|clippy|package BUILD_ROOT   runs that command of cargo against the library in the build folder
        check.py example NAME BUILD_ROOT PROGRAM [ARGUMENT...]
-                                                 the example in Rust prints the same as PROGRAM, which is the example in C
+                                                 the example in Rust prints the same as PROGRAM, which is the example in C;
+                                                 an argument "@" is a new folder
 """
 import os
 import pathlib
@@ -13,6 +14,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 
 CRATES = pathlib.Path(__file__).resolve().parent
 SKIP = 77
@@ -74,8 +76,10 @@ def example(name, env, program, arguments):
         return status
     ours = pathlib.Path(env["CARGO_TARGET_DIR"]) / "debug" / "examples" / name
     outputs = []
-    for command in ([ours, *arguments], [program, *arguments]):
-        done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=False)
+    for each in (ours, program):
+        with tempfile.TemporaryDirectory() as folder:
+            command = [each, *(folder + "/new" if argument == "@" else argument for argument in arguments)]
+            done = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=False)
         if done.returncode != 0:
             print(done.stdout)
             print(f"{shlex.join(map(str, command))} exits with {done.returncode}")

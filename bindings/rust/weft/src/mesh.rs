@@ -1,13 +1,14 @@
 //! Meshes: the processes of a run.
 use std::ffi::CString;
 use std::os::raw::c_char;
+use std::process::{Child, Command};
 use std::ptr::{null, null_mut, NonNull};
 use std::sync::Arc;
 use std::time::Duration;
 
 use weft_sys as sys;
 
-use crate::error::{attempt, c_string, initialized, pointer_of, text_of, Result};
+use crate::error::{attempt, c_string, initialized, pointer_of, text_of, Error, Result, Status};
 use crate::model::Model;
 use crate::plan::Plan;
 
@@ -48,6 +49,7 @@ impl Drop for MeshHandle {
 /// ```
 pub struct Mesh {
     handle: Arc<MeshHandle>,
+    processes: Vec<Child>,
 }
 
 impl Mesh {
@@ -60,6 +62,43 @@ impl Mesh {
             key: Ok(None),
             allow: Ok(None),
         }
+    }
+
+    /// Runs all ranks of a plan in processes of this machine, and returns the mesh of rank 0.
+    ///
+    /// The program is started again with the same arguments, once for each rank except rank 0. Each copy makes the same plan and calls this
+    /// function as well; there, it serves until the run ends, and then exits. [`Mesh::wait`] waits for the copies.
+    ///
+    /// ```no_run
+    /// # fn main() -> weft::Result<()> {
+    /// # let mut model = weft::Model::new()?;
+    /// # let plan = weft::Plan::builder().ranks(4).build(&mut model)?;
+    /// let mesh = weft::Mesh::spawn(&plan)?;
+    /// let mut run = weft::Run::builder(&plan).mesh(&mesh).start()?;
+    /// // ...
+    /// drop(run);
+    /// mesh.wait()
+    /// # }
+    /// ```
+    pub fn spawn(plan: &Plan) -> Result<Mesh> {
+        Mesh::builder().spawn(plan, None)
+    }
+
+    /// Waits for the processes of [`Mesh::spawn`], which end with the run; drop it first.
+    ///
+    /// # Errors
+    /// A process failed; it has written its error to the standard error.
+    pub fn wait(mut self) -> Result<()> {
+        let mut result = Ok(());
+        for (index, mut process) in self.processes.drain(..).enumerate() {
+            let text = match process.wait() {
+                Ok(status) if status.success() => continue,
+                Ok(status) => status.to_string(),
+                Err(error) => error.to_string(),
+            };
+            result = result.and(Err(Error::new(Status::Peer, format!("the process of rank {}: {text}", index + 1))));
+        }
+        result
     }
 
     pub(crate) fn raw(&self) -> *mut sys::weft_mesh {
@@ -189,6 +228,26 @@ impl MeshBuilder {
         self.make(sys::weft_mesh_join)
     }
 
+    /// [`Mesh::spawn`] with these settings. `ops`: a model whose user ops the other ranks use.
+    pub fn spawn<'a>(self, plan: &'a Plan, ops: impl Into<Option<&'a Model>>) -> Result<Mesh> {
+        if let Ok(endpoint) = std::env::var(JOIN) {
+            self.endpoint(&endpoint).join()?.serve_with(plan, ops, 1)?;
+            std::process::exit(0);
+        }
+        let mut mesh = self.listen()?;
+        for rank in 1..plan.describe()?.ranks {
+            let process = std::env::current_exe().and_then(|program| {
+                Command::new(program).args(std::env::args_os().skip(1)).env(JOIN, mesh.join_endpoint()).spawn()
+            });
+            let process = process.map_err(|error| {
+                mesh.canceller().cancel();
+                Error::new(Status::Io, format!("the process of rank {rank} cannot be started: {error}"))
+            })?;
+            mesh.processes.push(process);
+        }
+        Ok(mesh)
+    }
+
     fn make(mut self, call: MakeMesh) -> Result<Mesh> {
         let (endpoint, listen, key, allow) = (self.endpoint?, self.listen?, self.key?, self.allow?);
         self.raw.endpoint = pointer_of(&endpoint);
@@ -198,9 +257,12 @@ impl MeshBuilder {
         let mut raw = null_mut();
         attempt(|err| unsafe { call(&self.raw, &mut raw, err) })?;
         let raw = NonNull::new(raw).expect("a call that succeeds makes a mesh");
-        Ok(Mesh { handle: Arc::new(MeshHandle { raw }) })
+        Ok(Mesh { handle: Arc::new(MeshHandle { raw }), processes: Vec::new() })
     }
 }
+
+/// The endpoint of rank 0 in a process of [`Mesh::spawn`].
+const JOIN: &str = "WEFT_JOIN";
 
 type MakeMesh =
     unsafe extern "C" fn(*const sys::weft_mesh_config, *mut *mut sys::weft_mesh, *mut sys::weft_error) -> sys::weft_status;
