@@ -56,7 +56,7 @@ static float gradient_of_h(const float *dy, const float *b, int64_t width, int64
 }
 
 static int32_t backward(const weft_op_call *call) {
-  const int64_t n = call->output.desc.dims[0], width = call->output.desc.dims[1], rank = call->stash.desc.dims[1];
+  const int64_t n = call->output.desc.dims[0], width = call->output.desc.dims[1], rank = call->params[0].desc.dims[1];
   const float *a = call->params[0].data, *b = call->params[1].data, *dy = call->grad_output.data;
   float *dx = call->grad_inputs[0].data;   /* zeros */
   for (int64_t s = 0; s < n; ++s, dx += width, dy += width) {
@@ -70,7 +70,7 @@ static int32_t backward(const weft_op_call *call) {
 }
 
 static int32_t backward_params(const weft_op_call *call) {
-  const int64_t n = call->output.desc.dims[0], width = call->output.desc.dims[1], rank = call->stash.desc.dims[1];
+  const int64_t n = call->output.desc.dims[0], width = call->output.desc.dims[1], rank = call->params[0].desc.dims[1];
   const float *x = call->inputs[0].data, *h = call->stash.data, *b = call->params[1].data, *dy = call->grad_output.data;
   float *da = call->grad_params[0].data, *db = call->grad_params[1].data;   /* zeros, or NULL if not asked for */
   for (int64_t s = 0; s < n; ++s, x += width, h += rank, dy += width)

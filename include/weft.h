@@ -304,7 +304,7 @@ typedef struct weft_op_call {
   weft_error *err;                /**< a callback that fails may write the reason to err->text, which messages then contain */
 } weft_op_call;
 
-/** Tensors that a gradient of a user op reads besides grad_output. The others have no data in its call, and their memory is free. */
+/** Tensors that a gradient of a user op reads besides grad_output. The others have no data in its call, and a stash has no desc. */
 enum weft_op_reads {
   WEFT_OP_READS_INPUTS = 1,
   WEFT_OP_READS_PARAMS = 2,

@@ -81,7 +81,7 @@ pub const WEFT_NODE_POSITIONS: u32 = 8;
 /// a coordinate has one index of the dimension, and its value lacks that dimension
 pub const WEFT_CUT_DROP: u32 = 1;
 
-// Tensors that a gradient of a user op reads besides grad_output. The others have no data in its call, and their memory is free.
+// Tensors that a gradient of a user op reads besides grad_output. The others have no data in its call, and a stash has no desc.
 pub const WEFT_OP_READS_INPUTS: u32 = 1;
 pub const WEFT_OP_READS_PARAMS: u32 = 2;
 pub const WEFT_OP_READS_OUTPUT: u32 = 4;

@@ -9,6 +9,7 @@ mod failure;
 mod mesh;
 mod model;
 mod node;
+mod op;
 mod optimizer;
 mod plan;
 mod plan_builder;
@@ -16,6 +17,7 @@ mod predict;
 mod profile;
 mod run;
 mod tensor;
+mod view;
 
 use std::ffi::CString;
 use std::path::Path;
@@ -28,6 +30,7 @@ pub use failure::{Activity, Awaited, Cause, Failure};
 pub use mesh::{new_key, public_key, Canceller, Mesh, MeshBuilder};
 pub use model::{Init, Item, ItemKind, Model, Param, Preset, Value};
 pub use node::Node;
+pub use op::{Backward, Forward, Op, OpResult, OpShape, Reads};
 pub use optimizer::{Optimizer, RateCurve, Rule};
 pub use plan::{MemoryKind, Plan, PlanInfo};
 pub use plan_builder::{PlanBuilder, Split, StepKind};
@@ -35,6 +38,7 @@ pub use predict::{schedules, Candidate, Comparison, LinkPrediction, Prediction, 
 pub use profile::{Cluster, NodeTimes, Profile};
 pub use run::{Input, Mode, Part, Run, RunBuilder, SaveOptions};
 pub use tensor::{Desc, Dtype, Element, Tensor};
+pub use view::{View, ViewMut};
 
 /// The version of the library at run time.
 pub fn version() -> String {
