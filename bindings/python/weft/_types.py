@@ -60,7 +60,7 @@ class CutFlags(enum.IntFlag):
 
 
 class OpReads(enum.IntEnum):
-    """Tensors that a gradient of a user op reads besides grad_output. The others have no data in its call, and their memory is free."""
+    """Tensors that a gradient of a user op reads besides grad_output. The others have no data in its call, and a stash has no desc."""
     INPUTS = 1
     PARAMS = 2
     OUTPUT = 4
