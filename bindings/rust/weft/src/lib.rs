@@ -16,6 +16,8 @@ mod plan_builder;
 mod predict;
 mod profile;
 mod run;
+#[cfg(feature = "tokio")]
+mod stream;
 mod tensor;
 mod view;
 
@@ -37,6 +39,8 @@ pub use plan_builder::{PlanBuilder, Split, StepKind};
 pub use predict::{schedules, Candidate, Comparison, LinkPrediction, Prediction, RankPrediction, Schedule, StepPrediction};
 pub use profile::{Cluster, NodeTimes, Profile};
 pub use run::{Input, Mode, Part, Run, RunBuilder, SaveOptions};
+#[cfg(feature = "tokio")]
+pub use stream::EventStream;
 pub use tensor::{Desc, Dtype, Element, Tensor};
 pub use view::{View, ViewMut};
 

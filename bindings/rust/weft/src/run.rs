@@ -127,6 +127,8 @@ impl<'a> RunBuilder<'a> {
             shapes: self.plan.shapes().clone(),
             submitted: VecDeque::new(),
             samples: 0,
+            saves: 0,
+            computes_in_poll: self.threads == 0 && self.mesh.is_none(),
             _mesh: self.mesh.map(Mesh::handle),
             _owner: PhantomData,
         })
@@ -165,6 +167,9 @@ pub struct Run {
     submitted: VecDeque<(u64, Vec<Tensor>)>,
     /// Of the last step.
     samples: usize,
+    /// Queued saves that are not finished.
+    saves: usize,
+    computes_in_poll: bool,
     /// The mesh outlives the run.
     _mesh: Option<Arc<MeshHandle>>,
     _owner: PhantomData<*mut ()>,
@@ -246,10 +251,23 @@ impl Run {
         if checked(unsafe { sys::weft_run_poll(self.raw(), &mut raw, timeout) })? == 0 {
             return Ok(None);
         }
-        if matches!(raw.kind, sys::WEFT_EVENT_DONE | sys::WEFT_EVENT_ERROR) {
-            self.release(raw.tag);
+        match raw.kind {
+            sys::WEFT_EVENT_DONE | sys::WEFT_EVENT_ERROR => self.release(raw.tag),
+            sys::WEFT_EVENT_SAVED => self.saves -= 1,
+            _ => {}
         }
         Ok(Some(unsafe { Event::from_raw(&raw) }))
+    }
+
+    /// Events will follow.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn in_progress(&self) -> bool {
+        !self.submitted.is_empty() || self.saves > 0
+    }
+
+    #[cfg(feature = "tokio")]
+    pub(crate) fn computes_in_poll(&self) -> bool {
+        self.computes_in_poll
     }
 
     /// All events until every submitted step is finished, with their own copies of outputs.
@@ -360,7 +378,9 @@ impl Run {
 
     /// The same after the steps that were submitted before it; [`Event::Saved`] has its result.
     pub fn queue_save(&mut self, directory: impl AsRef<Path>, options: &SaveOptions, tag: u64) -> Result<()> {
-        self.save_with(directory.as_ref(), options, sys::WEFT_SAVE_QUEUE, tag)
+        self.save_with(directory.as_ref(), options, sys::WEFT_SAVE_QUEUE, tag)?;
+        self.saves += 1;
+        Ok(())
     }
 
     fn save_with(&mut self, directory: &Path, options: &SaveOptions, flags: u32, tag: u64) -> Result<()> {

@@ -50,10 +50,7 @@ fn model(op: Op) -> weft::Result<Model> {
 }
 
 fn batch() -> weft::Result<[Tensor; 2]> {
-    Ok([
-        Tensor::from_vec([2, 2], vec![1.0f32, 2.0, 3.0, 4.0])?,
-        Tensor::from_vec([2, 2], vec![0.0f32, 0.0, 0.0, 0.0])?,
-    ])
+    Ok([Tensor::from_vec([2, 2], vec![1.0f32, 2.0, 3.0, 4.0])?, Tensor::from_vec([2, 2], vec![0.0f32, 0.0, 0.0, 0.0])?])
 }
 
 #[test]

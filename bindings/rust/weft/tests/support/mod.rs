@@ -20,8 +20,5 @@ pub fn small() -> PlanBuilder<'static> {
 }
 
 pub fn batch() -> Result<[Tensor; 2]> {
-    Ok([
-        Tensor::from_vec([4, 1], vec![0.0f32, 1.0, 2.0, 3.0])?,
-        Tensor::from_vec([4, 1], vec![1.0f32, 0.5, 0.0, -0.5])?,
-    ])
+    Ok([Tensor::from_vec([4, 1], vec![0.0f32, 1.0, 2.0, 3.0])?, Tensor::from_vec([4, 1], vec![1.0f32, 0.5, 0.0, -0.5])?])
 }
