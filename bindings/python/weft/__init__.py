@@ -20,7 +20,7 @@ import ctypes as _ctypes
 from . import _raw
 from ._core import text_of as _text_of
 from ._types import (Activity, Awaited, Candidate, Cause, CheckpointInfo, CutFlags, DType, Event, EventKind, Failure, Init, InputFlags, ItemKind,
-                     LinkPrediction, Load, MemoryKind, NodeFlags, NodeTimes, Part, PlanInfo, PlanOptions, PredictionInfo, PresetInfo, RankPrediction,
+                     LinkPrediction, Load, MemoryKind, NodeFlags, NodeTimes, OpReads, Part, PlanInfo, PlanOptions, PredictionInfo, PresetInfo, RankPrediction,
                      RateCurve, Rule, ScheduleInfo, Split, StatusCode, StepKinds, StepMode)
 from .checkpoint import Checkpoint
 from .data import Data
@@ -30,6 +30,7 @@ from .layers import (GELU, Attention, AveragePool, Conv1d, Conv2d, Dropout, Embe
                      Sigmoid, SiLU, Softmax, Tanh)
 from .mesh import Mesh, new_key, public_key
 from .model import Item, Model
+from .ops import Op, OpCall, Shape
 from .optimizer import SGD, Adam, AdamW, Optimizer
 from .plan import Cluster, Plan, Prediction, Profile, compare, schedules
 from .run import Run

@@ -373,27 +373,6 @@ class SaveOptions(TypedDict, total=False):
     """With WEFT_SAVE_QUEUE: the tag of the event"""
 
 
-class OpCall(NamedTuple):
-    """The operands of one call of a user op. The library fills the struct; it and its arrays are valid until the callback returns."""
-    inputs: "View"
-    """In port order"""
-    params: "View"
-    output: Any
-    """Written by forward"""
-    stash: Any
-    """Written by forward for the gradients"""
-    grad_output: Any
-    """Backward, backward_params: the gradient of the output"""
-    grad_inputs: "View"
-    """Backward: one per input. They hold zeros, and have no data if no gradient is needed."""
-    grad_params: "View"
-    """backward_params: one per parameter, in the same way"""
-    payload: Sequence[int]
-    """Of weft_model_add_op"""
-    err: "Error"
-    """A callback that fails may write the reason to err->text, which messages then contain"""
-
-
 class PresetInfo(NamedTuple):
     """Describes a preset and its data."""
     tokens: int
@@ -630,7 +609,6 @@ class CheckpointInfo(NamedTuple):
 
 # Of each struct that the library fills: its class, and (field, how it is converted).
 CONVERSIONS: Dict[str, Tuple[Any, List[Tuple[str, Any]]]] = {
-    "weft_op_call": (OpCall, [("inputs", "struct"), ("params", "struct"), ("output", None), ("stash", None), ("grad_output", None), ("grad_inputs", "struct"), ("grad_params", "struct"), ("payload", "array"), ("err", "struct")]),
     "weft_preset_info": (PresetInfo, [("tokens", None), ("vocabulary", None), ("context", None), ("seq_len", None), ("width", None), ("text", "text")]),
     "weft_node_times": (NodeTimes, [("name", "text"), ("forward_ns", "seconds"), ("input_ns", "seconds"), ("weight_ns", "seconds"), ("output_bytes", None), ("stash_bytes", None)]),
     "weft_schedule_info": (ScheduleInfo, [("chunks", None), ("name", "text"), ("about", "text"), ("asynchronous", None), ("forward_only", None)]),

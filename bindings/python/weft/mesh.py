@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, List, Optional, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Sequence, TypeVar
 
 from . import _raw
 from ._core import Config, Object, check, encode, new, text_of
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from .model import Model
+    from .ops import Op
     from .plan import Plan
 
 T = TypeVar("T")
@@ -122,13 +123,23 @@ class Mesh(Object):
         super().close()
 
 
+def main_of(ops: "Sequence[Op]") -> Optional[str]:
+    """The file of the program, if ops are defined in it: a process that has these ops runs it first, as a module."""
+    if all(type(op).__module__ != "__main__" for op in ops):
+        return None
+    path: Optional[str] = getattr(sys.modules["__main__"], "__file__", None)
+    if path is None:
+        raise TypeError("an op that other processes run is defined in an interactive session; define it in a module")
+    return os.path.abspath(path)
+
+
 class Ranks:
     """Ranks 1 to `count` - 1 as processes of this machine, which run `python -m weft.worker`."""
 
-    def __init__(self, count: int, threads: int = 1, ops: Iterable[Any] = ()) -> None:
+    def __init__(self, count: int, threads: int = 1, ops: "Sequence[Op]" = ()) -> None:
         self.mesh = Mesh.listen()
         self.processes: List[subprocess.Popen[bytes]] = []
-        task = pickle.dumps((self.mesh.join_endpoint, threads))
+        task = pickle.dumps((self.mesh.join_endpoint, threads, main_of(ops), pickle.dumps(ops)))
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
         try:
             for _ in range(1, count):

@@ -7,6 +7,8 @@ from . import _raw
 from ._core import Config, Object, check, choice, encode, new, result
 from ._types import CutFlags, DType, Init, InputFlags, ItemKind, PlanOptions, PresetInfo
 from .arrays import DTYPES, desc_of, dtype_code, shape_of
+from .errors import CallbackError
+from .ops import Op, Registered, cause_of
 from .value import Parameter, Value
 
 if TYPE_CHECKING:
@@ -38,7 +40,7 @@ class Model(Object):
     """
 
     def __init__(self, _pointer: Optional[int] = None) -> None:
-        self._ops: Dict[str, Any] = {}
+        self._ops: Dict[str, Registered] = {}
         super().__init__(_pointer or new(_raw.weft_model_new), _raw.weft_model_free, self._ops)
         self._counts: Dict[str, Any] = {}
         self.preset_info: Optional[PresetInfo] = None
@@ -99,9 +101,25 @@ class Model(Object):
         """Attention over separate queries, keys and values; Value.attention() is for those that are side by side."""
         return self.node("attention", q, k, v, name=name, heads=heads, flags=2 if causal else 0, factor=dropout)
 
+    def op(self, op: Op) -> None:
+        """Makes an op of the program available under its name, for node() and for the processes of a run."""
+        registered = Registered(op)
+        registered.add_to(self._ptr)
+        self._ops[registered.name] = registered
+
+    def apply(self, op: Op, *inputs: Value, params: Sequence[Parameter] = (), name: Optional[str] = None) -> Value:
+        """Adds a node with an op of the program."""
+        known = self._ops.get(op.name or type(op).__name__)
+        if known is None or known.op is not op:
+            self.op(op)
+        return self.node(op.name or type(op).__name__, *inputs, params=params, name=name)
+
     def _checked(self, function: Any, *arguments: Any) -> int:
         """Calls a function that may call the ops of the program."""
-        return check(function, *arguments)
+        try:
+            return check(function, *arguments)
+        except CallbackError as error:
+            raise error from cause_of(self._ops, error.status)
 
     def _name(self, name: Optional[str], op: str) -> str:
         return name or f"{op}_{next(self._counts.setdefault(op, itertools.count()))}"

@@ -1,6 +1,146 @@
-"""Ops of the program."""
-from typing import Any, Mapping, Optional
+"""Ops of the program, in Python."""
+import ctypes
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+
+from . import _raw
+from ._core import check, encode
+from ._types import DType, OpReads, StatusCode
+from .arrays import DTYPES, desc_of, dtype_code, shape_of, view
+
+
+class Shape(NamedTuple):
+    """Dimensions and dtype of a tensor. The first dimension of inputs and outputs counts samples."""
+    dims: Tuple[int, ...]
+    dtype: str = "float32"
+
+
+ShapeLike = Union[Shape, Sequence[int]]
+
+
+class OpCall:
+    """The operands of one call of an op, as NumPy arrays. They are valid until the method returns.
+
+    What a method writes: forward() `output` and `stash`, backward() each of `grad_inputs` that is not None, backward_params() each of
+    `grad_params` that is not None. Gradients hold zeros before. A tensor that the op has not asked for is None.
+    """
+
+    def __init__(self, call: Any, method: str) -> None:
+        self.inputs = [_array(call.inputs[i]) for i in range(call.n_inputs)]
+        self.params = [_array(call.params[i]) for i in range(call.n_params)]
+        self.output = _array(call.output, method == "forward")
+        self.stash = _array(call.stash, method == "forward")
+        self.grad_output = _array(call.grad_output)
+        self.grad_inputs = [_array(call.grad_inputs[i], True) for i in range(call.n_inputs)] if call.grad_inputs else []
+        self.grad_params = [_array(call.grad_params[i], True) for i in range(call.n_params)] if call.grad_params else []
+
+
+def _array(operand: Any, writable: bool = False) -> Any:
+    return view(operand.data, operand.desc, writable) if operand.data else None
+
+
+class Op:
+    """An op of the program: a subclass defines forward(), backward() and, if it has parameters, backward_params().
+
+    Each method must depend on its operands only; several threads may call it at the same time. An exception ends the call or the run, with
+    a CallbackError whose __cause__ it is.
+
+    >>> class Square(Op):
+    ...     def forward(self, call):
+    ...         call.output[...] = call.inputs[0] ** 2
+    ...     def backward(self, call):
+    ...         call.grad_inputs[0][...] = 2 * call.inputs[0] * call.grad_output
+    >>> import weft
+    >>> model = weft.Model()
+    >>> model.apply(Square(), model.input("x", (3,)))
+    <Value float32 [1, 3]>
+    """
+
+    name: str = ""   # default: the name of the class
+    version = 1      # a process with another version cannot join a run
+    backward_reads = OpReads.ALL          # what backward() reads besides grad_output; less saves memory
+    backward_params_reads = OpReads.ALL   # the same for backward_params()
+
+    def shape(self, inputs: Sequence[Shape], params: Sequence[Shape]) -> ShapeLike:
+        """The shape of the output: that of the first input."""
+        return inputs[0]
+
+    def stash(self, inputs: Sequence[Shape], params: Sequence[Shape]) -> Optional[ShapeLike]:
+        """The shape of memory that forward() writes and the gradients read: none."""
+        return None
+
+    def forward(self, call: OpCall) -> None:
+        """Writes the output and the stash."""
+        raise NotImplementedError(f"{type(self).__name__}.forward")
+
+    def backward(self, call: OpCall) -> None:
+        """Writes the gradients of the inputs."""
+
+    def backward_params(self, call: OpCall) -> None:
+        """Writes the gradients of the parameters for this micro-batch."""
+
+
+class Registered:
+    """An op in a model, with the functions that the library calls."""
+
+    def __init__(self, op: Op) -> None:
+        self.op = op
+        self.failure: Optional[BaseException] = None
+        self.struct = _raw.weft_op()
+        _raw.weft_op_init(ctypes.byref(self.struct), ctypes.sizeof(_raw.weft_op))
+        self.name = op.name or type(op).__name__
+        self.struct.name = encode(self.name)
+        self.struct.version = op.version
+        self.struct.backward_reads = op.backward_reads
+        self.struct.backward_params_reads = op.backward_params_reads
+        self.functions: List[Any] = []
+        self._set("shape", self._shape)
+        for method in ("forward", "backward", "backward_params"):
+            if getattr(type(op), method) is not getattr(Op, method):
+                self._set(method, lambda call, method=method: getattr(self.op, method)(OpCall(call, method)))
+
+    def _set(self, field: str, method: Any) -> None:
+        def function(call: Any) -> int:
+            try:
+                method(call.contents)
+                return 0
+            except BaseException as failure:   # it must not pass the library
+                self.failure = self.failure or failure
+                call.contents.err.contents.text = f"{type(failure).__name__}: {failure}".encode(errors="replace")[:500]
+                return 1
+
+        made = getattr(_raw, "weft_op_" + field)(function)
+        self.functions.append(made)
+        setattr(self.struct, field, ctypes.cast(made, ctypes.c_void_p).value)
+
+    def _shape(self, call: Any) -> None:
+        inputs, params = ([_shape_of(operands[i].desc) for i in range(count)] for operands, count in ((call.inputs, call.n_inputs), (call.params, call.n_params)))
+        call.output.desc = _desc(self.op.shape(inputs, params))
+        stash = self.op.stash(inputs, params)
+        if stash is not None:
+            call.stash.desc = _desc(stash)
+
+    def add_to(self, model: int) -> None:
+        check(_raw.weft_model_add_op, model, ctypes.byref(self.struct), None)
+
+
+def _shape_of(desc: Any) -> Shape:
+    return Shape(shape_of(desc), str(DTYPES[DType(desc.dtype)]))
+
+
+def _desc(shape: ShapeLike) -> Any:
+    if not isinstance(shape, Shape):
+        shape = Shape(tuple(shape))
+    return desc_of(shape.dims, dtype_code(shape.dtype))
 
 
 def cause_of(ops: Mapping[str, Any], status: int) -> Optional[BaseException]:
+    """The exception of an op behind a status. KeyboardInterrupt in an op is raised as itself."""
+    if status != StatusCode.EUSER:
+        return None
+    for op in ops.values():
+        failure, op.failure = op.failure, None
+        if isinstance(failure, (KeyboardInterrupt, SystemExit)):
+            raise failure
+        if failure is not None:
+            return failure   # type: ignore[no-any-return]
     return None

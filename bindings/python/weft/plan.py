@@ -24,7 +24,7 @@ class Profile(Object):
 
     def __init__(self, model: Model, **options: "Unpack[ProfileOptions]") -> None:
         config = Config("weft_profile_config", options)
-        super().__init__(new(_raw.weft_profile_new, model._ptr, config.pointer), _raw.weft_profile_free)
+        super().__init__(_checked_new(model, _raw.weft_profile_new, model._ptr, config.pointer), _raw.weft_profile_free)
 
     @classmethod
     def load(cls, path: Path) -> "Profile":

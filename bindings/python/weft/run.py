@@ -52,7 +52,7 @@ class Run(Object):
     def __init__(self, plan: Plan, mesh: Optional[Mesh] = None, processes: bool = False, **options: "Unpack[RunOptions]") -> None:
         config = Config("weft_run_config", options)
         self._plan = plan
-        self._ranks = Ranks(plan.info.ranks, config.struct.threads or 1, plan._ops.values()) if processes else None
+        self._ranks = Ranks(plan.info.ranks, config.struct.threads or 1, [registered.op for registered in plan._ops.values()]) if processes else None
         self._mesh = self._ranks.mesh if self._ranks else mesh
         try:
             pointer = self._start(config)

@@ -1,0 +1,173 @@
+"""Ops of the program: values, gradients, exceptions, and processes."""
+import unittest
+
+import numpy as np
+
+import weft
+
+from support import ProcessTest, sine
+
+
+class Square(weft.Op):
+    def forward(self, call):
+        call.output[...] = call.inputs[0] ** 2
+
+    def backward(self, call):
+        call.grad_inputs[0][...] = 2 * call.inputs[0] * call.grad_output
+
+
+class Scaled(weft.Op):
+    """x * scale, with one scale per column, through a stash of another dtype: the sign of x."""
+    name = "test.scaled"
+    backward_reads = weft.OpReads.PARAMS | weft.OpReads.STASH
+    backward_params_reads = weft.OpReads.INPUTS
+
+    def stash(self, inputs, params):
+        return weft.Shape(inputs[0].dims, "int32")
+
+    def forward(self, call):
+        (x,), (scale,) = call.inputs, call.params
+        call.output[...] = x * scale
+        call.stash[...] = np.sign(x)
+
+    def backward(self, call):
+        assert call.inputs == [None] and call.output is None
+        assert set(np.unique(call.stash)) <= {-1, 0, 1}
+        call.grad_inputs[0][...] = call.params[0] * call.grad_output
+
+    def backward_params(self, call):
+        call.grad_params[0][...] = (call.inputs[0] * call.grad_output).sum(0)
+
+
+class Fails(Square):
+    def __init__(self, method):
+        self.method = method
+
+    def fail(self, method):
+        if method == self.method:
+            raise KeyError("the reason")
+
+    def shape(self, inputs, params):
+        self.fail("shape")
+        return inputs[0]
+
+    def forward(self, call):
+        self.fail("forward")
+        super().forward(call)
+
+    def backward(self, call):
+        self.fail("backward")
+        super().backward(call)
+
+
+def plan_with(op, **options):
+    model = weft.Model()
+    x, y = model.input("x", (1,)), model.input("y", (1,))
+    model.apply(op, x.linear(4, std=0.5, name="in")).linear(1, name="out").mse(y)
+    return model.plan(micro_batches=4, micro_batch_size=16, **options)
+
+
+class Values(unittest.TestCase):
+    def gradients(self, with_op, threads=0):
+        model = weft.Model()
+        x, y = model.input("x", (1,), want_grad=True), model.input("y", (1,))
+        h, scale = x.linear(4, std=0.5, name="in"), model.parameter("scale", (4,), "normal", 1.0)
+        if with_op:
+            h = model.apply(Square(), model.apply(Scaled(), h, params=[scale], name="scaled"))
+        else:
+            h = h * scale
+            h = h * h
+        h.linear(1, name="out").mse(y)
+        with model.plan(ranks=2, micro_batches=4, micro_batch_size=16).run(threads=threads) as run:
+            run.gradients(*sine())
+            return {**run.parameters("grad"), "x": run.read("x", "grad")}
+
+    def test_gradients_are_those_of_built_in_ops(self):
+        expected = self.gradients(with_op=False)
+        for threads in (0, 2):
+            for name, found in self.gradients(with_op=True, threads=threads).items():
+                np.testing.assert_allclose(found, expected[name], atol=1e-6, err_msg=name)
+
+    def test_arrays_are_those_of_the_library(self):
+        class Looks(Square):
+            seen = []
+
+            def forward(self, call):
+                super().forward(call)
+                self.seen.append((call.inputs[0].flags.writeable, call.output.flags.writeable, call.output.flags.owndata, call.output.dtype))
+
+        with plan_with(Looks()).run() as run:
+            run.evaluate(*sine())
+        self.assertEqual(set(Looks.seen), {(False, True, False, np.dtype(np.float32))})
+
+    def test_an_op_without_gradient(self):
+        class Forward(weft.Op):
+            def forward(self, call):
+                call.output[...] = call.inputs[0]
+
+        with self.assertRaisesRegex(weft.InvalidError, "gradient"):
+            plan_with(Forward())
+
+
+class Exceptions(ProcessTest):
+    def test_an_exception_is_the_cause(self):
+        for method in ("forward", "backward"):
+            for threads in (0, 1):
+                with self.subTest(method=method, threads=threads), plan_with(Fails(method)).run(threads=threads) as run:
+                    with self.assertRaisesRegex(weft.CallbackError, "KeyError: 'the reason'") as caught:
+                        run.train(*sine())
+                    self.assertIsInstance(caught.exception.__cause__, KeyError)
+
+    def test_an_exception_in_shape(self):
+        with self.assertRaisesRegex(weft.CallbackError, "the reason") as caught:
+            plan_with(Fails("shape"))
+        self.assertIsInstance(caught.exception.__cause__, KeyError)
+
+    def test_keyboard_interrupt_in_an_op_is_raised_as_itself(self):
+        class Interrupted(Square):
+            def forward(self, call):
+                raise KeyboardInterrupt
+
+        with plan_with(Interrupted()).run() as run:
+            with self.assertRaises(KeyboardInterrupt):
+                run.train(*sine())
+
+    def test_the_process_may_end_while_an_op_runs(self):
+        self.passes("""
+import threading, time
+from test_ops import Square, plan_with
+from support import sine
+began = threading.Event()
+class Slow(Square):
+    def forward(self, call):
+        began.set()
+        time.sleep(0.05)
+        super().forward(call)
+run = plan_with(Slow()).run(threads=1)
+run.submit(*sine())
+began.wait()
+""")
+
+
+class Processes(unittest.TestCase):
+    def test_processes_have_the_ops(self):
+        digests = set()
+        for processes in (False, True):
+            with weft.Run(plan_with(Square(), ranks=2), processes=processes) as run:
+                run.train(*sine())
+                digests.add(run.digest())
+        self.assertEqual(len(digests), 1)
+
+    def test_a_failure_in_another_process(self):
+        model = weft.Model()
+        x, y = model.input("x", (1,)), model.input("y", (1,))
+        model.apply(Fails("forward"), x.linear(4, name="in"), name="there").linear(1, name="out").mse(y)
+        run = weft.Run(model.plan(ranks=2, cuts=["there"], micro_batches=4, micro_batch_size=16), processes=True)
+        with self.assertRaisesRegex(weft.CallbackError, "KeyError: 'the reason'") as caught:
+            run.train(*sine())
+        self.assertEqual(caught.exception.failure.rank, 1)
+        run.close()
+
+
+if __name__ == "__main__":
+    unittest.main()
