@@ -2,7 +2,8 @@
 """Runs the tests of the Python binding with the library of a build. Exits with 77 if something that they require is missing.
 
 usage: check.py test NAME BUILD                runs tests/test_NAME.py
-       check.py example NAME BUILD PROGRAM     examples/NAME.py prints what PROGRAM, the same in C, prints
+       check.py example NAME BUILD PROGRAM [ARGUMENT...]
+                                               examples/NAME.py prints what PROGRAM, the same in C, prints; FOLDER is a new folder
        check.py install BUILD                  pip installs a clone into a new environment; all tests, and mypy, run there
 """
 import os
@@ -10,6 +11,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -47,9 +49,11 @@ def test(name, build):
     run(python_with_numpy(), HERE / "tests" / f"test_{name}.py", env=environment(build))
 
 
-def example(name, build, program):
+def example(name, build, program, *arguments):
     def output(*command):
-        return run(*command, env=environment(build), stdout=subprocess.PIPE, text=True).stdout
+        with tempfile.TemporaryDirectory() as folder:
+            words = [folder if word == "FOLDER" else word for word in arguments]
+            return run(*command, *words, env=environment(build), stdout=subprocess.PIPE, text=True).stdout
 
     ours, expected = output(python_with_numpy(), HERE / "examples" / f"{name}.py"), output(program)
     print(ours)
