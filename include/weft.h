@@ -296,7 +296,7 @@ typedef struct weft_op_call {
   const weft_view *inputs;        /**< in port order */
   const weft_view *params;
   weft_view output;               /**< written by forward */
-  weft_view stash;                /**< written by forward for the gradients */
+  weft_view stash;                /**< written by forward for the gradients; without data and shape in a gradient that does not read it */
   weft_view grad_output;          /**< backward, backward_params: the gradient of the output */
   const weft_view *grad_inputs;   /**< backward: one per input. They hold zeros, and have no data if no gradient is needed. */
   const weft_view *grad_params;   /**< backward_params: one per parameter, in the same way */

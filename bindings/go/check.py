@@ -20,6 +20,7 @@ SOURCE = HERE.parents[1]
 
 # Example -> the options with which it runs.
 EXAMPLES = {
+    "custom_op": ["", "--in-process"],
     "gpipe": ["", "--in-process", "--stages 3 --schedule 1f1b", "--stages 1"],
     "inference": ["", "--in-process"],
     "mesh_2d": ["", "--in-process", "--data 1 --stages 2 --schedule gpipe"],

@@ -44,7 +44,7 @@ func (m *Model) Close() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	C.weft_model_free(m.c)
-	m.c = nil
+	m.c, m.ops = nil, nil
 	runtime.SetFinalizer(m, nil)
 	return nil
 }

@@ -1,7 +1,156 @@
 package weft
 
-type op struct{}
+/*
+#include <stdlib.h>
+#include <weft.h>
+
+int32_t weft_go_shape(weft_op_call *call);
+int32_t weft_go_forward(weft_op_call *call);
+int32_t weft_go_backward(weft_op_call *call);
+int32_t weft_go_backward_params(weft_op_call *call);
+void weft_go_destroy(void *payload);
+
+static void weft_go_callbacks(weft_op *op, int backward, int backward_params) {
+	op->shape = weft_go_shape;
+	op->forward = (int32_t(*)(const weft_op_call *))weft_go_forward;
+	if (backward) op->backward = (int32_t(*)(const weft_op_call *))weft_go_backward;
+	if (backward_params) op->backward_params = (int32_t(*)(const weft_op_call *))weft_go_backward_params;
+	op->destroy = weft_go_destroy;
+}
+*/
+import "C"
+
+import (
+	"fmt"
+	"runtime/cgo"
+	"strings"
+	"sync"
+	"unsafe"
+)
+
+// OpReads are tensors that a gradient of an op reads besides OpCall.GradOutput. The others are empty in its call, and their memory is free.
+type OpReads uint32
+
+const (
+	ReadsInputs OpReads = C.WEFT_OP_READS_INPUTS
+	ReadsParams OpReads = C.WEFT_OP_READS_PARAMS
+	ReadsOutput OpReads = C.WEFT_OP_READS_OUTPUT
+	ReadsStash  OpReads = C.WEFT_OP_READS_STASH
+	ReadsAll    OpReads = C.WEFT_OP_READS_ALL
+)
+
+// Op is an op in Go, with 1 to 16 inputs, up to 16 parameters and one output. Each call must be a pure function of its operands. The functions
+// run on compute threads, possibly at the same time, and must not call weft. An error or a panic of theirs fails the call or the run with
+// EUSER; errors.Is and errors.As find it, and a panic is a [*PanicError]. On other ranks the error has its text.
+//
+// Go may fuse a product and a sum into one rounding on some processors. For the same bits on all of them, write float32(x*y) + z.
+type Op struct {
+	Name    string // without spaces and control characters
+	Version int    // part of the hash of the plan, with the name; default: 1
+	// Shape returns the shapes of the output and the stash, or an error if it does not accept the inputs and parameters. A zero stash is none.
+	// Dimension 0 of the output is the samples.
+	Shape func(inputs, params []Desc) (output, stash Desc, err error)
+	// Forward writes the output and the stash.
+	Forward func(call *OpCall) error
+	// Backward writes each of GradInputs that has elements. nil: inputs have no gradient, so nothing below the op is trained.
+	Backward func(call *OpCall) error
+	// BackwardParams writes each of GradParams that has elements. nil: parameters of the op cannot be trained.
+	BackwardParams      func(call *OpCall) error
+	BackwardReads       OpReads // default: ReadsAll
+	BackwardParamsReads OpReads // default: ReadsAll
+}
+
+// OpCall is the operands of one call of an op, valid until the function returns. A tensor that the call does not use has no elements.
+type OpCall struct {
+	Inputs, Params []*Tensor
+	Output         *Tensor   // written by Forward
+	Stash          *Tensor   // written by Forward for the gradients
+	GradOutput     *Tensor   // Backward, BackwardParams
+	GradInputs     []*Tensor // Backward; they hold zeros
+	GradParams     []*Tensor // BackwardParams; they hold zeros
+}
+
+// PanicError is a panic of an op.
+type PanicError struct {
+	Op    string
+	Value any
+	Stack []byte
+}
+
+// Error returns the value of the panic.
+func (p *PanicError) Error() string { return fmt.Sprintf("panic in op '%s': %v", p.Op, p.Value) }
+
+// Unwrap returns the value of the panic, if it is an error.
+func (p *PanicError) Unwrap() error {
+	err, _ := p.Value.(error)
+	return err
+}
+
+// op is a registered op, with the last error of its functions.
+type op struct {
+	Op
+	mu  sync.Mutex
+	err error
+}
+
+// AddOp registers an op under its name for this model.
+func (m *Model) AddOp(definition Op) {
+	state := &op{Op: definition}
+	m.add(func(own *memory, model *C.weft_model, err *C.weft_error) C.weft_status {
+		var c C.weft_op
+		C.weft_op_init(&c, C.sizeof_weft_op)
+		c.name = own.str(definition.Name)
+		setCount(&c.version, definition.Version)
+		if definition.BackwardReads != 0 {
+			c.backward_reads = C.uint32_t(definition.BackwardReads)
+		}
+		if definition.BackwardParamsReads != 0 {
+			c.backward_params_reads = C.uint32_t(definition.BackwardParamsReads)
+		}
+		if definition.Shape != nil && definition.Forward != nil {
+			C.weft_go_callbacks(&c, C.int(flag(definition.Backward != nil)), C.int(flag(definition.BackwardParams != nil)))
+		}
+		payload := (*cgo.Handle)(C.calloc(1, C.size_t(unsafe.Sizeof(cgo.Handle(0)))))
+		*payload = cgo.NewHandle(state)
+		status := C.weft_model_add_op(model, &c, unsafe.Pointer(payload), err)
+		if status < 0 {
+			destroy(unsafe.Pointer(payload))
+			return status
+		}
+		m.ops = append(m.ops, state)
+		return status
+	})
+}
+
+func destroy(payload unsafe.Pointer) {
+	(*cgo.Handle)(payload).Delete()
+	C.free(payload)
+}
+
+// caused makes the error that an op in Go has returned the cause of a failure.
+func caused(ops []*op, err error) error {
+	e, ok := err.(*Error)
+	if !ok || e.Status != EUSER || e.Cause != nil {
+		return err
+	}
+	for _, o := range ops {
+		o.mu.Lock()
+		found := o.err
+		o.mu.Unlock()
+		if found != nil && strings.Contains(e.Text, textOf(found)) {
+			e.Cause = found
+		}
+	}
+	return err
+}
+
+// textOf returns the text of an error of an op as the message of the library contains it.
+func textOf(err error) string {
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	if len(text) > 200 {
+		text = strings.ToValidUTF8(text[:200], "")
+	}
+	return text
+}
 
 func (m *Model) caused(err error) error { return caused(m.ops, err) }
-
-func caused(ops []*op, err error) error { return err }

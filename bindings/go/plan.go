@@ -83,7 +83,7 @@ func (p *Plan) Close() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	C.weft_plan_free(p.c)
-	p.c = nil
+	p.c, p.ops = nil, nil
 	runtime.SetFinalizer(p, nil)
 	return nil
 }

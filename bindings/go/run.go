@@ -83,7 +83,7 @@ func (r *Run) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	C.weft_run_free(r.c)
-	r.c = nil
+	r.c, r.ops = nil, nil
 	runtime.SetFinalizer(r, nil)
 	return nil
 }

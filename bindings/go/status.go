@@ -46,7 +46,7 @@ func (e *Error) Error() string {
 	if text == "" {
 		text = e.Status.Error()
 	}
-	if e.Cause != nil {
+	if e.Cause != nil && e.Status != EUSER { // the text of an op is part of the text of the library
 		text += ": " + e.Cause.Error()
 	}
 	return "weft: " + text

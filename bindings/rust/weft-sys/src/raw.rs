@@ -411,7 +411,7 @@ pub struct weft_op_call {
     pub params: *const weft_view,
     /// written by forward
     pub output: weft_view,
-    /// written by forward for the gradients
+    /// written by forward for the gradients; without data and shape in a gradient that does not read it
     pub stash: weft_view,
     /// backward, backward_params: the gradient of the output
     pub grad_output: weft_view,

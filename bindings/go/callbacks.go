@@ -1,0 +1,108 @@
+package weft
+
+/*
+#include <weft.h>
+*/
+import "C"
+
+import (
+	"errors"
+	"runtime/cgo"
+	"runtime/debug"
+	"unsafe"
+)
+
+//export weft_go_shape
+func weft_go_shape(call *C.weft_op_call) C.int32_t {
+	return opOf(call).run(call, func(o *op) error {
+		output, stash, err := o.Shape(descs(call.inputs, call.n_inputs), descs(call.params, call.n_params))
+		if err != nil {
+			return err
+		}
+		if len(output.Dims) > MaxDims || len(stash.Dims) > MaxDims {
+			return errors.New("a shape has too many dimensions")
+		}
+		call.output.desc = toDesc(output)
+		if stash.DType != 0 {
+			call.stash.desc = toDesc(stash)
+		}
+		return nil
+	})
+}
+
+//export weft_go_forward
+func weft_go_forward(call *C.weft_op_call) C.int32_t {
+	return opOf(call).run(call, func(o *op) error { return o.Forward(fromCall(call)) })
+}
+
+//export weft_go_backward
+func weft_go_backward(call *C.weft_op_call) C.int32_t {
+	return opOf(call).run(call, func(o *op) error {
+		operands := fromCall(call)
+		operands.GradInputs = views(call.grad_inputs, call.n_inputs)
+		return o.Backward(operands)
+	})
+}
+
+//export weft_go_backward_params
+func weft_go_backward_params(call *C.weft_op_call) C.int32_t {
+	return opOf(call).run(call, func(o *op) error {
+		operands := fromCall(call)
+		operands.GradParams = views(call.grad_params, call.n_params)
+		return o.BackwardParams(operands)
+	})
+}
+
+//export weft_go_destroy
+func weft_go_destroy(payload unsafe.Pointer) { destroy(payload) }
+
+func opOf(call *C.weft_op_call) *op { return (*cgo.Handle)(call.payload).Value().(*op) }
+
+// run calls a function of the program. Its error or panic is kept, and its text goes to the library.
+func (o *op) run(call *C.weft_op_call, function func(o *op) error) C.int32_t {
+	err := o.contain(function)
+	if err == nil {
+		return 0
+	}
+	o.mu.Lock()
+	o.err = err
+	o.mu.Unlock()
+	text := unsafe.Slice((*byte)(unsafe.Pointer(&call.err.text[0])), len(call.err.text))
+	text[copy(text[:len(text)-1], textOf(err))] = 0
+	return C.WEFT_EUSER
+}
+
+func (o *op) contain(function func(o *op) error) (err error) {
+	defer func() {
+		if value := recover(); value != nil {
+			err = &PanicError{o.Name, value, debug.Stack()}
+		}
+	}()
+	return function(o)
+}
+
+func descs(from *C.weft_view, n C.uint32_t) []Desc {
+	out := make([]Desc, n)
+	for i, view := range unsafe.Slice(from, n) {
+		out[i] = fromDesc(&view.desc)
+	}
+	return out
+}
+
+func view(from *C.weft_view) *Tensor { return &Tensor{desc: fromDesc(&from.desc), elements: from.data} }
+
+func views(from *C.weft_view, n C.uint32_t) []*Tensor {
+	out := make([]*Tensor, n)
+	all := unsafe.Slice(from, n)
+	for i := range all {
+		out[i] = view(&all[i])
+	}
+	return out
+}
+
+func fromCall(call *C.weft_op_call) *OpCall {
+	return &OpCall{
+		Inputs: views(call.inputs, call.n_inputs), Params: views(call.params, call.n_params), Output: view(&call.output),
+		Stash: view(&call.stash), GradOutput: view(&call.grad_output),
+	}
+}
