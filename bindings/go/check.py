@@ -14,16 +14,18 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 SOURCE = HERE.parents[1]
 
-# Example -> the options with which it runs.
+# Example -> the arguments with which it runs. {new} is a directory that does not exist.
 EXAMPLES = {
     "custom_op": ["", "--in-process"],
     "gpipe": ["", "--in-process", "--stages 3 --schedule 1f1b", "--stages 1"],
     "inference": ["", "--in-process"],
     "mesh_2d": ["", "--in-process", "--data 1 --stages 2 --schedule gpipe"],
+    "train_gpt": ["{license} {new}", "{license} {new} --in-process"],
 }
 
 
@@ -75,14 +77,19 @@ def checked(env):
     run("go", "test", *race, "-exec", "env GOGC=1", "./...", env=env)
 
 
+def output(program, arguments, env):
+    with tempfile.TemporaryDirectory() as folder:
+        words = arguments.format(license=SOURCE / "LICENSE", new=folder + "/new").split()
+        print("$", shlex.join([str(program), *words]), flush=True)
+        return subprocess.run([program, *words], env=env, stdout=subprocess.PIPE, text=True, check=True).stdout
+
+
 def examples(env, build):
     programs = build / "bindings" / "go"
     run("go", "build", "-o", str(programs) + "/", "./examples/...", env=env)
     for name, cases in EXAMPLES.items():
-        for options in cases:
-            print("$", name, options, flush=True)
-            found, expected = (subprocess.run([folder / name, *options.split()], env=env, stdout=subprocess.PIPE, text=True, check=True).stdout
-                               for folder in (programs, build / "examples"))
+        for arguments in cases:
+            found, expected = (output(folder / name, arguments, env) for folder in (programs, build / "examples"))
             if found != expected:
                 sys.exit(f"{found}\nThe output of the program in C is\n{expected}")
 
