@@ -68,6 +68,25 @@ weft_node_config node_config(const char* name, const char* op, std::span<const w
   return out;
 }
 
+// The call that adds nodes of an op with its settings and parameters.
+std::string call_for(std::string_view op) {
+  for (const char* own : {"linear", "layer_norm", "embedding", "attention", "dropout"})
+    if (op == own) return cat("weft_model_add_", own);
+  return "weft_model_add_node";
+}
+
+// A node without settings and parameters. If the op has some, an error names the call for them.
+Status add_plain(weft_model* model, const char* name, const char* op,
+                 std::span<const weft_value> inputs, weft_value* out) {
+  const weft_node_config config = node_config(name, op, inputs);
+  Status status = add_node(model, &config, out);
+  const Op* known = op ? find_op(op) : nullptr;
+  const bool plain = !known || known->is_loss() || (known->reads() & ~uint32_t{kTanh}) == 0;
+  if (status.ok() || status.code() != Code::invalid || plain) return status;
+  return Status(Code::invalid, cat(status.text(), "; ", call_for(op),
+                                   " adds the op with its settings and parameters"));
+}
+
 }  // namespace
 
 weft_status weft_model_add_linear(weft_model* model, const char* name, weft_value x,
@@ -118,15 +137,13 @@ weft_status weft_model_add_embedding(weft_model* model, const char* name, weft_v
 
 weft_status weft_model_add_unary(weft_model* model, const char* name, const char* op, weft_value x,
                                  weft_value* out, weft_error* err) {
-  const weft_node_config config = node_config(name, op, {&x, 1});
-  return weft_model_add_node(model, &config, out, err);
+  return guard(err, [&] { return add_plain(model, name, op, {&x, 1}, out); });
 }
 
 weft_status weft_model_add_binary(weft_model* model, const char* name, const char* op, weft_value a,
                                   weft_value b, weft_value* out, weft_error* err) {
   const weft_value inputs[] = {a, b};
-  const weft_node_config config = node_config(name, op, inputs);
-  return weft_model_add_node(model, &config, out, err);
+  return guard(err, [&] { return add_plain(model, name, op, inputs, out); });
 }
 
 weft_status weft_model_add_attention(weft_model* model, const char* name, weft_value qkv,

@@ -168,6 +168,9 @@ void fill_result(T* out, T full) {
 
 Status require(const void* pointer, const char* name);
 
+// weft_model_add_node.
+Status add_node(weft_model* model, const weft_node_config* config, weft_value* out);
+
 // Writes at most `size` bytes with a NUL; returns the bytes that the whole text needs with its NUL.
 size_t print_to(std::string_view text, char* buffer, size_t size);
 

@@ -144,30 +144,32 @@ weft_status weft_model_add_param(weft_model* model, const char* name, const weft
   });
 }
 
+Status weft::api::add_node(weft_model* model, const weft_node_config* config, weft_value* out) {
+  WEFT_TRY(require(model, "model"));
+  WEFT_TRY(require(config, "config"));
+  WEFT_TRY(require(out, "out"));
+  weft_node_config c;
+  WEFT_TRY(read_config(config, "weft_node_config", c));
+  if (c.name) WEFT_TRY(check_name(c.name, "node"));
+  WEFT_TRY_ASSIGN(const Op* op, op_of(*model, c.op));
+  WEFT_TRY_ASSIGN(const Attrs attrs, attrs_of(c, *model->model));
+  if (c.n_inputs) WEFT_TRY(require(c.inputs, "inputs"));
+  if (c.n_params) WEFT_TRY(require(c.params, "params"));
+  if (c.n_inputs > 1024 || c.n_params > 1024)
+    return Status(Code::invalid, "a node has at most 1024 inputs and 1024 parameters");
+  std::vector<NodeId> in;
+  std::vector<ParamId> params;
+  for (uint32_t i = 0; i < c.n_inputs; ++i) in.push_back(node_of(c.inputs[i]));
+  for (uint32_t i = 0; i < c.n_params; ++i) params.push_back(param_of(c.params[i]));
+  WEFT_TRY_ASSIGN(const NodeId id,
+                  model->model->add_node(c.name ? c.name : "", op, attrs, in, params));
+  out->id = static_cast<uint32_t>(id) + 1;
+  return {};
+}
+
 weft_status weft_model_add_node(weft_model* model, const weft_node_config* config, weft_value* out,
                                 weft_error* err) {
-  return guard(err, [&]() -> Status {
-    WEFT_TRY(require(model, "model"));
-    WEFT_TRY(require(config, "config"));
-    WEFT_TRY(require(out, "out"));
-    weft_node_config c;
-    WEFT_TRY(read_config(config, "weft_node_config", c));
-    if (c.name) WEFT_TRY(check_name(c.name, "node"));
-    WEFT_TRY_ASSIGN(const Op* op, op_of(*model, c.op));
-    WEFT_TRY_ASSIGN(const Attrs attrs, attrs_of(c, *model->model));
-    if (c.n_inputs) WEFT_TRY(require(c.inputs, "inputs"));
-    if (c.n_params) WEFT_TRY(require(c.params, "params"));
-    if (c.n_inputs > 1024 || c.n_params > 1024)
-      return Status(Code::invalid, "a node has at most 1024 inputs and 1024 parameters");
-    std::vector<NodeId> in;
-    std::vector<ParamId> params;
-    for (uint32_t i = 0; i < c.n_inputs; ++i) in.push_back(node_of(c.inputs[i]));
-    for (uint32_t i = 0; i < c.n_params; ++i) params.push_back(param_of(c.params[i]));
-    WEFT_TRY_ASSIGN(const NodeId id,
-                    model->model->add_node(c.name ? c.name : "", op, attrs, in, params));
-    out->id = static_cast<uint32_t>(id) + 1;
-    return {};
-  });
+  return guard(err, [&] { return add_node(model, config, out); });
 }
 
 weft_status weft_model_add_output(weft_model* model, weft_value value, weft_error* err) {

@@ -83,6 +83,24 @@ TEST(Shortcuts, ANodeThatFailsAddsNoParameters) {
   EXPECT_EQ(weft_model_parameters(model.get()), 0);
 }
 
+TEST(Shortcuts, AnOpWithSettingsNamesTheCallThatAddsIt) {
+  const ModelPtr model = new_model();
+  weft_model* m = model.get();
+  const weft_value x = add_input(model, "x", {1, 6});
+  weft_value out = {};
+  Error err;
+  expect_error(weft_model_add_unary(m, "n", "linear", x, &out, &err), err, WEFT_EINVAL,
+               {"node 'n' (linear)", "; weft_model_add_linear adds the op with its settings"});
+  expect_error(weft_model_add_unary(m, "n", "slice", x, &out, &err), err, WEFT_EINVAL,
+               {"node 'n' (slice)", "; weft_model_add_node adds the op with its settings"});
+  expect_error(weft_model_add_binary(m, "n", "gather", x, x, &out, &err), err, WEFT_EINVAL,
+               {"node 'n' (gather)", "; weft_model_add_node adds"});
+  for (const char* op : {"add", "mse", "no such op"}) {
+    EXPECT_LT(weft_model_add_unary(m, "n", op, x, &out, &err), 0);
+    EXPECT_EQ(std::strstr(err.text, " adds "), nullptr) << err.text;
+  }
+}
+
 // A loss that was added with its inputs exchanged cannot be taken back, so the call refuses it.
 TEST(Shortcuts, ALossWhoseTargetsAreNoInputIsRefused) {
   const ModelPtr model = new_model();
