@@ -1,125 +1,13 @@
 // User ops with parameters and a stash take part in everything that built-in ops do.
+#include <unistd.h>
+
 #include <cmath>
+#include <cstdio>
 #include <thread>
 
-#include "api/api.h"
-#include "support/low_rank_op.h"
+#include "api/low_rank_model.h"
 
 namespace {
-
-void add_low_rank_op(const ModelPtr& model, const weft_op& op = low_rank_op()) {
-  Error err;
-  EXPECT_EQ(weft_model_add_op(model.get(), &op, nullptr, &err), WEFT_OK) << err.text;
-}
-
-weft_param add_param(const ModelPtr& model, const char* name, std::initializer_list<int64_t> dims) {
-  const weft_desc d = desc(dims);
-  weft_param out = {};
-  Error err;
-  EXPECT_EQ(weft_model_add_param(model.get(), name, &d, WEFT_INIT_NORMAL, 0.4, &out, &err), WEFT_OK)
-      << err.text;
-  return out;
-}
-
-weft_status add_node(const ModelPtr& model, const char* op, const char* name, weft_value x,
-                     std::vector<weft_param> params, weft_value* out, Error& err) {
-  weft_node_config config = defaults(weft_node_config_init);
-  config.op = op;
-  config.name = name;
-  config.inputs = &x;
-  config.n_inputs = 1;
-  config.params = params.data();
-  config.n_params = static_cast<uint32_t>(params.size());
-  return weft_model_add_node(model.get(), &config, out, &err);
-}
-
-weft_value add_node(const ModelPtr& model, const char* op, const char* name, weft_value x,
-                    std::vector<weft_param> params) {
-  weft_value out = {};
-  Error err;
-  EXPECT_EQ(add_node(model, op, name, x, std::move(params), &out, err), WEFT_OK) << err.text;
-  return out;
-}
-
-using AddLowRank = weft_value (*)(const ModelPtr&, const char*, weft_value, weft_param, weft_param);
-
-weft_value add_own(const ModelPtr& model, const char* name, weft_value x, weft_param a,
-                   weft_param b) {
-  return add_node(model, "low_rank", name, x, {a, b});
-}
-
-// The same from built-in ops.
-weft_value add_built_in(const ModelPtr& model, const char*, weft_value x, weft_param a,
-                        weft_param b) {
-  const weft_value low = add_node(model, "linear", nullptr, x, {a});
-  return add_node(model, "add", {x, add_node(model, "linear", nullptr, low, {b})});
-}
-
-// x [6] -> 8, then two nodes with the same A and B and one with its own, -> 3; all of it is below
-// a loss. The values after the last of them are an output.
-ModelPtr low_rank_model(const weft_op& op = low_rank_op(), AddLowRank add = add_own,
-                        bool tied = true) {
-  ModelPtr model = new_model();
-  add_low_rank_op(model, op);
-  const weft_value x = add_input(model, "x", {1, 6}, WEFT_INPUT_WANT_GRAD),
-                   y = add_input(model, "y", {1, 3});
-  const weft_param a = add_param(model, "own.a", {8, 2}), b = add_param(model, "own.b", {2, 8}),
-                   c = add_param(model, "own.c", {8, 4}), d = add_param(model, "own.d", {4, 8}),
-                   e = tied ? a : add_param(model, "own.e", {8, 2}),
-                   f = tied ? b : add_param(model, "own.f", {2, 8});
-  weft_value h = add_node(model, "linear", "in", x, {add_param(model, "in.weight", {6, 8})});
-  h = add(model, "first", h, a, b);
-  h = add(model, "second", add_node(model, "tanh", {h}, "middle"), c, d);
-  h = add(model, "third", add_node(model, "tanh", {h}), e, f);
-  Error err;
-  EXPECT_EQ(weft_model_add_output(model.get(), h, &err), WEFT_OK) << err.text;
-  h = add_node(model, "linear", "out", h, {add_param(model, "out.weight", {8, 3})});
-  add_node(model, "mse", {h, y});
-  return model;
-}
-
-const TensorPtr& batch_x() {
-  static const TensorPtr x = noise({12, 6}, 1);
-  return x;
-}
-const TensorPtr& batch_y() {
-  static const TensorPtr y = noise({12, 3}, 2);
-  return y;
-}
-
-// The results of some steps.
-struct Trained {
-  std::vector<double> losses;
-  std::string digest;
-  std::vector<std::vector<std::vector<float>>> outputs;
-  friend bool operator==(const Trained&, const Trained&) = default;
-};
-
-Trained train_only(const RunPtr& run) {
-  Trained out;
-  weft_tensor* batch[] = {batch_x().get(), batch_y().get()};
-  Error err;
-  for (int i = 0; i < 3; ++i)
-    EXPECT_EQ(weft_run_step(run.get(), batch, 2, WEFT_TRAIN, &out.losses.emplace_back(), &err),
-              WEFT_OK)
-        << err.text;
-  out.digest = digest(run);
-  EXPECT_LT(out.losses.back(), out.losses.front());
-  return out;
-}
-
-Trained train(const RunPtr& run) {
-  Trained out = train_only(run);
-  out.outputs = step(run, {batch_x().get(), batch_y().get()}, WEFT_FORWARD).outputs;
-  return out;
-}
-
-Trained train(const ModelPtr& model, const weft_plan_config& config, uint32_t threads = 0) {
-  return train(start(model, config, threads));
-}
-
-// 12 samples as 4 micro-batches.
-weft_plan_config four(uint32_t ranks = 1) { return plan_config(ranks, 4, 3); }
 
 TEST(UserOpParams, HaveTheGradientsOfTheSameFromBuiltInOps) {
   const RunPtr own = start(low_rank_model(), four()),
@@ -215,7 +103,7 @@ TEST(UserOpParams, HaveOneDigestInRanksThatJoinWithTheOp) {
   weft_mesh* made = nullptr;
   Error err;
   ASSERT_EQ(weft_mesh_listen(nullptr, &made, &err), WEFT_OK) << err.text;
-  const MeshPtr mesh(made);
+  MeshPtr mesh(made);
   const auto serve = [endpoint = std::string(weft_mesh_endpoint(made))] {
     const ModelPtr ops = new_model();
     add_low_rank_op(ops);
@@ -235,6 +123,8 @@ TEST(UserOpParams, HaveOneDigestInRanksThatJoinWithTheOp) {
   EXPECT_EQ(weft_run_start(plan.get(), mesh.get(), nullptr, &run, &err), WEFT_OK) << err.text;
   if (run) {
     EXPECT_EQ(train(RunPtr(run)), expected);
+  } else {
+    mesh.reset();  // so that they end
   }
   first.join();
   second.join();
@@ -371,104 +261,30 @@ TEST(UserOpParams, ProfilesHaveTheTimesAndTheStashOfTheOp) {
   weft_profile_free(profile);
 }
 
-struct Refusal {
-  const char* what;
-  void (*change)(weft_op& op);
-  std::vector<const char*> parts;
-};
-
-TEST(UserOpParams, AWrongStashIsRefusedWithTheNode) {
-  const Refusal rows[] = {
-      {"samples",
-       [](weft_op& op) {
-         op.shape = [](weft_op_call* call) -> int32_t {
-           LowRank::shape(call);
-           call->stash.desc.dims[1] = call->inputs[0].desc.dims[0];
-           return 0;
-         };
-       },
-       {"node 'n' (low_rank)", "stash mixes samples", "f32[1,1]", "f32[2,2]"}},
-      {"dtype",
-       [](weft_op& op) {
-         op.shape = [](weft_op_call* call) -> int32_t {
-           LowRank::shape(call);
-           call->stash.desc.dtype = WEFT_F64;
-           return 0;
-         };
-       },
-       {"node 'n' (low_rank)", "shape's stash is f64[1,2]", "f32 or i32"}},
-      {"only for two",
-       [](weft_op& op) {
-         op.shape = [](weft_op_call* call) -> int32_t {
-           LowRank::shape(call);
-           if (call->inputs[0].desc.dims[0] == 1) call->stash.desc = {};
-           return 0;
-         };
-       },
-       {"node 'n' (low_rank)", "the stash depends on the number of samples"}},
-  };
-  for (const Refusal& row : rows) {
-    SCOPED_TRACE(row.what);
-    const ModelPtr model = new_model();
-    weft_op op = low_rank_op();
-    row.change(op);
-    add_low_rank_op(model, op);
-    Error err;
-    weft_value out = {};
-    const weft_value x = add_input(model, "x", {1, 8});
-    const weft_param a = add_param(model, "a", {8, 2}), b = add_param(model, "b", {2, 8});
-    EXPECT_EQ(add_node(model, "low_rank", "n", x, {a, b}, &out, err), WEFT_EINVAL);
-    for (const char* part : row.parts)
-      EXPECT_NE(std::strstr(err.text, part), nullptr) << part << " is not in: " << err.text;
-  }
-}
-
-TEST(UserOpParams, WrongParametersAreRefusedWithTheReasonAndTheShapes) {
-  const ModelPtr model = new_model();
-  add_low_rank_op(model);
+TEST(UserOpParams, APlanFileMakesTheSamePlanWithTheSameOp) {
+  const std::string path = testing::TempDir() + "/user-op-plan-" + std::to_string(getpid());
+  weft_plan_config config = four(3);
+  config.schedule = "zb-h1";
   Error err;
-  weft_value out = {};
-  const weft_value x = add_input(model, "x", {1, 8});
-  const weft_param a = add_param(model, "a", {8, 2}), b = add_param(model, "b", {3, 8});
-  expect_error(add_node(model, "low_rank", "n", x, {a, b}, &out, err), err, WEFT_EUSER,
-               {"node 'n' (low_rank)", "shape returned 3: expected x [n, width], A [width, rank]",
-                "inputs: f32[1,8]", "parameters: f32[8,2], f32[3,8]"});
-  expect_error(add_node(model, "low_rank", "n", x, {}, &out, err), err, WEFT_EUSER,
-               {"one input and two parameters", "parameters: none"});
-}
-
-TEST(UserOpParams, TheReasonOfAFailureIsInTheError) {
-  weft_op op = low_rank_op();
-  op.backward_params = [](const weft_op_call* call) -> int32_t {
-    std::memset(call->err->text, 'z', sizeof call->err->text);
-    std::memcpy(call->err->text, "no\tluck", 7);
-    return -4;
+  ASSERT_EQ(weft_plan_save(new_plan(low_rank_model(), config).get(), path.c_str(), &err), WEFT_OK)
+      << err.text;
+  const auto load = [&](const ModelPtr& model) {
+    weft_plan* out = nullptr;
+    weft_plan_load(model.get(), path.c_str(), &out, &err);
+    return PlanPtr(out);
   };
-  const RunPtr run = start(low_rank_model(op), four());
-  const Outcome outcome = step(run, {batch_x().get(), batch_y().get()});
-  EXPECT_EQ(outcome.status, WEFT_EUSER);
-  EXPECT_NE(outcome.text.find("node 'third' (low_rank)"), std::string::npos) << outcome.text;
-  EXPECT_NE(outcome.text.find("backward_params returned -4: no\\x09luckzzz"), std::string::npos)
-      << outcome.text;
-}
+  const PlanPtr loaded = load(low_rank_model());
+  ASSERT_TRUE(loaded) << err.text;
+  weft_prediction* prediction = nullptr;
+  EXPECT_EQ(weft_plan_simulate(loaded.get(), 0, &prediction, &err), WEFT_OK) << err.text;
+  weft_prediction_free(prediction);
+  EXPECT_EQ(train(start(loaded)), train(low_rank_model(), four()));
 
-TEST(UserOpParams, WithoutTheirGradientTheyCannotBeTrained) {
-  weft_op op = low_rank_op();
-  op.backward_params = nullptr;
-  const ModelPtr model = low_rank_model(op);
-  const weft_plan_config config = four();
-  weft_plan* plan = nullptr;
-  Error err;
-  expect_error(weft_plan_new(model.get(), &config, &plan, &err), err, WEFT_EINVAL,
-               {"(low_rank)", "has no gradient for its parameters"});
-
-  const ModelPtr forward = new_model();
-  add_low_rank_op(forward, op);
-  const weft_value x = add_input(forward, "x", {1, 8});
-  const weft_param a = add_param(forward, "a", {8, 2}), b = add_param(forward, "b", {2, 8});
-  EXPECT_EQ(weft_model_add_output(forward.get(), add_own(forward, "n", x, a, b), &err), WEFT_OK);
-  const RunPtr run = start(forward, plan_config());
-  EXPECT_EQ(step(run, {noise({6, 8}).get()}, WEFT_FORWARD).outputs.size(), 3u);
+  weft_op other = low_rank_op();
+  other.backward_reads = WEFT_OP_READS_ALL;
+  EXPECT_FALSE(load(low_rank_model(other)));
+  expect_error(err.status, err, WEFT_EINVAL, {path.c_str(), "hash"});
+  std::remove(path.c_str());
 }
 
 }  // namespace
