@@ -62,14 +62,16 @@ def example(name, build, program, *arguments):
 
 
 def install(build):
-    """From a copy of the files in the index, as a clone has them."""
+    """Of the last commit. With the Meson of the system and the options of tools/test, ccache has the objects."""
     folder = pathlib.Path(build, "bindings", "python", "install")
     shutil.rmtree(folder, ignore_errors=True)
     clone = folder / "clone"
     run("git", "clone", "-q", "--no-hardlinks", ROOT, clone)
     run(sys.executable, "-m", "venv", folder / "venv")
     python = folder / "venv" / "bin" / "python"
-    run(python, "-m", "pip", "install", "-q", clone, "mypy", "typing_extensions")
+    options = [f"-Csetup-args={option}" for option in ("-Dbuildtype=debugoptimized", "-Dcpp_args=-g1", "-Dwerror=true")]
+    run(python, "-m", "pip", "install", "-q", "meson-python", "mypy", "numpy", "typing_extensions")
+    run(python, "-m", "pip", "install", "-q", "--no-build-isolation", *options, clone)
     outside = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "WEFT_LIBRARY")}
     for path in sorted((clone / "bindings" / "python" / "tests").glob("test_*.py")):
         run(python, path, env=outside, cwd=folder)

@@ -1,12 +1,16 @@
 """Plans, predictions, profiles and pictures."""
+import io
 import pathlib
+import re
+import sys
 import tempfile
 import unittest
+import unittest.mock
 import xml.etree.ElementTree as xml
 
 import weft
 
-from support import ROOT, small_model, small_plan
+from support import ROOT, sine, small_model, small_plan
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -71,6 +75,26 @@ class Pictures(unittest.TestCase):
         names = sorted(rect[0].text.split(",")[0] for rect in picture.iter(SVG + "rect") if len(rect))
         self.assertEqual(names, sorted(e["name"] for e in prediction.trace()["traceEvents"] if e["ph"] == "X"))
         self.assertIn("per step", repr(prediction))
+
+
+class Progress(unittest.TestCase):
+    def lines(self, file):
+        x, y = sine()
+        with small_plan().run() as run:
+            steps = [(step, run.train(x, y)) for step in weft.progress(run, 3, file)]
+            self.assertEqual([step for step, _ in steps], [0, 1, 2])
+        return file.getvalue(), steps[-1][1]
+
+    def test_a_file_gets_the_last_line(self):
+        text, loss = self.lines(io.StringIO())
+        self.assertRegex(text, rf"^step 3/3  loss {re.escape(f'{loss:.4g}')}  \S+ s\n$")
+
+    def test_a_terminal_gets_a_line_that_changes(self):
+        terminal = io.StringIO()
+        terminal.isatty = lambda: True
+        with unittest.mock.patch.object(sys.modules["weft._progress"], "INTERVAL", 0):
+            text, _ = self.lines(terminal)
+        self.assertEqual([line[:8] for line in text.split("\r")], ["", "step 1/3", "step 2/3", "step 3/3"])
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from .model import Item, Model
 from .ops import Op, OpCall, Shape
 from .optimizer import SGD, Adam, AdamW, Optimizer
 from .plan import Cluster, Plan, Prediction, Profile, compare, schedules
+from ._progress import progress
 from .run import Run
 from .value import Parameter, Value
 

@@ -70,6 +70,7 @@ class Run(Object):
         self._tags = itertools.count(OWN_TAGS)
         self._samples = 0
         self._failed = False
+        self.last_loss: Optional[float] = None   # of the last step with a loss that has finished
 
     def _start(self, config: Config) -> int:
         if self._mesh is None:
@@ -271,6 +272,8 @@ class Run(Object):
             if item.tag == event.tag:
                 del self._pending[i]
                 break
+        if event.kind == EventKind.DONE and event.loss:
+            self.last_loss = event.loss
         if event.kind == EventKind.ERROR:
             self._failed = True
             self._dropped.discard(event.tag)
