@@ -148,7 +148,7 @@ static inline double run_step(weft_run *run, weft_tensor *const *inputs, uint32_
   weft_event event = {.size = sizeof event};
   require(weft_run_submit(run, inputs, n_inputs, mode, 0, &err), "submit", &err);
   for (;;) {
-    require(weft_run_poll(run, &event, -1), "poll", &err);
+    require(weft_run_poll(run, &event, -1, &err), "poll", &err);
     if (event.kind == WEFT_EVENT_ERROR) snprintf(err.text, sizeof err.text, "%s", event.text);
     if (event.kind == WEFT_EVENT_ERROR) require(event.status, "step", &err);
     if (event.kind == WEFT_EVENT_DONE) return event.loss;

@@ -93,7 +93,7 @@ static double step(weft_run *run, data *d, weft_step_mode mode) {
   for (int i = 0; i < 2; ++i) weft_tensor_unref(inputs[i]);   /* the run holds references */
   weft_event event = {.size = sizeof event};
   do {
-    require(weft_run_poll(run, &event, -1), "poll", &err);
+    require(weft_run_poll(run, &event, -1, &err), "poll", &err);
   } while (event.kind == WEFT_EVENT_MICRO_BATCH);
   if (event.kind == WEFT_EVENT_ERROR) snprintf(err.text, sizeof err.text, "%s", event.text);
   require(event.status, "step", &err);

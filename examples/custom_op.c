@@ -172,7 +172,7 @@ int main(int argc, char **argv) {
   require(weft_tensor_wrap(&column, y, NULL, NULL, &batch[1], &err));
   for (int step = 0; step <= 300; ++step) {
     double loss;
-    require(weft_run_step(run, batch, 2, WEFT_TRAIN, &loss, &err));
+    require(weft_run_step(run, batch, 2, WEFT_TRAIN, NULL, 0, &loss, &err));
     if (step % 100 == 0) printf("step %3d  loss %.6f\n", step, loss);
   }
   for (int i = 0; i < 2; ++i) weft_tensor_unref(batch[i]);

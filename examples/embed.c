@@ -58,7 +58,7 @@ int main(void) {
 
   for (int step = 0; step <= 500; ++step) {
     double loss;
-    TRY(weft_run_step(run, batch, 2, WEFT_TRAIN, &loss, &err));
+    TRY(weft_run_step(run, batch, 2, WEFT_TRAIN, NULL, 0, &loss, &err));
     if (step % 100 == 0) printf("step %3d  loss %.6f\n", step, loss);
   }
   weft_run_free(run);

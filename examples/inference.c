@@ -84,7 +84,7 @@ static void forward(weft_run *run, data *d, float out[SAMPLES][WIDTH]) {
   weft_tensor_unref(input);   /* the run holds a reference */
   weft_event event = {.size = sizeof event};
   do {
-    require(weft_run_poll(run, &event, -1), "poll", &err);
+    require(weft_run_poll(run, &event, -1, &err), "poll", &err);
     if (event.kind == WEFT_EVENT_MICRO_BATCH)   /* the outputs are valid until the next poll */
       memcpy(out[event.micro_batch * MICRO_BATCH_SIZE], weft_tensor_data(event.outputs[0]), sizeof(float[MICRO_BATCH_SIZE][WIDTH]));
   } while (event.kind == WEFT_EVENT_MICRO_BATCH);

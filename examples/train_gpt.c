@@ -48,7 +48,7 @@ static void train(weft_plan *plan, weft_mesh *mesh, const weft_preset_info *info
   for (int step = 0; step < STEPS; ++step) {
     double loss;
     require(weft_data_sample(data, 1, (uint64_t)step, inputs[0], inputs[1], &err));
-    require(weft_run_step(run, inputs, 2, WEFT_TRAIN, &loss, &err));
+    require(weft_run_step(run, inputs, 2, WEFT_TRAIN, NULL, 0, &loss, &err));
     if (step % 10 == 9) printf("step %d  loss %.4f\n", step + 1, loss);
   }
   weft_save_config save;
@@ -67,7 +67,7 @@ static int next_token(weft_run *run, weft_tensor *inputs[2], int64_t vocabulary,
   weft_event event = {.size = sizeof event};
   int best = 0;
   require(weft_run_submit(run, tokens, 2, WEFT_FORWARD, 0, &err));
-  while (weft_run_poll(run, &event, -1) > 0 && event.kind != WEFT_EVENT_DONE) {
+  while (weft_run_poll(run, &event, -1, &err) > 0 && event.kind != WEFT_EVENT_DONE) {
     if (event.kind == WEFT_EVENT_ERROR) snprintf(err.text, sizeof err.text, "%s", event.text);
     require(event.status);
     if (event.kind != WEFT_EVENT_MICRO_BATCH) continue;

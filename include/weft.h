@@ -781,14 +781,8 @@ WEFT_API const char *weft_mesh_endpoint(const weft_mesh *mesh);
  */
 WEFT_API const char *weft_mesh_join_endpoint(const weft_mesh *mesh);
 /**
- * The number of connections that this process has refused, because the peer was not weft or differs from the run. Writes a description of
- * the last one and a NUL, at most `size` bytes: "a connection from tcp://127.0.0.1:40123: not a weft connection: ..."; "" if there was none.
- * Thread: any.
- */
-WEFT_API uint64_t weft_mesh_refused(const weft_mesh *mesh, char *buffer, size_t size);
-/**
- * Ends all present and future calls on the mesh in this process with WEFT_ECANCELED: weft_run_start, weft_run_serve and the steps of a run.
- * The run ends on the other ranks as well. NULL is a no-op. Thread: any, and signal handlers.
+ * Ends all present and future runs on the mesh in this process with WEFT_ECANCELED: their start, their steps, and weft_run_serve. The run
+ * ends on the other ranks as well. NULL is a no-op. Thread: any, and signal handlers.
  */
 WEFT_API void weft_mesh_cancel(weft_mesh *mesh);
 /** NULL is a no-op. Free the runs of the mesh first. Thread: owner. */
@@ -840,10 +834,31 @@ WEFT_API weft_status weft_data_eval(const weft_data *data, int64_t first, weft_t
 
 typedef struct weft_run weft_run;
 
+/** Flags of a run. */
+enum weft_run_flags {
+  WEFT_RUN_NOWAIT = 1   /**< weft_run_start returns at once; events tell the progress of the start */
+};
+
+/** Levels of log lines. */
+typedef enum weft_log_level WEFT_UINT32_ {
+  WEFT_LOG_WARNING = 1,   /**< refused processes, long waits, failures */
+  WEFT_LOG_INFO = 2,      /**< also the start and the end of the run, its ranks, checkpoints */
+  WEFT_LOG_DEBUG = 3      /**< also every connection */
+} weft_log_level;
+/**
+ * Receives a log line without a newline; `text` is valid during the call. Called by one thread at a time, which may be any thread of the
+ * library or of a caller. It must return soon, because the run waits for it, and must not call weft.
+ */
+typedef void (*weft_log_cb)(weft_log_level level, const char *text, void *payload);
+
 typedef struct weft_run_config {
   uint32_t size;
   uint32_t threads;           /**< compute threads per rank, 0 to 1024. Without a mesh, 0 means that weft_run_poll computes; with a mesh,
                                    0 counts as 1. Default: 0. */
+  uint32_t flags;             /**< of weft_run_flags. Default: 0. */
+  weft_log_level log_level;   /**< the most detailed level of lines that `log` gets. Default: WEFT_LOG_INFO. */
+  weft_log_cb log;            /**< gets the log lines of the run. Default: NULL: there are none. */
+  void *log_payload;          /**< of `log`. Default: NULL. */
 } weft_run_config;
 /** Sets the defaults. Thread: any. */
 WEFT_API void weft_run_config_init(weft_run_config *config, size_t size);
@@ -852,11 +867,16 @@ WEFT_API void weft_run_config_init(weft_run_config *config, size_t size);
  * Allocates the planned memory and initializes the parameters. If `mesh` is NULL, this process hosts all ranks. Otherwise the call waits
  * until every other rank has joined; WEFT_ETIMEDOUT names the missing ranks. The mesh outlives the run and serves one run. `config` may be
  * NULL. Owner: caller; free with weft_run_free. Thread: any.
+ *
+ * With WEFT_RUN_NOWAIT the call returns at once, and weft_run_poll delivers WEFT_EVENT_JOINED, _LEFT and _REFUSED, and then either
+ * WEFT_EVENT_STARTED or WEFT_EVENT_FAILED. Other calls on the run return WEFT_ESTATE until it has started. Without mesh and threads, the
+ * call itself starts the run.
  */
 WEFT_API weft_status weft_run_start(const weft_plan *plan, weft_mesh *mesh, const weft_run_config *config, weft_run **out,
                                     weft_error *err);
 /**
- * Ends the run on every rank and discards steps that are not finished. May wait until a running job ends. NULL is a no-op. Thread: owner.
+ * Ends the run on every rank and discards steps that are not finished, at any moment, also during the start. May wait until a running job
+ * ends. NULL is a no-op. Thread: owner.
  */
 WEFT_API void weft_run_free(weft_run *run);
 /**
@@ -867,6 +887,14 @@ WEFT_API void weft_run_free(weft_run *run);
  */
 WEFT_API weft_status weft_run_serve(weft_mesh *mesh, const weft_plan *plan, const weft_model *ops, const weft_run_config *config,
                                     weft_error *err);
+/**
+ * weft_run_serve that returns at once. weft_run_poll delivers WEFT_EVENT_JOINED with the rank of this process, WEFT_EVENT_STARTED, and
+ * finally WEFT_EVENT_ENDED or WEFT_EVENT_FAILED. Only weft_run_poll, weft_run_fd, weft_run_failure and weft_run_free are possible. Freed
+ * before its final event, the rank leaves, and the run fails on the other ranks with WEFT_ECANCELED. `plan` and `ops` may be freed after the
+ * call. Owner: caller; free with weft_run_free. Thread: owner of the mesh.
+ */
+WEFT_API weft_status weft_run_join(weft_mesh *mesh, const weft_plan *plan, const weft_model *ops, const weft_run_config *config,
+                                   weft_run **out, weft_error *err);
 
 /** What a step does. */
 typedef enum weft_step_mode WEFT_UINT32_ {
@@ -886,11 +914,12 @@ WEFT_API weft_status weft_run_submit(weft_run *run, weft_tensor *const *inputs, 
                                      weft_error *err);
 
 /**
- * Makes one step: submits it, waits until it is finished, and sets *loss (may be NULL) to its loss. A failure of the run is returned.
- * Outputs are not available. Only between steps. Thread: owner.
+ * Makes one step: submits it, waits until it is finished, and sets *loss (may be NULL) to its loss. A failure of the run is returned. With
+ * WEFT_FORWARD, `outputs` are `n_outputs` tensors of the caller, in the order of weft_model_add_output, each with the shape of its output
+ * for all samples of the step; the call fills them, except NULL. Otherwise `n_outputs` is 0. Only between steps. Thread: owner.
  */
-WEFT_API weft_status weft_run_step(weft_run *run, weft_tensor *const *inputs, uint32_t n_inputs, weft_step_mode mode, double *loss,
-                                   weft_error *err);
+WEFT_API weft_status weft_run_step(weft_run *run, weft_tensor *const *inputs, uint32_t n_inputs, weft_step_mode mode,
+                                   weft_tensor *const *outputs, uint32_t n_outputs, double *loss, weft_error *err);
 
 /** Kinds of events. Ignore kinds that you do not know. */
 typedef enum weft_event_kind WEFT_UINT32_ {
@@ -898,7 +927,14 @@ typedef enum weft_event_kind WEFT_UINT32_ {
   WEFT_EVENT_DONE = 2,          /**< final: the step is finished */
   WEFT_EVENT_ERROR = 3,         /**< final: the run has failed; status, text and failure give the reason */
   WEFT_EVENT_UPDATE = 4,        /**< asynchronous schedules: the result of one update; in ascending order, before the final event */
-  WEFT_EVENT_SAVED = 5          /**< final event of a queued save: `path`, or the status and text of its failure */
+  WEFT_EVENT_SAVED = 5,         /**< final event of a queued save: `path`, or the status and text of its failure */
+  WEFT_EVENT_JOINED = 6,        /**< a process has joined as `rank`, and `missing` ranks have not joined; of weft_run_join: this process */
+  WEFT_EVENT_LEFT = 7,          /**< the process that joined as `rank` left before all ranks had joined: the rank is missing again */
+  WEFT_EVENT_REFUSED = 8,       /**< this process has refused `count` connections so far; `text` describes the last one */
+  WEFT_EVENT_STARTED = 9,       /**< the run has started */
+  WEFT_EVENT_FAILED = 10,       /**< the run has failed, and not in a step or save: in its start, between steps, or one of weft_run_join.
+                                     Fields as for WEFT_EVENT_ERROR. Steps that are submitted later still have their final event */
+  WEFT_EVENT_ENDED = 11         /**< of weft_run_join, instead of FAILED: rank 0 has ended the run. Nothing follows either of them */
 } weft_event_kind;
 
 /** Why a run has failed. */
@@ -974,24 +1010,28 @@ typedef struct weft_event {
   weft_tensor *const *outputs;    /**< micro-batch of a WEFT_FORWARD step: in the order of weft_model_add_output. Copy what you need: a
                                        reference does not keep the content, and an output cannot be submitted */
   uint32_t n_outputs;
-  int32_t rank;                   /**< error, saved: the rank that failed, or -1 */
-  const char *text;               /**< error, saved: description of the failure; else NULL */
+  int32_t rank;                   /**< error, failed, saved: the rank that failed, or -1; joined, left: the rank; started: that of this process */
+  const char *text;               /**< error, failed, saved: description of the failure; refused: of the connection; else NULL */
   double idle;                    /**< done: mean over ranks of the share of time in which a rank ran no kernel, from the first forward to
                                        the last backward action of the step on any rank */
   const double *idle_by_rank;     /**< done; by the clock of each machine */
   uint32_t n_ranks;
-  uint32_t reserved;
+  uint32_t missing;               /**< joined, left: ranks that have not joined */
   const char *path;               /**< saved: the checkpoint; NULL if there is none */
-  const weft_failure *failure;    /**< error, and saved if the run has failed: the facts behind `text`; else NULL */
+  const weft_failure *failure;    /**< error, failed, and saved if the run has failed: the facts behind `text`; else NULL */
+  const char *host;               /**< joined: machine of the process; else NULL */
+  uint32_t pid;                   /**< joined: of the process */
+  uint32_t ranks;                 /**< joined, left, started: ranks of the run */
+  uint64_t count;                 /**< refused: connections refused by this process since the mesh was made */
 } weft_event;
 
 /**
  * Fills *event with the next event. Set event->size before the call. Returns 1 for an event. Returns 0 if `timeout_ns` has passed (negative:
- * no limit) or if nothing was submitted; all fields of *event except size are then 0. In a run without threads the call computes, and
- * compares the time after each job: with `timeout_ns` 0 it runs at most one job, which is one action of one rank. A save is not divided.
- * Thread: owner.
+ * no limit), and at once if there is no event and no start, step or save is in progress; all fields of *event except size are then 0. In a
+ * run without threads the call computes, and compares the time after each job: with `timeout_ns` 0 it runs at most one job, which is one
+ * action of one rank. A save is not divided. Thread: owner.
  */
-WEFT_API weft_status weft_run_poll(weft_run *run, weft_event *event, int64_t timeout_ns);
+WEFT_API weft_status weft_run_poll(weft_run *run, weft_event *event, int64_t timeout_ns, weft_error *err);
 
 /**
  * Returns 1 and fills *out if the run has failed, even if another call than weft_run_poll noticed it; else returns 0. The pointers in *out

@@ -176,9 +176,10 @@ func (r *Run) poll(event *Event) (bool, error) {
 		timeout = C.int64_t(computeTime)
 	}
 	c := C.weft_event{size: C.sizeof_weft_event}
-	status := C.weft_run_poll(r.c, &c, timeout)
+	err := newError()
+	status := C.weft_run_poll(r.c, &c, timeout, err)
 	if status <= 0 {
-		return false, r.failed(status, nil)
+		return false, r.failed(status, err)
 	}
 	*event = r.fromEvent(&c)
 	return true, nil

@@ -88,7 +88,7 @@ Result<SaveRequest> save_request(const weft_save_config& c) {
 
 weft_status weft_run_save(weft_run* run, const weft_save_config* config, weft_error* err) {
   return guard_run(run, err, [&]() -> Status {
-    WEFT_TRY(require(run, "run"));
+    WEFT_TRY(require_run(run));
     WEFT_TRY(require(config, "config"));
     weft_save_config c;
     WEFT_TRY(read_config(config, "weft_save_config", c));
@@ -213,7 +213,7 @@ weft_status weft_checkpoint_export(weft_checkpoint* checkpoint, const char* path
 weft_status weft_run_load(weft_run* run, weft_checkpoint* checkpoint, weft_load what,
                           weft_error* err) {
   return guard_run(run, err, [&]() -> Status {
-    WEFT_TRY(require(run, "run"));
+    WEFT_TRY(require_run(run));
     WEFT_TRY(require(checkpoint, "checkpoint"));
     WEFT_TRY(run->run->settled());
     if (what != WEFT_LOAD_ALL && what != WEFT_LOAD_WEIGHTS)

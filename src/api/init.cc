@@ -64,7 +64,9 @@ weft_data_config defaults() {
 
 template <>
 weft_run_config defaults() {
-  return {};
+  weft_run_config out = {};
+  out.log_level = WEFT_LOG_INFO;
+  return out;
 }
 
 template <>

@@ -101,17 +101,6 @@ weft_status weft_key_public(const char* secret, char* public_key, weft_error* er
   });
 }
 
-uint64_t weft_mesh_refused(const weft_mesh* mesh, char* buffer, size_t size) {
-  uint64_t count = 0;
-  (void)guard(nullptr, [&]() -> Status {
-    std::string last;
-    if (mesh) count = mesh->mesh->refusals().read(last);
-    print_to(last, buffer, size);
-    return {};
-  });
-  return count;
-}
-
 void weft_mesh_cancel(weft_mesh* mesh) {
   const int kept = errno;  // the function may be called in a signal handler
   if (mesh) mesh->mesh->cancel();
@@ -119,15 +108,3 @@ void weft_mesh_cancel(weft_mesh* mesh) {
 }
 
 void weft_mesh_free(weft_mesh* mesh) { delete mesh; }
-
-weft_status weft_run_serve(weft_mesh* mesh, const weft_plan* plan, const weft_model* ops,
-                           const weft_run_config* config, weft_error* err) {
-  return guard(err, [&]() -> Status {
-    WEFT_TRY(require(mesh, "mesh"));
-    weft_run_config c;
-    WEFT_TRY(read_config(config, "weft_run_config", c));
-    return serve(*mesh->mesh, plan ? plan->plan : nullptr,
-                 static_cast<int>(std::clamp(c.threads, 1u, 1u << 20)),
-                 ops ? std::span<const Op* const>(ops->user_ops) : std::span<const Op* const>());
-  });
-}

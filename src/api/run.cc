@@ -120,6 +120,60 @@ void remember(weft_run& run, const Status& status) {
   });
 }
 
+// The fields of an event of the mesh.
+void fill_mesh(weft_run& run, RunEvent::Kind kind, MeshEvent& event, weft_event& out) {
+  out.rank = event.rank;
+  out.ranks = static_cast<uint32_t>(event.ranks);
+  out.missing = static_cast<uint32_t>(event.missing);
+  out.count = event.count;
+  if (kind == RunEvent::Kind::joined) {
+    run.host.swap(event.process.host);
+    out.host = run.host.c_str();
+    out.pid = event.process.pid;
+  }
+  if (kind == RunEvent::Kind::refused) {
+    run.text.swap(event.text);
+    out.text = run.text.c_str();
+  }
+}
+
+weft_event event_of(weft_run& run, RunEvent& inner) {
+  const bool delivers = inner.kind == RunEvent::Kind::micro_batch && inner.mode == Mode::infer;
+  if (delivers) show_outputs(run, inner.micro_batch);
+  run.status = inner.status;
+  weft_event full = {};
+  full.kind = static_cast<weft_event_kind>(inner.kind);
+  full.tag = inner.tag;
+  full.status = static_cast<weft_status>(inner.status.code());
+  full.micro_batch = static_cast<uint32_t>(inner.micro_batch);
+  full.step = inner.number;
+  full.loss = inner.loss;
+  full.grad_norm = inner.grad_norm;
+  full.outputs = delivers ? run.output_pointers.data() : nullptr;
+  full.n_outputs = delivers ? static_cast<uint32_t>(run.outputs.size()) : 0;
+  fill_mesh(run, inner.kind, inner.mesh, full);
+  if (!inner.status.ok()) full.text = run.status.text().c_str();
+  if (inner.kind == RunEvent::Kind::error || inner.kind == RunEvent::Kind::failed ||
+      inner.status.origin()) {
+    remember(run, inner.status);
+    run.failure_fields = run.failure ? failure_of(*run.failure) : weft_failure{};
+    full.rank = run.failure ? run.failure_fields.rank : -1;
+    full.failure = run.failure ? &run.failure_fields : nullptr;
+  }
+  if (inner.kind == RunEvent::Kind::done) {
+    full.idle = inner.idle;
+    // The next submit uses the step object again.
+    run.idle_by_rank.assign(inner.step->idle_by_rank.begin(), inner.step->idle_by_rank.end());
+    full.idle_by_rank = run.idle_by_rank.data();
+    full.n_ranks = static_cast<uint32_t>(run.idle_by_rank.size());
+  }
+  if (inner.kind == RunEvent::Kind::saved && inner.status.ok()) {
+    run.saved_path.swap(inner.step->save->path);  // swapped, not copied: cannot fail
+    full.path = run.saved_path.c_str();
+  }
+  return full;
+}
+
 // Sets the step's mode, data and references; on failure it keeps no references.
 Status fill_step(Step& step, const Model& model, weft_tensor* const* inputs, uint32_t n_inputs,
                  weft_step_mode mode) {
@@ -140,19 +194,42 @@ Status fill_step(Step& step, const Model& model, weft_tensor* const* inputs, uin
 
 }  // namespace
 
+Status weft::api::require_run(const weft_run* run) {
+  WEFT_TRY(require(run, "run"));
+  if (run->run) return {};
+  return Status(Code::state, "this process serves the run (weft_run_join); rank 0 controls it");
+}
+
+Status weft::api::read_run_config(const weft_run_config* config, weft_run_config& out) {
+  WEFT_TRY(read_config(config, "weft_run_config", out));
+  if (out.flags & ~uint32_t{WEFT_RUN_NOWAIT})
+    return Status(Code::invalid,
+                  cat("weft_run_config.flags are ", out.flags, ", expected 0 or WEFT_RUN_NOWAIT"));
+  if (out.log_level < WEFT_LOG_WARNING || out.log_level > WEFT_LOG_DEBUG)
+    return Status(Code::invalid, cat("weft_run_config.log_level is ", uint32_t{out.log_level},
+                                     ", expected WEFT_LOG_WARNING, _INFO or _DEBUG"));
+  return {};
+}
+
+LogSink weft::api::log_sink(const weft_run_config& config) {
+  LogSink out{.most = static_cast<LogLevel>(config.log_level)};
+  if (config.log)
+    out.write = [log = config.log, payload = config.log_payload](LogLevel level, const char* text) {
+      log(static_cast<weft_log_level>(level), text, payload);
+    };
+  return out;
+}
+
 weft_status weft_run_start(const weft_plan* plan, weft_mesh* mesh, const weft_run_config* config,
                            weft_run** out, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(plan, "plan"));
     WEFT_TRY(require(out, "out"));
     weft_run_config c;
-    WEFT_TRY(read_config(config, "weft_run_config", c));
+    WEFT_TRY(read_run_config(config, c));
     const int threads = static_cast<int>(std::min(c.threads, 1u << 20));
+    const StartOptions options{.wait = !(c.flags & WEFT_RUN_NOWAIT), .log = log_sink(c)};
     auto run = std::make_unique<weft_run>();
-    auto started = mesh ? start_mesh(plan->plan, *mesh->mesh, std::max(threads, 1), drop_tensor)
-                   : threads ? start_threads(plan->plan, threads, drop_tensor)
-                             : start_inline(plan->plan, drop_tensor);
-    WEFT_TRY_ASSIGN(run->run, std::move(started));
     run->output_edges = output_edges(*plan->plan);
     run->outputs.reserve(run->output_edges.size());
     for (size_t i = 0; i < run->output_edges.size(); ++i) {
@@ -161,6 +238,13 @@ weft_status weft_run_start(const weft_plan* plan, weft_mesh* mesh, const weft_ru
       run->output_pointers.push_back(run->outputs.back().get());
     }
     run->idle_by_rank.reserve(static_cast<size_t>(plan->plan->config.ranks));
+    auto started =
+        mesh      ? start_mesh(plan->plan, *mesh->mesh, std::max(threads, 1), drop_tensor, options)
+        : threads ? start_threads(plan->plan, threads, drop_tensor, options)
+                  : start_inline(plan->plan, drop_tensor, options);
+    WEFT_TRY_ASSIGN(auto source, std::move(started));
+    run->run = source.get();
+    run->source = std::move(source);
     *out = run.release();
     return {};
   });
@@ -171,7 +255,7 @@ void weft_run_free(weft_run* run) { delete run; }
 weft_status weft_run_submit(weft_run* run, weft_tensor* const* inputs, uint32_t n_inputs,
                             weft_step_mode mode, uint64_t tag, weft_error* err) {
   return guard(err, [&]() -> Status {
-    WEFT_TRY(require(run, "run"));
+    WEFT_TRY(require_run(run));
     if (n_inputs) WEFT_TRY(require(inputs, "inputs"));
     Step* step = run->run->acquire();
     if (!step) return Run::full();
@@ -186,48 +270,16 @@ weft_status weft_run_submit(weft_run* run, weft_tensor* const* inputs, uint32_t 
   });
 }
 
-weft_status weft_run_poll(weft_run* run, weft_event* event, int64_t timeout_ns) {
+weft_status weft_run_poll(weft_run* run, weft_event* event, int64_t timeout_ns, weft_error* err) {
   weft_status found = 0;
-  const weft_status status = guard(nullptr, [&]() -> Status {
+  const weft_status status = guard(err, [&]() -> Status {
     WEFT_TRY(require(run, "run"));
     WEFT_TRY(require(event, "event"));
     WEFT_TRY(check_result(*event));
     fill_result(event, weft_event{});  // the previous event is no longer valid
     RunEvent inner;
-    if (!run->run->poll(inner, timeout_ns)) return {};
-    const bool delivers = inner.kind == RunEvent::Kind::micro_batch && inner.mode == Mode::infer;
-    if (delivers) show_outputs(*run, inner.micro_batch);
-    run->status = inner.status;
-    weft_event full = {};
-    full.kind = static_cast<weft_event_kind>(inner.kind);
-    full.tag = inner.tag;
-    full.status = static_cast<weft_status>(inner.status.code());
-    full.micro_batch = static_cast<uint32_t>(inner.micro_batch);
-    full.step = inner.number;
-    full.loss = inner.loss;
-    full.grad_norm = inner.grad_norm;
-    full.outputs = delivers ? run->output_pointers.data() : nullptr;
-    full.n_outputs = delivers ? static_cast<uint32_t>(run->outputs.size()) : 0;
-    full.rank = -1;
-    full.text = inner.status.ok() ? nullptr : run->status.text().c_str();
-    if (inner.kind == RunEvent::Kind::error || inner.status.origin()) {
-      remember(*run, inner.status);
-      run->failure_fields = run->failure ? failure_of(*run->failure) : weft_failure{};
-      full.rank = run->failure ? run->failure_fields.rank : -1;
-      full.failure = run->failure ? &run->failure_fields : nullptr;
-    }
-    if (inner.kind == RunEvent::Kind::done) {
-      full.idle = inner.idle;
-      // The next submit uses the step object again.
-      run->idle_by_rank.assign(inner.step->idle_by_rank.begin(), inner.step->idle_by_rank.end());
-      full.idle_by_rank = run->idle_by_rank.data();
-      full.n_ranks = static_cast<uint32_t>(run->idle_by_rank.size());
-    }
-    if (inner.kind == RunEvent::Kind::saved && inner.status.ok()) {
-      run->saved_path.swap(inner.step->save->path);  // swapped, not copied: cannot fail
-      full.path = run->saved_path.c_str();
-    }
-    fill_result(event, full);
+    if (!run->source->poll(inner, timeout_ns)) return {};
+    fill_result(event, event_of(*run, inner));
     found = 1;
     return {};
   });
@@ -237,7 +289,7 @@ weft_status weft_run_poll(weft_run* run, weft_event* event, int64_t timeout_ns) 
 weft_status weft_run_read(weft_run* run, const char* name, weft_part part, weft_tensor* tensor,
                           weft_error* err) {
   return guard_run(run, err, [&]() -> Status {
-    WEFT_TRY(require(run, "run"));
+    WEFT_TRY(require_run(run));
     WEFT_TRY(require(name, "name"));
     WEFT_TRY(require(tensor, "tensor"));
     WEFT_TRY(run->run->settled());
@@ -254,7 +306,7 @@ weft_status weft_run_read(weft_run* run, const char* name, weft_part part, weft_
 weft_status weft_run_write(weft_run* run, const char* name, weft_part part,
                            const weft_tensor* tensor, weft_error* err) {
   return guard_run(run, err, [&]() -> Status {
-    WEFT_TRY(require(run, "run"));
+    WEFT_TRY(require_run(run));
     WEFT_TRY(require(name, "name"));
     WEFT_TRY(require(tensor, "tensor"));
     WEFT_TRY(run->run->settled());
@@ -263,11 +315,11 @@ weft_status weft_run_write(weft_run* run, const char* name, weft_part part,
   });
 }
 
-int weft_run_fd(const weft_run* run) { return run ? run->run->descriptor() : -1; }
+int weft_run_fd(const weft_run* run) { return run ? run->source->descriptor() : -1; }
 
 weft_status weft_run_resident(weft_run* run, uint32_t rank, int64_t* bytes, weft_error* err) {
   return guard_run(run, err, [&]() -> Status {
-    WEFT_TRY(require(run, "run"));
+    WEFT_TRY(require_run(run));
     WEFT_TRY(require(bytes, "bytes"));
     WEFT_TRY(run->run->settled());
     const int32_t ranks = run->run->plan().config.ranks;
@@ -280,7 +332,7 @@ weft_status weft_run_resident(weft_run* run, uint32_t rank, int64_t* bytes, weft
 
 weft_status weft_run_trace(weft_run* run, uint32_t jobs, weft_error* err) {
   return guard_run(run, err, [&]() -> Status {
-    WEFT_TRY(require(run, "run"));
+    WEFT_TRY(require_run(run));
     WEFT_TRY(run->run->settled());
     return run->run->trace(jobs);
   });
@@ -288,7 +340,7 @@ weft_status weft_run_trace(weft_run* run, uint32_t jobs, weft_error* err) {
 
 weft_status weft_run_save_trace(weft_run* run, const char* path, weft_error* err) {
   return guard_run(run, err, [&]() -> Status {
-    WEFT_TRY(require(run, "run"));
+    WEFT_TRY(require_run(run));
     WEFT_TRY(require(path, "path"));
     WEFT_TRY(run->run->settled());
     return run->run->save_trace(path);
@@ -300,10 +352,10 @@ namespace {
 weft_status digest_of(weft_run* run, char digest[33], Result<Digest> (Run::*of)(),
                       weft_error* err) {
   return guard_run(run, err, [&]() -> Status {
-    WEFT_TRY(require(run, "run"));
+    WEFT_TRY(require_run(run));
     WEFT_TRY(require(digest, "digest"));
     WEFT_TRY(run->run->settled());
-    WEFT_TRY_ASSIGN(const Digest value, (run->run.get()->*of)());
+    WEFT_TRY_ASSIGN(const Digest value, (run->run->*of)());
     std::memcpy(digest, value.hex().c_str(), 33);
     return {};
   });

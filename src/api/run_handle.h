@@ -18,7 +18,9 @@ struct EndLent {
 };
 
 struct weft_run {
-  std::unique_ptr<weft::Run> run;
+  std::shared_ptr<const void> ops;  // of weft_run_join, which the run uses
+  std::unique_ptr<weft::EventSource> source;
+  weft::Run* run = nullptr;  // `source`; null: this process serves the run of another one
   // Of the last polled event.
   std::vector<std::unique_ptr<weft_tensor, EndLent>> outputs;
   std::vector<weft_tensor*> output_pointers;
@@ -27,10 +29,15 @@ struct weft_run {
   weft_failure failure_fields;                  // of an error event
   std::shared_ptr<const weft::Origin> failure;  // the first failure of the run
   std::vector<double> idle_by_rank;
-  std::string saved_path;
+  std::string saved_path, text, host;
 };
 
 namespace weft::api {
+
+Status read_run_config(const weft_run_config* config, weft_run_config& out);
+LogSink log_sink(const weft_run_config& config);
+// For calls that only rank 0 makes.
+Status require_run(const weft_run* run);
 
 // guard() for a call on a run: stores a failure of the run.
 template <typename F>

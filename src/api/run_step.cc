@@ -1,4 +1,7 @@
 // Runs in one call: a step, and an export of the parameters.
+#include <cstring>
+#include <span>
+
 #include "api/run_handle.h"
 #include "io/checkpoint_names.h"
 #include "io/safetensors.h"
@@ -8,38 +11,104 @@ using namespace weft::api;
 
 namespace {
 
-Status wait_for_step(weft_run& run, double* loss) {
+// Samples in the batch; 0 if no input tells.
+int64_t samples_of(weft_tensor* const* inputs, uint32_t n_inputs) {
+  for (uint32_t i = 0; i < n_inputs; ++i)
+    if (inputs[i]) return inputs[i]->desc.shape[0];
+  return 0;
+}
+
+// The caller's tensors for the outputs of a whole step.
+class Outputs {
+ public:
+  Outputs(weft_tensor* const* tensors, uint32_t count)
+      : tensors_(tensors, count), filled_(count, 0) {}
+
+  Status check(const weft_run& run, weft_step_mode mode, int64_t samples) const {
+    if (tensors_.empty()) return {};
+    const Model& model = *run.run->plan().whole;
+    const size_t expected = mode == WEFT_FORWARD ? model.outputs().size() : 0;
+    if (tensors_.size() != expected)
+      return Status(Code::invalid,
+                    cat("n_outputs is ", tensors_.size(), ", expected ", expected,
+                        mode == WEFT_FORWARD ? "" : ": only WEFT_FORWARD has outputs"));
+    for (size_t i = 0; i < expected; ++i) {
+      if (!tensors_[i]) continue;
+      const NodeId node = model.outputs()[i];
+      Desc wanted = model.whole_desc(node);
+      wanted.shape[0] *= samples;
+      if (tensors_[i]->lent || !(tensors_[i]->desc == wanted))
+        return Status(Code::invalid,
+                      cat("output '", model.node(node).name, "' of ", samples, " samples is ",
+                          wanted.text(), ", the tensor ",
+                          tensors_[i]->lent ? "is an output of a run" : tensors_[i]->desc.text()));
+    }
+    return {};
+  }
+
+  // The micro-batches come in ascending order.
+  Status take(const weft_event& event) {
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      if (!tensors_[i]) continue;
+      const weft_tensor& from = *event.outputs[i];
+      const size_t bytes = from.desc.bytes();
+      if (bytes > tensors_[i]->desc.bytes() - filled_[i])
+        return Status(Code::internal, cat("output ", i, " has more bytes than its tensor"));
+      std::memcpy(static_cast<std::byte*>(tensors_[i]->data) + filled_[i], from.data, bytes);
+      filled_[i] += bytes;
+    }
+    return {};
+  }
+
+ private:
+  const std::span<weft_tensor* const> tensors_;
+  std::vector<size_t> filled_;  // bytes
+};
+
+// Polls to the final event also after a failure.
+Status wait_for_step(weft_run& run, Outputs& outputs, double* loss) {
   weft_event event = {};
   event.size = sizeof event;
+  weft_error err = {};
+  err.size = sizeof err;
+  Status status;
   for (;;) {
-    const weft_status got = weft_run_poll(&run, &event, -1);
-    if (got < 0) return Status(static_cast<Code>(got), "the run cannot be polled");
+    const weft_status got = weft_run_poll(&run, &event, -1, &err);
+    if (got < 0) return Status(static_cast<Code>(got), err.text);
     if (got == 0) return Status(Code::internal, "the step has no final event");
+    if (event.kind == WEFT_EVENT_MICRO_BATCH && event.n_outputs && status.ok())
+      status = outputs.take(event);
     if (event.kind == WEFT_EVENT_ERROR)
       return Status(static_cast<Code>(event.status), event.text ? event.text : "");
     if (event.kind != WEFT_EVENT_DONE) continue;
-    if (loss) *loss = event.loss;
-    return {};
+    if (loss && status.ok()) *loss = event.loss;
+    return status;
   }
 }
 
 }  // namespace
 
 weft_status weft_run_step(weft_run* run, weft_tensor* const* inputs, uint32_t n_inputs,
-                          weft_step_mode mode, double* loss, weft_error* err) {
-  const weft_status ready = guard(err, [&]() -> Status {
-    WEFT_TRY(require(run, "run"));
-    return run->run->settled();
+                          weft_step_mode mode, weft_tensor* const* outputs, uint32_t n_outputs,
+                          double* loss, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require_run(run));
+    if (n_inputs) WEFT_TRY(require(inputs, "inputs"));
+    if (n_outputs) WEFT_TRY(require(outputs, "outputs"));
+    WEFT_TRY(run->run->settled());
+    Outputs out(outputs, n_outputs);
+    WEFT_TRY(out.check(*run, mode, samples_of(inputs, n_inputs)));
+    weft_error why = {};
+    why.size = sizeof why;
+    const weft_status submitted = weft_run_submit(run, inputs, n_inputs, mode, 0, &why);
+    if (submitted < 0) return Status(static_cast<Code>(submitted), why.text);
+    return wait_for_step(*run, out, loss);
   });
-  if (ready < 0) return ready;
-  const weft_status submitted = weft_run_submit(run, inputs, n_inputs, mode, 0, err);
-  if (submitted < 0) return submitted;
-  return guard(err, [&] { return wait_for_step(*run, loss); });
 }
 
 weft_status weft_run_export(weft_run* run, const char* path, weft_error* err) {
   return guard_run(run, err, [&]() -> Status {
-    WEFT_TRY(require(run, "run"));
+    WEFT_TRY(require_run(run));
     WEFT_TRY(require(path, "path"));
     WEFT_TRY(run->run->settled());
     WEFT_TRY(check_outside_checkpoints(path));

@@ -147,7 +147,7 @@ Outcome Generator::step(uint64_t position) {
   std::vector<int32_t> next(texts_.size());
   for (;;) {
     weft_event event = sized<weft_event>();
-    const weft_status got = weft_run_poll(run_.get(), &event, -1);
+    const weft_status got = weft_run_poll(run_.get(), &event, -1, &err);
     if (got < 0) return failed(got, err);
     if (got == 0 || event.kind == WEFT_EVENT_DONE) break;
     if (event.kind == WEFT_EVENT_ERROR)

@@ -98,6 +98,7 @@ Action add_worker(Parser& parser) {
            "one")
       .type("PID");
   parser.add("--insecure", o.insecure, "Do not encrypt. Rank 0 requires the same option");
+  parser.add("--verbose", o.verbose, "Print what happens: connections, ranks, long waits");
   parser.add("-q,--quiet", o.quiet,
              "Do not report progress and lost ranks; the exit status is the same");
   return [command] { return command->run(); };

@@ -128,6 +128,8 @@ void add_launch_options(Parser& parser, LaunchOptions& o) {
   parser.add(
       "--insecure", o.insecure,
       "Do not encrypt: any process that reaches the address can join, read and change the run");
+  parser.add("--verbose", o.verbose,
+             "Print what happens: connections, ranks, checkpoints, long waits");
   parser.add("--join-timeout", o.join_timeout, "Time to wait for the other ranks, in seconds")
       .type("N")
       .range(1, 4294967);
@@ -142,6 +144,7 @@ Outcome Ranks::start(const weft_plan* plan, const LaunchOptions& options, RunPtr
   weft_error err = sized<weft_error>();
   weft_run_config config = defaults(weft_run_config_init);
   config.threads = options.threads;
+  if (options.verbose) log_to_stderr(config, options.command);
   CLI_TRY(check_launch(options));
   if (options.in_process || options.threads == 0 ||
       (options.ranks == 1 && options.listen.empty())) {
@@ -156,11 +159,23 @@ Outcome Ranks::start(const weft_plan* plan, const LaunchOptions& options, RunPtr
   cancel.watch(pids_);
   if (options.external) CLI_TRY(invite(options));
   const FileToRemove join_file(options.external ? options.join_file : "");
-  const weft_status status = [&] {
-    const RefusalReporter refusal_reporter(options.command, mesh_.get(), refused_);
-    return weft_run_start(plan, mesh_.get(), &config, Out(out), &err);
-  }();
-  return status < 0 ? not_started(status, err) : Outcome();
+  config.flags = WEFT_RUN_NOWAIT;
+  RunPtr run;
+  CLI_CALL(weft_run_start(plan, mesh_.get(), &config, Out(run), &err));
+  CLI_TRY(wait_for_start(options.command, run.get()));
+  out = std::move(run);
+  return {};
+}
+
+Outcome Ranks::wait_for_start(const char* command, weft_run* run) {
+  weft_error err = sized<weft_error>();
+  for (;;) {
+    weft_event event = sized<weft_event>();
+    CLI_CALL(weft_run_poll(run, &event, -1, &err));
+    if (const std::string line = text(event); !line.empty()) complain(command, line);
+    if (event.kind == WEFT_EVENT_STARTED) return {};
+    if (event.kind == WEFT_EVENT_FAILED) return not_started(failed(event), event.status);
+  }
 }
 
 Outcome Ranks::listen(const LaunchOptions& options) {
@@ -216,7 +231,7 @@ Outcome Ranks::invite(const LaunchOptions& options) {
   return {};
 }
 
-Outcome Ranks::not_started(weft_status status, const weft_error& err) {
+Outcome Ranks::not_started(Outcome outcome, weft_status status) {
   if (stop_signal()) return {128 + stop_signal(), "stopped before all ranks had joined", ""};
   std::string gone;
   for (size_t rank = 1; rank < pids_.size(); ++rank)
@@ -224,7 +239,6 @@ Outcome Ranks::not_started(weft_status status, const weft_error& err) {
       pids_[rank] = 0;
       gone += (gone.empty() ? "rank " : "; rank ") + std::to_string(rank) + " " + end_of(ended);
     }
-  Outcome outcome = failed(status, err);
   if (status == WEFT_ECANCELED && !gone.empty())
     outcome.text = gone + " before all ranks had joined";
   else if (!gone.empty())

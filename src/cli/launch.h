@@ -7,7 +7,7 @@
 
 #include "cli/handles.h"
 #include "cli/launcher.h"
-#include "cli/refusal_reporter.h"
+#include "cli/mesh_events.h"
 #include "cli/stored_options.h"
 
 namespace weft::cli {
@@ -24,7 +24,7 @@ struct LaunchOptions {
   std::string key, allow, join_file;  // files
   uint32_t join_timeout = 60;         // seconds
   uint32_t peer_timeout = 5;          // seconds
-  bool quiet = false;
+  bool quiet = false, verbose = false;
 };
 
 // The largest number that the library accepts.
@@ -56,8 +56,8 @@ class Ranks {
   Ranks& operator=(const Ranks&) = delete;
 
   Outcome start(const weft_plan* plan, const LaunchOptions& options, RunPtr& out);
-  // A line about refused connections, if there are new ones.
-  std::string refused() { return refused_text(mesh_.get(), refused_); }
+  // A line about a process that was refused, or an empty string.
+  std::string text(const weft_event& event) { return mesh_events_.text(event); }
   // Adds to the outcome of a failed run how the process of a lost rank ended, if this process
   // started it.
   Outcome explain(Outcome outcome, const weft_run* run);
@@ -66,12 +66,13 @@ class Ranks {
   Outcome listen(const LaunchOptions& options);
   Outcome invite(const LaunchOptions& options);
   Outcome spawn(uint32_t rank, const LaunchOptions& options);
-  Outcome not_started(weft_status status, const weft_error& err);
+  Outcome wait_for_start(const char* command, weft_run* run);
+  Outcome not_started(Outcome outcome, weft_status status);
 
   MeshPtr mesh_;
   std::string public_key_;  // of rank 0, if it admits the keys of --allow
-  uint64_t refused_ = 0;    // connections that refused() has counted
-  std::vector<int> pids_;   // by rank; 0: not started here, or ended
+  MeshEvents mesh_events_;
+  std::vector<int> pids_;  // by rank; 0: not started here, or ended
 };
 
 }  // namespace weft::cli

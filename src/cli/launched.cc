@@ -57,6 +57,7 @@ Outcome serve_launched(const LaunchOptions& o) {
   worker.join_timeout = o.join_timeout;
   worker.insecure = o.insecure;
   worker.quiet = true;
+  worker.verbose = o.verbose;
   Outcome outcome = serve_rank(worker);
   if (!outcome.text.empty())
     outcome.text = "rank " + std::to_string(worker.rank) + ": " + outcome.text;

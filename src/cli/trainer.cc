@@ -177,8 +177,13 @@ Outcome Trainer::next(weft_event& event) {
   constexpr int64_t kTick = 100'000'000;  // nanoseconds
   for (;;) {
     event = sized<weft_event>();
-    const weft_status got = weft_run_poll(run_.get(), &event, kTick);
-    if (got < 0) return failed(got, sized<weft_error>());
+    weft_error err = sized<weft_error>();
+    const weft_status got = weft_run_poll(run_.get(), &event, kTick, &err);
+    if (got < 0) return failed(got, err);
+    if (const std::string line = ranks_.text(event); !line.empty()) {
+      report_->clear();
+      complain("train", line);
+    }
     if (const int signal = stop_signal(); signal && !answered_) {
       answered_ = true;
       report_->stopping(signal, computes_step_);
@@ -269,13 +274,6 @@ Outcome Trainer::check_finite(const weft_event& update) const {
           what + " of step " + std::to_string(step_) +
               " is not finite, so the weights are no longer usable",
           "a lower --lr or --clip, or a --warmup, may help"};
-}
-
-void Trainer::tell_refused() {
-  const std::string text = ranks_.refused();
-  if (text.empty()) return;
-  report_->clear();
-  complain("train", text);
 }
 
 // Evaluates all whole micro-batches of the held-out data.
@@ -385,7 +383,6 @@ Outcome Trainer::train() {
   if (options_.eval_every > 0) CLI_TRY(evaluate());
   while (step_ < options_.steps && !stopped()) {
     CLI_TRY(step());
-    tell_refused();
     CLI_TRY(save_failure_);
     if (due(options_.checkpoint_every)) CLI_TRY(save());
     if (due(options_.eval_every)) CLI_TRY(evaluate());

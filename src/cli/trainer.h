@@ -40,7 +40,6 @@ class Trainer {
   Outcome check_finite(const weft_event& update) const;
   Outcome step();
   Outcome sample(int64_t updates);
-  void tell_refused();
   Outcome evaluate();
   Outcome save();
   void take_saved(const weft_event& event);

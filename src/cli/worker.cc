@@ -34,6 +34,7 @@ class Worker {
   Outcome find_rank_zero(std::string& endpoint, std::string& key) const;
   weft_status join(weft_mesh_config config, MeshPtr& mesh, weft_error& err) const;
   Outcome open(MeshPtr& mesh) const;
+  Outcome end_of(const weft_event& event) const;
 
   const WorkerOptions& o_;
   const Clock::time_point deadline_;
@@ -88,15 +89,24 @@ Outcome Worker::serve() {
   CancelOnSignal cancel(joined.get());
   if (o_.parent) cancel.watch_parent(static_cast<int>(o_.parent));
   if (!o_.launcher.empty()) cancel.leave_to_rank_zero();
-  uint64_t told = 0;
-  const weft_status served = [&] {
-    const RefusalReporter refusal_reporter("worker", joined.get(), told);
-    return weft_run_serve(joined.get(), nullptr, nullptr, &config, &err);
-  }();
-  if (served == WEFT_ECANCELED && parent_ended())
+  if (o_.verbose) log_to_stderr(config, "worker");
+  RunPtr run;
+  CLI_CALL(weft_run_join(joined.get(), nullptr, nullptr, &config, Out(run), &err));
+  MeshEvents mesh_events;
+  weft_event event = sized<weft_event>();
+  do {
+    CLI_CALL(weft_run_poll(run.get(), &event, -1, &err));
+    if (const std::string line = mesh_events.text(event); !line.empty()) complain("worker", line);
+  } while (event.kind != WEFT_EVENT_ENDED && event.kind != WEFT_EVENT_FAILED);
+  return end_of(event);
+}
+
+Outcome Worker::end_of(const weft_event& event) const {
+  if (event.status == WEFT_ECANCELED && parent_ended())
     return {kLost, "the process that started this rank has ended", ""};
-  if (served < 0 && stop_signal()) return {128 + stop_signal(), o_.quiet ? "" : "stopped", ""};
-  CLI_CALL(served);
+  if (event.kind == WEFT_EVENT_FAILED && stop_signal())
+    return {128 + stop_signal(), o_.quiet ? "" : "stopped", ""};
+  if (event.kind == WEFT_EVENT_FAILED) return failed(event);
   if (!o_.quiet) Progress(false).note("the run has ended");
   return {};
 }

@@ -12,7 +12,7 @@ struct WorkerOptions {
   std::string launcher;  // empty: no launcher
   Place place;
   uint32_t rank = 0, threads = 1, join_timeout = 60, parent = 0;
-  bool insecure = false, quiet = false;
+  bool insecure = false, quiet = false, verbose = false;
 };
 
 // Joins, and serves until the run has ended.

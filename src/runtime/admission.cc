@@ -48,7 +48,7 @@ struct Admission::Candidate final : Loop::Disposable, LinkEffects {
   }
   void failed(const Origin& origin, bool by_abort) override {
     if (!by_abort && rank < 0)
-      admission.refusals_.add(wire->connection().peer(), origin_text(origin));
+      admission.count_refused(wire->connection().peer(), origin_text(origin));
     why = origin;
     told = by_abort;
     gone = true;
@@ -71,13 +71,8 @@ struct Admission::Candidate final : Loop::Disposable, LinkEffects {
   std::vector<std::byte> first;
 };
 
-Admission::Admission(Loop& loop, Transport& transport, Refusals& refusals, LinkTimes times,
-                     size_t most_early)
-    : loop_(loop),
-      transport_(transport),
-      refusals_(refusals),
-      times_(times),
-      most_early_(most_early) {}
+Admission::Admission(Loop& loop, Transport& transport, LinkTimes times, size_t most_early)
+    : loop_(loop), transport_(transport), times_(times), most_early_(most_early) {}
 Admission::~Admission() = default;
 
 Status Admission::listen(const std::string& endpoint) {
@@ -85,7 +80,7 @@ Status Admission::listen(const std::string& endpoint) {
       listener_,
       transport_.listen(
           endpoint, [this](std::unique_ptr<Connection> c) { accepted(std::move(c)); },
-          [this](const std::string& peer, const std::string& why) { refusals_.add(peer, why); }));
+          [this](const std::string& peer, const std::string& why) { count_refused(peer, why); }));
   endpoint_ = listener_->endpoint();
   timer_ = std::make_unique<Loop::Timer>(loop_, [this] { tick(); });
   return {};
@@ -179,7 +174,7 @@ void Admission::disconnected(PeerConnection& wire, const std::string& why) {
 }
 
 void Admission::turn_away(PeerConnection& wire, const std::string& why) {
-  refusals_.add(wire.connection().peer(), why);
+  count_refused(wire.connection().peer(), why);
   drop(wire);
 }
 
@@ -194,10 +189,7 @@ void Admission::drop(PeerConnection& wire) {
         nullptr;  // a candidate with a rank has this seat: see finish()
     if (done_) {
       joined_[static_cast<size_t>(candidate->rank)] = {};
-      const std::string rank = rank_name(candidate->rank);
-      refusals_.add(candidate->wire->connection().peer(),
-                    cat("it joined as ", rank, " and left before all others joined; ", rank,
-                        " is free again"));
+      tell_seat(RunEvent::Kind::left, candidate->rank, {});
     }
     // The connection of the run decides from then on. The bye on this connection may be lost: the
     // rank closes it at once, and the system then discards what a lossy network has not
@@ -243,6 +235,10 @@ void Admission::expect(const Plan& plan, int64_t timeout_ms,
   if (!stopped_.ok()) stop(stopped_);
 }
 
+void Admission::expect_no_more(const Status& why) {
+  if (done_) finish(why);
+}
+
 void Admission::stop(const Status& why) {
   if (stopped_.ok()) stopped_ = why;
   if (done_) return finish(why);
@@ -252,7 +248,7 @@ void Admission::stop(const Status& why) {
 
 void Admission::asked(Candidate& candidate, std::span<const std::byte> bytes) {
   if (candidate.rank >= 0 || !candidate.request.empty())  // it has its rank and keeps it
-    return refusals_.add(candidate.wire->connection().peer(), "it asked to join twice");
+    return count_refused(candidate.wire->connection().peer(), "it asked to join twice");
   if (!may_ask(candidate))
     return refuse(candidate, Status(Code::invalid, "a rank of a run does not join again"));
   if (!plan_) {
@@ -296,10 +292,34 @@ void Admission::place(Candidate& candidate, int32_t rank, const JoinRequest& req
   candidate.rank = rank;
   seats_[static_cast<size_t>(rank)] = &candidate;
   joined_[static_cast<size_t>(rank)] = request;
+  tell_seat(RunEvent::Kind::joined, rank, candidate.link.peer_process());
+}
+
+void Admission::tell_seat(RunEvent::Kind kind, int32_t rank, const Process& process) const {
+  if (!watcher_) return;
+  watcher_(kind, {.rank = rank,
+                  .ranks = static_cast<int32_t>(seats_.size()),
+                  .missing = missing(),
+                  .process = process});
+}
+
+int32_t Admission::missing() const {
+  return static_cast<int32_t>(std::count(seats_.begin() + 1, seats_.end(), nullptr));
+}
+
+void Admission::watch(Watcher watcher) {
+  watcher_ = std::move(watcher);
+  if (watcher_ && refused_.count > 0) watcher_(RunEvent::Kind::refused, refused_);
+}
+
+void Admission::count_refused(const std::string& peer, const std::string& why) {
+  ++refused_.count;
+  refused_.text = printable(cat("a connection", peer.empty() ? "" : " from ", peer, ": ", why));
+  if (watcher_) watcher_(RunEvent::Kind::refused, refused_);
 }
 
 void Admission::refuse(Candidate& candidate, const Status& why) {
-  refusals_.add(candidate.wire->connection().peer(), why.text());
+  count_refused(candidate.wire->connection().peer(), why.text());
   candidate.link.abort(
       {.rank = kNobody, .code = Code::peer, .cause = Cause::refused, .detail = why.text()},
       loop_.now_ms(), candidate);
@@ -316,7 +336,7 @@ void Admission::tick() {
     // A connection that sends nothing is no candidate.
     const bool silent = !candidate->greeted && now - candidate->since > times_.hello;
     if (silent)
-      refusals_.add(wire->connection().peer(), cat("not a weft connection: it sent nothing for ",
+      count_refused(wire->connection().peer(), cat("not a weft connection: it sent nothing for ",
                                                    static_cast<double>(times_.hello) / 1000, " s"));
     if (silent || candidate->gone || candidate->link.is_dead()) over.push_back(wire);
   }
@@ -344,7 +364,7 @@ void Admission::tick_soon() {
 }
 
 void Admission::finish_if_full() {
-  if (done_ && std::count(seats_.begin() + 1, seats_.end(), nullptr) == 0) finish({});
+  if (done_ && missing() == 0) finish({});
 }
 
 void Admission::finish(const Status& status) {
@@ -412,7 +432,7 @@ void Admission::hand_over(PeerConnection& wire) {
     if (static_cast<size_t>(candidate->member) < came_.size())
       came_[static_cast<size_t>(candidate->member)] = true;
   } else {
-    refusals_.add(candidate->wire->connection().peer(),
+    count_refused(candidate->wire->connection().peer(),
                   cat("a second connection of ", rank_name(candidate->member)));
     retire(loop_, std::move(candidate->wire));
   }

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "runtime/events.h"
 #include "runtime/peer_connection.h"
-#include "runtime/refusals.h"
 #include "runtime/welcome.h"
 
 namespace weft {
@@ -26,16 +26,21 @@ class Admission final : private PeerConnection::Reader {
   // A rank that got its place and left before it joined the run, and why.
   using Left = std::function<void(const Origin& origin)>;
 
-  // `refusals` must outlive this object. `times`: for the links of candidates; `hello` is how long
-  // a connection may send nothing. `most_early`: how many ranks may connect before take_members().
-  Admission(Loop& loop, Transport& transport, Refusals& refusals, LinkTimes times = {},
-            size_t most_early = 1024);
+  // Called with joined, left or refused. It does not call the admission.
+  using Watcher = std::function<void(RunEvent::Kind kind, MeshEvent event)>;
+
+  // `times`: for the links of candidates; `hello` is how long a connection may send nothing.
+  // `most_early`: how many ranks may connect before take_members().
+  Admission(Loop& loop, Transport& transport, LinkTimes times = {}, size_t most_early = 1024);
   ~Admission() override;
 
   Status listen(const std::string& endpoint);
   const std::string& endpoint() const { return endpoint_; }
   // The address accepts no more connections; existing connections stay open.
   void stop_listening() { listener_.reset(); }
+
+  // Tells at once of connections that were refused before. Empty: nobody watches.
+  void watch(Watcher watcher);
 
   // For an encrypting transport. At first only candidates with these keys may connect; ranks may
   // connect when they are known.
@@ -52,6 +57,8 @@ class Admission final : private PeerConnection::Reader {
   // kept until now. A connection that does not know the name of the run was not welcomed by rank 0,
   // and is refused.
   void take_members(int32_t self, const Identity& run, Member member);
+  // Ends expect() with this error, if it has not called `done`.
+  void expect_no_more(const Status& why);
   // Candidates are no longer expected: later ones are refused with this reason.
   void stop(const Status& why);
   // Rank 0: gives each candidate its welcome.
@@ -75,6 +82,9 @@ class Admission final : private PeerConnection::Reader {
   Status seat(Candidate& candidate, const JoinRequest& request);
   void place(Candidate& candidate, int32_t rank, const JoinRequest& request);
   void refuse(Candidate& candidate, const Status& why);
+  void count_refused(const std::string& peer, const std::string& why);
+  int32_t missing() const;
+  void tell_seat(RunEvent::Kind kind, int32_t rank, const Process& process) const;
   void tell_left(const Candidate& candidate);
   Status check_member(const Candidate& candidate) const;
   bool may_ask(const Candidate& candidate) const;
@@ -91,7 +101,6 @@ class Admission final : private PeerConnection::Reader {
 
   Loop& loop_;
   Transport& transport_;
-  Refusals& refusals_;
   const LinkTimes times_;
   const size_t most_early_;
   std::unique_ptr<Listener> listener_;
@@ -106,6 +115,8 @@ class Admission final : private PeerConnection::Reader {
   int64_t deadline_ = 0;
   std::function<void(const Status&)> done_;
   Status stopped_;  // ok: not stopped
+  Watcher watcher_;
+  MeshEvent refused_;  // the last, and their number
   Member member_;
   int32_t self_ = 0;  // arguments of take_members(): this rank, and the run
   Identity run_;

@@ -10,8 +10,8 @@
 #include <cstdint>
 #include <mutex>
 
+#include "runtime/events.h"
 #include "runtime/ring.h"
-#include "runtime/run.h"
 
 namespace weft {
 
@@ -52,6 +52,29 @@ class EventQueue {
     there_.notify_one();
   }
 
+  // Instead of an event of the same kind and rank that has not been polled: unknown processes
+  // cannot fill the queue. A rank that left is not one that joined.
+  void replace(RunEvent event) {
+    const auto is_old = [&event](const RunEvent& other) {
+      return (other.kind == event.kind || (joins(other.kind) && joins(event.kind))) &&
+             other.mesh.rank == event.mesh.rank;
+    };
+    {
+      const std::lock_guard lock(mutex_);
+      events_.remove(is_old);
+    }
+    push(std::move(event));
+  }
+
+  // Drops the events of replace().
+  void drop_replaceable() {
+    const std::lock_guard lock(mutex_);
+    events_.remove([](const RunEvent& event) {
+      return joins(event.kind) || event.kind == RunEvent::Kind::refused;
+    });
+    flag_.set(!events_.empty());
+  }
+
   // Waits at most this time (nanoseconds; negative: no limit).
   bool pop(RunEvent& event, int64_t timeout_ns) {
     constexpr int64_t kForever = INT64_MAX / 2;  // 146 years; now + this must not overflow
@@ -69,6 +92,10 @@ class EventQueue {
   int descriptor() const { return flag_.descriptor(); }
 
  private:
+  static bool joins(RunEvent::Kind kind) {
+    return kind == RunEvent::Kind::joined || kind == RunEvent::Kind::left;
+  }
+
   std::mutex mutex_;
   std::condition_variable there_;
   RingQueue<RunEvent> events_;

@@ -12,15 +12,21 @@ namespace {
 
 class InlineRun final : public Run, private LocalRanks::Driver {
  public:
-  InlineRun(std::shared_ptr<const Plan> plan, void (*drop)(void*))
-      : Run(std::move(plan), drop), waiting_(kQueue), events_(kQueue * most_events(*plan_)) {}
+  InlineRun(std::shared_ptr<const Plan> plan, void (*drop)(void*), const LogSink& log)
+      : Run(std::move(plan), drop, log), waiting_(kQueue), events_(most_events(*plan_)) {}
 
-  Status open() {
+  Status open(bool wait) {
     const std::vector<Tiles*> tiles(static_cast<size_t>(plan_->config.ranks), &tiles_);
     WEFT_TRY_ASSIGN(ranks_, LocalRanks::make(plan_, tiles, *this));
     size_t most = 0;
     for (int32_t r = 0; r < plan_->config.ranks; ++r) most += ranks_->most_tasks(r);
     tasks_ = RingQueue<std::pair<int32_t, WorkerTask>>(most);
+    if (wait) {
+      set_started();
+    } else {
+      events_.push(started_event());
+      flag_.set(true);
+    }
     return {};
   }
 
@@ -106,9 +112,10 @@ class InlineRun final : public Run, private LocalRanks::Driver {
 
 }  // namespace
 
-Result<std::unique_ptr<Run>> start_inline(std::shared_ptr<const Plan> plan, void (*drop)(void*)) {
-  auto run = std::make_unique<InlineRun>(std::move(plan), drop);
-  WEFT_TRY(run->open());
+Result<std::unique_ptr<Run>> start_inline(std::shared_ptr<const Plan> plan, void (*drop)(void*),
+                                          const StartOptions& options) {
+  auto run = std::make_unique<InlineRun>(std::move(plan), drop, options.log);
+  WEFT_TRY(run->open(options.wait));
   return std::unique_ptr<Run>(std::move(run));
 }
 

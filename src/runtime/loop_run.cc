@@ -4,16 +4,32 @@
 
 namespace weft {
 
-LoopRun::LoopRun(std::shared_ptr<const Plan> plan, void (*drop)(void*))
-    : Run(std::move(plan), drop),
-      events_(kQueue * most_events(*plan_)),
+LoopRun::LoopRun(std::shared_ptr<const Plan> plan, void (*drop)(void*), const LogSink& log)
+    : Run(std::move(plan), drop, log),
+      events_(most_events(*plan_)),
       submitted_(kQueue),
       waiting_(kQueue),
       saver_(*this, [this] { wake_->raise(); }) {}
 
+Status LoopRun::begin(bool wait, std::function<Status()> open) {
+  if (wait) {
+    WEFT_TRY(open());
+    events_.drop_replaceable();
+    set_started();
+    return {};
+  }
+  WEFT_TRY_ASSIGN(starter_, Thread::start("weft-start", 0, [this, begin = std::move(open)] {
+                    const ComputeScope scope;
+                    const Status status = attempt(begin);
+                    events_.push(status.ok() ? started_event() : failed_event(status));
+                  }));
+  return {};
+}
+
 Status LoopRun::attach(Loop& loop) {
   loop_ = &loop;
   return on_loop(loop, [this] {
+    if (!failure_.ok()) return failure_;
     wake_ = std::make_unique<Loop::Signal>(*loop_, [this] { take_submitted(); });
     return Status();
   });
@@ -100,6 +116,8 @@ void LoopRun::run_failed(const Status& status) {
   if (!failure_.ok()) return;
   failure_ = status;
   being_read_ = false;
+  // The failure of the start is what open() returns, and steps and saves have their own events.
+  if (wake_ && !current_ && waiting_.empty() && !saver_.step()) events_.push(failed_event(status));
   if (current_ && current_ == saver_.step()) current_ = nullptr;  // a save ends by itself
   if (current_) events_.push(error_event(std::exchange(current_, nullptr), status));
 }

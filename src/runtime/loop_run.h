@@ -36,15 +36,24 @@ class LoopRun : public Run {
  public:
   int descriptor() const final { return events_.descriptor(); }
 
- protected:
-  // `loop` already runs, on a thread that must outlive the call of detach().
-  LoopRun(std::shared_ptr<const Plan> plan, void (*drop)(void*));
+  // Owner's thread. Starts the run with `open`, which calls attach() last: in this call, or on a
+  // thread of the run, whose end is an event.
+  Status begin(bool wait, std::function<Status()> open);
 
-  // Owner's thread. Starts the run: before this call no step may be submitted.
+ protected:
+  LoopRun(std::shared_ptr<const Plan> plan, void (*drop)(void*), const LogSink& log);
+
+  // `loop` already runs, on a thread that must outlive the call of detach(). Fails if the run has
+  // failed; a later failure is an event.
   Status attach(Loop& loop);
-  // Owner's thread, first in a driver's destructor: after it no submitted step begins, so the
-  // driver may destroy what steps use.
+  // Owner's thread, first in a driver's destructor: waits until open() has returned.
+  void end_start() { starter_.reset(); }
+  // Owner's thread, then: after it no submitted step begins, so the driver may destroy what steps
+  // use.
   void detach();
+
+  // Any thread. An event of the mesh, see EventQueue::replace().
+  void replace_event(RunEvent event) { events_.replace(std::move(event)); }
 
   // --- loop thread, for the driver
   // Starts a step. Its end is reported by step_over() or run_failed(), in this call or later.
@@ -65,6 +74,7 @@ class LoopRun : public Run {
   void follow_save();
 
   EventQueue events_;
+  std::unique_ptr<Thread> starter_;
   std::mutex mutex_;  // submitted_, proceed_
   RingQueue<Step*> submitted_;
   bool proceed_ = false;

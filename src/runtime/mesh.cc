@@ -76,7 +76,7 @@ Status Mesh::open(const std::string& endpoint) {
     if (door.empty()) {
       WEFT_TRY_ASSIGN(door, transport_->door(options_.endpoint));
     }
-    admission_ = std::make_unique<Admission>(loop(), *transport_, refusals_,
+    admission_ = std::make_unique<Admission>(loop(), *transport_,
                                              LinkTimes{.silence = options_.peer_timeout_ms});
     loop().on_failure([this](const Status& why) { stop(why, why); });
     cancel_ = std::make_unique<Loop::Signal>(loop(), [this] {
@@ -105,17 +105,20 @@ Status Mesh::open(const std::string& endpoint) {
   });
 }
 
-Status Mesh::may(Part part) const {
+Status Mesh::reserve(Part part) {
   if (part != part_)
     return Status(
         Code::state,
         part == Part::start
             ? "the mesh was made to join the run of another process; it cannot start a run"
             : "the mesh was made to listen for other ranks; it cannot serve a run");
-  if (had_run_)
-    return Status(Code::state, cat("the mesh at ", endpoint_,
-                                   " was used for a run already; another run needs another mesh"));
-  return {};
+  Use use = Use::free;
+  if (use_.compare_exchange_strong(use, Use::reserved)) return {};
+  return Status(
+      Code::state,
+      cat("the mesh at ", endpoint_,
+          use == Use::had_run ? " was used for a run already; another run needs another mesh"
+                              : " is used by a run that has not started; free that run first"));
 }
 
 void Mesh::close_door() {

@@ -1,6 +1,7 @@
 // Processes that share a run. Rank 0 listens; others join it and serve until the run ends.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
@@ -60,12 +61,12 @@ class Mesh {
   Loop& loop() { return thread_->loop(); }
   Transport& transport() { return *transport_; }
   Admission& admission() { return *admission_; }
-  const Refusals& refusals() const { return refusals_; }  // any thread
-  // Owner's thread. Whether this side of a run may begin. A mesh can be used for one run, on the
-  // side that it was made for. A failed wait for the other ranks does not count as a run.
+  // Any thread. Reserves the mesh for a run on the side that it was made for. A mesh is used for
+  // one run; a failed wait for the other ranks does not count as a run, and gives the mesh back.
   enum class Part : uint8_t { start, serve };
-  Status may(Part part) const;
-  void run_begun() { had_run_ = true; }
+  Status reserve(Part part);
+  void give_back() { use_ = Use::free; }
+  void run_begun() { use_ = Use::had_run; }
   // Any thread, and a signal handler: calls that wait for or use this mesh fail with
   // Code::canceled.
   void cancel() { cancel_->raise(); }
@@ -84,14 +85,14 @@ class Mesh {
 
   MeshOptions options_;
   const Part part_;
-  bool had_run_ = false;
+  enum class Use : uint8_t { free, reserved, had_run };
+  std::atomic<Use> use_ = Use::free;
   std::string endpoint_, join_text_;
   KeyPair own_;
   JoinAddress zero_;  // others: rank 0's
   std::optional<KeyPair> candidate_;
   HeldDescriptors held_;
   std::vector<std::string> others_;
-  Refusals refusals_;
   std::unique_ptr<LoopThread> thread_;
   std::unique_ptr<Transport> transport_;  // loop thread, as the admission
   std::unique_ptr<Admission> admission_;
@@ -103,12 +104,17 @@ class Mesh {
 // Rank 0: waits until all ranks have joined; the error names the missing ranks. `mesh` must outlive
 // the run.
 Result<std::unique_ptr<Run>> start_mesh(std::shared_ptr<const Plan> plan, Mesh& mesh, int threads,
-                                        void (*drop)(void*));
+                                        void (*drop)(void*), const StartOptions& options = {});
 
 // Other ranks: joins, and returns when the run has ended: ok after an orderly end, otherwise the
 // failure and its rank. If `plan` is null, the process takes the model and the plan from rank 0;
 // `user_ops` are the ops that it knows in addition to weft's own.
 Status serve(Mesh& mesh, std::shared_ptr<const Plan> plan, int threads,
-             std::span<const Op* const> user_ops);
+             std::span<const Op* const> user_ops, const LogSink& log = {});
+// The same on a thread of its own: the end is the event `ended` or `failed`. Destroyed before that,
+// the rank leaves. `ops` and `mesh` must outlive the result.
+Result<std::unique_ptr<EventSource>> join_run(Mesh& mesh, std::shared_ptr<const Plan> plan,
+                                              int threads, std::vector<const Op*> user_ops,
+                                              const LogSink& log);
 
 }  // namespace weft

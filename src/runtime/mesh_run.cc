@@ -28,8 +28,8 @@ uint32_t random_incarnation() { return std::random_device()(); }
 
 class MeshRun final : public LoopRun, private RankProcess::Owner {
  public:
-  MeshRun(std::shared_ptr<const Plan> plan, Mesh& mesh, void (*drop)(void*))
-      : LoopRun(std::move(plan), drop),
+  MeshRun(std::shared_ptr<const Plan> plan, Mesh& mesh, void (*drop)(void*), const LogSink& log)
+      : LoopRun(std::move(plan), drop, log),
         mesh_(mesh),
         requests_(
             mesh.loop(), *plan_, mesh.options().answer_timeout_ms,
@@ -45,8 +45,14 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
             }) {}
 
   ~MeshRun() override {
+    (void)on_loop(mesh_.loop(), [this] {
+      stop_start();
+      return Status();
+    });
+    end_start();
     detach();  // a step that began later would have no process
     if (!process_) return;
+    log().info([] { return "rank 0 ends the run"; });
     bool orderly = false;
     (void)on_loop(mesh_.loop(), [&] {
       orderly = process_->node().idle();
@@ -69,25 +75,16 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
     (void)on_loop(mesh_.loop(), [] { return Status(); });
   }
 
+  // On any thread; `mesh` is reserved for this run.
   Status open(int threads) {
-    WEFT_TRY(mesh_.may(Mesh::Part::start));
-    init_gemm();
-    WEFT_TRY_ASSIGN(team_, Team::make(threads, {.rank = 0}));
-    WEFT_TRY_ASSIGN(worker_, Worker::make(plan_, 0, *team_));
-    Waiter gathered;
-    const Status waits = on_loop(mesh_.loop(), [&] {
-      mesh_.admission().expect(*plan_, mesh_.options().join_timeout_ms,
-                               [&](const Status& status) { gathered.set(status); });
-      return Status();
-    });
-    if (!waits.ok()) {
-      (void)on_loop(mesh_.loop(), [&] {
-        mesh_.admission().stop(waits);
+    if (const Status status = attempt([&] { return gather(threads); }); !status.ok()) {
+      (void)on_loop(mesh_.loop(), [this] {
+        unwatch();
         return Status();
       });
-      return waits;
+      mesh_.give_back();
+      return status;
     }
-    WEFT_TRY(gathered.wait());
     mesh_.run_begun();
     if (const Status status = on_loop(mesh_.loop(), [this] { return start_process(); });
         !status.ok()) {
@@ -103,7 +100,9 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
       return status;
     }
     WEFT_TRY(joined_.wait());
-    return attach(mesh_.loop());
+    WEFT_TRY(attach(mesh_.loop()));
+    log().info([this] { return cat("the run has started with ", plan_->config.ranks, " ranks"); });
+    return {};
   }
 
   Worker* worker_here(int32_t rank) override { return rank == 0 ? worker_.get() : nullptr; }
@@ -113,14 +112,56 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
   }
 
  private:
+  Status gather(int threads) {
+    init_gemm();
+    WEFT_TRY_ASSIGN(team_, Team::make(threads, {.rank = 0}));
+    WEFT_TRY_ASSIGN(worker_, Worker::make(plan_, 0, *team_));
+    const Status waits = on_loop(mesh_.loop(), [this] {
+      WEFT_TRY(stopped_);
+      watches_ = true;
+      mesh_.admission().watch(
+          [this](RunEvent::Kind kind, MeshEvent event) { happened(kind, std::move(event)); });
+      expects_ = true;
+      mesh_.admission().expect(*plan_, mesh_.options().join_timeout_ms,
+                               [this](const Status& status) {
+                                 expects_ = false;
+                                 gathered_.set(status);
+                               });
+      return Status();
+    });
+    if (!waits.ok()) {
+      (void)on_loop(mesh_.loop(), [&] {
+        if (expects_) mesh_.admission().stop(waits);
+        return Status();
+      });
+      return waits;
+    }
+    return gathered_.wait();
+  }
+
+  // Loop thread, as stop_start(). Another run may watch the admission later.
+  void unwatch() {
+    if (watches_) mesh_.admission().watch(nullptr);
+    watches_ = false;
+  }
+
+  // The start ends, if it has not ended yet.
+  void stop_start() {
+    unwatch();
+    stopped_ = Status(Code::canceled, "the run was freed before it had started");
+    if (expects_) mesh_.admission().expect_no_more(stopped_);
+    if (process_ && !is_joined_) process_->fail(Code::canceled, "rank 0 ended the run");
+  }
+
   Status start_process() {
+    WEFT_TRY(stopped_);
     const Digest name = random_name();
     const uint32_t incarnation = random_incarnation();
     const LinkTimes times{.silence = mesh_.options().peer_timeout_ms,
                           .hello = mesh_.options().join_timeout_ms};
     const Identity identity = run_identity(*plan_, incarnation, name);
     process_ = std::make_unique<RankProcess>(mesh_.loop(), plan_, *worker_, identity, times,
-                                             static_cast<Owner&>(*this));
+                                             static_cast<Owner&>(*this), log());
     WEFT_TRY(process_->start());
     Welcome welcome{.rank = 0,
                     .incarnation = incarnation,
@@ -153,7 +194,13 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
     if (Status status = process_->begin(step.descriptor, step.batch); !status.ok() && !failed_)
       run_failed(status);
   }
+  void happened(RunEvent::Kind kind, MeshEvent event) {
+    log().say(kind == RunEvent::Kind::joined ? LogLevel::info : LogLevel::warning,
+              [&] { return mesh_text(kind, event); });
+    replace_event({.kind = kind, .mesh = std::move(event)});
+  }
   void joined() override {
+    is_joined_ = true;
     // Not from within a callback of the listener.
     mesh_.loop().post([this] {
       mesh_.close_door();
@@ -185,18 +232,23 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
   std::unique_ptr<Worker> worker_;
   std::unique_ptr<RankProcess> process_;
   Requests requests_;
-  Waiter joined_, all_closed_;
-  bool failed_ = false;
+  Waiter gathered_, joined_, all_closed_;
+  Status stopped_;  // loop thread, as all below; ok: the run is not being freed
+  bool watches_ = false, expects_ = false, is_joined_ = false, failed_ = false;
   Status failure_;
 };
 
 }  // namespace
 
 Result<std::unique_ptr<Run>> start_mesh(std::shared_ptr<const Plan> plan, Mesh& mesh, int threads,
-                                        void (*drop)(void*)) {
-  auto run = std::make_unique<MeshRun>(std::move(plan), mesh, drop);
-  WEFT_TRY(run->open(threads));
-  return std::unique_ptr<Run>(std::move(run));
+                                        void (*drop)(void*), const StartOptions& options) {
+  auto run = std::make_unique<MeshRun>(std::move(plan), mesh, drop, options.log);
+  WEFT_TRY(mesh.reserve(Mesh::Part::start));
+  const Status begun =
+      run->begin(options.wait, [opened = run.get(), threads] { return opened->open(threads); });
+  if (begun.ok()) return std::unique_ptr<Run>(std::move(run));
+  if (!options.wait) mesh.give_back();  // it has no thread
+  return begun;
 }
 
 }  // namespace weft

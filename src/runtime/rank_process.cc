@@ -10,6 +10,8 @@ namespace weft {
 
 namespace {
 
+constexpr int64_t kLongWait = 5'000'000'000;  // nanoseconds; logged, and then at twice the time
+
 // For any stage, forward and backward, as estimated by the ops.
 double longest_action(const Plan& plan) {
   const ScheduleCosts costs = schedule_costs(*plan.model, plan.config, {}, plan.stage_of_node);
@@ -22,11 +24,12 @@ double longest_action(const Plan& plan) {
 }  // namespace
 
 RankProcess::RankProcess(Loop& loop, std::shared_ptr<const Plan> plan, Worker& worker,
-                         const Identity& identity, LinkTimes times, Owner& owner)
+                         const Identity& identity, LinkTimes times, Owner& owner, Log& log)
     : loop_(loop),
       plan_(std::move(plan)),
       worker_(worker),
       owner_(owner),
+      log_(log),
       timer_(loop,
              [this] {
                node_->tick(now());
@@ -63,6 +66,7 @@ Status RankProcess::start() {
 void RankProcess::failed(const Origin& origin) {
   for (auto& [peer, wire] : wires_) wire->connection().forget();
   worker_.feed(nullptr);
+  log_.warning([&] { return cat("the run has failed: ", origin_text(origin)); });
   owner_.failed(origin);
 }
 
@@ -88,8 +92,20 @@ void RankProcess::watch() {
                 now(), node_->engine().activity());
     act();
     return;
+  } else {
+    note_wait(stall_.quiet(monotonic_ns()));
   }
   watch_timer_.start(1000);
+}
+
+void RankProcess::note_wait(int64_t quiet) {
+  if (quiet < kLongWait) next_note_ = kLongWait;
+  if (quiet < next_note_) return;
+  next_note_ = 2 * quiet;
+  log_.warning([&] {
+    return cat("nothing has finished here for ", quiet / 1'000'000'000,
+               " s: ", node_->describe(now()));
+  });
 }
 
 void RankProcess::act() {
@@ -188,6 +204,7 @@ std::string RankProcess::trouble(int32_t peer) {
 
 // Not for a wire that was hung up: it is read no more.
 void RankProcess::connected(PeerConnection& wire) {
+  log_.debug([&] { return cat("connected with ", rank_name(wire.rank())); });
   node_->connected(wire.rank(), now());
   act();
 }
@@ -203,6 +220,7 @@ void RankProcess::sent(PeerConnection& wire, uint64_t token) {
 }
 
 void RankProcess::disconnected(PeerConnection& wire, const std::string& why) {
+  log_.debug([&] { return cat("the connection with ", rank_name(wire.rank()), " ended: ", why); });
   node_->disconnected(wire.rank(), why, now());
   act();
 }

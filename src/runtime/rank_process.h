@@ -12,6 +12,7 @@
 #include "node/node.h"
 #include "runtime/batch.h"
 #include "runtime/job_thread.h"
+#include "runtime/log.h"
 #include "runtime/peer_connection.h"
 #include "runtime/stall.h"
 
@@ -35,9 +36,9 @@ class RankProcess final : private RankNodeEffects, private PeerConnection::Reade
     virtual void all_closed() = 0;  // the last connection has been closed; may occur more than once
   };
 
-  // `worker` and `owner` must outlive it.
+  // `worker`, `owner` and `log` must outlive it.
   RankProcess(Loop& loop, std::shared_ptr<const Plan> plan, Worker& worker,
-              const Identity& identity, LinkTimes times, Owner& owner);
+              const Identity& identity, LinkTimes times, Owner& owner, Log& log);
   ~RankProcess() override;
 
   Status start();
@@ -78,6 +79,7 @@ class RankProcess final : private RankNodeEffects, private PeerConnection::Reade
   int64_t now() const { return loop_.now_ms(); }
   void act();  // after every call of the node: sets the timer that the node needs
   void watch();
+  void note_wait(int64_t quiet);
 
   // RankNodeEffects
   void run(const StepDescriptor& step, double scale, int32_t job, bool deliver) override;
@@ -109,12 +111,14 @@ class RankProcess final : private RankNodeEffects, private PeerConnection::Reade
   std::shared_ptr<const Plan> plan_;
   Worker& worker_;
   Owner& owner_;
+  Log& log_;
   std::unique_ptr<RankNode> node_;
   std::unique_ptr<JobThread> thread_;
   std::map<int32_t, std::unique_ptr<PeerConnection>> wires_;  // by peer
   std::set<int32_t> met_;  // accepted once, and not accepted again
   Loop::Timer timer_, watch_timer_;
   StallWatch stall_;
+  int64_t next_note_ = 0;  // a wait of this time, in nanoseconds, is logged
 };
 
 }  // namespace weft

@@ -25,6 +25,12 @@ class RingQueue {
     --size_;
     return item;
   }
+  // Removes the items for which `is` is true; the others keep their order.
+  template <typename F>
+  void remove(F&& is) {
+    for (size_t left = size_; left > 0; --left)
+      if (T item = pop(); !is(item)) push(std::move(item));
+  }
 
  private:
   std::vector<T> items_;

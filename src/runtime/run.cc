@@ -6,8 +6,8 @@
 
 namespace weft {
 
-Run::Run(std::shared_ptr<const Plan> plan, void (*drop)(void*))
-    : plan_(std::move(plan)), drop_(drop) {
+Run::Run(std::shared_ptr<const Plan> plan, void (*drop)(void*), const LogSink& log)
+    : plan_(std::move(plan)), drop_(drop), log_(log) {
   const size_t inputs = plan_->model->inputs().size();
   for (size_t i = 0; i < kQueue; ++i) {
     steps_.push_back(std::make_unique<Step>());
@@ -49,7 +49,8 @@ void Run::give_back(Step* step) {
 }
 
 Status Run::submit(Step* step) {
-  if (Status status = attempt([&] { return describe(*step); }); !status.ok()) {
+  const auto describes = [&] { return start_ == Start::done ? describe(*step) : ready(); };
+  if (Status status = attempt(describes); !status.ok()) {
     give_back(step);
     return status;
   }
@@ -66,7 +67,7 @@ Status Run::describe(Step& step) {
 }
 
 Status Run::submit_save(SaveRequest request, uint64_t tag) {
-  if (!failure_.ok()) return failure_.within("the run has failed");
+  WEFT_TRY(ready());
   request.manifest.step = trained_;
   auto kept = std::make_unique<SaveRequest>(std::move(request));
   Step* step = acquire();
@@ -85,22 +86,57 @@ Status Run::save(SaveRequest request) {
   return event.status;
 }
 
-Status Run::settled() const {
+Status Run::ready() const {
   if (!failure_.ok()) return failure_.within("the run has failed");
+  if (start_ == Start::done) return {};
+  return Status(Code::state, "the run has not started; poll it until WEFT_EVENT_STARTED");
+}
+
+Status Run::settled() const {
+  WEFT_TRY(ready());
   return idle()
              ? Status()
              : Status(Code::state, "steps or saves are in progress; poll their final events first");
 }
 
 bool Run::poll(RunEvent& event, int64_t timeout_ns) {
-  if (idle() || !next_event(event, timeout_ns)) return false;
-  if (event.kind == RunEvent::Kind::micro_batch || event.kind == RunEvent::Kind::update)
-    return true;
+  const bool waits = start_ == Start::pending || !idle();
+  if (!next_event(event, waits ? timeout_ns : 0)) return false;
+  if (event.kind == RunEvent::Kind::started) start_ = Start::done;
+  if (event.kind == RunEvent::Kind::error || event.kind == RunEvent::Kind::failed) {
+    if (start_ == Start::pending) start_ = Start::failed;
+    if (failure_.ok()) failure_ = event.status;
+  }
+  if (!event.step) return true;
   if (event.kind == RunEvent::Kind::done) last_ = event.step->descriptor;
-  if (event.kind == RunEvent::Kind::error && failure_.ok()) failure_ = event.status;
   give_back(event.step);
   if (event.mode == Mode::infer) proceed();
   return true;
+}
+
+std::string mesh_text(RunEvent::Kind kind, const MeshEvent& event) {
+  if (kind == RunEvent::Kind::refused) return cat("refused ", event.text);
+  const std::string place = cat(" rank ", event.rank);
+  const std::string missing =
+      event.missing == 0 ? cat("; all ", event.ranks, " ranks have joined")
+                         : cat("; ", event.missing, " of ", event.ranks, " ranks are missing");
+  if (kind == RunEvent::Kind::left) return cat("the process of", place, " left", missing);
+  return cat("pid ", event.process.pid, " on ", event.process.host, " joined as", place, missing);
+}
+
+RunEvent Run::started_event() const {
+  RunEvent event;
+  event.kind = RunEvent::Kind::started;
+  event.mesh.rank = 0;
+  event.mesh.ranks = plan_->config.ranks;
+  return event;
+}
+
+RunEvent Run::failed_event(const Status& status) {
+  RunEvent event;
+  event.kind = RunEvent::Kind::failed;
+  event.status = status;
+  return event;
 }
 
 RunEvent Run::micro_batch_event(const Step& step, int32_t micro_batch) {

@@ -14,6 +14,8 @@
 #include "engine/controller.h"
 #include "engine/trace.h"
 #include "runtime/batch.h"
+#include "runtime/events.h"
+#include "runtime/log.h"
 #include "runtime/save.h"
 #include "tensor/shape.h"
 
@@ -36,22 +38,6 @@ struct Step {
   std::vector<double> idle_by_rank;  // after its end, see StepResult
 };
 
-struct RunEvent {
-  enum class Kind : uint8_t { micro_batch = 1, done = 2, error = 3, update = 4, saved = 5 };
-  Kind kind = Kind::done;
-  Step* step = nullptr;  // final events: valid until the next acquire()
-  uint64_t tag = 0;
-  // Training steps before this one; update: plus the updates of the segment before it; saved: in
-  // the checkpoint.
-  uint64_t number = 0;
-  Mode mode = Mode::train;
-  int32_t micro_batch = 0;
-  double loss = 0;  // mean over the counted elements: of the micro-batch, the update, or the step
-  double grad_norm = 0;
-  double idle = 0;  // final: mean over the ranks; per rank in the step
-  Status status;
-};
-
 class Requests;
 class Worker;
 namespace rpc {
@@ -61,13 +47,19 @@ struct Request;
 // The tensor that a name denotes in read and write.
 enum class Part : uint8_t { value, grad, state0, state1 };
 
-class Run {
+// How a run starts.
+struct StartOptions {
+  bool wait = true;  // until it has started; otherwise an event tells it
+  LogSink log = {};
+};
+
+class Run : public EventSource {
  public:
   static constexpr size_t kQueue = 16;  // steps and saves that are queued or in progress, at most
 
   // `drop` is called for each kept object, on the owner's thread.
-  Run(std::shared_ptr<const Plan> plan, void (*drop)(void*));
-  virtual ~Run();
+  Run(std::shared_ptr<const Plan> plan, void (*drop)(void*), const LogSink& log);
+  ~Run() override;
 
   const Plan& plan() const { return *plan_; }
 
@@ -80,16 +72,14 @@ class Run {
   Status submit_save(SaveRequest request, uint64_t tag);
   // The same, but only between steps; waits for the end.
   Status save(SaveRequest request);
-  // The next event, if one arrives within the time (nanoseconds; negative: no limit). Returns false
-  // at once if no step and no save is queued or in progress.
-  bool poll(RunEvent& event, int64_t timeout_ns);
-  // Readable if poll() has something to do; level-triggered, the caller must not read from it. -1:
-  // the process had no free descriptor.
-  virtual int descriptor() const = 0;
+  // Waits only while the start, a step or a save is in progress.
+  bool poll(RunEvent& event, int64_t timeout_ns) override;
   bool idle() const { return free_.size() == steps_.size(); }  // every final event has been polled
-  // Ok between steps. After a failed step an error for the rest of the run: the ranks may be in the
-  // states of different steps.
-  Status settled() const;
+  // Ok if the run has started and has not failed. After a failed step it is an error for the rest
+  // of the run: the ranks may be in the states of different steps.
+  Status ready() const;
+  Status settled() const;  // the same, and ok only between steps
+  Log& log() { return log_; }
 
   // The memory of a rank of this process, between steps; null if the rank is in another process.
   virtual Worker* worker_here(int32_t rank) = 0;
@@ -119,6 +109,11 @@ class Run {
   void set_trained(uint64_t steps) { trained_ = steps; }  // a resumed run
 
  protected:
+  // The run has started without an event: its start was awaited.
+  void set_started() { start_ = Start::done; }
+  RunEvent started_event() const;
+  // The run has failed, and no step or save was in progress.
+  static RunEvent failed_event(const Status& status);
   // Begins the next step. After a step of mode infer, no step begins before proceed(), because the
   // owner reads its deliveries.
   virtual void start(Step* step) = 0;
@@ -129,9 +124,11 @@ class Run {
   static RunEvent update_event(const Step& step, const StepResult& result,
                                size_t update);  // of a segment, before its final event
   static RunEvent final_event(Step* step, const StepResult& result);
-  // Maximal number of events of one step.
+  // Maximal number of events that are not polled yet: those of the steps, one per rank that joined
+  // or left, refused, started, and failed.
   static size_t most_events(const Plan& plan) {
-    return static_cast<size_t>(plan.most_micro_batches() + plan.config.segment + 1);
+    const auto of_step = static_cast<size_t>(plan.most_micro_batches() + plan.config.segment + 1);
+    return kQueue * of_step + static_cast<size_t>(plan.config.ranks) + 3;
   }
   // The final event of an entry that the run has not carried out.
   static RunEvent error_event(Step* step, const Status& status);
@@ -145,19 +142,22 @@ class Run {
   Status ask(int32_t rank, uint32_t type, const rpc::Request& request, std::vector<std::byte>& out);
 
   void (*drop_)(void*);
+  Log log_;
+  enum class Start : uint8_t { pending, done, failed } start_ = Start::pending;
   std::vector<std::unique_ptr<Step>> steps_;
   std::vector<Step*> free_;
   StepDescriptor last_;
   uint64_t trained_ = 0;
   size_t traced_ = 0;  // maximal number of recorded jobs per rank
-  Status failure_;     // of the first step that failed, once it was polled
+  Status failure_;     // the first failure of the run that was polled
 };
 
 // All ranks in this process on the caller's thread: steps run in poll().
-Result<std::unique_ptr<Run>> start_inline(std::shared_ptr<const Plan> plan, void (*drop)(void*));
+Result<std::unique_ptr<Run>> start_inline(std::shared_ptr<const Plan> plan, void (*drop)(void*),
+                                          const StartOptions& options = {});
 // All ranks in this process. Each has a thread that runs its jobs and threads - 1 that help with
 // tiles. One loop thread connects them.
 Result<std::unique_ptr<Run>> start_threads(std::shared_ptr<const Plan> plan, int threads,
-                                           void (*drop)(void*));
+                                           void (*drop)(void*), const StartOptions& options = {});
 
 }  // namespace weft

@@ -126,10 +126,8 @@ Status check_tied_head(const SafetensorsFile& file, const SafetensorsEntry& head
 
 Status freed() { return Status(Code::canceled, "the run has been freed"); }
 
-}  // namespace
-
-Status save_run(Run& run, SaveRequest& request, const std::function<void()>& left,
-                const std::atomic<bool>& stop) {
+Status write_checkpoint(Run& run, SaveRequest& request, const std::function<void()>& left,
+                        const std::atomic<bool>& stop) {
   const Plan& plan = run.plan();
   Manifest manifest = request.manifest;
   manifest.seed = plan.config.seed;
@@ -148,6 +146,18 @@ Status save_run(Run& run, SaveRequest& request, const std::function<void()>& lef
   if (stop) return freed();
   WEFT_TRY_ASSIGN(request.path, writer.commit());
   return {};
+}
+
+}  // namespace
+
+Status save_run(Run& run, SaveRequest& request, const std::function<void()>& left,
+                const std::atomic<bool>& stop) {
+  const Status status = attempt([&] { return write_checkpoint(run, request, left, stop); });
+  if (status.ok())
+    run.log().info([&] { return cat("saved ", request.path); });
+  else
+    run.log().warning([&] { return cat("not saved: ", status.text()); });
+  return status;
 }
 
 namespace {

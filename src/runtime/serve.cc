@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "kernels/fpenv.h"
 #include "kernels/gemm.h"
 #include "plan/encode.h"
+#include "runtime/event_queue.h"
 #include "runtime/mesh.h"
 #include "runtime/rank_process.h"
 #include "runtime/waiter.h"
@@ -132,14 +134,30 @@ class Applicant final : private PeerConnection::Reader, private LinkEffects {
   Waiter answer_;
 };
 
-class Server final : private RankProcess::Owner {
+// Events: joined, refused, started, and the end.
+constexpr size_t kMostEvents = 4;
+
+class Server final : public EventSource, private RankProcess::Owner {
  public:
-  Server(Mesh& mesh, std::shared_ptr<const Plan> plan) : mesh_(mesh), plan_(std::move(plan)) {}
+  Server(Mesh& mesh, std::shared_ptr<const Plan> plan, std::vector<const Op*> user_ops,
+         const LogSink& log)
+      : mesh_(mesh),
+        plan_(std::move(plan)),
+        user_ops_(std::move(user_ops)),
+        log_(log),
+        events_(kMostEvents) {}
 
   ~Server() override {
     (void)on_loop(mesh_.loop(), [this] {
-      mesh_.on_stop(nullptr);
-      mesh_.admission().end_run();
+      leave();
+      return Status();
+    });
+    thread_.reset();
+    (void)on_loop(mesh_.loop(), [this] {
+      if (has_run_) {
+        mesh_.on_stop(nullptr);
+        mesh_.admission().end_run();
+      }
       process_.reset();
       applicant_.reset();
       return Status();
@@ -148,24 +166,48 @@ class Server final : private RankProcess::Owner {
     (void)on_loop(mesh_.loop(), [] { return Status(); });
   }
 
-  Status run(int threads, std::span<const Op* const> user_ops) {
-    const Status status = join_and_serve(threads, user_ops);
-    if (!status.ok())
-      (void)on_loop(mesh_.loop(), [&] {
-        if (applicant_)
-          applicant_->give_up({.rank = kNobody,
-                               .code = status.code(),
-                               .cause = Cause::failed,
-                               .process = own_process(),
-                               .detail = status.text()});
-        return Status();
-      });
+  // Serves until the run has ended. On any thread; `mesh` is reserved for this run.
+  Status run(int threads) {
+    const Status status = attempt([&] { return join_and_serve(threads); });
+    (void)on_loop(mesh_.loop(), [&] {
+      if (!status.ok() && applicant_)
+        applicant_->give_up({.rank = kNobody,
+                             .code = status.code(),
+                             .cause = Cause::failed,
+                             .process = own_process(),
+                             .detail = status.text()});
+      mesh_.admission().watch(nullptr);
+      if (!has_run_) mesh_.on_stop(nullptr);
+      is_over_ = true;
+      return Status();
+    });
+    if (!has_run_) mesh_.give_back();  // another run may use it from now on
+    log_.info([&] { return cat("the run has ended", status.ok() ? "" : ": ", status.text()); });
     return status;
   }
 
+  // The same on a thread of this object.
+  Status begin(int threads) {
+    WEFT_TRY_ASSIGN(
+        thread_, Thread::start("weft-serve", 0, [this, threads] {
+          const ComputeScope scope;
+          const Status status = run(threads);
+          events_.push({.kind = status.ok() ? Kind::ended : Kind::failed, .status = status});
+        }));
+    return {};
+  }
+
+  bool poll(RunEvent& event, int64_t timeout_ns) override {
+    if (!events_.pop(event, over_ ? 0 : timeout_ns)) return false;
+    over_ = over_ || event.kind == Kind::ended || event.kind == Kind::failed;
+    return true;
+  }
+  int descriptor() const override { return events_.descriptor(); }
+
  private:
-  Status join_and_serve(int threads, std::span<const Op* const> user_ops) {
-    WEFT_TRY(mesh_.may(Mesh::Part::serve));
+  using Kind = RunEvent::Kind;
+
+  Status join_and_serve(int threads) {
     init_gemm();
     WEFT_TRY(
         Team::make(threads).status());  // without its threads it fails before rank 0 counts on it
@@ -174,30 +216,20 @@ class Server final : private RankProcess::Owner {
                         .ops = {},
                         .plan = {},
                         .key = mesh_.own().public_key};
-    for (const Op* op : user_ops) request.ops.push_back(op_text(*op));
+    for (const Op* op : user_ops_) request.ops.push_back(op_text(*op));
     if (plan_) request.plan = plan_->hash;
     mesh_.remember({mesh_.options().endpoint});  // if rank 0 dies before the welcome
     WEFT_TRY_ASSIGN(const std::string zero, resolve(mesh_.options().endpoint));
-    WEFT_TRY(on_loop(mesh_.loop(), [&] {
-      applicant_ = std::make_unique<Applicant>(mesh_, zero, request, [this](const Origin& origin) {
-        if (process_) process_->fail(origin);
-      });
-      mesh_.on_stop([this](const Status& why) { stop(why); });
-      return applicant_->start();
-    }));
+    WEFT_TRY(on_loop(mesh_.loop(), [&] { return apply(zero, request); }));
     WEFT_TRY_ASSIGN(welcome_, applicant_->wait());
     mesh_.run_begun();
+    has_run_ = true;
     mesh_.remember(welcome_.endpoints);
-    if (!plan_) {
-      const auto find = [user_ops](std::string_view name) {
-        const auto at = std::find_if(user_ops.begin(), user_ops.end(),
-                                     [name](const Op* op) { return op->name() == name; });
-        return at == user_ops.end() ? nullptr : *at;
-      };
-      WEFT_TRY_ASSIGN(auto model, decode_model(welcome_.model, find));
-      WEFT_TRY_ASSIGN(const PlanConfig config, decode_config(welcome_.config));
-      WEFT_TRY_ASSIGN(plan_, make_plan(model, config));
-    }
+    happened(Kind::joined);
+    log_.info([this] {
+      return cat("joined as rank ", welcome_.rank, " of ", welcome_.endpoints.size());
+    });
+    if (!plan_) WEFT_TRY(make_own_plan());
     if (welcome_.rank >= plan_->config.ranks)
       return Status(Code::protocol,
                     cat("welcome as rank ", welcome_.rank, " of ", plan_->config.ranks));
@@ -213,6 +245,27 @@ class Server final : private RankProcess::Owner {
     return ended;
   }
 
+  // The plan of rank 0.
+  Status make_own_plan() {
+    const auto find = [this](std::string_view name) {
+      const auto at = std::find_if(user_ops_.begin(), user_ops_.end(),
+                                   [name](const Op* op) { return op->name() == name; });
+      return at == user_ops_.end() ? nullptr : *at;
+    };
+    WEFT_TRY_ASSIGN(auto model, decode_model(welcome_.model, find));
+    WEFT_TRY_ASSIGN(const PlanConfig config, decode_config(welcome_.config));
+    WEFT_TRY_ASSIGN(plan_, make_plan(model, config));
+    return {};
+  }
+
+  // An event of this rank.
+  void happened(Kind kind) {
+    events_.push({.kind = kind,
+                  .mesh = {.rank = welcome_.rank,
+                           .ranks = static_cast<int32_t>(welcome_.endpoints.size()),
+                           .process = own_process()}});
+  }
+
   // Not on the loop, which already has a link: rank 0 would treat a slow lookup as silence.
   Status resolve_peers() {
     for (const int32_t peer : RankNode::peers_of(*plan_, welcome_.rank)) {
@@ -225,11 +278,32 @@ class Server final : private RankProcess::Owner {
     return {};
   }
 
+  // --- loop thread
+  Status apply(const std::string& zero, const JoinRequest& request) {
+    WEFT_TRY(left_);
+    mesh_.admission().watch([this](Kind kind, MeshEvent event) {
+      log_.warning([&] { return mesh_text(kind, event); });
+      events_.replace({.kind = kind, .mesh = std::move(event)});
+    });
+    applicant_ = std::make_unique<Applicant>(mesh_, zero, request, [this](const Origin& origin) {
+      if (process_) process_->fail(origin);
+    });
+    mesh_.on_stop([this](const Status& why) { stop(why); });
+    return applicant_->start();
+  }
+
   void stop(const Status& why) {
     if (process_)
       process_->stop(why);
     else
       applicant_->stop(why);
+  }
+
+  // The owner does not wait for the end of the run.
+  void leave() {
+    if (is_over_) return;
+    left_ = Status(Code::canceled, "its own process left the run");
+    if (process_ || applicant_) stop(left_);
   }
 
   Status start_process() {
@@ -238,7 +312,7 @@ class Server final : private RankProcess::Owner {
                           .hello = mesh_.options().join_timeout_ms};
     const Identity identity = run_identity(*plan_, welcome_.incarnation, welcome_.run);
     process_ = std::make_unique<RankProcess>(mesh_.loop(), plan_, *worker_, identity, times,
-                                             static_cast<Owner&>(*this));
+                                             static_cast<Owner&>(*this), log_);
     WEFT_TRY(process_->start());
     mesh_.admission().take_members(worker_->rank(), identity,
                                    [this](int32_t rank, std::unique_ptr<PeerConnection>& wire,
@@ -259,6 +333,8 @@ class Server final : private RankProcess::Owner {
   void joined() override {
     applicant_->leave();
     applicant_.reset();
+    log_.info([] { return "the run has started"; });
+    happened(Kind::started);
     mesh_.loop().post(
         [&mesh = mesh_] { mesh.close_door(); });  // not from within a callback of the listener
   }
@@ -282,19 +358,40 @@ class Server final : private RankProcess::Owner {
 
   Mesh& mesh_;
   std::shared_ptr<const Plan> plan_;
+  const std::vector<const Op*> user_ops_;  // that this process has
+  Log log_;
+  EventQueue events_;
+  bool over_ = false;     // the last event was polled
+  bool has_run_ = false;  // this process has a rank
+  bool is_over_ = false;  // loop thread, as left_: nothing can stop the run any more
+  Status left_;           // ok: the owner has not left
   Welcome welcome_;
   std::unique_ptr<Applicant> applicant_;
   std::unique_ptr<Team> team_;
   std::unique_ptr<Worker> worker_;
   std::unique_ptr<RankProcess> process_;
   Waiter ended_, all_closed_;
+  std::unique_ptr<Thread> thread_;
 };
 
 }  // namespace
 
 Status serve(Mesh& mesh, std::shared_ptr<const Plan> plan, int threads,
-             std::span<const Op* const> user_ops) {
-  return Server(mesh, std::move(plan)).run(threads, user_ops);
+             std::span<const Op* const> user_ops, const LogSink& log) {
+  WEFT_TRY(mesh.reserve(Mesh::Part::serve));
+  return Server(mesh, std::move(plan), {user_ops.begin(), user_ops.end()}, log).run(threads);
+}
+
+Result<std::unique_ptr<EventSource>> join_run(Mesh& mesh, std::shared_ptr<const Plan> plan,
+                                              int threads, std::vector<const Op*> user_ops,
+                                              const LogSink& log) {
+  WEFT_TRY(mesh.reserve(Mesh::Part::serve));
+  auto server = std::make_unique<Server>(mesh, std::move(plan), std::move(user_ops), log);
+  if (const Status begun = server->begin(threads); !begun.ok()) {
+    mesh.give_back();
+    return begun;
+  }
+  return std::unique_ptr<EventSource>(std::move(server));
 }
 
 }  // namespace weft

@@ -33,6 +33,8 @@ class StallWatch {
     return now - last_ > limit() ? now - last_ : 0;
   }
 
+  int64_t quiet(int64_t now) const { return now - last_; }  // without progress
+
   int64_t limit() const {
     const size_t n = std::min(count_, durations_.size());
     if (n == 0) return least_;

@@ -11,10 +11,11 @@ namespace {
 
 class ThreadRun final : public LoopRun, private LocalRanks::Driver {
  public:
-  ThreadRun(std::shared_ptr<const Plan> plan, void (*drop)(void*))
-      : LoopRun(std::move(plan), drop) {}
+  ThreadRun(std::shared_ptr<const Plan> plan, void (*drop)(void*), const LogSink& log)
+      : LoopRun(std::move(plan), drop, log) {}
 
   ~ThreadRun() override {
+    end_start();
     detach();  // a step that began later would have no threads
     if (!loop_) return;
     (void)on_loop(loop_->loop(), [this] {
@@ -79,9 +80,10 @@ class ThreadRun final : public LoopRun, private LocalRanks::Driver {
 }  // namespace
 
 Result<std::unique_ptr<Run>> start_threads(std::shared_ptr<const Plan> plan, int threads,
-                                           void (*drop)(void*)) {
-  auto run = std::make_unique<ThreadRun>(std::move(plan), drop);
-  WEFT_TRY(run->open(threads));
+                                           void (*drop)(void*), const StartOptions& options) {
+  auto run = std::make_unique<ThreadRun>(std::move(plan), drop, options.log);
+  WEFT_TRY(
+      run->begin(options.wait, [opened = run.get(), threads] { return opened->open(threads); }));
   return std::unique_ptr<Run>(std::move(run));
 }
 

@@ -112,8 +112,8 @@ static void step(weft_run *run) {
   char digest[33];
   double loss;
   for (int i = 0; i < 2; ++i) try(lib.weft_tensor_new(&desc, &inputs[i], &err));
-  try(lib.weft_run_step(run, inputs, 2, WEFT_TRAIN, &loss, &err));
-  REQUIRE(lib.weft_run_step(run, inputs, 1, WEFT_TRAIN, &loss, &err) == WEFT_EINVAL, "%s", err.text);
+  try(lib.weft_run_step(run, inputs, 2, WEFT_TRAIN, NULL, 0, &loss, &err));
+  REQUIRE(lib.weft_run_step(run, inputs, 1, WEFT_TRAIN, NULL, 0, &loss, &err) == WEFT_EINVAL, "%s", err.text);
   try(lib.weft_run_digest(run, digest, &err));
   for (int i = 0; i < 2; ++i) lib.weft_tensor_unref(inputs[i]);
 }

@@ -184,7 +184,7 @@ struct Outcome {
 inline Outcome finish(const RunPtr& run) {
   Outcome out;
   weft_event event = sized<weft_event>();
-  while (weft_run_poll(run.get(), &event, -1) == 1) {
+  while (weft_run_poll(run.get(), &event, -1, nullptr) == 1) {
     if (event.kind == WEFT_EVENT_MICRO_BATCH) {
       EXPECT_EQ(event.micro_batch, out.losses.size());
       out.losses.push_back(event.loss);

@@ -62,7 +62,7 @@ std::vector<Update> train(const RunPtr& run) {
     const size_t before = out.size();
     int64_t micro_batches = 0;
     weft_event event = sized<weft_event>();
-    while (weft_run_poll(run.get(), &event, -1) == 1 && event.kind != WEFT_EVENT_DONE) {
+    while (weft_run_poll(run.get(), &event, -1, nullptr) == 1 && event.kind != WEFT_EVENT_DONE) {
       EXPECT_EQ(event.tag, 7u);
       if (event.kind == WEFT_EVENT_MICRO_BATCH) {
         EXPECT_EQ(event.micro_batch, micro_batches++);

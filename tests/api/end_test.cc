@@ -71,7 +71,7 @@ TEST_P(AnyDriver, ARunIsFreedRightAfterSubmit) {
           << err.text;
     // Frees it at another moment of the step each time.
     weft_event event = sized<weft_event>();
-    for (int polled = 0; polled < cycle % 5; ++polled) (void)weft_run_poll(run, &event, 0);
+    for (int polled = 0; polled < cycle % 5; ++polled) (void)weft_run_poll(run, &event, 0, nullptr);
     weft_run_free(run);
   }
 }

@@ -83,7 +83,7 @@ void expect_failure(const RunPtr& run,
   EXPECT_EQ(weft_run_failure(run.get(), &before), 0);
   ASSERT_EQ(submit(run, {x.get(), y.get()}, WEFT_TRAIN, 0), WEFT_OK);
   weft_event event = sized<weft_event>();
-  while (weft_run_poll(run.get(), &event, -1) == 1 && event.kind != WEFT_EVENT_ERROR) {}
+  while (weft_run_poll(run.get(), &event, -1, nullptr) == 1 && event.kind != WEFT_EVENT_ERROR) {}
   ASSERT_EQ(event.kind, static_cast<uint32_t>(WEFT_EVENT_ERROR));
   ASSERT_NE(event.failure, nullptr);
   EXPECT_EQ(event.failure->status, event.status);
@@ -239,7 +239,7 @@ TEST(Failure, DuringASaveNamesTheRankAndWhatItWasAskedFor) {
   Error err;
   ASSERT_EQ(weft_run_save(both.run.get(), &config, &err), WEFT_OK) << err.text;
   weft_event event = sized<weft_event>();
-  ASSERT_EQ(weft_run_poll(both.run.get(), &event, -1), 1);
+  ASSERT_EQ(weft_run_poll(both.run.get(), &event, -1, nullptr), 1);
   kill(both.child, SIGKILL);
   EXPECT_EQ(event.kind, static_cast<uint32_t>(WEFT_EVENT_SAVED));
   EXPECT_EQ(event.status, WEFT_EPEER);

@@ -98,7 +98,8 @@ inline Trained train_only(const RunPtr& run) {
   weft_tensor* batch[] = {batch_x().get(), batch_y().get()};
   Error err;
   for (int i = 0; i < 3; ++i)
-    EXPECT_EQ(weft_run_step(run.get(), batch, 2, WEFT_TRAIN, &out.losses.emplace_back(), &err),
+    EXPECT_EQ(weft_run_step(run.get(), batch, 2, WEFT_TRAIN, nullptr, 0, &out.losses.emplace_back(),
+                            &err),
               WEFT_OK)
         << err.text;
   out.digest = digest(run);

@@ -141,7 +141,7 @@ class AnyDriver : public testing::TestWithParam<Driver> {
     bool all = submitted == 2;
     weft_event event = sized<weft_event>();
     while (submitted > 0) {
-      const weft_status polled = weft_run_poll(run, &event, -1);
+      const weft_status polled = weft_run_poll(run, &event, -1, nullptr);
       if (polled == 0) ADD_FAILURE() << "a step has no final event";
       if (polled == 0) return false;
       if (polled < 0) {

@@ -76,9 +76,16 @@ TEST(JoiningRanks, OneWithoutTheOpOrWithAnotherVersionOfItIsRefused) {
                  {"refused by rank 0: node 'own_2' needs version 1 of the op 'own', it has 2"});
     EXPECT_EQ(serve(endpoint, right.get(), theirs), WEFT_OK) << theirs.text;
   });
+  weft_run_config config = defaults(weft_run_config_init);
+  config.flags = WEFT_RUN_NOWAIT;
   weft_run* run = nullptr;
-  EXPECT_EQ(weft_run_start(plan.get(), mesh.get(), nullptr, &run, &err), WEFT_OK) << err.text;
-  EXPECT_EQ(weft_mesh_refused(mesh.get(), nullptr, 0), 2u);
+  EXPECT_EQ(weft_run_start(plan.get(), mesh.get(), &config, &run, &err), WEFT_OK) << err.text;
+  uint64_t refused = 0;
+  weft_event event = sized<weft_event>();
+  while (weft_run_poll(run, &event, -1, &err) == 1 && event.kind != WEFT_EVENT_STARTED)
+    if (event.kind == WEFT_EVENT_REFUSED) refused = event.count;
+  EXPECT_EQ(event.kind, WEFT_EVENT_STARTED);
+  EXPECT_EQ(refused, 2u);
   weft_run_free(run);
   ranks.join();
 }

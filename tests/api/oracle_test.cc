@@ -204,7 +204,7 @@ class Trainer {
     ASSERT_EQ(submit(run_, inputs, mode, 0, &err), WEFT_OK) << err.text;
     weft_event event = sized<weft_event>();
     do {
-      ASSERT_EQ(weft_run_poll(run_.get(), &event, -1), 1);
+      ASSERT_EQ(weft_run_poll(run_.get(), &event, -1, nullptr), 1);
       ASSERT_NE(event.kind, static_cast<uint32_t>(WEFT_EVENT_ERROR)) << event.text;
       if (event.kind != (asynchronous_ ? WEFT_EVENT_UPDATE : WEFT_EVENT_DONE) || mode != WEFT_TRAIN)
         continue;

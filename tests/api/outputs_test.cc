@@ -58,7 +58,7 @@ TEST_P(Outputs, OutputsComeInTheOrderTheyWereAsked) {
 weft_tensor* first_output(const RunPtr& run, const std::vector<weft_tensor*>& batch) {
   EXPECT_EQ(submit(run, batch, WEFT_FORWARD, 0), WEFT_OK);
   weft_event event = sized<weft_event>();
-  EXPECT_EQ(weft_run_poll(run.get(), &event, -1), 1);
+  EXPECT_EQ(weft_run_poll(run.get(), &event, -1, nullptr), 1);
   EXPECT_EQ(event.n_outputs, 1u);
   return event.outputs[0];
 }

@@ -27,7 +27,7 @@ TEST_P(Poll, TheDescriptorIsReadableWhilePollHasSomethingToDo) {
       ASSERT_TRUE(readable(run, 20000));
       EXPECT_TRUE(readable(run, 0)) << "level-triggered";
       weft_event event = sized<weft_event>();
-      ASSERT_EQ(weft_run_poll(run.get(), &event, -1), 1);
+      ASSERT_EQ(weft_run_poll(run.get(), &event, -1, nullptr), 1);
       finals += event.kind != WEFT_EVENT_MICRO_BATCH;
     }
     EXPECT_FALSE(readable(run, 0));
@@ -40,7 +40,7 @@ TEST_P(Poll, ALimitBeyondAllTimesIsNone) {
   for (uint64_t tag = 0; tag < 8; ++tag) {
     ASSERT_EQ(submit(run, {x.get(), y.get()}, WEFT_TRAIN, tag), WEFT_OK);
     weft_event event = sized<weft_event>();
-    do ASSERT_EQ(weft_run_poll(run.get(), &event, INT64_MAX), 1);
+    do ASSERT_EQ(weft_run_poll(run.get(), &event, INT64_MAX, nullptr), 1);
     while (event.kind == WEFT_EVENT_MICRO_BATCH);
   }
 }
@@ -51,7 +51,7 @@ TEST_P(Poll, MemoryIsWhatThePlanSaid) {
   const TensorPtr x = noise({6, 6}), y = noise({6, 3}, 2);
   ASSERT_EQ(submit(run, {x.get(), y.get()}, WEFT_TRAIN, 0), WEFT_OK);
   weft_event event = sized<weft_event>();
-  while (weft_run_poll(run.get(), &event, -1) == 1) continue;
+  while (weft_run_poll(run.get(), &event, -1, nullptr) == 1) continue;
   Error err;
   for (uint32_t rank = 0; rank < 2; ++rank) {
     int64_t bytes = 0;

@@ -37,8 +37,8 @@ TEST_P(RunTest, NullIsAnError) {
                {"run is NULL"});
   expect_error(weft_run_submit(run.get(), nullptr, 2, WEFT_TRAIN, 0, &err), err, WEFT_EINVAL,
                {"inputs is NULL"});
-  EXPECT_EQ(weft_run_poll(nullptr, &event, 0), WEFT_EINVAL);
-  EXPECT_EQ(weft_run_poll(run.get(), nullptr, 0), WEFT_EINVAL);
+  EXPECT_EQ(weft_run_poll(nullptr, &event, 0, nullptr), WEFT_EINVAL);
+  EXPECT_EQ(weft_run_poll(run.get(), nullptr, 0, nullptr), WEFT_EINVAL);
   expect_error(weft_run_read(nullptr, "a.bias", WEFT_VALUE, bias.get(), &err), err, WEFT_EINVAL,
                {"run is NULL"});
   expect_error(weft_run_read(run.get(), nullptr, WEFT_VALUE, bias.get(), &err), err, WEFT_EINVAL,
@@ -62,7 +62,7 @@ TEST_P(RunTest, NothingIsPolledBeforeAStep) {
   for (const int64_t timeout : {-1, 0}) {
     event.kind = WEFT_EVENT_DONE;
     event.loss = 1;
-    EXPECT_EQ(weft_run_poll(run.get(), &event, timeout), 0);
+    EXPECT_EQ(weft_run_poll(run.get(), &event, timeout, nullptr), 0);
     EXPECT_EQ(event.kind, 0u) << "an event of the past is not taken for a new one";
     EXPECT_EQ(event.loss, 0);
     EXPECT_EQ(event.size, sizeof event);
@@ -74,7 +74,7 @@ TEST_P(RunTest, AnEventNeedsItsSize) {
   ASSERT_EQ(submit(run, batch, WEFT_TRAIN, 5), WEFT_OK);
   weft_event event = sized<weft_event>();
   event.size = 8;
-  EXPECT_EQ(weft_run_poll(run.get(), &event, -1), WEFT_EINVAL);
+  EXPECT_EQ(weft_run_poll(run.get(), &event, -1, nullptr), WEFT_EINVAL);
   EXPECT_EQ(finish(run).losses.size(), 3u) << "no event was lost";
 }
 
@@ -84,7 +84,7 @@ TEST_P(RunTest, AShorterEventIsFilledAsFarAsItReaches) {
   weft_event event = sized<weft_event>();
   event.size = offsetof(weft_event, idle);  // what the first version had
   event.n_ranks = 77;
-  do ASSERT_EQ(weft_run_poll(run.get(), &event, -1), 1);
+  do ASSERT_EQ(weft_run_poll(run.get(), &event, -1, nullptr), 1);
   while (event.kind == WEFT_EVENT_MICRO_BATCH);
   EXPECT_EQ(event.kind, static_cast<uint32_t>(WEFT_EVENT_DONE));
   EXPECT_EQ(event.tag, 5u);
@@ -100,7 +100,7 @@ TEST_P(RunTest, ALongerEventIsFilledAsFarAsItIsKnown) {
   newer.event.size = sizeof newer;
   const RunPtr run = start(small_model(), plan_config());
   ASSERT_EQ(submit(run, batch, WEFT_TRAIN, 5), WEFT_OK);
-  ASSERT_EQ(weft_run_poll(run.get(), &newer.event, -1), 1);
+  ASSERT_EQ(weft_run_poll(run.get(), &newer.event, -1, nullptr), 1);
   EXPECT_EQ(newer.event.tag, 5u);
   EXPECT_EQ(newer.event.size, sizeof newer);
   EXPECT_EQ(newer.tail, 77u);
@@ -122,7 +122,7 @@ TEST_P(RunTest, EachStepHasItsMicroBatchesAndOneFinalEvent) {
     EXPECT_GT(outcome.grad_norm, 0);
   }
   weft_event event = sized<weft_event>();
-  EXPECT_EQ(weft_run_poll(run.get(), &event, -1), 0);
+  EXPECT_EQ(weft_run_poll(run.get(), &event, -1, nullptr), 0);
 }
 
 TEST_P(RunTest, TheSeventeenthStepIsTriedAgain) {
@@ -163,7 +163,7 @@ TEST_P(RunTest, AWrongBatchIsRefusedAndChangesNothing) {
     expect_error(submit(run, batch, static_cast<weft_step_mode>(mode), 0, &err), err, WEFT_EINVAL,
                  {"mode is", "WEFT_TRAIN"});
   weft_event event = sized<weft_event>();
-  EXPECT_EQ(weft_run_poll(run.get(), &event, -1), 0) << "a refused step has no event";
+  EXPECT_EQ(weft_run_poll(run.get(), &event, -1, nullptr), 0) << "a refused step has no event";
   EXPECT_EQ(digest(run), before);
   EXPECT_EQ(step(run, batch).kind, static_cast<uint32_t>(WEFT_EVENT_DONE));
 }
@@ -212,7 +212,7 @@ TEST_P(RunTest, FreeingARunDropsItsSteps) {
     for (uint64_t tag = 0; tag < 3; ++tag)
       ASSERT_EQ(submit(run, {mine, y.get()}, WEFT_TRAIN, tag), WEFT_OK);
     weft_event event = sized<weft_event>();
-    EXPECT_EQ(weft_run_poll(run.get(), &event, -1), 1);
+    EXPECT_EQ(weft_run_poll(run.get(), &event, -1, nullptr), 1);
     weft_tensor_unref(mine);
     EXPECT_EQ(released, 0);
   }
@@ -455,12 +455,12 @@ TEST_P(RunTest, NothingIsReadWhileStepsAreUnderWay) {
   refused();
   weft_event event = sized<weft_event>();
   for (int mb = 0; mb < 3; ++mb) {
-    ASSERT_EQ(weft_run_poll(run.get(), &event, -1), 1);
+    ASSERT_EQ(weft_run_poll(run.get(), &event, -1, nullptr), 1);
     ASSERT_EQ(event.kind, static_cast<uint32_t>(WEFT_EVENT_MICRO_BATCH));
     refused();
   }
   ASSERT_EQ(submit(run, batch, WEFT_EVAL, 1), WEFT_OK);
-  ASSERT_EQ(weft_run_poll(run.get(), &event, -1), 1);
+  ASSERT_EQ(weft_run_poll(run.get(), &event, -1, nullptr), 1);
   ASSERT_EQ(event.kind, static_cast<uint32_t>(WEFT_EVENT_DONE));
   refused();
   finish(run);

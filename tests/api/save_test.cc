@@ -89,7 +89,7 @@ struct Final {
 // The next final event.
 Final next(const RunPtr& run) {
   weft_event event = sized<weft_event>();
-  while (weft_run_poll(run.get(), &event, -1) == 1) {
+  while (weft_run_poll(run.get(), &event, -1, nullptr) == 1) {
     if (event.kind == WEFT_EVENT_MICRO_BATCH || event.kind == WEFT_EVENT_UPDATE) continue;
     return {event.kind,
             event.tag,
@@ -106,7 +106,7 @@ std::vector<Final> rest(const RunPtr& run, size_t count) {
   std::vector<Final> out;
   for (size_t i = 0; i < count; ++i) out.push_back(next(run));
   weft_event event = sized<weft_event>();
-  EXPECT_EQ(weft_run_poll(run.get(), &event, 0), 0) << "one final event too many";
+  EXPECT_EQ(weft_run_poll(run.get(), &event, 0, nullptr), 0) << "one final event too many";
   return out;
 }
 
@@ -299,7 +299,7 @@ TEST_P(QueuedSave, MayBeUnderWayWhenTheRunIsFreed) {
       }
       weft_event event = sized<weft_event>();
       for (int polled = 0; polled < cycle % 7; ++polled)
-        (void)weft_run_poll(trainer.run.get(), &event, -1);
+        (void)weft_run_poll(trainer.run.get(), &event, -1, nullptr);
     }
     if (!fs::exists(directory_.path)) continue;
     size_t whole = 0;
@@ -329,7 +329,7 @@ TEST_P(QueuedSave, OneThatWaitsIsForTheTimeBetweenSteps) {
   (void)rest(trainer.run, 1);
   EXPECT_EQ(weft_run_save(trainer.run.get(), &config, &err), WEFT_OK) << err.text;
   weft_event event = sized<weft_event>();
-  EXPECT_EQ(weft_run_poll(trainer.run.get(), &event, 0), 0) << "it has no event";
+  EXPECT_EQ(weft_run_poll(trainer.run.get(), &event, 0, nullptr), 0) << "it has no event";
   EXPECT_EQ(digest(open_checkpoint(directory_.path)), digests()[1]);
   config.flags = 2;
   expect_error(weft_run_save(trainer.run.get(), &config, &err), err, WEFT_EINVAL, {"flags is 2"});

@@ -125,12 +125,37 @@ TEST(Shortcuts, AStepInOneCallIsThatOfSubmitAndPoll) {
   weft_tensor* const batch[] = {x.get(), y.get()};
   double loss = 0;
   Error err;
-  ASSERT_EQ(weft_run_step(one.get(), batch, 2, WEFT_TRAIN, &loss, &err), WEFT_OK) << err.text;
+  ASSERT_EQ(weft_run_step(one.get(), batch, 2, WEFT_TRAIN, nullptr, 0, &loss, &err), WEFT_OK)
+      << err.text;
   EXPECT_EQ(loss, step(other, {x.get(), y.get()}).loss);
   EXPECT_EQ(digest(one), digest(other));
   ASSERT_EQ(submit(one, {x.get(), y.get()}, WEFT_EVAL, 0), WEFT_OK);
-  expect_error(weft_run_step(one.get(), batch, 2, WEFT_TRAIN, &loss, &err), err, WEFT_ESTATE,
-               {"in progress"});
+  expect_error(weft_run_step(one.get(), batch, 2, WEFT_TRAIN, nullptr, 0, &loss, &err), err,
+               WEFT_ESTATE, {"in progress"});
+}
+
+TEST(Shortcuts, AForwardStepInOneCallFillsTheOutputsOfAllSamples) {
+  const RunPtr run = start(small_model(), plan_config(2)),
+               other = start(small_model(), plan_config(2));
+  const TensorPtr x = noise({6, 6}), hidden = zeros({6, 8}), short_one = zeros({4, 8});
+  weft_tensor* const inputs[] = {x.get(), nullptr};
+  const auto forward = [&](weft_tensor* output, weft_step_mode mode, uint32_t n, Error& err) {
+    return weft_run_step(run.get(), inputs, 2, mode, &output, n, nullptr, &err);
+  };
+  Error err;
+  ASSERT_EQ(forward(hidden.get(), WEFT_FORWARD, 1, err), WEFT_OK) << err.text;
+  std::vector<float> expected;
+  for (const auto& outputs : step(other, {x.get(), nullptr}, WEFT_FORWARD).outputs)
+    expected.insert(expected.end(), outputs[0].begin(), outputs[0].end());
+  EXPECT_EQ(values(hidden), expected);
+  EXPECT_EQ(forward(nullptr, WEFT_FORWARD, 1, err), WEFT_OK) << "an output may be left out";
+  EXPECT_EQ(forward(nullptr, WEFT_FORWARD, 0, err), WEFT_OK) << "and so may all";
+  expect_error(forward(short_one.get(), WEFT_FORWARD, 1, err), err, WEFT_EINVAL,
+               {"output 'hidden' of 6 samples is f32[6,8], the tensor f32[4,8]"});
+  expect_error(forward(hidden.get(), WEFT_FORWARD, 2, err), err, WEFT_EINVAL,
+               {"n_outputs is 2, expected 1"});
+  expect_error(forward(hidden.get(), WEFT_EVAL, 1, err), err, WEFT_EINVAL,
+               {"n_outputs is 1, expected 0: only WEFT_FORWARD has outputs"});
 }
 
 TEST(Shortcuts, AnExportHasTheParametersOfTheRun) {
@@ -185,7 +210,7 @@ TEST(Shortcuts, APollWithoutTimeIsShort) {
   weft_event event = sized<weft_event>();
   int without = 0;
   do {
-    const weft_status got = weft_run_poll(run.get(), &event, 0);
+    const weft_status got = weft_run_poll(run.get(), &event, 0, nullptr);
     ASSERT_GE(got, 0);
     without += got == 0;
     ASSERT_LT(without, 1000);

@@ -64,7 +64,7 @@ inline double loss_of_step(const RunPtr& run, const TensorPtr& x, const TensorPt
   EXPECT_EQ(submit(run, {x.get(), y.get()}, WEFT_TRAIN, 0, &err), WEFT_OK) << err.text;
   weft_event event = sized<weft_event>();
   do {
-    EXPECT_EQ(weft_run_poll(run.get(), &event, -1), 1);
+    EXPECT_EQ(weft_run_poll(run.get(), &event, -1, nullptr), 1);
   } while (event.kind == WEFT_EVENT_MICRO_BATCH);
   EXPECT_EQ(event.kind, static_cast<uint32_t>(WEFT_EVENT_DONE)) << event.text;
   return event.loss;

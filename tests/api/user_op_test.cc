@@ -26,7 +26,7 @@ TEST_P(UserOpTest, WhatAnEventPointsToStaysUntilTheNextPoll) {
   const RunPtr run = start(squaring_model(&square), plan_config(2));
   ASSERT_EQ(submit(run, batch, WEFT_TRAIN, 0), WEFT_OK);
   weft_event event = sized<weft_event>();
-  do ASSERT_EQ(weft_run_poll(run.get(), &event, -1), 1);
+  do ASSERT_EQ(weft_run_poll(run.get(), &event, -1, nullptr), 1);
   while (event.kind == WEFT_EVENT_MICRO_BATCH);
   ASSERT_EQ(event.n_ranks, 2u);
   const std::vector<double> told(event.idle_by_rank, event.idle_by_rank + event.n_ranks);
@@ -106,7 +106,7 @@ void expect_failed(const RunPtr& run, const std::vector<weft_tensor*>& batch, in
   }
   EXPECT_EQ(released, 1);
   weft_event event = sized<weft_event>();
-  EXPECT_EQ(weft_run_poll(run.get(), &event, -1), 0);
+  EXPECT_EQ(weft_run_poll(run.get(), &event, -1, nullptr), 0);
 }
 
 TEST_P(UserOpTest, AFailingForwardEndsTheRun) {

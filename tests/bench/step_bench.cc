@@ -79,7 +79,7 @@ class Bench {
     weft_tensor* const batch[] = {inputs_[0].get(), inputs_[1].get()};
     must(weft_run_submit(run_.get(), batch, 2, mode, 0, &err_), err_);
     weft_event event = sized<weft_event>();
-    while (weft_run_poll(run_.get(), &event, -1) > 0) {
+    while (weft_run_poll(run_.get(), &event, -1, nullptr) > 0) {
       if (event.kind == WEFT_EVENT_DONE) return;
       if (event.kind == WEFT_EVENT_ERROR)
         std::fprintf(stderr, "bench_step: %s\n", event.text), std::exit(1);

@@ -7,22 +7,22 @@
 
 #include "weft.h"
 
-typedef weft_status (*poll_function)(weft_run *, weft_event *, int64_t);
+typedef weft_status (*poll_function)(weft_run *, weft_event *, int64_t, weft_error *);
 
 
-static weft_status real_poll(weft_run *run, weft_event *event, int64_t timeout_ns) {
+static weft_status real_poll(weft_run *run, weft_event *event, int64_t timeout_ns, weft_error *err) {
   void *const symbol = dlsym(RTLD_NEXT, "weft_run_poll");
   poll_function function;
   if (!symbol) abort();
   memcpy(&function, &symbol, sizeof function);
-  return function(run, event, timeout_ns);
+  return function(run, event, timeout_ns, err);
 }
 
-weft_status weft_run_poll(weft_run *run, weft_event *event, int64_t timeout_ns) {
+weft_status weft_run_poll(weft_run *run, weft_event *event, int64_t timeout_ns, weft_error *err) {
   static int turn;
   const uint32_t size = event->size;
   turn = !turn;
-  if (!turn) return real_poll(run, event, timeout_ns);
+  if (!turn) return real_poll(run, event, timeout_ns, err);
   memset(event, 0, size);
   event->size = size;
   event->kind = (weft_event_kind)1000;

@@ -1,6 +1,7 @@
 // The admission of a process while its clients are unknown: limits for unknown clients, and ranks
 // that connect too early or too late.
 #include "runtime/admission.h"
+#include "base/text.h"
 
 #include <algorithm>
 #include <optional>
@@ -12,7 +13,15 @@ namespace {
 
 class AdmissionTest : public testing::Test {
  protected:
-  void SetUp() override { ASSERT_TRUE(admission_.listen("ipc://").ok()); }
+  void SetUp() override {
+    ASSERT_TRUE(admission_.listen("ipc://").ok());
+    admission_.watch([this](RunEvent::Kind kind, const MeshEvent& event) {
+      if (kind == RunEvent::Kind::refused)
+        refused_ = event;
+      else
+        seats_.emplace_back(kind, event);
+    });
+  }
 
   std::unique_ptr<End> come() {
     auto end = net_.dial(admission_.endpoint());
@@ -61,6 +70,13 @@ class AdmissionTest : public testing::Test {
     gathered_.reset();
     admission_.expect(plan, timeout_ms, [this](const Status& status) { gathered_ = status; });
   }
+  std::vector<std::string> seats() const {
+    std::vector<std::string> out;
+    for (const auto& [kind, event] : seats_)
+      out.push_back(cat(kind == RunEvent::Kind::joined ? "joined " : "left ", event.rank, ", ",
+                        event.missing, " missing"));
+    return out;
+  }
   // Candidates that leave after this call without having joined are in `left_`.
   void welcome(std::vector<std::string> endpoints) {
     admission_.welcome({.rank = 0,
@@ -80,17 +96,17 @@ class AdmissionTest : public testing::Test {
   }
   // The reason of the last refusal, once `count` connections were refused.
   std::string refusal(uint64_t count) {
-    std::string why;
-    EXPECT_TRUE(net_.until([&] { return refusals_.read(why) >= count; }));
-    return why;
+    EXPECT_TRUE(net_.until([&] { return refused_.count >= count; }));
+    return refused_.text;
   }
   void expect_refusal(uint64_t count, const std::string& part) {
     EXPECT_NE(refusal(count).find(part), std::string::npos) << refusal(count);
   }
 
   Net net_{"ipc://"};
-  Refusals refusals_;
-  Admission admission_{*net_.loop, *net_.transport, refusals_, {.hello = 500}, 2};
+  std::vector<std::pair<RunEvent::Kind, MeshEvent>> seats_;  // joined and left, as they came
+  MeshEvent refused_;                                        // the last
+  Admission admission_{*net_.loop, *net_.transport, {.hello = 500}, 2};
   std::optional<Status> gathered_;
   std::vector<int32_t> members_;
   std::vector<Origin> left_;
@@ -221,8 +237,7 @@ TEST_F(AdmissionTest, CandidatesOfAWaitThatFailedAreNoneOfTheNext) {
   const auto two = ask(2);
   ASSERT_TRUE(net_.until([&] { return gathered_.has_value(); }));
   EXPECT_TRUE(gathered_->ok()) << gathered_->text();
-  std::string why;
-  EXPECT_EQ(refusals_.read(why), 0u) << why;
+  EXPECT_EQ(refused_.count, 0u) << refused_.text;
 }
 
 TEST_F(AdmissionTest, AProcessThatMayHaveAnyRankMakesRoomForOneThatAsksForIts) {
@@ -238,6 +253,8 @@ TEST_F(AdmissionTest, AProcessThatMayHaveAnyRankMakesRoomForOneThatAsksForIts) {
   EXPECT_TRUE(gathered_->ok()) << gathered_->text();
   EXPECT_EQ(admission_.joined()[1].wanted_rank, 1);
   EXPECT_EQ(admission_.joined()[2].wanted_rank, -1);
+  EXPECT_EQ(seats(), (std::vector<std::string>{"joined 1, 1 missing", "joined 2, 0 missing",
+                                               "joined 1, 0 missing"}));
 }
 
 TEST_F(AdmissionTest, ARankThatLeavesBeforeTheOthersComeIsReportedAtOnce) {
@@ -247,7 +264,8 @@ TEST_F(AdmissionTest, ARankThatLeavesBeforeTheOthersComeIsReportedAtOnce) {
   const auto another = ask(1);
   expect_refusal(1, "it asks to be rank 1, which has joined already");
   one->connection.reset();
-  expect_refusal(2, "it joined as rank 1 and left before all others joined; rank 1 is free again");
+  EXPECT_TRUE(net_.until([&] { return seats_.size() == 2; }));
+  EXPECT_EQ(seats(), (std::vector<std::string>{"joined 1, 1 missing", "left 1, 2 missing"}));
   EXPECT_FALSE(gathered_.has_value());
   const auto again = ask(1), two = ask(2);
   ASSERT_TRUE(net_.until([&] { return gathered_.has_value(); }));

@@ -68,6 +68,31 @@ Result<std::unique_ptr<Run>> start(const std::shared_ptr<const Plan>& plan, Mesh
   return start_mesh(plan, mesh, 1, [](void*) {});
 }
 
+// Polls to the start, and tells of refused connections.
+struct Watched {
+  Watched(const std::shared_ptr<const Plan>& plan, Mesh& mesh)
+      : run(start_mesh(plan, mesh, 1, [](void*) {}, {.wait = false}).take()) {
+    RunEvent event;
+    do EXPECT_TRUE(poll(event, -1));
+    while (event.kind != RunEvent::Kind::started && event.kind != RunEvent::Kind::failed);
+    EXPECT_TRUE(event.status.ok()) << event.status.text();
+  }
+  bool poll(RunEvent& event, int64_t timeout_ns) {
+    const bool there = run->poll(event, timeout_ns);
+    if (there && event.kind == RunEvent::Kind::refused) refused = event.mesh;
+    return there;
+  }
+  // The text of the last one, of which there was no other.
+  std::string only_refusal() {
+    for (RunEvent event; poll(event, 0);) continue;
+    EXPECT_EQ(refused.count, 1u);
+    return refused.text;
+  }
+
+  std::unique_ptr<Run> run;
+  MeshEvent refused;
+};
+
 TEST(RunAtADoor, AStrangerThatSaysItIsARankDisturbsNobodyWithoutEncryption) {
   const auto plan = small_plan();
   const auto mesh =
@@ -86,14 +111,13 @@ TEST(RunAtADoor, AStrangerThatSaysItIsARankDisturbsNobodyWithoutEncryption) {
     const Status status = serve(*joined, plan, 1, {});
     EXPECT_TRUE(status.ok()) << status.text();
   });
+  std::string why;
   {
-    const auto run = start(plan, *mesh);
-    EXPECT_TRUE(run.ok()) << run.status().text();
+    Watched watched(plan, *mesh);
     EXPECT_TRUE(net.until([&] { return stranger->times_disconnected == 1; }));
+    why = watched.only_refusal();
   }
   rank.join();
-  std::string why;
-  EXPECT_EQ(mesh->refusals().read(why), 1u);
   EXPECT_NE(why.find("rank 1 refused: its numeric profile 'x' differs"), std::string::npos) << why;
 }
 
@@ -113,18 +137,17 @@ TEST(RunAtADoor, WhoHasThePermissionToJoinCannotSpeakForARank) {
     const Status status = serve(*joined, plan, 1, {});
     EXPECT_TRUE(status.ok()) << status.text();
   });
+  std::string why;
   {
-    const auto run = start(plan, *mesh);
-    EXPECT_TRUE(run.ok()) << run.status().text();
+    Watched watched(plan, *mesh);
     EXPECT_TRUE(net.until([&] { return intruder->times_disconnected == 1; }));
     const auto late = net.dial(mesh->endpoint(), *zero.server, *zero.candidate);
     EXPECT_TRUE(net.until([&] {
       return late->connection->trouble() == "no process listens there";
     })) << "the address answers";
+    why = watched.only_refusal();
   }
   rank.join();
-  std::string why;
-  EXPECT_EQ(mesh->refusals().read(why), 1u);
   EXPECT_NE(why.find("it claims to be rank 1, which has another key"), std::string::npos) << why;
 }
 
@@ -291,7 +314,7 @@ class Mute final : private RankProcess::Owner {
     process_ = std::make_unique<RankProcess>(
         *net.loop, plan_, *worker,
         run_identity(*plan_, welcome.value().incarnation, welcome.value().run), LinkTimes(),
-        static_cast<Owner&>(*this));
+        static_cast<Owner&>(*this), log_);
     EXPECT_TRUE(process_->start().ok());
     EXPECT_TRUE(
         process_->dial(*net.transport, 0, endpoint, {test_keys().public_key, test_keys()}).ok());
@@ -317,6 +340,7 @@ class Mute final : private RankProcess::Owner {
   const bool answers_;
   Net* net_ = nullptr;
   std::unique_ptr<End> candidate_;
+  Log log_{{}};
   std::unique_ptr<RankProcess> process_;
   bool ended_ = false;
   std::thread thread_;

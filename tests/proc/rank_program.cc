@@ -142,7 +142,7 @@ Outcome train(weft_run* run, int steps, const std::function<void(int)>& after) {
     for (weft_tensor* t : inputs) weft_tensor_unref(t);
     if (submitted < 0) die("submit", err);
     weft_event event = sized<weft_event>();
-    while (weft_run_poll(run, &event, -1) == 1) {
+    while (weft_run_poll(run, &event, -1, nullptr) == 1) {
       if (event.kind == WEFT_EVENT_ERROR) {
         out.status = event.status;
         out.text = event.text;

@@ -42,7 +42,7 @@ struct Asked {
 class FarRun final : public Run {
  public:
   explicit FarRun(std::shared_ptr<const Plan> plan)
-      : Run(std::move(plan), [](void*) {}),
+      : Run(std::move(plan), [](void*) {}, {}),
         loop_(LoopThread::make().take()),
         requests_(
             loop_->loop(), *plan_, 20000,

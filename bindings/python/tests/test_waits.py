@@ -44,7 +44,7 @@ class Gil(unittest.TestCase):
         with model.plan(micro_batches=1).run(threads=1) as run:
             run.submit(np.ones((4, 1), np.float32), mode="forward")
             # It returns after the op. If it held the GIL, the op would wait for it.
-            found = _raw.weft_run_poll(run._ptr, ctypes.byref(run._event), -1)
+            found = _raw.weft_run_poll(run._ptr, ctypes.byref(run._event), -1, None)
             self.assertEqual((found, run._event.kind), (1, weft.EventKind.MICRO_BATCH))
         self.assertEqual(len(Square.threads - {threading.get_ident()}), 1)
 

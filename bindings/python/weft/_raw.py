@@ -13,6 +13,7 @@ WEFT_WARM_UP_AUTO = 0
 WEFT_ANY_RANK = -1
 WEFT_KEY_SIZE = 65
 weft_release_cb = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+weft_log_cb = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_char_p, ctypes.c_void_p)
 
 
 class weft_error(ctypes.Structure):
@@ -341,6 +342,10 @@ class weft_run_config(ctypes.Structure):
     _fields_ = [
         ("size", ctypes.c_uint32),
         ("threads", ctypes.c_uint32),
+        ("flags", ctypes.c_uint32),
+        ("log_level", ctypes.c_uint32),
+        ("log", ctypes.c_void_p),
+        ("log_payload", ctypes.c_void_p),
     ]
 
 
@@ -390,9 +395,13 @@ class weft_event(ctypes.Structure):
         ("idle", ctypes.c_double),
         ("idle_by_rank", ctypes.POINTER(ctypes.c_double)),
         ("n_ranks", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("missing", ctypes.c_uint32),
         ("path", ctypes.c_char_p),
         ("failure", ctypes.POINTER(weft_failure)),
+        ("host", ctypes.c_char_p),
+        ("pid", ctypes.c_uint32),
+        ("ranks", ctypes.c_uint32),
+        ("count", ctypes.c_uint64),
     ]
 
 
@@ -520,7 +529,6 @@ weft_mesh_listen = _declare("weft_mesh_listen", ctypes.c_int32, ctypes.POINTER(w
 weft_mesh_join = _declare("weft_mesh_join", ctypes.c_int32, ctypes.POINTER(weft_mesh_config), ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(weft_error))
 weft_mesh_endpoint = _declare("weft_mesh_endpoint", ctypes.c_char_p, ctypes.c_void_p)
 weft_mesh_join_endpoint = _declare("weft_mesh_join_endpoint", ctypes.c_char_p, ctypes.c_void_p)
-weft_mesh_refused = _declare("weft_mesh_refused", ctypes.c_uint64, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 weft_mesh_cancel = _declare("weft_mesh_cancel", None, ctypes.c_void_p)
 weft_mesh_free = _declare("weft_mesh_free", None, ctypes.c_void_p)
 weft_key_new = _declare("weft_key_new", ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(weft_error))
@@ -535,9 +543,10 @@ weft_run_config_init = _declare("weft_run_config_init", None, ctypes.POINTER(wef
 weft_run_start = _declare("weft_run_start", ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(weft_run_config), ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(weft_error))
 weft_run_free = _declare("weft_run_free", None, ctypes.c_void_p)
 weft_run_serve = _declare("weft_run_serve", ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(weft_run_config), ctypes.POINTER(weft_error))
+weft_run_join = _declare("weft_run_join", ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(weft_run_config), ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(weft_error))
 weft_run_submit = _declare("weft_run_submit", ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint32, ctypes.c_uint32, ctypes.c_uint64, ctypes.POINTER(weft_error))
-weft_run_step = _declare("weft_run_step", ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint32, ctypes.c_uint32, ctypes.POINTER(ctypes.c_double), ctypes.POINTER(weft_error))
-weft_run_poll = _declare("weft_run_poll", ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(weft_event), ctypes.c_int64)
+weft_run_step = _declare("weft_run_step", ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint32, ctypes.c_uint32, ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint32, ctypes.POINTER(ctypes.c_double), ctypes.POINTER(weft_error))
+weft_run_poll = _declare("weft_run_poll", ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(weft_event), ctypes.c_int64, ctypes.POINTER(weft_error))
 weft_run_failure = _declare("weft_run_failure", ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(weft_failure))
 weft_failure_text = _declare("weft_failure_text", ctypes.c_size_t, ctypes.POINTER(weft_failure), ctypes.c_void_p, ctypes.c_size_t)
 weft_run_fd = _declare("weft_run_fd", ctypes.c_int, ctypes.c_void_p)

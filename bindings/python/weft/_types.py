@@ -126,6 +126,18 @@ class MeshFlags(enum.IntFlag):
     INSECURE = 1  # tcp without encryption: any process that reaches rank 0 may join. All ranks of the run need the flag
 
 
+class RunFlags(enum.IntFlag):
+    """Flags of a run."""
+    NOWAIT = 1  # weft_run_start returns at once; events tell the progress of the start
+
+
+class LogLevel(enum.IntEnum):
+    """Levels of log lines."""
+    WARNING = 1  # refused processes, long waits, failures
+    INFO = 2  # also the start and the end of the run, its ranks, checkpoints
+    DEBUG = 3  # also every connection
+
+
 class StepMode(enum.IntEnum):
     """What a step does."""
     TRAIN = 1  # forward, backward, update
@@ -141,6 +153,12 @@ class EventKind(enum.IntEnum):
     ERROR = 3  # final: the run has failed; status, text and failure give the reason
     UPDATE = 4  # asynchronous schedules: the result of one update; in ascending order, before the final event
     SAVED = 5  # final event of a queued save: `path`, or the status and text of its failure
+    JOINED = 6  # a process has joined as `rank`, and `missing` ranks have not joined; of weft_run_join: this process
+    LEFT = 7  # the process that joined as `rank` left before all ranks had joined: the rank is missing again
+    REFUSED = 8  # this process has refused `count` connections so far; `text` describes the last one
+    STARTED = 9  # the run has started
+    FAILED = 10  # the run has failed, and not in a step or save: in its start, between steps, or one of weft_run_join. Fields as for WEFT_EVENT_ERROR. Steps that are submitted later still have their final event
+    ENDED = 11  # of weft_run_join, instead of FAILED: rank 0 has ended the run. Nothing follows either of them
 
 
 class Cause(enum.IntEnum):
@@ -357,6 +375,14 @@ class RunOptions(TypedDict, total=False):
     """Options of weft_run_config."""
     threads: int
     """Compute threads per rank, 0 to 1024. Without a mesh, 0 means that weft_run_poll computes; with a mesh, 0 counts as 1. Default: 0."""
+    flags: int
+    """Of weft_run_flags. Default: 0."""
+    log_level: Union["LogLevel", str]
+    """The most detailed level of lines that `log` gets. Default: WEFT_LOG_INFO."""
+    log: int
+    """Gets the log lines of the run. Default: NULL: there are none."""
+    log_payload: Optional[Sequence[int]]
+    """Of `log`. Default: NULL."""
 
 
 class SaveOptions(TypedDict, total=False):
@@ -572,19 +598,29 @@ class Event(NamedTuple):
     and an output cannot be submitted
     """
     rank: int
-    """Error, saved: the rank that failed, or -1"""
+    """Error, failed, saved: the rank that failed, or -1; joined, left: the rank; started: that of this process"""
     text: Optional[str]
-    """Error, saved: description of the failure; else NULL"""
+    """Error, failed, saved: description of the failure; refused: of the connection; else NULL"""
     idle: float
     """Done: mean over ranks of the share of time in which a rank ran no kernel, from the first forward to the last backward action of the
     step on any rank
     """
     idle_by_rank: Sequence[float]
     """Done; by the clock of each machine"""
+    missing: int
+    """Joined, left: ranks that have not joined"""
     path: Optional[str]
     """Saved: the checkpoint; NULL if there is none"""
     failure: Optional["Failure"]
-    """Error, and saved if the run has failed: the facts behind `text`; else NULL"""
+    """Error, failed, and saved if the run has failed: the facts behind `text`; else NULL"""
+    host: Optional[str]
+    """Joined: machine of the process; else NULL"""
+    pid: int
+    """Joined: of the process"""
+    ranks: int
+    """Joined, left, started: ranks of the run"""
+    count_: int
+    """Refused: connections refused by this process since the mesh was made"""
 
 
 class CheckpointInfo(NamedTuple):
@@ -618,7 +654,7 @@ CONVERSIONS: Dict[str, Tuple[Any, List[Tuple[str, Any]]]] = {
     "weft_link_prediction": (LinkPrediction, [("from", None), ("to", None), ("messages", None), ("bytes", None)]),
     "weft_candidate": (Candidate, [("chunks", None), ("warm_up", None), ("best", None), ("over", None), ("schedule", "text"), ("refused", "text"), ("step_ns", "seconds"), ("idle", None), ("idle_own", None), ("peak_bytes", None), ("bytes", None), ("data", None), ("stage", None), ("tensor", None), ("work_ns", "seconds"), ("waiting_ns", "seconds"), ("shard", "text")]),
     "weft_failure": (Failure, [("cause", Cause), ("status", None), ("rank", None), ("other", None), ("joining", None), ("pid", None), ("stages", "array"), ("host", "text"), ("detail", "text"), ("activity", Activity), ("job", None), ("stage", None), ("micro_batch", None), ("mode", StepMode), ("awaited", Awaited), ("awaited_rank", None), ("step", None), ("limit_ns", "seconds"), ("count", None), ("heard_ns", "seconds"), ("reported_ns", "seconds")]),
-    "weft_event": (Event, [("kind", EventKind), ("tag", None), ("status", None), ("micro_batch", None), ("step", None), ("loss", None), ("grad_norm", None), ("outputs", "tensors"), ("rank", None), ("text", "text"), ("idle", None), ("idle_by_rank", "ranks"), ("path", "text"), ("failure", "struct")]),
+    "weft_event": (Event, [("kind", EventKind), ("tag", None), ("status", None), ("micro_batch", None), ("step", None), ("loss", None), ("grad_norm", None), ("outputs", "tensors"), ("rank", None), ("text", "text"), ("idle", None), ("idle_by_rank", "ranks"), ("missing", None), ("path", "text"), ("failure", "struct"), ("host", "text"), ("pid", None), ("ranks", None), ("count", None)]),
     "weft_checkpoint_info": (CheckpointInfo, [("weights_only", None), ("path", "text"), ("model", "text"), ("seed", None), ("step", None), ("options", "pairs"), ("n_params", None), ("n_states", None), ("warning", "text")]),
 }
 
@@ -632,6 +668,6 @@ CHOICES: Dict[str, Dict[str, Any]] = {
     "weft_plan_config": {"split": Split},
     "weft_mesh_config": {},
     "weft_data_config": {},
-    "weft_run_config": {},
+    "weft_run_config": {"log_level": LogLevel},
     "weft_save_config": {},
 }

@@ -10,7 +10,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Sequence, TypeVar
 
 from . import _raw
-from ._core import Config, Object, check, encode, new, text_of
+from ._core import Config, Object, check, encode, new
 from ._types import MeshOptions, RunOptions
 from .errors import PeerError
 
@@ -96,12 +96,6 @@ class Mesh(Object):
     def join_endpoint(self) -> str:
         """The endpoint with which other processes join. Over tcp it contains keys: keep it secret."""
         return str(_raw.weft_mesh_join_endpoint(self._ptr).decode())
-
-    @property
-    def refused(self) -> "tuple[int, str]":
-        """The number of connections that were refused, and a description of the last one."""
-        text = text_of(lambda buffer, size: _raw.weft_mesh_refused(self._ptr, buffer, size) and 4096)
-        return int(_raw.weft_mesh_refused(self._ptr, None, 0)), text
 
     def cancel(self) -> None:
         """Ends all present and future calls on the mesh in this process with CanceledError. Any thread may call it."""

@@ -249,10 +249,7 @@ class Run(Object):
         while True:
             wait = SLICE if end is None else min(max(end - time.monotonic(), 0), SLICE)
             with self._lock:
-                found = _raw.weft_run_poll(self._ptr, ctypes.byref(self._event), int(wait * SECOND))
-                if found < 0:
-                    raise error_of(found, _raw.weft_status_text(found).decode())
-                if found:
+                if check(_raw.weft_run_poll, self._ptr, ctypes.byref(self._event), int(wait * SECOND)):
                     event = self._event
                     self._finish(event)
                     if event.tag == tag or event.tag not in self._dropped:

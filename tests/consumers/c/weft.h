@@ -41,4 +41,5 @@ int32_t weft_plan_new(weft_model *, const weft_plan_config *, weft_plan **, weft
 void weft_plan_free(weft_plan *);
 int32_t weft_run_start(const weft_plan *, void *mesh, const void *config, weft_run **, weft_error *);
 void weft_run_free(weft_run *);
-int32_t weft_run_step(weft_run *, weft_tensor *const *inputs, uint32_t n_inputs, uint32_t mode, double *loss, weft_error *);
+int32_t weft_run_step(weft_run *, weft_tensor *const *inputs, uint32_t n_inputs, uint32_t mode,
+                      weft_tensor *const *outputs, uint32_t n_outputs, double *loss, weft_error *);

@@ -152,6 +152,19 @@ pub const WEFT_PREDICT_TIMELINE: u32 = 1;
 /// tcp without encryption: any process that reaches rank 0 may join. All ranks of the run need the flag
 pub const WEFT_MESH_INSECURE: u32 = 1;
 
+// Flags of a run.
+/// weft_run_start returns at once; events tell the progress of the start
+pub const WEFT_RUN_NOWAIT: u32 = 1;
+
+/// Levels of log lines.
+pub type weft_log_level = u32;
+/// refused processes, long waits, failures
+pub const WEFT_LOG_WARNING: weft_log_level = 1;
+/// also the start and the end of the run, its ranks, checkpoints
+pub const WEFT_LOG_INFO: weft_log_level = 2;
+/// also every connection
+pub const WEFT_LOG_DEBUG: weft_log_level = 3;
+
 /// What a step does.
 pub type weft_step_mode = u32;
 /// forward, backward, update
@@ -175,6 +188,18 @@ pub const WEFT_EVENT_ERROR: weft_event_kind = 3;
 pub const WEFT_EVENT_UPDATE: weft_event_kind = 4;
 /// final event of a queued save: `path`, or the status and text of its failure
 pub const WEFT_EVENT_SAVED: weft_event_kind = 5;
+/// a process has joined as `rank`, and `missing` ranks have not joined; of weft_run_join: this process
+pub const WEFT_EVENT_JOINED: weft_event_kind = 6;
+/// the process that joined as `rank` left before all ranks had joined: the rank is missing again
+pub const WEFT_EVENT_LEFT: weft_event_kind = 7;
+/// this process has refused `count` connections so far; `text` describes the last one
+pub const WEFT_EVENT_REFUSED: weft_event_kind = 8;
+/// the run has started
+pub const WEFT_EVENT_STARTED: weft_event_kind = 9;
+/// the run has failed, and not in a step or save: in its start, between steps, or one of weft_run_join. Fields as for WEFT_EVENT_ERROR. Steps that are submitted later still have their final event
+pub const WEFT_EVENT_FAILED: weft_event_kind = 10;
+/// of weft_run_join, instead of FAILED: rank 0 has ended the run. Nothing follows either of them
+pub const WEFT_EVENT_ENDED: weft_event_kind = 11;
 
 /// Why a run has failed.
 pub type weft_cause = u32;
@@ -242,6 +267,9 @@ pub const WEFT_LOAD_WEIGHTS: weft_load = 2;
 
 /// Called exactly once, from any thread, when a wrapped tensor is no longer used. It must return normally and must not call weft.
 pub type weft_release_cb = Option<unsafe extern "C" fn(data: *mut c_void, payload: *mut c_void)>;
+
+/// Receives a log line without a newline; `text` is valid during the call. Called by one thread at a time, which may be any thread of the library or of a caller. It must return soon, because the run waits for it, and must not call weft.
+pub type weft_log_cb = Option<unsafe extern "C" fn(level: weft_log_level, text: *const c_char, payload: *mut c_void)>;
 
 #[repr(C)]
 pub struct weft_tensor {
@@ -804,6 +832,14 @@ pub struct weft_run_config {
     pub size: u32,
     /// compute threads per rank, 0 to 1024. Without a mesh, 0 means that weft_run_poll computes; with a mesh, 0 counts as 1. Default: 0.
     pub threads: u32,
+    /// of weft_run_flags. Default: 0.
+    pub flags: u32,
+    /// the most detailed level of lines that `log` gets. Default: WEFT_LOG_INFO.
+    pub log_level: weft_log_level,
+    /// gets the log lines of the run. Default: NULL: there are none.
+    pub log: weft_log_cb,
+    /// of `log`. Default: NULL.
+    pub log_payload: *mut c_void,
 }
 
 /// The failure of a run. Every rank reports the same.
@@ -873,20 +909,29 @@ pub struct weft_event {
     /// micro-batch of a WEFT_FORWARD step: in the order of weft_model_add_output. Copy what you need: a reference does not keep the content, and an output cannot be submitted
     pub outputs: *const *mut weft_tensor,
     pub n_outputs: u32,
-    /// error, saved: the rank that failed, or -1
+    /// error, failed, saved: the rank that failed, or -1; joined, left: the rank; started: that of this process
     pub rank: i32,
-    /// error, saved: description of the failure; else NULL
+    /// error, failed, saved: description of the failure; refused: of the connection; else NULL
     pub text: *const c_char,
     /// done: mean over ranks of the share of time in which a rank ran no kernel, from the first forward to the last backward action of the step on any rank
     pub idle: f64,
     /// done; by the clock of each machine
     pub idle_by_rank: *const f64,
     pub n_ranks: u32,
-    pub reserved: u32,
+    /// joined, left: ranks that have not joined
+    pub missing: u32,
     /// saved: the checkpoint; NULL if there is none
     pub path: *const c_char,
-    /// error, and saved if the run has failed: the facts behind `text`; else NULL
+    /// error, failed, and saved if the run has failed: the facts behind `text`; else NULL
     pub failure: *const weft_failure,
+    /// joined: machine of the process; else NULL
+    pub host: *const c_char,
+    /// joined: of the process
+    pub pid: u32,
+    /// joined, left, started: ranks of the run
+    pub ranks: u32,
+    /// refused: connections refused by this process since the mesh was made
+    pub count: u64,
 }
 
 #[repr(C)]
@@ -1102,9 +1147,7 @@ extern "C" {
     pub fn weft_mesh_endpoint(mesh: *const weft_mesh) -> *const c_char;
     /// Rank 0: the endpoint with which other processes join. Over tcp it ends in "?key=" and two keys; a process that has it may join, so keep it secret. "" for a mesh that joins. Borrowed: valid as long as the mesh. Thread: any.
     pub fn weft_mesh_join_endpoint(mesh: *const weft_mesh) -> *const c_char;
-    /// The number of connections that this process has refused, because the peer was not weft or differs from the run. Writes a description of the last one and a NUL, at most `size` bytes: "a connection from tcp://127.0.0.1:40123: not a weft connection: ..."; "" if there was none. Thread: any.
-    pub fn weft_mesh_refused(mesh: *const weft_mesh, buffer: *mut c_char, size: usize) -> u64;
-    /// Ends all present and future calls on the mesh in this process with WEFT_ECANCELED: weft_run_start, weft_run_serve and the steps of a run. The run ends on the other ranks as well. NULL is a no-op. Thread: any, and signal handlers.
+    /// Ends all present and future runs on the mesh in this process with WEFT_ECANCELED: their start, their steps, and weft_run_serve. The run ends on the other ranks as well. NULL is a no-op. Thread: any, and signal handlers.
     pub fn weft_mesh_cancel(mesh: *mut weft_mesh);
     /// NULL is a no-op. Free the runs of the mesh first. Thread: owner.
     pub fn weft_mesh_free(mesh: *mut weft_mesh);
@@ -1127,17 +1170,21 @@ extern "C" {
     /// Sets the defaults. Thread: any.
     pub fn weft_run_config_init(config: *mut weft_run_config, size: usize);
     /// Allocates the planned memory and initializes the parameters. If `mesh` is NULL, this process hosts all ranks. Otherwise the call waits until every other rank has joined; WEFT_ETIMEDOUT names the missing ranks. The mesh outlives the run and serves one run. `config` may be NULL. Owner: caller; free with weft_run_free. Thread: any.
+    ///
+    /// With WEFT_RUN_NOWAIT the call returns at once, and weft_run_poll delivers WEFT_EVENT_JOINED, _LEFT and _REFUSED, and then either WEFT_EVENT_STARTED or WEFT_EVENT_FAILED. Other calls on the run return WEFT_ESTATE until it has started. Without mesh and threads, the call itself starts the run.
     pub fn weft_run_start(plan: *const weft_plan, mesh: *mut weft_mesh, config: *const weft_run_config, out: *mut *mut weft_run, err: *mut weft_error) -> weft_status;
-    /// Ends the run on every rank and discards steps that are not finished. May wait until a running job ends. NULL is a no-op. Thread: owner.
+    /// Ends the run on every rank and discards steps that are not finished, at any moment, also during the start. May wait until a running job ends. NULL is a no-op. Thread: owner.
     pub fn weft_run_free(run: *mut weft_run);
     /// Any rank except 0: joins, receives a rank, model and plan, and serves until the run ends. Returns WEFT_OK after a normal end, otherwise the failure and its rank (WEFT_EPEER: a rank was lost; WEFT_ECANCELED: rank 0 ended the run during a step). `plan`: of a process that made the plan itself; if it differs from that of rank 0, WEFT_EPEER names the section. NULL: the plan is received. `ops`: a model whose user ops are available here; may be NULL. `config` may be NULL. Thread: owner of the mesh.
     pub fn weft_run_serve(mesh: *mut weft_mesh, plan: *const weft_plan, ops: *const weft_model, config: *const weft_run_config, err: *mut weft_error) -> weft_status;
+    /// weft_run_serve that returns at once. weft_run_poll delivers WEFT_EVENT_JOINED with the rank of this process, WEFT_EVENT_STARTED, and finally WEFT_EVENT_ENDED or WEFT_EVENT_FAILED. Only weft_run_poll, weft_run_fd, weft_run_failure and weft_run_free are possible. Freed before its final event, the rank leaves, and the run fails on the other ranks with WEFT_ECANCELED. `plan` and `ops` may be freed after the call. Owner: caller; free with weft_run_free. Thread: owner of the mesh.
+    pub fn weft_run_join(mesh: *mut weft_mesh, plan: *const weft_plan, ops: *const weft_model, config: *const weft_run_config, out: *mut *mut weft_run, err: *mut weft_error) -> weft_status;
     /// Submits one step: all samples of all inputs, in the order in which the inputs were added to the model. Dimension 0 counts samples, which the engine divides into micro-batches. With an asynchronous schedule, WEFT_TRAIN makes one update per weft_plan_config.micro_batches of them. If the call succeeds, the run holds references to the inputs, and delivers events with this tag: one per micro-batch, then exactly one final event. If the call fails, it has no effect; WEFT_EAGAIN: 16 steps and saves are not finished. Thread: owner.
     pub fn weft_run_submit(run: *mut weft_run, inputs: *const *mut weft_tensor, n_inputs: u32, mode: weft_step_mode, tag: u64, err: *mut weft_error) -> weft_status;
-    /// Makes one step: submits it, waits until it is finished, and sets *loss (may be NULL) to its loss. A failure of the run is returned. Outputs are not available. Only between steps. Thread: owner.
-    pub fn weft_run_step(run: *mut weft_run, inputs: *const *mut weft_tensor, n_inputs: u32, mode: weft_step_mode, loss: *mut f64, err: *mut weft_error) -> weft_status;
-    /// Fills *event with the next event. Set event->size before the call. Returns 1 for an event. Returns 0 if `timeout_ns` has passed (negative: no limit) or if nothing was submitted; all fields of *event except size are then 0. In a run without threads the call computes, and compares the time after each job: with `timeout_ns` 0 it runs at most one job, which is one action of one rank. A save is not divided. Thread: owner.
-    pub fn weft_run_poll(run: *mut weft_run, event: *mut weft_event, timeout_ns: i64) -> weft_status;
+    /// Makes one step: submits it, waits until it is finished, and sets *loss (may be NULL) to its loss. A failure of the run is returned. With WEFT_FORWARD, `outputs` are `n_outputs` tensors of the caller, in the order of weft_model_add_output, each with the shape of its output for all samples of the step; the call fills them, except NULL. Otherwise `n_outputs` is 0. Only between steps. Thread: owner.
+    pub fn weft_run_step(run: *mut weft_run, inputs: *const *mut weft_tensor, n_inputs: u32, mode: weft_step_mode, outputs: *const *mut weft_tensor, n_outputs: u32, loss: *mut f64, err: *mut weft_error) -> weft_status;
+    /// Fills *event with the next event. Set event->size before the call. Returns 1 for an event. Returns 0 if `timeout_ns` has passed (negative: no limit), and at once if there is no event and no start, step or save is in progress; all fields of *event except size are then 0. In a run without threads the call computes, and compares the time after each job: with `timeout_ns` 0 it runs at most one job, which is one action of one rank. A save is not divided. Thread: owner.
+    pub fn weft_run_poll(run: *mut weft_run, event: *mut weft_event, timeout_ns: i64, err: *mut weft_error) -> weft_status;
     /// Returns 1 and fills *out if the run has failed, even if another call than weft_run_poll noticed it; else returns 0. The pointers in *out are borrowed: valid as long as the run. Thread: owner.
     pub fn weft_run_failure(run: *const weft_run, out: *mut weft_failure) -> weft_status;
     /// Writes a failure as text, in the form of weft_event.text, with a NUL; the caller may change fields before. Writes at most `size` bytes; returns the bytes that the whole text needs, with its NUL. Thread: any.

@@ -331,9 +331,13 @@ fn weft_data_config_has_the_layout_of_the_header() {
 
 #[test]
 fn weft_run_config_has_the_layout_of_the_header() {
-    assert_eq!((size_of::<weft_run_config>(), align_of::<weft_run_config>()), (8, 4));
+    assert_eq!((size_of::<weft_run_config>(), align_of::<weft_run_config>()), (32, 8));
     assert_eq!(offset!(weft_run_config, size), 0);
     assert_eq!(offset!(weft_run_config, threads), 4);
+    assert_eq!(offset!(weft_run_config, flags), 8);
+    assert_eq!(offset!(weft_run_config, log_level), 12);
+    assert_eq!(offset!(weft_run_config, log), 16);
+    assert_eq!(offset!(weft_run_config, log_payload), 24);
 }
 
 #[test]
@@ -367,7 +371,7 @@ fn weft_failure_has_the_layout_of_the_header() {
 
 #[test]
 fn weft_event_has_the_layout_of_the_header() {
-    assert_eq!((size_of::<weft_event>(), align_of::<weft_event>()), (112, 8));
+    assert_eq!((size_of::<weft_event>(), align_of::<weft_event>()), (136, 8));
     assert_eq!(offset!(weft_event, size), 0);
     assert_eq!(offset!(weft_event, kind), 4);
     assert_eq!(offset!(weft_event, tag), 8);
@@ -383,9 +387,13 @@ fn weft_event_has_the_layout_of_the_header() {
     assert_eq!(offset!(weft_event, idle), 72);
     assert_eq!(offset!(weft_event, idle_by_rank), 80);
     assert_eq!(offset!(weft_event, n_ranks), 88);
-    assert_eq!(offset!(weft_event, reserved), 92);
+    assert_eq!(offset!(weft_event, missing), 92);
     assert_eq!(offset!(weft_event, path), 96);
     assert_eq!(offset!(weft_event, failure), 104);
+    assert_eq!(offset!(weft_event, host), 112);
+    assert_eq!(offset!(weft_event, pid), 120);
+    assert_eq!(offset!(weft_event, ranks), 124);
+    assert_eq!(offset!(weft_event, count), 128);
 }
 
 #[test]

@@ -204,7 +204,7 @@ impl Run {
         let raw = self.hold(inputs, 0);
         let mut loss = 0.0;
         let (pointer, count) = (raw.as_ptr(), raw.len() as u32);
-        let made = attempt(|err| unsafe { sys::weft_run_step(self.raw(), pointer, count, mode.raw(), &mut loss, err) });
+        let made = attempt(|err| unsafe { sys::weft_run_step(self.raw(), pointer, count, mode.raw(), null(), 0, &mut loss, err) });
         if made.is_ok() || self.failure().is_none() {
             self.submitted.pop_back(); // a run that has failed may still use them
         }
@@ -248,7 +248,7 @@ impl Run {
         let timeout = timeout.map_or(-1, |time| time.as_nanos().min(i64::MAX as u128) as i64);
         let mut raw: sys::weft_event = unsafe { std::mem::zeroed() };
         raw.size = std::mem::size_of::<sys::weft_event>() as u32;
-        if checked(unsafe { sys::weft_run_poll(self.raw(), &mut raw, timeout) })? == 0 {
+        if attempt(|err| unsafe { sys::weft_run_poll(self.raw(), &mut raw, timeout, err) })? == 0 {
             return Ok(None);
         }
         match raw.kind {
