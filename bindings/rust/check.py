@@ -2,11 +2,13 @@
 """Tests the crates of this folder. Exits with 77 if there is no cargo, or if the crates that they use were not fetched.
 
 usage: check.py fetch                            downloads the crates that Cargo.lock names; tools/setup calls this
+       check.py bound                            the crate uses every function, value and field of bindings/api.json
        check.py test|clippy|package BUILD_ROOT   runs that command of cargo against the library in the build folder
        check.py example NAME BUILD_ROOT PROGRAM [ARGUMENT...]
                                                  the example in Rust prints the same as PROGRAM, which is the example in C;
                                                  an argument "@" is a new folder
 """
+import json
 import os
 import pathlib
 import re
@@ -18,6 +20,9 @@ import tempfile
 
 CRATES = pathlib.Path(__file__).resolve().parent
 SKIP = 77
+
+# Tensors count their references in Rust; the others are defaults.
+NOT_BOUND = {"weft_tensor_ref", "WEFT_OK", "WEFT_OP_READS_ALL", "WEFT_STEPS_ALL", "WEFT_ACTIVITY_UNKNOWN", "WEFT_AWAITS_NOTHING"}
 
 
 def skip(reason):
@@ -105,8 +110,24 @@ def example(name, env, program, arguments):
     return 0
 
 
+def bound():
+    """Prints each part of the API that the sources do not name."""
+    api = json.loads((CRATES.parent / "api.json").read_text(encoding="utf-8"))
+    words = set()
+    for path in (CRATES / "weft" / "src").glob("*.rs"):
+        words |= set(re.findall(r"\w+", path.read_text(encoding="utf-8")))
+    named = api["functions"] + [value for enum in api["enums"] for value in enum["values"]]
+    parts = {item["name"]: item["name"] for item in named}
+    parts |= {f"{struct['name']}.{field['name']}": field["name"] for struct in api["structs"] for field in struct["fields"]}
+    missing = [part for part, word in parts.items() if word not in words and part not in NOT_BOUND and not word.startswith("reserved")]
+    print("\n".join(f"{part} is not used in bindings/rust/weft/src" for part in missing) or f"{len(parts)} parts of the API are used")
+    return 1 if missing else 0
+
+
 def main():
     command, *arguments = sys.argv[1:]
+    if command == "bound":
+        return bound()
     if not shutil.which("cargo"):
         skip("there is no cargo")
     if command == "fetch":

@@ -3,7 +3,7 @@
 //!     train_gpt FILE DIRECTORY [--in-process]
 //!
 //! Each byte of FILE is a token. DIRECTORY gets the checkpoint and may not contain a newer one.
-use weft::{Checkpoint, Data, Desc, Event, Mesh, Mode, Plan, Preset, Run, SaveOptions, StepKind, Tensor};
+use weft::{Checkpoint, Data, Desc, Mesh, Mode, Plan, Preset, Run, SaveOptions, StepKind, Tensor};
 
 const STEPS: u64 = 40;
 const MICRO_BATCHES: u32 = 4;
@@ -28,18 +28,9 @@ fn train(plan: &Plan, mesh: Option<&Mesh>, preset: &Preset, path: &str, director
 
 /// The most likely token after the first `seen` ones.
 fn next_token(run: &mut Run, tokens: &Tensor, vocabulary: usize, seen: usize) -> weft::Result<i32> {
-    run.submit(&[Some(tokens), None], Mode::Forward, 0)?; // outputs do not need targets
-    let mut best = 0;
-    while let Some(event) = run.poll(None)? {
-        match event {
-            Event::MicroBatch { outputs, .. } => {
-                let logits = &outputs.as_slice::<f32>(0)?[(seen - 1) * vocabulary..seen * vocabulary];
-                best = (1..vocabulary).fold(0, |best, token| if logits[token] > logits[best] { token } else { best });
-            }
-            Event::Failed { error, .. } => return Err(error),
-            _ => {}
-        }
-    }
+    let outputs = run.forward(&[Some(tokens), None])?; // outputs do not need targets
+    let logits = &outputs[0].as_slice::<f32>()?[(seen - 1) * vocabulary..seen * vocabulary];
+    let best = (1..vocabulary).fold(0, |best, token| if logits[token] > logits[best] { token } else { best });
     Ok(best as i32)
 }
 

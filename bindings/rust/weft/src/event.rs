@@ -40,7 +40,7 @@ pub enum Event<'a> {
         /// The same for each rank.
         idle_by_rank: Vec<f64>,
     },
-    /// Final event: the run has failed.
+    /// Final event: the run has failed in the step.
     Failed {
         /// Of the step.
         tag: u64,
@@ -69,6 +69,51 @@ pub enum Event<'a> {
         /// The checkpoint, or the failure.
         checkpoint: Result<PathBuf>,
     },
+    /// A process has joined. In a process that serves: it has joined itself.
+    Joined {
+        /// Its rank.
+        rank: u32,
+        /// Of the run.
+        ranks: u32,
+        /// Ranks that have not joined.
+        missing: u32,
+        /// The machine of the process.
+        host: String,
+        /// Of the process.
+        pid: u32,
+    },
+    /// A process left before all ranks had joined.
+    Left {
+        /// Its rank, which is missing again.
+        rank: u32,
+        /// Of the run.
+        ranks: u32,
+        /// Ranks that have not joined.
+        missing: u32,
+    },
+    /// This process has refused a connection.
+    Refused {
+        /// Connections refused since the mesh was made.
+        count: u64,
+        /// Describes the connection.
+        text: String,
+    },
+    /// The run has started.
+    Started {
+        /// Of this process.
+        rank: u32,
+        /// Of the run.
+        ranks: u32,
+    },
+    /// The run has failed, and not in a step or save.
+    RunFailed {
+        /// Kind and description.
+        error: Error,
+        /// The facts behind the description.
+        failure: Option<Box<Failure>>,
+    },
+    /// Final event of a process that serves: rank 0 has ended the run.
+    Ended,
     /// An event that this version of the crate does not know.
     Other {
         /// Its kind, a `weft_event_kind`.
@@ -93,37 +138,43 @@ impl<'a> Event<'a> {
                 let idle_by_rank = slice(raw.idle_by_rank, raw.n_ranks as usize).to_vec();
                 Event::Done { tag, step, loss, grad_norm, idle: raw.idle, idle_by_rank }
             }
-            sys::WEFT_EVENT_ERROR => {
-                let failure = raw.failure.as_ref().map(|failure| Box::new(Failure::from_raw(failure)));
-                Event::Failed { tag, error: Event::error(raw), failure }
-            }
+            sys::WEFT_EVENT_ERROR => Event::Failed { tag, error: Event::error(raw), failure: Event::failure(raw) },
+            sys::WEFT_EVENT_FAILED => Event::RunFailed { error: Event::error(raw), failure: Event::failure(raw) },
             sys::WEFT_EVENT_UPDATE => Event::Update { tag, step, loss, grad_norm },
             sys::WEFT_EVENT_SAVED => {
                 let checkpoint = optional_text(raw.path).map(PathBuf::from);
                 Event::Saved { tag, step, checkpoint: checkpoint.ok_or_else(|| Event::error(raw)) }
             }
+            sys::WEFT_EVENT_JOINED => {
+                let host = text_of(raw.host);
+                Event::Joined { rank: raw.rank as u32, ranks: raw.ranks, missing: raw.missing, host, pid: raw.pid }
+            }
+            sys::WEFT_EVENT_LEFT => Event::Left { rank: raw.rank as u32, ranks: raw.ranks, missing: raw.missing },
+            sys::WEFT_EVENT_REFUSED => Event::Refused { count: raw.count, text: text_of(raw.text) },
+            sys::WEFT_EVENT_STARTED => Event::Started { rank: raw.rank as u32, ranks: raw.ranks },
+            sys::WEFT_EVENT_ENDED => Event::Ended,
             kind => Event::Other { kind },
         }
     }
 
-    unsafe fn error(raw: &sys::weft_event) -> Error {
-        Error::new(Status::from_raw(raw.status), text_of(raw.text))
+    /// The same with its own copies of outputs.
+    ///
+    /// # Safety
+    /// The pointers of the event are valid.
+    pub(crate) unsafe fn copied(raw: &sys::weft_event) -> Result<Event<'static>> {
+        let mut event = Event::from_raw(raw);
+        if let Event::MicroBatch { outputs, .. } = &mut event {
+            *outputs = outputs.copied()?;
+        }
+        Ok(event)
     }
 
-    /// The same event with its own copies of outputs.
-    pub fn into_owned(self) -> Result<Event<'static>> {
-        Ok(match self {
-            Event::MicroBatch { tag, step, micro_batch, loss, outputs } => {
-                Event::MicroBatch { tag, step, micro_batch, loss, outputs: outputs.into_owned()? }
-            }
-            Event::Done { tag, step, loss, grad_norm, idle, idle_by_rank } => {
-                Event::Done { tag, step, loss, grad_norm, idle, idle_by_rank }
-            }
-            Event::Failed { tag, error, failure } => Event::Failed { tag, error, failure },
-            Event::Update { tag, step, loss, grad_norm } => Event::Update { tag, step, loss, grad_norm },
-            Event::Saved { tag, step, checkpoint } => Event::Saved { tag, step, checkpoint },
-            Event::Other { kind } => Event::Other { kind },
-        })
+    unsafe fn failure(raw: &sys::weft_event) -> Option<Box<Failure>> {
+        raw.failure.as_ref().map(|failure| Box::new(Failure::from_raw(failure)))
+    }
+
+    unsafe fn error(raw: &sys::weft_event) -> Error {
+        Error::new(Status::from_raw(raw.status), text_of(raw.text))
     }
 }
 
@@ -192,11 +243,8 @@ impl Outputs<'_> {
         }
     }
 
-    fn into_owned(self) -> Result<Outputs<'static>> {
-        let tensors = match self.0 {
-            Content::Owned(tensors) => tensors,
-            Content::Borrowed(_) => (0..self.len()).map(|index| self.to_tensor(index)).collect::<Result<_>>()?,
-        };
+    fn copied(&self) -> Result<Outputs<'static>> {
+        let tensors = (0..self.len()).map(|index| self.to_tensor(index)).collect::<Result<_>>()?;
         Ok(Outputs(Content::Owned(tensors)))
     }
 }
@@ -227,7 +275,7 @@ impl Iterator for Events<'_> {
         if self.failed {
             return None;
         }
-        let event = self.run.poll(None).and_then(|event| event.map(Event::into_owned).transpose()).transpose();
+        let event = self.run.poll_owned(None).transpose();
         self.failed = matches!(event, Some(Err(_)));
         event
     }

@@ -16,6 +16,7 @@ mod plan_builder;
 mod predict;
 mod profile;
 mod run;
+mod run_builder;
 #[cfg(feature = "tokio")]
 mod stream;
 mod tensor;
@@ -38,7 +39,8 @@ pub use plan::{MemoryKind, Plan, PlanInfo};
 pub use plan_builder::{PlanBuilder, Split, StepKind};
 pub use predict::{schedules, Candidate, Comparison, LinkPrediction, Prediction, RankPrediction, Schedule, StepPrediction};
 pub use profile::{Cluster, NodeTimes, Profile};
-pub use run::{Input, Mode, Part, Run, RunBuilder, SaveOptions};
+pub use run::{Input, Mode, Part, Run, SaveOptions};
+pub use run_builder::{LogLevel, RunBuilder, ServiceBuilder};
 #[cfg(feature = "tokio")]
 pub use stream::EventStream;
 pub use tensor::{Desc, Dtype, Element, Tensor};

@@ -2,7 +2,7 @@
 use std::ffi::CString;
 use std::os::raw::c_char;
 use std::process::{Child, Command};
-use std::ptr::{null, null_mut, NonNull};
+use std::ptr::{null_mut, NonNull};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +11,7 @@ use weft_sys as sys;
 use crate::error::{attempt, c_string, initialized, pointer_of, text_of, Error, Result, Status};
 use crate::model::Model;
 use crate::plan::Plan;
+use crate::run_builder::ServiceBuilder;
 
 /// The mesh of the library. Runs and cancellers refer to it.
 pub(crate) struct MeshHandle {
@@ -125,23 +126,14 @@ impl Mesh {
     }
 
     /// Any rank except 0: joins, receives a rank, model and plan, and serves until the run ends. `plan`: of a process that made the plan
-    /// itself; if it differs from that of rank 0, the failure names the section.
-    pub fn serve<'a>(&mut self, plan: impl Into<Option<&'a Plan>>) -> Result<()> {
-        self.serve_with(plan, None, 1)
+    /// itself; if it differs from that of rank 0, the failure names the section. [`Mesh::service`] has more settings.
+    pub fn serve<'a>(&'a mut self, plan: impl Into<Option<&'a Plan>>) -> Result<()> {
+        self.service().plan(plan).serve()
     }
 
-    /// The same with a model whose user ops are available here, and a number of compute threads.
-    pub fn serve_with<'a>(
-        &mut self,
-        plan: impl Into<Option<&'a Plan>>,
-        ops: impl Into<Option<&'a Model>>,
-        threads: u32,
-    ) -> Result<()> {
-        let plan = plan.into().map_or(null(), |plan| plan.raw() as *const _);
-        let ops = ops.into().map_or(null(), |ops| ops.raw() as *const _);
-        let mut config = unsafe { initialized(sys::weft_run_config_init) };
-        config.threads = threads;
-        attempt(|err| unsafe { sys::weft_run_serve(self.raw(), plan, ops, &config, err) }).map(drop)
+    /// Begins the settings of a process that serves.
+    pub fn service(&mut self) -> ServiceBuilder<'_> {
+        ServiceBuilder::new(self)
     }
 }
 
@@ -229,9 +221,10 @@ impl MeshBuilder {
     }
 
     /// [`Mesh::spawn`] with these settings. `ops`: a model whose user ops the other ranks use.
-    pub fn spawn<'a>(self, plan: &'a Plan, ops: impl Into<Option<&'a Model>>) -> Result<Mesh> {
+    pub fn spawn(self, plan: &Plan, ops: Option<&Model>) -> Result<Mesh> {
         if let Ok(endpoint) = std::env::var(JOIN) {
-            self.endpoint(&endpoint).join()?.serve_with(plan, ops, 1)?;
+            let mut mesh = self.endpoint(&endpoint).join()?;
+            mesh.service().plan(plan).ops(ops).serve()?;
             std::process::exit(0);
         }
         let mut mesh = self.listen()?;

@@ -14,15 +14,18 @@ use crate::predict::Prediction;
 use crate::tensor::Desc;
 
 /// Shapes of what a run can read and deliver, for one sample.
+#[derive(Default)]
 pub(crate) struct Shapes {
     pub inputs: HashMap<String, Desc>,
     pub params: HashMap<String, Desc>,
+    pub outputs: Vec<Desc>,
 }
 
 impl Shapes {
     fn of(model: &Model) -> Shapes {
         let named = |kind| model.items(kind).into_iter().map(|item| (item.name, item.desc)).collect();
-        Shapes { inputs: named(ItemKind::Input), params: named(ItemKind::Param) }
+        let outputs = model.items(ItemKind::Output).into_iter().map(|item| item.desc).collect();
+        Shapes { inputs: named(ItemKind::Input), params: named(ItemKind::Param), outputs }
     }
 }
 

@@ -11,12 +11,13 @@ use std::time::Duration;
 use weft_sys as sys;
 
 use crate::checkpoint::Checkpoint;
-use crate::error::{attempt, checked, initialized, Error, Result, Status};
+use crate::error::{array, attempt, c_string, initialized, text_of, Error, Result, Status};
 use crate::event::{Event, Events};
 use crate::failure::Failure;
 use crate::mesh::{Mesh, MeshHandle};
 use crate::path_text;
 use crate::plan::{Plan, Shapes};
+use crate::run_builder::{Log, RunBuilder};
 use crate::tensor::{Desc, Tensor};
 
 /// What a step does.
@@ -94,47 +95,6 @@ impl<T: Input> Input for Option<T> {
     }
 }
 
-/// The settings of a run.
-#[must_use = "a run is started by `start`"]
-pub struct RunBuilder<'a> {
-    plan: &'a Plan,
-    mesh: Option<&'a Mesh>,
-    threads: u32,
-}
-
-impl<'a> RunBuilder<'a> {
-    /// Compute threads per rank. Without a mesh, 0 means that [`Run::poll`] computes; with a mesh, 0 counts as 1. Default: 0.
-    pub fn threads(mut self, threads: u32) -> Self {
-        self.threads = threads;
-        self
-    }
-
-    /// The processes of the run. Default: this process hosts all ranks.
-    pub fn mesh(mut self, mesh: impl Into<Option<&'a Mesh>>) -> Self {
-        self.mesh = mesh.into();
-        self
-    }
-
-    /// Allocates the planned memory, initializes the parameters, and waits until every other rank has joined.
-    pub fn start(self) -> Result<Run> {
-        let mut config = unsafe { initialized(sys::weft_run_config_init) };
-        config.threads = self.threads;
-        let mut raw = null_mut();
-        let mesh = self.mesh.map_or(null_mut(), Mesh::raw);
-        attempt(|err| unsafe { sys::weft_run_start(self.plan.raw(), mesh, &config, &mut raw, err) })?;
-        Ok(Run {
-            raw: NonNull::new(raw).expect("a call that succeeds makes a run"),
-            shapes: self.plan.shapes().clone(),
-            submitted: VecDeque::new(),
-            samples: 0,
-            saves: 0,
-            computes_in_poll: self.threads == 0 && self.mesh.is_none(),
-            _mesh: self.mesh.map(Mesh::handle),
-            _owner: PhantomData,
-        })
-    }
-}
-
 /// A plan being executed. To drop a run ends it on every rank and discards steps that are not finished.
 ///
 /// ```
@@ -169,7 +129,13 @@ pub struct Run {
     samples: usize,
     /// Queued saves that are not finished.
     saves: usize,
-    computes_in_poll: bool,
+    /// Until it has started or failed.
+    pub(crate) starts: bool,
+    /// Until it has ended or failed.
+    pub(crate) serves: bool,
+    pub(crate) computes_in_poll: bool,
+    /// The run refers to it.
+    _log: Option<Log>,
     /// The mesh outlives the run.
     _mesh: Option<Arc<MeshHandle>>,
     _owner: PhantomData<*mut ()>,
@@ -192,7 +158,23 @@ impl Run {
 
     /// Begins the settings of a run.
     pub fn builder(plan: &Plan) -> RunBuilder<'_> {
-        RunBuilder { plan, mesh: None, threads: 0 }
+        RunBuilder::new(plan)
+    }
+
+    pub(crate) fn from_raw(raw: *mut sys::weft_run, shapes: Arc<Shapes>, mesh: Option<&Mesh>, log: Option<Log>) -> Run {
+        Run {
+            raw: NonNull::new(raw).expect("a call that succeeds makes a run"),
+            shapes,
+            submitted: VecDeque::new(),
+            samples: 0,
+            saves: 0,
+            starts: false,
+            serves: false,
+            computes_in_poll: false,
+            _log: log,
+            _mesh: mesh.map(Mesh::handle),
+            _owner: PhantomData,
+        }
     }
 
     fn raw(&self) -> *mut sys::weft_run {
@@ -201,10 +183,30 @@ impl Run {
 
     /// Makes one step and returns its loss. The inputs have all samples, in the order in which the inputs were added to the model.
     pub fn step<I: Input>(&mut self, inputs: &[I], mode: Mode) -> Result<f64> {
+        self.make_step(inputs, mode, &[])
+    }
+
+    /// Makes one forward step and returns its outputs for all samples, in the order in which they were added to the model.
+    pub fn forward<I: Input>(&mut self, inputs: &[I]) -> Result<Vec<Tensor>> {
+        let samples = samples_of(inputs);
+        let shape = |output: &Desc| {
+            let mut desc = output.clone();
+            desc.dims[0] *= samples;
+            Tensor::zeros(&desc)
+        };
+        let outputs = self.shapes.outputs.iter().map(shape).collect::<Result<Vec<_>>>()?;
+        self.make_step(inputs, Mode::Forward, &outputs)?;
+        Ok(outputs)
+    }
+
+    fn make_step<I: Input>(&mut self, inputs: &[I], mode: Mode, outputs: &[Tensor]) -> Result<f64> {
         let raw = self.hold(inputs, 0);
+        let outputs: Vec<_> = outputs.iter().map(Tensor::raw).collect();
         let mut loss = 0.0;
-        let (pointer, count) = (raw.as_ptr(), raw.len() as u32);
-        let made = attempt(|err| unsafe { sys::weft_run_step(self.raw(), pointer, count, mode.raw(), null(), 0, &mut loss, err) });
+        let (count, n_outputs) = (raw.len() as u32, outputs.len() as u32);
+        let made = attempt(|err| unsafe {
+            sys::weft_run_step(self.raw(), raw.as_ptr(), count, mode.raw(), array(&outputs), n_outputs, &mut loss, err)
+        });
         if made.is_ok() || self.failure().is_none() {
             self.submitted.pop_back(); // a run that has failed may still use them
         }
@@ -229,7 +231,7 @@ impl Run {
     /// Keeps references to the inputs until the final event of the step.
     fn hold<I: Input>(&mut self, inputs: &[I], tag: u64) -> Vec<*mut sys::weft_tensor> {
         let tensors: Vec<Tensor> = inputs.iter().filter_map(|input| input.tensor().cloned()).collect();
-        self.samples = tensors.first().and_then(|tensor| tensor.desc().dims.first().copied()).unwrap_or(0);
+        self.samples = samples_of(inputs);
         self.submitted.push_back((tag, tensors));
         inputs.iter().map(|input| input.tensor().map_or(null_mut(), Tensor::raw)).collect()
     }
@@ -240,11 +242,20 @@ impl Run {
         }
     }
 
-    /// The next event. `None`: the time has passed, or nothing was submitted. Without a timeout, the call waits. In a run without threads,
+    /// The next event. `None`: the time has passed, or nothing is in progress. Without a timeout, the call waits. In a run without threads,
     /// the call computes.
     ///
-    /// The event borrows the run, because its outputs are valid until the next call; [`Event::into_owned`] copies them.
+    /// The event borrows the run, because its outputs are valid until the next call; [`Run::poll_owned`] copies them.
     pub fn poll(&mut self, timeout: Option<Duration>) -> Result<Option<Event<'_>>> {
+        Ok(self.poll_raw(timeout)?.map(|raw| unsafe { Event::from_raw(&raw) }))
+    }
+
+    /// The same with copies of outputs.
+    pub fn poll_owned(&mut self, timeout: Option<Duration>) -> Result<Option<Event<'static>>> {
+        self.poll_raw(timeout)?.map(|raw| unsafe { Event::copied(&raw) }).transpose()
+    }
+
+    fn poll_raw(&mut self, timeout: Option<Duration>) -> Result<Option<sys::weft_event>> {
         let timeout = timeout.map_or(-1, |time| time.as_nanos().min(i64::MAX as u128) as i64);
         let mut raw: sys::weft_event = unsafe { std::mem::zeroed() };
         raw.size = std::mem::size_of::<sys::weft_event>() as u32;
@@ -254,15 +265,20 @@ impl Run {
         match raw.kind {
             sys::WEFT_EVENT_DONE | sys::WEFT_EVENT_ERROR => self.release(raw.tag),
             sys::WEFT_EVENT_SAVED => self.saves -= 1,
+            sys::WEFT_EVENT_STARTED => self.starts = false,
+            sys::WEFT_EVENT_FAILED | sys::WEFT_EVENT_ENDED => {
+                self.starts = false;
+                self.serves = false;
+            }
             _ => {}
         }
-        Ok(Some(unsafe { Event::from_raw(&raw) }))
+        Ok(Some(raw))
     }
 
     /// Events will follow.
     #[cfg(feature = "tokio")]
     pub(crate) fn in_progress(&self) -> bool {
-        !self.submitted.is_empty() || self.saves > 0
+        self.starts || self.serves || !self.submitted.is_empty() || self.saves > 0
     }
 
     #[cfg(feature = "tokio")]
@@ -328,14 +344,14 @@ impl Run {
 
     /// The same into a tensor of the program.
     pub fn read_into(&mut self, name: &str, part: Part, tensor: &mut Tensor) -> Result<()> {
-        let name = crate::error::c_string(name)?;
+        let name = c_string(name)?;
         let tensor = tensor.writable_raw()?;
         attempt(|err| unsafe { sys::weft_run_read(self.raw(), name.as_ptr(), part.raw(), tensor, err) }).map(drop)
     }
 
     /// Copies a tensor into a tensor of a parameter. Only between steps.
     pub fn write(&mut self, name: &str, part: Part, tensor: &Tensor) -> Result<()> {
-        let name = crate::error::c_string(name)?;
+        let name = c_string(name)?;
         attempt(|err| unsafe { sys::weft_run_write(self.raw(), name.as_ptr(), part.raw(), tensor.raw(), err) }).map(drop)
     }
 
@@ -384,7 +400,7 @@ impl Run {
     }
 
     fn save_with(&mut self, directory: &Path, options: &SaveOptions, flags: u32, tag: u64) -> Result<()> {
-        let text = |text: &String| crate::error::c_string(text);
+        let text = |text: &String| c_string(text);
         let directory = path_text(directory)?;
         let model = options.model.as_ref().map(text).transpose()?;
         let pairs = options.pairs.iter().map(|(key, value)| Ok((text(key)?, text(value)?))).collect::<Result<Vec<_>>>()?;
@@ -416,6 +432,12 @@ impl Run {
     }
 }
 
+/// Dimension 0 of the inputs.
+fn samples_of<I: Input>(inputs: &[I]) -> usize {
+    let first = inputs.iter().find_map(Input::tensor);
+    first.and_then(|tensor| tensor.desc().dims.first().copied()).unwrap_or(0)
+}
+
 /// What [`Run::save`] stores beside the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SaveOptions {
@@ -429,5 +451,5 @@ pub struct SaveOptions {
 pub(crate) fn digest(call: impl FnOnce(*mut c_char, *mut sys::weft_error) -> sys::weft_status) -> Result<String> {
     let mut text = [0 as c_char; 33];
     attempt(|err| call(text.as_mut_ptr(), err))?;
-    Ok(unsafe { crate::error::text_of(text.as_ptr()) })
+    Ok(unsafe { text_of(text.as_ptr()) })
 }

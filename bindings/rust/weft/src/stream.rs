@@ -74,7 +74,7 @@ impl EventStream {
         while let Some(event) = self.next().await {
             match event? {
                 Event::Done { loss, .. } => return Ok(loss),
-                Event::Failed { error, .. } => return Err(error),
+                Event::Failed { error, .. } | Event::RunFailed { error, .. } => return Err(error),
                 _ => {}
             }
         }
@@ -82,7 +82,7 @@ impl EventStream {
     }
 
     fn event(&mut self) -> Option<Result<Event<'static>>> {
-        self.run.poll(Some(Duration::ZERO)).and_then(|event| event.map(Event::into_owned).transpose()).transpose()
+        self.run.poll_owned(Some(Duration::ZERO)).transpose()
     }
 }
 

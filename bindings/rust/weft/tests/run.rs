@@ -46,15 +46,15 @@ fn a_forward_step_delivers_outputs() -> weft::Result<()> {
     let [x, _] = support::batch()?;
     run.submit(&[Some(&x), None], Mode::Forward, 3)?;
     let mut rows = Vec::new();
-    let mut owned = Vec::new();
     while let Some(event) = run.poll(None)? {
         if let Event::MicroBatch { tag, outputs, .. } = &event {
             assert_eq!((*tag, outputs.len(), outputs.desc(0).dims), (3, 1, vec![2, 1]));
             rows.extend_from_slice(outputs.as_slice::<f32>(0)?);
             assert_eq!(outputs.as_slice::<i32>(0).unwrap_err().status(), Status::Invalid);
         }
-        owned.push(event.into_owned()?);
     }
+    run.submit(&[Some(&x), None], Mode::Forward, 3)?;
+    let owned = run.events().collect::<weft::Result<Vec<_>>>()?;
     let copies: Vec<f32> = owned
         .iter()
         .filter_map(|event| if let Event::MicroBatch { outputs, .. } = event { Some(outputs) } else { None })
@@ -63,6 +63,9 @@ fn a_forward_step_delivers_outputs() -> weft::Result<()> {
     assert_eq!(rows.len(), 4);
     assert_eq!(copies, rows, "owned events keep their outputs");
     assert!(matches!(owned.last(), Some(Event::Done { tag: 3, .. })));
+    let outputs = run.forward(&[Some(&x), None])?;
+    assert_eq!(outputs.len(), 1);
+    assert_eq!((outputs[0].desc().dims, outputs[0].as_slice::<f32>()?), (vec![4, 1], &rows[..]));
     Ok(())
 }
 
