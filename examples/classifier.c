@@ -175,7 +175,6 @@ static int usage(void) {
 
 int main(int argc, char **argv) {
   settings s = {.width = 256, .steps = 300, .split = "profile"};
-  if (ranks_joined(argc, argv, NULL)) return ranks_exit;   /* gets model and plan from rank 0 */
   for (int i = 1; i < argc; ++i) {
     if (!strcmp(argv[i], "--in-process")) continue;
     if (i + 1 == argc) return usage();
@@ -187,17 +186,17 @@ int main(int argc, char **argv) {
   if (s.width < 4 || s.width % 4 || s.steps < 1) return usage();
   if (strcmp(s.split, "profile") && strcmp(s.split, "cost") && strcmp(s.split, "stages")) return usage();
 
+  ranks world;
+  ranks_start(&world, NULL, argv, RANKS);   /* the other ranks get model and plan from this one */
   weft_error err = {.size = sizeof err};
   weft_model *model = build(s.width);
   weft_profile *profile = strcmp(s.split, "profile") == 0 ? measure(model) : NULL;
   weft_plan *plan = make_plan(model, profile, &s);
   weft_run *run = NULL;
-  ranks world;
   printf("%d classes, width %lld, %lld parameters, split by %s over %d ranks\n", CLASSES, (long long)s.width,
          (long long)weft_model_parameters(model), s.split, RANKS);
   print_shares(plan, RANKS, profile, weft_model_parameters(model));
   fflush(stdout);
-  ranks_start(&world, argc, argv, RANKS);
   require(weft_run_start(plan, world.mesh, NULL, &run, &err), "run", &err);
   train(run, &s);
   weft_run_free(run);

@@ -142,6 +142,7 @@ static void fill(float *x, float *y) {
 }
 
 int main(int argc, char **argv) {
+  (void)argc;
   weft_model *model = build();
   weft_optimizer adamw;
   weft_optimizer_init(&adamw, sizeof adamw);
@@ -154,13 +155,8 @@ int main(int argc, char **argv) {
   config.optimizer = &adamw;
   weft_plan *plan;
   require(weft_plan_new(model, &config, &plan, &err));
-  if (ranks_joined(argc, argv, plan)) {   /* another rank, in a process that ranks_start has started */
-    weft_plan_free(plan);
-    weft_model_free(model);
-    return ranks_exit;
-  }
   ranks world;
-  ranks_start(&world, argc, argv, 3);
+  ranks_start(&world, plan, argv, 3);
   weft_run *run;
   require(weft_run_start(plan, world.mesh, NULL, &run, &err));
 

@@ -103,7 +103,6 @@ int main(int argc, char **argv) {
   const sizes *z = &gpt2;
   int64_t tokens = 32;
   int steps = 3;
-  if (ranks_joined(argc, argv, NULL)) return ranks_exit;   /* gets model and plan from rank 0 */
   for (int i = 1; i < argc; ++i) {
     if (!strcmp(argv[i], "--in-process")) continue;
     if (!strcmp(argv[i], "--small")) z = &small;
@@ -114,16 +113,16 @@ int main(int argc, char **argv) {
   }
   if (steps < 1 || tokens < 1 || tokens > z->context) return usage();
 
+  ranks world;
+  ranks_start(&world, NULL, argv, RANKS);   /* the other ranks get model and plan from this one */
   weft_error err = {.size = sizeof err};
   weft_model *model = build(z, tokens);
   weft_plan *plan = make_plan(model, z);
   weft_run *run = NULL;
-  ranks world;
   printf("GPT-2 for %d classes: %d blocks of width %lld, %lld parameters, split over %d ranks\n", CLASSES, z->blocks,
          (long long)z->width, (long long)weft_model_parameters(model), RANKS);
   print_shares(plan, RANKS, NULL, weft_model_parameters(model));
   fflush(stdout);
-  ranks_start(&world, argc, argv, RANKS);
   require(weft_run_start(plan, world.mesh, NULL, &run, &err), "run", &err);
   train(run, z, tokens, steps);
   weft_run_free(run);

@@ -93,6 +93,7 @@ static void forward(weft_run *run, data *d, float out[SAMPLES][WIDTH]) {
 }
 
 int main(int argc, char **argv) {
+  (void)argc;
   weft_error err = {.size = sizeof err};
   weft_plan_config config;
   weft_plan_config_init(&config, sizeof config);
@@ -103,13 +104,8 @@ int main(int argc, char **argv) {
   weft_run *run = NULL;
   weft_model *model = build();
   require(weft_plan_new(model, &config, &plan, &err), "plan", &err);
-  if (ranks_joined(argc, argv, plan)) {
-    weft_plan_free(plan);
-    weft_model_free(model);
-    return ranks_exit;
-  }
   ranks world;
-  ranks_start(&world, argc, argv, LAYERS);
+  ranks_start(&world, plan, argv, LAYERS);
 
   static data d;
   static float found[SAMPLES][WIDTH], expected[SAMPLES][WIDTH];

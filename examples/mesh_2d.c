@@ -37,20 +37,14 @@ int main(int argc, char **argv) {
     if (!strcmp(argv[i], "--data")) replicas = atoi(argv[++i]);
     else if (!strcmp(argv[i], "--stages")) stages = atoi(argv[++i]);
     else if (!strcmp(argv[i], "--schedule")) schedule = argv[++i];
-    else if (!strcmp(argv[i], "--join")) ++i;
     else return usage();
   }
   if (replicas < 1 || replicas > 2 || stages < 1 || stages > LAYERS) return usage();
 
   weft_model *model = build();
   weft_plan *plan = make_plan(model, replicas, stages, schedule);
-  if (ranks_joined(argc, argv, plan)) {
-    weft_plan_free(plan);
-    weft_model_free(model);
-    return ranks_exit;
-  }
   ranks world;
-  ranks_start(&world, argc, argv, replicas * stages);
+  ranks_start(&world, plan, argv, replicas * stages);
 
   static data d;
   static result r;

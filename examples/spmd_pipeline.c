@@ -128,20 +128,14 @@ int main(int argc, char **argv) {
     if (!strcmp(argv[i], "--in-process")) continue;
     if (i + 1 == argc) return usage();
     if (!strcmp(argv[i], "--ranks")) count = atoi(argv[++i]);
-    else if (!strcmp(argv[i], "--join")) ++i;
     else return usage();
   }
   if (count != 1 && count != 2 && count != LAYERS) return usage();
 
   weft_model *model = build();
   weft_plan *plan = make_plan(model, count);
-  if (ranks_joined(argc, argv, plan)) {
-    weft_plan_free(plan);
-    weft_model_free(model);
-    return ranks_exit;
-  }
   ranks world;
-  ranks_start(&world, argc, argv, count);
+  ranks_start(&world, plan, argv, count);
 
   static data d;
   static result r;

@@ -151,16 +151,11 @@ static int same(const char *what, const char *a, const char *b) {
 
 int main(int argc, char **argv) {
   for (int i = 1; i < argc; ++i)
-    if (!strcmp(argv[i], "--join")) ++i;
-    else if (strcmp(argv[i], "--in-process")) return fprintf(stderr, "usage: tensor_parallel [--in-process]\n"), 2;
+    if (strcmp(argv[i], "--in-process")) return fprintf(stderr, "usage: tensor_parallel [--in-process]\n"), 2;
 
   weft_plan *divided = make_plan(2, 2);
-  if (ranks_joined(argc, argv, divided)) {
-    weft_plan_free(divided);
-    return ranks_exit;
-  }
   ranks world;
-  ranks_start(&world, argc, argv, 2);
+  ranks_start(&world, divided, argv, 2);
   weft_plan *whole = make_plan(1, 1), *pieces = make_plan(2, 1);
   static result one, two, spread;
   train(whole, NULL, &one);

@@ -15,10 +15,11 @@ static void require(weft_status status) {
   exit(2);
 }
 
-/* Makes the inputs of a preset: windows of tokens. */
-static void make_inputs(int64_t samples, weft_tensor *inputs[2]) {
+static weft_tensor *make_windows(int64_t samples) {
   const weft_desc desc = {WEFT_I32, 2, {samples, WINDOW}};
-  for (int i = 0; i < 2; ++i) require(weft_tensor_new(&desc, &inputs[i], &err));
+  weft_tensor *tensor = NULL;
+  require(weft_tensor_new(&desc, &tensor, &err));
+  return tensor;
 }
 
 static weft_plan *plan_training(weft_model *model) {
@@ -37,13 +38,12 @@ static void train(weft_plan *plan, weft_mesh *mesh, const weft_preset_info *info
   weft_data_config config;
   weft_data *data = NULL;
   weft_run *run = NULL;
-  weft_tensor *inputs[2];
+  weft_tensor *const inputs[2] = {make_windows(SAMPLES), make_windows(SAMPLES)};
   weft_data_config_init(&config, sizeof config);
   config.path = path;
   config.vocabulary = info->vocabulary;
   config.seq_len = info->seq_len;
   require(weft_data_open(&config, &data, &err));
-  make_inputs(SAMPLES, inputs);
   require(weft_run_start(plan, mesh, NULL, &run, &err));
   for (int step = 0; step < STEPS; ++step) {
     double loss;
@@ -62,19 +62,13 @@ static void train(weft_plan *plan, weft_mesh *mesh, const weft_preset_info *info
 }
 
 /* The most likely token after the first `seen` ones. */
-static int next_token(weft_run *run, weft_tensor *inputs[2], int64_t vocabulary, int seen) {
-  weft_tensor *const tokens[2] = {inputs[0], NULL};   /* outputs do not need targets */
-  weft_event event = {.size = sizeof event};
+static int next_token(weft_run *run, weft_tensor *tokens, weft_tensor *output, int64_t vocabulary, int seen) {
+  weft_tensor *const inputs[2] = {tokens, NULL};   /* outputs do not need targets */
+  const float *logits = (const float *)weft_tensor_data(output) + (seen - 1) * vocabulary;
   int best = 0;
-  require(weft_run_submit(run, tokens, 2, WEFT_FORWARD, 0, &err));
-  while (weft_run_poll(run, &event, -1, &err) > 0 && event.kind != WEFT_EVENT_DONE) {
-    if (event.kind == WEFT_EVENT_ERROR) snprintf(err.text, sizeof err.text, "%s", event.text);
-    require(event.status);
-    if (event.kind != WEFT_EVENT_MICRO_BATCH) continue;
-    const float *logits = (const float *)weft_tensor_data(event.outputs[0]) + (seen - 1) * vocabulary;
-    for (int token = 1; token < vocabulary; ++token)
-      if (logits[token] > logits[best]) best = token;
-  }
+  require(weft_run_step(run, inputs, 2, WEFT_FORWARD, &output, 1, NULL, &err));
+  for (int token = 1; token < vocabulary; ++token)
+    if (logits[token] > logits[best]) best = token;
   return best;
 }
 
@@ -86,7 +80,7 @@ static void generate(const char *directory) {
   weft_plan_config config;
   weft_plan *plan = NULL;
   weft_run *run = NULL;
-  weft_tensor *inputs[2];
+  weft_tensor *window = make_windows(1), *output = NULL;
   require(weft_checkpoint_open(directory, &checkpoint, &err));
   require(weft_checkpoint_describe(checkpoint, &saved));
   require(weft_model_preset(saved.model, WINDOW, 1, &model, &info, &err));
@@ -98,17 +92,19 @@ static void generate(const char *directory) {
   require(weft_run_start(plan, NULL, NULL, &run, &err));
   require(weft_run_load(run, checkpoint, WEFT_LOAD_WEIGHTS, &err));
 
-  make_inputs(1, inputs);
-  int32_t *tokens = (int32_t *)weft_tensor_data(inputs[0]);
+  const weft_desc logits = {WEFT_F32, 3, {1, WINDOW, info.vocabulary}};
+  require(weft_tensor_new(&logits, &output, &err));
+  int32_t *tokens = (int32_t *)weft_tensor_data(window);
   tokens[0] = 'T';
-  for (int seen = 1; seen <= GENERATED; ++seen) tokens[seen] = next_token(run, inputs, info.vocabulary, seen);
+  for (int seen = 1; seen <= GENERATED; ++seen) tokens[seen] = next_token(run, window, output, info.vocabulary, seen);
   for (int i = 0; i <= GENERATED; ++i) putchar(tokens[i]);
   putchar('\n');
   weft_run_free(run);
   weft_plan_free(plan);
   weft_model_free(model);
   weft_checkpoint_free(checkpoint);
-  for (int i = 0; i < 2; ++i) weft_tensor_unref(inputs[i]);
+  weft_tensor_unref(window);
+  weft_tensor_unref(output);
 }
 
 int main(int argc, char **argv) {
@@ -121,14 +117,10 @@ int main(int argc, char **argv) {
   }
   require(weft_model_preset("gpt-nano", WINDOW, 2, &model, &info, &err));
   weft_plan *plan = plan_training(model);
-  const int joined = ranks_joined(argc, argv, plan);
-  if (!joined) {
-    ranks_start(&world, argc, argv, 2);
-    train(plan, world.mesh, &info, argv[1], argv[2]);
-  }
+  ranks_start(&world, plan, argv, 2);
+  train(plan, world.mesh, &info, argv[1], argv[2]);
   weft_plan_free(plan);
   weft_model_free(model);
-  if (joined) return ranks_exit;
   generate(argv[2]);
   return ranks_end(&world);
 }
