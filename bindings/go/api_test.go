@@ -35,27 +35,13 @@ func readAPI(t *testing.T) (out api) {
 
 // Parts of the C interface for which Go has another form.
 var notBound = map[string]string{
-	"WEFT_EVENT_ENDED":   "of WEFT_RUN_NOWAIT and weft_run_join",
-	"WEFT_EVENT_FAILED":  "of WEFT_RUN_NOWAIT and weft_run_join",
-	"WEFT_EVENT_JOINED":  "of WEFT_RUN_NOWAIT and weft_run_join",
-	"WEFT_EVENT_LEFT":    "of WEFT_RUN_NOWAIT and weft_run_join",
-	"WEFT_EVENT_REFUSED": "of WEFT_RUN_NOWAIT and weft_run_join",
-	"WEFT_EVENT_STARTED": "of WEFT_RUN_NOWAIT and weft_run_join",
-	"WEFT_LOG_DEBUG":     "",
-	"WEFT_LOG_INFO":      "",
-	"WEFT_LOG_WARNING":   "",
 	"WEFT_OK":            "nil",
-	"WEFT_RUN_NOWAIT":    "Start waits in a goroutine",
 	"links":              "len(Prediction.Links)",
-	"log":                "",
-	"log_level":          "",
-	"log_payload":        "",
-	"missing":            "of WEFT_EVENT_JOINED",
 	"reserved":           "",
 	"reserved2":          "",
 	"weft_plan_settings": "a program keeps its PlanConfig",
 	"weft_plan_stages":   "Plan.Info",
-	"weft_run_join":      "Serve waits in a goroutine",
+	"weft_run_serve":     "Serve waits in the poller of Go",
 	"weft_run_step":      "Step waits in the poller of Go",
 	"weft_tensor_ref":    "a Tensor has one owner",
 }

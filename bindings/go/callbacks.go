@@ -56,6 +56,14 @@ func weft_go_backward_params(call *C.weft_op_call) C.int32_t {
 //export weft_go_destroy
 func weft_go_destroy(payload unsafe.Pointer) { destroy(payload) }
 
+// A panic of the function for log lines has no place to go, and is dropped.
+//
+//export weft_go_log
+func weft_go_log(level C.weft_log_level, text *C.char, payload unsafe.Pointer) {
+	defer func() { _ = recover() }()
+	(*cgo.Handle)(payload).Value().(func(LogLevel, string))(LogLevel(level), C.GoString(text))
+}
+
 func opOf(call *C.weft_op_call) *op { return (*cgo.Handle)(call.payload).Value().(*op) }
 
 // run calls a function of the program. Its error or panic is kept, and its text goes to the library.

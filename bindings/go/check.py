@@ -22,6 +22,7 @@ SOURCE = HERE.parents[1]
 # Example -> the arguments with which it runs. {new} is a directory that does not exist.
 EXAMPLES = {
     "custom_op": ["", "--in-process"],
+    "event_loop": [""],
     "gpipe": ["", "--in-process", "--stages 3 --schedule 1f1b", "--stages 1"],
     "inference": ["", "--in-process"],
     "mesh_2d": ["", "--in-process", "--data 1 --stages 2 --schedule gpipe"],

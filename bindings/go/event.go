@@ -19,22 +19,34 @@ const (
 	ErrorEvent      EventKind = C.WEFT_EVENT_ERROR       // final: the run has failed; Err gives the reason
 	UpdateEvent     EventKind = C.WEFT_EVENT_UPDATE      // asynchronous schedules: the result of one update, before the final event
 	SavedEvent      EventKind = C.WEFT_EVENT_SAVED       // final event of a queued save: Path or Err
+	JoinedEvent     EventKind = C.WEFT_EVENT_JOINED      // a process has joined as Rank, and Missing ranks have not joined; of a service: this process
+	LeftEvent       EventKind = C.WEFT_EVENT_LEFT        // the process that joined as Rank left before all ranks had joined
+	RefusedEvent    EventKind = C.WEFT_EVENT_REFUSED     // this process has refused Count connections so far; Text describes the last one
+	StartedEvent    EventKind = C.WEFT_EVENT_STARTED     // the run has started
+	FailedEvent     EventKind = C.WEFT_EVENT_FAILED      // the run has failed, and not in a step or save; Err gives the reason
+	EndedEvent      EventKind = C.WEFT_EVENT_ENDED       // of a service: rank 0 has ended the run
 )
 
 // Event is an event of a run.
 type Event struct {
 	Kind       EventKind
 	Tag        uint64 // of the step or save
-	Err        error  // ErrorEvent, SavedEvent: an *Error
+	Err        error  // ErrorEvent, FailedEvent, SavedEvent: an *Error
 	MicroBatch int
 	Step       uint64    // training steps before this one; UpdateEvent: updates before it; SavedEvent: steps in the checkpoint
 	Loss       float64   // the mean over the micro-batch, the update or the whole step
 	GradNorm   float64   // DoneEvent, UpdateEvent: global norm before clipping; check that it is finite
 	Outputs    []*Tensor // MicroBatchEvent of a Forward step: in the order of Model.Output; they cannot be submitted
-	Rank       int       // ErrorEvent, SavedEvent: the rank that failed, or -1
+	Rank       int       // ErrorEvent, FailedEvent, SavedEvent: the rank that failed, or -1; JoinedEvent, LeftEvent, StartedEvent
 	Idle       float64   // DoneEvent: mean over ranks of the share of time in which a rank ran no kernel
 	IdleByRank []float64 // DoneEvent
 	Path       string    // SavedEvent: the checkpoint
+	Text       string    // RefusedEvent
+	Ranks      int       // JoinedEvent, LeftEvent, StartedEvent: ranks of the run
+	Missing    int       // JoinedEvent, LeftEvent: ranks that have not joined
+	Host       string    // JoinedEvent: machine of the process
+	PID        int       // JoinedEvent: of the process
+	Count      uint64    // RefusedEvent: connections refused by this process since the mesh was made
 
 	left bool // of a step that Step has left
 }
@@ -44,6 +56,10 @@ func (r *Run) fromEvent(c *C.weft_event) Event {
 	event := Event{
 		Kind: EventKind(c.kind), Tag: uint64(c.tag), MicroBatch: int(c.micro_batch), Step: uint64(c.step), Loss: float64(c.loss),
 		GradNorm: float64(c.grad_norm), Rank: int(c.rank), Idle: float64(c.idle), Path: C.GoString(c.path),
+		Ranks: int(c.ranks), Missing: int(c.missing), Host: C.GoString(c.host), PID: int(c.pid), Count: uint64(c.count),
+	}
+	if event.Kind == RefusedEvent {
+		event.Text = C.GoString(c.text)
 	}
 	for _, output := range unsafe.Slice(c.outputs, c.n_outputs) {
 		desc := C.weft_tensor_desc(output)

@@ -127,57 +127,46 @@ func (m *Mesh) JoinEndpoint() string {
 	return C.GoString(C.weft_mesh_join_endpoint(m.c))
 }
 
-// call makes a call that waits, and cancels the mesh if ctx ends before. NULL for a nil mesh.
-func (m *Mesh) call(ctx context.Context, call func(mesh *C.weft_mesh) C.weft_status) C.weft_status {
+// use calls a function with the mesh; NULL for a nil mesh.
+func (m *Mesh) use(call func(mesh *C.weft_mesh) C.weft_status) C.weft_status {
 	if m == nil {
 		return call(nil)
 	}
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	returned, watched := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(watched)
-		select {
-		case <-ctx.Done():
-			C.weft_mesh_cancel(m.c)
-		case <-returned:
-		}
-	}()
-	status := call(m.c)
-	close(returned)
-	<-watched
-	return status
+	return call(m.c)
 }
 
 // Serve joins the run of rank 0 and serves until the run ends. It returns nil after a normal end. plan is for a process that made the plan
-// itself, and may be nil. ops is a model whose ops in Go are available here, and may be nil. If ctx ends, Serve cancels the mesh and returns
-// the error of ctx.
+// itself, and may be nil. ops is a model whose ops in Go are available here, and may be nil. If ctx ends, the rank leaves, the run fails on the
+// other ranks, and Serve returns the error of ctx.
 func (m *Mesh) Serve(ctx context.Context, plan *Plan, ops *Model, config RunConfig) error {
-	var own []*op
+	run, err := m.ServeNoWait(plan, ops, config)
+	if err != nil {
+		return err
+	}
+	defer run.Close()
+	return run.waitFor(ctx, EndedEvent)
+}
+
+// ServeNoWait is Serve that returns at once. The events of the run are JoinedEvent with the rank of this process, StartedEvent, and finally
+// EndedEvent or FailedEvent. Only Poll, Events and Close of the run are possible.
+func (m *Mesh) ServeNoWait(plan *Plan, ops *Model, config RunConfig) (*Run, error) {
+	run := &Run{mesh: m}
+	if plan != nil {
+		run.ops = plan.ops
+	}
 	var model *C.weft_model
 	if ops != nil {
 		ops.mu.Lock()
 		defer ops.mu.Unlock()
-		model, own = ops.c, ops.ops
+		model, run.ops = ops.c, append(run.ops[:len(run.ops):len(run.ops)], ops.ops...)
 	}
-	if plan != nil {
-		own = append(own[:len(own):len(own)], plan.ops...)
-	}
-	err := newError()
-	status := use(plan, func(plan *C.weft_plan) C.weft_status {
-		return m.call(ctx, func(mesh *C.weft_mesh) C.weft_status {
-			return C.weft_run_serve(mesh, plan, model, config.toC(), err)
+	return run.open(config, 0, func(c *C.weft_run_config, err *C.weft_error) C.weft_status {
+		return use(plan, func(plan *C.weft_plan) C.weft_status {
+			return m.use(func(mesh *C.weft_mesh) C.weft_status { return C.weft_run_join(mesh, plan, model, c, &run.c, err) })
 		})
 	})
-	return canceled(ctx, caused(own, failed(status, err)))
-}
-
-// canceled makes the error of ctx the cause of ECANCELED.
-func canceled(ctx context.Context, err error) error {
-	if e, ok := err.(*Error); ok && e.Status == ECANCELED && e.Cause == nil {
-		e.Cause = ctx.Err()
-	}
-	return err
 }
 
 // NewKey returns a new secret key for MeshConfig.Key.

@@ -1,7 +1,6 @@
 package weft
 
 /*
-#include <stdlib.h>
 #include <weft.h>
 
 int32_t weft_go_shape(weft_op_call *call);
@@ -22,10 +21,8 @@ import "C"
 
 import (
 	"fmt"
-	"runtime/cgo"
 	"strings"
 	"sync"
-	"unsafe"
 )
 
 // OpReads are tensors that a gradient of an op reads besides OpCall.GradOutput. The others are empty in its call, and their memory is free.
@@ -110,21 +107,15 @@ func (m *Model) AddOp(definition Op) {
 		if definition.Shape != nil && definition.Forward != nil {
 			C.weft_go_callbacks(&c, C.int(flag(definition.Backward != nil)), C.int(flag(definition.BackwardParams != nil)))
 		}
-		payload := (*cgo.Handle)(C.calloc(1, C.size_t(unsafe.Sizeof(cgo.Handle(0)))))
-		*payload = cgo.NewHandle(state)
-		status := C.weft_model_add_op(model, &c, unsafe.Pointer(payload), err)
+		payload := newPayload(state)
+		status := C.weft_model_add_op(model, &c, payload, err)
 		if status < 0 {
-			destroy(unsafe.Pointer(payload))
+			destroy(payload)
 			return status
 		}
 		m.ops = append(m.ops, state)
 		return status
 	})
-}
-
-func destroy(payload unsafe.Pointer) {
-	(*cgo.Handle)(payload).Delete()
-	C.free(payload)
 }
 
 // caused makes the error that an op in Go has returned the cause of a failure.

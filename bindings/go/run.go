@@ -26,13 +26,9 @@ type RunConfig struct {
 	// Threads is the number of compute threads per rank. Without a mesh, 0 means that the goroutines which wait for the run compute; with a
 	// mesh, 0 counts as 1.
 	Threads int
-}
-
-func (r RunConfig) toC() *C.weft_run_config {
-	c := &C.weft_run_config{}
-	C.weft_run_config_init(c, C.sizeof_weft_run_config)
-	setCount(&c.threads, r.Threads)
-	return c
+	// Log gets the log lines of the run, from one goroutine at a time. It must return soon and must not use the run.
+	Log      func(level LogLevel, text string)
+	LogLevel LogLevel // the most detailed level of lines that Log gets; default: LogInfo
 }
 
 // Run is a plan being executed.
@@ -45,31 +41,88 @@ type Run struct {
 	computes   bool
 	ops        []*op
 	shapes     shapes
-	mesh       *Mesh
+	mesh       *Mesh // not freed before the run
+	log        *logger
 
 	waiting chan struct{} // has an element while a goroutine takes events
 	ready   *ready
 }
 
 // Start allocates the planned memory and initializes the parameters. If mesh is nil, this process hosts all ranks. Otherwise the call waits
-// until every other rank has joined; if ctx ends before, it cancels the mesh. A mesh serves one run.
+// until every other rank has joined; if ctx ends before, the run ends and Start returns the error of ctx. A mesh serves one run.
 func Start(ctx context.Context, plan *Plan, mesh *Mesh, config RunConfig) (*Run, error) {
-	run := &Run{waiting: make(chan struct{}, 1), computes: mesh == nil && config.Threads == 0, mesh: mesh}
+	if mesh == nil {
+		return start(plan, nil, config, 0)
+	}
+	run, err := StartNoWait(plan, mesh, config)
+	if err != nil {
+		return nil, err
+	}
+	if err := run.waitFor(ctx, StartedEvent); err != nil {
+		run.Close()
+		return nil, err
+	}
+	return run, nil
+}
+
+// StartNoWait is Start that returns at once. The events of the run are JoinedEvent, LeftEvent and RefusedEvent, and then either StartedEvent or
+// FailedEvent. Other calls on the run return ESTATE until it has started.
+func StartNoWait(plan *Plan, mesh *Mesh, config RunConfig) (*Run, error) {
+	return start(plan, mesh, config, C.WEFT_RUN_NOWAIT)
+}
+
+func start(plan *Plan, mesh *Mesh, config RunConfig, flags C.uint32_t) (*Run, error) {
+	run := &Run{computes: mesh == nil && config.Threads == 0, mesh: mesh}
 	if plan != nil {
 		run.ops, run.shapes = plan.ops, plan.shapes
 	}
-	err := newError()
-	status := use(plan, func(plan *C.weft_plan) C.weft_status {
-		return mesh.call(ctx, func(mesh *C.weft_mesh) C.weft_status {
-			return C.weft_run_start(plan, mesh, config.toC(), &run.c, err)
+	return run.open(config, flags, func(c *C.weft_run_config, err *C.weft_error) C.weft_status {
+		return use(plan, func(plan *C.weft_plan) C.weft_status {
+			return mesh.use(func(mesh *C.weft_mesh) C.weft_status { return C.weft_run_start(plan, mesh, c, &run.c, err) })
 		})
 	})
-	if err := failed(status, err); err != nil {
-		return nil, canceled(ctx, caused(run.ops, err))
+}
+
+// open makes the call that sets r.c.
+func (r *Run) open(config RunConfig, flags C.uint32_t, call func(*C.weft_run_config, *C.weft_error) C.weft_status) (*Run, error) {
+	c, err := &C.weft_run_config{}, newError()
+	C.weft_run_config_init(c, C.sizeof_weft_run_config)
+	setCount(&c.threads, config.Threads)
+	c.flags = flags
+	r.log = setLog(c, config)
+	if err := caused(r.ops, failed(call(c, err), err)); err != nil {
+		r.log.free()
+		return nil, err
 	}
-	run.ready = newReady(int(C.weft_run_fd(run.c)))
-	runtime.SetFinalizer(run, (*Run).Close)
-	return run, nil
+	r.waiting = make(chan struct{}, 1)
+	r.ready = newReady(int(C.weft_run_fd(r.c)))
+	runtime.SetFinalizer(r, (*Run).Close)
+	return r, nil
+}
+
+// waitFor takes events until one of this kind.
+func (r *Run) waitFor(ctx context.Context, kind EventKind) error {
+	if err := r.acquire(ctx); err != nil {
+		return canceled(err)
+	}
+	defer r.release()
+	for {
+		event, err := r.take(ctx)
+		if err != nil {
+			return canceled(err)
+		}
+		if event.Kind == kind || event.Err != nil {
+			return event.Err
+		}
+	}
+}
+
+// canceled makes the error of a context the cause of ECANCELED.
+func canceled(err error) error {
+	if _, ok := err.(*Error); ok {
+		return err
+	}
+	return &Error{Status: ECANCELED, Text: "the wait was canceled", Cause: err}
 }
 
 // Close ends the run on every rank and discards steps that are not finished. It may wait until a running job ends.
@@ -83,6 +136,7 @@ func (r *Run) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	C.weft_run_free(r.c)
+	r.log.free()
 	r.c, r.ops = nil, nil
 	runtime.SetFinalizer(r, nil)
 	return nil

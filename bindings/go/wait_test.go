@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 
 	"weft"
@@ -161,4 +162,61 @@ func threads(t *testing.T) int {
 	}
 	t.Fatal("/proc/self/status has no Threads")
 	return 0
+}
+
+func TestAStartReportsItsProgress(t *testing.T) {
+	model, batch := sine(t)
+	plan, err := weft.NewPlan(model, small)
+	try(t, err)
+	mesh, err := weft.Listen(weft.MeshConfig{})
+	try(t, err)
+	defer mesh.Close()
+	var guard sync.Mutex
+	var log strings.Builder
+	run, err := weft.StartNoWait(plan, mesh, weft.RunConfig{LogLevel: weft.LogDebug, Log: func(level weft.LogLevel, text string) {
+		guard.Lock()
+		defer guard.Unlock()
+		log.WriteString(text + "\n")
+		panic("a panic of Log is contained")
+	}})
+	try(t, err)
+	if _, err := run.Digest(); !errors.Is(err, weft.ESTATE) {
+		t.Error("the digest of a run that has not started:", err)
+	}
+	other, err := weft.Join(weft.MeshConfig{Endpoint: mesh.JoinEndpoint()})
+	try(t, err)
+	defer other.Close()
+	service, err := other.ServeNoWait(nil, nil, weft.RunConfig{})
+	try(t, err)
+	defer service.Close()
+	events := run.Events(background)
+	if event := <-events; event.Kind != weft.JoinedEvent || event.Rank != 1 || event.Missing != 0 || event.PID != os.Getpid() {
+		t.Errorf("%+v", event)
+	}
+	if event := <-events; event.Kind != weft.StartedEvent || event.Ranks != 2 {
+		t.Errorf("%+v", event)
+	}
+	try(t, run.Submit(weft.Train, 5, batch...))
+	for event := range events {
+		try(t, event.Err)
+		if event.Kind == weft.DoneEvent {
+			break
+		}
+	}
+	run.Close()
+	var kinds []weft.EventKind
+	for event := range service.Events(background) {
+		kinds = append(kinds, event.Kind)
+		if event.Kind == weft.EndedEvent || event.Err != nil {
+			break
+		}
+	}
+	if len(kinds) != 3 || kinds[0] != weft.JoinedEvent || kinds[1] != weft.StartedEvent || kinds[2] != weft.EndedEvent {
+		t.Error("the events of the service:", kinds)
+	}
+	guard.Lock()
+	defer guard.Unlock()
+	if !strings.Contains(log.String(), "rank 1") {
+		t.Error("the log:", log.String())
+	}
 }
