@@ -56,3 +56,63 @@ func ExampleModel_Err() {
 	fmt.Println(model.Err())
 	// Output: weft: node 'matmul_1' (matmul): input 0 expects rank 3 or more (axis 0 is the batch), got f32[1,3]
 }
+
+// An op in Go: the cube of a number.
+func ExampleModel_AddOp() {
+	model := weft.NewModel()
+	defer model.Close()
+	model.AddOp(weft.Op{
+		Name: "cube",
+		Shape: func(inputs, params []weft.Desc) (output, stash weft.Desc, err error) {
+			return inputs[0], weft.Desc{}, nil
+		},
+		Forward: func(call *weft.OpCall) error {
+			y := call.Output.Float32()
+			for i, x := range call.Inputs[0].Float32() {
+				y[i] = x * x * x
+			}
+			return nil
+		},
+	})
+	x := model.Input("x", weft.F32)
+	model.Output(model.Add(weft.Node{Op: "cube", Inputs: []weft.Value{x}}))
+	plan, err := weft.NewPlan(model, weft.PlanConfig{MicroBatches: 1})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer plan.Close()
+	run, err := weft.Start(context.Background(), plan, nil, weft.RunConfig{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer run.Close()
+	numbers, err := weft.TensorOf([]float32{1, 2, 3, 4}, 4)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer numbers.Close()
+	outputs, err := run.Forward(context.Background(), numbers)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(outputs[0].Float32())
+	// Output: [1 8 27 64]
+}
+
+// The order of actions of two ranks: F0 is the forward action of micro-batch 0, B0 its backward action.
+func ExamplePlan_Timetable() {
+	model, _, err := weft.NewPreset("mlp:layers=2,width=8", 0, 2)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer model.Close()
+	plan, err := weft.NewPlan(model, weft.PlanConfig{Ranks: 2, MicroBatches: 3})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer plan.Close()
+	fmt.Print(plan.Timetable())
+	// Output:
+	// 0F0 0F1 0B0 0F2 0B1 0B2
+	// 1F0 1B0 1F1 1B1 1F2 1B2
+}
