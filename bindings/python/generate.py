@@ -16,7 +16,7 @@ PLAIN = {
 
 # Options whose type in Python is not that of the field in C.
 OPTION_TYPES = {
-    "axes": "Mapping[str, int]", "cluster": '"Cluster"', "options": "Mapping[str, str]", "profile": '"Profile"', "speeds": "Sequence[float]",
+    "axes": "Mapping[str, int]", "cluster": '"Cluster"', "options": "Mapping[str, str]", "log": "Callable[[int, str], None]", "profile": '"Profile"', "speeds": "Sequence[float]",
     "groups": 'Sequence["ParameterGroup"]',
 }
 # The rule and the settings of weft_optimizer are one class in Python, and so on: these are not options of a call.
@@ -186,7 +186,7 @@ def options(api):
         out += ["", "", f"class {class_name(struct['name']).removesuffix('Config')}Options(TypedDict, total=False):"]
         out += comment(f"Options of {struct['name']}." + (f" {struct.get('doc')}" if struct.get("doc") else ""), 4)
         for field in struct["fields"]:
-            if hidden(field, struct) or field["type"]["kind"] == "function":
+            if hidden(field, struct) or field["type"]["kind"] == "function" or field["name"] == "log_payload":
                 continue
             kind = value_type(field, struct, True)
             if field["type"]["kind"] == "pointer":
@@ -264,7 +264,7 @@ def choices(api):
 def types(api):
     groups = any(struct["name"] == "weft_parameter_group" for struct in api["structs"])
     optimizer = "Optimizer, ParameterGroup" if groups else "Optimizer"
-    out = [HEADER, "import enum", "from typing import TYPE_CHECKING, Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypedDict, Union", "",
+    out = [HEADER, "import enum", "from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypedDict, Union", "",
            "if TYPE_CHECKING:", f"    from .optimizer import {optimizer}", "    from .plan import Cluster, Profile"]
     out += enumerations(api) + options(api) + results(api) + conversions(api) + choices(api)
     return "\n".join(out) + "\n"

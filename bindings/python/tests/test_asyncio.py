@@ -56,5 +56,35 @@ class Loop(unittest.TestCase):
             self.assertEqual(event.loss, run.train(*sine()))
 
 
+    def test_a_start_by_events(self):
+        async def main():
+            mesh = weft.Mesh.listen()
+            run = weft.Run(small_plan(), mesh, wait=False)
+            with self.assertRaises(weft.StateError):
+                run.digest()
+            with weft.Mesh.join(mesh.join_endpoint) as other:
+                served = asyncio.create_task(other.serve_async())
+                found = [(event.kind.name, event.rank, event.ranks) async for event in run]
+                done = await run.step_async(*sine())
+                run.close()
+                await served
+            mesh.close()
+            return found, done.loss
+
+        found, loss = asyncio.run(main())
+        self.assertEqual(found, [("JOINED", 1, 2), ("STARTED", 0, 2)])
+        with small_plan().run() as run:
+            self.assertEqual(run.train(*sine()), loss)
+
+    def test_a_start_that_fails(self):
+        async def main():
+            with weft.Mesh.listen(join_timeout_seconds=0.1) as mesh, weft.Run(small_plan(), mesh, wait=False) as run:
+                async for _ in run:
+                    pass
+
+        with self.assertRaisesRegex(weft.TimedOutError, "rank 1"):
+            asyncio.run(main())
+
+
 if __name__ == "__main__":
     unittest.main()

@@ -57,6 +57,13 @@ class Processes(ProcessTest):
             with self.assertRaisesRegex(weft.TimedOutError, "rank 1"):
                 weft.Run(small_plan(), mesh)
 
+    def test_log_lines(self):
+        lines = []
+        with weft.Run(small_plan(), processes=True, log=lambda level, text: lines.append((level, text))) as run:
+            run.train(*sine())
+        self.assertTrue(lines)
+        self.assertEqual({level for level, _ in lines}, {weft.LogLevel.INFO})
+
     def test_keys(self):
         secret = weft.new_key()
         self.assertEqual((len(secret), len(weft.public_key(secret))), (64, 64))

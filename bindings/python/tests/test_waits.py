@@ -18,17 +18,6 @@ run = weft.Model.preset("mlp:layers=8,width=1024").plan(ranks=2, micro_batch_siz
 x = np.zeros((512, 1024), np.float32)
 """
 
-# Prints when the thread that makes a call for the main thread has begun.
-TELL = """
-import threading, time
-def tell_when_waiting():
-    def tell():
-        while not any(thread.name == "weft-wait" for thread in threading.enumerate()):
-            time.sleep(0)
-        print("waiting", flush=True)
-    threading.Thread(target=tell).start()
-"""
-
 
 class Gil(unittest.TestCase):
     def test_python_runs_in_another_thread_during_one_call_of_the_library(self):
@@ -96,24 +85,24 @@ assert run.pending == 0
 """)
 
     def test_the_start_of_a_run_over_processes(self):
-        self.interrupted(TELL + """
+        self.interrupted("""
 import weft
 from support import small_plan
 plan, mesh = small_plan(), weft.Mesh.listen()
-tell_when_waiting()
 try:
+    print("waiting", flush=True)
     weft.Run(plan, mesh)   # no process joins
 except KeyboardInterrupt:
     print("interrupted")
 """)
 
     def test_a_process_that_serves(self):
-        self.interrupted(TELL + """
+        self.interrupted("""
 import weft
 rank0 = weft.Mesh.listen()
 mesh = weft.Mesh.join(rank0.join_endpoint)
-tell_when_waiting()
 try:
+    print("waiting", flush=True)
     mesh.serve()   # the run does not start
 except KeyboardInterrupt:
     print("interrupted")

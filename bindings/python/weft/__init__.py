@@ -20,7 +20,7 @@ import ctypes as _ctypes
 from . import _raw
 from ._core import text_of as _text_of
 from ._types import (Activity, Awaited, Candidate, Cause, CheckpointInfo, CutFlags, DType, Event, EventKind, Failure, Init, InputFlags, ItemKind,
-                     LinkPrediction, Load, MemoryKind, NodeFlags, NodeTimes, OpReads, Part, PlanInfo, PlanOptions, PredictionInfo, PresetInfo, RankPrediction,
+                     LinkPrediction, Load, LogLevel, MemoryKind, NodeFlags, NodeTimes, OpReads, Part, PlanInfo, PlanOptions, PredictionInfo, PresetInfo, RankPrediction,
                      RateCurve, Rule, ScheduleInfo, Split, StatusCode, StepKinds, StepMode)
 from .checkpoint import Checkpoint
 from .data import Data

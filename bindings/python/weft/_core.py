@@ -3,7 +3,7 @@ import contextlib
 import ctypes
 import os
 import weakref
-from typing import Any, Callable, List, Mapping, Optional
+from typing import Any, Callable, List, Mapping, Optional, Union
 
 from . import _raw
 from ._types import CHOICES, CONVERSIONS
@@ -42,26 +42,28 @@ def text_of(function: Callable[..., int], *arguments: Any) -> str:
     return buffer.value.decode(errors="replace")
 
 
-def _free(function: Callable[[int], None], pointer: int, process: int, lock: Any, keeps: Any) -> None:
-    if os.getpid() != process:   # no object of the library survives fork()
+def _free(function: Callable[[int], None], pointer: ctypes.c_void_p, process: int, lock: Any, keeps: Any) -> None:
+    if pointer.value is None or os.getpid() != process:   # no object of the library survives fork()
         return
     with lock:   # a call in another thread may use the object
-        function(pointer)
+        function(pointer.value)
 
 
 class Object:
     """An object of the library. It is freed by close(), by the end of a with statement, when it is no longer used, or at exit."""
 
-    def __init__(self, pointer: int, free: Callable[[int], None], *keeps: Any, lock: Any = contextlib.nullcontext()) -> None:
-        """`keeps` are the Python objects that the library may use until `pointer` is freed; `lock` is held by calls that use it."""
-        self._pointer = pointer
-        self._finalizer = weakref.finalize(self, _free, free, pointer, os.getpid(), lock, keeps)
+    def __init__(self, pointer: Union[int, ctypes.c_void_p], free: Callable[[int], None], *keeps: Any, lock: Any = contextlib.nullcontext()) -> None:
+        """`keeps` are the Python objects that the library may use until `pointer` is freed; `lock` is held by calls that use it. A c_void_p can
+        get its value later, by the call that creates the object, so that KeyboardInterrupt cannot come between the two."""
+        self._pointer = pointer if isinstance(pointer, ctypes.c_void_p) else ctypes.c_void_p(pointer)
+        self._finalizer = weakref.finalize(self, _free, free, self._pointer, os.getpid(), lock, keeps)
 
     @property
     def _ptr(self) -> int:
         if not self._finalizer.alive:
             raise ValueError(f"the {type(self).__name__} is closed")
-        return self._pointer
+        assert self._pointer.value is not None
+        return self._pointer.value
 
     @property
     def closed(self) -> bool:

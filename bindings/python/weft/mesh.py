@@ -1,18 +1,18 @@
 """The processes of a run, and processes of this machine as ranks."""
-import contextlib
 import ctypes
 import os
 import pickle
-import signal
 import subprocess
 import sys
-import threading
-from typing import TYPE_CHECKING, Any, Callable, Iterator, List, Optional, Sequence, TypeVar
+import time
+import weakref
+from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence
 
 from . import _raw
 from ._core import Config, Object, check, encode, new
 from ._types import MeshOptions, RunOptions
 from .errors import PeerError
+from .events import Service, run_config
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -20,53 +20,6 @@ if TYPE_CHECKING:
     from .model import Model
     from .ops import Op
     from .plan import Plan
-
-T = TypeVar("T")
-
-
-@contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """No KeyboardInterrupt in this part of the main thread; it follows."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def interruptible(call: Callable[[], T], cancel: Callable[[], None]) -> T:
-    """The result of a call that waits. KeyboardInterrupt ends it by `cancel`: Python raises it in the main thread, so another one waits."""
-    if threading.current_thread() is not threading.main_thread():
-        return call()
-    results: List[T] = []
-    failures: List[BaseException] = []
-    done = threading.Event()
-
-    def work() -> None:
-        try:
-            results.append(call())
-        except BaseException as failure:
-            failures.append(failure)
-        finally:
-            done.set()
-
-    thread = threading.Thread(target=work, name="weft-wait")
-    try:
-        with _uninterrupted():
-            thread.start()
-        # Not join(): a thread whose join() was interrupted counts as ended in Python 3.8 to 3.12. A signal that another thread
-        # receives does not end a wait of this one.
-        while not done.wait(0.1):
-            pass
-    except BaseException:
-        with _uninterrupted():
-            cancel()
-            if thread.ident is not None:
-                done.wait()
-        raise
-    if failures:
-        raise failures[0]
-    return results[0]
 
 
 class Mesh(Object):
@@ -103,11 +56,20 @@ class Mesh(Object):
 
     def serve(self, plan: "Optional[Plan]" = None, ops: "Optional[Model]" = None, **options: "Unpack[RunOptions]") -> None:
         """Joins, receives a rank, model and plan, and serves until the run ends. `ops`: a model whose ops are available here."""
-        config = Config("weft_run_config", options)
-        pointer = self._ptr
-        arguments = (pointer, plan and plan._ptr, ops and ops._ptr, config.pointer)
-        call: Callable[[], int] = lambda: check(_raw.weft_run_serve, *arguments)   # noqa: E731
-        interruptible(call, lambda: _raw.weft_mesh_cancel(pointer))
+        with self._join(plan, ops, options) as service:
+            service.wait()
+
+    async def serve_async(self, plan: "Optional[Plan]" = None, ops: "Optional[Model]" = None, **options: "Unpack[RunOptions]") -> None:
+        """The same in a loop of asyncio."""
+        with self._join(plan, ops, options) as service:
+            await service.wait_async()
+
+    def _join(self, plan: "Optional[Plan]", ops: "Optional[Model]", options: Any) -> Service:
+        config = run_config(options)
+        service = Service(_raw.weft_run_join, self._ptr, plan and plan._ptr, ops and ops._ptr, config.pointer,
+                          keeps=(self, plan and plan._ops, ops and ops._ops, config))
+        self._run = weakref.ref(service)
+        return service
 
     def close(self) -> None:
         """Ends the run of the mesh, and the mesh."""
@@ -157,9 +119,10 @@ class Ranks:
         """Waits for all processes, which end with the run."""
         failed = []
         for rank, process in enumerate(self.processes, 1):
-            code = interruptible(process.wait, process.kill)
-            if code != 0:
-                failed.append(f"process {process.pid} of a rank ended with status {code}")
+            while process.poll() is None:
+                time.sleep(0.01)   # process.wait() does not end if another thread receives the signal of ^C
+            if process.returncode != 0:
+                failed.append(f"process {process.pid} of a rank ended with status {process.returncode}")
         self.mesh.close()
         if failed and expect_success:
             raise PeerError("; ".join(failed))

@@ -1,9 +1,7 @@
 """Runs: plans that are being executed."""
-import asyncio
 import collections
 import ctypes
 import itertools
-import threading
 import time
 import weakref
 from typing import TYPE_CHECKING, Any, AsyncIterator, Deque, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
@@ -11,12 +9,13 @@ from typing import TYPE_CHECKING, Any, AsyncIterator, Deque, Dict, Iterator, Lis
 import numpy as np
 
 from . import _raw, timeline
-from ._core import SECOND, Config, Object, check, choice, encode, new, result
-from ._types import Event, EventKind, Failure, Load, Part, RunOptions, SaveFlags, SaveOptions, StepMode
+from ._core import Config, check, choice, encode, result
+from ._types import Event, EventKind, Load, Part, RunOptions, SaveFlags, SaveOptions, StepMode
 from .arrays import Wrapped, as_array, dtype_code, tensor_view
 from .checkpoint import Checkpoint
 from .errors import StateError, error_of
-from .mesh import Mesh, Ranks, interruptible
+from .events import NOWAIT, SLICE, Polled, public, run_config
+from .mesh import Mesh, Ranks
 from .ops import cause_of
 from .plan import Path, Plan, _trace_of
 
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 Array = "np.ndarray[Any, Any]"
 FINAL = {EventKind.DONE, EventKind.ERROR, EventKind.SAVED}
-SLICE = 0.05          # seconds; a wait is divided so that KeyboardInterrupt ends it
 OWN_TAGS = 1 << 63    # the first tag of the steps that the methods of Run make themselves
 
 
@@ -35,56 +33,47 @@ class _Pending(NamedTuple):
     arrays: Sequence[Any]
 
 
-def _set(ready: "asyncio.Future[None]") -> None:
-    if not ready.done():
-        ready.set_result(None)
-
-
-class Run(Object):
+class Run(Polled):
     """A plan that is being executed. A with statement ends it.
 
     In this process by default; with `processes`, each rank but this one is a process of this machine; with `mesh`, the ranks are the
     processes that join it. `threads` is the number of compute threads per rank; 0: the calls that wait compute.
 
-    Calls from several threads are made one after another.
+    Calls from several threads are made one after another. The option `log` is a function that gets the level and the text of log lines.
     """
 
-    def __init__(self, plan: Plan, mesh: Optional[Mesh] = None, processes: bool = False, **options: "Unpack[RunOptions]") -> None:
-        config = Config("weft_run_config", options)
+    def __init__(self, plan: Plan, mesh: Optional[Mesh] = None, processes: bool = False, wait: bool = True, **options: "Unpack[RunOptions]") -> None:
+        """`wait=False` returns before the ranks of `mesh` have joined; events tell the progress, and steps are possible after STARTED."""
+        config = run_config(options, NOWAIT)
         self._plan = plan
         self._ranks = Ranks(plan.info.ranks, config.struct.threads or 1, [registered.op for registered in plan._ops.values()]) if processes else None
         self._mesh = self._ranks.mesh if self._ranks else mesh
-        try:
-            pointer = self._start(config)
-        except BaseException:
-            if self._ranks:
-                self._ranks.kill()
-            raise
-        self._lock = threading.RLock()
-        super().__init__(pointer, _raw.weft_run_free, plan._ops, self._mesh, lock=self._lock)
-        if self._mesh is not None:
-            self._mesh._run = weakref.ref(self)
-        self._event = _raw.weft_event(ctypes.sizeof(_raw.weft_event))
         self._pending: Deque[_Pending] = collections.deque()
         self._dropped: Set[int] = set()   # tags of steps whose events are not used
         self._tags = itertools.count(OWN_TAGS)
         self._samples = 0
         self._failed = False
+        self._starting = True
         self.last_loss: Optional[float] = None   # of the last step with a loss that has finished
-
-    def _start(self, config: Config) -> int:
-        if self._mesh is None:
-            return new(_raw.weft_run_start, self._plan._ptr, None, config.pointer)
-        mesh = self._mesh._ptr
-        return interruptible(lambda: new(_raw.weft_run_start, self._plan._ptr, mesh, config.pointer), lambda: _raw.weft_mesh_cancel(mesh))
+        try:
+            super().__init__(_raw.weft_run_start, plan._ptr, self._mesh and self._mesh._ptr, config.pointer, keeps=(plan._ops, self._mesh, config))
+            if self._mesh is not None:
+                self._mesh._run = weakref.ref(self)
+            while self._starting and (wait or self._mesh is None):
+                self._take(None, None)
+        except BaseException:
+            if self._ranks:
+                self._ranks.kill()   # this also closes the run
+            elif hasattr(self, "_finalizer"):
+                super().close()
+            raise
 
     def close(self) -> None:
         """Ends the run on every rank, and waits for the processes that it started."""
         if self.closed:
             return
         ended = not self._pending and not self._failed
-        with self._lock:
-            super().close()
+        super().close()
         self._pending.clear()
         if self._ranks:
             self._ranks.wait(expect_success=ended)
@@ -191,22 +180,26 @@ class Run(Object):
         """The number of steps and saves that are not finished."""
         return len(self._pending)
 
+    @property
+    def _busy(self) -> bool:
+        return self._starting or bool(self._pending)
+
     def poll(self, timeout: Optional[float] = None) -> Optional[Event]:
         """The next event, or None after `timeout` seconds or if nothing was submitted. A failure of the run is raised."""
         self._settle()
         event = self._take(timeout, None)
-        return None if event is None else self._public(event)
+        return None if event is None else public(event)
 
     def events(self) -> Iterator[Event]:
-        """The events of all steps and saves that are not finished."""
-        while self._pending:
+        """The events of the start, and of all steps and saves that are not finished."""
+        while self._busy:
             event = self.poll()
             if event is not None:
                 yield event
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         """The same, in a loop of asyncio."""
-        while self._pending:
+        while self._busy:
             event = self.poll(0)
             if event is None:
                 await self._readable()
@@ -223,20 +216,7 @@ class Run(Object):
                 await self._readable()
             elif event.kind in FINAL:
                 self._dropped.discard(tag)
-                return self._public(event)
-
-    async def _readable(self) -> None:
-        loop, descriptor = asyncio.get_running_loop(), self.fileno()
-        ready = loop.create_future()
-        loop.add_reader(descriptor, _set, ready)
-        try:
-            await ready
-        finally:
-            loop.remove_reader(descriptor)
-
-    def fileno(self) -> int:
-        """A descriptor that is readable while poll() has something to do. Do not read from it."""
-        return int(_raw.weft_run_fd(self._ptr))
+                return public(event)
 
     def _settle(self) -> None:
         """Waits for the end of steps whose caller was interrupted."""
@@ -249,8 +229,8 @@ class Run(Object):
         while True:
             wait = SLICE if end is None else min(max(end - time.monotonic(), 0), SLICE)
             with self._lock:
-                if check(_raw.weft_run_poll, self._ptr, ctypes.byref(self._event), int(wait * SECOND)):
-                    event = self._event
+                event = self._next(wait)
+                if event is not None:
                     self._finish(event)
                     if event.tag == tag or event.tag not in self._dropped:
                         return event
@@ -258,11 +238,16 @@ class Run(Object):
                         self._dropped.discard(event.tag)
                         return None
                     continue
-            if not self._pending or (end is not None and time.monotonic() >= end):
+            if not self._busy or (end is not None and time.monotonic() >= end):
                 return None
 
     def _finish(self, event: Any) -> None:
         """Drops the arrays of a finished step, and raises a failure of the run."""
+        if event.kind == EventKind.STARTED:
+            self._starting = False
+        if event.kind == EventKind.FAILED:
+            self._starting = False
+            self._raise(event)
         if event.kind not in FINAL:
             return
         for i, item in enumerate(self._pending):
@@ -272,21 +257,14 @@ class Run(Object):
         if event.kind == EventKind.DONE and event.loss:
             self.last_loss = event.loss
         if event.kind == EventKind.ERROR:
-            self._failed = True
             self._dropped.discard(event.tag)
-            public = result(event)
-            raise error_of(event.status, public.text, public.failure) from cause_of(self._plan._ops, event.status)
+            self._raise(event)
 
-    def _public(self, event: Any) -> Event:
-        out: Event = result(event)
-        return out._replace(outputs=tuple(tensor_view(tensor).copy() for tensor in out.outputs))
+    def _raise(self, event: Any) -> None:
+        self._failed = True
+        failed = result(event)
+        raise error_of(event.status, failed.text, failed.failure) from cause_of(self._plan._ops, event.status)
 
-    @property
-    def failure(self) -> Optional[Failure]:
-        """The failure of the run, or None."""
-        out = _raw.weft_failure(ctypes.sizeof(_raw.weft_failure))
-        with self._lock:
-            return result(out) if _raw.weft_run_failure(self._ptr, ctypes.byref(out)) == 1 else None
 
     # Parameters
 
