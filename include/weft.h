@@ -501,6 +501,21 @@ typedef struct weft_axis {
   uint32_t reserved;   /**< 0 */
 } weft_axis;
 
+/**
+ * How a plan trains the parameters whose names match a pattern. The last group that matches a parameter determines how it is trained; groups
+ * are not combined. A frozen parameter is not changed. It has no gradient, no optimizer state and no part in the norm; the backward
+ * pass ends where nothing below is trained.
+ */
+typedef struct weft_parameter_group {
+  uint32_t size;                /**< the same in all groups of a configuration */
+  uint32_t frozen;              /**< 1: the parameters are not trained. Default: 0. */
+  const char *pattern;          /**< of whole names: '*' is any text, '?' any character. It must match a parameter. */
+  double rate_factor;           /**< the learning rate of the step is multiplied by it; 0 or more. Default: 1. */
+  double weight_decay_factor;   /**< weft_optimizer.weight_decay is multiplied by it, for parameters that decay; 0 or more. Default: 1. */
+} weft_parameter_group;
+/** Sets the defaults. Thread: any. */
+WEFT_API void weft_parameter_group_init(weft_parameter_group *group, size_t size);
+
 /** What weft_plan_new makes a plan from. In a count, 0 means that weft_plan_new determines it. */
 typedef struct weft_plan_config {
   uint32_t size;
@@ -549,6 +564,9 @@ typedef struct weft_plan_config {
   const char *stage_replicas; /**< schedule "pipedream": ranks of each stage, e.g. "3,1", which take turns with its micro-batches; each
                                    update of a stage uses the mean of that many micro-batches; decides rounding. "": one rank each.
                                    Default: "". */
+  const weft_parameter_group *groups;   /**< parameters that are frozen or have their own factors. Default: NULL. */
+  uint32_t n_groups;          /**< Default: 0. */
+  uint32_t reserved;          /**< 0 */
 } weft_plan_config;
 /** Sets the defaults. Thread: any. */
 WEFT_API void weft_plan_config_init(weft_plan_config *config, size_t size);
@@ -628,6 +646,7 @@ typedef struct weft_plan_info {
   const char *schedule;       /**< its name; "written" for a written schedule. Borrowed: valid as long as the plan */
   uint32_t warm_up;           /**< 1f1b: forward actions ahead per later rank; else 0 */
   uint32_t reserved;
+  int64_t trained;            /**< elements of the parameters that are not frozen */
 } weft_plan_info;
 
 /** Describes a plan. Thread: any. */

@@ -55,6 +55,7 @@ struct weft_plan {
   // The fields to which weft_plan_settings points.
   std::vector<weft_axis> axes;
   weft_optimizer optimizer;
+  std::vector<weft_parameter_group> groups;
   std::vector<const char*> cuts;
 };
 
@@ -94,6 +95,8 @@ template <>
 weft_op defaults();
 template <>
 weft_optimizer defaults();
+template <>
+weft_parameter_group defaults();
 template <>
 weft_plan_config defaults();
 template <>

@@ -25,6 +25,14 @@ weft_plan_config defaults() {
 }
 
 template <>
+weft_parameter_group defaults() {
+  weft_parameter_group out = {};
+#define GROUP_SETTING(field, value) out.field = value;
+#include "plan/settings.def"
+  return out;
+}
+
+template <>
 weft_node_config defaults() {
   return {};
 }
@@ -93,6 +101,7 @@ void weft_node_config_init(weft_node_config* config, size_t size) { init(config,
 void weft_op_init(weft_op* op, size_t size) { init(op, size); }
 void weft_profile_config_init(weft_profile_config* config, size_t size) { init(config, size); }
 void weft_optimizer_init(weft_optimizer* optimizer, size_t size) { init(optimizer, size); }
+void weft_parameter_group_init(weft_parameter_group* group, size_t size) { init(group, size); }
 void weft_plan_config_init(weft_plan_config* config, size_t size) { init(config, size); }
 void weft_mesh_config_init(weft_mesh_config* config, size_t size) { init(config, size); }
 void weft_data_config_init(weft_data_config* config, size_t size) { init(config, size); }

@@ -67,6 +67,27 @@ Result<OptimSettings> optim_of(const weft_optimizer* config) {
   return out;
 }
 
+// The size of the first group is the distance from one to the next.
+Result<std::vector<ParamGroup>> groups_of(const weft_plan_config& config) {
+  std::vector<ParamGroup> out;
+  if (config.n_groups) WEFT_TRY(require(config.groups, "weft_plan_config.groups"));
+  const auto* at = reinterpret_cast<const char*>(config.groups);
+  for (uint32_t i = 0; i < config.n_groups; ++i, at += config.groups->size) {
+    const auto* group = reinterpret_cast<const weft_parameter_group*>(at);
+    if (group->size % alignof(weft_parameter_group) != 0 || group->size != config.groups->size)
+      return Status(Code::invalid,
+                    cat("weft_plan_config.groups: size is ", group->size, " in group ", i, " and ",
+                        config.groups->size, " in group 0, expected ", sizeof *group, " in each"));
+    weft_parameter_group c;
+    WEFT_TRY(read_config(group, "weft_parameter_group", c));
+    ParamGroup& to = out.emplace_back();
+#define GROUP_SETTING(field, value) \
+  WEFT_TRY(take("weft_parameter_group", #field, c.field, to.field));
+#include "plan/settings.def"
+  }
+  return out;
+}
+
 Status read_split(const weft_plan_config& c, const Model& model, PlanConfig& out) {
   switch (c.split) {
     case WEFT_SPLIT_COST: out.split = SplitBy::cost; break;
@@ -199,6 +220,7 @@ Result<PlanConfig> config_of(weft_plan_config c, const Model& model) {
   }
   if (c.tensor == 0) out.tensor = model.axes().empty() ? out.shard_ranks : 1;
   WEFT_TRY_ASSIGN(out.optim, optim_of(c.optimizer));
+  WEFT_TRY_ASSIGN(out.groups, groups_of(c));
   return out;
 }
 
@@ -339,6 +361,8 @@ weft_status weft_plan_describe(const weft_plan* plan, weft_plan_info* info) {
     full.warm_up = config.schedule_text.empty() && config.schedule == "1f1b"
                        ? static_cast<uint32_t>(std::max(config.warm_up, 1))
                        : 0;
+    for (const Param& param : plan->plan->whole->params())
+      if (!param.training.frozen) full.trained += param.shape.elements();
     fill_result(info, full);
     return {};
   });

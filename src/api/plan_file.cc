@@ -57,6 +57,11 @@ PlanFile to_file(const Plan& plan) {
   each_optim_setting(c.optim, [&out](const char* name, const auto& value) {
     out.optimizer[name] = to_value(value);
   });
+  for (const ParamGroup& group : c.groups)
+    each_group_setting(group,
+                       [&to = out.groups.emplace_back()](const char* name, const auto& value) {
+                         to[name] = to_value(value);
+                       });
   return out;
 }
 
@@ -143,6 +148,11 @@ Result<PlanConfig> from_file(const PlanFile& file) {
   WEFT_TRY(settings.finish());
   each_optim_setting(out.optim, optimizer);
   WEFT_TRY(optimizer.finish());
+  for (const FileValues& values : file.groups) {
+    ValueReader group(values, "'groups': ");
+    each_group_setting(out.groups.emplace_back(), group);
+    WEFT_TRY(group.finish());
+  }
   out.cuts = file.cuts;
   out.split = SplitBy::uniform;  // for a plan with one stage
   for (const std::string& row : file.rows) out.schedule_text += row + "\n";

@@ -45,6 +45,12 @@ weft_plan::weft_plan(std::shared_ptr<const Plan> of, std::shared_ptr<const Clust
   optimizer.size = sizeof optimizer;
 #define OPTIMIZER_SETTING(field, value) give(c.optim.field, optimizer.field);
 #include "plan/settings.def"
+  for (const ParamGroup& group : c.groups) {
+    groups.push_back(defaults<weft_parameter_group>());
+    groups.back().size = sizeof groups.back();
+#define GROUP_SETTING(field, value) give(group.field, groups.back().field);
+#include "plan/settings.def"
+  }
   for (const std::string& cut : c.cuts) cuts.push_back(cut.c_str());
 }
 
@@ -69,6 +75,8 @@ weft_status weft_plan_settings(const weft_plan* plan, weft_plan_config* out) {
     full.axes = plan->axes.data();
     full.n_axes = static_cast<uint32_t>(plan->axes.size());
     full.optimizer = &plan->optimizer;
+    full.groups = plan->groups.data();
+    full.n_groups = static_cast<uint32_t>(plan->groups.size());
     fill_result(out, full);
     return {};
   });

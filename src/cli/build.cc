@@ -39,10 +39,10 @@ std::string with_dropout(const std::string& model, double dropout) {
 
 }  // namespace
 
-std::vector<std::string> split(const std::string& list) {
+std::vector<std::string> split(const std::string& list, char at) {
   std::vector<std::string> out;
   for (size_t begin = 0; !list.empty() && begin <= list.size();) {
-    const size_t end = std::min(list.find(',', begin), list.size());
+    const size_t end = std::min(list.find(at, begin), list.size());
     out.push_back(list.substr(begin, end - begin));
     begin = end + 1;
   }
@@ -194,6 +194,7 @@ Outcome PlanRequest::fill(const PlanOptions& options, const OptimizerOptions& op
     config.schedule_text = rows_.c_str();
   }
   CLI_TRY(cutting_.fill(options, config));
+  CLI_TRY(groups_.fill(optimizer.freeze, optimizer.param_groups, config));
   if (!options.cluster.empty()) {
     CLI_CALL(weft_cluster_load(options.cluster.c_str(), Out(cluster_), &err));
     config.cluster = cluster_.get();

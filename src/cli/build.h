@@ -3,6 +3,7 @@
 
 #include "cli/handles.h"
 #include "cli/options.h"
+#include "cli/parameter_groups.h"
 
 namespace weft::cli {
 
@@ -30,6 +31,7 @@ struct PlanRequest {
  private:
   weft_optimizer rule_ = defaults(weft_optimizer_init);
   weft_axis axes_[3] = {};
+  ParameterGroups groups_;
   Cutting cutting_;
   std::string rows_;
   ClusterPtr cluster_;
@@ -52,8 +54,8 @@ uint32_t stages_of(const PlanOptions& options);
 Outcome build_plan(const PlanOptions& options, const OptimizerOptions& optimizer, uint64_t steps,
                    Built& out);
 
-// Splits a list at its commas. An empty list has no items.
-std::vector<std::string> split(const std::string& list);
+// Splits a list at its commas, or at another character. An empty list has no items.
+std::vector<std::string> split(const std::string& list, char at = ',');
 // Reads a whole file.
 Outcome read_text(const std::string& path, std::string& out);
 

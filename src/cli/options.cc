@@ -5,6 +5,7 @@
 
 #include "cli/build.h"
 #include "cli/mesh_option.h"
+#include "cli/parameter_groups.h"
 
 namespace weft::cli {
 
@@ -183,6 +184,16 @@ void add_optimizer_options(StoredOptions& settings, OptimizerOptions& options) {
   settings.section(title);                                                         \
   with_argument(settings.add(names, options.field, about), argument) check;
 #include "plan/settings.def"
+  settings
+      .add("--freeze", options.freeze,
+           "Do not train the parameters with these names; * is any text, ? any character")
+      .type("PATTERN,...");
+  settings
+      .add("--param-group", options.param_groups,
+           "Factors on --lr and --weight-decay for parameters, as PATTERN:rate=X,decay=Y;... The "
+           "last pattern that matches a name counts, and replaces --freeze")
+      .type("GROUP;...")
+      .check(check_groups);
 }
 
 Outcome check_curve(const OptimizerOptions& optimizer, uint64_t steps) {

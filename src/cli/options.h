@@ -39,6 +39,7 @@ struct OptimizerOptions {
   OptimizerOptions();  // the defaults of weft_optimizer_init
 #define OPTIMIZER_OPTION(field, value, type, ...) type field;
 #include "plan/settings.def"
+  std::string freeze, param_groups;
 };
 
 // The values of --optimizer and --lr-schedule, which have been checked.

@@ -237,11 +237,20 @@ std::vector<JsonObject> links_json(const weft_prediction& prediction) {
   return links;
 }
 
+std::string parameters_text(const weft_model& model, const weft_plan_info& plan) {
+  const int64_t all = weft_model_parameters(&model);
+  const auto millions = [](int64_t n) {
+    return fixed_text(static_cast<double>(n) / 1e6, 2) + " M";
+  };
+  return millions(all) + " parameters" +
+         (plan.trained == all ? "" : " (" + millions(plan.trained) + " trained)");
+}
+
 void print_plan(const PlanReport& r) {
   const weft_plan_info plan = info_of(r.built);
   const weft_prediction_info info = info_of(r.prediction);
-  print_format("%s: %.2f M parameters, %u rank%s, %s, %u micro-batches of %u", r.built.info.text,
-               static_cast<double>(weft_model_parameters(r.built.model.get())) / 1e6, plan.ranks,
+  print_format("%s: %s, %u rank%s, %s, %u micro-batches of %u", r.built.info.text,
+               parameters_text(*r.built.model, plan).c_str(), plan.ranks,
                plan.ranks == 1 ? "" : "s", plan.schedule, plan.micro_batches,
                r.options.micro_batch_size);
   print_line("");
@@ -285,6 +294,7 @@ void print_plan_json(const PlanReport& r) {
   JsonObject object;
   object.add("model", r.built.info.text)
       .add("parameters", weft_model_parameters(r.built.model.get()))
+      .add("trained_parameters", made.trained)
       .add("schedule", made.schedule)
       .add("warmup_depth", made.warm_up)
       .add("stages", made.stages)

@@ -23,6 +23,9 @@ void print_plan_json(const PlanReport& report);
 void print_comparison(const weft_comparison& comparison);
 void print_comparison_json(const weft_comparison& comparison);
 
+// "0.83 M parameters (0.20 M trained)".
+std::string parameters_text(const weft_model& model, const weft_plan_info& plan);
+
 // Messages and bytes of a step, by pair of ranks.
 std::vector<JsonObject> links_json(const weft_prediction& prediction);
 

@@ -66,9 +66,8 @@ std::string run_line(const RunFacts& facts) {
   const std::string name = facts.built.info.text, mesh = mesh_text(facts.plan);
   const uint32_t ranks = facts.info.ranks;
   const std::string seconds = "about " + about_text(facts.submission_seconds()) + " per ";
-  return name.substr(0, name.find(':')) + ": " +
-         fixed_text(static_cast<double>(weft_model_parameters(facts.built.model.get())) / 1e6, 2) +
-         " M parameters, " + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks") +
+  return name.substr(0, name.find(':')) + ": " + parameters_text(*facts.built.model, facts.info) +
+         ", " + std::to_string(ranks) + (ranks == 1 ? " rank" : " ranks") +
          (mesh.empty() ? "" : " (" + mesh + ")") + ", " + facts.info.schedule + ", " +
          size_text(facts) + "; predicted: " + bytes_text(facts.predicted.peak_bytes) +
          (ranks == 1 ? "" : " on the largest rank") + ", " + seconds +
@@ -108,6 +107,7 @@ JsonObject run_json(const RunFacts& facts, uint64_t first_step, uint64_t steps) 
   out.add("event", "run")
       .add("model", facts.built.info.text)
       .add("parameters", weft_model_parameters(facts.built.model.get()))
+      .add("trained_parameters", facts.info.trained)
       .add("ranks", facts.info.ranks)
       .add("mesh", JsonObject()
                        .add("data", facts.plan.data)

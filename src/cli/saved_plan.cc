@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/build.h"
+#include "cli/parameter_groups.h"
 
 namespace weft::cli {
 
@@ -31,6 +32,8 @@ class PlanFileReader {
     if (o.schedule == "written") o.schedule = "1f1b";  // no option can name its rows
     if (o.warm_up == "0") o.warm_up = "1";             // of a schedule without a warm-up
     cuts(o.cut);
+    rule.freeze.clear();
+    groups(rule.param_groups);
     if (rule.curve == "cosine") read(rule_, "total", steps);
     return fault_;
   }
@@ -82,6 +85,19 @@ class PlanFileReader {
     else if (fault_.empty())
       fault_ = "cuts";
   }
+  // Absent if the plan has none.
+  void groups(std::string& to) {
+    std::vector<ParameterGroup> all;
+    const nlohmann::json list = plan_.value("groups", nlohmann::json::array());
+    for (const nlohmann::json& item : list) {
+      ParameterGroup& group = all.emplace_back();
+      read(item, "pattern", group.pattern);
+      read(item, "frozen", group.frozen);
+      read(item, "rate_factor", group.rate_factor);
+      read(item, "weight_decay_factor", group.weight_decay_factor);
+    }
+    to = groups_text(all);
+  }
   const nlohmann::json& plan_;
   const nlohmann::json& rule_;
   std::string fault_;
@@ -93,7 +109,8 @@ Outcome take_plan_file(const StoredOptions& settings, PlanOptions& options,
                        OptimizerOptions& optimizer, uint64_t& steps) {
   if (options.plan_file.empty()) return {};
   std::vector<std::string> names = {"schedule-file", "partition",      "cut",  "profile", "speeds",
-                                    "link-latency",  "link-bandwidth", "seed", "mesh"};
+                                    "link-latency",  "link-bandwidth", "seed", "mesh",    "freeze",
+                                    "param-group"};
 #define PLAN_OPTION(field, value, type, section, option, ...) \
   names.push_back(StoredOptions::name_of(option));
 #define OPTIMIZER_OPTION(field, value, type, section, option, ...) \

@@ -32,6 +32,7 @@ class Expander {
       values_.push_back(std::move(made));
     }
     for (const NodeId id : program_.outputs()) WEFT_TRY(add_output(id));
+    model_->set_training(program_.training());
     WEFT_TRY(model_->finish());
     return std::shared_ptr<const Model>(model_);
   }

@@ -235,15 +235,12 @@ Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attr
     if (op->of_caller())
       WEFT_TRY(check_stash(made.one, two.value(), made.batched_stash).within(where));
   }
-  for (size_t i = 0; i < in.size(); ++i)
-    made.needs_grad =
-        made.needs_grad || (node(in[i]).needs_grad && op->differentiable(static_cast<int>(i)));
-  made.needs_grad = made.needs_grad || !weights.empty();
   made.name = std::move(name);
   made.origin = origin.node < 0 ? id : origin.node;
   made.op = op;
   made.in.assign(in.begin(), in.end());
   made.weights.assign(weights.begin(), weights.end());
+  made.needs_grad = has_gradient(made);
   for (size_t i = 0; i < in.size(); ++i)
     nodes_[static_cast<size_t>(in[i])].uses.push_back({id, static_cast<int>(i)});
   for (size_t i = 0; i < weights.size(); ++i) {
@@ -258,6 +255,25 @@ Result<NodeId> Model::add_node(std::string name, const Op* op, const Attrs& attr
   nodes_.push_back(std::move(made));
   set_shard(id, origin.shard);
   return id;
+}
+
+bool Model::has_gradient(const Node& made) const {
+  if (made.is_input()) return made.wants_grad;
+  for (size_t i = 0; i < made.in.size(); ++i)
+    if (node(made.in[i]).needs_grad && made.op->differentiable(static_cast<int>(i))) return true;
+  return std::any_of(made.weights.begin(), made.weights.end(),
+                     [this](ParamId w) { return !param(w).training.frozen; });
+}
+
+void Model::set_training(std::span<const Training> of_whole) {
+  for (Param& param : params_) param.training = of_whole[static_cast<size_t>(param.piece.whole)];
+  for (Node& node : nodes_) node.needs_grad = has_gradient(node);
+}
+
+std::vector<Training> Model::training() const {
+  std::vector<Training> out;
+  for (const Param& param : params_) out.push_back(param.training);
+  return out;
 }
 
 void Model::set_shard(NodeId node, int32_t shard) {

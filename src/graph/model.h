@@ -36,6 +36,12 @@ struct Init {
 // Errors contain `what`.
 Status check_name(std::string_view name, const char* what);
 
+// How a plan trains a parameter. Does not belong to the model that users build.
+struct Training {
+  bool frozen = false;                       // has no gradient and no update
+  double rate_factor = 1, decay_factor = 1;  // of the learning rate, of the weight decay
+};
+
 struct Param {
   std::string name;
   Shape shape;
@@ -51,6 +57,7 @@ struct Param {
   bool shares = false;    // uses at one coordinate have one accumulator; decides rounding
   ParamPiece piece;
   std::vector<AxisCut> cuts = {};  // ascending by dimension
+  Training training = {};
 
   Desc desc() const { return {DType::f32, local}; }
   int32_t sum_of(NodeId node, int port) const;  // of that use
@@ -114,6 +121,10 @@ class Model {
   // An op of the caller; the model holds a reference.
   Result<const Op*> adopt_op(std::shared_ptr<const Op> op);
 
+  // Of each parameter of the unsharded model; pieces are trained like their wholes.
+  void set_training(std::span<const Training> of_whole);
+  std::vector<Training> training() const;
+
   // Whether the model is complete: at least one node, a loss or an output, and a gradient for every
   // weight below a loss.
   Status check() const;
@@ -148,6 +159,7 @@ class Model {
 
  private:
   Status check_open(const char* what) const;
+  bool has_gradient(const Node& node) const;
   Status check_gradients() const;
   Status check_cut(const std::vector<AxisCut>& cuts, const AxisCut& cut) const;
   Status set_axis(Attrs& attrs) const;

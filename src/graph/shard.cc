@@ -29,6 +29,7 @@ class Sharder {
       WEFT_TRY_ASSIGN(const NodeId output, movement_.fetch(value(id), {}, 0, id));
       WEFT_TRY(model_->add_output(output));
     }
+    model_->set_training(whole_.training());
     WEFT_TRY(model_->finish());
     return std::shared_ptr<const Model>(model_);
   }

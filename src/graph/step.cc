@@ -155,6 +155,7 @@ class Builder {
         if (din[i] >= 0) fold(node.in[i], din[i]);
     }
     for (size_t w = 0; w < node.weights.size(); ++w) {
+      if (model_.param(node.weights[w]).training.frozen) continue;
       StepCall weight{.kind = CallKind::weight_grad,
                       .node = id,
                       .where = id,

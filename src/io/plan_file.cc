@@ -1,5 +1,7 @@
 #include "io/plan_file.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "io/names.h"
 #include "io/strict_json.h"
@@ -51,7 +53,8 @@ const char* value_kind(const FileValue& value) {
 }
 
 Result<std::string> print_plan(const PlanFile& plan) {
-  bool good = valid_utf8(plan.weft) && sound(plan.settings) && sound(plan.optimizer);
+  bool good = valid_utf8(plan.weft) && sound(plan.settings) && sound(plan.optimizer) &&
+              std::all_of(plan.groups.begin(), plan.groups.end(), sound);
   for (const auto* list : {&plan.rows, &plan.cuts})
     for (const std::string& text : *list) good = good && valid_utf8(text);
   if (!good) return Status(Code::invalid, "a text of the plan is not UTF-8");
@@ -64,6 +67,14 @@ Result<std::string> print_plan(const PlanFile& plan) {
                             {"cuts", plan.cuts},
                             {"optimizer", std::move(optimizer)}});
   if (plan.plan_hash) body["plan_hash"] = plan.plan_hash->hex();
+  if (!plan.groups.empty()) {
+    Json groups = Json::array();
+    for (const FileValues& values : plan.groups) {
+      groups.push_back(Json::object());
+      add(values, groups.items().back());
+    }
+    body["groups"] = std::move(groups);
+  }
   add(plan.settings, body);
   return body.dump(1) + "\n";
 }
@@ -82,6 +93,11 @@ Result<PlanFile> parse_plan(std::string_view text) {
   WEFT_TRY(read_texts(*cuts, "'cuts'", out.cuts));
   WEFT_TRY_ASSIGN(const Json* optimizer, fields.object("optimizer"));
   WEFT_TRY(read_values(Fields(*optimizer, ""), *optimizer, "'optimizer': ", out.optimizer));
+  if (fields.has("groups")) {
+    WEFT_TRY_ASSIGN(const Json* groups, fields.list("groups"));
+    for (const Json& group : groups->items())
+      WEFT_TRY(read_values(Fields(group, ""), group, "'groups': ", out.groups.emplace_back()));
+  }
   WEFT_TRY(read_values(fields, root, "", out.settings));
   return out;
 }

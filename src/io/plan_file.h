@@ -30,6 +30,7 @@ struct PlanFile {
       rows;  // the schedule as text, a row per rank; empty: the setting "schedule" determines it
   std::vector<std::string> cuts;  // the first nodes of stages 1, 2, ...
   FileValues settings, optimizer;
+  std::vector<FileValues> groups;  // of parameters
   friend bool operator==(const PlanFile&, const PlanFile&) = default;
 };
 

@@ -30,6 +30,7 @@ void add_tie_edges(const Plan& plan, std::vector<Edge>& edges) {
   const Model& model = *plan.model;
   for (ParamId p = 0; p < static_cast<ParamId>(model.params().size()); ++p) {
     const Param& param = model.param(p);
+    if (param.training.frozen) continue;
     const int32_t owner = plan.owner_of_param[static_cast<size_t>(p)];
     const Desc desc = param.desc();
     // For asynchronous schedules, each update of a stage with replicas.

@@ -234,8 +234,8 @@ class RankWriter {
     const auto programs = programs_of_sums();
     std::map<std::pair<bool, size_t>, int32_t> known;  // by run, or by unit
     for (const ResidentParam& p : plan_.resident[static_cast<size_t>(rank_)]) {
-      if (!p.owned) continue;
       const auto accumulators = p.of(ResidentTensor::Role::accumulator);
+      if (!p.owned || accumulators.empty()) continue;
       const int32_t sums = accumulators.back().sum + 1;
       if (accumulators.front().run < 0) {
         add_part(known[{false, last_unit_of(p, programs)}], {p.param, 0, sums});

@@ -36,9 +36,12 @@ std::array<int64_t, kMemoryKinds> memory_by_kind(const Plan& plan, int32_t rank)
   std::array<int64_t, kMemoryKinds> out = {};
   const auto of = [&out](MemoryKind kind) -> int64_t& { return out[static_cast<size_t>(kind)]; };
   of(MemoryKind::weights) = plan.versions[r].stride * plan.versions[r].count;
-  for (const ResidentParam& param : plan.resident[r])
+  for (const ResidentParam& param : plan.resident[r]) {
     for (const ResidentTensor& state : param.of(ResidentTensor::Role::state))
       of(MemoryKind::optimizer) += state.bytes();
+    for (const ResidentTensor& value : param.of(ResidentTensor::Role::value))
+      if (!plan.versions[r].has(value.place.offset)) of(MemoryKind::weights) += value.bytes();
+  }
   of(MemoryKind::gradients) =
       plan.permanent_bytes[r] - of(MemoryKind::weights) - of(MemoryKind::optimizer);
   const ModePlan& mode = largest_mode(plan, r);

@@ -56,13 +56,14 @@ ResidentParam resident_param(const Model& model, const PlanConfig& config, Param
                              bool owned, const std::vector<bool>& local, const RunOfSum& runs,
                              int32_t replica, int32_t replicas) {
   const Desc desc = model.param(param).desc();
+  const bool frozen = model.param(param).training.frozen;
   ResidentParam out{.param = param,
                     .owned = owned,
-                    .updated = owned || (config.shard == "none" && local.front()),
+                    .updated = !frozen && (owned || (config.shard == "none" && local.front())),
                     .tensors = {}};
   if (owned || config.shard != "parameters")
     out.tensors.push_back({.role = Role::value, .desc = desc});
-  if (!makes(model, config, Mode::train)) return out;
+  if (frozen || !makes(model, config, Mode::train)) return out;
   for (size_t s = 0; s < local.size(); ++s)
     for (int32_t d = 0; d < replicas; ++d) {
       const bool here = local[s] && d == replica;
@@ -100,9 +101,11 @@ std::vector<int32_t> choose_owners(
   std::vector<int32_t> out(params.size(), -1);
   std::vector<size_t> order(params.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return padded_bytes(params[a].desc()) > padded_bytes(params[b].desc());
-  });
+  const auto later = [&params](size_t p) {
+    return std::pair(params[p].training.frozen, -padded_bytes(params[p].desc()));
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return later(a) < later(b); });
   for (const size_t p : order) {
     int32_t& owner = out[p];
     for (const int32_t rank : candidates(params[p]))
@@ -159,15 +162,16 @@ void place_parameters(Plan& plan) {
   }
   for (size_t r = 0; r < ranks; ++r) {
     int64_t& top = plan.permanent_bytes[r];
-    const auto place_all = [&](bool values) {
+    const auto place_all = [&](auto&& wanted) {
       for (ResidentParam& p : plan.resident[r])
         for (ResidentTensor& t : p.tensors)
-          if (t.run < 0 && values == (t.role == Role::value)) place(t, top);
+          if (t.run < 0 && wanted(model.param(p.param), t.role == Role::value)) place(t, top);
     };
-    place_all(true);
+    place_all([](const Param& p, bool value) { return value && !p.training.frozen; });
     plan.versions[r].stride = top;
     top = bytes_of_many(top, plan.versions[r].count);
-    place_all(false);
+    place_all([](const Param& p, bool value) { return value && p.training.frozen; });
+    place_all([](const Param&, bool value) { return !value; });
     place_runs(plan.resident[r], top);
   }
 }

@@ -33,7 +33,8 @@ class RunSlots {
 std::vector<int32_t> updaters_of(const Plan& plan, ParamId param);
 
 // The rank that owns each parameter: of the candidates, the one that owns the fewest bytes so far.
-// The largest parameters come first. -1: it has no candidate.
+// The largest parameters come first, and frozen ones, which have no other tensors, last. -1: it has
+// no candidate.
 std::vector<int32_t> choose_owners(
     const Model& model, int32_t ranks,
     const std::function<std::vector<int32_t>(const Param&)>& candidates);

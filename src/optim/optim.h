@@ -52,10 +52,15 @@ constexpr int64_t kNormBlock = 4096;
 constexpr int64_t norm_blocks(int64_t n) { return (n + kNormBlock - 1) / kNormBlock; }
 double sum_of_squares(const float* x, int64_t n, double* partials, Tiles& tiles);
 
+// Of one parameter, on the rate and the weight decay of the settings.
+struct UpdateFactors {
+  double rate = 1, decay = 1;
+};
+
 // weight, slot0, slot1: n floats, updated in place. grad: n floats, read. step counts from 0; so
 // does `made`, the updates before this one, which differs if not every step makes an update.
 void update(const OptimSettings& settings, uint64_t step, uint64_t made, double grad_scale,
-            bool decay, int64_t n, float* weight, const float* grad, float* slot0, float* slot1,
-            Tiles& tiles);
+            const UpdateFactors& factors, int64_t n, float* weight, const float* grad, float* slot0,
+            float* slot1, Tiles& tiles);
 
 }  // namespace weft

@@ -11,9 +11,8 @@ namespace weft {
 
 namespace {
 
-kernels::AdamStep adam_step(const OptimSettings& s, uint64_t step, uint64_t made, double grad_scale,
+kernels::AdamStep adam_step(const OptimSettings& s, uint64_t made, double grad_scale, double rate,
                             double decay) {
-  const double rate = rate_at(s, step);
   const double correction1 = 1 - plain_power(s.beta1, made + 1),
                correction2 = 1 - plain_power(s.beta2, made + 1);
   const bool decoupled = s.rule == Rule::adamw;
@@ -43,26 +42,26 @@ double sum_of_squares(const float* x, int64_t n, double* partials, Tiles& tiles)
 }
 
 void update(const OptimSettings& settings, uint64_t step, uint64_t made, double grad_scale,
-            bool decay, int64_t n, float* weight, const float* grad, float* slot0, float* slot1,
-            Tiles& tiles) {
-  const double amount = decay ? settings.weight_decay : 0;
+            const UpdateFactors& factors, int64_t n, float* weight, const float* grad, float* slot0,
+            float* slot1, Tiles& tiles) {
+  const double rate = factors.rate * rate_at(settings, step),
+               decay = factors.decay * settings.weight_decay;
   if (settings.rule != Rule::sgd) {
-    const kernels::AdamStep shared = adam_step(settings, step, made, grad_scale, amount);
+    const kernels::AdamStep shared = adam_step(settings, made, grad_scale, rate, decay);
     for_ranges(tiles, n, kTileElements, [&](int64_t begin, int64_t end) {
       kernels::adam(weight + begin, grad + begin, slot0 + begin, slot1 + begin, end - begin,
                     shared);
     });
     return;
   }
-  const float scale = static_cast<float>(grad_scale), l2 = static_cast<float>(amount);
-  const float rate = static_cast<float>(rate_at(settings, step)),
-              momentum = static_cast<float>(settings.momentum);
+  const float scale = static_cast<float>(grad_scale), l2 = static_cast<float>(decay);
+  const float size = static_cast<float>(rate), momentum = static_cast<float>(settings.momentum);
   for_ranges(tiles, n, kTileElements, [&](int64_t begin, int64_t end) {
     if (slots(settings) == 0)
-      kernels::sgd(weight + begin, grad + begin, end - begin, scale, l2, rate);
+      kernels::sgd(weight + begin, grad + begin, end - begin, scale, l2, size);
     else
       kernels::sgd_momentum(weight + begin, grad + begin, slot0 + begin, end - begin, scale, l2,
-                            rate, momentum);
+                            size, momentum);
   });
 }
 

@@ -100,7 +100,7 @@ class RunBytes {
   };
   // Of a rank of each share and replica: share * replicas + replica.
   struct Parameters {
-    std::vector<int64_t> values, others;  // bytes
+    std::vector<int64_t> values, others;  // bytes; `values`: those that have versions
     std::vector<int32_t> owner;  // per parameter: which of them; -1: another rank. If values are
                                  // gathered
   };

@@ -87,7 +87,8 @@ RunBytes::Parameters RunBytes::count_parameters(std::span<const Place> stages) c
             slots[r].add(t.run, t.bytes());
             continue;
           }
-          int64_t& sum = (t.role == ResidentTensor::Role::value ? out.values : out.others)[r];
+          const bool has_versions = t.role == ResidentTensor::Role::value && !param.training.frozen;
+          int64_t& sum = (has_versions ? out.values : out.others)[r];
           sum = sum_of_bytes(sum, t.bytes());
         }
       }

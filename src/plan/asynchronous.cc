@@ -96,8 +96,9 @@ Result<Schedule> make_round_robin(ScheduleSizes sizes) {
   return schedule;
 }
 
-// The stages that use a parameter, if there are several.
+// The stages that update a parameter, if there are several.
 std::string apart(const Plan& plan, const Param& param) {
+  if (param.training.frozen) return {};
   const int32_t first = plan.stage_of_node[static_cast<size_t>(param.uses.front().node)];
   for (const Param::Use& use : param.uses)
     if (const int32_t stage = plan.stage_of_node[static_cast<size_t>(use.node)]; stage != first)

@@ -8,7 +8,7 @@ namespace weft {
 
 namespace {
 
-constexpr uint32_t kFormat = 7;
+constexpr uint32_t kFormat = 8;
 
 template <typename T>
 void write(ByteWriter& out, const T& value) {
@@ -39,6 +39,8 @@ std::vector<std::byte> encode_config(const PlanConfig& config) {
       .text(config.schedule_text)
       .number(static_cast<uint64_t>(config.cuts.size()));
   for (const std::string& cut : config.cuts) out.text(cut);
+  out.number(static_cast<uint64_t>(config.groups.size()));
+  for (const ParamGroup& group : config.groups) each_group_setting(group, one);
   return bytes;
 }
 
@@ -55,6 +57,8 @@ Result<PlanConfig> decode_config(std::span<const std::byte> bytes) {
   config.schedule_text = in.text();
   config.cuts.resize(in.count(sizeof(uint64_t)));
   for (std::string& cut : config.cuts) cut = in.text();
+  config.groups.resize(in.count(sizeof(uint64_t)));
+  for (ParamGroup& group : config.groups) each_group_setting(group, one);
   if (!in.at_end())
     return Status(Code::protocol, in.ok() ? "bytes follow the plan" : "the plan is cut short");
   if (config.split != SplitBy::uniform && config.split != SplitBy::cost)

@@ -308,6 +308,7 @@ void hash_plan(Plan& plan) {
   };
   each_plan_setting(c, add);
   each_optim_setting(c.optim, add);
+  for (const ParamGroup& group : c.groups) each_group_setting(group, add);
   plan.hash.settings = settings.finish();
 }
 

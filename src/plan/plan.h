@@ -13,6 +13,7 @@
 #include "graph/groups.h"
 #include "graph/step.h"
 #include "optim/optim.h"
+#include "plan/param_groups.h"
 #include "plan/times.h"
 #include "schedule/check.h"
 #include "schedule/schedule.h"
@@ -45,6 +46,7 @@ struct PlanConfig {
   std::vector<std::string> cuts;  // first nodes of the stages 1, 2, ...: names of nodes or of
                                   // groups; replaces `split` if it is not empty
   OptimSettings optim;
+  std::vector<ParamGroup> groups;
   uint64_t seed = 0;
   // Asynchronous schedules: updates of a segment, which is one step, each with `micro_batches`.
   // 0: the default of the schedule. In a plan: the resulting number, 0 if synchronous.
@@ -294,7 +296,7 @@ struct PlanHash {
 };
 
 struct Plan {
-  std::shared_ptr<const Model> whole;  // as it was built
+  std::shared_ptr<const Model> whole;  // as it was built, with the parameter groups
   std::shared_ptr<const Model> model;  // the one to run: its pieces, or itself
   PlanConfig config;
   std::vector<Segment> segments;        // the stages of the other tables

@@ -25,7 +25,23 @@ std::vector<NodeTimes> analysed_times(const Model& model, int64_t samples) {
                                     times * (cost.input_flops / kFlops + moved),
                                     times * cost.weight_flops / kFlops};
   }
+  drop_frozen(model, out);
   return out;
+}
+
+void drop_frozen(const Model& model, std::vector<NodeTimes>& times) {
+  const auto frozen = [&model](ParamId p) { return model.param(p).training.frozen; };
+  const std::vector<Param>& params = model.params();
+  if (std::none_of(params.begin(), params.end(),
+                   [](const Param& param) { return param.training.frozen; }))
+    return;
+  for (size_t id = 0; id < times.size(); ++id) {
+    const Node& node = model.nodes()[id];
+    if (std::none_of(node.in.begin(), node.in.end(),
+                     [&model](NodeId from) { return model.node(from).needs_grad; }))
+      times[id].input = 0;
+    if (std::all_of(node.weights.begin(), node.weights.end(), frozen)) times[id].weight = 0;
+  }
 }
 
 void Machines::keep_least(size_t groups, const std::function<size_t(size_t)>& group) {

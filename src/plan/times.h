@@ -24,6 +24,9 @@ struct NodeTimes {
 // node of the model; 0 for inputs.
 std::vector<NodeTimes> analysed_times(const Model& model, int64_t samples);
 
+// Removes the times of calls that are not made because parameters are frozen. Empty times stay so.
+void drop_frozen(const Model& model, std::vector<NodeTimes>& times);
+
 // The times of the nodes of a sharded model: the time of a node in `of_whole` is divided among its
 // pieces in proportion to the estimates.
 std::vector<NodeTimes> times_of_pieces(const Model& model, int64_t samples,

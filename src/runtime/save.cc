@@ -174,6 +174,41 @@ Status check_rule(const Plan& plan, const Checkpoint& checkpoint) {
                                    ", the plan's '", rule_name(plan.config.optim.rule), "'"));
 }
 
+bool has_tensor(const std::vector<TensorSpec>& tensors, const std::string& name) {
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [&name](const TensorSpec& tensor) { return tensor.name == name; });
+}
+
+// A parameter that was frozen has no state. With zeros, its first updates would be too large.
+Status check_state(const Plan& plan, const Checkpoint& checkpoint) {
+  for (ParamId p = 0; p < static_cast<ParamId>(plan.whole->params().size()); ++p)
+    WEFT_TRY(each_state(plan, p, [&](Part, const std::string& name) {
+      const std::string& param = plan.whole->param(p).name;
+      if (has_tensor(checkpoint.optimizer(), name) || !has_tensor(checkpoint.model(), param))
+        return Status();
+      return Status(Code::invalid,
+                    cat(checkpoint.path(), ": parameter '", param, "' has no optimizer state, ",
+                        "because it was frozen; the plan trains it. Freeze it, or load only the ",
+                        "weights"));
+    }));
+  return {};
+}
+
+// The optimizer state without that of parameters that the plan freezes.
+std::vector<TensorSpec> state_to_load(const Plan& plan, const Checkpoint& checkpoint) {
+  std::vector<TensorSpec> out = checkpoint.optimizer();
+  for (const Param& param : plan.whole->params()) {
+    if (!param.training.frozen) continue;
+    std::erase_if(out, [&](const TensorSpec& tensor) {
+      for (int slot = 0; slot < state_slots(plan); ++slot)
+        if (tensor.name == optimizer_tensor_name(param.name, slot_name(plan.config.optim, slot)))
+          return true;
+      return false;
+    });
+  }
+  return out;
+}
+
 Status load_tensors(Run& run, Checkpoint& checkpoint, const NamedTensors& named) {
   return write_tensors(run, named.tensors,
                        [&](size_t tensor, uint64_t offset, std::span<std::byte> bytes) {
@@ -187,8 +222,9 @@ Status load_tensors(Run& run, Checkpoint& checkpoint, const NamedTensors& named)
 Status load_run(Run& run, Checkpoint& checkpoint) {
   const NamedTensors optimizer = optimizer_of(run.plan());
   WEFT_TRY(check_rule(run.plan(), checkpoint));
-  WEFT_TRY(
-      compare_tensors(checkpoint.path(), specs_of(run.plan(), optimizer), checkpoint.optimizer()));
+  WEFT_TRY(check_state(run.plan(), checkpoint));
+  WEFT_TRY(compare_tensors(checkpoint.path(), specs_of(run.plan(), optimizer),
+                           state_to_load(run.plan(), checkpoint)));
   WEFT_TRY(load_weights(run, checkpoint));
   WEFT_TRY(load_tensors(run, checkpoint, optimizer));
   run.set_trained(checkpoint.manifest().step);

@@ -295,9 +295,11 @@ Status Worker::run_call(const StepDescriptor& step, const RankProgram& program,
     return find_op("concat")->forward(op);
   }
   const int64_t version = weights_at(versions(), step, micro_batch);
-  for (size_t i = 0; i < call.weights.size(); ++i)
-    bound.weights[i].data =
-        static_cast<std::byte*>(at(program, call.weights[i].place, micro_batch)) + version;
+  for (size_t i = 0; i < call.weights.size(); ++i) {
+    const Place& place = call.weights[i].place;
+    bound.weights[i].data = static_cast<std::byte*>(at(program, place, micro_batch)) +
+                            (versions().has(place.offset) ? version : 0);
+  }
   point(call.stash, bound.stash);
   point(call.din, bound.din);
   bound.dout.data = at(program, call.dout.place, micro_batch);

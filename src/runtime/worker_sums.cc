@@ -83,7 +83,8 @@ void Worker::update_weights(uint64_t step, uint64_t made, int32_t from, int32_t 
   const OptimSettings& optim = plan_->config.optim;
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
     if (!p.updated) continue;
-    const Shape& shape = plan_->model->param(p.param).shape;
+    const Param& param = plan_->model->param(p.param);
+    const Shape& shape = param.shape;
     const ParamMemory memory = memory_of(p);
     const auto version = [&](int32_t number) {
       return memory.weight + versions().offset(number) / static_cast<int64_t>(sizeof(float));
@@ -92,8 +93,11 @@ void Worker::update_weights(uint64_t step, uint64_t made, int32_t from, int32_t 
     if (weight != version(from))
       copy_bytes(tiles_, reinterpret_cast<std::byte*>(weight),
                  reinterpret_cast<const std::byte*>(version(from)), p.tensors.front().desc.bytes());
-    update(optim, step, made, scale, optim.decay_all || shape.rank >= 2, shape.elements(), weight,
-           memory.grad, memory.slots[0], memory.slots[1], tiles_);
+    const bool decays = optim.decay_all || shape.rank >= 2;
+    const UpdateFactors factors{param.training.rate_factor,
+                                decays ? param.training.decay_factor : 0};
+    update(optim, step, made, scale, factors, shape.elements(), weight, memory.grad,
+           memory.slots[0], memory.slots[1], tiles_);
   }
 }
 

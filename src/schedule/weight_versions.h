@@ -18,6 +18,9 @@ struct WeightVersions {
   std::vector<int32_t>
       of_update;  // per update: the version that its forwards and backwards use; empty: synchronous
   int64_t offset(int32_t version) const { return version % count * stride; }
+  // Whether the tensor at this offset in ring 0 is a value of version 0. Values that no update
+  // changes come after all copies.
+  bool has(int64_t offset) const { return offset < stride; }
 };
 
 // Per stage; strides are left 0. The schedule is asynchronous and has passed check_schedule.

@@ -138,8 +138,8 @@ Result<Digest> DigestWorker::weight(ParamId param) const {
 
 Result<Digest> DigestWorker::grad(ParamId param) const {
   const ResidentParam* p = find(param);
-  if (!p || !p->owned)
-    return Status(Code::not_found, cat("rank ", rank_, " does not own parameter ", param));
+  if (!p || !p->owned || !p->gradient())
+    return Status(Code::not_found, cat("rank ", rank_, " has no gradient of parameter ", param));
   return read(p->gradient().offset, bytes_of(*p), "gradient");
 }
 
@@ -265,7 +265,8 @@ Status DigestWorker::run_call(const StepDescriptor& step, const RankProgram& pro
     return {};
   }
   if (reads_weights(plan_->model->node(call.node), call.kind))
-    for (const PlacedOperand& o : call.weights) take(o, weights_at(versions(), step, micro_batch));
+    for (const PlacedOperand& o : call.weights)
+      take(o, versions().has(o.place.offset) ? weights_at(versions(), step, micro_batch) : 0);
   if (call.kind != CallKind::forward) {
     take(call.out);
     for (const PlacedOperand& o : call.stash) take(o);
@@ -393,6 +394,7 @@ Status DigestWorker::run_update(const StepDescriptor& step, int32_t update, doub
 
 Status DigestWorker::make_first(int32_t version) {
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)]) {
+    if (!versions().has(p.value().offset)) continue;
     const int64_t bytes = bytes_of(p);
     WEFT_TRY_ASSIGN(const Digest newest,
                     read(p.value().offset + versions().offset(version), bytes, "weight"));

@@ -125,6 +125,7 @@ class SequentialReference {
   double micro_batch(const StepDescriptor& step, int32_t mb, const WeightOf& weight, Sums& sums,
                      Outcome& outcome) const;
   double reduce(Sums& sums);
+  bool is_frozen(size_t param) const { return model_.params()[param].training.frozen; }
   std::vector<int32_t> replicas_of_params(std::span<const int32_t> replicas_of_node) const;
   void update(ParamId param, uint64_t step, double scale);
   void update(uint64_t step, double scale);

@@ -97,7 +97,7 @@ SequentialReference::Outcome SequentialReference::segment(
     for (ParamId p = 0; p < static_cast<ParamId>(weights_.size()); ++p) {
       const auto i = static_cast<size_t>(p);
       const int32_t r = replicas[i], first = b + 1 - r;
-      if ((b + 1) % r != 0) continue;
+      if ((b + 1) % r != 0 || is_frozen(i)) continue;
       std::vector<std::vector<Digest>> parts;
       for (int32_t u = first; u <= b; ++u)
         parts.push_back(sums_of_update[static_cast<size_t>(u)][i]);
@@ -136,6 +136,7 @@ SequentialReference::Outcome SequentialReference::gradients(
   outcome.loss /= step.denominator;
   double sum = 0;
   for (size_t p = 0; p < weights_.size(); ++p) {
+    if (is_frozen(p)) continue;
     std::vector<std::vector<Digest>> parts;
     for (const Sums& replica : sums[static_cast<size_t>(replicas[p])]) parts.push_back(replica[p]);
     grads_[p] = fold(added(parts));
@@ -220,6 +221,7 @@ double SequentialReference::micro_batch(const StepDescriptor& step, int32_t mb,
 double SequentialReference::reduce(Sums& sums) {
   double sum = 0;
   for (size_t p = 0; p < sums.size(); ++p) {
+    if (is_frozen(p)) continue;
     grads_[p] = fold(sums[p]);
     sum += Provenance::square(grads_[p]);
   }
@@ -227,7 +229,8 @@ double SequentialReference::reduce(Sums& sums) {
 }
 
 void SequentialReference::update(uint64_t step, double scale) {
-  for (ParamId p = 0; p < static_cast<ParamId>(weights_.size()); ++p) update(p, step, scale);
+  for (ParamId p = 0; p < static_cast<ParamId>(weights_.size()); ++p)
+    if (!is_frozen(static_cast<size_t>(p))) update(p, step, scale);
 }
 
 void SequentialReference::update(ParamId param, uint64_t step, double scale) {

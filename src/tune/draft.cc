@@ -62,7 +62,7 @@ Status check_shared_gradients(const Plan& plan) {
   for (const Param& param : plan.model->params())
     for (const Param::Use& use : param.uses) {
       const NodeId first = param.first_node(use.sum);
-      if (stage_of(use.node) == stage_of(first)) continue;
+      if (param.training.frozen || stage_of(use.node) == stage_of(first)) continue;
       const auto name = [&plan](NodeId node) -> const std::string& {
         return plan.whole->node(plan.model->node(node).origin).name;
       };

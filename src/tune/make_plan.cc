@@ -5,9 +5,13 @@
 
 namespace weft {
 
-Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const Model> model,
-                                              const PlanConfig& config) {
-  WEFT_TRY(check_config(*model, config).within("plan"));
+Result<std::shared_ptr<const Plan>> make_plan(const std::shared_ptr<const Model>& whole,
+                                              PlanConfig config) {
+  WEFT_TRY(check_config(*whole, config).within("plan"));
+  auto grouped = with_groups(whole, config.groups, makes(*whole, config, Mode::train));
+  if (!grouped.ok()) return grouped.status().within("plan");
+  const std::shared_ptr<const Model> model = grouped.take();
+  drop_frozen(*model, config.times);
   auto draft = draft_within(model, config);
   if (!draft.ok()) return draft.status().within("plan");
   Plan& plan = *draft.value().plan;

@@ -6,7 +6,7 @@
 namespace weft {
 
 // Errors name the setting or node, what was expected and what was found.
-Result<std::shared_ptr<const Plan>> make_plan(std::shared_ptr<const Model> model,
-                                              const PlanConfig& config);
+Result<std::shared_ptr<const Plan>> make_plan(const std::shared_ptr<const Model>& model,
+                                              PlanConfig config);
 
 }  // namespace weft

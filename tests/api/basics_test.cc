@@ -101,6 +101,7 @@ TEST(Init, FillsWhatTheStructOfTheCallerHas) {
   expect_smaller_is_filled(weft_op_init, offsetof(weft_op, destroy));
   expect_smaller_is_filled(weft_profile_config_init, offsetof(weft_profile_config, threads));
   expect_smaller_is_filled(weft_optimizer_init, offsetof(weft_optimizer, min_rate));
+  expect_smaller_is_filled(weft_parameter_group_init, offsetof(weft_parameter_group, rate_factor));
   expect_smaller_is_filled(weft_plan_config_init, offsetof(weft_plan_config, step_kinds));
   expect_smaller_is_filled(weft_mesh_config_init, offsetof(weft_mesh_config, key));
   expect_smaller_is_filled(weft_data_config_init, offsetof(weft_data_config, width));

@@ -130,6 +130,17 @@ class Trainer {
     config.short_size = p.value("short_size", 0u);
     config.segment = p.value("segment", 0u);
     config.optimizer = &optimizer;
+    const json rows = c.value("groups", json::array());
+    std::vector<weft_parameter_group> groups;
+    for (const json& row : rows) {
+      weft_parameter_group& group = groups.emplace_back(defaults(weft_parameter_group_init));
+      group.pattern = row["pattern"].get_ref<const std::string&>().c_str();
+      group.frozen = row.value("frozen", false);
+      group.rate_factor = row.value("rate_factor", 1.0);
+      group.weight_decay_factor = row.value("weight_decay_factor", 1.0);
+    }
+    config.groups = groups.data();
+    config.n_groups = static_cast<uint32_t>(groups.size());
     run_ = start(model_of(c["model"]), config, threads);
     Error err;
     for (const auto& [name, shape] : c["model"]["params"].items()) {

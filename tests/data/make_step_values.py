@@ -8,6 +8,7 @@ Gradients are those of the first step, of all parameters; losses are of every up
 names the stage of each node and the delay of each stage: update u of a segment reads weights that many updates old. Parameters and inputs
 have three decimals and are exact in the file; a float rounds them once.
 """
+import fnmatch
 import json
 import pathlib
 
@@ -107,10 +108,16 @@ def loss_of(model, weights_of, batch):
     return values[model.nodes[-1]["name"]]
 
 
-def optimizer_of(params, o):
+def training_of(name, groups):
+    """The last group that matches counts."""
+    return next((g for g in reversed(groups) if fnmatch.fnmatchcase(name, g["pattern"])), {})
+
+
+def optimizer_of(params, o, how):
     # As weft documents it: only parameters of two dimensions or more decay.
-    groups = [{"params": [p for p in params if p.dim() >= 2], "weight_decay": o.get("weight_decay", 0.0)},
-              {"params": [p for p in params if p.dim() < 2], "weight_decay": 0.0}]
+    groups = [{"params": [p], "lr": o["rate"] * how[name].get("rate_factor", 1.0),
+               "weight_decay": o.get("weight_decay", 0.0) * how[name].get("weight_decay_factor", 1.0) if p.dim() >= 2 else 0.0}
+              for name, p in params.items()]
     if o["rule"] == "sgd":
         return torch.optim.SGD(groups, lr=o["rate"], momentum=o.get("momentum", 0.0))
     return torch.optim.AdamW(groups, lr=o["rate"], eps=o["eps"])
@@ -125,10 +132,12 @@ def exact(x):
     return [round(v, 3) for v in x.flatten().tolist()]
 
 
-def train(model, optimizer, batches, delay=None, segment=0, stages=None):
+def train(model, optimizer, batches, delay=None, segment=0, stages=None, groups=()):
     """Every batch is one update. Micro-batches need no mention: the loss divides a sum by a count, both over the whole batch."""
     now = {name: value.clone().requires_grad_() for name, value in model.params.items()}
-    rule = optimizer_of(list(now.values()), optimizer)
+    how = {name: training_of(name, groups) for name in now}
+    trained = {name: value for name, value in now.items() if not how[name].get("frozen")}
+    rule = optimizer_of(trained, optimizer, how)
     versions, losses, norms, gradients = [], [], [], None
     for u, batch in enumerate(batches):
         if delay is None or u % segment == 0:
@@ -142,18 +151,18 @@ def train(model, optimizer, batches, delay=None, segment=0, stages=None):
         total, count = loss_of(model, weights_of, batch)
         loss = total / count
         loss.backward()
-        for name, value in now.items():
+        for name, value in trained.items():
             value.grad = sum(v[name].grad for v in versions if v[name].grad is not None)
             for v in versions:
                 v[name].grad = None
-        norm = torch.sqrt(sum((v.grad ** 2).sum() for v in now.values()))
+        norm = torch.sqrt(sum((v.grad ** 2).sum() for v in trained.values()))
         losses.append(float(loss.detach()))
         norms.append(float(norm))
         if gradients is None:
-            gradients = {name: flat(v.grad) for name, v in now.items()}
+            gradients = {name: flat(v.grad) for name, v in trained.items()}
         clip = optimizer.get("clip", 0.0)
         if clip and norm > clip:  # weft's rule; torch.nn.utils.clip_grad_norm_ divides by norm + 1e-6
-            for v in now.values():
+            for v in trained.values():
                 v.grad *= clip / norm
         rule.step()
     weights = {name: flat(value) for name, value in now.items()}
@@ -164,9 +173,10 @@ def tensor(x):
     return {"shape": list(x.shape), "data": [int(v) for v in x.flatten()] if x.dtype == torch.int64 else exact(x)}
 
 
-def case(name, model, optimizer, batches, plan, runs, delay=None, stages=None):
-    expected = train(model, optimizer, batches, delay, plan.get("segment", 0), stages)
+def case(name, model, optimizer, batches, plan, runs, delay=None, stages=None, groups=()):
+    expected = train(model, optimizer, batches, delay, plan.get("segment", 0), stages, groups)
     return {"name": name, "model": model.describe(), "optimizer": optimizer, "plan": plan, "runs": runs,
+            **({"groups": groups} if groups else {}),
             "batches": [[tensor(x) for x in batch] for batch in batches], "expected": expected}
 
 
@@ -389,6 +399,22 @@ cases.append(case("unrolled lstm", model, SGD, batches, FOUR, usual_runs(cuts)))
 model, cuts = autoencoder()
 batches = [(torch.randint(0, 2, (n, 6)).double(), normal(n, 2)) for n in (7, 8, 5)]
 cases.append(case("variational autoencoder", model, ADAMW, batches, FOUR, usual_runs(cuts)))
+
+# Groups of parameters. A later group takes h1.up.w out of the one before it.
+model, cuts = gpt(13, 8, 2, 6, tied=False)
+batches = [(tokens(13, n, 6), tokens(13, n, 6)) for n in (7, 8, 7)]
+groups = [{"pattern": "h1.*.w", "rate_factor": 0.25, "weight_decay_factor": 3.0}, {"pattern": "h1.u?.w", "rate_factor": 2.0},
+          {"pattern": "h0.*", "frozen": True}, {"pattern": "table", "frozen": True}, {"pattern": "plac*", "frozen": True}]
+cases.append(case("frozen below a block", model, {**ADAMW, "clip": 0.5}, batches, FOUR, usual_runs(cuts), groups=groups))
+model, cuts = gpt(13, 8, 2, 6, tied=True)
+groups = [{"pattern": "s*", "frozen": True}, {"pattern": "*.w", "frozen": True}, {"pattern": "h1.qkv.w", "weight_decay_factor": 0.0},
+          {"pattern": "*.b", "rate_factor": 0.5}]
+cases.append(case("frozen between tied uses", model, {**SGD, "weight_decay": 0.1}, batches, FOUR, usual_runs(cuts), groups=groups))
+batches = [(tokens(13, 2, 6), tokens(13, 2, 6)) for _ in range(11)]
+model, cuts = gpt(13, 8, 2, 6, tied=False)
+stages = stages_of(model, cuts)
+groups = [{"pattern": "h0.*", "frozen": True}, {"pattern": "h1.norm?.*", "frozen": True}, {"pattern": "head", "rate_factor": 0.5}]
+cases.append(case("pipedream with frozen parameters", model, sgd, batches, plan, [run("pipedream", 4, cuts)], [3, 2, 1, 0], stages, groups))
 
 path = pathlib.Path(__file__).with_name("step_values.json")
 path.write_text("[\n" + ",\n".join(json.dumps(c, separators=(",", ":")) for c in cases) + "\n]\n")

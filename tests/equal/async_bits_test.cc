@@ -143,6 +143,7 @@ class Sequential {
                out.losses.push_back(event.loss);
              });
       for (size_t p = 0; p < params_; ++p) {
+        if (plan_.whole->params()[p].training.frozen) continue;
         const auto r = static_cast<size_t>(replicas[stage_of(p)]);
         std::vector<float>& grad = grads[p].emplace_back(now_[p].size());
         EXPECT_TRUE(run_->read(static_cast<ParamId>(p), Part::grad, grad).ok());
@@ -261,6 +262,20 @@ TEST(AsynchronousBits, StagesWithReplicasEqualTheSequentialProgram) {
   expect_sequential(replicated("1,2", 3, 6), {2, 0}, {1, 2}, 16);
   expect_sequential(replicated("3,2", 5, 12), {1, 0}, {3, 2}, 30);
   expect_sequential(replicated("1,3,2", 6, 6), {5, 1, 0}, {1, 3, 2}, 18);
+}
+
+// In all stages, and all of a stage.
+TEST(AsynchronousBits, FrozenParametersEqualTheSequentialProgram) {
+  const auto frozen = [](PlanConfig config, const char* pattern) {
+    config.groups = {{.pattern = pattern, .frozen = true}};
+    return config;
+  };
+  for (const char* pattern : {"*.weight", "h.0.*", "ln_f.*"}) {
+    expect_sequential(frozen(config_of(4, "pipedream", 1, false), pattern), {3, 2, 1, 0});
+    expect_sequential(frozen(config_of(4, "pipedream", 1, true), pattern), {3, 3, 3, 3});
+    expect_sequential(frozen(replicated("1,3,2", 6, 6), pattern), {5, 1, 0}, {1, 3, 2}, 18);
+    expect_sequential(frozen(config_of(2, "pipedream-2bw", 2, false), pattern), {1, 1});
+  }
 }
 
 TEST(AsynchronousBits, AnUnfinishedRoundIsRefused) {

@@ -10,7 +10,7 @@
 #include "engine/steps.h"
 #include "sim/mesh.h"
 #include "sim/sim.h"
-#include "support/random_model.h"
+#include "support/random_plan.h"
 #include "tune/make_plan.h"
 
 namespace weft {
@@ -78,6 +78,7 @@ Case random_case(uint32_t seed) {
   config.split = below(2) ? SplitBy::uniform : SplitBy::cost;
   const Rule rules[] = {Rule::sgd, Rule::adam, Rule::adamw};
   config.optim.rule = rules[below(3)];
+  test::add_groups(rng, *c.model, config);
   c.text = cat("seed ", seed, ": ", nodes, " nodes, ", config.ranks, " ranks, ", config.schedule,
                " of ", config.segment, " updates of ", config.micro_batches,
                config.vertical_sync ? ", vertical sync" : "", ", replicas '", config.stage_replicas,
@@ -89,6 +90,7 @@ Case random_case(uint32_t seed) {
     return c;
   }
   c.plan = plan.take();
+  c.model = c.plan->model;
   for (int32_t stage : c.plan->stage_of_node) {
     c.delay_of_node.push_back(delay_of(config, replicas, stage));
     c.replicas_of_node.push_back(replicas[static_cast<size_t>(stage)]);
@@ -153,7 +155,11 @@ void expect_equal(const Case& c, Sim& sim, SequentialReference& reference,
   EXPECT_EQ(result.grad_norm, expected.grad_norm) << c.text;
   for (ParamId p = 0; p < static_cast<ParamId>(c.model->params().size()); ++p) {
     const int32_t owner = c.plan->owner_of_param[static_cast<size_t>(p)];
-    EXPECT_EQ(sim.worker(owner).grad(p).value(), reference.grad(p)) << c.text;
+    const bool frozen = c.model->param(p).training.frozen;
+    EXPECT_EQ(frozen, !sim.worker(owner).grad(p).ok()) << c.text;
+    if (!frozen) {
+      EXPECT_EQ(sim.worker(owner).grad(p).value(), reference.grad(p)) << c.text;
+    }
     // A weight's digest has those of all versions before it in it.
     EXPECT_EQ(sim.worker(owner).weight(p).value(), reference.weight(p)) << c.text;
   }

@@ -36,7 +36,11 @@ void expect_equal(const test::PlanCase& c, Sim& sim, SequentialReference& refere
   EXPECT_EQ(run.value().result.grad_norm, expected.grad_norm) << c.text;
   for (ParamId p = 0; p < static_cast<ParamId>(c.model->params().size()); ++p) {
     const int32_t owner = c.plan->owner_of_param[static_cast<size_t>(p)];
-    EXPECT_EQ(sim.worker(owner).grad(p).value(), reference.grad(p)) << c.text;
+    const bool frozen = c.model->param(p).training.frozen;
+    EXPECT_EQ(frozen, !sim.worker(owner).grad(p).ok()) << c.text;
+    if (!frozen) {
+      EXPECT_EQ(sim.worker(owner).grad(p).value(), reference.grad(p)) << c.text;
+    }
     for (int32_t r = 0; r < c.plan->config.ranks; ++r)
       if (auto weight = sim.worker(r).weight(p); weight.status().code() != Code::not_found) {
         ASSERT_TRUE(weight.ok()) << c.text << ": " << weight.status().text();
@@ -47,7 +51,7 @@ void expect_equal(const test::PlanCase& c, Sim& sim, SequentialReference& refere
 
 TEST(Provenance, EveryPlanEqualsTheSequentialStep) {
   int with_shards = 0, with_groups = 0, with_replicas = 0, with_ties = 0, with_shorts = 0,
-      with_remaking = 0, with_chunks = 0, with_split = 0, with_runs = 0;
+      with_remaking = 0, with_chunks = 0, with_split = 0, with_runs = 0, with_frozen = 0;
   for (uint32_t seed = 0; seed < 3000 && !HasFailure(); ++seed) {
     const test::PlanCase c = test::random_plan(seed);
     if (!c.plan) return;
@@ -74,8 +78,10 @@ TEST(Provenance, EveryPlanEqualsTheSequentialStep) {
     with_chunks += c.plan->stages() > c.plan->positions();
     with_replicas += c.plan->config.data > 1;
     with_shards += c.plan->model != c.plan->whole;
+    for (const Param& param : c.model->params()) with_frozen += param.training.frozen;
   }
   // The generator must make what the test is about.
+  EXPECT_GT(with_frozen, 500);
   EXPECT_GT(with_ties, 500);
   EXPECT_GT(with_shorts, 500);
   EXPECT_GT(with_remaking, 500);

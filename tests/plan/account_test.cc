@@ -84,12 +84,29 @@ PlanConfig drawn_config(Draw& draw, int32_t tensor) {
   return config;
 }
 
+// None, some parameters, or all below a block.
+std::vector<ParamGroup> drawn_groups(Draw& draw, std::string_view model) {
+  if (model == "random"sv) return {};
+  const bool gpt = model.starts_with("gpt");
+  const auto frozen = [](const char* pattern) {
+    return ParamGroup{.pattern = pattern, .frozen = true};
+  };
+  switch (draw.below(4)) {
+    case 0: return {frozen("*.weight")};
+    case 1:
+      return gpt ? std::vector{frozen("w?e.*"), frozen("h.0.*")} : std::vector{frozen("*.0.*")};
+    case 2: return {frozen("*"), {.pattern = gpt ? "h.2.*" : "layers.5.*"}};
+    default: return {};
+  }
+}
+
 std::string text_of(const PlanConfig& c) {
   return cat(c.schedule, ", ", c.ranks, " ranks, data=", c.data, ", ", c.shard_ranks,
              " ranks per stage, tensor=", c.tensor, ", ", c.micro_batches, " micro-batches in ",
              c.gradient_groups, " groups, shard ", c.shard, ", recompute ", c.recompute,
              ", bucket ", c.bucket_bytes, ", slack ", c.slack, ", latency ", c.machines.latency,
-             ", kinds ", c.step_kinds);
+             ", kinds ", c.step_kinds, ", parameter groups ", c.groups.size(),
+             c.groups.empty() ? "" : " ", c.groups.empty() ? "" : c.groups.front().pattern);
 }
 
 // Whether accumulators share places.
@@ -101,14 +118,15 @@ bool drops(const Plan& plan) {
 }
 
 TEST(Account, OfThePartitionerIsThatOfThePlan) {
-  int compared = 0, shared = 0, several = 0, dropped = 0;
+  int compared = 0, shared = 0, several = 0, dropped = 0, frozen = 0;
   for (uint32_t seed = 0; seed < 300; ++seed) {
     Draw draw(seed);
     const char* text =
         draw.of({"mlp:layers=6,width=8", "gpt-nano:blocks=3,width=16,heads=2,vocabulary=32,tied=0",
                  "gpt-nano:blocks=3,width=16,heads=2,vocabulary=32,tied=1", "random"});
     const auto model = drawn_model(text, seed);
-    const PlanConfig config = drawn_config(draw, text == "random"sv ? 1 : draw.of({1, 2}));
+    PlanConfig config = drawn_config(draw, text == "random"sv ? 1 : draw.of({1, 2}));
+    config.groups = drawn_groups(draw, text);
     const auto plan = make_plan(model, config);
     if (!plan.ok()) continue;  // of some schedules for one rank
     SCOPED_TRACE(cat(text, ": ", text_of(config)));
@@ -118,10 +136,12 @@ TEST(Account, OfThePartitionerIsThatOfThePlan) {
     shared += config.shard_ranks > 1;
     several += plan.value()->pipeline_stages() * config.shard_ranks > plan.value()->positions();
     dropped += drops(*plan.value());
+    frozen += !config.groups.empty();
     ++compared;
   }
   EXPECT_GT(shared, 30);
   EXPECT_GT(several, 50);
+  EXPECT_GT(frozen, 100);
   EXPECT_GT(dropped, 5);
   EXPECT_GT(compared, 200);
 }

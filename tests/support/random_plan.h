@@ -86,6 +86,20 @@ inline void add_replicas(std::mt19937& rng, PlanConfig& config) {
   config.shard = shards[below(3)];
 }
 
+// Freezes some parameters, but leaves one if nothing else has a gradient. Takes no number from the
+// generator.
+inline void add_groups(std::mt19937 rng, const Model& model, PlanConfig& config) {
+  std::mt19937 own(static_cast<uint32_t>(rng()) + 1);
+  if (own() % 4 > 0) return;
+  for (const Param& param : model.params())
+    if (own() % 2 == 0) config.groups.push_back({.pattern = param.name, .frozen = true});
+  const auto& inputs = model.inputs();
+  const bool wants = std::any_of(inputs.begin(), inputs.end(),
+                                 [&](NodeId id) { return model.node(id).wants_grad; });
+  if (!wants && config.groups.size() == model.params().size() && !config.groups.empty())
+    config.groups.back().frozen = false;
+}
+
 // The rest of a plan whose model, ranks, micro-batches and schedule are there already, for `stages`
 // stages.
 inline PlanCase random_case(std::mt19937& rng, std::shared_ptr<const Model> model,
@@ -101,6 +115,7 @@ inline PlanCase random_case(std::mt19937& rng, std::shared_ptr<const Model> mode
   config.optim.clip = below(2) ? 0.5 : 0;
   if (below(2)) config.gradient_groups = 1 + below(static_cast<uint32_t>(config.micro_batches));
   if (below(3) == 0) add_replicas(rng, config);
+  add_groups(rng, *model, config);
   // Half of the time any cut at all, so that stages are as lopsided as they can be.
   if (below(2) && stages > 1) {
     std::vector<std::string> names;
@@ -118,6 +133,8 @@ inline PlanCase random_case(std::mt19937& rng, std::shared_ptr<const Model> mode
             ", recompute " + config.recompute + ", " + std::to_string(config.gradient_groups) +
             " gradient groups, " + std::to_string(config.data) + " replicas, shard " +
             config.shard + ", " + std::to_string(config.tensor) + " shards";
+  for (const ParamGroup& group : config.groups)
+    if (group.frozen) c.text += ", frozen " + group.pattern;
   auto plan = make_plan(c.model, config);
   EXPECT_TRUE(plan.ok()) << c.text << ": " << plan.status().text();
   if (!plan.ok()) return c;
@@ -159,7 +176,9 @@ inline PlanCase random_sharded_plan(uint32_t seed) {
   config.ranks *= config.shard_ranks;
   auto plan = make_plan(model, config);
   EXPECT_TRUE(plan.ok()) << c.text << ": " << plan.status().text();
-  if (plan.ok()) c.plan = plan.take();
+  if (!plan.ok()) return c;
+  c.plan = plan.take();
+  c.model = c.plan->model;
   return c;
 }
 

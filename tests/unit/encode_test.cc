@@ -96,6 +96,7 @@ TEST(Encode, ConfigsComeBack) {
   config.micro_batches = 7;
   config.schedule = "gpipe";
   config.cuts = {"a", "b"};
+  config.groups = {{.pattern = "h.*", .frozen = true}, {.pattern = "?", .rate_factor = 0.3}};
   config.optim.clip = 0.25;
   config.seed = 99;
   auto bytes = encode_config(config);
@@ -103,6 +104,10 @@ TEST(Encode, ConfigsComeBack) {
   ASSERT_TRUE(back.ok()) << back.status().text();
   EXPECT_EQ(encode_config(back.value()), bytes);
   EXPECT_EQ(back.value().cuts, config.cuts);
+  ASSERT_EQ(back.value().groups.size(), 2u);
+  EXPECT_EQ(back.value().groups[0].pattern, "h.*");
+  EXPECT_TRUE(back.value().groups[0].frozen);
+  EXPECT_EQ(back.value().groups[1].rate_factor, 0.3);
   EXPECT_EQ(back.value().optim.clip, 0.25);
   for (size_t n = 0; n < bytes.size(); ++n) EXPECT_FALSE(decode_config({bytes.data(), n}).ok());
 }

@@ -50,8 +50,9 @@ struct Parameter {
   void step_after(const OptimSettings& settings, uint64_t step, uint64_t made, double scale,
                   bool decay, const std::vector<float>& grad, Tiles& tiles) {
     ComputeScope scope;
-    update(settings, step, made, scale, decay, static_cast<int64_t>(weight.size()), weight.data(),
-           grad.data(), slots(settings) > 0 ? slot0.data() : nullptr,
+    update(settings, step, made, scale, {.decay = decay ? 1.0 : 0.0},
+           static_cast<int64_t>(weight.size()), weight.data(), grad.data(),
+           slots(settings) > 0 ? slot0.data() : nullptr,
            slots(settings) > 1 ? slot1.data() : nullptr, tiles);
   }
 };
@@ -130,6 +131,37 @@ TEST(Optim, WithoutDecayTheAmountDoesNotMatter) {
     EXPECT_EQ(a.weight, b.weight);
     EXPECT_NE(a.weight, c.weight);
   }
+}
+
+// Powers of two do not round.
+TEST(Optim, FactorsMultiplyRateAndDecay) {
+  const std::vector<float> grad = random_floats(5000, 2);
+  for (Rule rule : {Rule::sgd, Rule::adam, Rule::adamw})
+    for (RateCurve curve : {RateCurve::constant, RateCurve::cosine}) {
+      OptimSettings settings;
+      settings.rule = rule;
+      settings.weight_decay = 0.1;
+      settings.rate = 0.02;
+      settings.curve = curve;
+      if (curve == RateCurve::cosine) {
+        settings.total = 9;
+        settings.min_rate = 0.01;
+      }
+      OptimSettings scaled = settings;
+      scaled.rate *= 0.25;
+      scaled.min_rate *= 0.25;
+      scaled.weight_decay *= 8;
+      SerialTiles serial;
+      Parameter a(random_floats(5000, 1)), b = a;
+      for (uint64_t step = 0; step < 5; ++step) {
+        a.step(scaled, step, 1, true, grad, serial);
+        const ComputeScope scope;
+        update(settings, step, step, 1, {.rate = 0.25, .decay = 8},
+               static_cast<int64_t>(grad.size()), b.weight.data(), grad.data(), b.slot0.data(),
+               b.slot1.data(), serial);
+      }
+      EXPECT_EQ(a.weight, b.weight);
+    }
 }
 
 TEST(Optim, EqualBitsForAnyNumberOfThreadsAndAnyAddress) {

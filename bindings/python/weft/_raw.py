@@ -185,6 +185,16 @@ class weft_axis(ctypes.Structure):
     ]
 
 
+class weft_parameter_group(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_uint32),
+        ("frozen", ctypes.c_uint32),
+        ("pattern", ctypes.c_char_p),
+        ("rate_factor", ctypes.c_double),
+        ("weight_decay_factor", ctypes.c_double),
+    ]
+
+
 class weft_plan_config(ctypes.Structure):
     _fields_ = [
         ("size", ctypes.c_uint32),
@@ -219,6 +229,9 @@ class weft_plan_config(ctypes.Structure):
         ("axes", ctypes.POINTER(weft_axis)),
         ("shard", ctypes.c_char_p),
         ("stage_replicas", ctypes.c_char_p),
+        ("groups", ctypes.POINTER(weft_parameter_group)),
+        ("n_groups", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
     ]
 
 
@@ -242,6 +255,7 @@ class weft_plan_info(ctypes.Structure):
         ("schedule", ctypes.c_char_p),
         ("warm_up", ctypes.c_uint32),
         ("reserved", ctypes.c_uint32),
+        ("trained", ctypes.c_int64),
     ]
 
 
@@ -494,6 +508,7 @@ weft_cluster_load = _declare("weft_cluster_load", ctypes.c_int32, ctypes.c_char_
 weft_cluster_free = _declare("weft_cluster_free", None, ctypes.c_void_p)
 weft_cluster_ranks = _declare("weft_cluster_ranks", ctypes.c_uint32, ctypes.c_void_p)
 weft_optimizer_init = _declare("weft_optimizer_init", None, ctypes.POINTER(weft_optimizer), ctypes.c_size_t)
+weft_parameter_group_init = _declare("weft_parameter_group_init", None, ctypes.POINTER(weft_parameter_group), ctypes.c_size_t)
 weft_plan_config_init = _declare("weft_plan_config_init", None, ctypes.POINTER(weft_plan_config), ctypes.c_size_t)
 weft_schedule_describe = _declare("weft_schedule_describe", ctypes.c_int32, ctypes.c_uint32, ctypes.POINTER(weft_schedule_info))
 weft_plan_new = _declare("weft_plan_new", ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(weft_plan_config), ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(weft_error))

@@ -4,7 +4,7 @@ import enum
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypedDict, Union
 
 if TYPE_CHECKING:
-    from .optimizer import Optimizer
+    from .optimizer import Optimizer, ParameterGroup
     from .plan import Cluster, Profile
 
 
@@ -253,6 +253,21 @@ class OptimizerOptions(TypedDict, total=False):
     """Cosine. Default: 0."""
 
 
+class ParameterGroupOptions(TypedDict, total=False):
+    """Options of weft_parameter_group. How a plan trains the parameters whose names match a pattern. The last group that matches a parameter
+    determines how it is trained; groups are not combined. A frozen parameter is not changed. It has no gradient, no optimizer state and
+    no part in the norm; the backward pass ends where nothing below is trained.
+    """
+    frozen: int
+    """1: the parameters are not trained. Default: 0."""
+    pattern: Optional[str]
+    """Of whole names: '*' is any text, '?' any character. It must match a parameter."""
+    rate_factor: float
+    """The learning rate of the step is multiplied by it; 0 or more. Default: 1."""
+    weight_decay_factor: float
+    """weft_optimizer.weight_decay is multiplied by it, for parameters that decay; 0 or more. Default: 1."""
+
+
 class PlanOptions(TypedDict, total=False):
     """Options of weft_plan_config. What weft_plan_new makes a plan from. In a count, 0 means that weft_plan_new determines it."""
     ranks: int
@@ -323,6 +338,8 @@ class PlanOptions(TypedDict, total=False):
     """Schedule "pipedream": ranks of each stage, e.g. "3,1", which take turns with its micro-batches; each update of a stage uses the mean
     of that many micro-batches; decides rounding. "": one rank each. Default: "".
     """
+    groups: Optional[Sequence["ParameterGroup"]]
+    """Parameters that are frozen or have their own factors. Default: NULL."""
 
 
 class MeshOptions(TypedDict, total=False):
@@ -449,6 +466,8 @@ class PlanInfo(NamedTuple):
     """Its name; "written" for a written schedule. Borrowed: valid as long as the plan"""
     warm_up: int
     """1f1b: forward actions ahead per later rank; else 0"""
+    trained: int
+    """Elements of the parameters that are not frozen"""
 
 
 class PredictionInfo(NamedTuple):
@@ -646,7 +665,7 @@ CONVERSIONS: Dict[str, Tuple[Any, List[Tuple[str, Any]]]] = {
     "weft_preset_info": (PresetInfo, [("tokens", None), ("vocabulary", None), ("context", None), ("seq_len", None), ("width", None), ("text", "text")]),
     "weft_node_times": (NodeTimes, [("name", "text"), ("forward_ns", "seconds"), ("input_ns", "seconds"), ("weight_ns", "seconds"), ("output_bytes", None), ("stash_bytes", None)]),
     "weft_schedule_info": (ScheduleInfo, [("chunks", None), ("name", "text"), ("about", "text"), ("asynchronous", None), ("forward_only", None)]),
-    "weft_plan_info": (PlanInfo, [("ranks", None), ("stages", None), ("micro_batches", None), ("schedule", "text"), ("warm_up", None)]),
+    "weft_plan_info": (PlanInfo, [("ranks", None), ("stages", None), ("micro_batches", None), ("schedule", "text"), ("warm_up", None), ("trained", None)]),
     "weft_prediction_info": (PredictionInfo, [("ranks", None), ("links", None), ("step_ns", "seconds"), ("commit_ns", "seconds"), ("idle", None), ("idle_own", None), ("peak_bytes", None), ("messages", None), ("bytes", None)]),
     "weft_rank_prediction": (RankPrediction, [("first_ns", "seconds"), ("last_ns", "seconds"), ("busy_ns", "seconds"), ("idle", None), ("idle_own", None), ("peak_bytes", None)]),
     "weft_link_prediction": (LinkPrediction, [("from", None), ("to", None), ("messages", None), ("bytes", None)]),
@@ -663,6 +682,7 @@ CHOICES: Dict[str, Dict[str, Any]] = {
     "weft_op": {},
     "weft_profile_config": {},
     "weft_optimizer": {"rule": Rule, "curve": RateCurve},
+    "weft_parameter_group": {},
     "weft_plan_config": {"split": Split},
     "weft_mesh_config": {},
     "weft_data_config": {},

@@ -587,6 +587,22 @@ pub struct weft_axis {
     pub reserved: u32,
 }
 
+/// How a plan trains the parameters whose names match a pattern. The last group that matches a parameter determines how it is trained; groups are not combined. A frozen parameter is not changed. It has no gradient, no optimizer state and no part in the norm; the backward pass ends where nothing below is trained.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct weft_parameter_group {
+    /// the same in all groups of a configuration
+    pub size: u32,
+    /// 1: the parameters are not trained. Default: 0.
+    pub frozen: u32,
+    /// of whole names: '*' is any text, '?' any character. It must match a parameter.
+    pub pattern: *const c_char,
+    /// the learning rate of the step is multiplied by it; 0 or more. Default: 1.
+    pub rate_factor: f64,
+    /// weft_optimizer.weight_decay is multiplied by it, for parameters that decay; 0 or more. Default: 1.
+    pub weight_decay_factor: f64,
+}
+
 /// What weft_plan_new makes a plan from. In a count, 0 means that weft_plan_new determines it.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -654,6 +670,12 @@ pub struct weft_plan_config {
     pub shard: *const c_char,
     /// schedule "pipedream": ranks of each stage, e.g. "3,1", which take turns with its micro-batches; each update of a stage uses the mean of that many micro-batches; decides rounding. "": one rank each. Default: "".
     pub stage_replicas: *const c_char,
+    /// parameters that are frozen or have their own factors. Default: NULL.
+    pub groups: *const weft_parameter_group,
+    /// Default: 0.
+    pub n_groups: u32,
+    /// 0
+    pub reserved: u32,
 }
 
 /// Describes a schedule.
@@ -686,6 +708,8 @@ pub struct weft_plan_info {
     /// 1f1b: forward actions ahead per later rank; else 0
     pub warm_up: u32,
     pub reserved: u32,
+    /// elements of the parameters that are not frozen
+    pub trained: i64,
 }
 
 #[repr(C)]
@@ -1077,6 +1101,8 @@ extern "C" {
     pub fn weft_cluster_ranks(cluster: *const weft_cluster) -> u32;
     /// Sets the defaults. Thread: any.
     pub fn weft_optimizer_init(optimizer: *mut weft_optimizer, size: usize);
+    /// Sets the defaults. Thread: any.
+    pub fn weft_parameter_group_init(group: *mut weft_parameter_group, size: usize);
     /// Sets the defaults. Thread: any.
     pub fn weft_plan_config_init(config: *mut weft_plan_config, size: usize);
     /// Describes schedule `index`, from 0, or returns WEFT_ENOENT. Thread: any.

@@ -177,8 +177,18 @@ fn weft_axis_has_the_layout_of_the_header() {
 }
 
 #[test]
+fn weft_parameter_group_has_the_layout_of_the_header() {
+    assert_eq!((size_of::<weft_parameter_group>(), align_of::<weft_parameter_group>()), (32, 8));
+    assert_eq!(offset!(weft_parameter_group, size), 0);
+    assert_eq!(offset!(weft_parameter_group, frozen), 4);
+    assert_eq!(offset!(weft_parameter_group, pattern), 8);
+    assert_eq!(offset!(weft_parameter_group, rate_factor), 16);
+    assert_eq!(offset!(weft_parameter_group, weight_decay_factor), 24);
+}
+
+#[test]
 fn weft_plan_config_has_the_layout_of_the_header() {
-    assert_eq!((size_of::<weft_plan_config>(), align_of::<weft_plan_config>()), (192, 8));
+    assert_eq!((size_of::<weft_plan_config>(), align_of::<weft_plan_config>()), (208, 8));
     assert_eq!(offset!(weft_plan_config, size), 0);
     assert_eq!(offset!(weft_plan_config, ranks), 4);
     assert_eq!(offset!(weft_plan_config, micro_batches), 8);
@@ -211,6 +221,9 @@ fn weft_plan_config_has_the_layout_of_the_header() {
     assert_eq!(offset!(weft_plan_config, axes), 168);
     assert_eq!(offset!(weft_plan_config, shard), 176);
     assert_eq!(offset!(weft_plan_config, stage_replicas), 184);
+    assert_eq!(offset!(weft_plan_config, groups), 192);
+    assert_eq!(offset!(weft_plan_config, n_groups), 200);
+    assert_eq!(offset!(weft_plan_config, reserved), 204);
 }
 
 #[test]
@@ -226,7 +239,7 @@ fn weft_schedule_info_has_the_layout_of_the_header() {
 
 #[test]
 fn weft_plan_info_has_the_layout_of_the_header() {
-    assert_eq!((size_of::<weft_plan_info>(), align_of::<weft_plan_info>()), (32, 8));
+    assert_eq!((size_of::<weft_plan_info>(), align_of::<weft_plan_info>()), (40, 8));
     assert_eq!(offset!(weft_plan_info, size), 0);
     assert_eq!(offset!(weft_plan_info, ranks), 4);
     assert_eq!(offset!(weft_plan_info, stages), 8);
@@ -234,6 +247,7 @@ fn weft_plan_info_has_the_layout_of_the_header() {
     assert_eq!(offset!(weft_plan_info, schedule), 16);
     assert_eq!(offset!(weft_plan_info, warm_up), 24);
     assert_eq!(offset!(weft_plan_info, reserved), 28);
+    assert_eq!(offset!(weft_plan_info, trained), 32);
 }
 
 #[test]

@@ -1,0 +1,80 @@
+#include "plan/param_groups.h"
+
+#include <cmath>
+
+#include "base/text.h"
+
+namespace weft {
+
+bool matches(std::string_view pattern, std::string_view name) {
+  size_t p = 0, n = 0;
+  size_t star = pattern.npos, taken = 0;  // the last '*', and the end of the text that it matches
+  while (n < name.size()) {
+    if (p < pattern.size() && pattern[p] == '*') {
+      star = p++;
+      taken = n;
+    } else if (p < pattern.size() && (pattern[p] == '?' || pattern[p] == name[n])) {
+      ++p;
+      ++n;
+    } else if (star != pattern.npos) {
+      p = star + 1;
+      n = ++taken;
+    } else {
+      return false;
+    }
+  }
+  return pattern.find_first_not_of('*', p) == pattern.npos;
+}
+
+namespace {
+
+Status check_factors(const ParamGroup& group) {
+  for (const auto& [name, factor] : {std::pair("rate_factor", group.rate_factor),
+                                     std::pair("weight_decay_factor", group.weight_decay_factor)})
+    if (!std::isfinite(factor) || factor < 0)
+      return Status(Code::invalid, cat(name, " of the parameter group ", shown(group.pattern),
+                                       " is ", factor, ", expected a finite number of 0 or more"));
+  return {};
+}
+
+Status check_gradients(const Model& model) {
+  for (const Param& param : model.params())
+    if (!param.training.frozen) return {};
+  for (const NodeId input : model.inputs())
+    if (model.node(input).wants_grad) return {};
+  return Status(Code::invalid,
+                "the parameter groups freeze all parameters, and no gradient of an input is "
+                "wanted: there is nothing to train");
+}
+
+}  // namespace
+
+Result<std::shared_ptr<const Model>> with_groups(const std::shared_ptr<const Model>& model,
+                                                 std::span<const ParamGroup> groups, bool trains) {
+  if (groups.empty()) return model;
+  std::vector<Training> training(model->params().size());
+  for (const ParamGroup& group : groups) {
+    WEFT_TRY(check_factors(group));
+    bool any = false;
+    for (size_t p = 0; p < training.size(); ++p) {
+      if (!matches(group.pattern, model->params()[p].name)) continue;
+      training[p] = {group.frozen, group.rate_factor, group.weight_decay_factor};
+      any = true;
+    }
+    if (!any)
+      return Status(
+          Code::not_found,
+          training.empty()
+              ? cat("pattern ", shown(group.pattern), " of a parameter group: the model ",
+                    "has no parameters")
+              : cat("pattern ", shown(group.pattern), " of a parameter group matches ",
+                    "none of the ", training.size(), " parameters, from '",
+                    model->params().front().name, "' to '", model->params().back().name, "'"));
+  }
+  auto out = std::make_shared<Model>(*model);
+  out->set_training(training);
+  if (trains) WEFT_TRY(check_gradients(*out));
+  return std::shared_ptr<const Model>(out);
+}
+
+}  // namespace weft

@@ -1,0 +1,27 @@
+// Groups of parameters by name: how a plan trains them, and which it does not train.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "graph/model.h"
+
+namespace weft {
+
+struct ParamGroup {
+  std::string pattern;  // of names: '*' is any text, '?' any character
+  bool frozen = false;
+  double rate_factor = 1, weight_decay_factor = 1;
+};
+
+// Whether the whole name matches.
+bool matches(std::string_view pattern, std::string_view name);
+
+// The model with these groups; the same model if there are none. The last group that matches a
+// parameter determines its training. `trains`: at least one parameter or input must have a
+// gradient.
+Result<std::shared_ptr<const Model>> with_groups(const std::shared_ptr<const Model>& model,
+                                                 std::span<const ParamGroup> groups, bool trains);
+
+}  // namespace weft

@@ -1,0 +1,182 @@
+// Frozen parameters: one digest however a step is split, and no work, message or memory for
+// gradients that nothing needs.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "graph/presets.h"
+#include "lowering/memory.h"
+#include "support/small_gpt.h"
+
+namespace weft {
+namespace {
+
+std::vector<ParamGroup> frozen(std::initializer_list<const char*> patterns) {
+  std::vector<ParamGroup> out;
+  for (const char* pattern : patterns) out.push_back({.pattern = pattern, .frozen = true});
+  return out;
+}
+
+// "wte.weight" is the table of the embedding and of the head.
+const std::vector<ParamGroup> kGroups[] = {
+    frozen({"wte.*", "wpe.*", "h.0.*"}),
+    frozen({"h.1.*"}),
+    frozen({"wte.*"}),
+    frozen({"*.bias", "*ln_?.*"}),
+    {{.pattern = "*", .frozen = true}, {.pattern = "h.1.c_*", .rate_factor = 0.5}}};
+
+std::string text_of(const std::vector<ParamGroup>& groups) {
+  std::string out;
+  for (const ParamGroup& group : groups) out += group.pattern + (group.frozen ? " frozen " : " ");
+  return out;
+}
+
+TEST(Frozen, OneDigestOverRanksSchedulesAndRecompute) {
+  const auto model = test::small_gpt();
+  int turn = 0;
+  for (const auto& groups : kGroups) {
+    PlanConfig config = test::small_gpt_config();
+    config.groups = groups;
+    const test::Outcome expected = test::train(model, config, 11, 4);
+    for (int32_t ranks : {1, 2, 4}) {
+      config.ranks = ranks;
+      for (const ScheduleKind* kind : test::schedules_for(config)) {
+        const char* recomputes[] = {"none", "stage", "every:3"};
+        config.schedule = kind->name;
+        config.recompute = recomputes[turn++ % 3];
+        EXPECT_EQ(test::train(model, config, 11, 4, turn % 3), expected)
+            << text_of(groups) << ranks << " ranks, " << kind->name;
+      }
+    }
+  }
+}
+
+TEST(Frozen, OneDigestOverReplicasAndShards) {
+  const auto model = test::small_gpt();
+  int turn = 0;
+  for (const auto& groups : kGroups)
+    for (const int32_t tensor : {1, 2}) {
+      PlanConfig config = test::small_gpt_config();
+      config.groups = groups;
+      config.gradient_groups = 2;
+      config.tensor = tensor;
+      const test::Outcome expected = test::train_on_one_rank(model, config, 11, 4);
+      config.data = 2;
+      config.shard_ranks = tensor;
+      for (const int32_t stage : {1, 2})
+        for (const char* shard : {"none", "optimizer", "parameters"}) {
+          config.ranks = 2 * tensor * stage;
+          config.shard = shard;
+          config.bucket_bytes = turn % 2 ? 1024 : 1 << 20;
+          EXPECT_EQ(test::train(model, config, 11, 4, turn++ % 3), expected)
+              << text_of(groups) << config.ranks << " ranks, tensor " << tensor << ", " << shard;
+        }
+    }
+}
+
+// The gradients of the other parameters are those of a plan that trains all.
+TEST(Frozen, OtherGradientsAreUnchanged) {
+  const auto model = test::small_gpt();
+  std::vector<int32_t> tokens(12 * 12, 3), targets(12 * 12, 5);
+  const auto gradients = [&](const std::vector<ParamGroup>& groups) {
+    PlanConfig config = test::small_gpt_config();
+    config.ranks = 2;
+    config.groups = groups;
+    auto run = start_inline(make_plan(model, config).take(), [](void*) {}).take();
+    Step* step = run->acquire();
+    step->update = false;
+    step->batch.samples = 12;
+    step->batch.inputs = {tokens.data(), targets.data()};
+    EXPECT_TRUE(run->submit(step).ok());
+    for (RunEvent event; run->poll(event, -1);) EXPECT_TRUE(event.status.ok());
+    std::vector<std::vector<float>> out;
+    for (ParamId p = 0; p < static_cast<ParamId>(model->params().size()); ++p) {
+      out.emplace_back(static_cast<size_t>(model->param(p).shape.elements()));
+      const bool has = !run->plan().whole->param(p).training.frozen;
+      if (has)
+        EXPECT_TRUE(run->read(p, Part::grad, out.back()).ok());
+      else
+        out.back().clear();
+    }
+    return out;
+  };
+  const auto all = gradients({});
+  for (const auto& groups : kGroups) {
+    const auto some = gradients(groups);
+    size_t compared = 0;
+    for (size_t p = 0; p < all.size(); ++p) {
+      if (some[p].empty()) continue;
+      EXPECT_EQ(some[p], all[p]) << text_of(groups) << model->params()[p].name;
+      ++compared;
+    }
+    EXPECT_GT(compared, 0u);
+    EXPECT_LT(compared, all.size());
+  }
+}
+
+int64_t ring_bytes(const Plan& plan, int32_t rank) {
+  return plan.mode(Mode::train).ranks[static_cast<size_t>(rank)].bytes;
+}
+
+// Blocks in stages of their own, the lower two of four frozen.
+TEST(Frozen, NothingRunsBackwardBelowTheLowestTrainedParameter) {
+  const auto model = make_preset("mlp:layers=4,width=32", {.seq_len = 0}).take().model;
+  for (const char* schedule : {"1f1b", "gpipe", "zb-h1"}) {
+    PlanConfig config;
+    config.ranks = 4;
+    config.schedule = schedule;
+    config.cuts = {"layers.1", "layers.2", "layers.3"};
+    config.optim.rule = Rule::adamw;
+    const auto all = make_plan(model, config).take();
+    config.groups = frozen({"layers.0.*", "layers.1.*"});
+    const auto plan = make_plan(model, config).take();
+    const ModePlan& mode = plan->mode(Mode::train);
+    std::set<std::pair<int32_t, int32_t>> gradients;
+    for (const Edge& e : mode.edges)
+      if (e.kind == EdgeKind::gradient) gradients.insert({e.from_rank, e.to_rank});
+    EXPECT_EQ(gradients, (std::set<std::pair<int32_t, int32_t>>{{3, 2}})) << schedule;
+    for (int32_t r = 0; r < 4; ++r) {
+      const auto rank = static_cast<size_t>(r);
+      size_t calls = 0;
+      for (const ActionProgram& action : mode.ranks[rank].programs)
+        if (action.kind != Kind::F) calls += action.calls.size();
+      EXPECT_EQ(calls > 0, r >= 2) << schedule << ", rank " << r;
+      // A frozen rank keeps only its parameters, and no activation from one action to the next.
+      int64_t values = 0;
+      for (const ResidentParam& p : plan->resident[rank])
+        for (const ResidentTensor& t : p.of(ResidentTensor::Role::value)) values += t.bytes();
+      if (r < 2) {
+        EXPECT_EQ(plan->permanent_bytes[rank], values) << schedule << ", rank " << r;
+        EXPECT_LT(ring_bytes(*plan, r), ring_bytes(*all, r)) << schedule << ", rank " << r;
+      } else {
+        EXPECT_EQ(plan->permanent_bytes[rank], all->permanent_bytes[rank]);
+      }
+    }
+  }
+}
+
+// Each stage would keep several versions of values that change.
+TEST(Frozen, ValuesHaveOneVersion) {
+  const auto model = make_preset("mlp:layers=4,width=32", {.seq_len = 0}).take().model;
+  PlanConfig config;
+  config.ranks = 4;
+  config.schedule = "pipedream";
+  config.micro_batches = 1;
+  config.cuts = {"layers.1", "layers.2", "layers.3"};
+  config.groups = frozen({"*.weight"});
+  const auto plan = make_plan(model, config).take();
+  const int64_t weight = padded_bytes({DType::f32, {32, 32}}),
+                bias = padded_bytes({DType::f32, {32}});
+  for (int32_t r = 0; r < 4; ++r) {
+    const WeightVersions& versions = plan->versions[static_cast<size_t>(r)];
+    EXPECT_EQ(versions.count, 4 - r);
+    EXPECT_EQ(memory_by_kind(*plan, r)[static_cast<size_t>(MemoryKind::weights)],
+              weight + versions.count * bias);
+  }
+}
+
+}  // namespace
+}  // namespace weft
