@@ -36,7 +36,7 @@ pub use node::Node;
 pub use op::{Backward, Forward, Op, OpResult, OpShape, Reads};
 pub use optimizer::{Optimizer, RateCurve, Rule};
 pub use plan::{MemoryKind, Plan, PlanInfo};
-pub use plan_builder::{PlanBuilder, Split, StepKind};
+pub use plan_builder::{ParameterGroup, PlanBuilder, Split, StepKind};
 pub use predict::{schedules, Candidate, Comparison, LinkPrediction, Prediction, RankPrediction, Schedule, StepPrediction};
 pub use profile::{Cluster, NodeTimes, Profile};
 pub use run::{Input, Mode, Part, Run, SaveOptions};

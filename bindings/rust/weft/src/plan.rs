@@ -59,6 +59,8 @@ pub struct PlanInfo {
     pub schedule: String,
     /// "1f1b": forward actions ahead per later rank; else 0.
     pub warm_up: u32,
+    /// Elements of the parameters that are trained.
+    pub trained: u64,
 }
 
 /// Partition, schedule and memory layout of a step. A plan cannot deadlock; this is checked when it is made. It keeps what it requires of
@@ -189,6 +191,7 @@ impl Plan {
             micro_batches: info.micro_batches,
             schedule: unsafe { text_of(info.schedule) },
             warm_up: info.warm_up,
+            trained: info.trained as u64,
         })
     }
 

@@ -39,6 +39,44 @@ pub enum StepKind {
     Forward,
 }
 
+/// How a plan trains the parameters whose names match a pattern: `*` is any text, `?` any character. The last group that matches a parameter
+/// counts.
+///
+/// ```
+/// # use weft::{Desc, Model, ParameterGroup, Plan};
+/// # let mut model = Model::new()?;
+/// # let x = model.input("x", &Desc::f32([1, 4]))?;
+/// # let y = model.linear("hidden", x, 2)?;
+/// # let y = model.linear("out", y, 4)?;
+/// # model.binary("mse", y, x)?;
+/// let groups = [ParameterGroup::frozen("hidden.*"), ParameterGroup { rate_factor: 0.1, ..ParameterGroup::new("*.bias") }];
+/// let plan = Plan::builder().groups(groups).build(&mut model)?;
+/// # Ok::<(), weft::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct ParameterGroup {
+    /// Of whole names. It must match a parameter.
+    pub pattern: String,
+    /// The parameters are not trained.
+    pub frozen: bool,
+    /// The learning rate of the step is multiplied by it.
+    pub rate_factor: f64,
+    /// The weight decay is multiplied by it, for parameters that decay.
+    pub weight_decay_factor: f64,
+}
+
+impl ParameterGroup {
+    /// A group without an effect: it is trained, and its factors are 1.
+    pub fn new(pattern: &str) -> ParameterGroup {
+        ParameterGroup { pattern: pattern.to_string(), frozen: false, rate_factor: 1.0, weight_decay_factor: 1.0 }
+    }
+
+    /// Parameters that are not trained.
+    pub fn frozen(pattern: &str) -> ParameterGroup {
+        ParameterGroup { frozen: true, ..ParameterGroup::new(pattern) }
+    }
+}
+
 /// The configuration of a plan. Every setting has a default; `man weft_plan_new` describes them.
 ///
 /// A setting that is not valid is reported by [`PlanBuilder::build`]:
@@ -61,6 +99,7 @@ pub struct PlanBuilder<'a> {
     cuts: Vec<*const c_char>,
     axes: Vec<sys::weft_axis>,
     speeds: Vec<f64>,
+    groups: Vec<sys::weft_parameter_group>,
     optimizer: Option<Box<sys::weft_optimizer>>,
     fault: Option<Error>,
     borrowed: PhantomData<&'a ()>,
@@ -96,6 +135,7 @@ impl<'a> PlanBuilder<'a> {
             cuts: Vec::new(),
             axes: Vec::new(),
             speeds: Vec::new(),
+            groups: Vec::new(),
             optimizer: None,
             fault: None,
             borrowed: PhantomData,
@@ -204,6 +244,19 @@ impl<'a> PlanBuilder<'a> {
         self
     }
 
+    /// Parameters that are frozen or have their own factors. Default: none.
+    pub fn groups(mut self, groups: impl IntoIterator<Item = ParameterGroup>) -> Self {
+        for group in groups {
+            let mut raw = unsafe { initialized(sys::weft_parameter_group_init) };
+            raw.pattern = self.keep(&group.pattern);
+            raw.frozen = group.frozen.into();
+            raw.rate_factor = group.rate_factor;
+            raw.weight_decay_factor = group.weight_decay_factor;
+            self.groups.push(raw);
+        }
+        self
+    }
+
     /// Asynchronous schedules: all stages use the version of the weights that the first stage uses. Default: false.
     pub fn vertical_sync(mut self, on: bool) -> Self {
         self.raw.vertical_sync = on.into();
@@ -259,6 +312,10 @@ impl<'a> PlanBuilder<'a> {
         }
         if !self.speeds.is_empty() {
             self.raw.speeds = self.speeds.as_ptr();
+        }
+        if !self.groups.is_empty() {
+            self.raw.groups = self.groups.as_ptr();
+            self.raw.n_groups = self.groups.len() as u32;
         }
         if let Some(optimizer) = &self.optimizer {
             self.raw.optimizer = &**optimizer;

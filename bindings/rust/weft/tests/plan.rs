@@ -1,7 +1,7 @@
 //! Models and plans: settings reach the library, and errors come back.
 mod support;
 
-use weft::{schedules, Desc, ItemKind, MemoryKind, Model, Optimizer, Plan, Preset, Profile, RateCurve, Split, Status};
+use weft::{schedules, Desc, ItemKind, MemoryKind, Mode, Model, Optimizer, ParameterGroup, Part, Plan, Preset, Profile, RateCurve, Run, Split, Status};
 
 fn send<T: Send>() {}
 fn sync<T: Sync>() {}
@@ -59,6 +59,23 @@ fn every_setting_reaches_the_plan() -> weft::Result<()> {
     assert_eq!(written.describe()?.schedule, "written");
     let split = support::small().ranks(2).split(Split::Type("linear".into())).build(&mut model)?;
     assert_eq!(split.stages(), 2);
+    Ok(())
+}
+
+#[test]
+fn frozen_parameters_do_not_change() -> weft::Result<()> {
+    let mut model = support::model()?;
+    let groups = [ParameterGroup::frozen("hidden.*"), ParameterGroup { rate_factor: 0.0, ..ParameterGroup::new("out.bias") }];
+    let plan = support::small().groups(groups).build(&mut model)?;
+    assert_eq!(plan.describe()?.trained, 9);
+    let mut run = Run::start(&plan)?;
+    let names = ["hidden.weight", "hidden.bias", "out.bias", "out.weight"];
+    let read = |run: &mut Run, name| Ok::<_, weft::Error>(run.read(name, Part::Value)?.as_slice::<f32>()?.to_vec());
+    let before = names.map(|name| read(&mut run, name).unwrap());
+    run.step(&support::batch()?, Mode::Train)?;
+    let after = names.map(|name| read(&mut run, name).unwrap());
+    assert_eq!(before[..3], after[..3]);
+    assert_ne!(before[3], after[3]);
     Ok(())
 }
 
