@@ -89,6 +89,23 @@ type Axis struct {
 	Size int
 }
 
+// ParameterGroup is how a plan trains the parameters whose names match a pattern. The last group that matches a parameter determines how it is
+// trained; groups are not combined.
+type ParameterGroup struct {
+	Pattern           string  // of whole names: '*' is any text, '?' any character. It must match a parameter.
+	Frozen            bool    // the parameters are not trained
+	RateFactor        float64 // the learning rate is multiplied by it; default: 1
+	WeightDecayFactor float64 // the weight decay is multiplied by it, for parameters that decay; default: 1
+}
+
+func (g ParameterGroup) toC(own *memory) (c C.weft_parameter_group) {
+	C.weft_parameter_group_init(&c, C.sizeof_weft_parameter_group)
+	c.pattern, c.frozen = own.text(g.Pattern), flag(g.Frozen)
+	setNumber(&c.rate_factor, g.RateFactor)
+	setNumber(&c.weight_decay_factor, g.WeightDecayFactor)
+	return c
+}
+
 // PlanConfig is what NewPlan makes a plan from. weft_plan_new(3) describes the fields.
 type PlanConfig struct {
 	Ranks          int    // of a pipeline; with Axes, 0 or the product of their sizes; default: 1
@@ -118,8 +135,9 @@ type PlanConfig struct {
 	GradientGroups int           // decides rounding; 0: the number of replicas
 	Tensor         int           // pieces into which large nodes are cut; decides rounding; 0: the size of the axis "tensor"
 	Axes           []Axis
-	Shard          string // what replicas keep in parts: "none", "optimizer", "parameters" or "auto"; default: "optimizer"
-	StageReplicas  string // schedule "pipedream": ranks of each stage, for example "3,1"; decides rounding
+	Shard          string           // what replicas keep in parts: "none", "optimizer", "parameters" or "auto"; default: "optimizer"
+	StageReplicas  string           // schedule "pipedream": ranks of each stage, for example "3,1"; decides rounding
+	Groups         []ParameterGroup // parameters that are frozen or have their own factors
 }
 
 // fill translates the configuration. What it points to is in memory of C.
@@ -140,6 +158,8 @@ func (p *PlanConfig) fill(c *C.weft_plan_config, own *memory) {
 	c.axes, c.n_axes = array(own, p.Axes, func(a Axis) C.weft_axis {
 		return C.weft_axis{name: own.str(a.Name), size: count(a.Size)}
 	}), count(len(p.Axes))
+	c.groups = array(own, p.Groups, func(g ParameterGroup) C.weft_parameter_group { return g.toC(own) })
+	c.n_groups = count(len(p.Groups))
 	if p.Profile != nil {
 		c.profile = p.Profile.c
 	}

@@ -3,6 +3,7 @@ package weft_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,6 +37,28 @@ func TestPlansDescribeThemselves(t *testing.T) {
 	try(t, err)
 	if loaded.Timetable() != plan.Timetable() || loaded.First(1) != plan.First(1) {
 		t.Error("the loaded plan differs")
+	}
+}
+
+func TestAFrozenParameterDoesNotChange(t *testing.T) {
+	model, batch := sine(t)
+	config := small
+	config.Groups = []weft.ParameterGroup{{Pattern: "*", RateFactor: 0.5}, {Pattern: "hidden.*", Frozen: true}, {Pattern: "out.bias", RateFactor: weft.None}}
+	run := start(t, model, config, 1)
+	values := func(name string) string {
+		values, err := run.Read(name, weft.Values)
+		try(t, err)
+		return fmt.Sprint(values)
+	}
+	hidden, weight, bias := values("hidden.weight"), values("out.weight"), values("out.bias")
+	steps(t, run, batch, 1)
+	if values("hidden.weight") != hidden || values("out.bias") != bias || values("out.weight") == weight {
+		t.Error("the parameters after a step:", values("hidden.weight"), values("out.weight"), values("out.bias"))
+	}
+	plan, err := weft.NewPlan(model, config)
+	try(t, err)
+	if trained := plan.Info().Trained; trained != 32+1 {
+		t.Error("trained elements:", trained)
 	}
 }
 

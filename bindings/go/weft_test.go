@@ -141,7 +141,7 @@ func TestZeroValuesAreDefaults(t *testing.T) {
 	plan, err := weft.NewPlan(model, weft.PlanConfig{})
 	try(t, err)
 	defer plan.Close()
-	if info := plan.Info(); info != (weft.PlanInfo{Ranks: 1, Stages: 1, MicroBatches: 8, Schedule: "1f1b", WarmUp: 1}) {
+	if info := plan.Info(); info != (weft.PlanInfo{Ranks: 1, Stages: 1, MicroBatches: 8, Schedule: "1f1b", WarmUp: 1, Trained: model.Parameters()}) {
 		t.Errorf("%+v", info)
 	}
 	if rate := plan.Rate(0); rate != 1e-3 {
