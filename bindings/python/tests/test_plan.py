@@ -25,6 +25,16 @@ class Plans(unittest.TestCase):
         self.assertEqual((plan.rate(0), plan.rate(5)), (0.5, 0.25))
         self.assertEqual((plan.info.ranks, plan.stages, plan.replicas(0)), (4, 2, 2))
 
+    def test_groups(self):
+        plan = small_plan(groups=[weft.ParameterGroup("hidden.*", frozen=True), weft.ParameterGroup("*.bias", rate_factor=0.5)])
+        with plan.run() as run:
+            before = run.parameters()
+            x, y = sine()
+            run.train(x, y + 1)
+            changed = {name: float(abs(value - before[name]).max()) for name, value in run.parameters().items()}
+        self.assertEqual(changed["hidden.weight"], 0)
+        self.assertAlmostEqual(changed["out.bias"] / changed["out.weight"], 0.5, delta=0.01)   # the first step of adamw has the size of the rate
+
     def test_cuts_and_memory(self):
         plan = small_model().plan(ranks=2, cuts=["out"])
         self.assertEqual((plan.first(0), plan.first(1), plan.first(2)), ("hidden", "out", None))

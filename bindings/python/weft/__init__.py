@@ -31,7 +31,7 @@ from .layers import (GELU, Attention, AveragePool, Conv1d, Conv2d, Dropout, Embe
 from .mesh import Mesh, new_key, public_key
 from .model import Item, Model
 from .ops import Op, OpCall, Shape
-from .optimizer import SGD, Adam, AdamW, Optimizer
+from .optimizer import SGD, Adam, AdamW, Optimizer, ParameterGroup
 from .plan import Cluster, Plan, Prediction, Profile, compare, schedules
 from ._progress import progress
 from .run import Run

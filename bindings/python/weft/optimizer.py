@@ -3,7 +3,7 @@ import ctypes
 from typing import TYPE_CHECKING, Any
 
 from ._core import Config
-from ._types import OptimizerOptions
+from ._types import OptimizerOptions, ParameterGroupOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -39,3 +39,13 @@ class SGD(Optimizer):
     """Stochastic gradient descent, with momentum if that is not 0."""
 
     rule = "sgd"
+
+
+class ParameterGroup:
+    """How a plan trains the parameters whose names match a pattern, for example "wte.*": frozen, or with other factors."""
+
+    def __init__(self, pattern: str, /, **options: "Unpack[ParameterGroupOptions]") -> None:
+        self._config = Config("weft_parameter_group", {"pattern": pattern, **options})
+
+    def _in_config(self, kind: Any) -> Any:
+        return self._config.struct
