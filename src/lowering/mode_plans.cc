@@ -6,7 +6,6 @@
 #include "lowering/edges.h"
 #include "lowering/lower.h"
 #include "lowering/recompute.h"
-#include "lowering/segments.h"
 #include "tensor/byte_count.h"
 
 namespace weft {
@@ -91,165 +90,12 @@ Status check_bytes(const std::vector<int64_t>& bytes) {
   return {};
 }
 
-// `recompute` auto: drops the activations that take the least time to recompute, so that the rank
-// does not exceed its limit. Each option is tried on the j-th stage of all ranks at the same time.
-// The bytes of combinations are estimated first and then computed. The times are estimates, which
-// are the same for all ranks.
-class Fit {
- public:
-  Fit(Plan& plan, const Shapes& shapes, const Schedule& order, const Schedule& schedule,
-      std::vector<int32_t>& segments, Proof& proof, ModeLayout& layout)
-      : plan_(plan),
-        shapes_(shapes),
-        order_(order),
-        schedule_(schedule),
-        segments_(segments),
-        proof_(proof),
-        layout_(layout),
-        stages_of_(static_cast<size_t>(plan.positions())) {
-    for (size_t s = 0; s < segments.size(); ++s)
-      stages_of_[static_cast<size_t>(plan.position_of_stage[s])].push_back(s);
-  }
-
-  Status run() {
-    const std::vector<int32_t> written =
-        segments_;  // stages with an R in the schedule recompute in any case
-    if (!over()) return {};
-    WEFT_TRY(find_options(written));
-    std::vector<std::vector<std::vector<int32_t>>> ways(stages_of_.size());
-    for (size_t r = 0; r < ways.size(); ++r) {
-      std::vector<std::vector<RecomputeOption>> options;
-      for (size_t s : stages_of_[r]) options.push_back(options_[s]);
-      if (!options.empty())
-        ways[r] = ways_of(options, plan_.config.memory_limit - permanent_bytes(r));
-    }
-    std::vector<size_t> pick(ways.size(), 0);
-    std::vector<int64_t> least(ways.size(), INT64_MAX);
-    constexpr size_t kMostPicks = 256;
-    for (;;) {
-      for (size_t r = 0; r < ways.size(); ++r)
-        for (size_t i = 0; i < stages_of_[r].size(); ++i)
-          segments_[stages_of_[r][i]] = ways[r][pick[r]][i];
-      WEFT_TRY(again());
-      if (!over()) return {};
-      for (size_t r = 0; r < ways.size(); ++r) {
-        if (bytes(r) <= plan_.config.memory_limit) continue;
-        least[r] = std::min(least[r], bytes(r));
-        if (++pick[r] == std::min(ways[r].size(), kMostPicks))
-          return Status(Code::invalid,
-                        cat("rank ", fullest(r), " needs ", least[r],
-                            " bytes with everything recomputed that can be, the limit is ",
-                            plan_.config.memory_limit));
-      }
-    }
-  }
-
- private:
-  ModePlan& train() { return plan_.modes[static_cast<size_t>(Mode::train)]; }
-  std::vector<size_t> ranks_at(size_t position) const {
-    const auto first = static_cast<int32_t>(position);
-    std::vector<size_t> out;
-    for (int32_t d = 0; d < plan_.replicas_at(first); ++d)
-      out.push_back(static_cast<size_t>(plan_.rank_at(first, d)));
-    return out;
-  }
-  // For a position: the maximum over its ranks.
-  int64_t permanent_bytes(size_t position) const {
-    int64_t most = 0;
-    for (size_t r : ranks_at(position)) most = std::max(most, plan_.permanent_bytes[r]);
-    return most;
-  }
-  int64_t bytes_of(size_t rank) {
-    return sum_of_bytes(plan_.permanent_bytes[rank], train().ranks[rank].bytes);
-  }
-  // The rank of a position with the most bytes, and the bytes.
-  size_t fullest(size_t position) {
-    size_t out = position;
-    for (size_t r : ranks_at(position))
-      if (bytes_of(r) > bytes_of(out)) out = r;
-    return out;
-  }
-  int64_t bytes(size_t position) { return bytes_of(fullest(position)); }
-  bool over() {
-    bool out = false;
-    for (size_t r = 0; r < stages_of_.size(); ++r)
-      out = out || (plan_.config.memory_limit > 0 && bytes(r) > plan_.config.memory_limit);
-    return out;
-  }
-  Status again() {
-    train().schedule = schedule_;
-    WEFT_TRY_ASSIGN(layout_, lay_out_mode(plan_, shapes_, order_, train(), segments_, proof_));
-    return {};
-  }
-
-  // All lengths of short stages; of long ones, those a quarter apart.
-  std::vector<int32_t> lengths() {
-    std::vector<int32_t> calls(segments_.size(), 0);
-    for (const StepCall& c : train().graph.calls)
-      if (c.kind == CallKind::forward)
-        ++calls[static_cast<size_t>(plan_.stage_of_node[static_cast<size_t>(c.where)])];
-    std::vector<int32_t> out;
-    for (int32_t length = 1; length < *std::max_element(calls.begin(), calls.end());
-         length += std::max(1, length / 4))
-      out.push_back(length);
-    out.push_back(Recompute::kWhole);
-    return out;
-  }
-
-  Status find_options(const std::vector<int32_t>& written) {
-    const std::vector<NodeTimes> times =
-        analysed_times(*plan_.model, plan_.config.micro_batch_size);
-    options_.resize(segments_.size());
-    for (size_t s = 0; s < options_.size(); ++s) options_[s].push_back(measured(s, written[s], 0));
-    for (const int32_t length : lengths()) {
-      const std::vector<StageWork> work = make_work(train().graph, plan_.stage_of_node, schedule_,
-                                                    std::vector<int32_t>(segments_.size(), length));
-      for (size_t j = 0, any = 1; any; ++j) {
-        any = 0;
-        segments_ = written;
-        for (const auto& stages : stages_of_) {
-          if (j >= stages.size()) continue;
-          segments_[stages[j]] = length;
-          any = 1;
-        }
-        if (any) WEFT_TRY(again());
-        for (const auto& stages : stages_of_)
-          if (j < stages.size() && written[stages[j]] == 0 &&
-              !work[stages[j]].calls[kPhaseR].empty())
-            options_[stages[j]].push_back(
-                measured(stages[j], length, remade_seconds(work[stages[j]], times).total()));
-      }
-    }
-    return {};
-  }
-
-  RecomputeOption measured(size_t stage, int32_t length, double seconds) {
-    // Other replicas may have more micro-batches than the first.
-    const size_t position = static_cast<size_t>(plan_.position_of_stage[stage]);
-    const RankProgram& rank = train().ranks[fullest(position)];
-    const int64_t scratch = rank.rings[kScratchRing].stride;
-    return {
-        .segment = length, .seconds = seconds, .kept = rank.bytes - scratch, .scratch = scratch};
-  }
-
-  Plan& plan_;
-  const Shapes& shapes_;
-  const Schedule &order_, &schedule_;
-  std::vector<int32_t>& segments_;
-  Proof& proof_;
-  ModeLayout& layout_;
-  std::vector<std::vector<size_t>> stages_of_;         // per position
-  std::vector<std::vector<RecomputeOption>> options_;  // per stage
-};
-
 }  // namespace
 
-Result<PlanLayout> lay_out_modes(Plan& plan, const Schedule& train) {
+Result<PlanLayout> lay_out_modes(Plan& plan, const Schedule& train,
+                                 const std::vector<int32_t>& again) {
   WEFT_TRY(check_bytes(plan.permanent_bytes));
   PlanLayout out{.shapes = Shapes(*plan.model, plan.config), .modes = {}};
-  WEFT_TRY_ASSIGN(const Recompute recompute, parse_recompute(plan.config.recompute));
-  const Schedule segmented = with_segments(train, plan.segments, plan.config.shard_ranks);
-  std::vector<int32_t> segments = segments_of(recompute, segmented);
   plan.arena_bytes = plan.permanent_bytes;
   Proof proof;
   for (ModePlan& mode : plan.modes) {
@@ -259,9 +105,7 @@ Result<PlanLayout> lay_out_modes(Plan& plan, const Schedule& train) {
     if (mode.mode != Mode::train) {
       WEFT_TRY_ASSIGN(order, make_forward(train, mode.schedule.micro_batches));
     }
-    WEFT_TRY_ASSIGN(layout, lay_out_mode(plan, out.shapes, order, mode, segments, proof));
-    if (mode.mode == Mode::train && recompute.kind == Recompute::Kind::fit)
-      WEFT_TRY(Fit(plan, out.shapes, order, segmented, segments, proof, layout).run());
+    WEFT_TRY_ASSIGN(layout, lay_out_mode(plan, out.shapes, std::move(order), mode, again, proof));
     for (size_t r = 0; r < mode.ranks.size(); ++r)
       plan.arena_bytes[r] =
           std::max(plan.arena_bytes[r], sum_of_bytes(plan.permanent_bytes[r], mode.ranks[r].bytes));

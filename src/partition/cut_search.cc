@@ -10,14 +10,15 @@ constexpr size_t kPassed = 8;  // maximum number of stages that pass nodes on
 
 }  // namespace
 
-CutSearch::CutSearch(const OpNodes& ops, const Schedule& schedule, std::vector<int64_t> limits,
+CutSearch::CutSearch(const OpNodes& ops, const Schedule& schedule, const PlanConfig& all,
                      std::vector<double> speeds, RunBytes& bytes)
     : rank_of_stage_(schedule.rank_of_stage.begin(), schedule.rank_of_stage.end()),
-      limits_(std::move(limits)),
+      shares_(static_cast<size_t>(all.shard_ranks)),
       speeds_(std::move(speeds)),
       time_(1, 0.0),
       bytes_(bytes) {
-  speeds_.resize(limits_.size(), 1.0);
+  for (size_t r = 0; r < static_cast<size_t>(all.ranks); ++r) limits_.push_back(limit_of(all, r));
+  speeds_.resize(schedule.rows.size(), 1.0);
   for (const double cost : ops.costs) time_.push_back(time_.back() + cost);
 }
 
@@ -44,21 +45,19 @@ void CutSearch::start(std::vector<size_t> first_nodes) {
 
 CutSearch::Judged CutSearch::judge(const std::vector<size_t>& first) {
   Judged out;
+  std::vector<double> busy(speeds_.size(), 0.0);
   for (size_t s = 0; s < first.size(); ++s) {
     const size_t end = s + 1 < first.size() ? first[s + 1] : nodes(), r = rank_of_stage_[s];
-    const double time = (time_[end] - time_[first[s]]) / speeds_[r];
-    if (time <= out.slowest) continue;
-    out.slowest = time;
-    out.rank = r;
+    busy[r] += (time_[end] - time_[first[s]]) / speeds_[r];
   }
+  out.rank = static_cast<size_t>(std::max_element(busy.begin(), busy.end()) - busy.begin());
+  out.slowest = busy[out.rank];
   int64_t most = 0;
   const std::vector<RankBytes> ranks = bytes_.of_ranks(first);
-  const size_t shares = ranks.size() / limits_.size();
   for (size_t i = 0; i < ranks.size(); ++i) {
-    const size_t r = i / shares;
-    const int64_t over = std::max<int64_t>(0, ranks[i].all - limits_[r]);
+    const int64_t over = std::max<int64_t>(0, ranks[i].all - limits_[i]);
     out.excess = sum_of_bytes(out.excess, over);
-    if (over > most) out.rank = r;
+    if (over > most) out.rank = ranks[i].position / shares_;
     most = std::max(most, over);
   }
   return out;

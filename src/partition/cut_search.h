@@ -8,11 +8,11 @@
 namespace weft {
 
 // Moves cuts one after another, as long as this reduces the excess over the limits or, within the
-// limits, the time of the slowest stage.
+// limits, the time of the busiest rank.
 class CutSearch {
  public:
-  // `limits` and `speeds`: per rank of the schedule.
-  CutSearch(const OpNodes& ops, const Schedule& schedule, std::vector<int64_t> limits,
+  // `all`: of all ranks. `speeds`: per rank of the schedule.
+  CutSearch(const OpNodes& ops, const Schedule& schedule, const PlanConfig& all,
             std::vector<double> speeds, RunBytes& bytes);
 
   // Starts from these first nodes of stages. Several starts can be tried.
@@ -27,9 +27,9 @@ class CutSearch {
  private:
   struct Judged {
     int64_t excess = 0;
-    double slowest = 0;  // time of a stage
-    size_t rank = 0;     // the one with the largest excess; if no rank exceeds its limit, the rank
-                         // of the slowest stage
+    double slowest = 0;  // time of a rank
+    size_t rank = 0;     // the one with the largest excess; if no rank exceeds its limit, the
+                         // busiest
     bool operator<(const Judged& other) const {
       return std::pair(excess, slowest) < std::pair(other.excess, other.slowest);
     }
@@ -43,7 +43,8 @@ class CutSearch {
                    std::vector<std::vector<size_t>>& out) const;
 
   std::vector<size_t> rank_of_stage_;
-  std::vector<int64_t> limits_;
+  size_t shares_;                      // ranks that share a stage
+  std::vector<int64_t> limits_;        // per rank of all
   std::vector<double> speeds_, time_;  // time_: of the nodes before each
   RunBytes& bytes_;
   std::vector<size_t> best_;

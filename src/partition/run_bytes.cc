@@ -21,6 +21,8 @@ StageTimes times_of(const Schedule& schedule) {
 
 Result<RunBytes> RunBytes::make(const Model& model, const PlanConfig& config, const OpNodes& ops,
                                 Schedule train) {
+  if (!config.schedule_text.empty())
+    WEFT_TRY(check_schedule(train, {}).status().within("schedule of mode train"));
   RunBytes out(model, config, ops);
   WEFT_TRY_ASSIGN(out.model_, pieces_of({std::shared_ptr<const Model>(), &model}, config.tensor));
   out.shapes_ = Shapes(*out.model_, config);
@@ -346,16 +348,13 @@ const std::vector<RankBytes>& RunBytes::sum_of(std::span<const Place> stages) {
   std::vector<RankBytes>& out = known->second;
   if (!fresh) return out;
   const Parameters& parameters = parameters_of(stages);
-  const auto replicas = static_cast<size_t>(replicas_of(stages.front().at.stage));
-  out.resize(static_cast<size_t>(config_.shard_ranks));
-  for (size_t rank = 0; rank < parameters.values.size(); ++rank)
+  out.resize(parameters.values.size());
+  for (size_t rank = 0; rank < out.size(); ++rank)
     for (const auto& mode : modes_) {
       const RankBytes next = sum_of(stages, *mode, rank, parameters);
-      RankBytes& most = out[rank / replicas];
-      if (next.train > most.train) {
-        most.train = next.train;
-        most.scratch = next.scratch;
-      }
+      RankBytes& most = out[rank];
+      most.train = std::max(most.train, next.train);
+      most.scratch = std::max(most.scratch, next.scratch);
       most.all = complete ? std::max(most.all, next.all) : kEndless;
       most.least = std::max(most.least, next.least);
     }
@@ -393,12 +392,18 @@ std::vector<RankBytes> RunBytes::of_ranks(const std::vector<size_t>& first) {
   std::vector<std::vector<Place>> stages(train_.rows.size());
   for (const RunOfNodes& at : runs_at(first))
     stages[static_cast<size_t>(train_.rank_of_stage[at.stage])].push_back({at, &run(at, &first)});
-  const auto shares = static_cast<size_t>(config_.shard_ranks);
-  std::vector<RankBytes> out(stages.size() * shares);
+  const auto shares = static_cast<size_t>(config_.shard_ranks), positions = stages.size() * shares;
+  std::vector<RankBytes> out(static_cast<size_t>(config_.ranks));
   for (size_t r = 0; r < stages.size(); ++r) {
     if (stages[r].empty()) continue;
     const std::vector<RankBytes>& own = sum_of(stages[r]);
-    std::copy(own.begin(), own.end(), out.begin() + static_cast<std::ptrdiff_t>(r * shares));
+    const size_t replicas = own.size() / shares;
+    for (size_t i = 0; i < own.size(); ++i) {
+      const size_t position = r * shares + i / replicas, d = i % replicas;
+      RankBytes& rank = out[position + d * (train_.replicas.empty() ? positions : 1)];
+      rank = own[i];
+      rank.position = position;
+    }
   }
   slack_ = std::max(config_.slack, 1);
   return out;
@@ -448,11 +453,14 @@ void RunBytes::add_to(ScheduleCosts& costs, const std::vector<size_t>& first) {
 std::vector<RemadeCalls> RunBytes::remade(size_t stage, const std::vector<size_t>& first,
                                           const std::vector<NodeTimes>& times) {
   std::vector<RemadeCalls> out;
-  for (const auto& [i, work] :
-       works_of(*modes_.front(), stage, cut_at(runs_at(first)[stage], &first)))
-    out.push_back({.forward = static_cast<int32_t>(work.calls[kPhaseF].size()),
-                   .any = !work.calls[kPhaseR].empty(),
-                   .time = remade_seconds(work, times)});
+  const Cut cut = cut_at(runs_at(first)[stage], &first);
+  for (const auto& [i, work] : works_of(*modes_.front(), stage, cut))
+    out.push_back(
+        {.position = static_cast<size_t>(train_.rank_of_stage[stage] * config_.shard_ranks +
+                                         cut.segmented.segments[i].place),
+         .forward = static_cast<int32_t>(work.calls[kPhaseF].size()),
+         .any = !work.calls[kPhaseR].empty(),
+         .time = remade_seconds(work, times)});
   return out;
 }
 

@@ -19,14 +19,14 @@
 namespace weft {
 
 struct RankBytes {
+  size_t position = 0;             // as in Plan
   int64_t all = 0;                 // of the largest of its modes
   int64_t least = 0;               // a rank with more nodes in its last stage needs no less
   int64_t train = 0, scratch = 0;  // of training, and the part for scratch memory
-
-  int64_t kept() const { return train - scratch; }
 };
 
 struct RemadeCalls {
+  size_t position = 0;  // of the rank of the segment
   int32_t forward = 0;  // calls of a segment
   bool any = false;     // whether it recomputes some of them
   NodeTimes time;       // of a micro-batch for that
@@ -50,8 +50,7 @@ class RunBytes {
   // nodes before them are in the stage before, and all nodes after them in the stage after. A
   // tensor that skips stages needs more.
   BytesOfRun of(const RunOfNodes& nodes);
-  // The bytes of ranks whose stages begin at these nodes: of the largest replica. Ranks that share
-  // the stages of a rank of the schedule are adjacent.
+  // The bytes of all ranks, whose stages begin at these nodes.
   std::vector<RankBytes> of_ranks(const std::vector<size_t>& first);
   // A rank with these stages, and with others, needs no less.
   int64_t least_of(const std::vector<RunOfNodes>& stages);
@@ -144,8 +143,7 @@ class RunBytes {
   void add_sums(Run& run, const Cut& cut) const;
   void add_terms(Run& run, ModeInfo& mode, size_t s, const Cut& cut);
   void add_reads(Share& share, const ModeInfo& mode, size_t s, const StageWork& work) const;
-  // Of the ranks of a position of the pipeline with these stages: the largest replica of each
-  // share.
+  // Of the ranks with these stages: share * replicas + replica.
   const std::vector<RankBytes>& sum_of(std::span<const Place> stages);
   RankBytes sum_of(std::span<const Place> stages, ModeInfo& mode, size_t rank,
                    const Parameters& parameters);
@@ -160,8 +158,8 @@ class RunBytes {
   int32_t own_micro_batches(const ModeInfo& mode, size_t s, int32_t replica) const;
   int32_t replicas_of(size_t s) const;
 
-  const PlanConfig& config_;
-  const OpNodes& ops_;
+  PlanConfig config_;
+  OpNodes ops_;
   const Model* whole_;
   std::shared_ptr<const Model> model_;  // what is run: pieces of the nodes
   Shapes shapes_;

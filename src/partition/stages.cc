@@ -127,16 +127,9 @@ std::vector<size_t> first_nodes(const Partition& partition) {
 // are within the limits, the result is the nearest to them.
 Result<Partition> split_by_search(const Model& model, const OpNodes& ops, const NodeCosts& costs,
                                   const Partition& by_time, CutSearch& search) {
-  const int32_t stages = by_time.stages();
-  search.start(first_nodes(by_time));
-  if (!search.fits()) {
-    WEFT_TRY_ASSIGN(const Partition by_parameters, split_by_parameters(model, ops, stages));
-    search.start(first_nodes(by_parameters));
-  }
-  if (!search.fits()) {
-    WEFT_TRY_ASSIGN(const Partition even, partition_uniform(costs, stages));
-    search.start(first_nodes(even));
-  }
+  WEFT_TRY_ASSIGN(const Partition by_parameters, split_by_parameters(model, ops, by_time.stages()));
+  WEFT_TRY_ASSIGN(const Partition even, partition_uniform(costs, by_time.stages()));
+  for (const Partition* from : {&by_time, &by_parameters, &even}) search.start(first_nodes(*from));
   if (!search.fits()) search.try_all();
   const std::vector<int32_t> cuts(search.best().begin() + 1, search.best().end());
   return partition_at(costs, cuts);
@@ -170,7 +163,7 @@ Result<Partition> split_for_machines(const Model& model, const PlanConfig& all,
         limit < kNoLimit)
       rooms[s].max_bytes = limit;
   WEFT_TRY_ASSIGN(Partition partition, partition_for(costs, loads, rooms));
-  CutSearch search(ops, schedule, limits, config.machines.speeds, bytes);
+  CutSearch search(ops, schedule, all, config.machines.speeds, bytes);
   if (one_each && search.fits(first_nodes(partition))) return partition;
   return split_by_search(model, ops, costs, partition, search);
 }

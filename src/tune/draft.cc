@@ -1,18 +1,18 @@
 #include "tune/draft.h"
 
 #include <algorithm>
-#include <cmath>
-#include <numeric>
+#include <optional>
 
 #include "base/text.h"
 #include "lowering/parameters.h"
+#include "lowering/recompute.h"
 #include "lowering/segments.h"
 #include "partition/pipedream_stages.h"
 #include "partition/schedule_costs.h"
 #include "partition/stages.h"
 #include "plan/asynchronous.h"
 #include "plan/schedule_choice.h"
-#include "tensor/byte_count.h"
+#include "tune/recompute_search.h"
 
 namespace weft {
 
@@ -108,10 +108,24 @@ Status check_shards(const Plan& plan, const Schedule& train) {
                                    plan.config.shard_ranks, " ranks that share it"));
 }
 
-// The parts of a plan that the stages and the training schedule of the pipeline determine.
-Result<Draft> draft_of(Plan stages, const Schedule& train) {
-  Draft out{.plan = std::make_shared<Plan>(std::move(stages)), .layout = {}};
+// Per segment, as segments_of.
+Result<std::vector<int32_t>> again_of(const PlanConfig& config, const RunBytes::Again& chosen,
+                                      const Schedule& segmented) {
+  if (chosen.empty()) {
+    WEFT_TRY_ASSIGN(const Recompute recompute, parse_recompute(config.recompute));
+    return segments_of(recompute, segmented);
+  }
+  std::vector<int32_t> out;
+  for (const auto& stage : chosen) out.insert(out.end(), stage.begin(), stage.end());
+  return out;
+}
+
+}  // namespace
+
+Result<Draft> draft_of(Outline outline) {
+  Draft out{.plan = std::make_shared<Plan>(std::move(outline.plan)), .layout = {}};
   Plan& plan = *out.plan;
+  const Schedule& train = outline.train;
   SegmentedStages cut = cut_segments(*plan.model, plan.stage_of_node, plan.config.shard_ranks);
   plan.segments = std::move(cut.segments);
   plan.stage_of_node = std::move(cut.segment_of_node);
@@ -127,9 +141,13 @@ Result<Draft> draft_of(Plan stages, const Schedule& train) {
   for (Mode m : {Mode::train, Mode::eval, Mode::infer}) WEFT_TRY(make_mode(plan, m, train));
   plan.owner_of_param = owners_of(plan);
   place_parameters(plan);
-  WEFT_TRY_ASSIGN(out.layout, lay_out_modes(plan, train));
+  WEFT_TRY_ASSIGN(const std::vector<int32_t> again,
+                  again_of(plan.config, outline.again, segmented));
+  WEFT_TRY_ASSIGN(out.layout, lay_out_modes(plan, train, again));
   return out;
 }
+
+namespace {
 
 // PipeDream's partitioner chooses the number of ranks of each stage, unless it is given.
 Status choose_replicas(const Model& model, PlanConfig& config) {
@@ -148,50 +166,67 @@ bool made_from_costs(const ScheduleChoice& choice) {
   return choice.kind && choice.kind->make == make_zb_auto;
 }
 
+// Whether the schedule is chosen by costs, or what is recomputed, by bytes.
+bool chooses_by_bytes(const Model& model, const PlanConfig& config) {
+  return config.memory_limit > 0 && (config.schedule == "zb-auto" || config.recompute == "auto") &&
+         makes(model, config, Mode::train);
+}
+
+// The bytes of an order of the pipeline above the limits, per rank of the pipeline.
+std::vector<double> excess_of(const Schedule& order, const PlanConfig& all,
+                              const std::vector<size_t>& first, RunBytes& bytes) {
+  bytes.set_order(order);
+  std::vector<double> out(order.rows.size(), 0);
+  const std::vector<RankBytes> ranks = bytes.of_ranks(first);
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    double& most = out[ranks[r].position / static_cast<size_t>(all.shard_ranks)];
+    most = std::max(most, static_cast<double>(ranks[r].all - limit_of(all, r)));
+  }
+  return out;
+}
+
 // The training schedule. If it depends on measured costs, machines or limits, its rows are stored,
 // because other ranks do not have these.
-Result<Schedule> training_schedule(Plan& plan, const ScheduleChoice& choice,
-                                   const PlanConfig& all) {
-  PlanConfig& config = plan.config;
-  const Model& model = *plan.whole;
-  const ScheduleCosts times = schedule_costs(model, config, config.times, plan.stage_of_whole);
+Status choose_order(Outline& out, const ScheduleChoice& choice, const PlanConfig& all) {
+  PlanConfig& config = out.plan.config;
+  const Model& model = *out.plan.whole;
+  const std::vector<int32_t>& stage_of_whole = out.plan.stage_of_whole;
+  const ScheduleCosts times = schedule_costs(model, config, config.times, stage_of_whole);
   ScheduleCosts costs = at_speeds(times, config.machines.speeds);
-  std::vector<int32_t> rank_of_stage(static_cast<size_t>(choice.stages));
-  std::iota(rank_of_stage.begin(), rank_of_stage.end(), 0);
-  if (made_from_costs(choice)) {
-    WEFT_TRY(add_bytes(model, all, config.times, plan.stage_of_whole, costs));
-    if (config.memory_limit > 0 && config.recompute != "auto")
-      costs.excess = [&plan, &all,
-                      slack = config.slack > 0 ? config.slack
-                                               : slack_for(times, rank_of_stage, config)](
-                         const Schedule& order) {
-        Plan tried = plan;
-        tried.config.slack = slack;
-        set_mesh(tried.config, all);
-        const auto draft = draft_of(std::move(tried), order);
-        std::vector<double> excess(static_cast<size_t>(plan.config.ranks),
-                                   draft.ok() ? 0.0 : INFINITY);
-        const auto positions = static_cast<size_t>(all.ranks / all.data);
-        for (size_t r = 0; draft.ok() && r < draft.value().plan->arena_bytes.size(); ++r) {
-          const int64_t over = draft.value().plan->arena_bytes[r] - limit_of(all, r);
-          double& most = excess[r % positions / static_cast<size_t>(all.shard_ranks)];
-          most = std::max(most, static_cast<double>(over));
-        }
-        return excess;
-      };
+  const OpNodes ops(model, all.micro_batch_size, all.times);
+  const std::vector<size_t> first = first_nodes(ops, stage_of_whole);
+  std::optional<RunBytes> bytes;
+  if (chooses_by_bytes(model, all)) {
+    Schedule order = choice.written;
+    if (choice.kind) {
+      WEFT_TRY_ASSIGN(order, make_schedule(choice, config, {}));
+    }
+    WEFT_TRY_ASSIGN(bytes, RunBytes::make(model, all, ops, std::move(order)));
   }
-  WEFT_TRY_ASSIGN(Schedule schedule, make_schedule(choice, config, std::move(costs)));
-  if (config.slack == 0) config.slack = slack_for(times, schedule.rank_of_stage, config);
+  if (made_from_costs(choice)) {
+    WEFT_TRY(add_bytes(model, all, config.times, stage_of_whole, costs));
+    if (bytes && config.recompute != "auto")
+      costs.excess = [&](const Schedule& order) { return excess_of(order, all, first, *bytes); };
+  }
+  WEFT_TRY_ASSIGN(out.train, make_schedule(choice, config, std::move(costs)));
+  if (config.slack == 0) config.slack = slack_for(times, out.train.rank_of_stage, config);
   if (made_from_costs(choice) &&
       (!config.times.empty() || config.machines.any() || config.memory_limit > 0))
-    config.schedule_text = schedule.text();
-  return schedule;
+    config.schedule_text = out.train.text();
+  if (!bytes) return {};
+  bytes->set_order(out.train);
+  if (config.recompute == "auto") {
+    WEFT_TRY_ASSIGN(out.again, fit_recompute(all, first, *bytes));
+  }
+  out.bytes = bytes->of_ranks(first);
+  return {};
 }
 
 }  // namespace
 
-Result<Draft> draft_of(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
-  Plan plan;
+Result<Outline> outline_of(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
+  Outline out;
+  Plan& plan = out.plan;
   plan.whole = model;
   plan.config = pipeline_config(config);
   WEFT_TRY(choose_replicas(*model, plan.config));
@@ -202,18 +237,10 @@ Result<Draft> draft_of(const std::shared_ptr<const Model>& model, const PlanConf
   WEFT_TRY_ASSIGN(plan.stage_of_whole, choose_stages(*model, all, choice.stages));
   keep_cuts(plan);
   WEFT_TRY(make_pieces(plan));
-  WEFT_TRY_ASSIGN(const Schedule train, training_schedule(plan, choice, config));
-  if (train.replicas.empty()) plan.config.stage_replicas.clear();
+  WEFT_TRY(choose_order(out, choice, all));
+  if (out.train.replicas.empty()) plan.config.stage_replicas.clear();
   set_mesh(plan.config, config);
-  return draft_of(std::move(plan), train);
-}
-
-std::pair<size_t, int64_t> Draft::excess() const {
-  std::pair<size_t, int64_t> most = {0, 0};
-  for (size_t r = 0; r < plan->arena_bytes.size(); ++r)
-    if (const int64_t over = plan->arena_bytes[r] - limit_of(plan->config, r); over > most.second)
-      most = {r, over};
-  return most;
+  return out;
 }
 
 }  // namespace weft

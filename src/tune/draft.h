@@ -1,21 +1,27 @@
-// Plans without programs. A search for a plan within memory limits makes many drafts.
+// From a configuration to a plan without programs, in two parts. A search within memory limits
+// compares outlines, and makes the draft of one.
 #pragma once
 
 #include "lowering/mode_plans.h"
-#include "plan/plan.h"
+#include "partition/run_bytes.h"
 
 namespace weft {
 
-// A plan without its programs, with the bytes of every rank.
+// The stages and the order of a plan.
+struct Outline {
+  Plan plan;
+  Schedule train;                // of the pipeline
+  RunBytes::Again again;         // with `recompute` auto and a limit: what is recomputed
+  std::vector<RankBytes> bytes;  // per rank, if the configuration chooses by them
+};
+
 struct Draft {
   std::shared_ptr<Plan> plan;
   PlanLayout layout;
-
-  // The rank with the largest excess over its limit, and the excess; 0: no rank exceeds its limit.
-  std::pair<size_t, int64_t> excess() const;
 };
 
-// The draft of the configuration, without limits.
-Result<Draft> draft_of(const std::shared_ptr<const Model>& model, const PlanConfig& config);
+// Limits affect what the configuration chooses by bytes, but are not checked.
+Result<Outline> outline_of(const std::shared_ptr<const Model>& model, const PlanConfig& config);
+Result<Draft> draft_of(Outline outline);
 
 }  // namespace weft

@@ -18,17 +18,26 @@ PlanConfig unlimited(PlanConfig config) {
   return config;
 }
 
-Status over_limit(const Draft& draft) {
-  const auto [rank, bytes] = draft.excess();
-  if (bytes <= 0) return {};
-  const Plan& plan = *draft.plan;
-  return Status(Code::invalid, cat("rank ", rank, " needs ", plan.arena_bytes[rank],
-                                   " bytes, the limit is ", limit_of(plan.config, rank)));
+// `bytes`: per rank.
+template <typename Bytes>
+Status check_limits(const PlanConfig& config, size_t ranks, Bytes&& bytes) {
+  size_t rank = 0;
+  int64_t most = 0;
+  for (size_t r = 0; r < ranks; ++r)
+    if (const int64_t over = bytes(r) - limit_of(config, r); over > most) {
+      most = over;
+      rank = r;
+    }
+  if (most == 0) return {};
+  return Status(Code::invalid, cat("rank ", rank, " needs ", bytes(rank), " bytes, the limit is ",
+                                   limit_of(config, rank)));
 }
 
-Result<Draft> draft_checked(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
-  WEFT_TRY_ASSIGN(Draft draft, draft_of(model, config));
-  WEFT_TRY(over_limit(draft));
+Result<Draft> draft_checked(Outline outline) {
+  WEFT_TRY_ASSIGN(Draft draft, draft_of(std::move(outline)));
+  const Plan& plan = *draft.plan;
+  WEFT_TRY(check_limits(plan.config, plan.arena_bytes.size(),
+                        [&plan](size_t r) { return plan.arena_bytes[r]; }));
   return draft;
 }
 
@@ -40,23 +49,21 @@ class OrderWithin {
   OrderWithin(const std::shared_ptr<const Model>& model, const PlanConfig& config)
       : model_(model), config_(config), replica_(replica_config(config)) {}
 
-  Result<Draft> run() {
+  Result<Outline> run() {
     std::vector<std::vector<std::string>> cuts;
     for (const auto make : {make_zb_h1, make_zb_h2}) {
       PlanConfig written = config_;
       WEFT_TRY_ASSIGN(const Schedule rows,
                       make({.ranks = replica_.ranks, .micro_batches = replica_.micro_batches}));
       written.schedule_text = rows.text();
-      auto draft = draft_checked(model_, written);
-      if (!draft.ok()) continue;
-      cuts.push_back(draft.value().plan->config.cuts);
-      WEFT_TRY(offer(draft.take()));
+      WEFT_TRY_ASSIGN(const bool fits, offer(written));
+      if (fits) cuts.push_back(cuts_);
     }
     if (cuts.empty() && cuts_by_bytes(config_)) {  // a limit below theirs: 1f1b keeps less
       PlanConfig fused = config_;
       fused.schedule = "1f1b";
-      if (auto draft = draft_checked(model_, fused); draft.ok())
-        cuts.push_back(draft.value().plan->config.cuts);
+      if (auto stages = choose_stages(*model_, fused, replica_.ranks); stages.ok())
+        cuts.push_back(cuts_of(*model_, stages.value()));
     }
     PlanConfig made = config_;
     if (cuts_by_bytes(config_)) {
@@ -64,40 +71,50 @@ class OrderWithin {
                       choose_stages(*model_, unlimited(config_), replica_.ranks));
       made.cuts = cuts_of(*model_, stages);
     }
-    auto first = draft_checked(model_, made);
-    if (first.ok()) WEFT_TRY(offer(first.take()));
+    WEFT_TRY(offer(made).status());
+    const Status why = why_;
     for (size_t i = 0; i < cuts.size(); ++i) {
       if (!cuts_by_bytes(config_) || cuts[i] == made.cuts || (i > 0 && cuts[i] == cuts[0]))
         continue;
       made.cuts = cuts[i];
-      auto draft = draft_checked(model_, made);
-      if (draft.ok()) WEFT_TRY(offer(draft.take()));
+      WEFT_TRY(offer(made).status());
     }
     if (best_) return std::move(*best_);
-    return first.status();
+    return why;
   }
 
  private:
-  Status offer(Draft draft) {
-    const Plan& plan = *draft.plan;
+  // Whether there is such a plan within the limits; otherwise `why_` has the reason. Sets `cuts_`.
+  Result<bool> offer(const PlanConfig& config) {
+    auto outline = outline_of(model_, config);
+    why_ = outline.status();
+    if (!why_.ok()) return false;
+    const Plan& plan = outline.value().plan;
+    const std::vector<RankBytes>& ranks = outline.value().bytes;
+    why_ = check_limits(plan.config, ranks.size(), [&ranks](size_t r) { return ranks[r].all; });
+    if (!why_.ok()) return false;
+    cuts_ = plan.config.cuts;
     const PlanConfig c = replica_config(plan.config);
     ScheduleCosts costs =
         at_speeds(schedule_costs(*model_, c, c.times, plan.stage_of_whole), c.machines.speeds);
     WEFT_TRY(add_bytes(*model_, plan.config, c.times, plan.stage_of_whole, costs));
     costs.cap = 0;
-    WEFT_TRY_ASSIGN(const double time, listed_time(plan.mode(Mode::train).schedule, costs));
-    const int64_t bytes = *std::max_element(plan.arena_bytes.begin(), plan.arena_bytes.end());
-    if (best_ && (time > time_ || (time == time_ && bytes >= bytes_))) return {};
-    best_ = std::move(draft);
+    WEFT_TRY_ASSIGN(const double time, listed_time(outline.value().train, costs));
+    int64_t bytes = 0;
+    for (const RankBytes& rank : ranks) bytes = std::max(bytes, rank.all);
+    if (best_ && (time > time_ || (time == time_ && bytes >= bytes_))) return true;
+    best_ = outline.take();
     time_ = time;
     bytes_ = bytes;
-    return {};
+    return true;
   }
 
   const std::shared_ptr<const Model>& model_;
   const PlanConfig& config_;
   const PlanConfig replica_;
-  std::optional<Draft> best_;
+  std::optional<Outline> best_;
+  std::vector<std::string> cuts_;
+  Status why_;
   double time_ = 0;
   int64_t bytes_ = 0;
 };
@@ -108,16 +125,19 @@ Result<Draft> draft_within(const std::shared_ptr<const Model>& model, const Plan
   const bool listed = config.memory_limit > 0 && config.schedule_text.empty() &&
                       config.schedule == "zb-auto" && config.shard_ranks == 1 &&
                       makes(*model, config, Mode::train);
-  if (!listed) return draft_checked(model, config);
-  if (config.recompute != "auto") return OrderWithin(model, config).run();
-  // If another order is sufficient, nothing is recomputed.
-  PlanConfig once = config;
-  once.recompute = "none";
-  if (auto draft = OrderWithin(model, once).run(); draft.ok()) {
-    draft.value().plan->config.recompute = config.recompute;
-    return draft;
-  }
-  return OrderWithin(model, config).run();
+  const auto outline = [&]() -> Result<Outline> {
+    if (!listed) return outline_of(model, config);
+    if (config.recompute != "auto") return OrderWithin(model, config).run();
+    // If another order is sufficient, nothing is recomputed.
+    PlanConfig once = config;
+    once.recompute = "none";
+    auto whole = OrderWithin(model, once).run();
+    if (!whole.ok()) return OrderWithin(model, config).run();
+    whole.value().plan.config.recompute = config.recompute;
+    return whole;
+  };
+  WEFT_TRY_ASSIGN(Outline chosen, outline());
+  return draft_checked(std::move(chosen));
 }
 
 }  // namespace weft

@@ -1,0 +1,154 @@
+#include "tune/recompute_search.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "lowering/recompute.h"
+
+namespace weft {
+
+namespace {
+
+// A segment of a stage.
+struct Spot {
+  size_t stage, index;
+};
+
+class Fit {
+ public:
+  Fit(const PlanConfig& config, const std::vector<size_t>& first, RunBytes& bytes)
+      : limit_(config.memory_limit),
+        first_(first),
+        bytes_(bytes),
+        times_(analysed_times(bytes.pieces(), config.micro_batch_size)),
+        written_(bytes.recompute()),
+        spots_at_(static_cast<size_t>(config.ranks)) {
+    for (size_t s = 0; s < written_.size(); ++s) {
+      const std::vector<RemadeCalls> segments = bytes_.remade(s, first_, times_);
+      written_[s].resize(segments.size(), written_[s].front());
+      for (size_t i = 0; i < segments.size(); ++i)
+        spots_at_[segments[i].position].push_back({s, i});
+    }
+  }
+
+  Result<RunBytes::Again> run() {
+    if (!over(written_)) return written_;
+    find_options();
+    std::vector<std::vector<std::vector<int32_t>>> ways(spots_at_.size());
+    for (size_t p = 0; p < ways.size(); ++p)
+      if (!options_[p].empty()) ways[p] = ways_of(options_[p], limit_);
+    std::vector<size_t> pick(ways.size(), 0);
+    std::vector<int64_t> least(ways.size(), INT64_MAX);
+    constexpr size_t kMostPicks = 256;
+    for (;;) {
+      RunBytes::Again again = written_;
+      for (size_t p = 0; p < ways.size(); ++p)
+        for (size_t i = 0; i < spots_at_[p].size(); ++i)
+          calls_at(again, spots_at_[p][i]) = ways[p][pick[p]][i];
+      if (!over(again)) return again;
+      for (size_t p = 0; p < ways.size(); ++p) {
+        const int64_t bytes = ranks_[fullest_[p]].all;
+        if (bytes <= limit_) continue;
+        least[p] = std::min(least[p], bytes);
+        if (++pick[p] == std::min(ways[p].size(), kMostPicks))
+          return Status(
+              Code::invalid,
+              cat("rank ", fullest_[p], " needs ", least[p],
+                  " bytes with everything recomputed that can be, the limit is ", limit_));
+      }
+    }
+  }
+
+ private:
+  static int32_t& calls_at(RunBytes::Again& again, const Spot& spot) {
+    return again[spot.stage][spot.index];
+  }
+
+  // Counts the bytes.
+  bool over(const RunBytes::Again& again) {
+    bytes_.set_recompute(again);
+    ranks_ = bytes_.of_ranks(first_);
+    fullest_.assign(spots_at_.size(), 0);
+    std::vector<int64_t> most(spots_at_.size(), -1);
+    bool out = false;
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+      out = out || ranks_[r].all > limit_;
+      if (ranks_[r].all <= most[ranks_[r].position]) continue;
+      most[ranks_[r].position] = ranks_[r].all;
+      fullest_[ranks_[r].position] = r;
+    }
+    return out;
+  }
+
+  // All lengths of short segments; of long ones, those a quarter apart.
+  std::vector<int32_t> lengths() {
+    int32_t most = 0;
+    for (size_t s = 0; s < written_.size(); ++s)
+      for (const RemadeCalls& segment : bytes_.remade(s, first_, times_))
+        most = std::max(most, segment.forward);
+    std::vector<int32_t> out;
+    for (int32_t length = 1; length < most; length += std::max(1, length / 4))
+      out.push_back(length);
+    out.push_back(Recompute::kWhole);
+    return out;
+  }
+
+  void find_options() {
+    options_.resize(spots_at_.size());
+    size_t most = 0;
+    for (size_t p = 0; p < spots_at_.size(); ++p) {
+      most = std::max(most, spots_at_[p].size());
+      for (const Spot& spot : spots_at_[p])
+        options_[p].push_back({option(p, calls_at(written_, spot), 0)});
+    }
+    for (const int32_t length : lengths()) {
+      RunBytes::Again all = written_;
+      for (auto& stage : all) std::fill(stage.begin(), stage.end(), length);
+      bytes_.set_recompute(all);
+      std::vector<std::vector<RemadeCalls>> remade;
+      for (size_t s = 0; s < all.size(); ++s) remade.push_back(bytes_.remade(s, first_, times_));
+      for (size_t j = 0; j < most; ++j) {
+        RunBytes::Again again = written_;
+        for (const auto& spots : spots_at_)
+          if (j < spots.size()) calls_at(again, spots[j]) = length;
+        over(again);
+        for (size_t p = 0; p < spots_at_.size(); ++p) {
+          if (j >= spots_at_[p].size()) continue;
+          const Spot& spot = spots_at_[p][j];
+          const RemadeCalls& calls = remade[spot.stage][spot.index];
+          std::vector<RecomputeOption>& own = options_[p][j];
+          if (calls_at(written_, spot) == 0)
+            own.push_back(calls.any ? option(p, length, calls.time.total()) : own.front());
+        }
+      }
+    }
+  }
+
+  RecomputeOption option(size_t position, int32_t length, double seconds) const {
+    // Other replicas may have more micro-batches than the first.
+    const RankBytes& rank = ranks_[fullest_[position]];
+    return {.segment = length,
+            .seconds = seconds,
+            .kept = rank.train - rank.scratch,
+            .scratch = rank.scratch};
+  }
+
+  const int64_t limit_;
+  const std::vector<size_t>& first_;
+  RunBytes& bytes_;
+  const std::vector<NodeTimes> times_;
+  RunBytes::Again written_;                  // stages with an R in the schedule recompute anyway
+  std::vector<std::vector<Spot>> spots_at_;  // per position
+  std::vector<std::vector<std::vector<RecomputeOption>>> options_;  // per position and its segments
+  std::vector<RankBytes> ranks_;                                    // by the last account
+  std::vector<size_t> fullest_;                                     // per position: rank
+};
+
+}  // namespace
+
+Result<RunBytes::Again> fit_recompute(const PlanConfig& config, const std::vector<size_t>& first,
+                                      RunBytes& bytes) {
+  return Fit(config, first, bytes).run();
+}
+
+}  // namespace weft
