@@ -20,21 +20,25 @@ void place(ResidentTensor& tensor, int64_t& top) {
   top = sum_of_bytes(top, tensor.bytes());
 }
 
+// The accumulators of a run are adjacent, in its slot.
 void place_runs(std::vector<ResidentParam>& resident, int64_t& top) {
-  RunSlots slots;
+  std::map<int32_t, int64_t> used;  // per run
+  std::array<int64_t, kRunSlots> slots = {}, base = {};
   const auto each = [&](const auto& f) {
     for (ResidentParam& p : resident)
       for (ResidentTensor& t : p.tensors)
-        if (t.run >= 0) f(t);
+        if (t.run >= 0) f(t, static_cast<size_t>(t.run % kRunSlots));
   };
-  each([&](ResidentTensor& t) { t.place = {0, slots.add(t.run, t.bytes())}; });
-  std::array<int64_t, kRunSlots> base = {};
+  each([&](ResidentTensor& t, size_t slot) {
+    place(t, used[t.run]);
+    slots[slot] = std::max(slots[slot], used[t.run]);
+  });
   for (size_t slot = 0; slot < base.size(); ++slot) {
     base[slot] = top;
-    top = sum_of_bytes(top, slots.bytes()[slot]);
+    top = sum_of_bytes(top, slots[slot]);
   }
-  each([&](ResidentTensor& t) {
-    t.place.offset = sum_of_bytes(t.place.offset, base[static_cast<size_t>(t.run % kRunSlots)]);
+  each([&](ResidentTensor& t, size_t slot) {
+    t.place.offset = sum_of_bytes(t.place.offset, base[slot]);
   });
 }
 
@@ -50,11 +54,9 @@ void set_runs(const RunOfSum& runs, ResidentParam& param) {
   param.tensors.insert(first, {.role = Role::gradient, .desc = first->desc});
 }
 
-}  // namespace
-
+// `local`: per sum of uses, whether it is on the rank.
 ResidentParam resident_param(const Model& model, const PlanConfig& config, ParamId param,
-                             bool owned, const std::vector<bool>& local, const RunOfSum& runs,
-                             int32_t replica, int32_t replicas) {
+                             bool owned, const std::vector<bool>& local, const Replica& replica) {
   const Desc desc = model.param(param).desc();
   const bool frozen = model.param(param).training.frozen;
   ResidentParam out{.param = param,
@@ -65,8 +67,8 @@ ResidentParam resident_param(const Model& model, const PlanConfig& config, Param
     out.tensors.push_back({.role = Role::value, .desc = desc});
   if (frozen || !makes(model, config, Mode::train)) return out;
   for (size_t s = 0; s < local.size(); ++s)
-    for (int32_t d = 0; d < replicas; ++d) {
-      const bool here = local[s] && d == replica;
+    for (int32_t d = 0; d < replica.count; ++d) {
+      const bool here = local[s] && d == replica.number;
       if (!owned && !here) continue;
       out.tensors.push_back({.role = Role::accumulator,
                              .desc = desc,
@@ -80,22 +82,49 @@ ResidentParam resident_param(const Model& model, const PlanConfig& config, Param
   if (owned)
     out.tensors.push_back(
         {.role = Role::squares, .desc = {DType::f64, {norm_blocks(desc.elements())}}});
-  set_runs(runs, out);
+  set_runs(*replica.runs, out);
   return out;
 }
 
-int64_t RunSlots::add(int32_t run, int64_t bytes) {
-  int64_t& used = used_[run];
-  const int64_t offset = used;
-  used = sum_of_bytes(used, bytes);
-  int64_t& size = bytes_[static_cast<size_t>(run % kRunSlots)];
-  size = std::max(size, used);
-  return offset;
+}  // namespace
+
+std::vector<std::vector<ResidentParam>> residents_of(
+    const Model& model, const PlanConfig& config, const std::vector<int32_t>& owners, int32_t ranks,
+    const RanksOfNode& ranks_of, const std::function<Replica(int32_t)>& replica_of) {
+  std::vector<std::vector<ResidentParam>> out(static_cast<size_t>(ranks));
+  for (ParamId p = 0; p < static_cast<ParamId>(model.params().size()); ++p) {
+    std::map<int32_t, std::vector<bool>> local;  // per rank that uses it
+    const Param& param = model.param(p);
+    for (const Param::Use& use : param.uses)
+      for (const int32_t rank : ranks_of(use.node)) {
+        local[rank].resize(static_cast<size_t>(param.sums));
+        local[rank][static_cast<size_t>(use.sum)] = true;
+      }
+    for (const auto& [rank, here] : local)
+      out[static_cast<size_t>(rank)].push_back(resident_param(
+          model, config, p, rank == owners[static_cast<size_t>(p)], here, replica_of(rank)));
+  }
+  return out;
 }
 
-std::vector<int32_t> choose_owners(
-    const Model& model, int32_t ranks,
-    const std::function<std::vector<int32_t>(const Param&)>& candidates) {
+int64_t place_residents(const Model& model, std::vector<ResidentParam>& resident,
+                        WeightVersions& versions) {
+  int64_t top = 0;
+  const auto place_all = [&](auto&& wanted) {
+    for (ResidentParam& p : resident)
+      for (ResidentTensor& t : p.tensors)
+        if (t.run < 0 && wanted(model.param(p.param), t.role == Role::value)) place(t, top);
+  };
+  place_all([](const Param& p, bool value) { return value && !p.training.frozen; });
+  versions.stride = top;
+  top = bytes_of_many(top, versions.count);
+  place_all([](const Param& p, bool value) { return value && p.training.frozen; });
+  place_all([](const Param&, bool value) { return !value; });
+  place_runs(resident, top);
+  return top;
+}
+
+std::vector<int32_t> choose_owners(const Model& model, int32_t ranks, const RanksOfNode& ranks_of) {
   const auto& params = model.params();
   std::vector<int64_t> owned(static_cast<size_t>(ranks), 0);
   std::vector<int32_t> out(params.size(), -1);
@@ -108,7 +137,7 @@ std::vector<int32_t> choose_owners(
                    [&](size_t a, size_t b) { return later(a) < later(b); });
   for (const size_t p : order) {
     int32_t& owner = out[p];
-    for (const int32_t rank : candidates(params[p]))
+    for (const int32_t rank : ranks_of(params[p].uses.front().node))
       if (owner < 0 || owned[static_cast<size_t>(rank)] < owned[static_cast<size_t>(owner)])
         owner = rank;
     if (owner < 0) continue;
@@ -116,16 +145,6 @@ std::vector<int32_t> choose_owners(
     bytes = sum_of_bytes(bytes, padded_bytes(params[p].desc()));
   }
   return out;
-}
-
-std::vector<int32_t> owners_of(const Plan& plan) {
-  return choose_owners(*plan.model, plan.config.ranks, [&plan](const Param& param) {
-    const NodeId first = param.uses.front().node;
-    std::vector<int32_t> out;
-    for (int32_t d = 0; d < plan.replicas_of_node(first); ++d)
-      out.push_back(plan.rank_of_node(first, d));
-    return out;
-  });
 }
 
 std::vector<int32_t> updaters_of(const Plan& plan, ParamId param) {
@@ -138,42 +157,26 @@ std::vector<int32_t> updaters_of(const Plan& plan, ParamId param) {
 }
 
 void place_parameters(Plan& plan) {
-  const Model& model = *plan.model;
-  const size_t ranks = static_cast<size_t>(plan.config.ranks);
-  plan.resident.assign(ranks, {});
-  plan.permanent_bytes.assign(ranks, 0);
+  const int32_t ranks = plan.config.ranks;
+  const auto ranks_of = [&plan](NodeId node) {
+    std::vector<int32_t> out;
+    for (int32_t d = 0; d < plan.replicas_of_node(node); ++d)
+      out.push_back(plan.rank_of_node(node, d));
+    return out;
+  };
   const std::vector<RunOfSum> runs = gradient_runs(plan);
   const RunOfSum none;  // replicas of single stages keep their accumulators
-  for (ParamId p = 0; p < static_cast<ParamId>(model.params().size()); ++p) {
-    std::map<int32_t, std::vector<bool>> local;  // per rank that uses it
-    const Param& param = model.param(p);
-    for (const Param::Use& use : param.uses)
-      for (int32_t d = 0; d < plan.replicas_of_node(use.node); ++d) {
-        std::vector<bool>& here = local[plan.rank_of_node(use.node, d)];
-        here.resize(static_cast<size_t>(param.sums));
-        here[static_cast<size_t>(use.sum)] = true;
-      }
-    for (const auto& [rank, here] : local) {
-      const auto at = static_cast<size_t>(plan.position_of(rank));
-      plan.resident[static_cast<size_t>(rank)].push_back(resident_param(
-          model, plan.config, p, rank == plan.owner_of_param[static_cast<size_t>(p)], here,
-          at < runs.size() ? runs[at] : none, plan.replica_of(rank), plan.replicas_at(rank)));
-    }
-  }
-  for (size_t r = 0; r < ranks; ++r) {
-    int64_t& top = plan.permanent_bytes[r];
-    const auto place_all = [&](auto&& wanted) {
-      for (ResidentParam& p : plan.resident[r])
-        for (ResidentTensor& t : p.tensors)
-          if (t.run < 0 && wanted(model.param(p.param), t.role == Role::value)) place(t, top);
-    };
-    place_all([](const Param& p, bool value) { return value && !p.training.frozen; });
-    plan.versions[r].stride = top;
-    top = bytes_of_many(top, plan.versions[r].count);
-    place_all([](const Param& p, bool value) { return value && p.training.frozen; });
-    place_all([](const Param&, bool value) { return !value; });
-    place_runs(plan.resident[r], top);
-  }
+  plan.owner_of_param = choose_owners(*plan.model, ranks, ranks_of);
+  plan.resident = residents_of(*plan.model, plan.config, plan.owner_of_param, ranks, ranks_of,
+                               [&](int32_t rank) {
+                                 const auto at = static_cast<size_t>(plan.position_of(rank));
+                                 return Replica{plan.replica_of(rank), plan.replicas_at(rank),
+                                                at < runs.size() ? &runs[at] : &none};
+                               });
+  plan.permanent_bytes.clear();
+  for (size_t r = 0; r < plan.resident.size(); ++r)
+    plan.permanent_bytes.push_back(
+        place_residents(*plan.model, plan.resident[r], plan.versions[r]));
 }
 
 const ResidentParam& resident_of(const Plan& plan, int32_t rank, ParamId param) {

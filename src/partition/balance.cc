@@ -45,10 +45,7 @@ class Chain {
     return (time_[end] - time_[begin]) / stages_[s].speed;
   }
   BytesOfRun bytes(size_t s, size_t begin, size_t end) const {
-    return stages_[s].max_bytes < 0 ? BytesOfRun() : (*bytes_)({s, begin, end});
-  }
-  bool within(size_t s, int64_t bytes) const {
-    return stages_[s].max_bytes < 0 || bytes <= stages_[s].max_bytes;
+    return *bytes_ ? (*bytes_)({s, begin, end}) : BytesOfRun();
   }
 
   // Whether stage s, which is not the first, can begin at that node.
@@ -66,11 +63,12 @@ class Chain {
     if (rows) rows->assign(p, {});
     for (size_t s = p; s-- > 0;) {
       here.assign(n + 2, none);
-      for (size_t v = n; v-- > 0;) {
-        const bool good =
-            v >= s && (s == 0 || passable(s, v, cut_limit)) && end_of(s, v, limit, behind) <= n;
+      // Every stage has a node.
+      for (size_t v = n - (p - 1 - s); v-- > s;) {
+        const bool good = (s == 0 || passable(s, v, cut_limit)) && end_of(s, v, limit, behind) <= n;
         here[v] = good ? v : here[v + 1];
       }
+      std::fill(here.begin(), here.begin() + static_cast<std::ptrdiff_t>(s), here[s]);
       behind.swap(here);
       if (rows) (*rows)[s] = behind;
     }
@@ -83,8 +81,8 @@ class Chain {
     for (size_t end = behind[v + 1]; end <= nodes() && time(s, v, end) <= limit;
          end = behind[end + 1]) {
       const BytesOfRun run = bytes(s, v, end);
-      if (within(s, run.all)) return end;
-      if (!within(s, run.least)) break;
+      if (run.fits()) return end;
+      if (!run.more) break;
     }
     return nodes() + 1;
   }
@@ -102,17 +100,17 @@ class Chain {
     const size_t n = nodes(), p = stages_.size();
     size_t begin = 0;
     const auto fault = [&](size_t s, size_t end, const char* why) {
+      const BytesOfRun run = bytes(s, begin, end);
       return Status(Code::invalid, cat("no partition fits: rank ", stages_[s].rank, " needs ",
-                                       bytes(s, begin, end).all, " bytes ", why, ", the limit is ",
-                                       stages_[s].max_bytes));
+                                       run.all, " bytes ", why, ", the limit is ", run.limit));
     };
     for (size_t s = 0; s + 1 < p; ++s) {
       const size_t last = n - (p - 1 - s);  // each later stage needs a node
       size_t end = begin;
       for (size_t e = begin + 1; e <= last; ++e) {
         const BytesOfRun run = bytes(s, begin, e);
-        if (within(s, run.all)) end = e;
-        if (!within(s, run.least)) break;
+        if (run.fits()) end = e;
+        if (!run.more) break;
       }
       if (end == begin) return fault(s, begin + 1, "for the smallest possible stage");
       begin = end;
@@ -154,8 +152,9 @@ Result<Partition> partition_for(const NodeCosts& nodes, const ChainLoads& loads,
   const double both =
       least(chain.bound(), [&chain](double limit) { return chain.solve(limit, limit, nullptr); });
   // If a cut is the bottleneck, the stages can be faster than that.
-  const double limit =
-      least(both, [&chain, both](double time) { return chain.solve(time, both, nullptr); });
+  const double limit = loads.cut_time.empty() ? both : least(both, [&chain, both](double time) {
+    return chain.solve(time, both, nullptr);
+  });
   std::vector<std::vector<size_t>> rows;
   chain.solve(limit, both, &rows);
   std::vector<int32_t> cuts;

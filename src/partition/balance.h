@@ -20,20 +20,21 @@ struct RunOfNodes {
 };
 
 struct BytesOfRun {
-  int64_t all = 0;
-  int64_t least = 0;  // no longer run that begins at the same node needs less
+  int64_t all = 0, limit = INT64_MAX;  // of the rank that exceeds its limit most
+  bool more = true;  // whether a longer run that begins at the same node can be within the limits
+
+  bool fits() const { return all <= limit; }
 };
 
 struct ChainLoads {
   std::span<const double>
       cut_time;  // per node, of the messages if a stage begins at it; may be empty: zero
-  std::function<BytesOfRun(const RunOfNodes&)> bytes;  // called for stages with a limit only
+  std::function<BytesOfRun(const RunOfNodes&)> bytes;  // may be empty: no limits
 };
 
 struct StageRoom {
   int32_t rank = 0;
-  double speed = 1;        // above 0
-  int64_t max_bytes = -1;  // below 0: no limit
+  double speed = 1;  // above 0
 };
 
 // The partition with the smallest bottleneck. If there are several, for example because a cut is

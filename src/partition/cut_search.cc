@@ -10,14 +10,13 @@ constexpr size_t kPassed = 8;  // maximum number of stages that pass nodes on
 
 }  // namespace
 
-CutSearch::CutSearch(const OpNodes& ops, const Schedule& schedule, const PlanConfig& all,
+CutSearch::CutSearch(const OpNodes& ops, const Schedule& schedule, int32_t shares,
                      std::vector<double> speeds, RunBytes& bytes)
     : rank_of_stage_(schedule.rank_of_stage.begin(), schedule.rank_of_stage.end()),
-      shares_(static_cast<size_t>(all.shard_ranks)),
+      shares_(static_cast<size_t>(shares)),
       speeds_(std::move(speeds)),
       time_(1, 0.0),
       bytes_(bytes) {
-  for (size_t r = 0; r < static_cast<size_t>(all.ranks); ++r) limits_.push_back(limit_of(all, r));
   speeds_.resize(schedule.rows.size(), 1.0);
   for (const double cost : ops.costs) time_.push_back(time_.back() + cost);
 }
@@ -53,12 +52,10 @@ CutSearch::Judged CutSearch::judge(const std::vector<size_t>& first) {
   out.rank = static_cast<size_t>(std::max_element(busy.begin(), busy.end()) - busy.begin());
   out.slowest = busy[out.rank];
   int64_t most = 0;
-  const std::vector<RankBytes> ranks = bytes_.of_ranks(first);
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    const int64_t over = std::max<int64_t>(0, ranks[i].all - limits_[i]);
-    out.excess = sum_of_bytes(out.excess, over);
-    if (over > most) out.rank = ranks[i].position / shares_;
-    most = std::max(most, over);
+  for (const RankBytes& rank : bytes_.of_ranks(first)) {
+    out.excess = sum_of_bytes(out.excess, rank.over());
+    if (rank.over() > most) out.rank = rank.position / shares_;
+    most = std::max(most, rank.over());
   }
   return out;
 }
@@ -80,7 +77,7 @@ bool CutSearch::extend(std::vector<size_t>& first, int32_t& left) {
   own.push_back({s, first[s], 0});
   for (size_t end = first[s] + 1; end + (stages - 1 - s) <= nodes(); ++end) {
     own.back().end = end;
-    if (bytes_.least_of(own) > limits_[r]) break;
+    if (!bytes_.can_fit(own)) break;
     first.push_back(end);
     if (extend(first, left)) return true;
     first.pop_back();

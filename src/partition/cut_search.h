@@ -11,8 +11,8 @@ namespace weft {
 // limits, the time of the busiest rank.
 class CutSearch {
  public:
-  // `all`: of all ranks. `speeds`: per rank of the schedule.
-  CutSearch(const OpNodes& ops, const Schedule& schedule, const PlanConfig& all,
+  // `shares`: ranks that share a stage. `speeds`: per rank of the schedule.
+  CutSearch(const OpNodes& ops, const Schedule& schedule, int32_t shares,
             std::vector<double> speeds, RunBytes& bytes);
 
   // Starts from these first nodes of stages. Several starts can be tried.
@@ -43,8 +43,7 @@ class CutSearch {
                    std::vector<std::vector<size_t>>& out) const;
 
   std::vector<size_t> rank_of_stage_;
-  size_t shares_;                      // ranks that share a stage
-  std::vector<int64_t> limits_;        // per rank of all
+  size_t shares_;
   std::vector<double> speeds_, time_;  // time_: of the nodes before each
   RunBytes& bytes_;
   std::vector<size_t> best_;

@@ -127,143 +127,6 @@ void RunBytes::set_times() {
   known_ranks_.clear();
 }
 
-std::vector<int32_t> RunBytes::surroundings(const RunOfNodes& at,
-                                            const std::vector<size_t>& first) const {
-  std::vector<int32_t> out;
-  bool near = true;
-  for (size_t i = at.begin; i < at.end; ++i)
-    for (const size_t other : near_[i]) {
-      if (at.begin <= other && other < at.end) continue;
-      out.push_back(distance(at, &first, other));
-      near = near && std::abs(out.back()) == 1;
-    }
-  if (near) out.clear();
-  return out;
-}
-
-// From the run to the stage of a node.
-int32_t RunBytes::distance(const RunOfNodes& at, const std::vector<size_t>* first, size_t node) {
-  if (at.begin <= node && node < at.end) return 0;
-  if (!first) return node < at.begin ? -1 : 1;
-  const auto stage = std::upper_bound(first->begin(), first->end(), node) - first->begin() - 1;
-  return static_cast<int32_t>(stage) - static_cast<int32_t>(at.stage);
-}
-
-RunBytes::Cut RunBytes::cut_at(const RunOfNodes& at, const std::vector<size_t>* first) const {
-  Cut out;
-  for (const size_t i : index_) out.stage_of_node.push_back(distance(at, first, i));
-  out.segmented = cut_segments(*model_, out.stage_of_node, config_.shard_ranks);
-  for (size_t i = 0; i < out.segmented.segments.size(); ++i)
-    if (out.segmented.segments[i].stage == 0) out.own.push_back(i);
-  return out;
-}
-
-// Also sets the stages of the folds of the mode's graph.
-RunBytes::Works RunBytes::works_of(ModeInfo& mode, size_t s, const Cut& cut) const {
-  const std::vector<int32_t>& segment_of = cut.segmented.segment_of_node;
-  place_folds(mode.graph, *model_, segment_of);
-  std::map<size_t, std::vector<const StepCall*>> calls;
-  for (const size_t i : cut.own) calls[i] = {};
-  for (const StepCall& call : mode.graph.calls) {
-    const auto at = calls.find(static_cast<size_t>(segment_of[static_cast<size_t>(call.where)]));
-    if (at != calls.end()) at->second.push_back(&call);
-  }
-  const bool train = mode.graph.mode == Mode::train;
-  Works out;
-  size_t next = 0;
-  for (const auto& [i, own] : calls) {
-    const int32_t again = again_[s][std::min(next++, again_[s].size() - 1)];
-    out.emplace(i, make_stage_work(own, train && split_[s], train ? again : 0));
-  }
-  return out;
-}
-
-RunBytes::Borders RunBytes::borders_of(const ModeInfo& mode, const Works& works, size_t segment,
-                                       const Cut& cut) const {
-  const auto segment_at = [&](NodeId node) -> const Segment& {
-    const int32_t at = cut.segmented.segment_of_node[static_cast<size_t>(node)];
-    return cut.segmented.segments[static_cast<size_t>(at)];
-  };
-  const int32_t place = cut.segmented.segments[segment].place;
-  Borders out;
-  const std::set<TensorId> sinks(mode.graph.sinks.begin(), mode.graph.sinks.end());
-  for (const auto& [t, life] : works.at(segment).lives) {
-    const StepTensor& tensor = mode.graph.tensors[static_cast<size_t>(t)];
-    const bool gradient = tensor.role == StepTensor::Role::grad;
-    std::set<Peer> peers;
-    if (!life.made) {
-      const Segment& maker = segment_at(tensor.maker);
-      const bool fed = !gradient && model_->node(tensor.node).is_input();
-      if (!fed && maker.stage != 0) peers.insert({maker.stage, maker.place});
-      if (fed || maker.stage != 0 || maker.place != place) out.traffic.arrivals.push_back(t);
-    } else {
-      bool shared = sinks.contains(t);
-      for (const size_t c : mode.readers[static_cast<size_t>(t)]) {
-        const NodeId where = mode.graph.calls[c].where;
-        const auto at =
-            static_cast<size_t>(cut.segmented.segment_of_node[static_cast<size_t>(where)]);
-        if (at == segment) continue;
-        shared = true;
-        const Segment& reader = cut.segmented.segments[at];
-        if (reader.stage != 0) {
-          peers.insert({reader.stage, reader.place});
-          continue;
-        }
-        int32_t& until = out.until[t];
-        until = std::max(until, reader.place == place ? works.at(at).lives.at(t).last
-                                : gradient            ? kPhaseI
-                                                      : kPhaseF);
-      }
-      if (shared) out.traffic.shared[t] = {};
-    }
-    out.peers[t].assign(peers.begin(), peers.end());
-  }
-  return out;
-}
-
-void RunBytes::add_terms(Run& run, ModeInfo& mode, size_t s, const Cut& cut) {
-  const auto m = static_cast<size_t>(mode.graph.mode);
-  const Works works = works_of(mode, s, cut);
-  for (const auto& [i, work] : works) {
-    Borders borders = borders_of(mode, works, i, cut);
-    Share& share = run.shares[static_cast<size_t>(cut.segmented.segments[i].place)];
-    const StageHoldings held = holdings_of(work, borders.traffic, *model_, mode.graph, shapes_);
-    share.scratch[m] = std::max(share.scratch[m], held.scratch);
-    for (const Holding& h : held.list) {
-      Term term{h.kind, h.first, h.last, h.bytes};
-      if (h.kind != Holding::Kind::kept) {
-        term.tensor = h.tensors.front().id;
-        const StepTensor& tensor = mode.graph.tensors[static_cast<size_t>(term.tensor)];
-        if (tensor.role == StepTensor::Role::grad) term.read = kPhaseI;
-        term.last = std::max(term.last, borders.until[term.tensor]);
-        term.peers = std::move(borders.peers[term.tensor]);
-      }
-      if (h.kind == Holding::Kind::landing) {
-        int32_t& until = share.until[m][term.tensor];
-        until = std::max(until, term.last);
-      }
-      share.terms[m].push_back(std::move(term));
-    }
-    if (config_.shard == "parameters") add_reads(share, mode, s, work);
-  }
-}
-
-const RunBytes::Run& RunBytes::run(const RunOfNodes& at, const std::vector<size_t>* first) {
-  const auto [known, fresh] =
-      runs_.try_emplace({at.begin, at.end, form_[at.stage],
-                         first ? surroundings(at, *first) : std::vector<int32_t>()});
-  if (!fresh) return known->second;
-  Run& out = known->second;
-  const Cut cut = cut_at(at, first);
-  out.shares.resize(static_cast<size_t>(config_.shard_ranks));
-  std::vector<bool> found(out.shares.size(), false);
-  for (const size_t i : cut.own) found[static_cast<size_t>(cut.segmented.segments[i].place)] = true;
-  out.complete = std::find(found.begin(), found.end(), false) == found.end();
-  add_sums(out, cut);
-  for (const auto& mode : modes_) add_terms(out, *mode, at.stage, cut);
-  return out;
-}
-
 // A tensor between two stages of a rank has one ring. The producing stage holds it until the last
 // read of the other stages.
 int32_t RunBytes::places(ModeInfo& mode, std::span<const Place> stages, size_t s, const Term& term,
@@ -294,6 +157,17 @@ int32_t RunBytes::places(ModeInfo& mode, std::span<const Place> stages, size_t s
                                    mode.schedule.replicas_of(stage));
 }
 
+size_t RunBytes::position_of(size_t stage, int32_t place) const {
+  return static_cast<size_t>(train_.rank_of_stage[stage] * config_.shard_ranks + place);
+}
+
+size_t RunBytes::rank_of(size_t stage, size_t own) const {
+  const auto replicas = static_cast<size_t>(replicas_of(stage)), place = own / replicas;
+  const size_t positions = train_.rows.size() * static_cast<size_t>(config_.shard_ranks);
+  return position_of(stage, static_cast<int32_t>(place)) +
+         own % replicas * (train_.replicas.empty() ? positions : 1);
+}
+
 int32_t RunBytes::own_micro_batches(const ModeInfo& mode, size_t s, int32_t replica) const {
   const int32_t all = mode.schedule.micro_batches, replicas = replicas_of(s);
   if (!train_.replicas.empty()) return (all - replica + replicas - 1) / replicas;
@@ -310,8 +184,7 @@ RankBytes RunBytes::sum_of(std::span<const Place> stages, ModeInfo& mode, size_t
   const auto place = static_cast<int32_t>(rank) / replicas,
              d = static_cast<int32_t>(rank) % replicas;
   const auto m = static_cast<size_t>(mode.graph.mode);
-  const int64_t fixed = sum_of_bytes(bytes_of_many(parameters.values[rank], versions_[first]),
-                                     parameters.others[rank]);
+  const int64_t fixed = parameters.bytes[rank];
   const bool controls = rank == 0 && train_.rank_of_stage[first] == 0;
   int64_t all = sum_of_bytes(fixed, controls ? mode.sinks : 0), kept = 0, scratch = 0;
   for (const Place& stage : stages) {
@@ -348,16 +221,20 @@ const std::vector<RankBytes>& RunBytes::sum_of(std::span<const Place> stages) {
   std::vector<RankBytes>& out = known->second;
   if (!fresh) return out;
   const Parameters& parameters = parameters_of(stages);
-  out.resize(parameters.values.size());
-  for (size_t rank = 0; rank < out.size(); ++rank)
+  out.resize(parameters.bytes.size());
+  for (size_t rank = 0; rank < out.size(); ++rank) {
+    RankBytes& most = out[rank];
+    const size_t stage = stages.front().at.stage;
+    most.position = position_of(stage, static_cast<int32_t>(rank) / replicas_of(stage));
+    most.limit = limit_of(config_, rank_of(stage, rank));
     for (const auto& mode : modes_) {
       const RankBytes next = sum_of(stages, *mode, rank, parameters);
-      RankBytes& most = out[rank];
       most.train = std::max(most.train, next.train);
       most.scratch = std::max(most.scratch, next.scratch);
       most.all = complete ? std::max(most.all, next.all) : kEndless;
       most.least = std::max(most.least, next.least);
     }
+  }
   return out;
 }
 
@@ -365,19 +242,23 @@ BytesOfRun RunBytes::of(const RunOfNodes& at) {
   const auto [known, fresh] =
       known_[at.stage].try_emplace(at.begin * (ops_.ids.size() + 1) + at.end);
   if (!fresh) return known->second;
+  BytesOfRun& out = known->second;
   const Place place{at, &run(at, nullptr)};
-  for (const RankBytes& rank : sum_of({&place, 1}))
-    known->second = {std::max(known->second.all, rank.all),
-                     std::max(known->second.least, rank.least)};
-  return known->second;
+  for (const RankBytes& rank : sum_of({&place, 1})) {
+    out.more = out.more && rank.least <= rank.limit;
+    if (out.limit < INT64_MAX && rank.all - rank.limit <= out.all - out.limit) continue;
+    out.all = rank.all;
+    out.limit = rank.limit;
+  }
+  return out;
 }
 
-int64_t RunBytes::least_of(const std::vector<RunOfNodes>& stages) {
+bool RunBytes::can_fit(const std::vector<RunOfNodes>& stages) {
   std::vector<Place> places;
   for (const RunOfNodes& at : stages) places.push_back({at, &run(at, nullptr)});
-  int64_t most = 0;
-  for (const RankBytes& rank : sum_of(places)) most = std::max(most, rank.least);
-  return most;
+  const std::vector<RankBytes>& ranks = sum_of(places);
+  return std::all_of(ranks.begin(), ranks.end(),
+                     [](const RankBytes& rank) { return rank.least <= rank.limit; });
 }
 
 std::vector<RunOfNodes> RunBytes::runs_at(const std::vector<size_t>& first) const {
@@ -392,18 +273,11 @@ std::vector<RankBytes> RunBytes::of_ranks(const std::vector<size_t>& first) {
   std::vector<std::vector<Place>> stages(train_.rows.size());
   for (const RunOfNodes& at : runs_at(first))
     stages[static_cast<size_t>(train_.rank_of_stage[at.stage])].push_back({at, &run(at, &first)});
-  const auto shares = static_cast<size_t>(config_.shard_ranks), positions = stages.size() * shares;
   std::vector<RankBytes> out(static_cast<size_t>(config_.ranks));
-  for (size_t r = 0; r < stages.size(); ++r) {
-    if (stages[r].empty()) continue;
-    const std::vector<RankBytes>& own = sum_of(stages[r]);
-    const size_t replicas = own.size() / shares;
-    for (size_t i = 0; i < own.size(); ++i) {
-      const size_t position = r * shares + i / replicas, d = i % replicas;
-      RankBytes& rank = out[position + d * (train_.replicas.empty() ? positions : 1)];
-      rank = own[i];
-      rank.position = position;
-    }
+  for (const auto& own : stages) {
+    if (own.empty()) continue;
+    const std::vector<RankBytes>& ranks = sum_of(own);
+    for (size_t i = 0; i < ranks.size(); ++i) out[rank_of(own.front().at.stage, i)] = ranks[i];
   }
   slack_ = std::max(config_.slack, 1);
   return out;
@@ -440,9 +314,7 @@ void RunBytes::add_to(ScheduleCosts& costs, const std::vector<size_t>& first) {
       kept = std::max(kept, kept_here);
     }
     const Parameters& parameters = parameters_of({&place, 1});
-    int64_t fixed = 0;
-    for (size_t rank = 0; rank < parameters.values.size(); ++rank)
-      fixed = std::max(fixed, sum_of_bytes(parameters.values[rank], parameters.others[rank]));
+    const int64_t fixed = *std::max_element(parameters.bytes.begin(), parameters.bytes.end());
     costs.held[at.stage] += held;
     costs.parked[at.stage] += parked;
     costs.kept[at.stage] += kept;
@@ -455,12 +327,10 @@ std::vector<RemadeCalls> RunBytes::remade(size_t stage, const std::vector<size_t
   std::vector<RemadeCalls> out;
   const Cut cut = cut_at(runs_at(first)[stage], &first);
   for (const auto& [i, work] : works_of(*modes_.front(), stage, cut))
-    out.push_back(
-        {.position = static_cast<size_t>(train_.rank_of_stage[stage] * config_.shard_ranks +
-                                         cut.segmented.segments[i].place),
-         .forward = static_cast<int32_t>(work.calls[kPhaseF].size()),
-         .any = !work.calls[kPhaseR].empty(),
-         .time = remade_seconds(work, times)});
+    out.push_back({.position = position_of(stage, cut.segmented.segments[i].place),
+                   .forward = static_cast<int32_t>(work.calls[kPhaseF].size()),
+                   .any = !work.calls[kPhaseR].empty(),
+                   .time = remade_seconds(work, times)});
   return out;
 }
 

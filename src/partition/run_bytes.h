@@ -19,10 +19,13 @@
 namespace weft {
 
 struct RankBytes {
-  size_t position = 0;             // as in Plan
+  size_t position = 0;  // as in Plan
+  int64_t limit = 0;
   int64_t all = 0;                 // of the largest of its modes
   int64_t least = 0;               // a rank with more nodes in its last stage needs no less
   int64_t train = 0, scratch = 0;  // of training, and the part for scratch memory
+
+  int64_t over() const { return std::max<int64_t>(0, all - limit); }
 };
 
 struct RemadeCalls {
@@ -52,8 +55,9 @@ class RunBytes {
   BytesOfRun of(const RunOfNodes& nodes);
   // The bytes of all ranks, whose stages begin at these nodes.
   std::vector<RankBytes> of_ranks(const std::vector<size_t>& first);
-  // A rank with these stages, and with others, needs no less.
-  int64_t least_of(const std::vector<RunOfNodes>& stages);
+  // Whether a rank with these stages and others, or more nodes in the last one, can be within its
+  // limit.
+  bool can_fit(const std::vector<RunOfNodes>& stages);
   // The bytes of a micro-batch that the run keeps from forward to backward.
   int64_t kept(size_t begin, size_t end);
   // Adds the bytes of the stages: those that each micro-batch keeps between actions, and
@@ -99,7 +103,7 @@ class RunBytes {
   };
   // Of a rank of each share and replica: share * replicas + replica.
   struct Parameters {
-    std::vector<int64_t> values, others;  // bytes; `values`: those that have versions
+    std::vector<int64_t> bytes;
     std::vector<int32_t> owner;  // per parameter: which of them; -1: another rank. If values are
                                  // gathered
   };
@@ -155,6 +159,9 @@ class RunBytes {
   Parameters count_parameters(std::span<const Place> stages) const;
   int64_t slots_of(std::span<const Place> stages, const ModeInfo& mode, size_t place, int32_t rank,
                    const Parameters& parameters) const;
+  size_t position_of(size_t stage, int32_t place) const;
+  // `own`: as of Parameters, of the ranks with the stage.
+  size_t rank_of(size_t stage, size_t own) const;
   int32_t own_micro_batches(const ModeInfo& mode, size_t s, int32_t replica) const;
   int32_t replicas_of(size_t s) const;
 

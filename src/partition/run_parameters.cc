@@ -53,48 +53,24 @@ const RunBytes::Parameters& RunBytes::parameters_of(std::span<const Place> stage
 }
 
 RunBytes::Parameters RunBytes::count_parameters(std::span<const Place> stages) const {
-  const int32_t replicas = replicas_of(stages.front().at.stage);
-  const int32_t ranks = config_.shard_ranks * replicas;
+  const size_t first = stages.front().at.stage;
+  const int32_t replicas = replicas_of(first), ranks = config_.shard_ranks * replicas;
   const std::vector<RunOfSum> runs = runs_of(stages);
-  const auto candidates = [&](const Param& param) {
-    const int32_t share = share_of(stages, param.uses.front().node);
+  const auto ranks_of = [&](NodeId node) {
+    const int32_t share = share_of(stages, node);
     std::vector<int32_t> out;
     for (int32_t d = 0; share >= 0 && d < replicas; ++d) out.push_back(share * replicas + d);
     return out;
   };
-  Parameters out{.values = std::vector<int64_t>(static_cast<size_t>(ranks), 0),
-                 .others = std::vector<int64_t>(static_cast<size_t>(ranks), 0),
-                 .owner = choose_owners(*model_, ranks, candidates)};
-  std::vector<RunSlots> slots(static_cast<size_t>(ranks));
-  for (ParamId p = 0; p < static_cast<ParamId>(model_->params().size()); ++p) {
-    const Param& param = model_->param(p);
-    std::map<int32_t, std::vector<bool>> local;  // per share that uses it
-    for (const Param::Use& use : param.uses) {
-      const int32_t share = share_of(stages, use.node);
-      if (share < 0) continue;
-      local[share].resize(static_cast<size_t>(param.sums));
-      local[share][static_cast<size_t>(use.sum)] = true;
-    }
-    for (const auto& [share, here] : local)
-      for (int32_t d = 0; d < replicas; ++d) {
-        const int32_t rank = share * replicas + d;
-        const auto r = static_cast<size_t>(rank);
-        for (const ResidentTensor& t :
-             resident_param(*model_, config_, p, out.owner[static_cast<size_t>(p)] == rank, here,
-                            runs[static_cast<size_t>(share)], d, replicas)
-                 .tensors) {
-          if (t.run >= 0) {
-            slots[r].add(t.run, t.bytes());
-            continue;
-          }
-          const bool has_versions = t.role == ResidentTensor::Role::value && !param.training.frozen;
-          int64_t& sum = (has_versions ? out.values : out.others)[r];
-          sum = sum_of_bytes(sum, t.bytes());
-        }
-      }
+  Parameters out{.bytes = {}, .owner = choose_owners(*model_, ranks, ranks_of)};
+  for (auto& resident :
+       residents_of(*model_, config_, out.owner, ranks, ranks_of, [&](int32_t rank) {
+         return Replica{rank % replicas, replicas, &runs[static_cast<size_t>(rank / replicas)]};
+       })) {
+    WeightVersions versions;
+    versions.count = versions_[first];
+    out.bytes.push_back(place_residents(*model_, resident, versions));
   }
-  for (size_t r = 0; r < slots.size(); ++r)
-    for (const int64_t bytes : slots[r].bytes()) out.others[r] = sum_of_bytes(out.others[r], bytes);
   if (config_.shard != "parameters") out.owner.clear();
   return out;
 }

@@ -33,23 +33,16 @@ ScheduleCosts schedule_costs(const Model& model, const PlanConfig& config,
   return out;
 }
 
-Status add_bytes(const Model& model, const PlanConfig& config, const std::vector<NodeTimes>& times,
-                 const std::vector<int32_t>& stage_of_node, ScheduleCosts& out) {
-  const size_t stages = stages_of(stage_of_node);
-  for (auto* list : {&out.held, &out.parked, &out.kept, &out.fixed}) list->assign(stages, 0.0);
+void add_bytes(const Model& model, const PlanConfig& config, const std::vector<size_t>& first,
+               RunBytes& bytes, ScheduleCosts& out) {
+  for (auto* list : {&out.held, &out.parked, &out.kept, &out.fixed})
+    list->assign(first.size(), 0.0);
   out.cap = static_cast<double>(config.memory_limit);
-  const std::vector<NodeTimes> analysed =
-      times.empty() ? analysed_times(model, config.micro_batch_size) : std::vector<NodeTimes>();
-  const OpNodes ops(model, config.micro_batch_size, times);
-  const PlanConfig pipeline = pipeline_config(config);
-  WEFT_TRY_ASSIGN(Schedule split,
-                  make_zb_h1({.ranks = pipeline.ranks, .micro_batches = pipeline.micro_batches}));
-  WEFT_TRY_ASSIGN(RunBytes bytes, RunBytes::make(model, config, ops, std::move(split)));
-  const std::vector<size_t> first = first_nodes(ops, stage_of_node);
   bytes.add_to(out, first);
-  const std::vector<NodeTimes> of_pieces =
-      times_of_pieces(bytes.pieces(), config.micro_batch_size, times.empty() ? analysed : times);
-  for (size_t s = 0; s < stages; ++s) {
+  const std::vector<NodeTimes> of_pieces = times_of_pieces(
+      bytes.pieces(), config.micro_batch_size,
+      config.times.empty() ? analysed_times(model, config.micro_batch_size) : config.times);
+  for (size_t s = 0; s < first.size(); ++s) {
     for (const RemadeCalls& again : bytes.remade(s, first, of_pieces)) {
       out.input[s] += again.time.input;
       out.weight[s] += again.time.weight;
@@ -59,7 +52,6 @@ Status add_bytes(const Model& model, const PlanConfig& config, const std::vector
     if (out.cap > 0 && config.recompute == "auto")
       out.cap = std::max(out.cap, out.fixed[s] + out.held[s] + out.parked[s] - out.kept[s]);
   }
-  return {};
 }
 
 ScheduleCosts at_speeds(ScheduleCosts costs, const std::vector<double>& speeds) {

@@ -2,7 +2,7 @@
 // that they keep.
 #pragma once
 
-#include "plan/plan.h"
+#include "partition/run_bytes.h"
 
 namespace weft {
 
@@ -11,11 +11,11 @@ ScheduleCosts schedule_costs(const Model& model, const PlanConfig& config,
                              const std::vector<NodeTimes>& times,
                              const std::vector<int32_t>& stage_of_node);
 
-// `config`: of all ranks. Bytes: of the tensors that the stages will keep from one action to
-// another, and of parameters, with config.memory_limit as the cap. Messages in transit, and memory
-// that only one action needs, are not included. Adds the time of recompute.
-Status add_bytes(const Model& model, const PlanConfig& config, const std::vector<NodeTimes>& times,
-                 const std::vector<int32_t>& stage_of_node, ScheduleCosts& out);
+// `config`: of all ranks; `first`: of the stages. Bytes: of the tensors that the stages will keep
+// from one action to another, and of parameters, with config.memory_limit as the cap. Messages in
+// transit, and memory that only one action needs, are not included. Adds the time of recompute.
+void add_bytes(const Model& model, const PlanConfig& config, const std::vector<size_t>& first,
+               RunBytes& bytes, ScheduleCosts& out);
 
 // The same for ranks of these speeds, if rank r
 // has stage r only; otherwise unchanged.

@@ -108,17 +108,6 @@ Result<Partition> split_by_parameters(const Model& model, const OpNodes& ops, in
   return partition_by_cost({.cost = elements, .edges = ops.edges}, stages);
 }
 
-// The limit of a rank, which is for all its stages; of ranks that run a stage in turn the least.
-std::vector<int64_t> limits_of(const PlanConfig& pipeline, const Schedule& schedule) {
-  std::vector<int64_t> out(static_cast<size_t>(pipeline.ranks), kNoLimit);
-  for (int32_t s = 0; s < schedule.stages; ++s)
-    for (int32_t i = 0; i < schedule.replicas_of(s); ++i) {
-      int64_t& limit = out[static_cast<size_t>(schedule.rank_of(s, 0))];
-      limit = std::min(limit, limit_of(pipeline, static_cast<size_t>(schedule.rank_of(s, i))));
-    }
-  return out;
-}
-
 std::vector<size_t> first_nodes(const Partition& partition) {
   return {partition.first_node.begin(), partition.first_node.end()};
 }
@@ -155,15 +144,10 @@ Result<Partition> split_for_machines(const Model& model, const PlanConfig& all,
   ChainLoads loads{.cut_time = cuts.time, .bytes = {}};
   if (!cuts_by_bytes(config)) return partition_for(costs, loads, rooms);
   WEFT_TRY_ASSIGN(RunBytes bytes, RunBytes::make(model, all, ops, schedule));
-  const std::vector<int64_t> limits = limits_of(config, schedule);
   const bool one_each = schedule.stages <= schedule.ranks();
-  loads.bytes = [&bytes](const RunOfNodes& run) { return bytes.of(run); };
-  for (size_t s = 0; one_each && s < rooms.size(); ++s)
-    if (const int64_t limit = limits[static_cast<size_t>(schedule.rank_of_stage[s])];
-        limit < kNoLimit)
-      rooms[s].max_bytes = limit;
+  if (one_each) loads.bytes = [&bytes](const RunOfNodes& run) { return bytes.of(run); };
   WEFT_TRY_ASSIGN(Partition partition, partition_for(costs, loads, rooms));
-  CutSearch search(ops, schedule, all, config.machines.speeds, bytes);
+  CutSearch search(ops, schedule, all.shard_ranks, config.machines.speeds, bytes);
   if (one_each && search.fits(first_nodes(partition))) return partition;
   return split_by_search(model, ops, costs, partition, search);
 }

@@ -139,7 +139,6 @@ Result<Draft> draft_of(Outline outline) {
   WEFT_TRY(check_asynchronous(plan, train));
   if (train.updates > 0) WEFT_TRY(choose_versions(plan, train));
   for (Mode m : {Mode::train, Mode::eval, Mode::infer}) WEFT_TRY(make_mode(plan, m, train));
-  plan.owner_of_param = owners_of(plan);
   place_parameters(plan);
   WEFT_TRY_ASSIGN(const std::vector<int32_t> again,
                   again_of(plan.config, outline.again, segmented));
@@ -173,14 +172,13 @@ bool chooses_by_bytes(const Model& model, const PlanConfig& config) {
 }
 
 // The bytes of an order of the pipeline above the limits, per rank of the pipeline.
-std::vector<double> excess_of(const Schedule& order, const PlanConfig& all,
+std::vector<double> excess_of(const Schedule& order, int32_t shares,
                               const std::vector<size_t>& first, RunBytes& bytes) {
   bytes.set_order(order);
   std::vector<double> out(order.rows.size(), 0);
-  const std::vector<RankBytes> ranks = bytes.of_ranks(first);
-  for (size_t r = 0; r < ranks.size(); ++r) {
-    double& most = out[ranks[r].position / static_cast<size_t>(all.shard_ranks)];
-    most = std::max(most, static_cast<double>(ranks[r].all - limit_of(all, r)));
+  for (const RankBytes& rank : bytes.of_ranks(first)) {
+    double& most = out[rank.position / static_cast<size_t>(shares)];
+    most = std::max(most, static_cast<double>(rank.over()));
   }
   return out;
 }
@@ -196,24 +194,26 @@ Status choose_order(Outline& out, const ScheduleChoice& choice, const PlanConfig
   const OpNodes ops(model, all.micro_batch_size, all.times);
   const std::vector<size_t> first = first_nodes(ops, stage_of_whole);
   std::optional<RunBytes> bytes;
-  if (chooses_by_bytes(model, all)) {
-    Schedule order = choice.written;
-    if (choice.kind) {
-      WEFT_TRY_ASSIGN(order, make_schedule(choice, config, {}));
-    }
+  const bool chooses = chooses_by_bytes(model, all);
+  if (chooses || made_from_costs(choice)) {
+    ScheduleChoice any = choice;
+    if (made_from_costs(choice)) any.kind = find_schedule("zb-h1");
+    WEFT_TRY_ASSIGN(Schedule order, make_schedule(any, config, {}));
     WEFT_TRY_ASSIGN(bytes, RunBytes::make(model, all, ops, std::move(order)));
+    add_bytes(model, all, first, *bytes, costs);
   }
-  if (made_from_costs(choice)) {
-    WEFT_TRY(add_bytes(model, all, config.times, stage_of_whole, costs));
-    if (bytes && config.recompute != "auto")
-      costs.excess = [&](const Schedule& order) { return excess_of(order, all, first, *bytes); };
-  }
-  WEFT_TRY_ASSIGN(out.train, make_schedule(choice, config, std::move(costs)));
+  if (chooses && config.recompute != "auto")
+    costs.excess = [&](const Schedule& order) {
+      return excess_of(order, all.shard_ranks, first, *bytes);
+    };
+  WEFT_TRY_ASSIGN(out.train, make_schedule(choice, config, costs));
   if (config.slack == 0) config.slack = slack_for(times, out.train.rank_of_stage, config);
   if (made_from_costs(choice) &&
       (!config.times.empty() || config.machines.any() || config.memory_limit > 0))
     config.schedule_text = out.train.text();
-  if (!bytes) return {};
+  if (!chooses) return {};
+  costs.cap = 0;
+  out.costs = std::move(costs);
   bytes->set_order(out.train);
   if (config.recompute == "auto") {
     WEFT_TRY_ASSIGN(out.again, fit_recompute(all, first, *bytes));

@@ -13,6 +13,7 @@ struct Outline {
   Schedule train;                // of the pipeline
   RunBytes::Again again;         // with `recompute` auto and a limit: what is recomputed
   std::vector<RankBytes> bytes;  // per rank, if the configuration chooses by them
+  ScheduleCosts costs;           // then, without a cap
 };
 
 struct Draft {

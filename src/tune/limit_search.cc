@@ -94,12 +94,7 @@ class OrderWithin {
     why_ = check_limits(plan.config, ranks.size(), [&ranks](size_t r) { return ranks[r].all; });
     if (!why_.ok()) return false;
     cuts_ = plan.config.cuts;
-    const PlanConfig c = replica_config(plan.config);
-    ScheduleCosts costs =
-        at_speeds(schedule_costs(*model_, c, c.times, plan.stage_of_whole), c.machines.speeds);
-    WEFT_TRY(add_bytes(*model_, plan.config, c.times, plan.stage_of_whole, costs));
-    costs.cap = 0;
-    WEFT_TRY_ASSIGN(const double time, listed_time(outline.value().train, costs));
+    WEFT_TRY_ASSIGN(const double time, listed_time(outline.value().train, outline.value().costs));
     int64_t bytes = 0;
     for (const RankBytes& rank : ranks) bytes = std::max(bytes, rank.all);
     if (best_ && (time > time_ || (time == time_ && bytes >= bytes_))) return true;

@@ -24,17 +24,19 @@ std::vector<StageRoom> rooms(int32_t stages) {
 }
 
 // `held` is of each micro-batch in flight.
-BytesOfRun sum_of(const Bytes& fixed, const Bytes& held, int64_t in_flight, const RunOfNodes& run) {
+BytesOfRun sum_of(const Bytes& fixed, const Bytes& held, int64_t in_flight, int64_t limit,
+                  const RunOfNodes& run) {
   int64_t sum = 0;
   for (size_t v = run.begin; v < run.end; ++v)
     sum += (fixed.empty() ? 0 : fixed[v]) + (held.empty() ? 0 : in_flight * held[v]);
-  return {sum, sum};
+  return {sum, limit, sum <= limit};
 }
 
 ChainLoads loads_of(const Bytes& fixed, const Bytes& held, const Bytes& in_flight,
-                    const Costs& cut = {}) {
+                    const Bytes& limits, const Costs& cut = {}) {
   return {cut, [=](const RunOfNodes& run) {
-            return sum_of(fixed, held, in_flight.empty() ? 1 : in_flight[run.stage], run);
+            return sum_of(fixed, held, in_flight.empty() ? 1 : in_flight[run.stage],
+                          limits[run.stage], run);
           }};
 }
 
@@ -68,23 +70,21 @@ TEST(Balance, StagesAreEvenWhereALinkIsTheBottleneck) {
 TEST(Balance, AStageThatHoldsMoreMicroBatchesGetsFewerNodes) {
   const Costs cost(6, 1.0);
   const Bytes fixed(6, 10), held(6, 10);
-  std::vector<StageRoom> two = rooms(2);
-  two[0].max_bytes = two[1].max_bytes = 100;
-  EXPECT_EQ(starts_of(partition_for({cost, {}}, loads_of(fixed, held, {4, 1}), two)), (Ints{0, 2}));
+  const auto loads = loads_of(fixed, held, {4, 1}, {100, 100});
+  EXPECT_EQ(starts_of(partition_for({cost, {}}, loads, rooms(2))), (Ints{0, 2}));
 }
 
 TEST(Balance, WhatFitsNowhereIsNamed) {
   const Costs cost(4, 1.0);
   const Bytes fixed = {10, 10, 50, 10};
-  std::vector<StageRoom> two = rooms(2);
-  two[0].max_bytes = two[1].max_bytes = 55;
-  EXPECT_EQ(partition_for({cost, {}}, loads_of(fixed, {}, {}), two).status().text(),
+  const auto fault = [&](const Bytes& limits) {
+    return partition_for({cost, {}}, loads_of(fixed, {}, {}, limits), rooms(2)).status().text();
+  };
+  EXPECT_EQ(fault({55, 55}),
             "no partition fits: rank 1 needs 60 bytes for the nodes that do not fit on the ranks "
-            "before it, the "
-            "limit is 55");
-  two[0].max_bytes = 5;
+            "before it, the limit is 55");
   EXPECT_EQ(
-      partition_for({cost, {}}, loads_of(fixed, {}, {}), two).status().text(),
+      fault({5, 55}),
       "no partition fits: rank 0 needs 10 bytes for the smallest possible stage, the limit is 5");
 }
 
@@ -105,7 +105,7 @@ TEST(Balance, FaultsAreNamed) {
 
 struct Case {
   Costs cost, cut;
-  Bytes fixed, held, in_flight;
+  Bytes fixed, held, in_flight, limits;
   std::vector<StageRoom> stages;
 
   // The bottleneck of a partition that fits, and its slowest stage; infinity otherwise.
@@ -118,7 +118,7 @@ struct Case {
       int64_t bytes = 0;
       for (size_t v = begin; v < end; ++v)
         time += cost[v], bytes += fixed[v] + in_flight[s] * held[v];
-      if (stages[s].max_bytes >= 0 && bytes > stages[s].max_bytes) return {INFINITY, INFINITY};
+      if (bytes > limits[s]) return {INFINITY, INFINITY};
       stage = std::max(stage, time / stages[s].speed);
       if (s > 0 && stages[s].rank != stages[s - 1].rank) worst = std::max(worst, cut[begin]);
     }
@@ -165,11 +165,11 @@ TEST(Balance, IsTheBestOfAllCuts) {
     for (size_t s = 0; s < c.stages.size(); ++s) {
       c.stages[s].speed = below(2) ? 1 : 2;
       c.in_flight.push_back(1 + below(3));
-      if (capped) c.stages[s].max_bytes = 4 + below(30);
+      c.limits.push_back(capped ? 4 + below(30) : INT64_MAX);
       if (chunked) c.stages[s].rank = static_cast<int32_t>(s / 2);
     }
-    const auto found =
-        partition_for({c.cost, {}}, loads_of(c.fixed, c.held, c.in_flight, c.cut), c.stages);
+    const auto found = partition_for(
+        {c.cost, {}}, loads_of(c.fixed, c.held, c.in_flight, c.limits, c.cut), c.stages);
     const Ints best = c.best();
     if (best.empty()) {
       ++refused;
