@@ -36,7 +36,7 @@ def environment(build):
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONPATH": str(HERE),
         "PYTHONWARNINGS": "error::ResourceWarning",
-        "WEFT_LIBRARY": str(pathlib.Path(build, "src", "libweft.so.0.2").resolve()),
+        "WEFT_LIBRARY": str(pathlib.Path(build, "src", "libweft.so.0").resolve()),
     }
 
 

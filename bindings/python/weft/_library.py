@@ -3,7 +3,7 @@ import ctypes
 import os
 import pathlib
 
-SONAME = "libweft.so.0.2"
+SONAME = "libweft.so.0"
 
 
 def find() -> str:
