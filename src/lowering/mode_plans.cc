@@ -21,48 +21,65 @@ struct Proof {
   StageTimes times;
 };
 
-// `order`: of the pipeline. A segment of a stage runs when the stage does. Schedules that only the
-// tensors of this model permit are rare.
-StageTimes times_of(const Plan& plan, const Schedule& order, const std::vector<StageEdge>& edges) {
+// Every stage that may recompute has an R, also if it has nothing to recompute. `train`: of the
+// pipeline.
+Result<Schedule> pipeline_order(const Plan& plan, const ModePlan& mode, const Schedule& train,
+                                const std::vector<int32_t>& again) {
+  if (mode.mode != Mode::train) return make_forward(train, mode.schedule.micro_batches);
+  std::vector<bool> wanted(static_cast<size_t>(train.stages), false);
+  for (size_t s = 0; s < again.size(); ++s)
+    if (again[s] > 0) wanted[static_cast<size_t>(plan.segments[s].stage)] = true;
+  Schedule out = train;
+  add_recompute(out, std::move(wanted));
+  return out;
+}
+
+// A segment of a stage runs when the stage does. Schedules that only the tensors of this model
+// permit are rare.
+Result<StageTimes> times_of(const Plan& plan, const ModePlan& mode, const Schedule& train,
+                            const std::vector<int32_t>& again,
+                            const std::vector<StageEdge>& edges) {
+  const bool same = plan.config.shard_ranks == 1 &&
+                    std::all_of(again.begin(), again.end(), [](int32_t calls) { return !calls; });
+  Schedule own;
+  if (!same) {
+    WEFT_TRY_ASSIGN(own, pipeline_order(plan, mode, train, again));
+  }
+  const Schedule& order = same ? mode.schedule : own;
   StageTimes chain = lock_step_of_chain(order);
   if (!chain.empty()) return chain;
-  std::vector<StageEdge> own;
+  std::vector<StageEdge> of_stages;
   for (StageEdge edge : edges) {
     edge.from = plan.segments[static_cast<size_t>(edge.from)].stage;
     edge.to = plan.segments[static_cast<size_t>(edge.to)].stage;
-    if (edge.from < edge.to) own.push_back(edge);
+    if (edge.from < edge.to) of_stages.push_back(edge);
   }
-  return lock_step(order, own);
+  return lock_step(order, of_stages);
 }
 
-Status prove(const Plan& plan, const ModePlan& mode, const Schedule& order,
-             std::vector<StageEdge> edges, Proof& proof) {
+Status prove(const Plan& plan, const ModePlan& mode, const Schedule& train,
+             const std::vector<int32_t>& again, std::vector<StageEdge> edges, Proof& proof) {
   if (proof.schedule && *proof.schedule == mode.schedule && proof.edges == edges) return {};
   auto checked = check_schedule(mode.schedule, edges, plan.config.slack);
   if (!checked.ok()) return checked.status().within(cat("schedule of mode ", mode_name(mode.mode)));
   proof.schedule = mode.mode == Mode::train ? nullptr : &mode.schedule;
-  proof.times = times_of(plan, order, edges);
+  WEFT_TRY_ASSIGN(proof.times, times_of(plan, mode, train, again, edges));
   proof.edges = std::move(edges);
   proof.checked = checked.take();
   return {};
 }
 
-// `order`: of the pipeline, without actions for recompute.
-Result<ModeLayout> lay_out_mode(Plan& plan, const Shapes& shapes, Schedule order, ModePlan& mode,
-                                const std::vector<int32_t>& segments, Proof& proof) {
-  std::vector<StageWork> work = make_work(mode.graph, plan.stage_of_node, mode.schedule, segments);
+Result<ModeLayout> lay_out_mode(Plan& plan, const Shapes& shapes, const Schedule& train,
+                                ModePlan& mode, const std::vector<int32_t>& again, Proof& proof) {
+  std::vector<StageWork> work = make_work(mode.graph, plan.stage_of_node, mode.schedule, again);
   if (mode.mode == Mode::train) {
-    std::vector<bool> again, wanted(static_cast<size_t>(order.stages), false);
-    for (size_t s = 0; s < work.size(); ++s) {
-      again.push_back(!work[s].calls[kPhaseR].empty());
-      if (segments[s] > 0) wanted[static_cast<size_t>(plan.segments[s].stage)] = true;
-    }
-    add_recompute(mode.schedule, std::move(again));
-    add_recompute(order, std::move(wanted));
+    std::vector<bool> needed;
+    for (const StageWork& stage : work) needed.push_back(!stage.calls[kPhaseR].empty());
+    add_recompute(mode.schedule, std::move(needed));
   }
   mode.edges = make_edges(plan, mode, work);
   std::vector<int32_t> edge_of;
-  WEFT_TRY(prove(plan, mode, order, stage_edges(plan, mode, work, &edge_of), proof));
+  WEFT_TRY(prove(plan, mode, train, again, stage_edges(plan, mode, work, &edge_of), proof));
   ModeLayout layout = lay_out(plan, shapes, proof.times, std::move(work), mode);
   // The checker proved the schedule with these numbers of places; the layout must provide at least
   // as many.
@@ -101,11 +118,7 @@ Result<PlanLayout> lay_out_modes(Plan& plan, const Schedule& train,
   for (ModePlan& mode : plan.modes) {
     if (!mode.present) continue;
     ModeLayout& layout = out.modes[static_cast<size_t>(mode.mode)];
-    Schedule order = train;
-    if (mode.mode != Mode::train) {
-      WEFT_TRY_ASSIGN(order, make_forward(train, mode.schedule.micro_batches));
-    }
-    WEFT_TRY_ASSIGN(layout, lay_out_mode(plan, out.shapes, std::move(order), mode, again, proof));
+    WEFT_TRY_ASSIGN(layout, lay_out_mode(plan, out.shapes, train, mode, again, proof));
     for (size_t r = 0; r < mode.ranks.size(); ++r)
       plan.arena_bytes[r] =
           std::max(plan.arena_bytes[r], sum_of_bytes(plan.permanent_bytes[r], mode.ranks[r].bytes));
