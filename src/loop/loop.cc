@@ -108,7 +108,7 @@ bool Loop::post(Task& task) {
   task.next_ = nullptr;
   *state_->last = &task;
   state_->last = &task.next_;
-  // Under the lock: after stop() the loop may end and be destroyed as soon as nobody holds it.
+  // Under the lock: after stop() the loop may end and be destroyed as soon as the lock is free.
   state_->wake();
   return true;
 }

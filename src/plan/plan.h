@@ -139,7 +139,7 @@ struct Edge {
   MicroBatches micro_batches = {};
   int32_t open = 1;           // those before it have a place at the receiver when a step begins;
                               // 0: all are granted later, also to a rank that has not begun yet
-  int32_t landing_slots = 1;  // at the receiver: so many may be under way before a grant
+  int32_t landing_slots = 1;  // at the receiver: so many may be in transit before a grant
   int32_t out_slots = 1;      // at the sender
   Place landing, outgoing;  // in the arena of the receiver, and of the sender (a feed is sent from
                             // the tensor of the caller)

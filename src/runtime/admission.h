@@ -39,7 +39,7 @@ class Admission final : private PeerConnection::Reader {
   // The address accepts no more connections; existing connections stay open.
   void stop_listening() { listener_.reset(); }
 
-  // Tells at once of connections that were refused before. Empty: nobody watches.
+  // Reports connections that were refused before at once. Empty: no watcher.
   void watch(Watcher watcher);
 
   // For an encrypting transport. At first only candidates with these keys may connect; ranks may

@@ -111,7 +111,7 @@ Result<std::unique_ptr<Run>> start_mesh(std::shared_ptr<const Plan> plan, Mesh& 
 // `user_ops` are the ops that it knows in addition to weft's own.
 Status serve(Mesh& mesh, std::shared_ptr<const Plan> plan, int threads,
              std::span<const Op* const> user_ops, const LogSink& log = {});
-// The same on a thread of its own: the end is the event `ended` or `failed`. Destroyed before that,
+// The same on another thread: the end is the event `ended` or `failed`. Destroyed before that,
 // the rank leaves. `ops` and `mesh` must outlive the result.
 Result<std::unique_ptr<EventSource>> join_run(Mesh& mesh, std::shared_ptr<const Plan> plan,
                                               int threads, std::vector<const Op*> user_ops,

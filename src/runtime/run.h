@@ -49,7 +49,7 @@ enum class Part : uint8_t { value, grad, state0, state1 };
 
 // How a run starts.
 struct StartOptions {
-  bool wait = true;  // until it has started; otherwise an event tells it
+  bool wait = true;  // until it has started; otherwise an event reports it
   LogSink log = {};
 };
 

@@ -1,4 +1,4 @@
-/* The public header alone, and twice, as a user of C99 meets it; the same file is compiled as C++11 and later. */
+/* Includes only the public header, twice, in C99; the same file is compiled as C++11 and later. */
 #include <weft.h>
 #include <weft.h>
 

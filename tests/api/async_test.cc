@@ -1,4 +1,4 @@
-// Asynchronous schedules through the C API: what a plan says of them, and the events of a segment.
+// Asynchronous schedules through the C API: what a plan reports, and the events of a segment.
 #include <cstdio>
 
 #include "api/api.h"

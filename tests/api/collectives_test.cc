@@ -367,7 +367,7 @@ Trained train(const Row& row, const RunPtr& run) {
   return out;
 }
 
-// A process that becomes a rank when it is told where; forked while there is no thread.
+// A process that becomes a rank when it receives the address; forked while there is no thread.
 class Child {
  public:
   Child() {

@@ -1,5 +1,5 @@
-// What has no status to return works where there is no memory: counted in operator new, which fails
-// when told to.
+// Functions that return no status work without memory: operator new counts its calls and fails on
+// request.
 #include <unistd.h>
 
 #include <cstdlib>

@@ -1,4 +1,5 @@
-// Waiting beside other things: the descriptor of a run, and what a run says of its memory.
+// Waiting together with other descriptors: the descriptor of a run, and the memory that a run
+// reports.
 #include <poll.h>
 
 #include "api.h"

@@ -1,4 +1,5 @@
-// Predictions and comparisons through the C API: what is not there is told from what cannot be.
+// Predictions and comparisons through the C API: an absent item and an impossible one have
+// different errors.
 #include <unistd.h>
 
 #include <algorithm>

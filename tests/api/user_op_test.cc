@@ -1,4 +1,4 @@
-// Ops of the caller at work: their gradients, their failures, and how long they live.
+// Runs with ops of the caller: their gradients, their failures, and how long they live.
 #include <stdlib.h>
 
 #include <filesystem>
@@ -19,7 +19,7 @@ class UserOpTest : public testing::TestWithParam<uint32_t> {
 
 INSTANTIATE_TEST_SUITE_P(Threads, UserOpTest, testing::Values(0u, 1u, 2u));
 
-// The run goes on while its owner looks at what it was told last: the next step ends, which a step
+// The run continues while its owner reads the last event: the next step ends, which a step
 // behind it shows by beginning.
 TEST_P(UserOpTest, WhatAnEventPointsToStaysUntilTheNextPoll) {
   Square square;

@@ -12,8 +12,9 @@ namespace {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Twelve chains: more than a core has multiply-adds under way, fewer than it has registers. They
-// begin apart and are summed at the end, so none can be left out; the numbers tend to 1.
+// Twelve chains: more than the multiply-adds that a core has in progress, fewer than it has
+// registers. They begin apart and are summed at the end, so none can be left out; the numbers tend
+// to 1.
 double fma_burst(int64_t rounds, float& sink) {
   const hn::ScalableTag<float> d;
   const auto factor = hn::Set(d, 0.999f), term = hn::Set(d, 0.001f);

@@ -148,8 +148,8 @@ class InTheWay(Case):
 
 class LostWork(Case):
     def interrupted(self, more, change):
-        """Trains for 2000 steps, calls `change` when some were made, and returns the process, its lines and its errors. Nobody reads what
-        it prints until then, and a pipe does not hold 2000 lines, so it has not ended."""
+        """Trains for 2000 steps, calls `change` when some were made, and returns the process, its lines and its errors. Its output
+        is not read until then, and a pipe does not hold 2000 lines, so it has not ended."""
         args = ["train", TINY, *TINY_STEP, "--json", "--steps", 2000, "--checkpoint", self.path("ck"), "--checkpoint-every", 0, *more]
         with subprocess.Popen([WEFT, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             first = until(process.stdout, STEP_LINE)
@@ -196,7 +196,7 @@ class LostWork(Case):
 
     def test_an_output_that_cannot_be_written_names_it_too(self):
         for more, left in (([], "nothing was saved"), (["--checkpoint", self.path("ck")], f"last checkpoint: {self.path('ck')}/step-000000")):
-            # Nobody reads this pipe, which has room for some steps and does not wait.
+            # No process reads this pipe, which has room for some steps and does not wait.
             end, full = os.pipe()
             fcntl.fcntl(full, fcntl.F_SETPIPE_SZ, 4096)
             os.set_blocking(full, False)

@@ -139,7 +139,7 @@ class Look(Case):
             json.dump(profile, file)
         args = ["plan", model, "--ranks", 2, "--profile", self.path("q.json"), "--json"]
         plan = lines(run(*args, "--micro-batch-size", 2).stdout)[0]
-        # The one dear node shares its stage with the fewer others.
+        # The one slow node shares its stage with fewer others.
         self.assertEqual(plan["ranks"][1]["from"], "layers.4")
         refused = run(*args, "--micro-batch-size", 3)
         self.assertEqual(refused.returncode, 3)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Logs of weft train, and the page that weft report makes of them, as a browser shows it."""
+"""Logs of weft train, and the page of weft report, as a browser shows it."""
 import html
 import json
 import os

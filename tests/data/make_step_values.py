@@ -340,7 +340,7 @@ def run(schedule, ranks, cuts, **more):
     return {"schedule": schedule, "ranks": ranks, "cuts": cuts, **more}
 
 
-# The gradient of the shift of keys is 0 by mathematics and a sum of roundings in any float; an eps of 1e-8 would make updates of them.
+# The gradient of the shift of keys is 0 by mathematics and a sum of roundings in any float; an eps of 1e-8 would turn them into updates.
 ADAMW = {"rule": "adamw", "rate": 0.01, "weight_decay": 0.1, "eps": 1e-3}
 cases = []
 

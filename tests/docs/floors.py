@@ -27,10 +27,10 @@ FLOORS = {
 # On one floor, who may see whom.
 BESIDE = {("tensor", "base"), ("ops", "kernels"), ("optim", "kernels")}
 
-# Used by these alone, whatever their floor.
+# Only these use it, whatever their floor.
 ONLY_FOR = {"net": {"runtime"}, "loop": {"net", "runtime"}}
 
-# The command is written against the public header alone.
+# The command is written against only the public header.
 ALONE = {"cli"}
 
 THREADS = r"(thread|mutex|shared_mutex|condition_variable|future|semaphore|latch|barrier|stop_token|pthread\.h|threads\.h)"

@@ -3,7 +3,7 @@
 
 usage: words.py ROOT WEFT FILE...
 
-FILE is relative to ROOT; the help of all commands of WEFT is read as well. To add a phrase, add a row.
+FILE is relative to ROOT; the help of all commands of WEFT and the comments of all sources are read as well. To add a phrase, add a row.
 """
 import pathlib
 import re
@@ -46,6 +46,9 @@ PHRASES = [
     (r"\bnames? things by\b|\bgoes with\b", "'is allowed with', 'belongs to'"),
 ]
 
+FOLDERS = ("bindings", "examples", "src", "tests", "tools")
+SUFFIXES = {".c", ".cc", ".go", ".h", ".py", ".rs"}
+
 
 def faults_of(name, text):
     """A line per phrase, with its place and the replacement."""
@@ -67,6 +70,22 @@ def prose_of(path):
     return text
 
 
+def comments_of(path):
+    """The comments of a source, with empty lines in place of the rest."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".py":
+        return "\n".join(line if line.lstrip().startswith(("#", '"""')) else "" for line in text.split("\n"))
+    parts = re.split(r"(//[^\n]*|/\*.*?\*/)", text, flags=re.S)
+    return "".join(part if place % 2 else "\n" * part.count("\n") for place, part in enumerate(parts))
+
+
+def sources(root):
+    for folder in FOLDERS:
+        for path in sorted((root / folder).rglob("*")):
+            if path.suffix in SUFFIXES and not path.name.startswith("words") and "target" not in path.parts:
+                yield path
+
+
 def helps_of(weft):
     """Command -> its help."""
     def run(*words):
@@ -81,10 +100,12 @@ def main():
     out = []
     for file in files:
         out += faults_of(file, prose_of(root / file))
+    for path in sources(root):
+        out += faults_of(path.relative_to(root), comments_of(path))
     if weft != "-":
         for name, text in helps_of(weft).items():
             out += faults_of(f"weft {name} --help".replace("  ", " "), text)
-    print("\n".join(out) if out else f"{len(PHRASES)} phrases are in none of {len(files)} files and the help")
+    print("\n".join(out) if out else f"{len(PHRASES)} phrases are in none of {len(files)} files, the help and the comments of the sources")
     return 1 if out else 0
 
 

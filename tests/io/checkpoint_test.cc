@@ -34,7 +34,7 @@ std::set<std::string> names_in(const std::string& path) {
   return out;
 }
 
-// Opens and reads all; what is said is the first failure of either.
+// Opens and reads all; returns the first failure of either.
 Status open_and_check(const std::string& path) {
   auto opened = Checkpoint::open(path);
   if (!opened.ok()) return opened.status();

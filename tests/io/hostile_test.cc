@@ -1,5 +1,5 @@
-// Files made to hurt. Each row is a kind of fault that some reader of this format once had; the
-// text is part of what is said to it.
+// Hostile files. Each row is a kind of fault that some reader of this format once had; the text is
+// part of the error.
 #include <gtest/gtest.h>
 
 #include <cstring>

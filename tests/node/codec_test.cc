@@ -82,7 +82,7 @@ TEST(ControlCodec, RefusesValuesThatCannotBe) {
   EXPECT_TRUE(refused(begin, 18, 2));    // update
   EXPECT_TRUE(refused(begin, 23, 255));  // short_last
   EXPECT_TRUE(refused(begin, 35, 255));  // a negative number of micro-batches per update
-  EXPECT_TRUE(refused(begin, 36, 1));    // a denominator that is not there
+  EXPECT_TRUE(refused(begin, 36, 1));    // no denominator
   Control ready{.kind = ControlKind::ready, .step = {}, .sequence = 8, .squares = {}};
   EXPECT_TRUE(refused(ready, 16, 255));  // more sums than any message holds
   Control done{.kind = ControlKind::done,

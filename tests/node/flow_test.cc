@@ -1,5 +1,5 @@
-// Rank 1 of two, and rank 0 by hand: what it says, in which order its frames come, and what rank 1
-// makes of them.
+// Rank 1 of two, and rank 0 by hand: its frames, their order, and what rank 1 does when they
+// arrive.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -165,7 +165,7 @@ TEST_P(OpTest, MakesEachInputGradientAlone) {
   }
 }
 
-// The first half of the samples alone gives the first half of the output.
+// Only the first half of the samples gives the first half of the output.
 TEST_P(OpTest, KeepsSamplesApart) {
   OpCase c = GetParam();
   const bool batched =

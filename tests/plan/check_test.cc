@@ -118,8 +118,8 @@ TEST(CheckEdges, NamesTheEdge) {
 }
 
 TEST(CheckDeadlock, NamesTheCycle) {
-  // Rank 0 wants the gradient of micro-batch 0 before it sends micro-batch 1; rank 1 wants both
-  // forwards first.
+  // Rank 0 waits for the gradient of micro-batch 0 before it sends micro-batch 1; rank 1 waits for
+  // both forwards first.
   EXPECT_EQ(fault_of("0F0 0B0 0F1 0B1\n1F0 1F1 1B0 1B1\n"),
             "rank 0, action 1 (0B0): waits in a cycle: for 1B0 (rank 1, action 2), behind 1F1 "
             "(action 1), which waits for 0F1 "
@@ -129,7 +129,7 @@ TEST(CheckDeadlock, NamesTheCycle) {
             "rank 0, action 0 (2F0): waits in a cycle: for 1F0 (rank 1, action 0), which waits for "
             "0F0 (rank 0, action 1), "
             "behind 2F0 (action 0)");
-  // Alone with itself.
+  // One rank waits for itself.
   EXPECT_EQ(fault_of("1F0 0F0 1B0 0B0\n"),
             "rank 0, action 0 (1F0): waits in a cycle: for 0F0 (rank 0, action 1), behind 1F0 "
             "(action 0)");

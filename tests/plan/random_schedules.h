@@ -34,7 +34,7 @@ struct Case {
 Case random_valid_case(Dice& dice);
 
 // Swaps, moves (within its rank or to another), drops, doubles or changes an action, swaps two rows
-// or two kinds, or draws a row anew in an order that is in keeping with each stage alone. May leave
+// or two kinds, or draws a row anew in an order that each stage permits by itself. May leave
 // a schedule valid.
 void corrupt(Schedule& schedule, Dice& dice);
 

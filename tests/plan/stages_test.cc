@@ -124,7 +124,7 @@ TEST(Stages, UnequalSpeeds) {
 }
 
 // A forward takes a second, and a message two and a half: five micro-batches pass while one is
-// under way and its grant comes back.
+// in transit and its grant returns.
 TEST(Stages, SlowLinksHaveMorePlaces) {
   const auto model = model_of("mlp:layers=2,width=16");
   PlanConfig config = config_of(2, SplitBy::uniform);

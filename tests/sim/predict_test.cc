@@ -93,8 +93,8 @@ TEST(Latency, OfASteadyCycleIsTwoMessages) {
   EXPECT_NEAR(steps(40) - steps(39), 3 + 2 * 0.5, 1e-9);
 }
 
-// A grant and the message that answers it take a way there and back; places for what is made
-// meanwhile keep everybody at work.
+// A grant and the message that answers it take one round trip; places for the results of that time
+// keep all ranks busy.
 TEST(Latency, IsNotPaidPerMessageWithPlacesEnough) {
   const auto span = [](int32_t slack) {
     PlanConfig config = chain_config("gpipe", 4, 32);

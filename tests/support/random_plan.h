@@ -190,7 +190,7 @@ inline PlanCase random_plan(uint32_t seed) {
   PlanConfig config;
   if (below(3) == 0) config.tensor = 2 + below(3);
   config.micro_batches = below(3) ? 1 + below(17) : 1;
-  // A third of the time a schedule that nobody thought of, else one of the table; one with enough
+  // In a third of the cases a random schedule, else one of the table; one with enough
   // nodes for its stages.
   int32_t stages = 1 + below(static_cast<uint32_t>(std::min(nodes + 1, 8)));
   if (below(3) == 0) {

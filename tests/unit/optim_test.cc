@@ -182,7 +182,7 @@ TEST(Optim, EqualBitsForAnyNumberOfThreadsAndAnyAddress) {
     EXPECT_EQ(a.slot0, b.slot0);
     EXPECT_EQ(a.slot1, b.slot1);
 
-    // One element alone, which is a short vector, comes out as it does among others.
+    // One element, which is a short vector, has the same result as among others.
     Parameter one({a.weight[0]}), many(std::vector<float>(70, a.weight[0]));
     one.step(settings, 0, 1, true, {0.3f}, serial);
     many.step(settings, 0, 1, true, std::vector<float>(70, 0.3f), serial);

@@ -64,7 +64,7 @@ TEST(Team, RunsEachTileOnce) {
 
 TEST(Team, HelpersTakePart) {
   auto team = make_team(3);
-  // Each tile waits until all three have begun: one thread alone would never return.
+  // Each tile waits until all three have begun: a single thread would never return.
   std::atomic<int> begun = 0;
   for_tiles(*team, 3, [&](int) {
     begun.fetch_add(1);
