@@ -84,6 +84,30 @@ assert run.evaluate(x, x) == loss
 assert run.pending == 0
 """)
 
+    def test_interrupts_at_any_moment_lose_no_step(self):
+        for threads in (0, 1):
+            self.passes(f"""
+import os, random, signal, sys, threading, time
+from support import sine, small_plan
+run = small_plan().run(threads={threads})
+loss, armed, count = run.evaluate(*sine()), threading.Event(), 0
+def send():
+    for _ in range(200):
+        armed.wait()
+        time.sleep(random.random() * 0.002)
+        armed.clear()
+        os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=send).start()
+while count < 200:
+    try:
+        armed.set()
+        while True:
+            assert run.evaluate(*sine()) == loss
+    except KeyboardInterrupt:
+        count += 1
+assert run.evaluate(*sine()) == loss and run.pending == 0
+""")
+
     def test_the_start_of_a_run_over_processes(self):
         self.interrupted("""
 import weft

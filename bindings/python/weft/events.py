@@ -2,6 +2,7 @@
 import asyncio
 import ctypes
 import threading
+import time
 from typing import Any, Dict, Mapping, Optional
 
 import numpy as np
@@ -42,6 +43,7 @@ class Polled(Object):
         super().__init__(out, _raw.weft_run_free, keeps, lock=self._lock)
         check(function, *arguments, ctypes.byref(out))
         self._event = _raw.weft_event(ctypes.sizeof(_raw.weft_event))
+        self._taken = True   # the caller of _next() has used the event
 
     def close(self) -> None:
         with self._lock:
@@ -61,8 +63,20 @@ class Polled(Object):
             loop.remove_reader(descriptor)
 
     def _next(self, seconds: float) -> Any:
-        """The struct of the next event, which is valid until the next call, or None after this time."""
-        return self._event if check(_raw.weft_run_poll, self._ptr, ctypes.byref(self._event), int(seconds * SECOND)) else None
+        """The struct of the next event, or None after this time. The caller sets _taken when it has used the event.
+
+        KeyboardInterrupt often follows the call of the library at once. The event is then still in the struct, for the next call.
+        """
+        if self._taken or self._event.kind == 0:
+            self._event.kind = 0
+            self._taken = False
+            begin = time.monotonic()
+            if not check(_raw.weft_run_poll, self._ptr, ctypes.byref(self._event), int(seconds * SECOND)) and time.monotonic() - begin < seconds:
+                self._nothing()
+        return self._event if self._event.kind else None
+
+    def _nothing(self) -> None:
+        """The library has no event, and nothing is in progress."""
 
     @property
     def failure(self) -> Optional[Failure]:
@@ -87,6 +101,7 @@ class Service(Polled):
             event = self._next(seconds)
             if event is None:
                 return False
+            self._taken = True
             if event.kind == EventKind.FAILED:
                 failed = result(event)
                 raise error_of(event.status, failed.text, failed.failure)

@@ -4,7 +4,7 @@ import ctypes
 import itertools
 import time
 import weakref
-from typing import TYPE_CHECKING, Any, AsyncIterator, Deque, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
+from typing import TYPE_CHECKING, Any, AsyncIterator, Deque, Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple, Union
 
 import numpy as np
 
@@ -27,10 +27,11 @@ FINAL = {EventKind.DONE, EventKind.ERROR, EventKind.SAVED}
 OWN_TAGS = 1 << 63    # the first tag of the steps that the methods of Run make themselves
 
 
-class _Pending(NamedTuple):
+class _Pending:
     """A step or save that is not finished. The run uses the memory of the arrays until then."""
-    tag: int
-    arrays: Sequence[Any]
+
+    def __init__(self, tag: int, arrays: Sequence[Any]) -> None:
+        self.tag, self.arrays = tag, arrays
 
 
 class Run(Polled):
@@ -112,11 +113,16 @@ class Run(Polled):
         self._settle()
         if self._pending:
             raise StateError(f"{len(self._pending)} steps and saves are not finished; take their events first")
-        return self.submit(*inputs, mode=mode, tag=next(self._tags), **named)
+        tag = next(self._tags)
+        self._dropped.add(tag)   # if the caller is interrupted; _until_final() removes it
+        try:
+            return self.submit(*inputs, mode=mode, tag=tag, **named)
+        except Exception:
+            self._dropped.discard(tag)
+            raise
 
     def _until_final(self, tag: int) -> Iterator[Any]:
         """The structs of the events of a step. If the caller does not wait for its end, the events are dropped later."""
-        self._dropped.add(tag)
         while True:
             event = self._take(None, tag)
             yield event
@@ -142,12 +148,17 @@ class Run(Polled):
         arrays = self._arrays(inputs, named, mode)
         wrapped = [None if a is None else Wrapped(a) for a in arrays]
         pointers = (ctypes.c_void_p * len(arrays))()
+        step = _Pending(tag, arrays)
         try:
             for i, tensor in enumerate(wrapped):
                 pointers[i] = None if tensor is None else tensor.__enter__()
             with self._lock:
-                check(_raw.weft_run_submit, self._ptr, pointers, len(arrays), mode, tag)
-                self._pending.append(_Pending(tag, arrays))
+                self._pending.append(step)   # first: the library uses the arrays even if KeyboardInterrupt follows the call
+                try:
+                    check(_raw.weft_run_submit, self._ptr, pointers, len(arrays), mode, tag)
+                except Exception:
+                    self._pending.remove(step)
+                    raise
         finally:
             for tensor in wrapped:
                 if tensor and tensor.pointer:
@@ -209,7 +220,6 @@ class Run(Polled):
     async def step_async(self, *inputs: Any, mode: Union[StepMode, str] = StepMode.TRAIN, **named: Any) -> Event:
         """Makes a step in a loop of asyncio, and returns its final event. Only between steps."""
         tag = self._begin(inputs, mode, named)
-        self._dropped.add(tag)   # if the task is cancelled
         while True:
             event = self._take(0, tag)
             if event is None:
@@ -232,6 +242,7 @@ class Run(Polled):
                 event = self._next(wait)
                 if event is not None:
                     self._finish(event)
+                    self._taken = True
                     if event.tag == tag or event.tag not in self._dropped:
                         return event
                     if event.kind in FINAL:
@@ -261,10 +272,13 @@ class Run(Polled):
             self._raise(event)
 
     def _raise(self, event: Any) -> None:
-        self._failed = True
+        self._failed = self._taken = True
         failed = result(event)
         raise error_of(event.status, failed.text, failed.failure) from cause_of(self._plan._ops, event.status)
 
+    def _nothing(self) -> None:
+        self._pending.clear()   # of a caller that was interrupted before the library had the step
+        self._dropped.clear()
 
     # Parameters
 
