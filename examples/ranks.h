@@ -63,11 +63,13 @@ static void ranks_start(ranks *world, const weft_plan *plan, char **argv, int co
   if (count > RANKS_MOST) exit(1);
   ranks_require(weft_mesh_listen(NULL, &world->mesh, &err), &err);
   setenv(RANKS_JOIN, weft_mesh_join_endpoint(world->mesh), 1);
-  for (world->count = 1; world->count < count; ++world->count)
-    if (posix_spawn(&world->pids[world->count], "/proc/self/exe", NULL, NULL, argv, environ) != 0) {
-      perror("ranks: cannot start a rank");
+  for (world->count = 1; world->count < count; ++world->count) {
+    const int failure = posix_spawn(&world->pids[world->count], "/proc/self/exe", NULL, NULL, argv, environ);
+    if (failure != 0) {
+      fprintf(stderr, "ranks: cannot start a rank: %s\n", strerror(failure));
       exit(1);
     }
+  }
   unsetenv(RANKS_JOIN);
 }
 
