@@ -1,6 +1,7 @@
 #include "runtime/mesh.h"
 
 #include "base/text.h"
+#include "kernels/gemm.h"
 
 namespace weft {
 
@@ -67,6 +68,7 @@ Status Mesh::take_keys() {
 }
 
 Status Mesh::open(const std::string& endpoint) {
+  init_gemm();  // it changes the environment; the other thread would, while this one may read it
   WEFT_TRY_ASSIGN(thread_, LoopThread::make());
   return on_loop(loop(), [&]() -> Status {
     const std::string& way = endpoint.empty() ? options_.endpoint : endpoint;
