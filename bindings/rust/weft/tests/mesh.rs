@@ -45,14 +45,14 @@ fn a_start_that_returns_at_once_reports_by_events() -> weft::Result<()> {
 #[test]
 fn a_run_over_a_mesh_has_the_bits_of_one_process() -> weft::Result<()> {
     let plan = support::small().ranks(2).build(&mut support::model()?)?;
-    let mut alone = Run::start(&plan)?;
-    let loss = alone.step(&support::batch()?, Mode::Train)?;
+    let mut single = Run::start(&plan)?;
+    let loss = single.step(&support::batch()?, Mode::Train)?;
     let mesh = Mesh::builder().endpoint("tcp://127.0.0.1:0").listen()?;
     let endpoint = mesh.join_endpoint();
     let other = thread::spawn(move || Mesh::builder().endpoint(&endpoint).join()?.serve(None));
     let mut run = Run::builder(&plan).mesh(&mesh).start()?;
     assert_eq!(run.step(&support::batch()?, Mode::Train)?, loss);
-    assert_eq!(run.digest()?, alone.digest()?);
+    assert_eq!(run.digest()?, single.digest()?);
     drop(run);
     other.join().unwrap()
 }
