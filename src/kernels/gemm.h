@@ -59,12 +59,12 @@ struct GemmInfo {
   std::string text() const;  // "BLIS 0.9.0, skx kernels"
 };
 
-// Initializes BLIS once per process and selects its kernels; later calls return at once. Called
-// when a run starts, before its threads compute. BLIS 0.9.0 detects processors by family number. On
-// a newer processor it silently uses kernels that are several times slower. Only the environment
-// variable BLIS_ARCH_TYPE can select others, and BLIS reads it at its first use. Therefore weft
-// sets it for that first use and removes it again, unless the host has set it or has already used
-// BLIS.
+// Initializes BLIS once per process and selects its kernels; later calls return at once. Called in
+// the thread of the host, when a mesh or a run in one process is made. BLIS 0.9.0 detects
+// processors by family number. On a newer processor it silently uses kernels that are several times
+// slower. Only the environment variable BLIS_ARCH_TYPE can select others, and BLIS reads it at its
+// first use. Therefore weft sets it for that first use and removes it again, unless the host has
+// set it or has already used BLIS.
 //
 // setenv() is not safe while another thread of the host calls getenv() or setenv(): such a host
 // must call this function before it starts these threads, or set BLIS_ARCH_TYPE itself.

@@ -5,7 +5,6 @@
 #include <random>
 
 #include "base/text.h"
-#include "kernels/gemm.h"
 #include "plan/encode.h"
 #include "runtime/mesh.h"
 #include "runtime/rank_process.h"
@@ -113,7 +112,6 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
 
  private:
   Status gather(int threads) {
-    init_gemm();
     WEFT_TRY_ASSIGN(team_, Team::make(threads, {.rank = 0}));
     WEFT_TRY_ASSIGN(worker_, Worker::make(plan_, 0, *team_));
     const Status waits = on_loop(mesh_.loop(), [this] {

@@ -4,7 +4,6 @@
 
 #include "base/text.h"
 #include "kernels/fpenv.h"
-#include "kernels/gemm.h"
 #include "plan/encode.h"
 #include "runtime/event_queue.h"
 #include "runtime/mesh.h"
@@ -208,7 +207,6 @@ class Server final : public EventSource, private RankProcess::Owner {
   using Kind = RunEvent::Kind;
 
   Status join_and_serve(int threads) {
-    init_gemm();
     WEFT_TRY(
         Team::make(threads).status());  // without its threads it fails before rank 0 counts on it
     JoinRequest request{.wanted_rank = mesh_.options().rank,
