@@ -8,8 +8,8 @@ std::string MeshEvents::text(const weft_event& event) {
   if (event.kind == WEFT_EVENT_LEFT)
     return "the process of rank " + std::to_string(event.rank) +
            " left before all ranks had joined";
-  if (event.kind != WEFT_EVENT_REFUSED || event.count < 2 * told_) return "";
-  told_ = event.count;
+  if (event.kind != WEFT_EVENT_REFUSED || event.count < 2 * reported_) return "";
+  reported_ = event.count;
   return "refused " + std::string(event.text) +
          (event.count > 1 ? " (" + std::to_string(event.count) + " in all)" : "");
 }

@@ -15,7 +15,7 @@ class MeshEvents {
   std::string text(const weft_event& event);
 
  private:
-  uint64_t told_ = 0;  // refused connections
+  uint64_t reported_ = 0;  // refused connections
 };
 
 // Prints the log lines of a run to standard error. `command` must outlive the run.
