@@ -17,8 +17,17 @@ class ComputeScope {
   ComputeScope(const ComputeScope&) = delete;
   ComputeScope& operator=(const ComputeScope&) = delete;
 
+ protected:
+  explicit ComputeScope(uint64_t control);
+
  private:
   uint64_t saved_;
+};
+
+// The same, but subnormal operands and results are zeros, as in AMX. For products of bf16.
+class FlushScope : public ComputeScope {
+ public:
+  FlushScope();
 };
 
 }  // namespace weft

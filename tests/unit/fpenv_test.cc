@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cfenv>
+#include <cmath>
 #include <limits>
 
 #if defined(__x86_64__)
@@ -61,6 +62,24 @@ TEST(ComputeScope, KeepsSubnormalNumbersInAFastMathHost) {
   EXPECT_EQ(after & 0xffc0u, (before | 0x8040u) & 0xffc0u);
 }
 #endif
+
+TEST(FlushScope, MakesSubnormalNumbersZero) {
+  const float tiny = std::numeric_limits<float>::min();
+  float result = 1, operand = 1, after = 0;
+  {
+    ComputeScope outer;
+    {
+      FlushScope scope;
+      result = divide(-tiny, 4);
+      operand = divide(0x1p-128f, tiny);
+    }
+    after = divide(tiny, 4);
+  }
+  EXPECT_EQ(result, 0.f);
+  EXPECT_TRUE(std::signbit(result));
+  EXPECT_EQ(operand, 0.f);
+  EXPECT_EQ(after, 0x1p-128f);
+}
 
 }  // namespace
 }  // namespace weft

@@ -1,0 +1,199 @@
+// Blocks of bf16 products by AMX: two by two tiles of sums. The columns of a panel are summed over
+// 256 elements of k at a time, for all rows, so that this part of B stays in the L1 cache.
+#include <algorithm>
+#include <cassert>
+#include <cstring>
+
+#include "kernels/amx.h"
+#include "kernels/bf16_product.h"
+#include "kernels/bf16_strip.h"
+
+#if WEFT_AMX
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+namespace weft::kernels {
+
+#if WEFT_AMX
+
+namespace {
+
+constexpr int64_t kTile = amx::kTileRows;  // and columns of sums
+constexpr int64_t kPairRows = 2 * kTile;
+constexpr int64_t kDepthChunks = 8;
+constexpr int64_t kChunkElements = kBf16Chunk * kBf16Panel;
+
+// Tiles 0 to 3 are sums, 4 and 5 rows of A, 6 and 7 columns of B.
+amx::Config config_of(int64_t rows) {
+  const auto first = static_cast<uint8_t>(std::min(rows, kTile));
+  const auto second = static_cast<uint8_t>(rows - first);
+  amx::Config config;
+  for (int tile = 0; tile < amx::kTiles; ++tile) config.row_bytes[tile] = amx::kTileBytes;
+  config.rows[0] = config.rows[1] = config.rows[4] = first;
+  config.rows[2] = config.rows[3] = config.rows[5] = second ? second : first;
+  config.rows[6] = config.rows[7] = kTile;
+  return config;
+}
+
+// Rows of A, with their distance in bytes.
+struct Rows {
+  const Bf16* data;
+  int64_t row;
+};
+
+// Sums of up to 32 rows and the 32 columns of a panel.
+struct Sums {
+  float* data;
+  int64_t row;  // bytes
+};
+
+template <bool Two>
+inline void add_chunk(const Bf16* a, int64_t row, const Bf16* b) {
+  amx::load<4>(a, row);
+  amx::load<6>(b, amx::kTileBytes);
+  amx::load<7>(b + kChunkElements / 2, amx::kTileBytes);
+  amx::multiply<0, 4, 6>();
+  amx::multiply<1, 4, 7>();
+  if constexpr (Two) {
+    amx::load<5>(a + kTile * row / static_cast<int64_t>(sizeof(Bf16)), row);
+    amx::multiply<2, 5, 6>();
+    amx::multiply<3, 5, 7>();
+  }
+}
+
+// Adds `whole` chunks of A, then one of `tail` unless it is null.
+template <bool Two>
+void add_chunks(Rows a, int64_t whole, Rows tail, const Bf16* b, Sums c, bool from_zero) {
+  float* lower = c.data + kTile * c.row / static_cast<int64_t>(sizeof(float));
+  if (from_zero) {
+    amx::zero<0>();
+    amx::zero<1>();
+    if constexpr (Two) {
+      amx::zero<2>();
+      amx::zero<3>();
+    }
+  } else {
+    amx::load<0>(c.data, c.row);
+    amx::load<1>(c.data + kTile, c.row);
+    if constexpr (Two) {
+      amx::load<2>(lower, c.row);
+      amx::load<3>(lower + kTile, c.row);
+    }
+  }
+  for (int64_t chunk = 0; chunk < whole; ++chunk, b += kChunkElements)
+    add_chunk<Two>(a.data + chunk * kBf16Chunk, a.row, b);
+  if (tail.data) add_chunk<Two>(tail.data, tail.row, b);
+  amx::store<0>(c.data, c.row);
+  amx::store<1>(c.data + kTile, c.row);
+  if constexpr (Two) {
+    amx::store<2>(lower, c.row);
+    amx::store<3>(lower + kTile, c.row);
+  }
+}
+
+// Rows of a block that share one configuration: multiples of 32, or those that are left.
+struct Part {
+  const Bf16Product& g;
+  int64_t begin, end;
+  const Bf16* tail;  // the last chunk of A's rows, padded; null if it needs no padding
+};
+
+// Rows i .. end - 1 of one panel, `depth` chunks from `first` on.
+void add_depth(const Part& part, int64_t i, int64_t end, int64_t panel, int64_t first,
+               int64_t depth, Sums c, bool from_zero) {
+  const Bf16Product& g = part.g;
+  const int64_t bytes = g.a_row * static_cast<int64_t>(sizeof(Bf16));
+  const bool padded = part.tail && first + depth == bf16_chunks(g.k);
+  const Bf16* b = g.b + panel * bf16_panel_elements(g.k) + first * kChunkElements;
+  for (; i < end; i += kPairRows) {
+    const Rows a{g.a + i * g.a_row + first * kBf16Chunk, bytes};
+    const Rows tail{padded ? part.tail + i * kBf16Chunk : nullptr, amx::kTileBytes};
+    if (end - i > kTile)
+      add_chunks<true>(a, depth - padded, tail, b, c, from_zero);
+    else
+      add_chunks<false>(a, depth - padded, tail, b, c, from_zero);
+    c.data += kPairRows * c.row / static_cast<int64_t>(sizeof(float));
+  }
+}
+
+// Rows i .. end - 1 of one panel.
+void add_panel(const Part& part, int64_t i, int64_t end, int64_t panel) {
+  const Bf16Product& g = part.g;
+  alignas(64) float sums[kBf16BlockRows * kBf16Panel];
+  const int64_t j = panel * kBf16Panel, columns = std::min(kBf16Panel, g.n - j);
+  const Bf16Strip strip{i, end - i, j, columns, sums, kBf16Panel};
+  const bool in_place = g.c && !g.bias && columns == kBf16Panel;
+  if (!in_place && g.add) begin_strip(g, strip);
+  const Sums c = in_place
+                     ? Sums{g.c + i * g.c_row + j, g.c_row * static_cast<int64_t>(sizeof(float))}
+                     : Sums{sums, kBf16Panel * static_cast<int64_t>(sizeof(float))};
+  const int64_t chunks = bf16_chunks(g.k);
+  int64_t first = 0;
+  do {  // also without a chunk, which clears C
+    const int64_t depth = std::min(kDepthChunks, chunks - first);
+    add_depth(part, i, end, panel, first, depth, c, !g.add && first == 0);
+    first += kDepthChunks;
+  } while (first < chunks);
+  if (!in_place) end_strip(g, strip);
+}
+
+void add_part(const Part& part) {
+  if (part.begin == part.end) return;
+  const amx::Scope tiles(config_of(std::min(part.end - part.begin, kPairRows)));
+  const int64_t panels = bf16_panels(part.g.n);
+  // With a short k, 32 rows of A stay in the L1 cache, and C is written along its rows.
+  const int64_t step = bf16_chunks(part.g.k) <= kDepthChunks ? kPairRows : part.end - part.begin;
+  for (int64_t i = part.begin; i < part.end; i += step)
+    for (int64_t panel = 0; panel < panels; ++panel)
+      add_panel(part, i, std::min(part.end, i + step), panel);
+}
+
+}  // namespace
+
+void bf16_block_amx(const Bf16Product& g) {
+  assert(g.m <= kBf16BlockRows);
+  alignas(64) Bf16 tail[kBf16BlockRows * kBf16Chunk];
+  const int64_t ragged = g.k % kBf16Chunk;
+  if (ragged) {
+    std::memset(tail, 0, static_cast<size_t>(g.m * kBf16Chunk) * sizeof(Bf16));
+    for (int64_t i = 0; i < g.m; ++i)
+      std::memcpy(tail + i * kBf16Chunk, g.a + i * g.a_row + g.k - ragged,
+                  static_cast<size_t>(ragged) * sizeof(Bf16));
+  }
+  const int64_t whole = g.m / kPairRows * kPairRows;
+  add_part({g, 0, whole, ragged ? tail : nullptr});
+  add_part({g, whole, g.m, ragged ? tail : nullptr});
+}
+
+namespace {
+
+constexpr unsigned kTileState = 3u << 17;  // XCR0: configuration and data of tiles
+constexpr long kRequestPermission = 0x1023, kTileData = 18;  // arch_prctl
+
+bool request_amx() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE)) return false;
+  asm("xgetbv" : "=a"(a), "=d"(d) : "c"(0));
+  if ((a & kTileState) != kTileState) return false;
+  constexpr unsigned kFeatures = 1u << 22 | 1u << 24;  // AMX-BF16, AMX-TILE
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & kFeatures) != kFeatures) return false;
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
+}  // namespace
+
+bool bf16_has_amx() {
+  static const bool has = request_amx();
+  return has;
+}
+
+#else
+
+void bf16_block_amx(const Bf16Product&) { assert(false); }
+bool bf16_has_amx() { return false; }
+
+#endif
+
+}  // namespace weft::kernels

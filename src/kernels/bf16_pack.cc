@@ -1,0 +1,185 @@
+#include "kernels/bf16_pack.h"
+
+#include <algorithm>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/bf16_pack.cc"
+#include <hwy/foreach_target.h>
+#include <hwy/highway.h>
+
+#include "kernels/bf16-inl.h"
+#include "kernels/ranges.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace weft::kernels {
+namespace HWY_NAMESPACE {
+namespace {
+
+constexpr int64_t kSide = 32;   // of a chunk
+constexpr int64_t kPairs = 16;  // in a column of a chunk, and columns in a block
+
+// A chunk of the source: 32 rows of 32 bf16 values.
+struct Square {
+  alignas(64) Bf16 at[kSide][kSide];
+};
+// Sixteen rows of 32 pairs, or 32 rows of sixteen.
+struct Pairs {
+  alignas(64) uint32_t at[kPairs * kSide];
+};
+
+HWY_INLINE void read_row(const float* x, Bf16* out, int64_t n) { round_row(x, out, n); }
+HWY_INLINE void read_row(const Bf16* x, Bf16* out, int64_t n) {
+  std::memcpy(out, x, static_cast<size_t>(n) * sizeof(Bf16));
+}
+
+template <typename T>
+HWY_INLINE void read_square(const T* x, int64_t stride, int64_t rows, int64_t columns,
+                            Square& square) {
+  if (rows < kSide || columns < kSide) square = {};
+  for (int64_t i = 0; i < rows; ++i) read_row(x + i * stride, square.at[i], columns);
+}
+
+// Pair (r, j) is made of elements (2r, j) and (2r + 1, j); rows of pairs lie `row` apart.
+HWY_INLINE void interleave(const Square& square, int64_t column, uint32_t* out, int64_t row) {
+  const BitsTag d;
+  for (int64_t r = 0; r < kPairs; ++r)
+    for (int64_t j = 0; j < kPairs; j += kLanes) {
+      const HalfVec first = hn::LoadU(HalfTag(), square.at[2 * r] + column + j);
+      const HalfVec second = hn::LoadU(HalfTag(), square.at[2 * r + 1] + column + j);
+      const BitsVec upper = hn::ShiftLeft<16>(hn::PromoteTo(d, second));
+      hn::StoreU(hn::Or(upper, hn::PromoteTo(d, first)), d, out + r * row + j);
+    }
+}
+
+// out[j][i] = x[i][j] for 4 rows of 4.
+#if HWY_TARGET == HWY_SCALAR
+void transpose_four(const uint32_t* x, int64_t x_row, uint32_t* out, int64_t out_row) {
+  for (int64_t i = 0; i < 4; ++i)
+    for (int64_t j = 0; j < 4; ++j) out[j * out_row + i] = x[i * x_row + j];
+}
+#else
+HWY_INLINE void transpose_four(const uint32_t* x, int64_t x_row, uint32_t* out, int64_t out_row) {
+  const hn::FixedTag<uint32_t, 4> d;
+  const hn::FixedTag<uint64_t, 2> wide;
+  const auto pair = [&](auto v) HWY_ATTR { return hn::BitCast(wide, v); };
+  const auto a = hn::LoadU(d, x), b = hn::LoadU(d, x + x_row), c = hn::LoadU(d, x + 2 * x_row),
+             e = hn::LoadU(d, x + 3 * x_row);
+  const auto ab_lower = pair(hn::InterleaveLower(d, a, b));
+  const auto ab_upper = pair(hn::InterleaveUpper(d, a, b));
+  const auto ce_lower = pair(hn::InterleaveLower(d, c, e));
+  const auto ce_upper = pair(hn::InterleaveUpper(d, c, e));
+  const auto store = [&](auto v, int64_t row)
+                         HWY_ATTR { hn::StoreU(hn::BitCast(d, v), d, out + row * out_row); };
+  store(hn::InterleaveLower(wide, ab_lower, ce_lower), 0);
+  store(hn::InterleaveUpper(wide, ab_lower, ce_lower), 1);
+  store(hn::InterleaveLower(wide, ab_upper, ce_upper), 2);
+  store(hn::InterleaveUpper(wide, ab_upper, ce_upper), 3);
+}
+#endif
+
+HWY_INLINE void transpose_pairs(const uint32_t* x, int64_t x_row, uint32_t* out, int64_t out_row) {
+  for (int64_t i = 0; i < kPairs; i += 4)
+    for (int64_t j = 0; j < kPairs; j += 4)
+      transpose_four(x + i * x_row + j, x_row, out + j * out_row + i, out_row);
+}
+
+// One chunk of one panel.
+template <typename T>
+HWY_INLINE void pack_chunk(const PackBf16<T>& g, int64_t panel, int64_t chunk) {
+  const int64_t p = chunk * kSide, j = panel * kSide;
+  const int64_t depth = HWY_MIN(kSide, g.k - p), columns = HWY_MIN(kSide, g.n - j);
+  Square square;
+  Pairs pairs;
+  auto* out = g.out + panel * bf16_panel_elements(g.k) + chunk * kSide * kSide;
+  if (g.transposed) {
+    read_square(g.b + j * g.stride + p, g.stride, columns, depth, square);
+    uint32_t rows[kSide][kPairs];
+    static_assert(sizeof(rows) == sizeof(square));
+    std::memcpy(rows, square.at, sizeof(rows));
+    transpose_pairs(rows[0], kPairs, pairs.at, kPairs);
+    transpose_pairs(rows[kPairs], kPairs, pairs.at + kPairs * kPairs, kPairs);
+  } else {
+    read_square(g.b + p * g.stride + j, g.stride, depth, columns, square);
+    interleave(square, 0, pairs.at, kPairs);
+    interleave(square, kPairs, pairs.at + kPairs * kPairs, kPairs);
+  }
+  std::memcpy(out, pairs.at, sizeof(pairs));
+}
+
+// Reads along the rows of the source, so that each is read once from memory.
+template <typename T>
+HWY_INLINE void pack_panels(const PackBf16<T>& g, int64_t begin, int64_t end) {
+  const int64_t chunks = bf16_chunks(g.k);
+  if (g.transposed) {
+    for (int64_t panel = begin; panel < end; ++panel)
+      for (int64_t chunk = 0; chunk < chunks; ++chunk) pack_chunk(g, panel, chunk);
+  } else {
+    for (int64_t chunk = 0; chunk < chunks; ++chunk)
+      for (int64_t panel = begin; panel < end; ++panel) pack_chunk(g, panel, chunk);
+  }
+}
+
+void pack_floats(const PackBf16<float>& g, int64_t begin, int64_t end) {
+  pack_panels(g, begin, end);
+}
+void pack_halves(const PackBf16<Bf16>& g, int64_t begin, int64_t end) {
+  pack_panels(g, begin, end);
+}
+
+// Columns j .. j + 31 of x.
+void transpose_columns(int64_t rows, int64_t columns, const Bf16* x, int64_t stride, Bf16* out,
+                       int64_t j) {
+  const int64_t row = bf16_chunks(rows) * kSide, width = HWY_MIN(kSide, columns - j);
+  Square square;
+  Pairs pairs, turned;
+  for (int64_t i = 0; i < rows; i += kSide) {
+    read_square(x + i * stride + j, stride, HWY_MIN(kSide, rows - i), width, square);
+    for (int64_t half = 0; half < kSide; half += kPairs) {
+      interleave(square, half, pairs.at, kPairs);
+      transpose_pairs(pairs.at, kPairs, turned.at + half * kPairs, kPairs);
+    }
+    for (int64_t c = 0; c < width; ++c)
+      std::memcpy(out + (j + c) * row + i, turned.at + c * kPairs, kPairs * sizeof(uint32_t));
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace weft::kernels
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace weft::kernels {
+
+HWY_EXPORT(pack_floats);
+HWY_EXPORT(pack_halves);
+HWY_EXPORT(transpose_columns);
+
+namespace {
+
+constexpr int64_t kPanelsPerTile = 8;
+
+}  // namespace
+
+void pack_bf16(const PackBf16<float>& pack, Tiles& tiles) {
+  for_ranges(tiles, bf16_panels(pack.n), kPanelsPerTile, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(pack_floats)(pack, begin, end);
+  });
+}
+
+void pack_bf16(const PackBf16<Bf16>& pack, Tiles& tiles) {
+  for_ranges(tiles, bf16_panels(pack.n), kPanelsPerTile, [&](int64_t begin, int64_t end) {
+    HWY_DYNAMIC_DISPATCH(pack_halves)(pack, begin, end);
+  });
+}
+
+void transpose_bf16(int64_t rows, int64_t columns, const Bf16* x, int64_t stride, Bf16* out,
+                    Tiles& tiles) {
+  for_ranges(tiles, bf16_panels(columns), kPanelsPerTile, [&](int64_t begin, int64_t end) {
+    for (int64_t panel = begin; panel < end; ++panel) HWY_DYNAMIC_DISPATCH(transpose_columns)
+    (rows, columns, x, stride, out, panel * kBf16Panel);
+  });
+}
+
+}  // namespace weft::kernels
+#endif
