@@ -1,10 +1,13 @@
-// Selects the kernel and the tiles of a product. Both depend only on the product's shape.
+// Selects the kernel and the tiles of a product. The tiles depend only on the product's shape.
 #include "kernels/gemm.h"
 
 #include <algorithm>
 #include <cassert>
 
-#include "kernels/block_product.h"
+#include "base/text.h"
+#include "kernels/gemm_fused.h"
+#include "kernels/packed.h"
+#include "kernels/target.h"
 
 namespace weft {
 
@@ -16,19 +19,21 @@ constexpr int64_t kUnit = 96, kSmallest = 384, kUsual = 768;
 // Below this many multiply-adds a second thread costs more than it saves.
 constexpr double kWorthSplitting = 4e6;
 
-// BLIS packs both factors, which takes microseconds. Measured with its skx kernels, block_product
-// is faster if one side is short (two to three times at 64 x 64 x 64, sixty times at 16 x 16 x 4),
-// and about equally fast at these bounds.
-constexpr int64_t kShort = 64;
-constexpr double kSmall = 4e6;
-
 double work(int64_t m, int64_t n, int64_t k) {
   return static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
 }
 
-bool is_small(const Gemm& g) {
-  return (g.beta == 0 || g.beta == 1) &&
-         (std::min(g.m, g.n) <= kShort || work(g.m, g.n, g.k) <= kSmall);
+// BLIS does not read a packed factor; it multiplies by one strip of it after the other.
+void blis_strips(const Gemm& g) {
+  if (!g.packed_b) return blis_product(g);
+  for (int64_t j = 0; j < g.n; j += kStrip) {
+    Gemm part = g;
+    part.n = std::min(kStrip, g.n - j);
+    part.b = {g.packed_b + j * g.k, kStrip};
+    part.c += j;
+    part.packed_b = nullptr;
+    blis_product(part);
+  }
 }
 
 }  // namespace
@@ -51,13 +56,10 @@ GemmSplit gemm_split(int64_t m, int64_t n, int64_t k) {
 
 void gemm_tile(const Gemm& g) {
   if (g.m == 0 || g.n == 0) return;
-  assert(g.a.stride >= (g.a.transposed ? g.m : g.k) && g.b.stride >= (g.b.transposed ? g.k : g.n) &&
-         g.stride >= g.n);
-  if (!is_small(g)) return blis_product(g);
-  const auto row = [](const Factor& f) { return f.transposed ? 1 : f.stride; };
-  const auto column = [](const Factor& f) { return f.transposed ? f.stride : 1; };
-  kernels::block_product({g.m, g.n, g.k, g.a.data, row(g.a), column(g.a), g.b.data, row(g.b),
-                          column(g.b), g.c, g.stride, g.alpha, g.beta == 1});
+  assert(g.a.stride >= (g.a.transposed ? g.m : g.k) && g.stride >= g.n);
+  assert(g.packed_b || g.b.stride >= (g.b.transposed ? g.k : g.n));
+  if (gemm_is_fused()) return kernels::fused_product(g);
+  blis_strips(g);
 }
 
 void gemm(const Gemm& g, Tiles& tiles) {
@@ -72,11 +74,39 @@ void gemm(const Gemm& g, Tiles& tiles) {
       part.c += begin * g.stride;
     } else {
       part.n = std::min(split.block, g.n - begin);
-      part.b.data += begin * (g.b.transposed ? g.b.stride : 1);
+      if (g.packed_b)
+        part.packed_b += begin * g.k;
+      else
+        part.b.data += begin * (g.b.transposed ? g.b.stride : 1);
       part.c += begin;
     }
     gemm_tile(part);
   });
+}
+
+bool gemm_is_fused() { return kernels::has_fused(); }
+
+void init_gemm() {
+  if (!gemm_is_fused()) init_blis();
+}
+
+GemmInfo gemm_info() {
+  if (!gemm_is_fused()) return blis_info();
+  GemmInfo info;
+  info.target = simd_target();
+  info.library = blis_version();
+  return info;
+}
+
+std::string GemmInfo::text() const {
+  if (!target.empty())
+    return cat("fp32: weft kernels, ", target, "; ", library, " is the fallback");
+  std::string out = cat("fp32: ", library, ", ", kernels, " kernels");
+  if (set_by_host) out += " (BLIS_ARCH_TYPE is set)";
+  if (!slow) return out;
+  out += ": slow";
+  if (!best.empty()) out += cat(", this processor runs ", best);
+  return out;
 }
 
 }  // namespace weft

@@ -1,4 +1,15 @@
-// Single-precision matrix product, row-major with leading dimensions. The only interface to BLIS.
+// Single-precision matrix product, row-major with leading dimensions.
+//
+// The numeric contract. For each element of C:
+//   if beta is neither 0 nor 1, C is first multiplied by beta; if beta is 0, it begins as +0;
+//   k is cut into blocks of kGemmDepth, the last may be short; for each block, in ascending order:
+//     sum = +0; for each k of the block, ascending: sum = fma(a, b, sum);
+//     c = fma(alpha, sum, c).
+// So the bits of an element depend on its row of A, its column of B, alpha and beta only: not on
+// the processor, the number of rows and columns, the storage of the factors, tiles or threads.
+//
+// A processor whose vectors have no fused multiply-add does not fulfil this: there, BLIS computes
+// the products, and their bits depend on the shape.
 //
 // Threads: gemm() may be called from any number of threads at once. Each product is cut into tiles
 // that depend only on its shape, and each tile is computed by one thread, so the result does not
@@ -21,6 +32,8 @@ struct Factor {
 };
 constexpr bool kTransposed = true;
 
+constexpr int64_t kGemmDepth = 768;
+
 // C[m,n] = alpha * A[m,k] * B[k,n] + beta * C. With beta 0, C is not read. C overlaps neither A nor
 // B.
 struct Gemm {
@@ -29,16 +42,19 @@ struct Gemm {
   float* c = nullptr;
   int64_t stride = 0;  // of C
   float alpha = 1, beta = 0;
+  const float* packed_b = nullptr;  // B as pack() wrote it (packed.h); `b` is not read
 };
 
 void gemm(const Gemm& product, Tiles& tiles);
 
-// The whole product, on the caller's thread, for kernels that already run in a tile. Its bits
-// differ from those of gemm() if that cuts the product.
+// The whole product, on the caller's thread, for kernels that already run in a tile.
 void gemm_tile(const Gemm& product);
 
-// Only BLIS, uncut: gemm_tile() calls it for products that are not small.
+// The whole product by BLIS, without packed_b.
 void blis_product(const Gemm& product);
+
+// Whether weft's kernels compute the products, by the contract above.
+bool gemm_is_fused();
 
 // How gemm() cuts C: `count` tiles of `block` rows (or columns); the last may be short.
 struct GemmSplit {
@@ -48,27 +64,33 @@ struct GemmSplit {
 };
 GemmSplit gemm_split(int64_t m, int64_t n, int64_t k);
 
-// Which kernels run. Part of the numeric profile.
+// Which kernels run.
 struct GemmInfo {
-  std::string library;       // "BLIS 0.9.0"
-  std::string kernels;       // "skx"
-  std::string best;          // the fastest kernels for this processor; empty if weft does not know
-  bool slow = false;         // `kernels` use only a small part of the processor
+  std::string target;   // "AVX-512": that of weft's kernels; empty if BLIS computes the products
+  std::string library;  // "BLIS 0.9.0"
+  std::string kernels;  // of BLIS: "skx"
+  std::string best;     // the fastest of BLIS for this processor; empty if weft does not know
+  bool slow = false;    // BLIS computes, and uses only a small part of the processor
   bool set_by_host = false;  // the host has set BLIS_ARCH_TYPE, which is not changed
 
-  std::string text() const;  // "BLIS 0.9.0, skx kernels"
+  std::string text() const;  // "fp32: weft kernels, AVX-512; BLIS 0.9.0 is the fallback"
 };
 
-// Initializes BLIS once per process and selects its kernels; later calls return at once. Called in
-// the thread of the host, when a mesh or a run in one process is made. BLIS 0.9.0 detects
-// processors by family number. On a newer processor it silently uses kernels that are several times
-// slower. Only the environment variable BLIS_ARCH_TYPE can select others, and BLIS reads it at its
-// first use. Therefore weft sets it for that first use and removes it again, unless the host has
-// set it or has already used BLIS.
+// Initializes BLIS once per process and selects its kernels, if BLIS computes the products; later
+// calls return at once. Called in the thread of the host, when a mesh or a run in one process is
+// made. BLIS 0.9.0 detects processors by family number. On a newer processor it silently uses
+// kernels that are several times slower. Only the environment variable BLIS_ARCH_TYPE can select
+// others, and BLIS reads it at its first use. Therefore weft sets it for that first use and removes
+// it again, unless the host has set it or has already used BLIS.
 //
 // setenv() is not safe while another thread of the host calls getenv() or setenv(): such a host
 // must call this function before it starts these threads, or set BLIS_ARCH_TYPE itself.
 void init_gemm();
-GemmInfo gemm_info();  // also initializes BLIS
+GemmInfo gemm_info();  // also calls init_gemm()
+
+// The fallback; tests compare with it on any processor.
+void init_blis();
+std::string blis_version();  // "BLIS 0.9.0"; does not initialize it
+GemmInfo blis_info();
 
 }  // namespace weft

@@ -76,13 +76,15 @@ const char* kernel_name(int kernels) { return bli_arch_string(static_cast<arch_t
 }  // namespace
 
 // The initialization of a local static is thread-safe; kernels have no locks.
-void init_gemm() { [[maybe_unused]] static const bool done = init_once(); }
+void init_blis() { [[maybe_unused]] static const bool done = init_once(); }
 
-GemmInfo gemm_info() {
-  init_gemm();
+std::string blis_version() { return cat("BLIS ", bli_info_get_version_str()); }
+
+GemmInfo blis_info() {
+  init_blis();
   const int kernels = bli_arch_query_id(), best = best_kernels();
   GemmInfo info;
-  info.library = cat("BLIS ", bli_info_get_version_str());
+  info.library = blis_version();
   info.kernels = kernel_name(kernels);
   if (best != kNone) info.best = kernel_name(best);
   info.slow = width(kernels) == 0 || (best != kNone && width(kernels) < width(best));
@@ -90,17 +92,8 @@ GemmInfo gemm_info() {
   return info;
 }
 
-std::string GemmInfo::text() const {
-  std::string out = cat(library, ", ", kernels, " kernels");
-  if (set_by_host) out += cat(" (", kVariable, " is set)");
-  if (!slow) return out;
-  out += ": slow";
-  if (!best.empty()) out += cat(", this processor runs ", best);
-  return out;
-}
-
 void blis_product(const Gemm& g) {
-  init_gemm();
+  init_blis();
   rntm_t threads;
   bli_rntm_init(&threads);
   bli_rntm_set_num_threads(1, &threads);

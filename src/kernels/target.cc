@@ -8,7 +8,13 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace weft::HWY_NAMESPACE {
-const char* target_name() { return hwy::TargetName(HWY_TARGET); }
+const char* target_name() {
+#if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_AVX3_DL
+  return "AVX-512";
+#else
+  return hwy::TargetName(HWY_TARGET);
+#endif
+}
 }  // namespace weft::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

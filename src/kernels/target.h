@@ -1,5 +1,4 @@
-// Which SIMD target the kernels run on this processor: "AVX3_DL", "AVX2", ... Part of the numeric
-// profile.
+// The instruction set of the kernels on this processor: "AVX-512", "AVX2", "NEON", ...
 #pragma once
 
 namespace weft {

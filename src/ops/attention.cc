@@ -17,9 +17,9 @@
 #include <array>
 #include <cmath>
 
-#include "kernels/block_product.h"
 #include "kernels/dropout.h"
 #include "kernels/elementwise.h"
+#include "kernels/packed.h"
 #include "kernels/ranges.h"
 #include "kernels/softmax_block.h"
 #include "ops/check.h"
@@ -29,7 +29,6 @@ namespace weft {
 
 namespace {
 
-using kernels::block_product;
 using kernels::ScoreBlock;
 
 constexpr int64_t kGroups = 16;
@@ -143,8 +142,13 @@ class HeadKernel {
       std::copy(inverse_, inverse_ + rows, h_.inverse + first);
       drop(p);
       float* out = call_.out.f32() + h_.offset_out + first * h_.out_step;
-      block_product(
-          {rows, s_.size, p.columns, p.data, 1, p.width, h_.v, h_.step, 1, out, h_.out_step});
+      gemm_tile({rows,
+                 s_.size,
+                 p.columns,
+                 {p.data, p.width, kTransposed},
+                 {h_.v, h_.step},
+                 out,
+                 h_.out_step});
       for (int64_t i = 0; i < rows; ++i)
         kernels::scale(out + i * h_.out_step, inverse_[i], out + i * h_.out_step, s_.size);
     }
@@ -168,9 +172,18 @@ class HeadKernel {
   // columns x (a block's rows)^T: `x` has a row per column, `rows` are the block's.
   void product_with_rows(const float* x, const float* rows, int64_t row_step, int64_t count,
                          const ScoreBlock& to, float factor) const {
-    kernels::transpose_block(rows, count, s_.size, row_step, side_, to.width);
-    block_product({to.columns, to.width, s_.size, x, h_.step, 1, side_, to.width, 1, to.data,
-                   to.width, factor});
+    SerialTiles here;
+    pack({rows, row_step, kTransposed}, s_.size, count, side_, here);
+    std::fill(side_ + packed_floats(s_.size, count), side_ + s_.size * to.width, 0.0f);
+    gemm_tile({.m = to.columns,
+               .n = to.width,
+               .k = s_.size,
+               .a = {x, h_.step},
+               .b = {},
+               .c = to.data,
+               .stride = to.width,
+               .alpha = factor,
+               .packed_b = side_});
   }
 
   ScoreBlock scores(int64_t first) const {
@@ -190,8 +203,15 @@ class HeadKernel {
     if (h_.dq || h_.dk) score_grads(first, p, ds, add);
     if (!h_.dv) return;
     drop(p);
-    block_product({p.columns, s_.size, rows, p.data, p.width, 1, dout, h_.out_step, 1, h_.dv,
-                   h_.step, 1, add});
+    gemm_tile({p.columns,
+               s_.size,
+               rows,
+               {p.data, p.width},
+               {dout, h_.out_step},
+               h_.dv,
+               h_.step,
+               1,
+               add ? 1.f : 0.f});
   }
 
   void score_grads(int64_t first, const ScoreBlock& p, const ScoreBlock& ds, bool add) const {
@@ -202,13 +222,26 @@ class HeadKernel {
     kernels::score_grad_block(ds, p);
     if (h_.dq) {
       float* dq = h_.dq + first * h_.step;
-      block_product({rows, s_.size, ds.columns, ds.data, 1, ds.width, h_.k, h_.step, 1, dq, h_.step,
-                     factor_});
+      gemm_tile({rows,
+                 s_.size,
+                 ds.columns,
+                 {ds.data, ds.width, kTransposed},
+                 {h_.k, h_.step},
+                 dq,
+                 h_.step,
+                 factor_});
     }
     if (h_.dk) {
       const float* q = h_.q + first * h_.step;
-      block_product({ds.columns, s_.size, rows, ds.data, ds.width, 1, q, h_.step, 1, h_.dk, h_.step,
-                     factor_, add});
+      gemm_tile({ds.columns,
+                 s_.size,
+                 rows,
+                 {ds.data, ds.width},
+                 {q, h_.step},
+                 h_.dk,
+                 h_.step,
+                 factor_,
+                 add ? 1.f : 0.f});
     }
   }
 

@@ -50,7 +50,9 @@ std::vector<std::byte> copy(std::span<const std::byte> bytes) {
 
 }  // namespace
 
+// weft's kernels give the same bits on every processor with fused multiply-add.
 std::string numeric_profile() {
+  if (gemm_is_fused()) return "fp32, fused";
   const GemmInfo gemm = gemm_info();
   return cat(gemm.library, ' ', gemm.kernels, ", ", simd_target());
 }

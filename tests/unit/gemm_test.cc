@@ -1,19 +1,24 @@
-// gemm: against a naive product in double, the same bits for any number of threads, and the choice
-// of BLIS's kernels.
+// gemm: bit for bit against the numeric contract of gemm.h on each SIMD target, near BLIS, and the
+// same bits for packed factors and any number of threads.
 #include "kernels/gemm.h"
 
 #include <gtest/gtest.h>
-#include <hwy/targets.h>
 
-#include <array>
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <limits>
+#include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/rng.h"
+#include "base/text.h"
 #include "kernels/fpenv.h"
+#include "kernels/packed.h"
+#include "support/simd_targets.h"
 #include "support/threaded_tiles.h"
 
 namespace weft {
@@ -27,6 +32,25 @@ std::vector<float> random_floats(int64_t n, uint64_t seed) {
   return out;
 }
 
+// Floats of a matrix whose rows are `stride` apart: nothing lies behind the last row, so that a
+// sanitizer finds reads beyond it.
+int64_t floats(int64_t rows, int64_t columns, int64_t stride) {
+  return rows == 0 || columns == 0 ? 0 : (rows - 1) * stride + columns;
+}
+
+struct AlignedFree {
+  void operator()(float* p) const { std::free(p); }
+};
+using Packed = std::unique_ptr<float, AlignedFree>;
+
+Packed packed(const Factor& b, int64_t k, int64_t n, Tiles& tiles) {
+  const size_t bytes = static_cast<size_t>(packed_floats(k, n)) * sizeof(float);
+  Packed out(
+      static_cast<float*>(std::aligned_alloc(kPackedAlign, std::max(bytes, size_t{kPackedAlign}))));
+  pack(b, k, n, out.get(), tiles);
+  return out;
+}
+
 // One product with rows wider than they need be, so that a wrong leading dimension shows.
 struct Case {
   int64_t m, n, k;
@@ -36,97 +60,144 @@ struct Case {
 
   Case(int64_t m_, int64_t n_, int64_t k_, bool ta, bool tb, float alpha_ = 1, float beta_ = 0)
       : m(m_), n(n_), k(k_), trans_a(ta), trans_b(tb), alpha(alpha_), beta(beta_) {
-    a = random_floats((ta ? k : m) * lda(), 1);
-    b = random_floats((tb ? n : k) * ldb(), 2);
+    a = random_floats(ta ? floats(k, m, lda()) : floats(m, k, lda()), 1);
+    b = random_floats(tb ? floats(n, k, ldb()) : floats(k, n, ldb()), 2);
     c = random_floats(m * ldc(), 3);
   }
   int64_t lda() const { return (trans_a ? m : k) + 3; }
   int64_t ldb() const { return (trans_b ? k : n) + 1; }
   int64_t ldc() const { return n + 2; }
+  float a_at(int64_t i, int64_t p) const {
+    return a[static_cast<size_t>(trans_a ? p * lda() + i : i * lda() + p)];
+  }
+  float b_at(int64_t p, int64_t j) const {
+    return b[static_cast<size_t>(trans_b ? j * ldb() + p : p * ldb() + j)];
+  }
+
+  Gemm product(float* out) const {
+    return {.m = m,
+            .n = n,
+            .k = k,
+            .a = {a.data(), lda(), trans_a},
+            .b = {b.data(), ldb(), trans_b},
+            .c = out,
+            .stride = ldc(),
+            .alpha = alpha,
+            .beta = beta};
+  }
 
   std::vector<float> run(Tiles& tiles) const {
     ComputeScope scope;
     std::vector<float> out = c;
-    gemm({m,
-          n,
-          k,
-          {a.data(), lda(), trans_a},
-          {b.data(), ldb(), trans_b},
-          out.data(),
-          ldc(),
-          alpha,
-          beta},
-         tiles);
+    gemm(product(out.data()), tiles);
     return out;
   }
 
-  double expected(int64_t i, int64_t j) const {
-    double sum = 0;
-    for (int64_t p = 0; p < k; ++p) {
-      const float x =
-          trans_a ? a[static_cast<size_t>(p * lda() + i)] : a[static_cast<size_t>(i * lda() + p)];
-      const float y =
-          trans_b ? b[static_cast<size_t>(j * ldb() + p)] : b[static_cast<size_t>(p * ldb() + j)];
-      sum += double{x} * y;
-    }
-    return alpha * sum + (beta == 0 ? 0 : double{beta} * c[static_cast<size_t>(i * ldc() + j)]);
+  std::vector<float> run_packed(Tiles& tiles) const {
+    ComputeScope scope;
+    std::vector<float> out = c;
+    const Packed copy = packed({b.data(), ldb(), trans_b}, k, n, tiles);
+    Gemm g = product(out.data());
+    g.packed_b = copy.get();
+    g.b = {};
+    gemm(g, tiles);
+    return out;
   }
 
-  void check(const std::vector<float>& out) const {
-    const double bound = 1e-6 * std::sqrt(static_cast<double>(k) + 1) + 1e-6;
-    for (int64_t i = 0; i < m; ++i) {
-      for (int64_t j = 0; j < n; ++j)
-        ASSERT_NEAR(out[static_cast<size_t>(i * ldc() + j)], expected(i, j), bound)
-            << i << ',' << j;
-      for (int64_t j = n; j < ldc(); ++j)
-        ASSERT_EQ(out[static_cast<size_t>(i * ldc() + j)], c[static_cast<size_t>(i * ldc() + j)]);
-    }
+  // By the contract.
+  std::vector<float> expected() const {
+    std::vector<float> out = c;
+    for (int64_t i = 0; i < m; ++i)
+      for (int64_t j = 0; j < n; ++j) {
+        float& to = out[static_cast<size_t>(i * ldc() + j)];
+        to = beta == 0 ? 0 : beta == 1 ? to : beta * to;
+        for (int64_t from = 0; from < k; from += kGemmDepth) {
+          float sum = 0;
+          for (int64_t p = from; p < std::min(k, from + kGemmDepth); ++p)
+            sum = std::fma(a_at(i, p), b_at(p, j), sum);
+          to = std::fma(alpha, sum, to);
+        }
+      }
+    return out;
+  }
+
+  std::vector<float> by_blis() const {
+    std::vector<float> out = c;
+    blis_product(product(out.data()));
+    return out;
   }
 };
 
-TEST(Gemm, AgreesWithTheNaiveProduct) {
-  SerialTiles serial;
-  const int64_t sizes[][3] = {{1, 1, 1},      {1, 7, 5},     {5, 1, 9},     {3, 4, 0},
-                              {16, 4, 16},    {17, 33, 65},  {64, 64, 64},  {100, 1, 300},
-                              {1, 300, 100},  {12, 800, 40}, {800, 12, 40}, {769, 40, 257},
-                              {100, 300, 200}};
-  for (const auto& s : sizes)
-    for (int trans = 0; trans < 4; ++trans)
-      for (const auto& [alpha, beta] :
-           {std::pair{1.f, 0.f}, {1.f, 1.f}, {-0.5f, 1.f}, {-0.5f, 2.f}}) {
-        SCOPED_TRACE(testing::Message() << s[0] << 'x' << s[1] << 'x' << s[2] << " transposes "
-                                        << trans << " beta " << beta);
-        const Case one(s[0], s[1], s[2], trans & 1, trans & 2, alpha, beta);
-        one.check(one.run(serial));
-      }
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-TEST(Gemm, SmallProductsAgreeOnEverySimdTarget) {
+void expect_near(const std::vector<float>& got, const std::vector<float>& expected, int64_t k) {
+  const double bound = 1e-6 * std::sqrt(static_cast<double>(k) + 1) + 1e-6;
+  ASSERT_EQ(got.size(), expected.size());
+  for (size_t i = 0; i < got.size(); ++i)
+    ASSERT_NEAR(got[i], expected[i], bound) << "element " << i;
+}
+
+constexpr int64_t kSizes[][3] = {{1, 1, 1},       {1, 7, 5},       {5, 1, 9},      {3, 4, 0},
+                                 {16, 4, 16},     {17, 33, 65},    {64, 64, 64},   {100, 1, 300},
+                                 {1, 300, 100},   {12, 800, 40},   {800, 12, 40},  {769, 40, 770},
+                                 {100, 300, 200}, {1, 65, 1030},   {9, 208, 900},  {241, 193, 20},
+                                 {24, 192, 300},  {500, 200, 769}, {70, 48, 2000}, {15, 16, 1}};
+
+std::string text_of(const Case& c) {
+  return cat(c.m, " x ", c.n, " x ", c.k, ", transposed ", int{c.trans_a}, int{c.trans_b},
+             ", alpha ", c.alpha, ", beta ", c.beta);
+}
+
+// Every size with each pair of transpositions, and one pair of alpha and beta after the other.
+template <typename F>
+void for_cases(F&& body) {
+  constexpr std::pair<float, float> kScales[] = {{1, 0}, {1, 1}, {-0.5f, 1}, {0.3f, -1.7f}, {2, 0}};
+  size_t scale = 0;
+  for (const auto& s : kSizes)
+    for (int trans = 0; trans < 4; ++trans) {
+      const auto [alpha, beta] = kScales[scale++ % std::size(kScales)];
+      const Case one(s[0], s[1], s[2], trans & 1, trans & 2, alpha, beta);
+      SCOPED_TRACE(text_of(one));
+      body(one);
+    }
+}
+
+TEST(Gemm, FulfilsTheContractOnEachTarget) {
   SerialTiles serial;
-  int targets = 0;
-  for (int64_t target : hwy::SupportedAndGeneratedTargets()) {
-    SCOPED_TRACE(hwy::TargetName(target));
-    hwy::SetSupportedTargetsForTest(target);
-    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-    for (int trans = 0; trans < 4; ++trans)
-      for (const auto& s : {std::array{17, 33, 65}, {8, 64, 128}, {9, 5, 3}, {5, 40, 0}}) {
-        const Case one(s[0], s[1], s[2], trans & 1, trans & 2, 0.5f, 1);
-        one.check(one.run(serial));
+  int compared = 0;
+  for_cases([&](const Case& one) {
+    const std::vector<float> expected = one.expected();
+    test::for_each_target([&](int64_t) {
+      const std::vector<float> plain = one.run(serial), from_packed = one.run_packed(serial);
+      if (gemm_is_fused()) {
+        ++compared;
+        EXPECT_TRUE(same_bits(plain, expected));
+        EXPECT_TRUE(same_bits(from_packed, expected));
+      } else {
+        expect_near(plain, expected, one.k);
+        expect_near(from_packed, expected, one.k);
       }
-    ++targets;
-  }
-  hwy::SetSupportedTargetsForTest(0);
-  hwy::GetChosenTarget().Update(hwy::SupportedTargets());
-  EXPECT_GE(targets, 1);
+    });
+  });
+  if (!gemm_is_fused()) GTEST_SKIP() << "this processor has no fused multiply-add";
+  EXPECT_GT(compared, 0);
+}
+
+TEST(Gemm, IsNearBlis) {
+  SerialTiles serial;
+  for_cases([&](const Case& one) { expect_near(one.run(serial), one.by_blis(), one.k); });
 }
 
 TEST(Gemm, BetaZeroDoesNotReadC) {
   SerialTiles serial;
   Case one(20, 30, 10, false, false);
+  const std::vector<float> expected = one.run(serial);
   for (int64_t i = 0; i < one.m; ++i)
     for (int64_t j = 0; j < one.n; ++j)
       one.c[static_cast<size_t>(i * one.ldc() + j)] = std::numeric_limits<float>::quiet_NaN();
-  one.check(one.run(serial));
+  EXPECT_TRUE(same_bits(one.run(serial), expected));
 }
 
 TEST(Gemm, EqualBitsForAnyNumberOfThreads) {
@@ -136,14 +207,32 @@ TEST(Gemm, EqualBitsForAnyNumberOfThreads) {
       {64, 1536, 96}, {64, 3100, 33}, {1600, 100, 64}, {770, 400, 20}, {256, 768, 100}};
   for (const auto& s : sizes)
     for (int trans = 0; trans < 4; ++trans) {
-      SCOPED_TRACE(testing::Message()
-                   << s[0] << 'x' << s[1] << 'x' << s[2] << " transposes " << trans);
       const Case one(s[0], s[1], s[2], trans & 1, trans & 2, 1, 1);
-      const std::vector<float> expect = one.run(serial), got = one.run(threads);
-      one.check(expect);
-      EXPECT_EQ(std::memcmp(expect.data(), got.data(), expect.size() * sizeof(float)), 0);
+      SCOPED_TRACE(text_of(one));
+      const std::vector<float> expected = one.run(serial);
+      expect_near(expected, one.by_blis(), one.k);
+      EXPECT_TRUE(same_bits(one.run(threads), expected));
+      EXPECT_TRUE(same_bits(one.run_packed(threads), expected) || !gemm_is_fused());
     }
   EXPECT_GE(threads.most, 4) << "no product was split, so nothing was compared";
+}
+
+TEST(Gemm, PackedFactorIsStripsOfSixteenColumns) {
+  test::ThreadedTiles threads(2);
+  for (const auto& [k, n] :
+       {std::pair<int64_t, int64_t>{1, 1}, {5, 16}, {7, 35}, {66, 700}, {0, 9}})
+    for (const bool transposed : {false, true}) {
+      SCOPED_TRACE(cat(k, " x ", n, ", transposed ", int{transposed}));
+      const Case one(1, n, k, false, transposed);
+      const Packed out = packed({one.b.data(), one.ldb(), transposed}, k, n, threads);
+      const int64_t strips = (n + 15) / 16;
+      ASSERT_EQ(packed_floats(k, n), strips * k * 16);
+      for (int64_t s = 0; s < strips; ++s)
+        for (int64_t p = 0; p < k; ++p)
+          for (int64_t j = 0; j < 16; ++j)
+            ASSERT_EQ(out.get()[(s * k + p) * 16 + j], s * 16 + j < n ? one.b_at(p, s * 16 + j) : 0)
+                << s << ',' << p << ',' << j;
+    }
 }
 
 TEST(Gemm, TilesCoverTheLongerSide) {
@@ -161,9 +250,9 @@ TEST(Gemm, TilesCoverTheLongerSide) {
   EXPECT_EQ(gemm_split(64, 64, 64).count, 1);
 }
 
-TEST(Gemm, KernelsAreThoseOfThisProcessor) {
+TEST(Gemm, KernelsOfBlisAreThoseOfThisProcessor) {
   if (std::getenv("BLIS_ARCH_TYPE")) GTEST_SKIP() << "BLIS_ARCH_TYPE is set";
-  const GemmInfo info = gemm_info();
+  const GemmInfo info = blis_info();
   EXPECT_EQ(info.library.substr(0, 5), "BLIS ");
   EXPECT_FALSE(info.kernels.empty());
   EXPECT_FALSE(info.set_by_host);
@@ -173,13 +262,19 @@ TEST(Gemm, KernelsAreThoseOfThisProcessor) {
   EXPECT_EQ(info.kernels, info.best);
 }
 
-TEST(Gemm, TextSaysWhenItIsSlow) {
-  GemmInfo info{.library = "BLIS 0.9.0", .kernels = "skx", .best = "skx"};
-  EXPECT_EQ(info.text(), "BLIS 0.9.0, skx kernels");
+TEST(Gemm, TextNamesTheKernelsThatRun) {
+  GemmInfo info;
+  info.target = "AVX2";
+  info.library = "BLIS 0.9.0";
+  EXPECT_EQ(info.text(), "fp32: weft kernels, AVX2; BLIS 0.9.0 is the fallback");
+  info.target.clear();
+  info.kernels = info.best = "skx";
+  EXPECT_EQ(info.text(), "fp32: BLIS 0.9.0, skx kernels");
   info.kernels = "generic";
   info.slow = info.set_by_host = true;
-  EXPECT_EQ(info.text(),
-            "BLIS 0.9.0, generic kernels (BLIS_ARCH_TYPE is set): slow, this processor runs skx");
+  EXPECT_EQ(
+      info.text(),
+      "fp32: BLIS 0.9.0, generic kernels (BLIS_ARCH_TYPE is set): slow, this processor runs skx");
 }
 
 #if defined(__x86_64__)
@@ -189,7 +284,7 @@ TEST(GemmDeathTest, AValueOfTheHostIsLeftToRule) {
       {
         setenv("BLIS_ARCH_TYPE", "haswell", 1);
         const bool kept =
-            gemm_info().set_by_host && std::strcmp(std::getenv("BLIS_ARCH_TYPE"), "haswell") == 0;
+            blis_info().set_by_host && std::strcmp(std::getenv("BLIS_ARCH_TYPE"), "haswell") == 0;
         std::_Exit(kept ? 0 : 1);
       },
       testing::ExitedWithCode(0), "");

@@ -1,0 +1,125 @@
+// The register tile of a product: some rows and some strips of 16 columns of C, over one block of
+// k. Included once per SIMD target (foreach_target.h).
+#include <array>
+#include <cstdint>
+#include <utility>
+
+#if defined(WEFT_KERNELS_GEMM_TILE_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef WEFT_KERNELS_GEMM_TILE_INL_H
+#undef WEFT_KERNELS_GEMM_TILE_INL_H
+#else
+#define WEFT_KERNELS_GEMM_TILE_INL_H
+#endif
+
+#include <hwy/highway.h>
+
+#include "kernels/map-inl.h"
+#include "kernels/packed.h"
+
+// The loops over a tile must be unrolled for its sums to stay in registers.
+#ifndef WEFT_UNROLL
+#if defined(__clang__)
+#define WEFT_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define WEFT_UNROLL _Pragma("GCC unroll 16")
+#endif
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace weft::kernels {
+namespace HWY_NAMESPACE {
+
+constexpr int kStripVecs = static_cast<int>(kStrip / kLanes);
+
+// Element (r, p) of A lies at a + r * a_row + p * a_column, element (p, j) of B at b + p * b_row +
+// j / 16 * b_strip + j % 16.
+struct TileArgs {
+  const float* a;
+  int64_t a_row, a_column;
+  const float* b;
+  int64_t b_row, b_strip;
+  int64_t depth;
+  float* c;
+  int64_t c_row, columns;  // columns that C has
+  float alpha;
+  bool add;            // to C; else C is not read
+  const float* ahead;  // what the next tiles read: kAheadLines lines per four of k
+};
+
+// c = fma(alpha, sum, c) for the first `columns` of C.
+template <int Strips>
+HWY_INLINE void update_row(const FloatVec* sums, const TileArgs& t, float* c) {
+  const FloatTag d;
+  const FloatVec alpha = hn::Set(d, t.alpha);
+  if (t.columns >= Strips * kStrip) {
+    WEFT_UNROLL for (int v = 0; v < Strips * kStripVecs; ++v) {
+      float* to = c + v * kLanes;
+      hn::StoreU(hn::MulAdd(alpha, sums[v], t.add ? hn::LoadU(d, to) : hn::Zero(d)), d, to);
+    }
+    return;
+  }
+  WEFT_UNROLL for (int v = 0; v < Strips * kStripVecs; ++v) {
+    float* to = c + v * kLanes;
+    const int64_t count = HWY_MIN(kLanes, t.columns - v * kLanes);
+    if (count == kLanes)
+      hn::StoreU(hn::MulAdd(alpha, sums[v], t.add ? hn::LoadU(d, to) : hn::Zero(d)), d, to);
+    else if (count > 0)
+      store_tail(hn::MulAdd(alpha, sums[v], t.add ? load_tail(to, count) : hn::Zero(d)), to, count);
+  }
+}
+
+template <int Rows, int Strips>
+void tile(const TileArgs& t) {
+  constexpr int kVecs = Strips * kStripVecs, kFours = (Rows + 3) / 4;
+  const FloatTag d;
+  FloatVec sums[Rows][kVecs];
+  WEFT_UNROLL for (int r = 0; r < Rows; ++r) {
+    WEFT_UNROLL for (int v = 0; v < kVecs; ++v) sums[r][v] = hn::Zero(d);
+  }
+  const float* b = t.b;
+  const float* a[kFours];  // of every fourth row; the rows between are one, two or three rows on
+  WEFT_UNROLL for (int q = 0; q < kFours; ++q) a[q] = t.a + 4 * q * t.a_row;
+  const int64_t rows[4] = {0, t.a_row, 2 * t.a_row, 3 * t.a_row};
+  WEFT_UNROLL for (int r = 0; r < Rows; ++r) {
+    WEFT_UNROLL for (int s = 0; s < Strips; ++s)
+        __builtin_prefetch(t.c + r * t.c_row + s * kStrip, 1, 3);
+  }
+  const float* ahead = t.ahead;
+  const int64_t ahead_step = ahead ? 16 : 0;
+  if (!ahead) ahead = t.b;
+  auto step = [&]() HWY_ATTR {
+    FloatVec row[kVecs];
+    WEFT_UNROLL for (int v = 0; v < kVecs; ++v) {
+      row[v] = hn::LoadU(d, b + v / kStripVecs * t.b_strip + v % kStripVecs * kLanes);
+    }
+    WEFT_UNROLL for (int r = 0; r < Rows; ++r) {
+      const FloatVec x = hn::Set(d, a[r / 4][rows[r % 4]]);
+      WEFT_UNROLL for (int v = 0; v < kVecs; ++v) sums[r][v] = hn::MulAdd(x, row[v], sums[r][v]);
+    }
+    WEFT_UNROLL for (int q = 0; q < kFours; ++q) a[q] += t.a_column;
+    b += t.b_row;
+  };
+  int64_t p = 0;
+  for (; p + 2 <= t.depth; p += 2) {
+    __builtin_prefetch(ahead, 0, 2);
+    ahead += ahead_step;
+    step();
+    step();
+  }
+  for (; p < t.depth; ++p) step();
+  WEFT_UNROLL for (int r = 0; r < Rows; ++r) update_row<Strips>(sums[r], t, t.c + r * t.c_row);
+}
+
+using TileFn = void (*)(const TileArgs&);
+
+// tile<1, Strips> to tile<Rows, Strips>
+template <int Strips, int... Row>
+constexpr std::array<TileFn, sizeof...(Row)> tiles_of(std::integer_sequence<int, Row...>) {
+  return {&tile<Row + 1, Strips>...};
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace weft::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // WEFT_KERNELS_GEMM_TILE_INL_H

@@ -1,0 +1,97 @@
+// Copies parts of a factor into the order in which a tile reads them. Included once per SIMD target
+// (foreach_target.h). All vectors have four floats, which suffices for the speed of memory.
+#include <cstdint>
+#include <cstring>
+
+#if defined(WEFT_KERNELS_PACK_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef WEFT_KERNELS_PACK_INL_H
+#undef WEFT_KERNELS_PACK_INL_H
+#else
+#define WEFT_KERNELS_PACK_INL_H
+#endif
+
+#include <hwy/highway.h>
+
+#include "kernels/packed.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace weft::kernels {
+namespace HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+#if HWY_TARGET != HWY_SCALAR
+
+using FourTag = hn::CappedTag<float, 4>;
+using Four = hn::Vec<FourTag>;
+
+// x[i * row + j] for i, j < 4 becomes out[j][i].
+HWY_INLINE void transpose_four(const float* x, int64_t row, Four* out) {
+  const FourTag d;
+  const Four x0 = hn::LoadU(d, x), x1 = hn::LoadU(d, x + row), x2 = hn::LoadU(d, x + 2 * row),
+             x3 = hn::LoadU(d, x + 3 * row);
+  const Four low02 = hn::InterleaveLower(d, x0, x2), low13 = hn::InterleaveLower(d, x1, x3);
+  const Four high02 = hn::InterleaveUpper(d, x0, x2), high13 = hn::InterleaveUpper(d, x1, x3);
+  out[0] = hn::InterleaveLower(d, low02, low13);
+  out[1] = hn::InterleaveUpper(d, low02, low13);
+  out[2] = hn::InterleaveLower(d, high02, high13);
+  out[3] = hn::InterleaveUpper(d, high02, high13);
+}
+
+// Writes [depth][width] from the first `count` and `depth` of x that are multiples of four.
+HWY_INLINE void pack_fours(const float* x, int64_t row, int64_t depth, int64_t count, int64_t width,
+                           float* out) {
+  for (int64_t p = 0; p < depth; p += 4)
+    for (int64_t i = 0; i < count; i += 4) {
+      Four columns[4];
+      transpose_four(x + i * row + p, row, columns);
+      for (int64_t u = 0; u < 4; ++u) hn::StoreU(columns[u], FourTag(), out + (p + u) * width + i);
+    }
+}
+
+constexpr int64_t kFour = 4;
+
+#else
+
+HWY_INLINE void pack_fours(const float*, int64_t, int64_t, int64_t, int64_t, float*) {}
+constexpr int64_t kFour = 1 << 30;
+
+#endif
+
+// out[p * width + i] = x[i * row + p] for p < depth, i < count; zeros for i from count to width.
+HWY_INLINE void pack_transposed(const float* x, int64_t row, int64_t depth, int64_t count,
+                                int64_t width, float* out) {
+  const int64_t fours = count / kFour * kFour, deep = depth / kFour * kFour;
+  pack_fours(x, row, deep, fours, width, out);
+  for (int64_t p = 0; p < depth; ++p) {
+    float* to = out + p * width;
+    for (int64_t i = p < deep ? fours : 0; i < count; ++i) to[i] = x[i * row + p];
+    for (int64_t i = count; i < width; ++i) to[i] = 0;
+  }
+}
+
+// out[p * width + j] = x[p * row + j] for p < depth, j < count; zeros for j from count to width.
+HWY_INLINE void pack_plain(const float* x, int64_t row, int64_t depth, int64_t count, int64_t width,
+                           float* out) {
+  for (int64_t p = 0; p < depth; ++p) {
+    std::memcpy(out + p * width, x + p * row, static_cast<size_t>(count) * sizeof(float));
+    for (int64_t j = count; j < width; ++j) out[p * width + j] = 0;
+  }
+}
+
+// Rows `from` and on of columns `first` and on of B: one strip.
+HWY_INLINE void pack_strip(const Factor& b, int64_t from, int64_t depth, int64_t first,
+                           int64_t columns, float* out) {
+  if (b.transposed)
+    pack_transposed(b.data + first * b.stride + from, b.stride, depth, columns, kStrip, out);
+  else if (columns == kStrip)
+    pack_plain(b.data + from * b.stride + first, b.stride, depth, kStrip, kStrip, out);
+  else
+    pack_plain(b.data + from * b.stride + first, b.stride, depth, columns, kStrip, out);
+}
+
+}  // namespace HWY_NAMESPACE
+}  // namespace weft::kernels
+HWY_AFTER_NAMESPACE();
+
+#endif  // WEFT_KERNELS_PACK_INL_H

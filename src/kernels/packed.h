@@ -1,0 +1,22 @@
+// The packed form of the second factor of a product, which gemm() reads fastest. It is the same for
+// every processor: strips of 16 columns, [ceil(n / 16)][k][16], the last one padded with zeros.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/gemm.h"
+
+namespace weft {
+
+constexpr int64_t kStrip = 16;        // columns of a strip
+constexpr int64_t kPackedAlign = 64;  // bytes: packed factors begin at multiples of it
+
+constexpr int64_t packed_floats(int64_t k, int64_t n) {
+  return (n + kStrip - 1) / kStrip * kStrip * k;
+}
+
+// Writes packed_floats(k, n) floats: B[k,n] for Gemm::packed_b. `out` is aligned and does not
+// overlap B.
+void pack(const Factor& b, int64_t k, int64_t n, float* out, Tiles& tiles);
+
+}  // namespace weft
