@@ -24,51 +24,100 @@ namespace weft::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-// Two sums per row, two vectors of B and one of A: 27 registers of 32, or 15 of 16.
-constexpr int64_t kRows = HWY_ARCH_ARM || kLanes == 16 ? 12 : 6;
-constexpr int64_t kDepth = 256;    // of A, widened at a time
-constexpr int64_t kColumns = 512;  // sums of a row at a time
-constexpr int64_t kBlock = 16;     // columns of B that lie together
+// Sums of even and odd elements, two vectors of B or one, and one of A: at most 28 registers of 32,
+// or 15 of 16.
+constexpr int64_t kVecs = HWY_ARCH_ARM || kLanes == 16 ? 2 : 1;
+constexpr int64_t kRows = 6;
+constexpr int64_t kDepth = 512;         // of A, widened at a time
+constexpr int64_t kARow = kDepth + 16;  // so that rows lie in different sets of the cache
+constexpr int64_t kColumns = 512;       // sums of a row at a time
+constexpr int64_t kBlock = 16;          // columns of B that lie together
 constexpr int64_t kPairs = 16;
 
 struct Work {
-  HWY_ALIGN float a[kRows * kDepth];
+  HWY_ALIGN float a[kRows * kARow];
   HWY_ALIGN float sums[kRows * kColumns];
 };
 
-// Adds one chunk to kLanes sums of each row. `a` and `pairs` are those of the chunk.
+// Where column j of a chunk begins, in pairs.
+constexpr int64_t column_of(int64_t j) { return j / kBlock * kBlock * kPairs + j % kBlock; }
+
+// Adds one chunk to kVecs vectors of sums of each row. `a` and `pairs` are those of the chunk.
 template <int64_t Rows>
 HWY_INLINE void add_chunk(const float* a, const uint32_t* pairs, float* sums) {
   const FloatTag d;
   const BitsTag bits;
-  FloatVec even[Rows], odd[Rows];
-  WEFT_UNROLL for (int64_t i = 0; i < Rows; ++i) even[i] = odd[i] = hn::Zero(d);
-  for (int64_t r = 0; r < kPairs; ++r) {
-    const BitsVec pair = hn::LoadU(bits, pairs + r * kBlock);
-    const FloatVec first = hn::BitCast(d, hn::ShiftLeft<16>(pair));
-    WEFT_UNROLL for (int64_t i = 0; i < Rows; ++i) even[i] =
-        hn::MulAdd(hn::Set(d, a[i * kDepth + 2 * r]), first, even[i]);
-    const FloatVec second = hn::BitCast(d, hn::And(pair, hn::Set(bits, 0xffff0000u)));
-    WEFT_UNROLL for (int64_t i = 0; i < Rows; ++i) odd[i] =
-        hn::MulAdd(hn::Set(d, a[i * kDepth + 2 * r + 1]), second, odd[i]);
+  FloatVec even[Rows][kVecs], odd[Rows][kVecs];
+  WEFT_UNROLL for (int64_t i = 0; i < Rows; ++i) {
+    WEFT_UNROLL for (int64_t v = 0; v < kVecs; ++v) even[i][v] = odd[i][v] = hn::Zero(d);
+  }
+  WEFT_UNROLL for (int64_t r = 0; r < kPairs; ++r) {
+    FloatVec first[kVecs], second[kVecs];
+    WEFT_UNROLL for (int64_t v = 0; v < kVecs; ++v) {
+      const BitsVec pair = hn::LoadU(bits, pairs + r * kBlock + column_of(v * kLanes));
+      first[v] = hn::BitCast(d, hn::ShiftLeft<16>(pair));
+      second[v] = hn::BitCast(d, hn::And(pair, hn::Set(bits, 0xffff0000u)));
+    }
+    WEFT_UNROLL for (int64_t i = 0; i < Rows; ++i) {
+      const FloatVec x = hn::Set(d, a[i * kARow + 2 * r]);
+      WEFT_UNROLL for (int64_t v = 0; v < kVecs; ++v) even[i][v] =
+          hn::MulAdd(x, first[v], even[i][v]);
+      const FloatVec y = hn::Set(d, a[i * kARow + 2 * r + 1]);
+      WEFT_UNROLL for (int64_t v = 0; v < kVecs; ++v) odd[i][v] =
+          hn::MulAdd(y, second[v], odd[i][v]);
+    }
   }
   WEFT_UNROLL for (int64_t i = 0; i < Rows; ++i) {
-    float* sum = sums + i * kColumns;
-    hn::StoreU(hn::Add(hn::LoadU(d, sum), hn::Add(even[i], odd[i])), d, sum);
+    WEFT_UNROLL for (int64_t v = 0; v < kVecs; ++v) {
+      float* sum = sums + i * kColumns + v * kLanes;
+      hn::StoreU(hn::Add(hn::LoadU(d, sum), hn::Add(even[i][v], odd[i][v])), d, sum);
+    }
   }
 }
 
-// Adds chunks begin .. end - 1, at most kDepth elements of k, to `columns` sums of each row.
+// Rows i .. i + rows - 1 and columns j .. j + columns - 1 of C.
+struct Part {
+  int64_t i, rows, j, columns;
+};
+
+// What a part fetches into the L2 cache while it computes: its share of the next columns of B, of
+// which each part of a block takes some lines, and the next rows of C.
+struct Ahead {
+  int64_t first, last;  // lines of a chunk
+  int64_t distance;     // of a chunk
+  const float* c;
+};
+
+HWY_INLINE Ahead ahead_of(const Bf16Product& g, const Part& part) {
+  constexpr int64_t kLines = 32;
+  // With few rows, reading B takes all the time, and the processor itself fetches it faster.
+  const bool few = g.m <= 2 * kRows;
+  const int64_t next = part.i + part.rows;
+  return {few ? 0 : part.i * kLines / g.m, few ? 0 : next * kLines / g.m,
+          bf16_panels(part.columns) * bf16_panel_elements(g.k),
+          g.c && next + part.rows <= g.m ? g.c + next * g.c_row + part.j : nullptr};
+}
+
+// Adds `chunks` chunks from `begin` on, at most kDepth elements of k, to the sums of a part.
 template <int64_t Rows>
-HWY_INLINE void add_depth(const Bf16Product& g, const Bf16* b, int64_t begin, int64_t end,
-                          int64_t columns, Work& work) {
-  for (int64_t j = 0; j < columns; j += kBlock) {
-    const int64_t at = j / kBf16Panel * bf16_panel_elements(g.k) + j % kBf16Panel * kBf16Chunk;
-    const auto* pairs = reinterpret_cast<const uint32_t*>(b + at);
-    for (int64_t v = 0; v < kBlock; v += kLanes)
-      for (int64_t chunk = begin; chunk < end; ++chunk)
-        add_chunk<Rows>(work.a + (chunk - begin) * kBf16Chunk,
-                        pairs + chunk * kBf16Chunk * kBf16Panel / 2 + v, work.sums + j + v);
+HWY_INLINE void add_depth(const Bf16Product& g, const Part& part, int64_t begin, int64_t chunks,
+                          Work& work) {
+  constexpr int64_t kChunk = kBf16Chunk * kBf16Panel, kLine = 64;
+  const Ahead ahead = ahead_of(g, part);
+  for (int64_t j = 0; j < part.columns; j += kVecs * kLanes) {
+    const int64_t panel = (part.j + j) / kBf16Panel;
+    const Bf16* b = g.b + panel * bf16_panel_elements(g.k) + begin * kChunk;
+    const auto* pairs = reinterpret_cast<const uint32_t*>(b) + column_of(j % kBf16Panel);
+    if (ahead.c && begin == 0)
+      for (int64_t r = 0; r < Rows; ++r)
+        for (int64_t v = 0; v < kVecs; ++v)
+          __builtin_prefetch(ahead.c + r * g.c_row + j + v * kLanes, 1, 2);
+    for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+      const auto* next = reinterpret_cast<const char*>(b + chunk * kChunk + ahead.distance);
+      for (int64_t line = ahead.first; line < ahead.last; ++line)
+        __builtin_prefetch(next + line * kLine, 0, 2);
+      add_chunk<Rows>(work.a + chunk * kBf16Chunk, pairs + chunk * kChunk / 2, work.sums + j);
+    }
   }
 }
 
@@ -77,31 +126,33 @@ template <int64_t Rows>
 HWY_INLINE void add_rows(const Bf16Product& g, int64_t i, int64_t j, int64_t columns, Work& work) {
   const Bf16Strip strip{i, Rows, j, columns, work.sums, kColumns};
   begin_strip(g, strip);
-  const Bf16* b = g.b + j / kBf16Panel * bf16_panel_elements(g.k);
   for (int64_t p = 0; p < g.k; p += kDepth) {
     const int64_t depth = HWY_MIN(kDepth, g.k - p), chunks = bf16_chunks(depth);
     for (int64_t r = 0; r < Rows; ++r) {
-      float* row = work.a + r * kDepth;
+      float* row = work.a + r * kARow;
       widen_row(g.a + (i + r) * g.a_row + p, row, depth);
       std::fill(row + depth, row + chunks * kBf16Chunk, 0.0f);
     }
-    const int64_t begin = p / kBf16Chunk;
-    add_depth<Rows>(g, b, begin, begin + chunks, columns, work);
+    add_depth<Rows>(g, {i, Rows, j, columns}, p / kBf16Chunk, chunks, work);
   }
   end_strip(g, strip);
 }
 
-// From row i on: as many rows at once as fit, then half as many, ..
+// Rows from i on, in one pass.
 template <int64_t Rows>
-HWY_INLINE void all_rows(const Bf16Product& g, int64_t i, int64_t j, int64_t columns, Work& work) {
-  for (; i + Rows <= g.m; i += Rows) add_rows<Rows>(g, i, j, columns, work);
-  if constexpr (Rows > 1) all_rows<Rows / 2>(g, i, j, columns, work);
+HWY_INLINE void last_rows(const Bf16Product& g, int64_t i, int64_t j, int64_t columns, Work& work) {
+  if (g.m - i == Rows) return add_rows<Rows>(g, i, j, columns, work);
+  if constexpr (Rows > 1) last_rows<Rows - 1>(g, i, j, columns, work);
 }
 
 void bf16_block_fma(const Bf16Product& g) {
   Work work;
-  for (int64_t j = 0; j < g.n; j += kColumns)
-    all_rows<kRows>(g, 0, j, HWY_MIN(kColumns, g.n - j), work);
+  for (int64_t j = 0; j < g.n; j += kColumns) {
+    const int64_t columns = HWY_MIN(kColumns, g.n - j);
+    int64_t i = 0;
+    for (; i + kRows <= g.m; i += kRows) add_rows<kRows>(g, i, j, columns, work);
+    last_rows<kRows - 1>(g, i, j, columns, work);
+  }
 }
 
 }  // namespace

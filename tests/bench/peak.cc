@@ -1,5 +1,8 @@
 #include "bench/peak.h"
 
+#include "kernels/amx.h"
+#include "kernels/bf16_product.h"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "bench/peak.cc"
 #include <hwy/foreach_target.h>
@@ -42,6 +45,20 @@ double fma_burst(int64_t rounds, float& sink) {
   return static_cast<double>(rounds) * 12 * 2 * static_cast<double>(hn::Lanes(d));
 }
 
+float read_burst(const float* x, int64_t n) {
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<int64_t>(hn::Lanes(d));
+  auto a = hn::Zero(d), b = a, c = a, e = a;
+  int64_t i = 0;
+  for (; i + 4 * lanes <= n; i += 4 * lanes) {
+    a = hn::Xor(a, hn::LoadU(d, x + i));
+    b = hn::Xor(b, hn::LoadU(d, x + i + lanes));
+    c = hn::Xor(c, hn::LoadU(d, x + i + 2 * lanes));
+    e = hn::Xor(e, hn::LoadU(d, x + i + 3 * lanes));
+  }
+  return hn::GetLane(hn::SumOfLanes(d, hn::Xor(hn::Xor(a, b), hn::Xor(c, e))));
+}
+
 }  // namespace
 }  // namespace HWY_NAMESPACE
 }  // namespace weft::bench
@@ -55,6 +72,48 @@ HWY_EXPORT(fma_burst);
 double fma_burst(int64_t rounds, float& sink) {
   return HWY_DYNAMIC_DISPATCH(fma_burst)(rounds, sink);
 }
+
+HWY_EXPORT(read_burst);
+
+float read_burst(const float* x, int64_t n) { return HWY_DYNAMIC_DISPATCH(read_burst)(x, n); }
+
+#if WEFT_AMX
+
+double amx_burst(int64_t rounds) {
+  using namespace kernels;
+  if (!bf16_has_amx()) return 0;
+  amx::Config config;
+  for (int tile = 0; tile < amx::kTiles; ++tile) {
+    config.row_bytes[tile] = amx::kTileBytes;
+    config.rows[tile] = amx::kTileRows;
+  }
+  constexpr int kFactors = 4, kElements = 512;
+  alignas(64) uint16_t factors[kFactors][kElements];
+  uint32_t random = 1;
+  for (auto& factor : factors)
+    for (uint16_t& x : factor) {
+      random = random * 1664525 + 1013904223;
+      x = static_cast<uint16_t>((random >> 16 & 0x80ff) | 0x3f00);  // 1/2 to 2, and negative ones
+    }
+  const amx::Scope tiles(config);
+  amx::load<4>(factors[0], amx::kTileBytes);
+  amx::load<5>(factors[1], amx::kTileBytes);
+  amx::load<6>(factors[2], amx::kTileBytes);
+  amx::load<7>(factors[3], amx::kTileBytes);
+  for (int64_t i = 0; i < rounds; ++i) {
+    amx::multiply<0, 4, 6>();
+    amx::multiply<1, 4, 7>();
+    amx::multiply<2, 5, 6>();
+    amx::multiply<3, 5, 7>();
+  }
+  return static_cast<double>(rounds) * 4 * 2 * 16 * 16 * 32;
+}
+
+#else
+
+double amx_burst(int64_t) { return 0; }
+
+#endif
 
 }  // namespace weft::bench
 #endif
