@@ -13,86 +13,113 @@ namespace weft::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-using Mask = hn::Mask<FloatTag>;
+// `yes` where the row of a lane sees the column of the vector, `no` elsewhere.
+struct AllSeen {
+  HWY_INLINE FloatVec choose(FloatVec yes, FloatVec) const { return yes; }
+};
+struct SomeSeen {
+  hn::Mask<FloatTag> mask;
+  HWY_INLINE FloatVec choose(FloatVec yes, FloatVec no) const {
+    return hn::IfThenElse(mask, yes, no);
+  }
+};
 
-// Calls f(vector at column c, which of its rows see column c) for all columns of the vector of rows
-// from `lane`.
+// Calls f(column, place of the vector in the tile, which lanes see it) for the columns that any of
+// the rows from `lane` sees.
 template <typename F>
-HWY_INLINE void for_columns(const ScoreBlock& block, int64_t lane, const F& f) {
+HWY_INLINE void for_columns(const ScoreTile& tile, int64_t lane, const F& f) {
   const FloatTag d;
-  // Columns before `all` are seen by every row; later ones by those rows that lie at or after them.
-  const int64_t all = block.causal ? HWY_MIN(block.columns, block.first + lane + 1) : block.columns;
-  int64_t c = 0;
-  for (; c < all; ++c)
-    f(c, block.data + c * block.width + lane, hn::FirstN(d, static_cast<size_t>(kLanes)));
-  const FloatVec row = hn::Iota(d, static_cast<float>(lane));
-  for (; c < block.columns; ++c)
-    f(c, block.data + c * block.width + lane,
-      hn::Ge(row, hn::Set(d, static_cast<float>(c - block.first))));
+  const int64_t row = tile.first_row + lane, group = tile.first_row + lane / 16 * 16;
+  const int64_t end = tile.causal ? HWY_MIN(tile.end, group + 16) : tile.end;
+  const int64_t all = tile.causal ? HWY_MIN(end, row + 1) : end;
+  int64_t c = tile.begin, at = lane;
+  for (; c < all; ++c, at += tile.width) f(c, at, AllSeen());
+  const FloatVec rows = hn::Iota(d, 0.0f);
+  for (; c < end; ++c, at += tile.width)
+    f(c, at, SomeSeen{hn::Ge(rows, hn::Set(d, static_cast<float>(c - row)))});
 }
 
-void softmax_block(const ScoreBlock& scores, float* top, float* inverse) {
+void raise_tops(const ScoreTile& scores, float* top) {
   const FloatTag d;
   for (int64_t lane = 0; lane < scores.width; lane += kLanes) {
-    FloatVec most = hn::LoadU(d, scores.data + lane);  // every row sees column 0
-    for_columns(scores, lane, [&](int64_t, float* at, Mask seen) HWY_ATTR {
-      most = hn::IfThenElse(seen, hn::Max(most, hn::LoadU(d, at)), most);
+    FloatVec most = hn::LoadU(d, top + lane);
+    for_columns(scores, lane, [&](int64_t, int64_t at, auto seen) HWY_ATTR {
+      most = seen.choose(hn::Max(most, hn::LoadU(d, scores.data + at)), most);
     });
-    FloatVec even = hn::Zero(d), odd = hn::Zero(d);  // two sums: half the error, half the wait
-    for_columns(scores, lane, [&](int64_t, float* at, Mask seen) HWY_ATTR {
-      const FloatVec e = hn::IfThenElseZero(seen, vexp(hn::Sub(hn::LoadU(d, at), most)));
-      hn::StoreU(e, d, at);
-      odd = hn::Add(odd, e);
-      const FloatVec swap = even;
-      even = odd;
-      odd = swap;
-    });
-    const FloatVec sum = hn::Add(even, odd);
-    hn::StoreU(hn::Div(hn::Set(d, 1.0f), sum), d, inverse + lane);
     hn::StoreU(most, d, top + lane);
   }
 }
 
-void probability_block(const ScoreBlock& scores, const float* top, const float* inverse) {
+// Adds term(place, which lanes see it) of each column to the sums. Two sums: half the error, half
+// the wait. A tile begins with an even column.
+template <typename F>
+HWY_INLINE void add_to_sums(const ScoreTile& tile, float* sums, const F& term) {
+  const FloatTag d;
+  for (int64_t lane = 0; lane < tile.width; lane += kLanes) {
+    FloatVec next = hn::LoadU(d, sums + lane), other = hn::LoadU(d, sums + tile.width + lane);
+    int64_t count = 0;
+    for_columns(tile, lane, [&](int64_t, int64_t at, auto seen) HWY_ATTR {
+      const FloatVec sum = term(lane, at, seen, next);
+      next = other;
+      other = sum;
+      ++count;
+    });
+    hn::StoreU(count % 2 ? other : next, d, sums + lane);
+    hn::StoreU(count % 2 ? next : other, d, sums + tile.width + lane);
+  }
+}
+
+void exponentials(const ScoreTile& scores, const float* top, float* sums) {
+  const FloatTag d;
+  add_to_sums(scores, sums, [&](int64_t lane, int64_t at, auto seen, FloatVec sum) HWY_ATTR {
+    const FloatVec shifted = hn::Sub(hn::LoadU(d, scores.data + at), hn::LoadU(d, top + lane));
+    const FloatVec e = seen.choose(vexp(shifted), hn::Zero(d));
+    hn::StoreU(e, d, scores.data + at);
+    return hn::Add(sum, e);
+  });
+}
+
+void probabilities(const ScoreTile& scores, const float* top, const float* inverse) {
   const FloatTag d;
   for (int64_t lane = 0; lane < scores.width; lane += kLanes) {
     const FloatVec shift = hn::LoadU(d, top + lane), factor = hn::LoadU(d, inverse + lane);
-    for_columns(scores, lane, [&](int64_t, float* at, Mask seen) HWY_ATTR {
-      hn::StoreU(hn::IfThenElseZero(seen, hn::Mul(vexp(hn::Sub(hn::LoadU(d, at), shift)), factor)),
-                 d, at);
+    for_columns(scores, lane, [&](int64_t, int64_t at, auto seen) HWY_ATTR {
+      const FloatVec e = vexp(hn::Sub(hn::LoadU(d, scores.data + at), shift));
+      hn::StoreU(seen.choose(hn::Mul(e, factor), hn::Zero(d)), d, scores.data + at);
     });
   }
 }
 
-// The sum of p d is taken as that of p (d - pivot) + pivot, since the probabilities need not add to
-// 1 exactly. The pivot is the gradient of the most probable column: the only one that counts where
-// that has probability 1.
-void score_grad_block(const ScoreBlock& grads, const ScoreBlock& probabilities) {
+// Of a column that is not seen the probability is 0.
+void raise_pivots(const ScoreTile& grads, const float* p, float* most, float* pivot) {
   const FloatTag d;
   for (int64_t lane = 0; lane < grads.width; lane += kLanes) {
-    const auto probability = [&](int64_t c) HWY_ATTR {
-      return hn::LoadU(d, probabilities.data + c * probabilities.width + lane);
-    };
-    FloatVec most = hn::Zero(d), pivot = hn::Zero(d);
-    for_columns(grads, lane,
-                [&](int64_t c, float* at, Mask)
-                    HWY_ATTR {  // of a column that is not seen the probability is 0
-                      const FloatVec p = probability(c);
-                      pivot = hn::IfThenElse(hn::Gt(p, most), hn::LoadU(d, at), pivot);
-                      most = hn::Max(most, p);
-                    });
-    FloatVec even = hn::Zero(d), odd = hn::Zero(d);
-    for_columns(grads, lane, [&](int64_t c, float* at, Mask seen) HWY_ATTR {
-      const FloatVec off = hn::IfThenElseZero(seen, hn::Sub(hn::LoadU(d, at), pivot));
-      odd = hn::MulAdd(probability(c), off, odd);
-      const FloatVec swap = even;
-      even = odd;
-      odd = swap;
+    FloatVec top = hn::LoadU(d, most + lane), there = hn::LoadU(d, pivot + lane);
+    for_columns(grads, lane, [&](int64_t, int64_t at, auto) HWY_ATTR {
+      const FloatVec probability = hn::LoadU(d, p + at);
+      there = hn::IfThenElse(hn::Gt(probability, top), hn::LoadU(d, grads.data + at), there);
+      top = hn::Max(top, probability);
     });
-    const FloatVec mean = hn::Add(pivot, hn::Add(even, odd));
-    for_columns(grads, lane, [&](int64_t c, float* at, Mask seen) HWY_ATTR {
-      hn::StoreU(hn::IfThenElseZero(seen, hn::Mul(probability(c), hn::Sub(hn::LoadU(d, at), mean))),
-                 d, at);
+    hn::StoreU(top, d, most + lane);
+    hn::StoreU(there, d, pivot + lane);
+  }
+}
+
+void add_deviations(const ScoreTile& grads, const float* p, const float* pivot, float* sums) {
+  const FloatTag d;
+  add_to_sums(grads, sums, [&](int64_t lane, int64_t at, auto seen, FloatVec sum) HWY_ATTR {
+    const FloatVec off = hn::Sub(hn::LoadU(d, grads.data + at), hn::LoadU(d, pivot + lane));
+    return hn::MulAdd(hn::LoadU(d, p + at), seen.choose(off, hn::Zero(d)), sum);
+  });
+}
+
+void score_grads(const ScoreTile& grads, const float* p, const float* mean) {
+  const FloatTag d;
+  for (int64_t lane = 0; lane < grads.width; lane += kLanes) {
+    const FloatVec middle = hn::LoadU(d, mean + lane);
+    for_columns(grads, lane, [&](int64_t, int64_t at, auto seen) HWY_ATTR {
+      const FloatVec off = hn::Sub(hn::LoadU(d, grads.data + at), middle);
+      hn::StoreU(seen.choose(hn::Mul(hn::LoadU(d, p + at), off), hn::Zero(d)), d, grads.data + at);
     });
   }
 }
@@ -105,18 +132,30 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace weft::kernels {
 
-HWY_EXPORT(softmax_block);
-HWY_EXPORT(probability_block);
-HWY_EXPORT(score_grad_block);
+HWY_EXPORT(raise_tops);
+HWY_EXPORT(exponentials);
+HWY_EXPORT(probabilities);
+HWY_EXPORT(raise_pivots);
+HWY_EXPORT(add_deviations);
+HWY_EXPORT(score_grads);
 
-void softmax_block(const ScoreBlock& scores, float* top, float* inverse) {
-  HWY_DYNAMIC_DISPATCH(softmax_block)(scores, top, inverse);
+void raise_tops(const ScoreTile& scores, float* top) {
+  HWY_DYNAMIC_DISPATCH(raise_tops)(scores, top);
 }
-void probability_block(const ScoreBlock& scores, const float* top, const float* inverse) {
-  HWY_DYNAMIC_DISPATCH(probability_block)(scores, top, inverse);
+void exponentials(const ScoreTile& scores, const float* top, float* sums) {
+  HWY_DYNAMIC_DISPATCH(exponentials)(scores, top, sums);
 }
-void score_grad_block(const ScoreBlock& grads, const ScoreBlock& probabilities) {
-  HWY_DYNAMIC_DISPATCH(score_grad_block)(grads, probabilities);
+void probabilities(const ScoreTile& scores, const float* top, const float* inverse) {
+  HWY_DYNAMIC_DISPATCH(probabilities)(scores, top, inverse);
+}
+void raise_pivots(const ScoreTile& grads, const float* p, float* most, float* pivot) {
+  HWY_DYNAMIC_DISPATCH(raise_pivots)(grads, p, most, pivot);
+}
+void add_deviations(const ScoreTile& grads, const float* p, const float* pivot, float* sums) {
+  HWY_DYNAMIC_DISPATCH(add_deviations)(grads, p, pivot, sums);
+}
+void score_grads(const ScoreTile& grads, const float* p, const float* mean) {
+  HWY_DYNAMIC_DISPATCH(score_grads)(grads, p, mean);
 }
 
 }  // namespace weft::kernels

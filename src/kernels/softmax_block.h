@@ -1,32 +1,45 @@
-// Softmax of a block of rows of attention scores. The block is stored transposed, so that a row is
-// a lane of a vector and sums along it need no shuffles. Serial; each tile of attention has its own
-// blocks.
+// Softmax of attention scores and its gradient, in tiles of some rows and columns. A tile is stored
+// transposed, so that a row is a lane of a vector and sums along it need no shuffles. Sums run over
+// ascending columns whatever the tiles. Serial.
 #pragma once
 
 #include <cstdint>
 
 namespace weft::kernels {
 
-// Row i, column c is at data[c * width + i]. Width is a multiple of 16; rows of padding contain
-// finite values. With a causal mask row i sees columns up to first + i, otherwise all.
-struct ScoreBlock {
+// Row `first_row` + i and column c of the matrix of scores are at data[(c - begin) * width + i] for
+// begin <= c < end. Width, `first_row` and `begin` are multiples of 16; rows of padding contain
+// finite values. With a causal mask a row sees columns up to its own number, otherwise all. Rows
+// are taken in groups of 16; what lies behind all that a group sees is neither read nor written.
+struct ScoreTile {
   float* data = nullptr;
-  int64_t width = 0, columns = 0;
+  int64_t width = 0;
+  int64_t begin = 0, end = 0;
+  int64_t first_row = 0;
   bool causal = false;
-  int64_t first = 0;
 };
 
-// Scores become exp(score - top[i]), and 0 where not seen; top[i] is the row's maximum, inverse[i]
-// = 1 / their sum. Both have `width` elements.
-void softmax_block(const ScoreBlock& scores, float* top, float* inverse);
+// Per row, arrays of `width` floats.
 
-// Scores become the probabilities of that softmax: exp(score - top[i]) inverse[i], and 0 where not
-// seen.
-void probability_block(const ScoreBlock& scores, const float* top, const float* inverse);
+// top becomes the maximum of itself and of the scores.
+void raise_tops(const ScoreTile& scores, float* top);
 
-// Gradients of the probabilities become those of the scores: p * (d - the row's sum of p d).
-// Exactly 0 where that is 0 by mathematics: a row that sees one column, or gives one all its
-// weight, or has the same d for all.
-void score_grad_block(const ScoreBlock& grads, const ScoreBlock& probabilities);
+// Scores become exp(score - top), and 0 where not seen. Their sums are added to `sums`, 2 * width
+// floats: of even columns, then of odd ones.
+void exponentials(const ScoreTile& scores, const float* top, float* sums);
+
+// Scores become the probabilities exp(score - top) * inverse, and 0 where not seen.
+void probabilities(const ScoreTile& scores, const float* top, const float* inverse);
+
+// The gradient of a score is p * (d - mean), where d is that of the probability p, and the mean the
+// row's sum of p d. The mean is taken as that of p (d - pivot) + pivot, since probabilities need
+// not add to 1 exactly. The pivot is the gradient of the most probable column: the only one that
+// counts where that has probability 1. So gradients are exactly 0 where they are 0 by mathematics:
+// in a row that sees one column, or gives one all its weight, or has the same d for all.
+//
+// `p`: the probabilities of the tile `grads`, at the same places.
+void raise_pivots(const ScoreTile& grads, const float* p, float* most, float* pivot);
+void add_deviations(const ScoreTile& grads, const float* p, const float* pivot, float* sums);
+void score_grads(const ScoreTile& grads, const float* p, const float* mean);
 
 }  // namespace weft::kernels

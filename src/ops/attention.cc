@@ -10,17 +10,19 @@
 // meets V, and so is dP; the masks are made again where they are needed.
 //
 // No [t, t] matrix outlives a block of rows: forward keeps two numbers per row and head, the
-// maximum of S and 1 / the sum of exp(S - maximum), of which I makes the same P again. Heads of all
-// samples are dealt to at most kGroups tiles, each with scratch for one block; a head's blocks run
+// maximum of S and 1 / the sum of exp(S - maximum), of which I makes the same P again. A block's
+// scores are computed in tiles of kTileColumns columns; what a causal mask hides is left out in
+// groups of 16 rows. Heads of all samples are dealt to at most kGroups groups; a head's blocks run
 // one after another.
 #include <algorithm>
 #include <array>
+#include <atomic>
+#include <bit>
 #include <cmath>
 
 #include "kernels/dropout.h"
 #include "kernels/elementwise.h"
 #include "kernels/packed.h"
-#include "kernels/ranges.h"
 #include "kernels/softmax_block.h"
 #include "ops/check.h"
 #include "ops/dropout.h"
@@ -29,12 +31,15 @@ namespace weft {
 
 namespace {
 
-using kernels::ScoreBlock;
+using kernels::ScoreTile;
 
 constexpr int64_t kGroups = 16;
 constexpr int64_t kBlockRows = 64;
+constexpr int64_t kTileColumns = 64;
 constexpr int64_t kBlockElements = 131072;  // a block has fewer rows where t is above 2048 ..
 constexpr int64_t kLeastRows = 16;          // .. but not fewer than this
+
+constexpr int64_t padded(int64_t n) { return (n + 15) / 16 * 16; }
 
 struct Sizes {
   int64_t heads, rows, width, size, heads_in_all, row_step;
@@ -53,11 +58,13 @@ struct Sizes {
   // A multiple of 16, as softmax_block.h requires.
   int64_t block_rows() const {
     const int64_t affordable = kBlockElements / std::max<int64_t>(1, rows) / 16 * 16;
-    return std::clamp(std::min(affordable, (rows + 15) / 16 * 16), kLeastRows, kBlockRows);
+    return std::clamp(std::min(affordable, padded(rows)), kLeastRows, kBlockRows);
   }
   int64_t groups() const { return std::min(kGroups, heads_in_all); }
-  // Two blocks of scores, one of rows of q or dout, two numbers per row.
-  int64_t group_floats() const { return block_rows() * (2 * rows + size + 2); }
+  // Keys and values, two blocks of scores, two of rows of q, dout or a result.
+  int64_t group_floats() const {
+    return 2 * (rows * padded(size) + block_rows() * (rows + padded(size)));
+  }
 };
 
 // One head of one sample. Rows of q, k, v and their gradients are `step` apart, those of out and
@@ -104,20 +111,51 @@ Head head_of(const Call& call, const Sizes& s, int64_t index) {
   return h;
 }
 
+// Deals out parts of scratch to the groups that run at the same time. Which part a group gets does
+// not affect results. The first free one is the one that is most likely in a cache.
+class FreeScratch {
+ public:
+  explicit FreeScratch(int64_t parts) : free_((uint32_t{1} << parts) - 1) {}
+
+  int take() {
+    uint32_t free = free_.load(std::memory_order_relaxed);
+    while (!free_.compare_exchange_weak(free, free & (free - 1), std::memory_order_acquire,
+                                        std::memory_order_relaxed)) {}
+    return std::countr_zero(free);
+  }
+  void give_back(int part) { free_.fetch_or(uint32_t{1} << part, std::memory_order_release); }
+
+ private:
+  std::atomic<uint32_t> free_;  // a bit per part
+};
+
 // Calls body(head, scratch) for every head.
 template <typename F>
 void for_heads(const Call& call, const Sizes& s, F&& body) {
   const int64_t groups = s.groups();
+  if (groups == 0) return;
+  FreeScratch free(groups);
   for_tiles(*call.tiles, static_cast<int>(groups), [&](int group) {
-    float* scratch = static_cast<float*>(call.scratch) + group * s.group_floats();
+    const int part = free.take();
+    float* scratch = static_cast<float*>(call.scratch) + part * s.group_floats();
     const int64_t end = (group + 1) * s.heads_in_all / groups;
     for (int64_t i = group * s.heads_in_all / groups; i < end; ++i)
       body(head_of(call, s, i), scratch);
+    free.give_back(part);
   });
 }
 
-// The computation of one head. Blocks of scores are transposed (softmax_block.h); so are the
-// block's rows of q and of dout.
+// To rows of padded(n) floats, with zeros behind them, which gemm_tile() reads without a copy.
+void copy_rows(const float* x, int64_t rows, int64_t n, int64_t step, float* out) {
+  for (int64_t i = 0; i < rows; ++i, out += padded(n))
+    std::fill(std::copy_n(x + i * step, n, out), out + padded(n), 0.0f);
+}
+
+// Numbers of the rows of a block.
+using PerRow = std::array<float, kBlockRows>;
+
+// The computation of one head. Blocks of scores are transposed (softmax_block.h): as `width` floats
+// per column, one for each row of the block.
 class HeadKernel {
  public:
   HeadKernel(const Call& call, const Sizes& sizes, const Head& head, float* scratch)
@@ -126,135 +164,210 @@ class HeadKernel {
         h_(head),
         causal_((call.attrs->flags & kCausal) != 0),
         drops_(call.training && call.attrs->factor > 0),
-        scores_(scratch),
-        grads_(scores_ + s_.rows * s_.block_rows()),
-        side_(grads_ + s_.rows * s_.block_rows()),
-        top_(side_ + s_.size * s_.block_rows()),
-        inverse_(top_ + s_.block_rows()),
-        factor_(static_cast<float>(1 / std::sqrt(static_cast<double>(s_.size)))) {}
+        width_(sizes.block_rows()),
+        row_(padded(sizes.size)),
+        k_(scratch),
+        v_(k_ + s_.rows * row_),
+        scores_(v_ + s_.rows * row_),
+        grads_(scores_ + s_.rows * width_),
+        first_side_(grads_ + s_.rows * width_),
+        second_side_(first_side_ + row_ * width_),
+        factor_(static_cast<float>(1 / std::sqrt(static_cast<double>(s_.size)))) {
+    copy_rows(h_.k, s_.rows, s_.size, h_.step, k_);
+    copy_rows(h_.v, s_.rows, s_.size, h_.step, v_);
+  }
 
   void forward() const {
-    for (int64_t first = 0; first < s_.rows; first += s_.block_rows()) {
-      const int64_t rows = rows_from(first);
-      const ScoreBlock p = scores(first);
-      kernels::softmax_block(p, top_, inverse_);
-      std::copy(top_, top_ + rows, h_.top + first);
-      std::copy(inverse_, inverse_ + rows, h_.inverse + first);
-      drop(p);
-      float* out = call_.out.f32() + h_.offset_out + first * h_.out_step;
-      gemm_tile({rows,
-                 s_.size,
-                 p.columns,
-                 {p.data, p.width, kTransposed},
-                 {h_.v, h_.step},
-                 out,
-                 h_.out_step});
-      for (int64_t i = 0; i < rows; ++i)
-        kernels::scale(out + i * h_.out_step, inverse_[i], out + i * h_.out_step, s_.size);
-    }
+    for (int64_t first = 0; first < s_.rows; first += width_) forward_block(first);
   }
 
   // Last block first: it sees all columns even under a causal mask, so it writes all of dK and dV
   // and the others add to them.
   void backward() const {
-    const int64_t step = s_.block_rows();
-    const int64_t last = (s_.rows - 1) / step * step;
-    for (int64_t first = last; first >= 0; first -= step) backward_block(first, first != last);
+    const int64_t last = (s_.rows - 1) / width_ * width_;
+    for (int64_t first = last; first >= 0; first -= width_) backward_block(first, first != last);
   }
 
  private:
-  int64_t rows_from(int64_t first) const { return std::min(s_.block_rows(), s_.rows - first); }
+  int64_t rows_from(int64_t first) const { return std::min(width_, s_.rows - first); }
 
-  ScoreBlock block_at(float* data, int64_t first) const {
-    return {data, s_.block_rows(), causal_ ? first + rows_from(first) : s_.rows, causal_, first};
+  // Calls body(tile of `data`) for the columns that the block of rows from `first` sees.
+  template <typename F>
+  void for_tiles_of(int64_t first, float* data, F&& body) const {
+    const int64_t columns = causal_ ? first + rows_from(first) : s_.rows;
+    for (int64_t c = 0; c < columns; c += kTileColumns)
+      body(ScoreTile{data + c * width_, width_, c, std::min(columns, c + kTileColumns), first,
+                     causal_});
   }
 
-  // columns x (a block's rows)^T: `x` has a row per column, `rows` are the block's.
-  void product_with_rows(const float* x, const float* rows, int64_t row_step, int64_t count,
-                         const ScoreBlock& to, float factor) const {
+  // The same place in the other block.
+  float* grads_of(const ScoreTile& tile) const { return grads_ + tile.begin * width_; }
+
+  // Calls body(c, end, row) for parts of the tile that together contain what is seen: columns c to
+  // end and the rows of the block from `row`. Under a causal mask the first group of 16 rows sees
+  // what lies before first_row + 16, and each later group 16 columns more.
+  template <typename F>
+  static void for_column_parts(const ScoreTile& t, F&& body) {
+    const int64_t all = t.causal ? std::clamp(t.first_row + 16, t.begin, t.end) : t.end;
+    if (t.begin < all) body(t.begin, all, int64_t{0});
+    for (int64_t c = all; c < t.end; c += 16) body(c, std::min(t.end, c + 16), c - t.first_row);
+  }
+
+  // Calls body(row, end, columns) for groups of the block's rows, which see that many columns of
+  // the tile.
+  template <typename F>
+  void for_row_parts(const ScoreTile& t, F&& body) const {
+    const int64_t rows = rows_from(t.first_row), columns = t.end - t.begin;
+    if (!t.causal || t.end <= t.first_row + 16) return body(0, rows, columns);
+    for (int64_t row = std::max<int64_t>(0, t.begin - t.first_row); row < rows; row += 16)
+      body(row, std::min(rows, row + 16), std::min(columns, t.first_row + row + 16 - t.begin));
+  }
+
+  // The rows of a block as columns, for make_tile(); zeros in those that are missing.
+  void pack_block(const float* x, int64_t rows, int64_t step, float* side) const {
     SerialTiles here;
-    pack({rows, row_step, kTransposed}, s_.size, count, side_, here);
-    std::fill(side_ + packed_floats(s_.size, count), side_ + s_.size * to.width, 0.0f);
-    gemm_tile({.m = to.columns,
-               .n = to.width,
-               .k = s_.size,
-               .a = {x, h_.step},
-               .b = {},
-               .c = to.data,
-               .stride = to.width,
-               .alpha = factor,
-               .packed_b = side_});
+    pack({x, step, kTransposed}, s_.size, rows, side, here);
+    std::fill(side + packed_floats(s_.size, rows), side + s_.size * width_, 0.0f);
   }
 
-  ScoreBlock scores(int64_t first) const {
-    const ScoreBlock block = block_at(scores_, first);
-    product_with_rows(h_.k, h_.q + first * h_.step, h_.step, rows_from(first), block, factor_);
-    return block;
+  // tile = factor * x side, where x has a row per column of the tile and side a column per row.
+  void make_tile(const ScoreTile& tile, const float* x, const float* side, float factor) const {
+    for_column_parts(tile, [&](int64_t c, int64_t end, int64_t row) {
+      gemm_tile({.m = end - c,
+                 .n = width_ - row,
+                 .k = s_.size,
+                 .a = {x + c * row_, row_},
+                 .b = {},
+                 .c = tile.data + (c - tile.begin) * width_ + row,
+                 .stride = width_,
+                 .alpha = factor,
+                 .packed_b = side + row * s_.size});
+    });
+  }
+
+  // out (+)= factor * tile^T x, a row per row of the block. `x` has a row per column of the tile.
+  void add_rows(const ScoreTile& tile, const float* x, float* out, float factor) const {
+    for_row_parts(tile, [&](int64_t row, int64_t end, int64_t columns) {
+      gemm_tile({end - row,
+                 row_,
+                 columns,
+                 {tile.data + row, width_, kTransposed},
+                 {x + tile.begin * row_, row_},
+                 out + row * row_,
+                 row_,
+                 factor,
+                 tile.begin > 0 ? 1.f : 0.f});
+    });
+  }
+
+  // out (+)= factor * tile side, a row per column of the tile. `side` has a row per row of the
+  // block.
+  void add_columns(const ScoreTile& tile, const float* side, float* out, float factor,
+                   bool add) const {
+    for_column_parts(tile, [&](int64_t c, int64_t end, int64_t row) {
+      gemm_tile({end - c,
+                 s_.size,
+                 rows_from(tile.first_row) - row,
+                 {tile.data + (c - tile.begin) * width_ + row, width_},
+                 {side + row * row_, row_},
+                 out + c * h_.step,
+                 h_.step,
+                 factor,
+                 add ? 1.f : 0.f});
+    });
+  }
+
+  void forward_block(int64_t first) const {
+    const int64_t rows = rows_from(first);
+    float *q = first_side_, *sum = second_side_;
+    PerRow top, inverse;
+    std::array<float, 2 * kBlockRows> sums{};
+    top.fill(-INFINITY);
+    pack_block(h_.q + first * h_.step, rows, h_.step, q);
+    for_tiles_of(first, scores_, [&](const ScoreTile& tile) {
+      make_tile(tile, k_, q, factor_);
+      kernels::raise_tops(tile, top.data());
+    });
+    for_tiles_of(first, scores_, [&](const ScoreTile& tile) {
+      kernels::exponentials(tile, top.data(), sums.data());
+      drop(tile);
+      add_rows(tile, v_, sum, 1);
+    });
+    for (int64_t i = 0; i < rows; ++i) inverse[i] = 1 / (sums[i] + sums[width_ + i]);
+    std::copy_n(top.data(), rows, h_.top + first);
+    std::copy_n(inverse.data(), rows, h_.inverse + first);
+    float* out = call_.out.f32() + h_.offset_out + first * h_.out_step;
+    for (int64_t i = 0; i < rows; ++i)
+      kernels::scale(sum + i * row_, inverse[i], out + i * h_.out_step, s_.size);
   }
 
   void backward_block(int64_t first, bool add) const {
-    const int64_t rows = rows_from(first), offset = h_.offset_out + first * h_.out_step;
-    const float* dout = call_.dout.f32() + offset;
-    const ScoreBlock p = scores(first), ds = block_at(grads_, first);
-    std::fill(std::copy(h_.top + first, h_.top + first + rows, top_), top_ + p.width, 0.0f);
-    std::fill(std::copy(h_.inverse + first, h_.inverse + first + rows, inverse_),
-              inverse_ + p.width, 0.0f);
-    kernels::probability_block(p, top_, inverse_);
-    if (h_.dq || h_.dk) score_grads(first, p, ds, add);
-    if (!h_.dv) return;
-    drop(p);
-    gemm_tile({p.columns,
-               s_.size,
-               rows,
-               {p.data, p.width},
-               {dout, h_.out_step},
-               h_.dv,
-               h_.step,
-               1,
-               add ? 1.f : 0.f});
-  }
-
-  void score_grads(int64_t first, const ScoreBlock& p, const ScoreBlock& ds, bool add) const {
     const int64_t rows = rows_from(first);
-    const float* dout = call_.dout.f32() + h_.offset_out + first * h_.out_step;
-    product_with_rows(h_.v, dout, h_.out_step, rows, ds, 1);
-    drop(ds);
-    kernels::score_grad_block(ds, p);
+    const float *q = h_.q + first * h_.step,
+                *dout = call_.dout.f32() + h_.offset_out + first * h_.out_step;
+    const bool scores_need = h_.dq || h_.dk;
+    make_probabilities(first, q);
+    if (scores_need) make_score_grads(first, dout);
     if (h_.dq) {
-      float* dq = h_.dq + first * h_.step;
-      gemm_tile({rows,
-                 s_.size,
-                 ds.columns,
-                 {ds.data, ds.width, kTransposed},
-                 {h_.k, h_.step},
-                 dq,
-                 h_.step,
-                 factor_});
+      float* dq = second_side_;
+      for_tiles_of(first, grads_, [&](const ScoreTile& ds) { add_rows(ds, k_, dq, factor_); });
+      for (int64_t i = 0; i < rows; ++i)
+        std::copy_n(dq + i * row_, s_.size, h_.dq + (first + i) * h_.step);
     }
     if (h_.dk) {
-      const float* q = h_.q + first * h_.step;
-      gemm_tile({ds.columns,
-                 s_.size,
-                 rows,
-                 {ds.data, ds.width},
-                 {q, h_.step},
-                 h_.dk,
-                 h_.step,
-                 factor_,
-                 add ? 1.f : 0.f});
+      copy_rows(q, rows, s_.size, h_.step, first_side_);
+      for_tiles_of(first, grads_,
+                   [&](const ScoreTile& ds) { add_columns(ds, first_side_, h_.dk, factor_, add); });
     }
+    if (h_.dv) {
+      copy_rows(dout, rows, s_.size, h_.out_step, first_side_);
+      for_tiles_of(first, scores_, [&](const ScoreTile& p) {
+        drop(p);
+        add_columns(p, first_side_, h_.dv, 1, add);
+      });
+    }
+  }
+
+  void make_probabilities(int64_t first, const float* q) const {
+    const int64_t rows = rows_from(first);
+    PerRow top{}, inverse{};
+    std::copy_n(h_.top + first, rows, top.data());
+    std::copy_n(h_.inverse + first, rows, inverse.data());
+    pack_block(q, rows, h_.step, first_side_);
+    for_tiles_of(first, scores_, [&](const ScoreTile& p) {
+      make_tile(p, k_, first_side_, factor_);
+      kernels::probabilities(p, top.data(), inverse.data());
+    });
+  }
+
+  void make_score_grads(int64_t first, const float* dout) const {
+    PerRow most{}, mean{};  // first the pivot, then the mean
+    std::array<float, 2 * kBlockRows> sums{};
+    pack_block(dout, rows_from(first), h_.out_step, first_side_);
+    const auto p = [&](const ScoreTile& tile) { return scores_ + tile.begin * width_; };
+    for_tiles_of(first, grads_, [&](const ScoreTile& tile) {
+      make_tile(tile, v_, first_side_, 1);
+      drop(tile);
+      kernels::raise_pivots(tile, p(tile), most.data(), mean.data());
+    });
+    for_tiles_of(first, grads_, [&](const ScoreTile& tile) {
+      kernels::add_deviations(tile, p(tile), mean.data(), sums.data());
+    });
+    for (int64_t i = 0; i < width_; ++i) mean[i] += sums[i] + sums[width_ + i];
+    for_tiles_of(first, grads_,
+                 [&](const ScoreTile& tile) { kernels::score_grads(tile, p(tile), mean.data()); });
   }
 
   // The order of the stream: heads, in a head columns, in a column rows.
-  void drop(const ScoreBlock& block) const {
+  void drop(const ScoreTile& tile) const {
     if (!drops_) return;
     const Stream stream = dropout_stream(call_.key);
-    const int64_t column = (s_.rows + 15) / 16 * 16;  // rows of the stream per column
-    for (int64_t c = 0; c < block.columns; ++c) {
-      float* at = block.data + c * block.width;
-      const int64_t first = (h_.index * s_.rows + c) * column + block.first;
+    const int64_t column = padded(s_.rows);  // rows of the stream per column
+    float* at = tile.data;
+    for (int64_t c = tile.begin; c < tile.end; ++c, at += width_) {
+      const int64_t first = (h_.index * s_.rows + c) * column + tile.first_row;
       kernels::dropout(stream, call_.attrs->factor, first, at,
-                       std::min(block.width, column - block.first), at);
+                       std::min(width_, column - tile.first_row), at);
     }
   }
 
@@ -262,7 +375,9 @@ class HeadKernel {
   const Sizes& s_;
   const Head& h_;
   bool causal_, drops_;
-  float *scores_, *grads_, *side_, *top_, *inverse_;
+  int64_t width_, row_;  // floats per column of a block of scores, and per row in scratch
+  float *k_, *v_;  // the head's keys and values, dense: their rows would share sets of a cache
+  float *scores_, *grads_, *first_side_, *second_side_;
   float factor_;
 };
 

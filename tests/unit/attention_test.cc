@@ -34,8 +34,8 @@ TEST(Attention, KeepsTwoNumbersPerRowAndHead) {
 TEST(Attention, ScratchDoesNotGrowWithSamplesNorWithTheSquareOfTheLength) {
   const size_t one = infer({4, 1024, 3 * 768}, 12).scratch;
   EXPECT_EQ(infer({64, 1024, 3 * 768}, 12).scratch, one);
-  EXPECT_LE(one, size_t{9} << 20);
-  EXPECT_LT(infer({4, 16384, 3 * 768}, 12).scratch, 5 * one);
+  EXPECT_LE(one, size_t{17} << 20);
+  EXPECT_LE(infer({4, 16384, 3 * 768}, 12).scratch, 16 * one);
 }
 
 // One head, causal, in double: out, and the gradients of q, k and v side by side as the op has
@@ -148,6 +148,19 @@ TEST(Attention, AgreesWithThePlainWayOverLongRows) {
     expect_near(part(computed.out), reference.out);
     expect_near(part(computed.din), reference.din);
   }
+}
+
+// Lengths and sizes that fill the tiles of the kernels, and that do not.
+TEST(Attention, AgreesWithThePlainWayAtAnyTile) {
+  for (const size_t rows : {1, 16, 63, 64, 65, 130, 200})
+    for (const size_t size : {1, 16, 33, 64, 80, 128}) {
+      SCOPED_TRACE(testing::Message() << rows << " rows of " << size);
+      const std::vector<float> in = normals(rows * 3 * size, 1), dout = normals(rows * size, 2);
+      const Computed computed(1, static_cast<int64_t>(rows), static_cast<int64_t>(size), in, dout);
+      const Reference reference(in, dout, rows, size);
+      expect_near(computed.out, reference.out);
+      expect_near(computed.din, reference.din);
+    }
 }
 
 // Scores of a row lie close to one another and far from 0, and are exact in a float, so that the
