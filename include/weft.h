@@ -567,6 +567,8 @@ typedef struct weft_plan_config {
   const weft_parameter_group *groups;   /**< parameters that are frozen or have their own factors. Default: NULL. */
   uint32_t n_groups;          /**< Default: 0. */
   uint32_t reserved;          /**< 0 */
+  const char *precision;      /**< type in which values and gradients between nodes are stored and sent: "f32" or "bf16". Parameters, their
+                                   gradients and the optimizer state remain f32. Default: "f32". */
 } weft_plan_config;
 /** Sets the defaults. Thread: any. */
 WEFT_API void weft_plan_config_init(weft_plan_config *config, size_t size);

@@ -210,12 +210,26 @@ Desc StepGraph::desc(const Model& model, TensorId id, int64_t samples) const {
   const StepTensor& t = tensors[static_cast<size_t>(id)];
   if (t.role == StepTensor::Role::stash)
     return model.infer(t.node, samples).stash[static_cast<size_t>(t.index)];
-  return model.desc(t.node, samples);
+  return stored(id, model.desc(t.node, samples));
 }
 
-StepGraph build_step_graph(const Model& model, Mode mode,
-                           const std::vector<int32_t>& stage_of_node) {
+namespace {
+
+void store_as(DType values, const Model& model, StepGraph& graph) {
+  for (StepTensor& t : graph.tensors) {
+    const bool input = t.role == StepTensor::Role::value && model.node(t.node).is_input();
+    if (t.role != StepTensor::Role::stash && !input) t.dtype = values;
+  }
+  for (const TensorId sink : graph.sinks)
+    graph.tensors[static_cast<size_t>(sink)].dtype = DType::f32;
+}
+
+}  // namespace
+
+StepGraph build_step_graph(const Model& model, Mode mode, const std::vector<int32_t>& stage_of_node,
+                           DType values) {
   StepGraph graph = Builder(model, mode).build();
+  store_as(values, model, graph);
   place_folds(graph, model, stage_of_node);
   return graph;
 }

@@ -46,7 +46,8 @@ struct StepTensor {
   Role role;
   NodeId node;
   int32_t index = 0;
-  NodeId maker;  // the node whose stage makes it
+  NodeId maker;              // the node whose stage makes it
+  DType dtype = DType::f32;  // in which an f32 tensor is stored between calls: f32 or bf16
 };
 
 struct StepCall {
@@ -72,11 +73,31 @@ struct StepGraph {
       sinks;  // delivered to the controller per micro-batch: the loss, outputs, gradients of inputs
 
   Desc desc(const Model& model, TensorId id, int64_t samples) const;
+  // As it is stored, for its type and shape in the calls that make and read it.
+  Desc stored(TensorId id, Desc desc) const {
+    if (desc.dtype == DType::f32) desc.dtype = tensors[static_cast<size_t>(id)].dtype;
+    return desc;
+  }
 };
 
-// The calls are the same for all stages.
-StepGraph build_step_graph(const Model& model, Mode mode,
-                           const std::vector<int32_t>& stage_of_node);
+// The calls are the same for all stages. `values`: in which values and gradients between nodes are
+// stored, f32 or bf16. Inputs, what the controller receives, and stash remain f32.
+StepGraph build_step_graph(const Model& model, Mode mode, const std::vector<int32_t>& stage_of_node,
+                           DType values);
+
+// Calls visit(tensor, written) for each tensor of the call, without -1.
+template <typename Visit>
+void each_tensor(const StepCall& call, Visit&& visit) {
+  const bool makes = call.kind == CallKind::forward || folds(call.kind);
+  const auto one = [&visit](TensorId t, bool written) {
+    if (t >= 0) visit(t, written);
+  };
+  for (const TensorId t : call.in) one(t, false);
+  one(call.out, makes);
+  for (const TensorId t : call.stash) one(t, makes);
+  one(call.dout, false);
+  for (const TensorId t : call.din) one(t, true);
+}
 
 // Sets the node whose stage runs each add and join of gradients. An add runs in the stage of the
 // uses if all of them so far are in one stage (one message carries their sum), otherwise in the

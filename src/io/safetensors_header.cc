@@ -44,6 +44,7 @@ std::string_view file_dtype(DType dtype) {
     case DType::f32: return "F32";
     case DType::i32: return "I32";
     case DType::f64: return "F64";
+    case DType::bf16: return "BF16";
   }
   return "";
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lowering/parameters.h"
 #include "lowering/static_allocator.h"
 
 namespace weft {
@@ -90,8 +91,7 @@ class Account {
     for (const auto& [at, span] : spans)
       out_.temporaries[at] = packer.place(bytes_of(at.second), span.first, span.last);
     for (size_t c = 0; c < calls.size(); ++c) {
-      if (folds(calls[c]->kind)) continue;
-      const auto need = static_cast<int64_t>(shapes_.of(calls[c]->node, 0).scratch);
+      const int64_t need = shapes_.scratch(graph_, *calls[c]);
       if (need > 0) out_.call_scratch[{calls[c], phase}] = packer.place(need, c, c);
     }
     out_.scratch = std::max(out_.scratch, align_up(packer.size()));
@@ -108,7 +108,8 @@ class Account {
 
 }  // namespace
 
-Shapes::Shapes(const Model& model, const PlanConfig& config) {
+Shapes::Shapes(const Model& model, const PlanConfig& config)
+    : model_(&model), values_(config.values()), keeps_packed_(keeps_packed(config)) {
   for (NodeId n = 0; n < static_cast<NodeId>(model.nodes().size()); ++n) {
     inferred_[0].push_back(model.infer(n, config.micro_batch_size));
     // Without a short micro-batch its shapes are not used, and an
@@ -119,10 +120,49 @@ Shapes::Shapes(const Model& model, const PlanConfig& config) {
 }
 
 Desc Shapes::desc(const StepGraph& graph, TensorId t, size_t variant) const {
-  const StepTensor& tensor = graph.tensors[static_cast<size_t>(t)];
+  return graph.stored(t, computed(graph.tensors[static_cast<size_t>(t)], variant));
+}
+
+Desc Shapes::computed(const StepTensor& tensor, size_t variant) const {
   const Inferred& made = of(tensor.node, variant);
   return tensor.role == StepTensor::Role::stash ? made.stash[static_cast<size_t>(tensor.index)]
                                                 : made.out;
+}
+
+bool Shapes::takes_bf16(const StepCall& call) const {
+  return values_ == DType::bf16 && !folds(call.kind) && call.weight <= 0 &&
+         model_->node(call.node).op->multiplies_weight();
+}
+
+int64_t Shapes::op_scratch(const StepCall& call) const {
+  if (folds(call.kind)) return 0;
+  const Inferred& made = of(call.node, 0);
+  if (!takes_bf16(call)) return align_up(static_cast<int64_t>(made.scratch));
+  if (call.kind != CallKind::weight_grad) return 0;
+  const Node& node = model_->node(call.node);
+  return align_up(node.op->bf16_scratch(of(node.in.front(), 0).out,
+                                        model_->param(node.weights.front()).desc()));
+}
+
+int64_t Shapes::packed_scratch(const StepCall& call) const {
+  if (!takes_bf16(call) || keeps_packed_ || call.kind == CallKind::weight_grad) return 0;
+  const Node& node = model_->node(call.node);
+  const Shape& weight = model_->param(node.weights.front()).local;
+  return padded_bytes(packed_desc(values_, weight, multiplies_transposed(node, call.kind)));
+}
+
+int64_t Shapes::bytes_of_copy(const StepCall& call, const Desc& stored, bool written) const {
+  if (!takes_bf16(call))
+    return stored.dtype == DType::bf16 ? padded_bytes({DType::f32, stored.shape}) : 0;
+  return stored.dtype == DType::f32 && !written ? padded_bytes({DType::bf16, stored.shape}) : 0;
+}
+
+int64_t Shapes::scratch(const StepGraph& graph, const StepCall& call) const {
+  int64_t out = sum_of_bytes(op_scratch(call), packed_scratch(call));
+  each_tensor(call, [&](TensorId t, bool written) {
+    out = sum_of_bytes(out, bytes_of_copy(call, desc(graph, t, 0), written));
+  });
+  return out;
 }
 
 StageHoldings holdings_of(const StageWork& work, const StageTraffic& traffic, const Model& model,

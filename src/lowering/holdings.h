@@ -9,6 +9,7 @@
 
 #include "lowering/stage_work.h"
 #include "schedule/lock_step.h"
+#include "tensor/byte_count.h"
 
 namespace weft {
 
@@ -20,9 +21,26 @@ class Shapes {
   const Inferred& of(NodeId node, size_t variant) const {
     return inferred_[variant][static_cast<size_t>(node)];
   }
+  // As the tensor is stored.
   Desc desc(const StepGraph& graph, TensorId t, size_t variant) const;
+  // The memory that a call needs while it runs: that of its op, a packed weight that is not kept,
+  // and copies of operands.
+  int64_t scratch(const StepGraph& graph, const StepCall& call) const;
+  // These parts, aligned.
+  int64_t op_scratch(const StepCall& call) const;
+  int64_t packed_scratch(const StepCall& call) const;
+  // Of an operand that the call reads or writes in another type than it is stored; 0: there is
+  // none.
+  int64_t bytes_of_copy(const StepCall& call, const Desc& stored, bool written) const;
 
  private:
+  Desc computed(const StepTensor& tensor, size_t variant) const;
+  // Whether the call is a product of bf16 tensors.
+  bool takes_bf16(const StepCall& call) const;
+
+  const Model* model_ = nullptr;
+  DType values_ = DType::f32;
+  bool keeps_packed_ = false;
   std::vector<Inferred> inferred_[2];
 };
 

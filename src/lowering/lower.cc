@@ -134,9 +134,19 @@ class RankWriter {
   ProgramCall write_call(int32_t stage, int32_t phase, size_t index,
                          const std::vector<int32_t>& gathers) {
     const StepCall& call = *work(stage).calls[static_cast<size_t>(phase)][index];
+    const auto& scratches = layout_.places[cell(stage)].call_scratch;
+    const auto scratch = scratches.find({&call, phase});
+    int64_t copies = shapes_.op_scratch(call) + shapes_.packed_scratch(call);
     const auto operand = [&](TensorId t, bool written) -> PlacedOperand {
       if (t < 0) return {};
-      return {place(stage, t, work(stage).second(phase, t, written)), {desc(t, 0), desc(t, 1)}};
+      PlacedOperand o{place(stage, t, work(stage).second(phase, t, written)),
+                      {desc(t, 0), desc(t, 1)}};
+      if (const int64_t bytes = shapes_.bytes_of_copy(call, o.desc[0], written); bytes > 0) {
+        o.converted = scratch->second;
+        o.converted.offset += copies;
+        copies += bytes;
+      }
+      return o;
     };
     const bool forward = call.kind == CallKind::forward, makes_out = forward || folds(call.kind);
     ProgramCall out{.kind = call.kind,
@@ -149,19 +159,32 @@ class RankWriter {
                     .out = operand(call.out, makes_out),
                     .dout = operand(call.dout, false),
                     .acc = {},
+                    .packed = {},
                     .opens = true,
                     .closes = true,
                     .clears = false,
                     .scratch = {}};
-    const auto& scratch = layout_.places[cell(stage)].call_scratch;
-    if (const auto at = scratch.find({&call, phase}); at != scratch.end()) out.scratch = at->second;
+    if (scratch != scratches.end()) out.scratch = scratch->second;
     for (TensorId t : call.in) out.in.push_back(operand(t, false));
     if (folds(call.kind)) return out;
     for (TensorId t : call.stash) out.stash.push_back(operand(t, forward));
     for (TensorId t : call.din) out.din.push_back(operand(t, true));
     add_shapes(call, out);
     add_weights(call, gathers, out);
+    add_packed(call, out);
     return out;
+  }
+
+  void add_packed(const StepCall& call, ProgramCall& out) const {
+    const Node& node = plan_.model->node(call.node);
+    if (call.kind == CallKind::weight_grad || !node.op->multiplies_weight()) return;
+    const bool transposed = multiplies_transposed(node, call.kind);
+    for (const ResidentTensor& t :
+         resident_of(plan_, rank_, node.weights.front()).of(ResidentTensor::Role::packed))
+      if (t.transposed == transposed) out.packed = {t.place, transposed, true};
+    if (shapes_.packed_scratch(call) == 0) return;
+    out.packed = {out.scratch, transposed, false};
+    out.packed.place.offset += shapes_.op_scratch(call);
   }
 
   // A view that is not read, or whose gradient is not needed, still has its shape.
@@ -171,7 +194,7 @@ class RankWriter {
       for (size_t i = 0; i < call.in.size(); ++i)
         if (call.in[i] < 0) out.in[i].desc[v] = shapes_.of(node.in[i], v).out;
       for (size_t i = 0; i < call.din.size(); ++i)
-        out.din[i].desc[v] = shapes_.of(node.in[i], v).out;
+        if (call.din[i] < 0) out.din[i].desc[v] = shapes_.of(node.in[i], v).out;
       if (call.out < 0) out.out.desc[v] = shapes_.of(call.node, v).out;
       if (call.dout < 0) out.dout.desc[v] = shapes_.of(call.node, v).out;
     }

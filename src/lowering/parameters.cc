@@ -7,6 +7,7 @@
 #include <map>
 #include <numeric>
 
+#include "kernels/bf16_pack.h"
 #include "tensor/byte_count.h"
 
 namespace weft {
@@ -54,9 +55,23 @@ void set_runs(const RunOfSum& runs, ResidentParam& param) {
   param.tensors.insert(first, {.role = Role::gradient, .desc = first->desc});
 }
 
-// `local`: per sum of uses, whether it is on the rank.
+// The uses of a parameter on a rank.
+struct LocalUses {
+  std::vector<bool> sums;               // per sum of uses
+  std::array<bool, 2> multiplies = {};  // by the weight; by its transpose
+};
+
+void add_products(const Model& model, const PlanConfig& config, const Node& node, LocalUses& uses) {
+  if (!node.op->multiplies_weight() || !keeps_packed(config)) return;
+  const bool transposed = node.op->multiplies_transposed(node.attrs);
+  uses.multiplies[transposed] = true;
+  if (makes(model, config, Mode::train) && model.node(node.in.front()).needs_grad)
+    uses.multiplies[!transposed] = true;
+}
+
 ResidentParam resident_param(const Model& model, const PlanConfig& config, ParamId param,
-                             bool owned, const std::vector<bool>& local, const Replica& replica) {
+                             bool owned, const LocalUses& uses, const Replica& replica) {
+  const std::vector<bool>& local = uses.sums;
   const Desc desc = model.param(param).desc();
   const bool frozen = model.param(param).training.frozen;
   ResidentParam out{.param = param,
@@ -65,6 +80,11 @@ ResidentParam resident_param(const Model& model, const PlanConfig& config, Param
                     .tensors = {}};
   if (owned || config.shard != "parameters")
     out.tensors.push_back({.role = Role::value, .desc = desc});
+  for (const bool transposed : {false, true})
+    if (uses.multiplies[transposed])
+      out.tensors.push_back({.role = Role::packed,
+                             .desc = packed_desc(config.values(), desc.shape, transposed),
+                             .transposed = transposed});
   if (frozen || !makes(model, config, Mode::train)) return out;
   for (size_t s = 0; s < local.size(); ++s)
     for (int32_t d = 0; d < replica.count; ++d) {
@@ -88,17 +108,28 @@ ResidentParam resident_param(const Model& model, const PlanConfig& config, Param
 
 }  // namespace
 
+bool multiplies_transposed(const Node& node, CallKind kind) {
+  return node.op->multiplies_transposed(node.attrs) != (kind == CallKind::input_grad);
+}
+
+Desc packed_desc(DType dtype, const Shape& weight, bool transposed) {
+  const int64_t k = weight[transposed ? 1 : 0], n = weight[transposed ? 0 : 1];
+  return {dtype, {kernels::packed_bf16_bytes(k, n) / static_cast<int64_t>(sizeof(kernels::Bf16))}};
+}
+
 std::vector<std::vector<ResidentParam>> residents_of(
     const Model& model, const PlanConfig& config, const std::vector<int32_t>& owners, int32_t ranks,
     const RanksOfNode& ranks_of, const std::function<Replica(int32_t)>& replica_of) {
   std::vector<std::vector<ResidentParam>> out(static_cast<size_t>(ranks));
   for (ParamId p = 0; p < static_cast<ParamId>(model.params().size()); ++p) {
-    std::map<int32_t, std::vector<bool>> local;  // per rank that uses it
+    std::map<int32_t, LocalUses> local;  // per rank that uses it
     const Param& param = model.param(p);
     for (const Param::Use& use : param.uses)
       for (const int32_t rank : ranks_of(use.node)) {
-        local[rank].resize(static_cast<size_t>(param.sums));
-        local[rank][static_cast<size_t>(use.sum)] = true;
+        LocalUses& uses = local[rank];
+        uses.sums.resize(static_cast<size_t>(param.sums));
+        uses.sums[static_cast<size_t>(use.sum)] = true;
+        if (use.port == 0) add_products(model, config, model.node(use.node), uses);
       }
     for (const auto& [rank, here] : local)
       out[static_cast<size_t>(rank)].push_back(resident_param(

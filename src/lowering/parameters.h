@@ -9,6 +9,11 @@
 
 namespace weft {
 
+// Whether the call, forward or input_grad, multiplies by the transpose of weight 0.
+bool multiplies_transposed(const Node& node, CallKind kind);
+// A packed copy of a weight, for products with tensors of that type: of a matrix, or its transpose.
+Desc packed_desc(DType dtype, const Shape& weight, bool transposed);
+
 using RanksOfNode = std::function<std::vector<int32_t>(NodeId)>;
 // A rank among those with the same stages, and the runs of their position.
 struct Replica {

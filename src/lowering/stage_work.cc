@@ -6,24 +6,17 @@ namespace weft {
 
 std::vector<TensorId> reads_of(const StepCall& call) {
   std::vector<TensorId> out;
-  auto take = [&out](TensorId t) {
-    if (t >= 0) out.push_back(t);
-  };
-  for (TensorId t : call.in) take(t);
-  if (call.kind == CallKind::input_grad || call.kind == CallKind::weight_grad) {
-    take(call.out);
-    for (TensorId t : call.stash) take(t);
-    take(call.dout);
-  }
+  each_tensor(call, [&out](TensorId t, bool written) {
+    if (!written) out.push_back(t);
+  });
   return out;
 }
 
 std::vector<TensorId> writes_of(const StepCall& call) {
   std::vector<TensorId> out;
-  if (call.kind == CallKind::forward || folds(call.kind)) out.push_back(call.out);
-  if (call.kind == CallKind::forward) out.insert(out.end(), call.stash.begin(), call.stash.end());
-  for (TensorId t : call.din)
-    if (t >= 0) out.push_back(t);
+  each_tensor(call, [&out](TensorId t, bool written) {
+    if (written) out.push_back(t);
+  });
   return out;
 }
 

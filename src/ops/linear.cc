@@ -1,7 +1,9 @@
 // linear: x W + b along the last axis of x. Weight 0 is [in, out], or [out, in] with kOutIn. Weight
 // 1 is the bias [out] and may be missing.
+#include <algorithm>
 #include <cstring>
 
+#include "kernels/bf16_product.h"
 #include "kernels/columns.h"
 #include "kernels/gemm.h"
 #include "kernels/ranges.h"
@@ -27,6 +29,23 @@ struct Sizes {
 Factor weight(const Call& call, const Sizes& s, bool transposed) {
   const bool stored_so = out_in(*call.attrs);
   return {call.weights[0].f32(), stored_so ? s.in : s.out, stored_so != transposed};
+}
+
+// a[rows,k] times the packed weight, in bf16.
+void multiply(const Call& call, const View& a, const View& out, int64_t rows, int64_t k, int64_t n,
+              const float* bias) {
+  const bool f32 = out.desc.dtype == DType::f32;
+  kernels::bf16_product({.m = rows,
+                         .n = n,
+                         .k = k,
+                         .a = a.bf16(),
+                         .a_row = k,
+                         .b = static_cast<const kernels::Bf16*>(call.packed),
+                         .c = f32 ? out.f32() : nullptr,
+                         .rounded = f32 ? nullptr : out.bf16(),
+                         .c_row = n,
+                         .bias = bias},
+                        *call.tiles);
 }
 
 constexpr int64_t kColumns = 256;  // of a bias, per tile
@@ -59,6 +78,16 @@ class Linear final : public Op {
     return inferred;
   }
 
+  bool multiplies_weight() const override { return true; }
+  bool multiplies_transposed(const Attrs& attrs) const override { return out_in(attrs); }
+  int64_t bf16_scratch(const Desc& in, const Desc& weight) const override {
+    const Shape& w = weight.shape;
+    const int64_t rows = in.shape.elements(0, in.shape.rank - 1);
+    // Either factor may be the left one.
+    return std::max(kernels::bf16_weight_grad_bytes(rows, w[0], w[1]),
+                    kernels::bf16_weight_grad_bytes(rows, w[1], w[0]));
+  }
+
   // The weight is at hand for I in any case.
   Uses uses_weight(const Attrs&) const override { return {.in = 1, .out = false, .stash = false}; }
 
@@ -75,6 +104,11 @@ class Linear final : public Op {
   Status forward(const Call& call) const override {
     const Sizes s(*call.attrs, call.in[0].desc, call.weights[0].desc);
     const bool bias = call.weights.size() == 2;
+    if (call.in[0].desc.dtype == DType::bf16) {
+      multiply(call, call.in[0], call.out, s.rows, s.in, s.out,
+               bias ? call.weights[1].f32() : nullptr);
+      return {};
+    }
     if (bias)
       for_ranges(*call.tiles, s.rows, tile_rows(s.out), [&](int64_t begin, int64_t end) {
         for (int64_t row = begin; row < end; ++row)
@@ -97,6 +131,10 @@ class Linear final : public Op {
   Status input_grad(const Call& call) const override {
     if (!call.din[0]) return {};
     const Sizes s(*call.attrs, call.din[0].desc, call.weights[0].desc);
+    if (call.dout.desc.dtype == DType::bf16) {
+      multiply(call, call.dout, call.din[0], s.rows, s.out, s.in, nullptr);
+      return {};
+    }
     gemm({s.rows,
           s.in,
           s.out,
@@ -117,8 +155,24 @@ class Linear final : public Op {
       });
       return {};
     }
-    const Factor x{call.in[0].f32(), s.in}, dy{call.dout.f32(), s.out};
     const bool swapped = out_in(*call.attrs);
+    if (call.dout.desc.dtype == DType::bf16) {
+      const View &x = call.in[0], &dy = call.dout;
+      kernels::bf16_weight_grad({.rows = s.rows,
+                                 .k = swapped ? s.out : s.in,
+                                 .n = swapped ? s.in : s.out,
+                                 .x = (swapped ? dy : x).bf16(),
+                                 .x_row = swapped ? s.out : s.in,
+                                 .dy = (swapped ? x : dy).bf16(),
+                                 .dy_row = swapped ? s.in : s.out,
+                                 .acc = call.acc.f32(),
+                                 .acc_row = swapped ? s.in : s.out,
+                                 .add = true,
+                                 .scratch = static_cast<std::byte*>(call.scratch)},
+                                *call.tiles);
+      return {};
+    }
+    const Factor x{call.in[0].f32(), s.in}, dy{call.dout.f32(), s.out};
     Factor rows = swapped ? dy : x;
     const Factor columns = swapped ? x : dy;
     rows.transposed = true;

@@ -131,6 +131,9 @@ struct Call {
       din;   // I: one per input; null data if no gradient is needed. Written, never added to.
   View acc;  // W: of weight `weight`; added to
   int weight = 0;
+  // Weight 0 as the call multiplies by it, packed (kernels/packed.h; for bf16 tensors
+  // kernels/bf16_pack.h); null: it is not packed, and no tensor is bf16.
+  const void* packed = nullptr;
   void* scratch = nullptr;
   CallKey key;
   bool training = true;    // dropout is the identity when false
@@ -176,6 +179,21 @@ class Op {
   }  // what W reads
   virtual Cost cost(const Attrs& attrs, std::span<const Desc> in, std::span<const Desc> weights,
                     const Desc& out) const = 0;
+
+  // Forward multiplies by weight 0, a matrix, or by its transpose; input_grad by the other one; and
+  // its gradient is a product as well. With bf16 values these calls take bf16 tensors and packed
+  // weights; they write f32 or bf16.
+  virtual bool multiplies_weight() const { return false; }
+  // Whether forward multiplies by the transpose of weight 0.
+  virtual bool multiplies_transposed(const Attrs& attrs) const {
+    (void)attrs;
+    return false;
+  }
+  // Bytes that weight_grad needs for bf16 tensors.
+  virtual int64_t bf16_scratch(const Desc& in, const Desc& weight) const {
+    (void)in, (void)weight;
+    return 0;
+  }
 
   virtual Status forward(const Call& call) const = 0;
   virtual Status input_grad(const Call& call) const = 0;

@@ -24,8 +24,9 @@ Result<RunBytes> RunBytes::make(const Model& model, const PlanConfig& config, co
   if (!config.schedule_text.empty())
     WEFT_TRY(check_schedule(train, {}).status().within("schedule of mode train"));
   RunBytes out(model, config, ops);
+  if (train.updates > 0) out.config_.packed = false;
   WEFT_TRY_ASSIGN(out.model_, pieces_of({std::shared_ptr<const Model>(), &model}, config.tensor));
-  out.shapes_ = Shapes(*out.model_, config);
+  out.shapes_ = Shapes(*out.model_, out.config_);
   out.index_nodes();
   const auto stages = static_cast<size_t>(train.stages);
   out.split_ = split_stages(train);
@@ -73,7 +74,8 @@ int32_t RunBytes::replicas_of(size_t s) const {
 
 Status RunBytes::add_mode(Mode mode) {
   auto info = std::make_unique<ModeInfo>();
-  info->graph = build_step_graph(*model_, mode, std::vector<int32_t>(model_->nodes().size(), 0));
+  info->graph = build_step_graph(*model_, mode, std::vector<int32_t>(model_->nodes().size(), 0),
+                                 config_.values());
   info->readers.resize(info->graph.tensors.size());
   for (size_t c = 0; c < info->graph.calls.size(); ++c)
     for (TensorId t : reads_of(info->graph.calls[c]))

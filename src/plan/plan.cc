@@ -14,6 +14,10 @@
 
 namespace weft {
 
+bool keeps_packed(const PlanConfig& config) {
+  return config.packed && config.values() == DType::bf16 && config.shard != "parameters";
+}
+
 bool makes(const Model& model, const PlanConfig& config, Mode mode) {
   const bool asked =
       config.step_kinds == 0 || (config.step_kinds >> static_cast<uint32_t>(mode) & 1);
@@ -242,6 +246,9 @@ Status check_config(const Model& model, const PlanConfig& c) {
                                      int64_t{c.data} * c.shard_ranks,
                                      ", the product of the axes 'data' and 'tensor'"));
   WEFT_TRY(check_groups(c));
+  if (c.precision != "f32" && c.precision != "bf16")
+    return Status(Code::invalid,
+                  cat("precision is ", shown(c.precision), ", expected f32 or bf16"));
   if (c.shard != "none" && c.shard != "optimizer" && c.shard != "parameters")
     return Status(Code::invalid,
                   cat("shard is ", shown(c.shard), ", expected none, optimizer or parameters"));

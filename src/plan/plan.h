@@ -45,6 +45,8 @@ struct PlanConfig {
   SplitBy split = SplitBy::cost;
   std::vector<std::string> cuts;  // first nodes of the stages 1, 2, ...: names of nodes or of
                                   // groups; replaces `split` if it is not empty
+  std::string precision = "f32";  // in which values between nodes are stored: f32 or bf16
+  bool packed = true;  // ranks keep copies of weights as products read them, see keeps_packed()
   OptimSettings optim;
   std::vector<ParamGroup> groups;
   uint64_t seed = 0;
@@ -67,11 +69,17 @@ struct PlanConfig {
   std::string split_type;        // SplitBy::type: the name of an op
   std::vector<NodeTimes> times;  // per node of the model; empty: by analysis
   Machines machines;             // SplitBy::cost
+
+  DType values() const { return precision == "bf16" ? DType::bf16 : DType::f32; }
 };
 
 // The configuration of one replica: its ranks, gradient groups and micro-batches. If replicas
 // differ, it has the most micro-batches and the slowest and smallest machines.
 PlanConfig replica_config(const PlanConfig& config);
+
+// Whether ranks keep packed weights. Each rank that uses a gathered value, or several versions,
+// packs it for each call.
+bool keeps_packed(const PlanConfig& config);
 
 // Whether runs make such steps: the configuration includes them, and the model supports them.
 bool makes(const Model& model, const PlanConfig& config, Mode mode);
@@ -108,7 +116,15 @@ struct Place {
 
 struct PlacedOperand {
   Place place;
-  std::array<Desc, 2> desc;  // of a full and of the short micro-batch
+  std::array<Desc, 2> desc;  // as it is stored: of a full and of the short micro-batch
+  Place converted = {};      // a copy for the call, as bf16 or f32: not as it is stored
+};
+
+// A copy of a weight as a product reads it (kernels/packed.h, kernels/bf16_pack.h).
+struct PackedOperand {
+  Place place;
+  bool transposed = false;
+  bool kept = false;  // a resident tensor, made again after each update; otherwise for one call
 };
 
 // --- messages
@@ -156,6 +172,7 @@ struct ProgramCall {
   int32_t weight = -1;
   std::vector<PlacedOperand> in, weights, stash, din;
   PlacedOperand out, dout, acc;
+  PackedOperand packed = {};  // of weight 0
   // Of the calls of a micro-batch that add to acc: the first, and the last.
   bool opens = true, closes = true;
   bool clears = false;  // acc has held the sum of another run
@@ -236,6 +253,7 @@ struct RankProgram {
 struct ResidentTensor {
   enum class Role : uint8_t {
     value,        // the first of its versions; with --shard parameters the owner's
+    packed,       // a copy for products
     gradient,     // the owner's, where accumulators are not kept
     accumulator,  // of a sum of gradients in one replica. The owner has those of all; if they
                   // are kept, the first is where the gradient ends
@@ -250,6 +268,7 @@ struct ResidentTensor {
       true;  // accumulator: the uses are on this rank; false: that of another rank lands here
   int32_t count = 1;  // accumulator: sums, one behind the other; see GroupSums
   int32_t run = -1;   // accumulator: that shares its place with those of other runs; -1: it is kept
+  bool transposed = false;  // packed: of the transpose
   Place place = {};
 
   int64_t bytes() const { return bytes_of_many(padded_bytes(desc), count); }

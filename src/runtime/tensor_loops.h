@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "kernels/bf16.h"
 #include "kernels/elementwise.h"
 #include "kernels/tiles.h"
 
@@ -24,6 +25,20 @@ inline void scale_tensor(Tiles& tiles, float* x, float factor, int64_t n) {
   for_tiles(tiles, static_cast<int>((n + kLoopBlock - 1) / kLoopBlock), [&](int tile) {
     const int64_t begin = tile * kLoopBlock;
     kernels::scale(x + begin, factor, x + begin, std::min(kLoopBlock, n - begin));
+  });
+}
+
+inline void from_bf16(Tiles& tiles, const kernels::Bf16* x, float* out, int64_t n) {
+  for_tiles(tiles, static_cast<int>((n + kLoopBlock - 1) / kLoopBlock), [&](int tile) {
+    const int64_t begin = tile * kLoopBlock;
+    kernels::from_bf16(x + begin, out + begin, std::min(kLoopBlock, n - begin));
+  });
+}
+
+inline void to_bf16(Tiles& tiles, const float* x, kernels::Bf16* out, int64_t n) {
+  for_tiles(tiles, static_cast<int>((n + kLoopBlock - 1) / kLoopBlock), [&](int tile) {
+    const int64_t begin = tile * kLoopBlock;
+    kernels::to_bf16(x + begin, out + begin, std::min(kLoopBlock, n - begin));
   });
 }
 

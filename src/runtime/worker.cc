@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "engine/group_sums.h"
 #include "engine/steps.h"
+#include "kernels/bf16_pack.h"
 #include "kernels/fpenv.h"
 #include "runtime/clock.h"
 #include "runtime/tensor_loops.h"
@@ -23,6 +24,16 @@ void draw(const Stream& stream, double deviation, int64_t first, int64_t count, 
     for (const int64_t end = std::min((i / 2 + 1) * 2, first + count); i < end; ++i)
       *out++ = static_cast<float>(deviation * pair[static_cast<size_t>(i % 2)]);
   }
+}
+
+// The type of the copy of an operand.
+DType other(DType stored) { return stored == DType::bf16 ? DType::f32 : DType::bf16; }
+
+void convert(Tiles& tiles, const void* from, const View& to) {
+  if (to.desc.dtype == DType::f32)
+    from_bf16(tiles, static_cast<const kernels::Bf16*>(from), to.f32(), to.desc.elements());
+  else
+    to_bf16(tiles, static_cast<const float*>(from), to.bf16(), to.desc.elements());
 }
 
 void initialize(Tiles& tiles, const Param& param, uint64_t seed, float* out) {
@@ -66,24 +77,27 @@ Worker::Worker(std::shared_ptr<const Plan> plan, int32_t rank, Tiles& tiles, Are
 }
 
 void Worker::bind() {
-  auto views = [](const std::vector<PlacedOperand>& operands, size_t variant) {
-    std::vector<View> out;
-    for (const PlacedOperand& o : operands) out.push_back({nullptr, o.desc[variant]});
+  auto view = [](const PlacedOperand& o, size_t variant) {
+    View out{nullptr, o.desc[variant]};
+    if (o.converted) out.desc.dtype = other(out.desc.dtype);
     return out;
   };
+  auto views = [&view](const std::vector<PlacedOperand>& operands, size_t variant) {
+    std::vector<View> out;
+    for (const PlacedOperand& o : operands) out.push_back(view(o, variant));
+    return out;
+  };
+  for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)])
+    for (const ResidentTensor& t : p.of(ResidentTensor::Role::packed))
+      packed_of_[t.place.offset] = 0;
   for (const ModePlan& mode : plan_->modes) {
     if (!mode.present) continue;
     for (size_t v = 0; v < 2; ++v)
       for (const ActionProgram& action : program(mode.mode).programs) {
         BoundProgram bound;
         for (const ProgramCall& c : action.calls)
-          bound.push_back({views(c.in, v),
-                           views(c.weights, v),
-                           views(c.stash, v),
-                           views(c.din, v),
-                           {nullptr, c.out.desc[v]},
-                           {nullptr, c.dout.desc[v]},
-                           {nullptr, c.acc.desc[v]}});
+          bound.push_back({views(c.in, v), views(c.weights, v), views(c.stash, v), views(c.din, v),
+                           view(c.out, v), view(c.dout, v), view(c.acc, v)});
         bound_[static_cast<size_t>(mode.mode)][v].push_back(std::move(bound));
       }
   }
@@ -133,6 +147,7 @@ View Worker::delivered(const StepDescriptor& step, int32_t edge, int32_t micro_b
 }
 
 Worker::ParamMemory Worker::param(ParamId id) {
+  ++weights_made_;  // the caller may write
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)])
     if (p.param == id) return memory_of(p);
   return {};
@@ -240,13 +255,14 @@ Status Worker::run_job(const StepDescriptor& step, double scale, const Job& job)
         reduce(program(step.mode).buckets[static_cast<size_t>(job.program)], 0, 1);
       return {};
     case JobKind::update:
+      ++weights_made_;
       if (step.per_update == 0)
         update_weights(step.step, step.step, 0, 0, scale);
       else
         make_first(updates_at(versions(), step));
       return {};
-    case JobKind::send_ties:
-    case JobKind::finish: return {};
+    case JobKind::send_ties: return {};
+    case JobKind::finish: ++weights_made_; return {};  // values of other ranks may have arrived
   }
   return {};
 }
@@ -273,36 +289,97 @@ Status Worker::run_action(const StepDescriptor& step, double scale, const RankPr
   return {};
 }
 
+// Calls visit(operand, view, written) for each tensor of a call, which the call makes or reads.
+template <typename Visit>
+void Worker::each_operand(const ProgramCall& call, BoundCall& bound, Visit&& visit) {
+  const bool makes = call.kind == CallKind::forward || folds(call.kind);
+  const auto all = [&visit](const std::vector<PlacedOperand>& operands, std::vector<View>& views,
+                            bool written) {
+    for (size_t i = 0; i < operands.size(); ++i) visit(operands[i], views[i], written);
+  };
+  all(call.in, bound.in, false);
+  visit(call.out, bound.out, makes);
+  all(call.stash, bound.stash, makes);
+  visit(call.dout, bound.dout, false);
+  all(call.din, bound.din, true);
+}
+
+void Worker::point(const RankProgram& program, const ProgramCall& call, BoundCall& bound,
+                   int32_t micro_batch) {
+  each_operand(call, bound, [&](const PlacedOperand& operand, View& view, bool written) {
+    view.data = at(program, operand.place, micro_batch);
+    if (!operand.converted) return;
+    const View stored = view;
+    view.data = at(program, operand.converted, micro_batch);
+    if (!written) convert(tiles_, stored.data, view);
+  });
+}
+
+void Worker::store(const RankProgram& program, const ProgramCall& call, BoundCall& bound,
+                   int32_t micro_batch) {
+  each_operand(call, bound, [&](const PlacedOperand& operand, View& view, bool written) {
+    if (!operand.converted || !written) return;
+    View stored = view;
+    stored.data = at(program, operand.place, micro_batch);
+    stored.desc.dtype = other(view.desc.dtype);
+    convert(tiles_, view.data, stored);
+  });
+}
+
 Status Worker::run_call(const StepDescriptor& step, const RankProgram& program,
                         const ProgramCall& call, BoundCall& bound, int32_t micro_batch) {
-  auto point = [&](const std::vector<PlacedOperand>& operands, std::vector<View>& views) {
-    for (size_t i = 0; i < operands.size(); ++i)
-      views[i].data = at(program, operands[i].place, micro_batch);
-  };
-  point(call.in, bound.in);
-  bound.out.data = at(program, call.out.place, micro_batch);
+  point(program, call, bound, micro_batch);
+  const Status status =
+      folds(call.kind) ? run_fold(call, bound) : run_op(step, program, call, bound, micro_batch);
+  if (status.ok()) store(program, call, bound, micro_batch);
+  return status;
+}
+
+Status Worker::run_fold(const ProgramCall& call, BoundCall& bound) {
   if (call.kind == CallKind::add) {
     add_tensors(tiles_, bound.in[0].f32(), bound.in[1].f32(), bound.out.f32(),
                 bound.out.desc.elements());
     return {};
   }
-  if (call.kind == CallKind::join) {
-    Call op;
-    op.attrs = &plan_->model->node(call.node).attrs;
-    op.in = bound.in;
-    op.out = bound.out;
-    op.tiles = &tiles_;
-    return find_op("concat")->forward(op);
+  Call op;
+  op.attrs = &plan_->model->node(call.node).attrs;
+  op.in = bound.in;
+  op.out = bound.out;
+  op.tiles = &tiles_;
+  return find_op("concat")->forward(op);
+}
+
+// Kept copies are made again by the first call after an update.
+const void* Worker::packed_weight(const RankProgram& program, const ProgramCall& call,
+                                  const BoundCall& bound, int32_t micro_batch) {
+  if (!call.packed.place) return nullptr;
+  void* out = at(program, call.packed.place, micro_batch);
+  if (call.packed.kept) {
+    uint64_t& made = packed_of_[call.packed.place.offset];
+    if (made == weights_made_) return out;
+    made = weights_made_;
   }
+  const View& weight = bound.weights.front();
+  const bool transposed = call.packed.transposed;
+  const int64_t rows = weight.desc.shape[0], columns = weight.desc.shape[1];
+  kernels::pack_bf16({.k = transposed ? columns : rows,
+                      .n = transposed ? rows : columns,
+                      .b = weight.f32(),
+                      .stride = columns,
+                      .transposed = transposed,
+                      .out = static_cast<kernels::Bf16*>(out)},
+                     tiles_);
+  return out;
+}
+
+Status Worker::run_op(const StepDescriptor& step, const RankProgram& program,
+                      const ProgramCall& call, BoundCall& bound, int32_t micro_batch) {
   const int64_t version = weights_at(versions(), step, micro_batch);
   for (size_t i = 0; i < call.weights.size(); ++i) {
     const Place& place = call.weights[i].place;
     bound.weights[i].data = static_cast<std::byte*>(at(program, place, micro_batch)) +
                             (versions().has(place.offset) ? version : 0);
   }
-  point(call.stash, bound.stash);
-  point(call.din, bound.din);
-  bound.dout.data = at(program, call.dout.place, micro_batch);
   const GroupSums sums(*plan_, step, micro_batch);
   bound.acc.data = sum_at(call.acc, sums.depth());
   if (call.acc.place && call.opens && (sums.is_fresh() || call.clears))
@@ -320,6 +397,7 @@ Status Worker::run_call(const StepDescriptor& step, const RankProgram& program,
                 .din = bound.din,
                 .acc = bound.acc,
                 .weight = std::max(call.weight, 0),
+                .packed = packed_weight(program, call, bound, micro_batch),
                 .scratch = at(program, call.scratch, micro_batch),
                 .key = key,
                 .training = step.mode == Mode::train,

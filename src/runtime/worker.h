@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "engine/messages.h"
@@ -101,6 +102,19 @@ class Worker {
                     const Job& job);
   Status run_call(const StepDescriptor& step, const RankProgram& program, const ProgramCall& call,
                   BoundCall& bound, int32_t micro_batch);
+  Status run_fold(const ProgramCall& call, BoundCall& bound);
+  Status run_op(const StepDescriptor& step, const RankProgram& program, const ProgramCall& call,
+                BoundCall& bound, int32_t micro_batch);
+  const void* packed_weight(const RankProgram& program, const ProgramCall& call,
+                            const BoundCall& bound, int32_t micro_batch);
+  template <typename Visit>
+  static void each_operand(const ProgramCall& call, BoundCall& bound, Visit&& visit);
+  // Sets the addresses of the operands, and copies those to read that are not stored as f32.
+  void point(const RankProgram& program, const ProgramCall& call, BoundCall& bound,
+             int32_t micro_batch);
+  // Stores what the call has made in another type.
+  void store(const RankProgram& program, const ProgramCall& call, BoundCall& bound,
+             int32_t micro_batch);
   ParamMemory memory_of(const ResidentParam& p) const;
   const WeightVersions& versions() const { return plan_->versions[static_cast<size_t>(rank_)]; }
   // One of the sums of an accumulator, see GroupSums.
@@ -124,6 +138,10 @@ class Worker {
   std::span<Worker* const> local_;
   std::mutex feed_mutex_;  // batch_: held while a job copies from it
   const Batch* batch_ = nullptr;
+  // Packed weights by their place in the arena: the value of weights_made_ when they were made. It
+  // changes with the weights.
+  std::unordered_map<int64_t, uint64_t> packed_of_;
+  uint64_t weights_made_ = 1;
   std::vector<double> squares_;
   size_t owned_ = 0, summed_ = 0;  // parameters; squares of the last step
   JobTime last_time_;

@@ -34,7 +34,7 @@ SequentialReference::SequentialReference(const Model& model, const PlanConfig& c
       groups_(config.gradient_groups) {
   const std::vector<int32_t> one_stage(model.nodes().size(), 0);
   for (Mode mode : {Mode::train, Mode::eval, Mode::infer})
-    graphs_.push_back(build_step_graph(model, mode, one_stage));
+    graphs_.push_back(build_step_graph(model, mode, one_stage, DType::f32));
   for (const Param& p : model.params()) weights_.push_back(Provenance::initial(p));
   state_.assign(weights_.size(), Provenance::cleared());
   grads_.resize(weights_.size());

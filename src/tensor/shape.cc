@@ -12,6 +12,7 @@ const char* dtype_name(DType dtype) {
     case DType::f32: return "f32";
     case DType::i32: return "i32";
     case DType::f64: return "f64";
+    case DType::bf16: return "bf16";
   }
   return "?";
 }

@@ -15,10 +15,13 @@ namespace weft {
 enum class DType : uint8_t {
   f32 = 1,
   i32 = 2,
-  f64 = 3,  // sums of losses only
+  f64 = 3,   // sums of losses only
+  bf16 = 4,  // values and gradients between nodes, with precision bf16
 };
 
-constexpr size_t size_of(DType dtype) { return dtype == DType::f64 ? 8 : 4; }
+constexpr size_t size_of(DType dtype) {
+  return dtype == DType::f64 ? 8 : dtype == DType::bf16 ? 2 : 4;
+}
 const char* dtype_name(DType dtype);
 
 constexpr int kMaxRank = 8;
@@ -68,6 +71,7 @@ struct View {
   }
   float* f32() const { return as<float>(); }
   int32_t* i32() const { return as<int32_t>(); }
+  uint16_t* bf16() const { return as<uint16_t>(); }  // the bits
   explicit operator bool() const { return data != nullptr; }
 };
 

@@ -34,7 +34,7 @@ Status make_mode(Plan& plan, Mode which, const Schedule& train) {
   mode.mode = which;
   mode.present = makes(model, plan.config, which);
   if (!mode.present) return {};
-  mode.graph = build_step_graph(model, which, plan.stage_of_node);
+  mode.graph = build_step_graph(model, which, plan.stage_of_node, plan.config.values());
   if (which != Mode::train) {
     WEFT_TRY_ASSIGN(const Schedule forward,
                     make_forward(train, forward_micro_batches(plan.config, which, train)));
@@ -239,6 +239,7 @@ Result<Outline> outline_of(const std::shared_ptr<const Model>& model, const Plan
   WEFT_TRY(make_pieces(plan));
   WEFT_TRY(choose_order(out, choice, all));
   if (out.train.replicas.empty()) plan.config.stage_replicas.clear();
+  if (out.train.updates > 0) plan.config.packed = false;
   set_mesh(plan.config, config);
   return out;
 }

@@ -116,7 +116,9 @@ class OrderWithin {
 
 }  // namespace
 
-Result<Draft> draft_within(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
+namespace {
+
+Result<Draft> best_draft(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
   const bool listed = config.memory_limit > 0 && config.schedule_text.empty() &&
                       config.schedule == "zb-auto" && config.shard_ranks == 1 &&
                       makes(*model, config, Mode::train);
@@ -133,6 +135,18 @@ Result<Draft> draft_within(const std::shared_ptr<const Model>& model, const Plan
   };
   WEFT_TRY_ASSIGN(Outline chosen, outline());
   return draft_checked(std::move(chosen));
+}
+
+}  // namespace
+
+// If the packed weights do not fit, each call packs its weight.
+Result<Draft> draft_within(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
+  auto draft = best_draft(model, config);
+  const bool limited = config.memory_limit > 0 || !config.machines.memory.empty();
+  if (draft.ok() || !limited || !keeps_packed(config)) return draft;
+  PlanConfig less = config;
+  less.packed = false;
+  return best_draft(model, less);
 }
 
 }  // namespace weft

@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "base/text.h"
+#include "kernels/bf16.h"
 #include "kernels/fpenv.h"
 
 namespace weft::test {
@@ -189,6 +190,12 @@ std::vector<double> numbers(const Bytes& bytes, DType dtype) {
       case DType::f32: out[i] = read(0.0f); break;
       case DType::i32: out[i] = read(int32_t{0}); break;
       case DType::f64: out[i] = read(0.0); break;
+      case DType::bf16: {
+        float value = 0;
+        kernels::from_bf16(reinterpret_cast<const kernels::Bf16*>(at), &value, 1);
+        out[i] = static_cast<double>(value);
+        break;
+      }
     }
   }
   return out;

@@ -232,6 +232,7 @@ class weft_plan_config(ctypes.Structure):
         ("groups", ctypes.POINTER(weft_parameter_group)),
         ("n_groups", ctypes.c_uint32),
         ("reserved", ctypes.c_uint32),
+        ("precision", ctypes.c_char_p),
     ]
 
 

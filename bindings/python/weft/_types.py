@@ -340,6 +340,10 @@ class PlanOptions(TypedDict, total=False):
     """
     groups: Optional[Sequence["ParameterGroup"]]
     """Parameters that are frozen or have their own factors. Default: NULL."""
+    precision: Optional[str]
+    """Type in which values and gradients between nodes are stored and sent: "f32" or "bf16". Parameters, their gradients and the optimizer
+    state remain f32. Default: "f32".
+    """
 
 
 class MeshOptions(TypedDict, total=False):

@@ -676,6 +676,8 @@ pub struct weft_plan_config {
     pub n_groups: u32,
     /// 0
     pub reserved: u32,
+    /// type in which values and gradients between nodes are stored and sent: "f32" or "bf16". Parameters, their gradients and the optimizer state remain f32. Default: "f32".
+    pub precision: *const c_char,
 }
 
 /// Describes a schedule.

@@ -196,6 +196,8 @@ impl<'a> PlanBuilder<'a> {
         shard;
         /// Schedule "pipedream": ranks of each stage, e.g. "3,1". Default: "".
         stage_replicas;
+        /// Type in which values and gradients between nodes are stored and sent: "f32" or "bf16". Default: "f32".
+        precision;
     }
 
     /// Default: [`Split::Cost`].

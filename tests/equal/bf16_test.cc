@@ -1,0 +1,125 @@
+// Values in bf16: one digest over schedules, ranks, replicas, shards and threads, whether packed
+// weights are kept or not, and half the bytes in messages.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "graph/presets.h"
+#include "runtime/run.h"
+#include "support/small_gpt.h"
+#include "tune/make_plan.h"
+
+namespace weft {
+namespace {
+
+using test::Outcome;
+using test::schedules_for;
+using test::small_gpt;
+using test::train;
+using test::train_on_one_rank;
+
+PlanConfig base_config() {
+  PlanConfig config = test::small_gpt_config();
+  config.precision = "bf16";
+  return config;
+}
+
+TEST(Bf16, OneDigestOverRanksSchedulesAndRecompute) {
+  const auto model = small_gpt();
+  const Outcome expected = train(model, base_config(), 11, 6);
+  EXPECT_LT(expected.losses.back(), expected.losses.front());
+  int turn = 0;
+  for (const int32_t ranks : {1, 2, 3, 5}) {
+    PlanConfig config = base_config();
+    config.ranks = ranks;
+    for (const ScheduleKind* kind : schedules_for(config)) {
+      config.schedule = kind->name;
+      const char* recomputes[] = {"none", "stage", "every:4"};
+      config.recompute = recomputes[turn++ % 3];
+      const int threads = turn % 4;
+      EXPECT_EQ(train(model, config, 11, 6, threads), expected)
+          << ranks << " ranks, " << kind->name << ", recompute " << config.recompute << ", "
+          << threads << " threads";
+    }
+  }
+}
+
+TEST(Bf16, OneDigestOverReplicasAndShards) {
+  const auto model = small_gpt();
+  for (const int32_t tensor : {1, 2}) {
+    PlanConfig config = base_config();
+    config.gradient_groups = 4;
+    config.tensor = tensor;
+    const Outcome expected = train_on_one_rank(model, config, 11, 6);
+    for (const char* shard : {"none", "optimizer", "parameters"})
+      for (const int32_t data : {1, 2, 4})
+        for (int32_t shares = 1; shares <= tensor; ++shares) {
+          config.shard = shard;
+          config.data = data;
+          config.shard_ranks = shares;
+          config.ranks = data * shares * 2;
+          EXPECT_EQ(train(model, config, 11, 6), expected)
+              << "data " << data << ", shard " << shard << ", tensor " << tensor << " on "
+              << shares;
+        }
+  }
+}
+
+TEST(Bf16, PackedWeightsAreDroppedUnderALimit) {
+  const auto model = small_gpt();
+  PlanConfig config = base_config();
+  const Outcome expected = train(model, config, 11, 3);
+  const auto kept = make_plan(model, config).take();
+  EXPECT_TRUE(kept->config.packed);
+  config.memory_limit = kept->arena_bytes[0] - 1;
+  const auto dropped = make_plan(model, config).take();
+  EXPECT_FALSE(dropped->config.packed);
+  EXPECT_LE(dropped->arena_bytes[0], config.memory_limit);
+  EXPECT_EQ(train(model, config, 11, 3), expected);
+}
+
+// With several versions of the weights each call packs its own.
+TEST(Bf16, AsynchronousSchedules) {
+  const auto model =
+      make_preset("gpt-nano:width=16,heads=4,blocks=3,tied=0,dropout=0", {.seq_len = 12})
+          .take()
+          .model;
+  PlanConfig config = base_config();
+  config.schedule = "pipedream";
+  config.micro_batches = 1;
+  config.short_size = 0;
+  config.segment = 4;
+  config.optim.clip = 0;
+  config.ranks = 3;
+  const Outcome inline_run = train(model, config, 12, 3);
+  EXPECT_EQ(train(model, config, 12, 3, 2), inline_run);
+  EXPECT_FALSE(make_plan(model, config).take()->config.packed);
+}
+
+TEST(Bf16, IsNearFloat32AndHalvesMessages) {
+  const auto model = small_gpt();
+  PlanConfig bf16 = base_config();
+  PlanConfig f32 = bf16;
+  f32.precision = "f32";
+  const Outcome a = train(model, bf16, 11, 40), b = train(model, f32, 11, 40);
+  EXPECT_NE(a.digest, b.digest);
+  for (size_t s = 0; s < a.losses.size(); ++s)
+    EXPECT_NEAR(a.losses[s], b.losses[s], 0.01 * b.losses[s]) << "step " << s;
+  bf16.ranks = f32.ranks = 3;
+  const auto bytes = [&](const PlanConfig& config, EdgeKind kind) {
+    const auto plan = make_plan(model, config).take();
+    size_t out = 0;
+    for (const Edge& e : plan->mode(Mode::train).edges)
+      if (e.kind == kind) out += e.desc[0].bytes();
+    return out;
+  };
+  bf16.cuts = f32.cuts = {"h.0.c_fc", "h.1.c_fc"};
+  for (const EdgeKind kind : {EdgeKind::forward, EdgeKind::gradient})
+    EXPECT_EQ(2 * bytes(bf16, kind), bytes(f32, kind));
+  for (const EdgeKind kind : {EdgeKind::feed, EdgeKind::tie_grad, EdgeKind::tie_value})
+    EXPECT_EQ(bytes(bf16, kind), bytes(f32, kind));
+}
+
+}  // namespace
+}  // namespace weft
