@@ -11,8 +11,11 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
+#include <sstream>
 
 extern char** environ;
 
@@ -199,8 +202,18 @@ int serve(const Options& options) {
                                                                                         : 3;
 }
 
+// This program on this machine. Meson names the emulator of a program for another processor: the
+// kernel cannot start such a program itself.
+std::vector<std::string> this_program() {
+  const char* emulator = std::getenv("MESON_EXE_WRAPPER");
+  std::istringstream words(emulator ? emulator : "");
+  std::vector<std::string> out{std::istream_iterator<std::string>(words), {}};
+  out.push_back(std::filesystem::read_symlink("/proc/self/exe"));
+  return out;
+}
+
 Child::Child(const Options& options, const std::string& log) : pid_(0), log_(log) {
-  std::vector<std::string> words = {"/proc/self/exe"};
+  std::vector<std::string> words = this_program();
   for (const auto& [name, text] : options) words.push_back(name + "=" + text);
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -208,8 +221,7 @@ Child::Child(const Options& options, const std::string& log) : pid_(0), log_(log
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   posix_spawn_file_actions_addopen(&actions, 2, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
-  if (posix_spawn(&pid_, "/proc/self/exe", &actions, nullptr, argv.data(), environ) != 0)
-    std::abort();
+  if (posix_spawnp(&pid_, argv[0], &actions, nullptr, argv.data(), environ) != 0) std::abort();
   posix_spawn_file_actions_destroy(&actions);
 }
 

@@ -70,11 +70,11 @@ void make_the_first_loop(int left) {
   std::_Exit(loop.ok() ? 1 : loop.status().code() == Code::no_memory ? 2 : 3);
 }
 
-TEST(Loop, WithoutDescriptorsIsAFailureOfItsOwn) {
+// GoogleTest runs suites of this name first, so each child is a copy of a process without a loop.
+TEST(LoopDeathTest, WithoutDescriptorsIsAFailureOfItsOwn) {
 #ifdef WEFT_SANITIZED
   GTEST_SKIP() << "sanitizers end the process instead";
 #endif
-  testing::GTEST_FLAG(death_test_style) = "threadsafe";
   for (int left = 0; left < 8; ++left)
     EXPECT_EXIT(make_the_first_loop(left), testing::ExitedWithCode(2), "") << left;
   EXPECT_EXIT(make_the_first_loop(8), testing::ExitedWithCode(1), "");
