@@ -12,7 +12,11 @@ done
 [ "$(id -u)" = 0 ] || { echo 'skipped: requires root'; exit 77; }
 
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+leave() {
+  umount "$work/system/proc" 2>/dev/null || true
+  rm -rf --one-file-system "$work"
+}
+trap leave EXIT
 chmod 755 "$work"
 mkdir "$work/weft" "$work/packages"
 git -C "$source" ls-files -z | tar -C "$source" --null -T - -c | tar -C "$work/weft" -x
@@ -21,5 +25,8 @@ mmdebstrap --quiet --variant=buildd --format=null --customize-hook='mkdir "$1/bu
   --chrooted-customize-hook='cd /build/weft && apt-get -qq -y --no-install-recommends build-dep ./ && dpkg-buildpackage -b -us -uc' \
   --customize-hook='cd "$1/build" && cp ./*.deb "'"$work"'/packages"' "$suite" /dev/null
 ls -l "$work/packages"
-mmdebstrap --quiet --variant=apt --include=dpkg-dev "$suite" "$work/system"
-autopkgtest --no-built-binaries "$work"/packages/*.deb "$work/weft/" -- chroot "$work/system"
+size=$(dpkg-deb --contents "$work"/packages/libweft0_*.deb | awk '/^-.*libweft\.so\.0/ { print $3 }')
+echo "libweft: $size bytes"
+mmdebstrap --quiet --variant=apt --include=apt-utils,dpkg-dev "$suite" "$work/system"
+mount -t proc proc "$work/system/proc"
+autopkgtest --apt-upgrade --no-built-binaries "$work"/packages/*.deb "$work/weft/" -- chroot "$work/system"
