@@ -1,3 +1,6 @@
+// The loops around the register tile. C is cut into blocks of k, chunks of columns, groups of rows
+// and tiles. The chunk of B stays in the L2 cache while all rows are multiplied by it; the group of
+// A is packed, if that pays.
 #include "kernels/gemm_fused.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -17,154 +20,219 @@ bool has_fused() { return HWY_NATIVE_FMA; }
 
 #if HWY_NATIVE_FMA
 
-constexpr int64_t kDepth = kGemmDepth;
-// Rows of A at a time: a packed block of them stays in the L2 cache.
-constexpr int64_t kBlockRows = 120;
+// As many sums as there are registers for.
+#if HWY_TARGET == HWY_AVX3
+constexpr int kTileRows = 8, kTileStrips = 3;
+constexpr int64_t kChunkStrips = 3;  // of a packed B
+#else
+constexpr int kTileRows = 6, kTileStrips = 1;
+constexpr int64_t kChunkStrips = 4;
+#endif
+constexpr int64_t kGroupRows = 48;        // of A
+constexpr int64_t kChunkFloats = 131072;  // of a B that is packed here
 
-struct Shape {
-  int rows, strips;
+struct Buffers {
+  float* a = nullptr;  // kGroupRows x kGemmDepth
+  float* b = nullptr;  // kChunkFloats
 };
-// As many sums as registers allow.
-#if HWY_TARGET == HWY_AVX2
-constexpr Shape kTile = {6, 1}, kWide = {6, 1};
-#elif HWY_MAX_BYTES == 64
-constexpr Shape kTile = {8, 3}, kWide = {6, 4};
-#else
-constexpr Shape kTile = {6, 1}, kWide = {6, 1};
-#endif
-constexpr int kMostStrips = kWide.strips;
-
-template <int Strips>
-TileFn tile_of(int rows) {
-  static constexpr auto kTiles = tiles_of<Strips>(
-      std::make_integer_sequence < int, Strips == kWide.strips ? kWide.rows : kTile.rows > ());
-  return kTiles[static_cast<size_t>(rows - 1)];
-}
-
-TileFn tile_of(int rows, int64_t strips) {
-  switch (strips) {
-    case 1: return tile_of<1>(rows);
-#if HWY_MAX_BYTES == 64
-    case 2: return tile_of<2>(rows);
-    case 3: return tile_of<3>(rows);
-    default: return tile_of<4>(rows);
-#else
-    default: return tile_of<1>(rows);
-#endif
-  }
-}
 
 // [0, size) in pieces of at most `most`, as equal as possible.
 struct Cut {
   int64_t size, count;
   Cut(int64_t size_, int64_t most) : size(size_), count((size_ + most - 1) / most) {}
   int64_t begin(int64_t i) const { return i * size / count; }
+  int64_t length(int64_t i) const { return begin(i + 1) - begin(i); }
 };
 
-struct Buffers {
-  float* a = nullptr;  // kBlockRows x kDepth, and 4
-  float* b = nullptr;  // kDepth x kMostStrips x kStrip
+constexpr int64_t strips_of(int64_t columns) { return (columns + kStrip - 1) / kStrip; }
+
+TileFn tile_of(int64_t rows, int64_t strips) {
+  constexpr auto kRows = std::make_integer_sequence<int, kTileRows>();
+  static constexpr std::array<TileFn, kTileRows> kTiles[] = {
+    tiles_of<1>(kRows),
+#if HWY_TARGET == HWY_AVX3
+    tiles_of<2>(kRows),
+    tiles_of<3>(kRows),
+#endif
+  };
+  return kTiles[strips - 1][static_cast<size_t>(rows - 1)];
+}
+
+// Strips of one block of k of B.
+struct Chunk {
+  int64_t first = 0, strips = 0;
+  const float* data = nullptr;
+  int64_t row = kStrip, strip = 0;
 };
 
-void pack_rows(const Factor& a, const Cut& rows, int64_t from, int64_t depth, float* out) {
-  for (int64_t i = 0; i < rows.count; ++i) {
-    const int64_t begin = rows.begin(i), width = rows.begin(i + 1) - begin;
-    if (a.transposed)
-      pack_plain(a.data + from * a.stride + begin, a.stride, depth, width, width,
-                 out + begin * depth);
+// Deals the lines of a chunk to the tiles of the chunk before it.
+class Fetch {
+ public:
+  Fetch() = default;
+  // `strips` from `data` on, `strip` floats apart, during `tiles` tiles.
+  Fetch(const float* data, int64_t strip, int64_t strips, int64_t tiles)
+      : data_(data), strip_(strip), left_(strips) {
+    const int64_t per_strip = tiles / strips;
+    if (per_strip < 2)
+      strips_ = (strips + tiles - 1) / tiles;
     else
-      pack_transposed(a.data + begin * a.stride + from, a.stride, depth, width, width,
-                      out + begin * depth);
+      lines_ = per_strip < 4 ? 2 : 1;
   }
-}
 
-// The rows of `g` times one block of k.
-void depth_block(const Gemm& g, const Buffers& buffers, const Shape& shape, int64_t from,
-                 bool add) {
-  const int64_t depth = HWY_MIN(kDepth, g.k - from), strips = (g.n + kStrip - 1) / kStrip;
-  const Cut rows(g.m, shape.rows), panels(strips, shape.strips);
-  TileArgs t{};
-  t.depth = depth;
-  t.c_row = g.stride;
-  t.alpha = g.alpha;
-  t.add = add;
-  if (buffers.a) pack_rows(g.a, rows, from, depth, buffers.a);
-  for (int64_t panel = 0; panel < panels.count; ++panel) {
-    const int64_t strip = panels.begin(panel), count = panels.begin(panel + 1) - strip;
-    const int64_t j = strip * kStrip;
-    t.columns = HWY_MIN(count * kStrip, g.n - j);
-    t.b_row = kStrip;
-    if (g.packed_b) {
-      t.b = g.packed_b + (strip * g.k + from) * kStrip;
-      t.b_strip = g.k * kStrip;
-    } else if (!buffers.b) {
-      t.b = g.b.data + from * g.b.stride + j;
-      t.b_row = g.b.stride;
-      t.b_strip = kStrip;
-    } else {
-      for (int64_t s = 0; s < count; ++s)
-        pack_strip(g.b, from, depth, j + s * kStrip, HWY_MIN(kStrip, t.columns - s * kStrip),
-                   buffers.b + s * kStrip * depth);
-      t.b = buffers.b;
-      t.b_strip = depth * kStrip;
+  Ahead next(int64_t depth) {
+    if (left_ <= 0) return {};
+    if (lines_ == 0) {
+      const Ahead ahead{data_, 0, HWY_MIN(strips_, left_), strip_};
+      left_ -= strips_;
+      data_ += strips_ * strip_;
+      return ahead;
     }
-    // The next panel
-    const float* ahead = g.packed_b && panel + 1 < panels.count ? t.b + count * t.b_strip : nullptr;
-    int64_t ahead_part = 0, ahead_strip = 0;
-    for (int64_t i = 0; i < rows.count; ++i) {
-      t.ahead = nullptr;
-      if (ahead && ahead_strip < shape.strips) {
-        t.ahead = ahead + ahead_strip * t.b_strip + ahead_part * (depth / 2) * kStrip;
-        if (++ahead_part == 2) ahead_part = 0, ++ahead_strip;
-      }
-      const int64_t begin = rows.begin(i), height = rows.begin(i + 1) - begin;
-      if (buffers.a) {
-        t.a = buffers.a + begin * depth;
-        t.a_row = 1;
-        t.a_column = height;
-      } else {
-        t.a = g.a.data + begin * (g.a.transposed ? 1 : g.a.stride) +
-              from * (g.a.transposed ? g.a.stride : 1);
-        t.a_row = g.a.transposed ? 1 : g.a.stride;
-        t.a_column = g.a.transposed ? g.a.stride : 1;
-      }
-      t.c = g.c + begin * g.stride + j;
-      tile_of(static_cast<int>(height), count)(t);
+    const Ahead ahead{data_ + done_ * (depth / 4) * kStrip, lines_, 0, 0};
+    done_ += lines_;
+    if (done_ == 4) {
+      done_ = 0;
+      --left_;
+      data_ += strip_;
+    }
+    return ahead;
+  }
+
+ private:
+  const float* data_ = nullptr;
+  int64_t strip_ = 0, left_ = 0;
+  int64_t strips_ = 0, lines_ = 0;  // of a tile: whole strips, or lines per four of k
+  int64_t done_ = 0;                // quarters of the strip at data_
+};
+
+class Block {
+ public:
+  Block(const Gemm& g, const Buffers& buffers, int64_t from)
+      : g_(g),
+        buffers_(buffers),
+        from_(from),
+        depth_(HWY_MIN(kGemmDepth, g.k - from)),
+        chunks_(strips_of(g.n), buffers.b ? HWY_MAX(kTileStrips, kChunkFloats / (depth_ * kStrip))
+                                : g.packed_b ? kChunkStrips
+                                             : strips_of(g.n)) {}
+
+  void multiply() const {
+    for (int64_t i = 0; i < chunks_.count; ++i) {
+      const Chunk chunk = chunk_of(i);
+      const Cut groups(g_.m, kGroupRows);
+      Fetch fetch = fetch_during(i);
+      for (int64_t group = 0; group < groups.count; ++group)
+        rows(chunk, groups.begin(group), groups.length(group), fetch);
     }
   }
-}
+
+ private:
+  Chunk chunk_of(int64_t i) const {
+    Chunk chunk{.first = chunks_.begin(i), .strips = chunks_.length(i)};
+    if (g_.packed_b) {
+      chunk.data = g_.packed_b + (chunk.first * g_.k + from_) * kStrip;
+      chunk.strip = g_.k * kStrip;
+    } else if (buffers_.b) {
+      for (int64_t s = 0; s < chunk.strips; ++s) {
+        const int64_t column = (chunk.first + s) * kStrip;
+        pack_strip(g_.b, from_, depth_, column, HWY_MIN(kStrip, g_.n - column),
+                   buffers_.b + s * kStrip * depth_);
+      }
+      chunk.data = buffers_.b;
+      chunk.strip = depth_ * kStrip;
+    } else {
+      chunk.data = g_.b.data + from_ * g_.b.stride + chunk.first * kStrip;
+      chunk.row = g_.b.stride;
+      chunk.strip = kStrip;
+    }
+    return chunk;
+  }
+
+  // What the tiles of chunk i fetch: the next chunk, or the first one of the next block.
+  Fetch fetch_during(int64_t i) const {
+    const bool last = i + 1 == chunks_.count;
+    if (!g_.packed_b || (last && from_ + depth_ >= g_.k)) return {};
+    const int64_t next = last ? 0 : i + 1, from = last ? from_ + depth_ : from_;
+    const int64_t tiles = Cut(g_.m, kTileRows).count * Cut(chunks_.length(i), kTileStrips).count;
+    return {g_.packed_b + (chunks_.begin(next) * g_.k + from) * kStrip, g_.k * kStrip,
+            chunks_.length(next), tiles};
+  }
+
+  // Rows begin .. begin + count of C, the columns of the chunk.
+  void rows(const Chunk& chunk, int64_t begin, int64_t count, Fetch& fetch) const {
+    const Cut tiles(count, kTileRows);
+    const int64_t row = g_.a.transposed ? 1 : g_.a.stride,
+                  column = g_.a.transposed ? g_.a.stride : 1;
+    const float* a = g_.a.data + begin * row + from_ * column;
+    if (buffers_.a)
+      for (int64_t i = 0; i < tiles.count; ++i)
+        pack_tile(a + tiles.begin(i) * row, tiles.length(i), buffers_.a + tiles.begin(i) * depth_);
+    for (int64_t i = 0; i < tiles.count; ++i) {
+      const int64_t height = tiles.length(i);
+      TileArgs t{};
+      t.a = buffers_.a ? buffers_.a + tiles.begin(i) * depth_ : a + tiles.begin(i) * row;
+      t.a_row = buffers_.a ? 1 : row;
+      t.a_column = buffers_.a ? height : column;
+      panels(t, chunk, begin + tiles.begin(i), height, fetch);
+    }
+  }
+
+  void pack_tile(const float* a, int64_t height, float* out) const {
+    if (g_.a.transposed)
+      pack_plain(a, g_.a.stride, depth_, height, height, out);
+    else
+      pack_transposed(a, g_.a.stride, depth_, height, height, out);
+  }
+
+  void panels(TileArgs& t, const Chunk& chunk, int64_t row, int64_t height, Fetch& fetch) const {
+    const Cut panels(chunk.strips, kTileStrips);
+    t.b_row = chunk.row;
+    t.b_strip = chunk.strip;
+    t.depth = depth_;
+    t.c_row = g_.stride;
+    t.alpha = g_.alpha;
+    t.add = from_ > 0 || g_.beta != 0;
+    float* c = g_.c + row * g_.stride;
+    for (int64_t i = 0; i < panels.count; ++i) {
+      const int64_t strip = chunk.first + panels.begin(i), strips = panels.length(i);
+      t.b = chunk.data + panels.begin(i) * chunk.strip;
+      t.c = c + strip * kStrip;
+      t.columns = HWY_MIN(strips * kStrip, g_.n - strip * kStrip);
+      t.c_next = i + 1 < panels.count ? t.c + strips * kStrip
+                                      : c + height * g_.stride + chunk.first * kStrip;
+      t.ahead = fetch.next(depth_);
+      tile_of(height, strips)(t);
+    }
+  }
+
+  const Gemm& g_;
+  const Buffers& buffers_;
+  const int64_t from_, depth_;
+  const Cut chunks_;
+};
 
 void blocks(const Gemm& g, const Buffers& buffers) {
-  const Shape shape = kWide;
-  const Cut rows(g.m, kBlockRows);
-  for (int64_t i = 0; i < rows.count; ++i) {
-    const int64_t begin = rows.begin(i);
-    Gemm part = g;
-    part.m = rows.begin(i + 1) - begin;
-    part.a.data += begin * (g.a.transposed ? 1 : g.a.stride);
-    part.c += begin * g.stride;
-    for (int64_t from = 0; from < g.k; from += kDepth)
-      depth_block(part, buffers, shape, from, from > 0 || g.beta != 0);
-  }
+  for (int64_t from = 0; from < g.k; from += kGemmDepth) Block(g, buffers, from).multiply();
 }
 
-HWY_NOINLINE void with_b(const Gemm& g) {
-  HWY_ALIGN float b[kDepth * kMostStrips * kStrip];
-  blocks(g, {nullptr, b});
-}
-
+// Separate functions, so that a product without buffers does not touch their pages.
 HWY_NOINLINE void with_a(const Gemm& g) {
-  HWY_ALIGN float a[kBlockRows * kDepth + 4];
+  HWY_ALIGN float a[kGroupRows * kGemmDepth];
   blocks(g, {a, nullptr});
 }
 
+HWY_NOINLINE void with_b(const Gemm& g) {
+  HWY_ALIGN float b[kChunkFloats];
+  blocks(g, {nullptr, b});
+}
+
 HWY_NOINLINE void with_both(const Gemm& g) {
-  HWY_ALIGN float a[kBlockRows * kDepth + 4];
-  HWY_ALIGN float b[kDepth * kMostStrips * kStrip];
+  HWY_ALIGN float a[kGroupRows * kGemmDepth];
+  HWY_ALIGN float b[kChunkFloats];
   blocks(g, {a, b});
 }
 
-void scale_rows(const Gemm& g) {
+// C = beta C; +0 if beta is 0.
+void scale_c(const Gemm& g) {
   for (int64_t i = 0; i < g.m; ++i)
     for (int64_t j = 0; j < g.n; ++j) {
       float& c = g.c[i * g.stride + j];
@@ -173,9 +241,11 @@ void scale_rows(const Gemm& g) {
 }
 
 void fused_product(const Gemm& g) {
-  if ((g.k == 0 && g.beta != 1) || (g.beta != 0 && g.beta != 1)) scale_rows(g);
-  const bool pack_a = g.m > 16 && g.n >= 192;
-  const bool pack_b = !g.packed_b && (g.b.transposed || g.n % kStrip != 0 || g.m > 64);
+  if (g.beta != 1 && (g.beta != 0 || g.k == 0)) scale_c(g);
+  // A small B, or one for few rows, is read where it lies.
+  const bool near = g.k * g.n <= 32768 || g.m <= kTileRows;
+  const bool pack_a = g.a.transposed && g.m > 16 && g.n >= 96;
+  const bool pack_b = !g.packed_b && (g.b.transposed || g.n % kStrip != 0 || !near);
   if (pack_a && pack_b) return with_both(g);
   if (pack_a) return with_a(g);
   if (pack_b) return with_b(g);

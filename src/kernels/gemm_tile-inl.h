@@ -31,6 +31,14 @@ namespace HWY_NAMESPACE {
 
 constexpr int kStripVecs = static_cast<int>(kStrip / kLanes);
 
+// Lines that a tile fetches into the L2 cache for later tiles. Per four of k: `lines` (at most two)
+// from `data` on, or four of each of `strips`.
+struct Ahead {
+  const float* data = nullptr;
+  int64_t lines = 0;
+  int64_t strips = 0, strip = 0;  // strip: floats from a strip to the next
+};
+
 // Element (r, p) of A lies at a + r * a_row + p * a_column, element (p, j) of B at b + p * b_row +
 // j / 16 * b_strip + j % 16.
 struct TileArgs {
@@ -41,9 +49,10 @@ struct TileArgs {
   int64_t depth;
   float* c;
   int64_t c_row, columns;  // columns that C has
+  const float* c_next;     // the C of the next tile, which is fetched; any address
   float alpha;
-  bool add;            // to C; else C is not read
-  const float* ahead;  // what the next tiles read: kAheadLines lines per four of k
+  bool add;  // to C; else C is not read
+  Ahead ahead;
 };
 
 // c = fma(alpha, sum, c) for the first `columns` of C.
@@ -80,14 +89,7 @@ void tile(const TileArgs& t) {
   const float* a[kFours];  // of every fourth row; the rows between are one, two or three rows on
   WEFT_UNROLL for (int q = 0; q < kFours; ++q) a[q] = t.a + 4 * q * t.a_row;
   const int64_t rows[4] = {0, t.a_row, 2 * t.a_row, 3 * t.a_row};
-  WEFT_UNROLL for (int r = 0; r < Rows; ++r) {
-    WEFT_UNROLL for (int s = 0; s < Strips; ++s)
-        __builtin_prefetch(t.c + r * t.c_row + s * kStrip, 1, 3);
-  }
-  const float* ahead = t.ahead;
-  const int64_t ahead_step = ahead ? 16 : 0;
-  if (!ahead) ahead = t.b;
-  auto step = [&]() HWY_ATTR {
+  const auto step = [&]() HWY_ATTR {
     FloatVec row[kVecs];
     WEFT_UNROLL for (int v = 0; v < kVecs; ++v) {
       row[v] = hn::LoadU(d, b + v / kStripVecs * t.b_strip + v % kStripVecs * kLanes);
@@ -99,14 +101,27 @@ void tile(const TileArgs& t) {
     WEFT_UNROLL for (int q = 0; q < kFours; ++q) a[q] += t.a_column;
     b += t.b_row;
   };
-  int64_t p = 0;
-  for (; p + 2 <= t.depth; p += 2) {
+  const int64_t fours = t.depth / 4;
+  const float *c_next = t.c_next, *ahead = t.ahead.data ? t.ahead.data : t.b;
+  const int64_t ahead_step = t.ahead.lines * kStrip;
+  for (int64_t i = 0; i < fours; ++i) {
+    if (i < Rows) {
+      WEFT_UNROLL for (int s = 0; s < Strips; ++s) __builtin_prefetch(c_next + s * kStrip, 1, 3);
+      c_next += t.c_row;
+    }
+    for (int64_t s = 0; s < t.ahead.strips; ++s) {
+      const float* line = t.ahead.data + s * t.ahead.strip + i * 4 * kStrip;
+      WEFT_UNROLL for (int l = 0; l < 4; ++l) __builtin_prefetch(line + l * kStrip, 0, 2);
+    }
     __builtin_prefetch(ahead, 0, 2);
+    step();
+    step();
+    __builtin_prefetch(ahead + ahead_step / 2, 0, 2);
     ahead += ahead_step;
     step();
     step();
   }
-  for (; p < t.depth; ++p) step();
+  for (int64_t p = fours * 4; p < t.depth; ++p) step();
   WEFT_UNROLL for (int r = 0; r < Rows; ++r) update_row<Strips>(sums[r], t, t.c + r * t.c_row);
 }
 

@@ -73,7 +73,9 @@ HWY_INLINE void pack_transposed(const float* x, int64_t row, int64_t depth, int6
 // out[p * width + j] = x[p * row + j] for p < depth, j < count; zeros for j from count to width.
 HWY_INLINE void pack_plain(const float* x, int64_t row, int64_t depth, int64_t count, int64_t width,
                            float* out) {
+  constexpr int64_t kAhead = 16;  // rows; the distance is too far for the processor to guess
   for (int64_t p = 0; p < depth; ++p) {
+    __builtin_prefetch(x + (p + kAhead) * row);
     std::memcpy(out + p * width, x + p * row, static_cast<size_t>(count) * sizeof(float));
     for (int64_t j = count; j < width; ++j) out[p * width + j] = 0;
   }
