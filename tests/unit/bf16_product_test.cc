@@ -284,7 +284,7 @@ TEST(Bf16WeightGrad, HasTheBitsOfTheContract) {
         const std::vector<float> expected = one.reference(add);
         for_each_unit(numbers, [&](Bf16Unit unit) {
           std::vector<float> out = one.acc;
-          one.run(out, 0, rows, add, threads, unit);
+          one.run(out, 0, one.rows, add, threads, unit);
           expect_same(out, expected);
         });
       }
