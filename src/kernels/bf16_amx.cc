@@ -24,6 +24,7 @@ constexpr int64_t kTile = amx::kTileRows;  // and columns of sums
 constexpr int64_t kPairRows = 2 * kTile;
 constexpr int64_t kDepthChunks = 8;
 constexpr int64_t kChunkElements = kBf16Chunk * kBf16Panel;
+constexpr int64_t kChunkLines = 2 * kTile;
 
 // Tiles 0 to 3 are sums, 4 and 5 rows of A, 6 and 7 columns of B.
 amx::Config config_of(int64_t rows) {
@@ -63,9 +64,22 @@ inline void add_chunk(const Bf16* a, int64_t row, const Bf16* b) {
   }
 }
 
+// Lines of each chunk of B to fetch into the L2 cache from the chunks that follow: each row of A
+// takes a share.
+struct Ahead {
+  int64_t first, last;
+};
+
+inline void fetch_lines(const Bf16* chunk, Ahead ahead) {
+  const auto* at = reinterpret_cast<const char*>(chunk + kDepthChunks * kChunkElements);
+  for (int64_t line = ahead.first; line < ahead.last; ++line)
+    __builtin_prefetch(at + line * amx::kTileBytes, 0, 2);
+}
+
 // Adds `whole` chunks of A, then one of `tail` unless it is null.
 template <bool Two>
-void add_chunks(Rows a, int64_t whole, Rows tail, const Bf16* b, Sums c, bool from_zero) {
+void add_chunks(Rows a, int64_t whole, Rows tail, const Bf16* b, Ahead ahead, Sums c,
+                bool from_zero) {
   float* lower = c.data + kTile * c.row / static_cast<int64_t>(sizeof(float));
   if (from_zero) {
     amx::zero<0>();
@@ -82,8 +96,10 @@ void add_chunks(Rows a, int64_t whole, Rows tail, const Bf16* b, Sums c, bool fr
       amx::load<3>(lower + kTile, c.row);
     }
   }
-  for (int64_t chunk = 0; chunk < whole; ++chunk, b += kChunkElements)
+  for (int64_t chunk = 0; chunk < whole; ++chunk, b += kChunkElements) {
+    fetch_lines(b, ahead);
     add_chunk<Two>(a.data + chunk * kBf16Chunk, a.row, b);
+  }
   if (tail.data) add_chunk<Two>(tail.data, tail.row, b);
   amx::store<0>(c.data, c.row);
   amx::store<1>(c.data + kTile, c.row);
@@ -107,13 +123,18 @@ void add_depth(const Part& part, int64_t i, int64_t end, int64_t panel, int64_t 
   const int64_t bytes = g.a_row * static_cast<int64_t>(sizeof(Bf16));
   const bool padded = part.tail && first + depth == bf16_chunks(g.k);
   const Bf16* b = g.b + panel * bf16_panel_elements(g.k) + first * kChunkElements;
+  const int64_t begin = i, rows = end - i;
+  // With few rows, reading B takes all the time, and the processor itself fetches it faster.
+  const int64_t lines = rows > kPairRows ? kChunkLines : 0;
   for (; i < end; i += kPairRows) {
+    const Ahead ahead{(i - begin) * lines / rows,
+                      std::min(rows, i - begin + kPairRows) * lines / rows};
     const Rows a{g.a + i * g.a_row + first * kBf16Chunk, bytes};
     const Rows tail{padded ? part.tail + i * kBf16Chunk : nullptr, amx::kTileBytes};
     if (end - i > kTile)
-      add_chunks<true>(a, depth - padded, tail, b, c, from_zero);
+      add_chunks<true>(a, depth - padded, tail, b, ahead, c, from_zero);
     else
-      add_chunks<false>(a, depth - padded, tail, b, c, from_zero);
+      add_chunks<false>(a, depth - padded, tail, b, ahead, c, from_zero);
     c.data += kPairRows * c.row / static_cast<int64_t>(sizeof(float));
   }
 }
