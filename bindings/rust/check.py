@@ -3,7 +3,8 @@
 
 usage: check.py fetch                            downloads the crates that Cargo.lock names; tools/setup calls this
        check.py bound                            the crate uses every function, value and field of bindings/api.json
-       check.py test|clippy|package BUILD_ROOT   runs that command of cargo against the library in the build folder
+       check.py test|clippy|fmt|package BUILD_ROOT
+                                                 runs that command of cargo against the library in the build folder
        check.py example NAME BUILD_ROOT PROGRAM [ARGUMENT...]
                                                  the example in Rust prints the same as PROGRAM, which is the example in C;
                                                  an argument "@" is a new folder
@@ -145,6 +146,10 @@ def main():
         if not shutil.which("cargo-clippy"):
             skip("there is no cargo-clippy")
         return run("cargo", "clippy", "--locked", "--quiet", "--all-features", "--all-targets", "--", "-D", "warnings", env=env)
+    if command == "fmt":
+        if not shutil.which("cargo-fmt"):
+            skip("there is no cargo-fmt")
+        return run("cargo", "fmt", "--check", "-p", "weft", env=env)   # weft-sys is generated
     return run("cargo", "test", "--locked", "--quiet", "--all-features", env=env)
 
 

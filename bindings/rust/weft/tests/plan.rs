@@ -1,7 +1,10 @@
 //! Models and plans: settings reach the library, and errors come back.
 mod support;
 
-use weft::{schedules, Desc, ItemKind, MemoryKind, Mode, Model, Optimizer, ParameterGroup, Part, Plan, Preset, Profile, RateCurve, Run, Split, Status};
+use weft::{
+    schedules, Desc, ItemKind, MemoryKind, Mode, Model, Optimizer, ParameterGroup, Part, Plan, Preset, Profile, RateCurve, Run,
+    Split, Status,
+};
 
 fn send<T: Send>() {}
 fn sync<T: Sync>() {}
