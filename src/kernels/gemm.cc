@@ -13,11 +13,11 @@ namespace weft {
 
 namespace {
 
-// Minimal number of rows or columns; a multiple of the micro-kernels' block sizes on skx and
-// haswell, so that tiles have no partial blocks.
-constexpr int64_t kUnit = 96, kSmallest = 384, kUsual = 768;
-// Below this many multiply-adds a second thread costs more than it saves.
+// A product of fewer multiply-adds is not cut: a second thread costs more than it saves.
 constexpr double kWorthSplitting = 4e6;
+// Of a tile: multiply-adds, and rows or columns. Each tile packs what the others pack too.
+constexpr double kTileWork = 1e6;
+constexpr int64_t kSmallest = 96, kUsual = 768;
 
 double work(int64_t m, int64_t n, int64_t k) {
   return static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
@@ -38,19 +38,22 @@ void blis_strips(const Gemm& g) {
 
 }  // namespace
 
-// Measured with the skx kernels on GPT-2's shapes: each tile packs the operand that is not cut once
-// more, which costs 3 % at 768 columns, 6 % at 384, 15 % at 192. So four tiles where they stay at
-// 384 or more, and more only when they are 768 wide.
+// The longer side, in a number of equal tiles that 2 to 16 threads share well.
 GemmSplit gemm_split(int64_t m, int64_t n, int64_t k) {
   GemmSplit split;
   split.rows = m > n;
   const int64_t length = std::max(m, n);
-  int64_t count = length >= 4 * kUsual ? (length + kUsual - 1) / kUsual
-                                       : std::min<int64_t>(4, length / kSmallest);
-  if (work(m, n, k) < kWorthSplitting || count < 1) count = 1;
+  split.block = length;
+  if (work(m, n, k) < kWorthSplitting) return split;
+  const auto most = static_cast<int64_t>(work(m, n, k) / kTileWork);
+  const int64_t limit = std::min(length / kSmallest, most);
+  int64_t count = std::min(limit, (length + kUsual - 1) / kUsual);
+  for (const int64_t even : {2, 3, 4, 6, 8, 12, 16})
+    if (even <= limit) count = std::max(count, even);
+  if (count < 2) return split;
   const int64_t even = (length + count - 1) / count;
-  split.block = count == 1 ? length : (even + kUnit - 1) / kUnit * kUnit;
-  split.count = count == 1 ? 1 : static_cast<int>((length + split.block - 1) / split.block);
+  split.block = (even + kStrip - 1) / kStrip * kStrip;
+  split.count = static_cast<int>((length + split.block - 1) / split.block);
   return split;
 }
 

@@ -56,7 +56,8 @@ void blis_product(const Gemm& product);
 // Whether weft's kernels compute the products, by the contract above.
 bool gemm_is_fused();
 
-// How gemm() cuts C: `count` tiles of `block` rows (or columns); the last may be short.
+// How gemm() cuts C: `count` tiles of `block` rows (or columns, a multiple of 16 then); the last
+// may be short.
 struct GemmSplit {
   bool rows = false;
   int64_t block = 0;

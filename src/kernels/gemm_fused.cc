@@ -65,43 +65,34 @@ struct Chunk {
   int64_t row = kStrip, strip = 0;
 };
 
-// Deals the lines of a chunk to the tiles of the chunk before it.
+// Deals the strips of a chunk to the tiles of the chunk before it. If there are few tiles, the
+// processor's own prefetching is faster.
 class Fetch {
  public:
   Fetch() = default;
   // `strips` from `data` on, `strip` floats apart, during `tiles` tiles.
   Fetch(const float* data, int64_t strip, int64_t strips, int64_t tiles)
-      : data_(data), strip_(strip), left_(strips) {
-    const int64_t per_strip = tiles / strips;
-    if (per_strip < 2)
-      strips_ = (strips + tiles - 1) / tiles;
-    else
-      lines_ = per_strip < 4 ? 2 : 1;
+      : data_(data), strip_(strip), left_(strips), step_(tiles / strips < 4 ? kStrip : kStrip / 2) {
+    if (tiles < 2 * strips) left_ = 0;
   }
 
-  Ahead next(int64_t depth) {
-    if (left_ <= 0) return {};
-    if (lines_ == 0) {
-      const Ahead ahead{data_, 0, HWY_MIN(strips_, left_), strip_};
-      left_ -= strips_;
-      data_ += strips_ * strip_;
-      return ahead;
-    }
-    const Ahead ahead{data_ + done_ * (depth / 4) * kStrip, lines_, 0, 0};
-    done_ += lines_;
-    if (done_ == 4) {
-      done_ = 0;
-      --left_;
-      data_ += strip_;
-    }
-    return ahead;
+  void next(TileArgs& t) {
+    t.ahead = nullptr;
+    if (left_ <= 0) return;
+    t.ahead = data_ + done_;
+    t.ahead_step = step_;
+    done_ += t.depth / 2 * step_;
+    if (done_ + kStrip < t.depth * kStrip) return;
+    done_ = 0;
+    --left_;
+    data_ += strip_;
   }
 
  private:
   const float* data_ = nullptr;
   int64_t strip_ = 0, left_ = 0;
-  int64_t strips_ = 0, lines_ = 0;  // of a tile: whole strips, or lines per four of k
-  int64_t done_ = 0;                // quarters of the strip at data_
+  int64_t step_ = 0;  // floats per two of k
+  int64_t done_ = 0;  // floats of the strip at data_
 };
 
 class Block {
@@ -132,11 +123,8 @@ class Block {
       chunk.data = g_.packed_b + (chunk.first * g_.k + from_) * kStrip;
       chunk.strip = g_.k * kStrip;
     } else if (buffers_.b) {
-      for (int64_t s = 0; s < chunk.strips; ++s) {
-        const int64_t column = (chunk.first + s) * kStrip;
-        pack_strip(g_.b, from_, depth_, column, HWY_MIN(kStrip, g_.n - column),
-                   buffers_.b + s * kStrip * depth_);
-      }
+      pack_strips(g_.b, from_, depth_, g_.n, chunk.first, chunk.strips, buffers_.b,
+                  depth_ * kStrip);
       chunk.data = buffers_.b;
       chunk.strip = depth_ * kStrip;
     } else {
@@ -199,7 +187,7 @@ class Block {
       t.columns = HWY_MIN(strips * kStrip, g_.n - strip * kStrip);
       t.c_next = i + 1 < panels.count ? t.c + strips * kStrip
                                       : c + height * g_.stride + chunk.first * kStrip;
-      t.ahead = fetch.next(depth_);
+      fetch.next(t);
       tile_of(height, strips)(t);
     }
   }

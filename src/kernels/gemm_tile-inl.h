@@ -31,14 +31,6 @@ namespace HWY_NAMESPACE {
 
 constexpr int kStripVecs = static_cast<int>(kStrip / kLanes);
 
-// Lines that a tile fetches into the L2 cache for later tiles. Per four of k: `lines` (at most two)
-// from `data` on, or four of each of `strips`.
-struct Ahead {
-  const float* data = nullptr;
-  int64_t lines = 0;
-  int64_t strips = 0, strip = 0;  // strip: floats from a strip to the next
-};
-
 // Element (r, p) of A lies at a + r * a_row + p * a_column, element (p, j) of B at b + p * b_row +
 // j / 16 * b_strip + j % 16.
 struct TileArgs {
@@ -51,8 +43,9 @@ struct TileArgs {
   int64_t c_row, columns;  // columns that C has
   const float* c_next;     // the C of the next tile, which is fetched; any address
   float alpha;
-  bool add;  // to C; else C is not read
-  Ahead ahead;
+  bool add;            // to C; else C is not read
+  const float* ahead;  // what later tiles read: fetched into the L2 cache, if not null,
+  int64_t ahead_step;  // this many floats per two of k
 };
 
 // c = fma(alpha, sum, c) for the first `columns` of C.
@@ -101,27 +94,20 @@ void tile(const TileArgs& t) {
     WEFT_UNROLL for (int q = 0; q < kFours; ++q) a[q] += t.a_column;
     b += t.b_row;
   };
-  const int64_t fours = t.depth / 4;
-  const float *c_next = t.c_next, *ahead = t.ahead.data ? t.ahead.data : t.b;
-  const int64_t ahead_step = t.ahead.lines * kStrip;
-  for (int64_t i = 0; i < fours; ++i) {
+  const int64_t pairs = t.depth / 2;
+  const float *c_next = t.c_next, *ahead = t.ahead ? t.ahead : t.b;
+  const int64_t ahead_step = t.ahead ? t.ahead_step : 0;
+  for (int64_t i = 0; i < pairs; ++i) {
     if (i < Rows) {
       WEFT_UNROLL for (int s = 0; s < Strips; ++s) __builtin_prefetch(c_next + s * kStrip, 1, 3);
       c_next += t.c_row;
     }
-    for (int64_t s = 0; s < t.ahead.strips; ++s) {
-      const float* line = t.ahead.data + s * t.ahead.strip + i * 4 * kStrip;
-      WEFT_UNROLL for (int l = 0; l < 4; ++l) __builtin_prefetch(line + l * kStrip, 0, 2);
-    }
     __builtin_prefetch(ahead, 0, 2);
-    step();
-    step();
-    __builtin_prefetch(ahead + ahead_step / 2, 0, 2);
     ahead += ahead_step;
     step();
     step();
   }
-  for (int64_t p = fours * 4; p < t.depth; ++p) step();
+  if (t.depth % 2 != 0) step();
   WEFT_UNROLL for (int r = 0; r < Rows; ++r) update_row<Strips>(sums[r], t, t.c + r * t.c_row);
 }
 

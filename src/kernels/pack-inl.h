@@ -12,6 +12,7 @@
 
 #include <hwy/highway.h>
 
+#include "kernels/map-inl.h"
 #include "kernels/packed.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -73,7 +74,7 @@ HWY_INLINE void pack_transposed(const float* x, int64_t row, int64_t depth, int6
 // out[p * width + j] = x[p * row + j] for p < depth, j < count; zeros for j from count to width.
 HWY_INLINE void pack_plain(const float* x, int64_t row, int64_t depth, int64_t count, int64_t width,
                            float* out) {
-  constexpr int64_t kAhead = 16;  // rows; the distance is too far for the processor to guess
+  constexpr int64_t kAhead = 16;  // rows, which are too far for the processor to guess
   for (int64_t p = 0; p < depth; ++p) {
     __builtin_prefetch(x + (p + kAhead) * row);
     std::memcpy(out + p * width, x + p * row, static_cast<size_t>(count) * sizeof(float));
@@ -81,15 +82,44 @@ HWY_INLINE void pack_plain(const float* x, int64_t row, int64_t depth, int64_t c
   }
 }
 
-// Rows `from` and on of columns `first` and on of B: one strip.
-HWY_INLINE void pack_strip(const Factor& b, int64_t from, int64_t depth, int64_t first,
-                           int64_t columns, float* out) {
-  if (b.transposed)
-    pack_transposed(b.data + first * b.stride + from, b.stride, depth, columns, kStrip, out);
-  else if (columns == kStrip)
-    pack_plain(b.data + from * b.stride + first, b.stride, depth, kStrip, kStrip, out);
-  else
-    pack_plain(b.data + from * b.stride + first, b.stride, depth, columns, kStrip, out);
+// Rows p < depth of `strips` whole strips at x, `strip` floats apart in `out`. Row by row, which is
+// the order of x in memory. The lines of a row that comes later are fetched: it is too far for the
+// processor to guess.
+template <bool kPast>
+HWY_INLINE void pack_whole(const float* x, int64_t row, int64_t depth, int64_t strips, float* out,
+                           int64_t strip) {
+  constexpr int64_t kAhead = 8;
+  const FloatTag d;
+  for (int64_t p = 0; p < depth; ++p, x += row, out += kStrip)
+    for (int64_t s = 0; s < strips; ++s) {
+      __builtin_prefetch(x + kAhead * row + s * kStrip);
+      for (int64_t v = 0; v < kStrip; v += kLanes) {
+        const FloatVec lanes = hn::LoadU(d, x + s * kStrip + v);
+        if (kPast)
+          hn::Stream(lanes, d, out + s * strip + v);
+        else
+          hn::StoreU(lanes, d, out + s * strip + v);
+      }
+    }
+}
+
+// Rows `from` and on of the strips `first` and on of B, which has n columns.
+HWY_INLINE void pack_strips(const Factor& b, int64_t from, int64_t depth, int64_t n, int64_t first,
+                            int64_t strips, float* out, int64_t strip) {
+  int64_t s = 0;
+  if (!b.transposed) {
+    s = HWY_MIN(strips, n / kStrip - first);
+    pack_whole<false>(b.data + from * b.stride + first * kStrip, b.stride, depth, s, out, strip);
+  }
+  for (; s < strips; ++s) {
+    const int64_t column = (first + s) * kStrip, columns = HWY_MIN(kStrip, n - column);
+    if (b.transposed)
+      pack_transposed(b.data + column * b.stride + from, b.stride, depth, columns, kStrip,
+                      out + s * strip);
+    else
+      pack_plain(b.data + from * b.stride + column, b.stride, depth, columns, kStrip,
+                 out + s * strip);
+  }
 }
 
 }  // namespace HWY_NAMESPACE

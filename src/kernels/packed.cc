@@ -4,6 +4,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/packed.cc"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -15,10 +16,19 @@ namespace weft::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-void pack_strips(const Factor& b, int64_t k, int64_t n, int64_t begin, int64_t end, float* out) {
-  for (int64_t strip = begin; strip < end; ++strip)
-    pack_strip(b, 0, k, strip * kStrip, HWY_MIN(kStrip, n - strip * kStrip),
-               out + strip * kStrip * k);
+// Rows begin .. end of the whole strips. Vectors bypass the caches if they lie as that requires: a
+// packed factor is read later.
+void pack_rows(const Factor& b, int64_t k, int64_t n, int64_t begin, int64_t end, float* out) {
+  const float* from = b.data + begin * b.stride;
+  float* to = out + begin * kStrip;
+  const auto whole =
+      reinterpret_cast<uintptr_t>(out) % kPackedAlign == 0 ? pack_whole<true> : pack_whole<false>;
+  whole(from, b.stride, end - begin, n / kStrip, to, k * kStrip);
+  hwy::FlushStream();
+}
+
+void pack_columns(const Factor& b, int64_t k, int64_t n, int64_t begin, int64_t end, float* out) {
+  pack_strips(b, 0, k, n, begin, end - begin, out + begin * kStrip * k, kStrip * k);
 }
 
 }  // namespace
@@ -31,18 +41,27 @@ namespace weft {
 
 namespace kernels {
 namespace {
-HWY_EXPORT(pack_strips);
-void strips(const Factor& b, int64_t k, int64_t n, int64_t begin, int64_t end, float* out) {
-  HWY_DYNAMIC_DISPATCH(pack_strips)(b, k, n, begin, end, out);
+HWY_EXPORT(pack_rows);
+HWY_EXPORT(pack_columns);
+
+void rows(const Factor& b, int64_t k, int64_t n, int64_t begin, int64_t end, float* out) {
+  HWY_DYNAMIC_DISPATCH(pack_rows)(b, k, n, begin, end, out);
 }
+void columns(const Factor& b, int64_t k, int64_t n, int64_t begin, int64_t end, float* out) {
+  HWY_DYNAMIC_DISPATCH(pack_columns)(b, k, n, begin, end, out);
+}
+
 }  // namespace
 }  // namespace kernels
 
 void pack(const Factor& b, int64_t k, int64_t n, float* out, Tiles& tiles) {
-  const int64_t strips = (n + kStrip - 1) / kStrip;
-  const int64_t each = std::max<int64_t>(1, kTileElements / std::max<int64_t>(1, kStrip * k));
-  for_ranges(tiles, strips, each,
-             [&](int64_t begin, int64_t end) { kernels::strips(b, k, n, begin, end, out); });
+  const int64_t strips = (n + kStrip - 1) / kStrip, whole = b.transposed ? 0 : n / kStrip;
+  if (whole > 0)
+    for_ranges(tiles, k, (tile_rows(n) + 15) / 16 * 16,
+               [&](int64_t begin, int64_t end) { kernels::rows(b, k, n, begin, end, out); });
+  for_ranges(tiles, strips - whole, tile_rows(kStrip * k), [&](int64_t begin, int64_t end) {
+    kernels::columns(b, k, n, whole + begin, whole + end, out);
+  });
 }
 
 }  // namespace weft

@@ -1,117 +1,184 @@
-// Matrix products at GPT-2's shapes, one thread, against what the core can do at most. Product,
-// uncut product and peak are timed in turn and reported as ratios of medians: the machine may be
-// shared, and its clock moves.
+// Products of float32 at the shapes of GPT-2, Llama and small models, on one thread: weft's kernels
+// beside BLIS, each as a share of what the core can do at most.
 //
-//   share_of_peak   gemm()'s rate over that of multiply-adds in registers
-//   share_of_uncut  gemm()'s rate over that of the whole product uncut: what cutting it for threads
-//   costs
-#include <benchmark/benchmark.h>
+//   build/tests/bench/bench_gemm [--avx2] [ROUNDS [ROWS OUT IN]]     (7)
+//
+// "cold" multiplies by twelve distinct weights in turn, "hot" by one. "plain" reads the weight as
+// it is stored, "packed" as pack() wrote it. "cut" is the weight gradient in the tiles that threads
+// would share. A product and the peak are timed in turn, in processor time of the thread, and the
+// median of their ratios is shown: the machine may be shared, and its clock moves. With at most 16
+// rows, the limit is the reading of the weight; "reads" is the share of the bandwidth with which
+// the core reads the same weights otherwise.
+#include <hwy/highway.h>
+#include <time.h>
 
 #include <algorithm>
-#include <chrono>
-#include <string>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
 #include <vector>
 
 #include "bench/peak.h"
 #include "kernels/fpenv.h"
 #include "kernels/gemm.h"
+#include "kernels/packed.h"
 
 namespace weft::bench {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-template <typename F>
-double seconds(const F& f) {
-  const Clock::time_point start = Clock::now();
+double seconds(const std::function<void()>& f) {
+  const auto now = [] {
+    timespec t{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+  };
+  const double begin = now();
   f();
-  return std::chrono::duration<double>(Clock::now() - start).count();
+  return now() - begin;
 }
 
-double median(std::vector<double>& values) {
+double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
 }
 
-struct Shape {
-  int64_t rows, out, in;
+struct Free {
+  void operator()(float* p) const { std::free(p); }
 };
+using Floats = std::unique_ptr<float, Free>;
 
-enum class Kind { forward, forward_out_in, input_grad, weight_grad };
-
-struct Product {
-  const char* name;
-  Kind kind;
-};
-
-constexpr Shape kShapes[] = {{256, 2304, 768},  {256, 768, 768},   {256, 3072, 768},
-                             {256, 768, 3072},  {256, 50257, 768}, {64, 2304, 768},
-                             {1024, 2304, 768}, {64, 64, 64}};
-constexpr Product kProducts[] = {{"forward", Kind::forward},
-                                 {"forward_out_in", Kind::forward_out_in},
-                                 {"input_grad", Kind::input_grad},
-                                 {"weight_grad", Kind::weight_grad}};
-
-// The product as linear makes it; a, b and c hold as many floats as the largest needs.
-Gemm product_of(const Shape& s, Kind kind, const float* a, const float* b, float* c) {
-  switch (kind) {
-    case Kind::forward: return {s.rows, s.out, s.in, {a, s.in}, {b, s.out}, c, s.out};
-    case Kind::forward_out_in:
-      return {s.rows, s.out, s.in, {a, s.in}, {b, s.in, kTransposed}, c, s.out};
-    case Kind::input_grad:
-      return {s.rows, s.in, s.out, {a, s.out}, {b, s.out, kTransposed}, c, s.in};
-    case Kind::weight_grad:
-      return {s.in, s.out, s.rows, {a, s.in, kTransposed}, {b, s.out}, c, s.out, 1, 1};
-  }
-  return {};
-}
-
-std::vector<float> small_numbers(int64_t n) {
-  std::vector<float> out(static_cast<size_t>(n));
-  for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(i % 17) / 64 - 0.125f;
+Floats numbers(int64_t n) {
+  constexpr size_t kPage = 4096;
+  const size_t bytes = (static_cast<size_t>(n) * sizeof(float) + kPage - 1) / kPage * kPage;
+  Floats out(static_cast<float*>(std::aligned_alloc(kPage, bytes)));
+  for (int64_t i = 0; i < n; ++i) out.get()[i] = static_cast<float>(i % 1009) / 1024 - 0.5f;
   return out;
 }
 
-void run_product(benchmark::State& state, const Shape& shape, Kind kind) {
-  ComputeScope scope;
-  const int64_t largest =
-      std::max({shape.rows * shape.out, shape.rows * shape.in, shape.in * shape.out});
-  const std::vector<float> a = small_numbers(largest), b = small_numbers(largest);
-  std::vector<float> c(static_cast<size_t>(largest));
-  const Gemm product = product_of(shape, kind, a.data(), b.data(), c.data());
-  const double flops = 2.0 * static_cast<double>(product.m) * static_cast<double>(product.n) *
-                       static_cast<double>(product.k);
-  const int repeats =
-      std::max(1, static_cast<int>(1e7 / flops));  // so that a clock reading is nothing beside them
-  // As much work as the product has, within 10 microseconds to some milliseconds: the clock is the
-  // same for both.
-  const auto peak_rounds = static_cast<int64_t>(std::clamp(flops * repeats / 384, 4e3, 1e6));
+struct Shape {
+  int64_t rows, out, in;
+};
+constexpr Shape kShapes[] = {
+    {64, 2304, 768},   {64, 768, 768},   {64, 3072, 768},  {64, 768, 3072},   {256, 2304, 768},
+    {256, 768, 768},   {256, 3072, 768}, {256, 768, 3072}, {1024, 2304, 768}, {64, 2048, 2048},
+    {256, 5632, 2048}, {256, 128, 128},  {512, 384, 128},  {256, 512, 512},   {64, 64, 64},
+    {1, 3072, 768},    {4, 3072, 768},   {16, 3072, 768}};
 
-  SerialTiles tiles;
-  float sink = 0;
-  const auto cut = [&] {
-    for (int i = 0; i < repeats; ++i) gemm(product, tiles);
-  };
-  const auto uncut = [&] {
-    for (int i = 0; i < repeats; ++i) gemm_tile(product);
-  };
-  cut();
-  std::vector<double> cut_times, uncut_times, peak_rates;
-  for (auto _ : state) {
-    cut_times.push_back(seconds(cut) / repeats);
-    state.SetIterationTime(cut_times.back());
-    uncut_times.push_back(seconds(uncut) / repeats);
-    double work = 0;
-    const double time = seconds([&] { work = fma_burst(peak_rounds, sink); });
-    peak_rates.push_back(work / time);
-    benchmark::DoNotOptimize(sink);
+// A weight, plain and packed for both directions, and its gradient.
+struct Weight {
+  Floats plain, forward, backward, grad;
+
+  explicit Weight(const Shape& s)
+      : plain(numbers(s.in * s.out)),
+        forward(numbers(packed_floats(s.in, s.out))),
+        backward(numbers(packed_floats(s.out, s.in))),
+        grad(numbers(s.in * s.out)) {
+    SerialTiles tiles;
+    pack({plain.get(), s.out}, s.in, s.out, forward.get(), tiles);
+    pack({plain.get(), s.out, kTransposed}, s.out, s.in, backward.get(), tiles);
   }
-  const double time = median(cut_times), peak = median(peak_rates);
-  state.counters["gflops"] = flops / time / 1e9;
-  state.counters["peak_gflops"] = peak / 1e9;
-  state.counters["share_of_peak"] = flops / time / peak;
-  state.counters["share_of_uncut"] = median(uncut_times) / time;
+};
+
+class Bench {
+ public:
+  Bench(const Shape& shape, int weights) : s_(shape) {
+    for (int i = 0; i < weights; ++i) weights_.emplace_back(shape);
+  }
+
+  Gemm forward(const Weight& w, bool packed) const {
+    Gemm g{s_.rows, s_.out, s_.in, {x_.get(), s_.in}, {w.plain.get(), s_.out}, y_.get(), s_.out};
+    if (packed) g.packed_b = w.forward.get();
+    return g;
+  }
+  Gemm input_grad(const Weight& w, bool packed) const {
+    const Factor transposed{w.plain.get(), s_.out, kTransposed};
+    Gemm g{s_.rows, s_.in, s_.out, {y_.get(), s_.out}, transposed, dx_.get(), s_.in};
+    if (packed) g.packed_b = w.backward.get();
+    return g;
+  }
+  Gemm weight_grad(const Weight& w) const {
+    const Factor x{x_.get(), s_.in, kTransposed}, dy{y_.get(), s_.out};
+    return {s_.in, s_.out, s_.rows, x, dy, w.grad.get(), s_.out, 1, 1};
+  }
+
+  // f(weight) for each weight, as a share of the peak.
+  double share(int rounds, const std::function<void(const Weight&)>& f) const {
+    const double flops = 2.0 * static_cast<double>(s_.rows * s_.out * s_.in);
+    const int repeats =
+        std::max(1, static_cast<int>(1e7 / flops / static_cast<double>(weights_.size())));
+    std::vector<double> shares;
+    double before = peak();
+    for (int round = 0; round < rounds; ++round) {
+      const double time = seconds([&] {
+        for (int i = 0; i < repeats; ++i)
+          for (const Weight& w : weights_) f(w);
+      });
+      const double after = peak();
+      const double rate = flops * repeats * static_cast<double>(weights_.size()) / time;
+      shares.push_back(rate / ((before + after) / 2));
+      before = after;
+    }
+    return median(shares);
+  }
+
+  // The bandwidth of reading the weights, as a multiple of which a product at `share` of the peak
+  // reads them.
+  double reads(int rounds, double share) const {
+    const int64_t n = s_.in * s_.out;
+    std::vector<double> shares;
+    for (int round = 0; round < rounds; ++round) {
+      float sum = 0;
+      const double time = seconds([&] {
+        for (const Weight& w : weights_) sum += read_burst(w.forward.get(), n);
+      });
+      sink_ += sum;
+      const double bytes = static_cast<double>(n) * sizeof(float);
+      const double product = 2.0 * static_cast<double>(s_.rows * n) / (share * peak());
+      shares.push_back(bytes / product / (bytes * static_cast<double>(weights_.size()) / time));
+    }
+    return median(shares);
+  }
+
+ private:
+  double peak() const {
+    double work = 0;
+    const double time = seconds([&] { work = fma_burst(20000, sink_); });
+    return work / time;
+  }
+
+  Shape s_;
+  std::vector<Weight> weights_;
+  Floats x_ = numbers(s_.rows * s_.in), y_ = numbers(s_.rows * s_.out),
+         dx_ = numbers(s_.rows * s_.in);
+  mutable float sink_ = 0;
+};
+
+void print(const Shape& shape, int weights, int rounds) {
+  const Bench bench(shape, weights);
+  SerialTiles tiles;
+  const auto percent = [&](const std::function<void(const Weight&)>& f) {
+    return 100 * bench.share(rounds, f);
+  };
+  const double packed = percent([&](const Weight& w) { gemm_tile(bench.forward(w, true)); });
+  std::printf("%5ld %5ld %5ld  %4s", static_cast<long>(shape.rows), static_cast<long>(shape.out),
+              static_cast<long>(shape.in), weights > 1 ? "cold" : "hot");
+  std::printf("  %4.0f%% %4.0f%% %4.0f%%", packed,
+              percent([&](const Weight& w) { gemm_tile(bench.forward(w, false)); }),
+              percent([&](const Weight& w) { blis_product(bench.forward(w, false)); }));
+  std::printf("   %4.0f%% %4.0f%% %4.0f%%",
+              percent([&](const Weight& w) { gemm_tile(bench.input_grad(w, true)); }),
+              percent([&](const Weight& w) { gemm_tile(bench.input_grad(w, false)); }),
+              percent([&](const Weight& w) { blis_product(bench.input_grad(w, false)); }));
+  std::printf("   %4.0f%% %4.0f%% %4.0f%%",
+              percent([&](const Weight& w) { gemm_tile(bench.weight_grad(w)); }),
+              percent([&](const Weight& w) { gemm(bench.weight_grad(w), tiles); }),
+              percent([&](const Weight& w) { blis_product(bench.weight_grad(w)); }));
+  if (shape.rows <= 16) std::printf("   %4.0f%%", 100 * bench.reads(rounds, packed / 100));
+  std::printf("\n");
+  std::fflush(stdout);
 }
 
 }  // namespace
@@ -119,19 +186,28 @@ void run_product(benchmark::State& state, const Shape& shape, Kind kind) {
 
 int main(int argc, char** argv) {
   using namespace weft;
-  benchmark::AddCustomContext("gemm", gemm_info().text());
-  for (const bench::Shape& shape : bench::kShapes)
-    for (const bench::Product& product : bench::kProducts) {
-      const std::string name = "gemm/" + std::to_string(shape.rows) + "x" +
-                               std::to_string(shape.out) + "x" + std::to_string(shape.in) + "/" +
-                               product.name;
-      benchmark::RegisterBenchmark(name.c_str(), bench::run_product, shape, product.kind)
-          ->UseManualTime()
-          ->MinTime(0.2);
-    }
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
-  benchmark::RunSpecifiedBenchmarks();
-  benchmark::Shutdown();
+  using namespace weft::bench;
+  if (argc > 1 && std::strcmp(argv[1], "--avx2") == 0) {
+    hwy::SetSupportedTargetsForTest(HWY_AVX2);
+    hwy::GetChosenTarget().Update(hwy::SupportedTargets());
+    --argc;
+    ++argv;
+  }
+  const int rounds = argc > 1 ? std::max(1, std::atoi(argv[1])) : 7;
+  ComputeScope scope;
+  std::printf("%s\nreference: %s\nshares of the peak of fused multiply-adds\n",
+              gemm_info().text().c_str(), blis_info().text().c_str());
+  std::printf(
+      " rows   out    in         forward            dX                dW\n"
+      "                         packed plain BLIS  packed plain BLIS  whole   cut BLIS  reads\n");
+  if (argc > 4) {
+    const Shape shape{std::atol(argv[2]), std::atol(argv[3]), std::atol(argv[4])};
+    print(shape, 12, rounds);
+    print(shape, 1, rounds);
+    return 0;
+  }
+  for (const Shape& shape : kShapes) print(shape, 12, rounds);
+  for (const Shape& shape : {Shape{256, 128, 128}, Shape{512, 384, 128}, Shape{64, 64, 64}})
+    print(shape, 1, rounds);
   return 0;
 }
