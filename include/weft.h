@@ -102,7 +102,7 @@ typedef struct weft_error {
 WEFT_API const char *weft_version(void);
 
 /**
- * Writes the name of the kernels that multiply matrices, e.g. "fp32: weft kernels, AVX2; BLIS 0.9.0 is the fallback", with a NUL.
+ * Writes the names of the kernels that multiply matrices, with a NUL: "fp32: weft kernels, AVX2; BLIS 0.9.0 is the fallback; bf16: FMA".
  * Returns the bytes that the whole text needs, with its NUL. Sets *slow (may be NULL) to 1 if these kernels use only a part of the
  * processor; the text then gives the reason. Initializes BLIS if BLIS multiplies. Thread: any; weft(3) describes BLIS_ARCH_TYPE.
  */

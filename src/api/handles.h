@@ -177,6 +177,9 @@ Status add_node(weft_model* model, const weft_node_config* config, weft_value* o
 // Writes at most `size` bytes with a NUL; returns the bytes that the whole text needs with its NUL.
 size_t print_to(std::string_view text, char* buffer, size_t size);
 
+// The kernels of matrix products, in both precisions.
+std::string kernels_text();
+
 // Converts descriptions of tensors.
 Result<Desc> to_desc(const weft_desc* desc);
 weft_desc from_desc(const Desc& desc);

@@ -1,5 +1,4 @@
 #include "api/handles.h"
-#include "kernels/gemm.h"
 #include "runtime/measure.h"
 
 using namespace weft;
@@ -36,7 +35,7 @@ weft_status weft_profile_new(weft_model* model, const weft_profile_config* confi
     made->profile.weft = weft_version();
     made->profile.model = model->preset;
     made->profile.seq_len = static_cast<uint64_t>(model->seq_len);
-    made->profile.kernels = gemm_info().text();
+    made->profile.kernels = kernels_text();
     *out = made.release();
     model->model->freeze();
     return {};

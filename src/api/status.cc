@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "api/handles.h"
+#include "kernels/bf16_product.h"
 #include "kernels/gemm.h"
 
 namespace weft::api {
@@ -55,6 +56,8 @@ Status check_size(uint32_t size, size_t first, const char* name) {
 Status require(const void* pointer, const char* name) {
   return pointer ? Status() : Status(Code::invalid, cat(name, " is NULL"));
 }
+
+std::string kernels_text() { return cat(gemm_info().text(), "; bf16: ", kernels::bf16_info()); }
 
 size_t print_to(std::string_view text, char* buffer, size_t size) {
   if (buffer && size > 0) {
@@ -121,7 +124,7 @@ size_t weft_kernels(char* buffer, size_t size, uint32_t* slow) {
   try {
     const weft::GemmInfo info = weft::gemm_info();
     if (slow) *slow = info.slow;
-    return weft::api::print_to(info.text(), buffer, size);
+    return weft::api::print_to(weft::api::kernels_text(), buffer, size);
   } catch (...) {
     return 0;
   }

@@ -194,7 +194,8 @@ class Usage(Case):
     def test_version_names_library_and_kernels(self):
         done = run("version")
         self.assertEqual(done.returncode, 0)
-        self.assertRegex(done.stdout, r"\Aweft \d+\.\d+\.\d+\nfp32: (weft kernels, \S+; BLIS \S+ is the fallback|BLIS \S+, \w+ kernels.*)\n\Z")
+        self.assertRegex(done.stdout, r"\Aweft \d+\.\d+\.\d+\n"
+                         r"fp32: (weft kernels, \S+; BLIS \S+ is the fallback|BLIS \S+, \w+ kernels.*); bf16: (AMX|FMA)\n\Z")
         self.assertEqual(run("--version").stdout, done.stdout)
 
 

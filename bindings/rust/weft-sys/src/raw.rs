@@ -1017,7 +1017,7 @@ extern "C" {
     pub fn weft_status_text(status: weft_status) -> *const c_char;
     /// The version of the library at run time, "0.2.0". Borrowed: always valid. Thread: any.
     pub fn weft_version() -> *const c_char;
-    /// Writes the name of the kernels that multiply matrices, e.g. "fp32: weft kernels, AVX2; BLIS 0.9.0 is the fallback", with a NUL. Returns the bytes that the whole text needs, with its NUL. Sets *slow (may be NULL) to 1 if these kernels use only a part of the processor; the text then gives the reason. Initializes BLIS if BLIS multiplies. Thread: any; weft(3) describes BLIS_ARCH_TYPE.
+    /// Writes the names of the kernels that multiply matrices, with a NUL: "fp32: weft kernels, AVX2; BLIS 0.9.0 is the fallback; bf16: FMA". Returns the bytes that the whole text needs, with its NUL. Sets *slow (may be NULL) to 1 if these kernels use only a part of the processor; the text then gives the reason. Initializes BLIS if BLIS multiplies. Thread: any; weft(3) describes BLIS_ARCH_TYPE.
     pub fn weft_kernels(buffer: *mut c_char, size: usize, slow: *mut u32) -> usize;
     /// Makes a tensor around memory of the caller, without a copy. `data` is aligned to its elements. It must stay valid and unchanged until `release` (may be NULL) is called; if this function fails, `release` is not called. Owner: caller; drop with weft_tensor_unref. Thread: any.
     pub fn weft_tensor_wrap(desc: *const weft_desc, data: *mut c_void, release: weft_release_cb, payload: *mut c_void, out: *mut *mut weft_tensor, err: *mut weft_error) -> weft_status;
