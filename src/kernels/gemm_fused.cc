@@ -21,38 +21,53 @@ bool has_fused() { return HWY_NATIVE_FMA; }
 #if HWY_NATIVE_FMA
 
 // As many sums as there are registers for.
+struct TileShape {
+  int rows, strips;
+};
 #if HWY_TARGET == HWY_AVX3
-constexpr int kTileRows = 8, kTileStrips = 3;
-constexpr int64_t kChunkStrips = 3;  // of a packed B
+constexpr TileShape kTile{8, 3}, kWide{6, 4};
 #else
-constexpr int kTileRows = 6, kTileStrips = 1;
-constexpr int64_t kChunkStrips = 4;
+constexpr TileShape kTile{6, 1}, kWide = kTile;
 #endif
-constexpr int64_t kGroupRows = 48;        // of A
+constexpr int64_t kGroupRows = 48;        // of A: a multiple of the rows of tiles
 constexpr int64_t kChunkFloats = 131072;  // of a B that is packed here
+
+// The wide tile reads C and A less often, but is better only where it fits.
+TileShape shape_for(int64_t strips) {
+  return strips <= 32 && strips % kWide.strips == 0 ? kWide : kTile;
+}
 
 struct Buffers {
   float* a = nullptr;  // kGroupRows x kGemmDepth
   float* b = nullptr;  // kChunkFloats
 };
 
-// [0, size) in pieces of at most `most`, as equal as possible.
+// [0, size) in pieces of at most `most`, as equal as multiples of `unit` can be.
 struct Cut {
-  int64_t size, count;
-  Cut(int64_t size_, int64_t most) : size(size_), count((size_ + most - 1) / most) {}
-  int64_t begin(int64_t i) const { return i * size / count; }
+  int64_t size, unit, units, count = 1;
+  Cut(int64_t size_, int64_t most, int64_t unit_ = 1) : size(size_), unit(unit_), units(0) {
+    if (size <= most) return;
+    const int64_t each = HWY_MAX(1, most / unit);
+    units = (size + unit - 1) / unit;
+    count = (units + each - 1) / each;
+  }
+  int64_t begin(int64_t i) const {
+    if (count == 1) return i * size;
+    return HWY_MIN(size, i * units / count * unit);
+  }
   int64_t length(int64_t i) const { return begin(i + 1) - begin(i); }
 };
 
 constexpr int64_t strips_of(int64_t columns) { return (columns + kStrip - 1) / kStrip; }
 
 TileFn tile_of(int64_t rows, int64_t strips) {
-  constexpr auto kRows = std::make_integer_sequence<int, kTileRows>();
-  static constexpr std::array<TileFn, kTileRows> kTiles[] = {
+  constexpr auto kRows = std::make_integer_sequence<int, kTile.rows>();
+  static constexpr std::array<TileFn, kTile.rows> kTiles[] = {
     tiles_of<1>(kRows),
 #if HWY_TARGET == HWY_AVX3
     tiles_of<2>(kRows),
     tiles_of<3>(kRows),
+    tiles_of<4>(kRows),
 #endif
   };
   return kTiles[strips - 1][static_cast<size_t>(rows - 1)];
@@ -102,21 +117,26 @@ class Block {
         buffers_(buffers),
         from_(from),
         depth_(HWY_MIN(kGemmDepth, g.k - from)),
-        chunks_(strips_of(g.n), buffers.b ? HWY_MAX(kTileStrips, kChunkFloats / (depth_ * kStrip))
-                                : g.packed_b ? kChunkStrips
-                                             : strips_of(g.n)) {}
+        shape_(shape_for(strips_of(g.n))),
+        chunks_(strips_of(g.n), chunk_strips(), shape_.strips),
+        groups_(g.m, buffers.a ? kGroupRows : g.m, shape_.rows) {}
 
   void multiply() const {
     for (int64_t i = 0; i < chunks_.count; ++i) {
       const Chunk chunk = chunk_of(i);
-      const Cut groups(g_.m, kGroupRows);
       Fetch fetch = fetch_during(i);
-      for (int64_t group = 0; group < groups.count; ++group)
-        rows(chunk, groups.begin(group), groups.length(group), fetch);
+      for (int64_t group = 0; group < groups_.count; ++group)
+        rows(chunk, groups_.begin(group), groups_.length(group), fetch);
     }
   }
 
  private:
+  // As many as stay in the L2 cache while their rows pass, and the next chunk is fetched.
+  int64_t chunk_strips() const {
+    if (buffers_.b) return kChunkFloats / (depth_ * kStrip);
+    return g_.packed_b ? HWY_MAX(shape_.strips, 3) : strips_of(g_.n);
+  }
+
   Chunk chunk_of(int64_t i) const {
     Chunk chunk{.first = chunks_.begin(i), .strips = chunks_.length(i)};
     if (g_.packed_b) {
@@ -140,14 +160,15 @@ class Block {
     const bool last = i + 1 == chunks_.count;
     if (!g_.packed_b || (last && from_ + depth_ >= g_.k)) return {};
     const int64_t next = last ? 0 : i + 1, from = last ? from_ + depth_ : from_;
-    const int64_t tiles = Cut(g_.m, kTileRows).count * Cut(chunks_.length(i), kTileStrips).count;
+    const int64_t tiles =
+        Cut(g_.m, shape_.rows).count * Cut(chunks_.length(i), shape_.strips).count;
     return {g_.packed_b + (chunks_.begin(next) * g_.k + from) * kStrip, g_.k * kStrip,
             chunks_.length(next), tiles};
   }
 
   // Rows begin .. begin + count of C, the columns of the chunk.
   void rows(const Chunk& chunk, int64_t begin, int64_t count, Fetch& fetch) const {
-    const Cut tiles(count, kTileRows);
+    const Cut tiles(count, shape_.rows);
     const int64_t row = g_.a.transposed ? 1 : g_.a.stride,
                   column = g_.a.transposed ? g_.a.stride : 1;
     const float* a = g_.a.data + begin * row + from_ * column;
@@ -172,7 +193,7 @@ class Block {
   }
 
   void panels(TileArgs& t, const Chunk& chunk, int64_t row, int64_t height, Fetch& fetch) const {
-    const Cut panels(chunk.strips, kTileStrips);
+    const Cut panels(chunk.strips, shape_.strips);
     t.b_row = chunk.row;
     t.b_strip = chunk.strip;
     t.depth = depth_;
@@ -195,7 +216,8 @@ class Block {
   const Gemm& g_;
   const Buffers& buffers_;
   const int64_t from_, depth_;
-  const Cut chunks_;
+  const TileShape shape_;
+  const Cut chunks_, groups_;
 };
 
 void blocks(const Gemm& g, const Buffers& buffers) {
@@ -231,7 +253,7 @@ void scale_c(const Gemm& g) {
 void fused_product(const Gemm& g) {
   if (g.beta != 1 && (g.beta != 0 || g.k == 0)) scale_c(g);
   // A small B, or one for few rows, is read where it lies.
-  const bool near = g.k * g.n <= 32768 || g.m <= kTileRows;
+  const bool near = g.k * g.n <= 32768 || g.m <= kTile.rows;
   const bool pack_a = g.a.transposed && g.m > 16 && g.n >= 96;
   const bool pack_b = !g.packed_b && (g.b.transposed || g.n % kStrip != 0 || !near);
   if (pack_a && pack_b) return with_both(g);

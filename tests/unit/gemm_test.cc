@@ -18,6 +18,7 @@
 #include "base/text.h"
 #include "kernels/fpenv.h"
 #include "kernels/packed.h"
+#include "runtime/welcome.h"
 #include "support/simd_targets.h"
 #include "support/threaded_tiles.h"
 
@@ -183,6 +184,15 @@ TEST(Gemm, FulfilsTheContractOnEachTarget) {
   });
   if (!gemm_is_fused()) GTEST_SKIP() << "this processor has no fused multiply-add";
   EXPECT_GT(compared, 0);
+}
+
+TEST(Gemm, ProfileIsTheSameOnAllFusedTargets) {
+  test::for_each_target([](int64_t) {
+    if (gemm_is_fused())
+      EXPECT_EQ(numeric_profile(), "fp32, fused");
+    else
+      EXPECT_NE(numeric_profile().find("BLIS"), std::string::npos) << numeric_profile();
+  });
 }
 
 TEST(Gemm, IsNearBlis) {
