@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "kernels/bf16_pack.h"
+#include "kernels/packed.h"
 #include "tensor/byte_count.h"
 
 namespace weft {
@@ -61,8 +62,20 @@ struct LocalUses {
   std::array<bool, 2> multiplies = {};  // by the weight; by its transpose
 };
 
+// Packing a float32 weight takes the time of a product with some rows. gemm() packs for each
+// product unless there is a kept copy, which takes memory and serves all micro-batches of a step.
+constexpr int64_t kManyRows = 256;
+
+bool pays(const Model& model, const PlanConfig& config, const Node& node) {
+  const Shape& in = model.desc(node.in.front(), config.micro_batch_size).shape;
+  const bool trains = makes(model, config, Mode::train);
+  return in.elements(0, in.rank - 1) <= kManyRows &&
+         (!trains || config.micro_batches >= 2 * config.data);
+}
+
 void add_products(const Model& model, const PlanConfig& config, const Node& node, LocalUses& uses) {
   if (!node.op->multiplies_weight() || !keeps_packed(config)) return;
+  if (config.values() == DType::f32 && !pays(model, config, node)) return;
   const bool transposed = node.op->multiplies_transposed(node.attrs);
   uses.multiplies[transposed] = true;
   if (makes(model, config, Mode::train) && model.node(node.in.front()).needs_grad)
@@ -114,6 +127,7 @@ bool multiplies_transposed(const Node& node, CallKind kind) {
 
 Desc packed_desc(DType dtype, const Shape& weight, bool transposed) {
   const int64_t k = weight[transposed ? 1 : 0], n = weight[transposed ? 0 : 1];
+  if (dtype == DType::f32) return {dtype, {packed_floats(k, n)}};
   return {dtype, {kernels::packed_bf16_bytes(k, n) / static_cast<int64_t>(sizeof(kernels::Bf16))}};
 }
 

@@ -123,7 +123,8 @@ class Linear final : public Op {
           call.out.f32(),
           s.out,
           1,
-          bias ? 1.f : 0.f},
+          bias ? 1.f : 0.f,
+          static_cast<const float*>(call.packed)},
          *call.tiles);
     return {};
   }
@@ -141,7 +142,10 @@ class Linear final : public Op {
           {call.dout.f32(), s.out},
           weight(call, s, true),
           call.din[0].f32(),
-          s.in},
+          s.in,
+          1,
+          0,
+          static_cast<const float*>(call.packed)},
          *call.tiles);
     return {};
   }

@@ -15,7 +15,7 @@
 namespace weft {
 
 bool keeps_packed(const PlanConfig& config) {
-  return config.packed && config.values() == DType::bf16 && config.shard != "parameters";
+  return config.packed && config.shard != "parameters";
 }
 
 bool makes(const Model& model, const PlanConfig& config, Mode mode) {

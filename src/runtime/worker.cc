@@ -10,6 +10,7 @@
 #include "engine/steps.h"
 #include "kernels/bf16_pack.h"
 #include "kernels/fpenv.h"
+#include "kernels/packed.h"
 #include "runtime/clock.h"
 #include "runtime/tensor_loops.h"
 
@@ -359,17 +360,23 @@ const void* Worker::packed_weight(const RankProgram& program, const ProgramCall&
     if (made == weights_made_) return out;
     made = weights_made_;
   }
-  const View& weight = bound.weights.front();
-  const bool transposed = call.packed.transposed;
-  const int64_t rows = weight.desc.shape[0], columns = weight.desc.shape[1];
-  kernels::pack_bf16({.k = transposed ? columns : rows,
-                      .n = transposed ? rows : columns,
-                      .b = weight.f32(),
-                      .stride = columns,
-                      .transposed = transposed,
-                      .out = static_cast<kernels::Bf16*>(out)},
-                     tiles_);
+  pack_weight(bound.weights.front(), call.packed.transposed, out);
   return out;
+}
+
+void Worker::pack_weight(const View& weight, bool transposed, void* out) {
+  const int64_t rows = weight.desc.shape[0], columns = weight.desc.shape[1];
+  const int64_t k = transposed ? columns : rows, n = transposed ? rows : columns;
+  if (plan_->config.values() == DType::f32)
+    pack({weight.f32(), columns, transposed}, k, n, static_cast<float*>(out), tiles_);
+  else
+    kernels::pack_bf16({.k = k,
+                        .n = n,
+                        .b = weight.f32(),
+                        .stride = columns,
+                        .transposed = transposed,
+                        .out = static_cast<kernels::Bf16*>(out)},
+                       tiles_);
 }
 
 Status Worker::run_op(const StepDescriptor& step, const RankProgram& program,

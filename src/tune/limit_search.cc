@@ -118,35 +118,35 @@ class OrderWithin {
 
 namespace {
 
-Result<Draft> best_draft(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
+Result<Outline> best_outline(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
   const bool listed = config.memory_limit > 0 && config.schedule_text.empty() &&
                       config.schedule == "zb-auto" && config.shard_ranks == 1 &&
                       makes(*model, config, Mode::train);
-  const auto outline = [&]() -> Result<Outline> {
-    if (!listed) return outline_of(model, config);
-    if (config.recompute != "auto") return OrderWithin(model, config).run();
-    // If another order is sufficient, nothing is recomputed.
-    PlanConfig once = config;
-    once.recompute = "none";
-    auto whole = OrderWithin(model, once).run();
-    if (!whole.ok()) return OrderWithin(model, config).run();
-    whole.value().plan.config.recompute = config.recompute;
-    return whole;
-  };
-  WEFT_TRY_ASSIGN(Outline chosen, outline());
-  return draft_checked(std::move(chosen));
+  if (!listed) return outline_of(model, config);
+  if (config.recompute != "auto") return OrderWithin(model, config).run();
+  // If another order is sufficient, nothing is recomputed.
+  PlanConfig once = config;
+  once.recompute = "none";
+  auto whole = OrderWithin(model, once).run();
+  if (!whole.ok()) return OrderWithin(model, config).run();
+  whole.value().plan.config.recompute = config.recompute;
+  return whole;
 }
 
 }  // namespace
 
-// If the packed weights do not fit, each call packs its weight.
+// Packed weights take what a limit leaves: they do not affect the choices.
 Result<Draft> draft_within(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
-  auto draft = best_draft(model, config);
   const bool limited = config.memory_limit > 0 || !config.machines.memory.empty();
-  if (draft.ok() || !limited || !keeps_packed(config)) return draft;
-  PlanConfig less = config;
-  less.packed = false;
-  return best_draft(model, less);
+  PlanConfig chosen = config;
+  chosen.packed = config.packed && !limited;
+  WEFT_TRY_ASSIGN(Outline outline, best_outline(model, chosen));
+  if (config.packed && limited && outline.train.updates == 0) {
+    Outline packed = outline;
+    packed.plan.config.packed = true;
+    if (auto draft = draft_checked(std::move(packed)); draft.ok()) return draft;
+  }
+  return draft_checked(std::move(outline));
 }
 
 }  // namespace weft

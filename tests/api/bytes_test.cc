@@ -15,6 +15,9 @@ constexpr int64_t kNarrow = 10 * 24 * 4, kWide = 10 * 40 * 4, kLoss = 64, kLossS
 constexpr int64_t kWeights = 24 * 40 * 4, kPartials = 64;
 // Trained by SGD without momentum: the weights, their accumulator and the partial sums.
 constexpr int64_t kOwned = 2 * kWeights + kPartials;
+// Packed in strips of 16 columns, if a step has several micro-batches: a.weight for the forward,
+// and b.weight for it and for the backward.
+constexpr int64_t kPackedA = 24 * 48 * 4, kPackedB = 40 * 32 * 4 + 24 * 48 * 4;
 
 weft_param add_weights(const ModelPtr& model, const char* name, int64_t in, int64_t out) {
   const weft_desc shape = desc({in, out});
@@ -121,21 +124,22 @@ TEST(PlannedBytes, OfOneRankAndEachUpdateRule) {
   // the same time.
   const int64_t moving =
       2 * kNarrow + 2 * kNarrow + (kWide + kNarrow) + kLoss + 3 * kLoss + (kNarrow + 2 * kWide);
-  EXPECT_EQ(planned(two_layers(), {1, 3, "1f1b"}), Bytes{2 * kOwned + moving});
+  EXPECT_EQ(planned(two_layers(), {1, 3, "1f1b"}),
+            Bytes{2 * kOwned + kPackedA + kPackedB + moving});
   EXPECT_EQ(
       planned(two_layers(), {.ranks = 1, .micro_batches = 3, .schedule = "1f1b", .momentum = 0.9}),
-      Bytes{2 * (kOwned + kWeights) + moving});
+      Bytes{2 * (kOwned + kWeights) + kPackedA + kPackedB + moving});
   EXPECT_EQ(planned(two_layers(),
                     {.ranks = 1, .micro_batches = 3, .schedule = "1f1b", .rule = WEFT_ADAMW}),
-            Bytes{2 * (kOwned + 2 * kWeights) + moving});
+            Bytes{2 * (kOwned + 2 * kWeights) + kPackedA + kPackedB + moving});
 }
 
 TEST(PlannedBytes, OfTwoRanksUnderGpipe) {
   // All four micro-batches are kept: x and r by rank 0, r, target and y by rank 1. Two gradients of
   // r may lie at rank 0; rank 1 makes one while the one before is on its way.
   EXPECT_EQ(planned(two_layers(), {2, 4, "gpipe"}),
-            (Bytes{kOwned + 4 * kNarrow + 4 * kWide + 2 * kWide + kWide + 4 * kLoss,
-                   kOwned + 4 * kWide + 4 * kNarrow + 4 * kNarrow + kLoss + 2 * kWide +
+            (Bytes{kOwned + kPackedA + 4 * kNarrow + 4 * kWide + 2 * kWide + kWide + 4 * kLoss,
+                   kOwned + kPackedB + 4 * kWide + 4 * kNarrow + 4 * kNarrow + kLoss + 2 * kWide +
                        (kNarrow + kLossScratch)}));
 }
 
@@ -145,10 +149,10 @@ TEST(PlannedBytes, OfEachKind) {
   const PlanPtr plan =
       plan_of(two_layers(), {.ranks = 2, .micro_batches = 4, .schedule = "gpipe", .momentum = 0.9});
   const int64_t gradients = kWeights + kPartials;
-  EXPECT_EQ(by_kind(plan, 0), (Bytes{kWeights, gradients, kWeights, 0,
+  EXPECT_EQ(by_kind(plan, 0), (Bytes{kWeights + kPackedA, gradients, kWeights, 0,
                                      4 * kNarrow + 4 * kWide + 2 * kWide + 4 * kLoss, kWide}));
   EXPECT_EQ(by_kind(plan, 1),
-            (Bytes{kWeights, gradients, kWeights, 4 * kNarrow,
+            (Bytes{kWeights + kPackedB, gradients, kWeights, 4 * kNarrow,
                    4 * kWide + 4 * kNarrow + kLoss + 2 * kWide, kNarrow + kLossScratch}));
   EXPECT_EQ(weft_plan_memory(plan.get(), 2, WEFT_MEMORY_WEIGHTS), 0);
   EXPECT_EQ(weft_plan_memory(nullptr, 0, WEFT_MEMORY_WEIGHTS), 0);
@@ -172,8 +176,8 @@ TEST(PlannedRate, RisesAndFallsAsConfigured) {
 TEST(PlannedBytes, OfTwoRanksUnder1f1b) {
   // Rank 0 keeps two micro-batches, rank 1 one; what arrives has a place more.
   EXPECT_EQ(planned(two_layers(), {2, 4, "1f1b"}),
-            (Bytes{kOwned + 3 * kNarrow + 2 * kWide + 2 * kWide + kWide + 4 * kLoss,
-                   kOwned + 2 * kWide + 2 * kNarrow + kNarrow + kLoss + kWide +
+            (Bytes{kOwned + kPackedA + 3 * kNarrow + 2 * kWide + 2 * kWide + kWide + 4 * kLoss,
+                   kOwned + kPackedB + 2 * kWide + 2 * kNarrow + kNarrow + kLoss + kWide +
                        (kNarrow + kLossScratch)}));
 }
 
@@ -181,20 +185,22 @@ TEST(PlannedBytes, OfWeightGradientsThatWait) {
   const char* rows = "0F0 0F1 0I0 0W0 0I1 0W1\n1F0 1I0 1F1 1I1 1W0 1W1\n";
   // Rank 0 keeps the gradient of a from I to W, rank 1 that of y of both micro-batches; it keeps y
   // from F to I of one.
-  EXPECT_EQ(planned(two_layers(), {2, 2, nullptr, rows}),
-            (Bytes{kOwned + 2 * kNarrow + 2 * kWide + 2 * kWide + kWide + kWide + 2 * kLoss,
-                   kOwned + 2 * kWide + 2 * kNarrow + kNarrow + kLoss + 2 * kNarrow + kWide +
-                       kLossScratch}));
+  EXPECT_EQ(
+      planned(two_layers(), {2, 2, nullptr, rows}),
+      (Bytes{kOwned + kPackedA + 2 * kNarrow + 2 * kWide + 2 * kWide + kWide + kWide + 2 * kLoss,
+             kOwned + kPackedB + 2 * kWide + 2 * kNarrow + kNarrow + kLoss + 2 * kNarrow + kWide +
+                 kLossScratch}));
 }
 
 TEST(PlannedBytes, OfRecomputedStages) {
   // As under gpipe, but rank 0 has two places for r on its way and one for r made again; rank 1 has
   // one for y made again, and y of the forward is scratch memory. The gradient of r leaves before
   // rank 1 has made y again and the next one.
-  EXPECT_EQ(planned(two_layers(), {2, 4, "gpipe", nullptr, "stage"}),
-            (Bytes{kOwned + 4 * kNarrow + 2 * kWide + kWide + 2 * kWide + kWide + 4 * kLoss,
-                   kOwned + 4 * kWide + 4 * kNarrow + kNarrow + kLoss + kWide +
-                       (kNarrow + kLossScratch)}));
+  EXPECT_EQ(
+      planned(two_layers(), {2, 4, "gpipe", nullptr, "stage"}),
+      (Bytes{kOwned + kPackedA + 4 * kNarrow + 2 * kWide + kWide + 2 * kWide + kWide + 4 * kLoss,
+             kOwned + kPackedB + 4 * kWide + 4 * kNarrow + kNarrow + kLoss + kWide +
+                 (kNarrow + kLossScratch)}));
 }
 
 TEST(PlannedBytes, OfATiedParameter) {

@@ -45,7 +45,7 @@ class Groups(Case):
         self.assertLess(links[1][(1, 0)], 100)  # the losses
         memory = [plan["ranks"][0]["memory"] for plan in (whole, part)]
         self.assertEqual((memory[1]["gradients"], memory[1]["optimizer"]), (0, 0))
-        self.assertEqual(memory[0]["weights"], memory[1]["weights"])
+        self.assertGreater(memory[0]["weights"], memory[1]["weights"])  # packed ones for the backward pass
         self.assertLess(memory[1]["activations"], memory[0]["activations"])
         self.assertLess(part["seconds"], whole["seconds"])
 

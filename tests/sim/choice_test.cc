@@ -78,6 +78,7 @@ PlanConfig any_mesh(const Model& model, int32_t ranks, int32_t micro_batches) {
   PlanConfig config = slow_config(model, ranks, micro_batches);
   config.data = config.shard_ranks = kAutoMesh;
   config.gradient_groups = config.tensor = 0;
+  config.packed = false;  // packed weights take what a limit leaves
   return config;
 }
 
