@@ -95,7 +95,7 @@ GemmInfo blis_info() {
 void blis_product(const Gemm& g) {
   init_blis();
   rntm_t threads;
-  bli_rntm_init(&threads);
+  bli_rntm_init_from_global(&threads);
   bli_rntm_set_num_threads(1, &threads);
   float alpha = g.alpha, beta = g.beta;
   // BLIS 0.9.0 takes pointers to non-const and does not write through them.
