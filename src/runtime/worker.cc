@@ -10,6 +10,7 @@
 #include "engine/steps.h"
 #include "kernels/bf16_pack.h"
 #include "kernels/fpenv.h"
+#include "kernels/gemm.h"
 #include "kernels/packed.h"
 #include "runtime/clock.h"
 #include "runtime/tensor_loops.h"
@@ -354,6 +355,8 @@ Status Worker::run_fold(const ProgramCall& call, BoundCall& bound) {
 const void* Worker::packed_weight(const RankProgram& program, const ProgramCall& call,
                                   const BoundCall& bound, int32_t micro_batch) {
   if (!call.packed.place) return nullptr;
+  // BLIS would give other bits than without the copy.
+  if (plan_->config.values() == DType::f32 && !gemm_is_fused()) return nullptr;
   void* out = at(program, call.packed.place, micro_batch);
   if (call.packed.kept) {
     uint64_t& made = packed_of_[call.packed.place.offset];
