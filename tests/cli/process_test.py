@@ -11,7 +11,7 @@ import tempfile
 import time
 import unittest
 
-from weft import Case, DRAWN, STEP_LINE, TINY, WEFT, lines, run, until
+from weft import Case, DRAWN, STEP_LINE, TINY, WEFT, last_line, run, until
 
 STEP = [*DRAWN, "--micro-batches", "4", "--micro-batch-size", "2", "--seed", "1"]
 
@@ -228,7 +228,7 @@ class Processes(Case):
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 130, err)
-        self.assertEqual(lines(out)[-1]["event"], "done")
+        self.assertEqual(last_line(out)["event"], "done")
 
     @unittest.skipUnless(os.environ.get("WEFT_SANITIZE", "none") == "none", "sanitizers want descriptors of their own")
     def test_without_descriptors_it_ends_with_the_status_for_resources(self):
@@ -244,7 +244,7 @@ class Processes(Case):
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
         self.assertEqual(process.returncode, 130, err)
-        done = lines(out)[-1]
+        done = last_line(out)
         self.assertEqual(done["event"], "done")
         self.assertTrue(os.path.isdir(self.path("ck", f"step-{done['steps']:08d}")))
         for pid in ranks:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import unittest
 
-from weft import Case, DRAWN, STEP_LINE, TINY, TINY_STEP, WEFT, lines, run, until
+from weft import Case, DRAWN, STEP_LINE, TINY, TINY_STEP, WEFT, last_line, lines, run, until
 
 
 def add_tensor(path, name, dtype, shape):
@@ -158,7 +158,7 @@ class Train(Case):
             out, err = process.communicate(timeout=60)
             self.assertEqual(process.returncode, status)
             self.assertIn(f"weft train --resume {directory}", err)
-            done = lines(out)[-1]
+            done = last_line(out)
             with open(os.path.join(directory, "latest"), encoding="utf-8") as latest:
                 self.assertEqual(latest.read().strip(), f"step-{done['steps']:08d}")
             more = self.train("--resume", directory, "--steps", done["steps"] + 1, "--in-process")[1]

@@ -36,6 +36,11 @@ def lines(output):
     return [json.loads(line) for line in output.splitlines()]
 
 
+def last_line(output):
+    """Of what communicate() returns after readline(), which reads ahead: the first line may be cut."""
+    return json.loads(output.splitlines()[-1])
+
+
 class Case(unittest.TestCase):
     def setUp(self):
         self.directory = tempfile.mkdtemp(prefix="weft-cli-")

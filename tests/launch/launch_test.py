@@ -7,7 +7,7 @@ import signal
 import time
 import unittest
 
-from ranks import Launch, PLAIN, STEP, STEP_LINE, TINY, TRAIN, digest_of, free_port, lines, run, until
+from ranks import Launch, PLAIN, STEP, STEP_LINE, TINY, TRAIN, digest_of, free_port, last_line, run, until
 
 
 def env(rank, ranks=3):
@@ -182,7 +182,7 @@ class Signals(Launch):
             process.send_signal(signal.SIGTERM)
         out, err = processes[0].communicate(timeout=60)
         self.assertEqual(processes[0].returncode, 143, err)
-        self.assertTrue(os.path.isdir(self.path("ck", f"step-{lines(out)[-1]['steps']:08d}")))
+        self.assertTrue(os.path.isdir(self.path("ck", f"step-{last_line(out)['steps']:08d}")))
         self.end(processes[1:])
 
     def test_a_killed_rank_is_named_by_all_others(self):

@@ -8,7 +8,7 @@ import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
-from weft import Case, DRAWN, STEP_LINE, TINY, WEFT, lines, run, until  # noqa: E402  pylint: disable=wrong-import-position
+from weft import Case, DRAWN, STEP_LINE, TINY, WEFT, last_line, lines, run, until  # noqa: E402  pylint: disable=wrong-import-position
 
 SKIPPED = 77
 STEP = [*DRAWN, "--micro-batches", "4", "--micro-batch-size", "2", "--seed", "1"]
