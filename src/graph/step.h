@@ -30,6 +30,8 @@ enum class CallKind : uint8_t {
 };
 // Whether the call makes a gradient from other gradients, without the kernel of an op.
 constexpr bool folds(CallKind kind) { return kind == CallKind::add || kind == CallKind::join; }
+// Whether the call writes StepCall::out and its stash; others read them.
+constexpr bool makes_output(CallKind kind) { return kind == CallKind::forward || folds(kind); }
 
 // Whether the call reads the values of the node's parameters.
 bool reads_weights(const Node& node, CallKind kind);
@@ -73,7 +75,7 @@ struct StepGraph {
       sinks;  // delivered to the controller per micro-batch: the loss, outputs, gradients of inputs
 
   Desc desc(const Model& model, TensorId id, int64_t samples) const;
-  // As it is stored, for its type and shape in the calls that make and read it.
+  // How the tensor is stored, if calls make and read it as `desc`.
   Desc stored(TensorId id, Desc desc) const {
     if (desc.dtype == DType::f32) desc.dtype = tensors[static_cast<size_t>(id)].dtype;
     return desc;
@@ -88,7 +90,7 @@ StepGraph build_step_graph(const Model& model, Mode mode, const std::vector<int3
 // Calls visit(tensor, written) for each tensor of the call, without -1.
 template <typename Visit>
 void each_tensor(const StepCall& call, Visit&& visit) {
-  const bool makes = call.kind == CallKind::forward || folds(call.kind);
+  const bool makes = makes_output(call.kind);
   const auto one = [&visit](TensorId t, bool written) {
     if (t >= 0) visit(t, written);
   };

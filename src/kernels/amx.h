@@ -20,7 +20,8 @@ constexpr int64_t kTileBytes = 64;  // of a row
 
 // What ldtilecfg reads.
 struct alignas(64) Config {
-  uint8_t palette = 1, start_row = 0;
+  uint8_t palette = 1;
+  uint8_t start_row = 0;
   uint8_t reserved[14] = {};
   uint16_t row_bytes[16] = {};
   uint8_t rows[16] = {};

@@ -11,15 +11,10 @@
 #include <hwy/highway.h>
 
 #include "kernels/bf16-inl.h"
+#include "kernels/unroll.h"
 
-// The loops over rows must be unrolled for the sums to stay in registers.
-#if defined(__clang__)
-#define WEFT_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define WEFT_UNROLL _Pragma("GCC unroll 16")
-#endif
-// The loop over pairs, too: the end of a short loop costs 8 % of the time. A sanitizer's checks
-// would then take minutes to compile.
+// The loop over pairs is unrolled, too: the end of a short loop costs 8 % of the time. A
+// sanitizer's checks would then take minutes to compile.
 #if HWY_IS_ASAN
 #define WEFT_UNROLL_PAIRS
 #else

@@ -15,15 +15,7 @@
 
 #include "kernels/map-inl.h"
 #include "kernels/packed.h"
-
-// The loops over a tile must be unrolled for its sums to stay in registers.
-#ifndef WEFT_UNROLL
-#if defined(__clang__)
-#define WEFT_UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define WEFT_UNROLL _Pragma("GCC unroll 16")
-#endif
-#endif
+#include "kernels/unroll.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace weft::kernels {

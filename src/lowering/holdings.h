@@ -29,8 +29,8 @@ class Shapes {
   // These parts, aligned.
   int64_t op_scratch(const StepCall& call) const;
   int64_t packed_scratch(const StepCall& call) const;
-  // Of an operand that the call reads or writes in another type than it is stored; 0: there is
-  // none.
+  // Of the copy of an operand, if the call does not use the type in which it is stored; otherwise
+  // 0.
   int64_t bytes_of_copy(const StepCall& call, const Desc& stored, bool written) const;
 
  private:

@@ -148,7 +148,7 @@ class RankWriter {
       }
       return o;
     };
-    const bool forward = call.kind == CallKind::forward, makes_out = forward || folds(call.kind);
+    const bool makes = makes_output(call.kind);
     ProgramCall out{.kind = call.kind,
                     .node = call.node,
                     .weight = call.weight,
@@ -156,7 +156,7 @@ class RankWriter {
                     .weights = {},
                     .stash = {},
                     .din = {},
-                    .out = operand(call.out, makes_out),
+                    .out = operand(call.out, makes),
                     .dout = operand(call.dout, false),
                     .acc = {},
                     .packed = {},
@@ -167,7 +167,7 @@ class RankWriter {
     if (scratch != scratches.end()) out.scratch = scratch->second;
     for (TensorId t : call.in) out.in.push_back(operand(t, false));
     if (folds(call.kind)) return out;
-    for (TensorId t : call.stash) out.stash.push_back(operand(t, forward));
+    for (TensorId t : call.stash) out.stash.push_back(operand(t, makes));
     for (TensorId t : call.din) out.din.push_back(operand(t, true));
     add_shapes(call, out);
     add_weights(call, gathers, out);

@@ -77,8 +77,8 @@ struct PlanConfig {
 // differ, it has the most micro-batches and the slowest and smallest machines.
 PlanConfig replica_config(const PlanConfig& config);
 
-// Whether ranks keep packed weights. Each rank that uses a gathered value, or several versions,
-// packs it for each call.
+// Whether ranks keep packed weights from call to call. Gathered values and weights with several
+// versions are packed for each call, or not at all.
 bool keeps_packed(const PlanConfig& config);
 
 // Whether runs make such steps: the configuration includes them, and the model supports them.
@@ -117,7 +117,7 @@ struct Place {
 struct PlacedOperand {
   Place place;
   std::array<Desc, 2> desc;  // as it is stored: of a full and of the short micro-batch
-  Place converted = {};      // a copy for the call, as bf16 or f32: not as it is stored
+  Place converted = {};      // a copy for the call: f32 of a bf16 tensor, or bf16 of an f32 one
 };
 
 // A copy of a weight as a product reads it (kernels/packed.h, kernels/bf16_pack.h).

@@ -291,10 +291,10 @@ Status Worker::run_action(const StepDescriptor& step, double scale, const RankPr
   return {};
 }
 
-// Calls visit(operand, view, written) for each tensor of a call, which the call makes or reads.
+// Calls visit(operand, view, written) for each tensor of a call.
 template <typename Visit>
 void Worker::each_operand(const ProgramCall& call, BoundCall& bound, Visit&& visit) {
-  const bool makes = call.kind == CallKind::forward || folds(call.kind);
+  const bool makes = makes_output(call.kind);
   const auto all = [&visit](const std::vector<PlacedOperand>& operands, std::vector<View>& views,
                             bool written) {
     for (size_t i = 0; i < operands.size(); ++i) visit(operands[i], views[i], written);

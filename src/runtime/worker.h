@@ -110,10 +110,10 @@ class Worker {
   void pack_weight(const View& weight, bool transposed, void* out);
   template <typename Visit>
   static void each_operand(const ProgramCall& call, BoundCall& bound, Visit&& visit);
-  // Sets the addresses of the operands, and copies those to read that are not stored as f32.
+  // Sets the addresses of the operands, and fills the copies of those that the call reads.
   void point(const RankProgram& program, const ProgramCall& call, BoundCall& bound,
              int32_t micro_batch);
-  // Stores what the call has made in another type.
+  // Stores what the call has written to copies.
   void store(const RankProgram& program, const ProgramCall& call, BoundCall& bound,
              int32_t micro_batch);
   ParamMemory memory_of(const ResidentParam& p) const;

@@ -114,10 +114,6 @@ class OrderWithin {
   int64_t bytes_ = 0;
 };
 
-}  // namespace
-
-namespace {
-
 Result<Outline> best_outline(const std::shared_ptr<const Model>& model, const PlanConfig& config) {
   const bool listed = config.memory_limit > 0 && config.schedule_text.empty() &&
                       config.schedule == "zb-auto" && config.shard_ranks == 1 &&
@@ -141,7 +137,7 @@ Result<Draft> draft_within(const std::shared_ptr<const Model>& model, const Plan
   PlanConfig chosen = config;
   chosen.packed = config.packed && !limited;
   WEFT_TRY_ASSIGN(Outline outline, best_outline(model, chosen));
-  if (config.packed && limited && outline.train.updates == 0) {
+  if (keeps_packed(config) && limited && outline.train.updates == 0) {
     Outline packed = outline;
     packed.plan.config.packed = true;
     if (auto draft = draft_checked(std::move(packed)); draft.ok()) return draft;

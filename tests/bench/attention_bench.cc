@@ -9,10 +9,10 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <new>
 #include <vector>
 
+#include "bench/cpu_time.h"
 #include "bench/peak.h"
 #include "kernels/fpenv.h"
 #include "ops/op.h"
@@ -22,20 +22,6 @@ namespace {
 
 constexpr int kHeads = 12;
 constexpr int64_t kSize = 64, kWidth = kHeads * kSize;
-
-// Of the processor, so that other programs on a busy machine do not count.
-double now() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
-}
-
-template <typename F>
-double seconds(const F& f) {
-  const double begin = now();
-  f();
-  return now() - begin;
-}
 
 // As in a run, every tensor begins with a cache line.
 template <typename T>

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <functional>
 #include <iterator>
 #include <memory>
 #include <numeric>
@@ -21,6 +20,7 @@
 #include <sys/mman.h>
 #endif
 
+#include "bench/cpu_time.h"
 #include "bench/peak.h"
 #include "kernels/bf16_product.h"
 #include "kernels/fpenv.h"
@@ -31,17 +31,6 @@ namespace {
 
 using kernels::Bf16;
 using kernels::Bf16Unit;
-
-double seconds(const std::function<void()>& f) {
-  const auto now = [] {
-    timespec t{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-  };
-  const double begin = now();
-  f();
-  return now() - begin;
-}
 
 // Huge pages, filled with numbers between 1/2 and 2, and their negatives.
 template <typename T>

@@ -20,6 +20,7 @@
 #include <memory>
 #include <vector>
 
+#include "bench/cpu_time.h"
 #include "bench/peak.h"
 #include "kernels/fpenv.h"
 #include "kernels/gemm.h"
@@ -27,17 +28,6 @@
 
 namespace weft::bench {
 namespace {
-
-double seconds(const std::function<void()>& f) {
-  const auto now = [] {
-    timespec t{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-  };
-  const double begin = now();
-  f();
-  return now() - begin;
-}
 
 double median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
