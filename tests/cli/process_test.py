@@ -11,7 +11,7 @@ import tempfile
 import time
 import unittest
 
-from weft import Case, DRAWN, STEP_LINE, TINY, WEFT, last_line, run, until
+from weft import Case, DRAWN, STEP_LINE, TINY, WEFT, free_port, last_line, run, until
 
 STEP = [*DRAWN, "--micro-batches", "4", "--micro-batch-size", "2", "--seed", "1"]
 
@@ -208,9 +208,7 @@ class Processes(Case):
             self.assertFalse(os.path.exists(f"/proc/{pid}"), "a rank is left over")
 
     def test_strangers_cannot_take_the_descriptors_that_saving_needs(self):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         process = self.start("--ranks", 2, "--listen", f"tcp://127.0.0.1:{port}", "--checkpoint", self.path("ck"), "--checkpoint-every", 1)
         resource.prlimit(process.pid, resource.RLIMIT_NOFILE, (128, 128))
         strangers = [socket.socket() for _ in range(300)]

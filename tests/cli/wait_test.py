@@ -11,7 +11,7 @@ import subprocess
 import threading
 import unittest
 
-from weft import Case, DRAWN, TINY, WEFT, run, until
+from weft import Case, DRAWN, TINY, WEFT, free_port, run, until
 
 
 def children(pid):
@@ -53,9 +53,7 @@ class Waiting(Case):
                 self.assertFalse(os.path.exists(f"/proc/{pid}"), "a rank is left over")
 
     def test_interrupt_ends_a_worker_that_waits(self):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = probe.getsockname()[1]
+        port = free_port()
         for endpoint in (f"tcp://127.0.0.1:{port}?key={128 * '7'}", f"ipc://{self.path('none')}"):
             process = self.start("joining", "worker", "--join", endpoint, "--join-timeout", 600)
             process.send_signal(signal.SIGINT)

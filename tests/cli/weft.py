@@ -1,7 +1,10 @@
 """Runs the command for the tests of it. The program is the first argument of the test script."""
+import contextlib
 import json
 import os
+import random
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -39,6 +42,17 @@ def lines(output):
 def last_line(output):
     """Of what communicate() returns after readline(), which reads ahead: the first line may be cut."""
     return json.loads(output.splitlines()[-1])
+
+
+def free_port():
+    """Below those that the system chooses for sockets: another rank could get one of them before the rank that shall listen there does."""
+    with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
+        first_chosen = int(file.read().split()[0])
+    while True:
+        port = random.randrange(10000, max(first_chosen, 20000))
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 class Case(unittest.TestCase):

@@ -1,14 +1,12 @@
 """Starts the ranks of a run as a launcher does: the same command for each, with other variables."""
-import contextlib
 import os
 import pathlib
-import socket
 import subprocess
 import sys
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
-from weft import Case, DRAWN, STEP_LINE, TINY, WEFT, last_line, lines, run, until  # noqa: E402  pylint: disable=wrong-import-position
+from weft import Case, DRAWN, STEP_LINE, TINY, WEFT, free_port, last_line, lines, run, until  # noqa: E402  pylint: disable=wrong-import-position
 
 SKIPPED = 77
 STEP = [*DRAWN, "--micro-batches", "4", "--micro-batch-size", "2", "--seed", "1"]
@@ -16,12 +14,6 @@ TRAIN = ["train", TINY, *STEP, "--steps", "3", "--json"]
 # Variables of launchers that this test may itself run under.
 FOREIGN = ("OMPI_", "PMIX_", "PMI_", "SLURM_", "MASTER_", "RANK", "WORLD_SIZE", "JOB_COMPLETION", "WEFT_KEY")
 PLAIN = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
-
-
-def free_port():
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def digest_of(output):
