@@ -1,5 +1,6 @@
 #include "base/status.h"
 
+#include <atomic>
 #include <new>
 
 #include "base/origin.h"
@@ -7,11 +8,23 @@
 
 namespace weft {
 
+struct Status::Details {
+  std::string text;
+  std::shared_ptr<const Origin> origin = {};
+  std::atomic<int> users = 1;
+};
+
 Status::Status(Code code, std::string text)
-    : code_(code), text_(std::make_shared<const std::string>(printable(std::move(text)))) {}
+    : code_(code), details_(new Details{.text = printable(std::move(text))}) {}
 
 Status::Status(const Origin& origin) : Status(origin.code, origin_text(origin)) {
-  origin_ = std::make_shared<const Origin>(origin);
+  details_->origin = std::make_shared<const Origin>(origin);
+}
+
+void Status::share() const noexcept { details_->users.fetch_add(1, std::memory_order_relaxed); }
+
+void Status::release() const noexcept {
+  if (details_->users.fetch_sub(1, std::memory_order_acq_rel) == 1) delete details_;
 }
 
 Status Status::of_exception() noexcept {
@@ -29,14 +42,19 @@ Status Status::of_exception() noexcept {
 // Short texts: a std::string of this size allocates nothing.
 const std::string& Status::text() const noexcept {
   static const std::string none, out_of_memory("out of memory"), exception("an exception");
-  if (text_) return *text_;
+  if (details_ != nullptr) return details_->text;
   return code_ == Code::ok ? none : code_ == Code::no_memory ? out_of_memory : exception;
+}
+
+const std::shared_ptr<const Origin>& Status::origin() const noexcept {
+  static const std::shared_ptr<const Origin> none;
+  return details_ != nullptr ? details_->origin : none;
 }
 
 Status Status::with_text(std::string text) const {
   if (ok()) return {};
   Status out(code_, std::move(text));
-  out.origin_ = origin_;
+  out.details_->origin = origin();
   return out;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 namespace weft {
 
@@ -30,35 +31,53 @@ enum class Code : int32_t {
 
 struct Origin;
 
-// Copies share the text and the origin, so that returning a failure allocates nothing.
+// Copies share the text and the origin, so that returning a failure allocates nothing. Almost every
+// call returns a status: a success is two words, and what only failures need is compiled as cold
+// code, out of line.
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(Code code, std::string text);
+  [[gnu::cold]] Status(Code code, std::string text);
   // The failure of a run; the text is origin_text(origin).
-  explicit Status(const Origin& origin);
+  [[gnu::cold]] explicit Status(const Origin& origin);
+  Status(const Status& other) noexcept : code_(other.code_), details_(other.details_) {
+    if (details_ != nullptr) share();
+  }
+  Status(Status&& other) noexcept
+      : code_(other.code_), details_(std::exchange(other.details_, nullptr)) {}
+  Status& operator=(Status other) noexcept {
+    code_ = other.code_;
+    std::swap(details_, other.details_);
+    return *this;
+  }
+  ~Status() {
+    if (details_ != nullptr) release();
+  }
 
   // The status for the exception that is being handled: no memory, or an unexpected exception.
   // Allocates nothing.
-  static Status of_exception() noexcept;
+  [[gnu::cold]] static Status of_exception() noexcept;
 
   bool ok() const { return code_ == Code::ok; }
   Code code() const { return code_; }
   const std::string& text() const noexcept;
   // Why the run failed (base/origin.h); null for any other failure.
-  const std::shared_ptr<const Origin>& origin() const { return origin_; }
+  const std::shared_ptr<const Origin>& origin() const noexcept;
 
   // The same failure with its context: "prefix: text".
-  Status within(const std::string& prefix) const;
+  [[gnu::cold]] Status within(const std::string& prefix) const;
   // The same failure with an addition: "text; more".
-  Status followed_by(const std::string& more) const;
+  [[gnu::cold]] Status followed_by(const std::string& more) const;
 
  private:
+  struct Details;
+
   Status with_text(std::string text) const;
+  [[gnu::cold]] void share() const noexcept;
+  [[gnu::cold]] void release() const noexcept;
 
   Code code_ = Code::ok;
-  std::shared_ptr<const std::string> text_;  // null for a success and for an exception
-  std::shared_ptr<const Origin> origin_;
+  Details* details_ = nullptr;  // null for a success and for an exception
 };
 
 // Calls f, which returns a Status, and converts an exception to a Status.
