@@ -121,19 +121,6 @@ HWY_INLINE float sum2(const float* a, const float* b, int64_t n, const F& f) {
                     HWY_ATTR { return f(load(a + i, count), load(b + i, count)); });
 }
 
-// Sum over rows r < n of term(r), lane by lane: in blocks of 32 rows, so that the error grows
-// slowly.
-template <typename F>
-HWY_INLINE FloatVec sum_rows(int64_t n, const F& term) {
-  FloatVec total = hn::Zero(FloatTag());
-  for (int64_t begin = 0; begin < n; begin += 32) {
-    FloatVec part = hn::Zero(FloatTag());
-    for (int64_t r = begin; r < HWY_MIN(n, begin + 32); ++r) part = hn::Add(part, term(r));
-    total = hn::Add(total, part);
-  }
-  return total;
-}
-
 // The greatest of n floats; -infinity when there is none.
 HWY_INLINE float maximum(const float* x, int64_t n) {
   const FloatTag d;

@@ -74,17 +74,39 @@ void norm_grad(const float* x, const float* gamma, const float* dy, const float*
   }
 }
 
+// Vecs vectors of columns, of which `columns` are there. Rows are summed in blocks of 32, so that
+// the error grows slowly.
+template <int Vecs>
+HWY_INLINE void gamma_columns(const float* x, const float* dy, const float* mean, const float* rstd,
+                              int64_t rows, int64_t n, int64_t columns, float* acc) {
+  FloatVec total[Vecs];
+  for (auto& t : total) t = hn::Zero(FloatTag());
+  const int64_t count = HWY_MIN(kLanes, columns);
+  for (int64_t begin = 0; begin < rows; begin += 32) {
+    FloatVec part[Vecs];
+    for (auto& p : part) p = hn::Zero(FloatTag());
+    for (int64_t r = begin; r < HWY_MIN(rows, begin + 32); ++r) {
+      const FloatVec center = constant(mean ? mean[r] : 0.0f), spread = constant(rstd[r]);
+      for (int v = 0; v < Vecs; ++v) {
+        const int64_t at = r * n + v * kLanes;
+        const FloatVec h = hn::Mul(hn::Sub(load(x + at, count), center), spread);
+        part[v] = hn::Add(part[v], hn::Mul(h, load(dy + at, count)));
+      }
+    }
+    for (int v = 0; v < Vecs; ++v) total[v] = hn::Add(total[v], part[v]);
+  }
+  for (int v = 0; v < Vecs; ++v)
+    store_tail(hn::Add(load(acc + v * kLanes, count), total[v]), acc + v * kLanes, count);
+}
+
 void norm_gamma(const float* x, const float* dy, const float* mean, const float* rstd, int64_t rows,
                 int64_t n, int64_t begin, int64_t end, float* acc) {
-  for (int64_t c = begin; c < end; c += kLanes) {
-    const int64_t count = HWY_MIN(kLanes, end - c);
-    const FloatVec total = sum_rows(rows, [=](int64_t r) HWY_ATTR {
-      const FloatVec center = constant(mean ? mean[r] : 0.0f);
-      const FloatVec h = hn::Mul(hn::Sub(load(x + r * n + c, count), center), constant(rstd[r]));
-      return hn::Mul(h, load(dy + r * n + c, count));
-    });
-    store_tail(hn::Add(load(acc + c, count), total), acc + c, count);
-  }
+  constexpr int kVecs = 4;
+  int64_t c = begin;
+  for (; c + kVecs * kLanes <= end; c += kVecs * kLanes)
+    gamma_columns<kVecs>(x + c, dy + c, mean, rstd, rows, n, kVecs * kLanes, acc + c);
+  for (; c < end; c += kLanes)
+    gamma_columns<1>(x + c, dy + c, mean, rstd, rows, n, HWY_MIN(kLanes, end - c), acc + c);
 }
 
 void row_sums(const float* x, int64_t rows, int64_t n, float* out) {

@@ -2,6 +2,7 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/update.cc"
+#include <hwy/cache_control.h>
 #include <hwy/foreach_target.h>
 #include <hwy/highway.h>
 
@@ -68,6 +69,8 @@ void adam(float* w, const float* grad, float* m, float* v, int64_t n, const Adam
 // Partial j holds elements j, j + 16, .. whatever the width of a vector; a product of floats is
 // exact in double, so all targets agree.
 constexpr int64_t kPartials = 16;
+// How far ahead to read: a single stream of loads does not use all of the memory's speed.
+constexpr int64_t kAhead = 512;
 
 double sum_of_squares(const float* x, int64_t n) {
   const hn::CappedTag<double, 8> d;
@@ -82,7 +85,10 @@ double sum_of_squares(const float* x, int64_t n) {
     }
   };
   int64_t i = 0;
-  for (; i + kPartials <= n; i += kPartials) take(x + i);
+  for (; i + kPartials <= n; i += kPartials) {
+    hwy::Prefetch(x + i + kAhead);
+    take(x + i);
+  }
   if (i < n) {
     float rest[kPartials] = {};
     std::memcpy(rest, x + i, static_cast<size_t>(n - i) * sizeof(float));

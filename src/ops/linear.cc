@@ -91,6 +91,8 @@ class Linear final : public Op {
   // The weight is at hand for I in any case.
   Uses uses_weight(const Attrs&) const override { return {.in = 1, .out = false, .stash = false}; }
 
+  bool writes_sum(int weight) const override { return weight == 0; }
+
   Cost cost(const Attrs& attrs, std::span<const Desc> in, std::span<const Desc> weights,
             const Desc& out) const override {
     const Sizes sizes(attrs, in[0], weights[0]);
@@ -171,7 +173,7 @@ class Linear final : public Op {
                                  .dy_row = swapped ? s.in : s.out,
                                  .acc = call.acc.f32(),
                                  .acc_row = swapped ? s.in : s.out,
-                                 .add = true,
+                                 .add = !call.begins_sum,
                                  .scratch = static_cast<std::byte*>(call.scratch)},
                                 *call.tiles);
       return {};
@@ -180,7 +182,8 @@ class Linear final : public Op {
     Factor rows = swapped ? dy : x;
     const Factor columns = swapped ? x : dy;
     rows.transposed = true;
-    gemm({rows.stride, columns.stride, s.rows, rows, columns, call.acc.f32(), columns.stride, 1, 1},
+    gemm({rows.stride, columns.stride, s.rows, rows, columns, call.acc.f32(), columns.stride, 1,
+          call.begins_sum ? 0.f : 1.f},
          *call.tiles);
     return {};
   }

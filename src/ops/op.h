@@ -3,7 +3,7 @@
 //   forward       out, stash          <- in, weights
 //   input_grad    din (per input)     <- dout, and what `uses_input` names           "I"
 //   weight_grad   acc of one weight  += dout, and what `uses_weight` names           "W", one call
-//   per weight
+//   per weight; the first one of a sum may write acc instead (writes_sum)
 //
 // I and W are separate so that a schedule may run W late. A call is a pure function of its
 // operands, attributes and key: same bits for any number of threads, any address, any host
@@ -130,6 +130,7 @@ struct Call {
   std::span<const View>
       din;   // I: one per input; null data if no gradient is needed. Written, never added to.
   View acc;  // W: of weight `weight`; added to
+  bool begins_sum = false;  // W: acc holds no sum yet, and is written; see Op::writes_sum
   int weight = 0;
   // Weight 0 as the call multiplies by it, packed (kernels/packed.h; for bf16 tensors
   // kernels/bf16_pack.h); null: it is not packed, and no tensor is bf16.
@@ -166,6 +167,12 @@ class Op {
   virtual bool differentiable(int port) const {
     (void)port;
     return true;
+  }
+  // Whether W of this weight can begin a sum. The result is that of an addition to zeros. Of other
+  // weights, acc is cleared before the first call.
+  virtual bool writes_sum(int weight) const {
+    (void)weight;
+    return false;
   }
   // May the weights receive gradients?
   virtual bool trains_weights() const { return true; }

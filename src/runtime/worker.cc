@@ -99,7 +99,8 @@ void Worker::bind() {
         BoundProgram bound;
         for (const ProgramCall& c : action.calls)
           bound.push_back({views(c.in, v), views(c.weights, v), views(c.stash, v), views(c.din, v),
-                           view(c.out, v), view(c.dout, v), view(c.acc, v)});
+                           view(c.out, v), view(c.dout, v), view(c.acc, v),
+                           c.acc.place && !c.clears ? &empty_[c.acc.place.offset] : nullptr});
         bound_[static_cast<size_t>(mode.mode)][v].push_back(std::move(bound));
       }
   }
@@ -249,7 +250,7 @@ Status Worker::run_job(const StepDescriptor& step, double scale, const Job& job)
     case JobKind::clear:
       if (job.program < 0)  // the first job of a step; later the loop thread reads squares()
         summed_ = owned_ * static_cast<size_t>(std::max(updates_at(versions(), step), 1));
-      clear();
+      clear(step);
       return {};
     case JobKind::action: return run_action(step, scale, program(step.mode), job);
     case JobKind::reduce:
@@ -392,9 +393,12 @@ Status Worker::run_op(const StepDescriptor& step, const RankProgram& program,
   }
   const GroupSums sums(*plan_, step, micro_batch);
   bound.acc.data = sum_at(call.acc, sums.depth());
-  if (call.acc.place && call.opens && (sums.is_fresh() || call.clears))
-    clear(call.acc, sums.depth());
   const Node& node = plan_->model->node(call.node);
+  const bool empty = bound.empty && *bound.empty;
+  if (empty) *bound.empty = false;
+  const bool begins = empty || (call.acc.place && call.opens && (sums.is_fresh() || call.clears));
+  const bool writes = begins && node.op->writes_sum(std::max(call.weight, 0));
+  if (begins && !writes) clear(call.acc, sums.depth());
   const CallKey key{plan_->config.seed, step_of(step, micro_batch),
                     static_cast<uint32_t>(micro_batch_of(step, micro_batch)),
                     static_cast<uint32_t>(node.origin)};
@@ -406,6 +410,7 @@ Status Worker::run_op(const StepDescriptor& step, const RankProgram& program,
                 .dout = bound.dout,
                 .din = bound.din,
                 .acc = bound.acc,
+                .begins_sum = writes,
                 .weight = std::max(call.weight, 0),
                 .packed = packed_weight(program, call, bound, micro_batch),
                 .scratch = at(program, call.scratch, micro_batch),

@@ -2,6 +2,7 @@
 // in it.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -83,6 +84,7 @@ class Worker {
   struct BoundCall {
     std::vector<View> in, weights, stash, din;
     View out, dout, acc;
+    bool* empty = nullptr;  // of an accumulator that is kept: see empty_
   };
   using BoundProgram = std::vector<BoundCall>;
 
@@ -123,7 +125,7 @@ class Worker {
   void clear(const PlacedOperand& accumulator, int32_t depth);
   void fold(const PlacedOperand& accumulator, int32_t depth);
   void clear_run(const ActionProgram& action);
-  void clear();
+  void clear(const StepDescriptor& step);
   void reduce(const Bucket& bucket, int32_t update, int32_t parts);
   void add_sums(const ResidentParam& p, const Bucket::Part& part);
   void update_weights(uint64_t step, uint64_t made, int32_t from, int32_t to, double scale);
@@ -136,6 +138,9 @@ class Worker {
   Arena arena_;
   std::array<std::array<std::vector<BoundProgram>, 2>, kModes>
       bound_;  // [mode][variant][program][call]
+  // By place: the accumulators that are kept and to which calls add. True: the next call begins the
+  // sum; the memory still contains an earlier one.
+  std::map<int64_t, bool> empty_;
   std::span<Worker* const> local_;
   std::mutex feed_mutex_;  // batch_: held while a job copies from it
   const Batch* batch_ = nullptr;

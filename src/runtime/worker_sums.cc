@@ -28,10 +28,17 @@ void Worker::clear_run(const ActionProgram& action) {
     if (call.clears) clear(call.acc, 0);
 }
 
-void Worker::clear() {
+// A sum that a micro-batch of this rank begins is cleared, or written, by its first call.
+void Worker::clear(const StepDescriptor& step) {
+  const bool has_any = plan_->micro_batches_at(step.mode, rank_).first < step.micro_batches;
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)])
     for (const ResidentTensor& t : p.of(ResidentTensor::Role::accumulator))
-      if (t.local && t.run < 0) std::memset(arena_.data() + t.place.offset, 0, t.desc.bytes());
+      if (t.local && t.run < 0) {
+        const auto empty = empty_.find(t.place.offset);
+        if (empty != empty_.end()) empty->second = has_any;
+        if (empty == empty_.end() || !has_any)
+          std::memset(arena_.data() + t.place.offset, 0, t.desc.bytes());
+      }
 }
 
 // The accumulators of a sum are added as a tree over the replicas. These totals are then added from

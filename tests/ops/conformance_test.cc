@@ -151,6 +151,13 @@ TEST_P(OpTest, ReadsOnlyWhatItSaysThatItUses) {
   expect_same_bits(plain, run(p, {.unnamed = Unnamed::missing}));
 }
 
+TEST_P(OpTest, BeginsASumAsIfItAddedToZeros) {
+  Problem p = problem_of(GetParam());
+  ASSERT_TRUE(p.op);
+  for (Bytes& acc : p.acc) std::fill(acc.begin(), acc.end(), std::byte{0});
+  expect_same_bits(run(p, {}), run(p, {.begins_sum = true}));
+}
+
 TEST_P(OpTest, MakesEachInputGradientAlone) {
   const Problem p = problem_of(GetParam());
   ASSERT_TRUE(p.op);

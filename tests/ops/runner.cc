@@ -142,7 +142,9 @@ void run_weight_grad(const Problem& p, const Circumstances& how, Results& r) {
     for (size_t i = 0; i < p.weights.size(); ++i)
       frame.weights.push_back(frame.shown(uses.weights, p.weights[i], p.weight_data[i]));
     frame.call.weight = static_cast<int>(weight);
-    frame.call.acc = frame.holding(p.weights[weight], p.acc[weight]);
+    frame.call.begins_sum = how.begins_sum && p.op->writes_sum(frame.call.weight);
+    frame.call.acc = frame.call.begins_sum ? frame.fresh(p.weights[weight])
+                                           : frame.holding(p.weights[weight], p.acc[weight]);
     frame.finish("W", r, [&](const Call& call) { return p.op->weight_grad(call); });
     r.acc.push_back(Frame::content(frame.call.acc));
   }

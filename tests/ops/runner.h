@@ -37,6 +37,7 @@ struct Circumstances {
   std::byte before{
       0xff};          // what outputs and scratch hold before they are written; 0xff makes a NaN
   int only_din = -1;  // only I for this port
+  bool begins_sum = false;  // W writes the sums that it can write
 };
 
 struct Results {

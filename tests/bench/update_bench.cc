@@ -1,0 +1,69 @@
+// The update of 32 million parameters, one thread, against a triad a = b + s c over as many floats:
+// bytes per second that each reads and writes. The passes are timed in turn; the best rounds are
+// compared, since the machine may be shared.
+//
+//   build/tests/bench/bench_update [ROUNDS]     (9)
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+
+#include "bench/cpu_time.h"
+#include "kernels/fpenv.h"
+#include "kernels/tiles.h"
+#include "optim/optim.h"
+
+namespace weft::bench {
+namespace {
+
+constexpr int64_t kParameters = int64_t{1} << 25;
+
+// Untouched pages of zeros would all be one page in the cache.
+std::unique_ptr<float[]> floats(float value) {
+  auto out = std::make_unique<float[]>(kParameters);
+  std::fill_n(out.get(), kParameters, value);
+  return out;
+}
+
+struct Pass {
+  const char* name;
+  double bytes;  // per parameter
+  std::function<void()> run;
+  double best = INFINITY;
+};
+
+}  // namespace
+}  // namespace weft::bench
+
+int main(int argc, char** argv) {
+  using namespace weft;
+  const int rounds = argc > 1 ? std::max(std::atoi(argv[1]), 1) : 9;
+  const ComputeScope scope;
+  const int64_t n = bench::kParameters;
+  const auto w = bench::floats(0.5f), g = bench::floats(0.01f), m = bench::floats(0.0f),
+             v = bench::floats(0.0f);
+  const auto partials = std::make_unique<double[]>(static_cast<size_t>(n / kNormBlock + 1));
+  SerialTiles tiles;
+  OptimSettings adamw;
+  adamw.rule = Rule::adamw;
+  double norm = 0;
+  bench::Pass passes[] = {
+      {"triad", 12,
+       [&] {
+         for (int64_t i = 0; i < n; ++i) w[i] = g[i] + 0.5f * m[i];
+       }},
+      {"adamw", 28,
+       [&] { update(adamw, 3, 3, 1, {}, n, w.get(), g.get(), m.get(), v.get(), tiles); }},
+      {"norm", 4, [&] { norm += sum_of_squares(g.get(), n, partials.get(), tiles); }},
+  };
+  for (int i = 0; i < rounds; ++i)
+    for (bench::Pass& pass : passes) pass.best = std::min(pass.best, bench::seconds(pass.run));
+  const double triad = passes[0].bytes / passes[0].best;
+  for (const bench::Pass& pass : passes)
+    std::printf("%-6s %8.1f ms %8.1f GB/s %6.2f of the triad\n", pass.name, pass.best * 1e3,
+                pass.bytes * static_cast<double>(n) / pass.best / 1e9,
+                pass.bytes / pass.best / triad);
+  return std::isnan(norm) ? 1 : 0;
+}
