@@ -3,6 +3,8 @@
 // A is packed, if that pays.
 #include "kernels/gemm_fused.h"
 
+#include <algorithm>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/gemm_fused.cc"
 #include <hwy/foreach_target.h>
@@ -205,12 +207,32 @@ class Block {
       const int64_t strip = chunk.first + panels.begin(i), strips = panels.length(i);
       t.b = chunk.data + panels.begin(i) * chunk.strip;
       t.c = c + strip * kStrip;
-      t.columns = HWY_MIN(strips * kStrip, g_.n - strip * kStrip);
       t.c_next = i + 1 < panels.count ? t.c + strips * kStrip
                                       : c + height * g_.stride + chunk.first * kStrip;
       fetch.next(t);
-      tile_of(height, strips)(t);
+      const TileFn tile = tile_of(height, strips);
+      const int64_t columns = HWY_MIN(strips * kStrip, g_.n - strip * kStrip);
+      if (columns == strips * kStrip)
+        tile(t);
+      else
+        narrow(tile, t, height, columns);
     }
+  }
+
+  // A tile of which C has only these columns.
+  static void narrow(TileFn tile, const TileArgs& t, int64_t height, int64_t columns) {
+    constexpr int64_t kStrips = HWY_MAX(kTile.strips, kWide.strips), kRow = kStrips * kStrip;
+    HWY_ALIGN float whole[kTile.rows * kRow] = {};
+    const auto copy = [&](const float* from, int64_t from_row, float* to, int64_t to_row) {
+      for (int64_t r = 0; r < height; ++r)
+        std::copy_n(from + r * from_row, columns, to + r * to_row);
+    };
+    if (t.add) copy(t.c, t.c_row, whole, kRow);
+    TileArgs of_whole = t;
+    of_whole.c = whole;
+    of_whole.c_row = kRow;
+    tile(of_whole);
+    copy(whole, kRow, t.c, t.c_row);
   }
 
   const Gemm& g_;

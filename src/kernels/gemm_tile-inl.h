@@ -31,36 +31,14 @@ struct TileArgs {
   const float* b;
   int64_t b_row, b_strip;
   int64_t depth;
-  float* c;
-  int64_t c_row, columns;  // columns that C has
-  const float* c_next;     // the C of the next tile, which is fetched; any address
+  float* c;  // C = fma(alpha, sum, C)
+  int64_t c_row;
+  const float* c_next;  // the C of the next tile, which is fetched; any address
   float alpha;
   bool add;            // to C; else C is not read
   const float* ahead;  // what later tiles read: fetched into the L2 cache, if not null,
   int64_t ahead_step;  // this many floats per two of k
 };
-
-// c = fma(alpha, sum, c) for the first `columns` of C.
-template <int Strips>
-HWY_INLINE void update_row(const FloatVec* sums, const TileArgs& t, float* c) {
-  const FloatTag d;
-  const FloatVec alpha = hn::Set(d, t.alpha);
-  if (t.columns >= Strips * kStrip) {
-    WEFT_UNROLL for (int v = 0; v < Strips * kStripVecs; ++v) {
-      float* to = c + v * kLanes;
-      hn::StoreU(hn::MulAdd(alpha, sums[v], t.add ? hn::LoadU(d, to) : hn::Zero(d)), d, to);
-    }
-    return;
-  }
-  WEFT_UNROLL for (int v = 0; v < Strips * kStripVecs; ++v) {
-    float* to = c + v * kLanes;
-    const int64_t count = HWY_MIN(kLanes, t.columns - v * kLanes);
-    if (count == kLanes)
-      hn::StoreU(hn::MulAdd(alpha, sums[v], t.add ? hn::LoadU(d, to) : hn::Zero(d)), d, to);
-    else if (count > 0)
-      store_tail(hn::MulAdd(alpha, sums[v], t.add ? load_tail(to, count) : hn::Zero(d)), to, count);
-  }
-}
 
 template <int Rows, int Strips>
 void tile(const TileArgs& t) {
@@ -100,7 +78,15 @@ void tile(const TileArgs& t) {
     step();
   }
   if (t.depth % 2 != 0) step();
-  WEFT_UNROLL for (int r = 0; r < Rows; ++r) update_row<Strips>(sums[r], t, t.c + r * t.c_row);
+  const FloatVec alpha = hn::Set(d, t.alpha);
+  float* c = t.c;
+  WEFT_UNROLL for (int r = 0; r < Rows; ++r) {
+    WEFT_UNROLL for (int v = 0; v < kVecs; ++v) {
+      float* to = c + v * kLanes;
+      hn::StoreU(hn::MulAdd(alpha, sums[r][v], t.add ? hn::LoadU(d, to) : hn::Zero(d)), d, to);
+    }
+    c += t.c_row;
+  }
 }
 
 using TileFn = void (*)(const TileArgs&);
