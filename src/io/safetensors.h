@@ -34,6 +34,8 @@ struct SafetensorsEntry {
   std::optional<DType> known() const;
   // The same with name and shape; fails for such a dtype.
   Result<TensorSpec> spec() const;
+  // As SafetensorsFile::read_floats converts it: of float32, or a failure.
+  Result<TensorSpec> float_spec() const;
 };
 
 using SafetensorsMetadata = std::map<std::string, std::string>;
@@ -80,6 +82,8 @@ class SafetensorsFile {
   Status read_bytes(const SafetensorsEntry& entry, std::span<std::byte> out) const;
   // The bytes of a piece that begins at this byte of the tensor.
   Status read_piece(const SafetensorsEntry& entry, uint64_t offset, std::span<std::byte> out) const;
+  // The elements of an F32, F16 or BF16 tensor from this one on. Each has an equal float32.
+  Status read_floats(const SafetensorsEntry& entry, uint64_t first, std::span<float> out) const;
   // Of the whole file.
   Result<Digest> checksum() const;
 

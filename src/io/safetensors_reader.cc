@@ -1,10 +1,19 @@
 #include <algorithm>
+#include <array>
 #include <numeric>
 
 #include "base/text.h"
 #include "io/safetensors.h"
+#include "kernels/bf16.h"
+#include "kernels/f16.h"
 
 namespace weft {
+
+namespace {
+
+constexpr size_t kConverted = 16384;  // elements at a time
+
+}  // namespace
 
 std::optional<DType> SafetensorsEntry::known() const {
   if (dtype == "F32") return DType::f32;
@@ -17,6 +26,13 @@ Result<TensorSpec> SafetensorsEntry::spec() const {
   if (const auto type = known()) return TensorSpec{name, {*type, shape}};
   return Status(Code::unsupported, cat("tensor ", shown(name), ": dtype ", dtype,
                                        " cannot be loaded, expected F32, I32 or F64"));
+}
+
+Result<TensorSpec> SafetensorsEntry::float_spec() const {
+  if (dtype == "F32" || dtype == "F16" || dtype == "BF16")
+    return TensorSpec{name, {DType::f32, shape}};
+  return Status(Code::unsupported, cat("tensor ", shown(name), ": dtype ", dtype,
+                                       " cannot be loaded, expected F32, F16 or BF16"));
 }
 
 Result<SafetensorsFile> SafetensorsFile::open(const std::string& path,
@@ -89,6 +105,22 @@ Status SafetensorsFile::read_piece(const SafetensorsEntry& entry, uint64_t offse
                                      " from byte ", offset));
   return file_.read(data_begin_ + entry.begin + offset, out.data(), out.size())
       .within(cat("tensor ", shown(entry.name)));
+}
+
+Status SafetensorsFile::read_floats(const SafetensorsEntry& entry, uint64_t first,
+                                    std::span<float> out) const {
+  WEFT_TRY(entry.float_spec().status().within(path()));
+  if (entry.dtype == "F32")
+    return read_piece(entry, first * sizeof(float), std::as_writable_bytes(out));
+  const auto convert = entry.dtype == "F16" ? kernels::from_f16 : kernels::from_bf16;
+  std::array<uint16_t, kConverted> halves;
+  for (size_t done = 0; done < out.size(); done += kConverted) {
+    const size_t count = std::min(kConverted, out.size() - done);
+    WEFT_TRY(read_piece(entry, (first + done) * sizeof halves[0],
+                        std::as_writable_bytes(std::span(halves).first(count))));
+    convert(halves.data(), out.data() + done, static_cast<int64_t>(count));
+  }
+  return {};
 }
 
 Result<Digest> SafetensorsFile::checksum() const { return checksum_of(file_, bytes()); }

@@ -242,7 +242,7 @@ Status load_weights(Run& run, const SafetensorsFile& file) {
   WEFT_TRY_ASSIGN(const WeightsOfFile weights, find_weights(*run.plan().whole, file));
   std::vector<TensorSpec> found;
   for (const auto& [name, entry] : weights.params) {
-    auto spec = entry->spec();
+    auto spec = entry->float_spec();
     if (!spec.ok()) return spec.status().within(file.path());
     found.push_back({std::string(name), spec.value().desc});
   }
@@ -253,7 +253,9 @@ Status load_weights(Run& run, const SafetensorsFile& file) {
   return write_tensors(
       run, model.tensors, [&](size_t tensor, uint64_t offset, std::span<std::byte> bytes) {
         const SafetensorsEntry& entry = *weights.params.at(model.places[tensor].name);
-        return file.read_piece(entry, offset, bytes);
+        const std::span floats(reinterpret_cast<float*>(bytes.data()),
+                               bytes.size() / sizeof(float));
+        return file.read_floats(entry, offset / sizeof(float), floats);
       });
 }
 

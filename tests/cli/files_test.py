@@ -1,7 +1,6 @@
 #!/usr/bin/env python3
 """weft and files that are hostile, damaged or in the way: what is shown, what is refused, what is never lost."""
 import fcntl
-import json
 import os
 import pty
 import re
@@ -10,30 +9,12 @@ import signal
 import subprocess
 import unittest
 
-from weft import Case, STEP_LINE, TINY, TINY_STEP, WEFT, lines, run, until
+from weft import Case, STEP_LINE, TINY, TINY_STEP, WEFT, lines, run, tensors_of, until, write_file
 
 # What a terminal obeys: C0 without the line break, DEL, and C1 in UTF-8.
 CONTROL = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")
 HOSTILE = "\x1b[31mred\x07\x7f\n\u009b2J"
 HOSTILE_SHOWN = "\\x1b[31mred\\x07\\x7f\\x0a\\xc2\\x9b2J"
-
-
-def tensors_of(path):
-    """Names, shapes and bytes of a safetensors file of f32 tensors."""
-    with open(path, "rb") as file:
-        header, data = json.loads(file.read(int.from_bytes(file.read(8), "little"))), file.read()
-    header.pop("__metadata__", None)
-    return {name: (t["shape"], data[t["data_offsets"][0]:t["data_offsets"][1]]) for name, t in header.items()}
-
-
-def write_file(path, tensors):
-    header, data = {}, b""
-    for name, (shape, values) in tensors.items():
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + len(values)]}
-        data += values
-    text = json.dumps(header).encode()
-    with open(path, "wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text + data)
 
 
 def flip_last_byte(path):

@@ -6,22 +6,27 @@ import os
 import pty
 import re
 import signal
+import struct
 import subprocess
 import sys
 import unittest
 
-from weft import Case, DRAWN, STEP_LINE, TINY, TINY_STEP, WEFT, last_line, lines, run, until
+from weft import Case, DRAWN, STEP_LINE, TINY, TINY_STEP, WEFT, last_line, lines, run, tensors_of, until, write_file
 
 
 def add_tensor(path, name, dtype, shape):
     with open(path, "rb") as file:
         size = int.from_bytes(file.read(8), "little")
         header, data = json.loads(file.read(size)), file.read()
-    values = bytes(math.prod(shape) * {"U8": 1, "F16": 2, "F32": 4}[dtype])
+    values = bytes(math.prod(shape) * {"U8": 1, "I16": 2, "F32": 4}[dtype])
     header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(values)]}
     text = json.dumps(header).encode()
     with open(path, "wb") as file:
         file.write(len(text).to_bytes(8, "little") + text + data + values)
+
+
+def numbers(data, code):
+    return struct.unpack(f"<{len(data) // struct.calcsize(code)}{code}", data)
 
 
 class Train(Case):
@@ -217,12 +222,35 @@ class Train(Case):
         self.assertEqual(self.train(TINY, *TINY_STEP, "--steps", 0, "--init", file)[1]["digest"], trained)
         add_tensor(file, "h.0.attn.scale", "F32", [1])
         self.fails(3, "1 surplus tensor: 'h.0.attn.scale'", "train", TINY, *TINY_STEP, "--init", file)
-        add_tensor(file, "h.0.attn.half", "F16", [1])
-        self.fails(3, f"{file}: tensor 'h.0.attn.half': dtype F16 cannot be loaded", "train", TINY, *TINY_STEP, "--init", file)
+        add_tensor(file, "h.0.attn.half", "I16", [1])
+        self.fails(3, f"{file}: tensor 'h.0.attn.half': dtype I16 cannot be loaded", "train", TINY, *TINY_STEP, "--init", file)
         self.assertEqual(run("export", self.path("ck"), file).returncode, 0)
         self.assertEqual(lines(run("inspect", file, "--json").stdout)[0]["digest"], trained)
         self.fails(3, "h.2.ln_1.weight", "train", "gpt-nano:blocks=3,width=32,heads=2,context=16", *DRAWN, "--init", file)
         self.fails(3, "a checkpoint of step 40", "train", TINY, *TINY_STEP, "--checkpoint", self.path("ck"))
+
+    def test_init_reads_half_precision(self):
+        self.train(TINY, *TINY_STEP, "--steps", 2, "--checkpoint", self.path("ck"))
+        file, rounded = self.path("w.safetensors"), self.path("rounded.safetensors")
+        self.assertEqual(run("export", self.path("ck"), file).returncode, 0)
+        for dtype in ("F16", "BF16"):
+            as_floats = {}
+            with_halves = {}
+            for name, (shape, data) in tensors_of(file).items():
+                values = numbers(data, "f")
+                if dtype == "F16":
+                    halves = struct.pack(f"<{len(values)}e", *values)
+                    floats = struct.pack(f"<{len(values)}f", *numbers(halves, "e"))
+                else:
+                    halves = b"".join(data[i + 2:i + 4] for i in range(0, len(data), 4))
+                    floats = b"".join(b"\0\0" + halves[i:i + 2] for i in range(0, len(halves), 2))
+                as_floats[name], with_halves[name] = (shape, floats), (shape, halves)
+            write_file(rounded, as_floats)
+            write_file(file + dtype, with_halves, dtype)
+            expected = self.train(TINY, *TINY_STEP, "--steps", 1, "--init", rounded)[1]["digest"]
+            self.assertEqual(self.train(TINY, *TINY_STEP, "--steps", 1, "--init", file + dtype)[1]["digest"], expected)
+            sharded = [TINY, *TINY_STEP, "--steps", 1, "--tensor", 2, "--ranks", 2, "--init"]
+            self.assertEqual(self.train(*sharded, file + dtype)[1]["digest"], self.train(*sharded, rounded)[1]["digest"])
 
     def test_the_live_line_is_for_terminals_alone(self):
         command = [WEFT, "train", TINY, *TINY_STEP, "--steps", "3"]

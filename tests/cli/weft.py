@@ -55,6 +55,24 @@ def free_port():
             return port
 
 
+def tensors_of(path):
+    """Names, shapes and bytes of a safetensors file of f32 tensors."""
+    with open(path, "rb") as file:
+        header, data = json.loads(file.read(int.from_bytes(file.read(8), "little"))), file.read()
+    header.pop("__metadata__", None)
+    return {name: (t["shape"], data[t["data_offsets"][0]:t["data_offsets"][1]]) for name, t in header.items()}
+
+
+def write_file(path, tensors, dtype="F32"):
+    header, data = {}, b""
+    for name, (shape, values) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(values)]}
+        data += values
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text + data)
+
+
 class Case(unittest.TestCase):
     def setUp(self):
         self.directory = tempfile.mkdtemp(prefix="weft-cli-")

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -101,6 +102,50 @@ TEST(Safetensors, RefusesToReadATensorAsAnotherKind) {
   ASSERT_TRUE(fine(half.status()));
   EXPECT_TRUE(says(half.value().read(half.value().entries()[0], floats),
                    {directory / "x", "'half'", "BF16", "expected F32, I32"}));
+}
+
+TEST(Safetensors, ReadsHalvesAsFloats) {
+  const Directory directory;
+  const std::string json = R"({"b":{"dtype":"BF16","shape":[3],"data_offsets":[0,6]},)"
+                           R"("h":{"dtype":"F16","shape":[3],"data_offsets":[6,12]},)"
+                           R"("i":{"dtype":"I16","shape":[1],"data_offsets":[12,14]}})";
+  const uint16_t bits[] = {0x3f80, 0xc000, 0x0001, 0x3c00, 0xc000, 0x0001, 7};
+  const std::string data(reinterpret_cast<const char*>(bits), sizeof bits);
+  spill(directory / "x",
+        std::string(1, static_cast<char>(json.size())) + std::string(7, '\0') + json + data);
+  auto opened = SafetensorsFile::open(directory / "x");
+  ASSERT_TRUE(fine(opened.status()));
+  const SafetensorsFile& file = opened.value();
+  std::vector<float> floats(3);
+  ASSERT_TRUE(fine(file.read_floats(*file.find("b"), 0, floats)));
+  EXPECT_EQ(floats, (std::vector<float>{1, -2, 0x1p-133f}));
+  ASSERT_TRUE(fine(file.read_floats(*file.find("h"), 0, floats)));
+  EXPECT_EQ(floats, (std::vector<float>{1, -2, 0x1p-24f}));
+  EXPECT_EQ(file.find("h")->float_spec().value(), (TensorSpec{"h", {DType::f32, {3}}}));
+  EXPECT_TRUE(says(file.read_floats(*file.find("h"), 1, floats),
+                   {"'h'", "has 6 bytes, requested are 6 from byte 2"}));
+  floats.resize(1);
+  ASSERT_TRUE(fine(file.read_floats(*file.find("h"), 1, floats)));
+  EXPECT_EQ(floats[0], -2);
+  EXPECT_TRUE(says(file.read_floats(*file.find("i"), 0, floats),
+                   {directory / "x", "'i'", "I16", "expected F32, F16 or BF16"}));
+}
+
+TEST(Safetensors, ReadsFloatsOfAnyNumberOfPieces) {
+  const Directory directory;
+  const size_t n = 40000;  // more than are converted at a time
+  std::vector<uint16_t> halves(n);
+  for (size_t i = 0; i < n; ++i) halves[i] = static_cast<uint16_t>(0x3f80 + i % 100);
+  const std::string json = R"({"b":{"dtype":"BF16","shape":[40000],"data_offsets":[0,80000]}})";
+  spill(directory / "x", std::string(1, static_cast<char>(json.size())) + std::string(7, '\0') +
+                             json +
+                             std::string(reinterpret_cast<const char*>(halves.data()), 2 * n));
+  auto file = SafetensorsFile::open(directory / "x");
+  ASSERT_TRUE(fine(file.status()));
+  std::vector<float> floats(n - 5);
+  ASSERT_TRUE(fine(file.value().read_floats(file.value().entries()[0], 5, floats)));
+  for (size_t i = 0; i < floats.size(); ++i)
+    ASSERT_EQ(std::bit_cast<uint32_t>(floats[i]), uint32_t{halves[i + 5]} << 16) << i;
 }
 
 TEST(Safetensors, WritesTheBytesOfTheReference) {
