@@ -27,9 +27,9 @@ namespace HWY_NAMESPACE {
 namespace {
 
 // Sums of even and odd elements, two vectors of B or one, and one of A: at most 28 registers of 32,
-// or 15 of 16.
+// or 15 of 16. Without vectors a call of fma() takes the time, and the code stays small.
 constexpr int64_t kVecs = HWY_ARCH_ARM || kLanes == 16 ? 2 : 1;
-constexpr int64_t kRows = 6;
+constexpr int64_t kRows = kLanes == 1 ? 1 : 6;
 constexpr int64_t kDepth = 512;         // of A, widened at a time
 constexpr int64_t kARow = kDepth + 16;  // so that rows lie in different sets of the cache
 constexpr int64_t kColumns = 512;       // sums of a row at a time
@@ -153,7 +153,7 @@ void bf16_block_fma(const Bf16Product& g) {
     const int64_t columns = HWY_MIN(kColumns, g.n - j);
     int64_t i = 0;
     for (; i + kRows <= g.m; i += kRows) add_rows<kRows>(g, i, j, columns, work);
-    last_rows<kRows - 1>(g, i, j, columns, work);
+    if constexpr (kRows > 1) last_rows<kRows - 1>(g, i, j, columns, work);
   }
 }
 
