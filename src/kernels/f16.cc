@@ -8,8 +8,9 @@ namespace {
 
 float from_f16(F16 half) {
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000) << 16;
-  const uint32_t exponent = half >> 10 & 31, mantissa = half & 0x3ff;
-  if (exponent == 0) {  // zero, or subnormal, which no subnormal float32 may stand for on the way
+  const uint32_t exponent = half >> 10 & 31;
+  const uint32_t mantissa = half & 0x3ff;
+  if (exponent == 0) {  // zero or subnormal; none is subnormal in float32
     const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
     return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(magnitude));
   }

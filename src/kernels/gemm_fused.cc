@@ -219,9 +219,9 @@ class Block {
     }
   }
 
-  // A tile of which C has only these columns.
+  // A tile at the edge of C, which has only these columns of it: multiplies in a copy.
   static void narrow(TileFn tile, const TileArgs& t, int64_t height, int64_t columns) {
-    constexpr int64_t kStrips = HWY_MAX(kTile.strips, kWide.strips), kRow = kStrips * kStrip;
+    constexpr int64_t kRow = HWY_MAX(kTile.strips, kWide.strips) * kStrip;
     HWY_ALIGN float whole[kTile.rows * kRow] = {};
     const auto copy = [&](const float* from, int64_t from_row, float* to, int64_t to_row) {
       for (int64_t r = 0; r < height; ++r)

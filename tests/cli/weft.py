@@ -45,7 +45,7 @@ def last_line(output):
 
 
 def free_port():
-    """Below those that the system chooses for sockets: another rank could get one of them before the rank that shall listen there does."""
+    """Outside the range from which the system chooses: another process could get a port of that range before it is used."""
     with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as file:
         first_chosen = int(file.read().split()[0])
     while True:
