@@ -31,6 +31,7 @@ void blis_strips(const Gemm& g) {
     part.n = std::min(kStrip, g.n - j);
     part.b = {g.packed_b + j * g.k, kStrip};
     part.c += j;
+    if (g.bias) part.bias += j;
     part.packed_b = nullptr;
     blis_product(part);
   }
@@ -60,6 +61,7 @@ GemmSplit gemm_split(int64_t m, int64_t n, int64_t k) {
 void gemm_tile(const Gemm& g) {
   if (g.m == 0 || g.n == 0) return;
   assert(g.a.stride >= (g.a.transposed ? g.m : g.k) && g.stride >= g.n);
+  assert(!g.bias || g.beta == 0);
   assert(g.packed_b || g.b.stride >= (g.b.transposed ? g.k : g.n));
   if (gemm_is_fused()) return kernels::fused_product(g);
   blis_strips(g);
@@ -82,6 +84,7 @@ void gemm(const Gemm& g, Tiles& tiles) {
       else
         part.b.data += begin * (g.b.transposed ? g.b.stride : 1);
       part.c += begin;
+      if (g.bias) part.bias += begin;
     }
     gemm_tile(part);
   });

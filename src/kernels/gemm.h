@@ -1,7 +1,8 @@
 // Single-precision matrix product, row-major with leading dimensions.
 //
 // The numeric contract. For each element of C:
-//   if beta is neither 0 nor 1, C is first multiplied by beta; if beta is 0, it begins as +0;
+//   if beta is neither 0 nor 1, C is first multiplied by beta; if beta is 0, it begins as its
+//   bias, or as +0 if there is none;
 //   k is cut into blocks of kGemmDepth, the last may be short; for each block, in ascending order:
 //     sum = +0; for each k of the block, ascending: sum = fma(a, b, sum);
 //     c = fma(alpha, sum, c).
@@ -43,6 +44,7 @@ struct Gemm {
   int64_t stride = 0;  // of C
   float alpha = 1, beta = 0;
   const float* packed_b = nullptr;  // B as pack() wrote it (packed.h); `b` is not read
+  const float* bias = nullptr;      // n floats, for each row of C; only with beta 0
 };
 
 void gemm(const Gemm& product, Tiles& tiles);

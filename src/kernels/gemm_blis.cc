@@ -1,6 +1,7 @@
 // The only file that includes blis.h. BLIS always uses one thread per call; weft's tiles use more.
 #include "kernels/gemm.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #if defined(__GNUC__)
@@ -98,6 +99,10 @@ void blis_product(const Gemm& g) {
   bli_rntm_init_from_global(&threads);
   bli_rntm_set_num_threads(1, &threads);
   float alpha = g.alpha, beta = g.beta;
+  if (g.bias) {
+    for (int64_t row = 0; row < g.m; ++row) std::copy_n(g.bias, g.n, g.c + row * g.stride);
+    beta = 1;
+  }
   // BLIS 0.9.0 takes pointers to non-const and does not write through them.
   const auto trans = [](const Factor& factor) {
     return factor.transposed ? BLIS_TRANSPOSE : BLIS_NO_TRANSPOSE;

@@ -201,12 +201,12 @@ class Block {
     t.depth = depth_;
     t.c_row = g_.stride;
     t.alpha = g_.alpha;
-    t.add = from_ > 0 || g_.beta != 0;
     float* c = g_.c + row * g_.stride;
     for (int64_t i = 0; i < panels.count; ++i) {
       const int64_t strip = chunk.first + panels.begin(i), strips = panels.length(i);
       t.b = chunk.data + panels.begin(i) * chunk.strip;
       t.c = c + strip * kStrip;
+      begin_from(t, strip);
       t.c_next = i + 1 < panels.count ? t.c + strips * kStrip
                                       : c + height * g_.stride + chunk.first * kStrip;
       fetch.next(t);
@@ -219,6 +219,15 @@ class Block {
     }
   }
 
+  void begin_from(TileArgs& t, int64_t strip) const {
+    if (from_ > 0 || g_.beta != 0) {
+      t.start = t.c;
+      t.start_row = t.c_row;
+    } else if (g_.bias) {
+      t.start = g_.bias + strip * kStrip;
+    }
+  }
+
   // A tile at the edge of C, which has only these columns of it: multiplies in a copy.
   static void narrow(TileFn tile, const TileArgs& t, int64_t height, int64_t columns) {
     constexpr int64_t kRow = HWY_MAX(kTile.strips, kWide.strips) * kStrip;
@@ -227,8 +236,12 @@ class Block {
       for (int64_t r = 0; r < height; ++r)
         std::copy_n(from + r * from_row, columns, to + r * to_row);
     };
-    if (t.add) copy(t.c, t.c_row, whole, kRow);
     TileArgs of_whole = t;
+    if (t.start) {
+      copy(t.start, t.start_row, whole, kRow);
+      of_whole.start = whole;
+      of_whole.start_row = kRow;
+    }
     of_whole.c = whole;
     of_whole.c_row = kRow;
     tile(of_whole);
@@ -263,12 +276,15 @@ HWY_NOINLINE void with_both(const Gemm& g) {
   blocks(g, {a, b});
 }
 
-// C = beta C; +0 if beta is 0.
+// C = beta C; the bias or +0 if beta is 0.
 void scale_c(const Gemm& g) {
   for (int64_t i = 0; i < g.m; ++i)
     for (int64_t j = 0; j < g.n; ++j) {
       float& c = g.c[i * g.stride + j];
-      c = g.beta == 0 ? 0 : g.beta * c;
+      if (g.beta != 0)
+        c *= g.beta;
+      else
+        c = g.bias ? g.bias[j] : 0;
     }
 }
 

@@ -31,11 +31,12 @@ struct TileArgs {
   const float* b;
   int64_t b_row, b_strip;
   int64_t depth;
-  float* c;  // C = fma(alpha, sum, C)
+  float* c;  // C = fma(alpha, sum, start)
   int64_t c_row;
+  const float* start;  // C, or a bias with rows of 0; null: zeros, with rows of 0
+  int64_t start_row;
   const float* c_next;  // the C of the next tile, which is fetched; any address
   float alpha;
-  bool add;            // to C; else C is not read
   const float* ahead;  // what later tiles read: fetched into the L2 cache, if not null,
   int64_t ahead_step;  // this many floats per two of k
 };
@@ -79,12 +80,14 @@ void tile(const TileArgs& t) {
   }
   if (t.depth % 2 != 0) step();
   const FloatVec alpha = hn::Set(d, t.alpha);
+  const float* start = t.start;
   float* c = t.c;
   WEFT_UNROLL for (int r = 0; r < Rows; ++r) {
     WEFT_UNROLL for (int v = 0; v < kVecs; ++v) {
-      float* to = c + v * kLanes;
-      hn::StoreU(hn::MulAdd(alpha, sums[r][v], t.add ? hn::LoadU(d, to) : hn::Zero(d)), d, to);
+      const FloatVec from = start ? hn::LoadU(d, start + v * kLanes) : hn::Zero(d);
+      hn::StoreU(hn::MulAdd(alpha, sums[r][v], from), d, c + v * kLanes);
     }
+    start += t.start_row;
     c += t.c_row;
   }
 }

@@ -1,7 +1,6 @@
 // linear: x W + b along the last axis of x. Weight 0 is [in, out], or [out, in] with kOutIn. Weight
 // 1 is the bias [out] and may be missing.
 #include <algorithm>
-#include <cstring>
 
 #include "kernels/bf16_product.h"
 #include "kernels/columns.h"
@@ -101,32 +100,22 @@ class Linear final : public Op {
     return {.forward_flops = product, .input_flops = product, .weight_flops = product};
   }
 
-  // The bias is laid down first and the product added to it: one pass less than adding it
-  // afterwards.
   Status forward(const Call& call) const override {
     const Sizes s(*call.attrs, call.in[0].desc, call.weights[0].desc);
-    const bool bias = call.weights.size() == 2;
+    const float* bias = call.weights.size() == 2 ? call.weights[1].f32() : nullptr;
     if (call.in[0].desc.dtype == DType::bf16) {
-      multiply(call, call.in[0], call.out, s.rows, s.in, s.out,
-               bias ? call.weights[1].f32() : nullptr);
+      multiply(call, call.in[0], call.out, s.rows, s.in, s.out, bias);
       return {};
     }
-    if (bias)
-      for_ranges(*call.tiles, s.rows, tile_rows(s.out), [&](int64_t begin, int64_t end) {
-        for (int64_t row = begin; row < end; ++row)
-          std::memcpy(call.out.f32() + row * s.out, call.weights[1].data,
-                      static_cast<size_t>(s.out) * sizeof(float));
-      });
-    gemm({s.rows,
-          s.out,
-          s.in,
-          {call.in[0].f32(), s.in},
-          weight(call, s, false),
-          call.out.f32(),
-          s.out,
-          1,
-          bias ? 1.f : 0.f,
-          static_cast<const float*>(call.packed)},
+    gemm({.m = s.rows,
+          .n = s.out,
+          .k = s.in,
+          .a = {call.in[0].f32(), s.in},
+          .b = weight(call, s, false),
+          .c = call.out.f32(),
+          .stride = s.out,
+          .packed_b = static_cast<const float*>(call.packed),
+          .bias = bias},
          *call.tiles);
     return {};
   }

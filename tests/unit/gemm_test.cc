@@ -57,13 +57,14 @@ struct Case {
   int64_t m, n, k;
   bool trans_a, trans_b;
   float alpha, beta;
-  std::vector<float> a, b, c;
+  std::vector<float> a, b, c, bias;  // the bias may be empty
 
   Case(int64_t m_, int64_t n_, int64_t k_, bool ta, bool tb, float alpha_ = 1, float beta_ = 0)
       : m(m_), n(n_), k(k_), trans_a(ta), trans_b(tb), alpha(alpha_), beta(beta_) {
     a = random_floats(ta ? floats(k, m, lda()) : floats(m, k, lda()), 1);
     b = random_floats(tb ? floats(n, k, ldb()) : floats(k, n, ldb()), 2);
     c = random_floats(m * ldc(), 3);
+    if (beta == 0 && (m + n + k) % 2 == 0) bias = random_floats(n, 4);
   }
   int64_t lda() const { return (trans_a ? m : k) + 3; }
   int64_t ldb() const { return (trans_b ? k : n) + 1; }
@@ -84,7 +85,8 @@ struct Case {
             .c = out,
             .stride = ldc(),
             .alpha = alpha,
-            .beta = beta};
+            .beta = beta,
+            .bias = bias.empty() ? nullptr : bias.data()};
   }
 
   std::vector<float> run(Tiles& tiles) const {
@@ -111,7 +113,8 @@ struct Case {
     for (int64_t i = 0; i < m; ++i)
       for (int64_t j = 0; j < n; ++j) {
         float& to = out[static_cast<size_t>(i * ldc() + j)];
-        to = beta == 0 ? 0 : beta == 1 ? to : beta * to;
+        to = beta == 1 ? to : beta * to;
+        if (beta == 0) to = bias.empty() ? 0 : bias[static_cast<size_t>(j)];
         for (int64_t from = 0; from < k; from += kGemmDepth) {
           float sum = 0;
           for (int64_t p = from; p < std::min(k, from + kGemmDepth); ++p)
@@ -148,7 +151,7 @@ constexpr int64_t kSizes[][3] = {{1, 1, 1},       {1, 7, 5},       {5, 1, 9},   
 
 std::string text_of(const Case& c) {
   return cat(c.m, " x ", c.n, " x ", c.k, ", transposed ", int{c.trans_a}, int{c.trans_b},
-             ", alpha ", c.alpha, ", beta ", c.beta);
+             ", alpha ", c.alpha, ", beta ", c.beta, c.bias.empty() ? "" : ", with a bias");
 }
 
 // Every size with each pair of transpositions, and one pair of alpha and beta after the other.
