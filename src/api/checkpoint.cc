@@ -1,5 +1,6 @@
 // Checkpoints and safetensors files behind one handle.
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <optional>
 

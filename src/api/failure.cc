@@ -1,5 +1,8 @@
 #include "api/failure.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "api/run_handle.h"
 
 using namespace weft;

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 
 #include "api/run_handle.h"
 #include "runtime/optimizer_state.h"

@@ -1,4 +1,6 @@
 // A rank of the run of another process.
+#include <algorithm>
+
 #include "api/run_handle.h"
 
 using namespace weft;

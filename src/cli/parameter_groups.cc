@@ -1,5 +1,6 @@
 #include "cli/parameter_groups.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "cli/build.h"

@@ -12,6 +12,7 @@
 // loop.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <span>

@@ -1,5 +1,6 @@
 #include "graph/expand.h"
 
+#include <algorithm>
 #include <map>
 #include <tuple>
 

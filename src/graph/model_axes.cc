@@ -1,5 +1,7 @@
 #include "graph/model_axes.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 
 namespace weft {

@@ -1,6 +1,7 @@
 #include "kernels/bf16_pack.h"
 
 #include <algorithm>
+#include <cstring>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/bf16_pack.cc"

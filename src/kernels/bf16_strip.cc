@@ -1,5 +1,7 @@
 #include "kernels/bf16_strip.h"
 
+#include <cstring>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/bf16_strip.cc"
 #include <hwy/foreach_target.h>

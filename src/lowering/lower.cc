@@ -1,5 +1,6 @@
 #include "lowering/lower.h"
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <tuple>

@@ -1,5 +1,7 @@
 // The messages of a node during a step: tensors, grants and control messages. Those for other ranks
 // use a link, those within this rank use its queue.
+#include <algorithm>
+
 #include "base/text.h"
 #include "node/adapters.h"
 #include "node/control_codec.h"

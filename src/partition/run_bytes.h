@@ -3,6 +3,7 @@
 // them (holdings.h, parameters.h, gradient_runs.h, units.h), for the same order (lock_step.h).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <map>
 #include <memory>

@@ -1,5 +1,7 @@
 #include "runtime/keys.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 
 namespace weft {

@@ -1,5 +1,6 @@
 #include "tune/meshes.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "base/text.h"

@@ -3,6 +3,7 @@
 // all memory is freed. And steps do not leak memory.
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <filesystem>

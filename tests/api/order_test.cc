@@ -1,6 +1,8 @@
 // The order in which a step adds gradients, shown by numbers whose sum differs in every other
 // order: the uses of a parameter or a value from the last to the first, the micro-batches of each
 // use ascending. Expected values are computed by hand: above 2^24 a float has no odd numbers.
+#include <algorithm>
+
 #include "api/api.h"
 
 namespace {

@@ -1,5 +1,6 @@
 // Profiles: measured, saved, read back, and refused where they are of something else.
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>

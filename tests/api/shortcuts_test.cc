@@ -1,4 +1,5 @@
 // Calls that replace several others, and what they list.
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>

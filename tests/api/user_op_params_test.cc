@@ -1,6 +1,7 @@
 // User ops with parameters and a stash take part in everything that built-in ops do.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <thread>

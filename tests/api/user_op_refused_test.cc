@@ -1,4 +1,6 @@
 // What a user op with parameters and a stash must not do, and the errors for it.
+#include <cstring>
+
 #include "api/low_rank_model.h"
 
 namespace {

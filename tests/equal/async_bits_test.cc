@@ -3,6 +3,7 @@
 // stages' delays, and updates with a loop of its own.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/rng.h"

@@ -1,5 +1,6 @@
 // Frames from outside: any bytes are either refused or read as what encodes to the same bytes; and
 // a link in every state takes them without a crash, an endless wait or a second failure.
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <cstdlib>

@@ -1,6 +1,7 @@
 // Once open, tensors, grants, short messages and heartbeats allocate nothing.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <new>
 

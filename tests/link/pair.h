@@ -1,6 +1,7 @@
 // Two links on a simulated network under a virtual clock.
 #pragma once
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <optional>

@@ -1,4 +1,6 @@
 // Control messages read back as they were written; what is cut, longer or out of range is refused.
+#include <algorithm>
+
 #include "node/control_codec.h"
 
 #include <gtest/gtest.h>

@@ -2,6 +2,7 @@
 // or are silent when frames are needed.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <memory>

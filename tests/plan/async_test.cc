@@ -5,6 +5,7 @@
 // takes a slot here.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 
