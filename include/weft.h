@@ -1149,9 +1149,9 @@ typedef struct weft_checkpoint weft_checkpoint;
 /** All pointers are borrowed and valid as long as the checkpoint. */
 typedef struct weft_checkpoint_info {
   uint32_t size;
-  uint32_t weights_only;      /**< 1: a safetensors file; model is NULL, seed and step are 0 */
+  uint32_t weights_only;      /**< 1: a safetensors file, or a directory of Transformers; seed and step are 0 */
   const char *path;           /**< the checkpoint that was opened; of a directory of checkpoints, the latest */
-  const char *model;          /**< as given to weft_run_save, or NULL */
+  const char *model;          /**< as given to weft_run_save; of a directory of Transformers, a text for weft_model_preset; or NULL */
   uint64_t seed, step;
   const weft_pair *options;   /**< in byte order of keys */
   uint32_t n_options;
@@ -1161,7 +1161,8 @@ typedef struct weft_checkpoint_info {
 } weft_checkpoint_info;
 
 /**
- * Opens a checkpoint, a safetensors file, or the latest checkpoint of a directory. The latest checkpoint of a directory is verified at once;
+ * Opens a checkpoint, a safetensors file, the latest checkpoint of a directory, or a directory that Hugging Face's Transformers wrote: config.json
+ * and model.safetensors, or several files with model.safetensors.index.json. The latest checkpoint of a directory is verified at once;
  * if it is damaged, the newest intact one is opened, and weft_checkpoint_describe gives a warning. A single checkpoint is verified when it is
  * read. Owner: caller; free with weft_checkpoint_free. Thread: any.
  */
@@ -1177,7 +1178,10 @@ WEFT_API weft_status weft_checkpoint_describe(const weft_checkpoint *checkpoint,
 WEFT_API const char *weft_checkpoint_tensor(const weft_checkpoint *checkpoint, uint32_t index, weft_desc *desc, const char **dtype);
 /** XXH3-128 of the bytes of a tensor, 32 hex digits and a NUL; index -1: of all parameters, as weft_run_digest. Thread: owner. */
 WEFT_API weft_status weft_checkpoint_digest(weft_checkpoint *checkpoint, int64_t index, char digest[33], weft_error *err);
-/** Writes the parameters as one safetensors file. A path inside a checkpoint is refused. Thread: owner. */
+/**
+ * Writes the parameters as one safetensors file. If the path ends with '/', writes a directory that Transformers loads, with config.json and
+ * model.safetensors; it is made if it does not exist. A path inside a checkpoint is refused. Thread: owner.
+ */
 WEFT_API weft_status weft_checkpoint_export(weft_checkpoint *checkpoint, const char *path, weft_error *err);
 
 /** What weft_run_load takes from a checkpoint. */
@@ -1187,7 +1191,7 @@ typedef enum weft_load WEFT_UINT32_ {
 } weft_load;
 
 /**
- * Loads parameters by name. With WEFT_LOAD_ALL the run continues bit for bit at any number of ranks, if its plan has the seed, optimizer and
+ * Loads parameters by name; those of safetensors files are of type F32, F16 or BF16. With WEFT_LOAD_ALL the run continues bit for bit at any number of ranks, if its plan has the seed, optimizer and
  * micro-batches of the run that was saved; of these, only the update rule is checked. An error counts missing, surplus and mismatched
  * tensors. Only between steps. Thread: owner.
  */

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "api/run_handle.h"
-#include "io/checkpoint_names.h"
+#include "io/weights.h"
 #include "runtime/save.h"
 
 using namespace weft;
@@ -13,19 +13,21 @@ using namespace weft::api;
 
 struct weft_checkpoint {
   std::optional<Checkpoint> checkpoint;
-  std::optional<SafetensorsFile> file;
+  std::optional<Weights> weights;
   std::vector<weft_pair> options;
 
-  size_t params() const { return checkpoint ? checkpoint->model().size() : file->entries().size(); }
+  size_t params() const {
+    return checkpoint ? checkpoint->model().size() : weights->tensors.size();
+  }
   size_t states() const { return checkpoint ? checkpoint->optimizer().size() : 0; }
-  const std::string& path() const { return checkpoint ? checkpoint->path() : file->path(); }
+  const std::string& path() const { return checkpoint ? checkpoint->path() : weights->path; }
 
   const TensorSpec& spec(size_t index) const {
     return index < params() ? checkpoint->model()[index]
                             : checkpoint->optimizer()[index - params()];
   }
   const std::string& name(size_t index) const {
-    return checkpoint ? spec(index).name : file->entries()[index].name;
+    return checkpoint ? spec(index).name : weights->tensors[index].entry->name;
   }
 };
 
@@ -35,10 +37,10 @@ bool is_file(const std::string& path) { return path_exists(path) && File::open(p
 
 Result<std::vector<std::byte>> tensor_bytes(weft_checkpoint& c, size_t index) {
   std::vector<std::byte> bytes;
-  if (c.file) {
-    const SafetensorsEntry& entry = c.file->entries()[index];
-    bytes.resize(entry.end - entry.begin);
-    WEFT_TRY(c.file->read_bytes(entry, bytes));
+  if (c.weights) {
+    const auto [file, entry] = c.weights->tensors[index];
+    bytes.resize(entry->end - entry->begin);
+    WEFT_TRY(file->read_bytes(*entry, bytes));
     return bytes;
   }
   const TensorSpec& spec = c.spec(index);
@@ -107,8 +109,8 @@ weft_status weft_checkpoint_open(const char* path, weft_checkpoint** out, weft_e
     WEFT_TRY(require(path, "path"));
     WEFT_TRY(require(out, "out"));
     auto opened = std::make_unique<weft_checkpoint>();
-    if (is_file(path)) {
-      WEFT_TRY_ASSIGN(opened->file, SafetensorsFile::open(path));
+    if (is_file(path) || is_model_directory(path)) {
+      WEFT_TRY_ASSIGN(opened->weights, open_weights(path));
     } else {
       WEFT_TRY_ASSIGN(opened->checkpoint, Checkpoint::open(path));
       for (const auto& [key, value] : opened->checkpoint->manifest().options)
@@ -128,11 +130,12 @@ weft_status weft_checkpoint_describe(const weft_checkpoint* checkpoint,
     WEFT_TRY(require(info, "info"));
     WEFT_TRY(check_result(*info));
     weft_checkpoint_info full = {};
-    full.weights_only = checkpoint->file.has_value();
+    full.weights_only = checkpoint->weights.has_value();
     full.path = checkpoint->path().c_str();
     full.n_params = static_cast<uint32_t>(checkpoint->params());
     full.n_states = static_cast<uint32_t>(checkpoint->states());
-    if (!checkpoint->checkpoint) {
+    if (checkpoint->weights) {
+      if (!checkpoint->weights->model.empty()) full.model = checkpoint->weights->model.c_str();
       fill_result(info, full);
       return {};
     }
@@ -154,12 +157,12 @@ const char* weft_checkpoint_tensor(const weft_checkpoint* c, uint32_t index, wef
                                    const char** dtype) {
   if (desc) *desc = {};
   if (!c || index >= c->params() + c->states()) return nullptr;
-  if (!c->file) {
+  if (!c->weights) {
     if (desc) *desc = from_desc(c->spec(index).desc);
     if (dtype) *dtype = c->spec(index).desc.dtype == DType::i32 ? "I32" : "F32";
     return c->spec(index).name.c_str();
   }
-  const SafetensorsEntry& entry = c->file->entries()[index];
+  const SafetensorsEntry& entry = *c->weights->tensors[index].entry;
   const auto known = entry.known();
   if (desc) {
     *desc = from_desc({known.value_or(DType::f32), entry.shape});
@@ -195,19 +198,10 @@ weft_status weft_checkpoint_export(weft_checkpoint* checkpoint, const char* path
     WEFT_TRY(require(checkpoint, "checkpoint"));
     WEFT_TRY(require(path, "path"));
     if (!checkpoint->checkpoint)
-      return Status(Code::invalid, cat("'", checkpoint->path(), "' is a safetensors file already"));
-    WEFT_TRY(check_outside_checkpoints(path));
-    Checkpoint& from = *checkpoint->checkpoint;
-    WEFT_TRY_ASSIGN(SafetensorsWriter writer,
-                    SafetensorsWriter::create(path, from.model(), {{"format", "pt"}}));
-    std::vector<std::byte> bytes;
-    for (const SafetensorsEntry& entry : writer.order()) {
-      bytes.resize(entry.end - entry.begin);
-      WEFT_TRY(from.read_model(entry.name, bytes));
-      WEFT_TRY(writer.write(entry.name, bytes));
-    }
-    auto written = writer.finish();
-    return written.ok() ? Status() : written.status();
+      return Status(Code::invalid,
+                    cat("'", checkpoint->path(), "' contains safetensors files already"));
+    return std::string_view(path).ends_with('/') ? export_directory(*checkpoint->checkpoint, path)
+                                                 : export_weights(*checkpoint->checkpoint, path);
   });
 }
 
@@ -220,11 +214,11 @@ weft_status weft_run_load(weft_run* run, weft_checkpoint* checkpoint, weft_load 
     if (what != WEFT_LOAD_ALL && what != WEFT_LOAD_WEIGHTS)
       return Status(Code::invalid, cat("what is ", uint32_t{what},
                                        ", expected WEFT_LOAD_ALL or WEFT_LOAD_WEIGHTS"));
-    if (checkpoint->file && what == WEFT_LOAD_ALL)
+    if (checkpoint->weights && what == WEFT_LOAD_ALL)
       return Status(Code::invalid,
                     cat("'", checkpoint->path(),
                         "' contains only weights; a run can be started from it, not resumed"));
-    if (checkpoint->file) return load_weights(*run->run, *checkpoint->file);
+    if (checkpoint->weights) return load_weights(*run->run, *checkpoint->weights);
     return what == WEFT_LOAD_ALL ? load_run(*run->run, *checkpoint->checkpoint)
                                  : load_weights(*run->run, *checkpoint->checkpoint);
   });

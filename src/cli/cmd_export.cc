@@ -15,7 +15,11 @@ Action add_export(Parser& parser) {
            "A checkpoint, or a directory of checkpoints (the latest is used)")
       .required()
       .type("");
-  parser.add("FILE", o->file, "The safetensors file to write").required().type("");
+  parser
+      .add("FILE", o->file,
+           "The safetensors file to write; with '/' at its end, a directory for Transformers")
+      .required()
+      .type("");
   return [o]() -> Outcome {
     weft_error err = sized<weft_error>();
     CheckpointPtr checkpoint;

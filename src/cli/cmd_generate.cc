@@ -213,7 +213,8 @@ Action add_generate(Parser& parser) {
   auto o = std::make_shared<Options>();
   parser
       .add("CHECKPOINT", o->checkpoint,
-           "A checkpoint, or a directory of checkpoints (the latest is used)")
+           "A checkpoint, a directory of checkpoints (the latest is used), or a directory of "
+           "Transformers")
       .required()
       .type("");
   parser.section("Texts");

@@ -54,10 +54,11 @@ Outcome inspect(const Options& o) {
   std::vector<JsonObject> params, states;
   if (!o.json) {
     print_line(info.path);
+    const std::string model = info.model ? "model " + std::string(info.model) : "";
+    if (info.weights_only && info.model) print_line(model);
     if (!info.weights_only) {
-      const std::string model = info.model ? "model " + std::string(info.model) + ", " : "";
-      print_line(model + "step " + std::to_string(info.step) + ", seed " +
-                 std::to_string(info.seed));
+      print_line(model + (info.model ? ", " : "") + "step " + std::to_string(info.step) +
+                 ", seed " + std::to_string(info.seed));
       for (uint32_t i = 0; i < info.n_options; ++i)
         print_line("  --" + std::string(info.options[i].key) + " " + info.options[i].value);
     }
@@ -71,7 +72,9 @@ Outcome inspect(const Options& o) {
   if (!o.json) return {};
   JsonObject object;
   object.add("path", info.path);
-  if (!info.weights_only) {
+  if (info.weights_only) {
+    if (info.model) object.add("model", info.model);
+  } else {
     JsonObject options;
     for (uint32_t i = 0; i < info.n_options; ++i)
       options.add(info.options[i].key, info.options[i].value);
@@ -88,8 +91,10 @@ Outcome inspect(const Options& o) {
 Action add_inspect(Parser& parser) {
   auto o = std::make_shared<Options>();
   parser
-      .add("PATH", o->path,
-           "A checkpoint, a directory of checkpoints (the latest is used), or a safetensors file")
+      .add(
+          "PATH", o->path,
+          "A checkpoint, a directory of checkpoints (the latest is used), a safetensors file, or a "
+          "directory of Transformers")
       .required()
       .type("");
   parser.add("--digests", o->digests, "Also show the digest of each tensor");

@@ -164,8 +164,8 @@ Action add_train(Parser& parser) {
   TrainOptions& o = train->options;
   parser
       .add("MODEL", o.model.model,
-           "NAME[:key=value,...] with the name mlp, gpt-nano or gpt2; or a checkpoint to take the "
-           "weights from")
+           "NAME[:key=value,...] with the name mlp, gpt-nano or gpt2; or a checkpoint or a "
+           "directory of Transformers to take the weights from")
       .type("")
       .offers(kModelNames);
   o.model.command = "train";

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "base/text.h"
 #include "plan/settings.h"
@@ -78,50 +79,50 @@ bool is_mask(std::string_view name) {
   return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
 }
 
-// The parameters of a file by the model's names. The names in files of Hugging Face's GPT-2 with a
+// The tensors by the model's names of parameters. The names in files of Hugging Face's GPT-2 with a
 // head have a prefix, which is removed.
-struct WeightsOfFile {
-  std::map<std::string_view, const SafetensorsEntry*> params;
-  const SafetensorsEntry* tied_head = nullptr;  // if the model has tied the head
+struct NamedWeights {
+  std::map<std::string_view, Weights::Tensor> params;
+  std::optional<Weights::Tensor> tied_head;  // if the model has tied the head
 };
 
 constexpr uint64_t kComparedBytes = 1 << 20;  // per comparison
-constexpr std::string_view kPrefix = "transformer.", kHead = "lm_head.weight",
-                           kEmbedding = "wte.weight";
+constexpr std::string_view kEmbedding = "wte.weight";
 
-Result<WeightsOfFile> find_weights(const Model& model, const SafetensorsFile& file) {
+Result<NamedWeights> find_weights(const Model& model, const Weights& weights) {
   const auto is_param = [&](std::string_view name) { return model.find_param(name) >= 0; };
-  WeightsOfFile out;
-  for (const SafetensorsEntry& entry : file.entries()) {
-    std::string_view name = entry.name;
-    if (!is_param(name) && name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
+  NamedWeights out;
+  for (const Weights::Tensor& tensor : weights.tensors) {
+    std::string_view name = tensor.entry->name;
+    if (!is_param(name) && name.starts_with(kWeightPrefix))
+      name.remove_prefix(kWeightPrefix.size());
     if (!is_param(name) && is_mask(name)) continue;
-    if (name == kHead && !is_param(kHead) && is_param(kEmbedding)) {
-      out.tied_head = &entry;
-    } else if (const auto [at, added] = out.params.emplace(name, &entry); !added) {
-      return Status(Code::data, cat(file.path(), ": tensors ", shown(at->second->name), " and ",
-                                    shown(entry.name), " are the same parameter"));
+    if (name == kHeadWeight && !is_param(kHeadWeight) && is_param(kEmbedding)) {
+      out.tied_head = tensor;
+    } else if (const auto [at, added] = out.params.emplace(name, tensor); !added) {
+      return Status(Code::data, cat(weights.path, ": tensors ", shown(at->second.entry->name),
+                                    " and ", shown(tensor.entry->name), " are the same parameter"));
     }
   }
   return out;
 }
 
 // A head that differs from the embedding was not tied when it was trained.
-Status check_tied_head(const SafetensorsFile& file, const SafetensorsEntry& head,
-                       const SafetensorsEntry& embedding) {
-  bool same = head.dtype == embedding.dtype && head.shape == embedding.shape;
-  const uint64_t all = head.end - head.begin;
+Status check_tied_head(const Weights::Tensor& head, const Weights::Tensor& embedding) {
+  const SafetensorsEntry &a = *head.entry, &b = *embedding.entry;
+  bool same = a.dtype == b.dtype && a.shape == b.shape;
+  const uint64_t all = a.end - a.begin;
   std::vector<std::byte> bytes[2];
   for (uint64_t offset = 0; same && offset < all; offset += kComparedBytes) {
     for (auto& piece : bytes) piece.resize(std::min(kComparedBytes, all - offset));
-    WEFT_TRY(file.read_piece(head, offset, bytes[0]));
-    WEFT_TRY(file.read_piece(embedding, offset, bytes[1]));
+    WEFT_TRY(head.file->read_piece(a, offset, bytes[0]));
+    WEFT_TRY(embedding.file->read_piece(b, offset, bytes[1]));
     same = bytes[0] == bytes[1];
   }
   if (same) return {};
   return Status(Code::data,
-                cat(file.path(), ": tensor ", shown(head.name), " differs from ",
-                    shown(embedding.name), ", expected the same values: the model has tied them"));
+                cat(head.file->path(), ": tensor ", shown(a.name), " differs from ", shown(b.name),
+                    ", expected the same values: the model has tied them"));
 }
 
 Status freed() { return Status(Code::canceled, "the run has been freed"); }
@@ -238,25 +239,24 @@ Status load_weights(Run& run, Checkpoint& checkpoint) {
   return load_tensors(run, checkpoint, model);
 }
 
-Status load_weights(Run& run, const SafetensorsFile& file) {
-  WEFT_TRY_ASSIGN(const WeightsOfFile weights, find_weights(*run.plan().whole, file));
+Status load_weights(Run& run, const Weights& weights) {
+  WEFT_TRY_ASSIGN(const NamedWeights named, find_weights(*run.plan().whole, weights));
   std::vector<TensorSpec> found;
-  for (const auto& [name, entry] : weights.params) {
-    auto spec = entry->float_spec();
-    if (!spec.ok()) return spec.status().within(file.path());
+  for (const auto& [name, tensor] : named.params) {
+    auto spec = tensor.entry->float_spec();
+    if (!spec.ok()) return spec.status().within(tensor.file->path());
     found.push_back({std::string(name), spec.value().desc});
   }
   const NamedTensors model = model_of(run.plan());
-  WEFT_TRY(compare_tensors(file.path(), specs_of(run.plan(), model), found));
-  if (weights.tied_head)
-    WEFT_TRY(check_tied_head(file, *weights.tied_head, *weights.params.at(kEmbedding)));
-  return write_tensors(
-      run, model.tensors, [&](size_t tensor, uint64_t offset, std::span<std::byte> bytes) {
-        const SafetensorsEntry& entry = *weights.params.at(model.places[tensor].name);
-        const std::span floats(reinterpret_cast<float*>(bytes.data()),
-                               bytes.size() / sizeof(float));
-        return file.read_floats(entry, offset / sizeof(float), floats);
-      });
+  WEFT_TRY(compare_tensors(weights.path, specs_of(run.plan(), model), found));
+  if (named.tied_head) WEFT_TRY(check_tied_head(*named.tied_head, named.params.at(kEmbedding)));
+  return write_tensors(run, model.tensors,
+                       [&](size_t tensor, uint64_t offset, std::span<std::byte> bytes) {
+                         const auto [file, entry] = named.params.at(model.places[tensor].name);
+                         const std::span floats(reinterpret_cast<float*>(bytes.data()),
+                                                bytes.size() / sizeof(float));
+                         return file->read_floats(*entry, offset / sizeof(float), floats);
+                       });
 }
 
 }  // namespace weft

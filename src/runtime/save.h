@@ -7,6 +7,7 @@
 #include <string>
 
 #include "io/checkpoint.h"
+#include "io/weights.h"
 
 namespace weft {
 
@@ -28,6 +29,6 @@ Status save_run(Run& run, SaveRequest& request, const std::function<void()>& lef
 Status load_run(Run& run, Checkpoint& checkpoint);
 // Loads only parameters.
 Status load_weights(Run& run, Checkpoint& checkpoint);
-Status load_weights(Run& run, const SafetensorsFile& file);
+Status load_weights(Run& run, const Weights& weights);
 
 }  // namespace weft

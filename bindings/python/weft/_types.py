@@ -647,11 +647,11 @@ class Event(NamedTuple):
 class CheckpointInfo(NamedTuple):
     """All pointers are borrowed and valid as long as the checkpoint."""
     weights_only: int
-    """1: a safetensors file; model is NULL, seed and step are 0"""
+    """1: a safetensors file, or a directory of Transformers; seed and step are 0"""
     path: Optional[str]
     """The checkpoint that was opened; of a directory of checkpoints, the latest"""
     model: Optional[str]
-    """As given to weft_run_save, or NULL"""
+    """As given to weft_run_save; of a directory of Transformers, a text for weft_model_preset; or NULL"""
     seed: int
     step: int
     options: Mapping[str, str]

@@ -992,11 +992,11 @@ pub struct weft_save_config {
 #[derive(Clone, Copy)]
 pub struct weft_checkpoint_info {
     pub size: u32,
-    /// 1: a safetensors file; model is NULL, seed and step are 0
+    /// 1: a safetensors file, or a directory of Transformers; seed and step are 0
     pub weights_only: u32,
     /// the checkpoint that was opened; of a directory of checkpoints, the latest
     pub path: *const c_char,
-    /// as given to weft_run_save, or NULL
+    /// as given to weft_run_save; of a directory of Transformers, a text for weft_model_preset; or NULL
     pub model: *const c_char,
     pub seed: u64,
     pub step: u64,
@@ -1239,7 +1239,7 @@ extern "C" {
     pub fn weft_run_save(run: *mut weft_run, config: *const weft_save_config, err: *mut weft_error) -> weft_status;
     /// Writes all parameters as one safetensors file. A path inside a checkpoint is refused. Only between steps. Thread: owner.
     pub fn weft_run_export(run: *mut weft_run, path: *const c_char, err: *mut weft_error) -> weft_status;
-    /// Opens a checkpoint, a safetensors file, or the latest checkpoint of a directory. The latest checkpoint of a directory is verified at once; if it is damaged, the newest intact one is opened, and weft_checkpoint_describe gives a warning. A single checkpoint is verified when it is read. Owner: caller; free with weft_checkpoint_free. Thread: any.
+    /// Opens a checkpoint, a safetensors file, the latest checkpoint of a directory, or a directory that Hugging Face's Transformers wrote: config.json and model.safetensors, or several files with model.safetensors.index.json. The latest checkpoint of a directory is verified at once; if it is damaged, the newest intact one is opened, and weft_checkpoint_describe gives a warning. A single checkpoint is verified when it is read. Owner: caller; free with weft_checkpoint_free. Thread: any.
     pub fn weft_checkpoint_open(path: *const c_char, out: *mut *mut weft_checkpoint, err: *mut weft_error) -> weft_status;
     /// NULL is a no-op. Thread: owner.
     pub fn weft_checkpoint_free(checkpoint: *mut weft_checkpoint);
@@ -1249,8 +1249,8 @@ extern "C" {
     pub fn weft_checkpoint_tensor(checkpoint: *const weft_checkpoint, index: u32, desc: *mut weft_desc, dtype: *mut *const c_char) -> *const c_char;
     /// XXH3-128 of the bytes of a tensor, 32 hex digits and a NUL; index -1: of all parameters, as weft_run_digest. Thread: owner.
     pub fn weft_checkpoint_digest(checkpoint: *mut weft_checkpoint, index: i64, digest: *mut c_char, err: *mut weft_error) -> weft_status;
-    /// Writes the parameters as one safetensors file. A path inside a checkpoint is refused. Thread: owner.
+    /// Writes the parameters as one safetensors file. If the path ends with '/', writes a directory that Transformers loads, with config.json and model.safetensors; it is made if it does not exist. A path inside a checkpoint is refused. Thread: owner.
     pub fn weft_checkpoint_export(checkpoint: *mut weft_checkpoint, path: *const c_char, err: *mut weft_error) -> weft_status;
-    /// Loads parameters by name. With WEFT_LOAD_ALL the run continues bit for bit at any number of ranks, if its plan has the seed, optimizer and micro-batches of the run that was saved; of these, only the update rule is checked. An error counts missing, surplus and mismatched tensors. Only between steps. Thread: owner.
+    /// Loads parameters by name; those of safetensors files are of type F32, F16 or BF16. With WEFT_LOAD_ALL the run continues bit for bit at any number of ranks, if its plan has the seed, optimizer and micro-batches of the run that was saved; of these, only the update rule is checked. An error counts missing, surplus and mismatched tensors. Only between steps. Thread: owner.
     pub fn weft_run_load(run: *mut weft_run, checkpoint: *mut weft_checkpoint, what: weft_load, err: *mut weft_error) -> weft_status;
 }

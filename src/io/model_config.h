@@ -1,0 +1,20 @@
+// The file config.json of Hugging Face's Transformers, which describes a model.
+//
+// Each architecture is a row of tables. A field that affects results is used, or must have the only
+// value that weft computes; a field that is not known is refused by its name.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace weft {
+
+// The model as make_preset reads it: "gpt2:blocks=12,width=768,...".
+Result<std::string> parse_model_config(std::string_view json);
+
+// The reverse. Fails for a model that Transformers does not have.
+Result<std::string> print_model_config(std::string_view model);
+
+}  // namespace weft

@@ -1,0 +1,204 @@
+// A directory of Hugging Face's Transformers: logits and training as Transformers computes them
+// (tests/data/make_pretrained.py), on every axis of a mesh, and directories that are refused.
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "api/api.h"
+
+namespace {
+
+using nlohmann::json;
+namespace fs = std::filesystem;
+
+const char* const kDirectory = WEFT_TEST_DATA "/gpt2";
+
+json read_json(const fs::path& path) { return json::parse(std::ifstream(path)); }
+
+const json& expected() {
+  static const json all = read_json(fs::path(kDirectory) / "expected.json");
+  return all;
+}
+
+weft_checkpoint_info info_of(const CheckpointPtr& checkpoint) {
+  weft_checkpoint_info info = sized<weft_checkpoint_info>();
+  EXPECT_EQ(weft_checkpoint_describe(checkpoint.get(), &info), WEFT_OK);
+  return info;
+}
+
+TensorPtr tokens_of(const char* key) {
+  const json& rows = expected()[key];
+  const auto samples = static_cast<int64_t>(rows.size()),
+             length = static_cast<int64_t>(rows[0].size());
+  TensorPtr out = zeros({samples, length}, WEFT_I32);
+  auto* to = static_cast<int32_t*>(weft_tensor_data(out.get()));
+  for (const json& row : rows)
+    for (const json& token : row) *to++ = token;
+  return out;
+}
+
+// A run with the weights of a checkpoint, four micro-batches of one sample.
+RunPtr start_with(const CheckpointPtr& checkpoint, std::vector<weft_axis> axes = {}) {
+  Error err;
+  weft_model* model = nullptr;
+  EXPECT_EQ(weft_model_preset(info_of(checkpoint).model, 0, 1, &model, nullptr, &err), WEFT_OK)
+      << err.text;
+  const ModelPtr owned(model);
+  weft_optimizer adamw = unclipped();
+  adamw.rate = 0.01;
+  adamw.beta2 = 0.99;
+  adamw.weight_decay = 0.1;
+  adamw.decay_all = 1;
+  weft_plan_config config = plan_config(1, 4, 1);
+  config.optimizer = &adamw;
+  config.axes = axes.data();
+  config.n_axes = static_cast<uint32_t>(axes.size());
+  RunPtr run = start(owned, config);
+  EXPECT_EQ(weft_run_load(run.get(), checkpoint.get(), WEFT_LOAD_WEIGHTS, &err), WEFT_OK)
+      << err.text;
+  return run;
+}
+
+class Mesh : public testing::TestWithParam<const char*> {
+ protected:
+  std::vector<weft_axis> axes() const {
+    return *GetParam() ? std::vector<weft_axis>{{GetParam(), 2, 0}} : std::vector<weft_axis>();
+  }
+};
+
+TEST_P(Mesh, ComputesTheLogitsOfTransformers) {
+  const RunPtr run = start_with(open_checkpoint(kDirectory), axes());
+  const TensorPtr tokens = tokens_of("tokens"), logits = zeros({4, 12, 37});
+  weft_tensor *const inputs[] = {tokens.get(), nullptr}, *const outputs[] = {logits.get()};
+  Error err;
+  ASSERT_EQ(weft_run_step(run.get(), inputs, 2, WEFT_FORWARD, outputs, 1, nullptr, &err), WEFT_OK)
+      << err.text;
+  for (size_t i = 0; i < expected()["logits"].size(); ++i)
+    EXPECT_NEAR(floats(logits)[i], expected()["logits"][i].get<double>(), 1e-5) << "logit " << i;
+}
+
+TEST_P(Mesh, TrainsAsTransformersDoes) {
+  const RunPtr run = start_with(open_checkpoint(kDirectory), axes());
+  const TensorPtr tokens = tokens_of("tokens"), targets = tokens_of("targets");
+  weft_tensor* const inputs[] = {tokens.get(), targets.get()};
+  for (const json& expected_loss : expected()["losses"]) {
+    double loss = 0;
+    Error err;
+    ASSERT_EQ(weft_run_step(run.get(), inputs, 2, WEFT_TRAIN, nullptr, 0, &loss, &err), WEFT_OK)
+        << err.text;
+    EXPECT_NEAR(loss / expected_loss.get<double>(), 1, 1e-5);
+  }
+}
+
+std::string mesh_name(const testing::TestParamInfo<const char*>& info) {
+  return *info.param ? info.param : "one";
+}
+INSTANTIATE_TEST_SUITE_P(Pretrained, Mesh, testing::Values("", "data", "stage", "tensor"),
+                         mesh_name);
+
+// A copy of the directory, which a test changes.
+class Pretrained : public testing::Test {
+ protected:
+  Pretrained() {
+    fs::remove_all(folder_);
+    fs::copy(kDirectory, folder_);
+  }
+  ~Pretrained() override { fs::remove_all(folder_); }
+
+  void write(const char* name, const json& value) const {
+    std::ofstream(folder_ / name) << value.dump();
+  }
+  void configure(const char* field, json value) const {
+    json config = read_json(folder_ / "config.json");
+    config[field] = std::move(value);
+    write("config.json", config);
+  }
+  void expect_refused(weft_status status, std::initializer_list<const char*> parts) const {
+    Error err;
+    weft_checkpoint* opened = nullptr;
+    expect_error(weft_checkpoint_open(folder_.c_str(), &opened, &err), err, status, parts);
+    EXPECT_EQ(opened, nullptr);
+  }
+
+  const fs::path folder_ =
+      fs::temp_directory_path() / ("weft-pretrained-" + std::to_string(getpid()));
+};
+
+TEST_F(Pretrained, NamesItsModel) {
+  configure("resid_pdrop", 0.25);
+  configure("attn_pdrop", 0.25);
+  configure("embd_pdrop", 0.25);
+  configure("n_inner", 64);
+  configure("tie_word_embeddings", false);
+  const CheckpointPtr opened = open_checkpoint(folder_);
+  const weft_checkpoint_info info = info_of(opened);
+  EXPECT_STREQ(info.model,
+               "gpt2:blocks=2,width=16,heads=2,context=12,vocabulary=37,dropout=0.25,tied=0");
+  EXPECT_EQ(info.weights_only, 1u);
+  EXPECT_EQ(info.n_params, 28u);
+  EXPECT_STREQ(info.path, folder_.c_str());
+}
+
+TEST_F(Pretrained, CannotBeResumed) {
+  const CheckpointPtr opened = open_checkpoint(folder_);
+  const RunPtr run = start_with(opened);
+  Error err;
+  expect_error(weft_run_load(run.get(), opened.get(), WEFT_LOAD_ALL, &err), err, WEFT_EINVAL,
+               {"contains only weights"});
+}
+
+TEST_F(Pretrained, RefusesWhatItWouldComputeDifferently) {
+  const std::tuple<const char*, json, weft_status, const char*> rows[] = {
+      {"model_type", "llama", WEFT_ENOTSUP, "'model_type' is 'llama', this version"},
+      {"model_type", 3, WEFT_EDATA, "'model_type' is 3, expected a string"},
+      {"n_layer", -1, WEFT_EDATA, "'n_layer' is -1, expected a whole number"},
+      {"n_inner", 65, WEFT_EDATA, "'n_inner' is 65, expected null or 64"},
+      {"activation_function", "relu", WEFT_EDATA,
+       R"('activation_function' is "relu", expected "gelu_new")"},
+      {"layer_norm_epsilon", 1e-6, WEFT_EDATA, "'layer_norm_epsilon' is 1e-06, expected 1e-05"},
+      {"attn_pdrop", 0.5, WEFT_ENOTSUP, "'embd_pdrop' is 0, expected 0.5"},
+      {"tie_word_embeddings", "no", WEFT_EDATA, "expected true or false"},
+      {"quantization_config", json::object(), WEFT_ENOTSUP,
+       "field 'quantization_config' is not known, and may affect results"},
+  };
+  for (const auto& [field, value, status, text] : rows) {
+    SCOPED_TRACE(field);
+    const json before = read_json(folder_ / "config.json");
+    configure(field, value);
+    expect_refused(status, {"config.json", text});
+    write("config.json", before);
+  }
+}
+
+TEST_F(Pretrained, RefusesAnIndexThatDiffersFromItsFiles) {
+  const char* const kIndex = "model.safetensors.index.json";
+  const json index = read_json(folder_ / kIndex);
+  const std::string wte = "transformer.wte.weight", file = index["weight_map"][wte];
+  json changed = index;
+  changed["weight_map"]["more"] = file;
+  write(kIndex, changed);
+  expect_refused(WEFT_EDATA, {file.c_str(), "has no tensor 'more', which", kIndex});
+  changed = index;
+  changed["weight_map"].erase(wte);
+  write(kIndex, changed);
+  expect_refused(WEFT_EDATA, {file.c_str(), "'transformer.wte.weight'", "does not list it"});
+  changed = index;
+  changed["weight_map"][wte] = "../gpt2/" + file;
+  write(kIndex, changed);
+  expect_refused(WEFT_EDATA, {kIndex, "expected the name of a file in the same directory"});
+  write(kIndex, index);
+  fs::remove(folder_ / file);
+  expect_refused(WEFT_ENOENT, {file.c_str()});
+}
+
+TEST_F(Pretrained, RefusesADirectoryWithoutWeights) {
+  fs::remove(folder_ / "model.safetensors.index.json");
+  expect_refused(WEFT_ENOENT, {"has no model.safetensors and no model.safetensors.index.json"});
+  std::ofstream(folder_ / "pytorch_model.bin") << "x";
+  expect_refused(WEFT_ENOENT, {"pytorch_model.bin cannot be read", "safe_serialization=True"});
+}
+
+}  // namespace

@@ -1,0 +1,62 @@
+#!/usr/bin/env python3
+"""A directory that Hugging Face's Transformers wrote (tests/data/make_pretrained.py), as a model of the command."""
+import json
+import os
+import shutil
+import sys
+import unittest
+
+from weft import Case, lines, run
+
+HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "gpt2")
+MODEL = "gpt2:blocks=2,width=16,heads=2,context=12,vocabulary=37,dropout=0,tied=1"
+STEPS = ["--data", "synthetic", "--micro-batches", 2, "--micro-batch-size", 2, "--steps", 2]
+
+
+class Pretrained(Case):
+    def digest(self, *args):
+        return self.train(*args, *STEPS)[1]["digest"]
+
+    def test_greedy_text_is_that_of_transformers(self):
+        with open(os.path.join(HERE, "expected.json"), encoding="utf-8") as file:
+            texts = json.load(file)["texts"]
+        prompts = [" ".join(map(str, text[:3])) for text in texts]
+        for ranks in 1, 2:
+            done = run("generate", HERE, "--temperature", 0, "--tokens", 9, "--ranks", ranks, "--prompt", *prompts)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertEqual(done.stdout.rstrip("\n").split("\n\n"), [" ".join(map(str, text)) for text in texts])
+
+    def test_training_starts_from_its_weights(self):
+        digest = self.digest(HERE)
+        self.assertEqual(self.digest(MODEL, "--init", HERE), digest)
+        self.assertEqual(self.digest(HERE, "--ranks", 2), digest)
+        self.assertNotEqual(self.digest(MODEL), digest)
+
+    def test_it_is_planned_and_inspected(self):
+        done = run("plan", HERE, "--ranks", 2, "--json")
+        self.assertEqual(lines(done.stdout)[0]["model"], MODEL)
+        done = run("inspect", HERE, "--json")
+        self.assertEqual(lines(done.stdout)[0]["model"], MODEL)
+        self.assertIn("model " + MODEL, run("inspect", HERE).stdout.splitlines())
+
+    def test_a_checkpoint_is_exported_as_one(self):
+        digest = self.digest(HERE, "--checkpoint", self.path("ck"))
+        out = self.path("out") + "/"
+        for _ in 1, 2:  # the second one replaces the first one
+            self.assertEqual(run("export", self.path("ck"), out).returncode, 0)
+            self.assertEqual(sorted(os.listdir(out)), ["config.json", "model.safetensors"])
+        self.assertEqual(self.train(out, *STEPS[:-1], 0)[1]["digest"], digest)
+        self.fails(3, "contains safetensors files already", "export", out, self.path("again"))
+
+    def test_what_cannot_be_exported_or_read_is_named(self):
+        done = run("train", "mlp:layers=2,width=4", "--steps", 1, "--checkpoint", self.path("mlp"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.fails(3, "Transformers has no architecture for model 'mlp'", "export", self.path("mlp"), self.path("out/"))
+        shutil.copytree(HERE, self.path("llama"))
+        with open(self.path("llama/config.json"), "w", encoding="utf-8") as file:
+            json.dump({"model_type": "llama"}, file)
+        self.fails(3, "'model_type' is 'llama', this version of weft knows gpt2", "train", self.path("llama"), *STEPS)
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())

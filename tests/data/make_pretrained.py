@@ -1,0 +1,59 @@
+#!/usr/bin/env python3
+"""Writes gpt2/ beside itself: a small model with random weights, as Hugging Face's Transformers saves it, and what Transformers computes with it.
+
+    python3 -m venv venv && venv/bin/pip install torch transformers && venv/bin/python tests/data/make_pretrained.py
+
+The weights are float32 in several safetensors files with an index. expected.json has logits, 20 losses of training with AdamW, and texts that
+greedy generation continued after three tokens. They are computed in double precision.
+"""
+import json
+import pathlib
+import shutil
+
+import torch
+import torch.nn.functional as F
+from transformers import GPT2Config, GPT2LMHeadModel
+
+HERE = pathlib.Path(__file__).parent
+STEPS = 20
+
+
+def expected(model):
+    model = model.double().eval()
+    config = model.config
+    samples = torch.randint(0, config.vocab_size, (4, config.n_positions + 1))
+    tokens, targets = samples[:, :-1], samples[:, 1:]
+    out = {"tokens": tokens.tolist(), "targets": targets.tolist()}
+    with torch.no_grad():
+        out["logits"] = model(tokens[:1]).logits[0].flatten().tolist()
+        prompts = tokens[:, :3]
+        whole = model.generate(prompts, attention_mask=torch.ones_like(prompts), max_new_tokens=9, do_sample=False, pad_token_id=0)
+        out["texts"] = whole.tolist()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.1)
+    out["losses"] = []
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(tokens).logits.flatten(0, 1), targets.flatten())
+        loss.backward()
+        optimizer.step()
+        out["losses"].append(loss.item())
+    return out
+
+
+def main():
+    torch.manual_seed(15)
+    config = GPT2Config(n_layer=2, n_embd=16, n_head=2, n_positions=12, vocab_size=37, attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0,
+                        initializer_range=0.2, bos_token_id=0, eos_token_id=None)
+    folder = HERE / "gpt2"
+    shutil.rmtree(folder, ignore_errors=True)
+    model = GPT2LMHeadModel(config)
+    for parameter in model.parameters():  # biases and norms are constants at first
+        parameter.data += 0.05 * torch.randn(parameter.shape)
+    model.save_pretrained(folder, max_shard_size="12KB")
+    (folder / "generation_config.json").unlink()
+    for file in folder.iterdir():
+        file.chmod(0o644)
+    (folder / "expected.json").write_text(json.dumps(expected(model)) + "\n")
+
+
+main()
