@@ -8,16 +8,16 @@
 #include <hwy/highway.h>
 
 #include "kernels/map-inl.h"
+#include "kernels/philox-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace weft::kernels {
 namespace HWY_NAMESPACE {
 namespace {
 
-using WordTag = hn::RebindToUnsigned<FloatTag>;
-
 #if HWY_TARGET == HWY_SCALAR
 
+using WordTag = hn::RebindToUnsigned<FloatTag>;
 constexpr int64_t kBlocks = 1;
 
 HWY_INLINE void draw(uint64_t key, uint64_t high, uint64_t first, uint32_t* words) {
@@ -29,33 +29,10 @@ HWY_INLINE void draw(uint64_t key, uint64_t high, uint64_t first, uint32_t* word
 
 #else
 
-using PairTag = hn::Repartition<uint64_t, WordTag>;
-using PairVec = hn::Vec<PairTag>;
-constexpr int64_t kBlocks =
-    kLanes / 2;  // Philox blocks per vector: each word has 64 bits to itself, so that products fit
-
-HWY_INLINE PairVec product(PairVec word, PairVec factor) {
-  return hn::MulEven(hn::BitCast(WordTag(), word), hn::BitCast(WordTag(), factor));
-}
-
-// Blocks first .. first + kBlocks - 1 of the stream, 4 kBlocks words (see philox() in base/rng.cc).
+// Blocks first .. first + kBlocks - 1 of the stream, 4 kBlocks words.
 HWY_INLINE void draw(uint64_t key, uint64_t high, uint64_t first, uint32_t* words) {
   const PairTag d;
-  const PairVec low = hn::Set(d, 0xffffffffull);
-  const PairVec index = hn::Add(hn::Set(d, first), hn::Iota(d, 0));
-  PairVec c0 = hn::And(index, low), c1 = hn::ShiftRight<32>(index);
-  PairVec c2 = hn::Set(d, high & 0xffffffffull), c3 = hn::Set(d, high >> 32);
-  uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
-  for (int round = 0; round < 10; ++round) {
-    const PairVec p0 = product(c0, hn::Set(d, 0xD2511F53ull)),
-                  p1 = product(c2, hn::Set(d, 0xCD9E8D57ull));
-    c0 = hn::Xor(hn::Xor(hn::ShiftRight<32>(p1), c1), hn::Set(d, k0));
-    c2 = hn::Xor(hn::Xor(hn::ShiftRight<32>(p0), c3), hn::Set(d, k1));
-    c1 = hn::And(p1, low);
-    c3 = hn::And(p0, low);
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
+  const auto [c0, c1, c2, c3] = philox_blocks(key, high, first).word;
   HWY_ALIGN uint64_t front[kBlocks], back[kBlocks];
   hn::Store(hn::Or(c0, hn::ShiftLeft<32>(c1)), d, front);
   hn::Store(hn::Or(c2, hn::ShiftLeft<32>(c3)), d, back);

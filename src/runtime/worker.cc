@@ -11,6 +11,7 @@
 #include "kernels/bf16_pack.h"
 #include "kernels/fpenv.h"
 #include "kernels/gemm.h"
+#include "kernels/normal.h"
 #include "kernels/packed.h"
 #include "runtime/clock.h"
 #include "runtime/tensor_loops.h"
@@ -18,15 +19,6 @@
 namespace weft {
 
 namespace {
-
-// Elements of a whole parameter from `first` on. Random numbers are drawn in pairs, by index.
-void draw(const Stream& stream, double deviation, int64_t first, int64_t count, float* out) {
-  for (int64_t i = first; i < first + count;) {
-    const auto pair = stream.normal(static_cast<uint64_t>(i / 2));
-    for (const int64_t end = std::min((i / 2 + 1) * 2, first + count); i < end; ++i)
-      *out++ = static_cast<float>(deviation * pair[static_cast<size_t>(i % 2)]);
-  }
-}
 
 // The type of the copy of an operand.
 DType other(DType stored) { return stored == DType::bf16 ? DType::f32 : DType::bf16; }
@@ -52,7 +44,7 @@ void initialize(Tiles& tiles, const Param& param, uint64_t seed, float* out) {
     for (int64_t i = begin; i < end;) {
       const auto [in_whole, count] = param.piece.run_at(i);
       const int64_t here = std::min(count, end - i);
-      draw(stream, param.init.value, in_whole, here, out + i);
+      kernels::draw_normal(stream, param.init.value, in_whole, here, out + i);
       i += here;
     }
   });
