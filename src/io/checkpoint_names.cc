@@ -69,6 +69,12 @@ Status check_directory_of_checkpoints(const std::string& given) {
                 cat(given, ": is a checkpoint, expected a directory of checkpoints"));
 }
 
+bool has_checkpoints(const std::string& directory) {
+  if (is_checkpoint(directory)) return true;
+  const auto steps = list_steps(directory);
+  return steps.ok() && !steps.value().empty();
+}
+
 Status check_outside_checkpoints(const std::string& given) {
   WEFT_TRY_ASSIGN(const std::string path, place_for_file(given));
   std::error_code error;

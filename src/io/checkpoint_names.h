@@ -22,6 +22,9 @@ bool is_hidden_directory(std::string_view name);
 // The steps that have a directory, newest first.
 Result<std::vector<uint64_t>> list_steps(const std::string& directory);
 
+// A checkpoint, or a directory with at least one.
+bool has_checkpoints(const std::string& directory);
+
 Result<std::string> read_manifest_text(const std::string& directory);
 
 // Refuses a checkpoint as the directory of other checkpoints.

@@ -97,7 +97,9 @@ Status write_weights(Checkpoint& from, const std::string& path, std::string_view
 
 }  // namespace
 
-bool is_model_directory(const std::string& path) { return path_exists(join_path(path, kConfig)); }
+bool is_model_directory(const std::string& path) {
+  return path_exists(join_path(path, kConfig)) && !has_checkpoints(path);
+}
 
 Result<Weights> open_weights(const std::string& path) {
   Weights out;
@@ -113,6 +115,8 @@ Status export_weights(Checkpoint& from, const std::string& path) {
 Status export_directory(Checkpoint& from, const std::string& path) {
   const auto config = print_model_config(from.manifest().model);
   if (!config.ok()) return config.status().within(from.path());
+  if (has_checkpoints(path))
+    return Status(Code::invalid, cat(path, ": contains checkpoints, expected another directory"));
   WEFT_TRY(make_directory(path, true));
   WEFT_TRY(write_weights(from, join_path(path, kSingle), kWeightPrefix));
   return replace_text(join_path(path, kConfig), config.value());

@@ -27,7 +27,7 @@ struct Weights {
   std::vector<Tensor> tensors;  // refer to `files`, also when this object is moved
 };
 
-// Whether the path is a directory with a config.json.
+// Whether the path is a directory with a config.json, and without checkpoints.
 bool is_model_directory(const std::string& path);
 
 // Fails also if an index and its files differ.

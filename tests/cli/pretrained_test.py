@@ -47,6 +47,8 @@ class Pretrained(Case):
             self.assertEqual(sorted(os.listdir(out)), ["config.json", "model.safetensors"])
         self.assertEqual(self.train(out, *STEPS[:-1], 0)[1]["digest"], digest)
         self.fails(3, "contains safetensors files already", "export", out, self.path("again"))
+        self.fails(3, "contains checkpoints, expected another directory", "export", self.path("ck"), self.path("ck/"))
+        self.assertEqual(self.train(self.path("ck"), *STEPS[:-1], 0)[1]["digest"], digest)
 
     def test_what_cannot_be_exported_or_read_is_named(self):
         done = run("train", "mlp:layers=2,width=4", "--steps", 1, "--checkpoint", self.path("mlp"))
