@@ -199,7 +199,7 @@ weft_status weft_checkpoint_export(weft_checkpoint* checkpoint, const char* path
     WEFT_TRY(require(path, "path"));
     if (!checkpoint->checkpoint)
       return Status(Code::invalid,
-                    cat("'", checkpoint->path(), "' contains safetensors files already"));
+                    cat("'", checkpoint->path(), "' consists of safetensors files already"));
     return std::string_view(path).ends_with('/') ? export_directory(*checkpoint->checkpoint, path)
                                                  : export_weights(*checkpoint->checkpoint, path);
   });

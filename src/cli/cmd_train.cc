@@ -138,7 +138,9 @@ void add_checkpoint_options(Parser& parser, StoredOptions& settings, TrainOption
            "Continue from a checkpoint, or from the latest one in a directory. Its settings are "
            "the defaults")
       .type("DIR");
-  parser.add("--init", o.init, "Start from the weights in this safetensors file")
+  parser
+      .add("--init", o.init,
+           "Start from the weights in this safetensors file or directory of Transformers")
       .type("FILE")
       .excludes("--resume");
 }

@@ -76,8 +76,10 @@ constexpr Fixed kFixed[] = {
     {"add_cross_attention", "false"}, {"is_encoder_decoder", "false"}, {"pruned_heads", "{}"}};
 constexpr const char* kIgnored[] = {"_attn_implementation_autoset",
                                     "_name_or_path",
+                                    "_num_labels",
                                     "architectures",
                                     "bos_token_id",
+                                    "do_sample",
                                     "dtype",
                                     "eos_token_id",
                                     "finetuning_task",
@@ -86,17 +88,26 @@ constexpr const char* kIgnored[] = {"_attn_implementation_autoset",
                                     "initializer_range",
                                     "is_decoder",
                                     "label2id",
+                                    "max_length",
+                                    "min_length",
                                     "model_type",
+                                    "no_repeat_ngram_size",
+                                    "num_beams",
+                                    "num_labels",
                                     "output_attentions",
                                     "output_hidden_states",
                                     "output_past",
                                     "pad_token_id",
                                     "prefix",
                                     "problem_type",
+                                    "repetition_penalty",
                                     "return_dict",
                                     "sep_token_id",
                                     "task_specific_params",
+                                    "temperature",
                                     "tokenizer_class",
+                                    "top_k",
+                                    "top_p",
                                     "torch_dtype",
                                     "torchscript",
                                     "transformers_version",
@@ -129,13 +140,14 @@ class Config {
       if (left.substr(0, end) == found) return {};
       left.remove_prefix(std::min(end + kOr.size(), left.size()));
     }
-    return unexpected(fixed.field, *value, fixed.values);
+    return unexpected(fixed.field, *value, fixed.values, Code::unsupported);
   }
-  Status unexpected(const char* field, const Json& value, std::string_view expected) const {
+  Status unexpected(const char* field, const Json& value, std::string_view expected,
+                    Code code = Code::data) const {
     constexpr size_t kShown = 60;
     std::string found = value.dump();
     if (found.size() > kShown) found = cat(found.substr(0, kShown), "...");
-    return fault(cat(shown(field), " is ", found, ", expected ", expected));
+    return Status(code, cat(shown(field), " is ", found, ", expected ", expected));
   }
   Status finish() const {
     for (const auto& [name, value] : object_.members())
@@ -183,7 +195,8 @@ Status check_inner(Config& config, const Architecture& a, uint64_t width) {
   if (!value || value->dump() == null.dump()) return {};
   if (value->is_number_unsigned() && value->whole() == 4 * width) return {};
   return config.unexpected(a.inner, *value,
-                           cat("null or ", 4 * width, ", four times '", a.width, "'"));
+                           cat("null or ", 4 * width, ", four times '", a.width, "'"),
+                           Code::unsupported);
 }
 
 // "key=value,..." of a model's text.
@@ -251,7 +264,14 @@ Result<std::string> print_model_config(std::string_view model) {
   WEFT_TRY_ASSIGN(const std::string tied, value_of(keys, "tied"));
   add("tie_word_embeddings", tied == "0" ? "false" : "true");
   add("torch_dtype", "\"float32\"");
-  return out + "\n}\n";
+  // The ids of Transformers belong to its own vocabulary.
+  const auto vocabulary = value_of(keys, "vocabulary");
+  if (vocabulary.ok() && vocabulary.value() != "50257")
+    for (const char* field : {"bos_token_id", "eos_token_id"}) add(field, "null");
+  out += "\n}\n";
+  // The text of the model comes from a program.
+  WEFT_TRY(parse_model_config(out).status());
+  return out;
 }
 
 }  // namespace weft

@@ -1,5 +1,6 @@
 #include "io/weights.h"
 
+#include <filesystem>
 #include <set>
 
 #include "base/text.h"
@@ -95,6 +96,19 @@ Status write_weights(Checkpoint& from, const std::string& path, std::string_view
   return writer.finish().status();
 }
 
+// The directory may not exist yet.
+Status check_apart_from_checkpoints(const std::string& path) {
+  std::error_code error;
+  for (auto at = std::filesystem::weakly_canonical(path, error); !error; at = at.parent_path()) {
+    if (has_checkpoints(at.string()))
+      return Status(Code::invalid,
+                    cat(path, ": '", at.string(), "' contains checkpoints, expected ",
+                        "a directory outside of it"));
+    if (!at.has_relative_path()) return {};
+  }
+  return Status(Code::io, cat(path, ": ", error.message()));
+}
+
 }  // namespace
 
 bool is_model_directory(const std::string& path) {
@@ -113,13 +127,23 @@ Status export_weights(Checkpoint& from, const std::string& path) {
 }
 
 Status export_directory(Checkpoint& from, const std::string& path) {
-  const auto config = print_model_config(from.manifest().model);
-  if (!config.ok()) return config.status().within(from.path());
-  if (has_checkpoints(path))
-    return Status(Code::invalid, cat(path, ": contains checkpoints, expected another directory"));
+  const std::string& model = from.manifest().model;
+  if (model.empty())
+    return Status(Code::invalid, cat(from.path(), ": does not name its model, which ", kConfig,
+                                     " would describe"));
+  const auto text = print_model_config(model);
+  if (!text.ok()) return text.status().within(from.path());
+  WEFT_TRY(check_apart_from_checkpoints(path));
   WEFT_TRY(make_directory(path, true));
+  const std::string config = join_path(path, kConfig);
+  // Until all is written, the directory has no description: new weights with an old one would be
+  // another model.
+  if (path_exists(config)) {
+    WEFT_TRY(place_for_file(config).status());
+    WEFT_TRY(remove_path(config));
+  }
   WEFT_TRY(write_weights(from, join_path(path, kSingle), kWeightPrefix));
-  return replace_text(join_path(path, kConfig), config.value());
+  return replace_text(config, text.value());
 }
 
 Result<std::map<std::string, std::string>> parse_weights_index(std::string_view json) {

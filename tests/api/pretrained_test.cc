@@ -133,6 +133,8 @@ TEST_F(Pretrained, NamesItsModel) {
   configure("embd_pdrop", 0.25);
   configure("n_inner", 64);
   configure("tie_word_embeddings", false);
+  configure("_num_labels", 1);
+  configure("temperature", 0.7);
   const CheckpointPtr opened = open_checkpoint(folder_);
   const weft_checkpoint_info info = info_of(opened);
   EXPECT_STREQ(info.model,
@@ -155,10 +157,10 @@ TEST_F(Pretrained, RefusesWhatItWouldComputeDifferently) {
       {"model_type", "llama", WEFT_ENOTSUP, "'model_type' is 'llama', this version"},
       {"model_type", 3, WEFT_EDATA, "'model_type' is 3, expected a string"},
       {"n_layer", -1, WEFT_EDATA, "'n_layer' is -1, expected a whole number"},
-      {"n_inner", 65, WEFT_EDATA, "'n_inner' is 65, expected null or 64"},
-      {"activation_function", "relu", WEFT_EDATA,
+      {"n_inner", 65, WEFT_ENOTSUP, "'n_inner' is 65, expected null or 64"},
+      {"activation_function", "relu", WEFT_ENOTSUP,
        R"('activation_function' is "relu", expected "gelu_new")"},
-      {"layer_norm_epsilon", 1e-6, WEFT_EDATA, "'layer_norm_epsilon' is 1e-06, expected 1e-05"},
+      {"layer_norm_epsilon", 1e-6, WEFT_ENOTSUP, "'layer_norm_epsilon' is 1e-06, expected 1e-05"},
       {"attn_pdrop", 0.5, WEFT_ENOTSUP, "'embd_pdrop' is 0, expected 0.5"},
       {"tie_word_embeddings", "no", WEFT_EDATA, "expected true or false"},
       {"quantization_config", json::object(), WEFT_ENOTSUP,

@@ -45,9 +45,16 @@ class Pretrained(Case):
         for _ in 1, 2:  # the second one replaces the first one
             self.assertEqual(run("export", self.path("ck"), out).returncode, 0)
             self.assertEqual(sorted(os.listdir(out)), ["config.json", "model.safetensors"])
+        blocked = self.path("blocked/")
+        os.makedirs(blocked + "config.json")
+        self.fails(3, "expected a regular file or nothing, found a directory", "export", self.path("ck"), blocked)
+        self.assertEqual(os.listdir(blocked), ["config.json"])
         self.assertEqual(self.train(out, *STEPS[:-1], 0)[1]["digest"], digest)
-        self.fails(3, "contains safetensors files already", "export", out, self.path("again"))
-        self.fails(3, "contains checkpoints, expected another directory", "export", self.path("ck"), self.path("ck/"))
+        self.fails(3, "consists of safetensors files already", "export", out, self.path("again"))
+        before = sorted(os.walk(self.path("ck")))
+        for inside in "ck/", "ck/sub/", "ck/step-00000009/", "ck/step-00000002/a/b/":
+            self.fails(3, "contains checkpoints, expected a directory outside of it", "export", self.path("ck"), self.path(inside))
+        self.assertEqual(sorted(os.walk(self.path("ck"))), before)
         self.assertEqual(self.train(self.path("ck"), *STEPS[:-1], 0)[1]["digest"], digest)
 
     def test_what_cannot_be_exported_or_read_is_named(self):
