@@ -1191,9 +1191,9 @@ typedef enum weft_load WEFT_UINT32_ {
 } weft_load;
 
 /**
- * Loads parameters by name; those of safetensors files are of type F32, F16 or BF16. With WEFT_LOAD_ALL the run continues bit for bit at any number of ranks, if its plan has the seed, optimizer and
- * micro-batches of the run that was saved; of these, only the update rule is checked. An error counts missing, surplus and mismatched
- * tensors. Only between steps. Thread: owner.
+ * Loads parameters by name; those of safetensors files are of type F32, F16 or BF16. With WEFT_LOAD_ALL the run continues bit for bit at any
+ * number of ranks, if its plan has the seed, optimizer and micro-batches of the run that was saved; of these, only the update rule is checked. An
+ * error counts missing, surplus and mismatched tensors. Only between steps. Thread: owner.
  */
 WEFT_API weft_status weft_run_load(weft_run *run, weft_checkpoint *checkpoint, weft_load what, weft_error *err);
 

@@ -191,8 +191,7 @@ Result<double> dropout_of(Config& config, const Architecture& a) {
 
 Status check_inner(Config& config, const Architecture& a, uint64_t width) {
   const Json* value = config.find(a.inner);
-  const Json null;
-  if (!value || value->dump() == null.dump()) return {};
+  if (!value || value->dump() == "null") return {};
   if (value->is_number_unsigned() && value->whole() == 4 * width) return {};
   return config.unexpected(a.inner, *value,
                            cat("null or ", 4 * width, ", four times '", a.width, "'"),
@@ -253,9 +252,11 @@ Result<std::string> print_model_config(std::string_view model) {
     out += cat(",\n  \"", field, "\": ", value);
   };
   add("model_type", cat('"', a->type, '"'));
+  bool own_vocabulary = false;
   for (const Size& size : a->sizes) {
     WEFT_TRY_ASSIGN(const std::string value, value_of(keys, size.key));
     add(size.field, value);
+    own_vocabulary |= std::string_view(size.key) == "vocabulary" && value != cat(size.value);
   }
   WEFT_TRY_ASSIGN(const std::string dropout, value_of(keys, "dropout"));
   for (const char* field : a->dropouts) add(field, dropout);
@@ -264,9 +265,8 @@ Result<std::string> print_model_config(std::string_view model) {
   WEFT_TRY_ASSIGN(const std::string tied, value_of(keys, "tied"));
   add("tie_word_embeddings", tied == "0" ? "false" : "true");
   add("torch_dtype", "\"float32\"");
-  // The ids of Transformers belong to its own vocabulary.
-  const auto vocabulary = value_of(keys, "vocabulary");
-  if (vocabulary.ok() && vocabulary.value() != "50257")
+  // The ids that Transformers assumes belong to its own vocabulary.
+  if (own_vocabulary)
     for (const char* field : {"bos_token_id", "eos_token_id"}) add(field, "null");
   out += "\n}\n";
   // The text of the model comes from a program.
