@@ -200,10 +200,10 @@ typedef struct weft_node_config {
                                    shift; rms_norm: scale; add, sub, mul: optionally the last operand; a user op: its own */
   uint32_t n_inputs, n_params;
   int32_t axis;               /**< mean, sum, max, slice, concat, gather */
-  int32_t heads;              /**< attention */
+  int32_t heads;              /**< attention, rope */
   int64_t begin, end;         /**< slice */
   double factor;              /**< scale: factor; layer_norm, rms_norm: epsilon; dropout, attention: probability of dropout;
-                                   softmax_cross_entropy: label smoothing */
+                                   softmax_cross_entropy: label smoothing; rope: multiplies the result, 0 is 1 */
   uint32_t n_dims;            /**< number of `dims` */
   uint32_t n_coordinates;     /**< number of `coordinates` */
   int64_t dims[WEFT_MAX_DIMS];/**< reshape: target, the first may be -1 (the batch); transpose: permutation; conv1d, conv2d: stride,
@@ -212,6 +212,8 @@ typedef struct weft_node_config {
   const char *axis_name;      /**< collectives: the axis of the model along which they move values */
   const int32_t *coordinates; /**< ppermute: for each coordinate its source, or -1 for zeros; mask: coordinates that keep their value;
                                    broadcast: the coordinate whose value all receive */
+  const float *frequencies;   /**< rope: for each pair of columns, its rotation per position in radians */
+  uint32_t n_frequencies;     /**< number of `frequencies` */
 } weft_node_config;
 /** Sets the defaults. All fields without a stated default are 0 or NULL. Thread: any. */
 WEFT_API void weft_node_config_init(weft_node_config *config, size_t size);
@@ -385,9 +387,9 @@ typedef struct weft_preset_info {
 } weft_preset_info;
 
 /**
- * Makes a model by name, NAME[:key=value,...]: "mlp", "gpt-nano" or "gpt2"; weft-train(1) lists the keys and their defaults. `seq_len` is
- * the number of tokens per sample; 0 is the whole context. An mlp without a number of layers has at least `stages` layers. The model
- * cannot be changed. `info` may be NULL. Owner: caller; free with weft_model_free. Thread: any.
+ * Makes a model by name, NAME[:key=value,...]: "mlp", "gpt-nano", "gpt2", "llama", ...; weft-train(1) lists the names, the keys and
+ * their defaults. `seq_len` is the number of tokens per sample; 0 is the whole context. An mlp without a number of layers has at least
+ * `stages` layers. The model cannot be changed. `info` may be NULL. Owner: caller; free with weft_model_free. Thread: any.
  */
 WEFT_API weft_status weft_model_preset(const char *text, int64_t seq_len, uint32_t stages, weft_model **out, weft_preset_info *info,
                                        weft_error *err);

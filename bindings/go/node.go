@@ -22,13 +22,14 @@ type Node struct {
 	Flags       NodeFlags
 	Inputs      []Value // in port order
 	Params      []Param
-	Axis        int     // mean, sum, max, slice, concat, gather
-	Heads       int     // attention
-	Begin, End  int     // slice
-	Factor      float64 // scale: factor; norms: epsilon; dropout, attention: probability; softmax_cross_entropy: label smoothing
-	Dims        []int   // reshape, transpose, conv1d, conv2d, max_pool, average_pool, mean, sum, max, all_to_all
-	AxisName    string  // collectives: the axis of the model
-	Coordinates []int   // ppermute: sources, or -1 for zeros; mask: coordinates that keep their value; broadcast: the source
+	Axis        int       // mean, sum, max, slice, concat, gather
+	Heads       int       // attention, rope
+	Begin, End  int       // slice
+	Factor      float64   // scale: factor; norms: epsilon; dropout, attention: probability; softmax_cross_entropy: label smoothing
+	Dims        []int     // reshape, transpose, conv1d, conv2d, max_pool, average_pool, mean, sum, max, all_to_all
+	AxisName    string    // collectives: the axis of the model
+	Coordinates []int     // ppermute: sources, or -1 for zeros; mask: coordinates that keep their value; broadcast: the source
+	Frequencies []float32 // rope: the rotation of each pair of columns per position, in radians
 }
 
 // Add adds a node and infers its shape. An error names the node, the port and both shapes.
@@ -40,6 +41,8 @@ func (m *Model) Add(node Node) (out Value) {
 		c.inputs = array(own, node.Inputs, func(v Value) C.weft_value { return v.id })
 		c.params = array(own, node.Params, func(p Param) C.weft_param { return p.id })
 		c.coordinates = array(own, node.Coordinates, func(n int) C.int32_t { return C.int32_t(n) })
+		c.frequencies = array(own, node.Frequencies, func(f float32) C.float { return C.float(f) })
+		c.n_frequencies = count(len(node.Frequencies))
 		c.n_inputs, c.n_params, c.n_coordinates = count(len(node.Inputs)), count(len(node.Params)), count(len(node.Coordinates))
 		c.axis, c.heads, c.begin, c.end = C.int32_t(node.Axis), C.int32_t(node.Heads), C.int64_t(node.Begin), C.int64_t(node.End)
 		c.factor, c.n_dims = C.double(node.Factor), count(len(node.Dims))

@@ -87,6 +87,8 @@ Result<Attrs> attrs_of(const weft_node_config& c, const Model& model) {
   attrs.factor = c.factor;
   attrs.dims = Shape(std::span<const int64_t>(c.dims, c.n_dims));
   WEFT_TRY_ASSIGN(attrs.over, over_of(c, model));
+  if (c.n_frequencies > 0) WEFT_TRY(require(c.frequencies, "weft_node_config.frequencies"));
+  attrs.frequencies.assign(c.frequencies, c.frequencies + c.n_frequencies);
   return attrs;
 }
 

@@ -20,6 +20,16 @@ double plain_log(double x) {
   return 2 * t * sum + exponent * 0.69314718055994530942;
 }
 
+// x = k ln 2 + r, then the Taylor series of exp(r).
+double plain_exp(double x) {
+  constexpr double kLn2 = 0.69314718055994530942;
+  const int k = static_cast<int>(x / kLn2 + (x < 0 ? -0.5 : 0.5));
+  const double r = x - k * kLn2;
+  double sum = 0;
+  for (int n = 16; n >= 1; --n) sum = (sum + 1) * r / n;
+  return (sum + 1) * std::bit_cast<double>(static_cast<uint64_t>(1023 + k) << 52);
+}
+
 // Quadrant, then Taylor on [0, pi/2).
 void plain_sincos_turn(double u, double& sine, double& cosine) {
   const double scaled = u * 4;

@@ -166,7 +166,7 @@ Action add_train(Parser& parser) {
   TrainOptions& o = train->options;
   parser
       .add("MODEL", o.model.model,
-           "NAME[:key=value,...] with the name mlp, gpt-nano or gpt2; or a checkpoint or a "
+           "NAME[:key=value,...] with the name mlp, gpt-nano, gpt2 or llama; or a checkpoint or a "
            "directory of Transformers to take the weights from")
       .type("")
       .offers(kModelNames);

@@ -32,7 +32,9 @@ constexpr ShardRule kRules[] = {
     {"sub",                  0,          0,           {input, input},     {},                 input},
     {"tanh",                 0,          0,           {input, input},     {},                 input},
     {"layer_norm",           0,          0,           {second, nothing},  {nothing, nothing}, input},
+    {"rms_norm",             0,          0,           {groups, nothing},  {nothing, nothing}, input},
     {"rms_norm",             0,          0,           {second, nothing},  {nothing, nothing}, input},
+    {"rope",                 0,          0,           {heads, nothing},   {},                 heads},
     {"softmax",              0,          0,           {second, nothing},  {},                 input},
     {"linear",               kOutIn,     0,           {last, nothing},    {first, once},      sum},
     {"linear",               kOutIn,     0,           {nothing, nothing}, {last, first},      last},
@@ -149,6 +151,7 @@ class Divider {
         if (!lies.whole() && lies.axis == shape.rank - 1) return lies;
         return lies.whole() && shape.rank == 2 ? even(shape, 1) : Cut();
       case heads: return heads_cut(node, shape);
+      case groups: return groups_cut(lies, shape, model_.param(node.weights[0]).shape.last());
       case input:
         for (NodeId other : node.in)
           if (!cut_of(other).whole()) return cut_of(other);
@@ -157,13 +160,28 @@ class Divider {
     }
   }
 
+  static Cut groups_cut(const Cut& lies, const Shape& shape, int64_t size) {
+    if (lies.whole() || lies.axis != shape.rank - 1) return Cut();
+    for (const Ranges& ranges : lies.pieces)
+      for (const Range& range : ranges)
+        if (range.begin % size != 0 || range.end % size != 0) return Cut();
+    return lies;
+  }
+
+  // `shape` is that of an input: queries, keys and values, or one of these.
   Result<Cut> heads_cut(const Node& node, const Shape& shape) const {
-    const int32_t heads = node.attrs.heads, groups = node.in.size() == 1 ? 3 : 1;
+    const int32_t groups = is_attention(node) && node.in.size() == 1 ? 3 : 1;
+    const int64_t size = shape_of(node.in.front()).last() / groups / node.attrs.heads;
+    const int64_t heads = shape.last() / groups / size;
     if (heads % out_.shards != 0)
       return Status(Code::invalid, cat("node '", node.name, "' has ", heads,
                                        " heads, expected a multiple of ", out_.shards, " shards"));
-    const int64_t width = shape.last() / groups;
-    return even_cut(shape.rank - 1, shape.last(), out_.shards, groups, width / heads);
+    return even_cut(shape.rank - 1, shape.last(), out_.shards, groups, size);
+  }
+
+  static bool is_attention(const Node& node) { return node.op->name() == "attention"; }
+  static bool has_heads(const Node& node) {
+    return is_attention(node) || node.op->name() == "rope";
   }
 
   Cut output_cut(Along along, NodeId id, const Cut& in) const {
@@ -179,8 +197,7 @@ class Divider {
         const bool is_output = std::find(outputs.begin(), outputs.end(), id) != outputs.end();
         if (node.uses.size() == 1 && !is_output) {
           const Node& user = model_.node(node.uses.front().node);
-          if (user.op->name() == "attention" &&
-              !whole_[static_cast<size_t>(node.uses.front().node)])
+          if (has_heads(user) && !whole_[static_cast<size_t>(node.uses.front().node)])
             if (const auto cut = heads_cut(user, shape); cut.ok()) return cut.value();
         }
         return even(shape, shape.rank - 1);

@@ -18,6 +18,7 @@ enum class Along : uint8_t {
   second,   // cut along the second dimension
   last,     // cut along the last dimension
   heads,    // cut along the last dimension, between the heads of attention
+  groups,   // already cut along the last dimension, between groups as long as weight 0
   input,    // like the first input that is cut
   sum,      // outputs: each coordinate has one addend
   loss,     // outputs: each coordinate has an input of cross_entropy_of_parts

@@ -25,14 +25,15 @@ Result<Shape> read_shape(ByteReader& in) {
 }
 
 template <typename Id>
-void write_ids(ByteWriter& out, const std::vector<Id>& ids) {
+void write_list(ByteWriter& out, const std::vector<Id>& ids) {
   out.number(static_cast<uint64_t>(ids.size()));
   for (Id id : ids) out.number(id);
 }
 
-std::vector<int32_t> read_ids(ByteReader& in) {
-  std::vector<int32_t> ids(in.count(sizeof(int32_t)));
-  for (int32_t& id : ids) id = in.number<int32_t>();
+template <typename T = int32_t>
+std::vector<T> read_list(ByteReader& in) {
+  std::vector<T> ids(in.count(sizeof(T)));
+  for (T& id : ids) id = in.number<T>();
   return ids;
 }
 
@@ -40,7 +41,8 @@ void write_attrs(ByteWriter& out, const Attrs& a) {
   out.number(a.axis).number(a.heads).number(a.flags).number(a.begin).number(a.end).number(a.factor);
   write_shape(out, a.dims);
   out.number(a.over.axis);
-  write_ids(out, a.over.coordinates);
+  write_list(out, a.over.coordinates);
+  write_list(out, a.frequencies);
 }
 
 Result<Attrs> read_attrs(ByteReader& in) {
@@ -53,7 +55,8 @@ Result<Attrs> read_attrs(ByteReader& in) {
   a.factor = in.number<double>();
   WEFT_TRY_ASSIGN(a.dims, read_shape(in));
   a.over.axis = in.number<int32_t>();
-  a.over.coordinates = read_ids(in);
+  a.over.coordinates = read_list(in);
+  a.frequencies = read_list<float>(in);
   return a;
 }
 
@@ -110,7 +113,7 @@ Status read_node(ByteReader& in, Model& model, const OpFinder& find_user_op) {
     return read_cuts(in, [&](const AxisCut& cut) { return model.cut_input(input, cut); });
   }
   WEFT_TRY_ASSIGN(const Attrs attrs, read_attrs(in));
-  const std::vector<int32_t> from = read_ids(in), weights = read_ids(in);
+  const std::vector<int32_t> from = read_list(in), weights = read_list(in);
   const int32_t shard = in.number<int32_t>();
   if (!in.ok()) return {};
   if (shard < 0 || shard >= kMaxShards)
@@ -154,12 +157,12 @@ std::vector<std::byte> encode_model(const Model& model) {
       write_cuts(out, n.cuts);
     } else {
       write_attrs(out, n.attrs);
-      write_ids(out, n.in);
-      write_ids(out, n.weights);
+      write_list(out, n.in);
+      write_list(out, n.weights);
       out.number(n.shard);
     }
   }
-  write_ids(out, model.outputs());
+  write_list(out, model.outputs());
   for (const NodeId id : model.outputs()) write_cuts(out, model.node(id).cuts);
   return bytes;
 }
@@ -175,7 +178,7 @@ Result<std::shared_ptr<Model>> decode_model(std::span<const std::byte> bytes,
   for (uint64_t i = 0, n = in.count(1); i < n && in.ok(); ++i) WEFT_TRY(read_param(in, *model));
   for (uint64_t i = 0, n = in.count(1); i < n && in.ok(); ++i)
     WEFT_TRY(read_node(in, *model, find_user_op));
-  const std::vector<int32_t> outputs = read_ids(in);
+  const std::vector<int32_t> outputs = read_list(in);
   for (int32_t id : outputs) WEFT_TRY(model->add_output(id));
   for (int32_t id : outputs)
     WEFT_TRY(read_cuts(in, [&](const AxisCut& cut) { return model->cut_output(id, cut); }));

@@ -440,6 +440,7 @@ Digest Model::hash() const {
         .number(static_cast<uint64_t>(n.attrs.end));
     h.number(n.attrs.factor);
     shape(n.attrs.dims);
+    for (const float frequency : n.attrs.frequencies) h.number(double{frequency});
     h.number(static_cast<uint64_t>(n.one.out.dtype)).number(uint64_t{n.wants_grad});
     shape(n.one.out.shape);
     count(n.in.size());

@@ -1,116 +1,16 @@
 #include "graph/presets.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <vector>
 
 #include "base/text.h"
+#include "graph/preset_builder.h"
+#include "graph/preset_llama.h"
 
 namespace weft {
 
 namespace {
-
-// One key of a preset: its value, its minimum and its maximum.
-struct Key {
-  std::string_view name;
-  double value, least, most;
-  bool whole = true;
-};
-
-Status read_keys(std::string_view name, std::string_view text, std::vector<Key>& keys) {
-  std::vector<std::string_view> given;
-  while (!text.empty()) {
-    const size_t comma = std::min(text.find(','), text.size());
-    const std::string_view pair = text.substr(0, comma);
-    text.remove_prefix(std::min(comma + 1, text.size()));
-    const size_t equals = pair.find('=');
-    if (equals == std::string_view::npos)
-      return Status(Code::invalid,
-                    cat("model '", name, "': expected key=value, found '", pair, "'"));
-    const std::string_view key = pair.substr(0, equals), value = pair.substr(equals + 1);
-    auto at = std::find_if(keys.begin(), keys.end(), [&](const Key& k) { return k.name == key; });
-    if (at == keys.end()) {
-      std::string known;
-      for (const Key& k : keys) known += cat(known.empty() ? "" : ", ", k.name);
-      return Status(Code::invalid,
-                    cat("model '", name, "' has no key '", key, "'; it has ", known));
-    }
-    if (std::find(given.begin(), given.end(), key) != given.end())
-      return Status(Code::invalid, cat("model '", name, "' has the key ", key, " twice"));
-    given.push_back(key);
-    double number = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-    if (error != std::errc() || end != value.data() + value.size())
-      return Status(Code::invalid,
-                    cat("model '", name, "': ", key, " is '", value, "', expected a number"));
-    if (!(number >= at->least && number <= at->most) || (at->whole && number != std::floor(number)))
-      return Status(Code::invalid, cat("model '", name, "': ", key, " is ", value, ", expected ",
-                                       at->whole ? "a whole number" : "a number", " from ",
-                                       at->least, " to ", at->most));
-    at->value = number;
-  }
-  return {};
-}
-
-std::string text_of(std::string_view name, const std::vector<Key>& keys) {
-  std::string out(name);
-  for (size_t i = 0; i < keys.size(); ++i)
-    out += cat(i ? "," : ":", keys[i].name, "=", keys[i].value);
-  return out;
-}
-
-// Adds nodes and keeps the first error, so that building a model reads like the model.
-class Builder {
- public:
-  Builder() : model_(std::make_shared<Model>()) {}
-
-  NodeId input(const char* name, Desc desc) { return keep(model_->add_input(name, desc, false)); }
-  ParamId param(const std::string& name, Shape shape, Init init) {
-    return keep(model_->add_param(name, shape, init));
-  }
-
-  NodeId node(const std::string& name, const char* op, std::vector<NodeId> in,
-              std::vector<ParamId> params = {}, Attrs attrs = {}) {
-    if (!status_.ok()) return 0;
-    return keep(model_->add_node(name, find_op(op), attrs, in, params));
-  }
-
-  NodeId linear(const std::string& name, NodeId x, int64_t in, int64_t out, double deviation) {
-    const ParamId weight = param(name + ".weight", {in, out}, {InitKind::normal, deviation});
-    return node(name, "linear", {x}, {weight, param(name + ".bias", {out}, {})});
-  }
-
-  NodeId norm(const std::string& name, NodeId x, int64_t width) {
-    Attrs attrs;
-    attrs.factor = 1e-5;
-    const ParamId weight = param(name + ".weight", {width}, {InitKind::constant, 1});
-    return node(name, "layer_norm", {x}, {weight, param(name + ".bias", {width}, {})}, attrs);
-  }
-
-  NodeId dropout(const std::string& name, NodeId x, double probability) {
-    if (probability == 0) return x;
-    Attrs attrs;
-    attrs.factor = probability;
-    return node(name, "dropout", {x}, {}, attrs);
-  }
-
-  Result<std::shared_ptr<Model>> finish(NodeId output) {
-    WEFT_TRY(status_);
-    WEFT_TRY(model_->add_output(output));
-    WEFT_TRY(model_->finish());
-    return model_;
-  }
-
- private:
-  int32_t keep(Result<int32_t> id) {
-    if (!id.ok() && status_.ok()) status_ = id.status();
-    return id.ok() ? id.value() : 0;
-  }
-
-  std::shared_ptr<Model> model_;
-  Status status_;
-};
 
 Result<Preset> make_mlp(std::string_view keys_text, const PresetOptions& options) {
   std::vector<Key> keys = {{"layers", static_cast<double>(std::max(4, options.stages)), 1, 10000},
@@ -118,7 +18,7 @@ Result<Preset> make_mlp(std::string_view keys_text, const PresetOptions& options
   WEFT_TRY(read_keys("mlp", keys_text, keys));
   if (options.seq_len) return Status(Code::invalid, "model 'mlp' has no sequence length");
   Preset out;
-  out.text = text_of("mlp", keys);
+  out.text = preset_text("mlp", keys);
   out.width = static_cast<int64_t>(keys[1].value);
   Builder b;
   const Desc row{DType::f32, {1, out.width}};
@@ -199,15 +99,12 @@ Result<Preset> make_gpt(std::string_view name, std::string_view keys_text,
   WEFT_TRY(read_keys(name, keys_text, keys));
   auto whole = [&](size_t i) { return static_cast<int64_t>(keys[i].value); };
   Preset out;
-  out.text = text_of(name, keys);
+  out.text = preset_text(name, keys);
   out.tokens = true;
   out.width = whole(1);
   out.context = whole(3);
   out.vocabulary = whole(4);
-  out.seq_len = options.seq_len ? options.seq_len : out.context;
-  if (out.seq_len < 1 || out.seq_len > out.context)
-    return Status(Code::invalid, cat("sequence length is ", out.seq_len, ", model '", name,
-                                     "' has a context of ", out.context));
+  WEFT_TRY_ASSIGN(out.seq_len, sequence_length(name, options, out.context));
   if (out.width % whole(2))
     return Status(Code::invalid, cat("model '", name, "': width ", out.width,
                                      " is not a multiple of heads ", whole(2)));
@@ -233,8 +130,9 @@ Result<Preset> make_preset(std::string_view text, const PresetOptions& options) 
     return Status(Code::invalid, cat("model '", text, "': expected key=value at its end"));
   if (name == "mlp") return make_mlp(keys, options);
   if (name == "gpt-nano" || name == "gpt2") return make_gpt(name, keys, options);
-  return Status(Code::not_found,
-                cat("model '", name, "' is not known; there are mlp, gpt-nano and gpt2"));
+  if (is_llama(name)) return make_llama(name, keys, options);
+  return Status(Code::not_found, cat("model '", name, "' is not known; there are mlp, gpt-nano, ",
+                                     "gpt2, ", llama_names()));
 }
 
 }  // namespace weft

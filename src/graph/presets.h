@@ -7,7 +7,13 @@
 //   blocks, 12 heads
 //              keys blocks, width, heads, context, vocabulary, dropout, tied override
 //
-// Names and shapes of parameters are those of Hugging Face's GPT-2, so that weights load by name.
+//   llama, mistral, qwen2, qwen3
+//              Llama (Touvron et al. 2023) and models that differ in a few settings
+//              keys blocks, width, heads, key_heads, head_size, inner, context, window, vocabulary,
+//              epsilon, theta, rope_factor, rope_low, rope_high, rope_context, bias, norms, tied
+//
+// Names and shapes of parameters are those of Hugging Face's Transformers, so that weights load by
+// name.
 #pragma once
 
 #include <memory>

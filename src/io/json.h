@@ -34,6 +34,7 @@ class Json {
   static Json array() { return Json(Kind::array); }
   static Json object(std::initializer_list<std::pair<const char*, Json>> members = {});
 
+  bool is_null() const { return kind_ == Kind::null; }
   bool is_boolean() const { return kind_ == Kind::boolean; }
   bool is_number_unsigned() const { return kind_ == Kind::whole; }
   bool is_number() const {

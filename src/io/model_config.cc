@@ -1,10 +1,13 @@
 #include "io/model_config.h"
 
 #include <algorithm>
+#include <charconv>
+#include <map>
 #include <set>
-#include <span>
+#include <vector>
 
 #include "base/text.h"
+#include "io/model_architectures.h"
 #include "io/strict_json.h"
 
 namespace weft {
@@ -13,109 +16,11 @@ namespace {
 
 Status fault(std::string text) { return Status(Code::data, std::move(text)); }
 
-// A size, the key of the preset that takes it, and the value of Transformers if the field is
-// missing.
-struct Size {
-  const char *field, *key;
-  uint64_t value;
-};
-
-constexpr std::string_view kOr = " or ";
-
-// A field with the values for which weft computes the same result as without the field. The first
-// one is written.
-struct Fixed {
-  const char* field;
-  std::string_view values;  // JSON, separated by kOr
-};
-
-struct Architecture {
-  std::string_view type;
-  std::span<const std::string_view> presets;  // with the same keys; the first one is written
-  const char* loader;                         // the class of Transformers
-  std::span<const Size> sizes;
-  std::span<const char* const> dropouts;  // probabilities, which must be equal
-  double dropout;                         // of Transformers if such a field is missing
-  std::span<const Fixed> fixed;
-  const char *inner, *width;  // the width of the inner layer is null or four times the width
-  std::span<const char* const> ignored;
-};
-
-constexpr std::string_view kGpt2Presets[] = {"gpt2", "gpt-nano"};
-constexpr Size kGpt2Sizes[] = {{"n_layer", "blocks", 12},
-                               {"n_embd", "width", 768},
-                               {"n_head", "heads", 12},
-                               {"n_positions", "context", 1024},
-                               {"vocab_size", "vocabulary", 50257}};
-constexpr const char* kGpt2Dropouts[] = {"attn_pdrop", "embd_pdrop", "resid_pdrop"};
-constexpr Fixed kGpt2Fixed[] = {{"activation_function", R"("gelu_new" or "gelu_pytorch_tanh")"},
-                                {"layer_norm_epsilon", "1e-05"},
-                                {"scale_attn_by_inverse_layer_idx", "false"},
-                                {"scale_attn_weights", "true"}};
-constexpr const char* kGpt2Ignored[] = {"n_ctx",
-                                        "reorder_and_upcast_attn",
-                                        "summary_activation",
-                                        "summary_first_dropout",
-                                        "summary_proj_to_labels",
-                                        "summary_type",
-                                        "summary_use_proj"};
-
-constexpr Architecture kArchitectures[] = {{.type = "gpt2",
-                                            .presets = kGpt2Presets,
-                                            .loader = "GPT2LMHeadModel",
-                                            .sizes = kGpt2Sizes,
-                                            .dropouts = kGpt2Dropouts,
-                                            .dropout = 0.1,
-                                            .fixed = kGpt2Fixed,
-                                            .inner = "n_inner",
-                                            .width = "n_embd",
-                                            .ignored = kGpt2Ignored}};
-
-// Of all architectures.
-constexpr Fixed kFixed[] = {
-    {"add_cross_attention", "false"}, {"is_encoder_decoder", "false"}, {"pruned_heads", "{}"}};
-constexpr const char* kIgnored[] = {"_attn_implementation_autoset",
-                                    "_name_or_path",
-                                    "_num_labels",
-                                    "architectures",
-                                    "bos_token_id",
-                                    "do_sample",
-                                    "dtype",
-                                    "eos_token_id",
-                                    "finetuning_task",
-                                    "gradient_checkpointing",
-                                    "id2label",
-                                    "initializer_range",
-                                    "is_decoder",
-                                    "label2id",
-                                    "max_length",
-                                    "min_length",
-                                    "model_type",
-                                    "no_repeat_ngram_size",
-                                    "num_beams",
-                                    "num_labels",
-                                    "output_attentions",
-                                    "output_hidden_states",
-                                    "output_past",
-                                    "pad_token_id",
-                                    "prefix",
-                                    "problem_type",
-                                    "repetition_penalty",
-                                    "return_dict",
-                                    "sep_token_id",
-                                    "task_specific_params",
-                                    "temperature",
-                                    "tokenizer_class",
-                                    "top_k",
-                                    "top_p",
-                                    "torch_dtype",
-                                    "torchscript",
-                                    "transformers_version",
-                                    "use_cache"};
-
+// The fields of an object, read one by one; the remaining ones are unknown. `where` precedes their
+// names in messages.
 class Config {
  public:
-  explicit Config(const Json& object) : object_(object) {}
+  explicit Config(const Json& object, std::string where = "") : object_(object), where_(where) {}
 
   // Null if the field is missing.
   const Json* find(const char* field) {
@@ -123,11 +28,10 @@ class Config {
     const auto it = object_.members().find(field);
     return it == object_.members().end() ? nullptr : &it->second;
   }
-  Status size(const char* field, uint64_t& out) {
-    const Json* value = find(field);
-    if (!value) return {};
-    if (!value->is_number_unsigned()) return unexpected(field, *value, "a whole number");
-    out = value->whole();
+  // The value of a number, which later ones may refer to.
+  Status number(const Number& n, double& out) {
+    WEFT_TRY_ASSIGN(out, read(n));
+    numbers_[n.field] = out;
     return {};
   }
   Status fixed(const Fixed& fixed) {
@@ -147,19 +51,53 @@ class Config {
     constexpr size_t kShown = 60;
     std::string found = value.dump();
     if (found.size() > kShown) found = cat(found.substr(0, kShown), "...");
-    return Status(code, cat(shown(field), " is ", found, ", expected ", expected));
+    return Status(code, cat(shown(where_ + field), " is ", found, ", expected ", expected));
   }
   Status finish() const {
     for (const auto& [name, value] : object_.members())
       if (!read_.contains(name))
         return Status(Code::unsupported,
-                      cat("field ", shown(name), " is not known, and may affect results"));
+                      cat("field ", shown(where_ + name), " is not known, and may affect results"));
     return {};
   }
 
  private:
+  Result<double> read(const Number& n) {
+    const Json* value = find(n.field);
+    if (value && value->is_null()) {
+      if (n.nullable) return 0.0;
+      if (n.like) value = nullptr;
+    }
+    if (!value) return n.like ? numbers_.at(n.like) / (n.over ? numbers_.at(n.over) : 1) : n.value;
+    if (n.whole ? value->is_number_unsigned() : value->is_number()) return value->number();
+    return unexpected(n.field, *value, n.whole ? "a whole number" : "a number");
+  }
+
   const Json& object_;
+  const std::string where_;
   std::set<std::string, std::less<>> read_;
+  std::map<std::string_view, double> numbers_;
+};
+
+// The values of the keys of a preset, in the order of its architecture.
+class Keys {
+ public:
+  void set(std::string_view key, double value) {
+    const auto at = std::find_if(all_.begin(), all_.end(),
+                                 [key](const auto& known) { return known.first == key; });
+    if (at == all_.end())
+      all_.emplace_back(key, value);
+    else
+      at->second = value;
+  }
+  std::string text() const {
+    std::string out;
+    for (const auto& [key, value] : all_) out += cat(out.empty() ? "" : ",", key, "=", value);
+    return out;
+  }
+
+ private:
+  std::vector<std::pair<std::string_view, double>> all_;
 };
 
 Result<const Architecture*> architecture_of(Config& config) {
@@ -167,7 +105,7 @@ Result<const Architecture*> architecture_of(Config& config) {
   if (!type) return fault("has no 'model_type'");
   if (!type->is_string()) return config.unexpected("model_type", *type, "a string");
   std::string known;
-  for (const Architecture& row : kArchitectures) {
+  for (const Architecture& row : architectures()) {
     if (row.type == type->text()) return &row;
     known += cat(known.empty() ? "" : ", ", row.type);
   }
@@ -175,7 +113,7 @@ Result<const Architecture*> architecture_of(Config& config) {
                                        ", this version of weft knows ", known));
 }
 
-Result<double> dropout_of(Config& config, const Architecture& a) {
+Status read_dropout(Config& config, const Architecture& a, Keys& keys) {
   double out = -1;
   for (const char* field : a.dropouts) {
     const Json* value = config.find(field);
@@ -186,16 +124,65 @@ Result<double> dropout_of(Config& config, const Architecture& a) {
                                            to_text(out), ", that of '", a.dropouts[0], "'"));
     out = probability;
   }
-  return out;
+  if (out >= 0) keys.set("dropout", out);
+  return {};
 }
 
-Status check_inner(Config& config, const Architecture& a, uint64_t width) {
+Status check_inner(Config& config, const Architecture& a, double width) {
   const Json* value = config.find(a.inner);
-  if (!value || value->dump() == "null") return {};
-  if (value->is_number_unsigned() && value->whole() == 4 * width) return {};
+  if (!value || value->is_null()) return {};
+  if (value->is_number_unsigned() && value->number() == 4 * width) return {};
   return config.unexpected(a.inner, *value,
                            cat("null or ", 4 * width, ", four times '", a.width, "'"),
                            Code::unsupported);
+}
+
+struct RotaryNumber {
+  Number number;
+  std::string_view type;  // of the rotations that have it, and must; empty: all, which may
+};
+constexpr RotaryNumber kRotaryNumbers[] = {
+    {{.field = "rope_theta", .key = "theta", .whole = false}, ""},
+    {{.field = "factor", .key = "rope_factor", .whole = false}, "linear"},
+    {{.field = "factor", .key = "rope_factor", .whole = false}, "llama3"},
+    {{.field = "low_freq_factor", .key = "rope_low", .whole = false}, "llama3"},
+    {{.field = "high_freq_factor", .key = "rope_high", .whole = false}, "llama3"},
+    {{.field = "original_max_position_embeddings", .key = "rope_context"}, "llama3"}};
+
+// "rope_scaling", or "rope_parameters" of newer versions.
+Status read_rotation(Config& config, const char* field, Keys& keys) {
+  const Json* object = config.find(field);
+  if (!object || object->is_null()) return {};
+  if (!object->is_object()) return config.unexpected(field, *object, "an object or null");
+  Config inner(*object, cat(field, "."));
+  const Json* type = inner.find("rope_type");
+  if (const Json* old = inner.find("type"); !type) type = old;
+  const std::string name = type && type->is_string() ? type->text() : "";
+  if (name != "default" && name != "linear" && name != "llama3")
+    return inner.unexpected("rope_type", type ? *type : Json(),
+                            R"("default", "linear" or "llama3")", Code::unsupported);
+  for (const auto& [number, of] : kRotaryNumbers) {
+    if (!of.empty() && of != name) continue;
+    if (of.empty() && !object->members().contains(number.field)) continue;
+    if (!object->members().contains(number.field))
+      return fault(cat("'", field, "' has no '", number.field, "'"));
+    double value = 0;
+    WEFT_TRY(inner.number(number, value));
+    keys.set(number.key, value);
+  }
+  WEFT_TRY(inner.fixed({"partial_rotary_factor", "1.0 or 1"}));
+  return inner.finish();
+}
+
+Status read_layer_types(Config& config) {
+  const Json* list = config.find("layer_types");
+  if (!list || list->is_null()) return {};
+  if (!list->is_array()) return config.unexpected("layer_types", *list, "a list");
+  for (const Json& item : list->items())
+    if (item.dump() != R"("full_attention")")
+      return config.unexpected("layer_types", *list, R"("full_attention" for each layer)",
+                               Code::unsupported);
+  return {};
 }
 
 // "key=value,..." of a model's text.
@@ -211,10 +198,41 @@ Result<std::string> value_of(std::string_view keys, std::string_view wanted) {
 }
 
 Result<const Architecture*> architecture_of(std::string_view preset) {
-  for (const Architecture& row : kArchitectures)
+  for (const Architecture& row : architectures())
     if (std::find(row.presets.begin(), row.presets.end(), preset) != row.presets.end()) return &row;
   return Status(Code::unsupported,
                 cat("Transformers has no architecture for model ", shown(preset)));
+}
+
+struct ModelText {
+  std::string_view preset, keys;
+  explicit ModelText(std::string_view model)
+      : preset(model.substr(0, model.find(':'))),
+        keys(model.substr(std::min(preset.size() + 1, model.size()))) {}
+};
+
+// Of a whole number, which the text of a model may contain as "1e+06".
+std::string digits_of(std::string_view text) {
+  double value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  constexpr double kMost = 1e15;
+  return value >= 0 && value <= kMost ? cat(static_cast<uint64_t>(value)) : std::string(text);
+}
+
+// Empty if the model does not scale its rotations.
+Result<std::string> rotation_text(std::string_view keys) {
+  std::string values[4];
+  constexpr const char* kKeys[] = {"rope_factor", "rope_low", "rope_high", "rope_context"};
+  for (size_t i = 0; i < 4; ++i) {
+    WEFT_TRY_ASSIGN(values[i], value_of(keys, kKeys[i]));
+  }
+  const auto& [factor, low, high, context] = values;
+  if (high != "0" || low != "0")
+    return cat(R"({"rope_type": "llama3", "factor": )", factor, R"(, "low_freq_factor": )", low,
+               R"(, "high_freq_factor": )", high, R"(, "original_max_position_embeddings": )",
+               digits_of(context), "}");
+  if (factor == "1") return std::string();
+  return cat(R"({"rope_type": "linear", "factor": )", factor, "}");
 }
 
 }  // namespace
@@ -223,43 +241,62 @@ Result<std::string> parse_model_config(std::string_view json) {
   WEFT_TRY_ASSIGN(const Json object, read_json(json, Fractions::allow));
   Config config(object);
   WEFT_TRY_ASSIGN(const Architecture* a, architecture_of(config));
-  std::string out = cat(a->presets[0], ":");
-  for (const Size& size : a->sizes) {
-    uint64_t value = size.value;
-    WEFT_TRY(config.size(size.field, value));
-    if (std::string_view(size.field) == a->width) WEFT_TRY(check_inner(config, *a, value));
-    out += cat(size.key, "=", value, ",");
+  Keys keys;
+  for (const Number& number : a->numbers) {
+    double value = 0;
+    WEFT_TRY(config.number(number, value));
+    if (a->width && std::string_view(number.field) == a->width)
+      WEFT_TRY(check_inner(config, *a, value));
+    keys.set(number.key, value);
   }
-  WEFT_TRY_ASSIGN(const double dropout, dropout_of(config, *a));
+  if (a->rotary) {
+    WEFT_TRY(read_rotation(config, "rope_scaling", keys));
+    WEFT_TRY(read_rotation(config, "rope_parameters", keys));
+    WEFT_TRY(read_layer_types(config));
+  }
+  WEFT_TRY(read_dropout(config, *a, keys));
   const Json* tied = config.find("tie_word_embeddings");
   if (tied && !tied->is_boolean())
     return config.unexpected("tie_word_embeddings", *tied, "true or false");
-  out += cat("dropout=", to_text(dropout), ",tied=", !tied || tied->boolean() ? 1 : 0);
-  for (const auto list : {std::span<const Fixed>(kFixed), a->fixed})
+  keys.set("tied", (tied ? tied->boolean() : a->tied) ? 1 : 0);
+  for (const auto list : {common_fixed(), a->fixed})
     for (const Fixed& fixed : list) WEFT_TRY(config.fixed(fixed));
-  for (const auto list : {std::span<const char* const>(kIgnored), a->ignored})
+  for (const auto list : {common_ignored(), a->ignored})
     for (const char* field : list) (void)config.find(field);
   WEFT_TRY(config.finish());
-  return out;
+  return cat(a->presets[0], ":", keys.text());
 }
 
 Result<std::string> print_model_config(std::string_view model) {
-  const size_t colon = std::min(model.find(':'), model.size());
-  const std::string_view keys = model.substr(std::min(colon + 1, model.size()));
-  WEFT_TRY_ASSIGN(const Architecture* a, architecture_of(model.substr(0, colon)));
+  const auto [preset, keys] = ModelText(model);
+  WEFT_TRY_ASSIGN(const Architecture* a, architecture_of(preset));
+  for (const FixedKey& fixed : a->fixed_keys) {
+    const auto value = value_of(keys, fixed.key);
+    if (value.ok() && value.value() != fixed.value)
+      return Status(Code::unsupported, cat("key ", fixed.key, " is ", value.value(), ", expected ",
+                                           fixed.value, " for '", a->type, "' of Transformers"));
+  }
   std::string out = cat("{\n  \"architectures\": [\"", a->loader, "\"]");
   const auto add = [&](const char* field, std::string_view value) {
     out += cat(",\n  \"", field, "\": ", value);
   };
   add("model_type", cat('"', a->type, '"'));
   bool own_vocabulary = false;
-  for (const Size& size : a->sizes) {
-    WEFT_TRY_ASSIGN(const std::string value, value_of(keys, size.key));
-    add(size.field, value);
-    own_vocabulary |= std::string_view(size.key) == "vocabulary" && value != cat(size.value);
+  for (const Number& number : a->numbers) {
+    WEFT_TRY_ASSIGN(std::string value, value_of(keys, number.key));
+    if (number.whole) value = digits_of(value);
+    add(number.field, number.nullable && value == "0" ? "null" : value);
+    own_vocabulary |=
+        std::string_view(number.key) == "vocabulary" && value != digits_of(to_text(number.value));
   }
-  WEFT_TRY_ASSIGN(const std::string dropout, value_of(keys, "dropout"));
-  for (const char* field : a->dropouts) add(field, dropout);
+  if (a->rotary) {
+    WEFT_TRY_ASSIGN(const std::string rotation, rotation_text(keys));
+    if (!rotation.empty()) add("rope_scaling", rotation);
+  }
+  for (const char* field : a->dropouts) {
+    WEFT_TRY_ASSIGN(const std::string dropout, value_of(keys, "dropout"));
+    add(field, dropout);
+  }
   for (const Fixed& fixed : a->fixed)
     add(fixed.field, fixed.values.substr(0, fixed.values.find(kOr)));
   WEFT_TRY_ASSIGN(const std::string tied, value_of(keys, "tied"));
@@ -272,6 +309,11 @@ Result<std::string> print_model_config(std::string_view model) {
   // The text of the model comes from a program.
   WEFT_TRY(parse_model_config(out).status());
   return out;
+}
+
+std::string_view weight_prefix(std::string_view model) {
+  const auto a = architecture_of(ModelText(model).preset);
+  return a.ok() ? a.value()->prefix : "";
 }
 
 }  // namespace weft

@@ -1,7 +1,8 @@
 // The file config.json of Hugging Face's Transformers, which describes a model.
 //
-// Each architecture is a row of tables. A field that affects results is used, or must have the only
-// value that weft computes; a field that is not known is refused by its name.
+// Each architecture is a row of tables (model_architectures.h). A field that affects results is
+// used, or must have the only value that weft computes; a field that is not known is refused by its
+// name.
 #pragma once
 
 #include <string>
@@ -16,5 +17,8 @@ Result<std::string> parse_model_config(std::string_view json);
 
 // The reverse. Fails for a model that Transformers does not have.
 Result<std::string> print_model_config(std::string_view model);
+
+// Of the names of parameters in files of such a model, except the head: "transformer." or "".
+std::string_view weight_prefix(std::string_view model);
 
 }  // namespace weft

@@ -142,7 +142,7 @@ Status export_directory(Checkpoint& from, const std::string& path) {
     WEFT_TRY(place_for_file(config).status());
     WEFT_TRY(remove_path(config));
   }
-  WEFT_TRY(write_weights(from, join_path(path, kSingle), kWeightPrefix));
+  WEFT_TRY(write_weights(from, join_path(path, kSingle), weight_prefix(model)));
   return replace_text(config, text.value());
 }
 

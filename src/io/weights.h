@@ -12,8 +12,7 @@
 
 namespace weft {
 
-// In such a directory, all names but that of the head have this prefix.
-inline constexpr std::string_view kWeightPrefix = "transformer.", kHeadWeight = "lm_head.weight";
+inline constexpr std::string_view kHeadWeight = "lm_head.weight";
 
 struct Weights {
   struct Tensor {

@@ -1,6 +1,8 @@
 // attention: multi-head, scaled by 1 / sqrt(head size). One input f32[.., t, 3 d] with queries,
-// keys and values side by side (as GPT-2 makes them), or three inputs f32[.., t, d]; output f32[..,
-// t, d]. Head h owns columns [h d / heads, (h + 1) d / heads) of each.
+// keys and values side by side (as GPT-2 makes them), or queries f32[.., t, d], keys and values
+// f32[.., t, d / repeat]; output f32[.., t, d]. Head h owns columns [h d / heads, (h + 1) d /
+// heads) of queries and output. Grouped queries: `repeat` successive heads share a head of keys and
+// values.
 //
 //   for a block of rows:   S = Q K^T / sqrt(size)    P = softmax(S)    out = P V
 //   I:                     dV += P^T dout    dP = dout V^T    dS = P (dP - rowsum(P dP))
@@ -12,8 +14,8 @@
 // No [t, t] matrix outlives a block of rows: forward keeps two numbers per row and head, the
 // maximum of S and 1 / the sum of exp(S - maximum), of which I makes the same P again. A block's
 // scores are computed in tiles of kTileColumns columns; what a causal mask hides is left out in
-// groups of 16 rows. Heads of all samples are dealt to at most kGroups groups; a head's blocks run
-// one after another.
+// groups of 16 rows. Heads of keys of all samples are dealt to at most kGroups groups; their heads
+// of queries, and the blocks of these, run one after another.
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -41,53 +43,69 @@ constexpr int64_t kLeastRows = 16;          // .. but not fewer than this
 
 constexpr int64_t padded(int64_t n) { return (n + 15) / 16 * 16; }
 
+// Steps are floats from one row to the next.
 struct Sizes {
-  int64_t heads, rows, width, size, heads_in_all, row_step;
+  int64_t heads, rows, width, size, repeat, key_heads, step, key_step;
+  int64_t samples;
   int64_t heads_of_whole, first_head;  // of the node that this is a piece of
 
-  Sizes(const Attrs& attrs, const Shape& in, bool packed)
+  // Shapes of the inputs.
+  Sizes(const Attrs& attrs, const Shape& queries, const Shape* keys)
       : heads(attrs.heads),
-        rows(in[in.rank - 2]),
-        width(packed ? in.last() / 3 : in.last()),
+        rows(queries[queries.rank - 2]),
+        width(keys ? queries.last() : queries.last() / 3),
         size(width / heads),
-        heads_in_all(in.elements(0, in.rank - 2) * heads),
-        row_step(in.last()),
+        repeat(keys ? width / keys->last() : 1),
+        key_heads(heads / repeat),
+        step(queries.last()),
+        key_step(keys ? keys->last() : step),
+        samples(queries.elements(0, queries.rank - 2)),
         heads_of_whole(attrs.section.whole ? attrs.section.whole / size : heads),
         first_head(attrs.section.begin / size) {}
 
+  explicit Sizes(const Call& call)
+      : Sizes(*call.attrs, call.in[0].desc.shape,
+              call.in.size() == 3 ? &call.in[1].desc.shape : nullptr) {}
+
+  int64_t heads_in_all() const { return samples * heads; }
+  int64_t key_heads_in_all() const { return samples * key_heads; }
   // A multiple of 16, as softmax_block.h requires.
   int64_t block_rows() const {
     const int64_t affordable = kBlockElements / std::max<int64_t>(1, rows) / 16 * 16;
     return std::clamp(std::min(affordable, padded(rows)), kLeastRows, kBlockRows);
   }
-  int64_t groups() const { return std::min(kGroups, heads_in_all); }
+  int64_t groups() const { return std::min(kGroups, key_heads_in_all()); }
   // Keys and values, two blocks of scores, two of rows of q, dout or a result.
   int64_t group_floats() const {
     return 2 * (rows * padded(size) + block_rows() * (rows + padded(size)));
   }
 };
 
-// One head of one sample. Rows of q, k, v and their gradients are `step` apart, those of out and
-// dout `out_step`.
+// One head of one sample. Rows of q and dq are Sizes::step apart, those of k, v and their gradients
+// Sizes::key_step, those of out and dout Sizes::width.
 struct Head {
   const float *q, *k, *v;
   float *dq = nullptr, *dk = nullptr, *dv = nullptr;
-  int64_t index;                       // of it among all heads of all samples, of the whole node
-  int64_t step, out_step, offset_out;  // offset_out: of its first element in out
-  float *top, *inverse;                // its rows of the stash
+  int64_t index;         // of it among all heads of all samples, of the whole node
+  int64_t offset_out;    // of its first element in out
+  float *top, *inverse;  // its rows of the stash
+  bool first;            // of the heads that share keys and values
 };
 
 // The same places in inputs and gradients; null if there is no tensor.
 std::array<float*, 3> places(std::span<const View> views, const Sizes& s, int64_t sample,
                              int64_t head) {
-  std::array<float*, 3> out{};
-  for (size_t i = 0; i < 3; ++i) {
-    const View& view = views[views.size() == 3 ? i : 0];
-    const int64_t column =
-        head * s.size + (views.size() == 3 ? 0 : static_cast<int64_t>(i) * s.width);
-    if (view) out[i] = view.f32() + sample * s.rows * s.row_step + column;
+  if (views.size() == 1) {
+    if (!views[0]) return {};
+    float* q = views[0].f32() + sample * s.rows * s.step + head * s.size;
+    return {q, q + s.width, q + 2 * s.width};
   }
-  return out;
+  const auto place = [&](const View& view, int64_t step, int64_t number) {
+    return view ? view.f32() + sample * s.rows * step + number * s.size : nullptr;
+  };
+  const int64_t key_head = head / s.repeat;
+  return {place(views[0], s.step, head), place(views[1], s.key_step, key_head),
+          place(views[2], s.key_step, key_head)};
 }
 
 Head head_of(const Call& call, const Sizes& s, int64_t index) {
@@ -97,11 +115,10 @@ Head head_of(const Call& call, const Sizes& s, int64_t index) {
          .k = in[1],
          .v = in[2],
          .index = sample * s.heads_of_whole + s.first_head + head,
-         .step = s.row_step,
-         .out_step = s.width,
          .offset_out = sample * s.rows * s.width + head * s.size,
          .top = call.stash[0].f32() + index * s.rows,
-         .inverse = call.stash[1].f32() + index * s.rows};
+         .inverse = call.stash[1].f32() + index * s.rows,
+         .first = head % s.repeat == 0};
   if (!call.din.empty()) {
     const auto din = places(call.din, s, sample, head);
     h.dq = din[0];
@@ -129,7 +146,8 @@ class FreeScratch {
   std::atomic<uint32_t> free_;  // a bit per part
 };
 
-// Calls body(head, scratch) for every head.
+// Calls body(head, scratch) for every head. Heads that share keys and values follow one another
+// with the same scratch.
 template <typename F>
 void for_heads(const Call& call, const Sizes& s, F&& body) {
   const int64_t groups = s.groups();
@@ -138,8 +156,8 @@ void for_heads(const Call& call, const Sizes& s, F&& body) {
   for_tiles(*call.tiles, static_cast<int>(groups), [&](int group) {
     const int part = free.take();
     float* scratch = static_cast<float*>(call.scratch) + part * s.group_floats();
-    const int64_t end = (group + 1) * s.heads_in_all / groups;
-    for (int64_t i = group * s.heads_in_all / groups; i < end; ++i)
+    const auto first_head = [&](int64_t g) { return g * s.key_heads_in_all() / groups * s.repeat; };
+    for (int64_t i = first_head(group); i < first_head(group + 1); ++i)
       body(head_of(call, s, i), scratch);
     free.give_back(part);
   });
@@ -173,19 +191,21 @@ class HeadKernel {
         first_side_(grads_ + s_.rows * width_),
         second_side_(first_side_ + row_ * width_),
         factor_(static_cast<float>(1 / std::sqrt(static_cast<double>(s_.size)))) {
-    copy_rows(h_.k, s_.rows, s_.size, h_.step, k_);
-    copy_rows(h_.v, s_.rows, s_.size, h_.step, v_);
+    if (!h_.first) return;
+    copy_rows(h_.k, s_.rows, s_.size, s_.key_step, k_);
+    copy_rows(h_.v, s_.rows, s_.size, s_.key_step, v_);
   }
 
   void forward() const {
     for (int64_t first = 0; first < s_.rows; first += width_) forward_block(first);
   }
 
-  // Last block first: it sees all columns even under a causal mask, so it writes all of dK and dV
-  // and the others add to them.
+  // Last block first: it sees all columns even under a causal mask, so that of the first head
+  // writes all of dK and dV and the others add to them.
   void backward() const {
     const int64_t last = (s_.rows - 1) / width_ * width_;
-    for (int64_t first = last; first >= 0; first -= width_) backward_block(first, first != last);
+    for (int64_t first = last; first >= 0; first -= width_)
+      backward_block(first, first != last || !h_.first);
   }
 
  private:
@@ -270,8 +290,8 @@ class HeadKernel {
                  rows_from(tile.first_row) - row,
                  {tile.data + (c - tile.begin) * width_ + row, width_},
                  {side + row * row_, row_},
-                 out + c * h_.step,
-                 h_.step,
+                 out + c * s_.key_step,
+                 s_.key_step,
                  factor,
                  add ? 1.f : 0.f});
     });
@@ -283,7 +303,7 @@ class HeadKernel {
     PerRow top, inverse;
     std::array<float, 2 * kBlockRows> sums{};
     top.fill(-INFINITY);
-    pack_block(h_.q + first * h_.step, rows, h_.step, q);
+    pack_block(h_.q + first * s_.step, rows, s_.step, q);
     for_tiles_of(first, scores_, [&](const ScoreTile& tile) {
       make_tile(tile, k_, q, factor_);
       kernels::raise_tops(tile, top.data());
@@ -296,15 +316,15 @@ class HeadKernel {
     for (int64_t i = 0; i < rows; ++i) inverse[i] = 1 / (sums[i] + sums[width_ + i]);
     std::copy_n(top.data(), rows, h_.top + first);
     std::copy_n(inverse.data(), rows, h_.inverse + first);
-    float* out = call_.out.f32() + h_.offset_out + first * h_.out_step;
+    float* out = call_.out.f32() + h_.offset_out + first * s_.width;
     for (int64_t i = 0; i < rows; ++i)
-      kernels::scale(sum + i * row_, inverse[i], out + i * h_.out_step, s_.size);
+      kernels::scale(sum + i * row_, inverse[i], out + i * s_.width, s_.size);
   }
 
   void backward_block(int64_t first, bool add) const {
     const int64_t rows = rows_from(first);
-    const float *q = h_.q + first * h_.step,
-                *dout = call_.dout.f32() + h_.offset_out + first * h_.out_step;
+    const float *q = h_.q + first * s_.step,
+                *dout = call_.dout.f32() + h_.offset_out + first * s_.width;
     const bool scores_need = h_.dq || h_.dk;
     make_probabilities(first, q);
     if (scores_need) make_score_grads(first, dout);
@@ -312,15 +332,15 @@ class HeadKernel {
       float* dq = second_side_;
       for_tiles_of(first, grads_, [&](const ScoreTile& ds) { add_rows(ds, k_, dq, factor_); });
       for (int64_t i = 0; i < rows; ++i)
-        std::copy_n(dq + i * row_, s_.size, h_.dq + (first + i) * h_.step);
+        std::copy_n(dq + i * row_, s_.size, h_.dq + (first + i) * s_.step);
     }
     if (h_.dk) {
-      copy_rows(q, rows, s_.size, h_.step, first_side_);
+      copy_rows(q, rows, s_.size, s_.step, first_side_);
       for_tiles_of(first, grads_,
                    [&](const ScoreTile& ds) { add_columns(ds, first_side_, h_.dk, factor_, add); });
     }
     if (h_.dv) {
-      copy_rows(dout, rows, s_.size, h_.out_step, first_side_);
+      copy_rows(dout, rows, s_.size, s_.width, first_side_);
       for_tiles_of(first, scores_, [&](const ScoreTile& p) {
         drop(p);
         add_columns(p, first_side_, h_.dv, 1, add);
@@ -333,7 +353,7 @@ class HeadKernel {
     PerRow top{}, inverse{};
     std::copy_n(h_.top + first, rows, top.data());
     std::copy_n(h_.inverse + first, rows, inverse.data());
-    pack_block(q, rows, h_.step, first_side_);
+    pack_block(q, rows, s_.step, first_side_);
     for_tiles_of(first, scores_, [&](const ScoreTile& p) {
       make_tile(p, k_, first_side_, factor_);
       kernels::probabilities(p, top.data(), inverse.data());
@@ -343,7 +363,7 @@ class HeadKernel {
   void make_score_grads(int64_t first, const float* dout) const {
     PerRow most{}, mean{};  // first the pivot, then the mean
     std::array<float, 2 * kBlockRows> sums{};
-    pack_block(dout, rows_from(first), h_.out_step, first_side_);
+    pack_block(dout, rows_from(first), s_.width, first_side_);
     const auto p = [&](const ScoreTile& tile) { return scores_ + tile.begin * width_; };
     for_tiles_of(first, grads_, [&](const ScoreTile& tile) {
       make_tile(tile, v_, first_side_, 1);
@@ -395,7 +415,6 @@ class Attention final : public Op {
     const bool packed = in.size() == 1;
     const Desc& desc = in[0].desc;
     WEFT_TRY(check_last_axes(0, in[0], 2));
-    for (int port = 1; port < static_cast<int>(in.size()); ++port) WEFT_TRY(check_same(in, port));
     if (attrs.heads < 1)
       return Status(Code::invalid, cat("heads is ", attrs.heads, ", expected 1 or more"));
     WEFT_TRY(check_probability(attrs));
@@ -405,10 +424,14 @@ class Attention final : public Op {
           Code::invalid,
           cat("input 0 expects a last dimension that is a multiple of ", unit, " (", attrs.heads,
               " heads", packed ? " of queries, keys and values)" : ")", ", got ", desc.text()));
-    const Sizes s(attrs, desc.shape, packed);
+    if (!packed) {
+      WEFT_TRY(check_keys(in, desc.shape.last() / attrs.heads));
+      WEFT_TRY(check_same_as(in[1], in[2], 2));
+    }
+    const Sizes s(attrs, desc.shape, packed ? nullptr : &in[1].desc.shape);
     Inferred inferred{.out = desc, .stash = {}};
-    inferred.stash = {{DType::f32, {s.heads_in_all, s.rows}},
-                      {DType::f32, {s.heads_in_all, s.rows}}};
+    inferred.stash = {{DType::f32, {s.heads_in_all(), s.rows}},
+                      {DType::f32, {s.heads_in_all(), s.rows}}};
     inferred.out.shape[desc.shape.rank - 1] = s.width;
     inferred.scratch = static_cast<size_t>(s.groups() * s.group_floats()) * sizeof(float);
     return inferred;
@@ -435,7 +458,7 @@ class Attention final : public Op {
   }
 
   Status forward(const Call& call) const override {
-    const Sizes s(*call.attrs, call.in[0].desc.shape, call.in.size() == 1);
+    const Sizes s(call);
     for_heads(call, s, [&](const Head& head, float* scratch) {
       HeadKernel(call, s, head, scratch).forward();
     });
@@ -443,11 +466,22 @@ class Attention final : public Op {
   }
 
   Status input_grad(const Call& call) const override {
-    const Sizes s(*call.attrs, call.in[0].desc.shape, call.in.size() == 1);
+    const Sizes s(call);
     for_heads(call, s, [&](const Head& head, float* scratch) {
       HeadKernel(call, s, head, scratch).backward();
     });
     return {};
+  }
+
+ private:
+  // As the queries, with a number of heads of this size that divides theirs.
+  static Status check_keys(std::span<const Operand> in, int64_t size) {
+    Operand expected = in[0];
+    const Shape& found = in[1].desc.shape;
+    const int64_t width = found.rank == 0 ? 0 : found.last();
+    if (width > 0 && width % size == 0 && expected.desc.shape.last() % width == 0)
+      expected.desc.shape[expected.desc.shape.rank - 1] = width;
+    return check_same_as(expected, in[1], 1);
   }
 };
 

@@ -22,6 +22,7 @@ Status check_reads(const Op& op, const Attrs& attrs) {
       {kDims, "dims", attrs.dims.rank != 0},
       {kOver, "axis_name", attrs.over.axis >= 0},
       {kCoordinates, "coordinates", !attrs.over.coordinates.empty()},
+      {kFrequencies, "frequencies", !attrs.frequencies.empty()},
   };
   std::string known;
   for (const auto& [bit, name, set] : all)

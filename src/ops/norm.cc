@@ -1,10 +1,11 @@
-// Normalization over the last axis, with attrs.factor as epsilon.
+// Normalization over the last axis, with attrs.factor as epsilon. If gamma is shorter than that
+// axis, each group of as many columns is normalized by itself.
 //
 //   layer_norm  (x - mean) / sqrt(variance + epsilon) * gamma + beta
 //   rms_norm    x / sqrt(mean(x^2) + epsilon) * gamma
 //
 // Weight 0 is gamma, weight 1 is beta. Stash: the inverse of the root and, for layer_norm, the
-// mean, one each per row.
+// mean, one each per row and group.
 #include <cmath>
 
 #include "kernels/columns.h"
@@ -37,14 +38,20 @@ class Norm final : public Op {
     if (const float eps = static_cast<float>(attrs.factor); !(eps > 0) || !std::isfinite(eps))
       return Status(Code::invalid,
                     cat("factor (epsilon) is ", attrs.factor, ", expected a float more than 0"));
-    const Desc expected{DType::f32, {x.shape.last()}};
+    const int64_t width = x.shape.last();
+    const int64_t given = weights[0].shape.rank == 1 ? weights[0].shape.last() : 0;
+    const int64_t n = given > 0 && width % given == 0 ? given : width;
+    const Desc expected{DType::f32, {n}};
     for (size_t i = 0; i < weights.size(); ++i)
       if (weights[i] != expected)
         return Status(Code::invalid,
                       cat("weight ", i, i ? " (beta)" : " (gamma)", " expects ", expected.text(),
                           " for input 0 ", x.text(), ", got ", weights[i].text()));
-    const Desc per_row{
-        DType::f32, Shape(std::span(x.shape.dims.data(), static_cast<size_t>(x.shape.rank - 1)))};
+    Desc per_row{DType::f32, x.shape};
+    if (n == width)
+      --per_row.shape.rank;
+    else
+      per_row.shape[x.shape.rank - 1] = width / n;
     return Inferred{.out = x, .stash = std::vector<Desc>(centered_ ? 2 : 1, per_row), .scratch = 0};
   }
 
@@ -58,7 +65,7 @@ class Norm final : public Op {
   }
 
   Status forward(const Call& call) const override {
-    const auto [rows, n] = size(call.out);
+    const auto [rows, n] = size(call.out, call.weights[0]);
     const float eps = static_cast<float>(call.attrs->factor);
     for_ranges(*call.tiles, rows, tile_rows(n), [&, n = n](int64_t begin, int64_t end) {
       const float* x = call.in[0].f32() + begin * n;
@@ -74,7 +81,7 @@ class Norm final : public Op {
 
   Status input_grad(const Call& call) const override {
     if (!call.din[0]) return {};
-    const auto [rows, n] = size(call.dout);
+    const auto [rows, n] = size(call.dout, call.weights[0]);
     for_ranges(*call.tiles, rows, tile_rows(n), [&, n = n](int64_t begin, int64_t end) {
       kernels::norm_grad(call.in[0].f32() + begin * n, call.weights[0].f32(),
                          call.dout.f32() + begin * n, mean(call, begin), rstd(call) + begin,
@@ -84,7 +91,7 @@ class Norm final : public Op {
   }
 
   Status weight_grad(const Call& call) const override {
-    const auto [rows, n] = size(call.dout);
+    const auto [rows, n] = size(call.dout, call.acc);
     for_ranges(*call.tiles, n, kColumns, [&, rows = rows, n = n](int64_t begin, int64_t end) {
       if (call.weight == 0)
         kernels::norm_gamma(call.in[0].f32(), call.dout.f32(), mean(call, 0), rstd(call), rows, n,
@@ -105,9 +112,9 @@ class Norm final : public Op {
   struct Size {
     int64_t rows, n;
   };
-  static Size size(const View& view) {
-    const Shape& shape = view.desc.shape;
-    return {shape.elements(0, shape.rank - 1), shape.last()};
+  static Size size(const View& view, const View& weight) {
+    const int64_t n = weight.desc.shape.last();
+    return {view.desc.elements() / n, n};
   }
 
   const bool centered_;

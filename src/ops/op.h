@@ -53,18 +53,19 @@ enum class Collective : uint8_t {
 // that it reads (Op::reads) and checks them.
 struct Attrs {
   int32_t axis = 0;    // mean, sum, max, slice, concat, gather
-  int32_t heads = 0;   // attention
+  int32_t heads = 0;   // attention, rope
   uint32_t flags = 0;  // AttrFlag
   int64_t begin = 0;   // slice: [begin, end) along axis
   int64_t end = 0;
   double factor = 0;  // scale: factor; norms: epsilon; dropout, attention: probability of dropout;
-                      // softmax_cross_entropy: label smoothing
+                      // softmax_cross_entropy: label smoothing; rope: of the result, 0 is 1
   Shape dims{};  // reshape: target, first may be -1 (the batch); transpose: permutation; conv1d:
                  // stride, padding, dilation; mean, sum, max: axes; conv2d: these and groups;
                  // max_pool, average_pool: size, stride, padding
   Over over{};
-  // Set by shard() and expand() only. dropout, attention: of the output; embedding: of the table,
-  // with kPositions of the output; cross_entropy_part: of the logits.
+  std::vector<float> frequencies{};  // rope: radians per position, of each pair of columns
+  // Set by shard() and expand() only. dropout, attention, rope: of the output; embedding: of the
+  // table, with kPositions of the output; cross_entropy_part: of the logits.
   Section section{};
   friend bool operator==(const Attrs&, const Attrs&) = default;
 };
@@ -83,6 +84,7 @@ enum AttrFlag : uint32_t {
   kDims = 4096,
   kOver = 8192,
   kCoordinates = 16384,
+  kFrequencies = 32768,
 };
 
 // One operand at build time. `batched`: dimension 0 is a multiple of the number of samples, so no

@@ -74,30 +74,39 @@ std::map<std::string, std::string> settings_text(const OptimSettings& settings) 
   return out;
 }
 
-// Causal masks, which files of GPT-2 contain beside the weights.
-bool is_mask(std::string_view name) {
-  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
+// Causal masks of GPT-2 and frequencies of Llama, which old files contain beside the weights.
+bool is_constant(std::string_view name) {
+  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
+         name.ends_with(".rotary_emb.inv_freq");
 }
 
-// The tensors by the model's names of parameters. The names in files of Hugging Face's GPT-2 with a
-// head have a prefix, which is removed.
+// The tensors by the model's names of parameters. Names in files may have the prefix of the
+// architecture, which is removed.
 struct NamedWeights {
   std::map<std::string_view, Weights::Tensor> params;
   std::optional<Weights::Tensor> tied_head;  // if the model has tied the head
 };
 
 constexpr uint64_t kComparedBytes = 1 << 20;  // per comparison
-constexpr std::string_view kEmbedding = "wte.weight";
+constexpr std::string_view kPrefix = "transformer.";
+// Of the first one that is a parameter the tied head is a copy.
+constexpr std::string_view kEmbeddings[] = {"wte.weight", "model.embed_tokens.weight"};
+
+// Empty if the model has none of these.
+std::string_view embedding_of(const Model& model) {
+  for (const std::string_view name : kEmbeddings)
+    if (model.find_param(name) >= 0) return name;
+  return "";
+}
 
 Result<NamedWeights> find_weights(const Model& model, const Weights& weights) {
   const auto is_param = [&](std::string_view name) { return model.find_param(name) >= 0; };
   NamedWeights out;
   for (const Weights::Tensor& tensor : weights.tensors) {
     std::string_view name = tensor.entry->name;
-    if (!is_param(name) && name.starts_with(kWeightPrefix))
-      name.remove_prefix(kWeightPrefix.size());
-    if (!is_param(name) && is_mask(name)) continue;
-    if (name == kHeadWeight && !is_param(kHeadWeight) && is_param(kEmbedding)) {
+    if (!is_param(name) && name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
+    if (!is_param(name) && is_constant(name)) continue;
+    if (name == kHeadWeight && !is_param(kHeadWeight) && !embedding_of(model).empty()) {
       out.tied_head = tensor;
     } else if (const auto [at, added] = out.params.emplace(name, tensor); !added) {
       return Status(Code::data, cat(weights.path, ": tensors ", shown(at->second.entry->name),
@@ -249,7 +258,8 @@ Status load_weights(Run& run, const Weights& weights) {
   }
   const NamedTensors model = model_of(run.plan());
   WEFT_TRY(compare_tensors(weights.path, specs_of(run.plan(), model), found));
-  if (named.tied_head) WEFT_TRY(check_tied_head(*named.tied_head, named.params.at(kEmbedding)));
+  if (named.tied_head)
+    WEFT_TRY(check_tied_head(*named.tied_head, named.params.at(embedding_of(*run.plan().whole))));
   return write_tensors(run, model.tensors,
                        [&](size_t tensor, uint64_t offset, std::span<std::byte> bytes) {
                          const auto [file, entry] = named.params.at(model.places[tensor].name);

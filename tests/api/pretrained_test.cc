@@ -14,14 +14,12 @@ namespace {
 using nlohmann::json;
 namespace fs = std::filesystem;
 
-const char* const kDirectory = WEFT_TEST_DATA "/gpt2";
+const fs::path kData = WEFT_TEST_DATA;
+const fs::path kDirectory = kData / "gpt2";
 
 json read_json(const fs::path& path) { return json::parse(std::ifstream(path)); }
 
-const json& expected() {
-  static const json all = read_json(fs::path(kDirectory) / "expected.json");
-  return all;
-}
+json expected_of(const fs::path& directory) { return read_json(directory / "expected.json"); }
 
 weft_checkpoint_info info_of(const CheckpointPtr& checkpoint) {
   weft_checkpoint_info info = sized<weft_checkpoint_info>();
@@ -29,8 +27,7 @@ weft_checkpoint_info info_of(const CheckpointPtr& checkpoint) {
   return info;
 }
 
-TensorPtr tokens_of(const char* key) {
-  const json& rows = expected()[key];
+TensorPtr tensor_of(const json& rows) {
   const auto samples = static_cast<int64_t>(rows.size()),
              length = static_cast<int64_t>(rows[0].size());
   TensorPtr out = zeros({samples, length}, WEFT_I32);
@@ -62,29 +59,36 @@ RunPtr start_with(const CheckpointPtr& checkpoint, std::vector<weft_axis> axes =
   return run;
 }
 
-class Mesh : public testing::TestWithParam<const char*> {
+// A directory, and the axis that is 2 long, or "".
+class Mesh : public testing::TestWithParam<std::tuple<const char*, const char*>> {
  protected:
   std::vector<weft_axis> axes() const {
-    return *GetParam() ? std::vector<weft_axis>{{GetParam(), 2, 0}} : std::vector<weft_axis>();
+    const char* axis = std::get<1>(GetParam());
+    return *axis ? std::vector<weft_axis>{{axis, 2, 0}} : std::vector<weft_axis>();
   }
+  RunPtr start() const { return start_with(open_checkpoint(directory_.string()), axes()); }
+
+  const fs::path directory_ = kData / std::get<0>(GetParam());
+  const json expected_ = expected_of(directory_);
 };
 
 TEST_P(Mesh, ComputesTheLogitsOfTransformers) {
-  const RunPtr run = start_with(open_checkpoint(kDirectory), axes());
-  const TensorPtr tokens = tokens_of("tokens"), logits = zeros({4, 12, 37});
+  const RunPtr run = start();
+  const TensorPtr tokens = tensor_of(expected_["tokens"]), logits = zeros({4, 12, 37});
   weft_tensor *const inputs[] = {tokens.get(), nullptr}, *const outputs[] = {logits.get()};
   Error err;
   ASSERT_EQ(weft_run_step(run.get(), inputs, 2, WEFT_FORWARD, outputs, 1, nullptr, &err), WEFT_OK)
       << err.text;
-  for (size_t i = 0; i < expected()["logits"].size(); ++i)
-    EXPECT_NEAR(floats(logits)[i], expected()["logits"][i].get<double>(), 1e-5) << "logit " << i;
+  for (size_t i = 0; i < expected_["logits"].size(); ++i)
+    EXPECT_NEAR(floats(logits)[i], expected_["logits"][i].get<double>(), 1e-5) << "logit " << i;
 }
 
 TEST_P(Mesh, TrainsAsTransformersDoes) {
-  const RunPtr run = start_with(open_checkpoint(kDirectory), axes());
-  const TensorPtr tokens = tokens_of("tokens"), targets = tokens_of("targets");
+  const RunPtr run = start();
+  const TensorPtr tokens = tensor_of(expected_["tokens"]),
+                  targets = tensor_of(expected_["targets"]);
   weft_tensor* const inputs[] = {tokens.get(), targets.get()};
-  for (const json& expected_loss : expected()["losses"]) {
+  for (const json& expected_loss : expected_["losses"]) {
     double loss = 0;
     Error err;
     ASSERT_EQ(weft_run_step(run.get(), inputs, 2, WEFT_TRAIN, nullptr, 0, &loss, &err), WEFT_OK)
@@ -93,10 +97,14 @@ TEST_P(Mesh, TrainsAsTransformersDoes) {
   }
 }
 
-std::string mesh_name(const testing::TestParamInfo<const char*>& info) {
-  return *info.param ? info.param : "one";
+std::string mesh_name(const testing::TestParamInfo<Mesh::ParamType>& info) {
+  const auto [directory, axis] = info.param;
+  return std::string(directory) + "_" + (*axis ? axis : "one");
 }
-INSTANTIATE_TEST_SUITE_P(Pretrained, Mesh, testing::Values("", "data", "stage", "tensor"),
+INSTANTIATE_TEST_SUITE_P(Pretrained, Mesh,
+                         testing::Combine(testing::Values("gpt2", "llama", "mistral", "qwen2",
+                                                          "qwen3"),
+                                          testing::Values("", "data", "stage", "tensor")),
                          mesh_name);
 
 // A copy of the directory, which a test changes.
@@ -154,7 +162,7 @@ TEST_F(Pretrained, CannotBeResumed) {
 
 TEST_F(Pretrained, RefusesWhatItWouldComputeDifferently) {
   const std::tuple<const char*, json, weft_status, const char*> rows[] = {
-      {"model_type", "llama", WEFT_ENOTSUP, "'model_type' is 'llama', this version"},
+      {"model_type", "bert", WEFT_ENOTSUP, "'model_type' is 'bert', this version"},
       {"model_type", 3, WEFT_EDATA, "'model_type' is 3, expected a string"},
       {"n_layer", -1, WEFT_EDATA, "'n_layer' is -1, expected a whole number"},
       {"n_inner", 65, WEFT_ENOTSUP, "'n_inner' is 65, expected null or 64"},

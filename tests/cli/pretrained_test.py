@@ -8,7 +8,9 @@ import unittest
 
 from weft import Case, lines, run
 
-HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data", "gpt2")
+DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data")
+HERE = os.path.join(DATA, "gpt2")
+LLAMAS = ["llama", "mistral", "qwen2", "qwen3"]
 MODEL = "gpt2:blocks=2,width=16,heads=2,context=12,vocabulary=37,dropout=0,tied=1"
 STEPS = ["--data", "synthetic", "--micro-batches", 2, "--micro-batch-size", 2, "--steps", 2]
 
@@ -18,13 +20,22 @@ class Pretrained(Case):
         return self.train(*args, *STEPS)[1]["digest"]
 
     def test_greedy_text_is_that_of_transformers(self):
-        with open(os.path.join(HERE, "expected.json"), encoding="utf-8") as file:
-            texts = json.load(file)["texts"]
-        prompts = [" ".join(map(str, text[:3])) for text in texts]
-        for ranks in 1, 2:
-            done = run("generate", HERE, "--temperature", 0, "--tokens", 9, "--ranks", ranks, "--prompt", *prompts)
+        for name, ranks in [("gpt2", 1), ("gpt2", 2)] + [(llama, 1) for llama in LLAMAS]:
+            with open(os.path.join(DATA, name, "expected.json"), encoding="utf-8") as file:
+                texts = json.load(file)["texts"]
+            prompts = [" ".join(map(str, text[:3])) for text in texts]
+            done = run("generate", os.path.join(DATA, name), "--temperature", 0, "--tokens", 9, "--ranks", ranks, "--prompt", *prompts)
             self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertEqual(done.stdout.rstrip("\n").split("\n\n"), [" ".join(map(str, text)) for text in texts])
+            self.assertEqual(done.stdout.rstrip("\n").split("\n\n"), [" ".join(map(str, text)) for text in texts], name)
+
+    def test_llamas_are_trained_and_exported(self):
+        for name in LLAMAS:
+            here, out = os.path.join(DATA, name), self.path(name + "-out") + "/"
+            digest = self.digest(here, "--checkpoint", self.path(name))
+            self.assertEqual(self.digest(here, "--mesh", "stage=2"), digest, name)
+            self.assertEqual(self.digest(here, "--mesh", "stage=2,tensor=2"), self.digest(here, "--mesh", "tensor=2"), name)
+            self.assertEqual(run("export", self.path(name), out).returncode, 0)
+            self.assertEqual(self.train(out, *STEPS[:-1], 0)[1]["digest"], digest, name)
 
     def test_training_starts_from_its_weights(self):
         digest = self.digest(HERE)
@@ -61,10 +72,14 @@ class Pretrained(Case):
         done = run("train", "mlp:layers=2,width=4", "--steps", 1, "--checkpoint", self.path("mlp"))
         self.assertEqual(done.returncode, 0, done.stderr)
         self.fails(3, "Transformers has no architecture for model 'mlp'", "export", self.path("mlp"), self.path("out/"))
-        shutil.copytree(HERE, self.path("llama"))
-        with open(self.path("llama/config.json"), "w", encoding="utf-8") as file:
-            json.dump({"model_type": "llama"}, file)
-        self.fails(3, "'model_type' is 'llama', this version of weft knows gpt2", "train", self.path("llama"), *STEPS)
+        done = run("train", "llama:blocks=1,width=8,heads=2,key_heads=1,head_size=4,inner=8,vocabulary=9,context=4,bias=1", *STEPS,
+                   "--checkpoint", self.path("biased"))
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.fails(3, "key bias is 1, expected 0 for 'llama' of Transformers", "export", self.path("biased"), self.path("out/"))
+        shutil.copytree(HERE, self.path("bert"))
+        with open(self.path("bert/config.json"), "w", encoding="utf-8") as file:
+            json.dump({"model_type": "bert"}, file)
+        self.fails(3, "'model_type' is 'bert', this version of weft knows gpt2", "train", self.path("bert"), *STEPS)
 
 
 if __name__ == "__main__":

@@ -218,6 +218,35 @@ case("gather rows", "gather", lambda x, _: jax.vmap(lambda row, i: row[i])(*x), 
 case("gather last", "gather", lambda x, _: jnp.take_along_axis(x[0], x[1], axis=2), [normal(2, 3, 5), integers(0, 5, 2, 3, 4)], axis=2)
 case("where", "where", lambda x, _: jnp.where(x[0] != 0, x[1], x[2]), [integers(0, 2, 2, 4, 5), normal(2, 4, 5), normal(2, 4, 1)])
 
+
+def grouped_attention(heads, key_heads):
+    def forward(x, _):
+        q, k, v = [y.reshape(*y.shape[:-1], n, -1) for y, n in zip(x, (heads, key_heads, key_heads))]
+        return jax.nn.dot_product_attention(q, k, v, is_causal=True).reshape(x[0].shape)
+    return forward
+
+
+def rope(heads, frequencies, factor=1):
+    """Rotates columns i and i + n of each head."""
+    def forward(x, _):
+        rows = x[0].reshape(*x[0].shape[:-1], heads, -1)
+        position = x[1] if len(x) == 2 else jnp.broadcast_to(jnp.arange(rows.shape[1]), rows.shape[:2])
+        turn = jnp.exp(1j * position[..., None] * jnp.array(frequencies))[..., None, :]
+        n = len(frequencies)
+        y = (rows[..., :n] + 1j * rows[..., n:2 * n]) * turn
+        return factor * jnp.concatenate([y.real, y.imag, rows[..., 2 * n:]], axis=-1).reshape(x[0].shape)
+    return forward
+
+
+case("attention grouped queries", "attention", grouped_attention(6, 2), [normal(2, 5, 24), normal(2, 5, 8), normal(2, 5, 8)], heads=6,
+     flags=CAUSAL)
+case("rope", "rope", rope(3, [1.0, 0.125]), [normal(2, 7, 12)], heads=3, frequencies=[1.0, 0.125])
+case("rope part of a head", "rope", rope(2, [1.0, 0.25, 0.0625], 1.5), [normal(2, 7, 18)], heads=2, factor=1.5,
+     frequencies=[1.0, 0.25, 0.0625])
+case("rope positions", "rope", rope(2, [0.5, 0.125]), [normal(2, 5, 8), integers(0, 60, 2, 5)], heads=2, frequencies=[0.5, 0.125])
+case("rms norm of groups", "rms_norm", lambda x, w: (x[0].reshape(2, 3, 4, 5) / jnp.sqrt(jnp.mean(
+    x[0].reshape(2, 3, 4, 5) ** 2, axis=-1, keepdims=True) + 1e-5) * w[0]).reshape(2, 3, 20), [normal(2, 3, 20)], [normal(5)], factor=1e-5)
+
 path = pathlib.Path(__file__).with_name("op_values.json")
 lines = [json.dumps(row, separators=(",", ":")) for row in cases]
 path.write_text("[\n" + ",\n".join(lines) + "\n]\n")

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""Writes gpt2/ beside itself: a small model with random weights, as Hugging Face's Transformers saves it, and what Transformers computes with it.
+"""Writes gpt2/, llama/, ... beside itself: small models with random weights, as Hugging Face's Transformers saves them, and what it
+computes with them.
 
-    python3 -m venv venv && venv/bin/pip install torch transformers && venv/bin/python tests/data/make_pretrained.py
+    python3 -m venv venv && venv/bin/pip install torch 'transformers>=4.51' && venv/bin/python tests/data/make_pretrained.py
 
-The weights are float32 in several safetensors files with an index. expected.json has logits, 20 losses of training with AdamW, and texts that
-greedy generation continued after three tokens. They are computed in double precision.
+The weights are float32; those of gpt2 are in several safetensors files with an index. expected.json has logits, 20 losses of training
+with AdamW, and texts that greedy generation continued after three tokens. They are computed in double precision.
 """
 import json
 import pathlib
@@ -12,7 +13,7 @@ import shutil
 
 import torch
 import torch.nn.functional as F
-from transformers import GPT2Config, GPT2LMHeadModel
+from transformers import (AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config)
 
 HERE = pathlib.Path(__file__).parent
 STEPS = 20
@@ -21,7 +22,7 @@ STEPS = 20
 def expected(model):
     model = model.double().eval()
     config = model.config
-    samples = torch.randint(0, config.vocab_size, (4, config.n_positions + 1))
+    samples = torch.randint(0, config.vocab_size, (4, config.max_position_embeddings + 1))
     tokens, targets = samples[:, :-1], samples[:, 1:]
     out = {"tokens": tokens.tolist(), "targets": targets.tolist()}
     with torch.no_grad():
@@ -40,20 +41,32 @@ def expected(model):
     return out
 
 
-def main():
+SIZES = dict(num_hidden_layers=2, hidden_size=16, num_attention_heads=4, num_key_value_heads=2, intermediate_size=24,
+             max_position_embeddings=12, vocab_size=37, initializer_range=0.2, bos_token_id=0, eos_token_id=None)
+LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8}
+CONFIGS = [
+    GPT2Config(n_layer=2, n_embd=16, n_head=2, n_positions=12, vocab_size=37, attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0,
+               initializer_range=0.2, bos_token_id=0, eos_token_id=None),
+    LlamaConfig(**SIZES, rope_scaling=LLAMA3, rope_theta=500.0),
+    MistralConfig(**SIZES, head_dim=6, sliding_window=None, rope_theta=1e6),
+    Qwen2Config(**SIZES, tie_word_embeddings=True),
+    Qwen3Config(**SIZES, head_dim=8),
+]
+
+
+def write(config):
     torch.manual_seed(15)
-    config = GPT2Config(n_layer=2, n_embd=16, n_head=2, n_positions=12, vocab_size=37, attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0,
-                        initializer_range=0.2, bos_token_id=0, eos_token_id=None)
-    folder = HERE / "gpt2"
+    folder = HERE / config.model_type
     shutil.rmtree(folder, ignore_errors=True)
-    model = GPT2LMHeadModel(config)
+    model = AutoModelForCausalLM.from_config(config)
     for parameter in model.parameters():  # biases and norms are constants at first
         parameter.data += 0.05 * torch.randn(parameter.shape)
-    model.save_pretrained(folder, max_shard_size="12KB")
+    model.save_pretrained(folder, **({"max_shard_size": "12KB"} if config.model_type == "gpt2" else {}))
     (folder / "generation_config.json").unlink()
     for file in folder.iterdir():
         file.chmod(0o644)
     (folder / "expected.json").write_text(json.dumps(expected(model)) + "\n")
 
 
-main()
+for each in CONFIGS:
+    write(each)

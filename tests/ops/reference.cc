@@ -137,7 +137,7 @@ Values softmax_cross_entropy(const RefCall& c) {
 
 Values layer_norm(const RefCall& c) {
   Values out = c.in[0].v;
-  const int64_t n = c.in[0].shape.last();
+  const int64_t n = static_cast<int64_t>(c.weights[0].v.size());
   for (size_t row = 0; row < out.size(); row += static_cast<size_t>(n)) {
     double mean = 0, variance = 0;
     for (int64_t i = 0; i < n; ++i)
@@ -188,7 +188,7 @@ Values binary_cross_entropy(const RefCall& c) {
 
 Values rms_norm(const RefCall& c) {
   Values out = c.in[0].v;
-  const auto n = static_cast<size_t>(c.in[0].shape.last());
+  const auto n = c.weights[0].v.size();
   for (size_t row = 0; row < out.size(); row += n) {
     double squares = 0;
     for (size_t i = 0; i < n; ++i) squares += out[row + i] * out[row + i];
@@ -342,12 +342,16 @@ Values attention(const RefCall& c) {
   const Shape& in = c.in[0].shape;
   const bool packed = c.in.size() == 1;
   const int64_t t = in[in.rank - 2], d = packed ? in.last() / 3 : in.last(),
-                size = d / c.attrs.heads;
+                size = d / c.attrs.heads,
+                repeat =
+                    packed ? 1 : d / c.in[1].shape.last();  // heads of queries per head of keys
   const int64_t heads_of_whole =
       c.attrs.section.whole ? c.attrs.section.whole / size : c.attrs.heads;
   const auto value = [&](int which, int64_t row, int64_t column) {
-    return packed ? at(c.in[0].v, row * in.last() + which * d + column)
-                  : at(c.in[static_cast<size_t>(which)].v, row * in.last() + column);
+    if (packed) return at(c.in[0].v, row * in.last() + which * d + column);
+    const RefTensor& from = c.in[static_cast<size_t>(which)];
+    if (which > 0) column = column / size / repeat * size + column % size;
+    return at(from.v, row * from.shape.last() + column);
   };
   Values out(static_cast<size_t>(in.elements(0, in.rank - 1) * d));
   for (int64_t sample = 0; sample < in.elements(0, in.rank - 2); ++sample)
@@ -374,6 +378,29 @@ Values attention(const RefCall& c) {
           for (int64_t e = first; e < first + size; ++e)
             at(out, (base + i) * d + e) += at(p, j) * value(2, base + j, e);
       }
+  return out;
+}
+
+Values rope(const RefCall& c) {
+  const Shape& x = c.in[0].shape;
+  const int64_t size = x.last() / c.attrs.heads;
+  const auto pairs = static_cast<int64_t>(c.attrs.frequencies.size());
+  const double factor = c.attrs.factor == 0 ? 1 : c.attrs.factor;
+  Values out;
+  for (int64_t e = 0; e < x.elements(); ++e) {
+    const int64_t row = e / x.last(), i = e % size, pair = i % std::max<int64_t>(pairs, 1);
+    const double position =
+        c.in.size() == 2 ? at(c.in[1].v, row) : static_cast<double>(row % x[x.rank - 2]);
+    const float angle =
+        static_cast<float>(position) * c.attrs.frequencies[static_cast<size_t>(pair)];
+    const double sine = std::sin(double{angle}), cosine = std::cos(double{angle});
+    double value = at(c.in[0].v, e);
+    if (i < pairs)
+      value = value * cosine - at(c.in[0].v, e + pairs) * sine;
+    else if (i < 2 * pairs)
+      value = value * cosine + at(c.in[0].v, e - pairs) * sine;
+    out.push_back(factor * value);
+  }
   return out;
 }
 
@@ -440,6 +467,7 @@ RefForward find_reference(const std::string& op) {
       {"sum", reduce<total>},
       {"sum_loss", sum_loss},
       {"rms_norm", rms_norm},
+      {"rope", rope},
       {"binary_cross_entropy", binary_cross_entropy},
       {"mse", mse},
       {"mul", binary<std::multiplies<double>>},

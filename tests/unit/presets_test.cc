@@ -58,7 +58,9 @@ TEST(Presets, KeysAreCheckedByName) {
   auto text = [](std::string_view model, PresetOptions options = {}) {
     return make_preset(model, options).status().text();
   };
-  EXPECT_EQ(text("gpt3"), "model 'gpt3' is not known; there are mlp, gpt-nano and gpt2");
+  EXPECT_EQ(text("gpt3"),
+            "model 'gpt3' is not known; there are mlp, gpt-nano, gpt2, llama, mistral, "
+            "qwen2, qwen3");
   EXPECT_EQ(text("mlp:depth=3"), "model 'mlp' has no key 'depth'; it has layers, width");
   EXPECT_EQ(text("mlp:layers=0"),
             "model 'mlp': layers is 0, expected a whole number from 1 to 10000");

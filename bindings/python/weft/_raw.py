@@ -64,6 +64,8 @@ class weft_node_config(ctypes.Structure):
         ("dims", ctypes.c_int64 * 8),
         ("axis_name", ctypes.c_char_p),
         ("coordinates", ctypes.POINTER(ctypes.c_int32)),
+        ("frequencies", ctypes.POINTER(ctypes.c_float)),
+        ("n_frequencies", ctypes.c_uint32),
     ]
 
 

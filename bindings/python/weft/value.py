@@ -212,6 +212,12 @@ class Value:
         """Attention over queries, keys and values, which are side by side in the last dimension."""
         return self.model.node("attention", self, name=name, heads=heads, flags=NodeFlags.CAUSAL if causal else 0, factor=dropout)
 
+    def rope(self, heads: int, frequencies: Sequence[float], positions: "Optional[Value]" = None, *, factor: float = 1.0,
+             name: Optional[str] = None) -> "Value":
+        """Rotary position embeddings: columns i and i + n of each head are rotated by frequencies[i] radians per position."""
+        inputs = (self,) if positions is None else (self, positions)
+        return self.model.node("rope", *inputs, name=name, heads=heads, frequencies=frequencies, factor=factor)
+
     # Losses. A model has at most one; its targets are an input.
 
     def mse(self, target: "Value", name: Optional[str] = None) -> "Value":

@@ -396,13 +396,13 @@ pub struct weft_node_config {
     pub n_params: u32,
     /// mean, sum, max, slice, concat, gather
     pub axis: i32,
-    /// attention
+    /// attention, rope
     pub heads: i32,
     /// slice
     pub begin: i64,
     /// slice
     pub end: i64,
-    /// scale: factor; layer_norm, rms_norm: epsilon; dropout, attention: probability of dropout; softmax_cross_entropy: label smoothing
+    /// scale: factor; layer_norm, rms_norm: epsilon; dropout, attention: probability of dropout; softmax_cross_entropy: label smoothing; rope: multiplies the result, 0 is 1
     pub factor: f64,
     /// number of `dims`
     pub n_dims: u32,
@@ -414,6 +414,10 @@ pub struct weft_node_config {
     pub axis_name: *const c_char,
     /// ppermute: for each coordinate its source, or -1 for zeros; mask: coordinates that keep their value; broadcast: the coordinate whose value all receive
     pub coordinates: *const i32,
+    /// rope: for each pair of columns, its rotation per position in radians
+    pub frequencies: *const f32,
+    /// number of `frequencies`
+    pub n_frequencies: u32,
 }
 
 /// One tensor of a call of a user op.
@@ -1079,7 +1083,7 @@ extern "C" {
     pub fn weft_model_shape(model: *const weft_model, value: weft_value, samples: i64, out: *mut weft_desc, err: *mut weft_error) -> weft_status;
     /// The number of elements of all parameters. Thread: owner.
     pub fn weft_model_parameters(model: *const weft_model) -> i64;
-    /// Makes a model by name, NAME[:key=value,...]: "mlp", "gpt-nano" or "gpt2"; weft-train(1) lists the keys and their defaults. `seq_len` is the number of tokens per sample; 0 is the whole context. An mlp without a number of layers has at least `stages` layers. The model cannot be changed. `info` may be NULL. Owner: caller; free with weft_model_free. Thread: any.
+    /// Makes a model by name, NAME[:key=value,...]: "mlp", "gpt-nano", "gpt2", "llama", ...; weft-train(1) lists the names, the keys and their defaults. `seq_len` is the number of tokens per sample; 0 is the whole context. An mlp without a number of layers has at least `stages` layers. The model cannot be changed. `info` may be NULL. Owner: caller; free with weft_model_free. Thread: any.
     pub fn weft_model_preset(text: *const c_char, seq_len: i64, stages: u32, out: *mut *mut weft_model, info: *mut weft_preset_info, err: *mut weft_error) -> weft_status;
     /// Sets the defaults. Thread: any.
     pub fn weft_profile_config_init(config: *mut weft_profile_config, size: usize);

@@ -31,6 +31,7 @@ pub struct Node<'a> {
     params: Vec<sys::weft_param>,
     coordinates: Vec<i32>,
     dims: Vec<i64>,
+    frequencies: Vec<f32>,
 }
 
 impl<'a> Node<'a> {
@@ -46,6 +47,7 @@ impl<'a> Node<'a> {
             params: Vec::new(),
             coordinates: Vec::new(),
             dims: Vec::new(),
+            frequencies: Vec::new(),
         }
     }
 
@@ -73,7 +75,7 @@ impl<'a> Node<'a> {
         self
     }
 
-    /// The heads of "attention".
+    /// The heads of "attention" and "rope".
     pub fn heads(mut self, heads: u32) -> Self {
         self.raw.heads = heads as i32;
         self
@@ -95,6 +97,12 @@ impl<'a> Node<'a> {
     /// The target of "reshape", the permutation of "transpose", stride and padding of convolutions, ...
     pub fn dims(mut self, dims: impl AsRef<[i64]>) -> Self {
         self.dims = dims.as_ref().to_vec();
+        self
+    }
+
+    /// "rope": the rotation of each pair of columns per position, in radians.
+    pub fn frequencies(mut self, frequencies: impl AsRef<[f32]>) -> Self {
+        self.frequencies = frequencies.as_ref().to_vec();
         self
     }
 
@@ -153,6 +161,8 @@ impl<'a> Node<'a> {
         self.raw.n_params = self.params.len() as u32;
         self.raw.coordinates = array(&self.coordinates);
         self.raw.n_coordinates = self.coordinates.len() as u32;
+        self.raw.frequencies = array(&self.frequencies);
+        self.raw.n_frequencies = self.frequencies.len() as u32;
         let raw = self.raw;
         self.model.value(|model, out, err| unsafe { sys::weft_model_add_node(model, &raw, out, err) })
     }

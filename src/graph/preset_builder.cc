@@ -1,0 +1,61 @@
+#include "graph/preset_builder.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "base/text.h"
+
+namespace weft {
+
+Status read_keys(std::string_view name, std::string_view text, std::vector<Key>& keys) {
+  std::vector<std::string_view> given;
+  while (!text.empty()) {
+    const size_t comma = std::min(text.find(','), text.size());
+    const std::string_view pair = text.substr(0, comma);
+    text.remove_prefix(std::min(comma + 1, text.size()));
+    const size_t equals = pair.find('=');
+    if (equals == std::string_view::npos)
+      return Status(Code::invalid,
+                    cat("model '", name, "': expected key=value, found '", pair, "'"));
+    const std::string_view key = pair.substr(0, equals), value = pair.substr(equals + 1);
+    auto at = std::find_if(keys.begin(), keys.end(), [&](const Key& k) { return k.name == key; });
+    if (at == keys.end()) {
+      std::string known;
+      for (const Key& k : keys) known += cat(known.empty() ? "" : ", ", k.name);
+      return Status(Code::invalid,
+                    cat("model '", name, "' has no key '", key, "'; it has ", known));
+    }
+    if (std::find(given.begin(), given.end(), key) != given.end())
+      return Status(Code::invalid, cat("model '", name, "' has the key ", key, " twice"));
+    given.push_back(key);
+    double number = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+    if (error != std::errc() || end != value.data() + value.size())
+      return Status(Code::invalid,
+                    cat("model '", name, "': ", key, " is '", value, "', expected a number"));
+    if (!(number >= at->least && number <= at->most) || (at->whole && number != std::floor(number)))
+      return Status(Code::invalid, cat("model '", name, "': ", key, " is ", value, ", expected ",
+                                       at->whole ? "a whole number" : "a number", " from ",
+                                       at->least, " to ", at->most));
+    at->value = number;
+  }
+  return {};
+}
+
+std::string preset_text(std::string_view name, const std::vector<Key>& keys) {
+  std::string out(name);
+  for (size_t i = 0; i < keys.size(); ++i)
+    out += cat(i ? "," : ":", keys[i].name, "=", keys[i].value);
+  return out;
+}
+
+Result<int64_t> sequence_length(std::string_view name, const PresetOptions& options,
+                                int64_t context) {
+  const int64_t length = options.seq_len ? options.seq_len : context;
+  if (length >= 1 && length <= context) return length;
+  return Status(Code::invalid, cat("sequence length is ", length, ", model '", name,
+                                   "' has a context of ", context));
+}
+
+}  // namespace weft

@@ -1,0 +1,227 @@
+#include "graph/preset_llama.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/plain_math.h"
+#include "base/text.h"
+#include "graph/preset_builder.h"
+
+namespace weft {
+
+namespace {
+
+// The defaults of a name are the sizes that Transformers assumes for this type of model.
+struct Defaults {
+  std::string_view name;
+  double blocks, width, heads, key_heads, size, inner, context, vocabulary, epsilon, theta;
+  double window;  // 0: none
+  bool bias;      // of queries, keys and values
+  bool norms;     // of each head of queries and keys
+};
+
+// clang-format off
+constexpr Defaults kDefaults[] = {
+    // name     blocks width heads key_heads size inner context vocabulary epsilon theta window bias norms
+    {"llama",   32,    4096, 32,   32,       128, 11008, 2048,   32000,    1e-6,   1e4,  0,     false, false},
+    {"mistral", 32,    4096, 32,   8,        128, 14336, 131072, 32000,    1e-6,   1e4,  4096,  false, false},
+    {"qwen2",   32,    4096, 32,   32,       128, 22016, 32768,  151936,   1e-6,   1e4,  0,     true,  false},
+    {"qwen3",   32,    4096, 32,   32,       128, 22016, 32768,  151936,   1e-6,   1e4,  0,     false, true},
+};
+// clang-format on
+
+struct Sizes {
+  int64_t blocks, width, heads, key_heads, size, inner, context, vocabulary, seq_len;
+  double epsilon;
+  bool bias, norms, tied;
+  std::vector<float> frequencies;
+};
+
+// Keys of how positions rotate. factor stretches all positions by as much; with low and high, only
+// slow rotations are stretched, as Llama 3.1 does for its original context.
+struct Rotation {
+  double theta, factor, low, high, context;
+};
+
+std::vector<float> frequencies_of(const Rotation& r, int64_t size) {
+  constexpr double kTurn = 6.28318530717958647692;
+  std::vector<float> out;
+  for (int64_t i = 0; i < size; i += 2) {
+    const double power = plain_log(r.theta) * static_cast<double>(i) / static_cast<double>(size);
+    double frequency = 1 / plain_exp(power);
+    const double turns = r.context * frequency / kTurn;  // in the original context
+    if (r.high <= r.low || turns < r.low)
+      frequency /= r.factor;
+    else if (turns <= r.high) {
+      const double kept = (turns - r.low) / (r.high - r.low);
+      frequency *= (1 - kept) / r.factor + kept;
+    }
+    out.push_back(static_cast<float>(frequency));
+  }
+  return out;
+}
+
+class Llama {
+ public:
+  explicit Llama(const Sizes& sizes) : s_(sizes) {}
+
+  Result<std::shared_ptr<Model>> build() {
+    const Desc ids{DType::i32, {1, s_.seq_len}};
+    const NodeId tokens = b_.input("tokens", ids), targets = b_.input("targets", ids);
+    const ParamId table = matrix("model.embed_tokens", s_.vocabulary, s_.width);
+    NodeId x = b_.node("model.embed_tokens", "embedding", {tokens}, {table});
+    for (int64_t i = 0; i < s_.blocks; ++i) x = block(cat("model.layers.", i), x);
+    x = norm("model.norm", x, s_.width);
+    x = b_.node("lm_head", "linear", {x},
+                {s_.tied ? table : matrix("lm_head", s_.vocabulary, s_.width)}, out_in());
+    b_.node("loss", "softmax_cross_entropy", {x, targets});
+    return b_.finish(x);
+  }
+
+ private:
+  static Attrs out_in() {
+    Attrs attrs;
+    attrs.flags = kOutIn;
+    return attrs;
+  }
+  ParamId matrix(const std::string& name, int64_t out, int64_t in) {
+    return b_.param(name + ".weight", {out, in}, {InitKind::normal, 0.02});
+  }
+  NodeId linear(const std::string& name, NodeId x, int64_t in, int64_t out, bool bias = false) {
+    std::vector<ParamId> params{matrix(name, out, in)};
+    if (bias) params.push_back(b_.param(name + ".bias", {out}, {}));
+    return b_.node(name, "linear", {x}, params, out_in());
+  }
+  NodeId norm(const std::string& name, NodeId x, int64_t width) {
+    Attrs attrs;
+    attrs.factor = s_.epsilon;
+    return b_.node(name, "rms_norm", {x},
+                   {b_.param(name + ".weight", {width}, {InitKind::constant, 1})}, attrs);
+  }
+  NodeId rope(const std::string& name, NodeId x, int64_t heads) {
+    Attrs attrs;
+    attrs.heads = static_cast<int32_t>(heads);
+    attrs.frequencies = s_.frequencies;
+    return b_.node(name, "rope", {x}, {}, attrs);
+  }
+
+  // Queries or keys.
+  NodeId heads(const std::string& name, char which, NodeId x, int64_t count) {
+    const std::string n = cat(name, ".", which);
+    NodeId y = linear(n + "_proj", x, s_.width, count * s_.size, s_.bias);
+    if (s_.norms) y = norm(n + "_norm", y, s_.size);
+    return rope(n + "_rope", y, count);
+  }
+
+  NodeId attention(const std::string& name, NodeId x) {
+    const NodeId q = heads(name, 'q', x, s_.heads), k = heads(name, 'k', x, s_.key_heads),
+                 v = linear(name + ".v_proj", x, s_.width, s_.key_heads * s_.size, s_.bias);
+    Attrs attrs;
+    attrs.heads = static_cast<int32_t>(s_.heads);
+    attrs.flags = kCausal;
+    return linear(name + ".o_proj", b_.node(name, "attention", {q, k, v}, {}, attrs),
+                  s_.heads * s_.size, s_.width);
+  }
+
+  // (silu(gate) * up), then down.
+  NodeId mlp(const std::string& name, NodeId x) {
+    const NodeId gate = b_.node(name + ".act_fn", "silu",
+                                {linear(name + ".gate_proj", x, s_.width, s_.inner)}),
+                 up = linear(name + ".up_proj", x, s_.width, s_.inner);
+    return linear(name + ".down_proj", b_.node(name + ".mul", "mul", {gate, up}), s_.inner,
+                  s_.width);
+  }
+
+  NodeId block(const std::string& n, NodeId x) {
+    NodeId y = attention(n + ".self_attn", norm(n + ".input_layernorm", x, s_.width));
+    x = b_.node(n + ".self_attn.add", "add", {x, y});
+    y = mlp(n + ".mlp", norm(n + ".post_attention_layernorm", x, s_.width));
+    return b_.node(n + ".mlp.add", "add", {x, y});
+  }
+
+  const Sizes& s_;
+  Builder b_;
+};
+
+const Defaults* find_defaults(std::string_view name) {
+  const auto* const at =
+      std::find_if(std::begin(kDefaults), std::end(kDefaults),
+                   [name](const Defaults& defaults) { return defaults.name == name; });
+  return at == std::end(kDefaults) ? nullptr : at;
+}
+
+}  // namespace
+
+bool is_llama(std::string_view name) { return find_defaults(name) != nullptr; }
+
+std::string llama_names() {
+  std::string out;
+  for (const Defaults& d : kDefaults) out += cat(out.empty() ? "" : ", ", d.name);
+  return out;
+}
+
+Result<Preset> make_llama(std::string_view name, std::string_view keys_text,
+                          const PresetOptions& options) {
+  const Defaults& d = *find_defaults(name);
+  constexpr double kMostRows = 1 << 24;
+  std::vector<Key> keys = {
+      {"blocks", d.blocks, 1, 1000},
+      {"width", d.width, 1, 1 << 16},
+      {"heads", d.heads, 1, 1024},
+      {"key_heads", d.key_heads, 1, 1024},
+      {"head_size", d.size, 2, 1 << 16},
+      {"inner", d.inner, 1, 1 << 20},
+      {"context", d.context, 1, kMostRows},
+      {"window", d.window, 0, kMostRows},
+      {"vocabulary", d.vocabulary, 2, kMostRows},
+      {"epsilon", d.epsilon, 1e-30, 1, false},
+      {"theta", d.theta, 1, 1e12, false},
+      {"rope_factor", 1, 1e-6, 1e6, false},
+      {"rope_low", 0, 0, 1e6, false},
+      {"rope_high", 0, 0, 1e6, false},
+      {"rope_context", 0, 0, kMostRows},
+      {"bias", d.bias ? 1. : 0., 0, 1},
+      {"norms", d.norms ? 1. : 0., 0, 1},
+      {"tied", 0, 0, 1},
+  };
+  WEFT_TRY(read_keys(name, keys_text, keys));
+  const auto value = [&keys](std::string_view key) {
+    return std::find_if(keys.begin(), keys.end(), [key](const Key& k) { return k.name == key; })
+        ->value;
+  };
+  const auto whole = [&value](std::string_view key) { return static_cast<int64_t>(value(key)); };
+  Preset out;
+  out.text = preset_text(name, keys);
+  out.tokens = true;
+  out.width = whole("width");
+  out.vocabulary = whole("vocabulary");
+  // Within the window, attention with one is attention without one.
+  out.context = whole("window") ? std::min(whole("context"), whole("window")) : whole("context");
+  WEFT_TRY_ASSIGN(out.seq_len, sequence_length(name, options, out.context));
+  if (whole("heads") % whole("key_heads"))
+    return Status(Code::invalid, cat("model '", name, "': heads is ", whole("heads"),
+                                     ", expected a multiple of key_heads ", whole("key_heads")));
+  if (whole("head_size") % 2)
+    return Status(Code::invalid, cat("model '", name, "': head_size is ", whole("head_size"),
+                                     ", expected an even number"));
+  const Rotation rotation{value("theta"), value("rope_factor"), value("rope_low"),
+                          value("rope_high"), value("rope_context")};
+  const Sizes sizes{.blocks = whole("blocks"),
+                    .width = out.width,
+                    .heads = whole("heads"),
+                    .key_heads = whole("key_heads"),
+                    .size = whole("head_size"),
+                    .inner = whole("inner"),
+                    .context = out.context,
+                    .vocabulary = out.vocabulary,
+                    .seq_len = out.seq_len,
+                    .epsilon = value("epsilon"),
+                    .bias = value("bias") != 0,
+                    .norms = value("norms") != 0,
+                    .tied = value("tied") != 0,
+                    .frequencies = frequencies_of(rotation, whole("head_size"))};
+  WEFT_TRY_ASSIGN(out.model, Llama(sizes).build());
+  return out;
+}
+
+}  // namespace weft
