@@ -13,8 +13,8 @@ namespace weft::cli {
 inline constexpr const char* kAuto = "auto";
 
 // What completion offers for MODEL.
-inline const std::vector<std::string> kModelNames = {"mlp",     "gpt-nano", "gpt2", "llama",
-                                                     "mistral", "qwen2",    "qwen3"};
+inline const std::vector<std::string> kModelNames = {
+    "mlp", "gpt-nano", "gpt2", "gpt_neox", "llama", "mistral", "phi3", "qwen2", "qwen3"};
 
 struct ModelOptions {
   const char* command = "";  // for warnings

@@ -43,11 +43,22 @@ Status read_keys(std::string_view name, std::string_view text, std::vector<Key>&
   return {};
 }
 
+double value_of(const std::vector<Key>& keys, std::string_view name) {
+  return std::find_if(keys.begin(), keys.end(), [name](const Key& k) { return k.name == name; })
+      ->value;
+}
+
 std::string preset_text(std::string_view name, const std::vector<Key>& keys) {
   std::string out(name);
   for (size_t i = 0; i < keys.size(); ++i)
     out += cat(i ? "," : ":", keys[i].name, "=", keys[i].value);
   return out;
+}
+
+Status check_heads(std::string_view name, int64_t width, int64_t heads) {
+  if (width % heads == 0) return {};
+  return Status(Code::invalid,
+                cat("model '", name, "': width ", width, " is not a multiple of heads ", heads));
 }
 
 Result<int64_t> sequence_length(std::string_view name, const PresetOptions& options,

@@ -18,8 +18,11 @@ struct Key {
 };
 
 Status read_keys(std::string_view name, std::string_view text, std::vector<Key>& keys);
+// Of a key that is among them.
+double value_of(const std::vector<Key>& keys, std::string_view name);
 // NAME with every key.
 std::string preset_text(std::string_view name, const std::vector<Key>& keys);
+Status check_heads(std::string_view name, int64_t width, int64_t heads);
 // The length of a sample: options.seq_len, or the whole context.
 Result<int64_t> sequence_length(std::string_view name, const PresetOptions& options,
                                 int64_t context);

@@ -1,11 +1,10 @@
 #include "graph/preset_llama.h"
 
 #include <algorithm>
-#include <cmath>
 
-#include "base/plain_math.h"
 #include "base/text.h"
 #include "graph/preset_builder.h"
+#include "graph/rotation.h"
 
 namespace weft {
 
@@ -18,48 +17,26 @@ struct Defaults {
   double window;  // 0: none
   bool bias;      // of queries, keys and values
   bool norms;     // of each head of queries and keys
+  bool fused;     // one weight of queries, keys and values, and one of gate and up
 };
 
 // clang-format off
 constexpr Defaults kDefaults[] = {
-    // name     blocks width heads key_heads size inner context vocabulary epsilon theta window bias norms
-    {"llama",   32,    4096, 32,   32,       128, 11008, 2048,   32000,    1e-6,   1e4,  0,     false, false},
-    {"mistral", 32,    4096, 32,   8,        128, 14336, 131072, 32000,    1e-6,   1e4,  4096,  false, false},
-    {"qwen2",   32,    4096, 32,   32,       128, 22016, 32768,  151936,   1e-6,   1e4,  0,     true,  false},
-    {"qwen3",   32,    4096, 32,   32,       128, 22016, 32768,  151936,   1e-6,   1e4,  0,     false, true},
+    // name     blocks width heads key_heads size inner context vocabulary epsilon theta window bias norms fused
+    {"llama",   32,    4096, 32,   32,       128, 11008, 2048,   32000,    1e-6,   1e4,  0,     false, false, false},
+    {"mistral", 32,    4096, 32,   8,        128, 14336, 131072, 32000,    1e-6,   1e4,  4096,  false, false, false},
+    {"phi3",    32,    3072, 32,   32,       96,  8192,  4096,   32064,    1e-5,   1e4,  0,     false, false, true},
+    {"qwen2",   32,    4096, 32,   32,       128, 22016, 32768,  151936,   1e-6,   1e4,  0,     true,  false, false},
+    {"qwen3",   32,    4096, 32,   32,       128, 22016, 32768,  151936,   1e-6,   1e4,  0,     false, true,  false},
 };
 // clang-format on
 
 struct Sizes {
   int64_t blocks, width, heads, key_heads, size, inner, context, vocabulary, seq_len;
   double epsilon;
-  bool bias, norms, tied;
+  bool bias, norms, fused, tied;
   std::vector<float> frequencies;
 };
-
-// Keys of how positions rotate. factor stretches all positions by as much; with low and high, only
-// slow rotations are stretched, as Llama 3.1 does for its original context.
-struct Rotation {
-  double theta, factor, low, high, context;
-};
-
-std::vector<float> frequencies_of(const Rotation& r, int64_t size) {
-  constexpr double kTurn = 6.28318530717958647692;
-  std::vector<float> out;
-  for (int64_t i = 0; i < size; i += 2) {
-    const double power = plain_log(r.theta) * static_cast<double>(i) / static_cast<double>(size);
-    double frequency = 1 / plain_exp(power);
-    const double turns = r.context * frequency / kTurn;  // in the original context
-    if (r.high <= r.low || turns < r.low)
-      frequency /= r.factor;
-    else if (turns <= r.high) {
-      const double kept = (turns - r.low) / (r.high - r.low);
-      frequency *= (1 - kept) / r.factor + kept;
-    }
-    out.push_back(static_cast<float>(frequency));
-  }
-  return out;
-}
 
 class Llama {
  public:
@@ -105,30 +82,61 @@ class Llama {
     return b_.node(name, "rope", {x}, {}, attrs);
   }
 
+  // Columns [begin, begin + count).
+  NodeId columns(const std::string& name, NodeId x, int64_t begin, int64_t count) {
+    Attrs attrs;
+    attrs.axis = 2;
+    attrs.begin = begin;
+    attrs.end = begin + count;
+    return b_.node(name, "slice", {x}, {}, attrs);
+  }
+
+  // The projections of x to so many columns, from one weight or from one each.
+  std::vector<NodeId> project(const std::string& name, const char* fused, NodeId x, bool bias,
+                              const std::vector<std::pair<const char*, int64_t>>& parts) {
+    std::vector<NodeId> out;
+    if (!s_.fused) {
+      for (const auto& [part, count] : parts)
+        out.push_back(linear(cat(name, ".", part), x, s_.width, count, bias));
+      return out;
+    }
+    int64_t all = 0;
+    for (const auto& [part, count] : parts) all += count;
+    const NodeId y = linear(cat(name, ".", fused), x, s_.width, all, bias);
+    int64_t begin = 0;
+    for (const auto& [part, count] : parts) {
+      out.push_back(columns(cat(name, ".", part), y, begin, count));
+      begin += count;
+    }
+    return out;
+  }
+
   // Queries or keys.
-  NodeId heads(const std::string& name, char which, NodeId x, int64_t count) {
+  NodeId rotated(const std::string& name, char which, NodeId x, int64_t count) {
     const std::string n = cat(name, ".", which);
-    NodeId y = linear(n + "_proj", x, s_.width, count * s_.size, s_.bias);
-    if (s_.norms) y = norm(n + "_norm", y, s_.size);
-    return rope(n + "_rope", y, count);
+    return rope(n + "_rope", s_.norms ? norm(n + "_norm", x, s_.size) : x, count);
   }
 
   NodeId attention(const std::string& name, NodeId x) {
-    const NodeId q = heads(name, 'q', x, s_.heads), k = heads(name, 'k', x, s_.key_heads),
-                 v = linear(name + ".v_proj", x, s_.width, s_.key_heads * s_.size, s_.bias);
+    const int64_t keys = s_.key_heads * s_.size;
+    const std::vector<NodeId> y =
+        project(name, "qkv_proj", x, s_.bias,
+                {{"q_proj", s_.heads * s_.size}, {"k_proj", keys}, {"v_proj", keys}});
     Attrs attrs;
     attrs.heads = static_cast<int32_t>(s_.heads);
     attrs.flags = kCausal;
-    return linear(name + ".o_proj", b_.node(name, "attention", {q, k, v}, {}, attrs),
-                  s_.heads * s_.size, s_.width);
+    x = b_.node(name, "attention",
+                {rotated(name, 'q', y[0], s_.heads), rotated(name, 'k', y[1], s_.key_heads), y[2]},
+                {}, attrs);
+    return linear(name + ".o_proj", x, s_.heads * s_.size, s_.width);
   }
 
   // (silu(gate) * up), then down.
   NodeId mlp(const std::string& name, NodeId x) {
-    const NodeId gate = b_.node(name + ".act_fn", "silu",
-                                {linear(name + ".gate_proj", x, s_.width, s_.inner)}),
-                 up = linear(name + ".up_proj", x, s_.width, s_.inner);
-    return linear(name + ".down_proj", b_.node(name + ".mul", "mul", {gate, up}), s_.inner,
+    const std::vector<NodeId> y =
+        project(name, "gate_up_proj", x, false, {{"gate_proj", s_.inner}, {"up_proj", s_.inner}});
+    const NodeId gate = b_.node(name + ".act_fn", "silu", {y[0]});
+    return linear(name + ".down_proj", b_.node(name + ".mul", "mul", {gate, y[1]}), s_.inner,
                   s_.width);
   }
 
@@ -175,20 +183,14 @@ Result<Preset> make_llama(std::string_view name, std::string_view keys_text,
       {"window", d.window, 0, kMostRows},
       {"vocabulary", d.vocabulary, 2, kMostRows},
       {"epsilon", d.epsilon, 1e-30, 1, false},
-      {"theta", d.theta, 1, 1e12, false},
-      {"rope_factor", 1, 1e-6, 1e6, false},
-      {"rope_low", 0, 0, 1e6, false},
-      {"rope_high", 0, 0, 1e6, false},
-      {"rope_context", 0, 0, kMostRows},
       {"bias", d.bias ? 1. : 0., 0, 1},
       {"norms", d.norms ? 1. : 0., 0, 1},
+      {"fused", d.fused ? 1. : 0., 0, 1},
       {"tied", 0, 0, 1},
   };
+  for (const Key& key : rotation_keys(d.theta, 1)) keys.push_back(key);
   WEFT_TRY(read_keys(name, keys_text, keys));
-  const auto value = [&keys](std::string_view key) {
-    return std::find_if(keys.begin(), keys.end(), [key](const Key& k) { return k.name == key; })
-        ->value;
-  };
+  const auto value = [&keys](std::string_view key) { return value_of(keys, key); };
   const auto whole = [&value](std::string_view key) { return static_cast<int64_t>(value(key)); };
   Preset out;
   out.text = preset_text(name, keys);
@@ -201,11 +203,7 @@ Result<Preset> make_llama(std::string_view name, std::string_view keys_text,
   if (whole("heads") % whole("key_heads"))
     return Status(Code::invalid, cat("model '", name, "': heads is ", whole("heads"),
                                      ", expected a multiple of key_heads ", whole("key_heads")));
-  if (whole("head_size") % 2)
-    return Status(Code::invalid, cat("model '", name, "': head_size is ", whole("head_size"),
-                                     ", expected an even number"));
-  const Rotation rotation{value("theta"), value("rope_factor"), value("rope_low"),
-                          value("rope_high"), value("rope_context")};
+  WEFT_TRY_ASSIGN(std::vector<float> frequencies, frequencies_of(name, keys, whole("head_size")));
   const Sizes sizes{.blocks = whole("blocks"),
                     .width = out.width,
                     .heads = whole("heads"),
@@ -218,8 +216,9 @@ Result<Preset> make_llama(std::string_view name, std::string_view keys_text,
                     .epsilon = value("epsilon"),
                     .bias = value("bias") != 0,
                     .norms = value("norms") != 0,
+                    .fused = value("fused") != 0,
                     .tied = value("tied") != 0,
-                    .frequencies = frequencies_of(rotation, whole("head_size"))};
+                    .frequencies = std::move(frequencies)};
   WEFT_TRY_ASSIGN(out.model, Llama(sizes).build());
   return out;
 }

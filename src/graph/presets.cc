@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "graph/preset_builder.h"
 #include "graph/preset_llama.h"
+#include "graph/preset_neox.h"
 
 namespace weft {
 
@@ -105,9 +106,7 @@ Result<Preset> make_gpt(std::string_view name, std::string_view keys_text,
   out.context = whole(3);
   out.vocabulary = whole(4);
   WEFT_TRY_ASSIGN(out.seq_len, sequence_length(name, options, out.context));
-  if (out.width % whole(2))
-    return Status(Code::invalid, cat("model '", name, "': width ", out.width,
-                                     " is not a multiple of heads ", whole(2)));
+  WEFT_TRY(check_heads(name, out.width, whole(2)));
   const GptSizes sizes{.blocks = whole(0),
                        .width = out.width,
                        .heads = whole(2),
@@ -130,9 +129,11 @@ Result<Preset> make_preset(std::string_view text, const PresetOptions& options) 
     return Status(Code::invalid, cat("model '", text, "': expected key=value at its end"));
   if (name == "mlp") return make_mlp(keys, options);
   if (name == "gpt-nano" || name == "gpt2") return make_gpt(name, keys, options);
+  if (name == "gpt_neox") return make_neox(name, keys, options);
   if (is_llama(name)) return make_llama(name, keys, options);
-  return Status(Code::not_found, cat("model '", name, "' is not known; there are mlp, gpt-nano, ",
-                                     "gpt2, ", llama_names()));
+  return Status(Code::not_found,
+                cat("model '", name, "' is not known; there are mlp, gpt-nano, gpt2, ",
+                    "gpt_neox, ", llama_names()));
 }
 
 }  // namespace weft

@@ -7,10 +7,11 @@
 //   blocks, 12 heads
 //              keys blocks, width, heads, context, vocabulary, dropout, tied override
 //
-//   llama, mistral, qwen2, qwen3
+//   llama, mistral, phi3, qwen2, qwen3
 //              Llama (Touvron et al. 2023) and models that differ in a few settings
-//              keys blocks, width, heads, key_heads, head_size, inner, context, window, vocabulary,
-//              epsilon, theta, rope_factor, rope_low, rope_high, rope_context, bias, norms, tied
+//   gpt_neox   GPT-NeoX (Black et al. 2022)
+//
+// weft-train(1) lists the keys.
 //
 // Names and shapes of parameters are those of Hugging Face's Transformers, so that weights load by
 // name.

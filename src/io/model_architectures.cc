@@ -73,6 +73,34 @@ constexpr Number kQwen3Numbers[] = {{"num_hidden_layers", "blocks", 32},
                                     {"vocab_size", "vocabulary", 151936},
                                     kEpsilon,
                                     kTheta};
+constexpr Number kRotary = {
+    .field = "partial_rotary_factor", .key = "rotary", .value = 1, .whole = false};
+constexpr Number kPhi3Numbers[] = {
+    {"num_hidden_layers", "blocks", 32},
+    {"hidden_size", "width", 3072},
+    {"num_attention_heads", "heads", 32},
+    {.field = "num_key_value_heads", .key = "key_heads", .like = "num_attention_heads"},
+    kHeadSize,
+    {"intermediate_size", "inner", 8192},
+    {"max_position_embeddings", "context", 4096},
+    {.field = "sliding_window", .key = "window", .nullable = true},
+    {"vocab_size", "vocabulary", 32064},
+    {.field = "rms_norm_eps", .key = "epsilon", .value = 1e-5, .whole = false},
+    kTheta,
+    kRotary};
+// Newer versions have other names for two of the fields.
+constexpr Number kNeoxNumbers[] = {
+    {"num_hidden_layers", "blocks", 44},
+    {"hidden_size", "width", 6144},
+    {"num_attention_heads", "heads", 64},
+    {"intermediate_size", "inner", 24576},
+    {"max_position_embeddings", "context", 2048},
+    {"vocab_size", "vocabulary", 50432},
+    {.field = "layer_norm_eps", .key = "epsilon", .value = 1e-5, .whole = false},
+    {.field = "rotary_emb_base", .key = "theta", .value = 1e4, .whole = false},
+    {.field = "rope_theta", .key = "theta", .like = "rotary_emb_base", .whole = false},
+    {.field = "rotary_pct", .key = "rotary", .value = 0.25, .whole = false},
+    {.field = "partial_rotary_factor", .key = "rotary", .like = "rotary_pct", .whole = false}};
 constexpr Fixed kLlamaFixed[] = {{"attention_bias", "false"},
                                  {"attention_dropout", "0.0 or 0"},
                                  {"hidden_act", R"("silu")"},
@@ -83,12 +111,35 @@ constexpr Fixed kQwenFixed[] = {{"attention_bias", "false"},
                                 {"attention_dropout", "0.0 or 0"},
                                 {"hidden_act", R"("silu")"},
                                 {"use_sliding_window", "false"}};
+constexpr Fixed kPhi3Fixed[] = {{"attention_dropout", "0.0 or 0"},
+                                {"embd_pdrop", "0.0 or 0"},
+                                {"hidden_act", R"("silu")"},
+                                {"resid_pdrop", "0.0 or 0"}};
+constexpr Fixed kNeoxFixed[] = {{"attention_bias", "true"},
+                                {"attention_dropout", "0.0 or 0"},
+                                {"hidden_act", R"("gelu")"},
+                                {"hidden_dropout", "0.0 or 0"}};
+constexpr const char *kPhi3Ignored[] = {"original_max_position_embeddings"},  // of scaled positions
+    *kNeoxIgnored[] = {"classifier_dropout"};
+constexpr Flag kNeoxFlags[] = {{"use_parallel_residual", "parallel", true}};
 // Of no effect without a window.
 constexpr const char* kQwenIgnored[] = {"max_window_layers", "sliding_window"};
-constexpr FixedKey kPlainKeys[] = {{"bias", "0"}, {"norms", "0"}, {"window", "0"}},
-                   kMistralKeys[] = {{"bias", "0"}, {"norms", "0"}},
-                   kQwen2Keys[] = {{"bias", "1"}, {"norms", "0"}, {"window", "0"}},
-                   kQwen3Keys[] = {{"bias", "0"}, {"norms", "1"}, {"window", "0"}};
+constexpr FixedKey
+    kPlainKeys[] = {{"bias", "0"},
+                    {"norms", "0"},
+                    {"fused", "0"},
+                    {"window", "0"},
+                    {"rotary", "1"}},
+    kMistralKeys[] = {{"bias", "0"}, {"norms", "0"}, {"fused", "0"}, {"rotary", "1"}},
+    kPhi3Keys[] = {{"bias", "0"}, {"norms", "0"}, {"fused", "1"}},
+    kQwen2Keys[] = {{"bias", "1"},
+                    {"norms", "0"},
+                    {"fused", "0"},
+                    {"window", "0"},
+                    {"rotary", "1"}},
+    kQwen3Keys[] = {
+        {"bias", "0"}, {"norms", "1"}, {"fused", "0"}, {"window", "0"}, {"rotary", "1"}};
+constexpr std::string_view kPhi3Presets[] = {"phi3"}, kNeoxPresets[] = {"gpt_neox"};
 
 constexpr Architecture kArchitectures[] = {{.type = "gpt2",
                                             .presets = kGpt2Presets,
@@ -142,7 +193,28 @@ constexpr Architecture kArchitectures[] = {{.type = "gpt2",
                                             .fixed = kQwenFixed,
                                             .fixed_keys = kQwen3Keys,
                                             .rotary = true,
-                                            .ignored = kQwenIgnored}};
+                                            .ignored = kQwenIgnored},
+                                           {.type = "phi3",
+                                            .presets = kPhi3Presets,
+                                            .loader = "Phi3ForCausalLM",
+                                            .prefix = "",
+                                            .numbers = kPhi3Numbers,
+                                            .dropouts = {},
+                                            .fixed = kPhi3Fixed,
+                                            .fixed_keys = kPhi3Keys,
+                                            .rotary = true,
+                                            .ignored = kPhi3Ignored},
+                                           {.type = "gpt_neox",
+                                            .presets = kNeoxPresets,
+                                            .loader = "GPTNeoXForCausalLM",
+                                            .prefix = "",
+                                            .numbers = kNeoxNumbers,
+                                            .flags = kNeoxFlags,
+                                            .dropouts = {},
+                                            .fixed = kNeoxFixed,
+                                            .fixed_keys = {},
+                                            .rotary = true,
+                                            .ignored = kNeoxIgnored}};
 
 constexpr Fixed kFixed[] = {
     {"add_cross_attention", "false"}, {"is_encoder_decoder", "false"}, {"pruned_heads", "{}"}};

@@ -17,6 +17,12 @@ struct Number {
   bool nullable = false;  // null is 0
 };
 
+// True or false, which is 1 or 0 of the key.
+struct Flag {
+  const char *field, *key;
+  bool value;  // of Transformers if the field is missing
+};
+
 inline constexpr std::string_view kOr = " or ";
 
 // A field with the values for which weft computes the same result as without the field. The first
@@ -37,6 +43,7 @@ struct Architecture {
   const char* loader;                         // the class of Transformers
   std::string_view prefix;                    // of the names in files, except that of the head
   std::span<const Number> numbers;
+  std::span<const Flag> flags = {};       // besides tie_word_embeddings
   std::span<const char* const> dropouts;  // probabilities, which must be equal
   double dropout = 0;                     // of Transformers if such a field is missing
   std::span<const Fixed> fixed;

@@ -128,6 +128,15 @@ Status read_dropout(Config& config, const Architecture& a, Keys& keys) {
   return {};
 }
 
+constexpr const char* kTied = "tie_word_embeddings";
+
+Status read_flag(Config& config, const Flag& flag, Keys& keys) {
+  const Json* value = config.find(flag.field);
+  if (value && !value->is_boolean()) return config.unexpected(flag.field, *value, "true or false");
+  keys.set(flag.key, (value ? value->boolean() : flag.value) ? 1 : 0);
+  return {};
+}
+
 Status check_inner(Config& config, const Architecture& a, double width) {
   const Json* value = config.find(a.inner);
   if (!value || value->is_null()) return {};
@@ -143,6 +152,7 @@ struct RotaryNumber {
 };
 constexpr RotaryNumber kRotaryNumbers[] = {
     {{.field = "rope_theta", .key = "theta", .whole = false}, ""},
+    {{.field = "partial_rotary_factor", .key = "rotary", .whole = false}, ""},
     {{.field = "factor", .key = "rope_factor", .whole = false}, "linear"},
     {{.field = "factor", .key = "rope_factor", .whole = false}, "llama3"},
     {{.field = "low_freq_factor", .key = "rope_low", .whole = false}, "llama3"},
@@ -170,7 +180,6 @@ Status read_rotation(Config& config, const char* field, Keys& keys) {
     WEFT_TRY(inner.number(number, value));
     keys.set(number.key, value);
   }
-  WEFT_TRY(inner.fixed({"partial_rotary_factor", "1.0 or 1"}));
   return inner.finish();
 }
 
@@ -219,6 +228,11 @@ std::string digits_of(std::string_view text) {
   return value >= 0 && value <= kMost ? cat(static_cast<uint64_t>(value)) : std::string(text);
 }
 
+// Transformers expects a fraction where it wrote one.
+std::string fraction_of(std::string text) {
+  return text.find_first_of(".e") == text.npos ? text + ".0" : text;
+}
+
 // Empty if the model does not scale its rotations.
 Result<std::string> rotation_text(std::string_view keys) {
   std::string values[4];
@@ -228,11 +242,12 @@ Result<std::string> rotation_text(std::string_view keys) {
   }
   const auto& [factor, low, high, context] = values;
   if (high != "0" || low != "0")
-    return cat(R"({"rope_type": "llama3", "factor": )", factor, R"(, "low_freq_factor": )", low,
-               R"(, "high_freq_factor": )", high, R"(, "original_max_position_embeddings": )",
-               digits_of(context), "}");
+    return cat(R"({"rope_type": "llama3", "factor": )", fraction_of(factor),
+               R"(, "low_freq_factor": )", fraction_of(low), R"(, "high_freq_factor": )",
+               fraction_of(high), R"(, "original_max_position_embeddings": )", digits_of(context),
+               "}");
   if (factor == "1") return std::string();
-  return cat(R"({"rope_type": "linear", "factor": )", factor, "}");
+  return cat(R"({"rope_type": "linear", "factor": )", fraction_of(factor), "}");
 }
 
 }  // namespace
@@ -255,10 +270,8 @@ Result<std::string> parse_model_config(std::string_view json) {
     WEFT_TRY(read_layer_types(config));
   }
   WEFT_TRY(read_dropout(config, *a, keys));
-  const Json* tied = config.find("tie_word_embeddings");
-  if (tied && !tied->is_boolean())
-    return config.unexpected("tie_word_embeddings", *tied, "true or false");
-  keys.set("tied", (tied ? tied->boolean() : a->tied) ? 1 : 0);
+  WEFT_TRY(read_flag(config, {kTied, "tied", a->tied}, keys));
+  for (const Flag& flag : a->flags) WEFT_TRY(read_flag(config, flag, keys));
   for (const auto list : {common_fixed(), a->fixed})
     for (const Fixed& fixed : list) WEFT_TRY(config.fixed(fixed));
   for (const auto list : {common_ignored(), a->ignored})
@@ -284,7 +297,7 @@ Result<std::string> print_model_config(std::string_view model) {
   bool own_vocabulary = false;
   for (const Number& number : a->numbers) {
     WEFT_TRY_ASSIGN(std::string value, value_of(keys, number.key));
-    if (number.whole) value = digits_of(value);
+    value = number.whole ? digits_of(value) : fraction_of(value);
     add(number.field, number.nullable && value == "0" ? "null" : value);
     own_vocabulary |=
         std::string_view(number.key) == "vocabulary" && value != digits_of(to_text(number.value));
@@ -300,11 +313,15 @@ Result<std::string> print_model_config(std::string_view model) {
   for (const Fixed& fixed : a->fixed)
     add(fixed.field, fixed.values.substr(0, fixed.values.find(kOr)));
   WEFT_TRY_ASSIGN(const std::string tied, value_of(keys, "tied"));
-  add("tie_word_embeddings", tied == "0" ? "false" : "true");
+  add(kTied, tied == "0" ? "false" : "true");
+  for (const Flag& flag : a->flags) {
+    WEFT_TRY_ASSIGN(const std::string value, value_of(keys, flag.key));
+    add(flag.field, value == "0" ? "false" : "true");
+  }
   add("torch_dtype", "\"float32\"");
   // The ids that Transformers assumes belong to its own vocabulary.
   if (own_vocabulary)
-    for (const char* field : {"bos_token_id", "eos_token_id"}) add(field, "null");
+    for (const char* field : {"bos_token_id", "eos_token_id", "pad_token_id"}) add(field, "null");
   out += "\n}\n";
   // The text of the model comes from a program.
   WEFT_TRY(parse_model_config(out).status());

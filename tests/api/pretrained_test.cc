@@ -103,7 +103,7 @@ std::string mesh_name(const testing::TestParamInfo<Mesh::ParamType>& info) {
 }
 INSTANTIATE_TEST_SUITE_P(Pretrained, Mesh,
                          testing::Combine(testing::Values("gpt2", "llama", "mistral", "qwen2",
-                                                          "qwen3"),
+                                                          "qwen3", "phi3", "gpt_neox"),
                                           testing::Values("", "data", "stage", "tensor")),
                          mesh_name);
 

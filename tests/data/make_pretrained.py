@@ -13,7 +13,7 @@ import shutil
 
 import torch
 import torch.nn.functional as F
-from transformers import (AutoModelForCausalLM, GPT2Config, LlamaConfig, MistralConfig, Qwen2Config, Qwen3Config)
+from transformers import AutoModelForCausalLM, GPT2Config, GPTNeoXConfig, LlamaConfig, MistralConfig, Phi3Config, Qwen2Config, Qwen3Config
 
 HERE = pathlib.Path(__file__).parent
 STEPS = 20
@@ -51,6 +51,8 @@ CONFIGS = [
     MistralConfig(**SIZES, head_dim=6, sliding_window=None, rope_theta=1e6),
     Qwen2Config(**SIZES, tie_word_embeddings=True),
     Qwen3Config(**SIZES, head_dim=8),
+    Phi3Config(**SIZES, pad_token_id=0, partial_rotary_factor=0.5),
+    GPTNeoXConfig(**{key: value for key, value in SIZES.items() if key != "num_key_value_heads"}, rotary_pct=0.5),
 ]
 
 

@@ -1,0 +1,155 @@
+#include "graph/preset_neox.h"
+
+#include "base/text.h"
+#include "graph/preset_builder.h"
+#include "graph/rotation.h"
+
+namespace weft {
+
+namespace {
+
+struct Sizes {
+  int64_t blocks, width, heads, inner, context, vocabulary, seq_len;
+  double epsilon;
+  bool parallel, tied;
+  std::vector<float> frequencies;
+
+  int64_t size() const { return width / heads; }
+};
+
+class Neox {
+ public:
+  explicit Neox(const Sizes& sizes) : s_(sizes) {}
+
+  Result<std::shared_ptr<Model>> build() {
+    const Desc ids{DType::i32, {1, s_.seq_len}};
+    const NodeId tokens = b_.input("tokens", ids), targets = b_.input("targets", ids);
+    const ParamId table = matrix("gpt_neox.embed_in", s_.vocabulary, s_.width);
+    NodeId x = b_.node("gpt_neox.embed_in", "embedding", {tokens}, {table});
+    for (int64_t i = 0; i < s_.blocks; ++i) x = block(cat("gpt_neox.layers.", i), x);
+    x = norm("gpt_neox.final_layer_norm", x);
+    x = b_.node("embed_out", "linear", {x},
+                {s_.tied ? table : matrix("embed_out", s_.vocabulary, s_.width)}, out_in());
+    b_.node("loss", "softmax_cross_entropy", {x, targets});
+    return b_.finish(x);
+  }
+
+ private:
+  static Attrs out_in() {
+    Attrs attrs;
+    attrs.flags = kOutIn;
+    return attrs;
+  }
+  ParamId matrix(const std::string& name, int64_t out, int64_t in) {
+    return b_.param(name + ".weight", {out, in}, {InitKind::normal, 0.02});
+  }
+  NodeId linear(const std::string& name, NodeId x, int64_t in, int64_t out) {
+    return b_.node(name, "linear", {x},
+                   {matrix(name, out, in), b_.param(name + ".bias", {out}, {})}, out_in());
+  }
+  NodeId norm(const std::string& name, NodeId x) {
+    Attrs attrs;
+    attrs.factor = s_.epsilon;
+    return b_.node(name, "layer_norm", {x},
+                   {b_.param(name + ".weight", {s_.width}, {InitKind::constant, 1}),
+                    b_.param(name + ".bias", {s_.width}, {})},
+                   attrs);
+  }
+
+  NodeId reshape(const std::string& name, NodeId x, Shape dims) {
+    Attrs attrs;
+    attrs.dims = dims;
+    return b_.node(name, "reshape", {x}, {}, attrs);
+  }
+
+  // One of the three parts of [.., heads, 3 size], for all heads.
+  NodeId part(const std::string& name, NodeId x, int64_t number) {
+    Attrs attrs;
+    attrs.axis = 3;
+    attrs.begin = number * s_.size();
+    attrs.end = attrs.begin + s_.size();
+    return reshape(name, b_.node(name + ".part", "slice", {x}, {}, attrs),
+                   {-1, s_.seq_len, s_.width});
+  }
+
+  NodeId attention(const std::string& name, NodeId x) {
+    // Queries, keys and values of a head lie side by side.
+    x = reshape(name + ".heads", linear(name + ".query_key_value", x, s_.width, 3 * s_.width),
+                {-1, s_.seq_len, s_.heads, 3 * s_.size()});
+    Attrs rope, attrs;
+    rope.heads = attrs.heads = static_cast<int32_t>(s_.heads);
+    rope.frequencies = s_.frequencies;
+    attrs.flags = kCausal;
+    const NodeId q = b_.node(name + ".q_rope", "rope", {part(name + ".q", x, 0)}, {}, rope),
+                 k = b_.node(name + ".k_rope", "rope", {part(name + ".k", x, 1)}, {}, rope);
+    x = b_.node(name, "attention", {q, k, part(name + ".v", x, 2)}, {}, attrs);
+    return linear(name + ".dense", x, s_.width, s_.width);
+  }
+
+  NodeId mlp(const std::string& name, NodeId x) {
+    x = linear(name + ".dense_h_to_4h", x, s_.width, s_.inner);
+    return linear(name + ".dense_4h_to_h", b_.node(name + ".act", "gelu", {x}), s_.inner, s_.width);
+  }
+
+  // Parallel: attention and MLP read the same x.
+  NodeId block(const std::string& n, NodeId x) {
+    const NodeId y = attention(n + ".attention", norm(n + ".input_layernorm", x));
+    if (s_.parallel)
+      return b_.node(n + ".add", "add",
+                     {x, y, mlp(n + ".mlp", norm(n + ".post_attention_layernorm", x))});
+    x = b_.node(n + ".attention.add", "add", {x, y});
+    return b_.node(n + ".mlp.add", "add",
+                   {x, mlp(n + ".mlp", norm(n + ".post_attention_layernorm", x))});
+  }
+
+  const Sizes& s_;
+  Builder b_;
+};
+
+}  // namespace
+
+Result<Preset> make_neox(std::string_view name, std::string_view keys_text,
+                         const PresetOptions& options) {
+  constexpr double kMostRows = 1 << 24;
+  std::vector<Key> keys = {
+      {"blocks", 44, 1, 1000},
+      {"width", 6144, 1, 1 << 16},
+      {"heads", 64, 1, 1024},
+      {"inner", 24576, 1, 1 << 20},
+      {"context", 2048, 1, kMostRows},
+      {"vocabulary", 50432, 2, kMostRows},
+      {"epsilon", 1e-5, 1e-30, 1, false},
+      {"parallel", 1, 0, 1},
+      {"tied", 0, 0, 1},
+  };
+  for (const Key& key : rotation_keys(1e4, 0.25)) keys.push_back(key);
+  WEFT_TRY(read_keys(name, keys_text, keys));
+  const auto whole = [&keys](std::string_view key) {
+    return static_cast<int64_t>(value_of(keys, key));
+  };
+  Preset out;
+  out.text = preset_text(name, keys);
+  out.tokens = true;
+  out.width = whole("width");
+  out.context = whole("context");
+  out.vocabulary = whole("vocabulary");
+  WEFT_TRY_ASSIGN(out.seq_len, sequence_length(name, options, out.context));
+  WEFT_TRY(check_heads(name, out.width, whole("heads")));
+  WEFT_TRY_ASSIGN(std::vector<float> frequencies,
+                  frequencies_of(name, keys, out.width / whole("heads")));
+  const Sizes sizes{.blocks = whole("blocks"),
+                    .width = out.width,
+                    .heads = whole("heads"),
+                    .inner = whole("inner"),
+                    .context = out.context,
+                    .vocabulary = out.vocabulary,
+                    .seq_len = out.seq_len,
+                    .epsilon = value_of(keys, "epsilon"),
+                    .parallel = whole("parallel") != 0,
+                    .tied = whole("tied") != 0,
+                    .frequencies = std::move(frequencies)};
+  WEFT_TRY_ASSIGN(out.model, Neox(sizes).build());
+  return out;
+}
+
+}  // namespace weft
