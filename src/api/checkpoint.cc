@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "api/run_handle.h"
+#include "io/checkpoint_names.h"
 #include "io/weights.h"
 #include "runtime/save.h"
 

@@ -77,6 +77,23 @@ Outcome open_checkpoint(const std::string& command, const std::string& path, Che
   return {};
 }
 
+Outcome check_same_weights(const std::string& model, const std::string& source,
+                           const std::string& its_model) {
+  const auto items = [](const std::string& text) {
+    return split(text.substr(std::min(text.find(':'), text.size() - 1) + 1));
+  };
+  const std::vector<std::string> wanted = items(model);
+  for (const std::string& item : items(its_model)) {
+    const std::string key = item.substr(0, item.find('=') + 1);
+    if (key != "heads=" && key != "key_heads=" && key != "epsilon=" && key != "parallel=") continue;
+    for (const std::string& own : wanted)
+      if (own.starts_with(key) && own != item)
+        return {kBadInput, "--init: '" + source + "' has " + item + ", MODEL has " + own,
+                "use its " + key.substr(0, key.size() - 1) + " in MODEL"};
+  }
+  return {};
+}
+
 uint32_t stages_of(const PlanOptions& options) {
   if (!options.stage_replicas.empty())
     return static_cast<uint32_t>(split(options.stage_replicas).size());

@@ -59,6 +59,11 @@ std::vector<std::string> split(const std::string& list, char at = ',');
 // Reads a whole file.
 Outcome read_text(const std::string& path, std::string& out);
 
+// Fails if a key that gives parameters their meaning has another value in the model that a source
+// of weights names. Other keys, and models with other keys, may differ.
+Outcome check_same_weights(const std::string& model, const std::string& source,
+                           const std::string& its_model);
+
 // Opens a checkpoint and prints its warning, if it has one.
 Outcome open_checkpoint(const std::string& command, const std::string& path, CheckpointPtr& out,
                         weft_checkpoint_info& info);

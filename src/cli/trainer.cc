@@ -140,6 +140,7 @@ Outcome Trainer::load(weft_checkpoint* resumed) {
     CheckpointPtr weights;
     weft_checkpoint_info info = sized<weft_checkpoint_info>();
     CLI_TRY(open_checkpoint("train", options_.init, weights, info));
+    if (info.model) CLI_TRY(check_same_weights(built_.info.text, options_.init, info.model));
     CLI_CALL(weft_run_load(run_.get(), weights.get(), WEFT_LOAD_WEIGHTS, &err));
   } else if (built_.checkpoint) {
     CLI_CALL(weft_run_load(run_.get(), built_.checkpoint.get(), WEFT_LOAD_WEIGHTS, &err));
@@ -152,13 +153,16 @@ Outcome Trainer::load(weft_checkpoint* resumed) {
 Outcome Trainer::check_directory() {
   std::error_code ignored;
   const std::string& directory = options_.checkpoint;
-  if (!directory.empty() &&
-      std::filesystem::exists(std::filesystem::path(directory) / "manifest.json", ignored))
+  if (directory.empty()) return {};
+  if (std::filesystem::exists(std::filesystem::path(directory) / "manifest.json", ignored))
     return {kBadInput, "--checkpoint: '" + directory + "' is a checkpoint",
             "name the directory of checkpoints"};
-  if (directory.empty() ||
-      !std::filesystem::exists(std::filesystem::path(directory) / "latest", ignored))
-    return {};
+  if (!std::filesystem::exists(std::filesystem::path(directory) / "latest", ignored)) {
+    if (!std::filesystem::exists(std::filesystem::path(directory) / "config.json", ignored))
+      return {};
+    return {kBadInput, "--checkpoint: '" + directory + "' is a directory of Transformers",
+            "name another directory for checkpoints"};
+  }
   // The run continues from the newest checkpoint in this directory, which has been read already.
   if (std::filesystem::equivalent(directory, options_.resume, ignored)) return {};
   weft_error err = sized<weft_error>();

@@ -64,9 +64,16 @@ Result<std::vector<uint64_t>> list_steps(const std::string& directory) {
 Status check_directory_of_checkpoints(const std::string& given) {
   std::filesystem::path path = given;
   if (!path.has_filename()) path = path.parent_path();  // a slash at the end
+  if (is_model_directory(path.string()))
+    return Status(Code::invalid, cat(given, ": is a directory of Transformers, as it has a ",
+                                     kModelConfigFile, ", expected a directory of checkpoints"));
   if (!is_checkpoint(path)) return {};
   return Status(Code::invalid,
                 cat(given, ": is a checkpoint, expected a directory of checkpoints"));
+}
+
+bool is_model_directory(const std::string& path) {
+  return path_exists(join_path(path, kModelConfigFile)) && !has_checkpoints(path);
 }
 
 bool has_checkpoints(const std::string& directory) {

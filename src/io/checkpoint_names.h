@@ -13,6 +13,7 @@ namespace weft {
 
 constexpr std::string_view kManifestFile = "manifest.json";
 constexpr std::string_view kLatestFile = "latest";
+constexpr const char* kModelConfigFile = "config.json";  // of Transformers
 
 std::string step_directory(uint64_t step);                         // "step-00000010"
 std::optional<uint64_t> step_of_directory(std::string_view name);  // of exactly such a name
@@ -24,10 +25,12 @@ Result<std::vector<uint64_t>> list_steps(const std::string& directory);
 
 // A checkpoint, or a directory with at least one.
 bool has_checkpoints(const std::string& directory);
+// Whether the path is a directory of Transformers: it has a config.json and no checkpoints.
+bool is_model_directory(const std::string& path);
 
 Result<std::string> read_manifest_text(const std::string& directory);
 
-// Refuses a checkpoint as the directory of other checkpoints.
+// Refuses a checkpoint, and a directory of Transformers, as the directory of checkpoints.
 Status check_directory_of_checkpoints(const std::string& directory);
 // Refuses the path of a new file if it is in a checkpoint of any run, or is the `latest` of a
 // directory.

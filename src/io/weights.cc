@@ -13,8 +13,8 @@ namespace weft {
 namespace {
 
 constexpr size_t kMostConfigBytes = size_t{1} << 20, kMostIndexBytes = size_t{1} << 26;
-constexpr const char *kConfig = "config.json", *kSingle = "model.safetensors",
-                     *kIndex = "model.safetensors.index.json", *kPickled = "pytorch_model.bin";
+constexpr const char *kSingle = "model.safetensors", *kIndex = "model.safetensors.index.json",
+                     *kPickled = "pytorch_model.bin";
 
 void list_tensors(Weights& out) {
   for (const SafetensorsFile& file : out.files)
@@ -62,8 +62,8 @@ Status open_single(Weights& out, const std::string& path) {
 }
 
 Status open_directory(Weights& out) {
-  const std::string config = join_path(out.path, kConfig), single = join_path(out.path, kSingle),
-                    index = join_path(out.path, kIndex);
+  const std::string config = join_path(out.path, kModelConfigFile),
+                    single = join_path(out.path, kSingle), index = join_path(out.path, kIndex);
   WEFT_TRY_ASSIGN(const std::string text, read_text(config, kMostConfigBytes));
   auto model = parse_model_config(text);
   if (!model.ok()) return model.status().within(config);
@@ -111,10 +111,6 @@ Status check_apart_from_checkpoints(const std::string& path) {
 
 }  // namespace
 
-bool is_model_directory(const std::string& path) {
-  return path_exists(join_path(path, kConfig)) && !has_checkpoints(path);
-}
-
 Result<Weights> open_weights(const std::string& path) {
   Weights out;
   out.path = path;
@@ -129,13 +125,13 @@ Status export_weights(Checkpoint& from, const std::string& path) {
 Status export_directory(Checkpoint& from, const std::string& path) {
   const std::string& model = from.manifest().model;
   if (model.empty())
-    return Status(Code::invalid, cat(from.path(), ": does not name its model, which ", kConfig,
-                                     " would describe"));
+    return Status(Code::invalid, cat(from.path(), ": does not name its model, which ",
+                                     kModelConfigFile, " would describe"));
   const auto text = print_model_config(model);
   if (!text.ok()) return text.status().within(from.path());
   WEFT_TRY(check_apart_from_checkpoints(path));
   WEFT_TRY(make_directory(path, true));
-  const std::string config = join_path(path, kConfig);
+  const std::string config = join_path(path, kModelConfigFile);
   // Until all is written, the directory has no description: new weights with an old one would be
   // another model.
   if (path_exists(config)) {

@@ -26,9 +26,6 @@ struct Weights {
   std::vector<Tensor> tensors;  // refer to `files`, also when this object is moved
 };
 
-// Whether the path is a directory with a config.json, and without checkpoints.
-bool is_model_directory(const std::string& path);
-
 // Fails also if an index and its files differ.
 Result<Weights> open_weights(const std::string& path);
 

@@ -160,6 +160,17 @@ TEST_F(Pretrained, CannotBeResumed) {
                {"contains only weights"});
 }
 
+TEST_F(Pretrained, IsNoDirectoryOfCheckpoints) {
+  const RunPtr run = start_with(open_checkpoint(folder_.string()));
+  weft_save_config config;
+  weft_save_config_init(&config, sizeof config);
+  const std::string folder = folder_.string();
+  config.directory = folder.c_str();
+  Error err;
+  expect_error(weft_run_save(run.get(), &config, &err), err, WEFT_EINVAL,
+               {"is a directory of Transformers", "expected a directory of checkpoints"});
+}
+
 TEST_F(Pretrained, RefusesWhatItWouldComputeDifferently) {
   const std::tuple<const char*, json, weft_status, const char*> rows[] = {
       {"model_type", "bert", WEFT_ENOTSUP, "'model_type' is 'bert', this version"},

@@ -43,6 +43,15 @@ class Pretrained(Case):
         self.assertEqual(self.digest(HERE, "--ranks", 2), digest)
         self.assertNotEqual(self.digest(MODEL), digest)
 
+    def test_other_heads_are_refused(self):
+        self.fails(3, "has heads=2, MODEL has heads=4", "train", MODEL.replace("heads=2", "heads=4"), "--init", HERE, *STEPS)
+
+    def test_checkpoints_do_not_go_into_it(self):
+        shutil.copytree(HERE, self.path("gpt2"))
+        before = os.listdir(self.path("gpt2"))
+        self.fails(3, "is a directory of Transformers", "train", HERE, *STEPS, "--checkpoint", self.path("gpt2"))
+        self.assertEqual(os.listdir(self.path("gpt2")), before)
+
     def test_it_is_planned_and_inspected(self):
         done = run("plan", HERE, "--ranks", 2, "--json")
         self.assertEqual(lines(done.stdout)[0]["model"], MODEL)
