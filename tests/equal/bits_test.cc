@@ -5,6 +5,7 @@
 #include <memory>
 #include <numeric>
 
+#include "graph/presets.h"
 #include "runtime/run.h"
 #include "support/small_gpt.h"
 #include "tune/make_plan.h"
@@ -19,8 +20,18 @@ using test::train;
 
 PlanConfig base_config() { return test::small_gpt_config(); }
 
-TEST(Bits, OneDigestOverRanksSchedulesSplitsAndRecompute) {
-  const auto model = small_gpt();
+// A preset, or "" for small_gpt().
+class Models : public testing::TestWithParam<const char*> {};
+
+constexpr const char* kPresets[] = {
+    "", "llama:blocks=3,width=16,heads=4,key_heads=2,head_size=4,inner=24,context=12,vocabulary=37",
+    "qwen3:blocks=3,width=16,heads=4,key_heads=1,head_size=6,inner=24,context=12,vocabulary=37",
+    "phi3:blocks=3,width=16,heads=4,key_heads=2,head_size=4,inner=24,context=12,vocabulary=37",
+    "gpt_neox:blocks=3,width=16,heads=2,inner=24,context=12,vocabulary=37"};
+INSTANTIATE_TEST_SUITE_P(Bits, Models, testing::ValuesIn(kPresets));
+
+TEST_P(Models, OneDigestOverRanksSchedulesSplitsAndRecompute) {
+  const auto model = *GetParam() ? make_preset(GetParam(), {}).take().model : small_gpt();
   const Outcome expected = train(model, base_config(), 11, 6);
   ASSERT_EQ(expected.losses.size(), 6u);
   EXPECT_LT(expected.losses.back(), expected.losses.front());
