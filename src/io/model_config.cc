@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <map>
 #include <set>
 #include <vector>
@@ -15,6 +16,8 @@ namespace weft {
 namespace {
 
 Status fault(std::string text) { return Status(Code::data, std::move(text)); }
+
+constexpr uint64_t kMostWhole = uint64_t{1} << 48;  // its digits are exact in a double
 
 // The fields of an object, read one by one; the remaining ones are unknown. `where` precedes their
 // names in messages.
@@ -68,9 +71,18 @@ class Config {
       if (n.nullable) return 0.0;
       if (n.like) value = nullptr;
     }
-    if (!value) return n.like ? numbers_.at(n.like) / (n.over ? numbers_.at(n.over) : 1) : n.value;
-    if (n.whole ? value->is_number_unsigned() : value->is_number()) return value->number();
+    if (!value) return n.like ? like(n) : n.value;
+    const bool fits =
+        n.whole ? value->is_number_unsigned() && value->whole() <= kMostWhole : value->is_number();
+    if (fits) return value->number();
     return unexpected(n.field, *value, n.whole ? "a whole number" : "a number");
+  }
+
+  Result<double> like(const Number& n) const {
+    const double value = numbers_.at(n.like), parts = n.over ? numbers_.at(n.over) : 1;
+    if (!n.over || (parts > 0 && std::fmod(value, parts) == 0)) return value / parts;
+    return Status(Code::unsupported, cat("'", n.like, "' is ", value, ", expected a multiple of '",
+                                         n.over, "', which is ", parts));
   }
 
   const Json& object_;
@@ -89,6 +101,12 @@ class Keys {
       all_.emplace_back(key, value);
     else
       at->second = value;
+  }
+  // Of a key that is set.
+  double value(std::string_view key) const {
+    return std::find_if(all_.begin(), all_.end(),
+                        [key](const auto& known) { return known.first == key; })
+        ->second;
   }
   std::string text() const {
     std::string out;
@@ -159,6 +177,9 @@ constexpr RotaryNumber kRotaryNumbers[] = {
     {{.field = "high_freq_factor", .key = "rope_high", .whole = false}, "llama3"},
     {{.field = "original_max_position_embeddings", .key = "rope_context"}, "llama3"}};
 
+constexpr std::pair<const char*, double> kPlainRotation[] = {
+    {"rope_factor", 1}, {"rope_low", 0}, {"rope_high", 0}, {"rope_context", 0}};
+
 // "rope_scaling", or "rope_parameters" of newer versions.
 Status read_rotation(Config& config, const char* field, Keys& keys) {
   const Json* object = config.find(field);
@@ -180,6 +201,9 @@ Status read_rotation(Config& config, const char* field, Keys& keys) {
     WEFT_TRY(inner.number(number, value));
     keys.set(number.key, value);
   }
+  if (name == "llama3" && !(keys.value("rope_low") < keys.value("rope_high")))
+    return fault(cat("'", field, "' has 'low_freq_factor' ", keys.value("rope_low"),
+                     ", expected less than 'high_freq_factor' ", keys.value("rope_high")));
   return inner.finish();
 }
 
@@ -224,8 +248,8 @@ struct ModelText {
 std::string digits_of(std::string_view text) {
   double value = 0;
   std::from_chars(text.data(), text.data() + text.size(), value);
-  constexpr double kMost = 1e15;
-  return value >= 0 && value <= kMost ? cat(static_cast<uint64_t>(value)) : std::string(text);
+  return value >= 0 && value <= double{kMostWhole} ? cat(static_cast<uint64_t>(value))
+                                                   : std::string(text);
 }
 
 // Transformers expects a fraction where it wrote one.
@@ -236,12 +260,11 @@ std::string fraction_of(std::string text) {
 // Empty if the model does not scale its rotations.
 Result<std::string> rotation_text(std::string_view keys) {
   std::string values[4];
-  constexpr const char* kKeys[] = {"rope_factor", "rope_low", "rope_high", "rope_context"};
   for (size_t i = 0; i < 4; ++i) {
-    WEFT_TRY_ASSIGN(values[i], value_of(keys, kKeys[i]));
+    WEFT_TRY_ASSIGN(values[i], value_of(keys, kPlainRotation[i].first));
   }
   const auto& [factor, low, high, context] = values;
-  if (high != "0" || low != "0")
+  if (high != "0")
     return cat(R"({"rope_type": "llama3", "factor": )", fraction_of(factor),
                R"(, "low_freq_factor": )", fraction_of(low), R"(, "high_freq_factor": )",
                fraction_of(high), R"(, "original_max_position_embeddings": )", digits_of(context),
@@ -265,6 +288,7 @@ Result<std::string> parse_model_config(std::string_view json) {
     keys.set(number.key, value);
   }
   if (a->rotary) {
+    for (const auto& [key, value] : kPlainRotation) keys.set(key, value);
     WEFT_TRY(read_rotation(config, "rope_scaling", keys));
     WEFT_TRY(read_rotation(config, "rope_parameters", keys));
     WEFT_TRY(read_layer_types(config));

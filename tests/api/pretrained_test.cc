@@ -124,6 +124,21 @@ class Pretrained : public testing::Test {
     config[field] = std::move(value);
     write("config.json", config);
   }
+  struct Row {
+    const char* field;
+    json value;
+    weft_status status;
+    const char* text;
+  };
+  void expect_refused_fields(const std::vector<Row>& rows) const {
+    for (const auto& [field, value, status, text] : rows) {
+      SCOPED_TRACE(field);
+      const json before = read_json(folder_ / "config.json");
+      configure(field, value);
+      expect_refused(status, {"config.json", text});
+      write("config.json", before);
+    }
+  }
   void expect_refused(weft_status status, std::initializer_list<const char*> parts) const {
     Error err;
     weft_checkpoint* opened = nullptr;
@@ -172,7 +187,7 @@ TEST_F(Pretrained, IsNoDirectoryOfCheckpoints) {
 }
 
 TEST_F(Pretrained, RefusesWhatItWouldComputeDifferently) {
-  const std::tuple<const char*, json, weft_status, const char*> rows[] = {
+  expect_refused_fields({
       {"model_type", "bert", WEFT_ENOTSUP, "'model_type' is 'bert', this version"},
       {"model_type", 3, WEFT_EDATA, "'model_type' is 3, expected a string"},
       {"n_layer", -1, WEFT_EDATA, "'n_layer' is -1, expected a whole number"},
@@ -184,14 +199,35 @@ TEST_F(Pretrained, RefusesWhatItWouldComputeDifferently) {
       {"tie_word_embeddings", "no", WEFT_EDATA, "expected true or false"},
       {"quantization_config", json::object(), WEFT_ENOTSUP,
        "field 'quantization_config' is not known, and may affect results"},
-  };
-  for (const auto& [field, value, status, text] : rows) {
-    SCOPED_TRACE(field);
-    const json before = read_json(folder_ / "config.json");
-    configure(field, value);
-    expect_refused(status, {"config.json", text});
-    write("config.json", before);
-  }
+  });
+}
+
+TEST_F(Pretrained, RefusesWhatItWouldComputeDifferentlyOfLlama) {
+  fs::copy(kData / "llama" / "config.json", folder_, fs::copy_options::overwrite_existing);
+  const json low = {{"rope_type", "llama3"},
+                    {"factor", 2.0},
+                    {"low_freq_factor", 4.0},
+                    {"high_freq_factor", 4.0},
+                    {"original_max_position_embeddings", 8}};
+  expect_refused_fields({
+      {"attention_bias", true, WEFT_ENOTSUP, "'attention_bias' is true, expected false"},
+      {"hidden_act", "gelu", WEFT_ENOTSUP, R"('hidden_act' is "gelu", expected "silu")"},
+      {"layer_types",
+       {"full_attention", "sliding_attention"},
+       WEFT_ENOTSUP,
+       R"(expected "full_attention" for each layer)"},
+      {"rope_scaling", 2, WEFT_EDATA, "'rope_scaling' is 2, expected an object or null"},
+      {"rope_scaling", {{"type", "yarn"}}, WEFT_ENOTSUP, R"('rope_scaling.rope_type' is "yarn")"},
+      {"rope_scaling", {{"type", "linear"}}, WEFT_EDATA, "'rope_scaling' has no 'factor'"},
+      {"rope_scaling", {{"type", "default"}, {"beta", 1}}, WEFT_ENOTSUP, "'rope_scaling.beta'"},
+      {"rope_scaling", low, WEFT_EDATA, "expected less than 'high_freq_factor' 4"},
+      {"sliding_window", 4, WEFT_ENOTSUP, "field 'sliding_window' is not known"},
+  });
+  json config = read_json(folder_ / "config.json");
+  config.erase("head_dim");
+  write("config.json", config);
+  expect_refused_fields({{"hidden_size", 18, WEFT_ENOTSUP,
+                          "'hidden_size' is 18, expected a multiple of 'num_attention_heads'"}});
 }
 
 TEST_F(Pretrained, RefusesAnIndexThatDiffersFromItsFiles) {
