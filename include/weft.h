@@ -186,7 +186,8 @@ enum weft_node_flags {
   WEFT_NODE_TANH = 1,        /**< gelu: the tanh approximation */
   WEFT_NODE_CAUSAL = 2,      /**< attention: row t uses columns up to t */
   WEFT_NODE_OUT_IN = 4,      /**< linear: the weight is stored as [out, in], not [in, out] */
-  WEFT_NODE_POSITIONS = 8    /**< embedding: look up positions along the last axis of the indices, not the indices */
+  WEFT_NODE_POSITIONS = 8,   /**< embedding: look up positions along the last axis of the indices, not the indices */
+  WEFT_NODE_BF16_CACHE = 16  /**< cached_attention: keys and values are kept in bf16 */
 };
 
 /** A node: one op with its operands. weft_model_add_node(3) lists the ops, the collectives and the fields that they use. */
@@ -200,7 +201,7 @@ typedef struct weft_node_config {
                                    shift; rms_norm: scale; add, sub, mul: optionally the last operand; a user op: its own */
   uint32_t n_inputs, n_params;
   int32_t axis;               /**< mean, sum, max, slice, concat, gather */
-  int32_t heads;              /**< attention, rope */
+  int32_t heads;              /**< attention, cached_attention, rope */
   int64_t begin, end;         /**< slice */
   double factor;              /**< scale: factor; layer_norm, rms_norm: epsilon; dropout, attention: probability of dropout;
                                    softmax_cross_entropy: label smoothing; rope: multiplies the result, 0 is 1 */
@@ -208,7 +209,8 @@ typedef struct weft_node_config {
   uint32_t n_coordinates;     /**< number of `coordinates` */
   int64_t dims[WEFT_MAX_DIMS];/**< reshape: target, the first may be -1 (the batch); transpose: permutation; conv1d, conv2d: stride,
                                    padding, dilation, and groups of conv2d; max_pool, average_pool: size, stride, padding; mean,
-                                   sum, max: adjacent axes; all_to_all: the dimension that is cut, the dimension that is joined */
+                                   sum, max: adjacent axes; all_to_all: the dimension that is cut, the dimension that is joined;
+                                   cached_attention: sequences, positions of each */
   const char *axis_name;      /**< collectives: the axis of the model along which they move values */
   const int32_t *coordinates; /**< ppermute: for each coordinate its source, or -1 for zeros; mask: coordinates that keep their value;
                                    broadcast: the coordinate whose value all receive */
@@ -394,6 +396,25 @@ typedef struct weft_preset_info {
 WEFT_API weft_status weft_model_preset(const char *text, int64_t seq_len, uint32_t stages, weft_model **out, weft_preset_info *info,
                                        weft_error *err);
 
+/** The cache of a decoder. */
+typedef struct weft_decoder_config {
+  uint32_t size;
+  uint32_t flags;       /**< 0, or WEFT_NODE_BF16_CACHE. Default: 0. */
+  int64_t sequences;    /**< that the cache has a place for. Default: 1. */
+  int64_t context;      /**< positions of each sequence; 0: the context of the model. Default: 0. */
+} weft_decoder_config;
+/** Sets the defaults. Thread: any. */
+WEFT_API void weft_decoder_config_init(weft_decoder_config *config, size_t size);
+
+/**
+ * Makes the decoder of a preset with tokens: a model with the same parameters that keeps the keys and values of sequences between forward
+ * steps. A sample is a token. Inputs, all I32 [1, 1]: "tokens"; "positions", of each in its sequence, from 0; "sequences", from 0, or -1
+ * for a sample without a sequence, whose output has no meaning. Output: logits F32 [1, 1, vocabulary]. `info` may be NULL; its `seq_len` is the
+ * number of positions of the cache. `config`: NULL is the defaults. Owner: caller; free with weft_model_free. Thread: any.
+ */
+WEFT_API weft_status weft_model_decoder(const char *text, const weft_decoder_config *config, weft_model **out, weft_preset_info *info,
+                                        weft_error *err);
+
 /* ---- profile ------------------------------------------------------------------------------------------------------------------ */
 
 /** Measured times of the kernels of each node of a model. */
@@ -524,7 +545,8 @@ typedef struct weft_plan_config {
   uint32_t ranks;             /**< of a pipeline; with `axes`, 1 or the product of their sizes. Default: 1. */
   uint32_t micro_batches;     /**< per step. Default: 8. */
   uint32_t micro_batch_size;  /**< samples. Default: 4. */
-  uint32_t short_size;        /**< samples that the last micro-batch of a step may have instead; 0: it is always full. Default: 0. */
+  uint32_t short_size;        /**< samples that the last micro-batch of a step may have instead, and all micro-batches of a forward step
+                                   with fewer samples than a full one; 0: they are always full. Default: 0. */
   weft_split split;           /**< Default: WEFT_SPLIT_COST. */
   const char *schedule;       /**< a name of weft_schedule_describe; "auto": the best of weft_plan_compare. Default: "1f1b". */
   const char *const *cuts;    /**< names of the first nodes of stages 1, 2, ...; replaces `split`. Default: NULL. */
@@ -620,7 +642,8 @@ typedef enum weft_memory_kind WEFT_UINT32_ {
   WEFT_MEMORY_OPTIMIZER = 3,    /**< optimizer state */
   WEFT_MEMORY_ACTIVATIONS = 4,  /**< values of micro-batches that only this rank uses */
   WEFT_MEMORY_MESSAGES = 5,     /**< slots of values that arrive from other ranks or leave for them */
-  WEFT_MEMORY_SCRATCH = 6       /**< of one kernel, or of one action */
+  WEFT_MEMORY_SCRATCH = 6,      /**< of one kernel, or of one action */
+  WEFT_MEMORY_STATE = 7         /**< that nodes keep between steps: keys and values of cached_attention */
 } weft_memory_kind;
 /** Planned bytes of one kind on a rank; the sum over all kinds is weft_plan_bytes. 0 if `rank` or `kind` is out of range. Thread: any. */
 WEFT_API int64_t weft_plan_memory(const weft_plan *plan, uint32_t rank, weft_memory_kind kind);

@@ -221,6 +221,39 @@ func NewPreset(text string, seqLen, stages int) (*Model, PresetInfo, error) {
 	if err := failed(status, err); err != nil {
 		return nil, PresetInfo{}, err
 	}
+	return m.preset(c)
+}
+
+// DecoderConfig is the cache of a decoder.
+type DecoderConfig struct {
+	Flags     NodeFlags // 0 or Bf16Cache
+	Sequences int       // that the cache has a place for; 0: 1
+	Context   int       // positions of each sequence; 0: the context of the model
+}
+
+// NewDecoder makes the decoder of a preset with tokens: a model with the same parameters that keeps the keys and values of sequences between
+// forward steps. A sample is a token. Inputs, all I32 [1, 1]: "tokens"; "positions", of each in its sequence, from 0; "sequences", from 0, or -1
+// for a sample without a sequence. Output: logits.
+func NewDecoder(text string, config DecoderConfig) (*Model, PresetInfo, error) {
+	var own memory
+	defer own.free()
+	m, err := &Model{}, newError()
+	var given C.weft_decoder_config
+	C.weft_decoder_config_init(&given, C.sizeof_weft_decoder_config)
+	given.flags = C.uint32_t(config.Flags)
+	if config.Sequences != 0 {
+		given.sequences = C.int64_t(config.Sequences)
+	}
+	given.context = C.int64_t(config.Context)
+	c := C.weft_preset_info{size: C.sizeof_weft_preset_info}
+	status := C.weft_model_decoder(own.str(text), &given, &m.c, &c, err)
+	if err := failed(status, err); err != nil {
+		return nil, PresetInfo{}, err
+	}
+	return m.preset(c)
+}
+
+func (m *Model) preset(c C.weft_preset_info) (*Model, PresetInfo, error) {
 	runtime.SetFinalizer(m, (*Model).Close)
 	return m, PresetInfo{c.tokens != 0, int(c.vocabulary), int(c.context), int(c.seq_len), int(c.width), C.GoString(c.text)}, nil
 }

@@ -13,6 +13,8 @@ const (
 	Causal    NodeFlags = C.WEFT_NODE_CAUSAL    // attention: row t uses columns up to t
 	OutIn     NodeFlags = C.WEFT_NODE_OUT_IN    // linear: the weight is stored as [out, in], not [in, out]
 	Positions NodeFlags = C.WEFT_NODE_POSITIONS // embedding: look up positions along the last axis of the indices, not the indices
+
+	Bf16Cache NodeFlags = C.WEFT_NODE_BF16_CACHE // cached_attention: keys and values are kept in bf16
 )
 
 // Node is one op with its operands. weft_model_add_node(3) lists the ops, the collectives and the fields that they use.
@@ -23,10 +25,10 @@ type Node struct {
 	Inputs      []Value // in port order
 	Params      []Param
 	Axis        int       // mean, sum, max, slice, concat, gather
-	Heads       int       // attention, rope
+	Heads       int       // attention, cached_attention, rope
 	Begin, End  int       // slice
 	Factor      float64   // scale: factor; norms: epsilon; dropout, attention: probability; softmax_cross_entropy: label smoothing
-	Dims        []int     // reshape, transpose, conv1d, conv2d, max_pool, average_pool, mean, sum, max, all_to_all
+	Dims        []int     // reshape, transpose, conv1d, conv2d, max_pool, average_pool, mean, sum, max, all_to_all, cached_attention
 	AxisName    string    // collectives: the axis of the model
 	Coordinates []int     // ppermute: sources, or -1 for zeros; mask: coordinates that keep their value; broadcast: the source
 	Frequencies []float32 // rope: the rotation of each pair of columns per position, in radians

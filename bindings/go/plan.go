@@ -157,6 +157,7 @@ const (
 	ActivationMemory MemoryKind = C.WEFT_MEMORY_ACTIVATIONS // values of micro-batches that only this rank uses
 	MessageMemory    MemoryKind = C.WEFT_MEMORY_MESSAGES    // slots of values that arrive from other ranks or leave for them
 	ScratchMemory    MemoryKind = C.WEFT_MEMORY_SCRATCH     // of one kernel, or of one action
+	StateMemory      MemoryKind = C.WEFT_MEMORY_STATE       // that nodes keep between steps: keys and values of cached_attention
 )
 
 // Memory returns the planned bytes of one kind on a rank; the sum over all kinds is Bytes.

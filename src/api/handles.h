@@ -105,6 +105,8 @@ template <>
 weft_run_config defaults();
 template <>
 weft_save_config defaults();
+template <>
+weft_decoder_config defaults();
 
 // Copies a configuration. It may be of an older version (shorter: the other fields have their
 // defaults) or of a newer one (longer: the other bytes must be 0). NULL: the defaults.

@@ -56,6 +56,13 @@ weft_profile_config defaults() {
 }
 
 template <>
+weft_decoder_config defaults() {
+  weft_decoder_config out = {};
+  out.sequences = 1;
+  return out;
+}
+
+template <>
 weft_mesh_config defaults() {
   const MeshOptions options;
   weft_mesh_config out = {};
@@ -98,6 +105,7 @@ void init(T* to, size_t size) {
 }  // namespace
 
 void weft_node_config_init(weft_node_config* config, size_t size) { init(config, size); }
+void weft_decoder_config_init(weft_decoder_config* config, size_t size) { init(config, size); }
 void weft_op_init(weft_op* op, size_t size) { init(op, size); }
 void weft_profile_config_init(weft_profile_config* config, size_t size) { init(config, size); }
 void weft_optimizer_init(weft_optimizer* optimizer, size_t size) { init(optimizer, size); }

@@ -74,8 +74,8 @@ Result<Attrs> attrs_of(const weft_node_config& c, const Model& model) {
   if (c.n_dims > WEFT_MAX_DIMS)
     return Status(Code::invalid, cat("weft_node_config.n_dims is ", c.n_dims, ", expected at most ",
                                      WEFT_MAX_DIMS));
-  constexpr uint32_t kFlags =
-      WEFT_NODE_TANH | WEFT_NODE_CAUSAL | WEFT_NODE_OUT_IN | WEFT_NODE_POSITIONS;
+  constexpr uint32_t kFlags = WEFT_NODE_TANH | WEFT_NODE_CAUSAL | WEFT_NODE_OUT_IN |
+                              WEFT_NODE_POSITIONS | WEFT_NODE_BF16_CACHE;
   if (c.flags & ~kFlags)
     return Status(Code::invalid, cat("node config: unknown flags ", c.flags & ~kFlags));
   Attrs attrs;

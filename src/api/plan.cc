@@ -291,9 +291,9 @@ int64_t weft_plan_bytes(const weft_plan* plan, uint32_t rank) {
 }
 
 int64_t weft_plan_memory(const weft_plan* plan, uint32_t rank, weft_memory_kind kind) {
-  static_assert(WEFT_MEMORY_SCRATCH == kMemoryKinds);
+  static_assert(WEFT_MEMORY_STATE == kMemoryKinds);
   if (!plan || rank >= plan->plan->arena_bytes.size() || kind < WEFT_MEMORY_WEIGHTS ||
-      kind > WEFT_MEMORY_SCRATCH)
+      kind > WEFT_MEMORY_STATE)
     return 0;
   return memory_by_kind(*plan->plan, static_cast<int32_t>(rank))[static_cast<size_t>(kind) - 1];
 }

@@ -5,9 +5,11 @@
 #include "cli/build.h"
 #include "cli/command.h"
 #include "cli/console.h"
+#include "cli/decoder.h"
 #include "cli/json.h"
 #include "cli/kernels.h"
 #include "cli/launch.h"
+#include "cli/mesh_option.h"
 #include "cli/sampling.h"
 #include "cli/signals.h"
 #include "cli/utf8.h"
@@ -18,15 +20,19 @@ namespace {
 
 struct Options {
   std::string checkpoint;
-  std::vector<std::string> prompts;
+  std::vector<std::string> prompts, stops;
   uint64_t tokens = 100;
+  bool tokens_given = false;
+  bool slide = false;
   LaunchOptions launch;
+  PlanOptions plan;  // ranks and mesh
+  DecoderOptions decoder;
+  std::string cache = "f32";
   Sampling sampling;
   bool json = false;
 };
 
-// Adds tokens to texts one by one. All texts are computed in one window of fixed length that is
-// padded at its end: attention is causal, so the padding does not affect earlier positions.
+// Adds tokens to texts one by one.
 class Generator {
  public:
   explicit Generator(const Options& options) : options_(options) {}
@@ -37,8 +43,12 @@ class Generator {
   Outcome prepare();
   Outcome generate();
   Outcome read_prompt(const std::string& prompt);
-  Outcome step(uint64_t position);
-  std::string text_of(const std::vector<int32_t>& tokens) const;
+  Outcome check_lengths();
+  Outcome step();
+  void take(size_t text, std::span<float> logits);
+  bool stops(size_t text);
+  void slide(Text& text) const;
+  std::string text_of(std::span<const int32_t> tokens) const;
   void stream();
   void print();
 
@@ -46,16 +56,18 @@ class Generator {
   Built built_;
   Ranks ranks_;
   RunPtr run_;
+  Decoder decoder_;
   bool bytes_ = true;  // a token is a byte; otherwise texts are ids, separated by blanks
-  TensorPtr inputs_[2];
-  std::vector<std::vector<int32_t>> texts_;
+  std::vector<Text> texts_;
   std::vector<size_t> begun_;  // number of tokens in each prompt
-  std::vector<int32_t> order_;
+  uint64_t tokens_ = 0;        // to add to each text
+  Candidates candidates_;
   size_t printed_ = 0;  // bytes of the first text
 };
 
 Outcome Generator::read_prompt(const std::string& prompt) {
-  std::vector<int32_t>& text = texts_.emplace_back();
+  texts_.push_back({.tokens = {}, .place = static_cast<uint32_t>(texts_.size())});
+  std::vector<int32_t>& text = texts_.back().tokens;
   if (bytes_) {
     for (char c : prompt) text.push_back(static_cast<unsigned char>(c));
   } else {
@@ -79,7 +91,7 @@ Outcome Generator::read_prompt(const std::string& prompt) {
   return {};
 }
 
-std::string Generator::text_of(const std::vector<int32_t>& tokens) const {
+std::string Generator::text_of(std::span<const int32_t> tokens) const {
   std::string text;
   for (int32_t token : tokens) {
     if (bytes_)
@@ -88,6 +100,28 @@ std::string Generator::text_of(const std::vector<int32_t>& tokens) const {
       text += (text.empty() ? "" : " ") + std::to_string(token);
   }
   return text;
+}
+
+// Without --slide, all tokens of a text must be in the context of the model.
+Outcome Generator::check_lengths() {
+  tokens_ = options_.tokens;
+  const auto context = static_cast<size_t>(built_.info.context);
+  if (options_.slide) {
+    tokens_ = std::min(tokens_, uint64_t{1} << 40);
+    return {};
+  }
+  const size_t longest = *std::max_element(begun_.begin(), begun_.end());
+  const size_t at =
+      static_cast<size_t>(std::find(begun_.begin(), begun_.end(), longest) - begun_.begin());
+  if (!options_.tokens_given && longest <= context)
+    tokens_ = std::min<uint64_t>(tokens_, context - longest);
+  if (longest > context || tokens_ > context - longest)
+    return {kBadInput,
+            "prompt " + std::to_string(at + 1) + " has " + std::to_string(longest) +
+                " tokens, and --tokens is " + std::to_string(options_.tokens) +
+                "; the model has a context of " + std::to_string(context) + " tokens",
+            "with --slide, the model sees the end of a text that is longer"};
+  return {};
 }
 
 Outcome Generator::prepare() {
@@ -106,68 +140,50 @@ Outcome Generator::prepare() {
             ""};
   bytes_ = built_.info.vocabulary == 256;
   for (const std::string& prompt : options_.prompts) CLI_TRY(read_prompt(prompt));
+  CLI_TRY(check_lengths());
+  DecoderOptions decoder = options_.decoder;
+  decoder.texts = static_cast<uint32_t>(texts_.size());
   const size_t longest = *std::max_element(begun_.begin(), begun_.end());
-  // The cost of a step grows with the length of the window.
-  model.seq_len = std::min<int64_t>(
-      built_.info.context,
-      static_cast<int64_t>(std::min<uint64_t>(longest + options_.tokens, uint64_t{1} << 30)));
-  Built window;
-  CLI_TRY(make_preset(built_.info.text, model, options_.launch.ranks, window));
-  window.checkpoint = std::move(built_.checkpoint);
-  built_ = std::move(window);
-  PlanOptions plan;
-  plan.ranks = options_.launch.ranks;
-  plan.step_kinds = WEFT_STEPS_FORWARD;
-  plan.micro_batches = static_cast<uint32_t>(texts_.size());
-  plan.micro_batch_size = 1;
-  OptimizerOptions optimizer;
-  optimizer.rule = "sgd";  // it has no state
-  CLI_TRY(build_plan(plan, optimizer, 1, built_));
-  CLI_TRY(make_inputs(built_.info, static_cast<int64_t>(texts_.size()), inputs_));
+  decoder.context =
+      static_cast<int64_t>(std::min(static_cast<uint64_t>(built_.info.context), longest + tokens_));
+  CLI_TRY(decoder_.prepare(decoder, built_));
   CLI_TRY(ranks_.start(built_.plan.get(), options_.launch, run_));
   weft_error err = sized<weft_error>();
   CLI_CALL(weft_run_load(run_.get(), built_.checkpoint.get(), WEFT_LOAD_WEIGHTS, &err));
+  decoder_.use(run_.get());
   return {};
 }
 
-// Adds one token to every text. If a text is longer than the window, the model sees its end.
-Outcome Generator::step(uint64_t position) {
-  const size_t length = static_cast<size_t>(built_.info.seq_len),
-               vocabulary = static_cast<size_t>(built_.info.vocabulary);
-  auto* tokens = static_cast<int32_t*>(weft_tensor_data(inputs_[0].get()));
-  std::fill_n(tokens, texts_.size() * length, 0);
-  for (size_t i = 0; i < texts_.size(); ++i) {
-    const size_t seen = std::min(length, texts_[i].size());
-    std::copy(texts_[i].end() - static_cast<std::ptrdiff_t>(seen), texts_[i].end(),
-              tokens + i * length);
-  }
-  weft_error err = sized<weft_error>();
-  weft_tensor* const inputs[2] = {inputs_[0].get(), nullptr};
-  CLI_CALL(weft_run_submit(run_.get(), inputs, 2, WEFT_FORWARD, position, &err));
-  std::vector<int32_t> next(texts_.size());
-  for (;;) {
-    weft_event event = sized<weft_event>();
-    const weft_status got = weft_run_poll(run_.get(), &event, -1, &err);
-    if (got < 0) return failed(got, err);
-    if (got == 0 || event.kind == WEFT_EVENT_DONE) break;
-    if (event.kind == WEFT_EVENT_ERROR)
-      return {failed(event.status, err).exit,
-              event.text ? event.text : weft_status_text(event.status), ""};
-    if (event.kind != WEFT_EVENT_MICRO_BATCH || event.n_outputs < 1) continue;
-    const size_t i = event.micro_batch, last = std::min(length, texts_[i].size()) - 1;
-    const auto* logits =
-        static_cast<const float*>(weft_tensor_data(event.outputs[0])) + last * vocabulary;
-    next[i] = sample(options_.sampling, {logits, vocabulary}, i, position, order_);
-  }
-  for (size_t i = 0; i < texts_.size(); ++i) texts_[i].push_back(next[i]);
-  return {};
+// If the text is longer than the context, the model sees its end, whose positions are new.
+void Generator::slide(Text& text) const {
+  const auto context = static_cast<size_t>(decoder_.context());
+  if (text.tokens.size() - text.first <= context) return;
+  text.first = text.tokens.size() - context;
+  text.cached = 0;
+}
+
+// Adds a token to the text. `logits` are those of its last token.
+void Generator::take(size_t i, std::span<float> logits) {
+  Text& text = texts_[i];
+  const size_t position = text.tokens.size() - begun_[i];
+  penalize(logits, text.tokens, options_.sampling.repetition_penalty);
+  text.tokens.push_back(sample(options_.sampling, logits, i, position, candidates_));
+  text.live = position + 1 < tokens_ && !stops(i);
+}
+
+// Whether what was added to the text ends with a string of --stop.
+bool Generator::stops(size_t i) {
+  if (options_.stops.empty()) return false;
+  const std::string added = text_of(std::span(texts_[i].tokens).subspan(begun_[i]));
+  return std::any_of(options_.stops.begin(), options_.stops.end(),
+                     [&](const std::string& stop) { return added.ends_with(stop); });
 }
 
 // Prints what has been added to the first text, up to its last complete character. The other texts
 // follow when all are complete.
 void Generator::stream() {
   if (options_.json) return;
-  const std::string text = text_of(texts_[0]);
+  const std::string text = text_of(texts_[0].tokens);
   const size_t end = complete_bytes(text);
   if (end > printed_) print_content(text.substr(printed_, end - printed_));
   printed_ = std::max(printed_, end);
@@ -175,10 +191,10 @@ void Generator::stream() {
 
 void Generator::print() {
   for (size_t i = 0; i < texts_.size(); ++i) {
-    const std::string text = text_of(texts_[i]);
+    const std::string text = text_of(texts_[i].tokens);
     if (options_.json) {
-      const std::vector<int32_t> made(texts_[i].begin() + static_cast<std::ptrdiff_t>(begun_[i]),
-                                      texts_[i].end());
+      const std::span<const int32_t> added = std::span(texts_[i].tokens).subspan(begun_[i]);
+      const std::vector<int32_t> made(added.begin(), added.end());
       print_line(JsonObject()
                      .add("prompt", options_.prompts[i])
                      .add("text", text)
@@ -198,13 +214,22 @@ Outcome Generator::run() {
 
 Outcome Generator::generate() {
   const auto stopped = [] { return stop_signal() != 0 || stdout_closed() || stdout_failed(); };
+  const auto live = [](const Text& text) { return text.live; };
+  for (Text& text : texts_) text.live = tokens_ > 0;
   stream();
-  for (uint64_t position = 0; position < options_.tokens && !stopped(); ++position) {
-    CLI_TRY(step(position));
+  while (std::any_of(texts_.begin(), texts_.end(), live) && !stopped()) {
+    for (Text& text : texts_) slide(text);
+    CLI_TRY(decoder_.step(texts_, [this](size_t i, std::span<float> logits) { take(i, logits); }));
     stream();
   }
   print();
   return {stop_signal() ? 128 + stop_signal() : kDone, "", ""};
+}
+
+std::string check_share(const std::string& text) {
+  double x = 0;
+  return read_value(text, &x) && x >= 0 && x <= 1 ? ""
+                                                  : "'" + text + "', expected a number from 0 to 1";
 }
 
 }  // namespace
@@ -223,7 +248,11 @@ Action add_generate(Parser& parser) {
            "Texts to continue. If the vocabulary is not 256: token ids, separated by blanks")
       .required()
       .type("TEXT...");
-  parser.add("--tokens", o->tokens, "Tokens to add to each text").type("N");
+  const Option tokens = parser.add("--tokens", o->tokens, "Tokens to add to each text").type("N");
+  parser.add(
+      "--slide", o->slide,
+      "If a text is longer than the context of the model, use its end; each token then takes "
+      "the time of a whole context");
   parser
       .add("--temperature", o->sampling.temperature,
            "Temperature of the random choice. 0: always the most likely token")
@@ -231,13 +260,34 @@ Action add_generate(Parser& parser) {
       .not_negative();
   parser.add("--top-k", o->sampling.top_k, "Choose among the K most likely tokens. 0: all tokens")
       .type("K");
+  parser
+      .add("--top-p", o->sampling.top_p,
+           "Choose among the most likely tokens that together have probability P")
+      .type("P")
+      .check(check_share);
+  parser
+      .add("--min-p", o->sampling.min_p,
+           "Choose among tokens that have at least the part P of the probability of the first")
+      .type("P")
+      .check(check_share);
+  parser
+      .add("--repetition-penalty", o->sampling.repetition_penalty,
+           "Divide the logits of tokens that the text has by X. 1: no penalty")
+      .type("X")
+      .check([](const std::string& text) {
+        double x = 0;
+        return read_value(text, &x) && x > 0 ? "" : "'" + text + "', expected a number above 0";
+      });
+  parser.add("--stop", o->stops, "End a text after one of these strings").type("TEXT...");
   parser.add("--seed", o->sampling.seed, "Seed of the random choices").type("N");
   parser.section("Processes and machines");
-  const Option ranks = parser
-                           .add("--ranks,--stages", o->launch.ranks,
-                                "Number of pipeline ranks; does not affect the output")
+  const auto settings = std::make_shared<StoredOptions>(parser);
+  const Option ranks = settings
+                           ->add("--ranks,--stages", o->plan.ranks,
+                                 "Number of pipeline ranks; does not affect the output")
                            .type("P")
                            .range(1, 4096);
+  add_mesh_option(*settings, o->plan);
   parser
       .add("--threads", o->launch.threads,
            "Compute threads per rank. 0: all ranks in turn on one thread of this process")
@@ -245,13 +295,32 @@ Action add_generate(Parser& parser) {
       .range(0, kMostThreads);
   o->launch.command = "generate";
   add_launch_options(parser, o->launch);
+  parser
+      .add("--cache-dtype", o->cache,
+           "Type in which keys and values of attention are kept: f32 or bf16")
+      .type("TYPE")
+      .one_of({"f32", "bf16"});
+  parser
+      .add("--precision", o->decoder.precision,
+           "Type in which values between nodes, and weights of products, are used: f32 or bf16")
+      .type("TYPE")
+      .one_of({"f32", "bf16"});
   parser.section("Output");
   parser.add("--json", o->json, "Print one JSON object per text");
-  return [o, ranks]() -> Outcome {
+  return [o, ranks, tokens, settings]() -> Outcome {
+    o->tokens_given = tokens.given();
+    o->decoder.bf16_cache = o->cache == "bf16";
+    CLI_TRY(settle_mesh(*settings, o->plan, false));
+    if (o->plan.data > 1)
+      return {kUsage, "--mesh: 'data=" + std::to_string(o->plan.data) + "', expected data=1",
+              "texts are not divided among replicas; use stage and tensor"};
+    o->launch.ranks = o->plan.ranks;
     CLI_TRY(take_place(o->launch));
     if (o->launch.place.rank > 0) return serve_launched(o->launch);
-    const bool launched = o->launch.place.ranks && !ranks.given();
+    const bool launched = o->launch.place.ranks && !ranks.given() && !settings->given("mesh");
     CLI_TRY(set_ranks(o->launch, launched ? o->launch.place.ranks : o->launch.ranks));
+    o->decoder.tensor = o->plan.shard_ranks;
+    o->decoder.stages = o->launch.ranks / o->decoder.tensor;
     watch_signals();
     warn_of_slow_kernels("generate");
     Generator generator(*o);

@@ -50,7 +50,8 @@ std::string options_that_shorten(const RunFacts& facts) {
 constexpr std::pair<const char*, weft_memory_kind> kKinds[] = {
     {"weights", WEFT_MEMORY_WEIGHTS},     {"gradients", WEFT_MEMORY_GRADIENTS},
     {"optimizer", WEFT_MEMORY_OPTIMIZER}, {"activations", WEFT_MEMORY_ACTIVATIONS},
-    {"messages", WEFT_MEMORY_MESSAGES},   {"scratch", WEFT_MEMORY_SCRATCH}};
+    {"messages", WEFT_MEMORY_MESSAGES},   {"scratch", WEFT_MEMORY_SCRATCH},
+    {"state", WEFT_MEMORY_STATE}};
 
 }  // namespace
 

@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 namespace weft::cli {
 
 namespace {
+
+using Token = Candidates::Token;
 
 // SplitMix64's finalizer (Steele et al. 2014): each bit of the result depends on every bit of x.
 uint64_t mix(uint64_t x) {
@@ -21,33 +22,79 @@ double uniform(uint64_t seed, uint64_t prompt, uint64_t position) {
   return static_cast<double>(mix(mix(mix(seed) ^ prompt) ^ position) >> 11) * 0x1p-53;
 }
 
+// If weights are equal, the lower token comes first, so that the order is unique.
+bool likelier(const Token& a, const Token& b) {
+  return a.weight != b.weight ? a.weight > b.weight : a.id < b.id;
+}
+
+double sum_of(std::span<const Token> tokens) {
+  double sum = 0;
+  for (const Token& token : tokens) sum += token.weight;
+  return sum;
+}
+
+// Keeps the most likely tokens, in the order of their weights.
+void keep_most(std::vector<Token>& tokens, size_t count) {
+  count = std::min(count, tokens.size());
+  std::partial_sort(tokens.begin(), tokens.begin() + static_cast<std::ptrdiff_t>(count),
+                    tokens.end(), likelier);
+  tokens.resize(count);
+}
+
+// Keeps the fewest most likely tokens whose share of all weights is at least top_p. Few tokens are
+// likely as a rule, so that not all are sorted.
+void keep_share(std::vector<Token>& tokens, double top_p) {
+  const double wanted = top_p * sum_of(tokens);
+  double sum = 0;
+  for (size_t sorted = 0, next = 64; sorted < tokens.size(); next *= 8) {
+    const size_t end = std::min(next, tokens.size());
+    const auto at = [&](size_t i) { return tokens.begin() + static_cast<std::ptrdiff_t>(i); };
+    std::partial_sort(at(sorted), at(end), tokens.end(), likelier);
+    for (; sorted < end; ++sorted) {
+      sum += tokens[sorted].weight;
+      if (sum < wanted) continue;
+      tokens.resize(sorted + 1);
+      return;
+    }
+  }
+}
+
+int32_t most_likely(std::span<const float> logits) {
+  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
 }  // namespace
 
+void penalize(std::span<float> logits, std::span<const int32_t> text, double penalty) {
+  if (penalty == 1) return;
+  std::vector<int32_t> seen(text.begin(), text.end());
+  std::sort(seen.begin(), seen.end());
+  seen.erase(std::unique(seen.begin(), seen.end()), seen.end());
+  for (const int32_t token : seen) {
+    float& logit = logits[static_cast<size_t>(token)];
+    const double x = logit;
+    logit = static_cast<float>(x > 0 ? x / penalty : x * penalty);
+  }
+}
+
 int32_t sample(const Sampling& sampling, std::span<const float> logits, uint64_t prompt,
-               uint64_t position, std::vector<int32_t>& order) {
-  order.resize(logits.size());
-  std::iota(order.begin(), order.end(), 0);
-  // If logits are equal, the lower token comes first, so that the order is unique.
-  const auto likelier = [&](int32_t a, int32_t b) {
-    const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
-    return x != y ? x > y : a < b;
-  };
-  if (sampling.temperature <= 0) return *std::min_element(order.begin(), order.end(), likelier);
-  const size_t k =
-      sampling.top_k == 0 ? order.size() : std::min<size_t>(sampling.top_k, order.size());
-  std::partial_sort(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(k), order.end(),
-                    likelier);
-  const double most = static_cast<double>(logits[static_cast<size_t>(order[0])]);
-  const auto weight = [&](int32_t token) {
-    return std::exp((static_cast<double>(logits[static_cast<size_t>(token)]) - most) /
-                    sampling.temperature);
-  };
-  double sum = 0;
-  for (size_t i = 0; i < k; ++i) sum += weight(order[i]);
-  double left = uniform(sampling.seed, prompt, position) * sum;
-  for (size_t i = 0; i < k; ++i)
-    if ((left -= weight(order[i])) < 0) return order[i];
-  return order[k - 1];
+               uint64_t position, Candidates& work) {
+  const int32_t first = most_likely(logits);
+  if (sampling.temperature <= 0) return first;
+  const double most = static_cast<double>(logits[static_cast<size_t>(first)]);
+  std::vector<Token>& tokens = work.tokens;
+  tokens.clear();
+  for (size_t i = 0; i < logits.size(); ++i)
+    tokens.push_back({static_cast<int32_t>(i),
+                      std::exp((static_cast<double>(logits[i]) - most) / sampling.temperature)});
+  if (sampling.top_k > 0) keep_most(tokens, sampling.top_k);
+  if (sampling.top_p < 1) keep_share(tokens, sampling.top_p);
+  if (sampling.min_p > 0)
+    std::erase_if(tokens, [&](const Token& token) { return token.weight < sampling.min_p; });
+  double left = uniform(sampling.seed, prompt, position) * sum_of(tokens);
+  for (const Token& token : tokens)
+    if ((left -= token.weight) < 0) return token.id;
+  return tokens.back().id;
 }
 
 }  // namespace weft::cli

@@ -23,8 +23,11 @@ Status Engine::begin(const StepDescriptor& step, Effects& effects) {
   if (step.micro_batches < 1 || step.micro_batches > most)
     return Status(Code::protocol,
                   cat("step of ", step.micro_batches, " micro-batches, the plan has ", most));
-  if (step.short_last && plan_->config.short_size == 0)
-    return Status(Code::protocol, "step with a short last micro-batch, the plan has none");
+  if ((step.short_last || step.short_all) && plan_->config.short_size == 0)
+    return Status(Code::protocol, "step with a short micro-batch, the plan has none");
+  if (step.short_all && step.mode != Mode::infer)
+    return Status(Code::protocol, cat("step of mode ", mode_name(step.mode),
+                                      " with short micro-batches, expected mode infer"));
   if (step.per_update != per_update)
     return Status(Code::protocol, cat("step with ", step.per_update,
                                       " micro-batches per update, the plan has ", per_update));

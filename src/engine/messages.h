@@ -38,6 +38,7 @@ struct StepDescriptor {
   bool update = true;         // train: false does not change weights; gradients can be read
   int32_t micro_batches = 0;  // of this step; at most the plan's
   bool short_last = false;    // the last one has the plan's short size
+  bool short_all = false;     // infer: all have it
   double denominator =
       1;  // divisor of the loss: the number of samples or of counted targets of the whole step
   // A segment of an asynchronous schedule is one step with several updates, each with this number
@@ -74,7 +75,7 @@ inline double denominator_of(const StepDescriptor& step, int32_t micro_batch) {
 
 // The shapes of a micro-batch of the step: 0 full, 1 short.
 inline int32_t variant_of(const StepDescriptor& step, int32_t micro_batch) {
-  return step.short_last && micro_batch == step.micro_batches - 1 ? 1 : 0;
+  return step.short_all || (step.short_last && micro_batch == step.micro_batches - 1) ? 1 : 0;
 }
 
 enum class ControlKind : uint8_t {

@@ -41,6 +41,7 @@ constexpr ShardRule kRules[] = {
     {"linear",               kOutIn,     kOutIn,      {last, nothing},    {last, once},       sum},
     {"linear",               kOutIn,     kOutIn,      {nothing, nothing}, {first, first},     last},
     {"attention",            0,          0,           {heads, heads},     {},                 heads},
+    {"cached_attention",     0,          0,           {heads, heads},     {},                 heads},
     {"embedding",            kPositions, 0,           {nothing, nothing}, {first, nothing},   sum},
     {"embedding",            kPositions, kPositions,  {second, nothing},  {nothing, nothing}, input},
     {"softmax_cross_entropy", 0,         0,           {last, nothing},    {},                 loss},
@@ -99,8 +100,11 @@ class Divider {
     const Node& node = model_.node(id);
     if (rule.inputs[0] == input && !element_by_element(node)) return false;
     for (size_t i = 0; i < node.in.size(); ++i) {
-      WEFT_TRY_ASSIGN(Cut cut, input_cut(rule.inputs[i > 0], node, node.in[i]));
-      if (cut.whole() != (rule.inputs[i > 0] == nothing)) return false;
+      // Positions, and other numbers of rows, are not cut.
+      const bool numbers = i > 0 && model_.node(node.in[i]).one.out.dtype == DType::i32;
+      const Along along = numbers ? nothing : rule.inputs[i > 0];
+      WEFT_TRY_ASSIGN(Cut cut, input_cut(along, node, node.in[i]));
+      if (cut.whole() != (along == nothing)) return false;
       out.inputs.push_back(std::move(cut));
     }
     const Cut in = out.inputs.empty() ? Cut() : out.inputs.front();
@@ -168,9 +172,16 @@ class Divider {
     return lies;
   }
 
+  // Of an attention: 1 if queries, keys and values lie side by side, otherwise 3.
+  int64_t tensors_of(const Node& node) const {
+    return std::count_if(node.in.begin(), node.in.end(), [this](NodeId from) {
+      return model_.node(from).one.out.dtype == DType::f32;
+    });
+  }
+
   // `shape` is that of an input: queries, keys and values, or one of these.
   Result<Cut> heads_cut(const Node& node, const Shape& shape) const {
-    const int32_t groups = is_attention(node) && node.in.size() == 1 ? 3 : 1;
+    const int32_t groups = is_attention(node) && tensors_of(node) == 1 ? 3 : 1;
     const int64_t size = shape_of(node.in.front()).last() / groups / node.attrs.heads;
     const int64_t heads = shape.last() / groups / size;
     if (heads % out_.shards != 0)
@@ -179,7 +190,9 @@ class Divider {
     return even_cut(shape.rank - 1, shape.last(), out_.shards, groups, size);
   }
 
-  static bool is_attention(const Node& node) { return node.op->name() == "attention"; }
+  static bool is_attention(const Node& node) {
+    return node.op->name() == "attention" || node.op->name() == "cached_attention";
+  }
   static bool has_heads(const Node& node) {
     return is_attention(node) || node.op->name() == "rope";
   }

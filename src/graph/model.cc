@@ -65,6 +65,7 @@ Status check_sizes(const Inferred& made) {
   };
   WEFT_TRY(check(made.out).within("output"));
   for (const Desc& stash : made.stash) WEFT_TRY(check(stash).within("the stash for the backward"));
+  for (const Desc& state : made.state) WEFT_TRY(check(state).within("the state between steps"));
   return {};
 }
 
@@ -344,6 +345,11 @@ Status Model::check() const {
     if (p.uses.empty())
       return Status(Code::invalid, cat("parameter '", p.name, "' is used by no node"));
   if (loss_ >= 0) WEFT_TRY(check_gradients());
+  for (const Node& n : nodes_)
+    if (loss_ >= 0 && !n.one.state.empty())
+      return Status(Code::invalid,
+                    cat("node '", n.name, "' (", n.op->name(), ") keeps state between forward ",
+                        "steps, so the model can have no loss, got '", node(loss_).name, "'"));
   return {};
 }
 

@@ -61,12 +61,15 @@ Status check_heads(std::string_view name, int64_t width, int64_t heads) {
                 cat("model '", name, "': width ", width, " is not a multiple of heads ", heads));
 }
 
-Result<int64_t> sequence_length(std::string_view name, const PresetOptions& options,
-                                int64_t context) {
-  const int64_t length = options.seq_len ? options.seq_len : context;
-  if (length >= 1 && length <= context) return length;
-  return Status(Code::invalid, cat("sequence length is ", length, ", model '", name,
-                                   "' has a context of ", context));
+Result<CacheOptions> choose_length(std::string_view name, const PresetOptions& options,
+                                   Preset& preset) {
+  CacheOptions cache = options.cache;
+  const bool decodes = cache.sequences > 0;
+  const int64_t given = decodes ? cache.length : options.seq_len;
+  preset.seq_len = cache.length = given ? given : preset.context;
+  if (preset.seq_len >= 1 && preset.seq_len <= preset.context) return cache;
+  return Status(Code::invalid, cat(decodes ? "context" : "sequence length", " is ", given,
+                                   ", model '", name, "' has a context of ", preset.context));
 }
 
 }  // namespace weft

@@ -23,9 +23,10 @@ double value_of(const std::vector<Key>& keys, std::string_view name);
 // NAME with every key.
 std::string preset_text(std::string_view name, const std::vector<Key>& keys);
 Status check_heads(std::string_view name, int64_t width, int64_t heads);
-// The length of a sample: options.seq_len, or the whole context.
-Result<int64_t> sequence_length(std::string_view name, const PresetOptions& options,
-                                int64_t context);
+// Sets `seq_len` of a preset whose context is set: options.seq_len, the length of the cache, or the
+// whole context. Returns the cache, with its length.
+Result<CacheOptions> choose_length(std::string_view name, const PresetOptions& options,
+                                   Preset& preset);
 
 // Adds nodes and keeps the first error, so that building a model reads like the model.
 class Builder {
@@ -55,6 +56,59 @@ class Builder {
     return node(name, "layer_norm", {x}, {weight, param(name + ".bias", {width}, {})}, attrs);
   }
 
+  // The input "tokens". In a decoder, attentions keep keys and values, and positions are an input.
+  NodeId tokens(int64_t seq_len, const CacheOptions& cache) {
+    cache_ = cache;
+    const NodeId tokens = input("tokens", ids(decodes() ? 1 : seq_len));
+    if (!decodes()) {
+      targets_ = input("targets", ids(seq_len));
+      return tokens;
+    }
+    positions_ = input("positions", ids(1));
+    sequences_ = input("sequences", ids(1));
+    return tokens;
+  }
+  bool decodes() const { return cache_.sequences > 0; }
+
+  // The loss, except in a decoder.
+  void loss(NodeId logits) {
+    if (!decodes()) node("loss", "softmax_cross_entropy", {logits, targets_});
+  }
+
+  // Causal attention.
+  NodeId attention(const std::string& name, std::vector<NodeId> in, int64_t heads,
+                   double dropout = 0) {
+    Attrs attrs;
+    attrs.heads = static_cast<int32_t>(heads);
+    if (!decodes()) {
+      attrs.flags = kCausal;
+      attrs.factor = dropout;
+      return node(name, "attention", std::move(in), {}, attrs);
+    }
+    if (cache_.bf16) attrs.flags = kBf16Cache;
+    attrs.dims = {cache_.sequences, cache_.length};
+    in.insert(in.end(), {positions_, sequences_});
+    return node(name, "cached_attention", std::move(in), {}, attrs);
+  }
+
+  // The rows of a table for the positions of tokens.
+  NodeId positions(const std::string& name, NodeId tokens, ParamId table) {
+    if (decodes()) return node(name, "embedding", {positions_}, {table});
+    Attrs attrs;
+    attrs.flags = kPositions;
+    return node(name, "embedding", {tokens}, {table}, attrs);
+  }
+
+  NodeId rope(const std::string& name, NodeId x, int64_t heads,
+              const std::vector<float>& frequencies) {
+    Attrs attrs;
+    attrs.heads = static_cast<int32_t>(heads);
+    attrs.frequencies = frequencies;
+    std::vector<NodeId> in{x};
+    if (decodes()) in.push_back(positions_);
+    return node(name, "rope", in, {}, attrs);
+  }
+
   NodeId dropout(const std::string& name, NodeId x, double probability) {
     if (probability == 0) return x;
     Attrs attrs;
@@ -75,8 +129,12 @@ class Builder {
     return id.ok() ? id.value() : 0;
   }
 
+  static Desc ids(int64_t seq_len) { return {DType::i32, {1, seq_len}}; }
+
   std::shared_ptr<Model> model_;
   Status status_;
+  CacheOptions cache_;
+  NodeId targets_ = 0, positions_ = 0, sequences_ = 0;
 };
 
 }  // namespace weft

@@ -36,6 +36,7 @@ struct Sizes {
   double epsilon;
   bool bias, norms, fused, tied;
   std::vector<float> frequencies;
+  CacheOptions cache;
 };
 
 class Llama {
@@ -43,15 +44,14 @@ class Llama {
   explicit Llama(const Sizes& sizes) : s_(sizes) {}
 
   Result<std::shared_ptr<Model>> build() {
-    const Desc ids{DType::i32, {1, s_.seq_len}};
-    const NodeId tokens = b_.input("tokens", ids), targets = b_.input("targets", ids);
+    const NodeId tokens = b_.tokens(s_.seq_len, s_.cache);
     const ParamId table = matrix("model.embed_tokens", s_.vocabulary, s_.width);
     NodeId x = b_.node("model.embed_tokens", "embedding", {tokens}, {table});
     for (int64_t i = 0; i < s_.blocks; ++i) x = block(cat("model.layers.", i), x);
     x = norm("model.norm", x, s_.width);
     x = b_.node("lm_head", "linear", {x},
                 {s_.tied ? table : matrix("lm_head", s_.vocabulary, s_.width)}, out_in());
-    b_.node("loss", "softmax_cross_entropy", {x, targets});
+    b_.loss(x);
     return b_.finish(x);
   }
 
@@ -75,13 +75,6 @@ class Llama {
     return b_.node(name, "rms_norm", {x},
                    {b_.param(name + ".weight", {width}, {InitKind::constant, 1})}, attrs);
   }
-  NodeId rope(const std::string& name, NodeId x, int64_t heads) {
-    Attrs attrs;
-    attrs.heads = static_cast<int32_t>(heads);
-    attrs.frequencies = s_.frequencies;
-    return b_.node(name, "rope", {x}, {}, attrs);
-  }
-
   // Columns [begin, begin + count).
   NodeId columns(const std::string& name, NodeId x, int64_t begin, int64_t count) {
     Attrs attrs;
@@ -114,7 +107,8 @@ class Llama {
   // Queries or keys.
   NodeId rotated(const std::string& name, char which, NodeId x, int64_t count) {
     const std::string n = cat(name, ".", which);
-    return rope(n + "_rope", s_.norms ? norm(n + "_norm", x, s_.size) : x, count);
+    return b_.rope(n + "_rope", s_.norms ? norm(n + "_norm", x, s_.size) : x, count,
+                   s_.frequencies);
   }
 
   NodeId attention(const std::string& name, NodeId x) {
@@ -122,12 +116,9 @@ class Llama {
     const std::vector<NodeId> y =
         project(name, "qkv_proj", x, s_.bias,
                 {{"q_proj", s_.heads * s_.size}, {"k_proj", keys}, {"v_proj", keys}});
-    Attrs attrs;
-    attrs.heads = static_cast<int32_t>(s_.heads);
-    attrs.flags = kCausal;
-    x = b_.node(name, "attention",
-                {rotated(name, 'q', y[0], s_.heads), rotated(name, 'k', y[1], s_.key_heads), y[2]},
-                {}, attrs);
+    x = b_.attention(
+        name, {rotated(name, 'q', y[0], s_.heads), rotated(name, 'k', y[1], s_.key_heads), y[2]},
+        s_.heads);
     return linear(name + ".o_proj", x, s_.heads * s_.size, s_.width);
   }
 
@@ -199,7 +190,7 @@ Result<Preset> make_llama(std::string_view name, std::string_view keys_text,
   out.vocabulary = whole("vocabulary");
   // Within the window, attention with one is attention without one.
   out.context = whole("window") ? std::min(whole("context"), whole("window")) : whole("context");
-  WEFT_TRY_ASSIGN(out.seq_len, sequence_length(name, options, out.context));
+  WEFT_TRY_ASSIGN(const CacheOptions cache, choose_length(name, options, out));
   if (whole("heads") % whole("key_heads"))
     return Status(Code::invalid, cat("model '", name, "': heads is ", whole("heads"),
                                      ", expected a multiple of key_heads ", whole("key_heads")));
@@ -218,7 +209,8 @@ Result<Preset> make_llama(std::string_view name, std::string_view keys_text,
                     .norms = value("norms") != 0,
                     .fused = value("fused") != 0,
                     .tied = value("tied") != 0,
-                    .frequencies = std::move(frequencies)};
+                    .frequencies = std::move(frequencies),
+                    .cache = cache};
   WEFT_TRY_ASSIGN(out.model, Llama(sizes).build());
   return out;
 }

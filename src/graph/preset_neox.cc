@@ -13,6 +13,7 @@ struct Sizes {
   double epsilon;
   bool parallel, tied;
   std::vector<float> frequencies;
+  CacheOptions cache;
 
   int64_t size() const { return width / heads; }
 };
@@ -22,15 +23,14 @@ class Neox {
   explicit Neox(const Sizes& sizes) : s_(sizes) {}
 
   Result<std::shared_ptr<Model>> build() {
-    const Desc ids{DType::i32, {1, s_.seq_len}};
-    const NodeId tokens = b_.input("tokens", ids), targets = b_.input("targets", ids);
+    const NodeId tokens = b_.tokens(s_.seq_len, s_.cache);
     const ParamId table = matrix("gpt_neox.embed_in", s_.vocabulary, s_.width);
     NodeId x = b_.node("gpt_neox.embed_in", "embedding", {tokens}, {table});
     for (int64_t i = 0; i < s_.blocks; ++i) x = block(cat("gpt_neox.layers.", i), x);
     x = norm("gpt_neox.final_layer_norm", x);
     x = b_.node("embed_out", "linear", {x},
                 {s_.tied ? table : matrix("embed_out", s_.vocabulary, s_.width)}, out_in());
-    b_.node("loss", "softmax_cross_entropy", {x, targets});
+    b_.loss(x);
     return b_.finish(x);
   }
 
@@ -69,20 +69,16 @@ class Neox {
     attrs.begin = number * s_.size();
     attrs.end = attrs.begin + s_.size();
     return reshape(name, b_.node(name + ".part", "slice", {x}, {}, attrs),
-                   {-1, s_.seq_len, s_.width});
+                   {-1, b_.decodes() ? 1 : s_.seq_len, s_.width});
   }
 
   NodeId attention(const std::string& name, NodeId x) {
     // Queries, keys and values of a head lie side by side.
     x = reshape(name + ".heads", linear(name + ".query_key_value", x, s_.width, 3 * s_.width),
-                {-1, s_.seq_len, s_.heads, 3 * s_.size()});
-    Attrs rope, attrs;
-    rope.heads = attrs.heads = static_cast<int32_t>(s_.heads);
-    rope.frequencies = s_.frequencies;
-    attrs.flags = kCausal;
-    const NodeId q = b_.node(name + ".q_rope", "rope", {part(name + ".q", x, 0)}, {}, rope),
-                 k = b_.node(name + ".k_rope", "rope", {part(name + ".k", x, 1)}, {}, rope);
-    x = b_.node(name, "attention", {q, k, part(name + ".v", x, 2)}, {}, attrs);
+                {-1, b_.decodes() ? 1 : s_.seq_len, s_.heads, 3 * s_.size()});
+    const NodeId q = b_.rope(name + ".q_rope", part(name + ".q", x, 0), s_.heads, s_.frequencies),
+                 k = b_.rope(name + ".k_rope", part(name + ".k", x, 1), s_.heads, s_.frequencies);
+    x = b_.attention(name, {q, k, part(name + ".v", x, 2)}, s_.heads);
     return linear(name + ".dense", x, s_.width, s_.width);
   }
 
@@ -133,7 +129,7 @@ Result<Preset> make_neox(std::string_view name, std::string_view keys_text,
   out.width = whole("width");
   out.context = whole("context");
   out.vocabulary = whole("vocabulary");
-  WEFT_TRY_ASSIGN(out.seq_len, sequence_length(name, options, out.context));
+  WEFT_TRY_ASSIGN(const CacheOptions cache, choose_length(name, options, out));
   WEFT_TRY(check_heads(name, out.width, whole("heads")));
   WEFT_TRY_ASSIGN(std::vector<float> frequencies,
                   frequencies_of(name, keys, out.width / whole("heads")));
@@ -147,7 +143,8 @@ Result<Preset> make_neox(std::string_view name, std::string_view keys_text,
                     .epsilon = value_of(keys, "epsilon"),
                     .parallel = whole("parallel") != 0,
                     .tied = whole("tied") != 0,
-                    .frequencies = std::move(frequencies)};
+                    .frequencies = std::move(frequencies),
+                    .cache = cache};
   WEFT_TRY_ASSIGN(out.model, Neox(sizes).build());
   return out;
 }

@@ -40,6 +40,7 @@ struct GptSizes {
   int64_t blocks, width, heads, context, vocabulary, seq_len;
   double dropout;
   bool tied;
+  CacheOptions cache;
 };
 
 // One block: x + attention(norm(x)), then x + mlp(norm(x)).
@@ -47,14 +48,11 @@ NodeId gpt_block(Builder& b, const GptSizes& s, int64_t index, NodeId x) {
   const std::string n = cat("h.", index);
   // Each block adds to the residual stream twice.
   const double residual = 0.02 / std::sqrt(2.0 * static_cast<double>(s.blocks));
-  Attrs attention, gelu;
-  attention.heads = static_cast<int32_t>(s.heads);
-  attention.flags = kCausal;
-  attention.factor = s.dropout;
+  Attrs gelu;
   gelu.flags = kTanh;
   NodeId y =
       b.linear(n + ".attn.c_attn", b.norm(n + ".ln_1", x, s.width), s.width, 3 * s.width, 0.02);
-  y = b.node(n + ".attn", "attention", {y}, {}, attention);
+  y = b.attention(n + ".attn", {y}, s.heads, s.dropout);
   y = b.linear(n + ".attn.c_proj", y, s.width, s.width, residual);
   x = b.node(n + ".attn.add", "add", {x, b.dropout(n + ".attn.drop", y, s.dropout)});
   y = b.linear(n + ".mlp.c_fc", b.norm(n + ".ln_2", x, s.width), s.width, 4 * s.width, 0.02);
@@ -65,23 +63,20 @@ NodeId gpt_block(Builder& b, const GptSizes& s, int64_t index, NodeId x) {
 
 Result<std::shared_ptr<Model>> build_gpt(const GptSizes& s) {
   Builder b;
-  const Desc ids{DType::i32, {1, s.seq_len}};
-  const NodeId tokens = b.input("tokens", ids), targets = b.input("targets", ids);
+  const NodeId tokens = b.tokens(s.seq_len, s.cache);
   const ParamId wte = b.param("wte.weight", {s.vocabulary, s.width}, {InitKind::normal, 0.02});
   const ParamId wpe = b.param("wpe.weight", {s.context, s.width}, {InitKind::normal, 0.02});
-  Attrs positions, out_in;
-  positions.flags = kPositions;
+  Attrs out_in;
   out_in.flags = kOutIn;
   NodeId x = b.node("embed", "add",
-                    {b.node("wte", "embedding", {tokens}, {wte}),
-                     b.node("wpe", "embedding", {tokens}, {wpe}, positions)});
+                    {b.node("wte", "embedding", {tokens}, {wte}), b.positions("wpe", tokens, wpe)});
   x = b.dropout("drop", x, s.dropout);
   for (int64_t i = 0; i < s.blocks; ++i) x = gpt_block(b, s, i, x);
   x = b.norm("ln_f", x, s.width);
   const ParamId head =
       s.tied ? wte : b.param("lm_head.weight", {s.vocabulary, s.width}, {InitKind::normal, 0.02});
   x = b.node("lm_head", "linear", {x}, {head}, out_in);
-  b.node("loss", "softmax_cross_entropy", {x, targets});
+  b.loss(x);
   return b.finish(x);
 }
 
@@ -105,7 +100,7 @@ Result<Preset> make_gpt(std::string_view name, std::string_view keys_text,
   out.width = whole(1);
   out.context = whole(3);
   out.vocabulary = whole(4);
-  WEFT_TRY_ASSIGN(out.seq_len, sequence_length(name, options, out.context));
+  WEFT_TRY_ASSIGN(const CacheOptions cache, choose_length(name, options, out));
   WEFT_TRY(check_heads(name, out.width, whole(2)));
   const GptSizes sizes{.blocks = whole(0),
                        .width = out.width,
@@ -113,8 +108,9 @@ Result<Preset> make_gpt(std::string_view name, std::string_view keys_text,
                        .context = out.context,
                        .vocabulary = out.vocabulary,
                        .seq_len = out.seq_len,
-                       .dropout = keys[5].value,
-                       .tied = keys[6].value != 0};
+                       .dropout = cache.sequences > 0 ? 0 : keys[5].value,
+                       .tied = keys[6].value != 0,
+                       .cache = cache};
   WEFT_TRY_ASSIGN(out.model, build_gpt(sizes));
   return out;
 }
@@ -127,6 +123,8 @@ Result<Preset> make_preset(std::string_view text, const PresetOptions& options) 
                          keys = text.substr(std::min(colon + 1, text.size()));
   if (text.ends_with(':') || text.ends_with(','))
     return Status(Code::invalid, cat("model '", text, "': expected key=value at its end"));
+  if (name == "mlp" && options.cache.sequences > 0)
+    return Status(Code::invalid, "model 'mlp' does not take tokens, so it has no decoder");
   if (name == "mlp") return make_mlp(keys, options);
   if (name == "gpt-nano" || name == "gpt2") return make_gpt(name, keys, options);
   if (name == "gpt_neox") return make_neox(name, keys, options);

@@ -25,9 +25,17 @@
 
 namespace weft {
 
+// Of a decoder: for how many sequences, of how many tokens, it keeps keys and values.
+struct CacheOptions {
+  int32_t sequences = 0;  // 0: the model is no decoder
+  int64_t length = 0;     // 0: the whole context
+  bool bf16 = false;
+};
+
 struct PresetOptions {
   int64_t seq_len = 0;  // tokens per sample; 0: the whole context
   int32_t stages = 1;   // mlp: layers defaults to max(4, stages)
+  CacheOptions cache = {};
 };
 
 struct Preset {
@@ -35,7 +43,8 @@ struct Preset {
   std::string text;     // NAME with every key, in a fixed order: makes the same model even if
                         // defaults change
   bool tokens = false;  // inputs "tokens" and "targets" (i32), output "lm_head"; otherwise "x" and
-                        // "target" (f32)
+                        // "target" (f32). A decoder has inputs "tokens", "positions" and
+                        // "sequences", a sample is a token, and there is no loss
   int64_t vocabulary = 0, context = 0, seq_len = 0;  // tokens
   int64_t width = 0;
 };

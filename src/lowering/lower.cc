@@ -160,6 +160,7 @@ class RankWriter {
                     .out = operand(call.out, makes),
                     .dout = operand(call.dout, false),
                     .acc = {},
+                    .state = {},
                     .packed = {},
                     .opens = true,
                     .closes = true,
@@ -172,6 +173,9 @@ class RankWriter {
     for (TensorId t : call.din) out.din.push_back(operand(t, true));
     add_shapes(call, out);
     add_weights(call, gathers, out);
+    for (const ResidentState& state : plan_.states[static_cast<size_t>(rank_)])
+      if (state.node == call.node && call.kind == CallKind::forward)
+        out.state.push_back({state.place, {state.desc, state.desc}});
     add_packed(call, out);
     return out;
   }

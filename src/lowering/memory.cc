@@ -44,8 +44,10 @@ std::array<int64_t, kMemoryKinds> memory_by_kind(const Plan& plan, int32_t rank)
     for (const ResidentTensor& value : param.of(ResidentTensor::Role::value))
       if (!plan.versions[r].has(value.place.offset)) of(MemoryKind::weights) += value.bytes();
   }
-  of(MemoryKind::gradients) =
-      plan.permanent_bytes[r] - of(MemoryKind::weights) - of(MemoryKind::optimizer);
+  for (const ResidentState& state : plan.states[r])
+    of(MemoryKind::state) += padded_bytes(state.desc);
+  of(MemoryKind::gradients) = plan.permanent_bytes[r] - of(MemoryKind::weights) -
+                              of(MemoryKind::optimizer) - of(MemoryKind::state);
   const ModePlan& mode = largest_mode(plan, r);
   const std::vector<Ring>& rings = mode.ranks[r].rings;
   for (size_t i = 1; i < rings.size(); ++i)

@@ -12,8 +12,9 @@ enum class MemoryKind : uint8_t {
   activations,  // values of micro-batches that only this rank uses
   messages,     // slots of values that come from other ranks or go there, gathered weights
   scratch,      // of one kernel, or of one action
+  state,        // of nodes, kept between steps: keys and values of attention
 };
-constexpr size_t kMemoryKinds = 6;
+constexpr size_t kMemoryKinds = 7;
 
 // By MemoryKind. The sum is plan.arena_bytes of the rank.
 std::array<int64_t, kMemoryKinds> memory_by_kind(const Plan& plan, int32_t rank);

@@ -169,6 +169,24 @@ int64_t place_residents(const Model& model, std::vector<ResidentParam>& resident
   return top;
 }
 
+std::vector<std::vector<ResidentState>> states_of(const Model& model, const PlanConfig& config,
+                                                  int32_t ranks, const RanksOfNode& ranks_of) {
+  std::vector<std::vector<ResidentState>> out(static_cast<size_t>(ranks));
+  if (!makes(model, config, Mode::infer)) return out;
+  for (NodeId id = 0; id < static_cast<NodeId>(model.nodes().size()); ++id)
+    for (const Desc& desc : model.node(id).one.state)
+      for (const int32_t rank : ranks_of(id))
+        out[static_cast<size_t>(rank)].push_back({.node = id, .desc = desc});
+  return out;
+}
+
+void place_states(std::vector<ResidentState>& states, int64_t& top) {
+  for (ResidentState& state : states) {
+    state.place = {0, top};
+    top = sum_of_bytes(top, padded_bytes(state.desc));
+  }
+}
+
 std::vector<int32_t> choose_owners(const Model& model, int32_t ranks, const RanksOfNode& ranks_of) {
   const auto& params = model.params();
   std::vector<int64_t> owned(static_cast<size_t>(ranks), 0);
@@ -218,10 +236,13 @@ void place_parameters(Plan& plan) {
                                  return Replica{plan.replica_of(rank), plan.replicas_at(rank),
                                                 at < runs.size() ? &runs[at] : &none};
                                });
+  plan.states = states_of(*plan.model, plan.config, ranks, ranks_of);
   plan.permanent_bytes.clear();
-  for (size_t r = 0; r < plan.resident.size(); ++r)
-    plan.permanent_bytes.push_back(
-        place_residents(*plan.model, plan.resident[r], plan.versions[r]));
+  for (size_t r = 0; r < plan.resident.size(); ++r) {
+    int64_t top = place_residents(*plan.model, plan.resident[r], plan.versions[r]);
+    place_states(plan.states[r], top);
+    plan.permanent_bytes.push_back(top);
+  }
 }
 
 const ResidentParam& resident_of(const Plan& plan, int32_t rank, ParamId param) {

@@ -30,6 +30,12 @@ std::vector<std::vector<ResidentParam>> residents_of(
 int64_t place_residents(const Model& model, std::vector<ResidentParam>& resident,
                         WeightVersions& versions);
 
+// Per rank: the state of its nodes, which lies behind its parameters. Places are empty until
+// place_states() sets them, from the end of the parameters, which it moves.
+std::vector<std::vector<ResidentState>> states_of(const Model& model, const PlanConfig& config,
+                                                  int32_t ranks, const RanksOfNode& ranks_of);
+void place_states(std::vector<ResidentState>& states, int64_t& top);
+
 // The ranks that update a parameter: its owner and, if the optimizer state is not sharded, the rank
 // of the first use in every other replica.
 std::vector<int32_t> updaters_of(const Plan& plan, ParamId param);
@@ -39,7 +45,7 @@ std::vector<int32_t> updaters_of(const Plan& plan, ParamId param);
 // last. -1: none of the ranks has it.
 std::vector<int32_t> choose_owners(const Model& model, int32_t ranks, const RanksOfNode& ranks_of);
 
-// Fills plan.owner_of_param, plan.resident and plan.permanent_bytes.
+// Fills plan.owner_of_param, plan.resident, plan.states and plan.permanent_bytes.
 void place_parameters(Plan& plan);
 // Of a rank, by a parameter that it uses.
 const ResidentParam& resident_of(const Plan& plan, int32_t rank, ParamId param);

@@ -5,6 +5,16 @@
 
 namespace weft {
 
+namespace {
+
+// Which micro-batches of the step are short: 0 none, 1 the last, 2 all.
+uint8_t short_of(const StepDescriptor& step) {
+  if (step.short_all) return 2;
+  return step.short_last ? 1 : 0;
+}
+
+}  // namespace
+
 void encode_control(const Control& control, std::vector<std::byte>& out) {
   out.clear();
   ByteWriter writer(out);
@@ -16,7 +26,7 @@ void encode_control(const Control& control, std::vector<std::byte>& out) {
           .number(step.step)
           .number(static_cast<uint8_t>(step.mode))
           .number(uint8_t{step.update});
-      writer.number(step.micro_batches).number(uint8_t{step.short_last}).number(step.denominator);
+      writer.number(step.micro_batches).number(short_of(step)).number(step.denominator);
       writer.number(step.per_update).number(static_cast<uint64_t>(step.denominators.size()));
       for (double d : step.denominators) writer.number(d);
       return;
@@ -66,7 +76,10 @@ Result<Control> decode_control(std::span<const std::byte> bytes, std::vector<dou
       step.mode = sound ? static_cast<Mode>(mode) : Mode::train;
       step.update = flag();
       step.micro_batches = reader.number<int32_t>();
-      step.short_last = flag();
+      const uint8_t is_short = reader.number<uint8_t>();
+      sound = sound && is_short <= 2;
+      step.short_last = is_short == 1;
+      step.short_all = is_short == 2;
       step.denominator = reader.number<double>();
       step.per_update = reader.number<int32_t>();
       sound = sound && step.per_update >= 0;

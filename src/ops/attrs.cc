@@ -15,6 +15,7 @@ Status check_reads(const Op& op, const Attrs& attrs) {
       {kCausal, "WEFT_NODE_CAUSAL", (attrs.flags & kCausal) != 0},
       {kOutIn, "WEFT_NODE_OUT_IN", (attrs.flags & kOutIn) != 0},
       {kPositions, "WEFT_NODE_POSITIONS", (attrs.flags & kPositions) != 0},
+      {kBf16Cache, "WEFT_NODE_BF16_CACHE", (attrs.flags & kBf16Cache) != 0},
       {kAxis, "axis", attrs.axis != 0},
       {kHeads, "heads", attrs.heads != 0},
       {kRange, "begin and end", attrs.begin != 0 || attrs.end != 0},

@@ -53,7 +53,7 @@ enum class Collective : uint8_t {
 // that it reads (Op::reads) and checks them.
 struct Attrs {
   int32_t axis = 0;    // mean, sum, max, slice, concat, gather
-  int32_t heads = 0;   // attention, rope
+  int32_t heads = 0;   // attention, cached_attention, rope
   uint32_t flags = 0;  // AttrFlag
   int64_t begin = 0;   // slice: [begin, end) along axis
   int64_t end = 0;
@@ -61,10 +61,11 @@ struct Attrs {
                       // softmax_cross_entropy: label smoothing; rope: of the result, 0 is 1
   Shape dims{};  // reshape: target, first may be -1 (the batch); transpose: permutation; conv1d:
                  // stride, padding, dilation; mean, sum, max: axes; conv2d: these and groups;
-                 // max_pool, average_pool: size, stride, padding
+                 // max_pool, average_pool: size, stride, padding; cached_attention: sequences,
+                 // positions of each
   Over over{};
   std::vector<float> frequencies{};  // rope: radians per position, of each pair of columns
-  // Set by shard() and expand() only. dropout, attention, rope: of the output; embedding: of the
+  // Set by shard() and expand() only. Attentions, rope, dropout: of the output; embedding: of the
   // table, with kPositions of the output; cross_entropy_part: of the logits.
   Section section{};
   friend bool operator==(const Attrs&, const Attrs&) = default;
@@ -76,6 +77,7 @@ enum AttrFlag : uint32_t {
   kOutIn = 4,   // linear: weight stored [out, in]; otherwise [in, out]
   kPositions =
       8,  // embedding: look up the position along the last axis of the indices, not the index
+  kBf16Cache = 16,  // cached_attention: keys and values are kept in bf16
   // The other fields, for Op::reads.
   kAxis = 256,
   kHeads = 512,
@@ -99,6 +101,9 @@ struct Inferred {
   Desc out;
   std::vector<Desc> stash;  // kept by forward for I or W
   size_t scratch = 0;       // bytes that any single call may use while it runs (64-byte aligned)
+  // Kept from one forward call to the next, in the order in which they are submitted; zero at the
+  // start of a run. Independent of the number of samples. A node with state has no gradient.
+  std::vector<Desc> state{};
 };
 
 // Which of forward's tensors a later call reads: bit i of `in` = input i, `out` = the output,
@@ -128,7 +133,8 @@ struct Call {
   std::span<const View> weights;
   View out;
   std::span<const View> stash;
-  View dout;  // I, W
+  std::span<const View> state;  // Inferred::state: read and written
+  View dout;                    // I, W
   std::span<const View>
       din;   // I: one per input; null data if no gradient is needed. Written, never added to.
   View acc;  // W: of weight `weight`; added to

@@ -71,6 +71,8 @@ RunBytes::Parameters RunBytes::count_parameters(std::span<const Place> stages) c
     versions.count = versions_[first];
     out.bytes.push_back(place_residents(*model_, resident, versions));
   }
+  auto states = states_of(*model_, config_, ranks, ranks_of);
+  for (size_t rank = 0; rank < states.size(); ++rank) place_states(states[rank], out.bytes[rank]);
   if (config_.shard != "parameters") out.owner.clear();
   return out;
 }

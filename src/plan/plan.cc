@@ -267,6 +267,12 @@ Status check_config(const Model& model, const PlanConfig& c) {
                     cat("node '", node.name, "': ", node.one.out.text(), " for ", micro_batches,
                         " x ", c.micro_batch_size, " samples is too large"));
   }
+  for (const Node& node : model.nodes())
+    if (!node.one.state.empty() && (c.data > 1 || !c.stage_replicas.empty()))
+      return Status(Code::invalid,
+                    cat("node '", node.name, "' (", node.op->name(), ") keeps state between ",
+                        "steps, which replicas would not share: data is ", c.data,
+                        ", expected 1 and no stage_replicas"));
   WEFT_TRY(model.check_samples(c.micro_batch_size));
   if (c.short_size > 0) WEFT_TRY(model.check_samples(c.short_size));
   WEFT_TRY(check_machines(model, c));

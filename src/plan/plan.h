@@ -172,6 +172,7 @@ struct ProgramCall {
   int32_t weight = -1;
   std::vector<PlacedOperand> in, weights, stash, din;
   PlacedOperand out, dout, acc;
+  std::vector<PlacedOperand> state = {};
   PackedOperand packed = {};  // of weight 0
   // Of the calls of a micro-batch that add to acc: the first, and the last.
   bool opens = true, closes = true;
@@ -290,6 +291,13 @@ struct ResidentParam {
   }
 };
 
+// A tensor of Inferred::state that a rank keeps between steps.
+struct ResidentState {
+  NodeId node;
+  Desc desc;
+  Place place = {};
+};
+
 struct ModePlan {
   Mode mode = Mode::train;
   bool present =
@@ -328,6 +336,7 @@ struct Plan {
   std::vector<int32_t> owner_of_param;     // rank
   std::array<ModePlan, kModes> modes;
   std::vector<std::vector<ResidentParam>> resident;  // per rank, ascending by parameter
+  std::vector<std::vector<ResidentState>> states;    // per rank, ascending by node
   std::vector<WeightVersions>
       versions;  // per rank; copies of the weights lie at the start of ring 0
   std::vector<int64_t> permanent_bytes;  // per rank: ring 0

@@ -57,7 +57,14 @@ Result<StepDescriptor> describe_step(const Plan& plan, Mode mode, bool update, c
                     cat("batch has no data for input '", model.node(model.inputs()[i]).name, "'"));
   const int64_t full = plan.config.micro_batch_size, rest = batch.samples % full,
                 most = full * plan.micro_batches(mode);
-  if (batch.samples < 1 || batch.samples > most || (rest != 0 && rest != plan.config.short_size)) {
+  // A forward step of less than a full micro-batch can have several short ones, so that all ranks
+  // of a pipeline have work.
+  const int64_t small = plan.config.short_size;
+  const bool all_short = mode == Mode::infer && small > 0 && batch.samples < full &&
+                         batch.samples % small == 0 &&
+                         batch.samples <= small * plan.micro_batches(mode);
+  if (batch.samples < 1 || batch.samples > most ||
+      (rest != 0 && rest != plan.config.short_size && !all_short)) {
     const std::string shorter =
         plan.config.short_size ? cat(", or that plus ", plan.config.short_size) : "";
     return Status(Code::invalid,
@@ -70,6 +77,11 @@ Result<StepDescriptor> describe_step(const Plan& plan, Mode mode, bool update, c
   step.per_update = plan.per_update(mode, update);
   step.micro_batches = static_cast<int32_t>((batch.samples + full - 1) / full);
   step.short_last = rest != 0;
+  if (all_short) {
+    step.micro_batches = static_cast<int32_t>(batch.samples / small);
+    step.short_all = step.micro_batches > 1;
+    step.short_last = !step.short_all;
+  }
   if (step.per_update > 0) WEFT_TRY(check_rounds(plan, step.micro_batches));
   if (mode != Mode::infer) {
     const size_t at = target_input(model);
@@ -92,7 +104,9 @@ std::span<const std::byte> feed_bytes(const Plan& plan, Mode mode, int32_t edge,
   const size_t input =
       static_cast<size_t>(std::find(inputs.begin(), inputs.end(), node) - inputs.begin());
   const std::byte* start = static_cast<const std::byte*>(batch.inputs[input]);
-  return {start + static_cast<size_t>(micro_batch) * e.desc[0].bytes(),
+  // The size of the micro-batches before it: see describe_step().
+  const size_t before = batch.samples < plan.config.micro_batch_size ? 1 : 0;
+  return {start + static_cast<size_t>(micro_batch) * e.desc[before].bytes(),
           e.desc[static_cast<size_t>(variant)].bytes()};
 }
 

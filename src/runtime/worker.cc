@@ -81,6 +81,12 @@ void Worker::bind() {
     for (const PlacedOperand& o : operands) out.push_back(view(o, variant));
     return out;
   };
+  auto resident = [this](const std::vector<PlacedOperand>& operands) {
+    std::vector<View> out;
+    for (const PlacedOperand& o : operands)
+      out.push_back({arena_.data() + o.place.offset, o.desc.front()});
+    return out;
+  };
   for (const ResidentParam& p : plan_->resident[static_cast<size_t>(rank_)])
     for (const ResidentTensor& t : p.of(ResidentTensor::Role::packed))
       packed_of_[t.place.offset] = 0;
@@ -91,7 +97,7 @@ void Worker::bind() {
         BoundProgram bound;
         for (const ProgramCall& c : action.calls)
           bound.push_back({views(c.in, v), views(c.weights, v), views(c.stash, v), views(c.din, v),
-                           view(c.out, v), view(c.dout, v), view(c.acc, v),
+                           view(c.out, v), view(c.dout, v), view(c.acc, v), resident(c.state),
                            c.acc.place && !c.clears ? &empty_[c.acc.place.offset] : nullptr});
         bound_[static_cast<size_t>(mode.mode)][v].push_back(std::move(bound));
       }
@@ -399,6 +405,7 @@ Status Worker::run_op(const StepDescriptor& step, const RankProgram& program,
                 .weights = bound.weights,
                 .out = bound.out,
                 .stash = bound.stash,
+                .state = bound.state,
                 .dout = bound.dout,
                 .din = bound.din,
                 .acc = bound.acc,

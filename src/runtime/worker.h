@@ -84,6 +84,7 @@ class Worker {
   struct BoundCall {
     std::vector<View> in, weights, stash, din;
     View out, dout, acc;
+    std::vector<View> state;
     bool* empty = nullptr;  // of an accumulator that is kept: see empty_
   };
   using BoundProgram = std::vector<BoundCall>;

@@ -93,9 +93,9 @@ PlanPtr plan_of(const ModelPtr& model, const Options& options) {
   return PlanPtr(plan);
 }
 
-constexpr weft_memory_kind kKinds[] = {WEFT_MEMORY_WEIGHTS,   WEFT_MEMORY_GRADIENTS,
-                                       WEFT_MEMORY_OPTIMIZER, WEFT_MEMORY_ACTIVATIONS,
-                                       WEFT_MEMORY_MESSAGES,  WEFT_MEMORY_SCRATCH};
+constexpr weft_memory_kind kKinds[] = {
+    WEFT_MEMORY_WEIGHTS,  WEFT_MEMORY_GRADIENTS, WEFT_MEMORY_OPTIMIZER, WEFT_MEMORY_ACTIVATIONS,
+    WEFT_MEMORY_MESSAGES, WEFT_MEMORY_SCRATCH,   WEFT_MEMORY_STATE};
 
 std::vector<int64_t> by_kind(const PlanPtr& plan, uint32_t rank) {
   std::vector<int64_t> bytes;
@@ -150,10 +150,10 @@ TEST(PlannedBytes, OfEachKind) {
       plan_of(two_layers(), {.ranks = 2, .micro_batches = 4, .schedule = "gpipe", .momentum = 0.9});
   const int64_t gradients = kWeights + kPartials;
   EXPECT_EQ(by_kind(plan, 0), (Bytes{kWeights + kPackedA, gradients, kWeights, 0,
-                                     4 * kNarrow + 4 * kWide + 2 * kWide + 4 * kLoss, kWide}));
+                                     4 * kNarrow + 4 * kWide + 2 * kWide + 4 * kLoss, kWide, 0}));
   EXPECT_EQ(by_kind(plan, 1),
             (Bytes{kWeights + kPackedB, gradients, kWeights, 4 * kNarrow,
-                   4 * kWide + 4 * kNarrow + kLoss + 2 * kWide, kNarrow + kLossScratch}));
+                   4 * kWide + 4 * kNarrow + kLoss + 2 * kWide, kNarrow + kLossScratch, 0}));
   EXPECT_EQ(weft_plan_memory(plan.get(), 2, WEFT_MEMORY_WEIGHTS), 0);
   EXPECT_EQ(weft_plan_memory(nullptr, 0, WEFT_MEMORY_WEIGHTS), 0);
 }

@@ -72,7 +72,7 @@ class ControlCharacters(Case):
 
     def test_generated_text_is_as_it_is_except_on_a_terminal(self):
         self.train(TINY, "--steps", 0, "--checkpoint", self.path("ck"), "--in-process")
-        args = ["generate", self.path("ck"), "--prompt", "a", "--tokens", 60, "--seed", 1]
+        args = ["generate", self.path("ck"), "--prompt", "a", "--tokens", 60, "--slide", "--seed", 1]
         piped = subprocess.run([WEFT, *map(str, args)], capture_output=True, check=True).stdout
         self.assertEqual(len(piped), 62)
         self.assertRegex(piped, rb"[\x00-\x09\x0b-\x1f]")

@@ -51,6 +51,7 @@ TEST(ControlCodec, ReadsWhatItWroteAndNothingElse) {
     EXPECT_EQ(c.step.update, control.step.update);
     EXPECT_EQ(c.step.micro_batches, control.step.micro_batches);
     EXPECT_EQ(c.step.short_last, control.step.short_last);
+    EXPECT_EQ(c.step.short_all, control.step.short_all);
     EXPECT_EQ(c.step.denominator, control.step.denominator);
     EXPECT_EQ(c.step.per_update, control.step.per_update);
     EXPECT_TRUE(std::equal(c.step.denominators.begin(), c.step.denominators.end(),

@@ -2,6 +2,16 @@
 
 namespace weft::test {
 
+namespace {
+
+std::vector<int32_t> counting(int32_t from, int32_t to) {
+  std::vector<int32_t> out;
+  for (int32_t i = from; i < to; ++i) out.push_back(i);
+  return out;
+}
+
+}  // namespace
+
 // Odd sizes leave tails in vectors; the large cases are cut into several tiles.
 std::vector<OpCase> op_cases() {
   std::vector<OpCase> out = {
@@ -51,6 +61,22 @@ std::vector<OpCase> op_cases() {
        .attrs = {.heads = 2, .factor = 0.4},
        .in = {batch({2, 5, 18})},
        .training = false},
+      {.name = "cached_attention/packed",
+       .op = "cached_attention",
+       .attrs = {.heads = 2, .dims = {3, 7}},
+       .in = {batch({8, 18}), int_batch({8}), int_batch({8})},
+       .ints = {{0, 1, 0, 2, 9, 0, 1, 3}, {2, 2, 0, 2, -1, 1, 1, 2}}},
+      {.name = "cached_attention/shared keys",
+       .op = "cached_attention",
+       .attrs = {.heads = 6, .dims = {1, 80}},
+       .in = {batch({70, 30}), batch({70, 10}), batch({70, 10}), int_batch({70}), int_batch({70})},
+       .ints = {counting(0, 70), std::vector<int32_t>(70, 0)}},
+      {.name = "cached_attention/bf16",
+       .op = "cached_attention",
+       .attrs = {.heads = 2, .flags = kBf16Cache, .dims = {2, 20}},
+       .in = {batch({20, 24}), int_batch({20}), int_batch({20})},
+       .tolerance = 2e-2,
+       .ints = {counting(0, 20), std::vector<int32_t>(20, 1)}},
       {.name = "concat/last",
        .op = "concat",
        .attrs = {.axis = 2},

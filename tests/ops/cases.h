@@ -19,7 +19,8 @@ struct OpCase {
   double tolerance = 1e-5;    // of max(1, |value|), for values and gradients alike
   int32_t low = 0, high = 0;  // i32 inputs are drawn from [low, high)
   bool training = true;
-  bool positive = false;  // f32 inputs are 0.5 or more
+  bool positive = false;                        // f32 inputs are 0.5 or more
+  std::vector<std::vector<int32_t>> ints = {};  // the i32 inputs, in order; empty: they are drawn
 };
 
 // An op refuses these operands; the error contains `says`.

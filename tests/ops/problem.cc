@@ -27,14 +27,18 @@ Bytes random_floats(int64_t count, uint64_t purpose, bool positive = false) {
   return out;
 }
 
+Bytes bytes_of(const std::vector<int32_t>& x) {
+  Bytes out(x.size() * sizeof(int32_t));
+  std::memcpy(out.data(), x.data(), out.size());
+  return out;
+}
+
 Bytes random_ints(int64_t count, int32_t low, int32_t high, uint64_t purpose) {
   const Stream stream = Stream::data(7, purpose);
   std::vector<int32_t> x(static_cast<size_t>(count));
   for (size_t i = 0; i < x.size(); ++i)
     x[i] = low + static_cast<int32_t>(stream.below(i, static_cast<uint64_t>(high - low)));
-  Bytes out(x.size() * sizeof(int32_t));
-  std::memcpy(out.data(), x.data(), out.size());
-  return out;
+  return bytes_of(x);
 }
 
 const Op* user_op() {
@@ -76,10 +80,16 @@ Problem problem_of(const OpCase& c) {
   }
   p.inferred = inferred.take();
   uint64_t purpose = 0;
-  for (const Operand& in : p.in)
-    p.in_data.push_back(in.desc.dtype == DType::i32
-                            ? random_ints(in.desc.elements(), c.low, c.high, ++purpose)
-                            : random_floats(in.desc.elements(), ++purpose, c.positive));
+  auto given = c.ints.begin();
+  for (const Operand& in : p.in) {
+    ++purpose;
+    if (in.desc.dtype != DType::i32)
+      p.in_data.push_back(random_floats(in.desc.elements(), purpose, c.positive));
+    else if (given != c.ints.end())
+      p.in_data.push_back(bytes_of(*given++));
+    else
+      p.in_data.push_back(random_ints(in.desc.elements(), c.low, c.high, purpose));
+  }
   for (const Desc& desc : p.weights) {
     p.weight_data.push_back(random_floats(desc.elements(), ++purpose));
     p.acc.push_back(random_floats(desc.elements(), ++purpose));

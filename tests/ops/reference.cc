@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "base/rng.h"
+#include "ops/cached_attention_reference.h"
 #include "ops/image_reference.h"
 
 namespace weft::test {
@@ -443,6 +444,7 @@ RefForward find_reference(const std::string& op) {
   } rows[] = {
       {"add", binary<std::plus<double>>},
       {"attention", attention},
+      {"cached_attention", ref_cached_attention},
       {"concat", concat},
       {"conv1d", ref_conv1d},
       {"conv2d", ref_conv2d},

@@ -62,6 +62,8 @@ class Frame {
   View holding(const Desc& desc, const Bytes& content) {
     return make(desc, how_.shift, content).view();
   }
+  // At the start of a run.
+  View zeros(const Desc& desc) { return make(desc, size_t{0}, std::byte{0}).view(); }
   // Of a tensor that the call may or may not read.
   View shown(bool named, const Desc& desc, const Bytes& content) {
     if (named || how_.unnamed == Unnamed::given) return holding(desc, content);
@@ -75,6 +77,7 @@ class Frame {
     call.weights = weights;
     call.stash = stash;
     call.din = din;
+    call.state = state;
     Status status;
     {
       ComputeScope scope;
@@ -91,7 +94,7 @@ class Frame {
   }
 
   Call call;
-  std::vector<View> in, weights, stash, din;
+  std::vector<View> in, weights, stash, din, state;
 
  private:
   template <typename... Args>
@@ -165,6 +168,7 @@ Results run_forward(const Problem& p, const Circumstances& how) {
   for (size_t i = 0; i < p.weights.size(); ++i)
     frame.weights.push_back(frame.holding(p.weights[i], p.weight_data[i]));
   for (const Desc& desc : p.inferred.stash) frame.stash.push_back(frame.fresh(desc));
+  for (const Desc& desc : p.inferred.state) frame.state.push_back(frame.zeros(desc));
   frame.call.out = frame.fresh(p.inferred.out);
   frame.finish("forward", r, [&](const Call& call) { return p.op->forward(call); });
   r.out = Frame::content(frame.call.out);

@@ -98,8 +98,11 @@ TEST(Step, WithAShortMicroBatchThatThePlanHasNotIsRefused) {
   step.short_last = true;
   const Status refused = engine.begin(step, effects);
   EXPECT_EQ(refused.code(), Code::protocol);
-  EXPECT_NE(refused.text().find("short last micro-batch"), std::string::npos) << refused.text();
+  EXPECT_NE(refused.text().find("short micro-batch"), std::string::npos) << refused.text();
   step.short_last = false;
+  step.short_all = true;
+  EXPECT_EQ(engine.begin(step, effects).code(), Code::protocol);
+  step.short_all = false;
   EXPECT_TRUE(engine.begin(step, effects).ok());
 }
 

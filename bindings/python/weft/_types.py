@@ -52,6 +52,7 @@ class NodeFlags(enum.IntFlag):
     CAUSAL = 2  # attention: row t uses columns up to t
     OUT_IN = 4  # linear: the weight is stored as [out, in], not [in, out]
     POSITIONS = 8  # embedding: look up positions along the last axis of the indices, not the indices
+    BF16_CACHE = 16  # cached_attention: keys and values are kept in bf16
 
 
 class CutFlags(enum.IntFlag):
@@ -114,6 +115,7 @@ class MemoryKind(enum.IntEnum):
     ACTIVATIONS = 4  # values of micro-batches that only this rank uses
     MESSAGES = 5  # slots of values that arrive from other ranks or leave for them
     SCRATCH = 6  # of one kernel, or of one action
+    STATE = 7  # that nodes keep between steps: keys and values of cached_attention
 
 
 class PredictFlags(enum.IntFlag):
@@ -277,7 +279,9 @@ class PlanOptions(TypedDict, total=False):
     micro_batch_size: int
     """Samples. Default: 4."""
     short_size: int
-    """Samples that the last micro-batch of a step may have instead; 0: it is always full. Default: 0."""
+    """Samples that the last micro-batch of a step may have instead, and all micro-batches of a forward step with fewer samples than a full
+    one; 0: they are always full. Default: 0.
+    """
     split: Union["Split", str]
     """Default: WEFT_SPLIT_COST."""
     schedule: Optional[str]
@@ -684,6 +688,7 @@ CONVERSIONS: Dict[str, Tuple[Any, List[Tuple[str, Any]]]] = {
 CHOICES: Dict[str, Dict[str, Any]] = {
     "weft_node_config": {},
     "weft_op": {},
+    "weft_decoder_config": {},
     "weft_profile_config": {},
     "weft_optimizer": {"rule": Rule, "curve": RateCurve},
     "weft_parameter_group": {},

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, NamedTuple, Optional, Sequenc
 
 from . import _raw
 from ._core import Config, Object, check, choice, encode, new, result
-from ._types import CutFlags, DType, Init, InputFlags, ItemKind, PlanOptions, PresetInfo
+from ._types import CutFlags, DType, Init, InputFlags, ItemKind, NodeFlags, PlanOptions, PresetInfo
 from .arrays import DTYPES, desc_of, dtype_code, shape_of
 from .errors import CallbackError
 from .ops import Op, Registered, cause_of
@@ -51,6 +51,18 @@ class Model(Object):
         info = _raw.weft_preset_info(ctypes.sizeof(_raw.weft_preset_info))
         out = ctypes.c_void_p()
         check(_raw.weft_model_preset, encode(text), seq_len, stages, ctypes.byref(out), ctypes.byref(info))
+        model = cls(out.value)
+        model.preset_info = result(info)
+        return model
+
+    @classmethod
+    def decoder(cls, text: str, sequences: int = 1, context: int = 0, *, bf16_cache: bool = False) -> "Model":
+        """The decoder of a preset with tokens, which keeps the keys and values of sequences between forward steps. A sample is a token, of int32:
+        inputs "tokens", "positions" in their sequences, and "sequences", or -1 for a sample without one. `context`: positions of each sequence."""
+        config = Config("weft_decoder_config", {"sequences": sequences, "context": context, "flags": NodeFlags.BF16_CACHE if bf16_cache else 0})
+        info = _raw.weft_preset_info(ctypes.sizeof(_raw.weft_preset_info))
+        out = ctypes.c_void_p()
+        check(_raw.weft_model_decoder, encode(text), config.pointer, ctypes.byref(out), ctypes.byref(info))
         model = cls(out.value)
         model.preset_info = result(info)
         return model

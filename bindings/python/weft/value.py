@@ -212,6 +212,12 @@ class Value:
         """Attention over queries, keys and values, which are side by side in the last dimension."""
         return self.model.node("attention", self, name=name, heads=heads, flags=NodeFlags.CAUSAL if causal else 0, factor=dropout)
 
+    def cached_attention(self, heads: int, positions: "Value", sequences: "Value", places: int, length: int, *, bf16: bool = False,
+                         name: Optional[str] = None) -> "Value":
+        """Causal attention of single tokens [.., 3 d], whose keys and values stay in a cache of `places` sequences of `length` positions."""
+        return self.model.node("cached_attention", self, positions, sequences, name=name, heads=heads, dims=[places, length],
+                               flags=NodeFlags.BF16_CACHE if bf16 else 0)
+
     def rope(self, heads: int, frequencies: Sequence[float], positions: "Optional[Value]" = None, *, factor: float = 1.0,
              name: Optional[str] = None) -> "Value":
         """Rotary position embeddings: columns i and i + n of each head are rotated by frequencies[i] radians per position."""

@@ -76,6 +76,8 @@ pub const WEFT_NODE_CAUSAL: u32 = 2;
 pub const WEFT_NODE_OUT_IN: u32 = 4;
 /// embedding: look up positions along the last axis of the indices, not the indices
 pub const WEFT_NODE_POSITIONS: u32 = 8;
+/// cached_attention: keys and values are kept in bf16
+pub const WEFT_NODE_BF16_CACHE: u32 = 16;
 
 // Flags of weft_model_cut_input, _param and _output.
 /// a coordinate has one index of the dimension, and its value lacks that dimension
@@ -143,6 +145,8 @@ pub const WEFT_MEMORY_ACTIVATIONS: weft_memory_kind = 4;
 pub const WEFT_MEMORY_MESSAGES: weft_memory_kind = 5;
 /// of one kernel, or of one action
 pub const WEFT_MEMORY_SCRATCH: weft_memory_kind = 6;
+/// that nodes keep between steps: keys and values of cached_attention
+pub const WEFT_MEMORY_STATE: weft_memory_kind = 7;
 
 // Flags of weft_plan_simulate.
 /// record when every job runs, for weft_prediction_save_trace
@@ -396,7 +400,7 @@ pub struct weft_node_config {
     pub n_params: u32,
     /// mean, sum, max, slice, concat, gather
     pub axis: i32,
-    /// attention, rope
+    /// attention, cached_attention, rope
     pub heads: i32,
     /// slice
     pub begin: i64,
@@ -408,7 +412,7 @@ pub struct weft_node_config {
     pub n_dims: u32,
     /// number of `coordinates`
     pub n_coordinates: u32,
-    /// reshape: target, the first may be -1 (the batch); transpose: permutation; conv1d, conv2d: stride, padding, dilation, and groups of conv2d; max_pool, average_pool: size, stride, padding; mean, sum, max: adjacent axes; all_to_all: the dimension that is cut, the dimension that is joined
+    /// reshape: target, the first may be -1 (the batch); transpose: permutation; conv1d, conv2d: stride, padding, dilation, and groups of conv2d; max_pool, average_pool: size, stride, padding; mean, sum, max: adjacent axes; all_to_all: the dimension that is cut, the dimension that is joined; cached_attention: sequences, positions of each
     pub dims: [i64; 8],
     /// collectives: the axis of the model along which they move values
     pub axis_name: *const c_char,
@@ -517,6 +521,19 @@ pub struct weft_preset_info {
     pub text: *const c_char,
 }
 
+/// The cache of a decoder.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct weft_decoder_config {
+    pub size: u32,
+    /// 0, or WEFT_NODE_BF16_CACHE. Default: 0.
+    pub flags: u32,
+    /// that the cache has a place for. Default: 1.
+    pub sequences: i64,
+    /// positions of each sequence; 0: the context of the model. Default: 0.
+    pub context: i64,
+}
+
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct weft_profile_config {
@@ -618,7 +635,7 @@ pub struct weft_plan_config {
     pub micro_batches: u32,
     /// samples. Default: 4.
     pub micro_batch_size: u32,
-    /// samples that the last micro-batch of a step may have instead; 0: it is always full. Default: 0.
+    /// samples that the last micro-batch of a step may have instead, and all micro-batches of a forward step with fewer samples than a full one; 0: they are always full. Default: 0.
     pub short_size: u32,
     /// Default: WEFT_SPLIT_COST.
     pub split: weft_split,
@@ -1085,6 +1102,10 @@ extern "C" {
     pub fn weft_model_parameters(model: *const weft_model) -> i64;
     /// Makes a model by name, NAME[:key=value,...]: "mlp", "gpt-nano", "gpt2", "llama", ...; weft-train(1) lists the names, the keys and their defaults. `seq_len` is the number of tokens per sample; 0 is the whole context. An mlp without a number of layers has at least `stages` layers. The model cannot be changed. `info` may be NULL. Owner: caller; free with weft_model_free. Thread: any.
     pub fn weft_model_preset(text: *const c_char, seq_len: i64, stages: u32, out: *mut *mut weft_model, info: *mut weft_preset_info, err: *mut weft_error) -> weft_status;
+    /// Sets the defaults. Thread: any.
+    pub fn weft_decoder_config_init(config: *mut weft_decoder_config, size: usize);
+    /// Makes the decoder of a preset with tokens: a model with the same parameters that keeps the keys and values of sequences between forward steps. A sample is a token. Inputs, all I32 [1, 1]: "tokens"; "positions", of each in its sequence, from 0; "sequences", from 0, or -1 for a sample without a sequence, whose output has no meaning. Output: logits F32 [1, 1, vocabulary]. `info` may be NULL; its `seq_len` is the number of positions of the cache. `config`: NULL is the defaults. Owner: caller; free with weft_model_free. Thread: any.
+    pub fn weft_model_decoder(text: *const c_char, config: *const weft_decoder_config, out: *mut *mut weft_model, info: *mut weft_preset_info, err: *mut weft_error) -> weft_status;
     /// Sets the defaults. Thread: any.
     pub fn weft_profile_config_init(config: *mut weft_profile_config, size: usize);
     /// Runs every kernel of the model on random data, in this thread and in `threads` - 1 others. The model cannot be changed afterwards. `config` may be NULL. Owner: caller; free with weft_profile_free. Thread: owner of the model.

@@ -130,6 +130,15 @@ fn weft_preset_info_has_the_layout_of_the_header() {
 }
 
 #[test]
+fn weft_decoder_config_has_the_layout_of_the_header() {
+    assert_eq!((size_of::<weft_decoder_config>(), align_of::<weft_decoder_config>()), (24, 8));
+    assert_eq!(offset!(weft_decoder_config, size), 0);
+    assert_eq!(offset!(weft_decoder_config, flags), 4);
+    assert_eq!(offset!(weft_decoder_config, sequences), 8);
+    assert_eq!(offset!(weft_decoder_config, context), 16);
+}
+
+#[test]
 fn weft_profile_config_has_the_layout_of_the_header() {
     assert_eq!((size_of::<weft_profile_config>(), align_of::<weft_profile_config>()), (16, 4));
     assert_eq!(offset!(weft_profile_config, size), 0);

@@ -4,7 +4,7 @@ use std::ptr::{null, null_mut, NonNull};
 
 use weft_sys as sys;
 
-use crate::error::{attempt, c_string, filled, optional_text, text_of, Result};
+use crate::error::{attempt, c_string, filled, initialized, optional_text, text_of, Result};
 use crate::node::Node;
 use crate::tensor::Desc;
 
@@ -328,7 +328,29 @@ impl Preset {
         let mut info: sys::weft_preset_info = unsafe { std::mem::zeroed() };
         info.size = size_of::<sys::weft_preset_info>() as u32;
         attempt(|err| unsafe { sys::weft_model_preset(text.as_ptr(), seq_len as i64, stages, &mut raw, &mut info, err) })?;
-        Ok(Preset {
+        Ok(Preset::of(raw, info))
+    }
+
+    /// Makes the decoder of a preset with tokens: a model with the same parameters that keeps the keys and values of `sequences` sequences of
+    /// `context` positions (0: the context of the model) between forward steps. A sample is a token. Inputs, all I32 [1, 1]: "tokens"; "positions",
+    /// of each in its sequence, from 0; "sequences", from 0, or -1 for a sample without a sequence. Output: logits.
+    pub fn decoder(text: &str, sequences: usize, context: usize, bf16_cache: bool) -> Result<Preset> {
+        let text = c_string(text)?;
+        let mut raw = null_mut();
+        let mut info: sys::weft_preset_info = unsafe { std::mem::zeroed() };
+        info.size = size_of::<sys::weft_preset_info>() as u32;
+        let mut config = unsafe { initialized(sys::weft_decoder_config_init) };
+        config.sequences = sequences as i64;
+        config.context = context as i64;
+        if bf16_cache {
+            config.flags = sys::WEFT_NODE_BF16_CACHE;
+        }
+        attempt(|err| unsafe { sys::weft_model_decoder(text.as_ptr(), &config, &mut raw, &mut info, err) })?;
+        Ok(Preset::of(raw, info))
+    }
+
+    fn of(raw: *mut sys::weft_model, info: sys::weft_preset_info) -> Preset {
+        Preset {
             tokens: info.tokens == 1,
             vocabulary: info.vocabulary as usize,
             context: info.context as usize,
@@ -336,6 +358,6 @@ impl Preset {
             width: info.width as usize,
             text: unsafe { text_of(info.text) },
             model: Model::from_raw(raw),
-        })
+        }
     }
 }

@@ -75,7 +75,7 @@ impl<'a> Node<'a> {
         self
     }
 
-    /// The heads of "attention" and "rope".
+    /// The heads of "attention", "cached_attention" and "rope".
     pub fn heads(mut self, heads: u32) -> Self {
         self.raw.heads = heads as i32;
         self
@@ -124,6 +124,11 @@ impl<'a> Node<'a> {
     /// "embedding": look up positions along the last axis of the indices, not the indices.
     pub fn positions(self) -> Self {
         self.flag(sys::WEFT_NODE_POSITIONS)
+    }
+
+    /// "cached_attention": keys and values are kept in bf16.
+    pub fn bf16_cache(self) -> Self {
+        self.flag(sys::WEFT_NODE_BF16_CACHE)
     }
 
     fn flag(mut self, flag: u32) -> Self {

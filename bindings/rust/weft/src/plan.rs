@@ -44,6 +44,8 @@ pub enum MemoryKind {
     Messages,
     /// Scratch memory of one kernel or action.
     Scratch,
+    /// What nodes keep between steps: keys and values of "cached_attention".
+    State,
 }
 
 /// What the configuration of a plan left to the library.
@@ -158,6 +160,7 @@ impl Plan {
             MemoryKind::Activations => sys::WEFT_MEMORY_ACTIVATIONS,
             MemoryKind::Messages => sys::WEFT_MEMORY_MESSAGES,
             MemoryKind::Scratch => sys::WEFT_MEMORY_SCRATCH,
+            MemoryKind::State => sys::WEFT_MEMORY_STATE,
         };
         unsafe { sys::weft_plan_memory(self.raw(), rank, kind) as u64 }
     }

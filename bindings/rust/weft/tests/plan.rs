@@ -53,6 +53,7 @@ fn every_setting_reaches_the_plan() -> weft::Result<()> {
         MemoryKind::Activations,
         MemoryKind::Messages,
         MemoryKind::Scratch,
+        MemoryKind::State,
     ];
     assert_eq!(kinds.iter().map(|kind| plan.memory(1, *kind)).sum::<u64>(), plan.bytes(1));
 

@@ -1,0 +1,339 @@
+// cached_attention: causal multi-head attention of single tokens, whose keys and values stay in the
+// state of the node, so that later tokens of the sequence can attend to them. Inputs: queries, keys
+// and values side by side f32[.., 3 d], or three inputs f32[.., d], f32[.., e] and f32[.., e]; then
+// i32[..] positions and i32[..] sequences. dims: sequences, positions of each. Output: f32[.., d].
+//
+// There are heads heads of queries and e / (d / heads) of keys and values, which groups of queries
+// share. A row with sequence -1 is padding, and its output is 0. The tokens of a sequence come in
+// the order of their positions, in one micro-batch or in several; a sequence may go back to an
+// earlier position, which forgets what follows.
+//
+// State: keys as packed factors (kernels/packed.h) f32[sequence][head][position / 16][size][16],
+// values f32[sequence][head][position][size], both bf16 with kBf16Cache, and i32[sequence], the
+// number of its positions.
+//
+// The arithmetic of a row is that of the same row of attention, and does not depend on the rows
+// that it is computed with: sums over positions are cut into tiles of kTile positions, of which a
+// row takes those up to its own.
+#include <algorithm>
+#include <cmath>
+
+#include "kernels/bf16.h"
+#include "kernels/elementwise.h"
+#include "kernels/packed.h"
+#include "kernels/softmax_row.h"
+#include "ops/check.h"
+
+namespace weft {
+
+namespace {
+
+constexpr int64_t kTile = 64;       // positions
+constexpr int64_t kBlockRows = 16;  // of queries
+constexpr int64_t kGroups = 16;     // that run at the same time
+
+constexpr int64_t padded(int64_t n) { return (n + kStrip - 1) / kStrip * kStrip; }
+
+struct Sizes {
+  int64_t rows, heads, width, size, kv_heads, shared;  // shared: queries per key
+  int64_t sequences, length;
+  bool packed, bf16;
+
+  Sizes(const Attrs& attrs, const Shape& q, const Shape& k, bool packed_)
+      : rows(q.elements(0, q.rank - 1)),
+        heads(attrs.heads),
+        width(packed_ ? q.last() / 3 : q.last()),
+        size(width / heads),
+        kv_heads(packed_ ? heads : k.last() / size),
+        shared(heads / std::max<int64_t>(1, kv_heads)),
+        sequences(attrs.dims[0]),
+        length(attrs.dims[1]),
+        packed(packed_),
+        bf16((attrs.flags & kBf16Cache) != 0) {}
+
+  explicit Sizes(const Call& call)
+      : Sizes(*call.attrs, call.in[0].desc.shape, call.in[1].desc.shape, call.in.size() == 3) {}
+
+  int64_t head_elements() const { return padded(length) * size; }
+  int64_t groups() const { return std::min(kGroups, rows * kv_heads); }
+  int64_t query_rows() const { return kBlockRows * shared; }
+  // Queries and results, scores, a tile of keys or values in f32.
+  int64_t group_floats() const {
+    return padded(query_rows() * (2 * size + padded(length)) + (bf16 ? kTile * size : 0));
+  }
+};
+
+// Rows of a sequence that lie side by side, with ascending positions.
+struct Rows {
+  int64_t first, count;
+  int32_t sequence, position;
+};
+
+// Calls visit(run) for the rows from the first to the last, without padding.
+template <typename Visit>
+Status each_run(const Call& call, Visit&& visit) {
+  const View &positions = call.in[call.in.size() - 2], &sequences = call.in.back();
+  const int64_t rows = positions.desc.elements();
+  for (int64_t i = 0; i < rows;) {
+    Rows run{i, 1, sequences.i32()[i], positions.i32()[i]};
+    while (i + run.count < rows && sequences.i32()[i + run.count] == run.sequence &&
+           (run.sequence < 0 || positions.i32()[i + run.count] == run.position + run.count))
+      ++run.count;
+    i += run.count;
+    if (run.sequence != -1) WEFT_TRY(visit(run));
+  }
+  return {};
+}
+
+class Kernel {
+ public:
+  explicit Kernel(const Call& call)
+      : call_(call),
+        s_(call),
+        lengths_(call.state[2].i32()),
+        factor_(static_cast<float>(1 / std::sqrt(static_cast<double>(s_.size)))) {}
+
+  Status run() {
+    std::fill_n(call_.out.f32(), s_.rows * s_.width, 0.0f);
+    int64_t runs = 0;
+    const Status stored = each_run(call_, [&](const Rows& run) -> Status {
+      WEFT_TRY(check(run));
+      store(run);
+      ++runs;
+      return {};
+    });
+    if (!stored.ok()) return stored;
+    const int64_t tasks = runs * s_.kv_heads, groups = std::min(s_.groups(), tasks);
+    if (tasks == 0) return {};
+    for_tiles(*call_.tiles, static_cast<int>(groups), [&](int group) {
+      attend(group * tasks / groups, (group + 1) * tasks / groups,
+             static_cast<float*>(call_.scratch) + group * s_.group_floats());
+    });
+    return {};
+  }
+
+ private:
+  Status check(const Rows& run) {
+    if (run.sequence < 0 || run.sequence >= s_.sequences)
+      return Status(Code::data, cat("sequence ", run.sequence, " of row ", run.first,
+                                    " is outside the cache's 0 to ", s_.sequences - 1));
+    const int64_t end = int64_t{run.position} + run.count;
+    if (run.position < 0 || end > s_.length)
+      return Status(Code::data,
+                    cat("position ", run.position < 0 ? run.position : end - 1, " of sequence ",
+                        run.sequence, " is outside the cache's 0 to ", s_.length - 1));
+    int32_t& length = lengths_[run.sequence];
+    if (run.position > length)
+      return Status(Code::data, cat("position ", run.position, " of sequence ", run.sequence,
+                                    " follows ", length, " positions, expected at most ", length));
+    if (run.position < length) WEFT_TRY(check_first(run));
+    length = static_cast<int32_t>(end);
+    return {};
+  }
+
+  // Rows before it would read what it replaces.
+  Status check_first(const Rows& run) const {
+    const int32_t* sequences = call_.in.back().i32();
+    if (std::find(sequences, sequences + run.first, run.sequence) == sequences + run.first)
+      return {};
+    return Status(Code::data,
+                  cat("sequence ", run.sequence, " goes back to position ", run.position,
+                      " in row ", run.first, ", expected ascending positions in a micro-batch"));
+  }
+
+  const float* row_of(int tensor, int64_t row) const {
+    if (s_.packed) return call_.in[0].f32() + row * 3 * s_.width + tensor * s_.width;
+    const View& view = call_.in[static_cast<size_t>(tensor)];
+    return view.f32() + row * view.desc.shape.last();
+  }
+
+  int64_t head_at(int32_t sequence, int64_t head) const {
+    return (sequence * s_.kv_heads + head) * s_.head_elements();
+  }
+
+  void store(const Rows& run) const {
+    for (int64_t i = 0; i < run.count; ++i) {
+      const int64_t position = run.position + i;
+      const float *k = row_of(1, run.first + i), *v = row_of(2, run.first + i);
+      for (int64_t head = 0; head < s_.kv_heads; ++head, k += s_.size, v += s_.size) {
+        const int64_t at = head_at(run.sequence, head);
+        const int64_t key = at + position / kStrip * kStrip * s_.size + position % kStrip,
+                      value = at + position * s_.size;
+        if (s_.bf16) {
+          kernels::Bf16* keys = call_.state[0].bf16() + key;
+          for (int64_t c = 0; c < s_.size; ++c) kernels::to_bf16(k + c, keys + c * kStrip, 1);
+          kernels::to_bf16(v, call_.state[1].bf16() + value, s_.size);
+        } else {
+          float* keys = call_.state[0].f32() + key;
+          for (int64_t c = 0; c < s_.size; ++c) keys[c * kStrip] = k[c];
+          std::copy_n(v, s_.size, call_.state[1].f32() + value);
+        }
+      }
+    }
+  }
+
+  // Tasks `begin` to `end` - 1: the heads of each run.
+  void attend(int64_t begin, int64_t end, float* scratch) const {
+    int64_t task = 0;
+    (void)each_run(call_, [&](const Rows& run) -> Status {
+      for (int64_t head = 0; head < s_.kv_heads; ++head, ++task)
+        if (task >= begin && task < end)
+          for (int64_t row = 0; row < run.count; row += kBlockRows)
+            attend(run, row, std::min(kBlockRows, run.count - row), head, scratch);
+      return {};
+    });
+  }
+
+  // Rows from `first` on of the run, those queries that share a head of keys.
+  void attend(const Rows& run, int64_t first, int64_t rows, int64_t head, float* scratch) const {
+    const int64_t m = rows * s_.shared, n = run.position + first + rows;
+    const int64_t step = padded(s_.length);
+    float *tile = scratch, *q = tile + (s_.bf16 ? kTile * s_.size : 0), *out = q + m * s_.size,
+          *scores = out + m * s_.size;
+    for (int64_t i = 0; i < m; ++i)
+      std::copy_n(row_of(0, run.first + first + i / s_.shared) + query_column(head, i), s_.size,
+                  q + i * s_.size);
+    const int64_t at = head_at(run.sequence, head);
+    for (int64_t c = 0; c < n; c += kTile) {
+      const int64_t columns = std::min(kTile, padded(n - c));
+      gemm_tile({.m = m,
+                 .n = columns,
+                 .k = s_.size,
+                 .a = {q, s_.size},
+                 .b = {},
+                 .c = scores + c,
+                 .stride = step,
+                 .alpha = factor_,
+                 .packed_b = part(0, at + c * s_.size, columns, tile)});
+    }
+    float inverse[kBlockRows * 64];
+    for (int64_t i = 0; i < m; ++i) {
+      const int64_t seen = run.position + first + i / s_.shared + 1;
+      inverse[i] = 1 / kernels::exponentials_of_row(scores + i * step, seen);
+      std::fill(scores + i * step + seen, scores + i * step + n, 0.0f);
+    }
+    for (int64_t c = 0; c < n; c += kTile) {
+      const int64_t columns = std::min(kTile, n - c);
+      gemm_tile({.m = m,
+                 .n = s_.size,
+                 .k = columns,
+                 .a = {scores + c, step},
+                 .b = {part(1, at + c * s_.size, columns, tile), s_.size},
+                 .c = out,
+                 .stride = s_.size,
+                 .alpha = 1,
+                 .beta = c > 0 ? 1.0f : 0.0f});
+    }
+    for (int64_t i = 0; i < m; ++i) {
+      const int64_t row = run.first + first + i / s_.shared;
+      kernels::scale(out + i * s_.size, inverse[i],
+                     call_.out.f32() + row * s_.width + query_column(head, i), s_.size);
+    }
+  }
+
+  int64_t query_column(int64_t head, int64_t i) const {
+    return (head * s_.shared + i % s_.shared) * s_.size;
+  }
+
+  // Keys or values of some positions, in f32.
+  const float* part(size_t state, int64_t at, int64_t positions, float* copy) const {
+    if (!s_.bf16) return call_.state[state].f32() + at;
+    kernels::from_bf16(call_.state[state].bf16() + at, copy, positions * s_.size);
+    return copy;
+  }
+
+  const Call& call_;
+  const Sizes s_;
+  int32_t* lengths_;
+  const float factor_;
+};
+
+constexpr int64_t kMostShared = 64;
+
+class CachedAttention final : public Op {
+ public:
+  std::string_view name() const override { return "cached_attention"; }
+  uint32_t reads() const override { return kHeads | kDims | kBf16Cache; }
+
+  Result<Inferred> infer(const Attrs& attrs, std::span<const Operand> in,
+                         std::span<const Desc> weights) const override {
+    const bool packed = in.size() == 3;
+    WEFT_TRY(check_counts(in, packed ? 3 : 5, weights, 0));
+    const size_t tensors = packed ? 1 : 3;
+    const Shape& q = in[0].desc.shape;
+    if (q.rank < 2)
+      return Status(Code::invalid, cat("input 0 expects rank 2 or more, got ", in[0].desc.text()));
+    Desc expected{DType::i32, q};  // of positions and sequences
+    --expected.shape.rank;
+    expected.shape[expected.shape.rank] = 0;
+    for (size_t i = 0; i < in.size(); ++i) {
+      const Desc& desc = in[i].desc;
+      const auto port = static_cast<int>(i);
+      if (i < tensors) WEFT_TRY(check_dtype(port, desc, DType::f32));
+      Desc rows{DType::i32, desc.shape};
+      if (i < tensors) {
+        rows.shape.rank = std::max(0, rows.shape.rank - 1);
+        rows.shape[rows.shape.rank] = 0;
+      }
+      if (rows != expected || (i >= tensors && desc != expected))
+        return Status(Code::invalid,
+                      cat(port_name(port), " expects ",
+                          i < tensors ? cat("rows ", expected.shape.text()) : expected.text(),
+                          " to go with input 0 ", in[0].desc.text(), ", got ", desc.text()));
+    }
+    const int64_t width = packed ? q.last() / 3 : q.last();
+    if (attrs.heads < 1 || q.last() != width * (packed ? 3 : 1) || width % attrs.heads != 0 ||
+        width == 0)
+      return Status(Code::invalid,
+                    cat("heads is ", attrs.heads, ", expected a divisor of the width ",
+                        packed ? "of a third of " : "of ", "input 0 ", in[0].desc.text()));
+    if (!packed) WEFT_TRY(check_shared(in, width / attrs.heads, attrs.heads));
+    if (attrs.dims.rank != 2 || attrs.dims[0] < 1 || attrs.dims[1] < 1 ||
+        attrs.dims[0] > INT32_MAX || attrs.dims[1] > INT32_MAX)
+      return Status(Code::invalid, cat("dims is ", attrs.dims.text(),
+                                       ", expected the number of sequences and of positions"));
+    const Sizes s(attrs, q, in[1].desc.shape, packed);
+    const Desc cache{s.bf16 ? DType::bf16 : DType::f32,
+                     {s.sequences, s.kv_heads, padded(s.length), s.size}};
+    Desc out = in[0].desc;
+    out.shape[q.rank - 1] = width;
+    return Inferred{.out = out,
+                    .stash = {},
+                    .scratch = static_cast<size_t>(s.groups() * s.group_floats()) * sizeof(float),
+                    .state = {cache, cache, {DType::i32, {s.sequences}}}};
+  }
+
+  bool differentiable(int) const override { return false; }
+
+  // On average a token sees half of the positions.
+  Cost cost(const Attrs& attrs, std::span<const Desc>, std::span<const Desc>,
+            const Desc& out) const override {
+    return {.forward_flops =
+                2.0 * static_cast<double>(out.elements()) * static_cast<double>(attrs.dims[1]),
+            .input_flops = 0,
+            .weight_flops = 0};
+  }
+
+  Status forward(const Call& call) const override { return Kernel(call).run(); }
+  Status input_grad(const Call&) const override { return {}; }
+
+ private:
+  static Status check_shared(std::span<const Operand> in, int64_t size, int64_t heads) {
+    const int64_t columns = in[1].desc.shape.last(), kv_heads = columns / size;
+    if (columns % size != 0 || kv_heads < 1 || heads % kv_heads != 0 ||
+        heads / kv_heads > kMostShared)
+      return Status(Code::invalid,
+                    cat("input 1 expects heads of ", size, " columns, whose number divides ", heads,
+                        ", got ", in[1].desc.text()));
+    return check_same_as(in[1], in[2], 2);
+  }
+};
+
+}  // namespace
+
+const Op& cached_attention_op() {
+  static const CachedAttention op;
+  return op;
+}
+
+}  // namespace weft

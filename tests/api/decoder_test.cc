@@ -1,0 +1,217 @@
+// The decoder of a preset: the logits of the preset's model, on every mesh and however tokens are
+// divided among steps; its planned bytes, and steps that it refuses.
+#include "api/api.h"
+
+namespace {
+
+constexpr int64_t kContext = 24, kVocabulary = 41;
+constexpr const char* kModel = "gpt-nano:blocks=3,width=32,heads=4,context=24,vocabulary=41";
+
+ModelPtr decoder(int64_t sequences = 1, int64_t context = 0, uint32_t flags = 0) {
+  weft_decoder_config config = defaults(weft_decoder_config_init);
+  config.sequences = sequences;
+  config.context = context;
+  config.flags = flags;
+  weft_model* out = nullptr;
+  weft_preset_info info = sized<weft_preset_info>();
+  Error err;
+  EXPECT_EQ(weft_model_decoder(kModel, &config, &out, &info, &err), WEFT_OK) << err.text;
+  EXPECT_EQ(info.seq_len, context ? context : kContext);
+  EXPECT_EQ(info.vocabulary, kVocabulary);
+  return ModelPtr(out);
+}
+
+struct Row {
+  int32_t token, position, sequence;
+};
+
+int32_t token_at(int32_t sequence, int32_t position) {
+  return (position * 7 + sequence * 13 + 5) % static_cast<int32_t>(kVocabulary);
+}
+
+// Rows `begin` to `end` - 1 of a text.
+std::vector<Row> part(int32_t sequence, int32_t begin, int32_t end) {
+  std::vector<Row> out;
+  for (int32_t i = begin; i < end; ++i) out.push_back({token_at(sequence, i), i, sequence});
+  return out;
+}
+
+std::vector<float> logits_of(const RunPtr& run, const std::vector<Row>& rows, Error& err) {
+  const auto count = static_cast<int64_t>(rows.size());
+  TensorPtr inputs[3];
+  weft_tensor* pointers[3] = {};
+  for (size_t i = 0; i < 3; ++i) {
+    inputs[i] = zeros({count, 1}, WEFT_I32);
+    pointers[i] = inputs[i].get();
+    auto* to = static_cast<int32_t*>(weft_tensor_data(pointers[i]));
+    for (const Row& row : rows) *to++ = i == 0 ? row.token : i == 1 ? row.position : row.sequence;
+  }
+  const TensorPtr out = zeros({count, 1, kVocabulary});
+  weft_tensor* const outputs[] = {out.get()};
+  if (weft_run_step(run.get(), pointers, 3, WEFT_FORWARD, outputs, 1, nullptr, &err) != WEFT_OK)
+    return {};
+  return values(out);
+}
+
+std::vector<float> logits_of(const RunPtr& run, const std::vector<Row>& rows) {
+  Error err;
+  std::vector<float> out = logits_of(run, rows, err);
+  EXPECT_FALSE(out.empty()) << err.text;
+  return out;
+}
+
+weft_plan_config config_of(uint32_t micro_batches, uint32_t size, uint32_t short_size = 0,
+                           std::vector<weft_axis>* axes = nullptr, uint32_t tensor = 1) {
+  weft_plan_config config = plan_config(1, micro_batches, size);
+  config.short_size = short_size;
+  config.step_kinds = WEFT_STEPS_FORWARD;
+  config.seed = 5;
+  config.tensor = tensor;
+  if (axes) {
+    config.axes = axes->data();
+    config.n_axes = static_cast<uint32_t>(axes->size());
+  }
+  return config;
+}
+
+// What the model that trains gives for the whole text.
+std::vector<float> window(uint32_t tensor = 1) {
+  weft_model* made = nullptr;
+  Error err;
+  EXPECT_EQ(weft_model_preset(kModel, 0, 1, &made, nullptr, &err), WEFT_OK) << err.text;
+  const ModelPtr model(made);
+  const RunPtr run = start(model, config_of(1, 1, 0, nullptr, tensor));
+  const TensorPtr tokens = zeros({1, kContext}, WEFT_I32), out = zeros({1, kContext, kVocabulary});
+  for (int32_t i = 0; i < kContext; ++i)
+    static_cast<int32_t*>(weft_tensor_data(tokens.get()))[i] = token_at(0, i);
+  weft_tensor *const inputs[] = {tokens.get(), nullptr}, *const outputs[] = {out.get()};
+  EXPECT_EQ(weft_run_step(run.get(), inputs, 2, WEFT_FORWARD, outputs, 1, nullptr, &err), WEFT_OK)
+      << err.text;
+  return values(out);
+}
+
+void append(std::vector<float>& to, const std::vector<float>& more) {
+  to.insert(to.end(), more.begin(), more.end());
+}
+
+struct MeshCase {
+  const char* axis;
+  uint32_t threads, tensor;
+};
+
+class Decoder : public testing::TestWithParam<MeshCase> {
+ protected:
+  RunPtr begin(const ModelPtr& model, uint32_t micro_batches, uint32_t size,
+               uint32_t short_size = 0) const {
+    std::vector<weft_axis> axes;
+    if (*GetParam().axis) axes.push_back({GetParam().axis, 2, 0});
+    return start(model,
+                 config_of(micro_batches, size, short_size, axes.empty() ? nullptr : &axes,
+                           GetParam().tensor),
+                 GetParam().threads);
+  }
+};
+
+TEST_P(Decoder, HasTheLogitsOfTheWholeWindowInChunksAndTokenByToken) {
+  const std::vector<float> expected = window(GetParam().tensor);
+  const ModelPtr model = decoder(2);
+  const RunPtr run = begin(model, 2, 8, 1);
+  std::vector<float> made = logits_of(run, part(0, 0, 16));  // two micro-batches
+  append(made, logits_of(run, part(0, 16, 17)));
+  append(made, logits_of(run, part(0, 17, 19)));  // two short micro-batches
+  for (int32_t i = 19; i < kContext; ++i) append(made, logits_of(run, part(0, i, i + 1)));
+  ASSERT_EQ(made.size(), expected.size());
+  for (size_t i = 0; i < made.size(); ++i) ASSERT_EQ(made[i], expected[i]) << "logit " << i;
+}
+
+TEST_P(Decoder, TextsDoNotAffectEachOther) {
+  const ModelPtr model = decoder(3);
+  const RunPtr alone = begin(model, 1, 24), together = begin(model, 2, 6, 3);
+  std::vector<std::vector<float>> expected;
+  for (int32_t s = 0; s < 3; ++s) expected.push_back(logits_of(alone, part(s, 0, kContext)));
+  for (int32_t i = 0; i < kContext; ++i) {
+    std::vector<Row> rows;
+    for (int32_t s = 0; s < 3; ++s) rows.push_back(part((s + i) % 3, i, i + 1).front());
+    if (i % 2) rows.insert(rows.begin() + 1, 3, {7, 3, -1});
+    const std::vector<float> made = logits_of(together, rows);
+    for (size_t r = 0; r < rows.size(); ++r) {
+      if (rows[r].sequence < 0) continue;
+      const auto of = expected[static_cast<size_t>(rows[r].sequence)].begin() + i * kVocabulary;
+      EXPECT_TRUE(std::equal(of, of + kVocabulary,
+                             made.begin() + static_cast<std::ptrdiff_t>(r) * kVocabulary))
+          << "position " << i << ", row " << r;
+    }
+  }
+}
+
+TEST_P(Decoder, AnotherTextBeginsAtPosition0) {
+  const ModelPtr model = decoder();
+  const RunPtr used = begin(model, 1, 12), fresh = begin(model, 1, 12);
+  logits_of(used, part(0, 0, 12));
+  std::vector<Row> other = part(1, 0, 12);
+  for (Row& row : other) row.sequence = 0;
+  EXPECT_EQ(logits_of(used, other), logits_of(fresh, other));
+}
+
+std::string mesh_name(const testing::TestParamInfo<MeshCase>& info) {
+  return std::string(*info.param.axis ? info.param.axis : "one") +
+         std::to_string(info.param.threads) + "x" + std::to_string(info.param.tensor);
+}
+INSTANTIATE_TEST_SUITE_P(Meshes, Decoder,
+                         testing::Values(MeshCase{"", 0, 1}, MeshCase{"", 2, 1},
+                                         MeshCase{"stage", 0, 1}, MeshCase{"stage", 2, 1},
+                                         MeshCase{"", 0, 2}, MeshCase{"tensor", 1, 2},
+                                         MeshCase{"stage", 1, 2}),
+                         mesh_name);
+
+TEST(DecoderBytes, AreThoseOfKeysAndValues) {
+  for (const uint32_t flags : {0u, uint32_t{WEFT_NODE_BF16_CACHE}}) {
+    const ModelPtr model = decoder(3, 20, flags);
+    std::vector<weft_axis> axes = {{"stage", 2, 0}};
+    const PlanPtr plan = new_plan(model, config_of(1, 4, 0, &axes));
+    int64_t state = 0;
+    for (uint32_t rank = 0; rank < 2; ++rank) {
+      int64_t all = 0;
+      for (uint32_t kind = WEFT_MEMORY_WEIGHTS; kind <= WEFT_MEMORY_STATE; ++kind)
+        all += weft_plan_memory(plan.get(), rank, static_cast<weft_memory_kind>(kind));
+      EXPECT_EQ(all, weft_plan_bytes(plan.get(), rank));
+      state += weft_plan_memory(plan.get(), rank, WEFT_MEMORY_STATE);
+    }
+    // 20 positions have two strips of 16; the lengths of 3 sequences take 64 bytes.
+    const int64_t element = flags ? 2 : 4, blocks = 3;
+    EXPECT_EQ(state, blocks * (2 * 3 * 32 * 32 * element + 64));
+  }
+}
+
+TEST(DecoderRefusals, NameThePositionAndTheCache) {
+  const ModelPtr model = decoder(1, 10);
+  const RunPtr run = start(model, config_of(1, 12));
+  Error err;
+  EXPECT_TRUE(logits_of(run, part(0, 0, 12), err).empty());
+  EXPECT_NE(std::strstr(err.text, "position 11 of sequence 0 is outside the cache's 0 to 9"),
+            nullptr)
+      << err.text;
+}
+
+TEST(DecoderRefusals, ReplicasAndModelsWithoutTokens) {
+  Error err;
+  weft_model* out = nullptr;
+  expect_error(weft_model_decoder("mlp", nullptr, &out, nullptr, &err), err, WEFT_EINVAL,
+               {"'mlp' does not take tokens"});
+  weft_decoder_config config = defaults(weft_decoder_config_init);
+  config.context = 25;
+  expect_error(weft_model_decoder(kModel, &config, &out, nullptr, &err), err, WEFT_EINVAL,
+               {"context is 25", "has a context of 24"});
+  config = defaults(weft_decoder_config_init);
+  config.sequences = 0;
+  expect_error(weft_model_decoder(kModel, &config, &out, nullptr, &err), err, WEFT_EINVAL,
+               {"sequences is 0, expected 1 to"});
+  const ModelPtr model = decoder();
+  std::vector<weft_axis> axes = {{"data", 2, 0}};
+  const weft_plan_config plan = config_of(2, 4, 0, &axes);
+  weft_plan* made = nullptr;
+  expect_error(weft_plan_new(model.get(), &plan, &made, &err), err, WEFT_EINVAL,
+               {"node 'h.0.attn' (cached_attention) keeps state", "data is 2, expected 1"});
+}
+
+}  // namespace

@@ -1,0 +1,227 @@
+// cached_attention against attention, bit for bit, however tokens are divided among calls; and
+// tokens that it refuses.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/rng.h"
+#include "kernels/fpenv.h"
+#include "kernels/gemm.h"
+#include "ops/op.h"
+#include "support/threaded_tiles.h"
+
+namespace weft {
+namespace {
+
+constexpr int64_t kWidth = 3 * 40;  // of queries, keys and values together
+constexpr int kHeads = 5;
+
+std::vector<float> random(int64_t count, uint64_t purpose) {
+  const Stream stream = Stream::data(3, purpose);
+  std::vector<float> out(static_cast<size_t>(count));
+  for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<float>(stream.normal(i)[0]);
+  return out;
+}
+
+// Rows of memory that begin at a multiple of 64 bytes.
+class Memory {
+ public:
+  explicit Memory(const Desc& desc) : desc_(desc), store_(desc.bytes() / 4 + 32) {}
+  View view() {
+    auto at = reinterpret_cast<uintptr_t>(store_.data());
+    return {reinterpret_cast<void*>((at + 63) / 64 * 64), desc_};
+  }
+
+ private:
+  Desc desc_;
+  std::vector<float> store_;
+};
+
+// What attention makes of `rows` tokens.
+std::vector<float> whole(std::vector<float>& qkv, int64_t rows) {
+  Attrs attrs;
+  attrs.heads = kHeads;
+  attrs.flags = kCausal;
+  const Operand in{{DType::f32, {1, rows, kWidth}}, true};
+  const Op& op = *find_op("attention");
+  const Inferred made = op.infer(attrs, std::span(&in, 1), {}).take();
+  std::vector<float> out(static_cast<size_t>(made.out.elements()));
+  std::vector<Memory> stash(made.stash.begin(), made.stash.end());
+  std::vector<View> stash_views;
+  for (Memory& memory : stash) stash_views.push_back(memory.view());
+  Memory scratch({DType::i32, {static_cast<int64_t>(made.scratch / 4)}});
+  const View operand{qkv.data(), in.desc};
+  SerialTiles tiles;
+  Call call;
+  call.attrs = &attrs;
+  call.in = std::span(&operand, 1);
+  call.out = {out.data(), made.out};
+  call.stash = stash_views;
+  call.scratch = scratch.view().data;
+  call.training = false;
+  call.tiles = &tiles;
+  const ComputeScope scope;
+  EXPECT_TRUE(op.forward(call).ok());
+  return out;
+}
+
+struct Token {
+  const float* qkv;
+  int32_t position, sequence;
+};
+
+// A node with its state.
+class Cache {
+ public:
+  Cache(int64_t sequences, int64_t length, uint32_t flags = 0) {
+    attrs_.heads = kHeads;
+    attrs_.flags = flags;
+    attrs_.dims = {sequences, length};
+    const Inferred made = infer(1);
+    for (const Desc& desc : made.state) state_.emplace_back(desc);
+    for (Memory& memory : state_) views_.push_back(memory.view());
+  }
+
+  Status forward(const std::vector<Token>& tokens, Tiles& tiles, std::vector<float>& out) {
+    const auto rows = static_cast<int64_t>(tokens.size());
+    std::vector<float> qkv;
+    std::vector<int32_t> positions, sequences;
+    for (const Token& token : tokens) {
+      qkv.insert(qkv.end(), token.qkv, token.qkv + kWidth);
+      positions.push_back(token.position);
+      sequences.push_back(token.sequence);
+    }
+    const Inferred made = infer(rows);
+    const View in[] = {{qkv.data(), {DType::f32, {rows, kWidth}}},
+                       {positions.data(), {DType::i32, {rows}}},
+                       {sequences.data(), {DType::i32, {rows}}}};
+    Memory scratch({DType::i32, {static_cast<int64_t>(made.scratch / 4)}});
+    out.assign(static_cast<size_t>(made.out.elements()), -1);
+    Call call;
+    call.attrs = &attrs_;
+    call.in = in;
+    call.out = {out.data(), made.out};
+    call.state = views_;
+    call.scratch = scratch.view().data;
+    call.tiles = &tiles;
+    const ComputeScope scope;
+    return op_.forward(call);
+  }
+
+  std::string refusal(const std::vector<Token>& tokens) {
+    SerialTiles tiles;
+    std::vector<float> out;
+    const Status status = forward(tokens, tiles, out);
+    return status.ok() ? "" : status.text();
+  }
+
+ private:
+  Inferred infer(int64_t rows) const {
+    const Operand in[] = {{{DType::f32, {rows, kWidth}}, true},
+                          {{DType::i32, {rows}}, true},
+                          {{DType::i32, {rows}}, true}};
+    return op_.infer(attrs_, in, {}).take();
+  }
+
+  const Op& op_ = *find_op("cached_attention");
+  Attrs attrs_;
+  std::vector<Memory> state_;
+  std::vector<View> views_;
+};
+
+// The rows of two texts, in calls of `chunk` tokens, alternately.
+std::vector<std::vector<float>> in_chunks(const std::vector<float>& first,
+                                          const std::vector<float>& second, int64_t rows,
+                                          int64_t chunk, Tiles& tiles) {
+  Cache cache(3, rows + 5);
+  std::vector<std::vector<float>> out(2);
+  const std::vector<float>* texts[] = {&first, &second};
+  for (int64_t begin = 0; begin < rows; begin += chunk) {
+    const int64_t count = std::min(chunk, rows - begin);
+    std::vector<Token> tokens;
+    for (size_t t = 0; t < 2; ++t) {
+      tokens.push_back({first.data(), 99, -1});
+      for (int64_t i = begin; i < begin + count; ++i)
+        tokens.push_back(
+            {texts[t]->data() + i * kWidth, static_cast<int32_t>(i), static_cast<int32_t>(2 - t)});
+    }
+    std::vector<float> made;
+    EXPECT_TRUE(cache.forward(tokens, tiles, made).ok());
+    const int64_t width = kWidth / 3, each = (count + 1) * width;
+    for (int64_t t = 0; t < 2; ++t) {
+      const auto at = made.begin() + static_cast<std::ptrdiff_t>(t * each);
+      EXPECT_TRUE(std::all_of(at, at + width, [](float x) { return x == 0; })) << "padding";
+      out[static_cast<size_t>(t)].insert(out[static_cast<size_t>(t)].end(), at + width, at + each);
+    }
+  }
+  return out;
+}
+
+TEST(CachedAttention, HasTheBitsOfAttentionForAnyChunksAndThreads) {
+  constexpr int64_t kRows = 150;
+  if (!gemm_is_fused()) GTEST_SKIP() << "the bits of BLIS depend on the shape";
+  std::vector<float> first = random(kRows * kWidth, 1), second = random(kRows * kWidth, 2);
+  const std::vector<float> expected[] = {whole(first, kRows), whole(second, kRows)};
+  SerialTiles serial;
+  test::ThreadedTiles threads(4);
+  for (const int64_t chunk : {1, 3, 16, 64, 150})
+    for (Tiles* tiles : {static_cast<Tiles*>(&serial), static_cast<Tiles*>(&threads)}) {
+      const auto made = in_chunks(first, second, kRows, chunk, *tiles);
+      EXPECT_TRUE(made[0] == expected[0]) << "chunks of " << chunk;
+      EXPECT_TRUE(made[1] == expected[1]) << "chunks of " << chunk;
+    }
+}
+
+TEST(CachedAttention, APlaceOfTheCacheTakesOtherTextsAndGoesBack) {
+  std::vector<float> text = random(20 * kWidth, 1), other = random(20 * kWidth, 2);
+  const auto tokens = [](const std::vector<float>& of, int32_t begin, int32_t end) {
+    std::vector<Token> out;
+    for (int32_t i = begin; i < end; ++i)
+      out.push_back({of.data() + static_cast<std::ptrdiff_t>(i) * kWidth, i, 0});
+    return out;
+  };
+  SerialTiles tiles;
+  Cache fresh(1, 20), used(1, 20);
+  std::vector<float> expected, made, ignored;
+  ASSERT_TRUE(fresh.forward(tokens(text, 0, 12), tiles, expected).ok());
+  ASSERT_TRUE(used.forward(tokens(other, 0, 20), tiles, ignored).ok());
+  ASSERT_TRUE(used.forward(tokens(text, 0, 12), tiles, made).ok());
+  EXPECT_TRUE(made == expected);
+  ASSERT_TRUE(used.forward(tokens(text, 5, 12), tiles, made).ok());
+  EXPECT_TRUE(std::equal(made.begin(), made.end(), expected.end() - 7 * kWidth / 3));
+}
+
+TEST(CachedAttention, Bf16HasHalfTheBytesAndAlmostTheValues) {
+  std::vector<float> text = random(30 * kWidth, 1);
+  std::vector<Token> tokens;
+  for (int32_t i = 0; i < 30; ++i)
+    tokens.push_back({text.data() + static_cast<std::ptrdiff_t>(i) * kWidth, i, 0});
+  SerialTiles tiles;
+  std::vector<float> exact, rounded;
+  ASSERT_TRUE(Cache(1, 30).forward(tokens, tiles, exact).ok());
+  ASSERT_TRUE(Cache(1, 30, kBf16Cache).forward(tokens, tiles, rounded).ok());
+  EXPECT_FALSE(exact == rounded);
+  for (size_t i = 0; i < exact.size(); ++i) EXPECT_NEAR(exact[i], rounded[i], 0.03);
+}
+
+TEST(CachedAttention, RefusesTokensThatDoNotFit) {
+  const std::vector<float> row = random(kWidth, 1);
+  const auto token = [&](int32_t position, int32_t sequence) {
+    return Token{row.data(), position, sequence};
+  };
+  EXPECT_EQ(Cache(2, 4).refusal({token(0, 2)}),
+            "sequence 2 of row 0 is outside the cache's 0 to 1");
+  EXPECT_EQ(Cache(2, 4).refusal({token(0, 0), token(0, -2)}),
+            "sequence -2 of row 1 is outside the cache's 0 to 1");
+  EXPECT_EQ(Cache(2, 2).refusal({token(0, 1), token(1, 1), token(2, 1)}),
+            "position 2 of sequence 1 is outside the cache's 0 to 1");
+  EXPECT_EQ(Cache(2, 4).refusal({token(0, 1), token(2, 1)}),
+            "position 2 of sequence 1 follows 1 positions, expected at most 1");
+  EXPECT_EQ(Cache(2, 4).refusal({token(0, 1), token(0, 1)}),
+            "sequence 1 goes back to position 0 in row 1, expected ascending positions in a "
+            "micro-batch");
+}
+
+}  // namespace
+}  // namespace weft
