@@ -1133,6 +1133,72 @@ WEFT_API weft_status weft_run_digest(weft_run *run, char digest[33], weft_error 
  */
 WEFT_API weft_status weft_run_optimizer_digest(weft_run *run, char digest[33], weft_error *err);
 
+/* ---- generator ---------------------------------------------------------------------------------------------------------------- */
+
+/** Continues sequences of tokens with the run of a decoder. */
+typedef struct weft_generator weft_generator;
+
+/** How a sequence is continued. The filters apply after the temperature: top_k, then top_p, then min_p. */
+typedef struct weft_sequence_config {
+  uint32_t size;
+  uint32_t top_k;             /**< choose among that many of the most likely tokens; 0: all. Default: 0. */
+  double temperature;         /**< of the random choice; 0: always the most likely token. Default: 1. */
+  double top_p;               /**< choose among the fewest most likely tokens that together have this probability. Default: 1. */
+  double min_p;               /**< choose among tokens of at least this part of the probability of the most likely one. Default: 0. */
+  double repetition_penalty;  /**< divides positive logits of tokens of the sequence, and multiplies others. Default: 1. */
+  uint64_t seed;              /**< of random choices, with `number` and the index of the token. Default: 0. */
+  uint64_t number;            /**< of the sequence, as a second seed. Default: 0. */
+  uint64_t first;             /**< index of the first token that is added. Default: 0. */
+  uint64_t limit;             /**< tokens to add; 0: as many as the cache has positions for. Default: 0. */
+  const int32_t *stops;       /**< tokens that end the sequence. Default: NULL. */
+  uint32_t n_stops;           /**< number of `stops`. Default: 0. */
+  uint32_t reserved;
+} weft_sequence_config;
+/** Sets the defaults. Thread: any. */
+WEFT_API void weft_sequence_config_init(weft_sequence_config *config, size_t size);
+
+/** Why a sequence ends with a token. */
+typedef enum weft_sequence_end WEFT_UINT32_ {
+  WEFT_SEQUENCE_CONTINUES = 0,
+  WEFT_SEQUENCE_LIMIT = 1,    /**< `limit` tokens were added */
+  WEFT_SEQUENCE_STOP = 2,     /**< the token is one of `stops` */
+  WEFT_SEQUENCE_CONTEXT = 3   /**< the cache has no position for the token */
+} weft_sequence_end;
+
+/** A token that was added to a sequence. */
+typedef struct weft_token {
+  uint32_t size;
+  weft_sequence_end end;      /**< if it is not 0, the sequence has left the generator */
+  uint64_t sequence;          /**< as weft_generator_add returned it */
+  uint64_t index;             /**< of the token among those that are added, from `first` */
+  int32_t token;
+  uint32_t reserved;
+} weft_token;
+
+/**
+ * Creates a generator of a run whose model is of weft_model_decoder. The run must be idle. Until the generator is freed, only the generator
+ * submits steps to the run and polls it. Owner: caller; free with weft_generator_free, before the run. Thread: owner of the run.
+ */
+WEFT_API weft_status weft_generator_new(weft_run *run, weft_generator **out, weft_error *err);
+/** A step in progress ends first. NULL is a no-op. Thread: owner. */
+WEFT_API void weft_generator_free(weft_generator *generator);
+
+/**
+ * Adds a sequence that begins with `tokens`, 1 to the number of positions of the cache, which are copied. `config`: NULL is the defaults.
+ * `sequence` receives its identifier. WEFT_EAGAIN: the cache has no place for another sequence. Between any two tokens. Thread: owner.
+ */
+WEFT_API weft_status weft_generator_add(weft_generator *generator, const int32_t *tokens, size_t n_tokens,
+                                        const weft_sequence_config *config, uint64_t *sequence, weft_error *err);
+/** Ends a sequence; its tokens that have not been polled are dropped. WEFT_ENOENT: it has ended. Thread: owner. */
+WEFT_API weft_status weft_generator_remove(weft_generator *generator, uint64_t sequence, weft_error *err);
+
+/**
+ * Waits for the next token and returns 1, or 0 if the time has passed or the generator has no sequence; `timeout_ns` is like that of
+ * weft_run_poll. It computes a step for all sequences: their next tokens, and parts of their beginnings. A token depends only on the
+ * weights, its sequence and the configuration of the sequence, not on other sequences, ranks and threads. Thread: owner.
+ */
+WEFT_API weft_status weft_generator_poll(weft_generator *generator, weft_token *token, int64_t timeout_ns, weft_error *err);
+
 /* ---- checkpoints -------------------------------------------------------------------------------------------------------------- */
 
 typedef struct weft_pair { const char *key, *value; } weft_pair;

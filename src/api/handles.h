@@ -107,6 +107,8 @@ template <>
 weft_save_config defaults();
 template <>
 weft_decoder_config defaults();
+template <>
+weft_sequence_config defaults();
 
 // Copies a configuration. It may be of an older version (shorter: the other fields have their
 // defaults) or of a newer one (longer: the other bytes must be 0). NULL: the defaults.
@@ -146,6 +148,7 @@ Status read_config(const T* in, const char* name, T& out) {
   X(weft_candidate, bytes)            \
   X(weft_checkpoint_info, warning)    \
   X(weft_event, text)                 \
+  X(weft_token, reserved)             \
   X(weft_failure, reported_ns)
 template <typename T>
 struct FirstVersion;

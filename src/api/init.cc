@@ -63,6 +63,13 @@ weft_decoder_config defaults() {
 }
 
 template <>
+weft_sequence_config defaults() {
+  weft_sequence_config out = {};
+  out.temperature = out.top_p = out.repetition_penalty = 1;
+  return out;
+}
+
+template <>
 weft_mesh_config defaults() {
   const MeshOptions options;
   weft_mesh_config out = {};
@@ -106,6 +113,7 @@ void init(T* to, size_t size) {
 
 void weft_node_config_init(weft_node_config* config, size_t size) { init(config, size); }
 void weft_decoder_config_init(weft_decoder_config* config, size_t size) { init(config, size); }
+void weft_sequence_config_init(weft_sequence_config* config, size_t size) { init(config, size); }
 void weft_op_init(weft_op* op, size_t size) { init(op, size); }
 void weft_profile_config_init(weft_profile_config* config, size_t size) { init(config, size); }
 void weft_optimizer_init(weft_optimizer* optimizer, size_t size) { init(optimizer, size); }

@@ -1,5 +1,6 @@
 // weft generate
 #include <algorithm>
+#include <map>
 #include <sstream>
 
 #include "cli/build.h"
@@ -10,7 +11,6 @@
 #include "cli/kernels.h"
 #include "cli/launch.h"
 #include "cli/mesh_option.h"
-#include "cli/sampling.h"
 #include "cli/signals.h"
 #include "cli/utf8.h"
 
@@ -28,7 +28,7 @@ struct Options {
   PlanOptions plan;  // ranks and mesh
   DecoderOptions decoder;
   std::string cache = "f32";
-  Sampling sampling;
+  weft_sequence_config sampling = defaults(weft_sequence_config_init);
   bool json = false;
 };
 
@@ -44,10 +44,9 @@ class Generator {
   Outcome generate();
   Outcome read_prompt(const std::string& prompt);
   Outcome check_lengths();
-  Outcome step();
-  void take(size_t text, std::span<float> logits);
-  bool stops(size_t text);
-  void slide(Text& text) const;
+  Outcome begin(size_t text);
+  Outcome take(const weft_token& token);
+  bool stops(size_t text) const;
   std::string text_of(std::span<const int32_t> tokens) const;
   void stream();
   void print();
@@ -56,18 +55,17 @@ class Generator {
   Built built_;
   Ranks ranks_;
   RunPtr run_;
-  Decoder decoder_;
+  GeneratorPtr generator_;
   bool bytes_ = true;  // a token is a byte; otherwise texts are ids, separated by blanks
-  std::vector<Text> texts_;
-  std::vector<size_t> begun_;  // number of tokens in each prompt
-  uint64_t tokens_ = 0;        // to add to each text
-  Candidates candidates_;
-  size_t printed_ = 0;  // bytes of the first text
+  std::vector<std::vector<int32_t>> texts_;
+  std::vector<size_t> begun_;           // number of tokens in each prompt
+  std::map<uint64_t, size_t> text_by_;  // sequences of the generator: their texts
+  uint64_t tokens_ = 0;                 // to add to each text
+  size_t printed_ = 0;                  // bytes of the first text
 };
 
 Outcome Generator::read_prompt(const std::string& prompt) {
-  texts_.push_back({.tokens = {}, .place = static_cast<uint32_t>(texts_.size())});
-  std::vector<int32_t>& text = texts_.back().tokens;
+  std::vector<int32_t>& text = texts_.emplace_back();
   if (bytes_) {
     for (char c : prompt) text.push_back(static_cast<unsigned char>(c));
   } else {
@@ -146,35 +144,46 @@ Outcome Generator::prepare() {
   const size_t longest = *std::max_element(begun_.begin(), begun_.end());
   decoder.context =
       static_cast<int64_t>(std::min(static_cast<uint64_t>(built_.info.context), longest + tokens_));
-  CLI_TRY(decoder_.prepare(decoder, built_));
+  CLI_TRY(make_decoder(decoder, built_));
   CLI_TRY(ranks_.start(built_.plan.get(), options_.launch, run_));
   weft_error err = sized<weft_error>();
   CLI_CALL(weft_run_load(run_.get(), built_.checkpoint.get(), WEFT_LOAD_WEIGHTS, &err));
-  decoder_.use(run_.get());
+  CLI_CALL(weft_generator_new(run_.get(), Out(generator_), &err));
   return {};
 }
 
-// If the text is longer than the context, the model sees its end, whose positions are new.
-void Generator::slide(Text& text) const {
-  const auto context = static_cast<size_t>(decoder_.context());
-  if (text.tokens.size() - text.first <= context) return;
-  text.first = text.tokens.size() - context;
-  text.cached = 0;
+// Gives the text to the generator. If the text is longer than the context, the model sees its end.
+Outcome Generator::begin(size_t i) {
+  const std::vector<int32_t>& text = texts_[i];
+  const size_t seen = std::min(text.size(), static_cast<size_t>(built_.info.seq_len));
+  weft_sequence_config config = options_.sampling;
+  config.number = i;
+  config.first = text.size() - begun_[i];
+  config.limit = tokens_ - config.first;
+  uint64_t id = 0;
+  weft_error err = sized<weft_error>();
+  CLI_CALL(weft_generator_add(generator_.get(), text.data() + text.size() - seen, seen, &config,
+                              &id, &err));
+  text_by_[id] = i;
+  return {};
 }
 
-// Adds a token to the text. `logits` are those of its last token.
-void Generator::take(size_t i, std::span<float> logits) {
-  Text& text = texts_[i];
-  const size_t position = text.tokens.size() - begun_[i];
-  penalize(logits, text.tokens, options_.sampling.repetition_penalty);
-  text.tokens.push_back(sample(options_.sampling, logits, i, position, candidates_));
-  text.live = position + 1 < tokens_ && !stops(i);
+Outcome Generator::take(const weft_token& token) {
+  const size_t i = text_by_.at(token.sequence);
+  texts_[i].push_back(token.token);
+  if (i == 0) stream();
+  const bool stopped = stops(i);
+  if (token.end || stopped) text_by_.erase(token.sequence);
+  weft_error err = sized<weft_error>();
+  if (stopped && !token.end)
+    CLI_CALL(weft_generator_remove(generator_.get(), token.sequence, &err));
+  return token.end == WEFT_SEQUENCE_CONTEXT && !stopped ? begin(i) : Outcome();
 }
 
 // Whether what was added to the text ends with a string of --stop.
-bool Generator::stops(size_t i) {
+bool Generator::stops(size_t i) const {
   if (options_.stops.empty()) return false;
-  const std::string added = text_of(std::span(texts_[i].tokens).subspan(begun_[i]));
+  const std::string added = text_of(std::span(texts_[i]).subspan(begun_[i]));
   return std::any_of(options_.stops.begin(), options_.stops.end(),
                      [&](const std::string& stop) { return added.ends_with(stop); });
 }
@@ -183,7 +192,7 @@ bool Generator::stops(size_t i) {
 // follow when all are complete.
 void Generator::stream() {
   if (options_.json) return;
-  const std::string text = text_of(texts_[0].tokens);
+  const std::string text = text_of(texts_[0]);
   const size_t end = complete_bytes(text);
   if (end > printed_) print_content(text.substr(printed_, end - printed_));
   printed_ = std::max(printed_, end);
@@ -191,9 +200,9 @@ void Generator::stream() {
 
 void Generator::print() {
   for (size_t i = 0; i < texts_.size(); ++i) {
-    const std::string text = text_of(texts_[i].tokens);
+    const std::string text = text_of(texts_[i]);
     if (options_.json) {
-      const std::span<const int32_t> added = std::span(texts_[i].tokens).subspan(begun_[i]);
+      const std::span<const int32_t> added = std::span(texts_[i]).subspan(begun_[i]);
       const std::vector<int32_t> made(added.begin(), added.end());
       print_line(JsonObject()
                      .add("prompt", options_.prompts[i])
@@ -214,13 +223,13 @@ Outcome Generator::run() {
 
 Outcome Generator::generate() {
   const auto stopped = [] { return stop_signal() != 0 || stdout_closed() || stdout_failed(); };
-  const auto live = [](const Text& text) { return text.live; };
-  for (Text& text : texts_) text.live = tokens_ > 0;
+  weft_error err = sized<weft_error>();
+  for (size_t i = 0; i < texts_.size() && tokens_ > 0; ++i) CLI_TRY(begin(i));
   stream();
-  while (std::any_of(texts_.begin(), texts_.end(), live) && !stopped()) {
-    for (Text& text : texts_) slide(text);
-    CLI_TRY(decoder_.step(texts_, [this](size_t i, std::span<float> logits) { take(i, logits); }));
-    stream();
+  while (!text_by_.empty() && !stopped()) {
+    weft_token token = sized<weft_token>();
+    CLI_CALL(weft_generator_poll(generator_.get(), &token, -1, &err));
+    CLI_TRY(take(token));
   }
   print();
   return {stop_signal() ? 128 + stop_signal() : kDone, "", ""};

@@ -24,6 +24,7 @@ using PredictionPtr = std::unique_ptr<weft_prediction, Freer<weft_prediction_fre
 using ComparisonPtr = std::unique_ptr<weft_comparison, Freer<weft_comparison_free>>;
 using RunPtr = std::unique_ptr<weft_run, Freer<weft_run_free>>;
 using DataPtr = std::unique_ptr<weft_data, Freer<weft_data_free>>;
+using GeneratorPtr = std::unique_ptr<weft_generator, Freer<weft_generator_free>>;
 using CheckpointPtr = std::unique_ptr<weft_checkpoint, Freer<weft_checkpoint_free>>;
 using TensorPtr = std::unique_ptr<weft_tensor, Freer<weft_tensor_unref>>;
 

@@ -1,12 +1,12 @@
 // The choice of a token from logits: which tokens can be chosen, and how often.
-#include "cli/sampling.h"
+#include "api/sampling.h"
 
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <map>
 
-namespace weft::cli {
+namespace weft::api {
 namespace {
 
 // Probabilities 0.5, 0.25, 0.125, 0.0625, 0.0625, in another order.
@@ -96,4 +96,4 @@ TEST(Sampling, PenaltyMakesTokensOfTheTextLessLikelyOnce) {
 }
 
 }  // namespace
-}  // namespace weft::cli
+}  // namespace weft::api

@@ -89,6 +89,26 @@ class Ops(unittest.TestCase):
         self.assertTrue(model.preset_info.text.startswith("gpt-nano:blocks=2,"))
 
 
+    def test_a_decoder_continues_sequences(self):
+        model = weft.Model.decoder("gpt-nano:blocks=2,width=32,heads=2,context=20", sequences=2)
+        self.assertEqual([item.name for item in model.inputs], ["tokens", "positions", "sequences"])
+        plan = model.plan(micro_batches=1, micro_batch_size=8, short_size=2, step_kinds=weft.StepKinds.FORWARD)
+        self.assertGreater(plan.memory(0)["state"], 0)
+        with plan.run() as run, weft.Generator(run) as generator:
+            self.assertIsNone(generator.poll())
+            first = generator.add([1, 2, 3], limit=4, temperature=0)
+            second = generator.add([7], limit=2, stops=[300], top_p=0.5)
+            with self.assertRaises(weft.QueueFullError):
+                generator.add([1])
+            seen = list(generator.tokens(2))
+            self.assertEqual([token.end for token in seen if token.end], [weft.SequenceEnd.LIMIT] * 2)
+            self.assertEqual([token.index_ for token in seen if token.sequence == first], [0, 1, 2, 3])
+            self.assertEqual(len([token for token in seen if token.sequence == second]), 2)
+            generator.remove(generator.add([5]))
+            with self.assertRaises(weft.NotFoundError):
+                generator.remove(first)
+
+
 class Errors(unittest.TestCase):
     def test_a_status_is_a_class_with_the_text(self):
         model = weft.Model()

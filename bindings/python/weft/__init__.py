@@ -21,11 +21,12 @@ from . import _raw
 from ._core import text_of as _text_of
 from ._types import (Activity, Awaited, Candidate, Cause, CheckpointInfo, CutFlags, DType, Event, EventKind, Failure, Init, InputFlags, ItemKind,
                      LinkPrediction, Load, LogLevel, MemoryKind, NodeFlags, NodeTimes, OpReads, Part, PlanInfo, PlanOptions, PredictionInfo, PresetInfo, RankPrediction,
-                     RateCurve, Rule, ScheduleInfo, Split, StatusCode, StepKinds, StepMode)
+                     RateCurve, Rule, ScheduleInfo, SequenceEnd, Split, StatusCode, StepKinds, StepMode, Token)
 from .checkpoint import Checkpoint
 from .data import Data
 from .errors import (CallbackError, CanceledError, DataError, Error, InputOutputError, InternalError, InvalidError, NoMemoryError, NotFoundError,
                      NotSupportedError, PeerError, ProtocolError, QueueFullError, StateError, TimedOutError)
+from .generator import Generator
 from .layers import (GELU, Attention, AveragePool, Conv1d, Conv2d, Dropout, Embedding, LayerNorm, Linear, MaxPool, ReLU, Reshape, RMSNorm, Sequential,
                      Sigmoid, SiLU, Softmax, Tanh)
 from .mesh import Mesh, new_key, public_key

@@ -431,6 +431,35 @@ class weft_event(ctypes.Structure):
     ]
 
 
+class weft_sequence_config(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_uint32),
+        ("top_k", ctypes.c_uint32),
+        ("temperature", ctypes.c_double),
+        ("top_p", ctypes.c_double),
+        ("min_p", ctypes.c_double),
+        ("repetition_penalty", ctypes.c_double),
+        ("seed", ctypes.c_uint64),
+        ("number", ctypes.c_uint64),
+        ("first", ctypes.c_uint64),
+        ("limit", ctypes.c_uint64),
+        ("stops", ctypes.POINTER(ctypes.c_int32)),
+        ("n_stops", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+    ]
+
+
+class weft_token(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_uint32),
+        ("end", ctypes.c_uint32),
+        ("sequence", ctypes.c_uint64),
+        ("index", ctypes.c_uint64),
+        ("token", ctypes.c_int32),
+        ("reserved", ctypes.c_uint32),
+    ]
+
+
 class weft_pair(ctypes.Structure):
     _fields_ = [
         ("key", ctypes.c_char_p),
@@ -586,6 +615,12 @@ weft_run_trace = _declare("weft_run_trace", ctypes.c_int32, ctypes.c_void_p, cty
 weft_run_save_trace = _declare("weft_run_save_trace", ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(weft_error))
 weft_run_digest = _declare("weft_run_digest", ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_char), ctypes.POINTER(weft_error))
 weft_run_optimizer_digest = _declare("weft_run_optimizer_digest", ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_char), ctypes.POINTER(weft_error))
+weft_sequence_config_init = _declare("weft_sequence_config_init", None, ctypes.POINTER(weft_sequence_config), ctypes.c_size_t)
+weft_generator_new = _declare("weft_generator_new", ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(weft_error))
+weft_generator_free = _declare("weft_generator_free", None, ctypes.c_void_p)
+weft_generator_add = _declare("weft_generator_add", ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t, ctypes.POINTER(weft_sequence_config), ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(weft_error))
+weft_generator_remove = _declare("weft_generator_remove", ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint64, ctypes.POINTER(weft_error))
+weft_generator_poll = _declare("weft_generator_poll", ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(weft_token), ctypes.c_int64, ctypes.POINTER(weft_error))
 weft_save_config_init = _declare("weft_save_config_init", None, ctypes.POINTER(weft_save_config), ctypes.c_size_t)
 weft_run_save = _declare("weft_run_save", ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(weft_save_config), ctypes.POINTER(weft_error))
 weft_run_export = _declare("weft_run_export", ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(weft_error))

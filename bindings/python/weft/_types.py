@@ -204,6 +204,14 @@ class Part(enum.IntEnum):
     EXP_AVG_SQ = 5  # state of adam and adamw: mean of their squares
 
 
+class SequenceEnd(enum.IntEnum):
+    """Why a sequence ends with a token."""
+    CONTINUES = 0
+    LIMIT = 1  # `limit` tokens were added
+    STOP = 2  # the token is one of `stops`
+    CONTEXT = 3  # the cache has no position for the token
+
+
 class SaveFlags(enum.IntFlag):
     """Flags of weft_run_save."""
     QUEUE = 1  # return at once; the save is made after the steps that were submitted before it
@@ -648,6 +656,17 @@ class Event(NamedTuple):
     """Refused: connections refused by this process since the mesh was made"""
 
 
+class Token(NamedTuple):
+    """A token that was added to a sequence."""
+    end: SequenceEnd
+    """If it is not 0, the sequence has left the generator"""
+    sequence: int
+    """As weft_generator_add returned it"""
+    index_: int
+    """Of the token among those that are added, from `first`"""
+    token: int
+
+
 class CheckpointInfo(NamedTuple):
     """All pointers are borrowed and valid as long as the checkpoint."""
     weights_only: int
@@ -680,6 +699,7 @@ CONVERSIONS: Dict[str, Tuple[Any, List[Tuple[str, Any]]]] = {
     "weft_candidate": (Candidate, [("chunks", None), ("warm_up", None), ("best", None), ("over", None), ("schedule", "text"), ("refused", "text"), ("step_ns", "seconds"), ("idle", None), ("idle_own", None), ("peak_bytes", None), ("bytes", None), ("data", None), ("stage", None), ("tensor", None), ("work_ns", "seconds"), ("waiting_ns", "seconds"), ("shard", "text")]),
     "weft_failure": (Failure, [("cause", Cause), ("status", None), ("rank", None), ("other", None), ("joining", None), ("pid", None), ("stages", "array"), ("host", "text"), ("detail", "text"), ("activity", Activity), ("job", None), ("stage", None), ("micro_batch", None), ("mode", StepMode), ("awaited", Awaited), ("awaited_rank", None), ("step", None), ("limit_ns", "seconds"), ("count", None), ("heard_ns", "seconds"), ("reported_ns", "seconds")]),
     "weft_event": (Event, [("kind", EventKind), ("tag", None), ("status", None), ("micro_batch", None), ("step", None), ("loss", None), ("grad_norm", None), ("outputs", "tensors"), ("rank", None), ("text", "text"), ("idle", None), ("idle_by_rank", "ranks"), ("missing", None), ("path", "text"), ("failure", "struct"), ("host", "text"), ("pid", None), ("ranks", None), ("count", None)]),
+    "weft_token": (Token, [("end", SequenceEnd), ("sequence", None), ("index", None), ("token", None)]),
     "weft_checkpoint_info": (CheckpointInfo, [("weights_only", None), ("path", "text"), ("model", "text"), ("seed", None), ("step", None), ("options", "pairs"), ("n_params", None), ("n_states", None), ("warning", "text")]),
 }
 
@@ -696,5 +716,6 @@ CHOICES: Dict[str, Dict[str, Any]] = {
     "weft_mesh_config": {},
     "weft_data_config": {},
     "weft_run_config": {"log_level": LogLevel},
+    "weft_sequence_config": {},
     "weft_save_config": {},
 }

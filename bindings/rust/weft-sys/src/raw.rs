@@ -258,6 +258,16 @@ pub const WEFT_EXP_AVG: weft_part = 4;
 /// state of adam and adamw: mean of their squares
 pub const WEFT_EXP_AVG_SQ: weft_part = 5;
 
+/// Why a sequence ends with a token.
+pub type weft_sequence_end = u32;
+pub const WEFT_SEQUENCE_CONTINUES: weft_sequence_end = 0;
+/// `limit` tokens were added
+pub const WEFT_SEQUENCE_LIMIT: weft_sequence_end = 1;
+/// the token is one of `stops`
+pub const WEFT_SEQUENCE_STOP: weft_sequence_end = 2;
+/// the cache has no position for the token
+pub const WEFT_SEQUENCE_CONTEXT: weft_sequence_end = 3;
+
 // Flags of weft_run_save.
 /// return at once; the save is made after the steps that were submitted before it
 pub const WEFT_SAVE_QUEUE: u32 = 1;
@@ -336,6 +346,13 @@ pub struct weft_data {
 
 #[repr(C)]
 pub struct weft_run {
+    _private: [u8; 0],
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// Continues sequences of tokens with the run of a decoder.
+#[repr(C)]
+pub struct weft_generator {
     _private: [u8; 0],
     _marker: PhantomData<(*mut u8, PhantomPinned)>,
 }
@@ -981,6 +998,51 @@ pub struct weft_event {
     pub count: u64,
 }
 
+/// How a sequence is continued. The filters apply after the temperature: top_k, then top_p, then min_p.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct weft_sequence_config {
+    pub size: u32,
+    /// choose among that many of the most likely tokens; 0: all. Default: 0.
+    pub top_k: u32,
+    /// of the random choice; 0: always the most likely token. Default: 1.
+    pub temperature: f64,
+    /// choose among the fewest most likely tokens that together have this probability. Default: 1.
+    pub top_p: f64,
+    /// choose among tokens of at least this part of the probability of the most likely one. Default: 0.
+    pub min_p: f64,
+    /// divides positive logits of tokens of the sequence, and multiplies others. Default: 1.
+    pub repetition_penalty: f64,
+    /// of random choices, with `number` and the index of the token. Default: 0.
+    pub seed: u64,
+    /// of the sequence, as a second seed. Default: 0.
+    pub number: u64,
+    /// index of the first token that is added. Default: 0.
+    pub first: u64,
+    /// tokens to add; 0: as many as the cache has positions for. Default: 0.
+    pub limit: u64,
+    /// tokens that end the sequence. Default: NULL.
+    pub stops: *const i32,
+    /// number of `stops`. Default: 0.
+    pub n_stops: u32,
+    pub reserved: u32,
+}
+
+/// A token that was added to a sequence.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct weft_token {
+    pub size: u32,
+    /// if it is not 0, the sequence has left the generator
+    pub end: weft_sequence_end,
+    /// as weft_generator_add returned it
+    pub sequence: u64,
+    /// of the token among those that are added, from `first`
+    pub index: u64,
+    pub token: i32,
+    pub reserved: u32,
+}
+
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct weft_pair {
@@ -1258,6 +1320,18 @@ extern "C" {
     pub fn weft_run_digest(run: *mut weft_run, digest: *mut c_char, err: *mut weft_error) -> weft_status;
     /// The same over the optimizer state, whose tensors are named PARAMETER.exp_avg, PARAMETER.exp_avg_sq or PARAMETER.momentum. Thread: owner.
     pub fn weft_run_optimizer_digest(run: *mut weft_run, digest: *mut c_char, err: *mut weft_error) -> weft_status;
+    /// Sets the defaults. Thread: any.
+    pub fn weft_sequence_config_init(config: *mut weft_sequence_config, size: usize);
+    /// Creates a generator of a run whose model is of weft_model_decoder. The run must be idle. Until the generator is freed, only the generator submits steps to the run and polls it. Owner: caller; free with weft_generator_free, before the run. Thread: owner of the run.
+    pub fn weft_generator_new(run: *mut weft_run, out: *mut *mut weft_generator, err: *mut weft_error) -> weft_status;
+    /// A step in progress ends first. NULL is a no-op. Thread: owner.
+    pub fn weft_generator_free(generator: *mut weft_generator);
+    /// Adds a sequence that begins with `tokens`, 1 to the number of positions of the cache, which are copied. `config`: NULL is the defaults. `sequence` receives its identifier. WEFT_EAGAIN: the cache has no place for another sequence. Between any two tokens. Thread: owner.
+    pub fn weft_generator_add(generator: *mut weft_generator, tokens: *const i32, n_tokens: usize, config: *const weft_sequence_config, sequence: *mut u64, err: *mut weft_error) -> weft_status;
+    /// Ends a sequence; its tokens that have not been polled are dropped. WEFT_ENOENT: it has ended. Thread: owner.
+    pub fn weft_generator_remove(generator: *mut weft_generator, sequence: u64, err: *mut weft_error) -> weft_status;
+    /// Waits for the next token and returns 1, or 0 if the time has passed or the generator has no sequence; `timeout_ns` is like that of weft_run_poll. It computes a step for all sequences: their next tokens, and parts of their beginnings. A token depends only on the weights, its sequence and the configuration of the sequence, not on other sequences, ranks and threads. Thread: owner.
+    pub fn weft_generator_poll(generator: *mut weft_generator, token: *mut weft_token, timeout_ns: i64, err: *mut weft_error) -> weft_status;
     /// Sets the defaults. Thread: any.
     pub fn weft_save_config_init(config: *mut weft_save_config, size: usize);
     /// Writes parameters, optimizer state, seed, settings and the number of steps. The checkpoint appears complete or not at all. A directory with a newer checkpoint is refused; a checkpoint of the same step is replaced, whichever run made it. A failure does not affect the run or earlier checkpoints. The call waits for the end of the save, and is made between steps. With WEFT_SAVE_QUEUE it may be made during steps: the checkpoint contains the steps that were submitted before it and none that were submitted later. If the call succeeds, exactly one WEFT_EVENT_SAVED follows; if it fails, it has no effect; WEFT_EAGAIN: 16 steps and saves are not finished. Not possible after a failed step. Thread: owner.

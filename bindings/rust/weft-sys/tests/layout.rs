@@ -423,6 +423,35 @@ fn weft_event_has_the_layout_of_the_header() {
 }
 
 #[test]
+fn weft_sequence_config_has_the_layout_of_the_header() {
+    assert_eq!((size_of::<weft_sequence_config>(), align_of::<weft_sequence_config>()), (88, 8));
+    assert_eq!(offset!(weft_sequence_config, size), 0);
+    assert_eq!(offset!(weft_sequence_config, top_k), 4);
+    assert_eq!(offset!(weft_sequence_config, temperature), 8);
+    assert_eq!(offset!(weft_sequence_config, top_p), 16);
+    assert_eq!(offset!(weft_sequence_config, min_p), 24);
+    assert_eq!(offset!(weft_sequence_config, repetition_penalty), 32);
+    assert_eq!(offset!(weft_sequence_config, seed), 40);
+    assert_eq!(offset!(weft_sequence_config, number), 48);
+    assert_eq!(offset!(weft_sequence_config, first), 56);
+    assert_eq!(offset!(weft_sequence_config, limit), 64);
+    assert_eq!(offset!(weft_sequence_config, stops), 72);
+    assert_eq!(offset!(weft_sequence_config, n_stops), 80);
+    assert_eq!(offset!(weft_sequence_config, reserved), 84);
+}
+
+#[test]
+fn weft_token_has_the_layout_of_the_header() {
+    assert_eq!((size_of::<weft_token>(), align_of::<weft_token>()), (32, 8));
+    assert_eq!(offset!(weft_token, size), 0);
+    assert_eq!(offset!(weft_token, end), 4);
+    assert_eq!(offset!(weft_token, sequence), 8);
+    assert_eq!(offset!(weft_token, index), 16);
+    assert_eq!(offset!(weft_token, token), 24);
+    assert_eq!(offset!(weft_token, reserved), 28);
+}
+
+#[test]
 fn weft_pair_has_the_layout_of_the_header() {
     assert_eq!((size_of::<weft_pair>(), align_of::<weft_pair>()), (16, 8));
     assert_eq!(offset!(weft_pair, key), 0);

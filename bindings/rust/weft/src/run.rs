@@ -177,7 +177,7 @@ impl Run {
         }
     }
 
-    fn raw(&self) -> *mut sys::weft_run {
+    pub(crate) fn raw(&self) -> *mut sys::weft_run {
         self.raw.as_ptr()
     }
 

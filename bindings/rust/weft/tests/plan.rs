@@ -123,3 +123,26 @@ fn presets_describe_their_data() -> weft::Result<()> {
     assert_eq!(Preset::new("gpt-nan", 0, 1).err().unwrap().status(), Status::NotFound);
     Ok(())
 }
+
+#[test]
+fn a_decoder_continues_sequences() -> weft::Result<()> {
+    let mut decoder = Preset::decoder("gpt-nano:blocks=2,width=32,heads=2,context=20", 2, 0, false)?;
+    assert_eq!(decoder.seq_len, 20);
+    let builder = Plan::builder().micro_batches(1).micro_batch_size(8).step_kinds([weft::StepKind::Forward]);
+    let plan = builder.build(&mut decoder.model)?;
+    assert!(plan.memory(0, MemoryKind::State) > 0);
+    let mut run = Run::start(&plan)?;
+    let mut generator = weft::Generator::new(&mut run)?;
+    assert_eq!(generator.poll(None)?, None);
+    let config = weft::SequenceConfig { limit: 3, stops: vec![300], ..Default::default() };
+    let first = generator.add(&[1, 2, 3], &config)?;
+    let second = generator.add(&[7], &config)?;
+    assert_eq!(generator.add(&[7], &config).unwrap_err().status(), Status::Again);
+    generator.remove(second)?;
+    for index in 0..3 {
+        let token = generator.poll(None)?.expect("the sequence has not ended");
+        assert_eq!((token.sequence, token.index), (first, index));
+        assert_eq!(token.end == weft::SequenceEnd::Limit, index == 2);
+    }
+    Ok(())
+}

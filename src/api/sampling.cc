@@ -1,9 +1,9 @@
-#include "cli/sampling.h"
+#include "api/sampling.h"
 
 #include <algorithm>
 #include <cmath>
 
-namespace weft::cli {
+namespace weft::api {
 
 namespace {
 
@@ -97,4 +97,4 @@ int32_t sample(const Sampling& sampling, std::span<const float> logits, uint64_t
   return tokens.back().id;
 }
 
-}  // namespace weft::cli
+}  // namespace weft::api

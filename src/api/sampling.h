@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-namespace weft::cli {
+namespace weft::api {
 
 struct Sampling {
   double temperature = 1;         // 0: always the most likely token
@@ -34,4 +34,4 @@ struct Candidates {
 int32_t sample(const Sampling& sampling, std::span<const float> logits, uint64_t prompt,
                uint64_t position, Candidates& work);
 
-}  // namespace weft::cli
+}  // namespace weft::api

@@ -1,0 +1,46 @@
+"""Generators: sequences of tokens that the run of a decoder continues."""
+import ctypes
+from typing import TYPE_CHECKING, Any, Iterator, Optional, Sequence
+
+from . import _raw
+from ._core import SECOND, Config, Object, check, new, result
+from ._types import Token
+from .events import SLICE
+
+if TYPE_CHECKING:
+    from .run import Run
+
+
+class Generator(Object):
+    """Continues sequences with a run whose model is of Model.decoder. Until it is closed, no other call uses the run. Sequences may join and leave
+    between tokens."""
+
+    def __init__(self, run: "Run") -> None:
+        super().__init__(new(_raw.weft_generator_new, run._ptr), _raw.weft_generator_free, run)
+
+    def add(self, tokens: Sequence[int], **options: Any) -> int:
+        """Adds a sequence that begins with these tokens, and returns its identifier. Options: temperature, top_k, top_p, min_p, repetition_penalty,
+        seed, number, first, limit and stops."""
+        config = Config("weft_sequence_config", options)
+        array = (ctypes.c_int32 * len(tokens))(*tokens)
+        out = ctypes.c_uint64()
+        check(_raw.weft_generator_add, self._ptr, array, len(tokens), config.pointer, ctypes.byref(out))
+        return out.value
+
+    def remove(self, sequence: int) -> None:
+        """Ends a sequence. Its tokens that have not been polled are dropped."""
+        check(_raw.weft_generator_remove, self._ptr, sequence)
+
+    def poll(self, timeout: float = 0) -> Optional[Token]:
+        """The next token, or None if the time, in seconds, has passed or there is no sequence."""
+        token = _raw.weft_token(ctypes.sizeof(_raw.weft_token))
+        found = check(_raw.weft_generator_poll, self._ptr, ctypes.byref(token), round(timeout * SECOND))
+        return result(token) if found else None
+
+    def tokens(self, left: int) -> Iterator[Token]:
+        """The tokens of the sequences until `left` of them have ended."""
+        while left > 0:
+            token = self.poll(SLICE)
+            if token:
+                left -= token.end != 0
+                yield token

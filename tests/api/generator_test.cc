@@ -1,0 +1,224 @@
+// A generator: its tokens are those of single steps, whatever joins and leaves beside them.
+#include <algorithm>
+#include <map>
+
+#include "api/api.h"
+
+namespace {
+
+constexpr int64_t kContext = 20;
+constexpr const char* kModel = "gpt-nano:blocks=2,width=32,heads=4,context=20,vocabulary=41";
+
+struct FreeGenerator {
+  void operator()(weft_generator* generator) const { weft_generator_free(generator); }
+};
+using GeneratorPtr = std::unique_ptr<weft_generator, FreeGenerator>;
+using Tokens = std::vector<int32_t>;
+
+RunPtr new_run(int64_t sequences, uint32_t ranks = 1, uint32_t threads = 0, uint32_t size = 16,
+               uint32_t short_size = 2) {
+  weft_decoder_config config = defaults(weft_decoder_config_init);
+  config.sequences = sequences;
+  weft_model* model = nullptr;
+  Error err;
+  EXPECT_EQ(weft_model_decoder(kModel, &config, &model, nullptr, &err), WEFT_OK) << err.text;
+  weft_plan_config plan = plan_config(ranks, ranks, size);
+  plan.short_size = short_size;
+  plan.step_kinds = WEFT_STEPS_FORWARD;
+  plan.seed = 9;
+  return start(ModelPtr(model), plan, threads);
+}
+
+GeneratorPtr new_generator(const RunPtr& run) {
+  weft_generator* out = nullptr;
+  Error err;
+  EXPECT_EQ(weft_generator_new(run.get(), &out, &err), WEFT_OK) << err.text;
+  return GeneratorPtr(out);
+}
+
+weft_sequence_config config_of(uint64_t number, double temperature = 1) {
+  weft_sequence_config out = defaults(weft_sequence_config_init);
+  out.number = number;
+  out.temperature = temperature;
+  return out;
+}
+
+uint64_t add(const GeneratorPtr& generator, const Tokens& tokens,
+             const weft_sequence_config& config) {
+  uint64_t id = 0;
+  Error err;
+  EXPECT_EQ(weft_generator_add(generator.get(), tokens.data(), tokens.size(), &config, &id, &err),
+            WEFT_OK)
+      << err.text;
+  return id;
+}
+
+bool poll(const GeneratorPtr& generator, weft_token& token) {
+  Error err;
+  token = sized<weft_token>();
+  const weft_status got = weft_generator_poll(generator.get(), &token, -1, &err);
+  EXPECT_GE(got, 0) << err.text;
+  return got == 1;
+}
+
+Tokens text(int32_t number, size_t length) {
+  Tokens out;
+  for (size_t i = 0; i < length; ++i)
+    out.push_back((number * 11 + static_cast<int32_t>(i) * 5) % 41);
+  return out;
+}
+
+// The tokens that a generator adds to one text.
+Tokens one(const Tokens& begin, const weft_sequence_config& config) {
+  const RunPtr run = new_run(1);
+  const GeneratorPtr generator = new_generator(run);
+  add(generator, begin, config);
+  Tokens out;
+  for (weft_token token; poll(generator, token);) {
+    EXPECT_EQ(token.index, config.first + out.size());
+    out.push_back(token.token);
+  }
+  return out;
+}
+
+struct Drive {
+  const char* name;
+  uint32_t ranks, threads, size, short_size;
+};
+
+class Generators : public testing::TestWithParam<Drive> {};
+
+TEST_P(Generators, TokensDoNotDependOnSequencesThatJoinAndLeave) {
+  const Drive& d = GetParam();
+  const RunPtr run = new_run(3, d.ranks, d.threads, d.size, d.short_size);
+  const GeneratorPtr generator = new_generator(run);
+  std::map<uint64_t, int32_t> number;
+  std::map<int32_t, Tokens> made;
+  int32_t next = 0;
+  const auto join = [&] {
+    weft_sequence_config config = config_of(static_cast<uint64_t>(next));
+    config.limit = 3 + static_cast<uint64_t>(next) % 4;
+    number[add(generator, text(next, 1 + static_cast<size_t>(next) * 3 % 14), config)] = next;
+    ++next;
+  };
+  join();
+  join();
+  size_t count = 0;
+  for (weft_token token; poll(generator, token); ++count) {
+    made[number.at(token.sequence)].push_back(token.token);
+    if (count == 2) join();
+    if (token.end && next < 12) join();
+  }
+  EXPECT_EQ(next, 12);
+  for (const auto& [n, tokens] : made) {
+    weft_sequence_config config = config_of(static_cast<uint64_t>(n));
+    config.limit = 3 + static_cast<uint64_t>(n) % 4;
+    EXPECT_EQ(tokens, one(text(n, 1 + static_cast<size_t>(n) * 3 % 14), config)) << n;
+  }
+}
+
+std::string drive_name(const testing::TestParamInfo<Drive>& info) { return info.param.name; }
+INSTANTIATE_TEST_SUITE_P(Drives, Generators,
+                         testing::Values(Drive{"Inline", 1, 0, 16, 2}, Drive{"Threads", 2, 1, 8, 1},
+                                         Drive{"Team", 3, 2, 3, 0}),
+                         drive_name);
+
+TEST(Generator, ARemovedSequenceHasNoMoreTokensAndFreesItsPlace) {
+  const RunPtr run = new_run(2);
+  const GeneratorPtr generator = new_generator(run);
+  const uint64_t first = add(generator, text(0, 3), config_of(0)),
+                 second = add(generator, text(1, 3), config_of(1));
+  weft_token token;
+  ASSERT_TRUE(poll(generator, token));
+  Error err;
+  uint64_t id = 0;
+  const Tokens more = text(2, 4);
+  expect_error(weft_generator_add(generator.get(), more.data(), 4, nullptr, &id, &err), err,
+               WEFT_EAGAIN, {"the cache has places for 2 sequences"});
+  EXPECT_EQ(weft_generator_remove(generator.get(), second, &err), WEFT_OK);
+  expect_error(weft_generator_remove(generator.get(), second, &err), err, WEFT_ENOENT,
+               {"the generator has no sequence 2"});
+  const uint64_t third = add(generator, more, config_of(2));
+  Tokens made;
+  while (poll(generator, token)) {
+    EXPECT_TRUE(token.sequence == first || token.sequence == third);
+    if (token.sequence == third) made.push_back(token.token);
+  }
+  EXPECT_EQ(made, one(more, config_of(2)));
+}
+
+TEST(Generator, ASequenceEndsAtItsLimitAtAStopAndAtTheEndOfTheCache) {
+  const auto last = [](weft_sequence_config config, size_t length) {
+    const RunPtr run = new_run(1);
+    const GeneratorPtr generator = new_generator(run);
+    add(generator, text(5, length), config);
+    weft_token token, out = {};
+    while (poll(generator, token)) out = token;
+    return std::pair(out.index + 1, static_cast<int>(out.end));
+  };
+  weft_sequence_config config = config_of(0, 0);
+  EXPECT_EQ(last(config, 3), std::pair(uint64_t{kContext - 3 + 1}, int{WEFT_SEQUENCE_CONTEXT}));
+  EXPECT_EQ(last(config, kContext), std::pair(uint64_t{1}, int{WEFT_SEQUENCE_CONTEXT}));
+  const Tokens all = one(text(5, 3), config);
+  config.limit = 4;
+  EXPECT_EQ(last(config, 3), std::pair(uint64_t{4}, int{WEFT_SEQUENCE_LIMIT}));
+  config.stops = &all[2];
+  config.n_stops = 1;
+  const auto at = std::find(all.begin(), all.end(), all[2]) - all.begin();
+  EXPECT_EQ(last(config, 3), std::pair(static_cast<uint64_t>(at) + 1, int{WEFT_SEQUENCE_STOP}));
+}
+
+TEST(Generator, ASequenceContinuesAnother) {
+  const Tokens begin = text(3, 4), all = one(begin, config_of(7));
+  Tokens longer = begin;
+  longer.insert(longer.end(), all.begin(), all.begin() + 5);
+  weft_sequence_config config = config_of(7);
+  config.first = 5;
+  EXPECT_EQ(one(longer, config), Tokens(all.begin() + 5, all.end()));
+}
+
+TEST(Generator, ReturnsWhenTheTimeHasPassedAndCanBeFreedInAStep) {
+  const RunPtr run = new_run(1, 2, 1);
+  Error err;
+  {
+    const GeneratorPtr generator = new_generator(run);
+    weft_token token = sized<weft_token>();
+    EXPECT_EQ(weft_generator_poll(generator.get(), &token, -1, &err), 0);  // no sequence
+    add(generator, text(0, 15), config_of(0));
+    EXPECT_GE(weft_generator_poll(generator.get(), &token, 0, &err), 0);
+  }
+  const GeneratorPtr generator = new_generator(run);
+  add(generator, text(1, 5), config_of(1));
+  Tokens made;
+  for (weft_token token; poll(generator, token);) made.push_back(token.token);
+  EXPECT_EQ(made, one(text(1, 5), config_of(1)));
+}
+
+TEST(Generator, RefusesByName) {
+  Error err;
+  weft_generator* out = nullptr;
+  const RunPtr other = start(small_model(), plan_config());
+  expect_error(weft_generator_new(other.get(), &out, &err), err, WEFT_EINVAL,
+               {"is no decoder", "weft_model_decoder"});
+  const RunPtr run = new_run(1);
+  const GeneratorPtr generator = new_generator(run);
+  uint64_t id = 0;
+  const auto refused = [&](const Tokens& tokens, const weft_sequence_config& config,
+                           const char* says) {
+    expect_error(
+        weft_generator_add(generator.get(), tokens.data(), tokens.size(), &config, &id, &err), err,
+        WEFT_EINVAL, {says});
+  };
+  refused(text(0, kContext + 1), config_of(0), "the sequence has 21 tokens, expected 1 to 20");
+  refused({}, config_of(0), "the sequence has 0 tokens");
+  refused({3, 41}, config_of(0), "token 1 is 41, expected 0 to 40");
+  refused({1}, config_of(0, -1), "weft_sequence_config.temperature is -1");
+  weft_sequence_config config = config_of(0);
+  config.top_p = 1.5;
+  refused({1}, config, "weft_sequence_config.top_p is 1.5, expected a number from 0 to 1");
+  config = config_of(0);
+  config.repetition_penalty = 0;
+  refused({1}, config, "weft_sequence_config.repetition_penalty is 0");
+}
+
+}  // namespace
