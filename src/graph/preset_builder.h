@@ -49,9 +49,19 @@ class Builder {
     return node(name, "linear", {x}, {weight, param(name + ".bias", {out}, {})});
   }
 
-  NodeId norm(const std::string& name, NodeId x, int64_t width) {
+  // A weight as Llama and GPT-NeoX store it: [out, in].
+  ParamId matrix(const std::string& name, int64_t out, int64_t in) {
+    return param(name + ".weight", {out, in}, {InitKind::normal, 0.02});
+  }
+  NodeId projection(const std::string& name, NodeId x, std::vector<ParamId> params) {
     Attrs attrs;
-    attrs.factor = 1e-5;
+    attrs.flags = kOutIn;
+    return node(name, "linear", {x}, std::move(params), attrs);
+  }
+
+  NodeId layer_norm(const std::string& name, NodeId x, int64_t width, double epsilon) {
+    Attrs attrs;
+    attrs.factor = epsilon;
     const ParamId weight = param(name + ".weight", {width}, {InitKind::constant, 1});
     return node(name, "layer_norm", {x}, {weight, param(name + ".bias", {width}, {})}, attrs);
   }

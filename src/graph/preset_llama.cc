@@ -45,29 +45,21 @@ class Llama {
 
   Result<std::shared_ptr<Model>> build() {
     const NodeId tokens = b_.tokens(s_.seq_len, s_.cache);
-    const ParamId table = matrix("model.embed_tokens", s_.vocabulary, s_.width);
+    const ParamId table = b_.matrix("model.embed_tokens", s_.vocabulary, s_.width);
     NodeId x = b_.node("model.embed_tokens", "embedding", {tokens}, {table});
     for (int64_t i = 0; i < s_.blocks; ++i) x = block(cat("model.layers.", i), x);
     x = norm("model.norm", x, s_.width);
-    x = b_.node("lm_head", "linear", {x},
-                {s_.tied ? table : matrix("lm_head", s_.vocabulary, s_.width)}, out_in());
+    x = b_.projection("lm_head", x,
+                      {s_.tied ? table : b_.matrix("lm_head", s_.vocabulary, s_.width)});
     b_.loss(x);
     return b_.finish(x);
   }
 
  private:
-  static Attrs out_in() {
-    Attrs attrs;
-    attrs.flags = kOutIn;
-    return attrs;
-  }
-  ParamId matrix(const std::string& name, int64_t out, int64_t in) {
-    return b_.param(name + ".weight", {out, in}, {InitKind::normal, 0.02});
-  }
   NodeId linear(const std::string& name, NodeId x, int64_t in, int64_t out, bool bias = false) {
-    std::vector<ParamId> params{matrix(name, out, in)};
+    std::vector<ParamId> params{b_.matrix(name, out, in)};
     if (bias) params.push_back(b_.param(name + ".bias", {out}, {}));
-    return b_.node(name, "linear", {x}, params, out_in());
+    return b_.projection(name, x, std::move(params));
   }
   NodeId norm(const std::string& name, NodeId x, int64_t width) {
     Attrs attrs;

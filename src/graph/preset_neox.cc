@@ -24,36 +24,22 @@ class Neox {
 
   Result<std::shared_ptr<Model>> build() {
     const NodeId tokens = b_.tokens(s_.seq_len, s_.cache);
-    const ParamId table = matrix("gpt_neox.embed_in", s_.vocabulary, s_.width);
+    const ParamId table = b_.matrix("gpt_neox.embed_in", s_.vocabulary, s_.width);
     NodeId x = b_.node("gpt_neox.embed_in", "embedding", {tokens}, {table});
     for (int64_t i = 0; i < s_.blocks; ++i) x = block(cat("gpt_neox.layers.", i), x);
     x = norm("gpt_neox.final_layer_norm", x);
-    x = b_.node("embed_out", "linear", {x},
-                {s_.tied ? table : matrix("embed_out", s_.vocabulary, s_.width)}, out_in());
+    x = b_.projection("embed_out", x,
+                      {s_.tied ? table : b_.matrix("embed_out", s_.vocabulary, s_.width)});
     b_.loss(x);
     return b_.finish(x);
   }
 
  private:
-  static Attrs out_in() {
-    Attrs attrs;
-    attrs.flags = kOutIn;
-    return attrs;
-  }
-  ParamId matrix(const std::string& name, int64_t out, int64_t in) {
-    return b_.param(name + ".weight", {out, in}, {InitKind::normal, 0.02});
-  }
   NodeId linear(const std::string& name, NodeId x, int64_t in, int64_t out) {
-    return b_.node(name, "linear", {x},
-                   {matrix(name, out, in), b_.param(name + ".bias", {out}, {})}, out_in());
+    return b_.projection(name, x, {b_.matrix(name, out, in), b_.param(name + ".bias", {out}, {})});
   }
   NodeId norm(const std::string& name, NodeId x) {
-    Attrs attrs;
-    attrs.factor = s_.epsilon;
-    return b_.node(name, "layer_norm", {x},
-                   {b_.param(name + ".weight", {s_.width}, {InitKind::constant, 1}),
-                    b_.param(name + ".bias", {s_.width}, {})},
-                   attrs);
+    return b_.layer_norm(name, x, s_.width, s_.epsilon);
   }
 
   NodeId reshape(const std::string& name, NodeId x, Shape dims) {

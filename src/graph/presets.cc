@@ -36,6 +36,8 @@ Result<Preset> make_mlp(std::string_view keys_text, const PresetOptions& options
   return out;
 }
 
+constexpr double kEpsilon = 1e-5;  // of norms
+
 struct GptSizes {
   int64_t blocks, width, heads, context, vocabulary, seq_len;
   double dropout;
@@ -50,12 +52,13 @@ NodeId gpt_block(Builder& b, const GptSizes& s, int64_t index, NodeId x) {
   const double residual = 0.02 / std::sqrt(2.0 * static_cast<double>(s.blocks));
   Attrs gelu;
   gelu.flags = kTanh;
-  NodeId y =
-      b.linear(n + ".attn.c_attn", b.norm(n + ".ln_1", x, s.width), s.width, 3 * s.width, 0.02);
+  NodeId y = b.linear(n + ".attn.c_attn", b.layer_norm(n + ".ln_1", x, s.width, kEpsilon), s.width,
+                      3 * s.width, 0.02);
   y = b.attention(n + ".attn", {y}, s.heads, s.dropout);
   y = b.linear(n + ".attn.c_proj", y, s.width, s.width, residual);
   x = b.node(n + ".attn.add", "add", {x, b.dropout(n + ".attn.drop", y, s.dropout)});
-  y = b.linear(n + ".mlp.c_fc", b.norm(n + ".ln_2", x, s.width), s.width, 4 * s.width, 0.02);
+  y = b.linear(n + ".mlp.c_fc", b.layer_norm(n + ".ln_2", x, s.width, kEpsilon), s.width,
+               4 * s.width, 0.02);
   y = b.node(n + ".mlp.gelu", "gelu", {y}, {}, gelu);
   y = b.linear(n + ".mlp.c_proj", y, 4 * s.width, s.width, residual);
   return b.node(n + ".mlp.add", "add", {x, b.dropout(n + ".mlp.drop", y, s.dropout)});
@@ -66,16 +69,13 @@ Result<std::shared_ptr<Model>> build_gpt(const GptSizes& s) {
   const NodeId tokens = b.tokens(s.seq_len, s.cache);
   const ParamId wte = b.param("wte.weight", {s.vocabulary, s.width}, {InitKind::normal, 0.02});
   const ParamId wpe = b.param("wpe.weight", {s.context, s.width}, {InitKind::normal, 0.02});
-  Attrs out_in;
-  out_in.flags = kOutIn;
   NodeId x = b.node("embed", "add",
                     {b.node("wte", "embedding", {tokens}, {wte}), b.positions("wpe", tokens, wpe)});
   x = b.dropout("drop", x, s.dropout);
   for (int64_t i = 0; i < s.blocks; ++i) x = gpt_block(b, s, i, x);
-  x = b.norm("ln_f", x, s.width);
-  const ParamId head =
-      s.tied ? wte : b.param("lm_head.weight", {s.vocabulary, s.width}, {InitKind::normal, 0.02});
-  x = b.node("lm_head", "linear", {x}, {head}, out_in);
+  x = b.layer_norm("ln_f", x, s.width, kEpsilon);
+  const ParamId head = s.tied ? wte : b.matrix("lm_head", s.vocabulary, s.width);
+  x = b.projection("lm_head", x, {head});
   b.loss(x);
   return b.finish(x);
 }
