@@ -3,7 +3,7 @@
 
 usage: check.py vet|test|checked|examples BUILD_ROOT
 
-vet: go vet, and the layout of gofmt. test: the tests and the examples of the documentation. checked: the same with the race detector and
+vet: go vet, the layout of gofmt, and whether all files are installed. test: the tests and the examples of the documentation. checked: the same with the race detector and
 with all checks of pointers that Go passes to C. examples: the example programs, whose output is that of the programs in C.
 """
 import os
@@ -57,7 +57,16 @@ def version(env):
     return int(re.match(r"go1\.(\d+)", text)[1])
 
 
+def installed():
+    """Fails if a source file of the package is not installed."""
+    build = (HERE / "meson.build").read_text(encoding="utf-8")
+    missing = [file.name for file in sorted(HERE.glob("*.go")) if not file.name.endswith("_test.go") and f"'{file.name}'" not in build]
+    if missing:
+        sys.exit(f"bindings/go/meson.build does not install {', '.join(missing)}")
+
+
 def vet(env):
+    installed()
     found = subprocess.run(["gofmt", "-l", "."], cwd=HERE, stdout=subprocess.PIPE, text=True, check=True).stdout
     if found:
         sys.exit(f"run gofmt -w on\n{found}")

@@ -105,6 +105,7 @@ struct weft_generator {
   }
   void choose_rows();
   Status submit();
+  void give_rows_back();
   Status take(const weft_event& event);
   void add_token(Sequence& sequence, std::span<float> logits);
 
@@ -201,7 +202,17 @@ Status weft_generator::submit() {
   if (status >= 0) status = weft_run_submit(&run_, inputs, 3, WEFT_FORWARD, 0, &why);
   for (weft_tensor* input : inputs) weft_tensor_unref(input);
   in_step_ = status >= 0;
-  return in_step_ ? Status() : Status(static_cast<Code>(status), why.text);
+  if (in_step_) return {};
+  give_rows_back();
+  return Status(static_cast<Code>(status), why.text);
+}
+
+// The cache does not have the tokens of a step that was not submitted.
+void weft_generator::give_rows_back() {
+  for (const auto& sequence : sequences_)
+    for (const Row& row : rows_)
+      if (row.place == sequence->place)
+        sequence->cached = std::min(sequence->cached, static_cast<size_t>(row.position));
 }
 
 void weft_generator::add_token(Sequence& sequence, std::span<float> logits) {

@@ -77,6 +77,10 @@ Outcome open_checkpoint(const std::string& command, const std::string& path, Che
   return {};
 }
 
+// Keys that parameters of the same shapes depend on.
+constexpr std::string_view kMeanings[] = {
+    "heads=", "key_heads=", "epsilon=", "parallel=", "rotary="};
+
 Outcome check_same_weights(const std::string& model, const std::string& source,
                            const std::string& its_model) {
   const auto items = [](const std::string& text) {
@@ -85,7 +89,7 @@ Outcome check_same_weights(const std::string& model, const std::string& source,
   const std::vector<std::string> wanted = items(model);
   for (const std::string& item : items(its_model)) {
     const std::string key = item.substr(0, item.find('=') + 1);
-    if (key != "heads=" && key != "key_heads=" && key != "epsilon=" && key != "parallel=") continue;
+    if (std::find(std::begin(kMeanings), std::end(kMeanings), key) == std::end(kMeanings)) continue;
     for (const std::string& own : wanted)
       if (own.starts_with(key) && own != item)
         return {kBadInput, "--init: '" + source + "' has " + item + ", MODEL has " + own,

@@ -113,8 +113,7 @@ Action add_plan(Parser& parser) {
   auto settings = std::make_shared<StoredOptions>(parser);
   parser
       .add("MODEL", o->model.model,
-           "NAME[:key=value,...] with the name mlp, gpt-nano, gpt2 or llama; or a checkpoint or a "
-           "directory of Transformers")
+           model_names() + "; or a checkpoint or a directory of Transformers")
       .type("")
       .offers(kModelNames);
   add_model_options(*settings, o->model);

@@ -77,8 +77,7 @@ Action add_profile(Parser& parser) {
   auto settings = std::make_shared<StoredOptions>(parser);
   parser
       .add("MODEL", o->model.model,
-           "NAME[:key=value,...] with the name mlp, gpt-nano, gpt2 or llama; or a checkpoint or a "
-           "directory of Transformers")
+           model_names() + "; or a checkpoint or a directory of Transformers")
       .required()
       .type("")
       .offers(kModelNames);

@@ -166,8 +166,8 @@ Action add_train(Parser& parser) {
   TrainOptions& o = train->options;
   parser
       .add("MODEL", o.model.model,
-           "NAME[:key=value,...] with the name mlp, gpt-nano, gpt2 or llama; or a checkpoint or a "
-           "directory of Transformers to take the weights from")
+           model_names() +
+               "; or a checkpoint or a directory of Transformers to take the weights from")
       .type("")
       .offers(kModelNames);
   o.model.command = "train";

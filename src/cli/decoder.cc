@@ -9,8 +9,8 @@ namespace {
 // Rows of a chunk of a prompt: as many as the kernels multiply at their full speed, and not so many
 // that the next tokens of other texts wait long.
 constexpr uint32_t kChunk = 64;
-// A group of fewer texts is not worth a micro-batch of its own: until then a step takes the time of
-// reading the weights.
+// A group of fewer texts does not get a micro-batch of its own: a step with few rows takes the time
+// of reading the weights. An estimate.
 constexpr uint32_t kGroupTexts = 24;
 
 }  // namespace

@@ -9,6 +9,12 @@
 
 namespace weft::cli {
 
+std::string model_names() {
+  std::string out = "NAME[:key=value,...] with a NAME of ";
+  for (const std::string& name : kModelNames) out += (&name == &kModelNames[0] ? "" : ", ") + name;
+  return out;
+}
+
 namespace {
 
 std::vector<std::string> schedule_names() {

@@ -55,6 +55,20 @@ std::string preset_text(std::string_view name, const std::vector<Key>& keys) {
   return out;
 }
 
+int64_t whole_of(const std::vector<Key>& keys, std::string_view name) {
+  return static_cast<int64_t>(value_of(keys, name));
+}
+
+Preset token_preset(std::string_view name, const std::vector<Key>& keys) {
+  Preset out;
+  out.text = preset_text(name, keys);
+  out.tokens = true;
+  out.width = whole_of(keys, "width");
+  out.context = whole_of(keys, "context");
+  out.vocabulary = whole_of(keys, "vocabulary");
+  return out;
+}
+
 Status check_heads(std::string_view name, int64_t width, int64_t heads) {
   if (width % heads == 0) return {};
   return Status(Code::invalid,

@@ -22,6 +22,9 @@ Status read_keys(std::string_view name, std::string_view text, std::vector<Key>&
 double value_of(const std::vector<Key>& keys, std::string_view name);
 // NAME with every key.
 std::string preset_text(std::string_view name, const std::vector<Key>& keys);
+int64_t whole_of(const std::vector<Key>& keys, std::string_view name);
+// A preset with tokens and its sizes. It has no model and no sequence length yet.
+Preset token_preset(std::string_view name, const std::vector<Key>& keys);
 Status check_heads(std::string_view name, int64_t width, int64_t heads);
 // Sets `seq_len` of a preset whose context is set: options.seq_len, the length of the cache, or the
 // whole context. Returns the cache, with its length.

@@ -174,14 +174,11 @@ Result<Preset> make_llama(std::string_view name, std::string_view keys_text,
   for (const Key& key : rotation_keys(d.theta, 1)) keys.push_back(key);
   WEFT_TRY(read_keys(name, keys_text, keys));
   const auto value = [&keys](std::string_view key) { return value_of(keys, key); };
-  const auto whole = [&value](std::string_view key) { return static_cast<int64_t>(value(key)); };
-  Preset out;
-  out.text = preset_text(name, keys);
-  out.tokens = true;
-  out.width = whole("width");
-  out.vocabulary = whole("vocabulary");
+  const auto whole = [&keys](std::string_view key) { return whole_of(keys, key); };
+  Preset out = token_preset(name, keys);
   // Within the window, attention with one is attention without one.
-  out.context = whole("window") ? std::min(whole("context"), whole("window")) : whole("context");
+  if (const int64_t window = whole("window"); window > 0)
+    out.context = std::min(out.context, window);
   WEFT_TRY_ASSIGN(const CacheOptions cache, choose_length(name, options, out));
   if (whole("heads") % whole("key_heads"))
     return Status(Code::invalid, cat("model '", name, "': heads is ", whole("heads"),

@@ -106,15 +106,8 @@ Result<Preset> make_neox(std::string_view name, std::string_view keys_text,
   };
   for (const Key& key : rotation_keys(1e4, 0.25)) keys.push_back(key);
   WEFT_TRY(read_keys(name, keys_text, keys));
-  const auto whole = [&keys](std::string_view key) {
-    return static_cast<int64_t>(value_of(keys, key));
-  };
-  Preset out;
-  out.text = preset_text(name, keys);
-  out.tokens = true;
-  out.width = whole("width");
-  out.context = whole("context");
-  out.vocabulary = whole("vocabulary");
+  const auto whole = [&keys](std::string_view key) { return whole_of(keys, key); };
+  Preset out = token_preset(name, keys);
   WEFT_TRY_ASSIGN(const CacheOptions cache, choose_length(name, options, out));
   WEFT_TRY(check_heads(name, out.width, whole("heads")));
   WEFT_TRY_ASSIGN(std::vector<float> frequencies,

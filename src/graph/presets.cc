@@ -93,23 +93,18 @@ Result<Preset> make_gpt(std::string_view name, std::string_view keys_text,
       {"tied", 1, 0, 1},
   };
   WEFT_TRY(read_keys(name, keys_text, keys));
-  auto whole = [&](size_t i) { return static_cast<int64_t>(keys[i].value); };
-  Preset out;
-  out.text = preset_text(name, keys);
-  out.tokens = true;
-  out.width = whole(1);
-  out.context = whole(3);
-  out.vocabulary = whole(4);
+  const auto whole = [&keys](std::string_view key) { return whole_of(keys, key); };
+  Preset out = token_preset(name, keys);
   WEFT_TRY_ASSIGN(const CacheOptions cache, choose_length(name, options, out));
-  WEFT_TRY(check_heads(name, out.width, whole(2)));
-  const GptSizes sizes{.blocks = whole(0),
+  WEFT_TRY(check_heads(name, out.width, whole("heads")));
+  const GptSizes sizes{.blocks = whole("blocks"),
                        .width = out.width,
-                       .heads = whole(2),
+                       .heads = whole("heads"),
                        .context = out.context,
                        .vocabulary = out.vocabulary,
                        .seq_len = out.seq_len,
-                       .dropout = cache.sequences > 0 ? 0 : keys[5].value,
-                       .tied = keys[6].value != 0,
+                       .dropout = cache.sequences > 0 ? 0 : value_of(keys, "dropout"),
+                       .tied = whole("tied") != 0,
                        .cache = cache};
   WEFT_TRY_ASSIGN(out.model, build_gpt(sizes));
   return out;

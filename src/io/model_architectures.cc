@@ -1,5 +1,7 @@
 #include "io/model_architectures.h"
 
+#include "io/model_config.h"
+
 namespace weft {
 
 namespace {
@@ -144,7 +146,7 @@ constexpr std::string_view kPhi3Presets[] = {"phi3"}, kNeoxPresets[] = {"gpt_neo
 constexpr Architecture kArchitectures[] = {{.type = "gpt2",
                                             .presets = kGpt2Presets,
                                             .loader = "GPT2LMHeadModel",
-                                            .prefix = "transformer.",
+                                            .prefix = kGpt2Prefix,
                                             .numbers = kGpt2Numbers,
                                             .dropouts = kGpt2Dropouts,
                                             .dropout = 0.1,

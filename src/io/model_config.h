@@ -18,7 +18,9 @@ Result<std::string> parse_model_config(std::string_view json);
 // The reverse. Fails for a model that Transformers does not have.
 Result<std::string> print_model_config(std::string_view model);
 
-// Of the names of parameters in files of such a model, except the head: "transformer." or "".
+// Of the names of GPT-2's parameters in files, except the head.
+inline constexpr std::string_view kGpt2Prefix = "transformer.";
+// Of such a model: that, or "".
 std::string_view weight_prefix(std::string_view model);
 
 }  // namespace weft

@@ -92,12 +92,13 @@ struct Folds {
   }
 };
 
-// `count` floats at p: a whole vector, or a tail.
+// To `count` floats at p: a whole vector, or a tail.
 HWY_INLINE void store(FloatVec v, float* p, int64_t count) {
   if (count < kLanes) return store_tail(v, p, count);
   hn::StoreU(v, FloatTag(), p);
 }
 
+// `count` floats at p.
 HWY_INLINE FloatVec load(const float* p, int64_t count) {
   return count == kLanes ? hn::LoadU(FloatTag(), p) : load_tail(p, count);
 }

@@ -9,6 +9,7 @@
 #include <hwy/highway.h>
 
 #include "kernels/philox-inl.h"
+#include "kernels/sincos-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace weft::kernels {
@@ -22,11 +23,7 @@ void draw_pairs(const Stream&, double, int64_t, int64_t, float*) {}
 
 #else
 
-using DoubleTag = hn::RebindToFloat<PairTag>;
-using DoubleVec = hn::Vec<DoubleTag>;
 constexpr int64_t kPairs = kBlocks;
-
-HWY_INLINE DoubleVec number(double value) { return hn::Set(DoubleTag(), value); }
 
 // Exact, for whole numbers below 2^52.
 HWY_INLINE DoubleVec to_double(PairVec whole) {
@@ -48,28 +45,6 @@ HWY_INLINE DoubleVec log_of(DoubleVec x) {
   for (int k = 21; k >= 1; k -= 2) sum = hn::Add(hn::Mul(sum, t2), number(1.0 / k));
   return hn::Add(hn::Mul(hn::Mul(number(2), t), sum),
                  hn::Mul(exponent, number(0.69314718055994530942)));
-}
-
-// The Taylor series of sine and cosine by Horner's rule: 1 - x2 / (last (last - 1)) (1 - ...).
-HWY_INLINE DoubleVec series(DoubleVec x2, int first, int last) {
-  const DoubleVec factor = hn::Neg(x2);
-  DoubleVec sum = hn::Zero(DoubleTag());
-  for (int k = first; k >= last; k -= 2)
-    sum = hn::Div(hn::Mul(hn::Add(sum, number(1)), factor), number(k * (k - 1)));
-  return hn::Add(sum, number(1));
-}
-
-HWY_INLINE void sincos_turn(DoubleVec u, DoubleVec& sine, DoubleVec& cosine) {
-  const DoubleVec scaled = hn::Mul(u, number(4)), quadrant = hn::Floor(scaled);
-  const DoubleVec x = hn::Mul(hn::Sub(scaled, quadrant), number(1.57079632679489661923)),
-                  x2 = hn::Mul(x, x);
-  const DoubleVec s = hn::Mul(series(x2, 21, 3), x), c = series(x2, 22, 2);
-  const auto first = hn::Eq(quadrant, number(1)), second = hn::Eq(quadrant, number(2)),
-             third = hn::Eq(quadrant, number(3));
-  const auto swapped = hn::Or(first, third);
-  const DoubleVec a = hn::IfThenElse(swapped, c, s), b = hn::IfThenElse(swapped, s, c);
-  sine = hn::IfThenElse(hn::Or(second, third), hn::Neg(a), a);
-  cosine = hn::IfThenElse(hn::Or(first, second), hn::Neg(b), b);
 }
 
 // `pairs` is a multiple of kPairs.

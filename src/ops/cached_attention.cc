@@ -28,9 +28,10 @@ namespace weft {
 
 namespace {
 
-constexpr int64_t kTile = 64;       // positions
-constexpr int64_t kBlockRows = 16;  // of queries
-constexpr int64_t kGroups = 16;     // that run at the same time
+constexpr int64_t kTile = 64;        // positions
+constexpr int64_t kBlockRows = 16;   // of queries
+constexpr int64_t kGroups = 16;      // that run at the same time
+constexpr int64_t kMostShared = 64;  // heads of queries per head of keys
 
 constexpr int64_t padded(int64_t n) { return (n + kStrip - 1) / kStrip * kStrip; }
 
@@ -206,7 +207,7 @@ class Kernel {
                  .alpha = factor_,
                  .packed_b = part(0, at + c * s_.size, columns, tile)});
     }
-    float inverse[kBlockRows * 64];
+    float inverse[kBlockRows * kMostShared];
     for (int64_t i = 0; i < m; ++i) {
       const int64_t seen = run.position + first + i / s_.shared + 1;
       inverse[i] = 1 / kernels::exponentials_of_row(scores + i * step, seen);
@@ -247,8 +248,6 @@ class Kernel {
   int32_t* lengths_;
   const float factor_;
 };
-
-constexpr int64_t kMostShared = 64;
 
 class CachedAttention final : public Op {
  public:

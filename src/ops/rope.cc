@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/plain_math.h"
 #include "kernels/ranges.h"
 #include "kernels/rope.h"
 #include "ops/check.h"
@@ -16,9 +15,7 @@ namespace weft {
 
 namespace {
 
-constexpr double kTurnsPerRadian = 0.15915494309189533577;
 constexpr double kFlopsPerElement = 3;
-constexpr int64_t kTableCost = 16;  // of a sine or cosine, in elements of other ops
 
 struct Sizes {
   int64_t rows, width, heads, pairs;
@@ -100,19 +97,13 @@ class Rope final : public Op {
   // Cosines, then sines, of each row that has a position of its own.
   static void make_table(const Call& call, const Sizes& s, float* table) {
     const int32_t* positions = call.in.size() == 2 ? call.in[1].i32() : nullptr;
-    for_ranges(*call.tiles, s.table_rows, tile_rows(kTableCost * s.row_floats()),
+    for_ranges(*call.tiles, s.table_rows, tile_rows(s.row_floats()),
                [&](int64_t begin, int64_t end) {
                  for (int64_t row = begin; row < end; ++row) {
                    float* cosine = table + row * s.row_floats();
-                   const float position = static_cast<float>(positions ? positions[row] : row);
-                   for (int64_t i = 0; i < s.pairs; ++i) {
-                     const float angle = position * call.attrs->frequencies[static_cast<size_t>(i)];
-                     const double turns = double{angle} * kTurnsPerRadian;
-                     double sin = 0, cos = 1;
-                     plain_sincos_turn(turns - std::floor(turns), sin, cos);
-                     cosine[i] = static_cast<float>(cos * double{s.factor});
-                     cosine[s.pairs + i] = static_cast<float>(sin * double{s.factor});
-                   }
+                   kernels::rotation(static_cast<float>(positions ? positions[row] : row),
+                                     call.attrs->frequencies.data(), s.pairs, s.factor, cosine,
+                                     cosine + s.pairs);
                  }
                });
   }

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/text.h"
+#include "io/model_config.h"
 #include "plan/settings.h"
 #include "runtime/optimizer_state.h"
 #include "runtime/transfer.h"
@@ -84,19 +85,20 @@ bool is_constant(std::string_view name) {
 // architecture, which is removed.
 struct NamedWeights {
   std::map<std::string_view, Weights::Tensor> params;
-  std::optional<Weights::Tensor> tied_head;  // if the model has tied the head
+  std::optional<Weights::Tensor> tied_head;  // if the model has tied the head ..
+  std::string_view tied_to;                  // .. to this parameter
 };
 
 constexpr uint64_t kComparedBytes = 1 << 20;  // per comparison
-constexpr std::string_view kPrefix = "transformer.";
-// Of the first one that is a parameter the tied head is a copy.
-constexpr std::string_view kEmbeddings[] = {"wte.weight", "model.embed_tokens.weight"};
 
-// Empty if the model has none of these.
-std::string_view embedding_of(const Model& model) {
-  for (const std::string_view name : kEmbeddings)
-    if (model.find_param(name) >= 0) return name;
-  return "";
+// A head whose weight is tied has no parameter NAME.weight of its own. The parameter that it uses;
+// -1: that is no name of such a weight.
+ParamId tied_to(const Model& model, std::string_view name) {
+  for (const NodeId id : model.outputs()) {
+    const Node& node = model.node(id);
+    if (!node.weights.empty() && name == cat(node.name, ".weight")) return node.weights.front();
+  }
+  return -1;
 }
 
 Result<NamedWeights> find_weights(const Model& model, const Weights& weights) {
@@ -104,10 +106,11 @@ Result<NamedWeights> find_weights(const Model& model, const Weights& weights) {
   NamedWeights out;
   for (const Weights::Tensor& tensor : weights.tensors) {
     std::string_view name = tensor.entry->name;
-    if (!is_param(name) && name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
+    if (!is_param(name) && name.starts_with(kGpt2Prefix)) name.remove_prefix(kGpt2Prefix.size());
     if (!is_param(name) && is_constant(name)) continue;
-    if (name == kHeadWeight && !is_param(kHeadWeight) && !embedding_of(model).empty()) {
+    if (const ParamId tied = is_param(name) ? -1 : tied_to(model, name); tied >= 0) {
       out.tied_head = tensor;
+      out.tied_to = model.param(tied).name;
     } else if (const auto [at, added] = out.params.emplace(name, tensor); !added) {
       return Status(Code::data, cat(weights.path, ": tensors ", shown(at->second.entry->name),
                                     " and ", shown(tensor.entry->name), " are the same parameter"));
@@ -258,8 +261,7 @@ Status load_weights(Run& run, const Weights& weights) {
   }
   const NamedTensors model = model_of(run.plan());
   WEFT_TRY(compare_tensors(weights.path, specs_of(run.plan(), model), found));
-  if (named.tied_head)
-    WEFT_TRY(check_tied_head(*named.tied_head, named.params.at(embedding_of(*run.plan().whole))));
+  if (named.tied_head) WEFT_TRY(check_tied_head(*named.tied_head, named.params.at(named.tied_to)));
   return write_tensors(run, model.tensors,
                        [&](size_t tensor, uint64_t offset, std::span<std::byte> bytes) {
                          const auto [file, entry] = named.params.at(model.places[tensor].name);
