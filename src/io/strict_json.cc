@@ -21,7 +21,7 @@ std::string found(const Json& value) {
 // would hide, and too many levels.
 class StrictBuilder {
  public:
-  explicit StrictBuilder(Fractions fractions) : fractions_(fractions) {}
+  explicit StrictBuilder(const JsonLimits& limits) : limits_(limits) {}
   Json root;
   Status status;
 
@@ -30,7 +30,7 @@ class StrictBuilder {
   bool number_integer(int64_t value) { return add(value); }
   bool number_unsigned(uint64_t value) { return add(value); }
   bool number_float(double value, const std::string& text) {
-    if (fractions_ == Fractions::allow) return add(value);
+    if (limits_.fractions == Fractions::allow) return add(value);
     if (text.find_first_of(".eE") != text.npos)
       return stop(cat("expected no fraction, found ", shown(text)));
     return stop(cat("expected whole numbers up to ", UINT64_MAX, ", found ", shown(text)));
@@ -42,8 +42,10 @@ class StrictBuilder {
   bool end_object() { return close(); }
   bool end_array() { return close(); }
   bool key(std::string& name) {
-    if (open_.back()->members().contains(name)) return stop(cat("duplicate key ", shown(name)));
+    if (!part_ && open_.back()->members().contains(name))
+      return stop(cat("duplicate key ", shown(name)));
     key_ = std::move(name);
+    if (open_.size() == 1) member_ = key_;
     return true;
   }
   bool parse_error(size_t position, const std::string&, const nlohmann::json::exception&) {
@@ -52,8 +54,6 @@ class StrictBuilder {
   }
 
  private:
-  static constexpr size_t kDepth = 5;
-
   bool stop(std::string text) {
     status = fault(std::move(text));
     return false;
@@ -66,32 +66,63 @@ class StrictBuilder {
     return &parent.items().back();
   }
   bool add(Json value) {
+    if (part_) return follow(part_->value(key_, value));
+    if (++values_ > limits_.values) return stop(cat("has more than ", limits_.values, " values"));
     place(std::move(value));
     return true;
   }
   bool open(Json value) {
-    if (open_.size() == kDepth) return stop(cat("is nested deeper than ", kDepth));
-    open_.push_back(
-        place(std::move(value)));  // stays put: its parent grows only after it is closed
+    if (open_.size() + part_levels_ >= limits_.depth)
+      return stop(cat("is nested deeper than ", limits_.depth));
+    if (part_) {
+      ++part_levels_;
+      return follow(part_->open());
+    }
+    if (++values_ > limits_.values) return stop(cat("has more than ", limits_.values, " values"));
+    Json* placed = place(std::move(value));
+    if (const auto at = limits_.parts.find(key_); at != limits_.parts.end() && open_.size() == 2 &&
+                                                  member_ == limits_.parent &&
+                                                  open_.back()->is_object()) {
+      part_ = at->second;
+      part_levels_ = 1;
+      return true;
+    }
+    open_.push_back(placed);  // stays put: its parent grows only after it is closed
     return true;
   }
   bool close() {
-    open_.pop_back();
+    if (!part_) {
+      open_.pop_back();
+      return true;
+    }
+    if (--part_levels_ > 0) return follow(part_->close());
+    part_ = nullptr;
     return true;
   }
+  bool follow(Status outcome) {
+    status = std::move(outcome);
+    return status.ok();
+  }
 
-  const Fractions fractions_;
+  const JsonLimits& limits_;
   std::vector<Json*> open_;
-  std::string key_;
+  std::string key_, member_;  // of the innermost object, of the root
+  size_t values_ = 0;
+  JsonPart* part_ = nullptr;  // the part that is being read
+  size_t part_levels_ = 0;
 };
 
 }  // namespace
 
 Result<Json> read_json(std::string_view text, Fractions fractions) {
+  return read_json(text, JsonLimits{fractions, 5, SIZE_MAX, "", {}});
+}
+
+Result<Json> read_json(std::string_view text, const JsonLimits& limits) {
   const size_t first = text.find_first_not_of(" \t\r\n");
   if (first == text.npos || text[first] != '{') return fault("expected an object");
   if (text.find('\0') != text.npos) return fault("is not valid JSON: it contains a NUL");
-  StrictBuilder builder(fractions);
+  StrictBuilder builder(limits);
   const bool read = nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
   if (!builder.status.ok()) return builder.status;
   if (!read) return fault("is not valid JSON");
@@ -123,6 +154,19 @@ Status Fields::text(const char* key, std::string& out) {
   WEFT_TRY_ASSIGN(const Json* value, take(key, "a string", &Json::is_string));
   out = value->text();
   return {};
+}
+
+Status Fields::boolean(const char* key, bool& out) {
+  WEFT_TRY_ASSIGN(const Json* value, take(key, "true or false", &Json::is_boolean));
+  out = value->boolean();
+  return {};
+}
+
+bool Fields::absent(const char* key) {
+  const auto it = object_.members().find(key);
+  if (it == object_.members().end()) return true;
+  if (it->second.is_null()) taken_.insert(key);
+  return it->second.is_null();
 }
 
 Status Fields::digest(const char* key, Digest& out) {

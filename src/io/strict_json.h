@@ -18,6 +18,26 @@ enum class Fractions : uint8_t { refuse, allow };
 // One object, at most five levels deep.
 Result<Json> read_json(std::string_view text, Fractions fractions = Fractions::refuse);
 
+// Receives the content of a large object or array, value by value, instead of the tree. The tree
+// has an empty one. `key` is that of the nearest object; duplicate keys are left to it.
+class JsonPart {
+ public:
+  virtual ~JsonPart() = default;
+  virtual Status open() = 0;  // an object or array inside of it begins
+  virtual Status close() = 0;
+  virtual Status value(const std::string& key, const Json& value) = 0;
+};
+
+struct JsonLimits {
+  Fractions fractions = Fractions::refuse;
+  size_t depth = 5;
+  size_t values = SIZE_MAX;  // in the tree
+  // The object at this key of the root has large members.
+  std::string parent;
+  std::map<std::string, JsonPart*> parts;
+};
+Result<Json> read_json(std::string_view text, const JsonLimits& limits);
+
 // Reads the known keys of an object one by one; the remaining keys are unknown.
 class Fields {
  public:
@@ -28,11 +48,14 @@ class Fields {
   Status number(const char* key, uint64_t& out);
   Status real(const char* key, double& out);  // finite, from 0
   Status text(const char* key, std::string& out);
+  Status boolean(const char* key, bool& out);
   Status digest(const char* key, Digest& out);
   Status texts(const char* key, std::map<std::string, std::string>& out);
   Result<const Json*> list(const char* key);
   Result<const Json*> object(const char* key);
   bool has(const char* key) const { return object_.members().contains(key); }
+  // The key is missing, or its value is null, which counts as read.
+  bool absent(const char* key);
   bool taken(const std::string& key) const { return taken_.contains(key); }
   Status finish() const;
 

@@ -11,7 +11,7 @@ import sys
 
 FLOORS = {
     "base": 0, "tensor": 0,
-    "kernels": 1, "ops": 1, "optim": 1,
+    "text": 1, "kernels": 1, "ops": 1, "optim": 1,
     "graph": 2,
     "schedule": 3, "io": 3,
     "plan": 4,
@@ -42,6 +42,8 @@ FENCES = [
     (r"hwy/.*", r"kernels/.*"),
     (r"uv(\.h|/.*)", r"loop/.*"),
     (r"zmq(\.h|\.hpp|_.*)", r"net/.*"),
+    (r"pcre2(posix)?\.h", r"text/regex\.cc"),
+    (r"utf8proc\.h", r"text/unicode\.cc"),
     (r"xxhash\.h", r"base/.*"),
     (r"nlohmann/.*", r"(io|cli)/.*"),
     (r"CLI/.*", r"cli/.*"),

@@ -1,0 +1,20 @@
+// The file tokenizer.json of Hugging Face's `tokenizers`, with a model of type BPE.
+//
+// A field that affects the result is used, or must have the only value that weft computes; a field
+// that is not known is refused by its name.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "text/tokenizer.h"
+
+namespace weft {
+
+Result<Tokenizer> parse_tokenizer(std::string_view json);
+
+// A file, or a directory that contains tokenizer.json.
+Result<Tokenizer> open_tokenizer(const std::string& path);
+
+}  // namespace weft

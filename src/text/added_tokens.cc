@@ -1,0 +1,152 @@
+#include "text/added_tokens.h"
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "text/unicode.h"
+
+namespace weft {
+
+namespace {
+
+Status fault(std::string text) { return Status(Code::data, std::move(text)); }
+
+bool continues(char c) { return (static_cast<unsigned char>(c) & 0xc0) == 0x80; }
+
+// Where the last character of valid UTF-8 begins.
+size_t last_character(std::string_view text) {
+  size_t at = text.size() - 1;
+  while (at > 0 && continues(text[at])) --at;
+  return at;
+}
+
+bool ends_with_word(std::string_view text) {
+  if (text.empty()) return false;
+  std::string_view last = text.substr(last_character(text));
+  return is_word(take_code_point(last));
+}
+
+bool starts_with_word(std::string_view text) {
+  return !text.empty() && is_word(take_code_point(text));
+}
+
+size_t without_spaces_at_end(std::string_view text, size_t least) {
+  while (text.size() > least) {
+    const size_t at = last_character(text);
+    std::string_view last = text.substr(at);
+    if (!is_white_space(take_code_point(last))) break;
+    text = text.substr(0, at);
+  }
+  return std::max(text.size(), least);
+}
+
+size_t spaces_at_start(std::string_view text) {
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    std::string_view next = rest;
+    if (!is_white_space(take_code_point(next))) break;
+    rest = next;
+  }
+  return text.size() - rest.size();
+}
+
+}  // namespace
+
+void AddedTokens::Trie::add(std::string_view text, uint32_t index) {
+  if (!text.empty()) begins[static_cast<unsigned char>(text[0])] = true;
+  uint32_t node = 0;
+  for (char c : text) {
+    const auto [at, made] =
+        next[node].emplace(static_cast<unsigned char>(c), static_cast<uint32_t>(next.size()));
+    node = at->second;
+    if (!made) continue;
+    next.emplace_back();
+    token.push_back(kNone);
+  }
+  token[node] = index;
+}
+
+std::pair<uint32_t, size_t> AddedTokens::Trie::longest(std::string_view text) const {
+  std::pair<uint32_t, size_t> out{kNone, 0};
+  uint32_t node = 0;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto at = next[node].find(static_cast<unsigned char>(text[i]));
+    if (at == next[node].end()) break;
+    node = at->second;
+    if (token[node] != kNone) out = {token[node], i + 1};
+  }
+  return out;
+}
+
+Status AddedTokens::add(AddedToken token, const Vocabulary& vocabulary,
+                        const std::vector<Normalizer>& normalizers) {
+  if (token.content.empty()) return fault(cat("the added token with id ", token.id, " is empty"));
+  const std::string name = cat("added token ", shown(token.content));
+  if (by_content_.contains(token.content)) return fault(cat(name, " occurs twice"));
+  const auto size = static_cast<uint32_t>(vocabulary.size());
+  const uint32_t expected = vocabulary.id(token.content).value_or(std::max(end_, size));
+  if (token.id != expected)
+    return fault(cat(name, " has id ", token.id, ", expected ", expected,
+                     vocabulary.id(token.content) ? ", as in the vocabulary"
+                                                  : ", which follows the ids of all other tokens"));
+  if (const std::string* other = vocabulary.token(token.id); other && *other != token.content)
+    return fault(cat(name, " has the id ", token.id, " of token ", shown(*other)));
+  Segment pattern{token.content, true};
+  if (token.normalized) WEFT_TRY(normalize(normalizers, pattern));
+  const auto index = static_cast<uint32_t>(tokens_.size());
+  (token.normalized ? normalized_ : plain_).add(pattern.text, index);
+  by_id_[token.id] = index;
+  by_content_[token.content] = index;
+  end_ = std::max(end_, token.id + 1);
+  patterns_.push_back(std::move(pattern.text));
+  tokens_.push_back(std::move(token));
+  return {};
+}
+
+const AddedToken* AddedTokens::token(uint32_t id) const {
+  const auto at = by_id_.find(id);
+  return at == by_id_.end() ? nullptr : &tokens_[at->second];
+}
+
+const AddedToken* AddedTokens::token(std::string_view content) const {
+  const auto at = by_content_.find(content);
+  return at == by_content_.end() ? nullptr : &tokens_[at->second];
+}
+
+const std::string& AddedTokens::text(const AddedToken& token) const {
+  return patterns_[static_cast<size_t>(&token - tokens_.data())];
+}
+
+std::vector<TokenOrText> AddedTokens::find(std::string_view text, bool normalized,
+                                           bool specials) const {
+  const Trie& trie = normalized ? normalized_ : plain_;
+  std::vector<TokenOrText> out;
+  size_t done = 0;
+  for (size_t at = 0; at < text.size() && trie.next.size() > 1;) {
+    const bool begins = trie.begins[static_cast<unsigned char>(text[at])];
+    const auto [index, length] =
+        begins ? trie.longest(text.substr(at)) : std::pair<uint32_t, size_t>{kNone, 0};
+    if (index == kNone) {
+      ++at;
+      continue;
+    }
+    const AddedToken& token = tokens_[index];
+    size_t begin = at, end = at + length;
+    at = end;
+    if (token.special && !specials) continue;
+    if (token.single_word &&
+        (ends_with_word(text.substr(0, begin)) || starts_with_word(text.substr(end))))
+      continue;
+    if (token.left_strip)
+      begin = without_spaces_at_end(text.substr(0, begin), std::min(done, begin));
+    if (token.left_strip) begin = std::max(begin, done);
+    if (token.right_strip) end += spaces_at_start(text.substr(end));
+    if (done < begin) out.push_back({nullptr, done, begin});
+    out.push_back({&token, begin, end});
+    done = end;
+  }
+  if (done < text.size()) out.push_back({nullptr, done, text.size()});
+  return out;
+}
+
+}  // namespace weft

@@ -1,0 +1,33 @@
+// The normalizers of tokenizer.json: each changes a text before it is split into words.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "text/regex.h"
+#include "text/unicode.h"
+
+namespace weft {
+
+struct Normalizer {
+  enum class Kind : uint8_t { form, lowercase, strip, prepend, replace, byte_level };
+  Kind kind = Kind::form;
+  NormalForm form = NormalForm::c;
+  bool left = false, right = false;  // strip
+  Regex pattern;                     // replace
+  std::string content;               // prepend and replace
+};
+
+// A part of a text.
+struct Segment {
+  std::string text;
+  bool first = true;  // begins where the whole text begins
+};
+
+Status normalize(const std::vector<Normalizer>& stages, Segment& segment);
+
+// Replaces each match in `text`.
+Result<std::string> replaced(std::string_view text, const Regex& pattern, std::string_view content);
+
+}  // namespace weft

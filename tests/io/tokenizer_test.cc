@@ -1,0 +1,156 @@
+// Tokenizers against the `tokenizers` library (tests/data/make_tokenizers.py), and what is refused.
+#include "io/tokenizer_json.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "base/text.h"
+
+namespace weft {
+namespace {
+
+using Ids = std::vector<uint32_t>;
+
+std::string read(const std::string& name) {
+  std::ifstream file(std::string(WEFT_TEST_DATA) + "/tokenizers/" + name);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+Ids encoded(const Tokenizer& tokenizer, const std::string& text, EncodeOptions options = {}) {
+  Ids ids;
+  const Status status = tokenizer.encode(text, options, ids);
+  EXPECT_TRUE(status.ok()) << status.text();
+  return ids;
+}
+
+std::string streamed(const Tokenizer& tokenizer, const Ids& ids) {
+  TokenStream stream(tokenizer, false);
+  std::string text;
+  for (uint32_t id : ids) {
+    const std::string part = stream.add(id).take();
+    EXPECT_TRUE(valid_utf8(part)) << part;
+    text += part;
+  }
+  return text + stream.finish().take();
+}
+
+class Reference : public testing::TestWithParam<const char*> {};
+
+TEST_P(Reference, IdsAndTextsAreThoseOfTheLibrary) {
+  const std::string name = GetParam();
+  auto opened = parse_tokenizer(read(name + "/tokenizer.json"));
+  ASSERT_TRUE(opened.ok()) << opened.status().text();
+  const Tokenizer& tokenizer = opened.value();
+  const auto expected = nlohmann::json::parse(read(name + "/expected.json"));
+  ASSERT_GT(expected.size(), 50u);
+  for (const auto& row : expected) {
+    const std::string text = row["text"];
+    const Ids ids = row["ids"].get<Ids>();
+    EXPECT_EQ(encoded(tokenizer, text), ids) << text;
+    EXPECT_EQ(encoded(tokenizer, text, {true, true}), row["with_specials"].get<Ids>()) << text;
+    EXPECT_EQ(tokenizer.decode(ids, false).take(), row["decoded"].get<std::string>()) << text;
+    EXPECT_EQ(tokenizer.decode(ids, true).take(), row["without_specials"].get<std::string>());
+    EXPECT_EQ(streamed(tokenizer, ids), row["decoded"].get<std::string>()) << text;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, Reference,
+                         testing::Values("bytes_of_gpt2", "byte_fallback", "pattern_of_gpt4",
+                                         "words"),
+                         [](const auto& of) { return std::string(of.param); });
+
+Tokenizer bytes() { return parse_tokenizer(read("bytes_of_gpt2/tokenizer.json")).take(); }
+
+TEST(Tokenizer, ASpecialTokenInATextCanBePlainText) {
+  const Tokenizer tokenizer = bytes();
+  const uint32_t end = *tokenizer.id("<|end|>");
+  EXPECT_EQ(encoded(tokenizer, "<|end|>"), Ids{end});
+  const Ids plain = encoded(tokenizer, "<|end|>", {false, false});
+  EXPECT_EQ(std::count(plain.begin(), plain.end(), end), 0);
+  EXPECT_EQ(tokenizer.decode(plain, true).take(), " <|end|>");
+}
+
+TEST(Tokenizer, AStreamHoldsBackAnIncompleteCharacter) {
+  const Tokenizer tokenizer = bytes();
+  const Ids ids = encoded(tokenizer, "\xf0\x9f\x91\xa9!");
+  TokenStream stream(tokenizer, false);
+  std::string text;
+  for (size_t i = 0; i + 2 < ids.size(); ++i) text += stream.add(ids[i]).take();
+  EXPECT_EQ(text, " ");
+  EXPECT_EQ(stream.finish().take(), "\xef\xbf\xbd");
+}
+
+TEST(Tokenizer, TextThatIsNotUtf8IsRefused) {
+  Ids ids;
+  const Status status = bytes().encode("ab\xff", {}, ids);
+  EXPECT_EQ(status.text(), "the text is not UTF-8 at byte 2");
+}
+
+TEST(Tokenizer, ALongWordTakesTimeInProportionToItsLength) {
+  const Tokenizer tokenizer = bytes();
+  const std::string text(2000000, 'o');
+  EXPECT_EQ(tokenizer.decode(encoded(tokenizer, text), false).take(), " " + text);
+}
+
+// Combining marks in the wrong order, which a normal form sorts.
+TEST(Tokenizer, ManyMarksTakeTimeInProportionToTheirNumber) {
+  const Tokenizer tokenizer = parse_tokenizer(read("pattern_of_gpt4/tokenizer.json")).take();
+  std::string text = "a";
+  for (int i = 0; i < 200000; ++i) text += "\xcc\x81\xcc\xa7";
+  EXPECT_FALSE(encoded(tokenizer, text).empty());
+}
+
+// A file with one member replaced; `path` is a JSON pointer.
+std::string error_with(const std::string& path, const nlohmann::json& value) {
+  auto json = nlohmann::json::parse(read("pattern_of_gpt4/tokenizer.json"));
+  json[nlohmann::json::json_pointer(path)] = value;
+  const auto out = parse_tokenizer(json.dump());
+  return out.ok() ? "" : out.status().text();
+}
+
+TEST(TokenizerFile, WhatIsNotKnownIsRefusedByName) {
+  using nlohmann::json;
+  const auto pattern = [](const char* text) { return json{{"Regex", text}}; };
+  const std::string at = "/pre_tokenizer/pretokenizers/0/pattern";
+  EXPECT_EQ(error_with("/new", 1), "unknown key 'new'");
+  EXPECT_EQ(error_with("/truncation", {{"max_length", 5}}),
+            "'truncation' is set, expected null: weft changes no lengths");
+  EXPECT_EQ(error_with("/model/type", "Unigram"),
+            "model: 'type' is 'Unigram', this version of weft knows BPE");
+  EXPECT_EQ(error_with("/model/dropout", 0.5), "model: 'dropout' is 0.5, expected null or 0");
+  EXPECT_EQ(error_with("/model/unk_token", "?!"), "'unk_token' '?!' is not in the vocabulary");
+  EXPECT_EQ(error_with("/model/merges/0", "ab"),
+            "'merges': merge 0 expects two tokens, found 'ab'");
+  EXPECT_EQ(error_with("/model/vocab/a", -1), "'vocab': token 'a' expects an id from 0, found -1");
+  EXPECT_EQ(error_with("/model/vocab/zz", 5), "tokens '%' and 'zz' have the same id 5");
+  EXPECT_EQ(error_with("/normalizer/type", "Nmt").substr(0, 29), "normalizer: 'type' is 'Nmt', ");
+  EXPECT_EQ(error_with("/normalizer/more", 1), "normalizer: unknown key 'more'");
+  EXPECT_EQ(error_with(at, pattern("[a&&b]")),
+            "pre_tokenizer 0: regular expression '[a&&b]': '&&' in a class is not known to weft");
+  EXPECT_EQ(error_with(at, pattern("(a")),
+            "pre_tokenizer 0: regular expression '(a': missing closing parenthesis");
+  EXPECT_EQ(error_with("/added_tokens/0/id", 7),
+            "added token '<|end|>' has id 7, expected 0, as in the vocabulary");
+  EXPECT_EQ(error_with("/pre_tokenizer/pretokenizers/0/behavior", "x").substr(0, 36),
+            "pre_tokenizer 0: 'behavior' is 'x', ");
+}
+
+TEST(TokenizerFile, AnExpensivePatternEndsWithAnError) {
+  auto json = nlohmann::json::parse(read("pattern_of_gpt4/tokenizer.json"));
+  json["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = "(?:a|aa)+[^ac]";
+  const Tokenizer tokenizer = parse_tokenizer(json.dump()).take();
+  Ids ids;
+  const Status status = tokenizer.encode(std::string(5000, 'a') + "c", {}, ids);
+  EXPECT_EQ(
+      status.text(),
+      "the search for a regular expression failed at byte 0 of the text: match limit exceeded");
+}
+
+}  // namespace
+}  // namespace weft
