@@ -876,6 +876,85 @@ WEFT_API int64_t weft_data_eval_windows(const weft_data *data);
 /** Fills the two inputs with held-out windows, starting at `first`. Thread: any. */
 WEFT_API weft_status weft_data_eval(const weft_data *data, int64_t first, weft_tensor *x, weft_tensor *target, weft_error *err);
 
+/* ---- tokenizers --------------------------------------------------------------------------------------------------------------- */
+
+/** From text to ids of tokens and back. */
+typedef struct weft_tokenizer weft_tokenizer;
+
+/** Flags of weft_tokenizer_encode, weft_tokenizer_decode and weft_text_stream_new. */
+enum weft_tokenizer_flags {
+  WEFT_ADD_SPECIALS = 1,    /**< encode: add the tokens for the begin and the end of a text that the file has in "post_processor" */
+  WEFT_PLAIN_SPECIALS = 2,  /**< encode: the name of a special token in the text is text, for text that is not trusted */
+  WEFT_SKIP_SPECIALS = 4    /**< decode: leave special tokens out */
+};
+
+/**
+ * Opens tokenizer.json of Hugging Face's `tokenizers`, or that of a directory. The model must be BPE; weft_tokenizer_open(3) lists the parts
+ * that are known. A part that is not known is refused. Owner: caller; free with weft_tokenizer_free. Thread: any.
+ */
+WEFT_API weft_status weft_tokenizer_open(const char *path, weft_tokenizer **out, weft_error *err);
+/** The same from the `size` bytes of a file. Owner: caller; free with weft_tokenizer_free. Thread: any. */
+WEFT_API weft_status weft_tokenizer_parse(const char *json, size_t size, weft_tokenizer **out, weft_error *err);
+/** NULL is a no-op. Streams keep what they need. Thread: owner. */
+WEFT_API void weft_tokenizer_free(weft_tokenizer *tokenizer);
+/** The number of ids, from 0 on; 0 for NULL. Some may have no token. Thread: any. */
+WEFT_API int64_t weft_tokenizer_vocabulary(const weft_tokenizer *tokenizer);
+/** The id of a token as the file writes it, for instance "<|endoftext|>"; -1 if there is none. Thread: any. */
+WEFT_API int32_t weft_tokenizer_id(const weft_tokenizer *tokenizer, const char *token);
+/**
+ * The token of an id as the file writes it, or NULL. *special (may be NULL) is set to 1 for a special token, otherwise to 0. Borrowed: valid
+ * as long as the tokenizer. Thread: any.
+ */
+WEFT_API const char *weft_tokenizer_token(const weft_tokenizer *tokenizer, int32_t id, uint32_t *special);
+/**
+ * Encodes `size` bytes of UTF-8. `flags`: of weft_tokenizer_flags, or 0. *n_ids is set to the number of ids; at most `capacity` of them are
+ * written to `ids`, which may be NULL if `capacity` is 0. WEFT_EDATA: the text is not UTF-8. Thread: any.
+ */
+WEFT_API weft_status weft_tokenizer_encode(const weft_tokenizer *tokenizer, const char *text, size_t size, uint32_t flags, int32_t *ids,
+                                           size_t capacity, size_t *n_ids, weft_error *err);
+/**
+ * Decodes ids. Ids without a token are left out; bytes that are not UTF-8 become U+FFFD. `flags`: of weft_tokenizer_flags, or 0. *size is set
+ * to the bytes of the text; at most `capacity` bytes are written to `text`, with a NUL if there is space for it. `text` may be NULL if
+ * `capacity` is 0. Thread: any.
+ */
+WEFT_API weft_status weft_tokenizer_decode(const weft_tokenizer *tokenizer, const int32_t *ids, size_t n_ids, uint32_t flags, char *text,
+                                           size_t capacity, size_t *size, weft_error *err);
+
+/** Decodes ids that arrive one by one. */
+typedef struct weft_text_stream weft_text_stream;
+
+/** Starts a text. `flags`: WEFT_SKIP_SPECIALS or 0. Owner: caller; free with weft_text_stream_free. Thread: any. */
+WEFT_API weft_status weft_text_stream_new(const weft_tokenizer *tokenizer, uint32_t flags, weft_text_stream **out, weft_error *err);
+/** NULL is a no-op. Thread: owner. */
+WEFT_API void weft_text_stream_free(weft_text_stream *stream);
+/**
+ * Sets *text to what the id adds to the text, *size bytes of UTF-8 and a NUL. A character whose bytes are not complete is held back, so the
+ * text may be empty. Borrowed: valid until the next call with the stream. Thread: owner.
+ */
+WEFT_API weft_status weft_text_stream_add(weft_text_stream *stream, int32_t id, const char **text, size_t *size, weft_error *err);
+/**
+ * Sets *text to the rest, with U+FFFD for a character that is not complete. The stream then starts another text. Borrowed: valid until the
+ * next call with the stream. Thread: owner.
+ */
+WEFT_API weft_status weft_text_stream_finish(weft_text_stream *stream, const char **text, size_t *size, weft_error *err);
+
+/** How a tokenizer is trained. */
+typedef struct weft_tokenizer_config {
+  uint32_t size;
+  uint32_t vocabulary;        /**< number of tokens: at least 256 and the special tokens. Default: 32768 */
+  uint32_t min_count;         /**< a pair of tokens that occurs less often in the text is not merged. Default: 2 */
+  uint32_t n_specials;        /**< Default: 0 */
+  const char *const *specials;   /**< special tokens, whose ids are the first. Default: NULL */
+} weft_tokenizer_config;
+/** Sets the defaults. Thread: any. */
+WEFT_API void weft_tokenizer_config_init(weft_tokenizer_config *config, size_t size);
+/**
+ * Trains a byte-level BPE, as GPT-2 has, on `n_text` bytes of UTF-8, and writes tokenizer.json to `path`. The result is that of the
+ * `tokenizers` library for the same text as one string. `config` may be NULL. Thread: any.
+ */
+WEFT_API weft_status weft_tokenizer_train(const char *text, size_t n_text, const weft_tokenizer_config *config, const char *path,
+                                          weft_error *err);
+
 /* ---- run ---------------------------------------------------------------------------------------------------------------------- */
 
 typedef struct weft_run weft_run;

@@ -106,6 +106,8 @@ weft_run_config defaults();
 template <>
 weft_save_config defaults();
 template <>
+weft_tokenizer_config defaults();
+template <>
 weft_decoder_config defaults();
 template <>
 weft_sequence_config defaults();

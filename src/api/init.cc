@@ -70,6 +70,14 @@ weft_sequence_config defaults() {
 }
 
 template <>
+weft_tokenizer_config defaults() {
+  weft_tokenizer_config out = {};
+  out.vocabulary = 32768;
+  out.min_count = 2;
+  return out;
+}
+
+template <>
 weft_mesh_config defaults() {
   const MeshOptions options;
   weft_mesh_config out = {};
@@ -123,3 +131,4 @@ void weft_mesh_config_init(weft_mesh_config* config, size_t size) { init(config,
 void weft_data_config_init(weft_data_config* config, size_t size) { init(config, size); }
 void weft_run_config_init(weft_run_config* config, size_t size) { init(config, size); }
 void weft_save_config_init(weft_save_config* config, size_t size) { init(config, size); }
+void weft_tokenizer_config_init(weft_tokenizer_config* config, size_t size) { init(config, size); }

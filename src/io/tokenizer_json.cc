@@ -171,6 +171,36 @@ Result<Tokenizer> parse_tokenizer(std::string_view json) {
   return build(root, vocabulary, merges);
 }
 
+std::string print_tokenizer(const TrainedBpe& bpe, size_t specials) {
+  const auto text = [](const std::string& token) { return Json(token).dump(); };
+  const char* stage =
+      R"({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true})";
+  std::string out = "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n";
+  out += "  \"added_tokens\": [";
+  for (size_t i = 0; i < specials; ++i)
+    append(out, i > 0 ? ",\n" : "\n", "    {\"id\": ", i, ", \"content\": ", text(bpe.tokens[i]),
+           R"(, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, )",
+           R"("special": true})");
+  append(out, specials > 0 ? "\n  " : "",
+         "],\n  \"normalizer\": null,\n  \"pre_tokenizer\": ", stage,
+         ",\n  \"post_processor\": null,\n  \"decoder\": ", stage,
+         ",\n  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": "
+         "null,\n",
+         "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n",
+         "    \"fuse_unk\": false,\n    \"byte_fallback\": false,\n    \"ignore_merges\": false,\n",
+         "    \"vocab\": {");
+  for (size_t i = 0; i < bpe.tokens.size(); ++i)
+    append(out, i > 0 ? ",\n" : "\n", "      ", text(bpe.tokens[i]), ": ", i);
+  out += "\n    },\n    \"merges\": [";
+  bool first = true;
+  for (const auto& [left, right] : bpe.merges) {
+    append(out, first ? "\n" : ",\n", "      [", text(left), ", ", text(right), "]");
+    first = false;
+  }
+  append(out, first ? "" : "\n    ", "]\n  }\n}\n");
+  return out;
+}
+
 Result<Tokenizer> open_tokenizer(const std::string& path) {
   const bool directory = File::open_directory(path).ok();
   const std::string file = directory ? join_path(path, "tokenizer.json") : path;

@@ -8,11 +8,15 @@
 #include <string_view>
 
 #include "base/result.h"
+#include "text/bpe_trainer.h"
 #include "text/tokenizer.h"
 
 namespace weft {
 
 Result<Tokenizer> parse_tokenizer(std::string_view json);
+
+// The text of tokenizer.json for a byte-level BPE. The first `specials` tokens are special.
+std::string print_tokenizer(const TrainedBpe& bpe, size_t specials);
 
 // A file, or a directory that contains tokenizer.json.
 Result<Tokenizer> open_tokenizer(const std::string& path);

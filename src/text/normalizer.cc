@@ -6,7 +6,7 @@ namespace weft {
 
 namespace {
 
-void strip(const Normalizer& stage, Segment& segment) {
+void strip(const Normalizer& stage, TextPart& segment) {
   std::string_view rest = segment.text;
   while (stage.left && !rest.empty()) {
     std::string_view next = rest;
@@ -22,7 +22,7 @@ void strip(const Normalizer& stage, Segment& segment) {
   segment.text = std::string(stage.right ? rest.substr(0, end) : rest);
 }
 
-Status apply(const Normalizer& stage, Segment& segment) {
+Status apply(const Normalizer& stage, TextPart& segment) {
   std::string& text = segment.text;
   switch (stage.kind) {
     case Normalizer::Kind::form: text = normalized(text, stage.form); return {};
@@ -42,7 +42,7 @@ Status apply(const Normalizer& stage, Segment& segment) {
 
 }  // namespace
 
-Status normalize(const std::vector<Normalizer>& stages, Segment& segment) {
+Status normalize(const std::vector<Normalizer>& stages, TextPart& segment) {
   for (const Normalizer& stage : stages) WEFT_TRY(apply(stage, segment));
   return {};
 }

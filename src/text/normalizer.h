@@ -20,12 +20,12 @@ struct Normalizer {
 };
 
 // A part of a text.
-struct Segment {
+struct TextPart {
   std::string text;
   bool first = true;  // begins where the whole text begins
 };
 
-Status normalize(const std::vector<Normalizer>& stages, Segment& segment);
+Status normalize(const std::vector<Normalizer>& stages, TextPart& segment);
 
 // Replaces each match in `text`.
 Result<std::string> replaced(std::string_view text, const Regex& pattern, std::string_view content);

@@ -180,7 +180,7 @@ Result<Regex> byte_level_pattern() {
       R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)");
 }
 
-Status split_words(const Stages& stages, const Segment& segment, const WordSink& sink) {
+Status split_words(const Stages& stages, const TextPart& segment, const WordSink& sink) {
   return apply_from(stages, 0, {segment.text, segment.first}, sink);
 }
 

@@ -50,7 +50,7 @@ Result<Regex> byte_level_pattern();
 
 using WordSink = std::function<Status(std::string_view word)>;
 // Applies all stages; `sink` gets the words from left to right.
-Status split_words(const std::vector<PreTokenizer>& stages, const Segment& segment,
+Status split_words(const std::vector<PreTokenizer>& stages, const TextPart& segment,
                    const WordSink& sink);
 
 }  // namespace weft

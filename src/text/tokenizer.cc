@@ -50,15 +50,16 @@ class Tokenizer::Encoding {
         out_.push_back(part.token->id);
         continue;
       }
-      Segment segment{std::string(text.substr(part.begin, part.end - part.begin)), part.begin == 0};
+      TextPart segment{std::string(text.substr(part.begin, part.end - part.begin)),
+                       part.begin == 0};
       WEFT_TRY(normalize(parts_.normalizers, segment));
-      WEFT_TRY(segment_of_text(segment));
+      WEFT_TRY(normalized_text(segment));
     }
     return {};
   }
 
  private:
-  Status segment_of_text(const Segment& segment) {
+  Status normalized_text(const TextPart& segment) {
     for (const TokenOrText& part : parts_.added.find(segment.text, true, find_specials_)) {
       if (part.token)
         out_.push_back(part.token->id);

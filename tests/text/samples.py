@@ -62,7 +62,7 @@ def texts(seed, count):
 
 
 def each_character():
-    """Every code point, alone and between letters."""
+    """Every code point, by itself and between letters."""
     for point in range(0x110000):
         if not 0xd800 <= point <= 0xdfff:
             yield f"{chr(point)}|a{chr(point)}b 1{chr(point)}2"

@@ -36,6 +36,7 @@ from .optimizer import SGD, Adam, AdamW, Optimizer, ParameterGroup
 from .plan import Cluster, Plan, Prediction, Profile, compare, schedules
 from ._progress import progress
 from .run import Run
+from .tokenizer import Tokenizer
 from .value import Parameter, Value
 
 __version__: str = _raw.weft_version().decode()

@@ -364,6 +364,16 @@ class weft_data_config(ctypes.Structure):
     ]
 
 
+class weft_tokenizer_config(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_uint32),
+        ("vocabulary", ctypes.c_uint32),
+        ("min_count", ctypes.c_uint32),
+        ("n_specials", ctypes.c_uint32),
+        ("specials", ctypes.POINTER(ctypes.c_char_p)),
+    ]
+
+
 class weft_run_config(ctypes.Structure):
     _fields_ = [
         ("size", ctypes.c_uint32),
@@ -597,6 +607,20 @@ weft_data_free = _declare("weft_data_free", None, ctypes.c_void_p)
 weft_data_sample = _declare("weft_data_sample", ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint64, ctypes.c_uint64, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(weft_error))
 weft_data_eval_windows = _declare("weft_data_eval_windows", ctypes.c_int64, ctypes.c_void_p)
 weft_data_eval = _declare("weft_data_eval", ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(weft_error))
+weft_tokenizer_open = _declare("weft_tokenizer_open", ctypes.c_int32, ctypes.c_char_p, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(weft_error))
+weft_tokenizer_parse = _declare("weft_tokenizer_parse", ctypes.c_int32, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(weft_error))
+weft_tokenizer_free = _declare("weft_tokenizer_free", None, ctypes.c_void_p)
+weft_tokenizer_vocabulary = _declare("weft_tokenizer_vocabulary", ctypes.c_int64, ctypes.c_void_p)
+weft_tokenizer_id = _declare("weft_tokenizer_id", ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p)
+weft_tokenizer_token = _declare("weft_tokenizer_token", ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_uint32))
+weft_tokenizer_encode = _declare("weft_tokenizer_encode", ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_uint32, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(weft_error))
+weft_tokenizer_decode = _declare("weft_tokenizer_decode", ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int32), ctypes.c_size_t, ctypes.c_uint32, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(weft_error))
+weft_text_stream_new = _declare("weft_text_stream_new", ctypes.c_int32, ctypes.c_void_p, ctypes.c_uint32, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(weft_error))
+weft_text_stream_free = _declare("weft_text_stream_free", None, ctypes.c_void_p)
+weft_text_stream_add = _declare("weft_text_stream_add", ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32, ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(weft_error))
+weft_text_stream_finish = _declare("weft_text_stream_finish", ctypes.c_int32, ctypes.c_void_p, ctypes.POINTER(ctypes.c_char_p), ctypes.POINTER(ctypes.c_size_t), ctypes.POINTER(weft_error))
+weft_tokenizer_config_init = _declare("weft_tokenizer_config_init", None, ctypes.POINTER(weft_tokenizer_config), ctypes.c_size_t)
+weft_tokenizer_train = _declare("weft_tokenizer_train", ctypes.c_int32, ctypes.c_char_p, ctypes.c_size_t, ctypes.POINTER(weft_tokenizer_config), ctypes.c_char_p, ctypes.POINTER(weft_error))
 weft_run_config_init = _declare("weft_run_config_init", None, ctypes.POINTER(weft_run_config), ctypes.c_size_t)
 weft_run_start = _declare("weft_run_start", ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(weft_run_config), ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(weft_error))
 weft_run_free = _declare("weft_run_free", None, ctypes.c_void_p)

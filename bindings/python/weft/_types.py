@@ -128,6 +128,13 @@ class MeshFlags(enum.IntFlag):
     INSECURE = 1  # tcp without encryption: any process that reaches rank 0 may join. All ranks of the run need the flag
 
 
+class TokenizerFlags(enum.IntFlag):
+    """Flags of weft_tokenizer_encode, weft_tokenizer_decode and weft_text_stream_new."""
+    ADD_SPECIALS = 1  # encode: add the tokens for the begin and the end of a text that the file has in "post_processor"
+    PLAIN_SPECIALS = 2  # encode: the name of a special token in the text is text, for text that is not trusted
+    SKIP_SPECIALS = 4  # decode: leave special tokens out
+
+
 class RunFlags(enum.IntFlag):
     """Flags of a run."""
     NOWAIT = 1  # weft_run_start returns at once; events tell the progress of the start
@@ -715,6 +722,7 @@ CHOICES: Dict[str, Dict[str, Any]] = {
     "weft_plan_config": {"split": Split},
     "weft_mesh_config": {},
     "weft_data_config": {},
+    "weft_tokenizer_config": {},
     "weft_run_config": {"log_level": LogLevel},
     "weft_sequence_config": {},
     "weft_save_config": {},

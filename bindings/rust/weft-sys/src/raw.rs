@@ -156,6 +156,14 @@ pub const WEFT_PREDICT_TIMELINE: u32 = 1;
 /// tcp without encryption: any process that reaches rank 0 may join. All ranks of the run need the flag
 pub const WEFT_MESH_INSECURE: u32 = 1;
 
+// Flags of weft_tokenizer_encode, weft_tokenizer_decode and weft_text_stream_new.
+/// encode: add the tokens for the begin and the end of a text that the file has in "post_processor"
+pub const WEFT_ADD_SPECIALS: u32 = 1;
+/// encode: the name of a special token in the text is text, for text that is not trusted
+pub const WEFT_PLAIN_SPECIALS: u32 = 2;
+/// decode: leave special tokens out
+pub const WEFT_SKIP_SPECIALS: u32 = 4;
+
 // Flags of a run.
 /// weft_run_start returns at once; events tell the progress of the start
 pub const WEFT_RUN_NOWAIT: u32 = 1;
@@ -340,6 +348,20 @@ pub struct weft_mesh {
 
 #[repr(C)]
 pub struct weft_data {
+    _private: [u8; 0],
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// From text to ids of tokens and back.
+#[repr(C)]
+pub struct weft_tokenizer {
+    _private: [u8; 0],
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// Decodes ids that arrive one by one.
+#[repr(C)]
+pub struct weft_text_stream {
     _private: [u8; 0],
     _marker: PhantomData<(*mut u8, PhantomPinned)>,
 }
@@ -890,6 +912,21 @@ pub struct weft_data_config {
     pub width: i64,
 }
 
+/// How a tokenizer is trained.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct weft_tokenizer_config {
+    pub size: u32,
+    /// number of tokens: at least 256 and the special tokens. Default: 32768
+    pub vocabulary: u32,
+    /// a pair of tokens that occurs less often in the text is not merged. Default: 2
+    pub min_count: u32,
+    /// Default: 0
+    pub n_specials: u32,
+    /// special tokens, whose ids are the first. Default: NULL
+    pub specials: *const *const c_char,
+}
+
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct weft_run_config {
@@ -1282,6 +1319,34 @@ extern "C" {
     pub fn weft_data_eval_windows(data: *const weft_data) -> i64;
     /// Fills the two inputs with held-out windows, starting at `first`. Thread: any.
     pub fn weft_data_eval(data: *const weft_data, first: i64, x: *mut weft_tensor, target: *mut weft_tensor, err: *mut weft_error) -> weft_status;
+    /// Opens tokenizer.json of Hugging Face's `tokenizers`, or that of a directory. The model must be BPE; weft_tokenizer_open(3) lists the parts that are known. A part that is not known is refused. Owner: caller; free with weft_tokenizer_free. Thread: any.
+    pub fn weft_tokenizer_open(path: *const c_char, out: *mut *mut weft_tokenizer, err: *mut weft_error) -> weft_status;
+    /// The same from the `size` bytes of a file. Owner: caller; free with weft_tokenizer_free. Thread: any.
+    pub fn weft_tokenizer_parse(json: *const c_char, size: usize, out: *mut *mut weft_tokenizer, err: *mut weft_error) -> weft_status;
+    /// NULL is a no-op. Streams keep what they need. Thread: owner.
+    pub fn weft_tokenizer_free(tokenizer: *mut weft_tokenizer);
+    /// The number of ids, from 0 on; 0 for NULL. Some may have no token. Thread: any.
+    pub fn weft_tokenizer_vocabulary(tokenizer: *const weft_tokenizer) -> i64;
+    /// The id of a token as the file writes it, for instance "<|endoftext|>"; -1 if there is none. Thread: any.
+    pub fn weft_tokenizer_id(tokenizer: *const weft_tokenizer, token: *const c_char) -> i32;
+    /// The token of an id as the file writes it, or NULL. *special (may be NULL) is set to 1 for a special token, otherwise to 0. Borrowed: valid as long as the tokenizer. Thread: any.
+    pub fn weft_tokenizer_token(tokenizer: *const weft_tokenizer, id: i32, special: *mut u32) -> *const c_char;
+    /// Encodes `size` bytes of UTF-8. `flags`: of weft_tokenizer_flags, or 0. *n_ids is set to the number of ids; at most `capacity` of them are written to `ids`, which may be NULL if `capacity` is 0. WEFT_EDATA: the text is not UTF-8. Thread: any.
+    pub fn weft_tokenizer_encode(tokenizer: *const weft_tokenizer, text: *const c_char, size: usize, flags: u32, ids: *mut i32, capacity: usize, n_ids: *mut usize, err: *mut weft_error) -> weft_status;
+    /// Decodes ids. Ids without a token are left out; bytes that are not UTF-8 become U+FFFD. `flags`: of weft_tokenizer_flags, or 0. *size is set to the bytes of the text; at most `capacity` bytes are written to `text`, with a NUL if there is space for it. `text` may be NULL if `capacity` is 0. Thread: any.
+    pub fn weft_tokenizer_decode(tokenizer: *const weft_tokenizer, ids: *const i32, n_ids: usize, flags: u32, text: *mut c_char, capacity: usize, size: *mut usize, err: *mut weft_error) -> weft_status;
+    /// Starts a text. `flags`: WEFT_SKIP_SPECIALS or 0. Owner: caller; free with weft_text_stream_free. Thread: any.
+    pub fn weft_text_stream_new(tokenizer: *const weft_tokenizer, flags: u32, out: *mut *mut weft_text_stream, err: *mut weft_error) -> weft_status;
+    /// NULL is a no-op. Thread: owner.
+    pub fn weft_text_stream_free(stream: *mut weft_text_stream);
+    /// Sets *text to what the id adds to the text, *size bytes of UTF-8 and a NUL. A character whose bytes are not complete is held back, so the text may be empty. Borrowed: valid until the next call with the stream. Thread: owner.
+    pub fn weft_text_stream_add(stream: *mut weft_text_stream, id: i32, text: *mut *const c_char, size: *mut usize, err: *mut weft_error) -> weft_status;
+    /// Sets *text to the rest, with U+FFFD for a character that is not complete. The stream then starts another text. Borrowed: valid until the next call with the stream. Thread: owner.
+    pub fn weft_text_stream_finish(stream: *mut weft_text_stream, text: *mut *const c_char, size: *mut usize, err: *mut weft_error) -> weft_status;
+    /// Sets the defaults. Thread: any.
+    pub fn weft_tokenizer_config_init(config: *mut weft_tokenizer_config, size: usize);
+    /// Trains a byte-level BPE, as GPT-2 has, on `n_text` bytes of UTF-8, and writes tokenizer.json to `path`. The result is that of the `tokenizers` library for the same text as one string. `config` may be NULL. Thread: any.
+    pub fn weft_tokenizer_train(text: *const c_char, n_text: usize, config: *const weft_tokenizer_config, path: *const c_char, err: *mut weft_error) -> weft_status;
     /// Sets the defaults. Thread: any.
     pub fn weft_run_config_init(config: *mut weft_run_config, size: usize);
     /// Allocates the planned memory and initializes the parameters. If `mesh` is NULL, this process hosts all ranks. Otherwise the call waits until every other rank has joined; WEFT_ETIMEDOUT names the missing ranks. The mesh outlives the run and serves one run. `config` may be NULL. Owner: caller; free with weft_run_free. Thread: any.

@@ -356,6 +356,16 @@ fn weft_data_config_has_the_layout_of_the_header() {
 }
 
 #[test]
+fn weft_tokenizer_config_has_the_layout_of_the_header() {
+    assert_eq!((size_of::<weft_tokenizer_config>(), align_of::<weft_tokenizer_config>()), (24, 8));
+    assert_eq!(offset!(weft_tokenizer_config, size), 0);
+    assert_eq!(offset!(weft_tokenizer_config, vocabulary), 4);
+    assert_eq!(offset!(weft_tokenizer_config, min_count), 8);
+    assert_eq!(offset!(weft_tokenizer_config, n_specials), 12);
+    assert_eq!(offset!(weft_tokenizer_config, specials), 16);
+}
+
+#[test]
 fn weft_run_config_has_the_layout_of_the_header() {
     assert_eq!((size_of::<weft_run_config>(), align_of::<weft_run_config>()), (32, 8));
     assert_eq!(offset!(weft_run_config, size), 0);

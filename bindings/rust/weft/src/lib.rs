@@ -21,6 +21,7 @@ mod run_builder;
 #[cfg(feature = "tokio")]
 mod stream;
 mod tensor;
+mod tokenizer;
 mod view;
 
 use std::ffi::CString;
@@ -46,6 +47,7 @@ pub use run_builder::{LogLevel, RunBuilder, ServiceBuilder};
 #[cfg(feature = "tokio")]
 pub use stream::EventStream;
 pub use tensor::{Desc, Dtype, Element, Tensor};
+pub use tokenizer::{Specials, TextStream, Tokenizer};
 pub use view::{View, ViewMut};
 
 /// The version of the library at run time.

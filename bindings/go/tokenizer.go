@@ -1,0 +1,206 @@
+package weft
+
+/*
+#include <stdlib.h>
+#include <weft.h>
+*/
+import "C"
+
+import (
+	"runtime"
+	"sync"
+	"unsafe"
+)
+
+// EncodeFlags change what Tokenizer.Encode does.
+type EncodeFlags uint32
+
+const (
+	AddSpecials   EncodeFlags = C.WEFT_ADD_SPECIALS   // add the tokens for the begin and the end of a text
+	PlainSpecials EncodeFlags = C.WEFT_PLAIN_SPECIALS // the name of a special token in the text is text
+)
+
+// Tokenizer turns text into ids of tokens, and ids into text. Goroutines may share it.
+type Tokenizer struct {
+	mu sync.RWMutex // Close waits for other calls
+	c  *C.weft_tokenizer
+}
+
+// OpenTokenizer opens tokenizer.json of Hugging Face's tokenizers, or that of a directory.
+func OpenTokenizer(path string) (*Tokenizer, error) {
+	var own memory
+	defer own.free()
+	t, err := &Tokenizer{}, newError()
+	return t.opened(C.weft_tokenizer_open(own.text(path), &t.c, err), err)
+}
+
+// ParseTokenizer reads the content of such a file.
+func ParseTokenizer(json []byte) (*Tokenizer, error) {
+	var own memory
+	defer own.free()
+	t, err := &Tokenizer{}, newError()
+	return t.opened(C.weft_tokenizer_parse(own.text(string(json)), C.size_t(len(json)), &t.c, err), err)
+}
+
+func (t *Tokenizer) opened(status C.weft_status, err *C.weft_error) (*Tokenizer, error) {
+	if err := failed(status, err); err != nil {
+		return nil, err
+	}
+	runtime.SetFinalizer(t, (*Tokenizer).Close)
+	return t, nil
+}
+
+// Close frees the tokenizer.
+func (t *Tokenizer) Close() error {
+	if t == nil {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	C.weft_tokenizer_free(t.c)
+	t.c = nil
+	runtime.SetFinalizer(t, nil)
+	return nil
+}
+
+// Vocabulary returns the number of ids. Some may have no token.
+func (t *Tokenizer) Vocabulary() int {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	return int(C.weft_tokenizer_vocabulary(t.c))
+}
+
+// ID returns the id of a token as the file writes it.
+func (t *Tokenizer) ID(token string) (id int32, ok bool) {
+	var own memory
+	defer own.free()
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	id = int32(C.weft_tokenizer_id(t.c, own.text(token)))
+	return id, id >= 0
+}
+
+// Token returns the token of an id as the file writes it, and whether it is special. It returns "" if there is none.
+func (t *Tokenizer) Token(id int32) (token string, special bool) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	var flag C.uint32_t
+	return C.GoString(C.weft_tokenizer_token(t.c, C.int32_t(id), &flag)), flag != 0
+}
+
+// Encode returns the ids of a text.
+func (t *Tokenizer) Encode(text string, flags EncodeFlags) ([]int32, error) {
+	var own memory
+	defer own.free()
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	c, size := own.text(text), C.size_t(len(text)/2+16)
+	for {
+		ids, err := make([]int32, size), newError()
+		status := C.weft_tokenizer_encode(t.c, c, C.size_t(len(text)), C.uint32_t(flags), (*C.int32_t)(unsafe.Pointer(&ids[0])),
+			C.size_t(len(ids)), &size, err)
+		if err := failed(status, err); err != nil {
+			return nil, err
+		}
+		if int(size) <= len(ids) {
+			return ids[:size], nil
+		}
+	}
+}
+
+// Decode returns the text of ids. Bytes that are not UTF-8 become U+FFFD.
+func (t *Tokenizer) Decode(ids []int32, skipSpecials bool) (string, error) {
+	var own memory
+	defer own.free()
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	c, size := array(&own, ids, toToken), C.size_t(8*len(ids)+16)
+	for {
+		text, err := make([]byte, size), newError()
+		status := C.weft_tokenizer_decode(t.c, c, C.size_t(len(ids)), skipFlag(skipSpecials), (*C.char)(unsafe.Pointer(&text[0])),
+			C.size_t(len(text)), &size, err)
+		if err := failed(status, err); err != nil {
+			return "", err
+		}
+		if int(size) <= len(text) {
+			return string(text[:size]), nil
+		}
+	}
+}
+
+func skipFlag(skip bool) C.uint32_t {
+	if skip {
+		return C.WEFT_SKIP_SPECIALS
+	}
+	return 0
+}
+
+// TextStream decodes ids that arrive one by one. It is used by one goroutine at a time.
+type TextStream struct{ c *C.weft_text_stream }
+
+// Stream starts a text.
+func (t *Tokenizer) Stream(skipSpecials bool) (*TextStream, error) {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	s, err := &TextStream{}, newError()
+	if err := failed(C.weft_text_stream_new(t.c, skipFlag(skipSpecials), &s.c, err), err); err != nil {
+		return nil, err
+	}
+	runtime.SetFinalizer(s, (*TextStream).Close)
+	return s, nil
+}
+
+// Close frees the stream.
+func (s *TextStream) Close() error {
+	C.weft_text_stream_free(s.c)
+	s.c = nil
+	runtime.SetFinalizer(s, nil)
+	return nil
+}
+
+// Add returns what the id adds to the text. A character whose bytes are not complete is held back.
+func (s *TextStream) Add(id int32) (string, error) {
+	var text *C.char
+	var size C.size_t
+	err := newError()
+	status := C.weft_text_stream_add(s.c, C.int32_t(id), &text, &size, err)
+	return s.part(status, text, size, err)
+}
+
+// Finish returns the rest of the text, and starts another one.
+func (s *TextStream) Finish() (string, error) {
+	var text *C.char
+	var size C.size_t
+	err := newError()
+	status := C.weft_text_stream_finish(s.c, &text, &size, err)
+	return s.part(status, text, size, err)
+}
+
+func (s *TextStream) part(status C.weft_status, text *C.char, size C.size_t, err *C.weft_error) (string, error) {
+	if err := failed(status, err); err != nil {
+		return "", err
+	}
+	part := string(C.GoBytes(unsafe.Pointer(text), C.int(size)))
+	runtime.KeepAlive(s)
+	return part, nil
+}
+
+// TokenizerConfig configures TrainTokenizer.
+type TokenizerConfig struct {
+	Vocabulary int      // number of tokens; 0: the default
+	MinCount   int      // a pair of tokens that occurs less often is not merged; 0: the default
+	Specials   []string // special tokens, whose ids are the first
+}
+
+// TrainTokenizer trains a byte-level BPE on a text, and writes tokenizer.json to path.
+func TrainTokenizer(text string, config TokenizerConfig, path string) error {
+	var own memory
+	defer own.free()
+	var c C.weft_tokenizer_config
+	C.weft_tokenizer_config_init(&c, C.sizeof_weft_tokenizer_config)
+	setCount(&c.vocabulary, config.Vocabulary)
+	setCount(&c.min_count, config.MinCount)
+	c.specials, c.n_specials = array(&own, config.Specials, own.text), count(len(config.Specials))
+	err := newError()
+	return failed(C.weft_tokenizer_train(own.text(text), C.size_t(len(text)), &c, own.text(path), err), err)
+}

@@ -1,0 +1,56 @@
+package weft_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"weft"
+)
+
+func TestATokenizerTurnsTextIntoIdsAndBack(t *testing.T) {
+	tokenizer, err := weft.OpenTokenizer("../../tests/data/tokenizers/byte_fallback")
+	try(t, err)
+	defer tokenizer.Close()
+	const text = "Naïve 日本 👩 x"
+	ids, err := tokenizer.Encode(text, 0)
+	try(t, err)
+	decoded, err := tokenizer.Decode(ids, false)
+	try(t, err)
+	stream, err := tokenizer.Stream(false)
+	try(t, err)
+	defer stream.Close()
+	streamed := ""
+	for _, id := range ids {
+		part, err := stream.Add(id)
+		try(t, err)
+		streamed += part
+	}
+	rest, err := stream.Finish()
+	try(t, err)
+	if decoded != text || streamed+rest != text {
+		t.Errorf("decoded %q, streamed %q", decoded, streamed+rest)
+	}
+	begin, ok := tokenizer.ID("<s>")
+	ids, err = tokenizer.Encode("a", weft.AddSpecials)
+	try(t, err)
+	if token, special := tokenizer.Token(begin); !ok || token != "<s>" || !special || ids[0] != begin {
+		t.Errorf("token %q, ids %v", token, ids)
+	}
+	if ids, err := tokenizer.Encode("<s>", weft.PlainSpecials); err != nil || len(ids) < 2 {
+		t.Errorf("ids %v, %v", ids, err)
+	}
+}
+
+func TestATokenizerIsTrained(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokenizer.json")
+	try(t, weft.TrainTokenizer("low low low lower", weft.TokenizerConfig{Vocabulary: 300, Specials: []string{"<|end|>"}}, path))
+	tokenizer, err := weft.OpenTokenizer(path)
+	try(t, err)
+	defer tokenizer.Close()
+	if _, ok := tokenizer.ID("low"); !ok || tokenizer.Vocabulary() <= 257 {
+		t.Errorf("vocabulary %d", tokenizer.Vocabulary())
+	}
+	if _, err := weft.ParseTokenizer([]byte("{}")); err == nil {
+		t.Error("an empty object was accepted")
+	}
+}

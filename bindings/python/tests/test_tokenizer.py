@@ -1,0 +1,43 @@
+"""Tokenizers."""
+import pathlib
+import tempfile
+import unittest
+
+import weft
+
+FILES = pathlib.Path(__file__).resolve().parents[3] / "tests" / "data" / "tokenizers"
+
+
+class Tokenizers(unittest.TestCase):
+    def test_text_becomes_ids_and_text_again(self):
+        with weft.Tokenizer(FILES / "byte_fallback") as tokenizer:
+            text = "Naïve 日本 👩 x"
+            ids = tokenizer.encode(text)
+            self.assertEqual(tokenizer.decode(ids), text)
+            parts = list(tokenizer.stream(ids))
+            self.assertEqual("".join(parts), text)
+            self.assertEqual(len(parts), len(ids) + 1)
+            self.assertEqual(tokenizer.encode("a", add_specials=True)[0], tokenizer.id("<s>"))
+            self.assertEqual(tokenizer.token(1), "<s>")
+            self.assertIsNone(tokenizer.id("?!?!"))
+            self.assertGreater(len(tokenizer.encode("<s>", plain_specials=True)), 1)
+            self.assertEqual(tokenizer.encode(""), [])
+
+    def test_training_writes_a_file(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "tokenizer.json")
+            weft.Tokenizer.train("low low low lower", path, vocabulary=300, specials=["<|end|>"])
+            with weft.Tokenizer(folder) as tokenizer, weft.Tokenizer.parse(path.read_bytes()) as same:
+                self.assertEqual(tokenizer.token(0), "<|end|>")
+                self.assertEqual(len(tokenizer), len(same))
+                self.assertEqual(tokenizer.decode(tokenizer.encode("lower<|end|>"), skip_specials=True), "lower")
+
+    def test_failures(self):
+        with self.assertRaisesRegex(weft.DataError, "has no 'model'"):
+            weft.Tokenizer.parse("{}")
+        with self.assertRaisesRegex(weft.InvalidError, "expected at least 256"):
+            weft.Tokenizer.train("a", "/nonexistent/x", vocabulary=5)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,198 @@
+// Tokenizers and streams of text.
+#include <algorithm>
+
+#include "api/handles.h"
+#include "io/file.h"
+#include "io/tokenizer_json.h"
+
+using namespace weft;
+using namespace weft::api;
+
+struct weft_tokenizer {
+  std::shared_ptr<const Tokenizer> tokenizer;
+};
+
+struct weft_text_stream {
+  std::shared_ptr<const Tokenizer> tokenizer;
+  TokenStream stream;
+  std::string text;
+};
+
+namespace {
+
+constexpr uint32_t kBytes = 256;
+
+Status check_flags(uint32_t flags, uint32_t known, const char* expected) {
+  if ((flags & ~known) == 0) return {};
+  return Status(Code::invalid, cat("flags are ", flags, ", expected ", expected));
+}
+
+Status make(Result<Tokenizer> opened, weft_tokenizer** out) {
+  WEFT_TRY_ASSIGN(Tokenizer tokenizer, std::move(opened));
+  auto made = std::make_unique<weft_tokenizer>();
+  made->tokenizer = std::make_shared<const Tokenizer>(std::move(tokenizer));
+  *out = made.release();
+  return {};
+}
+
+Status check_ids(const int32_t* ids, size_t n) {
+  for (size_t i = 0; i < n; ++i)
+    if (ids[i] < 0)
+      return Status(Code::invalid, cat("id ", i, " is ", ids[i], ", expected 0 or more"));
+  return {};
+}
+
+Status give(weft_text_stream& stream, Result<std::string> made, const char** text, size_t* size) {
+  WEFT_TRY_ASSIGN(stream.text, std::move(made));
+  *text = stream.text.c_str();
+  *size = stream.text.size();
+  return {};
+}
+
+Result<std::vector<std::string>> specials_of(const weft_tokenizer_config& c) {
+  std::vector<std::string> out;
+  if (c.n_specials) WEFT_TRY(require(c.specials, "weft_tokenizer_config.specials"));
+  for (uint32_t i = 0; i < c.n_specials; ++i) {
+    WEFT_TRY(require(c.specials[i], "a special token"));
+    const std::string token = c.specials[i];
+    if (token.empty() || !valid_utf8(token) ||
+        std::find(out.begin(), out.end(), token) != out.end())
+      return Status(Code::invalid,
+                    cat("special token ", shown(token), " is empty, not UTF-8, or given twice"));
+    out.push_back(token);
+  }
+  return out;
+}
+
+}  // namespace
+
+weft_status weft_tokenizer_open(const char* path, weft_tokenizer** out, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(path, "path"));
+    WEFT_TRY(require(out, "out"));
+    return make(open_tokenizer(path), out);
+  });
+}
+
+weft_status weft_tokenizer_parse(const char* json, size_t size, weft_tokenizer** out,
+                                 weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(json, "json"));
+    WEFT_TRY(require(out, "out"));
+    return make(parse_tokenizer({json, size}), out);
+  });
+}
+
+void weft_tokenizer_free(weft_tokenizer* tokenizer) { delete tokenizer; }
+
+int64_t weft_tokenizer_vocabulary(const weft_tokenizer* tokenizer) {
+  return tokenizer ? tokenizer->tokenizer->size() : 0;
+}
+
+// These two return no status, so they must not allocate.
+int32_t weft_tokenizer_id(const weft_tokenizer* tokenizer, const char* token) {
+  if (!tokenizer || !token) return -1;
+  const auto id = tokenizer->tokenizer->id(token);
+  return id ? static_cast<int32_t>(*id) : -1;
+}
+
+const char* weft_tokenizer_token(const weft_tokenizer* tokenizer, int32_t id, uint32_t* special) {
+  if (special) *special = 0;
+  if (!tokenizer || id < 0) return nullptr;
+  const std::string* token = tokenizer->tokenizer->token(static_cast<uint32_t>(id));
+  if (special) *special = tokenizer->tokenizer->is_special(static_cast<uint32_t>(id));
+  return token ? token->c_str() : nullptr;
+}
+
+weft_status weft_tokenizer_encode(const weft_tokenizer* tokenizer, const char* text, size_t size,
+                                  uint32_t flags, int32_t* ids, size_t capacity, size_t* n_ids,
+                                  weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(tokenizer, "tokenizer"));
+    if (size > 0) WEFT_TRY(require(text, "text"));
+    if (capacity > 0) WEFT_TRY(require(ids, "ids"));
+    WEFT_TRY(require(n_ids, "n_ids"));
+    WEFT_TRY(check_flags(flags, WEFT_ADD_SPECIALS | WEFT_PLAIN_SPECIALS,
+                         "WEFT_ADD_SPECIALS, WEFT_PLAIN_SPECIALS, both or 0"));
+    const EncodeOptions options{(flags & WEFT_ADD_SPECIALS) != 0,
+                                (flags & WEFT_PLAIN_SPECIALS) == 0};
+    std::vector<uint32_t> made;
+    WEFT_TRY(tokenizer->tokenizer->encode({size > 0 ? text : "", size}, options, made));
+    std::copy_n(made.begin(), std::min(capacity, made.size()), ids);
+    *n_ids = made.size();
+    return {};
+  });
+}
+
+weft_status weft_tokenizer_decode(const weft_tokenizer* tokenizer, const int32_t* ids, size_t n_ids,
+                                  uint32_t flags, char* text, size_t capacity, size_t* size,
+                                  weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(tokenizer, "tokenizer"));
+    if (n_ids > 0) WEFT_TRY(require(ids, "ids"));
+    if (capacity > 0) WEFT_TRY(require(text, "text"));
+    WEFT_TRY(require(size, "size"));
+    WEFT_TRY(check_flags(flags, WEFT_SKIP_SPECIALS, "WEFT_SKIP_SPECIALS or 0"));
+    WEFT_TRY(check_ids(ids, n_ids));
+    const std::vector<uint32_t> all(ids, ids + n_ids);
+    WEFT_TRY_ASSIGN(const std::string made, tokenizer->tokenizer->decode(all, flags != 0));
+    std::copy_n(made.c_str(), std::min(capacity, made.size() + 1), text);
+    *size = made.size();
+    return {};
+  });
+}
+
+weft_status weft_text_stream_new(const weft_tokenizer* tokenizer, uint32_t flags,
+                                 weft_text_stream** out, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(tokenizer, "tokenizer"));
+    WEFT_TRY(require(out, "out"));
+    WEFT_TRY(check_flags(flags, WEFT_SKIP_SPECIALS, "WEFT_SKIP_SPECIALS or 0"));
+    *out = new weft_text_stream{
+        tokenizer->tokenizer, TokenStream(*tokenizer->tokenizer, flags != 0), {}};
+    return {};
+  });
+}
+
+void weft_text_stream_free(weft_text_stream* stream) { delete stream; }
+
+weft_status weft_text_stream_add(weft_text_stream* stream, int32_t id, const char** text,
+                                 size_t* size, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(stream, "stream"));
+    WEFT_TRY(require(text, "text"));
+    WEFT_TRY(require(size, "size"));
+    WEFT_TRY(check_ids(&id, 1));
+    return give(*stream, stream->stream.add(static_cast<uint32_t>(id)), text, size);
+  });
+}
+
+weft_status weft_text_stream_finish(weft_text_stream* stream, const char** text, size_t* size,
+                                    weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(stream, "stream"));
+    WEFT_TRY(require(text, "text"));
+    WEFT_TRY(require(size, "size"));
+    return give(*stream, stream->stream.finish(), text, size);
+  });
+}
+
+weft_status weft_tokenizer_train(const char* text, size_t n_text,
+                                 const weft_tokenizer_config* config, const char* path,
+                                 weft_error* err) {
+  return guard(err, [&]() -> Status {
+    if (n_text > 0) WEFT_TRY(require(text, "text"));
+    WEFT_TRY(require(path, "path"));
+    weft_tokenizer_config c;
+    WEFT_TRY(read_config(config, "weft_tokenizer_config", c));
+    WEFT_TRY_ASSIGN(const std::vector<std::string> specials, specials_of(c));
+    const std::string_view all(n_text > 0 ? text : "", n_text);
+    const auto least = kBytes + specials.size();
+    if (c.vocabulary < least)
+      return Status(Code::invalid, cat("weft_tokenizer_config.vocabulary is ", c.vocabulary,
+                                       ", expected at least ", least));
+    if (!valid_utf8(all)) return Status(Code::data, "the text is not UTF-8");
+    WEFT_TRY_ASSIGN(const TrainedBpe bpe, train_bpe(all, c.vocabulary, c.min_count, specials));
+    return replace_text(path, print_tokenizer(bpe, specials.size()));
+  });
+}

@@ -1,0 +1,139 @@
+// Tokenizers through the C API.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "weft.h"
+
+namespace {
+
+const std::string kFiles = std::string(WEFT_TEST_DATA) + "/tokenizers/";
+
+weft_error error() {
+  weft_error err = {};
+  err.size = sizeof err;
+  return err;
+}
+
+class TokenizerApi : public testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(weft_tokenizer_open((kFiles + "byte_fallback").c_str(), &tokenizer, &err), WEFT_OK)
+        << err.text;
+  }
+  void TearDown() override { weft_tokenizer_free(tokenizer); }
+
+  std::vector<int32_t> ids(const std::string& text, uint32_t flags = 0) {
+    std::vector<int32_t> out(64);
+    size_t n = 0;
+    EXPECT_EQ(weft_tokenizer_encode(tokenizer, text.data(), text.size(), flags, out.data(),
+                                    out.size(), &n, &err),
+              WEFT_OK)
+        << err.text;
+    out.resize(n);
+    return out;
+  }
+
+  weft_error err = error();
+  weft_tokenizer* tokenizer = nullptr;
+};
+
+TEST_F(TokenizerApi, ANumberOfIdsIsGivenWithoutSpaceForThem) {
+  size_t n = 0;
+  EXPECT_EQ(weft_tokenizer_encode(tokenizer, "Hello", 5, 0, nullptr, 0, &n, &err), WEFT_OK);
+  EXPECT_EQ(n, ids("Hello").size());
+  int32_t first[2] = {-1, -1};
+  EXPECT_EQ(weft_tokenizer_encode(tokenizer, "Hello", 5, 0, first, 1, &n, &err), WEFT_OK);
+  EXPECT_EQ(first[0], ids("Hello")[0]);
+  EXPECT_EQ(first[1], -1);
+}
+
+TEST_F(TokenizerApi, SpecialTokensAreAddedFoundOrText) {
+  uint32_t special = 0;
+  EXPECT_STREQ(weft_tokenizer_token(tokenizer, 1, &special), "<s>");
+  EXPECT_EQ(special, 1u);
+  EXPECT_EQ(weft_tokenizer_id(tokenizer, "</s>"), 2);
+  EXPECT_EQ(weft_tokenizer_id(tokenizer, "?!?!"), -1);
+  EXPECT_EQ(weft_tokenizer_token(tokenizer, 1 << 30, nullptr), nullptr);
+  EXPECT_EQ(ids("<s>"), std::vector<int32_t>{1});
+  EXPECT_EQ(ids("a", WEFT_ADD_SPECIALS).front(), 1);
+  EXPECT_EQ(ids("a", WEFT_ADD_SPECIALS).back(), 2);
+  EXPECT_GT(ids("<s>", WEFT_PLAIN_SPECIALS).size(), 1u);
+}
+
+TEST_F(TokenizerApi, TextIsDecodedAtOnceAndAsAStream) {
+  const std::string text = "Na\xc3\xafve \xf0\x9f\x91\xa9 x";
+  const std::vector<int32_t> all = ids(text);
+  char out[64];
+  size_t size = 0;
+  ASSERT_EQ(
+      weft_tokenizer_decode(tokenizer, all.data(), all.size(), 0, out, sizeof out, &size, &err),
+      WEFT_OK);
+  EXPECT_EQ(std::string(out, size), text);
+  EXPECT_EQ(out[size], '\0');
+  weft_text_stream* stream = nullptr;
+  ASSERT_EQ(weft_text_stream_new(tokenizer, WEFT_SKIP_SPECIALS, &stream, &err), WEFT_OK);
+  weft_tokenizer_free(tokenizer);  // the stream keeps it
+  tokenizer = nullptr;
+  const char* part = nullptr;
+  std::string streamed;
+  for (int32_t id : all) {
+    ASSERT_EQ(weft_text_stream_add(stream, id, &part, &size, &err), WEFT_OK);
+    streamed.append(part, size);
+  }
+  ASSERT_EQ(weft_text_stream_finish(stream, &part, &size, &err), WEFT_OK);
+  EXPECT_EQ(streamed.append(part, size), text);
+  weft_text_stream_free(stream);
+}
+
+TEST_F(TokenizerApi, MistakesAreNamed) {
+  size_t n = 7;
+  EXPECT_EQ(weft_tokenizer_encode(tokenizer, "a\xff", 2, 0, nullptr, 0, &n, &err), WEFT_EDATA);
+  EXPECT_STREQ(err.text, "the text is not UTF-8 at byte 1");
+  EXPECT_EQ(n, 7u);
+  EXPECT_EQ(weft_tokenizer_encode(tokenizer, "a", 1, 8, nullptr, 0, &n, &err), WEFT_EINVAL);
+  const int32_t wrong = -1;
+  EXPECT_EQ(weft_tokenizer_decode(tokenizer, &wrong, 1, 0, nullptr, 0, &n, &err), WEFT_EINVAL);
+  EXPECT_STREQ(err.text, "id 0 is -1, expected 0 or more");
+  weft_tokenizer* none = nullptr;
+  EXPECT_EQ(weft_tokenizer_parse("{}", 2, &none, &err), WEFT_EDATA);
+  EXPECT_STREQ(err.text, "has no 'model'");
+  EXPECT_EQ(weft_tokenizer_open("/nonexistent", &none, &err), WEFT_ENOENT);
+  EXPECT_EQ(weft_tokenizer_vocabulary(nullptr), 0);
+}
+
+// The numbers are those of the `tokenizers` library.
+TEST(TokenizerTraining, TheMostFrequentPairsAreMerged) {
+  const std::string path =
+      (std::filesystem::temp_directory_path() / "weft_tokenizer_test.json").string();
+  weft_error err = error();
+  weft_tokenizer_config config;
+  weft_tokenizer_config_init(&config, sizeof config);
+  EXPECT_EQ(config.vocabulary, 32768u);
+  const char* const specials[] = {"<|end|>"};
+  config.specials = specials;
+  config.n_specials = 1;
+  const std::string text = "low low low lower lowest newest newest";
+  ASSERT_EQ(weft_tokenizer_train(text.data(), text.size(), &config, path.c_str(), &err), WEFT_OK)
+      << err.text;
+  weft_tokenizer* tokenizer = nullptr;
+  ASSERT_EQ(weft_tokenizer_open(path.c_str(), &tokenizer, &err), WEFT_OK) << err.text;
+  EXPECT_EQ(weft_tokenizer_id(tokenizer, "<|end|>"), 0);
+  std::vector<std::string> merged;
+  for (int32_t id = 257; id < weft_tokenizer_vocabulary(tokenizer); ++id)
+    merged.push_back(weft_tokenizer_token(tokenizer, id, nullptr));
+  const std::vector<std::string> expected = {
+      "lo", "low", "\xc4\xa0low", "es", "est", "ew", "new", "\xc4\xa0new", "\xc4\xa0newest"};
+  EXPECT_EQ(merged, expected);
+  weft_tokenizer_free(tokenizer);
+  config.vocabulary = 256;
+  EXPECT_EQ(weft_tokenizer_train("a", 1, &config, path.c_str(), &err), WEFT_EINVAL);
+  EXPECT_STREQ(err.text, "weft_tokenizer_config.vocabulary is 256, expected at least 257");
+  std::filesystem::remove(path);
+}
+
+}  // namespace
