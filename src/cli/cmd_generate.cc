@@ -12,6 +12,7 @@
 #include "cli/launch.h"
 #include "cli/mesh_option.h"
 #include "cli/signals.h"
+#include "cli/token_text.h"
 #include "cli/utf8.h"
 
 namespace weft::cli {
@@ -19,7 +20,7 @@ namespace weft::cli {
 namespace {
 
 struct Options {
-  std::string checkpoint;
+  std::string checkpoint, tokenizer;
   std::vector<std::string> prompts, stops;
   uint64_t tokens = 100;
   bool tokens_given = false;
@@ -41,6 +42,7 @@ class Generator {
 
  private:
   Outcome prepare();
+  Outcome find_tokenizer();
   Outcome generate();
   Outcome read_prompt(const std::string& prompt);
   Outcome check_lengths();
@@ -56,7 +58,11 @@ class Generator {
   Ranks ranks_;
   RunPtr run_;
   GeneratorPtr generator_;
-  bool bytes_ = true;  // a token is a byte; otherwise texts are ids, separated by blanks
+  TokenizerPtr tokenizer_;
+  TextStreamPtr text_stream_;  // of the first text
+  size_t streamed_ = 0;        // the ids that it has
+  bool bytes_ = true;          // without a tokenizer: a token is a byte; otherwise texts are ids,
+                               // separated by blanks
   std::vector<std::vector<int32_t>> texts_;
   std::vector<size_t> begun_;           // number of tokens in each prompt
   std::map<uint64_t, size_t> text_by_;  // sequences of the generator: their texts
@@ -66,7 +72,9 @@ class Generator {
 
 Outcome Generator::read_prompt(const std::string& prompt) {
   std::vector<int32_t>& text = texts_.emplace_back();
-  if (bytes_) {
+  if (tokenizer_) {
+    CLI_TRY(encode(tokenizer_.get(), prompt, WEFT_ADD_SPECIALS, text));
+  } else if (bytes_) {
     for (char c : prompt) text.push_back(static_cast<unsigned char>(c));
   } else {
     std::istringstream words(prompt);
@@ -91,6 +99,11 @@ Outcome Generator::read_prompt(const std::string& prompt) {
 
 std::string Generator::text_of(std::span<const int32_t> tokens) const {
   std::string text;
+  if (tokenizer_) {
+    const std::vector<int32_t> ids(tokens.begin(), tokens.end());
+    (void)decode(tokenizer_.get(), ids, WEFT_SKIP_SPECIALS, text).ok();
+    return text;
+  }
   for (int32_t token : tokens) {
     if (bytes_)
       text += static_cast<char>(token);
@@ -122,6 +135,23 @@ Outcome Generator::check_lengths() {
   return {};
 }
 
+// Without --tokenizer: that of the directory of Transformers, or the one with which the checkpoint
+// was trained.
+Outcome Generator::find_tokenizer() {
+  std::string path = options_.tokenizer;
+  if (path.empty() && has_tokenizer(options_.checkpoint)) path = options_.checkpoint;
+  weft_checkpoint_info info = sized<weft_checkpoint_info>();
+  weft_checkpoint_describe(built_.checkpoint.get(), &info);
+  for (uint32_t i = 0; path.empty() && i < info.n_options; ++i)
+    if (info.options[i].key == std::string("tokenizer") && has_tokenizer(info.options[i].value))
+      path = info.options[i].value;
+  if (path.empty()) return {};
+  CLI_TRY(open_tokenizer(path, built_.info.vocabulary, tokenizer_));
+  weft_error err = sized<weft_error>();
+  CLI_CALL(weft_text_stream_new(tokenizer_.get(), WEFT_SKIP_SPECIALS, Out(text_stream_), &err));
+  return {};
+}
+
 Outcome Generator::prepare() {
   ModelOptions model;
   model.model = options_.checkpoint;
@@ -137,6 +167,7 @@ Outcome Generator::prepare() {
                 " does not take tokens, so it cannot generate text",
             ""};
   bytes_ = built_.info.vocabulary == 256;
+  CLI_TRY(find_tokenizer());
   for (const std::string& prompt : options_.prompts) CLI_TRY(read_prompt(prompt));
   CLI_TRY(check_lengths());
   DecoderOptions decoder = options_.decoder;
@@ -192,6 +223,15 @@ bool Generator::stops(size_t i) const {
 // follow when all are complete.
 void Generator::stream() {
   if (options_.json) return;
+  for (; text_stream_ && streamed_ < texts_[0].size(); ++streamed_) {
+    const char* part = "";
+    size_t size = 0;
+    if (weft_text_stream_add(text_stream_.get(), texts_[0][streamed_], &part, &size, nullptr) < 0)
+      return;
+    if (size > 0) print_content({part, size});
+    printed_ += size;
+  }
+  if (text_stream_) return;
   const std::string text = text_of(texts_[0]);
   const size_t end = complete_bytes(text);
   if (end > printed_) print_content(text.substr(printed_, end - printed_));
@@ -210,7 +250,8 @@ void Generator::print() {
                      .add("tokens", made)
                      .text());
     } else {
-      print_content(text.substr(i == 0 ? printed_ : 0) + (i + 1 < texts_.size() ? "\n\n" : "\n"));
+      print_content(text.substr(i == 0 ? std::min(printed_, text.size()) : 0) +
+                    (i + 1 < texts_.size() ? "\n\n" : "\n"));
     }
   }
 }
@@ -254,9 +295,14 @@ Action add_generate(Parser& parser) {
   parser.section("Texts");
   parser
       .add("--prompt", o->prompts,
-           "Texts to continue. If the vocabulary is not 256: token ids, separated by blanks")
+           "Texts to continue. Without a tokenizer, and if the vocabulary is not 256: token ids, "
+           "separated by blanks")
       .required()
       .type("TEXT...");
+  parser
+      .add("--tokenizer", o->tokenizer,
+           "A file tokenizer.json, or its directory. Default: that of CHECKPOINT")
+      .type("FILE");
   const Option tokens = parser.add("--tokens", o->tokens, "Tokens to add to each text").type("N");
   parser.add(
       "--slide", o->slide,

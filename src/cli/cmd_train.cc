@@ -5,6 +5,7 @@
 #include "cli/mesh_option.h"
 #include "cli/saved_plan.h"
 #include "cli/signals.h"
+#include "cli/token_text.h"
 #include "cli/trainer.h"
 
 namespace weft::cli {
@@ -87,6 +88,8 @@ Outcome Train::train() {
   CLI_TRY(set_ranks(options.launch, options.plan.ranks));
   options.launch.quiet = options.quiet;
   watch_signals();
+  if (options.data.tokenizer.empty() && has_tokenizer(options.model.model))
+    options.data.tokenizer = options.model.model;
   Trainer trainer(options, settings.texts());
   return trainer.run(checkpoint.get());
 }
@@ -95,8 +98,13 @@ void add_data_options(StoredOptions& settings, TrainOptions& o) {
   settings.section("Data");
   settings
       .add("--data", o.data.file,
-           "Training data: a file of bytes, or of token ids (NAME.u16, NAME.u32). synthetic: "
+           "Training data: a text, or a file of token ids (NAME.u16, NAME.u32). synthetic: "
            "generated from the seed; a model without tokens uses no other")
+      .type("FILE");
+  settings
+      .add("--tokenizer", o.data.tokenizer,
+           "A file tokenizer.json, or its directory, for --data that is text. Default: that of "
+           "MODEL; without one, each byte is a token")
       .type("FILE");
   settings.add("--eval", o.data.eval, "Held-out data: a file, or a share of --data such as 0.1")
       .type("FILE|SHARE");

@@ -26,6 +26,8 @@ using RunPtr = std::unique_ptr<weft_run, Freer<weft_run_free>>;
 using DataPtr = std::unique_ptr<weft_data, Freer<weft_data_free>>;
 using GeneratorPtr = std::unique_ptr<weft_generator, Freer<weft_generator_free>>;
 using CheckpointPtr = std::unique_ptr<weft_checkpoint, Freer<weft_checkpoint_free>>;
+using TokenizerPtr = std::unique_ptr<weft_tokenizer, Freer<weft_tokenizer_free>>;
+using TextStreamPtr = std::unique_ptr<weft_text_stream, Freer<weft_text_stream_free>>;
 using TensorPtr = std::unique_ptr<weft_tensor, Freer<weft_tensor_unref>>;
 
 // A configuration with its defaults: defaults(weft_run_config_init).

@@ -10,6 +10,7 @@ inline constexpr const char* kSynthetic = "synthetic";
 
 struct DataOptions {
   std::string file, eval;  // --data; empty: none is named
+  std::string tokenizer;   // for files of text; empty: there is none
 };
 
 // `trains`: the run makes steps, so that it needs data.

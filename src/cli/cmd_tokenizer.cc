@@ -1,0 +1,53 @@
+// weft tokenizer
+#include <memory>
+
+#include "cli/command.h"
+#include "cli/console.h"
+#include "cli/output_file.h"
+#include "cli/token_text.h"
+
+namespace weft::cli {
+
+Action add_tokenizer(Parser& parser) {
+  struct Options {
+    std::string action, out = "tokenizer.json";
+    std::vector<std::string> files, specials;
+    weft_tokenizer_config config = defaults(weft_tokenizer_config_init);
+  };
+  auto o = std::make_shared<Options>();
+  parser.add("ACTION", o->action, "train: make a byte-level BPE from texts")
+      .required()
+      .type("")
+      .one_of({"train"});
+  parser.add("FILE", o->files, "Texts in UTF-8; - is standard input").required().type("...");
+  parser.add("--vocabulary", o->config.vocabulary, "Number of tokens").type("N");
+  parser
+      .add("--min-count", o->config.min_count,
+           "Merge only pairs of tokens that occur N times in the texts")
+      .type("N");
+  parser.add("--special", o->specials, "Special tokens, which have the first ids").type("TOKEN...");
+  parser.add("--out", o->out, "The file to write").type("FILE");
+  return [o]() -> Outcome {
+    std::string text;
+    for (const std::string& file : o->files) {
+      std::string part;
+      CLI_TRY(read_file(file, part));
+      text += part;
+    }
+    std::vector<const char*> specials;
+    for (const std::string& special : o->specials) specials.push_back(special.c_str());
+    o->config.specials = specials.data();
+    o->config.n_specials = static_cast<uint32_t>(specials.size());
+    CLI_TRY(check_outside_checkpoints(o->out));
+    weft_error err = sized<weft_error>();
+    CLI_CALL(weft_tokenizer_train(text.data(), text.size(), &o->config, o->out.c_str(), &err));
+    TokenizerPtr tokenizer;
+    CLI_TRY(open_tokenizer(o->out, tokenizer));
+    print_line(o->out + ": vocabulary " +
+               std::to_string(weft_tokenizer_vocabulary(tokenizer.get())) + ", trained on " +
+               std::to_string(text.size()) + " bytes");
+    return {};
+  };
+}
+
+}  // namespace weft::cli

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""weft tokenize and tokenizer, and texts of models with a tokenizer."""
+import json
+import os
+import shutil
+import struct
+import sys
+import unittest
+
+from weft import Case, lines, run
+
+DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data")
+FILES = os.path.join(DATA, "tokenizers", "byte_fallback")
+MODEL = "gpt2:blocks=1,width=16,heads=2,context=16,vocabulary=VOCABULARY,dropout=0"
+STEPS = ["--micro-batches", 2, "--micro-batch-size", 2, "--steps", 3]
+
+
+class Tokenize(Case):
+    def setUp(self):
+        super().setUp()
+        self.text = self.path("book.txt")
+        with open(self.text, "w", encoding="utf-8") as file:
+            file.write("It was a naïve day — 日 of words and of rain.\n" * 40)
+
+    def test_ids_are_those_of_the_library(self):
+        with open(os.path.join(FILES, "expected.json"), encoding="utf-8") as file:
+            row = next(row for row in json.load(file) if "café" in row["text"])
+        with open(self.text, "w", encoding="utf-8") as file:
+            file.write(row["text"])
+        self.assertEqual(run("tokenize", FILES, self.text).stdout, " ".join(map(str, row["ids"])) + "\n")
+        done = run("tokenize", FILES, self.text, "--add-specials", "--json")
+        self.assertEqual(lines(done.stdout)[0]["ids"], row["with_specials"])
+        piped = run("tokenize", FILES, "-", input=row["text"])
+        self.assertEqual(piped.stdout, " ".join(map(str, row["ids"])) + "\n")
+
+    def test_files_of_ids_become_the_text_again(self):
+        for name, code in ("out.u16", "H"), ("out.u32", "I"):
+            out = self.path(name)
+            done = run("tokenize", FILES, self.text, "--out", out)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(out, "rb") as file:
+                ids = [id for id, in struct.iter_unpack("<" + code, file.read())]
+            self.assertEqual(ids, lines(run("tokenize", FILES, self.text, "--json").stdout)[0]["ids"])
+            with open(self.text, encoding="utf-8") as file:
+                self.assertEqual(run("tokenize", FILES, out, "--decode").stdout, file.read())
+
+    def test_what_is_wrong_is_named(self):
+        self.fails(2, "--out: 'x.ids', expected NAME.u16 or NAME.u32", "tokenize", FILES, self.text, "--out", "x.ids")
+        self.fails(2, "--skip-specials requires --decode", "tokenize", FILES, self.text, "--skip-specials")
+        self.fails(2, "is no file of ids", "tokenize", FILES, self.text, "--decode")
+        with open(self.text, "wb") as file:
+            file.write(b"ab\xff")
+        self.fails(3, self.text + ": the text is not UTF-8 at byte 2", "tokenize", FILES, self.text)
+        broken = self.path("tokenizer.json")
+        with open(broken, "w", encoding="utf-8") as file:
+            file.write('{"model": {"type": "WordPiece", "vocab": {}, "merges": []}}')
+        self.fails(3, broken + ": model: 'type' is 'WordPiece', this version of weft knows BPE", "tokenize", self.directory, self.text)
+
+    def test_training_reads_text_with_a_tokenizer(self):
+        tokenizer, model = self.path("tok.json"), MODEL.replace("VOCABULARY", "300")
+        done = run("tokenizer", "train", self.text, "--vocabulary", 300, "--special", "<|end|>", "--out", tokenizer)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(run("tokenize", tokenizer, self.text, "--out", self.path("book.u16")).returncode, 0)
+        digest = self.train(model, "--data", self.path("book.u16"), *STEPS)[1]["digest"]
+        before = sorted(os.listdir(self.directory))
+        done = self.train(model, "--data", self.text, "--tokenizer", tokenizer, *STEPS, "--checkpoint", self.path("ck"),
+                          env=dict(os.environ, TMPDIR=self.directory))
+        self.assertEqual(done[1]["digest"], digest)
+        self.assertEqual(sorted(os.listdir(self.directory)), sorted(before + ["ck"]))
+        self.fails(3, "ids, but the model has a vocabulary of 260", "train", MODEL.replace("VOCABULARY", "260"), "--data", self.text,
+                   "--tokenizer", tokenizer, *STEPS)
+
+    def test_generated_text_is_decoded(self):
+        tokenizer = self.path("tok.json")
+        run("tokenizer", "train", self.text, "--vocabulary", 300, "--out", tokenizer)
+        self.train(MODEL.replace("VOCABULARY", "300"), "--data", self.text, "--tokenizer", tokenizer, *STEPS, "--checkpoint", self.path("ck"))
+        done = run("generate", self.path("ck"), "--prompt", "It was — 日", "of", "--tokens", 6, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        rows = lines(done.stdout)
+        for row in rows:
+            self.assertTrue(row["text"].startswith(row["prompt"]), row)
+        plain = run("generate", self.path("ck"), "--prompt", "It was — 日", "of", "--tokens", 6)
+        self.assertEqual(plain.stdout, rows[0]["text"] + "\n\n" + rows[1]["text"] + "\n")
+
+    def test_a_directory_of_transformers_has_its_tokenizer(self):
+        folder = shutil.copytree(os.path.join(DATA, "gpt2"), self.path("gpt2"))
+        with open(os.path.join(folder, "tokenizer.json"), "w", encoding="utf-8") as file:
+            vocab = {letter: id for id, letter in enumerate("abcdefghijklmnopqrstuvwxyz ▁0123")}
+            json.dump({"model": {"type": "BPE", "vocab": vocab, "merges": []},
+                       "decoder": {"type": "Fuse"}}, file)
+        done = run("generate", folder, "--prompt", "abc", "--tokens", 3, "--temperature", 0, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        ids = run("generate", self.without_tokenizer(folder), "--prompt", "0 1 2", "--tokens", 3, "--temperature", 0, "--json")
+        self.assertEqual(lines(done.stdout)[0]["tokens"], lines(ids.stdout)[0]["tokens"])
+
+    def without_tokenizer(self, folder):
+        os.remove(os.path.join(folder, "tokenizer.json"))
+        return folder
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())
