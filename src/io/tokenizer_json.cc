@@ -173,8 +173,11 @@ Result<Tokenizer> parse_tokenizer(std::string_view json) {
 
 std::string print_tokenizer(const TrainedBpe& bpe, size_t specials) {
   const auto text = [](const std::string& token) { return Json(token).dump(); };
-  const char* stage =
-      R"({"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true})";
+  // The prefix has no effect on a decoder; this is what the library writes.
+  const auto stage = [](const char* prefix) {
+    return cat(R"({"type": "ByteLevel", "add_prefix_space": )", prefix,
+               R"(, "trim_offsets": true, "use_regex": true})");
+  };
   std::string out = "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n";
   out += "  \"added_tokens\": [";
   for (size_t i = 0; i < specials; ++i)
@@ -182,8 +185,8 @@ std::string print_tokenizer(const TrainedBpe& bpe, size_t specials) {
            R"(, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, )",
            R"("special": true})");
   append(out, specials > 0 ? "\n  " : "",
-         "],\n  \"normalizer\": null,\n  \"pre_tokenizer\": ", stage,
-         ",\n  \"post_processor\": null,\n  \"decoder\": ", stage,
+         "],\n  \"normalizer\": null,\n  \"pre_tokenizer\": ", stage("false"),
+         ",\n  \"post_processor\": null,\n  \"decoder\": ", stage("true"),
          ",\n  \"model\": {\n    \"type\": \"BPE\",\n    \"dropout\": null,\n    \"unk_token\": "
          "null,\n",
          "    \"continuing_subword_prefix\": null,\n    \"end_of_word_suffix\": null,\n",

@@ -91,7 +91,7 @@ Status AddedTokens::add(AddedToken token, const Vocabulary& vocabulary,
                                                   : ", which follows the ids of all other tokens"));
   if (const std::string* other = vocabulary.token(token.id); other && *other != token.content)
     return fault(cat(name, " has the id ", token.id, " of token ", shown(*other)));
-  TextPart pattern{token.content, true};
+  TextPart pattern{token.content, 0};
   if (token.normalized) WEFT_TRY(normalize(normalizers, pattern));
   const auto index = static_cast<uint32_t>(tokens_.size());
   (token.normalized ? normalized_ : plain_).add(pattern.text, index);

@@ -12,8 +12,9 @@ void strip(const Normalizer& stage, TextPart& segment) {
     std::string_view next = rest;
     if (!is_white_space(take_code_point(next))) break;
     rest = next;
-    segment.first = false;
   }
+  const size_t stripped = segment.text.size() - rest.size();
+  segment.first = segment.first > stripped ? segment.first - stripped : 0;
   size_t end = 0;  // of the last character that is not a space
   for (std::string_view at = rest; !at.empty();) {
     const bool space = is_white_space(take_code_point(at));
@@ -22,15 +23,33 @@ void strip(const Normalizer& stage, TextPart& segment) {
   segment.text = std::string(stage.right ? rest.substr(0, end) : rest);
 }
 
+// Changes the text; `change` does the same with its start.
+template <typename F>
+void convert(TextPart& segment, F&& change) {
+  std::string text = change(segment.text);
+  if (segment.first > 0) {
+    // If what follows has become a part of the first character, that is all that comes from it.
+    const std::string start = change(std::string_view(segment.text).substr(0, segment.first));
+    std::string_view rest = text;
+    if (!text.starts_with(start) && !rest.empty()) take_code_point(rest);
+    segment.first = text.starts_with(start) ? start.size() : text.size() - rest.size();
+  }
+  segment.text = std::move(text);
+}
+
 Status apply(const Normalizer& stage, TextPart& segment) {
   std::string& text = segment.text;
   switch (stage.kind) {
-    case Normalizer::Kind::form: text = normalized(text, stage.form); return {};
-    case Normalizer::Kind::lowercase: text = lower_case(text); return {};
+    case Normalizer::Kind::form:
+      convert(segment, [&](std::string_view part) { return normalized(part, stage.form); });
+      return {};
+    case Normalizer::Kind::lowercase: convert(segment, lower_case); return {};
     case Normalizer::Kind::strip: strip(stage, segment); return {};
-    case Normalizer::Kind::byte_level: text = to_byte_letters(text); return {};
+    case Normalizer::Kind::byte_level: convert(segment, to_byte_letters); return {};
     case Normalizer::Kind::prepend:
-      if (!text.empty()) text.insert(0, stage.content);
+      if (text.empty()) return {};
+      text.insert(0, stage.content);
+      if (segment.first > 0) segment.first += stage.content.size();
       return {};
     case Normalizer::Kind::replace: {
       WEFT_TRY_ASSIGN(text, replaced(text, stage.pattern, stage.content));

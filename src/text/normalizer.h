@@ -22,7 +22,9 @@ struct Normalizer {
 // A part of a text.
 struct TextPart {
   std::string text;
-  bool first = true;  // begins where the whole text begins
+  // The bytes at its start that come from the first character of the whole text; 0 if there are
+  // none.
+  size_t first = 1;
 };
 
 Status normalize(const std::vector<Normalizer>& stages, TextPart& segment);

@@ -11,7 +11,11 @@ using Stages = std::vector<PreTokenizer>;
 
 struct Word {
   std::string_view text;
-  bool first;  // begins where the whole text begins
+  size_t first;  // the bytes at its start that come from the first character of the whole text
+
+  Word part(size_t begin, size_t size) const {
+    return {text.substr(begin, size), first > begin ? first - begin : 0};
+  }
 };
 using Next = std::function<Status(Word)>;
 
@@ -35,8 +39,7 @@ class Joiner {
     return {};
   }
   Status flush() {
-    if (pending_ && !dropped_ && end_ > begin_)
-      WEFT_TRY(next_({whole_.text.substr(begin_, end_ - begin_), whole_.first && begin_ == 0}));
+    if (pending_ && !dropped_ && end_ > begin_) WEFT_TRY(next_(whole_.part(begin_, end_ - begin_)));
     pending_ = false;
     return {};
   }
@@ -102,7 +105,7 @@ Status split_whitespace(Word word, const Next& next) {
   Kind kind = Kind::space;
   const auto emit = [&](size_t end) -> Status {
     if (kind == Kind::space || end == begin) return {};
-    return next({word.text.substr(begin, end - begin), word.first && begin == 0});
+    return next(word.part(begin, end - begin));
   };
   for (std::string_view rest = word.text; !rest.empty();) {
     const size_t at = word.text.size() - rest.size();
@@ -140,7 +143,7 @@ Status metaspace(const PreTokenizer& stage, Word word, const Next& next) {
       text += c;
   }
   const bool prefixes = stage.prefix == PreTokenizer::Prefix::always ||
-                        (stage.prefix == PreTokenizer::Prefix::first && word.first);
+                        (stage.prefix == PreTokenizer::Prefix::first && word.first > 0);
   if (prefixes && !text.starts_with(separator)) text.insert(0, separator);
   if (!stage.splits) return next({text, word.first});
   return split_by_character([&](char32_t point) { return point == stage.separator; },

@@ -30,6 +30,9 @@ class WordCache {
   std::vector<uint32_t> ids_;
 };
 
+// The bytes of the first character.
+size_t first_size(std::string_view text) { return text.empty() ? 0 : utf8_bytes(text); }
+
 size_t first_invalid(std::string_view text) {
   size_t at = 0;
   while (const size_t n = utf8_bytes(text.substr(at))) at += n;
@@ -51,7 +54,7 @@ class Tokenizer::Encoding {
         continue;
       }
       TextPart segment{std::string(text.substr(part.begin, part.end - part.begin)),
-                       part.begin == 0};
+                       part.begin == 0 ? first_size(text) : 0};
       WEFT_TRY(normalize(parts_.normalizers, segment));
       WEFT_TRY(normalized_text(segment));
     }
@@ -66,7 +69,7 @@ class Tokenizer::Encoding {
       else
         WEFT_TRY(split_words(parts_.pre_tokenizers,
                              {segment.text.substr(part.begin, part.end - part.begin),
-                              segment.first && part.begin == 0},
+                              segment.first > part.begin ? segment.first - part.begin : 0},
                              [&](std::string_view of) { return word(of); }));
     }
     return {};

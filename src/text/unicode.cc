@@ -3,6 +3,7 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <iterator>
 #include <vector>
 
 #include "base/text.h"
@@ -19,6 +20,21 @@ utf8proc_category_t category(char32_t point) {
 bool is_letter_symbol(char32_t point) {
   return (point >= 0x24b6 && point <= 0x24e9) || (point >= 0x1f130 && point <= 0x1f149) ||
          (point >= 0x1f150 && point <= 0x1f169) || (point >= 0x1f170 && point <= 0x1f189);
+}
+
+struct Range {
+  char32_t first, last;
+};
+constexpr Range kNewer[] = {
+#define WEFT_NEWER_FORMS(first, last) {first, last},
+#include "text/newer_forms.def"
+#undef WEFT_NEWER_FORMS
+};
+
+bool is_newer(char32_t point) {
+  const auto at = std::lower_bound(std::begin(kNewer), std::end(kNewer), point,
+                                   [](const Range& range, char32_t x) { return range.last < x; });
+  return at != std::end(kNewer) && point >= at->first;
 }
 
 int combining_class(utf8proc_int32_t point) {
@@ -38,22 +54,24 @@ void sort_marks(std::vector<utf8proc_int32_t>& points) {
   }
 }
 
+void append_decomposed(std::vector<utf8proc_int32_t>& out, char32_t point, bool compatible) {
+  const int options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0);
+  utf8proc_int32_t parts[32];
+  int boundary = 0;
+  const auto n = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(point), parts, 32,
+                                         static_cast<utf8proc_option_t>(options), &boundary);
+  if (n > 0 && n <= 32)
+    out.insert(out.end(), parts, parts + n);
+  else
+    out.push_back(static_cast<utf8proc_int32_t>(point));
+}
+
+// The text has no newer code point.
 void append_normalized(std::string& out, std::string_view text, NormalForm form,
                        std::vector<utf8proc_int32_t>& points) {
   const bool compatible = form == NormalForm::kc || form == NormalForm::kd;
-  const int options = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatible ? UTF8PROC_COMPAT : 0);
   points.clear();
-  while (!text.empty()) {
-    utf8proc_int32_t parts[32];
-    int boundary = 0;
-    const auto point = static_cast<utf8proc_int32_t>(take_code_point(text));
-    const auto n = utf8proc_decompose_char(point, parts, 32,
-                                           static_cast<utf8proc_option_t>(options), &boundary);
-    if (n > 0 && n <= 32)
-      points.insert(points.end(), parts, parts + n);
-    else
-      points.push_back(point);
-  }
+  while (!text.empty()) append_decomposed(points, take_code_point(text), compatible);
   sort_marks(points);
   auto size = static_cast<utf8proc_ssize_t>(points.size());
   if (form == NormalForm::c || form == NormalForm::kc) {
@@ -61,8 +79,30 @@ void append_normalized(std::string& out, std::string_view text, NormalForm form,
         points.data(), size, static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE));
     if (composed >= 0) size = composed;
   }
-  for (utf8proc_ssize_t i = 0; i < size; ++i)
-    append_code_point(out, static_cast<char32_t>(points[static_cast<size_t>(i)]));
+  points.resize(static_cast<size_t>(size));
+  std::vector<utf8proc_int32_t> parts;
+  for (utf8proc_int32_t point : points) {
+    parts.clear();
+    if (is_newer(static_cast<char32_t>(point)))
+      append_decomposed(parts, static_cast<char32_t>(point), false);
+    else
+      parts.push_back(point);
+    for (utf8proc_int32_t part : parts) append_code_point(out, static_cast<char32_t>(part));
+  }
+}
+
+// Newer code points stay as they are, and separate what is before from what is after them.
+void append_parts(std::string& out, std::string_view text, NormalForm form,
+                  std::vector<utf8proc_int32_t>& points) {
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    const std::string_view before = rest;
+    if (!is_newer(take_code_point(rest))) continue;
+    append_normalized(out, text.substr(0, text.size() - before.size()), form, points);
+    out += before.substr(0, before.size() - rest.size());
+    text = rest;
+  }
+  append_normalized(out, text, form, points);
 }
 
 bool is_ascii(char c) { return static_cast<unsigned char>(c) < 0x80; }
@@ -148,7 +188,7 @@ std::string normalized(std::string_view text, NormalForm form) {
     text.remove_prefix(begin);
     size_t end = 1;
     while (end < text.size() && !is_ascii(text[end])) ++end;
-    append_normalized(out, text.substr(0, end), form, points);
+    append_parts(out, text.substr(0, end), form, points);
     text.remove_prefix(end);
   }
   return out;

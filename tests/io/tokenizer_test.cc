@@ -106,6 +106,14 @@ TEST(Tokenizer, ManyMarksTakeTimeInProportionToTheirNumber) {
   EXPECT_FALSE(encoded(tokenizer, text).empty());
 }
 
+// U+0D3B has a combining class since Unicode 10; U+11938 is composed since Unicode 13.
+TEST(Tokenizer, NormalFormsAreThoseOfUnicode9) {
+  const Tokenizer tokenizer = parse_tokenizer(read("pattern_of_gpt4/tokenizer.json")).take();
+  for (const std::string text : {"a\u0d3b\u0334", "\U00011935\U00011930", "\U00011938"})
+    EXPECT_EQ(tokenizer.decode(encoded(tokenizer, text), false).take(), text);
+  EXPECT_EQ(tokenizer.decode(encoded(tokenizer, "a\u0301\u0334"), false).take(), "\u00e1\u0334");
+}
+
 // A file with one member replaced; `path` is a JSON pointer.
 std::string error_with(const std::string& path, const nlohmann::json& value) {
   auto json = nlohmann::json::parse(read("pattern_of_gpt4/tokenizer.json"));
