@@ -65,4 +65,4 @@ def each_character():
     """Every code point, by itself and between letters."""
     for point in range(0x110000):
         if not 0xd800 <= point <= 0xdfff:
-            yield f"{chr(point)}|a{chr(point)}b 1{chr(point)}2"
+            yield f"{chr(point)}|a{chr(point)}b 1{chr(point)}2 e{chr(point)}\u0334\u0301{chr(point)}"
