@@ -204,7 +204,7 @@ typedef struct weft_node_config {
   int32_t heads;              /**< attention, cached_attention, rope */
   int64_t begin, end;         /**< slice */
   double factor;              /**< scale: factor; layer_norm, rms_norm: epsilon; dropout, attention: probability of dropout;
-                                   softmax_cross_entropy: label smoothing; rope: multiplies the result, 0 is 1 */
+                                   softmax_cross_entropy: label smoothing; rope: multiplies rotated columns, 0 is 1 */
   uint32_t n_dims;            /**< number of `dims` */
   uint32_t n_coordinates;     /**< number of `coordinates` */
   int64_t dims[WEFT_MAX_DIMS];/**< reshape: target, the first may be -1 (the batch); transpose: permutation; conv1d, conv2d: stride,

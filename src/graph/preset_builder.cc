@@ -8,6 +8,44 @@
 
 namespace weft {
 
+namespace {
+
+// A number, or an item of a list.
+Status read_number(std::string_view name, const Key& key, std::string_view text, double& out) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  if (error != std::errc() || end != text.data() + text.size())
+    return Status(Code::invalid,
+                  cat("model '", name, "': ", key.name, " is '", text, "', expected a number"));
+  if (!(out >= key.least && out <= key.most) || (key.whole && out != std::floor(out)))
+    return Status(Code::invalid, cat("model '", name, "': ", key.name, " is ", text, ", expected ",
+                                     key.whole ? "a whole number" : "a number", " from ", key.least,
+                                     " to ", key.most));
+  return {};
+}
+
+Status read_list(std::string_view name, Key& key, std::string_view text) {
+  key.list.clear();
+  while (!text.empty()) {
+    const std::string_view item = text.substr(0, text.find('/'));
+    text.remove_prefix(std::min(item.size() + 1, text.size()));
+    WEFT_TRY(read_number(name, key, item, key.list.emplace_back()));
+  }
+  return {};
+}
+
+const Key& find_key(const std::vector<Key>& keys, std::string_view name) {
+  return *std::find_if(keys.begin(), keys.end(), [name](const Key& k) { return k.name == name; });
+}
+
+std::string text_of(const Key& key) {
+  if (!key.is_list) return to_text(key.value);
+  std::string out;
+  for (const double item : key.list) out += cat(out.empty() ? "" : "/", item);
+  return out;
+}
+
+}  // namespace
+
 Status read_keys(std::string_view name, std::string_view text, std::vector<Key>& keys) {
   std::vector<std::string_view> given;
   while (!text.empty()) {
@@ -29,29 +67,26 @@ Status read_keys(std::string_view name, std::string_view text, std::vector<Key>&
     if (std::find(given.begin(), given.end(), key) != given.end())
       return Status(Code::invalid, cat("model '", name, "' has the key ", key, " twice"));
     given.push_back(key);
-    double number = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-    if (error != std::errc() || end != value.data() + value.size())
-      return Status(Code::invalid,
-                    cat("model '", name, "': ", key, " is '", value, "', expected a number"));
-    if (!(number >= at->least && number <= at->most) || (at->whole && number != std::floor(number)))
-      return Status(Code::invalid, cat("model '", name, "': ", key, " is ", value, ", expected ",
-                                       at->whole ? "a whole number" : "a number", " from ",
-                                       at->least, " to ", at->most));
-    at->value = number;
+    if (at->is_list)
+      WEFT_TRY(read_list(name, *at, value));
+    else
+      WEFT_TRY(read_number(name, *at, value, at->value));
   }
   return {};
 }
 
 double value_of(const std::vector<Key>& keys, std::string_view name) {
-  return std::find_if(keys.begin(), keys.end(), [name](const Key& k) { return k.name == name; })
-      ->value;
+  return find_key(keys, name).value;
+}
+
+const std::vector<double>& list_of(const std::vector<Key>& keys, std::string_view name) {
+  return find_key(keys, name).list;
 }
 
 std::string preset_text(std::string_view name, const std::vector<Key>& keys) {
   std::string out(name);
   for (size_t i = 0; i < keys.size(); ++i)
-    out += cat(i ? "," : ":", keys[i].name, "=", keys[i].value);
+    out += cat(i ? "," : ":", keys[i].name, "=", text_of(keys[i]));
   return out;
 }
 

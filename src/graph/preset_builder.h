@@ -10,16 +10,20 @@
 
 namespace weft {
 
-// One key of a preset: its value, its minimum and its maximum.
+// One key of a preset: its value, its minimum and its maximum. A list of numbers is written as
+// "1/2.5", and may be empty.
 struct Key {
   std::string_view name;
   double value, least, most;
   bool whole = true;
+  bool is_list = false;
+  std::vector<double> list = {};
 };
 
 Status read_keys(std::string_view name, std::string_view text, std::vector<Key>& keys);
 // Of a key that is among them.
 double value_of(const std::vector<Key>& keys, std::string_view name);
+const std::vector<double>& list_of(const std::vector<Key>& keys, std::string_view name);
 // NAME with every key.
 std::string preset_text(std::string_view name, const std::vector<Key>& keys);
 int64_t whole_of(const std::vector<Key>& keys, std::string_view name);
@@ -30,6 +34,12 @@ Status check_heads(std::string_view name, int64_t width, int64_t heads);
 // whole context. Returns the cache, with its length.
 Result<CacheOptions> choose_length(std::string_view name, const PresetOptions& options,
                                    Preset& preset);
+
+// What the op rope gets.
+struct Rotation {
+  std::vector<float> frequencies;
+  double factor = 0;
+};
 
 // Adds nodes and keeps the first error, so that building a model reads like the model.
 class Builder {
@@ -112,11 +122,11 @@ class Builder {
     return node(name, "embedding", {tokens}, {table}, attrs);
   }
 
-  NodeId rope(const std::string& name, NodeId x, int64_t heads,
-              const std::vector<float>& frequencies) {
+  NodeId rope(const std::string& name, NodeId x, int64_t heads, const Rotation& rotation) {
     Attrs attrs;
     attrs.heads = static_cast<int32_t>(heads);
-    attrs.frequencies = frequencies;
+    attrs.frequencies = rotation.frequencies;
+    attrs.factor = rotation.factor;
     std::vector<NodeId> in{x};
     if (decodes()) in.push_back(positions_);
     return node(name, "rope", in, {}, attrs);

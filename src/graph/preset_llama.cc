@@ -35,7 +35,7 @@ struct Sizes {
   int64_t blocks, width, heads, key_heads, size, inner, context, vocabulary, seq_len;
   double epsilon;
   bool bias, norms, fused, tied;
-  std::vector<float> frequencies;
+  Rotation rotation;
   CacheOptions cache;
 };
 
@@ -99,8 +99,7 @@ class Llama {
   // Queries or keys.
   NodeId rotated(const std::string& name, char which, NodeId x, int64_t count) {
     const std::string n = cat(name, ".", which);
-    return b_.rope(n + "_rope", s_.norms ? norm(n + "_norm", x, s_.size) : x, count,
-                   s_.frequencies);
+    return b_.rope(n + "_rope", s_.norms ? norm(n + "_norm", x, s_.size) : x, count, s_.rotation);
   }
 
   NodeId attention(const std::string& name, NodeId x) {
@@ -183,7 +182,7 @@ Result<Preset> make_llama(std::string_view name, std::string_view keys_text,
   if (whole("heads") % whole("key_heads"))
     return Status(Code::invalid, cat("model '", name, "': heads is ", whole("heads"),
                                      ", expected a multiple of key_heads ", whole("key_heads")));
-  WEFT_TRY_ASSIGN(std::vector<float> frequencies, frequencies_of(name, keys, whole("head_size")));
+  WEFT_TRY_ASSIGN(Rotation rotation, rotation_of(name, keys, whole("head_size"), out.seq_len));
   const Sizes sizes{.blocks = whole("blocks"),
                     .width = out.width,
                     .heads = whole("heads"),
@@ -198,7 +197,7 @@ Result<Preset> make_llama(std::string_view name, std::string_view keys_text,
                     .norms = value("norms") != 0,
                     .fused = value("fused") != 0,
                     .tied = value("tied") != 0,
-                    .frequencies = std::move(frequencies),
+                    .rotation = std::move(rotation),
                     .cache = cache};
   WEFT_TRY_ASSIGN(out.model, Llama(sizes).build());
   return out;

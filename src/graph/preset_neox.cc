@@ -12,7 +12,7 @@ struct Sizes {
   int64_t blocks, width, heads, inner, context, vocabulary, seq_len;
   double epsilon;
   bool parallel, tied;
-  std::vector<float> frequencies;
+  Rotation rotation;
   CacheOptions cache;
 
   int64_t size() const { return width / heads; }
@@ -62,8 +62,8 @@ class Neox {
     // Queries, keys and values of a head lie side by side.
     x = reshape(name + ".heads", linear(name + ".query_key_value", x, s_.width, 3 * s_.width),
                 {-1, b_.decodes() ? 1 : s_.seq_len, s_.heads, 3 * s_.size()});
-    const NodeId q = b_.rope(name + ".q_rope", part(name + ".q", x, 0), s_.heads, s_.frequencies),
-                 k = b_.rope(name + ".k_rope", part(name + ".k", x, 1), s_.heads, s_.frequencies);
+    const NodeId q = b_.rope(name + ".q_rope", part(name + ".q", x, 0), s_.heads, s_.rotation),
+                 k = b_.rope(name + ".k_rope", part(name + ".k", x, 1), s_.heads, s_.rotation);
     x = b_.attention(name, {q, k, part(name + ".v", x, 2)}, s_.heads);
     return linear(name + ".dense", x, s_.width, s_.width);
   }
@@ -110,8 +110,8 @@ Result<Preset> make_neox(std::string_view name, std::string_view keys_text,
   Preset out = token_preset(name, keys);
   WEFT_TRY_ASSIGN(const CacheOptions cache, choose_length(name, options, out));
   WEFT_TRY(check_heads(name, out.width, whole("heads")));
-  WEFT_TRY_ASSIGN(std::vector<float> frequencies,
-                  frequencies_of(name, keys, out.width / whole("heads")));
+  WEFT_TRY_ASSIGN(Rotation rotation,
+                  rotation_of(name, keys, out.width / whole("heads"), out.seq_len));
   const Sizes sizes{.blocks = whole("blocks"),
                     .width = out.width,
                     .heads = whole("heads"),
@@ -122,7 +122,7 @@ Result<Preset> make_neox(std::string_view name, std::string_view keys_text,
                     .epsilon = value_of(keys, "epsilon"),
                     .parallel = whole("parallel") != 0,
                     .tied = whole("tied") != 0,
-                    .frequencies = std::move(frequencies),
+                    .rotation = std::move(rotation),
                     .cache = cache};
   WEFT_TRY_ASSIGN(out.model, Neox(sizes).build());
   return out;

@@ -1,4 +1,4 @@
-// How presets rotate positions: the keys, and the frequencies of the op rope.
+// How presets rotate positions: the keys, and what the op rope gets.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,18 @@
 
 namespace weft {
 
-// theta, rope_factor, rope_low, rope_high, rope_context and rotary, the part of a head that
-// rotates. The factor slows all rotations; with low and high, only those that make few turns in the
-// original context, as in Llama 3.1.
+// theta, rotary (the part of a head that rotates), and how rotations are scaled to a context that
+// is longer than the original one, rope_context:
+//   linear    rope_factor divides all of them
+//   llama3    with rope_low and rope_high: those that make few turns in the original context
+//   yarn      with rope_fast and rope_slow: so, between two columns; Peng et al. 2023
+//   longrope  with rope_short and rope_long: each by its own divisor, of the list that belongs to
+//             the length; Ding et al. 2024
+// rope_attention multiplies the rotated columns.
 std::vector<Key> rotation_keys(double theta, double rotary);
 
-// Of heads of `size` columns.
-Result<std::vector<float>> frequencies_of(std::string_view name, const std::vector<Key>& keys,
-                                          int64_t size);
+// Of heads of `size` columns, and sequences of so many tokens.
+Result<Rotation> rotation_of(std::string_view name, const std::vector<Key>& keys, int64_t size,
+                             int64_t length);
 
 }  // namespace weft

@@ -1,14 +1,10 @@
 #include "io/model_config.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
-#include <map>
-#include <set>
-#include <vector>
 
 #include "base/text.h"
-#include "io/model_architectures.h"
+#include "io/config_fields.h"
+#include "io/rotation_config.h"
 #include "io/strict_json.h"
 
 namespace weft {
@@ -17,108 +13,7 @@ namespace {
 
 Status fault(std::string text) { return Status(Code::data, std::move(text)); }
 
-constexpr uint64_t kMostWhole = uint64_t{1} << 48;  // its digits are exact in a double
-
-// The fields of an object, read one by one; the remaining ones are unknown. `where` precedes their
-// names in messages.
-class Config {
- public:
-  explicit Config(const Json& object, std::string where = "") : object_(object), where_(where) {}
-
-  // Null if the field is missing.
-  const Json* find(const char* field) {
-    read_.insert(field);
-    const auto it = object_.members().find(field);
-    return it == object_.members().end() ? nullptr : &it->second;
-  }
-  // The value of a number, which later ones may refer to.
-  Status number(const Number& n, double& out) {
-    WEFT_TRY_ASSIGN(out, read(n));
-    numbers_[n.field] = out;
-    return {};
-  }
-  Status fixed(const Fixed& fixed) {
-    const Json* value = find(fixed.field);
-    if (!value) return {};
-    const std::string found = value->dump();
-    std::string_view left = fixed.values;
-    while (!left.empty()) {
-      const size_t end = std::min(left.find(kOr), left.size());
-      if (left.substr(0, end) == found) return {};
-      left.remove_prefix(std::min(end + kOr.size(), left.size()));
-    }
-    return unexpected(fixed.field, *value, fixed.values, Code::unsupported);
-  }
-  Status unexpected(const char* field, const Json& value, std::string_view expected,
-                    Code code = Code::data) const {
-    constexpr size_t kShown = 60;
-    std::string found = value.dump();
-    if (found.size() > kShown) found = cat(found.substr(0, kShown), "...");
-    return Status(code, cat(shown(where_ + field), " is ", found, ", expected ", expected));
-  }
-  Status finish() const {
-    for (const auto& [name, value] : object_.members())
-      if (!read_.contains(name))
-        return Status(Code::unsupported,
-                      cat("field ", shown(where_ + name), " is not known, and may affect results"));
-    return {};
-  }
-
- private:
-  Result<double> read(const Number& n) {
-    const Json* value = find(n.field);
-    if (value && value->is_null()) {
-      if (n.nullable) return 0.0;
-      if (n.like) value = nullptr;
-    }
-    if (!value) return n.like ? like(n) : n.value;
-    const bool fits =
-        n.whole ? value->is_number_unsigned() && value->whole() <= kMostWhole : value->is_number();
-    if (fits) return value->number();
-    return unexpected(n.field, *value, n.whole ? "a whole number" : "a number");
-  }
-
-  Result<double> like(const Number& n) const {
-    const double value = numbers_.at(n.like), parts = n.over ? numbers_.at(n.over) : 1;
-    if (!n.over || (parts > 0 && std::fmod(value, parts) == 0)) return value / parts;
-    return Status(Code::unsupported, cat("'", n.like, "' is ", value, ", expected a multiple of '",
-                                         n.over, "', which is ", parts));
-  }
-
-  const Json& object_;
-  const std::string where_;
-  std::set<std::string, std::less<>> read_;
-  std::map<std::string_view, double> numbers_;
-};
-
-// The values of the keys of a preset, in the order of its architecture.
-class Keys {
- public:
-  void set(std::string_view key, double value) {
-    const auto at = std::find_if(all_.begin(), all_.end(),
-                                 [key](const auto& known) { return known.first == key; });
-    if (at == all_.end())
-      all_.emplace_back(key, value);
-    else
-      at->second = value;
-  }
-  // Of a key that is set.
-  double value(std::string_view key) const {
-    return std::find_if(all_.begin(), all_.end(),
-                        [key](const auto& known) { return known.first == key; })
-        ->second;
-  }
-  std::string text() const {
-    std::string out;
-    for (const auto& [key, value] : all_) out += cat(out.empty() ? "" : ",", key, "=", value);
-    return out;
-  }
-
- private:
-  std::vector<std::pair<std::string_view, double>> all_;
-};
-
-Result<const Architecture*> architecture_of(Config& config) {
+Result<const Architecture*> architecture_of(ConfigFields& config) {
   const Json* type = config.find("model_type");
   if (!type) return fault("has no 'model_type'");
   if (!type->is_string()) return config.unexpected("model_type", *type, "a string");
@@ -131,7 +26,7 @@ Result<const Architecture*> architecture_of(Config& config) {
                                        ", this version of weft knows ", known));
 }
 
-Status read_dropout(Config& config, const Architecture& a, Keys& keys) {
+Status read_dropout(ConfigFields& config, const Architecture& a, PresetKeys& keys) {
   double out = -1;
   for (const char* field : a.dropouts) {
     const Json* value = config.find(field);
@@ -148,14 +43,14 @@ Status read_dropout(Config& config, const Architecture& a, Keys& keys) {
 
 constexpr const char* kTied = "tie_word_embeddings";
 
-Status read_flag(Config& config, const Flag& flag, Keys& keys) {
+Status read_flag(ConfigFields& config, const Flag& flag, PresetKeys& keys) {
   const Json* value = config.find(flag.field);
   if (value && !value->is_boolean()) return config.unexpected(flag.field, *value, "true or false");
   keys.set(flag.key, (value ? value->boolean() : flag.value) ? 1 : 0);
   return {};
 }
 
-Status check_inner(Config& config, const Architecture& a, double width) {
+Status check_inner(ConfigFields& config, const Architecture& a, double width) {
   const Json* value = config.find(a.inner);
   if (!value || value->is_null()) return {};
   if (value->is_number_unsigned() && value->number() == 4 * width) return {};
@@ -164,50 +59,7 @@ Status check_inner(Config& config, const Architecture& a, double width) {
                            Code::unsupported);
 }
 
-struct RotaryNumber {
-  Number number;
-  std::string_view type;  // of the rotations that have it, and must; empty: all, which may
-};
-constexpr RotaryNumber kRotaryNumbers[] = {
-    {{.field = "rope_theta", .key = "theta", .whole = false}, ""},
-    {{.field = "partial_rotary_factor", .key = "rotary", .whole = false}, ""},
-    {{.field = "factor", .key = "rope_factor", .whole = false}, "linear"},
-    {{.field = "factor", .key = "rope_factor", .whole = false}, "llama3"},
-    {{.field = "low_freq_factor", .key = "rope_low", .whole = false}, "llama3"},
-    {{.field = "high_freq_factor", .key = "rope_high", .whole = false}, "llama3"},
-    {{.field = "original_max_position_embeddings", .key = "rope_context"}, "llama3"}};
-
-constexpr std::pair<const char*, double> kPlainRotation[] = {
-    {"rope_factor", 1}, {"rope_low", 0}, {"rope_high", 0}, {"rope_context", 0}};
-
-// "rope_scaling", or "rope_parameters" of newer versions.
-Status read_rotation(Config& config, const char* field, Keys& keys) {
-  const Json* object = config.find(field);
-  if (!object || object->is_null()) return {};
-  if (!object->is_object()) return config.unexpected(field, *object, "an object or null");
-  Config inner(*object, cat(field, "."));
-  const Json* type = inner.find("rope_type");
-  if (const Json* old = inner.find("type"); !type) type = old;
-  const std::string name = type && type->is_string() ? type->text() : "";
-  if (name != "default" && name != "linear" && name != "llama3")
-    return inner.unexpected("rope_type", type ? *type : Json(),
-                            R"("default", "linear" or "llama3")", Code::unsupported);
-  for (const auto& [number, of] : kRotaryNumbers) {
-    if (!of.empty() && of != name) continue;
-    if (of.empty() && !object->members().contains(number.field)) continue;
-    if (!object->members().contains(number.field))
-      return fault(cat("'", field, "' has no '", number.field, "'"));
-    double value = 0;
-    WEFT_TRY(inner.number(number, value));
-    keys.set(number.key, value);
-  }
-  if (name == "llama3" && !(keys.value("rope_low") < keys.value("rope_high")))
-    return fault(cat("'", field, "' has 'low_freq_factor' ", keys.value("rope_low"),
-                     ", expected less than 'high_freq_factor' ", keys.value("rope_high")));
-  return inner.finish();
-}
-
-Status read_layer_types(Config& config) {
+Status read_layer_types(ConfigFields& config) {
   const Json* list = config.find("layer_types");
   if (!list || list->is_null()) return {};
   if (!list->is_array()) return config.unexpected("layer_types", *list, "a list");
@@ -216,18 +68,6 @@ Status read_layer_types(Config& config) {
       return config.unexpected("layer_types", *list, R"("full_attention" for each layer)",
                                Code::unsupported);
   return {};
-}
-
-// "key=value,..." of a model's text.
-Result<std::string> value_of(std::string_view keys, std::string_view wanted) {
-  while (!keys.empty()) {
-    const std::string_view item = keys.substr(0, keys.find(','));
-    const size_t equals = item.find('=');
-    if (item.substr(0, equals) == wanted && equals != item.npos)
-      return std::string(item.substr(equals + 1));
-    keys.remove_prefix(std::min(item.size() + 1, keys.size()));
-  }
-  return fault(cat("the model has no key ", shown(wanted)));
 }
 
 Result<const Architecture*> architecture_of(std::string_view preset) {
@@ -244,42 +84,13 @@ struct ModelText {
         keys(model.substr(std::min(preset.size() + 1, model.size()))) {}
 };
 
-// Of a whole number, which the text of a model may contain as "1e+06".
-std::string digits_of(std::string_view text) {
-  double value = 0;
-  std::from_chars(text.data(), text.data() + text.size(), value);
-  return value >= 0 && value <= double{kMostWhole} ? cat(static_cast<uint64_t>(value))
-                                                   : std::string(text);
-}
-
-// Transformers expects a fraction where it wrote one.
-std::string fraction_of(std::string text) {
-  return text.find_first_of(".e") == text.npos ? text + ".0" : text;
-}
-
-// Empty if the model does not scale its rotations.
-Result<std::string> rotation_text(std::string_view keys) {
-  std::string values[4];
-  for (size_t i = 0; i < 4; ++i) {
-    WEFT_TRY_ASSIGN(values[i], value_of(keys, kPlainRotation[i].first));
-  }
-  const auto& [factor, low, high, context] = values;
-  if (high != "0")
-    return cat(R"({"rope_type": "llama3", "factor": )", fraction_of(factor),
-               R"(, "low_freq_factor": )", fraction_of(low), R"(, "high_freq_factor": )",
-               fraction_of(high), R"(, "original_max_position_embeddings": )", digits_of(context),
-               "}");
-  if (factor == "1") return std::string();
-  return cat(R"({"rope_type": "linear", "factor": )", fraction_of(factor), "}");
-}
-
 }  // namespace
 
 Result<std::string> parse_model_config(std::string_view json) {
   WEFT_TRY_ASSIGN(const Json object, read_json(json, Fractions::allow));
-  Config config(object);
+  ConfigFields config(object);
   WEFT_TRY_ASSIGN(const Architecture* a, architecture_of(config));
-  Keys keys;
+  PresetKeys keys;
   for (const Number& number : a->numbers) {
     double value = 0;
     WEFT_TRY(config.number(number, value));
@@ -288,9 +99,7 @@ Result<std::string> parse_model_config(std::string_view json) {
     keys.set(number.key, value);
   }
   if (a->rotary) {
-    for (const auto& [key, value] : kPlainRotation) keys.set(key, value);
-    WEFT_TRY(read_rotation(config, "rope_scaling", keys));
-    WEFT_TRY(read_rotation(config, "rope_parameters", keys));
+    WEFT_TRY(read_rotation(config, keys));
     WEFT_TRY(read_layer_types(config));
   }
   WEFT_TRY(read_dropout(config, *a, keys));
@@ -308,7 +117,7 @@ Result<std::string> print_model_config(std::string_view model) {
   const auto [preset, keys] = ModelText(model);
   WEFT_TRY_ASSIGN(const Architecture* a, architecture_of(preset));
   for (const FixedKey& fixed : a->fixed_keys) {
-    const auto value = value_of(keys, fixed.key);
+    const auto value = preset_value(keys, fixed.key);
     if (value.ok() && value.value() != fixed.value)
       return Status(Code::unsupported, cat("key ", fixed.key, " is ", value.value(), ", expected ",
                                            fixed.value, " for '", a->type, "' of Transformers"));
@@ -320,26 +129,28 @@ Result<std::string> print_model_config(std::string_view model) {
   add("model_type", cat('"', a->type, '"'));
   bool own_vocabulary = false;
   for (const Number& number : a->numbers) {
-    WEFT_TRY_ASSIGN(std::string value, value_of(keys, number.key));
+    WEFT_TRY_ASSIGN(std::string value, preset_value(keys, number.key));
     value = number.whole ? digits_of(value) : fraction_of(value);
     add(number.field, number.nullable && value == "0" ? "null" : value);
     own_vocabulary |=
         std::string_view(number.key) == "vocabulary" && value != digits_of(to_text(number.value));
   }
   if (a->rotary) {
-    WEFT_TRY_ASSIGN(const std::string rotation, rotation_text(keys));
+    WEFT_TRY_ASSIGN(const std::string rotation, print_rotation(keys));
     if (!rotation.empty()) add("rope_scaling", rotation);
+    WEFT_TRY_ASSIGN(const std::string original, print_original_context(keys));
+    if (!original.empty()) add("original_max_position_embeddings", original);
   }
   for (const char* field : a->dropouts) {
-    WEFT_TRY_ASSIGN(const std::string dropout, value_of(keys, "dropout"));
+    WEFT_TRY_ASSIGN(const std::string dropout, preset_value(keys, "dropout"));
     add(field, dropout);
   }
   for (const Fixed& fixed : a->fixed)
     add(fixed.field, fixed.values.substr(0, fixed.values.find(kOr)));
-  WEFT_TRY_ASSIGN(const std::string tied, value_of(keys, "tied"));
+  WEFT_TRY_ASSIGN(const std::string tied, preset_value(keys, "tied"));
   add(kTied, tied == "0" ? "false" : "true");
   for (const Flag& flag : a->flags) {
-    WEFT_TRY_ASSIGN(const std::string value, value_of(keys, flag.key));
+    WEFT_TRY_ASSIGN(const std::string value, preset_value(keys, flag.key));
     add(flag.field, value == "0" ? "false" : "true");
   }
   add("torch_dtype", "\"float32\"");

@@ -44,7 +44,7 @@ int64_t rotations(float position, const float* frequencies, int64_t pairs, float
 #endif
 
 void rotate(const float* x, const float* cosine, const float* sine, int64_t heads, int64_t size,
-            int64_t pairs, float factor, bool back, float* out) {
+            int64_t pairs, bool back, float* out) {
   for (int64_t head = 0; head < heads; ++head, x += size, out += size) {
     for (int64_t i = 0; i < pairs; i += kLanes) {
       const int64_t count = HWY_MIN(kLanes, pairs - i);
@@ -57,7 +57,7 @@ void rotate(const float* x, const float* cosine, const float* sine, int64_t head
     }
     for (int64_t i = 2 * pairs; i < size; i += kLanes) {
       const int64_t count = HWY_MIN(kLanes, size - i);
-      store(hn::Mul(load(x + i, count), constant(factor)), out + i, count);
+      store(load(x + i, count), out + i, count);
     }
   }
 }
@@ -87,8 +87,8 @@ void rotation(float position, const float* frequencies, int64_t pairs, float fac
 }
 
 void rotate(const float* x, const float* cosine, const float* sine, int64_t heads, int64_t size,
-            int64_t pairs, float factor, bool back, float* out) {
-  HWY_DYNAMIC_DISPATCH(rotate)(x, cosine, sine, heads, size, pairs, factor, back, out);
+            int64_t pairs, bool back, float* out) {
+  HWY_DYNAMIC_DISPATCH(rotate)(x, cosine, sine, heads, size, pairs, back, out);
 }
 
 }  // namespace weft::kernels

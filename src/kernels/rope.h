@@ -13,9 +13,9 @@ void rotation(float position, const float* frequencies, int64_t pairs, float fac
               float* sine);
 
 // A row of `heads` heads of `size` floats. Columns i and i + pairs of a head are rotated: cosine
-// and sine have `pairs` floats. The other columns are multiplied by `factor`. The other direction,
-// if `back`. In place is allowed.
+// and sine have `pairs` floats. The other columns are copied. The other direction, if `back`. In
+// place is allowed.
 void rotate(const float* x, const float* cosine, const float* sine, int64_t heads, int64_t size,
-            int64_t pairs, float factor, bool back, float* out);
+            int64_t pairs, bool back, float* out);
 
 }  // namespace weft::kernels

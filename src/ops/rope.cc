@@ -1,7 +1,7 @@
 // rope: rotary position embeddings. x[.., t, heads * size] -> the same shape: columns i and i + n
 // of each head are rotated by the angle position * attrs.frequencies[i], where n is the number of
-// frequencies, and the result is multiplied by attrs.factor (0 is 1). The position is the row t, or
-// input 1, i32[.., t]. I rotates the gradient back.
+// frequencies, and multiplied by attrs.factor (0 is 1). Other columns stay as they are. The
+// position is the row t, or input 1, i32[.., t]. I rotates the gradient back.
 //
 // An angle is rounded to a float, as in Transformers; sine and cosine are those of this float.
 #include <algorithm>
@@ -116,7 +116,7 @@ class Rope final : public Op {
       for (int64_t row = begin; row < end; ++row) {
         const float* cosine = table + row % s.table_rows * s.row_floats();
         kernels::rotate(from.f32() + row * s.width, cosine, cosine + s.pairs, s.heads,
-                        s.width / s.heads, s.pairs, s.factor, back, to.f32() + row * s.width);
+                        s.width / s.heads, s.pairs, back, to.f32() + row * s.width);
       }
     });
   }

@@ -10,7 +10,7 @@ from weft import Case, lines, run
 
 DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data")
 HERE = os.path.join(DATA, "gpt2")
-LLAMAS = ["llama", "mistral", "qwen2", "qwen3", "phi3", "gpt_neox"]
+LLAMAS = ["llama", "mistral", "qwen2", "qwen2_yarn", "qwen3", "phi3", "gpt_neox"]
 MODEL = "gpt2:blocks=2,width=16,heads=2,context=12,vocabulary=37,dropout=0,tied=1"
 STEPS = ["--data", "synthetic", "--micro-batches", 2, "--micro-batch-size", 2, "--steps", 2]
 
@@ -29,7 +29,7 @@ class Pretrained(Case):
             self.assertEqual(done.stdout.rstrip("\n").split("\n\n"), [" ".join(map(str, text)) for text in texts], name)
 
     def test_llamas_are_trained_and_exported(self):
-        for name in LLAMAS:
+        for name in [*LLAMAS, "phi3_longrope"]:
             here, out = os.path.join(DATA, name), self.path(name + "-out") + "/"
             digest = self.digest(here, "--checkpoint", self.path(name))
             self.assertEqual(self.digest(here, "--mesh", "stage=2"), digest, name)

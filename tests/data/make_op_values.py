@@ -234,7 +234,7 @@ def rope(heads, frequencies, factor=1):
         turn = jnp.exp(1j * position[..., None] * jnp.array(frequencies))[..., None, :]
         n = len(frequencies)
         y = (rows[..., :n] + 1j * rows[..., n:2 * n]) * turn
-        return factor * jnp.concatenate([y.real, y.imag, rows[..., 2 * n:]], axis=-1).reshape(x[0].shape)
+        return jnp.concatenate([factor * y.real, factor * y.imag, rows[..., 2 * n:]], axis=-1).reshape(x[0].shape)
     return forward
 
 

@@ -44,6 +44,8 @@ def expected(model):
 SIZES = dict(num_hidden_layers=2, hidden_size=16, num_attention_heads=4, num_key_value_heads=2, intermediate_size=24,
              max_position_embeddings=12, vocab_size=37, initializer_range=0.2, bos_token_id=0, eos_token_id=None)
 LLAMA3 = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 8}
+YARN = {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 6, "beta_fast": 4.0, "beta_slow": 0.5}
+LONGROPE = {"type": "longrope", "short_factor": [1.0, 1.25, 1.5, 1.75], "long_factor": [1.0, 2.0, 3.5, 5.0]}
 CONFIGS = [
     GPT2Config(n_layer=2, n_embd=16, n_head=2, n_positions=12, vocab_size=37, attn_pdrop=0.0, embd_pdrop=0.0, resid_pdrop=0.0,
                initializer_range=0.2, bos_token_id=0, eos_token_id=None),
@@ -54,11 +56,16 @@ CONFIGS = [
     Phi3Config(**SIZES, pad_token_id=0, partial_rotary_factor=0.5),
     GPTNeoXConfig(**{key: value for key, value in SIZES.items() if key != "num_key_value_heads"}, rotary_pct=0.5),
 ]
+SCALED = {
+    "qwen2_yarn": Qwen2Config(**SIZES, tie_word_embeddings=True, rope_scaling=YARN, rope_theta=100.0),
+    "phi3_longrope": Phi3Config(**SIZES | {"hidden_size": 32}, pad_token_id=None, rope_scaling=LONGROPE,
+                                original_max_position_embeddings=8),
+}
 
 
-def write(config):
+def write(name, config):
     torch.manual_seed(15)
-    folder = HERE / config.model_type
+    folder = HERE / name
     shutil.rmtree(folder, ignore_errors=True)
     model = AutoModelForCausalLM.from_config(config)
     for parameter in model.parameters():  # biases and norms are constants at first
@@ -71,4 +78,6 @@ def write(config):
 
 
 for each in CONFIGS:
-    write(each)
+    write(each.model_type, each)
+for name, each in SCALED.items():
+    write(name, each)

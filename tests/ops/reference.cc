@@ -400,7 +400,7 @@ Values rope(const RefCall& c) {
       value = value * cosine - at(c.in[0].v, e + pairs) * sine;
     else if (i < 2 * pairs)
       value = value * cosine + at(c.in[0].v, e - pairs) * sine;
-    out.push_back(factor * value);
+    out.push_back(i < 2 * pairs ? factor * value : value);
   }
   return out;
 }

@@ -445,7 +445,7 @@ pub struct weft_node_config {
     pub begin: i64,
     /// slice
     pub end: i64,
-    /// scale: factor; layer_norm, rms_norm: epsilon; dropout, attention: probability of dropout; softmax_cross_entropy: label smoothing; rope: multiplies the result, 0 is 1
+    /// scale: factor; layer_norm, rms_norm: epsilon; dropout, attention: probability of dropout; softmax_cross_entropy: label smoothing; rope: multiplies rotated columns, 0 is 1
     pub factor: f64,
     /// number of `dims`
     pub n_dims: u32,
