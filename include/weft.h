@@ -1273,7 +1273,7 @@ WEFT_API weft_status weft_generator_remove(weft_generator *generator, uint64_t s
 
 /**
  * Waits for the next token and returns 1, or 0 if the time has passed or the generator has no sequence; `timeout_ns` is like that of
- * weft_run_poll. It computes a step for all sequences: their next tokens, and parts of their beginnings. A token depends only on the
+ * weft_run_poll. It computes steps for all sequences: their next tokens, and parts of their beginnings. A token depends only on the
  * weights, its sequence and the configuration of the sequence, not on other sequences, ranks and threads. Thread: owner.
  */
 WEFT_API weft_status weft_generator_poll(weft_generator *generator, weft_token *token, int64_t timeout_ns, weft_error *err);

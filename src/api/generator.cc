@@ -1,5 +1,10 @@
 // Continues sequences with the run of a decoder: keeps which of their tokens the cache has, and
-// packs the others into forward steps. Sequences join and leave between steps.
+// packs the others into forward steps. Sequences join and leave between tokens.
+//
+// If the sequences are more than fit into a short micro-batch, they form groups, one in each, and a
+// step has several rounds of them: the next tokens of a group are fed when its logits have arrived,
+// while other ranks compute those of other groups.
+#include <array>
 #include <deque>
 
 #include "api/run_handle.h"
@@ -19,6 +24,10 @@ struct Sequence {
   size_t begun;       // number of tokens at the start
   size_t cached = 0;  // tokens
   size_t waiting() const { return tokens.size() - cached; }
+};
+
+struct Unref {
+  void operator()(weft_tensor* tensor) const { weft_tensor_unref(tensor); }
 };
 
 // A row of a step: a token of a sequence, or padding.
@@ -81,6 +90,7 @@ struct weft_generator {
   }
 
   ~weft_generator() {
+    if (in_step_) feed_padding();
     while (in_step_) {
       weft_event event = {};
       event.size = sizeof event;
@@ -103,8 +113,13 @@ struct weft_generator {
     free_.push_back((*at)->place);
     sequences_.erase(at);
   }
-  void choose_rows();
+  void choose_rows(size_t most);
+  void choose_step();
+  size_t rounds(size_t groups) const;
   Status submit();
+  void write_rows(size_t begin);
+  void feed();
+  void feed_padding();
   void give_rows_back();
   Status take(const weft_event& event);
   void add_token(Sequence& sequence, std::span<float> logits);
@@ -116,9 +131,12 @@ struct weft_generator {
   std::vector<int32_t> free_;                  // places of the cache
   Sequences sequences_;
   uint64_t next_ = 1;
-  std::vector<Row> rows_;
-  bool small_only_ = false;  // the step has short micro-batches only
   bool in_step_ = false;
+  std::array<std::unique_ptr<weft_tensor, Unref>, 3> inputs_;  // of the step
+  std::vector<Row> rows_;    // of the step, as far as they are chosen
+  bool small_only_ = false;  // the step has short micro-batches only
+  size_t step_rows_ = 0;     // when all are chosen
+  size_t delivered_ = 0;     // micro-batches whose logits have arrived
   std::deque<weft_token> made_;
   Candidates candidates_;
 };
@@ -159,10 +177,9 @@ Status weft_generator::remove(uint64_t id) {
   return {};
 }
 
-// First the sequences that wait for one token, then parts of beginnings, as far as there are rows.
-void weft_generator::choose_rows() {
-  rows_.clear();
-  const size_t most = full_ * micro_batches_;
+// Adds rows until there are `most`: first of the sequences that wait for one token, then parts of
+// beginnings.
+void weft_generator::choose_rows(size_t most) {
   const auto add_rows = [&](Sequence& sequence) {
     const size_t count = std::min(sequence.waiting(), most - rows_.size());
     for (size_t i = 0; i < count; ++i, ++sequence.cached)
@@ -174,37 +191,95 @@ void weft_generator::choose_rows() {
   for (const auto& sequence : sequences_)
     if (sequence->waiting() == 1) add_rows(*sequence);
   for (const auto& sequence : sequences_) add_rows(*sequence);
+}
+
+// How often each group can have a micro-batch in the step that begins: until the last sequence
+// ends, unless a token ends it before.
+size_t weft_generator::rounds(size_t groups) const {
+  size_t left = 0;
+  for (const auto& sequence : sequences_) {
+    const size_t room = context_ + 1 - sequence->tokens.size(),
+                 added = sequence->tokens.size() - sequence->begun;
+    left = std::max(left, sequence->config.limit ? sequence->config.limit - added : room);
+  }
+  return std::clamp<size_t>(left, 1, micro_batches_ / groups);
+}
+
+// The rows with which the next step begins, and their number at its end.
+void weft_generator::choose_step() {
+  rows_.clear();
+  choose_rows(full_ * micro_batches_);
   const auto rounded_up = [](size_t n, size_t unit) { return (n + unit - 1) / unit * unit; };
   const size_t rows = rows_.size(), rest = rows % full_;
   const size_t in_small = small_ ? rounded_up(rows, small_) : full_;
-  small_only_ = in_small < full_ && in_small <= small_ * micro_batches_;
+  const bool one_each =
+      std::all_of(rows_.begin(), rows_.end(), [](const Row& row) { return row.sequence != 0; });
+  small_only_ = in_small <= small_ * micro_batches_ && (one_each || in_small < full_);
   if (small_only_)
     rows_.resize(in_small);
   else if (rest > 0 && rest <= small_)  // a short last micro-batch
     rows_.resize(rows - rest + small_);
   else
     rows_.resize(rounded_up(rows, full_));
+  step_rows_ = rows_.size();
+  if (small_only_ && one_each && rows > small_) step_rows_ *= rounds(rows_.size() / small_);
+}
+
+// To the inputs of the step, from that row on.
+void weft_generator::write_rows(size_t begin) {
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    auto* const to = static_cast<int32_t*>(inputs_[i]->data);
+    for (size_t row = begin; row < rows_.size(); ++row)
+      to[row] = i == 0 ? rows_[row].token : i == 1 ? rows_[row].position : rows_[row].place;
+  }
 }
 
 Status weft_generator::submit() {
-  const Desc desc{DType::i32, {static_cast<int64_t>(rows_.size()), 1}};
-  const weft_desc shape = from_desc(desc);
-  weft_error why = {};
-  why.size = sizeof why;
+  const weft_desc shape = from_desc({DType::i32, {static_cast<int64_t>(step_rows_), 1}});
   weft_tensor* inputs[3] = {};
-  weft_status status = WEFT_OK;
-  for (size_t i = 0; i < 3 && status >= 0; ++i) {
-    status = weft_tensor_new(&shape, &inputs[i], &why);
-    if (status < 0) break;
-    auto* to = static_cast<int32_t*>(inputs[i]->data);
-    for (const Row& row : rows_) *to++ = i == 0 ? row.token : i == 1 ? row.position : row.place;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    weft_error why = {};
+    why.size = sizeof why;
+    if (const weft_status made = weft_tensor_new(&shape, &inputs[i], &why); made < 0)
+      return Status(static_cast<Code>(made), why.text);
+    inputs_[i].reset(inputs[i]);
   }
-  if (status >= 0) status = weft_run_submit(&run_, inputs, 3, WEFT_FORWARD, 0, &why);
-  for (weft_tensor* input : inputs) weft_tensor_unref(input);
-  in_step_ = status >= 0;
-  if (in_step_) return {};
-  give_rows_back();
-  return Status(static_cast<Code>(status), why.text);
+  write_rows(0);
+  delivered_ = 0;
+  const Feeding feeding{
+      .fed = small_only_ ? static_cast<int32_t>(rows_.size() / small_) : 0,
+      .short_all = small_only_,
+  };
+  WEFT_TRY(submit_step(run_, inputs, WEFT_FORWARD, 0, feeding));
+  in_step_ = true;
+  return {};
+}
+
+// The next tokens of sequences whose last logits have arrived, a micro-batch of them at a time. If
+// no sequence is left, the step ends with padding.
+void weft_generator::feed() {
+  const size_t begin = rows_.size();
+  if (begin == step_rows_) return;
+  while (rows_.size() < step_rows_) {
+    const size_t before = rows_.size();
+    choose_rows(before + small_);
+    if (rows_.size() == before) break;
+    rows_.resize(before + small_);
+  }
+  if (rows_.size() == begin) {
+    if (delivered_ * small_ == begin) feed_padding();
+    return;
+  }
+  write_rows(begin);
+  run_.run->feed(static_cast<int32_t>(rows_.size() / small_));
+}
+
+void weft_generator::feed_padding() {
+  const size_t begin = rows_.size();
+  if (begin == step_rows_) return;
+  rows_.resize(step_rows_);
+  write_rows(begin);
+  run_.run->feed(static_cast<int32_t>(rows_.size() / small_));
 }
 
 // The cache does not have the tokens of a step that was not submitted.
@@ -249,6 +324,8 @@ Status weft_generator::take(const weft_event& event) {
     if (const auto at = id ? find(id) : sequences_.end(); at != sequences_.end())
       add_token(**at, {logits, static_cast<size_t>(vocabulary_)});
   }
+  ++delivered_;
+  feed();
   return {};
 }
 
@@ -263,8 +340,11 @@ Status weft_generator::poll(weft_token& token, int64_t timeout_ns, bool& found) 
     }
     if (!in_step_) {
       if (sequences_.empty()) return {};
-      choose_rows();
-      WEFT_TRY(submit());
+      choose_step();
+      if (const Status status = submit(); !status.ok()) {
+        give_rows_back();
+        return status;
+      }
     }
     weft_event event = {};
     event.size = sizeof event;

@@ -13,12 +13,11 @@ void drop_tensor(void* tensor) { weft_tensor_unref(static_cast<weft_tensor*>(ten
 
 // Checks the tensors of a batch against the model's inputs, and finds their number of samples,
 // which must be equal.
-Status check_batch(const Model& model, weft_tensor* const* inputs, uint32_t n_inputs,
-                   Batch& batch) {
-  if (n_inputs != model.inputs().size())
+Status check_batch(const Model& model, std::span<weft_tensor* const> inputs, Batch& batch) {
+  if (inputs.size() != model.inputs().size())
     return Status(Code::invalid,
-                  cat("got ", n_inputs, " inputs, the model has ", model.inputs().size()));
-  for (uint32_t i = 0; i < n_inputs; ++i) {
+                  cat("got ", inputs.size(), " inputs, the model has ", model.inputs().size()));
+  for (size_t i = 0; i < inputs.size(); ++i) {
     const Node& node = model.node(model.inputs()[i]);
     if (!inputs[i]) {
       batch.inputs.push_back(nullptr);
@@ -179,7 +178,7 @@ weft_event event_of(weft_run& run, RunEvent& inner) {
 }
 
 // Sets the step's mode, data and references; on failure it keeps no references.
-Status fill_step(Step& step, const Model& model, weft_tensor* const* inputs, uint32_t n_inputs,
+Status fill_step(Step& step, const Model& model, std::span<weft_tensor* const> inputs,
                  weft_step_mode mode) {
   switch (mode) {
     case WEFT_TRAIN: break;
@@ -190,9 +189,9 @@ Status fill_step(Step& step, const Model& model, weft_tensor* const* inputs, uin
       return Status(Code::invalid, cat("mode is ", uint32_t{mode},
                                        ", expected WEFT_TRAIN, _NO_UPDATE, _EVAL or _FORWARD"));
   }
-  WEFT_TRY(check_batch(model, inputs, n_inputs, step.batch));
-  for (uint32_t i = 0; i < n_inputs; ++i)
-    if (inputs[i]) step.kept.push_back(weft_tensor_ref(inputs[i]));
+  WEFT_TRY(check_batch(model, inputs, step.batch));
+  for (weft_tensor* input : inputs)
+    if (input) step.kept.push_back(weft_tensor_ref(input));
   return {};
 }
 
@@ -256,21 +255,28 @@ weft_status weft_run_start(const weft_plan* plan, weft_mesh* mesh, const weft_ru
 
 void weft_run_free(weft_run* run) { delete run; }
 
+Status weft::api::submit_step(weft_run& run, std::span<weft_tensor* const> inputs,
+                              weft_step_mode mode, uint64_t tag, const Feeding& feeding) {
+  Step* step = run.run->acquire();
+  if (!step) return Run::full();
+  step->tag = tag;
+  step->fed = feeding.fed;
+  step->batch.short_all = feeding.short_all;
+  const Model& model = *run.run->plan().model;
+  if (Status status = attempt([&] { return fill_step(*step, model, inputs, mode); });
+      !status.ok()) {
+    run.run->give_back(step);
+    return status;
+  }
+  return run.run->submit(step);
+}
+
 weft_status weft_run_submit(weft_run* run, weft_tensor* const* inputs, uint32_t n_inputs,
                             weft_step_mode mode, uint64_t tag, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require_run(run));
     if (n_inputs) WEFT_TRY(require(inputs, "inputs"));
-    Step* step = run->run->acquire();
-    if (!step) return Run::full();
-    step->tag = tag;
-    const Model& model = *run->run->plan().model;
-    if (Status status = attempt([&] { return fill_step(*step, model, inputs, n_inputs, mode); });
-        !status.ok()) {
-      run->run->give_back(step);
-      return status;
-    }
-    return run->run->submit(step);
+    return submit_step(*run, {inputs, n_inputs}, mode, tag, {});
   });
 }
 

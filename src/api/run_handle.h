@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "api/failure.h"
@@ -38,6 +39,16 @@ Status read_run_config(const weft_run_config* config, weft_run_config& out);
 LogSink log_sink(const weft_run_config& config);
 // For calls that only rank 0 makes.
 Status require_run(const weft_run* run);
+
+// How the inputs of a forward step come: those of `fed` micro-batches exist when it begins, and
+// Run::feed() says when others do. 0: all.
+struct Feeding {
+  int32_t fed = 0;
+  bool short_all = false;  // all micro-batches have the plan's short size
+};
+// weft_run_submit(), which has the inputs of the whole step.
+Status submit_step(weft_run& run, std::span<weft_tensor* const> inputs, weft_step_mode mode,
+                   uint64_t tag, const Feeding& feeding);
 
 // guard() for a call on a run: stores a failure of the run.
 template <typename F>

@@ -12,6 +12,9 @@ constexpr uint32_t kChunk = 64;
 // A group of fewer texts does not get a micro-batch of its own: a step with few rows takes the time
 // of reading the weights. An estimate.
 constexpr uint32_t kGroupTexts = 24;
+// The next tokens of a group are computed while other groups are at other ranks; at the end of a
+// step, all ranks wait. Rank 0 has memory for the logits of a step.
+constexpr uint32_t kRounds = 4;
 
 }  // namespace
 
@@ -32,8 +35,8 @@ Outcome make_decoder(const DecoderOptions& options, Built& built) {
   plan.gradient_groups = 1;
   plan.ranks = options.stages * options.tensor;
   plan.step_kinds = WEFT_STEPS_FORWARD;
-  plan.micro_batches = options.stages;
-  plan.micro_batch_size = std::max(kChunk, (groups * few / kChunk + 1) * kChunk);
+  plan.micro_batches = std::max(options.stages, groups > 1 ? kRounds * groups : 1);
+  plan.micro_batch_size = (few / kChunk + 1) * kChunk;
   plan.precision = options.precision;
   OptimizerOptions optimizer;
   optimizer.rule = "sgd";  // it has no state

@@ -33,7 +33,7 @@ Controller::Controller(std::shared_ptr<const Plan> plan) : plan_(std::move(plan)
     ends.sinks = static_cast<int32_t>(mode.graph.sinks.size());
     for (int32_t e : mode.ranks[0].edges) {
       const EdgeKind kind = mode.edges[static_cast<size_t>(e)].kind;
-      if (kind == EdgeKind::feed) ends.feeds.push_back({e, 0});
+      if (kind == EdgeKind::feed) ends.feeds.push_back({e, 0, 0});
     }
   }
   updates_.reserve(static_cast<size_t>(plan_->config.segment));
@@ -48,6 +48,7 @@ Status Controller::begin(const StepDescriptor& step, ControllerEffects& effects)
   step_ = step;
   step_.sequence = next_sequence_;
   running_ = true;
+  fed_ = step_.fed > 0 ? step_.fed : step_.micro_batches;
   std::fill(losses_.begin(), losses_.end(), 0.0);
   std::fill(ready_.begin(), ready_.end(), uint8_t{0});
   std::fill(done_.begin(), done_.end(), uint8_t{0});
@@ -68,10 +69,24 @@ Status Controller::begin(const StepDescriptor& step, ControllerEffects& effects)
   for (Feed& feed : ends.feeds) {
     const Edge& edge = mode().edges[static_cast<size_t>(feed.edge)];
     const MicroBatches& all = edge.micro_batches;
-    const int32_t end = std::min(edge.open, step_.micro_batches);
-    for (feed.next = all.first; feed.next < end; feed.next += all.stride)
-      effects.post(feed.edge, feed.next, false);
+    feed.next = feed.granted = all.first;
+    while (feed.granted < std::min(edge.open, step_.micro_batches)) feed.granted += all.stride;
+    send_inputs(feed, effects);
   }
+  return {};
+}
+
+void Controller::send_inputs(Feed& feed, ControllerEffects& effects) {
+  const int32_t stride = mode().edges[static_cast<size_t>(feed.edge)].micro_batches.stride;
+  for (; feed.next < std::min(feed.granted, fed_); feed.next += stride)
+    effects.post(feed.edge, feed.next, false);
+}
+
+Status Controller::feed(int32_t micro_batches, ControllerEffects& effects) {
+  if (!running_) return Status(Code::state, "no step runs that inputs could be for");
+  if (micro_batches <= fed_) return {};
+  fed_ = std::min(micro_batches, step_.micro_batches);
+  for (Feed& feed : ends_[static_cast<size_t>(step_.mode)].feeds) send_inputs(feed, effects);
   return {};
 }
 
@@ -95,11 +110,11 @@ Status Controller::granted(uint64_t sequence, int32_t edge, int32_t micro_batch,
   auto& feeds = ends_[static_cast<size_t>(step_.mode)].feeds;
   Feed& feed =
       *std::find_if(feeds.begin(), feeds.end(), [edge](const Feed& f) { return f.edge == edge; });
-  if (micro_batch != feed.next)
+  if (micro_batch != feed.granted)
     return Status(Code::protocol, cat("edge ", edge, " grants micro-batch ", micro_batch,
-                                      ", expected ", feed.next));
-  feed.next += mode().edges[static_cast<size_t>(edge)].micro_batches.stride;
-  effects.post(edge, micro_batch, false);
+                                      ", expected ", feed.granted));
+  feed.granted += mode().edges[static_cast<size_t>(edge)].micro_batches.stride;
+  send_inputs(feed, effects);
   return {};
 }
 

@@ -45,9 +45,12 @@ class Controller {
  public:
   explicit Controller(std::shared_ptr<const Plan> plan);
 
-  // Starts the next step. The driver has the inputs of the whole step and answers post() of feed
-  // edges from them.
+  // Starts the next step. The driver answers post() of feed edges from the inputs.
   Status begin(const StepDescriptor& step, ControllerEffects& effects);
+  // From now on the inputs of so many micro-batches of the step exist. Fewer than before: no-op.
+  Status feed(int32_t micro_batches, ControllerEffects& effects);
+  // Whether the step waits for inputs that do not exist yet.
+  bool hungry() const { return running_ && fed_ < step_.micro_batches; }
   Status granted(uint64_t sequence, int32_t edge, int32_t micro_batch, ControllerEffects& effects);
   // A delivery has landed; losses contain their sum over the micro-batch.
   Status delivered(uint64_t sequence, int32_t edge, int32_t micro_batch, double loss,
@@ -60,8 +63,11 @@ class Controller {
   std::string describe() const;
 
  private:
+  struct Feed;
+
   Status check_tag(uint64_t sequence, int32_t edge, int32_t micro_batch, EdgeKind kind) const;
   void commit(ControllerEffects& effects);
+  void send_inputs(Feed& feed, ControllerEffects& effects);
   void finish_if_over(ControllerEffects& effects);
   double loss_of(int32_t first, int32_t end) const;  // sum over those micro-batches
   void measure_idle();
@@ -72,6 +78,7 @@ class Controller {
   StepDescriptor step_;
   bool running_ = false;
   uint64_t next_sequence_ = 0;
+  int32_t fed_ = 0;              // micro-batches of the step whose inputs exist
   std::vector<double> losses_;   // per micro-batch
   std::vector<double> squares_;  // per update of a segment (else one) and parameter
   std::vector<UpdateResult> updates_;
@@ -79,9 +86,10 @@ class Controller {
   std::vector<uint8_t> ready_, done_;  // per rank
   std::vector<RankTimes> times_;       // per rank
   std::vector<double> idle_;           // per rank
-  // The edges of a mode that begin or end at the controller. Next: the micro-batch to send.
+  // The edges of a mode that begin or end at the controller. Next: the micro-batch to send;
+  // granted: the first one without a place at the receiver.
   struct Feed {
-    int32_t edge, next;
+    int32_t edge, next, granted;
   };
   struct Ends {
     std::vector<Feed> feeds;

@@ -37,8 +37,10 @@ struct StepDescriptor {
   Mode mode = Mode::train;
   bool update = true;         // train: false does not change weights; gradients can be read
   int32_t micro_batches = 0;  // of this step; at most the plan's
-  bool short_last = false;    // the last one has the plan's short size
-  bool short_all = false;     // infer: all have it
+  // Only the controller reads it: the inputs of so many exist when the step begins. 0: of all.
+  int32_t fed = 0;
+  bool short_last = false;  // the last one has the plan's short size
+  bool short_all = false;   // infer: all have it
   double denominator =
       1;  // divisor of the loss: the number of samples or of counted targets of the whole step
   // A segment of an asynchronous schedule is one step with several updates, each with this number

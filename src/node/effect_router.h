@@ -59,6 +59,7 @@ class EffectRouter final : private ControllerEffects {
 
   // Rank 0: the next step of the controller.
   Status begin(const StepDescriptor& step);
+  Status feed(int32_t micro_batches) { return controller_->feed(micro_batches, *this); }
   Status ran(int32_t job, std::span<const double> squares, const JobTime& time = {});
   // `loss`: see Controller::delivered().
   Status arrived(uint64_t sequence, int32_t edge, int32_t micro_batch, double loss);

@@ -155,6 +155,14 @@ Status RankNode::begin(const StepDescriptor& step, LinkTime now) {
   return failed_ ? Status(origin_) : Status();
 }
 
+Status RankNode::feed(int32_t micro_batches, LinkTime now) {
+  if (failed_) return Status(origin_);
+  now_ = now;
+  note(router_.feed(micro_batches));
+  drain(now);
+  return failed_ ? Status(origin_) : Status();
+}
+
 void RankNode::send_message(int32_t peer, uint32_t type, std::span<const std::byte> bytes,
                             LinkTime now) {
   if (Peer* p = find(peer)) p->link.send_message(type, bytes, now, *p);

@@ -109,6 +109,8 @@ class RankNode final : private RankLinks {
   // --- the owner
   // Rank 0, joined and idle: the next step. outgoing() of feed edges is answered from its inputs.
   Status begin(const StepDescriptor& step, LinkTime now);
+  // Rank 0: see Controller::feed().
+  Status feed(int32_t micro_batches, LinkTime now);
   // When joined; type >= kFirstFreeType. Copied.
   void send_message(int32_t peer, uint32_t type, std::span<const std::byte> bytes, LinkTime now);
   // Failure of this rank; `during`: whether its current activity failed.

@@ -60,8 +60,8 @@ Result<StepDescriptor> describe_step(const Plan& plan, Mode mode, bool update, c
   // A forward step of less than a full micro-batch can have several short ones, so that all ranks
   // of a pipeline have work.
   const int64_t small = plan.config.short_size;
-  const bool all_short = mode == Mode::infer && small > 0 && batch.samples < full &&
-                         batch.samples % small == 0 &&
+  const bool all_short = mode == Mode::infer && small > 0 &&
+                         (batch.short_all || batch.samples < full) && batch.samples % small == 0 &&
                          batch.samples <= small * plan.micro_batches(mode);
   if (batch.samples < 1 || batch.samples > most ||
       (rest != 0 && rest != plan.config.short_size && !all_short)) {
@@ -105,7 +105,7 @@ std::span<const std::byte> feed_bytes(const Plan& plan, Mode mode, int32_t edge,
       static_cast<size_t>(std::find(inputs.begin(), inputs.end(), node) - inputs.begin());
   const std::byte* start = static_cast<const std::byte*>(batch.inputs[input]);
   // The size of the micro-batches before it: see describe_step().
-  const size_t before = batch.samples < plan.config.micro_batch_size ? 1 : 0;
+  const size_t before = batch.short_all || batch.samples < plan.config.micro_batch_size ? 1 : 0;
   return {start + static_cast<size_t>(micro_batch) * e.desc[before].bytes(),
           e.desc[static_cast<size_t>(variant)].bytes()};
 }

@@ -15,6 +15,7 @@ namespace weft {
 struct Batch {
   int64_t samples = 0;
   std::vector<const void*> inputs;  // null where the mode does not use the input
+  bool short_all = false;  // infer: all micro-batches are short, however many samples there are
 };
 
 // Cuts the batch: the number of micro-batches, whether the last is short, and the divisor of the

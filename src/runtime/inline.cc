@@ -41,6 +41,10 @@ class InlineRun final : public Run, private LocalRanks::Driver {
     waiting_.push(step);
     flag_.set(true);
   }
+  void feed(int32_t micro_batches) override {
+    ranks_->feed(micro_batches);
+    flag_.set(true);
+  }
   void proceed() override {}
 
   // Works until there is an event or the time has passed. The time is checked after each job.

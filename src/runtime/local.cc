@@ -83,6 +83,15 @@ void LocalRanks::begin(const StepDescriptor& step, const Batch& batch) {
   });
 }
 
+void LocalRanks::feed(int32_t micro_batches) {
+  if (failed_) return;
+  protect([&]() -> Status {
+    WEFT_TRY(router(0).feed(micro_batches));
+    drain();
+    return {};
+  });
+}
+
 void LocalRanks::ran(int32_t rank, const WorkerTask& task, const Status& status,
                      const JobTime& time) {
   if (failed_) return;
@@ -127,7 +136,8 @@ void LocalRanks::fail(const Status& status) {
 }
 
 void LocalRanks::check_progress() {
-  if (failed_ || router(0).controller()->idle()) return;
+  const Controller& controller = *router(0).controller();
+  if (failed_ || controller.idle() || controller.hungry()) return;
   protect([this] {
     std::string why;
     for (const auto& each : ranks_) each->router.describe(why);

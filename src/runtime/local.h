@@ -33,6 +33,7 @@ class LocalRanks {
   // One thread calls these, one step at a time. `batch` is borrowed until over() or failed(). If
   // memory runs out in them, they call failed().
   void begin(const StepDescriptor& step, const Batch& batch);
+  void feed(int32_t micro_batches);  // see Run::feed()
   void ran(int32_t rank, const WorkerTask& task, const Status& status, const JobTime& time);
   // Stops the run; reports the first failure to the driver, without allocating.
   void fail(const Status& status);

@@ -58,6 +58,14 @@ void LoopRun::start(Step* step) {
   wake_->raise();
 }
 
+void LoopRun::feed(int32_t micro_batches) {
+  {
+    const std::lock_guard lock(mutex_);
+    fed_ = micro_batches;
+  }
+  wake_->raise();
+}
+
 void LoopRun::proceed() {
   {
     const std::lock_guard lock(mutex_);
@@ -67,11 +75,14 @@ void LoopRun::proceed() {
 }
 
 void LoopRun::take_submitted() {
+  int32_t fed = 0;
   {
     const std::lock_guard lock(mutex_);
     while (!submitted_.empty()) waiting_.push(submitted_.pop());
     if (proceed_) being_read_ = proceed_ = false;
+    fed = std::exchange(fed_, 0);
   }
+  if (fed > 0 && current_) feed_step(fed);
   follow_save();
   begin_waiting();
 }

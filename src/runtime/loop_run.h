@@ -58,6 +58,7 @@ class LoopRun : public Run {
   // --- loop thread, for the driver
   // Starts a step. Its end is reported by step_over() or run_failed(), in this call or later.
   virtual void begin_step(Step& step) = 0;
+  virtual void feed_step(int32_t micro_batches) = 0;  // the step in progress, see Run::feed()
   void micro_batch_over(int32_t micro_batch);
   void step_over(const StepResult& result);
   void run_failed(const Status& status);  // the first call counts: all other steps fail
@@ -66,6 +67,7 @@ class LoopRun : public Run {
 
  private:
   void start(Step* step) final;
+  void feed(int32_t micro_batches) final;
   bool next_event(RunEvent& event, int64_t timeout_ns) final {
     return events_.pop(event, timeout_ns);
   }
@@ -75,9 +77,10 @@ class LoopRun : public Run {
 
   EventQueue events_;
   std::unique_ptr<Thread> starter_;
-  std::mutex mutex_;  // submitted_, proceed_
+  std::mutex mutex_;  // submitted_, proceed_, fed_
   RingQueue<Step*> submitted_;
   bool proceed_ = false;
+  int32_t fed_ = 0;  // 0: feed() was not called since the loop saw it
 
   RingQueue<Step*> waiting_;  // loop thread, as all members below
   Step* current_ = nullptr;

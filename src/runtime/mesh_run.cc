@@ -192,6 +192,9 @@ class MeshRun final : public LoopRun, private RankProcess::Owner {
     if (Status status = process_->begin(step.descriptor, step.batch); !status.ok() && !failed_)
       run_failed(status);
   }
+  void feed_step(int32_t micro_batches) override {
+    if (Status status = process_->feed(micro_batches); !status.ok() && !failed_) run_failed(status);
+  }
   void happened(RunEvent::Kind kind, MeshEvent event) {
     log().say(kind == RunEvent::Kind::joined ? LogLevel::info : LogLevel::warning,
               [&] { return mesh_text(kind, event); });

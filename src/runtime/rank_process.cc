@@ -155,6 +155,12 @@ Status RankProcess::begin(const StepDescriptor& step, const Batch& batch) {
   return status;
 }
 
+Status RankProcess::feed(int32_t micro_batches) {
+  Status status = node_->feed(micro_batches, now());
+  act();
+  return status;
+}
+
 // --- called by the node
 // -----------------------------------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ struct Step {
   bool update = true;
   uint64_t tag = 0;
   Batch batch;
+  int32_t fed = 0;  // micro-batches whose inputs exist at first, see feed(); 0: all
   std::vector<void*>
       kept;  // keeps the memory of the batch valid; passed to `drop` after the final event
   // Set by submit().
@@ -68,6 +69,9 @@ class Run : public EventSource {
   void give_back(Step* step);  // acquired, but not submitted
   // On success there will be exactly one final event; on failure the step is given back.
   Status submit(Step* step);
+  // Of the forward step in progress, which began with the inputs of Step::fed micro-batches: those
+  // of so many exist now. After an event of the step.
+  virtual void feed(int32_t micro_batches) = 0;
   // Saves after the submitted steps. On success there will be exactly one final event.
   Status submit_save(SaveRequest request, uint64_t tag);
   // The same, but only between steps; waits for the end.

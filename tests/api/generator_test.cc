@@ -16,13 +16,13 @@ using GeneratorPtr = std::unique_ptr<weft_generator, FreeGenerator>;
 using Tokens = std::vector<int32_t>;
 
 RunPtr new_run(int64_t sequences, uint32_t ranks = 1, uint32_t threads = 0, uint32_t size = 16,
-               uint32_t short_size = 2) {
+               uint32_t short_size = 2, uint32_t micro_batches = 0) {
   weft_decoder_config config = defaults(weft_decoder_config_init);
   config.sequences = sequences;
   weft_model* model = nullptr;
   Error err;
   EXPECT_EQ(weft_model_decoder(kModel, &config, &model, nullptr, &err), WEFT_OK) << err.text;
-  weft_plan_config plan = plan_config(ranks, ranks, size);
+  weft_plan_config plan = plan_config(ranks, micro_batches ? micro_batches : ranks, size);
   plan.short_size = short_size;
   plan.step_kinds = WEFT_STEPS_FORWARD;
   plan.seed = 9;
@@ -83,14 +83,15 @@ Tokens one(const Tokens& begin, const weft_sequence_config& config) {
 
 struct Drive {
   const char* name;
-  uint32_t ranks, threads, size, short_size;
+  uint32_t ranks, threads, size, short_size, micro_batches, sequences;
 };
 
 class Generators : public testing::TestWithParam<Drive> {};
 
 TEST_P(Generators, TokensDoNotDependOnSequencesThatJoinAndLeave) {
   const Drive& d = GetParam();
-  const RunPtr run = new_run(3, d.ranks, d.threads, d.size, d.short_size);
+  const RunPtr run =
+      new_run(d.sequences, d.ranks, d.threads, d.size, d.short_size, d.micro_batches);
   const GeneratorPtr generator = new_generator(run);
   std::map<uint64_t, int32_t> number;
   std::map<int32_t, Tokens> made;
@@ -101,8 +102,7 @@ TEST_P(Generators, TokensDoNotDependOnSequencesThatJoinAndLeave) {
     number[add(generator, text(next, 1 + static_cast<size_t>(next) * 3 % 14), config)] = next;
     ++next;
   };
-  join();
-  join();
+  for (uint32_t i = 0; i + 1 < d.sequences; ++i) join();
   size_t count = 0;
   for (weft_token token; poll(generator, token); ++count) {
     made[number.at(token.sequence)].push_back(token.token);
@@ -119,9 +119,34 @@ TEST_P(Generators, TokensDoNotDependOnSequencesThatJoinAndLeave) {
 
 std::string drive_name(const testing::TestParamInfo<Drive>& info) { return info.param.name; }
 INSTANTIATE_TEST_SUITE_P(Drives, Generators,
-                         testing::Values(Drive{"Inline", 1, 0, 16, 2}, Drive{"Threads", 2, 1, 8, 1},
-                                         Drive{"Team", 3, 2, 3, 0}),
+                         testing::Values(Drive{"Inline", 1, 0, 16, 2, 1, 3},
+                                         Drive{"Threads", 2, 1, 8, 1, 2, 3},
+                                         Drive{"Team", 3, 2, 3, 0, 3, 3},
+                                         Drive{"InlineRounds", 2, 0, 4, 2, 9, 7},
+                                         Drive{"ThreadsRounds", 2, 1, 4, 2, 8, 6},
+                                         Drive{"TeamRounds", 3, 1, 8, 1, 12, 5}),
                          drive_name);
+
+// A step has rounds for the tokens that the limits allow. All sequences end in its first round, or
+// the generator is freed then; the run goes on.
+TEST(Generator, AStepEndsWhenNoSequenceIsLeft) {
+  for (const uint32_t threads : {0u, 1u}) {
+    const RunPtr run = new_run(4, 2, threads, 4, 2, 8);
+    Tokens all;
+    for (int32_t token = 0; token < 41; ++token) all.push_back(token);
+    for (const bool stops : {true, false}) {
+      const GeneratorPtr generator = new_generator(run);
+      weft_sequence_config config = config_of(0);
+      config.stops = all.data();
+      config.n_stops = stops ? 41 : 0;
+      for (int32_t i = 0; i < 4; ++i) add(generator, text(i, 1), config);
+      weft_token token;
+      size_t count = 0;
+      while ((stops || count < 3) && poll(generator, token)) ++count;
+      EXPECT_EQ(count, stops ? 4 : 3);
+    }
+  }
+}
 
 TEST(Generator, ARemovedSequenceHasNoMoreTokensAndFreesItsPlace) {
   const RunPtr run = new_run(2);

@@ -109,39 +109,75 @@ TEST(Step, WithAShortMicroBatchThatThePlanHasNotIsRefused) {
 class Fed final : public ControllerEffects {
  public:
   void run(int32_t, bool) override {}
-  void post(int32_t, int32_t micro_batch, bool) override { sent.push_back(micro_batch); }
+  void post(int32_t edge, int32_t micro_batch, bool) override {
+    sent.emplace_back(edge, micro_batch);
+  }
   void grant(int32_t, int32_t) override {}
   void control(int32_t, const Control&) override {}
   void micro_batch(int32_t) override {}
   void step_done(const StepResult&) override {}
-  std::vector<int32_t> sent;
+  std::vector<std::pair<int32_t, int32_t>> sent;  // edge, micro-batch
+};
+
+// A controller, and the first edge of its inputs.
+struct Feeding {
+  Feeding() {
+    auto preset = make_preset("mlp:layers=2,width=4", {});
+    PlanConfig config;
+    config.micro_batches = 4;
+    plan = make_plan(preset.value().model, config).take();
+    const auto& edges = plan->mode(Mode::train).edges;
+    const auto feed = std::find_if(edges.begin(), edges.end(),
+                                   [](const Edge& e) { return e.kind == EdgeKind::feed; });
+    edge = static_cast<int32_t>(feed - edges.begin());
+    places = feed->landing_slots;
+    step.micro_batches = 4;
+    controller = std::make_unique<Controller>(plan);
+  }
+  // The micro-batches of the edge that were sent since the last call.
+  std::vector<int32_t> sent() {
+    std::vector<int32_t> out;
+    for (const auto& [of, micro_batch] : std::exchange(effects.sent, {}))
+      if (of == edge) out.push_back(micro_batch);
+    return out;
+  }
+
+  std::shared_ptr<const Plan> plan;
+  int32_t edge = 0, places = 0;
+  StepDescriptor step;
+  std::unique_ptr<Controller> controller;
+  Fed effects;
 };
 
 TEST(Feed, IsGrantedOneMicroBatchAfterTheOther) {
-  auto preset = make_preset("mlp:layers=2,width=4", {});
-  ASSERT_TRUE(preset.ok()) << preset.status().text();
-  PlanConfig config;
-  config.micro_batches = 4;
-  auto plan = make_plan(preset.value().model, config);
-  ASSERT_TRUE(plan.ok()) << plan.status().text();
-  const auto& edges = plan.value()->mode(Mode::train).edges;
-  const auto feed = std::find_if(edges.begin(), edges.end(),
-                                 [](const Edge& e) { return e.kind == EdgeKind::feed; });
-  ASSERT_NE(feed, edges.end());
-  const auto edge = static_cast<int32_t>(feed - edges.begin());
-  const int32_t places = feed->landing_slots;
-  ASSERT_LT(places, 3);
-  Controller controller(plan.value());
-  Fed effects;
-  StepDescriptor step;
-  step.micro_batches = 4;
-  ASSERT_TRUE(controller.begin(step, effects).ok());
-  effects.sent.clear();
-  EXPECT_EQ(controller.granted(0, edge, places + 1, effects).code(), Code::protocol);
-  EXPECT_TRUE(controller.granted(0, edge, places, effects).ok());
-  EXPECT_EQ(controller.granted(0, edge, places, effects).code(), Code::protocol);
-  EXPECT_EQ(controller.granted(0, edge, 0, effects).code(), Code::protocol);
-  EXPECT_EQ(effects.sent, std::vector<int32_t>{places});
+  Feeding f;
+  ASSERT_LT(f.places, 3);
+  ASSERT_TRUE(f.controller->begin(f.step, f.effects).ok());
+  f.sent();
+  EXPECT_EQ(f.controller->granted(0, f.edge, f.places + 1, f.effects).code(), Code::protocol);
+  EXPECT_TRUE(f.controller->granted(0, f.edge, f.places, f.effects).ok());
+  EXPECT_EQ(f.controller->granted(0, f.edge, f.places, f.effects).code(), Code::protocol);
+  EXPECT_EQ(f.controller->granted(0, f.edge, 0, f.effects).code(), Code::protocol);
+  EXPECT_EQ(f.sent(), std::vector<int32_t>{f.places});
+}
+
+TEST(Feed, WaitsForInputsThatDoNotExistYet) {
+  Feeding f;
+  ASSERT_EQ(f.controller->feed(1, f.effects).code(), Code::state);
+  f.step.fed = 1;
+  ASSERT_TRUE(f.controller->begin(f.step, f.effects).ok());
+  EXPECT_EQ(f.sent(), std::vector<int32_t>{0});
+  EXPECT_TRUE(f.controller->hungry());
+  for (int32_t mb = f.places; mb < 3; ++mb)
+    EXPECT_TRUE(f.controller->granted(0, f.edge, mb, f.effects).ok());
+  EXPECT_TRUE(f.sent().empty());
+  EXPECT_TRUE(f.controller->feed(2, f.effects).ok());
+  EXPECT_EQ(f.sent(), std::vector<int32_t>{1});
+  EXPECT_TRUE(f.controller->feed(4, f.effects).ok());
+  EXPECT_EQ(f.sent(), std::vector<int32_t>{2});  // 3 has no place yet
+  EXPECT_FALSE(f.controller->hungry());
+  EXPECT_TRUE(f.controller->granted(0, f.edge, 3, f.effects).ok());
+  EXPECT_EQ(f.sent(), std::vector<int32_t>{3});
 }
 
 }  // namespace

@@ -56,6 +56,7 @@ class FarRun final : public Run {
   Worker* worker_here(int32_t) override { return nullptr; }
   Requests* requests() override { return &requests_; }
   int descriptor() const override { return -1; }
+  void feed(int32_t) override {}
   View delivered(int32_t, int32_t) override { return {}; }
 
   std::map<int32_t, size_t> expected;  // unanswered requests per rank
