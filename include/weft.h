@@ -1326,8 +1326,11 @@ typedef struct weft_checkpoint_info {
   const weft_pair *options;   /**< in byte order of keys */
   uint32_t n_options;
   uint32_t n_params, n_states;   /**< tensors: parameters, then optimizer state */
-  uint32_t reserved;
+  uint32_t n_ends;            /**< number of `ends` */
   const char *warning;        /**< the damaged checkpoints that were skipped, each with its damage; or NULL */
+  const char *source;         /**< the directory with the files of weft_checkpoint_keep_source, or a directory of Transformers itself; or NULL */
+  const int32_t *ends;        /**< tokens that end a text, the eos_token_id of generation_config.json or config.json in `source`; for
+                                   weft_sequence_config.stops */
 } weft_checkpoint_info;
 
 /**
@@ -1348,11 +1351,36 @@ WEFT_API weft_status weft_checkpoint_describe(const weft_checkpoint *checkpoint,
 WEFT_API const char *weft_checkpoint_tensor(const weft_checkpoint *checkpoint, uint32_t index, weft_desc *desc, const char **dtype);
 /** XXH3-128 of the bytes of a tensor, 32 hex digits and a NUL; index -1: of all parameters, as weft_run_digest. Thread: owner. */
 WEFT_API weft_status weft_checkpoint_digest(weft_checkpoint *checkpoint, int64_t index, char digest[33], weft_error *err);
-/**
- * Writes the parameters as one safetensors file. If the path ends with '/', writes a directory that Transformers loads, with config.json and
- * model.safetensors; it is made if it does not exist. A path inside a checkpoint is refused. Thread: owner.
- */
+/** weft_checkpoint_export_as with the defaults. Thread: owner. */
 WEFT_API weft_status weft_checkpoint_export(weft_checkpoint *checkpoint, const char *path, weft_error *err);
+
+typedef struct weft_export_config {
+  uint32_t size;
+  uint32_t reserved;          /**< 0 */
+  const char *dtype;          /**< type of the parameters in the files: "f32", or "bf16", to which they are rounded. Default: "f32". */
+  uint64_t shard_bytes;       /**< of a directory: bytes of the tensors in a file, which may have more only if it has one tensor.
+                                   Default: 5000000000, as with Transformers. */
+} weft_export_config;
+/** Sets the defaults. Thread: any. */
+WEFT_API void weft_export_config_init(weft_export_config *config, size_t size);
+
+/**
+ * Writes the parameters as one safetensors file. If the path ends with '/', writes a directory that Transformers loads: config.json,
+ * model.safetensors or several files with model.safetensors.index.json, and the files of weft_checkpoint_keep_source. It is made if it does
+ * not exist; other files there are kept. The new config.json appears last, and an old one is removed first. A path inside a checkpoint is
+ * refused. `config`: NULL is the defaults. Thread: owner.
+ */
+WEFT_API weft_status weft_checkpoint_export_as(weft_checkpoint *checkpoint, const char *path, const weft_export_config *config,
+                                               weft_error *err);
+
+/**
+ * Copies the files of a model that are neither weights nor checkpoints into `directory`/source, for exports of the checkpoints in `directory`:
+ * config.json, from which only the ids of special tokens are used, generation_config.json, and the files of the tokenizer. `directory` is a
+ * directory of checkpoints, and is made if it does not exist. `source` is a directory of Transformers, or weft_checkpoint_info.source; NULL:
+ * none. `tokenizer` is a file tokenizer.json, or its directory, which replaces the tokenizer of `source`; NULL: none. The copies appear
+ * together, and replace earlier ones, also if there is nothing to copy. WEFT_ESTATE: a run writes a checkpoint there. Thread: any.
+ */
+WEFT_API weft_status weft_checkpoint_keep_source(const char *directory, const char *source, const char *tokenizer, weft_error *err);
 
 /** What weft_run_load takes from a checkpoint. */
 typedef enum weft_load WEFT_UINT32_ {

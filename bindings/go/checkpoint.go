@@ -182,6 +182,8 @@ type CheckpointInfo struct {
 	Params      int // tensors: parameters
 	States      int // tensors: optimizer state, after the parameters
 	Warning     string
+	Source      string  // the directory of KeepSource, or a directory of Transformers itself; "": there is none
+	Ends        []int32 // tokens that end a text, for SequenceConfig.Stops
 }
 
 // Info describes the checkpoint; zeros after Close.
@@ -194,7 +196,10 @@ func (k *Checkpoint) Info() CheckpointInfo {
 	}
 	info := CheckpointInfo{
 		c.weights_only != 0, C.GoString(c.path), C.GoString(c.model), uint64(c.seed), uint64(c.step), make(map[string]string),
-		int(c.n_params), int(c.n_states), C.GoString(c.warning),
+		int(c.n_params), int(c.n_states), C.GoString(c.warning), C.GoString(c.source), nil,
+	}
+	for _, end := range unsafe.Slice(c.ends, c.n_ends) {
+		info.Ends = append(info.Ends, int32(end))
 	}
 	for _, pair := range unsafe.Slice(c.options, c.n_options) {
 		info.Options[C.GoString(pair.key)] = C.GoString(pair.value)
@@ -225,7 +230,8 @@ func (k *Checkpoint) Digest(index int) (string, error) {
 	return C.GoString(&digest[0]), nil
 }
 
-// Export writes the parameters as one safetensors file.
+// Export writes the parameters as one safetensors file. If the path ends with '/', it writes a directory that Transformers loads, with the
+// files of KeepSource.
 func (k *Checkpoint) Export(path string) error {
 	var own memory
 	defer own.free()
@@ -233,4 +239,41 @@ func (k *Checkpoint) Export(path string) error {
 	defer k.mu.Unlock()
 	err := newError()
 	return failed(C.weft_checkpoint_export(k.c, own.text(path), err), err)
+}
+
+// ExportConfig configures Checkpoint.ExportAs.
+type ExportConfig struct {
+	DType      string // type of the parameters in the files: "f32", or "bf16", to which they are rounded
+	ShardBytes uint64 // of a directory: bytes of the tensors in a file, which may have more only if it has one tensor
+}
+
+// DefaultExportConfig returns the defaults.
+func DefaultExportConfig() ExportConfig {
+	var c C.weft_export_config
+	C.weft_export_config_init(&c, C.sizeof_weft_export_config)
+	return ExportConfig{C.GoString(c.dtype), uint64(c.shard_bytes)}
+}
+
+// ExportAs is Export with another type or size of files.
+func (k *Checkpoint) ExportAs(path string, config ExportConfig) error {
+	var own memory
+	defer own.free()
+	var c C.weft_export_config
+	C.weft_export_config_init(&c, C.sizeof_weft_export_config)
+	c.dtype, c.shard_bytes = own.text(config.DType), C.uint64_t(config.ShardBytes)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	err := newError()
+	return failed(C.weft_checkpoint_export_as(k.c, own.text(path), &c, err), err)
+}
+
+// KeepSource copies the files of a model that are neither weights nor checkpoints into the directory "source" of a directory of checkpoints,
+// for exports of its checkpoints: the files of a tokenizer and of special tokens. source is a directory of Transformers, or
+// CheckpointInfo.Source; "": none. tokenizer is a file tokenizer.json, or its directory, which replaces that of source; "": none. The copies
+// appear together, and replace earlier ones.
+func KeepSource(directory, source, tokenizer string) error {
+	var own memory
+	defer own.free()
+	err := newError()
+	return failed(C.weft_checkpoint_keep_source(own.text(directory), own.str(source), own.str(tokenizer), err), err)
 }

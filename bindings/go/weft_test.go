@@ -227,6 +227,35 @@ func TestResumedRunHasTheSameBits(t *testing.T) {
 	steps(t, run, batch, 1)
 }
 
+func TestACheckpointIsExportedWithTheFilesOfItsSource(t *testing.T) {
+	directory := t.TempDir()
+	model, _ := sine(t)
+	run := start(t, model, small, 1)
+	try(t, run.Save(background, filepath.Join(directory, "out"), weft.SaveConfig{}))
+	try(t, os.Mkdir(filepath.Join(directory, "model"), 0o755))
+	try(t, os.WriteFile(filepath.Join(directory, "model", "config.json"), []byte(`{"eos_token_id": 7}`), 0o644))
+	try(t, weft.KeepSource(filepath.Join(directory, "out"), filepath.Join(directory, "model"), ""))
+	checkpoint, err := weft.OpenCheckpoint(filepath.Join(directory, "out"))
+	try(t, err)
+	defer checkpoint.Close()
+	if info := checkpoint.Info(); filepath.Base(info.Source) != "source" || fmt.Sprint(info.Ends) != "[7]" {
+		t.Errorf("%+v", info)
+	}
+	config := weft.DefaultExportConfig()
+	if config != (weft.ExportConfig{DType: "f32", ShardBytes: 5_000_000_000}) {
+		t.Errorf("%+v", config)
+	}
+	config.DType = "bf16"
+	file := filepath.Join(directory, "weights.safetensors")
+	try(t, checkpoint.ExportAs(file, config))
+	weights, err := weft.OpenCheckpoint(file)
+	try(t, err)
+	defer weights.Close()
+	if _, _, dtype := weights.Tensor(0); dtype != "BF16" {
+		t.Error("the type of the file is", dtype)
+	}
+}
+
 // Runs without Close are freed with their descriptors.
 func TestUnreachableRunsAreFreed(t *testing.T) {
 	descriptors := func() int {

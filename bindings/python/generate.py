@@ -21,7 +21,7 @@ OPTION_TYPES = {
 }
 # The rule and the settings of weft_optimizer are one class in Python, and so on: these are not options of a call.
 OPTIONS = ["weft_optimizer", "weft_parameter_group", "weft_plan_config", "weft_profile_config", "weft_mesh_config", "weft_data_config",
-           "weft_run_config", "weft_save_config"]
+           "weft_run_config", "weft_save_config", "weft_export_config"]
 # Results that Python shows as they are. weft_event and weft_failure are among them; errors are exceptions.
 HIDDEN_RESULTS = {"weft_error", "weft_desc", "weft_value", "weft_param", "weft_item", "weft_view", "weft_op_call"}
 

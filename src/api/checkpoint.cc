@@ -6,6 +6,8 @@
 
 #include "api/run_handle.h"
 #include "io/checkpoint_names.h"
+#include "io/export.h"
+#include "io/source_files.h"
 #include "io/weights.h"
 #include "runtime/save.h"
 
@@ -16,6 +18,8 @@ struct weft_checkpoint {
   std::optional<Checkpoint> checkpoint;
   std::optional<Weights> weights;
   std::vector<weft_pair> options;
+  std::string source;
+  std::vector<int32_t> ends;
 
   size_t params() const {
     return checkpoint ? checkpoint->model().size() : weights->tensors.size();
@@ -88,6 +92,17 @@ Result<SaveRequest> save_request(const weft_save_config& c) {
   return out;
 }
 
+Result<ExportOptions> export_options(const weft_export_config& c) {
+  WEFT_TRY(require(c.dtype, "weft_export_config.dtype"));
+  const std::string_view dtype = c.dtype;
+  if (dtype != "f32" && dtype != "bf16")
+    return Status(Code::invalid,
+                  cat("weft_export_config.dtype is ", shown(dtype), ", expected 'f32' or 'bf16'"));
+  if (c.shard_bytes == 0)
+    return Status(Code::invalid, "weft_export_config.shard_bytes is 0, expected 1 or more");
+  return ExportOptions{dtype == "bf16" ? DType::bf16 : DType::f32, c.shard_bytes};
+}
+
 }  // namespace
 
 weft_status weft_run_save(weft_run* run, const weft_save_config* config, weft_error* err) {
@@ -117,6 +132,13 @@ weft_status weft_checkpoint_open(const char* path, weft_checkpoint** out, weft_e
       for (const auto& [key, value] : opened->checkpoint->manifest().options)
         opened->options.push_back({key.c_str(), value.c_str()});
     }
+    if (opened->checkpoint)
+      opened->source = source_of(opened->path());
+    else if (is_model_directory(path))
+      opened->source = path;
+    if (!opened->source.empty()) {
+      WEFT_TRY_ASSIGN(opened->ends, end_tokens(opened->source));
+    }
     *out = opened.release();
     return {};
   });
@@ -135,6 +157,9 @@ weft_status weft_checkpoint_describe(const weft_checkpoint* checkpoint,
     full.path = checkpoint->path().c_str();
     full.n_params = static_cast<uint32_t>(checkpoint->params());
     full.n_states = static_cast<uint32_t>(checkpoint->states());
+    if (!checkpoint->source.empty()) full.source = checkpoint->source.c_str();
+    full.ends = checkpoint->ends.data();
+    full.n_ends = static_cast<uint32_t>(checkpoint->ends.size());
     if (checkpoint->weights) {
       if (!checkpoint->weights->model.empty()) full.model = checkpoint->weights->model.c_str();
       fill_result(info, full);
@@ -195,14 +220,31 @@ weft_status weft_checkpoint_digest(weft_checkpoint* checkpoint, int64_t index, c
 }
 
 weft_status weft_checkpoint_export(weft_checkpoint* checkpoint, const char* path, weft_error* err) {
+  return weft_checkpoint_export_as(checkpoint, path, nullptr, err);
+}
+
+weft_status weft_checkpoint_export_as(weft_checkpoint* checkpoint, const char* path,
+                                      const weft_export_config* config, weft_error* err) {
   return guard(err, [&]() -> Status {
     WEFT_TRY(require(checkpoint, "checkpoint"));
     WEFT_TRY(require(path, "path"));
+    weft_export_config c;
+    WEFT_TRY(read_config(config, "weft_export_config", c));
+    WEFT_TRY_ASSIGN(const ExportOptions options, export_options(c));
     if (!checkpoint->checkpoint)
       return Status(Code::invalid,
                     cat("'", checkpoint->path(), "' consists of safetensors files already"));
-    return std::string_view(path).ends_with('/') ? export_directory(*checkpoint->checkpoint, path)
-                                                 : export_weights(*checkpoint->checkpoint, path);
+    return std::string_view(path).ends_with('/')
+               ? export_directory(*checkpoint->checkpoint, path, options)
+               : export_weights(*checkpoint->checkpoint, path, options);
+  });
+}
+
+weft_status weft_checkpoint_keep_source(const char* directory, const char* source,
+                                        const char* tokenizer, weft_error* err) {
+  return guard(err, [&]() -> Status {
+    WEFT_TRY(require(directory, "directory"));
+    return keep_source(directory, source ? source : "", tokenizer ? tokenizer : "");
   });
 }
 

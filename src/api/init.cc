@@ -1,5 +1,6 @@
 // The defaults of the configurations. Those of a plan and its optimizer are in plan/settings.def.
 #include "api/handles.h"
+#include "io/export.h"
 #include "runtime/measure.h"
 
 using namespace weft;
@@ -104,6 +105,14 @@ weft_save_config defaults() {
   return {};
 }
 
+template <>
+weft_export_config defaults() {
+  weft_export_config out = {};
+  out.dtype = "f32";
+  out.shard_bytes = ExportOptions().shard_bytes;
+  return out;
+}
+
 }  // namespace weft::api
 
 namespace {
@@ -131,4 +140,5 @@ void weft_mesh_config_init(weft_mesh_config* config, size_t size) { init(config,
 void weft_data_config_init(weft_data_config* config, size_t size) { init(config, size); }
 void weft_run_config_init(weft_run_config* config, size_t size) { init(config, size); }
 void weft_save_config_init(weft_save_config* config, size_t size) { init(config, size); }
+void weft_export_config_init(weft_export_config* config, size_t size) { init(config, size); }
 void weft_tokenizer_config_init(weft_tokenizer_config* config, size_t size) { init(config, size); }

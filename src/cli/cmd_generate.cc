@@ -135,16 +135,10 @@ Outcome Generator::check_lengths() {
   return {};
 }
 
-// Without --tokenizer: that of the directory of Transformers, or the one with which the checkpoint
-// was trained.
+// Without --tokenizer: that of the directory of Transformers, or the one that training kept.
 Outcome Generator::find_tokenizer() {
   std::string path = options_.tokenizer;
-  if (path.empty() && has_tokenizer(options_.checkpoint)) path = options_.checkpoint;
-  weft_checkpoint_info info = sized<weft_checkpoint_info>();
-  weft_checkpoint_describe(built_.checkpoint.get(), &info);
-  for (uint32_t i = 0; path.empty() && i < info.n_options; ++i)
-    if (info.options[i].key == std::string("tokenizer") && has_tokenizer(info.options[i].value))
-      path = info.options[i].value;
+  if (path.empty()) path = tokenizer_of(options_.checkpoint);
   if (path.empty()) return {};
   CLI_TRY(open_tokenizer(path, built_.info.vocabulary, tokenizer_));
   weft_error err = sized<weft_error>();

@@ -20,6 +20,7 @@ struct Train {
   Outcome run();
   Outcome train();
   Outcome resume(CheckpointPtr& checkpoint);
+  void choose_tokenizer();
 };
 
 bool is_the_same(const std::string& path, const std::string& other) {
@@ -38,6 +39,9 @@ Outcome Train::resume(CheckpointPtr& checkpoint) {
   for (uint32_t i = 0; i < info.n_options; ++i)
     texts.emplace_back(info.options[i].key, info.options[i].value);
   CLI_TRY(settings.restore(texts));
+  if (const std::string kept = tokenizer_of(options.resume);
+      !kept.empty() && !settings.given("tokenizer"))
+    options.data.tokenizer = kept;
   CLI_TRY(settle_mesh(settings, options.plan));
   forget_options(settings, options.plan);
   if (options.model.model.empty()) {
@@ -59,6 +63,17 @@ Outcome Train::resume(CheckpointPtr& checkpoint) {
   if (options.checkpoint.empty() && !is_the_same(options.resume, info.path))
     options.checkpoint = options.resume;
   return {};
+}
+
+// Without --tokenizer: that of the weights, which the training starts from.
+void Train::choose_tokenizer() {
+  std::string& path = options.data.tokenizer;
+  for (const std::string& from :
+       path.empty() ? std::vector{options.model.model, options.init} : std::vector{path})
+    if (const std::string found = tokenizer_of(from); !found.empty()) {
+      path = found;
+      return;
+    }
 }
 
 Outcome Train::run() {
@@ -88,8 +103,7 @@ Outcome Train::train() {
   CLI_TRY(set_ranks(options.launch, options.plan.ranks));
   options.launch.quiet = options.quiet;
   watch_signals();
-  if (options.data.tokenizer.empty() && has_tokenizer(options.model.model))
-    options.data.tokenizer = options.model.model;
+  choose_tokenizer();
   Trainer trainer(options, settings.texts());
   return trainer.run(checkpoint.get());
 }

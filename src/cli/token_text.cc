@@ -19,15 +19,23 @@ Outcome read_file(const std::string& path, std::string& out) {
 
 Outcome open_tokenizer(const std::string& path, TokenizerPtr& out) {
   weft_error err = sized<weft_error>();
-  CLI_CALL(weft_tokenizer_open(path.c_str(), Out(out), &err));
+  const std::string found = tokenizer_of(path);
+  CLI_CALL(weft_tokenizer_open((found.empty() ? path : found).c_str(), Out(out), &err));
   return {};
 }
 
-bool has_tokenizer(const std::string& path) {
+std::string tokenizer_of(const std::string& path) {
+  if (path.empty()) return "";
   std::error_code ignored;
-  const std::filesystem::path inside = std::filesystem::path(path) / "tokenizer.json";
-  return path.ends_with(".json") ? std::filesystem::is_regular_file(path, ignored)
-                                 : std::filesystem::exists(inside, ignored);
+  const auto has = [&](const std::filesystem::path& directory, const char* file) {
+    return std::filesystem::exists(directory / file, ignored);
+  };
+  if (path.ends_with(".json") && std::filesystem::is_regular_file(path, ignored)) return path;
+  const std::filesystem::path directory = path;
+  if (has(directory, "tokenizer.json")) return path;
+  const std::filesystem::path kept =
+      directory / (has(directory, "manifest.json") ? "../source" : "source");
+  return has(kept, "tokenizer.json") ? kept.lexically_normal().string() : "";
 }
 
 Outcome open_tokenizer(const std::string& path, int64_t vocabulary, TokenizerPtr& out) {

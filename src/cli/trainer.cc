@@ -50,6 +50,8 @@ Outcome check_place(const std::string& file) {
   return std::filesystem::is_directory(directory, ignored) ? check_writable(directory) : Outcome();
 }
 
+std::string text_or_empty(const char* text) { return text ? text : ""; }
+
 }  // namespace
 
 Trainer::Trainer(const TrainOptions& options,
@@ -75,7 +77,7 @@ Outcome Trainer::prepare(weft_checkpoint* resumed) {
   CLI_TRY(save_trace());  // an empty one, so that a failure is known now
   if (!options_.trace.empty()) CLI_CALL(weft_run_trace(run_.get(), 100000, &err));
   CLI_TRY(check_directory());
-  return {};
+  return keep_source();
 }
 
 // The step of the checkpoint, which is loaded later.
@@ -130,6 +132,7 @@ Outcome Trainer::load(weft_checkpoint* resumed) {
     weft_checkpoint_info info = sized<weft_checkpoint_info>();
     CLI_CALL(weft_checkpoint_describe(resumed, &info));
     CLI_CALL(weft_run_load(run_.get(), resumed, WEFT_LOAD_ALL, &err));
+    source_ = text_or_empty(info.source);
     step_ = info.step;
     last_checkpoint_ = info.path;
     std::error_code ignored;  // the directory may not exist yet
@@ -142,8 +145,12 @@ Outcome Trainer::load(weft_checkpoint* resumed) {
     CLI_TRY(open_checkpoint("train", options_.init, weights, info));
     if (info.model) CLI_TRY(check_same_weights(built_.info.text, options_.init, info.model));
     CLI_CALL(weft_run_load(run_.get(), weights.get(), WEFT_LOAD_WEIGHTS, &err));
+    source_ = text_or_empty(info.source);
   } else if (built_.checkpoint) {
+    weft_checkpoint_info info = sized<weft_checkpoint_info>();
+    CLI_CALL(weft_checkpoint_describe(built_.checkpoint.get(), &info));
     CLI_CALL(weft_run_load(run_.get(), built_.checkpoint.get(), WEFT_LOAD_WEIGHTS, &err));
+    source_ = text_or_empty(info.source);
   }
   return {};
 }
@@ -175,6 +182,25 @@ Outcome Trainer::check_directory() {
           "'" + directory + "' contains a checkpoint of step " + std::to_string(info.step) +
               ", and this run starts at step " + std::to_string(step_),
           "continue from it with --resume " + shell_word(directory) + ", or use another directory"};
+}
+
+// Puts the tokenizer, and other files of the model from which the weights are, beside the
+// checkpoints, for generate and export. A run that is resumed in its directory has them already.
+Outcome Trainer::keep_source() {
+  if (options_.checkpoint.empty()) return {};
+  const std::filesystem::path kept = std::filesystem::path(options_.checkpoint) / "source";
+  const std::string& tokenizer = options_.data.tokenizer;
+  std::error_code ignored;
+  const auto is_kept = [&](const std::string& path) {
+    return path.empty() || std::filesystem::equivalent(path, kept, ignored);
+  };
+  const bool none = source_.empty() && tokenizer.empty();
+  if (none ? !std::filesystem::exists(kept, ignored) : is_kept(source_) && is_kept(tokenizer))
+    return {};
+  weft_error err = sized<weft_error>();
+  CLI_CALL(weft_checkpoint_keep_source(options_.checkpoint.c_str(), source_.c_str(),
+                                       tokenizer.c_str(), &err));
+  return {};
 }
 
 Outcome Trainer::next(weft_event& event) {

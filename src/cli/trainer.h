@@ -37,6 +37,7 @@ class Trainer {
   Outcome check_rounds() const;
   Outcome load(weft_checkpoint* resumed);
   Outcome check_directory();
+  Outcome keep_source();
   Outcome check_finite(const weft_event& update) const;
   Outcome step();
   Outcome sample(int64_t updates);
@@ -78,6 +79,7 @@ class Trainer {
   uint64_t steps_run_ = 0;
   uint64_t saved_ = ~uint64_t{0}, evaluated_ = ~uint64_t{0};  // the step of the last one
   std::string last_checkpoint_;
+  std::string source_;  // weft_checkpoint_info.source of the weights
   int saves_under_way_ = 0;
   Outcome save_failure_;  // the first
 };

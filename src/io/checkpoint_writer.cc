@@ -19,25 +19,6 @@ std::string shard_name(ShardPart part, size_t index) {
   return cat(part_name(part), "-", digits, ".safetensors");
 }
 
-// As many tensors to a shard as fit, in their order.
-Result<std::vector<size_t>> split(const std::vector<TensorSpec>& tensors, uint64_t shard_bytes) {
-  // A tensor that no shard accepts is detected before the first shard is made.
-  WEFT_TRY(lay_out_safetensors(tensors, {}).status());
-  std::vector<size_t> ends;
-  uint64_t bytes = 0;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    const uint64_t more = tensors[i].desc.bytes();
-    const bool empty = i == (ends.empty() ? 0 : ends.back());
-    if (!empty && (bytes > shard_bytes || more > shard_bytes - bytes)) {
-      ends.push_back(i);
-      bytes = 0;
-    }
-    bytes += more;
-  }
-  if (!tensors.empty()) ends.push_back(tensors.size());
-  return ends;
-}
-
 // Renamed first, so that a partly removed directory is never treated as a checkpoint.
 Status remove_step(const std::string& directory, uint64_t step) {
   const std::string hidden = join_path(directory, hidden_directory(step, "removed"));
@@ -117,7 +98,7 @@ Result<CheckpointWriter> CheckpointWriter::begin(const std::string& directory, M
 
 Status CheckpointWriter::divide(ShardPart part, const std::vector<TensorSpec>& tensors,
                                 uint64_t shard_bytes) {
-  const auto ends = split(tensors, shard_bytes);
+  const auto ends = split_tensors(tensors, shard_bytes);
   if (!ends.ok()) return ends.status().within(part_name(part));
   size_t begin = 0, index = 0;
   for (const size_t end : ends.value()) {

@@ -113,7 +113,7 @@ Result<std::string> parse_model_config(std::string_view json) {
   return cat(a->presets[0], ":", keys.text());
 }
 
-Result<std::string> print_model_config(std::string_view model) {
+Result<std::string> print_model_config(std::string_view model, const ConfigFacts& facts) {
   const auto [preset, keys] = ModelText(model);
   WEFT_TRY_ASSIGN(const Architecture* a, architecture_of(preset));
   for (const FixedKey& fixed : a->fixed_keys) {
@@ -153,10 +153,16 @@ Result<std::string> print_model_config(std::string_view model) {
     WEFT_TRY_ASSIGN(const std::string value, preset_value(keys, flag.key));
     add(flag.field, value == "0" ? "false" : "true");
   }
-  add("torch_dtype", "\"float32\"");
-  // The ids that Transformers assumes belong to its own vocabulary.
-  if (own_vocabulary)
-    for (const char* field : {"bos_token_id", "eos_token_id", "pad_token_id"}) add(field, "null");
+  add("torch_dtype", facts.dtype == DType::bf16 ? R"("bfloat16")" : R"("float32")");
+  WEFT_TRY_ASSIGN(const Json source,
+                  read_json(facts.source.empty() ? "{}" : facts.source, Fractions::allow));
+  for (const char* field : {"bos_token_id", "eos_token_id", "pad_token_id"}) {
+    const auto value = source.members().find(field);
+    if (value != source.members().end()) add(field, value->second.dump());
+    // The ids that Transformers assumes belong to its own vocabulary.
+    else if (own_vocabulary && facts.source.empty())
+      add(field, "null");
+  }
   out += "\n}\n";
   // The text of the model comes from a program.
   WEFT_TRY(parse_model_config(out).status());

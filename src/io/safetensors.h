@@ -63,6 +63,10 @@ std::string print_safetensors_header(const SafetensorsHeader& header);
 // not valid or occurs twice.
 Result<SafetensorsHeader> lay_out_safetensors(const std::vector<TensorSpec>& tensors,
                                               const SafetensorsMetadata& metadata);
+// Divides tensors among files, in their order: the end of each file. The tensors of a file have at
+// most `shard_bytes`, unless it is one. Fails if no file accepts one of them.
+Result<std::vector<size_t>> split_tensors(const std::vector<TensorSpec>& tensors,
+                                          uint64_t shard_bytes);
 
 class SafetensorsFile {
  public:

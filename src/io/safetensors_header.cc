@@ -358,4 +358,22 @@ Result<SafetensorsHeader> lay_out_safetensors(const std::vector<TensorSpec>& ten
   return header;
 }
 
+Result<std::vector<size_t>> split_tensors(const std::vector<TensorSpec>& tensors,
+                                          uint64_t shard_bytes) {
+  WEFT_TRY(lay_out_safetensors(tensors, {}).status());
+  std::vector<size_t> ends;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const uint64_t more = tensors[i].desc.bytes();
+    const bool empty = i == (ends.empty() ? 0 : ends.back());
+    if (!empty && (bytes > shard_bytes || more > shard_bytes - bytes)) {
+      ends.push_back(i);
+      bytes = 0;
+    }
+    bytes += more;
+  }
+  if (!tensors.empty()) ends.push_back(tensors.size());
+  return ends;
+}
+
 }  // namespace weft

@@ -1,6 +1,6 @@
 #include "io/weights.h"
 
-#include <filesystem>
+#include <algorithm>
 #include <set>
 
 #include "base/text.h"
@@ -13,8 +13,7 @@ namespace weft {
 namespace {
 
 constexpr size_t kMostConfigBytes = size_t{1} << 20, kMostIndexBytes = size_t{1} << 26;
-constexpr const char *kSingle = "model.safetensors", *kIndex = "model.safetensors.index.json",
-                     *kPickled = "pytorch_model.bin";
+constexpr const char *kSingle = "model.safetensors", *kPickled = "pytorch_model.bin";
 
 void list_tensors(Weights& out) {
   for (const SafetensorsFile& file : out.files)
@@ -63,7 +62,8 @@ Status open_single(Weights& out, const std::string& path) {
 
 Status open_directory(Weights& out) {
   const std::string config = join_path(out.path, kModelConfigFile),
-                    single = join_path(out.path, kSingle), index = join_path(out.path, kIndex);
+                    single = join_path(out.path, kSingle),
+                    index = join_path(out.path, kWeightsIndexFile);
   WEFT_TRY_ASSIGN(const std::string text, read_text(config, kMostConfigBytes));
   auto model = parse_model_config(text);
   if (!model.ok()) return model.status().within(config);
@@ -75,38 +75,7 @@ Status open_directory(Weights& out) {
       cat(out.path, ": has no ", kSingle,
           path_exists(join_path(out.path, kPickled))
               ? cat("; ", kPickled, " cannot be read, save the model with safe_serialization=True")
-              : cat(" and no ", kIndex)));
-}
-
-// `prefix`: of the names in the file, except that of the head.
-Status write_weights(Checkpoint& from, const std::string& path, std::string_view prefix) {
-  WEFT_TRY(check_outside_checkpoints(path));
-  std::vector<TensorSpec> tensors = from.model();
-  for (TensorSpec& tensor : tensors)
-    if (tensor.name != kHeadWeight) tensor.name.insert(0, prefix);
-  WEFT_TRY_ASSIGN(SafetensorsWriter writer,
-                  SafetensorsWriter::create(path, tensors, {{"format", "pt"}}));
-  std::vector<std::byte> bytes;
-  for (const SafetensorsEntry& entry : writer.order()) {
-    bytes.resize(entry.end - entry.begin);
-    const size_t skipped = entry.name == kHeadWeight ? 0 : prefix.size();
-    WEFT_TRY(from.read_model(entry.name.substr(skipped), bytes));
-    WEFT_TRY(writer.write(entry.name, bytes));
-  }
-  return writer.finish().status();
-}
-
-// The directory may not exist yet.
-Status check_apart_from_checkpoints(const std::string& path) {
-  std::error_code error;
-  for (auto at = std::filesystem::weakly_canonical(path, error); !error; at = at.parent_path()) {
-    if (has_checkpoints(at.string()))
-      return Status(Code::invalid,
-                    cat(path, ": '", at.string(), "' contains checkpoints, expected ",
-                        "a directory outside of it"));
-    if (!at.has_relative_path()) return {};
-  }
-  return Status(Code::io, cat(path, ": ", error.message()));
+              : cat(" and no ", kWeightsIndexFile)));
 }
 
 }  // namespace
@@ -116,30 +85,6 @@ Result<Weights> open_weights(const std::string& path) {
   out.path = path;
   WEFT_TRY(is_model_directory(path) ? open_directory(out) : open_single(out, path));
   return out;
-}
-
-Status export_weights(Checkpoint& from, const std::string& path) {
-  return write_weights(from, path, "");
-}
-
-Status export_directory(Checkpoint& from, const std::string& path) {
-  const std::string& model = from.manifest().model;
-  if (model.empty())
-    return Status(Code::invalid, cat(from.path(), ": does not name its model, which ",
-                                     kModelConfigFile, " would describe"));
-  const auto text = print_model_config(model);
-  if (!text.ok()) return text.status().within(from.path());
-  WEFT_TRY(check_apart_from_checkpoints(path));
-  WEFT_TRY(make_directory(path, true));
-  const std::string config = join_path(path, kModelConfigFile);
-  // Until all is written, the directory has no description: new weights with an old one would be
-  // another model.
-  if (path_exists(config)) {
-    WEFT_TRY(place_for_file(config).status());
-    WEFT_TRY(remove_path(config));
-  }
-  WEFT_TRY(write_weights(from, join_path(path, kSingle), weight_prefix(model)));
-  return replace_text(config, text.value());
 }
 
 Result<std::map<std::string, std::string>> parse_weights_index(std::string_view json) {
@@ -155,6 +100,31 @@ Result<std::map<std::string, std::string>> parse_weights_index(std::string_view 
     WEFT_TRY(check_tensor_name(tensor));
   }
   return out;
+}
+
+std::string print_weights_index(const WeightsIndex& index) {
+  Json weight_map = Json::object();
+  for (const auto& [tensor, file] : index.file_of) weight_map[tensor] = file;
+  return Json::object({{"metadata", Json::object({{"total_size", index.bytes}})},
+                       {"weight_map", std::move(weight_map)}})
+             .dump(2) +
+         "\n";
+}
+
+std::string weights_name(size_t index, size_t count) {
+  if (count == 1) return kSingle;
+  const auto digits = [](size_t n) {
+    const std::string text = cat(n);
+    return std::string(5 - std::min<size_t>(text.size(), 5), '0') + text;
+  };
+  return cat("model-", digits(index + 1), "-of-", digits(count), ".safetensors");
+}
+
+bool is_weights_name(std::string_view name) {
+  if (name == kSingle || name == kWeightsIndexFile) return true;
+  constexpr std::string_view kShape = "model-00000-of-00000.safetensors";
+  const auto fits = [](char c, char of) { return of == '0' ? c >= '0' && c <= '9' : c == of; };
+  return std::equal(name.begin(), name.end(), kShape.begin(), kShape.end(), fits);
 }
 
 }  // namespace weft

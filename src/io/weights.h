@@ -7,12 +7,12 @@
 #include <string_view>
 #include <vector>
 
-#include "io/checkpoint.h"
 #include "io/safetensors.h"
 
 namespace weft {
 
 inline constexpr std::string_view kHeadWeight = "lm_head.weight";
+inline constexpr const char* kWeightsIndexFile = "model.safetensors.index.json";
 
 struct Weights {
   struct Tensor {
@@ -29,12 +29,18 @@ struct Weights {
 // Fails also if an index and its files differ.
 Result<Weights> open_weights(const std::string& path);
 
-// Writes the parameters of a checkpoint as one safetensors file.
-Status export_weights(Checkpoint& from, const std::string& path);
-// Writes them with a config.json to such a directory, which is made if it does not exist.
-Status export_directory(Checkpoint& from, const std::string& path);
-
 // The file of each tensor, by the names in the index.
 Result<std::map<std::string, std::string>> parse_weights_index(std::string_view json);
+
+struct WeightsIndex {
+  std::map<std::string, std::string> file_of;  // each tensor
+  uint64_t bytes = 0;                          // of all tensors
+};
+std::string print_weights_index(const WeightsIndex& index);
+
+// The name of a file of such a directory that has `count` files of weights.
+std::string weights_name(size_t index, size_t count);
+// Whether it is such a name, or that of the index.
+bool is_weights_name(std::string_view name);
 
 }  // namespace weft

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "api/api.h"
 
@@ -166,6 +167,138 @@ TEST_F(Pretrained, NamesItsModel) {
   EXPECT_EQ(info.weights_only, 1u);
   EXPECT_EQ(info.n_params, 28u);
   EXPECT_STREQ(info.path, folder_.c_str());
+}
+
+TEST_F(Pretrained, NamesTheTokensThatEndAText) {
+  const auto ends = [&] {
+    const CheckpointPtr opened = open_checkpoint(folder_);
+    const weft_checkpoint_info info = info_of(opened);
+    EXPECT_STREQ(info.source, folder_.c_str());
+    return std::vector<int32_t>(info.ends, info.ends + info.n_ends);
+  };
+  EXPECT_EQ(ends(), std::vector<int32_t>());
+  configure("eos_token_id", 5);
+  EXPECT_EQ(ends(), std::vector<int32_t>({5}));
+  write("generation_config.json", {{"eos_token_id", nullptr}, {"extra", {{"a", {1.5}}}}});
+  EXPECT_EQ(ends(), std::vector<int32_t>({5}));
+  write("generation_config.json", {{"eos_token_id", {7, 3}}});
+  EXPECT_EQ(ends(), std::vector<int32_t>({7, 3}));
+  for (const json& wrong : {json(-1), json(1.5), json("7"), json({1, "2"}), json(1u << 31)}) {
+    write("generation_config.json", {{"eos_token_id", wrong}});
+    expect_refused(WEFT_EDATA, {"generation_config.json", "'eos_token_id' is", "expected a token"});
+  }
+}
+
+// A checkpoint of the directory, and its exports.
+class Exported : public Pretrained {
+ protected:
+  Exported() {
+    const RunPtr run = start_with(open_checkpoint(folder_.string()));
+    weft_save_config config;
+    weft_save_config_init(&config, sizeof config);
+    config.directory = checkpoints_.c_str();
+    const CheckpointPtr source = open_checkpoint(folder_.string());
+    config.model = info_of(source).model;
+    Error err;
+    EXPECT_EQ(weft_run_save(run.get(), &config, &err), WEFT_OK) << err.text;
+  }
+  ~Exported() override { fs::remove_all(base_); }
+
+  void keep(const fs::path& source, const fs::path& tokenizer = {}) const {
+    Error err;
+    EXPECT_EQ(
+        weft_checkpoint_keep_source(checkpoints_.c_str(), source.c_str(), tokenizer.c_str(), &err),
+        WEFT_OK)
+        << err.text;
+  }
+  weft_status export_as(const weft_export_config* config, Error& err) const {
+    const CheckpointPtr checkpoint = open_checkpoint(checkpoints_);
+    return weft_checkpoint_export_as(checkpoint.get(), (base_ / "out/").c_str(), config, &err);
+  }
+  static std::set<std::string> names(const fs::path& directory) {
+    std::set<std::string> out;
+    for (const auto& entry : fs::directory_iterator(directory))
+      out.insert(entry.path().filename().string());
+    return out;
+  }
+
+  const fs::path base_ = folder_.string() + "-exported";
+  const std::string checkpoints_ = (base_ / "checkpoints").string();
+};
+
+TEST_F(Exported, HasTheConfiguredTypeAndFiles) {
+  Error err;
+  weft_export_config config;
+  weft_export_config_init(&config, sizeof config);
+  EXPECT_STREQ(config.dtype, "f32");
+  EXPECT_EQ(config.shard_bytes, 5'000'000'000u);
+  ASSERT_EQ(export_as(nullptr, err), WEFT_OK) << err.text;
+  EXPECT_EQ(names(base_ / "out"), std::set<std::string>({"config.json", "model.safetensors"}));
+  config.dtype = "bf16";
+  config.shard_bytes = 4096;
+  ASSERT_EQ(export_as(&config, err), WEFT_OK) << err.text;
+  EXPECT_EQ(read_json(base_ / "out/config.json")["torch_dtype"], "bfloat16");
+  const CheckpointPtr exported = open_checkpoint((base_ / "out").string());
+  const char* dtype = nullptr;
+  for (uint32_t i = 0; i < info_of(exported).n_params; ++i) {
+    EXPECT_NE(weft_checkpoint_tensor(exported.get(), i, nullptr, &dtype), nullptr);
+    EXPECT_STREQ(dtype, "BF16");
+  }
+  const RunPtr run = start_with(exported);
+  config.dtype = "f16";
+  expect_error(export_as(&config, err), err, WEFT_EINVAL,
+               {"weft_export_config.dtype is 'f16'", "expected 'f32' or 'bf16'"});
+  config.dtype = nullptr;
+  expect_error(export_as(&config, err), err, WEFT_EINVAL, {"weft_export_config.dtype"});
+  config.dtype = "f32";
+  config.shard_bytes = 0;
+  expect_error(export_as(&config, err), err, WEFT_EINVAL, {"shard_bytes is 0"});
+}
+
+TEST_F(Exported, HasTheFilesThatWereKept) {
+  Error err;
+  write("generation_config.json", {{"eos_token_id", 4}});
+  write("tokenizer.json", {{"of", "source"}});
+  write("merges.txt", "of source");
+  write("README.md", "is not copied");
+  configure("pad_token_id", 3);
+  keep(folder_);
+  const CheckpointPtr checkpoint = open_checkpoint(checkpoints_);
+  EXPECT_EQ(info_of(checkpoint).ends[0], 4);
+  EXPECT_TRUE(fs::equivalent(info_of(checkpoint).source, checkpoints_ + "/source"));
+  ASSERT_EQ(export_as(nullptr, err), WEFT_OK) << err.text;
+  EXPECT_EQ(names(base_ / "out"),
+            std::set<std::string>({"config.json", "generation_config.json", "merges.txt",
+                                   "model.safetensors", "tokenizer.json"}));
+  EXPECT_EQ(read_json(base_ / "out/config.json")["pad_token_id"], 3);
+  EXPECT_EQ(read_json(base_ / "out/config.json")["bos_token_id"], 0);
+  // A tokenizer replaces all files of the tokenizer of the source, which can be the kept one.
+  fs::create_directory(base_ / "tokenizer");
+  std::ofstream(base_ / "tokenizer/mine.json") << "{}";
+  keep(checkpoints_ + "/source", base_ / "tokenizer/mine.json");
+  EXPECT_EQ(names(checkpoints_ + "/source"),
+            std::set<std::string>({"config.json", "generation_config.json", "tokenizer.json"}));
+  keep("");
+  EXPECT_FALSE(fs::exists(checkpoints_ + "/source"));
+  EXPECT_EQ(names(checkpoints_), std::set<std::string>({"latest", "step-00000000"}));
+}
+
+TEST_F(Exported, KeepsFilesOnlyInADirectoryOfCheckpoints) {
+  Error err;
+  const auto keep_in = [&](const fs::path& directory, const fs::path& source,
+                           const char* tokenizer) {
+    return weft_checkpoint_keep_source(directory.c_str(), source.c_str(), tokenizer, &err);
+  };
+  expect_error(keep_in(folder_, folder_, nullptr), err, WEFT_EINVAL,
+               {"is a directory of Transformers"});
+  expect_error(keep_in(checkpoints_ + "/step-00000000", folder_, nullptr), err, WEFT_EINVAL,
+               {"is a checkpoint"});
+  expect_error(keep_in(checkpoints_, folder_ / "none", nullptr), err, WEFT_ENOENT, {"none"});
+  expect_error(keep_in(checkpoints_, folder_, "/none.json"), err, WEFT_ENOENT, {"/none.json"});
+  write("generation_config.json", {{"eos_token_id", "x"}});
+  expect_error(keep_in(checkpoints_, folder_, nullptr), err, WEFT_EDATA,
+               {"generation_config.json", "'eos_token_id' is"});
+  EXPECT_FALSE(fs::exists(checkpoints_ + "/source"));
 }
 
 TEST_F(Pretrained, CannotBeResumed) {

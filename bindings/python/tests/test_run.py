@@ -1,5 +1,6 @@
 """Steps, events, parameters and files of runs in this process."""
 import array
+import os
 import pathlib
 import tempfile
 import unittest
@@ -197,7 +198,18 @@ class Files(unittest.TestCase):
                 run.load(checkpoint, "weights")
                 self.assertEqual(run.digest(), checkpoint.digest())
             checkpoint.export(self.folder / "weights.safetensors")
+            checkpoint.export(self.folder / "rounded.safetensors", dtype="bf16", shard_bytes=1 << 20)
+            self.assertIsNone(checkpoint.info.source)
         self.assertEqual(weft.Checkpoint(self.folder / "weights.safetensors").info.weights_only, 1)
+        self.assertEqual(weft.Checkpoint(self.folder / "rounded.safetensors").tensors["out.weight"].dtype, "BF16")
+        (self.folder / "model").mkdir()
+        (self.folder / "model" / "generation_config.json").write_text('{"eos_token_id": [2, 5]}')
+        weft.keep_source(self.folder / "out", self.folder / "model")
+        info = weft.Checkpoint(self.folder / "out").info
+        self.assertEqual(os.path.realpath(info.source), os.path.realpath(self.folder / "out" / "source"))
+        self.assertEqual(list(info.ends), [2, 5])
+        with self.assertRaises(weft.NotFoundError):
+            weft.keep_source(self.folder / "out", tokenizer=self.folder / "none.json")
 
     def test_a_queued_save(self):
         with small_plan().run() as run:

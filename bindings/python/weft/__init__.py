@@ -22,7 +22,7 @@ from ._core import text_of as _text_of
 from ._types import (Activity, Awaited, Candidate, Cause, CheckpointInfo, CutFlags, DType, Event, EventKind, Failure, Init, InputFlags, ItemKind,
                      LinkPrediction, Load, LogLevel, MemoryKind, NodeFlags, NodeTimes, OpReads, Part, PlanInfo, PlanOptions, PredictionInfo, PresetInfo, RankPrediction,
                      RateCurve, Rule, ScheduleInfo, SequenceEnd, Split, StatusCode, StepKinds, StepMode, Token)
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, keep_source
 from .data import Data
 from .errors import (CallbackError, CanceledError, DataError, Error, InputOutputError, InternalError, InvalidError, NoMemoryError, NotFoundError,
                      NotSupportedError, PeerError, ProtocolError, QueueFullError, StateError, TimedOutError)

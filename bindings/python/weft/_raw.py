@@ -502,8 +502,19 @@ class weft_checkpoint_info(ctypes.Structure):
         ("n_options", ctypes.c_uint32),
         ("n_params", ctypes.c_uint32),
         ("n_states", ctypes.c_uint32),
-        ("reserved", ctypes.c_uint32),
+        ("n_ends", ctypes.c_uint32),
         ("warning", ctypes.c_char_p),
+        ("source", ctypes.c_char_p),
+        ("ends", ctypes.POINTER(ctypes.c_int32)),
+    ]
+
+
+class weft_export_config(ctypes.Structure):
+    _fields_ = [
+        ("size", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+        ("dtype", ctypes.c_char_p),
+        ("shard_bytes", ctypes.c_uint64),
     ]
 
 
@@ -654,4 +665,7 @@ weft_checkpoint_describe = _declare("weft_checkpoint_describe", ctypes.c_int32, 
 weft_checkpoint_tensor = _declare("weft_checkpoint_tensor", ctypes.c_char_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.POINTER(weft_desc), ctypes.POINTER(ctypes.c_char_p))
 weft_checkpoint_digest = _declare("weft_checkpoint_digest", ctypes.c_int32, ctypes.c_void_p, ctypes.c_int64, ctypes.POINTER(ctypes.c_char), ctypes.POINTER(weft_error))
 weft_checkpoint_export = _declare("weft_checkpoint_export", ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(weft_error))
+weft_export_config_init = _declare("weft_export_config_init", None, ctypes.POINTER(weft_export_config), ctypes.c_size_t)
+weft_checkpoint_export_as = _declare("weft_checkpoint_export_as", ctypes.c_int32, ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER(weft_export_config), ctypes.POINTER(weft_error))
+weft_checkpoint_keep_source = _declare("weft_checkpoint_keep_source", ctypes.c_int32, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.POINTER(weft_error))
 weft_run_load = _declare("weft_run_load", ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32, ctypes.POINTER(weft_error))

@@ -437,6 +437,16 @@ class SaveOptions(TypedDict, total=False):
     """With WEFT_SAVE_QUEUE: the tag of the event"""
 
 
+class ExportOptions(TypedDict, total=False):
+    """Options of weft_export_config."""
+    dtype: Optional[str]
+    """Type of the parameters in the files: "f32", or "bf16", to which they are rounded. Default: "f32"."""
+    shard_bytes: int
+    """Of a directory: bytes of the tensors in a file, which may have more only if it has one tensor. Default: 5000000000, as with
+    Transformers.
+    """
+
+
 class PresetInfo(NamedTuple):
     """Describes a preset and its data."""
     tokens: int
@@ -692,6 +702,10 @@ class CheckpointInfo(NamedTuple):
     """Tensors: parameters, then optimizer state"""
     warning: Optional[str]
     """The damaged checkpoints that were skipped, each with its damage; or NULL"""
+    source: Optional[str]
+    """The directory with the files of weft_checkpoint_keep_source, or a directory of Transformers itself; or NULL"""
+    ends: Sequence[int]
+    """Tokens that end a text, the eos_token_id of generation_config.json or config.json in `source`; for weft_sequence_config.stops"""
 
 
 # Of each struct that the library fills: its class, and (field, how it is converted).
@@ -707,7 +721,7 @@ CONVERSIONS: Dict[str, Tuple[Any, List[Tuple[str, Any]]]] = {
     "weft_failure": (Failure, [("cause", Cause), ("status", None), ("rank", None), ("other", None), ("joining", None), ("pid", None), ("stages", "array"), ("host", "text"), ("detail", "text"), ("activity", Activity), ("job", None), ("stage", None), ("micro_batch", None), ("mode", StepMode), ("awaited", Awaited), ("awaited_rank", None), ("step", None), ("limit_ns", "seconds"), ("count", None), ("heard_ns", "seconds"), ("reported_ns", "seconds")]),
     "weft_event": (Event, [("kind", EventKind), ("tag", None), ("status", None), ("micro_batch", None), ("step", None), ("loss", None), ("grad_norm", None), ("outputs", "tensors"), ("rank", None), ("text", "text"), ("idle", None), ("idle_by_rank", "ranks"), ("missing", None), ("path", "text"), ("failure", "struct"), ("host", "text"), ("pid", None), ("ranks", None), ("count", None)]),
     "weft_token": (Token, [("end", SequenceEnd), ("sequence", None), ("index", None), ("token", None)]),
-    "weft_checkpoint_info": (CheckpointInfo, [("weights_only", None), ("path", "text"), ("model", "text"), ("seed", None), ("step", None), ("options", "pairs"), ("n_params", None), ("n_states", None), ("warning", "text")]),
+    "weft_checkpoint_info": (CheckpointInfo, [("weights_only", None), ("path", "text"), ("model", "text"), ("seed", None), ("step", None), ("options", "pairs"), ("n_params", None), ("n_states", None), ("warning", "text"), ("source", "text"), ("ends", "array")]),
 }
 
 
@@ -726,4 +740,5 @@ CHOICES: Dict[str, Dict[str, Any]] = {
     "weft_run_config": {"log_level": LogLevel},
     "weft_sequence_config": {},
     "weft_save_config": {},
+    "weft_export_config": {},
 }

@@ -1,12 +1,15 @@
 """Checkpoints and safetensors files."""
 import ctypes
-from typing import Dict, NamedTuple, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, NamedTuple, Optional, Tuple
 
 from . import _raw
-from ._core import Object, check, encode, filled, new
-from ._types import CheckpointInfo
+from ._core import Config, Object, check, encode, filled, new
+from ._types import CheckpointInfo, ExportOptions
 from .arrays import shape_of
 from .plan import Path
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 class Tensor(NamedTuple):
@@ -41,6 +44,15 @@ class Checkpoint(Object):
         check(_raw.weft_checkpoint_digest, self._ptr, -1 if name is None else self._numbers[name], buffer)
         return buffer.value.decode()
 
-    def export(self, path: Path) -> None:
-        """Writes the parameters as one safetensors file."""
-        check(_raw.weft_checkpoint_export, self._ptr, encode(path))
+    def export(self, path: Path, **options: "Unpack[ExportOptions]") -> None:
+        """Writes the parameters as one safetensors file. If the path ends with "/", writes a directory that Transformers loads, with the
+        files of keep_source()."""
+        check(_raw.weft_checkpoint_export_as, self._ptr, encode(path), Config("weft_export_config", options).pointer)
+
+
+def keep_source(directory: Path, source: Optional[Path] = None, tokenizer: Optional[Path] = None) -> None:
+    """Copies the files of a model that are neither weights nor checkpoints into directory/source, for exports of the checkpoints in
+    `directory`: the files of a tokenizer and of special tokens. `source` is a directory of Transformers, or Checkpoint.info.source.
+    `tokenizer` is a file tokenizer.json, or its directory, which replaces the tokenizer of `source`. The copies replace earlier ones."""
+    paths = [None if path is None else encode(path) for path in (source, tokenizer)]
+    check(_raw.weft_checkpoint_keep_source, encode(directory), *paths)

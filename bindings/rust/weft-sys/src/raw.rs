@@ -1127,9 +1127,26 @@ pub struct weft_checkpoint_info {
     pub n_params: u32,
     /// tensors: parameters, then optimizer state
     pub n_states: u32,
-    pub reserved: u32,
+    /// number of `ends`
+    pub n_ends: u32,
     /// the damaged checkpoints that were skipped, each with its damage; or NULL
     pub warning: *const c_char,
+    /// the directory with the files of weft_checkpoint_keep_source, or a directory of Transformers itself; or NULL
+    pub source: *const c_char,
+    /// tokens that end a text, the eos_token_id of generation_config.json or config.json in `source`; for weft_sequence_config.stops
+    pub ends: *const i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct weft_export_config {
+    pub size: u32,
+    /// 0
+    pub reserved: u32,
+    /// type of the parameters in the files: "f32", or "bf16", to which they are rounded. Default: "f32".
+    pub dtype: *const c_char,
+    /// of a directory: bytes of the tensors in a file, which may have more only if it has one tensor. Default: 5000000000, as with Transformers.
+    pub shard_bytes: u64,
 }
 
 extern "C" {
@@ -1413,8 +1430,14 @@ extern "C" {
     pub fn weft_checkpoint_tensor(checkpoint: *const weft_checkpoint, index: u32, desc: *mut weft_desc, dtype: *mut *const c_char) -> *const c_char;
     /// XXH3-128 of the bytes of a tensor, 32 hex digits and a NUL; index -1: of all parameters, as weft_run_digest. Thread: owner.
     pub fn weft_checkpoint_digest(checkpoint: *mut weft_checkpoint, index: i64, digest: *mut c_char, err: *mut weft_error) -> weft_status;
-    /// Writes the parameters as one safetensors file. If the path ends with '/', writes a directory that Transformers loads, with config.json and model.safetensors; it is made if it does not exist. A path inside a checkpoint is refused. Thread: owner.
+    /// weft_checkpoint_export_as with the defaults. Thread: owner.
     pub fn weft_checkpoint_export(checkpoint: *mut weft_checkpoint, path: *const c_char, err: *mut weft_error) -> weft_status;
+    /// Sets the defaults. Thread: any.
+    pub fn weft_export_config_init(config: *mut weft_export_config, size: usize);
+    /// Writes the parameters as one safetensors file. If the path ends with '/', writes a directory that Transformers loads: config.json, model.safetensors or several files with model.safetensors.index.json, and the files of weft_checkpoint_keep_source. It is made if it does not exist; other files there are kept. The new config.json appears last, and an old one is removed first. A path inside a checkpoint is refused. `config`: NULL is the defaults. Thread: owner.
+    pub fn weft_checkpoint_export_as(checkpoint: *mut weft_checkpoint, path: *const c_char, config: *const weft_export_config, err: *mut weft_error) -> weft_status;
+    /// Copies the files of a model that are neither weights nor checkpoints into `directory`/source, for exports of the checkpoints in `directory`: config.json, from which only the ids of special tokens are used, generation_config.json, and the files of the tokenizer. `directory` is a directory of checkpoints, and is made if it does not exist. `source` is a directory of Transformers, or weft_checkpoint_info.source; NULL: none. `tokenizer` is a file tokenizer.json, or its directory, which replaces the tokenizer of `source`; NULL: none. The copies appear together, and replace earlier ones, also if there is nothing to copy. WEFT_ESTATE: a run writes a checkpoint there. Thread: any.
+    pub fn weft_checkpoint_keep_source(directory: *const c_char, source: *const c_char, tokenizer: *const c_char, err: *mut weft_error) -> weft_status;
     /// Loads parameters by name; those of safetensors files are of type F32, F16 or BF16. With WEFT_LOAD_ALL the run continues bit for bit at any number of ranks, if its plan has the seed, optimizer and micro-batches of the run that was saved; of these, only the update rule is checked. An error counts missing, surplus and mismatched tensors. Only between steps. Thread: owner.
     pub fn weft_run_load(run: *mut weft_run, checkpoint: *mut weft_checkpoint, what: weft_load, err: *mut weft_error) -> weft_status;
 }

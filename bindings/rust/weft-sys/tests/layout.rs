@@ -483,7 +483,7 @@ fn weft_save_config_has_the_layout_of_the_header() {
 
 #[test]
 fn weft_checkpoint_info_has_the_layout_of_the_header() {
-    assert_eq!((size_of::<weft_checkpoint_info>(), align_of::<weft_checkpoint_info>()), (72, 8));
+    assert_eq!((size_of::<weft_checkpoint_info>(), align_of::<weft_checkpoint_info>()), (88, 8));
     assert_eq!(offset!(weft_checkpoint_info, size), 0);
     assert_eq!(offset!(weft_checkpoint_info, weights_only), 4);
     assert_eq!(offset!(weft_checkpoint_info, path), 8);
@@ -494,6 +494,17 @@ fn weft_checkpoint_info_has_the_layout_of_the_header() {
     assert_eq!(offset!(weft_checkpoint_info, n_options), 48);
     assert_eq!(offset!(weft_checkpoint_info, n_params), 52);
     assert_eq!(offset!(weft_checkpoint_info, n_states), 56);
-    assert_eq!(offset!(weft_checkpoint_info, reserved), 60);
+    assert_eq!(offset!(weft_checkpoint_info, n_ends), 60);
     assert_eq!(offset!(weft_checkpoint_info, warning), 64);
+    assert_eq!(offset!(weft_checkpoint_info, source), 72);
+    assert_eq!(offset!(weft_checkpoint_info, ends), 80);
+}
+
+#[test]
+fn weft_export_config_has_the_layout_of_the_header() {
+    assert_eq!((size_of::<weft_export_config>(), align_of::<weft_export_config>()), (24, 8));
+    assert_eq!(offset!(weft_export_config, size), 0);
+    assert_eq!(offset!(weft_export_config, reserved), 4);
+    assert_eq!(offset!(weft_export_config, dtype), 8);
+    assert_eq!(offset!(weft_export_config, shard_bytes), 16);
 }

@@ -1,10 +1,11 @@
 //! Checkpoints: saved runs.
+use std::ffi::CString;
 use std::path::{Path, PathBuf};
 use std::ptr::{null, null_mut, NonNull};
 
 use weft_sys as sys;
 
-use crate::error::{attempt, filled, optional_text, text_of, Result};
+use crate::error::{attempt, filled, initialized, optional_text, text_of, Result};
 use crate::path_text;
 use crate::run::digest;
 use crate::tensor::{slice, Desc};
@@ -30,6 +31,10 @@ pub struct CheckpointInfo {
     pub states: u32,
     /// The damaged checkpoints that were skipped, each with its damage.
     pub warning: Option<String>,
+    /// The directory of [`keep_source`], or a directory of Transformers itself.
+    pub source: Option<PathBuf>,
+    /// Tokens that end a text, for [`SequenceConfig::stops`](crate::SequenceConfig::stops).
+    pub ends: Vec<i32>,
 }
 
 /// A saved run, or a safetensors file.
@@ -75,6 +80,8 @@ impl Checkpoint {
                 params: info.n_params,
                 states: info.n_states,
                 warning: optional_text(info.warning),
+                source: optional_text(info.source).map(PathBuf::from),
+                ends: slice(info.ends, info.n_ends as usize).to_vec(),
             })
         }
     }
@@ -101,9 +108,49 @@ impl Checkpoint {
         digest(|text, err| unsafe { sys::weft_checkpoint_digest(self.raw(), index.into(), text, err) })
     }
 
-    /// Writes the parameters as one safetensors file.
+    /// Writes the parameters as one safetensors file. If the path ends with `/`, writes a directory that Transformers loads, with the files
+    /// of [`keep_source`].
     pub fn export(&mut self, path: impl AsRef<Path>) -> Result<()> {
         let path = path_text(path)?;
         attempt(|err| unsafe { sys::weft_checkpoint_export(self.raw(), path.as_ptr(), err) }).map(drop)
     }
+
+    /// [`export`](Checkpoint::export) with another type or size of files.
+    pub fn export_as(&mut self, path: impl AsRef<Path>, config: &ExportConfig) -> Result<()> {
+        let path = path_text(path)?;
+        let dtype = path_text(&config.dtype)?;
+        let mut raw = unsafe { initialized(sys::weft_export_config_init) };
+        raw.dtype = dtype.as_ptr();
+        raw.shard_bytes = config.shard_bytes;
+        attempt(|err| unsafe { sys::weft_checkpoint_export_as(self.raw(), path.as_ptr(), &raw, err) }).map(drop)
+    }
+}
+
+/// How [`Checkpoint::export_as`] writes files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportConfig {
+    /// Type of the parameters in the files: `f32`, or `bf16`, to which they are rounded.
+    pub dtype: String,
+    /// Of a directory: bytes of the tensors in a file, which may have more only if it has one tensor.
+    pub shard_bytes: u64,
+}
+
+impl Default for ExportConfig {
+    fn default() -> ExportConfig {
+        let raw = unsafe { initialized(sys::weft_export_config_init) };
+        ExportConfig { dtype: unsafe { text_of(raw.dtype) }, shard_bytes: raw.shard_bytes }
+    }
+}
+
+/// Copies the files of a model that are neither weights nor checkpoints into `directory/source`, for exports of the checkpoints in
+/// `directory`: the files of a tokenizer and of special tokens. `source` is a directory of Transformers, or [`CheckpointInfo::source`].
+/// `tokenizer` is a file tokenizer.json, or its directory, which replaces the tokenizer of `source`. The copies appear together, and replace
+/// earlier ones.
+pub fn keep_source(directory: impl AsRef<Path>, source: Option<&Path>, tokenizer: Option<&Path>) -> Result<()> {
+    let directory = path_text(directory)?;
+    let source = source.map(path_text).transpose()?;
+    let tokenizer = tokenizer.map(path_text).transpose()?;
+    let pointer = |text: &Option<CString>| text.as_ref().map_or(null(), |text| text.as_ptr());
+    attempt(|err| unsafe { sys::weft_checkpoint_keep_source(directory.as_ptr(), pointer(&source), pointer(&tokenizer), err) })
+        .map(drop)
 }

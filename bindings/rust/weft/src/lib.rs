@@ -27,7 +27,7 @@ mod view;
 use std::ffi::CString;
 use std::path::Path;
 
-pub use checkpoint::{Checkpoint, CheckpointInfo};
+pub use checkpoint::{keep_source, Checkpoint, CheckpointInfo, ExportConfig};
 pub use data::Data;
 pub use error::{Error, Result, Status};
 pub use event::{Event, Events, Outputs};

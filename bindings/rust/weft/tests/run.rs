@@ -4,7 +4,7 @@ mod support;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use weft::{Checkpoint, Desc, Event, Mode, Part, Run, SaveOptions, Status, Tensor};
+use weft::{Checkpoint, Desc, Event, ExportConfig, Mode, Part, Run, SaveOptions, Status, Tensor};
 
 /// A new folder that is removed at the end.
 struct Folder(PathBuf);
@@ -105,6 +105,26 @@ fn a_checkpoint_continues_bit_for_bit() -> weft::Result<()> {
     second.step(&support::batch()?, Mode::Train)?;
     assert_eq!(second.digest()?, first.digest()?);
     assert_eq!(second.optimizer_digest()?, first.optimizer_digest()?);
+    Ok(())
+}
+
+#[test]
+fn a_checkpoint_is_exported_with_the_files_of_its_source() -> weft::Result<()> {
+    let folder = Folder::new("source");
+    let (out, model, file) = (folder.0.join("out"), folder.0.join("model"), folder.0.join("weights.safetensors"));
+    let plan = support::small().build(&mut support::model()?)?;
+    Run::start(&plan)?.save(&out, &SaveOptions::default())?;
+    std::fs::create_dir_all(&model).expect("a directory");
+    std::fs::write(model.join("config.json"), r#"{"eos_token_id": 7}"#).expect("a file");
+    weft::keep_source(&out, Some(&model), None)?;
+    let mut checkpoint = Checkpoint::open(&out)?;
+    let info = checkpoint.describe()?;
+    assert!(info.source.expect("a directory").ends_with("source"));
+    assert_eq!(info.ends, [7]);
+    let config = ExportConfig::default();
+    assert_eq!(config, ExportConfig { dtype: "f32".into(), shard_bytes: 5_000_000_000 });
+    checkpoint.export_as(&file, &ExportConfig { dtype: "bf16".into(), ..config })?;
+    assert!(Checkpoint::open(&file)?.describe()?.weights_only);
     Ok(())
 }
 

@@ -1,0 +1,142 @@
+#include "io/source_files.h"
+
+#include <filesystem>
+#include <span>
+
+#include "base/text.h"
+#include "io/checkpoint_names.h"
+#include "io/file.h"
+#include "io/strict_json.h"
+
+namespace weft {
+
+namespace {
+
+constexpr const char *kSourceDirectory = "source", *kTokenizerFile = "tokenizer.json",
+                     *kGenerationConfigFile = "generation_config.json";
+constexpr const char* kModelFiles[] = {kModelConfigFile, kGenerationConfigFile};
+constexpr const char* kTokenizerFiles[] = {kTokenizerFile,
+                                           "tokenizer_config.json",
+                                           "special_tokens_map.json",
+                                           "added_tokens.json",
+                                           "chat_template.json",
+                                           "chat_template.jinja",
+                                           "vocab.json",
+                                           "merges.txt",
+                                           "vocab.txt",
+                                           "tokenizer.model"};
+constexpr size_t kMostBytes = size_t{1} << 28, kMostConfigBytes = size_t{1} << 20;
+constexpr size_t kDepth = 32;  // of a generation_config.json
+
+bool is_directory(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::is_directory(path, ignored);
+}
+
+Status copy(const std::string& from, const std::string& to) {
+  if (!path_exists(from)) return {};
+  WEFT_TRY_ASSIGN(const std::string bytes, read_text(from, kMostBytes));
+  return replace_text(to, bytes);
+}
+
+Status copy_all(std::span<const char* const> names, const std::string& from,
+                const std::string& to) {
+  for (const char* name : names) WEFT_TRY(copy(join_path(from, name), join_path(to, name)));
+  return {};
+}
+
+// A file tokenizer.json has the other files of the tokenizer beside it.
+Status copy_tokenizer(const std::string& tokenizer, const std::string& to) {
+  if (is_directory(tokenizer)) return copy_all(kTokenizerFiles, tokenizer, to);
+  if (std::filesystem::path(tokenizer).filename() == kTokenizerFile)
+    return copy_all(kTokenizerFiles, parent_path(tokenizer), to);
+  return copy(tokenizer, join_path(to, kTokenizerFile));
+}
+
+Status unexpected(const Json& value) {
+  return Status(Code::data, cat("'eos_token_id' is ", value.dump(),
+                                ", expected a token, a list of tokens or null"));
+}
+
+}  // namespace
+
+Status keep_source(const std::string& checkpoints, const std::string& source,
+                   const std::string& tokenizer) {
+  if (!tokenizer.empty() && !path_exists(tokenizer))
+    return Status(Code::not_found, cat(tokenizer, ": does not exist"));
+  if (!source.empty() && !is_directory(source))
+    return Status(Code::not_found, cat(source, ": is no directory"));
+  // Checkpoints with files that cannot be read could not be opened.
+  if (!source.empty()) WEFT_TRY(end_tokens(source).status());
+  WEFT_TRY(check_directory_of_checkpoints(checkpoints));
+  WEFT_TRY(make_directory(checkpoints, /*with_parents=*/true));
+  WEFT_TRY_ASSIGN(File lock, File::open_directory(checkpoints));
+  WEFT_TRY(lock.lock("another writer uses this directory"));
+  const std::string kept = join_path(checkpoints, kSourceDirectory),
+                    hidden = join_path(checkpoints, cat('.', kSourceDirectory, ".tmp"));
+  if (path_exists(hidden)) WEFT_TRY(remove_path(hidden));  // of an earlier crash
+  WEFT_TRY(make_directory(hidden, /*with_parents=*/false));
+  Temporary temporary(hidden);
+  if (!source.empty()) {
+    WEFT_TRY(copy_all(kModelFiles, source, hidden));
+    if (tokenizer.empty()) WEFT_TRY(copy_all(kTokenizerFiles, source, hidden));
+  }
+  if (!tokenizer.empty()) WEFT_TRY(copy_tokenizer(tokenizer, hidden));
+  WEFT_TRY_ASSIGN(const auto names, list_directory(hidden));
+  if (names.empty()) return path_exists(kept) ? remove_path(kept) : Status();
+  WEFT_TRY(sync_directory(hidden));
+  bool swapped = false;
+  WEFT_TRY(rename_or_swap(hidden, kept, &swapped));
+  if (!swapped) temporary.keep();
+  return lock.sync();
+}
+
+std::string source_of(const std::string& checkpoint) {
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::canonical(checkpoint, error);
+  if (error) return "";
+  const std::string kept = (path.parent_path() / kSourceDirectory).string();
+  return is_directory(kept) ? kept : "";
+}
+
+Status copy_source(const std::string& source, const std::string& to) {
+  WEFT_TRY(copy(join_path(source, kGenerationConfigFile), join_path(to, kGenerationConfigFile)));
+  return copy_all(kTokenizerFiles, source, to);
+}
+
+Result<std::string> source_config(const std::string& source) {
+  const std::string path = join_path(source, kModelConfigFile);
+  if (!path_exists(path)) return std::string();
+  return read_text(path, kMostConfigBytes);
+}
+
+Result<std::vector<int32_t>> end_tokens(const std::string& source) {
+  for (const char* name : {kGenerationConfigFile, kModelConfigFile}) {
+    const std::string path = join_path(source, name);
+    if (!path_exists(path)) continue;
+    WEFT_TRY_ASSIGN(const std::string text, read_text(path, kMostConfigBytes));
+    auto ends = parse_end_tokens(text);
+    if (!ends.ok()) return ends.status().within(path);
+    if (!ends.value().empty()) return ends;
+  }
+  return std::vector<int32_t>();
+}
+
+Result<std::vector<int32_t>> parse_end_tokens(std::string_view json) {
+  JsonLimits limits;
+  limits.fractions = Fractions::allow;
+  limits.depth = kDepth;
+  WEFT_TRY_ASSIGN(const Json object, read_json(json, limits));
+  std::vector<int32_t> out;
+  const auto at = object.members().find("eos_token_id");
+  if (at == object.members().end() || at->second.is_null()) return out;
+  const Json& value = at->second;
+  const Json::Array one = {value};
+  for (const Json& item : value.is_array() ? value.items() : one) {
+    if (!item.is_number_unsigned() || item.whole() > INT32_MAX) return unexpected(value);
+    out.push_back(static_cast<int32_t>(item.whole()));
+  }
+  return out;
+}
+
+}  // namespace weft
