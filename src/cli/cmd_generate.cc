@@ -24,7 +24,7 @@ struct Options {
   std::vector<std::string> prompts, stops;
   uint64_t tokens = 100;
   bool tokens_given = false;
-  bool slide = false;
+  bool slide = false, ignore_eos = false;
   LaunchOptions launch;
   PlanOptions plan;  // ranks and mesh
   DecoderOptions decoder;
@@ -185,6 +185,11 @@ Outcome Generator::begin(size_t i) {
   config.number = i;
   config.first = text.size() - begun_[i];
   config.limit = tokens_ - config.first;
+  weft_checkpoint_info info = sized<weft_checkpoint_info>();
+  if (!options_.ignore_eos && weft_checkpoint_describe(built_.checkpoint.get(), &info) == WEFT_OK) {
+    config.stops = info.ends;
+    config.n_stops = info.n_ends;
+  }
   uint64_t id = 0;
   weft_error err = sized<weft_error>();
   CLI_CALL(weft_generator_add(generator_.get(), text.data() + text.size() - seen, seen, &config,
@@ -195,7 +200,7 @@ Outcome Generator::begin(size_t i) {
 
 Outcome Generator::take(const weft_token& token) {
   const size_t i = text_by_.at(token.sequence);
-  texts_[i].push_back(token.token);
+  if (token.end != WEFT_SEQUENCE_STOP) texts_[i].push_back(token.token);
   if (i == 0) stream();
   const bool stopped = stops(i);
   if (token.end || stopped) text_by_.erase(token.sequence);
@@ -328,6 +333,8 @@ Action add_generate(Parser& parser) {
         return read_value(text, &x) && x > 0 ? "" : "'" + text + "', expected a number above 0";
       });
   parser.add("--stop", o->stops, "End a text after one of these strings").type("TEXT...");
+  parser.add("--ignore-eos", o->ignore_eos,
+             "Do not end a text at the end-of-text tokens that the model names");
   parser.add("--seed", o->sampling.seed, "Seed of the random choices").type("N");
   parser.section("Processes and machines");
   const auto settings = std::make_shared<StoredOptions>(parser);

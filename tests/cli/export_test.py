@@ -7,7 +7,7 @@ import struct
 import sys
 import unittest
 
-from weft import Case, run, tensors_of
+from weft import Case, lines, run, tensors_of
 
 DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data")
 LLAMA = os.path.join(DATA, "llama")
@@ -196,6 +196,26 @@ class Export(Case):
             self.assertFalse(os.path.exists(os.path.join(self.out, "config.json")))
             os.rmdir(os.path.join(self.out, name))
             self.export("--shard-size", "4K")
+
+    def test_generation_ends_at_the_end_of_a_text(self):
+        args = ["generate", self.source, "--temperature", 0, "--in-process", "--json", "--prompt", "3 5 7", "--tokens", 9]
+        whole = lines(run(*args, "--ignore-eos").stdout)[0]["tokens"]
+        self.assertEqual(len(whole), 9)
+        def ends(**files):
+            for name, value in files.items():
+                self.write(os.path.join(self.source, name + ".json"), json.dumps(value).encode())
+            done = run(*args)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return lines(done.stdout)[0]["tokens"]
+        end = whole[4]
+        cut = whole[:whole.index(end)]
+        self.assertEqual(ends(generation_config={"eos_token_id": [end, 99]}), cut)
+        self.assertEqual(ends(generation_config={"eos_token_id": end}), cut)
+        config = json.loads(content(os.path.join(LLAMA, "config.json")))
+        self.assertEqual(ends(generation_config={}, config=dict(config, eos_token_id=end)), cut)
+        self.assertEqual(ends(config=dict(config, eos_token_id=None)), whole)
+        self.write(os.path.join(self.source, "generation_config.json"), b'{"eos_token_id": "x"}')
+        self.fails(3, "generation_config.json: 'eos_token_id' is \"x\", expected a token", *args)
 
     def test_options_are_checked(self):
         self.fails(2, "--dtype: 'f16', expected one of f32, bf16", "export", "ck", "out/", "--dtype", "f16")
