@@ -1,5 +1,6 @@
 #include "cli/report.h"
 
+#include <cmath>
 #include <csignal>
 
 #include "cli/units.h"
@@ -110,8 +111,11 @@ void Report::evaluated(uint64_t step, double loss, int64_t windows) {
           .add("step", step)
           .add("eval_loss", loss)
           .add("windows", windows));
-  if (!o_.json)
-    progress_.note("step " + std::to_string(step) + "  held-out loss " + fixed_text(loss, 4));
+  if (o_.json) return;
+  std::string line = "step " + std::to_string(step) + "  held-out loss " + fixed_text(loss, 4);
+  if (std::string_view(o_.unit) == "tokens")
+    line += "  perplexity " + fixed_text(std::exp(loss), 2);
+  progress_.note(line);
 }
 
 void Report::saved(uint64_t step, const std::string& path) {

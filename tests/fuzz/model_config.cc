@@ -1,16 +1,19 @@
-// The reader of config.json: any text is either refused or a model, which is the same after it has
-// been written and read again.
+// The readers of config.json: any text is either refused or a model, which is the same after it has
+// been written and read again, also with the ids of special tokens of the text.
 #include <cstdio>
 #include <cstdlib>
 
 #include "io/model_config.h"
+#include "io/source_files.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  const auto model = weft::parse_model_config({reinterpret_cast<const char*>(data), size});
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  (void)weft::parse_end_tokens(text);
+  const auto model = weft::parse_model_config(text);
   if (!model.ok()) return 0;
-  const auto written = weft::print_model_config(model.value());
+  const auto written = weft::print_model_config(model.value(), {.source = text});
   const auto again = written.ok() ? weft::parse_model_config(written.value()) : written;
   if (again.ok() && again.value() == model.value()) return 0;
   std::fprintf(stderr, "%s\n%s\n", model.value().c_str(), again.status().text().c_str());
