@@ -9,6 +9,7 @@
 
 #include "cli/console.h"
 #include "cli/json.h"
+#include "cli/train_what.h"
 
 namespace weft::cli {
 
@@ -137,6 +138,10 @@ Outcome build_model(const ModelOptions& options, uint32_t stages, Built& out) {
 Outcome make_preset(std::string text, const ModelOptions& options, uint32_t stages, Built& out) {
   weft_error err = sized<weft_error>();
   if (options.dropout >= 0) text = with_dropout(text, options.dropout);
+  TrainWhat what;
+  if (const std::string fault = read_train_what(options.train, what); !fault.empty())
+    return {kUsage, "--train: " + fault, ""};
+  CLI_TRY(add_adapters(what, text));
   CLI_CALL(
       weft_model_preset(text.c_str(), options.seq_len, stages, Out(out.model), &out.info, &err));
   return {};
@@ -215,7 +220,7 @@ Outcome PlanRequest::fill(const PlanOptions& options, const OptimizerOptions& op
     config.schedule_text = rows_.c_str();
   }
   CLI_TRY(cutting_.fill(options, config));
-  CLI_TRY(groups_.fill(optimizer.freeze, optimizer.param_groups, config));
+  CLI_TRY(groups_.fill(optimizer, config));
   if (!options.cluster.empty()) {
     CLI_CALL(weft_cluster_load(options.cluster.c_str(), Out(cluster_), &err));
     config.cluster = cluster_.get();

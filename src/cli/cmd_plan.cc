@@ -159,6 +159,7 @@ Action add_plan(Parser& parser) {
     CLI_TRY(settle_mesh(*settings, o->plan, o->compare));
     settle_defaults(*settings, o->plan, o->optimizer);
     CLI_TRY(check_curve(o->optimizer, o->steps));
+    o->model.train = o->optimizer.train;
     return show_plan(*o);
   };
 }

@@ -44,6 +44,7 @@ Outcome Train::resume(CheckpointPtr& checkpoint) {
     options.data.tokenizer = kept;
   CLI_TRY(settle_mesh(settings, options.plan));
   forget_options(settings, options.plan);
+  options.model.train = options.optimizer.train;
   if (options.model.model.empty()) {
     if (info.model) options.model.model = info.model;
   } else if (info.model) {
@@ -98,6 +99,7 @@ Outcome Train::train() {
   CLI_TRY(check_cluster(settings, options.plan));
   CLI_TRY(settle_mesh(settings, options.plan));
   settle_defaults(settings, options.plan, options.optimizer);
+  options.model.train = options.optimizer.train;
   if (options.steps > 0) CLI_TRY(check_curve(options.optimizer, options.steps));
   CLI_TRY(settle_choices(options.model, options.plan, options.optimizer, options.steps));
   CLI_TRY(set_ranks(options.launch, options.plan.ranks));

@@ -6,6 +6,7 @@
 #include "cli/build.h"
 #include "cli/mesh_option.h"
 #include "cli/parameter_groups.h"
+#include "cli/train_what.h"
 
 namespace weft::cli {
 
@@ -190,6 +191,12 @@ void add_optimizer_options(StoredOptions& settings, OptimizerOptions& options) {
   settings.section(title);                                                         \
   with_argument(settings.add(names, options.field, about), argument) check;
 #include "plan/settings.def"
+  settings
+      .add("--train", options.train,
+           "What to train: all, parameters with these names (PATTERN,...), or only adapters of low "
+           "rank (lora:rank=8,alpha=16,targets=NAME,...), which are added to MODEL")
+      .type("WHAT")
+      .check(check_train_what);
   settings
       .add("--freeze", options.freeze,
            "Do not train the parameters with these names; * is any text, ? any character")

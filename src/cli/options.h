@@ -23,7 +23,8 @@ struct ModelOptions {
   std::string model;
   bool is_checkpoint = false;  // not the name of a model
   int64_t seq_len = 0;
-  double dropout = -1;  // below 0: that of the model
+  double dropout = -1;        // below 0: that of the model
+  std::string train = "all";  // --train, which may add adapters
 };
 
 struct PlanOptions {
@@ -42,7 +43,7 @@ struct OptimizerOptions {
   OptimizerOptions();  // the defaults of weft_optimizer_init
 #define OPTIMIZER_OPTION(field, value, type, ...) type field;
 #include "plan/settings.def"
-  std::string freeze, param_groups;
+  std::string train = "all", freeze, param_groups;
 };
 
 // The values of --optimizer and --lr-schedule, which have been checked.

@@ -6,6 +6,7 @@
 #include "cli/build.h"
 #include "cli/json.h"
 #include "cli/parser.h"
+#include "cli/train_what.h"
 
 namespace weft::cli {
 
@@ -53,11 +54,15 @@ std::string groups_text(const std::vector<ParameterGroup>& groups) {
   return out;
 }
 
-Outcome ParameterGroups::fill(const std::string& freeze, const std::string& groups,
-                              weft_plan_config& config) {
-  for (const std::string& pattern : split(freeze)) list.push_back({pattern, true});
-  // A checkpoint may contain another text than the option accepts.
-  if (const std::string fault = read_groups(groups, list); !fault.empty())
+Outcome ParameterGroups::fill(const OptimizerOptions& options, weft_plan_config& config) {
+  // A checkpoint may contain other texts than the options accept.
+  TrainWhat what;
+  if (const std::string fault = read_train_what(options.train, what); !fault.empty())
+    return {kUsage, "--train: " + fault, ""};
+  if (!what.patterns.empty()) list.push_back({"*", true});
+  for (const std::string& pattern : what.patterns) list.push_back({pattern});
+  for (const std::string& pattern : split(options.freeze)) list.push_back({pattern, true});
+  if (const std::string fault = read_groups(options.param_groups, list); !fault.empty())
     return {kUsage, "--param-group: " + fault, ""};
   for (const ParameterGroup& group : list) {
     weft_parameter_group& to = array.emplace_back(defaults(weft_parameter_group_init));

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "cli/options.h"
 #include "cli/outcome.h"
 
 namespace weft::cli {
@@ -21,11 +22,12 @@ std::string check_groups(const std::string& text);
 // The value of --param-group.
 std::string groups_text(const std::vector<ParameterGroup>& groups);
 
-// The groups of both options; the array refers to this object. Those of --param-group come last.
+// The groups of the three options; the array refers to this object. Those of --train come first,
+// those of --param-group last.
 struct ParameterGroups {
   std::vector<ParameterGroup> list;
   std::vector<weft_parameter_group> array;
-  Outcome fill(const std::string& freeze, const std::string& groups, weft_plan_config& config);
+  Outcome fill(const OptimizerOptions& options, weft_plan_config& config);
 };
 
 }  // namespace weft::cli

@@ -5,6 +5,7 @@
 
 #include "cli/build.h"
 #include "cli/parameter_groups.h"
+#include "cli/train_what.h"
 
 namespace weft::cli {
 
@@ -32,6 +33,7 @@ class PlanFileReader {
     if (o.schedule == "written") o.schedule = "1f1b";  // no option can name its rows
     if (o.warm_up == "0") o.warm_up = "1";             // of a schedule without a warm-up
     cuts(o.cut);
+    if (!adds_adapters(rule.train)) rule.train = "all";
     rule.freeze.clear();
     groups(rule.param_groups);
     if (rule.curve == "cosine") read(rule_, "total", steps);
@@ -116,6 +118,8 @@ Outcome take_plan_file(const StoredOptions& settings, PlanOptions& options,
 #define OPTIMIZER_OPTION(field, value, type, section, option, ...) \
   names.push_back(StoredOptions::name_of(option));
 #include "plan/settings.def"
+  // The plan is that of a model with adapters, which the option adds.
+  if (!adds_adapters(optimizer.train)) names.push_back("train");
   for (const std::string& name : names)
     if (settings.given(name))
       return {kUsage, "--" + name + " cannot be combined with --plan, which contains it",

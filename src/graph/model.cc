@@ -306,6 +306,10 @@ Result<const Op*> Model::adopt_op(std::shared_ptr<const Op> op) {
   return adopted_.back().get();
 }
 
+void Model::share_ops(const Model& other) {
+  adopted_.insert(adopted_.end(), other.adopted_.begin(), other.adopted_.end());
+}
+
 // Without this check, weights that no gradient reaches would not be trained. Gradients are summed
 // as f32.
 Status Model::check_gradients() const {

@@ -120,6 +120,8 @@ class Model {
   Status cut_output(NodeId node, AxisCut cut);
   // An op of the caller; the model holds a reference.
   Result<const Op*> adopt_op(std::shared_ptr<const Op> op);
+  // Holds references to the ops of the caller that `other` holds.
+  void share_ops(const Model& other);
 
   // Of each parameter of the unsharded model; pieces are trained like their wholes.
   void set_training(std::span<const Training> of_whole);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "graph/adapters.h"
 #include "graph/preset_builder.h"
 #include "graph/preset_llama.h"
 #include "graph/preset_neox.h"
@@ -110,14 +111,8 @@ Result<Preset> make_gpt(std::string_view name, std::string_view keys_text,
   return out;
 }
 
-}  // namespace
-
-Result<Preset> make_preset(std::string_view text, const PresetOptions& options) {
-  const size_t colon = std::min(text.find(':'), text.size());
-  const std::string_view name = text.substr(0, colon),
-                         keys = text.substr(std::min(colon + 1, text.size()));
-  if (text.ends_with(':') || text.ends_with(','))
-    return Status(Code::invalid, cat("model '", text, "': expected key=value at its end"));
+Result<Preset> make_known(std::string_view name, std::string_view keys,
+                          const PresetOptions& options) {
   if (name == "mlp" && options.cache.sequences > 0)
     return Status(Code::invalid, "model 'mlp' does not take tokens, so it has no decoder");
   if (name == "mlp") return make_mlp(keys, options);
@@ -127,6 +122,72 @@ Result<Preset> make_preset(std::string_view text, const PresetOptions& options) 
   return Status(Code::not_found,
                 cat("model '", name, "' is not known; there are mlp, gpt-nano, gpt2, ",
                     "gpt_neox, ", llama_names()));
+}
+
+constexpr std::string_view kAdapterKeys = "lora_", kTargets = "lora_targets=";
+
+// The keys of the adapters among the keys of a model.
+struct AdapterKeys {
+  std::string others, numbers;
+  std::vector<std::string> targets;
+  bool any = false;
+
+  explicit AdapterKeys(std::string_view keys) {
+    while (!keys.empty()) {
+      const std::string_view item = keys.substr(0, keys.find(','));
+      keys.remove_prefix(std::min(item.size() + 1, keys.size()));
+      any |= item.starts_with(kAdapterKeys);
+      if (item.starts_with(kTargets)) {
+        add_targets(item.substr(kTargets.size()));
+        continue;
+      }
+      std::string& to = item.starts_with(kAdapterKeys) ? numbers : others;
+      to += cat(to.empty() ? "" : ",", item);
+    }
+  }
+
+ private:
+  void add_targets(std::string_view list) {
+    while (!list.empty()) {
+      const std::string_view target = list.substr(0, list.find('/'));
+      list.remove_prefix(std::min(target.size() + 1, list.size()));
+      targets.emplace_back(target);
+    }
+  }
+};
+
+Status add_adapters(std::string_view name, const AdapterKeys& given, Preset& preset) {
+  AdapterOptions options;
+  std::vector<Key> keys = {
+      {"lora_rank", static_cast<double>(options.rank), 1, 1 << 16},
+      {"lora_alpha", options.alpha, 1e-30, 1e30, false},
+  };
+  WEFT_TRY(read_keys(name, given.numbers, keys));
+  options = {.rank = whole_of(keys, "lora_rank"),
+             .alpha = value_of(keys, "lora_alpha"),
+             .targets = given.targets};
+  auto adapted = adapt(*preset.model, options);
+  if (!adapted.ok()) return adapted.status().within(cat("model '", name, "'"));
+  preset.model = adapted.take();
+  std::string targets;
+  for (const std::string& target : options.targets)
+    targets += cat(targets.empty() ? "" : "/", target);
+  preset.text += preset_text("", keys).replace(0, 1, ",") + cat(",", kTargets, targets);
+  return {};
+}
+
+}  // namespace
+
+Result<Preset> make_preset(std::string_view text, const PresetOptions& options) {
+  const size_t colon = std::min(text.find(':'), text.size());
+  const std::string_view name = text.substr(0, colon),
+                         all_keys = text.substr(std::min(colon + 1, text.size()));
+  if (text.ends_with(':') || text.ends_with(','))
+    return Status(Code::invalid, cat("model '", text, "': expected key=value at its end"));
+  const AdapterKeys keys(all_keys);
+  WEFT_TRY_ASSIGN(Preset out, make_known(name, keys.others, options));
+  if (keys.any) WEFT_TRY(add_adapters(name, keys, out));
+  return out;
 }
 
 }  // namespace weft

@@ -11,6 +11,9 @@
 //              Llama (Touvron et al. 2023) and models that differ in a few settings
 //   gpt_neox   GPT-NeoX (Black et al. 2022)
 //
+// All models also have the keys lora_rank, lora_alpha and lora_targets (names, separated by '/'):
+// if one is given, the model has adapters (adapters.h).
+//
 // weft-train(1) lists the keys.
 //
 // Names and shapes of parameters are those of Hugging Face's Transformers, so that weights load by

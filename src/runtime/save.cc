@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/text.h"
+#include "graph/adapters.h"
 #include "io/model_config.h"
 #include "plan/settings.h"
 #include "runtime/optimizer_state.h"
@@ -29,6 +30,26 @@ NamedTensors model_of(const Plan& plan) {
   NamedTensors out;
   for (ParamId p = 0; p < static_cast<ParamId>(plan.whole->params().size()); ++p)
     out.add({p, Part::value}, ShardPart::model, plan.whole->param(p).name);
+  return out;
+}
+
+bool has_adapter(const std::vector<TensorSpec>& tensors, bool adapter) {
+  return std::any_of(tensors.begin(), tensors.end(), [adapter](const TensorSpec& tensor) {
+    return is_adapter(tensor.name) == adapter;
+  });
+}
+
+// The parameters to load from a file. Adapters keep their values if the file has none, and the
+// other parameters if it has only adapters.
+NamedTensors model_from(const Plan& plan, const std::vector<TensorSpec>& found) {
+  const bool adapters = has_adapter(found, true), others = has_adapter(found, false);
+  const NamedTensors all = model_of(plan);
+  NamedTensors out;
+  for (size_t i = 0; i < all.tensors.size(); ++i) {
+    const std::string& name = all.places[i].name;
+    const bool kept = is_adapter(name) ? !adapters && others : !others && adapters;
+    if (!kept) out.add(all.tensors[i], ShardPart::model, name);
+  }
   return out;
 }
 
@@ -106,6 +127,8 @@ Result<NamedWeights> find_weights(const Model& model, const Weights& weights) {
   NamedWeights out;
   for (const Weights::Tensor& tensor : weights.tensors) {
     std::string_view name = tensor.entry->name;
+    if (!is_param(name) && name.starts_with(kAdapterPrefix))
+      name.remove_prefix(kAdapterPrefix.size());
     if (!is_param(name) && name.starts_with(kGpt2Prefix)) name.remove_prefix(kGpt2Prefix.size());
     if (!is_param(name) && is_constant(name)) continue;
     if (const ParamId tied = is_param(name) ? -1 : tied_to(model, name); tied >= 0) {
@@ -230,25 +253,29 @@ Status load_tensors(Run& run, Checkpoint& checkpoint, const NamedTensors& named)
                        });
 }
 
+Status load_model(Run& run, Checkpoint& checkpoint, const NamedTensors& model) {
+  WEFT_TRY(compare_tensors(checkpoint.path(), specs_of(run.plan(), model), checkpoint.model()));
+  WEFT_TRY(checkpoint.verify());
+  return load_tensors(run, checkpoint, model);
+}
+
 }  // namespace
 
 Status load_run(Run& run, Checkpoint& checkpoint) {
+  const NamedTensors model = model_of(run.plan());
   const NamedTensors optimizer = optimizer_of(run.plan());
   WEFT_TRY(check_rule(run.plan(), checkpoint));
   WEFT_TRY(check_state(run.plan(), checkpoint));
   WEFT_TRY(compare_tensors(checkpoint.path(), specs_of(run.plan(), optimizer),
                            state_to_load(run.plan(), checkpoint)));
-  WEFT_TRY(load_weights(run, checkpoint));
+  WEFT_TRY(load_model(run, checkpoint, model));
   WEFT_TRY(load_tensors(run, checkpoint, optimizer));
   run.set_trained(checkpoint.manifest().step);
   return {};
 }
 
 Status load_weights(Run& run, Checkpoint& checkpoint) {
-  const NamedTensors model = model_of(run.plan());
-  WEFT_TRY(compare_tensors(checkpoint.path(), specs_of(run.plan(), model), checkpoint.model()));
-  WEFT_TRY(checkpoint.verify());
-  return load_tensors(run, checkpoint, model);
+  return load_model(run, checkpoint, model_from(run.plan(), checkpoint.model()));
 }
 
 Status load_weights(Run& run, const Weights& weights) {
@@ -259,7 +286,7 @@ Status load_weights(Run& run, const Weights& weights) {
     if (!spec.ok()) return spec.status().within(tensor.file->path());
     found.push_back({std::string(name), spec.value().desc});
   }
-  const NamedTensors model = model_of(run.plan());
+  const NamedTensors model = model_from(run.plan(), found);
   WEFT_TRY(compare_tensors(weights.path, specs_of(run.plan(), model), found));
   if (named.tied_head) WEFT_TRY(check_tied_head(*named.tied_head, named.params.at(named.tied_to)));
   return write_tensors(run, model.tensors,

@@ -27,7 +27,8 @@ Status save_run(Run& run, SaveRequest& request, const std::function<void()>& lef
 // Loads parameters, optimizer state and the number of steps. Changes nothing unless all names and
 // shapes agree.
 Status load_run(Run& run, Checkpoint& checkpoint);
-// Loads only parameters.
+// Loads only parameters. Adapters keep their values if the source has none, and the other
+// parameters if it has only adapters.
 Status load_weights(Run& run, Checkpoint& checkpoint);
 Status load_weights(Run& run, const Weights& weights);
 

@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+"""--train: parameters by name, and adapters of low rank."""
+import json
+import os
+import sys
+import unittest
+
+from weft import Case, TINY, TINY_STEP, lines, run, tensors_of
+
+DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "data")
+STEPS = ["--data", "synthetic", "--micro-batches", 4, "--micro-batch-size", 2, "--seed", 1, "--steps", 3, "--lr", 0.01]
+LORA = ["--train", "lora:rank=4,alpha=8"]
+FULL = STEPS[:-4]
+
+
+def data(name):
+    return os.path.join(DATA, name)
+
+
+class Adapters(Case):
+    def digest(self, *args):
+        return self.train(*args)[1]["digest"]
+
+    def plan(self, *args):
+        done = run("plan", *args, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return lines(done.stdout)[0]
+
+    def params(self, name, checkpoint):
+        """The parameters of a checkpoint, as a file."""
+        file = self.path(name)
+        self.assertEqual(run("export", checkpoint, file).returncode, 0)
+        return tensors_of(file)
+
+    def test_one_digest_however_the_work_is_split(self):
+        same = [*STEPS, "--gradient-groups", 2, "--tensor", 2]
+        for name, train in ("llama", LORA), ("gpt2", ["--train", "lora:rank=2,targets=all-linear"]), ("gpt_neox", LORA), ("phi3", LORA):
+            expected = self.digest(data(name), *train, *same, "--in-process")
+            for split in (["--mesh", "data=2"], ["--mesh", "stage=2,tensor=2"], ["--mesh", "data=2,tensor=2", "--shard", "parameters"],
+                          ["--ranks", 2, "--schedule", "zb-h1", "--recompute", "every:3"]):
+                self.assertEqual(self.digest(data(name), *train, *same, *split, "--in-process"), expected, (name, split))
+        self.assertEqual(self.digest(data("llama"), *LORA, *STEPS, "--ranks", 2), self.digest(data("llama"), *LORA, *STEPS, "--in-process"))
+
+    def test_only_adapters_are_trained_and_have_gradients(self):
+        self.train(data("llama"), *LORA, *STEPS, "--in-process", "--checkpoint", self.path("out"))
+        self.train(data("llama"), *LORA, *STEPS, "--steps", 0, "--in-process", "--checkpoint", self.path("first"))
+        before, after = self.params("before", self.path("first")), self.params("after", self.path("out"))
+        changed = {name for name in before if before[name] != after[name]}
+        self.assertEqual(changed, {f"model.layers.{i}.self_attn.{p}_proj.lora_{m}.weight" for i in (0, 1) for p in "qv" for m in "AB"})
+        base, adapted = self.plan(data("llama")), self.plan(data("llama"), *LORA)
+        trained = 4 * 16 * 4 + 2 * 4 * (16 + 8)
+        self.assertEqual(adapted["trained_parameters"], trained)
+        self.assertEqual(adapted["parameters"], base["parameters"] + trained)
+        self.assertLess(adapted["ranks"][0]["memory"]["gradients"], base["ranks"][0]["memory"]["gradients"] / 4)
+        self.assertLess(adapted["ranks"][0]["memory"]["optimizer"], base["ranks"][0]["memory"]["optimizer"] / 4)
+
+    def test_an_untrained_adapter_changes_nothing(self):
+        loss = lambda *args: self.train(*args, *STEPS, "--steps", 1, "--in-process")[0][0]["loss"]
+        self.assertEqual(loss(data("llama")), loss(data("llama"), *LORA))
+
+    def test_a_run_is_resumed_generated_from_and_planned(self):
+        expected = self.train(data("llama"), *LORA, *STEPS, "--in-process")[1]
+        self.train(data("llama"), *LORA, *STEPS, "--steps", 2, "--in-process", "--checkpoint", self.path("out"))
+        done = self.train("--resume", self.path("out"), "--steps", 3, "--ranks", 2, "--in-process")[1]
+        self.assertEqual((done["digest"], done["optimizer_digest"]), (expected["digest"], expected["optimizer_digest"]))
+        prompt = ["--prompt", "1 2 3", "--temperature", 0, "--tokens", 9]
+        texts = [run("generate", self.path("out"), *prompt, *split).stdout for split in ([], ["--mesh", "stage=2"], ["--mesh", "tensor=2"])]
+        self.assertEqual(texts[0], texts[1])
+        self.assertEqual(texts[0], texts[2])
+        self.assertEqual(len(texts[0].split()), 12)
+        self.assertIn("lora_rank=4,lora_alpha=8,lora_targets=q_proj/v_proj", self.plan(self.path("out"))["model"])
+        # Its adapters are trained on; without --train, all parameters are.
+        self.train(self.path("out"), "--train", "lora", *STEPS, "--in-process")
+        self.assertEqual(self.plan(self.path("out"), "--train", "lora")["trained_parameters"],
+                         self.plan(data("llama"), *LORA)["trained_parameters"])
+        self.fails(3, "--train: lora_rank=2, and MODEL has lora_rank=4", "plan", self.path("out"), "--train", "lora:rank=2")
+
+    def test_a_plan_file_is_of_the_model_with_adapters(self):
+        plan = [*STEPS[2:-4], "--seed", 1, "--ranks", 2, "--save", self.path("plan")]
+        done = run("plan", data("llama"), *LORA, "--lr", 0.01, *plan)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        expected = self.digest(data("llama"), *LORA, *STEPS, "--in-process")
+        self.assertEqual(self.digest(data("llama"), *LORA, "--plan", self.path("plan"), "--data", "synthetic", "--steps", 3, "--in-process"), expected)
+        self.fails(2, "--train cannot be combined with --plan", "train", data("llama"), "--train", "model.*", "--plan", self.path("plan"))
+
+    def test_weights_without_adapters_load_into_a_model_with_adapters(self):
+        expected = self.digest(data("llama"), *LORA, *STEPS, "--in-process")
+        model = self.plan(data("llama"))["model"]
+        self.assertEqual(self.digest(model, "--init", data("llama"), *LORA, *STEPS, "--in-process"), expected)
+        self.train(data("llama"), *STEPS, "--steps", 0, "--in-process", "--checkpoint", self.path("base"))
+        self.assertEqual(self.digest(self.path("base"), *LORA, *STEPS, "--in-process"), expected)
+        self.fails(3, "missing tensors: 'model.layers.2.input_layernorm.weight'", "train", model.replace("blocks=2", "blocks=3"), "--init",
+                   data("llama"), *LORA, *STEPS, "--in-process", "-q")
+
+    def test_parameters_are_trained_by_name(self):
+        expected = self.digest(TINY, "--steps", 3, *TINY_STEP, "--param-group", "*:frozen;h.1.*:rate=1;ln_f.*:rate=1")
+        self.assertEqual(self.digest(TINY, "--steps", 3, *TINY_STEP, "--train", "h.1.*,ln_f.*"), expected)
+        self.assertEqual(self.plan(TINY, "--train", "all"), self.plan(TINY))
+        self.train(TINY, "--steps", 2, *TINY_STEP, "--train", "h.1.*,ln_f.*", "--checkpoint", self.path("out"))
+        self.assertEqual(self.digest("--resume", self.path("out"), "--steps", 3, "--in-process"), expected)
+
+    def test_faults_are_named(self):
+        self.fails(3, "pattern 'encoder.*' of a parameter group matches none of the", "plan", TINY, "--train", "encoder.*")
+        self.fails(3, "target 'k_proj' of the adapters: no linear node has this name", "plan", TINY, "--train", "lora:targets=k_proj")
+        form = "expected lora:rank=R,alpha=A,targets=NAME,..."
+        for text, fault in (("lora:", form), ("lora:rank", f"'rank', {form}"), ("lora:rank=x", f"'rank=x', {form}"),
+                            ("lora:size=2", f"'size=2', {form}"), ("lora:rank=2,rank=3", "'rank=3', a second rank"),
+                            ("lora:targets=", f"'targets=', {form}"), (",", "expected all, lora, or patterns"),
+                            ("a,,b", "'a,,b', expected all, lora, or patterns")):
+            self.fails(2, fault, "plan", TINY, "--train", text)
+
+
+if __name__ == "__main__":
+    sys.exit(unittest.main())
