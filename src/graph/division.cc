@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "graph/adapters.h"
 
 namespace weft {
 
@@ -12,6 +13,7 @@ using enum Along;
 
 // In order of preference. `last` of an input matches an input that is cut so, or that has
 // only this dimension besides the batch. Inputs that are cut by the second dimension do not move.
+// "adapter" is a linear node with A or B of an adapter: only what has few columns moves.
 // clang-format off
 constexpr ShardRule kRules[] = {
     // op                    mask        flags        inputs              weights             output
@@ -40,6 +42,9 @@ constexpr ShardRule kRules[] = {
     {"linear",               kOutIn,     0,           {nothing, nothing}, {last, first},      last},
     {"linear",               kOutIn,     kOutIn,      {last, nothing},    {last, once},       sum},
     {"linear",               kOutIn,     kOutIn,      {nothing, nothing}, {first, first},     last},
+    {"adapter",              0,          0,           {last, nothing},    {last, once},       sum},
+    {"adapter",              0,          0,           {nothing, nothing}, {first, first},     last},
+    {"adapter",              0,          0,           {second, nothing},  {nothing, nothing}, input},
     {"attention",            0,          0,           {heads, heads},     {},                 heads},
     {"cached_attention",     0,          0,           {heads, heads},     {},                 heads},
     {"embedding",            kPositions, 0,           {nothing, nothing}, {first, nothing},   sum},
@@ -76,7 +81,7 @@ class Divider {
       return {};
     }
     for (const ShardRule& rule : kRules) {
-      if (rule.op != node.op->name() || (node.attrs.flags & rule.mask) != rule.flags) continue;
+      if (rule.op != name_of(node) || (node.attrs.flags & rule.mask) != rule.flags) continue;
       if (rule.output == loss && node.attrs.factor != 0) continue;  // pieces do not smooth labels
       NodeDivision tried{.rule = &rule, .inputs = {}, .weights = {}, .output = {}};
       WEFT_TRY_ASSIGN(const bool fits, apply(rule, id, tried));
@@ -86,6 +91,12 @@ class Divider {
     }
     keep_whole(id);
     return {};
+  }
+
+  std::string_view name_of(const Node& node) const {
+    const bool adapter =
+        !node.weights.empty() && is_adapter(model_.param(node.weights.front()).name);
+    return adapter ? "adapter" : node.op->name();
   }
 
   void keep_whole(NodeId id) {
@@ -197,6 +208,28 @@ class Divider {
     return is_attention(node) || node.op->name() == "rope";
   }
 
+  // Of a node whose output nothing else reads, and which is divided; otherwise -1.
+  NodeId only_user(NodeId id) const {
+    const Node& node = model_.node(id);
+    const auto& outputs = model_.outputs();
+    const bool is_output = std::find(outputs.begin(), outputs.end(), id) != outputs.end();
+    if (node.uses.size() != 1 || is_output) return -1;
+    const NodeId user = node.uses.front().node;
+    return whole_[static_cast<size_t>(user)] ? -1 : user;
+  }
+
+  bool adds_adapter(const Node& node) const {
+    return node.op->name() == "add" && name_of(model_.node(node.in.back())) == "adapter";
+  }
+
+  // The columns of what the output of an adapter is added to; whole if that is not cut so.
+  Cut columns_beside(NodeId id) const {
+    const NodeId user = only_user(id);
+    if (user < 0 || !adds_adapter(model_.node(user))) return {};
+    const Cut& beside = cut_of(model_.node(user).in.front());
+    return beside.axis == model_.node(id).one.out.shape.rank - 1 ? beside : Cut();
+  }
+
   Cut output_cut(Along along, NodeId id, const Cut& in) const {
     const Node& node = model_.node(id);
     const Shape& shape = node.one.out.shape;
@@ -205,14 +238,12 @@ class Divider {
       case sum: return even(shape, 1);
       case heads: return even_cut(shape.rank - 1, shape.last(), out_.shards);
       case last: {
+        if (name_of(node) == "adapter") return columns_beside(id);
         // As its only user reads it: a piece has the same heads of queries, keys and values.
-        const auto& outputs = model_.outputs();
-        const bool is_output = std::find(outputs.begin(), outputs.end(), id) != outputs.end();
-        if (node.uses.size() == 1 && !is_output) {
-          const Node& user = model_.node(node.uses.front().node);
-          if (has_heads(user) && !whole_[static_cast<size_t>(node.uses.front().node)])
-            if (const auto cut = heads_cut(user, shape); cut.ok()) return cut.value();
-        }
+        NodeId reader = only_user(id);
+        if (reader >= 0 && adds_adapter(model_.node(reader))) reader = only_user(reader);
+        if (reader >= 0 && has_heads(model_.node(reader)))
+          if (const auto cut = heads_cut(model_.node(reader), shape); cut.ok()) return cut.value();
         return even(shape, shape.rank - 1);
       }
       default: return {};

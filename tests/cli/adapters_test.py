@@ -54,6 +54,14 @@ class Adapters(Case):
         self.assertLess(adapted["ranks"][0]["memory"]["gradients"], base["ranks"][0]["memory"]["gradients"] / 4)
         self.assertLess(adapted["ranks"][0]["memory"]["optimizer"], base["ranks"][0]["memory"]["optimizer"] / 4)
 
+    def test_ranks_that_share_a_stage_exchange_few_columns_for_adapters(self):
+        sent = lambda *args: sum(link["bytes"] for link in self.plan(*args, "--mesh", "tensor=2")["links"])
+        for model in ("llama:blocks=2,width=128,heads=4,key_heads=2,head_size=32,inner=256,vocabulary=99,context=32",
+                      "gpt-nano:blocks=2,context=32"):
+            frozen = sent(model, "--train", "*.0.*")  # its backward pass ends where that of adapters does
+            for lora in "lora:rank=2", "lora:rank=2,targets=all-linear":
+                self.assertLess(sent(model, "--train", lora), 1.05 * frozen, (model, lora))
+
     def test_an_untrained_adapter_changes_nothing(self):
         loss = lambda *args: self.train(*args, *STEPS, "--steps", 1, "--in-process")[0][0]["loss"]
         self.assertEqual(loss(data("llama")), loss(data("llama"), *LORA))
